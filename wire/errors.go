@@ -1,0 +1,120 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Errors of the decoders. They are plain values, so that refusing a hostile
+// frame costs no allocation.
+var (
+	// ErrForeign says that a frame is none of ours (another protocol or
+	// port) and belongs to somebody else on the interface.
+	ErrForeign = errors.New("wire: not a Libra frame")
+	// ErrTruncated says that a frame ends before the headers that it
+	// announces.
+	ErrTruncated = errors.New("wire: frame is truncated")
+	// ErrChecksum says that the IPv4 header or UDP checksum is wrong, or that
+	// the UDP checksum is absent.
+	ErrChecksum = errors.New("wire: checksum is wrong or absent")
+	// ErrVersion says that another protocol version wrote the frame.
+	ErrVersion = errors.New("wire: unsupported protocol version")
+	// ErrLength says that a body does not have the length that its type and
+	// its counts demand.
+	ErrLength = errors.New("wire: body length does not match its contents")
+)
+
+// Code says why a receiver refused a frame.
+type Code uint16
+
+// The codes of an ERROR frame. Beside each, what Index and Value of its
+// [Refusal] hold.
+const (
+	CodeUnknownJob    Code = 1  // no such job is admitted
+	CodeUnknownSender Code = 2  // the sender is not admitted to the job
+	CodeSlotRange     Code = 3  // Index: pair or row; Value: the job's number of slots
+	CodeWrongEpoch    Code = 4  // Value: the epoch in force
+	CodeWrongVersion  Code = 5  // Value: the version spoken
+	CodeNotFinite     Code = 6  // Index: pair or float; NaN or infinity
+	CodeOverflow      Code = 7  // Index: pair or float; value or sum out of range
+	CodeLength        Code = 8  // Value: stripes (HOT) or bytes that are accepted
+	CodeMode          Code = 9  // the job's mode has no such operation
+	CodeLayout        Code = 10 // dense where lane-aligned is required, or bits beyond the lanes
+	CodeDimension     Code = 11 // Value: the job's dimension
+	CodeType          Code = 12 // a type that this receiver does not serve
+)
+
+var codeTexts = map[Code]string{
+	CodeUnknownJob:    "unknown job",
+	CodeUnknownSender: "sender not admitted to the job",
+	CodeSlotRange:     "slot out of the job's range",
+	CodeWrongEpoch:    "wrong epoch",
+	CodeWrongVersion:  "unsupported protocol version",
+	CodeNotFinite:     "NaN or infinity",
+	CodeOverflow:      "value or sum out of range",
+	CodeLength:        "body length not accepted",
+	CodeMode:          "operation not supported by the job's mode",
+	CodeLayout:        "stripe layout not accepted",
+	CodeDimension:     "row dimension differs from the job's",
+	CodeType:          "frame type not served here",
+}
+
+func (c Code) String() string {
+	if s, ok := codeTexts[c]; ok {
+		return s
+	}
+	return fmt.Sprintf("error code %d", uint16(c))
+}
+
+// ErrorLen is the length of an ERROR payload.
+const ErrorLen = HeaderLen + 8
+
+// Refusal is the body of an ERROR frame: a receiver's reason for not applying
+// a frame. It is an error, and errors.Is compares only the code:
+//
+//	errors.Is(err, wire.Refusal{Code: wire.CodeWrongEpoch})
+type Refusal struct {
+	Code  Code
+	Index uint16 // position of the offending pair, row or float in the frame
+	Value uint32 // depends on the code
+}
+
+func (r Refusal) Error() string {
+	switch r.Code {
+	case CodeSlotRange:
+		return fmt.Sprintf("%v: pair %d, the job has %d slots", r.Code, r.Index, r.Value)
+	case CodeWrongEpoch, CodeWrongVersion, CodeLength, CodeDimension:
+		return fmt.Sprintf("%v: receiver expects %d", r.Code, r.Value)
+	case CodeNotFinite, CodeOverflow:
+		return fmt.Sprintf("%v: pair %d", r.Code, r.Index)
+	}
+	return r.Code.String()
+}
+
+// Is reports whether target is a Refusal with the same code.
+func (r Refusal) Is(target error) bool {
+	t, ok := target.(Refusal)
+	return ok && t.Code == r.Code
+}
+
+// Put writes r behind the header of an ERROR payload of [ErrorLen] bytes.
+func (r Refusal) Put(payload []byte) {
+	b := payload[HeaderLen:ErrorLen]
+	binary.BigEndian.PutUint16(b, uint16(r.Code))
+	binary.BigEndian.PutUint16(b[2:], r.Index)
+	binary.BigEndian.PutUint32(b[4:], r.Value)
+}
+
+// ParseRefusal reads the body of an ERROR payload.
+func ParseRefusal(payload []byte) (Refusal, error) {
+	if len(payload) != ErrorLen {
+		return Refusal{}, ErrLength
+	}
+	b := payload[HeaderLen:]
+	return Refusal{
+		Code:  Code(binary.BigEndian.Uint16(b)),
+		Index: binary.BigEndian.Uint16(b[2:]),
+		Value: binary.BigEndian.Uint32(b[4:]),
+	}, nil
+}

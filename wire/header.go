@@ -1,0 +1,127 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+const (
+	// Version is the protocol version that this package speaks.
+	Version = 1
+
+	// DefaultPort is the UDP port that aggregators, servers and workers use
+	// unless configured otherwise ("LB" in ASCII).
+	DefaultPort = 0x4c42
+
+	// HeaderLen is the size of a [Header] in bytes.
+	HeaderLen = 12
+
+	// FirstSeq is the first sequence number of a flow. It is not 0, so that a
+	// zeroed duplicate-filter table refuses no first frame.
+	FirstSeq = 1
+
+	// DefaultWindow is the number of frames W that a sender may leave
+	// unacknowledged on one flow. Receivers keep 2W entries to recognise
+	// duplicates.
+	DefaultWindow = 512
+)
+
+// Type says what a frame's body holds. It is the low nibble of the first byte.
+type Type uint8
+
+// The frame types of protocol version 1.
+const (
+	TypeHot   Type = 1 // worker to aggregator: stripes of hot gradients
+	TypeCold  Type = 2 // worker to parameter server: rows of cold gradients
+	TypePull  Type = 3 // worker to parameter server: keys whose rows are wanted
+	TypeRows  Type = 4 // parameter server to worker: the rows that a pull named
+	TypeAck   Type = 5 // receiver to sender: frame Seq is applied
+	TypeError Type = 6 // receiver to sender: frame Seq is refused
+)
+
+var typeNames = [16]string{
+	TypeHot: "HOT", TypeCold: "COLD", TypePull: "PULL", TypeRows: "ROWS",
+	TypeAck: "ACK", TypeError: "ERROR",
+}
+
+func (t Type) String() string {
+	if int(t) < len(typeNames) && typeNames[t] != "" {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("Type(%d)", uint8(t))
+}
+
+// Flags qualify a frame.
+type Flags uint8
+
+const (
+	// FlagRetx marks a retransmission; the sequence number and the body are
+	// those of the original. Receivers do not rely on it.
+	FlagRetx Flags = 1 << iota
+	// FlagWantSum on a HOT frame asks that the ACK carry the sums after the
+	// addition.
+	FlagWantSum
+	// FlagDense on a HOT frame or its ACK: the uint16 of a pair is its rank
+	// and a pair may sit in any lane. Without it the frame is lane-aligned:
+	// the pair in lane j belongs to register j and the uint16 is the slot.
+	FlagDense
+	// FlagSum on an ACK: stripes with the sums follow the header.
+	FlagSum
+)
+
+// Header is the fixed part that follows the UDP header.
+//
+//	byte 0     version (high nibble), type (low nibble)
+//	byte 1     flags
+//	bytes 2-3  job
+//	bytes 4-5  sender
+//	bytes 6-7  epoch
+//	bytes 8-11 sequence number
+//
+// In ACK, ERROR and ROWS frames job, sender, epoch and sequence number are
+// those of the frame that is answered.
+type Header struct {
+	Type   Type
+	Flags  Flags
+	Job    uint16
+	Sender uint16
+	Epoch  uint16
+	Seq    uint32
+}
+
+// Put writes h into the first HeaderLen bytes of b, which must be long enough.
+func (h Header) Put(b []byte) {
+	_ = b[HeaderLen-1]
+	b[0] = Version<<4 | byte(h.Type)&0xf
+	b[1] = byte(h.Flags)
+	binary.BigEndian.PutUint16(b[2:], h.Job)
+	binary.BigEndian.PutUint16(b[4:], h.Sender)
+	binary.BigEndian.PutUint16(b[6:], h.Epoch)
+	binary.BigEndian.PutUint32(b[8:], h.Seq)
+}
+
+// ParseHeader reads the header of a UDP payload. It returns [ErrTruncated] if
+// the payload is too short and [ErrVersion] if another protocol version wrote
+// it; in the second case the fields are filled all the same, because the
+// answer to such a frame echoes them.
+func ParseHeader(payload []byte) (Header, error) {
+	if len(payload) < HeaderLen {
+		return Header{}, ErrTruncated
+	}
+	h := Header{
+		Type:   Type(payload[0] & 0xf),
+		Flags:  Flags(payload[1]),
+		Job:    binary.BigEndian.Uint16(payload[2:]),
+		Sender: binary.BigEndian.Uint16(payload[4:]),
+		Epoch:  binary.BigEndian.Uint16(payload[6:]),
+		Seq:    binary.BigEndian.Uint32(payload[8:]),
+	}
+	if payload[0]>>4 != Version {
+		return h, ErrVersion
+	}
+	return h, nil
+}
+
+// MarkRetx sets [FlagRetx] in an encoded payload. The UDP checksum must be
+// computed again afterwards; see [Envelope.MarkRetx].
+func MarkRetx(payload []byte) { payload[1] |= byte(FlagRetx) }

@@ -1,0 +1,86 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+const (
+	// Lanes is the number of pairs in a stripe, and the number of registers
+	// m that a lane-aligned frame addresses: what fits the 192 bytes that a
+	// switch parser reads (libra.txt §3.4).
+	Lanes = 22
+
+	// LaneMask has one bit for every lane of a stripe.
+	LaneMask = 1<<Lanes - 1
+
+	// StripeLen is the size of a stripe in bytes: a uint32 lane mask, Lanes
+	// float32 values, Lanes uint16 slots.
+	StripeLen = 4 + Lanes*4 + Lanes*2
+
+	// MaxStripes is the number of stripes that fit a 1500-byte MTU.
+	MaxStripes = 10
+
+	stripeValues = 4
+	stripeSlots  = stripeValues + Lanes*4
+)
+
+// Stripe is the encoded form of up to [Lanes] (slot, float32) pairs, as a
+// structure of arrays. Offsets are fixed whatever the mask says; lanes that
+// the mask leaves out are zero.
+//
+//	bytes 0-3     lane mask, bit j = lane j holds a pair, bits 22-31 zero
+//	bytes 4-91    Lanes × float32
+//	bytes 92-135  Lanes × uint16: slot (lane-aligned) or rank (dense)
+type Stripe [StripeLen]byte
+
+// HotLen returns the length of a HOT payload with n stripes, header included.
+func HotLen(n int) int { return HeaderLen + n*StripeLen }
+
+// StripeCount returns how many stripes follow the header of a payload. It
+// returns [ErrLength] if the body is not a whole number of stripes between 1
+// and [MaxStripes].
+func StripeCount(payload []byte) (int, error) {
+	body := len(payload) - HeaderLen
+	if body < StripeLen || body > MaxStripes*StripeLen || body%StripeLen != 0 {
+		return 0, ErrLength
+	}
+	return body / StripeLen, nil
+}
+
+// StripeAt returns stripe i of a payload as a view. The payload must hold it.
+func StripeAt(payload []byte, i int) *Stripe {
+	return (*Stripe)(payload[HeaderLen+i*StripeLen:])
+}
+
+// Mask returns the lane mask.
+func (s *Stripe) Mask() uint32 { return binary.BigEndian.Uint32(s[:]) }
+
+// SetMask sets the lane mask.
+func (s *Stripe) SetMask(m uint32) { binary.BigEndian.PutUint32(s[:], m) }
+
+// Value returns the float in lane j < Lanes.
+func (s *Stripe) Value(j int) float32 { return math.Float32frombits(s.Bits(j)) }
+
+// Bits returns the bits of the float in lane j < Lanes.
+func (s *Stripe) Bits(j int) uint32 {
+	return binary.BigEndian.Uint32(s[stripeValues+4*j:])
+}
+
+// SetValue sets the float in lane j < Lanes.
+func (s *Stripe) SetValue(j int, v float32) {
+	binary.BigEndian.PutUint32(s[stripeValues+4*j:], math.Float32bits(v))
+}
+
+// Slot returns the slot (lane-aligned) or rank (dense) in lane j < Lanes.
+func (s *Stripe) Slot(j int) uint16 {
+	return binary.BigEndian.Uint16(s[stripeSlots+2*j:])
+}
+
+// SetSlot sets the slot (lane-aligned) or rank (dense) in lane j < Lanes.
+func (s *Stripe) SetSlot(j int, slot uint16) {
+	binary.BigEndian.PutUint16(s[stripeSlots+2*j:], slot)
+}
+
+// Clear zeroes the stripe.
+func (s *Stripe) Clear() { *s = Stripe{} }
