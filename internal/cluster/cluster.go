@@ -1,0 +1,319 @@
+// Package cluster reads the configuration file that every process of a Libra
+// cluster is started with.
+//
+// One YAML file describes the whole cluster: the job, the aggregator, the
+// parameter server, the workers and what they train. Each process finds its
+// own part in it, so the same file can be copied to every host.
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Backends that carry frames.
+const (
+	BackendAFXDP = "afxdp" // AF_XDP sockets and the XDP aggregator
+	BackendUDP   = "udp"   // kernel UDP sockets and the Go aggregator
+)
+
+// Config describes a cluster.
+type Config struct {
+	// Backend is "afxdp" or "udp".
+	Backend string `yaml:"backend"`
+	// Port is the UDP port of all frames; 0 means wire.DefaultPort.
+	Port uint16 `yaml:"port,omitempty"`
+	// Window is the time that a silent peer is waited for before pushes and
+	// pulls fail.
+	Silence time.Duration `yaml:"silence,omitempty"`
+
+	Job     Job      `yaml:"job"`
+	Switch  Switch   `yaml:"switch"`
+	Server  Server   `yaml:"server"`
+	Workers []Worker `yaml:"workers"`
+	Model   Model    `yaml:"model"`
+	Data    Data     `yaml:"data"`
+	Faults  Faults   `yaml:"faults,omitempty"`
+}
+
+// Job is what aggregator, server and workers must agree on.
+type Job struct {
+	// ID of the job, 0 to 255.
+	ID uint16 `yaml:"id"`
+	// HotSet is the path of the hot-set file.
+	HotSet string `yaml:"hot_set"`
+	// Exponent makes one unit of a sum 2^Exponent; see package fixedpoint.
+	// Nil means fixedpoint.DefaultExp.
+	Exponent *int `yaml:"exponent,omitempty"`
+	// Sync makes all workers wait for each other after each iteration.
+	Sync bool `yaml:"sync,omitempty"`
+	// Harvest is the time between two harvests when Sync is off.
+	Harvest time.Duration `yaml:"harvest,omitempty"`
+}
+
+// Switch is the machine whose data plane aggregates.
+type Switch struct {
+	// Address that hot frames are sent to.
+	Address netip.Addr `yaml:"address"`
+	// Control is the TCP address of Libra_s.
+	Control netip.AddrPort `yaml:"control"`
+	// Interfaces that the XDP program is attached to.
+	Interfaces []string `yaml:"interfaces,omitempty"`
+	// XDPMode is "native", "generic" or "auto".
+	XDPMode string `yaml:"xdp_mode,omitempty"`
+	// Stripes is the largest number of stripes in a hot frame.
+	Stripes int `yaml:"stripes,omitempty"`
+	// LaneAligned makes workers place every pair in the lane of its register,
+	// as a P4 switch needs it.
+	LaneAligned bool `yaml:"lane_aligned,omitempty"`
+}
+
+// Host is one end host.
+type Host struct {
+	// Address of the host's frames.
+	Address netip.Addr `yaml:"address"`
+	// Interface and Queue of its AF_XDP socket.
+	Interface string `yaml:"interface,omitempty"`
+	Queue     int    `yaml:"queue,omitempty"`
+}
+
+// Server is the parameter server.
+type Server struct {
+	Host `yaml:",inline"`
+	// Control is the TCP address of its control service.
+	Control netip.AddrPort `yaml:"control"`
+	// Checkpoint is a file that holds the weights when training ends, and from
+	// which a restarted server continues.
+	Checkpoint string `yaml:"checkpoint,omitempty"`
+}
+
+// Worker is one worker.
+type Worker struct {
+	// ID is the worker's sender number, from 1 on.
+	ID   uint16 `yaml:"id"`
+	Host `yaml:",inline"`
+}
+
+// Model is what is trained.
+type Model struct {
+	// Kind is "fm" or "lr".
+	Kind string `yaml:"kind"`
+	// Factors of a factorisation machine.
+	Factors int `yaml:"factors,omitempty"`
+	// Optimizer is "adagrad" or "sgd".
+	Optimizer    string  `yaml:"optimizer,omitempty"`
+	LearningRate float64 `yaml:"learning_rate,omitempty"`
+	// L2 is the weight of the squared norm in the loss.
+	L2 float64 `yaml:"l2,omitempty"`
+	// Batch is the number of rows in a worker's iteration.
+	Batch  int `yaml:"batch,omitempty"`
+	Epochs int `yaml:"epochs,omitempty"`
+	// Seed of initial weights and of the order of rows.
+	Seed uint64 `yaml:"seed,omitempty"`
+}
+
+// Data says where the training rows come from: a libfm or libsvm file, plain
+// or gzip, or the synthetic click log where Train is empty.
+type Data struct {
+	Train     string     `yaml:"train,omitempty"`
+	Synthetic *Synthetic `yaml:"synthetic,omitempty"`
+}
+
+// Synthetic is the click log for a machine that has no data.
+type Synthetic struct {
+	Rows int    `yaml:"rows"`
+	Seed uint64 `yaml:"seed"`
+	// HotShare is the share of updates that go to the hottest parameters.
+	HotShare float64 `yaml:"hot_share"`
+}
+
+// Faults are injected at every worker, in both directions: probabilities of a
+// frame being lost, doubled or delayed past later ones.
+type Faults struct {
+	Loss      float64 `yaml:"loss,omitempty"`
+	Duplicate float64 `yaml:"duplicate,omitempty"`
+	Reorder   float64 `yaml:"reorder,omitempty"`
+	Seed      uint64  `yaml:"seed,omitempty"`
+}
+
+// Any reports whether any fault is asked for.
+func (f Faults) Any() bool { return f.Loss > 0 || f.Duplicate > 0 || f.Reorder > 0 }
+
+// Exp returns the fixed-point exponent of the job's sums.
+func (j Job) Exp() int {
+	if j.Exponent == nil {
+		return fixedpoint.DefaultExp
+	}
+	return *j.Exponent
+}
+
+// Read reads and checks a configuration file. Errors name the file and, where
+// the file is not valid YAML or has an unknown field, the line.
+func Read(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cluster configuration: %w", err)
+	}
+	var c Config
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&c); err != nil {
+		return nil, fmt.Errorf("cluster configuration %s: %w", path, err)
+	}
+	c.setDefaults()
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("cluster configuration %s: %w", path, err)
+	}
+	return &c, nil
+}
+
+// Write writes the configuration to a file that Read accepts.
+func (c *Config) Write(path string) error {
+	data, err := yaml.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("cluster configuration: %w", err)
+	}
+	return os.WriteFile(path, data, 0o644)
+}
+
+// Worker returns the worker with the given ID.
+func (c *Config) Worker(id uint16) (Worker, error) {
+	for _, w := range c.Workers {
+		if w.ID == id {
+			return w, nil
+		}
+	}
+	return Worker{}, fmt.Errorf("no worker %d in the cluster configuration, which has %d workers", id, len(c.Workers))
+}
+
+func (c *Config) setDefaults() {
+	set(&c.Backend, BackendAFXDP)
+	set(&c.Port, wire.DefaultPort)
+	set(&c.Silence, 10*time.Second)
+	set(&c.Job.Harvest, 5*time.Millisecond)
+	set(&c.Switch.XDPMode, "auto")
+	set(&c.Switch.Stripes, wire.MaxStripes)
+	set(&c.Model.Kind, "fm")
+	set(&c.Model.Optimizer, "adagrad")
+	set(&c.Model.Epochs, 1)
+}
+
+func set[T comparable](p *T, value T) {
+	var zero T
+	if *p == zero {
+		*p = value
+	}
+}
+
+// Validate reports every mistake in the configuration, each with the field's
+// name and what is allowed.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	if c.Backend != BackendAFXDP && c.Backend != BackendUDP {
+		bad("backend: %q is neither %q nor %q", c.Backend, BackendAFXDP, BackendUDP)
+	}
+	if c.Silence < 0 {
+		bad("silence: %v is negative", c.Silence)
+	}
+	if c.Job.ID > 255 {
+		bad("job.id: %d is not in 0..255", c.Job.ID)
+	}
+	if c.Job.HotSet == "" {
+		bad("job.hot_set: the path of a hot-set file is required (make one with 'libra hotset build')")
+	}
+	if _, err := fixedpoint.NewFormat(c.Job.Exp()); err != nil {
+		bad("job.exponent: %w", err)
+	}
+	if c.Job.Harvest < 0 {
+		bad("job.harvest: %v is negative", c.Job.Harvest)
+	}
+	if !c.Switch.Address.IsValid() {
+		bad("switch.address: an IP address is required")
+	}
+	if !c.Switch.Control.IsValid() {
+		bad("switch.control: an IP:port is required")
+	}
+	if c.Backend == BackendAFXDP && len(c.Switch.Interfaces) == 0 {
+		bad("switch.interfaces: at least one interface is required with the afxdp backend")
+	}
+	if m := c.Switch.XDPMode; m != "auto" && m != "native" && m != "generic" {
+		bad("switch.xdp_mode: %q is none of auto, native, generic", m)
+	}
+	if n := c.Switch.Stripes; n < 1 || n > wire.MaxStripes {
+		bad("switch.stripes: %d is not in 1..%d", n, wire.MaxStripes)
+	}
+	if !c.Server.Control.IsValid() {
+		bad("server.control: an IP:port is required")
+	}
+	c.checkHost("server", c.Server.Host, bad)
+	c.checkWorkers(bad)
+	c.checkModel(bad)
+	if c.Data.Train == "" && c.Data.Synthetic == nil {
+		bad("data: either train (a file) or synthetic is required")
+	}
+	for name, p := range map[string]float64{"loss": c.Faults.Loss, "duplicate": c.Faults.Duplicate, "reorder": c.Faults.Reorder} {
+		if p < 0 || p >= 1 {
+			bad("faults.%s: probability %g is not in [0, 1)", name, p)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) checkHost(field string, h Host, bad func(string, ...any)) {
+	if !h.Address.IsValid() {
+		bad("%s.address: an IP address is required", field)
+	}
+	if c.Backend == BackendAFXDP && h.Interface == "" {
+		bad("%s.interface: required with the afxdp backend", field)
+	}
+	if h.Queue < 0 {
+		bad("%s.queue: %d is negative", field, h.Queue)
+	}
+}
+
+func (c *Config) checkWorkers(bad func(string, ...any)) {
+	if len(c.Workers) == 0 {
+		bad("workers: at least one is required")
+	}
+	seen := map[uint16]bool{}
+	for i, w := range c.Workers {
+		field := fmt.Sprintf("workers[%d]", i)
+		if w.ID == 0 {
+			bad("%s.id: workers are numbered from 1", field)
+		}
+		if seen[w.ID] {
+			bad("%s.id: %d is used twice", field, w.ID)
+		}
+		seen[w.ID] = true
+		c.checkHost(field, w.Host, bad)
+	}
+}
+
+func (c *Config) checkModel(bad func(string, ...any)) {
+	m := c.Model
+	switch {
+	case m.Kind != "fm" && m.Kind != "lr":
+		bad("model.kind: %q is neither \"fm\" nor \"lr\"", m.Kind)
+	case m.Factors < 0:
+		bad("model.factors: %d is negative", m.Factors)
+	case m.Optimizer != "adagrad" && m.Optimizer != "sgd":
+		bad("model.optimizer: %q is neither \"adagrad\" nor \"sgd\"", m.Optimizer)
+	case m.LearningRate < 0:
+		bad("model.learning_rate: %g is negative", m.LearningRate)
+	case m.Batch < 0:
+		bad("model.batch: %d is negative", m.Batch)
+	case m.Epochs < 1:
+		bad("model.epochs: %d is less than 1", m.Epochs)
+	}
+}
