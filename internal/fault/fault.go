@@ -1,0 +1,180 @@
+// Package fault decides, reproducibly, which frames a network loses,
+// duplicates or delays past later ones.
+//
+// A [Line] is one direction of a path. Its decisions come from a seeded
+// generator and from the number of frames that passed, never from a clock, so
+// the same frames meet the same faults in every run.
+package fault
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+)
+
+const (
+	// DefaultDelay is the largest number of later frames that overtake a
+	// delayed one, unless Config.Delay says otherwise.
+	DefaultDelay = 16
+	// DefaultLateDelay is the delay of a very late duplicate, in frames,
+	// unless Config.LateDelay says otherwise: more than the 1024 sequence
+	// numbers that a duplicate filter remembers.
+	DefaultLateDelay = 1500
+)
+
+// Config says how often faults happen. Probabilities are in [0, 1); the zero
+// value lets every frame pass.
+type Config struct {
+	// Drop is the probability that a frame is lost.
+	Drop float64
+	// Duplicate is the probability that a second copy of a frame follows up
+	// to Delay frames later.
+	Duplicate float64
+	// Reorder is the probability that up to Delay later frames overtake a
+	// frame.
+	Reorder float64
+	// Late is the probability that a second copy of a frame follows LateDelay
+	// frames later, when nobody remembers the first.
+	Late float64
+
+	// Delay bounds how many later frames overtake one; 0 means DefaultDelay.
+	Delay int
+	// LateDelay is the delay of very late copies; 0 means DefaultLateDelay.
+	LateDelay int
+	// Seed selects the sequence of decisions.
+	Seed uint64
+}
+
+// Any reports whether any fault can happen.
+func (c Config) Any() bool { return c.Drop > 0 || c.Duplicate > 0 || c.Reorder > 0 || c.Late > 0 }
+
+// Validate names the first field whose value is not allowed.
+func (c Config) Validate() error {
+	for _, p := range []struct {
+		name  string
+		value float64
+	}{{"drop", c.Drop}, {"duplicate", c.Duplicate}, {"reorder", c.Reorder}, {"late", c.Late}} {
+		if !(p.value >= 0 && p.value < 1) {
+			return fmt.Errorf("fault: probability %s is %g, not in [0, 1)", p.name, p.value)
+		}
+	}
+	if c.Delay < 0 || c.LateDelay < 0 {
+		return fmt.Errorf("fault: delays of %d and %d frames: neither may be negative", c.Delay, c.LateDelay)
+	}
+	return nil
+}
+
+// Stats counts what a line did.
+type Stats struct {
+	Frames     uint64 // frames that entered
+	Dropped    uint64
+	Duplicated uint64 // second copies made, very late ones included
+	Reordered  uint64
+}
+
+// Add adds the counts of o.
+func (s *Stats) Add(o Stats) {
+	s.Frames += o.Frames
+	s.Dropped += o.Dropped
+	s.Duplicated += o.Duplicated
+	s.Reordered += o.Reordered
+}
+
+// Line is one direction of a faulty path for frames of type T. It is not safe
+// for concurrent use.
+type Line[T any] struct {
+	cfg   Config
+	clone func(T) T
+	rng   *rand.Rand
+	held  queue[T]
+	stats Stats
+}
+
+// NewLine returns a line. Direction tells the two directions of a path apart,
+// so that they do not meet the same faults in step. A frame that is held back
+// is kept as clone's copy of it.
+func NewLine[T any](cfg Config, direction uint64, clone func(T) T) (*Line[T], error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Delay == 0 {
+		cfg.Delay = DefaultDelay
+	}
+	if cfg.LateDelay == 0 {
+		cfg.LateDelay = DefaultLateDelay
+	}
+	return &Line[T]{cfg: cfg, clone: clone, rng: rand.New(rand.NewPCG(cfg.Seed, direction))}, nil
+}
+
+// Pass sends one frame into the line and calls deliver for every frame that
+// comes out of it now: x itself, unless it is lost or held back, and earlier
+// frames whose delay ends here.
+func (l *Line[T]) Pass(x T, deliver func(T)) {
+	l.stats.Frames++
+	// Always the same number of draws, so that one probability does not
+	// change which frames the others hit.
+	drop := l.rng.Float64() < l.cfg.Drop
+	duplicate := l.rng.Float64() < l.cfg.Duplicate
+	reorder := l.rng.Float64() < l.cfg.Reorder
+	late := l.rng.Float64() < l.cfg.Late
+	delay := uint64(1 + l.rng.IntN(l.cfg.Delay))
+	switch {
+	case drop:
+		l.stats.Dropped++
+	case reorder:
+		l.stats.Reordered++
+		l.hold(x, delay)
+	default:
+		deliver(x)
+	}
+	if duplicate && !drop {
+		l.stats.Duplicated++
+		l.hold(x, delay+uint64(l.rng.IntN(l.cfg.Delay)))
+	}
+	if late && !drop {
+		l.stats.Duplicated++
+		l.hold(x, uint64(l.cfg.LateDelay))
+	}
+	for len(l.held) > 0 && l.held[0].due <= l.stats.Frames {
+		deliver(heap.Pop(&l.held).(held[T]).frame)
+	}
+}
+
+// Flush delivers every frame that is held back.
+func (l *Line[T]) Flush(deliver func(T)) {
+	for len(l.held) > 0 {
+		deliver(heap.Pop(&l.held).(held[T]).frame)
+	}
+}
+
+// Stats returns what the line did so far.
+func (l *Line[T]) Stats() Stats { return l.stats }
+
+func (l *Line[T]) hold(x T, delay uint64) {
+	heap.Push(&l.held, held[T]{frame: l.clone(x), due: l.stats.Frames + delay, order: l.stats.Frames})
+}
+
+type held[T any] struct {
+	frame      T
+	due, order uint64 // in frames that entered the line
+}
+
+// queue is a heap of held frames, the first due on top.
+type queue[T any] []held[T]
+
+func (q queue[T]) Len() int { return len(q) }
+func (q queue[T]) Less(i, j int) bool {
+	if q[i].due != q[j].due {
+		return q[i].due < q[j].due
+	}
+	return q[i].order < q[j].order
+}
+func (q queue[T]) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *queue[T]) Push(x any)   { *q = append(*q, x.(held[T])) }
+func (q *queue[T]) Pop() any {
+	old := *q
+	last := old[len(old)-1]
+	old[len(old)-1] = held[T]{}
+	*q = old[:len(old)-1]
+	return last
+}
