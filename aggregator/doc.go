@@ -1,0 +1,14 @@
+// Package aggregator defines what an aggregator does with frames, and contains
+// the golden model of it: [Model], a state machine in plain Go that the XDP and
+// P4 data planes are tested against, bit for bit, and that serves UDP sockets
+// where there is no XDP.
+//
+// An aggregator holds jobs. A job owns an array of slots, one sum per hot
+// parameter, in two copies (banks): frames add to the current bank while the
+// control plane reads the frozen one. Only admitted senders can add to a job,
+// each frame is applied at most once, and a frame is applied whole or not at
+// all.
+//
+// [Plane] is the management interface that every data plane offers to its
+// control plane.
+package aggregator

@@ -1,0 +1,50 @@
+package aggregator
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of the management calls. What is returned wraps one of them and names
+// the job.
+var (
+	// ErrConfig says that a field of a configuration is out of range.
+	ErrConfig = errors.New("invalid configuration")
+	// ErrUnsupported says that the data plane lacks a mode, arithmetic,
+	// layout or address family.
+	ErrUnsupported = errors.New("not supported by this data plane")
+	// ErrTooManySlots says that a job wants more than [MaxSlots] slots.
+	ErrTooManySlots = errors.New("too many slots")
+	// ErrTooManySenders says that the data plane's sender table is full.
+	ErrTooManySenders = errors.New("too many senders")
+	// ErrJobExists says that the job id is in use; RemoveJob frees it.
+	ErrJobExists = errors.New("job exists")
+	// ErrNoJob says that there is no job with the id.
+	ErrNoJob = errors.New("no such job")
+	// ErrSenderExists says that the sender id is already admitted to the job.
+	ErrSenderExists = errors.New("sender is admitted already")
+	// ErrNoSender says that the sender is not admitted to the job.
+	ErrNoSender = errors.New("no such sender")
+	// ErrBankNotCleared says that the bank of the previous Swap must be
+	// cleared before the next Swap.
+	ErrBankNotCleared = errors.New("previous bank is not cleared")
+	// ErrBankNotFrozen says that a bank given to Clear is not the one that
+	// the job's last Swap returned.
+	ErrBankNotFrozen = errors.New("bank is not frozen")
+	// ErrClosed says that the data plane was closed.
+	ErrClosed = errors.New("data plane is closed")
+)
+
+// jobError wraps a sentinel error with the job and the details.
+func jobError(job uint16, err error, format string, args ...any) error {
+	return fmt.Errorf("job %d: %w: %s", job, err, fmt.Sprintf(format, args...))
+}
+
+// enumName returns the name of an enum's value, or the type and the number of
+// a value that has none.
+func enumName(typ string, names []string, v uint8) string {
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return fmt.Sprintf("%s(%d)", typ, v)
+}
