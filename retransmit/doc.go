@@ -1,0 +1,27 @@
+// Package retransmit makes one flow of frames reliable: a [Window] at the
+// sender repeats what is not acknowledged in time, and a [Filter] at the
+// receiver keeps repetitions from being applied twice. Together they apply
+// every frame exactly once, whatever the network loses, duplicates, delays or
+// reorders.
+//
+// A flow is (job, sender, destination); each has a sequence space of its own
+// that starts at [wire.FirstSeq] and is compared by serial-number arithmetic
+// (RFC 1982).
+//
+// Everything here is a state machine. Nothing opens a socket or reads a
+// clock: the caller passes the time in as a [Time]. Nothing allocates after
+// construction, and nothing is safe for concurrent use.
+package retransmit
+
+import "time"
+
+// Time is a point in time in nanoseconds of a monotonic clock. Its origin is
+// the caller's choice, as long as no time before the origin is ever passed
+// in; time.Since(start) at process start will do.
+type Time int64
+
+// Add returns t+d.
+func (t Time) Add(d time.Duration) Time { return t + Time(d) }
+
+// Sub returns t-u.
+func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }

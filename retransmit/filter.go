@@ -1,0 +1,61 @@
+package retransmit
+
+import "github.com/libra-ina/libra/wire"
+
+// Filter recognises repeated frames of one flow, exactly: it neither takes a
+// repetition for a new frame nor a new frame for a repetition. Its zero value
+// is the state at admission. It is what the aggregator's data planes keep for
+// every sender, and what a parameter server keeps.
+//
+// The filter is a direct-mapped table: entry seq mod 2W holds the sequence
+// number that was last applied there. A frame is fresh if its number is newer
+// than the entry's in serial-number arithmetic (RFC 1982).
+//
+// Why that is exact: a sender's unacknowledged frames lie in [base, base+W).
+// Frame s+2W is therefore sent only after s was answered. So when a fresh s
+// arrives, its entry holds s-2W or something older still; when a repetition
+// of an applied s arrives, however late, the entry holds s or something newer.
+//
+// Why "newer" and not "different": a copy of s that is still in the network
+// after s+2W was applied meets the entry s+2W. It is different, but it was
+// applied before.
+//
+// Why 2W entries: the unacknowledged frames need an entry each, which takes
+// W. The second W makes the previous window's entries outlive the current
+// window, so that a receiver on hardware that can only compare for equality
+// still recognises any copy less than W numbers late; a full table is one
+// layout for all of them.
+//
+// Why not a Bloom filter: a false positive is a gradient that is acknowledged
+// but never added. Why not only frames with the RETX flag: an original that
+// the network delays until after its own retransmission carries no flag.
+//
+// The comparison covers half of the number space: an entry must not be older
+// than 2^31 frames when it is used. Receivers therefore also mark the frames
+// that they do not filter, such as PULLs, so that a flow of nothing else
+// keeps the entries young.
+//
+// A Filter is not safe for concurrent use.
+type Filter struct {
+	seen [2 * wire.DefaultWindow]uint32
+}
+
+// Fresh reports whether frame seq has not been applied yet.
+func (f *Filter) Fresh(seq uint32) bool { return newer(seq, *f.entry(seq)) }
+
+// Mark records that frame seq, which must be fresh, is applied. It returns the
+// state that [Filter.Restore] needs to take that back.
+func (f *Filter) Mark(seq uint32) (previous uint32) {
+	e := f.entry(seq)
+	previous, *e = *e, seq
+	return previous
+}
+
+// Restore undoes Mark(seq), for a frame that turned out to be refused after
+// all, so that its next copy is judged anew.
+func (f *Filter) Restore(seq, previous uint32) { *f.entry(seq) = previous }
+
+func (f *Filter) entry(seq uint32) *uint32 { return &f.seen[seq%uint32(len(f.seen))] }
+
+// newer reports whether a comes after b in serial-number arithmetic.
+func newer(a, b uint32) bool { return int32(a-b) > 0 }
