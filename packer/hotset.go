@@ -1,0 +1,139 @@
+package packer
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+)
+
+// Errors of NewHotSet and of the file reader.
+var (
+	// ErrDuplicateKey says that a key has two ranks.
+	ErrDuplicateKey = errors.New("packer: duplicate key in hot set")
+	// ErrHotSetSize says that a hot set has too many keys or a dimension out
+	// of range, or not one count for each key.
+	ErrHotSetSize = errors.New("packer: hot set size out of range")
+)
+
+const (
+	// MaxHotKeys is the largest number of keys of a hot set.
+	MaxHotKeys = maxIndexed
+	// MaxDim is the largest row dimension of a hot set: the dim field of a
+	// COLD frame is a uint16.
+	MaxDim = 1<<16 - 1
+)
+
+// HotSet is the ranked list of hot row keys of a job; rank 0 is the most
+// frequently updated. The row of rank r owns the scalar ranks r*Dim to
+// r*Dim+Dim-1. It is immutable and safe for concurrent use.
+type HotSet struct {
+	dim    int
+	keys   []uint64
+	counts []uint64
+	meta   Meta
+	index  index
+}
+
+// Meta says how a hot set was found. It takes no part in the fingerprint.
+type Meta struct {
+	Rate     float64 // share of the training rows that were looked at; 0 if unknown
+	Seed     uint64  // seed of the row sampler
+	Rows     uint64  // rows that were looked at
+	Updates  uint64  // updates that were counted, T_n of Principle 1
+	Covered  uint64  // updates of the hot keys among them, T_k
+	CountErr uint64  // a count is at most this much too high; 0 if counts are exact
+}
+
+// Share returns T_k/T_n, the share of the counted updates that the hot keys
+// take, or 0 if nothing was counted.
+func (m Meta) Share() float64 {
+	if m.Updates == 0 {
+		return 0
+	}
+	return float64(m.Covered) / float64(m.Updates)
+}
+
+// NewHotSet makes a hot set of distinct row keys in rank order, each of them a
+// row of dim gradients. Counts holds how often each was updated, or is nil if
+// that is unknown. The set keeps both slices. It returns [ErrDuplicateKey] or
+// [ErrHotSetSize].
+func NewHotSet(dim int, keys, counts []uint64, meta Meta) (*HotSet, error) {
+	switch {
+	case dim < 1 || dim > MaxDim:
+		return nil, fmt.Errorf("%w: row dimension %d is not in [1, %d]", ErrHotSetSize, dim, MaxDim)
+	case len(keys) > MaxHotKeys:
+		return nil, fmt.Errorf("%w: %d keys, at most %d are possible", ErrHotSetSize, len(keys), MaxHotKeys)
+	case counts != nil && len(counts) != len(keys):
+		return nil, fmt.Errorf("%w: %d counts for %d keys", ErrHotSetSize, len(counts), len(keys))
+	}
+	if counts == nil {
+		counts = make([]uint64, len(keys))
+	}
+	x, first, second, ok := newIndex(keys)
+	if !ok {
+		return nil, fmt.Errorf("%w: %d at ranks %d and %d", ErrDuplicateKey, keys[first], first, second)
+	}
+	return &HotSet{dim: dim, keys: keys, counts: counts, meta: meta, index: x}, nil
+}
+
+// Len returns the number of hot rows.
+func (h *HotSet) Len() int { return len(h.keys) }
+
+// Dim returns the number of gradients of a row.
+func (h *HotSet) Dim() int { return h.dim }
+
+// Slots returns the number of scalar ranks, Len × Dim.
+func (h *HotSet) Slots() int { return len(h.keys) * h.dim }
+
+// Meta says how the set was found.
+func (h *HotSet) Meta() Meta { return h.meta }
+
+// Key returns the key of a row rank, which must be less than Len.
+func (h *HotSet) Key(rowRank uint32) uint64 { return h.keys[rowRank] }
+
+// Count returns how often the row of a rank was updated, as far as is known.
+func (h *HotSet) Count(rowRank uint32) uint64 { return h.counts[rowRank] }
+
+// Rank returns the row rank of a key, and false if the key is cold.
+func (h *HotSet) Rank(key uint64) (rowRank uint32, ok bool) { return h.index.find(key) }
+
+// Cold is the rank that [HotSet.Ranks] gives to keys that are not in the set.
+const Cold = ^uint32(0)
+
+// Ranks looks a batch of keys up: ranks[i] becomes the row rank of keys[i], or
+// [Cold]. Ranks must be as long as keys.
+func (h *HotSet) Ranks(ranks []uint32, keys []uint64) {
+	ranks = ranks[:len(keys)]
+	for i, key := range keys {
+		rank, ok := h.index.find(key)
+		if !ok {
+			rank = Cold
+		}
+		ranks[i] = rank
+	}
+}
+
+// Fingerprint identifies a mapping from keys to ranks.
+type Fingerprint [sha256.Size]byte
+
+func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
+
+// Fingerprint returns the SHA-256 of dimension, length and keys in rank order.
+// Two parties may exchange ranks only if their fingerprints agree.
+func (h *HotSet) Fingerprint() Fingerprint {
+	d := sha256.New()
+	b := make([]byte, 0, 1<<13)
+	b = binary.BigEndian.AppendUint64(b, uint64(h.dim))
+	b = binary.BigEndian.AppendUint64(b, uint64(len(h.keys)))
+	for _, key := range h.keys {
+		if len(b) == cap(b) {
+			d.Write(b)
+			b = b[:0]
+		}
+		b = binary.BigEndian.AppendUint64(b, key)
+	}
+	d.Write(b)
+	return Fingerprint(d.Sum(nil))
+}

@@ -1,0 +1,43 @@
+package packer
+
+import (
+	"fmt"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// MaxSlots is the largest number of slots of one job: what the uint16 of a
+// dense pair can name.
+const MaxSlots = 1 << 16
+
+// Layout says which lane of a stripe a pair may use, and what its uint16 means.
+// An aggregator tells at admission which layouts it takes.
+type Layout uint8
+
+const (
+	// LaneAligned: the pair in lane j of a stripe belongs to register j (its
+	// scalar rank mod wire.Lanes is j) and the uint16 is the slot (rank div
+	// wire.Lanes). No register is touched twice by a stripe, so a switch
+	// never recirculates.
+	LaneAligned Layout = iota
+	// Dense: any pair in any lane, the uint16 is the scalar rank.
+	Dense
+)
+
+func (l Layout) String() string {
+	switch l {
+	case LaneAligned:
+		return "lane-aligned"
+	case Dense:
+		return "dense"
+	}
+	return fmt.Sprintf("Layout(%d)", uint8(l))
+}
+
+// Rank returns the scalar rank of the pair in a lane whose uint16 is slot.
+func (l Layout) Rank(lane int, slot uint16) uint32 {
+	if l == Dense {
+		return uint32(slot)
+	}
+	return uint32(slot)*wire.Lanes + uint32(lane)
+}
