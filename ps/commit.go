@@ -1,0 +1,89 @@
+package ps
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"slices"
+)
+
+// Commit ends the step: it applies the optimiser once to every row that was
+// touched, with the float32 nearest to its sum, and returns the number of those
+// rows. A sum of zero leaves its weight as it is.
+func (s *Store) Commit() int {
+	d := s.cfg.Dim
+	for _, r := range s.touched {
+		sums, weights := s.sums[r*d:][:d], s.weights[r*d:][:d]
+		if s.cfg.Optimizer.Method == Adagrad {
+			s.adagrad(sums, weights, s.squares[r*d:][:d])
+		} else {
+			s.sgd(sums, weights)
+		}
+		clear(sums)
+		s.marks[r>>6] &^= 1 << (r & 63)
+	}
+	n := len(s.touched)
+	s.touched = s.touched[:0]
+	return n
+}
+
+// The conversions in sgd and adagrad forbid fused multiply-add (Go
+// specification, "Floating-point operators"), which some architectures have
+// and others have not: the weights shall be the same on all of them.
+
+func (s *Store) sgd(sums []int64, weights []float32) {
+	rate := s.cfg.Optimizer.LearningRate
+	for c, n := range sums {
+		g := float32(n) * s.unit
+		weights[c] -= float32(rate * g)
+	}
+}
+
+func (s *Store) adagrad(sums []int64, weights, squares []float32) {
+	o := &s.cfg.Optimizer
+	for c, n := range sums {
+		g := float32(n) * s.unit
+		squares[c] += float32(g * g)
+		// The root of a float32, taken in float64 and rounded, is the
+		// correctly rounded one.
+		root := float32(math.Sqrt(float64(squares[c])))
+		weights[c] -= float32(o.LearningRate*g) / (root + o.Epsilon)
+	}
+}
+
+// Hash returns the SHA-256 of the weights as of the last commit: for every row
+// in the order of keys, the key and the bits of its Dim weights, big-endian.
+// Rows whose weights are the initial ones are left out: whether such a row was
+// ever inserted depends on where its gradients, which cancelled, were summed.
+func (s *Store) Hash() [sha256.Size]byte {
+	d := s.cfg.Dim
+	h := sha256.New()
+	buf := make([]byte, 8+4*d)
+	initial := make([]float32, d)
+	for _, r := range s.byKey() {
+		weights := s.weights[r*d:][:d]
+		s.cfg.Init.fill(s.keys[r], initial)
+		if slices.EqualFunc(weights, initial, sameBits) {
+			continue
+		}
+		binary.BigEndian.PutUint64(buf, s.keys[r])
+		for c, w := range weights {
+			binary.BigEndian.PutUint32(buf[8+4*c:], math.Float32bits(w))
+		}
+		h.Write(buf)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+func sameBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
+
+// byKey returns the row numbers in the order of their keys.
+func (s *Store) byKey() []int {
+	rows := make([]int, len(s.keys))
+	for r := range rows {
+		rows[r] = r
+	}
+	slices.SortFunc(rows, func(a, b int) int { return cmp.Compare(s.keys[a], s.keys[b]) })
+	return rows
+}

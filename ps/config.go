@@ -1,0 +1,131 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/libra-ina/libra/internal/fixedpoint"
+)
+
+// Method is an optimiser's update rule.
+type Method uint8
+
+const (
+	// SGD subtracts LearningRate times the step's gradient.
+	SGD Method = iota
+	// Adagrad divides the learning rate by the root of the sum of the squared
+	// gradients of all steps so far, for each parameter (Duchi, Hazan and
+	// Singer 2011). Rare features keep a large rate, which suits sparse data;
+	// and a step never moves a weight by more than LearningRate, however many
+	// workers' gradients were merged in it.
+	Adagrad
+)
+
+func (m Method) String() string {
+	switch m {
+	case SGD:
+		return "sgd"
+	case Adagrad:
+		return "adagrad"
+	}
+	return fmt.Sprintf("Method(%d)", uint8(m))
+}
+
+// ParseMethod is the inverse of [Method.String].
+func ParseMethod(s string) (Method, error) {
+	for _, m := range []Method{SGD, Adagrad} {
+		if s == m.String() {
+			return m, nil
+		}
+	}
+	return 0, fmt.Errorf("ps: unknown optimiser %q; choose sgd or adagrad", s)
+}
+
+// The defaults of an [Optimizer] and of [Init].
+const (
+	DefaultLearningRate       = 0.05
+	DefaultEpsilon            = 1e-8
+	DefaultInitialAccumulator = 1e-4
+	DefaultScale              = 0.01
+)
+
+// Optimizer says how a step's gradients change the weights.
+type Optimizer struct {
+	// Method is the update rule; SGD by default.
+	Method Method
+	// LearningRate scales every update; 0 means [DefaultLearningRate].
+	LearningRate float32
+	// Epsilon is added to Adagrad's root; 0 means [DefaultEpsilon].
+	Epsilon float32
+	// InitialAccumulator is what Adagrad's sum of squares starts with; 0 means
+	// [DefaultInitialAccumulator]. It damps the first updates of a parameter
+	// whose gradients are smaller than its root.
+	InitialAccumulator float32
+}
+
+// Init says what a row holds before its first update: column 0 is zero and the
+// others are uniform in [-Scale, Scale). They depend on Seed, the key and the
+// column alone, so a row that nobody has updated needs no memory.
+type Init struct {
+	// Scale bounds the initial weights; 0 means [DefaultScale].
+	Scale float32
+	// Seed selects the initial weights.
+	Seed uint64
+}
+
+// Config describes a [Store].
+type Config struct {
+	// Dim is the number of floats in a row, 1 to 65535.
+	Dim int
+	// Exp is the exponent of the job's fixed-point format: one unit is 2^Exp.
+	// 0 means [fixedpoint.DefaultExp].
+	Exp int
+	// Optimizer is applied by [Store.Commit].
+	Optimizer Optimizer
+	// Init gives the weights of rows that were never updated.
+	Init Init
+	// Capacity is the number of rows to allocate memory for in advance. The
+	// store grows beyond it.
+	Capacity int
+}
+
+// normal returns c with its defaults filled in, or says what is wrong with it.
+func (c Config) normal() (Config, error) {
+	if c.Exp == 0 {
+		c.Exp = fixedpoint.DefaultExp
+	}
+	if _, err := fixedpoint.NewFormat(c.Exp); err != nil {
+		return c, fmt.Errorf("ps: %w", err)
+	}
+	if c.Dim < 1 || c.Dim > math.MaxUint16 {
+		return c, fmt.Errorf("ps: row dimension %d is not in [1, %d]", c.Dim, math.MaxUint16)
+	}
+	if c.Optimizer.Method > Adagrad {
+		return c, fmt.Errorf("ps: unknown optimiser %v", c.Optimizer.Method)
+	}
+	if c.Capacity < 0 {
+		return c, fmt.Errorf("ps: capacity of %d rows is negative", c.Capacity)
+	}
+	for _, f := range []struct {
+		name     string
+		value    *float32
+		fallback float32
+	}{
+		{"learning rate", &c.Optimizer.LearningRate, DefaultLearningRate},
+		{"epsilon", &c.Optimizer.Epsilon, DefaultEpsilon},
+		{"initial accumulator", &c.Optimizer.InitialAccumulator, DefaultInitialAccumulator},
+		{"initial scale", &c.Init.Scale, DefaultScale},
+	} {
+		if *f.value == 0 {
+			*f.value = f.fallback
+		}
+		if !(*f.value > 0) || math.IsInf(float64(*f.value), 0) {
+			return c, fmt.Errorf("ps: %s %g is not a positive number", f.name, *f.value)
+		}
+	}
+	return c, nil
+}
+
+// ErrOverflow says that a sum would leave the fixed-point format's range.
+var ErrOverflow = errors.New("ps: sum out of the fixed-point range")

@@ -1,0 +1,69 @@
+package ps
+
+import "fmt"
+
+// Harvest is what was collected from one bank of an aggregator.
+type Harvest struct {
+	// ID identifies the harvest. The ids of a job's harvests increase; the
+	// first is at least 1.
+	ID uint64
+	// Ranks are the scalar ranks that Sums belong to. Nil means that Sums
+	// starts at rank 0 and leaves none out.
+	Ranks []uint32
+	// Sums are in units of the job's fixed-point format.
+	Sums []int64
+}
+
+// ApplyHarvest adds a harvest to the open step, once: it returns false for a
+// harvest whose id is not above that of the last one applied, because the sender
+// of a harvest sends it again until it is acknowledged.
+//
+// hot holds the keys of the hot set that the bank was filled under, in the order
+// of their row ranks: scalar rank r belongs to row hot[r/Dim], column r%Dim.
+// With an error nothing is added: a rank beyond the hot set, lengths that do not
+// match, or a sum out of range (wraps [ErrOverflow]).
+func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) {
+	d := s.cfg.Dim
+	if h.ID <= s.harvest {
+		return false, nil
+	}
+	if h.Ranks != nil && len(h.Ranks) != len(h.Sums) {
+		return false, fmt.Errorf("ps: harvest %d has %d ranks for %d sums", h.ID, len(h.Ranks), len(h.Sums))
+	}
+	rows := len(h.Sums)
+	if h.Ranks == nil {
+		rows = (rows + d - 1) / d
+	}
+	keys, units := s.batch(rows)
+	keys, units = keys[:0], units[:0]
+	last := -1 // row rank of the row at the end of keys
+	for i, sum := range h.Sums {
+		rank := i
+		if h.Ranks != nil {
+			rank = int(h.Ranks[i])
+		}
+		if sum == 0 {
+			continue
+		}
+		row := rank / d
+		if row >= len(hot) {
+			return false, fmt.Errorf("ps: harvest %d holds a sum of rank %d, the hot set has %d rows of %d", h.ID, rank, len(hot), d)
+		}
+		end := len(units)
+		// A rank that comes twice starts another row, so that apply adds the
+		// two and sees an overflow.
+		if row != last || units[end-d+rank%d] != 0 {
+			keys = append(keys, hot[row])
+			end += d
+			units = units[:end]
+			clear(units[end-d:])
+			last = row
+		}
+		units[end-d+rank%d] = sum
+	}
+	if bad := s.apply(keys, units); bad >= 0 {
+		return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.ID, keys[bad/d], bad%d, ErrOverflow)
+	}
+	s.harvest = h.ID
+	return true, nil
+}
