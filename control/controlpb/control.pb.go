@@ -606,13 +606,13 @@ func (x *HarvestRequest) GetJob() uint32 {
 	return 0
 }
 
-func (x *HarvestRequest) GetNow() bool {
+func (x *HarvestRequest) GetNow() uint64 {
 	if x != nil {
 		if x, ok := x.What.(*HarvestRequest_Now); ok {
 			return x.Now
 		}
 	}
-	return false
+	return 0
 }
 
 func (x *HarvestRequest) GetDone() uint64 {
@@ -633,7 +633,7 @@ type HarvestRequest_Job struct {
 }
 
 type HarvestRequest_Now struct {
-	Now bool `protobuf:"varint,2,opt,name=now,proto3,oneof"` // harvest without waiting for the period
+	Now uint64 `protobuf:"varint,2,opt,name=now,proto3,oneof"` // harvest at once; answered by a harvest with at least this ticket
 }
 
 type HarvestRequest_Done struct {
@@ -655,6 +655,7 @@ type HarvestChunk struct {
 	Last          bool                   `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
 	Frames        uint64                 `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"` // hot frames summed in this bank, in the last chunk
 	Pairs         uint64                 `protobuf:"varint,6,opt,name=pairs,proto3" json:"pairs,omitempty"`
+	Ticket        uint64                 `protobuf:"varint,7,opt,name=ticket,proto3" json:"ticket,omitempty"` // of the newest request made before this bank was frozen
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -727,6 +728,13 @@ func (x *HarvestChunk) GetFrames() uint64 {
 func (x *HarvestChunk) GetPairs() uint64 {
 	if x != nil {
 		return x.Pairs
+	}
+	return 0
+}
+
+func (x *HarvestChunk) GetTicket() uint64 {
+	if x != nil {
+		return x.Ticket
 	}
 	return 0
 }
@@ -1179,16 +1187,17 @@ const file_control_proto_rawDesc = "" +
 	"\aworkers\x18\x03 \x01(\rR\aworkers\"V\n" +
 	"\x0eHarvestRequest\x12\x12\n" +
 	"\x03job\x18\x01 \x01(\rH\x00R\x03job\x12\x12\n" +
-	"\x03now\x18\x02 \x01(\bH\x00R\x03now\x12\x14\n" +
+	"\x03now\x18\x02 \x01(\x04H\x00R\x03now\x12\x14\n" +
 	"\x04done\x18\x03 \x01(\x04H\x00R\x04doneB\x06\n" +
-	"\x04what\"\x92\x01\n" +
+	"\x04what\"\xaa\x01\n" +
 	"\fHarvestChunk\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05ranks\x18\x02 \x03(\rR\x05ranks\x12\x12\n" +
 	"\x04sums\x18\x03 \x03(\x10R\x04sums\x12\x12\n" +
 	"\x04last\x18\x04 \x01(\bR\x04last\x12\x16\n" +
 	"\x06frames\x18\x05 \x01(\x04R\x06frames\x12\x14\n" +
-	"\x05pairs\x18\x06 \x01(\x04R\x05pairs\"N\n" +
+	"\x05pairs\x18\x06 \x01(\x04R\x05pairs\x12\x16\n" +
+	"\x06ticket\x18\a \x01(\x04R\x06ticket\"N\n" +
 	"\x0eBarrierRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x12\n" +

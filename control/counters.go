@@ -1,0 +1,34 @@
+package control
+
+import (
+	"strings"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/wire"
+)
+
+// globalCounters names the counters that concern no job.
+func globalCounters(c *aggregator.Counters) map[string]uint64 {
+	m := map[string]uint64{
+		"passed": c.Passed, "forwarded": c.Forwarded, "truncated": c.Truncated, "bad_checksum": c.BadChecksum,
+		"short": c.Short, "unexpected": c.Unexpected, "unanswered": c.Unanswered,
+	}
+	addRefusals(m, &c.Refused)
+	return m
+}
+
+// jobCounters names a job's counters.
+func jobCounters(c *aggregator.JobCounters) map[string]uint64 {
+	m := map[string]uint64{"applied": c.Applied, "pairs": c.Pairs, "duplicates": c.Duplicates, "raced": c.Raced}
+	addRefusals(m, &c.Refused)
+	return m
+}
+
+// addRefusals adds the codes that occurred, as "refused: <reason>".
+func addRefusals(m map[string]uint64, r *aggregator.Refusals) {
+	for code, n := range r {
+		if n > 0 {
+			m["refused_"+strings.ReplaceAll(wire.Code(code).String(), " ", "_")] = n
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// maxMessage admits the largest harvest chunk with room to spare.
+	maxMessage = 8 << 20
+
+	// Control connections idle between barriers; pings notice a peer whose
+	// machine has died, which TCP alone would not for hours.
+	pingEvery   = 5 * time.Second
+	pingTimeout = 5 * time.Second
+)
+
+// NewServer returns a gRPC server with the settings that both services use.
+func NewServer() *grpc.Server {
+	return grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+	)
+}
+
+// Dial connects to a control service and waits until it answers, at most for
+// the given time. While it waits it says so, once. The role ("aggregator",
+// "parameter server") names the peer in messages.
+func Dial(ctx context.Context, role string, addr netip.AddrPort, limit time.Duration, log *slog.Logger) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+addr.String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
+		// A cluster starts its processes in any order: retry quickly.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, MaxDelay: time.Second},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("%s at %v: %w", role, addr, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	notice := time.AfterFunc(time.Second, func() {
+		log.Info("waiting for the "+role, "control", addr, "at_most", limit)
+	})
+	defer notice.Stop()
+	conn.Connect()
+	for {
+		state := conn.GetState()
+		if state == connectivity.Ready {
+			return conn, nil
+		}
+		if state == connectivity.Idle {
+			conn.Connect()
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			conn.Close()
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil, fmt.Errorf("%s at %v did not answer within %v: is it running, and is the address right?", role, addr, limit)
+			}
+			return nil, fmt.Errorf("%s at %v: %w", role, addr, context.Cause(ctx))
+		}
+	}
+}
+
+// callError turns a gRPC error into the text that the service gave, with the
+// role and the call in front.
+func callError(role, call string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s ended %s", role, call)
+	}
+	if s, ok := status.FromError(err); ok {
+		if s.Code() == codes.Canceled {
+			return fmt.Errorf("%s: %s: %w", role, call, context.Canceled)
+		}
+		return fmt.Errorf("%s: %s: %s", role, call, s.Message())
+	}
+	return fmt.Errorf("%s: %s: %w", role, call, err)
+}

@@ -1,0 +1,170 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// Harvest is what one frozen bank of a job held.
+type Harvest struct {
+	Number uint64   // counts the job's harvests from 1
+	Ranks  []uint32 // hot scalars whose sum is not zero
+	Sums   []int64  // their sums, in units of the job's exponent
+	Frames uint64   // hot frames that were summed
+	Pairs  uint64   // pairs that were summed
+	Chunks int      // messages that carried it
+}
+
+// Harvester collects the sums of one job from its aggregator.
+type Harvester struct {
+	client pb.AggregatorClient
+	job    uint16
+	apply  func(*Harvest) error
+	log    *slog.Logger
+
+	mu       sync.Mutex
+	stream   grpc.BidiStreamingClient[pb.HarvestRequest, pb.HarvestChunk]
+	asked    uint64        // newest ticket
+	answered uint64        // newest ticket whose harvest is applied
+	progress chan struct{} // closed and replaced when answered or failed moves
+	failed   error
+}
+
+// NewHarvester returns a harvester for a job. Every harvest is passed to
+// apply, one at a time and at least once: a harvest is sent again under the
+// same number if its acknowledgement was lost, so apply must know the numbers
+// that it has seen. The aggregator clears the bank when apply has returned.
+func NewHarvester(client pb.AggregatorClient, job uint16, apply func(*Harvest) error, log *slog.Logger) *Harvester {
+	return &Harvester{client: client, job: job, apply: apply, log: log, progress: make(chan struct{})}
+}
+
+// Run receives harvests until ctx is done. It reconnects when the connection
+// breaks and returns an error when the aggregator refuses or apply fails.
+func (h *Harvester) Run(ctx context.Context) error {
+	delay := 50 * time.Millisecond
+	for {
+		err := h.session(ctx)
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		} else if status.Code(err) == codes.Unavailable {
+			h.log.Warn("lost the aggregator's harvest stream, connecting again", "error", err)
+			select {
+			case <-time.After(delay):
+				delay = min(2*delay, time.Second)
+				continue
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			}
+		}
+		h.mu.Lock()
+		h.failed = err
+		h.signal()
+		h.mu.Unlock()
+		return err
+	}
+}
+
+// session runs one stream.
+func (h *Harvester) session(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := h.client.Harvest(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Job{Job: uint32(h.job)}}); err != nil {
+		return err
+	}
+	if err := h.attach(stream); err != nil {
+		return err
+	}
+	defer h.attach(nil)
+	var now Harvest
+	for {
+		chunk, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if len(chunk.Ranks) != len(chunk.Sums) {
+			return fmt.Errorf("harvest %d: %d ranks with %d sums", chunk.Number, len(chunk.Ranks), len(chunk.Sums))
+		}
+		now.Ranks = append(now.Ranks, chunk.Ranks...)
+		now.Sums = append(now.Sums, chunk.Sums...)
+		now.Chunks++
+		if !chunk.Last {
+			continue
+		}
+		now.Number, now.Frames, now.Pairs = chunk.Number, chunk.Frames, chunk.Pairs
+		if err := h.apply(&now); err != nil {
+			return fmt.Errorf("harvest %d: %w", now.Number, err)
+		}
+		if err := h.acknowledge(now.Number, chunk.Ticket); err != nil {
+			return err
+		}
+		now = Harvest{Ranks: now.Ranks[:0], Sums: now.Sums[:0]}
+	}
+}
+
+// attach makes a stream the current one and repeats an unanswered request.
+func (h *Harvester) attach(stream grpc.BidiStreamingClient[pb.HarvestRequest, pb.HarvestChunk]) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stream = stream
+	if stream == nil || h.asked == h.answered {
+		return nil
+	}
+	return stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: h.asked}})
+}
+
+func (h *Harvester) acknowledge(number, ticket uint64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := h.stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Done{Done: number}})
+	if ticket > h.answered {
+		h.answered = ticket
+		h.signal()
+	}
+	return err
+}
+
+// signal wakes whoever waits in Now. The caller holds the lock.
+func (h *Harvester) signal() {
+	close(h.progress)
+	h.progress = make(chan struct{})
+}
+
+// Now has everything harvested that the aggregator has acknowledged so far,
+// and returns when it is applied.
+func (h *Harvester) Now(ctx context.Context) error {
+	h.mu.Lock()
+	h.asked++
+	ticket := h.asked
+	if h.stream != nil {
+		// An error shows in Recv too, and the next session asks again.
+		_ = h.stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: ticket}})
+	}
+	for h.answered < ticket && h.failed == nil {
+		progress := h.progress
+		h.mu.Unlock()
+		select {
+		case <-progress:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		h.mu.Lock()
+	}
+	defer h.mu.Unlock()
+	if h.answered < ticket {
+		return callError("aggregator", "harvest", h.failed)
+	}
+	return nil
+}
