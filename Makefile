@@ -1,0 +1,58 @@
+# make demo   trains the demo cluster: needs Go, git, make and root
+# make test   runs all tests; sets up what they need
+# make help   lists the rest
+
+SHELL    := /bin/bash
+GO       ?= go
+TOOL     := $(GO) tool -modfile=tools/go.mod
+BIN      := bin
+FUZZTIME ?= 30s
+
+.PHONY: help build demo demo-smoke test lint generate cross fuzz bench setup clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+build: ## build bin/libra
+	$(GO) build -o $(BIN)/libra ./cmd/libra
+
+demo: build ## train the demo cluster: four workers, one switch, one parameter server
+	$(BIN)/libra demo $(ARGS)
+
+demo-smoke: build
+	$(BIN)/libra demo --epochs 1 --json | tail -n 1
+	$(BIN)/libra demo --epochs 1 --sync --backend udp --loss 0.01 --duplicate 0.01 --reorder 0.01 --json | tail -n 1
+
+test: setup ## run all tests under the race detector
+	$(GO) test -race -timeout 15m ./...
+
+lint: ## gofmt, go vet and golangci-lint
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w on these files"; exit 1; }
+	$(GO) vet ./...
+	$(TOOL) golangci-lint run ./...
+
+generate: $(BIN)/bpf2go $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc ## rebuild BPF objects, gRPC stubs and golden frames (needs clang-16, protoc)
+	$(GO) generate ./...
+
+$(BIN)/bpf2go $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc: tools/go.mod
+	@mkdir -p $(BIN)
+	$(GO) build -modfile=tools/go.mod -o $(BIN)/ \
+		github.com/cilium/ebpf/cmd/bpf2go \
+		google.golang.org/protobuf/cmd/protoc-gen-go \
+		google.golang.org/grpc/cmd/protoc-gen-go-grpc
+
+cross: ## build for the other platforms
+	GOOS=linux GOARCH=arm64 $(GO) build ./...
+	GOOS=darwin GOARCH=arm64 $(GO) build ./...
+
+fuzz: ## run every fuzz target for FUZZTIME
+	scripts/fuzz.sh $(FUZZTIME)
+
+bench: ## run the Go benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+setup: ## install what tests and code generation need (Debian; root)
+	scripts/setup.sh
+
+clean: ## remove what make built
+	rm -rf $(BIN)
