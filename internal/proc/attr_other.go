@@ -1,0 +1,10 @@
+//go:build !linux
+
+package proc
+
+import "os/exec"
+
+// DieWithParent does nothing: parent-death signals exist on Linux only.
+func DieWithParent(*exec.Cmd) {}
+
+func onMainThread() bool { return false }

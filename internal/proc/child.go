@@ -1,0 +1,193 @@
+package proc
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+)
+
+// Child is one process of a [Group].
+type Child struct {
+	group   *Group
+	spec    Spec
+	cmd     *exec.Cmd
+	stdout  lineWriter
+	stderr  lineWriter
+	lastErr tail
+
+	ready      chan struct{} // closed by the ready line
+	readyValue json.RawMessage
+
+	done    chan struct{} // closed when the process is gone and its output read
+	err     error         // valid after done: why the group fails
+	stopped bool          // valid after done: the group was ending before the child did
+
+	mu     sync.Mutex
+	reaped bool // its process id may belong to somebody else
+	killed bool // the grace period was over
+}
+
+func newChild(g *Group, spec Spec) *Child {
+	c := &Child{
+		group: g,
+		spec:  spec,
+		cmd:   spec.Cmd,
+		ready: make(chan struct{}),
+		done:  make(chan struct{}),
+	}
+	c.lastErr.n = g.cfg.Tail
+	c.stdout.emit = c.handleStdout
+	c.stderr.emit = c.handleStderr
+	c.cmd.Stdout = &c.stdout
+	c.cmd.Stderr = &c.stderr
+	c.cmd.WaitDelay = pipeDelay
+	ownGroup(c.cmd)
+	DieWithParent(c.cmd)
+	return c
+}
+
+// Pid returns the process id.
+func (c *Child) Pid() int { return c.cmd.Process.Pid }
+
+// Ready waits for the child's ready line and decodes its value into the
+// variable that into points to; nil ignores the value. It fails where the child or the group
+// ends, or ctx is done, before that.
+func (c *Child) Ready(ctx context.Context, into any) error {
+	select {
+	case <-c.ready:
+	case <-c.done:
+		select {
+		case <-c.ready:
+		default:
+			return c.endedBeforeReady()
+		}
+	case <-c.group.ctx.Done():
+		return fmt.Errorf("proc: %s is not ready: %w", c.spec.Name, context.Cause(c.group.ctx))
+	case <-ctx.Done():
+		return fmt.Errorf("proc: %s is not ready: %w", c.spec.Name, context.Cause(ctx))
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(c.readyValue, into); err != nil {
+		return fmt.Errorf("proc: %s: value of the ready line %s: %w", c.spec.Name, c.readyValue, err)
+	}
+	return nil
+}
+
+func (c *Child) endedBeforeReady() error {
+	if c.err != nil {
+		return c.err
+	}
+	if c.stopped {
+		return fmt.Errorf("proc: %s is not ready: %w", c.spec.Name, context.Cause(c.group.ctx))
+	}
+	return c.exitError("before it was ready")
+}
+
+// Wait waits for the child's end. It returns nil where the child ended by itself
+// with status 0; otherwise its failure, or what ended the group before
+// (ErrStopped after Stop), or the cause of ctx's end.
+func (c *Child) Wait(ctx context.Context) error {
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return fmt.Errorf("proc: wait for %s: %w", c.spec.Name, context.Cause(ctx))
+	}
+	if c.err == nil && c.stopped {
+		return fmt.Errorf("proc: %s was ended: %w", c.spec.Name, context.Cause(c.group.ctx))
+	}
+	return c.err
+}
+
+// supervise reads the child's output until its end and judges how it ended.
+func (c *Child) supervise() {
+	defer c.group.running.Done()
+	// The verdict comes from the process state: the other errors of Wait are
+	// about pipes, which the child's own descendants may keep open.
+	_ = c.cmd.Wait()
+	c.mu.Lock()
+	c.reaped = true
+	killed := c.killed
+	c.mu.Unlock()
+	c.stdout.flush()
+	c.stderr.flush()
+
+	c.stopped = c.group.ctx.Err() != nil
+	c.err = c.judge(killed)
+	if c.err != nil {
+		c.group.fail(c.err)
+	}
+	close(c.done)
+}
+
+func (c *Child) judge(killed bool) error {
+	state := c.cmd.ProcessState
+	switch {
+	case killed:
+		return &KilledError{Name: c.spec.Name, Grace: c.group.cfg.Grace}
+	case c.stopped && (state.Success() || endedByTerminate(state)):
+		return nil
+	case state.Success() && c.spec.Service:
+		return c.exitError("but has to run until it is stopped")
+	case state.Success():
+		return nil
+	default:
+		return c.exitError("")
+	}
+}
+
+func (c *Child) exitError(when string) *ExitError {
+	state := c.cmd.ProcessState
+	return &ExitError{
+		Name:   c.spec.Name,
+		Code:   state.ExitCode(),
+		Signal: endedBy(state),
+		When:   when,
+		Stderr: c.lastErr.snapshot(),
+	}
+}
+
+// signal calls send unless the process is gone.
+func (c *Child) signal(send func(*os.Process)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.reaped {
+		send(c.cmd.Process)
+	}
+}
+
+// kill ends a child whose grace period is over.
+func (c *Child) kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.reaped {
+		c.killed = true
+		kill(c.cmd.Process)
+	}
+}
+
+func (c *Child) handleStdout(line []byte) {
+	if value, ok := parseReady(line); ok {
+		select {
+		case <-c.ready: // a second ready line is the child's own business
+		default:
+			c.readyValue = value
+			close(c.ready)
+			return
+		}
+	}
+	if c.spec.OnLine != nil {
+		c.spec.OnLine(line)
+	}
+}
+
+func (c *Child) handleStderr(line []byte) {
+	c.lastErr.add(line)
+	if c.group.stderr != nil {
+		c.group.stderr.writeLine(c.spec.Name+" | ", line)
+	}
+}

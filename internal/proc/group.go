@@ -1,0 +1,175 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// Defaults of [Config].
+const (
+	DefaultTail  = 20
+	DefaultGrace = 5 * time.Second
+)
+
+// pipeDelay is how long a dead child's output is still read where a process
+// that it left behind holds the pipe open.
+const pipeDelay = time.Second
+
+// Config holds a group's options; its zero value is usable.
+type Config struct {
+	// Stderr receives the children's standard error, line by line, each with
+	// "name | " in front. Nil: the lines are only kept for error messages.
+	Stderr io.Writer
+	// Tail is the number of last lines of standard error that an error shows;
+	// 0 means DefaultTail.
+	Tail int
+	// Grace is the time between the request to stop (SIGTERM) and SIGKILL;
+	// 0 means DefaultGrace.
+	Grace time.Duration
+}
+
+// Spec describes a child.
+type Spec struct {
+	// Name of the child in prefixes and errors.
+	Name string
+	// Cmd is the command. The group sets its Stdout, Stderr, WaitDelay, process group and
+	// parent-death signal.
+	Cmd *exec.Cmd
+	// Start starts Cmd elsewhere than in the caller's namespaces, from a thread that outlives
+	// the child (see [Thread]). Nil: the group's own thread starts it.
+	Start func(*exec.Cmd) error
+	// Service is true for a child that has to run until the group is stopped:
+	// if it ends before, even with status 0, the group fails.
+	Service bool
+	// OnLine receives the lines that the child writes to standard output,
+	// without the ready line, one at a time. It may not keep line. Nil: they are dropped.
+	OnLine func(line []byte)
+}
+
+// Group is a set of children that live and die together: the first one that fails stops the
+// others. A group ends with Wait or Stop, one of which must be called.
+//
+// Start, Stop and the children's methods may be called from several goroutines.
+type Group struct {
+	cfg    Config
+	stderr *lockedWriter
+	thread *Thread
+
+	// ctx is done when the children have to stop; its cause says why.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	running sync.WaitGroup // children
+	stopper chan struct{}  // closed when stopAll has returned
+
+	mu       sync.Mutex
+	children []*Child
+	err      error // what failed first
+}
+
+// NewGroup makes an empty group. When ctx is done, the group stops its
+// children as Stop does.
+func NewGroup(ctx context.Context, cfg Config) *Group {
+	if cfg.Tail == 0 {
+		cfg.Tail = DefaultTail
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = DefaultGrace
+	}
+	g := &Group{cfg: cfg, thread: NewThread(), stopper: make(chan struct{})}
+	if cfg.Stderr != nil {
+		g.stderr = &lockedWriter{w: cfg.Stderr}
+	}
+	g.ctx, g.cancel = context.WithCancelCause(ctx)
+	go g.stopAll()
+	return g
+}
+
+// Start starts a child. It fails with the group's first error, or ErrStopped,
+// where the group is ending.
+func (g *Group) Start(spec Spec) (*Child, error) {
+	c := newChild(g, spec)
+	start := spec.Start
+	if start == nil {
+		start = func(cmd *exec.Cmd) error { return g.thread.Run(cmd.Start) }
+	}
+
+	// The lock is held over the start so that stopAll sees every child that
+	// was started before the group's end.
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ctx.Err() != nil {
+		return nil, fmt.Errorf("proc: %s is not started: %w", spec.Name, context.Cause(g.ctx))
+	}
+	if err := start(c.cmd); err != nil {
+		return nil, fmt.Errorf("proc: start %s: %w", spec.Name, err)
+	}
+	g.children = append(g.children, c)
+	g.running.Add(1)
+	go c.supervise()
+	return c, nil
+}
+
+// Wait waits until every child has ended and returns what failed first: an
+// [ExitError], a [KilledError], or the cause of the context's end. It returns
+// nil where all ended well. Start may not be called any more.
+func (g *Group) Wait() error {
+	g.running.Wait()
+	g.cancel(ErrStopped)
+	<-g.stopper
+	g.thread.Close()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
+}
+
+// Stop asks the children that still run to end, kills those that have not
+// ended after the grace period, and then does what Wait does. A child that
+// ends by the request's signal has ended well.
+func (g *Group) Stop() error {
+	g.cancel(ErrStopped)
+	return g.Wait()
+}
+
+// fail records the group's first error and stops the children.
+func (g *Group) fail(err error) {
+	g.mu.Lock()
+	if g.err == nil {
+		g.err = err
+	}
+	g.mu.Unlock()
+	g.cancel(err)
+}
+
+// stopAll waits for the group's end and then ends its children.
+func (g *Group) stopAll() {
+	defer close(g.stopper)
+	<-g.ctx.Done()
+	g.mu.Lock()
+	if cause := context.Cause(g.ctx); g.err == nil && !errors.Is(cause, ErrStopped) {
+		g.err = cause
+	}
+	children := g.children
+	g.mu.Unlock()
+
+	for _, c := range children {
+		c.signal(terminate)
+	}
+	grace := time.NewTimer(g.cfg.Grace)
+	defer grace.Stop()
+	for _, c := range children {
+		select {
+		case <-c.done:
+		case <-grace.C:
+			for _, c := range children {
+				c.kill()
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package proc
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+)
+
+// ErrThreadClosed is returned by [Thread.Run] after [Thread.Close].
+var ErrThreadClosed = errors.New("proc: thread is closed")
+
+// Thread is one operating-system thread that lives until Close.
+//
+// It exists because of Linux's parent-death signal (prctl(2),
+// PR_SET_PDEATHSIG): the "parent" there is the thread that forked, not the
+// process. A child started from an ordinary goroutine would be killed whenever
+// the Go runtime retires the thread that happened to run it. Children that ask
+// for [DieWithParent] must therefore be started from a Thread.
+//
+// Its methods may be called from several goroutines.
+type Thread struct {
+	calls chan func()
+	quit  chan struct{}
+	once  sync.Once
+}
+
+// NewThread starts a thread.
+func NewThread() *Thread {
+	t := &Thread{calls: make(chan func()), quit: make(chan struct{})}
+	started := make(chan struct{})
+	go t.start(started)
+	<-started
+	return t
+}
+
+// start runs the thread's loop on any thread but the process's first one: a
+// goroutine that ends while locked takes its thread with it, which is what
+// Close wants (children still running get their parent-death signal), but the
+// first thread cannot end and would only be wedged.
+func (t *Thread) start(started chan<- struct{}) {
+	runtime.LockOSThread()
+	if onMainThread() {
+		relocated := make(chan struct{})
+		go t.start(relocated)
+		<-relocated
+		runtime.UnlockOSThread()
+		close(started)
+		return
+	}
+	close(started)
+	for {
+		select {
+		case call := <-t.calls:
+			call()
+		case <-t.quit:
+			return
+		}
+	}
+}
+
+// Run executes fn on the thread and returns its error. Calls are executed one
+// at a time. fn must leave the thread as it found it (namespaces, capabilities)
+// and must not call Run.
+func (t *Thread) Run(fn func() error) error {
+	result := make(chan error, 1)
+	select {
+	case t.calls <- func() { result <- fn() }:
+		return <-result
+	case <-t.quit:
+		return ErrThreadClosed
+	}
+}
+
+// Close ends the thread. Children that were started from it with
+// [DieWithParent] and still run are killed by the kernel. Close may be called
+// more than once.
+func (t *Thread) Close() {
+	t.once.Do(func() { close(t.quit) })
+}
