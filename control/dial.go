@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
@@ -29,8 +28,9 @@ const (
 )
 
 // NewServer returns a gRPC server with the settings that both services use.
-func NewServer() *grpc.Server {
+func NewServer(sec Security) *grpc.Server {
 	return grpc.NewServer(
+		grpc.Creds(sec.server()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
@@ -42,7 +42,7 @@ func NewServer() *grpc.Server {
 // "parameter server") names the peer in messages.
 func Dial(ctx context.Context, role string, addr netip.AddrPort, limit time.Duration, log *slog.Logger) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+addr.String(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(sec.client(addr.Addr().String())),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
 		// A cluster starts its processes in any order: retry quickly.

@@ -32,8 +32,8 @@ type Config struct {
 	Backend string `yaml:"backend"`
 	// Port is the UDP port of all frames; 0 means wire.DefaultPort.
 	Port uint16 `yaml:"port,omitempty"`
-	// Window is the time that a silent peer is waited for before pushes and
-	// pulls fail.
+	// Silence is how long a silent peer is waited for before pushes and pulls
+	// fail.
 	Silence time.Duration `yaml:"silence,omitempty"`
 
 	Job     Job      `yaml:"job"`
@@ -43,6 +43,7 @@ type Config struct {
 	Model   Model    `yaml:"model"`
 	Data    Data     `yaml:"data"`
 	Faults  Faults   `yaml:"faults,omitempty"`
+	TLS     TLS      `yaml:"tls,omitempty"`
 }
 
 // Job is what aggregator, server and workers must agree on.
@@ -143,6 +144,14 @@ type Faults struct {
 	Duplicate float64 `yaml:"duplicate,omitempty"`
 	Reorder   float64 `yaml:"reorder,omitempty"`
 	Seed      uint64  `yaml:"seed,omitempty"`
+}
+
+// TLS names the PEM files of mutual TLS on control connections; without them
+// they are plain TCP.
+type TLS struct {
+	CA   string `yaml:"ca,omitempty"`
+	Cert string `yaml:"cert,omitempty"`
+	Key  string `yaml:"key,omitempty"`
 }
 
 // Any reports whether any fault is asked for.
