@@ -40,7 +40,7 @@ func NewServer(sec Security) *grpc.Server {
 // Dial connects to a control service and waits until it answers, at most for
 // the given time. While it waits it says so, once. The role ("aggregator",
 // "parameter server") names the peer in messages.
-func Dial(ctx context.Context, role string, addr netip.AddrPort, limit time.Duration, log *slog.Logger) (*grpc.ClientConn, error) {
+func Dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+addr.String(),
 		grpc.WithTransportCredentials(sec.client(addr.Addr().String())),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
