@@ -1,0 +1,212 @@
+package workload
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+)
+
+// ErrEmpty says that a data file holds no rows.
+var ErrEmpty = errors.New("workload: the file holds no rows")
+
+// SyntaxError says where a data file is malformed.
+type SyntaxError struct {
+	File         string
+	Line, Column int // from 1; Column counts bytes
+	Problem      string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Problem)
+}
+
+// File is a [Source] that streams a file in the format of libFM and LIBSVM,
+// plain or compressed by gzip: one row a line, a label and any number of
+// index:value pairs, separated by blanks. Labels are -1 and 1, or 0 and 1;
+// indices are non-negative integers other than [BiasKey]; values are finite.
+// Lines may have any length. Rows of other shards are skipped unread.
+type File struct {
+	name  string
+	shard Shard
+	file  *os.File
+	in    *bufio.Reader
+	long  []byte // a line that is longer than the buffer of in
+
+	line     int  // of the line last read
+	rows     int  // of all shards, so far
+	negative int8 // the label that means "no click" in this file; 1: not yet known
+}
+
+var _ Source = (*File)(nil)
+
+// OpenFile opens a data file. Next returns a [*SyntaxError] for a malformed row.
+func OpenFile(name string, shard Shard) (*File, error) {
+	shard, err := shard.normal()
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("workload: %w", err)
+	}
+	f := &File{name: name, shard: shard, file: file, negative: 1}
+	if err := f.Rewind(); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Shard returns which rows the source yields.
+func (f *File) Shard() Shard { return f.shard }
+
+// Rows returns how many rows this pass has come by.
+func (f *File) Rows() int { return f.rows }
+
+// Close closes the file.
+func (f *File) Close() error { return f.file.Close() }
+
+// Rewind starts again at the first row.
+func (f *File) Rewind() error {
+	if _, err := f.file.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("workload: %w", err)
+	}
+	f.line, f.rows = 0, 0
+	return f.reset(f.file)
+}
+
+// reset starts reading r.
+func (f *File) reset(r io.Reader) error {
+	f.in = bufio.NewReaderSize(r, 1<<16)
+	if magic, _ := f.in.Peek(2); string(magic) == "\x1f\x8b" {
+		z, err := gzip.NewReader(f.in)
+		if err != nil {
+			return fmt.Errorf("workload: %s: %w", f.name, err)
+		}
+		f.in = bufio.NewReaderSize(z, 1<<16)
+	}
+	return nil
+}
+
+// Next stores the shard's next row in s.
+func (f *File) Next(s *Sample) error {
+	for {
+		line, err := f.readLine()
+		if err == io.EOF && f.rows == 0 {
+			return fmt.Errorf("%w: %s", ErrEmpty, f.name)
+		}
+		if err == io.EOF {
+			return io.EOF
+		}
+		if err != nil {
+			return fmt.Errorf("workload: %s: after line %d: %w", f.name, f.line, err)
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		f.rows++
+		if (f.rows-1)%f.shard.Count == f.shard.Index {
+			return f.parse(line, s)
+		}
+	}
+}
+
+// readLine returns the next line without its end. The last line need not have
+// one.
+func (f *File) readLine() ([]byte, error) {
+	f.long = f.long[:0]
+	for {
+		part, err := f.in.ReadSlice('\n')
+		if err == bufio.ErrBufferFull {
+			f.long = append(f.long, part...)
+			continue
+		}
+		if err != nil && (err != io.EOF || len(part)+len(f.long) == 0) {
+			return nil, err
+		}
+		f.line++
+		if len(f.long) > 0 {
+			f.long = append(f.long, part...)
+			part = f.long
+		}
+		return bytes.TrimSuffix(bytes.TrimSuffix(part, []byte("\n")), []byte("\r")), nil
+	}
+}
+
+// parse stores the row in line in s.
+func (f *File) parse(line []byte, s *Sample) error {
+	s.Keys, s.Values = s.Keys[:0], s.Values[:0]
+	begin, end := token(line, 0)
+	if problem := f.label(line[begin:end], s); problem != "" {
+		return f.malformed(begin, problem)
+	}
+	for {
+		begin, end = token(line, end)
+		if begin == end {
+			return nil
+		}
+		pair := line[begin:end]
+		colon := bytes.IndexByte(pair, ':')
+		if colon < 0 {
+			return f.malformed(begin, fmt.Sprintf("%.40q is not an index:value pair", pair))
+		}
+		key, err := strconv.ParseUint(string(pair[:colon]), 10, 64)
+		if err != nil || key == BiasKey {
+			return f.malformed(begin, fmt.Sprintf("feature index %.40q is not an integer from 0 to 2^64-2", pair[:colon]))
+		}
+		value := float32(1)
+		if text := pair[colon+1:]; len(text) != 1 || text[0] != '1' {
+			v, err := strconv.ParseFloat(string(text), 32)
+			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+				return f.malformed(begin+colon+1, fmt.Sprintf("feature value %.40q is not a finite float32", text))
+			}
+			value = float32(v)
+		}
+		s.Keys = append(s.Keys, key)
+		s.Values = append(s.Values, value)
+	}
+}
+
+// label stores the label in s or says what is wrong with it.
+func (f *File) label(text []byte, s *Sample) (problem string) {
+	v, err := strconv.ParseFloat(string(text), 32)
+	switch {
+	case err == nil && v == 1:
+		s.Label = true
+	case err == nil && (v == 0 || v == -1):
+		if f.negative == 1 {
+			f.negative = int8(v)
+		}
+		if f.negative != int8(v) {
+			return fmt.Sprintf("label %s in a file whose negative label is %d", text, f.negative)
+		}
+		s.Label = false
+	default:
+		return fmt.Sprintf("label %.40q is not 1, 0 or -1", text)
+	}
+	return ""
+}
+
+func (f *File) malformed(offset int, problem string) error {
+	return &SyntaxError{f.name, f.line, offset + 1, problem}
+}
+
+// token returns the bounds of the next run of non-blanks at or after i.
+func token(line []byte, i int) (begin, end int) {
+	for i < len(line) && (line[i] == ' ' || line[i] == '\t') {
+		i++
+	}
+	begin = i
+	for i < len(line) && line[i] != ' ' && line[i] != '\t' {
+		i++
+	}
+	return begin, i
+}
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }

@@ -1,0 +1,157 @@
+package workload
+
+import (
+	"fmt"
+	"math"
+)
+
+// Model turns mini-batches into gradients and predictions. Weights and gradients
+// are row after row in the order of the batch's Keys, Dim floats each.
+//
+// The results are the same bits on every machine: sums have a fixed order, and
+// conversions forbid fused multiply-add (Go specification, "Floating-point
+// operators").
+type Model interface {
+	// Dim is the number of floats in a row.
+	Dim() int
+	// Gradient overwrites grads with the gradient of the batch's mean
+	// log-loss and returns the sum of the samples' log-losses.
+	Gradient(b *Batch, weights, grads []float32) (loss float64)
+	// Predict stores the click probability of each sample in dst.
+	Predict(b *Batch, weights, dst []float32)
+}
+
+// NewModel returns the model of a name: "lr" or "fm". Factors is the number of
+// latent factors of a factorisation machine; 0 means [DefaultFactors].
+func NewModel(name string, factors int) (Model, error) {
+	switch name {
+	case "lr":
+		return Logistic{}, nil
+	case "fm":
+		if factors == 0 {
+			factors = DefaultFactors
+		}
+		if factors < 1 || factors > MaxFactors {
+			return nil, fmt.Errorf("workload: %d factors are not in [1, %d]", factors, MaxFactors)
+		}
+		return FM{Factors: factors}, nil
+	}
+	return nil, fmt.Errorf("workload: unknown model %q; choose lr or fm", name)
+}
+
+// Logistic is logistic regression: a row is one weight.
+type Logistic struct {
+	// L2 is the weight of the ridge penalty on the rows of each batch.
+	L2 float32
+}
+
+// Dim is 1.
+func (Logistic) Dim() int { return 1 }
+
+// Gradient implements [Model].
+func (m Logistic) Gradient(b *Batch, weights, grads []float32) (loss float64) {
+	penalty(weights, grads, m.L2, 1)
+	bias := len(b.Keys) - 1
+	scale := 1 / float32(b.Len())
+	for i, label := range b.labels {
+		features, values := b.sample(i)
+		residual, l := residual(m.score(features, values, weights, bias), label)
+		loss += l
+		g := residual * scale
+		grads[bias] += g
+		if values == nil {
+			for _, f := range features {
+				grads[f] += g
+			}
+		} else {
+			for j, f := range features {
+				grads[f] += float32(g * values[j])
+			}
+		}
+	}
+	return loss
+}
+
+func (Logistic) score(features []uint32, values, weights []float32, bias int) float32 {
+	z := weights[bias]
+	if values == nil {
+		for _, f := range features {
+			z += weights[f]
+		}
+	} else {
+		for j, f := range features {
+			z += float32(weights[f] * values[j])
+		}
+	}
+	return z
+}
+
+// Predict implements [Model].
+func (m Logistic) Predict(b *Batch, weights, dst []float32) {
+	for i := range b.labels {
+		features, values := b.sample(i)
+		dst[i] = float32(sigmoid(float64(m.score(features, values, weights, len(b.Keys)-1))))
+	}
+}
+
+// penalty starts the gradients with those of the ridge penalty on all rows but
+// the last, which is the bias.
+func penalty(weights, grads []float32, l2 float32, dim int) {
+	if l2 == 0 {
+		clear(grads)
+		return
+	}
+	n := len(grads) - dim
+	for i, w := range weights[:n] {
+		grads[i] = l2 * w
+	}
+	clear(grads[n:])
+}
+
+// residual returns the derivative of a sample's log-loss by its score, and the
+// log-loss.
+func residual(score float32, label bool) (derivative float32, loss float64) {
+	z := float64(score)
+	// Neither exp nor log sees an argument that it could not take: the
+	// exponential is of -|z|.
+	e := exp(-math.Abs(z))
+	loss = math.Log1p(e)
+	p := 1 / (1 + e)
+	if z < 0 {
+		p = e / (1 + e)
+	}
+	if label {
+		return float32(p - 1), loss + math.Max(-z, 0)
+	}
+	return float32(p), loss + math.Max(z, 0)
+}
+
+// sigmoid returns 1 / (1 + e^-z) without overflow.
+func sigmoid(z float64) float64 {
+	e := exp(-math.Abs(z))
+	if z < 0 {
+		return e / (1 + e)
+	}
+	return 1 / (1 + e)
+}
+
+// exp returns e^x for x <= 0 with a relative error below 1e-15. math.Exp differs
+// in the last bit between architectures, and the weights shall not.
+func exp(x float64) float64 {
+	const ln2Hi, ln2Lo = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+	if !(x > -700) {
+		if math.IsNaN(x) {
+			return x
+		}
+		return 0
+	}
+	// x = k ln 2 + r, |r| <= ln 2 / 2; ln2Hi has 21 trailing zero bits, so that
+	// its product with k is exact (fdlibm e_exp.c).
+	k := math.Floor(x*math.Log2E + 0.5)
+	r := x - float64(k*ln2Hi) - float64(k*ln2Lo)
+	sum := 1.0
+	for n := 13.0; n >= 1; n-- { // Taylor series, Horner's scheme
+		sum = 1 + float64(float64(r/n)*sum)
+	}
+	return sum * math.Float64frombits(uint64(1023+int64(k))<<52)
+}

@@ -1,0 +1,82 @@
+package workload
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+)
+
+// BiasKey is the row key of a model's intercept. No feature may have it.
+const BiasKey = math.MaxUint64
+
+// Sample is one row of a click log: which features it has, and whether it was
+// clicked.
+type Sample struct {
+	Label  bool
+	Keys   []uint64  // a feature's index is its row key
+	Values []float32 // one for each key
+}
+
+// Shard is a worker's part of a log: the rows whose number, counted from 0, is
+// Index modulo Count. The zero Shard is the whole log.
+type Shard struct{ Index, Count int }
+
+func (s Shard) normal() (Shard, error) {
+	if s == (Shard{}) {
+		return Shard{0, 1}, nil
+	}
+	if s.Index < 0 || s.Index >= s.Count {
+		return s, fmt.Errorf("workload: shard %d of %d does not exist", s.Index, s.Count)
+	}
+	return s, nil
+}
+
+// size returns how many of total rows are the shard's.
+func (s Shard) size(total int) int { return (total - s.Index + s.Count - 1) / s.Count }
+
+// Source yields the samples of one shard in a fixed order, pass after pass. It
+// is not safe for concurrent use.
+type Source interface {
+	// Next stores the next sample in s, whose slices it reuses, and returns
+	// io.EOF at the end of a pass.
+	Next(s *Sample) error
+	// Rewind starts the next pass.
+	Rewind() error
+	// Shard returns which rows the source yields.
+	Shard() Shard
+	// Rows returns how many rows, of all shards, this pass has come by. At
+	// the end of a pass it is the size of the log.
+	Rows() int
+	// Close releases what the source holds.
+	Close() error
+}
+
+// SampledKeys reads one pass of src and yields the row keys that each of a random
+// part of its samples updates: its features and the bias. It serves to find the
+// hot set (libra.txt §3.3, where 4 to 8 % of the samples suffice). The choice
+// depends on seed and the sample's position only. The slice is valid during the
+// call. An error is yielded with nil keys and ends the iteration.
+func SampledKeys(src Source, fraction float64, seed uint64) iter.Seq2[[]uint64, error] {
+	return func(yield func([]uint64, error) bool) {
+		if err := src.Rewind(); err != nil {
+			yield(nil, err)
+			return
+		}
+		choose := rand.New(rand.NewPCG(seed, uint64(src.Shard().Index)))
+		var s Sample
+		for more := true; more; {
+			err := src.Next(&s)
+			if err != nil {
+				if !isEOF(err) {
+					yield(nil, err)
+				}
+				return
+			}
+			if choose.Float64() < fraction {
+				s.Keys = append(s.Keys, BiasKey)
+				more = yield(s.Keys, nil)
+			}
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package workload
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+)
+
+// The defaults of [SyntheticConfig]. Hot and HotShare are those of the search
+// engine in libra.txt §3.1; the paper's advertising task has a share of 0.7.
+const (
+	DefaultRows     = 200_000
+	DefaultFields   = 20
+	DefaultFeatures = 1 << 20
+	DefaultHot      = 30_000
+	DefaultHotShare = 0.5
+)
+
+// SyntheticConfig describes a click log with the skew that libra.txt §3.1 found in
+// production: a few ten thousand hot parameters take half of all updates or more.
+//
+// Every sample has one feature of each field. All fields have the same number of
+// features and the same distribution over them, a Zipf–Mandelbrot law whose
+// exponent is solved for HotShare. Labels come from a planted factorisation
+// machine, so that there is something to learn.
+type SyntheticConfig struct {
+	// Rows is the number of samples of the whole log; 0 means [DefaultRows].
+	Rows int
+	// Fields is the number of features of a sample; 0 means [DefaultFields].
+	Fields int
+	// Features is the number of different features; 0 means
+	// [DefaultFeatures]. It is rounded down to a multiple of Fields.
+	Features int
+	// Hot is the number of hot features; 0 means [DefaultHot].
+	Hot int
+	// HotShare is the part of all occurrences that the hot features have
+	// together, in (0, 1); 0 means [DefaultHotShare].
+	HotShare float64
+	// Seed selects the log.
+	Seed uint64
+	// Spread scatters the keys over the whole 64-bit space, as hashing does.
+	// Otherwise they are 0 .. Features-1, field after field, hot ones first.
+	Spread bool
+}
+
+// Synthetic is a [Source] of a synthetic click log. A sample depends on the seed
+// and its row number only, so that shards need not read each other's rows.
+type Synthetic struct {
+	cfg        SyntheticConfig
+	shard      Shard
+	perField   int
+	cumulative []float64 // of the ranks within a field
+	row        int       // the next one, of any shard
+}
+
+var _ Source = (*Synthetic)(nil)
+
+const (
+	// skewOffset flattens the head: without it a field's first feature would be
+	// in nearly every mini-batch many times over.
+	skewOffset = 10
+	// The planted model: the amplitude of the uniform weights, the same for
+	// the interactions, and an intercept that makes clicks the minority.
+	truthScale     = 3.0
+	truthPairs     = 2.0
+	truthFactors   = 2
+	truthIntercept = -1.0
+)
+
+// NewSynthetic returns the source of a shard.
+func NewSynthetic(cfg SyntheticConfig, shard Shard) (*Synthetic, error) {
+	shard, err := shard.normal()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range []struct {
+		name     string
+		value    *int
+		fallback int
+	}{
+		{"rows", &cfg.Rows, DefaultRows},
+		{"fields", &cfg.Fields, DefaultFields},
+		{"features", &cfg.Features, DefaultFeatures},
+		{"hot features", &cfg.Hot, DefaultHot},
+	} {
+		if *f.value == 0 {
+			*f.value = f.fallback
+		}
+		if *f.value < 0 {
+			return nil, fmt.Errorf("workload: %d %s", *f.value, f.name)
+		}
+	}
+	if cfg.HotShare == 0 {
+		cfg.HotShare = DefaultHotShare
+	}
+	s := &Synthetic{cfg: cfg, shard: shard, perField: cfg.Features / cfg.Fields}
+	skew, err := fitSkew(s.perField, cfg.Hot/cfg.Fields, skewOffset, cfg.HotShare)
+	if err != nil {
+		return nil, err
+	}
+	s.cumulative = skew.cumulative()
+	return s, s.Rewind()
+}
+
+// Shard returns which rows the source yields.
+func (s *Synthetic) Shard() Shard { return s.shard }
+
+// Rows returns how many rows this pass has come by.
+func (s *Synthetic) Rows() int { return min(s.row, s.cfg.Rows) }
+
+// Close does nothing.
+func (s *Synthetic) Close() error { return nil }
+
+// Rewind starts again at the first row.
+func (s *Synthetic) Rewind() error {
+	s.row = 0
+	return nil
+}
+
+// Next stores the shard's next row in dst.
+func (s *Synthetic) Next(dst *Sample) error {
+	for s.row < s.cfg.Rows && s.row%s.shard.Count != s.shard.Index {
+		s.row++
+	}
+	if s.row >= s.cfg.Rows {
+		return io.EOF
+	}
+	pcg := rand.NewPCG(s.cfg.Seed, uint64(s.row))
+	rng := rand.New(pcg)
+	s.row++
+
+	dst.Keys, dst.Values = dst.Keys[:0], dst.Values[:0]
+	var truth truth
+	for field := range s.cfg.Fields {
+		feature := uint64(field*s.perField + draw(s.cumulative, rng.Float64()))
+		truth.add(s.cfg.Seed, feature)
+		if s.cfg.Spread {
+			feature = scatter(feature)
+		}
+		dst.Keys = append(dst.Keys, feature)
+		dst.Values = append(dst.Values, 1)
+	}
+	dst.Label = rng.Float64() < sigmoid(truth.score(s.cfg.Fields))
+	return nil
+}
+
+// scatter is a bijection of the 64-bit numbers (the output function of
+// splitmix64). It maps no feature number to BiasKey.
+func scatter(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// truth sums what a sample's features contribute to the planted model's score.
+type truth struct {
+	linear        float64
+	sums, squares [truthFactors]float64
+}
+
+func (t *truth) add(seed, feature uint64) {
+	// A stream of its own, apart from those of the rows.
+	rng := rand.New(rand.NewPCG(^seed, feature))
+	t.linear += 2*rng.Float64() - 1
+	for c := range t.sums {
+		v := 2*rng.Float64() - 1
+		t.sums[c] += v
+		t.squares[c] += v * v
+	}
+}
+
+// score scales the sums so that their spread does not depend on the number of
+// fields.
+func (t *truth) score(fields int) float64 {
+	var pairs float64
+	for c := range t.sums {
+		pairs += (t.sums[c]*t.sums[c] - t.squares[c]) / 2
+	}
+	n := float64(fields)
+	return truthIntercept + truthScale*t.linear/math.Sqrt(n) + truthPairs*pairs/n
+}

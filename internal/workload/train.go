@@ -1,0 +1,269 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Puller reads weights.
+type Puller interface {
+	// Pull stores the rows of keys in dst, row after row. Keys ascend and do
+	// not repeat.
+	Pull(ctx context.Context, keys []uint64, dst []float32) error
+}
+
+// Client is a worker's access to the parameter server. Train uses it from one
+// goroutine.
+type Client interface {
+	Puller
+	// Push hands over the gradients of the rows of keys, row after row. It
+	// has copied both slices when it returns. Keys ascend and do not repeat.
+	Push(ctx context.Context, keys []uint64, grads []float32) error
+	// Flush returns when everything that was pushed has been acknowledged.
+	Flush(ctx context.Context) error
+	// Barrier returns when every worker of the job has called it for this step
+	// and the server has committed what they pushed before. Steps count from 0.
+	Barrier(ctx context.Context, step uint64) error
+}
+
+// The defaults of [Config].
+const (
+	DefaultEpochs = 5
+	DefaultBatch  = 256
+)
+
+// Config says how to train.
+type Config struct {
+	// Model is what is trained.
+	Model Model
+	// Epochs is the number of passes over the data; 0 means [DefaultEpochs].
+	Epochs int
+	// Batch is the number of samples of a mini-batch; 0 means [DefaultBatch].
+	Batch int
+	// Sync makes each mini-batch a step of the whole job, with a barrier at
+	// its end. Otherwise workers run freely.
+	Sync bool
+	// Seed selects the order of the samples, which differs from epoch to
+	// epoch.
+	Seed uint64
+	// Window is the number of the shard's samples to hold in memory, and to
+	// shuffle among each other; 0 means all, which reads the source only once.
+	Window int
+	// Progress, if set, is called after each mini-batch.
+	Progress func(Progress)
+	// EpochDone, if set, is called at the end of each epoch, when everything
+	// pushed has been acknowledged. An error ends the training.
+	EpochDone func(epoch int) error
+}
+
+// Progress says how far a training is.
+type Progress struct {
+	Epoch   int     // from 0
+	Steps   uint64  // mini-batches so far, in all epochs
+	Samples uint64  // samples so far, in all epochs
+	LogLoss float64 // mean over the samples of this epoch so far, each before its update
+}
+
+// Result is the outcome of a training.
+type Result struct {
+	Progress
+	Elapsed time.Duration
+}
+
+func (c Config) normal() (Config, error) {
+	if c.Model == nil {
+		return c, fmt.Errorf("workload: no model to train")
+	}
+	for _, f := range []struct {
+		name     string
+		value    *int
+		fallback int
+	}{
+		{"epochs", &c.Epochs, DefaultEpochs},
+		{"samples a batch", &c.Batch, DefaultBatch},
+		{"samples in memory", &c.Window, math.MaxInt},
+	} {
+		if *f.value == 0 {
+			*f.value = f.fallback
+		}
+		if *f.value < 0 {
+			return c, fmt.Errorf("workload: %d %s", *f.value, f.name)
+		}
+	}
+	return c, nil
+}
+
+// Train runs one worker: epochs of mini-batches of src, each of which pulls its
+// rows and pushes its gradients. In synchronous training all workers of a job
+// must have the same Config; a worker whose shard has fewer mini-batches than
+// others' takes part in their barriers with nothing to push.
+func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error) {
+	cfg, err := cfg.normal()
+	if err != nil {
+		return Result{}, err
+	}
+	begin := time.Now()
+	w := &worker{src: src, cfg: cfg}
+	var step uint64
+	barrier := func() error {
+		if err := c.Flush(ctx); err != nil {
+			return err
+		}
+		err := c.Barrier(ctx, step)
+		step++
+		return err
+	}
+	for epoch := range cfg.Epochs {
+		if err := w.start(epoch); err != nil {
+			return Result{}, err
+		}
+		for {
+			more, err := w.next()
+			if err != nil {
+				return Result{}, err
+			}
+			if !more {
+				break
+			}
+			if err := w.run(ctx, c); err != nil {
+				return Result{}, err
+			}
+			if cfg.Sync {
+				if err := barrier(); err != nil {
+					return Result{}, err
+				}
+			}
+		}
+		if cfg.Sync {
+			for range w.padding() {
+				if err := barrier(); err != nil {
+					return Result{}, err
+				}
+			}
+		}
+		if err := c.Flush(ctx); err != nil {
+			return Result{}, err
+		}
+		if cfg.EpochDone != nil {
+			if err := cfg.EpochDone(epoch); err != nil {
+				return Result{}, err
+			}
+		}
+	}
+	return Result{w.progress, time.Since(begin)}, nil
+}
+
+// worker turns a source into mini-batches and runs them.
+type worker struct {
+	src Source
+	cfg Config
+
+	data  *Dataset
+	more  bool  // src has samples after data
+	block int   // number of data within the epoch
+	order []int // of the samples of data
+	at    int   // position in order of the next mini-batch
+	count int   // mini-batches of this epoch
+
+	batch          Batch
+	weights, grads []float32
+	progress       Progress
+	loss           float64 // sum over this epoch
+	samples        int     // of this epoch
+}
+
+// start begins an epoch.
+func (w *worker) start(epoch int) error {
+	w.progress.Epoch = epoch
+	w.block, w.count, w.loss, w.samples = 0, 0, 0, 0
+	if w.data == nil {
+		return w.load()
+	}
+	if w.cfg.Window == math.MaxInt {
+		w.shuffle()
+		return nil
+	}
+	if err := w.src.Rewind(); err != nil {
+		return err
+	}
+	return w.load()
+}
+
+func (w *worker) load() (err error) {
+	w.data, w.more, err = load(w.src, w.cfg.Window)
+	if err != nil {
+		return err
+	}
+	w.shuffle()
+	return nil
+}
+
+func (w *worker) shuffle() {
+	w.order, w.at = w.order[:0], 0
+	for i := range w.data.Len() {
+		w.order = append(w.order, i)
+	}
+	// 2^32 epochs and blocks apart, so that no two orders share a stream.
+	stream := uint64(w.progress.Epoch)<<32 + uint64(w.block)
+	seed := w.cfg.Seed + uint64(w.src.Shard().Index)*0x9e3779b97f4a7c15
+	rng := rand.New(rand.NewPCG(seed, stream))
+	rng.Shuffle(len(w.order), func(i, j int) { w.order[i], w.order[j] = w.order[j], w.order[i] })
+}
+
+// next builds the next mini-batch of the epoch and returns false at its end.
+func (w *worker) next() (bool, error) {
+	for w.at == len(w.order) {
+		if !w.more {
+			return false, nil
+		}
+		w.block++
+		if err := w.load(); err != nil {
+			return false, err
+		}
+	}
+	end := min(w.at+w.cfg.Batch, len(w.order))
+	w.batch.Build(w.data, w.order[w.at:end])
+	w.at = end
+	w.count++
+	return true, nil
+}
+
+// run pulls the weights of the mini-batch and pushes its gradients.
+func (w *worker) run(ctx context.Context, c Client) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	n := len(w.batch.Keys) * w.cfg.Model.Dim()
+	w.weights, w.grads = resize(w.weights, n), resize(w.grads, n)
+	if err := c.Pull(ctx, w.batch.Keys, w.weights); err != nil {
+		return err
+	}
+	w.loss += w.cfg.Model.Gradient(&w.batch, w.weights, w.grads)
+	if err := c.Push(ctx, w.batch.Keys, w.grads); err != nil {
+		return err
+	}
+	w.samples += w.batch.Len()
+	w.progress.Steps++
+	w.progress.Samples += uint64(w.batch.Len())
+	w.progress.LogLoss = w.loss / float64(w.samples)
+	if w.cfg.Progress != nil {
+		w.cfg.Progress(w.progress)
+	}
+	return nil
+}
+
+// padding returns how many mini-batches the largest shard, which is shard 0, has
+// more than this one. It is known at the end of an epoch.
+func (w *worker) padding() int {
+	largest := Shard{0, w.src.Shard().Count}.size(w.src.Rows())
+	return batches(largest, w.cfg.Window, w.cfg.Batch) - w.count
+}
+
+// batches returns the number of mini-batches of n samples, taken window by window.
+func batches(n, window, batch int) int {
+	ceil := func(a int) int { return a/batch + min(1, a%batch) }
+	return n/window*ceil(window) + ceil(n%window)
+}
