@@ -5,32 +5,38 @@ import (
 	"math/bits"
 )
 
-// sum adds b to a one's-complement sum, 64 bits at a time (RFC 1071 §2: the
-// width of the accumulator does not change the folded result). Bytes count as
-// if b began at an even offset of the checksummed data.
+// sum adds the 16-bit big-endian words of b to a one's-complement sum. A last
+// odd byte counts as if a zero followed, so only the last piece of what is
+// summed may have an odd length. acc may be any sum below 2^63.
+//
+// The words are added 64 bits at a time and in little-endian order: neither
+// the width nor the byte order of the additions changes the folded result but
+// for a swap of its bytes (RFC 1071 §2), and loads without a byte swap are
+// cheaper. The carry stays in the processor's flag through a whole iteration.
 func sum(acc uint64, b []byte) uint64 {
-	var carry uint64
-	for len(b) >= 32 {
-		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(b), 0)
-		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(b[8:]), carry)
-		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(b[16:]), carry)
-		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(b[24:]), carry)
-		acc, carry = bits.Add64(acc, carry, 0)
-		acc += carry
-		b = b[32:]
+	var s, carry uint64
+	for len(b) >= 64 {
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b), carry)
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b[8:]), carry)
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b[16:]), carry)
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b[24:]), carry)
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b[32:]), carry)
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b[40:]), carry)
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b[48:]), carry)
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b[56:]), carry)
+		b = b[64:]
 	}
 	for len(b) >= 8 {
-		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(b), 0)
-		acc += carry
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b), carry)
 		b = b[8:]
 	}
-	if len(b) > 0 {
-		var tail [8]byte
-		copy(tail[:], b)
-		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(tail[:]), 0)
-		acc += carry
+	var tail uint64
+	for i, x := range b {
+		tail |= uint64(x) << (8 * i)
 	}
-	return acc
+	s, carry = bits.Add64(s, tail, carry)
+	s, carry = bits.Add64(s, carry, 0)
+	return acc + uint64(bits.ReverseBytes16(fold(s+carry)))
 }
 
 // fold reduces a one's-complement sum to 16 bits.
@@ -40,4 +46,13 @@ func fold(acc uint64) uint16 {
 	acc = acc>>16 + acc&0xffff
 	acc = acc>>16 + acc&0xffff
 	return uint16(acc>>16 + acc&0xffff)
+}
+
+// udpChecksum folds and inverts a sum. A result of 0 is sent as 0xffff,
+// because 0 means that there is no checksum (RFC 768).
+func udpChecksum(acc uint64) uint16 {
+	if c := ^fold(acc); c != 0 {
+		return c
+	}
+	return 0xffff
 }

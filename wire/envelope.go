@@ -20,6 +20,10 @@ const (
 	protoUDP  = 17
 	hopLimit  = 64
 
+	ipv4PlainHeader  = 0x45   // version 4, five words: no options
+	ipv4DontFragment = 0x4000 // the ID of such a datagram is free (RFC 6864)
+	ipv4Fragment     = 0x3fff // more-fragments bit and fragment offset
+
 	// EnvelopeLen is the number of bytes before the [Header] of an untagged
 	// IPv4 frame.
 	EnvelopeLen = ethLen + ipv4Len + udpLen
@@ -67,29 +71,41 @@ func NewEnvelope(src, dst Endpoint) (*Envelope, error) {
 	if src.IP.Is4() {
 		e.n = EnvelopeLen
 		binary.BigEndian.PutUint16(e.head[12:], etherIPv4)
-		ip[0] = 0x45
-		ip[6] = 0x40 // don't fragment; the ID of such a datagram is free (RFC 6864)
-		ip[8], ip[9] = hopLimit, protoUDP
 		s, d := src.IP.As4(), dst.IP.As4()
 		copy(ip[12:], s[:])
 		copy(ip[16:], d[:])
 		addrs = ip[12:20]
+		putIPv4(ip)
 		e.ip = sum(0, ip[:ipv4Len])
 	} else {
 		e.n = ethLen + ipv6Len + udpLen
 		binary.BigEndian.PutUint16(e.head[12:], etherIPv6)
-		ip[0] = 0x60
-		ip[6], ip[7] = protoUDP, hopLimit
 		s, d := src.IP.As16(), dst.IP.As16()
 		copy(ip[8:], s[:])
 		copy(ip[24:], d[:])
 		addrs = ip[8:40]
+		putIPv6(ip)
 	}
 	udp := e.head[e.n-udpLen:]
 	binary.BigEndian.PutUint16(udp[0:], src.Port)
 	binary.BigEndian.PutUint16(udp[2:], dst.Port)
 	e.pseudo = sum(sum(protoUDP, addrs), udp[:4])
 	return e, nil
+}
+
+// putIPv4 writes the first 12 bytes of an IPv4 header but for the length: no
+// type of service, no ID, one fragment, no checksum yet.
+func putIPv4(ip []byte) {
+	binary.BigEndian.PutUint16(ip, ipv4PlainHeader<<8)
+	binary.BigEndian.PutUint32(ip[4:], ipv4DontFragment)
+	binary.BigEndian.PutUint32(ip[8:], hopLimit<<24|protoUDP<<16)
+}
+
+// putIPv6 writes the first 8 bytes of an IPv6 header but for the length: no
+// traffic class, no flow label.
+func putIPv6(ip []byte) {
+	binary.BigEndian.PutUint32(ip, 6<<28)
+	ip[6], ip[7] = protoUDP, hopLimit
 }
 
 // Len returns the number of bytes before the [Header].
@@ -104,124 +120,29 @@ func (e *Envelope) Seal(frame []byte) {
 	payload := frame[e.n:]
 	length := udpLen + len(payload)
 	copy(frame, e.head[:e.n])
+	ip := frame[ethLen:]
 	if e.n == EnvelopeLen {
-		ip := frame[ethLen:]
 		total := ipv4Len + length
 		binary.BigEndian.PutUint16(ip[2:], uint16(total))
-		// e.ip was summed as 64-bit words, so the length goes in at the place
-		// where a 16-bit word of the same column adds the same.
-		binary.BigEndian.PutUint16(ip[10:], ^fold(uint64(fold(e.ip))+uint64(total)))
+		binary.BigEndian.PutUint16(ip[10:], ^fold(e.ip+uint64(total)))
 	} else {
-		binary.BigEndian.PutUint16(frame[ethLen+4:], uint16(length))
+		binary.BigEndian.PutUint16(ip[4:], uint16(length))
 	}
 	udp := frame[e.n-udpLen:]
 	binary.BigEndian.PutUint16(udp[4:], uint16(length))
-	acc := uint64(fold(e.pseudo)) + 2*uint64(length)
-	binary.BigEndian.PutUint16(udp[6:], udpChecksum(acc+uint64(fold(sum(0, payload)))))
+	// The length counts twice: in the pseudo header and in the UDP header.
+	binary.BigEndian.PutUint16(udp[6:], udpChecksum(sum(e.pseudo+2*uint64(length), payload)))
 }
 
 // MarkRetx sets [FlagRetx] in a sealed frame and adjusts the UDP checksum by
-// the difference (RFC 1624), without reading the payload again.
+// the difference (RFC 1624), without reading the payload again. The frame must
+// not be on its way through a ring while it is changed.
 func (e *Envelope) MarkRetx(frame []byte) {
 	payload := frame[e.n:]
-	old := binary.BigEndian.Uint16(payload)
+	before := binary.BigEndian.Uint16(payload)
 	MarkRetx(payload)
-	diff := binary.BigEndian.Uint16(payload)
+	after := binary.BigEndian.Uint16(payload)
 	c := frame[e.n-2 : e.n]
-	acc := uint64(^binary.BigEndian.Uint16(c)) + uint64(^old) + uint64(diff)
+	acc := uint64(^binary.BigEndian.Uint16(c)) + uint64(^before) + uint64(after)
 	binary.BigEndian.PutUint16(c, udpChecksum(acc))
-}
-
-// udpChecksum folds and inverts a sum; a result of 0 is sent as 0xffff,
-// because 0 means that there is no checksum (RFC 768).
-func udpChecksum(acc uint64) uint16 {
-	if c := ^fold(acc); c != 0 {
-		return c
-	}
-	return 0xffff
-}
-
-// Packet is a received frame, taken apart in place.
-type Packet struct {
-	Src, Dst Endpoint
-	Payload  []byte // UDP payload: header and body, without Ethernet padding
-}
-
-// ParseFrame takes a received Ethernet frame apart and verifies its checksums.
-// A port other than 0 is the UDP destination port that is ours. It returns
-// [ErrForeign] for anything that is not UDP to that port (fragments, IP
-// options and extension headers included), [ErrTruncated] and [ErrChecksum]
-// for damaged frames.
-func ParseFrame(frame []byte, port uint16) (Packet, error) {
-	var p Packet
-	if len(frame) < ethLen {
-		return p, ErrTruncated
-	}
-	copy(p.Dst.MAC[:], frame[0:6])
-	copy(p.Src.MAC[:], frame[6:12])
-	proto := binary.BigEndian.Uint16(frame[12:])
-	b := frame[ethLen:]
-	if proto == etherVLAN {
-		if len(b) < vlanLen {
-			return p, ErrTruncated
-		}
-		proto, b = binary.BigEndian.Uint16(b[2:]), b[vlanLen:]
-	}
-	var addrs []byte
-	switch proto {
-	case etherIPv4:
-		if len(b) < ipv4Len {
-			return p, ErrTruncated
-		}
-		fragment := binary.BigEndian.Uint16(b[6:])&0x3fff != 0
-		if b[0] != 0x45 || b[9] != protoUDP || fragment {
-			return p, ErrForeign
-		}
-		total := int(binary.BigEndian.Uint16(b[2:]))
-		if total < ipv4Len+udpLen || total > len(b) {
-			return p, ErrTruncated
-		}
-		if fold(sum(0, b[:ipv4Len])) != 0xffff {
-			return p, ErrChecksum
-		}
-		addrs = b[12:20]
-		p.Src.IP = netip.AddrFrom4([4]byte(b[12:16]))
-		p.Dst.IP = netip.AddrFrom4([4]byte(b[16:20]))
-		b = b[ipv4Len:total]
-	case etherIPv6:
-		if len(b) < ipv6Len {
-			return p, ErrTruncated
-		}
-		if b[0]>>4 != 6 || b[6] != protoUDP {
-			return p, ErrForeign
-		}
-		length := int(binary.BigEndian.Uint16(b[4:]))
-		if length < udpLen || length > len(b)-ipv6Len {
-			return p, ErrTruncated
-		}
-		addrs = b[8:40]
-		p.Src.IP = netip.AddrFrom16([16]byte(b[8:24]))
-		p.Dst.IP = netip.AddrFrom16([16]byte(b[24:40]))
-		b = b[ipv6Len : ipv6Len+length]
-	default:
-		return p, ErrForeign
-	}
-	p.Src.Port = binary.BigEndian.Uint16(b[0:])
-	p.Dst.Port = binary.BigEndian.Uint16(b[2:])
-	if port != 0 && p.Dst.Port != port {
-		return p, ErrForeign
-	}
-	length := int(binary.BigEndian.Uint16(b[4:]))
-	if length < udpLen || length > len(b) {
-		return p, ErrTruncated
-	}
-	if binary.BigEndian.Uint16(b[6:]) == 0 {
-		return p, ErrChecksum
-	}
-	b = b[:length]
-	if fold(sum(sum(protoUDP+uint64(length), addrs), b)) != 0xffff {
-		return p, ErrChecksum
-	}
-	p.Payload = b[udpLen:]
-	return p, nil
 }

@@ -68,16 +68,18 @@ func ParseRows(payload []byte, t Type) (Rows, error) {
 	b := payload[HeaderLen:]
 	count := int(binary.BigEndian.Uint16(b))
 	dim := int(binary.BigEndian.Uint16(b[2:]))
-	want := 0
+	// Compared row by row, because count × dim × 4 can exceed a 32-bit int.
+	row := 0
 	switch t {
 	case TypeCold:
-		want = ColdLen(count, dim)
+		row = keyLen + dim*floatLen
 	case TypePull:
-		want = PullLen(count)
+		row = keyLen
 	case TypeRows:
-		want = RowsLen(count, dim)
+		row = dim * floatLen
 	}
-	if count == 0 || dim == 0 || len(payload) != want {
+	body := len(payload) - HeaderLen - rowsHeadLen
+	if count == 0 || dim == 0 || row == 0 || body%row != 0 || body/row != count {
 		return Rows{}, ErrLength
 	}
 	return splitRows(b[rowsHeadLen:], t, count, dim), nil

@@ -1,0 +1,106 @@
+package wire
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// Packet is a received frame, taken apart in place.
+type Packet struct {
+	Src, Dst Endpoint
+	Payload  []byte // UDP payload: header and body, without Ethernet padding
+}
+
+// ParseFrame takes a received Ethernet frame apart and verifies its checksums.
+// A port other than 0 is the UDP destination port that is ours.
+//
+// It returns [ErrForeign] for whatever cannot be recognised as UDP to that
+// port: other protocols and ports, fragments, IP options and extension
+// headers, stacked VLAN tags, and frames that end before the UDP header does.
+// Only of a frame that is recognised does it report that it is damaged, with
+// [ErrTruncated] or [ErrChecksum].
+func ParseFrame(frame []byte, port uint16) (Packet, error) {
+	var p Packet
+	l, ok := locate(frame)
+	if !ok {
+		return p, ErrForeign
+	}
+	udp := frame[l.udp:]
+	p.Src.Port = binary.BigEndian.Uint16(udp)
+	p.Dst.Port = binary.BigEndian.Uint16(udp[2:])
+	if port != 0 && p.Dst.Port != port {
+		return p, ErrForeign
+	}
+	ip := frame[l.ip:l.udp]
+	room := 0 // for the datagram, according to the IP header
+	if l.v6() {
+		room = int(binary.BigEndian.Uint16(ip[4:]))
+	} else {
+		room = int(binary.BigEndian.Uint16(ip[2:])) - ipv4Len
+	}
+	length := int(binary.BigEndian.Uint16(udp[4:]))
+	if room > len(udp) || length > room || length < udpLen {
+		return p, ErrTruncated
+	}
+	if !l.v6() && fold(sum(0, ip)) != 0xffff {
+		return p, ErrChecksum
+	}
+	if binary.BigEndian.Uint16(udp[6:]) == 0 {
+		return p, ErrChecksum
+	}
+	udp = udp[:length]
+	if fold(sum(sum(protoUDP+uint64(length), l.addrs(frame)), udp)) != 0xffff {
+		return p, ErrChecksum
+	}
+	copy(p.Dst.MAC[:], frame[0:6])
+	copy(p.Src.MAC[:], frame[6:12])
+	if l.v6() {
+		p.Src.IP = netip.AddrFrom16([16]byte(ip[8:24]))
+		p.Dst.IP = netip.AddrFrom16([16]byte(ip[24:40]))
+	} else {
+		p.Src.IP = netip.AddrFrom4([4]byte(ip[12:16]))
+		p.Dst.IP = netip.AddrFrom4([4]byte(ip[16:20]))
+	}
+	p.Payload = udp[udpLen:]
+	return p, nil
+}
+
+// layout is where the headers of a frame begin.
+type layout struct{ ip, udp int }
+
+// locate finds the IP and UDP headers of a frame. It returns false unless both
+// are there and have none of the parts that are not accepted.
+func locate(frame []byte) (layout, bool) {
+	if len(frame) < EnvelopeLen {
+		return layout{}, false
+	}
+	l := layout{ip: ethLen}
+	proto := binary.BigEndian.Uint16(frame[12:])
+	if proto == etherVLAN {
+		proto = binary.BigEndian.Uint16(frame[16:])
+		l.ip += vlanLen
+	}
+	ip := frame[l.ip:]
+	switch proto {
+	case etherIPv4:
+		l.udp = l.ip + ipv4Len
+		if len(ip) < ipv4Len+udpLen || ip[0] != ipv4PlainHeader || ip[9] != protoUDP {
+			return l, false
+		}
+		return l, binary.BigEndian.Uint16(ip[6:])&ipv4Fragment == 0
+	case etherIPv6:
+		l.udp = l.ip + ipv6Len
+		return l, len(ip) >= ipv6Len+udpLen && ip[0]>>4 == 6 && ip[6] == protoUDP
+	}
+	return l, false
+}
+
+func (l layout) v6() bool { return l.udp-l.ip == ipv6Len }
+
+// addrs returns the two IP addresses, the source first.
+func (l layout) addrs(frame []byte) []byte {
+	if l.v6() {
+		return frame[l.ip+8 : l.udp]
+	}
+	return frame[l.ip+12 : l.udp]
+}

@@ -1,0 +1,79 @@
+package wire
+
+import "encoding/binary"
+
+// PutAck writes the payload that acknowledges the frame with header request
+// and returns it, a prefix of b.
+func PutAck(b []byte, request Header) []byte {
+	request.Type, request.Flags = TypeAck, 0
+	request.Put(b)
+	return b[:HeaderLen]
+}
+
+// PutSums writes the header of an acknowledgement that carries the sums of n
+// stripes and returns the payload, a prefix of b. The stripes are left for the
+// caller to write, all of their bytes; they have the layout of the request's.
+func PutSums(b []byte, request Header, n int) []byte {
+	request.Type, request.Flags = TypeAck, FlagSum|request.Flags&FlagDense
+	request.Put(b)
+	return b[:HotLen(n)]
+}
+
+// PutError writes the payload that refuses the frame with header request and
+// returns it, a prefix of b.
+func PutError(b []byte, request Header, r Refusal) []byte {
+	request.Type, request.Flags = TypeError, 0
+	request.Put(b)
+	r.Put(b)
+	return b[:ErrorLen]
+}
+
+// ParseAck checks the body of an ACK payload with header h and returns the
+// number of stripes with sums that it carries, 0 for a plain acknowledgement.
+// It returns [ErrLength] if the body is not what h.Flags announce.
+func ParseAck(payload []byte, h Header) (stripes int, err error) {
+	if h.Flags&FlagSum != 0 {
+		return StripeCount(payload)
+	}
+	if len(payload) != HeaderLen {
+		return 0, ErrLength
+	}
+	return 0, nil
+}
+
+// Reply turns a frame into the answer to it, in place: the answer goes back to
+// where the frame came from, with the same VLAN tag. frame must begin with the
+// headers of a frame that [ParseFrame] accepted, directly followed by the
+// answer's payload of n bytes, usually written over the request's. Reply
+// returns the answer, of which frame must have the capacity.
+func Reply(frame []byte, n int) []byte {
+	l, _ := locate(frame)
+	frame = frame[:l.udp+udpLen+n]
+	length := udpLen + n
+	swap(frame[0:6], frame[6:12])
+	ip := frame[l.ip:l.udp]
+	addrs := l.addrs(frame)
+	swap(addrs[:len(addrs)/2], addrs[len(addrs)/2:])
+	if l.v6() {
+		putIPv6(ip)
+		binary.BigEndian.PutUint16(ip[4:], uint16(length))
+	} else {
+		putIPv4(ip)
+		binary.BigEndian.PutUint16(ip[2:], uint16(ipv4Len+length))
+		binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
+	}
+	udp := frame[l.udp:]
+	swap(udp[0:2], udp[2:4])
+	binary.BigEndian.PutUint16(udp[4:], uint16(length))
+	binary.BigEndian.PutUint16(udp[6:], 0)
+	acc := sum(protoUDP+uint64(length), addrs)
+	binary.BigEndian.PutUint16(udp[6:], udpChecksum(sum(acc, udp)))
+	return frame
+}
+
+// swap exchanges the contents of two short slices of equal length.
+func swap(a, b []byte) {
+	for i := range a {
+		a[i], b[i] = b[i], a[i]
+	}
+}
