@@ -1,0 +1,186 @@
+package neigh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Errors of Resolve. They come wrapped with the address and the interface.
+var (
+	// ErrNoRoute says that the routing table has no way to the destination
+	// through the interface.
+	ErrNoRoute = errors.New("no route")
+	// ErrLocal says that the destination is an address of this host, which
+	// no frame on a wire reaches.
+	ErrLocal = errors.New("destination is an address of this host; frames on the interface do not reach it (use the udp backend)")
+	// ErrUnresolved says that the next hop does not answer ARP or neighbour
+	// discovery.
+	ErrUnresolved = errors.New("next hop does not answer ARP or neighbour discovery; is it up, and in the same network?")
+	// ErrNoEthernet says that the way leads through an interface without
+	// Ethernet addresses.
+	ErrNoEthernet = errors.New("interface has no Ethernet neighbours")
+)
+
+// valid are the states in which the kernel itself would send to an entry.
+const valid = unix.NUD_PERMANENT | unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE
+
+// discardPort is RFC 863's; the probe's payload is empty.
+const discardPort = 9
+
+// Hop is the first hop of a way to a destination.
+type Hop struct {
+	Link   string     // name of the interface that leads there
+	Source netip.Addr // source address that the kernel would choose
+	Next   netip.Addr // gateway, or the destination itself
+	MAC    [6]byte    // Ethernet address of Next
+}
+
+// Resolve returns the first hop towards dst through the named interface, in
+// the network namespace of the calling thread; an empty name takes the
+// interface that the routing table prefers. Where the neighbour table has no
+// entry it makes the kernel resolve the address, and waits until ctx ends or
+// the kernel gives up (about three seconds with its default settings).
+func Resolve(ctx context.Context, link string, dst netip.Addr) (Hop, error) {
+	hop, err := resolve(ctx, link, dst.Unmap())
+	if err != nil {
+		through := ""
+		if link != "" {
+			through = " through " + link
+		}
+		return Hop{}, fmt.Errorf("resolving the Ethernet address for %v%s: %w", dst, through, err)
+	}
+	return hop, nil
+}
+
+func resolve(ctx context.Context, link string, dst netip.Addr) (Hop, error) {
+	// A goroutine that changes threads in the middle might change network
+	// namespaces with it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	hop, index, err := route(link, dst)
+	if err != nil {
+		return hop, err
+	}
+	probed := false
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		mac, state, err := lookup(index, hop.Next)
+		switch {
+		case err != nil || state&valid != 0:
+			return finish(hop, mac, err)
+		case state&unix.NUD_NOARP != 0:
+			return hop, ErrNoEthernet
+		case state&unix.NUD_FAILED != 0 && probed:
+			return hop, fmt.Errorf("%v: %w", hop.Next, ErrUnresolved)
+		case state == unix.NUD_NONE || state&unix.NUD_FAILED != 0:
+			// An entry may be gone again before it is seen.
+			if err := probe(hop, dst); err != nil {
+				return hop, err
+			}
+			probed = true
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return hop, fmt.Errorf("%v: %w (%w)", hop.Next, ErrUnresolved, context.Cause(ctx))
+		}
+	}
+}
+
+func finish(hop Hop, mac net.HardwareAddr, err error) (Hop, error) {
+	if err == nil && len(mac) != len(hop.MAC) {
+		err = ErrNoEthernet
+	}
+	if err != nil {
+		return hop, err
+	}
+	copy(hop.MAC[:], mac)
+	return hop, nil
+}
+
+// route asks the routing table for the first hop towards dst.
+func route(link string, dst netip.Addr) (Hop, int, error) {
+	routes, err := netlink.RouteGetWithOptions(dst.AsSlice(), &netlink.RouteGetOptions{Oif: link})
+	if err != nil {
+		if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
+			err = ErrNoRoute
+		}
+		return Hop{}, 0, err
+	}
+	if len(routes) == 0 {
+		return Hop{}, 0, ErrNoRoute
+	}
+	r := routes[0]
+	switch r.Type {
+	case unix.RTN_UNICAST:
+	case unix.RTN_LOCAL:
+		return Hop{}, 0, ErrLocal
+	default:
+		return Hop{}, 0, fmt.Errorf("%w: the routing table's entry is not unicast (type %d)", ErrNoRoute, r.Type)
+	}
+	hop := Hop{Next: dst}
+	if gw := r.Gw; gw != nil {
+		hop.Next = addr(gw)
+	} else if via, ok := r.Via.(*netlink.Via); ok { // an IPv4 route through an IPv6 gateway
+		hop.Next = addr(via.Addr)
+	}
+	if r.Src != nil {
+		hop.Source = addr(r.Src)
+	}
+	l, err := netlink.LinkByIndex(r.LinkIndex)
+	if err != nil {
+		return Hop{}, 0, err
+	}
+	hop.Link = l.Attrs().Name
+	return hop, r.LinkIndex, nil
+}
+
+// lookup returns the neighbour table's entry for an address; its state is
+// NUD_NONE if there is none.
+func lookup(index int, next netip.Addr) (net.HardwareAddr, int, error) {
+	family := netlink.FAMILY_V6
+	if next.Is4() {
+		family = netlink.FAMILY_V4
+	}
+	entries, err := netlink.NeighList(index, family)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, 0, fmt.Errorf("reading the neighbour table: %w", err)
+	}
+	for _, e := range entries {
+		if addr(e.IP) == next {
+			return e.HardwareAddr, e.State, nil
+		}
+	}
+	return nil, unix.NUD_NONE, nil
+}
+
+// probe sends an empty datagram, for which the kernel must resolve the next
+// hop first.
+func probe(hop Hop, dst netip.Addr) error {
+	d := net.Dialer{Control: bindTo(hop.Link)}
+	if dst.IsLinkLocalUnicast() && dst.Is6() {
+		dst = dst.WithZone(hop.Link)
+	}
+	c, err := d.Dial("udp", netip.AddrPortFrom(dst, discardPort).String())
+	if err != nil {
+		return fmt.Errorf("probing: %w", err)
+	}
+	defer c.Close()
+	if _, err := c.Write(nil); err != nil {
+		return fmt.Errorf("probing: %w", err)
+	}
+	return nil
+}
+
+func addr(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}

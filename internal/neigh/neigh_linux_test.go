@@ -1,0 +1,139 @@
+package neigh
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+var (
+	near    = netip.MustParsePrefix("198.18.7.1/24")
+	far     = netip.MustParsePrefix("198.18.7.2/24")
+	near6   = netip.MustParsePrefix("fd00:11b7::1/64")
+	far6    = netip.MustParsePrefix("fd00:11b7::2/64")
+	beyond  = netip.MustParseAddr("203.0.113.9")
+	nowhere = netip.MustParseAddr("192.0.2.1")
+	farMAC  = [6]byte{2, 0, 0, 0, 0, 2}
+)
+
+// inNetwork runs the test on a thread in a new anonymous network namespace
+// that a veth pair joins to a second one.
+func inNetwork(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("making network namespaces needs root")
+	}
+	runtime.LockOSThread() // the thread ends with the goroutine, namespace and all
+	home := must(netns.Get())(t)
+	defer home.Close()
+	farNS := must(netns.New())(t)
+	t.Cleanup(func() { farNS.Close() }) // without a process in it, it would vanish with its last handle
+	nearNS := must(netns.New())(t)
+	t.Cleanup(func() { nearNS.Close() })
+
+	pair := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far",
+		PeerHardwareAddr: farMAC[:], PeerNamespace: netlink.NsFd(farNS),
+	}
+	check(t, netlink.LinkAdd(pair))
+	check(t, netns.Set(farNS))
+	configure(t, "far", far, far6)
+	check(t, netns.Set(nearNS))
+	configure(t, "near", near, near6)
+	check(t, netlink.RouteAdd(&netlink.Route{
+		Dst: &net.IPNet{IP: beyond.AsSlice(), Mask: net.CIDRMask(32, 32)}, Gw: far.Addr().AsSlice(),
+	}))
+}
+
+func configure(t *testing.T, name string, prefixes ...netip.Prefix) {
+	t.Helper()
+	link := must(netlink.LinkByName(name))(t)
+	for _, p := range prefixes {
+		a := must(netlink.ParseAddr(p.String()))(t)
+		a.Flags = 0x02 // IFA_F_NODAD: usable at once
+		check(t, netlink.AddrAdd(link, a))
+	}
+	check(t, netlink.LinkSetUp(link))
+	check(t, netlink.LinkSetUp(must(netlink.LinkByName("lo"))(t)))
+}
+
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		check(t, err)
+		return v
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	inNetwork(t)
+	for _, c := range []struct {
+		name, link string
+		dst, next  netip.Addr
+	}{
+		{"same network", "near", far.Addr(), far.Addr()},
+		{"entry exists", "near", far.Addr(), far.Addr()},
+		{"IPv6", "near", far6.Addr(), far6.Addr()},
+		{"gateway", "near", beyond, far.Addr()},
+		{"interface of the route", "", beyond, far.Addr()},
+	} {
+		hop, err := Resolve(t.Context(), c.link, c.dst)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if hop.MAC != farMAC || hop.Next != c.next || hop.Link != "near" {
+			t.Errorf("%s: %+v", c.name, hop)
+		}
+	}
+}
+
+func TestResolveErrors(t *testing.T) {
+	inNetwork(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	absent := far.Addr().Next()
+	for _, c := range []struct {
+		name string
+		dst  netip.Addr
+		want error
+	}{
+		{"own address", near.Addr(), ErrLocal},
+		{"no route", nowhere, ErrNoRoute},
+		{"nobody there", absent, ErrUnresolved},
+		{"ctx", absent, context.DeadlineExceeded},
+	} {
+		if _, err := Resolve(ctx, "", c.dst); !errors.Is(err, c.want) {
+			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
+		} else {
+			t.Logf("%s: %v", c.name, err)
+		}
+	}
+	if _, err := Resolve(ctx, "missing", far.Addr()); err == nil {
+		t.Error("an interface that does not exist was accepted")
+	}
+}
+
+// TestKernelGivesUp waits for the kernel's verdict rather than a context's.
+func TestKernelGivesUp(t *testing.T) {
+	inNetwork(t)
+	check(t, os.WriteFile("/proc/sys/net/ipv4/neigh/near/mcast_solicit", []byte("1"), 0o644))
+	_, err := Resolve(t.Context(), "near", far.Addr().Next())
+	if !errors.Is(err, ErrUnresolved) || errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("error %v, want ErrUnresolved alone", err)
+	}
+}
