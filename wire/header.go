@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 )
 
 const (
@@ -68,6 +69,22 @@ const (
 	// FlagSum on an ACK: stripes with the sums follow the header.
 	FlagSum
 )
+
+var flagNames = [...]string{"RETX", "WANT_SUM", "DENSE", "SUM"}
+
+// String returns the names of the flags, as in "RETX|DENSE".
+func (f Flags) String() string {
+	var names []string
+	for i, name := range flagNames {
+		if f&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if rest := f >> len(flagNames) << len(flagNames); rest != 0 {
+		names = append(names, fmt.Sprintf("%#x", uint8(rest)))
+	}
+	return strings.Join(names, "|")
+}
 
 // Header is the fixed part that follows the UDP header.
 //

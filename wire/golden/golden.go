@@ -1,0 +1,118 @@
+// Package golden reads the golden frames: complete Ethernet frames with a
+// description of what each must decode to. They are test vectors for any
+// implementation of the protocol, in any language.
+//
+// A directory of golden frames holds index.json, which is an array of [Case],
+// and for each case NAME.hex: hexadecimal bytes, of which lines that begin
+// with # are comments.
+package golden
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Case is one frame and what a receiver must make of it that listens on UDP
+// port 19522.
+type Case struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+
+	// Frame is what the Ethernet, IP and UDP headers say: "ok", "foreign"
+	// (not ours), "truncated" or "checksum" (damaged). The rest is set only
+	// if it is "ok".
+	Frame string    `json:"frame"`
+	Src   *Endpoint `json:"src,omitempty"`
+	Dst   *Endpoint `json:"dst,omitempty"`
+
+	// Payload is what the UDP payload says: "ok", "truncated" (shorter than
+	// the header), "version" (another protocol version) or "length" (the body
+	// is not as long as it has to be). The header is set unless Payload is
+	// "truncated", a body only if it is "ok".
+	Payload string   `json:"payload,omitempty"`
+	Header  *Header  `json:"header,omitempty"`
+	Stripes []Stripe `json:"stripes,omitempty"` // HOT, and ACK with sums
+	Rows    *Rows    `json:"rows,omitempty"`    // COLD, PULL and ROWS
+	Refusal *Refusal `json:"refusal,omitempty"` // ERROR
+
+	Bytes []byte `json:"-"` // the frame itself, without frame check sequence
+}
+
+// Endpoint is an address of the frame's Ethernet, IP and UDP headers.
+type Endpoint struct {
+	MAC  string `json:"mac"`
+	IP   string `json:"ip"`
+	Port uint16 `json:"port"`
+}
+
+// Header is the 12-byte header.
+type Header struct {
+	Type   string `json:"type"`
+	Flags  string `json:"flags"` // names joined by |
+	Job    uint16 `json:"job"`
+	Sender uint16 `json:"sender"`
+	Epoch  uint16 `json:"epoch"`
+	Seq    uint32 `json:"seq"`
+}
+
+// Stripe is the mask of a stripe, in hexadecimal, and the lanes in it.
+type Stripe struct {
+	Mask string `json:"mask"`
+	// Pairs are "lane slot bits", the bits of the float32 in hexadecimal.
+	Pairs []string `json:"pairs"`
+}
+
+// Rows is the body of a COLD, PULL or ROWS frame.
+type Rows struct {
+	Count int      `json:"count"`
+	Dim   int      `json:"dim"`
+	Keys  []string `json:"keys,omitempty"`   // hexadecimal
+	Rows  []string `json:"values,omitempty"` // per row: float32 bits in hexadecimal, with spaces between
+}
+
+// Refusal is the body of an ERROR frame.
+type Refusal struct {
+	Code  uint16 `json:"code"`
+	Text  string `json:"text"`
+	Index uint16 `json:"index"`
+	Value uint32 `json:"value"`
+}
+
+// Load reads the cases of a directory and their frames.
+func Load(dir string) ([]Case, error) {
+	index, err := os.ReadFile(filepath.Join(dir, "index.json"))
+	if err != nil {
+		return nil, fmt.Errorf("golden frames: %w", err)
+	}
+	var cases []Case
+	if err := json.Unmarshal(index, &cases); err != nil {
+		return nil, fmt.Errorf("golden frames: index.json: %w", err)
+	}
+	for i := range cases {
+		c := &cases[i]
+		text, err := os.ReadFile(filepath.Join(dir, c.Name+".hex"))
+		if err != nil {
+			return nil, fmt.Errorf("golden frames: %w", err)
+		}
+		if c.Bytes, err = parse(string(text)); err != nil {
+			return nil, fmt.Errorf("golden frames: %s.hex: %w", c.Name, err)
+		}
+	}
+	return cases, nil
+}
+
+func parse(text string) ([]byte, error) {
+	var digits strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") {
+			for _, field := range strings.Fields(line) {
+				digits.WriteString(field)
+			}
+		}
+	}
+	return hex.DecodeString(digits.String())
+}

@@ -1,0 +1,277 @@
+package wire_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// goldenFrame is a frame before it is written to testdata.
+type goldenFrame struct {
+	name, about string
+	bytes       []byte
+}
+
+var (
+	worker     = endpoint(1, "10.76.66.1")
+	server     = endpoint(0x80, "10.76.66.128")
+	switchHost = endpoint(0xfe, "10.76.66.254")
+	worker6    = endpoint(1, "fd00:4c42::1")
+	switch6    = endpoint(0xfe, "fd00:4c42::fe")
+)
+
+func endpoint(n byte, ip string) wire.Endpoint {
+	return wire.Endpoint{MAC: [6]byte{0x02, 'L', 'B', 0, 0, n}, IP: netip.MustParseAddr(ip), Port: wire.DefaultPort}
+}
+
+// seal puts the headers in front of a payload.
+func seal(src, dst wire.Endpoint, payload []byte) []byte {
+	e, err := wire.NewEnvelope(src, dst)
+	if err != nil {
+		panic(err)
+	}
+	frame := make([]byte, e.Len()+len(payload))
+	copy(frame[e.Len():], payload)
+	e.Seal(frame)
+	return frame
+}
+
+// tag inserts an 802.1Q tag.
+func tag(frame []byte, id uint16) []byte {
+	return slices.Insert(frame, 12, 0x81, 0x00, byte(id>>8), byte(id))
+}
+
+func header(t wire.Type, f wire.Flags) wire.Header {
+	return wire.Header{Type: t, Flags: f, Job: 3, Sender: 1, Epoch: 7, Seq: 0x01020304}
+}
+
+// pair is a gradient in a lane.
+type pair struct {
+	lane int
+	slot uint16
+	val  float32
+}
+
+// hot returns the payload of a frame with the stripes.
+func hot(h wire.Header, stripes ...[]pair) []byte {
+	b := make([]byte, wire.HotLen(len(stripes)))
+	h.Put(b)
+	for i, pairs := range stripes {
+		s := wire.StripeAt(b, i)
+		for _, p := range pairs {
+			s.SetMask(s.Mask() | 1<<p.lane)
+			s.SetSlot(p.lane, p.slot)
+			s.SetValue(p.lane, p.val)
+		}
+	}
+	return b
+}
+
+// full returns n stripes with a pair in every lane. In stripe i it is the
+// slot i of the lane's register, or rank 22·i+lane: the same parameters.
+func full(n int, dense bool) [][]pair {
+	stripes := make([][]pair, n)
+	for i := range stripes {
+		for lane := range wire.Lanes {
+			p := pair{lane, uint16(i), float32(i*wire.Lanes+lane) / 1024}
+			if dense {
+				p.slot = uint16(i*wire.Lanes + lane)
+			}
+			stripes[i] = append(stripes[i], p)
+		}
+	}
+	return stripes
+}
+
+// rows returns the payload of a COLD, PULL or ROWS frame.
+func rows(t wire.Type, dim int, keys ...uint64) []byte {
+	n := map[wire.Type]int{
+		wire.TypeCold: wire.ColdLen(len(keys), dim),
+		wire.TypePull: wire.PullLen(len(keys)),
+		wire.TypeRows: wire.RowsLen(len(keys), dim),
+	}[t]
+	b := make([]byte, n)
+	header(t, 0).Put(b)
+	r := wire.PutRows(b, t, len(keys), dim)
+	row := make([]float32, dim)
+	for i, key := range keys {
+		for j := range row {
+			row[j] = float32(i) + float32(j)/16
+		}
+		if t != wire.TypeRows {
+			r.SetKey(i, key)
+		}
+		if t != wire.TypePull {
+			r.SetRow(i, row)
+		}
+	}
+	return b
+}
+
+func put16(b []byte, at int, v uint16) []byte {
+	binary.BigEndian.PutUint16(b[at:], v)
+	return b
+}
+
+// goldenFrames returns the well-formed frames and then the broken ones.
+func goldenFrames() []goldenFrame {
+	return append(goodFrames(), brokenFrames()...)
+}
+
+func goodFrames() []goldenFrame {
+	some := []pair{{0, 1818, 1}, {3, 0, -0.5}, {21, 2978, 0.0625}}
+	ranked := []pair{{0, 39996, 1}, {1, 3, -0.5}, {2, 65535, 0.0625}}
+	keys := []uint64{1, 0xfedcba9876543210, 42}
+	toSwitch := func(p []byte) []byte { return seal(worker, switchHost, p) }
+	toWorker := func(p []byte) []byte { return seal(switchHost, worker, p) }
+	ack := func() []byte { return make([]byte, wire.MaxPayload) }
+
+	wrapped := header(wire.TypeHot, 0)
+	wrapped.Seq = math.MaxUint32
+	special := []pair{
+		{0, 0, math.Float32frombits(0x7fc00000)}, {1, 1, float32(math.Inf(1))}, {2, 2, float32(math.Inf(-1))},
+		{3, 3, math.SmallestNonzeroFloat32}, {4, 4, math.MaxFloat32}, {5, 5, math.Float32frombits(0x80000000)},
+	}
+	frames := []goldenFrame{
+		{"hot-aligned-1", "HOT, lane-aligned, one stripe with three pairs: 190 bytes", toSwitch(hot(header(wire.TypeHot, 0), some))},
+		{"hot-aligned-10", "HOT, lane-aligned, ten full stripes", toSwitch(hot(header(wire.TypeHot, 0), full(10, false)...))},
+		{"hot-dense-1", "HOT, dense, one stripe with three pairs, the highest rank among them", toSwitch(hot(header(wire.TypeHot, wire.FlagDense), ranked))},
+		{"hot-dense-10", "HOT, dense, ten full stripes: the same parameters and gradients as hot-aligned-10", toSwitch(hot(header(wire.TypeHot, wire.FlagDense), full(10, true)...))},
+		{"hot-no-pairs", "HOT whose only stripe has an empty mask", toSwitch(hot(header(wire.TypeHot, 0), nil))},
+		{"hot-want-sum", "HOT that asks for the sums", toSwitch(hot(header(wire.TypeHot, wire.FlagWantSum), some))},
+		{"hot-retx", "retransmission of hot-aligned-1", toSwitch(hot(header(wire.TypeHot, wire.FlagRetx), some))},
+		{"hot-last-seq", "HOT with the last sequence number before the wrap to 0", toSwitch(hot(wrapped, some))},
+		{"hot-not-finite", "HOT, dense: NaN, two infinities, the smallest subnormal, the largest finite number, negative zero; well-formed, for a receiver to refuse", toSwitch(hot(header(wire.TypeHot, wire.FlagDense), special))},
+		{"hot-mask-beyond-lanes", "HOT whose mask has bit 22, which is no lane; well-formed, for a receiver to refuse", toSwitch(beyondLanes(some))},
+		{"hot-vlan", "hot-aligned-1 with an 802.1Q tag, VLAN 5", tag(toSwitch(hot(header(wire.TypeHot, 0), some)), 5)},
+		{"hot-ipv6", "hot-aligned-1 over IPv6", seal(worker6, switch6, hot(header(wire.TypeHot, 0), some))},
+		{"hot-ipv6-vlan", "hot-aligned-1 over IPv6 with an 802.1Q tag, priority 3, VLAN 5", tag(seal(worker6, switch6, hot(header(wire.TypeHot, 0), some)), 3<<13|5)},
+		{"hot-udp-checksum-0", "HOT whose UDP checksum computes to 0 and is therefore sent as 0xffff", toSwitch(zeroSum(some))},
+		{"cold-scalars", "COLD, dimension 1: three (key, value) pairs", seal(worker, server, rows(wire.TypeCold, 1, keys...))},
+		{"cold-rows", "COLD, three rows of dimension 4", seal(worker, server, rows(wire.TypeCold, 4, keys...))},
+		{"pull", "PULL of three keys of dimension 4", seal(worker, server, rows(wire.TypePull, 4, keys...))},
+		{"rows", "ROWS that answers pull", seal(server, worker, rows(wire.TypeRows, 4, keys...))},
+		{"ack", "ACK of hot-aligned-1, padded to the 60 bytes of the shortest Ethernet frame", append(toWorker(wire.PutAck(ack(), header(wire.TypeHot, 0))), make([]byte, 6)...)},
+		{"ack-sums-aligned", "ACK of hot-want-sum with the sums", toWorker(hot(header(wire.TypeAck, wire.FlagSum), []pair{{0, 1818, 4.5}, {3, 0, -2}, {21, 2978, 0.125}}))},
+		{"ack-sums-dense", "ACK with the sums of two dense stripes", toWorker(hot(header(wire.TypeAck, wire.FlagSum|wire.FlagDense), full(2, true)...))},
+		{"unknown-type", "type 9, which this version of the protocol does not define", toSwitch(hot(header(9, 0), some))},
+	}
+	for _, r := range []struct {
+		name string
+		wire.Refusal
+	}{
+		{"unknown-job", wire.Refusal{Code: wire.CodeUnknownJob}},
+		{"unknown-sender", wire.Refusal{Code: wire.CodeUnknownSender}},
+		{"slot-range", wire.Refusal{Code: wire.CodeSlotRange, Index: 219, Value: 40000}},
+		{"wrong-epoch", wire.Refusal{Code: wire.CodeWrongEpoch, Value: 8}},
+		{"wrong-version", wire.Refusal{Code: wire.CodeWrongVersion, Value: wire.Version}},
+		{"not-finite", wire.Refusal{Code: wire.CodeNotFinite, Index: 23}},
+		{"overflow", wire.Refusal{Code: wire.CodeOverflow, Index: 1}},
+		{"length", wire.Refusal{Code: wire.CodeLength, Value: 1}},
+		{"mode", wire.Refusal{Code: wire.CodeMode}},
+		{"layout", wire.Refusal{Code: wire.CodeLayout}},
+		{"dimension", wire.Refusal{Code: wire.CodeDimension, Value: 16}},
+		{"type", wire.Refusal{Code: wire.CodeType}},
+		{"unassigned", wire.Refusal{Code: 999, Index: 1, Value: 2}},
+	} {
+		frames = append(frames, goldenFrame{
+			"error-" + r.name, fmt.Sprintf("ERROR %d: %v", uint16(r.Code), r.Code),
+			toWorker(wire.PutError(ack(), header(wire.TypeHot, wire.FlagDense), r.Refusal)),
+		})
+	}
+	return frames
+}
+
+func beyondLanes(pairs []pair) []byte {
+	b := hot(header(wire.TypeHot, 0), pairs)
+	s := wire.StripeAt(b, 0)
+	s.SetMask(s.Mask() | 1<<wire.Lanes)
+	return b
+}
+
+// zeroSum returns a payload for worker to switchHost whose UDP checksum
+// computes to 0: the first slot is what the sum of the rest lacks.
+func zeroSum(pairs []pair) []byte {
+	b := hot(header(wire.TypeHot, 0), pairs)
+	s := wire.StripeAt(b, 0)
+	s.SetSlot(0, 0)
+	frame := seal(worker, switchHost, b)
+	s.SetSlot(0, binary.BigEndian.Uint16(frame[wire.EnvelopeLen-2:]))
+	return b
+}
+
+func brokenFrames() []goldenFrame {
+	const (
+		ip, udp, payload = 14, 34, wire.EnvelopeLen
+		body             = wire.HeaderLen
+	)
+	good := func() []byte {
+		return seal(worker, switchHost, hot(header(wire.TypeHot, 0), []pair{{0, 1818, 1}}))
+	}
+	// edit changes a good frame and leaves its checksums wrong or right.
+	edit := func(change func(b []byte) []byte) []byte { return change(good()) }
+	// forged changes an IPv4 header and makes its checksum right again.
+	forged := func(change func(b []byte)) []byte {
+		b := good()
+		change(b)
+		put16(b, ip+10, 0)
+		return put16(b, ip+10, ^naiveSum(b[ip:ip+20]))
+	}
+	to := func(p []byte) []byte { return seal(worker, switchHost, p) }
+	back := func(p []byte) []byte { return seal(switchHost, worker, p) }
+	cold := func() []byte { return rows(wire.TypeCold, 4, 1, 2) }
+	version2 := hot(header(wire.TypeHot, 0), []pair{{0, 1818, 1}})
+	version2[0] = 2<<4 | byte(wire.TypeHot)
+	otherPort := switchHost
+	otherPort.Port = 53
+
+	return []goldenFrame{
+		{"broken-ipv4-checksum", "IPv4 header checksum off by one", edit(func(b []byte) []byte { b[ip+11]++; return b })},
+		{"broken-udp-checksum", "one bit of the payload flipped", edit(func(b []byte) []byte { b[len(b)-1] ^= 1; return b })},
+		{"broken-no-udp-checksum", "UDP checksum 0: absent, which IPv4 allows and Libra does not", edit(func(b []byte) []byte { return put16(b, udp+6, 0) })},
+		{"broken-cut", "the frame ends ten bytes before the datagram does", edit(func(b []byte) []byte { return b[:len(b)-10] })},
+		{"broken-ip-length", "IPv4 total length too small for the UDP header", forged(func(b []byte) { put16(b, ip+2, 27) })},
+		{"broken-udp-length", "UDP length goes beyond the IPv4 total length", edit(func(b []byte) []byte { return put16(b, udp+4, 157) })},
+		{"broken-short-header", "UDP payload of 11 bytes", to(make([]byte, wire.HeaderLen-1))},
+		{"broken-version", "protocol version 2", to(version2)},
+		{"broken-hot-empty", "HOT without a stripe", to(hot(header(wire.TypeHot, 0)))},
+		{"broken-hot-partial", "HOT that ends within its second stripe", to(hot(header(wire.TypeHot, 0), full(2, false)...)[:body+wire.StripeLen+8])},
+		{"broken-hot-11", "HOT with eleven stripes", to(hot(header(wire.TypeHot, 0), full(11, false)...))},
+		{"broken-cold-head", "COLD that ends before its dimension", seal(worker, server, cold()[:body+2])},
+		{"broken-cold-count-0", "COLD with count 0", seal(worker, server, put16(cold(), body, 0))},
+		{"broken-cold-dim-0", "COLD with dimension 0", seal(worker, server, put16(cold(), body+2, 0))},
+		{"broken-cold-count", "COLD that announces one row more than it holds", seal(worker, server, put16(cold(), body, 3))},
+		{"broken-pull-trailing", "PULL with four bytes more than its keys", seal(worker, server, append(rows(wire.TypePull, 4, 1, 2), 0, 0, 0, 0))},
+		{"broken-rows-dim", "ROWS whose dimension does not fit its length", seal(server, worker, put16(rows(wire.TypeRows, 4, 1, 2), body+2, 5))},
+		{"broken-ack-trailing", "ACK without SUM that has a body", back(hot(header(wire.TypeAck, 0), []pair{{0, 1, 1}}))},
+		{"broken-ack-no-sums", "ACK with SUM that has no body", back(hot(header(wire.TypeAck, wire.FlagSum)))},
+		{"broken-error-short", "ERROR that ends before its value", back(wire.PutError(make([]byte, wire.ErrorLen), header(wire.TypeHot, 0), wire.Refusal{Code: 4})[:wire.ErrorLen-4])},
+		{"foreign-port", "UDP to another port", seal(worker, otherPort, hot(header(wire.TypeHot, 0), []pair{{0, 1818, 1}}))},
+		{"foreign-tcp", "IPv4 with another protocol than UDP", forged(func(b []byte) { b[ip+9] = 6 })},
+		{"foreign-fragment", "first fragment of a datagram", forged(func(b []byte) { put16(b, ip+6, 0x2000) })},
+		{"foreign-last-fragment", "last fragment of a datagram", forged(func(b []byte) { put16(b, ip+6, 0x0010) })},
+		{"foreign-ip-options", "IPv4 header with an option", forged(func(b []byte) { b[ip] = 0x46 })},
+		{"foreign-ipv6-extension", "IPv6 with a hop-by-hop extension header", func() []byte {
+			b := seal(worker6, switch6, hot(header(wire.TypeHot, 0), nil))
+			b[ip+6] = 0
+			return b
+		}()},
+		{"foreign-two-tags", "two 802.1Q tags", tag(tag(good(), 5), 6)},
+		{"foreign-arp", "another EtherType", edit(func(b []byte) []byte { return put16(b, 12, 0x0806) })},
+		{"foreign-short", "the frame ends within the UDP header", edit(func(b []byte) []byte { return b[:payload-1] })},
+	}
+}
+
+// naiveSum is RFC 1071's sum, word by word.
+func naiveSum(b []byte) uint16 {
+	var acc uint32
+	for i, x := range b {
+		acc += uint32(x) << (8 * (1 - i%2))
+		acc = acc>>16 + acc&0xffff
+	}
+	return uint16(acc)
+}

@@ -1,0 +1,264 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
+
+	"github.com/libra-ina/libra/wire"
+	"github.com/libra-ina/libra/wire/golden"
+)
+
+//go:generate go test -run ^TestGolden -update
+
+var update = flag.Bool("update", false, "rewrite the golden frames in testdata")
+
+const (
+	goldenDir  = "testdata"
+	goldenPcap = "testdata/golden.pcap"
+)
+
+// TestGoldenFilesAreCurrent compares the files with what the encoders produce
+// and the decoders say now.
+func TestGoldenFilesAreCurrent(t *testing.T) {
+	files := map[string][]byte{}
+	var index []golden.Case
+	for _, f := range goldenFrames() {
+		files[f.name+".hex"] = annotate(f)
+		index = append(index, describe(f))
+	}
+	text, err := json.MarshalIndent(index, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files["index.json"] = append(text, '\n')
+	files["golden.pcap"] = capture(t)
+	for name, want := range files {
+		path := filepath.Join(goldenDir, name)
+		if *update {
+			if err := os.WriteFile(path, want, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatalf("%v; `go generate ./wire` writes the golden frames", err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s differs from what the package makes of the case: if the format is meant to change, run `go generate ./wire` (-file +package):\n%s",
+				path, cmp.Diff(string(got), string(want)))
+		}
+	}
+	left, err := filepath.Glob(goldenDir + "/*.hex")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range left {
+		if _, ok := files[filepath.Base(path)]; !ok {
+			t.Errorf("%s belongs to no case; delete it", path)
+		}
+	}
+}
+
+// TestGoldenFilesDecode goes by the files alone, as another implementation would.
+func TestGoldenFilesDecode(t *testing.T) {
+	for _, c := range loadGolden(t) {
+		got := describe(goldenFrame{c.Name, c.About, c.Bytes})
+		c.Bytes = nil
+		if diff := cmp.Diff(c, got); diff != "" {
+			t.Errorf("%s (-index +decoded):\n%s", c.Name, diff)
+		}
+	}
+}
+
+func loadGolden(tb testing.TB) []golden.Case {
+	tb.Helper()
+	cases, err := golden.Load(goldenDir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return cases
+}
+
+// outcome names a decoder's error as the index does.
+func outcome(err error) string {
+	for name, target := range map[string]error{
+		"ok": nil, "foreign": wire.ErrForeign, "truncated": wire.ErrTruncated,
+		"checksum": wire.ErrChecksum, "version": wire.ErrVersion, "length": wire.ErrLength,
+	} {
+		if errors.Is(err, target) {
+			return name
+		}
+	}
+	return fmt.Sprintf("unexpected error: %v", err)
+}
+
+// describe decodes a frame into its index entry.
+func describe(f goldenFrame) golden.Case {
+	c := golden.Case{Name: f.name, About: f.about}
+	p, err := wire.ParseFrame(f.bytes, wire.DefaultPort)
+	c.Frame = outcome(err)
+	if err != nil {
+		return c
+	}
+	c.Src, c.Dst = describeEndpoint(p.Src), describeEndpoint(p.Dst)
+	h, err := wire.ParseHeader(p.Payload)
+	c.Payload = outcome(err)
+	if c.Payload == "truncated" {
+		return c
+	}
+	c.Header = &golden.Header{Type: h.Type.String(), Flags: h.Flags.String(), Job: h.Job, Sender: h.Sender, Epoch: h.Epoch, Seq: h.Seq}
+	if err == nil {
+		c.Payload = outcome(describeBody(&c, p.Payload, h))
+	}
+	return c
+}
+
+func describeEndpoint(e wire.Endpoint) *golden.Endpoint {
+	return &golden.Endpoint{MAC: net.HardwareAddr(e.MAC[:]).String(), IP: e.IP.String(), Port: e.Port}
+}
+
+func describeBody(c *golden.Case, payload []byte, h wire.Header) error {
+	stripes := 0
+	var err error
+	switch h.Type {
+	case wire.TypeHot:
+		stripes, err = wire.StripeCount(payload)
+	case wire.TypeAck:
+		stripes, err = wire.ParseAck(payload, h)
+	case wire.TypeCold, wire.TypePull, wire.TypeRows:
+		var r wire.Rows
+		if r, err = wire.ParseRows(payload, h.Type); err == nil {
+			c.Rows = describeRows(r, h.Type)
+		}
+	case wire.TypeError:
+		var r wire.Refusal
+		if r, err = wire.ParseRefusal(payload); err == nil {
+			c.Refusal = &golden.Refusal{Code: uint16(r.Code), Text: r.Code.String(), Index: r.Index, Value: r.Value}
+		}
+	}
+	for i := range stripes {
+		s := wire.StripeAt(payload, i)
+		d := golden.Stripe{Mask: fmt.Sprintf("%08x", s.Mask()), Pairs: []string{}}
+		for lane := range wire.Lanes {
+			if s.Mask()>>lane&1 != 0 {
+				d.Pairs = append(d.Pairs, fmt.Sprintf("%d %d %08x", lane, s.Slot(lane), s.Bits(lane)))
+			}
+		}
+		c.Stripes = append(c.Stripes, d)
+	}
+	return err
+}
+
+func describeRows(r wire.Rows, t wire.Type) *golden.Rows {
+	d := &golden.Rows{Count: r.Count, Dim: r.Dim}
+	row := make([]float32, r.Dim)
+	for i := range r.Count {
+		if t != wire.TypeRows {
+			d.Keys = append(d.Keys, fmt.Sprintf("%016x", r.Key(i)))
+		}
+		if t != wire.TypePull {
+			r.Row(i, row)
+			d.Rows = append(d.Rows, hexFloats(row))
+		}
+	}
+	return d
+}
+
+// annotate writes a frame as hexadecimal text with the names of its parts.
+func annotate(f goldenFrame) []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "# %s\n", f.about)
+	rest := f.bytes
+	take := func(n int, what string) []byte {
+		part := rest[:min(n, len(rest))]
+		rest = rest[len(part):]
+		if len(part) > 0 {
+			fmt.Fprintf(&out, "# %s\n", what)
+		}
+		for line := range slices.Chunk(part, 16) {
+			fmt.Fprintf(&out, "% x\n", line)
+		}
+		return part
+	}
+	take(12, "destination and source MAC")
+	kind := take(2, "EtherType")
+	for bytes.Equal(kind, []byte{0x81, 0}) {
+		take(2, "802.1Q tag")
+		kind = take(2, "EtherType")
+	}
+	switch {
+	case bytes.Equal(kind, []byte{0x08, 0x00}):
+		take(20, "IPv4")
+	case bytes.Equal(kind, []byte{0x86, 0xdd}):
+		take(40, "IPv6")
+	}
+	take(8, "UDP")
+	h := take(wire.HeaderLen, "Libra header: version and type, flags, job, sender, epoch, sequence number")
+	if len(h) == wire.HeaderLen {
+		annotateBody(wire.Type(h[0]&15), wire.Flags(h[1]), func() int { return len(rest) }, take)
+	}
+	take(len(rest), "rest")
+	return out.Bytes()
+}
+
+func annotateBody(t wire.Type, flags wire.Flags, left func() int, take func(int, string) []byte) {
+	switch t {
+	case wire.TypeHot, wire.TypeAck:
+		for i := 0; (t == wire.TypeHot || flags&wire.FlagSum != 0) && left() > 0; i++ {
+			take(4, fmt.Sprintf("stripe %d: lane mask", i))
+			take(4*wire.Lanes, "values")
+			take(2*wire.Lanes, "slots")
+		}
+	case wire.TypeCold, wire.TypePull, wire.TypeRows:
+		head := take(4, "count, dimension")
+		if len(head) == 4 && t != wire.TypeRows {
+			take(8*(int(head[0])<<8|int(head[1])), "keys")
+		}
+		take(left(), "values")
+	case wire.TypeError:
+		take(8, "code, index, value")
+	}
+}
+
+// capture writes all golden frames as a packet capture.
+func capture(t *testing.T) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := pcapgo.NewWriter(&out)
+	if err := w.WriteFileHeader(65536, layers.LinkTypeEthernet); err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range goldenFrames() {
+		info := gopacket.CaptureInfo{Timestamp: time.Unix(0, int64(i)*1e6), CaptureLength: len(f.bytes), Length: len(f.bytes)}
+		if err := w.WritePacket(info, f.bytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out.Bytes()
+}
+
+// hexFloats returns the bits of floats in hexadecimal.
+func hexFloats(v []float32) string {
+	var parts []string
+	for _, x := range v {
+		parts = append(parts, fmt.Sprintf("%08x", math.Float32bits(x)))
+	}
+	return strings.Join(parts, " ")
+}
