@@ -1,0 +1,90 @@
+package wire_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/libra-ina/libra/wire"
+	"github.com/libra-ina/libra/wire/golden"
+)
+
+// FuzzParseFrame decodes arbitrary frames completely, and answers those that
+// are ours.
+func FuzzParseFrame(f *testing.F) {
+	for _, c := range loadGolden(f) {
+		f.Add(c.Bytes)
+	}
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		before := slices.Clone(frame)
+		describe(goldenFrame{bytes: frame})
+		p, err := wire.ParseFrame(frame, 0)
+		if !bytes.Equal(frame, before) {
+			t.Fatal("decoding changed the frame")
+		}
+		if err != nil {
+			return
+		}
+		reply := wire.Reply(frame[:len(frame):len(frame)], min(len(p.Payload), wire.HeaderLen))
+		q, err := wire.ParseFrame(reply, 0)
+		if err != nil || q.Src != p.Dst || q.Dst != p.Src {
+			t.Fatalf("the answer does not go back: %+v, %v", q, err)
+		}
+	})
+}
+
+// FuzzParsePayload decodes arbitrary UDP payloads, whose checksum nobody
+// would get right by chance.
+func FuzzParsePayload(f *testing.F) {
+	for _, c := range loadGolden(f) {
+		if p, err := wire.ParseFrame(c.Bytes, 0); err == nil {
+			f.Add(p.Payload)
+		}
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		h, err := wire.ParseHeader(payload)
+		if err != nil {
+			return
+		}
+		var c golden.Case
+		if err := describeBody(&c, payload, h); err == nil {
+			again := slices.Clone(payload)
+			h.Put(again)
+			if !bytes.Equal(again, payload) {
+				t.Fatalf("header %+v is written as % x", h, again[:wire.HeaderLen])
+			}
+		}
+	})
+}
+
+// FuzzParseRows decodes arbitrary bodies as every type that has rows, and
+// writes what it read.
+func FuzzParseRows(f *testing.F) {
+	for _, c := range loadGolden(f) {
+		if p, err := wire.ParseFrame(c.Bytes, 0); err == nil && c.Rows != nil {
+			f.Add(p.Payload, uint8(p.Payload[0]&15))
+		}
+	}
+	f.Fuzz(func(t *testing.T, payload []byte, kind uint8) {
+		r, err := wire.ParseRows(payload, wire.Type(kind))
+		if err != nil {
+			return
+		}
+		again := make([]byte, len(payload))
+		copy(again, payload[:wire.HeaderLen])
+		w := wire.PutRows(again, wire.Type(kind), r.Count, r.Dim)
+		row := make([]float32, r.Dim)
+		for i := range r.Count {
+			if wire.Type(kind) != wire.TypeRows {
+				w.SetKey(i, r.Key(i))
+			}
+			if wire.Type(kind) != wire.TypePull {
+				r.Row(i, row)
+				w.SetRow(i, row)
+			}
+		}
+		if !bytes.Equal(again, payload) {
+			t.Fatalf("% x is written as % x", payload, again)
+		}
+	})
+}

@@ -1,0 +1,262 @@
+package wire_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+func drawHeader(t *rapid.T) wire.Header {
+	return wire.Header{
+		Type:   wire.Type(rapid.Uint8Range(0, 15).Draw(t, "type")),
+		Flags:  wire.Flags(rapid.Uint8().Draw(t, "flags")),
+		Job:    rapid.Uint16().Draw(t, "job"),
+		Sender: rapid.Uint16().Draw(t, "sender"),
+		Epoch:  rapid.Uint16().Draw(t, "epoch"),
+		Seq:    rapid.Uint32().Draw(t, "seq"),
+	}
+}
+
+func TestHeaderRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawHeader(t)
+		b := make([]byte, wire.HeaderLen)
+		want.Put(b)
+		got, err := wire.ParseHeader(b)
+		if err != nil || got != want {
+			t.Fatalf("%+v, %v; want %+v", got, err, want)
+		}
+		b[0] = rapid.Uint8Range(0, 15).Filter(func(v uint8) bool { return v != wire.Version }).Draw(t, "version")<<4 | b[0]&15
+		if got, err = wire.ParseHeader(b); !errors.Is(err, wire.ErrVersion) || got != want {
+			t.Fatalf("another version: %+v, %v; want the fields and ErrVersion", got, err)
+		}
+	})
+}
+
+func TestNames(t *testing.T) {
+	for got, want := range map[string]string{
+		wire.TypeHot.String():                       "HOT",
+		wire.Type(9).String():                       "Type(9)",
+		wire.Type(200).String():                     "Type(200)",
+		(wire.FlagRetx | wire.FlagSum).String():     "RETX|SUM",
+		(wire.FlagDense | 0x90).String():            "DENSE|0x90",
+		wire.Flags(0).String():                      "",
+		wire.CodeWrongEpoch.String():                "wrong epoch",
+		wire.Code(999).String():                     "error code 999",
+		(wire.FlagWantSum | wire.FlagRetx).String(): "RETX|WANT_SUM",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestStripeLayout writes a stripe with the accessors and reads it as the
+// layout says.
+func TestStripeLayout(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s wire.Stripe
+		mask := rapid.Uint32().Draw(t, "mask")
+		s.SetMask(mask)
+		var values [wire.Lanes]uint32
+		var slots [wire.Lanes]uint16
+		for _, j := range rapid.Permutation(lanes()).Draw(t, "order") {
+			values[j] = rapid.Uint32().Draw(t, "value")
+			slots[j] = rapid.Uint16().Draw(t, "slot")
+			s.SetValue(j, math.Float32frombits(values[j]))
+			s.SetSlot(j, slots[j])
+		}
+		if len(s) != 136 || binary.BigEndian.Uint32(s[:]) != mask || s.Mask() != mask {
+			t.Fatalf("mask %#x in % x", mask, s[:4])
+		}
+		for j := range wire.Lanes {
+			if v := binary.BigEndian.Uint32(s[4+4*j:]); v != values[j] || s.Bits(j) != v || math.Float32bits(s.Value(j)) != v {
+				t.Fatalf("lane %d: value %#x, want %#x", j, v, values[j])
+			}
+			if v := binary.BigEndian.Uint16(s[92+2*j:]); v != slots[j] || s.Slot(j) != v {
+				t.Fatalf("lane %d: slot %d, want %d", j, v, slots[j])
+			}
+		}
+		s.Clear()
+		if s != (wire.Stripe{}) {
+			t.Fatal("a cleared stripe is not zero")
+		}
+	})
+}
+
+func lanes() []int {
+	l := make([]int, wire.Lanes)
+	for j := range l {
+		l[j] = j
+	}
+	return l
+}
+
+func TestStripesAreViews(t *testing.T) {
+	payload := make([]byte, wire.HotLen(wire.MaxStripes))
+	for i := range wire.MaxStripes {
+		wire.StripeAt(payload, i).SetMask(uint32(i + 1))
+		if got := binary.BigEndian.Uint32(payload[12+136*i:]); got != uint32(i+1) {
+			t.Errorf("stripe %d begins with %d", i, got)
+		}
+	}
+	for n := range len(payload) + 200 {
+		stripes, err := wire.StripeCount(make([]byte, n))
+		body := n - 12
+		if valid := body > 0 && body%136 == 0 && body/136 <= 10; (err == nil) != valid || valid && stripes != body/136 {
+			t.Errorf("%d bytes: %d stripes, %v", n, stripes, err)
+		}
+	}
+}
+
+func TestRowsRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kind := rapid.SampledFrom([]wire.Type{wire.TypeCold, wire.TypePull, wire.TypeRows}).Draw(t, "type")
+		count := rapid.IntRange(1, 30).Draw(t, "count")
+		dim := rapid.IntRange(1, 20).Draw(t, "dim")
+		n := map[wire.Type]int{
+			wire.TypeCold: wire.ColdLen(count, dim), wire.TypePull: wire.PullLen(count), wire.TypeRows: wire.RowsLen(count, dim),
+		}[kind]
+		payload := make([]byte, n)
+		w := wire.PutRows(payload, kind, count, dim)
+		var keys []uint64
+		var values []float32
+		for i := range count {
+			if kind != wire.TypeRows {
+				keys = append(keys, rapid.Uint64().Draw(t, "key"))
+				w.SetKey(i, keys[i])
+			}
+			if kind != wire.TypePull {
+				values = append(values, rapid.SliceOfN(rapid.Float32(), dim, dim).Draw(t, "row")...)
+				w.SetRow(i, values[i*dim:])
+			}
+		}
+		r, err := wire.ParseRows(payload, kind)
+		if err != nil || r.Count != count || r.Dim != dim {
+			t.Fatalf("%d × %d, %v; want %d × %d", r.Count, r.Dim, err, count, dim)
+		}
+		row := make([]float32, dim+1)
+		for i := range count {
+			if keys != nil && r.Key(i) != keys[i] {
+				t.Fatalf("key %d is %d, want %d", i, r.Key(i), keys[i])
+			}
+			if values != nil {
+				r.Row(i, row)
+				if diff := cmp.Diff(values[i*dim:(i+1)*dim], row[:dim]); diff != "" {
+					t.Fatalf("row %d (-want +got):\n%s", i, diff)
+				}
+			}
+		}
+		for _, wrong := range [][]byte{payload[:n-1], append(payload[:n:n], 0)} {
+			if _, err := wire.ParseRows(wrong, kind); !errors.Is(err, wire.ErrLength) {
+				t.Fatalf("%d bytes instead of %d: %v", len(wrong), n, err)
+			}
+		}
+	})
+}
+
+// TestRowsCannotOverflow announces bodies whose size wraps a 32-bit int
+// around to the size that they have.
+func TestRowsCannotOverflow(t *testing.T) {
+	for _, c := range []struct{ count, dim uint16 }{{1 << 15, 1 << 15}, {1 << 14, 1 << 14}, {65535, 65535}} {
+		payload := binary.BigEndian.AppendUint16(make([]byte, wire.HeaderLen), c.count)
+		payload = binary.BigEndian.AppendUint16(payload, c.dim)
+		for _, kind := range []wire.Type{wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeHot} {
+			if r, err := wire.ParseRows(payload, kind); err == nil {
+				t.Errorf("%v of %d × %d in an empty body is accepted: %+v", kind, c.count, c.dim, r)
+			}
+		}
+	}
+}
+
+func TestCapsFillTheLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.IntRange(0, 9000).Draw(t, "limit")
+		dim := rapid.IntRange(1, 600).Draw(t, "dim")
+		n := wire.ColdCap(limit, dim)
+		if n > 0 && wire.ColdLen(n, dim) > limit || wire.ColdLen(n+1, dim) <= limit {
+			t.Fatalf("ColdCap(%d, %d) = %d", limit, dim, n)
+		}
+		fits := func(n int) bool { return wire.PullLen(n) <= limit && wire.RowsLen(n, dim) <= limit }
+		if n = wire.PullCap(limit, dim); n > 0 && !fits(n) || fits(n+1) {
+			t.Fatalf("PullCap(%d, %d) = %d", limit, dim, n)
+		}
+	})
+}
+
+func TestRefusal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := drawHeader(t)
+		want := wire.Refusal{
+			Code: wire.Code(rapid.Uint16().Draw(t, "code")), Index: rapid.Uint16().Draw(t, "index"), Value: rapid.Uint32().Draw(t, "value"),
+		}
+		payload := wire.PutError(make([]byte, 100), h, want)
+		got, err := wire.ParseRefusal(payload)
+		if err != nil || got != want {
+			t.Fatalf("%+v, %v; want %+v", got, err, want)
+		}
+		checkEcho(t, payload, h, wire.TypeError, 0)
+		var wrapped = fmt.Errorf("push: %w", got)
+		if !errors.Is(wrapped, wire.Refusal{Code: want.Code}) || errors.Is(wrapped, wire.Refusal{Code: want.Code + 1}) {
+			t.Fatal("errors.Is does not go by the code alone")
+		}
+	})
+	for r, want := range map[wire.Refusal]string{
+		{Code: wire.CodeSlotRange, Index: 219, Value: 40000}: "slot out of the job's range: pair 219, the job has 40000 slots",
+		{Code: wire.CodeWrongEpoch, Value: 8}:                "wrong epoch: receiver expects 8",
+		{Code: wire.CodeNotFinite, Index: 23}:                "NaN or infinity: pair 23",
+		{Code: wire.CodeUnknownJob}:                          "unknown job",
+	} {
+		if r.Error() != want {
+			t.Errorf("%q, want %q", r.Error(), want)
+		}
+	}
+}
+
+// checkEcho checks that an answer's header repeats the request's.
+func checkEcho(t interface{ Fatalf(string, ...any) }, payload []byte, request wire.Header, kind wire.Type, flags wire.Flags) {
+	got, err := wire.ParseHeader(payload)
+	request.Type, request.Flags = kind, flags
+	if err != nil || got != request {
+		t.Fatalf("header %+v, %v; want %+v", got, err, request)
+	}
+}
+
+func TestAcks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := drawHeader(t)
+		b := make([]byte, wire.HotLen(wire.MaxStripes))
+		plain := wire.PutAck(b, h)
+		checkEcho(t, plain, h, wire.TypeAck, 0)
+		if n, err := wire.ParseAck(plain, wire.Header{Type: wire.TypeAck}); n != 0 || err != nil {
+			t.Fatalf("a plain acknowledgement has %d stripes, %v", n, err)
+		}
+		want := rapid.IntRange(1, wire.MaxStripes).Draw(t, "stripes")
+		sums := wire.PutSums(b, h, want)
+		checkEcho(t, sums, h, wire.TypeAck, wire.FlagSum|h.Flags&wire.FlagDense)
+		if n, err := wire.ParseAck(sums, wire.Header{Flags: wire.FlagSum}); n != want || err != nil {
+			t.Fatalf("%d stripes, %v; want %d", n, err, want)
+		}
+		if _, err := wire.ParseAck(sums, wire.Header{}); !errors.Is(err, wire.ErrLength) {
+			t.Fatalf("stripes without the flag: %v", err)
+		}
+	})
+}
+
+func TestRetxMarkChangesNothingElse(t *testing.T) {
+	b := hot(header(wire.TypeHot, wire.FlagDense), []pair{{0, 1, 1}})
+	before := string(b)
+	wire.MarkRetx(b)
+	h, err := wire.ParseHeader(b)
+	if err != nil || h.Flags != wire.FlagRetx|wire.FlagDense || strings.Compare(before[2:], string(b[2:])) != 0 {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
