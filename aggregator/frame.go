@@ -1,0 +1,121 @@
+package aggregator
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// Sizes of the reply buffers that the caller of Process and ProcessPayload
+// provides, in bytes.
+const (
+	MaxReplyPayload = wire.HeaderLen + wire.MaxStripes*wire.StripeLen
+	MaxReply        = wire.EnvelopeLen + vlanLen + MaxReplyPayload
+)
+
+// Where an Ethernet frame says what it carries.
+const (
+	etherType     = 12
+	vlanLen       = 4
+	ipv4Dst       = 16
+	etherTypeIPv4 = 0x0800
+	etherTypeVLAN = 0x8100
+)
+
+// Action is what becomes of a frame.
+type Action uint8
+
+const (
+	// Pass leaves the frame to the kernel, untouched.
+	Pass Action = iota
+	// Drop consumes the frame without an answer.
+	Drop
+	// Reply consumes the frame and sends an answer out of the port on which
+	// the frame came in.
+	Reply
+	// Forward sends the frame out of another port, untouched.
+	Forward
+)
+
+var actionNames = [...]string{Pass: "pass", Drop: "drop", Reply: "reply", Forward: "forward"}
+
+func (a Action) String() string { return enumName("Action", actionNames[:], uint8(a)) }
+
+// Verdict is the decision about a frame.
+type Verdict struct {
+	Action Action
+	Port   int // of Forward
+}
+
+func (v Verdict) String() string {
+	if v.Action == Forward {
+		return fmt.Sprintf("forward to port %d", v.Port)
+	}
+	return v.Action.String()
+}
+
+// Process decides about one Ethernet frame (without the frame check sequence)
+// and applies it if it is a valid HOT frame. If the verdict is [Reply], the
+// first n bytes of reply are the frame to send back. reply must have at least
+// [MaxReply] bytes and must not overlap the frame, which is not changed.
+func (m *Model) Process(frame, reply []byte) (v Verdict, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, err := wire.ParseFrame(frame, m.port)
+	if errors.Is(err, wire.ErrForeign) {
+		m.counters.Passed++
+		return Verdict{Action: Pass}, 0
+	}
+	if !m.isDestination(frame) {
+		if port, ok := m.routes[[6]byte(frame)]; ok {
+			m.counters.Forwarded++
+			return Verdict{Action: Forward, Port: port}, 0
+		}
+		m.counters.Passed++
+		return Verdict{Action: Pass}, 0
+	}
+	switch {
+	case errors.Is(err, wire.ErrChecksum):
+		m.counters.BadChecksum++
+		return Verdict{Action: Drop}, 0
+	case err != nil:
+		m.counters.Truncated++
+		return Verdict{Action: Drop}, 0
+	}
+	head := wire.EnvelopeLen
+	if binary.BigEndian.Uint16(frame[etherType:]) == etherTypeVLAN {
+		head += vlanLen
+	}
+	n = m.answer(origin{ip: p.Src.IP, mac: &p.Src.MAC}, p.Payload, reply[head:])
+	if n == 0 {
+		return Verdict{Action: Drop}, 0
+	}
+	copy(reply, frame[:head])
+	return Verdict{Action: Reply}, len(wire.Reply(reply, n))
+}
+
+// ProcessPayload is [Model.Process] for a payload that a UDP socket received
+// from src. The first n bytes of reply, which must have [MaxReplyPayload]
+// bytes and must not overlap the payload, are the answer; if n is 0 there is
+// none. A sender is identified by its IP address alone.
+func (m *Model) ProcessPayload(src netip.AddrPort, payload, reply []byte) (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.answer(origin{ip: src.Addr().Unmap()}, payload, reply)
+}
+
+// isDestination reports whether a frame that is not foreign is addressed to the
+// aggregator. It may be damaged behind the addresses.
+func (m *Model) isDestination(frame []byte) bool {
+	at := etherType
+	if binary.BigEndian.Uint16(frame[at:]) == etherTypeVLAN {
+		at += vlanLen
+	}
+	if binary.BigEndian.Uint16(frame[at:]) != etherTypeIPv4 {
+		return false
+	}
+	return netip.AddrFrom4([4]byte(frame[at+2+ipv4Dst:])) == m.address
+}

@@ -1,0 +1,271 @@
+package aggregator
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Config says which frames are addressed to a [Model].
+type Config struct {
+	// Address is the aggregator's IPv4 address. [Model.Process] needs it;
+	// without it no frame is the aggregator's.
+	Address netip.Addr
+
+	// Port is the UDP port of the aggregator and of the hosts whose frames
+	// are forwarded. 0 means [wire.DefaultPort].
+	Port uint16
+}
+
+// Model is the aggregator in plain Go. It is the reference for what the other
+// data planes do, so it prefers the obvious to the fast; and it is the data
+// plane of the UDP backend. It may be used by several goroutines at once.
+type Model struct {
+	address netip.Addr
+	port    uint16
+
+	mu       sync.Mutex
+	closed   bool
+	jobs     [MaxJobs]*job
+	routes   map[[6]byte]int
+	counters Counters
+	pairs    []pair // of the frame that is being processed
+}
+
+var _ Plane = (*Model)(nil)
+
+// job is the state of one job.
+type job struct {
+	JobConfig
+	format   fixedpoint.Format
+	senders  map[uint16]*sender
+	banks    [2]bank
+	current  int
+	frozen   *Bank // what the last Swap returned, nil once cleared
+	counters JobCounters
+}
+
+type bank struct {
+	slots         []int64
+	frames, pairs uint64
+}
+
+type sender struct {
+	SenderConfig
+	seen     retransmit.Filter
+	counters SenderCounters
+}
+
+// NewModel returns a model without jobs.
+func NewModel(cfg Config) (*Model, error) {
+	if cfg.Address.IsValid() && !cfg.Address.Is4() {
+		return nil, fmt.Errorf("aggregator: address %v: %w: aggregators have an IPv4 address",
+			cfg.Address, ErrUnsupported)
+	}
+	if cfg.Port == 0 {
+		cfg.Port = wire.DefaultPort
+	}
+	return &Model{
+		address: cfg.Address,
+		port:    cfg.Port,
+		routes:  make(map[[6]byte]int),
+		pairs:   make([]pair, 0, wire.MaxStripes*wire.Lanes),
+	}, nil
+}
+
+// AddJob implements [Plane].
+func (m *Model) AddJob(cfg JobConfig) error {
+	cfg, err := cfg.Complete()
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
+	if m.jobs[cfg.ID] != nil {
+		return fmt.Errorf("job %d: %w", cfg.ID, ErrJobExists)
+	}
+	j := &job{
+		JobConfig: cfg,
+		format:    fixedpoint.Format{Exp: cfg.Exp},
+		senders:   make(map[uint16]*sender),
+	}
+	for i := range j.banks {
+		j.banks[i].slots = make([]int64, cfg.Slots)
+	}
+	m.jobs[cfg.ID] = j
+	return nil
+}
+
+// RemoveJob implements [Plane].
+func (m *Model) RemoveJob(id uint16) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, err := m.job(id); err != nil {
+		return err
+	}
+	m.jobs[id] = nil
+	return nil
+}
+
+// AddSender implements [Plane].
+func (m *Model) AddSender(id uint16, s SenderConfig) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	j, err := m.job(id)
+	if err != nil {
+		return err
+	}
+	if !s.IP.IsValid() {
+		return jobError(id, ErrConfig, "sender %d has no IP address", s.ID)
+	}
+	if j.senders[s.ID] != nil {
+		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, ErrSenderExists)
+	}
+	s.IP = s.IP.Unmap()
+	j.senders[s.ID] = &sender{SenderConfig: s}
+	return nil
+}
+
+// RemoveSender implements [Plane].
+func (m *Model) RemoveSender(id, sender uint16) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	j, _, err := m.sender(id, sender)
+	if err != nil {
+		return err
+	}
+	delete(j.senders, sender)
+	return nil
+}
+
+// Swap implements [Plane].
+func (m *Model) Swap(id uint16) (*Bank, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	j, err := m.job(id)
+	if err != nil {
+		return nil, err
+	}
+	if j.frozen != nil {
+		return nil, fmt.Errorf("job %d: %w", id, ErrBankNotCleared)
+	}
+	b := &j.banks[j.current]
+	j.current ^= 1
+	j.frozen = &Bank{Job: id, Epoch: j.Epoch, Slots: b.slots, Frames: b.frames, Pairs: b.pairs}
+	return j.frozen, nil
+}
+
+// Clear implements [Plane].
+func (m *Model) Clear(frozen *Bank) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	j, err := m.job(frozen.Job)
+	if err != nil {
+		return err
+	}
+	if j.frozen != frozen {
+		return fmt.Errorf("job %d: %w", frozen.Job, ErrBankNotFrozen)
+	}
+	b := &j.banks[j.current^1]
+	clear(b.slots)
+	b.frames, b.pairs = 0, 0
+	j.frozen = nil
+	return nil
+}
+
+// Counters implements [Plane].
+func (m *Model) Counters() (Counters, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return Counters{}, ErrClosed
+	}
+	return m.counters, nil
+}
+
+// JobCounters implements [Plane].
+func (m *Model) JobCounters(id uint16) (JobCounters, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	j, err := m.job(id)
+	if err != nil {
+		return JobCounters{}, err
+	}
+	return j.counters, nil
+}
+
+// SenderCounters implements [Plane].
+func (m *Model) SenderCounters(id, sender uint16) (SenderCounters, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, s, err := m.sender(id, sender)
+	if err != nil {
+		return SenderCounters{}, err
+	}
+	return s.counters, nil
+}
+
+// Close implements [Plane].
+func (m *Model) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.jobs = [MaxJobs]*job{}
+	clear(m.routes)
+	return nil
+}
+
+// AddRoute makes [Model.Process] forward Libra frames between hosts that have
+// the destination address mac to a port. It replaces an earlier route.
+func (m *Model) AddRoute(mac [6]byte, port int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
+	m.routes[mac] = port
+	return nil
+}
+
+// RemoveRoute takes back AddRoute. Removing a route that is not there is no
+// error.
+func (m *Model) RemoveRoute(mac [6]byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
+	delete(m.routes, mac)
+	return nil
+}
+
+// job returns a job's state. The caller holds the lock.
+func (m *Model) job(id uint16) (*job, error) {
+	if m.closed {
+		return nil, ErrClosed
+	}
+	if id >= MaxJobs || m.jobs[id] == nil {
+		return nil, fmt.Errorf("job %d: %w", id, ErrNoJob)
+	}
+	return m.jobs[id], nil
+}
+
+// sender returns a sender's state and its job's. The caller holds the lock.
+func (m *Model) sender(id, sender uint16) (*job, *sender, error) {
+	j, err := m.job(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := j.senders[sender]
+	if s == nil {
+		return nil, nil, fmt.Errorf("job %d: sender %d: %w", id, sender, ErrNoSender)
+	}
+	return j, s, nil
+}
