@@ -62,8 +62,8 @@ func (t *table) place(key uint64, next int) (row int, inserted bool) {
 	}
 }
 
-// unplace removes the key that was placed last. Nothing was placed after it,
-// so no probe sequence leads over its entry.
+// unplace removes the key that was placed last, if the table has not grown
+// since. Nothing was placed after it, so no probe sequence leads over its entry.
 func (t *table) unplace(key uint64) {
 	mask := uint64(len(t.entries) - 1)
 	i := mix(key) >> t.shift

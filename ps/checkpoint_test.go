@@ -1,0 +1,268 @@
+package ps
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// sample returns a store with committed and open rows.
+func sample(tb testing.TB, cfg Config) *Store {
+	tb.Helper()
+	s := newStore(tb, cfg)
+	d := cfg.Dim
+	push := func(keys ...uint64) {
+		grads := make([]float32, len(keys)*d)
+		for i := range grads {
+			grads[i] = float32(i+1) / 8
+		}
+		if err := s.Push(keys, grads); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	push(9, 1<<63, 4)
+	s.Commit()
+	push(4, 77)
+	if _, err := s.ApplyHarvest(Harvest{ID: 12, Sums: []int64{5}}, []uint64{9}); err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+func encode(tb testing.TB, s *Store, attachment []byte) []byte {
+	tb.Helper()
+	var buf bytes.Buffer
+	if err := s.WriteCheckpoint(&buf, attachment); err != nil {
+		tb.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func TestRestoredStoreGoesOn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := config(t)
+		a, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		feed := func(stores ...*Store) {
+			for _, p := range parts(t, cfg.Dim) {
+				for _, s := range stores {
+					if err := s.Push(p.keys, p.grads); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		feed(a)
+		a.Commit()
+		feed(a)
+		attachment := rapid.SliceOf(rapid.Byte()).Draw(t, "attachment")
+		var file bytes.Buffer
+		if err := a.WriteCheckpoint(&file, attachment); err != nil {
+			t.Fatal(err)
+		}
+		b, got, err := ReadCheckpoint(&file, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, attachment) {
+			t.Fatalf("attachment %x, want %x", got, attachment)
+		}
+		if diff := cmp.Diff(pending(a), pending(b)); diff != "" {
+			t.Fatalf("open step: %s", diff)
+		}
+		if a.Hash() != b.Hash() || a.Len() != b.Len() {
+			t.Fatal("the weights differ")
+		}
+		// The optimiser's state shows in the steps that follow.
+		for range 2 {
+			feed(a, b)
+			a.Commit()
+			b.Commit()
+		}
+		if a.Hash() != b.Hash() {
+			t.Fatal("the weights differ after more steps")
+		}
+	})
+}
+
+func TestCheckpointFile(t *testing.T) {
+	cfg := Config{Dim: 3, Optimizer: Optimizer{Method: Adagrad}, Init: Init{Seed: 5}}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "job0.ckpt")
+	if err := os.WriteFile(path, []byte("the previous one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := sample(t, cfg)
+	if err := s.Checkpoint(path, []byte("filter")); err != nil {
+		t.Fatal(err)
+	}
+	r, attachment, err := Restore(path, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(attachment) != "filter" || r.LastHarvest() != 12 || r.Hash() != s.Hash() {
+		t.Errorf("attachment %q, harvest %d", attachment, r.LastHarvest())
+	}
+	if !bytes.Equal(encode(t, s, nil), encode(t, r, nil)) {
+		t.Error("a restored store makes another file")
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 1 {
+		t.Errorf("%d files are left, want the checkpoint only", len(entries))
+	}
+}
+
+func TestFailedCheckpointLeavesTheOldOne(t *testing.T) {
+	s := sample(t, Config{Dim: 1})
+	dir := t.TempDir()
+	if err := s.Checkpoint(filepath.Join(dir, "absent", "x"), nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("absent directory: %v", err)
+	}
+	// A directory cannot be replaced by a file: the rename fails.
+	path := filepath.Join(dir, "x")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Checkpoint(path, nil); err == nil {
+		t.Error("a directory was replaced")
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 1 {
+		t.Errorf("%d entries, the temporary file is left", len(entries))
+	}
+	if _, _, err := Restore(filepath.Join(dir, "none"), Config{Dim: 1}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("absent file: %v", err)
+	}
+}
+
+type brokenWriter struct{ room int }
+
+func (w *brokenWriter) Write(b []byte) (int, error) {
+	if w.room -= len(b); w.room < 0 {
+		return 0, os.ErrClosed
+	}
+	return len(b), nil
+}
+
+func TestWriteErrorsAreReported(t *testing.T) {
+	s := sample(t, Config{Dim: 1})
+	if err := s.WriteCheckpoint(&brokenWriter{20}, nil); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("error %v", err)
+	}
+	// More than the writer's buffer, so that the first write fails early.
+	if err := s.WriteCheckpoint(&brokenWriter{20}, make([]byte, 1<<18)); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestDamagedCheckpoint cuts a checkpoint at every byte, flips a bit in every byte
+// and appends one.
+func TestDamagedCheckpoint(t *testing.T) {
+	for _, method := range []Method{SGD, Adagrad} {
+		cfg := Config{Dim: 2, Optimizer: Optimizer{Method: method}}
+		file := encode(t, sample(t, cfg), []byte("attachment"))
+		for i := range file {
+			want := ErrCorrupt
+			if i < len(checkpointMagic) {
+				want = ErrNotCheckpoint
+			}
+			if _, _, err := ReadCheckpoint(bytes.NewReader(file[:i]), cfg); !errors.Is(err, want) {
+				t.Fatalf("cut at byte %d: %v", i, err)
+			}
+			damaged := bytes.Clone(file)
+			damaged[i] ^= 1 << (i % 8)
+			if i >= len(checkpointMagic) && i < len(checkpointMagic)+4 {
+				want = ErrVersion
+			}
+			if _, _, err := ReadCheckpoint(bytes.NewReader(damaged), cfg); !errors.Is(err, want) {
+				t.Fatalf("bit flipped in byte %d: %v", i, err)
+			}
+		}
+		if _, _, err := ReadCheckpoint(bytes.NewReader(append(file, 0)), cfg); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("a byte appended: %v", err)
+		}
+	}
+}
+
+func TestCheckpointOfAnotherJob(t *testing.T) {
+	cfg := Config{Dim: 2, Optimizer: Optimizer{Method: Adagrad, LearningRate: 0.1}}
+	file := encode(t, sample(t, cfg), nil)
+	for name, change := range map[string]func(*Config){
+		"dimension": func(c *Config) { c.Dim = 3 },
+		"exponent":  func(c *Config) { c.Exp = -40 },
+		"optimiser": func(c *Config) { c.Optimizer.Method = SGD },
+		"scale":     func(c *Config) { c.Init.Scale = 0.5 },
+		"seed":      func(c *Config) { c.Init.Seed = 1 },
+	} {
+		other := cfg
+		change(&other)
+		if _, _, err := ReadCheckpoint(bytes.NewReader(file), other); !errors.Is(err, ErrMismatch) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// The learning rate may change from run to run.
+	cfg.Optimizer.LearningRate = 0.2
+	s, _, err := ReadCheckpoint(bytes.NewReader(file), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Config().Optimizer.LearningRate; got != 0.2 {
+		t.Errorf("learning rate %g", got)
+	}
+}
+
+// seal replaces the checksums of a file by the right ones, so that the fuzzer
+// gets past them.
+func seal(file []byte) []byte {
+	file = bytes.Clone(file)
+	put := func(end int) {
+		if end >= 0 && end+4 <= len(file) {
+			binary.LittleEndian.PutUint32(file[end:], crc32.Checksum(file[:end], castagnoli))
+		}
+	}
+	put(checkpointHeadLen)
+	put(len(file) - 4)
+	return file
+}
+
+func FuzzReadCheckpoint(f *testing.F) {
+	configs := []Config{{Dim: 2}, {Dim: 1, Optimizer: Optimizer{Method: Adagrad}}}
+	for _, cfg := range configs {
+		file := encode(f, sample(f, cfg), []byte("attachment"))
+		f.Add(file)
+		f.Add(file[:len(file)-5])
+		// A count of rows that no file of this length can hold.
+		file[checkpointHeadLen-9] = 0xff
+		f.Add(file)
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		for _, cfg := range configs {
+			for _, file := range [][]byte{file, seal(file)} {
+				s, attachment, err := ReadCheckpoint(bytes.NewReader(file), cfg)
+				if err != nil {
+					continue
+				}
+				// What is accepted must be a checkpoint: it comes back
+				// byte for byte.
+				if again := encode(t, s, attachment); !bytes.Equal(again, file) {
+					t.Fatalf("%x was accepted but means %x", file, again)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,473 @@
+package ps
+
+import (
+	"errors"
+	"math"
+	"math/big"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/wire"
+)
+
+// newStore returns a store or fails the test.
+func newStore(tb testing.TB, cfg Config) *Store {
+	tb.Helper()
+	s, err := New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// cold returns the body of a COLD frame.
+func cold(keys []uint64, grads []float32) wire.Rows {
+	dim := len(grads) / len(keys)
+	payload := make([]byte, wire.ColdLen(len(keys), dim))
+	rows := wire.PutRows(payload, wire.TypeCold, len(keys), dim)
+	for i, key := range keys {
+		rows.SetKey(i, key)
+		rows.SetRow(i, grads[i*dim:])
+	}
+	return rows
+}
+
+// pending returns the sums of the open step.
+func pending(s *Store) map[uint64][]int64 {
+	m := make(map[uint64][]int64)
+	for key, sums := range s.Pending() {
+		m[key] = slices.Clone(sums)
+	}
+	return m
+}
+
+func read(s *Store, key uint64) []float32 {
+	dst := make([]float32, s.Config().Dim)
+	s.Read(key, dst)
+	return dst
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"no dimension":         {},
+		"large dimension":      {Dim: 65536},
+		"exponent":             {Dim: 1, Exp: -101},
+		"optimiser":            {Dim: 1, Optimizer: Optimizer{Method: 2}},
+		"capacity":             {Dim: 1, Capacity: -1},
+		"learning rate":        {Dim: 1, Optimizer: Optimizer{LearningRate: -1}},
+		"NaN epsilon":          {Dim: 1, Optimizer: Optimizer{Epsilon: float32(math.NaN())}},
+		"infinite accumulator": {Dim: 1, Optimizer: Optimizer{InitialAccumulator: float32(math.Inf(1))}},
+		"scale":                {Dim: 1, Init: Init{Scale: -1}},
+	} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestMethodNames(t *testing.T) {
+	for _, m := range []Method{SGD, Adagrad} {
+		if got, err := ParseMethod(m.String()); err != nil || got != m {
+			t.Errorf("ParseMethod(%q) = %v, %v", m, got, err)
+		}
+	}
+	if _, err := ParseMethod("adam"); err == nil {
+		t.Error("an unknown name is accepted")
+	}
+}
+
+func TestUnseenRowsHaveInitialWeights(t *testing.T) {
+	cfg := Config{Dim: 9, Init: Init{Scale: 0.25, Seed: 7}}
+	s := newStore(t, cfg)
+	var sum, squares float64
+	const rows = 2000
+	for key := range uint64(rows) {
+		w := read(s, key)
+		if w[0] != 0 {
+			t.Fatalf("column 0 of row %d is %g", key, w[0])
+		}
+		for _, v := range w[1:] {
+			if v < -0.25 || v >= 0.25 {
+				t.Fatalf("row %d: %g is outside the scale", key, v)
+			}
+			sum += float64(v)
+			squares += float64(v) * float64(v)
+		}
+	}
+	// A uniform variable in [-a, a) has mean 0 and variance a²/3; the bounds
+	// are five standard errors.
+	n := float64(rows * 8)
+	variance := 0.25 * 0.25 / 3
+	if mean := sum / n; math.Abs(mean) > 5*math.Sqrt(variance/n) {
+		t.Errorf("mean %g", mean)
+	}
+	if got := squares / n; math.Abs(got-variance) > 5*variance/math.Sqrt(n) {
+		t.Errorf("variance %g, want about %g", got, variance)
+	}
+	if s.Len() != 0 {
+		t.Errorf("reading inserted %d rows", s.Len())
+	}
+	if cmp.Equal(read(s, 1), read(s, 2)) {
+		t.Error("two rows have the same weights")
+	}
+	cfg.Init.Seed++
+	if cmp.Equal(read(s, 1), read(newStore(t, cfg), 1)) {
+		t.Error("the seed changes nothing")
+	}
+	// Inserting a row must not change what it holds.
+	before := read(s, 3)
+	if err := s.AddSum(3, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, read(s, 3)); diff != "" || s.Len() != 1 {
+		t.Errorf("after insertion, %d rows: %s", s.Len(), diff)
+	}
+}
+
+func TestWeightsChangeAtCommitOnly(t *testing.T) {
+	s := newStore(t, Config{Dim: 2, Optimizer: Optimizer{LearningRate: 0.5}, Init: Init{Scale: 1e-9}})
+	if err := s.Accumulate(cold([]uint64{5, 6, 5}, []float32{1, 2, 3, 4, 0.5, -1})); err != nil {
+		t.Fatal(err)
+	}
+	if w := read(s, 5); w[0] != 0 {
+		t.Errorf("weight before the commit: %g", w[0])
+	}
+	unit := int64(1) << -fixedpoint.DefaultExp
+	want := map[uint64][]int64{5: {3 * unit / 2, unit}, 6: {3 * unit, 4 * unit}}
+	if diff := cmp.Diff(want, pending(s)); diff != "" {
+		t.Errorf("pending (-want +got): %s", diff)
+	}
+	if n := s.Commit(); n != 2 {
+		t.Errorf("committed %d rows, want 2", n)
+	}
+	if w := read(s, 5); w[0] != -0.75 {
+		t.Errorf("weight %g, want -0.75", w[0])
+	}
+	if len(pending(s)) != 0 || s.Commit() != 0 {
+		t.Error("the step is not empty after its commit")
+	}
+}
+
+func TestRefusalsChangeNothing(t *testing.T) {
+	big := float32(1 << 16)
+	nan := float32(math.NaN())
+	for _, test := range []struct {
+		name  string
+		keys  []uint64
+		grads []float32
+		want  wire.Refusal
+	}{
+		{"dimension", []uint64{1}, []float32{1}, wire.Refusal{Code: wire.CodeDimension, Value: 2}},
+		{"NaN", []uint64{1, 9}, []float32{1, 1, 1, nan}, wire.Refusal{Code: wire.CodeNotFinite, Index: 3}},
+		{"infinity", []uint64{9, 1}, []float32{1, float32(math.Inf(-1)), 1, 1}, wire.Refusal{Code: wire.CodeNotFinite, Index: 1}},
+		{"value out of range", []uint64{9, 1}, []float32{1, 1, 2 * big, 1}, wire.Refusal{Code: wire.CodeOverflow, Index: 2}},
+		{"sum with the step's", []uint64{9, 8, 1}, []float32{1, 1, 1, 1, 1, big}, wire.Refusal{Code: wire.CodeOverflow, Index: 5}},
+		{"sum within the frame", []uint64{9, 8, 9}, []float32{-big, 1, 1, 1, -big - 1, 1}, wire.Refusal{Code: wire.CodeOverflow, Index: 4}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newStore(t, Config{Dim: 2, Optimizer: Optimizer{Method: Adagrad}})
+			if err := s.Push([]uint64{1, 2}, []float32{1, big, 1, 1}); err != nil {
+				t.Fatal(err)
+			}
+			before := pending(s)
+			err := s.Accumulate(cold(test.keys, test.grads))
+			var got wire.Refusal
+			if !errors.As(err, &got) || got != test.want {
+				t.Errorf("error %#v, want %#v", err, test.want)
+			}
+			if diff := cmp.Diff(before, pending(s)); diff != "" || s.Len() != 2 {
+				t.Errorf("%d rows; sums (-before +after): %s", s.Len(), diff)
+			}
+			// The rows that the frame would have inserted come anew.
+			if err := s.Push([]uint64{9, 8, 7}, []float32{1, 1, 1, 1, 1, 1}); err != nil {
+				t.Fatal(err)
+			}
+			before[7], before[8], before[9] = units(1, 1), units(1, 1), units(1, 1)
+			if diff := cmp.Diff(before, pending(s)); diff != "" || s.Commit() != 5 {
+				t.Errorf("after another push: %s", diff)
+			}
+		})
+	}
+}
+
+func units(values ...int64) []int64 {
+	for i := range values {
+		values[i] <<= -fixedpoint.DefaultExp
+	}
+	return values
+}
+
+func TestPushErrors(t *testing.T) {
+	s := newStore(t, Config{Dim: 2})
+	if err := s.Push([]uint64{1}, []float32{1}); err == nil {
+		t.Error("a half row is accepted")
+	}
+	if err := s.Push([]uint64{1}, []float32{1, float32(math.Inf(1))}); !errors.Is(err, fixedpoint.ErrNotFinite) {
+		t.Errorf("infinity: %v", err)
+	}
+	big := float32(1 << 16)
+	if err := s.Push([]uint64{1, 1}, []float32{1, big, 1, big}); !errors.Is(err, ErrOverflow) {
+		t.Errorf("overflow: %v", err)
+	}
+	if err := s.AddSum(1, 2, 1); err == nil {
+		t.Error("column 2 of a row of 2 is accepted")
+	}
+	if err := s.AddSum(1, 1, math.MaxInt64); err != nil {
+		t.Error(err)
+	}
+	if err := s.AddSum(1, 1, 1); !errors.Is(err, ErrOverflow) {
+		t.Errorf("overflow: %v", err)
+	}
+	if diff := cmp.Diff(map[uint64][]int64{1: {0, math.MaxInt64}}, pending(s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// config draws a small configuration.
+func config(t *rapid.T) Config {
+	return Config{
+		Dim: rapid.IntRange(1, 5).Draw(t, "dim"),
+		Exp: rapid.IntRange(-50, -20).Draw(t, "exp"),
+		Optimizer: Optimizer{
+			Method:       rapid.SampledFrom([]Method{SGD, Adagrad}).Draw(t, "method"),
+			LearningRate: 0.1,
+		},
+		Init: Init{Seed: rapid.Uint64().Draw(t, "seed")},
+	}
+}
+
+// part is one arrival: rows of gradients, or one sum.
+type part struct {
+	keys  []uint64
+	grads []float32
+}
+
+func parts(t *rapid.T, dim int) []part {
+	key := rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64())
+	grad := rapid.Float32Range(-100, 100)
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) part {
+		keys := rapid.SliceOfN(key, 1, 8).Draw(t, "keys")
+		return part{keys, rapid.SliceOfN(grad, len(keys)*dim, len(keys)*dim).Draw(t, "grads")}
+	}), 1, 12).Draw(t, "parts")
+}
+
+// TestOrderOfArrivalDoesNotMatter also sends part of the gradients as sums, the
+// way that an aggregator would.
+func TestOrderOfArrivalDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := config(t)
+		a, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			arrivals := parts(t, cfg.Dim)
+			for _, p := range arrivals {
+				if err := a.Accumulate(cold(p.keys, p.grads)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			format := fixedpoint.Format{Exp: cfg.Exp}
+			for _, p := range rapid.Permutation(arrivals).Draw(t, "order") {
+				for i, key := range p.keys {
+					row := p.grads[i*cfg.Dim:][:cfg.Dim]
+					if !rapid.Bool().Draw(t, "hot") {
+						if err := b.Push([]uint64{key}, row); err != nil {
+							t.Fatal(err)
+						}
+						continue
+					}
+					for c, g := range row {
+						n, err := format.FromFloat32(g)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if err := b.AddSum(key, c, n); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+			if diff := cmp.Diff(pending(a), pending(b)); diff != "" {
+				t.Fatalf("pending: %s", diff)
+			}
+			a.Commit()
+			b.Commit()
+			if a.Hash() != b.Hash() {
+				t.Fatal("the weights differ")
+			}
+		}
+	})
+}
+
+// TestCommitMatchesBigArithmetic sums in big integers, rounds once in big floats
+// and applies the textbook optimiser.
+func TestCommitMatchesBigArithmetic(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := config(t)
+		s, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg = s.Config()
+		format := fixedpoint.Format{Exp: cfg.Exp}
+		type row struct{ weights, squares []float32 }
+		rows := make(map[uint64]*row)
+		for range 3 {
+			sums := make(map[uint64][]*big.Int)
+			for _, p := range parts(t, cfg.Dim) {
+				if err := s.Push(p.keys, p.grads); err != nil {
+					t.Fatal(err)
+				}
+				for i, g := range p.grads {
+					key := p.keys[i/cfg.Dim]
+					if sums[key] == nil {
+						for range cfg.Dim {
+							sums[key] = append(sums[key], new(big.Int))
+						}
+					}
+					n, err := format.FromFloat32(g)
+					if err != nil {
+						t.Fatal(err)
+					}
+					sums[key][i%cfg.Dim].Add(sums[key][i%cfg.Dim], big.NewInt(n))
+				}
+			}
+			for key, sum := range sums {
+				r := rows[key]
+				if r == nil {
+					r = &row{make([]float32, cfg.Dim), make([]float32, cfg.Dim)}
+					cfg.Init.fill(key, r.weights)
+					for c := range r.squares {
+						r.squares[c] = cfg.Optimizer.InitialAccumulator
+					}
+					rows[key] = r
+				}
+				for c, n := range sum {
+					v := new(big.Float).SetPrec(200).SetInt(n)
+					g, _ := v.SetMantExp(v, cfg.Exp).Float32()
+					step := cfg.Optimizer.LearningRate * g
+					if cfg.Optimizer.Method == Adagrad {
+						square := g * g
+						r.squares[c] += square
+						root, _ := new(big.Float).SetPrec(200).Sqrt(big.NewFloat(float64(r.squares[c])).SetPrec(200)).Float32()
+						step /= root + cfg.Optimizer.Epsilon
+					}
+					r.weights[c] -= step
+				}
+			}
+			s.Commit()
+		}
+		if s.Len() != len(rows) {
+			t.Fatalf("%d rows, want %d", s.Len(), len(rows))
+		}
+		for key, r := range rows {
+			if got := read(s, key); !slices.EqualFunc(got, r.weights, sameBits) {
+				t.Fatalf("row %d: %v, want %v", key, got, r.weights)
+			}
+		}
+	})
+}
+
+// TestHashIgnoresRowsWithoutChange compares a row whose gradients cancelled at
+// the store with one whose gradients cancelled elsewhere.
+func TestHashIgnoresRowsWithoutChange(t *testing.T) {
+	a, b := newStore(t, Config{Dim: 3}), newStore(t, Config{Dim: 3})
+	for _, s := range []*Store{a, b} {
+		if err := s.Push([]uint64{4}, []float32{1, 2, 3}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Push([]uint64{7, 7}, []float32{1, 2, 3, -1, -2, -3}); err != nil {
+		t.Fatal(err)
+	}
+	before := b.Hash()
+	a.Commit()
+	b.Commit()
+	if a.Hash() != b.Hash() {
+		t.Error("a row that did not change is part of the hash")
+	}
+	if b.Hash() == before {
+		t.Error("a row that changed is not part of the hash")
+	}
+}
+
+func TestSteadyStateDoesNotAllocate(t *testing.T) {
+	s := newStore(t, Config{Dim: 3, Optimizer: Optimizer{Method: Adagrad}})
+	keys := make([]uint64, 100)
+	for i := range keys {
+		keys[i] = uint64(i) << 40
+	}
+	grads := make([]float32, 3*len(keys))
+	frame := cold(keys, grads)
+	dst := make([]float32, 3)
+	step := func() {
+		if err := s.Accumulate(frame); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.AddSum(keys[5], 1, 3); err != nil {
+			t.Fatal(err)
+		}
+		s.Read(keys[3], dst)
+		s.Read(1, dst)
+		s.Commit()
+	}
+	step()
+	if n := testing.AllocsPerRun(100, step); n != 0 {
+		t.Errorf("%g allocations in a step", n)
+	}
+}
+
+// TestTableMatchesMap compares the table with Go's map, keys that collide in
+// their upper bits included.
+func TestTableMatchesMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := newTable(0)
+		want := make(map[uint64]int)
+		var order []uint64
+		key := rapid.OneOf(rapid.Uint64Range(0, 40), rapid.Uint64())
+		t.Repeat(map[string]func(*rapid.T){
+			"place": func(t *rapid.T) {
+				keys := rapid.SliceOfN(key, 1, 8).Draw(t, "keys")
+				table.grow(len(keys))
+				old := len(order)
+				for _, k := range keys {
+					row, inserted := table.place(k, len(order))
+					if known, ok := want[k]; ok == inserted || ok && row != known {
+						t.Fatalf("place(%d) = %d, %v; the map has %d, %v", k, row, inserted, known, ok)
+					}
+					if inserted {
+						want[k] = row
+						order = append(order, k)
+					}
+				}
+				if rapid.Bool().Draw(t, "take back") {
+					for _, k := range slices.Backward(order[old:]) {
+						table.unplace(k)
+						delete(want, k)
+					}
+					order = order[:old]
+				}
+			},
+			"": func(t *rapid.T) {
+				for k, row := range want {
+					if got := table.find(k); got != row {
+						t.Fatalf("find(%d) = %d, want %d", k, got, row)
+					}
+				}
+				k := key.Draw(t, "absent")
+				if _, ok := want[k]; !ok && table.find(k) != -1 {
+					t.Fatalf("find(%d) = %d, want -1", k, table.find(k))
+				}
+			},
+		})
+	})
+}
