@@ -1,0 +1,189 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// AttachConfig says which XDP program to put on an interface, and how.
+type AttachConfig struct {
+	// Interface is the interface's name.
+	Interface string
+	// Mode chooses between the driver's XDP hook and the generic one.
+	Mode AttachMode
+
+	// Program is the caller's program; it stays the caller's to close. Nil: a
+	// built-in program that redirects every packet to the socket of the queue
+	// it came in on, and passes packets of queues without a socket to the
+	// kernel's stack. The fields below configure the built-in program and are
+	// not used with the caller's.
+	Program *ebpf.Program
+	// UDPPort restricts the built-in program to UDP packets over IPv4 or IPv6
+	// with this destination port, after at most one VLAN tag; everything else
+	// passes. IP fragments, and IPv6 extension headers, pass too. Default: no
+	// restriction.
+	UDPPort uint16
+	// Queues is the size of the built-in program's XSKMAP. Default: 256.
+	Queues int
+	// MultiBuffer accepts packets that span several buffers. Linux 5.18.
+	MultiBuffer bool
+	// Hints makes the built-in program ask the driver for the packet's receive
+	// time, hash and VLAN tag and put them before the packet, see
+	// [UMEM.RxHints]. Native mode only; Linux 6.8.
+	Hints bool
+}
+
+// AttachMode is a choice of XDP hook.
+type AttachMode uint8
+
+const (
+	// AttachAuto uses native mode where the driver has it, else generic.
+	AttachAuto AttachMode = iota
+	// AttachNative runs the program in the driver, before the kernel
+	// allocates a socket buffer.
+	AttachNative
+	// AttachGeneric runs the program in the kernel's stack. Works with every
+	// driver, costs a socket buffer for every packet.
+	AttachGeneric
+)
+
+func (m AttachMode) String() string {
+	return [...]string{"auto", "native", "generic"}[m]
+}
+
+// Attachment is an XDP program on an interface, held by a bpf_link: it goes
+// when Close is called or when the process ends, however it ends.
+//
+// Close it before the sockets under load: then packets go to the stack again
+// instead of being dropped for sockets that do not answer.
+type Attachment struct {
+	link link.Link
+	mode AttachMode
+	prog *ebpf.Program // the built-in one, nil for the caller's
+	xsks *ebpf.Map
+}
+
+// attached keeps every Attachment reachable until it is closed. Otherwise the
+// garbage collector could close the link of one that the caller no longer
+// mentions, and the program would silently leave the interface.
+var attached sync.Map
+
+// Attach puts an XDP program on an interface. It never replaces a program that
+// is there: it returns ErrProgramAttached instead.
+func Attach(cfg AttachConfig) (*Attachment, error) {
+	ifi, err := net.InterfaceByName(cfg.Interface)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, cfg.Interface, err)
+	}
+	a := &Attachment{}
+	prog := cfg.Program
+	if prog == nil {
+		if a.xsks, a.prog, err = loadRedirect(cfg, ifi.Index); err != nil {
+			return nil, err
+		}
+		prog = a.prog
+	}
+	if err := a.attach(cfg, ifi, prog); err != nil {
+		return nil, errors.Join(err, a.closePrograms())
+	}
+	attached.Store(a, nil)
+	return a, nil
+}
+
+func (a *Attachment) attach(cfg AttachConfig, ifi *net.Interface, prog *ebpf.Program) (err error) {
+	flags := map[AttachMode]link.XDPAttachFlags{AttachNative: link.XDPDriverMode, AttachGeneric: link.XDPGenericMode}
+	opts := link.XDPOptions{Program: prog, Interface: ifi.Index, Flags: flags[cfg.Mode]}
+	if cfg.Mode == AttachAuto {
+		// Given no mode, the kernel picks native if the driver has the hook,
+		// but does not fall back when the driver then refuses.
+		opts.Flags = link.XDPDriverMode
+	}
+	a.link, err = link.AttachXDP(opts)
+	if err != nil && cfg.Mode == AttachAuto && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EEXIST) && !cfg.Hints {
+		native := err
+		opts.Flags = link.XDPGenericMode
+		if a.link, err = link.AttachXDP(opts); err != nil {
+			err = errors.Join(native, err)
+		}
+	}
+	if err != nil {
+		return explainAttach(err, cfg, ifi)
+	}
+	a.mode, err = attachedMode(ifi.Index)
+	if err != nil {
+		return errors.Join(err, a.link.Close())
+	}
+	return nil
+}
+
+// attachedMode reads back where the kernel put the program.
+func attachedMode(ifindex int) (AttachMode, error) {
+	l, err := netlink.LinkByIndex(ifindex)
+	if err != nil {
+		return 0, fmt.Errorf("afxdp: read back XDP mode: %w", err)
+	}
+	if x := l.Attrs().Xdp; x != nil && x.AttachMode == xdpAttachedSKB {
+		return AttachGeneric, nil
+	}
+	return AttachNative, nil
+}
+
+// xdpAttachedSKB is XDP_ATTACHED_SKB of linux/if_link.h.
+const xdpAttachedSKB = 2
+
+// explainAttach says what an errno of the attachment means and what to do.
+func explainAttach(err error, cfg AttachConfig, ifi *net.Interface) error {
+	switch {
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("%w: on %s: program id %d; detach it with its owner's tool (bpftool net shows it), or pass packets on from it: %w",
+			ErrProgramAttached, ifi.Name, attachedProgram(ifi.Index), err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: attaching XDP programs needs CAP_NET_ADMIN and CAP_BPF: %w", ErrPermission, err)
+	case errors.Is(err, unix.ENODEV):
+		return fmt.Errorf("%w: %s: %w", ErrInterfaceGone, ifi.Name, err)
+	case errors.Is(err, unix.ENOSPC):
+		return fmt.Errorf("afxdp: attach to %s: too few receive queues: a veth needs at least as many as its peer has transmit queues, others a free queue for each CPU: %w", ifi.Name, err)
+	case ifi.MTU > 3498 && !cfg.MultiBuffer:
+		return fmt.Errorf("%w: attach to %s: MTU %d may need a program for several buffers (AttachConfig.MultiBuffer, BPF_F_XDP_HAS_FRAGS): %w",
+			ErrFrameTooSmall, ifi.Name, ifi.MTU, err)
+	}
+	return fmt.Errorf("afxdp: attach to %s in %s mode: %w", ifi.Name, cfg.Mode, err)
+}
+
+// attachedProgram returns the id of the program on an interface, 0 for none.
+func attachedProgram(ifindex int) uint32 {
+	l, err := netlink.LinkByIndex(ifindex)
+	if err != nil || l.Attrs().Xdp == nil {
+		return 0
+	}
+	return l.Attrs().Xdp.ProgId
+}
+
+// Mode returns the mode that the kernel uses, read back from it.
+func (a *Attachment) Mode() AttachMode { return a.mode }
+
+// XSKMap returns the built-in program's map for Config.XSKMap; nil with the
+// caller's program. It belongs to the Attachment.
+func (a *Attachment) XSKMap() *ebpf.Map { return a.xsks }
+
+// Close takes the program off the interface. It may be called more than once.
+func (a *Attachment) Close() error {
+	if _, ok := attached.LoadAndDelete(a); !ok {
+		return nil
+	}
+	return errors.Join(a.link.Close(), a.closePrograms())
+}
+
+func (a *Attachment) closePrograms() error {
+	// Both accept nil.
+	return errors.Join(a.prog.Close(), a.xsks.Close())
+}

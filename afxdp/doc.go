@@ -1,0 +1,66 @@
+// Package afxdp is a packet engine on Linux AF_XDP sockets: it moves Ethernet
+// frames between a network interface's queue and memory that the program and
+// the kernel share, without the kernel's protocol stack, without cgo and
+// without allocation.
+//
+// # Parts
+//
+//   - A [UMEM] is the shared memory, cut into chunks of equal size. A [Frame]
+//     is the number of a chunk; a [Desc] names bytes in it.
+//   - A [Pool] hands out frames to one goroutine.
+//   - A [Socket] is bound to one queue of one interface and owns the four
+//     rings through which frames change hands with the kernel.
+//   - [Attach] puts an XDP program on the interface. The program decides which
+//     packets leave the kernel's stack and reach a socket; everything else
+//     continues as if nobody were there.
+//
+// # Who owns a frame
+//
+// A frame is in one of four states, and only its holder may touch its bytes:
+//
+//	free       in a Pool
+//	yours      handed to you by Alloc, Receive or Completed
+//	filling    lent to the kernel for a packet to come in
+//	in flight  lent to the kernel for transmission
+//
+//	           Alloc            Send
+//	  free  ----------> yours ----------> in flight
+//	     ^  <----------  |  ^ <----------
+//	     |     Free      |  |  Completed
+//	     |          Fill |  | Receive
+//	     |       Release v  |
+//	     +------------ filling
+//
+// A completed frame comes back as yours, with its bytes untouched: sending the
+// same frame again later needs no copy, which is what a retransmission wants.
+// Every transition is checked against one state byte for each frame; a frame
+// that is given back twice, or sent while it is in flight, is refused with
+// [ErrFrameState].
+//
+// # Goroutines
+//
+// A Socket and its Pool belong to one goroutine, which should be locked to its
+// thread ([PinThread]). Only [Socket.Close] and [Socket.Wake] may be called
+// from elsewhere. Two goroutines in one socket are detected and refused with
+// [ErrConcurrentUse]. Several queues are served by several sockets, each with
+// its own goroutine and its own Pool, all on one UMEM; or by one goroutine and
+// a [Poller].
+//
+// # Memory ordering
+//
+// Program and kernel share ring positions and synchronise as the kernel's
+// document demands: the producer of a ring writes entries and then publishes
+// its position with a store-release; the consumer reads that position with a
+// load-acquire before it reads entries. Go's sync/atomic operations are
+// sequentially consistent, hence at least that strong, on every architecture;
+// on arm64 they compile to LDAR and STLR. See ring.go, and
+// https://docs.kernel.org/networking/af_xdp.html.
+//
+// # Requirements
+//
+// Linux only; the package is empty elsewhere. Opening a socket needs
+// CAP_NET_RAW, attaching a program CAP_NET_ADMIN and CAP_BPF. A process
+// without either can run a socket that a privileged one created; see
+// [NewSocketFD]. Features that the running kernel lacks fail with a
+// [FeatureError] which names the version that has them.
+package afxdp

@@ -1,0 +1,104 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that a caller may want to tell apart, with [errors.Is]. What they wrap
+// or are wrapped in says which interface, queue, frame or number it was. After
+// Close, methods return [net.ErrClosed].
+var (
+	// ErrFrameState refuses a frame that is not the caller's to give: it is
+	// free, filling or in flight. The error is a [FrameError].
+	ErrFrameState = errors.New("afxdp: frame is not yours")
+	// ErrDescriptor refuses a descriptor that names bytes outside its chunk
+	// or that the kernel would refuse. The error is a [DescError].
+	ErrDescriptor = errors.New("afxdp: invalid descriptor")
+	// ErrShortBatch says that the caller's slice is too short for the
+	// fragments of one packet; give Receive at least [MaxFragments].
+	ErrShortBatch = errors.New("afxdp: batch is shorter than one packet's fragments")
+	// ErrConcurrentUse says that two goroutines are inside one Socket.
+	ErrConcurrentUse = errors.New("afxdp: socket used by two goroutines at once")
+	// ErrRingCorrupt says that the other side of a ring published an
+	// impossible position. The socket must be reopened or closed.
+	ErrRingCorrupt = errors.New("afxdp: ring position is impossible")
+
+	// ErrLinkDown says that the interface is administratively down. The
+	// socket stays valid: see [Socket.Recover].
+	ErrLinkDown = errors.New("afxdp: interface is down")
+	// ErrInterfaceGone says that the interface vanished, or that the socket
+	// is no longer bound to it. See [Socket.Recover].
+	ErrInterfaceGone = errors.New("afxdp: interface is gone")
+	// ErrNoQueue says that the interface has no such queue.
+	ErrNoQueue = errors.New("afxdp: no such queue")
+	// ErrQueueBusy says that another AF_XDP socket holds the queue.
+	ErrQueueBusy = errors.New("afxdp: queue is held by another socket")
+	// ErrFrameTooSmall says that packets of the interface's MTU do not fit a
+	// frame.
+	ErrFrameTooSmall = errors.New("afxdp: interface's MTU exceeds the frame")
+	// ErrProgramAttached says that somebody else's XDP program is on the
+	// interface. It is never replaced.
+	ErrProgramAttached = errors.New("afxdp: another XDP program is attached")
+	// ErrConfig refuses an option's value.
+	ErrConfig = errors.New("afxdp: invalid configuration")
+	// ErrMemlock says that the kernel refused to pin the UMEM.
+	ErrMemlock = errors.New("afxdp: locked-memory limit is too low for the UMEM")
+	// ErrPermission says which privilege is missing.
+	ErrPermission = errors.New("afxdp: missing privilege")
+	// ErrInUse refuses to close a UMEM with open sockets.
+	ErrInUse = errors.New("afxdp: UMEM has open sockets")
+	// ErrNoFrames says that a UMEM or Pool has too few frames left.
+	ErrNoFrames = errors.New("afxdp: not enough free frames")
+	// ErrNoHugePages says that huge pages were required and there are none.
+	ErrNoHugePages = errors.New("afxdp: no huge pages available")
+	// ErrPassedFD refuses to reopen a socket that came as a passed fd: its
+	// creator has to pass a new one.
+	ErrPassedFD = errors.New("afxdp: socket came from a passed descriptor")
+)
+
+// A FrameError reports an operation on a frame in the wrong state.
+// errors.Is(err, [ErrFrameState]) is true.
+type FrameError struct {
+	Op    string // operation that was refused: "send", "free", "fill"
+	Frame Frame
+	State string // state the frame is in: "free", "yours", "filling", "in flight", "no such frame"
+}
+
+func (e *FrameError) Error() string {
+	return fmt.Sprintf("%v: %s of frame %d, which is %s", ErrFrameState, e.Op, e.Frame, e.State)
+}
+
+// Unwrap returns ErrFrameState.
+func (e *FrameError) Unwrap() error { return ErrFrameState }
+
+// A DescError reports a descriptor that Send refused.
+// errors.Is(err, [ErrDescriptor]) is true.
+type DescError struct {
+	Desc   Desc
+	Reason string
+}
+
+func (e *DescError) Error() string {
+	return fmt.Sprintf("%v: frame %d offset %d length %d: %s", ErrDescriptor, e.Desc.Frame, e.Desc.Off, e.Desc.Len, e.Reason)
+}
+
+// Unwrap returns ErrDescriptor.
+func (e *DescError) Unwrap() error { return ErrDescriptor }
+
+// A FeatureError says that the running kernel lacks a feature.
+// errors.Is(err, [errors.ErrUnsupported]) is true.
+type FeatureError struct {
+	Feature string // what was asked for
+	Since   string // first Linux version that has it, e.g. "6.6"
+	Err     error  // what the kernel answered
+}
+
+func (e *FeatureError) Error() string {
+	return fmt.Sprintf("afxdp: %s needs Linux %s or later: %v", e.Feature, e.Since, e.Err)
+}
+
+// Unwrap returns errors.ErrUnsupported and the kernel's answer.
+func (e *FeatureError) Unwrap() []error { return []error{errors.ErrUnsupported, e.Err} }

@@ -1,0 +1,61 @@
+//go:build linux
+
+package afxdp
+
+// Frame is the number of a chunk of a UMEM, 0 <= Frame < UMEM.Frames().
+type Frame uint32
+
+// Desc names bytes of a frame: a packet, or one fragment of a packet.
+type Desc struct {
+	Frame Frame
+	Len   uint32    // bytes
+	Off   uint16    // of the first byte from the start of the chunk
+	Flags DescFlags // zero for a packet in one frame without metadata
+}
+
+// DescFlags are the options of a descriptor. Their bits are the kernel's.
+type DescFlags uint16
+
+const (
+	// More says that the packet continues in the next descriptor
+	// (XDP_PKT_CONTD). Only sockets with Config.MultiBuffer have it.
+	More DescFlags = 1 << 0
+	// WithTxMeta says that the bytes before the packet hold a request for
+	// the device (XDP_TX_METADATA); see [UMEM.TxMeta].
+	WithTxMeta DescFlags = 1 << 1
+)
+
+// MaxFragments is the largest number of descriptors a packet may have: one for
+// the linear part and 17 fragments (MAX_SKB_FRAGS with its default value).
+const MaxFragments = 18
+
+// minPacket is an Ethernet header: what the kernel's transmit path needs.
+const minPacket = 14
+
+// A frame's state byte holds its state in the low two bits and, while the
+// kernel holds the frame, the number of the socket it was lent through in the
+// others. So a completion counts only for a frame that was sent by the socket
+// that reports it. Different goroutines write different frames' bytes.
+const (
+	stateFree     uint8 = 0
+	stateYours    uint8 = 1
+	stateFilling  uint8 = 2
+	stateInFlight uint8 = 3
+
+	stateBits  = 2
+	stateMask  = 1<<stateBits - 1
+	maxSockets = 1<<(8-stateBits) - 1 // per UMEM; number 0 is unused
+)
+
+func stateName(s uint8) string {
+	return [...]string{"free", "yours", "filling", "in flight"}[s&stateMask]
+}
+
+// frameError builds the error for a frame that is not in the state "yours".
+func frameError(op string, f Frame, state []uint8) error {
+	name := "no such frame"
+	if int(f) < len(state) {
+		name = stateName(state[f])
+	}
+	return &FrameError{Op: op, Frame: f, State: name}
+}

@@ -1,0 +1,179 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// This is the one file of the package that imports unsafe. It turns the shared
+// mapping of a ring into typed Go values, and passes the few structures to the
+// kernel for which x/sys/unix has no call. The structures are declared here
+// because x/sys generates its own from the newest header and has renamed their
+// fields before.
+
+// ringOffsets is struct xdp_ring_offset: where in a ring's mapping things are.
+type ringOffsets struct {
+	Producer, Consumer, Desc, Flags uint64
+}
+
+// mmapOffsets is struct xdp_mmap_offsets.
+type mmapOffsets struct {
+	Rx, Tx, Fill, Completion ringOffsets
+}
+
+// umemReg is struct xdp_umem_reg. Kernels before 6.8 know it without
+// TxMetadataLen and accept the longer form.
+type umemReg struct {
+	Addr, Len            uint64
+	ChunkSize, Headroom  uint32
+	Flags, TxMetadataLen uint32
+}
+
+// xdpStatistics is struct xdp_statistics.
+type xdpStatistics struct {
+	RxDropped, RxInvalidDescs, TxInvalidDescs          uint64
+	RxRingFull, RxFillRingEmptyDescs, TxRingEmptyDescs uint64
+}
+
+// entrySize of the two kinds of ring.
+const (
+	addrSize = uint64(unsafe.Sizeof(uint64(0)))
+	descSize = uint64(unsafe.Sizeof(xdpDesc{}))
+)
+
+// newRing places the positions of a ring with n entries in its mapping.
+func newRing(mem []byte, off ringOffsets, n uint32, entry uint64) (ring, error) {
+	end := uint64(len(mem))
+	for _, o := range []uint64{off.Producer, off.Consumer, off.Flags} {
+		if o%4 != 0 || o > end || end-o < 4 {
+			return ring{}, fmt.Errorf("afxdp: kernel reports a ring offset of %d in a mapping of %d bytes", o, end)
+		}
+	}
+	if off.Desc%8 != 0 || off.Desc > end || end-off.Desc < uint64(n)*entry {
+		return ring{}, fmt.Errorf("afxdp: kernel reports ring entries at %d in a mapping of %d bytes", off.Desc, end)
+	}
+	word := func(o uint64) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&mem[o])) }
+	r := ring{producer: word(off.Producer), consumer: word(off.Consumer), flags: word(off.Flags), size: n}
+	r.prod, r.cons = r.producer.Load(), r.consumer.Load()
+	return r, nil
+}
+
+// newAddrRing is a fill or completion ring in its mapping.
+func newAddrRing(mem []byte, off ringOffsets, n uint32) (addrRing, error) {
+	r, err := newRing(mem, off, n, addrSize)
+	if err != nil {
+		return addrRing{}, err
+	}
+	return addrRing{r, unsafe.Slice((*uint64)(unsafe.Pointer(&mem[off.Desc])), n)}, nil
+}
+
+// newDescRing is an RX or TX ring in its mapping.
+func newDescRing(mem []byte, off ringOffsets, n uint32) (descRing, error) {
+	r, err := newRing(mem, off, n, descSize)
+	if err != nil {
+		return descRing{}, err
+	}
+	return descRing{r, unsafe.Slice((*xdpDesc)(unsafe.Pointer(&mem[off.Desc])), n)}, nil
+}
+
+func getsockopt(fd, level, opt int, p unsafe.Pointer, size uintptr) (uintptr, error) {
+	n := uint32(size)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(opt), uintptr(p), uintptr(unsafe.Pointer(&n)), 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return uintptr(n), nil
+}
+
+func getMmapOffsets(fd int) (mmapOffsets, error) {
+	var off mmapOffsets
+	n, err := getsockopt(fd, unix.SOL_XDP, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off))
+	if err == nil && n != unsafe.Sizeof(off) {
+		// The answer without the flags' offset is that of a kernel that has
+		// no need-wakeup flag.
+		return off, &FeatureError{Feature: "need-wakeup", Since: "5.4", Err: fmt.Errorf("XDP_MMAP_OFFSETS has %d bytes", n)}
+	}
+	return off, err
+}
+
+func getStatistics(fd int) (xdpStatistics, error) {
+	var st xdpStatistics
+	_, err := getsockopt(fd, unix.SOL_XDP, unix.XDP_STATISTICS, unsafe.Pointer(&st), unsafe.Sizeof(st))
+	return st, err
+}
+
+func getOptions(fd int) (flags uint32, err error) {
+	_, err = getsockopt(fd, unix.SOL_XDP, unix.XDP_OPTIONS, unsafe.Pointer(&flags), unsafe.Sizeof(flags))
+	return flags, err
+}
+
+// registerUMEM pins mem for the socket.
+func registerUMEM(fd int, mem []byte, chunk, headroom, flags, txMeta uint32) error {
+	reg := umemReg{
+		Addr: uint64(uintptr(unsafe.Pointer(&mem[0]))), Len: uint64(len(mem)),
+		ChunkSize: chunk, Headroom: headroom, Flags: flags, TxMetadataLen: txMeta,
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, unix.XDP_UMEM_REG,
+		uintptr(unsafe.Pointer(&reg)), unsafe.Sizeof(reg), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// ethtoolChannels is struct ethtool_channels.
+type ethtoolChannels struct {
+	Cmd                                 uint32
+	MaxRx, MaxTx, MaxOther, MaxCombined uint32
+	Rx, Tx, Other, Combined             uint32
+}
+
+// getChannels asks the driver how many queues are in use.
+func getChannels(ifname string) (ethtoolChannels, error) {
+	const ethtoolGChannels = 0x3c
+	ch := ethtoolChannels{Cmd: ethtoolGChannels}
+	var ifr struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [24 - unsafe.Sizeof(uintptr(0))]byte // struct ifreq is 40 bytes
+	}
+	if len(ifname) >= len(ifr.name) {
+		return ch, unix.EINVAL
+	}
+	copy(ifr.name[:], ifname)
+	ifr.data = unsafe.Pointer(&ch)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ch, err
+	}
+	defer unix.Close(fd)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr))); errno != 0 {
+		return ch, errno
+	}
+	return ch, nil
+}
+
+// preferNode asks the kernel to place mem on a NUMA node if it can (mbind with
+// MPOL_PREFERRED). mem must not have been touched yet.
+func preferNode(mem []byte, node int) error {
+	const mpolPreferred = 1
+	if node < 0 || node >= 64 {
+		return unix.EINVAL
+	}
+	mask := uint64(1) << node
+	// maxnode counts bits and the kernel subtracts one from it.
+	_, _, errno := unix.Syscall6(unix.SYS_MBIND, uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)),
+		mpolPreferred, uintptr(unsafe.Pointer(&mask)), 65, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// addressOf returns where mem lies, to find it in /proc/self/smaps.
+func addressOf(mem []byte) uintptr { return uintptr(unsafe.Pointer(&mem[0])) }

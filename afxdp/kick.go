@@ -1,0 +1,123 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// kernelCalls are the system calls that packets cause. Tests put a simulated
+// kernel in their place.
+type kernelCalls interface {
+	// send makes the kernel look at the TX ring.
+	send() unix.Errno
+	// recv makes the kernel look at the fill ring. In copy mode it only
+	// reports whether the socket still has its interface.
+	recv() unix.Errno
+}
+
+type socketCalls struct{ fd int }
+
+func (c socketCalls) send() unix.Errno {
+	_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(c.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	return errno
+}
+
+func (c socketCalls) recv() unix.Errno {
+	_, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(c.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	return errno
+}
+
+// linkError says what an errno of send or recv tells about the interface. nil
+// stands for errors that pass by themselves.
+func linkError(errno unix.Errno) error {
+	switch errno {
+	case unix.ENETDOWN:
+		return ErrLinkDown
+	case unix.ENXIO, unix.EBADF:
+		// ENXIO: not bound any more, the interface was unregistered. EBADF: a
+		// failed Reopen left no socket.
+		return ErrInterfaceGone
+	}
+	return nil
+}
+
+// Kick makes the kernel take the packets that Send queued, if it needs to be
+// told: always in copy mode, and in zero-copy mode while the driver sleeps. It
+// makes as many system calls as the kernel needs while they make progress. A
+// kernel that takes no more for now (its own buffers are full) is no error:
+// Backlog says how many are left, and the next Kick or Poll continues.
+//
+// It returns ErrLinkDown or ErrInterfaceGone if the interface cannot send;
+// queued packets stay queued.
+func (s *Socket) Kick() error {
+	if err := s.gate.enter(); err != nil {
+		return err
+	}
+	err := s.kick()
+	s.gate.leave()
+	return err
+}
+
+func (s *Socket) kick() error {
+	before, ok := s.tx.pending()
+	if !ok {
+		return ErrRingCorrupt
+	}
+	if before == 0 && s.cfg.BusyPoll == nil {
+		return nil
+	}
+	for drops := uint32(0); s.tx.needWakeup() || s.cfg.BusyPoll != nil; {
+		s.count.TxKicks++
+		errno := s.calls.send()
+		after, ok := s.tx.pending()
+		if !ok {
+			return ErrRingCorrupt
+		}
+		switch errno {
+		case 0:
+			if after > 0 && after == before && !s.Info().ZeroCopy {
+				// What net/xdp/xsk.c does for a queue beyond real_num_tx_queues.
+				return fmt.Errorf("%w: %s has no transmit queue %d", ErrNoQueue, s.cfg.Interface, s.cfg.Queue)
+			}
+			return nil
+		case unix.EBUSY:
+			// The driver dropped one packet, whose frame completes, and the
+			// kernel stopped there. That may be before it published its
+			// position, so progress cannot be seen; but it happens at most
+			// once for each packet.
+			s.count.TxDropped++
+			if drops++; drops > before {
+				return nil
+			}
+		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
+			// EAGAIN: the budget of one call is used up, or send buffer,
+			// completion ring or device queue are full.
+			if after == before {
+				s.count.TxStalls++
+				return nil
+			}
+			before = after
+		case unix.EINTR:
+		case unix.EINVAL, unix.EOPNOTSUPP:
+			return fmt.Errorf("%w: the kernel refuses the packet at the head of the TX ring, Reopen the socket: %w", ErrDescriptor, errno)
+		default:
+			if err := linkError(errno); err != nil {
+				return fmt.Errorf("%w: %s: %w", err, s.cfg.Interface, errno)
+			}
+			return fmt.Errorf("afxdp: send on %s: %w", s.cfg.Interface, errno)
+		}
+		if after == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Backlog returns how many packets Send queued that the kernel has not taken.
+func (s *Socket) Backlog() int {
+	n, _ := s.tx.pending()
+	return int(n)
+}

@@ -1,0 +1,137 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// PageKind says on what pages a UMEM lies.
+type PageKind uint8
+
+const (
+	// PagesNormal are pages of os.Getpagesize bytes.
+	PagesNormal PageKind = iota
+	// PagesTransparent are ordinary memory that the kernel put, at least in
+	// part, on transparent huge pages.
+	PagesTransparent
+	// PagesHuge are reserved huge pages (vm.nr_hugepages).
+	PagesHuge
+)
+
+func (k PageKind) String() string {
+	return [...]string{"normal", "transparent huge", "huge"}[k]
+}
+
+const hugePageSize = 2 << 20
+
+// allocate maps size bytes of zeroed memory. Every page is present afterwards:
+// registering the UMEM pins them all anyway, and then no page fault happens
+// while packets move.
+func allocate(size int, huge HugePages, numaOf string) ([]byte, PageKind, error) {
+	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
+	if huge != HugePagesOff {
+		rounded := (size + hugePageSize - 1) &^ (hugePageSize - 1)
+		mem, err := unix.Mmap(-1, 0, rounded, prot, flags|unix.MAP_HUGETLB)
+		if err == nil {
+			return mem[:size], PagesHuge, place(mem, numaOf)
+		}
+		if huge == HugePagesRequire {
+			return nil, 0, fmt.Errorf("%w: %d of %d kB each wanted; reserve them with sysctl vm.nr_hugepages: %w",
+				ErrNoHugePages, rounded/hugePageSize, hugePageSize>>10, err)
+		}
+	}
+	mem, err := unix.Mmap(-1, 0, size, prot, flags)
+	if err != nil {
+		return nil, 0, fmt.Errorf("afxdp: map %d bytes for the UMEM: %w", size, err)
+	}
+	if huge == HugePagesTry {
+		// Only advice: it fails on kernels without transparent huge pages.
+		_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
+	}
+	return mem, PagesNormal, place(mem, numaOf)
+}
+
+// place chooses the NUMA node of fresh memory and then touches every page.
+func place(mem []byte, numaOf string) error {
+	if numaOf != "" {
+		node, err := numaNode(numaOf)
+		if err != nil {
+			return errors.Join(err, release(mem))
+		}
+		// -1 is a machine with one node, or a virtual interface.
+		if node >= 0 {
+			if err := preferNode(mem, node); err != nil && !errors.Is(err, unix.ENOSYS) {
+				return errors.Join(fmt.Errorf("afxdp: place UMEM on NUMA node %d of %s: %w", node, numaOf, err), release(mem))
+			}
+		}
+	}
+	for i := 0; i < len(mem); i += os.Getpagesize() {
+		mem[i] = 0
+	}
+	return nil
+}
+
+// numaNode returns the NUMA node of an interface's device, -1 for none.
+func numaNode(ifname string) (int, error) {
+	if strings.ContainsAny(ifname, "/.") {
+		return 0, fmt.Errorf("%w: UMEMConfig.NUMAOf %q is not an interface's name", ErrConfig, ifname)
+	}
+	b, err := os.ReadFile("/sys/class/net/" + ifname + "/device/numa_node")
+	if errors.Is(err, os.ErrNotExist) {
+		return -1, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("afxdp: NUMA node of %s: %w", ifname, err)
+	}
+	return strconv.Atoi(strings.TrimSpace(string(b)))
+}
+
+// release unmaps memory from allocate.
+func release(mem []byte) error {
+	return unix.Munmap(mem[:cap(mem)])
+}
+
+// transparentHugePages reads back from /proc/self/smaps whether any of mem lies
+// on transparent huge pages.
+func transparentHugePages(mem []byte) PageKind {
+	f, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		return PagesNormal
+	}
+	defer f.Close()
+	want, inside := uint64(addressOf(mem)), false
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		line := sc.Text()
+		if lo, hi, ok := addressRange(line); ok {
+			inside = lo <= want && want < hi
+			continue
+		}
+		if inside && strings.HasPrefix(line, "AnonHugePages:") {
+			if fields := strings.Fields(line); len(fields) > 1 && fields[1] != "0" {
+				return PagesTransparent
+			}
+			return PagesNormal
+		}
+	}
+	return PagesNormal
+}
+
+// addressRange parses the first line of a mapping in smaps, "7f00-7f80 rw-p ...".
+func addressRange(line string) (lo, hi uint64, ok bool) {
+	span, _, _ := strings.Cut(line, " ")
+	a, b, found := strings.Cut(span, "-")
+	if !found {
+		return 0, 0, false
+	}
+	lo, err1 := strconv.ParseUint(a, 16, 64)
+	hi, err2 := strconv.ParseUint(b, 16, 64)
+	return lo, hi, err1 == nil && err2 == nil
+}

@@ -1,0 +1,103 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Recover waits until a socket whose method returned ErrLinkDown or
+// ErrInterfaceGone can work again, or until ctx is done. If the kernel kept the
+// socket bound while the link was down, it stays as it is and queued packets
+// are sent at the next Kick. Otherwise Recover reopens it, see Reopen; the XDP
+// program, which went with the interface, must be attached again before.
+func (s *Socket) Recover(ctx context.Context) error {
+	if err := s.gate.enter(); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	for {
+		err := s.linkState()
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, ErrInterfaceGone):
+			return s.reopen(ctx)
+		}
+		if err := s.pause(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// Reopen replaces the kernel's socket by a new one on the same memory, queue
+// and map, after the interface was reset or replaced by one of the same name.
+// It waits until the interface exists and is up, or until ctx is done. Frames
+// that were in flight come back through Completed; whether they were sent is
+// unknown. Packets in the RX ring are lost.
+//
+// If it fails, the socket has no rings: methods find nothing to do, Kick and
+// Poll return ErrInterfaceGone, and Reopen may be called again.
+func (s *Socket) Reopen(ctx context.Context) error {
+	if err := s.gate.enter(); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	return s.reopen(ctx)
+}
+
+func (s *Socket) reopen(ctx context.Context) error {
+	if s.cfg.File != nil {
+		return fmt.Errorf("%w: close it and open one that its creator passes anew", ErrPassedFD)
+	}
+	// Kernel counters end with the kernel's socket. An unreadable count of a
+	// dying socket is no reason not to reopen.
+	s.past, _ = s.kernelStats()
+	if err := errors.Join(s.removeFromMap(), s.teardown()); err != nil {
+		return err
+	}
+	s.takeFilling()
+	s.reclaimed = s.reclaimed[:0]
+	for i, st := range s.state {
+		if st == s.flying {
+			s.reclaimed = append(s.reclaimed, Frame(i))
+		}
+	}
+	for {
+		ifi, err := net.InterfaceByName(s.cfg.Interface)
+		switch {
+		case err != nil:
+			err = fmt.Errorf("%w: %s: %w", ErrInterfaceGone, s.cfg.Interface, err)
+		case ifi.Flags&net.FlagUp == 0:
+			err = fmt.Errorf("%w: %s", ErrLinkDown, s.cfg.Interface)
+		default:
+			if err = s.connect(); err == nil {
+				return nil
+			}
+			s.takeFilling()
+			if !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) {
+				return err
+			}
+		}
+		if err := s.pause(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits a little for the interface to change. cause is why.
+func (s *Socket) pause(ctx context.Context, cause error) error {
+	if s.gate.closing() {
+		return net.ErrClosed
+	}
+	select {
+	case <-ctx.Done():
+		return errors.Join(cause, ctx.Err())
+	case <-time.After(10 * time.Millisecond):
+		return nil
+	}
+}

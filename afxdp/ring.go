@@ -1,0 +1,133 @@
+//go:build linux
+
+package afxdp
+
+import "sync/atomic"
+
+// ring is what the four rings of a socket have in common: one page of shared
+// positions, and entries behind it. Each ring has one producer and one
+// consumer; one of them is the kernel.
+//
+//	fill        we produce    frames for packets to come in
+//	RX          we consume    packets that came in
+//	TX          we produce    packets to send
+//	completion  we consume    frames whose transmission ended
+//
+// Positions run freely through uint32 and are reduced by the mask only to index
+// an entry, so "full" and "empty" differ.
+//
+// Ordering. The kernel publishes a position with smp_store_release after it
+// wrote (as producer) or read (as consumer) the entries, and reads ours with
+// smp_load_acquire (net/xdp/xsk_queue.h; "Rings" in
+// https://docs.kernel.org/networking/af_xdp.html). Our side does the same with
+// sync/atomic. Hence:
+//
+//   - as producer: our entry writes happen before producer.Store, which the
+//     kernel's acquire sees before it reads the entries; and the kernel's reads
+//     of an entry happen before its consumer store, which our consumer.Load
+//     sees before we overwrite that entry;
+//   - as consumer: the mirror image.
+//
+// Each side keeps a local copy of both positions and touches the shared ones
+// once a batch, because each touch may move a cache line between cores.
+//
+// The other side's position is not trusted: a distance larger than the ring is
+// ErrRingCorrupt, and entries are checked before use.
+type ring struct {
+	producer *atomic.Uint32
+	consumer *atomic.Uint32
+	flags    *atomic.Uint32
+	size     uint32 // entries, a power of two
+
+	prod uint32 // local copy of producer
+	cons uint32 // local copy of consumer
+}
+
+// ringNeedWakeup is XDP_RING_NEED_WAKEUP: the kernel side sleeps and takes
+// nothing from the ring until it is woken by a system call.
+const ringNeedWakeup = 1
+
+// needWakeup reports whether the kernel must be woken to look at the ring.
+//
+// The flag is read after the position was stored. Both are sequentially
+// consistent here, so the store cannot move behind the load, and a kernel side
+// that sets the flag and then looks at the position once more cannot miss both.
+func (r *ring) needWakeup() bool { return r.flags.Load()&ringNeedWakeup != 0 }
+
+// reserve returns how many entries, at most want, the producer may write from
+// position prod on. ok is false if the consumer's position is impossible.
+func (r *ring) reserve(want uint32) (n uint32, ok bool) {
+	if room := r.size - (r.prod - r.cons); room >= want {
+		return want, true
+	}
+	r.cons = r.consumer.Load()
+	used := r.prod - r.cons
+	if used > r.size {
+		r.cons = r.prod - r.size
+		return 0, false
+	}
+	return min(want, r.size-used), true
+}
+
+// submit publishes n entries that were written after reserve.
+func (r *ring) submit(n uint32) {
+	if n == 0 {
+		return
+	}
+	r.prod += n
+	r.producer.Store(r.prod)
+}
+
+// pending returns how many submitted entries the consumer has not taken.
+func (r *ring) pending() (n uint32, ok bool) {
+	r.cons = r.consumer.Load()
+	used := r.prod - r.cons
+	if used > r.size {
+		r.cons = r.prod - r.size
+		return 0, false
+	}
+	return used, true
+}
+
+// available returns how many entries, at most want, the consumer may read from
+// position cons on. ok is false if the producer's position is impossible.
+func (r *ring) available(want uint32) (n uint32, ok bool) {
+	if n := r.prod - r.cons; n >= want {
+		return want, true
+	}
+	r.prod = r.producer.Load()
+	n = r.prod - r.cons
+	if n > r.size {
+		r.prod = r.cons
+		return 0, false
+	}
+	return min(want, n), true
+}
+
+// release hands n entries that were read back to the producer.
+func (r *ring) release(n uint32) {
+	if n == 0 {
+		return
+	}
+	r.cons += n
+	r.consumer.Store(r.cons)
+}
+
+// addrRing is a fill or completion ring: its entries are UMEM addresses.
+type addrRing struct {
+	ring
+	addrs []uint64
+}
+
+// descRing is an RX or TX ring.
+type descRing struct {
+	ring
+	descs []xdpDesc
+}
+
+// xdpDesc is struct xdp_desc.
+type xdpDesc struct {
+	Addr    uint64 // from the start of the UMEM
+	Len     uint32
+	Options uint32
+}

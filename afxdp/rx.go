@@ -1,0 +1,194 @@
+//go:build linux
+
+package afxdp
+
+// Receive takes packets that came in: their frames become yours. It returns how
+// many descriptors were written to dst, 0 if there is nothing. Without
+// Config.MultiBuffer each is one packet. With it, descriptors with More set
+// continue in the next one, only whole packets are returned, and dst must have
+// at least MaxFragments elements.
+//
+// Give the frames back with Release soon: packets that find no frame in the
+// fill ring are dropped.
+func (s *Socket) Receive(dst []Desc) (n int, err error) {
+	if err := s.gate.enter(); err != nil {
+		return 0, err
+	}
+	n, err = s.receive(dst)
+	s.gate.leave()
+	return n, err
+}
+
+func (s *Socket) receive(dst []Desc) (int, error) {
+	avail, ok := s.rx.available(uint32(len(dst)))
+	if !ok {
+		return 0, ErrRingCorrupt
+	}
+	var (
+		state   = s.state
+		shift   = s.umem.shift
+		inChunk = uint64(1)<<shift - 1
+		entry   = s.rx.descs
+		mask    = uint32(len(entry)) - 1
+		pos     = s.rx.cons
+		filling = s.filling
+		n       int    // descriptors written to dst
+		whole   int    // of which belong to complete packets
+		used    uint32 // ring entries that are done with
+	)
+	for i := uint32(0); i < avail; i++ {
+		e := entry[(pos+i)&mask]
+		f, off := e.Addr>>shift, e.Addr&inChunk
+		if f >= uint64(len(state)) || state[f] != filling || off+uint64(e.Len) > inChunk+1 || e.Len == 0 || s.rxSkip {
+			n = s.skipBad(dst[:n], whole, e)
+			used = i + 1
+			continue
+		}
+		state[f] = stateYours
+		dst[n] = Desc{Frame: Frame(f), Len: e.Len, Off: uint16(off), Flags: DescFlags(e.Options) & More}
+		n++
+		if e.Options&uint32(More) == 0 {
+			whole, used = n, i+1
+		}
+	}
+	// Fragments of a packet that does not fit dst stay in the ring.
+	for _, d := range dst[whole:n] {
+		state[d.Frame] = filling
+	}
+	s.rx.release(used)
+	s.count.RxReceived += uint64(whole)
+	if n > whole && whole == 0 && used == 0 && n == len(dst) {
+		return 0, ErrShortBatch
+	}
+	return whole, nil
+}
+
+// skipBad counts an entry that names no frame of our fill ring, or bytes
+// outside its frame, and drops the whole packet: the fragments already taken
+// and, by setting rxSkip, those to come. It returns the new length of taken.
+func (s *Socket) skipBad(taken []Desc, whole int, e xdpDesc) int {
+	s.count.BadDescs++
+	for _, d := range taken[whole:] {
+		s.pool.push(d.Frame)
+	}
+	if f := e.Addr >> s.umem.shift; f < uint64(len(s.state)) && s.state[f] == s.filling {
+		s.pool.push(Frame(f)) // a frame of ours, so the kernel is done with it
+	}
+	s.rxSkip = e.Options&uint32(More) != 0
+	return whole
+}
+
+// Release gives frames of received packets back to be filled again. Frames that
+// the fill ring has no room for go to the pool. It stops at the first frame
+// that is not yours and returns a [FrameError].
+func (s *Socket) Release(descs []Desc) error {
+	if err := s.gate.enter(); err != nil {
+		return err
+	}
+	err := s.releaseDescs(descs)
+	s.gate.leave()
+	return err
+}
+
+func (s *Socket) releaseDescs(descs []Desc) error {
+	room, ok := s.fill.reserve(uint32(len(descs)))
+	if !ok {
+		return ErrRingCorrupt
+	}
+	var (
+		state   = s.state
+		shift   = s.umem.shift
+		entry   = s.fill.addrs
+		mask    = uint32(len(entry)) - 1
+		pos     = s.fill.prod
+		filling = s.filling
+		n       uint32
+	)
+	var err error
+	for i := range descs {
+		f := descs[i].Frame
+		if int(f) >= len(state) || state[f] != stateYours {
+			err = frameError("release", f, state)
+			break
+		}
+		if n == room {
+			s.pool.push(f)
+			continue
+		}
+		state[f] = filling
+		entry[(pos+n)&mask] = uint64(f) << shift
+		n++
+	}
+	s.fill.submit(n)
+	return s.wakeFill(err)
+}
+
+// Fill lends frames that are yours to the kernel for packets to come in, for
+// example those that Completed returned in a program that forwards. It returns
+// how many the fill ring had room for; the others stay yours.
+func (s *Socket) Fill(frames []Frame) (n int, err error) {
+	if err := s.gate.enter(); err != nil {
+		return 0, err
+	}
+	n, err = s.fillFrames(frames)
+	s.gate.leave()
+	return n, err
+}
+
+func (s *Socket) fillFrames(frames []Frame) (int, error) {
+	room, ok := s.fill.reserve(uint32(len(frames)))
+	if !ok {
+		return 0, ErrRingCorrupt
+	}
+	mask := uint32(len(s.fill.addrs)) - 1
+	var err error
+	n := uint32(0)
+	for n < room {
+		f := frames[n]
+		if int(f) >= len(s.state) || s.state[f] != stateYours {
+			err = frameError("fill", f, s.state)
+			break
+		}
+		s.state[f] = s.filling
+		s.fill.addrs[(s.fill.prod+n)&mask] = uint64(f) << s.umem.shift
+		n++
+	}
+	s.fill.submit(n)
+	return int(n), s.wakeFill(err)
+}
+
+// Refill moves up to n free frames from the pool to the fill ring and returns
+// how many it moved.
+func (s *Socket) Refill(n int) (int, error) {
+	if err := s.gate.enter(); err != nil {
+		return 0, err
+	}
+	n, err := s.refill(n)
+	s.gate.leave()
+	return n, err
+}
+
+func (s *Socket) refill(n int) (int, error) {
+	room, ok := s.fill.reserve(uint32(max(0, min(n, s.pool.Available()))))
+	if !ok {
+		return 0, ErrRingCorrupt
+	}
+	mask := uint32(len(s.fill.addrs)) - 1
+	for i := uint32(0); i < room; i++ {
+		f, _ := s.pool.Alloc() // room is at most what the pool has
+		s.state[f] = s.filling
+		s.fill.addrs[(s.fill.prod+i)&mask] = uint64(f) << s.umem.shift
+	}
+	s.fill.submit(room)
+	return int(room), s.wakeFill(nil)
+}
+
+// wakeFill wakes a driver that stopped because the fill ring was empty. Only
+// drivers in zero-copy mode ask for it. err takes precedence.
+func (s *Socket) wakeFill(err error) error {
+	if err != nil || !s.fill.needWakeup() {
+		return err
+	}
+	s.count.RxWakeups++
+	return linkError(s.calls.recv())
+}

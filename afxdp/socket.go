@@ -1,0 +1,381 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Config describes a socket. Only Interface is required.
+type Config struct {
+	// Interface is the name of the interface, in the network namespace of the
+	// calling thread.
+	Interface string
+	// Queue is the hardware queue to serve: received packets are those that
+	// the interface puts in this queue.
+	Queue int
+	// XSKMap is the map of the XDP program that redirects packets to sockets
+	// ([Attachment.XSKMap] or the caller's own). Open stores the socket under
+	// key Queue. With nil nothing is received unless somebody else stores the
+	// socket in a map.
+	XSKMap *ebpf.Map
+	// Mode chooses zero-copy or copy mode. What it became is in Info.ZeroCopy.
+	Mode BindMode
+
+	// RxRing, TxRing, FillRing and CompletionRing are ring sizes in entries:
+	// powers of two. Default 2048.
+	RxRing, TxRing, FillRing, CompletionRing int
+	// RxFrames is how many frames Open moves from the pool to the fill ring.
+	// Default: half the pool, at most FillRing. Negative: none, for sockets
+	// that only send.
+	RxFrames int
+	// TxBudget is how many frames one system call may send in copy mode.
+	// Default: TxRing. Kernels before 6.18 always use 32; see Info.TxBudget.
+	TxBudget int
+	// MultiBuffer lets a packet span several frames, in both directions. The
+	// XDP program must be loaded with BPF_F_XDP_HAS_FRAGS, as the one of
+	// Attach is with AttachConfig.MultiBuffer. Needs Linux 6.6. All sockets of
+	// a UMEM must agree.
+	MultiBuffer bool
+
+	// BusyPoll makes system calls of this socket run the driver's receive
+	// work in the calling thread. Nil: interrupts.
+	BusyPoll *BusyPoll
+	// Spin is the longest time that Poll looks at the rings before it sleeps.
+	// It adapts downwards while spinning does not pay. Default 0: sleep at
+	// once. With more spinning threads than cores everything gets slower.
+	Spin time.Duration
+
+	// BindTimeout is how long Open retries while the queue is busy: the kernel
+	// releases a queue some time after its last socket was closed. Default 2s.
+	BindTimeout time.Duration
+	// File is an AF_XDP socket that another process created, see
+	// [NewSocketFD]. Open duplicates it, so the caller may close it; until
+	// then the queue stays taken.
+	File *os.File
+}
+
+// BindMode is a choice between copy and zero-copy mode.
+type BindMode uint8
+
+const (
+	// BindAuto uses zero-copy where the driver has it, else copy mode.
+	BindAuto BindMode = iota
+	// BindCopy uses copy mode.
+	BindCopy
+	// BindZeroCopy fails with a FeatureError if the driver has no zero-copy.
+	BindZeroCopy
+)
+
+// Socket serves one queue of one interface.
+//
+// A Socket is not safe for concurrent use: one goroutine, locked to its thread,
+// calls its methods. Only Close, Wake and Info may be called from others.
+type Socket struct {
+	gate  gate
+	cfg   Config
+	umem  *UMEM
+	pool  *Pool
+	calls kernelCalls
+
+	state       []uint8 // the UMEM's, here to save a load
+	filling     uint8   // state byte of frames in our fill ring
+	flying      uint8   // state byte of frames in our TX or completion ring
+	maxInFlight uint32
+	inFlight    uint32
+
+	fill, completion addrRing
+	rx, tx           descRing
+	rxSkip           bool    // the packet being received had a bad fragment
+	reclaimed        []Frame // in flight when the socket was reopened
+
+	id         uint8
+	fd         int
+	mappings   [][]byte
+	bound      bool // guarded by umem.mu; so is fd while siblings may bind to it
+	shared     bool // bound to the UMEM of a sibling
+	registered bool // the UMEM is registered with fd itself
+	info       atomic.Pointer[Info]
+
+	wake  waker
+	polls pollSet
+	count Counters
+	past  xdpStatistics // of kernel sockets that Reopen replaced
+}
+
+// Info is what a socket got, as opposed to what was asked for.
+type Info struct {
+	Interface  string
+	Ifindex    int
+	Queue      int
+	ZeroCopy   bool // read back with XDP_OPTIONS
+	SharedUMEM bool // bound to the UMEM of a sibling
+	TxBudget   int  // frames for each system call in copy mode
+	BusyPoll   bool
+	MTU        int
+}
+
+// Open creates a socket on the pool's UMEM and binds it. Sockets after the
+// first on one UMEM share the first one's registration; each has its own rings.
+// The calling thread's network namespace must be the interface's.
+func Open(pool *Pool, cfg Config) (*Socket, error) {
+	if err := cfg.setDefaults(pool); err != nil {
+		return nil, err
+	}
+	s := &Socket{
+		gate: newGate(), cfg: cfg, umem: pool.umem, pool: pool, state: pool.umem.state, fd: -1,
+		maxInFlight: uint32(cfg.CompletionRing),
+	}
+	s.disconnect()
+	if err := s.wake.open(); err != nil {
+		return nil, err
+	}
+	if err := s.umem.register(s); err != nil {
+		return nil, errors.Join(err, s.wake.close())
+	}
+	s.filling, s.flying = s.id<<stateBits|stateFilling, s.id<<stateBits|stateInFlight
+	if err := s.connect(); err != nil {
+		s.takeFilling()
+		return nil, errors.Join(err, s.umem.unregister(s), s.wake.close())
+	}
+	s.polls.init(s)
+	return s, nil
+}
+
+// setDefaults completes a configuration and refuses impossible ones.
+func (c *Config) setDefaults(pool *Pool) error {
+	if pool == nil {
+		return fmt.Errorf("%w: pool is nil", ErrConfig)
+	}
+	for _, r := range []struct {
+		name string
+		size *int
+	}{
+		{"RxRing", &c.RxRing}, {"TxRing", &c.TxRing},
+		{"FillRing", &c.FillRing}, {"CompletionRing", &c.CompletionRing},
+	} {
+		if *r.size == 0 {
+			*r.size = 2048
+		}
+		if *r.size < 1 || *r.size > 1<<20 || bits.OnesCount(uint(*r.size)) != 1 {
+			return fmt.Errorf("%w: Config.%s %d is not a power of two in [1, 2^20]", ErrConfig, r.name, *r.size)
+		}
+	}
+	if c.MultiBuffer && min(c.RxRing, c.TxRing, c.FillRing, c.CompletionRing) < 2*MaxFragments {
+		return fmt.Errorf("%w: Config.MultiBuffer needs rings of at least 64 entries", ErrConfig)
+	}
+	if c.Queue < 0 || c.Queue > 1<<16-1 {
+		return fmt.Errorf("%w: Config.Queue %d", ErrConfig, c.Queue)
+	}
+	if c.TxBudget == 0 {
+		c.TxBudget = c.TxRing
+	}
+	if c.TxBudget < 0 || c.TxBudget > c.TxRing {
+		return fmt.Errorf("%w: Config.TxBudget %d is not in [1, TxRing = %d]", ErrConfig, c.TxBudget, c.TxRing)
+	}
+	switch {
+	case c.RxFrames == 0:
+		c.RxFrames = min(pool.Available()/2, c.FillRing)
+	case c.RxFrames < 0:
+		c.RxFrames = 0
+	case c.RxFrames > c.FillRing:
+		return fmt.Errorf("%w: Config.RxFrames %d exceeds FillRing %d", ErrConfig, c.RxFrames, c.FillRing)
+	}
+	if have := pool.Available(); c.RxFrames > have {
+		return fmt.Errorf("%w: Config.RxFrames %d, the pool has %d", ErrNoFrames, c.RxFrames, have)
+	}
+	if c.BindTimeout == 0 {
+		c.BindTimeout = 2 * time.Second
+	}
+	if c.BusyPoll != nil {
+		if err := c.BusyPoll.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Info returns what the socket got when it was opened last. It may be called
+// from any goroutine.
+func (s *Socket) Info() Info { return *s.info.Load() }
+
+// Pool returns the pool that the socket takes frames from and returns them to.
+func (s *Socket) Pool() *Pool { return s.pool }
+
+// UMEM returns the socket's memory.
+func (s *Socket) UMEM() *UMEM { return s.umem }
+
+// FD returns the socket's descriptor, for example to put it in another
+// program's XSKMAP. It stays the Socket's; Reopen changes it.
+func (s *Socket) FD() int { return s.fd }
+
+// Close wakes a blocked Poll, waits until the goroutine that is inside the
+// socket has left, and releases the queue. Methods return net.ErrClosed from
+// then on. It may be called from any goroutine and more than once. Frames that
+// the kernel held can be taken back with Reclaim.
+func (s *Socket) Close() error {
+	if !s.gate.close(s.wake.force) {
+		return nil
+	}
+	return errors.Join(s.removeFromMap(), s.teardown(), s.wake.close(), s.umem.unregister(s))
+}
+
+// Reclaim takes back the frames that the kernel held when the socket was
+// closed. Frames that were to be filled return to the pool; those in flight
+// become yours and are returned: they may or may not have been sent. It belongs
+// to the goroutine that owns the pool; before Close it returns ErrInUse.
+func (s *Socket) Reclaim() ([]Frame, error) {
+	if !s.gate.closing() {
+		return nil, fmt.Errorf("%w: Reclaim before Close", ErrInUse)
+	}
+	s.takeFilling()
+	var flying []Frame
+	for i, st := range s.state {
+		if st == s.flying {
+			s.state[i] = stateYours
+			flying = append(flying, Frame(i))
+		}
+	}
+	s.inFlight, s.reclaimed = 0, nil
+	return flying, nil
+}
+
+// takeFilling returns the frames of a fill ring that no longer exists to the
+// pool.
+func (s *Socket) takeFilling() {
+	for i, st := range s.state {
+		if st == s.filling {
+			s.pool.push(Frame(i))
+		}
+	}
+}
+
+// removeFromMap stops the XDP program from redirecting to the socket.
+func (s *Socket) removeFromMap() error {
+	if s.cfg.XSKMap == nil {
+		return nil
+	}
+	err := s.cfg.XSKMap.Delete(uint32(s.cfg.Queue))
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("afxdp: remove queue %d from the XSKMAP: %w", s.cfg.Queue, err)
+	}
+	return nil
+}
+
+// teardown unmaps the rings and closes the kernel's socket. The mappings hold a
+// reference to the socket, so the queue is free only when both are gone.
+func (s *Socket) teardown() error {
+	var errs []error
+	for _, m := range s.mappings {
+		errs = append(errs, unix.Munmap(m))
+	}
+	s.mappings = nil
+	s.disconnect()
+	s.umem.mu.Lock()
+	defer s.umem.mu.Unlock()
+	s.bound, s.registered = false, false
+	if s.fd >= 0 {
+		errs = append(errs, os.NewSyscallError("close", unix.Close(s.fd)))
+		s.fd = -1
+	}
+	return errors.Join(errs...)
+}
+
+// disconnect leaves the socket with rings of no entries, on which every method
+// finds nothing to do.
+func (s *Socket) disconnect() {
+	empty := func() ring {
+		return ring{producer: new(atomic.Uint32), consumer: new(atomic.Uint32), flags: new(atomic.Uint32)}
+	}
+	s.rx, s.tx = descRing{ring: empty()}, descRing{ring: empty()}
+	s.fill, s.completion = addrRing{ring: empty()}, addrRing{ring: empty()}
+	s.rxSkip = false
+	s.calls = socketCalls{fd: -1}
+}
+
+// register gives the socket its number on the UMEM.
+func (u *UMEM) register(s *Socket) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return fmt.Errorf("%w: UMEM is closed", ErrConfig)
+	}
+	for id := uint8(1); id <= maxSockets; id++ {
+		if u.sockets[id] == nil {
+			s.id, u.sockets[id] = id, s
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: a UMEM serves at most %d sockets", ErrConfig, maxSockets)
+}
+
+func (u *UMEM) unregister(s *Socket) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.sockets, s.id)
+	return nil
+}
+
+// waker interrupts a goroutine that sleeps in Poll. The eventfd is written
+// only while somebody sleeps, so that waking a busy loop costs no system call.
+type waker struct {
+	pending  atomic.Bool // Wake was called and Poll has not reported it
+	sleeping atomic.Bool
+
+	mu sync.Mutex // guards fd against being closed while it is written
+	fd int
+}
+
+func (w *waker) open() (err error) {
+	w.fd, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	return os.NewSyscallError("eventfd", err)
+}
+
+// force makes a current or the next sleep return.
+func (w *waker) force() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd >= 0 {
+		// The counter cannot overflow before the sleeper reads it.
+		_, _ = unix.Write(w.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+// drain resets the eventfd after a sleep.
+func (w *waker) drain() {
+	var b [8]byte
+	_, _ = unix.Read(w.fd, b[:])
+}
+
+func (w *waker) close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fd := w.fd
+	w.fd = -1
+	return os.NewSyscallError("close", unix.Close(fd))
+}
+
+// Wake makes a current or the next Poll return with EventWake. It may be called
+// from any goroutine, also after Close.
+//
+// Either we see that the owner sleeps and write, or the owner, who sets
+// sleeping before it looks at pending, sees pending: both variables are
+// sequentially consistent.
+func (s *Socket) Wake() {
+	s.wake.pending.Store(true)
+	if s.wake.sleeping.Load() {
+		s.wake.force()
+	}
+}

@@ -1,0 +1,160 @@
+//go:build linux
+
+package afxdp
+
+// Send puts packets in the TX ring: frames that are yours become in flight.
+// It returns how many descriptors were taken; fewer than len(descs), without an
+// error, means that the TX or completion ring is full: call Kick and Completed,
+// then send the rest. With an error, descs[n] is the one that was refused and
+// descs[:n] were taken. Packets of several fragments are taken whole or not at
+// all.
+//
+// The kernel starts on them at the next Kick. The bytes must not change until
+// Completed returned the frame.
+func (s *Socket) Send(descs []Desc) (n int, err error) {
+	if err := s.gate.enter(); err != nil {
+		return 0, err
+	}
+	n, err = s.send(descs)
+	s.gate.leave()
+	return n, err
+}
+
+func (s *Socket) send(descs []Desc) (int, error) {
+	room, ok := s.tx.reserve(min(uint32(len(descs)), s.maxInFlight-s.inFlight))
+	if !ok {
+		return 0, ErrRingCorrupt
+	}
+	var (
+		state  = s.state
+		shift  = s.umem.shift
+		entry  = s.tx.descs
+		mask   = uint32(len(entry)) - 1
+		pos    = s.tx.prod
+		flying = s.flying
+		n      int // descriptors written
+		whole  int // of which belong to complete packets
+		err    error
+	)
+	for n < int(room) {
+		d := &descs[n]
+		if int(d.Frame) >= len(state) || state[d.Frame] != stateYours {
+			err = frameError("send", d.Frame, state)
+			break
+		}
+		// One test for the common packet: one frame, no metadata, in bounds.
+		if d.Flags != 0 || n != whole || d.Len < minPacket || uint64(d.Off)+uint64(d.Len) > 1<<shift || s.umem.txMeta != 0 {
+			if err = s.checkDesc(descs, n, whole); err != nil {
+				break
+			}
+		}
+		state[d.Frame] = flying
+		entry[pos&mask] = xdpDesc{Addr: uint64(d.Frame)<<shift + uint64(d.Off), Len: d.Len, Options: uint32(d.Flags)}
+		pos++
+		n++
+		if d.Flags&More == 0 {
+			whole = n
+		}
+	}
+	for i := whole; i < n; i++ {
+		state[descs[i].Frame] = stateYours
+	}
+	s.tx.submit(uint32(whole))
+	s.inFlight += uint32(whole)
+	s.count.TxSubmitted += uint64(whole)
+	if err == nil && n == len(descs) && whole < n {
+		err = &DescError{Desc: descs[n-1], Reason: "the last descriptor of the batch has More set"}
+	}
+	return whole, err
+}
+
+// checkDesc tests everything that would make the kernel drop the packet, or
+// refuse it for ever while it blocks the ring. first is the index of the first
+// descriptor of the packet that descs[i] belongs to.
+func (s *Socket) checkDesc(descs []Desc, i, first int) error {
+	d := descs[i]
+	refuse := func(reason string) error { return &DescError{Desc: d, Reason: reason} }
+	switch {
+	case d.Flags&^(More|WithTxMeta) != 0:
+		return refuse("unknown flags")
+	case uint64(d.Off)+uint64(d.Len) > uint64(s.umem.cfg.FrameSize):
+		return refuse("reaches beyond the frame")
+	case d.Len == 0, i == first && d.Len < minPacket:
+		return refuse("shorter than an Ethernet header")
+	case int(d.Off) < s.umem.txMeta:
+		return refuse("no room for the TX metadata before the packet")
+	case d.Flags&More != 0 && !s.cfg.MultiBuffer:
+		return refuse("several fragments without Config.MultiBuffer")
+	case i-first >= MaxFragments:
+		return refuse("more fragments than MaxFragments")
+	case d.Flags&WithTxMeta != 0 && s.umem.txMeta == 0:
+		return refuse("metadata without UMEMConfig.TxMetadata")
+	case d.Flags&WithTxMeta != 0 && i != first:
+		return refuse("metadata on a fragment that is not the first")
+	case d.Flags&WithTxMeta != 0:
+		if reason := s.umem.TxMeta(d).check(d.Len); reason != "" {
+			return refuse(reason)
+		}
+	}
+	return nil
+}
+
+// Completed returns frames whose transmission ended: they are yours again, with
+// their bytes untouched. An ended transmission does not say that anybody
+// received the packet. It returns how many were written to dst.
+func (s *Socket) Completed(dst []Frame) (n int, err error) {
+	if err := s.gate.enter(); err != nil {
+		return 0, err
+	}
+	n, err = s.completed(dst)
+	s.gate.leave()
+	return n, err
+}
+
+func (s *Socket) completed(dst []Frame) (int, error) {
+	if len(s.reclaimed) > 0 {
+		return s.completedByReopen(dst), nil
+	}
+	avail, ok := s.completion.available(uint32(len(dst)))
+	if !ok {
+		return 0, ErrRingCorrupt
+	}
+	var (
+		state  = s.state
+		shift  = s.umem.shift
+		entry  = s.completion.addrs
+		mask   = uint32(len(entry)) - 1
+		pos    = s.completion.cons
+		flying = s.flying
+		n      int
+	)
+	for i := uint32(0); i < avail; i++ {
+		f := entry[(pos+i)&mask] >> shift
+		if f >= uint64(len(state)) || state[f] != flying {
+			s.count.BadCompletions++
+			continue
+		}
+		state[f] = stateYours
+		dst[n] = Frame(f)
+		n++
+	}
+	s.completion.release(avail)
+	s.inFlight -= uint32(n)
+	s.count.TxCompleted += uint64(n)
+	return n, nil
+}
+
+// completedByReopen hands out frames that were in flight on a socket that
+// Reopen replaced. No completion will come for them.
+func (s *Socket) completedByReopen(dst []Frame) int {
+	n := copy(dst, s.reclaimed)
+	s.reclaimed = s.reclaimed[n:]
+	for _, f := range dst[:n] {
+		s.state[f] = stateYours
+	}
+	s.inFlight -= uint32(n)
+	return n
+}
+
+// InFlight returns how many frames were sent and not returned by Completed.
+func (s *Socket) InFlight() int { return int(s.inFlight) }

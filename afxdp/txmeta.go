@@ -1,0 +1,83 @@
+//go:build linux
+
+package afxdp
+
+import "encoding/binary"
+
+// TxMetaSize is the number of bytes before a packet that hold its metadata
+// (struct xsk_tx_metadata).
+const TxMetaSize = 24
+
+// Flags of struct xsk_tx_metadata.
+const (
+	txMetaTimestamp  = 1 << 0
+	txMetaChecksum   = 1 << 1
+	txMetaLaunchTime = 1 << 2
+)
+
+// TxMeta is a view of the TxMetaSize bytes before a packet in its frame: what
+// is asked of the device, and after completion its answer. It needs
+// UMEMConfig.TxMetadata and is looked at for descriptors with WithTxMeta. The
+// device must have the feature (ethtool's tx-checksumming; "xsk-features" of
+// netdev's netlink family); copy mode has checksums and software timestamps
+// everywhere.
+//
+// See https://docs.kernel.org/networking/xsk-tx-metadata.html.
+type TxMeta []byte
+
+// TxMeta returns the metadata of the packet that d describes. d.Off must be at
+// least TxMetaSize.
+func (u *UMEM) TxMeta(d Desc) TxMeta {
+	end := int(d.Frame)<<u.shift + int(d.Off)
+	return TxMeta(u.mem[end-TxMetaSize : end : end])
+}
+
+// Reset clears all requests. A frame's memory holds what was in it before, so
+// a packet's metadata starts with Reset.
+func (m TxMeta) Reset() { clear(m) }
+
+// RequestChecksum asks for the 16-bit ones' complement checksum over the packet
+// from byte start to its end to be stored at byte start+offset. The field must
+// hold the pseudo header's sum.
+func (m TxMeta) RequestChecksum(start, offset uint16) {
+	m.setFlag(txMetaChecksum)
+	binary.NativeEndian.PutUint16(m[8:], start)
+	binary.NativeEndian.PutUint16(m[10:], offset)
+}
+
+// RequestTimestamp asks for the time of transmission, see Timestamp. The kernel
+// writes it over the parameters of the other requests, so those are lost when
+// the frame is sent again.
+func (m TxMeta) RequestTimestamp() { m.setFlag(txMetaTimestamp) }
+
+// RequestLaunchTime asks the device to send at the given time of its clock, in
+// nanoseconds. Needs Linux 6.14 and a driver with the feature.
+func (m TxMeta) RequestLaunchTime(ns uint64) {
+	m.setFlag(txMetaLaunchTime)
+	binary.NativeEndian.PutUint64(m[16:], ns)
+}
+
+// Timestamp returns the time of transmission after RequestTimestamp and
+// completion, in nanoseconds: of the device's clock in zero-copy mode, of
+// CLOCK_TAI in copy mode.
+func (m TxMeta) Timestamp() uint64 { return binary.NativeEndian.Uint64(m[8:]) }
+
+func (m TxMeta) flags() uint64 { return binary.NativeEndian.Uint64(m) }
+
+func (m TxMeta) setFlag(f uint64) { binary.NativeEndian.PutUint64(m, m.flags()|f) }
+
+// check returns why the kernel would refuse the request, "" if it would not. A
+// refused request stays at the head of the TX ring and blocks it.
+func (m TxMeta) check(packet uint32) string {
+	flags := m.flags()
+	if flags&^(txMetaTimestamp|txMetaChecksum|txMetaLaunchTime) != 0 {
+		return "unknown flags in the metadata: call TxMeta.Reset first"
+	}
+	if flags&txMetaChecksum != 0 {
+		start, off := binary.NativeEndian.Uint16(m[8:]), binary.NativeEndian.Uint16(m[10:])
+		if uint32(start)+uint32(off)+2 > packet {
+			return "checksum field lies beyond the packet"
+		}
+	}
+	return ""
+}
