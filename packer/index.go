@@ -2,71 +2,92 @@ package packer
 
 import "math/bits"
 
-// index maps keys to their positions in a key list: an open-addressing table
-// with linear probing, at most half full, of 32-bit entries.
+// index maps keys to their positions in a key list: a hash table with linear
+// probing that is at most a quarter full, with 4 bytes an entry.
 //
-// An entry holds position + 1 in its low bits and a tag, more bits of the
-// key's hash, in the others; 0 is empty. Sixteen entries share a cache line, so
-// a probe sequence nearly always costs one miss, and 30,000 keys make a table
-// of 256 KiB. The tag decides nearly every comparison; the key itself is
-// compared in the key list, which is in rank order, so that the hot end of it
-// stays in the first-level cache.
+// An entry holds position + 1 (0 is empty), and a flag that says that some key
+// had to go past it when the table was built. A lookup ends at the first entry
+// without the flag. So the home entry answers nearly every lookup, of hot and
+// of cold keys alike, without a branch; that matters because whether the next
+// key is hot is the one thing that a branch predictor cannot learn. Keys go in
+// by rank, so that it is the hottest that live at home.
+//
+// The key itself is compared in the key list, whose hot end stays in the
+// first-level cache because it is in rank order.
 type index struct {
 	entries []uint32
-	shift   uint   // hash >> shift is the home entry
-	posMask uint32 // low bits of an entry: position + 1
-	keys    []uint64
+	shift   uint     // hash >> shift is the home entry
+	keys    []uint64 // keys[0] is padding, so that position + 1 indexes it
 }
 
-// maxIndexed is the largest number of keys of an index; it leaves at least 8
-// bits of an entry to the tag.
-const maxIndexed = 1<<24 - 1
+const (
+	entryPassed = 1 << 31
+	entryAt     = entryPassed - 1
 
-// newIndex indexes keys. Where a key repeats it returns the positions of the
-// two, and false.
-func newIndex(keys []uint64) (x index, first, second int, ok bool) {
-	size := max(16, 1<<bits.Len(uint(2*len(keys))))
-	x = index{
-		entries: make([]uint32, size),
-		shift:   uint(64 - bits.TrailingZeros(uint(size))),
-		posMask: 1<<bits.Len(uint(len(keys))) - 1,
-		keys:    keys,
-	}
-	mask := uint64(size - 1)
-	for i, key := range keys {
-		h := hash(key)
-		e := h >> x.shift
-		for ; x.entries[e] != 0; e = (e + 1) & mask {
-			at := x.entries[e]&x.posMask - 1
-			if keys[at] == key {
-				return x, int(at), i, false
+	// maxIndexed is the largest number of keys of an index: a table of
+	// 256 MiB.
+	maxIndexed = 1<<24 - 1
+)
+
+// newIndex indexes keys[1:]. Where a key repeats it returns the positions in
+// keys of the two.
+func newIndex(keys []uint64) (x index, first, second int) {
+	log := max(4, bits.Len(uint(len(keys)-1))+2)
+	x = index{entries: make([]uint32, 1<<log), shift: uint(64 - log), keys: keys}
+	for i := 1; i < len(keys); i++ {
+		home := hash(keys[i]) >> x.shift
+		for ; x.entries[home] != 0; home = x.next(home) {
+			if at := x.entries[home] & entryAt; keys[at] == keys[i] {
+				return x, int(at), i
 			}
+			x.entries[home] |= entryPassed
 		}
-		x.entries[e] = uint32(h)&^x.posMask | uint32(i+1)
+		x.entries[home] = uint32(i)
 	}
-	return x, 0, 0, true
+	return x, 0, 0
 }
 
-// hash spreads a key over 64 bits: the folded 128-bit product, of which both
-// the high bits (home entry) and the low bits (tag) depend on the whole key.
+func (x *index) next(entry uint64) uint64 { return (entry + 1) & uint64(len(x.entries)-1) }
+
+// hash spreads a key over 64 bits: the folded 128-bit product, whose high bits
+// depend on the whole key.
 func hash(key uint64) uint64 {
 	hi, lo := bits.Mul64(key^0x2d358dccaa6c78a5, 0x9e3779b97f4a7c15)
 	return hi ^ lo
 }
 
-// find returns the position of key. It is small enough to be inlined.
-func (x *index) find(key uint64) (uint32, bool) {
-	h := hash(key)
-	entries := x.entries
-	for e := h >> x.shift; ; e++ {
-		entry := entries[e&uint64(len(entries)-1)]
-		if entry == 0 {
-			return 0, false
+// find returns the position + 1 of key, or 0.
+func (x *index) find(key uint64) uint32 {
+	for at := hash(key) >> x.shift; ; at = x.next(at) {
+		entry := x.entries[at]
+		if at := entry & entryAt; x.keys[at] == key {
+			return at // 0 if the padding happens to equal the key
 		}
-		if (entry^uint32(h))&^x.posMask == 0 {
-			if at := entry&x.posMask - 1; x.keys[at] == key {
-				return at, true
-			}
+		if entry < entryPassed {
+			return 0
+		}
+	}
+}
+
+// findAll is find for a batch; out must be as long as keys. The conditional
+// assignments compile to conditional moves.
+func (x *index) findAll(out []uint32, keys []uint64) {
+	out = out[:len(keys)]
+	entries, known, shift := x.entries, x.keys, x.shift
+	for i, key := range keys {
+		entry := entries[hash(key)>>(shift&63)]
+		at := entry & entryAt
+		passed := entry &^ entryAt
+		found := at
+		if known[at] != key {
+			found = 0
+		}
+		if found != 0 {
+			passed = 0
+		}
+		out[i] = found
+		if passed != 0 {
+			out[i] = x.find(key)
 		}
 	}
 }

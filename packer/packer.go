@@ -58,7 +58,7 @@ type Sent struct {
 // Packer writes batches of gradients into frames. It keeps scratch memory
 // between calls and is not safe for concurrent use.
 type Packer struct {
-	hot     *HotSet
+	hotSet  *HotSet
 	dim     int
 	layout  Layout
 	stripes int
@@ -86,7 +86,7 @@ func New(c Config) (*Packer, error) {
 	case c.Stripes < 1 || c.Stripes > wire.MaxStripes:
 		return nil, fmt.Errorf("%w: %d stripes a frame, possible are 1 to %d", ErrConfig, c.Stripes, wire.MaxStripes)
 	}
-	return &Packer{hot: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes}, nil
+	return &Packer{hotSet: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes}, nil
 }
 
 // Pack writes a batch into frames: keys[i] is a row key and

@@ -21,7 +21,7 @@ type lane struct {
 }
 
 func (l *lane) add(p pair) {
-	if l.n == len(l.pairs) {
+	if l.n >= len(l.pairs) {
 		l.pairs = append(l.pairs, make([]pair, max(64, l.n))...)
 	}
 	l.pairs[l.n] = p
@@ -31,13 +31,13 @@ func (l *lane) add(p pair) {
 // scratch holds a batch taken apart: where each gradient goes, but no
 // gradient. It grows to the largest batch seen and is then reused.
 type scratch struct {
+	found []uint32 // for each key its row rank + 1, or 0
+	hot   []uint32 // positions of hot keys in the batch
+	cold  []uint32 // positions of cold keys
+	nCold int
 	lanes [wire.Lanes]lane // LaneAligned
 	dense lane             // Dense
-	cold  []uint32         // rows
 }
-
-// exponent bits of a float32, all ones in NaN and infinities.
-const exponent = 0x7f800000
 
 // split checks that a batch is finite and sorts its gradients into scratch.
 func (p *Packer) split(keys []uint64, grads []float32) error {
@@ -48,71 +48,90 @@ func (p *Packer) split(keys []uint64, grads []float32) error {
 		p.lanes[j].n = 0
 	}
 	p.dense.n = 0
-	p.cold = p.cold[:0]
-	if cap(p.cold) < len(keys) {
-		p.cold = make([]uint32, 0, len(keys))
+	if len(p.found) < len(keys) {
+		p.found = make([]uint32, len(keys))
+		p.hot = make([]uint32, len(keys))
+		p.cold = make([]uint32, len(keys))
 	}
+	found := p.found[:len(keys)]
+	if p.hotSet != nil {
+		p.hotSet.index.findAll(found, keys)
+	} // else every rank + 1 stays 0
+	hot, cold := separate(found, p.hot, p.cold)
+	p.nCold = len(cold)
 	switch {
-	case p.hot == nil:
-		for i := range keys {
-			p.cold = append(p.cold, uint32(i))
-		}
 	case p.layout == Dense:
-		p.splitDense(keys)
+		p.splitDense(hot)
 	case p.dim == 1:
-		p.splitPairs(keys)
+		p.splitPairs(hot)
 	default:
-		p.splitRows(keys)
+		p.splitRows(hot)
 	}
 	return nil
 }
 
+// separate lists the positions of non-zero entries in hot and of zero entries
+// in cold, both as long as found. It writes every position to both lists and
+// advances one of them, because a branch would be mispredicted at every other
+// cold key.
+func separate(found, hot, cold []uint32) (h, c []uint32) {
+	nHot := 0
+	for i, f := range found {
+		hot[nHot] = uint32(i)
+		cold[i-nHot] = uint32(i)
+		if f != 0 {
+			nHot++
+		}
+	}
+	return hot[:nHot], cold[:len(found)-nHot]
+}
+
 // notFinite returns the position of the first NaN or infinity, or -1.
 func notFinite(grads []float32) int {
+	const (
+		magnitude = 0x7fffffff
+		carry     = 0x00800000 // lifts an exponent of all ones into bit 31
+	)
+	var seen uint32
+	for _, g := range grads {
+		seen |= math.Float32bits(g)&magnitude + carry
+	}
+	if seen>>31 == 0 {
+		return -1
+	}
 	for i, g := range grads {
-		if math.Float32bits(g)&exponent == exponent {
+		if (math.Float32bits(g)&magnitude+carry)>>31 != 0 {
 			return i
 		}
 	}
 	return -1
 }
 
-func (p *Packer) splitDense(keys []uint64) {
-	for i, key := range keys {
-		rank, ok := p.hot.index.find(key)
-		if !ok {
-			p.cold = append(p.cold, uint32(i))
-			continue
-		}
-		for j := range p.dim {
-			p.dense.add(pair{grad: uint32(i*p.dim + j), slot: rank*uint32(p.dim) + uint32(j)})
+func (p *Packer) splitDense(hot []uint32) {
+	dim := uint32(p.dim)
+	for _, i := range hot {
+		rank := (p.found[i] - 1) * dim
+		for j := range dim {
+			p.dense.add(pair{grad: i*dim + j, slot: rank + j})
 		}
 	}
 }
 
 // splitPairs is splitRows for rows of one gradient.
-func (p *Packer) splitPairs(keys []uint64) {
-	for i, key := range keys {
-		rank, ok := p.hot.index.find(key)
-		if !ok {
-			p.cold = append(p.cold, uint32(i))
-			continue
-		}
-		p.lanes[rank%wire.Lanes].add(pair{grad: uint32(i), slot: rank / wire.Lanes})
+func (p *Packer) splitPairs(hot []uint32) {
+	for _, i := range hot {
+		rank := p.found[i] - 1
+		p.lanes[rank%wire.Lanes].add(pair{grad: i, slot: rank / wire.Lanes})
 	}
 }
 
-func (p *Packer) splitRows(keys []uint64) {
-	for i, key := range keys {
-		row, ok := p.hot.index.find(key)
-		if !ok {
-			p.cold = append(p.cold, uint32(i))
-			continue
-		}
-		rank := row * uint32(p.dim)
+func (p *Packer) splitRows(hot []uint32) {
+	dim := uint32(p.dim)
+	for _, i := range hot {
+		rank := (p.found[i] - 1) * dim
 		register, slot := rank%wire.Lanes, rank/wire.Lanes
-		for j := range p.dim {
-			p.lanes[register].add(pair{grad: uint32(i*p.dim + j), slot: slot})
+		for j := range dim {
+			p.lanes[register].add(pair{grad: i*dim + j, slot: slot})
 			if register++; register == wire.Lanes {
 				register, slot = 0, slot+1
 			}

@@ -86,7 +86,7 @@ func (p *Packer) writeDense(payload []byte, first, n int, grads []float32) (pair
 
 // packCold sends the rows that are not in the hot set, in batch order.
 func (p *Packer) packCold(frames Frames, keys []uint64, grads []float32, sent *Sent) error {
-	for rows := p.cold; len(rows) > 0; {
+	for rows := p.cold[:p.nCold]; len(rows) > 0; {
 		payload, err := frames.Cold()
 		if err != nil {
 			return err

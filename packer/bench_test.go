@@ -1,0 +1,149 @@
+package packer
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+const (
+	benchKeys = 1 << 20
+	benchHot  = 30_000
+)
+
+// benchKey scatters ranks over the key space, as hashed features are.
+func benchKey(rank uint64) uint64 { return hash(rank ^ 0x5bd1e995) }
+
+func benchHotSet(tb testing.TB, dim int) *HotSet {
+	tb.Helper()
+	keys := make([]uint64, benchHot/dim)
+	for r := range keys {
+		keys[r] = benchKey(uint64(r))
+	}
+	h, err := NewHotSet(dim, keys, nil, Meta{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return h
+}
+
+type batch struct {
+	keys  []uint64
+	grads []float32
+}
+
+// benchBatches draws batches with Zipf exponent 1.1 over 2^20 keys. With
+// combined, the keys of a batch are distinct, as after a worker has added up
+// the gradients of one iteration.
+func benchBatches(n, size, dim int, combined bool) []batch {
+	rng := rand.New(rand.NewPCG(1, 2))
+	zipf := rand.NewZipf(rng, 1.1, 1, benchKeys-1)
+	batches := make([]batch, n)
+	for b := range batches {
+		seen := map[uint64]bool{}
+		for len(batches[b].keys) < size {
+			key := benchKey(zipf.Uint64())
+			if combined && seen[key] {
+				continue
+			}
+			seen[key] = true
+			batches[b].keys = append(batches[b].keys, key)
+		}
+		for range size * dim {
+			batches[b].grads = append(batches[b].grads, rng.Float32()-0.5)
+		}
+	}
+	return batches
+}
+
+// ringFrames lends the buffers of a ring, as a UMEM does.
+type ringFrames struct {
+	ring [512][1500]byte
+	next int
+}
+
+func (f *ringFrames) lend() []byte {
+	f.next++
+	return f.ring[f.next%len(f.ring)][wire.EnvelopeLen:]
+}
+
+func (f *ringFrames) Hot() ([]byte, error)  { return f.lend(), nil }
+func (f *ringFrames) Cold() ([]byte, error) { return f.lend(), nil }
+func (f *ringFrames) SendHot([]byte) error  { return nil }
+func (f *ringFrames) SendCold([]byte) error { return nil }
+
+func BenchmarkPack(b *testing.B) {
+	for _, layout := range []Layout{LaneAligned, Dense} {
+		for _, combined := range []bool{false, true} {
+			for _, dim := range []int{1, 16} {
+				name := fmt.Sprintf("%v/combined=%v/dim=%d", layout, combined, dim)
+				b.Run(name, func(b *testing.B) {
+					const size = 4096
+					hot := benchHotSet(b, dim)
+					p, err := New(Config{HotSet: hot, Layout: layout, Stripes: wire.MaxStripes})
+					if err != nil {
+						b.Fatal(err)
+					}
+					batches := benchBatches(64, size/dim, dim, combined)
+					frames := &ringFrames{}
+					var pairs, lanes, filled int
+					pack := func(i int) {
+						t := batches[i%len(batches)]
+						sent, err := p.Pack(frames, t.keys, t.grads)
+						if err != nil {
+							b.Fatal(err)
+						}
+						pairs += len(t.grads)
+						filled += sent.HotPairs
+						lanes += sent.HotStripes * wire.Lanes
+					}
+					for i := range batches { // grow the scratch memory
+						pack(i)
+					}
+					pairs, lanes, filled = 0, 0, 0
+					b.ReportAllocs()
+					for i := 0; b.Loop(); i++ {
+						pack(i)
+					}
+					b.ReportMetric(float64(pairs)/b.Elapsed().Seconds()/1e6, "Mpairs/s")
+					b.ReportMetric(100*(1-float64(filled)/float64(lanes)), "%unfilled")
+					b.ReportMetric(100*float64(filled)/float64(pairs), "%hot")
+				})
+			}
+		}
+	}
+}
+
+func BenchmarkRanks(b *testing.B) {
+	hot := benchHotSet(b, 1)
+	batches := benchBatches(64, 4096, 1, false)
+	ranks := make([]uint32, 4096)
+	b.Run("index", func(b *testing.B) {
+		n := 0
+		for i := 0; b.Loop(); i++ {
+			hot.Ranks(ranks, batches[i%len(batches)].keys)
+			n += len(ranks)
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/key")
+	})
+	b.Run("map", func(b *testing.B) {
+		m := make(map[uint64]uint32, hot.Len())
+		for r := range uint32(hot.Len()) {
+			m[hot.Key(r)] = r
+		}
+		n := 0
+		for i := 0; b.Loop(); i++ {
+			for k, key := range batches[i%len(batches)].keys {
+				rank, ok := m[key]
+				if !ok {
+					rank = Cold
+				}
+				ranks[k] = rank
+			}
+			n += len(ranks)
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/key")
+	})
+}

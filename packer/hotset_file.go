@@ -1,0 +1,221 @@
+package packer
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+)
+
+// A hot-set file is big-endian throughout:
+//
+//	bytes 0-7    "LIBRAHOT"
+//	bytes 8-11   format version, uint32
+//	bytes 12-15  row dimension, uint32
+//	bytes 16-23  number of keys n, uint64
+//	bytes 24-71  Meta: Rate (float64), Seed, Rows, Updates, Covered, CountErr (uint64 each)
+//	then         n keys in rank order, n counts, uint64 each
+//	last 32      SHA-256 of everything before
+const (
+	hotSetMagic   = "LIBRAHOT"
+	hotSetVersion = 1
+	hotSetHeadLen = 72
+)
+
+// Errors of the hot-set reader, beside [ErrDuplicateKey] and [ErrHotSetSize].
+var (
+	// ErrMagic says that the data is not a hot set.
+	ErrMagic = errors.New("packer: not a hot-set file")
+	// ErrVersion says that the file has another format version.
+	ErrVersion = errors.New("packer: unsupported hot-set file version")
+	// ErrTruncated says that the file ends early.
+	ErrTruncated = errors.New("packer: hot-set file is truncated")
+	// ErrChecksum says that the contents were changed after they were written.
+	ErrChecksum = errors.New("packer: hot-set file is damaged: checksum mismatch")
+	// ErrTrailing says that bytes follow the checksum.
+	ErrTrailing = errors.New("packer: hot-set file has trailing bytes")
+)
+
+// WriteTo encodes the hot set.
+func (h *HotSet) WriteTo(w io.Writer) (int64, error) {
+	digest := sha256.New()
+	buffered := bufio.NewWriter(io.MultiWriter(w, digest))
+	head := make([]byte, 0, hotSetHeadLen)
+	head = append(head, hotSetMagic...)
+	head = binary.BigEndian.AppendUint32(head, hotSetVersion)
+	head = binary.BigEndian.AppendUint32(head, uint32(h.dim))
+	m := h.meta
+	for _, v := range []uint64{uint64(len(h.keys)), math.Float64bits(m.Rate), m.Seed, m.Rows, m.Updates, m.Covered, m.CountErr} {
+		head = binary.BigEndian.AppendUint64(head, v)
+	}
+	// A bufio.Writer keeps its first error and Flush reports it.
+	_, _ = buffered.Write(head)
+	var b [8]byte
+	for _, list := range [][]uint64{h.keys, h.counts} {
+		for _, v := range list {
+			binary.BigEndian.PutUint64(b[:], v)
+			_, _ = buffered.Write(b[:])
+		}
+	}
+	if err := buffered.Flush(); err != nil {
+		return 0, fmt.Errorf("packer: write hot set: %w", err)
+	}
+	if _, err := w.Write(digest.Sum(nil)); err != nil {
+		return 0, fmt.Errorf("packer: write hot set: %w", err)
+	}
+	return int64(hotSetHeadLen + 16*len(h.keys) + sha256.Size), nil
+}
+
+// ReadHotSet decodes one hot set from r and reads no further. It returns
+// [ErrMagic], [ErrVersion], [ErrHotSetSize], [ErrTruncated], [ErrChecksum],
+// [ErrDuplicateKey] or the error of r.
+func ReadHotSet(r io.Reader) (*HotSet, error) {
+	digest := sha256.New()
+	in := &countingReader{r: io.TeeReader(r, digest)}
+	var head [hotSetHeadLen]byte
+	if err := in.full(head[:]); err != nil {
+		if string(head[:min(in.n, len(hotSetMagic))]) != hotSetMagic[:min(in.n, len(hotSetMagic))] {
+			return nil, fmt.Errorf("%w: it begins with %q", ErrMagic, head[:min(in.n, len(hotSetMagic))])
+		}
+		return nil, err
+	}
+	if magic := string(head[:8]); magic != hotSetMagic {
+		return nil, fmt.Errorf("%w: it begins with %q", ErrMagic, magic)
+	}
+	if v := binary.BigEndian.Uint32(head[8:]); v != hotSetVersion {
+		return nil, fmt.Errorf("%w: %d; this program reads version %d", ErrVersion, v, hotSetVersion)
+	}
+	dim, n := binary.BigEndian.Uint32(head[12:]), binary.BigEndian.Uint64(head[16:])
+	if n > MaxHotKeys || dim < 1 || dim > MaxDim {
+		return nil, fmt.Errorf("%w: the file announces %d keys of dimension %d", ErrHotSetSize, n, dim)
+	}
+	meta := Meta{
+		Rate:     math.Float64frombits(binary.BigEndian.Uint64(head[24:])),
+		Seed:     binary.BigEndian.Uint64(head[32:]),
+		Rows:     binary.BigEndian.Uint64(head[40:]),
+		Updates:  binary.BigEndian.Uint64(head[48:]),
+		Covered:  binary.BigEndian.Uint64(head[56:]),
+		CountErr: binary.BigEndian.Uint64(head[64:]),
+	}
+	keys, err := in.uint64s(int(n))
+	if err != nil {
+		return nil, err
+	}
+	counts, err := in.uint64s(int(n))
+	if err != nil {
+		return nil, err
+	}
+	want := [sha256.Size]byte(digest.Sum(nil))
+	var got [sha256.Size]byte
+	if err := in.full(got[:]); err != nil {
+		return nil, err
+	}
+	if got != want {
+		return nil, fmt.Errorf("%w: stored %x, computed %x", ErrChecksum, got[:4], want[:4])
+	}
+	return NewHotSet(int(dim), keys, counts, meta)
+}
+
+// countingReader reads fixed-size parts and knows where the input ended.
+type countingReader struct {
+	r io.Reader
+	n int
+}
+
+func (c *countingReader) full(b []byte) error {
+	n, err := io.ReadFull(c.r, b)
+	c.n += n
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return fmt.Errorf("%w: it ends after %d bytes", ErrTruncated, c.n)
+	}
+	if err != nil {
+		return fmt.Errorf("packer: read hot set at byte %d: %w", c.n, err)
+	}
+	return nil
+}
+
+// uint64s reads n numbers. It allocates as they arrive, so that a damaged
+// count cannot demand more memory than the input is long.
+func (c *countingReader) uint64s(n int) ([]uint64, error) {
+	var list []uint64
+	var b [8192]byte
+	for len(list) < n {
+		part := b[:min(len(b), 8*(n-len(list)))]
+		if err := c.full(part); err != nil {
+			return nil, err
+		}
+		for ; len(part) > 0; part = part[8:] {
+			list = append(list, binary.BigEndian.Uint64(part))
+		}
+	}
+	return list, nil
+}
+
+// SaveHotSet writes a hot-set file. It replaces the file at once or not at
+// all: a reader, or a machine that loses power, sees the old or the new one.
+func SaveHotSet(path string, h *HotSet) (err error) {
+	dir, base := filepath.Split(path)
+	if dir == "" {
+		dir = "."
+	}
+	f, err := os.CreateTemp(dir, "."+base+".*.tmp")
+	if err != nil {
+		return fmt.Errorf("packer: save hot set: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close() // already closed on some paths
+			_ = os.Remove(f.Name())
+			err = fmt.Errorf("packer: save hot set: %w", err)
+		}
+	}()
+	if _, err = h.WriteTo(f); err != nil {
+		return err
+	}
+	if err = f.Chmod(0o644); err != nil { // CreateTemp makes it private
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes a rename in dir durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// LoadHotSet reads a hot-set file. It returns the errors of [ReadHotSet] and
+// [ErrTrailing], with the path.
+func LoadHotSet(path string) (*HotSet, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("packer: load hot set: %w", err)
+	}
+	defer func() { _ = f.Close() }() // nothing was written
+	r := bufio.NewReader(f)
+	h, err := ReadHotSet(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if _, err := r.ReadByte(); err != io.EOF {
+		return nil, fmt.Errorf("%s: %w", path, ErrTrailing)
+	}
+	return h, nil
+}

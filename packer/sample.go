@@ -1,0 +1,48 @@
+package packer
+
+import (
+	"fmt"
+	"math"
+)
+
+// Sampler chooses training rows at random, each with the same probability and
+// independently of the others (Bernoulli sampling). The choice depends on the
+// seed and the row's number alone, so that it is the same whatever the order
+// in which rows are read and however they are divided among workers.
+type Sampler struct {
+	rate  float64
+	seed  uint64
+	limit uint64 // a row is kept if its hash is at most this
+}
+
+// NewSampler returns a sampler that keeps a share rate of the rows, 0 < rate <=
+// 1. It returns [ErrConfig] for any other rate.
+func NewSampler(rate float64, seed uint64) (Sampler, error) {
+	if !(rate > 0 && rate <= 1) {
+		return Sampler{}, fmt.Errorf("%w: sampling rate %v is not in (0, 1]", ErrConfig, rate)
+	}
+	limit := uint64(math.MaxUint64)
+	if scaled := rate * (1 << 64); scaled < 1<<64 {
+		limit = uint64(scaled)
+	}
+	return Sampler{rate: rate, seed: seed, limit: limit}, nil
+}
+
+// Rate returns the share of rows that is kept.
+func (s Sampler) Rate() float64 { return s.rate }
+
+// Seed returns the seed.
+func (s Sampler) Seed() uint64 { return s.seed }
+
+// Keep says whether the row with this number is in the sample.
+func (s Sampler) Keep(row uint64) bool { return splitmix(splitmix(s.seed)^row) <= s.limit }
+
+// splitmix is the output function of SplitMix64 (Steele, Lea, Flood, "Fast
+// splittable pseudorandom number generators", OOPSLA 2014): a bijection that
+// makes consecutive numbers look random.
+func splitmix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
