@@ -1,0 +1,145 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/packer"
+)
+
+func newHotset() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "hotset",
+		Short: "Find, show and study hot parameters",
+	}
+	cmd.AddCommand(newHotsetBuild(), newHotsetShow(), newHotsetStudy())
+	return cmd
+}
+
+func newHotsetBuild() *cobra.Command {
+	var (
+		data, out string
+		asJSON    bool
+		model     = cluster.Model{Kind: "fm"}
+		o         node.HotSetOptions
+	)
+	cmd := &cobra.Command{
+		Use:   "build --data FILE --out FILE",
+		Short: "Find the hot parameters of a training set by sampling its rows",
+		Long: `Counts the parameters of a random part of the rows and writes the hottest, in
+rank order, to a file that all processes of a cluster read. How many are hot
+follows the paper's Principle 1 unless --rows says it.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if data == "" || out == "" {
+				return usagef(cmd, "--data and --out are required")
+			}
+			m, err := node.Model(model)
+			if err != nil {
+				return err
+			}
+			o.Dim = m.Dim()
+			src, err := workload.OpenFile(data, workload.Shard{})
+			if err != nil {
+				return err
+			}
+			defer src.Close()
+			hot, err := node.BuildHotSet(src, o)
+			if err != nil {
+				return err
+			}
+			if err := packer.SaveHotSet(out, hot); err != nil {
+				return err
+			}
+			return printHotset(cmd.OutOrStdout(), hot, 0, asJSON)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&data, "data", "", "training `file` in libfm or libsvm format, plain or gzip")
+	f.StringVar(&out, "out", "", "hot-set `file` to write")
+	f.StringVar(&model.Kind, "model", model.Kind, "model whose parameters they are: fm or lr")
+	f.IntVar(&model.Factors, "factors", 0, "factors of the factorisation machine (default 8)")
+	f.Float64Var(&o.Rate, "rate", 0.08, "share of the rows to look at")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
+	f.IntVar(&o.Rows, "rows", 0, "number of hot rows (default: by Principle 1)")
+	f.IntVar(&o.Counters, "counters", 0, "count at most so many keys, by a sketch (default: all, exactly)")
+	f.Float64Var(&o.Principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must take")
+	f.Float64Var(&o.Principle.MemoryShare, "c", 0, "Principle 1: share of a 20 MiB chip to use (default 0.05)")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func newHotsetShow() *cobra.Command {
+	var (
+		top    int
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "show FILE",
+		Short: "Show what a hot-set file holds",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef(cmd, "one hot-set file is required")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hot, err := packer.LoadHotSet(args[0])
+			if err != nil {
+				return err
+			}
+			return printHotset(cmd.OutOrStdout(), hot, top, asJSON)
+		},
+	}
+	cmd.Flags().IntVar(&top, "top", 10, "number of rows to list")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// hotRow is one row of a hot set, as 'libra hotset show' lists it.
+type hotRow struct {
+	Rank    uint32 `json:"rank"`
+	Key     uint64 `json:"key"`
+	Updates uint64 `json:"updates"`
+}
+
+// printHotset describes a hot set and lists its first rows.
+func printHotset(w io.Writer, hot *packer.HotSet, top int, asJSON bool) error {
+	meta := hot.Meta()
+	var rows []hotRow
+	for r := range uint32(min(top, hot.Len())) {
+		rows = append(rows, hotRow{r, hot.Key(r), hot.Count(r)})
+	}
+	if asJSON {
+		return json.NewEncoder(w).Encode(struct {
+			Rows        int      `json:"rows"`
+			Dimension   int      `json:"dimension"`
+			Slots       int      `json:"slots"`
+			Share       float64  `json:"share"`
+			Rate        float64  `json:"rate"`
+			Fingerprint string   `json:"fingerprint"`
+			Top         []hotRow `json:"top,omitempty"`
+		}{hot.Len(), hot.Dim(), hot.Slots(), meta.Share(), meta.Rate, hot.Fingerprint().String(), rows})
+	}
+	fmt.Fprintf(w, "%d hot rows of %d scalars (%d slots) take %.1f %% of the updates in a sample of %.3g %% of the rows\nfingerprint %v\n",
+		hot.Len(), hot.Dim(), hot.Slots(), 100*meta.Share(), 100*meta.Rate, hot.Fingerprint())
+	if len(rows) == 0 {
+		return nil
+	}
+	t := table.NewWriter()
+	t.SetOutputMirror(w)
+	t.SetStyle(table.StyleLight)
+	t.AppendHeader(table.Row{"rank", "key", "updates"})
+	for _, r := range rows {
+		t.AppendRow(table.Row{r.Rank, r.Key, r.Updates})
+	}
+	t.Render()
+	return nil
+}

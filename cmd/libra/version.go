@@ -1,0 +1,54 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// version is the release that this source belongs to; CHANGELOG.md has the
+// same number.
+const version = "0.1.0"
+
+func newVersion() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := struct {
+				Version  string `json:"version"`
+				Protocol int    `json:"protocol"`
+				Go       string `json:"go"`
+				Platform string `json:"platform"`
+				Revision string `json:"revision,omitempty"`
+			}{version, wire.Version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, revision()}
+			out := cmd.OutOrStdout()
+			if asJSON {
+				return json.NewEncoder(out).Encode(v)
+			}
+			_, err := fmt.Fprintf(out, "libra %s (wire protocol %d, %s, %s)\n", v.Version, v.Protocol, v.Go, v.Platform)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// revision returns the commit that the binary was built from, if it is known.
+func revision() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,29 @@
+// Package node has one function for each process of a cluster: [RunSwitch],
+// [RunServer], [RunWorker]. Each takes the cluster's configuration, runs until
+// its work is done or its context ends, and leaves nothing behind.
+package node
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/libra-ina/libra/internal/cluster"
+)
+
+// startLimit is how long a process waits at its start for the others.
+const startLimit = 30 * time.Second
+
+// Env is what every process is given.
+type Env struct {
+	Config *cluster.Config
+	Log    *slog.Logger
+	// Ready, if set, is called once when the process can serve or has begun
+	// its work.
+	Ready func()
+}
+
+func (e *Env) ready() {
+	if e.Ready != nil {
+		e.Ready()
+	}
+}

@@ -1,0 +1,58 @@
+package node
+
+import (
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/ps"
+)
+
+// Model returns the model that a configuration describes.
+func Model(c cluster.Model) (workload.Model, error) {
+	return workload.NewModel(c.Kind, c.Factors)
+}
+
+// StoreConfig returns the configuration of the parameter server's store.
+func StoreConfig(c *cluster.Config) (ps.Config, error) {
+	model, err := Model(c.Model)
+	if err != nil {
+		return ps.Config{}, err
+	}
+	method, err := ps.ParseMethod(c.Model.Optimizer)
+	if err != nil {
+		return ps.Config{}, err
+	}
+	return ps.Config{
+		Dim: model.Dim(),
+		Exp: c.Job.Exp(),
+		Optimizer: ps.Optimizer{
+			Method:       method,
+			LearningRate: float32(c.Model.LearningRate),
+		},
+		Init: ps.Init{Seed: c.Model.Seed},
+	}, nil
+}
+
+// TrainConfig returns the configuration of a worker's training loop.
+func TrainConfig(c *cluster.Config) (workload.Config, error) {
+	model, err := Model(c.Model)
+	if err != nil {
+		return workload.Config{}, err
+	}
+	return workload.Config{
+		Model:  model,
+		Epochs: c.Model.Epochs,
+		Batch:  c.Model.Batch,
+		Sync:   c.Job.Sync,
+		Seed:   c.Model.Seed,
+	}, nil
+}
+
+// OpenSource opens a shard of the training rows.
+func OpenSource(d cluster.Data, shard workload.Shard) (workload.Source, error) {
+	if d.Train != "" {
+		return workload.OpenFile(d.Train, shard)
+	}
+	return workload.NewSynthetic(workload.SyntheticConfig{
+		Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare,
+	}, shard)
+}
