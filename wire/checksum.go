@@ -30,6 +30,10 @@ func sum(acc uint64, b []byte) uint64 {
 		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b), carry)
 		b = b[8:]
 	}
+	if len(b) >= 4 {
+		s, carry = bits.Add64(s, uint64(binary.LittleEndian.Uint32(b)), carry)
+		b = b[4:]
+	}
 	var tail uint64
 	for i, x := range b {
 		tail |= uint64(x) << (8 * i)

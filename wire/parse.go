@@ -48,8 +48,7 @@ func ParseFrame(frame []byte, port uint16) (Packet, error) {
 	if binary.BigEndian.Uint16(udp[6:]) == 0 {
 		return p, ErrChecksum
 	}
-	udp = udp[:length]
-	if fold(sum(sum(protoUDP+uint64(length), l.addrs(frame)), udp)) != 0xffff {
+	if fold(sum(protoUDP+uint64(length), l.summed(frame, length))) != 0xffff {
 		return p, ErrChecksum
 	}
 	copy(p.Dst.MAC[:], frame[0:6])
@@ -61,7 +60,7 @@ func ParseFrame(frame []byte, port uint16) (Packet, error) {
 		p.Src.IP = netip.AddrFrom4([4]byte(ip[12:16]))
 		p.Dst.IP = netip.AddrFrom4([4]byte(ip[16:20]))
 	}
-	p.Payload = udp[udpLen:]
+	p.Payload = udp[udpLen:length]
 	return p, nil
 }
 
@@ -97,10 +96,17 @@ func locate(frame []byte) (layout, bool) {
 
 func (l layout) v6() bool { return l.udp-l.ip == ipv6Len }
 
-// addrs returns the two IP addresses, the source first.
-func (l layout) addrs(frame []byte) []byte {
+// addrs returns where the IP addresses begin, the source first.
+func (l layout) addrs() int {
 	if l.v6() {
-		return frame[l.ip+8 : l.udp]
+		return l.ip + 8
 	}
-	return frame[l.ip+12 : l.udp]
+	return l.ip + 12
+}
+
+// summed returns what the UDP checksum covers besides the protocol and the
+// length: the addresses, which end where the UDP header begins, and a datagram
+// of length bytes.
+func (l layout) summed(frame []byte, length int) []byte {
+	return frame[l.addrs() : l.udp+length]
 }

@@ -52,7 +52,7 @@ func Reply(frame []byte, n int) []byte {
 	length := udpLen + n
 	swap(frame[0:6], frame[6:12])
 	ip := frame[l.ip:l.udp]
-	addrs := l.addrs(frame)
+	addrs := frame[l.addrs():l.udp]
 	swap(addrs[:len(addrs)/2], addrs[len(addrs)/2:])
 	if l.v6() {
 		putIPv6(ip)
@@ -66,8 +66,8 @@ func Reply(frame []byte, n int) []byte {
 	swap(udp[0:2], udp[2:4])
 	binary.BigEndian.PutUint16(udp[4:], uint16(length))
 	binary.BigEndian.PutUint16(udp[6:], 0)
-	acc := sum(protoUDP+uint64(length), addrs)
-	binary.BigEndian.PutUint16(udp[6:], udpChecksum(sum(acc, udp)))
+	acc := sum(protoUDP+uint64(length), l.summed(frame, length))
+	binary.BigEndian.PutUint16(udp[6:], udpChecksum(acc))
 	return frame
 }
 
