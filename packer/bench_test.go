@@ -88,7 +88,8 @@ func BenchmarkPack(b *testing.B) {
 					}
 					batches := benchBatches(64, size/dim, dim, combined)
 					frames := &ringFrames{}
-					var pairs, lanes, filled int
+					var pairs int
+					var total Sent
 					pack := func(i int) {
 						t := batches[i%len(batches)]
 						sent, err := p.Pack(frames, t.keys, t.grads)
@@ -96,20 +97,20 @@ func BenchmarkPack(b *testing.B) {
 							b.Fatal(err)
 						}
 						pairs += len(t.grads)
-						filled += sent.HotPairs
-						lanes += sent.HotStripes * wire.Lanes
+						total.HotPairs += sent.HotPairs
+						total.HotStripes += sent.HotStripes
 					}
 					for i := range batches { // grow the scratch memory
 						pack(i)
 					}
-					pairs, lanes, filled = 0, 0, 0
+					pairs, total = 0, Sent{}
 					b.ReportAllocs()
 					for i := 0; b.Loop(); i++ {
 						pack(i)
 					}
 					b.ReportMetric(float64(pairs)/b.Elapsed().Seconds()/1e6, "Mpairs/s")
-					b.ReportMetric(100*(1-float64(filled)/float64(lanes)), "%unfilled")
-					b.ReportMetric(100*float64(filled)/float64(pairs), "%hot")
+					b.ReportMetric(100*total.Unfilled(), "%unfilled")
+					b.ReportMetric(100*float64(total.HotPairs)/float64(pairs), "%hot")
 				})
 			}
 		}

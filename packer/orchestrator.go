@@ -40,7 +40,7 @@ type Packets struct {
 // Package distributes a batch over packets.
 func (o *Orchestrator) Package(batch []Gradient) Packets {
 	n := estimatePackets(len(batch), int(o.capacity))
-	if len(o.filled) < n {
+	if len(o.open) <= n {
 		o.open = make([]uint32, n+1)
 		o.filled = make([]uint32, n)
 		o.slots = make([]Gradient, n*int(o.capacity))

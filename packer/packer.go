@@ -55,6 +55,16 @@ type Sent struct {
 	ColdFrames int
 }
 
+// Unfilled returns the share of the lanes in hot frames that carry no pair, 0
+// to 1: the price of lane alignment, largest for small batches. It is 0 if
+// there are no hot frames.
+func (s Sent) Unfilled() float64 {
+	if s.HotStripes == 0 {
+		return 0
+	}
+	return 1 - float64(s.HotPairs)/float64(s.HotStripes*wire.Lanes)
+}
+
 // Packer writes batches of gradients into frames. It keeps scratch memory
 // between calls and is not safe for concurrent use.
 type Packer struct {

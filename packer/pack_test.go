@@ -1,0 +1,401 @@
+package packer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// recorder is a Frames that keeps what it is sent and checks the contract: one
+// payload at a time, given back with its header untouched. It lends the same
+// dirty buffer again and again.
+type recorder struct {
+	tb     rapid.TB
+	hotLen int // length of lent payloads
+	cold   int
+	failAt int // the call that fails, from 1; 0 never
+	calls  int
+
+	buffer  [wire.MaxPayload]byte
+	lent    string
+	hotSent [][]byte
+	colds   [][]byte
+}
+
+var errNetwork = errors.New("network is down")
+
+func (r *recorder) call(lent, after string) error {
+	if r.lent != lent {
+		r.tb.Fatalf("call %d: packer holds %q, expected %q", r.calls, r.lent, lent)
+	}
+	r.calls++
+	if r.calls == r.failAt {
+		return errNetwork
+	}
+	r.lent = after
+	return nil
+}
+
+func (r *recorder) lend(kind string, n int) ([]byte, error) {
+	if err := r.call("", kind); err != nil {
+		return nil, err
+	}
+	for i := range r.buffer {
+		r.buffer[i] = 0xa5
+	}
+	return r.buffer[:n], nil
+}
+
+func (r *recorder) Hot() ([]byte, error)  { return r.lend("hot", r.hotLen) }
+func (r *recorder) Cold() ([]byte, error) { return r.lend("cold", r.cold) }
+
+func (r *recorder) send(kind string, payload []byte, to *[][]byte) error {
+	if err := r.call(kind, ""); err != nil {
+		return err
+	}
+	if &payload[0] != &r.buffer[0] {
+		r.tb.Fatalf("call %d: another buffer came back", r.calls)
+	}
+	for i, b := range payload[:wire.HeaderLen] {
+		if b != 0xa5 {
+			r.tb.Fatalf("call %d: header byte %d was written", r.calls, i)
+		}
+	}
+	*to = append(*to, append([]byte(nil), payload...))
+	return nil
+}
+
+func (r *recorder) SendHot(p []byte) error  { return r.send("hot", p, &r.hotSent) }
+func (r *recorder) SendCold(p []byte) error { return r.send("cold", p, &r.colds) }
+
+// placed is a pair as the aggregator sees it.
+type placed struct {
+	Stripe, Lane int
+	Rank         uint32
+	Bits         uint32
+}
+
+// hotPairs decodes the hot frames in order and checks what holds for every
+// stripe: only lanes of the mask are used and the others are zero.
+func (r *recorder) hotPairs(layout Layout, stripes int) []placed {
+	var pairs []placed
+	for f, payload := range r.hotSent {
+		n, err := wire.StripeCount(payload)
+		if err != nil || n > stripes || n < stripes && f < len(r.hotSent)-1 {
+			r.tb.Fatalf("hot frame %d of %d has %d stripes of at most %d, %v", f, len(r.hotSent), n, stripes, err)
+		}
+		for k := range n {
+			s := wire.StripeAt(payload, k)
+			if s.Mask() == 0 || s.Mask()&^wire.LaneMask != 0 {
+				r.tb.Fatalf("frame %d stripe %d: mask %#x", f, k, s.Mask())
+			}
+			for lane := range wire.Lanes {
+				if s.Mask()>>lane&1 == 0 {
+					if s.Bits(lane) != 0 || s.Slot(lane) != 0 {
+						r.tb.Fatalf("frame %d stripe %d: unused lane %d is not zero", f, k, lane)
+					}
+					continue
+				}
+				pairs = append(pairs, placed{f*stripes + k, lane, layout.Rank(lane, s.Slot(lane)), s.Bits(lane)})
+			}
+		}
+	}
+	return pairs
+}
+
+type coldRow struct {
+	Key  uint64
+	Bits string
+}
+
+func (r *recorder) coldRows(dim int) []coldRow {
+	var rows []coldRow
+	values := make([]float32, dim)
+	for i, payload := range r.colds {
+		body, err := wire.ParseRows(payload, wire.TypeCold)
+		if err != nil || body.Dim != dim || body.Count < wire.ColdCap(r.cold, dim) && i < len(r.colds)-1 {
+			r.tb.Fatalf("cold frame %d of %d: %d rows of dimension %d, %v", i, len(r.colds), body.Count, body.Dim, err)
+		}
+		for k := range body.Count {
+			body.Row(k, values)
+			rows = append(rows, coldRow{body.Key(k), bitsOf(values)})
+		}
+	}
+	return rows
+}
+
+func bitsOf(values []float32) string {
+	s := ""
+	for _, v := range values {
+		s += fmt.Sprintf("%08x ", math.Float32bits(v))
+	}
+	return s
+}
+
+// expected computes in the plainest way where every pair must go.
+func expected(hot *HotSet, layout Layout, keys []uint64, grads []float32) (pairs []placed, rows []coldRow) {
+	dim := hot.Dim()
+	perLane := map[int]int{}
+	for i, key := range keys {
+		row := grads[i*dim : (i+1)*dim]
+		rank, ok := hot.Rank(key)
+		if !ok {
+			rows = append(rows, coldRow{key, bitsOf(row)})
+			continue
+		}
+		for j, v := range row {
+			p := placed{Rank: rank*uint32(dim) + uint32(j), Bits: math.Float32bits(v)}
+			if layout == Dense {
+				p.Stripe, p.Lane = len(pairs)/wire.Lanes, len(pairs)%wire.Lanes
+			} else {
+				p.Lane = int(p.Rank % wire.Lanes)
+				p.Stripe = perLane[p.Lane]
+				perLane[p.Lane]++
+			}
+			pairs = append(pairs, p)
+		}
+	}
+	return pairs, rows
+}
+
+func sortPlaced(pairs []placed) map[[2]int]placed {
+	m := map[[2]int]placed{}
+	for _, p := range pairs {
+		m[[2]int{p.Stripe, p.Lane}] = p
+	}
+	return m
+}
+
+// Every pair of a batch arrives exactly once, bit for bit, in the lane and
+// stripe where it belongs, whatever the shape of the batch. The packer is used
+// several times, so that what a batch leaves in its scratch memory would show.
+func TestPack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dim := rapid.SampledFrom([]int{1, 1, 2, 7, 22, 23, 50}).Draw(t, "dim")
+		hot, err := NewHotSet(dim, keysGen(MaxSlots/dim/100).Draw(t, "hot"), nil, Meta{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		layout := rapid.SampledFrom([]Layout{LaneAligned, Dense}).Draw(t, "layout")
+		stripes := rapid.IntRange(1, wire.MaxStripes).Draw(t, "stripes")
+		p, err := New(Config{HotSet: hot, Layout: layout, Stripes: stripes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := rapid.Uint64Range(0, 300)
+		if hot.Len() > 0 { // half of the keys hot, many of them repeated
+			key = rapid.OneOf(key, rapid.Map(rapid.IntRange(0, hot.Len()-1), func(r int) uint64 { return hot.Key(uint32(r)) }))
+		}
+		for range 3 {
+			keys := rapid.SliceOfN(key, 0, 200).Draw(t, "keys")
+			grads := make([]float32, len(keys)*dim)
+			for i := range grads { // distinct, and of every kind of number
+				grads[i] = math.Float32frombits(uint32(i)*0x9e3779b1%0x7f800000 | uint32(i)<<31)
+			}
+			r := &recorder{tb: t, hotLen: wire.HotLen(stripes), cold: rapid.IntRange(wire.ColdLen(1, dim), wire.MaxPayload).Draw(t, "cold")}
+			sent, err := p.Pack(r, keys, grads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantPairs, wantRows := expected(hot, layout, keys, grads)
+			gotPairs, gotRows := r.hotPairs(layout, stripes), r.coldRows(dim)
+			if len(gotPairs) != len(wantPairs) {
+				t.Fatalf("%d hot pairs, want %d", len(gotPairs), len(wantPairs))
+			}
+			if diff := cmp.Diff(sortPlaced(wantPairs), sortPlaced(gotPairs)); diff != "" {
+				t.Fatalf("hot pairs (-want +got)\n%s", diff)
+			}
+			if diff := cmp.Diff(wantRows, gotRows); diff != "" {
+				t.Fatalf("cold rows (-want +got)\n%s", diff)
+			}
+			stripeCount := 0
+			for _, q := range wantPairs {
+				stripeCount = max(stripeCount, q.Stripe+1)
+			}
+			want := Sent{len(wantPairs), stripeCount, len(r.hotSent), len(wantRows), len(r.colds)}
+			if sent != want {
+				t.Fatalf("Pack says %+v, want %+v", sent, want)
+			}
+		}
+	})
+}
+
+// Whichever call of the Frames fails, Pack reports its error and counts
+// exactly what was handed over before.
+func TestPackReportsWhatWasSent(t *testing.T) {
+	for _, layout := range []Layout{LaneAligned, Dense} {
+		hot := mustHotSet(t, 2, make50()...)
+		p, err := New(Config{HotSet: hot, Layout: layout, Stripes: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys := make([]uint64, 100) // 50 hot rows, 50 cold ones
+		for i := range keys {
+			keys[i] = uint64(i)
+		}
+		grads := make([]float32, 200)
+		newRecorder := func(failAt int) *recorder {
+			return &recorder{tb: t, hotLen: wire.HotLen(2), cold: wire.ColdLen(20, 2), failAt: failAt}
+		}
+		whole := newRecorder(0)
+		if _, err := p.Pack(whole, keys, grads); err != nil {
+			t.Fatal(err)
+		}
+		if len(whole.hotSent) < 2 || len(whole.colds) != 3 {
+			t.Fatalf("%d hot and %d cold frames test too little", len(whole.hotSent), len(whole.colds))
+		}
+		for failAt := 1; failAt <= whole.calls; failAt++ {
+			r := newRecorder(failAt)
+			sent, err := p.Pack(r, keys, grads)
+			if !errors.Is(err, errNetwork) {
+				t.Fatalf("call %d failed, Pack returns %v", failAt, err)
+			}
+			if r.calls != failAt {
+				t.Errorf("Pack went on after the failed call %d", failAt)
+			}
+			if sent.HotPairs != len(r.hotPairs(layout, 2)) || sent.HotFrames != len(r.hotSent) ||
+				sent.ColdRows != min(50, 20*len(r.colds)) || sent.ColdFrames != len(r.colds) {
+				t.Errorf("call %d failed: Pack says %+v, the transport has %d hot and %d cold frames", failAt, sent, len(r.hotSent), len(r.colds))
+			}
+		}
+	}
+}
+
+func TestPackRefusesBadBatches(t *testing.T) {
+	hot := mustHotSet(t, 2, make50()...)
+	p, err := New(Config{HotSet: hot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
+	for name, c := range map[string]struct {
+		keys  []uint64
+		grads []float32
+		index int // of a *NotFiniteError, or -1 for ErrShape
+	}{
+		"too few gradients":  {[]uint64{1, 2}, []float32{1, 2, 3}, -1},
+		"too many gradients": {[]uint64{1}, []float32{1, 2, 3}, -1},
+		"gradients only":     {nil, []float32{1}, -1},
+		"NaN first":          {[]uint64{1, 900}, []float32{nan, 1, inf, 1}, 0},
+		"infinity last":      {[]uint64{1, 900}, []float32{math.MaxFloat32, 1, -math.MaxFloat32, inf}, 3},
+		"NaN in a hot row":   {[]uint64{900, 1}, []float32{1, 1, 1, math.Float32frombits(0xff800001)}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &recorder{tb: t, hotLen: wire.HotLen(1), cold: wire.MaxPayload}
+			sent, err := p.Pack(r, c.keys, c.grads)
+			if c.index < 0 {
+				if !errors.Is(err, ErrShape) {
+					t.Errorf("got %v", err)
+				}
+			} else {
+				var bad *NotFiniteError
+				if !errors.As(err, &bad) || bad.Index != c.index || bad.Key != c.keys[c.index/2] ||
+					math.Float32bits(bad.Value) != math.Float32bits(c.grads[c.index]) {
+					t.Errorf("got %v, want index %d", err, c.index)
+				}
+			}
+			if sent != (Sent{}) || r.calls != 0 {
+				t.Errorf("a refused batch was touched: %+v, %d calls", sent, r.calls)
+			}
+		})
+	}
+}
+
+func TestPackWithoutHotSet(t *testing.T) {
+	p, err := New(Config{Dim: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{50, 7} {
+		r := &recorder{tb: t, hotLen: wire.HotLen(1), cold: wire.ColdLen(4, 3)}
+		sent, err := p.Pack(r, make50()[:n], make([]float32, 3*n))
+		if want := (Sent{ColdRows: n, ColdFrames: (n + 3) / 4}); err != nil || sent != want {
+			t.Errorf("got %+v, %v; want %+v", sent, err, want)
+		}
+	}
+}
+
+func TestPackRefusesShortBuffers(t *testing.T) {
+	p, err := New(Config{HotSet: mustHotSet(t, 4, 1), Stripes: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]*recorder{
+		"hot":  {tb: t, hotLen: wire.HotLen(3) - 1, cold: wire.MaxPayload},
+		"cold": {tb: t, hotLen: wire.HotLen(3), cold: wire.ColdLen(1, 4) - 1},
+	} {
+		if _, err := p.Pack(r, []uint64{1, 2}, make([]float32, 8)); !errors.Is(err, ErrBuffer) {
+			t.Errorf("short %s buffer: %v", name, err)
+		}
+	}
+}
+
+func TestNewErrors(t *testing.T) {
+	rows := make([]uint64, MaxSlots/2+1)
+	for i := range rows {
+		rows[i] = uint64(i)
+	}
+	for name, c := range map[string]Config{
+		"no dimension":        {},
+		"negative dimension":  {Dim: -1},
+		"dimensions disagree": {HotSet: mustHotSet(t, 2, 1), Dim: 3},
+		"too many slots":      {HotSet: mustHotSet(t, 2, rows...)},
+		"unknown layout":      {Dim: 1, Layout: 2},
+		"too many stripes":    {Dim: 1, Stripes: wire.MaxStripes + 1},
+		"negative stripes":    {Dim: 1, Stripes: -1},
+	} {
+		if _, err := New(c); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := New(Config{HotSet: mustHotSet(t, 2, rows[1:]...), Stripes: wire.MaxStripes}); err != nil {
+		t.Errorf("the largest hot set: %v", err)
+	}
+}
+
+func TestUnfilled(t *testing.T) {
+	for want, s := range map[float64]Sent{
+		0:    {ColdRows: 7, ColdFrames: 1},
+		0.5:  {HotPairs: 11, HotStripes: 1, HotFrames: 1},
+		0.75: {HotPairs: 22, HotStripes: 4, HotFrames: 2},
+	} {
+		if got := s.Unfilled(); got != want {
+			t.Errorf("%+v: %v, want %v", s, got, want)
+		}
+	}
+}
+
+// The hot path must not allocate once its scratch memory has grown.
+func TestPackDoesNotAllocate(t *testing.T) {
+	for _, layout := range []Layout{LaneAligned, Dense} {
+		for _, dim := range []int{1, 8} {
+			p, err := New(Config{HotSet: benchHotSet(t, dim), Layout: layout, Stripes: wire.MaxStripes})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := benchBatches(1, 512, dim, false)[0]
+			var frames Frames = &ringFrames{}
+			if n := testing.AllocsPerRun(20, func() {
+				if _, err := p.Pack(frames, b.keys, b.grads); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%v, dimension %d: %v allocations a batch", layout, dim, n)
+			}
+		}
+	}
+	o, err := NewOrchestrator(wire.Lanes, wire.Lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := gradients(make([]uint32, 500)...)
+	if n := testing.AllocsPerRun(20, func() { o.Package(batch) }); n != 0 {
+		t.Errorf("Orchestrator: %v allocations a batch", n)
+	}
+}
