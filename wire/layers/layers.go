@@ -1,0 +1,210 @@
+// Package layers teaches gopacket Libra's frames. Importing it registers
+// [LayerTypeLibra] for UDP port [wire.DefaultPort]:
+//
+//	packet := gopacket.NewPacket(data, layers.LayerTypeEthernet, gopacket.Default)
+//	if l, ok := packet.Layer(libralayers.LayerTypeLibra).(*libralayers.Libra); ok {
+//		fmt.Println(l.Header.Type, l.Header.Seq)
+//	}
+//
+// It is for tools and tests. Data paths use package wire, which does not
+// allocate.
+package layers
+
+import (
+	"fmt"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// LayerTypeLibra is the layer type of [Libra]. Its number is the port's; from
+// 2000 on numbers are free for applications.
+var LayerTypeLibra = gopacket.RegisterLayerType(wire.DefaultPort, gopacket.LayerTypeMetadata{
+	Name: "Libra", Decoder: gopacket.DecodeFunc(decode),
+})
+
+func init() {
+	layers.RegisterUDPPortLayerType(wire.DefaultPort, LayerTypeLibra)
+}
+
+// Libra is the payload of a Libra frame: header and body. Which of the body's
+// fields are in use depends on the type.
+type Libra struct {
+	layers.BaseLayer
+
+	Version uint8 // as received; 0 is written as [wire.Version]
+	Header  wire.Header
+
+	Stripes []wire.Stripe // HOT, and ACK with [wire.FlagSum]
+
+	Dim    int       // COLD, PULL, ROWS
+	Keys   []uint64  // COLD, PULL
+	Values []float32 // COLD, ROWS: row after row, Dim floats each
+
+	Refusal wire.Refusal // ERROR
+}
+
+var (
+	_ gopacket.ApplicationLayer  = (*Libra)(nil)
+	_ gopacket.DecodingLayer     = (*Libra)(nil)
+	_ gopacket.SerializableLayer = (*Libra)(nil)
+)
+
+// LayerType returns [LayerTypeLibra].
+func (l *Libra) LayerType() gopacket.LayerType { return LayerTypeLibra }
+
+// CanDecode returns [LayerTypeLibra].
+func (l *Libra) CanDecode() gopacket.LayerClass { return LayerTypeLibra }
+
+// NextLayerType says that nothing follows.
+func (l *Libra) NextLayerType() gopacket.LayerType { return gopacket.LayerTypeZero }
+
+// Payload returns nil: the body is part of the layer.
+func (l *Libra) Payload() []byte { return nil }
+
+func decode(data []byte, p gopacket.PacketBuilder) error {
+	l := &Libra{}
+	if err := l.DecodeFromBytes(data, p); err != nil {
+		return err
+	}
+	p.AddLayer(l)
+	p.SetApplicationLayer(l)
+	return nil
+}
+
+// DecodeFromBytes decodes a UDP payload, and reuses the memory of l. It
+// returns an error for another protocol version, and for a body whose length
+// does not fit its type. The body of a type that is not known stays undecoded.
+func (l *Libra) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
+	*l = Libra{
+		BaseLayer: layers.BaseLayer{Contents: data},
+		Stripes:   l.Stripes[:0], Keys: l.Keys[:0], Values: l.Values[:0],
+	}
+	var err error
+	if l.Header, err = wire.ParseHeader(data); err != nil {
+		if len(data) < wire.HeaderLen {
+			df.SetTruncated()
+		}
+		return fmt.Errorf("libra header: %w", err)
+	}
+	l.Version = wire.Version
+	if err := l.decodeBody(data); err != nil {
+		df.SetTruncated()
+		return fmt.Errorf("libra %v body: %w", l.Header.Type, err)
+	}
+	return nil
+}
+
+func (l *Libra) decodeBody(data []byte) (err error) {
+	stripes := 0
+	switch l.Header.Type {
+	case wire.TypeHot:
+		stripes, err = wire.StripeCount(data)
+	case wire.TypeAck:
+		stripes, err = wire.ParseAck(data, l.Header)
+	case wire.TypeCold, wire.TypePull, wire.TypeRows:
+		err = l.decodeRows(data)
+	case wire.TypeError:
+		l.Refusal, err = wire.ParseRefusal(data)
+	}
+	for i := range stripes {
+		l.Stripes = append(l.Stripes, *wire.StripeAt(data, i))
+	}
+	return err
+}
+
+func (l *Libra) decodeRows(data []byte) error {
+	r, err := wire.ParseRows(data, l.Header.Type)
+	if err != nil {
+		return err
+	}
+	l.Dim = r.Dim
+	row := make([]float32, r.Dim)
+	for i := range r.Count {
+		if l.Header.Type != wire.TypeRows {
+			l.Keys = append(l.Keys, r.Key(i))
+		}
+		if l.Header.Type != wire.TypePull {
+			r.Row(i, row)
+			l.Values = append(l.Values, row...)
+		}
+	}
+	return nil
+}
+
+// SerializeTo writes the header and the fields of the body that the type
+// uses. It returns an error if the fields contradict each other, for instance
+// if there are not Dim values for each key.
+func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
+	count, n, err := l.size()
+	if err != nil {
+		return err
+	}
+	data, err := b.PrependBytes(n)
+	if err != nil {
+		return err
+	}
+	clear(data)
+	l.Header.Put(data)
+	if l.Version != 0 {
+		data[0] = l.Version<<4 | data[0]&0xf
+	}
+	switch l.Header.Type {
+	case wire.TypeError:
+		l.Refusal.Put(data)
+	case wire.TypeCold, wire.TypePull, wire.TypeRows:
+		r := wire.PutRows(data, l.Header.Type, count, l.Dim)
+		for i := range count {
+			if l.Header.Type != wire.TypeRows {
+				r.SetKey(i, l.Keys[i])
+			}
+			if l.Header.Type != wire.TypePull {
+				r.SetRow(i, l.Values[i*l.Dim:])
+			}
+		}
+	default:
+		for i := range l.Stripes {
+			*wire.StripeAt(data, i) = l.Stripes[i]
+		}
+	}
+	return nil
+}
+
+// size returns the number of rows and the length of the encoded layer.
+func (l *Libra) size() (count, n int, err error) {
+	switch l.Header.Type {
+	case wire.TypeHot, wire.TypeAck:
+		return 0, wire.HotLen(len(l.Stripes)), nil
+	case wire.TypeError:
+		return 0, wire.ErrorLen, nil
+	case wire.TypeCold, wire.TypePull, wire.TypeRows:
+	default:
+		return 0, 0, fmt.Errorf("libra: no body is defined for %v", l.Header.Type)
+	}
+	if l.Dim < 1 || l.Dim > maxUint16 {
+		return 0, 0, fmt.Errorf("libra: %v of dimension %d, not in 1..%d", l.Header.Type, l.Dim, maxUint16)
+	}
+	count = len(l.Keys)
+	if l.Header.Type == wire.TypeRows {
+		count = len(l.Values) / l.Dim
+	}
+	if count < 1 || count > maxUint16 {
+		return 0, 0, fmt.Errorf("libra: %v of %d rows, not 1..%d", l.Header.Type, count, maxUint16)
+	}
+	if l.Header.Type != wire.TypePull && len(l.Values) != count*l.Dim {
+		return 0, 0, fmt.Errorf("libra: %v of %d rows of dimension %d has %d values", l.Header.Type, count, l.Dim, len(l.Values))
+	}
+	switch l.Header.Type {
+	case wire.TypeCold:
+		n = wire.ColdLen(count, l.Dim)
+	case wire.TypePull:
+		n = wire.PullLen(count)
+	case wire.TypeRows:
+		n = wire.RowsLen(count, l.Dim)
+	}
+	return count, n, nil
+}
+
+const maxUint16 = 1<<16 - 1

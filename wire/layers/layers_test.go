@@ -1,0 +1,141 @@
+package layers
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"github.com/libra-ina/libra/wire"
+	"github.com/libra-ina/libra/wire/golden"
+)
+
+func load(tb testing.TB) []golden.Case {
+	tb.Helper()
+	cases, err := golden.Load("../testdata")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return cases
+}
+
+// TestGoldenFrames decodes the golden frames from Ethernet on and compares
+// the layer with the index, and then with the bytes that it writes.
+func TestGoldenFrames(t *testing.T) {
+	for _, c := range load(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			p := gopacket.NewPacket(c.Bytes, layers.LayerTypeEthernet, gopacket.Default)
+			l, ok := p.Layer(LayerTypeLibra).(*Libra)
+			switch {
+			case c.Payload == "ok" && !ok:
+				t.Fatalf("no Libra layer: %v", p.ErrorLayer())
+			case c.Payload != "ok" && c.Frame == "ok" && (ok || p.ErrorLayer() == nil):
+				t.Fatalf("layer %+v, error %v; want an error: payload %q", l, p.ErrorLayer(), c.Payload)
+			case c.Payload != "ok":
+				return // gopacket does not verify checksums
+			}
+			if p.ApplicationLayer() != l || len(l.Payload()) != 0 {
+				t.Error("the layer is not the packet's application layer, or has a payload")
+			}
+			compare(t, c, l)
+			if c.Name == "unknown-type" {
+				return
+			}
+			udp := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
+			buf := gopacket.NewSerializeBuffer()
+			if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{}, l); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(udp.Payload, buf.Bytes()); diff != "" {
+				t.Errorf("(-decoded +written):\n%s", diff)
+			}
+		})
+	}
+}
+
+func compare(t *testing.T, c golden.Case, l *Libra) {
+	t.Helper()
+	h := l.Header
+	got := golden.Header{Type: h.Type.String(), Flags: h.Flags.String(), Job: h.Job, Sender: h.Sender, Epoch: h.Epoch, Seq: h.Seq}
+	if diff := cmp.Diff(*c.Header, got); diff != "" {
+		t.Errorf("header (-index +layer):\n%s", diff)
+	}
+	if len(l.Stripes) != len(c.Stripes) {
+		t.Errorf("%d stripes, want %d", len(l.Stripes), len(c.Stripes))
+	}
+	if r := c.Rows; r != nil && (l.Dim != r.Dim || len(l.Keys) != len(r.Keys) || len(l.Values) != len(r.Rows)*r.Dim) {
+		t.Errorf("dimension %d, %d keys, %d values; want %+v", l.Dim, len(l.Keys), len(l.Values), r)
+	}
+	if r := c.Refusal; r != nil && (l.Refusal != wire.Refusal{Code: wire.Code(r.Code), Index: r.Index, Value: r.Value}) {
+		t.Errorf("refusal %+v, want %+v", l.Refusal, r)
+	}
+}
+
+// TestDecodingLayerParser decodes with gopacket's allocation-free parser.
+func TestDecodingLayerParser(t *testing.T) {
+	var (
+		eth   layers.Ethernet
+		ip    layers.IPv4
+		udp   layers.UDP
+		libra Libra
+		found []gopacket.LayerType
+	)
+	parser := gopacket.NewDecodingLayerParser(layers.LayerTypeEthernet, &eth, &ip, &udp, &libra)
+	for _, c := range load(t) {
+		if c.Name != "cold-rows" && c.Name != "hot-dense-10" {
+			continue
+		}
+		if err := parser.DecodeLayers(c.Bytes, &found); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, c, &libra)
+	}
+}
+
+func TestSerializeRejectsContradictions(t *testing.T) {
+	cold := wire.Header{Type: wire.TypeCold}
+	for name, l := range map[string]*Libra{
+		"no dimension":    {Header: cold, Keys: []uint64{1}},
+		"large dimension": {Header: cold, Keys: []uint64{1}, Dim: 1 << 16},
+		"no rows":         {Header: cold, Dim: 1},
+		"too many rows":   {Header: wire.Header{Type: wire.TypePull}, Dim: 1, Keys: make([]uint64, 1<<16)},
+		"missing values":  {Header: cold, Dim: 2, Keys: []uint64{1, 2}, Values: make([]float32, 3)},
+		"half a row":      {Header: wire.Header{Type: wire.TypeRows}, Dim: 2, Values: make([]float32, 3)},
+		"unknown type":    {Header: wire.Header{Type: 9}},
+	} {
+		if err := l.SerializeTo(gopacket.NewSerializeBuffer(), gopacket.SerializeOptions{}); err == nil {
+			t.Errorf("%s: %+v is written", name, l)
+		}
+	}
+	other := &Libra{Version: 2, Header: wire.Header{Type: wire.TypeAck}}
+	buf := gopacket.NewSerializeBuffer()
+	if err := other.SerializeTo(buf, gopacket.SerializeOptions{}); err != nil || buf.Bytes()[0] != 0x25 {
+		t.Errorf("version 2: % x, %v", buf.Bytes(), err)
+	}
+}
+
+// FuzzDecode must not panic, and what it decodes it must write again as it was.
+func FuzzDecode(f *testing.F) {
+	for _, c := range load(f) {
+		if p, err := wire.ParseFrame(c.Bytes, 0); err == nil {
+			f.Add(p.Payload)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		// Without recovery: a panic of the decoder must come through.
+		p := gopacket.NewPacket(data, LayerTypeLibra, gopacket.DecodeOptions{SkipDecodeRecovery: true})
+		l, ok := p.Layer(LayerTypeLibra).(*Libra)
+		if !ok {
+			return
+		}
+		buf := gopacket.NewSerializeBuffer()
+		if err := l.SerializeTo(buf, gopacket.SerializeOptions{}); err != nil {
+			return // an unknown type
+		}
+		if !bytes.Equal(buf.Bytes(), data) {
+			t.Fatalf("% x is written as % x", data, buf.Bytes())
+		}
+	})
+}
