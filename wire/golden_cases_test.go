@@ -77,7 +77,7 @@ func full(n int, dense bool) [][]pair {
 	stripes := make([][]pair, n)
 	for i := range stripes {
 		for lane := range wire.Lanes {
-			p := pair{lane, uint16(i), float32(i*wire.Lanes+lane) / 1024}
+			p := pair{lane, uint16(i), float32(i*wire.Lanes+lane) / 4}
 			if dense {
 				p.slot = uint16(i*wire.Lanes + lane)
 			}

@@ -1,0 +1,209 @@
+package wire_test
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/wire"
+	"github.com/libra-ina/libra/wire/golden"
+)
+
+// tshark runs the dissector over the golden frames and returns the values of
+// the fields, frame by frame.
+func tshark(t *testing.T, options []string, fields ...string) []map[string]string {
+	t.Helper()
+	path, err := exec.LookPath("tshark")
+	if err != nil {
+		t.Skip("tshark is not installed")
+	}
+	args := append([]string{"-X", "lua_script:libra.lua", "-r", goldenPcap, "-T", "fields", "-E", "occurrence=a", "-E", "aggregator=;"}, options...)
+	for _, f := range fields {
+		args = append(args, "-e", f)
+	}
+	var stderr bytes.Buffer
+	cmd := exec.Command(path, args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil || strings.Contains(stderr.String(), "Lua") {
+		t.Fatalf("tshark: %v\n%s", err, stderr.String())
+	}
+	var frames []map[string]string
+	for line := range strings.Lines(string(out)) {
+		values := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		frame := map[string]string{}
+		for i, f := range fields {
+			frame[f] = values[i]
+		}
+		frames = append(frames, frame)
+	}
+	return frames
+}
+
+var dissectorFields = []string{
+	"_ws.expert", "_ws.expert.message", "libra.version", "libra.type", "libra.flags", "libra.job", "libra.sender", "libra.epoch", "libra.seq",
+	"libra.stripe.mask", "libra.pair.lane", "libra.pair.slot", "libra.pair.rank", "libra.pair.value",
+	"libra.count", "libra.dim", "libra.key", "libra.row.value",
+	"libra.error.code", "libra.error.index", "libra.error.value",
+}
+
+// TestDissector compares what Wireshark shows of the golden frames with the
+// index.
+func TestDissector(t *testing.T) {
+	cases := loadGolden(t)
+	frames := tshark(t, nil, dissectorFields...)
+	if len(frames) != len(cases) {
+		t.Fatalf("tshark shows %d of %d frames", len(frames), len(cases))
+	}
+	for i, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			got := frames[i]
+			message := got["_ws.expert.message"]
+			if strings.Contains(message, "Lua Error") {
+				t.Fatalf("the dissector fails: %s", message)
+			}
+			if c.Frame != "ok" {
+				return // whether to look into damaged datagrams is Wireshark's choice
+			}
+			want := shown(c)
+			for field, value := range want {
+				if diff := cmp.Diff(value, normalise(field, got[field])); diff != "" {
+					t.Errorf("%s (-index +tshark):\n%s", field, diff)
+				}
+			}
+			malformed := strings.Contains(strings.ToLower(message), "malformed") || strings.Contains(message, "shorter than the header")
+			if malformed != (c.Payload == "length" || c.Payload == "truncated") {
+				t.Errorf("payload is %q, Wireshark says %q", c.Payload, message)
+			}
+			for text, expected := range map[string]bool{
+				"Another protocol version": c.Payload == "version",
+				"Unknown type":             c.Name == "unknown-type",
+				"bits beyond the lanes":    c.Name == "hot-mask-beyond-lanes",
+				"Frame refused":            c.Refusal != nil,
+			} {
+				if strings.Contains(message, text) != expected {
+					t.Errorf("expert information %q; %q expected: %v", message, text, expected)
+				}
+			}
+			if c.Refusal != nil && !strings.Contains(message, c.Refusal.Text) {
+				t.Errorf("expert information %q does not name the code %q", message, c.Refusal.Text)
+			}
+		})
+	}
+}
+
+// shown returns what the dissector must show of a frame, as normalise leaves it.
+func shown(c golden.Case) map[string]string {
+	m := map[string]string{}
+	if c.Header == nil {
+		return m
+	}
+	payload := c.Bytes[len(c.Bytes)-payloadLen(c):]
+	m["libra.version"] = fmt.Sprint(payload[0] >> 4)
+	m["libra.type"] = fmt.Sprint(payload[0] & 15)
+	m["libra.flags"] = fmt.Sprintf("0x%02x", payload[1])
+	m["libra.job"] = fmt.Sprint(c.Header.Job)
+	m["libra.sender"] = fmt.Sprint(c.Header.Sender)
+	m["libra.epoch"] = fmt.Sprint(c.Header.Epoch)
+	m["libra.seq"] = fmt.Sprint(c.Header.Seq)
+	if c.Payload != "ok" {
+		return m
+	}
+	dense := strings.Contains(c.Header.Flags, "DENSE")
+	var masks, lanes, slots, ranks, values []string
+	for _, s := range c.Stripes {
+		masks = append(masks, "0x"+s.Mask)
+		for _, p := range s.Pairs {
+			var lane, slot int
+			var bits uint32
+			if _, err := fmt.Sscanf(p, "%d %d %x", &lane, &slot, &bits); err != nil {
+				panic(err)
+			}
+			rank := slot
+			if !dense {
+				rank = slot*wire.Lanes + lane
+				slots = append(slots, fmt.Sprint(slot))
+			}
+			lanes = append(lanes, fmt.Sprint(lane))
+			ranks = append(ranks, fmt.Sprint(rank))
+			values = append(values, shortFloat(math.Float32frombits(bits)))
+		}
+	}
+	m["libra.stripe.mask"] = strings.Join(masks, ";")
+	m["libra.pair.lane"] = strings.Join(lanes, ";")
+	m["libra.pair.slot"] = strings.Join(slots, ";")
+	m["libra.pair.rank"] = strings.Join(ranks, ";")
+	m["libra.pair.value"] = strings.Join(values, ";")
+	if r := c.Rows; r != nil {
+		m["libra.count"], m["libra.dim"] = fmt.Sprint(r.Count), fmt.Sprint(r.Dim)
+		var keys, values []string
+		for _, k := range r.Keys {
+			keys = append(keys, "0x"+k)
+		}
+		for _, row := range r.Rows {
+			for _, v := range strings.Fields(row) {
+				bits, err := strconv.ParseUint(v, 16, 32)
+				if err != nil {
+					panic(err)
+				}
+				values = append(values, shortFloat(math.Float32frombits(uint32(bits))))
+			}
+		}
+		m["libra.key"], m["libra.row.value"] = strings.Join(keys, ";"), strings.Join(values, ";")
+	}
+	if r := c.Refusal; r != nil {
+		m["libra.error.code"], m["libra.error.index"], m["libra.error.value"] = fmt.Sprint(r.Code), fmt.Sprint(r.Index), fmt.Sprint(r.Value)
+	}
+	return m
+}
+
+func payloadLen(c golden.Case) int {
+	p, err := wire.ParseFrame(c.Bytes, wire.DefaultPort)
+	if err != nil {
+		panic(err)
+	}
+	padding := 0
+	if c.Name == "ack" {
+		padding = 6
+	}
+	return len(p.Payload) + padding
+}
+
+// normalise rewrites the floats of a field, of which Wireshark shows six
+// digits.
+func normalise(field, shown string) string {
+	if !strings.HasSuffix(field, ".value") || field == "libra.error.value" || shown == "" {
+		return shown
+	}
+	var out []string
+	for v := range strings.SplitSeq(shown, ";") {
+		x, err := strconv.ParseFloat(v, 64)
+		if err != nil {
+			return shown
+		}
+		out = append(out, shortFloat(float32(x)))
+	}
+	return strings.Join(out, ";")
+}
+
+func shortFloat(x float32) string {
+	if x != x {
+		return "NaN"
+	}
+	return strconv.FormatFloat(float64(x), 'g', 6, 32)
+}
+
+// TestDissectorPort moves the dissector to another port.
+func TestDissectorPort(t *testing.T) {
+	for i, frame := range tshark(t, []string{"-o", "libra.port:53"}, "libra.seq", "udp.dstport") {
+		if onPort := frame["udp.dstport"] == "53"; onPort != (frame["libra.seq"] != "") {
+			t.Errorf("frame %d to port %s: sequence number %q", i+1, frame["udp.dstport"], frame["libra.seq"])
+		}
+	}
+}

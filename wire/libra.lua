@@ -1,0 +1,247 @@
+-- Wireshark dissector for Libra frames. docs/wire.md describes the protocol.
+--
+-- Use it once:          tshark -X lua_script:wire/libra.lua ...
+-- Or install it:        copy it into the personal Lua plugins folder
+--                       (Help > About Wireshark > Folders).
+-- Another UDP port:     preference libra.port, e.g. tshark -o libra.port:20000
+
+local VERSION = 1
+local DEFAULT_PORT = 19522
+local HEADER, LANES, STRIPE, MAX_STRIPES, ERROR_BODY = 12, 22, 136, 10, 8
+
+local HOT, COLD, PULL, ROWS, ACK, ERROR = 1, 2, 3, 4, 5, 6
+
+local TYPES = {
+	[HOT] = "HOT", [COLD] = "COLD", [PULL] = "PULL",
+	[ROWS] = "ROWS", [ACK] = "ACK", [ERROR] = "ERROR",
+}
+
+local CODES = {
+	[1] = "unknown job",
+	[2] = "sender not admitted to the job",
+	[3] = "slot out of the job's range",
+	[4] = "wrong epoch",
+	[5] = "unsupported protocol version",
+	[6] = "NaN or infinity",
+	[7] = "value or sum out of range",
+	[8] = "body length not accepted",
+	[9] = "operation not supported by the job's mode",
+	[10] = "stripe layout not accepted",
+	[11] = "row dimension differs from the job's",
+	[12] = "frame type not served here",
+}
+
+local libra = Proto("libra", "Libra gradient aggregation")
+
+local f = {
+	version = ProtoField.uint8("libra.version", "Version", base.DEC, nil, 0xf0),
+	type = ProtoField.uint8("libra.type", "Type", base.DEC, TYPES, 0x0f),
+	flags = ProtoField.uint8("libra.flags", "Flags", base.HEX),
+	retx = ProtoField.bool("libra.flags.retx", "Retransmission", 8, nil, 0x01),
+	want_sum = ProtoField.bool("libra.flags.want_sum", "Sums wanted", 8, nil, 0x02),
+	dense = ProtoField.bool("libra.flags.dense", "Dense", 8, nil, 0x04),
+	sum = ProtoField.bool("libra.flags.sum", "Carries sums", 8, nil, 0x08),
+	job = ProtoField.uint16("libra.job", "Job"),
+	sender = ProtoField.uint16("libra.sender", "Sender"),
+	epoch = ProtoField.uint16("libra.epoch", "Epoch"),
+	seq = ProtoField.uint32("libra.seq", "Sequence number"),
+	stripe = ProtoField.bytes("libra.stripe", "Stripe"),
+	mask = ProtoField.uint32("libra.stripe.mask", "Lane mask", base.HEX),
+	lane = ProtoField.uint8("libra.pair.lane", "Lane"),
+	slot = ProtoField.uint16("libra.pair.slot", "Slot"),
+	rank = ProtoField.uint32("libra.pair.rank", "Rank"),
+	value = ProtoField.float("libra.pair.value", "Value"),
+	count = ProtoField.uint16("libra.count", "Count"),
+	dim = ProtoField.uint16("libra.dim", "Dimension"),
+	key = ProtoField.uint64("libra.key", "Key", base.HEX),
+	row = ProtoField.bytes("libra.row", "Row"),
+	float = ProtoField.float("libra.row.value", "Value"),
+	code = ProtoField.uint16("libra.error.code", "Code", base.DEC, CODES),
+	index = ProtoField.uint16("libra.error.index", "Index"),
+	detail = ProtoField.uint32("libra.error.value", "Value"),
+}
+for _, field in pairs(f) do table.insert(libra.fields, field) end
+
+local e = {
+	malformed = ProtoExpert.new("libra.malformed", "Malformed", expert.group.MALFORMED, expert.severity.ERROR),
+	version = ProtoExpert.new("libra.version.unsupported", "Another protocol version", expert.group.PROTOCOL, expert.severity.WARN),
+	type = ProtoExpert.new("libra.type.unknown", "Unknown type", expert.group.UNDECODED, expert.severity.WARN),
+	mask = ProtoExpert.new("libra.stripe.mask.invalid", "Mask has bits beyond the lanes", expert.group.PROTOCOL, expert.severity.WARN),
+	refused = ProtoExpert.new("libra.refused", "Frame refused", expert.group.RESPONSE_CODE, expert.severity.WARN),
+}
+for _, field in pairs(e) do table.insert(libra.experts, field) end
+
+local function counted(n, noun)
+	return string.format(n == 1 and "%d %s" or "%d %ss", n, noun)
+end
+
+-- Each body dissector returns a summary, or nil and what is wrong.
+
+local function pairs_of(stripe, tree, dense)
+	local n = 0
+	for j = 0, LANES - 1 do
+		if stripe:range(0, 4):bitfield(31 - j, 1) == 1 then
+			n = n + 1
+			local value, slot = stripe:range(4 + 4 * j, 4), stripe:range(92 + 2 * j, 2)
+			local rank = dense and slot:uint() or slot:uint() * LANES + j
+			local sub = tree:add(f.value, value)
+			sub:set_text(string.format("Lane %d, rank %d: %g", j, rank, value:float()))
+			sub:add(f.lane, j):set_generated()
+			if dense then
+				sub:add(f.rank, slot, rank)
+			else
+				sub:add(f.slot, slot)
+				sub:add(f.rank, rank):set_generated()
+			end
+		end
+	end
+	return n
+end
+
+local function dissect_stripes(body, tree, dense)
+	local n = body:len() / STRIPE
+	if n < 1 or n > MAX_STRIPES or n ~= math.floor(n) then
+		return nil, string.format("body of %d bytes is not 1 to %d stripes of %d", body:len(), MAX_STRIPES, STRIPE)
+	end
+	local total = 0
+	for i = 0, n - 1 do
+		local stripe = body:range(i * STRIPE, STRIPE)
+		local sub = tree:add(f.stripe, stripe)
+		local mask = sub:add(f.mask, stripe:range(0, 4))
+		if stripe:range(0, 4):bitfield(0, 32 - LANES) ~= 0 then
+			mask:add_proto_expert_info(e.mask)
+		end
+		local count = pairs_of(stripe, sub, dense)
+		sub:set_text(string.format("Stripe %d: %s", i, counted(count, "pair")))
+		total = total + count
+	end
+	return counted(n, "stripe") .. ", " .. counted(total, "pair")
+end
+
+local function dissect_rows(body, tree, kind)
+	if body:len() < 4 then
+		return nil, "body ends before count and dimension"
+	end
+	local count, dim = body:range(0, 2):uint(), body:range(2, 2):uint()
+	tree:add(f.count, body:range(0, 2))
+	tree:add(f.dim, body:range(2, 2))
+	local keys = kind == ROWS and 0 or 8
+	local floats = kind == PULL and 0 or 4 * dim
+	if count == 0 or dim == 0 or body:len() ~= 4 + count * (keys + floats) then
+		return nil, string.format("body of %d bytes does not hold %s of dimension %d", body:len(), counted(count, "row"), dim)
+	end
+	for i = 0, count - 1 do
+		if keys > 0 then
+			tree:add(f.key, body:range(4 + i * keys, keys))
+		end
+		if floats > 0 then
+			local row = body:range(4 + count * keys + i * floats, floats)
+			local sub = tree:add(f.row, row)
+			sub:set_text(string.format("Row %d", i))
+			for j = 0, dim - 1 do
+				sub:add(f.float, row:range(4 * j, 4))
+			end
+		end
+	end
+	return string.format("%s of dimension %d", counted(count, "row"), dim)
+end
+
+local function dissect_error(body, tree)
+	if body:len() ~= ERROR_BODY then
+		return nil, string.format("body of %d bytes is not %d", body:len(), ERROR_BODY)
+	end
+	local code = body:range(0, 2):uint()
+	local item = tree:add(f.code, body:range(0, 2))
+	tree:add(f.index, body:range(2, 2))
+	tree:add(f.detail, body:range(4, 4))
+	local text = CODES[code] or string.format("error code %d", code)
+	item:add_proto_expert_info(e.refused, "Frame refused: " .. text)
+	return text
+end
+
+local function dissect_body(kind, flags, body, tree)
+	if kind == HOT then
+		return dissect_stripes(body, tree, flags.dense)
+	elseif kind == COLD or kind == PULL or kind == ROWS then
+		return dissect_rows(body, tree, kind)
+	elseif kind == ERROR then
+		return dissect_error(body, tree)
+	elseif flags.sum then
+		return dissect_stripes(body, tree, flags.dense)
+	elseif body:len() > 0 then
+		return nil, string.format("acknowledgement without sums has a body of %d bytes", body:len())
+	end
+	return ""
+end
+
+-- dissect_header returns type and flags.
+local function dissect_header(tvb, tree)
+	tree:add(f.version, tvb(0, 1))
+	local kind = tree:add(f.type, tvb(0, 1))
+	local flags = tree:add(f.flags, tvb(1, 1))
+	for _, flag in ipairs({ f.retx, f.want_sum, f.dense, f.sum }) do
+		flags:add(flag, tvb(1, 1))
+	end
+	tree:add(f.job, tvb(2, 2))
+	tree:add(f.sender, tvb(4, 2))
+	tree:add(f.epoch, tvb(6, 2))
+	tree:add(f.seq, tvb(8, 4))
+	return kind, {
+		sum = tvb(1, 1):bitfield(4, 1) == 1,
+		dense = tvb(1, 1):bitfield(5, 1) == 1,
+		want_sum = tvb(1, 1):bitfield(6, 1) == 1,
+		retx = tvb(1, 1):bitfield(7, 1) == 1,
+	}
+end
+
+local function summary(tvb, kind, flags)
+	local text = string.format("%s job %d sender %d epoch %d seq %d",
+		TYPES[kind] or string.format("Type(%d)", kind),
+		tvb(2, 2):uint(), tvb(4, 2):uint(), tvb(6, 2):uint(), tvb(8, 4):uint())
+	for _, name in ipairs({ "retx", "want_sum", "dense", "sum" }) do
+		if flags[name] then text = text .. " " .. name:upper() end
+	end
+	return text
+end
+
+function libra.dissector(tvb, pinfo, root)
+	pinfo.cols.protocol = "Libra"
+	local tree = root:add(libra, tvb())
+	if tvb:len() < HEADER then
+		pinfo.cols.info = "malformed"
+		tree:add_proto_expert_info(e.malformed, string.format("payload of %d bytes is shorter than the header", tvb:len()))
+		return tvb:len()
+	end
+	local item, flags = dissect_header(tvb, tree)
+	local version, kind = tvb(0, 1):bitfield(0, 4), tvb(0, 1):bitfield(4, 4)
+	local text = summary(tvb, kind, flags)
+	local detail, wrong
+	if version ~= VERSION then
+		tree:add_proto_expert_info(e.version)
+	elseif not TYPES[kind] then
+		item:add_proto_expert_info(e.type)
+	elseif tvb:captured_len() < tvb:reported_len() then
+		wrong = "the capture does not hold the whole body"
+	else
+		detail, wrong = dissect_body(kind, flags, tvb(HEADER), tree)
+	end
+	if wrong then
+		tree:add_proto_expert_info(e.malformed, "Malformed: " .. wrong)
+		detail = "malformed"
+	end
+	if detail and detail ~= "" then text = text .. ": " .. detail end
+	pinfo.cols.info = text
+	tree:append_text(": " .. text)
+	return tvb:len()
+end
+
+local udp = DissectorTable.get("udp.port")
+local port = DEFAULT_PORT
+libra.prefs.port = Pref.uint("UDP port", DEFAULT_PORT, "UDP port of aggregators, servers and workers")
+udp:add(port, libra)
+
+function libra.prefs_changed()
+	udp:remove(port, libra)
+	port = libra.prefs.port
+	udp:add(port, libra)
+end
