@@ -145,9 +145,10 @@ func (s *Synthetic) Next(dst *Sample) error {
 	return nil
 }
 
-// scatter is a bijection of the 64-bit numbers (the output function of
-// splitmix64). It maps no feature number to BiasKey.
+// scatter is a bijection of the 64-bit numbers (splitmix64). It maps no feature
+// number to BiasKey.
 func scatter(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
