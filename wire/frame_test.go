@@ -133,7 +133,7 @@ func TestReplyIsLikeSealingForTheSender(t *testing.T) {
 			frame, want = tag(frame, id), tag(want, id)
 		}
 		offset := len(frame) - len(p.Payload)
-		buf := append(frame[:offset:offset], answer...)
+		buf := slices.Concat(frame[:offset], answer)
 		if got := wire.Reply(buf[:offset], len(answer)); !bytes.Equal(got, want) {
 			t.Fatalf("reply  % x\nsealed % x", got, want)
 		}

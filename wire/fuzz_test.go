@@ -62,7 +62,7 @@ func FuzzParsePayload(f *testing.F) {
 func FuzzParseRows(f *testing.F) {
 	for _, c := range loadGolden(f) {
 		if p, err := wire.ParseFrame(c.Bytes, 0); err == nil && c.Rows != nil {
-			f.Add(p.Payload, uint8(p.Payload[0]&15))
+			f.Add(p.Payload, p.Payload[0]&15)
 		}
 	}
 	f.Fuzz(func(t *testing.T, payload []byte, kind uint8) {

@@ -67,6 +67,7 @@ local e = {
 	version = ProtoExpert.new("libra.version.unsupported", "Another protocol version", expert.group.PROTOCOL, expert.severity.WARN),
 	type = ProtoExpert.new("libra.type.unknown", "Unknown type", expert.group.UNDECODED, expert.severity.WARN),
 	mask = ProtoExpert.new("libra.stripe.mask.invalid", "Mask has bits beyond the lanes", expert.group.PROTOCOL, expert.severity.WARN),
+	cut = ProtoExpert.new("libra.cut", "The capture does not hold the whole frame", expert.group.UNDECODED, expert.severity.NOTE),
 	refused = ProtoExpert.new("libra.refused", "Frame refused", expert.group.RESPONSE_CODE, expert.severity.WARN),
 }
 for _, field in pairs(e) do table.insert(libra.experts, field) end
@@ -207,9 +208,13 @@ end
 function libra.dissector(tvb, pinfo, root)
 	pinfo.cols.protocol = "Libra"
 	local tree = root:add(libra, tvb())
-	if tvb:len() < HEADER then
+	if tvb:reported_len() < HEADER then
 		pinfo.cols.info = "malformed"
-		tree:add_proto_expert_info(e.malformed, string.format("payload of %d bytes is shorter than the header", tvb:len()))
+		tree:add_proto_expert_info(e.malformed, string.format("Malformed: payload of %d bytes is shorter than the header", tvb:reported_len()))
+		return tvb:len()
+	elseif tvb:captured_len() < HEADER then
+		pinfo.cols.info = "cut by the capture"
+		tree:add_proto_expert_info(e.cut)
 		return tvb:len()
 	end
 	local item, flags = dissect_header(tvb, tree)
@@ -221,7 +226,8 @@ function libra.dissector(tvb, pinfo, root)
 	elseif not TYPES[kind] then
 		item:add_proto_expert_info(e.type)
 	elseif tvb:captured_len() < tvb:reported_len() then
-		wrong = "the capture does not hold the whole body"
+		tree:add_proto_expert_info(e.cut)
+		detail = "cut by the capture"
 	else
 		detail, wrong = dissect_body(kind, flags, tvb(HEADER), tree)
 	end
