@@ -1,0 +1,182 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/proc"
+)
+
+// Bed is a network of namespaces. Its methods and those of its nodes may be
+// called from several goroutines.
+type Bed struct {
+	cfg    Config
+	sw     *Node
+	hosts  []*Node
+	thread *proc.Thread // starts children
+
+	mu     sync.RWMutex // guards the nodes' descriptors against Close
+	closed bool
+
+	childrenMu sync.Mutex
+	children   []*os.Process
+}
+
+// New builds a bed and waits until frames pass. It fails with a
+// CapabilityError where privileges are missing and with an error that wraps ErrConfig
+// where cfg cannot be built; nothing is left behind then. ctx bounds the building only.
+func New(ctx context.Context, cfg Config) (*Bed, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkCapabilities(); err != nil {
+		return nil, err
+	}
+	b := &Bed{cfg: cfg, thread: proc.NewThread()}
+	if err := b.build(ctx); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// Switch returns the node of the bridge.
+func (b *Bed) Switch() *Node { return b.sw }
+
+// Hosts returns the hosts in order. The slice is the bed's own.
+func (b *Bed) Hosts() []*Node { return b.hosts }
+
+// Host returns host i, from 0 on.
+func (b *Bed) Host(i int) *Node { return b.hosts[i] }
+
+// nodes returns the switch and the hosts as far as they have been made.
+func (b *Bed) nodes() []*Node {
+	if b.sw == nil {
+		return nil
+	}
+	return append([]*Node{b.sw}, b.hosts...)
+}
+
+// Close kills the children that [Node.Start] started and waits for their
+// end (their Wait stays the caller's), removes the interfaces and gives up the
+// namespaces. The kernel then takes the namespaces down in its own time, unless
+// sockets or processes that the caller made in them are still open. Closing a
+// second time does nothing.
+func (b *Bed) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	b.thread.Close()
+	b.endChildren()
+
+	var errs []error
+	if b.sw != nil {
+		errs = append(errs, b.removeLinks())
+	}
+	for _, n := range b.nodes() {
+		errs = append(errs, n.ns.fd.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// endChildren kills what still runs and waits until it is gone. Only a process
+// that ended has let go of its namespace.
+func (b *Bed) endChildren() {
+	b.childrenMu.Lock()
+	defer b.childrenMu.Unlock()
+	for _, p := range b.children {
+		_ = p.Kill() // an error means that it has ended
+		_ = p.WithHandle(func(pidfd uintptr) {
+			fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+			for {
+				if _, err := unix.Poll(fds, -1); !errors.Is(err, unix.EINTR) {
+					return
+				}
+			}
+		})
+	}
+	b.children = nil
+}
+
+// removeLinks deletes the switch's interfaces. A veth end takes its peer with it. Left alone, they would
+// live until the kernel has taken the namespaces down.
+func (b *Bed) removeLinks() error {
+	handle, err := netlink.NewHandleAt(b.sw.ns.fd, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("testbed: open netlink in %s: %w", b.sw.Name, err)
+	}
+	defer handle.Close()
+	links, err := handle.LinkList()
+	if err != nil {
+		return fmt.Errorf("testbed: list interfaces of %s: %w", b.sw.Name, err)
+	}
+	var errs []error
+	for _, link := range links {
+		if kind := link.Type(); kind != "veth" && kind != "bridge" {
+			continue
+		}
+		if err := handle.LinkDel(link); err != nil {
+			errs = append(errs, fmt.Errorf("testbed: delete interface %s: %w", link.Attrs().Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Do runs fn with the calling goroutine locked to a thread that is in the
+// node's namespace, and returns fn's error. What fn opens there (sockets,
+// netlink handles) stays in that namespace. Goroutines that fn starts do NOT
+// inherit it: the net package's dialling with a timeout or to a name may start
+// some, whereas its listening and dialling of one IP address does not.
+func (n *Node) Do(fn func() error) error {
+	// The lock keeps Close from closing, and the kernel from reusing, the
+	// descriptor until the thread is inside; fn may then take as long as it likes.
+	n.bed.mu.RLock()
+	unlock := sync.OnceFunc(n.bed.mu.RUnlock)
+	defer unlock()
+	if n.bed.closed {
+		return fmt.Errorf("%w: %s", ErrClosed, n.Name)
+	}
+	return n.ns.do(func() error {
+		unlock()
+		return fn()
+	})
+}
+
+// Start starts cmd's process in the node's namespace. The kernel kills the
+// process when this one dies, whatever the cause (see [proc.DieWithParent]),
+// and Close kills it too. Waiting for it is up to the caller.
+func (n *Node) Start(cmd *exec.Cmd) error {
+	proc.DieWithParent(cmd)
+	err := n.bed.thread.Run(func() error {
+		return n.Do(func() error {
+			n.bed.childrenMu.Lock()
+			defer n.bed.childrenMu.Unlock()
+			if err := cmd.Start(); err != nil {
+				return err
+			}
+			n.bed.children = append(n.bed.children, cmd.Process)
+			return nil
+		})
+	})
+	if errors.Is(err, proc.ErrThreadClosed) {
+		err = ErrClosed
+	}
+	if err != nil {
+		return fmt.Errorf("testbed: start a process in %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// NetNS returns the descriptor of the node's namespace, for setns(2) and
+// netlink handles. It is valid until Close.
+func (n *Node) NetNS() int { return int(n.ns.fd) }

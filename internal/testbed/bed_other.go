@@ -1,0 +1,42 @@
+//go:build !linux
+
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+)
+
+// ErrUnsupported is returned by every function where there is no Linux.
+var ErrUnsupported = fmt.Errorf("testbed: network namespaces exist on Linux only; use the udp backend: %w", errors.ErrUnsupported)
+
+type namespace struct{}
+
+// Bed is a network of namespaces, which Linux alone has.
+type Bed struct{}
+
+// New returns ErrUnsupported.
+func New(context.Context, Config) (*Bed, error) { return nil, ErrUnsupported }
+
+// Switch returns nil: there is no Bed here.
+func (*Bed) Switch() *Node { return nil }
+
+// Hosts returns nothing.
+func (*Bed) Hosts() []*Node { return nil }
+
+// Host returns nil.
+func (*Bed) Host(int) *Node { return nil }
+
+// Close does nothing.
+func (*Bed) Close() error { return nil }
+
+// Do returns ErrUnsupported.
+func (*Node) Do(func() error) error { return ErrUnsupported }
+
+// Start returns ErrUnsupported.
+func (*Node) Start(*exec.Cmd) error { return ErrUnsupported }
+
+// NetNS returns an invalid descriptor.
+func (*Node) NetNS() int { return -1 }

@@ -1,0 +1,227 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const bridgeName = "br0"
+
+// build makes the namespaces and everything in them. What it has made so far
+// is reachable from b, so that Close can take it down after a failure.
+func (b *Bed) build(ctx context.Context) error {
+	sw, handle, err := b.newNode("switch", bridgeName, switchOffset)
+	if err != nil {
+		return err
+	}
+	b.sw = sw
+	defer handle.Close()
+	if err := b.addBridge(handle); err != nil {
+		return err
+	}
+	for i := range b.cfg.Hosts {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("testbed: interrupted: %w", context.Cause(ctx))
+		}
+		if err := b.addHost(ctx, i, handle); err != nil {
+			return err
+		}
+	}
+	if b.cfg.StaticARP {
+		for _, n := range b.nodes() {
+			if err := b.addNeighbours(n); err != nil {
+				return err
+			}
+		}
+	}
+	return waitUp(ctx, handle)
+}
+
+// newNode makes a node's namespace with its loopback interface up. The
+// returned handle works in that namespace and is the caller's to close.
+func (b *Bed) newNode(name, iface string, offset int) (*Node, *netlink.Handle, error) {
+	ns, err := newNamespace()
+	if err != nil {
+		return nil, nil, err
+	}
+	n := &Node{
+		Name:      name,
+		Interface: iface,
+		IP:        b.cfg.address(offset),
+		MAC:       hardwareAddr(macNode, offset),
+		bed:       b,
+		ns:        ns,
+	}
+	handle, err := netlink.NewHandleAt(ns.fd, unix.NETLINK_ROUTE)
+	if err != nil {
+		_ = ns.fd.Close()
+		return nil, nil, fmt.Errorf("testbed: open netlink in %s: %w", name, err)
+	}
+	if _, err := setUp(handle, "lo"); err != nil {
+		handle.Close()
+		_ = ns.fd.Close()
+		return nil, nil, err
+	}
+	return n, handle, nil
+}
+
+// addBridge makes the switch's bridge and gives it its address.
+func (b *Bed) addBridge(handle *netlink.Handle) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = bridgeName
+	attrs.MTU = b.cfg.MTU
+	attrs.HardwareAddr = b.sw.MAC
+	// Spanning tree is off in a new bridge, so ports forward at once. Snooping
+	// would make the bridge watch, and sometimes ask for, multicast groups.
+	noSnooping := false
+	if err := handle.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &noSnooping}); err != nil {
+		return fmt.Errorf("testbed: make bridge %s: %w", bridgeName, err)
+	}
+	index, err := setUp(handle, bridgeName)
+	if err != nil {
+		return err
+	}
+	b.sw.Index = index
+	return b.addAddress(handle, b.sw)
+}
+
+// addHost makes a host, its cable and its port on the bridge.
+func (b *Bed) addHost(ctx context.Context, i int, sw *netlink.Handle) error {
+	offset := hostOffset + i
+	name := "host" + strconv.Itoa(i)
+	n, handle, err := b.newNode(name, name, offset)
+	if err != nil {
+		return err
+	}
+	b.hosts = append(b.hosts, n)
+	defer handle.Close()
+	n.PortName = "port" + strconv.Itoa(i)
+	n.PortMAC = hardwareAddr(macPort, offset)
+
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = n.PortName
+	attrs.MTU = b.cfg.MTU
+	attrs.HardwareAddr = n.PortMAC
+	attrs.NumTxQueues = b.cfg.Queues
+	attrs.NumRxQueues = b.cfg.Queues
+	attrs.MasterIndex = b.sw.Index
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName = n.Interface
+	veth.PeerHardwareAddr = n.MAC
+	veth.PeerNamespace = netlink.NsFd(n.ns.fd)
+	veth.PeerNumTxQueues = uint32(b.cfg.Queues)
+	veth.PeerNumRxQueues = uint32(b.cfg.Queues)
+	veth.PeerMTU = uint32(b.cfg.MTU)
+	if err := sw.LinkAdd(veth); err != nil {
+		return fmt.Errorf("testbed: make veth pair %s-%s: %w", n.PortName, n.Interface, err)
+	}
+
+	if n.PortIndex, err = b.bringUp(sw, b.sw, n.PortName); err != nil {
+		return err
+	}
+	if n.Index, err = b.bringUp(handle, n, n.Interface); err != nil {
+		return err
+	}
+	if err := b.addAddress(handle, n); err != nil {
+		return err
+	}
+	return waitUp(ctx, handle)
+}
+
+// bringUp switches one end of a cable on, prepares it, and returns its index.
+func (b *Bed) bringUp(handle *netlink.Handle, n *Node, name string) (int, error) {
+	index, err := setUp(handle, name)
+	if err != nil {
+		return 0, err
+	}
+	return index, n.Do(func() error { return tuneVeth(name, b.cfg.ThreadedNAPI) })
+}
+
+// addAddress gives a node's interface its address.
+func (b *Bed) addAddress(handle *netlink.Handle, n *Node) error {
+	prefix := net.IPNet{IP: n.IP.AsSlice(), Mask: net.CIDRMask(b.cfg.Prefix.Bits(), 32)}
+	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: n.Index}}
+	if err := handle.AddrAdd(link, &netlink.Addr{IPNet: &prefix}); err != nil {
+		return fmt.Errorf("testbed: give %s the address %v: %w", n.Interface, &prefix, err)
+	}
+	return nil
+}
+
+// disableIPv6 keeps an interface from making itself a link-local address, and
+// with it from duplicate address detection and router solicitations. An error
+// means that the kernel has no IPv6, which is as good.
+func disableIPv6(handle *netlink.Handle, link netlink.Link) {
+	const addrGenModeNone = 1 // IN6_ADDR_GEN_MODE_NONE of <linux/if_link.h>
+	_ = handle.LinkSetIP6AddrGenMode(link, addrGenModeNone)
+}
+
+// addNeighbours tells a node the hardware addresses of all others.
+func (b *Bed) addNeighbours(n *Node) error {
+	handle, err := netlink.NewHandleAt(n.ns.fd, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("testbed: open netlink in %s: %w", n.Name, err)
+	}
+	defer handle.Close()
+	for _, other := range b.nodes() {
+		if other == n {
+			continue
+		}
+		neighbour := netlink.Neigh{
+			LinkIndex:    n.Index,
+			Family:       unix.AF_INET,
+			State:        netlink.NUD_PERMANENT,
+			IP:           other.IP.AsSlice(),
+			HardwareAddr: other.MAC,
+		}
+		if err := handle.NeighAdd(&neighbour); err != nil {
+			return fmt.Errorf("testbed: tell %s the hardware address of %s: %w", n.Name, other.Name, err)
+		}
+	}
+	return nil
+}
+
+// setUp switches an interface on, without IPv6, and returns its index.
+func setUp(handle *netlink.Handle, name string) (int, error) {
+	link, err := handle.LinkByName(name)
+	if err != nil {
+		return 0, fmt.Errorf("testbed: find %s: %w", name, err)
+	}
+	disableIPv6(handle, link)
+	if err := handle.LinkSetUp(link); err != nil {
+		return 0, fmt.Errorf("testbed: switch %s on: %w", name, err)
+	}
+	return link.Attrs().Index, nil
+}
+
+// waitUp waits until every interface of a namespace but the loopback carries
+// frames. The kernel follows a change of carrier in a work queue; what is sent
+// before that is dropped.
+func waitUp(ctx context.Context, handle *netlink.Handle) error {
+	const poll = time.Millisecond
+	for {
+		waitingFor := ""
+		links, err := handle.LinkList()
+		if err != nil {
+			return fmt.Errorf("testbed: list interfaces: %w", err)
+		}
+		for _, link := range links {
+			if a := link.Attrs(); a.Flags&net.FlagLoopback == 0 && a.Flags&net.FlagUp != 0 && a.OperState != netlink.OperUp {
+				waitingFor = a.Name
+			}
+		}
+		if waitingFor == "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("testbed: %s has no carrier: %w", waitingFor, context.Cause(ctx))
+		case <-time.After(poll):
+		}
+	}
+}

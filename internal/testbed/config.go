@@ -1,0 +1,104 @@
+package testbed
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// Defaults of [Config].
+const (
+	DefaultHosts  = 2
+	DefaultQueues = 1
+	DefaultMTU    = 1500
+	DefaultPrefix = "10.77.0.0/24"
+)
+
+// The largest bed: a Linux bridge has 1023 ports, and a veth end that takes
+// XDP programs should not have more queues than there are CPUs to serve them.
+const (
+	maxHosts  = 1000
+	maxQueues = 64
+	minMTU    = 576 // what every IPv4 host must take (RFC 791)
+	maxMTU    = 65535
+)
+
+// Config describes a bed; its zero value is two hosts with the defaults above.
+type Config struct {
+	// Hosts is the number of hosts; 0 means DefaultHosts.
+	Hosts int
+	// Queues is the number of transmit and of receive queues at both ends of
+	// every veth pair; 0 means DefaultQueues. XDP on veth needs at least as many
+	// receive queues as the peer has transmit queues, hence the same number.
+	Queues int
+	// MTU of all interfaces in bytes; 0 means DefaultMTU.
+	MTU int
+	// Prefix is the IPv4 network of the bed: the switch gets its first address,
+	// host i the one at offset 2+i. The zero value means DefaultPrefix.
+	Prefix netip.Prefix
+	// ThreadedNAPI receives frames in a kernel thread for each queue rather
+	// than in the softirq of the sender's CPU, so that a second CPU can share the work.
+	ThreadedNAPI bool
+	// StaticARP gives every node permanent neighbour entries for all others, so
+	// that no ARP frame is ever sent.
+	StaticARP bool
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Hosts == 0 {
+		c.Hosts = DefaultHosts
+	}
+	if c.Queues == 0 {
+		c.Queues = DefaultQueues
+	}
+	if c.MTU == 0 {
+		c.MTU = DefaultMTU
+	}
+	if !c.Prefix.IsValid() {
+		c.Prefix = netip.MustParsePrefix(DefaultPrefix)
+	}
+	c.Prefix = c.Prefix.Masked()
+
+	switch {
+	case c.Hosts < 1 || c.Hosts > maxHosts:
+		return c, fmt.Errorf("%w: %d hosts, want 1 to %d", ErrConfig, c.Hosts, maxHosts)
+	case c.Queues < 1 || c.Queues > maxQueues:
+		return c, fmt.Errorf("%w: %d queues, want 1 to %d", ErrConfig, c.Queues, maxQueues)
+	case c.MTU < minMTU || c.MTU > maxMTU:
+		return c, fmt.Errorf("%w: MTU of %d bytes, want %d to %d", ErrConfig, c.MTU, minMTU, maxMTU)
+	case !c.Prefix.Addr().Is4():
+		return c, fmt.Errorf("%w: prefix %v is not IPv4", ErrConfig, c.Prefix)
+	}
+	// Network address, switch, hosts, broadcast address.
+	if size := uint64(1) << (32 - c.Prefix.Bits()); size < uint64(c.Hosts)+3 {
+		return c, fmt.Errorf("%w: prefix %v has no room for a switch and %d hosts", ErrConfig, c.Prefix, c.Hosts)
+	}
+	return c, nil
+}
+
+// Offsets of the addresses in the prefix.
+const (
+	switchOffset = 1
+	hostOffset   = 2
+)
+
+// address returns the address at an offset in the bed's prefix.
+func (c Config) address(offset int) netip.Addr {
+	b := c.Prefix.Addr().As4()
+	n := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+	n += uint32(offset)
+	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// Kinds of hardware address: the fourth byte.
+const (
+	macNode = 0 // a host, or the switch's bridge
+	macPort = 1 // a switch port
+)
+
+// hardwareAddr returns a locally administered address (02:4c:42, "LB") that
+// ends in the offset of the node's IP address, so that a packet dump can be
+// read without a table.
+func hardwareAddr(kind byte, offset int) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 0x4c, 0x42, kind, byte(offset >> 8), byte(offset)}
+}

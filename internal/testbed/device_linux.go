@@ -1,0 +1,108 @@
+package testbed
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ethtoolValue is struct ethtool_value of <linux/ethtool.h>.
+type ethtoolValue struct {
+	cmd  uint32
+	data uint32
+}
+
+// ifreqData is struct ifreq of <net/if.h> in the form that SIOCETHTOOL takes:
+// the union holds a pointer. Its size is that of the whole structure.
+type ifreqData struct {
+	name [unix.IFNAMSIZ]byte
+	data unsafe.Pointer
+	_    [24 - unsafe.Sizeof(uintptr(0))]byte
+}
+
+// setFeature switches a feature of an interface in the current namespace on or off by one of ethtool's
+// ETHTOOL_S... commands.
+func setFeature(name string, cmd uint32, on bool) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	value := ethtoolValue{cmd: cmd}
+	if on {
+		value.data = 1
+	}
+	req := ifreqData{data: unsafe.Pointer(&value)}
+	copy(req.name[:unix.IFNAMSIZ-1], name)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
+		return fmt.Errorf("ethtool command %#x on %s: %w", cmd, name, errno)
+	}
+	return nil
+}
+
+// tuneVeth prepares a veth end in the current namespace for XDP. The end must
+// be up: before, veth has no NAPI context, so the kernel refuses to make it
+// threaded, and does not note that GRO makes the end a target of redirects.
+//   - No transmit checksum offload: a veth pair passes "to be filled in"
+//     checksums on, and an XDP program on the other side would see them wrong.
+//   - GRO makes veth set up a NAPI context without an XDP program too, so that
+//     the peer may redirect frames to it. (XDP_TX at the peer still needs a
+//     program here: veth puts such frames into the ring, but wakes the
+//     receiver only if it has a program.)
+//   - Threaded NAPI where asked for.
+func tuneVeth(name string, threaded bool) error {
+	if err := setFeature(name, unix.ETHTOOL_STXCSUM, false); err != nil {
+		return fmt.Errorf("testbed: switch transmit checksum offload off: %w", err)
+	}
+	if err := setFeature(name, unix.ETHTOOL_SGRO, true); err != nil {
+		return fmt.Errorf("testbed: switch GRO on: %w", err)
+	}
+	if threaded {
+		if err := writeSysfs(name, "threaded", "1"); err != nil {
+			return fmt.Errorf("testbed: make NAPI of %s threaded (needs Linux 5.12): %w", name, err)
+		}
+	}
+	return nil
+}
+
+// openSysfs returns a descriptor of the root of a sysfs that shows the current
+// network namespace. /sys shows the one that it was mounted from. The new mount API gives
+// a mount that is attached nowhere and goes with the descriptor, so no mount
+// namespace has to be made (and no thread thrown away afterwards).
+func openSysfs() (int, error) {
+	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, os.NewSyscallError("fsopen", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, os.NewSyscallError("fsconfig", err)
+	}
+	root, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("fsmount", err)
+	}
+	return root, nil
+}
+
+// writeSysfs sets an attribute of an interface in the current namespace.
+func writeSysfs(name, attribute, value string) error {
+	root, err := openSysfs()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(root)
+	path := "class/net/" + name + "/" + attribute
+	fd, err := unix.Openat(root, path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: "sysfs:" + path, Err: err}
+	}
+	_, err = unix.Write(fd, []byte(value))
+	if err = errors.Join(err, unix.Close(fd)); err != nil {
+		return &os.PathError{Op: "write", Path: "sysfs:" + path, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+package testbed
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+)
+
+// ErrConfig is wrapped by the errors of [New] that are about its Config.
+var ErrConfig = errors.New("testbed: invalid configuration")
+
+// ErrClosed is returned by a [Node]'s methods after [Bed.Close].
+var ErrClosed = errors.New("testbed: bed is closed")
+
+// CapabilityError says which privileges are missing to build a bed.
+// errors.Is(err, fs.ErrPermission) holds for it.
+type CapabilityError struct {
+	Missing []string // e.g. "CAP_NET_ADMIN"
+}
+
+// Error names the missing capabilities and the way out.
+func (e *CapabilityError) Error() string {
+	return "testbed: making network namespaces and interfaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN; missing here: " +
+		strings.Join(e.Missing, ", ") + "; run as root, or use the udp backend, which needs no privileges"
+}
+
+// Unwrap returns fs.ErrPermission.
+func (e *CapabilityError) Unwrap() error { return fs.ErrPermission }
