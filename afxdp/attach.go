@@ -38,7 +38,7 @@ type AttachConfig struct {
 	MultiBuffer bool
 	// Hints makes the built-in program ask the driver for the packet's receive
 	// time, hash and VLAN tag and put them before the packet, see
-	// [UMEM.RxHints]. Native mode only; Linux 6.8.
+	// [UMEM.RxHints]. Native mode only; Linux 6.3.
 	Hints bool
 }
 

@@ -16,9 +16,10 @@ import (
 const (
 	xdpPass = 2
 
-	mdData    = 0
-	mdDataEnd = 4
-	mdRxQueue = 16
+	mdData     = 0
+	mdDataEnd  = 4
+	mdDataMeta = 8
+	mdRxQueue  = 16
 
 	pass = "pass" // label
 )
@@ -32,6 +33,20 @@ func loadRedirect(cfg AttachConfig, ifindex int) (*ebpf.Map, *ebpf.Program, erro
 	if cfg.Queues < 0 || cfg.Queues > 1<<16 {
 		return nil, nil, fmt.Errorf("%w: AttachConfig.Queues %d", ErrConfig, cfg.Queues)
 	}
+	spec := &ebpf.ProgramSpec{Name: "afxdp_redirect", Type: ebpf.XDP, License: "Dual BSD/GPL"}
+	if cfg.MultiBuffer {
+		spec.Flags |= unix.BPF_F_XDP_HAS_FRAGS
+	}
+	var hints asm.Instructions
+	if cfg.Hints {
+		var err error
+		if hints, err = hintsProgram(); err != nil {
+			return nil, nil, err
+		}
+		// The hints come from functions of this very driver.
+		spec.Flags |= unix.BPF_F_XDP_DEV_BOUND_ONLY
+		spec.Ifindex = uint32(ifindex)
+	}
 	// Kernels before 5.11 charge maps to RLIMIT_MEMLOCK.
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrPermission, err)
@@ -42,14 +57,13 @@ func loadRedirect(cfg AttachConfig, ifindex int) (*ebpf.Map, *ebpf.Program, erro
 	if err != nil {
 		return nil, nil, explainLoad("create XSKMAP", err)
 	}
-	spec := &ebpf.ProgramSpec{Name: "afxdp_redirect", Type: ebpf.XDP, License: "Dual BSD/GPL"}
-	if cfg.MultiBuffer {
-		spec.Flags |= unix.BPF_F_XDP_HAS_FRAGS
-	}
-	spec.Instructions = redirectProgram(xsks.FD(), cfg.UDPPort)
+	spec.Instructions = redirectProgram(xsks.FD(), cfg.UDPPort, hints)
 	prog, err := ebpf.NewProgram(spec)
 	if err != nil {
-		if cfg.MultiBuffer && errors.Is(err, unix.EINVAL) {
+		switch {
+		case cfg.Hints && errors.Is(err, unix.EOPNOTSUPP):
+			err = &FeatureError{Feature: "receive hints: a driver with XDP metadata,", Since: "6.3", Err: err}
+		case cfg.MultiBuffer && errors.Is(err, unix.EINVAL):
 			err = &FeatureError{Feature: "XDP programs for several buffers", Since: "5.18", Err: err}
 		}
 		return nil, nil, errors.Join(explainLoad("load XDP program", err), xsks.Close())
@@ -68,14 +82,16 @@ func explainLoad(what string, err error) error {
 //
 //	if (udpPort && !is_udp_to(ctx, udpPort))
 //		return XDP_PASS;
+//	(hints, see hintsProgram)
 //	return bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS);
 //
 // The last argument is the verdict for a queue without a socket (Linux 5.3).
-func redirectProgram(xsks int, udpPort uint16) asm.Instructions {
+func redirectProgram(xsks int, udpPort uint16, hints asm.Instructions) asm.Instructions {
 	insns := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
 	if udpPort != 0 {
 		insns = append(insns, udpFilter(udpPort)...)
 	}
+	insns = append(insns, hints...)
 	insns = append(insns,
 		asm.LoadMem(asm.R2, asm.R6, mdRxQueue, asm.Word),
 		asm.LoadMapPtr(asm.R1, xsks),

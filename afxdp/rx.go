@@ -24,43 +24,79 @@ func (s *Socket) receive(dst []Desc) (int, error) {
 	if !ok {
 		return 0, ErrRingCorrupt
 	}
+	n, used := s.receivePlain(dst[:avail]), avail
+	var err error
+	if n < int(avail) {
+		n, used, err = s.receiveChecked(dst, n, avail)
+	}
+	s.rx.release(used)
+	s.count.RxReceived += uint64(n)
+	return n, err
+}
+
+// receivePlain takes the leading RX entries that are packets of one frame,
+// which in most programs are all.
+func (s *Socket) receivePlain(dst []Desc) int {
+	if s.rxSkip {
+		return 0
+	}
 	var (
 		state   = s.state
-		shift   = s.umem.shift
-		inChunk = uint64(1)<<shift - 1
+		shift   = s.umem.shift & 63 // spares the compiler a test for larger shifts
+		size    = uint64(1) << shift
 		entry   = s.rx.descs
 		mask    = uint32(len(entry)) - 1
 		pos     = s.rx.cons
 		filling = s.filling
-		n       int    // descriptors written to dst
-		whole   int    // of which belong to complete packets
-		used    uint32 // ring entries that are done with
 	)
-	for i := uint32(0); i < avail; i++ {
-		e := entry[(pos+i)&mask]
-		f, off := e.Addr>>shift, e.Addr&inChunk
-		if f >= uint64(len(state)) || state[f] != filling || off+uint64(e.Len) > inChunk+1 || e.Len == 0 || s.rxSkip {
+	for i := range dst {
+		e := &entry[(pos+uint32(i))&mask]
+		// Read once: whoever writes the entry may change it meanwhile.
+		addr, length := e.Addr, e.Len
+		f, off := addr>>shift, addr&(size-1)
+		if f >= uint64(len(state)) || state[f] != filling ||
+			off+uint64(length) > size || length == 0 || e.Options&uint32(More) != 0 {
+			return i
+		}
+		state[f] = stateYours
+		d := &dst[i]
+		d.Frame, d.Len, d.Off, d.Flags = Frame(f), length, uint16(off), 0
+	}
+	return len(dst)
+}
+
+// receiveChecked continues after receivePlain at ring entry and dst[n] with
+// whatever may come. It returns how many descriptors, all of whole packets, are
+// in dst, and how many entries are done with.
+func (s *Socket) receiveChecked(dst []Desc, n int, avail uint32) (whole int, used uint32, err error) {
+	var (
+		mask    = uint32(len(s.rx.descs)) - 1
+		inChunk = uint64(s.umem.cfg.FrameSize) - 1
+	)
+	whole, used = n, uint32(n)
+	for i := used; i < avail; i++ {
+		e := s.rx.descs[(s.rx.cons+i)&mask]
+		f, off := e.Addr>>s.umem.shift, e.Addr&inChunk
+		if f >= uint64(len(s.state)) || s.state[f] != s.filling || off+uint64(e.Len) > inChunk+1 || e.Len == 0 || s.rxSkip {
 			n = s.skipBad(dst[:n], whole, e)
 			used = i + 1
 			continue
 		}
-		state[f] = stateYours
+		s.state[f] = stateYours
 		dst[n] = Desc{Frame: Frame(f), Len: e.Len, Off: uint16(off), Flags: DescFlags(e.Options) & More}
 		n++
 		if e.Options&uint32(More) == 0 {
 			whole, used = n, i+1
 		}
 	}
+	if used == 0 && n == len(dst) {
+		err = ErrShortBatch
+	}
 	// Fragments of a packet that does not fit dst stay in the ring.
 	for _, d := range dst[whole:n] {
-		state[d.Frame] = filling
+		s.state[d.Frame] = s.filling
 	}
-	s.rx.release(used)
-	s.count.RxReceived += uint64(whole)
-	if n > whole && whole == 0 && used == 0 && n == len(dst) {
-		return 0, ErrShortBatch
-	}
-	return whole, nil
+	return whole, used, err
 }
 
 // skipBad counts an entry that names no frame of our fill ring, or bytes
@@ -97,7 +133,7 @@ func (s *Socket) releaseDescs(descs []Desc) error {
 	}
 	var (
 		state   = s.state
-		shift   = s.umem.shift
+		shift   = s.umem.shift & 63
 		entry   = s.fill.addrs
 		mask    = uint32(len(entry)) - 1
 		pos     = s.fill.prod

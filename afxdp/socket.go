@@ -265,8 +265,8 @@ func (s *Socket) removeFromMap() error {
 		return nil
 	}
 	err := s.cfg.XSKMap.Delete(uint32(s.cfg.Queue))
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil
+	if errors.Is(err, ebpf.ErrKeyNotExist) || errors.Is(err, unix.EBADF) {
+		return nil // EBADF: the map was closed, as with an Attachment closed first
 	}
 	if err != nil {
 		return fmt.Errorf("afxdp: remove queue %d from the XSKMAP: %w", s.cfg.Queue, err)

@@ -25,45 +25,73 @@ func (s *Socket) send(descs []Desc) (int, error) {
 	if !ok {
 		return 0, ErrRingCorrupt
 	}
+	n := s.sendPlain(descs[:room])
+	var err error
+	if n < int(room) {
+		n, err = s.sendChecked(descs, n, int(room))
+	}
+	s.tx.submit(uint32(n))
+	s.inFlight += uint32(n)
+	s.count.TxSubmitted += uint64(n)
+	return n, err
+}
+
+// sendPlain writes TX entries for the leading descriptors that are valid
+// packets of one frame without metadata, which in most programs are all.
+func (s *Socket) sendPlain(descs []Desc) int {
 	var (
 		state  = s.state
-		shift  = s.umem.shift
+		shift  = s.umem.shift & 63 // spares the compiler a test for larger shifts
+		size   = uint64(1) << shift
+		first  = uint64(s.umem.txMeta)
 		entry  = s.tx.descs
 		mask   = uint32(len(entry)) - 1
 		pos    = s.tx.prod
 		flying = s.flying
-		n      int // descriptors written
-		whole  int // of which belong to complete packets
-		err    error
 	)
-	for n < int(room) {
+	for i := range descs {
+		d := &descs[i]
+		f, off, length := d.Frame, uint64(d.Off), uint64(d.Len)
+		if int(f) >= len(state) || state[f] != stateYours ||
+			d.Flags != 0 || length < minPacket || off+length > size || off < first {
+			return i
+		}
+		state[f] = flying
+		e := &entry[(pos+uint32(i))&mask]
+		e.Addr, e.Len, e.Options = uint64(f)<<shift+off, d.Len, 0
+	}
+	return len(descs)
+}
+
+// sendChecked continues after sendPlain at descs[n] with whatever may come, and
+// returns how many descriptors are now in the ring as whole packets.
+func (s *Socket) sendChecked(descs []Desc, n, room int) (int, error) {
+	whole := n // descriptors that belong to complete packets
+	mask := uint32(len(s.tx.descs)) - 1
+	var err error
+	for ; n < room; n++ {
 		d := &descs[n]
-		if int(d.Frame) >= len(state) || state[d.Frame] != stateYours {
-			err = frameError("send", d.Frame, state)
+		if int(d.Frame) >= len(s.state) || s.state[d.Frame] != stateYours {
+			err = frameError("send", d.Frame, s.state)
 			break
 		}
-		// One test for the common packet: one frame, no metadata, in bounds.
-		if d.Flags != 0 || n != whole || d.Len < minPacket || uint64(d.Off)+uint64(d.Len) > 1<<shift || s.umem.txMeta != 0 {
-			if err = s.checkDesc(descs, n, whole); err != nil {
-				break
-			}
+		if err = s.checkDesc(descs, n, whole); err != nil {
+			break
 		}
-		state[d.Frame] = flying
-		entry[pos&mask] = xdpDesc{Addr: uint64(d.Frame)<<shift + uint64(d.Off), Len: d.Len, Options: uint32(d.Flags)}
-		pos++
-		n++
+		s.state[d.Frame] = s.flying
+		s.tx.descs[(s.tx.prod+uint32(n))&mask] = xdpDesc{
+			Addr: uint64(d.Frame)<<s.umem.shift + uint64(d.Off), Len: d.Len, Options: uint32(d.Flags),
+		}
 		if d.Flags&More == 0 {
-			whole = n
+			whole = n + 1
 		}
 	}
-	for i := whole; i < n; i++ {
-		state[descs[i].Frame] = stateYours
-	}
-	s.tx.submit(uint32(whole))
-	s.inFlight += uint32(whole)
-	s.count.TxSubmitted += uint64(whole)
 	if err == nil && n == len(descs) && whole < n {
 		err = &DescError{Desc: descs[n-1], Reason: "the last descriptor of the batch has More set"}
+	}
+	// The beginning of a packet whose end is refused or does not fit.
+	for _, d := range descs[whole:n] {
+		s.state[d.Frame] = stateYours
 	}
 	return whole, err
 }
@@ -121,14 +149,14 @@ func (s *Socket) completed(dst []Frame) (int, error) {
 	}
 	var (
 		state  = s.state
-		shift  = s.umem.shift
+		shift  = s.umem.shift & 63
 		entry  = s.completion.addrs
 		mask   = uint32(len(entry)) - 1
 		pos    = s.completion.cons
 		flying = s.flying
-		n      int
 	)
-	for i := uint32(0); i < avail; i++ {
+	n := 0
+	for i := range avail {
 		f := entry[(pos+i)&mask] >> shift
 		if f >= uint64(len(state)) || state[f] != flying {
 			s.count.BadCompletions++

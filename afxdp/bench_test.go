@@ -1,0 +1,115 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"fmt"
+	"testing"
+)
+
+// The benchmarks measure what the program's side of the rings costs for each
+// frame. The kernel's side is only its positions: entries are laid out before,
+// in the order in which frames come round, so that it costs nothing.
+
+var batchSizes = []int{1, 16, 64}
+
+func BenchmarkTransmit(b *testing.B) {
+	for _, batch := range batchSizes {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			const ring = 2048
+			s, k := newSim(b, simConfig{frames: ring, ring: ring})
+			descs, done := make([]Desc, batch), make([]Frame, batch)
+			for i := range k.completion.addrs {
+				k.completion.addrs[i] = uint64(i) << s.umem.shift
+			}
+			frames := make([]Frame, ring)
+			if s.pool.AllocBatch(frames) != ring {
+				b.Fatal("frames are missing")
+			}
+			next := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				for i := range descs {
+					descs[i] = Desc{Frame: Frame(next), Off: kernelHeadroom, Len: 190}
+					next = (next + 1) & (ring - 1)
+				}
+				if n, err := s.Send(descs); n != batch || err != nil {
+					b.Fatal(n, err)
+				}
+				k.tx.cons += uint32(batch)
+				k.tx.consumer.Store(k.tx.cons)
+				k.completion.submit(uint32(batch))
+				if n, err := s.Completed(done); n != batch || err != nil {
+					b.Fatal(n, err)
+				}
+			}
+			perFrame(b, batch)
+		})
+	}
+}
+
+func BenchmarkReceive(b *testing.B) {
+	for _, batch := range batchSizes {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			const ring = 2048
+			s, k := newSim(b, simConfig{frames: ring, ring: ring})
+			descs := make([]Desc, batch)
+			if n, err := s.Refill(ring); n != ring || err != nil {
+				b.Fatal(n, err)
+			}
+			for i := range k.rx.descs {
+				k.rx.descs[i] = xdpDesc{Addr: s.fill.addrs[i] + kernelHeadroom, Len: 190}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				k.rx.submit(uint32(batch))
+				k.fill.release(uint32(batch))
+				if n, err := s.Receive(descs); n != batch || err != nil {
+					b.Fatal(n, err)
+				}
+				if err := s.Release(descs); err != nil {
+					b.Fatal(err)
+				}
+			}
+			perFrame(b, batch)
+		})
+	}
+}
+
+// BenchmarkForward receives, sends the same frames, and fills them again.
+func BenchmarkForward(b *testing.B) {
+	const ring, batch = 2048, 64
+	s, k := newSim(b, simConfig{frames: ring, ring: ring})
+	descs, done := make([]Desc, batch), make([]Frame, batch)
+	if n, err := s.Refill(ring); n != ring || err != nil {
+		b.Fatal(n, err)
+	}
+	for i, addr := range s.fill.addrs {
+		k.rx.descs[i] = xdpDesc{Addr: addr + kernelHeadroom, Len: 190}
+		k.completion.addrs[i] = addr
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		k.rx.submit(batch)
+		k.fill.release(batch)
+		if n, err := s.Receive(descs); n != batch || err != nil {
+			b.Fatal(n, err)
+		}
+		if n, err := s.Send(descs); n != batch || err != nil {
+			b.Fatal(n, err)
+		}
+		k.tx.release(batch)
+		k.completion.submit(batch)
+		if n, err := s.Completed(done); n != batch || err != nil {
+			b.Fatal(n, err)
+		}
+		if n, err := s.Fill(done); n != batch || err != nil {
+			b.Fatal(n, err)
+		}
+	}
+	perFrame(b, batch)
+}
+
+func perFrame(b *testing.B, batch int) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(batch), "ns/frame")
+}

@@ -1,0 +1,132 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// RxHints are what the device told about a packet it received.
+type RxHints struct {
+	Timestamp uint64 // time of reception in nanoseconds of the device's clock, 0 if unknown
+	Hash      uint32 // receive-side scaling hash
+	HashType  uint32 // what it covers (enum xdp_rss_hash_type), 0 if there is no hash
+	VLANProto uint16 // EtherType of the VLAN tag that the device removed, 0 if none
+	VLANTCI   uint16 // priority and VLAN number of that tag
+}
+
+// Layout of the hints before a packet, as written by the built-in program.
+const (
+	hintTimestamp = 0
+	hintHash      = 8
+	hintHashType  = 12
+	hintVLANProto = 16 // in network order
+	hintVLANTCI   = 18
+	hintMagic     = 20
+	hintSize      = 24
+
+	hintMagicValue = 0x41584831
+)
+
+// RxHints returns the hints that the program of AttachConfig.Hints wrote before
+// the packet that Receive returned as d, and erases them, so that a second call
+// returns false. It returns false where there are none.
+func (u *UMEM) RxHints(d Desc) (RxHints, bool) {
+	if int(d.Off) < hintSize {
+		return RxHints{}, false
+	}
+	m := u.RxMeta(d, hintSize)
+	if binary.NativeEndian.Uint32(m[hintMagic:]) != hintMagicValue {
+		return RxHints{}, false
+	}
+	h := RxHints{
+		Timestamp: binary.NativeEndian.Uint64(m[hintTimestamp:]),
+		Hash:      binary.NativeEndian.Uint32(m[hintHash:]),
+		HashType:  binary.NativeEndian.Uint32(m[hintHashType:]),
+		VLANProto: binary.BigEndian.Uint16(m[hintVLANProto:]),
+		VLANTCI:   binary.NativeEndian.Uint16(m[hintVLANTCI:]),
+	}
+	clear(m)
+	return h, true
+}
+
+// RxMeta returns the n bytes before the packet that d describes: what an XDP
+// program of the caller's wrote after bpf_xdp_adjust_meta. n is at most d.Off.
+func (u *UMEM) RxMeta(d Desc, n int) []byte {
+	end := int(d.Frame)<<u.shift + int(d.Off)
+	return u.mem[end-n : end : end]
+}
+
+// hintsProgram collects the hints on the stack and copies them before the
+// packet. It expects the context in R6. Hints that the driver does not have
+// stay zero. A packet without room for metadata goes on without.
+//
+// See https://docs.kernel.org/networking/xdp-rx-metadata.html.
+func hintsProgram() (asm.Instructions, error) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("afxdp: hints need the kernel's type information (CONFIG_DEBUG_INFO_BTF): %w", err)
+	}
+	insns := asm.Instructions{asm.Mov.Imm(asm.R1, 0)}
+	for off := int16(0); off < hintSize; off += 8 {
+		insns = append(insns, asm.StoreMem(asm.RFP, off-hintSize, asm.R1, asm.DWord))
+	}
+	for _, k := range []struct {
+		name     string
+		outs     []int32 // where its results go
+		required bool
+	}{
+		{"bpf_xdp_metadata_rx_timestamp", []int32{hintTimestamp}, true},
+		{"bpf_xdp_metadata_rx_hash", []int32{hintHash, hintHashType}, true},
+		{"bpf_xdp_metadata_rx_vlan_tag", []int32{hintVLANProto, hintVLANTCI}, false}, // since 6.8
+	} {
+		var fn *btf.Func
+		err := kernel.TypeByName(k.name, &fn)
+		if errors.Is(err, btf.ErrNotFound) {
+			if k.required {
+				return nil, &FeatureError{Feature: "receive hints (" + k.name + ")", Since: "6.3", Err: err}
+			}
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("afxdp: find %s: %w", k.name, err)
+		}
+		id, err := kernel.TypeID(fn)
+		if err != nil {
+			return nil, fmt.Errorf("afxdp: find %s: %w", k.name, err)
+		}
+		insns = append(insns, asm.Mov.Reg(asm.R1, asm.R6))
+		for i, out := range k.outs {
+			arg := asm.R2 + asm.Register(i)
+			insns = append(insns, asm.Mov.Reg(arg, asm.RFP), asm.Add.Imm(arg, out-hintSize))
+		}
+		insns = append(insns, asm.Instruction{
+			OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), Src: asm.PseudoKfuncCall, Constant: int64(id),
+		})
+	}
+	const redirect = "redirect"
+	insns = append(insns,
+		asm.Mov.Imm(asm.R1, hintMagicValue),
+		asm.StoreMem(asm.RFP, hintMagic-hintSize, asm.R1, asm.Word),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Imm(asm.R2, -hintSize),
+		asm.FnXdpAdjustMeta.Call(),
+		asm.JNE.Imm(asm.R0, 0, redirect),
+		asm.LoadMem(asm.R2, asm.R6, mdDataMeta, asm.Word),
+		asm.LoadMem(asm.R3, asm.R6, mdData, asm.Word),
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, hintSize),
+		asm.JGT.Reg(asm.R4, asm.R3, redirect),
+	)
+	for off := int16(0); off < hintSize; off += 8 {
+		insns = append(insns,
+			asm.LoadMem(asm.R1, asm.RFP, off-hintSize, asm.DWord),
+			asm.StoreMem(asm.R2, off, asm.R1, asm.DWord))
+	}
+	return append(insns, asm.Mov.Imm(asm.R0, 0).WithSymbol(redirect)), nil
+}

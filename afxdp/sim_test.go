@@ -1,0 +1,128 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// simKernel plays the kernel's side of a socket's rings. The rings and the UMEM
+// lie on the Go heap, where the race detector watches them: it reports an entry
+// or a packet that is accessed without the position having been published.
+type simKernel struct {
+	fill, completion addrRing
+	rx, tx           descRing
+	umem             *UMEM
+
+	onSend func() unix.Errno // what a kick does; nil: nothing
+	kicks  int
+}
+
+func (k *simKernel) send() unix.Errno {
+	k.kicks++
+	if k.onSend == nil {
+		return 0
+	}
+	return k.onSend()
+}
+
+func (k *simKernel) recv() unix.Errno { return 0 }
+
+// simConfig is the size of a simulation.
+type simConfig struct {
+	frames, ring int
+	multi        bool
+	txMeta       bool
+}
+
+// newSim returns a socket over rings in plain memory, and the other side.
+func newSim(tb testing.TB, cfg simConfig) (*Socket, *simKernel) {
+	tb.Helper()
+	const frameSize = 2048
+	u := &UMEM{
+		cfg:     UMEMConfig{Frames: cfg.frames, FrameSize: frameSize, TxMetadata: cfg.txMeta},
+		mem:     make([]byte, cfg.frames*frameSize),
+		state:   make([]uint8, cfg.frames),
+		shift:   uint(bits.TrailingZeros(frameSize)),
+		sockets: make(map[uint8]*Socket),
+	}
+	if cfg.txMeta {
+		u.txMeta = TxMetaSize
+	}
+	pool, err := u.NewPool(0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &Socket{gate: newGate(), umem: u, pool: pool, state: u.state, fd: -1, maxInFlight: uint32(cfg.ring), id: 1}
+	s.cfg.MultiBuffer = cfg.multi
+	s.filling, s.flying = s.id<<stateBits|stateFilling, s.id<<stateBits|stateInFlight
+	s.info.Store(&Info{ZeroCopy: true}) // whose kernel may take nothing at a kick
+	k := &simKernel{umem: u}
+	s.calls = k
+
+	off := ringOffsets{Producer: 0, Consumer: 64, Flags: 128, Desc: 192}
+	for _, r := range []*addrRing{&s.fill, &s.completion} {
+		mem := heap(int(off.Desc) + cfg.ring*int(addrSize))
+		if *r, err = newAddrRing(mem, off, uint32(cfg.ring)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for _, r := range []*descRing{&s.rx, &s.tx} {
+		mem := heap(int(off.Desc) + cfg.ring*int(descSize))
+		if *r, err = newDescRing(mem, off, uint32(cfg.ring)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	k.fill, k.completion, k.rx, k.tx = s.fill, s.completion, s.rx, s.tx // same memory, own positions
+	s.tx.flags.Store(ringNeedWakeup)
+	s.polls.init(s)
+	return s, k
+}
+
+// heap returns n zero bytes that are aligned for 64-bit entries.
+func heap(n int) []byte {
+	words := make([]uint64, (n+7)/8)
+	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), n)
+}
+
+// deliver puts a packet of the given length in the next fill ring frame. The
+// packet starts with its number. It returns false if a ring does not allow it.
+func (k *simKernel) deliver(number uint64, length uint32, options uint32) (addr uint64, ok bool) {
+	if n, _ := k.rx.reserve(1); n == 0 {
+		return 0, false
+	}
+	if n, _ := k.fill.available(1); n == 0 {
+		return 0, false
+	}
+	addr = k.fill.addrs[k.fill.cons%k.fill.size] + kernelHeadroom
+	k.fill.release(1)
+	binary.NativeEndian.PutUint64(k.umem.mem[addr:], number)
+	k.rx.descs[k.rx.prod%k.rx.size] = xdpDesc{Addr: addr, Len: length, Options: options}
+	k.rx.submit(1)
+	return addr, true
+}
+
+// transmit takes one descriptor off the TX ring.
+func (k *simKernel) transmit() (xdpDesc, bool) {
+	if n, _ := k.tx.available(1); n == 0 {
+		return xdpDesc{}, false
+	}
+	d := k.tx.descs[k.tx.cons%k.tx.size]
+	k.tx.release(1)
+	return d, true
+}
+
+// complete reports a transmission's end.
+func (k *simKernel) complete(addr uint64) bool {
+	if n, _ := k.completion.reserve(1); n == 0 {
+		return false
+	}
+	k.completion.addrs[k.completion.prod%k.completion.size] = addr
+	k.completion.submit(1)
+	return true
+}

@@ -1,0 +1,514 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/afxdp/testbed"
+)
+
+func TestPacketsArriveInOrder(t *testing.T) {
+	for _, length := range []int{60, 190, 1414, 1514} {
+		p := newPair(t, UMEMConfig{Headroom: 2}, Config{})
+		// More than a call's default budget, and more than the ring of a veth.
+		const n = 200
+		sent := newPackets(t, p.a, 1000, n, length)
+		done := transmit(t, p.a, sent)
+		if diff := cmp.Diff(frameNumbers(sent), sortFrames(done)); diff != "" {
+			t.Errorf("completed frames (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(upTo(1000, n), receive(t, p.b, n)); diff != "" {
+			t.Errorf("length %d (-want +got):\n%s", length, diff)
+		}
+	}
+}
+
+func TestSameChunkIsSentAgain(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	sent := newPackets(t, p.a, 7, 3, 190)
+	for range 4 {
+		transmit(t, p.a, sent)
+		if diff := cmp.Diff(upTo(7, 3), receive(t, p.b, 3)); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	}
+	if err := p.a.Pool().Free(frameNumbers(sent)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFramesComeRound(t *testing.T) {
+	// Far more packets than frames: a leak of frames would stop the traffic.
+	p := newPair(t, UMEMConfig{Frames: 64}, Config{RxRing: 64, TxRing: 64, FillRing: 64, CompletionRing: 64})
+	for round := range uint64(100) {
+		sent := newPackets(t, p.a, round*16, 16, 300)
+		if err := p.a.Pool().Free(transmit(t, p.a, sent)...); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(upTo(round*16, 16), receive(t, p.b, 16)); diff != "" {
+			t.Fatalf("round %d (-want +got):\n%s", round, diff)
+		}
+	}
+	st, err := p.b.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.RxReceived != 1600 || st.BadDescs != 0 || st.Kernel.RxDropped != 0 || st.Kernel.RxInvalidDescs != 0 {
+		t.Errorf("unexpected statistics: %+v", st)
+	}
+}
+
+func TestReceiveAlignment(t *testing.T) {
+	p := newPair(t, UMEMConfig{Headroom: 22}, Config{})
+	transmit(t, p.a, newPackets(t, p.a, 1, 1, 100))
+	if ev, err := p.b.Poll(EventRx, 5*time.Second); ev != EventRx || err != nil {
+		t.Fatal(ev, err)
+	}
+	var d [1]Desc
+	if n, err := p.b.Receive(d[:]); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if want := 256 + 22; int(d[0].Off) != want || p.b.UMEM().RxOffset() != want {
+		t.Errorf("packet at offset %d, RxOffset %d, want %d", d[0].Off, p.b.UMEM().RxOffset(), want)
+	}
+}
+
+func TestTxBudgetIsRaised(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	if got := p.a.Info().TxBudget; got != 2048 && got != kernelTxBudget {
+		t.Fatalf("TX budget %d is neither what was asked for nor the kernel's", got)
+	}
+	sent := newPackets(t, p.a, 0, 200, 60)
+	if n, err := p.a.Send(sent); n != len(sent) || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := p.a.Kick(); err != nil {
+		t.Fatal(err)
+	}
+	if p.a.Backlog() != 0 {
+		t.Errorf("backlog of %d after a kick", p.a.Backlog())
+	}
+	st, err := p.a.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := uint64(1); p.a.Info().TxBudget == 2048 && st.TxKicks != want {
+		t.Errorf("%d system calls for 200 packets, want %d", st.TxKicks, want)
+	}
+}
+
+// With the kernel's own budget a kick repeats the call until all is taken.
+func TestSmallTxBudgetDoesNotStall(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{TxBudget: kernelTxBudget})
+	sent := newPackets(t, p.a, 0, 200, 60)
+	if n, err := p.a.Send(sent); n != len(sent) || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := p.a.Kick(); err != nil {
+		t.Fatal(err)
+	}
+	if p.a.Backlog() != 0 {
+		t.Errorf("backlog of %d after a kick", p.a.Backlog())
+	}
+	if diff := cmp.Diff(upTo(0, 200), receive(t, p.b, 200)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestModeReadBack(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	if p.a.Info().ZeroCopy {
+		t.Error("veth reports zero-copy")
+	}
+	if p.prog.Mode() != AttachNative {
+		t.Errorf("veth's program runs in %v mode, want native", p.prog.Mode())
+	}
+	p.a.Close()
+	_, err := tryOpen(p.ns, p.a.Pool(), Config{Interface: "a", Mode: BindZeroCopy})
+	var feature *FeatureError
+	if !errors.As(err, &feature) || !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("zero-copy on veth: error is %v, want a FeatureError", err)
+	}
+}
+
+func TestQueueBusy(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	u1, u2 := newUMEM(t, UMEMConfig{}), newUMEM(t, UMEMConfig{})
+	p1, p2 := newPool(t, u1, 2048), newPool(t, u2, 0)
+	s := open(t, ns, p1, Config{Interface: "a"})
+	free := p2.Available()
+	_, err := tryOpen(ns, p2, Config{Interface: "a", BindTimeout: 30 * time.Millisecond})
+	wantErr(t, err, ErrQueueBusy)
+	if p2.Available() != free {
+		t.Errorf("failed Open kept %d frames", free-p2.Available())
+	}
+	// The same UMEM is no excuse.
+	_, err = tryOpen(ns, newPool(t, u1, 0), Config{Interface: "a", BindTimeout: 30 * time.Millisecond})
+	wantErr(t, err, ErrQueueBusy)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// The kernel lets go of the queue some time after Close; Open waits for it.
+	open(t, ns, p2, Config{Interface: "a"})
+}
+
+func TestRebindAtOnce(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	prog := attach(t, ns, AttachConfig{Interface: "b"})
+	u := newUMEM(t, UMEMConfig{})
+	pool := newPool(t, u, 0)
+	for i := range 10 {
+		s, err := tryOpen(ns, pool, Config{Interface: "b", XSKMap: prog.XSKMap()})
+		if err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Reclaim(); err != nil {
+			t.Fatal(err)
+		}
+		if pool.Available() != u.Frames() {
+			t.Fatalf("round %d: %d of %d frames came back", i, pool.Available(), u.Frames())
+		}
+	}
+}
+
+func TestReclaimReturnsFramesInFlight(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	sent := newPackets(t, p.a, 0, 5, 60)
+	if n, err := p.a.Send(sent); n != 5 || err != nil {
+		t.Fatal(n, err)
+	}
+	if _, err := p.a.Reclaim(); !errors.Is(err, ErrInUse) {
+		t.Errorf("Reclaim of an open socket: %v", err)
+	}
+	if err := p.a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	flying, err := p.a.Reclaim()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(frameNumbers(sent), flying); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := p.a.Pool().Free(flying...); err != nil {
+		t.Error(err)
+	}
+	if p.a.Pool().Available() != p.a.UMEM().Frames() {
+		t.Errorf("%d of %d frames are free", p.a.Pool().Available(), p.a.UMEM().Frames())
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	u := newUMEM(t, UMEMConfig{Frames: 128})
+	pool := newPool(t, u, 0)
+	for name, c := range map[string]struct {
+		cfg  Config
+		want error
+	}{
+		"ring size":       {Config{Interface: "a", RxRing: 100}, ErrConfig},
+		"negative ring":   {Config{Interface: "a", TxRing: -2}, ErrConfig},
+		"budget":          {Config{Interface: "a", TxRing: 64, TxBudget: 65}, ErrConfig},
+		"fill":            {Config{Interface: "a", FillRing: 64, RxFrames: 65}, ErrConfig},
+		"too few frames":  {Config{Interface: "a", RxFrames: 129}, ErrNoFrames},
+		"small rings":     {Config{Interface: "a", RxRing: 16, MultiBuffer: true}, ErrConfig},
+		"negative queue":  {Config{Interface: "a", Queue: -1}, ErrConfig},
+		"absent queue":    {Config{Interface: "a", Queue: 1}, ErrNoQueue},
+		"absent device":   {Config{Interface: "nosuch"}, ErrInterfaceGone},
+		"busy poll value": {Config{Interface: "a", BusyPoll: &BusyPoll{Budget: -1}}, ErrConfig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := tryOpen(ns, pool, c.cfg)
+			wantErr(t, err, c.want)
+			if pool.Available() != 128 {
+				t.Errorf("refused Open kept %d frames", 128-pool.Available())
+			}
+		})
+	}
+	if _, err := Open(nil, Config{Interface: "a"}); !errors.Is(err, ErrConfig) {
+		t.Errorf("nil pool: %v", err)
+	}
+}
+
+func TestMTULargerThanFrame(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{MTU: 3000})
+	_, err := tryOpen(ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
+	wantErr(t, err, ErrFrameTooSmall)
+	open(t, ns, newPool(t, newUMEM(t, UMEMConfig{FrameSize: 4096}), 0), Config{Interface: "a"})
+}
+
+func TestUMEMConfigErrors(t *testing.T) {
+	for name, cfg := range map[string]UMEMConfig{
+		"frame size":        {FrameSize: 3000},
+		"small frame":       {FrameSize: 1024},
+		"frame beyond page": {FrameSize: 1 << 20},
+		"frames":            {Frames: -1},
+		"headroom":          {Headroom: 2000},
+		"checksum":          {SoftwareChecksum: true},
+		"interface path":    {NUMAOf: "../lo"},
+	} {
+		_, err := NewUMEM(cfg)
+		if !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: error is %v, want ErrConfig", name, err)
+		}
+	}
+	// Refused or granted, depending on what the machine reserves; never a
+	// silent fallback.
+	u, err := NewUMEM(UMEMConfig{Frames: 1, HugePages: HugePagesRequire})
+	switch {
+	case err != nil:
+		wantErr(t, err, ErrNoHugePages)
+	default:
+		if u.Pages() != PagesHuge {
+			t.Errorf("pages are %v", u.Pages())
+		}
+		u.Close()
+	}
+	u = newUMEM(t, UMEMConfig{HugePages: HugePagesOff, NUMAOf: "lo"})
+	if u.Pages() == PagesHuge {
+		t.Error("huge pages although they are off")
+	}
+	p := newPool(t, u, 4000)
+	if _, err := u.NewPool(97); !errors.Is(err, ErrNoFrames) {
+		t.Errorf("pool of more frames than are left: %v", err)
+	}
+	newPool(t, u, 96)
+	if _, err := u.NewPool(0); !errors.Is(err, ErrNoFrames) {
+		t.Errorf("pool of no frames: %v", err)
+	}
+	if p.Available() != 4000 {
+		t.Errorf("pool has %d frames, want 4000", p.Available())
+	}
+}
+
+func TestUMEMCloseRefusesOpenSockets(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	wantErr(t, p.a.UMEM().Close(), ErrInUse)
+}
+
+func TestCloseWakesPoll(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	errs := make(chan error)
+	go func() {
+		_, err := p.b.Poll(EventRx, -1)
+		errs <- err
+	}()
+	for !p.b.wake.sleeping.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	if err := p.b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, <-errs, net.ErrClosed)
+	for name, call := range map[string]func() error{
+		"Send":      func() error { _, err := p.b.Send(nil); return err },
+		"Completed": func() error { _, err := p.b.Completed(nil); return err },
+		"Receive":   func() error { _, err := p.b.Receive(nil); return err },
+		"Release":   func() error { return p.b.Release(nil) },
+		"Fill":      func() error { _, err := p.b.Fill(nil); return err },
+		"Refill":    func() error { _, err := p.b.Refill(1); return err },
+		"Kick":      p.b.Kick,
+		"Poll":      func() error { _, err := p.b.Poll(EventRx, 0); return err },
+		"Stats":     func() error { _, err := p.b.Stats(); return err },
+		"Reopen":    func() error { return p.b.Reopen(t.Context()) },
+		"Recover":   func() error { return p.b.Recover(t.Context()) },
+	} {
+		if err := call(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s after Close: %v, want net.ErrClosed", name, err)
+		}
+	}
+	if err := p.b.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	p.b.Wake() // must not write to a descriptor that is somebody else's by now
+}
+
+func TestWakeFromAnotherGoroutine(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	for range 20 {
+		done := make(chan struct{})
+		go func() {
+			p.b.Wake()
+			close(done)
+		}()
+		if ev, err := p.b.Poll(EventRx, 10*time.Second); ev != EventWake || err != nil {
+			t.Fatalf("Poll returned %b, %v", ev, err)
+		}
+		<-done
+	}
+	if ev, err := p.b.Poll(EventRx, time.Millisecond); ev != 0 || err != nil {
+		t.Errorf("one Wake was reported twice, or something came: %b, %v", ev, err)
+	}
+}
+
+// Close must wait for the loop that is inside the socket, and then nothing may
+// touch the rings; a mistake is a segmentation fault here.
+func TestCloseUnderLoad(t *testing.T) {
+	p := newPair(t, UMEMConfig{Frames: 512}, Config{})
+	loop := func(s *Socket, sending bool) error {
+		descs, frames := make([]Desc, 64), make([]Frame, 64)
+		for {
+			if sending {
+				n := s.Pool().AllocBatch(frames)
+				for i, f := range frames[:n] {
+					descs[i] = Desc{Frame: f, Off: 256, Len: 100}
+				}
+				sent, err := s.Send(descs[:n])
+				if err != nil {
+					return err
+				}
+				if err := s.Pool().Free(frames[sent:n]...); err != nil {
+					return err
+				}
+				if err := s.Kick(); err != nil {
+					return err
+				}
+			}
+			n, err := s.Completed(frames)
+			if err != nil {
+				return err
+			}
+			if err := s.Pool().Free(frames[:n]...); err != nil {
+				return err
+			}
+			if n, err = s.Receive(descs); err != nil {
+				return err
+			}
+			if err := s.Release(descs[:n]); err != nil {
+				return err
+			}
+		}
+	}
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	wg.Go(func() { errs[0] = loop(p.a, true) })
+	wg.Go(func() { errs[1] = loop(p.b, false) })
+	time.Sleep(50 * time.Millisecond)
+	if err := errors.Join(p.prog.Close(), p.b.Close(), p.a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	for _, err := range errs {
+		wantErr(t, err, net.ErrClosed)
+	}
+	for _, s := range []*Socket{p.a, p.b} {
+		flying, err := s.Reclaim()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Pool().Free(flying...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := p.a.Pool().Available(); n != 512 {
+		t.Errorf("sender: %d of 512 frames are left", n)
+	}
+}
+
+func TestConcurrentUseIsRefused(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	done := make(chan error)
+	go func() {
+		_, err := p.b.Poll(EventRx, -1)
+		done <- err
+	}()
+	for !p.b.wake.sleeping.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	_, err := p.b.Receive(make([]Desc, 1))
+	wantErr(t, err, ErrConcurrentUse)
+	p.b.Wake()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBusyPoll(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{BusyPoll: &BusyPoll{Time: 50 * time.Microsecond, Budget: 32}})
+	if !p.b.Info().BusyPoll {
+		t.Error("Info does not tell of busy polling")
+	}
+	for name, c := range map[string]struct{ opt, want int }{
+		"SO_PREFER_BUSY_POLL": {unix.SO_PREFER_BUSY_POLL, 1},
+		"SO_BUSY_POLL":        {unix.SO_BUSY_POLL, 50}, // the budget cannot be read back
+	} {
+		if got, err := unix.GetsockoptInt(p.b.FD(), unix.SOL_SOCKET, c.opt); got != c.want || err != nil {
+			t.Errorf("%s is %d (%v), want %d", name, got, err, c.want)
+		}
+	}
+	for attr, value := range map[string]string{"napi_defer_hard_irqs": "2", "gro_flush_timeout": "200000"} {
+		if err := p.ns.SetDeviceAttr("b", attr, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range uint64(20) {
+		transmit(t, p.a, newPackets(t, p.a, i*8, 8, 190))
+		if diff := cmp.Diff(upTo(i*8, 8), receive(t, p.b, 8)); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestSpinThenSleep(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{Spin: 100 * time.Microsecond})
+	if ev, err := p.b.Poll(EventRx, time.Millisecond); ev != 0 || err != nil {
+		t.Fatal(ev, err)
+	}
+	if got := p.b.polls.spin; got != 50*time.Microsecond {
+		t.Errorf("after spinning in vain the next limit is %v, want half of 100µs", got)
+	}
+	transmit(t, p.a, newPackets(t, p.a, 0, 1, 60))
+	receive(t, p.b, 1)
+	for range 10 {
+		if _, err := p.b.Poll(EventRx, time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := p.b.polls.spin, 100*time.Microsecond/8; got != want {
+		t.Errorf("an idle socket spins for %v, want %v", got, want)
+	}
+}
+
+func TestThreadedNAPI(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	if err := p.ns.SetThreadedNAPI("b", true); err != nil {
+		t.Fatal(err)
+	}
+	transmit(t, p.a, newPackets(t, p.a, 0, 200, 190))
+	if diff := cmp.Diff(upTo(0, 200), receive(t, p.b, 200)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := p.ns.SetThreadedNAPI("nosuch", true); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("absent interface: %v", err)
+	}
+}
+
+func TestPinThread(t *testing.T) {
+	unpin, err := PinThread(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	if set.Count() != 1 || !set.IsSet(0) {
+		t.Errorf("thread may run on %d CPUs", set.Count())
+	}
+	if err := unpin(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = PinThread(1000)
+	wantErr(t, err, ErrConfig)
+}
