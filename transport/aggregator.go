@@ -1,0 +1,58 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// AggregatorServer answers the HOT frames that reach a link with an
+// [aggregator.Model]: the data plane of the UDP backend. Jobs, senders and
+// banks are managed through the model, which may be used at the same time.
+type AggregatorServer struct {
+	loop
+	model *aggregator.Model
+	reply []byte
+	link  LinkStats
+}
+
+// NewAggregatorServer starts serving. The link, which must be an [OpenUDP] one
+// or behave like it, belongs to the server from then on; the model does not.
+func NewAggregatorServer(link Link, model *aggregator.Model) (*AggregatorServer, error) {
+	if link == nil || model == nil {
+		return nil, fmt.Errorf("%w: aggregator server needs a link and a model", ErrConfig)
+	}
+	a := &AggregatorServer{model: model, reply: make([]byte, aggregator.MaxReplyPayload)}
+	a.init(link)
+	a.start(func() error { return a.serve(a.handle) }, func(error) { a.link = a.loop.link.Stats() })
+	return a, nil
+}
+
+func (a *AggregatorServer) handle(pkts []Packet) error {
+	for i := range pkts {
+		p := &pkts[i]
+		n := a.model.ProcessPayload(netip.AddrPortFrom(p.Src.IP, p.Src.Port), p.Payload, a.reply)
+		if n > 0 {
+			p.Reply = copy(p.Payload[:n], a.reply)
+		}
+	}
+	return nil
+}
+
+// LinkStats returns the counters of the link; what the model counts is the
+// model's.
+func (a *AggregatorServer) LinkStats(ctx context.Context) (LinkStats, error) {
+	var s LinkStats
+	err := a.Do(ctx, func() { s = a.loop.link.Stats() })
+	if err == nil {
+		return s, nil
+	}
+	select {
+	case <-a.dead:
+		return a.link, nil
+	default:
+		return s, err
+	}
+}

@@ -1,0 +1,80 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+var (
+	// ErrConfig says which field of a configuration is missing or wrong.
+	ErrConfig = errors.New("transport: bad configuration")
+	// ErrAnswer says that a peer answered a frame with something that does not
+	// fit it; the peer is no Libra server or aggregator, or a broken one.
+	ErrAnswer = errors.New("answer does not fit the question")
+)
+
+// PeerError is what went wrong between a worker and one of its peers. It wraps
+// a [wire.Refusal], a [*retransmit.SilentPeerError] or [ErrAnswer].
+type PeerError struct {
+	Role   string         // "aggregator" or "parameter server"
+	Addr   netip.AddrPort // where the frames went
+	Job    uint16
+	Sender uint16
+	// Key is the row that a refusal is about, if KeyKnown.
+	Key      uint64
+	KeyKnown bool
+	// LinkErr is the last error of sending, where the peer was silent.
+	LinkErr error
+	Err     error
+}
+
+func (e *PeerError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %v, job %d, sender %d: ", e.Role, e.Addr, e.Job, e.Sender)
+	if errors.As(e.Err, new(wire.Refusal)) {
+		b.WriteString("refused: ")
+	}
+	b.WriteString(e.Err.Error())
+	if e.KeyKnown {
+		fmt.Fprintf(&b, " (key %d)", e.Key)
+	}
+	if e.LinkErr != nil {
+		fmt.Fprintf(&b, "; the last error of sending was: %v", e.LinkErr)
+	}
+	return b.String()
+}
+
+func (e *PeerError) Unwrap() error { return e.Err }
+
+// PushError says what became of the frames of a push that failed. Frames that
+// were acknowledged are applied, refused ones are not; one that is neither may
+// be either.
+type PushError struct {
+	// Sent is what was handed to the network before the push failed. Its
+	// frames are Acked + Refused + Unacked.
+	Sent    packer.Sent
+	Acked   int
+	Refused int
+	// Unacked frames had no answer when the push failed. They are still
+	// repeated until they are answered, unless the endpoint has ended.
+	Unacked int
+	// Complete says that the whole batch was handed over.
+	Complete bool
+	Err      error // a [*PeerError], a context's error or [ErrClosed]
+}
+
+func (e *PushError) Error() string {
+	what := "the whole batch"
+	if !e.Complete {
+		what = "a part of the batch"
+	}
+	return fmt.Sprintf("transport: push failed after %s was sent (%d hot pairs, %d cold rows in %d frames: %d acknowledged, %d refused, %d unanswered): %v",
+		what, e.Sent.HotPairs, e.Sent.ColdRows, e.Acked+e.Refused+e.Unacked, e.Acked, e.Refused, e.Unacked, e.Err)
+}
+
+func (e *PushError) Unwrap() error { return e.Err }

@@ -1,0 +1,167 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/libra-ina/libra/internal/fault"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Faults says how often a link made by [WithFaults] misbehaves.
+type Faults = fault.Config
+
+// faultyLink loses, duplicates and reorders what passes through it, in both
+// directions. What it holds back it copies, so it is slower than the link
+// below; it is made for tests and demonstrations.
+type faultyLink struct {
+	Link
+	out *fault.Line[outgoing]
+	in  *fault.Line[incoming]
+
+	paths map[wire.Endpoint]*Path // for answers
+	batch []Frame                 // originals that pass
+	ready []incoming              // received and due, but the caller's slice was full
+	lost  uint64                  // copies for which the link below had no buffer or room
+	err   error
+}
+
+// outgoing is a frame on its way out: the original in the endpoint's buffer, or
+// a copy of its payload.
+type outgoing struct {
+	frame Frame
+	copy  []byte
+}
+
+// incoming is a received packet; the memory of a copy is its own.
+type incoming struct{ p Packet }
+
+// WithFaults puts a faulty path in front of a link. The same configuration
+// gives the same faults for the same frames; see package fault.
+func WithFaults(link Link, cfg Faults) (Link, error) {
+	l := &faultyLink{Link: link, paths: map[wire.Endpoint]*Path{}}
+	var err error
+	if l.out, err = fault.NewLine(cfg, 0, l.copyOut); err != nil {
+		return nil, err
+	}
+	if l.in, err = fault.NewLine(cfg, 1, l.copyIn); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *faultyLink) copyOut(o outgoing) outgoing {
+	if o.copy == nil {
+		o.copy = append([]byte(nil), l.Payload(o.frame.Buf)[:o.frame.Len]...)
+		if o.frame.Retx {
+			wire.MarkRetx(o.copy)
+		}
+	}
+	return o
+}
+
+func (l *faultyLink) copyIn(in incoming) incoming {
+	// Room for an answer, as Link.Receive promises.
+	mem := make([]byte, len(in.p.Payload), max(cap(in.p.Payload), l.MaxPayload()))
+	copy(mem, in.p.Payload)
+	in.p.Payload = mem
+	return in
+}
+
+// Send takes all frames: what the link below has no room for is lost.
+func (l *faultyLink) Send(frames []Frame) (int, error) {
+	l.batch = l.batch[:0]
+	for _, f := range frames {
+		l.out.Pass(outgoing{frame: f}, l.deliver)
+	}
+	n, err := l.Link.Send(l.batch)
+	l.lost += uint64(len(l.batch) - n)
+	if err = errors.Join(err, l.err); err != nil {
+		return 0, err
+	}
+	return len(frames), nil
+}
+
+// deliver passes one frame to the link below; a copy at once, because it may be
+// of a frame that is in the same batch.
+func (l *faultyLink) deliver(o outgoing) {
+	if o.copy == nil {
+		l.batch = append(l.batch, o.frame)
+		return
+	}
+	b, ok := l.Alloc()
+	if !ok {
+		l.lost++
+		return
+	}
+	n := copy(l.Payload(b), o.copy)
+	sent, err := l.Link.Send([]Frame{{Buf: b, Len: n, To: o.frame.To}})
+	if err != nil {
+		l.err = err
+	}
+	l.lost += uint64(1 - sent)
+	l.Free(b)
+}
+
+func (l *faultyLink) Receive(pkts []Packet) (int, error) {
+	n := 0
+	put := func(in incoming) {
+		if n < len(pkts) {
+			pkts[n] = in.p
+			n++
+		} else {
+			l.ready = append(l.ready, l.copyIn(in))
+		}
+	}
+	ready := l.ready
+	l.ready = nil
+	for _, in := range ready {
+		put(in)
+	}
+	below := make([]Packet, len(pkts))
+	got, err := l.Link.Receive(below)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range below[:got] {
+		l.in.Pass(incoming{p}, put)
+	}
+	return n, nil
+}
+
+// Reply sends answers through the faulty path, too: as copies, because packets
+// that were held back are no longer known to the link below.
+func (l *faultyLink) Reply(pkts []Packet) error {
+	for _, p := range pkts {
+		if p.Reply == 0 {
+			continue
+		}
+		to := l.paths[p.Src]
+		if to == nil {
+			var err error
+			if to, err = l.Path(context.Background(), p.Src); err != nil {
+				return err
+			}
+			l.paths[p.Src] = to
+		}
+		payload := append([]byte(nil), p.Payload[:p.Reply]...)
+		l.out.Pass(outgoing{frame: Frame{Len: p.Reply, To: to}, copy: payload}, l.deliver)
+	}
+	return l.err
+}
+
+func (l *faultyLink) Wait(limit time.Duration) error {
+	if len(l.ready) > 0 {
+		return nil
+	}
+	return l.Link.Wait(limit)
+}
+
+func (l *faultyLink) Stats() LinkStats {
+	s := l.Link.Stats()
+	f := l.out.Stats()
+	f.Add(l.in.Stats())
+	s.Dropped, s.Duplicated, s.Reordered = f.Dropped+l.lost, f.Duplicated, f.Reordered
+	return s
+}

@@ -1,0 +1,175 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"sync/atomic"
+)
+
+// ErrClosed says that an endpoint was closed. It is a net.ErrClosed.
+var ErrClosed = fmt.Errorf("transport: endpoint is closed: %w", net.ErrClosed)
+
+// rxBatch is how many payloads an endpoint receives at a time.
+const rxBatch = 64
+
+// loop is the goroutine of an endpoint, and the way into it.
+type loop struct {
+	link    Link
+	pkts    []Packet
+	calls   chan func() // run by the goroutine, in order
+	closing atomic.Bool
+	dead    chan struct{} // closed when the goroutine has ended
+	err     error         // why it ended; written before dead is closed
+}
+
+func (l *loop) init(link Link) {
+	l.link = link
+	l.pkts = make([]Packet, rxBatch)
+	l.calls = make(chan func(), 64)
+	l.dead = make(chan struct{})
+}
+
+// start runs the goroutine: body until it returns, then finish with the reason.
+func (l *loop) start(body func() error, finish func(error)) {
+	go func() {
+		// The thread's caches and, with AF_XDP, its place in the kernel's
+		// poll belong to this endpoint.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := body()
+		if l.closing.Load() {
+			err = ErrClosed
+		}
+		l.err = err
+		if e := l.link.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
+			l.err = errors.Join(err, e)
+		}
+		finish(l.err)
+		close(l.dead)
+	}()
+}
+
+// enter hands a function to the goroutine without waiting for it. An error
+// means that it will not run.
+func (l *loop) enter(ctx context.Context, fn func()) error {
+	select {
+	case <-l.dead:
+		return l.err
+	default:
+	}
+	select {
+	case l.calls <- fn:
+		l.link.Wake()
+		return nil
+	case <-l.dead:
+		return l.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Do runs a function in the endpoint's goroutine, between two batches of
+// frames, and waits for it. If ctx ends first, the function does not run unless
+// it has begun. A function that calls a method of the endpoint deadlocks.
+func (l *loop) Do(ctx context.Context, fn func()) error {
+	const (
+		waiting = iota
+		begun
+		abandoned
+	)
+	var state atomic.Int32
+	done := make(chan struct{})
+	err := l.enter(ctx, func() {
+		if state.CompareAndSwap(waiting, begun) {
+			fn()
+		}
+		close(done)
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		if state.CompareAndSwap(waiting, abandoned) {
+			return context.Cause(ctx)
+		}
+		<-done
+		return nil
+	case <-l.dead:
+		select {
+		case <-done:
+			return nil
+		default:
+			return l.err
+		}
+	}
+}
+
+// run runs what others have handed in, and reports whether there was anything.
+func (l *loop) run() bool {
+	for n := 0; ; n++ {
+		select {
+		case fn := <-l.calls:
+			fn()
+		default:
+			return n > 0
+		}
+	}
+}
+
+// serve answers packets until the endpoint is closed, the link fails or handle
+// does: it sets Reply in the packets that have an answer.
+func (l *loop) serve(handle func([]Packet) error) error {
+	for !l.closing.Load() {
+		n, err := l.link.Receive(l.pkts)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			if err := handle(l.pkts[:n]); err != nil {
+				return err
+			}
+			if err := l.link.Reply(l.pkts[:n]); err != nil {
+				return err
+			}
+		}
+		if l.run() || n > 0 {
+			continue
+		}
+		if err := l.link.Wait(-1); err != nil {
+			return err
+		}
+	}
+	return ErrClosed
+}
+
+// Close ends the endpoint and its link. Pending calls fail with [ErrClosed], as
+// do later ones. It may be called more than once.
+func (l *loop) Close() error {
+	l.closing.Store(true)
+	l.link.Wake()
+	<-l.dead
+	if err := l.err; !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Done is closed when the endpoint has ended; Err then says why.
+func (l *loop) Done() <-chan struct{} { return l.dead }
+
+// Err returns why the endpoint ended, nil while it runs. It is [ErrClosed]
+// after Close.
+func (l *loop) Err() error {
+	select {
+	case <-l.dead:
+		return l.err
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,163 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// memNet is a network in memory.
+type memNet struct {
+	mu    sync.Mutex
+	hosts map[netip.AddrPort]*memLink
+	// limit is how many payloads wait for a host before more are lost.
+	limit int
+}
+
+func newMemNet() *memNet {
+	return &memNet{hosts: map[netip.AddrPort]*memLink{}, limit: 4 * wire.DefaultWindow}
+}
+
+// memLink is a [Link] on a memNet.
+type memLink struct {
+	net    *memNet
+	local  wire.Endpoint
+	bufs   [][]byte
+	free   []Buf
+	wake   chan struct{}
+	stats  LinkStats
+	closed bool
+
+	inbox []Packet // guarded by net.mu
+}
+
+var _ Link = (*memLink)(nil)
+
+func (n *memNet) open(addr string) *memLink {
+	at := netip.MustParseAddrPort(addr)
+	l := &memLink{
+		net: n, local: wire.Endpoint{IP: at.Addr(), Port: at.Port()},
+		bufs: slab(linkBuffers, wire.MaxPayload), wake: make(chan struct{}, 1),
+	}
+	for i := range l.bufs {
+		l.free = append(l.free, Buf(i))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.hosts[at] != nil {
+		panic(fmt.Sprintf("%v is taken", at))
+	}
+	n.hosts[at] = l
+	return l
+}
+
+func (l *memLink) Local() wire.Endpoint { return l.local }
+func (l *memLink) MaxPayload() int      { return wire.MaxPayload }
+func (l *memLink) Window() int          { return wire.DefaultWindow }
+
+func (l *memLink) Path(_ context.Context, to wire.Endpoint) (*Path, error) {
+	return &Path{To: to}, nil
+}
+
+func (l *memLink) Alloc() (Buf, bool) {
+	n := len(l.free)
+	if n == 0 {
+		return 0, false
+	}
+	b := l.free[n-1]
+	l.free = l.free[:n-1]
+	return b, true
+}
+
+func (l *memLink) Payload(b Buf) []byte { return l.bufs[b] }
+func (l *memLink) Free(b Buf)           { l.free = append(l.free, b) }
+
+func (l *memLink) Send(frames []Frame) (int, error) {
+	if l.closed {
+		return 0, net.ErrClosed
+	}
+	for _, f := range frames {
+		payload := l.bufs[f.Buf][:f.Len]
+		if f.Retx {
+			wire.MarkRetx(payload)
+		}
+		l.deliver(payload, f.To.To)
+	}
+	return len(frames), nil
+}
+
+func (l *memLink) deliver(payload []byte, to wire.Endpoint) {
+	l.stats.Sent++
+	mem := make([]byte, len(payload), wire.MaxPayload)
+	copy(mem, payload)
+	l.net.mu.Lock()
+	defer l.net.mu.Unlock()
+	dst := l.net.hosts[addrPort(to)]
+	if dst == nil || len(dst.inbox) >= l.net.limit {
+		return
+	}
+	dst.inbox = append(dst.inbox, Packet{Packet: wire.Packet{Src: l.local, Dst: to, Payload: mem}})
+	dst.Wake()
+}
+
+func (l *memLink) Receive(pkts []Packet) (int, error) {
+	if l.closed {
+		return 0, net.ErrClosed
+	}
+	l.net.mu.Lock()
+	defer l.net.mu.Unlock()
+	n := copy(pkts, l.inbox)
+	l.inbox = append(l.inbox[:0], l.inbox[n:]...)
+	l.stats.Received += uint64(n)
+	return n, nil
+}
+
+func (l *memLink) Reply(pkts []Packet) error {
+	for _, p := range pkts {
+		if p.Reply > 0 {
+			l.deliver(p.Payload[:p.Reply], p.Src)
+		}
+	}
+	return nil
+}
+
+func (l *memLink) Wait(limit time.Duration) error {
+	if l.closed {
+		return net.ErrClosed
+	}
+	if limit < 0 {
+		<-l.wake
+		return nil
+	}
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-l.wake:
+	case <-t.C:
+	}
+	return nil
+}
+
+func (l *memLink) Wake() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *memLink) Stats() LinkStats { return l.stats }
+
+func (l *memLink) Close() error {
+	l.closed = true
+	l.net.mu.Lock()
+	defer l.net.mu.Unlock()
+	if l.net.hosts[addrPort(l.local)] == l {
+		delete(l.net.hosts, addrPort(l.local))
+	}
+	return nil
+}

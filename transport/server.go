@@ -1,0 +1,228 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Handler is what a [Server] serves: usually a *ps.Store. The server's
+// goroutine calls it.
+type Handler interface {
+	// Accumulate adds the rows of a COLD frame: all of them, or none and a
+	// [wire.Refusal] that the sender will get. Any other error ends the server.
+	// The rows are valid until Accumulate returns.
+	Accumulate(rows wire.Rows) error
+	// Read copies the row of a key into dst, which holds Dim floats.
+	Read(key uint64, dst []float32)
+}
+
+// ServerConfig describes a parameter server's endpoint.
+type ServerConfig struct {
+	// Link carries the frames. A server that NewServer returned owns it and
+	// closes it.
+	Link Link
+	// Job and Epoch must be those of the frames that are taken.
+	Job, Epoch uint16
+	// Dim is the number of floats of a row.
+	Dim int
+	// Handler holds the rows.
+	Handler Handler
+}
+
+// Server takes the cold gradients of one job and answers its pulls. Frames of
+// senders that were not admitted change nothing.
+type Server struct {
+	loop
+	cfg     ServerConfig
+	senders map[uint16]*admitted
+	keys    []uint64
+	row     []float32
+	stats   ServerStats
+}
+
+// admitted is a sender whose frames are taken.
+type admitted struct {
+	ip   netip.Addr
+	seen retransmit.Filter
+}
+
+// ServerStats counts what a server did.
+type ServerStats struct {
+	Applied    uint64 // COLD frames
+	Rows       uint64 // rows in them
+	Duplicates uint64 // COLD frames acknowledged again without being applied
+	Pulls      uint64 // PULL frames answered
+	KeysPulled uint64
+
+	Refusals Refusals
+
+	Malformed  uint64 // payloads without a whole header, not answered
+	Unexpected uint64 // ACK, ERROR and ROWS frames, not answered
+
+	Link LinkStats
+}
+
+// NewServer starts a server without senders; see [Server.Admit].
+func NewServer(cfg ServerConfig) (*Server, error) {
+	switch {
+	case cfg.Link == nil:
+		return nil, fmt.Errorf("%w: ServerConfig.Link is nil", ErrConfig)
+	case cfg.Handler == nil:
+		return nil, fmt.Errorf("%w: ServerConfig.Handler is nil", ErrConfig)
+	case cfg.Dim < 1 || wire.ColdCap(cfg.Link.MaxPayload(), cfg.Dim) < 1:
+		return nil, fmt.Errorf("%w: a row of %d floats does not fit a payload of %d bytes", ErrConfig, cfg.Dim, cfg.Link.MaxPayload())
+	}
+	s := &Server{
+		cfg:     cfg,
+		senders: map[uint16]*admitted{},
+		keys:    make([]uint64, wire.PullCap(cfg.Link.MaxPayload(), cfg.Dim)),
+		row:     make([]float32, cfg.Dim),
+	}
+	s.init(cfg.Link)
+	s.start(func() error { return s.serve(s.handle) }, func(error) { s.stats.Link = s.link.Stats() })
+	return s, nil
+}
+
+// Admit takes frames of a sender from now on, if they come from its address,
+// and expects them to begin with [wire.FirstSeq]. A sender that restarts must
+// be removed and admitted again.
+func (s *Server) Admit(ctx context.Context, sender uint16, ip netip.Addr) error {
+	if !ip.IsValid() {
+		return fmt.Errorf("%w: sender %d has no address", ErrConfig, sender)
+	}
+	exists := false
+	err := s.Do(ctx, func() {
+		if _, exists = s.senders[sender]; !exists {
+			s.senders[sender] = &admitted{ip: ip.Unmap()}
+		}
+	})
+	if err == nil && exists {
+		err = fmt.Errorf("%w: sender %d of job %d is admitted already", ErrConfig, sender, s.cfg.Job)
+	}
+	return err
+}
+
+// Remove takes no more frames of a sender. What it contributed stays.
+func (s *Server) Remove(ctx context.Context, sender uint16) error {
+	return s.Do(ctx, func() { delete(s.senders, sender) })
+}
+
+// Stats returns the server's counters; of a server that has ended, the last.
+func (s *Server) Stats(ctx context.Context) (ServerStats, error) {
+	var st ServerStats
+	err := s.Do(ctx, func() {
+		st = s.stats
+		st.Link = s.link.Stats()
+	})
+	if err == nil {
+		return st, nil
+	}
+	select {
+	case <-s.dead:
+		return s.stats, nil
+	default:
+		return st, err
+	}
+}
+
+// handle answers a batch of requests, each over its own payload.
+func (s *Server) handle(pkts []Packet) error {
+	for i := range pkts {
+		p := &pkts[i]
+		h, err := wire.ParseHeader(p.Payload)
+		switch {
+		case errors.Is(err, wire.ErrTruncated):
+			s.stats.Malformed++
+			continue
+		case h.Type == wire.TypeAck || h.Type == wire.TypeError || h.Type == wire.TypeRows:
+			// Answering answers could go on for ever.
+			s.stats.Unexpected++
+			continue
+		}
+		n, refusal, err := s.answer(p, h, err)
+		if err != nil {
+			return err
+		}
+		if refusal.Code != 0 {
+			s.stats.Refusals[min(int(refusal.Code), len(s.stats.Refusals)-1)]++
+			n = len(wire.PutError(p.Payload[:wire.ErrorLen], h, refusal))
+		}
+		p.Reply = n
+	}
+	return nil
+}
+
+// answer serves one request and returns the length of the answer that it has
+// written over it, or a refusal. An error is the server's end.
+func (s *Server) answer(p *Packet, h wire.Header, version error) (int, wire.Refusal, error) {
+	switch {
+	case version != nil:
+		return 0, wire.Refusal{Code: wire.CodeWrongVersion, Value: wire.Version}, nil
+	case h.Type != wire.TypeCold && h.Type != wire.TypePull:
+		return 0, wire.Refusal{Code: wire.CodeType}, nil
+	case h.Job != s.cfg.Job:
+		return 0, wire.Refusal{Code: wire.CodeUnknownJob}, nil
+	}
+	from := s.senders[h.Sender]
+	if from == nil || from.ip != p.Src.IP {
+		return 0, wire.Refusal{Code: wire.CodeUnknownSender}, nil
+	}
+	if h.Epoch != s.cfg.Epoch {
+		return 0, wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(s.cfg.Epoch)}, nil
+	}
+	rows, err := wire.ParseRows(p.Payload, h.Type)
+	switch {
+	case err != nil:
+		return 0, wire.Refusal{Code: wire.CodeLength, Value: uint32(s.link.MaxPayload())}, nil
+	case rows.Dim != s.cfg.Dim:
+		return 0, wire.Refusal{Code: wire.CodeDimension, Value: uint32(s.cfg.Dim)}, nil
+	case h.Type == wire.TypePull:
+		return s.pull(p, h, rows, from)
+	}
+	if !from.seen.Fresh(h.Seq) {
+		s.stats.Duplicates++
+		return len(wire.PutAck(p.Payload, h)), wire.Refusal{}, nil
+	}
+	if err := s.cfg.Handler.Accumulate(rows); err != nil {
+		var r wire.Refusal
+		if errors.As(err, &r) {
+			return 0, r, nil
+		}
+		return 0, r, fmt.Errorf("transport: server of job %d: %w", s.cfg.Job, err)
+	}
+	from.seen.Mark(h.Seq)
+	s.stats.Applied++
+	s.stats.Rows += uint64(rows.Count)
+	return len(wire.PutAck(p.Payload, h)), wire.Refusal{}, nil
+}
+
+// pull writes the rows that a PULL asks for over it. Repeated pulls are
+// answered like new ones: they change nothing.
+func (s *Server) pull(p *Packet, h wire.Header, asked wire.Rows, from *admitted) (int, wire.Refusal, error) {
+	if asked.Count > len(s.keys) {
+		return 0, wire.Refusal{Code: wire.CodeLength, Value: uint32(wire.PullLen(len(s.keys)))}, nil
+	}
+	if from.seen.Fresh(h.Seq) {
+		from.seen.Mark(h.Seq) // keeps the entries young, see retransmit.Filter
+	}
+	keys := s.keys[:asked.Count] // the rows go where the keys are
+	for i := range keys {
+		keys[i] = asked.Key(i)
+	}
+	payload := p.Payload[:wire.RowsLen(len(keys), s.cfg.Dim)]
+	rows := wire.PutRows(payload, wire.TypeRows, len(keys), s.cfg.Dim)
+	for i, key := range keys {
+		s.cfg.Handler.Read(key, s.row)
+		rows.SetRow(i, s.row)
+	}
+	h.Type, h.Flags = wire.TypeRows, 0
+	h.Put(payload)
+	s.stats.Pulls++
+	s.stats.KeysPulled += uint64(len(keys))
+	return len(payload), wire.Refusal{}, nil
+}

@@ -1,0 +1,48 @@
+package transport
+
+import (
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// WorkerStats counts what a worker did.
+type WorkerStats struct {
+	// Hot and Cold are the flows to the aggregator and to the server: frames
+	// sent, acknowledged, refused and repeated, and the round-trip time. Pulls
+	// are in Cold; their answers count as acknowledgements.
+	Hot, Cold retransmit.Stats
+
+	PairsHot   uint64 // scalars sent to the aggregator
+	RowsCold   uint64 // rows sent to the server
+	KeysPulled uint64
+
+	Refusals Refusals
+
+	Malformed uint64 // payloads that are no valid answer
+	Stray     uint64 // answers from elsewhere, or to another job, sender, epoch or time
+
+	Link LinkStats
+}
+
+// Refusals counts ERROR frames by code; the last entry holds the codes that
+// this version does not know.
+type Refusals [wire.CodeType + 2]uint64
+
+// Total returns the sum over all codes.
+func (r *Refusals) Total() uint64 {
+	var n uint64
+	for _, c := range r {
+		n += c
+	}
+	return n
+}
+
+func (w *Worker) snapshot() WorkerStats {
+	s := w.stats
+	if f := w.flows[flowHot]; f != nil {
+		s.Hot = f.window.Stats()
+	}
+	s.Cold = w.flows[flowCold].window.Stats()
+	s.Link = w.link.Stats()
+	return s
+}

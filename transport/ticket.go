@@ -1,0 +1,99 @@
+package transport
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/libra-ina/libra/packer"
+)
+
+// Ticket stands for a push that has been handed over and waits for its
+// acknowledgements.
+type Ticket struct {
+	done chan struct{}
+	err  error // written before done is closed
+}
+
+// Done is closed when the push is acknowledged or has failed.
+func (t *Ticket) Done() <-chan struct{} { return t.done }
+
+// Wait returns nil when every frame of the push is acknowledged, or a
+// [*PushError]. If ctx ends first, its error is returned and the push goes on.
+func (t *Ticket) Wait(ctx context.Context) error {
+	select {
+	case <-t.done:
+		return t.err
+	default:
+	}
+	select {
+	case <-t.done:
+		return t.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// operation is a push or a pull on its way through the worker's goroutine.
+type operation struct {
+	pull   bool
+	keys   []uint64
+	values []float32 // gradients of a push, destination of a pull
+	sums   []float32 // PushSum's destination
+
+	// released is closed when the goroutine has stopped using the caller's
+	// slices; err then says whether the call has failed.
+	released chan struct{}
+	err      error
+	ticket   *Ticket // of a push
+
+	cancelled atomic.Bool // the caller no longer waits, because of cause
+	cause     error
+
+	// What follows belongs to the goroutine.
+	id          uint32 // place in the table of operations
+	open        bool   // released is not closed
+	asked       int    // pull: keys that are in frames already
+	sent        packer.Sent
+	complete    bool // everything is in frames
+	sealed      bool // nothing more will be put into frames
+	outstanding int
+	acked       int
+	refused     int
+	failure     error // the first refusal or other reason to fail
+}
+
+// fail notes a reason for failure; the first one counts.
+func (o *operation) fail(err error) {
+	if o.failure == nil {
+		o.failure = err
+	}
+}
+
+// result is what the caller gets to know.
+func (o *operation) result() error {
+	if o.failure == nil || o.pull {
+		return o.failure
+	}
+	return &PushError{
+		Sent: o.sent, Acked: o.acked, Refused: o.refused, Unacked: o.outstanding,
+		Complete: o.complete, Err: o.failure,
+	}
+}
+
+// release lets the caller go.
+func (o *operation) release() {
+	if o.open {
+		o.open = false
+		o.err = o.result()
+		close(o.released)
+	}
+}
+
+// finish settles the ticket.
+func (o *operation) finish() {
+	o.release()
+	if o.ticket != nil {
+		o.ticket.err = o.result()
+		close(o.ticket.done)
+	}
+}

@@ -1,0 +1,216 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+const (
+	// udpBatch is how many datagrams one system call moves at most.
+	udpBatch = 64
+
+	// udpRoom is the size of a receive buffer: more than MaxPayload, so that a
+	// datagram that is too long is seen as such instead of being cut.
+	udpRoom = 2048
+
+	// udpBuffer is what a socket asks for in each direction: a few peers' full
+	// windows of frames.
+	udpBuffer = 8 << 20
+
+	// udpCharge is what the kernel charges a receive buffer for a datagram of
+	// a full-sized frame: the data and its bookkeeping.
+	udpCharge = 2304
+
+	// udpSenders is how many senders are assumed to fill a receive buffer at
+	// the same time.
+	udpSenders = 4
+
+	// linkBuffers is the number of transmit buffers: the windows of a worker's
+	// two flows, the batch that is being packed, and as much again.
+	linkBuffers = 4 * wire.DefaultWindow
+)
+
+// udpLink is a [Link] on a kernel UDP socket.
+type udpLink struct {
+	sock     *udpSocket
+	local    wire.Endpoint
+	window   int
+	payloads [][]byte // transmit buffers
+	free     []Buf
+	room     [][]byte // receive buffers
+	stats    LinkStats
+	closed   bool
+}
+
+var _ Link = (*udpLink)(nil)
+
+// OpenUDP returns a link on a kernel UDP socket that is bound to an address of
+// this host; port 0 takes a free one. It needs no privileges. The address must
+// not be a wildcard, because peers only take answers from the address that
+// they asked.
+//
+// The socket asks for 8 MB of receive buffer. Where the system grants less
+// (net.core.rmem_max), the link's Window is smaller, so that bursts of frames
+// do not overrun the peer.
+func OpenUDP(local netip.AddrPort) (Link, error) {
+	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
+	if !local.Addr().IsValid() || local.Addr().IsUnspecified() {
+		return nil, fmt.Errorf("transport: udp link: %v is not an address of this host that peers can answer to", local.Addr())
+	}
+	sock, buffer, err := openUDPSocket(local, udpBuffer)
+	if err != nil {
+		return nil, fmt.Errorf("transport: udp link: %w", err)
+	}
+	l := &udpLink{
+		sock:     sock,
+		local:    wire.Endpoint{IP: sock.local.Addr(), Port: sock.local.Port()},
+		window:   udpWindow(buffer),
+		payloads: make([][]byte, linkBuffers),
+		room:     slab(udpBatch, udpRoom),
+	}
+	copy(l.payloads, slab(linkBuffers, l.MaxPayload()))
+	l.free = make([]Buf, linkBuffers)
+	for i := range l.free {
+		l.free[i] = Buf(linkBuffers - 1 - i)
+	}
+	return l, nil
+}
+
+// udpWindow returns how many frames each of a few senders may have on their
+// way into a receive buffer: a power of two.
+func udpWindow(buffer int) int {
+	n := max(16, buffer/udpCharge/udpSenders)
+	return min(wire.DefaultWindow, 1<<(bits.Len(uint(n))-1))
+}
+
+// slab returns n slices of the same size on one piece of memory.
+func slab(n, size int) [][]byte {
+	mem := make([]byte, n*size)
+	s := make([][]byte, n)
+	for i := range s {
+		s[i] = mem[i*size : (i+1)*size : (i+1)*size]
+	}
+	return s
+}
+
+func (l *udpLink) Local() wire.Endpoint { return l.local }
+
+// MaxPayload assumes an MTU of 1500 bytes, like the frame formats.
+func (l *udpLink) MaxPayload() int { return maxPayload(1500, l.local.IP) }
+
+// maxPayload returns the largest UDP payload that fits an MTU.
+func maxPayload(mtu int, ip netip.Addr) int {
+	const ipv4, ipv6, udp = 20, 40, 8
+	if ip.Is4() {
+		return mtu - ipv4 - udp
+	}
+	return mtu - ipv6 - udp
+}
+
+func (l *udpLink) Window() int { return l.window }
+
+func (l *udpLink) Path(_ context.Context, to wire.Endpoint) (*Path, error) {
+	to.IP = to.IP.Unmap()
+	if !to.IP.IsValid() || to.Port == 0 || to.IP.Is4() != l.local.IP.Is4() {
+		return nil, fmt.Errorf("transport: udp link at %v has no path to %v", l.local, to)
+	}
+	p := &Path{To: to}
+	l.sock.putSockaddr(p)
+	return p, nil
+}
+
+func (l *udpLink) Alloc() (Buf, bool) {
+	n := len(l.free)
+	if n == 0 {
+		return 0, false
+	}
+	b := l.free[n-1]
+	l.free = l.free[:n-1]
+	return b, true
+}
+
+func (l *udpLink) Payload(b Buf) []byte { return l.payloads[b] }
+
+// Free may take the buffer at once: the kernel has copied what it sends.
+func (l *udpLink) Free(b Buf) { l.free = append(l.free, b) }
+
+func (l *udpLink) Send(frames []Frame) (int, error) {
+	if l.closed {
+		return 0, net.ErrClosed
+	}
+	taken := 0
+	for taken < len(frames) {
+		batch := frames[taken:min(len(frames), taken+udpBatch)]
+		for _, f := range batch {
+			if f.Retx {
+				wire.MarkRetx(l.payloads[f.Buf])
+			}
+		}
+		n, refused, why := l.sock.send(batch, l.payloads)
+		l.count(n, refused, why)
+		taken += n
+		if n < len(batch) {
+			break
+		}
+	}
+	return taken, nil
+}
+
+func (l *udpLink) count(taken, refused int, why error) {
+	l.stats.Sent += uint64(taken - refused)
+	l.stats.SendError += uint64(refused)
+	if why != nil {
+		l.stats.LastError = why
+	}
+}
+
+func (l *udpLink) Receive(pkts []Packet) (int, error) {
+	if l.closed {
+		return 0, net.ErrClosed
+	}
+	n, err := l.sock.receive(pkts, l.room)
+	if err != nil {
+		return 0, fmt.Errorf("transport: udp link at %v: %w", l.local, err)
+	}
+	for i := range n {
+		pkts[i].Dst = l.local
+	}
+	l.stats.Received += uint64(n)
+	return n, nil
+}
+
+func (l *udpLink) Reply(pkts []Packet) error {
+	if l.closed {
+		return net.ErrClosed
+	}
+	for len(pkts) > 0 {
+		batch := pkts[:min(len(pkts), udpBatch)]
+		queued, taken, refused, why := l.sock.reply(batch)
+		l.count(taken, refused, why)
+		l.stats.NoRoom += uint64(queued - taken)
+		pkts = pkts[len(batch):]
+	}
+	return nil
+}
+
+func (l *udpLink) Wait(limit time.Duration) error {
+	if l.closed {
+		return net.ErrClosed
+	}
+	return l.sock.wait(limit)
+}
+
+func (l *udpLink) Wake() { l.sock.wake.wake() }
+
+func (l *udpLink) Stats() LinkStats { return l.stats }
+
+func (l *udpLink) Close() error {
+	l.closed = true
+	return l.sock.close()
+}

@@ -1,0 +1,320 @@
+//go:build linux && !portable
+
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// udpSocket is a non-blocking UDP socket that sends and receives many
+// datagrams with one system call. net.UDPConn would allocate an address for
+// each received datagram of a batch.
+type udpSocket struct {
+	fd    int
+	local netip.AddrPort
+
+	rx, tx messages
+	full   bool // the last send found the socket's buffer full
+
+	fds     [2]unix.PollFd
+	timeout unix.Timespec
+	wake    wakeFD
+}
+
+// messages is a batch of datagrams as the kernel sees it.
+type messages struct {
+	headers []unix.Mmsghdr
+	iovecs  []unix.Iovec
+	names   []unix.RawSockaddrInet6 // large enough for IPv4 too
+}
+
+func newMessages() messages {
+	m := messages{
+		headers: make([]unix.Mmsghdr, udpBatch),
+		iovecs:  make([]unix.Iovec, udpBatch),
+		names:   make([]unix.RawSockaddrInet6, udpBatch),
+	}
+	for i := range m.headers {
+		m.headers[i].Hdr.Iov = &m.iovecs[i]
+		m.headers[i].Hdr.SetIovlen(1)
+	}
+	return m
+}
+
+func (m *messages) set(i int, data []byte, name *byte, namelen int) {
+	m.iovecs[i].Base = unsafe.SliceData(data)
+	m.iovecs[i].SetLen(len(data))
+	m.headers[i].Hdr.Name = name
+	m.headers[i].Hdr.Namelen = uint32(namelen)
+}
+
+// openUDPSocket binds a socket and asks for receive and send buffers of the
+// given size. It returns how much the receive buffer got.
+func openUDPSocket(local netip.AddrPort, buffer int) (s *udpSocket, got int, err error) {
+	domain := unix.AF_INET6
+	if local.Addr().Is4() {
+		domain = unix.AF_INET
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, os.NewSyscallError("socket", err)
+	}
+	s = &udpSocket{fd: fd, rx: newMessages(), tx: newMessages()}
+	s.wake.fd = -1
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	var addr unix.Sockaddr = &unix.SockaddrInet4{Addr: as4(local.Addr()), Port: int(local.Port())}
+	if domain == unix.AF_INET6 {
+		addr = &unix.SockaddrInet6{Addr: local.Addr().As16(), Port: int(local.Port()), ZoneId: zoneIndex(local.Addr())}
+	}
+	if err := unix.Bind(fd, addr); err != nil {
+		return nil, 0, fmt.Errorf("bind to %v: %w", local, os.NewSyscallError("bind", err))
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		return nil, 0, os.NewSyscallError("getsockname", err)
+	}
+	switch a := bound.(type) {
+	case *unix.SockaddrInet4:
+		s.local = netip.AddrPortFrom(local.Addr(), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		s.local = netip.AddrPortFrom(local.Addr(), uint16(a.Port))
+	}
+	for _, o := range [][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], buffer) == nil {
+			continue
+		}
+		// Without CAP_NET_ADMIN the kernel gives what its limits allow.
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[1], buffer); err != nil {
+			return nil, 0, os.NewSyscallError("setsockopt", err)
+		}
+	}
+	got, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err != nil {
+		return nil, 0, os.NewSyscallError("getsockopt SO_RCVBUF", err)
+	}
+	if err := s.wake.open(); err != nil {
+		return nil, 0, err
+	}
+	s.fds = [2]unix.PollFd{{Fd: int32(fd)}, {Fd: int32(s.wake.fd), Events: unix.POLLIN}}
+	return s, got, nil
+}
+
+func as4(a netip.Addr) [4]byte {
+	if a.Is4() {
+		return a.As4()
+	}
+	return [4]byte{}
+}
+
+func zoneIndex(a netip.Addr) uint32 {
+	if ifi, err := net.InterfaceByName(a.Zone()); err == nil {
+		return uint32(ifi.Index)
+	}
+	return 0
+}
+
+// putSockaddr fills in the address part of a path.
+func (s *udpSocket) putSockaddr(p *Path) {
+	if ip := p.To.IP; s.local.Addr().Is4() {
+		sa := unix.RawSockaddrInet4{Family: unix.AF_INET, Port: htons(p.To.Port), Addr: ip.As4()}
+		p.sockaddr = bytesOf(&sa)
+	} else {
+		sa := unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: htons(p.To.Port), Addr: ip.As16(), Scope_id: zoneIndex(ip)}
+		p.sockaddr = bytesOf(&sa)
+	}
+}
+
+func bytesOf[T any](v *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
+}
+
+// htons changes a port to network byte order, on hosts of either order.
+func htons(port uint16) (net uint16) {
+	b := bytesOf(&net)
+	b[0], b[1] = byte(port>>8), byte(port)
+	return net
+}
+
+// receive reads up to len(pkts) datagrams, number i into room[i].
+func (s *udpSocket) receive(pkts []Packet, room [][]byte) (int, error) {
+	n := min(len(pkts), len(room))
+	for i := range n {
+		s.rx.set(i, room[i], (*byte)(unsafe.Pointer(&s.rx.names[i])), unix.SizeofSockaddrInet6)
+	}
+	n, errno := s.mmsg(unix.SYS_RECVMMSG, s.rx.headers[:n])
+	switch errno {
+	case 0:
+	case unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED:
+		return 0, nil
+	default:
+		return 0, os.NewSyscallError("recvmmsg", errno)
+	}
+	for i := range n {
+		pkts[i] = Packet{slot: uint32(i)}
+		pkts[i].Payload = room[i][:s.rx.headers[i].Len]
+		pkts[i].Src.IP, pkts[i].Src.Port = s.source(i)
+	}
+	return n, nil
+}
+
+// source decodes the address that datagram i of the receive batch came from.
+func (s *udpSocket) source(i int) (netip.Addr, uint16) {
+	name := &s.rx.names[i]
+	port := bytesOf(&name.Port)
+	p := uint16(port[0])<<8 | uint16(port[1])
+	if name.Family == unix.AF_INET {
+		return netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(name)).Addr), p
+	}
+	return netip.AddrFrom16(name.Addr).Unmap(), p
+}
+
+// send sends up to udpBatch frames, frame f from payloads[f.Buf]. It returns
+// how many it took; refused counts those of them that the kernel would not
+// send, and why is the last reason.
+func (s *udpSocket) send(frames []Frame, payloads [][]byte) (taken, refused int, why error) {
+	for i, f := range frames {
+		s.tx.set(i, payloads[f.Buf][:f.Len], unsafe.SliceData(f.To.sockaddr), len(f.To.sockaddr))
+	}
+	return s.transmit(len(frames))
+}
+
+// reply sends the answers of a batch of packets that receive returned.
+func (s *udpSocket) reply(pkts []Packet) (queued, taken, refused int, why error) {
+	for i := range pkts {
+		if p := &pkts[i]; p.Reply > 0 {
+			h := &s.rx.headers[p.slot].Hdr
+			s.tx.set(queued, p.Payload[:p.Reply], h.Name, int(h.Namelen))
+			queued++
+		}
+	}
+	taken, refused, why = s.transmit(queued)
+	return queued, taken, refused, why
+}
+
+// transmit sends the first n messages of the transmit batch. A message that the
+// kernel refuses is skipped: for the peer it is a lost one.
+func (s *udpSocket) transmit(n int) (taken, refused int, why error) {
+	s.full = false
+	for taken < n {
+		sent, errno := s.mmsg(unix.SYS_SENDMMSG, s.tx.headers[taken:n])
+		switch errno {
+		case 0:
+			taken += sent
+		case unix.EINTR:
+		case unix.EAGAIN, unix.ENOBUFS:
+			s.full = errno == unix.EAGAIN
+			return taken, refused, why
+		default:
+			taken++
+			refused++
+			why = os.NewSyscallError("sendmmsg", errno)
+		}
+	}
+	return taken, refused, why
+}
+
+func (s *udpSocket) mmsg(call uintptr, headers []unix.Mmsghdr) (int, unix.Errno) {
+	n, _, errno := unix.Syscall6(call, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(headers))),
+		uintptr(len(headers)), unix.MSG_DONTWAIT, 0, 0)
+	return int(n), errno
+}
+
+// wait sleeps in poll.
+func (s *udpSocket) wait(limit time.Duration) error {
+	if s.wake.enter() {
+		s.fds[0].Events = unix.POLLIN
+		if s.full {
+			s.fds[0].Events |= unix.POLLOUT
+		}
+		var timeout *unix.Timespec
+		if limit >= 0 {
+			s.timeout = unix.NsecToTimespec(int64(limit))
+			timeout = &s.timeout
+		}
+		s.fds[1].Revents = 0
+		if _, err := unix.Ppoll(s.fds[:], timeout, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("ppoll", err)
+		}
+	}
+	s.wake.leave(s.fds[1].Revents != 0)
+	return nil
+}
+
+func (s *udpSocket) close() error {
+	if s.fd < 0 {
+		return nil
+	}
+	err := os.NewSyscallError("close", unix.Close(s.fd))
+	s.fd = -1
+	return errors.Join(err, s.wake.close())
+}
+
+// wakeFD interrupts a sleep in poll. The eventfd is written only while somebody
+// sleeps, so that waking a busy loop costs no system call.
+type wakeFD struct {
+	pending, sleeping atomic.Bool
+
+	mu sync.Mutex // keeps fd open while it is written
+	fd int
+}
+
+func (w *wakeFD) open() (err error) {
+	w.fd, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	return os.NewSyscallError("eventfd", err)
+}
+
+// enter announces a sleep and reports whether it may happen. Either wake sees
+// that we sleep, or we see that it was called: both variables are sequentially
+// consistent.
+func (w *wakeFD) enter() bool {
+	w.sleeping.Store(true)
+	return !w.pending.Load()
+}
+
+// leave ends a sleep. A wake that saw us sleep may still be about to write; then
+// the next sleep ends at once, which is harmless, and finds the eventfd readable.
+func (w *wakeFD) leave(readable bool) {
+	w.sleeping.Store(false)
+	w.pending.Store(false)
+	if readable {
+		var b [8]byte
+		_, _ = unix.Read(w.fd, b[:])
+	}
+}
+
+func (w *wakeFD) wake() {
+	if w.pending.Swap(true) || !w.sleeping.Load() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd >= 0 {
+		one := [8]byte{0: 1, 7: 1} // not zero in either byte order
+		_, _ = unix.Write(w.fd, one[:])
+	}
+}
+
+func (w *wakeFD) close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd < 0 {
+		return nil
+	}
+	fd := w.fd
+	w.fd = -1
+	return os.NewSyscallError("close", unix.Close(fd))
+}

@@ -1,0 +1,272 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// WorkerConfig describes a worker's endpoint.
+type WorkerConfig struct {
+	// Link carries the frames. A worker that NewWorker returned owns it and
+	// closes it.
+	Link Link
+
+	// Job, Sender and Epoch are what the worker is admitted with, at the
+	// aggregator and at the server. A worker that restarts must be admitted
+	// anew, because its sequence numbers begin anew.
+	Job, Sender, Epoch uint16
+
+	// HotSet says which rows go to the aggregator. Nil sends every row to the
+	// server.
+	HotSet *packer.HotSet
+	// Dim is the number of gradients of a row. 0 takes the hot set's.
+	Dim int
+	// Layout and Stripes describe the hot frames that the aggregator takes, as
+	// learnt at admission. The zero values are lane-aligned frames of one
+	// stripe, which every aggregator takes.
+	Layout  packer.Layout
+	Stripes int
+
+	// Aggregator and Server are the peers' addresses. An Ethernet address that
+	// is left zero is resolved where the link needs one. The aggregator is
+	// needed if there is a hot set.
+	Aggregator, Server wire.Endpoint
+
+	// Flow holds the window, the timeouts and the limit of silence of each of
+	// the two flows. Where Size is 0, it is the link's Window.
+	Flow retransmit.Config
+}
+
+// Worker pushes gradients and pulls weights. Its methods may be called from
+// several goroutines.
+//
+// A peer that stays silent for longer than Flow.Silence ends the worker: this
+// and every later call fails with the [*PeerError] that says so.
+type Worker struct {
+	loop
+	cfg   WorkerConfig
+	start time.Time
+
+	// What follows belongs to the goroutine.
+	fatal   error // why the worker ends
+	now     retransmit.Time
+	flows   [2]*flow // by flowHot and flowCold; the hot one is nil without a hot set
+	packer  *packer.Packer
+	lender  lender
+	ops     []*operation // by operation.id; nil entries are free
+	pushes  []*operation // not packed yet
+	pulls   []*operation // not all asked yet
+	flushes []flush
+	refusal error // first since the last Flush
+	sums    []float32
+
+	out     []Frame // not yet taken by the link, in order
+	outFlow []uint8
+	retx    []Frame
+	expired retransmit.Time // when the timers were looked at last
+
+	stats WorkerStats
+}
+
+const (
+	flowHot = iota
+	flowCold
+)
+
+// flow is the way to one peer.
+type flow struct {
+	index  uint8
+	role   string
+	path   *Path
+	window *retransmit.Window
+	handed uint32 // first frame that the link has not taken yet
+	resend func(seq uint32, e retransmit.Entry) bool
+}
+
+// NewWorker starts a worker. ctx bounds the resolution of Ethernet addresses.
+func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
+	if cfg.Link == nil {
+		return nil, fmt.Errorf("%w: WorkerConfig.Link is nil", ErrConfig)
+	}
+	if cfg.HotSet != nil && cfg.Dim == 0 {
+		cfg.Dim = cfg.HotSet.Dim()
+	}
+	if cfg.Stripes == 0 {
+		cfg.Stripes = 1
+	}
+	if cfg.Flow.Size == 0 {
+		cfg.Flow.Size = cfg.Link.Window()
+	}
+	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	limit := cfg.Link.MaxPayload()
+	switch {
+	case wire.ColdCap(limit, cfg.Dim) < 1 || wire.PullCap(limit, cfg.Dim) < 1:
+		return nil, fmt.Errorf("%w: a row of %d gradients does not fit a payload of %d bytes", ErrConfig, cfg.Dim, limit)
+	case cfg.HotSet != nil && wire.HotLen(cfg.Stripes) > limit:
+		return nil, fmt.Errorf("%w: %d stripes do not fit a payload of %d bytes", ErrConfig, cfg.Stripes, limit)
+	case cfg.HotSet != nil && netip.AddrPortFrom(cfg.Aggregator.IP, cfg.Aggregator.Port) == netip.AddrPortFrom(cfg.Server.IP, cfg.Server.Port):
+		return nil, fmt.Errorf("%w: aggregator and server have the same address %v", ErrConfig, cfg.Server)
+	}
+	w := &Worker{
+		cfg:     cfg,
+		start:   time.Now(),
+		packer:  p,
+		out:     make([]Frame, 0, rxBatch),
+		outFlow: make([]uint8, 0, rxBatch),
+		retx:    make([]Frame, 0, rxBatch),
+	}
+	w.init(cfg.Link)
+	w.lender.w = w
+	if err := w.addFlow(ctx, flowCold, "parameter server", cfg.Server); err != nil {
+		return nil, err
+	}
+	if cfg.HotSet != nil {
+		if err := w.addFlow(ctx, flowHot, "aggregator", cfg.Aggregator); err != nil {
+			return nil, err
+		}
+		w.sums = make([]float32, cfg.HotSet.Slots())
+	}
+	w.loop.start(w.main, w.finish)
+	return w, nil
+}
+
+func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.Endpoint) error {
+	path, err := w.link.Path(ctx, to)
+	if err != nil {
+		return fmt.Errorf("%s: %w", role, err)
+	}
+	win, err := retransmit.NewWindow(w.cfg.Flow)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	f := &flow{index: index, role: role, path: path, window: win, handed: win.NextSeq()}
+	f.resend = func(_ uint32, e retransmit.Entry) bool {
+		if len(w.retx) == cap(w.retx) {
+			return false
+		}
+		w.retx = append(w.retx, Frame{Buf: cookieBuf(e.Cookie), Len: int(e.Len), To: f.path, Retx: true})
+		return true
+	}
+	w.flows[index] = f
+	return nil
+}
+
+// A window entry's cookie is the buffer of the frame and, for a pull, the
+// position of its first key in the operation.
+func cookie(b Buf, first int) uint64          { return uint64(first)<<32 | uint64(b) }
+func cookieBuf(cookie uint64) Buf             { return Buf(cookie & 0xffffffff) }
+func cookieFirst(cookie uint64) int           { return int(cookie >> 32) }
+func addrPort(e wire.Endpoint) netip.AddrPort { return netip.AddrPortFrom(e.IP, e.Port) }
+
+// Push hands over the gradients of the rows of keys, len(grads) = len(keys) ×
+// Dim. It returns when all of them are in frames, so the slices may be used
+// again; the ticket says when the frames are acknowledged. To keep frames on
+// their way all the time, push the next batch before waiting for the ticket of
+// the last.
+//
+// A batch that contains a NaN or an infinity is refused as a whole
+// ([*packer.NotFiniteError]), before anything is sent. If ctx ends while the
+// batch is put into frames, the error is a [*PushError] that says how far it
+// got; what is in frames is still sent.
+func (w *Worker) Push(ctx context.Context, keys []uint64, grads []float32) (*Ticket, error) {
+	o := &operation{keys: keys, values: grads, ticket: &Ticket{done: make(chan struct{})}}
+	if err := w.submit(ctx, o); err != nil {
+		return nil, err
+	}
+	return o.ticket, nil
+}
+
+// PushSum is Push for a job in fetchadd mode, and waits for the answer: where
+// keys[i] is hot, sums[i*Dim:(i+1)*Dim] becomes the aggregator's latest known
+// sums of that row, in which this push is included. The sums of cold rows are
+// left as they are. len(sums) must be len(grads).
+func (w *Worker) PushSum(ctx context.Context, keys []uint64, grads, sums []float32) error {
+	if len(sums) != len(grads) {
+		return fmt.Errorf("transport: %d sums for %d gradients", len(sums), len(grads))
+	}
+	return w.submit(ctx, &operation{keys: keys, values: grads, sums: sums, ticket: &Ticket{done: make(chan struct{})}})
+}
+
+// Pull reads the rows of keys from the parameter server into dst, which must
+// hold len(keys) × Dim floats.
+func (w *Worker) Pull(ctx context.Context, keys []uint64, dst []float32) error {
+	if len(dst) != len(keys)*w.cfg.Dim {
+		return fmt.Errorf("transport: pull of %d keys of dimension %d into %d floats", len(keys), w.cfg.Dim, len(dst))
+	}
+	return w.submit(ctx, &operation{pull: true, keys: keys, values: dst})
+}
+
+// submit hands an operation to the goroutine and waits until it releases the
+// slices.
+func (w *Worker) submit(ctx context.Context, o *operation) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	o.released = make(chan struct{})
+	if err := w.enter(ctx, func() { w.accept(o) }); err != nil {
+		return err
+	}
+	select {
+	case <-o.released:
+		return o.err
+	case <-w.dead:
+	case <-ctx.Done():
+		// The goroutine may be using the slices, so it has the last word.
+		o.cause = context.Cause(ctx)
+		o.cancelled.Store(true)
+		if err := w.enter(context.WithoutCancel(ctx), w.sweep); err == nil {
+			select {
+			case <-o.released:
+			case <-w.dead:
+			}
+		}
+	}
+	select {
+	case <-o.released:
+		return o.err
+	case <-w.dead: // before it came to the operation
+		return w.err
+	}
+}
+
+// Flush returns when every frame that was sent before is acknowledged or
+// refused. Its error is the first refusal since the last Flush, so a caller
+// that does not keep tickets still learns of it; or why the worker ended.
+func (w *Worker) Flush(ctx context.Context) error {
+	done := make(chan error, 1)
+	if err := w.enter(ctx, func() { w.addFlush(done) }); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-w.dead:
+		return w.err
+	}
+}
+
+// Stats returns the worker's counters; of a worker that has ended, the last.
+func (w *Worker) Stats(ctx context.Context) (WorkerStats, error) {
+	var s WorkerStats
+	err := w.Do(ctx, func() { s = w.snapshot() })
+	if err == nil {
+		return s, nil
+	}
+	select {
+	case <-w.dead:
+		return w.stats, nil
+	default:
+		return s, err
+	}
+}

@@ -1,0 +1,187 @@
+package transport
+
+import (
+	"slices"
+	"time"
+
+	"github.com/libra-ina/libra/retransmit"
+)
+
+const (
+	// timerLag is how long the timers may be left alone while every batch of
+	// received frames is full: the answers of the frames that seem late may be
+	// among those not yet received.
+	timerLag = 10 * time.Millisecond
+
+	// sendRetry bounds a sleep while frames wait for room in the link.
+	sendRetry = time.Millisecond
+)
+
+// main is the worker's goroutine.
+func (w *Worker) main() error {
+	for {
+		if len(w.pushes) > 0 {
+			o := w.pushes[0]
+			w.pushes = slices.Delete(w.pushes, 0, 1)
+			w.push(o)
+		}
+		if err := w.turn(len(w.pushes) == 0); err != nil {
+			return err
+		}
+	}
+}
+
+// turn does what is due once: it takes in answers, starts what others handed
+// in, repeats what is late, and sends. If there was nothing to do and it may
+// sleep, it sleeps until there is. An error is the worker's end: turn returns
+// it again and again.
+func (w *Worker) turn(sleep bool) error {
+	if w.fatal == nil {
+		w.fatal = w.tryTurn(sleep)
+	}
+	return w.fatal
+}
+
+func (w *Worker) tryTurn(sleep bool) error {
+	if w.closing.Load() {
+		return ErrClosed
+	}
+	n, err := w.link.Receive(w.pkts)
+	if err != nil {
+		return err
+	}
+	w.now = w.clock()
+	for i := range w.pkts[:n] {
+		w.receive(&w.pkts[i])
+	}
+	if w.run() {
+		sleep = false
+	}
+	if w.ask() {
+		sleep = false
+	}
+	w.endFlushes()
+	drained := n < len(w.pkts)
+	if drained || w.now.Sub(w.expired) > timerLag {
+		if err := w.repeat(); err != nil {
+			return err
+		}
+	}
+	sent, err := w.transmit()
+	if err != nil || n > 0 || sent || !sleep {
+		return err
+	}
+	err = w.link.Wait(w.patience())
+	w.now = w.clock()
+	return err
+}
+
+func (w *Worker) clock() retransmit.Time { return retransmit.Time(time.Since(w.start)) }
+
+// transmit hands frames to the link, new ones before repeated ones.
+func (w *Worker) transmit() (any bool, err error) {
+	if len(w.out) > 0 {
+		n, err := w.link.Send(w.out)
+		if err != nil {
+			return false, err
+		}
+		for _, f := range w.outFlow[:n] {
+			w.flows[f].handed++
+		}
+		w.out = append(w.out[:0], w.out[n:]...)
+		w.outFlow = append(w.outFlow[:0], w.outFlow[n:]...)
+		any = n > 0
+	}
+	if len(w.retx) > 0 {
+		// What the link does not take now is repeated at its next timeout.
+		n, err := w.link.Send(w.retx)
+		w.retx = w.retx[:0]
+		return any || n > 0, err
+	}
+	return any, nil
+}
+
+// repeat collects the frames whose answers are late. A silent peer is the
+// worker's end.
+func (w *Worker) repeat() error {
+	w.expired = w.now
+	for _, f := range w.flows {
+		if f == nil {
+			continue
+		}
+		if err := f.window.Expired(w.now, f.resend); err != nil {
+			e := w.peerError(f, err)
+			e.LinkErr = w.link.Stats().LastError
+			return e
+		}
+	}
+	return nil
+}
+
+// patience returns how long the worker may sleep.
+func (w *Worker) patience() time.Duration {
+	limit := time.Duration(-1)
+	for _, f := range w.flows {
+		if f == nil {
+			continue
+		}
+		if t, ok := f.window.NextDeadline(); ok {
+			if d := max(0, t.Sub(w.now)); limit < 0 || d < limit {
+				limit = d
+			}
+		}
+	}
+	if len(w.out) > 0 && (limit < 0 || limit > sendRetry) {
+		limit = sendRetry
+	}
+	return limit
+}
+
+// flush waits for the frames before its marks.
+type flush struct {
+	marks [2]uint32
+	done  chan<- error
+}
+
+func (w *Worker) addFlush(done chan<- error) {
+	fl := flush{done: done}
+	for i, f := range w.flows {
+		if f != nil {
+			fl.marks[i] = f.window.NextSeq()
+		}
+	}
+	w.flushes = append(w.flushes, fl)
+}
+
+// endFlushes lets those go whose frames are all answered.
+func (w *Worker) endFlushes() {
+	rest := w.flushes[:0]
+	for _, fl := range w.flushes {
+		ended := true
+		for i, f := range w.flows {
+			ended = ended && (f == nil || int32(f.window.Base()-fl.marks[i]) >= 0)
+		}
+		if ended {
+			fl.done <- w.refusal
+			w.refusal = nil
+		} else {
+			rest = append(rest, fl)
+		}
+	}
+	clear(w.flushes[len(rest):])
+	w.flushes = rest
+}
+
+// finish settles everything that is pending, with the reason of the end.
+func (w *Worker) finish(err error) {
+	for _, o := range w.ops {
+		if o != nil {
+			o.fail(err)
+			o.finish()
+		}
+	}
+	for _, fl := range w.flushes {
+		fl.done <- err
+	}
+	w.stats = w.snapshot()
+}

@@ -1,0 +1,190 @@
+package transport
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// receive takes an answer in. Whatever does not fit what was sent is counted
+// and ignored: it may be a late answer to an earlier incarnation, or forged.
+func (w *Worker) receive(p *Packet) {
+	h, err := wire.ParseHeader(p.Payload)
+	if err != nil {
+		w.stats.Malformed++
+		return
+	}
+	f := w.flowFrom(p.Src)
+	if f == nil || h.Job != w.cfg.Job || h.Sender != w.cfg.Sender || h.Epoch != w.cfg.Epoch {
+		w.stats.Stray++
+		return
+	}
+	if int32(h.Seq-f.handed) >= 0 {
+		w.stats.Stray++ // an answer to a frame that has not left
+		return
+	}
+	switch h.Type {
+	case wire.TypeAck:
+		w.receiveAck(f, h, p.Payload)
+	case wire.TypeError:
+		w.receiveError(f, h, p.Payload)
+	case wire.TypeRows:
+		w.receiveRows(f, h, p.Payload)
+	default:
+		w.stats.Stray++
+	}
+}
+
+func (w *Worker) flowFrom(src wire.Endpoint) *flow {
+	for _, f := range w.flows {
+		if f != nil && src.Port == f.path.To.Port && src.IP == f.path.To.IP {
+			return f
+		}
+	}
+	return nil
+}
+
+func (w *Worker) receiveAck(f *flow, h wire.Header, payload []byte) {
+	stripes, err := wire.ParseAck(payload, h)
+	if err != nil {
+		w.stats.Malformed++
+		return
+	}
+	e, ok := f.window.Ack(w.now, h.Seq)
+	if !ok {
+		return
+	}
+	o := w.ops[e.Ticket]
+	switch {
+	case o.pull:
+		o.fail(w.peerError(f, fmt.Errorf("%w: an ACK to a pull", ErrAnswer)))
+	case o.sums != nil && f.index == flowHot && stripes == 0:
+		o.fail(w.peerError(f, fmt.Errorf("%w: an ACK without sums to a push that wants them", ErrAnswer)))
+	case o.sums != nil && stripes > 0:
+		w.takeSums(h.Flags, payload, stripes)
+	}
+	o.acked++
+	w.answered(o, e)
+}
+
+// answered returns the frame's buffer and settles its operation.
+func (w *Worker) answered(o *operation, e retransmit.Entry) {
+	w.link.Free(cookieBuf(e.Cookie))
+	o.outstanding--
+	if o.pull && o.failure != nil {
+		w.abandon(o) // the rest of it is of no use to anybody
+	}
+	w.settle(o)
+}
+
+// takeSums notes the sums of an acknowledgement by rank.
+func (w *Worker) takeSums(flags wire.Flags, payload []byte, stripes int) {
+	layout := packer.LaneAligned
+	if flags&wire.FlagDense != 0 {
+		layout = packer.Dense
+	}
+	for i := range stripes {
+		s := wire.StripeAt(payload, i)
+		for mask := s.Mask() & wire.LaneMask; mask != 0; mask &= mask - 1 {
+			lane := bits.TrailingZeros32(mask)
+			if rank := layout.Rank(lane, s.Slot(lane)); int(rank) < len(w.sums) {
+				w.sums[rank] = s.Value(lane)
+			}
+		}
+	}
+}
+
+// copySums gives the caller of PushSum the sums of its hot rows.
+func (w *Worker) copySums(o *operation) {
+	if w.cfg.HotSet == nil {
+		return
+	}
+	d := w.cfg.Dim
+	for i, key := range o.keys {
+		if rank, ok := w.cfg.HotSet.Rank(key); ok {
+			copy(o.sums[i*d:][:d], w.sums[int(rank)*d:])
+		}
+	}
+}
+
+func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) {
+	r, err := wire.ParseRefusal(payload)
+	if err != nil {
+		w.stats.Malformed++
+		return
+	}
+	e, ok := f.window.Refuse(w.now, h.Seq)
+	if !ok {
+		return
+	}
+	w.stats.Refusals[min(int(r.Code), len(w.stats.Refusals)-1)]++
+	o := w.ops[e.Ticket]
+	refusal := w.peerError(f, r)
+	refusal.Key, refusal.KeyKnown = w.refusedKey(f, w.link.Payload(cookieBuf(e.Cookie))[:e.Len], r)
+	if w.refusal == nil {
+		w.refusal = refusal
+	}
+	o.fail(refusal)
+	o.refused++
+	w.answered(o, e)
+}
+
+// refusedKey finds the row that a refusal is about in the refused frame.
+func (w *Worker) refusedKey(f *flow, payload []byte, r wire.Refusal) (key uint64, ok bool) {
+	switch r.Code {
+	case wire.CodeSlotRange, wire.CodeNotFinite, wire.CodeOverflow:
+	default:
+		return 0, false
+	}
+	if f.index == flowHot {
+		stripe, lane := int(r.Index)/wire.Lanes, int(r.Index)%wire.Lanes
+		if stripe >= (len(payload)-wire.HeaderLen)/wire.StripeLen {
+			return 0, false
+		}
+		rank := w.cfg.Layout.Rank(lane, wire.StripeAt(payload, stripe).Slot(lane)) / uint32(w.cfg.Dim)
+		if int(rank) >= w.cfg.HotSet.Len() {
+			return 0, false
+		}
+		return w.cfg.HotSet.Key(rank), true
+	}
+	rows, err := wire.ParseRows(payload, wire.TypeCold)
+	row := int(r.Index) / w.cfg.Dim
+	if err != nil || row >= rows.Count {
+		return 0, false
+	}
+	return rows.Key(row), true
+}
+
+func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) {
+	rows, err := wire.ParseRows(payload, wire.TypeRows)
+	if err != nil {
+		w.stats.Malformed++
+		return
+	}
+	e, ok := f.window.Ack(w.now, h.Seq)
+	if !ok {
+		return
+	}
+	o := w.ops[e.Ticket]
+	first := cookieFirst(e.Cookie)
+	d := w.cfg.Dim
+	switch n := min(len(o.keys)-first, w.pullCap()); {
+	case !o.pull:
+		o.fail(w.peerError(f, fmt.Errorf("%w: rows to a push", ErrAnswer)))
+	case rows.Count != n || rows.Dim != d:
+		o.fail(w.peerError(f, fmt.Errorf("%w: %d rows of dimension %d to a pull of %d of dimension %d", ErrAnswer, rows.Count, rows.Dim, n, d)))
+	case o.open:
+		for i := range n {
+			rows.Row(i, o.values[(first+i)*d:])
+		}
+	}
+	o.acked++
+	w.answered(o, e)
+}
+
+func (w *Worker) peerError(f *flow, err error) *PeerError {
+	return &PeerError{Role: f.role, Addr: addrPort(f.path.To), Job: w.cfg.Job, Sender: w.cfg.Sender, Err: err}
+}
