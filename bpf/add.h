@@ -1,0 +1,158 @@
+/* Adding a frame to a bank: whole or not at all, on several CPUs at once.
+ *
+ * Every addition is a compare-and-swap of the sum that was checked for
+ * overflow, so no slot ever holds a wrapped sum. (A plain atomic addition
+ * behind a check of the old sum saves nothing measurable, and is wrong: a dense
+ * frame may name one rank 220 times, and other CPUs add between check and
+ * addition.)
+ *
+ * What remains with several CPUs: if a frame's sum overflows, its earlier
+ * additions are undone, and meanwhile another CPU may have seen them. It may
+ * have refused a frame that would have fitted without them (the sender learns
+ * so), or accepted one that only fitted with them: then the undoing leaves the
+ * range, and undo_overflow counts it. Both need sums near the end of the
+ * range, where jobs get refusals anyway. */
+#pragma once
+
+#include "exact.h"
+
+enum outcome {
+	ADDED,
+	OVERFLOWED,
+	CONTENDED,
+};
+
+/* Beside the outcome: an addition that was undone had been built upon. */
+#define WRAPPED 0x100
+
+#define ATTEMPTS 64
+
+/* swap replaces a slot's sum unless another CPU did, and tells whether it did. */
+static __always_inline int swap(__s64 *slot, __s64 old, __s64 sum)
+{
+	__s64 was = __sync_val_compare_and_swap(slot, old, sum);
+
+	FORGET(was); /* or clang turns the comparison into a number first */
+	return was == old;
+}
+
+static __always_inline int overflows(__s64 a, __s64 b, __s64 sum)
+{
+	return ((a ^ sum) & (b ^ sum)) < 0;
+}
+
+/* add_slot adds to one slot, against other CPUs. Each failed attempt means that
+ * another CPU's succeeded. */
+__noinline int add_slot(struct bank *bank, __u32 rank, __s64 units)
+{
+	if (!bank)
+		return CONTENDED;
+	for (int i = 0; i < ATTEMPTS; i++) {
+		__s64 *slot = &bank->slots[rank % MAX_SLOTS];
+		__s64 old = *(volatile __s64 *)slot;
+		__s64 sum = (__u64)old + units;
+
+		if (overflows(old, units, sum))
+			return OVERFLOWED;
+		if (swap(slot, old, sum))
+			return ADDED;
+	}
+	return CONTENDED;
+}
+
+static long undo_pair(__u32 i, void *arg)
+{
+	struct walk *w = arg;
+	__s64 units, old;
+
+	w->position = i;
+	if (!step(w))
+		return 0;
+	units = -to_units(w->bits, w->job->exp);
+	old = __sync_fetch_and_add(&w->bank->slots[w->rank % MAX_SLOTS], units);
+	w->result |= overflows(old, units, (__u64)old + units);
+	return 0;
+}
+
+/* undo takes the first pairs of a frame back out of a bank, up to a position. It
+ * tells whether that left a wrapped sum. */
+__noinline __u64 undo(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank,
+		      __u32 position)
+{
+	struct walk w = { .ctx = ctx, .l3 = l3, .job = job, .bank = bank };
+
+	if (job && bank)
+		bpf_loop(position, undo_pair, &w, 0);
+	return w.result;
+}
+
+static long retry_pair(__u32 i, void *arg)
+{
+	struct walk *w = arg;
+
+	if (step(w))
+		w->result = add_slot(w->bank, w->rank, to_units(w->bits, w->job->exp));
+	if (w->result != ADDED)
+		return 1;
+	w->position++;
+	return 0;
+}
+
+/* add_rest is add for the pairs from a position on, after the first attempt at
+ * the pair there failed. */
+__noinline __u64 add_rest(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank,
+			  __u32 position)
+{
+	struct walk w = { .ctx = ctx, .l3 = l3, .job = job, .bank = bank, .position = position };
+
+	if (!job || !bank)
+		return CONTENDED;
+	bpf_loop(PAIRS, retry_pair, &w, 0);
+	if (w.result != ADDED && undo(ctx, l3, job, bank, w.position))
+		return (__u64)w.position << 32 | w.result | WRAPPED;
+	return (__u64)w.position << 32 | w.result;
+}
+
+/* add adds all pairs to a bank, or none. It returns an outcome, and in the upper
+ * half the position of the pair that overflowed. */
+__noinline __u64 add(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
+{
+	void *end;
+	struct packet *p = packet_at(ctx, l3, &end);
+	struct ranking r;
+	struct stripe *s;
+	__s64 exp;
+	__u32 n, position;
+
+	if (!p || !job || !bank)
+		return CONTENDED;
+	exp = job->exp;
+	r = ranking_of(p);
+	n = stripe_count(body_length(p));
+	s = stripes_of(p);
+	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
+		__u32 mask;
+
+		if (i >= n || (void *)(s + 1) > end)
+			break;
+		mask = bpf_ntohl(s->mask);
+		FORGET(r.lanes);
+#pragma unroll
+		for (__u32 lane = 0; lane < LANES; lane++) {
+			__s64 units, old, sum, *slot;
+
+			if (!(mask >> lane & 1))
+				continue;
+			slot = &bank->slots[rank_of(s->slots[lane], lane, r) % MAX_SLOTS];
+			units = to_units(bpf_ntohl(s->bits[lane]), exp);
+			old = *slot;
+			sum = (__u64)old + units;
+			position = i * LANES + lane;
+			if (overflows(old, units, sum) || !swap(slot, old, sum))
+				goto again;
+		}
+	}
+	return ADDED;
+again:
+	return add_rest(ctx, l3, job, bank, position);
+}

@@ -1,0 +1,161 @@
+//go:build linux
+
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Options configure an [Aggregator].
+type Options struct {
+	// Address is the aggregator's IPv4 address. Required.
+	Address netip.Addr
+
+	// Port is the UDP port of the aggregator and of the hosts whose frames
+	// are forwarded. 0 means [wire.DefaultPort].
+	Port uint16
+
+	// MaxSenders bounds the admitted senders of all jobs together; each
+	// takes 8 KiB. 0 means 1024.
+	MaxSenders int
+}
+
+// Aggregator is an aggregator's data plane in XDP. Its methods may be called
+// from several goroutines.
+type Aggregator struct {
+	mu      sync.Mutex
+	closed  bool
+	objects aggregateObjects
+	bank    *ebpf.MapSpec
+	jobs    map[uint16]*job
+	ports   map[string]*afxdp.Attachment // by interface name
+}
+
+var _ aggregator.Plane = (*Aggregator)(nil)
+
+// job is what the loader keeps of a job.
+type job struct {
+	aggregator.JobConfig
+	senders map[uint16]struct{}
+	current *bank
+	spare   *bank
+	frozen  *aggregator.Bank // view of spare that Swap returned, nil once cleared
+}
+
+// Open loads the aggregator's program and creates its maps. Nothing happens
+// to any interface before [Aggregator.Attach].
+func Open(o Options) (*Aggregator, error) {
+	if !o.Address.Is4() {
+		return nil, fmt.Errorf("bpf: address %v: %w: aggregators have an IPv4 address",
+			o.Address, aggregator.ErrUnsupported)
+	}
+	if o.Port == 0 {
+		o.Port = wire.DefaultPort
+	}
+	spec, err := loadAggregate()
+	if err != nil {
+		return nil, err
+	}
+	if o.MaxSenders != 0 {
+		spec.Maps[aggregateMapSenders].MaxEntries = uint32(o.MaxSenders)
+	}
+	address := o.Address.As4()
+	err = errors.Join(
+		spec.Variables[aggregateVarAddress].Set(binary.NativeEndian.Uint32(address[:])),
+		spec.Variables[aggregateVarPort].Set(networkOrder(o.Port)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("bpf: %w", err)
+	}
+	a := &Aggregator{
+		bank:  spec.Maps[aggregateMapBanks].InnerMap,
+		jobs:  make(map[uint16]*job),
+		ports: make(map[string]*afxdp.Attachment),
+	}
+	if err := load(spec, &a.objects); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// networkOrder returns x such that its bytes in memory are big-endian.
+func networkOrder(x uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], x)
+	return binary.NativeEndian.Uint16(b[:])
+}
+
+// Attach puts the program on an interface. It never replaces another program:
+// it returns [afxdp.ErrProgramAttached] instead. The interface is a port of the
+// aggregator from now on, and may be named in AddRoute.
+func (a *Aggregator) Attach(iface string, mode afxdp.AttachMode) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return aggregator.ErrClosed
+	}
+	if a.ports[iface] != nil {
+		return fmt.Errorf("bpf: the aggregator is attached to %s already", iface)
+	}
+	at, err := afxdp.Attach(afxdp.AttachConfig{Interface: iface, Mode: mode, Program: a.objects.Aggregate})
+	if err != nil {
+		return err
+	}
+	a.ports[iface] = at
+	return nil
+}
+
+// Mode returns the mode that the kernel uses on an interface, or false if the
+// aggregator is not attached to it.
+func (a *Aggregator) Mode(iface string) (afxdp.AttachMode, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := a.ports[iface]
+	if at == nil {
+		return 0, false
+	}
+	return at.Mode(), true
+}
+
+// Detach takes the program off an interface. It is no error if it is not
+// there.
+func (a *Aggregator) Detach(iface string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := a.ports[iface]
+	if at == nil {
+		return nil
+	}
+	delete(a.ports, iface)
+	return at.Close()
+}
+
+// Close implements [aggregator.Plane]. It detaches the program from all
+// interfaces first.
+func (a *Aggregator) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil
+	}
+	a.closed = true
+	var errs []error
+	for _, at := range a.ports {
+		errs = append(errs, at.Close())
+	}
+	clear(a.ports)
+	for id := range a.jobs {
+		errs = append(errs, a.removeJob(id))
+	}
+	return errors.Join(append(errs, a.objects.Close())...)
+}

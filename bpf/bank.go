@@ -1,0 +1,62 @@
+//go:build linux
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// bank is one bank of a job: a BPF map with a single value, mapped into this
+// process.
+type bank struct {
+	m    *ebpf.Map
+	mem  []byte
+	sums *bankValue
+}
+
+// bankValue is struct bank of maps.h.
+type bankValue struct {
+	slots  [aggregator.MaxSlots]int64
+	frames uint64
+	pairs  uint64
+}
+
+func newBank(spec *ebpf.MapSpec) (*bank, error) {
+	if spec.ValueSize != uint32(unsafe.Sizeof(bankValue{})) {
+		return nil, fmt.Errorf("bpf: a bank of the program has %d bytes, the loader's %d; run go generate",
+			spec.ValueSize, unsafe.Sizeof(bankValue{}))
+	}
+	m, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, fmt.Errorf("create bank: %w", err)
+	}
+	mem, err := unix.Mmap(m.FD(), 0, int(spec.ValueSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("map bank into memory: %w", err), m.Close())
+	}
+	return &bank{m: m, mem: mem, sums: (*bankValue)(unsafe.Pointer(&mem[0]))}, nil
+}
+
+// close releases the bank's memory; the kernel's part goes with the last
+// reference, which is the map of current banks or a program that still runs.
+func (b *bank) close() error {
+	if b == nil {
+		return nil
+	}
+	err := unix.Munmap(b.mem)
+	b.mem, b.sums = nil, nil
+	return errors.Join(err, b.m.Close())
+}
+
+// clear zeroes the slots of a job of n slots, and the counts.
+func (b *bank) clear(n int) {
+	clear(b.sums.slots[:n])
+	b.sums.frames, b.sums.pairs = 0, 0
+}

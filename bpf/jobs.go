@@ -1,0 +1,208 @@
+//go:build linux
+
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// AddJob implements [aggregator.Plane]. A job takes 1 MiB of kernel memory,
+// whatever its number of slots.
+func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
+	cfg, err = cfg.Complete()
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return aggregator.ErrClosed
+	}
+	if a.jobs[cfg.ID] != nil {
+		return fmt.Errorf("job %d: %w", cfg.ID, aggregator.ErrJobExists)
+	}
+	j := &job{JobConfig: cfg, senders: make(map[uint16]struct{})}
+	j.current, err = newBank(a.bank)
+	if err == nil {
+		j.spare, err = newBank(a.bank)
+	}
+	if err == nil {
+		err = a.startJob(j)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("bpf: job %d: %w", cfg.ID, explain(err)), j.current.close(), j.spare.close())
+	}
+	a.jobs[cfg.ID] = j
+	return nil
+}
+
+// startJob makes the program see a job. The job's entry comes last: the
+// program takes a job without a bank for unknown.
+func (a *Aggregator) startJob(j *job) error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	id := uint32(j.ID)
+	if err := a.objects.Counts.Put(id, make([]aggregateCounters, cpus)); err != nil {
+		return fmt.Errorf("reset counters: %w", err)
+	}
+	if err := a.objects.Banks.Put(id, j.current.m); err != nil {
+		return fmt.Errorf("install bank: %w", err)
+	}
+	err = a.objects.Jobs.Put(id, aggregateJob{
+		Slots:      uint32(j.Slots),
+		MaxStripes: uint32(j.MaxStripes),
+		Exp:        int32(j.Exp),
+		Epoch:      j.Epoch,
+		Mode:       uint8(j.Mode),
+		Layouts:    uint8(j.Layouts),
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("install job: %w", err), a.objects.Banks.Delete(id))
+	}
+	return nil
+}
+
+// RemoveJob implements [aggregator.Plane].
+func (a *Aggregator) RemoveJob(id uint16) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, err := a.job(id); err != nil {
+		return err
+	}
+	return a.removeJob(id)
+}
+
+// removeJob takes a job away from the program and releases its memory. Taking
+// away the bank comes last, because that call returns only when no program
+// runs that has seen the job; so the senders' entries, which a new sender may
+// get at once, are not written any more either.
+func (a *Aggregator) removeJob(id uint16) error {
+	j := a.jobs[id]
+	delete(a.jobs, id)
+	errs := []error{a.objects.Jobs.Put(uint32(id), aggregateJob{})}
+	for s := range j.senders {
+		errs = append(errs, a.objects.Senders.Delete(aggregateSenderKey{Job: id, Sender: s}))
+	}
+	errs = append(errs, a.objects.Banks.Delete(uint32(id)), j.current.close(), j.spare.close())
+	return errors.Join(errs...)
+}
+
+// AddSender implements [aggregator.Plane].
+func (a *Aggregator) AddSender(id uint16, s aggregator.SenderConfig) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	j, err := a.job(id)
+	if err != nil {
+		return err
+	}
+	s.IP = s.IP.Unmap()
+	if !s.IP.Is4() {
+		return fmt.Errorf("job %d: sender %d: address %v: %w: senders have an IPv4 address",
+			id, s.ID, s.IP, aggregator.ErrUnsupported)
+	}
+	if _, ok := j.senders[s.ID]; ok {
+		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, aggregator.ErrSenderExists)
+	}
+	ip := s.IP.As4()
+	value := aggregateSender{Ip: binary.NativeEndian.Uint32(ip[:])}
+	for i := range value.Mac {
+		value.Mac[i] = binary.NativeEndian.Uint16(s.MAC[2*i:])
+	}
+	err = a.objects.Senders.Update(aggregateSenderKey{Job: id, Sender: s.ID}, &value, ebpf.UpdateNoExist)
+	if errors.Is(err, unix.E2BIG) {
+		err = fmt.Errorf("%w: all jobs together may have %d", aggregator.ErrTooManySenders,
+			a.objects.Senders.MaxEntries())
+	}
+	if err != nil {
+		return fmt.Errorf("bpf: job %d: sender %d: %w", id, s.ID, err)
+	}
+	j.senders[s.ID] = struct{}{}
+	return nil
+}
+
+// RemoveSender implements [aggregator.Plane].
+func (a *Aggregator) RemoveSender(id, sender uint16) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	j, err := a.job(id)
+	if err != nil {
+		return err
+	}
+	if _, ok := j.senders[sender]; !ok {
+		return fmt.Errorf("job %d: sender %d: %w", id, sender, aggregator.ErrNoSender)
+	}
+	delete(j.senders, sender)
+	err = a.objects.Senders.Delete(aggregateSenderKey{Job: id, Sender: sender})
+	// The next sender may get the same memory at once, and a program that
+	// still runs could write its duplicate filter. So wait for programs, by
+	// installing the current bank again; see Swap.
+	return errors.Join(err, a.objects.Banks.Put(uint32(id), j.current.m))
+}
+
+// Swap implements [aggregator.Plane].
+//
+// Updating a map of maps waits until no program runs that may have seen the
+// entry's old value (maybe_wait_bpf_programs in the kernel's
+// kernel/bpf/syscall.c, since Linux 4.20): an RCU grace period, which takes
+// some milliseconds to tens of milliseconds. That is why no frame is being
+// added to the returned bank.
+func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	j, err := a.job(id)
+	if err != nil {
+		return nil, err
+	}
+	if j.frozen != nil {
+		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrBankNotCleared)
+	}
+	if err := a.objects.Banks.Put(uint32(id), j.spare.m); err != nil {
+		return nil, fmt.Errorf("bpf: job %d: swap banks: %w", id, err)
+	}
+	j.current, j.spare = j.spare, j.current
+	sums := j.spare.sums
+	j.frozen = &aggregator.Bank{
+		Job: id, Epoch: j.Epoch,
+		Slots:  sums.slots[:j.Slots:j.Slots],
+		Frames: sums.frames,
+		Pairs:  sums.pairs,
+	}
+	return j.frozen, nil
+}
+
+// Clear implements [aggregator.Plane].
+func (a *Aggregator) Clear(frozen *aggregator.Bank) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	j, err := a.job(frozen.Job)
+	if err != nil {
+		return err
+	}
+	if j.frozen != frozen {
+		return fmt.Errorf("job %d: %w", frozen.Job, aggregator.ErrBankNotFrozen)
+	}
+	j.spare.clear(j.Slots)
+	j.frozen = nil
+	return nil
+}
+
+// job returns a job's state. The caller holds the lock.
+func (a *Aggregator) job(id uint16) (*job, error) {
+	if a.closed {
+		return nil, aggregator.ErrClosed
+	}
+	j := a.jobs[id]
+	if j == nil {
+		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrNoJob)
+	}
+	return j, nil
+}

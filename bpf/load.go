@@ -1,0 +1,67 @@
+//go:build linux
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+)
+
+// ErrPermission says which capability the process lacks.
+var ErrPermission = errors.New("bpf: missing privilege")
+
+// load creates the maps and loads the program of spec into objects.
+func load(spec *ebpf.CollectionSpec, objects any) error {
+	// Kernels before 5.11 charge maps to RLIMIT_MEMLOCK.
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return explain(err)
+	}
+	return explain(spec.LoadAndAssign(objects, nil))
+}
+
+// explain says what an error of the kernel means and what to do about it. A
+// refusal by the verifier stays an [*ebpf.VerifierError] with the whole log;
+// format it with %+v.
+func explain(err error) error {
+	var verifier *ebpf.VerifierError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: XDP programs need %s; run as root or grant them: %w",
+			ErrPermission, missingCapabilities(), err)
+	case errors.As(err, &verifier):
+		return fmt.Errorf("bpf: the kernel's verifier refuses the program; it is written for Linux 6.1 and later: %w", err)
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return fmt.Errorf("bpf: Linux 6.1 or later is needed: %w", err)
+	}
+	return fmt.Errorf("bpf: %w", err)
+}
+
+// missingCapabilities names those of the needed capabilities that are not
+// effective, or all of them if the kernel does not say.
+func missingCapabilities() string {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		data = [2]unix.CapUserData{}
+	}
+	var missing []string
+	for _, c := range []struct {
+		bit  int
+		name string
+	}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_NET_ADMIN, "CAP_NET_ADMIN"}} {
+		if data[c.bit/32].Effective&(1<<(c.bit%32)) == 0 {
+			missing = append(missing, c.name)
+		}
+	}
+	if missing == nil {
+		return "CAP_BPF and CAP_NET_ADMIN in the initial user namespace"
+	}
+	return strings.Join(missing, " and ")
+}

@@ -1,0 +1,139 @@
+/* What the program and its loader share. The loader fills in jobs, senders,
+ * banks, routes and ports; the program counts. */
+#pragma once
+
+#include "frame.h"
+
+#define MAX_JOBS 256
+#define MAX_SLOTS 65536
+#define GLOBAL MAX_JOBS /* index of the counters that concern no job */
+
+/* The aggregator's address, in network byte order; set before loading. */
+volatile const __be32 address;
+volatile const __be16 port;
+
+enum mode {
+	MODE_COMBINE,
+	MODE_FETCHADD,
+};
+
+enum layout {
+	LAYOUT_ALIGNED = 1,
+	LAYOUT_DENSE = 2,
+};
+
+struct job {
+	__u32 slots; /* 0: no such job */
+	__u32 max_stripes;
+	__s32 exp; /* a slot counts units of 2^exp */
+	__u16 epoch;
+	__u8 mode;
+	__u8 layouts;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct job);
+} jobs SEC(".maps");
+
+struct sender_key {
+	__u16 job;
+	__u16 sender;
+};
+
+struct sender {
+	__be32 ip;
+	__u16 mac[3];
+	__u16 unused[3];
+	__u64 applied;
+	__u64 pairs;
+	__u64 duplicates;
+	__u64 refused;
+	__u64 seen[2 * WINDOW]; /* see filter.h */
+};
+
+/* Preallocated, so that admission fails at once where memory is short. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024); /* the loader may change it */
+	__type(key, struct sender_key);
+	__type(value, struct sender);
+} senders SEC(".maps");
+
+/* A bank is one map value, so that one lookup serves a whole frame: a lookup
+ * for each slot costs more than the addition. User space reads and clears it
+ * through mmap. */
+struct bank {
+	__s64 slots[MAX_SLOTS];
+	__u64 frames;
+	__u64 pairs;
+};
+
+struct bank_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct bank);
+};
+
+/* The current bank of each job. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_JOBS);
+	__type(key, __u32);
+	__array(values, struct bank_map);
+} banks SEC(".maps");
+
+struct counters {
+	__u64 passed;
+	__u64 forwarded;
+	__u64 truncated;
+	__u64 bad_checksum;
+	__u64 too_short;
+	__u64 unexpected;
+	__u64 unanswered;
+	__u64 applied;
+	__u64 pairs;
+	__u64 duplicates;
+	__u64 raced;
+	__u64 undo_overflow;
+	__u64 refused[16]; /* by code */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_JOBS + 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counts SEC(".maps");
+
+/* Destination MAC address (six bytes, then two zero bytes) to key of ports. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u64);
+	__type(value, __u32);
+} routes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, __u32);
+} ports SEC(".maps");
+
+/* Counters of a job, or of GLOBAL. The result is NULL only for the verifier. */
+static __always_inline struct counters *counters_of(__u32 job)
+{
+	return bpf_map_lookup_elem(&counts, &job);
+}
+
+#define COUNT(job, field)                                    \
+	do {                                                 \
+		struct counters *c__ = counters_of(job);     \
+		if (c__)                                     \
+			c__->field++;                        \
+	} while (0)

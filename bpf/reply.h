@@ -1,0 +1,149 @@
+/* Answers. The frame that came in becomes the frame that goes out. */
+#pragma once
+
+#include "checksum.h"
+#include "exact.h"
+
+/* resize cuts or extends the frame to a payload length. It fails only if the
+ * receive buffer has no room behind a frame that is shorter than an ERROR. */
+static __always_inline int resize(struct xdp_md *ctx, __u32 l3, __u32 payload)
+{
+	__u32 want = l3 + ENVELOPE_LEN + payload;
+
+	if (bpf_xdp_adjust_tail(ctx, want - (__u32)bpf_xdp_get_buff_len(ctx))) {
+		COUNT(GLOBAL, unanswered);
+		return -1;
+	}
+	return 0;
+}
+
+/* seal turns a frame's headers round and returns the verdict. payload is the
+ * length of its payload and sum the sum of it. */
+__noinline int seal(struct xdp_md *ctx, __u32 l3, __u32 payload, __u64 sum)
+{
+	struct ethernet *eth = (void *)(long)ctx->data;
+	struct packet *p = (void *)eth + (l3 & 0x1f);
+	__be16 length = bpf_htons(sizeof(struct udp) + payload), from;
+	void *end = (void *)(long)ctx->data_end;
+	__u16 check;
+	__be32 ip;
+
+	if ((void *)(p + 1) > end || (void *)(eth + 1) > end)
+		return XDP_DROP;
+	from = p->udp.src;
+	ip = p->ip.src;
+#pragma unroll
+	for (int i = 0; i < 3; i++) {
+		__u16 mac = eth->src[i];
+
+		eth->src[i] = eth->dst[i];
+		eth->dst[i] = mac;
+	}
+	p->ip.tos = 0;
+	p->ip.total = bpf_htons(ENVELOPE_LEN + payload);
+	p->ip.id = 0;
+	p->ip.fragment = bpf_htons(IPV4_DONT_FRAGMENT);
+	p->ip.ttl = HOP_LIMIT;
+	p->ip.check = 0;
+	p->ip.src = p->ip.dst;
+	p->ip.dst = ip;
+	p->ip.check = ~fold(sum_words(&p->ip, sizeof(p->ip) / 4));
+	p->udp.src = p->udp.dst;
+	p->udp.dst = from;
+	p->udp.length = length;
+	p->udp.check = 0;
+	sum += sum_words(&p->ip.src, 2) + bpf_htons(PROTO_UDP) + length; /* pseudo header */
+	check = ~fold(sum + sum_words(&p->udp, 2));
+	p->udp.check = check ? check : 0xffff; /* 0 means no checksum (RFC 768) */
+	return XDP_TX;
+}
+
+static __always_inline void set_type(struct header *h, enum type type, __u8 flags)
+{
+	h->version_type = VERSION << 4 | type;
+	h->flags = flags;
+}
+
+/* refuse answers with an ERROR, which is counted already. */
+__noinline int refuse(struct xdp_md *ctx, __u32 l3, __u64 why)
+{
+	struct packet *p;
+	struct refusal *r;
+	void *end;
+
+	if (resize(ctx, l3, ERROR_LEN))
+		return XDP_DROP;
+	p = packet_at(ctx, l3, &end);
+	if (!p)
+		return XDP_DROP;
+	r = (void *)(p + 1);
+	if ((void *)(r + 1) > end)
+		return XDP_DROP;
+	set_type(&p->header, TYPE_ERROR, 0);
+	r->code = bpf_htons(why >> 48);
+	r->index = bpf_htons(why >> 32 & 0xffff);
+	r->value = bpf_htonl(why);
+	return seal(ctx, l3, ERROR_LEN, sum_words(&p->header, ERROR_LEN / 4));
+}
+
+/* acknowledge answers with an ACK without sums. */
+static __always_inline int acknowledge(struct xdp_md *ctx, __u32 l3)
+{
+	struct packet *p;
+	void *end;
+
+	if (resize(ctx, l3, HEADER_LEN))
+		return XDP_DROP;
+	p = packet_at(ctx, l3, &end);
+	if (!p)
+		return XDP_DROP;
+	set_type(&p->header, TYPE_ACK, 0);
+	return seal(ctx, l3, HEADER_LEN, sum_words(&p->header, HEADER_LEN / 4));
+}
+
+/* acknowledge_sums answers with the lanes of the frame and their sums as they
+ * are now, that is, after the whole frame. Unused lanes become zero. */
+__noinline int acknowledge_sums(struct xdp_md *ctx, __u32 l3, const struct job *job,
+				struct bank *bank)
+{
+	struct packet *p;
+	struct ranking r;
+	struct stripe *s;
+	void *end;
+	__s64 exp;
+	__u32 n;
+
+	if (!job || !bank)
+		return XDP_DROP;
+	p = packet_at(ctx, l3, &end);
+	if (!p)
+		return XDP_DROP;
+	n = stripe_count(body_length(p));
+	if (resize(ctx, l3, HEADER_LEN + n * STRIPE_LEN))
+		return XDP_DROP;
+	p = packet_at(ctx, l3, &end);
+	if (!p)
+		return XDP_DROP;
+	exp = job->exp;
+	r = ranking_of(p);
+	s = stripes_of(p);
+	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
+		__u32 mask;
+
+		if (i >= n || (void *)(s + 1) > end)
+			break;
+		mask = bpf_ntohl(s->mask);
+		FORGET(r.lanes);
+#pragma unroll
+		for (__u32 lane = 0; lane < LANES; lane++) {
+			__u32 rank = rank_of(s->slots[lane], lane, r) % MAX_SLOTS;
+			__u32 used = -(mask >> lane & 1);
+
+			s->bits[lane] = bpf_htonl(to_float(bank->slots[rank], exp) & used);
+			s->slots[lane] &= used;
+		}
+	}
+	set_type(&p->header, TYPE_ACK, FLAG_SUM | (p->header.flags & FLAG_DENSE));
+	return seal(ctx, l3, HEADER_LEN + n * STRIPE_LEN,
+		    sum_words(&p->header, HEADER_LEN / 4) + sum_stripes(ctx, l3, n));
+}

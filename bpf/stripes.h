@@ -1,0 +1,150 @@
+/* The pairs of a HOT frame, and why one may be refused. */
+#pragma once
+
+#include "maps.h"
+
+/* A frame's refusal as one number, so that a function can return it: code,
+ * index and value of Go's wire.Refusal. 0 is no refusal. */
+#define REFUSAL(code, index, value) ((__u64)(code) << 48 | (__u64)(index) << 32 | (__u32)(value))
+
+/* packet_at returns the packet whose IP header is at offset l3 of the frame, or
+ * NULL if the frame ends before its Libra header. */
+static __always_inline struct packet *packet_at(struct xdp_md *ctx, __u32 l3, void **end)
+{
+	void *data = (void *)(long)ctx->data;
+	struct packet *p = data + (l3 & 0x1f);
+
+	*end = (void *)(long)ctx->data_end;
+	/* The verifier does not conclude the second from the first. */
+	return (void *)(p + 1) > *end || data + sizeof(struct ethernet) > *end ? NULL : p;
+}
+
+/* The most pairs that a frame can have. */
+#define PAIRS (MAX_STRIPES * LANES)
+
+static __always_inline struct stripe *stripes_of(struct packet *p)
+{
+	return (void *)(p + 1);
+}
+
+/* body_length returns the length of what follows the header, by a UDP length
+ * that was checked. */
+static __always_inline __u32 body_length(const struct packet *p)
+{
+	return bpf_ntohs(p->udp.length) - sizeof(struct udp) - HEADER_LEN;
+}
+
+/* stripe_count returns how many stripes a body of some length has, 0 if it is
+ * not 1 to MAX_STRIPES whole ones. */
+static __always_inline __u32 stripe_count(__u32 length)
+{
+	/* length / STRIPE_LEN for multiples of it up to MAX_STRIPES: a division
+	 * is many times slower than a multiplication. */
+	__u32 n = length * (65536 / STRIPE_LEN + 1) >> 16;
+
+	return n <= MAX_STRIPES && n * STRIPE_LEN == length ? n : 0;
+}
+
+/* How the 16-bit number of a pair becomes its rank: times m, plus its lane in
+ * the aligned layout. Computed once a frame, it saves a branch a pair. */
+struct ranking {
+	__u32 times;
+	__u32 lanes;
+};
+
+static __always_inline struct ranking ranking_of(const struct packet *p)
+{
+	struct ranking dense = { 1, 0 }, aligned = { LANES, 0xffffffff };
+
+	return p->header.flags & FLAG_DENSE ? dense : aligned;
+}
+
+static __always_inline __u32 rank_of(__be16 slot, __u32 lane, struct ranking r)
+{
+	return bpf_ntohs(slot) * r.times + (lane & r.lanes);
+}
+
+/* clang would compute what is the same for a lane in all stripes once, and spill
+ * it for all lanes to the stack, of which the whole call chain has 512 bytes.
+ * This makes it forget. */
+#define FORGET(x) asm volatile("" : "+r"(x))
+
+/* bits_set returns the number of bits that are set. */
+static __always_inline __u32 bits_set(__u32 m)
+{
+	m -= m >> 1 & 0x55555555;
+	m = (m & 0x33333333) + (m >> 2 & 0x33333333);
+	m = (m + (m >> 4)) & 0x0f0f0f0f;
+	return m * 0x01010101 >> 24;
+}
+
+/* count_pairs returns the number of pairs of a frame, or more than PAIRS if a
+ * mask has bits beyond the lanes. Like the other functions that go through a
+ * frame's stripes it is global: the verifier checks it once, for any number of
+ * stripes, instead of once for each number. */
+__noinline __u32 count_pairs(struct xdp_md *ctx, __u32 l3)
+{
+	void *end;
+	struct packet *p = packet_at(ctx, l3, &end);
+	__u32 n, all = 0, count = 0;
+	struct stripe *s;
+
+	if (!p)
+		return 0;
+	n = stripe_count(body_length(p));
+	s = stripes_of(p);
+	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
+		if (i >= n || (void *)(s + 1) > end)
+			break;
+		all |= s->mask;
+		count += bits_set(s->mask);
+	}
+	return all & ~bpf_htonl(LANE_MASK) ? PAIRS + 1 : count;
+}
+
+/* A walk goes through the pairs of a frame one by one, by bpf_loop. It is for
+ * what happens rarely: it takes a call for each pair, but the verifier checks
+ * one call instead of hundreds. */
+struct walk {
+	struct xdp_md *ctx;
+	const struct job *job;
+	struct bank *bank;
+	__u32 l3;
+	__u32 position; /* of the pair in the frame: stripe * LANES + lane */
+	__u32 bits;
+	__u32 rank;
+	__u64 result;
+};
+
+/* step fetches the pair at w->position and tells whether its lane is used. */
+static __always_inline int step(struct walk *w)
+{
+	void *end, *data = (void *)(long)w->ctx->data;
+	struct packet *p = packet_at(w->ctx, w->l3, &end);
+	__u32 i, lane, at;
+	__be16 *slot;
+	__be32 *bits;
+	__u32 *mask;
+
+	if (!p || w->position >= PAIRS)
+		return 0;
+	i = w->position / LANES;
+	lane = w->position % LANES;
+	if (i >= stripe_count(body_length(p)))
+		return 0;
+	at = (w->l3 & 0x1f) + sizeof(*p) + i * STRIPE_LEN;
+	/* The verifier does not know what a quotient or a remainder is below. */
+	FORGET(at);
+	FORGET(lane);
+	if (at > MAX_L3 + sizeof(*p) + MAX_STRIPES * STRIPE_LEN || lane >= LANES)
+		return 0;
+	mask = data + at;
+	bits = data + at + offsetof(struct stripe, bits) + lane * sizeof(*bits);
+	slot = data + at + offsetof(struct stripe, slots) + lane * sizeof(*slot);
+	if ((void *)(mask + 1) > end || (void *)(bits + 1) > end || (void *)(slot + 1) > end ||
+	    !(bpf_ntohl(*mask) >> lane & 1))
+		return 0;
+	w->bits = bpf_ntohl(*bits);
+	w->rank = rank_of(*slot, lane, ranking_of(p));
+	return 1;
+}
