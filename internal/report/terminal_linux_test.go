@@ -1,0 +1,102 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// openTerminal returns both sides of a pseudo-terminal of 100 columns.
+func openTerminal(t *testing.T) (control, terminal *os.File) {
+	t.Helper()
+	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("no /dev/ptmx: this system has no pseudo-terminals")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := int(control.Fd())
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 25, Col: 100}); err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = terminal.Close()
+		_ = control.Close()
+	})
+	return control, terminal
+}
+
+// screen plays back what was written to a terminal and returns the lines that
+// are seen, without the blanks at their ends.
+func screen(written string) []string {
+	var lines []string
+	for _, line := range strings.Split(strings.ReplaceAll(written, "\r\n", "\n"), "\n") {
+		var cells []rune
+		column := 0
+		for text := []rune(line); len(text) > 0; {
+			switch {
+			case strings.HasPrefix(string(text), "\x1b[2K"):
+				cells, text = nil, text[4:]
+				for range column {
+					cells = append(cells, ' ')
+				}
+				continue
+			case strings.HasPrefix(string(text), "\x1b[K"):
+				cells, text = cells[:min(column, len(cells))], text[3:]
+				continue
+			case text[0] == '\r':
+				column = 0
+			case column < len(cells):
+				cells[column] = text[0]
+				column++
+			default:
+				cells = append(cells, text[0])
+				column++
+			}
+			text = text[1:]
+		}
+		lines = append(lines, strings.TrimRight(string(cells), " "))
+	}
+	return lines
+}
+
+func TestProgressOnATerminal(t *testing.T) {
+	control, terminal := openTerminal(t)
+	p := NewProgress(terminal, 1000, "rows")
+	p.Update(430, "loss 0.43")
+	fmt.Fprintln(p, "worker-1 | epoch 1")
+	p.Update(1000, "loss 0.39")
+	p.Finish()
+	if err := terminal.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Reading ends with EIO, since nobody holds the other side any more.
+	written, _ := io.ReadAll(control)
+
+	before, _, found := strings.Cut(string(written), "worker-1")
+	if status := screen(before); !found || !strings.Contains(before, "43%") || !strings.Contains(before, "loss 0.43") || status[0] != "" {
+		t.Errorf("before the log line: %q, want the status and its removal", before)
+	}
+	got := screen(string(written))
+	if len(got) != 3 || got[0] != "worker-1 | epoch 1" || got[2] != "" ||
+		!strings.HasPrefix(got[1], "100 %  1,000 of 1,000 rows") || !strings.HasSuffix(got[1], "loss 0.39") {
+		t.Errorf("the screen shows %q, want the log line and the last line", got)
+	}
+}
