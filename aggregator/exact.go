@@ -3,6 +3,7 @@ package aggregator
 import (
 	"errors"
 	"math/bits"
+	"slices"
 
 	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/wire"
@@ -77,7 +78,7 @@ func (b *bank) add(pairs []pair) *wire.Refusal {
 	for i, p := range pairs {
 		sum, ok := fixedpoint.Add(b.slots[p.rank], p.units)
 		if !ok {
-			for _, done := range pairs[:i] {
+			for _, done := range slices.Backward(pairs[:i]) {
 				b.slots[done.rank] -= done.units
 			}
 			return &wire.Refusal{Code: wire.CodeOverflow, Index: p.position}

@@ -205,6 +205,11 @@ type JobCounters struct {
 	// a frame of the same sender and the same place in the duplicate filter.
 	// The sender repeats them. Always 0 in the model.
 	Raced uint64
+
+	// UndoOverflows counts frames whose refusal, when their additions were
+	// undone, took a sum out of range: another CPU had accepted a frame on
+	// top of them. Such a sum is wrong. Always 0 in the model.
+	UndoOverflows uint64
 }
 
 // SenderCounters count the frames of one sender of a job.

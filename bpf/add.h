@@ -65,7 +65,8 @@ static long undo_pair(__u32 i, void *arg)
 	struct walk *w = arg;
 	__s64 units, old;
 
-	w->position = i;
+	/* Backwards, so that every sum on the way back is one of the way there. */
+	w->position--;
 	if (!step(w))
 		return 0;
 	units = -to_units(w->bits, w->job->exp);
@@ -79,7 +80,7 @@ static long undo_pair(__u32 i, void *arg)
 __noinline __u64 undo(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank,
 		      __u32 position)
 {
-	struct walk w = { .ctx = ctx, .l3 = l3, .job = job, .bank = bank };
+	struct walk w = { .ctx = ctx, .l3 = l3, .job = job, .bank = bank, .position = position };
 
 	if (job && bank)
 		bpf_loop(position, undo_pair, &w, 0);

@@ -1,0 +1,182 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// Device is a data plane that can be given frames one at a time.
+type Device interface {
+	aggregator.Plane
+	// Process is [aggregator.Model.Process]. The port of a Forward is -1 if
+	// the device does not tell.
+	Process(frame, reply []byte) (v aggregator.Verdict, n int, err error)
+}
+
+// Pair is a device and the model that it must equal.
+type Pair struct {
+	Device Device
+	Model  *aggregator.Model
+
+	got, want [aggregator.MaxReply]byte
+}
+
+// Process gives a frame to both. It returns the verdict, or an error that says
+// how the device differs.
+func (p *Pair) Process(frame []byte) (aggregator.Verdict, error) {
+	want, wantLen := p.Model.Process(frame, p.want[:])
+	got, gotLen, err := p.Device.Process(frame, p.got[:])
+	if err != nil {
+		return want, err
+	}
+	if got.Port < 0 {
+		got.Port = want.Port
+	}
+	if got != want {
+		return want, fmt.Errorf("frame %x: verdict is %v, the model's %v", frame, got, want)
+	}
+	if !bytes.Equal(p.got[:gotLen], p.want[:wantLen]) {
+		return want, fmt.Errorf("frame  %x:\nreply  %x\nmodel's %x", frame, p.got[:gotLen], p.want[:wantLen])
+	}
+	return want, nil
+}
+
+// Harvest swaps the banks of a job in both, compares the frozen ones and clears
+// them.
+func (p *Pair) Harvest(job uint16) error {
+	got, err := p.Device.Swap(job)
+	if err != nil {
+		return err
+	}
+	want, err := p.Model.Swap(job)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(got.Slots, want.Slots) {
+		for r := range want.Slots {
+			if got.Slots[r] != want.Slots[r] {
+				return fmt.Errorf("job %d: sum of rank %d is %d, the model's %d", job, r, got.Slots[r], want.Slots[r])
+			}
+		}
+	}
+	if diff := cmp.Diff(*want, *got, cmp.FilterPath(func(p cmp.Path) bool {
+		return p.String() == "Slots"
+	}, cmp.Ignore())); diff != "" {
+		return fmt.Errorf("job %d: bank differs (-model +device):\n%s", job, diff)
+	}
+	if err := p.Device.Clear(got); err != nil {
+		return err
+	}
+	return p.Model.Clear(want)
+}
+
+// CompareCounters compares all counters of both. All jobs of [Setup] must run.
+func (p *Pair) CompareCounters() error {
+	for _, j := range Jobs {
+		got, err := p.Device.JobCounters(j.ID)
+		if err != nil {
+			return err
+		}
+		want, err := p.Model.JobCounters(j.ID)
+		if err != nil {
+			return err
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("job %d: counters differ (-model +device):\n%s", j.ID, diff)
+		}
+		for i := range Senders {
+			got, err := p.Device.SenderCounters(j.ID, senderID(i))
+			if err != nil {
+				return err
+			}
+			want, err := p.Model.SenderCounters(j.ID, senderID(i))
+			if err != nil {
+				return err
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				return fmt.Errorf("job %d, sender %d: counters differ (-model +device):\n%s", j.ID, i, diff)
+			}
+		}
+	}
+	got, err := p.Device.Counters()
+	if err != nil {
+		return err
+	}
+	want, err := p.Model.Counters()
+	if err != nil {
+		return err
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		return fmt.Errorf("counters differ (-model +device):\n%s", diff)
+	}
+	return nil
+}
+
+// Run sends n random frames through both, with harvests, and with jobs and
+// senders that come and go in between. Both must be set up with [Setup]. It
+// returns the number of frames by verdict.
+func (p *Pair) Run(seed uint64, n int) (map[aggregator.Action]int, error) {
+	// A harvest waits for the kernel, so it is rare beside frames.
+	const round = 5000
+	g := NewGenerator(seed)
+	verdicts := make(map[aggregator.Action]int)
+	for i := range n {
+		if i%round == round-1 {
+			if err := p.disturb(g); err != nil {
+				return verdicts, fmt.Errorf("seed %d, before frame %d: %w", seed, i, err)
+			}
+		}
+		v, err := p.Process(g.Frame())
+		if err != nil {
+			return verdicts, fmt.Errorf("seed %d, frame %d: %w", seed, i, err)
+		}
+		verdicts[v.Action]++
+	}
+	for _, j := range Jobs {
+		for range 2 {
+			if err := p.Harvest(j.ID); err != nil {
+				return verdicts, fmt.Errorf("seed %d, at the end: %w", seed, err)
+			}
+		}
+	}
+	return verdicts, p.CompareCounters()
+}
+
+// disturb does something to a job between two frames.
+func (p *Pair) disturb(g *Generator) error {
+	if err := p.CompareCounters(); err != nil {
+		return err
+	}
+	k := g.rng.IntN(len(Jobs))
+	job := Jobs[k]
+	switch g.rng.IntN(8) {
+	case 0:
+		for _, plane := range []aggregator.Plane{p.Device, p.Model} {
+			if err := plane.RemoveJob(job.ID); err != nil {
+				return err
+			}
+			if err := StartJob(plane, job); err != nil {
+				return err
+			}
+		}
+		g.Restart(k)
+		return nil
+	case 1:
+		i := g.rng.IntN(Senders)
+		for _, plane := range []aggregator.Plane{p.Device, p.Model} {
+			if err := plane.RemoveSender(job.ID, senderID(i)); err != nil {
+				return err
+			}
+			if err := plane.AddSender(job.ID, sender(i)); err != nil {
+				return err
+			}
+		}
+		return nil // without Restart: then old numbers are new again
+	}
+	return p.Harvest(job.ID)
+}

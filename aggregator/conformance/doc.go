@@ -1,0 +1,4 @@
+// Package conformance tests a data plane against the golden model: the same
+// frames and management calls go to both, and every verdict, reply, sum and
+// counter must be the same, bit for bit.
+package conformance
