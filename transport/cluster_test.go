@@ -138,19 +138,27 @@ func batch(rng *rand.Rand, n int) (keys []uint64, grads []float32) {
 	return keys, grads
 }
 
-// testCluster is an aggregator, a server and workers on links of one kind.
+// fabric is what a cluster runs on.
+type fabric struct {
+	link       func(host int) Link       // 0 server, 1... workers
+	in         func(host int, fn func()) // runs fn where the host's link can resolve addresses
+	plane      aggregator.Plane
+	aggregator wire.Endpoint
+}
+
+// testCluster is an aggregator, a server and workers.
 type testCluster struct {
+	fabric
 	t       testing.TB
 	hot     *packer.HotSet
-	model   *aggregator.Model
-	agg     *AggregatorServer
 	server  *Server
 	ledger  *ledger
-	link    func(host int) Link // 1 aggregator, 2 server, 3... workers
 	workers []*Worker
 }
 
 type clusterOptions struct {
+	workers int
+	faults  Faults // at the links of workers and server
 	mode    aggregator.Mode
 	layout  packer.Layout
 	stripes int
@@ -158,87 +166,99 @@ type clusterOptions struct {
 	tamper  func(*WorkerConfig)
 }
 
-// memCluster puts a cluster on a network in memory, with faults at the links of
-// workers and server.
-func memCluster(t testing.TB, workers int, f Faults, o clusterOptions) *testCluster {
+// memFabric is a network in memory with the Go aggregator.
+func memFabric(t testing.TB, _ clusterOptions) fabric {
 	network := newMemNet()
-	return newCluster(t, workers, o, func(host int) Link {
-		return faulty(t, network.open(fmt.Sprintf("10.0.0.%d:19522", host)), f, host)
-	})
+	return modelFabric(t, func(host int) Link { return network.open(fmt.Sprintf("10.0.0.%d:19522", host+10)) })
 }
 
-// udpCluster puts a cluster on the loopback interface.
-func udpCluster(t testing.TB, workers int, f Faults, o clusterOptions) *testCluster {
-	return newCluster(t, workers, o, func(host int) Link {
+// udpFabric is the loopback interface with the Go aggregator.
+func udpFabric(t testing.TB, _ clusterOptions) fabric {
+	return modelFabric(t, func(int) Link {
 		l, err := OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return faulty(t, l, f, host)
+		return l
 	})
 }
 
-func faulty(t testing.TB, l Link, f Faults, host int) Link {
+func modelFabric(t testing.TB, link func(host int) Link) fabric {
 	t.Helper()
-	if host < 2 || !f.Any() {
-		return l
-	}
-	f.Seed += uint64(host)
-	l, err := WithFaults(l, f)
+	model, err := aggregator.NewModel(aggregator.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	l := link(-1)
+	agg, err := NewAggregatorServer(l, model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { agg.Close() })
+	return fabric{link: link, in: func(_ int, fn func()) { fn() }, plane: model, aggregator: l.Local()}
 }
 
-func newCluster(t testing.TB, workers int, o clusterOptions, link func(host int) Link) *testCluster {
+// newCluster starts a server and admitted workers on a fabric.
+func newCluster(t testing.TB, f fabric, o clusterOptions) *testCluster {
 	t.Helper()
-	if o.stripes == 0 {
-		o.stripes = wire.MaxStripes
+	c := &testCluster{fabric: f, t: t, hot: testHotSet(t), ledger: newLedger()}
+	if err := c.plane.AddJob(aggregator.JobConfig{ID: testJob, Epoch: testEpoch, Mode: o.mode, Slots: c.hot.Slots()}); err != nil {
+		t.Fatal(err)
 	}
-	c := &testCluster{t: t, hot: testHotSet(t), ledger: newLedger(), link: link}
 	var err error
-	if c.model, err = aggregator.NewModel(aggregator.Config{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.model.AddJob(aggregator.JobConfig{ID: testJob, Epoch: testEpoch, Mode: o.mode, Slots: c.hot.Slots()}); err != nil {
-		t.Fatal(err)
-	}
-	if c.agg, err = NewAggregatorServer(link(1), c.model); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.agg.Close() })
-	c.server, err = NewServer(ServerConfig{Link: link(2), Job: testJob, Epoch: testEpoch, Dim: testDim, Handler: c.ledger})
+	c.server, err = NewServer(ServerConfig{Link: c.open(0, o), Job: testJob, Epoch: testEpoch, Dim: testDim, Handler: c.ledger})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.server.Close() })
-	for i := range workers {
+	for i := range o.workers {
 		c.workers = append(c.workers, c.worker(uint16(i+1), o))
 	}
 	return c
 }
 
-// worker starts and admits one more worker.
-func (c *testCluster) worker(id uint16, o clusterOptions) *Worker {
+// open opens the link of a host.
+func (c *testCluster) open(host int, o clusterOptions) (l Link) {
 	c.t.Helper()
-	l := c.link(2 + int(id))
-	ip := l.Local().IP
-	if err := c.model.AddSender(testJob, aggregator.SenderConfig{ID: id, IP: ip}); err != nil {
+	c.in(host, func() { l = c.link(host) })
+	if !o.faults.Any() {
+		return l
+	}
+	f := o.faults
+	f.Seed += uint64(host)
+	l, err := WithFaults(l, f)
+	if err != nil {
 		c.t.Fatal(err)
 	}
-	if err := c.server.Admit(c.t.Context(), id, ip); err != nil {
+	return l
+}
+
+// worker starts and admits one more worker.
+func (c *testCluster) worker(id uint16, o clusterOptions) (w *Worker) {
+	c.t.Helper()
+	l := c.open(int(id), o)
+	local := l.Local()
+	if err := c.plane.AddSender(testJob, aggregator.SenderConfig{ID: id, IP: local.IP, MAC: local.MAC}); err != nil {
 		c.t.Fatal(err)
 	}
+	if err := c.server.Admit(c.t.Context(), id, local.IP); err != nil {
+		c.t.Fatal(err)
+	}
+	server := c.server.link.Local()
+	server.MAC = [6]byte{} // to be resolved
 	cfg := WorkerConfig{
 		Link: l, Job: testJob, Sender: id, Epoch: testEpoch, HotSet: c.hot,
 		Layout: o.layout, Stripes: o.stripes, Flow: o.flow,
-		Aggregator: c.agg.loop.link.Local(), Server: c.server.link.Local(),
+		Aggregator: c.aggregator, Server: server,
+	}
+	if cfg.Stripes == 0 {
+		cfg.Stripes = wire.MaxStripes
 	}
 	if o.tamper != nil {
 		o.tamper(&cfg)
 	}
-	w, err := NewWorker(c.t.Context(), cfg)
+	var err error
+	c.in(int(id), func() { w, err = NewWorker(c.t.Context(), cfg) })
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -249,7 +269,7 @@ func (c *testCluster) worker(id uint16, o clusterOptions) *Worker {
 // sums returns all that aggregator and server hold.
 func (c *testCluster) sums() map[uint64][]int64 {
 	c.t.Helper()
-	bank, err := c.model.Swap(testJob)
+	bank, err := c.plane.Swap(testJob)
 	if err != nil {
 		c.t.Fatal(err)
 	}

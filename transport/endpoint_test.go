@@ -17,35 +17,39 @@ var harsh = Faults{Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Late: 0.02, LateD
 func TestExactSums(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		faults  Faults
+		fabric  func(testing.TB, clusterOptions) fabric
 		options clusterOptions
-		cluster func(testing.TB, int, Faults, clusterOptions) *testCluster
 	}{
-		{"memory", Faults{}, clusterOptions{}, memCluster},
-		{"memory, faults", harsh, clusterOptions{}, memCluster},
-		{"memory, faults, dense", harsh, clusterOptions{layout: packer.Dense}, memCluster},
-		{"memory, faults, one stripe", harsh, clusterOptions{stripes: 1}, memCluster},
-		{"memory, faults, fetchadd", harsh, clusterOptions{mode: aggregator.FetchAdd}, memCluster},
-		{"udp", Faults{}, clusterOptions{}, udpCluster},
-		{"udp, faults", harsh, clusterOptions{layout: packer.Dense}, udpCluster},
+		{"memory", memFabric, clusterOptions{workers: 3}},
+		{"memory, faults", memFabric, clusterOptions{workers: 3, faults: harsh}},
+		{"memory, faults, dense", memFabric, clusterOptions{workers: 3, faults: harsh, layout: packer.Dense}},
+		{"memory, faults, one stripe", memFabric, clusterOptions{workers: 3, faults: harsh, stripes: 1}},
+		{"memory, faults, fetchadd", memFabric, clusterOptions{workers: 3, faults: harsh, mode: aggregator.FetchAdd}},
+		{"udp", udpFabric, clusterOptions{workers: 3}},
+		{"udp, faults", udpFabric, clusterOptions{workers: 3, faults: harsh, layout: packer.Dense}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			ctx := deadline(t)
-			cl := c.cluster(t, 3, c.faults, c.options)
-			want := pushAll(ctx, t, cl.workers, 1, 30, 1500)
-			if diff := cmp.Diff(want, cl.sums()); diff != "" {
-				t.Fatalf("sums differ from what was pushed (-pushed +held):\n%.2000s", diff)
-			}
-			for i, w := range cl.workers {
-				s, err := w.Stats(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Logf("worker %d: %+v", i, s)
-				if c.faults.Any() && s.Hot.Retransmitted+s.Cold.Retransmitted == 0 {
-					t.Errorf("worker %d repeated nothing on a faulty network", i)
-				}
-			}
-		})
+		t.Run(c.name, func(t *testing.T) { checkExactSums(t, newCluster(t, c.fabric(t, c.options), c.options), c.options) })
+	}
+}
+
+// checkExactSums pushes and compares the sums.
+func checkExactSums(t *testing.T, c *testCluster, o clusterOptions) {
+	t.Helper()
+	ctx := deadline(t)
+	want := pushAll(ctx, t, c.workers, 1, 30, 1500)
+	if diff := cmp.Diff(want, c.sums()); diff != "" {
+		t.Errorf("sums differ from what was pushed (-pushed +held):\n%.2000s", diff)
+	}
+	for i, w := range c.workers {
+		s, err := w.Stats(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if t.Failed() || testing.Verbose() {
+			t.Logf("worker %d: %+v", i, s)
+		}
+		if o.faults.Any() && s.Hot.Retransmitted+s.Cold.Retransmitted == 0 {
+			t.Errorf("worker %d repeated nothing on a faulty network", i)
+		}
 	}
 }

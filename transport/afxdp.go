@@ -1,0 +1,27 @@
+package transport
+
+import (
+	"net/netip"
+	"time"
+)
+
+// DefaultSpin is how long an AF_XDP link looks at its rings before it sleeps,
+// unless AFXDPConfig.Spin says otherwise: about what falling asleep and waking
+// up cost, so that at most half of the waiting is wasted.
+const DefaultSpin = 20 * time.Microsecond
+
+// AFXDPConfig describes a link on AF_XDP sockets.
+type AFXDPConfig struct {
+	// Interface is the name of the interface, in the network namespace of the
+	// calling thread.
+	Interface string
+	// Local is an address of that interface, and the UDP port. Frames to that
+	// port no longer reach the kernel's sockets while the link is open; all
+	// others do.
+	Local netip.AddrPort
+	// Queue is the transmit queue. Frames are received from all queues.
+	Queue int
+	// Spin is the longest time to spin before sleeping. 0 means DefaultSpin,
+	// a negative value not to spin.
+	Spin time.Duration
+}

@@ -1,0 +1,464 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/bpf"
+	"github.com/libra-ina/libra/internal/neigh"
+	"github.com/libra-ina/libra/wire"
+)
+
+const (
+	// payloadAlign is the UMEM headroom that puts the first stripe of an IPv4
+	// frame, 14+20+8+12 bytes into the packet, on a multiple of 8.
+	payloadAlign = 2
+
+	// rxFrames is how many frames wait to be filled, on all queues together;
+	// rxFramesMin on each.
+	rxFrames    = 2048
+	rxFramesMin = 256
+)
+
+// afxdpLink is a [Link] on AF_XDP sockets, one for each receive queue. They
+// share a UMEM, in which frames are built and answered in place.
+type afxdpLink struct {
+	cfg   AFXDPConfig
+	local wire.Endpoint
+	limit int // MaxPayload
+	head  int // bytes before the payload
+
+	steer  *bpf.Steer
+	umem   *afxdp.UMEM
+	pool   *afxdp.Pool
+	socks  []*afxdp.Socket
+	tx     *afxdp.Socket // one of socks
+	poller *afxdp.Poller
+
+	flying  []bool // by frame: in the TX or completion ring
+	dropped []bool // by frame: nobody wants it back when it has flown
+
+	rx    []rxQueue // by socket
+	first int       // socket that Receive begins with
+	descs []afxdp.Desc
+	index []int // which of the frames to send descs[i] is
+	done  []afxdp.Frame
+
+	stats  LinkStats
+	closed bool
+}
+
+// rxQueue is what an endpoint holds of one socket's received frames.
+type rxQueue struct {
+	descs []afxdp.Desc // of the last Receive
+	kept  []bool       // by desc: sent on as an answer
+	owed  int          // frames that answers have taken out of the fill ring
+}
+
+var _ Link = (*afxdpLink)(nil)
+
+// OpenAFXDP puts the steering program on an interface and returns a link on
+// AF_XDP sockets behind it, one for each receive queue. It needs CAP_NET_RAW,
+// CAP_NET_ADMIN and CAP_BPF, and must be called, like Link.Path, by a thread in
+// the interface's network namespace. Closing the link takes the program off.
+func OpenAFXDP(cfg AFXDPConfig) (Link, error) {
+	l, err := openAFXDP(cfg)
+	if err != nil {
+		hint := ""
+		if errors.Is(err, afxdp.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
+			hint = "; the udp backend needs neither"
+		}
+		return nil, fmt.Errorf("transport: afxdp link on %s: %w%s", cfg.Interface, err, hint)
+	}
+	return l, nil
+}
+
+func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
+	ifi, err := net.InterfaceByName(cfg.Interface)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Local = netip.AddrPortFrom(cfg.Local.Addr().Unmap(), cfg.Local.Port())
+	if cfg.Local.Port() == 0 {
+		return nil, fmt.Errorf("%w: AFXDPConfig.Local %v has no port", ErrConfig, cfg.Local)
+	}
+	if err := checkLocal(ifi, cfg.Local.Addr()); err != nil {
+		return nil, err
+	}
+	if len(ifi.HardwareAddr) != 6 {
+		return nil, errors.New("the interface has no Ethernet address")
+	}
+	if cfg.Spin == 0 {
+		cfg.Spin = DefaultSpin
+	}
+	l := &afxdpLink{
+		cfg:   cfg,
+		local: wire.Endpoint{MAC: [6]byte(ifi.HardwareAddr), IP: cfg.Local.Addr(), Port: cfg.Local.Port()},
+		limit: maxPayload(min(ifi.MTU, 1500), cfg.Local.Addr()),
+		descs: make([]afxdp.Desc, 0, rxBatch),
+		index: make([]int, 0, rxBatch),
+		done:  make([]afxdp.Frame, 4*rxBatch),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	// The envelope's length depends on the address family only.
+	self, err := wire.NewEnvelope(l.local, l.local)
+	if err != nil {
+		return nil, err
+	}
+	l.head = self.Len()
+
+	queues := cfg.Queue + 1
+	if rx, _, err := afxdp.QueueCounts(cfg.Interface); err == nil {
+		queues = max(queues, rx)
+	}
+	if l.steer, err = bpf.OpenSteer(bpf.SteerOptions{Interface: cfg.Interface, Port: l.local.Port, Queues: max(64, queues)}); err != nil {
+		return nil, err
+	}
+	if err := l.openSockets(queues); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// checkLocal makes sure that the kernel answers ARP for our address.
+func checkLocal(ifi *net.Interface, ip netip.Addr) error {
+	addrs, err := ifi.Addrs()
+	if err != nil {
+		return err
+	}
+	var have []netip.Addr
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			if b, ok := netip.AddrFromSlice(n.IP); ok {
+				have = append(have, b.Unmap())
+			}
+		}
+	}
+	if !slices.Contains(have, ip.WithZone("")) {
+		return fmt.Errorf("%w: AFXDPConfig.Local: %v is not an address of %s, which has %v", ErrConfig, ip, ifi.Name, have)
+	}
+	return nil
+}
+
+func (l *afxdpLink) openSockets(queues int) (err error) {
+	perQueue := max(rxFramesMin, rxFrames/queues)
+	if l.umem, err = afxdp.NewUMEM(afxdp.UMEMConfig{
+		Frames: queues*perQueue + linkBuffers, Headroom: payloadAlign, NUMAOf: l.cfg.Interface,
+	}); err != nil {
+		return err
+	}
+	if l.pool, err = l.umem.NewPool(0); err != nil {
+		return err
+	}
+	l.flying = make([]bool, l.umem.Frames())
+	l.dropped = make([]bool, l.umem.Frames())
+	for q := range queues {
+		s, err := afxdp.Open(l.pool, afxdp.Config{
+			Interface: l.cfg.Interface, Queue: q, XSKMap: l.steer.Sockets(), RxFrames: perQueue, Spin: max(0, l.cfg.Spin),
+		})
+		if err != nil {
+			return fmt.Errorf("queue %d: %w", q, err)
+		}
+		l.socks = append(l.socks, s)
+		l.rx = append(l.rx, rxQueue{descs: make([]afxdp.Desc, rxBatch)[:0], kept: make([]bool, rxBatch)})
+	}
+	l.tx = l.socks[l.cfg.Queue]
+	l.poller = afxdp.NewPoller(l.socks...)
+	return nil
+}
+
+func (l *afxdpLink) Local() wire.Endpoint { return l.local }
+func (l *afxdpLink) MaxPayload() int      { return l.limit }
+
+// Window is what the peer's fill ring holds, however many senders there are:
+// a socket's goroutine empties it faster than the network fills it.
+func (l *afxdpLink) Window() int { return wire.DefaultWindow }
+
+func (l *afxdpLink) Path(ctx context.Context, to wire.Endpoint) (*Path, error) {
+	to.IP = to.IP.Unmap()
+	if !to.IP.IsValid() || to.Port == 0 {
+		return nil, fmt.Errorf("%w: %v is no address to send to", ErrConfig, to)
+	}
+	if to.MAC == [6]byte{} {
+		hop, err := neigh.Resolve(ctx, l.cfg.Interface, to.IP)
+		if err != nil {
+			return nil, fmt.Errorf("transport: afxdp link: %w", err)
+		}
+		to.MAC = hop.MAC
+	}
+	e, err := wire.NewEnvelope(l.local, to)
+	if err != nil {
+		return nil, err
+	}
+	return &Path{To: to, envelope: e}, nil
+}
+
+func (l *afxdpLink) Alloc() (Buf, bool) {
+	if l.pool.Available() == 0 {
+		l.reap()
+	}
+	f, ok := l.pool.Alloc()
+	return Buf(f), ok
+}
+
+func (l *afxdpLink) Payload(b Buf) []byte {
+	start := l.umem.RxOffset() + l.head
+	return l.umem.Bytes(afxdp.Frame(b))[start : start+l.limit : start+l.limit]
+}
+
+func (l *afxdpLink) Free(b Buf) {
+	if l.flying[b] {
+		l.dropped[b] = true
+		return
+	}
+	l.giveBack(afxdp.Frame(b))
+}
+
+// giveBack makes a frame free that is ours.
+func (l *afxdpLink) giveBack(f afxdp.Frame) {
+	if err := l.pool.Free(f); err != nil {
+		panic(err) // a buffer was freed twice
+	}
+}
+
+// reap takes back the frames that have been sent.
+func (l *afxdpLink) reap() {
+	for {
+		n, err := l.tx.Completed(l.done)
+		if err != nil {
+			return // Receive reports it
+		}
+		for _, f := range l.done[:n] {
+			l.flying[f] = false
+			if l.dropped[f] {
+				l.dropped[f] = false
+				l.giveBack(f)
+			}
+		}
+		if n < len(l.done) {
+			return
+		}
+	}
+}
+
+func (l *afxdpLink) Send(frames []Frame) (int, error) {
+	if l.closed {
+		return 0, net.ErrClosed
+	}
+	l.reap()
+	for taken := 0; ; {
+		batch := frames[taken:min(len(frames), taken+rxBatch)]
+		n, err := l.sendBatch(batch)
+		taken += n
+		if err != nil || n < len(batch) || taken == len(frames) {
+			return taken, errors.Join(err, l.kick())
+		}
+	}
+}
+
+// sendBatch seals frames in place and puts them in the TX ring.
+func (l *afxdpLink) sendBatch(frames []Frame) (int, error) {
+	l.descs, l.index = l.descs[:0], l.index[:0]
+	off := l.umem.RxOffset()
+	for i, f := range frames {
+		if l.flying[f.Buf] {
+			continue
+		}
+		packet := l.umem.Bytes(afxdp.Frame(f.Buf))[off : off+l.head+f.Len]
+		if f.Retx {
+			wire.MarkRetx(packet[l.head:])
+		}
+		f.To.envelope.Seal(packet)
+		l.descs = append(l.descs, afxdp.Desc{Frame: afxdp.Frame(f.Buf), Off: uint16(off), Len: uint32(len(packet))})
+		l.index = append(l.index, i)
+	}
+	n, err := l.tx.Send(l.descs)
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range l.descs[:n] {
+		l.flying[d.Frame] = true
+	}
+	l.stats.Sent += uint64(n)
+	if n < len(l.descs) {
+		return l.index[n], nil
+	}
+	return len(frames), nil
+}
+
+// kick starts the transmission. An interface that is down may come up again
+// before the peer is given up, so it is only noted.
+func (l *afxdpLink) kick() error {
+	err := l.tx.Kick()
+	if errors.Is(err, afxdp.ErrLinkDown) {
+		l.stats.LastError = err
+		return nil
+	}
+	return err
+}
+
+func (l *afxdpLink) Receive(pkts []Packet) (int, error) {
+	if l.closed {
+		return 0, net.ErrClosed
+	}
+	n := 0
+	l.first = (l.first + 1) % len(l.socks) // so that one queue cannot starve the others
+	for k := range l.socks {
+		i := (l.first + k) % len(l.socks)
+		s, q := l.socks[i], &l.rx[i]
+		if err := l.release(s, q); err != nil {
+			return 0, err
+		}
+		room := min(len(pkts)-n, cap(q.descs))
+		got, err := s.Receive(q.descs[:room])
+		if err != nil {
+			return 0, err
+		}
+		q.descs = q.descs[:got]
+		for j, d := range q.descs {
+			q.kept[j] = false
+			if p, ok := l.parse(d); ok {
+				pkts[n] = Packet{Packet: p, slot: uint32(i)<<16 | uint32(j)}
+				n++
+			}
+		}
+	}
+	l.stats.Received += uint64(n)
+	return n, nil
+}
+
+// parse takes a received frame apart and counts it if it is not ours.
+func (l *afxdpLink) parse(d afxdp.Desc) (wire.Packet, bool) {
+	p, err := wire.ParseFrame(l.umem.Packet(d), l.local.Port)
+	switch {
+	case errors.Is(err, wire.ErrTruncated):
+		l.stats.Truncated++
+	case errors.Is(err, wire.ErrChecksum):
+		l.stats.BadChecksum++
+	case err != nil || p.Dst.IP != l.local.IP:
+		l.stats.Foreign++
+	default:
+		return p, true
+	}
+	return p, false
+}
+
+// release lends the frames of the last Receive to the kernel again, and others
+// in place of those that answers have taken.
+func (l *afxdpLink) release(s *afxdp.Socket, q *rxQueue) error {
+	back := q.descs[:0]
+	for k, d := range q.descs {
+		if !q.kept[k] {
+			back = append(back, d)
+		}
+	}
+	q.descs = q.descs[:0]
+	if err := s.Release(back); err != nil {
+		return err
+	}
+	if q.owed == 0 {
+		return nil
+	}
+	if l.pool.Available() < linkBuffers/2 {
+		l.reap()
+	}
+	n, err := s.Refill(q.owed)
+	q.owed -= n
+	return err
+}
+
+func (l *afxdpLink) Reply(pkts []Packet) error {
+	if l.closed {
+		return net.ErrClosed
+	}
+	l.reap()
+	l.descs, l.index = l.descs[:0], l.index[:0]
+	for i := range pkts {
+		p := &pkts[i]
+		if p.Reply == 0 {
+			continue
+		}
+		d := l.rx[p.slot>>16].descs[p.slot&0xffff]
+		d.Len = uint32(len(wire.Reply(l.umem.Packet(d), p.Reply)))
+		l.descs = append(l.descs, d)
+		l.index = append(l.index, i)
+	}
+	if len(l.descs) == 0 {
+		return nil
+	}
+	n, err := l.tx.Send(l.descs)
+	if err != nil {
+		return err
+	}
+	for k, d := range l.descs[:n] {
+		slot := pkts[l.index[k]].slot
+		q := &l.rx[slot>>16]
+		q.kept[slot&0xffff] = true
+		q.owed++
+		l.flying[d.Frame], l.dropped[d.Frame] = true, true
+	}
+	l.stats.Sent += uint64(n)
+	l.stats.NoRoom += uint64(len(l.descs) - n)
+	return l.kick()
+}
+
+func (l *afxdpLink) Wait(limit time.Duration) error {
+	if l.closed {
+		return net.ErrClosed
+	}
+	_, err := l.poller.Poll(afxdp.EventRx, limit)
+	if errors.Is(err, afxdp.ErrLinkDown) {
+		l.stats.LastError = err
+		return nil
+	}
+	return err
+}
+
+func (l *afxdpLink) Wake() { l.tx.Wake() }
+
+func (l *afxdpLink) Stats() LinkStats {
+	if l.closed {
+		return l.stats
+	}
+	s := l.stats
+	for _, sock := range l.socks {
+		k, err := sock.Stats()
+		if err != nil {
+			continue // being closed: the counters of the link itself remain
+		}
+		s.SendError += k.TxDropped
+		s.Overrun += k.Kernel.RxDropped + k.Kernel.RxRingFull
+	}
+	return s
+}
+
+// Close takes the program off the interface before it closes the sockets, so
+// that frames go to the kernel instead of to sockets that do not answer.
+func (l *afxdpLink) Close() error {
+	if l.closed {
+		return nil
+	}
+	l.stats = l.Stats()
+	l.closed = true
+	var errs []error
+	if l.steer != nil {
+		errs = append(errs, l.steer.Close())
+	}
+	for _, s := range l.socks {
+		errs = append(errs, s.Close())
+	}
+	if l.umem != nil {
+		errs = append(errs, l.umem.Close())
+	}
+	return errors.Join(errs...)
+}
