@@ -15,12 +15,12 @@ const MaxSlots = 1 << 16
 type Layout uint8
 
 const (
-	// LaneAligned: the pair in lane j of a stripe belongs to register j (its
-	// scalar rank mod wire.Lanes is j) and the uint16 is the slot (rank div
-	// wire.Lanes). No register is touched twice by a stripe, so a switch
-	// never recirculates.
+	// LaneAligned means that the pair in lane j of a stripe belongs to
+	// register j (its scalar rank mod wire.Lanes is j) and that the uint16 is
+	// the slot (rank div wire.Lanes). No register is touched twice by a
+	// stripe, so a switch never recirculates.
 	LaneAligned Layout = iota
-	// Dense: any pair in any lane, the uint16 is the scalar rank.
+	// Dense means any pair in any lane; the uint16 is the scalar rank.
 	Dense
 )
 

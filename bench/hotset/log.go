@@ -1,0 +1,162 @@
+package hotset
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/packer"
+)
+
+// trainingLog holds which parameters each row of a log updates.
+type trainingLog struct {
+	name string
+	keys []uint64
+	ends []int // of each row in keys
+	full packer.Ranking
+}
+
+func (l *trainingLog) append(keys ...uint64) {
+	l.keys = append(l.keys, keys...)
+	l.ends = append(l.ends, len(l.keys))
+}
+
+func (l *trainingLog) rows() int { return len(l.ends) }
+
+func (l *trainingLog) row(i int) []uint64 {
+	begin := 0
+	if i > 0 {
+		begin = l.ends[i-1]
+	}
+	return l.keys[begin:l.ends[i]]
+}
+
+// count ranks the parameters of the rows that keep accepts.
+func (l *trainingLog) count(keep func(row uint64) bool) packer.Ranking {
+	var counter packer.Exact
+	for i := range l.rows() {
+		if keep(uint64(i)) {
+			for _, key := range l.row(i) {
+				counter.Add(key)
+			}
+		}
+	}
+	return counter.Ranking()
+}
+
+// logName returns a file's name without its extensions.
+func logName(path string) string {
+	name, _, _ := strings.Cut(filepath.Base(path), ".")
+	return name
+}
+
+// load reads every log that c names and counts it.
+func load(c Config) ([]*trainingLog, error) {
+	var logs []*trainingLog
+	for _, path := range c.LibFM {
+		src, err := workload.OpenFile(path, workload.Shard{})
+		if err != nil {
+			return nil, err
+		}
+		l, err := readSource(logName(path), src)
+		if err = errors.Join(err, src.Close()); err != nil {
+			return nil, err
+		}
+		logs = append(logs, l)
+	}
+	for _, path := range c.Text {
+		l, err := readText(path)
+		if err != nil {
+			return nil, err
+		}
+		logs = append(logs, l)
+	}
+	for _, share := range c.HotShares {
+		src, err := workload.NewSynthetic(workload.SyntheticConfig{
+			Rows: c.SyntheticRows, Hot: topParameters, HotShare: share, Seed: c.Seed, Spread: true,
+		}, workload.Shard{})
+		if err != nil {
+			return nil, err
+		}
+		l, err := readSource(fmt.Sprintf("synthetic %.0f %%", 100*share), src)
+		if err != nil {
+			return nil, err
+		}
+		logs = append(logs, l)
+	}
+	taken := map[string]int{}
+	for _, l := range logs {
+		if taken[l.name]++; taken[l.name] > 1 {
+			l.name += fmt.Sprintf(" (%d)", taken[l.name])
+		}
+		l.full = l.count(func(uint64) bool { return true })
+		if l.full.Updates == 0 {
+			return nil, fmt.Errorf("hotset study: no row of %s updates a parameter", l.name)
+		}
+	}
+	return logs, nil
+}
+
+func readSource(name string, src workload.Source) (*trainingLog, error) {
+	l := &trainingLog{name: name}
+	var s workload.Sample
+	for {
+		err := src.Next(&s)
+		if err == io.EOF {
+			return l, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		l.append(s.Keys...)
+	}
+}
+
+// readText numbers the words of a text in the order in which they first occur.
+func readText(path string) (*trainingLog, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("hotset study: %w", err)
+	}
+	defer f.Close()
+	in := bufio.NewReader(f)
+	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, fmt.Errorf("hotset study: %s: %w", path, err)
+		}
+		in = bufio.NewReader(z)
+	}
+	l := &trainingLog{name: logName(path)}
+	numbers := map[string]uint64{}
+	var row []uint64
+	for lines := 1; ; lines++ {
+		line, err := in.ReadString('\n') // of any length; the last may lack its end
+		if err != nil && err != io.EOF {
+			return nil, fmt.Errorf("hotset study: %s: line %d: %w", path, lines, err)
+		}
+		row = row[:0]
+		for word := range strings.FieldsSeq(line) {
+			n, ok := numbers[word]
+			if !ok {
+				n = uint64(len(numbers))
+				numbers[strings.Clone(word)] = n // not the whole line
+			}
+			row = append(row, n)
+		}
+		if len(row) > 0 {
+			l.append(row...)
+		}
+		if err == io.EOF {
+			break
+		}
+	}
+	return l, nil
+}

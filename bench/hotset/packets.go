@@ -1,0 +1,182 @@
+package hotset
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+const (
+	registers = wire.Lanes // m
+	capacity  = wire.Lanes // pairs that fit the 192 bytes of libra.txt §3.4
+)
+
+// hotSetOf returns the hot set that the packet and lane studies use: the
+// paper's 30,000 parameters or, of a log that has no more than that, those of
+// the trade-off rule with the paper's step.
+func hotSetOf(l *trainingLog, c Config) (*packer.HotSet, error) {
+	if len(l.full.Counts) > topParameters {
+		return l.full.Top(topParameters, 1, packer.Meta{Rate: 1})
+	}
+	return packer.Principle{MinGain: c.MinGain, MemoryShare: 1}.HotSet(l.full, 1, packer.Meta{Rate: 1})
+}
+
+// batches yields the keys of mini-batches of a number of consecutive rows. The
+// slice is valid during the call.
+func (l *trainingLog) batches(rows int, combined bool) iter.Seq[[]uint64] {
+	return func(yield func([]uint64) bool) {
+		var keys []uint64
+		for first := 0; first < l.rows(); first += rows {
+			keys = keys[:0]
+			for i := first; i < min(first+rows, l.rows()); i++ {
+				keys = append(keys, l.row(i)...)
+			}
+			if combined {
+				keys = combine(keys)
+			}
+			if !yield(keys) {
+				return
+			}
+		}
+	}
+}
+
+// combine returns the distinct keys in ascending order, in place.
+func combine(keys []uint64) []uint64 {
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// packets runs the experiment of libra.txt §5.4 on one log.
+func packets(l *trainingLog, c Config, combined bool) ([]Packets, error) {
+	hot, err := hotSetOf(l, c)
+	if err != nil {
+		return nil, err
+	}
+	random, err := packer.NewRandom(hot.Len(), registers, c.Seed)
+	if err != nil {
+		return nil, err
+	}
+	orchestrator, err := packer.NewOrchestrator(registers, capacity)
+	if err != nil {
+		return nil, err
+	}
+	aligned, err := packer.New(packer.Config{HotSet: hot, Layout: packer.LaneAligned})
+	if err != nil {
+		return nil, err
+	}
+	dense, err := packer.New(packer.Config{HotSet: hot, Layout: packer.Dense})
+	if err != nil {
+		return nil, err
+	}
+	var tallies = []struct {
+		method Method
+		tally
+	}{
+		{RandomInOrder, newTally(random)},
+		{HeatInOrder, newTally(packer.Heat(registers))},
+		{HeatAlgorithm1, newTally(packer.Heat(registers))},
+		{LaneAligned, newTally(packer.Heat(registers))},
+		{Dense, newTally(packer.Heat(registers))},
+	}
+	count := 0
+	var gradients []packer.Gradient
+	for keys := range l.batches(c.BatchRows, combined) {
+		count++
+		gradients = gradients[:0]
+		for _, key := range keys {
+			if rank, ok := hot.Rank(key); ok {
+				gradients = append(gradients, packer.Gradient{Rank: rank})
+			}
+		}
+		for packet := range slices.Chunk(gradients, capacity) {
+			tallies[0].add(packet)
+			tallies[1].add(packet)
+		}
+		packed := orchestrator.Package(gradients)
+		for i := range packed.Len() {
+			tallies[2].add(packed.At(i))
+		}
+		zeros := make([]float32, len(keys))
+		for i, p := range []*packer.Packer{aligned, dense} {
+			layout := []packer.Layout{packer.LaneAligned, packer.Dense}[i]
+			frames := &stripes{layout: layout, packet: tallies[3+i].add}
+			if _, err := p.Pack(frames, keys, zeros); err != nil {
+				return nil, err
+			}
+		}
+	}
+	results := make([]Packets, len(tallies))
+	for i, t := range tallies {
+		results[i] = Packets{
+			Log: l.name, Combined: combined, Method: t.method, Hot: hot.Len(), Batches: count,
+			Pairs: t.pairs, Packets: t.packets, Worst: t.worst,
+		}
+		if t.packets > 0 {
+			results[i].Recirculations = float64(t.recirculations) / float64(t.packets)
+			results[i].None = float64(t.none) / float64(t.packets)
+		}
+	}
+	return results, nil
+}
+
+// tally counts packets and what they cost a switch.
+type tally struct {
+	placement packer.Placement
+	seen      []uint32
+
+	packets, pairs, recirculations, worst, none int
+}
+
+func newTally(p packer.Placement) tally {
+	return tally{placement: p, seen: make([]uint32, p.Registers())}
+}
+
+func (t *tally) add(packet []packer.Gradient) {
+	n := packer.Recirculations(packet, t.placement, t.seen)
+	t.packets++
+	t.pairs += len(packet)
+	t.recirculations += n
+	t.worst = max(t.worst, n)
+	if n == 0 {
+		t.none++
+	}
+}
+
+// stripes is a packer.Frames that takes every stripe for a packet, and forgets
+// cold rows.
+type stripes struct {
+	layout  packer.Layout
+	packet  func([]packer.Gradient)
+	payload [wire.MaxPayload]byte
+}
+
+// Hot implements packer.Frames.
+func (s *stripes) Hot() ([]byte, error) { return s.payload[:], nil }
+
+// SendHot implements packer.Frames.
+func (s *stripes) SendHot(payload []byte) error {
+	n, err := wire.StripeCount(payload)
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		stripe := wire.StripeAt(payload, i)
+		var pairs []packer.Gradient
+		for lane := range wire.Lanes {
+			if stripe.Mask()>>lane&1 != 0 {
+				pairs = append(pairs, packer.Gradient{Rank: s.layout.Rank(lane, stripe.Slot(lane)), Value: stripe.Value(lane)})
+			}
+		}
+		s.packet(pairs)
+	}
+	return nil
+}
+
+// Cold implements packer.Frames.
+func (s *stripes) Cold() ([]byte, error) { return s.payload[:], nil }
+
+// SendCold implements packer.Frames.
+func (s *stripes) SendCold([]byte) error { return nil }
