@@ -79,9 +79,9 @@ func Dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, l
 	}
 }
 
-// callError turns a gRPC error into the text that the service gave, with the
+// CallError turns a gRPC error into the text that the service gave, with the
 // role and the call in front.
-func callError(role, call string, err error) error {
+func CallError(role, call string, err error) error {
 	if err == nil {
 		return nil
 	}

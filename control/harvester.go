@@ -164,7 +164,7 @@ func (h *Harvester) Now(ctx context.Context) error {
 	}
 	defer h.mu.Unlock()
 	if h.answered < ticket {
-		return callError("aggregator", "harvest", h.failed)
+		return CallError("aggregator", "harvest", h.failed)
 	}
 	return nil
 }

@@ -12,11 +12,13 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -131,7 +133,9 @@ type Data struct {
 
 // Synthetic is the click log for a machine that has no data.
 type Synthetic struct {
-	Rows int    `yaml:"rows"`
+	// Rows of the log that are used, from row First on.
+	Rows  int    `yaml:"rows"`
+	First int    `yaml:"first,omitempty"`
 	Seed uint64 `yaml:"seed"`
 	// HotShare is the share of updates that go to the hottest parameters.
 	HotShare float64 `yaml:"hot_share"`
@@ -178,7 +182,7 @@ func Read(path string) (*Config, error) {
 	if err := dec.Decode(&c); err != nil {
 		return nil, fmt.Errorf("cluster configuration %s: %w", path, err)
 	}
-	c.setDefaults()
+	c.SetDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("cluster configuration %s: %w", path, err)
 	}
@@ -204,7 +208,8 @@ func (c *Config) Worker(id uint16) (Worker, error) {
 	return Worker{}, fmt.Errorf("no worker %d in the cluster configuration, which has %d workers", id, len(c.Workers))
 }
 
-func (c *Config) setDefaults() {
+// SetDefaults fills in what was left out. Read does it too.
+func (c *Config) SetDefaults() {
 	set(&c.Backend, BackendAFXDP)
 	set(&c.Port, wire.DefaultPort)
 	set(&c.Silence, 10*time.Second)
@@ -324,5 +329,22 @@ func (c *Config) checkModel(bad func(string, ...any)) {
 		bad("model.batch: %d is negative", m.Batch)
 	case m.Epochs < 1:
 		bad("model.epochs: %d is less than 1", m.Epochs)
+	}
+}
+
+// WorkerIDs lists the workers' sender numbers.
+func (c *Config) WorkerIDs() []uint16 {
+	var ids []uint16
+	for _, w := range c.Workers {
+		ids = append(ids, w.ID)
+	}
+	return ids
+}
+
+// Shard returns which part of the rows a worker trains.
+func (c *Config) Shard(worker uint16) workload.Shard {
+	return workload.Shard{
+		Index: slices.IndexFunc(c.Workers, func(w Worker) bool { return w.ID == worker }),
+		Count: len(c.Workers),
 	}
 }

@@ -53,6 +53,6 @@ func OpenSource(d cluster.Data, shard workload.Shard) (workload.Source, error) {
 		return workload.OpenFile(d.Train, shard)
 	}
 	return workload.NewSynthetic(workload.SyntheticConfig{
-		Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare,
+		First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare,
 	}, shard)
 }

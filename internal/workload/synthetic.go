@@ -27,6 +27,10 @@ const (
 type SyntheticConfig struct {
 	// Rows is the number of samples of the whole log; 0 means [DefaultRows].
 	Rows int
+	// First is the number of the log's first sample. Logs of the same seed are
+	// drawn from the same endless one, so rows after those of a training log
+	// serve as held-out ones.
+	First int
 	// Fields is the number of features of a sample; 0 means [DefaultFields].
 	Fields int
 	// Features is the number of different features; 0 means
@@ -62,8 +66,8 @@ const (
 	skewOffset = 10
 	// The planted model: the amplitude of the uniform weights, the same for
 	// the interactions, and an intercept that makes clicks the minority.
-	truthScale     = 3.0
-	truthPairs     = 2.0
+	truthScale     = 4.0
+	truthPairs     = 3.0
 	truthFactors   = 2
 	truthIntercept = -1.0
 )
@@ -80,6 +84,7 @@ func NewSynthetic(cfg SyntheticConfig, shard Shard) (*Synthetic, error) {
 		fallback int
 	}{
 		{"rows", &cfg.Rows, DefaultRows},
+		{"rows before the first", &cfg.First, 0},
 		{"fields", &cfg.Fields, DefaultFields},
 		{"features", &cfg.Features, DefaultFeatures},
 		{"hot features", &cfg.Hot, DefaultHot},
@@ -126,15 +131,16 @@ func (s *Synthetic) Next(dst *Sample) error {
 	if s.row >= s.cfg.Rows {
 		return io.EOF
 	}
-	pcg := rand.NewPCG(s.cfg.Seed, uint64(s.row))
+	pcg := rand.NewPCG(s.cfg.Seed, uint64(s.cfg.First+s.row))
 	rng := rand.New(pcg)
 	s.row++
 
 	dst.Keys, dst.Values = dst.Keys[:0], dst.Values[:0]
 	var truth truth
 	for field := range s.cfg.Fields {
-		feature := uint64(field*s.perField + draw(s.cumulative, rng.Float64()))
-		truth.add(s.cfg.Seed, feature)
+		rank := draw(s.cumulative, rng.Float64())
+		feature := uint64(field*s.perField + rank)
+		truth.add(s.cfg.Seed, feature, s.relevance(rank))
 		if s.cfg.Spread {
 			feature = scatter(feature)
 		}
@@ -160,12 +166,19 @@ type truth struct {
 	sums, squares [truthFactors]float64
 }
 
-func (t *truth) add(seed, feature uint64) {
+// relevance scales a feature's weights: rare features matter less, else most of
+// the labels would depend on weights that no log of a reasonable size reveals.
+func (s *Synthetic) relevance(rank int) float64 {
+	hot := float64(s.cfg.Hot) / float64(s.cfg.Fields)
+	return hot / (hot + float64(rank))
+}
+
+func (t *truth) add(seed, feature uint64, relevance float64) {
 	// A stream of its own, apart from those of the rows.
 	rng := rand.New(rand.NewPCG(^seed, feature))
-	t.linear += 2*rng.Float64() - 1
+	t.linear += relevance * (2*rng.Float64() - 1)
 	for c := range t.sums {
-		v := 2*rng.Float64() - 1
+		v := relevance * (2*rng.Float64() - 1)
 		t.sums[c] += v
 		t.squares[c] += v * v
 	}

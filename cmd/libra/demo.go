@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/internal/report"
+)
+
+func newDemo() *cobra.Command {
+	var asJSON bool
+	o := demo.Options{
+		Model: "fm", Workers: 4, Backend: cluster.BackendAFXDP, Seed: 1,
+	}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Train a sparse model on this machine, with aggregation in the network",
+		Long: `Makes a network of namespaces with a switch in the middle, attaches the XDP
+aggregator to the switch, starts a parameter server and workers on the hosts, and
+trains a model asynchronously. Then it trains the same in one process and
+compares. Everything that it made is gone when it ends.
+
+With --sync all workers take each step together, and the weights are the same
+bit for bit as those of one process, whatever --loss, --duplicate and --reorder
+do to the frames.
+
+Without --data it trains on a synthetic click log whose hottest 30,000
+parameters take half of the updates.`,
+		Example: `  libra demo
+  libra demo --data train.libfm.gz --test test.libfm.gz --sync --loss 0.01
+  libra demo --backend udp      # needs no privileges`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Stderr, o.Log = cmd.ErrOrStderr(), slog.Default()
+			if verbose, _ := cmd.Flags().GetBool("verbose"); verbose {
+				o.Logs = o.Stderr
+			}
+			result, err := demo.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = json.NewEncoder(cmd.OutOrStdout()).Encode(result)
+			} else {
+				err = printDemo(cmd.OutOrStdout(), result)
+			}
+			if o.Sync && result.WeightsSHA256 != result.ReferenceSHA256 {
+				err = errors.Join(err, errors.New("the weights differ from those of the same training in one process"))
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Data, "data", "", "training `file` in libfm or libsvm format, plain or gzip (default: synthetic rows)")
+	f.StringVar(&o.Test, "test", "", "`file` of held-out rows (default with --data: the training rows)")
+	f.StringVar(&o.Model, "model", o.Model, "fm (factorisation machine) or lr (logistic regression)")
+	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers")
+	f.IntVar(&o.Epochs, "epochs", 0, "passes over the data (default: enough for a run of one to two minutes)")
+	f.BoolVar(&o.Sync, "sync", false, "wait for all workers after each mini-batch")
+	f.StringVar(&o.Backend, "backend", o.Backend, "afxdp (needs root) or udp")
+	f.BoolVar(&o.LaneAligned, "lane-aligned", false, "send the frames that a P4 switch takes: one stripe, each pair in its register's lane")
+	f.IntVar(&o.Batch, "batch", 0, "rows of a mini-batch (default 256)")
+	f.Float64Var(&o.LearningRate, "learning-rate", 0, "learning rate of Adagrad (default 0.05)")
+	f.Float64Var(&o.Faults.Loss, "loss", 0, "probability that a frame is lost")
+	f.Float64Var(&o.Faults.Duplicate, "duplicate", 0, "probability that a frame arrives twice")
+	f.Float64Var(&o.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the model, the order of rows, and faults")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
+	return cmd
+}
+
+// printDemo prints the outcome as one table, and what it shows in one sentence.
+func printDemo(w io.Writer, r *demo.Result) error {
+	rows := [][]any{
+		{"data", r.Data},
+		{"model", r.Model},
+		{"backend", r.Backend},
+		{"workers", r.Workers},
+		{"epochs", r.Epochs},
+		{"log-loss, held-out rows", fmt.Sprintf("%.4f", r.LogLoss)},
+		{"AUC, held-out rows", fmt.Sprintf("%.4f (one process: %.4f)", r.AUC, r.ReferenceAUC)},
+		{"training time", (time.Duration(r.Seconds * float64(time.Second))).Round(100 * time.Millisecond)},
+		{"samples/s", humanize.SIWithDigits(r.SamplesPerSecond, 1, "")},
+		{"pairs/s", humanize.SIWithDigits(r.PairsPerSecond, 2, "")},
+		{"frames/s", humanize.SIWithDigits(r.FramesPerSecond, 1, "")},
+		{"pairs summed in the network", fmt.Sprintf("%.1f %%", 100*r.HotShare)},
+		{"retransmissions", humanize.Comma(int64(r.Retransmissions))},
+		{"frames that the server was spared", humanize.Comma(r.FramesSpared)},
+	}
+	if r.FaultsDropped+r.FaultsDuplicated+r.FaultsReordered > 0 {
+		rows = append(rows, []any{"faults injected", fmt.Sprintf("%s lost, %s doubled, %s overtaken",
+			humanize.Comma(int64(r.FaultsDropped)), humanize.Comma(int64(r.FaultsDuplicated)), humanize.Comma(int64(r.FaultsReordered)))})
+	}
+	if r.ReferenceSHA256 != "" {
+		verdict := "equal to those of one process, bit for bit"
+		if r.WeightsSHA256 != r.ReferenceSHA256 {
+			verdict = "DIFFER from those of one process"
+		}
+		rows = append(rows, []any{"weights", verdict}, []any{"SHA-256 of the weights", r.WeightsSHA256})
+	}
+	return report.Table(w, []string{"", ""}, rows)
+}

@@ -1,0 +1,114 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/testbed"
+)
+
+// bed is where the processes of a demo run.
+type bed struct {
+	net *testbed.Bed // nil with the udp backend
+}
+
+// openBed makes the hosts of a cluster and enters their addresses in its
+// configuration: namespaces joined by a switch for the afxdp backend, loopback
+// addresses for the udp backend.
+func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) {
+	if c.Backend == cluster.BackendUDP {
+		return &bed{}, loopback(c, workers)
+	}
+	b, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1})
+	if err != nil {
+		return nil, fmt.Errorf("%w\n(--backend udp needs no privileges)", err)
+	}
+	sw := b.Switch()
+	c.Switch.Address = sw.IP
+	c.Switch.Control = netip.AddrPortFrom(sw.IP, controlPort)
+	for _, h := range b.Hosts() {
+		c.Switch.Interfaces = append(c.Switch.Interfaces, h.PortName)
+	}
+	server := b.Host(0)
+	c.Server.Host = cluster.Host{Address: server.IP, Interface: server.Interface}
+	c.Server.Control = netip.AddrPortFrom(server.IP, controlPort)
+	for i := 1; i <= workers; i++ {
+		h := b.Host(i)
+		c.Workers = append(c.Workers, cluster.Worker{
+			ID:   uint16(i),
+			Host: cluster.Host{Address: h.IP, Interface: h.Interface},
+		})
+	}
+	return &bed{net: b}, nil
+}
+
+const controlPort = 7700
+
+// loopback gives every process an address of its own in 127.0.0.0/8, because
+// an address is what identifies a sender over UDP.
+func loopback(c *cluster.Config, workers int) error {
+	address := func(host int) netip.Addr { return netip.AddrFrom4([4]byte{127, 76, 66, byte(host)}) }
+	c.Switch.Address = address(1)
+	c.Server.Address = address(2)
+	for i := 1; i <= workers; i++ {
+		c.Workers = append(c.Workers, cluster.Worker{ID: uint16(i), Host: cluster.Host{Address: address(2 + i)}})
+	}
+	port, err := freePort("udp", c.Switch.Address)
+	if err != nil {
+		return err
+	}
+	c.Port = port
+	for addr, control := range map[netip.Addr]*netip.AddrPort{
+		c.Switch.Address: &c.Switch.Control,
+		c.Server.Address: &c.Server.Control,
+	} {
+		port, err := freePort("tcp", addr)
+		if err != nil {
+			return err
+		}
+		*control = netip.AddrPortFrom(addr, port)
+	}
+	return nil
+}
+
+// freePort asks the kernel for a port that nobody uses.
+func freePort(network string, addr netip.Addr) (uint16, error) {
+	local := netip.AddrPortFrom(addr, 0)
+	if network == "udp" {
+		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
+		if err != nil {
+			return 0, fmt.Errorf("demo: no free UDP port on %v: %w", addr, err)
+		}
+		defer conn.Close()
+		return conn.LocalAddr().(*net.UDPAddr).AddrPort().Port(), nil
+	}
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(local))
+	if err != nil {
+		return 0, fmt.Errorf("demo: no free TCP port on %v: %w", addr, err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).AddrPort().Port(), nil
+}
+
+// start returns the function that starts a process on a host: -1 is the switch,
+// 0 the server, i worker i. It is nil where there is one host only.
+func (b *bed) start(host int) func(*exec.Cmd) error {
+	if b.net == nil {
+		return nil
+	}
+	if host < 0 {
+		return b.net.Switch().Start
+	}
+	return b.net.Host(host).Start
+}
+
+func (b *bed) close() error {
+	if b.net == nil {
+		return nil
+	}
+	return b.net.Close()
+}

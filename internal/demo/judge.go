@@ -1,0 +1,143 @@
+package demo
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+)
+
+// result sums what the processes reported.
+func (r *run) result(hot *packer.HotSet) *Result {
+	o := r.options
+	res := &Result{
+		Backend: o.Backend,
+		Data:    o.Data,
+		Model:   o.Model,
+		Workers: o.Workers,
+		Epochs:  o.Epochs,
+		Sync:    o.Sync,
+		HotRows: hot.Len(),
+		Seconds: r.elapsed.Seconds(),
+	}
+	if res.Data == "" {
+		res.Data = "synthetic"
+	}
+	for _, w := range r.workers {
+		res.Samples += w.Samples
+		res.HotPairs += w.HotPairs
+		res.Pairs += w.HotPairs + w.ColdPairs
+		res.Frames += w.Frames
+		res.Retransmissions += w.Retransmissions
+		res.FaultsDropped += w.Dropped
+		res.FaultsDuplicated += w.Duplicated
+		res.FaultsReordered += w.Reordered
+	}
+	res.SamplesPerSecond = float64(res.Samples) / res.Seconds
+	res.PairsPerSecond = float64(res.Pairs) / res.Seconds
+	res.FramesPerSecond = float64(res.Frames) / res.Seconds
+	res.HotShare = float64(res.HotPairs) / float64(res.Pairs)
+	res.WeightsSHA256 = r.server.WeightsSHA256
+	res.Steps = r.server.Steps
+	res.FramesSpared = int64(r.server.HotFrames) - int64(r.server.HarvestMessages)
+	return res
+}
+
+// judge evaluates the trained weights on held-out rows, and trains the
+// reference to compare them with.
+func (o Options) judge(ctx context.Context, c *cluster.Config, rows int, res *Result) error {
+	cfg, err := node.StoreConfig(c)
+	if err != nil {
+		return err
+	}
+	trained, _, err := ps.Restore(c.Server.Checkpoint, cfg)
+	if err != nil {
+		return err
+	}
+	heldOut, err := o.heldOut(c)
+	if err != nil {
+		return err
+	}
+	training, err := node.TrainConfig(c)
+	if err != nil {
+		return err
+	}
+	m, err := workload.Evaluate(ctx, workload.Local{Store: trained}, training.Model, heldOut)
+	if err != nil {
+		return err
+	}
+	res.AUC, res.LogLoss = m.AUC, m.LogLoss
+
+	var finish func()
+	training.Progress, finish = o.referenceProgress(rows)
+	reference, err := o.reference(ctx, c, cfg, training)
+	finish()
+	if err != nil {
+		return fmt.Errorf("reference training: %w", err)
+	}
+	if m, err = workload.Evaluate(ctx, workload.Local{Store: reference}, training.Model, heldOut); err != nil {
+		return err
+	}
+	res.ReferenceAUC = m.AUC
+	if o.Sync {
+		hash := reference.Hash()
+		res.ReferenceSHA256 = hex.EncodeToString(hash[:])
+	}
+	return nil
+}
+
+// heldOut returns the rows that were not trained: the test file's, or synthetic
+// rows beyond those of the training.
+func (o Options) heldOut(c *cluster.Config) (*workload.Dataset, error) {
+	data := cluster.Data{Train: o.Test}
+	switch {
+	case o.Test != "":
+	case o.Data != "":
+		data.Train = o.Data
+	default:
+		data.Synthetic = &cluster.Synthetic{
+			First: c.Data.Synthetic.Rows, Rows: heldOutRows, Seed: c.Data.Synthetic.Seed, HotShare: c.Data.Synthetic.HotShare,
+		}
+	}
+	src, err := node.OpenSource(data, workload.Shard{})
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	return workload.Load(src)
+}
+
+// Sizes of the synthetic click log.
+const (
+	syntheticRows = 400_000
+	heldOutRows   = 50_000
+)
+
+// reference trains in this process: with Sync, the same mini-batches in the
+// same steps as the workers; without it, what a single worker would train.
+func (o Options) reference(ctx context.Context, c *cluster.Config, cfg ps.Config, training workload.Config) (*ps.Store, error) {
+	store, err := ps.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	shards := 1
+	if o.Sync {
+		shards = o.Workers
+	}
+	var sources []workload.Source
+	for i := range shards {
+		src, err := node.OpenSource(c.Data, workload.Shard{Index: i, Count: shards})
+		if err != nil {
+			return nil, err
+		}
+		defer src.Close()
+		sources = append(sources, src)
+	}
+	_, err = workload.Reference(ctx, store, sources, training)
+	return store, err
+}

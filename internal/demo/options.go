@@ -1,0 +1,117 @@
+// Package demo trains a model on a whole cluster on this machine: it makes the
+// network, starts the processes, watches them, and compares the outcome with
+// the same training in one process.
+package demo
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/libra-ina/libra/internal/cluster"
+)
+
+// Options say what to train and on what.
+type Options struct {
+	// Data and Test are libfm or libsvm files; without Data the click log is
+	// synthetic. Data without Test is judged by its own rows.
+	Data, Test string
+	// Model is "fm" or "lr".
+	Model string
+	// Workers is the number of workers, each a process of its own.
+	Workers int
+	// Epochs is the number of passes over the data.
+	Epochs int
+	// Sync makes workers wait for each other after each mini-batch.
+	Sync bool
+	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
+	Backend string
+	// LaneAligned makes workers send lane-aligned frames of one stripe, as a
+	// P4 switch needs them.
+	LaneAligned bool
+	// Batch is the number of rows of a mini-batch; 0 means the default.
+	Batch int
+	// LearningRate of the optimiser; 0 means the default.
+	LearningRate float64
+	// Faults are injected at the workers.
+	Faults cluster.Faults
+	// Seed of the model, of the order of rows and of the synthetic rows.
+	Seed uint64
+
+	// Stderr receives the progress.
+	Stderr io.Writer
+	// Logs, if not nil, receives what the processes log.
+	Logs io.Writer
+	Log  *slog.Logger
+}
+
+func (o Options) validate() error {
+	switch {
+	case o.Workers < 1 || o.Workers > maxWorkers:
+		return fmt.Errorf("%d workers: from 1 to %d are possible", o.Workers, maxWorkers)
+	case o.Epochs < 1:
+		return fmt.Errorf("%d epochs: at least 1 is required", o.Epochs)
+	case o.Test != "" && o.Data == "":
+		return fmt.Errorf("a test file without a training file: give --data too")
+	case o.Backend != cluster.BackendAFXDP && o.Backend != cluster.BackendUDP:
+		return fmt.Errorf("backend %q is neither %q nor %q", o.Backend, cluster.BackendAFXDP, cluster.BackendUDP)
+	}
+	return nil
+}
+
+// maxWorkers keeps the demo within one machine.
+const maxWorkers = 64
+
+// Result is the outcome of a demo, and its JSON object.
+type Result struct {
+	Backend string `json:"backend"`
+	Data    string `json:"data"`
+	Model   string `json:"model"`
+	Workers int    `json:"workers"`
+	Epochs  int    `json:"epochs"`
+	Sync    bool   `json:"sync"`
+
+	LogLoss         float64 `json:"log_loss"` // on held-out rows
+	AUC             float64 `json:"auc"`      // on held-out rows
+	ReferenceAUC    float64 `json:"reference_auc"`
+	WeightsSHA256   string  `json:"weights_sha256"`
+	ReferenceSHA256 string  `json:"reference_sha256,omitempty"` // with Sync
+
+	Seconds          float64 `json:"seconds"` // of training
+	Samples          uint64  `json:"samples"`
+	SamplesPerSecond float64 `json:"samples_per_second"`
+	Pairs            uint64  `json:"pairs"` // pushed gradients
+	PairsPerSecond   float64 `json:"pairs_per_second"`
+	HotPairs         uint64  `json:"hot_pairs"`
+	HotShare         float64 `json:"hot_share"` // of the pairs, summed in the network
+	HotRows          int     `json:"hot_rows"`
+	Frames           uint64  `json:"frames"` // from workers, each counted once
+	FramesPerSecond  float64 `json:"frames_per_second"`
+	Retransmissions  uint64  `json:"retransmissions"`
+	// FramesSpared is the number of hot frames that the aggregator took from
+	// the server's shoulders, less the messages that brought it the sums.
+	FramesSpared int64  `json:"frames_spared"`
+	Steps        uint64 `json:"steps"`
+
+	FaultsDropped    uint64 `json:"faults_dropped"`
+	FaultsDuplicated uint64 `json:"faults_duplicated"`
+	FaultsReordered  uint64 `json:"faults_reordered"`
+}
+
+// workspace is the directory of a run's files.
+type workspace struct{ dir string }
+
+func newWorkspace() (workspace, error) {
+	dir, err := os.MkdirTemp("", "libra-demo-")
+	if err != nil {
+		return workspace{}, fmt.Errorf("demo: %w", err)
+	}
+	return workspace{dir}, nil
+}
+
+func (w workspace) close() error { return os.RemoveAll(w.dir) }
+
+// startLimit is how long a process may take to become ready.
+const startLimit = 60 * time.Second

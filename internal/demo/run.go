@@ -1,0 +1,222 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/packer"
+)
+
+// hotScalars is the number of hot parameters that the demo asks for: what the
+// paper puts on a switch (libra.txt §5.2).
+const hotScalars = 30_000
+
+// Run runs a demo. It leaves nothing behind: no file, process, interface or
+// namespace, also when ctx ends in the middle.
+func Run(ctx context.Context, o Options) (result *Result, err error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	files, err := newWorkspace()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, files.close()) }()
+
+	c := o.config(files.dir)
+	hot, rows, err := o.prepare(c)
+	if err != nil {
+		return nil, err
+	}
+	b, err := openBed(ctx, c, o.Workers)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	path := filepath.Join(files.dir, "cluster.yaml")
+	if err := c.Write(path); err != nil {
+		return nil, err
+	}
+	run := &run{options: o, config: c, path: path, bed: b, rows: rows}
+	if err := run.train(ctx); err != nil {
+		return nil, err
+	}
+	result = run.result(hot)
+	return result, o.judge(ctx, c, rows, result)
+}
+
+// config returns the cluster's configuration without addresses.
+func (o Options) config(dir string) *cluster.Config {
+	c := &cluster.Config{
+		Backend: o.Backend,
+		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync},
+		Switch:  cluster.Switch{LaneAligned: o.LaneAligned},
+		Server:  cluster.Server{Checkpoint: filepath.Join(dir, "weights.libra")},
+		Model: cluster.Model{
+			Kind: o.Model, Epochs: o.Epochs, Batch: o.Batch, LearningRate: o.LearningRate, Seed: o.Seed,
+		},
+		Data:   cluster.Data{Train: o.Data},
+		Faults: o.Faults,
+	}
+	c.Faults.Seed = o.Seed
+	if o.LaneAligned {
+		c.Switch.Stripes = 1
+	}
+	if o.Data == "" {
+		c.Data.Synthetic = &cluster.Synthetic{Rows: syntheticRows, Seed: o.Seed}
+	} else if abs, err := filepath.Abs(o.Data); err == nil {
+		c.Data.Train = abs
+	}
+	c.SetDefaults()
+	return c
+}
+
+// prepare finds the hot set and writes it where the processes read it. It also
+// returns the number of training rows.
+func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err error) {
+	model, err := node.Model(c.Model)
+	if err != nil {
+		return nil, 0, err
+	}
+	src, err := node.OpenSource(c.Data, workload.Shard{})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer src.Close()
+	hot, err = node.BuildHotSet(src, node.HotSetOptions{Seed: o.Seed, Dim: model.Dim(), Rows: hotScalars / model.Dim()})
+	if err != nil {
+		return nil, 0, err
+	}
+	o.Log.Info("hot set found by sampling", "rows", hot.Len(), "scalars", hot.Slots(), "share_of_updates", fmt.Sprintf("%.3f", hot.Meta().Share()))
+	return hot, src.Rows(), packer.SaveHotSet(c.Job.HotSet, hot)
+}
+
+// run is a cluster in action.
+type run struct {
+	options Options
+	config  *cluster.Config
+	path    string
+	bed     *bed
+	rows    int // of the training data
+
+	mu       sync.Mutex
+	progress []workload.Progress // by worker, from 0
+	workers  []node.WorkerResult
+	server   node.ServerResult
+	elapsed  time.Duration
+}
+
+// train starts the processes in the order in which they need each other and
+// waits until all have done their work.
+func (r *run) train(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	r.progress = make([]workload.Progress, r.options.Workers)
+	r.workers = make([]node.WorkerResult, r.options.Workers)
+
+	group := proc.NewGroup(ctx, proc.Config{Stderr: r.options.Logs})
+	start := func(name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error) {
+		args = append(args, "--config", r.path, "--json")
+		return group.Start(proc.Spec{
+			Name: name, Cmd: exec.Command(self, args...), Start: r.bed.start(host), Service: service, OnLine: onLine,
+		})
+	}
+	err = r.runAll(ctx, start)
+	// The group knows what failed first, which explains the rest.
+	if first := group.Stop(); first != nil {
+		return first
+	}
+	return err
+}
+
+// starter starts a child; host is as in bed.start.
+type starter func(name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error)
+
+func (r *run) runAll(ctx context.Context, start starter) error {
+	sw, err := start("switch", -1, true, nil, "switch")
+	if err != nil {
+		return err
+	}
+	if err := ready(ctx, "switch", sw); err != nil {
+		return err
+	}
+	server, err := start("ps", 0, false, r.serverLine, "ps")
+	if err != nil {
+		return err
+	}
+	if err := ready(ctx, "ps", server); err != nil {
+		return err
+	}
+	begin := time.Now()
+	var workers []*proc.Child
+	for i := range r.options.Workers {
+		id := strconv.Itoa(i + 1)
+		child, err := start("worker "+id, i+1, false, r.workerLine(i), "worker", "--id", id)
+		if err != nil {
+			return err
+		}
+		workers = append(workers, child)
+	}
+	stop := r.watch()
+	defer stop()
+	for _, child := range workers {
+		if err := child.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	r.elapsed = time.Since(begin)
+	return server.Wait(ctx)
+}
+
+// ready waits until a process says that it serves.
+func ready(ctx context.Context, name string, child *proc.Child) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("%s is not ready after %v", name, startLimit))
+	defer cancel()
+	return child.Ready(ctx, nil)
+}
+
+// workerLine returns the function that takes a worker's JSON lines.
+func (r *run) workerLine(i int) func([]byte) {
+	return func(line []byte) {
+		var msg struct {
+			Progress *workload.Progress
+			Result   *node.WorkerResult
+		}
+		if json.Unmarshal(line, &msg) != nil {
+			return
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if msg.Progress != nil {
+			r.progress[i] = *msg.Progress
+		}
+		if msg.Result != nil {
+			r.workers[i] = *msg.Result
+			r.progress[i].Samples, r.progress[i].LogLoss = msg.Result.Samples, msg.Result.LogLoss
+		}
+	}
+}
+
+func (r *run) serverLine(line []byte) {
+	var msg struct{ Result *node.ServerResult }
+	if json.Unmarshal(line, &msg) != nil || msg.Result == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.server = *msg.Result
+}

@@ -1,0 +1,120 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/bpf"
+	"github.com/libra-ina/libra/internal/cluster"
+)
+
+// openXDPPlane loads the XDP aggregator and attaches it to the switch's
+// interfaces.
+func openXDPPlane(c *cluster.Config) (plane, error) {
+	mode, err := attachMode(c.Switch.XDPMode)
+	if err != nil {
+		return plane{}, err
+	}
+	a, err := bpf.Open(bpf.Options{Address: c.Switch.Address, Port: c.Port})
+	if err != nil {
+		return plane{}, err
+	}
+	what := "xdp"
+	for _, name := range c.Switch.Interfaces {
+		if err := checkQueues(name); err != nil {
+			return plane{}, errors.Join(err, a.Close())
+		}
+		if err := a.Attach(name, mode); err != nil {
+			return plane{}, errors.Join(err, a.Close())
+		}
+		if got, ok := a.Mode(name); ok {
+			what = fmt.Sprintf("xdp %v", got)
+		}
+	}
+	return plane{
+		Plane: a,
+		what:  what,
+		reach: func(mac [6]byte) error {
+			port, err := bridgePort(mac, c.Switch.Interfaces)
+			if err != nil {
+				return err
+			}
+			return a.AddRoute(mac, port)
+		},
+	}, nil
+}
+
+func attachMode(name string) (afxdp.AttachMode, error) {
+	switch name {
+	case "native":
+		return afxdp.AttachNative, nil
+	case "generic":
+		return afxdp.AttachGeneric, nil
+	case "auto":
+		return afxdp.AttachAuto, nil
+	}
+	return 0, fmt.Errorf("XDP mode %q is none of native, generic, auto", name)
+}
+
+// checkQueues refuses a veth interface that has fewer receive queues than its
+// peer has transmit queues: the kernel would refuse a program in native mode,
+// with a message that few can read.
+func checkQueues(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		var absent netlink.LinkNotFoundError
+		if errors.As(err, &absent) {
+			return fmt.Errorf("there is no interface %q here; there are %v", name, interfaceNames())
+		}
+		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	if link.Type() != "veth" {
+		return nil
+	}
+	peer, err := netlink.LinkByIndex(link.Attrs().ParentIndex)
+	if err != nil || peer.Attrs().ParentIndex != link.Attrs().Index {
+		return nil // the peer lives in another namespace, where we cannot look
+	}
+	if rx, tx := link.Attrs().NumRxQueues, peer.Attrs().NumTxQueues; rx < tx {
+		return fmt.Errorf("interface %s has %d receive queues but its peer %s has %d transmit queues, so XDP cannot run on it: make the pair with equal numbers (ip link add ... numrxqueues %d)",
+			name, rx, peer.Attrs().Name, tx, tx)
+	}
+	return nil
+}
+
+func interfaceNames() []string {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, i := range all {
+		names = append(names, i.Name)
+	}
+	return names
+}
+
+// bridgePort asks the kernel's bridge behind which of the named interfaces a
+// MAC address was last seen.
+func bridgePort(mac [6]byte, interfaces []string) (string, error) {
+	entries, err := netlink.NeighList(0, unix.AF_BRIDGE)
+	if err != nil {
+		return "", fmt.Errorf("bridge forwarding table: %w", err)
+	}
+	for _, e := range entries {
+		if string(e.HardwareAddr) != string(mac[:]) {
+			continue
+		}
+		link, err := netlink.LinkByIndex(e.LinkIndex)
+		if err == nil && slices.Contains(interfaces, link.Attrs().Name) {
+			return link.Attrs().Name, nil
+		}
+	}
+	return "", fmt.Errorf("%v is not in the bridge's forwarding table behind %v", net.HardwareAddr(mac[:]), interfaces)
+}

@@ -1,0 +1,42 @@
+package node
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/transport"
+)
+
+// modelPlane is the Go aggregator behind a UDP socket.
+type modelPlane struct {
+	*aggregator.Model
+	server *transport.AggregatorServer
+}
+
+func openModelPlane(c *cluster.Config) (plane, error) {
+	link, err := transport.OpenUDP(netip.AddrPortFrom(c.Switch.Address, c.Port))
+	if err != nil {
+		return plane{}, err
+	}
+	model, err := aggregator.NewModel(aggregator.Config{Address: c.Switch.Address, Port: c.Port})
+	if err != nil {
+		return plane{}, errors.Join(err, link.Close())
+	}
+	server, err := transport.NewAggregatorServer(link, model)
+	if err != nil {
+		return plane{}, errors.Join(err, link.Close(), model.Close())
+	}
+	failed := make(chan error, 1)
+	go func() {
+		<-server.Done()
+		failed <- server.Err()
+	}()
+	return plane{Plane: &modelPlane{model, server}, failed: failed, what: "go model over udp"}, nil
+}
+
+// Close stops the socket before the model, which its goroutine uses.
+func (p *modelPlane) Close() error {
+	return errors.Join(p.server.Close(), p.Model.Close())
+}

@@ -1,0 +1,258 @@
+package node
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/transport"
+)
+
+// ServerResult is what a parameter server did.
+type ServerResult struct {
+	WeightsSHA256 string `json:"weights_sha256"`
+	Rows          int    `json:"rows"`
+	Steps         uint64 `json:"steps"`    // commits
+	Harvests      uint64 `json:"harvests"` // that held sums
+	// HarvestMessages is how many messages carried the harvested sums.
+	HarvestMessages uint64 `json:"harvest_messages"`
+	// HotFrames and HotPairs were summed by the aggregator; the server saw the
+	// sums only.
+	HotFrames uint64 `json:"hot_frames"`
+	HotPairs  uint64 `json:"hot_pairs"`
+	// ColdFrames were received from the workers.
+	ColdFrames uint64 `json:"cold_frames"`
+}
+
+// server is the state of RunServer.
+type server struct {
+	env   Env
+	hot   *packer.HotSet
+	keys  []uint64 // of the hot rows, by rank
+	store *ps.Store
+	loop  *transport.Server
+	epoch uint16
+
+	// Written by the loop's goroutine only.
+	result ServerResult
+}
+
+// RunServer runs a parameter server until every worker has finished; then it
+// applies what is left, writes the checkpoint and returns.
+func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
+	c := env.Config
+	cfg, err := StoreConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{env: env}
+	if s.hot, err = loadHotSet(c, cfg.Dim); err != nil {
+		return nil, err
+	}
+	for r := range uint32(s.hot.Len()) {
+		s.keys = append(s.keys, s.hot.Key(r))
+	}
+	if s.store, err = openStore(c.Server.Checkpoint, cfg, env); err != nil {
+		return nil, err
+	}
+	security, err := control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := listen(ctx, "server.control", c.Server.Control)
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close()
+
+	conn, err := control.Dial(ctx, "aggregator", c.Switch.Control, security, startLimit, env.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	aggregator := pb.NewAggregatorClient(conn)
+	if err := s.createJob(ctx, aggregator); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, removeJob(aggregator, c.Job.ID)) }()
+
+	if err := s.startLoop(ctx, cfg.Dim); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.loop.Close()) }()
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { <-s.loop.Done(); cancel(s.loop.Err()) }()
+	harvester := control.NewHarvester(aggregator, c.Job.ID, func(h *control.Harvest) error { return s.apply(ctx, h) }, env.Log)
+	go func() { cancel(harvester.Run(ctx)) }()
+
+	fingerprint := s.hot.Fingerprint()
+	service := control.NewParameterServer(ctx, control.ParameterServerConfig{
+		Job: c.Job.ID, Epoch: s.epoch, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
+		Members: s.loop,
+		Commit: func(ctx context.Context, _ uint64) error {
+			if err := harvester.Now(ctx); err != nil {
+				return err
+			}
+			return s.commit(ctx)
+		},
+		Stats: s.stats,
+		Log:   env.Log,
+	})
+	grpcServer := control.NewServer(security)
+	pb.RegisterParameterServerServer(grpcServer, service)
+	go func() { cancel(fmt.Errorf("control service: %w", grpcServer.Serve(listener))) }()
+	defer stopServer(grpcServer)
+
+	env.Log.Info("parameter server serves", "backend", c.Backend, "address", c.Server.Address, "port", c.Port, "control", listener.Addr())
+	env.ready()
+	if err := service.Wait(ctx); err != nil {
+		return nil, err
+	}
+	return s.finish(ctx, harvester)
+}
+
+// openStore restores the checkpoint if there is one.
+func openStore(path string, cfg ps.Config, env Env) (*ps.Store, error) {
+	if path == "" {
+		return ps.New(cfg)
+	}
+	store, _, err := ps.Restore(path, cfg)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ps.New(cfg)
+	}
+	if err == nil {
+		env.Log.Info("continues from a checkpoint", "file", path, "rows", store.Len())
+	}
+	return store, err
+}
+
+func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) error {
+	c := s.env.Config
+	fingerprint := s.hot.Fingerprint()
+	spec := &pb.JobSpec{
+		Job:        uint32(c.Job.ID),
+		Mode:       pb.Mode_MODE_COMBINE,
+		Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT,
+		Exponent:   int32(c.Job.Exp()),
+		Slots:      uint32(s.hot.Slots()),
+		HotSet:     fingerprint[:],
+	}
+	if !c.Job.Sync {
+		spec.HarvestPeriodUs = uint32(c.Job.Harvest / time.Microsecond)
+	}
+	if c.Backend == cluster.BackendAFXDP {
+		mac, err := hardwareAddr(c.Server.Interface)
+		if err != nil {
+			return err
+		}
+		spec.ServerMac = mac
+	}
+	job, err := aggregator.CreateJob(ctx, spec)
+	if err != nil {
+		return control.CallError("aggregator", "create job", err)
+	}
+	s.epoch = uint16(job.Epoch)
+	return nil
+}
+
+// removeJob frees the job's slots. It has its own time limit, because the run's
+// context may have ended.
+func removeJob(aggregator pb.AggregatorClient, job uint16) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_, err := aggregator.RemoveJob(ctx, &pb.RemoveJobRequest{Job: uint32(job)})
+	return control.CallError("aggregator", "remove job", err)
+}
+
+// apply adds a harvest to the open step. Without barriers a harvest also ends
+// the step.
+func (s *server) apply(ctx context.Context, h *control.Harvest) error {
+	var failed error
+	err := s.loop.Do(ctx, func() {
+		fresh, err := s.store.ApplyHarvest(ps.Harvest{ID: h.Number, Ranks: h.Ranks, Sums: h.Sums}, s.keys)
+		if err != nil {
+			failed = err
+			return
+		}
+		if fresh && h.Frames > 0 {
+			s.result.Harvests++
+			s.result.HarvestMessages += uint64(h.Chunks)
+			s.result.HotFrames += h.Frames
+			s.result.HotPairs += h.Pairs
+		}
+		if !s.env.Config.Job.Sync {
+			s.commitStep()
+		}
+	})
+	return errors.Join(err, failed)
+}
+
+func (s *server) commit(ctx context.Context) error { return s.loop.Do(ctx, s.commitStep) }
+
+func (s *server) commitStep() {
+	if s.store.Commit() > 0 {
+		s.result.Steps++
+	}
+}
+
+// finish applies what is left after the last worker has finished.
+func (s *server) finish(ctx context.Context, harvester *control.Harvester) (*ServerResult, error) {
+	if err := harvester.Now(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.commit(ctx); err != nil {
+		return nil, err
+	}
+	var failed error
+	err := s.loop.Do(ctx, func() {
+		hash := s.store.Hash()
+		s.result.WeightsSHA256 = hex.EncodeToString(hash[:])
+		s.result.Rows = s.store.Len()
+		if path := s.env.Config.Server.Checkpoint; path != "" {
+			failed = s.store.Checkpoint(path, nil)
+		}
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return nil, err
+	}
+	stats, err := s.loop.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.result.ColdFrames = stats.Applied
+	return &s.result, nil
+}
+
+func (s *server) stats(ctx context.Context) (*pb.ServerStats, error) {
+	var out pb.ServerStats
+	err := s.loop.Do(ctx, func() {
+		out.Rows, out.Steps, out.Harvests = uint64(s.store.Len()), s.result.Steps, s.result.Harvests
+	})
+	return &out, err
+}
+
+// startLoop opens the server's link and endpoint.
+func (s *server) startLoop(ctx context.Context, dim int) error {
+	c := s.env.Config
+	link, err := openLink(ctx, c, c.Server.Host, false)
+	if err != nil {
+		return err
+	}
+	s.loop, err = transport.NewServer(transport.ServerConfig{
+		Link: link, Job: c.Job.ID, Epoch: s.epoch, Dim: dim, Handler: s.store,
+	})
+	if err != nil {
+		return errors.Join(err, link.Close())
+	}
+	return nil
+}

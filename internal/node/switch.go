@@ -1,0 +1,92 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"google.golang.org/grpc"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/cluster"
+)
+
+// plane is a data plane, and what the daemon does beside managing jobs.
+type plane struct {
+	aggregator.Plane
+	// reach teaches the data plane the way to a host; nil if it needs none.
+	reach func(mac [6]byte) error
+	// failed delivers the error that ends a data plane which can fail by
+	// itself; nil if it cannot.
+	failed <-chan error
+	// what describes the plane in the log.
+	what string
+}
+
+// RunSwitch runs an aggregator: Libra_s and its data plane. It serves until
+// ctx ends.
+func RunSwitch(ctx context.Context, env Env) (err error) {
+	c := env.Config
+	security, err := control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(ctx, "switch.control", c.Switch.Control)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	p, err := openPlane(c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	server := control.NewServer(security)
+	pb.RegisterAggregatorServer(server, control.NewAggregator(ctx, control.AggregatorConfig{
+		Plane:   p,
+		Stripes: c.Switch.Stripes,
+		Dense:   !c.Switch.LaneAligned,
+		Reach:   p.reach,
+		Log:     env.Log,
+	}))
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer stopServer(server)
+
+	env.Log.Info("aggregator serves", "data_plane", p.what, "address", c.Switch.Address, "port", c.Port, "control", listener.Addr())
+	env.ready()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-p.failed:
+		return err
+	case err := <-served:
+		return fmt.Errorf("control service: %w", err)
+	}
+}
+
+func openPlane(c *cluster.Config) (plane, error) {
+	if c.Backend == cluster.BackendUDP {
+		return openModelPlane(c)
+	}
+	return openXDPPlane(c)
+}
+
+// listen opens the TCP socket of a control service.
+func listen(ctx context.Context, field string, addr netip.AddrPort) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr.String())
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen for control connections: %w (%s in the cluster configuration)", err, field)
+	}
+	return l, nil
+}
+
+// stopServer ends a control service whose streams have been told to end.
+func stopServer(s *grpc.Server) { s.Stop() }

@@ -1,0 +1,174 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// WorkerOptions are what a worker is told beside the configuration.
+type WorkerOptions struct {
+	ID uint16
+	// Progress, if set, is called after each mini-batch.
+	Progress func(workload.Progress)
+}
+
+// WorkerResult is what a worker did.
+type WorkerResult struct {
+	Worker          uint16        `json:"worker"`
+	Backend         string        `json:"backend"`
+	Samples         uint64        `json:"samples"`
+	Steps           uint64        `json:"steps"`
+	LogLoss         float64       `json:"log_loss"` // of the last epoch, each sample before its update
+	Elapsed         time.Duration `json:"elapsed_ns"`
+	HotPairs        uint64        `json:"hot_pairs"`
+	ColdPairs       uint64        `json:"cold_pairs"`
+	Frames          uint64        `json:"frames"` // sent once each: pushes and pulls
+	HotFrames       uint64        `json:"hot_frames"`
+	Retransmissions uint64        `json:"retransmissions"`
+	RTTHot          time.Duration `json:"rtt_hot_ns"`
+	RTTCold         time.Duration `json:"rtt_cold_ns"`
+	Dropped         uint64        `json:"faults_dropped"`
+	Duplicated      uint64        `json:"faults_duplicated"`
+	Reordered       uint64        `json:"faults_reordered"`
+}
+
+// RunWorker trains one shard of the data and returns when its last epoch is
+// done and everything that it pushed is acknowledged.
+func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerResult, err error) {
+	c := env.Config
+	self, err := c.Worker(o.ID)
+	if err != nil {
+		return nil, err
+	}
+	training, err := TrainConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	training.Progress = o.Progress
+	src, err := OpenSource(c.Data, c.Shard(o.ID))
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	hot, err := loadHotSet(c, training.Model.Dim())
+	if err != nil {
+		return nil, err
+	}
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	members, err := join(ctx, cancel, env, self, hot)
+	if err != nil {
+		return nil, err
+	}
+	defer members.leave()
+
+	link, err := openLink(ctx, c, self.Host, true)
+	if err != nil {
+		return nil, err
+	}
+	w, err := transport.NewWorker(ctx, transport.WorkerConfig{
+		Link:       link,
+		Job:        c.Job.ID,
+		Sender:     o.ID,
+		Epoch:      members.epoch,
+		HotSet:     hot,
+		Dim:        training.Model.Dim(),
+		Layout:     members.layout,
+		Stripes:    members.stripes,
+		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
+		Server:     wire.Endpoint{IP: c.Server.Address, Port: c.Port},
+		Flow:       retransmit.Config{Silence: c.Silence},
+	})
+	if err != nil {
+		return nil, errors.Join(err, link.Close())
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+
+	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "layout", members.layout, "stripes", members.stripes)
+	env.ready()
+	trained, err := workload.Train(ctx, client{w, members}, src, training)
+	if err != nil {
+		// The reason for which a peer ended the run says more than what
+		// broke here because of it.
+		if cause := context.Cause(ctx); ctx.Err() != nil && cause != nil {
+			err = cause
+		}
+		return nil, err
+	}
+	stats, err := w.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := members.done(ctx); err != nil {
+		return nil, err
+	}
+	return workerResult(o.ID, c.Backend, trained, stats, training.Model.Dim()), nil
+}
+
+func workerResult(id uint16, backend string, t workload.Result, s transport.WorkerStats, dim int) *WorkerResult {
+	return &WorkerResult{
+		Worker:          id,
+		Backend:         backend,
+		Samples:         t.Samples,
+		Steps:           t.Steps,
+		LogLoss:         t.LogLoss,
+		Elapsed:         t.Elapsed,
+		HotPairs:        s.PairsHot,
+		ColdPairs:       s.RowsCold * uint64(dim),
+		Frames:          s.Hot.Sent + s.Cold.Sent,
+		HotFrames:       s.Hot.Sent,
+		Retransmissions: s.Hot.Retransmitted + s.Cold.Retransmitted,
+		RTTHot:          s.Hot.SRTT,
+		RTTCold:         s.Cold.SRTT,
+		Dropped:         s.Link.Dropped,
+		Duplicated:      s.Link.Duplicated,
+		Reordered:       s.Link.Reordered,
+	}
+}
+
+// loadHotSet reads the job's hot set and checks that it fits the model.
+func loadHotSet(c *cluster.Config, dim int) (*packer.HotSet, error) {
+	hot, err := packer.LoadHotSet(c.Job.HotSet)
+	if err != nil {
+		return nil, err
+	}
+	if hot.Dim() != dim {
+		return nil, fmt.Errorf("hot set %s: its rows have %d scalars, those of the model %d: build it for this model", c.Job.HotSet, hot.Dim(), dim)
+	}
+	if hot.Len() == 0 {
+		return nil, fmt.Errorf("hot set %s is empty: build it with a larger sample, or with --rows", c.Job.HotSet)
+	}
+	return hot, nil
+}
+
+// client is a worker's access to its cluster, as the training loop sees it.
+type client struct {
+	*transport.Worker
+	members *membership
+}
+
+var _ workload.Client = client{}
+
+func (c client) Push(ctx context.Context, keys []uint64, grads []float32) error {
+	_, err := c.Worker.Push(ctx, keys, grads) // Flush reports what is refused later
+	return err
+}
+
+func (c client) Barrier(ctx context.Context, step uint64) error {
+	_, err := c.members.server.Barrier(ctx, &pb.BarrierRequest{
+		Job: uint32(c.members.job), Sender: uint32(c.members.id), Step: step,
+	})
+	return control.CallError("parameter server", "barrier", err)
+}
