@@ -65,7 +65,10 @@ func (m AttachMode) String() string {
 //
 // Close it before the sockets under load: then packets go to the stack again
 // instead of being dropped for sockets that do not answer.
+//
+// Its methods are not safe for concurrent use.
 type Attachment struct {
+	cfg  AttachConfig
 	link link.Link
 	mode AttachMode
 	prog *ebpf.Program // the built-in one, nil for the caller's
@@ -80,26 +83,51 @@ var attached sync.Map
 // Attach puts an XDP program on an interface. It never replaces a program that
 // is there: it returns ErrProgramAttached instead.
 func Attach(cfg AttachConfig) (*Attachment, error) {
-	ifi, err := net.InterfaceByName(cfg.Interface)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, cfg.Interface, err)
-	}
-	a := &Attachment{}
-	prog := cfg.Program
-	if prog == nil {
-		if a.xsks, a.prog, err = loadRedirect(cfg, ifi.Index); err != nil {
+	a := &Attachment{cfg: cfg}
+	if cfg.Program == nil {
+		var err error
+		if a.xsks, err = newXSKMap(cfg.Queues); err != nil {
 			return nil, err
 		}
-		prog = a.prog
 	}
-	if err := a.attach(cfg, ifi, prog); err != nil {
+	if err := a.attach(); err != nil {
 		return nil, errors.Join(err, a.closePrograms())
 	}
 	attached.Store(a, nil)
 	return a, nil
 }
 
-func (a *Attachment) attach(cfg AttachConfig, ifi *net.Interface, prog *ebpf.Program) (err error) {
+// Reattach puts the program on the interface again after that was replaced by
+// one of the same name: the old link went with the old interface. XSKMap stays
+// the same, so Socket.Recover can follow.
+func (a *Attachment) Reattach() error {
+	if _, ok := attached.Load(a); !ok {
+		return net.ErrClosed
+	}
+	if err := a.link.Close(); err != nil {
+		return fmt.Errorf("afxdp: close link of %s: %w", a.cfg.Interface, err)
+	}
+	return a.attach()
+}
+
+// attach loads the built-in program, unless the caller has one, and links it.
+func (a *Attachment) attach() error {
+	cfg := a.cfg
+	ifi, err := net.InterfaceByName(cfg.Interface)
+	if err != nil {
+		return fmt.Errorf("%w: %q: %w", ErrInterfaceGone, cfg.Interface, err)
+	}
+	prog := cfg.Program
+	if prog == nil {
+		// Anew for each interface: a program with hints is bound to one.
+		if prog, err = loadRedirect(cfg, a.xsks, ifi.Index); err != nil {
+			return err
+		}
+		if err := a.prog.Close(); err != nil {
+			return errors.Join(err, prog.Close())
+		}
+		a.prog = prog
+	}
 	flags := map[AttachMode]link.XDPAttachFlags{AttachNative: link.XDPDriverMode, AttachGeneric: link.XDPGenericMode}
 	opts := link.XDPOptions{Program: prog, Interface: ifi.Index, Flags: flags[cfg.Mode]}
 	if cfg.Mode == AttachAuto {

@@ -15,7 +15,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp/testbed"
 )
@@ -161,18 +160,6 @@ func TestAttachErrors(t *testing.T) {
 	if a := attach(t, jumbo, AttachConfig{Interface: "b"}); a.Mode() != AttachGeneric {
 		t.Errorf("mode %v, want generic", a.Mode())
 	}
-	few := newNet(t, testbed.VethConfig{Queues: 2})
-	err = few.Do(func() error {
-		l, err := netlink.LinkByName("b")
-		if err != nil {
-			return err
-		}
-		_ = l
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // udpPacket is Ethernet, IP and UDP headers to a port, with variations.
@@ -235,7 +222,6 @@ func TestUDPFilter(t *testing.T) {
 	} {
 		got, err := a.prog.Run(&ebpf.RunOptions{
 			Data: c.packet, DataOut: make([]byte, 256),
-			Context: nil,
 		})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -347,7 +333,5 @@ func TestRxHints(t *testing.T) {
 		_, err := Attach(AttachConfig{Interface: "b", Hints: true, Mode: AttachGeneric})
 		return err
 	})
-	if !errors.Is(err, unix.EINVAL) {
-		t.Errorf("hints in generic mode: %v", err)
-	}
+	wantErr(t, err, ErrConfig)
 }

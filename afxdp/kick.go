@@ -66,6 +66,9 @@ func (s *Socket) kick() error {
 	if !ok {
 		return ErrRingCorrupt
 	}
+	if s.tx.size == 0 {
+		return fmt.Errorf("%w: %s: Reopen failed", ErrInterfaceGone, s.cfg.Interface)
+	}
 	if before == 0 && s.cfg.BusyPoll == nil {
 		return nil
 	}

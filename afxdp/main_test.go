@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if n, err := strconv.Atoi(os.Getenv(childVariable)); err == nil {
+		if err := child(n); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(m)
 }
 

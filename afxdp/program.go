@@ -24,51 +24,58 @@ const (
 	pass = "pass" // label
 )
 
+// newXSKMap creates the map that the built-in program redirects through.
+func newXSKMap(queues int) (*ebpf.Map, error) {
+	if queues == 0 {
+		queues = 256
+	}
+	if queues < 0 || queues > 1<<16 {
+		return nil, fmt.Errorf("%w: AttachConfig.Queues %d", ErrConfig, queues)
+	}
+	// Kernels before 5.11 charge maps to RLIMIT_MEMLOCK.
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPermission, err)
+	}
+	xsks, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "afxdp_sockets", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(queues),
+	})
+	if err != nil {
+		return nil, explainLoad("create XSKMAP", err)
+	}
+	return xsks, nil
+}
+
 // loadRedirect builds and loads the built-in program: a few instructions, so
 // they are written here rather than compiled, and the package needs no clang.
-func loadRedirect(cfg AttachConfig, ifindex int) (*ebpf.Map, *ebpf.Program, error) {
-	if cfg.Queues == 0 {
-		cfg.Queues = 256
-	}
-	if cfg.Queues < 0 || cfg.Queues > 1<<16 {
-		return nil, nil, fmt.Errorf("%w: AttachConfig.Queues %d", ErrConfig, cfg.Queues)
-	}
+func loadRedirect(cfg AttachConfig, xsks *ebpf.Map, ifindex int) (*ebpf.Program, error) {
 	spec := &ebpf.ProgramSpec{Name: "afxdp_redirect", Type: ebpf.XDP, License: "Dual BSD/GPL"}
 	if cfg.MultiBuffer {
 		spec.Flags |= unix.BPF_F_XDP_HAS_FRAGS
 	}
 	var hints asm.Instructions
 	if cfg.Hints {
+		if cfg.Mode == AttachGeneric {
+			return nil, fmt.Errorf("%w: AttachConfig.Hints come from the driver, not in generic mode", ErrConfig)
+		}
 		var err error
 		if hints, err = hintsProgram(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		// The hints come from functions of this very driver.
 		spec.Flags |= unix.BPF_F_XDP_DEV_BOUND_ONLY
 		spec.Ifindex = uint32(ifindex)
 	}
-	// Kernels before 5.11 charge maps to RLIMIT_MEMLOCK.
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrPermission, err)
-	}
-	xsks, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: "afxdp_sockets", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(cfg.Queues),
-	})
-	if err != nil {
-		return nil, nil, explainLoad("create XSKMAP", err)
-	}
 	spec.Instructions = redirectProgram(xsks.FD(), cfg.UDPPort, hints)
 	prog, err := ebpf.NewProgram(spec)
-	if err != nil {
-		switch {
-		case cfg.Hints && errors.Is(err, unix.EOPNOTSUPP):
-			err = &FeatureError{Feature: "receive hints: a driver with XDP metadata,", Since: "6.3", Err: err}
-		case cfg.MultiBuffer && errors.Is(err, unix.EINVAL):
-			err = &FeatureError{Feature: "XDP programs for several buffers", Since: "5.18", Err: err}
-		}
-		return nil, nil, errors.Join(explainLoad("load XDP program", err), xsks.Close())
+	switch {
+	case err == nil:
+		return prog, nil
+	case cfg.Hints && errors.Is(err, unix.EOPNOTSUPP):
+		err = &FeatureError{Feature: "receive hints: a driver with XDP metadata,", Since: "6.3", Err: err}
+	case cfg.MultiBuffer && errors.Is(err, unix.EINVAL):
+		err = &FeatureError{Feature: "XDP programs for several buffers", Since: "5.18", Err: err}
 	}
-	return xsks, prog, nil
+	return nil, explainLoad("load XDP program", err)
 }
 
 func explainLoad(what string, err error) error {

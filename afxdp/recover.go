@@ -14,7 +14,7 @@ import (
 // ErrInterfaceGone can work again, or until ctx is done. If the kernel kept the
 // socket bound while the link was down, it stays as it is and queued packets
 // are sent at the next Kick. Otherwise Recover reopens it, see Reopen; the XDP
-// program, which went with the interface, must be attached again before.
+// program went with the interface, see [Attachment.Reattach].
 func (s *Socket) Recover(ctx context.Context) error {
 	if err := s.gate.enter(); err != nil {
 		return err

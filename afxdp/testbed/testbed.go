@@ -179,3 +179,15 @@ func (n *Namespace) Delete(ifname string) error {
 		return netlink.LinkDel(l)
 	})
 }
+
+// Running reports whether an interface is up and its peer, too.
+func (n *Namespace) Running(ifname string) (running bool, err error) {
+	err = n.Do(func() error {
+		l, err := netlink.LinkByName(ifname)
+		if err == nil {
+			running = l.Attrs().OperState == netlink.OperUp
+		}
+		return err
+	})
+	return running, err
+}

@@ -1,0 +1,126 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// kickCase is a kernel that answers calls to send with errno and takes so many
+// packets at each.
+func kickCase(t *testing.T, packets int, errno unix.Errno, taken int) (*Socket, *simKernel) {
+	t.Helper()
+	s, k := newSim(t, simConfig{frames: 128, ring: 128})
+	descs := make([]Desc, packets)
+	for i := range descs {
+		f, _ := s.Pool().Alloc()
+		descs[i] = Desc{Frame: f, Off: 256, Len: 60}
+	}
+	if n, err := s.Send(descs); n != packets || err != nil {
+		t.Fatal(n, err)
+	}
+	k.onSend = func() unix.Errno {
+		for range taken {
+			k.transmit()
+		}
+		return errno
+	}
+	return s, k
+}
+
+func TestKickContinuesWhileTheKernelTakesPackets(t *testing.T) {
+	for name, errno := range map[string]unix.Errno{"EAGAIN": unix.EAGAIN, "ENOBUFS": unix.ENOBUFS} {
+		t.Run(name, func(t *testing.T) {
+			s, k := kickCase(t, 100, errno, 16)
+			if err := s.Kick(); err != nil {
+				t.Fatal(err)
+			}
+			if s.Backlog() != 0 || k.kicks != 7 {
+				t.Errorf("backlog %d after %d calls, want 0 after 7", s.Backlog(), k.kicks)
+			}
+		})
+	}
+}
+
+func TestKickStopsWithoutProgress(t *testing.T) {
+	s, k := kickCase(t, 100, unix.EAGAIN, 0)
+	if err := s.Kick(); err != nil {
+		t.Fatal(err)
+	}
+	if s.Backlog() != 100 || k.kicks != 1 || s.count.TxStalls != 1 {
+		t.Errorf("backlog %d, %d calls, %d stalls", s.Backlog(), k.kicks, s.count.TxStalls)
+	}
+	// Later it goes on.
+	k.onSend = func() unix.Errno { k.tx.cons += 100; k.tx.consumer.Store(k.tx.cons); return 0 }
+	if err := s.Kick(); err != nil || s.Backlog() != 0 {
+		t.Errorf("backlog %d, %v", s.Backlog(), err)
+	}
+}
+
+// EBUSY: one packet is dropped, the kernel stops, and it may not have published
+// its position.
+func TestKickSurvivesDroppedPackets(t *testing.T) {
+	s, k := kickCase(t, 5, 0, 0)
+	calls := 0
+	k.onSend = func() unix.Errno {
+		if calls++; calls < 3 {
+			return unix.EBUSY
+		}
+		k.tx.cons += 5
+		k.tx.consumer.Store(k.tx.cons)
+		return 0
+	}
+	if err := s.Kick(); err != nil {
+		t.Fatal(err)
+	}
+	if s.Backlog() != 0 || s.count.TxDropped != 2 {
+		t.Errorf("backlog %d, %d dropped", s.Backlog(), s.count.TxDropped)
+	}
+	// A driver that drops for ever does not hold the caller for ever.
+	s, k = kickCase(t, 5, unix.EBUSY, 0)
+	if err := s.Kick(); err != nil || k.kicks > 6 {
+		t.Errorf("%d calls, %v", k.kicks, err)
+	}
+}
+
+func TestKickErrors(t *testing.T) {
+	for errno, want := range map[unix.Errno]error{
+		unix.ENETDOWN: ErrLinkDown,
+		unix.ENXIO:    ErrInterfaceGone,
+		unix.EBADF:    ErrInterfaceGone,
+		unix.EINVAL:   ErrDescriptor,
+		unix.EPERM:    unix.EPERM,
+	} {
+		s, _ := kickCase(t, 1, errno, 0)
+		err := s.Kick()
+		t.Run(errno.Error(), func(t *testing.T) {
+			wantErr(t, err, want)
+			wantErr(t, err, errno)
+		})
+	}
+}
+
+func TestKickOnlyWhenAsked(t *testing.T) {
+	s, k := kickCase(t, 1, 0, 1)
+	s.tx.flags.Store(0)
+	if err := s.Kick(); err != nil || k.kicks != 0 {
+		t.Errorf("%d calls although the driver is awake, %v", k.kicks, err)
+	}
+	s.tx.flags.Store(ringNeedWakeup)
+	if err := s.Kick(); err != nil || k.kicks != 1 {
+		t.Errorf("%d calls, want 1, %v", k.kicks, err)
+	}
+	if err := s.Kick(); err != nil || k.kicks != 1 {
+		t.Errorf("%d calls with nothing to send, want 1, %v", k.kicks, err)
+	}
+}
+
+// In copy mode the kernel answers success and takes nothing when the interface
+// has no such transmit queue.
+func TestKickDetectsAbsentQueue(t *testing.T) {
+	s, _ := kickCase(t, 1, 0, 0)
+	s.info.Store(&Info{})
+	wantErr(t, s.Kick(), ErrNoQueue)
+}

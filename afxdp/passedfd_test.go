@@ -1,0 +1,176 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/afxdp/testbed"
+)
+
+// childVariable makes the test binary run as the unprivileged process of
+// TestPassedSocket: its value is the number of packets to echo.
+const childVariable = "AFXDP_TEST_CHILD"
+
+// child opens the socket that came as descriptor 3 and sends back n packets.
+func child(n int) error {
+	if os.Geteuid() == 0 {
+		return errors.New("child has privileges")
+	}
+	u, err := NewUMEM(UMEMConfig{Frames: 256, HugePages: HugePagesOff})
+	if err != nil {
+		return err
+	}
+	pool, err := u.NewPool(0)
+	if err != nil {
+		return err
+	}
+	if _, err := Open(pool, Config{Interface: "b"}); !errors.Is(err, ErrPermission) {
+		return fmt.Errorf("socket without a passed descriptor: %v, want ErrPermission", err)
+	}
+	s, err := Open(pool, Config{Interface: "b", File: os.NewFile(3, "xsk")})
+	if err != nil {
+		return err
+	}
+	descs, frames := make([]Desc, 16), make([]Frame, 16)
+	for echoed := 0; echoed < n; {
+		if ev, err := s.Poll(EventRx, 5*time.Second); ev != EventRx || err != nil {
+			return fmt.Errorf("events %b: %w", ev, err)
+		}
+		k, err := s.Receive(descs)
+		if err != nil {
+			return err
+		}
+		if sent, err := s.Send(descs[:k]); sent != k || err != nil {
+			return fmt.Errorf("sent %d of %d: %w", sent, k, err)
+		}
+		if err := s.Kick(); err != nil {
+			return err
+		}
+		echoed += k
+		if k, err = s.Completed(frames); err != nil {
+			return err
+		}
+		if _, err := s.Fill(frames[:k]); err != nil {
+			return err
+		}
+	}
+	if err := s.Reopen(nil); !errors.Is(err, ErrPassedFD) { //nolint:staticcheck // refused before the context is looked at
+		return fmt.Errorf("Reopen: %v, want ErrPassedFD", err)
+	}
+	return errors.Join(s.Close(), u.Close())
+}
+
+// A privileged process attaches and creates the socket; one without any
+// privilege maps the rings and moves the packets.
+func TestPassedSocket(t *testing.T) {
+	const nobody, packets = 65534, 50
+	ns := newNet(t, testbed.VethConfig{})
+	prog := attach(t, ns, AttachConfig{Interface: "b"})
+	back := attach(t, ns, AttachConfig{Interface: "a"})
+	a := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", XSKMap: back.XSKMap()})
+
+	var file *os.File
+	err := ns.Do(func() (err error) {
+		file, err = NewSocketFD("b")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := prog.XSKMap().Put(uint32(0), uint32(file.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(readableBinary(t))
+	cmd.Env = append(os.Environ(), fmt.Sprint(childVariable, "=", packets))
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{file}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	if err := ns.Do(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+
+	// The child needs a moment to bind, so the first packets may be lost.
+	number := uint64(0)
+	var got []uint64
+	for deadline := time.Now().Add(20 * time.Second); len(got) < packets; number++ {
+		if time.Now().After(deadline) {
+			t.Fatal("no echo")
+		}
+		transmit(t, a, newPackets(t, a, number, 1, 100))
+		ev, err := a.Poll(EventRx, 50*time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev&EventRx != 0 {
+			got = append(got, receive(t, a, 1)...)
+		}
+	}
+	if err := <-exited; err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(upTo(number-packets, packets), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// readableBinary copies the test binary to where everybody may execute it.
+func readableBinary(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "afxdp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := os.Open(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	path := filepath.Join(dir, "child")
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(out, in)
+	if err := errors.Join(err, out.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A passed socket is confined to its interface.
+func TestPassedSocketIsConfined(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	var file *os.File
+	err := ns.Do(func() (err error) {
+		file, err = NewSocketFD("b")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	_, err = tryOpen(ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", File: file})
+	wantErr(t, err, ErrNoQueue)
+}

@@ -1,0 +1,197 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/afxdp/testbed"
+)
+
+func TestLinkDownAndUp(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	transmit(t, p.a, newPackets(t, p.a, 0, 10, 190))
+	receive(t, p.b, 10)
+
+	if err := p.ns.SetUp("a", false); err != nil {
+		t.Fatal(err)
+	}
+	sent := newPackets(t, p.a, 100, 10, 190)
+	if n, err := p.a.Send(sent); n != 10 || err != nil {
+		t.Fatal(n, err)
+	}
+	wantErr(t, p.a.Kick(), ErrLinkDown)
+	// A sleeping Poll finds out by itself.
+	_, err := p.a.Poll(EventRx, 10*time.Second)
+	wantErr(t, err, ErrLinkDown)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	err = p.a.Recover(ctx)
+	wantErr(t, err, context.DeadlineExceeded)
+	wantErr(t, err, ErrLinkDown)
+
+	up := make(chan error)
+	go func() { up <- p.ns.SetUp("a", true) }()
+	if err := p.a.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-up; err != nil {
+		t.Fatal(err)
+	}
+	waitCarrier(t, p.ns, "a")
+	// What was queued goes out now, and more can follow.
+	transmit(t, p.a, newPackets(t, p.a, 110, 10, 190))
+	if diff := cmp.Diff(upTo(100, 20), receive(t, p.b, 20)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestReceiverLinkDownAndUp(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	if err := p.ns.SetUp("b", false); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.b.Poll(EventRx, 10*time.Second)
+	wantErr(t, err, ErrLinkDown)
+	if err := p.ns.SetUp("b", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.b.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waitCarrier(t, p.ns, "a")
+	transmit(t, p.a, newPackets(t, p.a, 0, 10, 190))
+	receive(t, p.b, 10)
+}
+
+// waitCarrier waits until the kernel's link watch lets an interface send again:
+// it is notified of a peer's return asynchronously.
+func waitCarrier(t testing.TB, ns *testbed.Namespace, ifname string) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		running, err := ns.Running(ifname)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if running {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not come up", ifname)
+		}
+	}
+}
+
+func TestInterfaceVanishesAndReturns(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	transmit(t, p.a, newPackets(t, p.a, 0, 10, 190))
+	receive(t, p.b, 10)
+	flying := newPackets(t, p.a, 10, 3, 190)
+	if n, err := p.a.Send(flying); n != 3 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := p.ns.Delete("a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*Socket{p.a, p.b} {
+		_, err := s.Poll(EventRx, 10*time.Second)
+		wantErr(t, err, ErrInterfaceGone)
+	}
+	wantErr(t, p.a.Kick(), ErrInterfaceGone)
+
+	// While there is no interface, recovering fails when its time is over and
+	// leaves a socket that answers.
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	wantErr(t, p.ns.Do(func() error { return p.a.Recover(ctx) }), context.DeadlineExceeded)
+	wantErr(t, p.a.Kick(), ErrInterfaceGone)
+	if n, err := p.a.Receive(make([]Desc, 1)); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+
+	created := make(chan error)
+	go func() { created <- p.ns.Veth(testbed.VethConfig{}) }()
+	if err := p.ns.Do(func() error { return p.a.Recover(t.Context()) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-created; err != nil {
+		t.Fatal(err)
+	}
+	err := p.ns.Do(func() error {
+		if err := p.prog.Reattach(); err != nil {
+			return err
+		}
+		return p.b.Recover(t.Context())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The frames whose fate is unknown come back, with their bytes.
+	got := make([]Frame, 8)
+	n, err := p.a.Completed(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(frameNumbers(flying), sortFrames(got[:n])); diff != "" {
+		t.Errorf("returned frames (-want +got):\n%s", diff)
+	}
+	if p.a.InFlight() != 0 {
+		t.Errorf("%d in flight", p.a.InFlight())
+	}
+	waitCarrier(t, p.ns, "a")
+	transmit(t, p.a, flying)
+	if diff := cmp.Diff(upTo(10, 3), receive(t, p.b, 3)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	st, err := p.b.Stats()
+	if err != nil || st.RxReceived != 13 {
+		t.Errorf("counters did not survive: %+v, %v", st, err)
+	}
+}
+
+func TestReopenKeepsFrames(t *testing.T) {
+	p := newPair(t, UMEMConfig{Frames: 256}, Config{})
+	for i := range uint64(3) {
+		sent := newPackets(t, p.a, i*10, 10, 190)
+		if err := p.a.Pool().Free(transmit(t, p.a, sent)...); err != nil {
+			t.Fatal(err)
+		}
+		receive(t, p.b, 10)
+		err := p.ns.Do(func() error {
+			if err := p.a.Reopen(t.Context()); err != nil {
+				return err
+			}
+			return p.b.Reopen(t.Context())
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := p.a.Pool().Available(); n != 128 {
+		t.Errorf("%d frames are free, want 128: the other half is in the fill ring", n)
+	}
+}
+
+// Close interrupts a Recover that waits.
+func TestCloseWhileRecovering(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	if err := p.ns.SetUp("a", false); err != nil {
+		t.Fatal(err)
+	}
+	errs := make(chan error)
+	go func() { errs <- p.a.Recover(context.Background()) }()
+	for p.a.gate.state.Load()&gateBusy == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := p.a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-errs; err == nil {
+		t.Error("Recover succeeded on a closed socket")
+	}
+}

@@ -1,0 +1,109 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"sync/atomic"
+	"testing"
+)
+
+func newTestRing(size, producer, consumer uint32) (*ring, *atomic.Uint32, *atomic.Uint32) {
+	r := &ring{producer: new(atomic.Uint32), consumer: new(atomic.Uint32), flags: new(atomic.Uint32), size: size}
+	r.producer.Store(producer)
+	r.consumer.Store(consumer)
+	r.prod, r.cons = producer, consumer
+	return r, r.producer, r.consumer
+}
+
+// Positions run through the whole of uint32, so every test starts near the end.
+const nearWrap = ^uint32(0) - 2
+
+func TestRingProducer(t *testing.T) {
+	r, producer, consumer := newTestRing(8, nearWrap, nearWrap)
+	if n, ok := r.reserve(100); n != 8 || !ok {
+		t.Fatalf("empty ring has room for %d (%v), want 8", n, ok)
+	}
+	r.submit(6)
+	if got := producer.Load(); got != 3 {
+		t.Errorf("producer is %d, want 3 (wrapped)", got)
+	}
+	if n, _ := r.reserve(8); n != 2 {
+		t.Errorf("room for %d, want 2", n)
+	}
+	consumer.Add(5)
+	if n, _ := r.reserve(2); n != 2 {
+		t.Errorf("room for %d, want the 2 that were asked for", n)
+	}
+	if n, _ := r.reserve(8); n != 7 {
+		t.Errorf("room for %d, want 7", n)
+	}
+	if n, ok := r.pending(); n != 1 || !ok {
+		t.Errorf("%d pending, want 1", n)
+	}
+}
+
+func TestRingConsumer(t *testing.T) {
+	r, producer, consumer := newTestRing(8, nearWrap, nearWrap)
+	if n, ok := r.available(8); n != 0 || !ok {
+		t.Fatalf("empty ring has %d (%v)", n, ok)
+	}
+	producer.Add(8)
+	if n, _ := r.available(3); n != 3 {
+		t.Errorf("%d available, want the 3 that were asked for", n)
+	}
+	r.release(3)
+	if got := consumer.Load(); got != 0 {
+		t.Errorf("consumer is %d, want 0 (wrapped)", got)
+	}
+	if n, _ := r.available(8); n != 5 {
+		t.Errorf("%d available, want 5", n)
+	}
+}
+
+func TestRingRefusesImpossiblePositions(t *testing.T) {
+	for _, ahead := range []uint32{9, 1 << 31, ^uint32(0)} {
+		r, producer, _ := newTestRing(8, nearWrap, nearWrap)
+		producer.Add(ahead)
+		if n, ok := r.available(8); n != 0 || ok {
+			t.Errorf("producer %d ahead: %d available, ok %v", ahead, n, ok)
+		}
+	}
+	// A consumer ahead of the producer, or more than a ring behind it.
+	for _, ahead := range []uint32{1, 1 << 31, ^uint32(8)} {
+		r, _, consumer := newTestRing(8, nearWrap, nearWrap)
+		consumer.Add(ahead)
+		if n, ok := r.reserve(9); n != 0 || ok {
+			t.Errorf("consumer %d ahead: room for %d, ok %v", ahead, n, ok)
+		}
+		if n, ok := r.pending(); n != 0 || ok {
+			t.Errorf("consumer %d ahead: %d pending, ok %v", ahead, n, ok)
+		}
+	}
+}
+
+// The kernel is asked where things are in the mapping; an answer that leads
+// outside it must not become a pointer.
+func TestRingOffsetsAreChecked(t *testing.T) {
+	good := ringOffsets{Producer: 0, Consumer: 64, Flags: 128, Desc: 192}
+	mem := heap(192 + 16*16)
+	if _, err := newDescRing(mem, good, 16); err != nil {
+		t.Fatal(err)
+	}
+	for name, edit := range map[string]func(*ringOffsets){
+		"producer beyond":     func(o *ringOffsets) { o.Producer = uint64(len(mem)) - 3 },
+		"consumer far beyond": func(o *ringOffsets) { o.Consumer = 1 << 63 },
+		"flags unaligned":     func(o *ringOffsets) { o.Flags = 129 },
+		"entries beyond":      func(o *ringOffsets) { o.Desc += 8 },
+		"entries far beyond":  func(o *ringOffsets) { o.Desc = ^uint64(7) },
+		"entries unaligned":   func(o *ringOffsets) { o.Desc = 188 },
+	} {
+		bad := good
+		edit(&bad)
+		if _, err := newDescRing(mem, bad, 16); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+		if _, err := newAddrRing(mem, bad, 32); err == nil {
+			t.Errorf("%s: accepted for addresses", name)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestTxChecksumAndTimestamp(t *testing.T) {
+	p := newPair(t, UMEMConfig{TxMetadata: true, SoftwareChecksum: true}, Config{})
+	u := p.a.UMEM()
+	packet := udpPacket(false, false, 9000, func(ip []byte) { ip[15], ip[19] = 1, 2 })
+	for i := 42; i < len(packet); i++ {
+		packet[i] = byte(i)
+	}
+	const udp, field = 34, 6
+	binary.BigEndian.PutUint16(packet[udp+4:], uint16(len(packet)-udp))
+	// What the sum starts from: the pseudo header, not complemented.
+	pseudo := sum16(packet[26:34], 17+uint32(len(packet)-udp))
+	binary.BigEndian.PutUint16(packet[udp+field:], pseudo)
+
+	f, _ := p.a.Pool().Alloc()
+	d := Desc{Frame: f, Off: 256, Len: uint32(len(packet)), Flags: WithTxMeta}
+	copy(u.Packet(d), packet)
+	m := u.TxMeta(d)
+	m.Reset()
+	m.RequestChecksum(udp, field)
+	m.RequestTimestamp()
+	var before, after unix.Timespec
+	unix.ClockGettime(unix.CLOCK_TAI, &before)
+	transmit(t, p.a, []Desc{d})
+	unix.ClockGettime(unix.CLOCK_TAI, &after)
+	if ts := int64(m.Timestamp()); ts < before.Nano() || ts > after.Nano() {
+		t.Errorf("transmission at %d, not within [%d, %d]", ts, before.Nano(), after.Nano())
+	}
+
+	if ev, err := p.b.Poll(EventRx, 5*time.Second); ev != EventRx || err != nil {
+		t.Fatal(ev, err)
+	}
+	var got [1]Desc
+	if n, err := p.b.Receive(got[:]); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if sum := sum16(p.b.UMEM().Packet(got[0])[udp:], uint32(sum16(packet[26:34], 17+uint32(len(packet)-udp)))); sum != 0xffff {
+		t.Errorf("UDP checksum does not add up: %#x", sum)
+	}
+}
+
+// sum16 is the ones' complement sum of RFC 1071, not complemented.
+func sum16(b []byte, sum uint32) uint16 {
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	if len(b)%2 == 1 {
+		sum += uint32(b[len(b)-1]) << 8
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	return uint16(sum)
+}
+
+// A request that the kernel refuses would block the ring for ever, so Send
+// refuses it first.
+func TestTxMetaIsChecked(t *testing.T) {
+	s, _ := newSim(t, simConfig{frames: 4, ring: 4, txMeta: true})
+	f, _ := s.Pool().Alloc()
+	good := Desc{Frame: f, Off: 64, Len: 100, Flags: WithTxMeta}
+	m := s.UMEM().TxMeta(good)
+	for name, c := range map[string]struct {
+		prepare func()
+		desc    Desc
+	}{
+		"rubbish":            {func() { m[7] = 1 }, good},
+		"checksum beyond":    {func() { m.RequestChecksum(90, 9) }, good},
+		"no room":            {func() {}, Desc{Frame: f, Off: TxMetaSize - 1, Len: 100}},
+		"no room, requested": {func() {}, Desc{Frame: f, Off: TxMetaSize - 1, Len: 100, Flags: WithTxMeta}},
+	} {
+		m.Reset()
+		c.prepare()
+		_, err := s.Send([]Desc{c.desc})
+		t.Run(name, func(t *testing.T) { wantErr(t, err, ErrDescriptor) })
+	}
+	m.Reset()
+	m.RequestChecksum(90, 8)
+	m.RequestLaunchTime(1)
+	if n, err := s.Send([]Desc{good}); n != 1 || err != nil {
+		t.Errorf("valid request: %d, %v", n, err)
+	}
+	// Without the configuration there is no place for requests.
+	plain, _ := newSim(t, simConfig{frames: 4, ring: 4})
+	f, _ = plain.Pool().Alloc()
+	_, err := plain.Send([]Desc{{Frame: f, Off: 64, Len: 100, Flags: WithTxMeta}})
+	wantErr(t, err, ErrDescriptor)
+}
