@@ -210,7 +210,7 @@ func TestStudyOfSyntheticLogs(t *testing.T) {
 		shapes := 0
 		for d := xml.NewDecoder(f); ; {
 			token, err := d.Token()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {

@@ -60,6 +60,18 @@ func logName(path string) string {
 // load reads every log that c names and counts it.
 func load(c Config) ([]*trainingLog, error) {
 	var logs []*trainingLog
+	named := map[string]int{}
+	add := func(l *trainingLog) error {
+		if named[l.name]++; named[l.name] > 1 {
+			l.name += fmt.Sprintf(" (%d)", named[l.name])
+		}
+		l.full = l.count(func(uint64) bool { return true })
+		if l.full.Updates == 0 {
+			return fmt.Errorf("hotset study: no row of %s updates a parameter", l.name)
+		}
+		logs = append(logs, l)
+		return nil
+	}
 	for _, path := range c.LibFM {
 		src, err := workload.OpenFile(path, workload.Shard{})
 		if err != nil {
@@ -69,14 +81,18 @@ func load(c Config) ([]*trainingLog, error) {
 		if err = errors.Join(err, src.Close()); err != nil {
 			return nil, err
 		}
-		logs = append(logs, l)
+		if err := add(l); err != nil {
+			return nil, err
+		}
 	}
 	for _, path := range c.Text {
 		l, err := readText(path)
 		if err != nil {
 			return nil, err
 		}
-		logs = append(logs, l)
+		if err := add(l); err != nil {
+			return nil, err
+		}
 	}
 	for _, share := range c.HotShares {
 		src, err := workload.NewSynthetic(workload.SyntheticConfig{
@@ -89,16 +105,8 @@ func load(c Config) ([]*trainingLog, error) {
 		if err != nil {
 			return nil, err
 		}
-		logs = append(logs, l)
-	}
-	taken := map[string]int{}
-	for _, l := range logs {
-		if taken[l.name]++; taken[l.name] > 1 {
-			l.name += fmt.Sprintf(" (%d)", taken[l.name])
-		}
-		l.full = l.count(func(uint64) bool { return true })
-		if l.full.Updates == 0 {
-			return nil, fmt.Errorf("hotset study: no row of %s updates a parameter", l.name)
+		if err := add(l); err != nil {
+			return nil, err
 		}
 	}
 	return logs, nil
@@ -109,7 +117,7 @@ func readSource(name string, src workload.Source) (*trainingLog, error) {
 	var s workload.Sample
 	for {
 		err := src.Next(&s)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return l, nil
 		}
 		if err != nil {
@@ -139,7 +147,7 @@ func readText(path string) (*trainingLog, error) {
 	var row []uint64
 	for lines := 1; ; lines++ {
 		line, err := in.ReadString('\n') // of any length; the last may lack its end
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("hotset study: %s: line %d: %w", path, lines, err)
 		}
 		row = row[:0]
@@ -154,7 +162,7 @@ func readText(path string) (*trainingLog, error) {
 		if len(row) > 0 {
 			l.append(row...)
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 	}
