@@ -1,0 +1,45 @@
+// Package engine measures how fast a program can send, receive and return
+// Ethernet frames, and what that costs, for package afxdp and for the other
+// ways there are on Linux. It is what 'libra bench engine' runs.
+//
+// # The bed
+//
+// One veth pair joins two anonymous network namespaces. The tested program runs
+// alone at the tested end, pinned to the first CPU. Everything else runs at, or
+// for, the opposite end, pinned to the second CPU: the NAPI threads of both ends
+// of the pair, the XDP program that meets the frames, the generator.
+//
+//	CPU 0                          CPU 1
+//	tested program --- veth --- XDP program: count and drop, or reflect
+//	                            frame generator
+//
+// # The tests
+//
+//   - transmit: the tested program sends as fast as it can, in batches of 64. The
+//     opposite end counts and drops in XDP; what it counted is the rate.
+//   - receive: the opposite end makes frames as fast as the CPU lets it, in the
+//     kernel (BPF_PROG_RUN on live frames) for frames that fit a page, with a
+//     packet socket for jumbo frames. The tested program counts the frames that reached its
+//     memory and drops them.
+//   - echo: 256 frames circulate between the tested program, which sends
+//     back every frame that it receives, and an XDP program that does the same.
+//     The rate is that of frames which the tested program received.
+//   - request-response: the tested program sends one frame to the same XDP
+//     reflector and waits for its return.
+//
+// All peers have the same opposite end, the same frames, and the same
+// windows for measuring. A size is that of the Ethernet frame without its check sequence.
+//
+// # What is measured
+//
+// Rates are differences of counters between two moments, after a warm-up. CPU
+// time is what the kernel charges to the tested process (getrusage, all its
+// threads) plus, as kernel time, what the NAPI thread of its end of the cable used.
+// On a kernel that does not account interrupts separately, softirq work that runs in the
+// context of a process is in that process's kernel time. Time of the other NAPI thread is
+// given apart: it stands for the machine at the far end.
+//
+// Every peer is a process of its own. Peers take turns within a round, and rounds are repeated, so a
+// machine that is slower for a while is slower for all of them. Results are medians over rounds;
+// ratios are taken within each round before their median is.
+package engine

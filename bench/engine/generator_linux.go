@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// maxLive is the largest frame that the kernel makes for a live XDP run: it has to
+// fit a page together with its headroom and what becomes its socket buffer.
+const maxLive = 3000
+
+// testLiveFrames is BPF_F_TEST_XDP_LIVE_FRAMES of linux/bpf.h.
+const testLiveFrames = 1 << 1
+
+// generator makes frames for the tested end on the opposite end's CPU.
+type generator struct {
+	stopping atomic.Bool
+	thread   chan int // its id, as soon as it has one
+	done     chan error
+}
+
+// generate starts to send frames; stop ends it.
+func (b *bed) generate(frame []byte) *generator {
+	g := &generator{done: make(chan error, 1), thread: make(chan int, 1)}
+	go func() {
+		g.done <- b.net.Switch().Do(func() error {
+			return onCPU(b.cfg.CPUs[1], func() error {
+				g.thread <- unix.Gettid()
+				if len(frame) > maxLive {
+					return g.sendRaw(b.host().PortIndex, frame)
+				}
+				return g.sendLive(b.host().PortIndex, b.programs.Generate, frame)
+			})
+		})
+	}()
+	return g
+}
+
+// stop ends the generator and returns why it failed, if it did.
+func (g *generator) stop() error {
+	g.stopping.Store(true)
+	for tid := -1; ; {
+		select {
+		case tid = <-g.thread:
+		case err := <-g.done:
+			return err
+		case <-time.After(time.Millisecond):
+		}
+		if tid >= 0 {
+			// A signal that the Go runtime takes for one of its own and that
+			// ends a system call. It may come just before one, hence the loop.
+			_ = unix.Tgkill(os.Getpid(), tid, unix.SIGURG)
+		}
+	}
+}
+
+// onCPU runs fn with the calling thread, which must be locked, pinned to a CPU.
+func onCPU(cpu int, fn func() error) error {
+	var before, set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return os.NewSyscallError("sched_getaffinity", err)
+	}
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return os.NewSyscallError("sched_setaffinity", err)
+	}
+	err := fn()
+	return errors.Join(err, os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)))
+}
+
+// sendLive lets the kernel put copies of the frame on the cable. It is one system
+// call from beginning to end: to set a live run up and to take it down takes the
+// kernel tens of milliseconds.
+func (g *generator) sendLive(ifindex int, prog *ebpf.Program, frame []byte) error {
+	ctx := xdpContext{DataEnd: uint32(len(frame)), IngressIfindex: uint32(ifindex)}
+	run := testRun{
+		prog: uint32(prog.FD()), dataLen: uint32(len(frame)), data: &frame[0],
+		repeat: math.MaxInt32, ctxLen: uint32(unsafe.Sizeof(ctx)), ctx: &ctx,
+		flags: testLiveFrames, batch: batch,
+	}
+	for !g.stopping.Load() {
+		_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&run)), unsafe.Sizeof(run))
+		if errno != 0 && errno != unix.EINTR {
+			return fmt.Errorf("engine: generate frames (needs Linux 5.18): %w", os.NewSyscallError("bpf BPF_PROG_TEST_RUN", errno))
+		}
+	}
+	return nil
+}
+
+// testRun is the "test" member of union bpf_attr of linux/bpf.h. Package ebpf's
+// Program.Run restarts a call that a signal ended, and has no batch size.
+type testRun struct {
+	prog, retval        uint32
+	dataLen, dataOutLen uint32
+	data, dataOut       *byte
+	repeat, duration    uint32
+	ctxLen, ctxOutLen   uint32
+	ctx, ctxOut         *xdpContext
+	flags, cpu, batch   uint32
+	_                   uint32
+}
+
+// xdpContext is struct xdp_md of linux/bpf.h.
+type xdpContext struct {
+	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
+}
+
+// sendRaw sends the frame through a packet socket past the queueing discipline.
+func (g *generator) sendRaw(ifindex int, frame []byte) error {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
+		return os.NewSyscallError("setsockopt PACKET_QDISC_BYPASS", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: ifindex}); err != nil {
+		return os.NewSyscallError("bind", err)
+	}
+	msgs := make([]mmsghdr, batch)
+	for i := range msgs {
+		msgs[i].point(frame)
+	}
+	for !g.stopping.Load() {
+		_, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])), batch, 0, 0, 0)
+		if err := passing(errno); err != nil {
+			return os.NewSyscallError("sendmmsg", err)
+		}
+	}
+	return nil
+}

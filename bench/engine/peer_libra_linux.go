@@ -1,0 +1,227 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/libra-ina/libra/afxdp"
+)
+
+// libraPeer is package afxdp, used as its documentation says.
+type libraPeer struct {
+	cfg    *peerConfig
+	attach *afxdp.Attachment
+	umem   *afxdp.UMEM
+	pool   *afxdp.Pool
+	sock   *afxdp.Socket
+	parts  []afxdp.Desc // the fragments of one frame, without frames
+	descs  []afxdp.Desc // room for a batch
+	frames []afxdp.Frame
+}
+
+func openLibra(cfg *peerConfig) (peer, error) {
+	p := &libraPeer{cfg: cfg}
+	if err := p.open(); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+func (p *libraPeer) open() (err error) {
+	umem := afxdp.UMEMConfig{Frames: umemFrames, FrameSize: 2048}
+	if p.cfg.jumbo {
+		umem.FrameSize = 4096
+	}
+	if p.umem, err = afxdp.NewUMEM(umem); err != nil {
+		return err
+	}
+	if p.pool, err = p.umem.NewPool(0); err != nil {
+		return err
+	}
+	sock := afxdp.Config{
+		Interface: p.cfg.iface, RxRing: ringSize, TxRing: ringSize, FillRing: ringSize, CompletionRing: ringSize,
+		MultiBuffer: p.cfg.jumbo, Spin: spin, BindTimeout: rebind,
+	}
+	if p.cfg.test == Transmit {
+		sock.RxFrames = -1
+	} else {
+		p.attach, err = afxdp.Attach(afxdp.AttachConfig{Interface: p.cfg.iface, MultiBuffer: p.cfg.jumbo})
+		if err != nil {
+			return err
+		}
+		sock.XSKMap = p.attach.XSKMap()
+	}
+	if p.sock, err = afxdp.Open(p.pool, sock); err != nil {
+		return err
+	}
+	p.prepare()
+	return nil
+}
+
+// prepare cuts the frame into fragments, and writes its beginning into every chunk, so
+// that sending copies nothing, as with the other AF_XDP peers. Of the later
+// fragments of a jumbo frame only the length matters.
+func (p *libraPeer) prepare() {
+	off, room := p.umem.RxOffset(), p.umem.RxRoom()
+	for start := 0; start < len(p.cfg.frame); start += room {
+		d := afxdp.Desc{Off: uint16(off), Len: uint32(min(room, len(p.cfg.frame)-start))}
+		if start+room < len(p.cfg.frame) {
+			d.Flags = afxdp.More
+		}
+		p.parts = append(p.parts, d)
+	}
+	n := max(batch*len(p.parts), afxdp.MaxFragments)
+	p.descs, p.frames = make([]afxdp.Desc, n), make([]afxdp.Frame, n)
+
+	// The pool hands out last what is in the fill ring: those frames are
+	// overwritten by what they receive.
+	for range p.pool.Available() {
+		f, _ := p.pool.Alloc()
+		copy(p.umem.Bytes(f)[off:off+room], p.cfg.frame)
+		p.frames = append(p.frames, f)
+	}
+	// The frames are ours, so the pool takes them.
+	_ = p.pool.Free(p.frames[n:]...)
+	p.frames = p.frames[:n]
+}
+
+// transmit queues up to n frames, wakes the kernel and takes back what it has sent.
+func (p *libraPeer) transmit(n int) (int, error) {
+	per := len(p.parts)
+	n = p.pool.AllocBatch(p.frames[:n*per]) / per * per
+	for i, f := range p.frames[:n] {
+		p.descs[i] = p.parts[i%per]
+		p.descs[i].Frame = f
+	}
+	sent, err := p.sock.Send(p.descs[:n])
+	if err != nil {
+		return 0, err
+	}
+	if err := p.pool.Free(p.frames[sent:n]...); err != nil {
+		return 0, err
+	}
+	if err := p.sock.Kick(); err != nil {
+		return 0, err
+	}
+	done, err := p.sock.Completed(p.frames)
+	if err != nil {
+		return 0, err
+	}
+	return sent / per, p.pool.Free(p.frames[:done]...)
+}
+
+func (p *libraPeer) send() error {
+	_, err := p.transmit(batch)
+	return err
+}
+
+// await takes a batch of what came in, waiting for it if there is nothing.
+func (p *libraPeer) await() (descs []afxdp.Desc, packets int, err error) {
+	n, err := p.sock.Receive(p.descs)
+	if n == 0 && err == nil {
+		if _, err = p.sock.Poll(afxdp.EventRx, idle); err == nil {
+			n, err = p.sock.Receive(p.descs)
+		}
+	}
+	packets = n
+	if p.cfg.jumbo {
+		for _, d := range p.descs[:n] {
+			if d.Flags&afxdp.More != 0 {
+				packets--
+			}
+		}
+	}
+	return p.descs[:n], packets, err
+}
+
+func (p *libraPeer) receive() (int, error) {
+	descs, packets, err := p.await()
+	if err != nil {
+		return 0, err
+	}
+	return packets, p.sock.Release(descs)
+}
+
+func (p *libraPeer) seed(n int) error {
+	for n > 0 {
+		sent, err := p.transmit(min(n, batch))
+		if err != nil {
+			return err
+		}
+		n -= sent
+	}
+	return nil
+}
+
+func (p *libraPeer) bounce() (int, error) {
+	descs, packets, err := p.await()
+	if err != nil {
+		return 0, err
+	}
+	start := true // of a packet
+	for _, d := range descs {
+		if start {
+			turnRound(p.umem.Packet(d))
+		}
+		start = d.Flags&afxdp.More == 0
+	}
+	for len(descs) > 0 {
+		n, err := p.sock.Send(descs)
+		if err != nil {
+			return 0, err
+		}
+		descs = descs[n:]
+		if err := p.sock.Kick(); err != nil {
+			return 0, err
+		}
+		if err := p.refill(); err != nil {
+			return 0, err
+		}
+	}
+	return packets, nil
+}
+
+// refill lends the frames that were sent to the kernel for packets to come in.
+func (p *libraPeer) refill() error {
+	done, err := p.sock.Completed(p.frames)
+	if err != nil {
+		return err
+	}
+	filled, err := p.sock.Fill(p.frames[:done])
+	if err != nil {
+		return err
+	}
+	return p.pool.Free(p.frames[filled:done]...)
+}
+
+func (p *libraPeer) request() (bool, error) {
+	if _, err := p.transmit(1); err != nil {
+		return false, err
+	}
+	n, err := p.receive()
+	return n > 0, err
+}
+
+func (p *libraPeer) drops() (map[string]uint64, error) {
+	st, err := p.sock.Stats()
+	return map[string]uint64{
+		"socket: driver refused":  st.TxDropped,
+		"socket: bad descriptor":  st.BadDescs + st.Kernel.TxInvalidDescs + st.Kernel.RxInvalidDescs,
+		"socket: RX dropped":      st.Kernel.RxDropped,
+		"socket: RX ring full":    st.Kernel.RxRingFull,
+		"socket: fill ring empty": st.Kernel.FillRingEmpty,
+	}, err
+}
+
+func (p *libraPeer) close() error {
+	var errs []error
+	if p.attach != nil {
+		errs = append(errs, p.attach.Close())
+	}
+	if p.sock != nil {
+		errs = append(errs, p.sock.Close())
+	}
+	if p.umem != nil {
+		errs = append(errs, p.umem.Close())
+	}
+	return errors.Join(errs...)
+}

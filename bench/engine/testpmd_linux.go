@@ -1,0 +1,217 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/libra-ina/libra/internal/proc"
+)
+
+// testpmd is DPDK's test program, driven through its command line. Its forwarding thread
+// runs on the tested CPU, the thread that reads commands on the other.
+type testpmd struct {
+	group   *proc.Group
+	process *proc.Child
+	stdin   io.Writer
+	lines   chan string
+	ended   chan struct{}
+	failed  error // valid after ended
+
+	at    [2]usage
+	drops [2]map[string]uint64
+}
+
+// testpmdModes are the forwarding modes that correspond to the tests.
+var testpmdModes = map[Test]string{Transmit: "txonly", Receive: "rxonly", Echo: "macswap"}
+
+// testpmdArgs returns testpmd's arguments. There need not be huge pages.
+func testpmdArgs(b *bed, peer string, g group) []string {
+	device := fmt.Sprintf("net_af_xdp0,iface=%s,start_queue=0,queue_count=1", b.host().Interface)
+	room := 2048 // of a packet buffer, beside its headroom of 128 bytes
+	if peer == PeerDPDKAFPacket {
+		frame := 2048
+		if g.size > maxPlain {
+			frame, room = 16384, 10240
+		}
+		device = fmt.Sprintf("net_af_packet0,iface=%s,qpairs=1,qdisc_bypass=1,blocksz=%d,framesz=%d,framecnt=%d",
+			b.host().Interface, 2*frame, frame, ringSize)
+	}
+	args := []string{
+		fmt.Sprintf("--lcores=0@%d,1@%d", b.cfg.CPUs[1], b.cfg.CPUs[0]),
+		"--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--no-shconf", "--vdev=" + device,
+		"--", "--interactive", "--nb-cores=1", "--total-num-mbufs=8192", "--no-lsc-interrupt",
+		"--mbuf-size=" + strconv.Itoa(room+128), "--burst=" + strconv.Itoa(batch),
+		"--txd=" + strconv.Itoa(ringSize), "--rxd=" + strconv.Itoa(ringSize),
+		"--forward-mode=" + testpmdModes[g.test], "--txpkts=" + strconv.Itoa(g.size),
+		fmt.Sprintf("--tx-ip=%v,%v", b.tested.ip, b.opposite.ip), fmt.Sprintf("--tx-udp=%d,%d", testPort, testPort),
+		fmt.Sprintf("--eth-peer=0,%v", b.opposite.mac),
+	}
+	if g.size > maxPlain {
+		args = append(args, "--max-pkt-len="+strconv.Itoa(g.size+4)) // with the check sequence
+	}
+	return args
+}
+
+// startTestpmd starts testpmd at the tested end.
+func startTestpmd(ctx context.Context, b *bed, peer string, g group) (program, error) {
+	// Without stdbuf, the output would stay in testpmd's buffer until that is full.
+	cmd := exec.Command("stdbuf", append([]string{"-oL", testpmdCommand}, testpmdArgs(b, peer, g)...)...)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	t := &testpmd{
+		group: proc.NewGroup(ctx, proc.Config{Grace: endLimit}), stdin: stdin,
+		lines: make(chan string, 256), ended: make(chan struct{}),
+	}
+	t.process, err = t.group.Start(proc.Spec{Name: testpmdCommand, Cmd: cmd, Start: b.host().Start, OnLine: func(l []byte) {
+		select {
+		case t.lines <- string(l):
+		default: // nobody waits for more
+		}
+	}})
+	if err != nil {
+		t.kill()
+		return nil, err
+	}
+	go func() {
+		t.failed = t.process.Wait(context.Background())
+		close(t.ended)
+	}()
+	if err := t.forward(g.test); err != nil {
+		t.kill()
+		return nil, err
+	}
+	return t, nil
+}
+
+// forward waits for the prompt and starts forwarding. In an echo it first sends the
+// frames that are to circulate.
+func (t *testpmd) forward(test Test) error {
+	if _, err := t.await("Done"); err != nil {
+		return err
+	}
+	if test == Echo {
+		return t.say("start tx_first %d", window/batch)
+	}
+	return t.say("start")
+}
+
+func (t *testpmd) say(format string, args ...any) error {
+	_, err := fmt.Fprintf(t.stdin, format+"\n", args...)
+	if err != nil {
+		return fmt.Errorf("engine: command testpmd: %w", err)
+	}
+	return nil
+}
+
+// await returns the next line of output that contains the text.
+func (t *testpmd) await(text string) (string, error) {
+	limit := time.NewTimer(startLimit)
+	defer limit.Stop()
+	for {
+		select {
+		case line := <-t.lines:
+			if strings.Contains(line, text) {
+				return line, nil
+			}
+		case <-t.ended:
+			return "", fmt.Errorf("engine: testpmd ended before it printed %q: %w", text, t.failed)
+		case <-limit.C:
+			return "", fmt.Errorf("engine: testpmd did not print %q within %v", text, startLimit)
+		}
+	}
+}
+
+// stats asks for the port's counters.
+func (t *testpmd) stats() (map[string]uint64, error) {
+	if err := t.say("show port stats 0"); err != nil {
+		return nil, err
+	}
+	counters := map[string]uint64{}
+	for _, row := range []string{"RX-packets:", "RX-errors:", "RX-nombuf:", "TX-packets:"} {
+		line, err := t.await(row)
+		if err != nil {
+			return nil, err
+		}
+		fields := strings.Fields(line)
+		for i := 0; i+1 < len(fields); i++ {
+			if n, err := strconv.ParseUint(fields[i+1], 10, 64); err == nil {
+				counters[strings.TrimSuffix(fields[i], ":")] = n
+			}
+		}
+	}
+	return counters, nil
+}
+
+func (t *testpmd) received() (uint64, error) {
+	counters, err := t.stats()
+	return counters["RX-packets"], err
+}
+
+// limit notes CPU time and drops at a limit of the measurement.
+func (t *testpmd) limit(i int) error {
+	var err error
+	if t.at[i], err = processUsage(t.process.Pid()); err != nil {
+		return err
+	}
+	counters, err := t.stats()
+	t.drops[i] = map[string]uint64{
+		"socket: RX missed": counters["RX-missed"], "socket: RX errors": counters["RX-errors"],
+		"socket: no buffer": counters["RX-nombuf"], "socket: TX errors": counters["TX-errors"],
+	}
+	return err
+}
+
+func (t *testpmd) begin() error { return t.limit(0) }
+func (t *testpmd) end() error   { return t.limit(1) }
+
+func (t *testpmd) finish(ctx context.Context) (n notes, err error) {
+	if err := errors.Join(t.say("stop"), t.say("quit")); err != nil {
+		return n, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, endLimit, fmt.Errorf("engine: still runs %v after the test", endLimit))
+	defer cancel()
+	if err := t.process.Wait(ctx); err != nil {
+		return n, err
+	}
+	n.cpu = usage{user: t.at[1].user - t.at[0].user, kernel: t.at[1].kernel - t.at[0].kernel}
+	n.drops = difference(t.drops[0], t.drops[1])
+	return n, t.group.Wait()
+}
+
+// kill ends the process at once; its errors are those of a process that is ended by force.
+func (t *testpmd) kill() { _ = t.group.Stop() }
+
+// tick is the unit of CPU times in /proc/<pid>/stat, USER_HZ, which is 100 on
+// every architecture that Go runs on.
+const tick = uint64(10 * time.Millisecond)
+
+// processUsage returns the CPU time of another process, in steps of a tick.
+func processUsage(pid int) (usage, error) {
+	path := fmt.Sprintf("/proc/%d/stat", pid)
+	stat, err := os.ReadFile(path)
+	if err != nil {
+		return usage{}, fmt.Errorf("engine: read CPU time: %w", err)
+	}
+	// The second field is the name in brackets and may contain blanks.
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	const utime, stime = 14 - 3, 15 - 3 // field numbers of proc(5)
+	if len(fields) <= stime {
+		return usage{}, fmt.Errorf("engine: read CPU time: %s has %d fields", path, len(fields))
+	}
+	user, err1 := strconv.ParseUint(fields[utime], 10, 64)
+	kernel, err2 := strconv.ParseUint(fields[stime], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return usage{}, fmt.Errorf("engine: read CPU time: %s: %w", path, err)
+	}
+	return usage{user: user * tick, kernel: kernel * tick}, nil
+}
