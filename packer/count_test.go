@@ -63,6 +63,9 @@ func TestSpaceSavingBounds(t *testing.T) {
 		if n := uint64(len(keys)); got.Updates != n || got.Err > n/uint64(counters) {
 			t.Fatalf("updates %d, error %d; want %d, at most %d", got.Updates, got.Err, n, n/uint64(counters))
 		}
+		if len(s.groups) > counters+1 { // no leak: at most one group a counter, and one while it moves
+			t.Fatalf("%d groups for %d counters", len(s.groups), counters)
+		}
 		var total uint64
 		listed := map[uint64]bool{}
 		for i, c := range got.Counts {

@@ -202,6 +202,22 @@ func TestSaveHotSetLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// Other users' processes read the file, so it must not keep the temporary
+// file's mode.
+func TestSaveHotSetMode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hot")
+	if err := SaveHotSet(path, mustHotSet(t, 1, 7)); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode() != 0o644 {
+		t.Errorf("mode %v", info.Mode())
+	}
+}
+
 func FuzzReadHotSet(f *testing.F) {
 	good := encode(f, mustHotSet(f, 3, 100, 200, 300))
 	f.Add([]byte{})
