@@ -71,8 +71,8 @@ func OpenAFXDP(cfg AFXDPConfig) (Link, error) {
 	l, err := openAFXDP(cfg)
 	if err != nil {
 		hint := ""
-		if errors.Is(err, afxdp.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
-			hint = "; the udp backend needs neither"
+		if errors.Is(err, afxdp.ErrPermission) || errors.Is(err, bpf.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
+			hint = "; the udp backend needs none of this"
 		}
 		return nil, fmt.Errorf("transport: afxdp link on %s: %w%s", cfg.Interface, err, hint)
 	}

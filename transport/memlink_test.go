@@ -161,3 +161,5 @@ func (l *memLink) Close() error {
 	}
 	return nil
 }
+
+func (n *memNet) addr(s string) netip.Addr { return netip.MustParseAddr(s) }

@@ -206,7 +206,7 @@ func (l *udpLink) Wait(limit time.Duration) error {
 	return l.sock.wait(limit)
 }
 
-func (l *udpLink) Wake() { l.sock.wake.wake() }
+func (l *udpLink) Wake() { l.sock.wakeUp() }
 
 func (l *udpLink) Stats() LinkStats { return l.stats }
 

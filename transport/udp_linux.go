@@ -254,6 +254,8 @@ func (s *udpSocket) wait(limit time.Duration) error {
 	return nil
 }
 
+func (s *udpSocket) wakeUp() { s.wake.wake() }
+
 func (s *udpSocket) close() error {
 	if s.fd < 0 {
 		return nil

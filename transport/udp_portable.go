@@ -1,0 +1,160 @@
+//go:build !linux || portable
+
+package transport
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+)
+
+// glance is how long a read that should not block waits.
+const glance = 20 * time.Microsecond
+
+// udpSocket is a UDP socket of the standard library, for systems on which
+// several datagrams cannot be moved by one system call. The build tag portable
+// selects it on Linux, too, where it can be tested.
+type udpSocket struct {
+	conn  *net.UDPConn
+	local netip.AddrPort
+
+	// first is a datagram that wait has read while it looked for one.
+	first     Packet
+	firstData []byte
+
+	mu      sync.Mutex // orders wake and the deadline of a wait
+	pending bool
+	waiting bool
+}
+
+func openUDPSocket(local netip.AddrPort, buffer int) (*udpSocket, int, error) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
+	if err != nil {
+		return nil, 0, err
+	}
+	// As much as the system's limits allow.
+	got := buffer
+	for got > 1<<16 && conn.SetReadBuffer(got) != nil {
+		got /= 2
+	}
+	for n := buffer; n > 1<<16 && conn.SetWriteBuffer(n) != nil; {
+		n /= 2
+	}
+	bound := netip.AddrPortFrom(local.Addr(), conn.LocalAddr().(*net.UDPAddr).AddrPort().Port())
+	return &udpSocket{conn: conn, local: bound, firstData: make([]byte, udpRoom)}, got, nil
+}
+
+func (s *udpSocket) putSockaddr(*Path) {}
+
+func (s *udpSocket) receive(pkts []Packet, room [][]byte) (int, error) {
+	n := 0
+	if s.first.Payload != nil && len(pkts) > 0 {
+		pkts[0] = s.first
+		pkts[0].Payload = room[0][:copy(room[0], s.first.Payload)]
+		s.first = Packet{}
+		n++
+	}
+	for ; n < min(len(pkts), len(room)); n++ {
+		// A deadline that has passed would fail before it looks.
+		if err := s.conn.SetReadDeadline(time.Now().Add(glance)); err != nil {
+			return n, err
+		}
+		p, err := s.read(room[n])
+		if err != nil {
+			return n, err
+		}
+		if p.Payload == nil {
+			break
+		}
+		pkts[n] = p
+	}
+	return n, nil
+}
+
+// read reads a datagram; the payload is nil if none came before the deadline.
+func (s *udpSocket) read(buf []byte) (p Packet, err error) {
+	n, from, err := s.conn.ReadFromUDPAddrPort(buf)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return p, nil
+	case errors.Is(err, net.ErrClosed):
+		return p, err
+	case err != nil:
+		return p, nil // an ICMP answer to something that was sent
+	}
+	p.Payload, p.Src.IP, p.Src.Port = buf[:n], from.Addr().Unmap(), from.Port()
+	return p, nil
+}
+
+func (s *udpSocket) write(data []byte, to netip.AddrPort) error {
+	_, err := s.conn.WriteToUDPAddrPort(data, to)
+	return err
+}
+
+func (s *udpSocket) send(frames []Frame, payloads [][]byte) (taken, refused int, why error) {
+	for _, f := range frames {
+		if err := s.write(payloads[f.Buf][:f.Len], addrPort(f.To.To)); err != nil {
+			refused, why = refused+1, err
+		}
+	}
+	return len(frames), refused, why
+}
+
+func (s *udpSocket) reply(pkts []Packet) (queued, taken, refused int, why error) {
+	for _, p := range pkts {
+		if p.Reply > 0 {
+			queued++
+			if err := s.write(p.Payload[:p.Reply], addrPort(p.Src)); err != nil {
+				refused, why = refused+1, err
+			}
+		}
+	}
+	return queued, queued, refused, why
+}
+
+// wait blocks in a read, which wake ends by moving its deadline.
+func (s *udpSocket) wait(limit time.Duration) (err error) {
+	if s.first.Payload != nil {
+		return nil
+	}
+	var deadline time.Time
+	if limit >= 0 {
+		deadline = time.Now().Add(limit)
+	}
+	s.mu.Lock()
+	if s.pending {
+		s.pending = false
+		s.mu.Unlock()
+		return nil
+	}
+	s.waiting = true
+	err = s.conn.SetReadDeadline(deadline)
+	s.mu.Unlock()
+	if err == nil {
+		s.first, err = s.read(s.firstData)
+	}
+	s.mu.Lock()
+	s.waiting, s.pending = false, false
+	s.mu.Unlock()
+	return err
+}
+
+func (s *udpSocket) wakeUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending = true
+	if s.waiting {
+		_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed socket
+	}
+}
+
+func (s *udpSocket) close() error {
+	err := s.conn.Close()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,370 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// rowsOf returns n keys of every kind and their weights.
+func rowsOf(n int) (keys []uint64, want []float32) {
+	for i := range n {
+		key := 900 + uint64(i)*7
+		keys = append(keys, key)
+		for c := range testDim {
+			want = append(want, weight(key, c))
+		}
+	}
+	return keys, want
+}
+
+func TestPull(t *testing.T) {
+	for name, f := range map[string]Faults{"": {}, "faults": harsh} {
+		t.Run(name, func(t *testing.T) {
+			ctx := deadline(t)
+			o := clusterOptions{workers: 2, faults: f}
+			c := newCluster(t, memFabric(t, o), o)
+			var wg sync.WaitGroup
+			for _, w := range c.workers {
+				for _, n := range []int{0, 1, 121, 122, 20_000} {
+					wg.Go(func() {
+						keys, want := rowsOf(n)
+						got := make([]float32, len(want))
+						if err := w.Pull(ctx, keys, got); err != nil {
+							t.Error(err)
+							return
+						}
+						for i := range want {
+							if got[i] != want[i] {
+								t.Errorf("pull of %d: float %d is %g, want %g", n, i, got[i], want[i])
+								return
+							}
+						}
+					})
+				}
+				wg.Go(func() { pushAll(ctx, t, []*Worker{w}, 5, 3, 500) })
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// TestPushSum lets workers add to the same rows and checks that each sees sums
+// that include its own push, and the last one the sums of all.
+func TestPushSum(t *testing.T) {
+	for _, layout := range []packer.Layout{packer.LaneAligned, packer.Dense} {
+		t.Run(layout.String(), func(t *testing.T) {
+			ctx := deadline(t)
+			o := clusterOptions{workers: 3, mode: aggregator.FetchAdd, layout: layout, faults: Faults{Drop: 0.05}}
+			c := newCluster(t, memFabric(t, o), o)
+			keys := []uint64{1000, 1 << 50, 1007, 1199}
+			grads := make([]float32, len(keys)*testDim)
+			for i := range grads {
+				grads[i] = 1 + float32(i)/4
+			}
+			for n, w := range c.workers {
+				sums := make([]float32, len(grads))
+				if err := w.PushSum(ctx, keys, grads, sums); err != nil {
+					t.Fatal(err)
+				}
+				want := make([]float32, len(grads))
+				for i := range want {
+					if keys[i/testDim] != 1<<50 { // cold: left alone
+						want[i] = grads[i] * float32(n+1)
+					}
+				}
+				if diff := cmp.Diff(want, sums); diff != "" {
+					t.Fatalf("worker %d (-want +got):\n%s", n, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestPushRefusesBadBatches(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1}
+	c := newCluster(t, memFabric(t, o), o)
+	w := c.workers[0]
+	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
+		grads := make([]float32, 4*testDim)
+		grads[7] = bad
+		_, err := w.Push(ctx, []uint64{1000, 1001, 5, 6}, grads)
+		var nf *packer.NotFiniteError
+		if !errors.As(err, &nf) || nf.Index != 7 || nf.Key != 5 {
+			t.Errorf("%v: error %v, want a NotFiniteError at 7 of key 5", bad, err)
+		}
+	}
+	if _, err := w.Push(ctx, []uint64{1, 2}, make([]float32, testDim)); !errors.Is(err, packer.ErrShape) {
+		t.Errorf("too few gradients: error %v, want ErrShape", err)
+	}
+	if err := w.Pull(ctx, []uint64{1}, nil); err == nil {
+		t.Error("a pull into nothing was accepted")
+	}
+	if err := w.PushSum(ctx, []uint64{1}, make([]float32, testDim), nil); err == nil {
+		t.Error("a PushSum into nothing was accepted")
+	}
+	s, err := w.Stats(ctx)
+	if err != nil || s.Hot.Sent+s.Cold.Sent != 0 {
+		t.Errorf("%d frames were sent, %v", s.Hot.Sent+s.Cold.Sent, err)
+	}
+	// The worker goes on.
+	want := pushAll(ctx, t, c.workers, 2, 2, 100)
+	if diff := cmp.Diff(want, c.sums()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestRefusals provokes every refusal that a push or a pull can meet, and checks
+// that the error says who refused what.
+func TestRefusals(t *testing.T) {
+	hot, cold := uint64(1003), uint64(77)
+	huge := float32(1 << 20) // beyond ±2^17
+	epoch := func(c *WorkerConfig) { c.Epoch++ }
+	for _, c := range []struct {
+		name    string
+		options clusterOptions
+		key     uint64
+		grad    float32
+		sums    bool
+		pull    bool
+		want    wire.Refusal
+		role    string
+		says    string
+	}{
+		{name: "epoch, hot", options: clusterOptions{tamper: epoch}, key: hot, want: wire.Refusal{Code: wire.CodeWrongEpoch, Value: testEpoch}, role: "aggregator"},
+		{name: "epoch, cold", options: clusterOptions{tamper: epoch}, key: cold, want: wire.Refusal{Code: wire.CodeWrongEpoch, Value: testEpoch}, role: "parameter server"},
+		{name: "epoch, pull", options: clusterOptions{tamper: epoch}, key: cold, pull: true, want: wire.Refusal{Code: wire.CodeWrongEpoch, Value: testEpoch}, role: "parameter server"},
+		{name: "job", options: clusterOptions{tamper: func(c *WorkerConfig) { c.Job = 9 }}, key: cold, want: wire.Refusal{Code: wire.CodeUnknownJob}, role: "parameter server", says: "job 9"},
+		{name: "sender", options: clusterOptions{tamper: func(c *WorkerConfig) { c.Sender = 99 }}, key: cold, want: wire.Refusal{Code: wire.CodeUnknownSender}, role: "parameter server", says: "sender 99"},
+		{name: "dimension", options: clusterOptions{tamper: func(c *WorkerConfig) { c.HotSet, c.Dim = nil, 1 }}, key: cold, want: wire.Refusal{Code: wire.CodeDimension, Value: testDim}, role: "parameter server"},
+		{name: "overflow, hot", key: hot, grad: huge, want: wire.Refusal{Code: wire.CodeOverflow, Index: 9}, role: "aggregator", says: "key 1003"},
+		{name: "overflow, cold", key: cold, grad: huge, want: wire.Refusal{Code: wire.CodeOverflow}, role: "parameter server", says: "key 77"},
+		{name: "sums in combine mode", key: hot, sums: true, want: wire.Refusal{Code: wire.CodeMode}, role: "aggregator"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx := deadline(t)
+			cl := newCluster(t, memFabric(t, c.options), c.options)
+			cl.ledger.refuse = func(r wire.Rows) error {
+				row := make([]float32, r.Dim)
+				if r.Row(0, row); row[0] == huge {
+					return wire.Refusal{Code: wire.CodeOverflow}
+				}
+				return nil
+			}
+			w := cl.worker(1, c.options)
+			keys, values := []uint64{c.key}, make([]float32, w.cfg.Dim)
+			values[0] = c.grad
+			var err error
+			switch {
+			case c.pull:
+				err = w.Pull(ctx, keys, values)
+			case c.sums:
+				err = w.PushSum(ctx, keys, values, make([]float32, len(values)))
+			default:
+				var ticket *Ticket
+				if ticket, err = w.Push(ctx, keys, values); err == nil {
+					err = ticket.Wait(ctx)
+				}
+			}
+			var r wire.Refusal
+			var peer *PeerError
+			if !errors.As(err, &r) || r != c.want || !errors.As(err, &peer) || peer.Role != c.role || !strings.Contains(err.Error(), c.says) {
+				t.Fatalf("error %v\nwant the refusal %v of the %s, saying %q", err, c.want, c.role, c.says)
+			}
+			if !errors.Is(err, wire.Refusal{Code: c.want.Code}) {
+				t.Error("errors.Is does not find the code")
+			}
+			t.Log(err)
+			// Those who keep no tickets hear of it from Flush, once.
+			if err := w.Flush(ctx); !errors.As(err, &r) {
+				t.Errorf("first Flush: %v, want the refusal", err)
+			}
+			if err := w.Flush(ctx); err != nil {
+				t.Errorf("second Flush: %v", err)
+			}
+			s, err := w.Stats(ctx)
+			if err != nil || s.Refusals[c.want.Code] != 1 || s.Refusals.Total() != 1 {
+				t.Errorf("refusals %v, %v", s.Refusals, err)
+			}
+			if n := len(cl.sums()); n != 0 {
+				t.Errorf("%d rows were changed by a refused frame", n)
+			}
+		})
+	}
+}
+
+// mute is a cluster whose worker's peers are there but never answer.
+func mute(t *testing.T, flow retransmit.Config) (*Worker, *memLink) {
+	network := newMemNet()
+	network.open("10.0.0.1:19522")
+	server := network.open("10.0.0.2:19522")
+	l := network.open("10.0.0.3:19522")
+	w, err := NewWorker(t.Context(), WorkerConfig{
+		Link: l, Job: testJob, Sender: 1, Epoch: testEpoch, HotSet: testHotSet(t), Flow: flow,
+		Aggregator: wire.Endpoint{IP: network.addr("10.0.0.1"), Port: 19522}, Server: server.local,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	return w, server
+}
+
+func TestSilentPeer(t *testing.T) {
+	ctx := deadline(t)
+	w, _ := mute(t, retransmit.Config{Silence: 50 * time.Millisecond})
+	keys, grads := batch(rand.New(rand.NewPCG(1, 1)), 500)
+	ticket, err := w.Push(ctx, keys, grads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = ticket.Wait(ctx)
+	var push *PushError
+	var peer *PeerError
+	var silent *retransmit.SilentPeerError
+	if !errors.As(err, &push) || !errors.As(err, &peer) || !errors.As(err, &silent) {
+		t.Fatalf("error %v, want a PushError of a PeerError of a SilentPeerError", err)
+	}
+	if push.Acked != 0 || push.Unacked == 0 || !push.Complete || push.Unacked != push.Sent.HotFrames+push.Sent.ColdFrames {
+		t.Errorf("%+v", push)
+	}
+	t.Log(err)
+	<-w.Done()
+	// Every later call fails for the same reason.
+	_, errPush := w.Push(ctx, keys, grads)
+	for name, err := range map[string]error{
+		"push": errPush, "flush": w.Flush(ctx), "pull": w.Pull(ctx, keys, grads), "close": w.Close(), "err": w.Err(),
+	} {
+		if !errors.As(err, &silent) {
+			t.Errorf("%s afterwards: %v", name, err)
+		}
+	}
+	if s, err := w.Stats(ctx); err != nil || s.Cold.Retransmitted == 0 {
+		t.Errorf("stats of an ended worker: %+v, %v", s, err)
+	}
+}
+
+// blocked are the calls that wait for a peer. Their keys are cold and take more
+// frames than a window of 16.
+func blocked(w *Worker) map[string]func(context.Context) error {
+	keys := make([]uint64, 10_000)
+	values, sums := make([]float32, len(keys)*testDim), make([]float32, len(keys)*testDim)
+	return map[string]func(context.Context) error{
+		"push":    func(ctx context.Context) error { _, err := w.Push(ctx, keys, values); return err },
+		"pull":    func(ctx context.Context) error { return w.Pull(ctx, keys, sums) },
+		"pushsum": func(ctx context.Context) error { return w.PushSum(ctx, keys[:5], values[:15], sums[:15]) },
+		"flush":   func(ctx context.Context) error { return w.Flush(ctx) },
+		"ticket": func(ctx context.Context) error {
+			ticket, err := w.Push(ctx, keys[:5], values[:15])
+			if err != nil {
+				return err
+			}
+			return ticket.Wait(ctx)
+		},
+	}
+}
+
+// TestCancel gives up on calls that are blocked, and then lets the peer answer.
+func TestCancel(t *testing.T) {
+	for _, first := range []string{"push", "pull", "pushsum", "flush", "ticket"} {
+		t.Run(first, func(t *testing.T) {
+			w, server := mute(t, retransmit.Config{Size: 16, Silence: time.Hour})
+			calls := blocked(w)
+			if first == "flush" { // something to wait for
+				if _, err := w.Push(deadline(t), []uint64{1}, make([]float32, testDim)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// The others queue up behind the one that is blocked first.
+			for i, name := range []string{first, "push", "pull"} {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				err := calls[name](ctx)
+				cancel()
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("call %d, %s: error %v, want the context's", i, name, err)
+				}
+			}
+			ctx := deadline(t)
+			ledger := newLedger()
+			s, err := NewServer(ServerConfig{Link: server, Job: testJob, Epoch: testEpoch, Dim: testDim, Handler: ledger})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if err := s.Admit(ctx, 1, w.link.Local().IP); err != nil {
+				t.Fatal(err)
+			}
+			_ = w.Flush(ctx) // frames that came before the admission are refused
+			keys, want := rowsOf(300)
+			got := make([]float32, len(want))
+			if err := w.Pull(ctx, keys, got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestCancelledPushSaysHowFar checks the account of a push that was given up.
+func TestCancelledPushSaysHowFar(t *testing.T) {
+	w, _ := mute(t, retransmit.Config{Size: 16, Silence: time.Hour})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	var push *PushError
+	if err := blocked(w)["push"](ctx); !errors.As(err, &push) {
+		t.Fatalf("error %v, want a PushError", err)
+	}
+	if push.Complete || push.Unacked != 16 || push.Sent.ColdFrames != 16 || push.Acked != 0 {
+		t.Errorf("%+v", push)
+	}
+}
+
+func TestCloseWhileBlocked(t *testing.T) {
+	w, _ := mute(t, retransmit.Config{Size: 16, Silence: time.Hour})
+	var wg sync.WaitGroup
+	for name, call := range blocked(w) {
+		for range 2 {
+			wg.Go(func() {
+				if err := call(t.Context()); !errors.Is(err, net.ErrClosed) && (name != "flush" || err != nil) {
+					t.Errorf("%s: error %v, want net.ErrClosed", name, err)
+				}
+			})
+		}
+	}
+	// Wait until the loop has something of every kind.
+	for {
+		pending := 0
+		if err := w.Do(t.Context(), func() { pending = len(w.ops) }); err != nil {
+			t.Fatal(err)
+		}
+		if pending >= 6 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for range 2 {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+	if err := w.Err(); !errors.Is(err, ErrClosed) {
+		t.Errorf("Err after Close: %v", err)
+	}
+}
