@@ -1,7 +1,7 @@
 // Package packer decides which parameters are hot, where they live in the
 // aggregator's registers, and in which frame each gradient travels.
 //
-//   - [Exact] and [Sketch] count how often parameters are updated, over a
+//   - [Exact] and [SpaceSaving] count how often parameters are updated, over a
 //     [Sampler]'s choice of training rows; [Principle] turns the counts into a
 //     [HotSet] (libra.txt §3.3, Principle 1).
 //   - [Heat] and [Random] place ranks in registers; [Algorithm1] and

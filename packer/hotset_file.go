@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 )
 
 // A hot-set file is big-endian throughout:
@@ -192,8 +193,11 @@ func SaveHotSet(path string, h *HotSet) (err error) {
 	return syncDir(dir)
 }
 
-// syncDir makes a rename in dir durable.
+// syncDir makes a rename in dir durable. Windows cannot sync a directory.
 func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

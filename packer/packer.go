@@ -3,6 +3,7 @@ package packer
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/libra-ina/libra/wire"
 )
@@ -11,7 +12,8 @@ import (
 var (
 	// ErrConfig says that a Config is out of range.
 	ErrConfig = errors.New("packer: bad configuration")
-	// ErrShape says that a batch has not Dim gradients for each key.
+	// ErrShape says that a batch has not Dim gradients for each key, or more
+	// than 2^32-1 of them.
 	ErrShape = errors.New("packer: gradients do not match keys")
 	// ErrBuffer says that a Frames lent a payload too short for one stripe
 	// set or one row: a defect of the transport, or rows that do not fit the
@@ -111,6 +113,9 @@ func (p *Packer) Pack(frames Frames, keys []uint64, grads []float32) (Sent, erro
 	var sent Sent
 	if len(grads) != len(keys)*p.dim {
 		return sent, fmt.Errorf("%w: %d keys of dimension %d, %d gradients", ErrShape, len(keys), p.dim, len(grads))
+	}
+	if uint64(len(grads)) > math.MaxUint32 { // positions are kept in 32 bits
+		return sent, fmt.Errorf("%w: a batch of %d gradients; push at most %d at a time", ErrShape, len(grads), uint32(math.MaxUint32))
 	}
 	if err := p.split(keys, grads); err != nil {
 		return sent, err
