@@ -5,6 +5,7 @@ package afxdp
 import (
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,6 +28,11 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	flag.Parse()
+	if os.Geteuid() != 0 {
+		// Examples have no Skip of their own; see newNet.
+		flag.Set("test.skip", "^Example")
 	}
 	goleak.VerifyTestMain(m)
 }

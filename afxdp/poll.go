@@ -43,8 +43,9 @@ const (
 // ever. Poll first spins, see Config.Spin, and then sleeps in poll(2), which
 // also makes the kernel look at the TX and fill rings.
 //
-// It returns net.ErrClosed when the socket is closed, ErrLinkDown or
-// ErrInterfaceGone when it finds, within 200ms, that nothing can come.
+// It returns net.ErrClosed when the socket is closed, and ErrLinkDown or
+// ErrInterfaceGone when it finds that nothing can come, which it looks for every
+// 200ms.
 func (s *Socket) Poll(want Events, timeout time.Duration) (Events, error) {
 	if err := s.gate.enter(); err != nil {
 		return 0, err
@@ -121,6 +122,7 @@ type pollSet struct {
 	ts    unix.Timespec // here, not on the stack of wait, where it would escape
 
 	spinMax, spin time.Duration // longest and current time to spin
+	checked       time.Time     // when the interfaces were looked at last
 }
 
 func (p *pollSet) init(socks ...*Socket) {
@@ -129,7 +131,7 @@ func (p *pollSet) init(socks ...*Socket) {
 	for _, s := range socks {
 		p.spinMax = max(p.spinMax, s.cfg.Spin)
 	}
-	p.spin = p.spinMax
+	p.spin, p.checked = p.spinMax, time.Now()
 }
 
 func (p *pollSet) ready(want Events) (ev Events) {
@@ -155,7 +157,6 @@ func (p *pollSet) wait(want Events, timeout time.Duration) (Events, error) {
 		if left <= 0 {
 			return 0, nil
 		}
-		full := left == linkCheck
 		if want&EventCompletion != 0 {
 			left = min(left, nap)
 		}
@@ -163,15 +164,27 @@ func (p *pollSet) wait(want Events, timeout time.Duration) (Events, error) {
 		if ev != 0 || err != nil {
 			return ev, err
 		}
-		if !full {
-			continue
-		}
-		for _, s := range p.socks {
-			if err := s.linkState(); err != nil {
-				return 0, err
-			}
+		if err := p.checkLinks(); err != nil {
+			return 0, err
 		}
 	}
+}
+
+// checkLinks looks at the interfaces unless it did lately, also in a call
+// before: callers may use timeouts that are shorter than linkCheck.
+func (p *pollSet) checkLinks() error {
+	now := time.Now()
+	if now.Sub(p.checked) < linkCheck {
+		return nil
+	}
+	p.checked = now
+	for _, s := range p.socks {
+		if err := s.linkState(); err != nil {
+			p.checked = time.Time{} // the next call must not wait to say so again
+			return err
+		}
+	}
+	return nil
 }
 
 // spinFor looks at the rings for a bounded time. If it finds something the

@@ -1,0 +1,211 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func TestCloseWakesPoll(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	errs := make(chan error)
+	go func() {
+		_, err := p.b.Poll(EventRx, -1)
+		errs <- err
+	}()
+	for !p.b.wake.sleeping.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	if err := p.b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, <-errs, net.ErrClosed)
+	for name, call := range map[string]func() error{
+		"Send":      func() error { _, err := p.b.Send(nil); return err },
+		"Completed": func() error { _, err := p.b.Completed(nil); return err },
+		"Receive":   func() error { _, err := p.b.Receive(nil); return err },
+		"Release":   func() error { return p.b.Release(nil) },
+		"Fill":      func() error { _, err := p.b.Fill(nil); return err },
+		"Refill":    func() error { _, err := p.b.Refill(1); return err },
+		"Kick":      p.b.Kick,
+		"Poll":      func() error { _, err := p.b.Poll(EventRx, 0); return err },
+		"Stats":     func() error { _, err := p.b.Stats(); return err },
+		"Reopen":    func() error { return p.b.Reopen(t.Context()) },
+		"Recover":   func() error { return p.b.Recover(t.Context()) },
+	} {
+		if err := call(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s after Close: %v, want net.ErrClosed", name, err)
+		}
+	}
+	if err := p.b.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	p.b.Wake() // must not write to a descriptor that is somebody else's by now
+}
+
+func TestWakeFromAnotherGoroutine(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	for range 20 {
+		done := make(chan struct{})
+		go func() {
+			p.b.Wake()
+			close(done)
+		}()
+		if ev, err := p.b.Poll(EventRx, 10*time.Second); ev != EventWake || err != nil {
+			t.Fatalf("Poll returned %b, %v", ev, err)
+		}
+		<-done
+	}
+	if ev, err := p.b.Poll(EventRx, time.Millisecond); ev != 0 || err != nil {
+		t.Errorf("one Wake was reported twice, or something came: %b, %v", ev, err)
+	}
+}
+
+// Close must wait for the loop that is inside the socket, and then nothing may
+// touch the rings; a mistake is a segmentation fault here.
+func TestCloseUnderLoad(t *testing.T) {
+	p := newPair(t, UMEMConfig{Frames: 512}, Config{})
+	loop := func(s *Socket, sending bool) error {
+		descs, frames := make([]Desc, 64), make([]Frame, 64)
+		for {
+			if sending {
+				n := s.Pool().AllocBatch(frames)
+				for i, f := range frames[:n] {
+					descs[i] = Desc{Frame: f, Off: 256, Len: 100}
+				}
+				sent, err := s.Send(descs[:n])
+				if err != nil {
+					return err
+				}
+				if err := s.Pool().Free(frames[sent:n]...); err != nil {
+					return err
+				}
+				if err := s.Kick(); err != nil {
+					return err
+				}
+			}
+			n, err := s.Completed(frames)
+			if err != nil {
+				return err
+			}
+			if err := s.Pool().Free(frames[:n]...); err != nil {
+				return err
+			}
+			if n, err = s.Receive(descs); err != nil {
+				return err
+			}
+			if err := s.Release(descs[:n]); err != nil {
+				return err
+			}
+		}
+	}
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	wg.Go(func() { errs[0] = loop(p.a, true) })
+	wg.Go(func() { errs[1] = loop(p.b, false) })
+	time.Sleep(50 * time.Millisecond)
+	if err := errors.Join(p.prog.Close(), p.b.Close(), p.a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	for _, err := range errs {
+		wantErr(t, err, net.ErrClosed)
+	}
+	for _, s := range []*Socket{p.a, p.b} {
+		flying, err := s.Reclaim()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Pool().Free(flying...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := p.a.Pool().Available(); n != 512 {
+		t.Errorf("sender: %d of 512 frames are left", n)
+	}
+}
+
+func TestConcurrentUseIsRefused(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	done := make(chan error)
+	go func() {
+		_, err := p.b.Poll(EventRx, -1)
+		done <- err
+	}()
+	for !p.b.wake.sleeping.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	_, err := p.b.Receive(make([]Desc, 1))
+	wantErr(t, err, ErrConcurrentUse)
+	p.b.Wake()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBusyPoll(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{BusyPoll: &BusyPoll{Time: 50 * time.Microsecond, Budget: 32}})
+	if !p.b.Info().BusyPoll {
+		t.Error("Info does not tell of busy polling")
+	}
+	for name, c := range map[string]struct{ opt, want int }{
+		"SO_PREFER_BUSY_POLL": {unix.SO_PREFER_BUSY_POLL, 1},
+		"SO_BUSY_POLL":        {unix.SO_BUSY_POLL, 50}, // the budget cannot be read back
+	} {
+		if got, err := unix.GetsockoptInt(p.b.FD(), unix.SOL_SOCKET, c.opt); got != c.want || err != nil {
+			t.Errorf("%s is %d (%v), want %d", name, got, err, c.want)
+		}
+	}
+	for attr, value := range map[string]string{"napi_defer_hard_irqs": "2", "gro_flush_timeout": "200000"} {
+		if err := p.ns.SetDeviceAttr("b", attr, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range uint64(20) {
+		transmit(t, p.a, newPackets(t, p.a, i*8, 8, 190))
+		if diff := cmp.Diff(upTo(i*8, 8), receive(t, p.b, 8)); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestSpinThenSleep(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{Spin: 100 * time.Microsecond})
+	if ev, err := p.b.Poll(EventRx, time.Millisecond); ev != 0 || err != nil {
+		t.Fatal(ev, err)
+	}
+	if got := p.b.polls.spin; got != 50*time.Microsecond {
+		t.Errorf("after spinning in vain the next limit is %v, want half of 100µs", got)
+	}
+	transmit(t, p.a, newPackets(t, p.a, 0, 1, 60))
+	receive(t, p.b, 1)
+	for range 10 {
+		if _, err := p.b.Poll(EventRx, time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := p.b.polls.spin, 100*time.Microsecond/8; got != want {
+		t.Errorf("an idle socket spins for %v, want %v", got, want)
+	}
+}
+
+func TestThreadedNAPI(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	if err := p.ns.SetThreadedNAPI("b", true); err != nil {
+		t.Fatal(err)
+	}
+	transmit(t, p.a, newPackets(t, p.a, 0, 200, 190))
+	if diff := cmp.Diff(upTo(0, 200), receive(t, p.b, 200)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := p.ns.SetThreadedNAPI("nosuch", true); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("absent interface: %v", err)
+	}
+}
