@@ -91,6 +91,16 @@ type flow struct {
 
 // NewWorker starts a worker. ctx bounds the resolution of Ethernet addresses.
 func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
+	w, err := makeWorker(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	w.loop.start(w.main, w.finish)
+	return w, nil
+}
+
+// makeWorker returns a worker whose goroutine does not run yet.
+func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if cfg.Link == nil {
 		return nil, fmt.Errorf("%w: WorkerConfig.Link is nil", ErrConfig)
 	}
@@ -135,7 +145,6 @@ func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		}
 		w.sums = make([]float32, cfg.HotSet.Slots())
 	}
-	w.loop.start(w.main, w.finish)
 	return w, nil
 }
 

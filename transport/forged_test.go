@@ -1,0 +1,181 @@
+package transport
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// TestForgedAnswers sends a worker everything but the answer that it waits for.
+func TestForgedAnswers(t *testing.T) {
+	ctx := deadline(t)
+	w, server := mute(t, retransmit.Config{Silence: time.Hour})
+	stranger := w.link.(*memLink).net.open("10.0.0.66:19522")
+	at := w.link.Local()
+	ticket, err := w.Push(ctx, []uint64{1}, make([]float32, testDim))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := wire.Header{Type: wire.TypeAck, Job: testJob, Sender: 1, Epoch: testEpoch, Seq: wire.FirstSeq}
+	with := func(change func(*wire.Header)) []byte {
+		h, b := good, make([]byte, wire.HeaderLen)
+		change(&h)
+		h.Put(b)
+		return b
+	}
+	ack := with(func(*wire.Header) {})
+	otherVersion := with(func(*wire.Header) {})
+	otherVersion[0] ^= 0x70
+	for _, f := range []struct {
+		from    *memLink
+		payload []byte
+	}{
+		{stranger, ack},
+		{server, with(func(h *wire.Header) { h.Job++ })},
+		{server, with(func(h *wire.Header) { h.Sender++ })},
+		{server, with(func(h *wire.Header) { h.Epoch++ })},
+		{server, with(func(h *wire.Header) { h.Seq = 2 })}, // has not left yet
+		{server, with(func(h *wire.Header) { h.Seq = 1 << 31 })},
+		{server, with(func(h *wire.Header) { h.Type = wire.TypeHot })},
+		// Malformed from here on.
+		{server, ack[:11]},
+		{server, otherVersion},
+		{server, append(with(func(*wire.Header) {}), 0)},
+		{server, with(func(h *wire.Header) { h.Flags = wire.FlagSum })},
+		{server, with(func(h *wire.Header) { h.Type = wire.TypeError })},
+		{server, with(func(h *wire.Header) { h.Type = wire.TypeRows })},
+	} {
+		f.from.deliver(f.payload, at)
+	}
+	var s WorkerStats
+	for s.Link.Received < 13 {
+		if s, err = w.Stats(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.Stray != 7 || s.Malformed != 6 {
+		t.Errorf("%d stray, %d malformed answers counted; want 7 and 6", s.Stray, s.Malformed)
+	}
+	select {
+	case <-ticket.Done():
+		t.Fatal("a forged answer ended the push")
+	default:
+	}
+	server.deliver(ack, at)
+	if err := ticket.Wait(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnfittingAnswers has a broken peer answer a frame with the wrong thing.
+func TestUnfittingAnswers(t *testing.T) {
+	ctx := deadline(t)
+	header := wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: wire.FirstSeq}
+	rows := func(count, dim int) []byte {
+		h, b := header, make([]byte, wire.RowsLen(count, dim))
+		h.Type = wire.TypeRows
+		h.Put(b)
+		wire.PutRows(b, wire.TypeRows, count, dim)
+		return b
+	}
+	for _, c := range []struct {
+		name   string
+		pull   bool
+		answer []byte
+	}{
+		{"ACK to a pull", true, wire.PutAck(make([]byte, wire.HeaderLen), header)},
+		{"too few rows", true, rows(1, testDim)},
+		{"rows of another dimension", true, rows(2, testDim+1)},
+		{"rows to a push", false, rows(2, testDim)},
+	} {
+		w, server := mute(t, retransmit.Config{Silence: time.Hour})
+		result := make(chan error, 1)
+		values := make([]float32, 2*testDim)
+		go func() {
+			if c.pull {
+				result <- w.Pull(ctx, []uint64{1, 2}, values)
+				return
+			}
+			ticket, err := w.Push(ctx, []uint64{1, 2}, values)
+			if err == nil {
+				err = ticket.Wait(ctx)
+			}
+			result <- err
+		}()
+		for sent := uint64(0); sent == 0; {
+			if s, err := w.Stats(ctx); err != nil {
+				t.Fatal(err)
+			} else {
+				sent = s.Link.Sent
+			}
+		}
+		server.deliver(c.answer, w.link.Local())
+		if err := <-result; !errors.Is(err, ErrAnswer) {
+			t.Errorf("%s: error %v, want ErrAnswer", c.name, err)
+		}
+	}
+}
+
+// FuzzAnswers lets anything arrive at a worker and at a server: neither may
+// panic, and neither may change what was not addressed to it.
+func FuzzAnswers(f *testing.F) {
+	header := wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: wire.FirstSeq}
+	f.Add(wire.PutAck(make([]byte, 64), header))
+	f.Add(wire.PutSums(make([]byte, 2000), header, 2))
+	f.Add(wire.PutError(make([]byte, 64), header, wire.Refusal{Code: wire.CodeOverflow, Index: 21}))
+	f.Add(cold(header, testDim, 1))
+	f.Add(pullOf(header, testDim, 3))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		if len(payload) > wire.MaxPayload {
+			return
+		}
+		w := idleWorker(t)
+		keys, grads := batch(rand.New(rand.NewPCG(1, 1)), 50)
+		o := &operation{keys: keys, values: grads, sums: make([]float32, len(grads)), released: make(chan struct{}), ticket: &Ticket{done: make(chan struct{})}}
+		w.accept(o)
+		w.pushes = nil
+		w.push(o)
+		if _, err := w.transmit(); err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range w.flows {
+			p := Packet{Packet: wire.Packet{Src: from.path.To, Payload: payload}}
+			w.receive(&p)
+			w.receive(&p)
+		}
+		if o.outstanding < 0 || o.acked+o.refused+o.outstanding != o.sent.HotFrames+o.sent.ColdFrames {
+			t.Fatalf("%d + %d + %d frames of %+v", o.acked, o.refused, o.outstanding, o.sent)
+		}
+		s := &Server{cfg: ServerConfig{Job: testJob, Epoch: testEpoch, Dim: testDim, Handler: discard{}},
+			senders: map[uint16]*admitted{1: {ip: w.link.Local().IP}}, keys: make([]uint64, 121), row: make([]float32, testDim)}
+		s.init(w.link)
+		request := Packet{Packet: wire.Packet{Src: w.link.Local(), Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}
+		if err := s.handle([]Packet{request}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// discard is a handler that keeps nothing.
+type discard struct{}
+
+func (discard) Accumulate(wire.Rows) error { return nil }
+func (discard) Read(uint64, []float32)     {}
+
+// idleWorker is a worker whose goroutine does not run, so that a test can be it.
+func idleWorker(t testing.TB) *Worker {
+	t.Helper()
+	network := newMemNet()
+	w, err := makeWorker(t.Context(), WorkerConfig{
+		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, Epoch: testEpoch, HotSet: testHotSet(t), Stripes: wire.MaxStripes,
+		Aggregator: wire.Endpoint{IP: network.addr("10.0.0.1"), Port: 19522}, Server: wire.Endpoint{IP: network.addr("10.0.0.2"), Port: 19522},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}

@@ -1,0 +1,396 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// client sends hand-made payloads and reads the answers.
+type client struct {
+	t    *testing.T
+	link *memLink
+	to   wire.Endpoint
+}
+
+func (c client) send(payload []byte) { c.link.deliver(payload, c.to) }
+
+// ask sends a payload and returns the answer, nil if there is none.
+func (c client) ask(payload []byte) []byte {
+	c.t.Helper()
+	c.send(payload)
+	// An answer comes before that to a ping, which always has one.
+	ping := make([]byte, wire.HeaderLen)
+	wire.Header{Type: 15, Seq: 1<<32 - 1}.Put(ping)
+	c.send(ping)
+	var answer []byte
+	pkts := make([]Packet, 8)
+	for {
+		n, err := c.link.Receive(pkts)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, p := range pkts[:n] {
+			h, err := wire.ParseHeader(p.Payload)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			if h.Seq == 1<<32-1 {
+				return answer
+			}
+			answer = p.Payload
+		}
+		if n == 0 {
+			if err := c.link.Wait(time.Second); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// cold makes the payload of a COLD frame with one row.
+func cold(h wire.Header, dim int, value float32) []byte {
+	b := make([]byte, wire.ColdLen(1, dim))
+	h.Type = wire.TypeCold
+	h.Put(b)
+	rows := wire.PutRows(b, wire.TypeCold, 1, dim)
+	rows.SetKey(0, 42)
+	row := make([]float32, dim)
+	for i := range row {
+		row[i] = value
+	}
+	rows.SetRow(0, row)
+	return b
+}
+
+func pullOf(h wire.Header, dim, keys int) []byte {
+	b := make([]byte, wire.PullLen(keys))
+	h.Type = wire.TypePull
+	h.Put(b)
+	wire.PutRows(b, wire.TypePull, keys, dim)
+	return b
+}
+
+func newTestServer(t *testing.T, network *memNet) (*Server, *ledger) {
+	t.Helper()
+	l := newLedger()
+	s, err := NewServer(ServerConfig{Link: network.open("10.0.0.1:19522"), Job: testJob, Epoch: testEpoch, Dim: testDim, Handler: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s, l
+}
+
+// TestServerAnswers sends payloads of every kind of wrongness, in the order of
+// the checks: each has all the mistakes of those after it, too.
+func TestServerAnswers(t *testing.T) {
+	network := newMemNet()
+	s, l := newTestServer(t, network)
+	c := client{t, network.open("10.0.0.2:1000"), s.link.Local()}
+	thief := client{t, network.open("10.0.0.3:1000"), s.link.Local()}
+	if err := s.Admit(t.Context(), 5, netip.MustParseAddr("10.0.0.2")); err != nil {
+		t.Fatal(err)
+	}
+	good := wire.Header{Job: testJob, Sender: 5, Epoch: testEpoch, Seq: 1}
+	with := func(change func(*wire.Header)) wire.Header { h := good; change(&h); return h }
+	huge := float32(1 << 30)
+	l.refuse = func(r wire.Rows) error {
+		row := make([]float32, r.Dim)
+		if r.Row(0, row); row[0] == huge {
+			return wire.Refusal{Code: wire.CodeOverflow}
+		}
+		return nil
+	}
+	otherVersion := cold(good, 1, huge)
+	otherVersion[0] = 2<<4 | byte(wire.TypeCold)
+	answer := make([]byte, wire.HeaderLen)
+	for i, c := range []struct {
+		name    string
+		from    client
+		payload []byte
+		want    wire.Refusal // zero: an ACK, or ROWS to a pull
+		silent  bool
+	}{
+		{name: "short", from: c, payload: otherVersion[:11], silent: true},
+		{name: "ACK", from: c, payload: func() []byte { wire.Header{Type: wire.TypeAck}.Put(answer); return answer }(), silent: true},
+		{name: "version", from: c, payload: otherVersion, want: wire.Refusal{Code: wire.CodeWrongVersion, Value: 1}},
+		{name: "type", from: c, payload: func() []byte {
+			b := cold(good, 1, huge)
+			with(func(h *wire.Header) { h.Type, h.Job = wire.TypeHot, 99 }).Put(b)
+			return b
+		}(), want: wire.Refusal{Code: wire.CodeType}},
+		{name: "job", from: c, payload: cold(with(func(h *wire.Header) { h.Job, h.Sender = 99, 99 }), 1, huge), want: wire.Refusal{Code: wire.CodeUnknownJob}},
+		{name: "sender", from: c, payload: cold(with(func(h *wire.Header) { h.Sender, h.Epoch = 99, 99 }), 1, huge), want: wire.Refusal{Code: wire.CodeUnknownSender}},
+		{name: "address", from: thief, payload: cold(with(func(h *wire.Header) { h.Epoch = 99 }), 1, huge), want: wire.Refusal{Code: wire.CodeUnknownSender}},
+		{name: "epoch", from: c, payload: cold(with(func(h *wire.Header) { h.Epoch = 99 }), 1, huge)[:20], want: wire.Refusal{Code: wire.CodeWrongEpoch, Value: testEpoch}},
+		{name: "length", from: c, payload: cold(good, 1, huge)[:26], want: wire.Refusal{Code: wire.CodeLength, Value: wire.MaxPayload}},
+		{name: "dimension", from: c, payload: cold(good, 1, huge), want: wire.Refusal{Code: wire.CodeDimension, Value: testDim}},
+		{name: "handler", from: c, payload: cold(good, testDim, huge), want: wire.Refusal{Code: wire.CodeOverflow}},
+		{name: "too many keys", from: c, payload: pullOf(good, testDim, 125), want: wire.Refusal{Code: wire.CodeLength, Value: uint32(wire.PullLen(121))}},
+		{name: "pull", from: c, payload: pullOf(good, testDim, 121)},
+		{name: "corrected retry", from: c, payload: cold(with(func(h *wire.Header) { h.Seq = 2 }), testDim, 1)},
+		{name: "repeated", from: c, payload: cold(with(func(h *wire.Header) { h.Seq = 2; h.Flags = wire.FlagRetx }), testDim, 1)},
+		{name: "repeated pull", from: c, payload: pullOf(good, testDim, 1)},
+	} {
+		got := c.from.ask(c.payload)
+		if c.silent {
+			if got != nil {
+				t.Errorf("%s: answered with % x", c.name, got)
+			}
+			continue
+		}
+		h, err := wire.ParseHeader(got)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		asked, _ := wire.ParseHeader(c.payload)
+		echo := wire.Header{Type: h.Type, Job: asked.Job, Sender: asked.Sender, Epoch: asked.Epoch, Seq: asked.Seq}
+		if h != echo {
+			t.Errorf("%s: header %+v, want %+v", c.name, h, echo)
+		}
+		wantType := wire.TypeAck
+		switch {
+		case c.want.Code != 0:
+			wantType = wire.TypeError
+			if r, err := wire.ParseRefusal(got); err != nil || r != c.want {
+				t.Errorf("%s: refused with %+v, %v; want %+v", c.name, r, err, c.want)
+			}
+		case asked.Type == wire.TypePull:
+			wantType = wire.TypeRows
+		}
+		if h.Type != wantType {
+			t.Errorf("%s (%d): answered by %v, want %v", c.name, i, h.Type, wantType)
+		}
+	}
+	want := newLedger()
+	want.addBatch([]uint64{42}, []float32{1, 1, 1})
+	if diff := cmp.Diff(want.sums, l.sums); diff != "" {
+		t.Errorf("store (-want +got):\n%s", diff)
+	}
+	st, err := s.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.Applied != 1 || st.Rows != 1 || st.Duplicates != 1 || st.Pulls != 2 || st.KeysPulled != 122 || st.Malformed != 1 || st.Unexpected != 1 {
+		t.Errorf("%+v", st)
+	}
+	if st.Refusals[wire.CodeUnknownSender] != 2 {
+		t.Errorf("refusals %v", st.Refusals)
+	}
+}
+
+func TestAdmission(t *testing.T) {
+	ctx := deadline(t)
+	network := newMemNet()
+	s, _ := newTestServer(t, network)
+	c := client{t, network.open("10.0.0.2:1000"), s.link.Local()}
+	ip := netip.MustParseAddr("10.0.0.2")
+	frame := cold(wire.Header{Job: testJob, Sender: 5, Epoch: testEpoch, Seq: 1}, testDim, 1)
+	typeOf := func(b []byte) wire.Type {
+		h, err := wire.ParseHeader(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.Type
+	}
+	if got := typeOf(c.ask(frame)); got != wire.TypeError {
+		t.Errorf("before admission: %v", got)
+	}
+	if err := s.Admit(ctx, 5, ip); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Admit(ctx, 5, ip); !errors.Is(err, ErrConfig) {
+		t.Errorf("admitted twice: %v", err)
+	}
+	if err := s.Admit(ctx, 6, netip.Addr{}); !errors.Is(err, ErrConfig) {
+		t.Errorf("admitted without address: %v", err)
+	}
+	if got := typeOf(c.ask(frame)); got != wire.TypeAck {
+		t.Errorf("after admission: %v", got)
+	}
+	if err := s.Remove(ctx, 5); err != nil {
+		t.Fatal(err)
+	}
+	if got := typeOf(c.ask(frame)); got != wire.TypeError {
+		t.Errorf("after removal: %v", got)
+	}
+}
+
+// TestHandlerFailure ends the server with the handler's error.
+func TestHandlerFailure(t *testing.T) {
+	ctx := deadline(t)
+	network := newMemNet()
+	s, l := newTestServer(t, network)
+	broken := errors.New("disk on fire")
+	l.refuse = func(wire.Rows) error { return broken }
+	c := client{t, network.open("10.0.0.2:1000"), s.link.Local()}
+	if err := s.Admit(ctx, 5, netip.MustParseAddr("10.0.0.2")); err != nil {
+		t.Fatal(err)
+	}
+	c.send(cold(wire.Header{Job: testJob, Sender: 5, Epoch: testEpoch, Seq: 1}, testDim, 1))
+	<-s.Done()
+	if err := s.Err(); !errors.Is(err, broken) {
+		t.Errorf("Err: %v", err)
+	}
+	if err := s.Do(ctx, func() {}); !errors.Is(err, broken) {
+		t.Errorf("Do: %v", err)
+	}
+	if err := s.Close(); !errors.Is(err, broken) {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func TestDo(t *testing.T) {
+	s, _ := newTestServer(t, newMemNet())
+	entered, leave := make(chan struct{}), make(chan struct{})
+	first := make(chan error, 1)
+	go func() {
+		first <- s.Do(context.Background(), func() { close(entered); <-leave })
+	}()
+	<-entered
+	// One that waits behind it gives up and never runs.
+	ctx, cancel := context.WithCancel(t.Context())
+	second := make(chan error, 1)
+	ran := false
+	go func() { second <- s.Do(ctx, func() { ran = true }) }()
+	cancel()
+	if err := <-second; !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled Do: %v", err)
+	}
+	close(leave)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	if err := s.Do(t.Context(), func() {}); err != nil {
+		t.Error(err)
+	}
+	if ran {
+		t.Error("a function ran after its caller had given up")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Do(t.Context(), func() { t.Error("ran after Close") }); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Do after Close: %v", err)
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	link := newMemNet().open("10.0.0.1:1")
+	at := link.Local()
+	hot := testHotSet(t)
+	model, err := aggregator.NewModel(aggregator.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker := func(c WorkerConfig) error { _, err := NewWorker(t.Context(), c); return err }
+	server := func(c ServerConfig) error { _, err := NewServer(c); return err }
+	agg := func(l Link, m *aggregator.Model) error { _, err := NewAggregatorServer(l, m); return err }
+	for name, c := range map[string]struct {
+		err  error
+		says string
+	}{
+		"worker without link":      {worker(WorkerConfig{Dim: 1, Server: at}), "Link"},
+		"worker without dim":       {worker(WorkerConfig{Link: link, Server: at}), "dimension 0"},
+		"worker with giant rows":   {worker(WorkerConfig{Link: link, Dim: 400, Server: at}), "400"},
+		"worker with two dims":     {worker(WorkerConfig{Link: link, Dim: 1, HotSet: hot, Server: at}), "dimension"},
+		"worker with odd window":   {worker(WorkerConfig{Link: link, Dim: 1, Server: at, Flow: retransmit.Config{Size: 3}}), "window"},
+		"worker with one peer":     {worker(WorkerConfig{Link: link, HotSet: hot, Server: at, Aggregator: at}), "same address"},
+		"worker, 11 stripes":       {worker(WorkerConfig{Link: link, HotSet: hot, Server: at, Stripes: 11}), "stripes"},
+		"server without link":      {server(ServerConfig{Dim: 1, Handler: newLedger()}), "Link"},
+		"server without handler":   {server(ServerConfig{Link: link, Dim: 1}), "Handler"},
+		"server without dim":       {server(ServerConfig{Link: link, Handler: newLedger()}), "0 floats"},
+		"aggregator without link":  {agg(nil, model), "link"},
+		"aggregator without model": {agg(link, nil), "model"},
+	} {
+		if !errors.Is(c.err, ErrConfig) || !strings.Contains(c.err.Error(), c.says) {
+			t.Errorf("%s: error %v, want ErrConfig about %q", name, c.err, c.says)
+		}
+	}
+}
+
+// TestServerRestart replaces the server under a worker with frames in flight.
+// The new one starts empty: whatever ticket is acknowledged must be in one of
+// the two stores, once.
+func TestServerRestart(t *testing.T) {
+	ctx := deadline(t)
+	network := newMemNet()
+	s, before := newTestServer(t, network)
+	l := network.open("10.0.0.2:19522")
+	admit := func(s *Server) {
+		if err := s.Admit(ctx, 1, l.local.IP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admit(s)
+	w, err := NewWorker(ctx, WorkerConfig{Link: l, Job: testJob, Sender: 1, Epoch: testEpoch, Dim: testDim, Server: s.link.Local()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	rng := rand.New(rand.NewPCG(3, 3))
+	want := newLedger()
+	push := func() {
+		keys, grads := batch(rng, 2000)
+		ticket, err := w.Push(ctx, keys, grads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ticket.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		want.addBatch(keys, grads)
+	}
+	push()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Frames that nobody hears; the new server must not refuse them before it
+	// has admitted the worker, so it comes up behind a closed door.
+	keys, grads := batch(rng, 2000)
+	ticket, err := w.Push(ctx, keys, grads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.addBatch(keys, grads)
+	var after *ledger
+	network.mu.Lock()
+	door := network.limit
+	network.limit = 0
+	network.mu.Unlock()
+	s, after = newTestServer(t, network)
+	admit(s)
+	network.mu.Lock()
+	network.limit = door
+	network.mu.Unlock()
+	if err := ticket.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	push()
+	var total map[uint64][]int64
+	if err := s.Do(ctx, func() {
+		for key, row := range before.sums {
+			for c, units := range row {
+				after.add(key, c, units)
+			}
+		}
+		total = after.sums
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.sums, total); diff != "" {
+		t.Errorf("sums (-pushed +held):\n%.1000s", diff)
+	}
+}
