@@ -50,6 +50,9 @@ func NewHarvester(client pb.AggregatorClient, job uint16, apply func(*Harvest) e
 // Run receives harvests until ctx is done. It reconnects when the connection
 // breaks and returns an error when the aggregator refuses or apply fails.
 func (h *Harvester) Run(ctx context.Context) error {
+	h.mu.Lock()
+	h.failed = nil
+	h.mu.Unlock()
 	delay := 50 * time.Millisecond
 	for {
 		err := h.session(ctx)
