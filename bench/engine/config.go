@@ -157,19 +157,19 @@ func (c Config) check() error {
 	return nil
 }
 
-// excluded says why a peer has no part in a test at a size; empty if it has.
+// excluded says where and why a peer has no part in a test at a size; empty if it has.
 func excluded(peer string, test Test, size int) string {
 	switch {
 	case peer == PeerAsavie && size > maxPlain:
-		return "it has no multi-buffer packets"
+		return "jumbo frames: it has no multi-buffer packets"
 	case peer == PeerUDPGSO && test == RequestResponse:
-		return "a request is one datagram: there is nothing to segment"
+		return "request-response: a request is one datagram, there is nothing to segment"
 	case peer == PeerUDPSpin && test != RequestResponse:
-		return "it differs from udp only in how it waits for an answer"
+		return "other tests than request-response: it differs from udp only in how it waits for an answer"
 	case (peer == PeerDPDKAFXDP || peer == PeerDPDKAFPacket) && test == RequestResponse:
-		return "testpmd measures no round-trip time"
+		return "request-response: testpmd measures no round-trip time"
 	case peer == PeerDPDKAFXDP && size > maxPlain:
-		return "net_af_xdp has no multi-buffer packets"
+		return "jumbo frames: net_af_xdp has no multi-buffer packets"
 	}
 	return ""
 }

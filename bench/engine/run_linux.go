@@ -66,7 +66,7 @@ func (h *harness) measureAll(ctx context.Context) error {
 			g := group{test: test, size: size}
 			for _, p := range h.peers {
 				if reason := excluded(p, test, size); reason != "" {
-					h.unavailable(p, test, size, reason)
+					h.exclude(p, reason)
 					continue
 				}
 				g.peers = append(g.peers, p)
@@ -151,6 +151,14 @@ func (h *harness) results(g group, samples map[string][]Sample) {
 		if i != ours {
 			h.report.Ratios = append(h.report.Ratios, compare(&group[ours], &group[i]))
 		}
+	}
+}
+
+// exclude notes once that a peer has no part in some tests or sizes.
+func (h *harness) exclude(peer, reason string) {
+	u := Unavailable{Peer: peer, Reason: reason}
+	if !slices.Contains(h.report.Unavailable, u) {
+		h.report.Unavailable = append(h.report.Unavailable, u)
 	}
 }
 
