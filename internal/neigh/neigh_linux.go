@@ -108,6 +108,16 @@ func finish(hop Hop, mac net.HardwareAddr, err error) (Hop, error) {
 
 // route asks the routing table for the first hop towards dst.
 func route(link string, dst netip.Addr) (Hop, int, error) {
+	// Without naming the interface first: asked for one, the kernel assumes
+	// that it reaches everything directly for which it has no route.
+	hop, index, err := routeThrough("", dst)
+	if err == nil && link != "" && hop.Link != link {
+		return routeThrough(link, dst)
+	}
+	return hop, index, err
+}
+
+func routeThrough(link string, dst netip.Addr) (Hop, int, error) {
 	routes, err := netlink.RouteGetWithOptions(dst.AsSlice(), &netlink.RouteGetOptions{Oif: link})
 	if err != nil {
 		if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
@@ -118,7 +128,10 @@ func route(link string, dst netip.Addr) (Hop, int, error) {
 	if len(routes) == 0 {
 		return Hop{}, 0, ErrNoRoute
 	}
-	r := routes[0]
+	return parseRoute(routes[0], dst)
+}
+
+func parseRoute(r netlink.Route, dst netip.Addr) (Hop, int, error) {
 	switch r.Type {
 	case unix.RTN_UNICAST:
 	case unix.RTN_LOCAL:

@@ -123,6 +123,9 @@ func TestResolveErrors(t *testing.T) {
 			t.Logf("%s: %v", c.name, err)
 		}
 	}
+	if _, err := Resolve(ctx, "near", nowhere); !errors.Is(err, ErrNoRoute) {
+		t.Errorf("no route through a named interface: %v", err)
+	}
 	if _, err := Resolve(ctx, "missing", far.Addr()); err == nil {
 		t.Error("an interface that does not exist was accepted")
 	}

@@ -1,0 +1,151 @@
+package transport
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+// ackLink is a link whose peer acknowledges every frame at once: what is left is
+// the worker's own cost.
+type ackLink struct {
+	memLink
+	acks [][]byte
+	src  []wire.Endpoint
+	n    int
+}
+
+func newAckLink() *ackLink {
+	l := &ackLink{acks: slab(linkBuffers, wire.HeaderLen), src: make([]wire.Endpoint, linkBuffers)}
+	l.memLink = *newMemNet().open("10.0.0.3:19522")
+	return l
+}
+
+func (l *ackLink) Send(frames []Frame) (int, error) {
+	for _, f := range frames {
+		h, err := wire.ParseHeader(l.bufs[f.Buf])
+		if err != nil {
+			return 0, err
+		}
+		wire.PutAck(l.acks[l.n], h)
+		l.src[l.n] = f.To.To
+		l.n++
+	}
+	return len(frames), nil
+}
+
+func (l *ackLink) Receive(pkts []Packet) (int, error) {
+	n := min(l.n, len(pkts))
+	for i := range n {
+		l.n--
+		pkts[i] = Packet{Packet: wire.Packet{Src: l.src[l.n], Payload: l.acks[l.n]}}
+	}
+	return n, nil
+}
+
+func (l *ackLink) Wait(limit time.Duration) error {
+	if l.n > 0 {
+		return nil
+	}
+	return l.memLink.Wait(limit)
+}
+
+// BenchmarkPush measures a push of 100,000 rows from the call to the last
+// acknowledgement, where the network costs nothing.
+func BenchmarkPush(b *testing.B) {
+	const rows = 100_000
+	keys := make([]uint64, 20_000)
+	for i := range keys {
+		keys[i] = uint64(i) * 7919
+	}
+	hot, err := packer.NewHotSet(1, keys, nil, packer.Meta{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		layout packer.Layout
+		hot    *packer.HotSet
+		share  float64 // of hot rows
+	}{
+		{"hot/aligned", packer.LaneAligned, hot, 1},
+		{"hot/dense", packer.Dense, hot, 1},
+		{"mixed/dense", packer.Dense, hot, 0.6},
+		{"cold", packer.Dense, nil, 0},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			rng := rand.New(rand.NewPCG(1, 1))
+			batch := make([]uint64, rows)
+			for i := range batch {
+				batch[i] = keys[rng.IntN(len(keys))]
+				if rng.Float64() >= c.share {
+					batch[i] = 1<<40 + rng.Uint64N(1<<20)
+				}
+			}
+			grads := make([]float32, rows)
+			network := newMemNet()
+			w, err := NewWorker(b.Context(), WorkerConfig{
+				Link: newAckLink(), HotSet: c.hot, Dim: 1, Layout: c.layout, Stripes: wire.MaxStripes,
+				Aggregator: wire.Endpoint{IP: network.addr("10.0.0.1"), Port: 1}, Server: wire.Endpoint{IP: network.addr("10.0.0.2"), Port: 1},
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer w.Close()
+			ctx := context.Background()
+			push := func() {
+				t, err := w.Push(ctx, batch, grads)
+				if err == nil {
+					err = t.Wait(ctx)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			push() // grows the scratch memory
+			b.ReportAllocs()
+			for b.Loop() {
+				push()
+			}
+			s, err := w.Stats(ctx)
+			if err != nil {
+				b.Fatal(err)
+			}
+			frames := float64(s.Hot.Sent+s.Cold.Sent) / float64(b.N+1)
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/rows, "ns/pair")
+			b.ReportMetric(frames, "frames/op")
+		})
+	}
+}
+
+// TestPushAllocatesNothingPerFrame compares a push of one frame with one of
+// many: what is allocated must be the call's, not the frames'.
+func TestPushAllocatesNothingPerFrame(t *testing.T) {
+	link := newAckLink()
+	w, err := NewWorker(t.Context(), WorkerConfig{Link: link, Dim: 1, Server: wire.Endpoint{IP: link.local.IP, Port: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	allocs := func(rows int) float64 {
+		keys, grads := make([]uint64, rows), make([]float32, rows)
+		return testing.AllocsPerRun(20, func() {
+			ticket, err := w.Push(t.Context(), keys, grads)
+			if err == nil {
+				err = ticket.Wait(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	allocs(100_000)
+	few, many := allocs(100), allocs(100_000) // 1 and 827 frames
+	if many > few+2 {
+		t.Errorf("a push of 1 frame allocates %.0f times, one of 827 frames %.0f times", few, many)
+	}
+}
