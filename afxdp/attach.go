@@ -99,15 +99,28 @@ func Attach(cfg AttachConfig) (*Attachment, error) {
 
 // Reattach puts the program on the interface again after that was replaced by
 // one of the same name: the old link went with the old interface. XSKMap stays
-// the same, so Socket.Recover can follow.
+// the same, so Socket.Recover can follow. If it fails it may be called again.
 func (a *Attachment) Reattach() error {
 	if _, ok := attached.Load(a); !ok {
 		return net.ErrClosed
 	}
-	if err := a.link.Close(); err != nil {
-		return fmt.Errorf("afxdp: close link of %s: %w", a.cfg.Interface, err)
+	if err := a.detach(); err != nil {
+		return err
 	}
 	return a.attach()
+}
+
+// detach closes the link, if there is one: a failed Reattach leaves none.
+func (a *Attachment) detach() error {
+	if a.link == nil {
+		return nil
+	}
+	err := a.link.Close()
+	a.link = nil
+	if err != nil {
+		return fmt.Errorf("afxdp: detach from %s: %w", a.cfg.Interface, err)
+	}
+	return nil
 }
 
 // attach loads the built-in program, unless the caller has one, and links it.
@@ -135,21 +148,21 @@ func (a *Attachment) attach() error {
 		// but does not fall back when the driver then refuses.
 		opts.Flags = link.XDPDriverMode
 	}
-	a.link, err = link.AttachXDP(opts)
+	l, err := link.AttachXDP(opts)
 	if err != nil && cfg.Mode == AttachAuto && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EEXIST) && !cfg.Hints {
 		native := err
 		opts.Flags = link.XDPGenericMode
-		if a.link, err = link.AttachXDP(opts); err != nil {
+		if l, err = link.AttachXDP(opts); err != nil {
 			err = errors.Join(native, err)
 		}
 	}
 	if err != nil {
 		return explainAttach(err, cfg, ifi)
 	}
-	a.mode, err = attachedMode(ifi.Index)
-	if err != nil {
-		return errors.Join(err, a.link.Close())
+	if a.mode, err = attachedMode(ifi.Index); err != nil {
+		return errors.Join(err, l.Close())
 	}
+	a.link = l
 	return nil
 }
 
@@ -208,7 +221,7 @@ func (a *Attachment) Close() error {
 	if _, ok := attached.LoadAndDelete(a); !ok {
 		return nil
 	}
-	return errors.Join(a.link.Close(), a.closePrograms())
+	return errors.Join(a.detach(), a.closePrograms())
 }
 
 func (a *Attachment) closePrograms() error {

@@ -33,10 +33,11 @@ func passProgram(t testing.TB) *ebpf.Program {
 	return prog
 }
 
-func attachedID(t testing.TB, ns *testbed.Namespace, ifname string) (id uint32) {
+// attachedID returns the id of the program on "b", 0 for none.
+func attachedID(t testing.TB, ns *testbed.Namespace) (id uint32) {
 	t.Helper()
 	err := ns.Do(func() error {
-		ifi, err := net.InterfaceByName(ifname)
+		ifi, err := net.InterfaceByName("b")
 		if err == nil {
 			id = attachedProgram(ifi.Index)
 		}
@@ -58,6 +59,9 @@ func TestForeignProgramStays(t *testing.T) {
 	for name, put := range map[string]func(*testing.T, *testbed.Namespace){
 		"by bpf_link": func(t *testing.T, ns *testbed.Namespace) {
 			attach(t, ns, AttachConfig{Interface: "b", Program: foreign})
+		},
+		"by bpf_link, in generic mode": func(t *testing.T, ns *testbed.Namespace) {
+			attach(t, ns, AttachConfig{Interface: "b", Program: foreign, Mode: AttachGeneric})
 		},
 		"by netlink, as ip link does": func(t *testing.T, ns *testbed.Namespace) {
 			err := ns.Do(func() error {
@@ -84,7 +88,7 @@ func TestForeignProgramStays(t *testing.T) {
 					return err
 				})
 				wantErr(t, err, ErrProgramAttached)
-				if got := attachedID(t, ns, "b"); got != uint32(want) {
+				if got := attachedID(t, ns); got != uint32(want) {
 					t.Errorf("program on the interface is %d, want the foreign %d", got, want)
 				}
 			})
@@ -99,13 +103,14 @@ func TestDetachLeavesInterfaceAsItWas(t *testing.T) {
 		if a.Mode() != mode {
 			t.Errorf("mode is %v, want %v", a.Mode(), mode)
 		}
-		if attachedID(t, ns, "b") == 0 {
+		if attachedID(t, ns) == 0 {
 			t.Error("no program on the interface")
 		}
 		if err := errors.Join(a.Close(), a.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if id := attachedID(t, ns, "b"); id != 0 {
+		wantErr(t, ns.Do(a.Reattach), net.ErrClosed)
+		if id := attachedID(t, ns); id != 0 {
 			t.Errorf("program %d is still there", id)
 		}
 	}
@@ -125,7 +130,7 @@ func TestForgottenAttachmentStays(t *testing.T) {
 		runtime.GC()
 	}
 	time.Sleep(10 * time.Millisecond) // finalizers run in a goroutine of their own
-	if attachedID(t, ns, "b") == 0 {
+	if attachedID(t, ns) == 0 {
 		t.Error("the garbage collector detached the program")
 	}
 	attached.Range(func(a, _ any) bool { return a.(*Attachment).Close() == nil })
@@ -284,7 +289,9 @@ func TestForeignPacketsReachTheStack(t *testing.T) {
 		}
 	}
 	buf := make([]byte, 64)
-	in.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if err := in.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	if n, err := in.Read(buf); err != nil || string(buf[:n]) != "to 9001" {
 		t.Errorf("kernel socket received %q, %v", buf[:n], err)
 	}

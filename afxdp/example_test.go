@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log"
 	"os"
 	"time"
 
@@ -18,14 +17,17 @@ import (
 // be tried without a network card. In a program of your own leave out
 // network(), name your interface, and call things directly instead of in Do.
 
+// fatal is a log.Fatal that runs deferred functions.
+func fatal(v ...any) { panic(fmt.Sprint(v...)) }
+
 // network returns a namespace with the pair.
 func network(cfg testbed.VethConfig) *testbed.Namespace {
 	ns, err := testbed.New()
 	if err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	if err := ns.Veth(cfg); err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	return ns
 }
@@ -33,7 +35,7 @@ func network(cfg testbed.VethConfig) *testbed.Namespace {
 // do runs fn where the interfaces are.
 func do(ns *testbed.Namespace, fn func() error) {
 	if err := ns.Do(fn); err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 }
 
@@ -41,11 +43,11 @@ func do(ns *testbed.Namespace, fn func() error) {
 func memory(cfg afxdp.UMEMConfig) (*afxdp.UMEM, *afxdp.Pool) {
 	umem, err := afxdp.NewUMEM(cfg)
 	if err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	pool, err := umem.NewPool(0)
 	if err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	return umem, pool
 }
@@ -55,7 +57,7 @@ func memory(cfg afxdp.UMEMConfig) (*afxdp.UMEM, *afxdp.Pool) {
 func packet(pool *afxdp.Pool, length int) afxdp.Desc {
 	frame, ok := pool.Alloc()
 	if !ok {
-		log.Fatal(afxdp.ErrNoFrames)
+		fatal(afxdp.ErrNoFrames)
 	}
 	umem := pool.UMEM()
 	d := afxdp.Desc{Frame: frame, Off: uint16(umem.RxOffset()), Len: uint32(length)}
@@ -65,24 +67,24 @@ func packet(pool *afxdp.Pool, length int) afxdp.Desc {
 	return d
 }
 
-// generate sends n packets from an interface and waits until they are gone.
-func generate(ns *testbed.Namespace, iface string, queue, n int) {
+// generate sends n packets from a queue of "a" and waits until they are gone.
+func generate(ns *testbed.Namespace, queue, n int) {
 	umem, pool := memory(afxdp.UMEMConfig{})
 	var sock *afxdp.Socket
 	do(ns, func() (err error) {
-		sock, err = afxdp.Open(pool, afxdp.Config{Interface: iface, Queue: queue, RxFrames: -1})
+		sock, err = afxdp.Open(pool, afxdp.Config{Interface: "a", Queue: queue, RxFrames: -1})
 		return err
 	})
 	for range n {
 		if _, err := sock.Send([]afxdp.Desc{packet(pool, 100)}); err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 	}
 	if err := sock.Kick(); err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	if err := errors.Join(sock.Close(), umem.Close()); err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 }
 
@@ -92,9 +94,13 @@ func ExampleSocket_Receive() {
 	defer ns.Close()
 	unpin, err := afxdp.PinThread(-1)
 	if err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
-	defer unpin()
+	defer func() {
+		if err := unpin(); err != nil {
+			fatal(err)
+		}
+	}()
 
 	umem, pool := memory(afxdp.UMEMConfig{})
 	var (
@@ -108,30 +114,30 @@ func ExampleSocket_Receive() {
 		sock, err = afxdp.Open(pool, afxdp.Config{Interface: "b", XSKMap: prog.XSKMap()})
 		return err
 	})
-	generate(ns, "a", 0, 100)
+	generate(ns, 0, 100)
 
 	descs := make([]afxdp.Desc, 64)
 	packets, bytes := 0, 0
 	for packets < 100 {
 		if _, err := sock.Poll(afxdp.EventRx, time.Second); err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 		n, err := sock.Receive(descs)
 		if err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 		for _, d := range descs[:n] {
 			packets++
 			bytes += len(umem.Packet(d))
 		}
 		if err := sock.Release(descs[:n]); err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 	}
 	fmt.Println(packets, "packets,", bytes, "bytes")
 	// The program first, then packets go to the kernel's stack again.
 	if err := errors.Join(prog.Close(), sock.Close(), umem.Close()); err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	// Output: 100 packets, 10000 bytes
 }
@@ -152,7 +158,7 @@ func ExampleSocket_Fill_echo() {
 		sock, err = afxdp.Open(pool, afxdp.Config{Interface: "b", XSKMap: prog.XSKMap()})
 		return err
 	})
-	generate(ns, "a", 0, 100)
+	generate(ns, 0, 100)
 
 	var (
 		descs  = make([]afxdp.Desc, 64)
@@ -161,11 +167,11 @@ func ExampleSocket_Fill_echo() {
 	)
 	for echoed < 100 {
 		if _, err := sock.Poll(afxdp.EventRx, time.Second); err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 		n, err := sock.Receive(descs)
 		if err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 		for _, d := range descs[:n] {
 			b := umem.Packet(d)
@@ -175,31 +181,31 @@ func ExampleSocket_Fill_echo() {
 		}
 		sent, err := sock.Send(descs[:n])
 		if err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 		echoed += sent
 		// What the TX ring has no room for is dropped, as a switch would.
 		if err := sock.Release(descs[sent:n]); err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 		if err := sock.Kick(); err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 		// Sent frames can take in new packets.
 		if n, err = sock.Completed(frames); err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 		filled, err := sock.Fill(frames[:n])
 		if err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 		if err := pool.Free(frames[filled:n]...); err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 	}
 	fmt.Println("echoed", echoed)
 	if err := errors.Join(prog.Close(), sock.Close(), umem.Close()); err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	// Output: echoed 100
 }
@@ -227,11 +233,11 @@ func ExampleSocket_Send_rate() {
 		<-tick.C
 		for len(ready) < batch {
 			if _, err := sock.Poll(afxdp.EventCompletion, time.Second); err != nil {
-				log.Fatal(err)
+				fatal(err)
 			}
 			n, err := sock.Completed(done)
 			if err != nil {
-				log.Fatal(err)
+				fatal(err)
 			}
 			ready = append(ready, done[:n]...)
 		}
@@ -240,20 +246,20 @@ func ExampleSocket_Send_rate() {
 		}
 		n, err := sock.Send(descs)
 		if err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 		ready = ready[n:]
 		if err := sock.Kick(); err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 	}
 	stats, err := sock.Stats()
 	if err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	fmt.Println("sent", stats.TxSubmitted)
 	if err := errors.Join(sock.Close(), umem.Close()); err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	// Output: sent 160
 }
@@ -279,30 +285,30 @@ func ExamplePoller() {
 		}
 		return nil
 	})
-	generate(ns, "a", 0, 30)
-	generate(ns, "a", 1, 50)
+	generate(ns, 0, 30)
+	generate(ns, 1, 50)
 
 	poller := afxdp.NewPoller(socks[:]...)
 	descs := make([]afxdp.Desc, 64)
 	var count [2]int
 	for count[0]+count[1] < 80 {
 		if _, err := poller.Poll(afxdp.EventRx, time.Second); err != nil {
-			log.Fatal(err)
+			fatal(err)
 		}
 		for q, sock := range socks {
 			n, err := sock.Receive(descs)
 			if err != nil {
-				log.Fatal(err)
+				fatal(err)
 			}
 			count[q] += n
 			if err := sock.Release(descs[:n]); err != nil {
-				log.Fatal(err)
+				fatal(err)
 			}
 		}
 	}
 	fmt.Println("queue 0:", count[0], "queue 1:", count[1])
 	if err := errors.Join(prog.Close(), socks[0].Close(), socks[1].Close(), umem.Close()); err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	// Output: queue 0: 30 queue 1: 50
 }
@@ -329,18 +335,18 @@ func ExampleConfig_multiBuffer() {
 	jumbo := []afxdp.Desc{packet(pool, 1500), packet(pool, 1500), packet(pool, 1000)}
 	jumbo[0].Flags, jumbo[1].Flags = afxdp.More, afxdp.More
 	if n, err := a.Send(jumbo); n != len(jumbo) || err != nil {
-		log.Fatal(n, err)
+		fatal(n, err)
 	}
 	if err := a.Kick(); err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	if _, err := b.Poll(afxdp.EventRx, time.Second); err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	descs := make([]afxdp.Desc, afxdp.MaxFragments)
 	n, err := b.Receive(descs)
 	if err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	total := 0
 	for _, d := range descs[:n] {
@@ -348,7 +354,7 @@ func ExampleConfig_multiBuffer() {
 	}
 	fmt.Println(total, "bytes in", n, "frames of", umem.FrameSize())
 	if err := errors.Join(prog.Close(), a.Close(), b.Close(), umem.Close()); err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	// Output: 4000 bytes in 3 frames of 2048
 }
@@ -381,11 +387,11 @@ func ExampleNewSocketFD() {
 		sock, err = afxdp.Open(pool, afxdp.Config{Interface: "b", File: file})
 		return err
 	})
-	generate(ns, "a", 0, 1)
+	generate(ns, 0, 1)
 	ev, err := sock.Poll(afxdp.EventRx, time.Second)
 	fmt.Println("packet came:", ev == afxdp.EventRx)
 	if err := errors.Join(err, prog.Close(), sock.Close(), umem.Close(), file.Close()); err != nil {
-		log.Fatal(err)
+		fatal(err)
 	}
 	// Output: packet came: true
 }

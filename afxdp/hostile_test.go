@@ -188,16 +188,16 @@ func TestBadFragmentDropsThePacket(t *testing.T) {
 	if _, err := s.Refill(16); err != nil {
 		t.Fatal(err)
 	}
-	k.deliver(1, 60, uint32(More))
+	k.deliver(1, uint32(More))
 	k.rx.descs[k.rx.prod%64] = xdpDesc{Addr: ^uint64(0), Len: 60, Options: uint32(More)}
 	k.rx.submit(1)
 	descs := make([]Desc, MaxFragments)
 	if n, err := s.Receive(descs); n != 0 || err != nil {
 		t.Fatal(n, err)
 	}
-	k.deliver(1, 60, uint32(More))
-	k.deliver(1, 60, 0)
-	k.deliver(2, 60, 0)
+	k.deliver(1, uint32(More))
+	k.deliver(1, 0)
+	k.deliver(2, 0)
 	n, err := s.Receive(descs)
 	if n != 1 || err != nil {
 		t.Fatalf("%d fragments, %v; want the second packet only", n, err)

@@ -32,7 +32,9 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	if os.Geteuid() != 0 {
 		// Examples have no Skip of their own; see newNet.
-		flag.Set("test.skip", "^Example")
+		if err := flag.Set("test.skip", "^Example"); err != nil {
+			panic(err)
+		}
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -71,7 +73,9 @@ func descriptors(t testing.TB) map[string]int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.SetDeadline(time.Now())
+	if err := r.SetDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
 	r.Close()
 	w.Close()
 	links, err := filepath.Glob("/proc/self/fd/*")

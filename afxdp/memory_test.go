@@ -14,7 +14,11 @@ func TestPreferNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Munmap(mem)
+	t.Cleanup(func() {
+		if err := unix.Munmap(mem); err != nil {
+			t.Error(err)
+		}
+	})
 	// Every machine has node 0; a kernel without NUMA has no mbind.
 	if err := preferNode(mem, 0); err != nil && !errors.Is(err, unix.ENOSYS) {
 		t.Errorf("node 0: %v", err)

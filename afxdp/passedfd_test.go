@@ -36,7 +36,7 @@ func child(n int) error {
 		return err
 	}
 	if _, err := Open(pool, Config{Interface: "b"}); !errors.Is(err, ErrPermission) {
-		return fmt.Errorf("socket without a passed descriptor: %v, want ErrPermission", err)
+		return fmt.Errorf("socket without a passed descriptor: %w, want ErrPermission", err)
 	}
 	s, err := Open(pool, Config{Interface: "b", File: os.NewFile(3, "xsk")})
 	if err != nil {
@@ -66,7 +66,7 @@ func child(n int) error {
 		}
 	}
 	if err := s.Reopen(nil); !errors.Is(err, ErrPassedFD) { //nolint:staticcheck // refused before the context is looked at
-		return fmt.Errorf("Reopen: %v, want ErrPassedFD", err)
+		return fmt.Errorf("Reopen: %w, want ErrPassedFD", err)
 	}
 	return errors.Join(s.Close(), u.Close())
 }

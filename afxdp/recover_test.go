@@ -118,6 +118,8 @@ func TestInterfaceVanishesAndReturns(t *testing.T) {
 		t.Error(n, err)
 	}
 
+	wantErr(t, p.ns.Do(p.prog.Reattach), ErrInterfaceGone)
+
 	created := make(chan error)
 	go func() { created <- p.ns.Veth(testbed.VethConfig{}) }()
 	if err := p.ns.Do(func() error { return p.a.Recover(t.Context()) }); err != nil {

@@ -7,19 +7,20 @@ import (
 	"testing"
 )
 
-func newTestRing(size, producer, consumer uint32) (*ring, *atomic.Uint32, *atomic.Uint32) {
-	r := &ring{producer: new(atomic.Uint32), consumer: new(atomic.Uint32), flags: new(atomic.Uint32), size: size}
-	r.producer.Store(producer)
-	r.consumer.Store(consumer)
-	r.prod, r.cons = producer, consumer
+// nearWrap is where the tests' rings start: positions run through all of uint32.
+const nearWrap = ^uint32(0) - 2
+
+// newTestRing is an empty ring of 8 entries.
+func newTestRing() (*ring, *atomic.Uint32, *atomic.Uint32) {
+	r := &ring{producer: new(atomic.Uint32), consumer: new(atomic.Uint32), flags: new(atomic.Uint32), size: 8}
+	r.producer.Store(nearWrap)
+	r.consumer.Store(nearWrap)
+	r.prod, r.cons = nearWrap, nearWrap
 	return r, r.producer, r.consumer
 }
 
-// Positions run through the whole of uint32, so every test starts near the end.
-const nearWrap = ^uint32(0) - 2
-
 func TestRingProducer(t *testing.T) {
-	r, producer, consumer := newTestRing(8, nearWrap, nearWrap)
+	r, producer, consumer := newTestRing()
 	if n, ok := r.reserve(100); n != 8 || !ok {
 		t.Fatalf("empty ring has room for %d (%v), want 8", n, ok)
 	}
@@ -43,7 +44,7 @@ func TestRingProducer(t *testing.T) {
 }
 
 func TestRingConsumer(t *testing.T) {
-	r, producer, consumer := newTestRing(8, nearWrap, nearWrap)
+	r, producer, consumer := newTestRing()
 	if n, ok := r.available(8); n != 0 || !ok {
 		t.Fatalf("empty ring has %d (%v)", n, ok)
 	}
@@ -62,7 +63,7 @@ func TestRingConsumer(t *testing.T) {
 
 func TestRingRefusesImpossiblePositions(t *testing.T) {
 	for _, ahead := range []uint32{9, 1 << 31, ^uint32(0)} {
-		r, producer, _ := newTestRing(8, nearWrap, nearWrap)
+		r, producer, _ := newTestRing()
 		producer.Add(ahead)
 		if n, ok := r.available(8); n != 0 || ok {
 			t.Errorf("producer %d ahead: %d available, ok %v", ahead, n, ok)
@@ -70,7 +71,7 @@ func TestRingRefusesImpossiblePositions(t *testing.T) {
 	}
 	// A consumer ahead of the producer, or more than a ring behind it.
 	for _, ahead := range []uint32{1, 1 << 31, ^uint32(8)} {
-		r, _, consumer := newTestRing(8, nearWrap, nearWrap)
+		r, _, consumer := newTestRing()
 		consumer.Add(ahead)
 		if n, ok := r.reserve(9); n != 0 || ok {
 			t.Errorf("consumer %d ahead: room for %d, ok %v", ahead, n, ok)

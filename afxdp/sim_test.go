@@ -90,21 +90,21 @@ func heap(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), n)
 }
 
-// deliver puts a packet of the given length in the next fill ring frame. The
-// packet starts with its number. It returns false if a ring does not allow it.
-func (k *simKernel) deliver(number uint64, length uint32, options uint32) (addr uint64, ok bool) {
+// deliver puts a packet of 60 bytes in the next fill ring frame. The packet
+// starts with its number. It returns false if a ring does not allow it.
+func (k *simKernel) deliver(number uint64, options uint32) bool {
 	if n, _ := k.rx.reserve(1); n == 0 {
-		return 0, false
+		return false
 	}
 	if n, _ := k.fill.available(1); n == 0 {
-		return 0, false
+		return false
 	}
-	addr = k.fill.addrs[k.fill.cons%k.fill.size] + kernelHeadroom
+	addr := k.fill.addrs[k.fill.cons%k.fill.size] + kernelHeadroom
 	k.fill.release(1)
 	binary.NativeEndian.PutUint64(k.umem.mem[addr:], number)
-	k.rx.descs[k.rx.prod%k.rx.size] = xdpDesc{Addr: addr, Len: length, Options: options}
+	k.rx.descs[k.rx.prod%k.rx.size] = xdpDesc{Addr: addr, Len: 60, Options: options}
 	k.rx.submit(1)
-	return addr, true
+	return true
 }
 
 // transmit takes one descriptor off the TX ring.
