@@ -13,9 +13,11 @@ type libraPeer struct {
 	umem   *afxdp.UMEM
 	pool   *afxdp.Pool
 	sock   *afxdp.Socket
-	parts  []afxdp.Desc // the fragments of one frame, without frames
-	descs  []afxdp.Desc // room for a batch
-	frames []afxdp.Frame
+	parts  []afxdp.Desc  // the fragments of one frame
+	out    []afxdp.Desc  // a batch of them; only the frames change
+	ready  []afxdp.Frame // whose bytes are the frame's
+	descs  []afxdp.Desc  // room for a received batch
+	frames []afxdp.Frame // room for a completed batch
 }
 
 func openLibra(cfg *peerConfig) (peer, error) {
@@ -57,9 +59,9 @@ func (p *libraPeer) open() (err error) {
 	return nil
 }
 
-// prepare cuts the frame into fragments, and writes its beginning into every chunk, so
-// that sending copies nothing, as with the other AF_XDP peers. Of the later
-// fragments of a jumbo frame only the length matters.
+// prepare cuts the frame into fragments, and writes its beginning into every chunk
+// that is not in the fill ring, so that sending copies nothing, as with the
+// other AF_XDP peers. Of the later fragments of a jumbo frame only the length matters.
 func (p *libraPeer) prepare() {
 	off, room := p.umem.RxOffset(), p.umem.RxRoom()
 	for start := 0; start < len(p.cfg.frame); start += room {
@@ -69,44 +71,38 @@ func (p *libraPeer) prepare() {
 		}
 		p.parts = append(p.parts, d)
 	}
-	n := max(batch*len(p.parts), afxdp.MaxFragments)
+	for range batch {
+		p.out = append(p.out, p.parts...)
+	}
+	n := max(len(p.out), afxdp.MaxFragments)
 	p.descs, p.frames = make([]afxdp.Desc, n), make([]afxdp.Frame, n)
 
-	// The pool hands out last what is in the fill ring: those frames are
-	// overwritten by what they receive.
-	for range p.pool.Available() {
-		f, _ := p.pool.Alloc()
+	p.ready = make([]afxdp.Frame, p.pool.Available(), umemFrames)
+	for _, f := range p.ready[:p.pool.AllocBatch(p.ready)] {
 		copy(p.umem.Bytes(f)[off:off+room], p.cfg.frame)
-		p.frames = append(p.frames, f)
 	}
-	// The frames are ours, so the pool takes them.
-	_ = p.pool.Free(p.frames[n:]...)
-	p.frames = p.frames[:n]
 }
 
 // transmit queues up to n frames, wakes the kernel and takes back what it has sent.
 func (p *libraPeer) transmit(n int) (int, error) {
 	per := len(p.parts)
-	n = p.pool.AllocBatch(p.frames[:n*per]) / per * per
-	for i, f := range p.frames[:n] {
-		p.descs[i] = p.parts[i%per]
-		p.descs[i].Frame = f
+	n = min(n, len(p.ready)/per) * per
+	rest := len(p.ready) - n
+	for i, f := range p.ready[rest:] {
+		p.out[i].Frame = f
 	}
-	sent, err := p.sock.Send(p.descs[:n])
+	sent, err := p.sock.Send(p.out[:n])
 	if err != nil {
 		return 0, err
 	}
-	if err := p.pool.Free(p.frames[sent:n]...); err != nil {
-		return 0, err
-	}
+	// What the ring had no room for stays ready.
+	p.ready = p.ready[:rest+copy(p.ready[rest:], p.ready[rest+sent:])]
 	if err := p.sock.Kick(); err != nil {
 		return 0, err
 	}
 	done, err := p.sock.Completed(p.frames)
-	if err != nil {
-		return 0, err
-	}
-	return sent / per, p.pool.Free(p.frames[:done]...)
+	p.ready = append(p.ready, p.frames[:done]...)
+	return sent / per, err
 }
 
 func (p *libraPeer) send() error {
@@ -180,7 +176,8 @@ func (p *libraPeer) bounce() (int, error) {
 	return packets, nil
 }
 
-// refill lends the frames that were sent to the kernel for packets to come in.
+// refill lends the frames that were sent to the kernel for packets to come in. Those
+// that are left over were sent before, hence may be again.
 func (p *libraPeer) refill() error {
 	done, err := p.sock.Completed(p.frames)
 	if err != nil {
@@ -190,7 +187,8 @@ func (p *libraPeer) refill() error {
 	if err != nil {
 		return err
 	}
-	return p.pool.Free(p.frames[filled:done]...)
+	p.ready = append(p.ready, p.frames[filled:done]...)
+	return nil
 }
 
 func (p *libraPeer) request() (bool, error) {

@@ -43,11 +43,13 @@
 #define WINDOW 256
 #define FRAMES 4096
 #define RING 2048
+#define TO_SEND (FRAMES - RING) /* chunks; the others are to be filled */
 #define HEADROOM 256 /* XDP_PACKET_HEADROOM: where received packets begin */
 #define MAX_PLAIN 1514
 #define SPIN_NS 100000
 #define IDLE_MS 10
 #define REBIND_MS 3000
+#define RESEED 10 /* waits without a frame after which an echo's frames are lost */
 #define CONTROL_FD 3
 
 enum phase { WARM_UP, MEASURE, STOP };
@@ -145,7 +147,7 @@ static void open_socket(const char *ifname)
 	};
 	uint64_t deadline = now() + REBIND_MS * 1000000ull;
 	size_t size = (size_t)FRAMES * chunk;
-	int err, budget = RING;
+	int err, budget = RING, room = RING * (chunk + 1024) / 2;
 
 	area = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (area == MAP_FAILED)
@@ -162,6 +164,10 @@ static void open_socket(const char *ifname)
 	}
 	if (err)
 		die("create socket", err);
+	/* The kernel stops when the packets on their way exceed the socket's send
+	 * buffer, which by default holds a few hundred. It doubles the value. */
+	if (setsockopt(xsk_socket__fd(xsk), SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)))
+		die("SO_SNDBUFFORCE", errno);
 	/* An older kernel keeps its 32 packets a call. */
 	setsockopt(xsk_socket__fd(xsk), SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &budget, sizeof(budget));
 }
@@ -186,8 +192,8 @@ static void stock_fill_ring(void)
 
 	if (xsk_ring_prod__reserve(&fill, RING, &idx) != RING)
 		die("stock the fill ring", ENOBUFS);
-	for (uint32_t i = 0; i < RING; i++) /* the upper half: the lower one is to send */
-		*xsk_ring_prod__fill_addr(&fill, idx + i) = (uint64_t)(FRAMES - RING + i) * chunk;
+	for (uint32_t i = 0; i < RING; i++)
+		*xsk_ring_prod__fill_addr(&fill, idx + i) = (uint64_t)(TO_SEND + i) * chunk;
 	xsk_ring_prod__submit(&fill, RING);
 }
 
@@ -203,26 +209,40 @@ static void kick(void)
 		die("sendto", errno);
 }
 
-/* Takes completed chunks out of the ring. Those that the program sends in turn
- * are free by that; their addresses are of no interest. */
+/* Wakes the kernel and takes completed chunks out of the ring. Those that the
+ * program sends in turn are free by that. Those that were received and sent
+ * back are lent to the kernel to be filled again. */
 static void complete(void)
 {
-	uint32_t idx, n;
+	uint32_t from, to, n, received = 0;
 
 	kick();
-	n = xsk_ring_cons__peek(&completion, BATCH * parts, &idx);
-	if (n > 0) {
-		xsk_ring_cons__release(&completion, n);
-		outstanding -= n;
+	n = xsk_ring_cons__peek(&completion, BATCH * parts, &from);
+	if (n == 0)
+		return;
+	for (uint32_t i = 0; i < n; i++)
+		received += *xsk_ring_cons__comp_addr(&completion, from + i) >= TO_SEND * (uint64_t)chunk;
+	outstanding -= n - received;
+	if (received > 0) {
+		while (xsk_ring_prod__reserve(&fill, received, &to) == 0)
+			; /* all such chunks fit the ring */
+		for (uint32_t i = 0; i < n; i++) {
+			uint64_t addr = *xsk_ring_cons__comp_addr(&completion, from + i);
+
+			if (addr >= TO_SEND * (uint64_t)chunk)
+				*xsk_ring_prod__fill_addr(&fill, to++) = addr;
+		}
+		xsk_ring_prod__submit(&fill, received);
 	}
+	xsk_ring_cons__release(&completion, n);
 }
 
 /* Sends up to n frames; returns how many the TX ring had room for. */
 static uint32_t transmit(uint32_t n)
 {
-	uint32_t limit = FRAMES - RING, idx;
+	uint32_t idx;
 
-	if (outstanding + n * parts > limit || xsk_ring_prod__reserve(&tx, n * parts, &idx) == 0) {
+	if (outstanding + n * parts > TO_SEND || xsk_ring_prod__reserve(&tx, n * parts, &idx) == 0) {
 		complete();
 		return 0;
 	}
@@ -233,7 +253,7 @@ static uint32_t transmit(uint32_t n)
 			d->addr = (uint64_t)next_chunk * chunk + HEADROOM;
 			d->len = part_len[j];
 			d->options = j + 1 < parts ? XDP_PKT_CONTD : 0;
-			next_chunk = (next_chunk + 1) % limit;
+			next_chunk = (next_chunk + 1) % TO_SEND;
 		}
 	}
 	xsk_ring_prod__submit(&tx, n * parts);
@@ -242,11 +262,14 @@ static uint32_t transmit(uint32_t n)
 	return n;
 }
 
-/* Looks at the RX ring for a while, then sleeps. */
+/* Looks at the RX ring for a while, then sleeps. The kernel may have left
+ * packets in the TX ring, because its buffers were full. */
 static uint32_t await(uint32_t *idx)
 {
+	struct pollfd fd = { .fd = xsk_socket__fd(xsk), .events = POLLIN };
 	uint32_t n = xsk_ring_cons__peek(&rx, BATCH * parts, idx);
 	uint64_t deadline;
+	bool backlog;
 
 	if (n > 0)
 		return n;
@@ -259,10 +282,11 @@ static uint32_t await(uint32_t *idx)
 			if (n > 0)
 				return n;
 		}
+		backlog = __atomic_load_n(tx.consumer, __ATOMIC_ACQUIRE) != *tx.producer;
+		if (backlog)
+			complete();
 	} while (now() < deadline);
-	struct pollfd fd = { .fd = xsk_socket__fd(xsk), .events = POLLIN };
-
-	poll(&fd, 1, IDLE_MS);
+	poll(&fd, 1, backlog ? 0 : IDLE_MS);
 	return xsk_ring_cons__peek(&rx, BATCH * parts, idx);
 }
 
@@ -295,23 +319,6 @@ static void turn_round(uint8_t *frame)
 	memcpy(frame + 6, mac, 6);
 }
 
-/* Like complete, but lends the chunks to the kernel to be filled again. */
-static void recycle(void)
-{
-	uint32_t from, to, n;
-
-	kick();
-	n = xsk_ring_cons__peek(&completion, BATCH * parts, &from);
-	if (n == 0)
-		return;
-	while (xsk_ring_prod__reserve(&fill, n, &to) == 0)
-		; /* all chunks fit the ring */
-	for (uint32_t i = 0; i < n; i++)
-		*xsk_ring_prod__fill_addr(&fill, to + i) = *xsk_ring_cons__comp_addr(&completion, from + i);
-	xsk_ring_prod__submit(&fill, n);
-	xsk_ring_cons__release(&completion, n);
-}
-
 static uint32_t bounce(void)
 {
 	static bool start = true; /* of a frame; it may be cut by a batch */
@@ -320,7 +327,7 @@ static uint32_t bounce(void)
 	if (n == 0)
 		return 0;
 	while (xsk_ring_prod__reserve(&tx, n, &to) == 0)
-		recycle();
+		complete();
 	for (uint32_t i = 0; i < n; i++) {
 		const struct xdp_desc *d = xsk_ring_cons__rx_desc(&rx, idx + i);
 
@@ -332,7 +339,7 @@ static uint32_t bounce(void)
 	}
 	xsk_ring_prod__submit(&tx, n);
 	xsk_ring_cons__release(&rx, n);
-	recycle();
+	complete();
 	return frames;
 }
 
@@ -346,24 +353,20 @@ static void step_receive(void)
 	ctl->received += receive();
 }
 
-/* The frames that begin to circulate lie in the chunks that are to send. Their
- * completions, and those of bounced frames, must not be mixed up. */
 static void step_echo(void)
 {
-	static bool silent = true;
+	static int silent = RESEED;
 	uint32_t n;
 
-	if (silent) {
+	if (silent == RESEED) {
+		silent = 0;
 		ctl->reseeded += WINDOW;
-		recycle();
 		for (n = WINDOW; n > 0;)
 			n -= transmit(n < BATCH ? n : BATCH);
-		while (outstanding > 0)
-			complete();
 	}
 	n = bounce();
 	ctl->received += n;
-	silent = n == 0;
+	silent = n == 0 ? silent + 1 : 0;
 }
 
 static void step_request(void)
