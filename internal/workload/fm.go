@@ -2,7 +2,7 @@ package workload
 
 // The bounds of [FM.Factors].
 const (
-	DefaultFactors = 8
+	DefaultFactors = 24
 	MaxFactors     = 64
 )
 

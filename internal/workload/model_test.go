@@ -274,7 +274,7 @@ func BenchmarkGradient(b *testing.B) {
 	for i := range rows {
 		rows[i] = i
 	}
-	for name, model := range map[string]Model{"lr": Logistic{}, "fm8": FM{Factors: 8}, "fm16": FM{Factors: 16}} {
+	for name, model := range map[string]Model{"lr": Logistic{}, "fm8": FM{Factors: 8}, "fm24": FM{Factors: 24}} {
 		b.Run(name, func(b *testing.B) {
 			var batch Batch
 			var weights, grads []float32

@@ -31,8 +31,8 @@ type Client interface {
 
 // The defaults of [Config].
 const (
-	DefaultEpochs = 5
-	DefaultBatch  = 256
+	DefaultEpochs = 10
+	DefaultBatch  = 64
 )
 
 // Config says how to train.

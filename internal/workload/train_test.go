@@ -14,13 +14,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 
-	"github.com/libra-ina/libra/internal/testdata"
 	"github.com/libra-ina/libra/ps"
 )
 
 func newStore(tb testing.TB, m Model, seed uint64) *ps.Store {
 	tb.Helper()
-	store, err := ps.New(DefaultStore(m, seed))
+	store, err := ps.New(SmallData.Store(m, seed))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -294,54 +293,4 @@ func TestTrainingStopsAtErrors(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-}
-
-// asynchronous is a Client that does to gradients what several asynchronous
-// workers and a harvest period do: they are late by some mini-batches, and one
-// step merges several of them. Weights are those of the last step.
-type asynchronous struct {
-	Local
-	late, merged int
-	queue        []gradient
-	pushes       int
-}
-
-type gradient struct {
-	keys  []uint64
-	grads []float32
-}
-
-func (a *asynchronous) Push(ctx context.Context, keys []uint64, grads []float32) error {
-	a.queue = append(a.queue, gradient{slices.Clone(keys), slices.Clone(grads)})
-	if len(a.queue) > a.late {
-		if err := a.Local.Push(ctx, a.queue[0].keys, a.queue[0].grads); err != nil {
-			return err
-		}
-		a.queue = a.queue[1:]
-	}
-	if a.pushes++; a.pushes%a.merged == 0 {
-		a.Store.Commit()
-	}
-	return nil
-}
-
-func (a *asynchronous) Flush(ctx context.Context) error {
-	for _, g := range a.queue {
-		if err := a.Local.Push(ctx, g.keys, g.grads); err != nil {
-			return err
-		}
-	}
-	a.queue = nil
-	a.Store.Commit()
-	return nil
-}
-
-// frappe returns the training set and the held-out samples.
-func frappe(tb testing.TB) (train func() Source, test *Dataset) {
-	tb.Helper()
-	test, err := Load(open(tb, testdata.Path(tb, "frappe-test.libfm.gz"), Shard{}))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return func() Source { return open(tb, testdata.Path(tb, "frappe-train.libfm.gz"), Shard{}) }, test
 }

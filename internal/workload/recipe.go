@@ -1,0 +1,38 @@
+package workload
+
+import "github.com/libra-ina/libra/ps"
+
+// Recipe is a set of hyper-parameters that suits a kind of data.
+type Recipe struct {
+	Epochs, Batch int
+	Optimizer     ps.Optimizer
+	// Scale bounds the initial latent weights.
+	Scale float32
+}
+
+// Store returns the configuration of a store that trains m.
+func (r Recipe) Store(m Model, seed uint64) ps.Config {
+	return ps.Config{Dim: m.Dim(), Optimizer: r.Optimizer, Init: ps.Init{Scale: r.Scale, Seed: seed}}
+}
+
+// The recipes were chosen by random search for a high AUC that asynchrony hardly
+// changes: gradients that are a few mini-batches late, and steps that merge up to
+// sixteen mini-batches. See BenchmarkTraining for what they reach.
+var (
+	// SmallData suits a few ten thousand samples of features that come back
+	// often, such as Frappe. Many small steps; factors start large, because a
+	// saddle lies at zero and late gradients leave it slowly.
+	SmallData = Recipe{
+		Epochs: DefaultEpochs, Batch: DefaultBatch,
+		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: 0.1, InitialAccumulator: 1e-5},
+		Scale:     0.2,
+	}
+	// ClickLog suits long logs with many rare features, such as those of
+	// [Synthetic]. Factors overfit to rare features, so that they start small,
+	// and two epochs are enough.
+	ClickLog = Recipe{
+		Epochs: 2, Batch: 256,
+		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: 0.05, InitialAccumulator: 1e-4},
+		Scale:     0.02,
+	}
+)
