@@ -64,7 +64,7 @@ parameters take half of the updates.`,
 	f.StringVar(&o.Test, "test", "", "`file` of held-out rows (default with --data: the training rows)")
 	f.StringVar(&o.Model, "model", o.Model, "fm (factorisation machine) or lr (logistic regression)")
 	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers")
-	f.IntVar(&o.Epochs, "epochs", 0, "passes over the data (default: enough for a run of one to two minutes)")
+	f.IntVar(&o.Epochs, "epochs", demo.DefaultEpochs, "passes over the data")
 	f.BoolVar(&o.Sync, "sync", false, "wait for all workers after each mini-batch")
 	f.StringVar(&o.Backend, "backend", o.Backend, "afxdp (needs root) or udp")
 	f.BoolVar(&o.LaneAligned, "lane-aligned", false, "send the frames that a P4 switch takes: one stripe, each pair in its register's lane")

@@ -19,7 +19,7 @@ func newHotset() *cobra.Command {
 		Use:   "hotset",
 		Short: "Find, show and study hot parameters",
 	}
-	cmd.AddCommand(newHotsetBuild(), newHotsetShow())
+	cmd.AddCommand(newHotsetBuild(), newHotsetShow(), newHotsetStudy())
 	return cmd
 }
 

@@ -161,6 +161,19 @@ type TLS struct {
 // Any reports whether any fault is asked for.
 func (f Faults) Any() bool { return f.Loss > 0 || f.Duplicate > 0 || f.Reorder > 0 }
 
+// Validate reports the first probability that is none.
+func (f Faults) Validate() error {
+	for _, p := range []struct {
+		name  string
+		value float64
+	}{{"loss", f.Loss}, {"duplicate", f.Duplicate}, {"reorder", f.Reorder}} {
+		if !(p.value >= 0 && p.value < 1) {
+			return fmt.Errorf("faults.%s: probability %g is not in [0, 1)", p.name, p.value)
+		}
+	}
+	return nil
+}
+
 // Exp returns the fixed-point exponent of the job's sums.
 func (j Job) Exp() int {
 	if j.Exponent == nil {
@@ -276,11 +289,7 @@ func (c *Config) Validate() error {
 	if c.Data.Train == "" && c.Data.Synthetic == nil {
 		bad("data: either train (a file) or synthetic is required")
 	}
-	for name, p := range map[string]float64{"loss": c.Faults.Loss, "duplicate": c.Faults.Duplicate, "reorder": c.Faults.Reorder} {
-		if p < 0 || p >= 1 {
-			bad("faults.%s: probability %g is not in [0, 1)", name, p)
-		}
-	}
+	errs = append(errs, c.Faults.Validate())
 	return errors.Join(errs...)
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/libra-ina/libra/internal/cluster"
@@ -22,7 +21,7 @@ type Options struct {
 	Model string
 	// Workers is the number of workers, each a process of its own.
 	Workers int
-	// Epochs is the number of passes over the data.
+	// Epochs is the number of passes over the data; 0 means DefaultEpochs.
 	Epochs int
 	// Sync makes workers wait for each other after each mini-batch.
 	Sync bool
@@ -51,15 +50,19 @@ func (o Options) validate() error {
 	switch {
 	case o.Workers < 1 || o.Workers > maxWorkers:
 		return fmt.Errorf("%d workers: from 1 to %d are possible", o.Workers, maxWorkers)
-	case o.Epochs < 1:
+	case o.Epochs < 0:
 		return fmt.Errorf("%d epochs: at least 1 is required", o.Epochs)
 	case o.Test != "" && o.Data == "":
 		return fmt.Errorf("a test file without a training file: give --data too")
 	case o.Backend != cluster.BackendAFXDP && o.Backend != cluster.BackendUDP:
 		return fmt.Errorf("backend %q is neither %q nor %q", o.Backend, cluster.BackendAFXDP, cluster.BackendUDP)
 	}
-	return nil
+	return o.Faults.Validate()
 }
+
+// DefaultEpochs makes the synthetic demo run for one to two minutes on two
+// cores.
+const DefaultEpochs = 20
 
 // maxWorkers keeps the demo within one machine.
 const maxWorkers = 64
@@ -99,19 +102,6 @@ type Result struct {
 	FaultsDuplicated uint64 `json:"faults_duplicated"`
 	FaultsReordered  uint64 `json:"faults_reordered"`
 }
-
-// workspace is the directory of a run's files.
-type workspace struct{ dir string }
-
-func newWorkspace() (workspace, error) {
-	dir, err := os.MkdirTemp("", "libra-demo-")
-	if err != nil {
-		return workspace{}, fmt.Errorf("demo: %w", err)
-	}
-	return workspace{dir}, nil
-}
-
-func (w workspace) close() error { return os.RemoveAll(w.dir) }
 
 // startLimit is how long a process may take to become ready.
 const startLimit = 60 * time.Second

@@ -29,6 +29,9 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
+	if o.Epochs == 0 {
+		o.Epochs = DefaultEpochs
+	}
 	files, err := newWorkspace()
 	if err != nil {
 		return nil, err

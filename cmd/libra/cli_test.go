@@ -1,0 +1,110 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/libra-ina/libra/internal/testdata"
+)
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Every mistake must end the program with a message that names what was wrong,
+// and with an exit code that tells usage errors from failures.
+func TestBadInput(t *testing.T) {
+	rows := func(text string) string { return writeFile(t, "rows.libfm", text) }
+	good := rows("1 1:1 2:1\n-1 3:1\n")
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		want []string
+	}{
+		"unknown flag":       {[]string{"demo", "--wrokers", "3"}, exitUsage, []string{"unknown flag: --wrokers", "libra demo --help"}},
+		"unknown command":    {[]string{"dmeo"}, exitFailure, []string{`unknown command "dmeo"`, "demo"}},
+		"argument":           {[]string{"demo", "fast"}, exitUsage, []string{`unexpected argument "fast"`}},
+		"no workers":         {[]string{"demo", "--workers", "0"}, exitFailure, []string{"0 workers"}},
+		"model":              {[]string{"demo", "--backend", "udp", "--model", "mlp", "--data", good}, exitFailure, []string{`"mlp"`, "fm"}},
+		"backend":            {[]string{"demo", "--backend", "rdma"}, exitFailure, []string{`"rdma"`, `"afxdp"`, `"udp"`}},
+		"loss":               {[]string{"demo", "--backend", "udp", "--loss", "1.5", "--data", good}, exitFailure, []string{"faults.loss", "1.5"}},
+		"missing file":       {[]string{"demo", "--backend", "udp", "--data", "/no/such/file"}, exitFailure, []string{"/no/such/file", "no such file"}},
+		"empty file":         {[]string{"demo", "--backend", "udp", "--data", rows("")}, exitFailure, []string{"rows.libfm", "no rows"}},
+		"bad label":          {[]string{"demo", "--backend", "udp", "--data", rows("1 1:1\n7 1:1\n")}, exitFailure, []string{"rows.libfm:2:1", "label"}},
+		"bad value":          {[]string{"demo", "--backend", "udp", "--data", rows("1 1:1\n-1 2:x\n")}, exitFailure, []string{"rows.libfm:2:6"}},
+		"no config":          {[]string{"worker", "--id", "1"}, exitUsage, []string{"--config is required"}},
+		"no id":              {[]string{"worker", "--config", "c.yaml"}, exitUsage, []string{"--id is required"}},
+		"config":             {[]string{"ps", "--config", "/no/such.yaml"}, exitFailure, []string{"/no/such.yaml"}},
+		"config field":       {[]string{"switch", "--config", writeFile(t, "c.yaml", "bakcend: udp\n")}, exitFailure, []string{"c.yaml", "bakcend", "line 1"}},
+		"no hot set":         {[]string{"hotset", "show", "/no/such.libra"}, exitFailure, []string{"/no/such.libra"}},
+		"not a hot set":      {[]string{"hotset", "show", good}, exitFailure, []string{"rows.libfm"}},
+		"hot set arguments":  {[]string{"hotset", "show"}, exitUsage, []string{"one hot-set file"}},
+		"build without data": {[]string{"hotset", "build"}, exitUsage, []string{"--data and --out are required"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stdout, stderr, code := output(t, c.args...)
+			if code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("standard error does not contain %q:\n%s", want, stderr)
+				}
+			}
+			if strings.Contains(stderr, "goroutine ") || stdout != "" {
+				t.Errorf("standard output %q, standard error:\n%s", stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestHotsetBuildAndShow(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "hot.libra")
+	data := testdata.Path(t, "frappe-train.libfm.gz")
+	if _, stderr, code := output(t, "hotset", "build", "--data", data, "--out", out, "--rows", "100", "--factors", "4"); code != 0 {
+		t.Fatal(stderr)
+	}
+	stdout, stderr, code := output(t, "hotset", "show", out, "--top", "3", "--json")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	var got struct {
+		Rows, Dimension, Slots int
+		Share                  float64
+		Fingerprint            string
+		Top                    []struct{ Rank, Updates uint64 }
+	}
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Rows != 100 || got.Dimension != 5 || got.Slots != 500 || got.Share <= 0.5 || got.Share >= 1 || len(got.Top) != 3 || len(got.Fingerprint) != 64 {
+		t.Errorf("got %+v", got)
+	}
+	if got.Top[0].Updates < got.Top[2].Updates {
+		t.Errorf("not in rank order: %+v", got.Top)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	stdout, _, code := output(t, "version", "--json")
+	var v struct{ Version, Platform string }
+	if err := json.Unmarshal([]byte(stdout), &v); err != nil || code != 0 || v.Version != version {
+		t.Errorf("%q, code %d, %v", stdout, code, err)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if stdout, _, code := output(t, "completion", shell); code != 0 || !strings.Contains(stdout, "libra") {
+			t.Errorf("%s: code %d, %d bytes", shell, code, len(stdout))
+		}
+	}
+}

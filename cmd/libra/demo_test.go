@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/internal/testdata"
+)
+
+// needRoot skips a test that makes namespaces where that is not allowed.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		t.Skip("the afxdp backend needs Linux and root")
+	}
+}
+
+func frappe(t *testing.T) []string {
+	t.Helper()
+	return []string{
+		"--data", testdata.Path(t, "frappe-train.libfm.gz"),
+		"--test", testdata.Path(t, "frappe-test.libfm.gz"),
+	}
+}
+
+// Synchronous training must give the weights of one process, bit for bit,
+// whatever the network does and whoever sums: invariant 1, end to end.
+func TestSynchronousTrainingIsExact(t *testing.T) {
+	faults := []string{"--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.01"}
+	hashes := map[string]bool{}
+	for name, args := range map[string][]string{
+		"afxdp":              {"--backend", "afxdp"},
+		"afxdp faults":       append([]string{"--backend", "afxdp"}, faults...),
+		"afxdp lane-aligned": {"--backend", "afxdp", "--lane-aligned"},
+		"udp":                {"--backend", "udp"},
+		"udp faults":         append([]string{"--backend", "udp"}, faults...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if strings.HasPrefix(name, "afxdp") {
+				needRoot(t)
+			}
+			r := runDemo(t, append(append(frappe(t), "--sync", "--epochs", "1"), args...)...)
+			if r.WeightsSHA256 != r.ReferenceSHA256 || len(r.WeightsSHA256) != 64 {
+				t.Errorf("weights %s, reference %s", r.WeightsSHA256, r.ReferenceSHA256)
+			}
+			if r.HotShare < 0.5 || r.FramesSpared <= 0 || r.Backend != args[1] {
+				t.Errorf("got %+v", r)
+			}
+			if strings.HasSuffix(name, "faults") && (r.FaultsDropped == 0 || r.FaultsDuplicated == 0 || r.FaultsReordered == 0 || r.Retransmissions == 0) {
+				t.Errorf("no faults were injected: %+v", r)
+			}
+			hashes[r.WeightsSHA256] = true
+		})
+	}
+	if len(hashes) > 1 {
+		t.Errorf("the weights depend on the backend: %v", hashes)
+	}
+}
+
+func TestSynthetic(t *testing.T) {
+	r := runDemo(t, "--backend", "udp", "--epochs", "1", "--workers", "2", "--model", "lr", "--sync")
+	if r.AUC < 0.55 || r.AUC != r.ReferenceAUC || r.WeightsSHA256 != r.ReferenceSHA256 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// footprint is what a run could leave behind.
+func footprint(t *testing.T) map[string]int {
+	t.Helper()
+	found := map[string]int{}
+	for what, pattern := range map[string]string{
+		"links":      "/sys/class/net/*",
+		"named ns":   "/run/netns/*",
+		"temp files": filepath.Join(os.TempDir(), "libra-demo-*"),
+	} {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[what] = len(names)
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spaces := map[string]bool{}
+	for _, p := range processes {
+		// A process may end while we look; then it is not left behind.
+		cmdline, err := os.ReadFile(p)
+		if err != nil {
+			continue
+		}
+		if bytes.Contains(cmdline, []byte("\x00--config\x00")) && bytes.HasPrefix(cmdline, []byte(os.Args[0])) {
+			found["processes"]++
+		}
+		if ns, err := os.Readlink(filepath.Join(filepath.Dir(p), "ns", "net")); err == nil {
+			spaces[ns] = true
+		}
+	}
+	found["namespaces"] = len(spaces)
+	return found
+}
+
+// An interrupted demo must clean up after itself; a killed one must leave
+// nothing that a new run would stumble over.
+func TestDemoLeavesNothingBehind(t *testing.T) {
+	needRoot(t)
+	before := footprint(t)
+	for _, c := range []struct {
+		name   string
+		signal syscall.Signal
+		code   int
+	}{
+		{"interrupt", syscall.SIGINT, exitInterrupted},
+		{"terminate", syscall.SIGTERM, exitInterrupted},
+		{"kill", syscall.SIGKILL, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := libra(t.Context(), append([]string{"demo", "-v", "--epochs", "1000"}, frappe(t)...)...)
+			stderr := &waitBuffer{want: "worker trains", found: make(chan struct{})}
+			cmd.Stderr = stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-stderr.found:
+			case <-time.After(time.Minute):
+				t.Fatalf("training does not begin:\n%s", stderr.text.String())
+			}
+			if err := cmd.Process.Signal(c.signal); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait() // its exit code is what counts
+			if got := cmd.ProcessState.ExitCode(); got != c.code {
+				t.Errorf("exit code %d, want %d\n%s", got, c.code, stderr.text.String())
+			}
+		})
+	}
+	// A killed parent cannot remove its temporary directory; the next run does.
+	if r := runDemo(t, append(frappe(t), "--epochs", "1")...); r.AUC < 0.6 {
+		t.Errorf("a run after a killed one: %+v", r)
+	}
+	// The kernel ends children and namespaces of a killed parent in its own time.
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		after := footprint(t)
+		same := true
+		for what, n := range after {
+			same = same && n <= before[what]
+		}
+		if same {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("before %v, after %v", before, after)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// waitBuffer collects what a process writes and closes found when want appears.
+type waitBuffer struct {
+	want  string
+	text  bytes.Buffer
+	found chan struct{}
+	done  bool
+}
+
+func (b *waitBuffer) Write(p []byte) (int, error) {
+	b.text.Write(p)
+	if !b.done && strings.Contains(b.text.String(), b.want) {
+		b.done = true
+		close(b.found)
+	}
+	return len(p), nil
+}

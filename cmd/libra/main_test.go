@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/internal/demo"
+)
+
+// runMain makes the test binary behave as the libra command, so that the tests
+// run the real program, and the demo's processes are the program that was built
+// for the test, race detector included.
+const runMain = "LIBRA_TEST_RUN_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runMain) != "" {
+		os.Exit(run())
+	}
+	os.Exit(m.Run())
+}
+
+// libra returns a command that runs the program.
+func libra(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), runMain+"=1")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 20 * time.Second
+	return cmd
+}
+
+// output runs the program and returns what it wrote and its exit code.
+func output(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := libra(t.Context(), args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// runDemo runs 'libra demo --json' and decodes the last line.
+func runDemo(t *testing.T, args ...string) demo.Result {
+	t.Helper()
+	stdout, stderr, code := output(t, append([]string{"demo", "--json"}, args...)...)
+	if code != 0 {
+		t.Fatalf("libra demo %v: exit code %d\n%s", args, code, stderr)
+	}
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	var r demo.Result
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil {
+		t.Fatalf("last line %q: %v", lines[len(lines)-1], err)
+	}
+	return r
+}
