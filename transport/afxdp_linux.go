@@ -180,8 +180,7 @@ func (l *afxdpLink) openSockets(queues int) (err error) {
 func (l *afxdpLink) Local() wire.Endpoint { return l.local }
 func (l *afxdpLink) MaxPayload() int      { return l.limit }
 
-// Window is what the peer's fill ring holds, however many senders there are:
-// a socket's goroutine empties it faster than the network fills it.
+// Window is the largest: a receiver's rings hold several windows.
 func (l *afxdpLink) Window() int { return wire.DefaultWindow }
 
 func (l *afxdpLink) Path(ctx context.Context, to wire.Endpoint) (*Path, error) {

@@ -466,3 +466,8 @@ func TestLinksLeaveNothing(t *testing.T) {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
+
+func BenchmarkAFXDP(b *testing.B) {
+	f, _ := xdpFabric(b, clusterOptions{workers: 1}, 1)
+	benchmarkLinks(b, f)
+}

@@ -122,6 +122,51 @@ func BenchmarkPush(b *testing.B) {
 	}
 }
 
+// benchmarkLinks measures pushes of 100,000 hot rows by one worker over a real
+// fabric, from the call to the last acknowledgement. Two pushes are on their way
+// at any time.
+func benchmarkLinks(b *testing.B, f fabric) {
+	const rows = 100_000
+	o := clusterOptions{workers: 1, layout: packer.Dense}
+	w := newCluster(b, f, o).workers[0]
+	rng := rand.New(rand.NewPCG(1, 1))
+	keys, grads := make([]uint64, rows), make([]float32, rows*testDim)
+	for i := range keys {
+		keys[i] = 1000 + rng.Uint64N(testHot)
+	}
+	ctx := context.Background()
+	var last *Ticket
+	push := func() {
+		t, err := w.Push(ctx, keys, grads)
+		if err == nil && last != nil {
+			err = last.Wait(ctx)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		last = t
+	}
+	push()
+	b.ReportAllocs()
+	for b.Loop() {
+		push()
+	}
+	if err := last.Wait(ctx); err != nil {
+		b.Fatal(err)
+	}
+	s, err := w.Stats(ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	frames := float64(s.Hot.Sent) / float64(b.N+1)
+	seconds := b.Elapsed().Seconds()
+	b.ReportMetric(seconds*1e9/float64(b.N)/rows/testDim, "ns/pair")
+	b.ReportMetric(frames*float64(b.N)/seconds/1e6, "Mframes/s")
+	b.ReportMetric(float64(s.Hot.Retransmitted)/float64(b.N+1), "retx/op")
+}
+
+func BenchmarkUDP(b *testing.B) { benchmarkLinks(b, udpFabric(b, clusterOptions{})) }
+
 // TestPushAllocatesNothingPerFrame compares a push of one frame with one of
 // many: what is allocated must be the call's, not the frames'.
 func TestPushAllocatesNothingPerFrame(t *testing.T) {

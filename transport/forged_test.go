@@ -128,7 +128,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(wire.PutSums(make([]byte, 2000), header, 2))
 	f.Add(wire.PutError(make([]byte, 64), header, wire.Refusal{Code: wire.CodeOverflow, Index: 21}))
 	f.Add(cold(header, testDim, 1))
-	f.Add(pullOf(header, testDim, 3))
+	f.Add(pullOf(header, 3))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		if len(payload) > wire.MaxPayload {
 			return

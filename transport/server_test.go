@@ -74,11 +74,11 @@ func cold(h wire.Header, dim int, value float32) []byte {
 	return b
 }
 
-func pullOf(h wire.Header, dim, keys int) []byte {
+func pullOf(h wire.Header, keys int) []byte {
 	b := make([]byte, wire.PullLen(keys))
 	h.Type = wire.TypePull
 	h.Put(b)
-	wire.PutRows(b, wire.TypePull, keys, dim)
+	wire.PutRows(b, wire.TypePull, keys, testDim)
 	return b
 }
 
@@ -138,11 +138,11 @@ func TestServerAnswers(t *testing.T) {
 		{name: "length", from: c, payload: cold(good, 1, huge)[:26], want: wire.Refusal{Code: wire.CodeLength, Value: wire.MaxPayload}},
 		{name: "dimension", from: c, payload: cold(good, 1, huge), want: wire.Refusal{Code: wire.CodeDimension, Value: testDim}},
 		{name: "handler", from: c, payload: cold(good, testDim, huge), want: wire.Refusal{Code: wire.CodeOverflow}},
-		{name: "too many keys", from: c, payload: pullOf(good, testDim, 125), want: wire.Refusal{Code: wire.CodeLength, Value: uint32(wire.PullLen(121))}},
-		{name: "pull", from: c, payload: pullOf(good, testDim, 121)},
+		{name: "too many keys", from: c, payload: pullOf(good, 125), want: wire.Refusal{Code: wire.CodeLength, Value: uint32(wire.PullLen(121))}},
+		{name: "pull", from: c, payload: pullOf(good, 121)},
 		{name: "corrected retry", from: c, payload: cold(with(func(h *wire.Header) { h.Seq = 2 }), testDim, 1)},
 		{name: "repeated", from: c, payload: cold(with(func(h *wire.Header) { h.Seq = 2; h.Flags = wire.FlagRetx }), testDim, 1)},
-		{name: "repeated pull", from: c, payload: pullOf(good, testDim, 1)},
+		{name: "repeated pull", from: c, payload: pullOf(good, 1)},
 	} {
 		got := c.from.ask(c.payload)
 		if c.silent {

@@ -27,6 +27,11 @@ const (
 	// a full-sized frame: the data and its bookkeeping.
 	udpCharge = 2304
 
+	// udpWindowMax bounds the window of UDP links. More frames on their way only
+	// lengthen the queue before a kernel socket, until timeouts that are shorter
+	// than the queue repeat what is not lost (see BenchmarkUDP).
+	udpWindowMax = 128
+
 	// udpSenders is how many senders are assumed to fill a receive buffer at
 	// the same time.
 	udpSenders = 4
@@ -86,7 +91,7 @@ func OpenUDP(local netip.AddrPort) (Link, error) {
 // way into a receive buffer: a power of two.
 func udpWindow(buffer int) int {
 	n := max(16, buffer/udpCharge/udpSenders)
-	return min(wire.DefaultWindow, 1<<(bits.Len(uint(n))-1))
+	return min(udpWindowMax, 1<<(bits.Len(uint(n))-1))
 }
 
 // slab returns n slices of the same size on one piece of memory.

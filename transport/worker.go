@@ -248,8 +248,8 @@ func (w *Worker) submit(ctx context.Context, o *operation) error {
 }
 
 // Flush returns when every frame that was sent before is acknowledged or
-// refused. Its error is the first refusal since the last Flush, so a caller
-// that does not keep tickets still learns of it; or why the worker ended.
+// refused. Its error is the first refusal of a Push since the last Flush, so a
+// caller that does not keep tickets still learns of it; or why the worker ended.
 func (w *Worker) Flush(ctx context.Context) error {
 	done := make(chan error, 1)
 	if err := w.enter(ctx, func() { w.addFlush(done) }); err != nil {

@@ -124,8 +124,8 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) {
 	o := w.ops[e.Ticket]
 	refusal := w.peerError(f, r)
 	refusal.Key, refusal.KeyKnown = w.refusedKey(f, w.link.Payload(cookieBuf(e.Cookie))[:e.Len], r)
-	if w.refusal == nil {
-		w.refusal = refusal
+	if w.refusal == nil && !o.pull && o.sums == nil {
+		w.refusal = refusal // of a push that nobody may be waiting for
 	}
 	o.fail(refusal)
 	o.refused++
