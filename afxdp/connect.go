@@ -14,7 +14,7 @@ import (
 
 // connect creates (or takes over) the kernel's socket, sets it up, stocks the
 // fill ring, binds, and enters it in the XSKMAP. On error nothing is left but
-// frames in the state "filling", which reclaim returns to the pool.
+// frames in the state "filling", which takeFilling returns to the pool.
 func (s *Socket) connect() (err error) {
 	ifi, err := s.checkInterface()
 	if err != nil {
@@ -118,7 +118,7 @@ func newSocket() (int, error) {
 	case errors.Is(err, unix.EPERM):
 		return -1, fmt.Errorf("%w: AF_XDP sockets need CAP_NET_RAW, or a socket passed by a privileged process (Config.File): %w", ErrPermission, err)
 	case errors.Is(err, unix.EAFNOSUPPORT):
-		return -1, &FeatureError{Feature: "AF_XDP (CONFIG_XDP_SOCKETS)", Since: "4.18", Err: err}
+		return -1, &FeatureError{Feature: "AF_XDP", Since: "5.4", Needs: "CONFIG_XDP_SOCKETS", Err: err}
 	case err != nil:
 		return -1, os.NewSyscallError("socket AF_XDP", err)
 	}
@@ -250,23 +250,21 @@ const (
 	umemTxMetadataLen = 1 << 2
 )
 
-// tryBind binds once: to a sibling's UMEM if there is a bound sibling, else to
-// its own registration of the memory.
+// tryBind binds once: to a sibling's UMEM if there is a suitable sibling, else
+// to its own registration of the memory.
 func (s *Socket) tryBind(ifindex int) error {
 	u := s.umem
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	addr := &unix.SockaddrXDP{Ifindex: uint32(ifindex), QueueID: uint32(s.cfg.Queue)}
 	for _, sib := range u.sockets {
-		// A socket with a registration of its own cannot share another's.
-		if s.registered || sib == s || !sib.bound {
+		if sib == s || !sib.bound {
 			continue
 		}
-		if sib.cfg.Interface == s.cfg.Interface && sib.cfg.Queue == s.cfg.Queue {
-			return unix.EBUSY
-		}
-		if sib.cfg.MultiBuffer != s.cfg.MultiBuffer {
-			return fmt.Errorf("%w: sockets of one UMEM must agree on MultiBuffer", ErrConfig)
+		if share, err := s.mayShare(sib); err != nil {
+			return err
+		} else if !share {
+			continue
 		}
 		// The kernel refuses any other flag: the mode and need-wakeup are
 		// inherited from the sibling.
@@ -297,6 +295,27 @@ func (s *Socket) tryBind(ifindex int) error {
 	err := unix.Bind(s.fd, addr)
 	s.bound, s.shared = err == nil, false
 	return err
+}
+
+// mayShare says whether to use the registration of a bound sibling. A socket
+// that has one of its own cannot, and what was asked for must not silently
+// become the sibling's mode.
+func (s *Socket) mayShare(sib *Socket) (bool, error) {
+	if sib.cfg.Interface == s.cfg.Interface && sib.cfg.Queue == s.cfg.Queue {
+		return false, unix.EBUSY
+	}
+	if sib.cfg.MultiBuffer != s.cfg.MultiBuffer {
+		return false, fmt.Errorf("%w: sockets of one UMEM must agree on MultiBuffer", ErrConfig)
+	}
+	if s.registered {
+		return false, nil
+	}
+	flags, err := getOptions(sib.fd)
+	if err != nil {
+		return false, os.NewSyscallError("getsockopt XDP_OPTIONS", err)
+	}
+	zeroCopy := flags&unix.XDP_OPTIONS_ZEROCOPY != 0
+	return (!zeroCopy || s.cfg.Mode != BindCopy) && (zeroCopy || s.cfg.Mode != BindZeroCopy), nil
 }
 
 // registerUMEM pins the memory for this socket.
@@ -337,7 +356,7 @@ func (s *Socket) explainBind(err error) error {
 		return fmt.Errorf("%w: queue %d of %s was still taken after %v; close the other AF_XDP socket or use another queue: %w",
 			ErrQueueBusy, q, name, s.cfg.BindTimeout, err)
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTSUP):
-		return &FeatureError{Feature: fmt.Sprintf("zero-copy on %s: a driver with AF_XDP support,", name), Since: "5.1", Err: err}
+		return &FeatureError{Feature: "zero-copy on " + name, Since: "5.1", Needs: "a driver with AF_XDP support", Err: err}
 	case errors.Is(err, unix.ENODEV):
 		return fmt.Errorf("%w: %s: %w", ErrInterfaceGone, name, err)
 	case errors.Is(err, unix.ENETDOWN):

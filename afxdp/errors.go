@@ -88,16 +88,22 @@ func (e *DescError) Error() string {
 // Unwrap returns ErrDescriptor.
 func (e *DescError) Unwrap() error { return ErrDescriptor }
 
-// A FeatureError says that the running kernel lacks a feature.
+// A FeatureError says that the running kernel, or the interface's driver, lacks
+// a feature.
 // errors.Is(err, [errors.ErrUnsupported]) is true.
 type FeatureError struct {
 	Feature string // what was asked for
 	Since   string // first Linux version that has it, e.g. "6.6"
+	Needs   string // what it needs besides, "" for nothing
 	Err     error  // what the kernel answered
 }
 
 func (e *FeatureError) Error() string {
-	return fmt.Sprintf("afxdp: %s needs Linux %s or later: %v", e.Feature, e.Since, e.Err)
+	needs := ""
+	if e.Needs != "" {
+		needs = " and " + e.Needs
+	}
+	return fmt.Sprintf("afxdp: %s needs Linux %s or later%s: %v", e.Feature, e.Since, needs, e.Err)
 }
 
 // Unwrap returns errors.ErrUnsupported and the kernel's answer.

@@ -100,6 +100,9 @@ func TestErrorTexts(t *testing.T) {
 		}, {
 			&FeatureError{Feature: "TX metadata", Since: "6.8", Err: unix.EINVAL},
 			"afxdp: TX metadata needs Linux 6.8 or later: invalid argument",
+		}, {
+			&FeatureError{Feature: "zero-copy on a", Since: "5.1", Needs: "a driver", Err: unix.EOPNOTSUPP},
+			"afxdp: zero-copy on a needs Linux 5.1 or later and a driver: operation not supported",
 		},
 	} {
 		if got := c.err.Error(); got != c.want {

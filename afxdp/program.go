@@ -71,7 +71,7 @@ func loadRedirect(cfg AttachConfig, xsks *ebpf.Map, ifindex int) (*ebpf.Program,
 	case err == nil:
 		return prog, nil
 	case cfg.Hints && errors.Is(err, unix.EOPNOTSUPP):
-		err = &FeatureError{Feature: "receive hints: a driver with XDP metadata,", Since: "6.3", Err: err}
+		err = &FeatureError{Feature: "receive hints", Since: "6.3", Needs: "a driver with XDP metadata", Err: err}
 	case cfg.MultiBuffer && errors.Is(err, unix.EINVAL):
 		err = &FeatureError{Feature: "XDP programs for several buffers", Since: "5.18", Err: err}
 	}

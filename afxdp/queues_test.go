@@ -67,6 +67,15 @@ func TestTwoQueuesShareUMEM(t *testing.T) {
 	}
 }
 
+// A mode that was asked for is not silently replaced by a sibling's.
+func TestSharingDoesNotChangeTheMode(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{Queues: 2})
+	u := newUMEM(t, UMEMConfig{})
+	open(t, ns, newPool(t, u, 1024), Config{Interface: "a"})
+	_, err := tryOpen(ns, newPool(t, u, 1024), Config{Interface: "a", Queue: 1, Mode: BindZeroCopy})
+	wantErr(t, err, errors.ErrUnsupported)
+}
+
 func queueCountsIn(ns *testbed.Namespace, ifname string) (rx, tx int, err error) {
 	err = ns.Do(func() (err error) {
 		rx, tx, err = QueueCounts(ifname)
