@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os/exec"
-	"path/filepath"
 
 	"github.com/libra-ina/libra/bench/peers"
 )
@@ -22,7 +21,7 @@ func (h *harness) findPeers(ctx context.Context) error {
 		reason, install := "", ""
 		switch p {
 		case PeerLibxdp:
-			if err := peers.BuildXDP(ctx, filepath.Join(h.dir, xdpPeerFile)); err != nil {
+			if err := peers.BuildXDP(ctx, h.xdpPeer); err != nil {
 				if !errors.Is(err, peers.ErrBuild) || ctx.Err() != nil {
 					return err
 				}

@@ -21,13 +21,16 @@ const (
 	endLimit   = 10 * time.Second
 )
 
-// xdpPeerFile is the name of the built C program.
-const xdpPeerFile = "xdp_peer"
+// xdpPeerName is the name of the C program's process.
+const xdpPeerName = "xdp_peer"
 
 // command returns the command of a peer that follows the control memory.
 func (h *harness) command(cfg *peerConfig) *exec.Cmd {
 	if cfg.name == PeerLibxdp {
-		return exec.Command(filepath.Join(h.dir, xdpPeerFile), cfg.iface, string(cfg.test), strconv.Itoa(cfg.cpu))
+		// The path is looked up in the child before exec closes the descriptor.
+		cmd := exec.Command(fmt.Sprintf("/proc/self/fd/%d", h.xdpPeer.Fd()), cfg.iface, string(cfg.test), strconv.Itoa(cfg.cpu))
+		cmd.Args[0] = xdpPeerName
+		return cmd
 	}
 	argv := append(h.cfg.PeerCommand[:len(h.cfg.PeerCommand):len(h.cfg.PeerCommand)], cfg.args()...)
 	return exec.Command(argv[0], argv[1:]...)
@@ -56,7 +59,7 @@ func startChild(ctx context.Context, cmd *exec.Cmd, at *testbed.Node, frame []by
 
 	c := &child{control: ctl, group: proc.NewGroup(ctx, proc.Config{Grace: endLimit})}
 	c.release = sync.OnceValue(ctl.unmap)
-	c.process, err = c.group.Start(proc.Spec{Name: filepath.Base(cmd.Path), Cmd: cmd, Start: at.Start, OnLine: c.line})
+	c.process, err = c.group.Start(proc.Spec{Name: filepath.Base(cmd.Args[0]), Cmd: cmd, Start: at.Start, OnLine: c.line})
 	if err == nil {
 		ready, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("engine: not ready after %v", startLimit))
 		err = c.process.Ready(ready, nil)

@@ -168,8 +168,8 @@ func excluded(peer string, test Test, size int) string {
 		return "other tests than request-response: it differs from udp only in how it waits for an answer"
 	case (peer == PeerDPDKAFXDP || peer == PeerDPDKAFPacket) && test == RequestResponse:
 		return "request-response: testpmd measures no round-trip time"
-	case peer == PeerDPDKAFXDP && size > maxPlain:
-		return "jumbo frames: net_af_xdp has no multi-buffer packets"
+	case (peer == PeerDPDKAFXDP || peer == PeerDPDKAFPacket) && size > maxPlain:
+		return "jumbo frames: DPDK's driver takes none"
 	}
 	return ""
 }

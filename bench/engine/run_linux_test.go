@@ -1,45 +1,61 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
 
-// peerArgument makes the test binary a peer's process.
-const peerArgument = "peer-process"
+// Arguments that make the test binary another process.
+const (
+	peerArgument    = "peer-process"
+	harnessArgument = "harness-process"
+)
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == peerArgument {
-		if err := RunPeer(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	if len(os.Args) > 2 {
+		switch os.Args[1] {
+		case peerArgument:
+			exitWith(RunPeer(os.Args[3:]))
+		case harnessArgument:
+			cfg := testConfig(os.Args[2])
+			cfg.Duration = time.Minute
+			cfg.Progress = func(Step) { fmt.Println("started") }
+			_, err := Run(context.Background(), cfg)
+			exitWith(err)
 		}
-		return
 	}
 	os.Exit(m.Run())
 }
 
-func testConfig(t *testing.T) Config {
-	t.Helper()
-	self, err := os.Executable()
+func exitWith(err error) {
 	if err != nil {
-		t.Fatal(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	os.Exit(0)
+}
+
+// testConfig is a short run whose peers carry a mark in their command lines.
+func testConfig(mark string) Config {
 	return Config{
-		Rounds: 1, Duration: 30 * time.Millisecond, WarmUp: 30 * time.Millisecond,
-		PeerCommand: []string{self, peerArgument},
+		Sizes: []int{190}, Rounds: 1, Duration: 30 * time.Millisecond, WarmUp: 30 * time.Millisecond,
+		PeerCommand: []string{os.Args[0], peerArgument, mark},
 	}
 }
 
-// run runs and skips the test where privileges are missing.
-func run(t *testing.T, cfg Config) *Report {
+// mustRun runs, and skips the test where privileges are missing.
+func mustRun(t *testing.T, cfg Config) *Report {
 	t.Helper()
-	report, err := Run(context.Background(), cfg)
+	report, err := Run(t.Context(), cfg)
 	if errors.Is(err, fs.ErrPermission) {
 		t.Skip(err)
 	}
@@ -49,20 +65,148 @@ func run(t *testing.T, cfg Config) *Report {
 	return report
 }
 
-func TestEveryPeerMovesFrames(t *testing.T) {
-	cfg := testConfig(t)
-	cfg.Sizes = []int{190}
-	report := run(t, cfg)
+// checkMoved fails unless every peer that can run has a plausible result in every
+// test that it has a part in.
+func checkMoved(t *testing.T, cfg Config, report *Report) {
+	t.Helper()
 	for _, u := range report.Unavailable {
-		t.Log(u)
+		if u.Test != "" {
+			t.Errorf("%s failed in %s at %d bytes: %s", u.Peer, u.Test, u.Size, u.Reason)
+		}
 	}
-	for _, r := range report.Results {
-		t.Logf("%-17s %5d %-15s %9.0f pps  user %6.0f kernel %6.0f opposite %6.0f p50 %v p99 %v %v", r.Test, r.Size, r.Peer, r.PPS, r.NsUser, r.NsKernel, r.NsOpposite, deref(r.P50us), deref(r.P99us), r.Drops)
+	for _, peer := range cfg.Peers {
+		if slices.ContainsFunc(report.Unavailable, func(u Unavailable) bool { return u.Peer == peer && u.Install != "" }) {
+			continue
+		}
+		for _, test := range Tests() {
+			for _, size := range cfg.Sizes {
+				if excluded(peer, test, size) != "" {
+					continue
+				}
+				i := slices.IndexFunc(report.Results, func(r Result) bool {
+					return r.Peer == peer && r.Test == test && r.Size == size
+				})
+				if i < 0 {
+					t.Errorf("%s has no result in %s at %d bytes", peer, test, size)
+					continue
+				}
+				checkResult(t, report.Results[i])
+			}
+		}
 	}
 }
-func deref(p *float64) float64 {
-	if p == nil {
-		return 0
+
+func checkResult(t *testing.T, r Result) {
+	t.Helper()
+	if r.PPS <= 0 || r.PPSMin > r.PPS || r.PPS > r.PPSMax || len(r.Samples) != 1 {
+		t.Errorf("%s of %s at %d bytes: rate %v in [%v, %v] of %d rounds", r.Test, r.Peer, r.Size, r.PPS, r.PPSMin, r.PPSMax, len(r.Samples))
 	}
-	return *p
+	if timed := r.P50us != nil && r.P99us != nil && *r.P50us > 0 && *r.P50us <= *r.P99us; timed != (r.Test == RequestResponse) {
+		t.Errorf("%s of %s at %d bytes: round-trip times %v and %v", r.Test, r.Peer, r.Size, r.P50us, r.P99us)
+	}
+}
+
+func TestEveryPeerMovesFrames(t *testing.T) {
+	cfg := testConfig("every-peer")
+	cfg.Peers = Peers()
+	report := mustRun(t, cfg)
+	checkMoved(t, cfg, report)
+	for _, u := range report.Unavailable {
+		t.Logf("%s: %s", u.Peer, u.Reason)
+	}
+	if len(report.Ratios) == 0 || len(report.Targets) == 0 {
+		t.Errorf("%d ratios, %d targets", len(report.Ratios), len(report.Targets))
+	}
+}
+
+func TestJumboFrames(t *testing.T) {
+	cfg := testConfig("jumbo")
+	cfg.Sizes = []int{jumboSize}
+	cfg.Peers = []string{PeerLibra, PeerLibxdp, PeerUDP}
+	checkMoved(t, cfg, mustRun(t, cfg))
+}
+
+func TestPeerThatFailsDoesNotEndTheRun(t *testing.T) {
+	cfg := testConfig("failing")
+	cfg.Peers = []string{PeerLibra, PeerUDP}
+	cfg.Tests = []Test{Transmit}
+	cfg.PeerCommand = []string{"/bin/sh", "-c", "echo not today >&2; exit 7"}
+	report := mustRun(t, cfg)
+	if len(report.Results) != 0 || len(report.Unavailable) != 2 {
+		t.Fatalf("%d results, unavailable: %v", len(report.Results), report.Unavailable)
+	}
+	if reason := report.Unavailable[0].Reason; !bytes.Contains([]byte(reason), []byte("not today")) {
+		t.Errorf("reason %q lacks the peer's own words", reason)
+	}
+}
+
+func TestInterruptedRunLeavesNoPeer(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg := testConfig("interrupted")
+	cfg.Peers = []string{PeerUDP, PeerLibra}
+	cfg.Duration = time.Minute
+	cfg.Progress = func(Step) { time.AfterFunc(300*time.Millisecond, cancel) }
+	report, err := Run(ctx, cfg)
+	if errors.Is(err, fs.ErrPermission) {
+		t.Skip(err)
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted run returned %v", err)
+	}
+	if report == nil {
+		t.Error("an interrupted run reports what it has")
+	}
+	if left := processesWith(t, "interrupted"); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
+
+func TestKilledRunLeavesNoPeer(t *testing.T) {
+	mark := fmt.Sprintf("killed-%d", os.Getpid())
+	harness := exec.Command(os.Args[0], harnessArgument, mark)
+	out, err := harness.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := harness.Start(); err != nil {
+		t.Fatal(err)
+	}
+	started := make([]byte, 1)
+	_, readErr := out.Read(started)
+	for len(processesWith(t, mark)) < 2 && readErr == nil { // the harness and a peer
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err := harness.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = harness.Wait()
+	if readErr != nil {
+		t.Skip("the harness needs privileges that are missing")
+	}
+	for deadline := time.Now().Add(20 * time.Second); len(processesWith(t, mark)) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("processes %v are left", processesWith(t, mark))
+		}
+	}
+}
+
+// processesWith returns the ids of processes with a mark as an argument, except this one.
+func processesWith(t *testing.T, mark string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, f := range files {
+		line, err := os.ReadFile(f)
+		if err != nil {
+			continue // it has ended
+		}
+		if slices.ContainsFunc(bytes.Split(line, []byte{0}), func(arg []byte) bool { return string(arg) == mark }) {
+			found = append(found, filepath.Base(filepath.Dir(f)))
+		}
+	}
+	return found
 }

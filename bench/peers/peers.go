@@ -7,7 +7,10 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 )
 
@@ -17,20 +20,33 @@ var xdpPeer string
 // Install says how to get what BuildXDP needs.
 const Install = "apt-get install gcc libc6-dev libxdp-dev libbpf-dev libelf-dev"
 
-// ErrBuild is wrapped by the errors of BuildXDP; the message carries the
-// compiler's first complaint.
+// ErrBuild is wrapped by BuildXDP's error where the program cannot be compiled; the
+// message carries the compiler's first complaint.
 var ErrBuild = errors.New("peers: cannot build the C program")
 
-// BuildXDP compiles the AF_XDP peer on libxdp to an executable at path.
-func BuildXDP(ctx context.Context, path string) error {
+// BuildXDP compiles the AF_XDP peer on libxdp and writes the executable to w.
+func BuildXDP(ctx context.Context, w io.Writer) (err error) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrBuild, err)
 	}
+	dir, err := os.MkdirTemp("", "libra-peers-")
+	if err != nil {
+		return fmt.Errorf("peers: directory to compile in: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "xdp_peer")
 	cmd := exec.CommandContext(ctx, cc, "-O3", "-Wall", "-x", "c", "-", "-o", path, "-lxdp", "-lbpf", "-lelf")
 	cmd.Stdin = strings.NewReader(xdpPeer)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrBuild, complaint(string(out)), err)
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("peers: read the compiled program: %w", err)
+	}
+	if _, err := w.Write(program); err != nil {
+		return fmt.Errorf("peers: store the compiled program: %w", err)
 	}
 	return nil
 }
