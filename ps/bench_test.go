@@ -12,12 +12,12 @@ const (
 	benchPairs = 4096
 )
 
-// zipfBatches returns batches of keys with a Zipf distribution of exponent 1.1
+// zipfBatches returns 64 batches of keys with a Zipf distribution of exponent 1.1
 // over benchKeys keys that lie anywhere in the 64-bit space.
-func zipfBatches(n int) [][]uint64 {
+func zipfBatches() [][]uint64 {
 	rng := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(rng, 1.1, 1, benchKeys-1)
-	batches := make([][]uint64, n)
+	batches := make([][]uint64, 64)
 	for i := range batches {
 		for range benchPairs {
 			batches[i] = append(batches[i], mix(zipf.Uint64()))
@@ -45,7 +45,7 @@ func BenchmarkAccumulate(b *testing.B) {
 	s := newStore(b, Config{Dim: 1, Capacity: benchKeys})
 	var frames []wire.Rows
 	grads := gradients(benchPairs)
-	for _, keys := range zipfBatches(64) {
+	for _, keys := range zipfBatches() {
 		frames = append(frames, cold(keys, grads))
 	}
 	i := 0
@@ -66,7 +66,7 @@ func BenchmarkMap(b *testing.B) {
 	weights := make(map[uint64]float32, benchKeys)
 	var frames []wire.Rows
 	grads := gradients(benchPairs)
-	for _, keys := range zipfBatches(64) {
+	for _, keys := range zipfBatches() {
 		frames = append(frames, cold(keys, grads))
 	}
 	var value [1]float32
@@ -85,7 +85,7 @@ func BenchmarkMap(b *testing.B) {
 // BenchmarkPushRows adds batches of 4,096 rows of a factorisation machine.
 func BenchmarkPushRows(b *testing.B) {
 	s := newStore(b, Config{Dim: 9, Optimizer: Optimizer{Method: Adagrad}})
-	batches := zipfBatches(64)
+	batches := zipfBatches()
 	grads := gradients(benchPairs * 9)
 	i := 0
 	for b.Loop() {
@@ -101,7 +101,7 @@ func BenchmarkPushRows(b *testing.B) {
 
 func BenchmarkRead(b *testing.B) {
 	s := newStore(b, Config{Dim: 1, Capacity: benchKeys})
-	batches := zipfBatches(64)
+	batches := zipfBatches()
 	grads := gradients(benchPairs)
 	for _, keys := range batches {
 		if err := s.Push(keys, grads); err != nil {

@@ -91,8 +91,11 @@ func (s *Store) Checkpoint(path string, attachment []byte) (err error) {
 // WriteCheckpoint writes what [Store.Checkpoint] does to w.
 func (s *Store) WriteCheckpoint(w io.Writer, attachment []byte) error {
 	sum := crc32.New(castagnoli)
-	buffered := bufio.NewWriterSize(w, 1<<16)
-	out := io.MultiWriter(buffered, sum)
+	out := bufio.NewWriterSize(w, 1<<16)
+	put := func(b []byte) {
+		sum.Write(b)
+		_, _ = out.Write(b) // keeps its first error for Flush
+	}
 	le := binary.LittleEndian
 
 	b := append(make([]byte, 0, checkpointHeadLen), checkpointMagic...)
@@ -105,9 +108,9 @@ func (s *Store) WriteCheckpoint(w io.Writer, attachment []byte) error {
 	b = le.AppendUint64(b, s.harvest)
 	b = le.AppendUint64(b, uint64(len(s.keys)))
 	b = le.AppendUint64(b, uint64(len(attachment)))
-	out.Write(b)
-	out.Write(le.AppendUint32(b[:0], sum.Sum32()))
-	out.Write(attachment)
+	put(b)
+	put(le.AppendUint32(b[:0], sum.Sum32()))
+	put(attachment)
 
 	d := s.cfg.Dim
 	for _, r := range s.byKey() {
@@ -123,11 +126,10 @@ func (s *Store) WriteCheckpoint(w io.Writer, attachment []byte) error {
 				b = le.AppendUint64(b, uint64(n))
 			}
 		}
-		out.Write(b)
+		put(b)
 	}
-	out.Write(le.AppendUint32(b[:0], sum.Sum32()))
-	// A bufio.Writer keeps its first error.
-	return buffered.Flush()
+	put(le.AppendUint32(b[:0], sum.Sum32()))
+	return out.Flush()
 }
 
 func appendFloats(b []byte, floats []float32) []byte {

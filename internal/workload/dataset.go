@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -30,7 +31,7 @@ func load(src Source, limit int) (d *Dataset, more bool, err error) {
 	var s Sample
 	for len(d.labels) < limit {
 		err := src.Next(&s)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			d.sortKeys()
 			return d, false, nil
 		}

@@ -98,10 +98,10 @@ func (f *File) reset(r io.Reader) error {
 func (f *File) Next(s *Sample) error {
 	for {
 		line, err := f.readLine()
-		if err == io.EOF && f.rows == 0 {
-			return fmt.Errorf("%w: %s", ErrEmpty, f.name)
-		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
+			if f.rows == 0 {
+				return fmt.Errorf("%w: %s", ErrEmpty, f.name)
+			}
 			return io.EOF
 		}
 		if err != nil {
@@ -123,11 +123,11 @@ func (f *File) readLine() ([]byte, error) {
 	f.long = f.long[:0]
 	for {
 		part, err := f.in.ReadSlice('\n')
-		if err == bufio.ErrBufferFull {
+		if errors.Is(err, bufio.ErrBufferFull) {
 			f.long = append(f.long, part...)
 			continue
 		}
-		if err != nil && (err != io.EOF || len(part)+len(f.long) == 0) {
+		if err != nil && (!errors.Is(err, io.EOF) || len(part)+len(f.long) == 0) {
 			return nil, err
 		}
 		f.line++
@@ -208,5 +208,3 @@ func token(line []byte, i int) (begin, end int) {
 	}
 	return begin, i
 }
-
-func isEOF(err error) bool { return errors.Is(err, io.EOF) }

@@ -60,7 +60,7 @@ func all(tb testing.TB, src Source) []Sample {
 	for {
 		var s Sample
 		err := src.Next(&s)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return samples
 		}
 		if err != nil {
@@ -254,7 +254,7 @@ func BenchmarkFile(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		err := f.Next(&s)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = f.Rewind()
 		}
 		if err != nil {

@@ -147,7 +147,7 @@ func exp(x float64) float64 {
 	}
 	// x = k ln 2 + r, |r| <= ln 2 / 2; ln2Hi has 21 trailing zero bits, so that
 	// its product with k is exact (fdlibm e_exp.c).
-	k := math.Floor(x*math.Log2E + 0.5)
+	k := math.Floor(float64(x*math.Log2E) + 0.5)
 	r := x - float64(k*ln2Hi) - float64(k*ln2Lo)
 	sum := 1.0
 	for n := 13.0; n >= 1; n-- { // Taylor series, Horner's scheme

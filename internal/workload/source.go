@@ -1,7 +1,9 @@
 package workload
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"math/rand/v2"
@@ -68,7 +70,7 @@ func SampledKeys(src Source, fraction float64, seed uint64) iter.Seq2[[]uint64, 
 		for more := true; more; {
 			err := src.Next(&s)
 			if err != nil {
-				if !isEOF(err) {
+				if !errors.Is(err, io.EOF) {
 					yield(nil, err)
 				}
 				return

@@ -49,7 +49,9 @@ type SyntheticConfig struct {
 }
 
 // Synthetic is a [Source] of a synthetic click log. A sample depends on the seed
-// and its row number only, so that shards need not read each other's rows.
+// and its row number only, so that shards need not read each other's rows. Between
+// processor architectures a log may differ in single labels or features, because
+// functions of package math do in their last bits.
 type Synthetic struct {
 	cfg        SyntheticConfig
 	shard      Shard
