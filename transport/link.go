@@ -104,7 +104,7 @@ type LinkStats struct {
 
 	// Received frames that were discarded.
 	Foreign     uint64 // not a Libra frame, or not for this address and port
-	Truncated   uint64 // shorter than its headers announce
+	Truncated   uint64 // shorter than its headers announce, or cut because it was too long
 	BadChecksum uint64 // IPv4 or UDP checksum wrong or absent
 	Overrun     uint64 // no receive buffer was free (AF_XDP; kernel's XDP_STATISTICS)
 

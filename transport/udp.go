@@ -183,11 +183,18 @@ func (l *udpLink) Receive(pkts []Packet) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("transport: udp link at %v: %w", l.local, err)
 	}
-	for i := range n {
-		pkts[i].Dst = l.local
+	whole := 0
+	for _, p := range pkts[:n] {
+		if len(p.Payload) > l.MaxPayload() {
+			l.stats.Truncated++
+			continue
+		}
+		p.Dst = l.local
+		pkts[whole] = p
+		whole++
 	}
-	l.stats.Received += uint64(n)
-	return n, nil
+	l.stats.Received += uint64(whole)
+	return whole, nil
 }
 
 func (l *udpLink) Reply(pkts []Packet) error {

@@ -60,7 +60,7 @@ func (m *messages) set(i int, data []byte, name *byte, namelen int) {
 
 // openUDPSocket binds a socket and asks for receive and send buffers of the
 // given size. It returns how much the receive buffer got.
-func openUDPSocket(local netip.AddrPort, buffer int) (s *udpSocket, got int, err error) {
+func openUDPSocket(local netip.AddrPort, buffer int) (_ *udpSocket, got int, err error) {
 	domain := unix.AF_INET6
 	if local.Addr().Is4() {
 		domain = unix.AF_INET
@@ -69,7 +69,7 @@ func openUDPSocket(local netip.AddrPort, buffer int) (s *udpSocket, got int, err
 	if err != nil {
 		return nil, 0, os.NewSyscallError("socket", err)
 	}
-	s = &udpSocket{fd: fd, rx: newMessages(), tx: newMessages()}
+	s := &udpSocket{fd: fd, rx: newMessages(), tx: newMessages()}
 	s.wake.fd = -1
 	defer func() {
 		if err != nil {

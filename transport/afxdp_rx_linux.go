@@ -1,0 +1,121 @@
+package transport
+
+import (
+	"errors"
+	"net"
+
+	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/wire"
+)
+
+// rxQueue is what an endpoint holds of one socket's received frames.
+type rxQueue struct {
+	descs []afxdp.Desc // of the last Receive
+	kept  []bool       // by desc: sent on as an answer
+	owed  int          // frames that answers have taken out of the fill ring
+}
+
+func (l *afxdpLink) Receive(pkts []Packet) (int, error) {
+	if l.closed {
+		return 0, net.ErrClosed
+	}
+	n := 0
+	l.first = (l.first + 1) % len(l.socks) // so that one queue cannot starve the others
+	for k := range l.socks {
+		i := (l.first + k) % len(l.socks)
+		s, q := l.socks[i], &l.rx[i]
+		if err := l.release(s, q); err != nil {
+			return 0, err
+		}
+		room := min(len(pkts)-n, cap(q.descs))
+		got, err := s.Receive(q.descs[:room])
+		if err != nil {
+			return 0, err
+		}
+		q.descs = q.descs[:got]
+		for j, d := range q.descs {
+			q.kept[j] = false
+			if p, ok := l.parse(d); ok {
+				pkts[n] = Packet{Packet: p, slot: uint32(i)<<16 | uint32(j)}
+				n++
+			}
+		}
+	}
+	l.stats.Received += uint64(n)
+	return n, nil
+}
+
+// parse takes a received frame apart and counts it if it is not ours.
+func (l *afxdpLink) parse(d afxdp.Desc) (wire.Packet, bool) {
+	p, err := wire.ParseFrame(l.umem.Packet(d), l.local.Port)
+	switch {
+	case errors.Is(err, wire.ErrTruncated):
+		l.stats.Truncated++
+	case errors.Is(err, wire.ErrChecksum):
+		l.stats.BadChecksum++
+	case err != nil || p.Dst.IP != l.local.IP:
+		l.stats.Foreign++
+	default:
+		return p, true
+	}
+	return p, false
+}
+
+// release lends the frames of the last Receive to the kernel again, and others
+// in place of those that answers have taken.
+func (l *afxdpLink) release(s *afxdp.Socket, q *rxQueue) error {
+	back := q.descs[:0]
+	for k, d := range q.descs {
+		if !q.kept[k] {
+			back = append(back, d)
+		}
+	}
+	q.descs = q.descs[:0]
+	if err := s.Release(back); err != nil {
+		return err
+	}
+	if q.owed == 0 {
+		return nil
+	}
+	if l.pool.Available() < linkBuffers/2 {
+		l.reap()
+	}
+	n, err := s.Refill(q.owed)
+	q.owed -= n
+	return err
+}
+
+func (l *afxdpLink) Reply(pkts []Packet) error {
+	if l.closed {
+		return net.ErrClosed
+	}
+	l.reap()
+	l.descs, l.index = l.descs[:0], l.index[:0]
+	for i := range pkts {
+		p := &pkts[i]
+		if p.Reply == 0 {
+			continue
+		}
+		d := l.rx[p.slot>>16].descs[p.slot&0xffff]
+		d.Len = uint32(len(wire.Reply(l.umem.Packet(d), p.Reply)))
+		l.descs = append(l.descs, d)
+		l.index = append(l.index, i)
+	}
+	if len(l.descs) == 0 {
+		return nil
+	}
+	n, err := l.tx.Send(l.descs)
+	if err != nil {
+		return err
+	}
+	for k, d := range l.descs[:n] {
+		slot := pkts[l.index[k]].slot
+		q := &l.rx[slot>>16]
+		q.kept[slot&0xffff] = true
+		q.owed++
+		l.flying[d.Frame], l.dropped[d.Frame] = true, true
+	}
+	l.stats.Sent += uint64(n)
+	l.stats.NoRoom += uint64(len(l.descs) - n)
+	return l.kick()
+}

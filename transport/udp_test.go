@@ -1,0 +1,247 @@
+package transport
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+func openTestUDP(t *testing.T, addr string) Link {
+	t.Helper()
+	l, err := OpenUDP(netip.MustParseAddrPort(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// TestUDPEcho sends payloads of all sizes there and back, over IPv4 and IPv6.
+func TestUDPEcho(t *testing.T) {
+	for _, host := range []string{"127.0.0.1:0", "[::1]:0"} {
+		a, b := openTestUDP(t, host), openTestUDP(t, host)
+		path, err := a.Path(t.Context(), b.Local())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var frames []Frame
+		for _, n := range []int{wire.HeaderLen, 100, a.MaxPayload()} {
+			buf, ok := a.Alloc()
+			if !ok {
+				t.Fatal("no buffer")
+			}
+			a.Payload(buf)[n-1] = byte(n)
+			frames = append(frames, Frame{Buf: buf, Len: n, To: path, Retx: n == 100})
+		}
+		if n, err := a.Send(frames); n != len(frames) || err != nil {
+			t.Fatalf("Send: %d, %v", n, err)
+		}
+		for _, f := range frames {
+			a.Free(f.Buf)
+		}
+		got := receiveAll(t, b, len(frames))
+		for i := range got {
+			got[i].Reply = len(got[i].Payload)
+		}
+		if err := b.Reply(got); err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range receiveAll(t, a, len(frames)) {
+			want := frames[i].Len
+			if len(p.Payload) != want || p.Payload[want-1] != byte(want) || addrPort(p.Src) != addrPort(b.Local()) {
+				t.Errorf("%v: answer %d: %d bytes from %v", host, i, len(p.Payload), p.Src)
+			}
+			if retx := wire.Flags(p.Payload[1])&wire.FlagRetx != 0; retx != frames[i].Retx {
+				t.Errorf("%v: answer %d: RETX flag %v", host, i, retx)
+			}
+		}
+	}
+}
+
+// receiveAll receives until there are n packets. Those of one batch only: the
+// test sends no more than fit one.
+func receiveAll(t *testing.T, l Link, n int) []Packet {
+	t.Helper()
+	time.Sleep(time.Millisecond)
+	pkts := make([]Packet, n)
+	for range 1000 {
+		got, err := l.Receive(pkts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got == n {
+			return pkts
+		}
+		if got != 0 {
+			t.Fatalf("%d packets of %d in the first batch", got, n)
+		}
+		if err := l.Wait(10 * time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("nothing received")
+	return nil
+}
+
+func TestUDPOpenErrors(t *testing.T) {
+	taken := openTestUDP(t, "127.0.0.1:0")
+	for addr, says := range map[string]string{
+		"0.0.0.0:1":                      "0.0.0.0",
+		"[::]:1":                         "::",
+		"192.0.2.1:1":                    "192.0.2.1",
+		addrPort(taken.Local()).String(): "in use",
+	} {
+		if l, err := OpenUDP(netip.MustParseAddrPort(addr)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: %v, error %v; want one about %q", addr, l, err, says)
+		}
+	}
+	for _, to := range []string{"[::1]:1", "127.0.0.1:0"} {
+		at := netip.MustParseAddrPort(to)
+		if _, err := taken.Path(t.Context(), wire.Endpoint{IP: at.Addr(), Port: at.Port()}); err == nil {
+			t.Errorf("a path from IPv4 to %v", to)
+		}
+	}
+}
+
+// TestUDPDiscardsLongDatagrams sends more than a frame can hold.
+func TestUDPDiscardsLongDatagrams(t *testing.T) {
+	l := openTestUDP(t, "127.0.0.1:0")
+	c, err := net.Dial("udp", addrPort(l.Local()).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, n := range []int{l.MaxPayload() + 1, 40_000, 20} {
+		if _, err := c.Write(make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Millisecond)
+	pkts := make([]Packet, 8)
+	n := 0
+	for i := 0; i < 1000 && n == 0; i++ {
+		if n, err = l.Receive(pkts); err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			if err := l.Wait(10 * time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if s := l.Stats(); n != 1 || len(pkts[0].Payload) != 20 || s.Truncated != 2 || s.Received != 1 {
+		t.Errorf("received %d, %+v", n, s)
+	}
+}
+
+// TestUnsendableFrames has the kernel refuse every frame: that is not the link's
+// end, and the error about the silent peer tells of it.
+func TestUnsendableFrames(t *testing.T) {
+	ctx := deadline(t)
+	l := openTestUDP(t, "127.0.0.1:0")
+	w, err := NewWorker(ctx, WorkerConfig{
+		Link: l, Dim: 1, Flow: retransmit.Config{Silence: 30 * time.Millisecond},
+		// Nothing leaves the host from the loopback interface's address.
+		Server: wire.Endpoint{IP: netip.MustParseAddr("192.0.2.1"), Port: 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var peer *PeerError
+	if err := w.Pull(ctx, []uint64{1}, make([]float32, 1)); !errors.As(err, &peer) || peer.LinkErr == nil || !strings.Contains(err.Error(), peer.LinkErr.Error()) {
+		t.Errorf("error %v, want one that tells why nothing could be sent", err)
+	}
+	if s, err := w.Stats(ctx); err != nil || s.Link.SendError == 0 || s.Link.Sent != 0 {
+		t.Errorf("%+v, %v", s.Link, err)
+	}
+}
+
+// TestWake wakes links before, while and after they sleep.
+func TestWake(t *testing.T) {
+	links := map[string]Link{"udp": openTestUDP(t, "127.0.0.1:0"), "memory": newMemNet().open("10.0.0.1:1")}
+	for name, l := range links {
+		l.Wake()
+		if err := l.Wait(-1); err != nil { // returns at once
+			t.Errorf("%s: %v", name, err)
+		}
+		for range 100 {
+			go l.Wake()
+			if err := l.Wait(-1); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := l.Wait(time.Microsecond); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		l.Wake()
+		if err := l.Wait(-1); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: Wait after Close: %v", name, err)
+		}
+		if _, err := l.Send(nil); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: Send after Close: %v", name, err)
+		}
+		if _, err := l.Receive(nil); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: Receive after Close: %v", name, err)
+		}
+	}
+}
+
+func TestParseBackend(t *testing.T) {
+	for _, b := range []Backend{BackendAuto, BackendAFXDP, BackendUDP} {
+		if got, err := ParseBackend(b.String()); got != b || err != nil {
+			t.Errorf("%v: %v, %v", b, got, err)
+		}
+	}
+	if _, err := ParseBackend("rdma"); !errors.Is(err, ErrConfig) {
+		t.Errorf("rdma: %v", err)
+	}
+}
+
+func TestAggregatorServerStats(t *testing.T) {
+	ctx := deadline(t)
+	model, err := aggregator.NewModel(aggregator.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := openTestUDP(t, "127.0.0.1:0")
+	a, err := NewAggregatorServer(l, model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("udp", addrPort(l.Local()).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	frame := cold(wire.Header{Seq: 5}, 1, 1)
+	if _, err := c.Write(frame); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 100)
+	n, err := c.Read(answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := wire.ParseRefusal(answer[:n]); err != nil || r.Code != wire.CodeType {
+		t.Errorf("a COLD frame is answered by %v, %v", r, err)
+	}
+	for range 2 { // while it runs and afterwards
+		if s, err := a.LinkStats(ctx); err != nil || s.Received != 1 || s.Sent != 1 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
