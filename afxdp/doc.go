@@ -40,7 +40,7 @@
 // # Goroutines
 //
 // A Socket and its Pool belong to one goroutine, which should be locked to its
-// thread ([PinThread]). Only [Socket.Close] and [Socket.Wake] may be called
+// thread ([PinThread]). Only [Socket.Close], [Socket.Wake] and [Socket.Info] may be called
 // from elsewhere. Two goroutines in one socket are detected and refused with
 // [ErrConcurrentUse]. Several queues are served by several sockets, each with
 // its own goroutine and its own Pool, all on one UMEM; or by one goroutine and
