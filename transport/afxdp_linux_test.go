@@ -93,7 +93,7 @@ func TestExactSumsXDP(t *testing.T) {
 		options clusterOptions
 	}{
 		{"lane-aligned", 1, clusterOptions{workers: 3}},
-		{"faults, dense", 1, clusterOptions{workers: 3, layout: packer.Dense, faults: harsh}},
+		{"faults, dense", 1, clusterOptions{workers: 3, layout: packer.Dense, flow: hasty, faults: harsh}},
 		{"several queues", 2, clusterOptions{workers: 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -2,11 +2,13 @@ package transport
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
 )
 
 // harsh is a network that does everything wrong, also very late.
@@ -21,22 +23,25 @@ func TestExactSums(t *testing.T) {
 		options clusterOptions
 	}{
 		{"memory", memFabric, clusterOptions{workers: 3}},
-		{"memory, faults", memFabric, clusterOptions{workers: 3, faults: harsh}},
-		{"memory, faults, dense", memFabric, clusterOptions{workers: 3, faults: harsh, layout: packer.Dense}},
-		{"memory, faults, one stripe", memFabric, clusterOptions{workers: 3, faults: harsh, stripes: 1}},
-		{"memory, faults, fetchadd", memFabric, clusterOptions{workers: 3, faults: harsh, mode: aggregator.FetchAdd}},
+		{"memory, faults", memFabric, clusterOptions{workers: 3, flow: hasty, faults: harsh}},
+		{"memory, faults, dense", memFabric, clusterOptions{workers: 3, flow: hasty, faults: harsh, layout: packer.Dense}},
+		{"memory, faults, one stripe", memFabric, clusterOptions{workers: 3, flow: hasty, faults: harsh, stripes: 1}},
+		{"memory, faults, fetchadd", memFabric, clusterOptions{workers: 3, flow: hasty, faults: harsh, mode: aggregator.FetchAdd}},
 		{"udp", udpFabric, clusterOptions{workers: 3}},
-		{"udp, faults", udpFabric, clusterOptions{workers: 3, faults: harsh, layout: packer.Dense}},
+		{"udp, faults", udpFabric, clusterOptions{workers: 3, flow: hasty, faults: harsh, layout: packer.Dense}},
 	} {
 		t.Run(c.name, func(t *testing.T) { checkExactSums(t, newCluster(t, c.fabric(t, c.options), c.options), c.options) })
 	}
 }
 
+// hasty bounds how long a frame that is lost again and again delays a test.
+var hasty = retransmit.Config{MaxRTO: 50 * time.Millisecond}
+
 // checkExactSums pushes and compares the sums.
 func checkExactSums(t *testing.T, c *testCluster, o clusterOptions) {
 	t.Helper()
 	ctx := deadline(t)
-	want := pushAll(ctx, t, c.workers, 1, 30, 1500)
+	want := pushAll(ctx, t, c.workers, 1, 20, 1000)
 	if diff := cmp.Diff(want, c.sums()); diff != "" {
 		t.Errorf("sums differ from what was pushed (-pushed +held):\n%.2000s", diff)
 	}

@@ -54,6 +54,11 @@ func (e *PeerError) Unwrap() error { return e.Err }
 // PushError says what became of the frames of a push that failed. Frames that
 // were acknowledged are applied, refused ones are not; one that is neither may
 // be either.
+//
+// Receivers judge a copy of a refused frame anew. Where the reason for a refusal
+// can go away (sender or job not admitted yet, a sum out of range until the next
+// harvest), a copy that the network delays may therefore still be applied. Admit
+// a sender before it sends.
 type PushError struct {
 	// Sent is what was handed to the network before the push failed. Its
 	// frames are Acked + Refused + Unacked.

@@ -35,7 +35,7 @@ func TestPull(t *testing.T) {
 	for name, f := range map[string]Faults{"": {}, "faults": harsh} {
 		t.Run(name, func(t *testing.T) {
 			ctx := deadline(t)
-			o := clusterOptions{workers: 2, faults: f}
+			o := clusterOptions{workers: 2, flow: hasty, faults: f}
 			c := newCluster(t, memFabric(t, o), o)
 			var wg sync.WaitGroup
 			for _, w := range c.workers {
