@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -32,7 +33,7 @@ func (h *harness) command(cfg *peerConfig) *exec.Cmd {
 		cmd.Args[0] = xdpPeerName
 		return cmd
 	}
-	argv := append(h.cfg.PeerCommand[:len(h.cfg.PeerCommand):len(h.cfg.PeerCommand)], cfg.args()...)
+	argv := slices.Concat(h.cfg.PeerCommand, cfg.args())
 	return exec.Command(argv[0], argv[1:]...)
 }
 

@@ -197,7 +197,7 @@ func (s series) fill(p *plot.Plot, bars []plotter.XYer, c color.Color) (*plotter
 		return nil, err
 	}
 	body.Color = c
-	body.LineStyle.Width = 0
+	body.Width = 0
 	p.Add(body)
 	return body, nil
 }

@@ -14,6 +14,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +73,16 @@ struct control {
 	uint8_t frame[9216];
 	uint32_t round_trip[1 << 20];
 };
+
+/* A test of package engine compares these numbers with Go's. */
+_Static_assert(offsetof(struct control, phase) == 0, "layout");
+_Static_assert(offsetof(struct control, frame_len) == 4, "layout");
+_Static_assert(offsetof(struct control, received) == 64, "layout");
+_Static_assert(offsetof(struct control, reseeded) == 72, "layout");
+_Static_assert(offsetof(struct control, samples) == 80, "layout");
+_Static_assert(offsetof(struct control, at) == 128, "layout");
+_Static_assert(offsetof(struct control, frame) == 192, "layout");
+_Static_assert(offsetof(struct control, round_trip) == 9408, "layout");
 
 static struct control *ctl;
 static struct xsk_ring_prod fill, tx;
