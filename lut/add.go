@@ -21,47 +21,50 @@ type Adder struct {
 	logMln2 []uint16 // m -> log2(m ln 2), biased: see build.go
 	logD    []uint16 // Δm -> log2 Δm, biased so that the difference is a key of exp
 	exp     []uint16 // log2 Δm - log2(m ln 2) -> Δm / (m ln 2)
-	mi      []uint16 // θ -> log2(1 + 2^θ)
-	sub     []uint16 // θ -> -log2(1 - 2^θ), for θ < -1
+	sigma   [2]sigma // for the same signs, and for opposite ones
 	final   []uint16 // fraction of log2 s -> fraction of s
 
 	// Constants of the configuration; a data plane has them as literals.
 	deltaBits  int // width of Δm
 	logBits    int // fraction bits of a logarithm
-	miShift    int // from θ to a key of mi, where θ > -1
-	subShift   int // from θ to a key of sub, where θ > -2
-	entryShift int // from an entry of mi and sub to a logarithm
+	entryShift int // from an entry of sigma to a logarithm
 	keyShift   int // from a logarithm to a key of final
 
 	cfg Config
 }
 
+// sigma is miTable, θ -> log2(1 + 2^θ), or subTable, θ -> -log2(1 - 2^θ) for
+// θ < -1.
+type sigma struct {
+	table []uint16
+	shift uint32 // from θ to a key, in the first octave
+}
+
 // Add returns the bits of the sum of the float32 numbers with bits a and b. It is
 // defined for all bits; the package's documentation says how.
 func (t *Adder) Add(a, b uint32) uint32 {
-	x, y := a, b // |x| >= |y|: for numbers of one sign, bits are ordered as values
-	if x&magnitude < y&magnitude {
-		x, y = b, a
-	}
+	// The order of two numbers in training is a coin toss that no branch
+	// predictor guesses, hence masks. x is the larger one: magnitudes are
+	// ordered as their bits are.
+	swap := (a ^ b) & uint32(int32(a&magnitude-b&magnitude)>>31)
+	x, y := a^swap, b^swap
 	ex, ey := x>>fractionBits&0xff, y>>fractionBits&0xff
 	if ex == 0xff || ey == 0 {
 		return addSpecial(x, y)
 	}
-	opposite := (x^y)>>31 != 0
-	if opposite && ex-ey <= 1 {
+	opposite := (x ^ y) >> 31
+	if opposite != 0 && ex-ey <= 1 {
 		return subtractNear(x, y)
 	}
 
 	// Figure 9, left to right. The logarithms are signed, with logBits fraction
-	// bits; v is the size of the step from log2 x to the logarithm of the sum.
+	// bits. theta is -θ, less the octave that subTable does not have; an error
+	// of the logarithms may make it negative. v is the step from log2 x to the
+	// logarithm of the sum.
+	minus := -int32(opposite) // all ones if opposite
 	i, j := t.log(x), t.log(y)
-	theta := max(i-j, 0) // -θ; an error of the logarithms may turn it around
-	var v int32
-	if opposite {
-		v = -int32(t.lookup(t.sub, max(theta-1<<t.logBits, 0), t.subShift))
-	} else {
-		v = int32(t.lookup(t.mi, theta, t.miShift))
-	}
+	theta := uint32(max(i-j-minus&(1<<t.logBits), 0))
+	v := (int32(t.lookup(t.sigma[opposite], theta)) ^ minus) - minus
 	if v == 0 { // y is too small to be seen
 		return x
 	}
@@ -83,16 +86,16 @@ func (t *Adder) log(p uint32) int32 {
 	return int32(int16(t.epo[e]))<<t.logBits + int32(t.logM[m]) + int32(t.exp[t.logD[d]-t.logMln2[m]])
 }
 
-// lookup returns the entry for u >= 0, with logBits fraction bits, of a table
-// that halves its resolution from each octave k <= u < k+1 to the next, as the
-// slope of the function halves. So the error is the same everywhere, and all
-// octaves together have as many entries as two of the first: the key is
-// floor((2 - fraction of u) 2^(width-1-k)), which has width-k significant bits.
+// lookup returns the entry for u >= 0, with logBits fraction bits. Such a table
+// halves its resolution from each octave k <= u < k+1 to the next, as the slope
+// of its function halves. So the error is the same everywhere, and all octaves
+// together have as many entries as two of the first: the key is what is just
+// below (2 - fraction of u) 2^(width-1-k), which has width-k significant bits.
 // Key 0, whose entry is 0, stands for all that is further away.
-func (t *Adder) lookup(table []uint16, u int32, shift int) uint16 {
-	k := min(uint32(u)>>t.logBits, 31) // from 24 on nothing is left
-	mirrored := uint32(2)<<t.logBits - 1 - uint32(u)&(1<<t.logBits-1)
-	return table[uint64(mirrored)>>(uint32(shift)+k)]
+func (t *Adder) lookup(s sigma, u uint32) uint16 {
+	k := min(u>>t.logBits, 31) // from 24 on nothing is left
+	mirrored := uint32(2)<<t.logBits - 1 - u&(1<<t.logBits-1)
+	return s.table[uint64(mirrored)>>(s.shift+k)]
 }
 
 // subtractNear returns the sum of numbers of opposite signs whose exponents

@@ -14,14 +14,14 @@ func New(c Config) (*Adder, error) {
 		logMln2: logMln2Table(c),
 		logD:    logDTable(c),
 		exp:     expTable(c),
-		mi:      octaves(c.MiKeyBits, miValue),
-		sub:     octaves(c.SubKeyBits, subValue),
-		final:   finalTable(c),
+		sigma: [2]sigma{
+			{octaves(c.MiKeyBits, miValue), uint32(c.LogBits + 1 - c.MiKeyBits)},
+			{octaves(c.SubKeyBits, subValue), uint32(c.LogBits + 1 - c.SubKeyBits)},
+		},
+		final: finalTable(c),
 
 		deltaBits:  c.deltaBits(),
 		logBits:    c.LogBits,
-		miShift:    c.LogBits + 1 - c.MiKeyBits,
-		subShift:   c.LogBits + 1 - c.SubKeyBits,
 		entryShift: c.LogBits - entryBits,
 		keyShift:   c.LogBits - c.FinalKeyBits,
 

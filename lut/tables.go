@@ -41,8 +41,8 @@ func (t *Adder) Tables() []Table {
 		short("logMln2", t.logMln2),
 		short("logDelta", t.logD),
 		short("exp", t.exp),
-		short("mi", t.mi),
-		short("sub", t.sub),
+		short("mi", t.sigma[0].table),
+		short("sub", t.sigma[1].table),
 		short("final", t.final),
 	}
 }

@@ -58,11 +58,11 @@ func TestEntriesAreNearest(t *testing.T) {
 		}
 		k := 16 - bits.Len(uint(key))
 		u := float64(k) + 2 - (float64(key)+0.5)/math.Ldexp(1, 15-k)
-		near("mi", key, uint32(a.mi[key]), min(math.Log2(1+math.Exp2(-u))*0x1p16, math.MaxUint16))
-		near("sub", key, uint32(a.sub[key]), min(-math.Log2(1-math.Exp2(-u-1))*0x1p16, math.MaxUint16))
+		near("mi", key, uint32(a.sigma[0].table[key]), min(math.Log2(1+math.Exp2(-u))*0x1p16, math.MaxUint16))
+		near("sub", key, uint32(a.sigma[1].table[key]), min(-math.Log2(1-math.Exp2(-u-1))*0x1p16, math.MaxUint16))
 	}
-	if a.mi[0] != 0 || a.sub[0] != 0 {
-		t.Errorf("entries of key 0: %d, %d", a.mi[0], a.sub[0])
+	if a.sigma[0].table[0] != 0 || a.sigma[1].table[0] != 0 {
+		t.Errorf("entries of key 0: %d, %d", a.sigma[0].table[0], a.sigma[1].table[0])
 	}
 	for key := 2 << 12; key < 16<<12; key++ {
 		near("exp", key, uint32(a.exp[key]), math.Exp2(float64(key)/0x1p12-3))
@@ -139,7 +139,8 @@ func TestImageHoldsTables(t *testing.T) {
 			}
 			read := *defaultAdder
 			read.epo, read.logM, read.logMln2, read.logD = m.Epo[:], m.LogM[:], m.LogMln2[:], m.LogDelta[:]
-			read.exp, read.mi, read.sub, read.final = m.Exp[:], m.Mi[:], m.Sub[:], m.Final[:]
+			read.exp, read.final = m.Exp[:], m.Final[:]
+			read.sigma = [2]sigma{{table: m.Mi[:]}, {table: m.Sub[:]}}
 			for i, table := range read.Tables() {
 				if !slices.Equal(table.Values, defaultAdder.Tables()[i].Values) {
 					t.Errorf("table %s differs", table.Name)
