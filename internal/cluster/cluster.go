@@ -115,6 +115,10 @@ type Model struct {
 	// Optimizer is "adagrad" or "sgd".
 	Optimizer    string  `yaml:"optimizer,omitempty"`
 	LearningRate float64 `yaml:"learning_rate,omitempty"`
+	// InitialAccumulator is what Adagrad's sums of squares start with.
+	InitialAccumulator float64 `yaml:"initial_accumulator,omitempty"`
+	// InitScale bounds the initial latent weights.
+	InitScale float64 `yaml:"init_scale,omitempty"`
 	// L2 is the weight of the squared norm in the loss.
 	L2 float64 `yaml:"l2,omitempty"`
 	// Batch is the number of rows in a worker's iteration.
@@ -136,9 +140,10 @@ type Synthetic struct {
 	// Rows of the log that are used, from row First on.
 	Rows  int    `yaml:"rows"`
 	First int    `yaml:"first,omitempty"`
-	Seed uint64 `yaml:"seed"`
-	// HotShare is the share of updates that go to the hottest parameters.
+	Seed  uint64 `yaml:"seed"`
+	// HotShare is the share of updates that go to the Hot hottest features.
 	HotShare float64 `yaml:"hot_share"`
+	Hot      int     `yaml:"hot"`
 }
 
 // Faults are injected at every worker, in both directions: probabilities of a
@@ -334,6 +339,10 @@ func (c *Config) checkModel(bad func(string, ...any)) {
 		bad("model.optimizer: %q is neither \"adagrad\" nor \"sgd\"", m.Optimizer)
 	case m.LearningRate < 0:
 		bad("model.learning_rate: %g is negative", m.LearningRate)
+	case m.InitialAccumulator < 0:
+		bad("model.initial_accumulator: %g is negative", m.InitialAccumulator)
+	case m.InitScale < 0:
+		bad("model.init_scale: %g is negative", m.InitScale)
 	case m.Batch < 0:
 		bad("model.batch: %d is negative", m.Batch)
 	case m.Epochs < 1:

@@ -100,9 +100,9 @@ func (o Options) heldOut(c *cluster.Config) (*workload.Dataset, error) {
 	case o.Data != "":
 		data.Train = o.Data
 	default:
-		data.Synthetic = &cluster.Synthetic{
-			First: c.Data.Synthetic.Rows, Rows: heldOutRows, Seed: c.Data.Synthetic.Seed, HotShare: c.Data.Synthetic.HotShare,
-		}
+		beyond := *c.Data.Synthetic
+		beyond.First, beyond.Rows = beyond.Rows, heldOutRows
+		data.Synthetic = &beyond
 	}
 	src, err := node.OpenSource(data, workload.Shard{})
 	if err != nil {
@@ -111,12 +111,6 @@ func (o Options) heldOut(c *cluster.Config) (*workload.Dataset, error) {
 	defer src.Close()
 	return workload.Load(src)
 }
-
-// Sizes of the synthetic click log.
-const (
-	syntheticRows = 400_000
-	heldOutRows   = 50_000
-)
 
 // reference trains in this process: with Sync, the same mini-batches in the
 // same steps as the workers; without it, what a single worker would train.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/workload"
 )
 
 // Options say what to train and on what.
@@ -21,7 +22,7 @@ type Options struct {
 	Model string
 	// Workers is the number of workers, each a process of its own.
 	Workers int
-	// Epochs is the number of passes over the data; 0 means DefaultEpochs.
+	// Epochs is the number of passes over the data; 0 means the recipe's.
 	Epochs int
 	// Sync makes workers wait for each other after each mini-batch.
 	Sync bool
@@ -30,9 +31,9 @@ type Options struct {
 	// LaneAligned makes workers send lane-aligned frames of one stripe, as a
 	// P4 switch needs them.
 	LaneAligned bool
-	// Batch is the number of rows of a mini-batch; 0 means the default.
+	// Batch is the number of rows of a mini-batch; 0 means the recipe's.
 	Batch int
-	// LearningRate of the optimiser; 0 means the default.
+	// LearningRate of the optimiser; 0 means the recipe's.
 	LearningRate float64
 	// Faults are injected at the workers.
 	Faults cluster.Faults
@@ -60,9 +61,41 @@ func (o Options) validate() error {
 	return o.Faults.Validate()
 }
 
-// DefaultEpochs makes the synthetic demo run for one to two minutes on two
-// cores.
-const DefaultEpochs = 20
+// recipe returns the hyper-parameters for what is trained, with the user's in
+// their place.
+func (o Options) recipe() recipe {
+	r := recipe{Recipe: workload.SmallData}
+	if o.Data == "" {
+		r = recipe{Recipe: workload.ClickLog, factors: syntheticFactors}
+	}
+	if o.Epochs != 0 {
+		r.Epochs = o.Epochs
+	}
+	if o.Batch != 0 {
+		r.Batch = o.Batch
+	}
+	if o.LearningRate != 0 {
+		r.Optimizer.LearningRate = float32(o.LearningRate)
+	}
+	return r
+}
+
+// recipe is a set of hyper-parameters; factors is 0 for the model's default.
+type recipe struct {
+	workload.Recipe
+	factors int
+}
+
+// The synthetic click log is like the paper's search engine (libra.txt §3.1):
+// nine million parameters (2^20 features with a weight and eight factors each),
+// the hottest of which take 70 % of the updates. With this many rows the demo
+// takes one to two minutes on two cores.
+const (
+	syntheticRows    = 400_000
+	syntheticShare   = 0.7
+	syntheticFactors = 8
+	heldOutRows      = 50_000
+)
 
 // maxWorkers keeps the demo within one machine.
 const maxWorkers = 64

@@ -19,9 +19,9 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// hotScalars is the number of hot parameters that the demo asks for: what the
-// paper puts on a switch (libra.txt §5.2).
-const hotScalars = 30_000
+// hotScalars is the number of hot parameters that the demo asks for: the largest
+// that the paper puts on a switch (libra.txt §5.2).
+const hotScalars = 60_000
 
 // Run runs a demo. It leaves nothing behind: no file, process, interface or
 // namespace, also when ctx ends in the middle.
@@ -29,16 +29,17 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.Epochs == 0 {
-		o.Epochs = DefaultEpochs
-	}
+	o.Epochs = o.recipe().Epochs
 	files, err := newWorkspace()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, files.close()) }()
 
-	c := o.config(files.dir)
+	c, err := o.config(files.dir)
+	if err != nil {
+		return nil, err
+	}
 	hot, rows, err := o.prepare(c)
 	if err != nil {
 		return nil, err
@@ -61,14 +62,19 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 }
 
 // config returns the cluster's configuration without addresses.
-func (o Options) config(dir string) *cluster.Config {
+func (o Options) config(dir string) (*cluster.Config, error) {
+	r := o.recipe()
 	c := &cluster.Config{
 		Backend: o.Backend,
 		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync},
 		Switch:  cluster.Switch{LaneAligned: o.LaneAligned},
 		Server:  cluster.Server{Checkpoint: filepath.Join(dir, "weights.libra")},
 		Model: cluster.Model{
-			Kind: o.Model, Epochs: o.Epochs, Batch: o.Batch, LearningRate: o.LearningRate, Seed: o.Seed,
+			Kind: o.Model, Factors: r.factors, Epochs: r.Epochs, Batch: r.Batch, Seed: o.Seed,
+			Optimizer:          r.Optimizer.Method.String(),
+			LearningRate:       float64(r.Optimizer.LearningRate),
+			InitialAccumulator: float64(r.Optimizer.InitialAccumulator),
+			InitScale:          float64(r.Scale),
 		},
 		Data:   cluster.Data{Train: o.Data},
 		Faults: o.Faults,
@@ -77,13 +83,18 @@ func (o Options) config(dir string) *cluster.Config {
 	if o.LaneAligned {
 		c.Switch.Stripes = 1
 	}
+	model, err := node.Model(c.Model)
+	if err != nil {
+		return nil, err
+	}
+	dim := model.Dim()
 	if o.Data == "" {
-		c.Data.Synthetic = &cluster.Synthetic{Rows: syntheticRows, Seed: o.Seed}
+		c.Data.Synthetic = &cluster.Synthetic{Rows: syntheticRows, Seed: o.Seed, HotShare: syntheticShare, Hot: hotScalars / dim}
 	} else if abs, err := filepath.Abs(o.Data); err == nil {
 		c.Data.Train = abs
 	}
 	c.SetDefaults()
-	return c
+	return c, nil
 }
 
 // prepare finds the hot set and writes it where the processes read it. It also

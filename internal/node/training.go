@@ -25,10 +25,11 @@ func StoreConfig(c *cluster.Config) (ps.Config, error) {
 		Dim: model.Dim(),
 		Exp: c.Job.Exp(),
 		Optimizer: ps.Optimizer{
-			Method:       method,
-			LearningRate: float32(c.Model.LearningRate),
+			Method:             method,
+			LearningRate:       float32(c.Model.LearningRate),
+			InitialAccumulator: float32(c.Model.InitialAccumulator),
 		},
-		Init: ps.Init{Seed: c.Model.Seed},
+		Init: ps.Init{Seed: c.Model.Seed, Scale: float32(c.Model.InitScale)},
 	}, nil
 }
 
@@ -53,6 +54,6 @@ func OpenSource(d cluster.Data, shard workload.Shard) (workload.Source, error) {
 		return workload.OpenFile(d.Train, shard)
 	}
 	return workload.NewSynthetic(workload.SyntheticConfig{
-		First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare,
+		First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare, Hot: d.Synthetic.Hot,
 	}, shard)
 }
