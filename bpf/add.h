@@ -36,6 +36,12 @@ static __always_inline int swap(__s64 *slot, __s64 old, __s64 sum)
 	return was == old;
 }
 
+/* upper_half tells whether a sum lies outside -2^62 to 2^62-1. */
+static __always_inline int upper_half(__s64 sum)
+{
+	return (__s64)((__u64)sum << 1 ^ sum) < 0;
+}
+
 static __always_inline int overflows(__s64 a, __s64 b, __s64 sum)
 {
 	return ((a ^ sum) & (b ^ sum)) < 0;
@@ -69,7 +75,7 @@ static long undo_pair(__u32 i, void *arg)
 	w->position--;
 	if (!step(w))
 		return 0;
-	units = -to_units(w->bits, w->job->exp);
+	units = -units_of(w->bits, w->job->exp);
 	old = __sync_fetch_and_add(&w->bank->slots[w->rank % MAX_SLOTS], units);
 	w->result |= overflows(old, units, (__u64)old + units);
 	return 0;
@@ -92,7 +98,7 @@ static long retry_pair(__u32 i, void *arg)
 	struct walk *w = arg;
 
 	if (step(w))
-		w->result = add_slot(w->bank, w->rank, to_units(w->bits, w->job->exp));
+		w->result = add_slot(w->bank, w->rank, units_of(w->bits, w->job->exp));
 	if (w->result != ADDED)
 		return 1;
 	w->position++;
@@ -114,46 +120,77 @@ __noinline __u64 add_rest(struct xdp_md *ctx, __u32 l3, const struct job *job, s
 	return (__u64)w.position << 32 | w.result;
 }
 
+static __always_inline __s64 *slot_of(const struct stripe *s, __u32 lane, __u32 dense,
+				      struct bank *bank)
+{
+	__u32 at = bpf_ntohs(s->slots[lane]);
+
+	return &bank->slots[dense ? at : at * LANES % MAX_SLOTS + lane];
+}
+
+/* add_lane adds the pair in a lane and tells whether it did. */
+static __always_inline int add_lane(const struct stripe *s, __u32 lane, __u32 dense, __s64 exp,
+				    struct bank *bank)
+{
+	__u32 bits = bpf_ntohl(s->bits[lane]);
+	__s64 old, *slot;
+	__u64 shift;
+
+	FORGET(bits); /* or clang swaps the bytes twice */
+	shift = shift_of(bits, exp);
+	if (vanishes(shift))
+		return 1;
+	FORGET(shift); /* or clang computes it twice */
+	slot = slot_of(s, lane, dense, bank);
+	old = *slot;
+	return !upper_half(old) && swap(slot, old, old + to_units(bits, shift));
+}
+
+/* add_stripe adds the pairs of a stripe, and returns LANES or the first lane
+ * where that failed. It reads all slots first: processors wait for each
+ * compare-and-swap before they begin the next read, so that cache misses would
+ * follow one after the other, while these overlap. */
+static __always_inline __u32 add_stripe(const struct stripe *s, __u32 dense, __s64 exp,
+					struct bank *bank)
+{
+	__u32 lane;
+
+#pragma unroll
+	for (lane = 0; lane < LANES; lane++)
+		(void)*(volatile __s64 *)slot_of(s, lane, dense, bank);
+#pragma unroll
+	for (lane = 0; lane < LANES; lane++)
+		if (!add_lane(s, lane, dense, exp, bank))
+			break;
+	return lane;
+}
+
 /* add adds all pairs to a bank, or none. It returns an outcome, and in the upper
- * half the position of the pair that overflowed. */
+ * half the position of the pair that overflowed. The pairs must be plain, and
+ * unused lanes zero. */
 __noinline __u64 add(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
 {
 	void *end;
 	struct packet *p = packet_at(ctx, l3, &end);
-	struct ranking r;
 	struct stripe *s;
+	__u32 n, dense;
 	__s64 exp;
-	__u32 n, position;
 
 	if (!p || !job || !bank)
 		return CONTENDED;
 	exp = job->exp;
-	r = ranking_of(p);
+	dense = p->header.flags & FLAG_DENSE;
 	n = stripe_count(body_length(p));
 	s = stripes_of(p);
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
-		__u32 mask;
+		__u32 lane;
 
 		if (i >= n || (void *)(s + 1) > end)
 			break;
-		mask = bpf_ntohl(s->mask);
-		FORGET(r.lanes);
-#pragma unroll
-		for (__u32 lane = 0; lane < LANES; lane++) {
-			__s64 units, old, sum, *slot;
-
-			if (!(mask >> lane & 1))
-				continue;
-			slot = &bank->slots[rank_of(s->slots[lane], lane, r) % MAX_SLOTS];
-			units = to_units(bpf_ntohl(s->bits[lane]), exp);
-			old = *slot;
-			sum = (__u64)old + units;
-			position = i * LANES + lane;
-			if (overflows(old, units, sum) || !swap(slot, old, sum))
-				goto again;
-		}
+		/* Two loops rather than a multiplication and a mask a pair. */
+		lane = dense ? add_stripe(s, 1, exp, bank) : add_stripe(s, 0, exp, bank);
+		if (lane < LANES)
+			return add_rest(ctx, l3, job, bank, i * LANES + lane);
 	}
 	return ADDED;
-again:
-	return add_rest(ctx, l3, job, bank, position);
 }

@@ -65,7 +65,7 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 			       struct sender *sender, struct bank *bank)
 {
 	__u32 id = bpf_ntohs(p->header.job), seq = bpf_ntohl(p->header.seq), flags = p->header.flags;
-	__u32 n = stripe_count(body_length(p)), pairs;
+	__u32 n = stripe_count(body_length(p)), found, pairs;
 	struct counters *c = counters_of(id);
 	__u64 old, outcome, why, *entry;
 
@@ -75,8 +75,9 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 		return refuse_job(ctx, l3, id, sender, REFUSAL(CODE_LENGTH, 0, job->max_stripes));
 	if (flags & FLAG_WANT_SUM && job->mode != MODE_FETCHADD)
 		return refuse_job(ctx, l3, id, sender, REFUSAL(CODE_MODE, 0, 0));
-	pairs = count_pairs(ctx, l3);
-	if (!(job->layouts & (flags & FLAG_DENSE ? LAYOUT_DENSE : LAYOUT_ALIGNED)) || pairs > PAIRS)
+	found = survey(ctx, l3, job);
+	if (!(job->layouts & (flags & FLAG_DENSE ? LAYOUT_DENSE : LAYOUT_ALIGNED)) ||
+	    found & BAD_MASK)
 		return refuse_job(ctx, l3, id, sender, REFUSAL(CODE_LAYOUT, 0, 0));
 
 	entry = entry_of(sender, seq);
@@ -97,11 +98,14 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 	case FRESH:
 		break;
 	}
-	if (!pairs_valid(ctx, l3, job))
-		return refuse_job(ctx, l3, id, sender, diagnose(ctx, l3, job));
+	if (!(found & PLAIN)) {
+		why = diagnose(ctx, l3, job);
+		if (why)
+			return refuse_job(ctx, l3, id, sender, why);
+	}
 	if (!claim(entry, old, seq))
 		goto raced;
-	outcome = add(ctx, l3, job, bank);
+	outcome = found & PLAIN ? add(ctx, l3, job, bank) : add_rest(ctx, l3, job, bank, 0);
 	if ((__u32)outcome != ADDED) {
 		*(volatile __u64 *)entry = old;
 		if (c && outcome & WRAPPED)
@@ -110,6 +114,7 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 			goto raced;
 		return refuse_job(ctx, l3, id, sender, REFUSAL(CODE_OVERFLOW, outcome >> 32, 0));
 	}
+	pairs = found & PAIR_COUNT;
 	__sync_fetch_and_add(&bank->frames, 1);
 	__sync_fetch_and_add(&bank->pairs, pairs);
 	settle(entry, seq);

@@ -38,6 +38,7 @@ type aggregateJob struct {
 	Epoch      uint16
 	Mode       uint8
 	Layouts    uint8
+	BelowSlots [2][11]uint64
 }
 
 type aggregateSender struct {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/wire"
 )
 
 // bank is one bank of a job: a BPF map with a single value, mapped into this
@@ -23,7 +24,7 @@ type bank struct {
 
 // bankValue is struct bank of maps.h.
 type bankValue struct {
-	slots  [aggregator.MaxSlots]int64
+	slots  [aggregator.MaxSlots + wire.Lanes]int64
 	frames uint64
 	pairs  uint64
 }

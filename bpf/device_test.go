@@ -14,7 +14,7 @@ import (
 	"github.com/libra-ina/libra/aggregator/conformance"
 )
 
-var frames = flag.Int("frames", 1_000_000, "number of random frames that the differential test compares")
+var frames = flag.Int("frames", defaultFrames, "number of random frames that the differential test compares")
 
 // needPrivileges is the one reason why a test of this package is skipped.
 func needPrivileges(tb testing.TB) {

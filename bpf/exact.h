@@ -14,19 +14,40 @@ static __always_inline __s64 exponent_of(__u32 bits)
 	return bits >> 23 & 0xff;
 }
 
-/* to_units converts float32 bits that are in range, to nearest, ties away from
- * zero. It has no branch: shift the 24-bit significand from the top of a word,
+/* shift_of returns by how much one less than the distance of a significand at
+ * the top of 64 bits is from its place, see to_units. */
+static __always_inline __u64 shift_of(__u32 bits, __s64 exp)
+{
+	return EXPONENT_LIMIT(exp) - 1 - exponent_of(bits);
+}
+
+/* vanishes tells whether a value is less than half a unit, which is 0. Zero and
+ * subnormals are. */
+static __always_inline int vanishes(__u64 shift)
+{
+	return shift > 63;
+}
+
+/* to_units converts float32 bits that are in range and do not vanish, to
+ * nearest, ties away from zero: shift the significand from the top of a word,
  * round in the last step, then apply the sign by xor and subtraction. */
-static __always_inline __s64 to_units(__u32 bits, __s64 exp)
+static __always_inline __s64 to_units(__u32 bits, __u64 shift)
 {
 	__u64 significand = (__u64)(bits | 0x800000) << 40; /* shifts the rest out */
-	__s64 shift = EXPONENT_LIMIT(exp) - 1 - exponent_of(bits);
-	__s64 n = ((significand >> (shift & 63)) + 1) >> 1;
-	__s64 sign = -(__s64)(bits >> 31), large = (shift - 64) >> 63;
+	__s64 sign = (__s64)((__u64)bits << 32) >> 63, n;
 
-	FORGET(large); /* or clang makes a branch of it */
-	n &= large;    /* less than half a unit, subnormals included, is 0 */
+	/* In C, clang would limit a shift that is known to be below 64. */
+	asm volatile("%0 >>= %1" : "+r"(significand) : "r"(shift));
+	n = (significand + 1) >> 1;
 	return (n ^ sign) - sign;
+}
+
+/* units_of converts float32 bits that are in range. */
+static __always_inline __s64 units_of(__u32 bits, __s64 exp)
+{
+	__u64 shift = shift_of(bits, exp);
+
+	return vanishes(shift) ? 0 : to_units(bits, shift);
 }
 
 /* to_float converts to the nearest float32, ties to even. It has no branch, for
@@ -58,40 +79,73 @@ static __always_inline __u32 to_float(__s64 n, __s64 exp)
 	return ((negative & 1) << 31 | (((biased - 1) << 23) + (m >> 39))) & (zero - 1);
 }
 
-/* pairs_valid tells whether all pairs are finite, in range and within the job's
- * slots. It collects sign bits instead of branching. */
-__noinline int pairs_valid(struct xdp_md *ctx, __u32 l3, const struct job *job)
+/* Two or four numbers of a frame in one word, each in the low bits of a half.
+ * Adding 2^31 - limit to both halves sets the top bit of those that are not
+ * below the limit, without a carry from one to the other. */
+#define HALVES(x) ((__u64)(x) << 32 | (__u64)(x))
+#define TOP_BITS HALVES(1U << 31)
+#define BELOW(limit) HALVES((1U << 31) - (__u32)(limit))
+
+/* What survey finds, beside the number of pairs in the lower bits. */
+#define PAIR_COUNT 0xffff
+#define BAD_MASK (1 << 16) /* a mask has bits beyond the lanes */
+#define PLAIN (1 << 17)
+
+/* survey counts the pairs of a frame and tells whether they are plain: finite,
+ * within the job's slots, and below half the range, so that adding them to sums
+ * below half the range cannot overflow. If not, diagnose has to look.
+ *
+ * It zeroes unused lanes, so that neither it nor what follows has to look at
+ * masks: adding 0 to a slot is adding nothing. (The answer to the frame has no
+ * room for them, or has them zeroed.)
+ *
+ * Like the other functions that go through a frame's stripes it is global: the
+ * verifier checks it once, for any number of stripes, instead of once for each
+ * number. */
+__noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job)
 {
 	void *end;
 	struct packet *p = packet_at(ctx, l3, &end);
-	__s64 limit, last, bad = 0;
-	struct ranking r;
+	__u64 below_half, seen = 0;
+	const __u64 *below_slots;
+	__u32 n, found = 0;
 	struct stripe *s;
-	__u32 n;
 
 	if (!p || !job)
 		return 0;
-	limit = EXPONENT_LIMIT(job->exp) - 1;
-	last = (__s64)job->slots - 1;
-	r = ranking_of(p);
+	below_half = BELOW((EXPONENT_LIMIT(job->exp) - 1) << 23);
+	below_slots = job->below_slots[p->header.flags & FLAG_DENSE ? 1 : 0];
 	n = stripe_count(body_length(p));
 	s = stripes_of(p);
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
 		__u32 mask;
+		__u64 last;
 
 		if (i >= n || (void *)(s + 1) > end)
 			break;
 		mask = bpf_ntohl(s->mask);
-		FORGET(r.lanes);
-#pragma unroll
-		for (__u32 lane = 0; lane < LANES; lane++) {
-			__s64 used = -(__s64)(mask >> lane & 1);
-
-			bad |= (limit - exponent_of(bpf_ntohl(s->bits[lane]))) & used;
-			bad |= (last - rank_of(s->slots[lane], lane, r)) & used;
+		if (mask != LANE_MASK) {
+			found |= mask & ~LANE_MASK ? BAD_MASK : 0;
+			clear_unused(s, mask);
 		}
+		found += bits_set(mask);
+#pragma unroll
+		for (int k = 0; k < LANES / 2; k++) {
+			__u64 two = bpf_be64_to_cpu(*(__be64 *)&s->bits[2 * k]);
+
+			seen |= (two & ~TOP_BITS) + below_half;
+		}
+#pragma unroll
+		for (int k = 0; k < LANES / 4; k++) {
+			__u64 four = bpf_be64_to_cpu(*(__be64 *)&s->slots[4 * k]);
+
+			seen |= (four >> 16 & HALVES(0xffff)) + below_slots[2 * k];
+			seen |= (four & HALVES(0xffff)) + below_slots[2 * k + 1];
+		}
+		last = bpf_ntohl(*(__be32 *)&s->slots[LANES - 2]);
+		seen |= ((last & 0xffff0000) << 16 | (last & 0xffff)) + below_slots[LANES / 2 - 1];
 	}
-	return bad >= 0;
+	return found | (seen & TOP_BITS ? 0 : PLAIN);
 }
 
 /* diagnose_pair ends the walk at a pair that is not valid. */

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/wire"
 )
 
 // AddJob implements [aggregator.Plane]. A job takes 1 MiB of kernel memory,
@@ -64,11 +65,27 @@ func (a *Aggregator) startJob(j *job) error {
 		Epoch:      j.Epoch,
 		Mode:       uint8(j.Mode),
 		Layouts:    uint8(j.Layouts),
+		BelowSlots: belowSlots(j.Slots),
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("install job: %w", err), a.objects.Banks.Delete(id))
 	}
 	return nil
+}
+
+// belowSlots returns the table of struct job in maps.h.
+func belowSlots(slots int) (t [2][wire.Lanes / 2]uint64) {
+	for i := range t[0] {
+		high, low := 4*(i/2)+i%2, 4*(i/2)+i%2+2
+		if i == len(t[0])-1 {
+			low = high + 1
+		}
+		// In lane j, slot k is rank k × Lanes + j.
+		aligned := func(lane int) int { return (slots - lane + wire.Lanes - 1) / wire.Lanes }
+		t[0][i] = uint64(1<<31-aligned(high))<<32 | uint64(1<<31-aligned(low))
+		t[1][i] = uint64(1<<31-slots)<<32 | uint64(1<<31-slots)
+	}
+	return t
 }
 
 // RemoveJob implements [aggregator.Plane].

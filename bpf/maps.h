@@ -29,6 +29,11 @@ struct job {
 	__u16 epoch;
 	__u8 mode;
 	__u8 layouts;
+	/* 2^31 less the number of slots that a lane may name, aligned and dense,
+	 * for two lanes in a word. In the order in which pairs_plain takes the
+	 * lanes, first high half, then low: 0 2, 1 3, 4 6, 5 7, ... 17 19,
+	 * 20 21. */
+	__u64 below_slots[2][LANES / 2];
 };
 
 struct {
@@ -66,7 +71,7 @@ struct {
  * for each slot costs more than the addition. User space reads and clears it
  * through mmap. */
 struct bank {
-	__s64 slots[MAX_SLOTS];
+	__s64 slots[MAX_SLOTS + LANES];
 	__u64 frames;
 	__u64 pairs;
 };

@@ -78,28 +78,15 @@ static __always_inline __u32 bits_set(__u32 m)
 	return m * 0x01010101 >> 24;
 }
 
-/* count_pairs returns the number of pairs of a frame, or more than PAIRS if a
- * mask has bits beyond the lanes. Like the other functions that go through a
- * frame's stripes it is global: the verifier checks it once, for any number of
- * stripes, instead of once for each number. */
-__noinline __u32 count_pairs(struct xdp_md *ctx, __u32 l3)
+static __always_inline void clear_unused(struct stripe *s, __u32 mask)
 {
-	void *end;
-	struct packet *p = packet_at(ctx, l3, &end);
-	__u32 n, all = 0, count = 0;
-	struct stripe *s;
+#pragma unroll
+	for (__u32 lane = 0; lane < LANES; lane++) {
+		__u32 used = -(mask >> lane & 1);
 
-	if (!p)
-		return 0;
-	n = stripe_count(body_length(p));
-	s = stripes_of(p);
-	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
-		if (i >= n || (void *)(s + 1) > end)
-			break;
-		all |= s->mask;
-		count += bits_set(s->mask);
+		s->bits[lane] &= used;
+		s->slots[lane] &= used;
 	}
-	return all & ~bpf_htonl(LANE_MASK) ? PAIRS + 1 : count;
 }
 
 /* A walk goes through the pairs of a frame one by one, by bpf_loop. It is for

@@ -1,0 +1,5 @@
+//go:build linux && !race
+
+package bpf
+
+const defaultFrames = 1_000_000

@@ -1,0 +1,6 @@
+//go:build linux && race
+
+package bpf
+
+// The race detector makes the model and the generator ten times slower.
+const defaultFrames = 100_000
