@@ -1,0 +1,111 @@
+package scaled
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// MaxWorkers is the largest number of workers that a scale can be made for: their
+// ids have 16 bits.
+const MaxWorkers = 1 << 16
+
+// Errors of the conversion and of the negotiation.
+var (
+	ErrNotFinite = errors.New("scaled: NaN or infinity")
+	ErrWorkers   = errors.New("scaled: bad number of workers")
+	ErrExponent  = errors.New("scaled: not the exponent of a finite number")
+)
+
+const (
+	infinite  = 0xff // exponent of infinities and NaN
+	bias      = 127
+	precision = 24 // bits of a float32 significand
+)
+
+// LargestExponent returns the largest exponent of grads, as it stands in a
+// float32: biased by 127, and 0 for zeros and subnormals. It returns
+// [ErrNotFinite], with the index, for NaN and infinities.
+func LargestExponent(grads []float32) (uint8, error) {
+	var largest uint32
+	for i, g := range grads {
+		e := math.Float32bits(g) >> 23 & 0xff
+		if e == infinite {
+			return 0, fmt.Errorf("%w: gradient %d is %v", ErrNotFinite, i, g)
+		}
+		largest = max(largest, e)
+	}
+	return uint8(largest), nil
+}
+
+// Scale is the factor 2^Exp between a gradient and its integer.
+type Scale struct{ Exp int }
+
+// ScaleFor returns the largest scale at which the sum of one gradient from each
+// worker fits an int32, where the exponent of no gradient is above largest, as of
+// [LargestExponent].
+func ScaleFor(largest uint8, workers int) (Scale, error) {
+	if largest == infinite {
+		return Scale{}, fmt.Errorf("%w: %d", ErrExponent, largest)
+	}
+	if workers < 1 || workers > MaxWorkers {
+		return Scale{}, fmt.Errorf("%w: %d is not in [1, %d]", ErrWorkers, workers, MaxWorkers)
+	}
+	// Gradients are below 2^above; their integers shall be of so many bits.
+	above := max(int(largest), 1) - bias + 1
+	width := 31
+	for greatest(width)*int64(workers) > math.MaxInt32 {
+		width--
+	}
+	return Scale{Exp: width - above}, nil
+}
+
+// greatest returns the largest integer that a float32 below 2^width rounds to.
+// With fewer bits than a significand has, that is 2^width itself.
+func greatest(width int) int64 {
+	if width < precision {
+		return 1 << width
+	}
+	return 1<<width - 1<<(width-precision)
+}
+
+// FromBits converts the float32 with the given bits: x × 2^Exp, rounded to
+// nearest, ties away from zero. A value out of range saturates. It returns
+// [ErrNotFinite] for NaN and infinities.
+func (s Scale) FromBits(bits uint32) (int32, error) {
+	e := int(bits >> 23 & 0xff)
+	if e == infinite {
+		return 0, ErrNotFinite
+	}
+	n := uint64(bits & 0x7fffff)
+	if e > 0 {
+		n |= 1 << 23
+	}
+	// n has 24 bits, in units of 2^(e-150), of 2^-149 if subnormal.
+	switch shift := max(e, 1) - 150 + s.Exp; {
+	case shift < -precision:
+		n = 0
+	case shift < 0:
+		n = (n>>(-shift-1) + 1) >> 1
+	default:
+		n <<= min(shift, 32) // is out of range already, or 0
+	}
+	if bits>>31 != 0 {
+		return int32(-min(int64(n), 1<<31)), nil
+	}
+	return int32(min(n, math.MaxInt32)), nil
+}
+
+// FromFloat32 is [Scale.FromBits] of x.
+func (s Scale) FromFloat32(x float32) (int32, error) { return s.FromBits(math.Float32bits(x)) }
+
+// ToFloat32 returns the float32 nearest to n / 2^Exp, ties to even.
+func (s Scale) ToFloat32(n int32) float32 {
+	// Exact as float64, so that there is one rounding, even to subnormals.
+	return float32(math.Ldexp(float64(n), -s.Exp))
+}
+
+// Add returns a + b, or the end of the range beyond which it lies.
+func Add(a, b int32) int32 {
+	return int32(min(max(int64(a)+int64(b), math.MinInt32), math.MaxInt32))
+}
