@@ -162,7 +162,10 @@ func hotFrames(tb testing.TB, job aggregator.JobConfig, stripes, spread int, fla
 	for i := range frames {
 		frame := make([]byte, e.Len()+wire.HotLen(stripes))
 		payload := frame[e.Len():]
-		wire.Header{Type: wire.TypeHot, Flags: flags | wire.FlagDense, Job: job.ID, Epoch: job.Epoch}.Put(payload)
+		wire.Header{
+			Type: wire.TypeHot, Flags: flags | wire.FlagDense, Job: job.ID,
+			Sender: conformance.Sender(0).ID, Epoch: job.Epoch,
+		}.Put(payload)
 		for k := range stripes {
 			s := wire.StripeAt(payload, k)
 			s.SetMask(wire.LaneMask)

@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/wire"
+	"github.com/libra-ina/libra/wire/golden"
 )
 
 func TestAggregateEqualsModel(t *testing.T) {
@@ -20,4 +23,97 @@ func TestAggregateEqualsModel(t *testing.T) {
 			t.Errorf("no frame with verdict %v among %d", a, *frames)
 		}
 	}
+}
+
+// The differential test is worth what its frames reach.
+func TestGeneratorReachesEveryRefusal(t *testing.T) {
+	p := openPair(t)
+	g := conformance.NewGenerator(2)
+	for range 50_000 {
+		if _, err := p.Process(g.Frame()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := p.Model.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := c.Refused
+	var duplicates uint64
+	for _, j := range conformance.Jobs {
+		c, err := p.Model.JobCounters(j.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		duplicates += c.Duplicates
+		for code, n := range c.Refused {
+			refused[code] += n
+		}
+	}
+	for code := wire.CodeUnknownJob; code <= wire.CodeType; code++ {
+		// An aggregator knows no row dimension.
+		if refused[code] == 0 && code != wire.CodeDimension {
+			t.Errorf("no frame was refused for: %v", code)
+		}
+	}
+	for name, n := range map[string]uint64{
+		"truncated": c.Truncated, "bad checksum": c.BadChecksum, "short": c.Short,
+		"unexpected": c.Unexpected, "forwarded": c.Forwarded, "passed": c.Passed, "duplicate": duplicates,
+	} {
+		if n == 0 {
+			t.Errorf("no frame was %s", name)
+		}
+	}
+}
+
+func TestGoldenFramesEqualModel(t *testing.T) {
+	p := openPair(t)
+	cases, err := golden.Load("../wire/testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		if len(c.Bytes) < 14 {
+			continue // the kernel delivers no frame without an Ethernet header
+		}
+		for _, time := range []string{"first", "again"} {
+			if _, err := p.Process(c.Bytes); err != nil {
+				t.Errorf("%s, %s: %v", c.Name, time, err)
+			}
+		}
+	}
+	for _, j := range conformance.Jobs {
+		if err := p.Harvest(j.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := p.CompareCounters(); err != nil {
+		t.Error(err)
+	}
+	if c, _ := p.Model.JobCounters(3); c.Applied == 0 {
+		t.Error("no golden frame was applied")
+	}
+}
+
+// FuzzAggregateEqualsModel gives the fuzzer's frames to the program and to the
+// model. Sums and duplicate filters go on from frame to frame.
+func FuzzAggregateEqualsModel(f *testing.F) {
+	needPrivileges(f)
+	g := conformance.NewGenerator(3)
+	for range 100 {
+		f.Add(append([]byte(nil), g.Frame()...), true)
+	}
+	p := openPair(f)
+	f.Fuzz(func(t *testing.T, frame []byte, repair bool) {
+		if len(frame) < 14 || len(frame) > 3000 {
+			return // no Ethernet frame, or larger than the test run's buffer
+		}
+		frame = append([]byte(nil), frame...)
+		if repair {
+			conformance.Repair(frame)
+		}
+		if _, err := p.Process(frame); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -172,7 +172,7 @@ func (p *Pair) disturb(g *Generator) error {
 			if err := plane.RemoveSender(job.ID, senderID(i)); err != nil {
 				return err
 			}
-			if err := plane.AddSender(job.ID, sender(i)); err != nil {
+			if err := plane.AddSender(job.ID, Sender(i)); err != nil {
 				return err
 			}
 		}

@@ -31,8 +31,8 @@ const Senders = 3
 // Jobs are the jobs that Setup starts: each mode, few and many slots, every
 // set of layouts, coarse and fine units.
 var Jobs = []aggregator.JobConfig{
-	{ID: 0, Epoch: 0, Mode: aggregator.Combine, Slots: aggregator.MaxSlots},
-	{ID: 3, Epoch: 7, Mode: aggregator.FetchAdd, Slots: 1000},
+	{ID: 0, Epoch: 0, Mode: aggregator.Combine, Slots: 1000},
+	{ID: 3, Epoch: 7, Mode: aggregator.FetchAdd, Slots: aggregator.MaxSlots},
 	{ID: 7, Epoch: 65535, Mode: aggregator.Combine, Slots: 220, MaxStripes: 1, Layouts: aggregator.Aligned},
 	{ID: 100, Epoch: 1, Mode: aggregator.FetchAdd, Slots: 37, MaxStripes: 4, Layouts: aggregator.Dense, Exp: -60},
 	{ID: 255, Epoch: 300, Mode: aggregator.FetchAdd, Slots: 30000, Exp: 20},
@@ -54,17 +54,39 @@ func StartJob(p aggregator.Plane, j aggregator.JobConfig) error {
 		return err
 	}
 	for i := range Senders {
-		if err := p.AddSender(j.ID, sender(i)); err != nil {
+		if err := p.AddSender(j.ID, Sender(i)); err != nil {
 			return fmt.Errorf("sender %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-// sender returns how sender i is admitted.
-func sender(i int) aggregator.SenderConfig {
+// Sender returns how sender i < Senders is admitted.
+func Sender(i int) aggregator.SenderConfig {
 	h := Host(i)
 	return aggregator.SenderConfig{ID: senderID(i), MAC: h.MAC, IP: h.IP}
 }
 
-func senderID(i int) uint16 { return uint16(i * 21845) }
+func senderID(i int) uint16 { return [Senders]uint16{1, 21845, 65535}[i] }
+
+// Repair gives an untagged IPv4 frame the lengths and checksums that its size
+// and payload demand, so that a fuzzer gets past them. Other frames stay as
+// they are.
+func Repair(frame []byte) {
+	if len(frame) < wire.EnvelopeLen || frame[12] != 0x08 || frame[13] != 0 {
+		return
+	}
+	src := wire.Endpoint{
+		MAC: [6]byte(frame[6:12]), IP: netip.AddrFrom4([4]byte(frame[26:30])),
+		Port: uint16(frame[34])<<8 | uint16(frame[35]),
+	}
+	dst := wire.Endpoint{
+		MAC: [6]byte(frame[0:6]), IP: netip.AddrFrom4([4]byte(frame[30:34])),
+		Port: uint16(frame[36])<<8 | uint16(frame[37]),
+	}
+	e, err := wire.NewEnvelope(src, dst)
+	if err != nil {
+		panic(err) // both addresses are IPv4
+	}
+	e.Seal(frame)
+}
