@@ -1,0 +1,178 @@
+//go:build linux
+
+package bpf
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/wire"
+)
+
+// onEachCPU runs work at once on CPUs 0 and 1, each with a device of its own
+// on the same program. The goroutines stay within lag steps of each other if
+// they call the barrier before each step.
+func onEachCPU(t *testing.T, a *Aggregator, work func(cpu int, d *device, barrier func(step int))) {
+	t.Helper()
+	const lag = 4
+	if runtime.NumCPU() < 2 {
+		t.Skip("two CPUs at once need two CPUs")
+	}
+	var at [2]atomic.Int64
+	var wg sync.WaitGroup
+	for cpu := range at {
+		wg.Go(func() {
+			defer at[cpu].Store(math.MaxInt64)
+			// Never unlocked, so that the pinned thread ends here.
+			runtime.LockOSThread()
+			var set unix.CPUSet
+			set.Set(cpu)
+			if err := unix.SchedSetaffinity(0, &set); err != nil {
+				t.Errorf("pin to CPU %d: %v", cpu, err)
+				return
+			}
+			work(cpu, &device{Aggregator: a}, func(step int) {
+				at[cpu].Store(int64(step))
+				for at[1-cpu].Load() < int64(step-lag) {
+					runtime.Gosched()
+				}
+			})
+		})
+	}
+	wg.Wait()
+}
+
+// denseFrame returns a sealed frame with one stripe of random pairs.
+func denseFrame(t *testing.T, rng *rand.Rand, sender int, job aggregator.JobConfig, seq uint32, flags wire.Flags, ranks int, value func() float32) []byte {
+	t.Helper()
+	e, err := wire.NewEnvelope(conformance.Host(sender), conformance.Aggregator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := make([]byte, e.Len()+wire.HotLen(1))
+	payload := frame[e.Len():]
+	wire.Header{
+		Type: wire.TypeHot, Flags: flags | wire.FlagDense, Job: job.ID,
+		Sender: conformance.Sender(sender).ID, Epoch: job.Epoch, Seq: seq,
+	}.Put(payload)
+	s := wire.StripeAt(payload, 0)
+	s.SetMask(wire.LaneMask)
+	for lane := range wire.Lanes {
+		s.SetSlot(lane, uint16(rng.IntN(ranks)))
+		s.SetValue(lane, value())
+	}
+	e.Seal(frame)
+	return frame
+}
+
+// Both CPUs get every frame, so each frame is a duplicate that races with its
+// original.
+func TestCPUsApplyEachFrameOnce(t *testing.T) {
+	p := openPair(t)
+	d := p.Device.(*device)
+	job := conformance.Jobs[1]
+	rng := rand.New(rand.NewPCG(5, 6))
+	reply := make([]byte, aggregator.MaxReply)
+	frames := make([][]byte, 20_000)
+	for i := range frames {
+		frames[i] = denseFrame(t, rng, i%conformance.Senders, job, uint32(i/conformance.Senders+1), 0, 30,
+			func() float32 { return float32(rng.NormFloat64()) })
+		if v, _ := p.Model.Process(frames[i], reply); v.Action != aggregator.Reply {
+			t.Fatalf("the model's verdict is %v", v)
+		}
+	}
+	onEachCPU(t, d.Aggregator, func(cpu int, d *device, barrier func(int)) {
+		reply := make([]byte, aggregator.MaxReply)
+		for i, frame := range frames {
+			barrier(i)
+			if _, _, err := d.Process(frame, reply); err != nil {
+				t.Errorf("CPU %d: %v", cpu, err)
+				return
+			}
+		}
+	})
+	c, err := d.JobCounters(job.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Applied != uint64(len(frames)) || c.Duplicates+c.Raced != uint64(len(frames)) {
+		t.Errorf("of %d frames, each sent twice, %d were applied, %d acknowledged again, %d dropped in a race",
+			len(frames), c.Applied, c.Duplicates, c.Raced)
+	}
+	if err := p.Harvest(job.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// Sums overflow all the time on both CPUs; what remains must be the sum of
+// the frames that were acknowledged.
+func TestCPUsRefuseWholeFrames(t *testing.T) {
+	d := open(t)
+	job := aggregator.JobConfig{ID: 9, Slots: 8, Exp: -40}
+	if err := conformance.StartJob(d, job); err != nil {
+		t.Fatal(err)
+	}
+	format := fixedpoint.Format{Exp: job.Exp}
+	var sums [2][8]int64
+	var refused [2]int
+	onEachCPU(t, d.Aggregator, func(cpu int, d *device, barrier func(int)) {
+		rng := rand.New(rand.NewPCG(7, uint64(cpu)))
+		reply := make([]byte, aggregator.MaxReply)
+		for i := range 10_000 {
+			barrier(i)
+			frame := denseFrame(t, rng, cpu, job, uint32(i+1), 0, job.Slots, func() float32 {
+				return float32(math.Ldexp(rng.NormFloat64(), 60+job.Exp))
+			})
+			_, n, err := d.Process(frame, reply)
+			if err != nil || n == 0 {
+				t.Errorf("CPU %d: frame %d: %d bytes of reply, error %v", cpu, i, n, err)
+				return
+			}
+			h, err := wire.ParseHeader(reply[wire.EnvelopeLen:n])
+			if err != nil {
+				t.Errorf("CPU %d: %v", cpu, err)
+				return
+			}
+			if h.Type == wire.TypeError {
+				refused[cpu]++
+				continue
+			}
+			s := wire.StripeAt(frame[wire.EnvelopeLen:], 0)
+			for lane := range wire.Lanes {
+				units, err := format.FromBits(s.Bits(lane))
+				if err != nil {
+					t.Errorf("frame %d was acknowledged with a value out of range", i)
+				}
+				sums[cpu][s.Slot(lane)] += units
+			}
+		}
+	})
+	bank, err := d.Swap(job.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.JobCounters(job.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r, got := range bank.Slots {
+		// Modulo 2^64, so that this holds in the rare case, too, that an
+		// undone addition had been built upon.
+		if want := sums[0][r] + sums[1][r]; got != want {
+			t.Errorf("sum of rank %d is %d, want %d", r, got, want)
+		}
+	}
+	if refused[0] == 0 || refused[1] == 0 || c.Applied == 0 {
+		t.Errorf("the test wants both: %v refused, %d applied", refused, c.Applied)
+	}
+	t.Logf("%d applied, %v refused, %d undone below another frame", c.Applied, refused, c.UndoOverflows)
+}
