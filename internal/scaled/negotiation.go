@@ -5,8 +5,12 @@ import (
 	"fmt"
 )
 
-// Errors of [Negotiation.Report].
+// MaxWorkers is the largest number of workers: their ids have 16 bits.
+const MaxWorkers = 1 << 16
+
+// Errors of a negotiation.
 var (
+	ErrWorkers   = errors.New("scaled: bad number of workers")
 	ErrWorker    = errors.New("scaled: no such worker")
 	ErrIteration = errors.New("scaled: iteration is not under negotiation")
 	ErrConflict  = errors.New("scaled: worker has reported another exponent")

@@ -6,14 +6,10 @@ import (
 	"math"
 )
 
-// MaxWorkers is the largest number of workers that a scale can be made for: their
-// ids have 16 bits.
-const MaxWorkers = 1 << 16
-
-// Errors of the conversion and of the negotiation.
+// Errors of the conversion.
 var (
 	ErrNotFinite = errors.New("scaled: NaN or infinity")
-	ErrWorkers   = errors.New("scaled: bad number of workers")
+	ErrAddends   = errors.New("scaled: bad number of addends")
 	ErrExponent  = errors.New("scaled: not the exponent of a finite number")
 )
 
@@ -41,20 +37,20 @@ func LargestExponent(grads []float32) (uint8, error) {
 // Scale is the factor 2^Exp between a gradient and its integer.
 type Scale struct{ Exp int }
 
-// ScaleFor returns the largest scale at which the sum of one gradient from each
-// worker fits an int32, where the exponent of no gradient is above largest, as of
-// [LargestExponent].
-func ScaleFor(largest uint8, workers int) (Scale, error) {
+// ScaleFor returns the largest scale at which the sum of so many gradients fits an
+// int32, if the exponent of none is above largest, as of [LargestExponent]. Where
+// workers are synchronous, addends is their number.
+func ScaleFor(largest uint8, addends int) (Scale, error) {
 	if largest == infinite {
 		return Scale{}, fmt.Errorf("%w: %d", ErrExponent, largest)
 	}
-	if workers < 1 || workers > MaxWorkers {
-		return Scale{}, fmt.Errorf("%w: %d is not in [1, %d]", ErrWorkers, workers, MaxWorkers)
+	if addends < 1 || addends > math.MaxInt32 {
+		return Scale{}, fmt.Errorf("%w: %d is not in [1, %d]", ErrAddends, addends, math.MaxInt32)
 	}
 	// Gradients are below 2^above; their integers shall be of so many bits.
 	above := max(int(largest), 1) - bias + 1
 	width := 31
-	for greatest(width)*int64(workers) > math.MaxInt32 {
+	for greatest(width)*int64(addends) > math.MaxInt32 {
 		width--
 	}
 	return Scale{Exp: width - above}, nil

@@ -84,9 +84,9 @@ func TestAddSaturates(t *testing.T) {
 // TestScaleFits adds the largest gradient that an exponent allows from every
 // worker: at the scale the sum fits, at twice the scale it does not.
 func TestScaleFits(t *testing.T) {
-	for _, workers := range []int{1, 2, 3, 7, 8, 100, 127, 128, 129, 1000, MaxWorkers - 1, MaxWorkers} {
+	for _, addends := range []int{1, 2, 3, 7, 8, 100, 127, 128, 129, 1000, MaxWorkers - 1, MaxWorkers, 1_000_000, math.MaxInt32} {
 		for largest := range uint8(infinite) {
-			s, err := ScaleFor(largest, workers)
+			s, err := ScaleFor(largest, addends)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,11 +95,11 @@ func TestScaleFits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if int64(n)*int64(workers) > math.MaxInt32 {
-				t.Fatalf("%d × %g overflows at scale 2^%d", workers, x, s.Exp)
+			if int64(n)*int64(addends) > math.MaxInt32 {
+				t.Fatalf("%d × %g overflows at scale 2^%d", addends, x, s.Exp)
 			}
-			if twice := reference(x, s.Exp+1); twice < math.MaxInt32 && int64(twice)*int64(workers) <= math.MaxInt32 {
-				t.Fatalf("%d × %g fits at scale 2^%d, too", workers, x, s.Exp+1)
+			if twice := reference(x, s.Exp+1); twice < math.MaxInt32 && int64(twice)*int64(addends) <= math.MaxInt32 {
+				t.Fatalf("%d × %g fits at scale 2^%d, too", addends, x, s.Exp+1)
 			}
 		}
 	}
@@ -155,10 +155,12 @@ func TestScaleForRefuses(t *testing.T) {
 	if _, err := ScaleFor(infinite, 1); !errors.Is(err, ErrExponent) {
 		t.Errorf("exponent of infinity: %v", err)
 	}
-	for _, workers := range []int{-1, 0, MaxWorkers + 1} {
-		if _, err := ScaleFor(1, workers); !errors.Is(err, ErrWorkers) {
-			t.Errorf("%d workers: %v", workers, err)
+	for _, addends := range []int{-1, 0} {
+		if _, err := ScaleFor(1, addends); !errors.Is(err, ErrAddends) {
+			t.Errorf("%d addends: %v", addends, err)
 		}
+	}
+	for _, workers := range []int{-1, 0, MaxWorkers + 1} {
 		if _, err := NewNegotiation(workers); !errors.Is(err, ErrWorkers) {
 			t.Errorf("negotiation of %d workers: %v", workers, err)
 		}
