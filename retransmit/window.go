@@ -23,7 +23,7 @@ type Config struct {
 	// left is the peer's scheduling.
 	InitialRTO time.Duration
 
-	// MinRTO is the least timeout. Default 2 ms: far above a round trip, but a
+	// MinRTO is the least timeout. Default 5 ms: far above a round trip, but a
 	// peer that shares its cores with other processes answers only when it is
 	// scheduled, and a timeout below a scheduler slice would repeat frames
 	// that are not lost.
@@ -42,7 +42,7 @@ type Config struct {
 func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Size, wire.DefaultWindow)
 	setDefault(&c.InitialRTO, 20*time.Millisecond)
-	setDefault(&c.MinRTO, 2*time.Millisecond)
+	setDefault(&c.MinRTO, 5*time.Millisecond)
 	setDefault(&c.MaxRTO, time.Second)
 	setDefault(&c.Silence, 10*time.Second)
 	if c.Size < 0 || c.Size > wire.DefaultWindow || c.Size&(c.Size-1) != 0 {

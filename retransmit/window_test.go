@@ -91,7 +91,7 @@ func TestWindowReturnsEntryOnce(t *testing.T) {
 	}
 	if diff := cmp.Diff(Stats{
 		Sent: 2, Acked: 1, Refused: 1, Repeated: 2, Unknown: 1,
-		SRTT: time.Millisecond, RTO: 2500 * time.Microsecond,
+		SRTT: time.Millisecond, RTO: 5 * time.Millisecond,
 	}, w.Stats()); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
 	}
