@@ -1,0 +1,337 @@
+//go:build ignore
+
+// The baseline of 'libra bench push': pushes as key-value messages over ZeroMQ,
+// the pattern of ps-lite (github.com/dmlc/ps-lite, src/zmq_van.h and
+// include/ps/kv_app.h). A push is a message of three parts: what it is, sorted
+// keys, values; data parts are sent without being copied, and summed where they
+// were received. The answer is a message without data.
+//
+// Where ps-lite does more than this needs, it is left out, in the baseline's
+// favour: the description is two words instead of a protobuf; requests and
+// answers share a connection; the server sums in the thread that receives, where
+// ps-lite hands every message through two queues.
+//
+//   kv_zmq server CPU PORT hash|table
+//   kv_zmq worker CPU PORT NUMBER BATCH
+//
+// The workload is at descriptor 3; a server stores its sums at descriptor 4. Standard
+// input and output are described at bench/push/peer_linux.go. CPU -1: any.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace {
+
+constexpr size_t kKeys = 1 << 20;
+constexpr size_t kBatches = 1024;  // different ones of a worker
+constexpr int kInFlight = 16;
+constexpr int kExponent = -46;  // one unit of a sum is 2^kExponent
+
+[[noreturn]] void fail(const char* what) {
+  fprintf(stderr, "kv_zmq: %s: %s\n", what, zmq_strerror(errno));
+  exit(1);
+}
+
+void* map(int fd, size_t offset, size_t size, int prot) {
+  void* mem = mmap(nullptr, size, prot, MAP_SHARED | MAP_POPULATE, fd, static_cast<off_t>(offset));
+  if (mem == MAP_FAILED) fail("map shared memory");
+  return mem;
+}
+
+uint64_t nanos(const timeval& t) { return t.tv_sec * 1000000000ull + t.tv_usec * 1000ull; }
+
+std::atomic<uint64_t> pushes{0};
+std::atomic<bool> started{false}, stopped{false};
+
+void mark(bool last) {
+  timespec ts;
+  rusage use;
+  clock_gettime(CLOCK_MONOTONIC, &ts);
+  getrusage(RUSAGE_SELF, &use);
+  printf("{\"at_ns\":%llu,\"pushes\":%llu,\"user_ns\":%llu,\"kernel_ns\":%llu,\"last\":%s}\n",
+         ts.tv_sec * 1000000000ull + ts.tv_nsec, static_cast<unsigned long long>(pushes.load()),
+         static_cast<unsigned long long>(nanos(use.ru_utime)),
+         static_cast<unsigned long long>(nanos(use.ru_stime)), last ? "true" : "false");
+  fflush(stdout);
+}
+
+// follow obeys the harness until its commands end.
+void follow() {
+  char line[64];
+  while (fgets(line, sizeof line, stdin) != nullptr) {
+    if (strcmp(line, "start\n") == 0) {
+      started = true;
+      started.notify_all();
+    } else if (strcmp(line, "mark\n") == 0) {
+      mark(false);
+    } else if (strcmp(line, "stop\n") == 0) {
+      break;
+    }
+  }
+  stopped = true;
+  started = true;
+  started.notify_all();
+}
+
+void ready() {
+  printf("{\"ready\":true}\n");
+  fflush(stdout);
+}
+
+// Message is one part of a message.
+struct Message {
+  zmq_msg_t msg;
+  Message() { zmq_msg_init(&msg); }
+  ~Message() { zmq_msg_close(&msg); }
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
+  size_t size() { return zmq_msg_size(&msg); }
+  template <typename T>
+  T* data() {
+    return static_cast<T*>(zmq_msg_data(&msg));
+  }
+};
+
+// Meta says what a message is.
+struct Meta {
+  uint32_t push;
+  uint32_t timestamp;  // of the request; its answer has the same
+};
+
+void send(void* socket, Message& m, int flags) {
+  while (zmq_msg_send(&m.msg, socket, flags) < 0) {
+    if (errno != EINTR) fail("send");
+  }
+}
+
+// receive waits at most for the socket's timeout.
+bool receive(void* socket, Message& m) {
+  while (zmq_msg_recv(&m.msg, socket, 0) < 0) {
+    if (errno == EAGAIN) return false;
+    if (errno != EINTR) fail("receive");
+  }
+  return true;
+}
+
+void* open_socket(int type) {
+  void* context = zmq_ctx_new();
+  if (context == nullptr || zmq_ctx_set(context, ZMQ_IO_THREADS, 1) != 0) fail("context");
+  void* socket = zmq_socket(context, type);
+  int wait = 10;  // ms, so that a server notices the end
+  if (socket == nullptr || zmq_setsockopt(socket, ZMQ_RCVTIMEO, &wait, sizeof wait) != 0) fail("socket");
+  return socket;
+}
+
+// Row is what the harness reads of a server: a key and its sum in units.
+struct Row {
+  uint64_t key;
+  int64_t units;
+};
+
+// HashHandle is ps-lite's KVServerDefaultHandle.
+class HashHandle {
+ public:
+  explicit HashHandle(const uint64_t* keys) {
+    store_.reserve(kKeys);
+    for (size_t i = 0; i < kKeys; i++) store_[keys[i]] = 0;
+  }
+
+  void push(const uint64_t* keys, const float* values, size_t n) {
+    for (size_t i = 0; i < n; i++) store_[keys[i]] += values[i];
+  }
+
+  void rows(std::vector<Row>& out) {
+    for (const auto& [key, sum] : store_) out.push_back({key, static_cast<int64_t>(ldexp(sum, -kExponent))});
+  }
+
+ private:
+  std::unordered_map<uint64_t, float> store_;
+};
+
+// TableHandle is Store of ps/store.go with rows of one float, and table of ps/table.go:
+// open addressing with linear probing over entries of 16 bytes, at most half of
+// them used; rows in the order of their first update; sums in fixed point; all
+// keys of a push are looked up before any is added to.
+class TableHandle {
+ public:
+  explicit TableHandle(const uint64_t* keys) : entries_(2 * kKeys), shift_(64 - std::bit_width(2 * kKeys - 1)) {
+    std::vector<float> zeros(kKeys);
+    push(keys, zeros.data(), kKeys);
+  }
+
+  void push(const uint64_t* keys, const float* values, size_t n) {
+    units_.resize(n);
+    places_.resize(n);
+    for (size_t i = 0; i < n; i++) units_[i] = to_units(values[i]);
+    for (size_t i = 0; i < n; i++) places_[i] = place(keys[i]);
+    for (size_t i = 0; i < n; i++) {
+      uint64_t at = places_[i];
+      if (__builtin_add_overflow(sums_[at], units_[i], &sums_[at])) fail("overflow");
+      if ((marks_[at >> 6] >> (at & 63) & 1) == 0) {
+        marks_[at >> 6] |= 1ull << (at & 63);
+        touched_.push_back(at);
+      }
+    }
+  }
+
+  void rows(std::vector<Row>& out) {
+    for (uint64_t at : touched_) out.push_back({keys_[at], sums_[at]});
+  }
+
+ private:
+  struct Entry {
+    uint64_t key, row;  // the row's number plus one; 0: free
+  };
+
+  static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+  }
+
+  // to_units is FromBits of internal/fixedpoint.
+  static int64_t to_units(float value) {
+    uint32_t bits = std::bit_cast<uint32_t>(value);
+    int e = bits >> 23 & 0xff;
+    if (e == 0xff) fail("not finite");
+    if (e == 0) return 0;
+    uint64_t t = static_cast<uint64_t>((bits & 0x7fffff) | 0x800000) << 40;
+    int shift = 189 + kExponent - e;
+    if (shift < 0) fail("out of range");
+    if (shift > 63) return 0;
+    int64_t n = static_cast<int64_t>(((t >> shift) + 1) >> 1);
+    int64_t sign = -static_cast<int64_t>(bits >> 31);
+    return (n ^ sign) - sign;
+  }
+
+  uint64_t place(uint64_t key) {
+    uint64_t mask = entries_.size() - 1;
+    for (uint64_t i = mix(key) >> shift_;; i++) {
+      Entry& e = entries_[i & mask];
+      if (e.row == 0) {
+        e = {key, insert(key)};
+        return e.row - 1;
+      }
+      if (e.key == key) return e.row - 1;
+    }
+  }
+
+  // insert appends a row and returns its number plus one. All keys are known
+  // from the beginning, so the table need not grow.
+  uint64_t insert(uint64_t key) {
+    keys_.push_back(key);
+    sums_.push_back(0);
+    if (marks_.size() * 64 < keys_.size()) marks_.push_back(0);
+    return keys_.size();
+  }
+
+  std::vector<Entry> entries_;
+  int shift_;
+  std::vector<uint64_t> keys_, touched_, marks_, places_;
+  std::vector<int64_t> sums_, units_;
+};
+
+template <typename Handle>
+int serve(const std::string& address) {
+  auto* keys = static_cast<const uint64_t*>(map(3, 0, 8 * kKeys, PROT_READ));
+  auto* out = static_cast<Row*>(map(4, 0, sizeof(Row) * (kKeys + 1), PROT_READ | PROT_WRITE));
+  Handle handle(keys);
+  void* socket = open_socket(ZMQ_ROUTER);
+  if (zmq_bind(socket, address.c_str()) != 0) fail("bind");
+  ready();
+  while (!stopped) {
+    Message sender, meta, keys, values;
+    if (!receive(socket, sender)) continue;
+    if (!receive(socket, meta) || !receive(socket, keys) || !receive(socket, values)) fail("truncated message");
+    size_t n = keys.size() / sizeof(uint64_t);
+    if (meta.size() != sizeof(Meta) || values.size() != n * sizeof(float)) fail("malformed message");
+    handle.push(keys.template data<uint64_t>(), values.template data<float>(), n);
+    send(socket, sender, ZMQ_SNDMORE);
+    send(socket, meta, 0);
+  }
+  std::vector<Row> rows;
+  handle.rows(rows);
+  out[0].key = rows.size();
+  memcpy(out + 1, rows.data(), rows.size() * sizeof(Row));
+  mark(true);
+  return 0;
+}
+
+// keep is called when a part has been sent. The batches stay.
+void keep(void*, void*) {}
+
+int work(const std::string& address, uint32_t number, size_t batch) {
+  size_t share = kBatches * batch * (sizeof(uint64_t) + sizeof(float));
+  char* mem = static_cast<char*>(map(3, 8 * kKeys + number * share, share, PROT_READ));
+  char* values = mem + kBatches * batch * sizeof(uint64_t);
+  void* socket = open_socket(ZMQ_DEALER);
+  std::string name = "ps" + std::to_string(number);
+  if (zmq_setsockopt(socket, ZMQ_IDENTITY, name.data(), name.size()) != 0) fail("name");
+  if (zmq_connect(socket, address.c_str()) != 0) fail("connect");
+  ready();
+  started.wait(false);
+  for (uint32_t sent = 0; !stopped || pushes < sent;) {
+    if (!stopped && sent - pushes < kInFlight) {
+      Message meta, k, v;
+      zmq_msg_init_size(&meta.msg, sizeof(Meta));
+      *meta.data<Meta>() = {1, sent};
+      size_t at = sent % kBatches * batch;
+      zmq_msg_init_data(&k.msg, mem + at * sizeof(uint64_t), batch * sizeof(uint64_t), keep, nullptr);
+      zmq_msg_init_data(&v.msg, values + at * sizeof(float), batch * sizeof(float), keep, nullptr);
+      send(socket, meta, ZMQ_SNDMORE);
+      send(socket, k, ZMQ_SNDMORE);
+      send(socket, v, 0);
+      sent++;
+      continue;
+    }
+    Message answer;
+    if (!receive(socket, answer)) continue;
+    if (answer.size() != sizeof(Meta) || answer.data<Meta>()->timestamp != static_cast<uint32_t>(pushes)) fail("wrong answer");
+    pushes++;
+  }
+  mark(true);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<std::string> args(argv + 1, argv + argc);
+  if (args.size() < 4) {
+    fprintf(stderr, "kv_zmq: to be called by 'libra bench push'\n");
+    return 2;
+  }
+  if (int cpu = std::stoi(args[1]); cpu >= 0) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0) fail("pin");
+  }
+  std::thread(follow).detach();
+  std::string address = "tcp://127.0.0.1:" + args[2];
+  int code = 2;
+  if (args[0] == "server") {
+    code = args[3] == "table" ? serve<TableHandle>(address) : serve<HashHandle>(address);
+  } else if (args[0] == "worker" && args.size() == 5) {
+    code = work(address, static_cast<uint32_t>(std::stoul(args[3])), std::stoul(args[4]));
+  }
+  fflush(stdout);
+  _exit(code);  // the thread that follows still waits for commands
+}

@@ -1,0 +1,156 @@
+package push
+
+import (
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"unsafe"
+)
+
+// A key is its number shifted up, with scattered bits below: keys are sorted as
+// their numbers are, are far apart as hashed features are, and the number can be
+// read off them.
+const keyShift = 64 - 20
+
+func keyOf(number uint32) uint64 {
+	return uint64(number)<<keyShift | uint64(number)*0x9e3779b97f4a7c15>>(64-keyShift)
+}
+
+func numberOf(key uint64) uint32 { return uint32(key >> keyShift) }
+
+// valueUnit is what all gradients are multiples of. Their sums are then exact in
+// float32 too, in whatever order, so that every peer can be held to them.
+const valueUnit = 1.0 / 256
+
+// workload is what the workers push. It lies in memory that all processes share,
+// C++ programs included, so its layout is plain: Keys uint64, the hottest first;
+// then for each worker the keys, uint64, and after them the gradients, float32, of
+// its batches.
+type workload struct {
+	batch   int // pairs in a push
+	workers int
+	mem     []byte
+}
+
+// workloadSize returns the bytes of a workload.
+func workloadSize(batch, workers int) int { return shareOffset(batch, workers) }
+
+// shareSize returns the bytes of one worker's part.
+func shareSize(batch int) int { return batchesEach * batch * (8 + 4) }
+
+// view reinterprets memory that is aligned for T.
+func view[T any](mem []byte) []T {
+	var zero T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/int(unsafe.Sizeof(zero)))
+}
+
+// ranked returns all keys, the hottest first.
+func (w *workload) ranked() []uint64 { return view[uint64](w.mem[:8*Keys]) }
+
+// share returns the keys and gradients of a worker: batchesEach batches.
+func (w *workload) share(worker int) (keys []uint64, grads []float32) {
+	size := shareSize(w.batch)
+	return splitShare(w.mem[shareOffset(w.batch, worker):][:size])
+}
+
+// shareOffset returns where a worker's part begins.
+func shareOffset(batch, worker int) int { return 8*Keys + worker*shareSize(batch) }
+
+// splitShare parts a worker's memory into keys and gradients.
+func splitShare(part []byte) (keys []uint64, grads []float32) {
+	at := len(part) / (8 + 4) * 8
+	return view[uint64](part[:at]), view[float32](part[at:])
+}
+
+// fill draws the workload.
+func (w *workload) fill(seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, uint64(w.batch)))
+	numbers := make([]uint32, Keys) // by rank
+	for i := range numbers {
+		numbers[i] = uint32(i)
+	}
+	rng.Shuffle(Keys, func(i, j int) { numbers[i], numbers[j] = numbers[j], numbers[i] })
+	ranked := w.ranked()
+	for rank, number := range numbers {
+		ranked[rank] = keyOf(number)
+	}
+	z := newZipf(rng, Keys, Exponent)
+	drawn := make([]uint64, Keys/64) // a bit for each number: distinct and sorted
+	for worker := range w.workers {
+		keys, grads := w.share(worker)
+		for len(keys) > 0 {
+			for n := 0; n < w.batch; {
+				number := numbers[z.draw()]
+				word, bit := &drawn[number/64], uint64(1)<<(number%64)
+				if *word&bit == 0 {
+					*word |= bit
+					n++
+				}
+			}
+			i := 0
+			for at, word := range drawn {
+				for ; word != 0; word &= word - 1 {
+					keys[i] = keyOf(uint32(at*64 + bits.TrailingZeros64(word)))
+					i++
+				}
+				drawn[at] = 0
+			}
+			for i := range grads[:w.batch] {
+				grads[i] = float32(int8(rng.Uint32())) * valueUnit
+			}
+			keys, grads = keys[w.batch:], grads[w.batch:]
+		}
+	}
+}
+
+// hotShare returns the share of the pairs of the first worker whose keys are hot.
+func (w *workload) hotShare() float64 {
+	hot := make([]bool, Keys)
+	for _, key := range w.ranked()[:HotKeys] {
+		hot[numberOf(key)] = true
+	}
+	n := 0
+	keys, _ := w.share(0)
+	for _, key := range keys {
+		if hot[numberOf(key)] {
+			n++
+		}
+	}
+	return float64(n) / float64(len(keys))
+}
+
+// check compares what a server holds with what the workers pushed: pushes[i] is
+// the number of pushes of worker i. It returns an error that names the first
+// key whose sum is wrong.
+func (w *workload) check(pushes []uint64, held []row) error {
+	want := make([]int64, Keys) // in units of valueUnit, by number
+	for worker, n := range pushes {
+		keys, grads := w.share(worker)
+		for b := range batchesEach {
+			times := int64(n / batchesEach)
+			if uint64(b) < n%batchesEach {
+				times++
+			}
+			for i := b * w.batch; i < (b+1)*w.batch; i++ {
+				want[numberOf(keys[i])] += times * int64(grads[i]*(1/valueUnit))
+			}
+		}
+	}
+	seen := make([]bool, Keys)
+	for _, r := range held {
+		n := numberOf(r.key)
+		if keyOf(n) != r.key || seen[n] {
+			return fmt.Errorf("%w: key %#x was never pushed, or is held twice", ErrSums, r.key)
+		}
+		seen[n] = true
+		if r.units != want[n]*unitsPerValue {
+			return fmt.Errorf("%w: key %#x sums to %v, but %v was pushed", ErrSums, r.key, float64(r.units)/unitsPerValue*valueUnit, float64(want[n])*valueUnit)
+		}
+	}
+	for n, sum := range want {
+		if sum != 0 && !seen[n] {
+			return fmt.Errorf("%w: key %#x, to which %v was pushed, is not held", ErrSums, keyOf(uint32(n)), float64(sum)*valueUnit)
+		}
+	}
+	return nil
+}
