@@ -8,8 +8,8 @@
 //
 // [Steer] brings the Libra frames of a host to its AF_XDP sockets.
 //
-// The programs need Linux 6.1 on amd64 or arm64, CAP_BPF and CAP_NET_ADMIN.
-// They work in native and in generic mode on interfaces whose frames fit one
+// The programs need Linux 6.1 on amd64 or arm64, and CAP_BPF, CAP_NET_ADMIN and
+// CAP_PERFMON. They work in native and in generic mode on interfaces whose frames fit one
 // buffer. A VLAN tag must be in the frame, not in the packet's metadata: switch
 // off VLAN offload (ethtool -K IFACE rxvlan off) where Libra frames are tagged.
 package bpf

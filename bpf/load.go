@@ -28,13 +28,15 @@ func load(spec *ebpf.CollectionSpec, objects any) error {
 // refusal by the verifier stays an [*ebpf.VerifierError] with the whole log;
 // format it with %+v.
 func explain(err error) error {
-	var verifier *ebpf.VerifierError
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w: XDP programs need %s; run as root or grant them: %w",
-			ErrPermission, missingCapabilities(), err)
+	}
+	var verifier *ebpf.VerifierError
+	missing := missingCapabilities()
+	switch {
+	// Without CAP_PERFMON it is the verifier that refuses, with EACCES.
+	case missing != "" && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)):
+		return fmt.Errorf("%w: XDP programs need %s; run as root or grant them: %w", ErrPermission, missing, err)
 	case errors.As(err, &verifier):
 		return fmt.Errorf("bpf: the kernel's verifier refuses the program; it is written for Linux 6.1 and later: %w", err)
 	case errors.Is(err, ebpf.ErrNotSupported):
@@ -43,25 +45,26 @@ func explain(err error) error {
 	return fmt.Errorf("bpf: %w", err)
 }
 
-// missingCapabilities names those of the needed capabilities that are not
-// effective, or all of them if the kernel does not say.
+// missingCapabilities names those of the needed capabilities that the calling
+// thread lacks, or "" if there are none.
 func missingCapabilities() string {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
-		data = [2]unix.CapUserData{}
+		return ""
 	}
 	var missing []string
 	for _, c := range []struct {
 		bit  int
 		name string
-	}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_NET_ADMIN, "CAP_NET_ADMIN"}} {
+	}{
+		{unix.CAP_BPF, "CAP_BPF"},
+		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN"},
+		{unix.CAP_PERFMON, "CAP_PERFMON"}, // for computed offsets into packets
+	} {
 		if data[c.bit/32].Effective&(1<<(c.bit%32)) == 0 {
 			missing = append(missing, c.name)
 		}
 	}
-	if missing == nil {
-		return "CAP_BPF and CAP_NET_ADMIN in the initial user namespace"
-	}
-	return strings.Join(missing, " and ")
+	return strings.Join(missing, ", ")
 }

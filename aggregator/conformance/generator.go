@@ -64,13 +64,28 @@ func (g *Generator) Frame() []byte {
 	return frame
 }
 
-// payload returns a valid payload of a flow: a new one or a repetition.
-func (g *Generator) payload(f flow) []byte {
+// Valid returns the next new frame of a sender to one of Jobs, without
+// anything wrong. It is valid until the next call.
+func (g *Generator) Valid(job, sender int) []byte {
+	f := flow{job, sender}
+	h := g.history(f)
+	p := g.hot(f, h.next)
+	h.next++
+	return g.seal(Host(sender), Aggregator, p)
+}
+
+func (g *Generator) history(f flow) *history {
 	h := g.flows[f]
 	if h == nil {
 		h = &history{next: wire.FirstSeq}
 		g.flows[f] = h
 	}
+	return h
+}
+
+// payload returns a valid payload of a flow: a new one or a repetition.
+func (g *Generator) payload(f flow) []byte {
+	h := g.history(f)
 	if len(h.payloads) > 0 && g.oneIn(6) {
 		p := h.payloads[g.rng.IntN(len(h.payloads))]
 		if g.oneIn(2) {

@@ -1,0 +1,97 @@
+package conformance
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// TestManagement calls everything in [aggregator.Plane] on a data plane without
+// jobs, above all what must fail, and closes it.
+func TestManagement(t *testing.T, p aggregator.Plane) {
+	t.Helper()
+	want := func(err, target error) {
+		t.Helper()
+		if !errors.Is(err, target) {
+			t.Errorf("error %v, want %v", err, target)
+		}
+	}
+	job := aggregator.JobConfig{ID: 5, Epoch: 2, Slots: 100}
+
+	_, err := p.Swap(5)
+	want(err, aggregator.ErrNoJob)
+	_, err = p.JobCounters(5)
+	want(err, aggregator.ErrNoJob)
+	_, err = p.SenderCounters(5, 1)
+	want(err, aggregator.ErrNoJob)
+	want(p.RemoveJob(5), aggregator.ErrNoJob)
+	want(p.RemoveJob(65535), aggregator.ErrNoJob)
+	want(p.AddSender(5, Sender(0)), aggregator.ErrNoJob)
+	want(p.RemoveSender(5, 1), aggregator.ErrNoJob)
+	want(p.Clear(&aggregator.Bank{Job: 5}), aggregator.ErrNoJob)
+
+	for _, c := range []struct {
+		change func(*aggregator.JobConfig)
+		want   error
+	}{
+		{func(c *aggregator.JobConfig) { c.ID = aggregator.MaxJobs }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) { c.Slots = 0 }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) { c.Slots = -1 }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) { c.Slots = aggregator.MaxSlots + 1 }, aggregator.ErrTooManySlots},
+		{func(c *aggregator.JobConfig) { c.MaxStripes = 11 }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) { c.MaxStripes = -1 }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) { c.Exp = -101 }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) { c.Exp = 61 }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) { c.Mode = 200 }, aggregator.ErrUnsupported},
+		{func(c *aggregator.JobConfig) { c.Arithmetic = 200 }, aggregator.ErrUnsupported},
+		{func(c *aggregator.JobConfig) { c.Layouts = 4 }, aggregator.ErrUnsupported},
+	} {
+		bad := job
+		c.change(&bad)
+		want(p.AddJob(bad), c.want)
+	}
+
+	want(p.AddJob(job), nil)
+	want(p.AddJob(job), aggregator.ErrJobExists)
+	want(p.AddSender(5, Sender(0)), nil)
+	want(p.AddSender(5, Sender(0)), aggregator.ErrSenderExists)
+	if p.AddSender(5, aggregator.SenderConfig{ID: 9}) == nil {
+		t.Error("a sender without an address was admitted")
+	}
+	mapped := Sender(1)
+	mapped.IP = netip.AddrFrom16(mapped.IP.As16())
+	want(p.AddSender(5, mapped), nil)
+	want(p.RemoveSender(5, 4242), aggregator.ErrNoSender)
+	want(p.RemoveSender(5, mapped.ID), nil)
+	_, err = p.SenderCounters(5, mapped.ID)
+	want(err, aggregator.ErrNoSender)
+
+	first, err := p.Swap(5)
+	want(err, nil)
+	if len(first.Slots) != job.Slots || first.Job != 5 || first.Epoch != 2 {
+		t.Errorf("bank of job %d, epoch %d has %d slots", first.Job, first.Epoch, len(first.Slots))
+	}
+	_, err = p.Swap(5)
+	want(err, aggregator.ErrBankNotCleared)
+	want(p.Clear(&aggregator.Bank{Job: 5}), aggregator.ErrBankNotFrozen)
+	want(p.Clear(first), nil)
+	want(p.Clear(first), aggregator.ErrBankNotFrozen)
+	_, err = p.Swap(5)
+	want(err, nil)
+	want(p.RemoveJob(5), nil)
+	want(p.AddJob(job), nil)
+	_, err = p.SenderCounters(5, Sender(0).ID)
+	want(err, aggregator.ErrNoSender)
+
+	want(p.Close(), nil)
+	want(p.Close(), nil)
+	want(p.AddJob(job), aggregator.ErrClosed)
+	want(p.RemoveJob(5), aggregator.ErrClosed)
+	want(p.AddSender(5, Sender(0)), aggregator.ErrClosed)
+	_, err = p.Swap(5)
+	want(err, aggregator.ErrClosed)
+	_, err = p.Counters()
+	want(err, aggregator.ErrClosed)
+}

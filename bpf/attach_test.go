@@ -1,0 +1,222 @@
+//go:build linux
+
+package bpf
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/wire"
+)
+
+var bothModes = []afxdp.AttachMode{afxdp.AttachNative, afxdp.AttachGeneric}
+
+func TestAnswersOnInterface(t *testing.T) {
+	for _, mode := range bothModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			inNamespace(t, 1, func() {
+				p := openPair(t)
+				d := p.Device.(*device)
+				// The program at the host's end also switches on what a veth
+				// needs to receive from XDP.
+				steer, err := OpenSteer(SteerOptions{Interface: "host0", Mode: afxdp.AttachNative})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer steer.Close()
+				if err := d.Attach("port0", mode); err != nil {
+					t.Fatal(err)
+				}
+				if got, ok := d.Mode("port0"); !ok || got != mode {
+					t.Errorf("mode is %v, %v; want %v", got, ok, mode)
+				}
+				host, port := openTap(t, "host0"), openTap(t, "port0")
+				g := conformance.NewGenerator(11)
+				reply := make([]byte, aggregator.MaxReply)
+				for i := range 20 {
+					frame := g.Valid(i%len(conformance.Jobs), i%conformance.Senders)
+					v, n := p.Model.Process(frame, reply)
+					if v.Action != aggregator.Reply {
+						t.Fatalf("the model's verdict is %v", v)
+					}
+					host.send(t, frame)
+					host.expect(t, reply[:n])
+				}
+				foreign := between(t, conformance.Host(0), wire.Endpoint{IP: conformance.Aggregator.IP, Port: 53})
+				host.send(t, foreign)
+				port.expect(t, foreign)
+				for _, j := range conformance.Jobs {
+					if err := p.Harvest(j.ID); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+				if id := programOn(t, "port0"); id != 0 {
+					t.Errorf("program %d is still on the interface", id)
+				}
+			})
+		})
+	}
+}
+
+func TestForwardsBetweenHosts(t *testing.T) {
+	inNamespace(t, 2, func() {
+		d := open(t)
+		for i := range 2 {
+			steer, err := OpenSteer(SteerOptions{Interface: fmt.Sprintf("host%d", i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer steer.Close()
+			if err := d.Attach(fmt.Sprintf("port%d", i), afxdp.AttachNative); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.AddRoute(conformance.Host(1).MAC, "port1"); err != nil {
+			t.Fatal(err)
+		}
+		host0, port0, host1 := openTap(t, "host0"), openTap(t, "port0"), openTap(t, "host1")
+		frame := between(t, conformance.Host(0), conformance.Host(1))
+		host0.send(t, frame)
+		host1.expect(t, frame)
+		if err := d.RemoveRoute(conformance.Host(1).MAC); err != nil {
+			t.Fatal(err)
+		}
+		host0.send(t, frame)
+		port0.expect(t, frame) // left to the kernel
+		c, err := d.Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Forwarded != 1 {
+			t.Errorf("%d frames forwarded, want 1", c.Forwarded)
+		}
+	})
+}
+
+func TestKeepsOtherProgram(t *testing.T) {
+	inNamespace(t, 1, func() {
+		first, second := open(t), open(t)
+		if err := first.Attach("port0", afxdp.AttachNative); err != nil {
+			t.Fatal(err)
+		}
+		id := programOn(t, "port0")
+		for _, mode := range bothModes {
+			err := second.Attach("port0", mode)
+			if !errors.Is(err, afxdp.ErrProgramAttached) || !strings.Contains(err.Error(), "port0") ||
+				!strings.Contains(err.Error(), fmt.Sprint(id)) {
+				t.Errorf("%v: error %v, want ErrProgramAttached with interface and program %d", mode, err, id)
+			}
+		}
+		if _, err := OpenSteer(SteerOptions{Interface: "port0"}); !errors.Is(err, afxdp.ErrProgramAttached) {
+			t.Errorf("steer: error %v, want ErrProgramAttached", err)
+		}
+		if err := second.Close(); err != nil {
+			t.Error(err)
+		}
+		if got := programOn(t, "port0"); got != id {
+			t.Errorf("program %d is on the interface, want %d", got, id)
+		}
+		if err := first.Detach("port0"); err != nil {
+			t.Error(err)
+		}
+		if got := programOn(t, "port0"); got != 0 {
+			t.Errorf("program %d is on the interface after Detach", got)
+		}
+		if err := first.Attach("port0", afxdp.AttachAuto); err != nil {
+			t.Errorf("attach again: %v", err)
+		}
+	})
+}
+
+func TestSteersToSocket(t *testing.T) {
+	for _, mode := range bothModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			inNamespace(t, 1, func() { testSteer(t, mode) })
+		})
+	}
+}
+
+func testSteer(t *testing.T, mode afxdp.AttachMode) {
+	steer, err := OpenSteer(SteerOptions{Interface: "host0", Mode: mode})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := steer.Close(); err != nil {
+			t.Error(err)
+		}
+		if id := programOn(t, "host0"); id != 0 {
+			t.Errorf("program %d is still on the interface", id)
+		}
+	}()
+	if steer.Mode() != mode {
+		t.Errorf("mode is %v, want %v", steer.Mode(), mode)
+	}
+	port, kernel := openTap(t, "port0"), openTap(t, "host0")
+	v4 := between(t, conformance.Aggregator, conformance.Host(0))
+	tagged := append(append(append([]byte(nil), v4[:12]...), 0x81, 0, 0x20, 0x07), v4[12:]...)
+	src, dst := conformance.Aggregator, conformance.Host(0)
+	src.IP, dst.IP = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
+	v6 := between(t, src, dst)
+	ours := [][]byte{v4, tagged, v6}
+	for _, frame := range [][]byte{v4, v6} { // the kernel would take the tag off the other
+		port.send(t, frame)
+		kernel.expect(t, frame) // there is no socket yet
+	}
+
+	umem, err := afxdp.NewUMEM(afxdp.UMEMConfig{Frames: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer umem.Close()
+	pool, err := umem.NewPool(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sock, err := afxdp.Open(pool, afxdp.Config{Interface: "host0", XSKMap: steer.Sockets()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	descs := make([]afxdp.Desc, 1)
+	for i, frame := range ours {
+		port.send(t, frame)
+		for deadline := time.Now().Add(5 * time.Second); ; {
+			n, err := sock.Receive(descs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 1 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("frame %d did not reach the socket", i)
+			}
+			if _, err := sock.Poll(afxdp.EventRx, 100*time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := umem.Packet(descs[0]); !bytes.Equal(got, frame) {
+			t.Errorf("socket received %x, want %x", got, frame)
+		}
+		if err := sock.Release(descs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dst = conformance.Host(0)
+	dst.Port++
+	foreign := between(t, conformance.Aggregator, dst)
+	port.send(t, foreign)
+	kernel.expect(t, foreign)
+}
