@@ -17,7 +17,7 @@ type libraPeer struct {
 	out    []afxdp.Desc  // a batch of them; only the frames change
 	ready  []afxdp.Frame // whose bytes are the frame's
 	descs  []afxdp.Desc  // room for a received batch
-	frames []afxdp.Frame // room for a completed batch
+	frames []afxdp.Frame // room for completed frames
 }
 
 func openLibra(cfg *peerConfig) (peer, error) {
@@ -74,8 +74,10 @@ func (p *libraPeer) prepare() {
 	for range batch {
 		p.out = append(p.out, p.parts...)
 	}
-	n := max(len(p.out), afxdp.MaxFragments)
-	p.descs, p.frames = make([]afxdp.Desc, n), make([]afxdp.Frame, n)
+	p.descs = make([]afxdp.Desc, max(len(p.out), afxdp.MaxFragments))
+	// Room for all completions at once: left in their ring, they would pile up, and
+	// the frames in use would outgrow the cache.
+	p.frames = make([]afxdp.Frame, ringSize)
 
 	p.ready = make([]afxdp.Frame, p.pool.Available(), umemFrames)
 	for _, f := range p.ready[:p.pool.AllocBatch(p.ready)] {

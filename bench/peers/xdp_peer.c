@@ -228,7 +228,9 @@ static void complete(void)
 	uint32_t from, to, n, received = 0;
 
 	kick();
-	n = xsk_ring_cons__peek(&completion, BATCH * parts, &from);
+	/* All of them: a smaller limit would let them pile up, since peek looks for
+	 * new ones only when it has returned all that it knew of. */
+	n = xsk_ring_cons__peek(&completion, RING, &from);
 	if (n == 0)
 		return;
 	for (uint32_t i = 0; i < n; i++)
