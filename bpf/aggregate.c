@@ -145,6 +145,7 @@ __noinline int serve(struct xdp_md *ctx, __u32 l3)
 	struct bank *bank;
 	struct job *job;
 	__u32 id, type;
+	int action;
 
 	if ((void *)ip + ENVELOPE_LEN > end || data + sizeof(struct ethernet) > end)
 		return XDP_DROP;
@@ -169,13 +170,19 @@ __noinline int serve(struct xdp_md *ctx, __u32 l3)
 	job = job_of(id);
 	if (!job)
 		return refuse_global(ctx, l3, CODE_UNKNOWN_JOB, 0);
-	bank = bank_of(id);
-	if (!bank)
-		return refuse_global(ctx, l3, CODE_UNKNOWN_JOB, 0);
 	sender = sender_of(data, p);
 	if (!sender)
 		return refuse_job(ctx, l3, id, NULL, REFUSAL(CODE_UNKNOWN_SENDER, 0, 0));
-	return hot(ctx, l3, p, job, sender, bank);
+	bank = enter_bank(id, job);
+	if (!bank) {
+		/* The job is being removed, or banks were swapped three times
+		 * meanwhile. The sender repeats the frame. */
+		COUNT(id, raced);
+		return XDP_DROP;
+	}
+	action = hot(ctx, l3, p, job, sender, bank);
+	leave_bank(bank);
+	return action;
 }
 
 /* forward sends a Libra frame between hosts on by its destination address. */

@@ -38,6 +38,8 @@ type aggregateJob struct {
 	Epoch      uint16
 	Mode       uint8
 	Layouts    uint8
+	Current    uint32
+	Unused     uint32
 	BelowSlots [2][11]uint64
 }
 

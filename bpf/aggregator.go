@@ -47,9 +47,9 @@ var _ aggregator.Plane = (*Aggregator)(nil)
 type job struct {
 	aggregator.JobConfig
 	senders map[uint16]struct{}
-	current *bank
-	spare   *bank
-	frozen  *aggregator.Bank // view of spare that Swap returned, nil once cleared
+	banks   [2]*bank
+	current int              // index of the bank that frames are added to
+	frozen  *aggregator.Bank // view of the other bank that Swap returned, nil once cleared
 }
 
 // Open loads the aggregator's program and creates its maps. Nothing happens

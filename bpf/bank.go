@@ -5,6 +5,9 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -27,6 +30,9 @@ type bankValue struct {
 	slots  [aggregator.MaxSlots + wire.Lanes]int64
 	frames uint64
 	pairs  uint64
+
+	entered atomic.Uint64
+	left    atomic.Uint64
 }
 
 func newBank(spec *ebpf.MapSpec) (*bank, error) {
@@ -56,8 +62,33 @@ func (b *bank) close() error {
 	return errors.Join(err, b.m.Close())
 }
 
+// quiesce waits until every program that came to use the bank is done with it.
+// Programs that come later must not stay: see enter_bank in admission.h. A
+// program runs for about a microsecond.
+func (b *bank) quiesce(limit time.Duration) error {
+	b.sums.left.Add(0) // a full barrier between what made the bank old and what follows
+	deadline := time.Now().Add(limit)
+	for {
+		// In this order: programs enter before they leave, so equal counts
+		// mean that nobody was inside in between.
+		left := b.sums.left.Load()
+		if b.sums.entered.Load() == left {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d programs have been using the bank for %v", b.sums.entered.Load()-left, limit)
+		}
+		runtime.Gosched()
+	}
+}
+
 // clear zeroes the slots of a job of n slots, and the counts.
 func (b *bank) clear(n int) {
 	clear(b.sums.slots[:n])
 	b.sums.frames, b.sums.pairs = 0, 0
+}
+
+// closeBanks releases a job's banks, as far as it has any.
+func (j *job) closeBanks() error {
+	return errors.Join(j.banks[0].close(), j.banks[1].close())
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -30,15 +31,16 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 		return fmt.Errorf("job %d: %w", cfg.ID, aggregator.ErrJobExists)
 	}
 	j := &job{JobConfig: cfg, senders: make(map[uint16]struct{})}
-	j.current, err = newBank(a.bank)
-	if err == nil {
-		j.spare, err = newBank(a.bank)
+	for i := range j.banks {
+		if err == nil {
+			j.banks[i], err = newBank(a.bank)
+		}
 	}
 	if err == nil {
 		err = a.startJob(j)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("bpf: job %d: %w", cfg.ID, explain(err)), j.current.close(), j.spare.close())
+		return errors.Join(fmt.Errorf("bpf: job %d: %w", cfg.ID, explain(err)), j.closeBanks())
 	}
 	a.jobs[cfg.ID] = j
 	return nil
@@ -55,22 +57,47 @@ func (a *Aggregator) startJob(j *job) error {
 	if err := a.objects.Counts.Put(id, make([]aggregateCounters, cpus)); err != nil {
 		return fmt.Errorf("reset counters: %w", err)
 	}
-	if err := a.objects.Banks.Put(id, j.current.m); err != nil {
-		return fmt.Errorf("install bank: %w", err)
+	for i, b := range j.banks {
+		if err := a.objects.Banks.Put(bankKey(j.ID, i), b.m); err != nil {
+			return errors.Join(fmt.Errorf("install bank: %w", err), a.removeBanks(j.ID))
+		}
 	}
-	err = a.objects.Jobs.Put(id, aggregateJob{
+	if err := a.putJob(j); err != nil {
+		return errors.Join(fmt.Errorf("install job: %w", err), a.removeBanks(j.ID))
+	}
+	return nil
+}
+
+// putJob writes the job's entry, which says among other things which bank is
+// the current one.
+func (a *Aggregator) putJob(j *job) error {
+	return a.objects.Jobs.Put(uint32(j.ID), aggregateJob{
 		Slots:      uint32(j.Slots),
 		MaxStripes: uint32(j.MaxStripes),
 		Exp:        int32(j.Exp),
 		Epoch:      j.Epoch,
 		Mode:       uint8(j.Mode),
 		Layouts:    uint8(j.Layouts),
+		Current:    uint32(j.current),
 		BelowSlots: belowSlots(j.Slots),
 	})
-	if err != nil {
-		return errors.Join(fmt.Errorf("install job: %w", err), a.objects.Banks.Delete(id))
+}
+
+// bankKey is the place of a bank in the program's map of banks.
+func bankKey(id uint16, bank int) uint32 { return uint32(id)*2 + uint32(bank) }
+
+// removeBanks takes a job's banks out of the program's reach. Updating a map of
+// maps returns only when no program runs that may have seen the old entry
+// (maybe_wait_bpf_programs in the kernel's kernel/bpf/syscall.c, since Linux
+// 4.20).
+func (a *Aggregator) removeBanks(id uint16) error {
+	var errs []error
+	for i := range 2 {
+		if err := a.objects.Banks.Delete(bankKey(id, i)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, err)
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // belowSlots returns the table of struct job in maps.h.
@@ -109,7 +136,7 @@ func (a *Aggregator) removeJob(id uint16) error {
 	for s := range j.senders {
 		errs = append(errs, a.objects.Senders.Delete(aggregateSenderKey{Job: id, Sender: s}))
 	}
-	errs = append(errs, a.objects.Banks.Delete(uint32(id)), j.current.close(), j.spare.close())
+	errs = append(errs, a.removeBanks(id), j.closeBanks())
 	return errors.Join(errs...)
 }
 
@@ -161,17 +188,18 @@ func (a *Aggregator) RemoveSender(id, sender uint16) error {
 	err = a.objects.Senders.Delete(aggregateSenderKey{Job: id, Sender: sender})
 	// The next sender may get the same memory at once, and a program that
 	// still runs could write its duplicate filter. So wait for programs, by
-	// installing the current bank again; see Swap.
-	return errors.Join(err, a.objects.Banks.Put(uint32(id), j.current.m))
+	// installing the current bank again; see removeBanks.
+	return errors.Join(err, a.objects.Banks.Put(bankKey(id, j.current), j.banks[j.current].m))
 }
 
 // Swap implements [aggregator.Plane].
 //
-// Updating a map of maps waits until no program runs that may have seen the
-// entry's old value (maybe_wait_bpf_programs in the kernel's
-// kernel/bpf/syscall.c, since Linux 4.20): an RCU grace period, which takes
-// some milliseconds to tens of milliseconds. That is why no frame is being
-// added to the returned bank.
+// It makes the other bank the current one and waits until the programs that
+// have announced themselves at the old bank are done, a microsecond or so; see
+// enter_bank in admission.h for why that is enough. Exchanging the inner map
+// instead would do too, and is simpler, but the kernel then waits for an RCU
+// grace period: 8 to 16 ms at 250 ticks a second, which bounds the harvests,
+// and with them the steps of a training, to some 60 a second.
 func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -182,16 +210,20 @@ func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 	if j.frozen != nil {
 		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrBankNotCleared)
 	}
-	if err := a.objects.Banks.Put(uint32(id), j.spare.m); err != nil {
+	old := j.banks[j.current]
+	j.current = 1 - j.current
+	if err := a.putJob(j); err != nil {
+		j.current = 1 - j.current
 		return nil, fmt.Errorf("bpf: job %d: swap banks: %w", id, err)
 	}
-	j.current, j.spare = j.spare, j.current
-	sums := j.spare.sums
+	if err := old.quiesce(time.Second); err != nil {
+		return nil, fmt.Errorf("bpf: job %d: swap banks: %w", id, err)
+	}
 	j.frozen = &aggregator.Bank{
 		Job: id, Epoch: j.Epoch,
-		Slots:  sums.slots[:j.Slots:j.Slots],
-		Frames: sums.frames,
-		Pairs:  sums.pairs,
+		Slots:  old.sums.slots[:j.Slots:j.Slots],
+		Frames: old.sums.frames,
+		Pairs:  old.sums.pairs,
 	}
 	return j.frozen, nil
 }
@@ -207,7 +239,7 @@ func (a *Aggregator) Clear(frozen *aggregator.Bank) error {
 	if j.frozen != frozen {
 		return fmt.Errorf("job %d: %w", frozen.Job, aggregator.ErrBankNotFrozen)
 	}
-	j.spare.clear(j.Slots)
+	j.banks[1-j.current].clear(j.Slots)
 	j.frozen = nil
 	return nil
 }

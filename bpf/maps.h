@@ -29,6 +29,8 @@ struct job {
 	__u16 epoch;
 	__u8 mode;
 	__u8 layouts;
+	__u32 current; /* 0 or 1: the bank that frames are added to */
+	__u32 unused;
 	/* 2^31 less the number of slots that a lane may name, aligned and dense,
 	 * for two lanes in a word. In the order in which pairs_plain takes the
 	 * lanes, first high half, then low: 0 2, 1 3, 4 6, 5 7, ... 17 19,
@@ -74,6 +76,8 @@ struct bank {
 	__s64 slots[MAX_SLOTS + LANES];
 	__u64 frames;
 	__u64 pairs;
+	__u64 entered; /* programs that came to use the bank, see enter_bank */
+	__u64 left;    /* programs that are done with it */
 };
 
 struct bank_map {
@@ -84,10 +88,11 @@ struct bank_map {
 	__type(value, struct bank);
 };
 
-/* The current bank of each job. */
+/* The two banks of each job: job * BANKS + struct job's current is in use. */
+#define BANKS 2
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, MAX_JOBS);
+	__uint(max_entries, MAX_JOBS * BANKS);
 	__type(key, __u32);
 	__array(values, struct bank_map);
 } banks SEC(".maps");
