@@ -1,0 +1,39 @@
+package arithmetic
+
+import (
+	"unsafe"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/lut"
+	"github.com/libra-ina/libra/retransmit"
+)
+
+// hotParameters is the number of hot parameters of libra.txt §5.7.
+const hotParameters = 30_000
+
+const kilobyte = 1024
+
+// paperMemory is libra.txt §5.7.
+var paperMemory = Memory{Name: "paper", Slots: 118 * kilobyte, Tables: lut.PaperBytes, Control: 130 * kilobyte}
+
+// memory accounts for one job, by arithmetic.
+func memory(c Config, tables lut.Budget) []Memory {
+	perSender := int(unsafe.Sizeof(retransmit.Filter{}) +
+		unsafe.Sizeof(aggregator.SenderConfig{}) + unsafe.Sizeof(aggregator.SenderCounters{}))
+	control := c.Senders*perSender +
+		int(unsafe.Sizeof(aggregator.JobConfig{})+unsafe.Sizeof(aggregator.JobCounters{})+unsafe.Sizeof(aggregator.Counters{}))
+	rows := []Memory{paperMemory}
+	for _, a := range []struct {
+		name  Arithmetic
+		slot  int // bytes
+		table int
+	}{
+		{LUT, 4, tables.Total},
+		{Fixed, 4, 0},
+		{Exact, 8, 0},
+	} {
+		bank := hotParameters * a.slot
+		rows = append(rows, Memory{Name: string(a.name), Slots: bank, Tables: a.table, Control: control, Spare: bank})
+	}
+	return rows
+}
