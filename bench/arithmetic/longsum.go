@@ -43,11 +43,7 @@ func longSums(d dataSet, c Config, table *lut.Adder) ([]LongSum, error) {
 		}
 		for _, a := range arithmetics {
 			for i, want := range truth {
-				e := 0.0
-				if got[a][i] != want {
-					e = math.Abs(got[a][i]-want) / math.Abs(want)
-				}
-				errors[a][i] = append(errors[a][i], e)
+				errors[a][i] = append(errors[a][i], relativeError(got[a][i], want))
 			}
 		}
 	}
@@ -63,6 +59,17 @@ func longSums(d dataSet, c Config, table *lut.Adder) ([]LongSum, error) {
 		}
 	}
 	return results, nil
+}
+
+// relativeError is |got - want| / |want|, and 1 where a sum should be 0 and is not.
+func relativeError(got, want float64) float64 {
+	switch {
+	case got == want:
+		return 0
+	case want == 0:
+		return 1
+	}
+	return math.Abs(got-want) / math.Abs(want)
 }
 
 // trueSums returns the sums of the first so many numbers, rounded once, to

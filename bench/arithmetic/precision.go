@@ -51,15 +51,7 @@ func adders(table *lut.Adder) map[Arithmetic]add {
 }
 
 // precision of a sum: see the package's documentation.
-func precision(got, want float64) float64 {
-	if got == want {
-		return 1
-	}
-	if want == 0 {
-		return 0
-	}
-	return max(0, 1-math.Abs(got-want)/math.Abs(want))
-}
+func precision(got, want float64) float64 { return max(0, 1-relativeError(got, want)) }
 
 // table2 adds every pair of a data set. bound, if positive, replaces the pairs'
 // own bounds.

@@ -67,7 +67,7 @@ type PaperPrecision struct {
 }
 
 // LongSum is the relative error of sums of so many numbers of a data set: |got -
-// true| / |true|, over several sums.
+// true| / |true|, over several sums; 1 where a sum should be 0 and is not.
 type LongSum struct {
 	DataSet    string     `json:"data_set"`
 	Arithmetic Arithmetic `json:"arithmetic"`
