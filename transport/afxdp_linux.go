@@ -51,6 +51,7 @@ type afxdpLink struct {
 	done  []afxdp.Frame
 
 	stats  LinkStats
+	tap    *Tap
 	closed bool
 }
 
@@ -97,6 +98,7 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 		descs: make([]afxdp.Desc, 0, rxBatch),
 		index: make([]int, 0, rxBatch),
 		done:  make([]afxdp.Frame, 4*rxBatch),
+		tap:   newTap(),
 	}
 	defer func() {
 		if err != nil {
@@ -281,6 +283,7 @@ func (l *afxdpLink) sendBatch(frames []Frame) (int, error) {
 	for _, d := range l.descs[:n] {
 		l.flying[d.Frame] = true
 	}
+	l.show(Outbound, l.descs[:n])
 	l.stats.Sent += uint64(n)
 	if n < len(l.descs) {
 		return l.index[n], nil
@@ -337,6 +340,7 @@ func (l *afxdpLink) Close() error {
 	}
 	l.stats = l.Stats()
 	l.closed = true
+	l.tap.close()
 	var errs []error
 	if l.steer != nil {
 		errs = append(errs, l.steer.Close())

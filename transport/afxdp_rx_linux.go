@@ -33,6 +33,7 @@ func (l *afxdpLink) Receive(pkts []Packet) (int, error) {
 			return 0, err
 		}
 		q.descs = q.descs[:got]
+		l.show(Inbound, q.descs)
 		for j, d := range q.descs {
 			q.kept[j] = false
 			if p, ok := l.parse(d); ok {
@@ -115,6 +116,7 @@ func (l *afxdpLink) Reply(pkts []Packet) error {
 		q.owed++
 		l.flying[d.Frame], l.dropped[d.Frame] = true, true
 	}
+	l.show(Outbound, l.descs[:n])
 	l.stats.Sent += uint64(n)
 	l.stats.NoRoom += uint64(len(l.descs) - n)
 	return l.kick()

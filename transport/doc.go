@@ -8,7 +8,8 @@
 // An endpoint sends and receives through a [Link]. [OpenUDP] gives one on a
 // kernel socket, [OpenAFXDP] one on an AF_XDP socket; frames, semantics and
 // tests are the same. [Open] chooses and says why. [WithFaults] puts a lossy,
-// duplicating, reordering path in front of either.
+// duplicating, reordering path in front of either. [TapOf] gives copies of the
+// frames that a link sends and receives.
 //
 // # Goroutines
 //

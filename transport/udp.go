@@ -50,6 +50,7 @@ type udpLink struct {
 	free     []Buf
 	room     [][]byte // receive buffers
 	stats    LinkStats
+	tap      udpTap
 	closed   bool
 }
 
@@ -78,6 +79,7 @@ func OpenUDP(local netip.AddrPort) (Link, error) {
 		window:   udpWindow(buffer),
 		payloads: make([][]byte, linkBuffers),
 		room:     slab(udpBatch, udpRoom),
+		tap:      newUDPTap(),
 	}
 	copy(l.payloads, slab(linkBuffers, l.MaxPayload()))
 	l.free = make([]Buf, linkBuffers)
@@ -157,8 +159,12 @@ func (l *udpLink) Send(frames []Frame) (int, error) {
 				wire.MarkRetx(l.payloads[f.Buf])
 			}
 		}
+		shown, listening := l.tap.begin()
 		n, refused, why := l.sock.send(batch, l.payloads)
 		l.count(n, refused, why)
+		if listening {
+			l.showSent(&shown, batch[:n])
+		}
 		taken += n
 		if n < len(batch) {
 			break
@@ -183,6 +189,7 @@ func (l *udpLink) Receive(pkts []Packet) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("transport: udp link at %v: %w", l.local, err)
 	}
+	l.showReceived(pkts[:n])
 	whole := 0
 	for _, p := range pkts[:n] {
 		if len(p.Payload) > l.MaxPayload() {
@@ -203,8 +210,12 @@ func (l *udpLink) Reply(pkts []Packet) error {
 	}
 	for len(pkts) > 0 {
 		batch := pkts[:min(len(pkts), udpBatch)]
+		shown, listening := l.tap.begin()
 		queued, taken, refused, why := l.sock.reply(batch)
 		l.count(taken, refused, why)
+		if listening {
+			l.showReplies(&shown, batch, taken)
+		}
 		l.stats.NoRoom += uint64(queued - taken)
 		pkts = pkts[len(batch):]
 	}
@@ -224,5 +235,6 @@ func (l *udpLink) Stats() LinkStats { return l.stats }
 
 func (l *udpLink) Close() error {
 	l.closed = true
+	l.tap.close()
 	return l.sock.close()
 }

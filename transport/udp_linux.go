@@ -26,6 +26,8 @@ type udpSocket struct {
 	rx, tx messages
 	full   bool // the last send found the socket's buffer full
 
+	refused []int // messages of the last send that the kernel would not send
+
 	fds     [2]unix.PollFd
 	timeout unix.Timespec
 	wake    wakeFD
@@ -208,7 +210,7 @@ func (s *udpSocket) reply(pkts []Packet) (queued, taken, refused int, why error)
 // transmit sends the first n messages of the transmit batch. A message that the
 // kernel refuses is skipped: for the peer it is a lost one.
 func (s *udpSocket) transmit(n int) (taken, refused int, why error) {
-	s.full = false
+	s.full, s.refused = false, s.refused[:0]
 	for taken < n {
 		sent, errno := s.mmsg(unix.SYS_SENDMMSG, s.tx.headers[taken:n])
 		switch errno {
@@ -219,6 +221,7 @@ func (s *udpSocket) transmit(n int) (taken, refused int, why error) {
 			s.full = errno == unix.EAGAIN
 			return taken, refused, why
 		default:
+			s.refused = append(s.refused, taken)
 			taken++
 			refused++
 			why = os.NewSyscallError("sendmmsg", errno)

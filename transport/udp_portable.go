@@ -21,6 +21,8 @@ type udpSocket struct {
 	conn  *net.UDPConn
 	local netip.AddrPort
 
+	refused []int // datagrams of the last batch that the kernel would not send
+
 	// first is a datagram that wait has read while it looked for one.
 	first     Packet
 	firstData []byte
@@ -95,8 +97,10 @@ func (s *udpSocket) write(data []byte, to netip.AddrPort) error {
 }
 
 func (s *udpSocket) send(frames []Frame, payloads [][]byte) (taken, refused int, why error) {
-	for _, f := range frames {
+	s.refused = s.refused[:0]
+	for i, f := range frames {
 		if err := s.write(payloads[f.Buf][:f.Len], addrPort(f.To.To)); err != nil {
+			s.refused = append(s.refused, i)
 			refused, why = refused+1, err
 		}
 	}
@@ -104,12 +108,14 @@ func (s *udpSocket) send(frames []Frame, payloads [][]byte) (taken, refused int,
 }
 
 func (s *udpSocket) reply(pkts []Packet) (queued, taken, refused int, why error) {
+	s.refused = s.refused[:0]
 	for _, p := range pkts {
 		if p.Reply > 0 {
-			queued++
 			if err := s.write(p.Payload[:p.Reply], addrPort(p.Src)); err != nil {
+				s.refused = append(s.refused, queued)
 				refused, why = refused+1, err
 			}
+			queued++
 		}
 	}
 	return queued, queued, refused, why

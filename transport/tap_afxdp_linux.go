@@ -1,0 +1,22 @@
+package transport
+
+import "github.com/libra-ina/libra/afxdp"
+
+// show gives listeners a batch of frames that are in the UMEM: received ones,
+// or sealed ones that are in the TX ring but whose transmission has not been
+// kicked, so that they are seen before their answers.
+func (l *afxdpLink) show(d Direction, descs []afxdp.Desc) {
+	if len(descs) == 0 {
+		return
+	}
+	b, listening := l.tap.begin()
+	if !listening {
+		return
+	}
+	for _, desc := range descs {
+		b.add(d, l.umem.Packet(desc))
+	}
+	b.end()
+}
+
+func (l *afxdpLink) tapped() *Tap { return l.tap }

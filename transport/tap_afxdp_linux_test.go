@@ -1,0 +1,89 @@
+package transport
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/wire"
+)
+
+// TestTapAFXDP sends frames from one AF_XDP link to another and back. What one
+// end shows as sent is bit for bit what the other end finds in its own UMEM,
+// first transmissions, repetitions and answers alike; and a frame that the
+// receiver discards is shown, too.
+func TestTapAFXDP(t *testing.T) {
+	bed := newBed(t, testbed.Config{Hosts: 2})
+	var links [2]Link
+	var taps [2]*Listener
+	var path *Path
+	for i := range links {
+		h := bed.Host(i)
+		if err := h.Do(func() (err error) {
+			links[i], err = OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { links[i].Close() })
+		taps[i] = listen(t, links[i], 1<<20)
+	}
+	path, err := links[0].Path(t.Context(), links[1].Local())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// exchange sends one frame there and its answer back.
+	var n byte
+	exchange := func(b Buf, length int, retx bool) {
+		t.Helper()
+		n++
+		clear(links[0].Payload(b)[:length])
+		links[0].Payload(b)[length-1] = n
+		if sent, err := links[0].Send([]Frame{{Buf: b, Len: length, To: path, Retx: retx}}); sent != 1 || err != nil {
+			t.Fatalf("sent %d, %v", sent, err)
+		}
+		pkts := receiveAll(t, links[1], 1)
+		pkts[0].Reply = wire.HeaderLen
+		if err := links[1].Reply(pkts); err != nil {
+			t.Fatal(err)
+		}
+		receiveAll(t, links[0], 1)
+	}
+	b, ok := links[0].Alloc()
+	if !ok {
+		t.Fatal("no buffer")
+	}
+	for _, length := range []int{wire.HeaderLen, 101, links[0].MaxPayload()} {
+		exchange(b, length, false)
+		exchange(b, length, true)
+	}
+	// To another address, the frame is not for the receiver.
+	stranger := *path
+	stranger.To.IP = stranger.To.IP.Next().Next()
+	if stranger.envelope, err = wire.NewEnvelope(links[0].Local(), stranger.To); err != nil {
+		t.Fatal(err)
+	}
+	if sent, err := links[0].Send([]Frame{{Buf: b, Len: 50, To: &stranger}}); sent != 1 || err != nil {
+		t.Fatalf("sent %d, %v", sent, err)
+	}
+	exchange(b, 20, false)
+
+	ends := [2][]TappedFrame{readAll(taps[0]), readAll(taps[1])}
+	if len(ends[0]) != 15 || len(ends[1]) != 15 {
+		t.Fatalf("%d and %d frames, want 15", len(ends[0]), len(ends[1]))
+	}
+	for i, f := range ends[0] {
+		g := ends[1][i]
+		if !bytes.Equal(f.Data, g.Data) || f.Direction+g.Direction != Inbound+Outbound {
+			t.Errorf("frame %d: direction %d at one end, %d at the other\n%x\n%x", i, f.Direction, g.Direction, f.Data, g.Data)
+		}
+		p, err := wire.ParseFrame(f.Data, wire.DefaultPort)
+		if err != nil {
+			t.Fatalf("frame %d: %v", i, err)
+		}
+		if retx := wire.Flags(p.Payload[1])&wire.FlagRetx != 0; i < 12 && retx != (i%4 >= 2) {
+			t.Errorf("frame %d: RETX %v", i, retx)
+		}
+	}
+}

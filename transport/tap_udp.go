@@ -1,0 +1,81 @@
+package transport
+
+import (
+	"slices"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// udpTap shows the payloads of a UDP socket to listeners, as frames.
+type udpTap struct {
+	*Tap
+	frame []byte // the frame that is being built
+
+	// The headers of the last frame, which are often those of the next.
+	src, dst wire.Endpoint
+	envelope *wire.Envelope
+}
+
+func newUDPTap() udpTap {
+	return udpTap{Tap: newTap(), frame: make([]byte, wire.MaxEnvelopeLen+udpRoom)}
+}
+
+// show gives a batch a frame around a payload.
+func (t *udpTap) show(b *tapBatch, d Direction, src, dst wire.Endpoint, payload []byte) {
+	if t.envelope == nil || src != t.src || dst != t.dst {
+		e, err := wire.NewEnvelope(src, dst)
+		if err != nil {
+			return // a socket has no peers of another address family
+		}
+		t.src, t.dst, t.envelope = src, dst, e
+	}
+	frame := t.frame[:t.envelope.Len()+len(payload)]
+	copy(t.envelope.Payload(frame, len(payload)), payload)
+	t.envelope.Seal(frame)
+	b.add(d, frame)
+}
+
+// showSent shows the frames that the socket took from a batch.
+func (l *udpLink) showSent(b *tapBatch, frames []Frame) {
+	for i, f := range frames {
+		if !slices.Contains(l.sock.refused, i) {
+			l.tap.show(b, Outbound, l.local, f.To.To, l.payloads[f.Buf][:f.Len])
+		}
+	}
+	b.end()
+}
+
+// showReplies shows the first answers of a batch, as many as the socket took.
+func (l *udpLink) showReplies(b *tapBatch, pkts []Packet, taken int) {
+	i := 0 // number of the answer
+	for _, p := range pkts {
+		if p.Reply == 0 {
+			continue
+		}
+		if i == taken {
+			break
+		}
+		if !slices.Contains(l.sock.refused, i) {
+			l.tap.show(b, Outbound, l.local, p.Src, p.Payload[:p.Reply])
+		}
+		i++
+	}
+	b.end()
+}
+
+// showReceived shows what the socket received.
+func (l *udpLink) showReceived(pkts []Packet) {
+	if len(pkts) == 0 {
+		return
+	}
+	b, listening := l.tap.begin()
+	if !listening {
+		return
+	}
+	for _, p := range pkts {
+		l.tap.show(&b, Inbound, p.Src, l.local, p.Payload)
+	}
+	b.end()
+}
+
+func (l *udpLink) tapped() *Tap { return l.tap.Tap }
