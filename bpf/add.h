@@ -25,6 +25,7 @@ enum outcome {
 /* Beside the outcome: an addition that was undone had been built upon. */
 #define WRAPPED 0x100
 
+/* How often one addition is tried against other CPUs. */
 #define ATTEMPTS 64
 
 /* swap replaces a slot's sum unless another CPU did, and tells whether it did. */
@@ -32,7 +33,7 @@ static __always_inline int swap(__s64 *slot, __s64 old, __s64 sum)
 {
 	__s64 was = __sync_val_compare_and_swap(slot, old, sum);
 
-	FORGET(was); /* or clang turns the comparison into a number first */
+	FORGET(was);
 	return was == old;
 }
 
@@ -136,11 +137,11 @@ static __always_inline int add_lane(const struct stripe *s, __u32 lane, __u32 de
 	__s64 old, *slot;
 	__u64 shift;
 
-	FORGET(bits); /* or clang swaps the bytes twice */
+	FORGET(bits);
 	shift = shift_of(bits, exp);
 	if (vanishes(shift))
 		return 1;
-	FORGET(shift); /* or clang computes it twice */
+	FORGET(shift);
 	slot = slot_of(s, lane, dense, bank);
 	old = *slot;
 	return !upper_half(old) && swap(slot, old, old + to_units(bits, shift));
@@ -187,7 +188,7 @@ __noinline __u64 add(struct xdp_md *ctx, __u32 l3, const struct job *job, struct
 
 		if (i >= n || (void *)(s + 1) > end)
 			break;
-		/* Two loops rather than a multiplication and a mask a pair. */
+		/* Two bodies: a dense pair needs no multiplication. */
 		lane = dense ? add_stripe(s, 1, exp, bank) : add_stripe(s, 0, exp, bank);
 		if (lane < LANES)
 			return add_rest(ctx, l3, job, bank, i * LANES + lane);

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -51,24 +52,26 @@ func onEachCPU(t *testing.T, a *Aggregator, work func(cpu int, d *device, barrie
 	wg.Wait()
 }
 
-// denseFrame returns a sealed frame with one stripe of random pairs.
-func denseFrame(t *testing.T, rng *rand.Rand, sender int, job aggregator.JobConfig, seq uint32, flags wire.Flags, ranks int, value func() float32) []byte {
+// denseFrame returns a sealed frame of full stripes with random ranks.
+func denseFrame(t *testing.T, rng *rand.Rand, sender int, job aggregator.JobConfig, seq uint32, flags wire.Flags, stripes, ranks int, value func() float32) []byte {
 	t.Helper()
 	e, err := wire.NewEnvelope(conformance.Host(sender), conformance.Aggregator)
 	if err != nil {
 		t.Fatal(err)
 	}
-	frame := make([]byte, e.Len()+wire.HotLen(1))
+	frame := make([]byte, e.Len()+wire.HotLen(stripes))
 	payload := frame[e.Len():]
 	wire.Header{
 		Type: wire.TypeHot, Flags: flags | wire.FlagDense, Job: job.ID,
 		Sender: conformance.Sender(sender).ID, Epoch: job.Epoch, Seq: seq,
 	}.Put(payload)
-	s := wire.StripeAt(payload, 0)
-	s.SetMask(wire.LaneMask)
-	for lane := range wire.Lanes {
-		s.SetSlot(lane, uint16(rng.IntN(ranks)))
-		s.SetValue(lane, value())
+	for i := range stripes {
+		s := wire.StripeAt(payload, i)
+		s.SetMask(wire.LaneMask)
+		for lane := range wire.Lanes {
+			s.SetSlot(lane, uint16(rng.IntN(ranks)))
+			s.SetValue(lane, value())
+		}
 	}
 	e.Seal(frame)
 	return frame
@@ -84,7 +87,7 @@ func TestCPUsApplyEachFrameOnce(t *testing.T) {
 	reply := make([]byte, aggregator.MaxReply)
 	frames := make([][]byte, 20_000)
 	for i := range frames {
-		frames[i] = denseFrame(t, rng, i%conformance.Senders, job, uint32(i/conformance.Senders+1), 0, 30,
+		frames[i] = denseFrame(t, rng, i%conformance.Senders, job, uint32(i/conformance.Senders+1), 0, 1, 30,
 			func() float32 { return float32(rng.NormFloat64()) })
 		if v, _ := p.Model.Process(frames[i], reply); v.Action != aggregator.Reply {
 			t.Fatalf("the model's verdict is %v", v)
@@ -113,6 +116,69 @@ func TestCPUsApplyEachFrameOnce(t *testing.T) {
 	}
 }
 
+// Harvests while frames arrive: every frame must be in exactly one bank.
+func TestSwapsLoseNothing(t *testing.T) {
+	p := openPair(t)
+	d := p.Device.(*device)
+	job := conformance.Jobs[1]
+	rng := rand.New(rand.NewPCG(8, 9))
+	reply := make([]byte, aggregator.MaxReply)
+	frames := make([][]byte, 20_000)
+	for i := range frames {
+		frames[i] = denseFrame(t, rng, i%2, job, uint32(i/2+1), 0, wire.MaxStripes, 30,
+			func() float32 { return float32(rng.NormFloat64()) })
+		p.Model.Process(frames[i], reply)
+	}
+	want, err := p.Model.Swap(job.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := make([]int64, len(want.Slots))
+	var count uint64
+	harvests := 0
+	harvest := func() {
+		b, err := d.Swap(job.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r, n := range b.Slots {
+			sums[r] += n
+		}
+		count += b.Frames
+		harvests++
+		if err := d.Clear(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		onEachCPU(t, d.Aggregator, func(cpu int, d *device, barrier func(int)) {
+			reply := make([]byte, aggregator.MaxReply)
+			for i := cpu; i < len(frames); i += 2 {
+				v, _, err := d.Process(frames[i], reply)
+				if err != nil || v.Action != aggregator.Reply {
+					t.Errorf("CPU %d: verdict %v, error %v", cpu, v, err)
+					return
+				}
+			}
+		})
+	}()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		harvest()
+	}
+	harvest()
+	if count != want.Frames || !slices.Equal(sums, want.Slots) {
+		t.Errorf("%d harvests gave %d frames, want %d, or other sums", harvests, count, want.Frames)
+	}
+	t.Logf("%d harvests", harvests)
+}
+
 // Sums overflow all the time on both CPUs; what remains must be the sum of
 // the frames that were acknowledged.
 func TestCPUsRefuseWholeFrames(t *testing.T) {
@@ -129,7 +195,7 @@ func TestCPUsRefuseWholeFrames(t *testing.T) {
 		reply := make([]byte, aggregator.MaxReply)
 		for i := range 10_000 {
 			barrier(i)
-			frame := denseFrame(t, rng, cpu, job, uint32(i+1), 0, job.Slots, func() float32 {
+			frame := denseFrame(t, rng, cpu, job, uint32(i+1), 0, 1, job.Slots, func() float32 {
 				return float32(math.Ldexp(rng.NormFloat64(), 60+job.Exp))
 			})
 			_, n, err := d.Process(frame, reply)

@@ -3,10 +3,13 @@
 package bpf
 
 import (
+	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/wire"
 	"github.com/libra-ina/libra/wire/golden"
 )
@@ -62,6 +65,34 @@ func TestGeneratorReachesEveryRefusal(t *testing.T) {
 	} {
 		if n == 0 {
 			t.Errorf("no frame was %s", name)
+		}
+	}
+}
+
+// Values of all exponents, and sums of all magnitudes, at the ends and in the
+// middle of the possible units.
+func TestConversionsEqualModel(t *testing.T) {
+	p := openPair(t)
+	rng := rand.New(rand.NewPCG(12, 13))
+	for i, exp := range []int{fixedpoint.MinExp, -99, -63, -47, fixedpoint.DefaultExp, -1, 1, 59, fixedpoint.MaxExp} {
+		job := aggregator.JobConfig{ID: uint16(10 + i), Mode: aggregator.FetchAdd, Slots: wire.Lanes, Exp: exp}
+		for _, plane := range []aggregator.Plane{p.Device, p.Model} {
+			if err := conformance.StartJob(plane, job); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for seq := range uint32(1000) {
+			frame := denseFrame(t, rng, 0, job, seq+1, wire.FlagWantSum, 1, wire.Lanes, func() float32 {
+				// From 2^-3 to 2^64 units; most often small beside the sums.
+				e := 127 + exp - 3 + rng.IntN(rng.IntN(67)+1)
+				return math.Float32frombits(uint32(min(max(e, 0), 255))<<23 | rng.Uint32()&0x807fffff)
+			})
+			if _, err := p.Process(frame); err != nil {
+				t.Fatalf("unit 2^%d: %v", exp, err)
+			}
+		}
+		if err := p.Harvest(job.ID); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -32,9 +32,8 @@ struct job {
 	__u32 current; /* 0 or 1: the bank that frames are added to */
 	__u32 unused;
 	/* 2^31 less the number of slots that a lane may name, aligned and dense,
-	 * for two lanes in a word. In the order in which pairs_plain takes the
-	 * lanes, first high half, then low: 0 2, 1 3, 4 6, 5 7, ... 17 19,
-	 * 20 21. */
+	 * for two lanes in a word. In the order in which survey takes the lanes,
+	 * high half before low: 0 2, 1 3, 4 6, 5 7, ... 17 19, 20 21. */
 	__u64 below_slots[2][LANES / 2];
 };
 

@@ -64,9 +64,10 @@ static __always_inline __u32 rank_of(__be16 slot, __u32 lane, struct ranking r)
 	return bpf_ntohs(slot) * r.times + (lane & r.lanes);
 }
 
-/* clang would compute what is the same for a lane in all stripes once, and spill
- * it for all lanes to the stack, of which the whole call chain has 512 bytes.
- * This makes it forget. */
+/* Makes clang forget how a variable came by its value. Otherwise it turns sign
+ * arithmetic into branches, computes a value twice rather than keep it, or
+ * computes what is the same for a lane in all stripes in advance and spills it
+ * to the stack, of which the whole call chain has 512 bytes. */
 #define FORGET(x) asm volatile("" : "+r"(x))
 
 /* bits_set returns the number of bits that are set. */
@@ -78,6 +79,7 @@ static __always_inline __u32 bits_set(__u32 m)
 	return m * 0x01010101 >> 24;
 }
 
+/* clear_unused zeroes the lanes of a stripe that its mask leaves out. */
 static __always_inline void clear_unused(struct stripe *s, __u32 mask)
 {
 #pragma unroll

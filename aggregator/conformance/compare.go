@@ -121,8 +121,7 @@ func (p *Pair) CompareCounters() error {
 // senders that come and go in between. Both must be set up with [Setup]. It
 // returns the number of frames by verdict.
 func (p *Pair) Run(seed uint64, n int) (map[aggregator.Action]int, error) {
-	// A harvest waits for the kernel, so it is rare beside frames.
-	const round = 5000
+	const round = 1000
 	g := NewGenerator(seed)
 	verdicts := make(map[aggregator.Action]int)
 	for i := range n {
@@ -154,7 +153,7 @@ func (p *Pair) disturb(g *Generator) error {
 	}
 	k := g.rng.IntN(len(Jobs))
 	job := Jobs[k]
-	switch g.rng.IntN(8) {
+	switch g.rng.IntN(32) { // the first two wait for the kernel, so they are rare
 	case 0:
 		for _, plane := range []aggregator.Plane{p.Device, p.Model} {
 			if err := plane.RemoveJob(job.ID); err != nil {
