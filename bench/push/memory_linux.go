@@ -48,13 +48,8 @@ func mapShared(fd int, offset int64, size, prot int) ([]byte, error) {
 
 func (s *shared) close() error { return errors.Join(unix.Munmap(s.mem), s.file.Close()) }
 
-// row is a key and its sum as a server writes them into the sums' memory, after
+// sumsSize is the size of the memory that a server stores its rows in, after
 // their number, which takes the place of the first row.
-type row struct {
-	key   uint64
-	units int64 // of 2^-46, as in the fixed-point format of the job
-}
-
 const sumsSize = int(unsafe.Sizeof(row{})) * (Keys + 1)
 
 // putRows stores what a server holds.

@@ -142,6 +142,10 @@ func (h *harness) measureGroup(ctx context.Context, workers int, hotShare float6
 	return nil
 }
 
+// stallLimit is how much longer than asked for a measurement takes if no push is
+// acknowledged: on a busy machine, the workers may not even have run.
+const stallLimit = 5 * time.Second
+
 // measure runs a peer once and checks its sums.
 func (h *harness) measure(ctx context.Context, peer string, workers int) (s Sample, err error) {
 	c, err := h.launch(ctx, peer, workers)
@@ -159,12 +163,18 @@ func (h *harness) measure(ctx context.Context, peer string, workers int) (s Samp
 	if err != nil {
 		return s, err
 	}
-	if err := sleep(ctx, h.cfg.Duration); err != nil {
-		return s, err
-	}
-	after, err := h.read(ctx, c)
-	if err != nil {
-		return s, err
+	var after reading
+	for moved := false; !moved; {
+		if err := sleep(ctx, h.cfg.Duration); err != nil {
+			return s, err
+		}
+		if after, err = h.read(ctx, c); err != nil {
+			return s, err
+		}
+		moved = slices.ContainsFunc(after.marks, func(m mark) bool { return m.Pushes > 0 })
+		if !moved && after.own.At-before.own.At > int64(h.cfg.Duration+stallLimit) {
+			return s, fmt.Errorf("no push was acknowledged within %v", h.cfg.Duration+stallLimit)
+		}
 	}
 	pushes, err := c.finish(ctx)
 	if err != nil {
@@ -173,7 +183,7 @@ func (h *harness) measure(ctx context.Context, peer string, workers int) (s Samp
 	if err := h.work.check(pushes, heldRows(c.sums.mem)); err != nil {
 		return s, err
 	}
-	return newSample(before, after, h.work.batch), nil
+	return newSample(peer, before, after, h.work.batch), nil
 }
 
 // reading is the state of all counters at a moment.

@@ -4,8 +4,9 @@ package push
 //
 // Nothing is counted twice: the aggregator's program runs in the context of
 // whichever process sent a frame, or of a ksoftirqd, so its time is
-// taken from the kernel's.
-func newSample(before, after reading, batch int) Sample {
+// taken from the kernel's. The baselines have no aggregator; what this
+// process needs beside them is the measurement's.
+func newSample(peer string, before, after reading, batch int) Sample {
 	var rate, user, kernel, server float64 // pairs, and CPU ns, per second
 	for i, b := range before.marks {
 		a := after.marks[i]
@@ -22,6 +23,9 @@ func newSample(before, after reading, batch int) Sample {
 	kernel += float64(after.softirq-before.softirq) / seconds
 	program := float64(after.aggregator-before.aggregator) / seconds
 	daemon := float64(after.own.User-before.own.User+after.own.Kernel-before.own.Kernel) / seconds
+	if peer != PeerLibra {
+		program, daemon = 0, 0
+	}
 	return Sample{
 		PairsPerSecond: rate,
 		NsWorker:       quotient(user, rate),

@@ -13,7 +13,6 @@ import (
 
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/internal/proc"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
@@ -25,9 +24,6 @@ const job = 1
 
 // dialLimit is how long a process waits for the aggregator's control service.
 const dialLimit = 10 * time.Second
-
-// unitsPerValue is how many fixed-point units make valueUnit.
-const unitsPerValue = 1 << (-fixedpoint.DefaultExp - 8)
 
 // openKeys maps the keys of the workload, the hottest first.
 func openKeys() ([]uint64, error) {

@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"unsafe"
+
+	"github.com/libra-ina/libra/internal/fixedpoint"
 )
 
 // A key is its number shifted up, with scattered bits below: keys are sorted as
@@ -21,6 +23,15 @@ func numberOf(key uint64) uint32 { return uint32(key >> keyShift) }
 // valueUnit is what all gradients are multiples of. Their sums are then exact in
 // float32 too, in whatever order, so that every peer can be held to them.
 const valueUnit = 1.0 / 256
+
+// unitsPerValue is how many fixed-point units of the job make valueUnit.
+const unitsPerValue = 1 << (-fixedpoint.DefaultExp - 8)
+
+// row is a key and its sum as a server holds it.
+type row struct {
+	key   uint64
+	units int64 // of 2^fixedpoint.DefaultExp
+}
 
 // workload is what the workers push. It lies in memory that all processes share,
 // C++ programs included, so its layout is plain: Keys uint64, the hottest first;

@@ -1,0 +1,183 @@
+package push
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestZipf(t *testing.T) {
+	const n, draws = 50, 1_000_000
+	z := newZipf(rand.New(rand.NewPCG(1, 2)), n, Exponent)
+	counts := make([]float64, n)
+	for range draws {
+		counts[z.draw()]++
+	}
+	total := 0.0
+	for r := range n {
+		total += math.Pow(float64(r+1), -Exponent)
+	}
+	for r, got := range counts {
+		want := draws * math.Pow(float64(r+1), -Exponent) / total
+		if math.Abs(got-want) > 6*math.Sqrt(want) {
+			t.Errorf("rank %d: drawn %.0f times, want about %.0f", r, got, want)
+		}
+	}
+}
+
+// filled returns a workload for tests.
+func filled(batch, workers int) *workload {
+	w := &workload{batch: batch, workers: workers, mem: make([]byte, workloadSize(batch, workers))}
+	w.fill(1)
+	return w
+}
+
+func TestWorkload(t *testing.T) {
+	w := filled(4096, 1)
+	if share := w.hotShare(); share < 0.63 || share > 0.65 {
+		t.Errorf("the %d hottest keys take %.3f of the pairs, want about 0.64", HotKeys, share)
+	}
+	ranked := slices.Sorted(slices.Values(w.ranked()))
+	if len(slices.Compact(ranked)) != Keys {
+		t.Error("keys are not distinct")
+	}
+	keys, grads := w.share(0)
+	for b := range slices.Chunk(keys, w.batch) {
+		for i := range b[1:] {
+			if b[i] >= b[i+1] {
+				t.Fatalf("keys %#x and %#x of a batch are not in order", b[i], b[i+1])
+			}
+		}
+	}
+	for _, g := range grads {
+		if g < -0.5 || g >= 0.5 || g/valueUnit != float32(int(g/valueUnit)) {
+			t.Fatalf("gradient %v", g)
+		}
+	}
+}
+
+func TestWorkersPushDifferentBatches(t *testing.T) {
+	w := filled(32, 2)
+	a, _ := w.share(0)
+	b, _ := w.share(1)
+	if slices.Equal(a, b) || slices.Equal(a[:32], a[32:64]) {
+		t.Error("batches repeat")
+	}
+}
+
+// sumsOf returns what a server holds after so many pushes of each worker.
+func sumsOf(w *workload, pushes []uint64) map[uint64]int64 {
+	sums := map[uint64]int64{}
+	for worker, n := range pushes {
+		keys, grads := w.share(worker)
+		for i := range int(n) {
+			at := i % batchesEach * w.batch
+			for k, key := range keys[at : at+w.batch] {
+				sums[key] += int64(grads[at+k]*(1/valueUnit)) * unitsPerValue
+			}
+		}
+	}
+	return sums
+}
+
+func TestCheckFindsEveryDifference(t *testing.T) {
+	w := filled(32, 2)
+	pushes := []uint64{batchesEach + 7, 3}
+	var held []row
+	for key, units := range sumsOf(w, pushes) {
+		held = append(held, row{key, units})
+	}
+	if err := w.check(pushes, held); err != nil {
+		t.Fatal(err)
+	}
+	odd := slices.IndexFunc(held, func(r row) bool { return r.units != 0 })
+	tests := map[string]struct {
+		pushes []uint64
+		spoil  func([]row) []row
+	}{
+		"a lost push":    {[]uint64{pushes[0] + 1, pushes[1]}, func(r []row) []row { return r }},
+		"a wrong sum":    {pushes, func(r []row) []row { r[0].units++; return r }},
+		"a lost key":     {pushes, func(r []row) []row { return slices.Delete(r, odd, odd+1) }},
+		"a key twice":    {pushes, func(r []row) []row { return append(r, r[0]) }},
+		"an unknown key": {pushes, func(r []row) []row { return append(r, row{held[0].key ^ 1, 0}) }},
+	}
+	for name, test := range tests {
+		if err := w.check(test.pushes, test.spoil(slices.Clone(held))); !errors.Is(err, ErrSums) {
+			t.Errorf("%s: %v, want ErrSums", name, err)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, c := range []Config{
+		{Workers: []int{0}}, {Workers: []int{1000}}, {Batches: []int{0}}, {Batches: []int{1 << 20}},
+		{Peers: []string{"ps-lite"}}, {Rounds: -1}, {Duration: 1}, {WarmUp: -1}, {Harvest: 1},
+	} {
+		if _, err := Run(t.Context(), c); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: %v, want ErrConfig", c, err)
+		}
+	}
+}
+
+// example is a report of made-up samples.
+func example() *Report {
+	r := newReport(Config{Rounds: 3})
+	for i, peer := range Peers() {
+		for _, workers := range []int{4, 8} {
+			var samples []Sample
+			for k := range 3 {
+				samples = append(samples, Sample{
+					PairsPerSecond: float64(8-3*i+k) * 1e6, NsWorker: 10, NsKernel: 20, NsAggregator: 5, NsServer: float64(10 * (i + 1)),
+				})
+			}
+			r.add(Result{Workers: workers, Batch: 4096, Peer: peer, Samples: samples})
+		}
+	}
+	r.finish()
+	return r
+}
+
+func TestReport(t *testing.T) {
+	r := example()
+	hash := r.find(4, 4096, PeerHash)
+	if hash.PairsPerSecond != 6e6 || hash.Min != 5e6 || hash.Max != 7e6 || hash.NsTotal != 55 || hash.Ratio != 1.5 {
+		t.Errorf("summary %+v", hash)
+	}
+	verdicts := map[float64]bool{}
+	for _, target := range r.Targets {
+		verdicts[target.Want] = target.Met
+	}
+	if len(r.Targets) != 5 || verdicts[4] || !verdicts[1.5] || !verdicts[1] {
+		t.Errorf("targets %+v", r.Targets)
+	}
+	var out strings.Builder
+	if err := r.WriteTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"4,096", PeerTable, "6.00", "missed", "met"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("table lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+func TestPlots(t *testing.T) {
+	paths, err := example().WritePlots(filepath.Join(t.TempDir(), "plots"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(paths) != 2 {
+		t.Errorf("plots %v, want one of rates and one of CPU time", paths)
+	}
+	for _, p := range paths {
+		svg, err := os.ReadFile(p)
+		if err != nil || !strings.Contains(string(svg), PeerHash) {
+			t.Errorf("%s does not name %s (%v)", p, PeerHash, err)
+		}
+	}
+}
