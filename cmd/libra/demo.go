@@ -69,7 +69,7 @@ parameters take half of the updates.`,
 	f.StringVar(&o.Backend, "backend", o.Backend, "afxdp (needs root) or udp")
 	f.BoolVar(&o.LaneAligned, "lane-aligned", false, "send the frames that a P4 switch takes: one stripe, each pair in its register's lane")
 	f.IntVar(&o.Batch, "batch", 0, "rows of a mini-batch (default 64 with --data, 256 without)")
-	f.Float64Var(&o.LearningRate, "learning-rate", 0, "learning rate of Adagrad (default 0.1 with --data, 0.05 without)")
+	f.Float64Var(&o.LearningRate, "learning-rate", 0, "learning rate of Adagrad (default 0.05)")
 	f.Float64Var(&o.Faults.Loss, "loss", 0, "probability that a frame is lost")
 	f.Float64Var(&o.Faults.Duplicate, "duplicate", 0, "probability that a frame arrives twice")
 	f.Float64Var(&o.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")

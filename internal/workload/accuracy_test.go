@@ -117,8 +117,8 @@ func TestFactorisationMachineLearnsFrappe(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if final["reference"] < 0.95 {
-		t.Errorf("AUC %.4f, want 0.95", final["reference"])
+	if final["reference"] < 0.94 {
+		t.Errorf("AUC %.4f, want 0.94", final["reference"])
 	}
 	for name, got := range final {
 		if math.Abs(got-final["reference"]) > 0.005 {

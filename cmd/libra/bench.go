@@ -1,0 +1,172 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/libra-ina/libra/bench/engine"
+	"github.com/libra-ina/libra/bench/push"
+	"github.com/libra-ina/libra/internal/report"
+)
+
+func newBench() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure the packet engine and the push path beside other systems",
+	}
+	cmd.AddCommand(newBenchEngine(), newBenchPush())
+	return cmd
+}
+
+// results says where a measurement's results go.
+type results struct {
+	json  bool
+	plots string
+}
+
+func (r *results) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&r.json, "json", false, "print one JSON object")
+	cmd.Flags().StringVar(&r.plots, "out", "", "`folder` for SVG plots (default: no plots)")
+}
+
+// write prints a report with its table function, or as JSON, and draws its
+// plots.
+func (r *results) write(w io.Writer, report interface {
+	WritePlots(dir string) ([]string, error)
+}, table func(io.Writer) error) error {
+	var plots []string
+	if r.plots != "" {
+		var err error
+		if plots, err = report.WritePlots(r.plots); err != nil {
+			return err
+		}
+	}
+	if r.json {
+		return json.NewEncoder(w).Encode(report)
+	}
+	if err := table(w); err != nil {
+		return err
+	}
+	for _, p := range plots {
+		fmt.Fprintln(w, "plot:", p)
+	}
+	return nil
+}
+
+func newBenchEngine() *cobra.Command {
+	var (
+		c     engine.Config
+		tests []string
+		out   results
+	)
+	cmd := &cobra.Command{
+		Use:   "engine",
+		Short: "Measure packet rates, CPU time and latency beside other packet engines",
+		Long: `Makes a veth pair between two namespaces and runs the engine and its peers in
+turns, pinned the same way: transmit, receive, echo and request-response. Frames
+count where they are delivered. Peers that are not installed are named with what
+to install. Everything takes some 15 minutes; --sizes and --peers shorten it.`,
+		Example: "  libra bench engine --tests transmit,echo --sizes 190,1414 --peers libra,libxdp,udp",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, t := range tests {
+				c.Tests = append(c.Tests, engine.Test(t))
+			}
+			progress := newSteps(cmd.ErrOrStderr(), "measurements")
+			c.Progress = func(s engine.Step) {
+				progress.step(s.Done, s.Total, fmt.Sprintf("%s, %d bytes, %s", s.Test, s.Size, s.Peer))
+			}
+			r, err := engine.Run(cmd.Context(), c)
+			progress.finish()
+			if r != nil {
+				err = errors.Join(err, out.write(cmd.OutOrStdout(), r, r.WriteTable))
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&tests, "tests", nil, "transmit, receive, echo, request-response (default all)")
+	f.IntSliceVar(&c.Sizes, "sizes", nil, "frame sizes in bytes (default 64,190,512,1414,9014)")
+	f.StringSliceVar(&c.Peers, "peers", nil, "peers to run (default all: see the table)")
+	f.IntVar(&c.Rounds, "rounds", 0, "interleaved rounds (default 5)")
+	f.DurationVar(&c.Duration, "duration", 0, "time of one measurement (default 500ms)")
+	out.flags(cmd)
+	cmd.AddCommand(newPeer(engine.RunPeer))
+	return cmd
+}
+
+func newBenchPush() *cobra.Command {
+	var (
+		c   push.Config
+		out results
+	)
+	cmd := &cobra.Command{
+		Use:   "push",
+		Short: "Measure pushes through the whole system beside key-value messages over ZeroMQ",
+		Long: `Runs workers, the XDP aggregator and a parameter server on a network of
+namespaces, and the same pushes as key-value messages over ZeroMQ (the pattern of
+ps-lite), in turns. Every run checks that the sums are exact. The baseline is
+compiled when libzmq's headers are there (Debian: libzmq3-dev).`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			progress := newSteps(cmd.ErrOrStderr(), "measurements")
+			c.Progress = func(s push.Step) {
+				progress.step(s.Done, s.Total, fmt.Sprintf("%d workers, batches of %d, %s", s.Workers, s.Batch, s.Peer))
+			}
+			r, err := push.Run(cmd.Context(), c)
+			progress.finish()
+			if r != nil {
+				err = errors.Join(err, out.write(cmd.OutOrStdout(), r, r.WriteTable))
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.IntSliceVar(&c.Workers, "workers", nil, "numbers of workers (default 1,2,4,8)")
+	f.IntSliceVar(&c.Batches, "batches", nil, "pairs in a push (default 4096,256,32)")
+	f.StringSliceVar(&c.Peers, "peers", nil, "libra, zeromq-hash, zeromq-table (default all)")
+	f.IntVar(&c.Rounds, "rounds", 0, "interleaved rounds (default 3)")
+	f.DurationVar(&c.Duration, "duration", 0, "time of one measurement (default 300ms)")
+	f.DurationVar(&c.Harvest, "harvest", 0, fmt.Sprintf("time between two harvests (default %v)", push.DefaultHarvest))
+	out.flags(cmd)
+	cmd.AddCommand(newPeer(push.RunPeer))
+	return cmd
+}
+
+// newPeer returns the hidden command with which a measurement starts its
+// processes.
+func newPeer(run func(args []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:                "peer",
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE:               func(_ *cobra.Command, args []string) error { return run(args) },
+	}
+}
+
+// steps shows the progress of a measurement whose number of steps is known when
+// the first begins.
+type steps struct {
+	w    io.Writer
+	unit string
+	bar  *report.Progress
+}
+
+func newSteps(w io.Writer, unit string) *steps { return &steps{w: w, unit: unit} }
+
+func (s *steps) step(done, total int, what string) {
+	if s.bar == nil {
+		s.bar = report.NewProgress(s.w, int64(total), s.unit)
+	}
+	s.bar.Update(int64(done), what)
+}
+
+func (s *steps) finish() {
+	if s.bar != nil {
+		s.bar.Finish()
+	}
+}
