@@ -90,7 +90,7 @@ func (h *Harvester) session(ctx context.Context) error {
 	if err := h.attach(stream); err != nil {
 		return err
 	}
-	defer h.attach(nil)
+	defer h.detach()
 	var now Harvest
 	for {
 		chunk, err := stream.Recv()
@@ -122,10 +122,16 @@ func (h *Harvester) attach(stream grpc.BidiStreamingClient[pb.HarvestRequest, pb
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stream = stream
-	if stream == nil || h.asked == h.answered {
+	if h.asked == h.answered {
 		return nil
 	}
 	return stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: h.asked}})
+}
+
+func (h *Harvester) detach() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stream = nil
 }
 
 func (h *Harvester) acknowledge(number, ticket uint64) error {

@@ -79,9 +79,9 @@ func (l libras) createJob(t *testing.T, spec *pb.JobSpec) uint16 {
 	return uint16(job.Epoch)
 }
 
-// join admits a sender for as long as the context lives.
-func (l libras) join(ctx context.Context, sender uint32) (*pb.Admission, error) {
-	stream, err := l.client.Join(ctx, &pb.JoinRequest{Job: 5, Sender: sender, Ip: workerIP.AsSlice(), HotSet: hotSet})
+// join admits sender 1 for as long as the context lives.
+func (l libras) join(ctx context.Context) (*pb.Admission, error) {
+	stream, err := l.client.Join(ctx, &pb.JoinRequest{Job: 5, Sender: 1, Ip: workerIP.AsSlice(), HotSet: hotSet})
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func units(t *testing.T, v float32) int64 {
 func TestHarvestDeliversEverySumOnce(t *testing.T) {
 	l := startAggregator(t)
 	epoch := l.createJob(t, spec())
-	if _, err := l.join(t.Context(), 1); err != nil {
+	if _, err := l.join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	got := newSums()
@@ -182,7 +182,7 @@ func TestHarvestDeliversEverySumOnce(t *testing.T) {
 func TestUnacknowledgedHarvestIsSentAgain(t *testing.T) {
 	l := startAggregator(t)
 	epoch := l.createJob(t, spec())
-	if _, err := l.join(t.Context(), 1); err != nil {
+	if _, err := l.join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	l.push(t, epoch, 1, 9, 1)
@@ -231,7 +231,7 @@ func TestPeriodicHarvest(t *testing.T) {
 	s := spec()
 	s.HarvestPeriodUs = 1000
 	epoch := l.createJob(t, s)
-	if _, err := l.join(t.Context(), 1); err != nil {
+	if _, err := l.join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	applied := make(chan *Harvest, 100)
@@ -256,20 +256,20 @@ func TestJoinLastsAsLongAsItsStream(t *testing.T) {
 	l := startAggregator(t)
 	epoch := l.createJob(t, spec())
 	ctx, leave := context.WithCancel(t.Context())
-	a, err := l.join(ctx, 1)
+	a, err := l.join(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if uint16(a.Epoch) != epoch || a.Stripes != 10 || !a.Dense || a.Window != wire.DefaultWindow {
 		t.Errorf("admission %v", a)
 	}
-	if _, err := l.join(t.Context(), 1); status.Code(err) != codes.AlreadyExists {
+	if _, err := l.join(t.Context()); status.Code(err) != codes.AlreadyExists {
 		t.Errorf("a second sender 1 got %v", err)
 	}
 	leave()
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		if _, err := l.join(t.Context(), 1); err == nil {
+		if _, err := l.join(t.Context()); err == nil {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -17,9 +17,10 @@ const (
 	// of at most 2^-47 for each gradient.
 	DefaultExp = -46
 
-	// MinExp and MaxExp bound the exponent so that every non-zero integer
-	// converts to a normal float32 and every float32 subnormal rounds to 0.
+	// MinExp is the least exponent: every non-zero integer converts to a
+	// normal float32 and every float32 subnormal rounds to 0.
 	MinExp = -100
+	// MaxExp is the greatest: no integer converts to an infinity.
 	MaxExp = 60
 )
 

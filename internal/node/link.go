@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 
@@ -13,7 +12,7 @@ import (
 // openLink opens the link of a worker or a server. A worker's carries the
 // configured faults, in both directions; together the workers' links carry all
 // traffic, so faults at the server would only count twice.
-func openLink(ctx context.Context, c *cluster.Config, h cluster.Host, faulty bool) (transport.Link, error) {
+func openLink(c *cluster.Config, h cluster.Host, faulty bool) (transport.Link, error) {
 	link, err := openBackend(c, h)
 	if err != nil || !faulty || !c.Faults.Any() {
 		return link, err

@@ -84,7 +84,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	}
 	defer func() { err = errors.Join(err, removeJob(aggregator, c.Job.ID)) }()
 
-	if err := s.startLoop(ctx, cfg.Dim); err != nil {
+	if err := s.startLoop(cfg.Dim); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.loop.Close()) }()
@@ -242,9 +242,9 @@ func (s *server) stats(ctx context.Context) (*pb.ServerStats, error) {
 }
 
 // startLoop opens the server's link and endpoint.
-func (s *server) startLoop(ctx context.Context, dim int) error {
+func (s *server) startLoop(dim int) error {
 	c := s.env.Config
-	link, err := openLink(ctx, c, c.Server.Host, false)
+	link, err := openLink(c, c.Server.Host, false)
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	}
 	defer members.leave()
 
-	link, err := openLink(ctx, c, self.Host, true)
+	link, err := openLink(c, self.Host, true)
 	if err != nil {
 		return nil, err
 	}
