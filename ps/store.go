@@ -40,6 +40,7 @@ type Store struct {
 	batchKeys  []uint64
 	batchUnits []int64
 	batchRows  []int
+	loaded     int64 // keeps the compiler from leaving loads out
 	row        []float32
 }
 
@@ -189,16 +190,24 @@ func (s *Store) apply(keys []uint64, units []int64) (bad int) {
 	s.index.grow(len(keys))
 	oldRows, oldTouched := len(s.keys), len(s.touched)
 
-	// Finding all rows before adding to any makes the look-ups independent of
-	// each other, so that the processor overlaps their cache misses.
+	// Three short passes, so that the processor overlaps the cache misses of
+	// each: first those of the table, then those of the sums, which the loads
+	// into loaded only bring near.
 	rows := s.batchRows[:len(keys)]
-	for i, key := range keys {
-		r, inserted := s.index.place(key, len(s.keys))
-		if inserted {
-			s.insert(key)
+	s.index.home(rows, keys)
+	var loaded int64
+	for i, r := range rows {
+		if r < 0 {
+			var inserted bool
+			r, inserted = s.index.place(keys[i], len(s.keys))
+			if inserted {
+				s.insert(keys[i])
+			}
+			rows[i] = r
 		}
-		rows[i] = r
+		loaded |= s.sums[r*d]
 	}
+	s.loaded = loaded
 	for i, r := range rows {
 		sums, add := s.sums[r*d:][:d], units[i*d:][:d]
 		for c := range sums {
