@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// freePort returns a port that nobody uses on a loopback address.
+func freePort(t *testing.T, addr string) int {
+	t.Helper()
+	l, err := net.Listen("tcp", addr+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// handMade writes a configuration as a person would, for two workers over UDP,
+// with a hot set that the command line built.
+func handMade(t *testing.T) (config string) {
+	t.Helper()
+	dir := t.TempDir()
+	var rows strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&rows, "%d %d:1 %d:0.5\n", i%2, i%7, 10+i%50)
+	}
+	data := writeFile(t, "rows.libfm", rows.String())
+	hot := filepath.Join(dir, "hot.libra")
+	if _, stderr, code := output(t, "hotset", "build", "--data", data, "--out", hot, "--rows", "20", "--factors", "3", "--rate", "0.5"); code != 0 {
+		t.Fatal(stderr)
+	}
+	return writeFile(t, "cluster.yaml", fmt.Sprintf(`
+backend: udp
+port: %d
+silence: 5s
+job: {id: 9, hot_set: %s, sync: true}
+switch: {address: 127.77.1.1, control: 127.77.1.1:%d}
+server: {address: 127.77.1.2, control: 127.77.1.2:%d, checkpoint: %s}
+workers:
+  - {id: 1, address: 127.77.1.3}
+  - {id: 4, address: 127.77.1.4}
+model: {kind: fm, factors: 3, batch: 16, epochs: 2}
+data: {train: %s}
+`, freePort(t, "127.77.1.1"), hot, freePort(t, "127.77.1.1"), freePort(t, "127.77.1.2"), filepath.Join(dir, "weights.libra"), data))
+}
+
+// The processes of a cluster can be started by hand, in any order.
+func TestClusterByHand(t *testing.T) {
+	config := handMade(t)
+	sw := libra(t.Context(), "switch", "--config", config)
+	var swLog bytes.Buffer
+	sw.Stderr = &swLog
+	var group errgroup.Group
+	outputs := make([]bytes.Buffer, 3)
+	for i, args := range [][]string{
+		{"worker", "--config", config, "--id", "4", "--json"}, // nobody answers yet
+		{"worker", "--config", config, "--id", "1", "--json"},
+		{"ps", "--config", config, "--json"},
+	} {
+		cmd := libra(t.Context(), args...)
+		var stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &outputs[i], &stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		group.Go(func() error {
+			if err := cmd.Wait(); err != nil {
+				return fmt.Errorf("libra %v: %w\n%s", args, err, stderr.String())
+			}
+			return nil
+		})
+	}
+	if err := sw.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := sw.Cancel(); err != nil {
+		t.Error(err)
+	}
+	if err := sw.Wait(); err != nil {
+		t.Errorf("an interrupted switch: %v\n%s", err, swLog.String())
+	}
+	if t.Failed() {
+		return
+	}
+	var worker struct {
+		Result struct {
+			Samples  int
+			HotPairs int `json:"hot_pairs"`
+		}
+	}
+	decodeLast(t, outputs[0].String(), &worker)
+	if worker.Result.Samples != 400 || worker.Result.HotPairs == 0 {
+		t.Errorf("worker: %+v", worker)
+	}
+	var server struct {
+		Result struct {
+			Weights string `json:"weights_sha256"`
+			Rows    int
+		}
+	}
+	decodeLast(t, outputs[2].String(), &server)
+	if len(server.Result.Weights) != 64 || server.Result.Rows == 0 {
+		t.Errorf("server: %+v", server)
+	}
+}
+
+func decodeLast(t *testing.T, text string, into any) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), into); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+}
+
+// A process whose peer never comes says whom it waited for, and a port in use
+// names the address.
+func TestClusterFailures(t *testing.T) {
+	config := handMade(t)
+	if _, stderr, code := output(t, "worker", "--config", config, "--id", "2"); code != exitFailure || !strings.Contains(stderr, "no worker 2") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	sw := libra(t.Context(), "switch", "--config", config, "--json")
+	ready := &waitBuffer{want: `"ready"`, found: make(chan struct{})}
+	sw.Stdout = ready
+	if err := sw.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-ready.found
+	_, stderr, code := output(t, "switch", "--config", config)
+	if code != exitFailure || !strings.Contains(stderr, "address already in use") || !strings.Contains(stderr, "switch.control") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	if err := sw.Cancel(); err != nil {
+		t.Error(err)
+	}
+	if err := sw.Wait(); err != nil {
+		t.Error(err)
+	}
+}
