@@ -31,13 +31,12 @@ lint: ## gofmt, go vet and golangci-lint
 	$(GO) vet ./...
 	$(TOOL) golangci-lint run ./...
 
-generate: $(BIN)/bpf2go $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc ## rebuild BPF objects, gRPC stubs and golden frames (needs clang-16, protoc)
+generate: $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc ## rebuild BPF objects, gRPC stubs and golden files (needs clang-16, protoc)
 	$(GO) generate ./...
 
-$(BIN)/bpf2go $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc: tools/go.mod
+$(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc: tools/go.mod
 	@mkdir -p $(BIN)
 	$(GO) build -modfile=tools/go.mod -o $(BIN)/ \
-		github.com/cilium/ebpf/cmd/bpf2go \
 		google.golang.org/protobuf/cmd/protoc-gen-go \
 		google.golang.org/grpc/cmd/protoc-gen-go-grpc
 

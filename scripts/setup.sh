@@ -40,6 +40,10 @@ command_in protoc protobuf-compiler
 command_in tshark tshark
 command_in shellcheck shellcheck
 # testbed.sh, and looking at things by hand
+file_in /usr/include/xdp/xsk.h libxdp-dev # the C peers of the benchmarks
+file_in /usr/include/gelf.h libelf-dev
+file_in /usr/include/zmq.h libzmq3-dev
+command_in g++ g++
 command_in ip iproute2
 command_in ethtool ethtool
 command_in ping iputils-ping
