@@ -37,6 +37,9 @@ type Config struct {
 	// Silence is how long a silent peer is waited for before pushes and pulls
 	// fail.
 	Silence time.Duration `yaml:"silence,omitempty"`
+	// Capture, if set, is a folder into which every worker and the server
+	// record their frames: worker-1.pcapng and so on, and ps.pcapng.
+	Capture string `yaml:"capture,omitempty"`
 
 	Job     Job      `yaml:"job"`
 	Switch  Switch   `yaml:"switch"`

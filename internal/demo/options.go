@@ -37,6 +37,9 @@ type Options struct {
 	LearningRate float64
 	// Faults are injected at the workers.
 	Faults cluster.Faults
+	// Capture, if set, is a folder for what every worker and the server send
+	// and receive.
+	Capture string
 	// Seed of the model, of the order of rows and of the synthetic rows.
 	Seed uint64
 

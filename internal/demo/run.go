@@ -93,6 +93,11 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	} else if abs, err := filepath.Abs(o.Data); err == nil {
 		c.Data.Train = abs
 	}
+	if o.Capture != "" {
+		if c.Capture, err = filepath.Abs(o.Capture); err != nil {
+			return nil, fmt.Errorf("demo: %w", err)
+		}
+	}
 	c.SetDefaults()
 	return c, nil
 }

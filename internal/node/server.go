@@ -39,7 +39,9 @@ type server struct {
 	keys  []uint64 // of the hot rows, by rank
 	store *ps.Store
 	loop  *transport.Server
-	epoch uint16
+	// endCapture ends what offerCapture began.
+	endCapture func() error
+	epoch      uint16
 
 	// Written by the loop's goroutine only.
 	result ServerResult
@@ -87,7 +89,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if err := s.startLoop(cfg.Dim); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.loop.Close()) }()
+	defer func() { err = errors.Join(err, s.loop.Close(), s.endCapture()) }()
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -248,11 +250,14 @@ func (s *server) startLoop(dim int) error {
 	if err != nil {
 		return err
 	}
+	if s.endCapture, err = offerCapture(s.env, link, "ps", c.Server.Host); err != nil {
+		return errors.Join(err, link.Close())
+	}
 	s.loop, err = transport.NewServer(transport.ServerConfig{
 		Link: link, Job: c.Job.ID, Epoch: s.epoch, Dim: dim, Handler: s.store,
 	})
 	if err != nil {
-		return errors.Join(err, link.Close())
+		return errors.Join(err, link.Close(), s.endCapture())
 	}
 	return nil
 }

@@ -78,6 +78,11 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	if err != nil {
 		return nil, err
 	}
+	endCapture, err := offerCapture(env, link, fmt.Sprintf("worker %d", o.ID), self.Host)
+	if err != nil {
+		return nil, errors.Join(err, link.Close())
+	}
+	defer func() { err = errors.Join(err, endCapture()) }()
 	w, err := transport.NewWorker(ctx, transport.WorkerConfig{
 		Link:       link,
 		Job:        c.Job.ID,

@@ -1,0 +1,55 @@
+package capture
+
+import (
+	"time"
+
+	"github.com/libra-ina/libra/transport"
+)
+
+// pace is the time in which frames gather in the queue before they are written.
+// Waking up for every batch would take time from the link on a full machine.
+const pace = time.Millisecond
+
+// pump hands frames to put until the link is closed or stop is, and then what
+// is still in the queue. It calls idle when the queue has run empty.
+func pump(l *transport.Listener, stop <-chan struct{}, put func(transport.TappedFrame) error, idle func() error) error {
+	defer l.Close()
+	for {
+		if err := drain(l, stop, put); err != nil {
+			return err
+		}
+		if err := idle(); err != nil {
+			return err
+		}
+		select {
+		case <-l.More():
+			time.Sleep(pace)
+			continue
+		case <-l.Done():
+		case <-stop:
+			l.Close()
+		}
+		if err := drain(l, nil, put); err != nil {
+			return err
+		}
+		return idle()
+	}
+}
+
+// drain empties the queue, unless it is told to stop before.
+func drain(l *transport.Listener, stop <-chan struct{}, put func(transport.TappedFrame) error) error {
+	for {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		f, ok := l.Read()
+		if !ok {
+			return nil
+		}
+		if err := put(f); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/libra-ina/libra/transport"
+)
+
+// Recording writes a link's frames into a file.
+type Recording struct {
+	path string
+	stop chan struct{}
+	done chan error
+
+	result Result // valid after done
+}
+
+// Record makes a file, and the folders above it, and writes into it what a link
+// sends and receives from now on. A file of that name is overwritten.
+func Record(path string, tap *transport.Tap, src Source) (*Recording, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return nil, fmt.Errorf("capture: %w", err)
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("capture: %w", err)
+	}
+	w, err := NewWriter(file, src)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	listener, err := tap.Listen(queueBytes)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("capture: %w", err), file.Close())
+	}
+	r := &Recording{path: path, stop: make(chan struct{}), done: make(chan error, 1)}
+	go func() {
+		err := pump(listener, r.stop, w.Write, w.Flush)
+		if err == nil {
+			r.result.Frames, r.result.Dropped = listener.Counts()
+			err = w.Close(r.result.Dropped)
+		}
+		r.done <- errors.Join(err, file.Close())
+	}()
+	return r, nil
+}
+
+// Close ends the recording and reports what made it fail, if anything did. What
+// the link sent and received before is in the file. It must be called once.
+func (r *Recording) Close() (Result, error) {
+	close(r.stop)
+	if err := <-r.done; err != nil {
+		return r.result, fmt.Errorf("%s is incomplete: %w", r.path, err)
+	}
+	return r.result, nil
+}

@@ -1,0 +1,209 @@
+package capture
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/user"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/libra-ina/libra/transport"
+)
+
+const (
+	// maxSessions bounds the memory of queues.
+	maxSessions = 8
+	// greetLimit is how long either end waits for the other's line.
+	greetLimit = 2 * time.Second
+	// closeLimit is how long a process that ends waits for slow readers.
+	closeLimit = time.Second
+)
+
+// Server lets other processes capture a link of this one.
+type Server struct {
+	tap      *transport.Tap
+	src      Source
+	log      *slog.Logger
+	listener *net.UnixListener
+	stop     chan struct{}
+	running  sync.WaitGroup
+
+	mu       sync.Mutex
+	conns    map[*net.UnixConn]struct{}
+	closed   bool
+	sessions int
+}
+
+// Serve offers a link for capture until Close. It fails with
+// errors.ErrUnsupported where there are no abstract sockets: outside Linux.
+func Serve(tap *transport.Tap, src Source, log *slog.Logger) (*Server, error) {
+	l, err := listen(src.PID)
+	if err != nil {
+		return nil, fmt.Errorf("capture: %w", err)
+	}
+	s := &Server{tap: tap, src: src, log: log, listener: l, stop: make(chan struct{}), conns: map[*net.UnixConn]struct{}{}}
+	s.running.Go(s.accept)
+	return s, nil
+}
+
+func (s *Server) accept() {
+	for {
+		conn, err := s.listener.AcceptUnix()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				s.log.Warn("captures are no longer possible", "error", err)
+			}
+			return
+		}
+		if !s.enter(conn) {
+			conn.Close()
+			return
+		}
+		s.running.Go(func() {
+			defer s.leave(conn)
+			if err := s.serve(conn); err != nil {
+				s.log.Debug("capture ended", "error", err)
+			}
+		})
+	}
+}
+
+func (s *Server) enter(conn *net.UnixConn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.conns[conn] = struct{}{}
+	}
+	return !s.closed
+}
+
+func (s *Server) leave(conn *net.UnixConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, conn)
+	conn.Close()
+}
+
+// serve answers one connection.
+func (s *Server) serve(conn *net.UnixConn) error {
+	_ = conn.SetDeadline(time.Now().Add(greetLimit))
+	in := bufio.NewReaderSize(conn, lineLimit)
+	var req request
+	if err := readLine(in, &req); err != nil {
+		return err
+	}
+	refusal, denied := s.judge(conn, req)
+	a := answer{Protocol: protocol, Error: refusal, Denied: denied}
+	if refusal == "" {
+		a.Source = s.src
+	}
+	if req.Frames && refusal == "" {
+		if !s.admit() {
+			a.Error = fmt.Sprintf("%d captures are running already, which is the limit", maxSessions)
+		} else {
+			defer s.dismiss()
+		}
+	}
+	if err := writeLine(conn, a); err != nil || a.Error != "" || !req.Frames {
+		return err
+	}
+	s.unlimit(conn)
+	return s.stream(conn, in)
+}
+
+// unlimit lets a reader take its time, unless the process is ending.
+func (s *Server) unlimit(conn *net.UnixConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		_ = conn.SetDeadline(time.Time{})
+	}
+}
+
+// judge returns why a request is refused, if it is.
+func (s *Server) judge(conn *net.UnixConn, req request) (refusal string, denied bool) {
+	uid, _, err := peer(conn)
+	switch me := os.Geteuid(); {
+	case err != nil:
+		return err.Error(), true
+	case uid != 0 && uid != me:
+		return fmt.Sprintf("the process belongs to %s: capture as that user or as root", userName(me)), true
+	case req.Protocol != protocol:
+		return fmt.Sprintf("the process speaks version %d of the capture protocol, not %d: use the same release of libra", protocol, req.Protocol), false
+	}
+	return "", false
+}
+
+// userName returns a user's name, or the number where it has none.
+func userName(uid int) string {
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		return "user " + u.Username
+	}
+	return fmt.Sprintf("user %d", uid)
+}
+
+func (s *Server) admit() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions == maxSessions {
+		return false
+	}
+	s.sessions++
+	return true
+}
+
+func (s *Server) dismiss() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions--
+}
+
+// stream sends frames until the link is closed, the server is, or the reader
+// closes its end.
+func (s *Server) stream(conn *net.UnixConn, in io.Reader) error {
+	out := bufio.NewWriterSize(conn, 1<<16)
+	listener, err := s.tap.Listen(queueBytes)
+	if err != nil { // the link has just been closed
+		return errors.Join(writeEnd(out, 0), out.Flush())
+	}
+	over := make(chan struct{})
+	s.running.Go(func() {
+		defer close(over)
+		gone := make(chan struct{})
+		s.running.Go(func() {
+			defer close(gone)
+			_, _ = io.Copy(io.Discard, in) // returns when either end is closed
+		})
+		select {
+		case <-gone:
+		case <-s.stop:
+		}
+	})
+	err = pump(listener, over, func(f transport.TappedFrame) error { return writeFrame(out, f) }, out.Flush)
+	if err != nil {
+		return err
+	}
+	_, dropped := listener.Counts()
+	return errors.Join(writeEnd(out, dropped), out.Flush())
+}
+
+// Close ends all captures. It gives those who read slowly a second for what is
+// in their queues.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for conn := range s.conns {
+		_ = conn.SetDeadline(time.Now().Add(closeLimit))
+	}
+	s.mu.Unlock()
+	close(s.stop)
+	err := s.listener.Close()
+	s.running.Wait()
+	return err
+}

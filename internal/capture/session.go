@@ -1,0 +1,125 @@
+package capture
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/libra-ina/libra/transport"
+)
+
+// Session is a running capture of another process.
+type Session struct {
+	src  Source
+	conn *net.UnixConn
+	in   *bufio.Reader
+}
+
+// Result is what a capture got.
+type Result struct {
+	Frames  uint64
+	Dropped uint64 // frames that found the queue full
+	// Ended says that the process was killed or broke off: what it sent and
+	// received last may be missing.
+	Ended bool
+}
+
+// Attach begins to capture a process. It fails with [ErrNoProcess],
+// [ErrNotCapturable] or [ErrPermission], or with errors.ErrUnsupported outside
+// Linux.
+func Attach(pid int) (*Session, error) {
+	conn, err := dial(pid)
+	if err != nil {
+		return nil, fmt.Errorf("capture process %d: %w", pid, err)
+	}
+	s := &Session{conn: conn, in: bufio.NewReaderSize(conn, 1<<16)}
+	if s.src, err = greet(conn, s.in, request{Protocol: protocol, Frames: true}); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("capture process %d: %w", pid, err)
+	}
+	s.src.PID = pid // which may have another number in its own PID namespace
+	return s, nil
+}
+
+// greet exchanges the first lines.
+func greet(conn *net.UnixConn, in *bufio.Reader, req request) (Source, error) {
+	_ = conn.SetDeadline(time.Now().Add(greetLimit))
+	var a answer
+	err := writeLine(conn, req)
+	if err == nil {
+		err = readLine(in, &a)
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return Source{}, fmt.Errorf("it does not answer within %v: is it stopped?", greetLimit)
+	case err != nil:
+		return Source{}, fmt.Errorf("it does not answer as a libra process does: %w", err)
+	case a.Denied:
+		return Source{}, fmt.Errorf("%w: %s", ErrPermission, a.Error)
+	case a.Error != "":
+		return Source{}, errors.New(a.Error)
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return a.Source, nil
+}
+
+// Source says whose frames the session gets.
+func (s *Session) Source() Source { return s.src }
+
+// Save writes frames as pcapng until ctx ends, the process does, or count frames
+// are written, where 0 is no limit; then it writes the statistics. None of these
+// is an error. It can be called once.
+func (s *Session) Save(ctx context.Context, w io.Writer, count uint64) (r Result, err error) {
+	out, err := NewWriter(w, s.src)
+	if err != nil {
+		return r, err
+	}
+	// At the end of ctx the process sends what it has queued and the counts.
+	unhook := context.AfterFunc(ctx, func() {
+		_ = s.conn.CloseWrite()
+		_ = s.conn.SetReadDeadline(time.Now().Add(greetLimit))
+	})
+	defer unhook()
+	if err := s.copy(out, &r, count); err != nil {
+		return r, err
+	}
+	return r, out.Close(r.Dropped)
+}
+
+func (s *Session) copy(out *Writer, r *Result, count uint64) error {
+	buf := make([]byte, transport.TapSnapLen)
+	for {
+		f, end, err := readRecord(s.in, buf)
+		switch {
+		case errors.Is(err, errMalformed):
+			return fmt.Errorf("capture process %d: %w", s.src.PID, err)
+		case err != nil:
+			r.Ended = !errors.Is(err, os.ErrDeadlineExceeded)
+			return nil
+		case end:
+			r.Dropped = f.Lost
+			return nil
+		}
+		if err := out.Write(f); err != nil {
+			return err
+		}
+		r.Frames++
+		r.Dropped += f.Lost
+		if r.Frames == count {
+			return nil
+		}
+		if s.in.Buffered() == 0 { // whoever reads along gets what there is
+			if err := out.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Close ends the capture.
+func (s *Session) Close() error { return s.conn.Close() }

@@ -1,0 +1,240 @@
+package capture
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// prefix of the sockets' names; the @ stands for the zero byte of an abstract
+// one.
+const prefix = "@libra-"
+
+// listen opens the socket of a process.
+func listen(pid int) (*net.UnixListener, error) {
+	return net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: prefix + strconv.Itoa(pid)})
+}
+
+// peer returns the user and the process at the other end: of a listener, those
+// who began to listen.
+func peer(conn *net.UnixConn) (uid, pid int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, 0, err
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return 0, 0, err
+	}
+	if failed != nil {
+		return 0, 0, os.NewSyscallError("getsockopt SO_PEERCRED", failed)
+	}
+	return int(cred.Uid), int(cred.Pid), nil
+}
+
+// dial connects to the socket of a process, in its network namespace.
+func dial(pid int) (*net.UnixConn, error) {
+	dir := procDir(pid)
+	if _, err := os.Stat(dir); err != nil || pid < 1 {
+		return nil, fmt.Errorf("%w (libra capture --list shows those that can be captured)", ErrNoProcess)
+	}
+	ns, err := openNetwork(dir)
+	hidden := errors.Is(err, fs.ErrPermission)
+	if hidden { // it may still be the one that we are in
+		ns, err = openNetwork("/proc/self")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	conn, err := dialIn(ns, prefix+innerPID(pid))
+	if err == nil {
+		// Anybody may take any abstract name.
+		if _, got, perr := peer(conn); perr == nil && got == pid {
+			return conn, nil
+		}
+		conn.Close()
+	}
+	switch {
+	case hidden:
+		return nil, fmt.Errorf("%w: it is %s: capture as root, or as that user in the same network namespace", ErrPermission, owner(pid))
+	case err == nil || errors.Is(err, syscall.ECONNREFUSED):
+		return nil, notCapturable(pid)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%w: it runs in another network namespace, which only root can enter", ErrPermission)
+	}
+	return nil, err
+}
+
+// owner says whose a process is.
+func owner(pid int) string {
+	if info, err := os.Stat(procDir(pid)); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			return userName(int(st.Uid)) + "'s"
+		}
+	}
+	return "gone"
+}
+
+// notCapturable says what a process is that does not answer.
+func notCapturable(pid int) error {
+	what := ""
+	if cmdline, err := os.ReadFile(filepath.Join(procDir(pid), "cmdline")); err == nil {
+		what = strings.TrimSpace(string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
+	}
+	return fmt.Errorf("%w: it is %q, or has no link yet (libra capture --list shows those that can be captured)", ErrNotCapturable, what)
+}
+
+func procDir(pid int) string { return filepath.Join("/proc", strconv.Itoa(pid)) }
+
+// innerPID returns the number that a process has for itself: in a container,
+// that of its PID namespace.
+func innerPID(pid int) string {
+	status, err := os.ReadFile(filepath.Join(procDir(pid), "status"))
+	if err == nil {
+		for line := range strings.Lines(string(status)) {
+			if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
+				if all := strings.Fields(rest); len(all) > 0 {
+					return all[len(all)-1]
+				}
+			}
+		}
+	}
+	return strconv.Itoa(pid)
+}
+
+// openNetwork opens a process's network namespace.
+func openNetwork(procDir string) (*os.File, error) {
+	return os.Open(filepath.Join(procDir, "ns", "net"))
+}
+
+// inode identifies a namespace.
+func inode(f *os.File) (uint64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, fmt.Errorf("no inode of %s", f.Name())
+	}
+	return st.Ino, nil
+}
+
+// dialIn connects to an abstract socket of a network namespace.
+func dialIn(ns *os.File, name string) (conn *net.UnixConn, err error) {
+	own, err := openNetwork("/proc/thread-self")
+	if err != nil {
+		return nil, err
+	}
+	defer own.Close()
+	to := &net.UnixAddr{Net: "unix", Name: name}
+	here, err := inode(own)
+	if err != nil {
+		return nil, err
+	}
+	there, err := inode(ns)
+	if err != nil {
+		return nil, err
+	}
+	if here == there {
+		return net.DialUnix("unix", nil, to)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// Not unlocked: the thread ends with the goroutine, so that nothing else
+		// ever runs in that namespace.
+		runtime.LockOSThread()
+		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			err = os.NewSyscallError("setns", err)
+			return
+		}
+		conn, err = net.DialUnix("unix", nil, to)
+	}()
+	<-done
+	return conn, err
+}
+
+// List returns the processes that this user can capture, by process ID. Without
+// root's privileges it sees those in its own network namespace.
+func List() ([]Source, error) {
+	all, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	seen := map[uint64]bool{}
+	var found []Source
+	for _, dir := range append([]string{"/proc/self"}, all...) {
+		ns, err := openNetwork(dir)
+		if err != nil {
+			continue // gone, or not ours to look at
+		}
+		if id, err := inode(ns); err == nil && !seen[id] {
+			seen[id] = true
+			found = append(found, listIn(ns, dir)...)
+		}
+		ns.Close()
+	}
+	slices.SortFunc(found, func(a, b Source) int { return a.PID - b.PID })
+	return found, nil
+}
+
+// listIn asks who answers in a network namespace, in which a process is.
+func listIn(ns *os.File, procDir string) []Source {
+	var found []Source
+	for _, name := range sockets(procDir) {
+		conn, err := dialIn(ns, name)
+		if err != nil {
+			continue
+		}
+		src, err := greet(conn, bufio.NewReaderSize(conn, lineLimit), request{Protocol: protocol})
+		_, pid, perr := peer(conn)
+		conn.Close()
+		if err == nil && perr == nil && pid > 0 {
+			src.PID = pid
+			found = append(found, src)
+		}
+	}
+	return found
+}
+
+// sockets returns the names of ours that are open in a process's network
+// namespace (proc_pid_net(5): the name is the last field).
+func sockets(procDir string) []string {
+	table, err := os.ReadFile(filepath.Join(procDir, "net", "unix"))
+	if err != nil {
+		return nil
+	}
+	names := map[string]bool{}
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) != 8 {
+			continue
+		}
+		number, ours := strings.CutPrefix(fields[7], prefix)
+		if _, err := strconv.Atoi(number); ours && err == nil {
+			names[fields[7]] = true
+		}
+	}
+	var all []string
+	for name := range names {
+		all = append(all, name)
+	}
+	return all
+}
