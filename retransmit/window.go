@@ -234,6 +234,12 @@ func (w *Window) Expired(now Time, resend func(seq uint32, e Entry) bool) error 
 	w.timers.Advance(now)
 	for i, ok := w.timers.Fired(); ok; i, ok = w.timers.Fired() {
 		f := &w.frames[i]
+		// The path may have become slower since the frame was sent, for
+		// instance because the rest of the window queues at the peer.
+		if due := f.sent.Add(w.rtt.current); !f.repeated && due > now {
+			w.timers.Set(i, due)
+			continue
+		}
 		if !resend(w.seqAt(i), f.Entry) {
 			return nil
 		}

@@ -91,7 +91,7 @@ func TestWindowReturnsEntryOnce(t *testing.T) {
 	}
 	if diff := cmp.Diff(Stats{
 		Sent: 2, Acked: 1, Refused: 1, Repeated: 2, Unknown: 1,
-		SRTT: time.Millisecond, RTO: 5 * time.Millisecond,
+		SRTT: time.Millisecond, RTO: 6 * time.Millisecond,
 	}, w.Stats()); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
 	}
@@ -113,8 +113,8 @@ func TestTimeoutFollowsRFC6298(t *testing.T) {
 	for range 100 {
 		e.sample(10 * time.Microsecond)
 	}
-	if e.rto != e.min {
-		t.Errorf("RTO %v on a fast path, want the least, %v", e.rto, e.min)
+	if e.rto != e.srtt+e.min {
+		t.Errorf("RTO %v on a fast path, want the least, %v, above the round trip of %v", e.rto, e.min, e.srtt)
 	}
 	for range 100 {
 		e.backoff()
@@ -136,6 +136,22 @@ func TestRetransmittedFrameGivesNoSample(t *testing.T) {
 	w.Ack(104*ms, seq)
 	if s := w.Stats(); s.SRTT != 4*time.Millisecond || s.RTO != 12*time.Millisecond {
 		t.Fatalf("SRTT %v, RTO %v; want a sample that ends the backoff", s.SRTT, s.RTO)
+	}
+}
+
+// TestTimeoutGrowsWithThePath sends a window to a peer that answers slower and
+// slower, as one does at which the window queues: nothing is repeated.
+func TestTimeoutGrowsWithThePath(t *testing.T) {
+	w := newWindow(t, Config{InitialRTO: 5 * time.Millisecond, MinRTO: 2 * time.Millisecond})
+	for range 256 {
+		add(t, w, 0)
+	}
+	for i := range Time(256) {
+		now := i * ms / 10
+		w.Ack(now, uint32(1+i))
+		if n := len(resent(t, w, now)); n != 0 {
+			t.Fatalf("%d frames resent at %v, with SRTT %v and RTO %v", n, time.Duration(now), w.Stats().SRTT, w.Stats().RTO)
+		}
 	}
 }
 
@@ -200,12 +216,12 @@ func TestFullRingLeavesFramesDue(t *testing.T) {
 	if next, ok := w.NextDeadline(); !ok || next > 21*ms {
 		t.Fatalf("next deadline %v, %v; two frames are due now", next, ok)
 	}
-	w.Ack(21*ms, 3)
-	if diff := cmp.Diff([]uint32{2}, resent(t, w, 21*ms)); diff != "" {
+	w.Ack(21*ms, 1) // repeated, so no sample that would put the others off
+	if diff := cmp.Diff([]uint32{2, 3}, resent(t, w, 21*ms)); diff != "" {
 		t.Fatalf("resent afterwards (-want +got):\n%s", diff)
 	}
-	if s := w.Stats(); s.Retransmitted != 2 {
-		t.Fatalf("%d retransmissions counted, want 2", s.Retransmitted)
+	if s := w.Stats(); s.Retransmitted != 3 {
+		t.Fatalf("%d retransmissions counted, want 3", s.Retransmitted)
 	}
 }
 
