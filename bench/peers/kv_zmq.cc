@@ -167,8 +167,8 @@ class HashHandle {
 
 // TableHandle is Store of ps/store.go with rows of one float, and table of ps/table.go:
 // open addressing with linear probing over entries of 16 bytes, at most half of
-// them used; rows in the order of their first update; sums in fixed point; all
-// keys of a push are looked up before any is added to.
+// them used; rows in the order of their first update; sums in fixed point; and
+// the same passes over a push, so that cache misses overlap.
 class TableHandle {
  public:
   explicit TableHandle(const uint64_t* keys) : entries_(2 * kKeys), shift_(64 - std::bit_width(2 * kKeys - 1)) {
@@ -180,7 +180,14 @@ class TableHandle {
     units_.resize(n);
     places_.resize(n);
     for (size_t i = 0; i < n; i++) units_[i] = to_units(values[i]);
-    for (size_t i = 0; i < n; i++) places_[i] = place(keys[i]);
+    for (size_t i = 0; i < n; i++) {
+      const Entry& e = entries_[mix(keys[i]) >> shift_];
+      places_[i] = e.key == keys[i] ? e.row : 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+      places_[i] = places_[i] != 0 ? places_[i] - 1 : place(keys[i]);
+      __builtin_prefetch(&sums_[places_[i]]);
+    }
     for (size_t i = 0; i < n; i++) {
       uint64_t at = places_[i];
       if (__builtin_add_overflow(sums_[at], units_[i], &sums_[at])) fail("overflow");

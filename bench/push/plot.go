@@ -177,7 +177,7 @@ func fill(p *plot.Plot, name string, c color.Color, bars []plotter.XYer) error {
 		return err
 	}
 	body.Color = c
-	body.LineStyle.Width = 0
+	body.Width = 0
 	p.Add(body)
 	p.Legend.Add(name, body)
 	return nil
