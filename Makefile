@@ -20,8 +20,8 @@ demo: build ## train the demo cluster: four workers, one switch, one parameter s
 	$(BIN)/libra demo $(ARGS)
 
 demo-smoke: build
-	$(BIN)/libra demo --epochs 1 --json | tail -n 1
-	$(BIN)/libra demo --epochs 1 --sync --backend udp --loss 0.01 --duplicate 0.01 --reorder 0.01 --json | tail -n 1
+	$(BIN)/libra demo --rows 200000 --json | tail -n 1
+	$(BIN)/libra demo --rows 20000 --sync --backend udp --loss 0.01 --duplicate 0.01 --reorder 0.01 --json | tail -n 1
 
 test: setup ## run all tests under the race detector
 	$(GO) test -race -timeout 15m ./...

@@ -62,6 +62,7 @@ parameters take half of the updates.`,
 	f := cmd.Flags()
 	f.StringVar(&o.Data, "data", "", "training `file` in libfm or libsvm format, plain or gzip (default: synthetic rows)")
 	f.StringVar(&o.Test, "test", "", "`file` of held-out rows (default with --data: the training rows)")
+	f.IntVar(&o.Rows, "rows", 0, "rows of the synthetic log (default 1800000: one to two minutes of training)")
 	f.StringVar(&o.Model, "model", o.Model, "fm (factorisation machine) or lr (logistic regression)")
 	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers")
 	f.IntVar(&o.Epochs, "epochs", 0, "passes over the data (default 10 with --data, 2 without)")

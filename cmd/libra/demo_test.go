@@ -64,7 +64,7 @@ func TestSynchronousTrainingIsExact(t *testing.T) {
 }
 
 func TestSynthetic(t *testing.T) {
-	r := runDemo(t, "--backend", "udp", "--epochs", "1", "--workers", "2", "--model", "lr", "--sync")
+	r := runDemo(t, "--backend", "udp", "--epochs", "1", "--rows", "60000", "--workers", "2", "--model", "lr", "--sync")
 	if r.AUC < 0.55 || r.AUC != r.ReferenceAUC || r.WeightsSHA256 != r.ReferenceSHA256 {
 		t.Errorf("got %+v", r)
 	}

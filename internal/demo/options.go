@@ -18,6 +18,8 @@ type Options struct {
 	// Data and Test are libfm or libsvm files; without Data the click log is
 	// synthetic. Data without Test is judged by its own rows.
 	Data, Test string
+	// Rows of the synthetic log; 0 means as many as train for a minute or two.
+	Rows int
 	// Model is "fm" or "lr".
 	Model string
 	// Workers is the number of workers, each a process of its own.
@@ -56,6 +58,8 @@ func (o Options) validate() error {
 		return fmt.Errorf("%d workers: from 1 to %d are possible", o.Workers, maxWorkers)
 	case o.Epochs < 0:
 		return fmt.Errorf("%d epochs: at least 1 is required", o.Epochs)
+	case o.Rows < 0 || o.Rows > 0 && o.Data != "":
+		return fmt.Errorf("%d rows: a positive number, for the synthetic log only", o.Rows)
 	case o.Test != "" && o.Data == "":
 		return fmt.Errorf("a test file without a training file: give --data too")
 	case o.Backend != cluster.BackendAFXDP && o.Backend != cluster.BackendUDP:
@@ -94,7 +98,7 @@ type recipe struct {
 // the hottest of which take 70 % of the updates. With this many rows the demo
 // takes one to two minutes on two cores.
 const (
-	syntheticRows    = 400_000
+	syntheticRows    = 1_800_000
 	syntheticShare   = 0.7
 	syntheticFactors = 8
 	heldOutRows      = 50_000

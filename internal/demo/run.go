@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,7 +90,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	}
 	dim := model.Dim()
 	if o.Data == "" {
-		c.Data.Synthetic = &cluster.Synthetic{Rows: syntheticRows, Seed: o.Seed, HotShare: syntheticShare, Hot: hotScalars / dim}
+		c.Data.Synthetic = &cluster.Synthetic{Rows: cmp.Or(o.Rows, syntheticRows), Seed: o.Seed, HotShare: syntheticShare, Hot: hotScalars / dim}
 	} else if abs, err := filepath.Abs(o.Data); err == nil {
 		c.Data.Train = abs
 	}

@@ -30,6 +30,10 @@ type ServerResult struct {
 	HotPairs  uint64 `json:"hot_pairs"`
 	// ColdFrames were received from the workers.
 	ColdFrames uint64 `json:"cold_frames"`
+	// Overrun frames found no receive buffer; LostAnswers no transmit buffer.
+	// Their senders repeat them.
+	Overrun     uint64 `json:"overrun"`
+	LostAnswers uint64 `json:"lost_answers"`
 }
 
 // server is the state of RunServer.
@@ -232,6 +236,7 @@ func (s *server) finish(ctx context.Context, harvester *control.Harvester) (*Ser
 		return nil, err
 	}
 	s.result.ColdFrames = stats.Applied
+	s.result.Overrun, s.result.LostAnswers = stats.Link.Overrun, stats.Link.NoRoom
 	return &s.result, nil
 }
 
