@@ -98,23 +98,29 @@ func (s *Server) serve(conn *net.UnixConn) error {
 	if err := readLine(in, &req); err != nil {
 		return err
 	}
-	refusal, denied := s.judge(conn, req)
-	a := answer{Protocol: protocol, Error: refusal, Denied: denied}
-	if refusal == "" {
-		a.Source = s.src
+	if refusal, denied := s.judge(conn, req); refusal != "" {
+		return writeLine(conn, answer{Protocol: protocol, Error: refusal, Denied: denied})
 	}
-	if req.Frames && refusal == "" {
-		if !s.admit() {
-			a.Error = fmt.Sprintf("%d captures are running already, which is the limit", maxSessions)
-		} else {
-			defer s.dismiss()
-		}
+	if !req.Frames {
+		return writeLine(conn, answer{Protocol: protocol, Source: s.src})
 	}
-	if err := writeLine(conn, a); err != nil || a.Error != "" || !req.Frames {
+	if !s.admit() {
+		return writeLine(conn, answer{Protocol: protocol, Error: fmt.Sprintf("%d captures are running already, which is the limit", maxSessions)})
+	}
+	defer s.dismiss()
+	// It listens before it answers: whoever has the answer gets every frame.
+	listener, closed := s.tap.Listen(queueBytes)
+	if closed == nil {
+		defer listener.Close()
+	}
+	if err := writeLine(conn, answer{Protocol: protocol, Source: s.src}); err != nil {
 		return err
 	}
+	if closed != nil {
+		return writeEnd(conn, 0)
+	}
 	s.unlimit(conn)
-	return s.stream(conn, in)
+	return s.stream(conn, in, listener)
 }
 
 // unlimit lets a reader take its time, unless the process is ending.
@@ -166,12 +172,8 @@ func (s *Server) dismiss() {
 
 // stream sends frames until the link is closed, the server is, or the reader
 // closes its end.
-func (s *Server) stream(conn *net.UnixConn, in io.Reader) error {
+func (s *Server) stream(conn *net.UnixConn, in io.Reader, listener *transport.Listener) error {
 	out := bufio.NewWriterSize(conn, 1<<16)
-	listener, err := s.tap.Listen(queueBytes)
-	if err != nil { // the link has just been closed
-		return errors.Join(writeEnd(out, 0), out.Flush())
-	}
 	over := make(chan struct{})
 	s.running.Go(func() {
 		defer close(over)
@@ -185,7 +187,7 @@ func (s *Server) stream(conn *net.UnixConn, in io.Reader) error {
 		case <-s.stop:
 		}
 	})
-	err = pump(listener, over, func(f transport.TappedFrame) error { return writeFrame(out, f) }, out.Flush)
+	err := pump(listener, over, func(f transport.TappedFrame) error { return writeFrame(out, f) }, out.Flush)
 	if err != nil {
 		return err
 	}

@@ -72,23 +72,23 @@ func dial(pid int) (*net.UnixConn, error) {
 	}
 	switch {
 	case hidden:
-		return nil, fmt.Errorf("%w: it is %s: capture as root, or as that user in the same network namespace", ErrPermission, owner(pid))
+		return nil, hiddenNetwork(pid)
 	case err == nil || errors.Is(err, syscall.ECONNREFUSED):
 		return nil, notCapturable(pid)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%w: it runs in another network namespace, which only root can enter", ErrPermission)
+		return nil, fmt.Errorf("%w: to enter its network namespace takes CAP_SYS_ADMIN: capture as root", ErrPermission)
 	}
 	return nil, err
 }
 
-// owner says whose a process is.
-func owner(pid int) string {
-	if info, err := os.Stat(procDir(pid)); err == nil {
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			return userName(int(st.Uid)) + "'s"
+// hiddenNetwork explains why the network namespace of a process cannot be seen.
+func hiddenNetwork(pid int) error {
+	if info, err := os.Stat(procDir(pid)); err == nil && os.Geteuid() != 0 {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+			return fmt.Errorf("%w: it belongs to %s: capture as that user or as root", ErrPermission, userName(int(st.Uid)))
 		}
 	}
-	return "gone"
+	return fmt.Errorf("%w: to look at its network namespace takes CAP_SYS_PTRACE: capture as root, outside of containers", ErrPermission)
 }
 
 // notCapturable says what a process is that does not answer.
