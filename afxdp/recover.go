@@ -61,12 +61,7 @@ func (s *Socket) reopen(ctx context.Context) error {
 		return err
 	}
 	s.takeFilling()
-	s.reclaimed = s.reclaimed[:0]
-	for i, st := range s.state {
-		if st == s.flying {
-			s.reclaimed = append(s.reclaimed, Frame(i))
-		}
-	}
+	s.reclaimed = s.lent(s.reclaimed[:0], s.flying)
 	for {
 		ifi, err := net.InterfaceByName(s.cfg.Interface)
 		switch {

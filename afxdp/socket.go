@@ -97,7 +97,8 @@ type Socket struct {
 	rxSkip           bool    // the packet being received had a bad fragment
 	reclaimed        []Frame // in flight when the socket was reopened
 
-	id         uint8
+	id         uint8         // 0 after it was given back, see UMEM.unregister
+	closed     chan struct{} // closed when Close has finished
 	fd         int
 	mappings   [][]byte
 	bound      bool // guarded by umem.mu; so is fd while siblings may bind to it
@@ -132,7 +133,7 @@ func Open(pool *Pool, cfg Config) (*Socket, error) {
 	}
 	s := &Socket{
 		gate: newGate(), cfg: cfg, umem: pool.umem, pool: pool, state: pool.umem.state, fd: -1,
-		maxInFlight: uint32(cfg.CompletionRing),
+		maxInFlight: uint32(cfg.CompletionRing), closed: make(chan struct{}),
 	}
 	s.disconnect()
 	if err := s.wake.open(); err != nil {
@@ -144,7 +145,8 @@ func Open(pool *Pool, cfg Config) (*Socket, error) {
 	s.filling, s.flying = s.id<<stateBits|stateFilling, s.id<<stateBits|stateInFlight
 	if err := s.connect(); err != nil {
 		s.takeFilling()
-		return nil, errors.Join(err, s.umem.unregister(s), s.wake.close())
+		s.umem.unregister(s)
+		return nil, errors.Join(err, s.wake.close())
 	}
 	s.polls.init(s)
 	return s, nil
@@ -219,43 +221,68 @@ func (s *Socket) FD() int { return s.fd }
 
 // Close wakes a blocked Poll, waits until the goroutine that is inside the
 // socket has left, and releases the queue. Methods return net.ErrClosed from
-// then on. It may be called from any goroutine and more than once. Frames that
-// the kernel held can be taken back with Reclaim.
+// then on. It may be called from any goroutine and more than once; every call
+// returns when the queue is released. Frames that the kernel held can be taken
+// back with Reclaim.
 func (s *Socket) Close() error {
 	if !s.gate.close(s.wake.force) {
+		<-s.closed
 		return nil
 	}
-	return errors.Join(s.removeFromMap(), s.teardown(), s.wake.close(), s.umem.unregister(s))
+	err := errors.Join(s.removeFromMap(), s.teardown(), s.wake.close())
+	s.umem.unregister(s)
+	close(s.closed)
+	return err
 }
 
 // Reclaim takes back the frames that the kernel held when the socket was
 // closed. Frames that were to be filled return to the pool; those in flight
 // become yours and are returned: they may or may not have been sent. It belongs
-// to the goroutine that owns the pool; before Close it returns ErrInUse.
+// to the goroutine that owns the pool; before Close it returns ErrInUse. While
+// Close runs in another goroutine it waits: until then the kernel may write
+// into the frames.
 func (s *Socket) Reclaim() ([]Frame, error) {
 	if !s.gate.closing() {
 		return nil, fmt.Errorf("%w: Reclaim before Close", ErrInUse)
 	}
+	<-s.closed
 	s.takeFilling()
-	var flying []Frame
-	for i, st := range s.state {
-		if st == s.flying {
-			s.state[i] = stateYours
-			flying = append(flying, Frame(i))
-		}
+	flying := s.lent(nil, s.flying)
+	for _, f := range flying {
+		s.state[f] = stateYours
 	}
 	s.inFlight, s.reclaimed = 0, nil
+	s.umem.releaseID(s)
 	return flying, nil
 }
 
 // takeFilling returns the frames of a fill ring that no longer exists to the
 // pool.
 func (s *Socket) takeFilling() {
-	for i, st := range s.state {
-		if st == s.filling {
-			s.pool.push(Frame(i))
+	for _, f := range s.lent(nil, s.filling) {
+		s.pool.push(f)
+	}
+}
+
+// lent appends to dst the frames whose state byte is state, which names this
+// socket; none once the socket gave its number back.
+//
+// Other goroutines may write the state bytes of their own frames at the same
+// time. The race detector must not see that these are read here: a frame that
+// is not ours never shows our number, neither before nor after such a write,
+// since no other socket has it.
+//
+//go:norace
+func (s *Socket) lent(dst []Frame, state uint8) []Frame {
+	if s.id == 0 {
+		return dst
+	}
+	for i := range s.state {
+		if s.state[i] == state {
+			dst = append(dst, Frame(i))
 		}
 	}
+	return dst
 }
 
 // removeFromMap stops the XDP program from redirecting to the socket.
@@ -312,17 +339,33 @@ func (u *UMEM) register(s *Socket) error {
 		return fmt.Errorf("%w: UMEM is closed", ErrConfig)
 	}
 	for id := uint8(1); id <= maxSockets; id++ {
-		if u.sockets[id] == nil {
-			s.id, u.sockets[id] = id, s
+		if !u.numbers[id] {
+			u.numbers[id], u.sockets[id] = true, s
+			s.id = id
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: a UMEM serves at most %d sockets", ErrConfig, maxSockets)
+	return fmt.Errorf("%w: a UMEM serves at most %d sockets, and closed ones count until Reclaim took their frames back",
+		ErrConfig, maxSockets)
 }
 
-func (u *UMEM) unregister(s *Socket) error {
+// unregister forgets a socket that holds its queue no longer. Its number stays
+// taken while frames bear it: another socket's Reclaim or Reopen would take
+// them for its own.
+func (u *UMEM) unregister(s *Socket) {
+	holds := len(s.lent(nil, s.filling)) > 0 || len(s.lent(nil, s.flying)) > 0
+	u.mu.Lock()
+	delete(u.sockets, s.id)
+	u.mu.Unlock()
+	if !holds {
+		u.releaseID(s)
+	}
+}
+
+// releaseID makes the number of a socket free for others. No frame bears it.
+func (u *UMEM) releaseID(s *Socket) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	delete(u.sockets, s.id)
-	return nil
+	u.numbers[s.id] = false // number 0 is nobody's
+	s.id = 0
 }

@@ -67,6 +67,7 @@ type UMEM struct {
 	mu      sync.Mutex // guards what follows; set-up paths only
 	carved  int        // frames already given to pools
 	sockets map[uint8]*Socket
+	numbers [maxSockets + 1]bool // taken, see frame.go
 	pages   PageKind
 	closed  bool
 }

@@ -1,0 +1,57 @@
+//go:build linux
+
+package afxdp
+
+// Census says how many frames of a UMEM are in each state. The sum is
+// UMEM.Frames().
+type Census struct {
+	Free     int `json:"free"`      // in a pool
+	Yours    int `json:"yours"`     // with the program
+	Filling  int `json:"filling"`   // in a fill or RX ring, or with the kernel between them
+	InFlight int `json:"in_flight"` // in a TX or completion ring, or with the kernel between them
+}
+
+// Census counts the frames by the state bytes that every operation checks. No
+// goroutine may use a socket or a pool of the UMEM meanwhile.
+func (u *UMEM) Census() Census {
+	var count [1 << stateBits]int
+	for _, st := range u.state {
+		count[st&stateMask]++
+	}
+	return Census{
+		Free: count[stateFree], Yours: count[stateYours],
+		Filling: count[stateFilling], InFlight: count[stateInFlight],
+	}
+}
+
+// RingCounts are the numbers of entries that wait in a socket's rings.
+type RingCounts struct {
+	Fill       int `json:"fill"`       // frames that the kernel has not taken
+	Rx         int `json:"rx"`         // packets that Receive has not returned
+	Tx         int `json:"tx"`         // packets that the kernel has not taken
+	Completion int `json:"completion"` // frames that Completed has not returned
+}
+
+// Rings counts the entries by the positions that program and kernel share: what
+// the state bytes say can be checked against it. With no packet on its way, the
+// fill and RX rings of a UMEM's sockets together hold Census.Filling frames, and
+// the TX and completion rings Census.InFlight. A frame that is missing there is
+// with the kernel, or lost.
+func (s *Socket) Rings() (RingCounts, error) {
+	if err := s.gate.enter(); err != nil {
+		return RingCounts{}, err
+	}
+	defer s.gate.leave()
+	var c RingCounts
+	for _, r := range []struct {
+		ring *ring
+		n    *int
+	}{{&s.fill.ring, &c.Fill}, {&s.rx.ring, &c.Rx}, {&s.tx.ring, &c.Tx}, {&s.completion.ring, &c.Completion}} {
+		n := r.ring.producer.Load() - r.ring.consumer.Load()
+		if n > r.ring.size {
+			return c, ErrRingCorrupt
+		}
+		*r.n = int(n)
+	}
+	return c, nil
+}
