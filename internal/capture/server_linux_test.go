@@ -16,14 +16,30 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/transport"
 )
 
+// unserved waits until nobody listens on this process's name. A thread that is
+// in epoll_wait may hold a closed socket for a moment longer.
+func unserved(t *testing.T) {
+	t.Helper()
+	name := prefix + strconv.Itoa(os.Getpid())
+	for range 5000 {
+		if !slices.Contains(sockets("/proc/self"), name) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("%s is still open", name)
+}
+
 func serve(t *testing.T, l *loop) *Server {
 	t.Helper()
+	unserved(t)
 	s, err := Serve(transport.TapOf(l.Link), testSource(l.Local().Port), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -103,6 +119,7 @@ func TestSessions(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	unserved(t)
 	if _, err := Attach(os.Getpid()); !errors.Is(err, ErrNotCapturable) {
 		t.Errorf("after the server's end: %v", err)
 	}
@@ -225,6 +242,7 @@ func TestAttachErrors(t *testing.T) {
 			t.Errorf("process %d: %v", pid, err)
 		}
 	}
+	unserved(t)
 	if _, err := Attach(os.Getpid()); !errors.Is(err, ErrNotCapturable) {
 		t.Errorf("this process: %v", err)
 	}
@@ -260,6 +278,7 @@ func TestStrangers(t *testing.T) {
 	}
 
 	// Now we are the stranger, on the process's own socket.
+	unserved(t)
 	listener, err := listen(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
@@ -292,6 +311,7 @@ func TestStrangers(t *testing.T) {
 
 // TestTorn has the process end in the middle of a record: the file is whole.
 func TestTorn(t *testing.T) {
+	unserved(t)
 	listener, err := listen(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
