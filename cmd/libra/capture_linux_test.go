@@ -128,7 +128,7 @@ func TestDemoCapture(t *testing.T) {
 				needRoot(t)
 			}
 			dir := filepath.Join(t.TempDir(), "captures")
-			r := runDemo(t, "--backend", backend, "--data", shortFrappe(t, 3000), "--epochs", "1", "--workers", "2", "--capture", dir,
+			r := runDemo(t, "--backend", backend, "--data", shortFrappe(t, 2000), "--epochs", "1", "--workers", "2", "--capture", dir,
 				"--loss", "0.03", "--duplicate", "0.03", "--reorder", "0.03")
 			var options []string
 			if backend == "udp" {
