@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/libra-ina/libra/packer"
@@ -64,7 +65,15 @@ type Worker struct {
 	pulls   []*operation // not all asked yet
 	flushes []flush
 	refusal error // first since the last Flush
-	sums    []float32
+
+	// The queue of Queue, and what of it is packed together.
+	arrivals   chan *operation
+	waiting    atomic.Int64 // gradients in it, and one more for each batch
+	urgent     atomic.Bool  // it is to be taken
+	groupKeys  []uint64
+	groupGrads []float32
+
+	sums []float32
 
 	out     []Frame // not yet taken by the link, in order
 	outFlow []uint8
@@ -96,6 +105,10 @@ func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		return nil, err
 	}
 	w.loop.start(w.main, w.finish)
+	go func() { // see Queue, which does the same when it comes later
+		<-w.dead
+		w.failQueued()
+	}()
 	return w, nil
 }
 
@@ -127,12 +140,13 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		return nil, fmt.Errorf("%w: aggregator and server have the same address %v", ErrConfig, cfg.Server)
 	}
 	w := &Worker{
-		cfg:     cfg,
-		start:   time.Now(),
-		packer:  p,
-		out:     make([]Frame, 0, rxBatch),
-		outFlow: make([]uint8, 0, rxBatch),
-		retx:    make([]Frame, 0, rxBatch),
+		cfg:      cfg,
+		start:    time.Now(),
+		packer:   p,
+		out:      make([]Frame, 0, rxBatch),
+		outFlow:  make([]uint8, 0, rxBatch),
+		retx:     make([]Frame, 0, rxBatch),
+		arrivals: make(chan *operation, queueCap),
 	}
 	w.init(cfg.Link)
 	w.lender.w = w

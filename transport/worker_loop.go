@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/retransmit"
@@ -21,9 +20,7 @@ const (
 func (w *Worker) main() error {
 	for {
 		if len(w.pushes) > 0 {
-			o := w.pushes[0]
-			w.pushes = slices.Delete(w.pushes, 0, 1)
-			w.push(o)
+			w.push(w.nextPush())
 		}
 		if err := w.turn(len(w.pushes) == 0); err != nil {
 			return err
@@ -55,6 +52,9 @@ func (w *Worker) tryTurn(sleep bool) error {
 		w.receive(&w.pkts[i])
 	}
 	if w.run() {
+		sleep = false
+	}
+	if w.takeQueue() {
 		sleep = false
 	}
 	if w.ask() {
@@ -139,25 +139,42 @@ func (w *Worker) patience() time.Duration {
 
 // flush waits for the frames before its marks.
 type flush struct {
+	last  *operation // has to be put into frames before there are marks
 	marks [2]uint32
 	done  chan<- error
 }
 
 func (w *Worker) addFlush(done chan<- error) {
-	fl := flush{done: done}
+	w.urgent.Store(true)
+	w.takeQueue()
+	fl := flush{done: done, last: w.lender.op}
+	if n := len(w.pushes); n > 0 {
+		fl.last = w.pushes[n-1]
+	}
+	if fl.last == nil {
+		w.mark(&fl)
+	}
+	w.flushes = append(w.flushes, fl)
+}
+
+// mark lets a flush wait for what is in frames now.
+func (w *Worker) mark(fl *flush) {
+	fl.last = nil
 	for i, f := range w.flows {
 		if f != nil {
 			fl.marks[i] = f.window.NextSeq()
 		}
 	}
-	w.flushes = append(w.flushes, fl)
 }
 
 // endFlushes lets those go whose frames are all answered.
 func (w *Worker) endFlushes() {
 	rest := w.flushes[:0]
 	for _, fl := range w.flushes {
-		ended := true
+		if fl.last != nil && fl.last.sealed {
+			w.mark(&fl)
+		}
+		ended := fl.last == nil
 		for i, f := range w.flows {
 			ended = ended && (f == nil || int32(f.window.Base()-fl.marks[i]) >= 0)
 		}
@@ -176,6 +193,12 @@ func (w *Worker) endFlushes() {
 func (w *Worker) finish(err error) {
 	for _, o := range w.ops {
 		if o != nil {
+			o.fail(err)
+			o.finish()
+		}
+	}
+	for _, o := range w.pushes {
+		if o.queued { // and not registered yet
 			o.fail(err)
 			o.finish()
 		}

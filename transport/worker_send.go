@@ -11,6 +11,16 @@ import (
 // accept takes an operation in.
 func (w *Worker) accept(o *operation) {
 	o.open = true
+	w.register(o)
+	if o.pull {
+		w.pulls = append(w.pulls, o)
+	} else {
+		w.pushes = append(w.pushes, o)
+	}
+}
+
+// register gives an operation its place in the table.
+func (w *Worker) register(o *operation) {
 	o.id = uint32(len(w.ops))
 	for i, other := range w.ops {
 		if other == nil {
@@ -22,11 +32,6 @@ func (w *Worker) accept(o *operation) {
 		w.ops = append(w.ops, nil)
 	}
 	w.ops[o.id] = o
-	if o.pull {
-		w.pulls = append(w.pulls, o)
-	} else {
-		w.pushes = append(w.pushes, o)
-	}
 }
 
 // sweep lets go of the operations whose callers have given up.
@@ -70,13 +75,22 @@ func (w *Worker) settle(o *operation) {
 
 // push puts a batch into frames. While the window is full it takes turns.
 func (w *Worker) push(o *operation) {
+	if o.released == nil {
+		w.register(o) // came through the queue, or is a group
+	}
 	w.lender.op = o
 	var err error
 	o.sent, err = w.packer.Pack(&w.lender, o.keys, o.values)
 	w.lender.op = nil
+	if err != nil && w.dissolve(o, err) {
+		return
+	}
 	w.stats.PairsHot += uint64(o.sent.HotPairs)
 	w.stats.RowsCold += uint64(o.sent.ColdRows)
 	o.sealed, o.complete = true, err == nil
+	for _, m := range o.members {
+		m.sealed = true
+	}
 	if w.fatal != nil {
 		return // finish tells the caller
 	}
@@ -85,8 +99,10 @@ func (w *Worker) push(o *operation) {
 	}
 	if err != nil && o.sent == (packer.Sent{}) {
 		// Refused as a whole: the plain reason, and no ticket.
-		o.err, o.open = o.failure, false
-		close(o.released)
+		if o.queued && w.refusal == nil {
+			w.refusal = err // its ticket may have been thrown away
+		}
+		o.refuse()
 		w.settle(o)
 		return
 	}

@@ -1,0 +1,169 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/libra-ina/libra/packer"
+)
+
+const (
+	// queueCap bounds the batches that wait in a worker's queue.
+	queueCap = 256
+
+	// groupPairs is how many gradients are packed together at most, and how
+	// many wait at most before the worker takes them without being asked to: some
+	// twenty frames, over which the cost of a system call and of a change of
+	// threads is spread.
+	groupPairs = 4096
+
+	// groupMember is the largest batch, in gradients, that shares frames with others. Larger
+	// ones fill frames by themselves and are not worth another copy.
+	groupMember = groupPairs / 4
+)
+
+// queued is a push that came through Queue.
+type queued struct {
+	operation
+	ticket Ticket
+}
+
+// Queue is [Worker.Push] without the wait: it returns at once, unless very much is queued, and the
+// slices must not be changed until the ticket is done. It is made for batches
+// that are smaller than a frame, because batches that wait in the queue share frames.
+//
+// The worker takes the queue when somebody waits for the ticket of a batch in it ([Ticket.Wait],
+// [Ticket.Done]), calls [Worker.Flush], or when the queue holds some thousand gradients. Until then a batch may stay
+// where it is. Keep several tickets, and wait for the oldest.
+//
+// Batches that share a frame share its fate: if the frame is refused, the
+// tickets of all of them fail, with the same [*PushError]. A batch that
+// contains a NaN or an infinity fails alone, and nothing of it is sent.
+func (w *Worker) Queue(ctx context.Context, keys []uint64, grads []float32) (*Ticket, error) {
+	q := &queued{operation: operation{keys: keys, values: grads}}
+	q.queued = true
+	q.ticket.done = make(chan struct{})
+	q.ticket.worker = w
+	q.operation.ticket = &q.ticket
+	select {
+	case <-w.dead:
+		return nil, w.err
+	default:
+	}
+	waiting := w.waiting.Add(int64(len(grads)) + 1)
+	select {
+	case w.arrivals <- &q.operation:
+	default:
+		w.hurry()
+		select {
+		case w.arrivals <- &q.operation:
+		case <-w.dead:
+			return nil, w.err
+		case <-ctx.Done():
+			w.waiting.Add(-int64(len(grads)) - 1)
+			return nil, context.Cause(ctx)
+		}
+	}
+	if waiting > groupPairs {
+		w.hurry()
+	}
+	select {
+	case <-w.dead: // perhaps after failQueued
+		w.failQueued()
+	default:
+	}
+	return &q.ticket, nil
+}
+
+// hurry makes the worker take the queue.
+func (w *Worker) hurry() {
+	if w.waiting.Load() > 0 && !w.urgent.Swap(true) {
+		w.link.Wake()
+	}
+}
+
+// failQueued fails what a worker that has ended did not take.
+func (w *Worker) failQueued() {
+	for {
+		select {
+		case o := <-w.arrivals:
+			o.fail(w.err)
+			o.finish()
+		default:
+			return
+		}
+	}
+}
+
+// takeQueue accepts the queue's batches if that is due, and reports whether
+// there were any.
+func (w *Worker) takeQueue() (any bool) {
+	if !w.urgent.Load() {
+		return false
+	}
+	// Before the queue is looked at: who queues afterwards has to hurry anew.
+	w.urgent.Store(false)
+	for {
+		select {
+		case o := <-w.arrivals:
+			w.waiting.Add(-int64(len(o.values)) - 1)
+			w.pushes = append(w.pushes, o)
+			any = true
+		default:
+			return any
+		}
+	}
+}
+
+// nextPush takes the next push, or several small ones that came through the
+// queue as one.
+func (w *Worker) nextPush() *operation {
+	n, pairs := 0, 0
+	for _, o := range w.pushes {
+		if !w.groups(o) || pairs+len(o.values) > groupPairs {
+			break
+		}
+		pairs += len(o.values)
+		n++
+	}
+	first := w.pushes[0]
+	if n < 2 {
+		w.pushes = slices.Delete(w.pushes, 0, 1)
+		return first
+	}
+	g := &operation{members: slices.Clone(w.pushes[:n])}
+	w.pushes = slices.Delete(w.pushes, 0, n)
+	w.groupKeys, w.groupGrads = w.groupKeys[:0], w.groupGrads[:0]
+	for _, o := range g.members {
+		w.groupKeys = append(w.groupKeys, o.keys...)
+		w.groupGrads = append(w.groupGrads, o.values...)
+	}
+	g.keys, g.values = w.groupKeys, w.groupGrads
+	return g
+}
+
+// groups reports whether a push may share frames with others.
+func (w *Worker) groups(o *operation) bool {
+	return o.queued && !o.alone && len(o.values) <= groupMember && len(o.values) == len(o.keys)*w.cfg.Dim
+}
+
+// dissolve pushes the members of a group by themselves, if what is wrong with
+// the group is one member's fault and nothing was sent.
+func (w *Worker) dissolve(g *operation, err error) bool {
+	var notFinite *packer.NotFiniteError
+	if g.members == nil || !errors.As(err, &notFinite) {
+		return false
+	}
+	w.ops[g.id] = nil
+	for _, o := range g.members {
+		o.alone = true
+	}
+	for i := range w.flushes {
+		if w.flushes[i].last == g {
+			w.flushes[i].last = g.members[len(g.members)-1]
+		}
+	}
+	w.pushes = append(g.members, w.pushes...)
+	return true
+}

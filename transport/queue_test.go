@@ -1,0 +1,230 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+// TestQueue lets workers queue batches of all sizes, some of them not finite, over
+// faulty links, and checks the sums of those that were accepted.
+func TestQueue(t *testing.T) {
+	for name, f := range map[string]Faults{"": {}, "faults": harsh} {
+		t.Run(name, func(t *testing.T) {
+			ctx := deadline(t)
+			o := clusterOptions{workers: 2, flow: hasty, faults: f, layout: packer.Dense}
+			c := newCluster(t, memFabric(t, o), o)
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			want := newLedger()
+			for i, w := range c.workers {
+				wg.Go(func() {
+					rng := rand.New(rand.NewPCG(7, uint64(i)))
+					var tickets []*Ticket
+					bad := map[int]bool{}
+					for n := range 400 {
+						keys, grads := batch(rng, rng.IntN(1+rng.IntN(600)))
+						if len(grads) > 0 && rng.IntN(10) == 0 {
+							grads[rng.IntN(len(grads))] = float32(math.NaN())
+							bad[n] = true
+						} else {
+							mu.Lock()
+							want.addBatch(keys, grads)
+							mu.Unlock()
+						}
+						ticket, err := w.Queue(ctx, keys, grads)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						tickets = append(tickets, ticket)
+						if n >= 20 && rng.IntN(2) == 0 {
+							<-tickets[n-20].Done()
+						}
+					}
+					for n, ticket := range tickets {
+						err := ticket.Wait(ctx)
+						var notFinite *packer.NotFiniteError
+						if bad[n] != errors.As(err, &notFinite) || !bad[n] && err != nil {
+							t.Errorf("batch %d, not finite: %v, fails with %v", n, bad[n], err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if diff := cmp.Diff(withoutZeros(want.sums), c.sums()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestQueuedBatchesShareFrames queues batches of a few rows until somebody waits.
+func TestQueuedBatchesShareFrames(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1, layout: packer.Dense}
+	w := newCluster(t, memFabric(t, o), o).workers[0]
+	var tickets []*Ticket
+	for i := range uint64(16) {
+		ticket, err := w.Queue(ctx, []uint64{1000 + i, 5000 + i}, make([]float32, 2*testDim))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tickets = append(tickets, ticket)
+	}
+	time.Sleep(10 * time.Millisecond) // nothing may go out by itself
+	if s, err := w.Stats(ctx); err != nil || s.Hot.Sent+s.Cold.Sent != 0 {
+		t.Errorf("%d frames were sent before anybody waited, %v", s.Hot.Sent+s.Cold.Sent, err)
+	}
+	for _, ticket := range tickets {
+		if err := ticket.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := w.Stats(ctx)
+	if err != nil || s.Hot.Sent != 1 || s.Cold.Sent != 1 {
+		t.Errorf("%d hot and %d cold frames for 16 small batches, %v; want one of each", s.Hot.Sent, s.Cold.Sent, err)
+	}
+}
+
+// TestFlushCoversTheQueue queues more than fits and never looks at a ticket.
+func TestFlushCoversTheQueue(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1, layout: packer.Dense}
+	c := newCluster(t, memFabric(t, o), o)
+	w := c.workers[0]
+	want := newLedger()
+	rng := rand.New(rand.NewPCG(3, 3))
+	for n := range 3 * queueCap {
+		keys, grads := batch(rng, 1+rng.IntN(20))
+		want.addBatch(keys, grads)
+		if _, err := w.Queue(ctx, keys, grads); err != nil {
+			t.Fatal(err)
+		}
+		if n%100 == 99 {
+			if err := w.Flush(ctx); err != nil {
+				t.Fatal(err)
+			}
+			s, err := w.Stats(ctx)
+			if err != nil || s.Hot.Acked != s.Hot.Sent || s.Cold.Acked != s.Cold.Sent {
+				t.Fatalf("after a flush %d of %d hot and %d of %d cold frames are acknowledged, %v", s.Hot.Acked, s.Hot.Sent, s.Cold.Acked, s.Cold.Sent, err)
+			}
+		}
+	}
+	// A flush also covers the batches of a group that had to be taken apart.
+	keys, grads := batch(rng, 5)
+	want.addBatch(keys, grads)
+	for _, g := range [][]float32{grads, {float32(math.Inf(1)), 0, 0}} {
+		if _, err := w.Queue(ctx, keys[:len(g)/testDim], g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var notFinite *packer.NotFiniteError
+	if err := w.Flush(ctx); !errors.As(err, &notFinite) || notFinite.Index != 0 {
+		t.Errorf("flush: %v, want the reason for which a queued batch was refused", err)
+	}
+	if diff := cmp.Diff(withoutZeros(want.sums), c.sums()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestBatchesOfARefusedFrameFailTogether(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1, layout: packer.Dense}
+	w := newCluster(t, memFabric(t, o), o).workers[0]
+	var tickets []*Ticket
+	for _, g := range []float32{1, 1 << 20} { // the second is out of range
+		ticket, err := w.Queue(ctx, []uint64{1003}, []float32{g, 0, 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tickets = append(tickets, ticket)
+	}
+	for i, ticket := range tickets {
+		err := ticket.Wait(ctx)
+		var push *PushError
+		var refusal wire.Refusal
+		if !errors.As(err, &push) || push.Refused != 1 || push.Acked != 0 || !errors.As(err, &refusal) || refusal.Code != wire.CodeOverflow {
+			t.Errorf("batch %d: %v, want the refusal of the frame", i, err)
+		}
+	}
+}
+
+func TestClosedWorkerFailsItsQueue(t *testing.T) {
+	o := clusterOptions{workers: 1}
+	for range 20 {
+		w := newCluster(t, memFabric(t, o), o).workers[0]
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for {
+					ticket, err := w.Queue(context.Background(), []uint64{1000}, make([]float32, testDim))
+					if err == nil && !errors.Is(ticket.Wait(deadline(t)), net.ErrClosed) {
+						continue // acknowledged
+					}
+					if err != nil && !errors.Is(err, net.ErrClosed) {
+						t.Errorf("queue: %v, want ErrClosed", err)
+					}
+					if err != nil {
+						return
+					}
+				}
+			})
+		}
+		ticket, err := w.Queue(t.Context(), []uint64{1001}, make([]float32, testDim))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := ticket.Wait(deadline(t)); err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("ticket: %v, want nil or ErrClosed", err)
+		}
+		wg.Wait()
+	}
+}
+
+// BenchmarkQueue measures small batches from the call to the last
+// acknowledgement, 16 of them at a time, where the network costs nothing.
+func BenchmarkQueue(b *testing.B) {
+	const inFlight = 16
+	for _, rows := range []int{32, 256} {
+		b.Run(fmt.Sprint(rows), func(b *testing.B) {
+			link := newAckLink()
+			w, err := NewWorker(b.Context(), WorkerConfig{Link: link, Dim: 1, Server: wire.Endpoint{IP: link.local.IP, Port: 1}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer w.Close()
+			keys, grads := make([]uint64, rows), make([]float32, rows)
+			ctx := context.Background()
+			var tickets [inFlight]*Ticket
+			n := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				if old := tickets[n%inFlight]; old != nil {
+					if err := old.Wait(ctx); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if tickets[n%inFlight], err = w.Queue(ctx, keys, grads); err != nil {
+					b.Fatal(err)
+				}
+				n++
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(rows), "ns/pair")
+		})
+	}
+}
