@@ -13,11 +13,12 @@
 //
 // # Goroutines
 //
-// Each endpoint is one goroutine, locked to its thread, that owns the link, the
-// send windows, the packing and the timers, and takes no lock. The methods of
-// an endpoint may be called from any goroutine: they hand their arguments to
-// that one through a channel and wake it if it sleeps. When there is nothing to
-// do it sleeps until the next timer.
+// Each endpoint is one goroutine that owns the link, the send windows, the
+// packing and the timers, and takes no lock. It is not locked to a thread, so
+// that the scheduler can switch between it and a goroutine that pushes without
+// the kernel's help. The methods of an endpoint may be called from any
+// goroutine: they hand their arguments to that one through a channel and wake
+// it if it sleeps. When there is nothing to do it sleeps until the next timer.
 //
 // # Exactly once
 //

@@ -44,8 +44,7 @@ type Path struct {
 // link's. A link may lose, duplicate and reorder payloads, but a payload that
 // it hands over is intact.
 //
-// One goroutine, locked to its thread, calls the methods; only Wake may be
-// called from others. After Close, methods that return an error return
+// One goroutine calls the methods; only Wake may be called from others. After Close, methods that return an error return
 // one that is [net.ErrClosed].
 type Link interface {
 	// Local returns the address that payloads come from.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"sync/atomic"
 )
 
@@ -35,10 +34,6 @@ func (l *loop) init(link Link) {
 // start runs the goroutine: body until it returns, then finish with the reason.
 func (l *loop) start(body func() error, finish func(error)) {
 	go func() {
-		// The thread's caches and, with AF_XDP, its place in the kernel's
-		// poll belong to this endpoint.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
 		err := body()
 		if l.closing.Load() {
 			err = ErrClosed

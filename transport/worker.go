@@ -66,6 +66,8 @@ type Worker struct {
 	flushes []flush
 	refusal error // first since the last Flush
 
+	settled bool // since the last turn: somebody who waited may go on
+
 	// The queue of Queue, and what of it is packed together.
 	arrivals   chan *operation
 	waiting    atomic.Int64 // gradients in it, and one more for each batch

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/libra-ina/libra/retransmit"
@@ -50,6 +51,12 @@ func (w *Worker) tryTurn(sleep bool) error {
 	w.now = w.clock()
 	for i := range w.pkts[:n] {
 		w.receive(&w.pkts[i])
+	}
+	if w.settled {
+		// Those whose tickets are done may have more to push. Let them do so now,
+		// on this thread: to wake another one costs more than packing a frame.
+		w.settled = false
+		runtime.Gosched()
 	}
 	if w.run() {
 		sleep = false

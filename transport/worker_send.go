@@ -70,6 +70,7 @@ func (w *Worker) settle(o *operation) {
 		w.copySums(o)
 	}
 	w.ops[o.id] = nil
+	w.settled = true
 	o.finish()
 }
 
