@@ -8,7 +8,7 @@ TOOL     := $(GO) tool -modfile=tools/go.mod
 BIN      := bin
 FUZZTIME ?= 30s
 
-.PHONY: help build demo demo-smoke test lint generate cross fuzz bench setup clean
+.PHONY: help build demo demo-smoke test conformance lint generate cross fuzz bench setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ demo-smoke: build
 
 test: setup ## run all tests under the race detector
 	$(GO) test -race -timeout 15m ./...
+
+conformance: ## compare the XDP program with the model on a million random frames
+	$(GO) test -count=1 -run '^TestAggregateEqualsModel$$' -v ./bpf -frames 1000000
 
 lint: ## gofmt, go vet and golangci-lint
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w on these files"; exit 1; }
