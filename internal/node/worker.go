@@ -66,6 +66,24 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		return nil, err
 	}
 
+	// The link comes before the admission: a worker that cannot open it must
+	// not count as one that joined and left.
+	link, err := openLink(c, self.Host, true)
+	if err != nil {
+		return nil, err
+	}
+	var w *transport.Worker
+	defer func() {
+		if w == nil { // nobody has taken the link over
+			err = errors.Join(err, link.Close())
+		}
+	}()
+	endCapture, err := offerCapture(env, link, fmt.Sprintf("worker %d", o.ID), self.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, endCapture()) }()
+
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	members, err := join(ctx, cancel, env, self, hot)
@@ -73,17 +91,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		return nil, err
 	}
 	defer members.leave()
-
-	link, err := openLink(c, self.Host, true)
-	if err != nil {
-		return nil, err
-	}
-	endCapture, err := offerCapture(env, link, fmt.Sprintf("worker %d", o.ID), self.Host)
-	if err != nil {
-		return nil, errors.Join(err, link.Close())
-	}
-	defer func() { err = errors.Join(err, endCapture()) }()
-	w, err := transport.NewWorker(ctx, transport.WorkerConfig{
+	w, err = transport.NewWorker(ctx, transport.WorkerConfig{
 		Link:       link,
 		Job:        c.Job.ID,
 		Sender:     o.ID,
@@ -97,7 +105,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		Flow:       retransmit.Config{Silence: c.Silence},
 	})
 	if err != nil {
-		return nil, errors.Join(err, link.Close())
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
 
