@@ -223,6 +223,18 @@ func (p *pollSet) closing() bool {
 	return false
 }
 
+// countOverslept notes packets that are there although the kernel woke nobody.
+func (p *pollSet) countOverslept(want Events) {
+	if want&EventRx == 0 {
+		return
+	}
+	for _, s := range p.socks {
+		if n, _ := s.rx.available(1); n > 0 {
+			s.count.Overslept++
+		}
+	}
+}
+
 // sleep blocks in ppoll for at most d.
 func (p *pollSet) sleep(want Events, d time.Duration) (Events, error) {
 	events := int16(0)
@@ -241,8 +253,11 @@ func (p *pollSet) sleep(want Events, d time.Duration) (Events, error) {
 	ev := p.ready(want)
 	var err error
 	if ev == 0 && !p.closing() {
+		var woken int
 		p.ts = unix.NsecToTimespec(int64(d))
-		_, err = unix.Ppoll(p.fds, &p.ts, nil)
+		if woken, err = unix.Ppoll(p.fds, &p.ts, nil); woken == 0 && err == nil {
+			p.countOverslept(want)
+		}
 	}
 	for i, s := range p.socks {
 		s.wake.sleeping.Store(false)

@@ -209,3 +209,27 @@ func TestThreadedNAPI(t *testing.T) {
 		t.Errorf("absent interface: %v", err)
 	}
 }
+
+// A kernel that forgets to wake the program costs time, not packets, and shows.
+func TestLostWakeupIsCounted(t *testing.T) {
+	s, k := newSim(t, simConfig{frames: 16, ring: 8})
+	s.wake.fd = -1 // nothing but time ends a sleep
+	if _, err := s.Refill(8); err != nil {
+		t.Fatal(err)
+	}
+	delivered := make(chan bool)
+	go func() {
+		for !s.wake.sleeping.Load() {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(10 * time.Millisecond) // into the sleep
+		delivered <- k.deliver(1, 0)
+	}()
+	ev, err := s.Poll(EventRx, -1)
+	if !<-delivered || ev != EventRx || err != nil {
+		t.Fatalf("events %b, %v", ev, err)
+	}
+	if s.count.Overslept != 1 {
+		t.Errorf("%d lost wake-ups counted, want 1", s.count.Overslept)
+	}
+}

@@ -12,13 +12,17 @@ type Stats struct {
 
 // Counters are what the socket counted itself.
 type Counters struct {
-	RxReceived     uint64 // descriptors that Receive returned
-	TxSubmitted    uint64 // descriptors that Send took
-	TxCompleted    uint64 // frames that Completed returned
-	TxKicks        uint64 // system calls to send
-	TxStalls       uint64 // kicks after which the kernel took nothing more (EAGAIN, ENOBUFS)
-	TxDropped      uint64 // packets that the driver refused after taking them (EBUSY)
-	RxWakeups      uint64 // system calls to wake the fill ring
+	RxReceived  uint64 // descriptors that Receive returned
+	TxSubmitted uint64 // descriptors that Send took
+	TxCompleted uint64 // frames that Completed returned
+	TxKicks     uint64 // system calls to send
+	TxStalls    uint64 // kicks after which the kernel took nothing more (EAGAIN, ENOBUFS)
+	TxDropped   uint64 // packets that the driver refused after taking them (EBUSY)
+	RxWakeups   uint64 // system calls to wake the fill ring
+	// Overslept is how many sleeps of Poll ended by their time, not by the
+	// kernel, when packets were there. Some are chance: the packet came at that
+	// very moment. Many, or with packets that are old, mean lost wake-ups.
+	Overslept      uint64
 	BadDescs       uint64 // RX entries that named no frame of ours, or bytes outside it
 	BadCompletions uint64 // completions of frames that were not in flight
 }

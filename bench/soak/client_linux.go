@@ -1,0 +1,170 @@
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/libra-ina/libra/afxdp"
+)
+
+// giveUpAfter is how long a client waits for an answer. Packets that break with
+// the network must not keep the window shut: answers have to come again soon
+// after the network does.
+const giveUpAfter = 50 * time.Millisecond
+
+// client is the role of a port that sends packets and takes the answers.
+type client struct {
+	*port
+	flow   uint16
+	window window
+	out    [batch]afxdp.Desc
+
+	paused   atomic.Bool
+	answers  atomic.Uint64
+	answered atomic.Int64 // when the last answer came
+
+	// markedAt is when the first answer came to a packet of at least markSize
+	// bytes that was sent at markTime or later.
+	markTime atomic.Int64
+	markSize atomic.Int64
+	markedAt atomic.Int64
+
+	calm      bool // undisturbed time; set while the port is held
+	roundTrip *hdrhistogram.Histogram
+}
+
+func newClient(p *port, flow uint16, size int) *client {
+	return &client{
+		port: p, flow: flow, window: window{size: uint64(size)}, roundTrip: newHistogram(),
+	}
+}
+
+// mark asks for the first answer to a packet of at least size bytes that is
+// sent at a time or later.
+func (c *client) mark(at int64, size int) {
+	c.markSize.Store(int64(size))
+	c.markTime.Store(at)
+}
+
+// resumed returns when the answer came that mark asked for.
+func (c *client) resumed(mark int64) (at int64, ok bool) {
+	// An earlier value is the answer to an earlier mark.
+	at = c.markedAt.Load()
+	return at, at >= mark
+}
+
+func (c *client) step() error {
+	at := now()
+	c.window.expire(at - int64(giveUpAfter))
+	sent := 0
+	if !c.paused.Load() {
+		var err error
+		if sent, err = c.send(at); err != nil {
+			return err
+		}
+	}
+	if sent > 0 || c.sock.Load().Backlog() > 0 {
+		if err := c.sock.Load().Kick(); err != nil {
+			return err
+		}
+	}
+	if err := c.collect(false); err != nil {
+		return err
+	}
+	descs, err := c.receive()
+	if err != nil {
+		return err
+	}
+	if len(descs) == 0 {
+		if sent > 0 {
+			return nil
+		}
+		return c.wait()
+	}
+	for i, d := range descs {
+		c.take(c.pool.UMEM().Packet(d), i == 0)
+	}
+	if err := c.sock.Load().Release(descs); err != nil {
+		return c.giveBack(descs, err)
+	}
+	return nil
+}
+
+// send fills the window up with packets.
+func (c *client) send(at int64) (int, error) {
+	n := min(batch, c.window.room())
+	n = c.pool.AllocBatch(c.frames[:n])
+	first := c.window.next
+	for i, f := range c.frames[:n] {
+		p := packet{flow: c.flow, number: first + uint64(i), sent: at, calm: c.calm}
+		c.out[i] = afxdp.Desc{Frame: f, Off: uint16(c.pool.UMEM().RxOffset()), Len: uint32(size(p.number))}
+		p.write(c.pool.UMEM().Packet(c.out[i]))
+	}
+	sent, err := c.sock.Load().Send(c.out[:n])
+	for range sent {
+		c.window.add(at)
+	}
+	c.port.sent += uint64(sent)
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return sent, err
+	}
+	// What the rings had no room for, or a closed socket refused.
+	return sent, errors.Join(err, c.pool.Free(c.frames[sent:n]...))
+}
+
+// wait sleeps until there is something to do.
+func (c *client) wait() error {
+	want, timeout := afxdp.EventRx, -time.Nanosecond
+	if oldest, waiting := c.window.oldest(); waiting {
+		timeout = max(time.Millisecond, time.Duration(oldest-now())+giveUpAfter)
+	}
+	if c.sock.Load().InFlight() > 0 && (c.paused.Load() || c.pool.Available() == 0) {
+		want |= afxdp.EventCompletion
+	}
+	return c.poll(want, timeout)
+}
+
+// take checks an answer.
+func (c *client) take(b []byte, first bool) {
+	p, ok := c.check(b)
+	if !ok {
+		return
+	}
+	if p.flow != c.flow {
+		c.spoilt(fmt.Errorf("soak: an answer for flow %d came to flow %d", p.flow, c.flow))
+		return
+	}
+	if err := c.window.answer(p.number); err != nil {
+		c.spoilt(fmt.Errorf("%w: flow %d, packet %d", err, p.flow, p.number))
+		return
+	}
+	at := now()
+	if first && p.calm {
+		// XDP writes no time of return.
+		c.arrived(time.Duration(at - max(p.sent, p.returned)))
+	}
+	if p.calm {
+		record(c.roundTrip, at-p.sent)
+	}
+	c.answers.Add(1)
+	c.answered.Store(at)
+	if mark := c.markTime.Load(); mark != 0 && p.sent >= mark && int64(len(b)) >= c.markSize.Load() && c.markTime.CompareAndSwap(mark, 0) {
+		c.markedAt.Store(at)
+	}
+}
+
+func (c *client) settled() bool {
+	_, waiting := c.window.oldest()
+	return !waiting && c.sock.Load().InFlight() == 0
+}
+
+func (c *client) status() string {
+	s := c.sock.Load()
+	return fmt.Sprintf("%d packets unanswered, backlog %d, in flight %d, %d frames free",
+		c.window.next-c.window.base, s.Backlog(), s.InFlight(), c.pool.Available())
+}

@@ -1,0 +1,190 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/libra-ina/libra/afxdp"
+)
+
+// Sizes of an end. The rings hold more than a queue's frames, so that the RX ring
+// cannot fill up: a frame that the kernel cannot deliver stays with it, where
+// nobody sees it.
+const (
+	framesEach = 1024 // of a queue
+	fillEach   = 512
+	ringSize   = 1024
+	batch      = 64
+)
+
+// retry is how long an end waits before it tries again what may succeed later.
+const retry = 5 * time.Millisecond
+
+// patience bounds the wait for things of a predecessor that the kernel has not
+// let go of: the queue of a closed socket, the program of a killed process.
+const patience = 5 * time.Second
+
+// end is one end of a link that package afxdp serves: a UMEM, a program and a
+// port for each queue.
+type end struct {
+	ifname string
+	umem   *afxdp.UMEM
+	ports  []*port
+
+	mu      sync.Mutex // guards what the ports share
+	program *afxdp.Attachment
+	index   int // of the interface that the program is on
+}
+
+// role is what a port does with packets. Its methods run on the port's
+// goroutine.
+type role interface {
+	// step moves packets, or waits for some.
+	step() error
+	// settled says whether the port may be left alone: nothing is on its way.
+	settled() bool
+	// status says what it waits for.
+	status() string
+}
+
+// openEnd opens an end in the calling thread's namespace.
+func openEnd(ctx context.Context, ifname string, queues int) (_ *end, err error) {
+	e := &end{ifname: ifname}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.close())
+		}
+	}()
+	if e.umem, err = afxdp.NewUMEM(afxdp.UMEMConfig{Frames: queues * framesEach}); err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(patience); ; {
+		e.program, err = afxdp.Attach(afxdp.AttachConfig{Interface: ifname})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, afxdp.ErrProgramAttached) || time.Now().After(deadline) || pause(ctx, retry) != nil {
+			return nil, err
+		}
+	}
+	ifi, err := net.InterfaceByName(ifname)
+	if err != nil {
+		return nil, fmt.Errorf("soak: %w", err)
+	}
+	e.index = ifi.Index
+	for queue := range queues {
+		pool, err := e.umem.NewPool(framesEach)
+		if err != nil {
+			return nil, err
+		}
+		p := &port{end: e, queue: queue, pool: pool, calls: make(chan func(), 1), past: map[string]uint64{}}
+		if err := p.open(ctx); err != nil {
+			return nil, err
+		}
+		e.ports = append(e.ports, p)
+	}
+	return e, nil
+}
+
+// reattach puts the program on the interface if that was replaced. An interface
+// that is gone again is no error: the port finds out.
+func (e *end) reattach() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ifi, err := net.InterfaceByName(e.ifname)
+	if err != nil || ifi.Index == e.index {
+		return nil
+	}
+	if err := e.program.Reattach(); err != nil {
+		if errors.Is(err, afxdp.ErrInterfaceGone) {
+			return nil
+		}
+		return err
+	}
+	e.index = ifi.Index
+	return nil
+}
+
+// run serves the ports, each on a thread of its own that in puts in the
+// namespace, until ctx is done. It returns the first failure.
+func (e *end) run(ctx context.Context, in func(func() error) error, roles []role) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() {
+		for _, p := range e.ports {
+			p.wake()
+		}
+	})
+	defer stop()
+	var group sync.WaitGroup
+	errs := make([]error, len(e.ports))
+	for i, p := range e.ports {
+		group.Go(func() {
+			errs[i] = in(func() error { return p.run(ctx, roles[i]) })
+			if errs[i] != nil {
+				cancel(errs[i])
+			}
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// status says what every port waits for.
+func (e *end) status() string {
+	lines := make([]string, len(e.ports))
+	for i, p := range e.ports {
+		lines[i] = fmt.Sprintf("queue %d %s", i, p.status())
+	}
+	return strings.Join(lines, "; ")
+}
+
+// close closes what was opened. The ports' goroutines must have ended.
+func (e *end) close() error {
+	var errs []error
+	if e.program != nil {
+		errs = append(errs, e.program.Close())
+	}
+	for _, p := range e.ports {
+		errs = append(errs, p.sock.Load().Close())
+	}
+	if e.umem != nil {
+		errs = append(errs, e.umem.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// threadState returns what the kernel says about a thread of this process:
+// whether it runs, waits for a CPU or sleeps, where, and how long it has waited
+// for a CPU in all.
+func threadState(tid int32) string {
+	state, wchan := "?", ""
+	if b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/stat", tid)); err == nil {
+		// The name before it may have spaces and parentheses.
+		if _, rest, ok := strings.Cut(string(b[strings.LastIndexByte(string(b), ')'):]), " "); ok {
+			state, _, _ = strings.Cut(rest, " ")
+		}
+	}
+	if b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/wchan", tid)); err == nil && len(b) > 1 {
+		wchan = " in " + string(b)
+	}
+	return state + wchan
+}

@@ -1,0 +1,222 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/libra-ina/libra/afxdp/testbed"
+)
+
+// Names of a link's interfaces, each in a namespace of its own.
+const (
+	nearName = "near"
+	farName  = "far"
+)
+
+// opposite is what sends packets back.
+type opposite interface {
+	start(ctx context.Context) error
+	stop() error     // as abruptly as there is a way to
+	relinked() error // after the link was made anew
+	// account counts the frames at this end; nil where there are none.
+	account(ctx context.Context) (*Account, Memory, error)
+	status(ctx context.Context) string
+	failed() error // why it ended by itself
+	close() error
+}
+
+// link is a veth pair with clients at the near end and an opposite at the far one.
+type link struct {
+	name      string
+	queues    int
+	near, far *testbed.Namespace
+	end       *end // near
+	clients   []*client
+	opposite  opposite
+
+	past map[string]uint64 // counters of interfaces that are gone
+	ran  chan error        // the clients' end
+}
+
+// newLink makes the namespaces and the cable.
+func newLink(name string, queues int) (l *link, err error) {
+	l = &link{name: name, queues: queues, past: map[string]uint64{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	if l.near, err = testbed.New(); err != nil {
+		return nil, err
+	}
+	if l.far, err = testbed.New(); err != nil {
+		return nil, err
+	}
+	return l, l.plug()
+}
+
+// plug makes the cable.
+func (l *link) plug() error {
+	return l.near.Veth(testbed.VethConfig{Names: [2]string{nearName, farName}, Peer: l.far, Queues: l.queues, MTU: plainMTU})
+}
+
+// unplug removes the cable, after adding its counters to those of the past.
+func (l *link) unplug() error {
+	drops, err := l.drops()
+	if err != nil {
+		return err
+	}
+	l.past = drops
+	return l.near.Delete(nearName)
+}
+
+// start opens the clients and the opposite and lets the clients run.
+// A client that fails calls stop.
+func (l *link) start(ctx context.Context, window int, stop context.CancelCauseFunc) error {
+	if err := l.opposite.start(ctx); err != nil {
+		return err
+	}
+	var err error
+	if err = l.near.Do(func() error {
+		l.end, err = openEnd(ctx, nearName, l.queues)
+		return err
+	}); err != nil {
+		return err
+	}
+	for i, p := range l.end.ports {
+		c := newClient(p, uint16(i), window)
+		c.paused.Store(true)
+		l.clients = append(l.clients, c)
+	}
+	l.ran = make(chan error, 1)
+	go func() {
+		err := l.end.run(ctx, l.near.Do, l.roles())
+		if err != nil {
+			stop(err)
+		}
+		l.ran <- err
+	}()
+	return nil
+}
+
+func (l *link) roles() []role {
+	roles := make([]role, len(l.clients))
+	for i, c := range l.clients {
+		roles[i] = c
+	}
+	return roles
+}
+
+// setMTU changes the MTU of both ends.
+func (l *link) setMTU(mtu string) error {
+	return errors.Join(l.near.SetDeviceAttr(nearName, "mtu", mtu), l.far.SetDeviceAttr(farName, "mtu", mtu))
+}
+
+// flow lets the clients send, or stops them.
+func (l *link) flow(on bool) {
+	for _, c := range l.clients {
+		if on {
+			// The watchdog's time begins now.
+			c.answered.Store(now())
+		}
+		c.paused.Store(!on)
+		c.wake()
+	}
+}
+
+// answers returns how many packets came back.
+func (l *link) answers() uint64 {
+	var n uint64
+	for _, c := range l.clients {
+		n += c.answers.Load()
+	}
+	return n
+}
+
+// Names of the interfaces' drop counters. Those for reception also count
+// packets that are in the other end's for transmission: those that a veth end
+// refuses to take from its peer.
+const (
+	nearTX, farTX = nearName + " TX", farName + " TX"
+	nearRX, farRX = nearName + " RX", farName + " RX"
+)
+
+// drops returns the counters of dropped packets of both interfaces, since the
+// beginning.
+func (l *link) drops() (map[string]uint64, error) {
+	drops := maps.Clone(l.past)
+	for _, side := range []struct {
+		ns           *testbed.Namespace
+		name, tx, rx string
+	}{{l.near, nearName, nearTX, nearRX}, {l.far, farName, farTX, farRX}} {
+		err := side.ns.Do(func() error {
+			dev, err := netlink.LinkByName(side.name)
+			if err != nil {
+				return err
+			}
+			if s := dev.Attrs().Statistics; s != nil {
+				drops[side.tx] += s.TxDropped
+				drops[side.rx] += s.RxDropped
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("soak: read counters of %s: %w", side.name, err)
+		}
+	}
+	return drops, nil
+}
+
+// describe says what waits on what.
+func (l *link) describe(ctx context.Context) string {
+	s := fmt.Sprintf("link %s; client: %s", l.name, l.end.status())
+	for i, c := range l.clients {
+		s += fmt.Sprintf("; queue %d had its last answer %v ago", i, time.Duration(now()-c.answered.Load()).Round(time.Millisecond))
+	}
+	s += "; opposite: " + l.opposite.status(ctx)
+	for _, side := range []struct {
+		ns   *testbed.Namespace
+		name string
+	}{{l.near, nearName}, {l.far, farName}} {
+		running, err := side.ns.Running(side.name)
+		if err != nil {
+			s += fmt.Sprintf("; %s: %v", side.name, err)
+			continue
+		}
+		s += fmt.Sprintf("; %s has a carrier: %v", side.name, running)
+	}
+	if drops, err := l.drops(); err == nil {
+		s += fmt.Sprintf("; dropped: %v", drops)
+	}
+	return s
+}
+
+// close removes everything. The clients' context must be done.
+func (l *link) close() error {
+	var errs []error
+	if l.ran != nil {
+		errs = append(errs, <-l.ran)
+	}
+	if l.end != nil {
+		errs = append(errs, l.end.close())
+	}
+	if l.opposite != nil {
+		errs = append(errs, l.opposite.close())
+	}
+	if l.near != nil {
+		// Otherwise the pair lives until the kernel has taken the namespaces
+		// down. There is none after a failure between unplug and plug.
+		_ = l.near.Delete(nearName)
+	}
+	for _, ns := range []*testbed.Namespace{l.near, l.far} {
+		if ns != nil {
+			errs = append(errs, ns.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,314 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/afxdp"
+)
+
+// lateAfter is how long a packet may lie waiting for a sleeping receiver.
+const lateAfter = 20 * time.Millisecond
+
+// What a port's goroutine is doing.
+const (
+	doingWork int32 = iota
+	doingPoll
+	doingRecover
+	doingOpen
+	doingHold
+)
+
+var doingNames = [...]string{"works", "polls", "recovers", "opens its socket", "is held"}
+
+// port is one queue of an end: a socket that may be closed, reopened and lose
+// its interface at any time. Its goroutine is the only one that uses socket and
+// pool; others may close and wake the socket.
+type port struct {
+	end   *end
+	queue int
+	pool  *afxdp.Pool
+	sock  atomic.Pointer[afxdp.Socket]
+	calls chan func() // to run on the port's goroutine
+
+	frames [framesEach]afxdp.Frame
+	descs  [batch]afxdp.Desc
+
+	// Where the goroutine is, for the watchdog.
+	doing   atomic.Int32
+	since   atomic.Int64
+	thread  atomic.Int32
+	because atomic.Pointer[string] // why it recovers
+
+	// The last time in Poll, to tell late packets; see arrived.
+	slept    time.Duration
+	unwoken  bool     // the time ended by itself, with packets there
+	sched    *os.File // the thread's scheduling statistics
+	waited   time.Duration
+	waitedAt int64
+
+	past, counters map[string]uint64 // of sockets before this one, and of this one
+
+	sent, received uint64 // descriptors taken by Send, returned by Receive
+	corrupt        uint64
+	firstCorrupt   error
+	lateCount      uint64
+	lostWakeups    uint64
+	lateMax        time.Duration
+}
+
+// run works until ctx is done.
+func (p *port) run(ctx context.Context, r role) error {
+	p.thread.Store(int32(unix.Gettid()))
+	var err error
+	// Absent from kernels without scheduling statistics; then no time is
+	// excused.
+	if p.sched, err = os.Open("/proc/thread-self/schedstat"); err == nil {
+		defer p.sched.Close()
+	}
+	for ctx.Err() == nil {
+		select {
+		case call := <-p.calls:
+			call()
+			continue
+		default:
+		}
+		if err := r.step(); err != nil {
+			p.enter(doingRecover)
+			why := err.Error()
+			p.because.Store(&why)
+			if err := p.restore(ctx, err); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("soak: queue %d of %s: %w", p.queue, p.end.ifname, err)
+			}
+			p.enter(doingWork)
+		}
+	}
+	return nil
+}
+
+func (p *port) enter(doing int32) {
+	p.since.Store(now())
+	p.doing.Store(doing)
+}
+
+// open opens a socket where there is none, as soon as the interface lets it.
+func (p *port) open(ctx context.Context) error {
+	p.enter(doingOpen)
+	for {
+		s, err := afxdp.Open(p.pool, afxdp.Config{
+			Interface: p.end.ifname, Queue: p.queue, XSKMap: p.end.program.XSKMap(),
+			RxRing: ringSize, TxRing: ringSize, FillRing: ringSize, CompletionRing: ringSize,
+			RxFrames: fillEach, BindTimeout: patience,
+		})
+		switch {
+		case err == nil:
+			p.sock.Store(s)
+			for name, n := range p.counters {
+				p.past[name] += n
+			}
+			p.counters = nil
+			return p.end.reattach()
+		case !errors.Is(err, afxdp.ErrLinkDown) && !errors.Is(err, afxdp.ErrInterfaceGone):
+			return err
+		}
+		if err := pause(ctx, retry); err != nil {
+			return err
+		}
+	}
+}
+
+// restore makes the port work again after an error of its socket.
+func (p *port) restore(ctx context.Context, cause error) error {
+	s := p.sock.Load()
+	switch {
+	case errors.Is(cause, net.ErrClosed):
+		flying, err := s.Reclaim()
+		if err != nil {
+			return err
+		}
+		if err := p.pool.Free(flying...); err != nil {
+			return err
+		}
+		return p.open(ctx)
+	case errors.Is(cause, afxdp.ErrLinkDown), errors.Is(cause, afxdp.ErrInterfaceGone):
+		if err := s.Recover(ctx); err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return p.restore(ctx, net.ErrClosed)
+			}
+			return err
+		}
+		return p.end.reattach()
+	}
+	return cause
+}
+
+// ask runs fn on the port's goroutine and waits for it.
+func (p *port) ask(ctx context.Context, fn func()) error {
+	done := make(chan struct{})
+	call := func() { fn(); close(done) }
+	select {
+	case p.calls <- call:
+	case <-ctx.Done():
+		return fmt.Errorf("soak: queue %d of %s does not listen: %s: %w", p.queue, p.end.ifname, p.status(), context.Cause(ctx))
+	}
+	p.wake()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("soak: queue %d of %s does not answer: %s: %w", p.queue, p.end.ifname, p.status(), context.Cause(ctx))
+	}
+}
+
+// wake makes a sleeping goroutine look for calls.
+func (p *port) wake() { p.sock.Load().Wake() }
+
+// poll waits for packets, or, while frames are out, for completions.
+func (p *port) poll(want afxdp.Events, timeout time.Duration) error {
+	start := now()
+	if start-p.waitedAt > int64(lateAfter/2) {
+		p.waited, p.waitedAt = p.runDelay(), start
+	}
+	s := p.sock.Load()
+	overslept := p.overslept(s)
+	p.since.Store(start)
+	p.doing.Store(doingPoll)
+	_, err := s.Poll(want, timeout)
+	p.doing.Store(doingWork)
+	p.slept = time.Duration(now() - start)
+	p.unwoken = p.slept >= lateAfter && p.overslept(s) != overslept
+	return err
+}
+
+// overslept returns how often the socket's Poll found packets that the kernel
+// woke nobody for. A closed socket counts no more.
+func (p *port) overslept(s *afxdp.Socket) uint64 {
+	st, _ := s.Stats()
+	return st.Overslept
+}
+
+// arrived is told how long the first packet of a batch was on its way. If the
+// port slept through most of that, and not for want of a CPU, the packet was
+// late. If the kernel did not even end the sleep, a wake-up was lost.
+func (p *port) arrived(underway time.Duration) {
+	waited := min(underway, p.slept)
+	p.slept = 0
+	if waited < lateAfter {
+		return
+	}
+	waited -= p.runDelay() - p.waited
+	if waited >= lateAfter {
+		p.lateCount++
+		p.lateMax = max(p.lateMax, waited)
+		if p.unwoken {
+			p.lostWakeups++
+		}
+	}
+}
+
+// runDelay returns how long the thread has been ready to run without a CPU.
+func (p *port) runDelay() time.Duration {
+	var b [64]byte
+	if p.sched == nil {
+		return 0
+	}
+	n, _ := p.sched.ReadAt(b[:], 0)
+	fields := strings.Fields(string(b[:n]))
+	if len(fields) < 2 {
+		return 0
+	}
+	ns, _ := strconv.ParseInt(fields[1], 10, 64)
+	return time.Duration(ns)
+}
+
+// receive takes a batch of packets.
+func (p *port) receive() ([]afxdp.Desc, error) {
+	n, err := p.sock.Load().Receive(p.descs[:])
+	p.received += uint64(n)
+	return p.descs[:n], err
+}
+
+// check reads a packet and counts it if it is corrupt. Frames of others, which
+// nobody sends here, count as corrupt too.
+func (p *port) check(b []byte) (packet, bool) {
+	pkt, err := read(b)
+	if err != nil {
+		p.spoilt(err)
+		return pkt, false
+	}
+	return pkt, true
+}
+
+func (p *port) spoilt(err error) {
+	p.corrupt++
+	if p.firstCorrupt == nil {
+		p.firstCorrupt = err
+	}
+}
+
+// giveBack frees frames after a call that a closed socket refused; they are
+// still the program's.
+func (p *port) giveBack(descs []afxdp.Desc, cause error) error {
+	if !errors.Is(cause, net.ErrClosed) {
+		return cause
+	}
+	for _, d := range descs {
+		if err := p.pool.Free(d.Frame); err != nil {
+			return errors.Join(cause, err)
+		}
+	}
+	return cause
+}
+
+// collect takes back frames that were sent: into the fill ring as far as it is
+// to be filled, the rest into the pool.
+func (p *port) collect(fill bool) error {
+	s := p.sock.Load()
+	n, err := s.Completed(p.frames[:])
+	if err != nil {
+		return err
+	}
+	filled := 0
+	if fill {
+		filled, err = s.Fill(p.frames[:n])
+		if err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+	}
+	return errors.Join(err, p.pool.Free(p.frames[filled:n]...))
+}
+
+// status says what the port waits for; from any goroutine.
+func (p *port) status() string {
+	doing := p.doing.Load()
+	s := fmt.Sprintf("%s since %v, thread %s", doingNames[doing],
+		time.Duration(now()-p.since.Load()).Round(time.Millisecond), threadState(p.thread.Load()))
+	if why := p.because.Load(); why != nil && doing == doingRecover {
+		s += ", because: " + *why
+	}
+	return s
+}
+
+var started = time.Now()
+
+// bootAt is the kernel's monotonic clock at the time started. Both processes read
+// that clock, so that one can tell how long ago the other wrote a stamp.
+var bootAt = func() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic(err) // every kernel has it
+	}
+	return ts.Nano() - int64(time.Since(started))
+}()
+
+// now returns the kernel's monotonic clock in nanoseconds.
+func now() int64 { return bootAt + int64(time.Since(started)) }

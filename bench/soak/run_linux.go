@@ -1,0 +1,344 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/libra-ina/libra/internal/proc"
+)
+
+// Times of a round.
+const (
+	undisturbedTime = 200 * time.Millisecond
+	beforeEvent     = 50 * time.Millisecond
+	afterEvent      = 50 * time.Millisecond
+	minHold         = 10 * time.Millisecond
+	maxHold         = 300 * time.Millisecond
+)
+
+// Run soaks. It needs root; without, the error wraps fs.ErrPermission. The
+// error wraps ErrFailed where a check failed, and the report says which. When ctx
+// is done, Run returns the report until then and the cause.
+//
+// Nothing is left behind, however the process ends.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	h := &harness{cfg: cfg, report: newReport(cfg), began: time.Now(), thread: proc.NewThread()}
+	h.own.process = "clients"
+	running, stop := context.WithCancelCause(ctx)
+	if err := h.build(running, stop); err != nil {
+		stop(nil)
+		err = errors.Join(err, h.close())
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("soak: making network namespaces and AF_XDP sockets needs root: %w", err)
+		}
+		return nil, err
+	}
+	err = h.soak(running)
+	stop(nil)
+	err = errors.Join(err, h.close())
+	h.finish()
+	if err == nil {
+		err = h.report.err()
+	}
+	return h.report, err
+}
+
+// harness is a run.
+type harness struct {
+	cfg    Config
+	report *Report
+	began  time.Time
+	thread *proc.Thread
+	links  []*running
+	own    memoryWatch
+
+	allocations, packets uint64 // of undisturbed time
+
+	mu     sync.Mutex // guards report while events run at the same time
+	events int
+}
+
+// running is a link in a run.
+type running struct {
+	*link
+	report  *LinkReport
+	deck    deck
+	rand    *rand.Rand
+	last    tally
+	ends    map[string]*history // "client" and "server"
+	server  memoryWatch
+	flowed  time.Duration // undisturbed
+	packets uint64        // answered in that time
+
+	byKind map[string]*recovery
+}
+
+// recovery collects the events of one kind.
+type recovery struct {
+	times *hdrhistogram.Histogram
+	sent  uint64
+	lost  int64
+}
+
+// build makes the links.
+func (h *harness) build(ctx context.Context, stop context.CancelCauseFunc) error {
+	for i, kind := range []struct {
+		name   string
+		queues int
+	}{{"process", 2}, {"xdp", 1}} {
+		l, err := newLink(kind.name, kind.queues)
+		if err != nil {
+			return err
+		}
+		r := &running{
+			link: l, report: &LinkReport{Link: kind.name, Queues: kind.queues},
+			rand:   rand.New(rand.NewPCG(h.cfg.Seed, uint64(i))),
+			ends:   map[string]*history{clientSide: {}, serverSide: {}},
+			byKind: map[string]*recovery{},
+			// The first account warms its JSON up.
+			server: memoryWatch{process: "server", warmUp: 2},
+		}
+		h.links = append(h.links, r)
+		h.report.Links = append(h.report.Links, r.report)
+		if kind.name == "process" {
+			l.opposite = &process{link: l, command: h.cfg.PeerCommand, thread: h.thread}
+		} else {
+			l.opposite = &reflector{link: l}
+		}
+		r.deck = deck{all: disturbances(l), rand: r.rand}
+		// Until everything has happened once.
+		h.own.warmUp = max(h.own.warmUp, len(r.deck.all))
+		if err := l.start(ctx, h.cfg.Window, stop); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// soak goes from round to round until the time is over.
+func (h *harness) soak(ctx context.Context) error {
+	for _, l := range h.links {
+		if err := h.stock(ctx, l); err != nil {
+			return h.cause(ctx, err)
+		}
+	}
+	for time.Since(h.began) < h.cfg.Duration {
+		if err := h.round(ctx); err != nil {
+			return h.cause(ctx, err)
+		}
+		h.report.Rounds++
+		if h.cfg.Progress != nil {
+			h.cfg.Progress(h.step())
+		}
+	}
+	return nil
+}
+
+// cause prefers the reason why everything was stopped to its consequences.
+func (h *harness) cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("soak: stopped after %d rounds: %w", h.report.Rounds, context.Cause(ctx))
+	}
+	return err
+}
+
+func (h *harness) step() Step {
+	s := Step{Done: min(time.Since(h.began), h.cfg.Duration), Total: h.cfg.Duration, Events: h.events, Failures: len(h.report.Failures)}
+	for _, l := range h.links {
+		s.Answers += l.answers()
+	}
+	return s
+}
+
+// round is one as in the package documentation.
+func (h *harness) round(ctx context.Context) error {
+	if err := h.undisturbed(ctx); err != nil {
+		return err
+	}
+	if err := h.disturbed(ctx); err != nil {
+		return err
+	}
+	m, err := takeMemory()
+	if err != nil {
+		return err
+	}
+	h.failIf(h.own.add(0, m))
+	return nil
+}
+
+// undisturbed lets packets flow and looks that they do.
+func (h *harness) undisturbed(ctx context.Context) error {
+	var before, after runtime.MemStats
+	began, answered := time.Now(), make([]uint64, len(h.links))
+	for i, l := range h.links {
+		l.setCalm(ctx, true)
+		answered[i] = l.answers()
+	}
+	runtime.ReadMemStats(&before)
+	for _, l := range h.links {
+		l.flow(true)
+	}
+	for time.Since(began) < undisturbedTime {
+		if err := pause(ctx, undisturbedTime/10); err != nil {
+			return err
+		}
+		for _, l := range h.links {
+			if err := h.watch(ctx, l); err != nil {
+				return err
+			}
+		}
+	}
+	runtime.ReadMemStats(&after)
+	h.allocations += after.Mallocs - before.Mallocs
+	for i, l := range h.links {
+		l.flow(false)
+		l.flowed += time.Since(began)
+		l.packets += l.answers() - answered[i]
+		h.packets += l.answers() - answered[i]
+	}
+	for _, l := range h.links {
+		was := l.last
+		if err := h.stock(ctx, l); err != nil {
+			return err
+		}
+		l.setCalm(ctx, false)
+		h.explain(l, was, "undisturbed time")
+	}
+	return nil
+}
+
+// watch notes a stall of an undisturbed link. It gives up when one does not end.
+func (h *harness) watch(ctx context.Context, l *running) error {
+	if err := l.opposite.failed(); err != nil {
+		return err
+	}
+	stalled := func() bool {
+		for _, c := range l.clients {
+			if now()-c.answered.Load() > int64(h.cfg.Bound) {
+				return true
+			}
+		}
+		return false
+	}
+	if !stalled() {
+		return nil
+	}
+	return h.stall(ctx, l, "undisturbed time", func() bool { return !stalled() })
+}
+
+// endurance is how many times the bound a stall may last before the run is
+// given up.
+const endurance = 4
+
+// stall writes a stall down and waits for its end.
+func (h *harness) stall(ctx context.Context, l *running, during string, over func() bool) error {
+	s := Stall{At: time.Since(h.began), Link: l.name, During: during, Waits: l.describe(ctx)}
+	h.mu.Lock()
+	h.report.Stalls = append(h.report.Stalls, s)
+	h.report.fail("link %s, %s: no answer within %v: %s", l.name, during, h.cfg.Bound, s.Waits)
+	h.mu.Unlock()
+	for deadline := time.Now().Add(endurance * h.cfg.Bound); !over(); {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: link %s, %s: no answer at all any more: %s", ErrFailed, l.name, during, l.describe(ctx))
+		}
+		if err := pause(ctx, retry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// disturbed lets something happen to every link while packets flow.
+func (h *harness) disturbed(ctx context.Context) error {
+	for _, l := range h.links {
+		l.flow(true)
+	}
+	if err := pause(ctx, beforeEvent); err != nil {
+		return err
+	}
+	events := make([]Event, len(h.links))
+	exact := make([]bool, len(h.links))
+	errs := make([]error, len(h.links))
+	var all sync.WaitGroup
+	for i, l := range h.links {
+		d := l.deck.next()
+		exact[i] = d.exact
+		all.Go(func() { events[i], errs[i] = h.disturb(ctx, l, d) })
+	}
+	all.Wait()
+	if err := errors.Join(append(errs, pause(ctx, afterEvent))...); err != nil {
+		return err
+	}
+	for i, l := range h.links {
+		was := l.last
+		l.flow(false)
+		if err := h.stock(ctx, l); err != nil {
+			return err
+		}
+		if exact[i] {
+			h.explain(l, was, events[i].Kind)
+		}
+		h.note(l, was, events[i])
+	}
+	return nil
+}
+
+// disturb makes something happen to a link and waits until it works again.
+func (h *harness) disturb(ctx context.Context, l *running, d disturbance) (Event, error) {
+	ev := Event{At: time.Since(h.began), Link: l.name, Kind: d.kind}
+	hold := minHold + time.Duration(l.rand.Int64N(int64(maxHold-minHold)))
+	since, err := d.run(ctx, l.link, l.rand, hold)
+	if err != nil {
+		return ev, fmt.Errorf("soak: link %s, %s: %w", l.name, d.kind, err)
+	}
+	mark := now()
+	for _, c := range l.clients {
+		c.mark(mark, d.size)
+	}
+	// resumed returns when the last queue had its answer, 0 before.
+	resumed := func() (last int64) {
+		for _, c := range l.clients {
+			at, ok := c.resumed(mark)
+			if !ok {
+				return 0
+			}
+			last = max(last, at)
+		}
+		return last
+	}
+	for resumed() == 0 {
+		if now()-mark > int64(h.cfg.Bound) {
+			if err := h.stall(ctx, l, d.kind, func() bool { return resumed() != 0 }); err != nil {
+				return ev, err
+			}
+			break
+		}
+		if err := errors.Join(l.opposite.failed(), pause(ctx, time.Millisecond)); err != nil {
+			return ev, err
+		}
+	}
+	ev.Recovery = time.Duration(resumed() - since)
+	return ev, nil
+}
+
+// close removes everything. The clients' context must be done.
+func (h *harness) close() error {
+	var errs []error
+	for _, l := range h.links {
+		errs = append(errs, l.close())
+	}
+	h.thread.Close()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,18 @@
+//go:build !linux
+
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrUnsupported is returned where there is no Linux.
+var ErrUnsupported = fmt.Errorf("soak: AF_XDP exists on Linux only: %w", errors.ErrUnsupported)
+
+// Run returns ErrUnsupported.
+func Run(context.Context, Config) (*Report, error) { return nil, ErrUnsupported }
+
+// RunPeer returns ErrUnsupported.
+func RunPeer([]string) error { return ErrUnsupported }

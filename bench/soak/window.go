@@ -1,0 +1,86 @@
+package soak
+
+import "errors"
+
+// memory is how many of its last packets a window knows the fate of.
+const memory = 1 << 15
+
+// Fates of a packet.
+const (
+	fateWaiting uint8 = iota
+	fateAnswered
+	fateGivenUp
+)
+
+// window is the client's knowledge about the packets of one flow. Numbers begin
+// with 0.
+type window struct {
+	size       uint64
+	base, next uint64 // those before base are answered or given up
+	sent       [memory]int64
+	fate       [memory]uint8
+	givenUp    uint64 // that have not been answered since
+	late       uint64 // answered after they were given up
+}
+
+// room returns how many packets may be sent.
+func (w *window) room() int { return int(w.size - (w.next - w.base)) }
+
+// add notes that the next packet is sent.
+func (w *window) add(now int64) {
+	w.sent[w.next%memory], w.fate[w.next%memory] = now, fateWaiting
+	w.next++
+}
+
+// expire gives up packets that were sent before a time.
+func (w *window) expire(before int64) {
+	for ; w.base < w.next; w.base++ {
+		i := w.base % memory
+		if w.fate[i] == fateWaiting {
+			if w.sent[i] >= before {
+				return
+			}
+			w.fate[i] = fateGivenUp
+			w.givenUp++
+		}
+	}
+}
+
+// Impossible answers.
+var (
+	errNeverSent = errors.New("soak: an answer to a packet that was never sent")
+	errTwice     = errors.New("soak: a second answer to a packet")
+	errForgotten = errors.New("soak: an answer to a packet that is long forgotten")
+)
+
+// answer notes an answer.
+func (w *window) answer(number uint64) error {
+	switch {
+	case number >= w.next:
+		return errNeverSent
+	case w.next-number > memory:
+		return errForgotten
+	}
+	switch fate := &w.fate[number%memory]; *fate {
+	case fateAnswered:
+		return errTwice
+	case fateGivenUp:
+		w.givenUp--
+		w.late++
+		*fate = fateAnswered
+	default:
+		*fate = fateAnswered
+	}
+	for w.base < w.next && w.fate[w.base%memory] != fateWaiting {
+		w.base++
+	}
+	return nil
+}
+
+// oldest returns when the oldest packet that is waited for was sent.
+func (w *window) oldest() (sent int64, waiting bool) {
+	if w.base == w.next {
+		return 0, false
+	}
+	return w.sent[w.base%memory], true
+}
