@@ -13,9 +13,15 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/proc"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
 )
+
+// window is how many frames of a flow may be unacknowledged. The server is what
+// workers wait for: whatever more is in flight waits in its rings, where it takes
+// room in the caches and, with eight workers, would be dropped.
+const window = 64
 
 // work is a worker's process.
 func (c *peerConfig) work() (err error) {
@@ -93,6 +99,7 @@ func (c *peerConfig) startWorker(ctx context.Context, admission *pb.Admission, h
 		HotSet: hot, Layout: layout, Stripes: int(admission.Stripes),
 		Aggregator: wire.Endpoint{IP: c.Aggregator.Addr(), Port: c.Aggregator.Port()},
 		Server:     wire.Endpoint{IP: c.Server.Addr(), Port: c.Server.Port()},
+		Flow:       retransmit.Config{Size: window},
 	})
 	if err != nil {
 		return nil, errors.Join(err, link.Close())
