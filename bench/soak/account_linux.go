@@ -19,15 +19,13 @@ type Account struct {
 	// Census is what the state bytes say.
 	Census afxdp.Census `json:"census"`
 
-	Sent     uint64 `json:"sent"`     // packets that the sockets took
-	Received uint64 `json:"received"` // packets that came out of them
-	Corrupt  uint64 `json:"corrupt"`
-	Late     uint64 `json:"late"`
-	// LostWakeups are those of the late that the kernel woke nobody for.
-	LostWakeups uint64 `json:"lost_wakeups"`
-	LateMax     int64  `json:"late_max_ns"`
-	// First says what was wrong with the first corrupt packet.
-	First string `json:"first_corrupt,omitempty"`
+	Sent    uint64 `json:"sent"` // packets that the sockets took
+	Corrupt uint64 `json:"corrupt"`
+	// FirstCorrupt says what was wrong with the first one.
+	FirstCorrupt string        `json:"first_corrupt,omitempty"`
+	Late         uint64        `json:"late"` // as in LinkReport
+	Latest       time.Duration `json:"latest_ns"`
+	LostWakeups  uint64        `json:"lost_wakeups"`
 
 	// Sockets are the counters of the sockets, without what they counted
 	// between the last account and their end.
@@ -37,7 +35,7 @@ type Account struct {
 }
 
 func (a *Account) counts() counts {
-	return counts{corrupt: a.Corrupt, late: a.Late, lostWakeups: a.LostWakeups, latest: a.LateMax, sockets: a.Sockets}
+	return counts{corrupt: a.Corrupt, late: a.Late, lostWakeups: a.LostWakeups, latest: a.Latest, sockets: a.Sockets}
 }
 
 // Leaked returns how many frames are missing or counted twice; 0 is what it
@@ -105,15 +103,22 @@ func (e *end) account(ctx context.Context, roles []role) (*Account, error) {
 // settle waits until a port has nothing on its way.
 func (p *port) settle(ctx context.Context, r role) error {
 	for {
-		settled := false
-		if err := p.ask(ctx, func() { settled = r.settled() }); err != nil {
+		var (
+			settled bool
+			waits   string
+		)
+		if err := p.ask(ctx, func() {
+			if settled = r.settled(); !settled {
+				waits = r.status()
+			}
+		}); err != nil {
 			return err
 		}
 		if settled {
 			return nil
 		}
 		if err := pause(ctx, settleStep); err != nil {
-			return fmt.Errorf("soak: queue %d of %s does not come to rest: %s, %s: %w", p.queue, p.end.ifname, p.status(), r.status(), err)
+			return fmt.Errorf("soak: queue %d of %s does not come to rest: %s, %s: %w", p.queue, p.end.ifname, p.status(), waits, err)
 		}
 	}
 }
@@ -141,13 +146,12 @@ func (p *port) add(a *Account) error {
 	a.Rings.Tx += rings.Tx
 	a.Rings.Completion += rings.Completion
 	a.Sent += p.sent
-	a.Received += p.received
 	a.Corrupt += p.corrupt
-	a.Late += p.lateCount
+	a.Late += p.late
 	a.LostWakeups += p.lostWakeups
-	a.LateMax = max(a.LateMax, int64(p.lateMax))
-	if p.firstCorrupt != nil && a.First == "" {
-		a.First = p.firstCorrupt.Error()
+	a.Latest = max(a.Latest, p.latest)
+	if p.firstCorrupt != nil && a.FirstCorrupt == "" {
+		a.FirstCorrupt = p.firstCorrupt.Error()
 	}
 	p.counters = map[string]uint64{
 		"driver refused":   st.TxDropped,

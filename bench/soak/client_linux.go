@@ -109,7 +109,7 @@ func (c *client) send(at int64) (int, error) {
 	for range sent {
 		c.window.add(at)
 	}
-	c.port.sent += uint64(sent)
+	c.sent += uint64(sent)
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		return sent, err
 	}
@@ -145,8 +145,7 @@ func (c *client) take(b []byte, first bool) {
 	}
 	at := now()
 	if first && p.calm {
-		// XDP writes no time of return.
-		c.arrived(time.Duration(at - max(p.sent, p.returned)))
+		c.arrived(p)
 	}
 	if p.calm {
 		record(c.roundTrip, at-p.sent)

@@ -44,12 +44,14 @@
 //     processes stay where they were after the first events of every kind.
 //
 //   - Wake-ups: one that is lost would not show as a stall, since Poll looks at
-//     the rings every 200 ms and clients give packets up after 50 ms. So every
-//     packet that was under way for longer than 20 ms while its receiver slept
-//     counts as late, less the time in which the receiver was awake but had no
-//     CPU. A late packet means a lost wake-up if it was not the kernel that ended
-//     the sleep. The other late packets are shown, not judged: on a busy machine
-//     a thread on the packet's way may have had no CPU.
+//     the rings every 200 ms and clients give packets up after 50 ms. So a packet
+//     counts as late if its receiver slept on for more than 20 ms, less the time
+//     in which the receiver was awake but had no CPU. At both ends of link
+//     "process" that is measured from the packet's arrival, which the XDP program
+//     writes into it; on link "xdp", which has package afxdp's own program, from
+//     when it was sent. A late packet means a lost wake-up if it was not the
+//     kernel that ended the sleep. Other late packets are shown, not judged: on a
+//     busy machine the kernel may have had no CPU to wake anybody.
 //
 // What cannot be counted is what an event destroys: packets in the rings of a
 // killed process, of a closed socket or of a deleted interface.

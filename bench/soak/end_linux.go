@@ -10,12 +10,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/libra-ina/libra/afxdp"
 )
 
-// Sizes of an end. The rings hold more than a queue's frames, so that the RX ring
-// cannot fill up: a frame that the kernel cannot deliver stays with it, where
-// nobody sees it.
+// Sizes of an end. The rings have an entry for each of a queue's frames, so that
+// the RX ring cannot fill up: a frame that the kernel cannot deliver stays with
+// it, where nobody can count it.
 const (
 	framesEach = 1024 // of a queue
 	fillEach   = 512
@@ -40,6 +42,9 @@ type end struct {
 	mu      sync.Mutex // guards what the ports share
 	program *afxdp.Attachment
 	index   int // of the interface that the program is on
+
+	stamping *ebpf.Program // in place of the built-in one; nil for that
+	sockets  *ebpf.Map     // that the program redirects to
 }
 
 // role is what a port does with packets. Its methods run on the port's
@@ -53,8 +58,9 @@ type role interface {
 	status() string
 }
 
-// openEnd opens an end in the calling thread's namespace.
-func openEnd(ctx context.Context, ifname string, queues int) (_ *end, err error) {
+// openEnd opens an end in the calling thread's namespace, with package afxdp's
+// own program or one that notes in every packet when it arrived.
+func openEnd(ctx context.Context, ifname string, queues int, stamps bool) (_ *end, err error) {
 	e := &end{ifname: ifname}
 	defer func() {
 		if err != nil {
@@ -64,8 +70,13 @@ func openEnd(ctx context.Context, ifname string, queues int) (_ *end, err error)
 	if e.umem, err = afxdp.NewUMEM(afxdp.UMEMConfig{Frames: queues * framesEach}); err != nil {
 		return nil, err
 	}
+	if stamps {
+		if e.stamping, e.sockets, err = loadStamping(queues); err != nil {
+			return nil, err
+		}
+	}
 	for deadline := time.Now().Add(patience); ; {
-		e.program, err = afxdp.Attach(afxdp.AttachConfig{Interface: ifname})
+		e.program, err = afxdp.Attach(afxdp.AttachConfig{Interface: ifname, Program: e.stamping})
 		if err == nil {
 			break
 		}
@@ -78,6 +89,9 @@ func openEnd(ctx context.Context, ifname string, queues int) (_ *end, err error)
 		return nil, fmt.Errorf("soak: %w", err)
 	}
 	e.index = ifi.Index
+	if !stamps {
+		e.sockets = e.program.XSKMap()
+	}
 	for queue := range queues {
 		pool, err := e.umem.NewPool(framesEach)
 		if err != nil {
@@ -136,11 +150,21 @@ func (e *end) run(ctx context.Context, in func(func() error) error, roles []role
 	return errors.Join(errs...)
 }
 
-// status says what every port waits for.
-func (e *end) status() string {
+// statusLimit bounds the wait for a port that may be the very one that hangs.
+const statusLimit = time.Second
+
+// status says what every port waits for, first as seen from outside and then, if
+// the port answers, which wakes it, by itself.
+func (e *end) status(ctx context.Context, roles []role) string {
 	lines := make([]string, len(e.ports))
 	for i, p := range e.ports {
 		lines[i] = fmt.Sprintf("queue %d %s", i, p.status())
+		var waits string
+		limited, cancel := context.WithTimeout(ctx, statusLimit)
+		if p.ask(limited, func() { waits = roles[i].status() }) == nil {
+			lines[i] += ", " + waits
+		}
+		cancel()
 	}
 	return strings.Join(lines, "; ")
 }
@@ -157,6 +181,8 @@ func (e *end) close() error {
 	if e.umem != nil {
 		errs = append(errs, e.umem.Close())
 	}
+	// Closing the built-in program's map twice does no harm.
+	errs = append(errs, e.stamping.Close(), e.sockets.Close())
 	return errors.Join(errs...)
 }
 
@@ -172,9 +198,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// threadState returns what the kernel says about a thread of this process:
-// whether it runs, waits for a CPU or sleeps, where, and how long it has waited
-// for a CPU in all.
+// threadState returns what the kernel says about a thread of this process: R if
+// it has a CPU or waits for one, S if it sleeps, and where.
 func threadState(tid int32) string {
 	state, wchan := "?", ""
 	if b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/stat", tid)); err == nil {

@@ -1,11 +1,14 @@
 package soak
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // counts are what the AF_XDP end of a link has counted.
 type counts struct {
 	corrupt, late, lostWakeups uint64
-	latest                     int64
+	latest                     time.Duration
 	sockets                    map[string]uint64
 }
 

@@ -34,6 +34,7 @@ type opposite interface {
 type link struct {
 	name      string
 	queues    int
+	stamps    bool // the near end's program notes when packets arrive
 	near, far *testbed.Namespace
 	end       *end // near
 	clients   []*client
@@ -44,8 +45,8 @@ type link struct {
 }
 
 // newLink makes the namespaces and the cable.
-func newLink(name string, queues int) (l *link, err error) {
-	l = &link{name: name, queues: queues, past: map[string]uint64{}}
+func newLink(name string, queues int, stamps bool) (l *link, err error) {
+	l = &link{name: name, queues: queues, stamps: stamps, past: map[string]uint64{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.close())
@@ -83,7 +84,7 @@ func (l *link) start(ctx context.Context, window int, stop context.CancelCauseFu
 	}
 	var err error
 	if err = l.near.Do(func() error {
-		l.end, err = openEnd(ctx, nearName, l.queues)
+		l.end, err = openEnd(ctx, nearName, l.queues, l.stamps)
 		return err
 	}); err != nil {
 		return err
@@ -174,7 +175,7 @@ func (l *link) drops() (map[string]uint64, error) {
 
 // describe says what waits on what.
 func (l *link) describe(ctx context.Context) string {
-	s := fmt.Sprintf("link %s; client: %s", l.name, l.end.status())
+	s := fmt.Sprintf("link %s; client: %s", l.name, l.end.status(ctx, l.roles()))
 	for i, c := range l.clients {
 		s += fmt.Sprintf("; queue %d had its last answer %v ago", i, time.Duration(now()-c.answered.Load()).Round(time.Millisecond))
 	}

@@ -11,7 +11,7 @@ import (
 // A packet of the soak, after the Ethernet header, big endian:
 //
 //	 0  4  CRC-32C of everything from 12 on
-//	 4  8  when the server sent it back, ns of the monotonic clock; 0 before
+//	 4  8  when it arrived at the end that has it, ns of the monotonic clock
 //	12  2  flow: number of the client's queue
 //	14  2  1 in undisturbed time, else 0
 //	16  8  number of the packet in its flow
@@ -21,7 +21,7 @@ import (
 const (
 	headerSize = 14
 	sumAt      = headerSize
-	returnedAt = headerSize + 4
+	arrivedAt  = headerSize + 4
 	coveredAt  = headerSize + 12
 	flowAt     = headerSize + 12
 	calmAt     = headerSize + 14
@@ -56,10 +56,10 @@ var noise = func() []byte {
 
 // packet is what a packet says.
 type packet struct {
-	flow           uint16
-	calm           bool // sent in undisturbed time
-	number         uint64
-	sent, returned int64 // ns
+	flow          uint16
+	calm          bool // sent in undisturbed time
+	number        uint64
+	sent, arrived int64 // ns; arrived is 0 if no program wrote it
 }
 
 // size returns the length of a frame by its number.
@@ -69,7 +69,7 @@ func size(number uint64) int { return sizes[number%uint64(len(sizes))] }
 func (p *packet) write(b []byte) {
 	clear(b[:12])
 	binary.BigEndian.PutUint16(b[12:], etherType)
-	binary.BigEndian.PutUint64(b[returnedAt:], 0)
+	binary.BigEndian.PutUint64(b[arrivedAt:], 0)
 	binary.BigEndian.PutUint16(b[flowAt:], p.flow)
 	b[calmAt], b[calmAt+1] = 0, 0
 	if p.calm {
@@ -83,9 +83,6 @@ func (p *packet) write(b []byte) {
 	binary.BigEndian.PutUint32(b[sumAt:], crc32.Checksum(b[coveredAt:], castagnoli))
 }
 
-// markReturned notes when the server sends a packet back.
-func markReturned(b []byte, now int64) { binary.BigEndian.PutUint64(b[returnedAt:], uint64(now)) }
-
 // errForeign says that a frame is not of the soak.
 var errForeign = errors.New("soak: a frame of somebody else")
 
@@ -98,11 +95,11 @@ func read(b []byte) (p packet, err error) {
 		return p, fmt.Errorf("soak: a packet of %d bytes, the headers take %d", len(b), bodyAt)
 	}
 	p = packet{
-		flow:     binary.BigEndian.Uint16(b[flowAt:]),
-		calm:     b[calmAt+1] == 1,
-		number:   binary.BigEndian.Uint64(b[numberAt:]),
-		sent:     int64(binary.BigEndian.Uint64(b[sentAt:])),
-		returned: int64(binary.BigEndian.Uint64(b[returnedAt:])),
+		flow:    binary.BigEndian.Uint16(b[flowAt:]),
+		calm:    b[calmAt+1] == 1,
+		number:  binary.BigEndian.Uint64(b[numberAt:]),
+		sent:    int64(binary.BigEndian.Uint64(b[sentAt:])),
+		arrived: int64(binary.BigEndian.Uint64(b[arrivedAt:])),
 	}
 	if want, got := binary.BigEndian.Uint32(b[sumAt:]), crc32.Checksum(b[coveredAt:], castagnoli); want != got {
 		return p, fmt.Errorf("soak: flow %d, packet %d: checksum %#x, the contents give %#x", p.flow, p.number, want, got)

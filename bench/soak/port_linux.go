@@ -51,19 +51,19 @@ type port struct {
 
 	// The last time in Poll, to tell late packets; see arrived.
 	slept    time.Duration
-	unwoken  bool     // the time ended by itself, with packets there
-	sched    *os.File // the thread's scheduling statistics
-	waited   time.Duration
+	unwoken  bool          // the time ended by itself, with packets there
+	sched    *os.File      // the thread's scheduling statistics
+	waited   time.Duration // without a CPU, until waitedAt
 	waitedAt int64
 
 	past, counters map[string]uint64 // of sockets before this one, and of this one
 
-	sent, received uint64 // descriptors taken by Send, returned by Receive
-	corrupt        uint64
-	firstCorrupt   error
-	lateCount      uint64
-	lostWakeups    uint64
-	lateMax        time.Duration
+	sent         uint64 // packets that Send took
+	corrupt      uint64
+	firstCorrupt error
+	late         uint64
+	latest       time.Duration
+	lostWakeups  uint64
 }
 
 // run works until ctx is done.
@@ -105,7 +105,7 @@ func (p *port) open(ctx context.Context) error {
 	p.enter(doingOpen)
 	for {
 		s, err := afxdp.Open(p.pool, afxdp.Config{
-			Interface: p.end.ifname, Queue: p.queue, XSKMap: p.end.program.XSKMap(),
+			Interface: p.end.ifname, Queue: p.queue, XSKMap: p.end.sockets,
 			RxRing: ringSize, TxRing: ringSize, FillRing: ringSize, CompletionRing: ringSize,
 			RxFrames: fillEach, BindTimeout: patience,
 		})
@@ -196,19 +196,19 @@ func (p *port) overslept(s *afxdp.Socket) uint64 {
 	return st.Overslept
 }
 
-// arrived is told how long the first packet of a batch was on its way. If the
-// port slept through most of that, and not for want of a CPU, the packet was
-// late. If the kernel did not even end the sleep, a wake-up was lost.
-func (p *port) arrived(underway time.Duration) {
-	waited := min(underway, p.slept)
+// arrived is told the first packet of a batch. If the port slept for long after
+// the packet had come, and not for want of a CPU, the packet was late. If the
+// kernel did not even end the sleep, a wake-up was lost.
+func (p *port) arrived(first packet) {
+	waited := min(time.Duration(now()-max(first.sent, first.arrived)), p.slept)
 	p.slept = 0
 	if waited < lateAfter {
 		return
 	}
 	waited -= p.runDelay() - p.waited
 	if waited >= lateAfter {
-		p.lateCount++
-		p.lateMax = max(p.lateMax, waited)
+		p.late++
+		p.latest = max(p.latest, waited)
 		if p.unwoken {
 			p.lostWakeups++
 		}
@@ -233,7 +233,6 @@ func (p *port) runDelay() time.Duration {
 // receive takes a batch of packets.
 func (p *port) receive() ([]afxdp.Desc, error) {
 	n, err := p.sock.Load().Receive(p.descs[:])
-	p.received += uint64(n)
 	return p.descs[:n], err
 }
 

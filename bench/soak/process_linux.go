@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,7 +28,6 @@ type process struct {
 
 	mu      sync.Mutex
 	group   *proc.Group
-	child   *proc.Child
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
 	waiting map[int]chan reply
@@ -65,7 +63,7 @@ func (p *process) start(ctx context.Context) error {
 	exited := make(chan struct{})
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.group, p.child, p.cmd, p.stdin, p.exited = group, child, cmd, stdin, exited
+	p.group, p.cmd, p.stdin, p.exited = group, cmd, stdin, exited
 	p.waiting = map[int]chan reply{}
 	p.incarnation++
 	go func() {
@@ -98,9 +96,9 @@ func (p *process) ask(ctx context.Context, op string, queue int) (reply, error) 
 	p.nextID++
 	r, c, exited := request{ID: p.nextID, Op: op, Queue: queue}, make(chan reply, 1), p.exited
 	p.waiting[r.ID] = c
-	stdin := bufio.NewWriter(p.stdin)
+	stdin := p.stdin
 	p.mu.Unlock()
-	if err := errors.Join(json.NewEncoder(stdin).Encode(r), stdin.Flush()); err != nil {
+	if err := json.NewEncoder(stdin).Encode(r); err != nil {
 		return reply{}, errors.Join(fmt.Errorf("soak: ask the server to %s: %w", op, err), p.failed())
 	}
 	select {
@@ -146,12 +144,10 @@ func (p *process) account(ctx context.Context) (*Account, Memory, error) {
 	return r.Account, r.Memory, nil
 }
 
-// statusLimit bounds the wait for a process that may be the very one that
-// hangs.
-const statusLimit = time.Second
-
 func (p *process) status(ctx context.Context) string {
-	ctx, cancel := context.WithTimeoutCause(ctx, statusLimit, fmt.Errorf("no answer within %v", statusLimit))
+	// It asks its ports in turn.
+	limit := statusLimit * time.Duration(p.link.queues+1)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 	defer cancel()
 	r, err := p.ask(ctx, opStatus, 0)
 	if err != nil {

@@ -34,8 +34,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &harness{cfg: cfg, report: newReport(cfg), began: time.Now(), thread: proc.NewThread()}
-	h.own.process = "clients"
+	h := newHarness(cfg)
 	running, stop := context.WithCancelCause(ctx)
 	if err := h.build(running, stop); err != nil {
 		stop(nil)
@@ -45,14 +44,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		}
 		return nil, err
 	}
-	err = h.soak(running)
-	stop(nil)
-	err = errors.Join(err, h.close())
-	h.finish()
-	if err == nil {
-		err = h.report.err()
-	}
-	return h.report, err
+	return h.report, h.run(running, stop)
 }
 
 // harness is a run.
@@ -68,6 +60,25 @@ type harness struct {
 
 	mu     sync.Mutex // guards report while events run at the same time
 	events int
+}
+
+func newHarness(cfg Config) *harness {
+	return &harness{
+		cfg: cfg, report: newReport(cfg), began: time.Now(), thread: proc.NewThread(),
+		own: memoryWatch{process: "clients"},
+	}
+}
+
+// run soaks, takes everything down and completes the report.
+func (h *harness) run(ctx context.Context, stop context.CancelCauseFunc) error {
+	err := h.soak(ctx)
+	stop(nil)
+	err = errors.Join(err, h.close())
+	h.finish()
+	if err == nil {
+		err = h.report.err()
+	}
+	return err
 }
 
 // running is a link in a run.
@@ -97,8 +108,9 @@ func (h *harness) build(ctx context.Context, stop context.CancelCauseFunc) error
 	for i, kind := range []struct {
 		name   string
 		queues int
-	}{{"process", 2}, {"xdp", 1}} {
-		l, err := newLink(kind.name, kind.queues)
+		stamps bool
+	}{{"process", 2, true}, {"xdp", 1, false}} {
+		l, err := newLink(kind.name, kind.queues, kind.stamps)
 		if err != nil {
 			return err
 		}

@@ -2,46 +2,322 @@ package soak
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"go.uber.org/goleak"
+
+	"github.com/libra-ina/libra/afxdp"
 )
 
-// peerArgument makes the test binary the server's process.
-const peerArgument = "soak-peer-process"
+// Arguments that make the test binary another process. A mark follows, by which
+// tests find the process.
+const (
+	peerArgument    = "soak-peer-process"
+	harnessArgument = "soak-harness-process"
+)
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == peerArgument {
-		if err := RunPeer(os.Args[2:]); err != nil {
-			os.Stderr.WriteString(err.Error() + "\n")
-			os.Exit(1)
+	if len(os.Args) > 2 {
+		switch os.Args[1] {
+		case peerArgument:
+			exitWith(RunPeer(os.Args[3:]))
+		case harnessArgument:
+			_, err := Run(context.Background(), testConfig(os.Args[2]))
+			exitWith(err)
 		}
-		os.Exit(0)
 	}
 	// Under the race detector, the server's process would sleep for a second
 	// before it ends.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
-		panic(err)
+		exitWith(err)
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
-func TestSoak(t *testing.T) {
-	cfg := Config{Duration: 10 * time.Second, Bound: 20 * time.Second, PeerCommand: []string{os.Args[0], peerArgument}}
-	report, err := Run(t.Context(), cfg)
+func exitWith(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// testConfig is a run that leaves a busy machine plenty of time.
+func testConfig(mark string) Config {
+	return Config{
+		Duration: time.Minute, Bound: 30 * time.Second,
+		PeerCommand: []string{os.Args[0], peerArgument, mark},
+	}
+}
+
+// skipWithout skips a test where privileges are missing.
+func skipWithout(t *testing.T, err error) {
+	t.Helper()
 	if errors.Is(err, fs.ErrPermission) {
 		t.Skip(err)
 	}
-	if report != nil {
-		j, _ := json.MarshalIndent(report, "", " ")
-		t.Logf("%s", j)
-	}
+}
+
+func TestSoak(t *testing.T) {
+	cfg := testConfig("soak")
+	cfg.Duration = 10 * time.Second
+	var last Step
+	cfg.Progress = func(s Step) { last = s }
+	report, err := Run(t.Context(), cfg)
+	skipWithout(t, err)
 	if err != nil {
+		if report != nil {
+			t.Log(strings.Join(report.Failures, "\n"))
+		}
 		t.Fatal(err)
+	}
+	if report.Rounds == 0 || len(report.Events) != 2*report.Rounds || last.Events != len(report.Events) {
+		t.Errorf("%d rounds, %d events, progress %+v", report.Rounds, len(report.Events), last)
+	}
+	// Two ends of one link and one of the other, before the first round and
+	// twice in each.
+	if want := 3 + 6*report.Rounds; report.Accounts != want {
+		t.Errorf("%d accounts in %d rounds, want %d", report.Accounts, report.Rounds, want)
+	}
+	for _, l := range report.Links {
+		if l.Answered == 0 || l.RoundTrip.Count == 0 || l.Rate == 0 || l.Sent != l.Answered+uint64(l.Dropped)+uint64(l.Destroyed) {
+			t.Errorf("%+v", *l)
+		}
+	}
+	for _, e := range report.Events {
+		if e.Recovery <= 0 || e.Sent == 0 {
+			t.Errorf("%+v", e)
+		}
 	}
 }
 
-var _ = context.Canceled
+// tampered runs with one disturbance on link "xdp", and none that disturbs the
+// other link.
+func tampered(t *testing.T, cfg Config, d disturbance) (*Report, error) {
+	t.Helper()
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHarness(cfg)
+	ctx, stop := context.WithCancelCause(t.Context())
+	defer stop(nil)
+	if err := h.build(ctx, stop); err != nil {
+		stop(nil)
+		_ = h.close()
+		skipWithout(t, err)
+		t.Fatal(err)
+	}
+	h.links[0].deck.all = []disturbance{{kind: "nothing", run: func(context.Context, *link, *rand.Rand, time.Duration) (int64, error) {
+		return now(), nil
+	}}}
+	h.links[1].deck.all = []disturbance{d}
+	return h.report, h.run(ctx, stop)
+}
+
+// wantFailure fails unless a run found what it should.
+func wantFailure(t *testing.T, report *Report, err error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, ErrFailed) {
+		t.Fatalf("the run returned %v", err)
+	}
+	all := strings.Join(report.Failures, "\n")
+	for _, w := range words {
+		if !strings.Contains(all, w) {
+			t.Errorf("%q is not among the findings:\n%s", w, all)
+		}
+	}
+}
+
+func TestStallIsFoundAndExplained(t *testing.T) {
+	cfg := testConfig("stall")
+	cfg.Bound = 500 * time.Millisecond
+	d := disturbance{kind: "XDP program detached for good", run: func(_ context.Context, l *link, _ *rand.Rand, _ time.Duration) (int64, error) {
+		return now(), l.opposite.stop()
+	}}
+	report, err := tampered(t, cfg, d)
+	wantFailure(t, report, err, "link xdp, XDP program detached for good: no answer within 500ms", "queue 0 polls since", "packets unanswered", "last answer")
+	if !slices.ContainsFunc(report.Stalls, func(s Stall) bool { return s.Link == "xdp" && s.During == d.kind }) {
+		t.Errorf("stalls: %+v", report.Stalls)
+	}
+}
+
+func TestLeakIsFound(t *testing.T) {
+	cfg := testConfig("leak")
+	cfg.Duration = time.Second
+	d := disturbance{kind: "a frame forgotten", run: func(ctx context.Context, l *link, _ *rand.Rand, _ time.Duration) (int64, error) {
+		return now(), l.clients[0].ask(ctx, func() { l.clients[0].pool.Alloc() })
+	}}
+	report, err := tampered(t, cfg, d)
+	wantFailure(t, report, err, "link xdp, client: 1 frames leaked: 1024 frames: pools", "yours 1")
+	if report.Leaked == 0 {
+		t.Error("the report has no leak")
+	}
+}
+
+// The packets of a detached program go to the kernel's stack: no counter has
+// them that an exact event may refer to.
+func TestUnexplainedLossIsFound(t *testing.T) {
+	cfg := testConfig("unexplained")
+	cfg.Duration = time.Second
+	report, err := tampered(t, cfg, disturbance{kind: "lossy", exact: true, run: restart})
+	wantFailure(t, report, err, "link xdp, lossy:", "in drop counters")
+	if report.Links[1].Unexplained <= 0 || report.Links[0].Unexplained != 0 {
+		t.Errorf("%d and %d packets unexplained", report.Links[1].Unexplained, report.Links[0].Unexplained)
+	}
+}
+
+func TestCorruptionIsFound(t *testing.T) {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "soak_spoil", Type: ebpf.XDP, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{
+			asm.LoadMem(asm.R2, asm.R1, 0, asm.Word),
+			asm.LoadMem(asm.R3, asm.R1, 4, asm.Word),
+			asm.Mov.Reg(asm.R4, asm.R2),
+			asm.Add.Imm(asm.R4, 60),
+			asm.JGT.Reg(asm.R4, asm.R3, "tx"),
+			asm.StoreImm(asm.R2, 50, 0x55, asm.Byte),
+			asm.Mov.Imm(asm.R0, 3).WithSymbol("tx"), // XDP_TX
+			asm.Return(),
+		},
+	})
+	skipWithout(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.Close()
+	cfg := testConfig("corruption")
+	cfg.Duration = time.Second
+	// The program is there for part of an event only: without a single answer
+	// there would be a stall.
+	d := disturbance{kind: "spoilt", run: func(ctx context.Context, l *link, _ *rand.Rand, hold time.Duration) (int64, error) {
+		if err := l.opposite.stop(); err != nil {
+			return 0, err
+		}
+		err := l.far.Do(func() error {
+			a, err := afxdp.Attach(afxdp.AttachConfig{Interface: farName, Program: prog})
+			if err != nil {
+				return err
+			}
+			return errors.Join(pause(ctx, hold), a.Close())
+		})
+		return now(), errors.Join(err, l.opposite.start(ctx))
+	}}
+	report, err := tampered(t, cfg, d)
+	wantFailure(t, report, err, "link xdp, client:", "corrupt packets", "checksum")
+	if report.Links[1].Corrupt == 0 {
+		t.Error("the report has no corrupt packet")
+	}
+}
+
+func TestServerThatFailsEndsTheRun(t *testing.T) {
+	cfg := testConfig("failing")
+	cfg.PeerCommand = []string{"/bin/sh", "-c", "echo not today >&2; exit 7"}
+	_, err := Run(t.Context(), cfg)
+	skipWithout(t, err)
+	if err == nil || !strings.Contains(err.Error(), "not today") {
+		t.Errorf("error is %v, want the server's last words", err)
+	}
+}
+
+func TestInterruptedRunLeavesNothing(t *testing.T) {
+	before := descriptors(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg := testConfig("interrupted")
+	rounds := 0
+	cfg.Progress = func(Step) {
+		if rounds++; rounds == 2 {
+			time.AfterFunc(150*time.Millisecond, cancel) // into the next one
+		}
+	}
+	report, err := Run(ctx, cfg)
+	skipWithout(t, err)
+	if !errors.Is(err, context.Canceled) || report == nil || report.Rounds < 2 {
+		t.Fatalf("an interrupted run returned %v and %+v", err, report)
+	}
+	if len(report.Failures) > 0 {
+		t.Errorf("the interruption counts as failure: %v", report.Failures)
+	}
+	if left := processesWith(t, "interrupted"); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+	if after := descriptors(t); after > before {
+		t.Errorf("%d descriptors became %d", before, after)
+	}
+}
+
+func TestKilledRunLeavesNoServer(t *testing.T) {
+	mark := fmt.Sprintf("killed-%d", os.Getpid())
+	harness := exec.Command(os.Args[0], harnessArgument, mark)
+	if err := harness.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	var waited error
+	go func() {
+		waited = harness.Wait()
+		close(ended)
+	}()
+	for len(processesWith(t, mark)) < 2 { // the harness and the server
+		select {
+		case <-ended:
+			if os.Geteuid() != 0 {
+				t.Skip("the harness needs privileges that are missing")
+			}
+			t.Fatal(waited)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if err := harness.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	for deadline := time.Now().Add(20 * time.Second); len(processesWith(t, mark)) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("processes %v are left", processesWith(t, mark))
+		}
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	m, err := takeMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Descriptors
+}
+
+// processesWith returns the ids of processes with a mark as an argument, except
+// this one.
+func processesWith(t *testing.T, mark string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, f := range files {
+		line, err := os.ReadFile(f)
+		if err != nil {
+			continue // it has ended
+		}
+		if slices.Contains(strings.Split(string(line), "\x00"), mark) {
+			found = append(found, filepath.Base(filepath.Dir(f)))
+		}
+	}
+	return found
+}

@@ -44,15 +44,10 @@ func (s server) step() error {
 		return s.poll(want, -1)
 	}
 	for i, d := range descs {
-		b := s.pool.UMEM().Packet(d)
-		p, ok := s.check(b)
-		at := now()
-		if i == 0 && ok && p.calm {
-			s.arrived(time.Duration(at - p.sent))
-		}
 		// A corrupt packet goes back too: the client then sees it.
-		if len(b) >= bodyAt {
-			markReturned(b, at)
+		p, ok := s.check(s.pool.UMEM().Packet(d))
+		if i == 0 && ok && p.calm {
+			s.arrived(p)
 		}
 	}
 	n, err := sock.Send(descs)
@@ -113,7 +108,7 @@ func RunPeer(args []string) error {
 func serve(ifname string, queues int, in io.Reader, out io.Writer) (err error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	e, err := openEnd(ctx, ifname, queues)
+	e, err := openEnd(ctx, ifname, queues, true)
 	if err != nil {
 		return err
 	}
@@ -185,7 +180,7 @@ func (e *end) answer(ctx context.Context, r request, roles []role) (a reply) {
 	case opReopen:
 		err = e.ports[r.Queue].reopen(ctx)
 	case opStatus:
-		a.Status = e.status()
+		a.Status = e.status(ctx, roles)
 	default:
 		err = fmt.Errorf("soak: peer: no operation %q", r.Op)
 	}

@@ -92,11 +92,11 @@ func (h *harness) judge(l *running, side string, a *Account) {
 	}
 	corrupt, lostWakeups := l.ends[side].update(a.incarnation, a.counts())
 	if corrupt > 0 {
-		h.report.fail("link %s, %s: %d corrupt packets; the first of this process: %s", l.name, side, corrupt, a.First)
+		h.report.fail("link %s, %s: %d corrupt packets; the first of this process: %s", l.name, side, corrupt, a.FirstCorrupt)
 	}
 	if lostWakeups > 0 {
 		h.report.fail("link %s, %s: %d times the kernel did not wake Poll for a packet; the longest wait of this process: %v",
-			l.name, side, lostWakeups, time.Duration(a.LateMax))
+			l.name, side, lostWakeups, a.Latest)
 	}
 }
 
@@ -175,7 +175,7 @@ func (h *harness) finish() {
 			both.add(end.total())
 		}
 		l.report.Corrupt, l.report.LostWakeups = both.corrupt, both.lostWakeups
-		l.report.LateArrivals, l.report.Latest = both.late, time.Duration(both.latest)
+		l.report.LateArrivals, l.report.Latest = both.late, both.latest
 		l.report.Sockets = difference(nil, both.sockets)
 		for _, kind := range slices.Sorted(maps.Keys(l.byKind)) {
 			k := l.byKind[kind]

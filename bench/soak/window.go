@@ -19,8 +19,6 @@ type window struct {
 	base, next uint64 // those before base are answered or given up
 	sent       [memory]int64
 	fate       [memory]uint8
-	givenUp    uint64 // that have not been answered since
-	late       uint64 // answered after they were given up
 }
 
 // room returns how many packets may be sent.
@@ -41,7 +39,6 @@ func (w *window) expire(before int64) {
 				return
 			}
 			w.fate[i] = fateGivenUp
-			w.givenUp++
 		}
 	}
 }
@@ -61,16 +58,11 @@ func (w *window) answer(number uint64) error {
 	case w.next-number > memory:
 		return errForgotten
 	}
-	switch fate := &w.fate[number%memory]; *fate {
-	case fateAnswered:
+	// One that was given up may still be answered.
+	if w.fate[number%memory] == fateAnswered {
 		return errTwice
-	case fateGivenUp:
-		w.givenUp--
-		w.late++
-		*fate = fateAnswered
-	default:
-		*fate = fateAnswered
 	}
+	w.fate[number%memory] = fateAnswered
 	for w.base < w.next && w.fate[w.base%memory] != fateWaiting {
 		w.base++
 	}

@@ -1,0 +1,62 @@
+package soak
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// The programs on single packets. A map without sockets makes a redirection
+// pass.
+func TestPrograms(t *testing.T) {
+	reflector, err := loadReflector()
+	skipWithout(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reflector.Close()
+	stamping, sockets, err := loadStamping(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stamping.Close()
+	defer sockets.Close()
+
+	for number := range uint64(len(sizes)) {
+		b := make([]byte, size(number))
+		(&packet{number: number, sent: 1}).write(b)
+		foreign := append([]byte(nil), b...)
+		foreign[12] ^= 0xff
+		for _, c := range []struct {
+			name    string
+			prog    *ebpf.Program
+			in      []byte
+			verdict uint32
+			stamped bool
+		}{
+			{"reflected", reflector, b, xdpTx, false},
+			{"foreign", reflector, foreign, xdpPass, false},
+			{"short", reflector, b[:headerSize+4], xdpPass, false},
+			{"stamped", stamping, b, xdpPass, true},
+			{"foreign, not stamped", stamping, foreign, xdpPass, false},
+		} {
+			before := now()
+			verdict, out, err := c.prog.Test(c.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if verdict != c.verdict {
+				t.Errorf("%s: verdict %d, want %d", c.name, verdict, c.verdict)
+			}
+			if !c.stamped {
+				if string(out) != string(c.in) {
+					t.Errorf("%s: the packet was changed", c.name)
+				}
+				continue
+			}
+			if p, err := read(out); err != nil || p.arrived < before || p.arrived > now() || p.number != number {
+				t.Errorf("%s: %+v, %v", c.name, p, err)
+			}
+		}
+	}
+}
