@@ -28,7 +28,7 @@ func needPrivileges(tb testing.TB) {
 // without any interface.
 type device struct {
 	*Aggregator
-	in, out [4096]byte
+	out [4096]byte
 }
 
 var _ conformance.Device = (*device)(nil)
