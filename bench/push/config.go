@@ -56,7 +56,7 @@ type Config struct {
 	Peers []string
 	// Rounds is how often each measurement is repeated; 0 means 3.
 	Rounds int
-	// Duration of one measurement; 0 means 300 ms.
+	// Duration of one measurement; 0 means 250 ms.
 	Duration time.Duration
 	// WarmUp before each measurement; 0 means 100 ms.
 	WarmUp time.Duration
@@ -99,7 +99,7 @@ func (c Config) withDefaults() (Config, error) {
 	for _, f := range []struct {
 		field    *time.Duration
 		fallback time.Duration
-	}{{&c.Duration, 300 * time.Millisecond}, {&c.WarmUp, 100 * time.Millisecond}, {&c.Harvest, DefaultHarvest}} {
+	}{{&c.Duration, 250 * time.Millisecond}, {&c.WarmUp, 100 * time.Millisecond}, {&c.Harvest, DefaultHarvest}} {
 		if *f.field == 0 {
 			*f.field = f.fallback
 		}

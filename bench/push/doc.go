@@ -15,8 +15,10 @@
 //   - libra: a test bed of network namespaces, one for each worker and one for the
 //     parameter server, around a switch whose ports carry the XDP aggregator. The
 //     30,000 hottest keys are the hot set, about 64 % of the pairs of batches of
-//     4,096 (and more of smaller ones, because few of their pairs are kept from being drawn twice). The
-//     server takes the cold pairs and, from time to time, harvests the aggregator.
+//     4,096 (and more of smaller ones, whose pairs are less often kept from being
+//     drawn twice). The server takes the cold pairs and harvests the aggregator
+//     every 50 ms. Workers push through transport.Worker.Queue, so that small
+//     batches share frames.
 //   - zeromq-hash: the pattern of ps-lite, in C++ on libzmq: a push is a message of
 //     sorted keys and values that are sent without being copied, the server sums in a
 //     std::unordered_map as ps-lite's default handle does. All runs in the

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/transport"
 )
 
 // Commands that the harness writes to a peer's standard input, a line each. The
@@ -114,16 +117,26 @@ type peerConfig struct {
 	Local      netip.AddrPort // of the process's endpoint
 	Aggregator netip.AddrPort
 	Control    netip.AddrPort // the aggregator's control service
+	Workers    int
 
 	// Of a server.
-	Workers     int           // worker i has the address after worker i-1's
-	FirstWorker netip.Addr    // address of worker 0
+	FirstWorker netip.Addr    // address of worker 0; worker i has the address after worker i-1's
 	Harvest     time.Duration // between two harvests
 
 	// Of a worker.
 	Worker int // number, from 0 on; its sender id is one more
 	Batch  int // pairs in a push
 	Server netip.AddrPort
+}
+
+// openLink opens the link of the process. If processes have to share CPUs it does not
+// spin: what it would wait for may well wait for the CPU.
+func (c *peerConfig) openLink() (transport.Link, error) {
+	spin := transport.DefaultSpin
+	if c.Workers+1 > runtime.NumCPU() {
+		spin = -1
+	}
+	return transport.OpenAFXDP(transport.AFXDPConfig{Interface: c.Interface, Local: c.Local, Spin: spin})
 }
 
 // RunPeer is a process of PeerLibra: Run starts it with one argument after

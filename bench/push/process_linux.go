@@ -101,7 +101,7 @@ func (h *harness) launch(ctx context.Context, peer string, workers int) (_ *clus
 		return nil, err
 	}
 	for i := range workers {
-		command, at := h.workerCommand(peer, i)
+		command, at := h.workerCommand(peer, workers, i)
 		p, err := start(c.group, fmt.Sprintf("%s worker %d", peer, i), command, at, h.load.file)
 		if err != nil {
 			return nil, err
@@ -131,7 +131,7 @@ func (h *harness) serverCommand(peer string, workers int) (*exec.Cmd, *testbed.N
 	return h.libraCommand(&cfg), at
 }
 
-func (h *harness) workerCommand(peer string, worker int) (*exec.Cmd, *testbed.Node) {
+func (h *harness) workerCommand(peer string, workers, worker int) (*exec.Cmd, *testbed.Node) {
 	server, sw := h.bed.net.Host(0), h.bed.net.Switch()
 	if peer != PeerLibra {
 		// The loopback device carries 64 KiB segments without a switch in between.
@@ -141,7 +141,7 @@ func (h *harness) workerCommand(peer string, worker int) (*exec.Cmd, *testbed.No
 	cfg := peerConfig{
 		Role: roleWorker, CPU: cpu(worker + 1), Interface: at.Interface, Local: netip.AddrPortFrom(at.IP, wire.DefaultPort),
 		Control: h.bed.controlAddress(), Aggregator: netip.AddrPortFrom(sw.IP, wire.DefaultPort),
-		Worker: worker, Batch: h.work.batch, Server: netip.AddrPortFrom(server.IP, wire.DefaultPort),
+		Workers: workers, Worker: worker, Batch: h.work.batch, Server: netip.AddrPortFrom(server.IP, wire.DefaultPort),
 	}
 	return h.libraCommand(&cfg), at
 }

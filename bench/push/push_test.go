@@ -37,17 +37,23 @@ func filled(batch, workers int) *workload {
 	return w
 }
 
-func TestWorkload(t *testing.T) {
-	w := filled(4096, 1)
-	if share := w.hotShare(); share < 0.63 || share > 0.65 {
+func TestBatches(t *testing.T) {
+	const batch = 4096
+	d := newDrawer(1, batch)
+	ranked := make([]uint64, Keys)
+	for rank, number := range d.numbers {
+		ranked[rank] = keyOf(number)
+	}
+	keys, grads := make([]uint64, 20*batch), make([]float32, 20*batch)
+	d.fill(keys, grads)
+	if share := hotShare(ranked, keys); share < 0.63 || share > 0.65 {
 		t.Errorf("the %d hottest keys take %.3f of the pairs, want about 0.64", HotKeys, share)
 	}
-	ranked := slices.Sorted(slices.Values(w.ranked()))
+	slices.Sort(ranked)
 	if len(slices.Compact(ranked)) != Keys {
 		t.Error("keys are not distinct")
 	}
-	keys, grads := w.share(0)
-	for b := range slices.Chunk(keys, w.batch) {
+	for b := range slices.Chunk(keys, batch) {
 		for i := range b[1:] {
 			if b[i] >= b[i+1] {
 				t.Fatalf("keys %#x and %#x of a batch are not in order", b[i], b[i+1])

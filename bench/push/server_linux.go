@@ -138,7 +138,7 @@ func (c *peerConfig) createJob(ctx context.Context, aggregator pb.AggregatorClie
 
 // startLoop starts the server's endpoint and admits the workers.
 func (c *peerConfig) startLoop(ctx context.Context, epoch uint16, store *ps.Store) (*transport.Server, error) {
-	link, err := transport.OpenAFXDP(transport.AFXDPConfig{Interface: c.Interface, Local: c.Local})
+	link, err := c.openLink()
 	if err != nil {
 		return nil, err
 	}

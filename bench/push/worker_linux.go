@@ -86,7 +86,7 @@ func (c *peerConfig) join(ctx context.Context, aggregator pb.AggregatorClient, h
 }
 
 func (c *peerConfig) startWorker(ctx context.Context, admission *pb.Admission, hot *packer.HotSet) (*transport.Worker, error) {
-	link, err := transport.OpenAFXDP(transport.AFXDPConfig{Interface: c.Interface, Local: c.Local})
+	link, err := c.openLink()
 	if err != nil {
 		return nil, err
 	}

@@ -75,53 +75,76 @@ func splitShare(part []byte) (keys []uint64, grads []float32) {
 
 // fill draws the workload.
 func (w *workload) fill(seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, uint64(w.batch)))
-	numbers := make([]uint32, Keys) // by rank
-	for i := range numbers {
-		numbers[i] = uint32(i)
-	}
-	rng.Shuffle(Keys, func(i, j int) { numbers[i], numbers[j] = numbers[j], numbers[i] })
+	d := newDrawer(seed, w.batch)
 	ranked := w.ranked()
-	for rank, number := range numbers {
+	for rank, number := range d.numbers {
 		ranked[rank] = keyOf(number)
 	}
-	z := newZipf(rng, Keys, Exponent)
-	drawn := make([]uint64, Keys/64) // a bit for each number: distinct and sorted
 	for worker := range w.workers {
-		keys, grads := w.share(worker)
-		for len(keys) > 0 {
-			for n := 0; n < w.batch; {
-				number := numbers[z.draw()]
-				word, bit := &drawn[number/64], uint64(1)<<(number%64)
-				if *word&bit == 0 {
-					*word |= bit
-					n++
-				}
+		d.fill(w.share(worker))
+	}
+}
+
+// drawer draws batches.
+type drawer struct {
+	batch   int
+	rng     *rand.Rand
+	zipf    *zipf
+	numbers []uint32 // of the keys, by rank
+	drawn   []uint64 // a bit for each number: what is drawn is distinct and sorted
+}
+
+func newDrawer(seed uint64, batch int) *drawer {
+	d := &drawer{
+		batch: batch, rng: rand.New(rand.NewPCG(seed, uint64(batch))),
+		numbers: make([]uint32, Keys), drawn: make([]uint64, Keys/64),
+	}
+	for i := range d.numbers {
+		d.numbers[i] = uint32(i)
+	}
+	d.rng.Shuffle(Keys, func(i, j int) { d.numbers[i], d.numbers[j] = d.numbers[j], d.numbers[i] })
+	d.zipf = newZipf(d.rng, Keys, Exponent)
+	return d
+}
+
+// fill draws batches until keys and gradients are full.
+func (d *drawer) fill(keys []uint64, grads []float32) {
+	for ; len(keys) > 0; keys, grads = keys[d.batch:], grads[d.batch:] {
+		for n := 0; n < d.batch; {
+			number := d.numbers[d.zipf.draw()]
+			word, bit := &d.drawn[number/64], uint64(1)<<(number%64)
+			if *word&bit == 0 {
+				*word |= bit
+				n++
 			}
-			i := 0
-			for at, word := range drawn {
-				for ; word != 0; word &= word - 1 {
-					keys[i] = keyOf(uint32(at*64 + bits.TrailingZeros64(word)))
-					i++
-				}
-				drawn[at] = 0
+		}
+		i := 0
+		for at, word := range d.drawn {
+			for ; word != 0; word &= word - 1 {
+				keys[i] = keyOf(uint32(at*64 + bits.TrailingZeros64(word)))
+				i++
 			}
-			for i := range grads[:w.batch] {
-				grads[i] = float32(int8(rng.Uint32())) * valueUnit
-			}
-			keys, grads = keys[w.batch:], grads[w.batch:]
+			d.drawn[at] = 0
+		}
+		for i := range grads[:d.batch] {
+			grads[i] = float32(int8(d.rng.Uint32())) * valueUnit
 		}
 	}
 }
 
 // hotShare returns the share of the pairs of the first worker whose keys are hot.
 func (w *workload) hotShare() float64 {
+	keys, _ := w.share(0)
+	return hotShare(w.ranked(), keys)
+}
+
+// hotShare returns the share of keys that are among the HotKeys first of ranked.
+func hotShare(ranked, keys []uint64) float64 {
 	hot := make([]bool, Keys)
-	for _, key := range w.ranked()[:HotKeys] {
+	for _, key := range ranked[:HotKeys] {
 		hot[numberOf(key)] = true
 	}
 	n := 0
-	keys, _ := w.share(0)
 	for _, key := range keys {
 		if hot[numberOf(key)] {
 			n++
