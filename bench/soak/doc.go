@@ -51,7 +51,9 @@
 //     writes into it; on link "xdp", which has package afxdp's own program, from
 //     when it was sent. A late packet means a lost wake-up if it was not the
 //     kernel that ended the sleep. Other late packets are shown, not judged: on a
-//     busy machine the kernel may have had no CPU to wake anybody.
+//     busy machine the kernel may have had no CPU to wake anybody, and Go's
+//     scheduler gives a goroutine that returns from a system call to whichever of
+//     its processors comes free.
 //
 // What cannot be counted is what an event destroys: packets in the rings of a
 // killed process, of a closed socket or of a deleted interface.
