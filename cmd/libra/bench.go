@@ -18,7 +18,7 @@ func newBench() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure the packet engine and the push path beside other systems",
 	}
-	cmd.AddCommand(newBenchEngine(), newBenchPush())
+	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchSoak())
 	return cmd
 }
 
