@@ -15,7 +15,10 @@ var (
 	ErrUnsupported = errors.New("not supported by this data plane")
 	// ErrTooManySlots says that a job wants more than [MaxSlots] slots.
 	ErrTooManySlots = errors.New("too many slots")
-	// ErrTooManySenders says that the data plane's sender table is full.
+	// ErrMode says that the job's mode has no such operation.
+	ErrMode = errors.New("not possible in the job's mode")
+	// ErrTooManySenders says that the data plane's sender table is full, or
+	// that a job with rounds has admitted all its workers.
 	ErrTooManySenders = errors.New("too many senders")
 	// ErrJobExists says that the job id is in use; RemoveJob frees it.
 	ErrJobExists = errors.New("job exists")

@@ -38,9 +38,12 @@ const (
 	Reply
 	// Forward sends the frame out of another port, untouched.
 	Forward
+	// Broadcast consumes the frame and sends the answer to all senders of its
+	// job: one copy to each port behind which there are any.
+	Broadcast
 )
 
-var actionNames = [...]string{Pass: "pass", Drop: "drop", Reply: "reply", Forward: "forward"}
+var actionNames = [...]string{Pass: "pass", Drop: "drop", Reply: "reply", Forward: "forward", Broadcast: "broadcast"}
 
 func (a Action) String() string { return enumName("Action", actionNames[:], uint8(a)) }
 

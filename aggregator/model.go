@@ -83,6 +83,9 @@ func (m *Model) AddJob(cfg JobConfig) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Mode == Sync || cfg.Arithmetic != Exact {
+		return fmt.Errorf("job %d: %w: %v mode with %v arithmetic", cfg.ID, ErrUnsupported, cfg.Mode, cfg.Arithmetic)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {

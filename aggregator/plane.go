@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"math"
 	"net/netip"
 
 	"github.com/libra-ina/libra/internal/fixedpoint"
@@ -14,6 +15,14 @@ const (
 	// MaxSlots is the largest number of slots of a job: what a dense frame's
 	// 16-bit rank can name.
 	MaxSlots = 1 << 16
+
+	// DefaultFixedExp is the exponent of [Fixed] arithmetic by default: one
+	// unit is 2^-20, and sums reach 2^11.
+	DefaultFixedExp = -20
+
+	// MaxWorkers is the largest number of senders that can take part in
+	// rounds.
+	MaxWorkers = 64
 )
 
 // Plane is what the control plane needs of a data plane. Its methods may be
@@ -37,7 +46,8 @@ type Plane interface {
 	// Swap makes the spare bank the current one and returns the bank that
 	// was current. When Swap returns, no frame is being added to the
 	// returned bank any more. It fails with [ErrBankNotCleared] while the
-	// bank of the previous Swap has not been cleared.
+	// bank of the previous Swap has not been cleared, and with [ErrMode] in
+	// [Sync] mode, whose sums go to the workers.
 	Swap(job uint16) (*Bank, error)
 	// Clear zeroes a bank that Swap returned and makes it the job's spare.
 	// The bank must not be used afterwards.
@@ -63,9 +73,12 @@ const (
 	// FetchAdd adds, and answers a frame that has [wire.FlagWantSum] with the
 	// sums after the addition.
 	FetchAdd
+	// Sync adds round by round: when all [JobConfig.Workers] have contributed
+	// to a group of slots, all of them get its sums. There is no harvest.
+	Sync
 )
 
-var modeNames = [...]string{Combine: "combine", FetchAdd: "fetchadd"}
+var modeNames = [...]string{Combine: "combine", FetchAdd: "fetchadd", Sync: "sync"}
 
 func (m Mode) String() string { return enumName("Mode", modeNames[:], uint8(m)) }
 
@@ -75,9 +88,16 @@ type Arithmetic uint8
 const (
 	// Exact is int64 fixed point; a slot counts units of 2^[JobConfig.Exp].
 	Exact Arithmetic = iota
+	// LUT is float32, added by table lookup (package lut). A slot holds the
+	// bits of a finite float32; a sum that is too large becomes the largest.
+	LUT
+	// Fixed is int32. Pairs carry integers that the workers have scaled by
+	// 2^-[JobConfig.Exp] or by a negotiated scale; a slot holds an int32 and
+	// every addition saturates.
+	Fixed
 )
 
-var arithmeticNames = [...]string{Exact: "exact"}
+var arithmeticNames = [...]string{Exact: "exact", LUT: "lut", Fixed: "fixed"}
 
 func (a Arithmetic) String() string { return enumName("Arithmetic", arithmeticNames[:], uint8(a)) }
 
@@ -102,7 +122,16 @@ type JobConfig struct {
 
 	// Exp is the binary exponent of the unit of [Exact] arithmetic, from
 	// fixedpoint.MinExp to fixedpoint.MaxExp. 0 means fixedpoint.DefaultExp.
+	// For [Fixed] it says what the workers' integers count; data planes do not
+	// use it. For [LUT] it must be 0.
 	Exp int
+
+	// Workers is the number of senders, 1 to [MaxWorkers], that take part in
+	// rounds: in [Sync] mode, and with [Fixed] arithmetic where the scale is
+	// negotiated. Otherwise it must be 0. Such a job admits so many senders and
+	// no other after them, even if one is removed: its place in the rounds
+	// ends with the job.
+	Workers int
 
 	// Slots is the number of scalar parameters, 1 to [MaxSlots]. Ranks run
 	// from 0 to Slots-1.
@@ -120,14 +149,23 @@ type JobConfig struct {
 // field is out of range. Data planes call it first in AddJob.
 func (c JobConfig) Complete() (JobConfig, error) {
 	if c.Exp == 0 {
-		c.Exp = fixedpoint.DefaultExp
+		switch c.Arithmetic {
+		case Exact:
+			c.Exp = fixedpoint.DefaultExp
+		case Fixed:
+			c.Exp = DefaultFixedExp
+		}
 	}
 	if c.MaxStripes == 0 {
 		c.MaxStripes = wire.MaxStripes
 	}
 	if c.Layouts == 0 {
 		c.Layouts = Aligned | Dense
+		if c.Mode == Sync {
+			c.Layouts = Aligned
+		}
 	}
+	rounds := c.Mode == Sync || c.Arithmetic == Fixed
 	switch {
 	case c.ID >= MaxJobs:
 		return c, jobError(c.ID, ErrConfig, "job ids end at %d", MaxJobs-1)
@@ -135,6 +173,16 @@ func (c JobConfig) Complete() (JobConfig, error) {
 		return c, jobError(c.ID, ErrUnsupported, "%v", c.Mode)
 	case int(c.Arithmetic) >= len(arithmeticNames):
 		return c, jobError(c.ID, ErrUnsupported, "%v", c.Arithmetic)
+	case c.Arithmetic == LUT && c.Exp != 0:
+		return c, jobError(c.ID, ErrConfig, "exponent %d, but %v arithmetic has none", c.Exp, c.Arithmetic)
+	case c.Mode == Sync && c.Workers == 0:
+		return c, jobError(c.ID, ErrConfig, "%v mode needs the number of workers", c.Mode)
+	case c.Workers != 0 && !rounds:
+		return c, jobError(c.ID, ErrConfig, "%d workers, but %v mode with %v arithmetic has no rounds", c.Workers, c.Mode, c.Arithmetic)
+	case c.Workers < 0 || c.Workers > MaxWorkers:
+		return c, jobError(c.ID, ErrConfig, "%d workers, at most %d can take part in rounds", c.Workers, MaxWorkers)
+	case c.Mode == Sync && c.Layouts != Aligned:
+		return c, jobError(c.ID, ErrUnsupported, "%v mode takes lane-aligned frames only", c.Mode)
 	case c.Exp < fixedpoint.MinExp || c.Exp > fixedpoint.MaxExp:
 		return c, jobError(c.ID, ErrConfig, "exponent %d is not in [%d, %d]",
 			c.Exp, fixedpoint.MinExp, fixedpoint.MaxExp)
@@ -149,6 +197,15 @@ func (c JobConfig) Complete() (JobConfig, error) {
 		return c, jobError(c.ID, ErrUnsupported, "layouts %#x", uint8(c.Layouts))
 	}
 	return c, nil
+}
+
+// Float32 converts what a slot of the job holds to the nearest float32, ties to
+// even. c must be complete.
+func (c JobConfig) Float32(slot int64) float32 {
+	if c.Arithmetic == LUT {
+		return math.Float32frombits(uint32(slot))
+	}
+	return fixedpoint.Format{Exp: c.Exp}.ToFloat32(slot)
 }
 
 // SenderConfig describes a sender that is admitted to a job. Its frames are
@@ -166,9 +223,10 @@ type Bank struct {
 	Job   uint16
 	Epoch uint16
 
-	// Slots holds the sum of rank r at index r, in the job's arithmetic
-	// ([Exact]: units of 2^Exp). It is a view of the data plane's memory and
-	// must not be written.
+	// Slots holds the sum of rank r at index r, in the job's arithmetic:
+	// units of 2^Exp for [Exact], an int32 for [Fixed], the bits of a float32
+	// for [LUT]. [JobConfig.Float32] converts it. It is a view of the data
+	// plane's memory and must not be written.
 	Slots []int64
 
 	Frames uint64 // frames that were added into the bank
@@ -199,17 +257,14 @@ type JobCounters struct {
 	Applied    uint64 // frames added into a bank
 	Pairs      uint64 // pairs in these frames
 	Duplicates uint64 // frames acknowledged again without being added
+	Rounds     uint64 // completed rounds of slot groups (Sync)
+	Scales     uint64 // decided scales (Fixed)
+	Saturated  uint64 // additions whose result was cut to the largest number (LUT, Fixed)
 	Refused    Refusals
 
-	// Raced counts frames that were dropped because another CPU was adding
-	// a frame of the same sender and the same place in the duplicate filter.
-	// The sender repeats them. Always 0 in the model.
+	// Raced counts frames that were dropped because another CPU held the job
+	// for too long. The sender repeats them. Always 0 in the model.
 	Raced uint64
-
-	// UndoOverflows counts frames whose refusal, when their additions were
-	// undone, took a sum out of range: another CPU had accepted a frame on
-	// top of them. Such a sum is wrong. Always 0 in the model.
-	UndoOverflows uint64
 }
 
 // SenderCounters count the frames of one sender of a job.
@@ -221,7 +276,7 @@ type SenderCounters struct {
 }
 
 // Refusals counts ERROR replies, indexed by [wire.Code].
-type Refusals [wire.CodeType + 1]uint64
+type Refusals [wire.CodeRound + 1]uint64
 
 // Total returns the sum over all codes.
 func (r *Refusals) Total() uint64 {

@@ -43,12 +43,11 @@ func (a *Aggregator) JobCounters(id uint16) (aggregator.JobCounters, error) {
 		return aggregator.JobCounters{}, err
 	}
 	return aggregator.JobCounters{
-		Applied:       c.Applied,
-		Pairs:         c.Pairs,
-		Duplicates:    c.Duplicates,
-		Refused:       refusals(&c),
-		Raced:         c.Raced,
-		UndoOverflows: c.UndoOverflow,
+		Applied:    c.Applied,
+		Pairs:      c.Pairs,
+		Duplicates: c.Duplicates,
+		Refused:    refusals(&c),
+		Raced:      c.Raced,
 	}, nil
 }
 

@@ -22,6 +22,9 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	if err != nil {
 		return err
 	}
+	if cfg.Mode == aggregator.Sync || cfg.Arithmetic != aggregator.Exact {
+		return fmt.Errorf("job %d: %w: %v mode with %v arithmetic", cfg.ID, aggregator.ErrUnsupported, cfg.Mode, cfg.Arithmetic)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {

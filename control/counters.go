@@ -19,7 +19,7 @@ func globalCounters(c *aggregator.Counters) map[string]uint64 {
 
 // jobCounters names a job's counters.
 func jobCounters(c *aggregator.JobCounters) map[string]uint64 {
-	m := map[string]uint64{"applied": c.Applied, "pairs": c.Pairs, "duplicates": c.Duplicates, "raced": c.Raced, "undo_overflows": c.UndoOverflows}
+	m := map[string]uint64{"applied": c.Applied, "pairs": c.Pairs, "duplicates": c.Duplicates, "raced": c.Raced, "rounds": c.Rounds, "scales": c.Scales, "saturated": c.Saturated}
 	addRefusals(m, &c.Refused)
 	return m
 }

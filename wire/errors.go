@@ -43,6 +43,7 @@ const (
 	CodeLayout        Code = 10 // dense where lane-aligned is required, or bits beyond the lanes
 	CodeDimension     Code = 11 // Value: the job's dimension
 	CodeType          Code = 12 // a type that this receiver does not serve
+	CodeRound         Code = 13 // Value: the round in progress, to which the sender has contributed or has to
 )
 
 var codeTexts = map[Code]string{
@@ -58,6 +59,7 @@ var codeTexts = map[Code]string{
 	CodeLayout:        "stripe layout not accepted",
 	CodeDimension:     "row dimension differs from the job's",
 	CodeType:          "frame type not served here",
+	CodeRound:         "round is not the one in progress",
 }
 
 func (c Code) String() string {
@@ -84,7 +86,7 @@ func (r Refusal) Error() string {
 	switch r.Code {
 	case CodeSlotRange:
 		return fmt.Sprintf("%v: pair %d, the job has %d slots", r.Code, r.Index, r.Value)
-	case CodeWrongEpoch, CodeWrongVersion, CodeLength, CodeDimension:
+	case CodeWrongEpoch, CodeWrongVersion, CodeLength, CodeDimension, CodeRound:
 		return fmt.Sprintf("%v: receiver expects %d", r.Code, r.Value)
 	case CodeNotFinite, CodeOverflow:
 		return fmt.Sprintf("%v: pair %d", r.Code, r.Index)

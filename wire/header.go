@@ -38,11 +38,12 @@ const (
 	TypeRows  Type = 4 // parameter server to worker: the rows that a pull named
 	TypeAck   Type = 5 // receiver to sender: frame Seq is applied
 	TypeError Type = 6 // receiver to sender: frame Seq is refused
+	TypeScale Type = 7 // worker to aggregator: exponent of an iteration's largest gradient
 )
 
 var typeNames = [16]string{
 	TypeHot: "HOT", TypeCold: "COLD", TypePull: "PULL", TypeRows: "ROWS",
-	TypeAck: "ACK", TypeError: "ERROR",
+	TypeAck: "ACK", TypeError: "ERROR", TypeScale: "SCALE",
 }
 
 func (t Type) String() string {
@@ -68,9 +69,18 @@ const (
 	FlagDense
 	// FlagSum on an ACK: stripes with the sums follow the header.
 	FlagSum
+	// FlagAll on an ACK: it goes to all senders of the job, because a round of
+	// theirs is complete. Sender is [AllSenders], Seq the number of the round.
+	FlagAll
+	// FlagScale on an ACK: it answers a SCALE frame; with FlagSum the body is a
+	// [ScaleReport] with the largest exponent of all workers.
+	FlagScale
 )
 
-var flagNames = [...]string{"RETX", "WANT_SUM", "DENSE", "SUM"}
+// AllSenders stands in the sender field of an ACK with [FlagAll].
+const AllSenders = 0xffff
+
+var flagNames = [...]string{"RETX", "WANT_SUM", "DENSE", "SUM", "ALL", "SCALE"}
 
 // String returns the names of the flags, as in "RETX|DENSE".
 func (f Flags) String() string {
