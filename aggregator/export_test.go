@@ -7,6 +7,8 @@ type State struct {
 	Banks   [][]int64
 	Frames  []uint64
 	Senders []map[uint16]sender
+	Groups  [][]group
+	Scales  []negotiation
 }
 
 // State returns a copy of the model's state.
@@ -27,6 +29,8 @@ func (m *Model) State() State {
 			senders[id] = c
 		}
 		s.Senders = append(s.Senders, senders)
+		s.Groups = append(s.Groups, append([]group(nil), j.groups...))
+		s.Scales = append(s.Scales, j.scale)
 	}
 	return s
 }

@@ -39,7 +39,8 @@ const (
 	// Forward sends the frame out of another port, untouched.
 	Forward
 	// Broadcast consumes the frame and sends the answer to all senders of its
-	// job: one copy to each port behind which there are any.
+	// job: one copy to each port behind which there are any, also to that on
+	// which the frame came in.
 	Broadcast
 )
 
@@ -50,20 +51,25 @@ func (a Action) String() string { return enumName("Action", actionNames[:], uint
 // Verdict is the decision about a frame.
 type Verdict struct {
 	Action Action
-	Port   int // of Forward
+	Port   int    // of Forward
+	Job    uint16 // of Broadcast: to whose senders
 }
 
 func (v Verdict) String() string {
-	if v.Action == Forward {
+	switch v.Action {
+	case Forward:
 		return fmt.Sprintf("forward to port %d", v.Port)
+	case Broadcast:
+		return fmt.Sprintf("broadcast to job %d", v.Job)
 	}
 	return v.Action.String()
 }
 
 // Process decides about one Ethernet frame (without the frame check sequence)
-// and applies it if it is a valid HOT frame. If the verdict is [Reply], the
-// first n bytes of reply are the frame to send back. reply must have at least
-// [MaxReply] bytes and must not overlap the frame, which is not changed.
+// and applies it if it is a valid HOT or SCALE frame. If the verdict is [Reply]
+// or [Broadcast], the first n bytes of reply are the frame to send. reply must
+// have at least [MaxReply] bytes and must not overlap the frame, which is not
+// changed.
 func (m *Model) Process(frame, reply []byte) (v Verdict, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,22 +98,27 @@ func (m *Model) Process(frame, reply []byte) (v Verdict, n int) {
 	if binary.BigEndian.Uint16(frame[etherType:]) == etherTypeVLAN {
 		head += vlanLen
 	}
-	n = m.answer(origin{ip: p.Src.IP, mac: &p.Src.MAC}, p.Payload, reply[head:])
-	if n == 0 {
-		return Verdict{Action: Drop}, 0
-	}
+	v, answer := m.answer(origin{ip: p.Src.IP, mac: &p.Src.MAC}, p.Payload, reply[head:])
 	copy(reply, frame[:head])
-	return Verdict{Action: Reply}, len(wire.Reply(reply, n))
+	switch v.Action {
+	case Reply:
+		n = len(wire.Reply(reply, len(answer)))
+	case Broadcast:
+		n = len(wire.Broadcast(reply, len(answer), v.Job))
+	}
+	return v, n
 }
 
 // ProcessPayload is [Model.Process] for a payload that a UDP socket received
-// from src. The first n bytes of reply, which must have [MaxReplyPayload]
-// bytes and must not overlap the payload, are the answer; if n is 0 there is
-// none. A sender is identified by its IP address alone.
-func (m *Model) ProcessPayload(src netip.AddrPort, payload, reply []byte) (n int) {
+// from src. If the verdict is [Reply] or [Broadcast], the first n bytes of
+// reply, which must have [MaxReplyPayload] bytes and must not overlap the
+// payload, are the payload to send; otherwise n is 0. A sender is identified by
+// its IP address alone.
+func (m *Model) ProcessPayload(src netip.AddrPort, payload, reply []byte) (v Verdict, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.answer(origin{ip: src.Addr().Unmap()}, payload, reply)
+	v, answer := m.answer(origin{ip: src.Addr().Unmap()}, payload, reply)
+	return v, len(answer)
 }
 
 // isDestination reports whether a frame that is not foreign is addressed to the

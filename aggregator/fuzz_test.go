@@ -33,7 +33,7 @@ func FuzzProcess(f *testing.F) {
 		if string(frame) != original {
 			t.Fatal("the frame was changed")
 		}
-		if (v.Action == aggregator.Reply) != (n > 0) {
+		if answered := v.Action == aggregator.Reply || v.Action == aggregator.Broadcast; answered != (n > 0) {
 			t.Fatalf("verdict %v with a reply of %d bytes", v, n)
 		}
 		acked := false

@@ -18,101 +18,90 @@ func (o origin) is(s SenderConfig) bool {
 }
 
 // answer decides about a UDP payload addressed to the aggregator and writes
-// the reply's payload. It returns the reply's length, 0 for none. The caller
-// holds the lock.
+// the payload that answers it. It returns that payload, a prefix of reply. The
+// caller holds the lock.
 //
 // The order of the checks is part of the protocol: if several things are wrong
 // with a frame, all data planes report the same one.
-func (m *Model) answer(from origin, payload, reply []byte) int {
+func (m *Model) answer(from origin, payload, reply []byte) (Verdict, []byte) {
 	h, err := wire.ParseHeader(payload)
 	switch {
 	case errors.Is(err, wire.ErrTruncated):
 		m.counters.Short++
-		return 0
+		return Verdict{Action: Drop}, nil
 	case h.Type == wire.TypeAck || h.Type == wire.TypeError:
 		// Of any version: two aggregators that answer each other's answers
 		// would never stop.
 		m.counters.Unexpected++
-		return 0
+		return Verdict{Action: Drop}, nil
 	case err != nil:
-		return m.refuse(h, reply, wire.Refusal{Code: wire.CodeWrongVersion, Value: wire.Version})
-	case h.Type != wire.TypeHot:
-		return m.refuse(h, reply, wire.Refusal{Code: wire.CodeType})
+		return refuse(&m.counters.Refused, h, reply, wire.Refusal{Code: wire.CodeWrongVersion, Value: wire.Version})
+	case h.Type != wire.TypeHot && h.Type != wire.TypeScale:
+		return refuse(&m.counters.Refused, h, reply, wire.Refusal{Code: wire.CodeType})
 	case h.Job >= MaxJobs || m.jobs[h.Job] == nil:
-		return m.refuse(h, reply, wire.Refusal{Code: wire.CodeUnknownJob})
+		return refuse(&m.counters.Refused, h, reply, wire.Refusal{Code: wire.CodeUnknownJob})
 	}
 	j := m.jobs[h.Job]
 	s := j.senders[h.Sender]
 	if s == nil || !from.is(s.SenderConfig) {
-		j.counters.Refused[wire.CodeUnknownSender]++
-		return len(wire.PutError(reply, h, wire.Refusal{Code: wire.CodeUnknownSender}))
+		return refuse(&j.counters.Refused, h, reply, wire.Refusal{Code: wire.CodeUnknownSender})
 	}
-	if err := m.hot(j, s, h, payload); err != nil {
-		j.counters.Refused[err.Code]++
+	action, answer, r := m.serve(j, s, h, payload, reply)
+	if r != nil {
 		s.counters.Refused++
-		return len(wire.PutError(reply, h, *err))
+		return refuse(&j.counters.Refused, h, reply, *r)
 	}
-	if h.Flags&wire.FlagWantSum == 0 {
-		return len(wire.PutAck(reply, h))
+	v := Verdict{Action: action}
+	if action == Broadcast {
+		v.Job = j.ID
 	}
-	return j.putSums(h, payload, reply)
+	return v, answer
 }
 
-// refuse counts and writes an ERROR that concerns no job.
-func (m *Model) refuse(h wire.Header, reply []byte, r wire.Refusal) int {
-	m.counters.Refused[r.Code]++
-	return len(wire.PutError(reply, h, r))
+// refuse counts and writes an ERROR.
+func refuse(count *Refusals, h wire.Header, reply []byte, r wire.Refusal) (Verdict, []byte) {
+	count[r.Code]++
+	return Verdict{Action: Reply}, wire.PutError(reply, h, r)
 }
 
-// hot applies a HOT frame of an admitted sender, unless it was applied before.
-// A frame that it refuses has changed nothing.
-func (m *Model) hot(j *job, s *sender, h wire.Header, payload []byte) *wire.Refusal {
+// serve does what a frame of an admitted sender asks for and returns the answer,
+// and whether it is for the sender alone ([Reply]) or for all ([Broadcast]). A
+// frame that it refuses has changed nothing.
+func (m *Model) serve(j *job, s *sender, h wire.Header, payload, reply []byte) (Action, []byte, *wire.Refusal) {
+	if h.Epoch != j.Epoch {
+		return Drop, nil, &wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(j.Epoch)}
+	}
+	if h.Type == wire.TypeScale {
+		return j.report(s, h, payload, reply)
+	}
+	stripes, r := j.checkStripes(h, payload)
+	if r != nil {
+		return Drop, nil, r
+	}
+	if j.Mode == Sync {
+		return m.contribute(j, s, h, payload, stripes, reply)
+	}
+	return m.hot(j, s, h, payload, stripes, reply)
+}
+
+// checkStripes checks what concerns a HOT frame as a whole and returns its
+// number of stripes.
+func (j *job) checkStripes(h wire.Header, payload []byte) (int, *wire.Refusal) {
 	stripes, err := wire.StripeCount(payload)
 	switch {
-	case h.Epoch != j.Epoch:
-		return &wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(j.Epoch)}
 	case err != nil || stripes > j.MaxStripes:
-		return &wire.Refusal{Code: wire.CodeLength, Value: uint32(j.MaxStripes)}
+		return 0, &wire.Refusal{Code: wire.CodeLength, Value: uint32(j.MaxStripes)}
 	case h.Flags&wire.FlagWantSum != 0 && j.Mode != FetchAdd:
-		return &wire.Refusal{Code: wire.CodeMode}
+		return 0, &wire.Refusal{Code: wire.CodeMode}
 	case j.Layouts&layoutOf(h.Flags) == 0:
-		return &wire.Refusal{Code: wire.CodeLayout}
+		return 0, &wire.Refusal{Code: wire.CodeLayout}
 	}
 	for i := range stripes {
 		if wire.StripeAt(payload, i).Mask()&^wire.LaneMask != 0 {
-			return &wire.Refusal{Code: wire.CodeLayout}
+			return 0, &wire.Refusal{Code: wire.CodeLayout}
 		}
 	}
-	if !s.seen.Fresh(h.Seq) {
-		// The answer to a repetition may carry sums, so its ranks are
-		// checked although nothing is added.
-		if h.Flags&wire.FlagWantSum != 0 {
-			if r := j.checkRanks(h.Flags, payload, stripes); r != nil {
-				return r
-			}
-		}
-		j.counters.Duplicates++
-		s.counters.Duplicates++
-		return nil
-	}
-	pairs, r := j.decode(h.Flags, payload, stripes, m.pairs[:0])
-	if r != nil {
-		return r
-	}
-	previous := s.seen.Mark(h.Seq)
-	b := &j.banks[j.current]
-	if r := b.add(pairs); r != nil {
-		s.seen.Restore(h.Seq, previous)
-		return r
-	}
-	n := uint64(len(pairs))
-	b.frames++
-	b.pairs += n
-	j.counters.Applied++
-	j.counters.Pairs += n
-	s.counters.Applied++
-	s.counters.Pairs += n
-	return nil
+	return stripes, nil
 }
 
 func layoutOf(f wire.Flags) Layouts {
@@ -120,4 +109,35 @@ func layoutOf(f wire.Flags) Layouts {
 		return Dense
 	}
 	return Aligned
+}
+
+// hot adds a HOT frame of a job without rounds, unless it was applied before,
+// and acknowledges it.
+func (m *Model) hot(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action, []byte, *wire.Refusal) {
+	b := &j.banks[j.current]
+	wantSum := h.Flags&wire.FlagWantSum != 0
+	switch {
+	case s.seen.Fresh(h.Seq):
+		if r := m.apply(j, s, b, h, payload, stripes); r != nil {
+			return Drop, nil, r
+		}
+	case wantSum:
+		// The answer to a repetition carries sums, so its ranks are checked
+		// although nothing is added.
+		if r := j.checkRanks(h.Flags, payload, stripes); r != nil {
+			return Drop, nil, r
+		}
+		j.countDuplicate(s)
+	default:
+		j.countDuplicate(s)
+	}
+	if wantSum {
+		return Reply, j.putSums(b, h, payload, reply), nil
+	}
+	return Reply, wire.PutAck(reply, h), nil
+}
+
+func (j *job) countDuplicate(s *sender) {
+	j.counters.Duplicates++
+	s.counters.Duplicates++
 }

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
@@ -41,12 +40,15 @@ var _ Plane = (*Model)(nil)
 // job is the state of one job.
 type job struct {
 	JobConfig
-	format   fixedpoint.Format
-	senders  map[uint16]*sender
-	banks    [2]bank
-	current  int
-	frozen   *Bank // what the last Swap returned, nil once cleared
-	counters JobCounters
+	arithmetic arithmetic
+	senders    map[uint16]*sender
+	positions  int // given to senders so far
+	banks      [2]bank
+	current    int         // the bank that frames add to; of Sync, each group has its own
+	frozen     *Bank       // what the last Swap returned, nil once cleared
+	groups     []group     // of Sync
+	scale      negotiation // of Fixed
+	counters   JobCounters
 }
 
 type bank struct {
@@ -56,6 +58,7 @@ type bank struct {
 
 type sender struct {
 	SenderConfig
+	position int // among the job's workers: the order of AddSender
 	seen     retransmit.Filter
 	counters SenderCounters
 }
@@ -83,9 +86,6 @@ func (m *Model) AddJob(cfg JobConfig) error {
 	if err != nil {
 		return err
 	}
-	if cfg.Mode == Sync || cfg.Arithmetic != Exact {
-		return fmt.Errorf("job %d: %w: %v mode with %v arithmetic", cfg.ID, ErrUnsupported, cfg.Mode, cfg.Arithmetic)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -95,9 +95,10 @@ func (m *Model) AddJob(cfg JobConfig) error {
 		return fmt.Errorf("job %d: %w", cfg.ID, ErrJobExists)
 	}
 	j := &job{
-		JobConfig: cfg,
-		format:    fixedpoint.Format{Exp: cfg.Exp},
-		senders:   make(map[uint16]*sender),
+		JobConfig:  cfg,
+		arithmetic: newArithmetic(cfg),
+		senders:    make(map[uint16]*sender),
+		groups:     newGroups(cfg),
 	}
 	for i := range j.banks {
 		j.banks[i].slots = make([]int64, cfg.Slots)
@@ -131,8 +132,12 @@ func (m *Model) AddSender(id uint16, s SenderConfig) error {
 	if j.senders[s.ID] != nil {
 		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, ErrSenderExists)
 	}
+	if j.Workers != 0 && j.positions == j.Workers {
+		return jobError(id, ErrTooManySenders, "sender %d: all %d workers have been admitted", s.ID, j.Workers)
+	}
 	s.IP = s.IP.Unmap()
-	j.senders[s.ID] = &sender{SenderConfig: s}
+	j.senders[s.ID] = &sender{SenderConfig: s, position: j.positions}
+	j.positions++
 	return nil
 }
 
@@ -156,6 +161,9 @@ func (m *Model) Swap(id uint16) (*Bank, error) {
 	if err != nil {
 		return nil, err
 	}
+	if j.Mode == Sync {
+		return nil, jobError(id, ErrMode, "the sums of %v mode go to the workers", j.Mode)
+	}
 	if j.frozen != nil {
 		return nil, fmt.Errorf("job %d: %w", id, ErrBankNotCleared)
 	}
@@ -172,6 +180,9 @@ func (m *Model) Clear(frozen *Bank) error {
 	j, err := m.job(frozen.Job)
 	if err != nil {
 		return err
+	}
+	if j.Mode == Sync {
+		return jobError(frozen.Job, ErrMode, "%v mode has no banks to clear", j.Mode)
 	}
 	if j.frozen != frozen {
 		return fmt.Errorf("job %d: %w", frozen.Job, ErrBankNotFrozen)

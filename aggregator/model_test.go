@@ -57,7 +57,7 @@ func (r *rig) hot(seq uint32, flags wire.Flags, pairs ...pair) []byte {
 func (r *rig) send(payload []byte) []byte {
 	reply := make([]byte, aggregator.MaxReplyPayload)
 	src := netip.AddrPortFrom(conformance.Host(0).IP, 12345)
-	n := r.ProcessPayload(src, payload, reply)
+	_, n := r.ProcessPayload(src, payload, reply)
 	if n == 0 {
 		return nil
 	}

@@ -97,7 +97,7 @@ func (l libras) push(t *testing.T, epoch uint16, seq uint32, rank uint16, value 
 	s.SetMask(1)
 	s.SetSlot(0, rank)
 	s.SetValue(0, value)
-	n := l.model.ProcessPayload(netip.AddrPortFrom(workerIP, 1), payload, reply)
+	_, n := l.model.ProcessPayload(netip.AddrPortFrom(workerIP, 1), payload, reply)
 	if h, err := wire.ParseHeader(reply[:n]); err != nil || h.Type != wire.TypeAck {
 		t.Fatalf("frame %d got %v, %v; want an ACK", seq, h.Type, err)
 	}

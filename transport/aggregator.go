@@ -33,7 +33,7 @@ func NewAggregatorServer(link Link, model *aggregator.Model) (*AggregatorServer,
 func (a *AggregatorServer) handle(pkts []Packet) error {
 	for i := range pkts {
 		p := &pkts[i]
-		n := a.model.ProcessPayload(netip.AddrPortFrom(p.Src.IP, p.Src.Port), p.Payload, a.reply)
+		_, n := a.model.ProcessPayload(netip.AddrPortFrom(p.Src.IP, p.Src.Port), p.Payload, a.reply)
 		if n > 0 {
 			p.Reply = copy(p.Payload[:n], a.reply)
 		}

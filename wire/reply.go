@@ -29,11 +29,16 @@ func PutError(b []byte, request Header, r Refusal) []byte {
 }
 
 // ParseAck checks the body of an ACK payload with header h and returns the
-// number of stripes with sums that it carries, 0 for a plain acknowledgement.
-// It returns [ErrLength] if the body is not what h.Flags announce.
+// number of stripes with sums that it carries, 0 for a plain acknowledgement
+// and for what answers a SCALE frame (see [ParseScale]). It returns [ErrLength]
+// if the body is not what h.Flags announce.
 func ParseAck(payload []byte, h Header) (stripes int, err error) {
-	if h.Flags&FlagSum != 0 {
+	switch h.Flags & (FlagSum | FlagScale) {
+	case FlagSum:
 		return StripeCount(payload)
+	case FlagSum | FlagScale:
+		_, err := ParseScale(payload)
+		return 0, err
 	}
 	if len(payload) != HeaderLen {
 		return 0, ErrLength
@@ -49,11 +54,21 @@ func ParseAck(payload []byte, h Header) (stripes int, err error) {
 func Reply(frame []byte, n int) []byte {
 	l, _ := locate(frame)
 	frame = frame[:l.udp+udpLen+n]
-	length := udpLen + n
 	swap(frame[0:6], frame[6:12])
-	ip := frame[l.ip:l.udp]
 	addrs := frame[l.addrs():l.udp]
 	swap(addrs[:len(addrs)/2], addrs[len(addrs)/2:])
+	udp := frame[l.udp:]
+	swap(udp[0:2], udp[2:4])
+	l.seal(frame)
+	return frame
+}
+
+// seal writes what depends neither on the addresses nor on the ports: the other
+// fields of the IP and UDP headers, with the length of the frame, and the
+// checksums.
+func (l layout) seal(frame []byte) {
+	ip, udp := frame[l.ip:l.udp], frame[l.udp:]
+	length := len(udp)
 	if l.v6() {
 		putIPv6(ip)
 		binary.BigEndian.PutUint16(ip[4:], uint16(length))
@@ -62,13 +77,10 @@ func Reply(frame []byte, n int) []byte {
 		binary.BigEndian.PutUint16(ip[2:], uint16(ipv4Len+length))
 		binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
 	}
-	udp := frame[l.udp:]
-	swap(udp[0:2], udp[2:4])
 	binary.BigEndian.PutUint16(udp[4:], uint16(length))
 	binary.BigEndian.PutUint16(udp[6:], 0)
 	acc := sum(protoUDP+uint64(length), l.summed(frame, length))
 	binary.BigEndian.PutUint16(udp[6:], udpChecksum(acc))
-	return frame
 }
 
 // swap exchanges the contents of two short slices of equal length.

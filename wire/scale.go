@@ -18,6 +18,10 @@ type ScaleReport struct {
 	Exponent  uint8
 }
 
+// InfiniteExponent is the exponent of infinities and NaN, which no report may
+// have.
+const InfiniteExponent = 0xff
+
 // Put writes r behind the header of a payload of [ScaleLen] bytes.
 func (r ScaleReport) Put(payload []byte) {
 	b := payload[HeaderLen:ScaleLen]
@@ -34,4 +38,30 @@ func ParseScale(payload []byte) (ScaleReport, error) {
 	}
 	b := payload[HeaderLen:]
 	return ScaleReport{Iteration: binary.BigEndian.Uint32(b), Exponent: b[4]}, nil
+}
+
+// PutScale writes a SCALE payload and returns it, a prefix of b.
+func PutScale(b []byte, h Header, r ScaleReport) []byte {
+	h.Type = TypeScale
+	h.Put(b)
+	r.Put(b)
+	return b[:ScaleLen]
+}
+
+// PutScaleAck writes the payload that acknowledges the SCALE frame with header
+// request without a decision, because reports of other workers are missing. It
+// returns the payload, a prefix of b.
+func PutScaleAck(b []byte, request Header) []byte {
+	request.Type, request.Flags = TypeAck, FlagScale
+	request.Put(b)
+	return b[:HeaderLen]
+}
+
+// PutDecision writes the payload that answers the SCALE frame with header
+// request with what was decided, and returns it, a prefix of b.
+func PutDecision(b []byte, request Header, decided ScaleReport) []byte {
+	request.Type, request.Flags = TypeAck, FlagSum|FlagScale
+	request.Put(b)
+	decided.Put(b)
+	return b[:ScaleLen]
 }

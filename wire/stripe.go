@@ -69,9 +69,13 @@ func (s *Stripe) Bits(j int) uint32 {
 }
 
 // SetValue sets the float in lane j < Lanes.
-func (s *Stripe) SetValue(j int, v float32) {
+func (s *Stripe) SetValue(j int, v float32) { s.SetBits(j, math.Float32bits(v)) }
+
+// SetBits sets the bits of the number in lane j < Lanes, which is an int32 in
+// jobs of fixed arithmetic.
+func (s *Stripe) SetBits(j int, v uint32) {
 	_ = lanes[j]
-	binary.BigEndian.PutUint32(s[stripeValues+4*j:], math.Float32bits(v))
+	binary.BigEndian.PutUint32(s[stripeValues+4*j:], v)
 }
 
 // Slot returns the slot (lane-aligned) or rank (dense) in lane j < Lanes.

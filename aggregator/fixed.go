@@ -1,0 +1,22 @@
+package aggregator
+
+import (
+	"github.com/libra-ina/libra/internal/scaled"
+	"github.com/libra-ina/libra/wire"
+)
+
+// fixedArithmetic is [Fixed]: workers have scaled their gradients to int32, so
+// every pair is a number, and sums stay at the ends of the range.
+type fixedArithmetic struct{}
+
+func (fixedArithmetic) number(bits uint32) (int64, wire.Code) { return int64(int32(bits)), 0 }
+
+func (fixedArithmetic) add(slot, number int64) (int64, outcome) {
+	sum := int64(scaled.Add(int32(slot), int32(number)))
+	if sum != slot+number {
+		return sum, saturated
+	}
+	return sum, fits
+}
+
+func (fixedArithmetic) bits(slot int64) uint32 { return uint32(int32(slot)) }

@@ -1,0 +1,138 @@
+package aggregator
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// pair is one (rank, number) of a frame, in the job's arithmetic.
+type pair struct {
+	position uint16 // in the frame: stripe × wire.Lanes + lane
+	rank     uint16
+	number   int64
+	before   int64 // what the slot held before this pair was added
+}
+
+// rank returns the rank that lane j of a stripe addresses. It may exceed the
+// job's slots.
+func rank(f wire.Flags, s *wire.Stripe, lane int) int {
+	if f&wire.FlagDense != 0 {
+		return int(s.Slot(lane))
+	}
+	return int(s.Slot(lane))*wire.Lanes + lane
+}
+
+// lanes calls do for every used lane of a payload, in order, until do returns
+// a refusal. Lanes outside the mask might as well not be there.
+func lanes(payload []byte, stripes int, do func(s *wire.Stripe, lane, position int) *wire.Refusal) *wire.Refusal {
+	for i := range stripes {
+		s := wire.StripeAt(payload, i)
+		for mask := s.Mask(); mask != 0; mask &= mask - 1 {
+			lane := bits.TrailingZeros32(mask)
+			if r := do(s, lane, i*wire.Lanes+lane); r != nil {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// decode checks and converts all pairs of a payload and appends them to dst.
+func (j *job) decode(f wire.Flags, payload []byte, stripes int, dst []pair) ([]pair, *wire.Refusal) {
+	r := lanes(payload, stripes, func(s *wire.Stripe, lane, position int) *wire.Refusal {
+		number, code := j.arithmetic.number(s.Bits(lane))
+		rank := rank(f, s, lane)
+		switch {
+		case code == wire.CodeNotFinite:
+			return &wire.Refusal{Code: code, Index: uint16(position)}
+		case rank >= j.Slots:
+			return j.slotRange(position)
+		case code != 0:
+			return &wire.Refusal{Code: code, Index: uint16(position)}
+		}
+		dst = append(dst, pair{position: uint16(position), rank: uint16(rank), number: number})
+		return nil
+	})
+	return dst, r
+}
+
+// checkRanks checks that all pairs of a payload address the job's slots.
+func (j *job) checkRanks(f wire.Flags, payload []byte, stripes int) *wire.Refusal {
+	return lanes(payload, stripes, func(s *wire.Stripe, lane, position int) *wire.Refusal {
+		if rank(f, s, lane) >= j.Slots {
+			return j.slotRange(position)
+		}
+		return nil
+	})
+}
+
+func (j *job) slotRange(position int) *wire.Refusal {
+	return &wire.Refusal{Code: wire.CodeSlotRange, Index: uint16(position), Value: uint32(j.Slots)}
+}
+
+// apply adds all pairs of a fresh frame into a bank and marks it as applied, or
+// changes nothing and says why.
+func (m *Model) apply(j *job, s *sender, b *bank, h wire.Header, payload []byte, stripes int) *wire.Refusal {
+	pairs, r := j.decode(h.Flags, payload, stripes, m.pairs[:0])
+	if r != nil {
+		return r
+	}
+	cut, r := j.add(b, pairs)
+	if r != nil {
+		return r
+	}
+	s.seen.Mark(h.Seq)
+	n := uint64(len(pairs))
+	b.frames++
+	b.pairs += n
+	j.counters.Applied++
+	j.counters.Pairs += n
+	j.counters.Saturated += cut
+	s.counters.Applied++
+	s.counters.Pairs += n
+	return nil
+}
+
+// add adds all pairs, or none if the arithmetic cannot hold a sum. It returns
+// how many sums were cut to the largest number.
+func (j *job) add(b *bank, pairs []pair) (cut uint64, r *wire.Refusal) {
+	for i := range pairs {
+		p := &pairs[i]
+		p.before = b.slots[p.rank]
+		sum, how := j.arithmetic.add(p.before, p.number)
+		switch how {
+		case saturated:
+			cut++
+		case overflowed:
+			for _, done := range slices.Backward(pairs[:i]) {
+				b.slots[done.rank] = done.before
+			}
+			return 0, &wire.Refusal{Code: wire.CodeOverflow, Index: p.position}
+		}
+		b.slots[p.rank] = sum
+	}
+	return cut, nil
+}
+
+// putSums writes an ACK with the lanes of the payload that is answered and the
+// sums of a bank as they are after the whole frame. It returns the reply. The
+// ranks must have been checked.
+func (j *job) putSums(b *bank, h wire.Header, payload, reply []byte) []byte {
+	stripes := (len(payload) - wire.HeaderLen) / wire.StripeLen
+	reply = wire.PutSums(reply, h, stripes)
+	for i := range stripes {
+		s := wire.StripeAt(reply, i)
+		s.Clear()
+		s.SetMask(wire.StripeAt(payload, i).Mask())
+	}
+	// The ranks were checked, so nothing is refused here.
+	_ = lanes(payload, stripes, func(s *wire.Stripe, lane, position int) *wire.Refusal {
+		sum := wire.StripeAt(reply, position/wire.Lanes)
+		sum.SetSlot(lane, s.Slot(lane))
+		sum.SetBits(lane, j.arithmetic.bits(b.slots[rank(h.Flags, s, lane)]))
+		return nil
+	})
+	return reply
+}

@@ -1,0 +1,109 @@
+package aggregator
+
+import (
+	"math/bits"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// group is the state of the rounds of one group of slots: the ranks that one
+// frame of a [Sync] job carries, MaxStripes whole stripes of them, but for the
+// last group.
+//
+// Round v adds into bank v mod 2; the other bank holds the result of round v-1
+// for workers that have missed it. That is enough: a worker contributes to
+// round v only when it has the result of round v-1, so when round v is complete,
+// nobody needs that result any more (SwitchML, NSDI 2021 §3.5).
+type group struct {
+	round       uint32
+	contributed workers
+}
+
+// workers is a set of workers, by position.
+type workers uint64
+
+func (w workers) has(s *sender) bool { return w>>s.position&1 != 0 }
+
+func (w *workers) add(s *sender) { *w |= 1 << s.position }
+
+func (w workers) count() int { return bits.OnesCount64(uint64(w)) }
+
+// groupSlots returns the number of slots in every group but the last.
+func (c JobConfig) groupSlots() int { return c.MaxStripes * wire.Lanes }
+
+// newGroups returns the groups of a [Sync] job before their first round.
+func newGroups(c JobConfig) []group {
+	if c.Mode != Sync {
+		return nil
+	}
+	return make([]group, (c.Slots+c.groupSlots()-1)/c.groupSlots())
+}
+
+// contribute adds a HOT frame to the round of its group, unless it was applied
+// before. The frame that completes the round is answered to all workers; the
+// others are acknowledged, and learn the result when they repeat their frame.
+func (m *Model) contribute(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action, []byte, *wire.Refusal) {
+	i, r := j.checkShape(payload, stripes)
+	if r != nil {
+		return Drop, nil, r
+	}
+	g := &j.groups[i]
+	current, other := &j.banks[g.round&1], &j.banks[g.round&1^1]
+	waiting := g.contributed.has(s)
+	if !s.seen.Fresh(h.Seq) {
+		j.countDuplicate(s)
+		if waiting || g.round == 0 {
+			return Reply, wire.PutAck(reply, h), nil
+		}
+		return Reply, j.putSums(other, h, payload, reply), nil
+	}
+	if waiting {
+		return Drop, nil, &wire.Refusal{Code: wire.CodeRound, Value: g.round}
+	}
+	if r := m.apply(j, s, current, h, payload, stripes); r != nil {
+		return Drop, nil, r
+	}
+	g.contributed.add(s)
+	if g.contributed.count() < j.Workers {
+		return Reply, wire.PutAck(reply, h), nil
+	}
+	answer := wire.ToAll(j.putSums(current, h, payload, reply), g.round)
+	first := i * j.groupSlots()
+	clear(other.slots[first:min(first+j.groupSlots(), j.Slots)])
+	*g = group{round: g.round + 1}
+	j.counters.Rounds++
+	return Broadcast, answer, nil
+}
+
+// checkShape checks that a frame carries exactly one group and returns which.
+func (j *job) checkShape(payload []byte, stripes int) (int, *wire.Refusal) {
+	head := wire.StripeAt(payload, 0)
+	first := int(head.Slot(0))
+	layout := &wire.Refusal{Code: wire.CodeLayout}
+	switch {
+	case head.Mask()&1 == 0:
+		return 0, layout
+	case first*wire.Lanes >= j.Slots:
+		return 0, j.slotRange(0)
+	case first%j.MaxStripes != 0:
+		return 0, layout
+	}
+	left := j.Slots - first*wire.Lanes
+	want := min((left+wire.Lanes-1)/wire.Lanes, j.MaxStripes)
+	if stripes != want {
+		return 0, &wire.Refusal{Code: wire.CodeLength, Value: uint32(want)}
+	}
+	for i := range stripes {
+		s := wire.StripeAt(payload, i)
+		used := min(left-i*wire.Lanes, wire.Lanes)
+		if s.Mask() != 1<<used-1 {
+			return 0, layout
+		}
+		for lane := range used {
+			if int(s.Slot(lane)) != first+i {
+				return 0, layout
+			}
+		}
+	}
+	return first / j.MaxStripes, nil
+}
