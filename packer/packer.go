@@ -46,6 +46,9 @@ type Config struct {
 	// Stripes is the largest number of stripes in a hot frame, as learnt at
 	// admission. 0 means 1, which every aggregator takes.
 	Stripes int
+	// Numbers says how gradients stand in hot frames. The zero value is
+	// float32.
+	Numbers Numbers
 }
 
 // Sent says what a call of Pack handed over.
@@ -74,6 +77,7 @@ type Packer struct {
 	dim     int
 	layout  Layout
 	stripes int
+	numbers Numbers
 	scratch
 }
 
@@ -98,7 +102,7 @@ func New(c Config) (*Packer, error) {
 	case c.Stripes < 1 || c.Stripes > wire.MaxStripes:
 		return nil, fmt.Errorf("%w: %d stripes a frame, possible are 1 to %d", ErrConfig, c.Stripes, wire.MaxStripes)
 	}
-	return &Packer{hotSet: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes}, nil
+	return &Packer{hotSet: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers}, nil
 }
 
 // Pack writes a batch into frames: keys[i] is a row key and
@@ -107,8 +111,9 @@ func New(c Config) (*Packer, error) {
 // is the packer's own.
 //
 // Before anything is sent it checks the batch: [ErrShape] if the lengths do not
-// match, *[NotFiniteError] for the first NaN or infinity. Otherwise an error
-// comes from frames, and Sent says what had been handed over until then.
+// match, *[NotFiniteError] for the first NaN or infinity, *[RangeError] for the
+// first hot gradient that Config.Numbers excludes. Otherwise an error comes from
+// frames, and Sent says what had been handed over until then.
 func (p *Packer) Pack(frames Frames, keys []uint64, grads []float32) (Sent, error) {
 	var sent Sent
 	if len(grads) != len(keys)*p.dim {
@@ -118,6 +123,9 @@ func (p *Packer) Pack(frames Frames, keys []uint64, grads []float32) (Sent, erro
 		return sent, fmt.Errorf("%w: a batch of %d gradients; push at most %d at a time", ErrShape, len(grads), uint32(math.MaxUint32))
 	}
 	if err := p.split(keys, grads); err != nil {
+		return sent, err
+	}
+	if err := p.checkRange(keys, grads); err != nil {
 		return sent, err
 	}
 	if err := p.packHot(frames, grads, &sent); err != nil {

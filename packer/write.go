@@ -51,6 +51,15 @@ func (p *Packer) writeAligned(payload []byte, first, n int, grads []float32) (pa
 		}
 		run := l.pairs[first:min(l.n, first+n)]
 		pairs += len(run)
+		if p.numbers.integers() {
+			for k, q := range run {
+				s := wire.StripeAt(payload, k)
+				s.SetBits(j, p.numbers.integer(grads[q.grad]))
+				s.SetSlot(j, uint16(q.slot))
+				masks[k] |= 1 << j
+			}
+			continue
+		}
 		for k, q := range run {
 			s := wire.StripeAt(payload, k)
 			s.SetValue(j, grads[q.grad])
@@ -75,11 +84,18 @@ func (p *Packer) writeDense(payload []byte, first, n int, grads []float32) (pair
 			s.Clear()
 		}
 		s.SetMask(1<<len(run) - 1)
+		pairs += len(run)
+		if p.numbers.integers() {
+			for j, q := range run {
+				s.SetBits(j, p.numbers.integer(grads[q.grad]))
+				s.SetSlot(j, uint16(q.slot))
+			}
+			continue
+		}
 		for j, q := range run {
 			s.SetValue(j, grads[q.grad])
 			s.SetSlot(j, uint16(q.slot))
 		}
-		pairs += len(run)
 	}
 	return pairs
 }
