@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,8 +15,19 @@ import (
 type Device interface {
 	aggregator.Plane
 	// Process is [aggregator.Model.Process]. The port of a Forward is -1 if
-	// the device does not tell.
+	// the device does not tell. The job of a Broadcast is not compared: the
+	// answer says it.
 	Process(frame, reply []byte) (v aggregator.Verdict, n int, err error)
+}
+
+// ModelDevice makes a device of a model, to compare models and to replay vectors.
+func ModelDevice(m *aggregator.Model) Device { return modelDevice{m} }
+
+type modelDevice struct{ *aggregator.Model }
+
+func (d modelDevice) Process(frame, reply []byte) (v aggregator.Verdict, n int, err error) {
+	v, n = d.Model.Process(frame, reply)
+	return v, n, nil
 }
 
 // Pair is a device and the model that it must equal.
@@ -37,6 +49,7 @@ func (p *Pair) Process(frame []byte) (aggregator.Verdict, error) {
 	if got.Port < 0 {
 		got.Port = want.Port
 	}
+	got.Job = want.Job
 	if got != want {
 		return want, fmt.Errorf("frame %x: verdict is %v, the model's %v", frame, got, want)
 	}
@@ -47,15 +60,15 @@ func (p *Pair) Process(frame []byte) (aggregator.Verdict, error) {
 }
 
 // Harvest swaps the banks of a job in both, compares the frozen ones and clears
-// them.
+// them. Of a job with rounds, which has no harvest, both must say so.
 func (p *Pair) Harvest(job uint16) error {
-	got, err := p.Device.Swap(job)
-	if err != nil {
-		return err
+	got, gotErr := p.Device.Swap(job)
+	want, wantErr := p.Model.Swap(job)
+	if errors.Is(wantErr, aggregator.ErrMode) && errors.Is(gotErr, aggregator.ErrMode) {
+		return nil
 	}
-	want, err := p.Model.Swap(job)
-	if err != nil {
-		return err
+	if gotErr != nil || wantErr != nil {
+		return fmt.Errorf("swap: %w", errors.Join(gotErr, wantErr))
 	}
 	if !slices.Equal(got.Slots, want.Slots) {
 		for r := range want.Slots {
@@ -152,30 +165,51 @@ func (p *Pair) disturb(g *Generator) error {
 		return err
 	}
 	k := g.rng.IntN(len(Jobs))
-	job := Jobs[k]
+	job := g.jobs[k]
 	switch g.rng.IntN(32) { // the first two wait for the kernel, so they are rare
 	case 0:
-		for _, plane := range []aggregator.Plane{p.Device, p.Model} {
-			if err := plane.RemoveJob(job.ID); err != nil {
-				return err
-			}
-			if err := StartJob(plane, job); err != nil {
-				return err
-			}
-		}
-		g.Restart(k)
-		return nil
+		return p.restart(g, k)
 	case 1:
 		i := g.rng.IntN(Senders)
-		for _, plane := range []aggregator.Plane{p.Device, p.Model} {
-			if err := plane.RemoveSender(job.ID, senderID(i)); err != nil {
-				return err
-			}
-			if err := plane.AddSender(job.ID, Sender(i)); err != nil {
-				return err
-			}
+		if err := p.readmit(job, i); err != nil {
+			return err
 		}
-		return nil // without Restart: then old numbers are new again
+		if job.Workers > 0 { // the sender is gone for good, and with it the rounds
+			return p.restart(g, k)
+		}
+		return nil // without restart: then old numbers are new again
 	}
 	return p.Harvest(job.ID)
+}
+
+// restart begins a new epoch of one of Jobs.
+func (p *Pair) restart(g *Generator, k int) error {
+	job := g.Restart(k)
+	for _, plane := range []aggregator.Plane{p.Device, p.Model} {
+		if err := plane.RemoveJob(job.ID); err != nil {
+			return err
+		}
+		if err := StartJob(plane, job); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readmit withdraws a sender's admission and admits it again, which a job with
+// rounds must refuse.
+func (p *Pair) readmit(job aggregator.JobConfig, i int) error {
+	for _, plane := range []aggregator.Plane{p.Device, p.Model} {
+		if err := plane.RemoveSender(job.ID, senderID(i)); err != nil {
+			return err
+		}
+		err := plane.AddSender(job.ID, Sender(i))
+		switch {
+		case job.Workers == 0 && err != nil:
+			return err
+		case job.Workers > 0 && !errors.Is(err, aggregator.ErrTooManySenders):
+			return fmt.Errorf("job %d with %d workers admits one more: %v", job.ID, job.Workers, err)
+		}
+	}
+	return nil
 }

@@ -47,6 +47,14 @@ func TestManagement(t *testing.T, p aggregator.Plane) {
 		{func(c *aggregator.JobConfig) { c.Mode = 200 }, aggregator.ErrUnsupported},
 		{func(c *aggregator.JobConfig) { c.Arithmetic = 200 }, aggregator.ErrUnsupported},
 		{func(c *aggregator.JobConfig) { c.Layouts = 4 }, aggregator.ErrUnsupported},
+		{func(c *aggregator.JobConfig) { c.Workers = 2 }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) { c.Mode = aggregator.Sync }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) { c.Mode, c.Workers = aggregator.Sync, aggregator.MaxWorkers+1 }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) { c.Arithmetic, c.Workers = aggregator.Fixed, -1 }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) { c.Arithmetic, c.Exp = aggregator.LUT, -20 }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) {
+			c.Mode, c.Workers, c.Layouts = aggregator.Sync, 2, aggregator.Dense
+		}, aggregator.ErrUnsupported},
 	} {
 		bad := job
 		c.change(&bad)
@@ -85,6 +93,8 @@ func TestManagement(t *testing.T, p aggregator.Plane) {
 	_, err = p.SenderCounters(5, Sender(0).ID)
 	want(err, aggregator.ErrNoSender)
 
+	testPlaces(t, p)
+
 	want(p.Close(), nil)
 	want(p.Close(), nil)
 	want(p.AddJob(job), aggregator.ErrClosed)
@@ -94,4 +104,39 @@ func TestManagement(t *testing.T, p aggregator.Plane) {
 	want(err, aggregator.ErrClosed)
 	_, err = p.Counters()
 	want(err, aggregator.ErrClosed)
+}
+
+// testPlaces checks that a job with rounds admits its number of workers and no
+// more, and has no harvest.
+func testPlaces(t *testing.T, p aggregator.Plane) {
+	t.Helper()
+	want := func(err, target error) {
+		t.Helper()
+		if !errors.Is(err, target) {
+			t.Errorf("error %v, want %v", err, target)
+		}
+	}
+	for i, job := range []aggregator.JobConfig{
+		{ID: 6, Mode: aggregator.Sync, Workers: 2, Slots: 30},
+		{ID: 7, Mode: aggregator.Combine, Arithmetic: aggregator.Fixed, Workers: 2, Slots: 30},
+	} {
+		for range 2 { // RemoveJob gives the places back
+			want(p.AddJob(job), nil)
+			want(p.AddSender(job.ID, Sender(0)), nil)
+			want(p.AddSender(job.ID, Sender(0)), aggregator.ErrSenderExists)
+			want(p.AddSender(job.ID, Sender(1)), nil)
+			want(p.AddSender(job.ID, Sender(1)), aggregator.ErrSenderExists)
+			want(p.AddSender(job.ID, Sender(2)), aggregator.ErrTooManySenders)
+			want(p.RemoveSender(job.ID, Sender(0).ID), nil)
+			want(p.AddSender(job.ID, Sender(0)), aggregator.ErrTooManySenders)
+			_, err := p.Swap(job.ID)
+			if i == 0 {
+				want(err, aggregator.ErrMode)
+				want(p.Clear(&aggregator.Bank{Job: job.ID}), aggregator.ErrMode)
+			} else {
+				want(err, nil)
+			}
+			want(p.RemoveJob(job.ID), nil)
+		}
+	}
 }

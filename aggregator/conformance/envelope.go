@@ -1,0 +1,99 @@
+package conformance
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// readdress changes who sends or receives.
+func (g *Generator) readdress(src, dst wire.Endpoint) (_, _ wire.Endpoint) {
+	switch g.rng.IntN(8) {
+	case 0:
+		src.MAC[g.rng.IntN(6)] ^= 1 << g.rng.IntN(8)
+	case 1:
+		src.IP = Host(g.rng.IntN(200)).IP
+	case 2:
+		src = Host(g.rng.IntN(Senders))
+	case 3:
+		src.Port = uint16(g.rng.Uint32N(65536))
+	case 4:
+		dst = Host(g.rng.IntN(4))
+	case 5:
+		dst.Port = uint16(g.rng.Uint32N(65536))
+	case 6:
+		dst.MAC = Host(g.rng.IntN(4)).MAC
+	case 7:
+		dst = Host(g.rng.IntN(4))
+		src.IP, dst.IP = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
+	}
+	return src, dst
+}
+
+// seal writes the frame of a payload into the generator's buffer.
+func (g *Generator) seal(src, dst wire.Endpoint, payload []byte) []byte {
+	e, err := wire.NewEnvelope(src, dst)
+	if err != nil {
+		panic(err) // readdress keeps the addresses' families the same
+	}
+	frame := g.buf[:e.Len()+len(payload)]
+	copy(frame[e.Len():], payload)
+	e.Seal(frame)
+	return frame
+}
+
+// tag inserts a VLAN tag.
+func (g *Generator) tag(frame []byte) []byte {
+	frame = frame[:len(frame)+4]
+	copy(frame[16:], frame[12:])
+	binary.BigEndian.PutUint16(frame[12:], 0x8100)
+	binary.BigEndian.PutUint16(frame[14:], uint16(g.rng.Uint32N(65536)))
+	return frame
+}
+
+// damage changes a sealed frame without regard for its checksums. The headers
+// come before offset 46.
+func (g *Generator) damage(frame []byte) []byte {
+	const headers = 46
+	switch g.rng.IntN(8) {
+	case 0, 1:
+		frame[g.rng.IntN(min(headers, len(frame)))] ^= 1 << g.rng.IntN(8)
+	case 2:
+		frame[g.rng.IntN(min(headers, len(frame)))] = byte(g.rng.Uint32())
+	case 3:
+		frame[g.rng.IntN(len(frame))] ^= 1 << g.rng.IntN(8)
+	case 4:
+		frame = frame[:14+g.rng.IntN(len(frame)-13)]
+	case 5: // padding
+		n := len(frame) + g.rng.IntN(64)
+		for i := len(frame); i < n; i++ {
+			g.buf[i] = byte(g.rng.Uint32())
+		}
+		frame = g.buf[:n]
+	case 6: // an IPv4 header field, and the checksum that belongs to it
+		at := 14 + g.rng.IntN(20)
+		if len(frame) >= 34 {
+			frame[at] ^= 1 << g.rng.IntN(8)
+			fixIPv4(frame)
+		}
+	case 7: // no UDP checksum, or the other zero
+		if len(frame) >= 42 {
+			binary.BigEndian.PutUint16(frame[40:], -uint16(g.rng.IntN(2)))
+		}
+	}
+	return frame
+}
+
+// fixIPv4 computes the checksum of an untagged frame's IPv4 header.
+func fixIPv4(frame []byte) {
+	ip := frame[14:34]
+	binary.BigEndian.PutUint16(ip[10:], 0)
+	var sum uint32
+	for i := 0; i < len(ip); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
+}

@@ -1,0 +1,98 @@
+package aggregator_test
+
+import (
+	"testing"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/wire"
+)
+
+// newWorld returns a model set up as [conformance.Generator] needs it.
+func newWorld(t *testing.T) *aggregator.Model {
+	t.Helper()
+	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conformance.Setup(m); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.AddRoute(conformance.Routed.MAC, 1); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A comparison with the model is worth what the generator's frames reach: every
+// verdict, and every counter in every job that has a use for it.
+func TestGeneratorReachesEverything(t *testing.T) {
+	p := &conformance.Pair{Device: conformance.ModelDevice(newWorld(t)), Model: newWorld(t)}
+	verdicts, err := p.Run(1, 80_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reached := func(what string, n uint64) {
+		t.Helper()
+		if n == 0 {
+			t.Errorf("no frame: %s", what)
+		}
+	}
+	for a := aggregator.Pass; a <= aggregator.Broadcast; a++ {
+		reached(a.String(), uint64(verdicts[a]))
+	}
+	c, err := p.Model.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reached("passed", c.Passed)
+	reached("forwarded", c.Forwarded)
+	reached("truncated", c.Truncated)
+	reached("bad checksum", c.BadChecksum)
+	reached("short", c.Short)
+	reached("unexpected", c.Unexpected)
+	for _, code := range []wire.Code{wire.CodeWrongVersion, wire.CodeType, wire.CodeUnknownJob} {
+		reached(code.String(), c.Refused[code])
+	}
+	for _, cfg := range conformance.Jobs {
+		cfg, err := cfg.Complete()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := p.Model.JobCounters(cfg.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := cfg.Mode.String() + " with " + cfg.Arithmetic.String() + ": "
+		reached(name+"applied", c.Applied)
+		reached(name+"duplicate", c.Duplicates)
+		codes := []wire.Code{
+			wire.CodeUnknownSender, wire.CodeWrongEpoch, wire.CodeSlotRange, wire.CodeNotFinite, wire.CodeLength, wire.CodeLayout, wire.CodeMode,
+		}
+		switch cfg.Arithmetic {
+		case aggregator.Exact:
+			codes = append(codes, wire.CodeOverflow)
+		default:
+			reached(name+"saturated", c.Saturated)
+		}
+		if cfg.Mode == aggregator.Sync {
+			reached(name+"round", c.Rounds)
+			codes = append(codes, wire.CodeRound)
+		}
+		negotiates := cfg.Arithmetic == aggregator.Fixed && cfg.Workers > 0
+		if negotiates {
+			reached(name+"scale", c.Scales)
+			codes = append(codes, wire.CodeRound)
+		}
+		for _, code := range codes {
+			switch {
+			case code == wire.CodeNotFinite && cfg.Arithmetic == aggregator.Fixed && !negotiates:
+				// Every integer is a number.
+			case code == wire.CodeMode && cfg.Mode == aggregator.FetchAdd && negotiates:
+				// Has all operations.
+			default:
+				reached(name+code.String(), c.Refused[code])
+			}
+		}
+	}
+}
