@@ -11,45 +11,13 @@ static __always_inline struct job *job_of(__u32 id)
 	return job && job->slots ? job : NULL;
 }
 
-/* leave_bank says that the program is done with a bank. */
-static __always_inline void leave_bank(struct bank *bank)
+/* bank_of returns one of a job's banks, or NULL if the job is being removed. */
+static __always_inline struct bank *bank_of(__u32 id, __u32 index)
 {
-	/* Asking for the old value makes the addition a full barrier on every
-	 * architecture, so that what was added is visible before. */
-	__u64 *left = &bank->left;
-	__u64 old = __sync_fetch_and_add(left, 1);
+	__u32 key = id * BANKS + index, zero = 0;
+	void *map = bpf_map_lookup_elem(&banks, &key);
 
-	asm volatile("" : : "r"(old));
-}
-
-/* enter_bank returns a job's current bank, to which the program may add until
- * leave_bank, or NULL if there is none.
- *
- * The program announces itself first and looks again whether the bank is still
- * current; Aggregator.Swap makes another bank current first and then looks who
- * has announced himself. With a full barrier between the two steps on both
- * sides, either the program sees the swap or Swap sees the program (Dekker's
- * argument). So Swap need not wait for an RCU grace period, which takes eight
- * to sixteen milliseconds on a kernel with 250 ticks a second. */
-static __always_inline struct bank *enter_bank(__u32 id, const struct job *job)
-{
-#pragma clang loop unroll(full)
-	for (int attempt = 0; attempt < 3; attempt++) {
-		__u32 current = *(const volatile __u32 *)&job->current & 1;
-		__u32 key = id * BANKS + current, zero = 0;
-		void *map = bpf_map_lookup_elem(&banks, &key);
-		struct bank *bank = map ? bpf_map_lookup_elem(map, &zero) : NULL;
-		__u64 old;
-
-		if (!bank)
-			return NULL;
-		old = __sync_fetch_and_add(&bank->entered, 1);
-		asm volatile("" : : "r"(old));
-		if ((*(const volatile __u32 *)&job->current & 1) == current)
-			return bank;
-		leave_bank(bank);
-	}
-	return NULL;
+	return map ? bpf_map_lookup_elem(map, &zero) : NULL;
 }
 
 /* sender_of returns the admitted sender of a frame, or NULL if the frame's

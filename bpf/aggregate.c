@@ -8,20 +8,22 @@
 #include "admission.h"
 #include "checksum.h"
 #include "filter.h"
+#include "lock.h"
 #include "parse.h"
 #include "reply.h"
 
 static __always_inline int refuse_global(struct xdp_md *ctx, __u32 l3, __u32 code, __u32 value)
 {
-	COUNT(GLOBAL, refused[code]);
+	COUNT(refused[code]);
 	return refuse(ctx, l3, REFUSAL(code, 0, value));
 }
 
-/* refuse_job also counts for the sender, if that is admitted. */
-static __always_inline int refuse_job(struct xdp_md *ctx, __u32 l3, __u32 job, struct sender *s,
-				      __u64 why)
+/* refuse_job also counts for the sender, if that is admitted. The caller does
+ * not hold the job's lock. */
+static __always_inline int refuse_job(struct xdp_md *ctx, __u32 l3, struct job *job,
+				      struct sender *s, __u64 why)
 {
-	COUNT(job, refused[why >> 48 & 0xf]);
+	__sync_fetch_and_add(&job->refused[why >> 48 & 0xf], 1);
 	if (s)
 		__sync_fetch_and_add(&s->refused, 1);
 	return refuse(ctx, l3, why);
@@ -52,85 +54,95 @@ static __always_inline int intact(struct xdp_md *ctx, __u32 l3, struct ipv4 *ip,
 		goto damaged;
 	return 1;
 truncated:
-	COUNT(GLOBAL, truncated);
+	COUNT(truncated);
 	return 0;
 damaged:
-	COUNT(GLOBAL, bad_checksum);
+	COUNT(bad_checksum);
 	return 0;
 }
 
-/* hot applies a HOT frame of an admitted sender, unless it was applied before.
- * A frame that it refuses has changed nothing. */
-static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, struct job *job,
-			       struct sender *sender, struct bank *bank)
+/* What a HOT frame is like, as far as can be told without the job's lock. */
+struct judged {
+	__u32 seq;
+	__u32 flags;
+	__u32 found; /* by survey */
+	__u64 fresh; /* why it is refused if it was not applied before, or 0 */
+	__u64 again; /* why it is refused if it was, or 0 */
+};
+
+/* apply applies a HOT frame, unless it was applied before, or returns why it is
+ * refused: then it has changed nothing. The sums that the frame asks for replace
+ * its values. The caller holds the job's lock. */
+static __always_inline __u64 apply(struct xdp_md *ctx, __u32 l3, const struct judged *f,
+				   struct job *job, struct sender *sender, struct bank *bank)
 {
-	__u32 id = bpf_ntohs(p->header.job), seq = bpf_ntohl(p->header.seq), flags = p->header.flags;
-	__u32 n = stripe_count(body_length(p)), found, pairs;
-	struct counters *c = counters_of(id);
-	__u64 old, outcome, why, *entry;
+	__u32 *place = place_of(sender, f->seq), pairs = f->found & PAIR_COUNT;
+	__u64 why;
+
+	if (is_fresh(*place, f->seq)) {
+		why = f->fresh ? f->fresh : add(ctx, l3, job, bank, f->found);
+		if (why)
+			return why;
+		*place = f->seq;
+		bank->frames++;
+		bank->pairs += pairs;
+		job->applied++;
+		job->pairs += pairs;
+		sender->applied++;
+		sender->pairs += pairs;
+	} else {
+		if (f->again)
+			return f->again;
+		job->duplicates++;
+		sender->duplicates++;
+	}
+	if (f->flags & FLAG_WANT_SUM)
+		put_sums(ctx, l3, job, bank);
+	return 0;
+}
+
+/* hot decides about a HOT frame of an admitted sender. */
+static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, struct job *job,
+			       struct sender *sender)
+{
+	__u32 id = bpf_ntohs(p->header.job), n = stripe_count(body_length(p));
+	struct judged f = { .seq = bpf_ntohl(p->header.seq), .flags = p->header.flags };
+	struct bank *bank;
+	__s32 current;
+	__u64 why;
 
 	if (bpf_ntohs(p->header.epoch) != job->epoch)
-		return refuse_job(ctx, l3, id, sender, REFUSAL(CODE_WRONG_EPOCH, 0, job->epoch));
+		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_WRONG_EPOCH, 0, job->epoch));
 	if (n == 0 || n > job->max_stripes)
-		return refuse_job(ctx, l3, id, sender, REFUSAL(CODE_LENGTH, 0, job->max_stripes));
-	if (flags & FLAG_WANT_SUM && job->mode != MODE_FETCHADD)
-		return refuse_job(ctx, l3, id, sender, REFUSAL(CODE_MODE, 0, 0));
-	found = survey(ctx, l3, job);
-	if (!(job->layouts & (flags & FLAG_DENSE ? LAYOUT_DENSE : LAYOUT_ALIGNED)) ||
-	    found & BAD_MASK)
-		return refuse_job(ctx, l3, id, sender, REFUSAL(CODE_LAYOUT, 0, 0));
+		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LENGTH, 0, job->max_stripes));
+	if (f.flags & FLAG_WANT_SUM && job->mode != MODE_FETCHADD)
+		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_MODE, 0, 0));
+	f.found = survey(ctx, l3, job);
+	if (!(job->layouts & (f.flags & FLAG_DENSE ? LAYOUT_DENSE : LAYOUT_ALIGNED)) ||
+	    f.found & BAD_MASK)
+		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LAYOUT, 0, 0));
+	if (!(f.found & PLAIN)) {
+		f.fresh = diagnose(ctx, l3, job);
+		/* The answer to a duplicate may carry sums, so the ranks are
+		 * checked although nothing is added. */
+		f.again = f.flags & FLAG_WANT_SUM ? diagnose_ranks(ctx, l3, job) : 0;
+	}
 
-	entry = entry_of(sender, seq);
-	old = *(volatile __u64 *)entry;
-	switch (judge(old, seq)) {
-	case DUPLICATE:
-		/* The answer may carry sums, so the ranks are checked although
-		 * nothing is added. */
-		why = flags & FLAG_WANT_SUM ? diagnose_ranks(ctx, l3, job) : 0;
-		if (why)
-			return refuse_job(ctx, l3, id, sender, why);
-		if (c)
-			c->duplicates++;
-		__sync_fetch_and_add(&sender->duplicates, 1);
-		goto acknowledge;
-	case BUSY:
+	current = lock(job);
+	if (current < 0)
 		goto raced;
-	case FRESH:
-		break;
-	}
-	if (!(found & PLAIN)) {
-		why = diagnose(ctx, l3, job);
-		if (why)
-			return refuse_job(ctx, l3, id, sender, why);
-	}
-	if (!claim(entry, old, seq))
+	bank = bank_of(id, current);
+	if (!bank) {
+		unlock(job);
 		goto raced;
-	outcome = found & PLAIN ? add(ctx, l3, job, bank) : add_rest(ctx, l3, job, bank, 0);
-	if ((__u32)outcome != ADDED) {
-		*(volatile __u64 *)entry = old;
-		if (c && outcome & WRAPPED)
-			c->undo_overflow++;
-		if ((__u8)outcome == CONTENDED)
-			goto raced;
-		return refuse_job(ctx, l3, id, sender, REFUSAL(CODE_OVERFLOW, outcome >> 32, 0));
 	}
-	pairs = found & PAIR_COUNT;
-	__sync_fetch_and_add(&bank->frames, 1);
-	__sync_fetch_and_add(&bank->pairs, pairs);
-	settle(entry, seq);
-	if (c) {
-		c->applied++;
-		c->pairs += pairs;
-	}
-	__sync_fetch_and_add(&sender->applied, 1);
-	__sync_fetch_and_add(&sender->pairs, pairs);
-acknowledge:
-	if (flags & FLAG_WANT_SUM)
-		return acknowledge_sums(ctx, l3, job, bank);
-	return acknowledge(ctx, l3);
-raced:
-	if (c)
-		c->raced++;
+	why = apply(ctx, l3, &f, job, sender, bank);
+	unlock(job);
+	if (why)
+		return refuse_job(ctx, l3, job, sender, why);
+	return f.flags & FLAG_WANT_SUM ? acknowledge_sums(ctx, l3) : acknowledge(ctx, l3);
+raced: /* or the job is being removed */
+	__sync_fetch_and_add(&job->raced, 1);
 	return XDP_DROP;
 }
 
@@ -142,47 +154,35 @@ __noinline int serve(struct xdp_md *ctx, __u32 l3)
 	struct ipv4 *ip = data + (l3 & 0x1f);
 	struct packet *p = (void *)ip;
 	struct sender *sender;
-	struct bank *bank;
 	struct job *job;
-	__u32 id, type;
-	int action;
+	__u32 type;
 
 	if ((void *)ip + ENVELOPE_LEN > end || data + sizeof(struct ethernet) > end)
 		return XDP_DROP;
 	if (!intact(ctx, l3, ip, end))
 		return XDP_DROP;
 	if (bpf_ntohs(p->udp.length) < sizeof(struct udp) + HEADER_LEN || (void *)(p + 1) > end) {
-		COUNT(GLOBAL, too_short);
+		COUNT(too_short);
 		return XDP_DROP;
 	}
 	type = p->header.version_type & 0xf;
 	if (type == TYPE_ACK || type == TYPE_ERROR) {
 		/* Of any version: two aggregators that answer each other's
 		 * answers would never stop. */
-		COUNT(GLOBAL, unexpected);
+		COUNT(unexpected);
 		return XDP_DROP;
 	}
 	if (p->header.version_type >> 4 != VERSION)
 		return refuse_global(ctx, l3, CODE_WRONG_VERSION, VERSION);
 	if (type != TYPE_HOT)
 		return refuse_global(ctx, l3, CODE_TYPE, 0);
-	id = bpf_ntohs(p->header.job);
-	job = job_of(id);
+	job = job_of(bpf_ntohs(p->header.job));
 	if (!job)
 		return refuse_global(ctx, l3, CODE_UNKNOWN_JOB, 0);
 	sender = sender_of(data, p);
 	if (!sender)
-		return refuse_job(ctx, l3, id, NULL, REFUSAL(CODE_UNKNOWN_SENDER, 0, 0));
-	bank = enter_bank(id, job);
-	if (!bank) {
-		/* The job is being removed, or banks were swapped three times
-		 * meanwhile. The sender repeats the frame. */
-		COUNT(id, raced);
-		return XDP_DROP;
-	}
-	action = hot(ctx, l3, p, job, sender, bank);
-	leave_bank(bank);
-	return action;
+		return refuse_job(ctx, l3, job, NULL, REFUSAL(CODE_UNKNOWN_SENDER, 0, 0));
+	return hot(ctx, l3, p, job, sender);
 }
 
 /* forward sends a Libra frame between hosts on by its destination address. */
@@ -200,9 +200,9 @@ static __always_inline int forward(struct xdp_md *ctx)
 	out = bpf_map_lookup_elem(&routes, &mac);
 	action = out ? bpf_redirect_map(&ports, *out, XDP_PASS) : XDP_PASS;
 	if (action == XDP_PASS)
-		COUNT(GLOBAL, passed);
+		COUNT(passed);
 	else
-		COUNT(GLOBAL, forwarded);
+		COUNT(forwarded);
 	return action;
 }
 
@@ -226,7 +226,7 @@ int aggregate(struct xdp_md *ctx)
 	case FOREIGN:
 		break;
 	}
-	COUNT(GLOBAL, passed);
+	COUNT(passed);
 	return XDP_PASS;
 }
 

@@ -14,20 +14,15 @@ import (
 )
 
 type aggregateCounters struct {
-	_            structs.HostLayout
-	Passed       uint64
-	Forwarded    uint64
-	Truncated    uint64
-	BadChecksum  uint64
-	TooShort     uint64
-	Unexpected   uint64
-	Unanswered   uint64
-	Applied      uint64
-	Pairs        uint64
-	Duplicates   uint64
-	Raced        uint64
-	UndoOverflow uint64
-	Refused      [16]uint64
+	_           structs.HostLayout
+	Passed      uint64
+	Forwarded   uint64
+	Truncated   uint64
+	BadChecksum uint64
+	TooShort    uint64
+	Unexpected  uint64
+	Unanswered  uint64
+	Refused     [16]uint64
 }
 
 type aggregateJob struct {
@@ -38,9 +33,23 @@ type aggregateJob struct {
 	Epoch      uint16
 	Mode       uint8
 	Layouts    uint8
-	Current    uint32
-	Unused     uint32
+	Arithmetic uint8
+	Workers    uint8
+	Unused     [3]uint16
 	BelowSlots [2][11]uint64
+	_          [56]byte
+	Lock       uint32
+	Unused2    uint32
+	Applied    uint64
+	Pairs      uint64
+	Duplicates uint64
+	Rounds     uint64
+	Scales     uint64
+	Saturated  uint64
+	_          [8]byte
+	Raced      uint64
+	Refused    [16]uint64
+	_          [56]byte
 }
 
 type aggregateSender struct {
@@ -52,7 +61,7 @@ type aggregateSender struct {
 	Pairs      uint64
 	Duplicates uint64
 	Refused    uint64
-	Seen       [1024]uint64
+	Seen       [1024]uint32
 }
 
 type aggregateSenderKey struct {

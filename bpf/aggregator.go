@@ -26,7 +26,7 @@ type Options struct {
 	Port uint16
 
 	// MaxSenders bounds the admitted senders of all jobs together; each
-	// takes 8 KiB. 0 means 1024.
+	// takes 4 KiB. 0 means 1024.
 	MaxSenders int
 }
 
@@ -36,6 +36,7 @@ type Aggregator struct {
 	mu      sync.Mutex
 	closed  bool
 	objects aggregateObjects
+	table   table
 	bank    *ebpf.MapSpec
 	jobs    map[uint16]*job
 	ports   map[string]*afxdp.Attachment // by interface name
@@ -84,6 +85,9 @@ func Open(o Options) (*Aggregator, error) {
 	}
 	if err := load(spec, &a.objects); err != nil {
 		return nil, err
+	}
+	if a.table, err = openTable(&a.objects); err != nil {
+		return nil, errors.Join(err, a.objects.Close())
 	}
 	return a, nil
 }
@@ -157,5 +161,5 @@ func (a *Aggregator) Close() error {
 	for id := range a.jobs {
 		errs = append(errs, a.removeJob(id))
 	}
-	return errors.Join(append(errs, a.objects.Close())...)
+	return errors.Join(append(errs, a.table.close(), a.objects.Close())...)
 }

@@ -5,9 +5,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -30,9 +27,15 @@ type bankValue struct {
 	slots  [aggregator.MaxSlots + wire.Lanes]int64
 	frames uint64
 	pairs  uint64
+}
 
-	entered atomic.Uint64
-	left    atomic.Uint64
+// mapMemory maps the first size bytes of a map's values into this process.
+func mapMemory(m *ebpf.Map, size int) ([]byte, error) {
+	mem, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("bpf: map %v into memory: %w", m, err)
+	}
+	return mem, nil
 }
 
 func newBank(spec *ebpf.MapSpec) (*bank, error) {
@@ -44,9 +47,9 @@ func newBank(spec *ebpf.MapSpec) (*bank, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create bank: %w", err)
 	}
-	mem, err := unix.Mmap(m.FD(), 0, int(spec.ValueSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := mapMemory(m, int(spec.ValueSize))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("map bank into memory: %w", err), m.Close())
+		return nil, errors.Join(err, m.Close())
 	}
 	return &bank{m: m, mem: mem, sums: (*bankValue)(unsafe.Pointer(&mem[0]))}, nil
 }
@@ -60,26 +63,6 @@ func (b *bank) close() error {
 	err := unix.Munmap(b.mem)
 	b.mem, b.sums = nil, nil
 	return errors.Join(err, b.m.Close())
-}
-
-// quiesce waits until every program that came to use the bank is done with it.
-// Programs that come later must not stay: see enter_bank in admission.h. A
-// program runs for about a microsecond.
-func (b *bank) quiesce(limit time.Duration) error {
-	b.sums.left.Add(0) // a full barrier between what made the bank old and what follows
-	deadline := time.Now().Add(limit)
-	for {
-		// In this order: programs enter before they leave, so equal counts
-		// mean that nobody was inside in between.
-		left := b.sums.left.Load()
-		if b.sums.entered.Load() == left {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%d programs have been using the bank for %v", b.sums.entered.Load()-left, limit)
-		}
-		runtime.Gosched()
-	}
 }
 
 // clear zeroes the slots of a job of n slots, and the counts.

@@ -4,6 +4,7 @@ package bpf
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/libra-ina/libra/aggregator"
 )
@@ -15,7 +16,7 @@ func (a *Aggregator) Counters() (aggregator.Counters, error) {
 	if a.closed {
 		return aggregator.Counters{}, aggregator.ErrClosed
 	}
-	c, err := a.sum(aggregator.MaxJobs)
+	c, err := a.sum()
 	if err != nil {
 		return aggregator.Counters{}, err
 	}
@@ -26,7 +27,7 @@ func (a *Aggregator) Counters() (aggregator.Counters, error) {
 		BadChecksum: c.BadChecksum,
 		Short:       c.TooShort,
 		Unexpected:  c.Unexpected,
-		Refused:     refusals(&c),
+		Refused:     refusals(&c.Refused),
 		Unanswered:  c.Unanswered,
 	}, nil
 }
@@ -38,16 +39,16 @@ func (a *Aggregator) JobCounters(id uint16) (aggregator.JobCounters, error) {
 	if _, err := a.job(id); err != nil {
 		return aggregator.JobCounters{}, err
 	}
-	c, err := a.sum(uint32(id))
-	if err != nil {
-		return aggregator.JobCounters{}, err
-	}
+	c := &a.table.jobs[id]
 	return aggregator.JobCounters{
-		Applied:    c.Applied,
-		Pairs:      c.Pairs,
-		Duplicates: c.Duplicates,
-		Refused:    refusals(&c),
-		Raced:      c.Raced,
+		Applied:    atomic.LoadUint64(&c.Applied),
+		Pairs:      atomic.LoadUint64(&c.Pairs),
+		Duplicates: atomic.LoadUint64(&c.Duplicates),
+		Rounds:     atomic.LoadUint64(&c.Rounds),
+		Scales:     atomic.LoadUint64(&c.Scales),
+		Saturated:  atomic.LoadUint64(&c.Saturated),
+		Refused:    refusals(&c.Refused),
+		Raced:      atomic.LoadUint64(&c.Raced),
 	}, nil
 }
 
@@ -74,10 +75,10 @@ func (a *Aggregator) SenderCounters(id, sender uint16) (aggregator.SenderCounter
 	}, nil
 }
 
-// sum adds up an entry of the counters over all CPUs.
-func (a *Aggregator) sum(entry uint32) (aggregateCounters, error) {
+// sum adds up the counters that concern no job over all CPUs.
+func (a *Aggregator) sum() (aggregateCounters, error) {
 	var perCPU []aggregateCounters
-	if err := a.objects.Counts.Lookup(entry, &perCPU); err != nil {
+	if err := a.objects.Counts.Lookup(uint32(0), &perCPU); err != nil {
 		return aggregateCounters{}, fmt.Errorf("bpf: read counters: %w", err)
 	}
 	var t aggregateCounters
@@ -90,11 +91,6 @@ func (a *Aggregator) sum(entry uint32) (aggregateCounters, error) {
 		t.TooShort += c.TooShort
 		t.Unexpected += c.Unexpected
 		t.Unanswered += c.Unanswered
-		t.Applied += c.Applied
-		t.Pairs += c.Pairs
-		t.Duplicates += c.Duplicates
-		t.Raced += c.Raced
-		t.UndoOverflow += c.UndoOverflow
 		for k := range c.Refused {
 			t.Refused[k] += c.Refused[k]
 		}
@@ -102,7 +98,9 @@ func (a *Aggregator) sum(entry uint32) (aggregateCounters, error) {
 	return t, nil
 }
 
-func refusals(c *aggregateCounters) (r aggregator.Refusals) {
-	copy(r[:], c.Refused[:])
+func refusals(counts *[16]uint64) (r aggregator.Refusals) {
+	for code := range r {
+		r[code] = atomic.LoadUint64(&counts[code])
+	}
 	return r
 }

@@ -50,40 +50,25 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 }
 
 // startJob makes the program see a job. The job's entry comes last: the
-// program takes a job without a bank for unknown.
+// program drops the frames of a job without banks.
 func (a *Aggregator) startJob(j *job) error {
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return err
-	}
-	id := uint32(j.ID)
-	if err := a.objects.Counts.Put(id, make([]aggregateCounters, cpus)); err != nil {
-		return fmt.Errorf("reset counters: %w", err)
-	}
 	for i, b := range j.banks {
 		if err := a.objects.Banks.Put(bankKey(j.ID, i), b.m); err != nil {
 			return errors.Join(fmt.Errorf("install bank: %w", err), a.removeBanks(j.ID))
 		}
 	}
-	if err := a.putJob(j); err != nil {
-		return errors.Join(fmt.Errorf("install job: %w", err), a.removeBanks(j.ID))
-	}
-	return nil
-}
-
-// putJob writes the job's entry, which says among other things which bank is
-// the current one.
-func (a *Aggregator) putJob(j *job) error {
-	return a.objects.Jobs.Put(uint32(j.ID), aggregateJob{
+	a.table.start(j.ID, aggregateJob{
 		Slots:      uint32(j.Slots),
 		MaxStripes: uint32(j.MaxStripes),
 		Exp:        int32(j.Exp),
 		Epoch:      j.Epoch,
 		Mode:       uint8(j.Mode),
 		Layouts:    uint8(j.Layouts),
-		Current:    uint32(j.current),
+		Arithmetic: uint8(j.Arithmetic),
+		Workers:    uint8(j.Workers),
 		BelowSlots: belowSlots(j.Slots),
 	})
+	return nil
 }
 
 // bankKey is the place of a bank in the program's map of banks.
@@ -135,7 +120,8 @@ func (a *Aggregator) RemoveJob(id uint16) error {
 func (a *Aggregator) removeJob(id uint16) error {
 	j := a.jobs[id]
 	delete(a.jobs, id)
-	errs := []error{a.objects.Jobs.Put(uint32(id), aggregateJob{})}
+	a.table.stop(id)
+	var errs []error
 	for s := range j.senders {
 		errs = append(errs, a.objects.Senders.Delete(aggregateSenderKey{Job: id, Sender: s}))
 	}
@@ -197,12 +183,10 @@ func (a *Aggregator) RemoveSender(id, sender uint16) error {
 
 // Swap implements [aggregator.Plane].
 //
-// It makes the other bank the current one and waits until the programs that
-// have announced themselves at the old bank are done, a microsecond or so; see
-// enter_bank in admission.h for why that is enough. Exchanging the inner map
-// instead would do too, and is simpler, but the kernel then waits for an RCU
-// grace period: 8 to 16 ms at 250 ticks a second, which bounds the harvests,
-// and with them the steps of a training, to some 60 a second.
+// It takes a microsecond or so, see lock.h. Exchanging the inner map instead
+// would do too, but the kernel then waits for an RCU grace period: 8 to 16 ms at
+// 250 ticks a second, which bounds the harvests, and with them the steps of a
+// training, to some 60 a second.
 func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -213,15 +197,11 @@ func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 	if j.frozen != nil {
 		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrBankNotCleared)
 	}
+	if err := a.table.swapBanks(id, time.Second); err != nil {
+		return nil, fmt.Errorf("bpf: job %d: swap banks: %w", id, err)
+	}
 	old := j.banks[j.current]
 	j.current = 1 - j.current
-	if err := a.putJob(j); err != nil {
-		j.current = 1 - j.current
-		return nil, fmt.Errorf("bpf: job %d: swap banks: %w", id, err)
-	}
-	if err := old.quiesce(time.Second); err != nil {
-		return nil, fmt.Errorf("bpf: job %d: swap banks: %w", id, err)
-	}
 	j.frozen = &aggregator.Bank{
 		Job: id, Epoch: j.Epoch,
 		Slots:  old.sums.slots[:j.Slots:j.Slots],

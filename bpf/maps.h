@@ -6,7 +6,6 @@
 
 #define MAX_JOBS 256
 #define MAX_SLOTS 65536
-#define GLOBAL MAX_JOBS /* index of the counters that concern no job */
 
 /* The aggregator's address, in network byte order; set before loading. */
 volatile const __be32 address;
@@ -22,24 +21,49 @@ enum layout {
 	LAYOUT_DENSE = 2,
 };
 
+enum arithmetic {
+	EXACT,
+	LUT,
+	FIXED,
+};
+
+#define CACHE_LINE 64
+
 struct job {
+	/* What the loader sets. */
 	__u32 slots; /* 0: no such job */
 	__u32 max_stripes;
 	__s32 exp; /* a slot counts units of 2^exp */
 	__u16 epoch;
 	__u8 mode;
 	__u8 layouts;
-	__u32 current; /* 0 or 1: the bank that frames are added to */
-	__u32 unused;
+	__u8 arithmetic;
+	__u8 workers; /* that take part in rounds */
+	__u16 unused[3];
 	/* 2^31 less the number of slots that a lane may name, aligned and dense,
 	 * for two lanes in a word. In the order in which survey takes the lanes,
 	 * high half before low: 0 2, 1 3, 4 6, 5 7, ... 17 19, 20 21. */
 	__u64 below_slots[2][LANES / 2];
+
+	/* What frames change under the lock. */
+	__u32 lock __attribute__((aligned(CACHE_LINE))); /* see lock.h */
+	__u32 unused2;
+	__u64 applied;
+	__u64 pairs;
+	__u64 duplicates;
+	__u64 rounds;
+	__u64 scales;
+	__u64 saturated;
+
+	/* What frames count without the lock, atomically. */
+	__u64 raced __attribute__((aligned(CACHE_LINE)));
+	__u64 refused[16]; /* by code */
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_JOBS);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
 	__type(value, struct job);
 } jobs SEC(".maps");
@@ -56,8 +80,8 @@ struct sender {
 	__u64 applied;
 	__u64 pairs;
 	__u64 duplicates;
-	__u64 refused;
-	__u64 seen[2 * WINDOW]; /* see filter.h */
+	__u64 refused;          /* counted without the lock, atomically */
+	__u32 seen[2 * WINDOW]; /* see filter.h */
 };
 
 /* Preallocated, so that admission fails at once where memory is short. */
@@ -75,8 +99,6 @@ struct bank {
 	__s64 slots[MAX_SLOTS + LANES];
 	__u64 frames;
 	__u64 pairs;
-	__u64 entered; /* programs that came to use the bank, see enter_bank */
-	__u64 left;    /* programs that are done with it */
 };
 
 struct bank_map {
@@ -87,7 +109,7 @@ struct bank_map {
 	__type(value, struct bank);
 };
 
-/* The two banks of each job: job * BANKS + struct job's current is in use. */
+/* The two banks of each job: job * BANKS + what lock returns is in use. */
 #define BANKS 2
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -96,6 +118,7 @@ struct {
 	__array(values, struct bank_map);
 } banks SEC(".maps");
 
+/* What concerns no job. */
 struct counters {
 	__u64 passed;
 	__u64 forwarded;
@@ -104,17 +127,12 @@ struct counters {
 	__u64 too_short;
 	__u64 unexpected;
 	__u64 unanswered;
-	__u64 applied;
-	__u64 pairs;
-	__u64 duplicates;
-	__u64 raced;
-	__u64 undo_overflow;
 	__u64 refused[16]; /* by code */
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, MAX_JOBS + 1);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct counters);
 } counts SEC(".maps");
@@ -134,15 +152,11 @@ struct {
 	__type(value, __u32);
 } ports SEC(".maps");
 
-/* Counters of a job, or of GLOBAL. The result is NULL only for the verifier. */
-static __always_inline struct counters *counters_of(__u32 job)
-{
-	return bpf_map_lookup_elem(&counts, &job);
-}
-
-#define COUNT(job, field)                                    \
-	do {                                                 \
-		struct counters *c__ = counters_of(job);     \
-		if (c__)                                     \
-			c__->field++;                        \
+#define COUNT(field)                                              \
+	do {                                                      \
+		__u32 zero__ = 0;                                 \
+		struct counters *c__ =                            \
+			bpf_map_lookup_elem(&counts, &zero__);    \
+		if (c__)                                          \
+			c__->field++;                             \
 	} while (0)

@@ -11,7 +11,7 @@ static __always_inline int resize(struct xdp_md *ctx, __u32 l3, __u32 payload)
 	__u32 want = l3 + ENVELOPE_LEN + payload;
 
 	if (bpf_xdp_adjust_tail(ctx, want - (__u32)bpf_xdp_get_buff_len(ctx))) {
-		COUNT(GLOBAL, unanswered);
+		COUNT(unanswered);
 		return -1;
 	}
 	return 0;
@@ -101,29 +101,20 @@ static __always_inline int acknowledge(struct xdp_md *ctx, __u32 l3)
 	return seal(ctx, l3, HEADER_LEN, sum_words(&p->header, HEADER_LEN / 4));
 }
 
-/* acknowledge_sums answers with the lanes of the frame and their sums as they
- * are now, that is, after the whole frame. Unused lanes become zero. */
-__noinline int acknowledge_sums(struct xdp_md *ctx, __u32 l3, const struct job *job,
-				struct bank *bank)
+/* put_sums replaces the values of a frame by the sums in their slots. Unused
+ * lanes, which survey has zeroed, stay zero. The caller holds the job's lock. */
+__noinline int put_sums(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
 {
-	struct packet *p;
+	void *end;
+	struct packet *p = packet_at(ctx, l3, &end);
 	struct ranking r;
 	struct stripe *s;
-	void *end;
 	__s64 exp;
 	__u32 n;
 
-	if (!job || !bank)
-		return XDP_DROP;
-	p = packet_at(ctx, l3, &end);
-	if (!p)
-		return XDP_DROP;
+	if (!p || !job || !bank)
+		return 0;
 	n = stripe_count(body_length(p));
-	if (resize(ctx, l3, HEADER_LEN + n * STRIPE_LEN))
-		return XDP_DROP;
-	p = packet_at(ctx, l3, &end);
-	if (!p)
-		return XDP_DROP;
 	exp = job->exp;
 	r = ranking_of(p);
 	s = stripes_of(p);
@@ -140,9 +131,27 @@ __noinline int acknowledge_sums(struct xdp_md *ctx, __u32 l3, const struct job *
 			__u32 used = -(mask >> lane & 1);
 
 			s->bits[lane] = bpf_htonl(to_float(bank->slots[rank], exp) & used);
-			s->slots[lane] &= used;
 		}
 	}
+	return 0;
+}
+
+/* acknowledge_sums answers with an ACK whose sums are in the frame already. */
+static __always_inline int acknowledge_sums(struct xdp_md *ctx, __u32 l3)
+{
+	struct packet *p;
+	void *end;
+	__u32 n;
+
+	p = packet_at(ctx, l3, &end);
+	if (!p)
+		return XDP_DROP;
+	n = stripe_count(body_length(p));
+	if (resize(ctx, l3, HEADER_LEN + n * STRIPE_LEN))
+		return XDP_DROP;
+	p = packet_at(ctx, l3, &end);
+	if (!p)
+		return XDP_DROP;
 	set_type(&p->header, TYPE_ACK, FLAG_SUM | (p->header.flags & FLAG_DENSE));
 	return seal(ctx, l3, HEADER_LEN + n * STRIPE_LEN,
 		    sum_words(&p->header, HEADER_LEN / 4) + sum_stripes(ctx, l3, n));

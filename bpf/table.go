@@ -1,0 +1,75 @@
+//go:build linux
+
+package bpf
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// table is the program's map of jobs, mapped into this process.
+type table struct {
+	mem  []byte
+	jobs *[aggregator.MaxJobs]aggregateJob
+}
+
+func openTable(o *aggregateObjects) (table, error) {
+	mem, err := mapMemory(o.Jobs, int(unsafe.Sizeof(*table{}.jobs)))
+	if err != nil {
+		return table{}, err
+	}
+	return table{mem: mem, jobs: (*[aggregator.MaxJobs]aggregateJob)(unsafe.Pointer(&mem[0]))}, nil
+}
+
+func (t *table) close() error { return unix.Munmap(t.mem) }
+
+// Bits of a job's lock, see lock.h.
+const (
+	locked  = 1
+	bankBit = 2
+)
+
+// start makes the program see a job.
+func (t *table) start(id uint16, value aggregateJob) {
+	e := &t.jobs[id]
+	slots := value.Slots
+	value.Slots = 0
+	*e = value
+	atomic.StoreUint32(&e.Slots, slots)
+}
+
+// stop makes the program refuse further frames of a job.
+func (t *table) stop(id uint16) { atomic.StoreUint32(&t.jobs[id].Slots, 0) }
+
+// swapBanks makes a job's other bank the current one and waits until the
+// program that holds the job's lock, if any, has left the old one: a few
+// microseconds. Every program that takes the lock later sees the new bank.
+func (t *table) swapBanks(id uint16, limit time.Duration) error {
+	lock := &t.jobs[id].Lock
+	toggleBank(lock)
+	deadline := time.Now().Add(limit)
+	for atomic.LoadUint32(lock)&locked != 0 {
+		if time.Now().After(deadline) {
+			toggleBank(lock)
+			return fmt.Errorf("a program has been using the bank for %v", limit)
+		}
+		runtime.Gosched()
+	}
+	return nil
+}
+
+func toggleBank(lock *uint32) {
+	for {
+		word := atomic.LoadUint32(lock)
+		if atomic.CompareAndSwapUint32(lock, word, word^bankBit) {
+			return
+		}
+	}
+}
