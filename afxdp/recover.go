@@ -62,6 +62,7 @@ func (s *Socket) reopen(ctx context.Context) error {
 	}
 	s.takeFilling()
 	s.reclaimed = s.lent(s.reclaimed[:0], s.flying)
+	s.holdKicks = 0
 	for {
 		ifi, err := net.InterfaceByName(s.cfg.Interface)
 		switch {

@@ -91,6 +91,8 @@ type Socket struct {
 	flying      uint8   // state byte of frames in our TX or completion ring
 	maxInFlight uint32
 	inFlight    uint32
+	holdAbove   uint32 // see holding
+	holdKicks   uint32
 
 	fill, completion addrRing
 	rx, tx           descRing
