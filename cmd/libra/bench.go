@@ -16,9 +16,9 @@ import (
 func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure the packet engine and the push path beside other systems",
+		Short: "Measure the packet engine, the push path and the aggregator",
 	}
-	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchSoak())
+	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAggregator(), newBenchSoak())
 	return cmd
 }
 

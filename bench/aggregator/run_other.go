@@ -1,0 +1,15 @@
+//go:build !linux
+
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrUnsupported is returned where there is no Linux.
+var ErrUnsupported = fmt.Errorf("aggregator benchmark: XDP exists on Linux only: %w", errors.ErrUnsupported)
+
+func (h *harness) cost(context.Context) error       { return ErrUnsupported }
+func (h *harness) throughput(context.Context) error { return ErrUnsupported }

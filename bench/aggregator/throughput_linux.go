@@ -1,0 +1,159 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/bpf"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/wire"
+)
+
+// allKeys is the number of parameters, hot and cold.
+const allKeys = 1 << 20
+
+// uniform is the name of the distribution without skew.
+const uniform = "uniform"
+
+// throughput measures distribution after distribution. All numbers of hot
+// parameters of one take turns, with the server.
+func (h *harness) throughput(ctx context.Context) (err error) {
+	p, err := openPlane()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if err := h.sweep(ctx, p, uniform, newSkew(plane.MaxSlots, 0), nil); err != nil {
+		return err
+	}
+	server, err := newServer()
+	if err != nil {
+		return err
+	}
+	for _, s := range h.cfg.Exponents {
+		if err := h.sweep(ctx, p, fmt.Sprintf("Zipf %.2f", s), newSkew(allKeys, s), server); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep measures one distribution; the server's share if there is one.
+func (h *harness) sweep(ctx context.Context, p *bpf.Aggregator, name string, d skew, server *server) (err error) {
+	rng := rand.New(rand.NewPCG(2, 0))
+	var g group
+	defer func() { err = errors.Join(err, g.close()) }()
+	for _, hot := range h.cfg.Sweep {
+		for _, a := range h.cfg.Arithmetics {
+			if err := g.add(p, a, plane.Combine, wire.MaxStripes, hot, func() int { return d.draw(rng, 0, hot) }, rng); err != nil {
+				return err
+			}
+		}
+	}
+	var systems []System
+	var loads []load
+	rates := map[int][]float64{} // of the server, by number of hot parameters
+	var others func() error
+	if server != nil {
+		for _, hot := range slices.Concat([]int{0}, h.cfg.Sweep) {
+			systems = append(systems, System{Distribution: name, Hot: hot, HotShare: d.share(hot)})
+			loads = append(loads, newLoad(d, hot, rng))
+		}
+		others = func() error {
+			for i, s := range systems {
+				if err := h.step(ctx, "server, %d hot, %s", s.Hot, name); err != nil {
+					return err
+				}
+				r, err := server.rate(loads[i])
+				if err != nil {
+					return err
+				}
+				rates[s.Hot] = append(rates[s.Hot], r)
+			}
+			return nil
+		}
+	}
+	if err := h.takeTurns(ctx, g, others); err != nil {
+		return err
+	}
+	for _, b := range g {
+		pairs := make([]float64, len(b.result.Samples))
+		for i, ns := range b.result.Samples {
+			pairs[i] = rate(ns, b.result.Pairs)
+		}
+		h.report.Rates = append(h.report.Rates, Rate{
+			Distribution: name, Arithmetic: b.result.Arithmetic, Hot: b.result.Hot, Pairs: spreadOf(pairs),
+		})
+	}
+	for i := range systems {
+		systems[i].Server = spreadOf(rates[systems[i].Hot])
+	}
+	h.report.Systems = append(h.report.Systems, systems...)
+	return nil
+}
+
+// server is a parameter server's store that holds all keys.
+type server struct{ store *ps.Store }
+
+func newServer() (*server, error) {
+	store, err := ps.New(ps.Config{Dim: 1})
+	if err != nil {
+		return nil, err
+	}
+	keys, grads := make([]uint64, 1024), make([]float32, 1024)
+	for first := 0; first < allKeys; first += len(keys) {
+		for i := range keys {
+			keys[i] = keyOf(first + i)
+		}
+		if err := store.Push(keys, grads); err != nil {
+			return nil, err
+		}
+	}
+	return &server{store}, nil
+}
+
+// keyOf scatters ranks as hashed features are.
+func keyOf(rank int) uint64 { return uint64(rank+1) * 0x9e3779b97f4a7c15 }
+
+// load is COLD payloads, and the pairs in them.
+type load struct {
+	payloads []wire.Rows
+	pairs    int
+}
+
+// loadFrames makes a load of 240,000 pairs, more than caches hold.
+const loadFrames = 2000
+
+// newLoad draws pairs whose keys are not among the first hot ones.
+func newLoad(d skew, hot int, rng *rand.Rand) (l load) {
+	const payload = 1472 // an MTU of 1500 bytes
+	n := wire.ColdCap(payload, 1)
+	grad := make([]float32, 1)
+	for range loadFrames {
+		rows := wire.PutRows(make([]byte, wire.ColdLen(n, 1)), wire.TypeCold, n, 1)
+		for i := range n {
+			grad[0] = float32(rng.NormFloat64()) * 1e-3
+			rows.SetKey(i, keyOf(d.draw(rng, hot, allKeys)))
+			rows.SetRow(i, grad)
+		}
+		l.payloads = append(l.payloads, rows)
+		l.pairs += n
+	}
+	return l
+}
+
+// rate adds a load and returns pairs a second.
+func (s *server) rate(l load) (float64, error) {
+	start := time.Now()
+	for _, rows := range l.payloads {
+		if err := s.store.Accumulate(rows); err != nil {
+			return 0, err
+		}
+	}
+	return quotient(float64(l.pairs), time.Since(start).Seconds()), nil
+}
