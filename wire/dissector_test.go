@@ -50,7 +50,8 @@ func tshark(t *testing.T, capture string, options []string, fields ...string) []
 
 var dissectorFields = []string{
 	"_ws.expert", "_ws.expert.message", "libra.version", "libra.type", "libra.flags", "libra.job", "libra.sender", "libra.epoch", "libra.seq",
-	"libra.stripe.mask", "libra.pair.lane", "libra.pair.slot", "libra.pair.rank", "libra.pair.value",
+	"libra.stripe.mask", "libra.pair.lane", "libra.pair.slot", "libra.pair.rank", "libra.pair.value", "libra.pair.integer",
+	"libra.scale.iteration", "libra.scale.exponent",
 	"libra.count", "libra.dim", "libra.key", "libra.row.value",
 	"libra.error.code", "libra.error.index", "libra.error.value",
 }
@@ -118,7 +119,7 @@ func shown(c golden.Case) map[string]string {
 		return m
 	}
 	dense := strings.Contains(c.Header.Flags, "DENSE")
-	var masks, lanes, slots, ranks, values []string
+	var masks, lanes, slots, ranks, values, integers []string
 	for _, s := range c.Stripes {
 		masks = append(masks, "0x"+s.Mask)
 		for _, p := range s.Pairs {
@@ -135,6 +136,7 @@ func shown(c golden.Case) map[string]string {
 			lanes = append(lanes, fmt.Sprint(lane))
 			ranks = append(ranks, fmt.Sprint(rank))
 			values = append(values, shortFloat(math.Float32frombits(bits)))
+			integers = append(integers, fmt.Sprint(int32(bits)))
 		}
 	}
 	m["libra.stripe.mask"] = strings.Join(masks, ";")
@@ -142,6 +144,11 @@ func shown(c golden.Case) map[string]string {
 	m["libra.pair.slot"] = strings.Join(slots, ";")
 	m["libra.pair.rank"] = strings.Join(ranks, ";")
 	m["libra.pair.value"] = strings.Join(values, ";")
+	m["libra.pair.integer"] = strings.Join(integers, ";")
+	m["libra.scale.iteration"], m["libra.scale.exponent"] = "", ""
+	if s := c.Scale; s != nil {
+		m["libra.scale.iteration"], m["libra.scale.exponent"] = fmt.Sprint(s.Iteration), fmt.Sprint(s.Exponent)
+	}
 	if r := c.Rows; r != nil {
 		m["libra.count"], m["libra.dim"] = fmt.Sprint(r.Count), fmt.Sprint(r.Dim)
 		var keys, values []string

@@ -24,10 +24,10 @@ func TestDocumentation(t *testing.T) {
 			t.Errorf("docs/wire.md has no row that begins %q", row)
 		}
 	}
-	for kind := wire.TypeHot; kind <= wire.TypeError; kind++ {
+	for kind := wire.TypeHot; kind <= wire.TypeScale; kind++ {
 		has(fmt.Sprintf("| %d | %v | ", kind, kind))
 	}
-	for bit := range 4 {
+	for bit := range 6 {
 		has(fmt.Sprintf("| %v | %d | `0x%02x` | ", wire.Flags(1<<bit), bit, 1<<bit))
 	}
 	for _, c := range loadGolden(t) {

@@ -140,6 +140,34 @@ func TestReplyIsLikeSealingForTheSender(t *testing.T) {
 	})
 }
 
+func TestBroadcastIsLikeSealingForAll(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		src, dst := drawEndpoint(t, "source", false), drawEndpoint(t, "destination", false)
+		job := rapid.Uint16().Draw(t, "job")
+		request := rapid.SliceOfN(rapid.Byte(), 0, wire.MaxPayload).Draw(t, "request")
+		answer := rapid.SliceOfN(rapid.Byte(), 0, wire.MaxPayload).Draw(t, "answer")
+		frame, want := seal(src, dst, request), seal(dst, wire.AllOf(job, dst.Port), answer)
+		if rapid.Bool().Draw(t, "VLAN") {
+			id := rapid.Uint16().Draw(t, "tag")
+			frame, want = tag(frame, id), tag(want, id)
+		}
+		offset := len(frame) - len(request)
+		buf := slices.Concat(frame[:offset], answer)
+		if got := wire.Broadcast(buf[:offset], len(answer), job); !bytes.Equal(got, want) {
+			t.Fatalf("broadcast % x\nsealed    % x", got, want)
+		}
+	})
+}
+
+func TestAddressesOfAll(t *testing.T) {
+	want := wire.Endpoint{
+		MAC: [6]byte{0x01, 0x00, 0x5e, 0x4c, 0x12, 0xfe}, IP: netip.MustParseAddr("239.76.18.254"), Port: 7,
+	}
+	if got := wire.AllOf(0x12fe, 7); got != want {
+		t.Errorf("all senders of job 0x12fe are %x, %v", got.MAC, got)
+	}
+}
+
 func TestEnvelopeWantsTwoAddressesOfAFamily(t *testing.T) {
 	v4, v6 := worker, worker6
 	mapped := worker

@@ -128,6 +128,9 @@ func goodFrames() []goldenFrame {
 	keys := []uint64{1, 0xfedcba9876543210, 42}
 	toSwitch := func(p []byte) []byte { return seal(worker, switchHost, p) }
 	toWorker := func(p []byte) []byte { return seal(switchHost, worker, p) }
+	toAll := func(p []byte) []byte { return seal(switchHost, wire.AllOf(3, wire.DefaultPort), p) }
+	group := append(full(1, false), []pair{{0, 1, 0.5}, {1, 1, -4}})
+	decided := wire.ScaleReport{Iteration: 258, Exponent: 133}
 	ack := func() []byte { return make([]byte, wire.MaxPayload) }
 
 	wrapped := header(wire.TypeHot, 0)
@@ -158,6 +161,13 @@ func goodFrames() []goldenFrame {
 		{"ack", "ACK of hot-aligned-1, padded to the 60 bytes of the shortest Ethernet frame", append(toWorker(wire.PutAck(ack(), header(wire.TypeHot, 0))), make([]byte, 6)...)},
 		{"ack-sums-aligned", "ACK of hot-want-sum with the sums", toWorker(hot(header(wire.TypeAck, wire.FlagSum), []pair{{0, 1818, 4.5}, {3, 0, -2}, {21, 2977, 0.125}}))},
 		{"ack-sums-dense", "ACK with the sums of two dense stripes", toWorker(hot(header(wire.TypeAck, wire.FlagSum|wire.FlagDense), full(2, true)...))},
+		{"hot-group", "HOT of a job with rounds: a whole group, whose last stripe has two ranks", toSwitch(hot(header(wire.TypeHot, 0), group...))},
+		{"ack-all", "ACK to all workers with the sums of a round, number 9 of the group of hot-group", toAll(wire.ToAll(hot(header(wire.TypeAck, wire.FlagSum), group...), 9))},
+		{"ack-all-vlan", "ack-all with an 802.1Q tag, VLAN 5", tag(toAll(wire.ToAll(hot(header(wire.TypeAck, wire.FlagSum), group...), 9)), 5)},
+		{"scale", "SCALE: the largest gradient of iteration 258 has exponent 130, that is 8 to 16", toSwitch(wire.PutScale(ack(), header(0, 0), wire.ScaleReport{Iteration: 258, Exponent: 130}))},
+		{"ack-scale", "ACK of scale: other workers' reports are missing", toWorker(wire.PutScaleAck(ack(), header(wire.TypeScale, 0)))},
+		{"ack-scale-decided", "ACK of scale, repeated after the decision", toWorker(wire.PutDecision(ack(), header(wire.TypeScale, 0), decided))},
+		{"ack-scale-all", "ACK to all workers with the decision", toAll(wire.ToAll(wire.PutDecision(ack(), header(wire.TypeScale, 0), decided), decided.Iteration))},
 		{"unknown-type", "type 9, which this version of the protocol does not define", toSwitch(hot(header(9, 0), some))},
 	}
 	for _, r := range []struct {
@@ -176,6 +186,7 @@ func goodFrames() []goldenFrame {
 		{"layout", wire.Refusal{Code: wire.CodeLayout}},
 		{"dimension", wire.Refusal{Code: wire.CodeDimension, Value: 16}},
 		{"type", wire.Refusal{Code: wire.CodeType}},
+		{"round", wire.Refusal{Code: wire.CodeRound, Value: 9}},
 		{"unassigned", wire.Refusal{Code: 999, Index: 1, Value: 2}},
 	} {
 		frames = append(frames, goldenFrame{
@@ -249,6 +260,9 @@ func brokenFrames() []goldenFrame {
 		{"broken-rows-dim", "ROWS whose dimension does not fit its length", seal(server, worker, put16(rows(wire.TypeRows, 4, 1, 2), body+2, 5))},
 		{"broken-ack-trailing", "ACK without SUM that has a body", back(hot(header(wire.TypeAck, 0), []pair{{0, 1, 1}}))},
 		{"broken-ack-no-sums", "ACK with SUM that has no body", back(hot(header(wire.TypeAck, wire.FlagSum)))},
+		{"broken-ack-scale-trailing", "ACK with SCALE and without SUM that has a body", back(append(wire.PutScaleAck(make([]byte, wire.ScaleLen), header(0, 0)), make([]byte, 8)...))},
+		{"broken-ack-scale-sums", "ACK with SCALE and SUM that has a stripe", back(hot(header(wire.TypeAck, wire.FlagSum|wire.FlagScale), []pair{{0, 1, 1}}))},
+		{"broken-scale-short", "SCALE that ends after its exponent", to(wire.PutScale(make([]byte, wire.ScaleLen), header(0, 0), wire.ScaleReport{Iteration: 1})[:body+5])},
 		{"broken-error-short", "ERROR that ends before its value", back(wire.PutError(make([]byte, wire.ErrorLen), header(wire.TypeHot, 0), wire.Refusal{Code: 4})[:wire.ErrorLen-4])},
 		{"foreign-port", "UDP to another port", seal(worker, otherPort, hot(header(wire.TypeHot, 0), []pair{{0, 1818, 1}}))},
 		{"foreign-tcp", "IPv4 with another protocol than UDP", forged(func(b []byte) { b[ip+9] = 6 })},

@@ -142,6 +142,11 @@ func describeBody(c *golden.Case, payload []byte, h wire.Header) error {
 		stripes, err = wire.StripeCount(payload)
 	case wire.TypeAck:
 		stripes, err = wire.ParseAck(payload, h)
+		if decided := wire.FlagSum | wire.FlagScale; err == nil && h.Flags&decided == decided {
+			c.Scale, err = describeScale(payload)
+		}
+	case wire.TypeScale:
+		c.Scale, err = describeScale(payload)
 	case wire.TypeCold, wire.TypePull, wire.TypeRows:
 		var r wire.Rows
 		if r, err = wire.ParseRows(payload, h.Type); err == nil {
@@ -164,6 +169,14 @@ func describeBody(c *golden.Case, payload []byte, h wire.Header) error {
 		c.Stripes = append(c.Stripes, d)
 	}
 	return err
+}
+
+func describeScale(payload []byte) (*golden.Scale, error) {
+	r, err := wire.ParseScale(payload)
+	if err != nil {
+		return nil, err
+	}
+	return &golden.Scale{Iteration: r.Iteration, Exponent: r.Exponent}, nil
 }
 
 func describeRows(r wire.Rows, t wire.Type) *golden.Rows {
@@ -219,7 +232,13 @@ func annotate(f goldenFrame) []byte {
 }
 
 func annotateBody(t wire.Type, flags wire.Flags, left func() int, take func(int, string) []byte) {
+	if flags&wire.FlagScale != 0 {
+		t = wire.TypeScale
+	}
 	switch t {
+	case wire.TypeScale:
+		take(4, "iteration")
+		take(1, "exponent")
 	case wire.TypeHot, wire.TypeAck:
 		for i := 0; (t == wire.TypeHot || flags&wire.FlagSum != 0) && left() > 0; i++ {
 			take(4, fmt.Sprintf("stripe %d: lane mask", i))

@@ -8,12 +8,13 @@
 local VERSION = 1
 local DEFAULT_PORT = 19522
 local HEADER, LANES, STRIPE, MAX_STRIPES, ERROR_BODY = 12, 22, 136, 10, 8
+local SCALE_BODY, ALL_SENDERS = 8, 0xffff
 
-local HOT, COLD, PULL, ROWS, ACK, ERROR = 1, 2, 3, 4, 5, 6
+local HOT, COLD, PULL, ROWS, ACK, ERROR, SCALE = 1, 2, 3, 4, 5, 6, 7
 
 local TYPES = {
 	[HOT] = "HOT", [COLD] = "COLD", [PULL] = "PULL",
-	[ROWS] = "ROWS", [ACK] = "ACK", [ERROR] = "ERROR",
+	[ROWS] = "ROWS", [ACK] = "ACK", [ERROR] = "ERROR", [SCALE] = "SCALE",
 }
 
 local CODES = {
@@ -29,6 +30,7 @@ local CODES = {
 	[10] = "stripe layout not accepted",
 	[11] = "row dimension differs from the job's",
 	[12] = "frame type not served here",
+	[13] = "round is not the one in progress",
 }
 
 local libra = Proto("libra", "Libra gradient aggregation")
@@ -41,6 +43,8 @@ local f = {
 	want_sum = ProtoField.bool("libra.flags.want_sum", "Sums wanted", 8, nil, 0x02),
 	dense = ProtoField.bool("libra.flags.dense", "Dense", 8, nil, 0x04),
 	sum = ProtoField.bool("libra.flags.sum", "Carries sums", 8, nil, 0x08),
+	all = ProtoField.bool("libra.flags.all", "To all senders", 8, nil, 0x10),
+	scale = ProtoField.bool("libra.flags.scale", "Answers a scale report", 8, nil, 0x20),
 	job = ProtoField.uint16("libra.job", "Job"),
 	sender = ProtoField.uint16("libra.sender", "Sender"),
 	epoch = ProtoField.uint16("libra.epoch", "Epoch"),
@@ -51,6 +55,9 @@ local f = {
 	slot = ProtoField.uint16("libra.pair.slot", "Slot"),
 	rank = ProtoField.uint32("libra.pair.rank", "Rank"),
 	value = ProtoField.float("libra.pair.value", "Value"),
+	integer = ProtoField.int32("libra.pair.integer", "Value in fixed arithmetic"),
+	iteration = ProtoField.uint32("libra.scale.iteration", "Iteration"),
+	exponent = ProtoField.uint8("libra.scale.exponent", "Largest exponent"),
 	count = ProtoField.uint16("libra.count", "Count"),
 	dim = ProtoField.uint16("libra.dim", "Dimension"),
 	key = ProtoField.uint64("libra.key", "Key", base.HEX),
@@ -88,6 +95,7 @@ local function pairs_of(stripe, tree, dense)
 			local sub = tree:add(f.value, value)
 			sub:set_text(string.format("Lane %d, rank %d: %g", j, rank, value:float()))
 			sub:add(f.lane, j):set_generated()
+			sub:add(f.integer, value)
 			if dense then
 				sub:add(f.rank, slot, rank)
 			else
@@ -147,6 +155,15 @@ local function dissect_rows(body, tree, kind)
 	return string.format("%s of dimension %d", counted(count, "row"), dim)
 end
 
+local function dissect_scale(body, tree)
+	if body:len() ~= SCALE_BODY then
+		return nil, string.format("body of %d bytes is not %d", body:len(), SCALE_BODY)
+	end
+	tree:add(f.iteration, body:range(0, 4))
+	tree:add(f.exponent, body:range(4, 1))
+	return string.format("iteration %d, exponent %d", body:range(0, 4):uint(), body:range(4, 1):uint())
+end
+
 local function dissect_error(body, tree)
 	if body:len() ~= ERROR_BODY then
 		return nil, string.format("body of %d bytes is not %d", body:len(), ERROR_BODY)
@@ -167,6 +184,8 @@ local function dissect_body(kind, flags, body, tree)
 		return dissect_rows(body, tree, kind)
 	elseif kind == ERROR then
 		return dissect_error(body, tree)
+	elseif kind == SCALE or flags.sum and flags.scale then
+		return dissect_scale(body, tree)
 	elseif flags.sum then
 		return dissect_stripes(body, tree, flags.dense)
 	elseif body:len() > 0 then
@@ -180,7 +199,7 @@ local function dissect_header(tvb, tree)
 	tree:add(f.version, tvb(0, 1))
 	local kind = tree:add(f.type, tvb(0, 1))
 	local flags = tree:add(f.flags, tvb(1, 1))
-	for _, flag in ipairs({ f.retx, f.want_sum, f.dense, f.sum }) do
+	for _, flag in ipairs({ f.retx, f.want_sum, f.dense, f.sum, f.all, f.scale }) do
 		flags:add(flag, tvb(1, 1))
 	end
 	tree:add(f.job, tvb(2, 2))
@@ -188,6 +207,8 @@ local function dissect_header(tvb, tree)
 	tree:add(f.epoch, tvb(6, 2))
 	tree:add(f.seq, tvb(8, 4))
 	return kind, {
+		scale = tvb(1, 1):bitfield(2, 1) == 1,
+		all = tvb(1, 1):bitfield(3, 1) == 1,
 		sum = tvb(1, 1):bitfield(4, 1) == 1,
 		dense = tvb(1, 1):bitfield(5, 1) == 1,
 		want_sum = tvb(1, 1):bitfield(6, 1) == 1,
@@ -196,10 +217,14 @@ local function dissect_header(tvb, tree)
 end
 
 local function summary(tvb, kind, flags)
-	local text = string.format("%s job %d sender %d epoch %d seq %d",
+	local sender, numbered = string.format("sender %d", tvb(4, 2):uint()), "seq"
+	if kind == ACK and flags.all and tvb(4, 2):uint() == ALL_SENDERS then
+		sender, numbered = "all senders", "round"
+	end
+	local text = string.format("%s job %d %s epoch %d %s %d",
 		TYPES[kind] or string.format("Type(%d)", kind),
-		tvb(2, 2):uint(), tvb(4, 2):uint(), tvb(6, 2):uint(), tvb(8, 4):uint())
-	for _, name in ipairs({ "retx", "want_sum", "dense", "sum" }) do
+		tvb(2, 2):uint(), sender, tvb(6, 2):uint(), numbered, tvb(8, 4):uint())
+	for _, name in ipairs({ "retx", "want_sum", "dense", "sum", "all", "scale" }) do
 		if flags[name] then text = text .. " " .. name:upper() end
 	end
 	return text

@@ -36,6 +36,7 @@ type Case struct {
 	Payload string   `json:"payload,omitempty"`
 	Header  *Header  `json:"header,omitempty"`
 	Stripes []Stripe `json:"stripes,omitempty"` // HOT, and ACK with sums
+	Scale   *Scale   `json:"scale,omitempty"`   // SCALE, and ACK with a decision
 	Rows    *Rows    `json:"rows,omitempty"`    // COLD, PULL and ROWS
 	Refusal *Refusal `json:"refusal,omitempty"` // ERROR
 
@@ -72,6 +73,13 @@ type Rows struct {
 	Dim   int      `json:"dim"`
 	Keys  []string `json:"keys,omitempty"`   // hexadecimal
 	Rows  []string `json:"values,omitempty"` // per row: float32 bits in hexadecimal, with spaces between
+}
+
+// Scale is the body of a SCALE frame and of the ACK that answers it with a
+// decision.
+type Scale struct {
+	Iteration uint32 `json:"iteration"`
+	Exponent  uint8  `json:"exponent"`
 }
 
 // Refusal is the body of an ERROR frame.

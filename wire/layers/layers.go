@@ -43,6 +43,8 @@ type Libra struct {
 	Keys   []uint64  // COLD, PULL
 	Values []float32 // COLD, ROWS: row after row, Dim floats each
 
+	Scale wire.ScaleReport // SCALE, and ACK with [wire.FlagScale] and [wire.FlagSum]
+
 	Refusal wire.Refusal // ERROR
 }
 
@@ -99,6 +101,10 @@ func (l *Libra) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 
 func (l *Libra) decodeBody(data []byte) (err error) {
 	stripes := 0
+	if l.hasScale() {
+		l.Scale, err = wire.ParseScale(data)
+		return err
+	}
 	switch l.Header.Type {
 	case wire.TypeHot:
 		stripes, err = wire.StripeCount(data)
@@ -113,6 +119,12 @@ func (l *Libra) decodeBody(data []byte) (err error) {
 		l.Stripes = append(l.Stripes, *wire.StripeAt(data, i))
 	}
 	return err
+}
+
+// hasScale reports whether the body is a report or decision of a scale.
+func (l *Libra) hasScale() bool {
+	const decided = wire.FlagScale | wire.FlagSum
+	return l.Header.Type == wire.TypeScale || l.Header.Type == wire.TypeAck && l.Header.Flags&decided == decided
 }
 
 func (l *Libra) decodeRows(data []byte) error {
@@ -151,6 +163,10 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 	if l.Version != 0 {
 		data[0] = l.Version<<4 | data[0]&0xf
 	}
+	if l.hasScale() {
+		l.Scale.Put(data)
+		return nil
+	}
 	switch l.Header.Type {
 	case wire.TypeError:
 		l.Refusal.Put(data)
@@ -174,6 +190,9 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 
 // size returns the number of rows and the length of the encoded layer.
 func (l *Libra) size() (count, n int, err error) {
+	if l.hasScale() {
+		return 0, wire.ScaleLen, nil
+	}
 	switch l.Header.Type {
 	case wire.TypeHot, wire.TypeAck:
 		return 0, wire.HotLen(len(l.Stripes)), nil

@@ -68,6 +68,9 @@ func compare(t *testing.T, c golden.Case, l *Libra) {
 	if r := c.Rows; r != nil && (l.Dim != r.Dim || len(l.Keys) != len(r.Keys) || len(l.Values) != len(r.Rows)*r.Dim) {
 		t.Errorf("dimension %d, %d keys, %d values; want %+v", l.Dim, len(l.Keys), len(l.Values), r)
 	}
+	if s := c.Scale; s != nil && (l.Scale != wire.ScaleReport{Iteration: s.Iteration, Exponent: s.Exponent}) {
+		t.Errorf("scale %+v, want %+v", l.Scale, s)
+	}
 	if r := c.Refusal; r != nil && (l.Refusal != wire.Refusal{Code: wire.Code(r.Code), Index: r.Index, Value: r.Value}) {
 		t.Errorf("refusal %+v, want %+v", l.Refusal, r)
 	}
