@@ -2,11 +2,11 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"net/netip"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/wire"
 )
 
 // AggregatorConfig configures an [Aggregator].
@@ -26,11 +25,20 @@ type AggregatorConfig struct {
 	Stripes int
 	// Dense says whether jobs may send dense frames.
 	Dense bool
+	// Slots is how many slots all jobs together may have; 0 means
+	// [DefaultSlots].
+	Slots int
+	// JobMemory returns the bytes that the banks of a job of n slots take; nil
+	// means two banks of eight bytes a slot.
+	JobMemory func(n int) uint64
 	// Reach, if not nil, is told the MAC address of each host that joins, so
 	// that the data plane can send frames between hosts on by itself.
 	Reach func(mac [6]byte) error
 	Log   *slog.Logger
 }
+
+// DefaultSlots is the budget of an aggregator: sixteen jobs of the largest size.
+const DefaultSlots = 16 * aggregator.MaxSlots
 
 // Aggregator is Libra_s: the control service beside a data plane. It admits
 // jobs and senders and hands harvested sums to the jobs' parameter servers.
@@ -46,6 +54,10 @@ type Aggregator struct {
 
 // NewAggregator returns the service; when ctx ends, so do its streams.
 func NewAggregator(ctx context.Context, cfg AggregatorConfig) *Aggregator {
+	cfg.Slots = cmp.Or(cfg.Slots, DefaultSlots)
+	if cfg.JobMemory == nil {
+		cfg.JobMemory = func(n int) uint64 { return 2 * 8 * uint64(n) }
+	}
 	return &Aggregator{
 		cfg:  cfg,
 		ctx:  ctx,
@@ -66,65 +78,57 @@ func (a *Aggregator) CreateJob(_ context.Context, spec *pb.JobSpec) (*pb.Job, er
 	defer a.mu.Unlock()
 	if j := a.jobs[cfg.ID]; j != nil {
 		if proto.Equal(j.spec, spec) {
-			return &pb.Job{Epoch: uint32(j.epoch)}, nil
+			return &pb.Job{Epoch: uint32(j.cfg.Epoch)}, nil
 		}
 		return nil, status.Errorf(codes.AlreadyExists, "job %d runs with another specification; remove it first or use another id", cfg.ID)
+	}
+	if used := a.slotsUsed(); cfg.Slots > a.cfg.Slots-used {
+		return nil, status.Errorf(codes.ResourceExhausted, "job %d: slots: %d are wanted, but %d of this aggregator's %d are taken, by %d jobs: remove one, or give the aggregator more (switch.slots)",
+			cfg.ID, cfg.Slots, used, a.cfg.Slots, len(a.jobs))
 	}
 	a.epoch++
 	cfg.Epoch = a.epoch
 	if err := a.cfg.Plane.AddJob(cfg); err != nil {
 		return nil, planeError(err)
 	}
-	a.jobs[cfg.ID] = newJob(a.cfg.Plane, spec, cfg.ID, cfg.Epoch)
+	a.jobs[cfg.ID] = newJob(a.cfg.Plane, spec, cfg)
 	a.reach(spec.ServerMac)
 	a.cfg.Log.Info("job created", "job", cfg.ID, "epoch", cfg.Epoch, "mode", cfg.Mode, "arithmetic", cfg.Arithmetic, "slots", cfg.Slots)
 	return &pb.Job{Epoch: uint32(cfg.Epoch)}, nil
 }
 
-func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
-	cfg := aggregator.JobConfig{
-		ID:         uint16(spec.Job),
-		Exp:        int(spec.Exponent),
-		Slots:      int(spec.Slots),
-		MaxStripes: a.cfg.Stripes,
-		Layouts:    aggregator.Aligned,
+// slotsUsed returns the slots of all jobs. The caller holds the lock.
+func (a *Aggregator) slotsUsed() (n int) {
+	for _, j := range a.jobs {
+		n += j.cfg.Slots
 	}
-	if a.cfg.Dense {
-		cfg.Layouts |= aggregator.Dense
-	}
-	if spec.Job != uint32(cfg.ID) {
-		return cfg, status.Errorf(codes.InvalidArgument, "job %d: ids end at %d", spec.Job, aggregator.MaxJobs-1)
-	}
-	switch spec.Mode {
-	case pb.Mode_MODE_COMBINE:
-		cfg.Mode = aggregator.Combine
-	case pb.Mode_MODE_FETCHADD:
-		cfg.Mode = aggregator.FetchAdd
-	default:
-		return cfg, status.Errorf(codes.InvalidArgument, "job %d: unknown mode %v", spec.Job, spec.Mode)
-	}
-	switch spec.Arithmetic {
-	case pb.Arithmetic_ARITHMETIC_EXACT:
-		cfg.Arithmetic = aggregator.Exact
-	default:
-		return cfg, status.Errorf(codes.InvalidArgument, "job %d: unknown arithmetic %v", spec.Job, spec.Arithmetic)
-	}
-	return cfg, nil
+	return n
 }
 
 // RemoveJob implements the service.
-func (a *Aggregator) RemoveJob(_ context.Context, req *pb.RemoveJobRequest) (*pb.RemoveJobResponse, error) {
+func (a *Aggregator) RemoveJob(ctx context.Context, req *pb.RemoveJobRequest) (*pb.RemoveJobResponse, error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	j := a.jobs[uint16(req.Job)]
+	var j *job
+	if req.Job < aggregator.MaxJobs {
+		j = a.jobs[uint16(req.Job)]
+	}
+	a.mu.Unlock()
 	if j == nil {
 		return nil, status.Errorf(codes.NotFound, "no job %d", req.Job)
 	}
-	if err := j.remove(); err != nil {
-		return nil, planeError(err)
+	// One job's server that does not read must not hold the others up, so this
+	// waits without the lock. Meanwhile the id and the slots stay taken.
+	err := j.remove(ctx)
+	if c := status.Code(err); c == codes.DeadlineExceeded || c == codes.NotFound {
+		return nil, err
 	}
-	delete(a.jobs, j.id)
-	a.cfg.Log.Info("job removed", "job", j.id, "harvests", j.harvests())
+	a.mu.Lock()
+	delete(a.jobs, j.cfg.ID)
+	a.mu.Unlock()
+	if err != nil { // of its memory, perhaps; the data plane has let go of it
+		return nil, err
+	}
+	a.cfg.Log.Info("job removed", "job", j.cfg.ID, "harvests", j.harvests())
 	return &pb.RemoveJobResponse{}, nil
 }
 
@@ -141,42 +145,23 @@ func (a *Aggregator) Join(req *pb.JoinRequest, stream grpc.ServerStreamingServer
 	if !bytes.Equal(req.HotSet, j.spec.HotSet) {
 		return status.Errorf(codes.FailedPrecondition, "worker %d has another hot set than job %d: copy the server's hot-set file to the worker", req.Sender, req.Job)
 	}
-	if err := a.cfg.Plane.AddSender(j.id, sender); err != nil {
-		return planeError(err)
+	if err := j.admit(sender); err != nil {
+		return err
 	}
 	a.reach(req.Mac)
 	defer j.withdraw(sender.ID, a.cfg.Log)
-	a.cfg.Log.Debug("sender admitted", "job", j.id, "sender", sender.ID, "address", sender.IP)
-	if err := stream.Send(&pb.Admission{
-		Epoch: uint32(j.epoch), Stripes: uint32(a.cfg.Stripes), Dense: a.cfg.Dense, Window: wire.DefaultWindow,
-	}); err != nil {
+	a.cfg.Log.Debug("sender admitted", "job", j.cfg.ID, "sender", sender.ID, "address", sender.IP)
+	if err := stream.Send(j.admission()); err != nil {
 		return err
 	}
 	select {
 	case <-stream.Context().Done():
 		return nil
 	case <-j.removed:
-		return status.Errorf(codes.Aborted, "job %d was removed", j.id)
+		return status.Errorf(codes.Aborted, "job %d was removed", j.cfg.ID)
 	case <-a.ctx.Done():
 		return status.Error(codes.Unavailable, "the aggregator is stopping")
 	}
-}
-
-func senderConfig(req *pb.JoinRequest) (aggregator.SenderConfig, error) {
-	s := aggregator.SenderConfig{ID: uint16(req.Sender)}
-	if req.Sender != uint32(s.ID) {
-		return s, status.Errorf(codes.InvalidArgument, "sender %d does not fit 16 bits", req.Sender)
-	}
-	ip, ok := netip.AddrFromSlice(req.Ip)
-	if !ok {
-		return s, status.Errorf(codes.InvalidArgument, "sender %d: an IP address of %d bytes", req.Sender, len(req.Ip))
-	}
-	s.IP = ip.Unmap()
-	if n := len(req.Mac); n != 0 && n != len(s.MAC) {
-		return s, status.Errorf(codes.InvalidArgument, "sender %d: a MAC address of %d bytes", req.Sender, n)
-	}
-	copy(s.MAC[:], req.Mac)
-	return s, nil
 }
 
 // Harvest implements the service.
@@ -193,26 +178,10 @@ func (a *Aggregator) Harvest(stream grpc.BidiStreamingServer[pb.HarvestRequest, 
 	if err != nil {
 		return err
 	}
+	if j.cfg.Mode == aggregator.Sync {
+		return status.Errorf(codes.FailedPrecondition, "job %d cannot be harvested: in %v mode the sums go to the workers", j.cfg.ID, j.cfg.Mode)
+	}
 	return j.serveHarvest(a.ctx, stream)
-}
-
-// Stats implements the service.
-func (a *Aggregator) Stats(context.Context, *pb.StatsRequest) (*pb.AggregatorStats, error) {
-	c, err := a.cfg.Plane.Counters()
-	if err != nil {
-		return nil, planeError(err)
-	}
-	out := &pb.AggregatorStats{Counters: globalCounters(&c)}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, j := range a.jobs {
-		c, err := a.cfg.Plane.JobCounters(j.id)
-		if err != nil {
-			return nil, planeError(err)
-		}
-		out.Jobs = append(out.Jobs, &pb.JobStats{Job: uint32(j.id), Harvests: j.harvests(), Counters: jobCounters(&c)})
-	}
-	return out, nil
 }
 
 func (a *Aggregator) job(id uint32) (*job, error) {
@@ -243,6 +212,7 @@ func planeError(err error) error {
 	for target, c := range map[error]codes.Code{
 		aggregator.ErrConfig:         codes.InvalidArgument,
 		aggregator.ErrUnsupported:    codes.Unimplemented,
+		aggregator.ErrMode:           codes.FailedPrecondition,
 		aggregator.ErrTooManySlots:   codes.ResourceExhausted,
 		aggregator.ErrTooManySenders: codes.ResourceExhausted,
 		aggregator.ErrJobExists:      codes.AlreadyExists,

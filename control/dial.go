@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
 const (
@@ -61,10 +63,18 @@ func Dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, l
 	})
 	defer notice.Stop()
 	conn.Connect()
+	var broken error // why the latest connection failed
 	for {
 		state := conn.GetState()
 		if state == connectivity.Ready {
 			return conn, nil
+		}
+		if state == connectivity.TransientFailure {
+			broken = connectionError(ctx, conn)
+			if mismatch, certain := sec.mismatch(broken); certain {
+				conn.Close() // waiting does not change certificates
+				return nil, fmt.Errorf("%s at %v: %w", role, addr, mismatch)
+			}
 		}
 		if state == connectivity.Idle {
 			conn.Connect()
@@ -72,11 +82,20 @@ func Dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, l
 		if !conn.WaitForStateChange(ctx, state) {
 			conn.Close()
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				if mismatch, _ := sec.mismatch(broken); mismatch != nil {
+					return nil, fmt.Errorf("%s at %v: %w", role, addr, mismatch)
+				}
 				return nil, fmt.Errorf("%s at %v did not answer within %v: is it running, and is the address right?", role, addr, limit)
 			}
 			return nil, fmt.Errorf("%s at %v: %w", role, addr, context.Cause(ctx))
 		}
 	}
+}
+
+// connectionError asks a connection in transient failure why: a call that does
+// not wait for it to become ready fails with the reason.
+func connectionError(ctx context.Context, conn *grpc.ClientConn) error {
+	return conn.Invoke(ctx, "/libra.control.v1.Aggregator/Stats", &pb.StatsRequest{}, &pb.AggregatorStats{})
 }
 
 // CallError turns a gRPC error into the text that the service gave, with the

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -49,18 +50,21 @@ func serve(t *testing.T, sec Security, register func(*grpc.Server)) *grpc.Client
 type libras struct {
 	model  *aggregator.Model
 	client pb.AggregatorClient
+	target string // of the connection
 }
 
-func startAggregator(t *testing.T) libras {
+func startAggregator(t *testing.T) libras { return startWithSlots(t, 0) }
+
+func startWithSlots(t *testing.T, slots int) libras {
 	t.Helper()
 	model, err := aggregator.NewModel(aggregator.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn := serve(t, Security{}, func(s *grpc.Server) {
-		pb.RegisterAggregatorServer(s, NewAggregator(t.Context(), AggregatorConfig{Plane: model, Stripes: 10, Dense: true, Log: quiet}))
+		pb.RegisterAggregatorServer(s, NewAggregator(t.Context(), AggregatorConfig{Plane: model, Stripes: 10, Dense: true, Slots: slots, Log: quiet}))
 	})
-	return libras{model, pb.NewAggregatorClient(conn)}
+	return libras{model, pb.NewAggregatorClient(conn), conn.Target()}
 }
 
 func spec() *pb.JobSpec {
@@ -97,9 +101,31 @@ func (l libras) push(t *testing.T, epoch uint16, seq uint32, rank uint16, value 
 	s.SetMask(1)
 	s.SetSlot(0, rank)
 	s.SetValue(0, value)
+	l.acknowledged(t, payload, reply)
+}
+
+// pushAll pushes 1 to each of the first n slots, as frames 1 and following.
+func (l libras) pushAll(t *testing.T, epoch uint16, n int) {
+	t.Helper()
+	payload, reply := make([]byte, wire.HotLen(1)), make([]byte, aggregator.MaxReplyPayload)
+	for first := 0; first < n; first += wire.Lanes {
+		wire.Header{Type: wire.TypeHot, Flags: wire.FlagDense, Job: 5, Sender: 1, Epoch: epoch, Seq: uint32(wire.FirstSeq + first/wire.Lanes)}.Put(payload)
+		s := wire.StripeAt(payload, 0)
+		s.Clear()
+		s.SetMask(1<<min(wire.Lanes, n-first) - 1)
+		for lane := range min(wire.Lanes, n-first) {
+			s.SetSlot(lane, uint16(first+lane))
+			s.SetValue(lane, 1)
+		}
+		l.acknowledged(t, payload, reply)
+	}
+}
+
+func (l libras) acknowledged(t *testing.T, payload, reply []byte) {
+	t.Helper()
 	_, n := l.model.ProcessPayload(netip.AddrPortFrom(workerIP, 1), payload, reply)
 	if h, err := wire.ParseHeader(reply[:n]); err != nil || h.Type != wire.TypeAck {
-		t.Fatalf("frame %d got %v, %v; want an ACK", seq, h.Type, err)
+		t.Fatalf("frame got %v, %v; want an ACK", h.Type, err)
 	}
 }
 
@@ -292,11 +318,31 @@ func TestRefusedRequests(t *testing.T) {
 		"mode":           {func(s *pb.JobSpec) { s.Job, s.Mode = 6, 99 }, codes.InvalidArgument},
 		"arithmetic":     {func(s *pb.JobSpec) { s.Job, s.Arithmetic = 6, 0 }, codes.InvalidArgument},
 		"too many slots": {func(s *pb.JobSpec) { s.Job, s.Slots = 6, aggregator.MaxSlots+1 }, codes.ResourceExhausted},
+		"no slots":       {func(s *pb.JobSpec) { s.Job, s.Slots = 6, 0 }, codes.InvalidArgument},
 		"exponent":       {func(s *pb.JobSpec) { s.Job, s.Exponent = 6, -1000 }, codes.InvalidArgument},
+		"stripes":        {func(s *pb.JobSpec) { s.Job, s.Stripes = 6, 11 }, codes.InvalidArgument},
+		"lut exponent": {func(s *pb.JobSpec) {
+			s.Job, s.Arithmetic = 6, pb.Arithmetic_ARITHMETIC_LUT
+		}, codes.InvalidArgument},
+		"workers without rounds": {func(s *pb.JobSpec) { s.Job, s.Workers = 6, 2 }, codes.InvalidArgument},
+		"sync without workers":   {func(s *pb.JobSpec) { s.Job, s.Mode = 6, pb.Mode_MODE_SYNC }, codes.InvalidArgument},
+		"too many workers": {func(s *pb.JobSpec) {
+			s.Job, s.Mode, s.Workers = 6, pb.Mode_MODE_SYNC, aggregator.MaxWorkers+1
+		}, codes.InvalidArgument},
+		"absurdly many workers": {func(s *pb.JobSpec) {
+			s.Job, s.Mode, s.Workers = 6, pb.Mode_MODE_SYNC, 1<<32-1
+		}, codes.InvalidArgument},
+		"sync by time": {func(s *pb.JobSpec) {
+			s.Job, s.Mode, s.Workers, s.HarvestPeriodUs = 6, pb.Mode_MODE_SYNC, 2, 1000
+		}, codes.InvalidArgument},
+		"sync by count": {func(s *pb.JobSpec) {
+			s.Job, s.Mode, s.Workers, s.HarvestFrames = 6, pb.Mode_MODE_SYNC, 2, 1000
+		}, codes.InvalidArgument},
 	} {
 		s := spec()
 		c.change(s)
-		if _, err := l.client.CreateJob(t.Context(), s); status.Code(err) != c.want {
+		_, err := l.client.CreateJob(t.Context(), s)
+		if status.Code(err) != c.want || !contains(err, fmt.Sprintf("job %d", s.Job)) {
 			t.Errorf("%s: %v, want code %v", name, err, c.want)
 		}
 	}

@@ -3,11 +3,14 @@ package control
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 )
 
 // Security protects control connections. The zero value means plain TCP, for
@@ -41,8 +44,41 @@ func LoadSecurity(ca, cert, key string) (Security, error) {
 	return s, nil
 }
 
+// on reports whether connections are protected.
+func (s Security) on() bool { return s.peers != nil }
+
+// ErrTLS says that the two sides of a control connection do not agree on TLS.
+var ErrTLS = errors.New("TLS mismatch")
+
+// mismatch explains the error of a connection as a disagreement on TLS, or
+// returns nil if that is not the reason. The text of the error is all that gRPC
+// gives. A peer that ends connections at once has probably refused what we
+// showed, or missed what we did not; but it could also be about to end.
+func (s Security) mismatch(err error) (_ error, certain bool) {
+	if err == nil {
+		return nil, false
+	}
+	reason := status.Convert(err).Message()
+	_, alert, found := strings.Cut(reason, "tls: ")
+	ended := false
+	for _, text := range []string{"server preface", "connection reset by peer", "broken pipe"} {
+		ended = ended || strings.Contains(reason, text)
+	}
+	switch {
+	case s.on() && strings.Contains(reason, "first record does not look like a TLS handshake"):
+		return fmt.Errorf("%w: this side uses TLS and the other plain TCP: give both the same tls section, or neither", ErrTLS), true
+	case s.on() && found:
+		return fmt.Errorf("%w: %s: compare the authority, and the names and dates of the certificates, on both sides", ErrTLS, strings.TrimRight(alert, "\"")), true
+	case s.on() && ended:
+		return fmt.Errorf("%w: it ended the connection after the handshake, so it does not accept this side's certificate: was that signed by the authority that the other side trusts?", ErrTLS), false
+	case ended:
+		return fmt.Errorf("%w: it takes connections but ends them at once, as one that uses TLS does, and this side uses plain TCP: give both the same tls section, or neither", ErrTLS), false
+	}
+	return nil, false
+}
+
 func (s Security) server() credentials.TransportCredentials {
-	if s.peers == nil {
+	if !s.on() {
 		return insecure.NewCredentials()
 	}
 	return credentials.NewTLS(&tls.Config{
@@ -55,7 +91,7 @@ func (s Security) server() credentials.TransportCredentials {
 
 // client's name is what the server's certificate must be valid for.
 func (s Security) client(name string) credentials.TransportCredentials {
-	if s.peers == nil {
+	if !s.on() {
 		return insecure.NewCredentials()
 	}
 	return credentials.NewTLS(&tls.Config{

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -85,6 +86,38 @@ func TestMutualTLS(t *testing.T) {
 		}
 		c.Close()
 		cancel()
+	}
+}
+
+// Whoever disagrees on TLS is told so, not that nobody answers.
+func TestDialNamesTLSMismatch(t *testing.T) {
+	sec, stranger := must(LoadSecurity(authority(t))), must(LoadSecurity(authority(t)))
+	for name, c := range map[string]struct{ server, client Security }{
+		"client without":    {sec, Security{}},
+		"server without":    {Security{}, sec},
+		"another authority": {sec, stranger},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := must(net.Listen("tcp", "127.0.0.1:0"))
+			s := NewServer(c.server)
+			go func() { _ = s.Serve(l) }()
+			defer s.Stop()
+			_, err := Dial(t.Context(), "aggregator", l.Addr().(*net.TCPAddr).AddrPort(), c.client, 2*time.Second, quiet)
+			if !errors.Is(err, ErrTLS) || !contains(err, "aggregator at 127.0.0.1") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	// A client whose certificate the server does not accept hears of it after
+	// its own handshake.
+	mixed := stranger
+	mixed.peers = sec.peers
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	s := NewServer(sec)
+	go func() { _ = s.Serve(l) }()
+	defer s.Stop()
+	if _, err := Dial(t.Context(), "aggregator", l.Addr().(*net.TCPAddr).AddrPort(), mixed, 2*time.Second, quiet); !errors.Is(err, ErrTLS) {
+		t.Errorf("certificate of another authority: %v", err)
 	}
 }
 

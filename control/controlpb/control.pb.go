@@ -31,6 +31,7 @@ const (
 	Mode_MODE_UNSPECIFIED Mode = 0
 	Mode_MODE_COMBINE     Mode = 1
 	Mode_MODE_FETCHADD    Mode = 2
+	Mode_MODE_SYNC        Mode = 3
 )
 
 // Enum value maps for Mode.
@@ -39,11 +40,13 @@ var (
 		0: "MODE_UNSPECIFIED",
 		1: "MODE_COMBINE",
 		2: "MODE_FETCHADD",
+		3: "MODE_SYNC",
 	}
 	Mode_value = map[string]int32{
 		"MODE_UNSPECIFIED": 0,
 		"MODE_COMBINE":     1,
 		"MODE_FETCHADD":    2,
+		"MODE_SYNC":        3,
 	}
 )
 
@@ -79,6 +82,8 @@ type Arithmetic int32
 const (
 	Arithmetic_ARITHMETIC_UNSPECIFIED Arithmetic = 0
 	Arithmetic_ARITHMETIC_EXACT       Arithmetic = 1
+	Arithmetic_ARITHMETIC_LUT         Arithmetic = 2
+	Arithmetic_ARITHMETIC_FIXED       Arithmetic = 3
 )
 
 // Enum value maps for Arithmetic.
@@ -86,10 +91,14 @@ var (
 	Arithmetic_name = map[int32]string{
 		0: "ARITHMETIC_UNSPECIFIED",
 		1: "ARITHMETIC_EXACT",
+		2: "ARITHMETIC_LUT",
+		3: "ARITHMETIC_FIXED",
 	}
 	Arithmetic_value = map[string]int32{
 		"ARITHMETIC_UNSPECIFIED": 0,
 		"ARITHMETIC_EXACT":       1,
+		"ARITHMETIC_LUT":         2,
+		"ARITHMETIC_FIXED":       3,
 	}
 )
 
@@ -125,11 +134,14 @@ type JobSpec struct {
 	Job             uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
 	Mode            Mode                   `protobuf:"varint,2,opt,name=mode,proto3,enum=libra.control.v1.Mode" json:"mode,omitempty"`
 	Arithmetic      Arithmetic             `protobuf:"varint,3,opt,name=arithmetic,proto3,enum=libra.control.v1.Arithmetic" json:"arithmetic,omitempty"`
-	Exponent        int32                  `protobuf:"zigzag32,4,opt,name=exponent,proto3" json:"exponent,omitempty"`                                      // exact: one unit is 2^exponent
+	Exponent        int32                  `protobuf:"zigzag32,4,opt,name=exponent,proto3" json:"exponent,omitempty"`                                      // exact, fixed: one unit is 2^exponent; 0: the arithmetic's default
 	Slots           uint32                 `protobuf:"varint,5,opt,name=slots,proto3" json:"slots,omitempty"`                                              // scalars of the hot set
 	HotSet          []byte                 `protobuf:"bytes,6,opt,name=hot_set,json=hotSet,proto3" json:"hot_set,omitempty"`                               // fingerprint of the hot set
 	HarvestPeriodUs uint32                 `protobuf:"varint,7,opt,name=harvest_period_us,json=harvestPeriodUs,proto3" json:"harvest_period_us,omitempty"` // 0: only when asked
 	ServerMac       []byte                 `protobuf:"bytes,8,opt,name=server_mac,json=serverMac,proto3" json:"server_mac,omitempty"`                      // where frames for the server leave the switch
+	HarvestFrames   uint64                 `protobuf:"varint,9,opt,name=harvest_frames,json=harvestFrames,proto3" json:"harvest_frames,omitempty"`         // harvest after so many frames, too; 0: not by count
+	Workers         uint32                 `protobuf:"varint,10,opt,name=workers,proto3" json:"workers,omitempty"`                                         // that take part in rounds: mode sync, or fixed with a negotiated scale
+	Stripes         uint32                 `protobuf:"varint,11,opt,name=stripes,proto3" json:"stripes,omitempty"`                                         // largest number of stripes in a frame; 0: as many as the aggregator takes
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -218,6 +230,27 @@ func (x *JobSpec) GetServerMac() []byte {
 		return x.ServerMac
 	}
 	return nil
+}
+
+func (x *JobSpec) GetHarvestFrames() uint64 {
+	if x != nil {
+		return x.HarvestFrames
+	}
+	return 0
+}
+
+func (x *JobSpec) GetWorkers() uint32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *JobSpec) GetStripes() uint32 {
+	if x != nil {
+		return x.Stripes
+	}
+	return 0
 }
 
 type Job struct {
@@ -426,6 +459,10 @@ type Admission struct {
 	Stripes       uint32                 `protobuf:"varint,2,opt,name=stripes,proto3" json:"stripes,omitempty"` // largest number of stripes in a frame
 	Dense         bool                   `protobuf:"varint,3,opt,name=dense,proto3" json:"dense,omitempty"`     // dense frames are taken
 	Window        uint32                 `protobuf:"varint,4,opt,name=window,proto3" json:"window,omitempty"`   // frames that may be unacknowledged
+	Mode          Mode                   `protobuf:"varint,5,opt,name=mode,proto3,enum=libra.control.v1.Mode" json:"mode,omitempty"`
+	Arithmetic    Arithmetic             `protobuf:"varint,6,opt,name=arithmetic,proto3,enum=libra.control.v1.Arithmetic" json:"arithmetic,omitempty"`
+	Exponent      int32                  `protobuf:"zigzag32,7,opt,name=exponent,proto3" json:"exponent,omitempty"` // exact, fixed: one unit is 2^exponent
+	Workers       uint32                 `protobuf:"varint,8,opt,name=workers,proto3" json:"workers,omitempty"`     // that take part in rounds; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -484,6 +521,34 @@ func (x *Admission) GetDense() bool {
 func (x *Admission) GetWindow() uint32 {
 	if x != nil {
 		return x.Window
+	}
+	return 0
+}
+
+func (x *Admission) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_UNSPECIFIED
+}
+
+func (x *Admission) GetArithmetic() Arithmetic {
+	if x != nil {
+		return x.Arithmetic
+	}
+	return Arithmetic_ARITHMETIC_UNSPECIFIED
+}
+
+func (x *Admission) GetExponent() int32 {
+	if x != nil {
+		return x.Exponent
+	}
+	return 0
+}
+
+func (x *Admission) GetWorkers() uint32 {
+	if x != nil {
+		return x.Workers
 	}
 	return 0
 }
@@ -646,16 +711,18 @@ func (*HarvestRequest_Now) isHarvestRequest_What() {}
 
 func (*HarvestRequest_Done) isHarvestRequest_What() {}
 
-// HarvestChunk is a part of one frozen bank: the sums that are not zero.
+// HarvestChunk is a part of one frozen bank: the slots that are not zero.
 type HarvestChunk struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // counts the job's harvests from 1
-	Ranks         []uint32               `protobuf:"varint,2,rep,packed,name=ranks,proto3" json:"ranks,omitempty"`
-	Sums          []int64                `protobuf:"fixed64,3,rep,packed,name=sums,proto3" json:"sums,omitempty"` // units of the job's exponent
-	Last          bool                   `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
-	Frames        uint64                 `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"` // hot frames summed in this bank, in the last chunk
-	Pairs         uint64                 `protobuf:"varint,6,opt,name=pairs,proto3" json:"pairs,omitempty"`
-	Ticket        uint64                 `protobuf:"varint,7,opt,name=ticket,proto3" json:"ticket,omitempty"` // of the newest request made before this bank was frozen
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // counts the job's harvests from 1
+	Ranks  []uint32               `protobuf:"varint,2,rep,packed,name=ranks,proto3" json:"ranks,omitempty"`
+	// In the job's arithmetic: units of its exponent (exact, fixed), or the bits
+	// of a float32 (lut).
+	Sums          []int64 `protobuf:"fixed64,3,rep,packed,name=sums,proto3" json:"sums,omitempty"`
+	Last          bool    `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
+	Frames        uint64  `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"` // hot frames summed in this bank, in the last chunk
+	Pairs         uint64  `protobuf:"varint,6,opt,name=pairs,proto3" json:"pairs,omitempty"`
+	Ticket        uint64  `protobuf:"varint,7,opt,name=ticket,proto3" json:"ticket,omitempty"` // of the newest request made before this bank was frozen
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -962,7 +1029,10 @@ func (*StatsRequest) Descriptor() ([]byte, []int) {
 type AggregatorStats struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Counters      map[string]uint64      `protobuf:"bytes,1,rep,name=counters,proto3" json:"counters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	Jobs          []*JobStats            `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	Jobs          []*JobStats            `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`    // in the order of their ids
+	Slots         uint64                 `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"` // that all jobs together may have
+	SlotsUsed     uint64                 `protobuf:"varint,4,opt,name=slots_used,json=slotsUsed,proto3" json:"slots_used,omitempty"`
+	MemoryBytes   uint64                 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // of the jobs' banks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1011,14 +1081,46 @@ func (x *AggregatorStats) GetJobs() []*JobStats {
 	return nil
 }
 
+func (x *AggregatorStats) GetSlots() uint64 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *AggregatorStats) GetSlotsUsed() uint64 {
+	if x != nil {
+		return x.SlotsUsed
+	}
+	return 0
+}
+
+func (x *AggregatorStats) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
 type JobStats struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
-	Senders       uint32                 `protobuf:"varint,2,opt,name=senders,proto3" json:"senders,omitempty"`
-	Harvests      uint64                 `protobuf:"varint,3,opt,name=harvests,proto3" json:"harvests,omitempty"`
-	Counters      map[string]uint64      `protobuf:"bytes,4,rep,name=counters,proto3" json:"counters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Job             uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Senders         uint32                 `protobuf:"varint,2,opt,name=senders,proto3" json:"senders,omitempty"` // admitted now
+	Harvests        uint64                 `protobuf:"varint,3,opt,name=harvests,proto3" json:"harvests,omitempty"`
+	Counters        map[string]uint64      `protobuf:"bytes,4,rep,name=counters,proto3" json:"counters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Epoch           uint32                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Mode            Mode                   `protobuf:"varint,6,opt,name=mode,proto3,enum=libra.control.v1.Mode" json:"mode,omitempty"`
+	Arithmetic      Arithmetic             `protobuf:"varint,7,opt,name=arithmetic,proto3,enum=libra.control.v1.Arithmetic" json:"arithmetic,omitempty"`
+	Exponent        int32                  `protobuf:"zigzag32,8,opt,name=exponent,proto3" json:"exponent,omitempty"`
+	Workers         uint32                 `protobuf:"varint,9,opt,name=workers,proto3" json:"workers,omitempty"`
+	Slots           uint32                 `protobuf:"varint,10,opt,name=slots,proto3" json:"slots,omitempty"`
+	MemoryBytes     uint64                 `protobuf:"varint,11,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`               // of its banks
+	HarvestPeriodUs uint32                 `protobuf:"varint,12,opt,name=harvest_period_us,json=harvestPeriodUs,proto3" json:"harvest_period_us,omitempty"` // as asked for
+	HarvestFrames   uint64                 `protobuf:"varint,13,opt,name=harvest_frames,json=harvestFrames,proto3" json:"harvest_frames,omitempty"`         // as asked for
+	HarvestInterval *Timing                `protobuf:"bytes,14,opt,name=harvest_interval,json=harvestInterval,proto3" json:"harvest_interval,omitempty"`    // between the starts of two harvests
+	HarvestHeld     *Timing                `protobuf:"bytes,15,opt,name=harvest_held,json=harvestHeld,proto3" json:"harvest_held,omitempty"`                // from a harvest's start until the server had applied it
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *JobStats) Reset() {
@@ -1079,6 +1181,152 @@ func (x *JobStats) GetCounters() map[string]uint64 {
 	return nil
 }
 
+func (x *JobStats) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *JobStats) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_UNSPECIFIED
+}
+
+func (x *JobStats) GetArithmetic() Arithmetic {
+	if x != nil {
+		return x.Arithmetic
+	}
+	return Arithmetic_ARITHMETIC_UNSPECIFIED
+}
+
+func (x *JobStats) GetExponent() int32 {
+	if x != nil {
+		return x.Exponent
+	}
+	return 0
+}
+
+func (x *JobStats) GetWorkers() uint32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *JobStats) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *JobStats) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *JobStats) GetHarvestPeriodUs() uint32 {
+	if x != nil {
+		return x.HarvestPeriodUs
+	}
+	return 0
+}
+
+func (x *JobStats) GetHarvestFrames() uint64 {
+	if x != nil {
+		return x.HarvestFrames
+	}
+	return 0
+}
+
+func (x *JobStats) GetHarvestInterval() *Timing {
+	if x != nil {
+		return x.HarvestInterval
+	}
+	return nil
+}
+
+func (x *JobStats) GetHarvestHeld() *Timing {
+	if x != nil {
+		return x.HarvestHeld
+	}
+	return nil
+}
+
+// Timing sums up durations.
+type Timing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Count         uint64                 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	LastNs        uint64                 `protobuf:"varint,2,opt,name=last_ns,json=lastNs,proto3" json:"last_ns,omitempty"`
+	MeanNs        uint64                 `protobuf:"varint,3,opt,name=mean_ns,json=meanNs,proto3" json:"mean_ns,omitempty"`
+	MaxNs         uint64                 `protobuf:"varint,4,opt,name=max_ns,json=maxNs,proto3" json:"max_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Timing) Reset() {
+	*x = Timing{}
+	mi := &file_control_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Timing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Timing) ProtoMessage() {}
+
+func (x *Timing) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Timing.ProtoReflect.Descriptor instead.
+func (*Timing) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Timing) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Timing) GetLastNs() uint64 {
+	if x != nil {
+		return x.LastNs
+	}
+	return 0
+}
+
+func (x *Timing) GetMeanNs() uint64 {
+	if x != nil {
+		return x.MeanNs
+	}
+	return 0
+}
+
+func (x *Timing) GetMaxNs() uint64 {
+	if x != nil {
+		return x.MaxNs
+	}
+	return 0
+}
+
 type ServerStats struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rows          uint64                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
@@ -1091,7 +1339,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1351,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1364,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{16}
+	return file_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -1151,7 +1399,7 @@ var File_control_proto protoreflect.FileDescriptor
 
 const file_control_proto_rawDesc = "" +
 	"\n" +
-	"\rcontrol.proto\x12\x10libra.control.v1\"\x9b\x02\n" +
+	"\rcontrol.proto\x12\x10libra.control.v1\"\xf6\x02\n" +
 	"\aJobSpec\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12*\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x16.libra.control.v1.ModeR\x04mode\x12<\n" +
@@ -1163,7 +1411,11 @@ const file_control_proto_rawDesc = "" +
 	"\ahot_set\x18\x06 \x01(\fR\x06hotSet\x12*\n" +
 	"\x11harvest_period_us\x18\a \x01(\rR\x0fharvestPeriodUs\x12\x1d\n" +
 	"\n" +
-	"server_mac\x18\b \x01(\fR\tserverMac\"\x1b\n" +
+	"server_mac\x18\b \x01(\fR\tserverMac\x12%\n" +
+	"\x0eharvest_frames\x18\t \x01(\x04R\rharvestFrames\x12\x18\n" +
+	"\aworkers\x18\n" +
+	" \x01(\rR\aworkers\x12\x18\n" +
+	"\astripes\x18\v \x01(\rR\astripes\"\x1b\n" +
 	"\x03Job\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\"$\n" +
 	"\x10RemoveJobRequest\x12\x10\n" +
@@ -1174,12 +1426,18 @@ const file_control_proto_rawDesc = "" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x10\n" +
 	"\x03mac\x18\x03 \x01(\fR\x03mac\x12\x0e\n" +
 	"\x02ip\x18\x04 \x01(\fR\x02ip\x12\x17\n" +
-	"\ahot_set\x18\x05 \x01(\fR\x06hotSet\"i\n" +
+	"\ahot_set\x18\x05 \x01(\fR\x06hotSet\"\x89\x02\n" +
 	"\tAdmission\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x18\n" +
 	"\astripes\x18\x02 \x01(\rR\astripes\x12\x14\n" +
 	"\x05dense\x18\x03 \x01(\bR\x05dense\x12\x16\n" +
-	"\x06window\x18\x04 \x01(\rR\x06window\"Z\n" +
+	"\x06window\x18\x04 \x01(\rR\x06window\x12*\n" +
+	"\x04mode\x18\x05 \x01(\x0e2\x16.libra.control.v1.ModeR\x04mode\x12<\n" +
+	"\n" +
+	"arithmetic\x18\x06 \x01(\x0e2\x1c.libra.control.v1.ArithmeticR\n" +
+	"arithmetic\x12\x1a\n" +
+	"\bexponent\x18\a \x01(\x11R\bexponent\x12\x18\n" +
+	"\aworkers\x18\b \x01(\rR\aworkers\"Z\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +
@@ -1207,21 +1465,44 @@ const file_control_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\"\x0e\n" +
 	"\fDoneResponse\"\x0e\n" +
-	"\fStatsRequest\"\xcb\x01\n" +
+	"\fStatsRequest\"\xa3\x02\n" +
 	"\x0fAggregatorStats\x12K\n" +
 	"\bcounters\x18\x01 \x03(\v2/.libra.control.v1.AggregatorStats.CountersEntryR\bcounters\x12.\n" +
-	"\x04jobs\x18\x02 \x03(\v2\x1a.libra.control.v1.JobStatsR\x04jobs\x1a;\n" +
+	"\x04jobs\x18\x02 \x03(\v2\x1a.libra.control.v1.JobStatsR\x04jobs\x12\x14\n" +
+	"\x05slots\x18\x03 \x01(\x04R\x05slots\x12\x1d\n" +
+	"\n" +
+	"slots_used\x18\x04 \x01(\x04R\tslotsUsed\x12!\n" +
+	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xd5\x01\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x99\x05\n" +
 	"\bJobStats\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x18\n" +
 	"\asenders\x18\x02 \x01(\rR\asenders\x12\x1a\n" +
 	"\bharvests\x18\x03 \x01(\x04R\bharvests\x12D\n" +
-	"\bcounters\x18\x04 \x03(\v2(.libra.control.v1.JobStats.CountersEntryR\bcounters\x1a;\n" +
+	"\bcounters\x18\x04 \x03(\v2(.libra.control.v1.JobStats.CountersEntryR\bcounters\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\rR\x05epoch\x12*\n" +
+	"\x04mode\x18\x06 \x01(\x0e2\x16.libra.control.v1.ModeR\x04mode\x12<\n" +
+	"\n" +
+	"arithmetic\x18\a \x01(\x0e2\x1c.libra.control.v1.ArithmeticR\n" +
+	"arithmetic\x12\x1a\n" +
+	"\bexponent\x18\b \x01(\x11R\bexponent\x12\x18\n" +
+	"\aworkers\x18\t \x01(\rR\aworkers\x12\x14\n" +
+	"\x05slots\x18\n" +
+	" \x01(\rR\x05slots\x12!\n" +
+	"\fmemory_bytes\x18\v \x01(\x04R\vmemoryBytes\x12*\n" +
+	"\x11harvest_period_us\x18\f \x01(\rR\x0fharvestPeriodUs\x12%\n" +
+	"\x0eharvest_frames\x18\r \x01(\x04R\rharvestFrames\x12C\n" +
+	"\x10harvest_interval\x18\x0e \x01(\v2\x18.libra.control.v1.TimingR\x0fharvestInterval\x12;\n" +
+	"\fharvest_held\x18\x0f \x01(\v2\x18.libra.control.v1.TimingR\vharvestHeld\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xd9\x01\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"g\n" +
+	"\x06Timing\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x04R\x05count\x12\x17\n" +
+	"\alast_ns\x18\x02 \x01(\x04R\x06lastNs\x12\x17\n" +
+	"\amean_ns\x18\x03 \x01(\x04R\x06meanNs\x12\x15\n" +
+	"\x06max_ns\x18\x04 \x01(\x04R\x05maxNs\"\xd9\x01\n" +
 	"\vServerStats\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\x04R\x04rows\x12\x14\n" +
 	"\x05steps\x18\x02 \x01(\x04R\x05steps\x12\x1a\n" +
@@ -1229,15 +1510,18 @@ const file_control_proto_rawDesc = "" +
 	"\bcounters\x18\x04 \x03(\v2+.libra.control.v1.ServerStats.CountersEntryR\bcounters\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01*A\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01*P\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fMODE_COMBINE\x10\x01\x12\x11\n" +
-	"\rMODE_FETCHADD\x10\x02*>\n" +
+	"\rMODE_FETCHADD\x10\x02\x12\r\n" +
+	"\tMODE_SYNC\x10\x03*h\n" +
 	"\n" +
 	"Arithmetic\x12\x1a\n" +
 	"\x16ARITHMETIC_UNSPECIFIED\x10\x00\x12\x14\n" +
-	"\x10ARITHMETIC_EXACT\x10\x012\x84\x03\n" +
+	"\x10ARITHMETIC_EXACT\x10\x01\x12\x12\n" +
+	"\x0eARITHMETIC_LUT\x10\x02\x12\x14\n" +
+	"\x10ARITHMETIC_FIXED\x10\x032\x84\x03\n" +
 	"\n" +
 	"Aggregator\x12=\n" +
 	"\tCreateJob\x12\x19.libra.control.v1.JobSpec\x1a\x15.libra.control.v1.Job\x12T\n" +
@@ -1264,7 +1548,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -1284,41 +1568,48 @@ var file_control_proto_goTypes = []any{
 	(*StatsRequest)(nil),      // 15: libra.control.v1.StatsRequest
 	(*AggregatorStats)(nil),   // 16: libra.control.v1.AggregatorStats
 	(*JobStats)(nil),          // 17: libra.control.v1.JobStats
-	(*ServerStats)(nil),       // 18: libra.control.v1.ServerStats
-	nil,                       // 19: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 20: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 21: libra.control.v1.ServerStats.CountersEntry
+	(*Timing)(nil),            // 18: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 19: libra.control.v1.ServerStats
+	nil,                       // 20: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 21: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 22: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	19, // 2: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	17, // 3: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	20, // 4: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
-	21, // 5: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	2,  // 6: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 7: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	6,  // 8: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	9,  // 9: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	15, // 10: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	6,  // 11: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	11, // 12: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	13, // 13: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	15, // 14: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 15: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 16: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	7,  // 17: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	10, // 18: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	16, // 19: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	8,  // 20: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	12, // 21: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	14, // 22: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	18, // 23: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	15, // [15:24] is the sub-list for method output_type
-	6,  // [6:15] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	0,  // 2: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
+	1,  // 3: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
+	20, // 4: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	17, // 5: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	21, // 6: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	0,  // 7: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
+	1,  // 8: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
+	18, // 9: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	18, // 10: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	22, // 11: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	2,  // 12: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 13: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	6,  // 14: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	9,  // 15: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	15, // 16: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	6,  // 17: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	11, // 18: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	13, // 19: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	15, // 20: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 21: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 22: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	7,  // 23: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	10, // 24: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	16, // 25: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	8,  // 26: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	12, // 27: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	14, // 28: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	19, // 29: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	21, // [21:30] is the sub-list for method output_type
+	12, // [12:21] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -1337,7 +1628,7 @@ func file_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

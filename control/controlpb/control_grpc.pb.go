@@ -45,7 +45,8 @@ type AggregatorClient interface {
 	// Join admits a sender to a job. The first message says what the aggregator
 	// takes; then the stream stays open, and ending it withdraws the sender.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Admission], error)
-	// Harvest hands the sums of a job to its parameter server, bank by bank.
+	// Harvest hands the sums of a job to its parameter server, bank by bank. A
+	// sync job has no harvest: its sums go to the workers.
 	// The first message names the job. A bank that the server has not
 	// acknowledged when the stream breaks is sent again, under the same number,
 	// on the next stream.
@@ -138,7 +139,8 @@ type AggregatorServer interface {
 	// Join admits a sender to a job. The first message says what the aggregator
 	// takes; then the stream stays open, and ending it withdraws the sender.
 	Join(*JoinRequest, grpc.ServerStreamingServer[Admission]) error
-	// Harvest hands the sums of a job to its parameter server, bank by bank.
+	// Harvest hands the sums of a job to its parameter server, bank by bank. A
+	// sync job has no harvest: its sums go to the workers.
 	// The first message names the job. A bank that the server has not
 	// acknowledged when the stream breaks is sent again, under the same number,
 	// on the next stream.

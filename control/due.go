@@ -1,0 +1,46 @@
+package control
+
+import (
+	"time"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// due says when a job's harvests are due. A channel is nil where the job does
+// not ask for that kind.
+type due struct {
+	period, count   <-chan time.Time
+	periods, counts *time.Ticker
+	every           time.Duration
+}
+
+// newDue starts the tickers. A ticker keeps to its grid: a tick that is handled
+// late does not delay the next.
+func newDue(spec *pb.JobSpec) *due {
+	d := &due{every: harvestPeriod(spec)}
+	if d.every > 0 {
+		d.periods = time.NewTicker(d.every)
+		d.period = d.periods.C
+	}
+	if spec.HarvestFrames > 0 {
+		d.counts = time.NewTicker(countEvery)
+		d.count = d.counts.C
+	}
+	return d
+}
+
+// counted begins a new period, because a harvest was due by count.
+func (d *due) counted() {
+	if d.periods != nil {
+		d.periods.Reset(d.every)
+	}
+}
+
+func (d *due) stop() {
+	if d.periods != nil {
+		d.periods.Stop()
+	}
+	if d.counts != nil {
+		d.counts.Stop()
+	}
+}

@@ -1,0 +1,109 @@
+package control
+
+import (
+	"net/netip"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/libra-ina/libra/aggregator"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/wire"
+)
+
+var modes = map[pb.Mode]aggregator.Mode{
+	pb.Mode_MODE_COMBINE:  aggregator.Combine,
+	pb.Mode_MODE_FETCHADD: aggregator.FetchAdd,
+	pb.Mode_MODE_SYNC:     aggregator.Sync,
+}
+
+var arithmetics = map[pb.Arithmetic]aggregator.Arithmetic{
+	pb.Arithmetic_ARITHMETIC_EXACT: aggregator.Exact,
+	pb.Arithmetic_ARITHMETIC_LUT:   aggregator.LUT,
+	pb.Arithmetic_ARITHMETIC_FIXED: aggregator.Fixed,
+}
+
+// jobConfig translates a specification, completed with defaults. Its errors name
+// the field and what is possible.
+func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
+	refuse := func(format string, args ...any) (aggregator.JobConfig, error) {
+		return aggregator.JobConfig{}, status.Errorf(codes.InvalidArgument, "job %d: "+format, append([]any{spec.Job}, args...)...)
+	}
+	mode, known := modes[spec.Mode]
+	if !known {
+		return refuse("mode: %v is none of combine, fetchadd, sync", spec.Mode)
+	}
+	arithmetic, known := arithmetics[spec.Arithmetic]
+	if !known {
+		return refuse("arithmetic: %v is none of exact, lut, fixed", spec.Arithmetic)
+	}
+	switch {
+	case spec.Job >= aggregator.MaxJobs:
+		return refuse("ids end at %d", aggregator.MaxJobs-1)
+	case spec.Workers > aggregator.MaxWorkers: // before it is an int
+		return refuse("workers: %d, at most %d can take part in rounds", spec.Workers, aggregator.MaxWorkers)
+	case spec.Stripes > uint32(a.cfg.Stripes):
+		return refuse("stripes: %d, this aggregator takes at most %d in a frame", spec.Stripes, a.cfg.Stripes)
+	case mode == aggregator.Sync && spec.HarvestPeriodUs != 0:
+		return refuse("harvest_period: %v, but in %v mode the sums go to the workers and there is no harvest", harvestPeriod(spec), mode)
+	case mode == aggregator.Sync && spec.HarvestFrames != 0:
+		return refuse("harvest_frames: %d, but in %v mode the sums go to the workers and there is no harvest", spec.HarvestFrames, mode)
+	}
+	cfg := aggregator.JobConfig{
+		ID:         uint16(spec.Job),
+		Mode:       mode,
+		Arithmetic: arithmetic,
+		Exp:        int(spec.Exponent),
+		Workers:    int(spec.Workers),
+		Slots:      int(spec.Slots),
+		MaxStripes: a.cfg.Stripes,
+		Layouts:    aggregator.Aligned,
+	}
+	if spec.Stripes != 0 {
+		cfg.MaxStripes = int(spec.Stripes)
+	}
+	if a.cfg.Dense && mode != aggregator.Sync {
+		cfg.Layouts |= aggregator.Dense
+	}
+	cfg, err := cfg.Complete()
+	if err != nil {
+		return cfg, planeError(err)
+	}
+	return cfg, nil
+}
+
+func harvestPeriod(spec *pb.JobSpec) time.Duration {
+	return time.Duration(spec.HarvestPeriodUs) * time.Microsecond
+}
+
+// admission tells a sender what the aggregator takes from it.
+func (j *job) admission() *pb.Admission {
+	return &pb.Admission{
+		Epoch:      uint32(j.cfg.Epoch),
+		Stripes:    uint32(j.cfg.MaxStripes),
+		Dense:      j.cfg.Layouts&aggregator.Dense != 0,
+		Window:     wire.DefaultWindow,
+		Mode:       j.spec.Mode,
+		Arithmetic: j.spec.Arithmetic,
+		Exponent:   int32(j.cfg.Exp),
+		Workers:    uint32(j.cfg.Workers),
+	}
+}
+
+func senderConfig(req *pb.JoinRequest) (aggregator.SenderConfig, error) {
+	s := aggregator.SenderConfig{ID: uint16(req.Sender)}
+	if req.Sender != uint32(s.ID) {
+		return s, status.Errorf(codes.InvalidArgument, "sender %d does not fit 16 bits", req.Sender)
+	}
+	ip, ok := netip.AddrFromSlice(req.Ip)
+	if !ok {
+		return s, status.Errorf(codes.InvalidArgument, "sender %d: ip: an address of %d bytes, 4 or 16 are possible", req.Sender, len(req.Ip))
+	}
+	s.IP = ip.Unmap()
+	if n := len(req.Mac); n != 0 && n != len(s.MAC) {
+		return s, status.Errorf(codes.InvalidArgument, "sender %d: mac: an address of %d bytes, 6 are possible, or none over UDP sockets", req.Sender, n)
+	}
+	copy(s.MAC[:], req.Mac)
+	return s, nil
+}

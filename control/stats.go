@@ -1,0 +1,84 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// timing sums up durations.
+type timing struct {
+	count     uint64
+	last, max time.Duration
+	total     time.Duration
+}
+
+func (t *timing) add(d time.Duration) {
+	t.count++
+	t.last, t.max = d, max(t.max, d)
+	t.total += d
+}
+
+func (t *timing) message() *pb.Timing {
+	m := &pb.Timing{Count: t.count, LastNs: uint64(t.last), MaxNs: uint64(t.max)}
+	if t.count > 0 {
+		m.MeanNs = uint64(t.total) / t.count
+	}
+	return m
+}
+
+// Stats implements the service.
+func (a *Aggregator) Stats(context.Context, *pb.StatsRequest) (*pb.AggregatorStats, error) {
+	c, err := a.cfg.Plane.Counters()
+	if err != nil {
+		return nil, planeError(err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := &pb.AggregatorStats{Counters: globalCounters(&c), Slots: uint64(a.cfg.Slots), SlotsUsed: uint64(a.slotsUsed())}
+	for _, j := range a.jobs {
+		stats, err := j.stats()
+		if errors.Is(err, aggregator.ErrNoJob) {
+			continue // it is being removed
+		}
+		if err != nil {
+			return nil, planeError(err)
+		}
+		stats.MemoryBytes = a.cfg.JobMemory(j.cfg.Slots)
+		out.MemoryBytes += stats.MemoryBytes
+		out.Jobs = append(out.Jobs, stats)
+	}
+	slices.SortFunc(out.Jobs, func(a, b *pb.JobStats) int { return cmp.Compare(a.Job, b.Job) })
+	return out, nil
+}
+
+// stats returns everything but the job's memory.
+func (j *job) stats() (*pb.JobStats, error) {
+	c, err := j.plane.JobCounters(j.cfg.ID)
+	if err != nil {
+		return nil, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return &pb.JobStats{
+		Job:             uint32(j.cfg.ID),
+		Epoch:           uint32(j.cfg.Epoch),
+		Mode:            j.spec.Mode,
+		Arithmetic:      j.spec.Arithmetic,
+		Exponent:        int32(j.cfg.Exp),
+		Workers:         uint32(j.cfg.Workers),
+		Slots:           uint32(j.cfg.Slots),
+		Senders:         uint32(j.admitted()),
+		Counters:        jobCounters(&c),
+		Harvests:        j.number,
+		HarvestPeriodUs: j.spec.HarvestPeriodUs,
+		HarvestFrames:   j.spec.HarvestFrames,
+		HarvestInterval: j.interval.message(),
+		HarvestHeld:     j.held.message(),
+	}, nil
+}
