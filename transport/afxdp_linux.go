@@ -50,6 +50,9 @@ type afxdpLink struct {
 	index []int // which of the frames to send descs[i] is
 	done  []afxdp.Frame
 
+	joined netip.Addr // group of a job's senders, if any
+	member int        // socket that holds the membership, or -1
+
 	stats  LinkStats
 	tap    *Tap
 	closed bool
@@ -99,6 +102,8 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 		index: make([]int, 0, rxBatch),
 		done:  make([]afxdp.Frame, 4*rxBatch),
 		tap:   newTap(),
+
+		member: -1,
 	}
 	defer func() {
 		if err != nil {
@@ -351,5 +356,6 @@ func (l *afxdpLink) Close() error {
 	if l.umem != nil {
 		errs = append(errs, l.umem.Close())
 	}
+	errs = append(errs, l.leave())
 	return errors.Join(errs...)
 }

@@ -54,7 +54,7 @@ func (l *afxdpLink) parse(d afxdp.Desc) (wire.Packet, bool) {
 		l.stats.Truncated++
 	case errors.Is(err, wire.ErrChecksum):
 		l.stats.BadChecksum++
-	case err != nil || p.Dst.IP != l.local.IP:
+	case err != nil || p.Dst.IP != l.local.IP && p.Dst.IP != l.joined:
 		l.stats.Foreign++
 	default:
 		return p, true

@@ -8,14 +8,19 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// AggregatorServer answers the HOT frames that reach a link with an
+// AggregatorServer answers the frames that reach a link with an
 // [aggregator.Model]: the data plane of the UDP backend. Jobs, senders and
 // banks are managed through the model, which may be used at the same time.
+//
+// What goes to all senders of a job, it sends to each sender by itself.
 type AggregatorServer struct {
 	loop
 	model *aggregator.Model
 	reply []byte
-	link  LinkStats
+	peers peers
+
+	copies []Frame
+	link   LinkStats
 }
 
 // NewAggregatorServer starts serving. The link, which must be an [OpenUDP] one
@@ -33,10 +38,18 @@ func NewAggregatorServer(link Link, model *aggregator.Model) (*AggregatorServer,
 func (a *AggregatorServer) handle(pkts []Packet) error {
 	for i := range pkts {
 		p := &pkts[i]
-		_, n := a.model.ProcessPayload(netip.AddrPortFrom(p.Src.IP, p.Src.Port), p.Payload, a.reply)
-		if n > 0 {
-			p.Reply = copy(p.Payload[:n], a.reply)
+		v, n := a.model.ProcessPayload(netip.AddrPortFrom(p.Src.IP, p.Src.Port), p.Payload, a.reply)
+		if n == 0 {
+			continue
 		}
+		a.peers.learn(p, a.reply[:n])
+		if v.Action == aggregator.Broadcast {
+			if err := a.sendToAll(a.reply[:n]); err != nil {
+				return err
+			}
+			continue
+		}
+		p.Reply = copy(p.Payload[:n], a.reply)
 	}
 	return nil
 }

@@ -58,6 +58,10 @@ type Link interface {
 	// an Ethernet address and to.MAC is zero.
 	Path(ctx context.Context, to wire.Endpoint) (*Path, error)
 
+	// Join makes the link hand over what an aggregator sends to all senders of
+	// a job ([wire.AllOf]). It is called like Path.
+	Join(job uint16) error
+
 	// Alloc takes a free transmit buffer. It is the endpoint's until Free.
 	Alloc() (Buf, bool)
 	// Payload returns the memory of a buffer's payload, MaxPayload bytes. It

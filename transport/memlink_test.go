@@ -64,6 +64,8 @@ func (l *memLink) Path(_ context.Context, to wire.Endpoint) (*Path, error) {
 	return &Path{To: to}, nil
 }
 
+func (l *memLink) Join(uint16) error { return nil }
+
 func (l *memLink) Alloc() (Buf, bool) {
 	n := len(l.free)
 	if n == 0 {

@@ -152,7 +152,8 @@ func (w *Worker) groups(o *operation) bool {
 // the group is one member's fault and nothing was sent.
 func (w *Worker) dissolve(g *operation, err error) bool {
 	var notFinite *packer.NotFiniteError
-	if g.members == nil || !errors.As(err, &notFinite) {
+	var outOfRange *packer.RangeError
+	if g.members == nil || !errors.As(err, &notFinite) && !errors.As(err, &outOfRange) {
 		return false
 	}
 	w.ops[g.id] = nil

@@ -16,6 +16,12 @@ type WorkerStats struct {
 	RowsCold   uint64 // rows sent to the server
 	KeysPulled uint64
 
+	// Waits are contributions to rounds that were acknowledged and wait for
+	// other workers: the time until their results takes the place of the
+	// round-trip time, and a repetition asks again.
+	Waits   retransmit.Stats
+	Results uint64 // of groups and of negotiations
+
 	Refusals Refusals
 
 	Malformed uint64 // payloads that are no valid answer
@@ -26,7 +32,7 @@ type WorkerStats struct {
 
 // Refusals counts ERROR frames by code; the last entry holds the codes that
 // this version does not know.
-type Refusals [wire.CodeType + 2]uint64
+type Refusals [wire.CodeRound + 2]uint64
 
 // Total returns the sum over all codes.
 func (r *Refusals) Total() uint64 {
@@ -43,6 +49,9 @@ func (w *Worker) snapshot() WorkerStats {
 		s.Hot = f.window.Stats()
 	}
 	s.Cold = w.flows[flowCold].window.Stats()
+	if w.rounds != nil {
+		s.Waits = w.rounds.waits.Stats()
+	}
 	s.Link = w.link.Stats()
 	return s
 }

@@ -132,6 +132,10 @@ func (l *udpLink) Path(_ context.Context, to wire.Endpoint) (*Path, error) {
 	return p, nil
 }
 
+// Join has nothing to do: the aggregator of the UDP backend sends every sender
+// its own copy. From another one a worker gets results when it asks again.
+func (l *udpLink) Join(uint16) error { return nil }
+
 func (l *udpLink) Alloc() (Buf, bool) {
 	n := len(l.free)
 	if n == 0 {

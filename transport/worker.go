@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -34,6 +35,21 @@ type WorkerConfig struct {
 	Layout  packer.Layout
 	Stripes int
 
+	// Mode, Arithmetic, Exp and Workers are the job's, as learnt at admission;
+	// see aggregator.JobConfig. In [aggregator.Sync] mode Stripes must be what
+	// the job has, because it decides what a group is.
+	Mode       aggregator.Mode
+	Arithmetic aggregator.Arithmetic
+	Exp        int
+	Workers    int
+	// Negotiate makes Reduce negotiate the scale of each iteration. Otherwise
+	// it is the one of Exp. It needs fixed arithmetic and is the same for all
+	// workers of the job.
+	Negotiate bool
+	// RoundLimit is how long Reduce and NegotiateScale wait without any
+	// result for other workers. 0 takes Flow.Silence.
+	RoundLimit time.Duration
+
 	// Aggregator and Server are the peers' addresses. An Ethernet address that
 	// is left zero is resolved where the link needs one. The aggregator is
 	// needed if there is a hot set.
@@ -59,6 +75,7 @@ type Worker struct {
 	now     retransmit.Time
 	flows   [2]*flow // by flowHot and flowCold; the hot one is nil without a hot set
 	packer  *packer.Packer
+	rounds  *rounds // nil if the job has none
 	lender  lender
 	ops     []*operation // by operation.id; nil entries are free
 	pushes  []*operation // not packed yet
@@ -75,7 +92,8 @@ type Worker struct {
 	groupKeys  []uint64
 	groupGrads []float32
 
-	sums []float32
+	sums    []float32
+	numbers packer.Numbers // of sums in answers to pushes
 
 	out     []Frame // not yet taken by the link, in order
 	outFlow []uint8
@@ -128,7 +146,15 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if cfg.Flow.Size == 0 {
 		cfg.Flow.Size = cfg.Link.Window()
 	}
-	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes})
+	job, err := jobOf(cfg)
+	if err != nil {
+		return nil, err
+	}
+	var numbers packer.Numbers
+	if job.Arithmetic == aggregator.Fixed {
+		numbers = packer.Integers(job.Exp)
+	}
+	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes, Numbers: numbers})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -145,6 +171,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		cfg:      cfg,
 		start:    time.Now(),
 		packer:   p,
+		numbers:  numbers,
 		out:      make([]Frame, 0, rxBatch),
 		outFlow:  make([]uint8, 0, rxBatch),
 		retx:     make([]Frame, 0, rxBatch),
@@ -161,7 +188,38 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		}
 		w.sums = make([]float32, cfg.HotSet.Slots())
 	}
+	if w.rounds, err = newRounds(w, job); err != nil {
+		return nil, err
+	}
+	if w.rounds != nil {
+		if err := w.link.Join(cfg.Job); err != nil {
+			return nil, err
+		}
+	}
 	return w, nil
+}
+
+// jobOf returns what a worker knows of its job, checked and with defaults
+// filled in.
+func jobOf(cfg WorkerConfig) (aggregator.JobConfig, error) {
+	job := aggregator.JobConfig{
+		Mode: cfg.Mode, Arithmetic: cfg.Arithmetic, Exp: cfg.Exp, Workers: cfg.Workers, MaxStripes: cfg.Stripes, Slots: 1,
+	}
+	if cfg.HotSet != nil {
+		job.Slots = max(1, cfg.HotSet.Slots())
+	}
+	job, err := job.Complete()
+	switch {
+	case err != nil:
+		return job, fmt.Errorf("%w: %w", ErrConfig, err)
+	case job.Workers > 0 && (cfg.HotSet == nil || cfg.HotSet.Len() == 0):
+		return job, fmt.Errorf("%w: rounds of %d workers without a hot set", ErrConfig, job.Workers)
+	case job.Mode == aggregator.Sync && cfg.Layout != packer.LaneAligned:
+		return job, fmt.Errorf("%w: %v frames in %v mode", ErrConfig, cfg.Layout, job.Mode)
+	case cfg.Negotiate && (job.Mode != aggregator.Sync || job.Arithmetic != aggregator.Fixed):
+		return job, fmt.Errorf("%w: Negotiate with %v arithmetic in %v mode", ErrConfig, job.Arithmetic, job.Mode)
+	}
+	return job, nil
 }
 
 func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.Endpoint) error {

@@ -67,6 +67,9 @@ func (w *Worker) tryTurn(sleep bool) error {
 	if w.ask() {
 		sleep = false
 	}
+	if w.rounds.send() {
+		sleep = false
+	}
 	w.endFlushes()
 	drained := n < len(w.pkts)
 	if drained || w.now.Sub(w.expired) > timerLag {
@@ -122,6 +125,7 @@ func (w *Worker) repeat() error {
 			return e
 		}
 	}
+	w.rounds.repeat()
 	return nil
 }
 
@@ -136,6 +140,11 @@ func (w *Worker) patience() time.Duration {
 			if d := max(0, t.Sub(w.now)); limit < 0 || d < limit {
 				limit = d
 			}
+		}
+	}
+	if t, ok := w.rounds.deadline(); ok {
+		if d := max(0, t.Sub(w.now)); limit < 0 || d < limit {
+			limit = d
 		}
 	}
 	if len(w.out) > 0 && (limit < 0 || limit > sendRetry) {
@@ -213,5 +222,6 @@ func (w *Worker) finish(err error) {
 	for _, fl := range w.flushes {
 		fl.done <- err
 	}
+	w.rounds.finish(err)
 	w.stats = w.snapshot()
 }

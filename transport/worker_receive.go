@@ -18,6 +18,9 @@ func (w *Worker) receive(p *Packet) {
 		return
 	}
 	f := w.flowFrom(p.Src)
+	if w.rounds != nil && f == w.rounds.flow && w.rounds.receive(h, p.Payload) {
+		return
+	}
 	if f == nil || h.Job != w.cfg.Job || h.Sender != w.cfg.Sender || h.Epoch != w.cfg.Epoch {
 		w.stats.Stray++
 		return
@@ -91,7 +94,7 @@ func (w *Worker) takeSums(flags wire.Flags, payload []byte, stripes int) {
 		for mask := s.Mask() & wire.LaneMask; mask != 0; mask &= mask - 1 {
 			lane := bits.TrailingZeros32(mask)
 			if rank := layout.Rank(lane, s.Slot(lane)); int(rank) < len(w.sums) {
-				w.sums[rank] = s.Value(lane)
+				w.sums[rank] = w.numbers.Float32(s.Bits(lane))
 			}
 		}
 	}

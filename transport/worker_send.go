@@ -1,8 +1,10 @@
 package transport
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -123,7 +125,12 @@ type lender struct {
 
 var _ packer.Frames = (*lender)(nil)
 
-func (l *lender) Hot() ([]byte, error) { return l.lend(l.w.flows[flowHot]) }
+func (l *lender) Hot() ([]byte, error) {
+	if l.w.cfg.Mode == aggregator.Sync {
+		return nil, fmt.Errorf("%w: a push of hot rows, which Reduce takes", ErrMode)
+	}
+	return l.lend(l.w.flows[flowHot])
+}
 
 func (l *lender) Cold() ([]byte, error) { return l.lend(l.w.flows[flowCold]) }
 

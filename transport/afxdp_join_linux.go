@@ -1,0 +1,53 @@
+package transport
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// Join makes the interface receive the frames to the group: network cards leave
+// out multicast addresses that nobody has asked for. The membership is that of a
+// packet socket, which receives nothing itself, so it ends with the link.
+//
+// An aggregator sends these frames to its own port, which must therefore be the
+// link's.
+func (l *afxdpLink) Join(job uint16) error {
+	group := wire.AllOf(job, l.local.Port)
+	if l.joined == group.IP {
+		return nil
+	}
+	if l.joined.IsValid() {
+		return fmt.Errorf("%w: a link takes part in one job, it has joined %v already", ErrConfig, l.joined)
+	}
+	ifi, err := net.InterfaceByName(l.cfg.Interface)
+	if err != nil {
+		return fmt.Errorf("transport: afxdp link: %w", err)
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("transport: afxdp link on %s: %w", ifi.Name, os.NewSyscallError("socket", err))
+	}
+	l.member = fd
+	request := unix.PacketMreq{Ifindex: int32(ifi.Index), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group.MAC))}
+	copy(request.Address[:], group.MAC[:])
+	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &request); err != nil {
+		return fmt.Errorf("transport: afxdp link on %s: joining %v: %w", ifi.Name, group.IP, os.NewSyscallError("setsockopt", err))
+	}
+	l.joined = group.IP
+	return nil
+}
+
+// leave ends the membership.
+func (l *afxdpLink) leave() error {
+	if l.member < 0 {
+		return nil
+	}
+	fd := l.member
+	l.member = -1
+	return os.NewSyscallError("close", unix.Close(fd))
+}

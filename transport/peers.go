@@ -1,0 +1,76 @@
+package transport
+
+import (
+	"context"
+	"slices"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/wire"
+)
+
+// peers is where the senders of each job are, as far as an aggregator has learnt
+// it from frames that were accepted. It never holds more than the senders that
+// can take part in rounds, of one epoch of each job.
+type peers [aggregator.MaxJobs]jobPeers
+
+type jobPeers struct {
+	epoch   uint16
+	senders []peer // in the order in which they were heard first
+}
+
+type peer struct {
+	sender uint16
+	at     wire.Endpoint
+	path   *Path // nil until something is sent to all
+}
+
+// learn notes where a frame came from, if the reply says that it was accepted.
+func (p *peers) learn(request *Packet, reply []byte) {
+	h, err := wire.ParseHeader(reply)
+	if err != nil || h.Type != wire.TypeAck {
+		return
+	}
+	sender := h.Sender
+	if h.Flags&wire.FlagAll != 0 {
+		asked, _ := wire.ParseHeader(request.Payload) // whole, or it would not be answered
+		sender = asked.Sender
+	}
+	j := &p[h.Job]
+	if j.epoch != h.Epoch {
+		*j = jobPeers{epoch: h.Epoch}
+	}
+	i := slices.IndexFunc(j.senders, func(known peer) bool { return known.sender == sender })
+	switch {
+	case i < 0 && len(j.senders) < aggregator.MaxWorkers:
+		j.senders = append(j.senders, peer{sender: sender, at: request.Src})
+	case i >= 0 && j.senders[i].at != request.Src:
+		j.senders[i] = peer{sender: sender, at: request.Src}
+	}
+}
+
+// sendToAll sends a payload to all known senders of its job. A copy for which
+// there is no room is lost: who misses it, asks again.
+func (a *AggregatorServer) sendToAll(payload []byte) error {
+	link := a.loop.link
+	h, _ := wire.ParseHeader(payload)
+	b, ok := link.Alloc()
+	if !ok {
+		return nil
+	}
+	defer link.Free(b)
+	n := copy(link.Payload(b), payload)
+	a.copies = a.copies[:0]
+	senders := a.peers[h.Job].senders
+	for i := range senders {
+		to := &senders[i]
+		if to.path == nil {
+			var err error
+			if to.path, err = link.Path(context.Background(), to.at); err != nil {
+				continue // no address that frames can be sent to
+			}
+		}
+		a.copies = append(a.copies, Frame{Buf: b, Len: n, To: to.path})
+	}
+	_, err := link.Send(a.copies)
+	return err
+}

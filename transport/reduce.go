@@ -1,0 +1,87 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/scaled"
+	"github.com/libra-ina/libra/packer"
+)
+
+// Reduce is the all-reduce of a job in sync mode: it contributes the gradients of
+// the whole hot vector, in rank order, and returns when all workers of the job
+// have contributed theirs and sums holds the sums of all, the same for each worker. Both slices
+// have HotSet.Slots() floats and may be the same one. Calls at the same time take turns.
+//
+// It waits for the slowest worker, up to WorkerConfig.RoundLimit without any
+// result. Gradients that are not finite or out of the job's range are refused
+// with a [*packer.NotFiniteError] or a [*packer.RangeError] before anything is
+// sent. An error after that is a [*RoundError]; sums then holds anything, and the
+// worker is out of step with the others.
+func (w *Worker) Reduce(ctx context.Context, grads, sums []float32) error {
+	r := w.rounds
+	if w.cfg.Mode != aggregator.Sync {
+		return fmt.Errorf("%w: Reduce needs %v, the mode is %v", ErrMode, aggregator.Sync, w.cfg.Mode)
+	}
+	if len(grads) != r.slots || len(sums) != r.slots {
+		return fmt.Errorf("transport: reduce of %d gradients into %d sums, the hot set has %d slots", len(grads), len(sums), r.slots)
+	}
+	if err := r.enter(ctx); err != nil {
+		return err
+	}
+	defer r.leave()
+	numbers := r.numbers
+	if w.cfg.Negotiate {
+		if at := (packer.Numbers{}).Check(grads); at >= 0 {
+			return w.badGradient(at, grads[at])
+		}
+		scale, err := r.negotiate(ctx, grads)
+		if err != nil {
+			return err
+		}
+		numbers = packer.ScaledIntegers(scale)
+	}
+	if at := numbers.Check(grads); at >= 0 {
+		return w.badGradient(at, grads[at])
+	}
+	return r.do(ctx, roundCall{end: r.groups, grads: grads, sums: sums, numbers: numbers})
+}
+
+// badGradient says why a gradient of the hot vector cannot be sent.
+func (w *Worker) badGradient(at int, g float32) error {
+	key := w.cfg.HotSet.Key(uint32(at / w.cfg.Dim))
+	if (packer.Numbers{}).Check([]float32{g}) >= 0 {
+		return &packer.NotFiniteError{Index: at, Key: key, Value: g}
+	}
+	return &packer.RangeError{Index: at, Key: key, Value: g}
+}
+
+// NegotiateScale agrees with the other workers of a job with fixed arithmetic on
+// the scale of the next iteration: the largest at which the sum of all workers'
+// gradients cannot overflow, whose largest exponents it compares (SwitchML, NSDI
+// 2021, §3.7). It returns when all workers have called it. Errors are those of
+// Reduce. With WorkerConfig.Negotiate, Reduce calls it.
+func (w *Worker) NegotiateScale(ctx context.Context, grads []float32) (scaled.Scale, error) {
+	r := w.rounds
+	if r == nil || w.cfg.Arithmetic != aggregator.Fixed {
+		return scaled.Scale{}, fmt.Errorf("%w: a negotiation needs %v arithmetic and the number of workers", ErrMode, aggregator.Fixed)
+	}
+	if err := r.enter(ctx); err != nil {
+		return scaled.Scale{}, err
+	}
+	defer r.leave()
+	return r.negotiate(ctx, grads)
+}
+
+// negotiate is NegotiateScale for a caller who has the turn.
+func (r *rounds) negotiate(ctx context.Context, grads []float32) (scaled.Scale, error) {
+	largest, err := scaled.LargestExponent(grads)
+	if err != nil {
+		return scaled.Scale{}, err
+	}
+	if err := r.do(ctx, roundCall{first: r.groups, end: r.groups + 1, exponent: largest}); err != nil {
+		return scaled.Scale{}, err
+	}
+	return scaled.ScaleFor(r.decided, r.w.cfg.Workers)
+}

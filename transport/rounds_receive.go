@@ -1,0 +1,204 @@
+package transport
+
+import (
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+// receive takes in an answer to a contribution, or to all workers. It returns
+// false if the answer is to something else. Whatever does not fit what is awaited
+// is counted and changes nothing.
+func (r *rounds) receive(h wire.Header, payload []byte) bool {
+	w := r.w
+	refused := -1
+	switch {
+	case h.Type == wire.TypeAck && (r.groups > 0 || h.Flags&(wire.FlagAll|wire.FlagScale) != 0):
+	case h.Type == wire.TypeError && r.outstanding(h.Seq) >= 0:
+		refused = r.outstanding(h.Seq)
+	default:
+		return false
+	}
+	to := w.cfg.Sender
+	if h.Flags&wire.FlagAll != 0 {
+		to = wire.AllSenders
+	}
+	if h.Job != w.cfg.Job || h.Epoch != w.cfg.Epoch || h.Sender != to {
+		w.stats.Stray++
+		return true
+	}
+	switch {
+	case refused >= 0:
+		r.refused(refused, payload)
+	case h.Flags&^wire.FlagScale == 0:
+		r.acked(h, payload)
+	case h.Flags&^wire.FlagAll == wire.FlagSum:
+		r.takeSums(h, payload)
+	case h.Flags&^wire.FlagAll == wire.FlagSum|wire.FlagScale:
+		r.takeScale(h, payload)
+	default:
+		w.stats.Malformed++
+	}
+	return true
+}
+
+// left reports whether the frame of a contribution has left: otherwise nobody
+// can answer it.
+func (r *rounds) left(c *contribution) bool {
+	return c.state != idle && int32(c.seq-r.flow.handed) < 0
+}
+
+// outstanding returns the contribution whose frame has a sequence number, or -1.
+func (r *rounds) outstanding(seq uint32) int {
+	if i := r.unackedAt(seq); i >= 0 {
+		return i
+	}
+	for i := range r.contributions {
+		if c := &r.contributions[i]; c.seq == seq && c.state == waiting {
+			return i
+		}
+	}
+	return -1
+}
+
+// unackedAt returns the contribution with a sequence number that is sent and not
+// acknowledged, or -1.
+func (r *rounds) unackedAt(seq uint32) int {
+	i := int(r.recent[int(seq)%len(r.recent)])
+	if c := &r.contributions[i]; c.seq == seq && c.state == sent && r.left(c) {
+		return i
+	}
+	return -1
+}
+
+// acked takes in that the aggregator has a contribution and waits for others.
+func (r *rounds) acked(h wire.Header, payload []byte) {
+	w := r.w
+	if len(payload) != wire.HeaderLen {
+		w.stats.Malformed++
+		return
+	}
+	i := r.unackedAt(h.Seq)
+	if i < 0 {
+		// To a frame that was repeated to ask for the result, or to another one.
+		if r.outstanding(h.Seq) >= 0 {
+			r.heard = w.now
+		} else {
+			w.stats.Stray++
+		}
+		return
+	}
+	r.heard = w.now
+	e, _ := r.flow.window.Ack(w.now, h.Seq)
+	r.unacked--
+	r.op.outstanding--
+	c := &r.contributions[i]
+	if r.broken != nil {
+		r.free(c)
+		return
+	}
+	c.state = waiting
+	c.wait, _ = r.waits.Add(w.now, e) // room made sure that there is a place
+}
+
+// awaited reports whether an answer with a result is to a contribution: by its
+// number, or by the round if it is to all workers. Answers of earlier rounds
+// come when the network delays them.
+func (r *rounds) awaited(c *contribution, h wire.Header) bool {
+	if h.Flags&wire.FlagAll != 0 {
+		return r.left(c) && h.Seq == c.round
+	}
+	return r.left(c) && h.Seq == c.seq
+}
+
+// takeSums takes in the sums of a group.
+func (r *rounds) takeSums(h wire.Header, payload []byte) {
+	w := r.w
+	if _, err := wire.StripeCount(payload); err != nil {
+		w.stats.Malformed++
+		return
+	}
+	i := int(wire.StripeAt(payload, 0).Slot(0)) * wire.Lanes / max(r.groupLen, 1)
+	if i >= r.groups || !r.awaited(&r.contributions[i], h) {
+		w.stats.Stray++
+		return
+	}
+	if r.active && !packer.TakeVector(payload, r.firstSlot(i), r.part(r.call.sums, i), r.call.numbers) {
+		w.stats.Malformed++
+		return
+	}
+	r.settle(i)
+}
+
+// takeScale takes in what the workers' exponents decide.
+func (r *rounds) takeScale(h wire.Header, payload []byte) {
+	w := r.w
+	decision, err := wire.ParseScale(payload)
+	c := &r.contributions[r.groups]
+	switch {
+	case err != nil:
+		w.stats.Malformed++
+		return
+	case !r.awaited(c, h) || decision.Iteration != c.round:
+		w.stats.Stray++
+		return
+	case decision.Exponent == wire.InfiniteExponent || r.active && decision.Exponent < r.call.exponent:
+		w.stats.Malformed++ // the largest of all is not below our own
+		return
+	}
+	r.decided = decision.Exponent
+	r.settle(r.groups)
+}
+
+// settle ends a contribution that has its result.
+func (r *rounds) settle(i int) {
+	w := r.w
+	r.heard = w.now
+	c := &r.contributions[i]
+	if c.state == sent {
+		r.flow.window.Ack(w.now, c.seq)
+		r.unacked--
+		r.op.outstanding--
+	} else {
+		r.waits.Ack(w.now, c.wait)
+	}
+	r.free(c)
+	c.round++
+	if !r.active {
+		return
+	}
+	w.stats.Results++
+	if r.finished++; r.finished == r.call.end-r.call.first {
+		r.end(nil)
+	}
+}
+
+// free gives the frame of a contribution back.
+func (r *rounds) free(c *contribution) {
+	r.w.link.Free(c.buf)
+	c.state = idle
+}
+
+// refused ends the rounds: the others will wait in vain for this worker.
+func (r *rounds) refused(i int, payload []byte) {
+	w := r.w
+	why, err := wire.ParseRefusal(payload)
+	if err != nil {
+		w.stats.Malformed++
+		return
+	}
+	r.heard = w.now
+	w.stats.Refusals[min(int(why.Code), len(w.stats.Refusals)-1)]++
+	refusal := w.peerError(r.flow, why)
+	c := &r.contributions[i]
+	if i < r.groups {
+		n := wire.HotLen(packer.VectorStripes(min(r.groupLen, r.slots-i*r.groupLen)))
+		refusal.Key, refusal.KeyKnown = w.refusedKey(r.flow, w.link.Payload(c.buf)[:n], why)
+	}
+	r.fail(refusal) // counts the contribution as outstanding, and frees those that wait
+	if c.state == sent {
+		r.flow.window.Refuse(w.now, c.seq)
+		r.unacked--
+		r.op.outstanding--
+		r.free(c)
+	}
+}
