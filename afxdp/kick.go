@@ -83,6 +83,7 @@ func (s *Socket) kick() error {
 	if s.holding() {
 		return nil
 	}
+	hidden := uint32(0) // packets that calls may have taken without showing it
 	for s.tx.needWakeup() || s.cfg.BusyPoll != nil {
 		s.count.TxKicks++
 		errno := s.calls.send()
@@ -107,6 +108,12 @@ func (s *Socket) kick() error {
 			// EAGAIN: the budget of one call is used up, or send buffer,
 			// completion ring or device queue are full.
 			if after == before {
+				// Before 6.17 the kernel publishes its position only when it
+				// has taken all packets that it saw, whatever its budget.
+				hidden += kernelTxBudget
+				if errno == unix.EAGAIN && hidden < before && s.hidesProgress() {
+					continue
+				}
 				s.count.TxStalls++
 				return nil
 			}
@@ -125,6 +132,13 @@ func (s *Socket) kick() error {
 		}
 	}
 	return nil
+}
+
+// hidesProgress reports whether the kernel may be one that does not say what it
+// has taken while there is more. Those that can be given a budget do say it.
+func (s *Socket) hidesProgress() bool {
+	info := s.Info()
+	return !info.ZeroCopy && info.TxBudget == kernelTxBudget
 }
 
 // maxHold is for how many kicks holding believes that the driver will go on.

@@ -59,6 +59,30 @@ func TestKickStopsWithoutProgress(t *testing.T) {
 	}
 }
 
+// Kernels before 6.17 publish what they took only with the last packet.
+func TestKickContinuesWhileProgressIsHidden(t *testing.T) {
+	s, k := kickCase(t, 100, 0, 0)
+	s.info.Store(&Info{TxBudget: kernelTxBudget})
+	k.onSend = func() unix.Errno {
+		if k.kicks*kernelTxBudget < 100 {
+			return unix.EAGAIN
+		}
+		for range 100 {
+			k.transmit()
+		}
+		return 0
+	}
+	if err := s.Kick(); err != nil || s.Backlog() != 0 || k.kicks != 4 {
+		t.Errorf("backlog %d after %d calls, want 0 after 4, %v", s.Backlog(), k.kicks, err)
+	}
+	// One that takes nothing is not asked for ever.
+	s, k = kickCase(t, 100, unix.EAGAIN, 0)
+	s.info.Store(&Info{TxBudget: kernelTxBudget})
+	if err := s.Kick(); err != nil || s.count.TxStalls != 1 || k.kicks != 4 {
+		t.Errorf("%d calls, %d stalls, want 4 and 1, %v", k.kicks, s.count.TxStalls, err)
+	}
+}
+
 // EBUSY: the driver has no room and dropped one packet. It is left alone until
 // it has sent half of what it had.
 func TestKickSparesAFullDriver(t *testing.T) {

@@ -99,24 +99,25 @@ func TestReclaimWaitsForClose(t *testing.T) {
 	var sender sync.WaitGroup
 	sender.Go(func() {
 		frames := make([]Frame, 64)
-		for number := uint64(0); ; number++ {
+		for number := uint64(0); ; {
 			select {
 			case <-stop:
 				return
 			default:
 			}
-			descs := newPackets(t, p.a, number, 1, 60)
-			if _, err := p.a.Send(descs); err != nil {
-				t.Error(err)
+			if p.a.Pool().Available() == 0 {
+				time.Sleep(time.Millisecond)
+			} else {
+				if _, err := p.a.Send(newPackets(t, p.a, number, 1, 60)); err != nil {
+					t.Error(err)
+				}
+				number++
 			}
 			if err := p.a.Kick(); err != nil {
 				t.Error(err)
 			}
 			if n, err := p.a.Completed(frames); err != nil || p.a.Pool().Free(frames[:n]...) != nil {
 				t.Error(err)
-			}
-			if p.a.Pool().Available() == 0 {
-				time.Sleep(time.Millisecond)
 			}
 		}
 	})
