@@ -4,13 +4,10 @@
  * aggregator, whose Model it must equal bit for bit; the order of its checks is
  * part of that. */
 
-#include "add.h"
 #include "admission.h"
-#include "checksum.h"
-#include "filter.h"
-#include "lock.h"
 #include "parse.h"
-#include "reply.h"
+#include "scale.h"
+#include "sync.h"
 
 static __always_inline int refuse_global(struct xdp_md *ctx, __u32 l3, __u32 code, __u32 value)
 {
@@ -61,58 +58,24 @@ damaged:
 	return 0;
 }
 
-/* What a HOT frame is like, as far as can be told without the job's lock. */
-struct judged {
-	__u32 seq;
-	__u32 flags;
-	__u32 found; /* by survey */
-	__u64 fresh; /* why it is refused if it was not applied before, or 0 */
-	__u64 again; /* why it is refused if it was, or 0 */
-};
-
-/* apply applies a HOT frame, unless it was applied before, or returns why it is
- * refused: then it has changed nothing. The sums that the frame asks for replace
- * its values. The caller holds the job's lock. */
-static __always_inline __u64 apply(struct xdp_md *ctx, __u32 l3, const struct judged *f,
-				   struct job *job, struct sender *sender, struct bank *bank)
+/* answer_all turns the answer to a frame into one for all senders of its job. */
+static __always_inline int answer_all(__u32 id, int action)
 {
-	__u32 *place = place_of(sender, f->seq), pairs = f->found & PAIR_COUNT;
-	__u64 why;
-
-	if (is_fresh(*place, f->seq)) {
-		why = f->fresh ? f->fresh : add(ctx, l3, job, bank, f->found);
-		if (why)
-			return why;
-		*place = f->seq;
-		bank->frames++;
-		bank->pairs += pairs;
-		job->applied++;
-		job->pairs += pairs;
-		sender->applied++;
-		sender->pairs += pairs;
-	} else {
-		if (f->again)
-			return f->again;
-		job->duplicates++;
-		sender->duplicates++;
-	}
-	if (f->flags & FLAG_WANT_SUM)
-		put_sums(ctx, l3, job, bank);
-	return 0;
+	return action == XDP_TX ? to_all(id) : action;
 }
 
 /* hot decides about a HOT frame of an admitted sender. */
 static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, struct job *job,
 			       struct sender *sender)
 {
-	__u32 id = bpf_ntohs(p->header.job), n = stripe_count(body_length(p));
+	__u32 id = bpf_ntohs(p->header.job), n = stripe_count(body_length(p)), round;
 	struct judged f = { .seq = bpf_ntohl(p->header.seq), .flags = p->header.flags };
-	struct bank *bank;
+	enum answer answer = PLAIN_ACK;
+	struct group *group = NULL;
+	struct bank *bank, *other;
 	__s32 current;
 	__u64 why;
 
-	if (bpf_ntohs(p->header.epoch) != job->epoch)
-		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_WRONG_EPOCH, 0, job->epoch));
 	if (n == 0 || n > job->max_stripes)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LENGTH, 0, job->max_stripes));
 	if (f.flags & FLAG_WANT_SUM && job->mode != MODE_FETCHADD)
@@ -121,6 +84,14 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 	if (!(job->layouts & (f.flags & FLAG_DENSE ? LAYOUT_DENSE : LAYOUT_ALIGNED)) ||
 	    f.found & BAD_MASK)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LAYOUT, 0, 0));
+	if (job->mode == MODE_SYNC) {
+		why = misshapen(ctx, l3, job);
+		if (why)
+			return refuse_job(ctx, l3, job, sender, why);
+		group = group_of(ctx, l3, id, job);
+		if (!group)
+			goto raced;
+	}
 	if (!(f.found & PLAIN)) {
 		f.fresh = diagnose(ctx, l3, job);
 		/* The answer to a duplicate may carry sums, so the ranks are
@@ -131,19 +102,66 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 	current = lock(job);
 	if (current < 0)
 		goto raced;
-	bank = bank_of(id, current);
-	if (!bank) {
+	round = group ? group->round : current;
+	bank = bank_of(id, round & 1);
+	other = group ? bank_of(id, ~round & 1) : bank;
+	if (!bank || !other) {
 		unlock(job);
 		goto raced;
 	}
-	why = apply(ctx, l3, &f, job, sender, bank);
+	why = group ? contribute(ctx, l3, &f, job, sender, group, bank, other, &answer)
+		    : apply(ctx, l3, &f, job, sender, bank, &answer);
 	unlock(job);
+
 	if (why)
 		return refuse_job(ctx, l3, job, sender, why);
-	return f.flags & FLAG_WANT_SUM ? acknowledge_sums(ctx, l3) : acknowledge(ctx, l3);
+	switch (answer) {
+	case PLAIN_ACK:
+		return acknowledge(ctx, l3, 0);
+	case SUMS:
+		return acknowledge_sums(ctx, l3, 0);
+	case SUMS_TO_ALL:
+		if (from_all(ctx, l3, round))
+			return XDP_DROP;
+		return answer_all(id, acknowledge_sums(ctx, l3, FLAG_ALL));
+	}
+	return XDP_DROP;
 raced: /* or the job is being removed */
 	__sync_fetch_and_add(&job->raced, 1);
 	return XDP_DROP;
+}
+
+/* scale decides about a SCALE frame of an admitted sender. */
+static __always_inline int scale(struct xdp_md *ctx, __u32 l3, struct packet *p, struct job *job,
+				 struct sender *sender)
+{
+	__u32 id = bpf_ntohs(p->header.job), iteration;
+	struct report *r = (void *)(p + 1);
+	struct decision d = {};
+	__u64 why;
+
+	if (body_length(p) != sizeof(*r) || (void *)(r + 1) > (void *)(long)ctx->data_end)
+		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LENGTH, 0, sizeof(*r)));
+	if (job->arithmetic != FIXED || !job->workers)
+		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_MODE, 0, 0));
+	if (r->exponent == INFINITE_EXPONENT)
+		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_NOT_FINITE, 0, 0));
+	iteration = bpf_ntohl(r->iteration);
+	if (lock(job) < 0) {
+		__sync_fetch_and_add(&job->raced, 1);
+		return XDP_DROP;
+	}
+	why = decide(job, sender, iteration, r->exponent, &d);
+	unlock(job);
+	if (why)
+		return refuse_job(ctx, l3, job, sender, why);
+	if (!d.made)
+		return acknowledge(ctx, l3, FLAG_SCALE);
+	if (!d.to_all)
+		return acknowledge_scale(ctx, l3, &d);
+	if (from_all(ctx, l3, iteration))
+		return XDP_DROP;
+	return answer_all(id, acknowledge_scale(ctx, l3, &d));
 }
 
 /* serve decides about a frame that is addressed to the aggregator. It is a
@@ -174,7 +192,7 @@ __noinline int serve(struct xdp_md *ctx, __u32 l3)
 	}
 	if (p->header.version_type >> 4 != VERSION)
 		return refuse_global(ctx, l3, CODE_WRONG_VERSION, VERSION);
-	if (type != TYPE_HOT)
+	if (type != TYPE_HOT && type != TYPE_SCALE)
 		return refuse_global(ctx, l3, CODE_TYPE, 0);
 	job = job_of(bpf_ntohs(p->header.job));
 	if (!job)
@@ -182,6 +200,10 @@ __noinline int serve(struct xdp_md *ctx, __u32 l3)
 	sender = sender_of(data, p);
 	if (!sender)
 		return refuse_job(ctx, l3, job, NULL, REFUSAL(CODE_UNKNOWN_SENDER, 0, 0));
+	if (bpf_ntohs(p->header.epoch) != job->epoch)
+		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_WRONG_EPOCH, 0, job->epoch));
+	if (type == TYPE_SCALE)
+		return scale(ctx, l3, p, job, sender);
 	return hot(ctx, l3, p, job, sender);
 }
 

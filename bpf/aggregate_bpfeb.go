@@ -46,7 +46,11 @@ type aggregateJob struct {
 	Rounds     uint64
 	Scales     uint64
 	Saturated  uint64
-	_          [8]byte
+	Reported   uint64
+	Iteration  uint32
+	Largest    uint8
+	Previous   uint8
+	_          [58]byte
 	Raced      uint64
 	Refused    [16]uint64
 	_          [56]byte
@@ -56,7 +60,8 @@ type aggregateSender struct {
 	_          structs.HostLayout
 	Ip         uint32
 	Mac        [3]uint16
-	Unused     [3]uint16
+	Position   uint16
+	Unused     [2]uint16
 	Applied    uint64
 	Pairs      uint64
 	Duplicates uint64
@@ -76,7 +81,9 @@ type aggregateSenderKey struct {
 const (
 	aggregateMapBanks      = "banks"
 	aggregateMapCounts     = "counts"
+	aggregateMapGroups     = "groups"
 	aggregateMapJobs       = "jobs"
+	aggregateMapPortSets   = "port_sets"
 	aggregateMapPorts      = "ports"
 	aggregateMapRoutes     = "routes"
 	aggregateMapSenders    = "senders"
@@ -134,12 +141,14 @@ type aggregateProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type aggregateMapSpecs struct {
-	Banks   *ebpf.MapSpec `ebpf:"banks"`
-	Counts  *ebpf.MapSpec `ebpf:"counts"`
-	Jobs    *ebpf.MapSpec `ebpf:"jobs"`
-	Ports   *ebpf.MapSpec `ebpf:"ports"`
-	Routes  *ebpf.MapSpec `ebpf:"routes"`
-	Senders *ebpf.MapSpec `ebpf:"senders"`
+	Banks    *ebpf.MapSpec `ebpf:"banks"`
+	Counts   *ebpf.MapSpec `ebpf:"counts"`
+	Groups   *ebpf.MapSpec `ebpf:"groups"`
+	Jobs     *ebpf.MapSpec `ebpf:"jobs"`
+	PortSets *ebpf.MapSpec `ebpf:"port_sets"`
+	Ports    *ebpf.MapSpec `ebpf:"ports"`
+	Routes   *ebpf.MapSpec `ebpf:"routes"`
+	Senders  *ebpf.MapSpec `ebpf:"senders"`
 }
 
 // aggregateVariableSpecs contains global variables before they are loaded into the kernel.
@@ -170,19 +179,23 @@ func (o *aggregateObjects) Close() error {
 //
 // It can be passed to loadAggregateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type aggregateMaps struct {
-	Banks   *ebpf.Map `ebpf:"banks"`
-	Counts  *ebpf.Map `ebpf:"counts"`
-	Jobs    *ebpf.Map `ebpf:"jobs"`
-	Ports   *ebpf.Map `ebpf:"ports"`
-	Routes  *ebpf.Map `ebpf:"routes"`
-	Senders *ebpf.Map `ebpf:"senders"`
+	Banks    *ebpf.Map `ebpf:"banks"`
+	Counts   *ebpf.Map `ebpf:"counts"`
+	Groups   *ebpf.Map `ebpf:"groups"`
+	Jobs     *ebpf.Map `ebpf:"jobs"`
+	PortSets *ebpf.Map `ebpf:"port_sets"`
+	Ports    *ebpf.Map `ebpf:"ports"`
+	Routes   *ebpf.Map `ebpf:"routes"`
+	Senders  *ebpf.Map `ebpf:"senders"`
 }
 
 func (m *aggregateMaps) Close() error {
 	return _AggregateClose(
 		m.Banks,
 		m.Counts,
+		m.Groups,
 		m.Jobs,
+		m.PortSets,
 		m.Ports,
 		m.Routes,
 		m.Senders,

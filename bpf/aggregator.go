@@ -37,9 +37,16 @@ type Aggregator struct {
 	closed  bool
 	objects aggregateObjects
 	table   table
-	bank    *ebpf.MapSpec
+	inner   innerMaps
 	jobs    map[uint16]*job
-	ports   map[string]*afxdp.Attachment // by interface name
+	ports   map[string]*port   // by interface name
+	routes  map[[6]byte]uint32 // to the index of an interface
+	home    namespace          // of the interfaces
+}
+
+// innerMaps describe what each job has one or two of.
+type innerMaps struct {
+	bank, groups, ports *ebpf.MapSpec
 }
 
 var _ aggregator.Plane = (*Aggregator)(nil)
@@ -47,10 +54,13 @@ var _ aggregator.Plane = (*Aggregator)(nil)
 // job is what the loader keeps of a job.
 type job struct {
 	aggregator.JobConfig
-	senders map[uint16]struct{}
-	banks   [2]*bank
-	current int              // index of the bank that frames are added to
-	frozen  *aggregator.Bank // view of the other bank that Swap returned, nil once cleared
+	senders  map[uint16]aggregator.SenderConfig
+	admitted int // senders so far, also those that were removed
+	banks    [2]*bank
+	current  int              // index of the bank that frames are added to
+	frozen   *aggregator.Bank // view of the other bank that Swap returned, nil once cleared
+	groups   *ebpf.Map        // of Sync
+	ports    *portSet         // of jobs with rounds
 }
 
 // Open loads the aggregator's program and creates its maps. Nothing happens
@@ -79,9 +89,14 @@ func Open(o Options) (*Aggregator, error) {
 		return nil, fmt.Errorf("bpf: %w", err)
 	}
 	a := &Aggregator{
-		bank:  spec.Maps[aggregateMapBanks].InnerMap,
-		jobs:  make(map[uint16]*job),
-		ports: make(map[string]*afxdp.Attachment),
+		inner: innerMaps{
+			bank:   spec.Maps[aggregateMapBanks].InnerMap,
+			groups: spec.Maps[aggregateMapGroups].InnerMap,
+			ports:  spec.Maps[aggregateMapPortSets].InnerMap,
+		},
+		jobs:   make(map[uint16]*job),
+		ports:  make(map[string]*port),
+		routes: make(map[[6]byte]uint32),
 	}
 	if err := load(spec, &a.objects); err != nil {
 		return nil, err
@@ -101,7 +116,8 @@ func networkOrder(x uint16) uint16 {
 
 // Attach puts the program on an interface. It never replaces another program:
 // it returns [afxdp.ErrProgramAttached] instead. The interface is a port of the
-// aggregator from now on, and may be named in AddRoute.
+// aggregator from now on, may be named in AddRoute, and gets the results of
+// rounds of those jobs that have a sender without a route.
 func (a *Aggregator) Attach(iface string, mode afxdp.AttachMode) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,7 +131,15 @@ func (a *Aggregator) Attach(iface string, mode afxdp.AttachMode) error {
 	if err != nil {
 		return err
 	}
-	a.ports[iface] = at
+	index, err := a.interfaceIndex(iface)
+	if err != nil {
+		return errors.Join(err, at.Close())
+	}
+	a.ports[iface] = &port{at, index}
+	if err := a.updateAllPorts(); err != nil {
+		delete(a.ports, iface)
+		return errors.Join(err, a.updateAllPorts(), at.Close())
+	}
 	return nil
 }
 
@@ -141,7 +165,7 @@ func (a *Aggregator) Detach(iface string) error {
 		return nil
 	}
 	delete(a.ports, iface)
-	return at.Close()
+	return errors.Join(a.updateAllPorts(), at.Close())
 }
 
 // Close implements [aggregator.Plane]. It detaches the program from all
@@ -161,5 +185,5 @@ func (a *Aggregator) Close() error {
 	for id := range a.jobs {
 		errs = append(errs, a.removeJob(id))
 	}
-	return errors.Join(append(errs, a.table.close(), a.objects.Close())...)
+	return errors.Join(append(errs, a.home.close(), a.table.close(), a.objects.Close())...)
 }

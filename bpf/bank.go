@@ -70,8 +70,3 @@ func (b *bank) clear(n int) {
 	clear(b.sums.slots[:n])
 	b.sums.frames, b.sums.pairs = 0, 0
 }
-
-// closeBanks releases a job's banks, as far as it has any.
-func (j *job) closeBanks() error {
-	return errors.Join(j.banks[0].close(), j.banks[1].close())
-}

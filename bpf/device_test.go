@@ -53,6 +53,9 @@ func (d *device) Process(frame, reply []byte) (v aggregator.Verdict, n int, err 
 	case xdpDrop:
 		return aggregator.Verdict{Action: aggregator.Drop}, 0, nil
 	case xdpRedirect, xdpPass:
+		if action == xdpRedirect && isBroadcast(opts.DataOut) && !isBroadcast(frame) {
+			return broadcastOf(opts.DataOut), copy(reply, opts.DataOut), nil
+		}
 		if string(opts.DataOut) != string(frame) {
 			return v, 0, fmt.Errorf("frame %x was passed on as %x", frame, opts.DataOut)
 		}
@@ -80,14 +83,19 @@ func open(tb testing.TB) *device {
 	return &device{Aggregator: a}
 }
 
-// openPair loads the program and sets it and a model up alike.
-func openPair(tb testing.TB) *conformance.Pair {
+func newModel(tb testing.TB) *aggregator.Model {
 	tb.Helper()
-	d := open(tb)
 	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP})
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return m
+}
+
+// openPair loads the program and sets it and a model up alike.
+func openPair(tb testing.TB) *conformance.Pair {
+	tb.Helper()
+	d, m := open(tb), newModel(tb)
 	for _, p := range []aggregator.Plane{d, m} {
 		if err := conformance.Setup(p); err != nil {
 			tb.Fatal(err)

@@ -27,12 +27,15 @@ enum type {
 	TYPE_HOT = 1,
 	TYPE_ACK = 5,
 	TYPE_ERROR = 6,
+	TYPE_SCALE = 7,
 };
 
 enum flag {
 	FLAG_WANT_SUM = 1 << 1,
 	FLAG_DENSE = 1 << 2,
 	FLAG_SUM = 1 << 3,
+	FLAG_ALL = 1 << 4,
+	FLAG_SCALE = 1 << 5,
 };
 
 enum code {
@@ -47,6 +50,7 @@ enum code {
 	CODE_MODE = 9,
 	CODE_LAYOUT = 10,
 	CODE_TYPE = 12,
+	CODE_ROUND = 13,
 };
 
 struct ethernet {
@@ -111,6 +115,13 @@ struct refusal {
 	__be32 value;
 };
 
+/* Of a SCALE frame, and of the decision that answers it. */
+struct report {
+	__be32 iteration;
+	__u8 exponent;
+	__u8 unused[3];
+};
+
 /* What follows the Ethernet header of a frame for the aggregator. */
 struct packet {
 	struct ipv4 ip;
@@ -122,6 +133,7 @@ struct packet {
 #define STRIPE_LEN sizeof(struct stripe)
 #define ENVELOPE_LEN (sizeof(struct ipv4) + sizeof(struct udp))
 #define ERROR_LEN (HEADER_LEN + sizeof(struct refusal))
+#define SCALE_LEN (HEADER_LEN + sizeof(struct report))
 
 /* The largest offset of the IP header: Ethernet and one tag. */
 #define MAX_L3 (sizeof(struct ethernet) + sizeof(struct vlan))

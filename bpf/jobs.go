@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -16,13 +17,13 @@ import (
 )
 
 // AddJob implements [aggregator.Plane]. A job takes 1 MiB of kernel memory,
-// whatever its number of slots.
+// whatever its number of slots, and with rounds at most 50 KiB more.
 func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	cfg, err = cfg.Complete()
 	if err != nil {
 		return err
 	}
-	if cfg.Mode == aggregator.Sync || cfg.Arithmetic != aggregator.Exact {
+	if cfg.Arithmetic != aggregator.Exact {
 		return fmt.Errorf("job %d: %w: %v mode with %v arithmetic", cfg.ID, aggregator.ErrUnsupported, cfg.Mode, cfg.Arithmetic)
 	}
 	a.mu.Lock()
@@ -33,28 +34,63 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	if a.jobs[cfg.ID] != nil {
 		return fmt.Errorf("job %d: %w", cfg.ID, aggregator.ErrJobExists)
 	}
-	j := &job{JobConfig: cfg, senders: make(map[uint16]struct{})}
-	for i := range j.banks {
-		if err == nil {
-			j.banks[i], err = newBank(a.bank)
-		}
-	}
+	j := &job{JobConfig: cfg, senders: make(map[uint16]aggregator.SenderConfig)}
+	err = a.createMaps(j)
 	if err == nil {
 		err = a.startJob(j)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("bpf: job %d: %w", cfg.ID, explain(err)), j.closeBanks())
+		return errors.Join(fmt.Errorf("bpf: job %d: %w", cfg.ID, explain(err)), j.close())
 	}
 	a.jobs[cfg.ID] = j
 	return nil
 }
 
+// createMaps creates what is the job's own.
+func (a *Aggregator) createMaps(j *job) (err error) {
+	for i := range j.banks {
+		if j.banks[i], err = newBank(a.inner.bank); err != nil {
+			return err
+		}
+	}
+	if j.Mode == aggregator.Sync {
+		spec := a.inner.groups.Copy()
+		group := j.MaxStripes * wire.Lanes
+		spec.MaxEntries = uint32((j.Slots + group - 1) / group)
+		if j.groups, err = ebpf.NewMap(spec); err != nil {
+			return fmt.Errorf("create groups: %w", err)
+		}
+	}
+	j.ports, err = newPortSet(a.inner.ports, j.JobConfig)
+	return err
+}
+
+// close releases what createMaps has created.
+func (j *job) close() error {
+	return errors.Join(j.banks[0].close(), j.banks[1].close(), j.groups.Close(), j.ports.close())
+}
+
 // startJob makes the program see a job. The job's entry comes last: the
 // program drops the frames of a job without banks.
-func (a *Aggregator) startJob(j *job) error {
+func (a *Aggregator) startJob(j *job) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.removeMaps(j.ID))
+		}
+	}()
 	for i, b := range j.banks {
 		if err := a.objects.Banks.Put(bankKey(j.ID, i), b.m); err != nil {
-			return errors.Join(fmt.Errorf("install bank: %w", err), a.removeBanks(j.ID))
+			return fmt.Errorf("install bank: %w", err)
+		}
+	}
+	if j.groups != nil {
+		if err := a.objects.Groups.Put(uint32(j.ID), j.groups); err != nil {
+			return fmt.Errorf("install groups: %w", err)
+		}
+	}
+	if j.ports != nil {
+		if err := a.objects.PortSets.Put(uint32(j.ID), j.ports.m); err != nil {
+			return fmt.Errorf("install set of ports: %w", err)
 		}
 	}
 	a.table.start(j.ID, aggregateJob{
@@ -74,18 +110,20 @@ func (a *Aggregator) startJob(j *job) error {
 // bankKey is the place of a bank in the program's map of banks.
 func bankKey(id uint16, bank int) uint32 { return uint32(id)*2 + uint32(bank) }
 
-// removeBanks takes a job's banks out of the program's reach. Updating a map of
-// maps returns only when no program runs that may have seen the old entry
+// removeMaps takes what is the job's own out of the program's reach. Updating a
+// map of maps returns only when no program runs that may have seen the old entry
 // (maybe_wait_bpf_programs in the kernel's kernel/bpf/syscall.c, since Linux
 // 4.20).
-func (a *Aggregator) removeBanks(id uint16) error {
-	var errs []error
-	for i := range 2 {
-		if err := a.objects.Banks.Delete(bankKey(id, i)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, err)
-		}
+func (a *Aggregator) removeMaps(id uint16) error {
+	errs := []error{
+		a.objects.Banks.Delete(bankKey(id, 0)),
+		a.objects.Banks.Delete(bankKey(id, 1)),
+		a.objects.Groups.Delete(uint32(id)),
+		a.objects.PortSets.Delete(uint32(id)),
 	}
-	return errors.Join(errs...)
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
+		return errors.Is(err, ebpf.ErrKeyNotExist)
+	})...)
 }
 
 // belowSlots returns the table of struct job in maps.h.
@@ -114,7 +152,7 @@ func (a *Aggregator) RemoveJob(id uint16) error {
 }
 
 // removeJob takes a job away from the program and releases its memory. Taking
-// away the bank comes last, because that call returns only when no program
+// away its maps comes last, because that call returns only when no program
 // runs that has seen the job; so the senders' entries, which a new sender may
 // get at once, are not written any more either.
 func (a *Aggregator) removeJob(id uint16) error {
@@ -125,7 +163,7 @@ func (a *Aggregator) removeJob(id uint16) error {
 	for s := range j.senders {
 		errs = append(errs, a.objects.Senders.Delete(aggregateSenderKey{Job: id, Sender: s}))
 	}
-	errs = append(errs, a.removeBanks(id), j.closeBanks())
+	errs = append(errs, a.removeMaps(id), j.close())
 	return errors.Join(errs...)
 }
 
@@ -145,8 +183,12 @@ func (a *Aggregator) AddSender(id uint16, s aggregator.SenderConfig) error {
 	if _, ok := j.senders[s.ID]; ok {
 		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, aggregator.ErrSenderExists)
 	}
+	if j.Workers != 0 && j.admitted == j.Workers {
+		return fmt.Errorf("job %d: %w: sender %d: all %d workers have been admitted",
+			id, aggregator.ErrTooManySenders, s.ID, j.Workers)
+	}
 	ip := s.IP.As4()
-	value := aggregateSender{Ip: binary.NativeEndian.Uint32(ip[:])}
+	value := aggregateSender{Ip: binary.NativeEndian.Uint32(ip[:]), Position: uint16(j.admitted)}
 	for i := range value.Mac {
 		value.Mac[i] = binary.NativeEndian.Uint16(s.MAC[2*i:])
 	}
@@ -158,7 +200,12 @@ func (a *Aggregator) AddSender(id uint16, s aggregator.SenderConfig) error {
 	if err != nil {
 		return fmt.Errorf("bpf: job %d: sender %d: %w", id, s.ID, err)
 	}
-	j.senders[s.ID] = struct{}{}
+	j.senders[s.ID] = s
+	if err := a.updatePorts(j); err != nil {
+		delete(j.senders, s.ID)
+		return errors.Join(err, a.withdraw(j, s.ID))
+	}
+	j.admitted++
 	return nil
 }
 
@@ -174,11 +221,18 @@ func (a *Aggregator) RemoveSender(id, sender uint16) error {
 		return fmt.Errorf("job %d: sender %d: %w", id, sender, aggregator.ErrNoSender)
 	}
 	delete(j.senders, sender)
-	err = a.objects.Senders.Delete(aggregateSenderKey{Job: id, Sender: sender})
-	// The next sender may get the same memory at once, and a program that
-	// still runs could write its duplicate filter. So wait for programs, by
-	// installing the current bank again; see removeBanks.
-	return errors.Join(err, a.objects.Banks.Put(bankKey(id, j.current), j.banks[j.current].m))
+	return errors.Join(a.withdraw(j, sender), a.updatePorts(j))
+}
+
+// withdraw makes the program refuse further frames of a sender. The next sender
+// may get the same memory at once, and a program that still runs could write its
+// duplicate filter. So it waits for programs, by installing the current bank
+// again; see removeMaps.
+func (a *Aggregator) withdraw(j *job, sender uint16) error {
+	return errors.Join(
+		a.objects.Senders.Delete(aggregateSenderKey{Job: j.ID, Sender: sender}),
+		a.objects.Banks.Put(bankKey(j.ID, j.current), j.banks[j.current].m),
+	)
 }
 
 // Swap implements [aggregator.Plane].
@@ -193,6 +247,9 @@ func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 	j, err := a.job(id)
 	if err != nil {
 		return nil, err
+	}
+	if j.Mode == aggregator.Sync {
+		return nil, fmt.Errorf("job %d: %w: the sums of %v mode go to the workers", id, aggregator.ErrMode, j.Mode)
 	}
 	if j.frozen != nil {
 		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrBankNotCleared)
@@ -218,6 +275,9 @@ func (a *Aggregator) Clear(frozen *aggregator.Bank) error {
 	j, err := a.job(frozen.Job)
 	if err != nil {
 		return err
+	}
+	if j.Mode == aggregator.Sync {
+		return fmt.Errorf("job %d: %w: %v mode has no banks to clear", j.ID, aggregator.ErrMode, j.Mode)
 	}
 	if j.frozen != frozen {
 		return fmt.Errorf("job %d: %w", frozen.Job, aggregator.ErrBankNotFrozen)

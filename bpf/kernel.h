@@ -44,6 +44,10 @@ struct xdp_md {
 #define BPF_MAP_TYPE_XSKMAP 17
 #define BPF_MAP_TYPE_DEVMAP_HASH 25
 
+/* Flags of bpf_redirect_map. */
+#define BPF_F_BROADCAST (1U << 3)
+
 #define NULL ((void *)0)
 
 #define BPF_F_MMAPABLE (1U << 10)
+#define BPF_F_INNER_MAP (1U << 12)

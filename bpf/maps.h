@@ -14,6 +14,7 @@ volatile const __be16 port;
 enum mode {
 	MODE_COMBINE,
 	MODE_FETCHADD,
+	MODE_SYNC,
 };
 
 enum layout {
@@ -54,6 +55,10 @@ struct job {
 	__u64 rounds;
 	__u64 scales;
 	__u64 saturated;
+	__u64 reported; /* see scale.h */
+	__u32 iteration;
+	__u8 largest;
+	__u8 previous;
 
 	/* What frames count without the lock, atomically. */
 	__u64 raced __attribute__((aligned(CACHE_LINE)));
@@ -76,7 +81,8 @@ struct sender_key {
 struct sender {
 	__be32 ip;
 	__u16 mac[3];
-	__u16 unused[3];
+	__u16 position; /* among the workers that take part in rounds */
+	__u16 unused[2];
 	__u64 applied;
 	__u64 pairs;
 	__u64 duplicates;
@@ -118,6 +124,29 @@ struct {
 	__array(values, struct bank_map);
 } banks SEC(".maps");
 
+/* The rounds of a group of slots, see sync.h. */
+struct group {
+	__u64 contributed; /* a bit for each worker, by position */
+	__u32 round;
+	__u32 unused;
+};
+
+struct group_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* a job's has an entry for each of its groups */
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__type(key, __u32);
+	__type(value, struct group);
+};
+
+/* The groups of each job with rounds. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_JOBS);
+	__type(key, __u32);
+	__array(values, struct group_map);
+} groups SEC(".maps");
+
 /* What concerns no job. */
 struct counters {
 	__u64 passed;
@@ -145,12 +174,29 @@ struct {
 	__type(value, __u32);
 } routes SEC(".maps");
 
+#define MAX_PORTS 256
+
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
-	__uint(max_entries, 256);
+	__uint(max_entries, MAX_PORTS);
 	__type(key, __u32);
 	__type(value, __u32);
 } ports SEC(".maps");
+
+struct port_set {
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, MAX_PORTS);
+	__type(key, __u32);
+	__type(value, __u32);
+};
+
+/* The ports of each job whose workers take part in rounds, see broadcast.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_JOBS);
+	__type(key, __u32);
+	__array(values, struct port_set);
+} port_sets SEC(".maps");
 
 #define COUNT(field)                                              \
 	do {                                                      \

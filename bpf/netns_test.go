@@ -23,6 +23,12 @@ import (
 // "host1", ... at the other end of it.
 func inNamespace(t *testing.T, pairs int, test func()) {
 	t.Helper()
+	inNetwork(t, pairs, testbed.VethConfig{}, test)
+}
+
+// inNetwork is inNamespace with pairs that are like cfg.
+func inNetwork(t *testing.T, pairs int, cfg testbed.VethConfig, test func()) {
+	t.Helper()
 	needPrivileges(t)
 	ns, err := testbed.New()
 	if err != nil {
@@ -34,8 +40,8 @@ func inNamespace(t *testing.T, pairs int, test func()) {
 		}
 	}()
 	for i := range pairs {
-		names := [2]string{fmt.Sprintf("port%d", i), fmt.Sprintf("host%d", i)}
-		if err := ns.Veth(testbed.VethConfig{Names: names}); err != nil {
+		cfg.Names = [2]string{fmt.Sprintf("port%d", i), fmt.Sprintf("host%d", i)}
+		if err := ns.Veth(cfg); err != nil {
 			t.Fatal(err)
 		}
 	}

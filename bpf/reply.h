@@ -86,8 +86,8 @@ __noinline int refuse(struct xdp_md *ctx, __u32 l3, __u64 why)
 	return seal(ctx, l3, ERROR_LEN, sum_words(&p->header, ERROR_LEN / 4));
 }
 
-/* acknowledge answers with an ACK without sums. */
-static __always_inline int acknowledge(struct xdp_md *ctx, __u32 l3)
+/* acknowledge answers with an ACK without a body. */
+static __always_inline int acknowledge(struct xdp_md *ctx, __u32 l3, __u8 flags)
 {
 	struct packet *p;
 	void *end;
@@ -97,7 +97,7 @@ static __always_inline int acknowledge(struct xdp_md *ctx, __u32 l3)
 	p = packet_at(ctx, l3, &end);
 	if (!p)
 		return XDP_DROP;
-	set_type(&p->header, TYPE_ACK, 0);
+	set_type(&p->header, TYPE_ACK, flags);
 	return seal(ctx, l3, HEADER_LEN, sum_words(&p->header, HEADER_LEN / 4));
 }
 
@@ -137,7 +137,7 @@ __noinline int put_sums(struct xdp_md *ctx, __u32 l3, const struct job *job, str
 }
 
 /* acknowledge_sums answers with an ACK whose sums are in the frame already. */
-static __always_inline int acknowledge_sums(struct xdp_md *ctx, __u32 l3)
+static __always_inline int acknowledge_sums(struct xdp_md *ctx, __u32 l3, __u8 flags)
 {
 	struct packet *p;
 	void *end;
@@ -152,7 +152,7 @@ static __always_inline int acknowledge_sums(struct xdp_md *ctx, __u32 l3)
 	p = packet_at(ctx, l3, &end);
 	if (!p)
 		return XDP_DROP;
-	set_type(&p->header, TYPE_ACK, FLAG_SUM | (p->header.flags & FLAG_DENSE));
+	set_type(&p->header, TYPE_ACK, flags | FLAG_SUM | (p->header.flags & FLAG_DENSE));
 	return seal(ctx, l3, HEADER_LEN + n * STRIPE_LEN,
 		    sum_words(&p->header, HEADER_LEN / 4) + sum_stripes(ctx, l3, n));
 }

@@ -1,0 +1,74 @@
+/* Applying a HOT frame under the job's lock. */
+#pragma once
+
+#include "add.h"
+#include "filter.h"
+#include "lock.h"
+#include "reply.h"
+
+/* What a HOT frame is like, as far as can be told without the job's lock. */
+struct judged {
+	__u32 seq;
+	__u32 flags;
+	__u32 found; /* by survey */
+	__u64 fresh; /* why it is refused if it was not applied before, or 0 */
+	__u64 again; /* why it is refused if it was, or 0 */
+};
+
+/* What answers a frame that is not refused. */
+enum answer {
+	PLAIN_ACK,
+	SUMS, /* which have replaced the frame's values */
+	SUMS_TO_ALL,
+};
+
+/* apply_new applies a frame that was not applied before, or returns why it is
+ * refused: then it has changed nothing. */
+static __always_inline __u64 apply_new(struct xdp_md *ctx, __u32 l3, const struct judged *f,
+				       struct job *job, struct sender *sender, struct bank *bank)
+{
+	__u64 why = f->fresh ? f->fresh : add(ctx, l3, job, bank, f->found);
+	__u32 pairs = f->found & PAIR_COUNT;
+
+	if (why)
+		return why;
+	*place_of(sender, f->seq) = f->seq;
+	bank->frames++;
+	bank->pairs += pairs;
+	job->applied++;
+	job->pairs += pairs;
+	sender->applied++;
+	sender->pairs += pairs;
+	return 0;
+}
+
+static __always_inline void count_duplicate(struct job *job, struct sender *sender)
+{
+	job->duplicates++;
+	sender->duplicates++;
+}
+
+/* apply applies a frame of a job without rounds, unless it was applied before,
+ * and says what answers it; or it returns why the frame is refused. The caller
+ * holds the job's lock. */
+static __always_inline __u64 apply(struct xdp_md *ctx, __u32 l3, const struct judged *f,
+				   struct job *job, struct sender *sender, struct bank *bank,
+				   enum answer *answer)
+{
+	__u64 why;
+
+	if (is_fresh(*place_of(sender, f->seq), f->seq)) {
+		why = apply_new(ctx, l3, f, job, sender, bank);
+		if (why)
+			return why;
+	} else {
+		if (f->again)
+			return f->again;
+		count_duplicate(job, sender);
+	}
+	if (f->flags & FLAG_WANT_SUM) {
+		put_sums(ctx, l3, job, bank);
+		*answer = SUMS;
+	}
+	return 0;
+}

@@ -1,0 +1,41 @@
+/* Answers to all senders of a job.
+ *
+ * They go to a multicast address of the job, so that a switch behind a port
+ * brings them to all hosts there, by a redirect to all ports of a set. Every job
+ * has a set of its own, which the loader keeps: the ports behind which the job's
+ * senders are, also that on which the frame came in. Other jobs' senders get
+ * nothing. */
+#pragma once
+
+#include "reply.h"
+
+#define ALL_SENDERS 0xffff
+#define ALL_OF(job) (239U << 24 | 76U << 16 | (job)) /* RFC 2365 */
+
+/* from_all makes a frame one that came from all senders of its job, so that its
+ * answer, with the result of a round, goes to all of them. */
+static __always_inline int from_all(struct xdp_md *ctx, __u32 l3, __u32 round)
+{
+	struct ethernet *eth = (void *)(long)ctx->data;
+	void *end;
+	struct packet *p = packet_at(ctx, l3, &end);
+
+	if (!p)
+		return -1;
+	eth->src[0] = bpf_htons(0x0100); /* RFC 1112 */
+	eth->src[1] = bpf_htons(0x5e00 | 76);
+	eth->src[2] = p->header.job;
+	p->ip.src = bpf_htonl(ALL_OF(bpf_ntohs(p->header.job)));
+	p->udp.src = p->udp.dst;
+	p->header.sender = bpf_htons(ALL_SENDERS);
+	p->header.seq = bpf_htonl(round);
+	return 0;
+}
+
+/* to_all sends an answer out of all ports of a job. */
+static __always_inline int to_all(__u32 job)
+{
+	void *set = bpf_map_lookup_elem(&port_sets, &job);
+
+	return set ? bpf_redirect_map(set, 0, BPF_F_BROADCAST) : XDP_DROP;
+}

@@ -1,0 +1,128 @@
+//go:build linux
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// port is an interface that the program is attached to.
+type port struct {
+	*afxdp.Attachment
+	index uint32
+}
+
+// portSet is where the answers to all senders of a job go: a BPF map that
+// holds interfaces by their index.
+type portSet struct {
+	m       *ebpf.Map
+	members map[uint32]struct{}
+}
+
+// newPortSet returns an empty set, or nil for a job that has no such answers.
+func newPortSet(spec *ebpf.MapSpec, cfg aggregator.JobConfig) (*portSet, error) {
+	if cfg.Workers == 0 {
+		return nil, nil
+	}
+	m, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, fmt.Errorf("create set of ports: %w", err)
+	}
+	return &portSet{m: m, members: make(map[uint32]struct{})}, nil
+}
+
+func (s *portSet) close() error {
+	if s == nil {
+		return nil
+	}
+	return s.m.Close()
+}
+
+// set makes the set hold what want holds. New ports come before old ones go, so
+// that a port in both is never missing.
+func (s *portSet) set(want map[uint32]struct{}) error {
+	for p := range want {
+		if _, ok := s.members[p]; ok {
+			continue
+		}
+		if err := s.m.Put(p, p); err != nil {
+			if _, gone := net.InterfaceByIndex(int(p)); gone != nil {
+				continue // an interface that was removed needs no frames
+			}
+			if errors.Is(err, unix.E2BIG) {
+				err = fmt.Errorf("at most %d are possible: %w", s.m.MaxEntries(), err)
+			}
+			return fmt.Errorf("add interface %d to its ports: %w", p, err)
+		}
+		s.members[p] = struct{}{}
+	}
+	for p := range s.members {
+		if _, ok := want[p]; ok {
+			continue
+		}
+		// The kernel has taken interfaces out that were removed.
+		if err := s.m.Delete(p); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove interface %d from its ports: %w", p, err)
+		}
+		delete(s.members, p)
+	}
+	return nil
+}
+
+// interfaceIndex returns the index of an interface in the caller's namespace,
+// which becomes the aggregator's.
+func (a *Aggregator) interfaceIndex(name string) (uint32, error) {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return 0, fmt.Errorf("bpf: interface %s: %w", name, err)
+	}
+	if err := a.home.settle(); err != nil {
+		return 0, fmt.Errorf("bpf: interface %s: %w", name, err)
+	}
+	return uint32(ifi.Index), nil
+}
+
+// updatePorts brings a job's set of ports up to date: the route of each sender's
+// address if there is one, otherwise all ports. The caller holds the lock.
+func (a *Aggregator) updatePorts(j *job) error {
+	if j.ports == nil {
+		return nil
+	}
+	want := make(map[uint32]struct{})
+	for _, s := range j.senders {
+		if p, ok := a.routes[s.MAC]; ok {
+			want[p] = struct{}{}
+			continue
+		}
+		for _, p := range a.ports {
+			want[p.index] = struct{}{}
+		}
+	}
+	if maps.Equal(want, j.ports.members) {
+		return nil
+	}
+	// The kernel looks an interface up in the caller's namespace.
+	err := a.home.do(func() error { return j.ports.set(want) })
+	if err != nil {
+		return fmt.Errorf("bpf: job %d: %w", j.ID, err)
+	}
+	return nil
+}
+
+// updateAllPorts is updatePorts for all jobs, after ports or routes changed.
+func (a *Aggregator) updateAllPorts() error {
+	var errs []error
+	for _, j := range a.jobs {
+		errs = append(errs, a.updatePorts(j))
+	}
+	return errors.Join(errs...)
+}

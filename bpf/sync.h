@@ -1,0 +1,164 @@
+/* Rounds: mode "sync". One HOT frame carries one whole group of slots, that is
+ * max_stripes stripes, but for the last group.
+ *
+ * Round v adds into bank v & 1. The other bank holds the sums of round v - 1,
+ * for senders that have missed them. That is enough: whoever contributes to
+ * round v has the sums of round v - 1, so when round v is complete nobody needs
+ * them any more (SwitchML, NSDI 2021). */
+#pragma once
+
+#include "apply.h"
+
+/* other_slots tells whether not all lanes of a whole stripe name a slot. */
+static __always_inline __u64 other_slots(const struct stripe *s, __u32 slot)
+{
+	__u64 four = slot * 0x0001000100010001ULL, other = 0;
+
+#pragma unroll
+	for (int k = 0; k < LANES / 4; k++)
+		other |= LOAD64(s, offsetof(struct stripe, slots[4 * k])) ^ four;
+	return other | (bpf_ntohs(s->slots[LANES - 2]) ^ slot) | (bpf_ntohs(s->slots[LANES - 1]) ^ slot);
+}
+
+/* other_slots_of is other_slots for the first lanes of a stripe. */
+static __always_inline __u64 other_slots_of(const struct stripe *s, __u32 slot, __u32 mask)
+{
+	__u64 other = 0;
+
+#pragma unroll
+	for (__u32 lane = 0; lane < LANES; lane++)
+		other |= (bpf_ntohs(s->slots[lane]) ^ slot) & -(mask >> lane & 1);
+	return other;
+}
+
+/* misshapen returns why a frame is not one whole group, or 0. */
+__noinline __u64 misshapen(struct xdp_md *ctx, __u32 l3, const struct job *job)
+{
+	const __u64 layout = REFUSAL(CODE_LAYOUT, 0, 0);
+	__u32 first, n, want, ranks;
+	struct packet *p;
+	struct stripe *s;
+	__u64 other = 0;
+	void *end;
+
+	p = packet_at(ctx, l3, &end);
+	if (!p || !job)
+		return layout;
+	s = stripes_of(p);
+	if ((void *)(s + 1) > end || !(bpf_ntohl(s->mask) & 1))
+		return layout;
+	first = bpf_ntohs(s->slots[0]);
+	if (first * LANES >= job->slots)
+		return REFUSAL(CODE_SLOT_RANGE, 0, job->slots);
+	if (first % job->max_stripes)
+		return layout;
+	ranks = job->slots - first * LANES;
+	want = (ranks + LANES - 1) / LANES;
+	if (want > job->max_stripes)
+		want = job->max_stripes;
+	n = stripe_count(body_length(p));
+	if (n != want)
+		return REFUSAL(CODE_LENGTH, 0, want);
+	for (__u32 i = 0; i < MAX_STRIPES; i++, s++, ranks -= LANES) {
+		if (i >= n || (void *)(s + 1) > end)
+			break;
+		if (ranks >= LANES) {
+			other |= bpf_ntohl(s->mask) ^ LANE_MASK;
+			other |= other_slots(s, first + i);
+		} else {
+			__u32 mask = (1U << (ranks & 31)) - 1;
+
+			other |= bpf_ntohl(s->mask) ^ mask;
+			other |= other_slots_of(s, first + i, mask);
+		}
+	}
+	return other ? layout : 0;
+}
+
+/* next_round ends the round of the group that a frame is: the next one adds into
+ * the other bank, whose slots become zero. They are in a row. The last group may
+ * end before its last lane, but there is nothing behind it. */
+__noinline int next_round(struct xdp_md *ctx, __u32 l3, struct group *group, struct bank *other)
+{
+	void *end;
+	struct packet *p = packet_at(ctx, l3, &end);
+	struct stripe *s;
+	__u32 n, first;
+
+	if (!p || !group || !other)
+		return 0;
+	s = stripes_of(p);
+	if ((void *)(s + 1) > end)
+		return 0;
+	n = stripe_count(body_length(p));
+	first = bpf_ntohs(s->slots[0]);
+	for (__u32 i = 0; i < MAX_STRIPES; i++) {
+		__s64 *slot = &other->slots[(first + i) * LANES % MAX_SLOTS];
+
+		if (i >= n)
+			break;
+#pragma unroll
+		for (int lane = 0; lane < LANES; lane++)
+			slot[lane] = 0;
+	}
+	group->contributed = 0;
+	group->round++;
+	return 0;
+}
+
+/* group_of returns the group that a frame is, or NULL if the job is being
+ * removed. */
+static __always_inline struct group *group_of(struct xdp_md *ctx, __u32 l3, __u32 id,
+					      const struct job *job)
+{
+	void *end, *map = bpf_map_lookup_elem(&groups, &id);
+	struct packet *p = packet_at(ctx, l3, &end);
+	struct stripe *s;
+	__u32 index;
+
+	if (!map || !p)
+		return NULL;
+	s = stripes_of(p);
+	if ((void *)(s + 1) > end)
+		return NULL;
+	index = bpf_ntohs(s->slots[0]) / job->max_stripes;
+	return bpf_map_lookup_elem(map, &index);
+}
+
+/* contribute adds a frame to the round of its group, unless it was applied
+ * before, and says what answers it; or it returns why the frame is refused, and
+ * has changed nothing. The answer to the frame that completes the round is for
+ * all workers, and is numbered by the round.
+ *
+ * The caller holds the job's lock. The frame must be a whole group, whose round
+ * adds into bank. */
+static __always_inline __u64 contribute(struct xdp_md *ctx, __u32 l3, const struct judged *f,
+					struct job *job, struct sender *sender,
+					struct group *group, struct bank *bank,
+					struct bank *other, enum answer *answer)
+{
+	__u64 all = ~0ULL >> (-job->workers & 63), own = 1ULL << (sender->position & 63);
+	__u64 why;
+
+	if (!is_fresh(*place_of(sender, f->seq), f->seq)) {
+		count_duplicate(job, sender);
+		if (group->round && !(group->contributed & own)) {
+			put_sums(ctx, l3, job, other);
+			*answer = SUMS;
+		}
+		return 0;
+	}
+	if (group->contributed & own)
+		return REFUSAL(CODE_ROUND, 0, group->round);
+	why = apply_new(ctx, l3, f, job, sender, bank);
+	if (why)
+		return why;
+	group->contributed |= own;
+	if (group->contributed != all)
+		return 0;
+	put_sums(ctx, l3, job, bank);
+	next_round(ctx, l3, group, other);
+	job->rounds++;
+	*answer = SUMS_TO_ALL;
+	return 0;
+}
