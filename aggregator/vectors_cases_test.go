@@ -1,0 +1,183 @@
+package aggregator_test
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/aggregator/vectors"
+	"github.com/libra-ina/libra/wire"
+)
+
+// vectorFiles returns all files of vectors, without what a device does.
+func vectorFiles() []*vectors.File {
+	var files []*vectors.File
+	for a := aggregator.Exact; a <= aggregator.Fixed; a++ {
+		for m := aggregator.Combine; m <= aggregator.FetchAdd; m++ {
+			files = append(files, plainVectors(m, a))
+		}
+		files = append(files, syncVectors(a))
+	}
+	return append(files, roundVectors(), scaleVectors(), epochVectors(), hostileVectors(), addressVectors())
+}
+
+// plainVectors is a job without rounds: sums, repetitions, the ends of the range.
+func plainVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
+	s := newScript(mode.String()+"-"+a.String(), mode.String()+" with "+a.String()+" arithmetic: sums, repetitions, the ends of the range")
+	s.addJob(2, aggregator.JobConfig{ID: 3, Epoch: 7, Mode: mode, Arithmetic: a, Slots: 48, MaxStripes: 2})
+	x := func(v float64) uint32 { return number(a, v) }
+	const dense = wire.FlagDense
+	s.send("lane-aligned, ranks 0, 25 and 47", 0, stripes(s.header(0, 1, 0), []bitsPair{{0, 0, x(1.5)}, {3, 1, x(-0.25)}}, []bitsPair{{3, 2, x(1e-3)}}))
+	s.send("dense, the same ranks, one of them twice", 1, stripes(s.header(1, 1, dense), []bitsPair{{0, 47, x(0.1)}, {1, 0, x(-7.3)}, {9, 25, x(0.3)}, {21, 0, x(1e-5)}}))
+	again := stripes(s.header(0, 1, 0), []bitsPair{{0, 0, x(99)}})
+	wire.MarkRetx(again)
+	s.send("number 1 again: not added, whatever it holds", 0, again)
+	want := stripes(s.header(0, 2, dense|wire.FlagWantSum), []bitsPair{{0, 0, x(0.7)}, {5, 25, x(-0.7)}, {6, 0, x(-0.2)}, {7, 30, x(0)}})
+	s.send("WANT_SUM", 0, want)
+	s.send("WANT_SUM again", 0, want)
+	s.send("rank 48 of 48", 1, stripes(s.header(1, 2, dense), []bitsPair{{0, 1, x(1)}, {2, 48, x(1)}}))
+	s.send("NaN in lane 1: a number in fixed arithmetic", 1, stripes(s.header(1, 2, dense), []bitsPair{{0, 1, x(1)}, {1, 2, 0x7fc00000}}))
+	top := largest(a)
+	s.send("the largest number", 0, stripes(s.header(0, 3, dense), []bitsPair{{0, 10, top}, {1, 11, top}}))
+	s.send("rank 10 beyond the largest: refused or cut", 0, stripes(s.header(0, 4, dense), []bitsPair{{4, 12, x(2)}, {5, 11, x(-1)}, {6, 10, top}}))
+	s.send("the same number, less: new if the one before was refused", 0, stripes(s.header(0, 4, dense), []bitsPair{{0, 10, x(-1)}}))
+	if a == aggregator.Fixed {
+		s.send("the least number, twice", 1, stripes(s.header(1, 3, dense), []bitsPair{{0, 13, 1 << 31}, {1, 13, 1 << 31}, {2, 13, x(1)}}))
+	}
+	s.harvest()
+	s.harvest()
+	return s.file
+}
+
+// syncVectors is one group of 24 slots, two workers, three rounds.
+func syncVectors(a aggregator.Arithmetic) *vectors.File {
+	s := newScript("sync-"+a.String(), "sync with "+a.String()+" arithmetic: two workers, one group of 24 slots, three rounds")
+	cfg := aggregator.JobConfig{ID: 4, Epoch: 2, Mode: aggregator.Sync, Arithmetic: a, Workers: 2, Slots: 24, MaxStripes: 2}
+	s.addJob(2, cfg)
+	payload := func(sender int, seq uint32, scale float64) []byte {
+		numbers := make([]uint32, cfg.Slots)
+		for i := range numbers {
+			numbers[i] = number(a, scale*float64(i-11))
+		}
+		return groupPayload(cfg, s.header(sender, seq, 0), 0, numbers)
+	}
+	s.send("round 0, worker 0: plain ACK", 0, payload(0, 1, 0.1))
+	s.send("worker 0 again: waiting for the other", 0, payload(0, 1, 0.1))
+	s.send("round 0, worker 1: complete", 1, payload(1, 1, -0.03))
+	s.send("worker 0 has missed the result", 0, payload(0, 1, 0.1))
+	s.send("round 1, worker 1", 1, payload(1, 2, 3))
+	s.send("worker 0 still asks for round 0", 0, payload(0, 1, 0.1))
+	s.send("round 1, worker 0: complete", 0, payload(0, 2, 0.5))
+	s.send("a late copy of round 0: the result of round 1", 0, payload(0, 1, 0.1))
+	top := func(p []byte) []byte {
+		wire.StripeAt(p, 0).SetBits(21, largest(a))
+		return p
+	}
+	s.send("round 2, worker 0, with the largest number in rank 21", 0, top(payload(0, 3, 1)))
+	s.send("worker 0 again, under another number", 0, payload(0, 4, 1))
+	s.send("round 2, worker 1, with the largest number: refused or cut", 1, top(payload(1, 3, -1)))
+	s.send("the same frame, less: new if it was refused", 1, payload(1, 3, -1))
+	return s.file
+}
+
+// roundVectors is about groups: which frames are one, and their independence.
+func roundVectors() *vectors.File {
+	s := newScript("rounds", "sync with fixed arithmetic: three groups of 44, 44 and 12 slots, three workers; shapes that are no group")
+	cfg := aggregator.JobConfig{ID: 5, Epoch: 1, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: 3, Slots: 100, MaxStripes: 2}
+	s.addJob(3, cfg)
+	sizes := []int{44, 44, 12}
+	payload := func(sender int, seq uint32, group int) []byte {
+		numbers := make([]uint32, sizes[group])
+		for i := range numbers {
+			numbers[i] = uint32((sender + 1) * (1000*group + i))
+		}
+		return groupPayload(cfg, s.header(sender, seq, 0), group, numbers)
+	}
+	edit := func(about string, group int, change func(p []byte) []byte) {
+		s.send(about, 0, change(payload(0, 1, group)))
+	}
+	edit("DENSE", 0, func(p []byte) []byte { p[1] |= byte(wire.FlagDense); return p })
+	edit("WANT_SUM", 0, func(p []byte) []byte { p[1] |= byte(wire.FlagWantSum); return p })
+	edit("mask bit 22", 0, func(p []byte) []byte { wire.StripeAt(p, 1).SetMask(1<<23 - 1); return p })
+	edit("lane 0 of stripe 0 is not used", 0, func(p []byte) []byte { wire.StripeAt(p, 0).SetMask(wire.LaneMask &^ 1); return p })
+	edit("first slot is beyond the last", 0, func(p []byte) []byte { wire.StripeAt(p, 0).SetSlot(0, 5); return p })
+	edit("first slot is within a group", 0, func(p []byte) []byte { wire.StripeAt(p, 0).SetSlot(0, 1); return p })
+	edit("one stripe of two", 0, func(p []byte) []byte { return p[:wire.HotLen(1)] })
+	edit("two stripes of one", 2, func(p []byte) []byte { return append(p, make([]byte, wire.StripeLen)...) })
+	edit("three stripes", 0, func(p []byte) []byte { return append(p, make([]byte, wire.StripeLen)...) })
+	edit("no stripe", 0, func(p []byte) []byte { return p[:wire.HeaderLen] })
+	edit("a lane is missing", 1, func(p []byte) []byte { wire.StripeAt(p, 1).SetMask(wire.LaneMask >> 1); return p })
+	edit("a lane beyond the last slot", 2, func(p []byte) []byte { wire.StripeAt(p, 0).SetMask(1<<13 - 1); return p })
+	edit("another slot in a lane", 1, func(p []byte) []byte { wire.StripeAt(p, 1).SetSlot(7, 2); return p })
+	for sender := range 3 {
+		s.send("the last group, 12 slots", sender, payload(sender, 1, 2))
+	}
+	s.send("group 1", 2, payload(2, 2, 1))
+	s.send("group 0", 0, payload(0, 2, 0))
+	s.send("group 1", 0, payload(0, 3, 1))
+	s.send("group 0", 1, payload(1, 2, 0))
+	s.send("group 1", 1, payload(1, 3, 1))
+	s.send("group 0", 2, payload(2, 3, 0))
+	s.send("group 0 is late at worker 0, which has contributed to nothing since", 0, payload(0, 2, 0))
+	tagged := seal(conformance.Host(0), conformance.Aggregator, payload(0, 4, 2))
+	s.frame("round 1 of the last group, with an 802.1Q tag", withTag(tagged))
+	s.send("worker 1", 1, payload(1, 4, 2))
+	s.frame("worker 2, with a tag: the answer to all has it too", withTag(seal(conformance.Host(2), conformance.Aggregator, payload(2, 4, 2))))
+	return s.file
+}
+
+func withTag(frame []byte) []byte {
+	return append(append(append([]byte(nil), frame[:12]...), 0x81, 0, 0x60, 5), frame[12:]...)
+}
+
+// scaleVectors is a negotiation over two iterations.
+func scaleVectors() *vectors.File {
+	s := newScript("scale", "SCALE frames: two workers agree on the exponents of two iterations")
+	s.addJob(2, aggregator.JobConfig{ID: 6, Epoch: 1, Arithmetic: aggregator.Fixed, Workers: 2, Slots: 10})
+	s.send("future iteration", 0, s.scaleReport(0, 1, 1, 100))
+	s.send("the iteration before the first", 0, s.scaleReport(0, 1, math.MaxUint32, 100))
+	s.send("exponent of infinity", 0, s.scaleReport(0, 1, 0, 255))
+	s.send("too long", 0, append(s.scaleReport(0, 1, 0, 100), 0))
+	s.send("iteration 0, worker 0", 0, s.scaleReport(0, 1, 0, 100))
+	s.send("again", 0, s.scaleReport(0, 1, 0, 100))
+	s.send("again, another exponent: the first counts", 0, s.scaleReport(0, 1, 0, 101))
+	s.send("a HOT frame with the same number: the duplicate filter does not know it", 0, stripes(s.header(0, 1, wire.FlagDense), []bitsPair{{0, 1, 7}}))
+	s.send("iteration 0, worker 1: decided", 1, s.scaleReport(1, 1, 0, 90))
+	s.send("worker 0 has missed it", 0, s.scaleReport(0, 1, 0, 100))
+	s.send("iteration 1, worker 1", 1, s.scaleReport(1, 2, 1, 0))
+	s.send("worker 0 still asks for iteration 0", 0, s.scaleReport(0, 1, 0, 100))
+	s.send("iteration 1, worker 0: decided", 0, s.scaleReport(0, 2, 1, 0))
+	s.send("iteration 0 is too old", 0, s.scaleReport(0, 1, 0, 100))
+	s.harvest()
+	s.addJob(1, aggregator.JobConfig{ID: 7, Arithmetic: aggregator.Fixed, Slots: 10})
+	s.send("no number of workers", 0, s.scaleReport(0, 1, 0, 100))
+	s.addJob(1, aggregator.JobConfig{ID: 8, Mode: aggregator.Sync, Workers: 1, Slots: 10})
+	s.send("exact arithmetic", 0, s.scaleReport(0, 1, 0, 100))
+	return s.file
+}
+
+// epochVectors ends a job and begins it anew.
+func epochVectors() *vectors.File {
+	s := newScript("epochs", "a job with rounds ends and begins anew: frames of the old epoch change nothing")
+	cfg := aggregator.JobConfig{ID: 9, Epoch: 65535, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: 2, Slots: 2, MaxStripes: 1}
+	s.addJob(2, cfg)
+	payload := func(sender int, seq uint32, n ...uint32) []byte {
+		return groupPayload(cfg, s.header(sender, seq, 0), 0, n)
+	}
+	s.send("round 0, worker 0", 0, payload(0, 1, 1, 2))
+	old := payload(1, 1, 10, 20)
+	s.removeJob()
+	s.send("no job", 1, old)
+	cfg.Epoch = 0
+	s.addJob(2, cfg)
+	s.send("the old epoch", 1, old)
+	s.send("a scale report of the old epoch", 1, func() []byte {
+		p := s.scaleReport(1, 1, 0, 9)
+		binary.BigEndian.PutUint16(p[6:], 65535)
+		return p
+	}())
+	s.send("round 0 again, worker 1 first", 1, payload(1, 1, 100, 200))
+	s.send("round 0, worker 0: complete, without what the old epoch added", 0, payload(0, 1, 3, 4))
+	return s.file
+}

@@ -1,0 +1,93 @@
+package aggregator_test
+
+import (
+	"encoding/binary"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/aggregator/vectors"
+	"github.com/libra-ina/libra/wire"
+)
+
+// hostileVectors are frames that are not applied, and one that is.
+func hostileVectors() *vectors.File {
+	s := newScript("hostile", "frames that are damaged, not for the aggregator, of nobody who is admitted, or refused; one is applied")
+	s.addJob(1, aggregator.JobConfig{ID: 2, Epoch: 3, Slots: 30, MaxStripes: 2, Layouts: aggregator.Dense})
+	one := number(aggregator.Exact, 1)
+	good := func() []byte { return stripes(s.header(0, 1, wire.FlagDense), []bitsPair{{0, 29, one}, {2, 3, one}}) }
+	frame := func() []byte { return seal(conformance.Host(0), conformance.Aggregator, good()) }
+	const ip, udp = 14, 34
+	raw := func(about string, change func(f []byte) []byte) { s.frame(about, change(frame())) }
+	raw("another EtherType", func(f []byte) []byte { f[12], f[13] = 0x08, 0x06; return f })
+	raw("a fragment", func(f []byte) []byte { f[ip+6] |= 0x20; return f })
+	raw("IPv4 options", func(f []byte) []byte { f[ip]++; return f })
+	raw("another UDP port", func(f []byte) []byte { f[udp+3]++; return f })
+	raw("two tags", func(f []byte) []byte { return withTag(withTag(f)) })
+	raw("a frame that ends within the UDP header", func(f []byte) []byte { return f[:udp+7] })
+	raw("IPv4 header checksum", func(f []byte) []byte { f[ip+10]++; return f })
+	raw("UDP checksum", func(f []byte) []byte { f[len(f)-1]++; return f })
+	raw("no UDP checksum", func(f []byte) []byte { f[udp+6], f[udp+7] = 0, 0; return f })
+	raw("cut", func(f []byte) []byte { return f[:len(f)-1] })
+	raw("UDP length below 8", func(f []byte) []byte { f[udp+4], f[udp+5] = 0, 7; return f })
+
+	payload := func(about string, change func(p []byte) []byte) { s.send(about, 0, change(good())) }
+	payload("11 bytes", func(p []byte) []byte { return p[:11] })
+	payload("an ACK", func(p []byte) []byte { p[0] = 0x15; return p })
+	payload("an ERROR of another version", func(p []byte) []byte { p[0] = 0x26; return p })
+	payload("version 2", func(p []byte) []byte { p[0] = 0x21; return p })
+	payload("type COLD", func(p []byte) []byte { p[0] = 0x12; return p })
+	payload("no such job", func(p []byte) []byte { p[3] = 99; return p })
+	payload("job 258, whose low byte is 2", func(p []byte) []byte { p[2] = 1; return p })
+	payload("no such sender", func(p []byte) []byte { p[5]++; return p })
+	impostor := conformance.Host(0)
+	impostor.MAC[5]++
+	s.frame("the sender's IP address from another MAC address", seal(impostor, conformance.Aggregator, good()))
+	s.frame("the sender's number from another host", seal(conformance.Host(1), conformance.Aggregator, good()))
+	payload("another epoch", func(p []byte) []byte { p[7]++; return p })
+	payload("no stripe", func(p []byte) []byte { return p[:wire.HeaderLen] })
+	payload("one byte too many", func(p []byte) []byte { return append(p, 0) })
+	payload("three stripes of at most two", func(p []byte) []byte { return append(p, make([]byte, 2*wire.StripeLen)...) })
+	payload("WANT_SUM of a job that combines", func(p []byte) []byte { p[1] |= byte(wire.FlagWantSum); return p })
+	payload("lane-aligned", func(p []byte) []byte { p[1] = 0; return p })
+	payload("mask bit 31", func(p []byte) []byte { p[wire.HeaderLen] |= 0x80; return p })
+	payload("type SCALE", func(p []byte) []byte { p[0] = 0x17; return p })
+	payload("several faults: the first check decides", func(p []byte) []byte {
+		binary.BigEndian.PutUint16(p[6:], 4) // epoch
+		p[1] = byte(wire.FlagWantSum)
+		return p[:len(p)-1]
+	})
+	bad := func(about string, pairs ...bitsPair) {
+		s.send(about, 0, stripes(s.header(0, 1, wire.FlagDense), pairs))
+	}
+	bad("infinity, and before it a rank that is out of range", bitsPair{3, 30, one}, bitsPair{4, 1, 0x7f800000})
+	bad("infinity at a rank that is out of range", bitsPair{3, 30, 0xff800000})
+	bad("2^17 at a rank that is out of range", bitsPair{3, 30, 0x48000000})
+	bad("2^17", bitsPair{2, 1, one}, bitsPair{3, 2, 0x48000000})
+	bad("-2^17", bitsPair{21, 2, 0xc8000000})
+	raw("intact, and padded", func(f []byte) []byte { return append(f, 1, 2, 3) })
+	s.harvest()
+	return s.file
+}
+
+// addressVectors are frames between hosts, and answers to addresses.
+func addressVectors() *vectors.File {
+	s := newScript("addresses", "frames between hosts are forwarded or passed on; answers go to where frames come from")
+	s.file.Routes = []vectors.Route{{MAC: conformance.Routed.MAC, Port: 1}}
+	s.addJob(2, aggregator.JobConfig{ID: 2, Mode: aggregator.Sync, Workers: 2, Slots: 1, MaxStripes: 1})
+	one := func(sender int) []byte {
+		return stripes(s.header(sender, 1, 0), []bitsPair{{0, 0, number(aggregator.Exact, 1)}})
+	}
+	s.frame("to a host behind a port", seal(conformance.Host(0), conformance.Routed, one(0)))
+	damaged := seal(conformance.Host(0), conformance.Routed, one(0))
+	damaged[len(damaged)-1]++
+	s.frame("damaged, to a host behind a port: its receiver will notice", damaged)
+	s.frame("to a host of which nothing is known", seal(conformance.Host(0), conformance.Host(1), one(0)))
+	broadcast := conformance.Aggregator
+	broadcast.MAC = [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	s.frame("to the aggregator's IP address at the Ethernet broadcast address", seal(conformance.Host(0), broadcast, one(0)))
+	port := conformance.Host(1)
+	port.Port = 5
+	s.frame("from another UDP port: all is complete, and the answer has the aggregator's port twice", seal(port, conformance.Aggregator, one(1)))
+	s.frame("the result again, to that port", seal(port, conformance.Aggregator, one(1)))
+	return s.file
+}
