@@ -7,8 +7,9 @@ GO       ?= go
 TOOL     := $(GO) tool -modfile=tools/go.mod
 BIN      := bin
 FUZZTIME ?= 30s
+KERNEL   ?= 6.1
 
-.PHONY: help build demo demo-smoke test conformance lint generate cross fuzz bench setup clean
+.PHONY: help build demo demo-smoke test conformance kernel-test lint generate cross fuzz bench setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -28,6 +29,9 @@ test: setup ## run all tests under the race detector
 
 conformance: ## compare the XDP program with the model on a million random frames
 	$(GO) test -count=1 -run '^TestAggregateEqualsModel$$' -v ./bpf -frames 1000000
+
+kernel-test: ## run the tests of bpf and afxdp in an emulated Debian kernel of series KERNEL
+	scripts/kernel-test.sh -k $(KERNEL)
 
 lint: ## gofmt, go vet and golangci-lint
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w on these files"; exit 1; }

@@ -24,10 +24,10 @@ func TestShellcheck(t *testing.T) {
 	}
 }
 
-// testbed runs testbed.sh and returns its exit status and what it printed.
-func testbed(t *testing.T, args ...string) (int, string) {
+// run runs a script and returns its exit status and what it printed.
+func run(t *testing.T, script string, args ...string) (int, string) {
 	t.Helper()
-	out, err := exec.Command("./testbed.sh", args...).CombinedOutput()
+	out, err := exec.Command(script, args...).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -36,6 +36,29 @@ func testbed(t *testing.T, args ...string) (int, string) {
 		return exit.ExitCode(), string(out)
 	}
 	return 0, string(out)
+}
+
+func testbed(t *testing.T, args ...string) (int, string) {
+	t.Helper()
+	return run(t, "./testbed.sh", args...)
+}
+
+func TestKernelTestUsage(t *testing.T) {
+	for _, test := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"-h", 0, "usage: scripts/kernel-test.sh"},
+		{"-t soon", 2, "'soon' is not a positive number"},
+		{"now", 2, "unexpected argument 'now'"},
+		{"-x", 2, "illegal option"},
+	} {
+		code, out := run(t, "./kernel-test.sh", strings.Fields(test.args)...)
+		if code != test.code || !strings.Contains(out, test.want) {
+			t.Errorf("kernel-test.sh %s: status %d, want %d with %q; printed:\n%s", test.args, code, test.code, test.want, out)
+		}
+	}
 }
 
 func TestTestbedUsage(t *testing.T) {

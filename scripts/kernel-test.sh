@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# Runs the tests of the XDP programs and of the engine in another kernel than
+# this machine's: one of Debian's, by default the newest 6.1, which is the oldest
+# that Libra supports. Its verifier refuses what later ones take. The machine is
+# emulated by QEMU without help of the processor, so it takes some minutes and
+# its speed says nothing; it needs no root and touches no network of the host.
+#
+# usage: scripts/kernel-test.sh [-k SERIES] [-n FRAMES] [-r REGEXP] [-t SECONDS]
+#   -k SERIES    series of kernels, the newest of which is taken (6.1)
+#   -n FRAMES    random frames that XDP program and model are compared on (10000)
+#   -r REGEXP    run only the tests that match
+#   -t SECONDS   time limit of the emulation (600)
+# Exit status: 0 if all passed, 1 if a test failed, 2 if nothing could be run,
+# 124 if time ran out. Kernels are kept in ~/.cache/libra.
+set -euo pipefail
+
+# Paths of the packages whose tests run there.
+packages=(bpf afxdp)
+# Tests of what 6.1 lacks: receive hints (6.3), multi-buffer (6.6), TX metadata (6.8).
+newer='^(TestJumbo.*|TestTxChecksumAndTimestamp|TestRxHints|ExampleConfig_multiBuffer)$'
+
+series=6.1 frames=10000 only=. limit=600
+while getopts k:n:r:t:h option; do
+	case $option in
+	k) series=$OPTARG ;;
+	n) frames=$OPTARG ;;
+	r) only=$OPTARG ;;
+	t) limit=$OPTARG ;;
+	h) sed -n '/^# usage/,/^# Exit/{s/^# //;/^Exit/d;p}' "$0" && exit ;;
+	*) exit 2 ;;
+	esac
+done
+cd "$(dirname "$0")/.."
+
+say() { echo "kernel-test: $*"; }
+die() {
+	echo "kernel-test: $*" >&2
+	exit 2
+}
+for number in "$frames" "$limit"; do
+	[[ $number =~ ^[1-9][0-9]*$ ]] || die "'$number' is not a positive number"
+done
+[ "$series" = 6.1 ] || newer='^$'
+[ $((OPTIND - 1)) -eq $# ] || die "unexpected argument '${!OPTIND}'; -h shows the usage"
+
+# What runs here.
+missing=()
+command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
+command -v cpio >/dev/null || missing+=(cpio)
+command -v apt-get >/dev/null || die "there is no apt-get to get Debian's kernels with"
+if [ ${#missing[@]} -gt 0 ]; then
+	[ "$(id -u)" -eq 0 ] || die "install ${missing[*]} first, as root: apt-get install --no-install-recommends ${missing[*]}"
+	say "installing ${missing[*]}"
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
+fi
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/libra
+mkdir -p "$cache"
+work=$(mktemp -d "$cache/kernel-test.XXXXXX")
+machine=
+clean() {
+	[ -z "$machine" ] || kill "$machine" 2>/dev/null || true
+	rm -rf "$work"
+}
+trap clean EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# fetch PACKAGE PATTERN... keeps those files of a Debian package in the cache.
+fetch() {
+	local package=$1
+	shift
+	[ ! -d "$cache/$package" ] || return 0
+	say "downloading $package"
+	mkdir "$work/$package"
+	(cd "$work" && apt-get download -q -o APT::Sandbox::User=root "$package") ||
+		die "cannot download $package; if it is gone from Debian, run apt-get update"
+	dpkg-deb --fsys-tarfile "$work/$package"_*.deb | tar -x -C "$work/$package" --wildcards "$@"
+	mv "$work/$package" "$cache/"
+}
+
+newest() { { apt-cache pkgnames "linux-image-$series."; ls "$cache"; } | grep "^linux-image-$series\\..*-cloud-amd64$" | sort -V | tail -n 1; }
+kernel=$(newest) || {
+	[ "$(id -u)" -ne 0 ] || apt-get update -q
+	kernel=$(newest) || die "apt-get knows no linux-image-$series.*-cloud-amd64; run apt-get update, or choose another series with -k"
+}
+fetch "$kernel" './boot/vmlinuz-*' '*/drivers/net/veth.ko*'
+fetch busybox-static '*bin/busybox'
+
+# The machine's only file system is an archive in its memory.
+root=$work/root
+mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,src/wire}
+cp "$cache"/busybox-static/{,usr/}bin/busybox "$root/bin/" 2>/dev/null || true
+find "$cache/$kernel" -name 'veth.ko*' -exec cp {} "$root/" \;
+[ ! -e "$root/veth.ko.xz" ] || unxz "$root/veth.ko.xz"
+cp -r wire/testdata "$root/src/wire/" # golden frames, which tests of bpf/ read
+for package in "${packages[@]}"; do
+	say "compiling the tests of $package"
+	mkdir -p "$root/src/$package"
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go test -c -o "$root/src/$package/test" "./$package"
+	[ ! -d "$package/testdata" ] || cp -r "$package/testdata" "$root/src/$package/"
+done
+
+cat >"$root/init" <<EOF
+#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/tmp
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmpfs /tmp
+uname -srvm
+insmod /veth.ko
+ip link set lo up
+failed=
+for package in ${packages[*]}; do
+	flags=
+	[ \$package != bpf ] || flags='-frames $frames'
+	echo "== \$package"
+	cd /src/\$package
+	./test -test.v -test.run ${only@Q} -test.skip ${newer@Q} -test.timeout ${limit}s \$flags || failed="\$failed \$package"
+done
+echo "result\$failed" >/dev/ttyS1
+poweroff -f
+EOF
+chmod +x "$root/init"
+(cd "$root" && find . | cpio -o -H newc -R 0:0 --quiet | gzip -1) >"$work/initramfs"
+
+say "emulating a machine with $kernel, for at most $limit s; it takes some 15 s to boot, and long in each test that loads the program"
+mkfifo "$work/console"
+# Of subtests only failures are of interest.
+sed -u -e 's/\r$//' -e '/^ *--- PASS: .*\//d' -e '/^=== [A-Z]* .*\//d' <"$work/console" &
+reader=$!
+timeout "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
+	-nodefaults -no-user-config -display none -no-reboot \
+	-kernel "$cache/$kernel"/boot/vmlinuz-* -initrd "$work/initramfs" \
+	-append "console=ttyS0 quiet panic=-1" \
+	-serial stdio -serial "file:$work/result" </dev/null >"$work/console" &
+machine=$!
+status=0
+wait "$machine" || status=$?
+machine=
+wait "$reader"
+
+if [ "$status" -eq 124 ]; then
+	say "FAIL: time ran out after $limit s in the test that is shown last; -t allows more"
+	exit 124
+fi
+result=$(tr -d '\r' <"$work/result" 2>/dev/null || true)
+case $result in
+result) say "PASS: ${packages[*]} in $kernel" ;;
+result*) say "FAIL:${result#result} in $kernel" && exit 1 ;;
+*) say "FAIL: the machine stopped without a result (QEMU's status $status)" && exit 1 ;;
+esac
