@@ -63,7 +63,7 @@ type Config struct {
 	// Rounds is how often each measurement is repeated; 0 means 5.
 	Rounds int
 	// Duration is about what one measurement takes; 0 means 15 ms for a test run,
-	// 250 ms for a negotiation.
+	// 200 ms for iterations of workers.
 	Duration time.Duration
 
 	// SkipDenied leaves out, with a note in Report.Unavailable, what the process

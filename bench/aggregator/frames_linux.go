@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/netip"
 
 	plane "github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bpf"
@@ -14,17 +13,6 @@ import (
 // syncWorkers is the number of workers of a sync job. It divides
 // bpf.FeederFrames.
 const syncWorkers = 4
-
-const jobID, jobEpoch = 1, 1
-
-var aggregatorEnd = endpoint(254)
-
-// endpoint returns the end of the aggregator or, from 0 on, of a worker.
-func endpoint(i int) wire.Endpoint {
-	return wire.Endpoint{
-		MAC: [6]byte{2, 0x4c, 0x42, 0, 1, byte(i)}, IP: netip.AddrFrom4([4]byte{10, 76, 67, byte(i)}), Port: wire.DefaultPort,
-	}
-}
 
 func sender(i int) plane.SenderConfig {
 	end := endpoint(i)
@@ -133,7 +121,7 @@ func newBench(p *bpf.Aggregator, id uint16, a plane.Arithmetic, m plane.Mode, st
 	b := &bench{plane: p, job: id, senders: 1, result: Result{
 		Arithmetic: a.String(), Mode: m.String(), Stripes: stripes, Hot: hot, Pairs: stripes * wire.Lanes,
 	}}
-	job := plane.JobConfig{ID: id, Epoch: jobEpoch, Mode: m, Arithmetic: a, Slots: hot, MaxStripes: stripes}
+	job := plane.JobConfig{ID: id, Mode: m, Arithmetic: a, Slots: hot, MaxStripes: stripes}
 	if m == plane.Sync {
 		b.senders = syncWorkers
 		job.Workers = syncWorkers

@@ -1,5 +1,259 @@
 package aggregator
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
 
-func (h *harness) negotiation(context.Context) error { return nil }
+	"gonum.org/v1/gonum/stat"
+
+	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+const (
+	// window is the time of a round of negotiations by default.
+	window = 200 * time.Millisecond
+	// firstIterations are not measured; they tell how many make a window.
+	firstIterations = 5
+	// stall is how long a round may take at the most.
+	stall = 30 * time.Second
+)
+
+// site is where workers run.
+type site struct {
+	plane      plane.Plane
+	aggregator wire.Endpoint
+	epoch      uint16 // of the newest job
+	// link opens worker i's link, and at calls fn where that works.
+	link  func(i int) (transport.Link, error)
+	at    func(i int, fn func() error) error
+	close func() error
+}
+
+// negotiation measures backend after backend, one cluster of workers after the
+// other: two at a time would share the CPUs.
+func (h *harness) negotiation(ctx context.Context) error {
+	for _, b := range h.cfg.Backends {
+		steps := h.negotiationSteps() / len(h.cfg.Backends)
+		if err := h.skip(fmt.Sprintf("%s over %v", Negotiation, b), steps, h.negotiateOver(ctx, b)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *harness) negotiateOver(ctx context.Context, b transport.Backend) (err error) {
+	open := udpSite
+	if b == transport.BackendAFXDP {
+		open = xdpSite
+	}
+	s, err := open(ctx, slices.Max(h.cfg.Workers))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	for _, n := range h.cfg.Workers {
+		for _, a := range h.cfg.Arithmetics {
+			if err := h.delay(ctx, s, b, n, a); err != nil {
+				return fmt.Errorf("aggregator benchmark: %d workers over %v with %v arithmetic: %w", n, b, a, err)
+			}
+		}
+	}
+	return nil
+}
+
+// udpSite is the loopback interface with the Go model.
+func udpSite(context.Context, int) (*site, error) {
+	model, err := plane.NewModel(plane.Config{})
+	if err != nil {
+		return nil, err
+	}
+	open := func() (transport.Link, error) { return transport.OpenUDP(loopback) }
+	link, err := open()
+	if err != nil {
+		return nil, errors.Join(err, model.Close())
+	}
+	at := link.Local()
+	server, err := transport.NewAggregatorServer(link, model)
+	if err != nil {
+		return nil, errors.Join(err, link.Close(), model.Close())
+	}
+	return &site{
+		plane: model, aggregator: at,
+		link:  func(int) (transport.Link, error) { return open() },
+		at:    func(_ int, fn func() error) error { return fn() },
+		close: func() error { return errors.Join(server.Close(), model.Close()) },
+	}, nil
+}
+
+// delay measures a cluster of n workers.
+func (h *harness) delay(ctx context.Context, s *site, b transport.Backend, n int, a plane.Arithmetic) (err error) {
+	c, err := newCluster(ctx, s, n, a, h.cfg.Parameters)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	start := time.Now()
+	if _, err := c.iterate(ctx, firstIterations); err != nil {
+		return err
+	}
+	iteration := time.Since(start) / firstIterations
+	count := max(firstIterations, int(h.cfg.duration(window)/iteration))
+	var negotiate, reduce, total, all []float64
+	for range h.cfg.Rounds {
+		if err := h.step(ctx, "%v, %d workers, %v", b, n, a); err != nil {
+			return err
+		}
+		t, err := c.iterate(ctx, count)
+		if err != nil {
+			return err
+		}
+		reduce, total = append(reduce, median(t.reduce)), append(total, median(t.total))
+		if c.negotiates {
+			negotiate, all = append(negotiate, median(t.negotiate)), append(all, t.negotiate...)
+		}
+	}
+	d := Delay{
+		Backend: b.String(), Workers: n, Arithmetic: a.String(), Parameters: h.cfg.Parameters, Iterations: count * h.cfg.Rounds,
+		Reduce: spreadOf(reduce), Total: spreadOf(total),
+	}
+	if c.negotiates {
+		slices.Sort(all)
+		d.Negotiate, d.Slowest = spreadOf(negotiate), stat.Quantile(0.99, stat.Empirical, all, nil)
+	}
+	h.report.Negotiations = append(h.report.Negotiations, d)
+	return nil
+}
+
+// cluster is the workers of a sync job.
+type cluster struct {
+	site       *site
+	workers    []*transport.Worker
+	grads      [][]float32
+	negotiates bool
+}
+
+func newCluster(ctx context.Context, s *site, n int, a plane.Arithmetic, parameters int) (_ *cluster, err error) {
+	s.epoch++ // frames of an earlier cluster may still be under way
+	job := plane.JobConfig{
+		ID: jobID, Epoch: s.epoch, Mode: plane.Sync, Arithmetic: a, Workers: n, Slots: parameters, MaxStripes: wire.MaxStripes,
+	}
+	if err := s.plane.AddJob(job); err != nil {
+		return nil, err
+	}
+	c := &cluster{site: s, negotiates: a == plane.Fixed}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close())
+		}
+	}()
+	keys := make([]uint64, parameters)
+	for i := range keys {
+		keys[i] = uint64(i)
+	}
+	hot, err := packer.NewHotSet(1, keys, nil, packer.Meta{})
+	if err != nil {
+		return nil, err
+	}
+	rng := rand.New(rand.NewPCG(3, 0))
+	for i := range n {
+		if err := s.at(i, func() error { return c.join(ctx, i, job, hot) }); err != nil {
+			return nil, err
+		}
+		grads := make([]float32, parameters)
+		for k := range grads {
+			grads[k] = float32(rng.NormFloat64()) * 1e-3
+		}
+		c.grads = append(c.grads, grads)
+	}
+	return c, nil
+}
+
+// join starts and admits a worker.
+func (c *cluster) join(ctx context.Context, i int, job plane.JobConfig, hot *packer.HotSet) error {
+	link, err := c.site.link(i)
+	if err != nil {
+		return err
+	}
+	local := link.Local()
+	cfg := transport.WorkerConfig{
+		Link: link, Job: job.ID, Sender: uint16(i), Epoch: job.Epoch, HotSet: hot, Stripes: job.MaxStripes,
+		Mode: job.Mode, Arithmetic: job.Arithmetic, Workers: job.Workers,
+		// Nothing is cold, so nobody is there.
+		Aggregator: c.site.aggregator, Server: wire.Endpoint{MAC: endpoint(0).MAC, IP: local.IP, Port: wire.DefaultPort},
+	}
+	if err := c.site.plane.AddSender(job.ID, plane.SenderConfig{ID: cfg.Sender, IP: local.IP, MAC: local.MAC}); err != nil {
+		return errors.Join(err, link.Close())
+	}
+	w, err := transport.NewWorker(ctx, cfg)
+	if err != nil {
+		return errors.Join(err, link.Close())
+	}
+	c.workers = append(c.workers, w)
+	return nil
+}
+
+func (c *cluster) close() error {
+	var errs []error
+	for _, w := range c.workers {
+		errs = append(errs, w.Close())
+	}
+	return errors.Join(append(errs, c.site.plane.RemoveJob(jobID))...)
+}
+
+// times are those of iterations of all workers, in microseconds.
+type times struct{ negotiate, reduce, total []float64 }
+
+// iterate lets all workers reduce their vectors n times. The scale is negotiated
+// by a call of its own, so that its time is known; the frames are those that
+// Reduce would send, which takes the job's scale instead.
+func (c *cluster) iterate(ctx context.Context, n int) (all times, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stall)
+	defer cancel()
+	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for i, w := range c.workers {
+		wg.Go(func() {
+			var own times
+			sums := make([]float32, len(c.grads[i]))
+			fail := func() error {
+				for range n {
+					start := time.Now()
+					if c.negotiates {
+						if _, err := w.NegotiateScale(ctx, c.grads[i]); err != nil {
+							return err
+						}
+					}
+					agreed := time.Now()
+					if err := w.Reduce(ctx, c.grads[i], sums); err != nil {
+						return err
+					}
+					end := time.Now()
+					if c.negotiates {
+						own.negotiate = append(own.negotiate, micros(agreed.Sub(start)))
+					}
+					own.reduce = append(own.reduce, micros(end.Sub(agreed)))
+					own.total = append(own.total, micros(end.Sub(start)))
+				}
+				return nil
+			}()
+			mu.Lock()
+			defer mu.Unlock()
+			if fail != nil {
+				err = errors.Join(err, fail)
+				cancel() // the others would wait for this one
+			}
+			all.negotiate, all.reduce, all.total = append(all.negotiate, own.negotiate...), append(all.reduce, own.reduce...), append(all.total, own.total...)
+		})
+	}
+	wg.Wait()
+	return all, err
+}

@@ -13,3 +13,5 @@ var ErrUnsupported = fmt.Errorf("aggregator benchmark: XDP exists on Linux only:
 
 func (h *harness) cost(context.Context) error       { return ErrUnsupported }
 func (h *harness) throughput(context.Context) error { return ErrUnsupported }
+
+func xdpSite(context.Context, int) (*site, error) { return nil, ErrUnsupported }

@@ -66,7 +66,7 @@ Everything takes about a minute.`,
 	f.StringSliceVar(&backends, "backends", nil, "links for negotiations: udp, afxdp (default both)")
 	f.IntVar(&c.Parameters, "parameters", 0, "length of the vector that is reduced after a negotiation (default 30000)")
 	f.IntVar(&c.Rounds, "rounds", 0, "interleaved rounds (default 5)")
-	f.DurationVar(&c.Duration, "duration", 0, "time of one measurement (default 15ms; of negotiations 250ms)")
+	f.DurationVar(&c.Duration, "duration", 0, "time of one measurement (default 15ms; of negotiations 200ms)")
 	out.flags(cmd)
 	return cmd
 }
