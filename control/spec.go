@@ -24,17 +24,41 @@ var arithmetics = map[pb.Arithmetic]aggregator.Arithmetic{
 	pb.Arithmetic_ARITHMETIC_FIXED: aggregator.Fixed,
 }
 
+// ArithmeticMessage returns what stands for an arithmetic in messages.
+func ArithmeticMessage(a aggregator.Arithmetic) pb.Arithmetic {
+	for message, arithmetic := range arithmetics {
+		if arithmetic == a {
+			return message
+		}
+	}
+	return pb.Arithmetic_ARITHMETIC_UNSPECIFIED
+}
+
+// ArithmeticOf returns the arithmetic of a message, or false for a value that
+// this version does not know.
+func ArithmeticOf(message pb.Arithmetic) (aggregator.Arithmetic, bool) {
+	a, known := arithmetics[message]
+	return a, known
+}
+
+// ModeOf returns the mode of a message, or false for a value that this version
+// does not know.
+func ModeOf(message pb.Mode) (aggregator.Mode, bool) {
+	m, known := modes[message]
+	return m, known
+}
+
 // jobConfig translates a specification, completed with defaults. Its errors name
 // the field and what is possible.
 func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 	refuse := func(format string, args ...any) (aggregator.JobConfig, error) {
 		return aggregator.JobConfig{}, status.Errorf(codes.InvalidArgument, "job %d: "+format, append([]any{spec.Job}, args...)...)
 	}
-	mode, known := modes[spec.Mode]
+	mode, known := ModeOf(spec.Mode)
 	if !known {
 		return refuse("mode: %v is none of combine, fetchadd, sync", spec.Mode)
 	}
-	arithmetic, known := arithmetics[spec.Arithmetic]
+	arithmetic, known := ArithmeticOf(spec.Arithmetic)
 	if !known {
 		return refuse("arithmetic: %v is none of exact, lut, fixed", spec.Arithmetic)
 	}

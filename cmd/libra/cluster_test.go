@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/libra-ina/libra/internal/cluster"
 )
 
 // freePort returns a port that nobody uses on a loopback address.
@@ -123,6 +125,16 @@ func decodeLast(t *testing.T, text string, into any) {
 	}
 }
 
+// switchControl returns the control address of the switch in a configuration.
+func switchControl(t *testing.T, config string) string {
+	t.Helper()
+	c, err := cluster.Read(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Switch.Control.String()
+}
+
 // A process whose peer never comes says whom it waited for, and a port in use
 // names the address.
 func TestClusterFailures(t *testing.T) {
@@ -137,7 +149,20 @@ func TestClusterFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ready.found
-	_, stderr, code := output(t, "switch", "--config", config)
+	address := switchControl(t, config)
+	stdout, stderr, code := output(t, "stats", address)
+	if code != 0 || !strings.Contains(stdout, "of 1,048,576") {
+		t.Errorf("stats: code %d: %s%s", code, stdout, stderr)
+	}
+	var stats struct{ Slots string }
+	stdout, stderr, code = output(t, "stats", address, "--json", "--config", config)
+	if code != 0 {
+		t.Errorf("stats: code %d: %s", code, stderr)
+	}
+	if decodeLast(t, stdout, &stats); stats.Slots != "1048576" {
+		t.Errorf("stats: %s", stdout)
+	}
+	_, stderr, code = output(t, "switch", "--config", config)
 	if code != exitFailure || !strings.Contains(stderr, "address already in use") || !strings.Contains(stderr, "switch.control") {
 		t.Errorf("code %d: %s", code, stderr)
 	}

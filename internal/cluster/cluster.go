@@ -17,6 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/wire"
@@ -27,6 +28,9 @@ const (
 	BackendAFXDP = "afxdp" // AF_XDP sockets and the XDP aggregator
 	BackendUDP   = "udp"   // kernel UDP sockets and the Go aggregator
 )
+
+// DefaultHarvest is the time between two harvests by default.
+const DefaultHarvest = 5 * time.Millisecond
 
 // Config describes a cluster.
 type Config struct {
@@ -57,13 +61,19 @@ type Job struct {
 	ID uint16 `yaml:"id"`
 	// HotSet is the path of the hot-set file.
 	HotSet string `yaml:"hot_set"`
-	// Exponent makes one unit of a sum 2^Exponent; see package fixedpoint.
-	// Nil means fixedpoint.DefaultExp.
+	// Arithmetic in which the aggregator adds: "exact", "lut" or "fixed".
+	Arithmetic string `yaml:"arithmetic,omitempty"`
+	// Exponent makes one unit of an exact or fixed sum 2^Exponent. Nil means
+	// fixedpoint.DefaultExp or aggregator.DefaultFixedExp.
 	Exponent *int `yaml:"exponent,omitempty"`
 	// Sync makes all workers wait for each other after each iteration.
 	Sync bool `yaml:"sync,omitempty"`
-	// Harvest is the time between two harvests when Sync is off.
+	// Harvest is the time between two harvests when Sync is off. With Sync,
+	// every step is harvested when all workers have pushed.
 	Harvest time.Duration `yaml:"harvest,omitempty"`
+	// HarvestFrames, if not 0, makes a harvest due after so many frames, too,
+	// if that comes first.
+	HarvestFrames uint64 `yaml:"harvest_frames,omitempty"`
 }
 
 // Switch is the machine whose data plane aggregates.
@@ -76,6 +86,12 @@ type Switch struct {
 	Interfaces []string `yaml:"interfaces,omitempty"`
 	// XDPMode is "native", "generic" or "auto".
 	XDPMode string `yaml:"xdp_mode,omitempty"`
+	// Slots is how many slots all jobs together may have; 0 means
+	// control.DefaultSlots.
+	Slots int `yaml:"slots,omitempty"`
+	// ThreadedNAPI receives frames in kernel threads, one for each queue of the
+	// interfaces, which share the CPUs fairly with the daemon.
+	ThreadedNAPI bool `yaml:"threaded_napi,omitempty"`
 	// Stripes is the largest number of stripes in a hot frame.
 	Stripes int `yaml:"stripes,omitempty"`
 	// LaneAligned makes workers place every pair in the lane of its register,
@@ -182,12 +198,28 @@ func (f Faults) Validate() error {
 	return nil
 }
 
-// Exp returns the fixed-point exponent of the job's sums.
-func (j Job) Exp() int {
-	if j.Exponent == nil {
-		return fixedpoint.DefaultExp
+// arithmetics by their names in the configuration.
+var arithmetics = map[string]aggregator.Arithmetic{}
+
+func init() {
+	for _, a := range []aggregator.Arithmetic{aggregator.Exact, aggregator.LUT, aggregator.Fixed} {
+		arithmetics[a.String()] = a
 	}
-	return *j.Exponent
+}
+
+// Config returns how the aggregator represents the job's sums: the arithmetic
+// and the exponent of its unit, 0 for lut.
+func (j Job) Config() aggregator.JobConfig {
+	c := aggregator.JobConfig{Arithmetic: arithmetics[j.Arithmetic]}
+	switch {
+	case j.Exponent != nil:
+		c.Exp = *j.Exponent
+	case c.Arithmetic == aggregator.Exact:
+		c.Exp = fixedpoint.DefaultExp
+	case c.Arithmetic == aggregator.Fixed:
+		c.Exp = aggregator.DefaultFixedExp
+	}
+	return c
 }
 
 // Read reads and checks a configuration file. Errors name the file and, where
@@ -234,7 +266,8 @@ func (c *Config) SetDefaults() {
 	set(&c.Backend, BackendAFXDP)
 	set(&c.Port, wire.DefaultPort)
 	set(&c.Silence, 10*time.Second)
-	set(&c.Job.Harvest, 5*time.Millisecond)
+	set(&c.Job.Harvest, DefaultHarvest)
+	set(&c.Job.Arithmetic, aggregator.Exact.String())
 	set(&c.Switch.XDPMode, "auto")
 	set(&c.Switch.Stripes, wire.MaxStripes)
 	set(&c.Model.Kind, "fm")
@@ -267,7 +300,11 @@ func (c *Config) Validate() error {
 	if c.Job.HotSet == "" {
 		bad("job.hot_set: the path of a hot-set file is required (make one with 'libra hotset build')")
 	}
-	if _, err := fixedpoint.NewFormat(c.Job.Exp()); err != nil {
+	if _, known := arithmetics[c.Job.Arithmetic]; !known {
+		bad("job.arithmetic: %q is none of exact, lut, fixed", c.Job.Arithmetic)
+	} else if c.Job.Arithmetic == aggregator.LUT.String() && c.Job.Exponent != nil {
+		bad("job.exponent: %d, but lut arithmetic has none", *c.Job.Exponent)
+	} else if _, err := fixedpoint.NewFormat(c.Job.Config().Exp); err != nil {
 		bad("job.exponent: %w", err)
 	}
 	if c.Job.Harvest < 0 {
@@ -284,6 +321,12 @@ func (c *Config) Validate() error {
 	}
 	if m := c.Switch.XDPMode; m != "auto" && m != "native" && m != "generic" {
 		bad("switch.xdp_mode: %q is none of auto, native, generic", m)
+	}
+	if c.Switch.Slots < 0 {
+		bad("switch.slots: %d is negative", c.Switch.Slots)
+	}
+	if c.Switch.ThreadedNAPI && c.Backend != BackendAFXDP {
+		bad("switch.threaded_napi: only with the afxdp backend, which has interfaces")
 	}
 	if n := c.Switch.Stripes; n < 1 || n > wire.MaxStripes {
 		bad("switch.stripes: %d is not in 1..%d", n, wire.MaxStripes)

@@ -38,7 +38,7 @@ func TestReadFillsInDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Job.Harvest != 20*time.Millisecond || c.Port == 0 || c.Silence == 0 || c.Switch.Stripes == 0 || c.Job.Exp() != -46 {
+	if c.Job.Harvest != 20*time.Millisecond || c.Port == 0 || c.Silence == 0 || c.Switch.Stripes == 0 || c.Job.Config().Exp != -46 || c.Job.Arithmetic != "exact" {
 		t.Errorf("got %+v", c)
 	}
 	w, err := c.Worker(7)
@@ -83,6 +83,10 @@ func TestReadNamesMistakes(t *testing.T) {
 		"job id":          {"id: 3", "id: 300", "job.id"},
 		"hot set":         {"hot_set: hot.libra, ", "", "job.hot_set"},
 		"exponent":        {"id: 3", "id: 3, exponent: -200", "job.exponent"},
+		"arithmetic":      {"id: 3", "id: 3, arithmetic: float", "job.arithmetic"},
+		"lut exponent":    {"id: 3", "id: 3, arithmetic: lut, exponent: -20", "job.exponent"},
+		"slots":           {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, slots: -1", "switch.slots"},
+		"threaded napi":   {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, threaded_napi: true", "switch.threaded_napi"},
 		"harvest":         {"20ms", "-1ms", "job.harvest"},
 		"no address":      {"address: 127.0.0.2, ", "", "switch.address"},
 		"bad address":     {"127.0.0.3,", "localhost,", "localhost"},

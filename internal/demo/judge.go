@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/workload"
@@ -16,14 +17,15 @@ import (
 func (r *run) result(hot *packer.HotSet) *Result {
 	o := r.options
 	res := &Result{
-		Backend: o.Backend,
-		Data:    o.Data,
-		Model:   o.Model,
-		Workers: o.Workers,
-		Epochs:  o.Epochs,
-		Sync:    o.Sync,
-		HotRows: hot.Len(),
-		Seconds: r.elapsed.Seconds(),
+		Backend:    o.Backend,
+		Data:       o.Data,
+		Model:      o.Model,
+		Arithmetic: o.Arithmetic,
+		Workers:    o.Workers,
+		Epochs:     o.Epochs,
+		Sync:       o.Sync,
+		HotRows:    hot.Len(),
+		Seconds:    r.elapsed.Seconds(),
 	}
 	if res.Data == "" {
 		res.Data = "synthetic"
@@ -84,7 +86,7 @@ func (o Options) judge(ctx context.Context, c *cluster.Config, rows int, res *Re
 		return err
 	}
 	res.ReferenceAUC = m.AUC
-	if o.Sync {
+	if o.Sync && o.Arithmetic == aggregator.Exact.String() {
 		hash := reference.Hash()
 		res.ReferenceSHA256 = hex.EncodeToString(hash[:])
 	}

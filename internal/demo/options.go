@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
 )
@@ -28,6 +30,10 @@ type Options struct {
 	Epochs int
 	// Sync makes workers wait for each other after each mini-batch.
 	Sync bool
+	// Arithmetic of the aggregator: "exact", "lut" or "fixed".
+	Arithmetic string
+	// Harvest is the time between two harvests; 0 means the default.
+	Harvest time.Duration
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
 	Backend string
 	// LaneAligned makes workers send lane-aligned frames of one stripe, as a
@@ -52,12 +58,19 @@ type Options struct {
 	Log  *slog.Logger
 }
 
+// arithmetics are the values of Options.Arithmetic.
+var arithmetics = []string{aggregator.Exact.String(), aggregator.LUT.String(), aggregator.Fixed.String()}
+
 func (o Options) validate() error {
 	switch {
 	case o.Workers < 1 || o.Workers > maxWorkers:
 		return fmt.Errorf("%d workers: from 1 to %d are possible", o.Workers, maxWorkers)
 	case o.Epochs < 0:
 		return fmt.Errorf("%d epochs: at least 1 is required", o.Epochs)
+	case !slices.Contains(arithmetics, o.Arithmetic):
+		return fmt.Errorf("arithmetic %q is none of %v", o.Arithmetic, arithmetics)
+	case o.Harvest < 0:
+		return fmt.Errorf("a harvest every %v: the time must be positive", o.Harvest)
 	case o.Rows < 0 || o.Rows > 0 && o.Data != "":
 		return fmt.Errorf("%d rows: a positive number, for the synthetic log only", o.Rows)
 	case o.Test != "" && o.Data == "":
@@ -109,18 +122,21 @@ const maxWorkers = 64
 
 // Result is the outcome of a demo, and its JSON object.
 type Result struct {
-	Backend string `json:"backend"`
-	Data    string `json:"data"`
-	Model   string `json:"model"`
-	Workers int    `json:"workers"`
-	Epochs  int    `json:"epochs"`
-	Sync    bool   `json:"sync"`
+	Backend    string `json:"backend"`
+	Data       string `json:"data"`
+	Model      string `json:"model"`
+	Arithmetic string `json:"arithmetic"`
+	Workers    int    `json:"workers"`
+	Epochs     int    `json:"epochs"`
+	Sync       bool   `json:"sync"`
 
-	LogLoss         float64 `json:"log_loss"` // on held-out rows
-	AUC             float64 `json:"auc"`      // on held-out rows
-	ReferenceAUC    float64 `json:"reference_auc"`
-	WeightsSHA256   string  `json:"weights_sha256"`
-	ReferenceSHA256 string  `json:"reference_sha256,omitempty"` // with Sync
+	LogLoss       float64 `json:"log_loss"` // on held-out rows
+	AUC           float64 `json:"auc"`      // on held-out rows
+	ReferenceAUC  float64 `json:"reference_auc"`
+	WeightsSHA256 string  `json:"weights_sha256"`
+	// ReferenceSHA256 is given with Sync and exact arithmetic only, which makes
+	// both equal.
+	ReferenceSHA256 string `json:"reference_sha256,omitempty"`
 
 	Seconds          float64 `json:"seconds"` // of training
 	Samples          uint64  `json:"samples"`

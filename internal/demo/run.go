@@ -67,7 +67,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	r := o.recipe()
 	c := &cluster.Config{
 		Backend: o.Backend,
-		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync},
+		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync, Arithmetic: o.Arithmetic, Harvest: o.Harvest},
 		Switch:  cluster.Switch{LaneAligned: o.LaneAligned},
 		Server:  cluster.Server{Checkpoint: filepath.Join(dir, "weights.libra")},
 		Model: cluster.Model{

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/cluster"
@@ -21,6 +22,11 @@ type membership struct {
 	epoch   uint16
 	stripes int
 	layout  packer.Layout
+
+	mode       aggregator.Mode
+	arithmetic aggregator.Arithmetic
+	exp        int
+	workers    int // in rounds
 
 	server pb.ParameterServerClient
 	conns  []*grpc.ClientConn
@@ -79,6 +85,14 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		m.leave()
 		return nil, fmt.Errorf("the aggregator recognises duplicates within %d frames, this worker needs %d", admitted.Window, wire.DefaultWindow)
 	}
+	var known [2]bool
+	m.mode, known[0] = control.ModeOf(admitted.Mode)
+	m.arithmetic, known[1] = control.ArithmeticOf(admitted.Arithmetic)
+	if known != [2]bool{true, true} {
+		m.leave()
+		return nil, fmt.Errorf("the aggregator runs job %d in mode %v with arithmetic %v, which this worker does not know: use the same version of Libra on all hosts", c.Job.ID, admitted.Mode, admitted.Arithmetic)
+	}
+	m.exp, m.workers = int(admitted.Exponent), int(admitted.Workers)
 	m.epoch, m.stripes = uint16(admitted.Epoch), int(admitted.Stripes)
 	if admitted.Dense {
 		m.layout = packer.Dense

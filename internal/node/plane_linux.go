@@ -40,6 +40,8 @@ func openXDPPlane(c *cluster.Config) (plane, error) {
 	return plane{
 		Plane: a,
 		what:  what,
+
+		jobMemory: func(int) uint64 { return bpf.JobMemory },
 		reach: func(mac [6]byte) error {
 			port, err := bridgePort(mac, c.Switch.Interfaces)
 			if err != nil {

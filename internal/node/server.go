@@ -43,6 +43,8 @@ type server struct {
 	keys  []uint64 // of the hot rows, by rank
 	store *ps.Store
 	loop  *transport.Server
+	// convert turns the sums of a harvest into units of the store.
+	convert func(*control.Harvest) error
 	// endCapture ends what offerCapture began.
 	endCapture func() error
 	epoch      uint16
@@ -69,6 +71,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if s.store, err = openStore(c.Server.Checkpoint, cfg, env); err != nil {
 		return nil, err
 	}
+	s.convert = converter(c.Job.Config(), s.store.Config().Exp)
 	security, err := control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return nil, err
@@ -148,13 +151,14 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) 
 	spec := &pb.JobSpec{
 		Job:        uint32(c.Job.ID),
 		Mode:       pb.Mode_MODE_COMBINE,
-		Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT,
-		Exponent:   int32(c.Job.Exp()),
+		Arithmetic: control.ArithmeticMessage(c.Job.Config().Arithmetic),
+		Exponent:   int32(c.Job.Config().Exp),
 		Slots:      uint32(s.hot.Slots()),
 		HotSet:     fingerprint[:],
 	}
 	if !c.Job.Sync {
 		spec.HarvestPeriodUs = uint32(c.Job.Harvest / time.Microsecond)
+		spec.HarvestFrames = c.Job.HarvestFrames
 	}
 	if c.Backend == cluster.BackendAFXDP {
 		mac, err := hardwareAddr(c.Server.Interface)
@@ -183,6 +187,9 @@ func removeJob(aggregator pb.AggregatorClient, job uint16) error {
 // apply adds a harvest to the open step. Without barriers a harvest also ends
 // the step.
 func (s *server) apply(ctx context.Context, h *control.Harvest) error {
+	if err := s.convert(h); err != nil {
+		return err
+	}
 	var failed error
 	err := s.loop.Do(ctx, func() {
 		fresh, err := s.store.ApplyHarvest(ps.Harvest{ID: h.Number, Ranks: h.Ranks, Sums: h.Sums}, s.keys)
@@ -244,8 +251,20 @@ func (s *server) stats(ctx context.Context) (*pb.ServerStats, error) {
 	var out pb.ServerStats
 	err := s.loop.Do(ctx, func() {
 		out.Rows, out.Steps, out.Harvests = uint64(s.store.Len()), s.result.Steps, s.result.Harvests
+		out.Counters = map[string]uint64{
+			"hot_frames": s.result.HotFrames, "hot_pairs": s.result.HotPairs, "harvest_messages": s.result.HarvestMessages,
+		}
 	})
-	return &out, err
+	if err != nil {
+		return nil, err
+	}
+	stats, err := s.loop.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out.Counters["cold_frames"] = stats.Applied
+	out.Counters["overrun"], out.Counters["lost_answers"] = stats.Link.Overrun, stats.Link.NoRoom
+	return &out, nil
 }
 
 // startLoop opens the server's link and endpoint.

@@ -20,6 +20,9 @@ type plane struct {
 	aggregator.Plane
 	// reach teaches the data plane the way to a host; nil if it needs none.
 	reach func(mac [6]byte) error
+	// jobMemory returns the bytes of the banks of a job of n slots; nil for
+	// the control service's default.
+	jobMemory func(n int) uint64
 	// failed delivers the error that ends a data plane which can fail by
 	// itself; nil if it cannot.
 	failed <-chan error
@@ -53,8 +56,11 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 		Plane:   p,
 		Stripes: c.Switch.Stripes,
 		Dense:   !c.Switch.LaneAligned,
+		Slots:   c.Switch.Slots,
 		Reach:   p.reach,
-		Log:     env.Log,
+
+		JobMemory: p.jobMemory,
+		Log:       env.Log,
 	}))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

@@ -23,7 +23,7 @@ func StoreConfig(c *cluster.Config) (ps.Config, error) {
 	}
 	return ps.Config{
 		Dim: model.Dim(),
-		Exp: c.Job.Exp(),
+		Exp: storeExp(c.Job.Config()),
 		Optimizer: ps.Optimizer{
 			Method:             method,
 			LearningRate:       float32(c.Model.LearningRate),

@@ -100,6 +100,10 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		Dim:        training.Model.Dim(),
 		Layout:     members.layout,
 		Stripes:    members.stripes,
+		Mode:       members.mode,
+		Arithmetic: members.arithmetic,
+		Exp:        members.exp,
+		Workers:    members.workers,
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Server:     wire.Endpoint{IP: c.Server.Address, Port: c.Port},
 		Flow:       retransmit.Config{Silence: c.Silence},
@@ -109,7 +113,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
 
-	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "layout", members.layout, "stripes", members.stripes)
+	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.arithmetic, "layout", members.layout, "stripes", members.stripes)
 	env.ready()
 	trained, err := workload.Train(ctx, client{w, members}, src, training)
 	if err != nil {

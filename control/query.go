@@ -1,0 +1,25 @@
+package control
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// Query asks a control service for its statistics, whichever of the two it is:
+// one of the results is nil.
+func Query(ctx context.Context, conn grpc.ClientConnInterface) (*pb.AggregatorStats, *pb.ServerStats, error) {
+	aggregator, err := pb.NewAggregatorClient(conn).Stats(ctx, &pb.StatsRequest{})
+	if err == nil {
+		return aggregator, nil, nil
+	}
+	if status.Code(err) != codes.Unimplemented {
+		return nil, nil, CallError("control service", "statistics", err)
+	}
+	server, err := pb.NewParameterServerClient(conn).Stats(ctx, &pb.StatsRequest{})
+	return nil, server, CallError("parameter server", "statistics", err)
+}
