@@ -1,14 +1,17 @@
 package aggregator
 
-import "maps"
+import (
+	"maps"
+	"slices"
+)
 
 // State is a copy of all that frames can change in a model, but for counters.
 type State struct {
-	Banks   [][]int64
-	Frames  []uint64
-	Senders []map[uint16]sender
-	Groups  [][]group
-	Scales  []negotiation
+	banks   [][]int64
+	frames  []uint64
+	senders []map[uint16]sender
+	groups  [][]group
+	scales  []negotiation
 }
 
 // State returns a copy of the model's state.
@@ -19,8 +22,8 @@ func (m *Model) State() State {
 			continue
 		}
 		for _, b := range j.banks {
-			s.Banks = append(s.Banks, append([]int64(nil), b.slots...))
-			s.Frames = append(s.Frames, b.frames, b.pairs)
+			s.banks = append(s.banks, slices.Clone(b.slots))
+			s.frames = append(s.frames, b.frames, b.pairs)
 		}
 		senders := make(map[uint16]sender)
 		for id, p := range maps.All(j.senders) {
@@ -28,9 +31,18 @@ func (m *Model) State() State {
 			c.counters = SenderCounters{}
 			senders[id] = c
 		}
-		s.Senders = append(s.Senders, senders)
-		s.Groups = append(s.Groups, append([]group(nil), j.groups...))
-		s.Scales = append(s.Scales, j.scale)
+		s.senders = append(s.senders, senders)
+		s.groups = append(s.groups, slices.Clone(j.groups))
+		s.scales = append(s.scales, j.scale)
 	}
 	return s
+}
+
+// Equal reports whether two states of one model are the same.
+func (s State) Equal(t State) bool {
+	return slices.EqualFunc(s.banks, t.banks, slices.Equal[[]int64]) &&
+		slices.Equal(s.frames, t.frames) &&
+		slices.EqualFunc(s.senders, t.senders, maps.Equal[map[uint16]sender, map[uint16]sender]) &&
+		slices.EqualFunc(s.groups, t.groups, slices.Equal[[]group]) &&
+		slices.Equal(s.scales, t.scales)
 }

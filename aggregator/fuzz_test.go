@@ -1,12 +1,10 @@
 package aggregator_test
 
 import (
-	"reflect"
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
-	"github.com/libra-ina/libra/wire"
 )
 
 // FuzzProcess checks that no frame makes the model panic, that only an
@@ -14,42 +12,50 @@ import (
 // frame.
 func FuzzProcess(f *testing.F) {
 	g := conformance.NewGenerator(4)
-	for range 200 {
+	for range 300 {
 		f.Add(append([]byte(nil), g.Frame()...), true)
 	}
-	small := conformance.Jobs[3]
 	f.Fuzz(func(t *testing.T, frame []byte, repair bool) {
-		r := newRig(t, small)
-		// A sum at the end of the range, and a frame that was applied.
-		r.send(r.hot(1, wire.FlagDense, pair{0, 0, 8}))
+		m := newFuzzed(t)
 		if repair {
 			frame = append([]byte(nil), frame...)
 			conformance.Repair(frame)
 		}
-		before := r.State()
+		before := m.State()
 		original := string(frame)
 		reply := make([]byte, aggregator.MaxReply)
-		v, n := r.Process(frame, reply)
+		v, n := m.Process(frame, reply)
 		if string(frame) != original {
 			t.Fatal("the frame was changed")
 		}
 		if answered := v.Action == aggregator.Reply || v.Action == aggregator.Broadcast; answered != (n > 0) {
 			t.Fatalf("verdict %v with a reply of %d bytes", v, n)
 		}
-		acked := false
-		if n > 0 {
-			p, err := wire.ParseFrame(reply[:n], 0)
-			if err != nil {
-				t.Fatalf("reply %x: %v", reply[:n], err)
-			}
-			h, err := wire.ParseHeader(p.Payload)
-			if err != nil {
-				t.Fatalf("reply %x: %v", reply[:n], err)
-			}
-			acked = h.Type == wire.TypeAck
-		}
-		if !acked && !reflect.DeepEqual(r.State(), before) {
+		if !isAck(t, reply[:n]) && !m.State().Equal(before) {
 			t.Fatal("a frame that was not acknowledged changed the state")
 		}
 	})
+}
+
+// newFuzzed returns a model with the small jobs of the conformance world, whose
+// first senders have contributed, so that one more frame may complete a round.
+func newFuzzed(t *testing.T) *aggregator.Model {
+	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := conformance.NewGenerator(5)
+	reply := make([]byte, aggregator.MaxReply)
+	for i, job := range conformance.Jobs {
+		if job.Slots > 1000 {
+			continue
+		}
+		if err := conformance.StartJob(m, job); err != nil {
+			t.Fatal(err)
+		}
+		for sender := range conformance.Senders - 1 {
+			m.Process(g.Valid(i, sender), reply)
+		}
+	}
+	return m
 }

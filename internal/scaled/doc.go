@@ -3,12 +3,13 @@
 // al., NSDI 2021; the baseline of libra.txt §5.5).
 //
 // Before an iteration, each worker reports the exponent of its largest gradient
-// ([LargestExponent]). The coordinator answers all of them with the largest scale
-// at which the sum of all workers cannot overflow ([Negotiation]). Workers or data
-// plane convert with it ([Scale.FromBits]), sums saturate ([Add]), and whoever
-// reads them converts back ([Scale.ToFloat32]).
+// ([LargestExponent]) with a SCALE frame. The aggregator answers all of them with
+// the largest of these, from which each computes the largest scale at which the sum
+// of all workers cannot overflow ([ScaleFor]). Workers convert with it
+// ([Scale.FromBits]), sums saturate ([Add]), and whoever reads them converts back
+// ([Scale.ToFloat32]).
 //
 // SwitchML's scale is (2^31 - n) / (n B) for n workers and a bound B. Ours is the
-// power of two below: a multiplication by it is a shift, so that a data plane
-// without floats can convert, too, and the only rounding is that to an integer.
+// power of two below: exponents are all that has to be negotiated, a multiplication
+// is a shift, and the only rounding is that to an integer.
 package scaled
