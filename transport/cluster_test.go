@@ -161,7 +161,13 @@ type clusterOptions struct {
 	faults  Faults // at the links of workers and server
 	mode    aggregator.Mode
 	layout  packer.Layout
-	stripes int
+	stripes int // 0 is all
+	// What the job has beside the mode; rounds admit the number of workers.
+	arithmetic aggregator.Arithmetic
+	exp        int
+	rounds     bool
+	negotiate  bool
+	limit      time.Duration // of a round
 	flow    retransmit.Config
 	tamper  func(*WorkerConfig)
 }
@@ -202,7 +208,11 @@ func modelFabric(t testing.TB, link func(host int) Link) fabric {
 func newCluster(t testing.TB, f fabric, o clusterOptions) *testCluster {
 	t.Helper()
 	c := &testCluster{fabric: f, t: t, hot: testHotSet(t), ledger: newLedger()}
-	if err := c.plane.AddJob(aggregator.JobConfig{ID: testJob, Epoch: testEpoch, Mode: o.mode, Slots: c.hot.Slots()}); err != nil {
+	job := aggregator.JobConfig{ID: testJob, Epoch: testEpoch, Mode: o.mode, Arithmetic: o.arithmetic, Exp: o.exp, Slots: c.hot.Slots()}
+	if o.rounds {
+		job.Workers, job.MaxStripes = o.workers, o.stripes
+	}
+	if err := c.plane.AddJob(job); err != nil {
 		t.Fatal(err)
 	}
 	var err error
@@ -250,6 +260,10 @@ func (c *testCluster) worker(id uint16, o clusterOptions) (w *Worker) {
 		Link: l, Job: testJob, Sender: id, Epoch: testEpoch, HotSet: c.hot,
 		Layout: o.layout, Stripes: o.stripes, Flow: o.flow,
 		Aggregator: c.aggregator, Server: server,
+		Mode: o.mode, Arithmetic: o.arithmetic, Exp: o.exp, Negotiate: o.negotiate, RoundLimit: o.limit,
+	}
+	if o.rounds {
+		cfg.Workers = o.workers
 	}
 	if cfg.Stripes == 0 {
 		cfg.Stripes = wire.MaxStripes

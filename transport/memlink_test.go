@@ -17,6 +17,7 @@ type memNet struct {
 	hosts map[netip.AddrPort]*memLink
 	// limit is how many payloads wait for a host before more are lost.
 	limit int
+	free  [][]byte // memory of payloads that have been received
 }
 
 func newMemNet() *memNet {
@@ -32,8 +33,10 @@ type memLink struct {
 	wake   chan struct{}
 	stats  LinkStats
 	closed bool
+	timer  *time.Timer
 
 	inbox []Packet // guarded by net.mu
+	lent  [][]byte // payloads of the last Receive
 }
 
 var _ Link = (*memLink)(nil)
@@ -95,14 +98,19 @@ func (l *memLink) Send(frames []Frame) (int, error) {
 
 func (l *memLink) deliver(payload []byte, to wire.Endpoint) {
 	l.stats.Sent++
-	mem := make([]byte, len(payload), wire.MaxPayload)
-	copy(mem, payload)
-	l.net.mu.Lock()
-	defer l.net.mu.Unlock()
-	dst := l.net.hosts[addrPort(to)]
-	if dst == nil || len(dst.inbox) >= l.net.limit {
+	n := l.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	dst := n.hosts[addrPort(to)]
+	if dst == nil || len(dst.inbox) >= n.limit {
 		return
 	}
+	if len(n.free) == 0 {
+		n.free = slab(rxBatch, wire.MaxPayload)
+	}
+	mem := n.free[len(n.free)-1]
+	n.free = n.free[:len(n.free)-1]
+	mem = mem[:copy(mem, payload)]
 	dst.inbox = append(dst.inbox, Packet{Packet: wire.Packet{Src: l.local, Dst: to, Payload: mem}})
 	dst.Wake()
 }
@@ -113,7 +121,12 @@ func (l *memLink) Receive(pkts []Packet) (int, error) {
 	}
 	l.net.mu.Lock()
 	defer l.net.mu.Unlock()
+	l.net.free = append(l.net.free, l.lent...)
+	l.lent = l.lent[:0]
 	n := copy(pkts, l.inbox)
+	for _, p := range pkts[:n] {
+		l.lent = append(l.lent, p.Payload[:cap(p.Payload)])
+	}
 	l.inbox = append(l.inbox[:0], l.inbox[n:]...)
 	l.stats.Received += uint64(n)
 	return n, nil
@@ -136,12 +149,16 @@ func (l *memLink) Wait(limit time.Duration) error {
 		<-l.wake
 		return nil
 	}
-	t := time.NewTimer(limit)
-	defer t.Stop()
+	if l.timer == nil {
+		l.timer = time.NewTimer(limit)
+	} else {
+		l.timer.Reset(limit)
+	}
 	select {
 	case <-l.wake:
-	case <-t.C:
+	case <-l.timer.C:
 	}
+	l.timer.Stop()
 	return nil
 }
 

@@ -263,7 +263,7 @@ func (r *rounds) send() (any bool) {
 		h, payload := r.write(r.next, w.link.Payload(b))
 		c := &r.contributions[r.next]
 		c.state, c.seq, c.buf = sent, r.flow.window.NextSeq(), b
-		r.recent[int(c.seq)%len(r.recent)] = uint16(r.next)
+		*r.recentAt(c.seq) = uint16(r.next)
 		w.queue(r.flow, h, payload, &r.op, cookie(b, r.next))
 		r.next++
 		r.unacked++

@@ -63,12 +63,14 @@ func (r *rounds) outstanding(seq uint32) int {
 // unackedAt returns the contribution with a sequence number that is sent and not
 // acknowledged, or -1.
 func (r *rounds) unackedAt(seq uint32) int {
-	i := int(r.recent[int(seq)%len(r.recent)])
+	i := int(*r.recentAt(seq))
 	if c := &r.contributions[i]; c.seq == seq && c.state == sent && r.left(c) {
 		return i
 	}
 	return -1
 }
+
+func (r *rounds) recentAt(seq uint32) *uint16 { return &r.recent[seq%uint32(len(r.recent))] }
 
 // acked takes in that the aggregator has a contribution and waits for others.
 func (r *rounds) acked(h wire.Header, payload []byte) {
