@@ -36,8 +36,9 @@ type aggregateJob struct {
 	Arithmetic uint8
 	Workers    uint8
 	Unused     [3]uint16
+	BelowLimit uint64
 	BelowSlots [2][11]uint64
-	_          [56]byte
+	_          [48]byte
 	Lock       uint32
 	Unused2    uint32
 	Applied    uint64
@@ -54,6 +55,17 @@ type aggregateJob struct {
 	Raced      uint64
 	Refused    [16]uint64
 	_          [56]byte
+}
+
+type aggregateLut struct {
+	_        structs.HostLayout
+	Epo      [256]uint16
+	LogM     [2048]uint32
+	LogMln2  [2048]uint16
+	LogDelta [4096]uint16
+	Exp      [65536]uint16
+	Sigma    [2][65536]uint16
+	Final    [65536]uint16
 }
 
 type aggregateSender struct {
@@ -87,6 +99,7 @@ const (
 	aggregateMapPorts      = "ports"
 	aggregateMapRoutes     = "routes"
 	aggregateMapSenders    = "senders"
+	aggregateMapTables     = "tables"
 	aggregateProgAggregate = "aggregate"
 	aggregateVarAddress    = "address"
 	aggregateVarPort       = "port"
@@ -149,6 +162,7 @@ type aggregateMapSpecs struct {
 	Ports    *ebpf.MapSpec `ebpf:"ports"`
 	Routes   *ebpf.MapSpec `ebpf:"routes"`
 	Senders  *ebpf.MapSpec `ebpf:"senders"`
+	Tables   *ebpf.MapSpec `ebpf:"tables"`
 }
 
 // aggregateVariableSpecs contains global variables before they are loaded into the kernel.
@@ -187,6 +201,7 @@ type aggregateMaps struct {
 	Ports    *ebpf.Map `ebpf:"ports"`
 	Routes   *ebpf.Map `ebpf:"routes"`
 	Senders  *ebpf.Map `ebpf:"senders"`
+	Tables   *ebpf.Map `ebpf:"tables"`
 }
 
 func (m *aggregateMaps) Close() error {
@@ -199,6 +214,7 @@ func (m *aggregateMaps) Close() error {
 		m.Ports,
 		m.Routes,
 		m.Senders,
+		m.Tables,
 	)
 }
 

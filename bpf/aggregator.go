@@ -37,6 +37,7 @@ type Aggregator struct {
 	closed  bool
 	objects aggregateObjects
 	table   table
+	filled  bool // the lookup tables of LUT arithmetic
 	inner   innerMaps
 	jobs    map[uint16]*job
 	ports   map[string]*port   // by interface name

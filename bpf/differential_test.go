@@ -75,7 +75,7 @@ func TestConversionsEqualModel(t *testing.T) {
 	p := openPair(t)
 	rng := rand.New(rand.NewPCG(12, 13))
 	for i, exp := range []int{fixedpoint.MinExp, -99, -63, -47, fixedpoint.DefaultExp, -1, 1, 59, fixedpoint.MaxExp} {
-		job := aggregator.JobConfig{ID: uint16(10 + i), Mode: aggregator.FetchAdd, Slots: wire.Lanes, Exp: exp}
+		job := aggregator.JobConfig{ID: uint16(110 + i), Mode: aggregator.FetchAdd, Slots: wire.Lanes, Exp: exp}
 		for _, plane := range []aggregator.Plane{p.Device, p.Model} {
 			if err := conformance.StartJob(plane, job); err != nil {
 				t.Fatal(err)

@@ -2,7 +2,7 @@
  * Go's internal/fixedpoint is its reference. */
 #pragma once
 
-#include "stripes.h"
+#include "tables.h"
 
 /* A float32 is out of range from this biased exponent on: |value| >= 2^(63+exp)
  * is 127 + 63 + exp. The largest exp keeps it below 255, so that infinities and
@@ -54,161 +54,134 @@ static __always_inline __s64 units_of(__u32 bits, __s64 exp)
  * the verifier's sake: it would follow each through the rest of the frame. */
 static __always_inline __u32 to_float(__s64 n, __s64 exp)
 {
-	__u64 negative = n >> 63;
-	__u64 m = ((__u64)n ^ negative) - negative, rest;
-	__u64 biased = 127 + 63 + exp, zero = (m - 1) >> 63 & ~m >> 63;
+	__u64 negative = n >> 63, biased = 127 + 62 + exp, upper, shift, nonzero;
+	__u64 m = ((__u64)n ^ negative) - negative;
 
-	/* Normalise: BPF has no instruction that counts leading zeros. A step
-	 * shifts by 2^log if so many upper bits are zero: then they minus 1 is
-	 * negative. */
+	m -= m >> 63; /* 2^63 has one bit too many, and 2^63 - 1 becomes the same float */
+	nonzero = (__s64)-m >> 63;
+	/* Normalise to 63 bits. A step shifts by 2^log if so many upper bits are
+	 * zero: then they minus 1 is negative. */
 #pragma unroll
-	for (int log = 5; log >= 0; log--) {
-		__u64 upper = m >> (64 - (1 << log)), shift;
-
+	for (int log = 5; log >= 3; log--) {
+		upper = m >> (63 - (1 << log));
 		FORGET(upper);
 		shift = (upper - 1) >> 63 << log;
 		m <<= shift;
 		biased -= shift;
 	}
-	/* Round 64 bits to 24: half of the last place less one, plus the last
-	 * bit kept, carries exactly where nearest-even rounds up. Halves are
-	 * added, as the sum may not fit. A carry out of the significand ends up
-	 * in the exponent, where it belongs. */
-	rest = (1ULL << 39) - 1 + (m >> 40 & 1);
-	m = (m >> 1) + (rest >> 1) + (m & rest & 1);
-	return ((negative & 1) << 31 | (((biased - 1) << 23) + (m >> 39))) & (zero - 1);
+	shift = 8 - byte_length[m >> 55 & 0xff];
+	m <<= shift & 63;
+	biased -= shift;
+	/* Round 63 bits to 24: half of the last place less one, plus the last
+	 * bit kept, carries exactly where nearest-even rounds up. A carry out of
+	 * the significand ends up in the exponent, where it belongs. */
+	m += (1ULL << 38) - 1 + (m >> 39 & 1);
+	return (negative & 1) << 31 | (((biased - 1) << 23) + (m >> 39) & nonzero);
 }
 
-/* Two or four numbers of a frame in one word, each in the low bits of a half.
- * Adding 2^31 - limit to both halves sets the top bit of those that are not
- * below the limit, without a carry from one to the other. */
-#define HALVES(x) ((__u64)(x) << 32 | (__u64)(x))
-#define TOP_BITS HALVES(1U << 31)
-#define BELOW(limit) HALVES((1U << 31) - (__u32)(limit))
-
-/* Loads eight bytes from an offset of a stripe in one instruction. In C, clang
- * would take them together from smaller loads, because a stripe is aligned to
- * four bytes only. */
-#define LOAD64(s, offset)                                                          \
-	({                                                                         \
-		__u64 x__;                                                         \
-		asm volatile("%0 = *(u64 *)(%1 + %2)"                              \
-			     : "=r"(x__)                                           \
-			     : "r"(s), "i"(offset)                                 \
-			     : "memory");                                          \
-		bpf_be64_to_cpu(x__);                                              \
-	})
-
-/* What survey finds, beside the number of pairs in the lower bits. */
-#define PAIR_COUNT 0xffff
-#define BAD_MASK (1 << 16) /* a mask has bits beyond the lanes */
-#define PLAIN (1 << 17)
-
-/* survey counts the pairs of a frame and tells whether they are plain: finite,
- * within the job's slots, and below half the range, so that adding them to sums
- * below half the range cannot overflow. If not, diagnose has to look.
- *
- * It zeroes unused lanes, so that neither it nor what follows has to look at
- * masks: adding 0 to a slot is adding nothing. (The answer to the frame has no
- * room for them, or has them zeroed.)
- *
- * Like the other functions that go through a frame's stripes it is global: the
- * verifier checks it once, for any number of stripes, instead of once for each
- * number. */
-__noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job)
+static __always_inline int overflows(__s64 a, __s64 b, __s64 sum)
 {
-	void *end;
-	struct packet *p = packet_at(ctx, l3, &end);
-	__u64 below_half, seen = 0;
-	const __u64 *below_slots;
-	__u32 n, found = 0;
-	struct stripe *s;
-
-	if (!p || !job)
-		return 0;
-	below_half = BELOW((EXPONENT_LIMIT(job->exp) - 1) << 23);
-	below_slots = job->below_slots[p->header.flags & FLAG_DENSE ? 1 : 0];
-	n = stripe_count(body_length(p));
-	s = stripes_of(p);
-	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
-		__u32 mask;
-		__u64 last;
-
-		if (i >= n || (void *)(s + 1) > end)
-			break;
-		mask = bpf_ntohl(s->mask);
-		if (mask != LANE_MASK) {
-			found |= mask & ~LANE_MASK ? BAD_MASK : 0;
-			clear_unused(s, mask);
-		}
-		found += bits_set(mask);
-#pragma unroll
-		for (int k = 0; k < LANES / 2; k++) {
-			__u64 two = LOAD64(s, offsetof(struct stripe, bits[2 * k]));
-
-			seen |= (two & ~TOP_BITS) + below_half;
-			FORGET(seen); /* or clang gathers terms and spills them */
-		}
-#pragma unroll
-		for (int k = 0; k < LANES / 4; k++) {
-			__u64 four = LOAD64(s, offsetof(struct stripe, slots[4 * k]));
-
-			seen |= (four >> 16 & HALVES(0xffff)) + below_slots[2 * k];
-			seen |= (four & HALVES(0xffff)) + below_slots[2 * k + 1];
-			FORGET(seen);
-		}
-		last = bpf_ntohl(*(__be32 *)&s->slots[LANES - 2]);
-		seen |= ((last & 0xffff0000) << 16 | (last & 0xffff)) + below_slots[LANES / 2 - 1];
-	}
-	return found | (seen & TOP_BITS ? 0 : PLAIN);
+	return ((a ^ sum) & (b ^ sum)) < 0;
 }
 
-/* diagnose_pair ends the walk at a pair that is not valid. */
-static long diagnose_pair(__u32 i, void *arg)
+static long add_pair(__u32 i, void *arg)
 {
 	struct walk *w = arg;
-	__s64 e;
+	__s64 units, sum, *slot;
 
 	w->position = i;
 	if (!step(w))
 		return 0;
-	e = exponent_of(w->bits);
-	if (e == 0xff)
-		w->result = REFUSAL(CODE_NOT_FINITE, i, 0);
-	else if (w->rank >= w->job->slots)
-		w->result = REFUSAL(CODE_SLOT_RANGE, i, w->job->slots);
-	else if (e >= EXPONENT_LIMIT(w->job->exp))
+	slot = &w->bank->slots[w->rank % MAX_SLOTS];
+	units = units_of(w->bits, w->job->exp);
+	sum = (__u64)*slot + units;
+	if (overflows(*slot, units, sum)) {
 		w->result = REFUSAL(CODE_OVERFLOW, i, 0);
-	return w->result != 0;
+		return 1;
+	}
+	*slot = sum;
+	return 0;
 }
 
-/* diagnose returns the refusal of the first pair, in stripe and lane order,
- * that is not valid, or 0. */
-__noinline __u64 diagnose(struct xdp_md *ctx, __u32 l3, const struct job *job)
-{
-	struct walk w = { .ctx = ctx, .l3 = l3, .job = job };
-
-	if (job)
-		bpf_loop(PAIRS, diagnose_pair, &w, 0);
-	return w.result;
-}
-
-static long diagnose_rank(__u32 i, void *arg)
+/* undo_pair takes a pair back. The order does not matter: sums that wrapped on
+ * the way there wrap on the way back. */
+static long undo_pair(__u32 i, void *arg)
 {
 	struct walk *w = arg;
 
 	w->position = i;
-	if (step(w) && w->rank >= w->job->slots)
-		w->result = REFUSAL(CODE_SLOT_RANGE, i, w->job->slots);
-	return w->result != 0;
+	if (step(w))
+		w->bank->slots[w->rank % MAX_SLOTS] -= units_of(w->bits, w->job->exp);
+	return 0;
 }
 
-/* diagnose_ranks is diagnose for ranks only. */
-__noinline __u64 diagnose_ranks(struct xdp_md *ctx, __u32 l3, const struct job *job)
+/* add_carefully adds pair by pair until a sum overflows. Then it takes all back
+ * and returns the refusal; otherwise 0. It first takes back as many pairs of
+ * the frame as it is told. */
+__noinline __u64 add_carefully(struct xdp_md *ctx, __u32 l3, const struct job *job,
+			       struct bank *bank, __u32 added)
 {
-	struct walk w = { .ctx = ctx, .l3 = l3, .job = job };
+	struct walk w = { .ctx = ctx, .l3 = l3, .job = job, .bank = bank };
 
-	if (job)
-		bpf_loop(PAIRS, diagnose_rank, &w, 0);
+	if (!job || !bank)
+		return 0;
+	bpf_loop(added, undo_pair, &w, 0);
+	bpf_loop(PAIRS, add_pair, &w, 0);
+	if (w.result)
+		bpf_loop(w.position, undo_pair, &w, 0);
 	return w.result;
+}
+
+/* add_exact_stripe adds the pairs of a stripe. It returns a number whose bit 1 is set
+ * if a sum left the lower half of the range, -2^62 to 2^62-1. */
+static __always_inline __u64 add_exact_stripe(const struct stripe *s, __u32 dense, __s64 exp,
+					struct bank *bank)
+{
+	__u64 upper = 0;
+
+#pragma unroll
+	for (__u32 lane = 0; lane < LANES; lane++) {
+		__u32 bits = bpf_ntohl(s->bits[lane]);
+		__s64 *slot, sum;
+		__u64 shift;
+
+		FORGET(bits);
+		shift = shift_of(bits, exp);
+		if (vanishes(shift))
+			continue;
+		FORGET(shift);
+		slot = slot_of(s, lane, dense, bank);
+		sum = (__u64)*slot + to_units(bits, shift);
+		*slot = sum;
+		upper |= (sum >> 62) + 1; /* from -2 to 1, the lower half is -1 and 0 */
+		FORGET(upper);
+	}
+	return upper;
+}
+
+/* add_exact adds all pairs to a bank. They must be plain, and unused lanes zero.
+ * It tells whether all sums stayed in the lower half of the range: as plain
+ * values are in the lower half, too, a sum that overflowed cannot have. */
+__noinline int add_exact(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
+{
+	void *end;
+	struct packet *p = packet_at(ctx, l3, &end);
+	__u64 upper = 0;
+	struct stripe *s;
+	__u32 n, dense;
+	__s64 exp;
+
+	if (!p || !job || !bank)
+		return 0;
+	exp = job->exp;
+	dense = p->header.flags & FLAG_DENSE;
+	n = stripe_count(body_length(p));
+	s = stripes_of(p);
+	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
+		if (i >= n || (void *)(s + 1) > end)
+			break;
+		/* Two bodies: a dense pair needs no multiplication. */
+		upper |= dense ? add_exact_stripe(s, 1, exp, bank) : add_exact_stripe(s, 0, exp, bank);
+	}
+	return !(upper & 2);
 }

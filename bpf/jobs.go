@@ -23,9 +23,6 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	if cfg.Arithmetic != aggregator.Exact {
-		return fmt.Errorf("job %d: %w: %v mode with %v arithmetic", cfg.ID, aggregator.ErrUnsupported, cfg.Mode, cfg.Arithmetic)
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -48,6 +45,11 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 
 // createMaps creates what is the job's own.
 func (a *Aggregator) createMaps(j *job) (err error) {
+	if j.Arithmetic == aggregator.LUT {
+		if err := a.fillTables(); err != nil {
+			return err
+		}
+	}
 	for i := range j.banks {
 		if j.banks[i], err = newBank(a.inner.bank); err != nil {
 			return err
@@ -102,6 +104,7 @@ func (a *Aggregator) startJob(j *job) (err error) {
 		Layouts:    uint8(j.Layouts),
 		Arithmetic: uint8(j.Arithmetic),
 		Workers:    uint8(j.Workers),
+		BelowLimit: belowLimit(j.JobConfig),
 		BelowSlots: belowSlots(j.Slots),
 	})
 	return nil
@@ -124,6 +127,21 @@ func (a *Aggregator) removeMaps(id uint16) error {
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
 		return errors.Is(err, ebpf.ErrKeyNotExist)
 	})...)
+}
+
+// belowLimit returns below_limit of struct job in maps.h.
+func belowLimit(c aggregator.JobConfig) uint64 {
+	limit := 0 // of the biased exponent
+	switch c.Arithmetic {
+	case aggregator.Exact:
+		limit = 189 + c.Exp // half the range
+	case aggregator.LUT:
+		limit = 255 // infinities and NaNs
+	case aggregator.Fixed:
+		return 0
+	}
+	below := uint64(1<<31 - limit<<23)
+	return below<<32 | below
 }
 
 // belowSlots returns the table of struct job in maps.h.

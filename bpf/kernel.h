@@ -49,5 +49,6 @@ struct xdp_md {
 
 #define NULL ((void *)0)
 
+#define BPF_F_RDONLY_PROG (1U << 7)
 #define BPF_F_MMAPABLE (1U << 10)
 #define BPF_F_INNER_MAP (1U << 12)

@@ -41,6 +41,9 @@ struct job {
 	__u8 arithmetic;
 	__u8 workers; /* that take part in rounds */
 	__u16 unused[3];
+	/* 2^31 less the bits of the least magnitude that is not plain, twice;
+	 * see survey. */
+	__u64 below_limit;
 	/* 2^31 less the number of slots that a lane may name, aligned and dense,
 	 * for two lanes in a word. In the order in which survey takes the lanes,
 	 * high half before low: 0 2, 1 3, 4 6, 5 7, ... 17 19, 20 21. */

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "checksum.h"
-#include "exact.h"
+#include "survey.h"
 
 /* resize cuts or extends the frame to a payload length. It fails only if the
  * receive buffer has no room behind a frame that is shorter than an ERROR. */
@@ -101,8 +101,47 @@ static __always_inline int acknowledge(struct xdp_md *ctx, __u32 l3, __u8 flags)
 	return seal(ctx, l3, HEADER_LEN, sum_words(&p->header, HEADER_LEN / 4));
 }
 
-/* put_sums replaces the values of a frame by the sums in their slots. Unused
- * lanes, which survey has zeroed, stay zero. The caller holds the job's lock. */
+/* put_stripe_sums replaces the values of a stripe by the sums in their slots.
+ * Unused lanes, which survey has zeroed, stay zero. */
+static __always_inline void put_stripe_sums(struct stripe *s, struct ranking r, __u32 exact,
+					    __s64 exp, const struct bank *bank)
+{
+	__u32 mask = bpf_ntohl(s->mask);
+
+	FORGET(r.lanes);
+#pragma unroll
+	for (__u32 lane = 0; lane < LANES; lane++) {
+		__s64 sum = bank->slots[rank_of(s->slots[lane], lane, r) % MAX_SLOTS];
+		__u32 used = -(mask >> lane & 1);
+
+		s->bits[lane] = bpf_htonl((exact ? to_float(sum, exp) : sum) & used);
+	}
+}
+
+/* put_numbers is put_sums for slots that hold what goes over the wire. */
+__noinline int put_numbers(struct xdp_md *ctx, __u32 l3, struct bank *bank)
+{
+	void *end;
+	struct packet *p = packet_at(ctx, l3, &end);
+	struct ranking r;
+	struct stripe *s;
+	__u32 n;
+
+	if (!p || !bank)
+		return 0;
+	n = stripe_count(body_length(p));
+	r = ranking_of(p);
+	s = stripes_of(p);
+	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
+		if (i >= n || (void *)(s + 1) > end)
+			break;
+		put_stripe_sums(s, r, 0, 0, bank);
+	}
+	return 0;
+}
+
+/* put_sums replaces the values of a frame by the sums in their slots. The caller
+ * holds the job's lock. */
 __noinline int put_sums(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
 {
 	void *end;
@@ -114,24 +153,16 @@ __noinline int put_sums(struct xdp_md *ctx, __u32 l3, const struct job *job, str
 
 	if (!p || !job || !bank)
 		return 0;
+	if (job->arithmetic != EXACT)
+		return put_numbers(ctx, l3, bank);
 	n = stripe_count(body_length(p));
 	exp = job->exp;
 	r = ranking_of(p);
 	s = stripes_of(p);
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
-		__u32 mask;
-
 		if (i >= n || (void *)(s + 1) > end)
 			break;
-		mask = bpf_ntohl(s->mask);
-		FORGET(r.lanes);
-#pragma unroll
-		for (__u32 lane = 0; lane < LANES; lane++) {
-			__u32 rank = rank_of(s->slots[lane], lane, r) % MAX_SLOTS;
-			__u32 used = -(mask >> lane & 1);
-
-			s->bits[lane] = bpf_htonl(to_float(bank->slots[rank], exp) & used);
-		}
+		put_stripe_sums(s, r, 1, exp, bank);
 	}
 	return 0;
 }

@@ -137,3 +137,13 @@ static __always_inline int step(struct walk *w)
 	w->rank = rank_of(*slot, lane, ranking_of(p));
 	return 1;
 }
+
+/* slot_of returns the slot of a pair. It is one of the bank's whatever the frame
+ * says, but the job's only if survey says so. */
+static __always_inline __s64 *slot_of(const struct stripe *s, __u32 lane, __u32 dense,
+				      struct bank *bank)
+{
+	__u32 at = bpf_ntohs(s->slots[lane]);
+
+	return &bank->slots[dense ? at : at * LANES % MAX_SLOTS + lane];
+}

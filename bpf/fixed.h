@@ -1,0 +1,53 @@
+/* The "fixed" arithmetic: pairs and slots are int32, scaled by the workers. Go's
+ * internal/scaled is its reference. */
+#pragma once
+
+#include "stripes.h"
+
+/* clip returns the int32 that is nearest to a sum of two. */
+static __always_inline __s64 clip(__s64 sum)
+{
+	return sum < 0 ? -(1LL << 31) : (1LL << 31) - 1;
+}
+
+static __always_inline __u32 add_fixed_stripe(const struct stripe *s, __u32 dense, struct bank *bank)
+{
+	__u32 saturated = 0;
+
+#pragma unroll
+	for (__u32 lane = 0; lane < LANES; lane++) {
+		__s64 *slot = slot_of(s, lane, dense, bank);
+		__s64 sum = *slot + (__s32)bpf_ntohl(s->bits[lane]);
+
+		if (__builtin_expect((__u64)(sum + (1LL << 31)) >> 32, 0)) {
+			sum = clip(sum);
+			saturated++;
+		}
+		*slot = sum;
+		FORGET(saturated);
+	}
+	return saturated;
+}
+
+/* add_fixed adds all pairs of a frame. It returns how many additions were cut to
+ * the ends of the range. The ranks must have been checked, and unused lanes be
+ * zero. */
+__noinline __u32 add_fixed(struct xdp_md *ctx, __u32 l3, struct bank *bank)
+{
+	void *end;
+	struct packet *p = packet_at(ctx, l3, &end);
+	__u32 n, dense, saturated = 0;
+	struct stripe *s;
+
+	if (!p || !bank)
+		return 0;
+	dense = p->header.flags & FLAG_DENSE;
+	n = stripe_count(body_length(p));
+	s = stripes_of(p);
+	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
+		if (i >= n || (void *)(s + 1) > end)
+			break;
+		saturated += dense ? add_fixed_stripe(s, 1, bank) : add_fixed_stripe(s, 0, bank);
+	}
+	return saturated;
+}

@@ -1,0 +1,141 @@
+/* What is wrong with a frame, as far as the packet and the job's configuration
+ * tell: all this happens before the frame takes the job's lock. */
+#pragma once
+
+#include "exact.h"
+
+/* Two or four numbers of a frame in one word, each in the low bits of a half.
+ * Adding 2^31 - limit to both halves sets the top bit of those that are not
+ * below the limit, without a carry from one to the other. The loader prepares
+ * what is added, see struct job. */
+#define HALVES(x) ((__u64)(x) << 32 | (__u64)(x))
+#define TOP_BITS HALVES(1U << 31)
+
+/* Loads eight bytes from an offset of a stripe in one instruction. In C, clang
+ * would take them together from smaller loads, because a stripe is aligned to
+ * four bytes only. */
+#define LOAD64(s, offset)                                                          \
+	({                                                                         \
+		__u64 x__;                                                         \
+		asm volatile("%0 = *(u64 *)(%1 + %2)"                              \
+			     : "=r"(x__)                                           \
+			     : "r"(s), "i"(offset)                                 \
+			     : "memory");                                          \
+		bpf_be64_to_cpu(x__);                                              \
+	})
+
+/* What survey finds, beside the number of pairs in the lower bits. */
+#define PAIR_COUNT 0xffff
+#define BAD_MASK (1 << 16) /* a mask has bits beyond the lanes */
+#define PLAIN (1 << 17)
+
+/* survey counts the pairs of a frame and tells whether they are plain: within
+ * the job's slots, finite unless they are integers, and for exact arithmetic
+ * below half the range, so that adding them to sums below half the range cannot
+ * overflow. If not, diagnose has to look.
+ *
+ * It zeroes unused lanes, so that neither it nor what follows has to look at
+ * masks: adding 0 to a slot is adding nothing. (The answer to the frame has no
+ * room for them, or has them zeroed.)
+ *
+ * Like the other functions that go through a frame's stripes it is global: the
+ * verifier checks it once, for any number of stripes, instead of once for each
+ * number. */
+__noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job)
+{
+	void *end;
+	struct packet *p = packet_at(ctx, l3, &end);
+	__u64 below_limit, seen = 0;
+	const __u64 *below_slots;
+	__u32 n, found = 0;
+	struct stripe *s;
+
+	if (!p || !job)
+		return 0;
+	below_limit = job->below_limit;
+	below_slots = job->below_slots[p->header.flags & FLAG_DENSE ? 1 : 0];
+	n = stripe_count(body_length(p));
+	s = stripes_of(p);
+	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
+		__u32 mask;
+		__u64 last;
+
+		if (i >= n || (void *)(s + 1) > end)
+			break;
+		mask = bpf_ntohl(s->mask);
+		if (mask != LANE_MASK) {
+			found |= mask & ~LANE_MASK ? BAD_MASK : 0;
+			clear_unused(s, mask);
+		}
+		found += bits_set(mask);
+#pragma unroll
+		for (int k = 0; k < LANES / 2; k++) {
+			__u64 two = LOAD64(s, offsetof(struct stripe, bits[2 * k]));
+
+			seen |= (two & ~TOP_BITS) + below_limit;
+			FORGET(seen); /* or clang gathers terms and spills them */
+		}
+#pragma unroll
+		for (int k = 0; k < LANES / 4; k++) {
+			__u64 four = LOAD64(s, offsetof(struct stripe, slots[4 * k]));
+
+			seen |= (four >> 16 & HALVES(0xffff)) + below_slots[2 * k];
+			seen |= (four & HALVES(0xffff)) + below_slots[2 * k + 1];
+			FORGET(seen);
+		}
+		last = bpf_ntohl(*(__be32 *)&s->slots[LANES - 2]);
+		seen |= ((last & 0xffff0000) << 16 | (last & 0xffff)) + below_slots[LANES / 2 - 1];
+	}
+	return found | (seen & TOP_BITS ? 0 : PLAIN);
+}
+
+/* diagnose_pair ends the walk at a pair that is not valid. */
+static long diagnose_pair(__u32 i, void *arg)
+{
+	struct walk *w = arg;
+	__u8 arithmetic = w->job->arithmetic;
+	__s64 e;
+
+	w->position = i;
+	if (!step(w))
+		return 0;
+	e = exponent_of(w->bits);
+	if (arithmetic != FIXED && e == 0xff)
+		w->result = REFUSAL(CODE_NOT_FINITE, i, 0);
+	else if (w->rank >= w->job->slots)
+		w->result = REFUSAL(CODE_SLOT_RANGE, i, w->job->slots);
+	else if (arithmetic == EXACT && e >= EXPONENT_LIMIT(w->job->exp))
+		w->result = REFUSAL(CODE_OVERFLOW, i, 0);
+	return w->result != 0;
+}
+
+/* diagnose returns the refusal of the first pair, in stripe and lane order,
+ * that is not valid, or 0. */
+__noinline __u64 diagnose(struct xdp_md *ctx, __u32 l3, const struct job *job)
+{
+	struct walk w = { .ctx = ctx, .l3 = l3, .job = job };
+
+	if (job)
+		bpf_loop(PAIRS, diagnose_pair, &w, 0);
+	return w.result;
+}
+
+static long diagnose_rank(__u32 i, void *arg)
+{
+	struct walk *w = arg;
+
+	w->position = i;
+	if (step(w) && w->rank >= w->job->slots)
+		w->result = REFUSAL(CODE_SLOT_RANGE, i, w->job->slots);
+	return w->result != 0;
+}
+
+/* diagnose_ranks is diagnose for ranks only. */
+__noinline __u64 diagnose_ranks(struct xdp_md *ctx, __u32 l3, const struct job *job)
+{
+	struct walk w = { .ctx = ctx, .l3 = l3, .job = job };
+
+	if (job)
+		bpf_loop(PAIRS, diagnose_rank, &w, 0);
+	return w.result;
+}
