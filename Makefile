@@ -7,6 +7,7 @@ GO       ?= go
 TOOL     := $(GO) tool -modfile=tools/go.mod
 BIN      := bin
 FUZZTIME ?= 30s
+FUZZ     ?= .
 KERNEL   ?= 6.1
 
 .PHONY: help build demo demo-smoke test conformance kernel-test lint generate cross fuzz bench setup clean
@@ -51,8 +52,8 @@ cross: ## build for the other platforms
 	GOOS=linux GOARCH=arm64 $(GO) build ./...
 	GOOS=darwin GOARCH=arm64 $(GO) build ./...
 
-fuzz: ## run every fuzz target for FUZZTIME
-	scripts/fuzz.sh $(FUZZTIME)
+fuzz: ## run the fuzz targets that match FUZZ, each for FUZZTIME, and keep new inputs
+	scripts/fuzz.sh $(FUZZTIME) '$(FUZZ)'
 
 bench: ## run the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...

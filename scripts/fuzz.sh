@@ -1,12 +1,55 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the module, one after the other.
-# usage: scripts/fuzz.sh TIME   (for example 30s; the time is for each target)
+# Runs the module's fuzz targets, one after the other, and keeps what they find
+# worth keeping: inputs that reached new code go from Go's build cache to the
+# package's testdata/fuzz, where every later test run and fuzzing starts with
+# them. Commit them. At most 200 inputs a target, the smallest and none of 4 KB
+# or more, so that the repository stays small and tests fast.
+#
+# usage: scripts/fuzz.sh TIME [REGEXP]
+#   TIME    for each target, for example 30s
+#   REGEXP  only the targets that match
+# A failing input is in testdata/fuzz too; the other targets still run.
 set -euo pipefail
-time=${1:?usage: scripts/fuzz.sh TIME}
+[ $# -eq 1 ] || [ $# -eq 2 ] || {
+	sed -n '/^# usage/,/^#   REGEXP/s/^# //p' "$0" >&2
+	exit 2
+}
+time=$1 only=${2:-.}
+most=200 size=4096
 cd "$(dirname "$0")/.."
-for package in $(go list ./...); do
-  for target in $(go test -list '^Fuzz' "$package" | grep '^Fuzz' || true); do
-    echo "$package $target"
-    go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1x "$package"
-  done
+cache=$(go env GOCACHE)/fuzz
+
+# keep PACKAGE TARGET copies inputs that the target's last runs added.
+keep() {
+	local from=$cache/$1/$2 to have new=0 name
+	to=$(go list -f '{{.Dir}}' "$1")/testdata/fuzz/$2
+	[ -d "$from" ] || return 0
+	mkdir -p "$to"
+	have=$(find "$to" -type f | wc -l)
+	while read -r _ name; do
+		if [ ! -e "$to/$name" ] && [ $((have + new)) -lt $most ]; then
+			cp "$from/$name" "$to/"
+			new=$((new + 1))
+		fi
+	done < <(find "$from" -type f -size -${size}c -printf '%s %f\n' | sort -n)
+	[ $new -eq 0 ] || echo "kept $new new inputs in ${to#"$PWD"/}"
+	# The cache may hold inputs of an older target with other arguments.
+	[ $new -eq 0 ] || go test -count=1 -run "^$2\$" "$1"
+}
+
+failed=()
+for folder in $(grep -rl --include='*_test.go' '^func Fuzz' . | xargs dirname | sort -u); do
+	package=$(go list "$folder")
+	for target in $(go test -list '^Fuzz' "$package" | grep '^Fuzz' | grep -E -- "$only" || true); do
+		echo "$package $target"
+		if go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1x "$package"; then
+			keep "$package" "$target" || failed+=("$target")
+		else
+			failed+=("$target")
+		fi
+	done
 done
+[ ${#failed[@]} -eq 0 ] || {
+	echo "fuzz.sh: failed: ${failed[*]}" >&2
+	exit 1
+}
