@@ -183,8 +183,11 @@ func (a *Aggregator) Close() error {
 		errs = append(errs, at.Close())
 	}
 	clear(a.ports)
-	for id := range a.jobs {
-		errs = append(errs, a.removeJob(id))
+	// The kernel keeps what a program that still runs uses, so unlike RemoveJob
+	// this need not wait.
+	for _, j := range a.jobs {
+		errs = append(errs, j.close())
 	}
+	clear(a.jobs)
 	return errors.Join(append(errs, a.home.close(), a.table.close(), a.objects.Close())...)
 }

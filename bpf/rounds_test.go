@@ -25,6 +25,7 @@ import (
 type roundsJob struct {
 	aggregator.JobConfig
 	groups int
+	first  int // the host of worker 0; the others follow
 }
 
 func newRoundsJob(t *testing.T, cfg aggregator.JobConfig) *roundsJob {
@@ -34,12 +35,15 @@ func newRoundsJob(t *testing.T, cfg aggregator.JobConfig) *roundsJob {
 		t.Fatal(err)
 	}
 	group := cfg.MaxStripes * wire.Lanes
-	return &roundsJob{cfg, (cfg.Slots + group - 1) / group}
+	return &roundsJob{JobConfig: cfg, groups: (cfg.Slots + group - 1) / group}
 }
 
-// worker returns how worker i, which is conformance.Host(i), is admitted.
+// host returns where worker i is.
+func (j *roundsJob) host(i int) wire.Endpoint { return conformance.Host(j.first + i) }
+
+// worker returns how worker i is admitted.
 func (j *roundsJob) worker(i int) aggregator.SenderConfig {
-	h := conformance.Host(i)
+	h := j.host(i)
 	return aggregator.SenderConfig{ID: uint16(100 + i), MAC: h.MAC, IP: h.IP}
 }
 
@@ -58,7 +62,7 @@ func (j *roundsJob) start(t *testing.T, p aggregator.Plane) {
 
 // frame returns worker i's contribution to a round of a group.
 func (j *roundsJob) frame(i, round, group int) []byte {
-	e, err := wire.NewEnvelope(conformance.Host(i), conformance.Aggregator)
+	e, err := wire.NewEnvelope(j.host(i), conformance.Aggregator)
 	if err != nil {
 		panic(err) // both are IPv4
 	}
@@ -86,8 +90,7 @@ func (j *roundsJob) frame(i, round, group int) []byte {
 	return frame
 }
 
-// results returns the model's answers to all, by round and group, of rounds
-// rounds that begin with the given one.
+// results returns the model's answers to all, by round and group.
 func (j *roundsJob) results(t *testing.T, m *aggregator.Model, rounds int) [][][]byte {
 	t.Helper()
 	reply := make([]byte, aggregator.MaxReply)
@@ -167,7 +170,7 @@ func (p *participant) run() error {
 func (p *participant) send(group int, again bool, sent []time.Time) error {
 	frame := p.frame(p.index, p.round[group], group)
 	if again {
-		e, err := wire.NewEnvelope(conformance.Host(p.index), conformance.Aggregator)
+		e, err := wire.NewEnvelope(p.roundsJob.host(p.index), conformance.Aggregator)
 		if err != nil {
 			return err
 		}
