@@ -3,9 +3,11 @@ package transport
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/wire"
 )
@@ -163,6 +165,66 @@ func benchmarkLinks(b *testing.B, f fabric) {
 	b.ReportMetric(seconds*1e9/float64(b.N)/rows/testDim, "ns/pair")
 	b.ReportMetric(frames*float64(b.N)/seconds/1e6, "Mframes/s")
 	b.ReportMetric(float64(s.Hot.Retransmitted)/float64(b.N+1), "retx/op")
+}
+
+// BenchmarkReduce measures rounds of a hot vector of 30,000 values between four
+// workers in one process, together with the aggregator's work.
+func BenchmarkReduce(b *testing.B) {
+	keys := make([]uint64, 10_000)
+	for i := range keys {
+		keys[i] = uint64(i)
+	}
+	hot, err := packer.NewHotSet(testDim, keys, nil, packer.Meta{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range []struct {
+		name       string
+		fabric     func(testing.TB, clusterOptions) fabric
+		arithmetic aggregator.Arithmetic
+	}{
+		{"memory/exact", memFabric, aggregator.Exact},
+		{"memory/lut", memFabric, aggregator.LUT},
+		{"memory/fixed", memFabric, aggregator.Fixed},
+		{"udp/fixed", udpFabric, aggregator.Fixed},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			o := synchronous(clusterOptions{workers: 4, hot: hot, stripes: wire.MaxStripes, arithmetic: c.arithmetic})
+			cl := newCluster(b, c.fabric(b, o), o)
+			ctx := context.Background()
+			reduce := func(n int) {
+				var wg sync.WaitGroup
+				for _, w := range cl.workers {
+					wg.Go(func() {
+						v := make([]float32, hot.Slots())
+						for range n {
+							if err := w.Reduce(ctx, v, v); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+			}
+			reduce(10)
+			b.ReportAllocs()
+			b.ResetTimer()
+			reduce(b.N)
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(hot.Slots()), "ns/value")
+			var repeated, asked uint64
+			for _, w := range cl.workers {
+				s, err := w.Stats(ctx)
+				if err != nil {
+					b.Fatal(err)
+				}
+				repeated += s.Hot.Retransmitted
+				asked += s.Waits.Retransmitted
+			}
+			b.ReportMetric(float64(repeated)/float64(b.N), "retx/op")
+			b.ReportMetric(float64(asked)/float64(b.N), "asks/op")
+		})
+	}
 }
 
 func BenchmarkUDP(b *testing.B) { benchmarkLinks(b, udpFabric(b, clusterOptions{})) }

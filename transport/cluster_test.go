@@ -158,6 +158,7 @@ type testCluster struct {
 
 type clusterOptions struct {
 	workers int
+	hot     *packer.HotSet // nil is testHotSet
 	faults  Faults // at the links of workers and server
 	mode    aggregator.Mode
 	layout  packer.Layout
@@ -207,7 +208,10 @@ func modelFabric(t testing.TB, link func(host int) Link) fabric {
 // newCluster starts a server and admitted workers on a fabric.
 func newCluster(t testing.TB, f fabric, o clusterOptions) *testCluster {
 	t.Helper()
-	c := &testCluster{fabric: f, t: t, hot: testHotSet(t), ledger: newLedger()}
+	c := &testCluster{fabric: f, t: t, hot: o.hot, ledger: newLedger()}
+	if c.hot == nil {
+		c.hot = testHotSet(t)
+	}
 	job := aggregator.JobConfig{ID: testJob, Epoch: testEpoch, Mode: o.mode, Arithmetic: o.arithmetic, Exp: o.exp, Slots: c.hot.Slots()}
 	if o.rounds {
 		job.Workers, job.MaxStripes = o.workers, o.stripes
