@@ -32,13 +32,13 @@ func (r Report) advice() string {
 		longest, percent(r.median(LUT, growing, last), 1), r.harvest())
 
 	negotiated := fmt.Sprintf("Choose fixed where 32-bit slots must do and workers are synchronous anyway. "+
-		"One addition is precise to %s and %s, but only because the scale is negotiated for these very numbers in every iteration; "+
+		"One addition is precise to %s on average for gradients and %s for uniform numbers, but only because the scale is negotiated for these very numbers in every iteration; "+
 		"with the scale of other numbers, %s is left. "+
 		"All addends share 31 bits: a sum of %s leaves each of them %d, "+
-		"and a gradient far below the largest one of its iteration vanishes (the worst pair of gradients is precise to %s). "+
+		"and a gradient far below the largest one of its iteration loses its digits (the worst pair of gradients is precise to %s). "+
 		"The median error of a sum of %s gradients is %.1e (lut: %.1e).",
-		percent(fixed[0].Average, 4), percent(fixed[1].Average, 4), percent(r.Foreign.Average, 1),
-		longest, 31-bits.Len(uint(last-1)), percent(fixed[0].Worst, 1),
+		percent(fixed[0].Average, 5), percent(fixed[1].Average, 5), percent(r.Foreign.Average, 1),
+		longest, 31-bits.Len(uint(last-1)), percent(fixed[0].Worst, 2),
 		longest, r.median(Fixed, r.DataSets[0].Name, last), r.median(LUT, r.DataSets[0].Name, last))
 
 	return exactly + " " + looked + " " + negotiated

@@ -125,12 +125,14 @@ func TestReport(t *testing.T) {
 		}
 	}
 	paths, err := r.WritePlots(t.TempDir() + "/plots")
-	if err != nil || len(paths) != 1 {
+	if err != nil || len(paths) != 3 {
 		t.Fatalf("%v, %v", paths, err)
 	}
-	svg, err := os.ReadFile(paths[0])
-	if err != nil || !strings.Contains(string(svg), "<svg") || !strings.Contains(string(svg), "relative error") {
-		t.Errorf("plot of %d bytes, %v", len(svg), err)
+	for i, label := range []string{"paper, median", "relative error", "second bank"} {
+		svg, err := os.ReadFile(paths[i])
+		if err != nil || !strings.Contains(string(svg), "<svg") || !strings.Contains(string(svg), label) {
+			t.Errorf("%s has %d bytes without %q, %v", paths[i], len(svg), label, err)
+		}
 	}
 }
 

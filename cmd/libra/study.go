@@ -1,8 +1,14 @@
 package main
 
 import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
+	"github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/arithmetic"
 	"github.com/libra-ina/libra/bench/hotset"
 )
@@ -52,30 +58,98 @@ func newLut() *cobra.Command {
 
 func newLutStudy() *cobra.Command {
 	var (
-		c   arithmetic.Config
-		out results
+		c     arithmetic.Config
+		tests []string
+		out   results
 	)
 	cmd := &cobra.Command{
 		Use:   "study",
-		Short: "Measure the precision of sums and the memory of each arithmetic, beside the paper's figures",
+		Short: "Measure the precision of sums, and the memory and the pace of each arithmetic, beside the paper's figures",
 		Long: `Prints the precision of pairwise sums on gradients of a real training and on
 uniform numbers (libra.txt Table 2), the error of sums of 10 to 1,000,000 terms,
-and the memory that a switch needs (§5.7).`,
-		Example: "  libra lut study --data frappe.libfm.gz --out plots",
-		Args:    noArgs,
+and the memory that a switch needs (§5.7): numbers. Then it measures aggregation
+throughput against the number of hot parameters (Figures 13 and 14): throughput;
+and the delay of a scale's negotiation (Figure 17): negotiation. These are parts
+of 'libra bench aggregator', which has more options for them. They take about two
+minutes; what needs root is left out, with a note, without root.`,
+		Example: `  libra lut study --data frappe.libfm.gz --out plots
+  libra lut study --tests numbers --json`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, err := arithmetic.Run(c)
-			if err != nil {
-				return err
+			var s study
+			var rest []aggregator.Test
+			for _, t := range tests {
+				switch t {
+				case numbers:
+				case string(aggregator.Throughput), string(aggregator.Negotiation):
+					rest = append(rest, aggregator.Test(t))
+				default:
+					return usagef(cmd, "--tests: no test %q; there are %s", t, strings.Join(studyTests, ", "))
+				}
 			}
-			return out.write(cmd.OutOrStdout(), report, report.WriteTables)
+			if slices.Contains(tests, numbers) {
+				r, err := arithmetic.Run(c)
+				if err != nil {
+					return err
+				}
+				s.Report = &r
+			}
+			var err error
+			if len(rest) > 0 {
+				progress := newSteps(cmd.ErrOrStderr(), "measurements")
+				s.Aggregator, err = aggregator.Run(cmd.Context(), aggregator.Config{
+					Tests: rest, SkipDenied: true,
+					Progress: func(s aggregator.Step) { progress.step(s.Done, s.Total, s.What) },
+				})
+				progress.finish()
+			}
+			return errors.Join(err, out.write(cmd.OutOrStdout(), s, s.writeTables))
 		},
 	}
 	f := cmd.Flags()
+	f.StringSliceVar(&tests, "tests", studyTests, "what to study")
 	f.StringVar(&c.Data, "data", "", "`file` in libfm format to train on for gradients (default: a synthetic log)")
 	f.IntVar(&c.Pairs, "pairs", 0, "pairs of each data set (default 100000)")
 	f.IntVar(&c.Trials, "trials", 0, "long sums of each length (default 9)")
 	f.Uint64Var(&c.Seed, "seed", 1, "seed of samples, pairs and random numbers")
 	out.flags(cmd)
 	return cmd
+}
+
+// numbers is the test that package arithmetic carries out.
+const numbers = "numbers"
+
+var studyTests = []string{numbers, string(aggregator.Throughput), string(aggregator.Negotiation)}
+
+// study is the outcome of 'lut study', as far as it was asked for: one JSON
+// object with the fields of both.
+type study struct {
+	*arithmetic.Report
+	Aggregator *aggregator.Report `json:"aggregator,omitempty"`
+}
+
+// WritePlots draws both reports.
+func (s study) WritePlots(dir string) (paths []string, err error) {
+	if s.Report != nil {
+		if paths, err = s.Report.WritePlots(dir); err != nil {
+			return paths, err
+		}
+	}
+	if s.Aggregator != nil {
+		more, err := s.Aggregator.WritePlots(dir)
+		return append(paths, more...), err
+	}
+	return paths, nil
+}
+
+func (s study) writeTables(w io.Writer) error {
+	if s.Report != nil {
+		if err := s.Report.WriteTables(w); err != nil {
+			return err
+		}
+	}
+	if s.Aggregator != nil {
+		return s.Aggregator.WriteTable(w)
+	}
+	return nil
 }
