@@ -16,7 +16,7 @@ func FuzzProcess(f *testing.F) {
 		f.Add(append([]byte(nil), g.Frame()...), true)
 	}
 	f.Fuzz(func(t *testing.T, frame []byte, repair bool) {
-		m := newFuzzed(t)
+		m := newSmallWorld(t)
 		if repair {
 			frame = append([]byte(nil), frame...)
 			conformance.Repair(frame)
@@ -37,9 +37,9 @@ func FuzzProcess(f *testing.F) {
 	})
 }
 
-// newFuzzed returns a model with the small jobs of the conformance world, whose
+// newSmallWorld returns a model with the small jobs of the conformance world, whose
 // first senders have contributed, so that one more frame may complete a round.
-func newFuzzed(t *testing.T) *aggregator.Model {
+func newSmallWorld(t *testing.T) *aggregator.Model {
 	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP})
 	if err != nil {
 		t.Fatal(err)

@@ -27,10 +27,13 @@ func newWorld(t *testing.T) *aggregator.Model {
 // A comparison with the model is worth what the generator's frames reach: every
 // verdict, and every counter in every job that has a use for it.
 func TestGeneratorReachesEverything(t *testing.T) {
-	p := &conformance.Pair{Device: conformance.ModelDevice(newWorld(t)), Model: newWorld(t)}
-	verdicts, err := p.Run(1, 80_000)
-	if err != nil {
-		t.Fatal(err)
+	m := newWorld(t)
+	g := conformance.NewGenerator(1)
+	verdicts := make(map[aggregator.Action]int)
+	reply := make([]byte, aggregator.MaxReply)
+	for range 50_000 {
+		v, _ := m.Process(g.Frame(), reply)
+		verdicts[v.Action]++
 	}
 	reached := func(what string, n uint64) {
 		t.Helper()
@@ -41,7 +44,7 @@ func TestGeneratorReachesEverything(t *testing.T) {
 	for a := aggregator.Pass; a <= aggregator.Broadcast; a++ {
 		reached(a.String(), uint64(verdicts[a]))
 	}
-	c, err := p.Model.Counters()
+	c, err := m.Counters()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +62,7 @@ func TestGeneratorReachesEverything(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := p.Model.JobCounters(cfg.ID)
+		c, err := m.JobCounters(cfg.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,5 +97,40 @@ func TestGeneratorReachesEverything(t *testing.T) {
 				reached(name+code.String(), c.Refused[code])
 			}
 		}
+	}
+}
+
+// Two models are equal, with harvests, new epochs and senders that come and go.
+func TestRunComparesModels(t *testing.T) {
+	p := &conformance.Pair{Device: conformance.ModelDevice(newWorld(t)), Model: newWorld(t)}
+	if _, err := p.Run(2, 20_000); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forgetful is a device that loses a sender's frames at a time when nobody looks.
+type forgetful struct {
+	conformance.Device
+	frames int
+}
+
+func (d *forgetful) Process(frame, reply []byte) (aggregator.Verdict, int, error) {
+	v, n, err := d.Device.Process(frame, reply)
+	if d.frames++; d.frames == 500 {
+		job := conformance.Jobs[0].ID
+		if err := d.RemoveSender(job, conformance.Sender(0).ID); err != nil {
+			return v, n, err
+		}
+		if err := d.AddSender(job, conformance.Sender(0)); err != nil {
+			return v, n, err
+		}
+	}
+	return v, n, err
+}
+
+func TestRunNoticesADifference(t *testing.T) {
+	p := &conformance.Pair{Device: &forgetful{Device: conformance.ModelDevice(newWorld(t))}, Model: newWorld(t)}
+	if _, err := p.Run(2, 5000); err == nil {
+		t.Error("a device that forgets a sender's duplicate filter and counters is taken for equal")
 	}
 }

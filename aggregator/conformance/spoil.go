@@ -86,9 +86,12 @@ func (g *Generator) spoilShape(p []byte) []byte {
 		head.SetMask(head.Mask() &^ 1)
 	case 4:
 		head.SetSlot(0, head.Slot(0)+1)
-	case 5: // beyond the last slot, too
+	case 5: // around the last slot of each job, and far beyond
 		job := g.jobs[g.rng.IntN(len(g.jobs))]
 		head.SetSlot(0, uint16(g.rng.IntN(job.Slots/wire.Lanes+2)))
+		if g.oneIn(2) {
+			head.SetSlot(0, uint16(g.rng.Uint32N(65536)))
+		}
 	}
 	return p
 }
