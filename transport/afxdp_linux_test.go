@@ -113,20 +113,7 @@ func TestBackendsInteroperate(t *testing.T) {
 		if host != 2 {
 			return afxdpLink(host)
 		}
-		h := bed.Host(host)
-		// A veth end gets frames that its peer's program sends back only if it
-		// has a program, too: this one lets everything pass.
-		idle, err := bpf.OpenSteer(bpf.SteerOptions{Interface: h.Interface, Port: 9})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { idle.Close() })
-		l, err := OpenUDP(netip.AddrPortFrom(h.IP, wire.DefaultPort))
-		if err != nil {
-			t.Fatal(err)
-		}
-		// The aggregator also checks the Ethernet address of a sender.
-		return &macLink{l, [6]byte(h.MAC)}
+		return kernelLink(t, bed.Host(host))
 	}
 	checkExactSums(t, newCluster(t, f, o), o)
 }

@@ -170,6 +170,20 @@ func benchmarkLinks(b *testing.B, f fabric) {
 // BenchmarkReduce measures rounds of a hot vector of 30,000 values between four
 // workers in one process, together with the aggregator's work.
 func BenchmarkReduce(b *testing.B) {
+	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.LUT, aggregator.Fixed} {
+		b.Run(arithmetic.String(), func(b *testing.B) {
+			o := reduceOptions(b, arithmetic)
+			benchmarkReduce(b, memFabric(b, o), o)
+		})
+	}
+}
+
+func BenchmarkReduceUDP(b *testing.B) {
+	o := reduceOptions(b, aggregator.Fixed)
+	benchmarkReduce(b, udpFabric(b, o), o)
+}
+
+func reduceOptions(b *testing.B, arithmetic aggregator.Arithmetic) clusterOptions {
 	keys := make([]uint64, 10_000)
 	for i := range keys {
 		keys[i] = uint64(i)
@@ -178,53 +192,43 @@ func BenchmarkReduce(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, c := range []struct {
-		name       string
-		fabric     func(testing.TB, clusterOptions) fabric
-		arithmetic aggregator.Arithmetic
-	}{
-		{"memory/exact", memFabric, aggregator.Exact},
-		{"memory/lut", memFabric, aggregator.LUT},
-		{"memory/fixed", memFabric, aggregator.Fixed},
-		{"udp/fixed", udpFabric, aggregator.Fixed},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			o := synchronous(clusterOptions{workers: 4, hot: hot, stripes: wire.MaxStripes, arithmetic: c.arithmetic})
-			cl := newCluster(b, c.fabric(b, o), o)
-			ctx := context.Background()
-			reduce := func(n int) {
-				var wg sync.WaitGroup
-				for _, w := range cl.workers {
-					wg.Go(func() {
-						v := make([]float32, hot.Slots())
-						for range n {
-							if err := w.Reduce(ctx, v, v); err != nil {
-								b.Error(err)
-								return
-							}
-						}
-					})
+	return synchronous(clusterOptions{workers: 4, hot: hot, stripes: wire.MaxStripes, arithmetic: arithmetic})
+}
+
+func benchmarkReduce(b *testing.B, f fabric, o clusterOptions) {
+	workers := newCluster(b, f, o).workers
+	ctx := context.Background()
+	reduce := func(n int) {
+		var wg sync.WaitGroup
+		for _, w := range workers {
+			wg.Go(func() {
+				v := make([]float32, o.hot.Slots())
+				for range n {
+					if err := w.Reduce(ctx, v, v); err != nil {
+						b.Error(err)
+						return
+					}
 				}
-				wg.Wait()
-			}
-			reduce(10)
-			b.ReportAllocs()
-			b.ResetTimer()
-			reduce(b.N)
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(hot.Slots()), "ns/value")
-			var repeated, asked uint64
-			for _, w := range cl.workers {
-				s, err := w.Stats(ctx)
-				if err != nil {
-					b.Fatal(err)
-				}
-				repeated += s.Hot.Retransmitted
-				asked += s.Waits.Retransmitted
-			}
-			b.ReportMetric(float64(repeated)/float64(b.N), "retx/op")
-			b.ReportMetric(float64(asked)/float64(b.N), "asks/op")
-		})
+			})
+		}
+		wg.Wait()
 	}
+	reduce(10)
+	b.ReportAllocs()
+	b.ResetTimer()
+	reduce(b.N)
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(o.hot.Slots()), "ns/value")
+	var repeated, asked uint64
+	for _, w := range workers {
+		s, err := w.Stats(ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		repeated += s.Hot.Retransmitted
+		asked += s.Waits.Retransmitted
+	}
+	b.ReportMetric(float64(repeated)/float64(b.N), "retx/op")
+	b.ReportMetric(float64(asked)/float64(b.N), "asks/op")
 }
 
 func BenchmarkUDP(b *testing.B) { benchmarkLinks(b, udpFabric(b, clusterOptions{})) }

@@ -159,7 +159,7 @@ type testCluster struct {
 type clusterOptions struct {
 	workers int
 	hot     *packer.HotSet // nil is testHotSet
-	faults  Faults // at the links of workers and server
+	faults  Faults         // at the links of workers and server
 	mode    aggregator.Mode
 	layout  packer.Layout
 	stripes int // 0 is all
@@ -169,8 +169,8 @@ type clusterOptions struct {
 	rounds     bool
 	negotiate  bool
 	limit      time.Duration // of a round
-	flow    retransmit.Config
-	tamper  func(*WorkerConfig)
+	flow       retransmit.Config
+	tamper     func(*WorkerConfig)
 }
 
 // memFabric is a network in memory with the Go aggregator.
