@@ -145,5 +145,7 @@ static __always_inline __s64 *slot_of(const struct stripe *s, __u32 lane, __u32 
 {
 	__u32 at = bpf_ntohs(s->slots[lane]);
 
-	return &bank->slots[dense ? at : at * LANES % MAX_SLOTS + lane];
+	/* clang knows that it has 16 bits, Linux 6.1's verifier does not. */
+	FORGET(at);
+	return &bank->slots[dense ? at % MAX_SLOTS : at * LANES % MAX_SLOTS + lane];
 }
