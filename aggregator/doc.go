@@ -4,10 +4,14 @@
 // where there is no XDP.
 //
 // An aggregator holds jobs. A job owns an array of slots, one sum per hot
-// parameter, in two copies (banks): frames add to the current bank while the
-// control plane reads the frozen one. Only admitted senders can add to a job,
-// each frame is applied at most once, and a frame is applied whole or not at
-// all.
+// parameter, in two copies (banks). In most modes, frames add to the current bank
+// while the control plane reads the frozen one; in mode [Sync], frames add to the
+// round in progress while the other bank holds the result of the one before, for
+// workers that have missed it. Only admitted senders can add to a job, each frame
+// is applied at most once, and a frame is applied whole or not at all.
+//
+// docs/wire.md is the normative text, and the files of testdata/vectors say the
+// same in frames.
 //
 // [Plane] is the management interface that every data plane offers to its
 // control plane.

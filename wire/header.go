@@ -67,7 +67,8 @@ const (
 	// and a pair may sit in any lane. Without it the frame is lane-aligned:
 	// the pair in lane j belongs to register j and the uint16 is the slot.
 	FlagDense
-	// FlagSum on an ACK: stripes with the sums follow the header.
+	// FlagSum on an ACK: stripes with the sums follow the header, or, with
+	// FlagScale, what was decided.
 	FlagSum
 	// FlagAll on an ACK: it goes to all senders of the job, because a round of
 	// theirs is complete. Sender is [AllSenders], Seq the number of the round.
@@ -106,7 +107,7 @@ func (f Flags) String() string {
 //	bytes 8-11 sequence number
 //
 // In ACK, ERROR and ROWS frames job, sender, epoch and sequence number are
-// those of the frame that is answered.
+// those of the frame that is answered; but see [FlagAll].
 type Header struct {
 	Type   Type
 	Flags  Flags

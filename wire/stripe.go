@@ -26,8 +26,8 @@ const (
 )
 
 // Stripe is the encoded form of up to [Lanes] (slot, float32) pairs, as a
-// structure of arrays. Offsets are fixed whatever the mask says; lanes that
-// the mask leaves out are zero.
+// structure of arrays; in jobs of fixed arithmetic (slot, int32). Offsets are
+// fixed whatever the mask says; lanes that the mask leaves out are zero.
 //
 //	bytes 0-3     lane mask, bit j = lane j holds a pair, bits 22-31 zero
 //	bytes 4-91    Lanes × float32
