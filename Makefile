@@ -10,7 +10,7 @@ FUZZTIME ?= 30s
 FUZZ     ?= .
 KERNEL   ?= 6.1
 
-.PHONY: help build demo demo-smoke test conformance kernel-test lint generate cross fuzz bench setup clean
+.PHONY: help build demo demo-smoke test conformance exactly-once kernel-test lint generate cross fuzz bench setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ test: setup ## run all tests under the race detector
 
 conformance: ## compare the XDP program with the model on a million random frames
 	$(GO) test -count=1 -run '^TestAggregateEqualsModel$$' -v ./bpf -frames 1000000
+
+exactly-once: ## deliver ten million frames on two CPUs, with repetitions, and look for lost or doubled updates
+	$(GO) test -count=1 -run '^TestExactlyOnce' -v ./bpf -deliveries 10000000
 
 kernel-test: ## run the tests of bpf and afxdp in an emulated Debian kernel of series KERNEL
 	scripts/kernel-test.sh -k $(KERNEL)

@@ -67,6 +67,14 @@ type job struct {
 // Open loads the aggregator's program and creates its maps. Nothing happens
 // to any interface before [Aggregator.Attach].
 func Open(o Options) (*Aggregator, error) {
+	spec, err := loadAggregate()
+	if err != nil {
+		return nil, err
+	}
+	return openSpec(spec, o)
+}
+
+func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 	if !o.Address.Is4() {
 		return nil, fmt.Errorf("bpf: address %v: %w: aggregators have an IPv4 address",
 			o.Address, aggregator.ErrUnsupported)
@@ -74,15 +82,11 @@ func Open(o Options) (*Aggregator, error) {
 	if o.Port == 0 {
 		o.Port = wire.DefaultPort
 	}
-	spec, err := loadAggregate()
-	if err != nil {
-		return nil, err
-	}
 	if o.MaxSenders != 0 {
 		spec.Maps[aggregateMapSenders].MaxEntries = uint32(o.MaxSenders)
 	}
 	address := o.Address.As4()
-	err = errors.Join(
+	err := errors.Join(
 		spec.Variables[aggregateVarAddress].Set(binary.NativeEndian.Uint32(address[:])),
 		spec.Variables[aggregateVarPort].Set(networkOrder(o.Port)),
 	)

@@ -35,7 +35,11 @@ func hotFrames(tb testing.TB, job aggregator.JobConfig, stripes, spread int, fla
 			s.SetMask(wire.LaneMask)
 			for lane := range wire.Lanes {
 				s.SetSlot(lane, uint16(rng.IntN(spread)))
-				s.SetValue(lane, float32(rng.NormFloat64())*1e-3)
+				if x := rng.NormFloat64(); job.Arithmetic == aggregator.Fixed {
+					s.SetBits(lane, uint32(int32(1000*x)))
+				} else {
+					s.SetValue(lane, float32(x)*1e-3)
+				}
 			}
 		}
 		e.Seal(frame)
@@ -46,47 +50,56 @@ func hotFrames(tb testing.TB, job aggregator.JobConfig, stripes, spread int, fla
 
 func BenchmarkAggregate(b *testing.B) {
 	needPrivileges(b)
-	for _, c := range []struct {
-		mode  aggregator.Mode
-		flags wire.Flags
-	}{{aggregator.Combine, 0}, {aggregator.FetchAdd, wire.FlagWantSum}} {
-		for _, size := range [][2]int{{1, 1000}, {10, 1000}, {1, aggregator.MaxSlots}, {10, aggregator.MaxSlots}} {
-			stripes, spread := size[0], size[1]
-			b.Run(fmt.Sprintf("%v/ranks=%d/stripes=%d", c.mode, spread, stripes), func(b *testing.B) {
-				d := open(b)
-				job := aggregator.JobConfig{Mode: c.mode, Slots: aggregator.MaxSlots}
-				if err := conformance.StartJob(d, job); err != nil {
-					b.Fatal(err)
-				}
-				frames := hotFrames(b, job, stripes, spread, c.flags)
-				answer := wire.EnvelopeLen + wire.HeaderLen
-				if c.flags&wire.FlagWantSum != 0 {
-					answer = len(frames[0])
-				}
-				feeder, err := d.NewFeeder(frames, answer)
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer feeder.Close()
-				n := min(b.N, 1<<20) // more gives no more digits
-				b.ResetTimer()
-				ns, own, err := feeder.Run(n)
-				b.StopTimer()
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.ReportMetric(ns, "ns/frame")
-				b.ReportMetric(ns/float64(stripes*wire.Lanes), "ns/pair")
-				b.ReportMetric(own, "feeder-ns")
-				j, err := d.JobCounters(job.ID)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if j.Applied < uint64(n) {
-					b.Fatalf("%d frames, but %+v", b.N, j)
-				}
-			})
+	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.Fixed, aggregator.LUT} {
+		for _, mode := range []aggregator.Mode{aggregator.Combine, aggregator.FetchAdd} {
+			for _, size := range [][2]int{{1, 1000}, {10, 1000}, {1, aggregator.MaxSlots}, {10, aggregator.MaxSlots}} {
+				stripes, spread := size[0], size[1]
+				b.Run(fmt.Sprintf("%v/%v/ranks=%d/stripes=%d", arithmetic, mode, spread, stripes), func(b *testing.B) {
+					job := aggregator.JobConfig{Mode: mode, Arithmetic: arithmetic, Slots: aggregator.MaxSlots}
+					benchmarkJob(b, job, stripes, spread)
+				})
+			}
 		}
+	}
+}
+
+// benchmarkJob feeds frames of a job with random ranks below spread.
+func benchmarkJob(b *testing.B, job aggregator.JobConfig, stripes, spread int) {
+	b.Helper()
+	d := open(b)
+	if err := conformance.StartJob(d, job); err != nil {
+		b.Fatal(err)
+	}
+	var flags wire.Flags
+	if job.Mode == aggregator.FetchAdd {
+		flags = wire.FlagWantSum
+	}
+	frames := hotFrames(b, job, stripes, spread, flags)
+	answer := wire.EnvelopeLen + wire.HeaderLen
+	if flags != 0 {
+		answer = len(frames[0])
+	}
+	feeder, err := d.NewFeeder(frames, answer)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer feeder.Close()
+	n := min(b.N, 1<<20) // more gives no more digits
+	b.ResetTimer()
+	ns, own, err := feeder.Run(n)
+	b.StopTimer()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(ns, "ns/frame")
+	b.ReportMetric(ns/float64(stripes*wire.Lanes), "ns/pair")
+	b.ReportMetric(own, "feeder-ns")
+	j, err := d.JobCounters(job.ID)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if j.Applied < uint64(n) {
+		b.Fatalf("%d frames, but %+v", b.N, j)
 	}
 }
 

@@ -2,4 +2,7 @@
 
 package bpf
 
-const defaultFrames = 1_000_000
+const (
+	defaultFrames     = 1_000_000
+	defaultDeliveries = 400_000
+)

@@ -3,4 +3,7 @@
 package bpf
 
 // The race detector makes the model and the generator ten times slower.
-const defaultFrames = 100_000
+const (
+	defaultFrames     = 100_000
+	defaultDeliveries = 100_000
+)
