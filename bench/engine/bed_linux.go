@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
@@ -25,8 +26,10 @@ type bed struct {
 	tested   endpoint
 	opposite endpoint
 	programs oppositeObjects
-	attached link.Link
-	threads  [2]int // NAPI threads of the tested and of the opposite end
+	attached link.Link // of one of programs, to the opposite end; nil while the aggregator is there
+	// aggregator is nil until the first turn of the push test.
+	aggregator *bpf.Aggregator
+	threads    [2]int // NAPI threads of the tested and of the opposite end
 }
 
 // newBed builds a bed for frames of up to mtu bytes without the Ethernet header.
@@ -87,29 +90,24 @@ func (b *bed) load() error {
 	if err := spec.LoadAndAssign(&b.programs, nil); err != nil {
 		return fmt.Errorf("engine: load the opposite end's programs: %w", err)
 	}
-	return b.net.Switch().Do(func() error {
-		b.attached, err = link.AttachXDP(link.XDPOptions{
-			Program: b.programs.CountAndDrop, Interface: b.host().PortIndex, Flags: link.XDPDriverMode,
-		})
-		if err != nil {
-			return fmt.Errorf("engine: attach the opposite end's program: %w", err)
-		}
-		return nil
-	})
+	return b.attach()
 }
 
 // prepare makes the ends ready for a peer's turn in a test. The function that it
 // returns undoes what must not stay.
 func (b *bed) prepare(test Test, peer string) (undo func() error, err error) {
+	if err := b.detachLeftover(); err != nil {
+		return nil, err
+	}
+	if test == Push {
+		return b.aggregate()
+	}
 	prog := b.programs.CountAndDrop
 	if test == Echo || test == RequestResponse {
 		prog = b.programs.Reflect
 	}
 	if err := b.attached.Update(prog); err != nil {
 		return nil, fmt.Errorf("engine: change the opposite end's program: %w", err)
-	}
-	if err := b.detachLeftover(); err != nil {
-		return nil, err
 	}
 	var links []link.Link
 	undo = func() error {
@@ -206,9 +204,9 @@ func (b *bed) pinThreads() error {
 }
 
 func (b *bed) close() error {
-	var errs []error
-	if b.attached != nil {
-		errs = append(errs, b.attached.Close())
+	errs := []error{b.detach()}
+	if b.aggregator != nil {
+		errs = append(errs, b.aggregator.Close())
 	}
 	return errors.Join(append(errs, b.programs.Close(), b.net.Close())...)
 }

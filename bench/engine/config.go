@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/libra-ina/libra/wire"
 )
 
 // Test is the name of a measurement; see the package documentation.
@@ -18,14 +20,15 @@ const (
 	Receive         Test = "receive"
 	Echo            Test = "echo"
 	RequestResponse Test = "request-response"
+	Push            Test = "push"
 )
 
 // Tests returns all tests.
-func Tests() []Test { return []Test{Transmit, Receive, Echo, RequestResponse} }
+func Tests() []Test { return []Test{Transmit, Receive, Echo, RequestResponse, Push} }
 
 // Names of peers.
 const (
-	PeerLibra        = "libra"          // package afxdp
+	PeerLibra        = "libra"          // package afxdp; in push, package transport's worker on it
 	PeerLibxdp       = "libxdp"         // a C program on libxdp
 	PeerAsavie       = "asavie"         // github.com/asavie/xdp
 	PeerUDP          = "udp"            // UDP socket, sendmmsg and recvmmsg
@@ -34,13 +37,15 @@ const (
 	PeerAFPacket     = "af_packet"      // TPACKET_V3 through gopacket
 	PeerDPDKAFXDP    = "dpdk-af_xdp"    // DPDK's testpmd on net_af_xdp
 	PeerDPDKAFPacket = "dpdk-af_packet" // DPDK's testpmd on net_af_packet
+	PeerBare         = "bare"           // package afxdp with frames that are ready to send; push only
+	PeerEcho         = "echo"           // PeerLibra in the echo test, as a reference within push
 )
 
 // Peers returns the names of all peers in the order of their turns.
 func Peers() []string {
 	return []string{
 		PeerLibra, PeerLibxdp, PeerAsavie, PeerUDP, PeerUDPGSO, PeerUDPSpin,
-		PeerAFPacket, PeerDPDKAFXDP, PeerDPDKAFPacket,
+		PeerAFPacket, PeerDPDKAFXDP, PeerDPDKAFPacket, PeerBare, PeerEcho,
 	}
 }
 
@@ -49,11 +54,14 @@ const (
 	minSize   = 64
 	jumboSize = 9014 // an MTU of 9000
 	maxPlain  = 1514 // an MTU of 1500
+
+	minHot = wire.EnvelopeLen + wire.HeaderLen + wire.StripeLen
+	maxHot = wire.EnvelopeLen + wire.HeaderLen + wire.MaxStripes*wire.StripeLen
 )
 
 // Sizes returns the default frame sizes: the smallest, a Libra frame of one
 // stripe, a middle one, a Libra frame of ten stripes, and a jumbo frame.
-func Sizes() []int { return []int{minSize, 190, 512, 1414, jumboSize} }
+func Sizes() []int { return []int{minSize, minHot, 512, maxHot, jumboSize} }
 
 // Config says what to measure; its zero value measures everything.
 type Config struct {
@@ -160,6 +168,12 @@ func (c Config) check() error {
 // excluded says where and why a peer has no part in a test at a size; empty if it has.
 func excluded(peer string, test Test, size int) string {
 	switch {
+	case pushes(peer) && test == Push && pushStripes(size) == 0:
+		return fmt.Sprintf("push: frames of other than %d and %d bytes, which have 1 and %d stripes", minHot, maxHot, wire.MaxStripes)
+	case test == Push && !pushes(peer):
+		return "push: it is no worker"
+	case test != Push && (peer == PeerBare || peer == PeerEcho):
+		return "other tests than push: it is a reference for that"
 	case peer == PeerAsavie && size > maxPlain:
 		return "jumbo frames: it has no multi-buffer packets"
 	case peer == PeerUDPGSO && test == RequestResponse:
@@ -174,10 +188,25 @@ func excluded(peer string, test Test, size int) string {
 	return ""
 }
 
+// pushes says whether a peer takes part in the push test.
+func pushes(peer string) bool { return peer == PeerLibra || peer == PeerBare || peer == PeerEcho }
+
+// pushStripes returns the number of stripes of the hot frames that the push test
+// sends at a size, or 0 if it has none of that size.
+func pushStripes(size int) int {
+	switch size {
+	case minHot:
+		return 1
+	case maxHot:
+		return wire.MaxStripes
+	}
+	return 0
+}
+
 // usesXDP says whether a peer attaches an XDP program of its own.
 func usesXDP(peer string) bool {
 	switch peer {
-	case PeerLibra, PeerLibxdp, PeerAsavie, PeerDPDKAFXDP:
+	case PeerLibra, PeerBare, PeerLibxdp, PeerAsavie, PeerDPDKAFXDP:
 		return true
 	}
 	return false

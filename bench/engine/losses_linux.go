@@ -13,7 +13,7 @@ import (
 )
 
 // losses reads the counters of frames that were lost outside the tested program:
-// at both ends of the cable and at UDP sockets of the tested end.
+// at both ends of the cable, at UDP sockets of the tested end, and in the aggregator.
 func (b *bed) losses() (map[string]uint64, error) {
 	lost := map[string]uint64{}
 	for _, end := range []struct {
@@ -35,6 +35,9 @@ func (b *bed) losses() (map[string]uint64, error) {
 		if err != nil {
 			return nil, fmt.Errorf("engine: read counters of the %s: %w", end.name, err)
 		}
+	}
+	if err := b.aggregatorLosses(lost); err != nil {
+		return nil, err
 	}
 	return lost, b.host().Do(func() error { return udpLosses(lost) })
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 )
 
-// libraPeer is package afxdp, used as its documentation says.
+// libraPeer is package afxdp, used as its documentation says. In the push test it
+// is a worker instead, see openWorker.
 type libraPeer struct {
 	cfg    *peerConfig
 	attach *afxdp.Attachment
@@ -21,6 +22,9 @@ type libraPeer struct {
 }
 
 func openLibra(cfg *peerConfig) (peer, error) {
+	if cfg.test == Push {
+		return openWorker(cfg)
+	}
 	p := &libraPeer{cfg: cfg}
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.close())

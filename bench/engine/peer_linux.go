@@ -34,10 +34,18 @@ const (
 	rebind = 3 * time.Second
 )
 
-// peer moves frames in one of the tests. Its methods are called from one
+// peer takes part in tests: it is a mover or a pusher. Its methods are called from one
 // goroutine, which is locked to its thread. A step works on one batch; if there is nothing to do it
 // waits, at most for the time idle.
 type peer interface {
+	// drops returns counters of frames lost, by cause.
+	drops() (map[string]uint64, error)
+	close() error
+}
+
+// mover takes part in all tests but the push test.
+type mover interface {
+	peer
 	// send is a step of the transmit test.
 	send() error
 	// receive is a step of the receive test: it returns how many frames came.
@@ -48,9 +56,13 @@ type peer interface {
 	bounce() (int, error)
 	// request sends a frame and waits for its return; false if none came.
 	request() (bool, error)
-	// drops returns counters of frames lost, by cause.
-	drops() (map[string]uint64, error)
-	close() error
+}
+
+// pusher takes part in the push test.
+type pusher interface {
+	peer
+	// push is a step of the test: it returns how many frames were acknowledged.
+	push() (int, error)
 }
 
 // errNoTest says that a peer does not take part in a test.
@@ -80,6 +92,7 @@ func (c *peerConfig) args() []string {
 // openers make the peers that are written in Go.
 var openers = map[string]func(*peerConfig) (peer, error){
 	PeerLibra:    openLibra,
+	PeerBare:     openBare,
 	PeerAsavie:   openAsavie,
 	PeerUDP:      openUDP,
 	PeerUDPSpin:  openUDPSpin,
@@ -164,22 +177,29 @@ func (c *peerConfig) step(p peer) (func() error, error) {
 			return err
 		}
 	}
+	if p, ok := p.(pusher); ok && c.test == Push {
+		return count(p.push), nil
+	}
+	m, ok := p.(mover)
+	if !ok {
+		return nil, fmt.Errorf("%w: %q", errNoTest, c.test)
+	}
 	switch c.test {
 	case Transmit:
-		return p.send, nil
+		return m.send, nil
 	case Receive:
-		return count(p.receive), nil
+		return count(m.receive), nil
 	case Echo:
 		silent := reseedAfter // nothing circulates
 		return count(func() (int, error) {
 			if silent == reseedAfter {
 				silent = 0
 				c.control.reseeded.Add(window)
-				if err := p.seed(window); err != nil {
+				if err := m.seed(window); err != nil {
 					return 0, err
 				}
 			}
-			n, err := p.bounce()
+			n, err := m.bounce()
 			silent++
 			if n > 0 {
 				silent = 0
@@ -189,7 +209,7 @@ func (c *peerConfig) step(p peer) (func() error, error) {
 	case RequestResponse:
 		return count(func() (int, error) {
 			start := time.Now()
-			ok, err := p.request()
+			ok, err := m.request()
 			if !ok {
 				return 0, err
 			}

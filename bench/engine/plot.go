@@ -114,7 +114,7 @@ func (c chart) save(path string, results []Result) error {
 	}
 	// Colours go by the peer's place among all, so that they agree between plots.
 	all := Peers()
-	colours, err := brewer.GetPalette(brewer.TypeQualitative, "Set1", len(all))
+	colours, err := brewer.GetPalette(brewer.TypeQualitative, "Paired", len(all))
 	if err != nil {
 		return err
 	}

@@ -219,6 +219,9 @@ func (b *bed) read(test Test, p program) (r reading, err error) {
 
 // measure runs a peer once.
 func (h *harness) measure(ctx context.Context, b *bed, peer string, g group) (s Sample, err error) {
+	if peer == PeerEcho {
+		peer, g.test = PeerLibra, Echo
+	}
 	undo, err := b.prepare(g.test, peer)
 	if err != nil {
 		return s, err

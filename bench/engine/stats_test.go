@@ -187,7 +187,7 @@ func TestReportIsOneJSONObject(t *testing.T) {
 	if err := json.Unmarshal(encoded, &decoded); err != nil {
 		t.Fatal(err)
 	}
-	if len(decoded.Results) != 16 {
+	if len(decoded.Results) != 4*len(Tests()) {
 		t.Fatalf("%d results", len(decoded.Results))
 	}
 	for _, r := range decoded.Results {
@@ -236,6 +236,7 @@ func TestPlots(t *testing.T) {
 	want := []string{
 		"cpu-transmit.svg", "rate-transmit.svg", "cpu-receive.svg", "rate-receive.svg",
 		"cpu-echo.svg", "rate-echo.svg", "cpu-request-response.svg", "latency.svg",
+		"cpu-push.svg", "rate-push.svg",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)

@@ -22,6 +22,8 @@ var targets = []target{
 	{test: Receive, peer: PeerDPDKAFXDP, sizes: []int{190, 1414}, pps: 1},
 	{test: Echo, peer: PeerDPDKAFXDP, sizes: []int{190, 1414}, pps: 1},
 	{test: RequestResponse, peer: PeerUDP, p50: 0.7, p99: 0.7},
+	{test: Push, peer: PeerBare, pps: 0.85},
+	{test: Push, peer: PeerEcho, pps: 0.85},
 }
 
 // judge compares the ratios with the targets that concern them.

@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+// barePeer is package afxdp alone against the aggregator: the frames of the
+// pushes are there before the test, only their numbers change.
+type barePeer struct {
+	libraPeer
+	seq    uint32 // of the next frame
+	flying int    // frames that are not acknowledged
+	silent int    // waits in a row without an acknowledgement
+}
+
+func openBare(cfg *peerConfig) (peer, error) {
+	p := &barePeer{libraPeer: libraPeer{cfg: cfg}, seq: wire.FirstSeq}
+	err := p.open()
+	if err == nil {
+		err = p.prepareHot()
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// prepareHot writes the frames of pushes into the chunks that are to be sent.
+func (p *barePeer) prepareHot() error {
+	stripes := pushStripes(p.cfg.size)
+	hot, load, err := pushWorkload()
+	if err != nil {
+		return err
+	}
+	pack, err := packer.New(packer.Config{HotSet: hot, Layout: packer.Dense, Stripes: stripes})
+	if err != nil {
+		return err
+	}
+	envelope, err := wire.NewEnvelope(p.cfg.pushEnds())
+	if err != nil {
+		return err
+	}
+	w := chunkWriter{envelope: envelope}
+	for _, f := range p.ready {
+		off := p.umem.RxOffset()
+		w.frames = append(w.frames, p.umem.Bytes(f)[off:off+p.cfg.size])
+	}
+	for i := 0; len(w.frames) >= pushFrames(stripes); i++ {
+		if _, err := pack.Pack(&w, load[i].keys, load[i].grads); err != nil {
+			return err
+		}
+	}
+	p.ready = p.ready[:len(p.ready)-len(w.frames)]
+	return nil
+}
+
+// chunkWriter lends frames to a packer, one after the other.
+type chunkWriter struct {
+	envelope *wire.Envelope
+	frames   [][]byte // not filled yet
+}
+
+var _ packer.Frames = (*chunkWriter)(nil)
+
+var errCold = errors.New("a key of a push is not hot")
+
+func (w *chunkWriter) Hot() ([]byte, error)  { return w.frames[0][w.envelope.Len():], nil }
+func (w *chunkWriter) Cold() ([]byte, error) { return nil, errCold }
+func (w *chunkWriter) SendCold([]byte) error { return errCold }
+
+func (w *chunkWriter) SendHot(payload []byte) error {
+	wire.Header{
+		Type: wire.TypeHot, Flags: wire.FlagDense, Job: pushJob, Sender: pushSender, Epoch: pushEpoch,
+	}.Put(payload)
+	w.envelope.Seal(w.frames[0])
+	w.frames = w.frames[1:]
+	return nil
+}
+
+// renumber changes the sequence number of a sealed frame, and the UDP checksum by the
+// difference (RFC 1624), without reading the payload again.
+func renumber(frame []byte, seq uint32) {
+	number, checksum := frame[wire.EnvelopeLen+8:][:4], frame[wire.EnvelopeLen-2:][:2]
+	before := binary.BigEndian.Uint32(number)
+	binary.BigEndian.PutUint32(number, seq)
+	sum := uint64(^binary.BigEndian.Uint16(checksum)) + uint64(^before) + uint64(seq)
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	c := ^uint16(sum)
+	if c == 0 {
+		c = 0xffff // 0 means that there is none (RFC 768)
+	}
+	binary.BigEndian.PutUint16(checksum, c)
+}
+
+// push takes acknowledgements in and sends as many frames.
+func (p *barePeer) push() (acked int, err error) {
+	if p.flying > 0 {
+		if acked, err = p.takeAcks(); err != nil {
+			return acked, err
+		}
+		p.flying -= min(acked, p.flying)
+		p.silent++
+		if acked > 0 {
+			p.silent = 0
+		}
+		if p.silent == reseedAfter {
+			p.silent, p.flying = 0, 0
+			p.cfg.control.reseeded.Add(window)
+		}
+	}
+	for p.flying < window {
+		sent, err := p.sendHot(min(batch, window-p.flying))
+		if err != nil || sent == 0 {
+			return acked, err
+		}
+	}
+	return acked, nil
+}
+
+func (p *barePeer) takeAcks() (int, error) {
+	descs, _, err := p.await()
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range descs {
+		if answer := p.umem.Packet(d); len(answer) <= wire.EnvelopeLen || wire.Type(answer[wire.EnvelopeLen]&0xf) != wire.TypeAck {
+			return 0, fmt.Errorf("answer % x is no acknowledgement", answer)
+		}
+	}
+	return len(descs), p.sock.Release(descs)
+}
+
+// sendHot sends up to n frames and returns how many.
+func (p *barePeer) sendHot(n int) (int, error) {
+	n = min(n, len(p.ready))
+	off := p.umem.RxOffset()
+	for i, f := range p.ready[len(p.ready)-n:] {
+		renumber(p.umem.Bytes(f)[off:], p.seq+uint32(i))
+	}
+	sent, err := p.transmit(n)
+	p.seq += uint32(sent)
+	p.flying += sent
+	return sent, err
+}

@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"runtime"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport"
+)
+
+// workerPeer is package transport's worker: the whole reliable push path.
+type workerPeer struct {
+	worker  *transport.Worker
+	load    []pushed
+	frames  int // of a push
+	next    int // number of the next push
+	tickets [pushesFlying]*transport.Ticket
+}
+
+func openWorker(cfg *peerConfig) (peer, error) {
+	// A worker has a goroutine of its own. Locked to a thread, this one could
+	// change places with it only by way of the kernel; and the process has one CPU.
+	runtime.UnlockOSThread()
+	runtime.GOMAXPROCS(1)
+
+	hot, load, err := pushWorkload()
+	if err != nil {
+		return nil, err
+	}
+	local, aggregator := cfg.pushEnds()
+	link, err := transport.OpenAFXDP(transport.AFXDPConfig{
+		Interface: cfg.iface, Local: netip.AddrPortFrom(local.IP, local.Port), Spin: spin,
+	})
+	if err != nil {
+		return nil, err
+	}
+	server := aggregator // which no frame goes to, since all keys are hot
+	server.Port++
+	worker, err := transport.NewWorker(context.Background(), transport.WorkerConfig{
+		Link: link, Job: pushJob, Sender: pushSender, Epoch: pushEpoch,
+		HotSet: hot, Layout: packer.Dense, Stripes: pushStripes(cfg.size),
+		Aggregator: aggregator, Server: server, Flow: retransmit.Config{Size: window},
+	})
+	if err != nil {
+		return nil, errors.Join(err, link.Close())
+	}
+	return &workerPeer{worker: worker, load: load, frames: pushFrames(pushStripes(cfg.size))}, nil
+}
+
+// push waits for the oldest push and queues another in its place.
+func (p *workerPeer) push() (acked int, err error) {
+	ticket := &p.tickets[p.next%len(p.tickets)]
+	if *ticket != nil {
+		if err := (*ticket).Wait(context.Background()); err != nil {
+			return 0, err
+		}
+		acked = p.frames
+	}
+	load := p.load[p.next%len(p.load)]
+	p.next++
+	*ticket, err = p.worker.Queue(context.Background(), load.keys, load.grads)
+	return acked, err
+}
+
+func (p *workerPeer) drops() (map[string]uint64, error) {
+	s, err := p.worker.Stats(context.Background())
+	return map[string]uint64{
+		"worker: repeated":        s.Hot.Retransmitted,
+		"worker: answered twice":  s.Hot.Repeated,
+		"worker: bad answer":      s.Malformed + s.Stray,
+		"socket: driver refused":  s.Link.SendError,
+		"socket: RX dropped":      s.Link.Overrun,
+		"worker: foreign or torn": s.Link.Foreign + s.Link.Truncated + s.Link.BadChecksum,
+	}, err
+}
+
+func (p *workerPeer) close() error { return p.worker.Close() }
