@@ -169,7 +169,9 @@ func testSteer(t *testing.T, mode afxdp.AttachMode) {
 	src, dst := conformance.Aggregator, conformance.Host(0)
 	src.IP, dst.IP = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
 	v6 := between(t, src, dst)
-	ours := [][]byte{v4, tagged, v6}
+	// The result of a round goes to a multicast address.
+	result := between(t, conformance.Aggregator, wire.AllOf(3, wire.DefaultPort))
+	ours := [][]byte{v4, tagged, v6, result}
 	for _, frame := range [][]byte{v4, v6} { // the kernel would take the tag off the other
 		port.send(t, frame)
 		kernel.expect(t, frame) // there is no socket yet

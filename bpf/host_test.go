@@ -5,8 +5,12 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
 )
@@ -54,6 +58,29 @@ func openHost(t *testing.T, iface string, queues int) *host {
 		}
 	})
 	return h
+}
+
+// onAllCPUs runs work for 0 to n-1 at once, on threads that are spread over all
+// CPUs and stay there.
+func onAllCPUs(t *testing.T, n int, work func(i int) error) {
+	t.Helper()
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			// Never unlocked, so that the pinned thread ends here.
+			runtime.LockOSThread()
+			var set unix.CPUSet
+			set.Set(i % runtime.NumCPU())
+			if err := unix.SchedSetaffinity(0, &set); err != nil {
+				t.Errorf("pin to a CPU: %v", err)
+				return
+			}
+			if err := work(i); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // send sends a frame; those of one host take turns on its queues.

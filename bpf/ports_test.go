@@ -22,60 +22,74 @@ import (
 // The results of a job's rounds go to its own senders' ports, and nothing to
 // those of another job.
 func TestResultsStayInTheirJob(t *testing.T) {
-	inNetwork(t, 4, testbed.VethConfig{}, func() {
-		w, m := openWired(t, 4, 1), newModel(t)
-		for i := range 4 {
-			if err := w.AddRoute(conformance.Host(i).MAC, fmt.Sprintf("port%d", i)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		// The first job's workers are behind ports 0 and 1, the second's behind
-		// ports 2 and 3.
-		var jobs [2]*roundsJob
-		var results [2][][][]byte
-		for k := range jobs {
-			jobs[k] = newRoundsJob(t, aggregator.JobConfig{
-				ID: uint16(30 + k), Mode: aggregator.Sync, Workers: 2, Slots: 20,
-			})
-			jobs[k].first = 2 * k
-			jobs[k].start(t, w)
-			jobs[k].start(t, m)
-			results[k] = jobs[k].results(t, m, 2)
-		}
-		next := func(host int) []byte {
-			t.Helper()
-			frame, err := w.hosts[host].wait(time.Now().Add(20 * time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return frame
-		}
-		complete := func(k, round int, hosts ...int) {
-			t.Helper()
-			for i := range 2 {
-				if err := w.hosts[2*k+i].send(jobs[k].frame(i, round, 0)); err != nil {
-					t.Fatal(err)
-				}
-				if i == 0 {
-					next(2 * k) // the ACK
-				}
-			}
-			for _, host := range hosts {
-				// Whoever received what is not for him has it before this.
-				if got, want := next(host), results[k][round][0]; !bytes.Equal(got, want) {
-					t.Errorf("job %d, round %d: host %d received\n%x, want\n%x", k, round, host, got, want)
-				}
-			}
-		}
-		complete(0, 0, 0, 1)
-		complete(1, 0, 2, 3)
-		// Now one of the first job's senders may be behind any port.
-		if err := w.RemoveRoute(conformance.Host(1).MAC); err != nil {
+	for _, mode := range bothModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			inNamespace(t, 4, func() { testResultsStayInTheirJob(t, mode) })
+		})
+	}
+}
+
+func testResultsStayInTheirJob(t *testing.T, mode afxdp.AttachMode) {
+	w, m := openWired(t, 4, 1, mode), newModel(t)
+	for i := range 4 {
+		if err := w.AddRoute(conformance.Host(i).MAC, fmt.Sprintf("port%d", i)); err != nil {
 			t.Fatal(err)
 		}
-		complete(0, 1, 0, 1, 2, 3)
-		complete(1, 1, 2, 3)
-	})
+	}
+	// The first job's workers are behind ports 0 and 1, the second's behind
+	// ports 2 and 3.
+	var jobs [2]*roundsJob
+	var results [2][][][]byte
+	for k := range jobs {
+		jobs[k] = newRoundsJob(t, aggregator.JobConfig{
+			ID: uint16(30 + k), Mode: aggregator.Sync, Workers: 2, Slots: 20,
+		})
+		jobs[k].first = 2 * k
+		jobs[k].start(t, w)
+		jobs[k].start(t, m)
+		results[k] = jobs[k].results(t, m, 2)
+	}
+	next := func(host int) []byte {
+		t.Helper()
+		frame, err := w.hosts[host].wait(time.Now().Add(20 * time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return frame
+	}
+	complete := func(k, round int, hosts ...int) {
+		t.Helper()
+		for i := range 2 {
+			if err := w.hosts[2*k+i].send(jobs[k].frame(i, round, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				next(2 * k) // the ACK
+			}
+		}
+		for _, host := range hosts {
+			// Whoever received what is not for him has it before this.
+			if got, want := next(host), results[k][round][0]; !bytes.Equal(got, want) {
+				t.Errorf("job %d, round %d: host %d received\n%x, want\n%x", k, round, host, got, want)
+			}
+		}
+	}
+	complete(0, 0, 0, 1)
+	complete(1, 0, 2, 3)
+	// Now one of the first job's senders may be behind any port.
+	if err := w.RemoveRoute(conformance.Host(1).MAC); err != nil {
+		t.Fatal(err)
+	}
+	complete(0, 1, 0, 1, 2, 3)
+	complete(1, 1, 2, 3)
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	for i := range 4 {
+		if id := programOn(t, fmt.Sprintf("port%d", i)); id != 0 {
+			t.Errorf("program %d is still on port %d", id, i)
+		}
+	}
 }
 
 // ports returns the names of a job's ports. It must be called in their namespace.

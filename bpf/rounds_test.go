@@ -6,13 +6,10 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
-	"sync"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/afxdp/testbed"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
@@ -224,25 +221,19 @@ func TestRoundsOnInterfaces(t *testing.T) {
 				ID: uint16(20 + id), Epoch: 3, Mode: aggregator.Sync, Arithmetic: arithmetic, Workers: workers, Slots: 700,
 			})
 			inNetwork(t, workers, testbed.VethConfig{Queues: queues}, func() {
-				w, m := openWired(t, workers, queues), newModel(t)
+				w, m := openWired(t, workers, queues, afxdp.AttachNative), newModel(t)
 				job.start(t, w)
 				job.start(t, m)
 				results := job.results(t, m, rounds)
 				asked := 0
-				var all sync.WaitGroup
 				participants := make([]*participant, workers)
 				for i := range workers {
 					participants[i] = &participant{
 						roundsJob: job, index: i, host: w.hosts[i], results: results,
 						rng: rand.New(rand.NewPCG(uint64(i), 99)),
 					}
-					all.Go(func() {
-						if err := onCPU(i%runtime.NumCPU(), participants[i].run); err != nil {
-							t.Error(err)
-						}
-					})
 				}
-				all.Wait()
+				onAllCPUs(t, workers, func(i int) error { return participants[i].run() })
 				for _, p := range participants {
 					asked += p.asked
 				}
@@ -265,21 +256,4 @@ func TestRoundsOnInterfaces(t *testing.T) {
 			})
 		})
 	}
-}
-
-// onCPU runs fn on a thread that stays on a CPU.
-func onCPU(cpu int, fn func() error) error {
-	result := make(chan error)
-	go func() {
-		// Never unlocked, so that the pinned thread ends here.
-		runtime.LockOSThread()
-		var set unix.CPUSet
-		set.Set(cpu)
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			result <- fmt.Errorf("pin to CPU %d: %w", cpu, err)
-			return
-		}
-		result <- fn()
-	}()
-	return <-result
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/libra-ina/libra/afxdp/testbed"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/wire"
 )
 
 // wired is the program on the ports of a switch: frames go to it over veth, and
@@ -27,11 +30,11 @@ var _ conformance.Device = (*wired)(nil)
 
 // openWired attaches an aggregator to n ports. It must be called in their
 // namespace.
-func openWired(t *testing.T, n, queues int) *wired {
+func openWired(t *testing.T, n, queues int, mode afxdp.AttachMode) *wired {
 	t.Helper()
 	w := &wired{Aggregator: open(t).Aggregator}
 	for i := range n {
-		if err := w.Attach(fmt.Sprintf("port%d", i), afxdp.AttachNative); err != nil {
+		if err := w.Attach(fmt.Sprintf("port%d", i), mode); err != nil {
 			t.Fatal(err)
 		}
 		w.hosts = append(w.hosts, openHost(t, fmt.Sprintf("host%d", i), queues))
@@ -119,7 +122,7 @@ func broadcastOf(frame []byte) aggregator.Verdict {
 // program, and this: the program on interfaces.
 func TestAggregateOnInterfacesEqualsModel(t *testing.T) {
 	inNetwork(t, conformance.Senders, testbed.VethConfig{MTU: 3000}, func() {
-		w := openWired(t, conformance.Senders, 1)
+		w := openWired(t, conformance.Senders, 1, afxdp.AttachNative)
 		m := newModel(t)
 		for _, p := range []aggregator.Plane{w, m} {
 			if err := conformance.Setup(p); err != nil {
@@ -151,6 +154,141 @@ func TestAggregateOnInterfacesEqualsModel(t *testing.T) {
 		}
 		if err := p.CompareCounters(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// pusher is a host that pushes frames of a combine job, all through several
+// queues, some twice, with foreign packets and frames for another host in
+// between.
+type pusher struct {
+	*host
+	frames      [][]byte // with sequence numbers from wire.FirstSeq on
+	others      [][]byte
+	unanswered  map[uint32]time.Time
+	sentForeign int
+}
+
+func (p *pusher) run() error {
+	const window, patience = 32, 50 * time.Millisecond
+	p.unanswered = make(map[uint32]time.Time)
+	deadline := time.Now().Add(30 * time.Second)
+	for next := 0; next < len(p.frames) || len(p.unanswered) > 0; {
+		for next < len(p.frames) && len(p.unanswered) < window {
+			copies := 1 + next%4/3
+			for range copies {
+				if err := p.push(uint32(wire.FirstSeq + next)); err != nil {
+					return err
+				}
+			}
+			if next%8 == 0 {
+				if err := p.send(p.others[p.sentForeign%len(p.others)]); err != nil {
+					return err
+				}
+				p.sentForeign++
+			}
+			next++
+		}
+		frame, err := p.wait(time.Now().Add(patience))
+		if err != nil {
+			return err
+		}
+		if frame != nil {
+			if err := p.take(frame); err != nil {
+				return err
+			}
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("frames without an answer: %v", p.unanswered)
+		}
+		for seq, sent := range p.unanswered {
+			if time.Since(sent) > patience {
+				if err := p.push(seq); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (p *pusher) push(seq uint32) error {
+	p.unanswered[seq] = time.Now()
+	return p.send(p.frames[seq-wire.FirstSeq])
+}
+
+func (p *pusher) take(frame []byte) error {
+	parsed, err := wire.ParseFrame(frame, wire.DefaultPort)
+	if err != nil {
+		return fmt.Errorf("frame %x: %w", frame, err)
+	}
+	h, err := wire.ParseHeader(parsed.Payload)
+	switch {
+	case err != nil:
+		return fmt.Errorf("frame %x: %w", frame, err)
+	case h.Type == wire.TypeAck:
+		delete(p.unanswered, h.Seq)
+	case h.Type != wire.TypeCold: // that is forwarded to this host
+		return fmt.Errorf("frame %x is no ACK", frame)
+	}
+	return nil
+}
+
+// Senders on three ports with two queues each push on all CPUs at once, so the
+// program runs on several CPUs at once too. What it adds up is what the model
+// does from the same frames one by one.
+func TestPortsAndQueuesAtOnce(t *testing.T) {
+	const queues, each = 2, 1000
+	job := aggregator.JobConfig{ID: 40, Epoch: 9, Slots: 300}
+	inNetwork(t, conformance.Senders, testbed.VethConfig{Queues: queues}, func() {
+		w, m := openWired(t, conformance.Senders, queues, afxdp.AttachNative), newModel(t)
+		for _, p := range []aggregator.Plane{w, m} {
+			if err := conformance.StartJob(p, job); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rng := rand.New(rand.NewPCG(41, 42))
+		reply := make([]byte, aggregator.MaxReply)
+		pushers := make([]*pusher, conformance.Senders)
+		for i := range pushers {
+			p := &pusher{host: w.hosts[i]}
+			for k := range each {
+				frame := denseFrame(t, rng, i, job, uint32(wire.FirstSeq+k), 0, 1+rng.IntN(wire.MaxStripes), job.Slots,
+					func() float32 { return float32(rng.NormFloat64()) })
+				p.frames = append(p.frames, frame)
+				if v, _ := m.Process(frame, reply); v.Action != aggregator.Reply {
+					t.Fatalf("the model's verdict is %v", v)
+				}
+			}
+			another := (i + 1) % conformance.Senders
+			if err := w.AddRoute(conformance.Host(another).MAC, fmt.Sprintf("port%d", another)); err != nil {
+				t.Fatal(err)
+			}
+			p.others = [][]byte{
+				between(t, conformance.Host(i), conformance.Host(another)),
+				between(t, conformance.Host(i), wire.Endpoint{IP: conformance.Aggregator.IP, Port: 53}),
+			}
+			pushers[i] = p
+		}
+		onAllCPUs(t, len(pushers), func(i int) error { return pushers[i].run() })
+		want, err := m.Swap(job.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := w.Swap(job.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Frames != want.Frames || got.Pairs != want.Pairs || !slices.Equal(got.Slots, want.Slots) {
+			t.Errorf("%d frames with %d pairs were added, want %d with %d, or the sums differ",
+				got.Frames, got.Pairs, want.Frames, want.Pairs)
+		}
+		c, err := w.Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Forwarded == 0 || c.Passed == 0 {
+			t.Errorf("%d frames forwarded, %d passed", c.Forwarded, c.Passed)
 		}
 	})
 }
