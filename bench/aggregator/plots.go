@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/dustin/go-humanize"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
@@ -59,7 +60,7 @@ func newPlot(title, x, y string) *plot.Plot {
 	p.Add(plotter.NewGrid())
 	p.Legend.TextStyle.Font.Size = vg.Points(9)
 	p.Legend.Padding = vg.Points(1)
-	p.Legend.Top = true
+	p.Legend.Top, p.Legend.Left = true, true
 	p.Y.Min = 0
 	return p
 }
@@ -100,7 +101,7 @@ func (r *Report) plottedHot() int {
 // costPlot has a colour for each arithmetic, and dashes and glyphs for each mode.
 func (r *Report) costPlot() (*plot.Plot, error) {
 	hot := r.plottedHot()
-	p := newPlot(fmt.Sprintf("Cost of a pair in the XDP program, %d hot parameters", hot), "stripes in a frame", "ns a pair, median")
+	p := newPlot(fmt.Sprintf("Cost of a pair in the XDP program, %s hot parameters", humanize.Comma(int64(hot))), "stripes in a frame", "ns a pair, median")
 	modes := distinct(r.Results, func(res Result) string { return res.Mode })
 	for i, a := range distinct(r.Results, func(res Result) string { return res.Arithmetic }) {
 		for j, m := range modes {
@@ -121,7 +122,7 @@ func (r *Report) costPlot() (*plot.Plot, error) {
 	}
 	p.X.Tick.Marker = ticks
 	p.X.Min, p.X.Max = 0, wire.MaxStripes*1.05
-	p.Y.Max *= 1.2 // room for the legend
+	p.Y.Max *= 1.6 // room for the legend
 	return p, nil
 }
 
@@ -188,7 +189,7 @@ func (r *Report) hotPlot() (*plot.Plot, error) {
 	}
 	p.X.Min, p.X.Max = 0, mostHot
 	p.Y.Max *= 1.1
-	p.Legend.Top = false
+	p.Legend.Top, p.Legend.Left, p.Legend.XOffs = false, false, -vg.Centimeter
 	return p, nil
 }
 
@@ -232,7 +233,6 @@ func (r *Report) delayPlot() (*plot.Plot, error) {
 	if err := addPaper(p, "paper (SwitchML)", draw.CrossGlyph{}, paper); err != nil {
 		return nil, err
 	}
-	p.Legend.Left = true
 	p.X.Min, p.X.Max = 1, 40
 	p.Y.Min, p.Y.Max = 0.01, 1000
 	return p, nil

@@ -1,0 +1,204 @@
+package aggregator
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/transport"
+)
+
+func TestSpread(t *testing.T) {
+	if diff := cmp.Diff(Spread{Median: 2.5, Min: 1, Max: 9}, spreadOf([]float64{9, 1, 2, 3})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestSkew draws from a distribution and from its parts.
+func TestSkew(t *testing.T) {
+	const n, exponent, draws = 50, 1.3, 200_000
+	d := newSkew(n, exponent)
+	total := 0.0
+	for r := range n {
+		total += math.Pow(float64(r+1), -exponent)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, part := range [][2]int{{0, n}, {0, 10}, {10, n}, {49, 50}} {
+		counts := make([]int, n)
+		for range draws {
+			counts[d.draw(rng, part[0], part[1])]++
+		}
+		of := 0.0
+		for r := part[0]; r < part[1]; r++ {
+			of += math.Pow(float64(r+1), -exponent)
+		}
+		for r, got := range counts {
+			want := 0.0
+			if r >= part[0] && r < part[1] {
+				want = math.Pow(float64(r+1), -exponent) / of
+			}
+			if share := float64(got) / draws; math.Abs(share-want) > 0.005 {
+				t.Errorf("of [%d, %d): rank %d was drawn with a share of %.4f, want %.4f", part[0], part[1], r, share, want)
+			}
+		}
+	}
+	if got := d.share(1); math.Abs(got-1/total) > 1e-12 {
+		t.Errorf("the first rank has a share of %v, want %v", got, 1/total)
+	}
+}
+
+// TestDefaultSkew holds the default exponents to the paper's two tasks
+// (libra.txt §3.1): their top 30,000 take "over half" and "about 70%".
+func TestDefaultSkew(t *testing.T) {
+	c, err := Config{}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []float64{0.5, 0.7} {
+		const keys = 1 << 20
+		if share := newSkew(keys, c.Exponents[i]).share(paperHot); share < want || share > want+0.03 {
+			t.Errorf("exponent %v gives the hot parameters %.3f of the updates, want %v or little more", c.Exponents[i], share, want)
+		}
+	}
+}
+
+func TestBound(t *testing.T) {
+	for _, c := range []struct{ share, aggregator, server, want float64 }{
+		{0, 100, 20, 20},
+		{0.5, 100, 20, 40},      // the server is the slower one
+		{0.95, 100, 20, 105.26}, // the aggregator is
+		{1, 100, 20, 100},
+	} {
+		if got := bound(c.share, c.aggregator, c.server); math.Abs(got-c.want) > 0.01 {
+			t.Errorf("share %v: %v, want %v", c.share, got, c.want)
+		}
+	}
+}
+
+// measured is a report with known figures.
+func measured() *Report {
+	r := newReport(3)
+	add := func(a plane.Arithmetic, m plane.Mode, stripes int, samples ...float64) {
+		r.add(Result{Arithmetic: a.String(), Mode: m.String(), Stripes: stripes, Hot: 1000, Pairs: 22 * stripes, Samples: samples})
+	}
+	add(plane.Exact, plane.Combine, 1, 198, 150, 260)
+	add(plane.Exact, plane.Combine, 10, 880, 881, 800) // 4.0 at the median
+	add(plane.Fixed, plane.Combine, 10, 880, 890, 100) // beside it: 1, 1.01, 0.125
+	add(plane.LUT, plane.Combine, 10, 5720, 5000, 6000)
+	add(plane.Exact, plane.Sync, 10, 10, 10, 10) // no target
+	for _, a := range []plane.Arithmetic{plane.Exact, plane.LUT} {
+		r.Rates = append(r.Rates, Rate{Distribution: "Zipf 1", Arithmetic: a.String(), Hot: paperHot, Pairs: Spread{Median: 200e6 / float64(a+1)}})
+	}
+	r.Systems = []System{
+		{Distribution: "Zipf 1", Server: Spread{Median: 20e6}},
+		{Distribution: "Zipf 1", Hot: paperHot, HotShare: 0.75, Server: Spread{Median: 25e6}},
+	}
+	r.Negotiations = []Delay{
+		{Backend: "udp", Workers: 2, Arithmetic: "exact", Iterations: 10, Reduce: Spread{100, 90, 110}, Total: Spread{100, 90, 110}},
+		{Backend: "udp", Workers: 2, Arithmetic: "fixed", Iterations: 10, Negotiate: Spread{30, 20, 40}, Slowest: 77, Reduce: Spread{100, 90, 110}, Total: Spread{130, 110, 150}},
+	}
+	r.finish()
+	return r
+}
+
+func TestTargets(t *testing.T) {
+	want := map[string]Target{
+		"exact, 10 stripes, ns a pair":                     {Want: 4, Got: 4, Met: true},
+		"exact, 1 stripe, ns a frame":                      {Want: 200, Got: 198, Met: true},
+		"fixed, 10 stripes, time divided by that of exact": {Want: 1, Got: 1, Met: true},
+		"lut, 10 stripes, ns a pair":                       {Want: 25, Got: 26, Met: false},
+	}
+	r := measured()
+	if len(r.Targets) != len(want) {
+		t.Errorf("targets %+v", r.Targets)
+	}
+	for _, g := range r.Targets {
+		what := strings.TrimPrefix(g.What, "combine, 1,000 hot: ")
+		w := want[what]
+		w.What = g.What
+		if diff := cmp.Diff(w, g); diff != "" {
+			t.Errorf("%s: %s", g.What, diff)
+		}
+	}
+}
+
+func TestSystems(t *testing.T) {
+	r := measured()
+	alone, both := r.Systems[0], r.Systems[1]
+	if alone.Bound != 20e6 || alone.Speedup != 1 || math.Abs(alone.Relative-0.2) > 1e-9 {
+		t.Errorf("server alone: %+v", alone)
+	}
+	// The server's part is a quarter: 4 x 25 million; the aggregator could take 267.
+	if both.Bound != 100e6 || both.Speedup != 5 || both.Relative != 1 {
+		t.Errorf("together: %+v", both)
+	}
+}
+
+func TestReportAsJSON(t *testing.T) {
+	text, err := json.Marshal(measured())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back map[string]any
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	first := back["results"].([]any)[0].(map[string]any)
+	for field, want := range map[string]any{
+		"arithmetic": "exact", "mode": "combine", "stripes": 1.0, "hot": 1000.0, "ns_per_frame": 198.0, "ns_per_pair": 9.0,
+		"min": 150.0 / 22, "max": 260.0 / 22,
+	} {
+		if first[field] != want {
+			t.Errorf("results[0].%s is %v, want %v", field, first[field], want)
+		}
+	}
+	empty, err := json.Marshal(newReport(1))
+	if err != nil || strings.Contains(string(empty), "null") {
+		t.Errorf("empty report is %s, %v: lists are to be lists", empty, err)
+	}
+}
+
+func TestTablesAndPlots(t *testing.T) {
+	r := measured()
+	var out strings.Builder
+	if err := r.WriteTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"9.00 (6.82-11.82)", "missed", "200 (0-0)", "30 (20-40)", "77", "over 100 ms with 8 workers", "7.0 % for OA"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("tables do not contain %q:\n%s", want, out.String())
+		}
+	}
+	paths, err := r.WritePlots(filepath.Join(t.TempDir(), "plots"))
+	if err != nil || len(paths) != 4 {
+		t.Fatalf("plots %v, %v", paths, err)
+	}
+	for i, label := range []string{"ns a pair", "million pairs", "paper, OA", "paper (SwitchML)"} {
+		if svg, err := os.ReadFile(paths[i]); err != nil || !strings.Contains(string(svg), label) {
+			t.Errorf("%s does not contain %q, %v", paths[i], label, err)
+		}
+	}
+	if paths, err := newReport(1).WritePlots(t.TempDir()); err != nil || paths != nil {
+		t.Errorf("nothing was measured, but %v is drawn, %v", paths, err)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for _, c := range []Config{
+		{Tests: []Test{"speed"}}, {Stripes: []int{0}}, {Stripes: []int{11}}, {Hot: []int{100}}, {Hot: []int{70_000}}, {Sweep: []int{219}},
+		{Exponents: []float64{-1}}, {Exponents: []float64{math.NaN()}}, {Workers: []int{0}}, {Workers: []int{65}},
+		{Backends: []transport.Backend{transport.BackendAuto}}, {Parameters: -1}, {Rounds: -1}, {Duration: -1},
+	} {
+		if r, err := Run(t.Context(), c); !errors.Is(err, ErrConfig) || r != nil {
+			t.Errorf("%+v: report %v, error %v", c, r, err)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/transport"
+)
+
+// quick measures negotiations in a moment.
+func quick(b transport.Backend) Config {
+	return Config{
+		Tests: []Test{Negotiation}, Backends: []transport.Backend{b}, Workers: []int{1, 3}, Parameters: 500,
+		Rounds: 2, Duration: time.Millisecond, SkipDenied: true,
+	}
+}
+
+// checkDelays checks the shape of what quick measures.
+func checkDelays(t *testing.T, r *Report, backend string) {
+	t.Helper()
+	if len(r.Negotiations) != 2*3 {
+		t.Fatalf("%d delays, want those of 2 clusters with 3 arithmetics", len(r.Negotiations))
+	}
+	for i, d := range r.Negotiations {
+		if d.Backend != backend || d.Workers != []int{1, 3}[i/3] || d.Arithmetic != Arithmetics()[i%3].String() || d.Iterations < 2*firstIterations {
+			t.Errorf("delay %d is %+v", i, d)
+		}
+		negotiates := d.Arithmetic == plane.Fixed.String()
+		if (d.Negotiate.Median > 0) != negotiates || (d.Slowest > 0) != negotiates || d.Slowest < d.Negotiate.Min {
+			t.Errorf("%s: negotiation took %+v, p99 %v", d.Arithmetic, d.Negotiate, d.Slowest)
+		}
+		if d.Reduce.Min <= 0 || d.Total.Min < d.Reduce.Min || d.Total.Max < d.Negotiate.Max || d.Reduce.Max < d.Reduce.Median {
+			t.Errorf("%s: reduction %+v, iteration %+v", d.Arithmetic, d.Reduce, d.Total)
+		}
+	}
+}
+
+func TestNegotiationOverUDP(t *testing.T) {
+	var steps []Step
+	c := quick(transport.BackendUDP)
+	c.Progress = func(s Step) { steps = append(steps, s) }
+	r, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkDelays(t, r, "udp")
+	if last := steps[len(steps)-1]; len(steps) != last.Total || last.Done != last.Total-1 {
+		t.Errorf("%d steps, the last one is %+v", len(steps), last)
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("enough")
+	c := quick(transport.BackendUDP)
+	c.Progress = func(s Step) {
+		if s.Done == 3 {
+			cancel(stop)
+		}
+	}
+	r, err := Run(ctx, c)
+	if !errors.Is(err, stop) && !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want the cause", err)
+	}
+	if r == nil || len(r.Negotiations) != 1 {
+		t.Errorf("report %+v, want what was measured before", r)
+	}
+}
