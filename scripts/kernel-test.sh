@@ -2,7 +2,7 @@
 # Runs the tests of the XDP programs and of the engine in another kernel than
 # this machine's: one of Debian's, by default the newest 6.1, which is the oldest
 # that Libra supports. Its verifier refuses what later ones take. The machine is
-# emulated by QEMU without help of the processor, so it takes some minutes and
+# emulated by QEMU without help of the processor, so it takes a minute or two and
 # its speed says nothing; it needs no root and touches no network of the host.
 #
 # usage: scripts/kernel-test.sh [-k SERIES] [-n FRAMES] [-r REGEXP] [-t SECONDS]
@@ -90,16 +90,15 @@ fetch busybox-static '*bin/busybox'
 
 # The machine's only file system is an archive in its memory.
 root=$work/root
-mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,src/wire}
+mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,src}
 cp "$cache"/busybox-static/{,usr/}bin/busybox "$root/bin/" 2>/dev/null || true
 find "$cache/$kernel" -name 'veth.ko*' -exec cp {} "$root/" \;
 [ ! -e "$root/veth.ko.xz" ] || unxz "$root/veth.ko.xz"
-cp -r wire/testdata "$root/src/wire/" # golden frames, which tests of bpf/ read
+find . -type d -name testdata -prune -print0 | tar -c --null -T - | tar -x -C "$root/src" # some read other packages'
 for package in "${packages[@]}"; do
 	say "compiling the tests of $package"
 	mkdir -p "$root/src/$package"
 	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go test -c -o "$root/src/$package/test" "./$package"
-	[ ! -d "$package/testdata" ] || cp -r "$package/testdata" "$root/src/$package/"
 done
 
 cat >"$root/init" <<EOF
