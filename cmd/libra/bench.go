@@ -18,7 +18,7 @@ func newBench() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure the packet engine, the push path and the aggregator",
 	}
-	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAggregator(), newBenchSoak())
+	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAggregator(), newBenchSoak(), newBenchTenants())
 	return cmd
 }
 

@@ -30,7 +30,7 @@ const (
 )
 
 // DefaultHarvest is the time between two harvests by default.
-const DefaultHarvest = 5 * time.Millisecond
+const DefaultHarvest = 20 * time.Millisecond
 
 // Config describes a cluster.
 type Config struct {

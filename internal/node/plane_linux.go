@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/internal/cluster"
 )
@@ -25,7 +26,7 @@ func openXDPPlane(c *cluster.Config) (plane, error) {
 	if err != nil {
 		return plane{}, err
 	}
-	what := "xdp"
+	what, closeAll := "xdp", a.Close
 	for _, name := range c.Switch.Interfaces {
 		if err := checkQueues(name); err != nil {
 			return plane{}, errors.Join(err, a.Close())
@@ -37,8 +38,16 @@ func openXDPPlane(c *cluster.Config) (plane, error) {
 			what = fmt.Sprintf("xdp %v", got)
 		}
 	}
+	if c.Switch.ThreadedNAPI {
+		restore, err := threadNAPI(c.Switch.Interfaces)
+		if err != nil {
+			return plane{}, errors.Join(err, a.Close())
+		}
+		closeAll = func() error { return errors.Join(restore(), a.Close()) }
+		what += ", threaded NAPI"
+	}
 	return plane{
-		Plane: a,
+		Plane: closing{a, closeAll},
 		what:  what,
 
 		jobMemory: func(int) uint64 { return bpf.JobMemory },
@@ -51,6 +60,14 @@ func openXDPPlane(c *cluster.Config) (plane, error) {
 		},
 	}, nil
 }
+
+// closing is a data plane that puts more back than itself.
+type closing struct {
+	aggregator.Plane
+	close func() error
+}
+
+func (c closing) Close() error { return c.close() }
 
 func attachMode(name string) (afxdp.AttachMode, error) {
 	switch name {

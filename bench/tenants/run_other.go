@@ -1,0 +1,18 @@
+//go:build !linux
+
+package tenants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrUnsupported is returned where there is no Linux.
+var ErrUnsupported = fmt.Errorf("tenants: network namespaces and AF_XDP exist on Linux only: %w", errors.ErrUnsupported)
+
+// Run returns ErrUnsupported.
+func Run(context.Context, Config) (*Report, error) { return nil, ErrUnsupported }
+
+// RunPeer returns ErrUnsupported.
+func RunPeer([]string) error { return ErrUnsupported }

@@ -1,0 +1,249 @@
+package tenants
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Load of a tenant: a batch of distinct hot keys, and a pause. A tenant that
+// pushed as fast as it can would be a flood itself.
+const (
+	slots      = 20_000
+	batch      = 500
+	pause      = time.Millisecond
+	silence    = 20 * time.Second
+	unitExp    = aggregator.DefaultFixedExp // gradients are multiples of 2^unitExp
+	maxUnits   = 100
+	exactShift = unitExp - fixedpoint.DefaultExp // to units of exact arithmetic
+)
+
+// tenantConfig is a job that pushes and is harvested.
+type tenantConfig struct {
+	endpoint
+	Job               uint32
+	Mode              aggregator.Mode
+	Arithmetic        aggregator.Arithmetic
+	Harvest, Duration time.Duration
+}
+
+// tenant is a running job: its parameter server's harvest, and its one worker.
+type tenant struct {
+	*tenantConfig
+	client pb.AggregatorClient
+	hot    *packer.HotSet
+	want   [slots]int64 // units pushed, by rank
+	pairs  uint64
+
+	mu       sync.Mutex
+	sums     [slots]int64 // harvested
+	arrived  []time.Time  // when harvests came
+	harvests uint64
+}
+
+// run pushes for some time and checks the sums.
+func (c *tenantConfig) run(ctx context.Context) (err error) {
+	keys := make([]uint64, slots)
+	for i := range keys {
+		keys[i] = uint64(i)
+	}
+	t := &tenant{tenantConfig: c}
+	if t.hot, err = packer.NewHotSet(1, keys, nil, packer.Meta{}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	conn, client, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	t.client = client
+	if err := t.createJob(ctx); err != nil {
+		return err
+	}
+	harvester := control.NewHarvester(client, uint16(c.Job), t.apply, slog.New(slog.DiscardHandler))
+	go func() { cancel(harvester.Run(ctx)) }()
+	worker, err := t.startWorker(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, worker.Close()) }()
+	if err := proc.AnnounceReady(os.Stdout, true); err != nil {
+		return err
+	}
+	if err := t.push(ctx, worker); err != nil {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	result, err := t.result(ctx)
+	if err != nil {
+		return err
+	}
+	if err := harvester.Now(ctx); err != nil {
+		return err
+	}
+	if err := t.check(); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(result)
+}
+
+func (t *tenant) createJob(ctx context.Context) error {
+	modes := map[aggregator.Mode]pb.Mode{aggregator.Combine: pb.Mode_MODE_COMBINE, aggregator.FetchAdd: pb.Mode_MODE_FETCHADD}
+	fingerprint := t.hot.Fingerprint()
+	_, err := t.client.CreateJob(ctx, &pb.JobSpec{
+		Job: t.Job, Mode: modes[t.Mode], Arithmetic: control.ArithmeticMessage(t.Arithmetic), Slots: slots,
+		HotSet: fingerprint[:], HarvestPeriodUs: uint32(t.Harvest / time.Microsecond), ServerMac: t.MAC[:],
+	})
+	return control.CallError("aggregator", "create job", err)
+}
+
+func (t *tenant) startWorker(ctx context.Context) (*transport.Worker, error) {
+	fingerprint := t.hot.Fingerprint()
+	admission, err := t.join(ctx, t.client, t.Job, fingerprint[:])
+	if err != nil {
+		return nil, err
+	}
+	link, err := transport.OpenAFXDP(transport.AFXDPConfig{
+		Interface: t.Interface, Local: netip.AddrPortFrom(t.IP, wire.DefaultPort), Spin: -1, // processes share CPUs
+	})
+	if err != nil {
+		return nil, err
+	}
+	worker, err := transport.NewWorker(ctx, transport.WorkerConfig{
+		Link: link, Job: uint16(t.Job), Sender: 1, Epoch: uint16(admission.Epoch), HotSet: t.hot,
+		Layout: packer.Dense, Stripes: int(admission.Stripes),
+		Mode: t.Mode, Arithmetic: t.Arithmetic, Exp: int(admission.Exponent),
+		Aggregator: wire.Endpoint{IP: t.Aggregator, MAC: t.AggregatorMAC, Port: wire.DefaultPort},
+		// All keys are hot, so nothing is sent to a server; this could be one.
+		Server: wire.Endpoint{IP: t.IP.Next(), MAC: t.MAC, Port: wire.DefaultPort},
+		Flow:   retransmit.Config{Silence: silence},
+	})
+	if err != nil {
+		return nil, errors.Join(err, link.Close())
+	}
+	return worker, nil
+}
+
+// push pushes batches until the time is over, and returns when all of them are
+// acknowledged.
+func (t *tenant) push(ctx context.Context, w *transport.Worker) error {
+	rng := rand.New(rand.NewPCG(uint64(t.Job), 0))
+	keys, grads, sums := make([]uint64, batch), make([]float32, batch), make([]float32, batch)
+	for end := time.Now().Add(t.Duration); time.Now().Before(end); {
+		first, stride := rng.IntN(slots), 1+2*rng.IntN(20) // distinct keys
+		for i := range keys {
+			rank := (first + i*stride) % slots
+			n := int64(rng.IntN(2*maxUnits+1) - maxUnits)
+			t.want[rank] += n
+			keys[i], grads[i] = uint64(rank), float32(math.Ldexp(float64(n), unitExp))
+		}
+		t.pairs += batch
+		var err error
+		if t.Mode == aggregator.FetchAdd {
+			err = w.PushSum(ctx, keys, grads, sums)
+		} else {
+			_, err = w.Push(ctx, keys, grads)
+		}
+		if err == nil {
+			err = wait(ctx, pause)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.Flush(ctx)
+}
+
+// apply takes a harvest, as a parameter server does.
+func (t *tenant) apply(h *control.Harvest) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h.Number <= t.harvests {
+		return nil // sent again
+	}
+	t.harvests = h.Number
+	t.arrived = append(t.arrived, time.Now())
+	for i, rank := range h.Ranks {
+		t.sums[rank] += h.Sums[i]
+	}
+	return nil
+}
+
+// check compares what was harvested with what was pushed.
+func (t *tenant) check() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	shift := 0
+	if t.Arithmetic == aggregator.Exact {
+		shift = exactShift
+	}
+	for rank, want := range t.want {
+		if got := t.sums[rank]; got != want<<shift {
+			return fmt.Errorf("tenants: job %d, slot %d: sum %d, pushed %d", t.Job, rank, got, want<<shift)
+		}
+	}
+	return nil
+}
+
+// tenantResult is what a tenant prints: about itself, and what the switch had
+// dropped and refused by then.
+type tenantResult struct {
+	Job
+	Dropped, Refused uint64
+}
+
+// refused sums the refusals of all reasons.
+func refused(counters map[string]uint64) (total uint64) {
+	for name, n := range counters {
+		if strings.HasPrefix(name, "refused_") {
+			total += n
+		}
+	}
+	return total
+}
+
+// result sums up the job, with the harvests as the switch timed them.
+func (t *tenant) result(ctx context.Context) (*tenantResult, error) {
+	stats, err := t.client.Stats(ctx, &pb.StatsRequest{})
+	if err != nil {
+		return nil, control.CallError("aggregator", "statistics", err)
+	}
+	r := &tenantResult{Job: Job{Job: int(t.Job), Mode: t.Mode.String(), Arithmetic: t.Arithmetic.String(), Pairs: t.pairs}}
+	r.Dropped, r.Refused = stats.Counters["bad_checksum"], refused(stats.Counters)
+	for _, j := range stats.Jobs {
+		r.Refused += refused(j.Counters)
+		if j.Job == t.Job {
+			interval := j.HarvestInterval
+			r.Harvests, r.Held = j.Harvests, time.Duration(j.HarvestHeld.MeanNs)
+			r.Last, r.Mean, r.Max = time.Duration(interval.LastNs), time.Duration(interval.MeanNs), time.Duration(interval.MaxNs)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var between []time.Duration
+	for i, at := range t.arrived[1:] {
+		between = append(between, at.Sub(t.arrived[i]))
+	}
+	r.P50, r.P95 = quantile(between, 0.5), quantile(between, 0.95)
+	return r, nil
+}

@@ -1,0 +1,62 @@
+package tenants
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"testing"
+	"time"
+)
+
+// peerArgument makes the test binary a process of the measurement.
+const peerArgument = "peer-process"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == peerArgument {
+		if err := RunPeer(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// A job that floods the switch with bad frames takes nothing from the others:
+// their sums are exact (otherwise Run fails), and their harvests go on. How
+// punctual those are is for 'libra bench tenants' to say.
+func TestFloodLeavesOtherJobsAlone(t *testing.T) {
+	r, err := Run(t.Context(), Config{Duration: time.Second, PeerCommand: []string{os.Args[0], peerArgument}})
+	if errors.Is(err, fs.ErrPermission) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Phases) != 2 || !r.Phases[1].Flood {
+		t.Fatalf("runs %+v", r.Phases)
+	}
+	for _, run := range r.Phases {
+		for _, j := range run.Jobs {
+			if j.Pairs == 0 || j.Harvests < 5 || j.Mean == 0 || j.P50 == 0 {
+				t.Errorf("flood %v: %+v", run.Flood, j)
+			}
+		}
+	}
+	flood := r.Phases[1]
+	if flood.FloodFrames < 1000 || flood.Dropped == 0 || flood.Refused == 0 || flood.Dropped+flood.Refused > flood.FloodFrames {
+		t.Errorf("the flood: %+v", flood)
+	}
+	if err := r.WriteTable(t.Output()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfigRefusesNonsense(t *testing.T) {
+	for _, c := range []Config{{Harvest: time.Microsecond}, {Harvest: time.Second, Duration: time.Second}} {
+		if _, err := Run(t.Context(), c); err == nil {
+			t.Errorf("accepted %+v", c)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/libra-ina/libra/internal/netdev"
+)
+
+// threadNAPI makes interfaces receive in kernel threads of their own (Linux
+// 5.12), and returns what puts them back to how they were. A veth has receive
+// work only while it has an XDP program, so attach first.
+func threadNAPI(interfaces []string) (restore func() error, err error) {
+	var undo []func() error
+	restore = func() error {
+		var errs []error
+		for _, f := range undo {
+			errs = append(errs, f())
+		}
+		return errors.Join(errs...)
+	}
+	for _, name := range interfaces {
+		before, err := netdev.Get(name, "threaded")
+		if err == nil {
+			err = netdev.Set(name, "threaded", "1")
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("threaded NAPI on %s (switch.threaded_napi): %w", name, err), restore())
+		}
+		undo = append(undo, func() error { return netdev.Set(name, "threaded", before) })
+	}
+	return restore, nil
+}
