@@ -259,26 +259,36 @@ func TestExactlyOnceNoticesFaults(t *testing.T) {
 		{"no lock", []string{"__sync_val_compare_and_swap(&job->lock", "__sync_fetch_and_sub(&job->lock"}},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
-			needPrivileges(t)
-			spec, err := loadAggregate()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, line := range fault.lines {
-				disable(t, spec.Programs[aggregateProgAggregate], line)
-			}
-			a, err := openSpec(spec, Options{Address: conformance.Aggregator.IP})
-			if err != nil {
-				t.Fatalf("%+v", err)
-			}
-			defer a.Close()
-			err = deliver(t, &device{Aggregator: a}, orderless[0], 50_000)
+			err := deliver(t, openFaulty(t, fault.lines), orderless[0], 50_000)
 			if err == nil {
 				t.Error("nothing was noticed")
 			}
 			t.Log(err)
 		})
 	}
+}
+
+// openFaulty loads the program without what some lines of its source store.
+func openFaulty(t *testing.T, lines []string) *device {
+	t.Helper()
+	needPrivileges(t)
+	spec, err := loadAggregate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines {
+		disable(t, spec.Programs[aggregateProgAggregate], line)
+	}
+	a, err := openSpec(spec, Options{Address: conformance.Aggregator.IP})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &device{Aggregator: a}
 }
 
 // disable takes the stores and atomic operations out of a program that belong to

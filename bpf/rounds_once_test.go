@@ -1,0 +1,158 @@
+//go:build linux
+
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/wire"
+)
+
+var errStopped = errors.New("stopped, because the other CPU has failed")
+
+// reduce runs rounds of a job with eight workers, four on each of two CPUs, with
+// about n deliveries: contributions, questions for results and late copies. It
+// returns how results or counters differ from the model's, if they do.
+func reduce(t *testing.T, d *device, cfg aggregator.JobConfig, n int) error {
+	t.Helper()
+	job := newRoundsJob(t, cfg)
+	m := newModel(t)
+	job.start(t, d)
+	job.start(t, m)
+	// All rounds repeat what the first few contribute.
+	results := job.results(t, m, variants)
+	frames := make([][variants][]byte, job.Workers)
+	for i := range frames {
+		for v := range variants {
+			frame := job.frame(i, v, 0)
+			binary.BigEndian.PutUint32(frame[seqAt:], 0)
+			conformance.Repair(frame)
+			frames[i][v] = frame
+		}
+	}
+
+	const perRound = 12 // deliveries, about
+	rounds := n / perRound
+	var sent, dropped [2]int
+	var failed [2]error
+	var stop atomic.Bool // a CPU without the other would wait for ever
+	onEachCPU(t, d.Aggregator, func(cpu int, d *device, barrier func(int)) {
+		rng := rand.New(rand.NewPCG(uint64(cpu), 3))
+		reply := make([]byte, aggregator.MaxReply)
+		var buf []byte
+		// deliver returns the payload that answers a frame.
+		deliver := func(worker, round int) ([]byte, error) {
+			buf = numbered(buf, frames[worker][round%variants], uint32(wire.FirstSeq+round))
+			for !stop.Load() {
+				_, n, err := d.Process(buf, reply)
+				sent[cpu]++
+				if err != nil || n > 0 {
+					return reply[wire.EnvelopeLen:n], err
+				}
+				dropped[cpu]++ // as a sender does, send it again
+			}
+			return nil, errStopped
+		}
+		// step plays one round of this CPU's workers.
+		step := func(round int) error {
+			own := rng.Perm(job.Workers / 2)
+			complete := false
+			for k := 0; !complete; k++ {
+				if k > 2*len(own) { // the other CPU does something else
+					time.Sleep(20 * time.Microsecond)
+				}
+				worker := cpu*job.Workers/2 + own[k%len(own)] // and then they ask again
+				answer, err := deliver(worker, round)
+				if err != nil {
+					return err
+				}
+				h, err := wire.ParseHeader(answer)
+				if err != nil || h.Type != wire.TypeAck {
+					return fmt.Errorf("CPU %d, round %d: answer %x, %v", cpu, round, answer, err)
+				}
+				complete = h.Flags&wire.FlagSum != 0
+				want := results[round%variants][0][wire.EnvelopeLen+wire.HeaderLen:]
+				if complete && !bytes.Equal(answer[wire.HeaderLen:], want) {
+					return fmt.Errorf("CPU %d, round %d: result %x, want %x", cpu, round, answer[wire.HeaderLen:], want)
+				}
+				if round > 0 && rng.IntN(8) == 0 { // a late copy
+					if _, err := deliver(worker, rng.IntN(round)); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}
+		for round := range rounds {
+			barrier(round)
+			if failed[cpu] = step(round); failed[cpu] != nil {
+				stop.Store(true)
+				return
+			}
+		}
+	})
+	if err := errors.Join(failed[:]...); err != nil {
+		return err
+	}
+	got, err := d.JobCounters(job.ID)
+	if err != nil {
+		return err
+	}
+	t.Logf("%v: %d deliveries, %d dropped, %d rounds", job.Arithmetic, sent[0]+sent[1], dropped[0]+dropped[1], rounds)
+	applied := uint64(rounds * job.Workers)
+	want := aggregator.JobCounters{
+		Applied:    applied,
+		Pairs:      applied * uint64(job.Slots),
+		Duplicates: uint64(sent[0]+sent[1]-dropped[0]-dropped[1]) - applied,
+		Rounds:     uint64(rounds),
+		Raced:      uint64(dropped[0] + dropped[1]),
+	}
+	if got != want {
+		return fmt.Errorf("counters are %+v, want %+v", got, want)
+	}
+	return nil
+}
+
+// Jobs with rounds whose results do not depend on the order of frames.
+var orderlessRounds = []aggregator.JobConfig{
+	{ID: 50, Mode: aggregator.Sync, Workers: crowd, Slots: 40, MaxStripes: 2},
+	{ID: 51, Mode: aggregator.Sync, Workers: crowd, Slots: 40, MaxStripes: 2, Arithmetic: aggregator.Fixed},
+}
+
+// Every round's result contains every contribution once.
+func TestRoundsExactlyOnce(t *testing.T) {
+	d := open(t)
+	for _, job := range orderlessRounds {
+		if err := reduce(t, d, job, *deliveries/len(orderlessRounds)); err != nil {
+			t.Errorf("%v: %v", job.Arithmetic, err)
+		}
+	}
+}
+
+// The test above is worth something only if it notices faults.
+func TestRoundsExactlyOnceNoticesFaults(t *testing.T) {
+	for _, fault := range []struct {
+		name  string
+		lines []string // of the program, that do nothing any more
+	}{
+		{"no clearing", []string{"slot[lane] = 0;"}},
+		{"no filter", []string{"*place_of(sender, f->seq) = f->seq;"}},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			err := reduce(t, openFaulty(t, fault.lines), orderlessRounds[0], 50_000)
+			if err == nil {
+				t.Error("nothing was noticed")
+			}
+			t.Log(err)
+		})
+	}
+}
