@@ -2,6 +2,7 @@ package packer
 
 import (
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 
@@ -14,7 +15,10 @@ const (
 )
 
 // benchKey scatters ranks over the key space, as hashed features are.
-func benchKey(rank uint64) uint64 { return hash(rank ^ 0x5bd1e995) }
+func benchKey(rank uint64) uint64 {
+	hi, lo := bits.Mul64(rank^0x2d358dccf1f0f030, 0x9e3779b97f4a7c15)
+	return hi ^ lo
+}
 
 func benchHotSet(tb testing.TB, dim int) *HotSet {
 	tb.Helper()

@@ -60,35 +60,6 @@ func TestRankAgreesWithMap(t *testing.T) {
 	})
 }
 
-// Keys that all have the same home entry must be found all the same, and so
-// must keys whose probe sequence passes the end of the table.
-func TestRankWithCollidingKeys(t *testing.T) {
-	const n, spare = 50, 2000
-	shift := mustHotSet(t, 1, make50()...).index.shift
-	var keys []uint64
-	last := uint64(1)<<(64-shift) - 1
-	for key := uint64(1); len(keys) < n+spare; key++ {
-		if hash(key)>>shift == last {
-			keys = append(keys, key)
-		}
-	}
-	h := mustHotSet(t, 1, keys[:n]...)
-	for r, key := range keys {
-		got, ok := h.Rank(key)
-		if ok != (r < n) || ok && got != uint32(r) {
-			t.Fatalf("Rank of key %d = %d, %v; want rank %d, hot %v", key, got, ok, r, r < n)
-		}
-	}
-}
-
-func make50() []uint64 {
-	keys := make([]uint64, 50)
-	for i := range keys {
-		keys[i] = uint64(i)
-	}
-	return keys
-}
-
 func TestNewHotSetErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		dim    int
@@ -165,4 +136,12 @@ func TestFingerprint(t *testing.T) {
 	if c := mustHotSet(t, 1, long...); c.Fingerprint() == b.Fingerprint() {
 		t.Error("the last of 5000 keys does not change the fingerprint")
 	}
+}
+
+func make50() []uint64 {
+	keys := make([]uint64, 50)
+	for i := range keys {
+		keys[i] = uint64(i)
+	}
+	return keys
 }

@@ -1,9 +1,13 @@
 package packer
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
 
 // index maps keys to their positions in a key list: a hash table with linear
-// probing that is at most a quarter full, with 4 bytes an entry.
+// probing that is at most half full, with 4 bytes an entry.
 //
 // An entry holds position + 1 (0 is empty), and a flag that says that some key
 // had to go past it when the table was built. A lookup ends at the first entry
@@ -16,8 +20,8 @@ import "math/bits"
 // first-level cache because it is in rank order.
 type index struct {
 	entries []uint32
-	shift   uint     // hash >> shift is the home entry
 	keys    []uint64 // keys[0] is padding, so that position + 1 indexes it
+	placing
 }
 
 const (
@@ -29,18 +33,71 @@ const (
 	maxIndexed = 1<<24 - 1
 )
 
+// placing computes home entries, in one of two ways by its constants.
+//
+// Keys that are spread evenly, as hashed features are, keep their order: a batch
+// of sorted keys, as parameter servers take them, then walks through the table
+// once, and the processor fetches what comes next by itself. Others are
+// scattered: the folded 128-bit product, whose high bits depend on the whole
+// key.
+type placing struct {
+	base, flip, factor uint64
+	fold               uint64 // all ones to scatter
+	shift              uint
+	last               uint64 // entry; order leads keys beyond the known ones past it
+}
+
+func scatter(log int) placing {
+	return placing{flip: 0x2d358dccaa6c78a5, factor: 0x9e3779b97f4a7c15, fold: ^uint64(0), shift: uint(64 - log), last: 1<<log - 1}
+}
+
+// keepOrder places keys from least to greatest in 2^log entries.
+func keepOrder(log int, least, greatest uint64) placing {
+	entries := uint64(1) << log
+	width := greatest - least
+	if width >= math.MaxUint64-1 {
+		return placing{factor: entries, last: entries - 1}
+	}
+	// entries/width as a fraction of 2^64. Numbered from 1 on, keys without gaps
+	// get an entry each although it is rounded down.
+	factor, _ := bits.Div64(entries, 0, max(width+2, entries+1))
+	return placing{base: least - 1, factor: factor, last: entries - 1}
+}
+
+func (p *placing) home(key uint64) uint64 {
+	hi, lo := bits.Mul64((key-p.base)^p.flip, p.factor)
+	return min((hi^lo&p.fold)>>(p.shift&63), p.last)
+}
+
 // newIndex indexes keys[1:]. Where a key repeats it returns the positions in
 // keys of the two.
 func newIndex(keys []uint64) (x index, first, second int) {
-	log := max(4, bits.Len(uint(len(keys)-1))+2)
-	x = index{entries: make([]uint32, 1<<log), shift: uint(64 - log), keys: keys}
+	n := len(keys) - 1
+	if n > 1 {
+		log := max(4, bits.Len(uint(n))+1)
+		x, first, second = buildIndex(keys, keepOrder(log, slices.Min(keys[1:]), slices.Max(keys[1:])), n/2)
+		if x.entries != nil {
+			return x, first, second
+		}
+	}
+	// A quarter full: a second probe mispredicts.
+	return buildIndex(keys, scatter(max(4, bits.Len(uint(n))+2)), math.MaxInt)
+}
+
+// buildIndex gives up, and returns no entries, if keys go past more than so many
+// entries.
+func buildIndex(keys []uint64, p placing, patience int) (x index, first, second int) {
+	x = index{entries: make([]uint32, p.last+1), keys: keys, placing: p}
 	for i := 1; i < len(keys); i++ {
-		home := hash(keys[i]) >> x.shift
+		home := x.home(keys[i])
 		for ; x.entries[home] != 0; home = x.next(home) {
 			if at := x.entries[home] & entryAt; keys[at] == keys[i] {
 				return x, int(at), i
 			}
 			x.entries[home] |= entryPassed
+			if patience--; patience < 0 {
+				return index{}, 0, 0
+			}
 		}
 		x.entries[home] = uint32(i)
 	}
@@ -49,16 +106,9 @@ func newIndex(keys []uint64) (x index, first, second int) {
 
 func (x *index) next(entry uint64) uint64 { return (entry + 1) & uint64(len(x.entries)-1) }
 
-// hash spreads a key over 64 bits: the folded 128-bit product, whose high bits
-// depend on the whole key.
-func hash(key uint64) uint64 {
-	hi, lo := bits.Mul64(key^0x2d358dccaa6c78a5, 0x9e3779b97f4a7c15)
-	return hi ^ lo
-}
-
 // find returns the position + 1 of key, or 0.
 func (x *index) find(key uint64) uint32 {
-	for at := hash(key) >> x.shift; ; at = x.next(at) {
+	for at := x.home(key); ; at = x.next(at) {
 		entry := x.entries[at]
 		if at := entry & entryAt; x.keys[at] == key {
 			return at // 0 if the padding happens to equal the key
@@ -74,9 +124,9 @@ func (x *index) find(key uint64) uint32 {
 // many cache misses. The conditional assignments compile to conditional moves.
 func (x *index) findAll(out []uint32, keys []uint64) {
 	out = out[:len(keys)]
-	entries, known, shift := x.entries, x.keys, x.shift
+	entries, known, p := x.entries, x.keys, x.placing
 	for i, key := range keys {
-		out[i] = entries[hash(key)>>(shift&63)]
+		out[i] = entries[p.home(key)]
 	}
 	for i, key := range keys {
 		entry := out[i]
