@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -142,7 +143,7 @@ func (m *measurement) start(ctx context.Context, name string, at *testbed.Node, 
 	if err != nil {
 		return nil, err
 	}
-	args := append(m.cfg.PeerCommand[1:len(m.cfg.PeerCommand):len(m.cfg.PeerCommand)], string(text))
+	args := slices.Concat(m.cfg.PeerCommand[1:], []string{string(text)})
 	spec := proc.Spec{Name: name, Cmd: exec.Command(m.cfg.PeerCommand[0], args...), Start: at.Start, Service: result == nil}
 	if result != nil {
 		spec.OnLine = func(line []byte) {

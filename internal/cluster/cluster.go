@@ -307,8 +307,8 @@ func (c *Config) Validate() error {
 	} else if _, err := fixedpoint.NewFormat(c.Job.Config().Exp); err != nil {
 		bad("job.exponent: %w", err)
 	}
-	if c.Job.Harvest < 0 {
-		bad("job.harvest: %v is negative", c.Job.Harvest)
+	if h := c.Job.Harvest; h < time.Microsecond || h > time.Hour { // microseconds in 32 bits
+		bad("job.harvest: %v is not in %v..%v", h, time.Microsecond, time.Hour)
 	}
 	if !c.Switch.Address.IsValid() {
 		bad("switch.address: an IP address is required")

@@ -83,6 +83,7 @@ func TestReadNamesMistakes(t *testing.T) {
 		"job id":          {"id: 3", "id: 300", "job.id"},
 		"hot set":         {"hot_set: hot.libra, ", "", "job.hot_set"},
 		"exponent":        {"id: 3", "id: 3, exponent: -200", "job.exponent"},
+		"rare harvest":    {"20ms", "2h", "job.harvest"},
 		"arithmetic":      {"id: 3", "id: 3, arithmetic: float", "job.arithmetic"},
 		"lut exponent":    {"id: 3", "id: 3, arithmetic: lut, exponent: -20", "job.exponent"},
 		"slots":           {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, slots: -1", "switch.slots"},
