@@ -230,10 +230,11 @@ func differences(d aggregator.Plane, m *aggregator.Model, id uint16, want aggreg
 	return errors.Join(errs...)
 }
 
-// orderless are the jobs whose sums do not depend on the order of frames.
+// orderless are the jobs whose sums do not depend on the order of frames. Their
+// units are so coarse that ten million frames overflow no sum.
 var orderless = []aggregator.JobConfig{
-	{ID: 30, Arithmetic: aggregator.Exact, Mode: aggregator.Combine, Slots: 100},
-	{ID: 31, Arithmetic: aggregator.Exact, Mode: aggregator.FetchAdd, Slots: 100},
+	{ID: 30, Arithmetic: aggregator.Exact, Exp: -20, Mode: aggregator.Combine, Slots: 100},
+	{ID: 31, Arithmetic: aggregator.Exact, Exp: -20, Mode: aggregator.FetchAdd, Slots: 100},
 	{ID: 32, Arithmetic: aggregator.Fixed, Mode: aggregator.Combine, Slots: 100},
 	{ID: 33, Arithmetic: aggregator.Fixed, Mode: aggregator.FetchAdd, Slots: 100},
 }
