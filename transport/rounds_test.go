@@ -2,10 +2,8 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +14,6 @@ import (
 	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/internal/scaled"
 	"github.com/libra-ina/libra/lut"
-	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
@@ -191,11 +188,14 @@ func checkSums(t testing.TB, o clusterOptions, sums [][][]float32) {
 	}
 }
 
+// brisk bounds how long a lost frame or result delays a round.
+var brisk = retransmit.Config{InitialRTO: 5 * time.Millisecond, MinRTO: 2 * time.Millisecond, MaxRTO: 10 * time.Millisecond}
+
 // synchronous returns the options of a synchronous job.
 func synchronous(o clusterOptions) clusterOptions {
 	o.mode, o.rounds = aggregator.Sync, true
 	if o.flow == (retransmit.Config{}) {
-		o.flow = hasty
+		o.flow = brisk
 	}
 	return o
 }
@@ -225,7 +225,7 @@ func TestReduce(t *testing.T) {
 		{"memory, one stripe", memFabric, clusterOptions{workers: 3, stripes: 1}, 40},
 		{"memory, window of two", memFabric, clusterOptions{workers: 3, stripes: 1, flow: retransmit.Config{Size: 2}}, 10},
 		{"memory, faults", memFabric, clusterOptions{workers: 3, stripes: 2, faults: lagging}, 25},
-		{"memory, faults, small window", memFabric, clusterOptions{workers: 2, stripes: 1, faults: lagging, flow: retransmit.Config{Size: 8, MaxRTO: 50 * time.Millisecond}}, 15},
+		{"memory, faults, small window", memFabric, clusterOptions{workers: 2, stripes: 1, faults: lagging, flow: retransmit.Config{Size: 8, InitialRTO: brisk.InitialRTO, MinRTO: brisk.MinRTO, MaxRTO: brisk.MaxRTO}}, 15},
 		{"memory, faults, fixed", memFabric, fixed(clusterOptions{workers: 3, stripes: 2, faults: lagging}), 25},
 		{"memory, faults, negotiated", memFabric, negotiated(clusterOptions{workers: 3, stripes: 2, faults: lagging}), 25},
 		{"memory, faults, lut", memFabric, clusterOptions{workers: 3, stripes: 2, faults: lagging, arithmetic: aggregator.LUT}, 25},
@@ -329,247 +329,5 @@ func TestReduceWaitsForLateWorker(t *testing.T) {
 		if s.Hot.SRTT > 200*time.Millisecond {
 			t.Errorf("worker %d takes waiting for a round trip: %v", i, s.Hot.SRTT)
 		}
-	}
-}
-
-// TestReduceMissesWorker has one worker of three take part in the first round
-// only. The others must say what is missing, and are good for other things.
-func TestReduceMissesWorker(t *testing.T) {
-	ctx := deadline(t)
-	o := synchronous(clusterOptions{workers: 3, stripes: 1, limit: 300 * time.Millisecond})
-	c := newCluster(t, memFabric(t, o), o)
-	reduceAll(ctx, t, c.workers, 1)
-	var wg sync.WaitGroup
-	for i, w := range c.workers[:2] {
-		wg.Go(func() {
-			v := make([]float32, testSlots)
-			var round *RoundError
-			var missing *NoResultError
-			err := w.Reduce(ctx, v, v)
-			if !errors.As(err, &round) || !errors.As(err, &missing) {
-				t.Errorf("worker %d: error %v, want a RoundError of a NoResultError", i, err)
-				return
-			}
-			want := RoundError{Parts: 28, Waiting: 28, Round: 1, Err: missing}
-			if *round != want || missing.Waited < o.limit {
-				t.Errorf("worker %d: %+v, %+v", i, *round, *missing)
-			}
-			t.Log(err)
-			if err := w.Reduce(ctx, v, v); !errors.Is(err, ErrOutOfStep) || !errors.As(err, &missing) {
-				t.Errorf("worker %d, next reduce: %v", i, err)
-			}
-			keys, rows := rowsOf(20)
-			if err := w.Pull(ctx, keys, rows); err != nil {
-				t.Errorf("worker %d, pull: %v", i, err)
-			}
-			s, err := w.Stats(ctx)
-			if free := len(w.link.(*memLink).free); err != nil || free != linkBuffers {
-				t.Errorf("worker %d: %d of %d buffers are free, %v, %+v", i, free, linkBuffers, err, s)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// TestReduceSilentAggregator has nobody answer.
-func TestReduceSilentAggregator(t *testing.T) {
-	w, _ := muteRounds(t, retransmit.Config{Silence: 50 * time.Millisecond})
-	v := make([]float32, testSlots)
-	err := w.Reduce(deadline(t), v, v)
-	var round *RoundError
-	var peer *PeerError
-	var silent *retransmit.SilentPeerError
-	if !errors.As(err, &round) || !errors.As(err, &peer) || !errors.As(err, &silent) {
-		t.Fatalf("error %v, want a RoundError of a PeerError of a SilentPeerError", err)
-	}
-	if round.Parts != 3 || round.Unacked != 3 || round.Done+round.Waiting+round.Unsent != 0 {
-		t.Errorf("%+v", *round)
-	}
-	t.Log(err)
-	if err := w.Reduce(deadline(t), v, v); !errors.As(err, &silent) {
-		t.Errorf("afterwards: %v", err)
-	}
-}
-
-// muteRounds is [mute] for a synchronous job of two workers with a negotiated
-// scale.
-func muteRounds(t testing.TB, flow retransmit.Config) (*Worker, *memLink) {
-	network := newMemNet()
-	agg := network.open("10.0.0.1:19522")
-	w, err := NewWorker(t.Context(), roundsConfig(t, network, flow))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { w.Close() })
-	return w, agg
-}
-
-func roundsConfig(t testing.TB, network *memNet, flow retransmit.Config) WorkerConfig {
-	return WorkerConfig{
-		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, Epoch: testEpoch, HotSet: testHotSet(t), Flow: flow, Stripes: wire.MaxStripes,
-		Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: 2,
-		Aggregator: wire.Endpoint{IP: network.addr("10.0.0.1"), Port: 19522}, Server: wire.Endpoint{IP: network.addr("10.0.0.2"), Port: 19522},
-	}
-}
-
-// TestReduceCancelled gives up: before anything is sent that changes nothing,
-// afterwards the worker is out of step.
-func TestReduceCancelled(t *testing.T) {
-	w, _ := muteRounds(t, retransmit.Config{Silence: time.Hour})
-	v := make([]float32, testSlots)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := w.Reduce(ended, v, v); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want the context's", err)
-	}
-	for i, want := range []error{context.DeadlineExceeded, ErrOutOfStep} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		err := w.Reduce(ctx, v, v)
-		cancel()
-		if !errors.Is(err, want) {
-			t.Errorf("call %d: error %v, want %v", i, err, want)
-		}
-	}
-}
-
-// TestReduceCallersTakeTurns has several callers wait, give up, and be there at
-// the end.
-func TestReduceCallersTakeTurns(t *testing.T) {
-	w, _ := muteRounds(t, retransmit.Config{Silence: time.Hour})
-	var wg sync.WaitGroup
-	for i := range 4 {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			defer cancel()
-			if i == 0 {
-				ctx = t.Context()
-			}
-			v := make([]float32, testSlots)
-			err := w.Reduce(ctx, v, v)
-			if !errors.Is(err, ErrClosed) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrOutOfStep) {
-				t.Errorf("caller %d: %v", i, err)
-			}
-		})
-	}
-	time.Sleep(50 * time.Millisecond)
-	if err := w.Close(); err != nil {
-		t.Error(err)
-	}
-	wg.Wait()
-}
-
-// TestReduceRefuses checks what is refused before anything is sent.
-func TestReduceRefuses(t *testing.T) {
-	ctx := deadline(t)
-	for _, c := range []struct {
-		arithmetic aggregator.Arithmetic
-		bad        float32
-		outside    bool // the job's range, but finite
-	}{
-		{aggregator.Exact, float32(math.NaN()), false},
-		{aggregator.Exact, 1 << 17, true},
-		{aggregator.Fixed, float32(math.Inf(-1)), false},
-		{aggregator.Fixed, -1 << 11, true},
-		{aggregator.LUT, float32(math.Inf(1)), false},
-	} {
-		o := synchronous(clusterOptions{workers: 1, arithmetic: c.arithmetic})
-		cl := newCluster(t, memFabric(t, o), o)
-		w := cl.workers[0]
-		v := make([]float32, testSlots)
-		v[7] = c.bad
-		err := w.Reduce(ctx, v, v)
-		var notFinite *packer.NotFiniteError
-		var outside *packer.RangeError
-		if c.outside && (!errors.As(err, &outside) || outside.Index != 7 || outside.Key != 1002) ||
-			!c.outside && (!errors.As(err, &notFinite) || notFinite.Index != 7 || notFinite.Key != 1002) {
-			t.Errorf("%v, %v: error %v", c.arithmetic, c.bad, err)
-		}
-		if err := w.Reduce(ctx, v[:9], v[:9]); err == nil {
-			t.Errorf("%v: a part of the vector was taken", c.arithmetic)
-		}
-		if _, err := w.Push(ctx, []uint64{5, 1000}, v[10:16]); !errors.Is(err, ErrMode) {
-			t.Errorf("%v: push of a hot row: %v", c.arithmetic, err)
-		}
-		if s, err := w.Stats(ctx); err != nil || s.Hot.Sent+s.Cold.Sent != 0 {
-			t.Errorf("%v: %d frames were sent, %v", c.arithmetic, s.Hot.Sent+s.Cold.Sent, err)
-		}
-		v[7] = 1 // it goes on
-		if err := w.Reduce(ctx, v, v); err != nil || v[7] != 1 {
-			t.Errorf("%v: %v", c.arithmetic, err)
-		}
-	}
-	o := clusterOptions{workers: 1}
-	w := newCluster(t, memFabric(t, o), o).workers[0]
-	if err := w.Reduce(ctx, nil, nil); !errors.Is(err, ErrMode) {
-		t.Errorf("reduce in combine mode: %v", err)
-	}
-	if _, err := w.NegotiateScale(ctx, nil); !errors.Is(err, ErrMode) {
-		t.Errorf("negotiation with exact arithmetic: %v", err)
-	}
-}
-
-// TestReduceRefused provokes refusals by the aggregator.
-func TestReduceRefused(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		tamper func(*WorkerConfig)
-		want   wire.Refusal
-		says   string
-	}{
-		{"epoch", func(c *WorkerConfig) { c.Epoch++ }, wire.Refusal{Code: wire.CodeWrongEpoch, Value: testEpoch}, "wrong epoch"},
-		{"sender", func(c *WorkerConfig) { c.Sender = 99 }, wire.Refusal{Code: wire.CodeUnknownSender}, "sender 99"},
-		{"stripes", func(c *WorkerConfig) { c.Stripes = 1 }, wire.Refusal{Code: wire.CodeLength, Value: 2}, "expects 2"},
-		{"not a group", func(c *WorkerConfig) { c.Stripes = 3 }, wire.Refusal{Code: wire.CodeLength, Value: 2}, "expects 2"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			ctx := deadline(t)
-			o := synchronous(clusterOptions{workers: 1, stripes: 2, tamper: c.tamper})
-			w := newCluster(t, memFabric(t, o), o).workers[0]
-			v := make([]float32, testSlots)
-			err := w.Reduce(ctx, v, v)
-			var round *RoundError
-			var peer *PeerError
-			var r wire.Refusal
-			if !errors.As(err, &round) || !errors.As(err, &peer) || !errors.As(err, &r) || r != c.want || !strings.Contains(err.Error(), c.says) {
-				t.Fatalf("error %v\nwant the refusal %v, saying %q", err, c.want, c.says)
-			}
-			t.Log(err)
-			if err := w.Reduce(ctx, v, v); !errors.Is(err, ErrOutOfStep) || !errors.As(err, &r) {
-				t.Errorf("next reduce: %v", err)
-			}
-		})
-	}
-}
-
-// TestReduceOverflow has the sum of two workers leave the range of exact
-// arithmetic: the second one is refused, the first one waits in vain.
-func TestReduceOverflow(t *testing.T) {
-	ctx := deadline(t)
-	o := synchronous(clusterOptions{workers: 2, limit: 300 * time.Millisecond})
-	c := newCluster(t, memFabric(t, o), o)
-	refused, missing := 0, 0
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	for _, w := range c.workers {
-		wg.Go(func() {
-			v := make([]float32, testSlots)
-			v[250] = 1<<17 - 1
-			err := w.Reduce(ctx, v, v)
-			mu.Lock()
-			defer mu.Unlock()
-			var peer *PeerError
-			switch {
-			case errors.Is(err, wire.Refusal{Code: wire.CodeOverflow}) && errors.As(err, &peer) && peer.Key == 1083:
-				refused++
-			case errors.As(err, new(*NoResultError)):
-				missing++
-			default:
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if refused != 1 || missing != 1 {
-		t.Errorf("%d workers were refused, %d missed the other", refused, missing)
 	}
 }

@@ -13,53 +13,6 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// WorkerConfig describes a worker's endpoint.
-type WorkerConfig struct {
-	// Link carries the frames. A worker that NewWorker returned owns it and
-	// closes it.
-	Link Link
-
-	// Job, Sender and Epoch are what the worker is admitted with, at the
-	// aggregator and at the server. A worker that restarts must be admitted
-	// anew, because its sequence numbers begin anew.
-	Job, Sender, Epoch uint16
-
-	// HotSet says which rows go to the aggregator. Nil sends every row to the
-	// server.
-	HotSet *packer.HotSet
-	// Dim is the number of gradients of a row. 0 takes the hot set's.
-	Dim int
-	// Layout and Stripes describe the hot frames that the aggregator takes, as
-	// learnt at admission. The zero values are lane-aligned frames of one
-	// stripe, which every aggregator takes.
-	Layout  packer.Layout
-	Stripes int
-
-	// Mode, Arithmetic, Exp and Workers are the job's, as learnt at admission;
-	// see aggregator.JobConfig. In [aggregator.Sync] mode Stripes must be what
-	// the job has, because it decides what a group is.
-	Mode       aggregator.Mode
-	Arithmetic aggregator.Arithmetic
-	Exp        int
-	Workers    int
-	// Negotiate makes Reduce negotiate the scale of each iteration. Otherwise
-	// it is the one of Exp. It needs fixed arithmetic and is the same for all
-	// workers of the job.
-	Negotiate bool
-	// RoundLimit is how long Reduce and NegotiateScale wait without any
-	// result for other workers. 0 takes Flow.Silence.
-	RoundLimit time.Duration
-
-	// Aggregator and Server are the peers' addresses. An Ethernet address that
-	// is left zero is resolved where the link needs one. The aggregator is
-	// needed if there is a hot set.
-	Aggregator, Server wire.Endpoint
-
-	// Flow holds the window, the timeouts and the limit of silence of each of
-	// the two flows. Where Size is 0, it is the link's Window.
-	Flow retransmit.Config
-}
-
 // Worker pushes gradients and pulls weights. Its methods may be called from
 // several goroutines.
 //
@@ -197,29 +150,6 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		}
 	}
 	return w, nil
-}
-
-// jobOf returns what a worker knows of its job, checked and with defaults
-// filled in.
-func jobOf(cfg WorkerConfig) (aggregator.JobConfig, error) {
-	job := aggregator.JobConfig{
-		Mode: cfg.Mode, Arithmetic: cfg.Arithmetic, Exp: cfg.Exp, Workers: cfg.Workers, MaxStripes: cfg.Stripes, Slots: 1,
-	}
-	if cfg.HotSet != nil {
-		job.Slots = max(1, cfg.HotSet.Slots())
-	}
-	job, err := job.Complete()
-	switch {
-	case err != nil:
-		return job, fmt.Errorf("%w: %w", ErrConfig, err)
-	case job.Workers > 0 && (cfg.HotSet == nil || cfg.HotSet.Len() == 0):
-		return job, fmt.Errorf("%w: rounds of %d workers without a hot set", ErrConfig, job.Workers)
-	case job.Mode == aggregator.Sync && cfg.Layout != packer.LaneAligned:
-		return job, fmt.Errorf("%w: %v frames in %v mode", ErrConfig, cfg.Layout, job.Mode)
-	case cfg.Negotiate && (job.Mode != aggregator.Sync || job.Arithmetic != aggregator.Fixed):
-		return job, fmt.Errorf("%w: Negotiate with %v arithmetic in %v mode", ErrConfig, job.Arithmetic, job.Mode)
-	}
-	return job, nil
 }
 
 func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.Endpoint) error {
