@@ -12,7 +12,7 @@ import (
 const testpmdCommand = "dpdk-testpmd"
 
 // installTestpmd says how to get testpmd with the driver. Debian 12's DPDK comes without.
-const installTestpmd = "build DPDK with libxdp-dev installed (meson setup -Denable_drivers=net/af_xdp,net/af_packet,mempool/ring,bus/vdev -Denable_apps=test-pmd) " +
+const installTestpmd = "scripts/dpdk.sh builds and installs it on Debian; elsewhere build DPDK with libxdp-dev installed (meson setup -Denable_drivers=net/af_xdp,net/af_packet,mempool/ring,bus/vdev -Denable_apps=test-pmd) " +
 	"and put dpdk-testpmd in the PATH"
 
 // findPeers finds out which peers can run, and builds the C program.
