@@ -3,6 +3,10 @@
 // answers pulls, and an [AggregatorServer] that puts the Go aggregator behind
 // a UDP socket.
 //
+// [Worker.Reduce] is the all-reduce of the hot vector between all workers of a
+// job in sync mode, and [Worker.NegotiateScale] lets workers of a job with fixed
+// arithmetic agree on the scale of their integers.
+//
 // # Links
 //
 // An endpoint sends and receives through a [Link]. [OpenUDP] gives one on a
