@@ -6,10 +6,17 @@
 // everything else to the kernel untouched. What it does with a frame is defined
 // by package aggregator, whose Model it equals bit for bit.
 //
+// The result of a round leaves by an XDP redirect to all ports of its job, so the
+// drivers of these ports must support XDP transmission; a veth does if its peer
+// has an XDP program or GRO switched on. The frame goes to a multicast address
+// (wire.AllOf): a host's network card, unlike a veth, lets it in only if the
+// host has joined it or the interface is in allmulticast mode.
+//
 // [Steer] brings the Libra frames of a host to its AF_XDP sockets.
 //
 // The programs need Linux 6.1 on amd64 or arm64, and CAP_BPF, CAP_NET_ADMIN and
-// CAP_PERFMON. They work in native and in generic mode on interfaces whose frames fit one
-// buffer. A VLAN tag must be in the frame, not in the packet's metadata: switch
+// CAP_PERFMON; also CAP_SYS_ADMIN if jobs with rounds are managed from another
+// network namespace than that of the interfaces. They work in native and in
+// generic mode on interfaces whose frames fit one buffer. A VLAN tag must be in the frame, not in the packet's metadata: switch
 // off VLAN offload (ethtool -K IFACE rxvlan off) where Libra frames are tagged.
 package bpf

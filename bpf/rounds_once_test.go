@@ -76,8 +76,11 @@ func reduce(t *testing.T, d *device, cfg aggregator.JobConfig, n int) error {
 					return err
 				}
 				h, err := wire.ParseHeader(answer)
-				if err != nil || h.Type != wire.TypeAck {
-					return fmt.Errorf("CPU %d, round %d: answer %x, %v", cpu, round, answer, err)
+				if err != nil {
+					return err
+				}
+				if h.Type != wire.TypeAck {
+					return fmt.Errorf("CPU %d, round %d: answer %x", cpu, round, answer)
 				}
 				complete = h.Flags&wire.FlagSum != 0
 				want := results[round%variants][0][wire.EnvelopeLen+wire.HeaderLen:]

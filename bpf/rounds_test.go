@@ -184,8 +184,11 @@ func (p *participant) take(frame []byte) (int, error) {
 		return -1, fmt.Errorf("frame %x: %w", frame, err)
 	}
 	h, err := wire.ParseHeader(parsed.Payload)
-	if err != nil || h.Type != wire.TypeAck {
-		return -1, fmt.Errorf("worker %d: frame %x: %v, %v", p.index, frame, h, err)
+	if err != nil {
+		return -1, fmt.Errorf("frame %x: %w", frame, err)
+	}
+	if h.Type != wire.TypeAck {
+		return -1, fmt.Errorf("worker %d: frame %x is no ACK", p.index, frame)
 	}
 	if h.Flags&wire.FlagSum == 0 || h.Flags&wire.FlagAll != 0 && p.rng.IntN(8) == 0 {
 		return -1, nil // others are missing, or the answer is lost
