@@ -60,12 +60,15 @@ type System struct {
 	// Bound is min(A/h, S/(1-h)), in pairs a second, with exact arithmetic.
 	Bound float64 `json:"bound_pairs_per_second"`
 	// Speedup is Bound divided by that of the server alone; Relative, by that
-	// with 30,000 hot parameters, as in the paper's figures; 0 without that.
+	// with 30,000 hot parameters, as in the paper's figures; 0 without that. Both
+	// are medians of the ratios within each round.
 	Speedup  float64 `json:"speedup"`
 	Relative float64 `json:"relative"`
+
+	Samples []float64 `json:"samples_bound"`
 }
 
-// Delay is what an iteration takes that reduces a vector, at the median worker.
+// Delay is what an iteration takes that reduces a vector.
 type Delay struct {
 	Backend    string `json:"backend"`
 	Workers    int    `json:"workers"`
@@ -73,8 +76,8 @@ type Delay struct {
 	Parameters int    `json:"parameters"`
 	Iterations int    `json:"iterations"` // in all rounds
 
-	// In microseconds: medians of a round's iterations, and their spread over the
-	// rounds. Negotiate is 0 where there is nothing to negotiate.
+	// In microseconds: medians of a round's iterations of all workers, and their
+	// spread over the rounds. Negotiate is 0 where there is nothing to negotiate.
 	Negotiate Spread `json:"negotiate_us"`
 	Reduce    Spread `json:"reduce_us"`
 	Total     Spread `json:"total_us"`
@@ -122,35 +125,22 @@ func (r *Report) find(a plane.Arithmetic, m plane.Mode, stripes, hot int) *Resul
 	return &r.Results[i]
 }
 
-// rate returns the median rate of exact arithmetic, or 0.
-func (r *Report) rate(distribution string, hot int) float64 {
-	for _, q := range r.Rates {
-		if q.Distribution == distribution && q.Hot == hot && q.Arithmetic == plane.Exact.String() {
-			return q.Pairs.Median
-		}
-	}
-	return 0
-}
-
 // finish completes a report from what was measured.
 func (r *Report) finish() {
 	r.judge()
-	for i := range r.Systems {
-		s := &r.Systems[i]
-		s.Bound = bound(s.HotShare, r.rate(s.Distribution, s.Hot), s.Server.Median)
-	}
-	of := func(distribution string, hot int) float64 {
+	of := func(distribution string, hot int) []float64 {
 		for _, s := range r.Systems {
 			if s.Distribution == distribution && s.Hot == hot {
-				return s.Bound
+				return s.Samples
 			}
 		}
-		return 0
+		return nil
 	}
 	for i := range r.Systems {
 		s := &r.Systems[i]
-		s.Speedup = quotient(s.Bound, of(s.Distribution, 0))
-		s.Relative = quotient(s.Bound, of(s.Distribution, paperHot))
+		s.Bound = median(s.Samples)
+		s.Speedup = paired(s.Samples, of(s.Distribution, 0))
+		s.Relative = paired(s.Samples, of(s.Distribution, paperHot))
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+
+	plane "github.com/libra-ina/libra/aggregator"
 )
 
 // Run measures. When ctx is done, Run returns what it has and the cause. Cost
@@ -70,7 +73,7 @@ func (h *harness) skip(what string, steps int, err error) error {
 		return err
 	}
 	h.report.Unavailable = append(h.report.Unavailable, Unavailable{What: what, Reason: err.Error()})
-	h.done += steps
+	h.total -= steps
 	return nil
 }
 
@@ -82,7 +85,10 @@ func (h *harness) costSteps() int {
 func (h *harness) throughputSteps() int {
 	c := h.cfg
 	programs := (1 + len(c.Exponents)) * len(c.Arithmetics) * len(c.Sweep)
-	servers := len(c.Exponents) * (1 + len(c.Sweep))
+	servers := 0
+	if slices.Contains(c.Arithmetics, plane.Exact) {
+		servers = len(c.Exponents) * (1 + len(c.Sweep))
+	}
 	return (programs + servers) * c.Rounds
 }
 

@@ -22,6 +22,19 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
+// paired returns the median of the ratios within each round, or 0 if there is no
+// round. A machine that is slower for a while is slower for both.
+func paired(a, b []float64) float64 {
+	var ratios []float64
+	for i := range min(len(a), len(b)) {
+		ratios = append(ratios, quotient(a[i], b[i]))
+	}
+	if ratios == nil {
+		return 0
+	}
+	return median(ratios)
+}
+
 // quotient is a/b, and 0 where b is: JSON has no infinity.
 func quotient(a, b float64) float64 {
 	if b == 0 {

@@ -70,8 +70,8 @@ func (r *Report) paperOnDelay() string {
 		paper = append(paper, fmt.Sprintf("%.0f ms with %d workers", p.Delay, p.Workers))
 	}
 	return fmt.Sprintf("All workers, and the aggregator, share this machine's CPUs; the vector has %s parameters. "+
-		"Each figure is that of the median worker. The paper's text has an extra delay of over %s, measured on SwitchML, whose "+
-		"negotiation goes over its own control channel; ours is one round trip of one frame each on the data path.",
+		"Each figure is the median over workers and iterations. The paper's text has an extra delay of over %s for SwitchML's negotiation, "+
+		"and does not say how its workers exchange what they negotiate; ours send one frame each and get one answer, on the data path.",
 		humanize.Comma(int64(r.Negotiations[0].Parameters)), strings.Join(paper, " and of "))
 }
 

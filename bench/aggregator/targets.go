@@ -33,7 +33,7 @@ func (r *Report) judge() {
 			want(hot, "exact, 1 stripe, ns a frame", exactFrame, one.NsPerFrame)
 		}
 		if exact != nil && fixed != nil {
-			want(hot, "fixed, 10 stripes, time divided by that of exact", fixedFactor, paired(fixed, exact))
+			want(hot, "fixed, 10 stripes, time divided by that of exact", fixedFactor, paired(fixed.Samples, exact.Samples))
 		}
 		if lut != nil {
 			want(hot, "lut, 10 stripes, ns a pair", lutPair, lut.NsPerPair)
@@ -44,13 +44,4 @@ func (r *Report) judge() {
 // hotCounts returns the numbers of hot parameters in the order of the results.
 func (r *Report) hotCounts() []int {
 	return distinct(r.Results, func(res Result) int { return res.Hot })
-}
-
-// paired returns the median of the ratios within each round.
-func paired(a, b *Result) float64 {
-	var ratios []float64
-	for i := range min(len(a.Samples), len(b.Samples)) {
-		ratios = append(ratios, quotient(a.Samples[i], b.Samples[i]))
-	}
-	return median(ratios)
 }

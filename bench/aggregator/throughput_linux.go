@@ -31,9 +31,11 @@ func (h *harness) throughput(ctx context.Context) (err error) {
 	if err := h.sweep(ctx, p, uniform, newSkew(plane.MaxSlots, 0), nil); err != nil {
 		return err
 	}
-	server, err := newServer()
-	if err != nil {
-		return err
+	var server *server
+	if slices.Contains(h.cfg.Arithmetics, plane.Exact) {
+		if server, err = newServer(); err != nil {
+			return err
+		}
 	}
 	for _, s := range h.cfg.Exponents {
 		if err := h.sweep(ctx, p, fmt.Sprintf("Zipf %.2f", s), newSkew(allKeys, s), server); err != nil {
@@ -43,7 +45,7 @@ func (h *harness) throughput(ctx context.Context) (err error) {
 	return nil
 }
 
-// sweep measures one distribution; the server's share if there is one.
+// sweep measures one distribution, and what the server does if there is one.
 func (h *harness) sweep(ctx context.Context, p *bpf.Aggregator, name string, d skew, server *server) (err error) {
 	rng := rand.New(rand.NewPCG(2, 0))
 	var g group
@@ -81,17 +83,29 @@ func (h *harness) sweep(ctx context.Context, p *bpf.Aggregator, name string, d s
 	if err := h.takeTurns(ctx, g, others); err != nil {
 		return err
 	}
+	programs := map[int][]float64{} // with exact arithmetic, by number of hot parameters
 	for _, b := range g {
 		pairs := make([]float64, len(b.result.Samples))
 		for i, ns := range b.result.Samples {
 			pairs[i] = rate(ns, b.result.Pairs)
+		}
+		if b.result.Arithmetic == plane.Exact.String() {
+			programs[b.result.Hot] = pairs
 		}
 		h.report.Rates = append(h.report.Rates, Rate{
 			Distribution: name, Arithmetic: b.result.Arithmetic, Hot: b.result.Hot, Pairs: spreadOf(pairs),
 		})
 	}
 	for i := range systems {
-		systems[i].Server = spreadOf(rates[systems[i].Hot])
+		s := &systems[i]
+		s.Server = spreadOf(rates[s.Hot])
+		for round, server := range rates[s.Hot] {
+			program := 0.0
+			if s.Hot > 0 {
+				program = programs[s.Hot][round]
+			}
+			s.Samples = append(s.Samples, bound(s.HotShare, program, server))
+		}
 	}
 	h.report.Systems = append(h.report.Systems, systems...)
 	return nil

@@ -26,7 +26,7 @@ a frame and a pair cost by arithmetic, mode, stripes and number of hot parameter
 parameter server together (throughput, Figures 13 and 14 of the paper); and what
 an iteration takes with and without the negotiation of a scale, over UDP and over
 AF_XDP (negotiation, Figure 17). It needs root, but for negotiations over UDP.
-Everything takes about a minute.`,
+Everything takes about two minutes.`,
 		Example: `  libra bench aggregator --out plots
   libra bench aggregator --tests cost --arithmetics exact,fixed --modes combine --stripes 10 --rounds 15
   libra bench aggregator --tests negotiation --backends udp --json`,
@@ -62,6 +62,7 @@ Everything takes about a minute.`,
 	f.IntSliceVar(&c.Hot, "hot", nil, "hot parameters of the jobs whose cost is measured (default 1000,30000,65536)")
 	f.IntSliceVar(&c.Sweep, "sweep", nil, "numbers of hot parameters for throughput (default ten from 1000 to 65536)")
 	f.Float64SliceVar(&c.Exponents, "exponents", nil, "exponents of the Zipf distributions of keys for throughput (default 0.83,0.97)")
+	f.Lookup("exponents").DefValue = "" // it is in the text, as the others' are
 	f.IntSliceVar(&c.Workers, "workers", nil, "numbers of workers that negotiate (default 2,4,8)")
 	f.StringSliceVar(&backends, "backends", nil, "links for negotiations: udp, afxdp (default both)")
 	f.IntVar(&c.Parameters, "parameters", 0, "length of the vector that is reduced after a negotiation (default 30000)")
