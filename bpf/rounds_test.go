@@ -4,6 +4,7 @@ package bpf
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -25,11 +26,11 @@ type roundsJob struct {
 	first  int // the host of worker 0; the others follow
 }
 
-func newRoundsJob(t *testing.T, cfg aggregator.JobConfig) *roundsJob {
-	t.Helper()
+func newRoundsJob(tb testing.TB, cfg aggregator.JobConfig) *roundsJob {
+	tb.Helper()
 	cfg, err := cfg.Complete()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	group := cfg.MaxStripes * wire.Lanes
 	return &roundsJob{JobConfig: cfg, groups: (cfg.Slots + group - 1) / group}
@@ -45,14 +46,14 @@ func (j *roundsJob) worker(i int) aggregator.SenderConfig {
 }
 
 // start starts the job on a plane and admits its workers.
-func (j *roundsJob) start(t *testing.T, p aggregator.Plane) {
-	t.Helper()
+func (j *roundsJob) start(tb testing.TB, p aggregator.Plane) {
+	tb.Helper()
 	if err := p.AddJob(j.JobConfig); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for i := range j.Workers {
 		if err := p.AddSender(j.ID, j.worker(i)); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 }
@@ -257,6 +258,49 @@ func TestRoundsOnInterfaces(t *testing.T) {
 					t.Errorf("counters are %+v, the model's %+v", got, want)
 				}
 			})
+		})
+	}
+}
+
+// Every frame is the only one of its round: it is added, becomes the result, and
+// the other bank's slots are cleared.
+func BenchmarkRounds(b *testing.B) {
+	needPrivileges(b)
+	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.Fixed, aggregator.LUT} {
+		b.Run(arithmetic.String(), func(b *testing.B) {
+			const ranks = wire.MaxStripes * wire.Lanes
+			job := newRoundsJob(b, aggregator.JobConfig{
+				Mode: aggregator.Sync, Arithmetic: arithmetic, Workers: 1, Slots: FeederFrames * ranks,
+			})
+			d := open(b)
+			job.start(b, d)
+			frames := make([][]byte, FeederFrames)
+			for group := range frames {
+				frames[group] = job.frame(0, 0, group)
+				binary.BigEndian.PutUint32(frames[group][seqAt:], 0)
+				conformance.Repair(frames[group])
+			}
+			feeder, err := d.NewFeeder(frames, len(frames[0]))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer feeder.Close()
+			n := min(b.N, 1<<20)
+			b.ResetTimer()
+			ns, _, err := feeder.Run(n)
+			b.StopTimer()
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(ns, "ns/frame")
+			b.ReportMetric(ns/ranks, "ns/pair")
+			c, err := d.JobCounters(job.ID)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if c.Rounds < uint64(n) {
+				b.Fatalf("%d frames, but %+v", n, c)
+			}
 		})
 	}
 }
