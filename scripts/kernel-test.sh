@@ -2,7 +2,7 @@
 # Runs the tests of the XDP programs and of the engine in another kernel than
 # this machine's: one of Debian's, by default the newest 6.1, which is the oldest
 # that Libra supports. Its verifier refuses what later ones take. The machine is
-# emulated by QEMU without help of the processor, so it takes a minute or two and
+# emulated by QEMU without help of the processor, so it takes some minutes and
 # its speed says nothing; it needs no root and touches no network of the host.
 #
 # usage: scripts/kernel-test.sh [-k SERIES] [-n FRAMES] [-r REGEXP] [-t SECONDS]
