@@ -1,7 +1,6 @@
 package packer
 
 import (
-
 	"github.com/libra-ina/libra/wire"
 )
 

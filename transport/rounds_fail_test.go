@@ -56,7 +56,7 @@ func TestReduceMissesWorker(t *testing.T) {
 
 // TestReduceSilentAggregator has nobody answer.
 func TestReduceSilentAggregator(t *testing.T) {
-	w, _ := muteRounds(t, retransmit.Config{Silence: 50 * time.Millisecond})
+	w := muteRounds(t, retransmit.Config{Silence: 50 * time.Millisecond})
 	v := make([]float32, testSlots)
 	err := w.Reduce(deadline(t), v, v)
 	var round *RoundError
@@ -76,15 +76,15 @@ func TestReduceSilentAggregator(t *testing.T) {
 
 // muteRounds is [mute] for a synchronous job of two workers with a negotiated
 // scale.
-func muteRounds(t testing.TB, flow retransmit.Config) (*Worker, *memLink) {
+func muteRounds(t testing.TB, flow retransmit.Config) *Worker {
 	network := newMemNet()
-	agg := network.open("10.0.0.1:19522")
+	network.open("10.0.0.1:19522")
 	w, err := NewWorker(t.Context(), roundsConfig(t, network, flow))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.Close() })
-	return w, agg
+	return w
 }
 
 func roundsConfig(t testing.TB, network *memNet, flow retransmit.Config) WorkerConfig {
@@ -98,7 +98,7 @@ func roundsConfig(t testing.TB, network *memNet, flow retransmit.Config) WorkerC
 // TestReduceCancelled gives up: before anything is sent that changes nothing,
 // afterwards the worker is out of step.
 func TestReduceCancelled(t *testing.T) {
-	w, _ := muteRounds(t, retransmit.Config{Silence: time.Hour})
+	w := muteRounds(t, retransmit.Config{Silence: time.Hour})
 	v := make([]float32, testSlots)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -118,7 +118,7 @@ func TestReduceCancelled(t *testing.T) {
 // TestReduceCallersTakeTurns has several callers wait, give up, and be there at
 // the end.
 func TestReduceCallersTakeTurns(t *testing.T) {
-	w, _ := muteRounds(t, retransmit.Config{Silence: time.Hour})
+	w := muteRounds(t, retransmit.Config{Silence: time.Hour})
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
