@@ -112,11 +112,11 @@ func (p *barePeer) push() (acked int, err error) {
 		}
 		if p.silent == reseedAfter {
 			p.silent, p.flying = 0, 0
-			p.cfg.control.reseeded.Add(window)
+			p.cfg.control.reseeded.Add(pushWindow)
 		}
 	}
-	for p.flying < window {
-		sent, err := p.sendHot(min(batch, window-p.flying))
+	for p.flying < pushWindow {
+		sent, err := p.sendHot(min(batch, pushWindow-p.flying))
 		if err != nil || sent == 0 {
 			return acked, err
 		}

@@ -42,7 +42,7 @@ func openWorker(cfg *peerConfig) (peer, error) {
 	worker, err := transport.NewWorker(context.Background(), transport.WorkerConfig{
 		Link: link, Job: pushJob, Sender: pushSender, Epoch: pushEpoch,
 		HotSet: hot, Layout: packer.Dense, Stripes: pushStripes(cfg.size),
-		Aggregator: aggregator, Server: server, Flow: retransmit.Config{Size: window},
+		Aggregator: aggregator, Server: server, Flow: retransmit.Config{Size: pushWindow},
 	})
 	if err != nil {
 		return nil, errors.Join(err, link.Close())

@@ -19,6 +19,11 @@ const (
 	workloadSeed = 1
 )
 
+// pushWindow is how many frames are not acknowledged, of both programs. It is a power
+// of two, as a worker's window has to be. A veth ring holds 256, but gives room back
+// 16 at a time, so 256 in flight lose some, which a worker repeats after a timeout.
+const pushWindow = 128
+
 // Where the far end's aggregator expects pushes from, and as what.
 const (
 	pushJob    = 1

@@ -68,8 +68,10 @@ func newBenchEngine() *cobra.Command {
 		Short: "Measure packet rates, CPU time and latency beside other packet engines",
 		Long: `Makes a veth pair between two namespaces and runs the engine and its peers in
 turns, pinned the same way: transmit, receive, echo and request-response. Frames
-count where they are delivered. Peers that are not installed are named with what
-to install. Everything takes some 15 minutes; --sizes and --peers shorten it.`,
+count where they are delivered. The test push holds a worker, which pushes to the
+XDP aggregator, against the bare engine at the sizes 190 and 1414. Peers that are
+not installed are named with what to install. Everything takes some 15 minutes;
+--tests, --sizes and --peers shorten it.`,
 		Example: "  libra bench engine --tests transmit,echo --sizes 190,1414 --peers libra,libxdp,udp",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -89,7 +91,7 @@ to install. Everything takes some 15 minutes; --sizes and --peers shorten it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&tests, "tests", nil, "transmit, receive, echo, request-response (default all)")
+	f.StringSliceVar(&tests, "tests", nil, "transmit, receive, echo, request-response, push (default all)")
 	f.IntSliceVar(&c.Sizes, "sizes", nil, "frame sizes in bytes (default 64,190,512,1414,9014)")
 	f.StringSliceVar(&c.Peers, "peers", nil, "peers to run (default all: see the table)")
 	f.IntVar(&c.Rounds, "rounds", 0, "interleaved rounds (default 5)")
