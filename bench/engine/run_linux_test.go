@@ -132,6 +132,26 @@ func TestJumboFrames(t *testing.T) {
 	checkMoved(t, cfg, mustRun(t, cfg))
 }
 
+func TestPushesAreAppliedAtTheAggregator(t *testing.T) {
+	cfg := testConfig("push")
+	cfg.Sizes = []int{minHot, 512, maxHot}
+	cfg.Peers = []string{PeerLibra, PeerBare, PeerEcho}
+	cfg.Tests = []Test{Push}
+	report := mustRun(t, cfg)
+	checkMoved(t, cfg, report)
+	for _, r := range report.Results {
+		if n := r.Drops["aggregator: refused"]; n != 0 {
+			t.Errorf("%s at %d bytes: the aggregator refused %d frames", r.Peer, r.Size, n)
+		}
+	}
+	if len(report.Targets) != 4 {
+		t.Errorf("targets %+v, want two at each of two sizes", report.Targets)
+	}
+	if !slices.ContainsFunc(report.Unavailable, func(u Unavailable) bool { return u.Peer == PeerLibra }) {
+		t.Error("the report does not say that 512 bytes were not measured")
+	}
+}
+
 func TestPeerThatFailsDoesNotEndTheRun(t *testing.T) {
 	cfg := testConfig("failing")
 	cfg.Peers = []string{PeerLibra, PeerUDP}
