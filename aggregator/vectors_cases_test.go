@@ -162,11 +162,11 @@ func epochVectors() *vectors.File {
 	s := newScript("epochs", "a job with rounds ends and begins anew: frames of the old epoch change nothing")
 	cfg := aggregator.JobConfig{ID: 9, Epoch: 65535, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: 2, Slots: 2, MaxStripes: 1}
 	s.addJob(2, cfg)
-	payload := func(sender int, seq uint32, n ...uint32) []byte {
-		return groupPayload(cfg, s.header(sender, seq, 0), 0, n)
+	payload := func(sender int, n ...uint32) []byte {
+		return groupPayload(cfg, s.header(sender, 1, 0), 0, n)
 	}
-	s.send("round 0, worker 0", 0, payload(0, 1, 1, 2))
-	old := payload(1, 1, 10, 20)
+	s.send("round 0, worker 0", 0, payload(0, 1, 2))
+	old := payload(1, 10, 20)
 	s.removeJob()
 	s.send("no job", 1, old)
 	cfg.Epoch = 0
@@ -177,7 +177,7 @@ func epochVectors() *vectors.File {
 		binary.BigEndian.PutUint16(p[6:], 65535)
 		return p
 	}())
-	s.send("round 0 again, worker 1 first", 1, payload(1, 1, 100, 200))
-	s.send("round 0, worker 0: complete, without what the old epoch added", 0, payload(0, 1, 3, 4))
+	s.send("round 0 again, worker 1 first", 1, payload(1, 100, 200))
+	s.send("round 0, worker 0: complete, without what the old epoch added", 0, payload(0, 3, 4))
 	return s.file
 }

@@ -208,7 +208,7 @@ func (p *Pair) readmit(job aggregator.JobConfig, i int) error {
 		case job.Workers == 0 && err != nil:
 			return err
 		case job.Workers > 0 && !errors.Is(err, aggregator.ErrTooManySenders):
-			return fmt.Errorf("job %d with %d workers admits one more: %v", job.ID, job.Workers, err)
+			return errors.Join(fmt.Errorf("job %d with %d workers: one more sender is not refused as one too many", job.ID, job.Workers), err)
 		}
 	}
 	return nil
