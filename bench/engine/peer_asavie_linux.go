@@ -18,6 +18,8 @@ type asaviePeer struct {
 	sock    *xdp.Socket
 }
 
+var _ mover = (*asaviePeer)(nil)
+
 func openAsavie(cfg *peerConfig) (peer, error) {
 	p := &asaviePeer{cfg: cfg}
 	if err := p.open(); err != nil {
