@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -49,7 +50,7 @@ func (c client) ask(payload []byte) []byte {
 			if h.Seq == 1<<32-1 {
 				return answer
 			}
-			answer = p.Payload
+			answer = bytes.Clone(p.Payload) // the next Receive takes it back
 		}
 		if n == 0 {
 			if err := c.link.Wait(time.Second); err != nil {
