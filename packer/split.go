@@ -57,6 +57,10 @@ func (p *Packer) split(keys []uint64, grads []float32) error {
 	if p.hotSet != nil {
 		p.hotSet.index.findAll(found, keys)
 	} // else every rank + 1 stays 0
+	if p.layout == Dense && p.dim == 1 {
+		p.splitDensePairs(found)
+		return nil
+	}
 	hot, cold := separate(found, p.hot, p.cold)
 	p.nCold = len(cold)
 	switch {
@@ -115,6 +119,24 @@ func (p *Packer) splitDense(hot []uint32) {
 			p.dense.add(pair{grad: i*dim + j, slot: rank + j})
 		}
 	}
+}
+
+// splitDensePairs is separate and splitDense in one pass, for rows of one
+// gradient.
+func (p *Packer) splitDensePairs(found []uint32) {
+	if len(p.dense.pairs) < len(found) {
+		p.dense.pairs = make([]pair, len(found))
+	}
+	pairs, cold := p.dense.pairs[:len(found)], p.cold[:len(found)]
+	n := 0
+	for i, f := range found {
+		pairs[n] = pair{grad: uint32(i), slot: f - 1}
+		cold[i-n] = uint32(i)
+		if f != 0 {
+			n++
+		}
+	}
+	p.dense.n, p.nCold = n, len(found)-n
 }
 
 // splitPairs is splitRows for rows of one gradient.
