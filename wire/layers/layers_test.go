@@ -137,7 +137,11 @@ func FuzzDecode(f *testing.F) {
 		if err := l.SerializeTo(buf, gopacket.SerializeOptions{}); err != nil {
 			return // an unknown type
 		}
-		if !bytes.Equal(buf.Bytes(), data) {
+		want := data
+		if l.hasScale() { // whose last three bytes say nothing
+			want = append(bytes.Clone(data[:wire.ScaleLen-3]), 0, 0, 0)
+		}
+		if !bytes.Equal(buf.Bytes(), want) {
 			t.Fatalf("% x is written as % x", data, buf.Bytes())
 		}
 	})
