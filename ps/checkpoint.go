@@ -240,7 +240,7 @@ func (c *checkpointReader) head(s *Store) (rows, attached uint64) {
 		c.fail(fmt.Errorf("%w: %d, this program reads %d", ErrVersion, v, checkpointVersion))
 	}
 	dim, exp := int(c.uint32()), int(int32(c.uint32()))
-	method, scale := Method(c.uint32()), math.Float32frombits(c.uint32())
+	method, scale := Method(min(c.uint32(), math.MaxUint8)), math.Float32frombits(c.uint32())
 	seed := c.uint64()
 	s.harvest = c.uint64()
 	rows, attached = c.uint64(), c.uint64()
