@@ -32,7 +32,7 @@ conformance: ## compare the XDP program with the model on a million random frame
 	$(GO) test -count=1 -run '^TestAggregateEqualsModel$$' -v ./bpf -frames 1000000
 
 exactly-once: ## deliver ten million frames on two CPUs, with repetitions, and look for lost or doubled updates
-	$(GO) test -count=1 -run '^TestExactlyOnce' -v ./bpf -deliveries 10000000
+	$(GO) test -count=1 -run '^Test(Rounds)?ExactlyOnce' -v ./bpf -deliveries 10000000
 
 kernel-test: ## run the tests of bpf and afxdp in an emulated Debian kernel of series KERNEL
 	scripts/kernel-test.sh -k $(KERNEL)
