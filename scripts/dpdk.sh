@@ -24,9 +24,15 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 chmod 755 "$work"
+# shellcheck disable=SC2016 # apt expands it
+mirror=$(apt-get indextargets --format '$(REPO_URI)' "Codename: $VERSION_CODENAME" 'Component: main' | head -n 1)
+[ -n "$mirror" ] || {
+	echo "dpdk.sh: apt knows no mirror of Debian $VERSION_CODENAME; run apt-get update" >&2
+	exit 1
+}
 cat >"$work/debian.sources" <<EOF
 Types: deb-src
-URIs: http://deb.debian.org/debian
+URIs: $mirror
 Suites: $VERSION_CODENAME
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg

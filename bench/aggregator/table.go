@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
-	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/libra-ina/libra/internal/report"
 )
@@ -14,34 +13,34 @@ import (
 // WriteTable writes what was measured for people, the paper's figures beside
 // ours.
 func (r *Report) WriteTable(w io.Writer) error {
-	out := &printer{w: w}
+	out := report.NewPrinter(w)
 	if len(r.Results) > 0 {
 		header, rows := r.costRows()
-		out.table(fmt.Sprintf("Cost of the XDP program, median of %d rounds (smallest-largest)", r.Rounds), header, rows)
-		out.note("The program alone, in the kernel's test run: checksums, duplicate filter, additions and answer, without a driver. " +
+		out.Table(fmt.Sprintf("Cost of the XDP program, median of %d rounds (smallest-largest)", r.Rounds), header, rows)
+		out.Note("The program alone, in the kernel's test run: checksums, duplicate filter, additions and answer, without a driver. " +
 			"Every frame has all lanes full.")
 	}
 	if len(r.Targets) > 0 {
-		out.table("Targets", []string{"target", "at most", "got", ""}, r.targetRows())
+		out.Table("Targets", []string{"target", "at most", "got", ""}, r.targetRows())
 	}
 	if len(r.Rates) > 0 {
 		header, rows := r.rateRows()
-		out.table("Million pairs a second of the XDP program on one CPU, frames of 10 stripes, median (smallest-largest)", header, rows)
+		out.Table("Million pairs a second of the XDP program on one CPU, frames of 10 stripes, median (smallest-largest)", header, rows)
 	}
 	if len(r.Systems) > 0 {
-		out.table("Aggregator and parameter server together, million pairs a second, exact arithmetic (Figures 13 and 14)",
+		out.Table("Aggregator and parameter server together, million pairs a second, exact arithmetic (Figures 13 and 14)",
 			[]string{"keys", "hot", "hot share", "server on the rest", "together", "of server alone", fmt.Sprintf("of %s hot", humanize.Comma(paperHot))}, r.systemRows())
-		out.note("%s", r.paperOnThroughput())
+		out.Note("%s", r.paperOnThroughput())
 	}
 	if len(r.Negotiations) > 0 {
-		out.table("Delay of an iteration, µs (Figure 17), median (smallest-largest round)",
+		out.Table("Delay of an iteration, µs (Figure 17), median (smallest-largest round)",
 			[]string{"backend", "workers", "arithmetic", "iterations", "negotiation", "p99", "reduction", "iteration"}, r.delayRows())
-		out.note("%s", r.paperOnDelay())
+		out.Note("%s", r.paperOnDelay())
 	}
 	for _, u := range r.Unavailable {
-		out.note("Not measured: %s: %s", u.What, u.Reason)
+		out.Note("Not measured: %s: %s", u.What, u.Reason)
 	}
-	return out.err
+	return out.Err()
 }
 
 func (r *Report) paperOnThroughput() string {
@@ -157,33 +156,3 @@ func millions(s Spread) string {
 }
 
 func micros(s Spread) string { return fmt.Sprintf("%.0f (%.0f-%.0f)", s.Median, s.Min, s.Max) }
-
-// textWidth is the width of paragraphs, in characters.
-const textWidth = 120
-
-// printer keeps the first error.
-type printer struct {
-	w   io.Writer
-	err error
-}
-
-func (p *printer) table(title string, header []string, rows [][]any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w, title)
-	}
-	if p.err == nil {
-		p.err = report.Table(p.w, header, rows)
-	}
-	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w)
-	}
-}
-
-func (p *printer) note(format string, args ...any) {
-	for line := range strings.Lines(text.WrapSoft(fmt.Sprintf(format, args...), textWidth) + "\n\n") {
-		if p.err == nil {
-			// The wrapper fills lines up with spaces.
-			_, p.err = fmt.Fprintln(p.w, strings.TrimRight(line, " \n"))
-		}
-	}
-}

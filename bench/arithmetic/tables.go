@@ -3,10 +3,8 @@ package arithmetic
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/dustin/go-humanize"
-	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/report"
@@ -15,69 +13,37 @@ import (
 
 // WriteTables prints the report for people, the paper's figures beside ours.
 func (r Report) WriteTables(w io.Writer) error {
-	out := &printer{w: w}
-	out.table("Numbers that are added", []string{"data set", "pairs", "least", "median", "largest", "of opposite signs"}, r.dataSetRows())
-	out.table("(A) Precision of one addition (Table 2)",
+	out := report.NewPrinter(w)
+	out.Table("Numbers that are added", []string{"data set", "pairs", "least", "median", "largest", "of opposite signs"}, r.dataSetRows())
+	out.Table("(A) Precision of one addition (Table 2)",
 		[]string{"arithmetic", "data set", "median", "average", "worst", "paper: median", "average"}, r.precisionRows())
-	out.note("Precision is 1 - |got - true| / |true|, at least 0; where the true sum is 0, it is 1 if got is 0 and else 0. " +
+	out.Note("Precision is 1 - |got - true| / |true|, at least 0; where the true sum is 0, it is 1 if got is 0 and else 0. " +
 		"The paper does not say how it counts these. Its gradients (R1) are not public; ours are of a factorisation machine: " +
 		"pairs that two workers push to one parameter in one iteration. The scale of fixed is negotiated over all gradients of both workers " +
 		"in the iteration, and over the interval (-1, 1) for the uniform numbers (R2).")
 	paper := paperTable2[Fixed][1]
-	out.note("Why the paper's fixed has a median of %s and an average of %s on R2, and ours has not: with a scale that is negotiated for the numbers, "+
+	out.Note("Why the paper's fixed has a median of %s and an average of %s on R2, and ours has not: with a scale that is negotiated for the numbers, "+
 		"rounding leaves errors of 2^-31 of the largest. A median far below the average means that many sums are right and many are far off, "+
 		"as integers are that leave their range. A scale that was negotiated for other numbers brings that about: with the scale of a median "+
 		"iteration of the training, our fixed saturates on R2, with a median of %s and an average of %s. The paper's scale can hardly have been "+
 		"negotiated for R2.",
 		percent(paper.Median, 2), percent(paper.Average, 2), percent(r.Foreign.Median, 2), percent(r.Foreign.Average, 2))
-	out.table("(B) Relative error of long sums, median (largest)", r.longSumHeader(), r.longSumRows())
-	out.note("%d sums of each length, of numbers drawn at random from the data set, one after the other into one slot. "+
+	out.Table("(B) Relative error of long sums, median (largest)", r.longSumHeader(), r.longSumRows())
+	out.Note("%d sums of each length, of numbers drawn at random from the data set, one after the other into one slot. "+
 		"The truth is a 320-bit sum. The scale of fixed is the largest at which a sum of that length cannot overflow; the unit of exact is 2^-46 or, "+
 		"where a sum of the greatest length might leave its range of 2^17, a coarser one. What exact has of errors is the rounding of the sum to float32. "+
 		"Where signs are mixed, a sum of n numbers grows as the square root of n only, or cancels, and an error looks larger beside it.", r.Trials)
-	out.table(fmt.Sprintf("(C) Memory for %s hot parameters, KB (§5.7)", humanize.Comma(hotParameters)),
+	out.Table(fmt.Sprintf("(C) Memory for %s hot parameters, KB (§5.7)", humanize.Comma(hotParameters)),
 		[]string{"arithmetic", "slots", "tables", "control", "total", "second bank"}, r.memoryRows())
-	out.note("Control is duplicate filter, admission and counters of one job with %d senders; the paper's includes the hash table from "+
+	out.Note("Control is duplicate filter, admission and counters of one job with %d senders; the paper's includes the hash table from "+
 		"parameter to register, which our frames do without, as they carry ranks. The second bank is harvested while the first one fills; the paper "+
 		"has none. What the Go model needs is counted; a bank of the XDP data plane has %s slots of 8 bytes whatever the job.",
 		r.Senders, humanize.Comma(aggregator.MaxSlots))
-	out.table("Tables of lut, bytes", []string{"table", "entries", "bytes"}, r.tableRows())
-	out.note("Errors of one addition are below %.2g (same signs), %.2g (opposite signs, exponents two or more apart) and %.2g (others).",
+	out.Table("Tables of lut, bytes", []string{"table", "entries", "bytes"}, r.tableRows())
+	out.Note("Errors of one addition are below %.2g (same signs), %.2g (opposite signs, exponents two or more apart) and %.2g (others).",
 		r.Bound.SameSigns, r.Bound.OppositeSigns, r.Bound.Cancelling)
-	out.note("%s", r.Advice)
-	return out.err
-}
-
-// textWidth is the width of paragraphs, in characters.
-const textWidth = 120
-
-// printer keeps the first error.
-type printer struct {
-	w   io.Writer
-	err error
-}
-
-func (p *printer) table(title string, header []string, rows [][]any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w, title)
-	}
-	if p.err == nil {
-		p.err = report.Table(p.w, header, rows)
-	}
-	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w)
-	}
-}
-
-func (p *printer) note(format string, args ...any) {
-	if p.err == nil {
-		for line := range strings.Lines(text.WrapSoft(fmt.Sprintf(format, args...), textWidth) + "\n\n") {
-			// The wrapper fills lines up with spaces.
-			if _, p.err = fmt.Fprintln(p.w, strings.TrimRight(line, " \n")); p.err != nil {
-				return
-			}
-		}
-	}
+	out.Note("%s", r.Advice)
+	return out.Err()
 }
 
 func (r Report) dataSetRows() (rows [][]any) {

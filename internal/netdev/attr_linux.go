@@ -13,40 +13,42 @@ import (
 )
 
 // Get reads /sys/class/net/IFACE/NAME. Linux 5.2.
-func Get(iface, name string) (value string, err error) {
-	err = open(iface, name, unix.O_RDONLY, func(f *os.File) error {
-		text, err := io.ReadAll(f)
-		value = strings.TrimSpace(string(text))
-		return err
-	})
-	return value, err
+func Get(iface, name string) (string, error) {
+	f, err := Open(iface, name, unix.O_RDONLY)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	return strings.TrimSpace(string(text)), err
 }
 
 // Set writes /sys/class/net/IFACE/NAME.
 func Set(iface, name, value string) error {
-	return open(iface, name, unix.O_WRONLY, func(f *os.File) error {
-		_, err := f.WriteString(value)
+	f, err := Open(iface, name, unix.O_WRONLY)
+	if err != nil {
 		return err
-	})
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
 }
 
-// open opens an attribute for do. /sys shows the network namespace that it was
-// mounted from, not the current one. The new mount API gives a mount that is
-// attached nowhere and goes with its descriptor, so no mount namespace has to be
-// made.
-func open(iface, name string, flags int, do func(*os.File) error) error {
+// Open opens /sys/class/net/IFACE/NAME, a file or a folder. /sys shows the
+// network namespace that it was mounted from, not the current one. The new mount
+// API gives a mount that is attached nowhere and goes with its descriptor, so no
+// mount namespace has to be made.
+func Open(iface, name string, flags int) (*os.File, error) {
 	root, err := mount()
 	if err != nil {
-		return fmt.Errorf("sysfs of this network namespace: %w", err)
+		return nil, fmt.Errorf("sysfs of this network namespace: %w", err)
 	}
 	defer unix.Close(root)
 	path := "class/net/" + iface + "/" + name
 	fd, err := unix.Openat(root, path, flags|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return &os.PathError{Op: "open", Path: "sysfs:" + path, Err: err}
+		return nil, &os.PathError{Op: "open", Path: "sysfs:" + path, Err: err}
 	}
-	f := os.NewFile(uintptr(fd), "sysfs:"+path)
-	return errors.Join(do(f), f.Close())
+	return os.NewFile(uintptr(fd), "sysfs:"+path), nil
 }
 
 func mount() (int, error) {

@@ -1,12 +1,13 @@
 package testbed
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/netdev"
 )
 
 // ethtoolValue is struct ethtool_value of <linux/ethtool.h>.
@@ -61,48 +62,9 @@ func tuneVeth(name string, threaded bool) error {
 		return fmt.Errorf("testbed: switch GRO on: %w", err)
 	}
 	if threaded {
-		if err := writeSysfs(name, "threaded", "1"); err != nil {
+		if err := netdev.Set(name, "threaded", "1"); err != nil {
 			return fmt.Errorf("testbed: make NAPI of %s threaded (needs Linux 5.12): %w", name, err)
 		}
-	}
-	return nil
-}
-
-// openSysfs returns a descriptor of the root of a sysfs that shows the current
-// network namespace. /sys shows the one that it was mounted from. The new mount API gives
-// a mount that is attached nowhere and goes with the descriptor, so no mount
-// namespace has to be made (and no thread thrown away afterwards).
-func openSysfs() (int, error) {
-	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return -1, os.NewSyscallError("fsopen", err)
-	}
-	defer unix.Close(fs)
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return -1, os.NewSyscallError("fsconfig", err)
-	}
-	root, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
-	if err != nil {
-		return -1, os.NewSyscallError("fsmount", err)
-	}
-	return root, nil
-}
-
-// writeSysfs sets an attribute of an interface in the current namespace.
-func writeSysfs(name, attribute, value string) error {
-	root, err := openSysfs()
-	if err != nil {
-		return err
-	}
-	defer unix.Close(root)
-	path := "class/net/" + name + "/" + attribute
-	fd, err := unix.Openat(root, path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: "sysfs:" + path, Err: err}
-	}
-	_, err = unix.Write(fd, []byte(value))
-	if err = errors.Join(err, unix.Close(fd)); err != nil {
-		return &os.PathError{Op: "write", Path: "sysfs:" + path, Err: err}
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +16,8 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/netdev"
 )
 
 const patience = 20 * time.Second // for what takes microseconds
@@ -39,16 +40,10 @@ func readFeature(name string, cmd uint32) (bool, error) {
 
 // readSysfs returns an attribute of an interface, or the names in a directory.
 func readSysfs(name, attribute string) (string, error) {
-	root, err := openSysfs()
+	f, err := netdev.Open(name, attribute, unix.O_RDONLY)
 	if err != nil {
 		return "", err
 	}
-	defer unix.Close(root)
-	fd, err := unix.Openat(root, "class/net/"+name+"/"+attribute, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", err
-	}
-	f := os.NewFile(uintptr(fd), attribute)
 	defer f.Close()
 	if entries, err := f.ReadDir(-1); err == nil {
 		var names []string
