@@ -19,7 +19,7 @@ import (
 // Members is where a parameter server admits the workers whose frames it
 // takes; a transport.Server is one.
 type Members interface {
-	Admit(ctx context.Context, sender uint16, ip netip.Addr) error
+	Admit(ctx context.Context, sender uint16, from netip.AddrPort, epoch uint16) error
 	Remove(ctx context.Context, sender uint16) error
 }
 
@@ -27,6 +27,7 @@ type Members interface {
 type ParameterServerConfig struct {
 	Job       uint16
 	Epoch     uint16
+	Port      uint16 // that the workers' frames come from
 	Dimension int
 	HotSet    []byte   // fingerprint that every worker must present
 	Workers   []uint16 // the senders that take part
@@ -88,7 +89,7 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 		return status.Errorf(codes.AlreadyExists, "worker %d is in the job already", id)
 	}
 	defer s.exit(id)
-	if err := s.cfg.Members.Admit(stream.Context(), id, ip); err != nil {
+	if err := s.cfg.Members.Admit(stream.Context(), id, netip.AddrPortFrom(ip, s.cfg.Port), s.cfg.Epoch); err != nil {
 		return status.Errorf(codes.Internal, "worker %d: %v", id, err)
 	}
 	s.cfg.Log.Debug("worker joined", "worker", id, "address", ip)

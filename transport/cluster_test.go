@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	testJob   = 7
-	testEpoch = 3
-	testDim   = 3
-	testHot   = 200 // rows: the keys 1000, 1001, ...
+	testJob         = 7
+	testEpoch       = 3
+	testServerEpoch = 11 // another one, so that the flows cannot be confused
+	testDim         = 3
+	testHot         = 200 // rows: the keys 1000, 1001, ...
 )
 
 // ledger is a parameter server's store that only sums, in fixed point.
@@ -220,7 +221,7 @@ func newCluster(t testing.TB, f fabric, o clusterOptions) *testCluster {
 		t.Fatal(err)
 	}
 	var err error
-	c.server, err = NewServer(ServerConfig{Link: c.open(0, o), Job: testJob, Epoch: testEpoch, Dim: testDim, Handler: c.ledger})
+	c.server, err = NewServer(ServerConfig{Link: c.open(0, o), Job: testJob, Dim: testDim, Handler: c.ledger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,13 +256,13 @@ func (c *testCluster) worker(id uint16, o clusterOptions) (w *Worker) {
 	if err := c.plane.AddSender(testJob, aggregator.SenderConfig{ID: id, IP: local.IP, MAC: local.MAC}); err != nil {
 		c.t.Fatal(err)
 	}
-	if err := c.server.Admit(c.t.Context(), id, local.IP); err != nil {
+	if err := c.server.Admit(c.t.Context(), id, addrPort(local), testServerEpoch); err != nil {
 		c.t.Fatal(err)
 	}
 	server := c.server.link.Local()
 	server.MAC = [6]byte{} // to be resolved
 	cfg := WorkerConfig{
-		Link: l, Job: testJob, Sender: id, Epoch: testEpoch, HotSet: c.hot,
+		Link: l, Job: testJob, Sender: id, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch, HotSet: c.hot,
 		Layout: o.layout, Stripes: o.stripes, Flow: o.flow,
 		Aggregator: c.aggregator, Server: server,
 		Mode: o.mode, Arithmetic: o.arithmetic, Exp: o.exp, Negotiate: o.negotiate, RoundLimit: o.limit,

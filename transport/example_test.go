@@ -41,15 +41,16 @@ func Example() {
 	store, err := ps.New(ps.Config{Dim: dim, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: 1}})
 	check(err)
 	serverLink := link()
-	server, err := transport.NewServer(transport.ServerConfig{Link: serverLink, Job: job, Epoch: epoch, Dim: dim, Handler: store})
+	server, err := transport.NewServer(transport.ServerConfig{Link: serverLink, Job: job, Dim: dim, Handler: store})
 	check(err)
 	defer server.Close()
 
 	workerLink := link()
 	check(model.AddSender(job, aggregator.SenderConfig{ID: sender, IP: workerLink.Local().IP}))
-	check(server.Admit(ctx, sender, workerLink.Local().IP))
+	at := workerLink.Local()
+	check(server.Admit(ctx, sender, netip.AddrPortFrom(at.IP, at.Port), epoch))
 	worker, err := transport.NewWorker(ctx, transport.WorkerConfig{
-		Link: workerLink, Job: job, Sender: sender, Epoch: epoch, HotSet: hot,
+		Link: workerLink, Job: job, Sender: sender, AggregatorEpoch: epoch, ServerEpoch: epoch, HotSet: hot,
 		Aggregator: aggLink.Local(), Server: serverLink.Local(),
 	})
 	check(err)

@@ -26,7 +26,7 @@ func TestForgedAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	good := wire.Header{Type: wire.TypeAck, Job: testJob, Sender: 1, Epoch: testEpoch, Seq: wire.FirstSeq}
+	good := wire.Header{Type: wire.TypeAck, Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}
 	with := func(change func(*wire.Header)) []byte {
 		h, b := good, make([]byte, wire.HeaderLen)
 		change(&h)
@@ -79,7 +79,7 @@ func TestForgedAnswers(t *testing.T) {
 // TestUnfittingAnswers has a broken peer answer a frame with the wrong thing.
 func TestUnfittingAnswers(t *testing.T) {
 	ctx := deadline(t)
-	header := wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: wire.FirstSeq}
+	header := wire.Header{Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}
 	rows := func(count, dim int) []byte {
 		h, b := header, make([]byte, wire.RowsLen(count, dim))
 		h.Type = wire.TypeRows
@@ -128,7 +128,7 @@ func TestUnfittingAnswers(t *testing.T) {
 // FuzzAnswers lets anything arrive at a worker and at a server: neither may
 // panic, and neither may change what was not addressed to it.
 func FuzzAnswers(f *testing.F) {
-	header := wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: wire.FirstSeq}
+	header := wire.Header{Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}
 	f.Add(wire.PutAck(make([]byte, 64), header))
 	f.Add(wire.PutSums(make([]byte, 2000), header, 2))
 	f.Add(wire.PutError(make([]byte, 64), header, wire.Refusal{Code: wire.CodeOverflow, Index: 21}))
@@ -155,8 +155,8 @@ func FuzzAnswers(f *testing.F) {
 		if o.outstanding < 0 || o.acked+o.refused+o.outstanding != o.sent.HotFrames+o.sent.ColdFrames {
 			t.Fatalf("%d + %d + %d frames of %+v", o.acked, o.refused, o.outstanding, o.sent)
 		}
-		s := &Server{cfg: ServerConfig{Job: testJob, Epoch: testEpoch, Dim: testDim, Handler: discard{}},
-			senders: map[uint16]*admitted{1: {ip: w.link.Local().IP}}, keys: make([]uint64, 121), row: make([]float32, testDim)}
+		s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}},
+			senders: map[uint16]*admitted{1: {from: addrPort(w.link.Local()), epoch: testServerEpoch}}, keys: make([]uint64, 121), row: make([]float32, testDim)}
 		s.init(w.link)
 		request := Packet{Packet: wire.Packet{Src: w.link.Local(), Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}
 		if err := s.handle([]Packet{request}); err != nil {
@@ -176,7 +176,7 @@ func idleWorker(t testing.TB) *Worker {
 	t.Helper()
 	network := newMemNet()
 	w, err := makeWorker(t.Context(), WorkerConfig{
-		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, Epoch: testEpoch, HotSet: testHotSet(t), Stripes: wire.MaxStripes,
+		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch, HotSet: testHotSet(t), Stripes: wire.MaxStripes,
 		Aggregator: wire.Endpoint{IP: network.addr("10.0.0.1"), Port: 19522}, Server: wire.Endpoint{IP: network.addr("10.0.0.2"), Port: 19522},
 	})
 	if err != nil {

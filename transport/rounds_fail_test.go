@@ -89,7 +89,7 @@ func muteRounds(t testing.TB, flow retransmit.Config) *Worker {
 
 func roundsConfig(t testing.TB, network *memNet, flow retransmit.Config) WorkerConfig {
 	return WorkerConfig{
-		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, Epoch: testEpoch, HotSet: testHotSet(t), Flow: flow, Stripes: wire.MaxStripes,
+		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch, HotSet: testHotSet(t), Flow: flow, Stripes: wire.MaxStripes,
 		Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: 2,
 		Aggregator: wire.Endpoint{IP: network.addr("10.0.0.1"), Port: 19522}, Server: wire.Endpoint{IP: network.addr("10.0.0.2"), Port: 19522},
 	}
@@ -199,7 +199,7 @@ func TestReduceRefused(t *testing.T) {
 		want   wire.Refusal
 		says   string
 	}{
-		{"epoch", func(c *WorkerConfig) { c.Epoch++ }, wire.Refusal{Code: wire.CodeWrongEpoch, Value: testEpoch}, "wrong epoch"},
+		{"epoch", func(c *WorkerConfig) { c.AggregatorEpoch++ }, wire.Refusal{Code: wire.CodeWrongEpoch, Value: testEpoch}, "wrong epoch"},
 		{"sender", func(c *WorkerConfig) { c.Sender = 99 }, wire.Refusal{Code: wire.CodeUnknownSender}, "sender 99"},
 		{"stripes", func(c *WorkerConfig) { c.Stripes = 1 }, wire.Refusal{Code: wire.CodeLength, Value: 2}, "expects 2"},
 		{"not a group", func(c *WorkerConfig) { c.Stripes = 3 }, wire.Refusal{Code: wire.CodeLength, Value: 2}, "expects 2"},

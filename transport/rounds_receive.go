@@ -22,7 +22,7 @@ func (r *rounds) receive(h wire.Header, payload []byte) bool {
 	if h.Flags&wire.FlagAll != 0 {
 		to = wire.AllSenders
 	}
-	if h.Job != w.cfg.Job || h.Epoch != w.cfg.Epoch || h.Sender != to {
+	if h.Job != w.cfg.Job || h.Epoch != r.flow.epoch || h.Sender != to {
 		w.stats.Stray++
 		return true
 	}

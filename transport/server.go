@@ -26,8 +26,8 @@ type ServerConfig struct {
 	// Link carries the frames. A server that NewServer returned owns it and
 	// closes it.
 	Link Link
-	// Job and Epoch must be those of the frames that are taken.
-	Job, Epoch uint16
+	// Job is the job whose frames are taken.
+	Job uint16
 	// Dim is the number of floats of a row.
 	Dim int
 	// Handler holds the rows.
@@ -47,8 +47,9 @@ type Server struct {
 
 // admitted is a sender whose frames are taken.
 type admitted struct {
-	ip   netip.Addr
-	seen retransmit.Filter
+	from  netip.AddrPort
+	epoch uint16
+	seen  retransmit.Filter
 }
 
 // ServerStats counts what a server did.
@@ -88,17 +89,19 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// Admit takes frames of a sender from now on, if they come from its address,
-// and expects them to begin with [wire.FirstSeq]. A sender that restarts must
-// be removed and admitted again.
-func (s *Server) Admit(ctx context.Context, sender uint16, ip netip.Addr) error {
-	if !ip.IsValid() {
-		return fmt.Errorf("%w: sender %d has no address", ErrConfig, sender)
+// Admit takes frames of a sender from now on, if they come from its address and
+// port and carry the epoch of this admission, and expects them to begin with
+// [wire.FirstSeq]. A sender that restarts must be removed and admitted again, in
+// another epoch: that is what tells its frames from late ones of its former self.
+func (s *Server) Admit(ctx context.Context, sender uint16, from netip.AddrPort, epoch uint16) error {
+	from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+	if !from.IsValid() || from.Port() == 0 {
+		return fmt.Errorf("%w: sender %d: %v is no address and port that frames can come from", ErrConfig, sender, from)
 	}
 	exists := false
 	err := s.Do(ctx, func() {
 		if _, exists = s.senders[sender]; !exists {
-			s.senders[sender] = &admitted{ip: ip.Unmap()}
+			s.senders[sender] = &admitted{from: from, epoch: epoch}
 		}
 	})
 	if err == nil && exists {
@@ -169,11 +172,11 @@ func (s *Server) answer(p *Packet, h wire.Header, version error) (int, wire.Refu
 		return 0, wire.Refusal{Code: wire.CodeUnknownJob}, nil
 	}
 	from := s.senders[h.Sender]
-	if from == nil || from.ip != p.Src.IP {
+	if from == nil || from.from != addrPort(p.Src) {
 		return 0, wire.Refusal{Code: wire.CodeUnknownSender}, nil
 	}
-	if h.Epoch != s.cfg.Epoch {
-		return 0, wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(s.cfg.Epoch)}, nil
+	if h.Epoch != from.epoch {
+		return 0, wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(from.epoch)}, nil
 	}
 	rows, err := wire.ParseRows(p.Payload, h.Type)
 	switch {

@@ -25,6 +25,8 @@ type client struct {
 	to   wire.Endpoint
 }
 
+func (c client) at() netip.AddrPort { return addrPort(c.link.local) }
+
 func (c client) send(payload []byte) { c.link.deliver(payload, c.to) }
 
 // ask sends a payload and returns the answer, nil if there is none.
@@ -86,7 +88,7 @@ func pullOf(h wire.Header, keys int) []byte {
 func newTestServer(t *testing.T, network *memNet) (*Server, *ledger) {
 	t.Helper()
 	l := newLedger()
-	s, err := NewServer(ServerConfig{Link: network.open("10.0.0.1:19522"), Job: testJob, Epoch: testEpoch, Dim: testDim, Handler: l})
+	s, err := NewServer(ServerConfig{Link: network.open("10.0.0.1:19522"), Job: testJob, Dim: testDim, Handler: l})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,10 +103,11 @@ func TestServerAnswers(t *testing.T) {
 	s, l := newTestServer(t, network)
 	c := client{t, network.open("10.0.0.2:1000"), s.link.Local()}
 	thief := client{t, network.open("10.0.0.3:1000"), s.link.Local()}
-	if err := s.Admit(t.Context(), 5, netip.MustParseAddr("10.0.0.2")); err != nil {
+	neighbour := client{t, network.open("10.0.0.2:1001"), s.link.Local()}
+	if err := s.Admit(t.Context(), 5, c.at(), testServerEpoch); err != nil {
 		t.Fatal(err)
 	}
-	good := wire.Header{Job: testJob, Sender: 5, Epoch: testEpoch, Seq: 1}
+	good := wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}
 	with := func(change func(*wire.Header)) wire.Header { h := good; change(&h); return h }
 	huge := float32(1 << 30)
 	l.refuse = func(r wire.Rows) error {
@@ -135,7 +138,8 @@ func TestServerAnswers(t *testing.T) {
 		{name: "job", from: c, payload: cold(with(func(h *wire.Header) { h.Job, h.Sender = 99, 99 }), 1, huge), want: wire.Refusal{Code: wire.CodeUnknownJob}},
 		{name: "sender", from: c, payload: cold(with(func(h *wire.Header) { h.Sender, h.Epoch = 99, 99 }), 1, huge), want: wire.Refusal{Code: wire.CodeUnknownSender}},
 		{name: "address", from: thief, payload: cold(with(func(h *wire.Header) { h.Epoch = 99 }), 1, huge), want: wire.Refusal{Code: wire.CodeUnknownSender}},
-		{name: "epoch", from: c, payload: cold(with(func(h *wire.Header) { h.Epoch = 99 }), 1, huge)[:20], want: wire.Refusal{Code: wire.CodeWrongEpoch, Value: testEpoch}},
+		{name: "port", from: neighbour, payload: cold(with(func(h *wire.Header) { h.Epoch = 99 }), 1, huge), want: wire.Refusal{Code: wire.CodeUnknownSender}},
+		{name: "epoch", from: c, payload: cold(with(func(h *wire.Header) { h.Epoch = 99 }), 1, huge)[:20], want: wire.Refusal{Code: wire.CodeWrongEpoch, Value: testServerEpoch}},
 		{name: "length", from: c, payload: cold(good, 1, huge)[:26], want: wire.Refusal{Code: wire.CodeLength, Value: wire.MaxPayload}},
 		{name: "dimension", from: c, payload: cold(good, 1, huge), want: wire.Refusal{Code: wire.CodeDimension, Value: testDim}},
 		{name: "handler", from: c, payload: cold(good, testDim, huge), want: wire.Refusal{Code: wire.CodeOverflow}},
@@ -187,7 +191,7 @@ func TestServerAnswers(t *testing.T) {
 	if st.Applied != 1 || st.Rows != 1 || st.Duplicates != 1 || st.Pulls != 2 || st.KeysPulled != 122 || st.Malformed != 1 || st.Unexpected != 1 {
 		t.Errorf("%+v", st)
 	}
-	if st.Refusals[wire.CodeUnknownSender] != 2 {
+	if st.Refusals[wire.CodeUnknownSender] != 3 {
 		t.Errorf("refusals %v", st.Refusals)
 	}
 }
@@ -197,8 +201,7 @@ func TestAdmission(t *testing.T) {
 	network := newMemNet()
 	s, _ := newTestServer(t, network)
 	c := client{t, network.open("10.0.0.2:1000"), s.link.Local()}
-	ip := netip.MustParseAddr("10.0.0.2")
-	frame := cold(wire.Header{Job: testJob, Sender: 5, Epoch: testEpoch, Seq: 1}, testDim, 1)
+	frame := cold(wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}, testDim, 1)
 	typeOf := func(b []byte) wire.Type {
 		h, err := wire.ParseHeader(b)
 		if err != nil {
@@ -209,14 +212,16 @@ func TestAdmission(t *testing.T) {
 	if got := typeOf(c.ask(frame)); got != wire.TypeError {
 		t.Errorf("before admission: %v", got)
 	}
-	if err := s.Admit(ctx, 5, ip); err != nil {
+	if err := s.Admit(ctx, 5, c.at(), testServerEpoch); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Admit(ctx, 5, ip); !errors.Is(err, ErrConfig) {
+	if err := s.Admit(ctx, 5, c.at(), testServerEpoch); !errors.Is(err, ErrConfig) {
 		t.Errorf("admitted twice: %v", err)
 	}
-	if err := s.Admit(ctx, 6, netip.Addr{}); !errors.Is(err, ErrConfig) {
-		t.Errorf("admitted without address: %v", err)
+	for _, nowhere := range []netip.AddrPort{{}, netip.AddrPortFrom(c.at().Addr(), 0)} {
+		if err := s.Admit(ctx, 6, nowhere, testServerEpoch); !errors.Is(err, ErrConfig) {
+			t.Errorf("admitted at %v: %v", nowhere, err)
+		}
 	}
 	if got := typeOf(c.ask(frame)); got != wire.TypeAck {
 		t.Errorf("after admission: %v", got)
@@ -237,10 +242,10 @@ func TestHandlerFailure(t *testing.T) {
 	broken := errors.New("disk on fire")
 	l.refuse = func(wire.Rows) error { return broken }
 	c := client{t, network.open("10.0.0.2:1000"), s.link.Local()}
-	if err := s.Admit(ctx, 5, netip.MustParseAddr("10.0.0.2")); err != nil {
+	if err := s.Admit(ctx, 5, c.at(), testServerEpoch); err != nil {
 		t.Fatal(err)
 	}
-	c.send(cold(wire.Header{Job: testJob, Sender: 5, Epoch: testEpoch, Seq: 1}, testDim, 1))
+	c.send(cold(wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}, testDim, 1))
 	<-s.Done()
 	if err := s.Err(); !errors.Is(err, broken) {
 		t.Errorf("Err: %v", err)
@@ -331,12 +336,12 @@ func TestServerRestart(t *testing.T) {
 	s, before := newTestServer(t, network)
 	l := network.open("10.0.0.2:19522")
 	admit := func(s *Server) {
-		if err := s.Admit(ctx, 1, l.local.IP); err != nil {
+		if err := s.Admit(ctx, 1, addrPort(l.local), testServerEpoch); err != nil {
 			t.Fatal(err)
 		}
 	}
 	admit(s)
-	w, err := NewWorker(ctx, WorkerConfig{Link: l, Job: testJob, Sender: 1, Epoch: testEpoch, Dim: testDim, Server: s.link.Local()})
+	w, err := NewWorker(ctx, WorkerConfig{Link: l, Job: testJob, Sender: 1, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch, Dim: testDim, Server: s.link.Local()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,6 +66,7 @@ type flow struct {
 	index  uint8
 	role   string
 	path   *Path
+	epoch  uint16 // of the admission at the peer
 	window *retransmit.Window
 	handed uint32 // first frame that the link has not taken yet
 	resend func(seq uint32, e retransmit.Entry) bool
@@ -132,11 +133,11 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	}
 	w.init(cfg.Link)
 	w.lender.w = w
-	if err := w.addFlow(ctx, flowCold, "parameter server", cfg.Server); err != nil {
+	if err := w.addFlow(ctx, flowCold, "parameter server", cfg.Server, cfg.ServerEpoch); err != nil {
 		return nil, err
 	}
 	if cfg.HotSet != nil {
-		if err := w.addFlow(ctx, flowHot, "aggregator", cfg.Aggregator); err != nil {
+		if err := w.addFlow(ctx, flowHot, "aggregator", cfg.Aggregator, cfg.AggregatorEpoch); err != nil {
 			return nil, err
 		}
 		w.sums = make([]float32, cfg.HotSet.Slots())
@@ -152,7 +153,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	return w, nil
 }
 
-func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.Endpoint) error {
+func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.Endpoint, epoch uint16) error {
 	path, err := w.link.Path(ctx, to)
 	if err != nil {
 		return fmt.Errorf("%s: %w", role, err)
@@ -161,7 +162,7 @@ func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	f := &flow{index: index, role: role, path: path, window: win, handed: win.NextSeq()}
+	f := &flow{index: index, role: role, path: path, epoch: epoch, window: win, handed: win.NextSeq()}
 	f.resend = func(_ uint32, e retransmit.Entry) bool {
 		if len(w.retx) == cap(w.retx) {
 			return false

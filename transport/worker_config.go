@@ -16,10 +16,15 @@ type WorkerConfig struct {
 	// closes it.
 	Link Link
 
-	// Job, Sender and Epoch are what the worker is admitted with, at the
-	// aggregator and at the server. A worker that restarts must be admitted
-	// anew, because its sequence numbers begin anew.
-	Job, Sender, Epoch uint16
+	// Job and Sender are what the worker is admitted as, at the aggregator and
+	// at the server.
+	Job, Sender uint16
+	// AggregatorEpoch and ServerEpoch are the epochs of the two admissions.
+	// They stand in the frames of the two flows, and only answers that carry
+	// them are taken. A worker that restarts must be admitted anew and gets
+	// other epochs, because its sequence numbers begin anew. The first is needed
+	// if there is a hot set.
+	AggregatorEpoch, ServerEpoch uint16
 
 	// HotSet says which rows go to the aggregator. Nil sends every row to the
 	// server.

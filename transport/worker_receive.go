@@ -21,7 +21,7 @@ func (w *Worker) receive(p *Packet) {
 	if w.rounds != nil && f == w.rounds.flow && w.rounds.receive(h, p.Payload) {
 		return
 	}
-	if f == nil || h.Job != w.cfg.Job || h.Sender != w.cfg.Sender || h.Epoch != w.cfg.Epoch {
+	if f == nil || h.Job != w.cfg.Job || h.Sender != w.cfg.Sender || h.Epoch != f.epoch {
 		w.stats.Stray++
 		return
 	}

@@ -172,7 +172,7 @@ func (l *lender) SendCold(payload []byte) error {
 // queue gives a frame its number and puts it where transmit finds it. The
 // caller has made sure that the window has room.
 func (w *Worker) queue(f *flow, h wire.Header, payload []byte, o *operation, cookie uint64) {
-	h.Job, h.Sender, h.Epoch, h.Seq = w.cfg.Job, w.cfg.Sender, w.cfg.Epoch, f.window.NextSeq()
+	h.Job, h.Sender, h.Epoch, h.Seq = w.cfg.Job, w.cfg.Sender, f.epoch, f.window.NextSeq()
 	h.Put(payload)
 	if _, ok := f.window.Add(w.now, retransmit.Entry{Cookie: cookie, Len: uint32(len(payload)), Ticket: o.id}); !ok {
 		panic("transport: frame queued on a full window")

@@ -133,7 +133,7 @@ func TestPushRefusesBadBatches(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	hot, cold := uint64(1003), uint64(77)
 	huge := float32(1 << 20) // beyond ±2^17
-	epoch := func(c *WorkerConfig) { c.Epoch++ }
+	epoch := func(c *WorkerConfig) { c.AggregatorEpoch++; c.ServerEpoch++ }
 	for _, c := range []struct {
 		name    string
 		options clusterOptions
@@ -146,8 +146,8 @@ func TestRefusals(t *testing.T) {
 		says    string
 	}{
 		{name: "epoch, hot", options: clusterOptions{tamper: epoch}, key: hot, want: wire.Refusal{Code: wire.CodeWrongEpoch, Value: testEpoch}, role: "aggregator"},
-		{name: "epoch, cold", options: clusterOptions{tamper: epoch}, key: cold, want: wire.Refusal{Code: wire.CodeWrongEpoch, Value: testEpoch}, role: "parameter server"},
-		{name: "epoch, pull", options: clusterOptions{tamper: epoch}, key: cold, pull: true, want: wire.Refusal{Code: wire.CodeWrongEpoch, Value: testEpoch}, role: "parameter server"},
+		{name: "epoch, cold", options: clusterOptions{tamper: epoch}, key: cold, want: wire.Refusal{Code: wire.CodeWrongEpoch, Value: testServerEpoch}, role: "parameter server"},
+		{name: "epoch, pull", options: clusterOptions{tamper: epoch}, key: cold, pull: true, want: wire.Refusal{Code: wire.CodeWrongEpoch, Value: testServerEpoch}, role: "parameter server"},
 		{name: "job", options: clusterOptions{tamper: func(c *WorkerConfig) { c.Job = 9 }}, key: cold, want: wire.Refusal{Code: wire.CodeUnknownJob}, role: "parameter server", says: "job 9"},
 		{name: "sender", options: clusterOptions{tamper: func(c *WorkerConfig) { c.Sender = 99 }}, key: cold, want: wire.Refusal{Code: wire.CodeUnknownSender}, role: "parameter server", says: "sender 99"},
 		{name: "dimension", options: clusterOptions{tamper: func(c *WorkerConfig) { c.HotSet, c.Dim = nil, 1 }}, key: cold, want: wire.Refusal{Code: wire.CodeDimension, Value: testDim}, role: "parameter server"},
@@ -214,7 +214,7 @@ func mute(t *testing.T, flow retransmit.Config) (*Worker, *memLink) {
 	server := network.open("10.0.0.2:19522")
 	l := network.open("10.0.0.3:19522")
 	w, err := NewWorker(t.Context(), WorkerConfig{
-		Link: l, Job: testJob, Sender: 1, Epoch: testEpoch, HotSet: testHotSet(t), Flow: flow,
+		Link: l, Job: testJob, Sender: 1, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch, HotSet: testHotSet(t), Flow: flow,
 		Aggregator: wire.Endpoint{IP: network.addr("10.0.0.1"), Port: 19522}, Server: server.local,
 	})
 	if err != nil {
@@ -300,12 +300,12 @@ func TestCancel(t *testing.T) {
 			}
 			ctx := deadline(t)
 			ledger := newLedger()
-			s, err := NewServer(ServerConfig{Link: server, Job: testJob, Epoch: testEpoch, Dim: testDim, Handler: ledger})
+			s, err := NewServer(ServerConfig{Link: server, Job: testJob, Dim: testDim, Handler: ledger})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if err := s.Admit(ctx, 1, w.link.Local().IP); err != nil {
+			if err := s.Admit(ctx, 1, addrPort(w.link.Local()), testServerEpoch); err != nil {
 				t.Fatal(err)
 			}
 			_ = w.Flush(ctx) // frames that came before the admission are refused

@@ -184,7 +184,7 @@ func (c *cluster) join(ctx context.Context, i int, job plane.JobConfig, hot *pac
 	}
 	local := link.Local()
 	cfg := transport.WorkerConfig{
-		Link: link, Job: job.ID, Sender: uint16(i), Epoch: job.Epoch, HotSet: hot, Stripes: job.MaxStripes,
+		Link: link, Job: job.ID, Sender: uint16(i), AggregatorEpoch: job.Epoch, HotSet: hot, Stripes: job.MaxStripes,
 		Mode: job.Mode, Arithmetic: job.Arithmetic, Workers: job.Workers,
 		// Nothing is cold, so nobody is there.
 		Aggregator: c.site.aggregator, Server: wire.Endpoint{MAC: endpoint(0).MAC, IP: local.IP, Port: wire.DefaultPort},

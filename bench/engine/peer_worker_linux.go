@@ -40,7 +40,7 @@ func openWorker(cfg *peerConfig) (peer, error) {
 	server := aggregator // which no frame goes to, since all keys are hot
 	server.Port++
 	worker, err := transport.NewWorker(context.Background(), transport.WorkerConfig{
-		Link: link, Job: pushJob, Sender: pushSender, Epoch: pushEpoch,
+		Link: link, Job: pushJob, Sender: pushSender, AggregatorEpoch: pushEpoch,
 		HotSet: hot, Layout: packer.Dense, Stripes: pushStripes(cfg.size),
 		Aggregator: aggregator, Server: server, Flow: retransmit.Config{Size: pushWindow},
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"time"
 
@@ -142,13 +143,13 @@ func (c *peerConfig) startLoop(ctx context.Context, epoch uint16, store *ps.Stor
 	if err != nil {
 		return nil, err
 	}
-	loop, err := transport.NewServer(transport.ServerConfig{Link: link, Job: job, Epoch: epoch, Dim: 1, Handler: store})
+	loop, err := transport.NewServer(transport.ServerConfig{Link: link, Job: job, Dim: 1, Handler: store})
 	if err != nil {
 		return nil, errors.Join(err, link.Close())
 	}
 	ip := c.FirstWorker
 	for i := range c.Workers {
-		if err := loop.Admit(ctx, uint16(i+1), ip); err != nil {
+		if err := loop.Admit(ctx, uint16(i+1), netip.AddrPortFrom(ip, c.Local.Port()), epoch); err != nil {
 			return nil, errors.Join(err, loop.Close())
 		}
 		ip = ip.Next()

@@ -130,7 +130,7 @@ func (t *tenant) startWorker(ctx context.Context) (*transport.Worker, error) {
 		return nil, err
 	}
 	worker, err := transport.NewWorker(ctx, transport.WorkerConfig{
-		Link: link, Job: uint16(t.Job), Sender: 1, Epoch: uint16(admission.Epoch), HotSet: t.hot,
+		Link: link, Job: uint16(t.Job), Sender: 1, AggregatorEpoch: uint16(admission.Epoch), HotSet: t.hot,
 		Layout: packer.Dense, Stripes: int(admission.Stripes),
 		Mode: t.Mode, Arithmetic: t.Arithmetic, Exp: int(admission.Exponent),
 		Aggregator: wire.Endpoint{IP: t.Aggregator, MAC: t.AggregatorMAC, Port: wire.DefaultPort},

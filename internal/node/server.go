@@ -106,7 +106,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 
 	fingerprint := s.hot.Fingerprint()
 	service := control.NewParameterServer(ctx, control.ParameterServerConfig{
-		Job: c.Job.ID, Epoch: s.epoch, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
+		Job: c.Job.ID, Epoch: s.epoch, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
 		Members: s.loop,
 		Commit: func(ctx context.Context, _ uint64) error {
 			if err := harvester.Now(ctx); err != nil {
@@ -278,7 +278,7 @@ func (s *server) startLoop(dim int) error {
 		return errors.Join(err, link.Close())
 	}
 	s.loop, err = transport.NewServer(transport.ServerConfig{
-		Link: link, Job: c.Job.ID, Epoch: s.epoch, Dim: dim, Handler: s.store,
+		Link: link, Job: c.Job.ID, Dim: dim, Handler: s.store,
 	})
 	if err != nil {
 		return errors.Join(err, link.Close(), s.endCapture())

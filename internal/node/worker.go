@@ -92,10 +92,11 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	}
 	defer members.leave()
 	w, err = transport.NewWorker(ctx, transport.WorkerConfig{
-		Link:       link,
-		Job:        c.Job.ID,
-		Sender:     o.ID,
-		Epoch:      members.epoch,
+		Link:   link,
+		Job:    c.Job.ID,
+		Sender: o.ID,
+		// The server admits in the job's epoch.
+		AggregatorEpoch: members.epoch, ServerEpoch: members.epoch,
 		HotSet:     hot,
 		Dim:        training.Model.Dim(),
 		Layout:     members.layout,
