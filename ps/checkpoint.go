@@ -29,7 +29,7 @@ var (
 // A checkpoint is little-endian:
 //
 //	magic "libra-ps", version uint32
-//	dim, exp, method, scale bits, uint32 each; seed, harvest, rows, attachment length, uint64 each
+//	dim, exp, method, scale bits, uint32 each; seed, harvest instance, harvest number, rows, attachment length, uint64 each
 //	CRC-32C of everything so far, uint32
 //	the attachment
 //	rows: key uint64, pending uint8, Dim weights float32, under Adagrad Dim
@@ -39,8 +39,8 @@ var (
 // Rows come in the order of their keys, so equal stores make equal files.
 const (
 	checkpointMagic   = "libra-ps"
-	checkpointVersion = 1
-	checkpointHeadLen = len(checkpointMagic) + 4 + 4*4 + 4*8
+	checkpointVersion = 2
+	checkpointHeadLen = len(checkpointMagic) + 4 + 4*4 + 5*8
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -105,7 +105,8 @@ func (s *Store) WriteCheckpoint(w io.Writer, attachment []byte) error {
 	b = le.AppendUint32(b, uint32(s.cfg.Optimizer.Method))
 	b = le.AppendUint32(b, math.Float32bits(s.cfg.Init.Scale))
 	b = le.AppendUint64(b, s.cfg.Init.Seed)
-	b = le.AppendUint64(b, s.harvest)
+	b = le.AppendUint64(b, s.harvest.instance)
+	b = le.AppendUint64(b, s.harvest.number)
 	b = le.AppendUint64(b, uint64(len(s.keys)))
 	b = le.AppendUint64(b, uint64(len(attachment)))
 	put(b)
@@ -242,7 +243,7 @@ func (c *checkpointReader) head(s *Store) (rows, attached uint64) {
 	dim, exp := int(c.uint32()), int(int32(c.uint32()))
 	method, scale := Method(min(c.uint32(), math.MaxUint8)), math.Float32frombits(c.uint32())
 	seed := c.uint64()
-	s.harvest = c.uint64()
+	s.harvest = harvestID{c.uint64(), c.uint64()}
 	rows, attached = c.uint64(), c.uint64()
 	// Whatever the fields say counts only if they are undamaged.
 	c.checksum("header")

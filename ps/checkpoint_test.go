@@ -30,7 +30,7 @@ func sample(tb testing.TB, cfg Config) *Store {
 	push(9, 1<<63, 4)
 	s.Commit()
 	push(4, 77)
-	if _, err := s.ApplyHarvest(Harvest{ID: 12, Sums: []int64{5}}, []uint64{9}); err != nil {
+	if _, err := s.ApplyHarvest(Harvest{Instance: 1 << 40, Number: 12, Sums: []int64{5}}, []uint64{9}); err != nil {
 		tb.Fatal(err)
 	}
 	return s
@@ -109,8 +109,8 @@ func TestCheckpointFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(attachment) != "filter" || r.LastHarvest() != 12 || r.Hash() != s.Hash() {
-		t.Errorf("attachment %q, harvest %d", attachment, r.LastHarvest())
+	if string(attachment) != "filter" || lastHarvest(r) != 12 || r.Hash() != s.Hash() {
+		t.Errorf("attachment %q, harvest %d", attachment, lastHarvest(r))
 	}
 	if !bytes.Equal(encode(t, s, nil), encode(t, r, nil)) {
 		t.Error("a restored store makes another file")

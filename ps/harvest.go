@@ -4,9 +4,12 @@ import "fmt"
 
 // Harvest is what was collected from one bank of an aggregator.
 type Harvest struct {
-	// ID identifies the harvest. The ids of a job's harvests increase; the
+	// Instance is the job's: a job that was created anew is another instance,
+	// whose aggregator counts its harvests from 1 again.
+	Instance uint64
+	// Number identifies the harvest within its instance. Numbers increase; the
 	// first is at least 1.
-	ID uint64
+	Number uint64
 	// Ranks are the scalar ranks that Sums belong to. Nil means that Sums
 	// starts at rank 0 and leaves none out.
 	Ranks []uint32
@@ -14,9 +17,13 @@ type Harvest struct {
 	Sums []int64
 }
 
+// harvestID names a harvest among those of all instances of a job.
+type harvestID struct{ instance, number uint64 }
+
 // ApplyHarvest adds a harvest to the open step, once: it returns false for a
-// harvest whose id is not above that of the last one applied, because the sender
-// of a harvest sends it again until it is acknowledged.
+// harvest of the same instance whose number is not above that of the last one
+// applied, because the sender of a harvest sends it again until it is
+// acknowledged.
 //
 // hot holds the keys of the hot set that the bank was filled under, in the order
 // of their row ranks: scalar rank r belongs to row hot[r/Dim], column r%Dim.
@@ -24,11 +31,11 @@ type Harvest struct {
 // match, or a sum out of range (wraps [ErrOverflow]).
 func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) {
 	d := s.cfg.Dim
-	if h.ID <= s.harvest {
+	if h.Instance == s.harvest.instance && h.Number <= s.harvest.number {
 		return false, nil
 	}
 	if h.Ranks != nil && len(h.Ranks) != len(h.Sums) {
-		return false, fmt.Errorf("ps: harvest %d has %d ranks for %d sums", h.ID, len(h.Ranks), len(h.Sums))
+		return false, fmt.Errorf("ps: harvest %d has %d ranks for %d sums", h.Number, len(h.Ranks), len(h.Sums))
 	}
 	rows := len(h.Sums)
 	if h.Ranks == nil {
@@ -47,7 +54,7 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 		}
 		row := rank / d
 		if row >= len(hot) {
-			return false, fmt.Errorf("ps: harvest %d holds a sum of rank %d, the hot set has %d rows of %d", h.ID, rank, len(hot), d)
+			return false, fmt.Errorf("ps: harvest %d holds a sum of rank %d, the hot set has %d rows of %d", h.Number, rank, len(hot), d)
 		}
 		end := len(units)
 		// A rank that comes twice starts another row, so that apply adds the
@@ -62,8 +69,8 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 		units[end-d+rank%d] = sum
 	}
 	if bad := s.apply(keys, units); bad >= 0 {
-		return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.ID, keys[bad/d], bad%d, ErrOverflow)
+		return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.Number, keys[bad/d], bad%d, ErrOverflow)
 	}
-	s.harvest = h.ID
+	s.harvest = harvestID{h.Instance, h.Number}
 	return true, nil
 }

@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"testing"
@@ -11,9 +12,9 @@ import (
 func TestHarvestIsAppliedOnce(t *testing.T) {
 	hot := []uint64{70, 50, 90}
 	for name, h := range map[string]Harvest{
-		"all ranks":  {ID: 3, Sums: []int64{1, 2, 0, 0, 5}},
-		"some ranks": {ID: 3, Ranks: []uint32{4, 0, 1}, Sums: []int64{5, 1, 2}},
-		"rank twice": {ID: 3, Ranks: []uint32{0, 1, 4, 0}, Sums: []int64{7, 2, 5, -6}},
+		"all ranks":  {Number: 3, Sums: []int64{1, 2, 0, 0, 5}},
+		"some ranks": {Number: 3, Ranks: []uint32{4, 0, 1}, Sums: []int64{5, 1, 2}},
+		"rank twice": {Number: 3, Ranks: []uint32{0, 1, 4, 0}, Sums: []int64{7, 2, 5, -6}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, Config{Dim: 2})
@@ -26,15 +27,51 @@ func TestHarvestIsAppliedOnce(t *testing.T) {
 			if diff := cmp.Diff(want, pending(s)); diff != "" {
 				t.Error(diff)
 			}
-			h.ID = 2
+			h.Number = 2
 			if applied, err := s.ApplyHarvest(h, hot); applied || err != nil {
 				t.Errorf("an older harvest: %v, %v", applied, err)
 			}
-			h.ID = 4
-			if applied, err := s.ApplyHarvest(h, hot); !applied || err != nil || s.LastHarvest() != 4 {
-				t.Errorf("the next harvest: %v, %v; last is %d", applied, err, s.LastHarvest())
+			h.Number = 4
+			if applied, err := s.ApplyHarvest(h, hot); !applied || err != nil || lastHarvest(s) != 4 {
+				t.Errorf("the next harvest: %v, %v; last is %d", applied, err, lastHarvest(s))
 			}
 		})
+	}
+}
+
+func lastHarvest(s *Store) uint64 {
+	_, number := s.LastHarvest()
+	return number
+}
+
+// An aggregator counts the harvests of each instance of a job from 1, and a store
+// outlives an instance in its checkpoint.
+func TestHarvestNumbersBelongToAnInstance(t *testing.T) {
+	hot := []uint64{70}
+	s := newStore(t, Config{Dim: 1})
+	apply := func(instance, number uint64, want bool) {
+		t.Helper()
+		if applied, err := s.ApplyHarvest(Harvest{Instance: instance, Number: number, Sums: []int64{1}}, hot); applied != want || err != nil {
+			t.Fatalf("harvest %d of instance %d: %v, %v; want %v", number, instance, applied, err, want)
+		}
+	}
+	apply(8, 64, true)
+	apply(8, 64, false)
+	apply(8, 63, false)
+	s.Commit()
+	s, _, err := ReadCheckpoint(bytes.NewReader(encode(t, s, nil)), Config{Dim: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if instance, number := s.LastHarvest(); instance != 8 || number != 64 {
+		t.Errorf("restored: harvest %d of instance %d", number, instance)
+	}
+	apply(8, 64, false)
+	apply(3, 1, true)
+	apply(3, 1, false)
+	apply(3, 2, true)
+	if diff := cmp.Diff(map[uint64][]int64{70: {2}}, pending(s)); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -49,21 +86,21 @@ func TestBadHarvestChangesNothing(t *testing.T) {
 		harvest  Harvest
 		overflow bool
 	}{
-		"rank beyond the hot set": {Harvest{ID: 1, Sums: []int64{1, 0, 0, 0, 1}}, false},
-		"lengths":                 {Harvest{ID: 1, Ranks: []uint32{1}, Sums: []int64{1, 2}}, false},
-		"overflow":                {Harvest{ID: 1, Sums: []int64{1, 1, 1, 1}}, true},
-		"overflow by repetition":  {Harvest{ID: 1, Ranks: []uint32{0, 0}, Sums: []int64{math.MinInt64, -1}}, true},
+		"rank beyond the hot set": {Harvest{Number: 1, Sums: []int64{1, 0, 0, 0, 1}}, false},
+		"lengths":                 {Harvest{Number: 1, Ranks: []uint32{1}, Sums: []int64{1, 2}}, false},
+		"overflow":                {Harvest{Number: 1, Sums: []int64{1, 1, 1, 1}}, true},
+		"overflow by repetition":  {Harvest{Number: 1, Ranks: []uint32{0, 0}, Sums: []int64{math.MinInt64, -1}}, true},
 	} {
 		applied, err := s.ApplyHarvest(test.harvest, hot)
 		if applied || err == nil || errors.Is(err, ErrOverflow) != test.overflow {
 			t.Errorf("%s: %v, %v", name, applied, err)
 		}
-		if diff := cmp.Diff(before, pending(s)); diff != "" || s.LastHarvest() != 0 || s.Len() != 1 {
-			t.Errorf("%s: last harvest %d, %d rows: %s", name, s.LastHarvest(), s.Len(), diff)
+		if diff := cmp.Diff(before, pending(s)); diff != "" || lastHarvest(s) != 0 || s.Len() != 1 {
+			t.Errorf("%s: last harvest %d, %d rows: %s", name, lastHarvest(s), s.Len(), diff)
 		}
 	}
 	// A zero beyond the hot set is what an unused slot holds.
-	if applied, err := s.ApplyHarvest(Harvest{ID: 1, Sums: make([]int64, 100)}, hot); !applied || err != nil {
+	if applied, err := s.ApplyHarvest(Harvest{Number: 1, Sums: make([]int64, 100)}, hot); !applied || err != nil {
 		t.Errorf("unused slots: %v, %v", applied, err)
 	}
 }

@@ -34,7 +34,7 @@ type Store struct {
 	touched []int    // numbers of the rows of the open step
 	marks   []uint64 // one bit a row: it is in touched
 
-	harvest uint64 // id of the last harvest applied
+	harvest harvestID // of the last harvest applied
 
 	// The batch that is being applied, kept for its memory.
 	batchKeys  []uint64
@@ -68,9 +68,11 @@ func (s *Store) Config() Config { return s.cfg }
 // updated.
 func (s *Store) Len() int { return len(s.keys) }
 
-// LastHarvest returns the id of the last harvest that was applied; 0 before
-// the first.
-func (s *Store) LastHarvest() uint64 { return s.harvest }
+// LastHarvest returns the instance and the number of the last harvest that was
+// applied; zeros before the first.
+func (s *Store) LastHarvest() (instance, number uint64) {
+	return s.harvest.instance, s.harvest.number
+}
 
 // Read copies the weights of a row, as of the last commit, into dst, which must
 // hold at least Dim floats. A row without updates has its initial weights and

@@ -86,7 +86,7 @@ func (c *peerConfig) serve() (err error) {
 	harvester := control.NewHarvester(aggregator, job, func(h *control.Harvest) error {
 		var failed error
 		err := loop.Do(ctx, func() {
-			_, failed = store.ApplyHarvest(ps.Harvest{ID: h.Number, Ranks: h.Ranks, Sums: h.Sums}, keys[:HotKeys])
+			_, failed = store.ApplyHarvest(ps.Harvest{Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, keys[:HotKeys])
 		})
 		return errors.Join(err, failed)
 	}, slog.Default())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"time"
 
 	"github.com/libra-ina/libra/control"
@@ -48,6 +49,7 @@ type server struct {
 	// endCapture ends what offerCapture began.
 	endCapture func() error
 	epoch      uint16
+	instance   uint64 // of the job
 
 	// Written by the loop's goroutine only.
 	result ServerResult
@@ -171,7 +173,7 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) 
 	if err != nil {
 		return control.CallError("aggregator", "create job", err)
 	}
-	s.epoch = uint16(job.Epoch)
+	s.epoch, s.instance = uint16(job.Epoch), rand.Uint64()
 	return nil
 }
 
@@ -192,7 +194,7 @@ func (s *server) apply(ctx context.Context, h *control.Harvest) error {
 	}
 	var failed error
 	err := s.loop.Do(ctx, func() {
-		fresh, err := s.store.ApplyHarvest(ps.Harvest{ID: h.Number, Ranks: h.Ranks, Sums: h.Sums}, s.keys)
+		fresh, err := s.store.ApplyHarvest(ps.Harvest{Instance: s.instance, Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, s.keys)
 		if err != nil {
 			failed = err
 			return
