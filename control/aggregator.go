@@ -78,7 +78,7 @@ func (a *Aggregator) CreateJob(_ context.Context, spec *pb.JobSpec) (*pb.Job, er
 	defer a.mu.Unlock()
 	if j := a.jobs[cfg.ID]; j != nil {
 		if proto.Equal(j.spec, spec) {
-			return &pb.Job{Epoch: uint32(j.cfg.Epoch)}, nil
+			return &pb.Job{Epoch: uint32(j.cfg.Epoch), Instance: j.instance}, nil
 		}
 		return nil, status.Errorf(codes.AlreadyExists, "job %d runs with another specification; remove it first or use another id", cfg.ID)
 	}
@@ -94,7 +94,7 @@ func (a *Aggregator) CreateJob(_ context.Context, spec *pb.JobSpec) (*pb.Job, er
 	a.jobs[cfg.ID] = newJob(a.cfg.Plane, spec, cfg)
 	a.reach(spec.ServerMac)
 	a.cfg.Log.Info("job created", "job", cfg.ID, "epoch", cfg.Epoch, "mode", cfg.Mode, "arithmetic", cfg.Arithmetic, "slots", cfg.Slots)
-	return &pb.Job{Epoch: uint32(cfg.Epoch)}, nil
+	return &pb.Job{Epoch: uint32(cfg.Epoch), Instance: a.jobs[cfg.ID].instance}, nil
 }
 
 // slotsUsed returns the slots of all jobs. The caller holds the lock.
@@ -170,11 +170,11 @@ func (a *Aggregator) Harvest(stream grpc.BidiStreamingServer[pb.HarvestRequest, 
 	if err != nil {
 		return err
 	}
-	id, ok := first.What.(*pb.HarvestRequest_Job)
+	begin, ok := first.What.(*pb.HarvestRequest_Begin)
 	if !ok {
 		return status.Error(codes.InvalidArgument, "the first message of a harvest names its job")
 	}
-	j, err := a.job(id.Job)
+	j, err := a.job(begin.Begin.GetJob())
 	if err != nil {
 		return err
 	}

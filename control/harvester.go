@@ -84,7 +84,7 @@ func (h *Harvester) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Job{Job: uint32(h.job)}}); err != nil {
+	if err := stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: uint32(h.job)}}}); err != nil {
 		return err
 	}
 	if err := h.attach(stream); err != nil {

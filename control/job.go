@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -19,6 +20,8 @@ type job struct {
 	plane aggregator.Plane
 	spec  *pb.JobSpec
 	cfg   aggregator.JobConfig // complete
+
+	instance uint64 // random, not 0
 
 	// removed is closed when the job is to end: it ends the job's streams.
 	removed chan struct{}
@@ -48,7 +51,7 @@ type job struct {
 }
 
 func newJob(plane aggregator.Plane, spec *pb.JobSpec, cfg aggregator.JobConfig) *job {
-	return &job{plane: plane, spec: spec, cfg: cfg, removed: make(chan struct{}), harvesting: make(chan struct{}, 1)}
+	return &job{plane: plane, spec: spec, cfg: cfg, instance: rand.Uint64() | 1, removed: make(chan struct{}), harvesting: make(chan struct{}, 1)}
 }
 
 func (j *job) harvests() uint64 {

@@ -20,7 +20,7 @@ import (
 func TestSyncJob(t *testing.T) {
 	l := startAggregator(t)
 	s := spec()
-	s.Mode, s.Arithmetic, s.Exponent, s.Workers, s.Stripes = pb.Mode_MODE_SYNC, pb.Arithmetic_ARITHMETIC_FIXED, 0, 2, 4
+	s.Mode, s.Arithmetic, s.Exponent, s.Workers, s.Stripes = pb.Mode_MODE_SYNC, pb.Arithmetic_ARITHMETIC_FIXED, nil, 2, 4
 	epoch := l.createJob(t, s)
 	joinAs := func(sender uint32) (*pb.Admission, error) {
 		stream, err := l.client.Join(t.Context(), &pb.JoinRequest{Job: 5, Sender: sender, Ip: workerIP.AsSlice(), HotSet: hotSet})
@@ -131,7 +131,7 @@ func TestHarvestByCount(t *testing.T) {
 func TestHarvestOfLUT(t *testing.T) {
 	l := startAggregator(t)
 	s := spec()
-	s.Arithmetic, s.Exponent = pb.Arithmetic_ARITHMETIC_LUT, 0
+	s.Arithmetic, s.Exponent = pb.Arithmetic_ARITHMETIC_LUT, nil
 	epoch := l.createJob(t, s)
 	if _, err := l.join(t.Context()); err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestStuckServerDelaysNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, req := range []*pb.HarvestRequest{
-		{What: &pb.HarvestRequest_Job{Job: 5}}, {What: &pb.HarvestRequest_Now{Now: 1}},
+		{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5}}}, {What: &pb.HarvestRequest_Now{Now: 1}},
 	} {
 		if err := stream.Send(req); err != nil {
 			t.Fatal(err)

@@ -32,6 +32,18 @@ type ParameterServerConfig struct {
 	HotSet    []byte   // fingerprint that every worker must present
 	Workers   []uint16 // the senders that take part
 	Members   Members
+	// Instance of the job at the aggregator.
+	Instance uint64
+	// Agree is what workers must agree on with this server, field by field of the
+	// cluster configuration. Workers may have more fields; these must be equal
+	// among them.
+	Agree map[string]string
+	// FirstStep returns the step at which a worker begins, because earlier
+	// ones are in the store already; nil means 0. Barriers begin at that of
+	// the first worker.
+	FirstStep func(sender uint16) uint64
+	// Report, if not nil, is told how many steps a worker has taken.
+	Report func(sender uint16, steps uint64)
 	// Commit is called when all workers have arrived at a barrier: it must
 	// return when everything that was acknowledged to them is applied.
 	Commit func(ctx context.Context, step uint64) error
@@ -49,14 +61,21 @@ type ParameterServer struct {
 
 	mu     sync.Mutex
 	joined map[uint16]bool
+	agree  *agreement
 }
 
 // NewParameterServer returns the service for one job; ctx bounds its commits.
 func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *ParameterServer {
-	s := &ParameterServer{cfg: cfg, ctx: ctx, joined: map[uint16]bool{}}
+	s := &ParameterServer{cfg: cfg, ctx: ctx, joined: map[uint16]bool{}, agree: newAgreement(cfg.Agree)}
+	if cfg.FirstStep == nil {
+		s.cfg.FirstStep = func(uint16) uint64 { return 0 }
+	}
 	// A commit belongs to all workers, so it runs under the server's context,
 	// not under that of the worker that happened to arrive last.
 	s.barrier = newBarrier(cfg.Workers, func(step uint64) error { return cfg.Commit(ctx, step) })
+	if len(cfg.Workers) > 0 {
+		s.barrier.step = s.cfg.FirstStep(cfg.Workers[0])
+	}
 	return s
 }
 
@@ -85,6 +104,9 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	case !bytes.Equal(req.HotSet, s.cfg.HotSet):
 		return status.Errorf(codes.FailedPrecondition, "worker %d has another hot set than the server: copy the server's hot-set file to the worker", id)
 	}
+	if err := s.agree.check(id, req.Agree); err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
 	if !s.enter(id) {
 		return status.Errorf(codes.AlreadyExists, "worker %d is in the job already", id)
 	}
@@ -95,6 +117,7 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	s.cfg.Log.Debug("worker joined", "worker", id, "address", ip)
 	if err := stream.Send(&pb.Membership{
 		Epoch: uint32(s.cfg.Epoch), Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),
+		Instance: s.cfg.Instance, FirstStep: s.cfg.FirstStep(id),
 	}); err != nil {
 		return err
 	}
@@ -135,6 +158,14 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return &pb.BarrierResponse{}, nil
+}
+
+// Report implements the service.
+func (s *ParameterServer) Report(_ context.Context, req *pb.ReportRequest) (*pb.ReportResponse, error) {
+	if s.cfg.Report != nil {
+		s.cfg.Report(uint16(req.Sender), req.Steps)
+	}
+	return &pb.ReportResponse{}, nil
 }
 
 // Done implements the service.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -70,7 +71,7 @@ func startWithSlots(t *testing.T, slots int) libras {
 func spec() *pb.JobSpec {
 	return &pb.JobSpec{
 		Job: 5, Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT,
-		Exponent: fixedpoint.DefaultExp, Slots: 100, HotSet: hotSet,
+		Exponent: proto.Int32(fixedpoint.DefaultExp), Slots: 100, HotSet: hotSet,
 	}
 }
 
@@ -319,7 +320,7 @@ func TestRefusedRequests(t *testing.T) {
 		"arithmetic":     {func(s *pb.JobSpec) { s.Job, s.Arithmetic = 6, 0 }, codes.InvalidArgument},
 		"too many slots": {func(s *pb.JobSpec) { s.Job, s.Slots = 6, aggregator.MaxSlots+1 }, codes.ResourceExhausted},
 		"no slots":       {func(s *pb.JobSpec) { s.Job, s.Slots = 6, 0 }, codes.InvalidArgument},
-		"exponent":       {func(s *pb.JobSpec) { s.Job, s.Exponent = 6, -1000 }, codes.InvalidArgument},
+		"exponent":       {func(s *pb.JobSpec) { s.Job, s.Exponent = 6, proto.Int32(-1000) }, codes.InvalidArgument},
 		"stripes":        {func(s *pb.JobSpec) { s.Job, s.Stripes = 6, 11 }, codes.InvalidArgument},
 		"lut exponent": {func(s *pb.JobSpec) {
 			s.Job, s.Arithmetic = 6, pb.Arithmetic_ARITHMETIC_LUT

@@ -78,7 +78,7 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 		ID:         uint16(spec.Job),
 		Mode:       mode,
 		Arithmetic: arithmetic,
-		Exp:        int(spec.Exponent),
+		Exp:        int(spec.GetExponent()),
 		Workers:    int(spec.Workers),
 		Slots:      int(spec.Slots),
 		MaxStripes: a.cfg.Stripes,

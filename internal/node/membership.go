@@ -26,7 +26,8 @@ type membership struct {
 	mode       aggregator.Mode
 	arithmetic aggregator.Arithmetic
 	exp        int
-	workers    int // in rounds
+	workers    int    // in rounds
+	firstStep  uint64 // that the worker trains
 
 	server pb.ParameterServerClient
 	conns  []*grpc.ClientConn
@@ -92,6 +93,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		m.leave()
 		return nil, fmt.Errorf("the aggregator runs job %d in mode %v with arithmetic %v, which this worker does not know: use the same version of Libra on all hosts", c.Job.ID, admitted.Mode, admitted.Arithmetic)
 	}
+	m.firstStep = joined.FirstStep
 	m.exp, m.workers = int(admitted.Exponent), int(admitted.Workers)
 	m.epoch, m.stripes = uint16(admitted.Epoch), int(admitted.Stripes)
 	if admitted.Dense {
@@ -124,6 +126,13 @@ func receiveFirst[T any](stream grpc.ServerStreamingClient[T], err error) func(r
 func (m *membership) done(ctx context.Context) error {
 	_, err := m.server.Done(ctx, &pb.DoneRequest{Job: uint32(m.job), Sender: uint32(m.id)})
 	return control.CallError("parameter server", "done", err)
+}
+
+// report tells the server how many steps the worker has taken, over all runs of
+// the job: all that it pushed in them is acknowledged.
+func (m *membership) report(ctx context.Context, steps uint64) error {
+	_, err := m.server.Report(ctx, &pb.ReportRequest{Job: uint32(m.job), Sender: uint32(m.id), Steps: steps})
+	return control.CallError("parameter server", "report", err)
 }
 
 // leave ends the admission.

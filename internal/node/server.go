@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -108,7 +109,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 
 	fingerprint := s.hot.Fingerprint()
 	service := control.NewParameterServer(ctx, control.ParameterServerConfig{
-		Job: c.Job.ID, Epoch: s.epoch, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
+		Job: c.Job.ID, Epoch: s.epoch, Instance: s.instance, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
 		Members: s.loop,
 		Commit: func(ctx context.Context, _ uint64) error {
 			if err := harvester.Now(ctx); err != nil {
@@ -154,7 +155,7 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) 
 		Job:        uint32(c.Job.ID),
 		Mode:       pb.Mode_MODE_COMBINE,
 		Arithmetic: control.ArithmeticMessage(c.Job.Config().Arithmetic),
-		Exponent:   int32(c.Job.Config().Exp),
+		Exponent:   proto.Int32(int32(c.Job.Config().Exp)), // of lut, 0
 		Slots:      uint32(s.hot.Slots()),
 		HotSet:     fingerprint[:],
 	}
@@ -173,7 +174,7 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) 
 	if err != nil {
 		return control.CallError("aggregator", "create job", err)
 	}
-	s.epoch, s.instance = uint16(job.Epoch), rand.Uint64()
+	s.epoch, s.instance = uint16(job.Epoch), job.Instance
 	return nil
 }
 

@@ -1,0 +1,50 @@
+package control
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// agreement compares what the hosts of a job must agree on, field by field of
+// their configurations. The server lacks some fields, because it has no training
+// data for one: there the first worker that joins sets the value.
+type agreement struct {
+	mu     sync.Mutex
+	values map[string]agreed
+}
+
+// agreed is a value, and whose it is.
+type agreed struct{ value, whose string }
+
+func newAgreement(server map[string]string) *agreement {
+	a := &agreement{values: map[string]agreed{}}
+	for field, value := range server {
+		a.values[field] = agreed{value, "the server"}
+	}
+	return a
+}
+
+// check compares a worker's values. The error names every field that differs,
+// with both values. A worker that is refused sets nothing.
+func (a *agreement) check(worker uint16, values map[string]string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var differ []string
+	for _, field := range slices.Sorted(maps.Keys(values)) {
+		if known, ok := a.values[field]; ok && known.value != values[field] {
+			differ = append(differ, fmt.Sprintf("%s: %s here, %s at %s", field, values[field], known.value, known.whose))
+		}
+	}
+	if differ != nil {
+		return fmt.Errorf("worker %d has another configuration: %s; copy one cluster file to all hosts", worker, strings.Join(differ, "; "))
+	}
+	for field, value := range values {
+		if _, ok := a.values[field]; !ok {
+			a.values[field] = agreed{value, fmt.Sprintf("worker %d", worker)}
+		}
+	}
+	return nil
+}
