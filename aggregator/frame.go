@@ -98,7 +98,7 @@ func (m *Model) Process(frame, reply []byte) (v Verdict, n int) {
 	if binary.BigEndian.Uint16(frame[etherType:]) == etherTypeVLAN {
 		head += vlanLen
 	}
-	v, answer := m.answer(origin{ip: p.Src.IP, mac: &p.Src.MAC}, p.Payload, reply[head:])
+	v, answer := m.answer(origin{ip: p.Src.IP, port: p.Src.Port, mac: &p.Src.MAC}, p.Payload, reply[head:])
 	copy(reply, frame[:head])
 	switch v.Action {
 	case Reply:
@@ -113,11 +113,11 @@ func (m *Model) Process(frame, reply []byte) (v Verdict, n int) {
 // from src. If the verdict is [Reply] or [Broadcast], the first n bytes of
 // reply, which must have [MaxReplyPayload] bytes and must not overlap the
 // payload, are the payload to send; otherwise n is 0. A sender is identified by
-// its IP address alone.
+// its IP address and UDP port.
 func (m *Model) ProcessPayload(src netip.AddrPort, payload, reply []byte) (v Verdict, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v, answer := m.answer(origin{ip: src.Addr().Unmap()}, payload, reply)
+	v, answer := m.answer(origin{ip: src.Addr().Unmap(), port: src.Port()}, payload, reply)
 	return v, len(answer)
 }
 

@@ -9,12 +9,13 @@ import (
 
 // origin is what identifies the sender of a payload beside its id.
 type origin struct {
-	ip  netip.Addr
-	mac *[6]byte // nil where there is no Ethernet header
+	ip   netip.Addr
+	port uint16
+	mac  *[6]byte // nil where there is no Ethernet header
 }
 
 func (o origin) is(s SenderConfig) bool {
-	return o.ip == s.IP && (o.mac == nil || *o.mac == s.MAC)
+	return o.ip == s.IP && o.port == s.Port && (o.mac == nil || *o.mac == s.MAC)
 }
 
 // answer decides about a UDP payload addressed to the aggregator and writes
@@ -68,8 +69,8 @@ func refuse(count *Refusals, h wire.Header, reply []byte, r wire.Refusal) (Verdi
 // and whether it is for the sender alone ([Reply]) or for all ([Broadcast]). A
 // frame that it refuses has changed nothing.
 func (m *Model) serve(j *job, s *sender, h wire.Header, payload, reply []byte) (Action, []byte, *wire.Refusal) {
-	if h.Epoch != j.Epoch {
-		return Drop, nil, &wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(j.Epoch)}
+	if h.Epoch != s.Epoch {
+		return Drop, nil, &wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(s.Epoch)}
 	}
 	if h.Type == wire.TypeScale {
 		return j.report(s, h, payload, reply)

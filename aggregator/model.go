@@ -135,7 +135,13 @@ func (m *Model) AddSender(id uint16, s SenderConfig) error {
 	if j.Workers != 0 && j.positions == j.Workers {
 		return jobError(id, ErrTooManySenders, "sender %d: all %d workers have been admitted", s.ID, j.Workers)
 	}
+	if err := j.CheckSender(s); err != nil {
+		return err
+	}
 	s.IP = s.IP.Unmap()
+	if s.Port == 0 {
+		s.Port = m.port
+	}
 	j.senders[s.ID] = &sender{SenderConfig: s, position: j.positions}
 	j.positions++
 	return nil

@@ -54,7 +54,7 @@ func (r *rig) hot(seq uint32, flags wire.Flags, pairs ...pair) []byte {
 // send returns the answer to a payload, nil for none.
 func (r *rig) send(payload []byte) []byte {
 	reply := make([]byte, aggregator.MaxReplyPayload)
-	src := netip.AddrPortFrom(conformance.Host(0).IP, 12345)
+	src := netip.AddrPortFrom(conformance.Host(0).IP, conformance.Host(0).Port)
 	_, n := r.ProcessPayload(src, payload, reply)
 	if n == 0 {
 		return nil
@@ -91,13 +91,9 @@ func (r *rig) sums(t *testing.T) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exp := r.job.Exp
-	if exp == 0 {
-		exp = fixedpoint.DefaultExp
-	}
 	out := make([]float32, len(b.Slots))
 	for i, n := range b.Slots {
-		out[i] = fixedpoint.Format{Exp: exp}.ToFloat32(n)
+		out[i] = fixedpoint.Format{Exp: r.job.Exp}.ToFloat32(n)
 	}
 	if err := r.Clear(b); err != nil {
 		t.Fatal(err)
@@ -114,7 +110,7 @@ func TestManagement(t *testing.T) {
 }
 
 func TestAddsDenseAndAligned(t *testing.T) {
-	r := newRig(t, aggregator.JobConfig{ID: 4, Epoch: 9, Slots: 50})
+	r := newRig(t, aggregator.JobConfig{ID: 4, Epoch: 9, Exp: -46, Slots: 50})
 	wantAck(t, r.send(r.hot(1, wire.FlagDense, pair{0, 49, 1.5}, pair{21, 3, -2}, pair{7, 3, 0.25})), 1)
 	wantAck(t, r.send(r.hot(2, 0, pair{5, 2, 10}, pair{3, 0, 4})), 2) // ranks 49 and 3
 	got := r.sums(t)
@@ -131,7 +127,7 @@ func TestAddsDenseAndAligned(t *testing.T) {
 }
 
 func TestAnswersWithSumsAfterTheWholeFrame(t *testing.T) {
-	r := newRig(t, aggregator.JobConfig{ID: 4, Mode: aggregator.FetchAdd, Slots: 50})
+	r := newRig(t, aggregator.JobConfig{ID: 4, Mode: aggregator.FetchAdd, Exp: -46, Slots: 50})
 	flags := wire.FlagWantSum | wire.FlagDense
 	r.send(r.hot(1, wire.FlagDense, pair{0, 8, 100}))
 	payload := r.hot(2, flags, pair{3, 8, 1}, pair{4, 9, 7}, pair{20, 8, 2})
@@ -151,7 +147,7 @@ func TestAnswersWithSumsAfterTheWholeFrame(t *testing.T) {
 }
 
 func TestAppliesEachFrameOnce(t *testing.T) {
-	r := newRig(t, aggregator.JobConfig{Slots: 1})
+	r := newRig(t, aggregator.JobConfig{Exp: -46, Slots: 1})
 	one := func(seq uint32) []byte { return r.hot(seq, wire.FlagDense, pair{0, 0, 1}) }
 	const w2 = 2 * wire.DefaultWindow
 	for _, seq := range []uint32{1, 1, 3, 2, 3, 2, 1 + w2, 1, 1 + w2, 2 + 2*w2, 2 + w2} {
@@ -196,7 +192,7 @@ func TestRefusedFrameMayBeCorrected(t *testing.T) {
 
 // Each step mends the fault that the step before was refused for.
 func TestOrderOfChecks(t *testing.T) {
-	job := aggregator.JobConfig{ID: 1, Epoch: 5, Slots: 3, MaxStripes: 2, Layouts: aggregator.Dense}
+	job := aggregator.JobConfig{ID: 1, Epoch: 5, Exp: -46, Slots: 3, MaxStripes: 2, Layouts: aggregator.Dense}
 	r := newRig(t, job)
 	good := r.hot(1, wire.FlagDense, pair{0, 0, 1})
 	r.send(good) // seq 1 is a duplicate from now on
@@ -242,7 +238,7 @@ func TestOrderOfChecks(t *testing.T) {
 }
 
 func TestAnswersNoAnswer(t *testing.T) {
-	r := newRig(t, aggregator.JobConfig{Slots: 3})
+	r := newRig(t, aggregator.JobConfig{Exp: -46, Slots: 3})
 	for _, first := range []byte{0x15, 0x16, 0x25, 0xf6} {
 		p := r.hot(1, 0)
 		p[0] = first
@@ -260,7 +256,7 @@ func TestAnswersNoAnswer(t *testing.T) {
 }
 
 func TestReplyKeepsTag(t *testing.T) {
-	r := newRig(t, aggregator.JobConfig{Slots: 3})
+	r := newRig(t, aggregator.JobConfig{Exp: -46, Slots: 3})
 	e, err := wire.NewEnvelope(conformance.Host(0), conformance.Aggregator)
 	if err != nil {
 		t.Fatal(err)

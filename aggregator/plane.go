@@ -16,8 +16,8 @@ const (
 	// 16-bit rank can name.
 	MaxSlots = 1 << 16
 
-	// DefaultFixedExp is the exponent of [Fixed] arithmetic by default: one
-	// unit is 2^-20, and sums reach 2^11.
+	// DefaultFixedExp is the exponent of [Fixed] arithmetic for those who have no
+	// reason for another: one unit is 2^-20, and sums reach 2^11.
 	DefaultFixedExp = -20
 
 	// MaxWorkers is the largest number of senders that can take part in
@@ -37,7 +37,9 @@ type Plane interface {
 	// A new epoch of a job is RemoveJob followed by AddJob.
 	RemoveJob(job uint16) error
 
-	// AddSender admits a sender to a job, with an empty duplicate filter.
+	// AddSender admits a sender to a job, with an empty duplicate filter. In a job
+	// with [JobConfig.Workers] the sender's epoch must be the job's, or the error is
+	// [ErrConfig].
 	AddSender(job uint16, s SenderConfig) error
 	// RemoveSender withdraws a sender's admission. What it contributed stays
 	// in the job's sums.
@@ -114,16 +116,19 @@ const (
 
 // JobConfig describes a job.
 type JobConfig struct {
-	ID    uint16 // below [MaxJobs]
-	Epoch uint16 // frames of any other epoch are refused
+	ID uint16 // below [MaxJobs]
+
+	// Epoch is that of the answers to all senders, and of the harvests. Whose
+	// frames are taken, the epoch of each sender's admission says.
+	Epoch uint16
 
 	Mode       Mode
 	Arithmetic Arithmetic
 
 	// Exp is the binary exponent of the unit of [Exact] arithmetic, from
-	// fixedpoint.MinExp to fixedpoint.MaxExp. 0 means fixedpoint.DefaultExp.
-	// For [Fixed] it says what the workers' integers count; data planes do not
-	// use it. For [LUT] it must be 0.
+	// fixedpoint.MinExp to fixedpoint.MaxExp; 0 makes the unit 1. For [Fixed] it
+	// says what the workers' integers count; data planes do not use it. For [LUT]
+	// it must be 0. [DefaultExp] is for those who have no reason for another.
 	Exp int
 
 	// Workers is the number of senders, 1 to [MaxWorkers], that take part in
@@ -145,17 +150,22 @@ type JobConfig struct {
 	Layouts Layouts
 }
 
+// DefaultExp returns the exponent that suits most jobs of an arithmetic:
+// fixedpoint.DefaultExp for [Exact], [DefaultFixedExp] for [Fixed], and 0 for
+// [LUT], which has none.
+func DefaultExp(a Arithmetic) int {
+	switch a {
+	case Exact:
+		return fixedpoint.DefaultExp
+	case Fixed:
+		return DefaultFixedExp
+	}
+	return 0
+}
+
 // Complete returns c with defaults filled in, or an error that says which
 // field is out of range. Data planes call it first in AddJob.
 func (c JobConfig) Complete() (JobConfig, error) {
-	if c.Exp == 0 {
-		switch c.Arithmetic {
-		case Exact:
-			c.Exp = fixedpoint.DefaultExp
-		case Fixed:
-			c.Exp = DefaultFixedExp
-		}
-	}
 	if c.MaxStripes == 0 {
 		c.MaxStripes = wire.MaxStripes
 	}
@@ -199,6 +209,16 @@ func (c JobConfig) Complete() (JobConfig, error) {
 	return c, nil
 }
 
+// CheckSender returns an error if a sender's epoch does not suit the job. Data
+// planes call it in AddSender. c must be complete.
+func (c JobConfig) CheckSender(s SenderConfig) error {
+	if c.Workers != 0 && s.Epoch != c.Epoch {
+		return jobError(c.ID, ErrConfig, "sender %d: epoch %d, but answers to all %d workers have the job's, %d",
+			s.ID, s.Epoch, c.Workers, c.Epoch)
+	}
+	return nil
+}
+
 // Float32 converts what a slot of the job holds to the nearest float32, ties to
 // even. c must be complete.
 func (c JobConfig) Float32(slot int64) float32 {
@@ -208,13 +228,21 @@ func (c JobConfig) Float32(slot int64) float32 {
 	return fixedpoint.Format{Exp: c.Exp}.ToFloat32(slot)
 }
 
-// SenderConfig describes a sender that is admitted to a job. Its frames are
-// accepted from this source address only. Without an Ethernet header (UDP
-// sockets) the IP address alone identifies the sender.
+// SenderConfig describes one admission of a sender to a job. Its frames are
+// accepted from this source only. Without an Ethernet header (UDP sockets) the
+// MAC address is not compared.
 type SenderConfig struct {
-	ID  uint16
-	MAC [6]byte
-	IP  netip.Addr
+	ID uint16
+
+	// Epoch belongs to this admission: frames of any other epoch are refused. A
+	// sender that is admitted anew counts its frames from the first number again,
+	// so the control plane gives every admission an epoch of its own; then late
+	// frames of the one before are neither added nor taken for repetitions.
+	Epoch uint16
+
+	MAC  [6]byte
+	IP   netip.Addr
+	Port uint16 // UDP source port; 0 means the data plane's own
 }
 
 // Bank is a frozen bank: the sums that a job collected between two Swaps. It

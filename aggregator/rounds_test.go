@@ -50,7 +50,7 @@ type reducer struct {
 
 func newReduction(t *testing.T, seed uint64, a aggregator.Arithmetic, workers int) *reduction {
 	job, err := aggregator.JobConfig{
-		ID: 44, Epoch: 9, Mode: aggregator.Sync, Arithmetic: a, Workers: workers, Slots: 100, MaxStripes: 2,
+		ID: 44, Epoch: 9, Mode: aggregator.Sync, Arithmetic: a, Exp: aggregator.DefaultExp(a), Workers: workers, Slots: 100, MaxStripes: 2,
 	}.Complete()
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func newReduction(t *testing.T, seed uint64, a aggregator.Arithmetic, workers in
 		want: make(map[groupRound][]int64), arrived: make(map[contribution]bool),
 	}
 	for i := range workers {
-		if err := m.AddSender(job.ID, aggregator.SenderConfig{ID: uint16(i), IP: conformance.Host(i).IP}); err != nil {
+		if err := m.AddSender(job.ID, aggregator.SenderConfig{ID: uint16(i), Epoch: job.Epoch, IP: conformance.Host(i).IP, Port: 1}); err != nil {
 			t.Fatal(err)
 		}
 		w := &reducer{round: make([]int, n.groups()), frames: make([][]byte, n.groups())}

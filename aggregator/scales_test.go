@@ -22,7 +22,7 @@ func TestScalesOverLossyNetwork(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			job := aggregator.JobConfig{ID: 5, Arithmetic: aggregator.Fixed, Workers: workers, Slots: 1}
+			job := aggregator.JobConfig{ID: 5, Arithmetic: aggregator.Fixed, Exp: -20, Workers: workers, Slots: 1}
 			if err := m.AddJob(job); err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +36,7 @@ func TestScalesOverLossyNetwork(t *testing.T) {
 				}
 			}
 			for w := range workers {
-				if err := m.AddSender(job.ID, aggregator.SenderConfig{ID: uint16(w), IP: conformance.Host(w).IP}); err != nil {
+				if err := m.AddSender(job.ID, aggregator.SenderConfig{ID: uint16(w), IP: conformance.Host(w).IP, Port: 1}); err != nil {
 					t.Fatal(err)
 				}
 			}

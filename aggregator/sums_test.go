@@ -103,7 +103,7 @@ func TestSumsDoNotDependOnOrder(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			ref := newReference(t, a)
 			rapid.Check(t, func(t *rapid.T) {
-				r := newRig(t, aggregator.JobConfig{Arithmetic: a, Slots: someSlots})
+				r := newRig(t, aggregator.JobConfig{Arithmetic: a, Exp: aggregator.DefaultExp(a), Slots: someSlots})
 				payloads := drawPayloads(t, r, false)
 				order := rapid.Permutation(payloads).Draw(t, "order")
 				again := rapid.SliceOf(rapid.SampledFrom(payloads)).Draw(t, "again")
@@ -125,7 +125,7 @@ func TestSumsFollowTheOrderOfArrival(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			ref := newReference(t, a)
 			rapid.Check(t, func(t *rapid.T) {
-				r := newRig(t, aggregator.JobConfig{Arithmetic: a, Slots: someSlots})
+				r := newRig(t, aggregator.JobConfig{Arithmetic: a, Exp: aggregator.DefaultExp(a), Slots: someSlots})
 				payloads := drawPayloads(t, r, true)
 				order := rapid.Permutation(payloads).Draw(t, "order")
 				for _, p := range order {

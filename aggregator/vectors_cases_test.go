@@ -25,7 +25,7 @@ func vectorFiles() []*vectors.File {
 // plainVectors is a job without rounds: sums, repetitions, the ends of the range.
 func plainVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
 	s := newScript(mode.String()+"-"+a.String(), mode.String()+" with "+a.String()+" arithmetic: sums, repetitions, the ends of the range")
-	s.addJob(2, aggregator.JobConfig{ID: 3, Epoch: 7, Mode: mode, Arithmetic: a, Slots: 48, MaxStripes: 2})
+	s.addJob(2, aggregator.JobConfig{ID: 3, Epoch: 7, Mode: mode, Arithmetic: a, Exp: aggregator.DefaultExp(a), Slots: 48, MaxStripes: 2})
 	x := func(v float64) uint32 { return number(a, v) }
 	const dense = wire.FlagDense
 	s.send("lane-aligned, ranks 0, 25 and 47", 0, stripes(s.header(0, 1, 0), []bitsPair{{0, 0, x(1.5)}, {3, 1, x(-0.25)}}, []bitsPair{{3, 2, x(1e-3)}}))
@@ -53,7 +53,7 @@ func plainVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
 // syncVectors is one group of 24 slots, two workers, three rounds.
 func syncVectors(a aggregator.Arithmetic) *vectors.File {
 	s := newScript("sync-"+a.String(), "sync with "+a.String()+" arithmetic: two workers, one group of 24 slots, three rounds")
-	cfg := aggregator.JobConfig{ID: 4, Epoch: 2, Mode: aggregator.Sync, Arithmetic: a, Workers: 2, Slots: 24, MaxStripes: 2}
+	cfg := aggregator.JobConfig{ID: 4, Epoch: 2, Mode: aggregator.Sync, Arithmetic: a, Exp: aggregator.DefaultExp(a), Workers: 2, Slots: 24, MaxStripes: 2}
 	s.addJob(2, cfg)
 	payload := func(sender int, seq uint32, scale float64) []byte {
 		numbers := make([]uint32, cfg.Slots)
@@ -84,7 +84,7 @@ func syncVectors(a aggregator.Arithmetic) *vectors.File {
 // roundVectors is about groups: which frames are one, and their independence.
 func roundVectors() *vectors.File {
 	s := newScript("rounds", "sync with fixed arithmetic: three groups of 44, 44 and 12 slots, three workers; shapes that are no group")
-	cfg := aggregator.JobConfig{ID: 5, Epoch: 1, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: 3, Slots: 100, MaxStripes: 2}
+	cfg := aggregator.JobConfig{ID: 5, Epoch: 1, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Exp: -20, Workers: 3, Slots: 100, MaxStripes: 2}
 	s.addJob(3, cfg)
 	sizes := []int{44, 44, 12}
 	payload := func(sender int, seq uint32, group int) []byte {
@@ -134,7 +134,7 @@ func withTag(frame []byte) []byte {
 // scaleVectors is a negotiation over two iterations.
 func scaleVectors() *vectors.File {
 	s := newScript("scale", "SCALE frames: two workers agree on the exponents of two iterations")
-	s.addJob(2, aggregator.JobConfig{ID: 6, Epoch: 1, Arithmetic: aggregator.Fixed, Workers: 2, Slots: 10})
+	s.addJob(2, aggregator.JobConfig{ID: 6, Epoch: 1, Arithmetic: aggregator.Fixed, Exp: -20, Workers: 2, Slots: 10})
 	s.send("future iteration", 0, s.scaleReport(0, 1, 1, 100))
 	s.send("the iteration before the first", 0, s.scaleReport(0, 1, math.MaxUint32, 100))
 	s.send("exponent of infinity", 0, s.scaleReport(0, 1, 0, 255))
@@ -150,9 +150,9 @@ func scaleVectors() *vectors.File {
 	s.send("iteration 1, worker 0: decided", 0, s.scaleReport(0, 2, 1, 0))
 	s.send("iteration 0 is too old", 0, s.scaleReport(0, 1, 0, 100))
 	s.harvest()
-	s.addJob(1, aggregator.JobConfig{ID: 7, Arithmetic: aggregator.Fixed, Slots: 10})
+	s.addJob(1, aggregator.JobConfig{ID: 7, Arithmetic: aggregator.Fixed, Exp: -20, Slots: 10})
 	s.send("no number of workers", 0, s.scaleReport(0, 1, 0, 100))
-	s.addJob(1, aggregator.JobConfig{ID: 8, Mode: aggregator.Sync, Workers: 1, Slots: 10})
+	s.addJob(1, aggregator.JobConfig{ID: 8, Mode: aggregator.Sync, Exp: -46, Workers: 1, Slots: 10})
 	s.send("exact arithmetic", 0, s.scaleReport(0, 1, 0, 100))
 	return s.file
 }
@@ -160,7 +160,7 @@ func scaleVectors() *vectors.File {
 // epochVectors ends a job and begins it anew.
 func epochVectors() *vectors.File {
 	s := newScript("epochs", "a job with rounds ends and begins anew: frames of the old epoch change nothing")
-	cfg := aggregator.JobConfig{ID: 9, Epoch: 65535, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: 2, Slots: 2, MaxStripes: 1}
+	cfg := aggregator.JobConfig{ID: 9, Epoch: 65535, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Exp: -20, Workers: 2, Slots: 2, MaxStripes: 1}
 	s.addJob(2, cfg)
 	payload := func(sender int, n ...uint32) []byte {
 		return groupPayload(cfg, s.header(sender, 1, 0), 0, n)

@@ -12,7 +12,7 @@ import (
 // hostileVectors are frames that are not applied, and one that is.
 func hostileVectors() *vectors.File {
 	s := newScript("hostile", "frames that are damaged, not for the aggregator, of nobody who is admitted, or refused; one is applied")
-	s.addJob(1, aggregator.JobConfig{ID: 2, Epoch: 3, Slots: 30, MaxStripes: 2, Layouts: aggregator.Dense})
+	s.addJob(1, aggregator.JobConfig{ID: 2, Epoch: 3, Exp: -46, Slots: 30, MaxStripes: 2, Layouts: aggregator.Dense})
 	one := number(aggregator.Exact, 1)
 	good := func() []byte { return stripes(s.header(0, 1, wire.FlagDense), []bitsPair{{0, 29, one}, {2, 3, one}}) }
 	frame := func() []byte { return seal(conformance.Host(0), conformance.Aggregator, good()) }
@@ -73,7 +73,7 @@ func hostileVectors() *vectors.File {
 func addressVectors() *vectors.File {
 	s := newScript("addresses", "frames between hosts are forwarded or passed on; answers go to where frames come from")
 	s.file.Routes = []vectors.Route{{MAC: conformance.Routed.MAC, Port: 1}}
-	s.addJob(2, aggregator.JobConfig{ID: 2, Mode: aggregator.Sync, Workers: 2, Slots: 1, MaxStripes: 1})
+	s.addJob(2, aggregator.JobConfig{ID: 2, Mode: aggregator.Sync, Exp: -46, Workers: 2, Slots: 1, MaxStripes: 1})
 	one := func(sender int) []byte {
 		return stripes(s.header(sender, 1, 0), []bitsPair{{0, 0, number(aggregator.Exact, 1)}})
 	}

@@ -34,7 +34,7 @@ func (s *script) addJob(senders int, cfg aggregator.JobConfig) {
 	}
 	for i := range senders {
 		c := conformance.Sender(i)
-		s.job.Senders = append(s.job.Senders, vectors.Sender{ID: c.ID, MAC: c.MAC, IP: c.IP})
+		s.job.Senders = append(s.job.Senders, vectors.Sender{ID: c.ID, Epoch: cfg.Epoch, MAC: c.MAC, IP: c.IP})
 	}
 	job := s.job
 	s.step(vectors.Step{AddJob: &job})

@@ -21,7 +21,7 @@ static __always_inline struct bank *bank_of(__u32 id, __u32 index)
 }
 
 /* sender_of returns the admitted sender of a frame, or NULL if the frame's
- * sender is not admitted or the frame comes from another address. */
+ * sender is not admitted or the frame comes from another address or port. */
 static __always_inline struct sender *sender_of(const struct ethernet *eth, const struct packet *p)
 {
 	struct sender_key key = {
@@ -30,8 +30,8 @@ static __always_inline struct sender *sender_of(const struct ethernet *eth, cons
 	};
 	struct sender *s = bpf_map_lookup_elem(&senders, &key);
 
-	if (!s || s->ip != p->ip.src || s->mac[0] != eth->src[0] || s->mac[1] != eth->src[1] ||
-	    s->mac[2] != eth->src[2])
+	if (!s || s->ip != p->ip.src || s->port != p->udp.src || s->mac[0] != eth->src[0] ||
+	    s->mac[1] != eth->src[1] || s->mac[2] != eth->src[2])
 		return NULL;
 	return s;
 }

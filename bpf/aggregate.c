@@ -200,8 +200,9 @@ __noinline int serve(struct xdp_md *ctx, __u32 l3)
 	sender = sender_of(data, p);
 	if (!sender)
 		return refuse_job(ctx, l3, job, NULL, REFUSAL(CODE_UNKNOWN_SENDER, 0, 0));
-	if (bpf_ntohs(p->header.epoch) != job->epoch)
-		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_WRONG_EPOCH, 0, job->epoch));
+	if (p->header.epoch != sender->epoch)
+		return refuse_job(ctx, l3, job, sender,
+				  REFUSAL(CODE_WRONG_EPOCH, 0, bpf_ntohs(sender->epoch)));
 	if (type == TYPE_SCALE)
 		return scale(ctx, l3, p, job, sender);
 	return hot(ctx, l3, p, job, sender);

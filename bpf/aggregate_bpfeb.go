@@ -30,15 +30,13 @@ type aggregateJob struct {
 	Slots      uint32
 	MaxStripes uint32
 	Exp        int32
-	Epoch      uint16
 	Mode       uint8
 	Layouts    uint8
 	Arithmetic uint8
 	Workers    uint8
-	Unused     [3]uint16
 	BelowLimit uint64
 	BelowSlots [2][11]uint64
-	_          [48]byte
+	_          [56]byte
 	Lock       uint32
 	Unused2    uint32
 	Applied    uint64
@@ -72,8 +70,9 @@ type aggregateSender struct {
 	_          structs.HostLayout
 	Ip         uint32
 	Mac        [3]uint16
+	Port       uint16
+	Epoch      uint16
 	Position   uint16
-	Unused     [2]uint16
 	Applied    uint64
 	Pairs      uint64
 	Duplicates uint64

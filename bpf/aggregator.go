@@ -41,6 +41,7 @@ type Aggregator struct {
 	inner   innerMaps
 	jobs    map[uint16]*job
 	ports   map[string]*port   // by interface name
+	port    uint16             // that senders have if they are admitted without
 	routes  map[[6]byte]uint32 // to the index of an interface
 	home    namespace          // of the interfaces
 }
@@ -99,6 +100,7 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 			groups: spec.Maps[aggregateMapGroups].InnerMap,
 			ports:  spec.Maps[aggregateMapPortSets].InnerMap,
 		},
+		port:   o.Port,
 		jobs:   make(map[uint16]*job),
 		ports:  make(map[string]*port),
 		routes: make(map[[6]byte]uint32),

@@ -55,7 +55,7 @@ func BenchmarkAggregate(b *testing.B) {
 			for _, size := range [][2]int{{1, 1000}, {10, 1000}, {1, aggregator.MaxSlots}, {10, aggregator.MaxSlots}} {
 				stripes, spread := size[0], size[1]
 				b.Run(fmt.Sprintf("%v/%v/ranks=%d/stripes=%d", arithmetic, mode, spread, stripes), func(b *testing.B) {
-					job := aggregator.JobConfig{Mode: mode, Arithmetic: arithmetic, Slots: aggregator.MaxSlots}
+					job := aggregator.JobConfig{Mode: mode, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: aggregator.MaxSlots}
 					benchmarkJob(b, job, stripes, spread)
 				})
 			}
@@ -110,7 +110,7 @@ func BenchmarkModel(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			job := aggregator.JobConfig{Slots: aggregator.MaxSlots}
+			job := aggregator.JobConfig{Exp: -46, Slots: aggregator.MaxSlots}
 			if err := conformance.StartJob(m, job); err != nil {
 				b.Fatal(err)
 			}

@@ -235,8 +235,8 @@ func differences(d aggregator.Plane, m *aggregator.Model, id uint16, want aggreg
 var orderless = []aggregator.JobConfig{
 	{ID: 30, Arithmetic: aggregator.Exact, Exp: -20, Mode: aggregator.Combine, Slots: 100},
 	{ID: 31, Arithmetic: aggregator.Exact, Exp: -20, Mode: aggregator.FetchAdd, Slots: 100},
-	{ID: 32, Arithmetic: aggregator.Fixed, Mode: aggregator.Combine, Slots: 100},
-	{ID: 33, Arithmetic: aggregator.Fixed, Mode: aggregator.FetchAdd, Slots: 100},
+	{ID: 32, Arithmetic: aggregator.Fixed, Exp: -20, Mode: aggregator.Combine, Slots: 100},
+	{ID: 33, Arithmetic: aggregator.Fixed, Exp: -20, Mode: aggregator.FetchAdd, Slots: 100},
 }
 
 // No update is lost or doubled, whatever the network does.

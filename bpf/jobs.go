@@ -99,7 +99,6 @@ func (a *Aggregator) startJob(j *job) (err error) {
 		Slots:      uint32(j.Slots),
 		MaxStripes: uint32(j.MaxStripes),
 		Exp:        int32(j.Exp),
-		Epoch:      j.Epoch,
 		Mode:       uint8(j.Mode),
 		Layouts:    uint8(j.Layouts),
 		Arithmetic: uint8(j.Arithmetic),
@@ -205,8 +204,17 @@ func (a *Aggregator) AddSender(id uint16, s aggregator.SenderConfig) error {
 		return fmt.Errorf("job %d: %w: sender %d: all %d workers have been admitted",
 			id, aggregator.ErrTooManySenders, s.ID, j.Workers)
 	}
+	if err := j.CheckSender(s); err != nil {
+		return err
+	}
 	ip := s.IP.As4()
-	value := aggregateSender{Ip: binary.NativeEndian.Uint32(ip[:]), Position: uint16(j.admitted)}
+	if s.Port == 0 {
+		s.Port = a.port
+	}
+	value := aggregateSender{
+		Ip: binary.NativeEndian.Uint32(ip[:]), Port: networkOrder(s.Port),
+		Epoch: networkOrder(s.Epoch), Position: uint16(j.admitted),
+	}
 	for i := range value.Mac {
 		value.Mac[i] = binary.NativeEndian.Uint16(s.MAC[2*i:])
 	}

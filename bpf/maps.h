@@ -35,12 +35,10 @@ struct job {
 	__u32 slots; /* 0: no such job */
 	__u32 max_stripes;
 	__s32 exp; /* a slot counts units of 2^exp */
-	__u16 epoch;
 	__u8 mode;
 	__u8 layouts;
 	__u8 arithmetic;
 	__u8 workers; /* that take part in rounds */
-	__u16 unused[3];
 	/* 2^31 less the bits of the least magnitude that is not plain, twice;
 	 * see survey. */
 	__u64 below_limit;
@@ -84,8 +82,9 @@ struct sender_key {
 struct sender {
 	__be32 ip;
 	__u16 mac[3];
+	__be16 port;
+	__be16 epoch;   /* of this admission's frames */
 	__u16 position; /* among the workers that take part in rounds */
-	__u16 unused[2];
 	__u64 applied;
 	__u64 pairs;
 	__u64 duplicates;

@@ -127,8 +127,8 @@ func reduce(t *testing.T, d *device, cfg aggregator.JobConfig, n int) error {
 
 // Jobs with rounds whose results do not depend on the order of frames.
 var orderlessRounds = []aggregator.JobConfig{
-	{ID: 50, Mode: aggregator.Sync, Workers: crowd, Slots: 40, MaxStripes: 2},
-	{ID: 51, Mode: aggregator.Sync, Workers: crowd, Slots: 40, MaxStripes: 2, Arithmetic: aggregator.Fixed},
+	{ID: 50, Mode: aggregator.Sync, Exp: -46, Workers: crowd, Slots: 40, MaxStripes: 2},
+	{ID: 51, Mode: aggregator.Sync, Workers: crowd, Slots: 40, MaxStripes: 2, Arithmetic: aggregator.Fixed, Exp: -20},
 }
 
 // Every round's result contains every contribution once.

@@ -42,7 +42,7 @@ func (j *roundsJob) host(i int) wire.Endpoint { return conformance.Host(j.first 
 // worker returns how worker i is admitted.
 func (j *roundsJob) worker(i int) aggregator.SenderConfig {
 	h := j.host(i)
-	return aggregator.SenderConfig{ID: uint16(100 + i), MAC: h.MAC, IP: h.IP}
+	return aggregator.SenderConfig{ID: uint16(100 + i), Epoch: j.Epoch, MAC: h.MAC, IP: h.IP}
 }
 
 // start starts the job on a plane and admits its workers.

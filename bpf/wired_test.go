@@ -239,7 +239,7 @@ func (p *pusher) take(frame []byte) error {
 // does from the same frames one by one.
 func TestPortsAndQueuesAtOnce(t *testing.T) {
 	const queues, each = 2, 1000
-	job := aggregator.JobConfig{ID: 40, Epoch: 9, Slots: 300}
+	job := aggregator.JobConfig{ID: 40, Epoch: 9, Exp: -46, Slots: 300}
 	inNetwork(t, conformance.Senders, testbed.VethConfig{Queues: queues}, func() {
 		w, m := openWired(t, conformance.Senders, queues, afxdp.AttachNative), newModel(t)
 		for _, p := range []aggregator.Plane{w, m} {

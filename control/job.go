@@ -91,6 +91,7 @@ func (j *job) admit(s aggregator.SenderConfig) error {
 	if j.gone {
 		return status.Errorf(codes.Aborted, "job %d was removed", j.cfg.ID)
 	}
+	s.Epoch = j.cfg.Epoch
 	if err := j.plane.AddSender(j.cfg.ID, s); err != nil {
 		return planeError(err)
 	}

@@ -78,11 +78,14 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 		ID:         uint16(spec.Job),
 		Mode:       mode,
 		Arithmetic: arithmetic,
-		Exp:        int(spec.GetExponent()),
+		Exp:        aggregator.DefaultExp(arithmetic),
 		Workers:    int(spec.Workers),
 		Slots:      int(spec.Slots),
 		MaxStripes: a.cfg.Stripes,
 		Layouts:    aggregator.Aligned,
+	}
+	if spec.Exponent != nil {
+		cfg.Exp = int(*spec.Exponent)
 	}
 	if spec.Stripes != 0 {
 		cfg.MaxStripes = int(spec.Stripes)

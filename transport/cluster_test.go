@@ -166,12 +166,19 @@ type clusterOptions struct {
 	stripes int // 0 is all
 	// What the job has beside the mode; rounds admit the number of workers.
 	arithmetic aggregator.Arithmetic
-	exp        int
+	exp        int // 0 is the arithmetic's default
 	rounds     bool
 	negotiate  bool
 	limit      time.Duration // of a round
 	flow       retransmit.Config
 	tamper     func(*WorkerConfig)
+}
+
+func (o clusterOptions) unit() int {
+	if o.exp == 0 {
+		return aggregator.DefaultExp(o.arithmetic)
+	}
+	return o.exp
 }
 
 // memFabric is a network in memory with the Go aggregator.
@@ -213,7 +220,7 @@ func newCluster(t testing.TB, f fabric, o clusterOptions) *testCluster {
 	if c.hot == nil {
 		c.hot = testHotSet(t)
 	}
-	job := aggregator.JobConfig{ID: testJob, Epoch: testEpoch, Mode: o.mode, Arithmetic: o.arithmetic, Exp: o.exp, Slots: c.hot.Slots()}
+	job := aggregator.JobConfig{ID: testJob, Epoch: testEpoch, Mode: o.mode, Arithmetic: o.arithmetic, Exp: o.unit(), Slots: c.hot.Slots()}
 	if o.rounds {
 		job.Workers, job.MaxStripes = o.workers, o.stripes
 	}
@@ -253,7 +260,9 @@ func (c *testCluster) worker(id uint16, o clusterOptions) (w *Worker) {
 	c.t.Helper()
 	l := c.open(int(id), o)
 	local := l.Local()
-	if err := c.plane.AddSender(testJob, aggregator.SenderConfig{ID: id, IP: local.IP, MAC: local.MAC}); err != nil {
+	if err := c.plane.AddSender(testJob, aggregator.SenderConfig{
+		ID: id, Epoch: testEpoch, IP: local.IP, MAC: local.MAC, Port: local.Port,
+	}); err != nil {
 		c.t.Fatal(err)
 	}
 	if err := c.server.Admit(c.t.Context(), id, addrPort(local), testServerEpoch); err != nil {
@@ -265,7 +274,7 @@ func (c *testCluster) worker(id uint16, o clusterOptions) (w *Worker) {
 		Link: l, Job: testJob, Sender: id, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch, HotSet: c.hot,
 		Layout: o.layout, Stripes: o.stripes, Flow: o.flow,
 		Aggregator: c.aggregator, Server: server,
-		Mode: o.mode, Arithmetic: o.arithmetic, Exp: o.exp, Negotiate: o.negotiate, RoundLimit: o.limit,
+		Mode: o.mode, Arithmetic: o.arithmetic, Exp: o.unit(), Negotiate: o.negotiate, RoundLimit: o.limit,
 	}
 	if o.rounds {
 		cfg.Workers = o.workers

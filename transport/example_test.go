@@ -32,7 +32,7 @@ func Example() {
 
 	model, err := aggregator.NewModel(aggregator.Config{})
 	check(err)
-	check(model.AddJob(aggregator.JobConfig{ID: job, Epoch: epoch, Slots: hot.Slots()}))
+	check(model.AddJob(aggregator.JobConfig{ID: job, Epoch: epoch, Exp: aggregator.DefaultExp(aggregator.Exact), Slots: hot.Slots()}))
 	aggLink := link()
 	agg, err := transport.NewAggregatorServer(aggLink, model)
 	check(err)
@@ -46,11 +46,12 @@ func Example() {
 	defer server.Close()
 
 	workerLink := link()
-	check(model.AddSender(job, aggregator.SenderConfig{ID: sender, IP: workerLink.Local().IP}))
 	at := workerLink.Local()
+	check(model.AddSender(job, aggregator.SenderConfig{ID: sender, Epoch: epoch, IP: at.IP, Port: at.Port}))
 	check(server.Admit(ctx, sender, netip.AddrPortFrom(at.IP, at.Port), epoch))
 	worker, err := transport.NewWorker(ctx, transport.WorkerConfig{
 		Link: workerLink, Job: job, Sender: sender, AggregatorEpoch: epoch, ServerEpoch: epoch, HotSet: hot,
+		Exp:        aggregator.DefaultExp(aggregator.Exact),
 		Aggregator: aggLink.Local(), Server: serverLink.Local(),
 	})
 	check(err)

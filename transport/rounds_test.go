@@ -54,7 +54,7 @@ func sumsOf(t testing.TB, o clusterOptions, grads [][]float32) [][]float32 {
 			sums[k] = f.ToFloat32(sum)
 		}
 	case aggregator.Fixed:
-		scale := scaled.Scale{Exp: -o.exp}
+		scale := scaled.Scale{Exp: -o.unit()}
 		if o.negotiate {
 			scale = scaleOf(t, grads)
 		}

@@ -203,7 +203,9 @@ func (p *Pair) readmit(job aggregator.JobConfig, i int) error {
 		if err := plane.RemoveSender(job.ID, senderID(i)); err != nil {
 			return err
 		}
-		err := plane.AddSender(job.ID, Sender(i))
+		s := Sender(i)
+		s.Epoch = job.Epoch
+		err := plane.AddSender(job.ID, s)
 		switch {
 		case job.Workers == 0 && err != nil:
 			return err

@@ -69,6 +69,7 @@ func TestManagement(t *testing.T, p aggregator.Plane) {
 		t.Error("a sender without an address was admitted")
 	}
 	mapped := Sender(1)
+	mapped.Epoch = 40000 // not the job's
 	mapped.IP = netip.AddrFrom16(mapped.IP.As16())
 	want(p.AddSender(5, mapped), nil)
 	want(p.RemoveSender(5, 4242), aggregator.ErrNoSender)
@@ -122,6 +123,9 @@ func testPlaces(t *testing.T, p aggregator.Plane) {
 	} {
 		for range 2 { // RemoveJob gives the places back
 			want(p.AddJob(job), nil)
+			stranger := Sender(0)
+			stranger.Epoch = 1
+			want(p.AddSender(job.ID, stranger), aggregator.ErrConfig)
 			want(p.AddSender(job.ID, Sender(0)), nil)
 			want(p.AddSender(job.ID, Sender(0)), aggregator.ErrSenderExists)
 			want(p.AddSender(job.ID, Sender(1)), nil)

@@ -32,16 +32,16 @@ const Senders = 3
 // many slots, every set of layouts, coarse and fine units, whole and partial last
 // groups. No two have the same epoch, so that none takes frames of another.
 var Jobs = []aggregator.JobConfig{
-	{ID: 0, Epoch: 0, Mode: aggregator.Combine, Slots: 1000},
-	{ID: 3, Epoch: 7, Mode: aggregator.FetchAdd, Slots: aggregator.MaxSlots},
-	{ID: 7, Epoch: 65535, Mode: aggregator.Combine, Slots: 220, MaxStripes: 1, Layouts: aggregator.Aligned},
+	{ID: 0, Epoch: 0, Mode: aggregator.Combine, Exp: -46, Slots: 1000},
+	{ID: 3, Epoch: 7, Mode: aggregator.FetchAdd, Exp: -46, Slots: aggregator.MaxSlots},
+	{ID: 7, Epoch: 65535, Mode: aggregator.Combine, Exp: 0, Slots: 220, MaxStripes: 1, Layouts: aggregator.Aligned},
 	{ID: 100, Epoch: 1, Mode: aggregator.FetchAdd, Slots: 37, MaxStripes: 4, Layouts: aggregator.Dense, Exp: -60},
 	{ID: 255, Epoch: 300, Mode: aggregator.FetchAdd, Slots: 30000, Exp: 20},
 	{ID: 10, Epoch: 1000, Mode: aggregator.Combine, Arithmetic: aggregator.LUT, Slots: 700},
 	{ID: 11, Epoch: 2000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.LUT, Slots: 100, MaxStripes: 3},
 	{ID: 12, Epoch: 3000, Mode: aggregator.Combine, Arithmetic: aggregator.Fixed, Slots: 900},
 	{ID: 13, Epoch: 4000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Workers: Senders, Slots: 100, MaxStripes: 5},
-	{ID: 14, Epoch: 5000, Mode: aggregator.Sync, Workers: Senders, Slots: 3*220 + 115},
+	{ID: 14, Epoch: 5000, Mode: aggregator.Sync, Exp: -46, Workers: Senders, Slots: 3*220 + 115},
 	{ID: 15, Epoch: 6000, Mode: aggregator.Sync, Arithmetic: aggregator.LUT, Workers: Senders, Slots: 100, MaxStripes: 2},
 	{ID: 200, Epoch: 7000, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: Senders, Slots: 44, MaxStripes: 1},
 }
@@ -56,20 +56,22 @@ func Setup(p aggregator.Plane) error {
 	return nil
 }
 
-// StartJob starts one of Jobs and admits its senders.
+// StartJob starts a job and admits the senders of all Jobs, with the job's epoch.
 func StartJob(p aggregator.Plane, j aggregator.JobConfig) error {
 	if err := p.AddJob(j); err != nil {
 		return err
 	}
 	for i := range Senders {
-		if err := p.AddSender(j.ID, Sender(i)); err != nil {
+		s := Sender(i)
+		s.Epoch = j.Epoch
+		if err := p.AddSender(j.ID, s); err != nil {
 			return fmt.Errorf("sender %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-// Sender returns how sender i < Senders is admitted.
+// Sender returns how sender i < Senders is admitted to a job of epoch 0.
 func Sender(i int) aggregator.SenderConfig {
 	h := Host(i)
 	return aggregator.SenderConfig{ID: senderID(i), MAC: h.MAC, IP: h.IP}

@@ -63,6 +63,10 @@ func (f *File) play(d conformance.Device, s Step) error {
 		return addJob(d, s.AddJob)
 	case s.RemoveJob != nil:
 		return d.RemoveJob(*s.RemoveJob)
+	case s.AddSender != nil:
+		return d.AddSender(s.AddSender.Job, s.AddSender.Sender.Config())
+	case s.RemoveSender != nil:
+		return d.RemoveSender(s.RemoveSender.Job, s.RemoveSender.Sender)
 	case s.Frame != nil:
 		return s.Frame.process(d)
 	case s.Harvest != nil:
@@ -80,7 +84,7 @@ func addJob(d conformance.Device, j *Job) error {
 		return err
 	}
 	for _, s := range j.Senders {
-		if err := d.AddSender(j.ID, aggregator.SenderConfig{ID: s.ID, MAC: s.MAC, IP: s.IP}); err != nil {
+		if err := d.AddSender(j.ID, s.Config()); err != nil {
 			return err
 		}
 	}
@@ -133,6 +137,10 @@ func (f *File) count(d conformance.Device) error {
 				senders[sender.ID] = nil
 			}
 			f.End.Senders[s.AddJob.ID] = senders
+		case s.AddSender != nil:
+			f.End.Senders[s.AddSender.Job][s.AddSender.Sender.ID] = nil
+		case s.RemoveSender != nil:
+			delete(f.End.Senders[s.RemoveSender.Job], s.RemoveSender.Sender)
 		}
 	}
 	for job, senders := range f.End.Senders {

@@ -39,8 +39,24 @@ type Route struct {
 type Step struct {
 	AddJob    *Job     `json:"add_job,omitempty"`
 	RemoveJob *uint16  `json:"remove_job,omitempty"`
-	Frame     *Frame   `json:"frame,omitempty"`
-	Harvest   *Harvest `json:"harvest,omitempty"`
+
+	AddSender    *Admission  `json:"add_sender,omitempty"`
+	RemoveSender *Withdrawal `json:"remove_sender,omitempty"`
+
+	Frame   *Frame   `json:"frame,omitempty"`
+	Harvest *Harvest `json:"harvest,omitempty"`
+}
+
+// Admission admits a sender to a job that runs.
+type Admission struct {
+	Job    uint16 `json:"job"`
+	Sender Sender `json:"sender"`
+}
+
+// Withdrawal takes a sender's admission back.
+type Withdrawal struct {
+	Job    uint16 `json:"job"`
+	Sender uint16 `json:"sender"`
 }
 
 // Job is a job with its senders, admitted in this order. Fields that are absent
@@ -50,7 +66,7 @@ type Job struct {
 	Epoch      uint16   `json:"epoch"`
 	Mode       string   `json:"mode"`       // combine, fetchadd or sync
 	Arithmetic string   `json:"arithmetic"` // exact, lut or fixed
-	Exp        int      `json:"exp,omitempty"`
+	Exp        int      `json:"exp"`
 	Workers    int      `json:"workers,omitempty"`
 	Slots      int      `json:"slots"`
 	MaxStripes int      `json:"max_stripes,omitempty"`
@@ -60,9 +76,16 @@ type Job struct {
 
 // Sender is an admitted sender.
 type Sender struct {
-	ID  uint16     `json:"id"`
-	MAC MAC        `json:"mac"`
-	IP  netip.Addr `json:"ip"`
+	ID    uint16     `json:"id"`
+	Epoch uint16     `json:"epoch"`
+	MAC   MAC        `json:"mac"`
+	IP    netip.Addr `json:"ip"`
+	Port  uint16     `json:"port,omitempty"` // UDP source port; absent: 19522
+}
+
+// Config returns how the sender is admitted.
+func (s Sender) Config() aggregator.SenderConfig {
+	return aggregator.SenderConfig{ID: s.ID, Epoch: s.Epoch, MAC: s.MAC, IP: s.IP, Port: s.Port}
 }
 
 // Frame is one Ethernet frame and what becomes of it.

@@ -121,7 +121,7 @@ func newBench(p *bpf.Aggregator, id uint16, a plane.Arithmetic, m plane.Mode, st
 	b := &bench{plane: p, job: id, senders: 1, result: Result{
 		Arithmetic: a.String(), Mode: m.String(), Stripes: stripes, Hot: hot, Pairs: stripes * wire.Lanes,
 	}}
-	job := plane.JobConfig{ID: id, Mode: m, Arithmetic: a, Slots: hot, MaxStripes: stripes}
+	job := plane.JobConfig{ID: id, Mode: m, Arithmetic: a, Exp: plane.DefaultExp(a), Slots: hot, MaxStripes: stripes}
 	if m == plane.Sync {
 		b.senders = syncWorkers
 		job.Workers = syncWorkers

@@ -143,7 +143,7 @@ type cluster struct {
 func newCluster(ctx context.Context, s *site, n int, a plane.Arithmetic, parameters int) (_ *cluster, err error) {
 	s.epoch++ // frames of an earlier cluster may still be under way
 	job := plane.JobConfig{
-		ID: jobID, Epoch: s.epoch, Mode: plane.Sync, Arithmetic: a, Workers: n, Slots: parameters, MaxStripes: wire.MaxStripes,
+		ID: jobID, Epoch: s.epoch, Mode: plane.Sync, Arithmetic: a, Exp: plane.DefaultExp(a), Workers: n, Slots: parameters, MaxStripes: wire.MaxStripes,
 	}
 	if err := s.plane.AddJob(job); err != nil {
 		return nil, err
@@ -189,7 +189,9 @@ func (c *cluster) join(ctx context.Context, i int, job plane.JobConfig, hot *pac
 		// Nothing is cold, so nobody is there.
 		Aggregator: c.site.aggregator, Server: wire.Endpoint{MAC: endpoint(0).MAC, IP: local.IP, Port: wire.DefaultPort},
 	}
-	if err := c.site.plane.AddSender(job.ID, plane.SenderConfig{ID: cfg.Sender, IP: local.IP, MAC: local.MAC}); err != nil {
+	if err := c.site.plane.AddSender(job.ID, plane.SenderConfig{
+		ID: cfg.Sender, Epoch: job.Epoch, IP: local.IP, MAC: local.MAC, Port: local.Port,
+	}); err != nil {
 		return errors.Join(err, link.Close())
 	}
 	w, err := transport.NewWorker(ctx, cfg)

@@ -58,12 +58,13 @@ func (b *bed) aggregate() (undo func() error, err error) {
 		}
 		job := aggregator.JobConfig{
 			ID: pushJob, Epoch: pushEpoch, Mode: aggregator.Combine, Arithmetic: aggregator.Exact,
+			Exp:   aggregator.DefaultExp(aggregator.Exact),
 			Slots: hotKeys, Layouts: aggregator.Dense,
 		}
 		if err := b.aggregator.AddJob(job); err != nil {
 			return err
 		}
-		sender := aggregator.SenderConfig{ID: pushSender, MAC: [6]byte(b.tested.mac), IP: b.tested.ip}
+		sender := aggregator.SenderConfig{ID: pushSender, Epoch: pushEpoch, MAC: [6]byte(b.tested.mac), IP: b.tested.ip}
 		if err := b.aggregator.AddSender(pushJob, sender); err != nil {
 			return err
 		}
