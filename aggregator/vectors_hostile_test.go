@@ -42,6 +42,9 @@ func hostileVectors() *vectors.File {
 	impostor := conformance.Host(0)
 	impostor.MAC[5]++
 	s.frame("the sender's IP address from another MAC address", seal(impostor, conformance.Aggregator, good()))
+	process := conformance.Host(0)
+	process.Port++
+	s.frame("the sender's addresses, from another UDP port", seal(process, conformance.Aggregator, good()))
 	s.frame("the sender's number from another host", seal(conformance.Host(1), conformance.Aggregator, good()))
 	payload("another epoch", func(p []byte) []byte { p[7]++; return p })
 	payload("no stripe", func(p []byte) []byte { return p[:wire.HeaderLen] })
@@ -73,7 +76,7 @@ func hostileVectors() *vectors.File {
 func addressVectors() *vectors.File {
 	s := newScript("addresses", "frames between hosts are forwarded or passed on; answers go to where frames come from")
 	s.file.Routes = []vectors.Route{{MAC: conformance.Routed.MAC, Port: 1}}
-	s.addJob(2, aggregator.JobConfig{ID: 2, Mode: aggregator.Sync, Exp: -46, Workers: 2, Slots: 1, MaxStripes: 1})
+	s.addJob(2, aggregator.JobConfig{ID: 2, Mode: aggregator.Sync, Exp: -46, Workers: 2, Slots: 1, MaxStripes: 1}, 0, 5)
 	one := func(sender int) []byte {
 		return stripes(s.header(sender, 1, 0), []bitsPair{{0, 0, number(aggregator.Exact, 1)}})
 	}
@@ -85,9 +88,10 @@ func addressVectors() *vectors.File {
 	broadcast := conformance.Aggregator
 	broadcast.MAC = [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	s.frame("to the aggregator's IP address at the Ethernet broadcast address", seal(conformance.Host(0), broadcast, one(0)))
+	s.frame("from another UDP port than the sender was admitted with", seal(conformance.Host(1), conformance.Aggregator, one(1)))
 	port := conformance.Host(1)
 	port.Port = 5
-	s.frame("from another UDP port: all is complete, and the answer has the aggregator's port twice", seal(port, conformance.Aggregator, one(1)))
+	s.frame("from its port: all is complete, and the answer has the aggregator's port twice", seal(port, conformance.Aggregator, one(1)))
 	s.frame("the result again, to that port", seal(port, conformance.Aggregator, one(1)))
 	return s.file
 }

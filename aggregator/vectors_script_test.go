@@ -20,8 +20,9 @@ func newScript(name, about string) *script {
 	return &script{file: &vectors.File{Name: name, About: about, Address: conformance.Aggregator.IP}}
 }
 
-// addJob starts a job with the first senders of the conformance world.
-func (s *script) addJob(senders int, cfg aggregator.JobConfig) {
+// addJob starts a job with the first senders of the conformance world. Their UDP
+// ports may be given.
+func (s *script) addJob(senders int, cfg aggregator.JobConfig, ports ...uint16) {
 	s.job = vectors.Job{
 		ID: cfg.ID, Epoch: cfg.Epoch, Mode: cfg.Mode.String(), Arithmetic: cfg.Arithmetic.String(), Exp: cfg.Exp,
 		Workers: cfg.Workers, Slots: cfg.Slots, MaxStripes: cfg.MaxStripes,
@@ -34,7 +35,10 @@ func (s *script) addJob(senders int, cfg aggregator.JobConfig) {
 	}
 	for i := range senders {
 		c := conformance.Sender(i)
-		s.job.Senders = append(s.job.Senders, vectors.Sender{ID: c.ID, Epoch: cfg.Epoch, MAC: c.MAC, IP: c.IP})
+		if i < len(ports) {
+			c.Port = ports[i]
+		}
+		s.job.Senders = append(s.job.Senders, vectors.Sender{ID: c.ID, Epoch: cfg.Epoch, MAC: c.MAC, IP: c.IP, Port: c.Port})
 	}
 	job := s.job
 	s.step(vectors.Step{AddJob: &job})

@@ -124,7 +124,7 @@ func (l libras) pushAll(t *testing.T, epoch uint16, n int) {
 
 func (l libras) acknowledged(t *testing.T, payload, reply []byte) {
 	t.Helper()
-	_, n := l.model.ProcessPayload(netip.AddrPortFrom(workerIP, 1), payload, reply)
+	_, n := l.model.ProcessPayload(netip.AddrPortFrom(workerIP, wire.DefaultPort), payload, reply)
 	if h, err := wire.ParseHeader(reply[:n]); err != nil || h.Type != wire.TypeAck {
 		t.Fatalf("frame got %v, %v; want an ACK", h.Type, err)
 	}

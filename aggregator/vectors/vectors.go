@@ -37,8 +37,8 @@ type Route struct {
 
 // Step is a management call, a frame, or a harvest: one of its pointers is set.
 type Step struct {
-	AddJob    *Job     `json:"add_job,omitempty"`
-	RemoveJob *uint16  `json:"remove_job,omitempty"`
+	AddJob    *Job    `json:"add_job,omitempty"`
+	RemoveJob *uint16 `json:"remove_job,omitempty"`
 
 	AddSender    *Admission  `json:"add_sender,omitempty"`
 	RemoveSender *Withdrawal `json:"remove_sender,omitempty"`
