@@ -17,7 +17,9 @@ type AFXDPConfig struct {
 	Interface string
 	// Local is an address of that interface, and the UDP port. Frames to that
 	// port no longer reach the kernel's sockets while the link is open; all
-	// others do.
+	// others do. The link binds the port, so that no other process of the host
+	// can send from it; it is an error if one has bound it already. A zone
+	// must name the interface.
 	Local netip.AddrPort
 	// Queue is the transmit queue. Frames are received from all queues.
 	Queue int

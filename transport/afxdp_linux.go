@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bpf"
@@ -52,6 +55,8 @@ type afxdpLink struct {
 
 	joined netip.Addr // group of a job's senders, if any
 	member int        // socket that holds the membership, or -1
+	port   int        // socket that keeps others from the port, or -1
+	zone   uint32     // index of the interface
 
 	stats  LinkStats
 	tap    *Tap
@@ -81,7 +86,11 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Local = netip.AddrPortFrom(cfg.Local.Addr().Unmap(), cfg.Local.Port())
+	local, err := peerZone(cfg.Local.Addr().Unmap(), uint32(ifi.Index))
+	if err != nil {
+		return nil, fmt.Errorf("%w: AFXDPConfig.Local %v: %w", ErrConfig, cfg.Local, err)
+	}
+	cfg.Local = netip.AddrPortFrom(local, cfg.Local.Port())
 	if cfg.Local.Port() == 0 {
 		return nil, fmt.Errorf("%w: AFXDPConfig.Local %v has no port", ErrConfig, cfg.Local)
 	}
@@ -104,6 +113,8 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 		tap:   newTap(),
 
 		member: -1,
+		port:   -1,
+		zone:   uint32(ifi.Index),
 	}
 	defer func() {
 		if err != nil {
@@ -116,6 +127,9 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 		return nil, err
 	}
 	l.head = self.Len()
+	if l.port, err = reservePort(cfg.Local, ifi.Index); err != nil {
+		return nil, err
+	}
 
 	queues := cfg.Queue + 1
 	if rx, _, err := afxdp.QueueCounts(cfg.Interface); err == nil {
@@ -144,7 +158,7 @@ func checkLocal(ifi *net.Interface, ip netip.Addr) error {
 			}
 		}
 	}
-	if !slices.Contains(have, ip.WithZone("")) {
+	if !slices.Contains(have, ip) {
 		return fmt.Errorf("%w: AFXDPConfig.Local: %v is not an address of %s, which has %v", ErrConfig, ip, ifi.Name, have)
 	}
 	return nil
@@ -184,7 +198,10 @@ func (l *afxdpLink) MaxPayload() int      { return l.limit }
 func (l *afxdpLink) Window() int { return wire.DefaultWindow }
 
 func (l *afxdpLink) Path(ctx context.Context, to wire.Endpoint) (*Path, error) {
-	to.IP = to.IP.Unmap()
+	var err error
+	if to.IP, err = peerZone(to.IP.Unmap(), l.zone); err != nil {
+		return nil, fmt.Errorf("%w: %v is no address to send to: %w", ErrConfig, to, err)
+	}
 	if !to.IP.IsValid() || to.Port == 0 {
 		return nil, fmt.Errorf("%w: %v is no address to send to", ErrConfig, to)
 	}
@@ -357,5 +374,9 @@ func (l *afxdpLink) Close() error {
 		errs = append(errs, l.umem.Close())
 	}
 	errs = append(errs, l.leave())
+	if l.port >= 0 {
+		errs = append(errs, os.NewSyscallError("close", unix.Close(l.port)))
+		l.port = -1
+	}
 	return errors.Join(errs...)
 }

@@ -49,7 +49,21 @@ type Server struct {
 type admitted struct {
 	from  netip.AddrPort
 	epoch uint16
+	last  uint32 // the newest number seen
 	seen  retransmit.Filter
+}
+
+// reaches takes note of a number, or returns false if the sender cannot have
+// come to it: what it has not seen answered, it may send up to a window further.
+func (a *admitted) reaches(seq uint32) bool {
+	ahead := int32(seq - a.last)
+	if ahead > wire.DefaultWindow {
+		return false
+	}
+	if ahead > 0 {
+		a.last = seq
+	}
+	return true
 }
 
 // ServerStats counts what a server did.
@@ -94,14 +108,14 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 // [wire.FirstSeq]. A sender that restarts must be removed and admitted again, in
 // another epoch: that is what tells its frames from late ones of its former self.
 func (s *Server) Admit(ctx context.Context, sender uint16, from netip.AddrPort, epoch uint16) error {
-	from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+	from = netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
 	if !from.IsValid() || from.Port() == 0 {
 		return fmt.Errorf("%w: sender %d: %v is no address and port that frames can come from", ErrConfig, sender, from)
 	}
 	exists := false
 	err := s.Do(ctx, func() {
 		if _, exists = s.senders[sender]; !exists {
-			s.senders[sender] = &admitted{from: from, epoch: epoch}
+			s.senders[sender] = &admitted{from: from, epoch: epoch, last: wire.FirstSeq - 1}
 		}
 	})
 	if err == nil && exists {
@@ -177,6 +191,9 @@ func (s *Server) answer(p *Packet, h wire.Header, version error) (int, wire.Refu
 	}
 	if h.Epoch != from.epoch {
 		return 0, wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(from.epoch)}, nil
+	}
+	if !from.reaches(h.Seq) {
+		return 0, wire.Refusal{Code: wire.CodeWindow, Value: from.last + wire.DefaultWindow}, nil
 	}
 	rows, err := wire.ParseRows(p.Payload, h.Type)
 	switch {

@@ -45,6 +45,7 @@ const (
 type udpLink struct {
 	sock     *udpSocket
 	local    wire.Endpoint
+	zone     uint32 // index of the interface of a link-local address
 	window   int
 	payloads [][]byte // transmit buffers
 	free     []Buf
@@ -59,7 +60,7 @@ var _ Link = (*udpLink)(nil)
 // OpenUDP returns a link on a kernel UDP socket that is bound to an address of
 // this host; port 0 takes a free one. It needs no privileges. The address must
 // not be a wildcard, because peers only take answers from the address that
-// they asked.
+// they asked. A link-local address needs its zone.
 //
 // The socket asks for 8 MB of receive buffer. Where the system grants less
 // (net.core.rmem_max), the link's Window is smaller, so that bursts of frames
@@ -69,13 +70,18 @@ func OpenUDP(local netip.AddrPort) (Link, error) {
 	if !local.Addr().IsValid() || local.Addr().IsUnspecified() {
 		return nil, fmt.Errorf("transport: udp link: %v is not an address of this host that peers can answer to", local.Addr())
 	}
-	sock, buffer, err := openUDPSocket(local, udpBuffer)
+	zone, err := checkZone(local.Addr())
+	if err != nil {
+		return nil, fmt.Errorf("transport: udp link: %w", err)
+	}
+	sock, buffer, err := openUDPSocket(local, zone, udpBuffer)
 	if err != nil {
 		return nil, fmt.Errorf("transport: udp link: %w", err)
 	}
 	l := &udpLink{
 		sock:     sock,
-		local:    wire.Endpoint{IP: sock.local.Addr(), Port: sock.local.Port()},
+		local:    wire.Endpoint{IP: sock.local.Addr().WithZone(""), Port: sock.local.Port()},
+		zone:     zone,
 		window:   udpWindow(buffer),
 		payloads: make([][]byte, linkBuffers),
 		room:     slab(udpBatch, udpRoom),
@@ -123,7 +129,10 @@ func maxPayload(mtu int, ip netip.Addr) int {
 func (l *udpLink) Window() int { return l.window }
 
 func (l *udpLink) Path(_ context.Context, to wire.Endpoint) (*Path, error) {
-	to.IP = to.IP.Unmap()
+	var err error
+	if to.IP, err = peerZone(to.IP.Unmap(), l.zone); err != nil {
+		return nil, fmt.Errorf("transport: udp link at %v has no path to %v: %w", l.local, to, err)
+	}
 	if !to.IP.IsValid() || to.Port == 0 || to.IP.Is4() != l.local.IP.Is4() {
 		return nil, fmt.Errorf("transport: udp link at %v has no path to %v", l.local, to)
 	}

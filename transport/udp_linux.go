@@ -5,7 +5,6 @@ package transport
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"sync"
@@ -22,6 +21,7 @@ import (
 type udpSocket struct {
 	fd    int
 	local netip.AddrPort
+	zone  uint32 // for link-local addresses
 
 	rx, tx messages
 	full   bool // the last send found the socket's buffer full
@@ -61,8 +61,9 @@ func (m *messages) set(i int, data []byte, name *byte, namelen int) {
 }
 
 // openUDPSocket binds a socket and asks for receive and send buffers of the
-// given size. It returns how much the receive buffer got.
-func openUDPSocket(local netip.AddrPort, buffer int) (_ *udpSocket, got int, err error) {
+// given size. It returns how much the receive buffer got. The zone is the index of
+// the interface of a link-local address.
+func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ *udpSocket, got int, err error) {
 	domain := unix.AF_INET6
 	if local.Addr().Is4() {
 		domain = unix.AF_INET
@@ -71,7 +72,7 @@ func openUDPSocket(local netip.AddrPort, buffer int) (_ *udpSocket, got int, err
 	if err != nil {
 		return nil, 0, os.NewSyscallError("socket", err)
 	}
-	s := &udpSocket{fd: fd, rx: newMessages(), tx: newMessages()}
+	s := &udpSocket{fd: fd, zone: zone, rx: newMessages(), tx: newMessages()}
 	s.wake.fd = -1
 	defer func() {
 		if err != nil {
@@ -80,7 +81,7 @@ func openUDPSocket(local netip.AddrPort, buffer int) (_ *udpSocket, got int, err
 	}()
 	var addr unix.Sockaddr = &unix.SockaddrInet4{Addr: as4(local.Addr()), Port: int(local.Port())}
 	if domain == unix.AF_INET6 {
-		addr = &unix.SockaddrInet6{Addr: local.Addr().As16(), Port: int(local.Port()), ZoneId: zoneIndex(local.Addr())}
+		addr = &unix.SockaddrInet6{Addr: local.Addr().As16(), Port: int(local.Port()), ZoneId: zone}
 	}
 	if err := unix.Bind(fd, addr); err != nil {
 		return nil, 0, fmt.Errorf("bind to %v: %w", local, os.NewSyscallError("bind", err))
@@ -115,27 +116,13 @@ func openUDPSocket(local netip.AddrPort, buffer int) (_ *udpSocket, got int, err
 	return s, got, nil
 }
 
-func as4(a netip.Addr) [4]byte {
-	if a.Is4() {
-		return a.As4()
-	}
-	return [4]byte{}
-}
-
-func zoneIndex(a netip.Addr) uint32 {
-	if ifi, err := net.InterfaceByName(a.Zone()); err == nil {
-		return uint32(ifi.Index)
-	}
-	return 0
-}
-
 // putSockaddr fills in the address part of a path.
 func (s *udpSocket) putSockaddr(p *Path) {
 	if ip := p.To.IP; s.local.Addr().Is4() {
 		sa := unix.RawSockaddrInet4{Family: unix.AF_INET, Port: htons(p.To.Port), Addr: ip.As4()}
 		p.sockaddr = bytesOf(&sa)
 	} else {
-		sa := unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: htons(p.To.Port), Addr: ip.As16(), Scope_id: zoneIndex(ip)}
+		sa := unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: htons(p.To.Port), Addr: ip.As16(), Scope_id: s.zone}
 		p.sockaddr = bytesOf(&sa)
 	}
 }

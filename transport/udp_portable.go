@@ -20,6 +20,7 @@ const glance = 20 * time.Microsecond
 type udpSocket struct {
 	conn  *net.UDPConn
 	local netip.AddrPort
+	zone  string // for link-local addresses
 
 	refused []int // datagrams of the last batch that the kernel would not send
 
@@ -32,7 +33,7 @@ type udpSocket struct {
 	waiting bool
 }
 
-func openUDPSocket(local netip.AddrPort, buffer int) (*udpSocket, int, error) {
+func openUDPSocket(local netip.AddrPort, _ uint32, buffer int) (*udpSocket, int, error) {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
 	if err != nil {
 		return nil, 0, err
@@ -45,8 +46,9 @@ func openUDPSocket(local netip.AddrPort, buffer int) (*udpSocket, int, error) {
 	for n := buffer; n > 1<<16 && conn.SetWriteBuffer(n) != nil; {
 		n /= 2
 	}
+	zone := local.Addr().Zone()
 	bound := netip.AddrPortFrom(local.Addr(), conn.LocalAddr().(*net.UDPAddr).AddrPort().Port())
-	return &udpSocket{conn: conn, local: bound, firstData: make([]byte, udpRoom)}, got, nil
+	return &udpSocket{conn: conn, local: bound, zone: zone, firstData: make([]byte, udpRoom)}, got, nil
 }
 
 func (s *udpSocket) putSockaddr(*Path) {}
@@ -87,11 +89,14 @@ func (s *udpSocket) read(buf []byte) (p Packet, err error) {
 	case err != nil:
 		return p, nil // an ICMP answer to something that was sent
 	}
-	p.Payload, p.Src.IP, p.Src.Port = buf[:n], from.Addr().Unmap(), from.Port()
+	p.Payload, p.Src.IP, p.Src.Port = buf[:n], from.Addr().Unmap().WithZone(""), from.Port()
 	return p, nil
 }
 
 func (s *udpSocket) write(data []byte, to netip.AddrPort) error {
+	if s.zone != "" && to.Addr().IsLinkLocalUnicast() {
+		to = netip.AddrPortFrom(to.Addr().WithZone(s.zone), to.Port())
+	}
 	_, err := s.conn.WriteToUDPAddrPort(data, to)
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -242,6 +243,100 @@ func TestAggregatorServerStats(t *testing.T) {
 		}
 		if err := a.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestUDPLinkLocal sends there and back between link-local addresses, whose zone
+// names the interface.
+func TestUDPLinkLocal(t *testing.T) {
+	for _, zone := range []func(net.Interface) string{
+		func(i net.Interface) string { return i.Name },
+		func(i net.Interface) string { return strconv.Itoa(i.Index) },
+	} {
+		ifi, ip := linkLocalInterface(t)
+		at := netip.AddrPortFrom(ip.WithZone(zone(ifi)), 0)
+		var links [2]Link
+		for i := range links {
+			var err error
+			if links[i], err = OpenUDP(at); err != nil {
+				t.Fatal(err)
+			}
+			defer links[i].Close()
+		}
+		a, b := links[0], links[1]
+		to := b.Local()
+		if to.IP != ip {
+			t.Errorf("local address %v, want %v: frames carry no zone", to.IP, ip)
+		}
+		// As it stands in a configuration, with the zone.
+		to.IP = at.Addr()
+		path, err := a.Path(t.Context(), to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		buf, _ := a.Alloc()
+		if n, err := a.Send([]Frame{{Buf: buf, Len: 20, To: path}}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		got := receiveAll(t, b, 1)
+		if addrPort(got[0].Src) != addrPort(a.Local()) {
+			t.Errorf("received from %v, want %v", got[0].Src, a.Local())
+		}
+		got[0].Reply = 20
+		if err := b.Reply(got); err != nil {
+			t.Fatal(err)
+		}
+		if p := receiveAll(t, a, 1)[0]; addrPort(p.Src) != addrPort(path.To) {
+			t.Errorf("answered from %v, want %v", p.Src, path.To)
+		}
+		// What an aggregator learns from a frame is a way back, too.
+		if back, err := b.Path(t.Context(), got[0].Src); err != nil {
+			t.Error(err)
+		} else if n, err := b.Send([]Frame{{Buf: buf, Len: 20, To: back}}); n != 1 || err != nil {
+			t.Error(n, err)
+		} else {
+			receiveAll(t, a, 1)
+		}
+	}
+}
+
+// linkLocalInterface returns an interface with a link-local address.
+func linkLocalInterface(t *testing.T) (net.Interface, netip.Addr) {
+	t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ifi := range all {
+		addrs, _ := ifi.Addrs()
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
+				return ifi, p.Addr()
+			}
+		}
+	}
+	t.Skip("no interface has an IPv6 link-local address")
+	return net.Interface{}, netip.Addr{}
+}
+
+// TestZones checks what is said about zones that cannot be meant.
+func TestZones(t *testing.T) {
+	for addr, says := range map[string]string{
+		"[fe80::1]:1":         "fe80::1%eth0",
+		"[fe80::1%nope]:1":    `zone "nope" is no interface`,
+		"[fe80::1%0]:1":       `zone "0" is no interface`,
+		"[fe80::1%9999999]:1": `zone "9999999" is no interface`,
+	} {
+		if l, err := OpenUDP(netip.MustParseAddrPort(addr)); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: %v, error %v; want one about %q", addr, l, err, says)
+		}
+	}
+	l := openTestUDP(t, "[::1]:0")
+	for zone, says := range map[string]string{"nope": `zone "nope"`, "lo": "the link is not on"} {
+		to := wire.Endpoint{IP: netip.MustParseAddr("fe80::1").WithZone(zone), Port: 1}
+		if p, err := l.Path(t.Context(), to); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("path to %v: %v, error %v; want one about %q", to, p, err, says)
 		}
 	}
 }

@@ -44,6 +44,7 @@ const (
 	CodeDimension     Code = 11 // Value: the job's dimension
 	CodeType          Code = 12 // a type that this receiver does not serve
 	CodeRound         Code = 13 // Value: the round in progress, to which the sender has contributed or has to
+	CodeWindow        Code = 14 // Value: the largest sequence number that is accepted now
 )
 
 var codeTexts = map[Code]string{
@@ -60,6 +61,7 @@ var codeTexts = map[Code]string{
 	CodeDimension:     "row dimension differs from the job's",
 	CodeType:          "frame type not served here",
 	CodeRound:         "round is not the one in progress",
+	CodeWindow:        "sequence number beyond the window",
 }
 
 func (c Code) String() string {
@@ -88,6 +90,8 @@ func (r Refusal) Error() string {
 		return fmt.Sprintf("%v: pair %d, the job has %d slots", r.Code, r.Index, r.Value)
 	case CodeWrongEpoch, CodeWrongVersion, CodeLength, CodeDimension, CodeRound:
 		return fmt.Sprintf("%v: receiver expects %d", r.Code, r.Value)
+	case CodeWindow:
+		return fmt.Sprintf("%v: receiver accepts numbers up to %d", r.Code, r.Value)
 	case CodeNotFinite, CodeOverflow:
 		return fmt.Sprintf("%v: pair %d", r.Code, r.Index)
 	}

@@ -187,6 +187,7 @@ func goodFrames() []goldenFrame {
 		{"dimension", wire.Refusal{Code: wire.CodeDimension, Value: 16}},
 		{"type", wire.Refusal{Code: wire.CodeType}},
 		{"round", wire.Refusal{Code: wire.CodeRound, Value: 9}},
+		{"window", wire.Refusal{Code: wire.CodeWindow, Value: 0x01020600}},
 		{"unassigned", wire.Refusal{Code: 999, Index: 1, Value: 2}},
 	} {
 		frames = append(frames, goldenFrame{

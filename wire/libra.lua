@@ -31,6 +31,7 @@ local CODES = {
 	[11] = "row dimension differs from the job's",
 	[12] = "frame type not served here",
 	[13] = "round is not the one in progress",
+	[14] = "sequence number beyond the window",
 }
 
 local libra = Proto("libra", "Libra gradient aggregation")

@@ -1,0 +1,55 @@
+package transport
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+)
+
+// Addresses of frames carry no zone (RFC 4007): a link belongs to one interface,
+// so there is nothing that a zone could tell apart, and endpoints compare the
+// addresses that they configured with those that frames came from. A link takes
+// the zone off its own address and off those of its peers.
+
+// checkZone returns the index of the interface that the zone of an own address
+// names, 0 for an address that needs none.
+func checkZone(a netip.Addr) (index uint32, err error) {
+	switch {
+	case a.Zone() != "":
+		index, err = zoneIndex(a.Zone())
+		if err != nil {
+			return 0, fmt.Errorf("%w: address %v: %w", ErrConfig, a, err)
+		}
+	case a.IsLinkLocalUnicast() && a.Is6():
+		return 0, fmt.Errorf("%w: the link-local address %v does not say of which interface it is: write it as %v%%eth0, with the interface's name", ErrConfig, a, a)
+	}
+	return index, nil
+}
+
+// zoneIndex returns the index of the interface that a zone names, by its name or
+// by its number.
+func zoneIndex(zone string) (uint32, error) {
+	if ifi, err := net.InterfaceByName(zone); err == nil {
+		return uint32(ifi.Index), nil
+	}
+	if n, err := strconv.ParseUint(zone, 10, 31); err == nil {
+		if _, err := net.InterfaceByIndex(int(n)); err == nil {
+			return uint32(n), nil
+		}
+	}
+	return 0, fmt.Errorf("zone %q is no interface of this host", zone)
+}
+
+// peerZone checks that the zone of a peer's address is that of the link, whose
+// index is given, and returns the address without it.
+func peerZone(peer netip.Addr, index uint32) (netip.Addr, error) {
+	if peer.Zone() == "" {
+		return peer, nil
+	}
+	zone, err := zoneIndex(peer.Zone())
+	if err == nil && zone != index {
+		err = fmt.Errorf("the link is not on the interface %q: give it an address with this zone", peer.Zone())
+	}
+	return peer.WithZone(""), err
+}
