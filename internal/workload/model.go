@@ -22,11 +22,15 @@ type Model interface {
 }
 
 // NewModel returns the model of a name: "lr" or "fm". Factors is the number of
-// latent factors of a factorisation machine; 0 means [DefaultFactors].
-func NewModel(name string, factors int) (Model, error) {
+// latent factors of a factorisation machine; 0 means [DefaultFactors]. The weight
+// of the ridge penalty, l2, is not negative.
+func NewModel(name string, factors int, l2 float32) (Model, error) {
+	if !(l2 >= 0) || math.IsInf(float64(l2), 0) {
+		return nil, fmt.Errorf("workload: L2 weight %g is not a number from 0 on", l2)
+	}
 	switch name {
 	case "lr":
-		return Logistic{}, nil
+		return Logistic{L2: l2}, nil
 	case "fm":
 		if factors == 0 {
 			factors = DefaultFactors
@@ -34,7 +38,7 @@ func NewModel(name string, factors int) (Model, error) {
 		if factors < 1 || factors > MaxFactors {
 			return nil, fmt.Errorf("workload: %d factors are not in [1, %d]", factors, MaxFactors)
 		}
-		return FM{Factors: factors}, nil
+		return FM{Factors: factors, L2: l2}, nil
 	}
 	return nil, fmt.Errorf("workload: unknown model %q; choose lr or fm", name)
 }

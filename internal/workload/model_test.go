@@ -101,12 +101,12 @@ func drawWeights(t *rapid.T, b *Batch, dim int) []float32 {
 	return rapid.SliceOfN(rapid.Float32Range(-1, 1), n, n).Draw(t, "weights")
 }
 
-// meanLoss computes the penalised mean log-loss from the definition, in float64,
-// all pairs of features included.
-func meanLoss(b *Batch, weights []float64, dim int, l2 float64) float64 {
-	var sum float64
+// scores computes the samples' scores from the definition, in float64, all pairs
+// of features included.
+func scores(b *Batch, weights []float64, dim int) []float64 {
 	bias := len(b.Keys) - 1
-	for i, label := range b.labels {
+	scores := make([]float64, b.Len())
+	for i := range scores {
 		features, values := b.sample(i)
 		x := func(j int) float64 {
 			if values == nil {
@@ -123,7 +123,17 @@ func meanLoss(b *Batch, weights []float64, dim int, l2 float64) float64 {
 				}
 			}
 		}
-		if !label {
+		scores[i] = z
+	}
+	return scores
+}
+
+// meanLoss computes the penalised mean log-loss from the definition, in float64.
+func meanLoss(b *Batch, weights []float64, dim int, l2 float64) float64 {
+	var sum float64
+	bias := len(b.Keys) - 1
+	for i, z := range scores(b, weights, dim) {
+		if !b.labels[i] {
 			z = -z
 		}
 		sum += math.Log1p(math.Exp(-z))
@@ -183,12 +193,15 @@ func TestGradientIsTheDerivative(t *testing.T) {
 						t.Fatalf("gradient %d of row %d is %g, want %g", i%dim, i/dim, grads[i], want)
 					}
 				}
-				// Predictions and losses come from the same score. A float32
-				// near 1 holds few digits of a large loss.
+				// A score of the largest samples has some hundred terms, each
+				// rounded to float32, and moves a probability by at most a
+				// quarter of its own error.
 				predictions := make([]float32, b.Len())
 				model.Predict(&b, weights, predictions)
-				if got, want := LogLoss(predictions, b.labels), loss/float64(b.Len()); want < 5 && math.Abs(got-want) > 1e-3*(1+want) {
-					t.Fatalf("log-loss of the predictions is %g, want %g", got, want)
+				for i, z := range scores(&b, exact, dim) {
+					if want := 1 / (1 + math.Exp(-z)); math.Abs(float64(predictions[i])-want) > 2e-5 {
+						t.Fatalf("prediction of sample %d is %g, want %g", i, predictions[i], want)
+					}
 				}
 			})
 		})
@@ -239,13 +252,30 @@ func TestExtremeScores(t *testing.T) {
 	}
 }
 
+func TestNewModelHasThePenalty(t *testing.T) {
+	for _, want := range []Model{Logistic{L2: 0.5}, FM{Factors: 3, L2: 0.5}} {
+		name := "lr"
+		if want.Dim() > 1 {
+			name = "fm"
+		}
+		if got, err := NewModel(name, 3, 0.5); err != nil || got != want {
+			t.Errorf("%+v, %v; want %+v", got, err, want)
+		}
+		for _, l2 := range []float64{-1, math.NaN(), math.Inf(1)} {
+			if _, err := NewModel(name, 3, float32(l2)); err == nil {
+				t.Errorf("%s takes a penalty of %g", name, l2)
+			}
+		}
+	}
+}
+
 func TestNewModel(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		factors int
 		dim     int
 	}{{"lr", 0, 1}, {"fm", 0, DefaultFactors + 1}, {"fm", 64, 65}} {
-		m, err := NewModel(test.name, test.factors)
+		m, err := NewModel(test.name, test.factors, 0)
 		if err != nil || m.Dim() != test.dim {
 			t.Errorf("%s, %d factors: %v, %v", test.name, test.factors, m, err)
 		}
@@ -254,7 +284,7 @@ func TestNewModel(t *testing.T) {
 		name    string
 		factors int
 	}{{"gbdt", 0}, {"fm", -1}, {"fm", 65}} {
-		if _, err := NewModel(test.name, test.factors); err == nil {
+		if _, err := NewModel(test.name, test.factors, 0); err == nil {
 			t.Errorf("%s with %d factors is accepted", test.name, test.factors)
 		}
 	}

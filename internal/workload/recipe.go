@@ -12,7 +12,7 @@ type Recipe struct {
 
 // Store returns the configuration of a store that trains m.
 func (r Recipe) Store(m Model, seed uint64) ps.Config {
-	return ps.Config{Dim: m.Dim(), Optimizer: r.Optimizer, Init: ps.Init{Scale: r.Scale, Seed: seed}}
+	return ps.Config{Dim: m.Dim(), Exp: ps.DefaultExp, Optimizer: r.Optimizer, Init: ps.Init{Scale: r.Scale, Seed: seed}}
 }
 
 // The recipes were chosen by random search for a high AUC that asynchrony hardly
