@@ -42,7 +42,7 @@ func reportPairs(b *testing.B) {
 // BenchmarkAccumulate adds frames of 4,096 pairs to a warm store; every 64th is
 // followed by a commit.
 func BenchmarkAccumulate(b *testing.B) {
-	s := newStore(b, Config{Dim: 1, Capacity: benchKeys})
+	s := newStore(b, Config{Dim: 1, Exp: DefaultExp, Capacity: benchKeys})
 	var frames []wire.Rows
 	grads := gradients(benchPairs)
 	for _, keys := range zipfBatches() {
@@ -84,7 +84,7 @@ func BenchmarkMap(b *testing.B) {
 
 // BenchmarkPushRows adds batches of 4,096 rows of a factorisation machine.
 func BenchmarkPushRows(b *testing.B) {
-	s := newStore(b, Config{Dim: 9, Optimizer: Optimizer{Method: Adagrad}})
+	s := newStore(b, Config{Dim: 9, Exp: DefaultExp, Optimizer: Optimizer{Method: Adagrad}})
 	batches := zipfBatches()
 	grads := gradients(benchPairs * 9)
 	i := 0
@@ -100,7 +100,7 @@ func BenchmarkPushRows(b *testing.B) {
 }
 
 func BenchmarkRead(b *testing.B) {
-	s := newStore(b, Config{Dim: 1, Capacity: benchKeys})
+	s := newStore(b, Config{Dim: 1, Exp: DefaultExp, Capacity: benchKeys})
 	batches := zipfBatches()
 	grads := gradients(benchPairs)
 	for _, keys := range batches {

@@ -95,7 +95,7 @@ func TestRestoredStoreGoesOn(t *testing.T) {
 }
 
 func TestCheckpointFile(t *testing.T) {
-	cfg := Config{Dim: 3, Optimizer: Optimizer{Method: Adagrad}, Init: Init{Seed: 5}}
+	cfg := Config{Dim: 3, Exp: DefaultExp, Optimizer: Optimizer{Method: Adagrad}, Init: Init{Seed: 5}}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "job0.ckpt")
 	if err := os.WriteFile(path, []byte("the previous one"), 0o600); err != nil {
@@ -125,7 +125,7 @@ func TestCheckpointFile(t *testing.T) {
 }
 
 func TestFailedCheckpointLeavesTheOldOne(t *testing.T) {
-	s := sample(t, Config{Dim: 1})
+	s := sample(t, Config{Dim: 1, Exp: DefaultExp})
 	dir := t.TempDir()
 	if err := s.Checkpoint(filepath.Join(dir, "absent", "x"), nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent directory: %v", err)
@@ -145,7 +145,7 @@ func TestFailedCheckpointLeavesTheOldOne(t *testing.T) {
 	if len(entries) != 1 {
 		t.Errorf("%d entries, the temporary file is left", len(entries))
 	}
-	if _, _, err := Restore(filepath.Join(dir, "none"), Config{Dim: 1}); !errors.Is(err, os.ErrNotExist) {
+	if _, _, err := Restore(filepath.Join(dir, "none"), Config{Dim: 1, Exp: DefaultExp}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent file: %v", err)
 	}
 }
@@ -160,7 +160,7 @@ func (w *brokenWriter) Write(b []byte) (int, error) {
 }
 
 func TestWriteErrorsAreReported(t *testing.T) {
-	s := sample(t, Config{Dim: 1})
+	s := sample(t, Config{Dim: 1, Exp: DefaultExp})
 	if err := s.WriteCheckpoint(&brokenWriter{20}, nil); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("error %v", err)
 	}
@@ -174,7 +174,7 @@ func TestWriteErrorsAreReported(t *testing.T) {
 // and appends one.
 func TestDamagedCheckpoint(t *testing.T) {
 	for _, method := range []Method{SGD, Adagrad} {
-		cfg := Config{Dim: 2, Optimizer: Optimizer{Method: method}}
+		cfg := Config{Dim: 2, Exp: DefaultExp, Optimizer: Optimizer{Method: method}}
 		file := encode(t, sample(t, cfg), []byte("attachment"))
 		for i := range file {
 			want := ErrCorrupt
@@ -200,7 +200,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 }
 
 func TestCheckpointOfAnotherJob(t *testing.T) {
-	cfg := Config{Dim: 2, Optimizer: Optimizer{Method: Adagrad, LearningRate: 0.1}}
+	cfg := Config{Dim: 2, Exp: DefaultExp, Optimizer: Optimizer{Method: Adagrad, LearningRate: 0.1}}
 	file := encode(t, sample(t, cfg), nil)
 	for name, change := range map[string]func(*Config){
 		"dimension": func(c *Config) { c.Dim = 3 },

@@ -74,17 +74,29 @@ type Init struct {
 	Seed uint64
 }
 
+const (
+	// DefaultExp is the exponent of a job that names none.
+	DefaultExp = fixedpoint.DefaultExp
+	// DefaultMaxRows bounds a store that is given no bound.
+	DefaultMaxRows = 1 << 26
+	// MaxRows is the largest bound.
+	MaxRows = math.MaxInt32
+)
+
 // Config describes a [Store].
 type Config struct {
 	// Dim is the number of floats in a row, 1 to 65535.
 	Dim int
-	// Exp is the exponent of the job's fixed-point format: one unit is 2^Exp.
-	// 0 means [fixedpoint.DefaultExp].
+	// Exp is the exponent of the job's fixed-point format: one unit is 2^Exp,
+	// literally. [DefaultExp] suits gradients.
 	Exp int
 	// Optimizer is applied by [Store.Commit].
 	Optimizer Optimizer
 	// Init gives the weights of rows that were never updated.
 	Init Init
+	// MaxRows is the largest number of rows that the store holds, 1 to
+	// [MaxRows]; 0 means [DefaultMaxRows].
+	MaxRows int
 	// Capacity is the number of rows to allocate memory for in advance. The
 	// store grows beyond it.
 	Capacity int
@@ -92,9 +104,6 @@ type Config struct {
 
 // normal returns c with its defaults filled in, or says what is wrong with it.
 func (c Config) normal() (Config, error) {
-	if c.Exp == 0 {
-		c.Exp = fixedpoint.DefaultExp
-	}
 	if _, err := fixedpoint.NewFormat(c.Exp); err != nil {
 		return c, fmt.Errorf("ps: %w", err)
 	}
@@ -104,8 +113,14 @@ func (c Config) normal() (Config, error) {
 	if c.Optimizer.Method > Adagrad {
 		return c, fmt.Errorf("ps: unknown optimiser %v", c.Optimizer.Method)
 	}
-	if c.Capacity < 0 {
-		return c, fmt.Errorf("ps: capacity of %d rows is negative", c.Capacity)
+	if c.MaxRows == 0 {
+		c.MaxRows = DefaultMaxRows
+	}
+	if c.MaxRows < 0 || c.MaxRows > MaxRows {
+		return c, fmt.Errorf("ps: a bound of %d rows is not in [1, %d]", c.MaxRows, MaxRows)
+	}
+	if c.Capacity < 0 || c.Capacity > c.MaxRows {
+		return c, fmt.Errorf("ps: capacity of %d rows is not in [0, %d]", c.Capacity, c.MaxRows)
 	}
 	for _, f := range []struct {
 		name     string

@@ -17,7 +17,7 @@ func TestHarvestIsAppliedOnce(t *testing.T) {
 		"rank twice": {Number: 3, Ranks: []uint32{0, 1, 4, 0}, Sums: []int64{7, 2, 5, -6}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStore(t, Config{Dim: 2})
+			s := newStore(t, Config{Dim: 2, Exp: DefaultExp})
 			for _, first := range []bool{true, false} {
 				if applied, err := s.ApplyHarvest(h, hot); applied != first || err != nil {
 					t.Errorf("applied %v, %v; want %v", applied, err, first)
@@ -48,7 +48,7 @@ func lastHarvest(s *Store) uint64 {
 // outlives an instance in its checkpoint.
 func TestHarvestNumbersBelongToAnInstance(t *testing.T) {
 	hot := []uint64{70}
-	s := newStore(t, Config{Dim: 1})
+	s := newStore(t, Config{Dim: 1, Exp: DefaultExp})
 	apply := func(instance, number uint64, want bool) {
 		t.Helper()
 		if applied, err := s.ApplyHarvest(Harvest{Instance: instance, Number: number, Sums: []int64{1}}, hot); applied != want || err != nil {
@@ -59,7 +59,7 @@ func TestHarvestNumbersBelongToAnInstance(t *testing.T) {
 	apply(8, 64, false)
 	apply(8, 63, false)
 	s.Commit()
-	s, _, err := ReadCheckpoint(bytes.NewReader(encode(t, s, nil)), Config{Dim: 1})
+	s, _, err := ReadCheckpoint(bytes.NewReader(encode(t, s, nil)), Config{Dim: 1, Exp: DefaultExp})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestHarvestNumbersBelongToAnInstance(t *testing.T) {
 
 func TestBadHarvestChangesNothing(t *testing.T) {
 	hot := []uint64{70, 50}
-	s := newStore(t, Config{Dim: 2})
+	s := newStore(t, Config{Dim: 2, Exp: DefaultExp})
 	if err := s.AddSum(50, 1, math.MaxInt64); err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func TestMethodNames(t *testing.T) {
 }
 
 func TestUnseenRowsHaveInitialWeights(t *testing.T) {
-	cfg := Config{Dim: 9, Init: Init{Scale: 0.25, Seed: 7}}
+	cfg := Config{Dim: 9, Exp: DefaultExp, Init: Init{Scale: 0.25, Seed: 7}}
 	s := newStore(t, cfg)
 	var sum, squares float64
 	const rows = 2000
@@ -129,14 +129,14 @@ func TestUnseenRowsHaveInitialWeights(t *testing.T) {
 }
 
 func TestWeightsChangeAtCommitOnly(t *testing.T) {
-	s := newStore(t, Config{Dim: 2, Optimizer: Optimizer{LearningRate: 0.5}, Init: Init{Scale: 1e-9}})
+	s := newStore(t, Config{Dim: 2, Exp: DefaultExp, Optimizer: Optimizer{LearningRate: 0.5}, Init: Init{Scale: 1e-9}})
 	if err := s.Accumulate(cold([]uint64{5, 6, 5}, []float32{1, 2, 3, 4, 0.5, -1})); err != nil {
 		t.Fatal(err)
 	}
 	if w := read(s, 5); w[0] != 0 {
 		t.Errorf("weight before the commit: %g", w[0])
 	}
-	unit := int64(1) << -fixedpoint.DefaultExp
+	unit := int64(1) << -DefaultExp
 	want := map[uint64][]int64{5: {3 * unit / 2, unit}, 6: {3 * unit, 4 * unit}}
 	if diff := cmp.Diff(want, pending(s)); diff != "" {
 		t.Errorf("pending (-want +got): %s", diff)
@@ -169,7 +169,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 		{"sum within the frame", []uint64{9, 8, 9}, []float32{-big, 1, 1, 1, -big - 1, 1}, wire.Refusal{Code: wire.CodeOverflow, Index: 4}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := newStore(t, Config{Dim: 2, Optimizer: Optimizer{Method: Adagrad}})
+			s := newStore(t, Config{Dim: 2, Exp: DefaultExp, Optimizer: Optimizer{Method: Adagrad}})
 			if err := s.Push([]uint64{1, 2}, []float32{1, big, 1, 1}); err != nil {
 				t.Fatal(err)
 			}
@@ -196,13 +196,13 @@ func TestRefusalsChangeNothing(t *testing.T) {
 
 func units(values ...int64) []int64 {
 	for i := range values {
-		values[i] <<= -fixedpoint.DefaultExp
+		values[i] <<= -DefaultExp
 	}
 	return values
 }
 
 func TestPushErrors(t *testing.T) {
-	s := newStore(t, Config{Dim: 2})
+	s := newStore(t, Config{Dim: 2, Exp: DefaultExp})
 	if err := s.Push([]uint64{1}, []float32{1}); err == nil {
 		t.Error("a half row is accepted")
 	}
@@ -380,7 +380,7 @@ func TestCommitMatchesBigArithmetic(t *testing.T) {
 // TestHashIgnoresRowsWithoutChange compares a row whose gradients cancelled at
 // the store with one whose gradients cancelled elsewhere.
 func TestHashIgnoresRowsWithoutChange(t *testing.T) {
-	a, b := newStore(t, Config{Dim: 3}), newStore(t, Config{Dim: 3})
+	a, b := newStore(t, Config{Dim: 3, Exp: DefaultExp}), newStore(t, Config{Dim: 3, Exp: DefaultExp})
 	for _, s := range []*Store{a, b} {
 		if err := s.Push([]uint64{4}, []float32{1, 2, 3}); err != nil {
 			t.Fatal(err)
@@ -401,7 +401,7 @@ func TestHashIgnoresRowsWithoutChange(t *testing.T) {
 }
 
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
-	s := newStore(t, Config{Dim: 3, Optimizer: Optimizer{Method: Adagrad}})
+	s := newStore(t, Config{Dim: 3, Exp: DefaultExp, Optimizer: Optimizer{Method: Adagrad}})
 	keys := make([]uint64, 100)
 	for i := range keys {
 		keys[i] = uint64(i) << 40

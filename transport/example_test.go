@@ -38,7 +38,7 @@ func Example() {
 	check(err)
 	defer agg.Close()
 
-	store, err := ps.New(ps.Config{Dim: dim, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: 1}})
+	store, err := ps.New(ps.Config{Dim: dim, Exp: ps.DefaultExp, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: 1}})
 	check(err)
 	serverLink := link()
 	server, err := transport.NewServer(transport.ServerConfig{Link: serverLink, Job: job, Dim: dim, Handler: store})

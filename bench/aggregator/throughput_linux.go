@@ -115,7 +115,7 @@ func (h *harness) sweep(ctx context.Context, p *bpf.Aggregator, name string, d s
 type server struct{ store *ps.Store }
 
 func newServer() (*server, error) {
-	store, err := ps.New(ps.Config{Dim: 1})
+	store, err := ps.New(ps.Config{Dim: 1, Exp: ps.DefaultExp})
 	if err != nil {
 		return nil, err
 	}

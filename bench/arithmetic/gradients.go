@@ -77,7 +77,7 @@ func gradients(c Config, rng *rand.Rand) (d dataSet, err error) {
 		return d, err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	model, err := workload.NewModel("fm", 0)
+	model, err := workload.NewModel("fm", 0, 0)
 	if err != nil {
 		return d, err
 	}

@@ -44,7 +44,7 @@ func hotSet(ranked []uint64) (*packer.HotSet, error) {
 // some time of training: a server that is still growing would be measured for
 // its growth.
 func newStore(keys []uint64) (*ps.Store, error) {
-	store, err := ps.New(ps.Config{Dim: 1, Capacity: len(keys)})
+	store, err := ps.New(ps.Config{Dim: 1, Exp: ps.DefaultExp, Capacity: len(keys)})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/libra-ina/libra/wire"
 )
 
 const valid = `
@@ -74,34 +76,94 @@ func TestWriteAndReadAgree(t *testing.T) {
 	}
 }
 
-// Every mistake must be named by its field, so that it can be found.
+// Every mistake must be named by its field, so that it can be found, and the
+// message says what to do.
 func TestReadNamesMistakes(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
-		"backend":         {"backend: udp", "backend: rdma", "backend"},
-		"unknown field":   {"job:", "jobs:", "line 3: field jobs not found"},
-		"not yaml":        {"backend: udp", "backend: [", "yaml"},
-		"job id":          {"id: 3", "id: 300", "job.id"},
-		"hot set":         {"hot_set: hot.libra, ", "", "job.hot_set"},
-		"exponent":        {"id: 3", "id: 3, exponent: -200", "job.exponent"},
-		"rare harvest":    {"20ms", "2h", "job.harvest"},
-		"arithmetic":      {"id: 3", "id: 3, arithmetic: float", "job.arithmetic"},
-		"lut exponent":    {"id: 3", "id: 3, arithmetic: lut, exponent: -20", "job.exponent"},
-		"slots":           {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, slots: -1", "switch.slots"},
-		"threaded napi":   {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, threaded_napi: true", "switch.threaded_napi"},
-		"harvest":         {"20ms", "-1ms", "job.harvest"},
-		"no address":      {"address: 127.0.0.2, ", "", "switch.address"},
-		"bad address":     {"127.0.0.3,", "localhost,", "localhost"},
-		"control":         {", control: 127.0.0.3:7701", "", "server.control"},
-		"twice":           {"id: 7", "id: 1", "used twice"},
-		"worker zero":     {"id: 7", "id: 0", "workers[1].id"},
-		"model":           {"kind: lr", "kind: mlp", "model.kind"},
-		"optimizer":       {"kind: lr", "kind: lr, optimizer: adam", "model.optimizer"},
-		"data":            {"data: {train: train.libfm}", "", "data:"},
-		"fault":           {"backend: udp", "backend: udp\nfaults: {loss: 1.5}", "faults.loss"},
-		"stripes":         {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, stripes: 11", "switch.stripes"},
-		"no interface":    {"backend: udp", "backend: afxdp", "workers[0].interface"},
-		"negative rate":   {"kind: lr", "kind: lr, learning_rate: -1", "model.learning_rate"},
-		"negative epochs": {"kind: lr", "kind: lr, epochs: -1", "model.epochs"},
+		"backend":            {"backend: udp", "backend: rdma", `backend: "rdma" is neither`},
+		"unknown field":      {"job:", "jobs:", "line 3: field jobs not found"},
+		"not yaml":           {"backend: udp", "backend: [", "yaml"},
+		"empty":              {valid, "", "it is empty"},
+		"two documents":      {"data: {train: train.libfm}", "data: {train: train.libfm}\n---\nbogus: 1", "a second YAML document"},
+		"two valid ones":     {"data: {train: train.libfm}", "data: {train: train.libfm}\n---\nport: 1", "a second YAML document"},
+		"silence":            {"backend: udp", "backend: udp\nsilence: -1s", "silence: -1s is negative"},
+		"job id":             {"id: 3", "id: 256", "job.id: 256 is not in 0..255"},
+		"hot set":            {"hot_set: hot.libra, ", "", "job.hot_set: the path"},
+		"exponent":           {"id: 3", "id: 3, exponent: -200", "job.exponent: "},
+		"rare harvest":       {"20ms", "1h1us", "job.harvest: 1h0m0.000001s is not in 1µs..1h0m0s"},
+		"frequent harvest":   {"20ms", "999ns", "job.harvest: 999ns is not in 1µs..1h0m0s"},
+		"harvest":            {"20ms", "-1ms", "job.harvest: -1ms is not in"},
+		"sync harvest":       {"harvest: 20ms", "harvest: 20ms, sync: true", "job.harvest: 20ms, but with job.sync"},
+		"sync frames":        {"harvest: 20ms", "harvest_frames: 2, sync: true", "job.harvest_frames: 2, but with job.sync"},
+		"arithmetic":         {"id: 3", "id: 3, arithmetic: float", `job.arithmetic: "float" is none of`},
+		"lut exponent":       {"id: 3", "id: 3, arithmetic: lut, exponent: -20", "job.exponent: -20, but lut"},
+		"lut exponent 0":     {"id: 3", "id: 3, arithmetic: lut, exponent: 0", "job.exponent: 0, but lut"},
+		"slots":              {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, slots: -1", "switch.slots: -1 is negative"},
+		"threaded napi":      {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, threaded_napi: true", "switch.threaded_napi: only with the afxdp backend"},
+		"xdp mode":           {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, xdp_mode: fast", `switch.xdp_mode: "fast" is none of`},
+		"stripes":            {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, stripes: 11", "switch.stripes: 11 is not in 1..10"},
+		"negative stripes":   {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, stripes: -1", "switch.stripes: -1 is not in 1..10"},
+		"no address":         {"address: 127.0.0.2, ", "", "switch.address: an IP address is required"},
+		"no server address":  {"address: 127.0.0.3, ", "", "server.address: an IP address is required"},
+		"no worker address":  {", address: 127.0.0.5", "", "workers[1].address: an IP address is required"},
+		"bad address":        {"127.0.0.3,", "localhost,", "localhost"},
+		"equal workers":      {"127.0.0.5", "127.0.0.4", "workers[1].address: 127.0.0.4 is also workers[0].address: each process needs an address of its own"},
+		"worker = server":    {"address: 127.0.0.5", "address: 127.0.0.3", "workers[1].address: 127.0.0.3 is also server.address"},
+		"worker = switch":    {"address: 127.0.0.5", "address: 127.0.0.2", "workers[1].address: 127.0.0.2 is also switch.address"},
+		"switch = server":    {"address: 127.0.0.3", "address: 127.0.0.2", "server.address: 127.0.0.2 is also switch.address"},
+		"mixed families":     {"address: 127.0.0.3", "address: 'fd00::2'", "server.address: fd00::2 is not IPv4"},
+		"zone":               {"address: 127.0.0.5", "address: 'fe80::1%eth0'", "workers[1].address: fe80::1%eth0 is not IPv4"},
+		"mapped":             {"address: 127.0.0.5", "address: '::ffff:127.0.0.4'", "workers[1].address: ::ffff:127.0.0.4 is not IPv4"},
+		"wildcard":           {"address: 127.0.0.5", "address: 0.0.0.0", "workers[1].address: 0.0.0.0 is not the address of a host"},
+		"multicast":          {"address: 127.0.0.5", "address: 224.0.0.5", "workers[1].address: 224.0.0.5 is not the address of a host"},
+		"broadcast":          {"address: 127.0.0.5", "address: 255.255.255.255", "workers[1].address: 255.255.255.255 is not the address of a host"},
+		"control":            {", control: 127.0.0.3:7701", "", "server.control: an IP:port is required"},
+		"switch control":     {", control: 127.0.0.2:7700", "", "switch.control: an IP:port is required"},
+		"control port":       {"127.0.0.2:7700", "127.0.0.2:0", "switch.control: 127.0.0.2:0 cannot be dialled"},
+		"wildcard control":   {"127.0.0.2:7700", "'0.0.0.0:7700'", "switch.control: 0.0.0.0:7700 cannot be dialled"},
+		"mapped wildcard":    {"127.0.0.3:7701", "'[::ffff:0.0.0.0]:7701'", "server.control: [::ffff:0.0.0.0]:7701 cannot be dialled"},
+		"equal controls":     {"127.0.0.3:7701", "127.0.0.2:7700", "server.control: 127.0.0.2:7700 is also switch.control"},
+		"twice":              {"id: 7", "id: 1", "workers[1].id: 1 is used twice"},
+		"worker zero":        {"id: 7", "id: 0", "workers[1].id: workers are numbered from 1"},
+		"worker 65535":       {"id: 7", "id: 65535", "workers[1].id: 65535 stands for all workers"},
+		"no workers":         {"workers:\n  - {id: 1, address: 127.0.0.4}\n  - {id: 7, address: 127.0.0.5}", "", "workers: at least one is required"},
+		"queue":              {"address: 127.0.0.5", "address: 127.0.0.5, queue: -1", "workers[1].queue: -1 is negative"},
+		"model":              {"kind: lr", "kind: mlp", `model.kind: "mlp" is neither`},
+		"factors":            {"kind: lr", "kind: fm, factors: 65", "model.factors: 65 is not in 1..64"},
+		"negative factors":   {"kind: lr", "kind: fm, factors: -1", "model.factors: -1 is not in 1..64"},
+		"factors of lr":      {"kind: lr", "kind: lr, factors: 8", "model.factors: 8, but lr has none"},
+		"scale of lr":        {"kind: lr", "kind: lr, init_scale: 8", "model.init_scale: 8, but lr begins with zeros"},
+		"negative scale":     {"kind: lr", "kind: fm, init_scale: -1", "model.init_scale: -1 is not in"},
+		"optimizer":          {"kind: lr", "kind: lr, optimizer: adam", `model.optimizer: "adam" is neither`},
+		"accumulator of sgd": {"kind: lr", "kind: lr, optimizer: sgd, initial_accumulator: 1", "model.initial_accumulator: 1, but sgd has none"},
+		"tiny accumulator":   {"kind: lr", "kind: lr, initial_accumulator: 1e-50", "model.initial_accumulator: 1e-50 is not in"},
+		"negative rate":      {"kind: lr", "kind: lr, learning_rate: -1", "model.learning_rate: -1 is not in"},
+		"tiny rate":          {"kind: lr", "kind: lr, learning_rate: 1e-60", "model.learning_rate: 1e-60 is not in"},
+		"huge rate":          {"kind: lr", "kind: lr, learning_rate: 1e39", "model.learning_rate: 1e+39 is not in"},
+		"rate not a number":  {"kind: lr", "kind: lr, learning_rate: .nan", "model.learning_rate: NaN is not in"},
+		"negative l2":        {"kind: lr", "kind: lr, l2: -1", "model.l2: -1 is not in"},
+		"tiny l2":            {"kind: lr", "kind: lr, l2: 1e-60", "model.l2: 1e-60 is not in"},
+		"negative batch":     {"kind: lr", "kind: lr, batch: -1", "model.batch: -1 is less than 1"},
+		"negative epochs":    {"kind: lr", "kind: lr, epochs: -1", "model.epochs: -1 is less than 1"},
+		"data":               {"data: {train: train.libfm}", "", "data: either train"},
+		"two logs":           {"train: train.libfm", "train: train.libfm, synthetic: {rows: 5, seed: 1, hot: 2, hot_share: 0.5}", "data: train and synthetic exclude each other"},
+		"synthetic rows":     {"train: train.libfm", "synthetic: {rows: -5}", "data.synthetic.rows: -5 is less than 1"},
+		"synthetic first":    {"train: train.libfm", "synthetic: {first: -5}", "data.synthetic.first: -5 is negative"},
+		"synthetic hot":      {"train: train.libfm", "synthetic: {hot: -5}", "data.synthetic.hot: -5 is less than 1"},
+		"synthetic share":    {"train: train.libfm", "synthetic: {hot_share: 1}", "data.synthetic.hot_share: 1 is not between 0 and 1"},
+		"fault":              {"backend: udp", "backend: udp\nfaults: {loss: 1}", "faults.loss: probability 1 is not in [0, 1)"},
+		"negative fault":     {"backend: udp", "backend: udp\nfaults: {reorder: -0.5}", "faults.reorder: probability -0.5"},
+		"fault nan":          {"backend: udp", "backend: udp\nfaults: {duplicate: .nan}", "faults.duplicate: probability NaN"},
+		"no interface":       {"backend: udp", "backend: afxdp", "workers[0].interface: required"},
+		"no switch ports":    {"backend: udp", "backend: afxdp", "switch.interfaces: at least one"},
+		"half tls":           {"backend: udp", "backend: udp\ntls: {ca: ca.pem}", "tls: ca, cert and key belong together"},
+		"tls without key":    {"backend: udp", "backend: udp\ntls: {ca: ca.pem, cert: cert.pem}", "tls: ca, cert and key belong together"},
+		"tls without ca":     {"backend: udp", "backend: udp\ntls: {cert: ca.pem, key: cert.pem}", "tls: ca, cert and key belong together"},
+		"checkpoint time":    {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, checkpoint_every: -1s", "server.checkpoint_every: -1s is negative"},
+		"checkpoint steps":   {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, checkpoint: x, checkpoint_steps: 5", "server.checkpoint_steps: 5, but only jobs with job.sync"},
+		"no checkpoint":      {"harvest: 20ms}\nswitch: {address: 127.0.0.2, control: 127.0.0.2:7700}\nserver: {", "sync: true}\nswitch: {address: 127.0.0.2, control: 127.0.0.2:7700}\nserver: {checkpoint_steps: 5, ", "server.checkpoint_steps: 5, but server.checkpoint names no file"},
+		"rows":               {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, max_rows: -1", "server.max_rows: -1 is not in 1.."},
+		"many rows":          {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, max_rows: 2147483648", "server.max_rows: 2147483648 is not in 1..2147483647"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !strings.Contains(valid, c.old) {
@@ -113,6 +175,177 @@ func TestReadNamesMistakes(t *testing.T) {
 				t.Errorf("error %v; want it to name %q and the file", err, c.want)
 			}
 		})
+	}
+}
+
+// A field that stands for a default when it is zero refuses a zero that is
+// written: it would become the default.
+func TestWrittenZeroIsNoDefault(t *testing.T) {
+	for field, c := range map[string]struct{ old, new string }{
+		"backend":                   {"backend: udp", `backend: ""`},
+		"port":                      {"backend: udp", "backend: udp\nport: 0"},
+		"silence":                   {"backend: udp", "backend: udp\nsilence: 0s"},
+		"job.arithmetic":            {"id: 3", `id: 3, arithmetic: ""`},
+		"job.harvest":               {"20ms", "0s"},
+		"switch.xdp_mode":           {"control: 127.0.0.2:7700", `control: 127.0.0.2:7700, xdp_mode: ""`},
+		"switch.slots":              {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, slots: 0"},
+		"switch.stripes":            {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, stripes: 0"},
+		"server.max_rows":           {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, max_rows: 0"},
+		"model.kind":                {"kind: lr", "kind: "},
+		"model.factors":             {"kind: lr", "kind: fm, factors: 0"},
+		"model.optimizer":           {"kind: lr", `kind: lr, optimizer: ""`},
+		"model.learning_rate":       {"kind: lr", "kind: lr, learning_rate: 0"},
+		"model.initial_accumulator": {"kind: lr", "kind: lr, initial_accumulator: 0.0"},
+		"model.init_scale":          {"kind: lr", "kind: fm, init_scale: 0"},
+		"model.batch":               {"kind: lr", "kind: lr, batch: 0"},
+		"model.epochs":              {"kind: lr", "kind: lr, epochs: 0"},
+		"data.synthetic.rows":       {"train: train.libfm", "synthetic: {rows: 0}"},
+		"data.synthetic.hot":        {"train: train.libfm", "synthetic: {hot: 0}"},
+		"data.synthetic.hot_share":  {"train: train.libfm", "synthetic: {hot_share: 0}"},
+	} {
+		t.Run(field, func(t *testing.T) {
+			text := strings.Replace(valid, c.old, c.new, 1)
+			_, err := Read(write(t, text))
+			if err == nil || !strings.Contains(err.Error(), field+": ") || !strings.Contains(err.Error(), "leave the field out for") {
+				t.Errorf("error %v; want it to name %s and the remedy", err, field)
+			}
+		})
+	}
+}
+
+// A zero that has a meaning of its own is taken as it is.
+func TestWrittenZeroIsTaken(t *testing.T) {
+	text := strings.Replace(valid, "id: 3", "id: 0, arithmetic: fixed, exponent: 0, harvest_frames: 0", 1)
+	text = strings.Replace(text, "kind: lr", "kind: lr, l2: 0, seed: 0", 1)
+	text = strings.Replace(text, "control: 127.0.0.3:7701", "control: 127.0.0.3:7701, checkpoint_every: 0s, queue: 0", 1)
+	c, err := Read(write(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Job.Config().Exp; got != 0 {
+		t.Errorf("exponent %d, want 0", got)
+	}
+	if got := *c.Server.CheckpointEvery; got != 0 {
+		t.Errorf("a checkpoint every %v, want none", got)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	text := strings.Replace(valid, "model: {kind: lr}", "", 1)
+	text = strings.Replace(text, ", harvest: 20ms", "", 1)
+	c, err := Read(write(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Model{Kind: "fm", Factors: 24, Optimizer: "adagrad", LearningRate: 0.05, InitialAccumulator: 1e-4, InitScale: 0.01, Batch: 64, Epochs: 1}
+	if diff := cmp.Diff(want, c.Model); diff != "" {
+		t.Error(diff)
+	}
+	if c.Port != wire.DefaultPort || c.Silence != 10*time.Second || c.Job.Harvest != 20*time.Millisecond || *c.Server.CheckpointEvery != time.Minute || c.Server.MaxRows != 1<<26 || c.Switch.Slots != 0 {
+		t.Errorf("%+v", c)
+	}
+	// What the default of one field is depends on others.
+	for text, zero := range map[string]func(*Config) bool{
+		strings.Replace(valid, "harvest: 20ms", "sync: true", 1): func(c *Config) bool { return c.Job.Harvest == 0 },
+		valid: func(c *Config) bool {
+			return c.Model.Factors == 0 && c.Model.InitScale == 0 && c.Model.InitialAccumulator == 1e-4
+		},
+		strings.Replace(valid, "kind: lr", "kind: fm, optimizer: sgd", 1): func(c *Config) bool { return c.Model.InitialAccumulator == 0 && c.Model.Factors == 24 },
+	} {
+		c, err := Read(write(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !zero(c) {
+			t.Errorf("%+v", c)
+		}
+	}
+	for arithmetic, exp := range map[string]int{"exact": -46, "fixed": -20, "lut": 0} {
+		if got := (Job{Arithmetic: arithmetic}).Config(); got.Exp != exp || got.Arithmetic.String() != arithmetic {
+			t.Errorf("%s: %+v", arithmetic, got)
+		}
+	}
+}
+
+// Hosts whose files differ in something that training depends on must not agree.
+func TestAgreementNamesWhatDiffers(t *testing.T) {
+	read := func(old, new string) *Config {
+		t.Helper()
+		if !strings.Contains(valid, old) {
+			t.Fatalf("the valid file does not contain %q", old)
+		}
+		c, err := Read(write(t, strings.Replace(valid, old, new, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	base := read("", "").Agreement()
+	for field, c := range map[string]struct{ old, new, want string }{
+		"job.sync":                  {"harvest: 20ms", "sync: true", "true"},
+		"job.arithmetic":            {"id: 3", "id: 3, arithmetic: fixed, exponent: -46", "fixed"},
+		"job.exponent":              {"id: 3", "id: 3, exponent: 0", "0"},
+		"workers":                   {"id: 7", "id: 8", "[1 8]"},
+		"model.seed":                {"kind: lr", "kind: lr, seed: 5", "5"},
+		"model.l2":                  {"kind: lr", "kind: lr, l2: 0.1", "0.1"},
+		"model.batch":               {"kind: lr", "kind: lr, batch: 65", "65"},
+		"model.epochs":              {"kind: lr", "kind: lr, epochs: 2", "2"},
+		"model.learning_rate":       {"kind: lr", "kind: lr, learning_rate: 0.0625", "0.0625"},
+		"model.initial_accumulator": {"kind: lr", "kind: lr, initial_accumulator: 2", "2"},
+		"data":                      {"train: train.libfm", "synthetic: {rows: 3, first: 4, seed: 5, hot: 6, hot_share: 0.25}", "synthetic, rows 3 from 4, seed 5, hot 6 with share 0.25"},
+	} {
+		got := read(c.old, c.new).Agreement()
+		if got[field] != c.want {
+			t.Errorf("%s is %q, want %q", field, got[field], c.want)
+		}
+		for f, value := range got {
+			if (value != base[f]) != (f == field) {
+				t.Errorf("%s: field %s is %q, and %q without the change", field, f, value, base[f])
+			}
+		}
+	}
+	fm := read("kind: lr", "kind: fm, factors: 5, init_scale: 0.5").Agreement()
+	if fm["model.kind"] != "fm" || fm["model.factors"] != "5" || fm["model.init_scale"] != "0.5" || base["model.kind"] != "lr" {
+		t.Errorf("%v", fm)
+	}
+	if sgd := read("kind: lr", "kind: lr, optimizer: sgd").Agreement(); sgd["model.optimizer"] != "sgd" {
+		t.Errorf("%v", sgd)
+	}
+	// What only one host knows is not compared.
+	if diff := cmp.Diff(base, read("train: train.libfm", "train: /elsewhere/train.libfm").Agreement()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFingerprintOfAFile(t *testing.T) {
+	print := func(content []byte) string {
+		t.Helper()
+		path := write(t, string(content))
+		s, err := Data{Train: path}.Fingerprint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if got, want := print([]byte("abc")), "3 bytes, sha256 of the first MiB ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	large := make([]byte, 1<<20+1)
+	same, size := print(large), print(large[:1<<20])
+	large[1<<20] = 1 // beyond the first MiB
+	if print(large) != same || same == size {
+		t.Errorf("%q, %q, %q", same, print(large), size)
+	}
+	large[1<<20-1] = 1
+	if print(large) == same {
+		t.Error("the last byte of the first MiB changes nothing")
+	}
+	if _, err := (Data{Train: "no/such/file"}).Fingerprint(); err == nil || !strings.Contains(err.Error(), "data.train") || !strings.Contains(err.Error(), "no/such/file") {
+		t.Errorf("absent file: %v", err)
+	}
+	s := &Synthetic{Rows: 1, First: 2, Seed: 3, Hot: 4, HotShare: 0.5}
+	if got, err := (Data{Synthetic: s}).Fingerprint(); err != nil || got != "synthetic, rows 1 from 2, seed 3, hot 4 with share 0.5" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

@@ -71,6 +71,8 @@ func (o Options) validate() error {
 		return fmt.Errorf("arithmetic %q is none of %v", o.Arithmetic, arithmetics)
 	case o.Harvest < 0:
 		return fmt.Errorf("a harvest every %v: the time must be positive", o.Harvest)
+	case o.Harvest != 0 && o.Sync:
+		return fmt.Errorf("a harvest every %v: with sync every step is harvested, so leave one of them out", o.Harvest)
 	case o.Rows < 0 || o.Rows > 0 && o.Data != "":
 		return fmt.Errorf("%d rows: a positive number, for the synthetic log only", o.Rows)
 	case o.Test != "" && o.Data == "":

@@ -65,6 +65,9 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 // config returns the cluster's configuration without addresses.
 func (o Options) config(dir string) (*cluster.Config, error) {
 	r := o.recipe()
+	if o.Model == "lr" { // whose weights begin with zeros
+		r.factors, r.Scale = 0, 0
+	}
 	c := &cluster.Config{
 		Backend: o.Backend,
 		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync, Arithmetic: o.Arithmetic, Harvest: o.Harvest},

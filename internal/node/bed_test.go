@@ -49,19 +49,29 @@ func newCluster(t *testing.T, workers int) *cluster.Config {
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
+	buildHotSet(t, c)
+	return c
+}
+
+// buildHotSet writes a hot set that fits the configuration's model.
+func buildHotSet(t *testing.T, c *cluster.Config) {
+	t.Helper()
+	model, err := Model(c.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
 	src, err := OpenSource(c.Data, workload.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	hot, err := BuildHotSet(src, HotSetOptions{Rate: 0.5, Dim: 4, Rows: 500})
+	hot, err := BuildHotSet(src, HotSetOptions{Rate: 0.5, Dim: model.Dim(), Rows: 500})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := packer.SaveHotSet(c.Job.HotSet, hot); err != nil {
 		t.Fatal(err)
 	}
-	return c
 }
 
 // freePort returns a TCP port that is free on an address, and is free for UDP as

@@ -8,7 +8,7 @@ import (
 
 // Model returns the model that a configuration describes.
 func Model(c cluster.Model) (workload.Model, error) {
-	return workload.NewModel(c.Kind, c.Factors)
+	return workload.NewModel(c.Kind, c.Factors, float32(c.L2))
 }
 
 // StoreConfig returns the configuration of the parameter server's store.
@@ -29,7 +29,8 @@ func StoreConfig(c *cluster.Config) (ps.Config, error) {
 			LearningRate:       float32(c.Model.LearningRate),
 			InitialAccumulator: float32(c.Model.InitialAccumulator),
 		},
-		Init: ps.Init{Seed: c.Model.Seed, Scale: float32(c.Model.InitScale)},
+		Init:    ps.Init{Seed: c.Model.Seed, Scale: float32(c.Model.InitScale)},
+		MaxRows: c.Server.MaxRows,
 	}, nil
 }
 

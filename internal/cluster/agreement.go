@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+)
+
+// Agreement lists, by field, what all hosts of a job must have in common, or
+// their training means nothing: it is compared when a worker joins. What a
+// process finds for itself on its host, such as paths, is not part of it; the
+// training data of a file is compared by [Data.Fingerprint], because the server
+// need not have the file.
+func (c *Config) Agreement() map[string]string {
+	m := c.Model
+	float := func(x float64) string { return strconv.FormatFloat(float64(float32(x)), 'g', -1, 32) }
+	a := map[string]string{
+		"job.arithmetic":            c.Job.Arithmetic,
+		"job.exponent":              strconv.Itoa(c.Job.Config().Exp),
+		"job.sync":                  strconv.FormatBool(c.Job.Sync),
+		"workers":                   fmt.Sprint(c.WorkerIDs()), // their order deals the rows out
+		"model.kind":                m.Kind,
+		"model.factors":             strconv.Itoa(m.Factors),
+		"model.optimizer":           m.Optimizer,
+		"model.learning_rate":       float(m.LearningRate),
+		"model.initial_accumulator": float(m.InitialAccumulator),
+		"model.init_scale":          float(m.InitScale),
+		"model.l2":                  float(m.L2),
+		"model.batch":               strconv.Itoa(m.Batch),
+		"model.epochs":              strconv.Itoa(m.Epochs),
+		"model.seed":                strconv.FormatUint(m.Seed, 10),
+	}
+	if s := c.Data.Synthetic; s != nil {
+		a[DataField] = s.fingerprint()
+	}
+	return a
+}
+
+// DataField is the name of the training data in an agreement.
+const DataField = "data"
+
+// Fingerprint identifies training rows: a file by its size and the SHA-256 of its
+// first MiB.
+func (d Data) Fingerprint() (string, error) {
+	if d.Synthetic != nil {
+		return d.Synthetic.fingerprint(), nil
+	}
+	f, err := os.Open(d.Train)
+	if err != nil {
+		return "", fmt.Errorf("data.train: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("data.train: %w", err)
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, io.LimitReader(f, 1<<20)); err != nil {
+		return "", fmt.Errorf("data.train: %s: %w", d.Train, err)
+	}
+	return fmt.Sprintf("%d bytes, sha256 of the first MiB %x", info.Size(), h.Sum(nil)), nil
+}
+
+func (s *Synthetic) fingerprint() string {
+	return fmt.Sprintf("synthetic, rows %d from %d, seed %d, hot %d with share %g", s.Rows, s.First, s.Seed, s.Hot, s.HotShare)
+}

@@ -1,0 +1,161 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Read reads and checks a configuration file. Errors name the file and, where
+// the file is not valid YAML or has an unknown field, the line.
+func Read(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cluster configuration: %w", err)
+	}
+	c, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("cluster configuration %s: %w", path, err)
+	}
+	return c, nil
+}
+
+func parse(data []byte) (*Config, error) {
+	var c Config
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&c); errors.Is(err, io.EOF) {
+		return nil, errors.New("it is empty")
+	} else if err != nil {
+		return nil, err
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("a second YAML document follows: a cluster is described by one, so remove what comes after the line ---")
+	}
+	var written yaml.Node
+	if err := yaml.Unmarshal(data, &written); err != nil {
+		return nil, err
+	}
+	zeros := c.writtenZeros(&written)
+	c.SetDefaults()
+	return &c, errors.Join(zeros, c.Validate())
+}
+
+// Write writes the configuration to a file that Read accepts.
+func (c *Config) Write(path string) error {
+	data, err := yaml.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("cluster configuration: %w", err)
+	}
+	return os.WriteFile(path, data, 0o644)
+}
+
+// SetDefaults fills in what was left out. Read does it too.
+func (c *Config) SetDefaults() {
+	for _, d := range c.defaults() {
+		d.set()
+	}
+	if c.Server.CheckpointEvery == nil {
+		every := DefaultCheckpointEvery
+		c.Server.CheckpointEvery = &every
+	}
+}
+
+// A fallback is a field whose zero value stands for a default.
+type fallback struct {
+	field   string
+	value   any // the default
+	missing func() bool
+	set     func()
+}
+
+func defaultOf[T comparable](field string, p *T, value T) fallback {
+	var zero T
+	missing := func() bool { return *p == zero }
+	return fallback{field, value, missing, func() {
+		if missing() {
+			*p = value
+		}
+	}}
+}
+
+// defaults lists the fields that have a default. Which ones there are depends on
+// the others.
+func (c *Config) defaults() []fallback {
+	list := []fallback{
+		defaultOf("backend", &c.Backend, BackendAFXDP),
+		defaultOf("port", &c.Port, wire.DefaultPort),
+		defaultOf("silence", &c.Silence, 10*time.Second),
+		defaultOf("job.arithmetic", &c.Job.Arithmetic, aggregator.Exact.String()),
+		defaultOf("switch.xdp_mode", &c.Switch.XDPMode, "auto"),
+		{"switch.slots", "the default", func() bool { return c.Switch.Slots == 0 }, func() {}}, // the daemon's
+		defaultOf("switch.stripes", &c.Switch.Stripes, wire.MaxStripes),
+		defaultOf("server.max_rows", &c.Server.MaxRows, ps.DefaultMaxRows),
+		defaultOf("model.kind", &c.Model.Kind, "fm"),
+		defaultOf("model.optimizer", &c.Model.Optimizer, ps.Adagrad.String()),
+		defaultOf("model.learning_rate", &c.Model.LearningRate, ps.DefaultLearningRate),
+		defaultOf("model.batch", &c.Model.Batch, workload.DefaultBatch),
+		defaultOf("model.epochs", &c.Model.Epochs, 1),
+	}
+	if !c.Job.Sync {
+		list = append(list, defaultOf("job.harvest", &c.Job.Harvest, DefaultHarvest))
+	}
+	if c.Model.Kind == "" || c.Model.Kind == "fm" {
+		list = append(list,
+			defaultOf("model.factors", &c.Model.Factors, workload.DefaultFactors),
+			defaultOf("model.init_scale", &c.Model.InitScale, ps.DefaultScale))
+	}
+	if c.Model.Optimizer == "" || c.Model.Optimizer == ps.Adagrad.String() {
+		list = append(list, defaultOf("model.initial_accumulator", &c.Model.InitialAccumulator, ps.DefaultInitialAccumulator))
+	}
+	if s := c.Data.Synthetic; s != nil {
+		list = append(list,
+			defaultOf("data.synthetic.rows", &s.Rows, workload.DefaultRows),
+			defaultOf("data.synthetic.hot", &s.Hot, workload.DefaultHot),
+			defaultOf("data.synthetic.hot_share", &s.HotShare, workload.DefaultHotShare))
+	}
+	return list
+}
+
+// writtenZeros refuses a zero that the file gives to a field whose zero value
+// stands for a default: it would become another value.
+func (c *Config) writtenZeros(file *yaml.Node) error {
+	var errs []error
+	for _, d := range c.defaults() {
+		if node := lookup(file, strings.Split(d.field, ".")); node != nil && d.missing() {
+			errs = append(errs, fmt.Errorf("%s: %q in line %d is no possible value: leave the field out for %v, or give another", d.field, node.Value, node.Line, d.value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// lookup finds the value of a field in a YAML document, nil if it is left out.
+func lookup(node *yaml.Node, path []string) *yaml.Node {
+	switch {
+	case node.Kind == yaml.DocumentNode:
+		return lookup(node.Content[0], path)
+	case node.Kind == yaml.AliasNode:
+		return lookup(node.Alias, path)
+	case len(path) == 0:
+		return node
+	case node.Kind != yaml.MappingNode:
+		return nil
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == path[0] {
+			return lookup(node.Content[i+1], path[1:])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Validate reports every mistake in the configuration, each with the field's
+// name and what is allowed.
+func (c *Config) Validate() error {
+	var v mistakes
+	c.checkSwitch(&v)
+	c.checkJob(&v)
+	c.checkServer(&v)
+	c.checkWorkers(&v)
+	c.checkAddresses(&v)
+	c.checkModel(&v)
+	c.checkData(&v)
+	if c.Backend != BackendAFXDP && c.Backend != BackendUDP {
+		v.add("backend: %q is neither %q nor %q", c.Backend, BackendAFXDP, BackendUDP)
+	}
+	if c.Silence < 0 {
+		v.add("silence: %v is negative", c.Silence)
+	}
+	if t := c.TLS; t != (TLS{}) && (t.CA == "" || t.Cert == "" || t.Key == "") {
+		v.add("tls: ca, cert and key belong together: give all three files, or none for plain TCP")
+	}
+	return errors.Join(append(v.errs, c.Faults.Validate())...)
+}
+
+type mistakes struct{ errs []error }
+
+func (v *mistakes) add(format string, args ...any) {
+	v.errs = append(v.errs, fmt.Errorf(format, args...))
+}
+
+func (c *Config) checkSwitch(v *mistakes) {
+	if c.Backend == BackendAFXDP && len(c.Switch.Interfaces) == 0 {
+		v.add("switch.interfaces: at least one interface is required with the afxdp backend")
+	}
+	if m := c.Switch.XDPMode; m != "auto" && m != "native" && m != "generic" {
+		v.add("switch.xdp_mode: %q is none of auto, native, generic", m)
+	}
+	if c.Switch.Slots < 0 {
+		v.add("switch.slots: %d is negative", c.Switch.Slots)
+	}
+	if c.Switch.ThreadedNAPI && c.Backend != BackendAFXDP {
+		v.add("switch.threaded_napi: only with the afxdp backend, which has interfaces")
+	}
+	if n := c.Switch.Stripes; n < 1 || n > wire.MaxStripes {
+		v.add("switch.stripes: %d is not in 1..%d", n, wire.MaxStripes)
+	}
+}
+
+func (c *Config) checkJob(v *mistakes) {
+	j := c.Job
+	if j.ID > 255 {
+		v.add("job.id: %d is not in 0..255", j.ID)
+	}
+	if j.HotSet == "" {
+		v.add("job.hot_set: the path of a hot-set file is required (make one with 'libra hotset build')")
+	}
+	if _, known := arithmetics[j.Arithmetic]; !known {
+		v.add("job.arithmetic: %q is none of exact, lut, fixed", j.Arithmetic)
+	} else if j.Arithmetic == aggregator.LUT.String() && j.Exponent != nil {
+		v.add("job.exponent: %d, but lut arithmetic has none: leave it out", *j.Exponent)
+	} else if _, err := fixedpoint.NewFormat(j.Config().Exp); err != nil {
+		v.add("job.exponent: %w", err)
+	}
+	switch {
+	case j.Sync && j.Harvest != 0:
+		v.add("job.harvest: %v, but with job.sync every step is harvested: leave it out", j.Harvest)
+	case j.Sync && j.HarvestFrames != 0:
+		v.add("job.harvest_frames: %d, but with job.sync every step is harvested: leave it out", j.HarvestFrames)
+	case !j.Sync && (j.Harvest < time.Microsecond || j.Harvest > time.Hour): // microseconds in 32 bits
+		v.add("job.harvest: %v is not in %v..%v", j.Harvest, time.Microsecond, time.Hour)
+	}
+}
+
+func (c *Config) checkServer(v *mistakes) {
+	s := c.Server
+	c.checkHost("server", s.Host, v)
+	switch {
+	case s.CheckpointEvery != nil && *s.CheckpointEvery < 0:
+		v.add("server.checkpoint_every: %v is negative; 0 writes none by time", *s.CheckpointEvery)
+	case s.CheckpointSteps != 0 && !c.Job.Sync:
+		v.add("server.checkpoint_steps: %d, but only jobs with job.sync have steps in common: use checkpoint_every", s.CheckpointSteps)
+	case s.CheckpointSteps != 0 && s.Checkpoint == "":
+		v.add("server.checkpoint_steps: %d, but server.checkpoint names no file", s.CheckpointSteps)
+	}
+	if s.MaxRows < 0 || s.MaxRows > ps.MaxRows {
+		v.add("server.max_rows: %d is not in 1..%d", s.MaxRows, ps.MaxRows)
+	}
+}
+
+func (c *Config) checkHost(field string, h Host, v *mistakes) {
+	if c.Backend == BackendAFXDP && h.Interface == "" {
+		v.add("%s.interface: required with the afxdp backend", field)
+	}
+	if h.Queue < 0 {
+		v.add("%s.queue: %d is negative", field, h.Queue)
+	}
+}
+
+func (c *Config) checkWorkers(v *mistakes) {
+	if len(c.Workers) == 0 {
+		v.add("workers: at least one is required")
+	}
+	seen := map[uint16]bool{}
+	for i, w := range c.Workers {
+		field := fmt.Sprintf("workers[%d]", i)
+		switch {
+		case w.ID == 0:
+			v.add("%s.id: workers are numbered from 1", field)
+		case w.ID == math.MaxUint16:
+			v.add("%s.id: %d stands for all workers in frames: number workers from 1 to %d", field, w.ID, math.MaxUint16-1)
+		case seen[w.ID]:
+			v.add("%s.id: %d is used twice", field, w.ID)
+		}
+		seen[w.ID] = true
+		c.checkHost(field, w.Host, v)
+	}
+}
+
+// checkAddresses looks at all addresses together. Frames of every process have
+// the same UDP port, so one address can be that of one process only.
+func (c *Config) checkAddresses(v *mistakes) {
+	owner := map[netip.Addr]string{}
+	frames := func(field string, addr netip.Addr) {
+		switch {
+		case !addr.IsValid():
+			v.add("%s: an IP address is required", field)
+		case !addr.Is4():
+			v.add("%s: %v is not IPv4, which aggregators speak: give the host's IPv4 address", field, addr)
+		case !isHost(addr):
+			v.add("%s: %v is not the address of a host", field, addr)
+		case owner[addr] != "":
+			v.add("%s: %v is also %s: each process needs an address of its own, on one machine as well (127.0.0.1, 127.0.0.2, ...)", field, addr, owner[addr])
+		default:
+			owner[addr] = field
+		}
+	}
+	frames("switch.address", c.Switch.Address)
+	frames("server.address", c.Server.Address)
+	for i, w := range c.Workers {
+		frames(fmt.Sprintf("workers[%d].address", i), w.Address)
+	}
+
+	control := func(field string, a netip.AddrPort) {
+		switch {
+		case !a.IsValid():
+			v.add("%s: an IP:port is required", field)
+		case a.Port() == 0 || !isHost(a.Addr().Unmap()):
+			v.add("%s: %v cannot be dialled: give the address and the port that the other hosts reach it by", field, a)
+		}
+	}
+	control("switch.control", c.Switch.Control)
+	control("server.control", c.Server.Control)
+	if a := c.Server.Control; a.IsValid() && a == c.Switch.Control {
+		v.add("server.control: %v is also switch.control: give one of them another port", a)
+	}
+}
+
+// isHost reports whether a packet to an address goes to one host.
+func isHost(a netip.Addr) bool {
+	return !a.IsUnspecified() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+func (c *Config) checkModel(v *mistakes) {
+	m := c.Model
+	switch m.Kind {
+	case "fm":
+		if m.Factors < 1 || m.Factors > workload.MaxFactors {
+			v.add("model.factors: %d is not in 1..%d", m.Factors, workload.MaxFactors)
+		}
+		positive(v, "model.init_scale", m.InitScale)
+	case "lr":
+		if m.Factors != 0 {
+			v.add("model.factors: %d, but lr has none: leave it out, or choose kind fm", m.Factors)
+		}
+		if m.InitScale != 0 {
+			v.add("model.init_scale: %g, but lr begins with zeros: leave it out, or choose kind fm", m.InitScale)
+		}
+	default:
+		v.add("model.kind: %q is neither \"fm\" nor \"lr\"", m.Kind)
+	}
+	switch m.Optimizer {
+	case "adagrad":
+		positive(v, "model.initial_accumulator", m.InitialAccumulator)
+	case "sgd":
+		if m.InitialAccumulator != 0 {
+			v.add("model.initial_accumulator: %g, but sgd has none: leave it out, or choose optimizer adagrad", m.InitialAccumulator)
+		}
+	default:
+		v.add("model.optimizer: %q is neither \"adagrad\" nor \"sgd\"", m.Optimizer)
+	}
+	positive(v, "model.learning_rate", m.LearningRate)
+	if m.L2 != 0 { // 0 is no penalty
+		positive(v, "model.l2", m.L2)
+	}
+	if m.Batch < 1 {
+		v.add("model.batch: %d is less than 1", m.Batch)
+	}
+	if m.Epochs < 1 {
+		v.add("model.epochs: %d is less than 1", m.Epochs)
+	}
+}
+
+// positive refuses what is not a positive number as a float32, which is what
+// training computes with.
+func positive(v *mistakes, field string, x float64) {
+	if f := float64(float32(x)); !(f > 0) || math.IsInf(f, 0) {
+		v.add("%s: %g is not in %g..%g, the positive float32 numbers", field, x, math.SmallestNonzeroFloat32, math.MaxFloat32)
+	}
+}
+
+func (c *Config) checkData(v *mistakes) {
+	s := c.Data.Synthetic
+	switch {
+	case c.Data.Train == "" && s == nil:
+		v.add("data: either train (a file) or synthetic is required")
+	case c.Data.Train != "" && s != nil:
+		v.add("data: train and synthetic exclude each other: leave one of them out")
+	case s == nil:
+	case s.Rows < 1:
+		v.add("data.synthetic.rows: %d is less than 1", s.Rows)
+	case s.First < 0:
+		v.add("data.synthetic.first: %d is negative", s.First)
+	case s.Hot < 1:
+		v.add("data.synthetic.hot: %d is less than 1", s.Hot)
+	case !(s.HotShare > 0 && s.HotShare < 1):
+		v.add("data.synthetic.hot_share: %g is not between 0 and 1", s.HotShare)
+	}
+}
+
+// Validate reports the first probability that is none.
+func (f Faults) Validate() error {
+	for _, p := range []struct {
+		name  string
+		value float64
+	}{{"loss", f.Loss}, {"duplicate", f.Duplicate}, {"reorder", f.Reorder}} {
+		if !(p.value >= 0 && p.value < 1) {
+			return fmt.Errorf("faults.%s: probability %g is not in [0, 1)", p.name, p.value)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/libra-ina/libra/internal/cluster"
+)
+
+// The ridge penalty of the configuration reaches the workers' gradients.
+func TestRidgePenaltyIsTrained(t *testing.T) {
+	for _, kind := range []string{"fm", "lr"} {
+		t.Run(kind, func(t *testing.T) {
+			c := newCluster(t, 2)
+			if kind == "lr" {
+				c.Model.Kind, c.Model.Factors, c.Model.InitScale = "lr", 0, 0
+				buildHotSet(t, c)
+			}
+			startSwitch(t, c)
+			without := hash(reference(t, c, nil))
+			c.Model.L2 = 0.01
+			if err := c.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			got := mustTrain(t, c).server.WeightsSHA256
+			if want := hash(reference(t, c, nil)); got != want || got == without {
+				t.Errorf("weights %s, the reference's %s, without penalty %s", got, want, without)
+			}
+		})
+	}
+}
+
+// What a configuration says is what training is given, zero of an exponent
+// included.
+func TestStoreConfigIsLiteral(t *testing.T) {
+	zero := 0
+	c := newCluster(t, 1)
+	c.Job.Arithmetic, c.Job.Exponent = "exact", &zero
+	c.Model = cluster.Model{Kind: "fm", Factors: 7, Optimizer: "adagrad", LearningRate: 0.5, InitialAccumulator: 0.25, InitScale: 0.125, Seed: 3, Batch: 9, Epochs: 4, L2: 2}
+	c.Server.MaxRows = 77
+	s, err := StoreConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Dim != 8 || s.Exp != 0 || s.MaxRows != 77 || s.Optimizer.Method.String() != "adagrad" || s.Optimizer.LearningRate != 0.5 ||
+		s.Optimizer.InitialAccumulator != 0.25 || s.Init.Scale != 0.125 || s.Init.Seed != 3 {
+		t.Errorf("store: %+v", s)
+	}
+	w, err := TrainConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Model.Dim() != 8 || w.Epochs != 4 || w.Batch != 9 || !w.Sync || w.Seed != 3 {
+		t.Errorf("training: %+v", w)
+	}
+	for _, bad := range []cluster.Model{{Kind: "x"}, {Kind: "fm", Factors: 99}, {Kind: "fm", L2: -1}} {
+		c.Model = bad
+		if _, err := StoreConfig(c); err == nil {
+			t.Errorf("%+v makes a store", bad)
+		}
+		if _, err := TrainConfig(c); err == nil {
+			t.Errorf("%+v is trained", bad)
+		}
+	}
+	c.Model = cluster.Model{Kind: "lr", Optimizer: "adam"}
+	if _, err := StoreConfig(c); err == nil {
+		t.Error("an unknown optimiser makes a store")
+	}
+}
