@@ -50,7 +50,7 @@ func newSmallWorld(t *testing.T) *aggregator.Model {
 		if job.Slots > 1000 {
 			continue
 		}
-		if err := conformance.StartJob(m, job); err != nil {
+		if err := g.Start(m, i); err != nil {
 			t.Fatal(err)
 		}
 		for sender := range conformance.Senders - 1 {

@@ -31,7 +31,7 @@ func TestGeneratorReachesEverything(t *testing.T) {
 	g := conformance.NewGenerator(1)
 	verdicts := make(map[aggregator.Action]int)
 	reply := make([]byte, aggregator.MaxReply)
-	for range 50_000 {
+	for range 100_000 {
 		v, _ := m.Process(g.Frame(), reply)
 		verdicts[v.Action]++
 	}

@@ -109,6 +109,14 @@ func TestManagement(t *testing.T) {
 	conformance.TestManagement(t, m)
 }
 
+func TestReadmission(t *testing.T) {
+	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conformance.TestReadmission(t, conformance.ModelDevice(m))
+}
+
 func TestAddsDenseAndAligned(t *testing.T) {
 	r := newRig(t, aggregator.JobConfig{ID: 4, Epoch: 9, Exp: -46, Slots: 50})
 	wantAck(t, r.send(r.hot(1, wire.FlagDense, pair{0, 49, 1.5}, pair{21, 3, -2}, pair{7, 3, 0.25})), 1)

@@ -19,7 +19,7 @@ func vectorFiles() []*vectors.File {
 		}
 		files = append(files, syncVectors(a))
 	}
-	return append(files, roundVectors(), scaleVectors(), epochVectors(), hostileVectors(), addressVectors())
+	return append(files, roundVectors(), scaleVectors(), epochVectors(), readmissionVectors(), hostileVectors(), addressVectors())
 }
 
 // plainVectors is a job without rounds: sums, repetitions, the ends of the range.
@@ -179,5 +179,28 @@ func epochVectors() *vectors.File {
 	}())
 	s.send("round 0 again, worker 1 first", 1, payload(1, 100, 200))
 	s.send("round 0, worker 0: complete, without what the old epoch added", 0, payload(0, 3, 4))
+	return s.file
+}
+
+// readmissionVectors admits one of two senders anew.
+func readmissionVectors() *vectors.File {
+	s := newScript("readmission", "a sender is admitted anew: its numbers start over, and frames of its former epoch are refused")
+	s.addJob(2, aggregator.JobConfig{ID: 9, Epoch: 65535, Mode: aggregator.FetchAdd, Exp: -20, Slots: 3})
+	payload := func(sender int, seq uint32, value float32) []byte {
+		return stripes(s.header(sender, seq, wire.FlagDense|wire.FlagWantSum), []bitsPair{{0, sender, math.Float32bits(value)}})
+	}
+	one, two := payload(0, 1, 1), payload(0, 2, 2)
+	s.send("number 1", 0, one)
+	s.send("the other sender, which stays", 1, payload(1, 1, 50))
+	s.readmit(0, 0)
+	s.send("a late copy of number 1", 0, one)
+	s.send("number 2 of the former epoch, for the first time", 0, two)
+	s.send("number 1 of the new epoch", 0, payload(0, 1, 100))
+	s.send("a late copy of number 1", 0, one)
+	s.send("number 1 of the new epoch again", 0, payload(0, 1, 100))
+	s.send("the other sender again: its filter has not changed", 1, payload(1, 1, 50))
+	s.readmit(0, 1)
+	s.send("number 1 of a third epoch", 0, payload(0, 1, 1000))
+	s.harvest()
 	return s.file
 }

@@ -41,12 +41,20 @@ func (s *script) addJob(senders int, cfg aggregator.JobConfig, ports ...uint16) 
 		s.job.Senders = append(s.job.Senders, vectors.Sender{ID: c.ID, Epoch: cfg.Epoch, MAC: c.MAC, IP: c.IP, Port: c.Port})
 	}
 	job := s.job
+	job.Senders = slices.Clone(job.Senders)
 	s.step(vectors.Step{AddJob: &job})
 }
 
 func (s *script) removeJob() {
 	id := s.job.ID
 	s.step(vectors.Step{RemoveJob: &id})
+}
+
+// readmit withdraws a sender and admits it anew, with another epoch.
+func (s *script) readmit(sender int, epoch uint16) {
+	s.step(vectors.Step{RemoveSender: &vectors.Withdrawal{Job: s.job.ID, Sender: s.job.Senders[sender].ID}})
+	s.job.Senders[sender].Epoch = epoch
+	s.step(vectors.Step{AddSender: &vectors.Admission{Job: s.job.ID, Sender: s.job.Senders[sender]}})
 }
 
 func (s *script) harvest() { s.step(vectors.Step{Harvest: &vectors.Harvest{Job: s.job.ID}}) }
@@ -76,7 +84,7 @@ func seal(src, dst wire.Endpoint, payload []byte) []byte {
 // header returns the header of a HOT frame.
 func (s *script) header(sender int, seq uint32, flags wire.Flags) wire.Header {
 	return wire.Header{
-		Type: wire.TypeHot, Flags: flags, Job: s.job.ID, Sender: conformance.Sender(sender).ID, Epoch: s.job.Epoch, Seq: seq,
+		Type: wire.TypeHot, Flags: flags, Job: s.job.ID, Sender: s.job.Senders[sender].ID, Epoch: s.job.Senders[sender].Epoch, Seq: seq,
 	}
 }
 

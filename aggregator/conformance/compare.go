@@ -166,30 +166,29 @@ func (p *Pair) disturb(g *Generator) error {
 	}
 	k := g.rng.IntN(len(Jobs))
 	job := g.jobs[k]
-	switch g.rng.IntN(32) { // the first two wait for the kernel, so they are rare
+	switch g.rng.IntN(32) { // what is not a harvest waits for the kernel, so it is rare
 	case 0:
 		return p.restart(g, k)
-	case 1:
-		i := g.rng.IntN(Senders)
-		if err := p.readmit(job, i); err != nil {
+	case 1, 2, 3, 4:
+		if err := p.readmit(g, k, g.rng.IntN(Senders)); err != nil {
 			return err
 		}
 		if job.Workers > 0 { // the sender is gone for good, and with it the rounds
 			return p.restart(g, k)
 		}
-		return nil // without restart: then old numbers are new again
+		return nil
 	}
 	return p.Harvest(job.ID)
 }
 
-// restart begins a new epoch of one of Jobs.
+// restart ends one of Jobs and starts it anew.
 func (p *Pair) restart(g *Generator, k int) error {
-	job := g.Restart(k)
+	g.restart(k)
 	for _, plane := range []aggregator.Plane{p.Device, p.Model} {
-		if err := plane.RemoveJob(job.ID); err != nil {
+		if err := plane.RemoveJob(g.jobs[k].ID); err != nil {
 			return err
 		}
-		if err := StartJob(plane, job); err != nil {
+		if err := g.Start(plane, k); err != nil {
 			return err
 		}
 	}
@@ -198,13 +197,13 @@ func (p *Pair) restart(g *Generator, k int) error {
 
 // readmit withdraws a sender's admission and admits it again, which a job with
 // rounds must refuse.
-func (p *Pair) readmit(job aggregator.JobConfig, i int) error {
+func (p *Pair) readmit(g *Generator, k, i int) error {
+	g.readmit(k, i)
+	job, s := g.jobs[k], g.senders[k][i]
 	for _, plane := range []aggregator.Plane{p.Device, p.Model} {
-		if err := plane.RemoveSender(job.ID, senderID(i)); err != nil {
+		if err := plane.RemoveSender(job.ID, s.ID); err != nil {
 			return err
 		}
-		s := Sender(i)
-		s.Epoch = job.Epoch
 		err := plane.AddSender(job.ID, s)
 		switch {
 		case job.Workers == 0 && err != nil:

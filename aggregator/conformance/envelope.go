@@ -56,7 +56,7 @@ func (g *Generator) tag(frame []byte) []byte {
 // come before offset 46.
 func (g *Generator) damage(frame []byte) []byte {
 	const headers = 46
-	switch g.rng.IntN(8) {
+	switch g.rng.IntN(10) {
 	case 0, 1:
 		frame[g.rng.IntN(min(headers, len(frame)))] ^= 1 << g.rng.IntN(8)
 	case 2:
@@ -81,9 +81,46 @@ func (g *Generator) damage(frame []byte) []byte {
 		if len(frame) >= 42 {
 			binary.BigEndian.PutUint16(frame[40:], -uint16(g.rng.IntN(2)))
 		}
+	case 8:
+		frame = g.trail(frame)
+	case 9:
+		zeroChecksum(frame)
 	}
 	return frame
 }
+
+// trail makes an untagged frame's UDP datagram end before the IP packet does. What
+// trails is not zero, and often one more stripe, which no receiver may add.
+func (g *Generator) trail(frame []byte) []byte {
+	if len(frame) < wire.EnvelopeLen || isTagged(frame) {
+		return frame
+	}
+	n := [...]int{1, 2, 3, 4, 40, wire.StripeLen, wire.StripeLen}[g.rng.IntN(7)]
+	for range n {
+		frame = append(frame, byte(1+g.rng.IntN(255)))
+	}
+	if n == wire.StripeLen {
+		copy(frame[len(frame)-n:], frame[max(wire.EnvelopeLen+wire.HeaderLen, len(frame)-2*n):len(frame)-n])
+	}
+	ip := frame[14:34]
+	binary.BigEndian.PutUint16(ip[2:], binary.BigEndian.Uint16(ip[2:])+uint16(n))
+	fixIPv4(frame)
+	return frame
+}
+
+// zeroChecksum chooses the source port of an untagged, sealed frame so that the UDP
+// checksum computes to 0, and writes that, where 0xffff belongs: 0 is no checksum.
+func zeroChecksum(frame []byte) {
+	if len(frame) < wire.EnvelopeLen || isTagged(frame) {
+		return
+	}
+	port, check := frame[34:36], frame[40:42]
+	sum := uint32(binary.BigEndian.Uint16(port)) + uint32(binary.BigEndian.Uint16(check))
+	binary.BigEndian.PutUint16(port, uint16(sum>>16+sum&0xffff))
+	binary.BigEndian.PutUint16(check, 0)
+}
+
+func isTagged(frame []byte) bool { return frame[12] == 0x81 && frame[13] == 0 }
 
 // fixIPv4 computes the checksum of an untagged frame's IPv4 header.
 func fixIPv4(frame []byte) {

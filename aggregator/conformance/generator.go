@@ -15,12 +15,18 @@ import (
 // order, so that rounds become complete by and by and many contributions come
 // too early.
 type Generator struct {
-	rng    *rand.Rand
-	jobs   []aggregator.JobConfig // complete, in their present epochs
-	flows  map[flow]*history
-	scales []negotiation // by job
-	buf    [4096]byte
+	rng     *rand.Rand
+	jobs    []aggregator.JobConfig             // complete, in their present epochs
+	senders [][Senders]aggregator.SenderConfig // by job, as they are admitted now
+	epochs  []uint16                           // by job: of the next admission
+	flows   map[flow]*history
+	scales  []negotiation // by job
+	buf     [4096]byte
 }
+
+// oddPort is the UDP port of the last sender of every job. The others have the
+// aggregator's.
+const oddPort = 40_000
 
 type flow struct{ job, sender int }
 
@@ -36,26 +42,62 @@ const remembered = 64
 func NewGenerator(seed uint64) *Generator {
 	g := &Generator{
 		rng: rand.New(rand.NewPCG(seed, 0)), flows: make(map[flow]*history), scales: make([]negotiation, len(Jobs)),
+		senders: make([][Senders]aggregator.SenderConfig, len(Jobs)),
 	}
-	for _, j := range Jobs {
+	for k, j := range Jobs {
 		j, err := j.Complete()
 		if err != nil {
 			panic(err) // Jobs is a table of this package
 		}
 		g.jobs = append(g.jobs, j)
+		g.epochs = append(g.epochs, j.Epoch)
+		g.restart(k)
 	}
 	return g
 }
 
-// Restart begins a new epoch of one of Jobs, by its index, and returns how the
-// job has to be started. Frames of the old epoch go on to arrive now and then.
-func (g *Generator) Restart(job int) aggregator.JobConfig {
+// restart makes one of Jobs, by its index, a new one, with the next epochs. Frames
+// of old epochs go on to arrive now and then.
+func (g *Generator) restart(job int) {
+	g.jobs[job].Epoch = g.epochs[job]
+	if g.jobs[job].Workers > 0 {
+		g.epochs[job]++
+	}
 	for i := range Senders {
-		g.history(flow{job, i}).next = wire.FirstSeq
+		g.readmit(job, i)
 	}
 	g.scales[job] = negotiation{}
-	g.jobs[job].Epoch++
-	return g.jobs[job]
+}
+
+// readmit begins another admission of a sender of one of Jobs: its numbers start
+// over, in the next epoch, or in a job with rounds in the job's.
+func (g *Generator) readmit(job, sender int) {
+	g.history(flow{job, sender}).next = wire.FirstSeq
+	s := Sender(sender)
+	if sender == Senders-1 {
+		s.Port = oddPort
+	}
+	s.Epoch = g.jobs[job].Epoch
+	if g.jobs[job].Workers == 0 {
+		s.Epoch = g.epochs[job]
+		g.epochs[job]++
+	}
+	g.senders[job][sender] = s
+}
+
+// source returns from where the frames of a flow come.
+func (g *Generator) source(f flow) wire.Endpoint {
+	e := Host(f.sender)
+	if p := g.senders[f.job][f.sender].Port; p != 0 {
+		e.Port = p
+	}
+	return e
+}
+
+// header returns the header of a flow's frame with a number.
+func (g *Generator) header(f flow, seq uint32) wire.Header {
+	s := g.senders[f.job][f.sender]
+	return wire.Header{Type: wire.TypeHot, Job: g.jobs[f.job].ID, Sender: s.ID, Epoch: s.Epoch, Seq: seq}
 }
 
 func (g *Generator) oneIn(n int) bool { return g.rng.IntN(n) == 0 }
@@ -64,7 +106,7 @@ func (g *Generator) oneIn(n int) bool { return g.rng.IntN(n) == 0 }
 func (g *Generator) Frame() []byte {
 	f := flow{g.rng.IntN(len(g.jobs)), g.rng.IntN(Senders)}
 	payload := g.payload(f)
-	src, dst := Host(f.sender), Aggregator
+	src, dst := g.source(f), Aggregator
 	intact := true
 	if g.oneIn(8) {
 		payload, intact = g.spoil(payload), false
@@ -100,7 +142,7 @@ func (g *Generator) Valid(job, sender int) []byte {
 		p = g.hot(f, h.next)
 	}
 	h.next++
-	return g.seal(Host(sender), Aggregator, p)
+	return g.seal(g.source(f), Aggregator, p)
 }
 
 func (g *Generator) history(f flow) *history {
@@ -149,6 +191,9 @@ func (g *Generator) fresh(f flow, seq uint32) []byte {
 	case g.oneIn(scales):
 		return g.scale(f, seq)
 	case job.Mode == aggregator.Sync:
+		if g.oneIn(8) { // a number that most likely belongs to another group
+			seq -= 1 + g.rng.Uint32N(4)
+		}
 		return g.contribution(f, seq, g.rng.IntN(groups(job)))
 	}
 	return g.hot(f, seq)

@@ -11,7 +11,7 @@ import (
 // overflow.
 func (g *Generator) hot(f flow, seq uint32) []byte {
 	job := g.jobs[f.job]
-	h := wire.Header{Type: wire.TypeHot, Job: job.ID, Sender: senderID(f.sender), Epoch: job.Epoch, Seq: seq}
+	h := g.header(f, seq)
 	dense := job.Layouts&aggregator.Dense != 0 && (job.Layouts == aggregator.Dense || g.oneIn(2))
 	if dense {
 		h.Flags |= wire.FlagDense
@@ -61,9 +61,7 @@ func (g *Generator) contribution(f flow, seq uint32, group int) []byte {
 	first := group * job.MaxStripes
 	ranks := min(job.Slots-first*wire.Lanes, job.MaxStripes*wire.Lanes)
 	payload := make([]byte, wire.HotLen((ranks+wire.Lanes-1)/wire.Lanes))
-	wire.Header{
-		Type: wire.TypeHot, Job: job.ID, Sender: senderID(f.sender), Epoch: job.Epoch, Seq: seq,
-	}.Put(payload)
+	g.header(f, seq).Put(payload)
 	number := g.numbers(job)
 	for r := range ranks {
 		s, lane := wire.StripeAt(payload, r/wire.Lanes), r%wire.Lanes

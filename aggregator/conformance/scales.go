@@ -12,13 +12,11 @@ type negotiation struct {
 
 // scale returns a SCALE payload, most often for the present iteration.
 func (g *Generator) scale(f flow, seq uint32) []byte {
-	job := g.jobs[f.job]
-	h := wire.Header{Job: job.ID, Sender: senderID(f.sender), Epoch: job.Epoch, Seq: seq}
 	r := wire.ScaleReport{Iteration: g.scales[f.job].iteration, Exponent: uint8(g.rng.IntN(wire.InfiniteExponent))}
 	if g.oneIn(3) {
 		r.Iteration += g.rng.Uint32N(5) - 2
 	}
-	return wire.PutScale(make([]byte, wire.ScaleLen), h, r)
+	return wire.PutScale(make([]byte, wire.ScaleLen), g.header(f, seq), r)
 }
 
 func isScale(payload []byte) bool {

@@ -50,7 +50,9 @@ func (g *Generator) spoilHeader(p []byte) []byte {
 	case 7:
 		p = p[:g.rng.IntN(len(p)+1)]
 	case 8:
-		p = append(p, make([]byte, g.rng.IntN(300))...)
+		for range g.rng.IntN(300) {
+			p = append(p, byte(g.rng.Uint32()))
+		}
 	}
 	return p
 }

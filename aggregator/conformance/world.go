@@ -46,10 +46,11 @@ var Jobs = []aggregator.JobConfig{
 	{ID: 200, Epoch: 7000, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: Senders, Slots: 44, MaxStripes: 1},
 }
 
-// Setup starts all jobs and admits all senders.
+// Setup starts all jobs and admits all senders as a new [Generator] has them.
 func Setup(p aggregator.Plane) error {
-	for _, j := range Jobs {
-		if err := StartJob(p, j); err != nil {
+	g := NewGenerator(0)
+	for k := range Jobs {
+		if err := g.Start(p, k); err != nil {
 			return err
 		}
 	}
@@ -66,6 +67,20 @@ func StartJob(p aggregator.Plane, j aggregator.JobConfig) error {
 		s.Epoch = j.Epoch
 		if err := p.AddSender(j.ID, s); err != nil {
 			return fmt.Errorf("sender %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// Start starts one of Jobs, by its index, and admits its senders as the generator
+// has them.
+func (g *Generator) Start(p aggregator.Plane, k int) error {
+	if err := p.AddJob(g.jobs[k]); err != nil {
+		return err
+	}
+	for _, s := range g.senders[k] {
+		if err := p.AddSender(g.jobs[k].ID, s); err != nil {
+			return err
 		}
 	}
 	return nil
