@@ -73,6 +73,10 @@ type Entry struct {
 	Cookie uint64 // finds the frame's bytes, e.g. a UMEM address
 	Len    uint32 // length of the frame in bytes
 	Ticket uint32 // index of the push or pull that the frame belongs to
+
+	// Repeated is set by the window in what Ack and Refuse return: the frame was
+	// sent more than once, so the answer may be to any of its copies.
+	Repeated bool
 }
 
 // Stats counts what happened to the frames of a [Window].
@@ -216,7 +220,9 @@ func (w *Window) answered(now Time, seq uint32) (Entry, bool) {
 	for w.base != w.next && !w.frames[w.index(w.base)].outstanding {
 		w.base++
 	}
-	return f.Entry, true
+	e := f.Entry
+	e.Repeated = f.repeated
+	return e, true
 }
 
 // Expired calls resend for every frame that is due for retransmission, with

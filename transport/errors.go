@@ -30,6 +30,10 @@ type PeerError struct {
 	KeyKnown bool
 	// LinkErr is the last error of sending, where the peer was silent.
 	LinkErr error
+	// Unknown says that the refused frame had been sent more than once, and that
+	// the reason for the refusal depends on the peer's state (see [wire.Code.Final]):
+	// another copy may have been applied.
+	Unknown bool
 	Err     error
 }
 
@@ -43,6 +47,9 @@ func (e *PeerError) Error() string {
 	if e.KeyKnown {
 		fmt.Fprintf(&b, " (key %d)", e.Key)
 	}
+	if e.Unknown {
+		b.WriteString("; the frame had been sent before, so it is unknown whether it was applied")
+	}
 	if e.LinkErr != nil {
 		fmt.Fprintf(&b, "; the last error of sending was: %v", e.LinkErr)
 	}
@@ -52,19 +59,25 @@ func (e *PeerError) Error() string {
 func (e *PeerError) Unwrap() error { return e.Err }
 
 // PushError says what became of the frames of a push that failed. Frames that
-// were acknowledged are applied, refused ones are not; one that is neither may
-// be either.
+// were acknowledged are applied. Refused ones are not. Of the others it is unknown:
+// they were refused after a repetition, or have no answer.
 //
-// Receivers judge a copy of a refused frame anew. Where the reason for a refusal
-// can go away (sender or job not admitted yet, a sum out of range until the next
-// harvest), a copy that the network delays may therefore still be applied. Admit
-// a sender before it sends.
+// Receivers judge each copy of a frame by itself. Where the reason for a refusal
+// depends on their state (job, sender or epoch not admitted, a sum out of range
+// until the next harvest), a copy that the network itself has made or delayed may
+// be applied although another one was refused. Admit a sender before it sends.
 type PushError struct {
 	// Sent is what was handed to the network before the push failed. Its
-	// frames are Acked + Refused + Unacked.
-	Sent    packer.Sent
-	Acked   int
+	// frames are Acked + Refused + Unknown + Unacked.
+	Sent  packer.Sent
+	Acked int
+	// Refused frames were sent once, or refused for a reason that holds for every
+	// copy of them ([wire.Code.Final]).
 	Refused int
+	// Unknown frames were sent more than once and then refused for another
+	// reason: an earlier copy may have been applied and its answer lost, and a
+	// copy that is still in the network may yet be applied.
+	Unknown int
 	// Unacked frames had no answer when the push failed. They are still
 	// repeated until they are answered, unless the endpoint has ended.
 	Unacked int
@@ -78,8 +91,8 @@ func (e *PushError) Error() string {
 	if !e.Complete {
 		what = "a part of the batch"
 	}
-	return fmt.Sprintf("transport: push failed after %s was sent (%d hot pairs, %d cold rows in %d frames: %d acknowledged, %d refused, %d unanswered): %v",
-		what, e.Sent.HotPairs, e.Sent.ColdRows, e.Acked+e.Refused+e.Unacked, e.Acked, e.Refused, e.Unacked, e.Err)
+	return fmt.Sprintf("transport: push failed after %s was sent (%d hot pairs, %d cold rows in %d frames: %d acknowledged, %d refused, %d unknown, %d unanswered): %v",
+		what, e.Sent.HotPairs, e.Sent.ColdRows, e.Acked+e.Refused+e.Unknown+e.Unacked, e.Acked, e.Refused, e.Unknown, e.Unacked, e.Err)
 }
 
 func (e *PushError) Unwrap() error { return e.Err }

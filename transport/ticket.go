@@ -75,6 +75,7 @@ type operation struct {
 	outstanding int
 	acked       int
 	refused     int
+	unknown     int   // refused, but perhaps applied
 	failure     error // the first refusal or other reason to fail
 	plain       bool  // nothing was sent: failure is all there is to say
 }
@@ -92,7 +93,7 @@ func (o *operation) result() error {
 		return o.failure
 	}
 	return &PushError{
-		Sent: o.sent, Acked: o.acked, Refused: o.refused, Unacked: o.outstanding,
+		Sent: o.sent, Acked: o.acked, Refused: o.refused, Unknown: o.unknown, Unacked: o.outstanding,
 		Complete: o.complete, Err: o.failure,
 	}
 }
@@ -121,7 +122,7 @@ func (o *operation) finish() {
 	o.release()
 	for _, m := range o.members {
 		m.failure, m.sent, m.complete = o.failure, o.sent, o.complete
-		m.acked, m.refused, m.outstanding = o.acked, o.refused, o.outstanding
+		m.acked, m.refused, m.unknown, m.outstanding = o.acked, o.refused, o.unknown, o.outstanding
 		m.finish()
 	}
 	if o.ticket != nil {

@@ -33,7 +33,7 @@ type Worker struct {
 	ops     []*operation // by operation.id; nil entries are free
 	pushes  []*operation // not packed yet
 	pulls   []*operation // not all asked yet
-	flushes []flush
+	flushes []*flush
 	refusal error // first since the last Flush
 
 	settled bool // since the last turn: somebody who waited may go on
@@ -253,18 +253,23 @@ func (w *Worker) submit(ctx context.Context, o *operation) error {
 }
 
 // Flush returns when every frame that was sent before is acknowledged or
-// refused. Its error is the first refusal of a Push since the last Flush, so a
-// caller that does not keep tickets still learns of it; or why the worker ended.
+// refused. Its error is the first refusal of a Push that no Flush has returned yet,
+// so a caller that does not keep tickets still learns of it; or why the worker
+// ended. A Flush that returns because ctx ended leaves the refusal to the next one.
+// Flushes that end together return the same refusal.
 func (w *Worker) Flush(ctx context.Context) error {
-	done := make(chan error, 1)
-	if err := w.enter(ctx, func() { w.addFlush(done) }); err != nil {
+	fl := &flush{done: make(chan error, 1)}
+	if err := w.enter(ctx, func() { w.addFlush(fl) }); err != nil {
 		return err
 	}
 	select {
-	case err := <-done:
+	case err := <-fl.done:
 		return err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		if fl.settled.CompareAndSwap(false, true) {
+			return context.Cause(ctx)
+		}
+		return <-fl.done
 	case <-w.dead:
 		return w.err
 	}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/libra-ina/libra/retransmit"
@@ -157,18 +158,29 @@ func (w *Worker) patience() time.Duration {
 type flush struct {
 	last  *operation // has to be put into frames before there are marks
 	marks [2]uint32
-	done  chan<- error
+	done  chan error
+
+	settled atomic.Bool // by the result in done, or by the caller who has given up
 }
 
-func (w *Worker) addFlush(done chan<- error) {
+// settle gives the caller a result, unless it has given up.
+func (fl *flush) settle(err error) bool {
+	if !fl.settled.CompareAndSwap(false, true) {
+		return false
+	}
+	fl.done <- err
+	return true
+}
+
+func (w *Worker) addFlush(fl *flush) {
 	w.urgent.Store(true)
 	w.takeQueue()
-	fl := flush{done: done, last: w.lender.op}
+	fl.last = w.lender.op
 	if n := len(w.pushes); n > 0 {
 		fl.last = w.pushes[n-1]
 	}
 	if fl.last == nil {
-		w.mark(&fl)
+		w.mark(fl)
 	}
 	w.flushes = append(w.flushes, fl)
 }
@@ -185,24 +197,26 @@ func (w *Worker) mark(fl *flush) {
 
 // endFlushes lets those go whose frames are all answered.
 func (w *Worker) endFlushes() {
-	rest := w.flushes[:0]
+	rest, told := w.flushes[:0], false
 	for _, fl := range w.flushes {
 		if fl.last != nil && fl.last.sealed {
-			w.mark(&fl)
+			w.mark(fl)
 		}
 		ended := fl.last == nil
 		for i, f := range w.flows {
 			ended = ended && (f == nil || int32(f.window.Base()-fl.marks[i]) >= 0)
 		}
 		if ended {
-			fl.done <- w.refusal
-			w.refusal = nil
+			told = fl.settle(w.refusal) || told
 		} else {
 			rest = append(rest, fl)
 		}
 	}
 	clear(w.flushes[len(rest):])
 	w.flushes = rest
+	if told {
+		w.refusal = nil
+	}
 }
 
 // finish settles everything that is pending, with the reason of the end.
@@ -220,7 +234,7 @@ func (w *Worker) finish(err error) {
 		}
 	}
 	for _, fl := range w.flushes {
-		fl.done <- err
+		fl.settle(err)
 	}
 	w.rounds.finish(err)
 	w.stats = w.snapshot()

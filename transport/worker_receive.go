@@ -127,11 +127,16 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) {
 	o := w.ops[e.Ticket]
 	refusal := w.peerError(f, r)
 	refusal.Key, refusal.KeyKnown = w.refusedKey(f, w.link.Payload(cookieBuf(e.Cookie))[:e.Len], r)
-	if w.refusal == nil && !o.pull && o.sums == nil {
-		w.refusal = refusal // of a push that nobody may be waiting for
+	refusal.Unknown = e.Repeated && !r.Code.Final() && !o.pull
+	if w.refusal == nil && !o.pull && (o.sums == nil || !o.open) {
+		w.refusal = refusal // of a push whose caller may not be waiting
 	}
 	o.fail(refusal)
-	o.refused++
+	if refusal.Unknown {
+		o.unknown++
+	} else {
+		o.refused++
+	}
 	w.answered(o, e)
 }
 

@@ -71,6 +71,18 @@ func (c Code) String() string {
 	return fmt.Sprintf("error code %d", uint16(c))
 }
 
+// Final reports whether a refusal with this code holds for every copy of the
+// frame, because it depends on the frame and the job alone. The other codes depend
+// on the receiver's state: a copy that arrived earlier may have been applied and its
+// answer lost, and one that arrives later may still be applied.
+func (c Code) Final() bool {
+	switch c {
+	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeLength, CodeMode, CodeLayout, CodeDimension, CodeType:
+		return true
+	}
+	return false
+}
+
 // ErrorLen is the length of an ERROR payload.
 const ErrorLen = HeaderLen + 8
 

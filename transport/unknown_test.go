@@ -1,0 +1,347 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// answerLoss is a link that loses its answers while it is told to.
+type answerLoss struct {
+	Link
+	on atomic.Bool
+}
+
+func (l *answerLoss) Reply(p []Packet) error {
+	if l.on.Load() {
+		return nil
+	}
+	return l.Link.Reply(p)
+}
+
+// TestRefusedButApplied has frames applied and their ACKs lost before something
+// makes the peers refuse the repetitions: the push must not say that they are not
+// applied.
+func TestRefusedButApplied(t *testing.T) {
+	row := []float32{1, 2, 3}
+	for _, c := range []struct {
+		name string
+		key  uint64
+		then func(*testing.T, *testCluster) error
+		want wire.Code
+	}{
+		{"sender withdrawn", 77, func(t *testing.T, c *testCluster) error { return c.server.Remove(t.Context(), 1) }, wire.CodeUnknownSender},
+		{"sender admitted anew", 77, func(t *testing.T, c *testCluster) error {
+			at := addrPort(c.workers[0].link.Local())
+			return errors.Join(c.server.Remove(t.Context(), 1), c.server.Admit(t.Context(), 1, at, testServerEpoch+1))
+		}, wire.CodeWrongEpoch},
+		{"hot sender withdrawn", 1003, func(t *testing.T, c *testCluster) error { return c.plane.RemoveSender(testJob, 1) }, wire.CodeUnknownSender},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx := deadline(t)
+			network := newMemNet()
+			var lossy []*answerLoss
+			o := clusterOptions{workers: 1}
+			f := memFabricOn(t, network, func(l Link) Link {
+				lossy = append(lossy, &answerLoss{Link: l})
+				return lossy[len(lossy)-1]
+			})
+			cl := newCluster(t, f, o)
+			for _, l := range lossy {
+				l.on.Store(true)
+			}
+			w := cl.workers[0]
+			ticket, err := w.Push(ctx, []uint64{c.key}, row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for repeated := uint64(0); repeated == 0; time.Sleep(time.Millisecond) {
+				s, err := w.Stats(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				repeated = s.Hot.Retransmitted + s.Cold.Retransmitted
+			}
+			if err := c.then(t, cl); err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range lossy {
+				l.on.Store(false)
+			}
+			err = ticket.Wait(ctx)
+			var push *PushError
+			if !errors.As(err, &push) || !errors.Is(err, wire.Refusal{Code: c.want}) {
+				t.Fatalf("error %v, want a PushError: %v", err, c.want)
+			}
+			if push.Unknown != 1 || push.Refused != 0 || push.Acked != 0 || push.Unacked != 0 {
+				t.Errorf("%+v; want one unknown frame", push)
+			}
+			want := newLedger()
+			want.addBatch([]uint64{c.key}, row)
+			if diff := cmp.Diff(want.sums, cl.sums()); diff != "" {
+				t.Errorf("the frame was to be applied (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// memFabricOn is memFabric on a network of the test's; the links of aggregator
+// and server are wrapped.
+func memFabricOn(t testing.TB, network *memNet, wrap func(Link) Link) fabric {
+	addr := []string{"10.0.0.9:19522", "10.0.0.10:19522", "10.0.0.11:19522", "10.0.0.12:19522"}
+	return modelFabric(t, func(host int) Link {
+		l := network.open(addr[host+1])
+		if host <= 0 {
+			return wrap(l)
+		}
+		return l
+	})
+}
+
+// TestRefusalsOfRepeatedFrames answers frames that were sent once and frames that
+// were repeated with every code, and checks the account.
+func TestRefusalsOfRepeatedFrames(t *testing.T) {
+	depends := map[wire.Code]bool{ // on the receiver's state
+		wire.CodeUnknownJob: true, wire.CodeUnknownSender: true, wire.CodeWrongEpoch: true, wire.CodeOverflow: true,
+		wire.CodeRound: true, wire.CodeWindow: true, 15: true, 999: true,
+	}
+	codes := []wire.Code{15, 999}
+	for code := wire.CodeUnknownJob; code <= wire.CodeWindow; code++ {
+		codes = append(codes, code)
+	}
+	for _, code := range codes {
+		for _, repeated := range []bool{false, true} {
+			ctx := deadline(t)
+			flow := retransmit.Config{Silence: time.Hour, InitialRTO: time.Hour, MaxRTO: time.Hour}
+			if repeated {
+				flow = retransmit.Config{Silence: time.Hour}
+			}
+			w, server := mute(t, flow)
+			ticket, err := w.Push(ctx, []uint64{1}, make([]float32, testDim))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for retx := !repeated; ; {
+				p := next(ctx, t, server)
+				h, err := wire.ParseHeader(p.Payload)
+				if err != nil {
+					t.Fatal(err)
+				}
+				retx = retx || h.Flags&wire.FlagRetx != 0
+				if retx {
+					server.deliver(wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: code}), w.link.Local())
+					break
+				}
+			}
+			err = ticket.Wait(ctx)
+			var push *PushError
+			var peer *PeerError
+			if !errors.As(err, &push) || !errors.As(err, &peer) || !errors.Is(err, wire.Refusal{Code: code}) {
+				t.Fatalf("%v: error %v", code, err)
+			}
+			unknown := repeated && depends[code]
+			if (push.Unknown == 1) != unknown || push.Refused+push.Unknown != 1 || peer.Unknown != unknown {
+				t.Errorf("%v, repeated %v: %+v", code, repeated, push)
+			}
+			if strings.Contains(err.Error(), "unknown whether it was applied") != unknown {
+				t.Errorf("%v, repeated %v: %v", code, repeated, err)
+			}
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// next waits for a payload on a link that the test owns.
+func next(ctx context.Context, t *testing.T, l *memLink) Packet {
+	t.Helper()
+	pkts := make([]Packet, 1)
+	for ctx.Err() == nil {
+		n, err := l.Receive(pkts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 1 {
+			return pkts[0]
+		}
+		if err := l.Wait(10 * time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("nothing has come")
+	return Packet{}
+}
+
+// TestPushErrorCountsEveryFrame has a push of which each frame ends differently.
+func TestPushErrorCountsEveryFrame(t *testing.T) {
+	ctx := deadline(t)
+	w, server := mute(t, retransmit.Config{Size: 4, Silence: 300 * time.Millisecond})
+	keys := make([]uint64, 4*wire.ColdCap(w.link.MaxPayload(), testDim))
+	for i := range keys {
+		keys[i] = uint64(i)
+	}
+	ticket, err := w.Push(ctx, keys, make([]float32, len(keys)*testDim))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := map[uint32]bool{}
+	for len(answered) < 3 {
+		h, err := wire.ParseHeader(next(ctx, t, server).Payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer []byte
+		switch {
+		case answered[h.Seq]:
+			continue
+		case h.Seq == 1:
+			answer = wire.PutAck(make([]byte, wire.HeaderLen), h)
+		case h.Seq == 2:
+			answer = wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: wire.CodeDimension})
+		case h.Seq == 3 && h.Flags&wire.FlagRetx != 0:
+			answer = wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: wire.CodeOverflow})
+		default:
+			continue
+		}
+		answered[h.Seq] = true
+		server.deliver(answer, w.link.Local())
+	}
+	err = ticket.Wait(ctx)
+	var push *PushError
+	if !errors.As(err, &push) {
+		t.Fatalf("error %v, want a PushError", err)
+	}
+	want := PushError{Sent: packer.Sent{ColdFrames: 4, ColdRows: len(keys)}, Acked: 1, Refused: 1, Unknown: 1, Unacked: 1, Complete: true, Err: push.Err}
+	if diff := cmp.Diff(want, *push, cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) })); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if says := "4 frames: 1 acknowledged, 1 refused, 1 unknown, 1 unanswered"; !strings.Contains(err.Error(), says) {
+		t.Errorf("%v; want it to say %q", err, says)
+	}
+}
+
+// TestAbandonedFlush gives up a Flush before the refusal comes: the next one
+// reports it, and the one after that does not.
+func TestAbandonedFlush(t *testing.T) {
+	ctx := deadline(t)
+	w, server := mute(t, retransmit.Config{Silence: time.Hour, InitialRTO: time.Hour, MaxRTO: time.Hour})
+	if _, err := w.Push(ctx, []uint64{77}, make([]float32, testDim)); err != nil {
+		t.Fatal(err)
+	}
+	h, err := wire.ParseHeader(next(ctx, t, server).Payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	if err := w.Flush(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Flush of an unanswered push: %v", err)
+	}
+	server.deliver(wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: wire.CodeOverflow}), w.link.Local())
+	for refusals := uint64(0); refusals == 0; {
+		s, err := w.Stats(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusals = s.Refusals.Total()
+	}
+	if err := w.Flush(ctx); !errors.Is(err, wire.Refusal{Code: wire.CodeOverflow}) {
+		t.Errorf("the next Flush: %v; want the refusal that nobody has been told", err)
+	}
+	if err := w.Flush(ctx); err != nil {
+		t.Errorf("the Flush after that: %v", err)
+	}
+}
+
+// TestFlushesThatEndTogether return the same refusal.
+func TestFlushesThatEndTogether(t *testing.T) {
+	ctx := deadline(t)
+	w, server := mute(t, retransmit.Config{Silence: time.Hour, InitialRTO: time.Hour, MaxRTO: time.Hour})
+	if _, err := w.Push(ctx, []uint64{77}, make([]float32, testDim)); err != nil {
+		t.Fatal(err)
+	}
+	h, err := wire.ParseHeader(next(ctx, t, server).Payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := make(chan error, 2)
+	for range 2 {
+		go func() { results <- w.Flush(ctx) }()
+	}
+	for waiting := 0; waiting < 2; {
+		if err := w.Do(ctx, func() { waiting = len(w.flushes) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.deliver(wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: wire.CodeOverflow}), w.link.Local())
+	for range 2 {
+		if err := <-results; !errors.Is(err, wire.Refusal{Code: wire.CodeOverflow}) {
+			t.Errorf("Flush: %v, want the refusal", err)
+		}
+	}
+	if err := w.Flush(ctx); err != nil {
+		t.Errorf("the Flush after that: %v", err)
+	}
+}
+
+// TestRefusalOfAnAbandonedPushSum is reported by Flush, because its caller has
+// gone.
+func TestRefusalOfAnAbandonedPushSum(t *testing.T) {
+	ctx := deadline(t)
+	w, server := mute(t, retransmit.Config{Silence: time.Hour, InitialRTO: time.Hour, MaxRTO: time.Hour})
+	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	values := make([]float32, testDim)
+	if err := w.PushSum(short, []uint64{77}, values, values); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	h, err := wire.ParseHeader(next(ctx, t, server).Payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.deliver(wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: wire.CodeOverflow}), w.link.Local())
+	if err := w.Flush(ctx); !errors.Is(err, wire.Refusal{Code: wire.CodeOverflow}) {
+		t.Errorf("Flush: %v, want the refusal that nobody has been told", err)
+	}
+}
+
+// TestOverflowInASum is a refusal that a harvest ends: the same gradient is taken
+// afterwards.
+func TestOverflowInASum(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1}
+	c := newCluster(t, memFabric(t, o), o)
+	push := func() error {
+		values := []float32{math.MaxInt16 * 3, 0, 0}
+		ticket, err := c.workers[0].Push(ctx, []uint64{1003}, values)
+		if err != nil {
+			return err
+		}
+		return ticket.Wait(ctx)
+	}
+	if err := push(); err != nil {
+		t.Fatal(err)
+	}
+	err := push()
+	var e *PushError
+	if !errors.As(err, &e) || !errors.Is(err, wire.Refusal{Code: wire.CodeOverflow}) || e.Refused+e.Unknown != 1 {
+		t.Errorf("a sum of ±2^17 and more: %v", err)
+	}
+	if _, err := c.plane.Swap(testJob); err != nil {
+		t.Fatal(err)
+	}
+	if err := push(); err != nil {
+		t.Errorf("after a harvest: %v", err)
+	}
+}
