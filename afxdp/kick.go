@@ -165,8 +165,14 @@ func (s *Socket) inDriver() uint32 {
 	return s.inFlight - min(s.inFlight, queued+completed)
 }
 
-// Backlog returns how many packets Send queued that the kernel has not taken.
+// Backlog returns how many packets Send queued that the kernel has not taken: 0
+// after Close, when there is no ring any more, and for a goroutine that comes
+// while another one is inside the socket.
 func (s *Socket) Backlog() int {
+	if s.gate.enter() != nil {
+		return 0
+	}
+	defer s.gate.leave()
 	n, _ := s.tx.pending()
 	return int(n)
 }

@@ -5,6 +5,7 @@ package afxdp
 import (
 	"errors"
 	"net"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
@@ -127,6 +128,35 @@ func TestCloseUnderLoad(t *testing.T) {
 	}
 	if n := p.a.Pool().Available(); n != 512 {
 		t.Errorf("sender: %d of 512 frames are left", n)
+	}
+}
+
+// Backlog and FD may come at any moment of a Close by another goroutine; what
+// looks at a ring that is no longer mapped is a segmentation fault.
+func TestBacklogDuringClose(t *testing.T) {
+	for range 100 {
+		p := newPair(t, UMEMConfig{Frames: 64}, Config{RxRing: 64, TxRing: 64, FillRing: 64, CompletionRing: 64})
+		started, done := make(chan struct{}), make(chan any)
+		go func() {
+			debug.SetPanicOnFault(true)
+			defer func() { done <- recover() }()
+			close(started)
+			for p.a.FD() >= 0 || p.a.Backlog() > 0 {
+				for range 100 {
+					p.a.Backlog()
+				}
+			}
+		}()
+		<-started
+		if err := p.a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if fault := <-done; fault != nil {
+			t.Fatal(fault)
+		}
+		if err := p.ns.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
