@@ -14,7 +14,7 @@ import (
 
 // connect creates (or takes over) the kernel's socket, sets it up, stocks the
 // fill ring, binds, and enters it in the XSKMAP. On error nothing is left but
-// frames in the state "filling", which takeFilling returns to the pool.
+// frames in the state "filling", which takeBack returns to the pool.
 func (s *Socket) connect() (err error) {
 	ifi, err := s.checkInterface()
 	if err != nil {
@@ -46,17 +46,21 @@ func (s *Socket) connect() (err error) {
 	}
 	s.calls = socketCalls{fd: s.fd}
 	// Drivers in zero-copy mode take frames during bind, so stock first.
-	if _, err := s.refill(s.cfg.RxFrames); err != nil {
+	if err := s.stock(s.cfg.RxFrames); err != nil {
 		return err
 	}
+	s.queue = queueID{s.home.id(), ifi.Index, s.cfg.Queue}
+	s.direct = true // until the kernel tells
 	if err := s.bind(ifi.Index); err != nil {
 		return err
 	}
+	departed(s.queue)
 	flags, err := getOptions(s.fd)
 	if err != nil {
 		return os.NewSyscallError("getsockopt XDP_OPTIONS", err)
 	}
-	info.ZeroCopy, info.SharedUMEM = flags&unix.XDP_OPTIONS_ZEROCOPY != 0, s.shared
+	s.direct = flags&unix.XDP_OPTIONS_ZEROCOPY != 0
+	info.ZeroCopy, info.SharedUMEM = s.direct, s.shared
 	s.info.Store(&info)
 	if s.cfg.XSKMap != nil {
 		if err := s.cfg.XSKMap.Put(uint32(s.cfg.Queue), uint32(s.fd)); err != nil {
@@ -104,12 +108,19 @@ func (s *Socket) createFD() error {
 		if err != nil {
 			return fmt.Errorf("afxdp: passed socket: %w", os.NewSyscallError("fcntl", err))
 		}
-		s.fd = fd
+		s.setFD(fd)
 		return nil
 	}
 	fd, err := newSocket()
-	s.fd = fd
+	s.setFD(fd)
 	return err
+}
+
+// setFD is for goroutines that ask for the descriptor, and for siblings.
+func (s *Socket) setFD(fd int) {
+	s.umem.mu.Lock()
+	defer s.umem.mu.Unlock()
+	s.fd = fd
 }
 
 func newSocket() (int, error) {

@@ -37,6 +37,12 @@
 // that is given back twice, or sent while it is in flight, is refused with
 // [ErrFrameState].
 //
+// What the kernel holds when a socket is closed stays lent: in zero-copy mode the
+// device itself reads and writes the frames, and goes on until the kernel has
+// stopped the queue, some time after [Socket.Close]. [Socket.Reclaim], or a
+// [Socket.Reopen] that succeeds, gives the frames back when the device has let go
+// of them, and [ErrStillLent] before that.
+//
 // # Goroutines
 //
 // A Socket and its Pool belong to one goroutine, which should be locked to its

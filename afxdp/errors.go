@@ -50,6 +50,10 @@ var (
 	ErrPermission = errors.New("afxdp: missing privilege")
 	// ErrInUse refuses to close a UMEM with open sockets.
 	ErrInUse = errors.New("afxdp: UMEM has open sockets")
+	// ErrStillLent says that the device may still read and write frames that a
+	// socket in zero-copy mode lent it before it was closed. They stay lent:
+	// see [Socket.Reclaim].
+	ErrStillLent = errors.New("afxdp: the device still holds frames of a closed socket")
 	// ErrNoFrames says that a UMEM or Pool has too few frames left.
 	ErrNoFrames = errors.New("afxdp: not enough free frames")
 	// ErrNoHugePages says that huge pages were required and there are none.

@@ -41,7 +41,12 @@ func (s *Socket) Recover(ctx context.Context) error {
 // unknown. Packets in the RX ring are lost.
 //
 // If it fails, the socket has no rings: methods find nothing to do, Kick and
-// Poll return ErrInterfaceGone, and Reopen may be called again.
+// Poll return ErrInterfaceGone, and Reopen may be called again. Frames in flight
+// stay so until that succeeds, or until Close and Reclaim; so do, after zero-copy
+// mode, frames that were to be filled.
+//
+// The thread that calls may be in another network namespace than the
+// interface; then it needs CAP_SYS_ADMIN.
 func (s *Socket) Reopen(ctx context.Context) error {
 	if err := s.gate.enter(); err != nil {
 		return err
@@ -60,29 +65,52 @@ func (s *Socket) reopen(ctx context.Context) error {
 	if err := errors.Join(s.removeFromMap(), s.teardown()); err != nil {
 		return err
 	}
-	s.takeFilling()
-	s.reclaimed = s.lent(s.reclaimed[:0], s.flying)
 	s.holdKicks = 0
 	for {
-		ifi, err := net.InterfaceByName(s.cfg.Interface)
-		switch {
-		case err != nil:
-			err = fmt.Errorf("%w: %s: %w", ErrInterfaceGone, s.cfg.Interface, err)
-		case ifi.Flags&net.FlagUp == 0:
-			err = fmt.Errorf("%w: %s", ErrLinkDown, s.cfg.Interface)
-		default:
-			if err = s.connect(); err == nil {
-				return nil
-			}
-			s.takeFilling()
-			if !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) {
-				return err
-			}
+		err := s.home.do(func() error { return s.replace(ctx) })
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) {
+			return err
 		}
 		if err := s.pause(ctx, err); err != nil {
 			return err
 		}
 	}
+	for _, f := range s.spare {
+		s.pool.push(f)
+	}
+	s.spare = nil
+	s.reclaimed = s.lent(s.reclaimed[:0], s.flying)
+	return nil
+}
+
+// replace connects a new kernel socket to the interface that has the name now.
+// When it succeeds, nobody else has access to the frames of the one before.
+func (s *Socket) replace(ctx context.Context) error {
+	ifi, err := net.InterfaceByName(s.cfg.Interface)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %s: %w", ErrInterfaceGone, s.cfg.Interface, err)
+	case ifi.Flags&net.FlagUp == 0:
+		return fmt.Errorf("%w: %s", ErrLinkDown, s.cfg.Interface)
+	}
+	if s.left != nil && s.left.ifindex != ifi.Index {
+		// To be bound to this interface says nothing about the other.
+		limited, cancel := context.WithTimeout(ctx, s.cfg.BindTimeout)
+		defer cancel()
+		if err := s.awaitDevice(limited); err != nil {
+			return err
+		}
+	}
+	err = s.connect()
+	if err == nil {
+		s.left = nil
+	} else if s.left == nil {
+		err = errors.Join(err, s.takeBack())
+	}
+	return err
 }
 
 // pause waits a little for the interface to change. cause is why.

@@ -204,6 +204,26 @@ func (s *Socket) Refill(n int) (int, error) {
 	return n, err
 }
 
+// stock puts up to n frames in a new fill ring: first those that an earlier one
+// lent to the kernel, then free ones. Whoever still writes into the former does
+// no harm: the kernel looks at the new ring only when it has released the queue.
+// Frames that are not needed again become spare.
+func (s *Socket) stock(n int) error {
+	old := s.lent(nil, s.filling)
+	again, ok := s.fill.reserve(uint32(min(n, len(old))))
+	if !ok {
+		return ErrRingCorrupt
+	}
+	mask := uint32(len(s.fill.addrs)) - 1
+	for i, f := range old[:again] {
+		s.fill.addrs[(s.fill.prod+uint32(i))&mask] = uint64(f) << s.umem.shift
+	}
+	s.fill.submit(again)
+	s.spare = old[again:]
+	_, err := s.refill(n - int(again))
+	return err
+}
+
 func (s *Socket) refill(n int) (int, error) {
 	room, ok := s.fill.reserve(uint32(max(0, min(n, s.pool.Available()))))
 	if !ok {

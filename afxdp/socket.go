@@ -54,8 +54,9 @@ type Config struct {
 	// once. With more spinning threads than cores everything gets slower.
 	Spin time.Duration
 
-	// BindTimeout is how long Open retries while the queue is busy: the kernel
-	// releases a queue some time after its last socket was closed. Default 2s.
+	// BindTimeout is how long Open and Reopen retry while the queue is busy, and
+	// Reclaim waits in zero-copy mode: the kernel releases a queue some time
+	// after its last socket was closed. Default 2s.
 	BindTimeout time.Duration
 	// File is an AF_XDP socket that another process created, see
 	// [NewSocketFD]. Open duplicates it, so the caller may close it; until
@@ -98,9 +99,14 @@ type Socket struct {
 	rx, tx           descRing
 	rxSkip           bool    // the packet being received had a bad fragment
 	reclaimed        []Frame // in flight when the socket was reopened
+	spare            []Frame // filling when it was reopened, and not needed again
 
 	id         uint8         // 0 after it was given back, see UMEM.unregister
 	closed     chan struct{} // closed when Close has finished
+	home       *namespace    // of the interface
+	queue      queueID       // that the kernel's socket is, or was, bound to
+	direct     bool          // the device itself has access to the frames, or may have
+	left       *departure    // nil if nobody else has access to our frames
 	fd         int
 	mappings   [][]byte
 	bound      bool // guarded by umem.mu; so is fd while siblings may bind to it
@@ -145,10 +151,10 @@ func Open(pool *Pool, cfg Config) (*Socket, error) {
 		return nil, errors.Join(err, s.wake.close())
 	}
 	s.filling, s.flying = s.id<<stateBits|stateFilling, s.id<<stateBits|stateInFlight
+	s.home = s.umem.enterNamespace()
 	if err := s.connect(); err != nil {
-		s.takeFilling()
-		s.umem.unregister(s)
-		return nil, errors.Join(err, s.wake.close())
+		err = errors.Join(err, s.takeBack())
+		return nil, errors.Join(err, s.umem.unregister(s), s.wake.close())
 	}
 	s.polls.init(s)
 	return s, nil
@@ -218,21 +224,28 @@ func (s *Socket) Pool() *Pool { return s.pool }
 func (s *Socket) UMEM() *UMEM { return s.umem }
 
 // FD returns the socket's descriptor, for example to put it in another
-// program's XSKMAP. It stays the Socket's; Reopen changes it.
-func (s *Socket) FD() int { return s.fd }
+// program's XSKMAP: -1 after Close. It stays the Socket's; Reopen changes it.
+func (s *Socket) FD() int {
+	s.umem.mu.Lock()
+	defer s.umem.mu.Unlock()
+	return s.fd
+}
 
 // Close wakes a blocked Poll, waits until the goroutine that is inside the
-// socket has left, and releases the queue. Methods return net.ErrClosed from
-// then on. It may be called from any goroutine and more than once; every call
-// returns when the queue is released. Frames that the kernel held can be taken
-// back with Reclaim.
+// socket has left, unmaps the rings and closes the kernel's socket. Methods
+// return net.ErrClosed from then on. It may be called from any goroutine and
+// more than once; every call returns when all of this is done.
+//
+// The kernel releases the queue itself some time later, typically within half a
+// second. In copy mode it writes into no frame any more when Close returns. In
+// zero-copy mode the device may go on until the queue is released. Frames that
+// the kernel held stay lent until Reclaim took them back.
 func (s *Socket) Close() error {
 	if !s.gate.close(s.wake.force) {
 		<-s.closed
 		return nil
 	}
-	err := errors.Join(s.removeFromMap(), s.teardown(), s.wake.close())
-	s.umem.unregister(s)
+	err := errors.Join(s.removeFromMap(), s.teardown(), s.wake.close(), s.umem.unregister(s))
 	close(s.closed)
 	return err
 }
@@ -241,29 +254,27 @@ func (s *Socket) Close() error {
 // closed. Frames that were to be filled return to the pool; those in flight
 // become yours and are returned: they may or may not have been sent. It belongs
 // to the goroutine that owns the pool; before Close it returns ErrInUse. While
-// Close runs in another goroutine it waits: until then the kernel may write
-// into the frames.
+// Close runs in another goroutine it waits.
+//
+// After zero-copy mode it also waits until the device has let go of the frames,
+// at most for Config.BindTimeout. The device has, when a socket of this process
+// was bound to the queue after Close, or when the queue is gone. Otherwise Reclaim
+// binds a socket of its own for an instant, which needs CAP_NET_RAW. If time runs
+// out it returns ErrStillLent, all frames stay lent, and it may be called again.
 func (s *Socket) Reclaim() ([]Frame, error) {
 	if !s.gate.closing() {
 		return nil, fmt.Errorf("%w: Reclaim before Close", ErrInUse)
 	}
 	<-s.closed
-	s.takeFilling()
+	if err := s.takeBack(); err != nil {
+		return nil, err
+	}
 	flying := s.lent(nil, s.flying)
 	for _, f := range flying {
 		s.state[f] = stateYours
 	}
 	s.inFlight, s.reclaimed = 0, nil
-	s.umem.releaseID(s)
-	return flying, nil
-}
-
-// takeFilling returns the frames of a fill ring that no longer exists to the
-// pool.
-func (s *Socket) takeFilling() {
-	for _, f := range s.lent(nil, s.filling) {
-		s.pool.push(f)
-	}
+	return flying, s.umem.releaseID(s)
 }
 
 // lent appends to dst the frames whose state byte is state, which names this
@@ -306,6 +317,9 @@ func (s *Socket) removeFromMap() error {
 // reference to the socket, so the queue is free only when both are gone.
 func (s *Socket) teardown() error {
 	var errs []error
+	if s.bound && s.direct {
+		s.left = depart(s.queue, s.home, s.umem)
+	}
 	for _, m := range s.mappings {
 		errs = append(errs, unix.Munmap(m))
 	}
@@ -354,20 +368,24 @@ func (u *UMEM) register(s *Socket) error {
 // unregister forgets a socket that holds its queue no longer. Its number stays
 // taken while frames bear it: another socket's Reclaim or Reopen would take
 // them for its own.
-func (u *UMEM) unregister(s *Socket) {
+func (u *UMEM) unregister(s *Socket) error {
 	holds := len(s.lent(nil, s.filling)) > 0 || len(s.lent(nil, s.flying)) > 0
 	u.mu.Lock()
 	delete(u.sockets, s.id)
 	u.mu.Unlock()
-	if !holds {
-		u.releaseID(s)
+	if holds {
+		return nil
 	}
+	return u.releaseID(s)
 }
 
 // releaseID makes the number of a socket free for others. No frame bears it.
-func (u *UMEM) releaseID(s *Socket) {
+func (u *UMEM) releaseID(s *Socket) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.numbers[s.id] = false // number 0 is nobody's
 	s.id = 0
+	home := s.home
+	s.home = nil
+	return u.leaveNamespace(home)
 }

@@ -3,6 +3,7 @@
 package afxdp
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"os"
@@ -67,7 +68,8 @@ type UMEM struct {
 	mu      sync.Mutex // guards what follows; set-up paths only
 	carved  int        // frames already given to pools
 	sockets map[uint8]*Socket
-	numbers [maxSockets + 1]bool // taken, see frame.go
+	spaces  map[namespaceID]*namespace // of the sockets
+	numbers [maxSockets + 1]bool       // taken, see frame.go
 	pages   PageKind
 	closed  bool
 }
@@ -165,9 +167,10 @@ func (u *UMEM) NewPool(n int) (*Pool, error) {
 	return p, nil
 }
 
-// Close frees the memory. It returns ErrInUse while sockets are open. No
+// Close unmaps the memory. It returns ErrInUse while sockets are open. No
 // goroutine may use slices of the memory afterwards: an access would be a
-// segmentation fault.
+// segmentation fault. Frames that are still lent do no harm: the kernel frees
+// their pages when the device has let go of them.
 func (u *UMEM) Close() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -178,5 +181,11 @@ func (u *UMEM) Close() error {
 		return fmt.Errorf("%w: %d", ErrInUse, n)
 	}
 	u.closed = true
-	return release(u.mem)
+	forgetDepartures(u)
+	errs := []error{release(u.mem)}
+	for _, n := range u.spaces {
+		errs = append(errs, n.file.Close())
+	}
+	u.spaces = nil
+	return errors.Join(errs...)
 }

@@ -1,0 +1,180 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/afxdp/testbed"
+)
+
+// lingering makes a socket look like one in zero-copy mode whose queue the
+// kernel releases late: a second descriptor keeps the kernel's socket, and with
+// it the queue. The returned function releases it.
+func lingering(t *testing.T, s *Socket) (release func()) {
+	t.Helper()
+	s.direct = true
+	fd, err := unix.FcntlInt(uintptr(s.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := unix.Close(fd); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A closed socket's frames are lent until its queue is free.
+func TestReclaimWaitsForTheDevice(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	u := newUMEM(t, UMEMConfig{Frames: 64})
+	pool := newPool(t, u, 0)
+	s := open(t, ns, pool, Config{Interface: "a", RxFrames: 16, BindTimeout: 50 * time.Millisecond})
+	sent := newPackets(t, s, 0, 4, 60)
+	if n, err := s.Send(sent); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	release := lingering(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		flying, err := s.Reclaim()
+		wantErr(t, err, ErrStillLent)
+		if len(flying) != 0 {
+			t.Errorf("frames %v came back", flying)
+		}
+		if diff := cmp.Diff(Census{Free: 44, Filling: 16, InFlight: 4}, u.Census()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	release()
+	s.cfg.BindTimeout = 5 * time.Second
+	flying, err := s.Reclaim()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(frameNumbers(sent), flying); diff != "" {
+		t.Errorf("in flight (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(Census{Free: 60, Yours: 4}, u.Census()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The next socket on the queue, on whatever UMEM, is proof enough: that Reclaim
+// could not have the queue itself does not matter.
+func TestReclaimAfterTheQueueHasANewSocket(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	pool := newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0)
+	s := open(t, ns, pool, Config{Interface: "a", BindTimeout: 20 * time.Millisecond})
+	lingering(t, s)()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
+	if _, err := s.Reclaim(); err != nil || pool.Available() != 64 {
+		t.Errorf("%v, %d of 64 frames are free", err, pool.Available())
+	}
+}
+
+// So is the interface's end.
+func TestReclaimAfterTheInterfaceWent(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	pool := newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0)
+	s := open(t, ns, pool, Config{Interface: "a", BindTimeout: 20 * time.Millisecond})
+	defer lingering(t, s)()
+	if err := ns.Delete("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Reclaim(); err != nil || pool.Available() != 64 {
+		t.Errorf("%v, %d of 64 frames are free", err, pool.Available())
+	}
+}
+
+// A Reopen that fails hands out nothing; one that succeeds hands out all.
+func TestReopenWaitsForTheDevice(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	u := newUMEM(t, UMEMConfig{Frames: 64})
+	s := open(t, ns, newPool(t, u, 0), Config{Interface: "a", RxFrames: 16, BindTimeout: 50 * time.Millisecond})
+	sent := newPackets(t, s, 0, 4, 60)
+	if n, err := s.Send(sent); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	release := lingering(t, s)
+	wantErr(t, s.Reopen(t.Context()), ErrQueueBusy)
+	done := make([]Frame, 8)
+	if n, err := s.Completed(done); n != 0 || err != nil {
+		t.Errorf("%d frames came back, %v", n, err)
+	}
+	if diff := cmp.Diff(Census{Free: 44, Filling: 16, InFlight: 4}, u.Census()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	release()
+	s.cfg.BindTimeout = 5 * time.Second
+	if err := s.Reopen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n, err := s.Completed(done)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(frameNumbers(sent), sortFrames(done[:n])); diff != "" {
+		t.Errorf("in flight (-want +got):\n%s", diff)
+	}
+	rings, err := s.Rings()
+	if err != nil || rings.Fill != 16 {
+		t.Errorf("%d frames in the fill ring, want 16, %v", rings.Fill, err)
+	}
+	if diff := cmp.Diff(Census{Free: 44, Yours: 4, Filling: 16}, u.Census()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A name means another interface in another namespace.
+func TestReopenFromAnotherNamespace(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	other, err := testbed.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := other.Veth(testbed.VethConfig{Names: [2]string{"x", "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
+	want := s.Info().Ifindex
+	check := func(what string, err error) {
+		t.Helper()
+		if got := s.Info().Ifindex; got != want || err != nil {
+			t.Errorf("%s: socket is on interface %d, want %d, %v", what, got, want, err)
+		}
+	}
+	check("Reopen", other.Do(func() error { return s.Reopen(t.Context()) }))
+	// A new one of the same name, which is the next to be numbered.
+	err = errors.Join(ns.Delete("a"), ns.Veth(testbed.VethConfig{Names: [2]string{"b", "a"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = ns.Do(func() error {
+		ifi, err := net.InterfaceByName("a")
+		if err == nil {
+			want = ifi.Index
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("Recover", other.Do(func() error { return s.Recover(t.Context()) }))
+}
