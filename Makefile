@@ -9,8 +9,13 @@ BIN      := bin
 FUZZTIME ?= 30s
 FUZZ     ?= .
 KERNEL   ?= 6.1
+PKG      ?=
+SAMPLE   ?= 0
+SEED     ?= 1
+MIN      ?= 95
+JSON     ?=
 
-.PHONY: help build demo demo-smoke test conformance exactly-once kernel-test lint generate cross fuzz bench setup clean
+.PHONY: help build demo demo-smoke test conformance exactly-once kernel-test lint generate cross fuzz mutants bench setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -57,6 +62,9 @@ cross: ## build for the other platforms
 
 fuzz: ## run the fuzz targets that match FUZZ, each for FUZZTIME, and keep new inputs
 	scripts/fuzz.sh $(FUZZTIME) '$(FUZZ)'
+
+mutants: ## change the code of PKG in SAMPLE places, one at a time, and list the changes that no test sees (hours if all)
+	$(GO) run ./scripts/mutants -pkg '$(PKG)' -sample $(SAMPLE) -seed $(SEED) -min $(MIN) -json '$(JSON)'
 
 bench: ## run the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A loaded package has its syntax, its types and its text.
+type loaded struct {
+	root, dir string // of the module; of the package within it, with slashes
+	path      string // import path
+	fset      *token.FileSet
+	names     []string // of the files that are built here and not generated
+	files     map[string]*ast.File
+	text      map[string][]byte
+	all       []string // of all files that are built here
+	info      *types.Info
+	imports   types.Importer
+}
+
+// listed is what go list prints of a package.
+type listed struct {
+	ImportPath, Dir, Export string
+	GoFiles, CgoFiles       []string
+	DepOnly                 bool
+	Error                   *struct{ Err string }
+}
+
+// load parses the package in dir and checks its types against the export data
+// of what it imports.
+func load(ctx context.Context, root, dir string) (*loaded, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,CgoFiles,DepOnly,Error", "./"+dir)
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list ./%s: %w", dir, err)
+	}
+	p := &loaded{root: root, dir: dir, fset: token.NewFileSet(), files: map[string]*ast.File{}, text: map[string][]byte{}}
+	exports := map[string]string{}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var l listed
+		if err := d.Decode(&l); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("go list ./%s: %w", dir, err)
+		}
+		if l.Error != nil {
+			return nil, fmt.Errorf("go list ./%s: %s", dir, l.Error.Err)
+		}
+		exports[l.ImportPath] = l.Export
+		if !l.DepOnly {
+			p.path, p.all = l.ImportPath, append(l.GoFiles, l.CgoFiles...)
+		}
+	}
+	p.imports = importer.ForCompiler(p.fset, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(exports[path])
+	})
+	for _, name := range p.all {
+		text, err := os.ReadFile(filepath.Join(root, dir, name))
+		if err != nil {
+			return nil, err
+		}
+		file, err := parser.ParseFile(p.fset, name, text, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		p.files[name], p.text[name] = file, text
+		if !ast.IsGenerated(file) {
+			p.names = append(p.names, name)
+		}
+	}
+	p.info = &types.Info{
+		Types: map[ast.Expr]types.TypeAndValue{},
+		Uses:  map[*ast.Ident]types.Object{},
+	}
+	if err := p.check(p.files, p.info); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return p, nil
+}
+
+// check checks the types of the package with these files.
+func (p *loaded) check(files map[string]*ast.File, info *types.Info) error {
+	ordered := make([]*ast.File, 0, len(files))
+	for _, name := range p.all {
+		ordered = append(ordered, files[name])
+	}
+	c := types.Config{Importer: p.imports}
+	_, err := c.Check(p.path, p.fset, ordered, info)
+	return err
+}
+
+// compiles reports whether the package's types are right with the mutant.
+func (p *loaded) compiles(m *mutant) bool {
+	name := filepath.Base(m.File)
+	file, err := parser.ParseFile(p.fset, name, m.apply(p.text[name]), parser.SkipObjectResolution)
+	if err != nil {
+		return false
+	}
+	files := map[string]*ast.File{}
+	for n, f := range p.files {
+		files[n] = f
+	}
+	files[name] = file
+	return p.check(files, nil) == nil
+}
+
+// find lists the mutants of the package that compile, in the order of the text
+// and each once: two finders may have the same idea.
+func (p *loaded) find(ctx context.Context) ([]*mutant, error) {
+	mutants, err := p.gremlins(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range p.names {
+		mutants = append(mutants, p.own(name)...)
+	}
+	slices.SortStableFunc(mutants, byPlace)
+	mutants = slices.CompactFunc(mutants, func(a, b *mutant) bool {
+		return a.File == b.File && a.start == b.start && a.end == b.end && a.with == b.with
+	})
+	return slices.DeleteFunc(mutants, func(m *mutant) bool { return !p.compiles(m) }), nil
+}

@@ -1,0 +1,168 @@
+// Command mutants measures the tests: it changes the code of one place at a
+// time, runs the tests that guard it, and lists the changes that no test sees.
+//
+// Gremlins (pinned in tools/go.mod) finds where operators can be changed. Its
+// own runner is not used: it takes a mutant that does not compile for a killed
+// one (go test exits with 1 for both), it knows neither tests of dependants nor
+// mutants that are known to be equivalent, and it has no sample. Nor has it two
+// kinds of mutation that tests miss more often than operators: a statement that
+// is left out, and two arguments of one type that change places. Those, and the
+// negation of conditions without an operator, are found here.
+//
+// A mutant is compiled with go test -c -overlay, so that the work tree stays as
+// it is, and its tests run one after the other, each bounded in time.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are what the command line chooses.
+type options struct {
+	packages string
+	sample   int
+	seed     uint64
+	jobs     int
+	min      float64
+	json     string
+	list     bool
+	only     string
+	slack    time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.packages, "pkg", "", "comma-separated directories of packages; empty: all of them")
+	flag.IntVar(&o.sample, "sample", 0, "mutants to try of each package, drawn by -seed; 0: all")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample")
+	flag.IntVar(&o.jobs, "jobs", 1, "tests that run at once, 1 or 2; 2 only for packages without network interfaces of their own")
+	flag.Float64Var(&o.min, "min", 95, "percentage of effective mutants that must be killed in each package")
+	flag.StringVar(&o.json, "json", "", "file for the results as JSON")
+	flag.BoolVar(&o.list, "list", false, "list the mutants and do not run them")
+	flag.StringVar(&o.only, "only", "", "only mutants of files whose path contains this")
+	flag.DurationVar(&o.slack, "slack", 20*time.Second, "a mutant's tests may take five times as long as without it, and this")
+	flag.Parse()
+	if flag.NArg() > 0 || o.jobs < 1 || o.jobs > 2 || o.sample < 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ok, err := run(ctx, o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(2)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+// run tries the mutants of the chosen packages. It reports whether each package
+// reaches the minimum and every entry of the list of equivalents holds.
+func run(ctx context.Context, o options) (bool, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return false, err
+	}
+	chosen, err := choose(o.packages)
+	if err != nil {
+		return false, err
+	}
+	known, err := loadEquivalents(filepath.Join(root, equivalentsFile))
+	if err != nil {
+		return false, err
+	}
+	temp, err := os.MkdirTemp("", "mutants-")
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+
+	results, good := report{Seed: o.seed, Sample: o.sample}, true
+	for _, t := range chosen {
+		p, err := load(ctx, root, t.dir)
+		if err != nil {
+			return false, err
+		}
+		mutants, err := p.find(ctx)
+		if err != nil {
+			return false, err
+		}
+		if err := known.mark(t.dir, mutants); err != nil {
+			return false, err
+		}
+		mutants = draw(mutants, o)
+		if o.list {
+			list(mutants)
+			continue
+		}
+		r := runner{root: root, temp: temp, target: t, jobs: o.jobs, slack: o.slack}
+		tried, err := r.try(ctx, mutants)
+		results.add(t.dir, tried)
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return false, err
+		}
+		good = results.print(os.Stdout, t.dir, o.min) && good
+		if err != nil {
+			good = false
+			break
+		}
+	}
+	if o.list {
+		return true, nil
+	}
+	results.printTotal(os.Stdout)
+	if o.json != "" {
+		return good, results.writeJSON(o.json)
+	}
+	return good, nil
+}
+
+// draw takes the sample: the same mutants for the same seed and the same code.
+func draw(mutants []*mutant, o options) []*mutant {
+	if o.only != "" {
+		mutants = slices.DeleteFunc(mutants, func(m *mutant) bool { return !strings.Contains(m.File, o.only) })
+	}
+	if o.sample == 0 || o.sample >= len(mutants) {
+		return mutants
+	}
+	random := rand.New(rand.NewPCG(o.seed, 0))
+	random.Shuffle(len(mutants), func(i, j int) { mutants[i], mutants[j] = mutants[j], mutants[i] })
+	mutants = mutants[:o.sample]
+	slices.SortFunc(mutants, byPlace)
+	return mutants
+}
+
+func list(mutants []*mutant) {
+	for _, m := range mutants {
+		fmt.Println(m)
+	}
+}
+
+// moduleRoot finds the directory of go.mod above the working directory.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
+			return d, nil
+		}
+		if d == filepath.Dir(d) {
+			return "", fmt.Errorf("no go.mod in %s or above it", dir)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const sampleDir = "scripts/mutants/testdata/sample"
+
+func loadSample(t *testing.T) (string, *loaded) {
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := load(t.Context(), root, sampleDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root, p
+}
+
+// sampleMutants are the mutants of the sample package that are found here.
+func sampleMutants(t *testing.T) (string, []*mutant) {
+	root, p := loadSample(t)
+	mutants := p.own("sample.go")
+	slices.SortFunc(mutants, byPlace)
+	return root, mutants
+}
+
+func TestOwnMutants(t *testing.T) {
+	_, mutants := sampleMutants(t)
+	var got []string
+	for _, m := range mutants {
+		got = append(got, m.Kind+" "+m.Func+": "+m.Old+" => "+m.New)
+	}
+	want := []string{
+		// The body of the if logs, too, but the call alone is no mutant.
+		`STATEMENT_REMOVAL Limit: if n > limit { slog.Info("limited", "n", n, "limit", limit) return limit } => if n > limit { _ = slog.Info; _ = n; _ = limit }`,
+		`STATEMENT_REMOVAL Steps: steps++ => _ = steps`,
+		`CONDITION_NEGATION Apply: if ok { => if !(ok) {`,
+		`STATEMENT_REMOVAL Apply: if ok { store(set, "a", "b") } => if ok { _ = set }`,
+		`ARGUMENT_SWAP Apply: store(set, "a", "b") => store(set, "b", "a")`,
+		`STATEMENT_REMOVAL store: func store(set map[string]int, key, _ string) { set[key] = 1 } => func store(set map[string]int, key, _ string) { _ = set; _ = key }`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("mutants:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestGremlinsReport(t *testing.T) {
+	_, p := loadSample(t)
+	report := `{"files": [
+		{"file_name": "sample.go", "mutations": [
+			{"type": "CONDITIONALS_BOUNDARY", "status": "NOT COVERED", "line": 8, "column": 7},
+			{"type": "INCREMENT_DECREMENT", "status": "NOT COVERED", "line": 18, "column": 22}]},
+		{"file_name": "elsewhere_darwin.go", "mutations": [{"type": "INVERT_LOGICAL", "line": 1, "column": 1}]}]}`
+	mutants, err := p.translate(strings.NewReader(report))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range mutants {
+		got = append(got, m.New)
+	}
+	if want := []string{"if n >= limit {", "for i := n; i > 0; i++ {"}; !slices.Equal(got, want) {
+		t.Errorf("mutants %q, want %q", got, want)
+	}
+	wrong := `{"files": [{"file_name": "sample.go", "mutations": [{"type": "INVERT_LOGICAL", "line": 1, "column": 1}]}]}`
+	if _, err := p.translate(strings.NewReader(wrong)); err == nil || !strings.Contains(err.Error(), "sample.go:1:1") {
+		t.Errorf("an operator where none is: %v", err)
+	}
+}
+
+// TestRunnerTellsResultsApart runs the sample's tests against its mutants, one
+// of which never ends and one of which is listed as equivalent by mistake.
+func TestRunnerTellsResultsApart(t *testing.T) {
+	root, mutants := sampleMutants(t)
+	file := mutants[1].File
+	_, p := loadSample(t)
+	at := bytes.Index(p.text["sample.go"], []byte("i--"))
+	endless := &mutant{File: file, Kind: "INCREMENT_DECREMENT", start: at + 1, end: at + 3, with: "++"}
+	unfit := &mutant{File: file, start: at, end: at + 3, with: `"not a statement`}
+	mutants = append(mutants, endless, unfit)
+	mutants[0].Reason = "a mistake"
+	mutants[4].Reason = "the second key is not used" // a lie, but the test cannot tell
+
+	before := status(t, root)
+	r := runner{root: root, temp: t.TempDir(), target: own(sampleDir), jobs: 2, slack: 3 * time.Second}
+	tried, err := r.try(t.Context(), mutants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range tried {
+		got = append(got, m.Result)
+	}
+	// Mutant 1 leaves steps at 0; 4 stores another key, which is as good.
+	want := []string{mistaken, killed, killed, killed, equivalent, killed, timedOut, broken}
+	if !slices.Equal(got, want) {
+		t.Errorf("results %q, want %q", got, want)
+	}
+	if mutants[1].By != "TestSteps" {
+		t.Errorf("killed by %q", mutants[1].By)
+	}
+	if after := status(t, root); after != before {
+		t.Errorf("the work tree changed:\n%s", after)
+	}
+	var results report
+	results.add(sampleDir, tried)
+	var out strings.Builder
+	if results.print(&out, sampleDir, 95) {
+		t.Errorf("a mutant that is listed by mistake passes:\n%s", &out)
+	}
+	if c := results.Packages[0]; c.Killed != 5 || c.TimedOut != 1 || c.Equivalent != 1 || c.Mistaken != 1 || c.Broken != 1 || c.Survived != 0 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+// status is what git finds changed in the directory of the sample.
+func status(t *testing.T, root string) string {
+	out, err := exec.Command("git", "-C", root, "status", "--porcelain", "--ignored", "--", sampleDir).CombinedOutput()
+	if err != nil {
+		t.Logf("no git: %v: %s", err, out) // the sources may be an archive
+	}
+	return string(out)
+}
+
+func TestRunnerWantsPassingTests(t *testing.T) {
+	root, _ := sampleMutants(t)
+	r := runner{root: root, temp: t.TempDir(), target: target{sampleDir, []stage{{dir: sampleDir, run: "("}}}, jobs: 1}
+	if _, err := r.try(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "fail without a mutant") {
+		t.Errorf("tests that fail by themselves: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.try(ended, nil); err == nil {
+		t.Error("a run that was interrupted ends without an error")
+	}
+}
+
+func TestEquivalentsMustMatch(t *testing.T) {
+	_, mutants := sampleMutants(t)
+	good := entry{mutants[1].File, "Steps", "steps++", "_ = steps", "why"}
+	if err := (equivalents{good}).mark(sampleDir, mutants); err != nil || mutants[1].Reason != "why" {
+		t.Errorf("%v, reason %q", err, mutants[1].Reason)
+	}
+	stale := good
+	stale.Old = "steps += 1"
+	if err := (equivalents{good, stale}).mark(sampleDir, mutants); err == nil || !strings.Contains(err.Error(), "steps += 1") {
+		t.Errorf("an entry that matches nothing: %v", err)
+	}
+	if err := (equivalents{stale}).mark("scripts/mutants", mutants); err != nil {
+		t.Errorf("an entry of another package: %v", err)
+	}
+	name := t.TempDir() + "/list.json"
+	for _, text := range []string{`[{"file": "a.go", "new": "x"}]`, `[{"fill": "a.go"}]`, `{`} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := loadEquivalents(name); err == nil {
+			t.Errorf("%s is accepted", text)
+		}
+	}
+}
+
+// TestEquivalentsAreOfTargets looks at the list itself: each entry is of a
+// package that is mutated, so that a run checks it.
+func TestEquivalentsAreOfTargets(t *testing.T) {
+	list, err := loadEquivalents("equivalents.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		dir := e.File[:max(strings.LastIndexByte(e.File, '/'), 0)]
+		if !slices.Contains(dirs(), dir) {
+			t.Errorf("%s is of no package that is mutated", e.File)
+		}
+	}
+}
+
+func TestSampleIsDeterministic(t *testing.T) {
+	draws := map[string]bool{}
+	for _, seed := range []uint64{1, 1, 2} {
+		_, mutants := sampleMutants(t)
+		drawn := draw(mutants, options{sample: 3, seed: seed})
+		if len(drawn) != 3 || !slices.IsSortedFunc(drawn, byPlace) {
+			t.Fatalf("seed %d: %v", seed, drawn)
+		}
+		var names []string
+		for _, m := range drawn {
+			names = append(names, m.String())
+		}
+		draws[strings.Join(names, "\n")] = true
+	}
+	if len(draws) != 2 {
+		t.Errorf("%d samples of two seeds", len(draws))
+	}
+}
+
+func TestChoose(t *testing.T) {
+	for _, names := range []string{"", "wire", "./wire/,lut"} {
+		if _, err := choose(names); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := choose("wires"); err == nil || !strings.Contains(err.Error(), `"wires"`) {
+		t.Errorf("an unknown package: %v", err)
+	}
+}

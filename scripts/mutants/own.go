@@ -1,0 +1,228 @@
+package main
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"strings"
+)
+
+// The kinds of mutation that are found here.
+const (
+	statementRemoval  = "STATEMENT_REMOVAL"
+	argumentSwap      = "ARGUMENT_SWAP"
+	conditionNegation = "CONDITION_NEGATION"
+)
+
+// own finds statements that can be left out, arguments that can change places,
+// and conditions that can be negated. It leaves calls of loggers alone: what a
+// program tells its operator is not what its tests should pin.
+func (p *loaded) own(name string) []*mutant {
+	var found []*mutant
+	add := func(kind string, from, to token.Pos, with string) {
+		found = append(found, p.mutant(name, kind, from, to, with))
+	}
+	remove := func(n ast.Node) { add(statementRemoval, n.Pos(), n.End(), p.keep(name, n)) }
+	negate := func(cond ast.Expr) {
+		if cond != nil && !hasOperator(cond) {
+			add(conditionNegation, cond.Pos(), cond.End(), "!("+p.source(name, cond)+")")
+		}
+	}
+	statements := func(list []ast.Stmt) {
+		for _, s := range list {
+			switch s := s.(type) {
+			case *ast.ExprStmt:
+				if !p.logs(s.X) {
+					remove(s)
+				}
+			case *ast.AssignStmt:
+				if s.Tok != token.DEFINE && !isBlank(s.Lhs) {
+					remove(s)
+				}
+			case *ast.IncDecStmt, *ast.SendStmt, *ast.GoStmt, *ast.DeferStmt:
+				remove(s)
+			case *ast.IfStmt:
+				if len(s.Body.List) > 0 && !p.onlyLogs(s.Body.List) {
+					add(statementRemoval, s.Body.Pos(), s.Body.End(), "{ "+p.keep(name, s.Body)+" }")
+				}
+			}
+		}
+	}
+	ast.Inspect(p.files[name], func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			return n.Body != nil
+		case *ast.BlockStmt:
+			statements(n.List)
+		case *ast.CaseClause:
+			statements(n.Body)
+		case *ast.CommClause:
+			statements(n.Body)
+		case *ast.IfStmt:
+			negate(n.Cond)
+		case *ast.ForStmt:
+			negate(n.Cond)
+		case *ast.CallExpr:
+			if p.logs(n) {
+				return false
+			}
+			if p.commutes(n) {
+				return true
+			}
+			for i := 1; i < len(n.Args); i++ {
+				if a, b := n.Args[i-1], n.Args[i]; p.swappable(name, a, b) {
+					between := string(p.text[name][p.offset(a.End()):p.offset(b.Pos())])
+					add(argumentSwap, a.Pos(), b.End(), p.source(name, b)+between+p.source(name, a))
+				}
+			}
+		}
+		return true
+	})
+	return p.withoutDoubles(name, found)
+}
+
+// withoutDoubles drops the removal of a statement that is all that an if guards:
+// leaving out the if's body is the same.
+func (p *loaded) withoutDoubles(name string, found []*mutant) []*mutant {
+	single := map[int]bool{}
+	ast.Inspect(p.files[name], func(n ast.Node) bool {
+		if s, ok := n.(*ast.IfStmt); ok && len(s.Body.List) == 1 {
+			single[p.offset(s.Body.List[0].Pos())] = true
+		}
+		return true
+	})
+	kept := found[:0]
+	for _, m := range found {
+		if m.Kind != statementRemoval || !single[m.start] {
+			kept = append(kept, m)
+		}
+	}
+	return kept
+}
+
+func (p *loaded) offset(pos token.Pos) int { return p.fset.Position(pos).Offset }
+
+func (p *loaded) source(name string, n ast.Node) string {
+	return string(p.text[name][p.offset(n.Pos()):p.offset(n.End())])
+}
+
+// keep writes statements that do nothing but use the local variables and the
+// packages which n uses: without them, what is left would often not compile.
+func (p *loaded) keep(name string, n ast.Node) string {
+	var uses []string
+	seen := map[types.Object]bool{}
+	use := func(o types.Object, code string) {
+		if !seen[o] {
+			seen[o] = true
+			uses = append(uses, code)
+		}
+	}
+	ast.Inspect(n, func(x ast.Node) bool {
+		switch x := x.(type) {
+		case *ast.FuncLit:
+			return true
+		case *ast.SelectorExpr:
+			id, ok := x.X.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			pkg, ok := p.info.Uses[id].(*types.PkgName)
+			if !ok || p.countUses(name, pkg) > 1 {
+				return true
+			}
+			switch o := p.info.Uses[x.Sel].(type) {
+			case *types.TypeName:
+				use(pkg, "var _ "+id.Name+"."+o.Name())
+			case *types.Func:
+				if o.Signature().TypeParams() == nil {
+					use(pkg, "_ = "+id.Name+"."+o.Name())
+				}
+			default:
+				use(pkg, "_ = "+id.Name+"."+x.Sel.Name)
+			}
+		case *ast.Ident:
+			v, ok := p.info.Uses[x].(*types.Var)
+			if ok && !v.IsField() && v.Parent() != nil && v.Pkg() != nil && v.Parent() != v.Pkg().Scope() &&
+				(v.Pos() < n.Pos() || v.Pos() >= n.End()) {
+				use(v, "_ = "+v.Name())
+			}
+		}
+		return true
+	})
+	return strings.Join(uses, "; ")
+}
+
+// countUses counts how often a file names an imported package.
+func (p *loaded) countUses(name string, pkg *types.PkgName) int {
+	count := 0
+	ast.Inspect(p.files[name], func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && p.info.Uses[id] == pkg {
+			count++
+		}
+		return true
+	})
+	return count
+}
+
+// commutes reports whether a call is of a function whose arguments' order does
+// not matter: min or max.
+func (p *loaded) commutes(call *ast.CallExpr) bool {
+	id, ok := call.Fun.(*ast.Ident)
+	if !ok {
+		return false
+	}
+	_, builtin := p.info.Uses[id].(*types.Builtin)
+	return builtin && (id.Name == "min" || id.Name == "max")
+}
+
+// swappable reports whether a and b have the same type and differ.
+func (p *loaded) swappable(name string, a, b ast.Expr) bool {
+	ta, tb := p.info.Types[a], p.info.Types[b]
+	if ta.Type == nil || tb.Type == nil || ta.IsType() || tb.IsType() {
+		return false
+	}
+	return types.Identical(types.Default(ta.Type), types.Default(tb.Type)) && p.source(name, a) != p.source(name, b)
+}
+
+// hasOperator reports whether Gremlins changes the condition itself.
+func hasOperator(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.BinaryExpr:
+		return true
+	case *ast.ParenExpr:
+		return hasOperator(e.X)
+	}
+	return false
+}
+
+func isBlank(left []ast.Expr) bool {
+	for _, e := range left {
+		if id, ok := e.(*ast.Ident); !ok || id.Name != "_" {
+			return false
+		}
+	}
+	return true
+}
+
+// logs reports whether e calls a function or method of log/slog.
+func (p *loaded) logs(e ast.Expr) bool {
+	call, ok := e.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	o := p.info.Uses[f.Sel]
+	return o != nil && o.Pkg() != nil && o.Pkg().Path() == "log/slog"
+}
+
+func (p *loaded) onlyLogs(list []ast.Stmt) bool {
+	for _, s := range list {
+		if e, ok := s.(*ast.ExprStmt); !ok || !p.logs(e.X) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A target is a package whose code is mutated, and the tests that guard it, in
+// the order in which they run: its own fast ones first, those of dependants
+// only where they are what guards it.
+type target struct {
+	dir    string
+	stages []stage
+}
+
+// A stage is a run of one package's tests.
+type stage struct {
+	dir       string
+	run, skip string // as -test.run and -test.skip; empty: all, none
+}
+
+func own(dir string) target { return target{dir, []stage{{dir: dir}}} }
+
+// targets are the packages that the promises rest on. Left out are: cmd/libra,
+// bench and internal/{demo,report,testbed} (they print, measure and build
+// networks; their tests run whole clusters), p4 and other generated code, and
+// the packages that serve tests only (aggregator/conformance, aggregator/vectors).
+var targets = []target{
+	own("internal/fixedpoint"),
+	own("internal/scaled"),
+	{"wire", []stage{
+		{dir: "wire", skip: "^TestDissector"},
+		{dir: "wire", run: "^TestDissector"}, // through tshark
+	}},
+	own("lut"),
+	own("packer"),
+	own("retransmit"),
+	own("aggregator"),
+	{"ps", []stage{{dir: "ps"}, {dir: "internal/node"}}},
+	own("internal/cluster"),
+	own("internal/workload"),
+	{"control", []stage{{dir: "control"}, {dir: "internal/node"}}},
+	{"internal/node", []stage{{dir: "internal/node"}, {dir: "cmd/libra", run: "Cluster|Process"}}},
+	own("internal/fault"),
+	own("transport"),
+	{"bpf", []stage{
+		{dir: "bpf", skip: longBPF},
+		{dir: "bpf", run: longBPF},
+	}},
+	own("afxdp"),
+}
+
+// longBPF are the tests of bpf that take most of its time.
+const longBPF = "^(TestRoundsExactlyOnce|TestAggregateEqualsModel)$"
+
+// choose finds the targets that a comma-separated list names.
+func choose(names string) ([]target, error) {
+	if names == "" {
+		return targets, nil
+	}
+	var chosen []target
+next:
+	for name := range strings.SplitSeq(names, ",") {
+		name = strings.Trim(strings.TrimPrefix(name, "./"), "/")
+		for _, t := range targets {
+			if t.dir == name {
+				chosen = append(chosen, t)
+				continue next
+			}
+		}
+		return nil, fmt.Errorf("no mutants are made of %q; packages: %s", name, strings.Join(dirs(), ", "))
+	}
+	return chosen, nil
+}
+
+func dirs() []string {
+	var d []string
+	for _, t := range targets {
+		d = append(d, t.dir)
+	}
+	return d
+}
