@@ -169,6 +169,7 @@ func (r *runner) test(ctx context.Context, s stage, binary, overlay string, limi
 	defer cancel()
 	args := []string{"-c", fmt.Sprintf("ulimit -d %d; exec \"$@\"", memoryLimit), "sh", binary,
 		"-test.failfast", "-test.paniconexit0", "-test.timeout=" + (limit + time.Minute).String()}
+	args = append(args, r.flags(s)...)
 	if s.run != "" {
 		args = append(args, "-test.run="+s.run)
 	}
@@ -190,6 +191,19 @@ func (r *runner) test(ctx context.Context, s stage, binary, overlay string, limi
 		return out.text, ctx.Err()
 	}
 	return out.text, err
+}
+
+// flags are those that keep a stage's tests from writing into the work tree.
+// Rapid stores the input of a failure beside the test, and tries it first in the
+// next run: a mutant would be killed by what was found for another.
+func (r *runner) flags(s stage) []string {
+	names, _ := filepath.Glob(filepath.Join(r.root, filepath.FromSlash(s.dir), "*_test.go"))
+	for _, name := range names {
+		if text, err := os.ReadFile(name); err == nil && bytes.Contains(text, []byte(`"pgregory.net/rapid"`)) {
+			return []string{"-rapid.nofailfile"}
+		}
+	}
+	return nil
 }
 
 // tail keeps the first mebibyte of a test's output.

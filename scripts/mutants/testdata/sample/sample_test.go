@@ -1,6 +1,10 @@
 package sample
 
-import "testing"
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
 
 func TestLimit(t *testing.T) {
 	if got := Limit(3, 2); got != 2 {
@@ -12,9 +16,12 @@ func TestLimit(t *testing.T) {
 }
 
 func TestSteps(t *testing.T) {
-	if got := Steps(3); got != 3 {
-		t.Errorf("Steps(3) = %d", got)
-	}
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 9).Draw(t, "n")
+		if got := Steps(n); got != n {
+			t.Fatalf("Steps(%d) = %d", n, got)
+		}
+	})
 }
 
 func TestApply(t *testing.T) {
