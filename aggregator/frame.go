@@ -65,12 +65,17 @@ func (v Verdict) String() string {
 	return v.Action.String()
 }
 
-// Process decides about one Ethernet frame (without the frame check sequence)
-// and applies it if it is a valid HOT or SCALE frame. If the verdict is [Reply]
-// or [Broadcast], the first n bytes of reply are the frame to send. reply must
-// have at least [MaxReply] bytes and must not overlap the frame, which is not
-// changed.
+// Process is [Model.ProcessFrom] for a frame that came in by port 0.
 func (m *Model) Process(frame, reply []byte) (v Verdict, n int) {
+	return m.ProcessFrom(0, frame, reply)
+}
+
+// ProcessFrom decides about one Ethernet frame (without the frame check sequence)
+// that came in by a port, and applies it if it is a valid HOT or SCALE frame. If
+// the verdict is [Reply] or [Broadcast], the first n bytes of reply are the frame
+// to send. reply must have at least [MaxReply] bytes and must not overlap the
+// frame, which is not changed.
+func (m *Model) ProcessFrom(port int, frame, reply []byte) (v Verdict, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, err := wire.ParseFrame(frame, m.port)
@@ -79,9 +84,9 @@ func (m *Model) Process(frame, reply []byte) (v Verdict, n int) {
 		return Verdict{Action: Pass}, 0
 	}
 	if !m.isDestination(frame) {
-		if port, ok := m.routes[[6]byte(frame)]; ok {
+		if to, ok := m.forward(port, frame); ok {
 			m.counters.Forwarded++
-			return Verdict{Action: Forward, Port: port}, 0
+			return Verdict{Action: Forward, Port: to}, 0
 		}
 		m.counters.Passed++
 		return Verdict{Action: Pass}, 0
@@ -119,6 +124,22 @@ func (m *Model) ProcessPayload(src netip.AddrPort, payload, reply []byte) (v Ver
 	defer m.mu.Unlock()
 	v, answer := m.answer(origin{ip: src.Addr().Unmap(), port: src.Port()}, payload, reply)
 	return v, len(answer)
+}
+
+// forward returns the port that a Libra frame between hosts has to leave by. It
+// takes what a learning bridge would send on without a second thought: an untagged
+// frame of a host behind the port that it came in by, to a host behind another
+// port. The bridge has to see all others, to learn where their sender is now, or
+// to do with them what only it knows.
+func (m *Model) forward(from int, frame []byte) (to int, ok bool) {
+	if binary.BigEndian.Uint16(frame[etherType:]) == etherTypeVLAN {
+		return 0, false
+	}
+	if home, known := m.routes[[6]byte(frame[6:])]; !known || home != from {
+		return 0, false
+	}
+	to, ok = m.routes[[6]byte(frame)]
+	return to, ok && to != from
 }
 
 // isDestination reports whether a frame that is not foreign is addressed to the

@@ -18,8 +18,10 @@ func newWorld(t *testing.T) *aggregator.Model {
 	if err := conformance.Setup(m); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.AddRoute(conformance.Routed.MAC, 1); err != nil {
-		t.Fatal(err)
+	for _, r := range conformance.Routes {
+		if err := m.AddRoute(r.Host.MAC, r.Port); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return m
 }
@@ -32,7 +34,8 @@ func TestGeneratorReachesEverything(t *testing.T) {
 	verdicts := make(map[aggregator.Action]int)
 	reply := make([]byte, aggregator.MaxReply)
 	for range 100_000 {
-		v, _ := m.Process(g.Frame(), reply)
+		frame := g.Frame()
+		v, _ := m.ProcessFrom(g.Port(), frame, reply)
 		verdicts[v.Action]++
 	}
 	reached := func(what string, n uint64) {
@@ -114,8 +117,8 @@ type forgetful struct {
 	frames int
 }
 
-func (d *forgetful) Process(frame, reply []byte) (aggregator.Verdict, int, error) {
-	v, n, err := d.Device.Process(frame, reply)
+func (d *forgetful) ProcessFrom(port int, frame, reply []byte) (aggregator.Verdict, int, error) {
+	v, n, err := d.Device.ProcessFrom(port, frame, reply)
 	if d.frames++; d.frames == 500 {
 		job := conformance.Jobs[0].ID
 		if err := d.RemoveSender(job, conformance.Sender(0).ID); err != nil {

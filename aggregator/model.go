@@ -242,8 +242,9 @@ func (m *Model) Close() error {
 	return nil
 }
 
-// AddRoute makes [Model.Process] forward Libra frames between hosts that have
-// the destination address mac to a port. It replaces an earlier route.
+// AddRoute says that the host with the address mac is behind a port. Libra frames
+// between hosts are forwarded if both have a route, to different ports, and the
+// frame came in by the port of its sender. It replaces an earlier route.
 func (m *Model) AddRoute(mac [6]byte, port int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,6 +2,7 @@ package aggregator_test
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
@@ -75,16 +76,27 @@ func hostileVectors() *vectors.File {
 // addressVectors are frames between hosts, and answers to addresses.
 func addressVectors() *vectors.File {
 	s := newScript("addresses", "frames between hosts are forwarded or passed on; answers go to where frames come from")
-	s.file.Routes = []vectors.Route{{MAC: conformance.Routed.MAC, Port: 1}}
+	routed := conformance.Host(2)
+	for i, port := range []int{0, 0, 1} {
+		s.file.Routes = append(s.file.Routes, vectors.Route{MAC: conformance.Host(i).MAC, Port: port})
+	}
 	s.addJob(2, aggregator.JobConfig{ID: 2, Mode: aggregator.Sync, Exp: -46, Workers: 2, Slots: 1, MaxStripes: 1}, 0, 5)
 	one := func(sender int) []byte {
 		return stripes(s.header(sender, 1, 0), []bitsPair{{0, 0, number(aggregator.Exact, 1)}})
 	}
-	s.frame("to a host behind a port", seal(conformance.Host(0), conformance.Routed, one(0)))
-	damaged := seal(conformance.Host(0), conformance.Routed, one(0))
+	there := seal(conformance.Host(0), routed, one(0))
+	s.frame("to a host behind another port", there)
+	damaged := slices.Clone(there)
 	damaged[len(damaged)-1]++
-	s.frame("damaged, to a host behind a port: its receiver will notice", damaged)
-	s.frame("to a host of which nothing is known", seal(conformance.Host(0), conformance.Host(1), one(0)))
+	s.frame("damaged, to a host behind another port: its receiver will notice", damaged)
+	s.frameFrom(1, "and back", seal(routed, conformance.Host(0), one(0)))
+	s.frame("to a host of which nothing is known", seal(conformance.Host(0), conformance.Host(3), one(0)))
+	s.frame("to a host behind the same port: a flooded frame", seal(conformance.Host(0), conformance.Host(1), one(0)))
+	s.frameFrom(1, "by another port than its sender's, which may have moved", seal(conformance.Host(0), conformance.Host(1), one(0)))
+	s.frameFrom(1, "by the port of its destination, which is not its sender's", there)
+	s.frameFrom(2, "by a third port", there)
+	s.frame("from a host of which nothing is known", seal(conformance.Host(3), routed, one(0)))
+	s.frame("with a VLAN tag", slices.Concat(there[:12], []byte{0x81, 0, 0, 100}, there[12:]))
 	broadcast := conformance.Aggregator
 	broadcast.MAC = [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	s.frame("to the aggregator's IP address at the Ethernet broadcast address", seal(conformance.Host(0), broadcast, one(0)))

@@ -66,8 +66,10 @@ func (s *script) send(about string, sender int, payload []byte) {
 	s.frame(about, seal(conformance.Host(sender), conformance.Aggregator, payload))
 }
 
-func (s *script) frame(about string, frame []byte) {
-	s.step(vectors.Step{Frame: &vectors.Frame{About: about, Bytes: frame}})
+func (s *script) frame(about string, frame []byte) { s.frameFrom(0, about, frame) }
+
+func (s *script) frameFrom(port int, about string, frame []byte) {
+	s.step(vectors.Step{Frame: &vectors.Frame{About: about, From: port, Bytes: frame}})
 }
 
 // seal returns a frame with a payload.

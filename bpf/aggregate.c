@@ -5,6 +5,7 @@
  * part of that. */
 
 #include "admission.h"
+#include "forward.h"
 #include "parse.h"
 #include "scale.h"
 #include "sync.h"
@@ -206,27 +207,6 @@ __noinline int serve(struct xdp_md *ctx, __u32 l3)
 	if (type == TYPE_SCALE)
 		return scale(ctx, l3, p, job, sender);
 	return hot(ctx, l3, p, job, sender);
-}
-
-/* forward sends a Libra frame between hosts on by its destination address. */
-static __always_inline int forward(struct xdp_md *ctx)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ethernet *eth = data;
-	__u64 mac = 0;
-	__u32 *out;
-	int action;
-
-	if ((void *)(eth + 1) > end)
-		return XDP_PASS;
-	__builtin_memcpy(&mac, eth->dst, sizeof(eth->dst));
-	out = bpf_map_lookup_elem(&routes, &mac);
-	action = out ? bpf_redirect_map(&ports, *out, XDP_PASS) : XDP_PASS;
-	if (action == XDP_PASS)
-		COUNT(passed);
-	else
-		COUNT(forwarded);
-	return action;
 }
 
 SEC("xdp")

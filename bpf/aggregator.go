@@ -13,6 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/netdev"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -43,7 +44,11 @@ type Aggregator struct {
 	ports   map[string]*port   // by interface name
 	port    uint16             // that senders have if they are admitted without
 	routes  map[[6]byte]uint32 // to the index of an interface
-	home    namespace          // of the interfaces
+	// withheld are the interfaces, by index, at which nothing is forwarded.
+	withheld map[uint32]struct{}
+	home     namespace     // of the interfaces
+	watch    *netdev.Watch // of what they can do, nil without routes
+	watched  chan struct{} // closed when nothing follows the watch any more
 }
 
 // innerMaps describe what each job has one or two of.
@@ -86,6 +91,8 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 	if o.MaxSenders != 0 {
 		spec.Maps[aggregateMapSenders].MaxEntries = uint32(o.MaxSenders)
 	}
+	// Each sender is a host, and each job has a server.
+	spec.Maps[aggregateMapRoutes].MaxEntries = spec.Maps[aggregateMapSenders].MaxEntries + aggregator.MaxJobs
 	address := o.Address.As4()
 	err := errors.Join(
 		spec.Variables[aggregateVarAddress].Set(binary.NativeEndian.Uint32(address[:])),
@@ -104,6 +111,8 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 		jobs:   make(map[uint16]*job),
 		ports:  make(map[string]*port),
 		routes: make(map[[6]byte]uint32),
+
+		withheld: make(map[uint32]struct{}),
 	}
 	if err := load(spec, &a.objects); err != nil {
 		return nil, err
@@ -178,12 +187,23 @@ func (a *Aggregator) Detach(iface string) error {
 // Close implements [aggregator.Plane]. It detaches the program from all
 // interfaces first.
 func (a *Aggregator) Close() error {
+	err := a.close()
+	if a.watched != nil {
+		<-a.watched
+	}
+	return err
+}
+
+func (a *Aggregator) close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
 		return nil
 	}
 	a.closed = true
+	if a.watch != nil {
+		a.watch.Close()
+	}
 	var errs []error
 	for _, at := range a.ports {
 		errs = append(errs, at.Close())

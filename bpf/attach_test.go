@@ -82,8 +82,10 @@ func TestForwardsBetweenHosts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := d.AddRoute(conformance.Host(1).MAC, "port1"); err != nil {
-			t.Fatal(err)
+		for i := range 2 {
+			if err := d.AddRoute(conformance.Host(i).MAC, fmt.Sprintf("port%d", i)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		host0, port0, host1 := openTap(t, "host0"), openTap(t, "port0"), openTap(t, "host1")
 		frame := between(t, conformance.Host(0), conformance.Host(1))

@@ -3,8 +3,10 @@
 package bpf
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"testing"
 
@@ -29,9 +31,17 @@ func needPrivileges(tb testing.TB) {
 type device struct {
 	*Aggregator
 	out [4096]byte
+	// ports are the indices of interfaces in the caller's namespace by which
+	// frames come in. Without any they come in by the loopback interface.
+	ports []uint32
 }
 
 var _ conformance.Device = (*device)(nil)
+
+// xdpContext is struct xdp_md of <linux/bpf.h>.
+type xdpContext struct {
+	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
+}
 
 // Values of enum xdp_action.
 const (
@@ -42,7 +52,14 @@ const (
 )
 
 func (d *device) Process(frame, reply []byte) (v aggregator.Verdict, n int, err error) {
+	return d.ProcessFrom(0, frame, reply)
+}
+
+func (d *device) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict, n int, err error) {
 	opts := ebpf.RunOptions{Data: frame, DataOut: d.out[:]}
+	if port < len(d.ports) {
+		opts.Context = xdpContext{DataEnd: uint32(len(frame)), IngressIfindex: d.ports[port]}
+	}
 	action, err := d.objects.Aggregate.Run(&opts)
 	if err != nil {
 		return v, 0, fmt.Errorf("test run: %w", err)
@@ -92,20 +109,59 @@ func newModel(tb testing.TB) *aggregator.Model {
 	return m
 }
 
-// openPair loads the program and sets it and a model up alike.
-func openPair(tb testing.TB) *conformance.Pair {
+// openPair loads the program and sets it and a model up alike. Frames come in by
+// the named interfaces; without any, by the loopback interface as port 0.
+func openPair(tb testing.TB, ports ...string) *conformance.Pair {
 	tb.Helper()
 	d, m := open(tb), newModel(tb)
+	d.usePorts(tb, ports...)
 	for _, p := range []aggregator.Plane{d, m} {
 		if err := conformance.Setup(p); err != nil {
 			tb.Fatal(err)
 		}
 	}
-	if err := d.AddRoute(conformance.Routed.MAC, "lo"); err != nil {
-		tb.Fatal(err)
-	}
-	if err := m.AddRoute(conformance.Routed.MAC, 1); err != nil {
-		tb.Fatal(err)
+	d.route(tb, conformance.Routes)
+	for _, r := range conformance.Routes {
+		if err := m.AddRoute(r.Host.MAC, r.Port); err != nil {
+			tb.Fatal(err)
+		}
 	}
 	return &conformance.Pair{Device: d, Model: m}
+}
+
+// route gives the program routes, by the numbers of d.ports; port 0 without any is
+// the loopback interface, others then are none: a test run redirects nothing, so
+// frames may be forwarded to any.
+func (d *device) route(tb testing.TB, routes []conformance.Route) {
+	tb.Helper()
+	const loopback = 1
+	for _, r := range routes {
+		index := uint32(loopback)
+		switch {
+		case r.Port < len(d.ports):
+			index = d.ports[r.Port]
+		case r.Port > 0:
+			index = uint32(1000 + r.Port)
+		}
+		err := errors.Join(
+			d.objects.Ports.Put(index, uint32(loopback)),
+			d.objects.Routes.Put(routeKey(r.Host.MAC), index),
+		)
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// usePorts makes frames come in by interfaces of the caller's namespace, whose
+// thread is the only one that can process them then.
+func (d *device) usePorts(tb testing.TB, names ...string) {
+	tb.Helper()
+	for _, name := range names {
+		ifi, err := net.InterfaceByName(name)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		d.ports = append(d.ports, uint32(ifi.Index))
+	}
 }

@@ -15,17 +15,19 @@ import (
 )
 
 func TestAggregateEqualsModel(t *testing.T) {
-	p := openPair(t)
-	verdicts, err := p.Run(1, *frames)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d frames: %v", *frames, verdicts)
-	for a := aggregator.Pass; a <= aggregator.Forward; a++ {
-		if verdicts[a] == 0 {
-			t.Errorf("no frame with verdict %v among %d", a, *frames)
+	inNamespace(t, 1, func() {
+		p := openPair(t, "port0", "host0")
+		verdicts, err := p.Run(1, *frames)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		t.Logf("%d frames: %v", *frames, verdicts)
+		for a := aggregator.Pass; a <= aggregator.Forward; a++ {
+			if verdicts[a] == 0 {
+				t.Errorf("no frame with verdict %v among %d", a, *frames)
+			}
+		}
+	})
 }
 
 func TestReadmission(t *testing.T) { conformance.TestReadmission(t, open(t)) }
@@ -35,7 +37,7 @@ func TestGeneratorReachesEveryRefusal(t *testing.T) {
 	p := openPair(t)
 	g := conformance.NewGenerator(2)
 	for range 50_000 {
-		if _, err := p.Process(g.Frame()); err != nil {
+		if _, err := p.Process(g.Frame()); err != nil { // all by port 0
 			t.Fatal(err)
 		}
 	}

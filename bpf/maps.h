@@ -168,16 +168,18 @@ struct {
 	__type(value, struct counters);
 } counts SEC(".maps");
 
-/* Destination MAC address (six bytes, then two zero bytes) to key of ports. */
+/* MAC address of a host (six bytes, then two zero bytes) to the index of the
+ * interface behind which it is, if the bridge forwards frames there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 256);
+	__uint(max_entries, 1280); /* the loader changes it */
 	__type(key, __u64);
 	__type(value, __u32);
 } routes SEC(".maps");
 
 #define MAX_PORTS 256
 
+/* The interfaces that can transmit for XDP, by their index. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
 	__uint(max_entries, MAX_PORTS);

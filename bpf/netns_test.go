@@ -53,8 +53,9 @@ func inNetwork(t *testing.T, pairs int, cfg testbed.VethConfig, test func()) {
 // tap is a packet socket on an interface: it sends frames as they are and
 // sees what the kernel receives behind XDP.
 type tap struct {
-	fd    int
-	iface string
+	fd       int
+	iface    string
+	outgoing bool // arrived counts what the interface transmits instead
 }
 
 func openTap(t *testing.T, iface string) *tap {

@@ -11,14 +11,18 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// AddRoute makes the program forward Libra frames between hosts that have the
-// destination address mac to an interface, which stays the same when the
-// interface is renamed. It replaces an earlier route. Frames without a route
-// go to the kernel. There may be 256 routes. A sender with that address gets the
-// results of rounds on this interface only.
+// AddRoute says that the host with the address mac is behind an interface, which
+// stays the same when the interface is renamed. It replaces an earlier route.
 //
-// The interface's driver must support XDP transmission; a veth does if its
-// peer has an XDP program or GRO switched on.
+// The program forwards an untagged Libra frame between two hosts that have routes
+// to different interfaces, if it came in by the interface of its sender. All
+// others go to the kernel, whose bridge knows what to do with them. So do frames
+// to an interface while it is known not to transmit for XDP (since Linux 6.3 the
+// kernel tells; a veth transmits while its peer has an XDP program or GRO
+// switched on), and frames from and to those that [Aggregator.SetForwarding]
+// excludes.
+//
+// A sender with that address gets the results of rounds on this interface only.
 func (a *Aggregator) AddRoute(mac [6]byte, iface string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -29,13 +33,21 @@ func (a *Aggregator) AddRoute(mac [6]byte, iface string) error {
 	if err != nil {
 		return err
 	}
-	if err := a.objects.Ports.Put(index, index); err != nil {
+	if err := a.watchTargets(); err != nil {
 		return fmt.Errorf("bpf: route to %s: %w", iface, err)
 	}
-	if err := a.objects.Routes.Put(routeKey(mac), index); err != nil {
-		return fmt.Errorf("bpf: route to %s: %w", iface, err)
-	}
+	old, moved := a.routes[mac]
 	a.routes[mac] = index
+	err = a.updateTarget(index)
+	if err == nil {
+		err = a.updateRoute(mac)
+	}
+	if err == nil && moved && old != index {
+		err = a.updateTarget(old)
+	}
+	if err != nil {
+		return fmt.Errorf("bpf: route to %s: %w", iface, err)
+	}
 	return a.updateAllPorts()
 }
 
@@ -46,11 +58,63 @@ func (a *Aggregator) RemoveRoute(mac [6]byte) error {
 	if a.closed {
 		return aggregator.ErrClosed
 	}
-	if err := a.objects.Routes.Delete(routeKey(mac)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("bpf: remove route: %w", err)
+	index, ok := a.routes[mac]
+	if !ok {
+		return nil
 	}
 	delete(a.routes, mac)
+	if err := errors.Join(a.updateRoute(mac), a.updateTarget(index)); err != nil {
+		return fmt.Errorf("bpf: remove route: %w", err)
+	}
 	return a.updateAllPorts()
+}
+
+// SetForwarding says whether frames between hosts may be forwarded that come in
+// by an interface, or leave by it. Before the first call they may.
+func (a *Aggregator) SetForwarding(iface string, on bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return aggregator.ErrClosed
+	}
+	index, err := a.interfaceIndex(iface)
+	if err != nil {
+		return err
+	}
+	if on {
+		delete(a.withheld, index)
+	} else {
+		a.withheld[index] = struct{}{}
+	}
+	errs := []error{a.updateTarget(index)}
+	for mac, at := range a.routes {
+		if at == index {
+			errs = append(errs, a.updateRoute(mac))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("bpf: forwarding at %s: %w", iface, err)
+	}
+	return nil
+}
+
+// updateRoute makes the program know a route, or forget it. The caller holds the
+// lock.
+func (a *Aggregator) updateRoute(mac [6]byte) error {
+	index, ok := a.routes[mac]
+	if _, withheld := a.withheld[index]; ok && !withheld {
+		return a.objects.Routes.Put(routeKey(mac), index)
+	}
+	return absent(a.objects.Routes.Delete(routeKey(mac)))
+}
+
+// absent makes it no error that what was to be deleted is not there. The kernel
+// takes interfaces out by itself when they are removed.
+func absent(err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
 }
 
 // routeKey is the address followed by two zero bytes.

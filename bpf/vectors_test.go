@@ -5,7 +5,9 @@ package bpf
 import (
 	"testing"
 
+	"github.com/libra-ina/libra/aggregator/conformance"
 	"github.com/libra-ina/libra/aggregator/vectors"
+	"github.com/libra-ina/libra/wire"
 )
 
 // The vectors say what every data plane must do, without the model's help.
@@ -17,19 +19,21 @@ func TestReplaysVectors(t *testing.T) {
 	}
 	for _, f := range files {
 		t.Run(f.Name, func(t *testing.T) {
-			a, err := Open(Options{Address: f.Address})
-			if err != nil {
-				t.Fatalf("%+v", err)
-			}
-			defer a.Close()
-			for _, r := range f.Routes {
-				if err := a.AddRoute(r.MAC, "lo"); err != nil {
-					t.Fatal(err)
+			inNamespace(t, 2, func() {
+				a, err := Open(Options{Address: f.Address})
+				if err != nil {
+					t.Fatalf("%+v", err)
 				}
-			}
-			if err := f.Replay(&device{Aggregator: a}); err != nil {
-				t.Error(err)
-			}
+				defer a.Close()
+				d := &device{Aggregator: a}
+				d.usePorts(t, "port0", "host0", "port1")
+				for _, r := range f.Routes {
+					d.route(t, []conformance.Route{{Host: wire.Endpoint{MAC: r.MAC}, Port: r.Port}})
+				}
+				if err := f.Replay(d); err != nil {
+					t.Error(err)
+				}
+			})
 		})
 	}
 }

@@ -42,14 +42,13 @@ func openWired(t *testing.T, n, queues int, mode afxdp.AttachMode) *wired {
 	return w
 }
 
-// Process gives a frame to the port of its sender and waits until something
-// comes back or a counter says that nothing will.
-func (w *wired) Process(frame, reply []byte) (v aggregator.Verdict, n int, err error) {
+// ProcessFrom gives a frame to a port and waits until something comes back or a
+// counter says that nothing will.
+func (w *wired) ProcessFrom(from int, frame, reply []byte) (v aggregator.Verdict, n int, err error) {
 	before, err := w.Counters()
 	if err != nil {
 		return v, 0, err
 	}
-	from := int(frame[11]) % len(w.hosts)
 	if err := w.hosts[from].send(frame); err != nil {
 		return v, 0, err
 	}
@@ -121,20 +120,19 @@ func broadcastOf(frame []byte) aggregator.Verdict {
 // Three ways lead to the same results: the model, single frames through the
 // program, and this: the program on interfaces.
 func TestAggregateOnInterfacesEqualsModel(t *testing.T) {
-	inNetwork(t, conformance.Senders, testbed.VethConfig{MTU: 3000}, func() {
-		w := openWired(t, conformance.Senders, 1, afxdp.AttachNative)
+	inNetwork(t, 2, testbed.VethConfig{MTU: 3000}, func() {
+		w := openWired(t, 2, 1, afxdp.AttachNative)
 		m := newModel(t)
 		for _, p := range []aggregator.Plane{w, m} {
 			if err := conformance.Setup(p); err != nil {
 				t.Fatal(err)
 			}
 		}
-		err := errors.Join(
-			w.AddRoute(conformance.Routed.MAC, "port2"),
-			m.AddRoute(conformance.Routed.MAC, 1),
-		)
-		if err != nil {
-			t.Fatal(err)
+		for _, r := range conformance.Routes {
+			err := errors.Join(w.AddRoute(r.Host.MAC, fmt.Sprintf("port%d", r.Port)), m.AddRoute(r.Host.MAC, r.Port))
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 		p := &conformance.Pair{Device: w, Model: m}
 		g := conformance.NewGenerator(21)
@@ -143,7 +141,7 @@ func TestAggregateOnInterfacesEqualsModel(t *testing.T) {
 			if len(frame) < 70 {
 				continue // veth has no room behind it for a longer answer
 			}
-			if _, err := p.Process(frame); err != nil {
+			if _, err := p.ProcessFrom(g.Port(), frame); err != nil {
 				t.Fatalf("frame %d: %v", i, err)
 			}
 		}

@@ -14,10 +14,10 @@ import (
 // Device is a data plane that can be given frames one at a time.
 type Device interface {
 	aggregator.Plane
-	// Process is [aggregator.Model.Process]. The port of a Forward is -1 if
-	// the device does not tell. The job of a Broadcast is not compared: the
+	// ProcessFrom is [aggregator.Model.ProcessFrom]. The port of a Forward is -1
+	// if the device does not tell. The job of a Broadcast is not compared: the
 	// answer says it.
-	Process(frame, reply []byte) (v aggregator.Verdict, n int, err error)
+	ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict, n int, err error)
 }
 
 // ModelDevice makes a device of a model, to compare models and to replay vectors.
@@ -25,8 +25,8 @@ func ModelDevice(m *aggregator.Model) Device { return modelDevice{m} }
 
 type modelDevice struct{ *aggregator.Model }
 
-func (d modelDevice) Process(frame, reply []byte) (v aggregator.Verdict, n int, err error) {
-	v, n = d.Model.Process(frame, reply)
+func (d modelDevice) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict, n int, err error) {
+	v, n = d.Model.ProcessFrom(port, frame, reply)
 	return v, n, nil
 }
 
@@ -38,11 +38,14 @@ type Pair struct {
 	got, want [aggregator.MaxReply]byte
 }
 
-// Process gives a frame to both. It returns the verdict, or an error that says
-// how the device differs.
-func (p *Pair) Process(frame []byte) (aggregator.Verdict, error) {
-	want, wantLen := p.Model.Process(frame, p.want[:])
-	got, gotLen, err := p.Device.Process(frame, p.got[:])
+// Process is ProcessFrom port 0.
+func (p *Pair) Process(frame []byte) (aggregator.Verdict, error) { return p.ProcessFrom(0, frame) }
+
+// ProcessFrom gives a frame that came in by a port to both. It returns the
+// verdict, or an error that says how the device differs.
+func (p *Pair) ProcessFrom(port int, frame []byte) (aggregator.Verdict, error) {
+	want, wantLen := p.Model.ProcessFrom(port, frame, p.want[:])
+	got, gotLen, err := p.Device.ProcessFrom(port, frame, p.got[:])
 	if err != nil {
 		return want, err
 	}
@@ -143,7 +146,8 @@ func (p *Pair) Run(seed uint64, n int) (map[aggregator.Action]int, error) {
 				return verdicts, fmt.Errorf("seed %d, before frame %d: %w", seed, i, err)
 			}
 		}
-		v, err := p.Process(g.Frame())
+		frame := g.Frame()
+		v, err := p.ProcessFrom(g.Port(), frame)
 		if err != nil {
 			return verdicts, fmt.Errorf("seed %d, frame %d: %w", seed, i, err)
 		}

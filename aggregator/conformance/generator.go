@@ -21,6 +21,8 @@ type Generator struct {
 	epochs  []uint16                           // by job: of the next admission
 	flows   map[flow]*history
 	scales  []negotiation // by job
+	ports   *rand.Rand
+	port    int // of the last frame
 	buf     [4096]byte
 }
 
@@ -41,7 +43,7 @@ const remembered = 64
 // NewGenerator returns a generator of the frames that belong to a seed.
 func NewGenerator(seed uint64) *Generator {
 	g := &Generator{
-		rng: rand.New(rand.NewPCG(seed, 0)), flows: make(map[flow]*history), scales: make([]negotiation, len(Jobs)),
+		rng: rand.New(rand.NewPCG(seed, 0)), ports: rand.New(rand.NewPCG(seed, 1)), flows: make(map[flow]*history), scales: make([]negotiation, len(Jobs)),
 		senders: make([][Senders]aggregator.SenderConfig, len(Jobs)),
 	}
 	for k, j := range Jobs {
@@ -115,6 +117,10 @@ func (g *Generator) Frame() []byte {
 		src, dst = g.readdress(src, dst)
 		intact = false
 	}
+	g.port = f.sender / 2 // as Routes has it
+	if g.ports.IntN(8) == 0 {
+		g.port = g.ports.IntN(2)
+	}
 	frame := g.seal(src, dst, payload)
 	if g.oneIn(8) {
 		frame = g.tag(frame)
@@ -127,6 +133,9 @@ func (g *Generator) Frame() []byte {
 	}
 	return frame
 }
+
+// Port returns the port by which the last frame of Frame came in: 0 or 1.
+func (g *Generator) Port() int { return g.port }
 
 // Valid returns the next new HOT frame of a sender to one of Jobs, by its index,
 // without anything wrong. The frames of a job with rounds go to one group of

@@ -37,7 +37,7 @@ func TestReadmission(t *testing.T, d Device) {
 		}
 		frame, reply := append(make([]byte, e.Len()), p...), make([]byte, aggregator.MaxReply)
 		e.Seal(frame)
-		_, n, err := d.Process(frame, reply)
+		_, n, err := d.ProcessFrom(0, frame, reply)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,8 +13,15 @@ var Aggregator = wire.Endpoint{
 	MAC: [6]byte{2, 0x4c, 0x42, 0, 0, 0xfe}, IP: netip.AddrFrom4([4]byte{10, 76, 66, 254}), Port: wire.DefaultPort,
 }
 
-// Routed is a host that frames are forwarded to, if the test adds a route.
-var Routed = Host(2)
+// Route is where a host is.
+type Route struct {
+	Host wire.Endpoint
+	Port int
+}
+
+// Routes are those that a test adds to compare forwarding: sender 2 is behind
+// another port than the other senders.
+var Routes = []Route{{Host(0), 0}, {Host(1), 0}, {Host(2), 1}}
 
 // Host returns the endpoint of host i < 250. Hosts 0 to Senders-1 are senders.
 func Host(i int) wire.Endpoint {

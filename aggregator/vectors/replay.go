@@ -15,7 +15,7 @@ func (f *File) Replay(d conformance.Device) error {
 	for i, want := range f.Steps {
 		s := want
 		if want.Frame != nil {
-			s.Frame = &Frame{About: want.Frame.About, Bytes: want.Frame.Bytes}
+			s.Frame = &Frame{About: want.Frame.About, From: want.Frame.From, Bytes: want.Frame.Bytes}
 		}
 		if want.Harvest != nil {
 			s.Harvest = &Harvest{Job: want.Harvest.Job}
@@ -93,7 +93,7 @@ func addJob(d conformance.Device, j *Job) error {
 
 func (f *Frame) process(d conformance.Device) error {
 	reply := make([]byte, aggregator.MaxReply)
-	v, n, err := d.Process(f.Bytes, reply)
+	v, n, err := d.ProcessFrom(f.From, f.Bytes, reply)
 	if err != nil {
 		return err
 	}

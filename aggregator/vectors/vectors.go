@@ -29,7 +29,7 @@ type File struct {
 	End Counters `json:"end"`
 }
 
-// Route sends Libra frames between hosts on by their destination MAC.
+// Route says behind which port a host is.
 type Route struct {
 	MAC  MAC `json:"mac"`
 	Port int `json:"port"`
@@ -91,6 +91,7 @@ func (s Sender) Config() aggregator.SenderConfig {
 // Frame is one Ethernet frame and what becomes of it.
 type Frame struct {
 	About   string `json:"about"`
+	From    int    `json:"from,omitempty"` // the port that it comes in by
 	Bytes   Hex    `json:"bytes"`
 	Verdict string `json:"verdict"`          // pass, drop, reply, forward or broadcast
 	Port    int    `json:"port,omitempty"`   // of forward

@@ -1,5 +1,6 @@
 // Package netdev reads and writes the attributes of network interfaces that
-// sysfs has, in the calling thread's network namespace.
+// sysfs has, and follows what they can do for XDP, in the calling thread's network
+// namespace.
 package netdev
 
 import (

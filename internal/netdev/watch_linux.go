@@ -1,0 +1,62 @@
+package netdev
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Watch hears of changes of what interfaces can do for XDP, in the network
+// namespace in which it was opened.
+type Watch struct{ socket *nl.NetlinkSocket }
+
+// WatchXDP opens a watch. The error wraps [ErrUnknown] if the kernel is too old.
+func WatchXDP() (*Watch, error) {
+	family, err := xdpFamily()
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range family.Groups {
+		if g.Name != group {
+			continue
+		}
+		// nl.Subscribe takes the numbers up to 32 only.
+		s, err := nl.Subscribe(unix.NETLINK_GENERIC)
+		if err != nil {
+			return nil, fmt.Errorf("watch XDP features: %w", err)
+		}
+		if err := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, int(g.ID)); err != nil {
+			s.Close()
+			return nil, fmt.Errorf("watch XDP features: %w", err)
+		}
+		return &Watch{s}, nil
+	}
+	return nil, fmt.Errorf("generic netlink family %s has no group %s: %w", familyName, group, ErrUnknown)
+}
+
+// Wait returns when something may have changed, or with the error that the watch
+// was closed with. The first call may return at once.
+func (w *Watch) Wait() error {
+	_, _, err := w.socket.Receive()
+	if errors.Is(err, unix.ENOBUFS) { // changes were missed
+		return nil
+	}
+	return err
+}
+
+// Close makes Wait return.
+func (w *Watch) Close() { w.socket.Close() }
+
+func xdpFamily() (*netlink.GenlFamily, error) {
+	family, err := netlink.GenlFamilyGet(familyName)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, ErrUnknown
+	}
+	if err != nil {
+		return nil, fmt.Errorf("generic netlink family %s: %w", familyName, err)
+	}
+	return family, nil
+}
