@@ -175,8 +175,10 @@ func TestEnvelopeWantsTwoAddressesOfAFamily(t *testing.T) {
 	if _, err := wire.NewEnvelope(v4, v6); err == nil {
 		t.Error("IPv4 to IPv6 is accepted")
 	}
-	if _, err := wire.NewEnvelope(wire.Endpoint{}, v4); err == nil {
-		t.Error("a flow without a source is accepted")
+	for _, ends := range [][2]wire.Endpoint{{{}, v4}, {v4, {}}, {{}, {}}, {v6, v4}} {
+		if e, err := wire.NewEnvelope(ends[0], ends[1]); err == nil || e != nil {
+			t.Errorf("a flow from %v to %v is accepted", ends[0].IP, ends[1].IP)
+		}
 	}
 	if e, err := wire.NewEnvelope(mapped, v4); err != nil || e.Len() != wire.EnvelopeLen {
 		t.Errorf("an IPv4 address in IPv6 form: %v", err)

@@ -44,6 +44,16 @@ func TestHeaderRoundTrip(t *testing.T) {
 func TestNames(t *testing.T) {
 	for got, want := range map[string]string{
 		wire.TypeHot.String():                       "HOT",
+		wire.TypeCold.String():                      "COLD",
+		wire.TypePull.String():                      "PULL",
+		wire.TypeRows.String():                      "ROWS",
+		wire.TypeAck.String():                       "ACK",
+		wire.TypeError.String():                     "ERROR",
+		wire.TypeScale.String():                     "SCALE",
+		wire.Type(0).String():                       "Type(0)",
+		wire.Type(15).String():                      "Type(15)",
+		wire.Type(16).String():                      "Type(16)",
+		(wire.FlagAll | wire.FlagScale).String():    "ALL|SCALE",
 		wire.Type(9).String():                       "Type(9)",
 		wire.Type(200).String():                     "Type(200)",
 		(wire.FlagRetx | wire.FlagSum).String():     "RETX|SUM",
@@ -177,6 +187,72 @@ func TestRowsCannotOverflow(t *testing.T) {
 	}
 }
 
+// TestRowsMustBeThere announces other counts and dimensions than a body has: none
+// at all, and whole rows too few or too many.
+func TestRowsMustBeThere(t *testing.T) {
+	for _, kind := range []wire.Type{wire.TypeCold, wire.TypePull, wire.TypeRows} {
+		for rows := range 5 {
+			for dim := range 4 {
+				for count := range 6 {
+					n := map[wire.Type]int{
+						wire.TypeCold: wire.ColdLen(rows, dim), wire.TypePull: wire.PullLen(rows), wire.TypeRows: wire.RowsLen(rows, dim),
+					}[kind]
+					payload := make([]byte, n)
+					binary.BigEndian.PutUint16(payload[wire.HeaderLen:], uint16(count))
+					binary.BigEndian.PutUint16(payload[wire.HeaderLen+2:], uint16(dim))
+					r, err := wire.ParseRows(payload, kind)
+					if count > 0 && dim > 0 && count == rows {
+						if err != nil || r.Count != count || r.Dim != dim {
+							t.Errorf("%v of %d × %d: %+v, %v", kind, count, dim, r, err)
+						}
+					} else if !errors.Is(err, wire.ErrLength) || r.Count != 0 || r.Dim != 0 {
+						t.Errorf("%v of %d × %d in a body of %d rows: %+v, %v", kind, count, dim, rows, r, err)
+					}
+				}
+			}
+		}
+	}
+	for n := range wire.ColdLen(0, 1) {
+		if _, err := wire.ParseRows(make([]byte, n), wire.TypeCold); !errors.Is(err, wire.ErrLength) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+// TestViewsEndWithTheirRows writes behind the last key and the last row.
+func TestViewsEndWithTheirRows(t *testing.T) {
+	panics := func(f func()) (did bool) {
+		defer func() { did = recover() != nil }()
+		f()
+		return false
+	}
+	payload := make([]byte, wire.ColdLen(2, 3)+100)
+	r := wire.PutRows(payload, wire.TypeCold, 2, 3)
+	for name, f := range map[string]func(){
+		"key":          func() { r.Key(2) },
+		"set key":      func() { r.SetKey(2, 1) },
+		"row":          func() { r.Row(2, make([]float32, 3)) },
+		"set row":      func() { r.SetRow(2, make([]float32, 3)) },
+		"short target": func() { r.Row(0, make([]float32, 2)) },
+		"short source": func() { r.SetRow(0, make([]float32, 2)) },
+	} {
+		if !panics(f) {
+			t.Errorf("%s behind the end is accepted", name)
+		}
+	}
+	for _, lane := range []int{-1, wire.Lanes} {
+		var s wire.Stripe
+		for name, f := range map[string]func(){
+			"value": func() { s.Bits(lane) }, "set value": func() { s.SetBits(lane, 1) },
+			"slot": func() { s.Slot(lane) }, "set slot": func() { s.SetSlot(lane, 1) },
+		} {
+			if !panics(f) {
+				t.Errorf("%s of lane %d is accepted", name, lane)
+			}
+		}
+	}
+}
+
 func TestCapsFillTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(0, 9000).Draw(t, "limit")
@@ -214,6 +290,16 @@ func TestRefusal(t *testing.T) {
 		{Code: wire.CodeWrongEpoch, Value: 8}:                "wrong epoch: receiver expects 8",
 		{Code: wire.CodeNotFinite, Index: 23}:                "NaN or infinity: pair 23",
 		{Code: wire.CodeUnknownJob}:                          "unknown job",
+		{Code: wire.CodeUnknownSender, Index: 1, Value: 2}:   "sender not admitted to the job",
+		{Code: wire.CodeWrongVersion, Value: 1}:              "unsupported protocol version: receiver expects 1",
+		{Code: wire.CodeOverflow, Index: 4}:                  "value or sum out of range: pair 4",
+		{Code: wire.CodeLength, Value: 10}:                   "body length not accepted: receiver expects 10",
+		{Code: wire.CodeMode, Value: 2}:                      "operation not supported by the job's mode",
+		{Code: wire.CodeLayout, Index: 2}:                    "stripe layout not accepted",
+		{Code: wire.CodeDimension, Value: 9}:                 "row dimension differs from the job's: receiver expects 9",
+		{Code: wire.CodeType}:                                "frame type not served here",
+		{Code: wire.CodeRound, Value: 77}:                    "round is not the one in progress: receiver expects 77",
+		{Code: wire.CodeWindow, Value: 513}:                  "sequence number beyond the window: receiver accepts numbers up to 513",
 	} {
 		if r.Error() != want {
 			t.Errorf("%q, want %q", r.Error(), want)

@@ -49,18 +49,14 @@ func (f Format) FromBits(bits uint32) (int64, error) {
 	if e == 0xff {
 		return 0, ErrNotFinite
 	}
-	if e == 0 { // zero, or a subnormal: below half a unit of any format
-		return 0, nil
-	}
 	// The 24-bit significand sits at the top of 64 bits; what is left is one
-	// right shift, whose last step rounds.
+	// right shift, whose last step rounds. It shifts everything out of zero, of
+	// subnormals, which are below half a unit of any format, and of what else is
+	// that small.
 	t := uint64(bits&0x7fffff|0x800000) << 40
 	shift := 189 + f.Exp - e // one less than the distance
 	if shift < 0 {
 		return 0, ErrRange
-	}
-	if shift > 63 {
-		return 0, nil
 	}
 	n := int64((t>>shift + 1) >> 1)
 	sign := -int64(bits >> 31)

@@ -2,6 +2,7 @@ package scaled
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/big"
 	"strings"
@@ -64,7 +65,9 @@ func TestToFloat32IsNearest(t *testing.T) {
 
 func TestAddSaturates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b := rapid.Int32().Draw(t, "a"), rapid.Int32().Draw(t, "b")
+		size := rapid.IntRange(0, 31)
+		a := rapid.Int32().Draw(t, "a") >> size.Draw(t, "a's size")
+		b := rapid.Int32().Draw(t, "b") >> size.Draw(t, "b's size")
 		got := Add(a, b)
 		switch exact := int64(a) + int64(b); {
 		case exact > math.MaxInt32:
@@ -155,9 +158,11 @@ func TestScaleForRefuses(t *testing.T) {
 	if _, err := ScaleFor(infinite, 1); !errors.Is(err, ErrExponent) {
 		t.Errorf("exponent of infinity: %v", err)
 	}
-	for _, addends := range []int{-1, 0} {
-		if _, err := ScaleFor(1, addends); !errors.Is(err, ErrAddends) {
-			t.Errorf("%d addends: %v", addends, err)
+	for _, addends := range []int{-1, 0, math.MaxInt32 + 1} {
+		s, err := ScaleFor(1, addends)
+		want := fmt.Sprintf("scaled: bad number of addends: %d is not in [1, 2147483647]", addends)
+		if !errors.Is(err, ErrAddends) || err.Error() != want || s != (Scale{}) {
+			t.Errorf("%d addends: %v, %v; want %q", addends, s, err, want)
 		}
 	}
 }
