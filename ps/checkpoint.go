@@ -9,7 +9,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 )
 
 // Errors of [Restore] and [ReadCheckpoint]. They are wrapped with what was
@@ -26,17 +25,28 @@ var (
 	ErrMismatch = errors.New("ps: checkpoint does not fit the configuration")
 )
 
-// A checkpoint is little-endian:
+// A checkpoint is the state as of a commit, little-endian:
 //
-//	magic "libra-ps", version uint32
-//	dim, exp, method, scale bits, uint32 each; seed, harvest instance, harvest number, rows, attachment length, uint64 each
-//	CRC-32C of everything so far, uint32
-//	the attachment
-//	rows: key uint64, pending uint8, Dim weights float32, under Adagrad Dim
-//	      squares float32, and if pending is 1 Dim sums int64
-//	CRC-32C of everything so far, uint32
+//	offset  length
+//	     0       8  magic "libra-ps"
+//	     8       4  version, 2
+//	    12       4  Dim, the number of floats in a row
+//	    16       4  Exp, the exponent of the fixed-point format, signed
+//	    20       4  optimiser: 0 SGD, 1 Adagrad
+//	    24       4  Init.Scale, the bits of a float32
+//	    28       8  Init.Seed
+//	    36       8  instance of the last harvest that is part of the weights
+//	    44       8  its number
+//	    52       8  R, the number of rows
+//	    60       8  A, the length of the attachment
+//	    68       4  CRC-32C of bytes 0 to 67
+//	    72       A  the attachment
+//	  72+A     R×L  the rows
+//	72+A+R×L     4  CRC-32C of all bytes before
 //
-// Rows come in the order of their keys, so equal stores make equal files.
+// A row has L = 8 + 4 Dim bytes, under Adagrad 8 + 8 Dim: its key, the bits of its
+// weights, and under Adagrad those of its sums of squares. Rows come in the order
+// of their first update; no key comes twice. Nothing follows.
 const (
 	checkpointMagic   = "libra-ps"
 	checkpointVersion = 2
@@ -45,107 +55,12 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checkpoint writes the store to a file: weights, optimiser state, the sums of
-// the open step and the id of the last harvest. Together with them it writes the
-// attachment, which is the caller's: what must be as old as the sums are, such as
-// the duplicate filter of the flows that fed them. The file is replaced
-// atomically: after a crash it is either the old or the new one.
-func (s *Store) Checkpoint(path string, attachment []byte) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("ps: writing checkpoint: %w", err)
-		}
-	}()
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if err := s.WriteCheckpoint(f, attachment); err != nil {
-		return err
-	}
-	// The contents must reach the disk before the name does.
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
-
-// WriteCheckpoint writes what [Store.Checkpoint] does to w.
-func (s *Store) WriteCheckpoint(w io.Writer, attachment []byte) error {
-	sum := crc32.New(castagnoli)
-	out := bufio.NewWriterSize(w, 1<<16)
-	put := func(b []byte) {
-		sum.Write(b)
-		_, _ = out.Write(b) // keeps its first error for Flush
-	}
-	le := binary.LittleEndian
-
-	b := append(make([]byte, 0, checkpointHeadLen), checkpointMagic...)
-	b = le.AppendUint32(b, checkpointVersion)
-	b = le.AppendUint32(b, uint32(s.cfg.Dim))
-	b = le.AppendUint32(b, uint32(int32(s.cfg.Exp)))
-	b = le.AppendUint32(b, uint32(s.cfg.Optimizer.Method))
-	b = le.AppendUint32(b, math.Float32bits(s.cfg.Init.Scale))
-	b = le.AppendUint64(b, s.cfg.Init.Seed)
-	b = le.AppendUint64(b, s.harvest.instance)
-	b = le.AppendUint64(b, s.harvest.number)
-	b = le.AppendUint64(b, uint64(len(s.keys)))
-	b = le.AppendUint64(b, uint64(len(attachment)))
-	put(b)
-	put(le.AppendUint32(b[:0], sum.Sum32()))
-	put(attachment)
-
-	d := s.cfg.Dim
-	for _, r := range s.byKey() {
-		pending := byte(s.marks[r>>6] >> (r & 63) & 1)
-		b = le.AppendUint64(b[:0], s.keys[r])
-		b = append(b, pending)
-		b = appendFloats(b, s.weights[r*d:][:d])
-		if s.cfg.Optimizer.Method == Adagrad {
-			b = appendFloats(b, s.squares[r*d:][:d])
-		}
-		if pending == 1 {
-			for _, n := range s.sums[r*d:][:d] {
-				b = le.AppendUint64(b, uint64(n))
-			}
-		}
-		put(b)
-	}
-	put(le.AppendUint32(b[:0], sum.Sum32()))
-	return out.Flush()
-}
-
-func appendFloats(b []byte, floats []float32) []byte {
-	for _, f := range floats {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
-	}
-	return b
-}
-
 // Restore reads a checkpoint file into a new store and returns it with its
 // attachment. What gives stored numbers their meaning must be the same in cfg as
 // when the file was written (Dim, Exp, the optimiser's method, Init), else the
 // error wraps [ErrMismatch]; learning rate, epsilon and initial accumulator are
-// cfg's. Other errors wrap [ErrNotCheckpoint], [ErrVersion], [ErrCorrupt] or
-// those of package os.
+// cfg's. Other errors wrap [ErrFull], [ErrNotCheckpoint], [ErrVersion],
+// [ErrCorrupt] or those of package os.
 func Restore(path string, cfg Config) (*Store, []byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -244,6 +159,7 @@ func (c *checkpointReader) head(s *Store) (rows, attached uint64) {
 	method, scale := Method(min(c.uint32(), math.MaxUint8)), math.Float32frombits(c.uint32())
 	seed := c.uint64()
 	s.harvest = harvestID{c.uint64(), c.uint64()}
+	s.committed = s.harvest
 	rows, attached = c.uint64(), c.uint64()
 	// Whatever the fields say counts only if they are undamaged.
 	c.checksum("header")
@@ -277,30 +193,20 @@ func (c *checkpointReader) bytes(n uint64) []byte {
 
 // rows reads n rows into an empty store.
 func (c *checkpointReader) rows(s *Store, n uint64) {
-	d := s.cfg.Dim
-	last := uint64(0)
+	if n > uint64(s.cfg.MaxRows) {
+		c.fail(fmt.Errorf("%w: the checkpoint holds %d", ErrFull, n))
+	}
 	for i := uint64(0); i < n && c.err == nil; i++ {
 		key := c.uint64()
-		pending := c.next(1)[0]
-		if i > 0 && key <= last || pending > 1 {
-			c.fail(fmt.Errorf("%w: row %d is malformed", ErrCorrupt, i))
+		r, inserted := s.index.place(key, s.rows.n)
+		if !inserted {
+			c.fail(fmt.Errorf("%w: key %d comes twice", ErrCorrupt, key))
 			return
 		}
-		last = key
-		s.index.grow(1)
-		r, _ := s.index.place(key, len(s.keys))
 		s.insert(key)
-		c.floats(s.weights[r*d:])
-		if s.cfg.Optimizer.Method == Adagrad {
-			c.floats(s.squares[r*d:])
-		}
-		if pending == 1 {
-			for j := range d {
-				s.sums[r*d+j] = int64(c.uint64())
-			}
-			s.marks[r>>6] |= 1 << (r & 63)
-			s.touched = append(s.touched, r)
-		}
+		_, _, weights, squares := s.rows.row(r)
+		c.floats(weights)
+		c.floats(squares)
 	}
 }
 

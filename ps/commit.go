@@ -12,19 +12,22 @@ import (
 // touched, with the float32 nearest to its sum, and returns the number of those
 // rows. A sum of zero leaves its weight as it is.
 func (s *Store) Commit() int {
-	d := s.cfg.Dim
+	if s.snapshot != nil {
+		s.snapshot.keep(s.touched)
+	}
 	for _, r := range s.touched {
-		sums, weights := s.sums[r*d:][:d], s.weights[r*d:][:d]
-		if s.cfg.Optimizer.Method == Adagrad {
-			s.adagrad(sums, weights, s.squares[r*d:][:d])
+		_, sums, weights, squares := s.rows.row(r)
+		if s.rows.adagrad {
+			s.adagrad(sums, weights, squares)
 		} else {
 			s.sgd(sums, weights)
 		}
 		clear(sums)
-		s.marks[r>>6] &^= 1 << (r & 63)
+		s.rows.unmark(r)
 	}
 	n := len(s.touched)
 	s.touched = s.touched[:0]
+	s.committed = s.harvest
 	return n
 }
 
@@ -62,12 +65,12 @@ func (s *Store) Hash() [sha256.Size]byte {
 	buf := make([]byte, 8+4*d)
 	initial := make([]float32, d)
 	for _, r := range s.byKey() {
-		weights := s.weights[r*d:][:d]
-		s.cfg.Init.fill(s.keys[r], initial)
+		key, _, weights, _ := s.rows.row(r)
+		s.cfg.Init.fill(key, initial)
 		if slices.EqualFunc(weights, initial, sameBits) {
 			continue
 		}
-		binary.BigEndian.PutUint64(buf, s.keys[r])
+		binary.BigEndian.PutUint64(buf, key)
 		for c, w := range weights {
 			binary.BigEndian.PutUint32(buf[8+4*c:], math.Float32bits(w))
 		}
@@ -80,10 +83,10 @@ func sameBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bit
 
 // byKey returns the row numbers in the order of their keys.
 func (s *Store) byKey() []int {
-	rows := make([]int, len(s.keys))
+	rows := make([]int, s.rows.n)
 	for r := range rows {
 		rows[r] = r
 	}
-	slices.SortFunc(rows, func(a, b int) int { return cmp.Compare(s.keys[a], s.keys[b]) })
+	slices.SortFunc(rows, func(a, b int) int { return cmp.Compare(s.rows.key(a), s.rows.key(b)) })
 	return rows
 }

@@ -94,8 +94,9 @@ type Config struct {
 	Optimizer Optimizer
 	// Init gives the weights of rows that were never updated.
 	Init Init
-	// MaxRows is the largest number of rows that the store holds, 1 to
-	// [MaxRows]; 0 means [DefaultMaxRows].
+	// MaxRows is the number of rows, 1 to [MaxRows], beyond which gradients
+	// of a new row are refused; 0 means [DefaultMaxRows]. Only the rows of
+	// harvests, which are those of the hot set, come on top.
 	MaxRows int
 	// Capacity is the number of rows to allocate memory for in advance. The
 	// store grows beyond it.
@@ -142,5 +143,9 @@ func (c Config) normal() (Config, error) {
 	return c, nil
 }
 
-// ErrOverflow says that a sum would leave the fixed-point format's range.
-var ErrOverflow = errors.New("ps: sum out of the fixed-point range")
+var (
+	// ErrOverflow says that a sum would leave the fixed-point format's range.
+	ErrOverflow = errors.New("ps: sum out of the fixed-point range")
+	// ErrFull says that a store holds as many rows as it may.
+	ErrFull = errors.New("ps: the store holds as many rows as Config.MaxRows (server.max_rows) allows")
+)

@@ -1,6 +1,9 @@
 package ps
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Harvest is what was collected from one bank of an aggregator.
 type Harvest struct {
@@ -68,8 +71,10 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 		}
 		units[end-d+rank%d] = sum
 	}
-	if bad := s.apply(keys, units); bad >= 0 {
-		return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.Number, keys[bad/d], bad%d, ErrOverflow)
+	// Refusing a row that is summed already would lose gradients that were
+	// acknowledged, and there are no more of them than the hot set has.
+	if bad, err := s.apply(keys, units, math.MaxInt); err != nil {
+		return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.Number, keys[bad/d], bad%d, err)
 	}
 	s.harvest = harvestID{h.Instance, h.Number}
 	return true, nil

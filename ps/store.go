@@ -21,20 +21,13 @@ type Store struct {
 	format fixedpoint.Format
 	unit   float32 // 2^Exp
 
-	// Rows have numbers in the order of their first update. That order puts
-	// the hot rows of a skewed job next to each other. What accumulating needs,
-	// what reading needs and what only committing needs are separate arrays,
-	// so that neither drags the others through the cache.
 	index   table
-	keys    []uint64
-	sums    []int64   // Dim a row: the open step
-	weights []float32 // Dim a row
-	squares []float32 // Dim a row under Adagrad, else empty
+	rows    rows
+	touched []int // numbers of the rows of the open step
 
-	touched []int    // numbers of the rows of the open step
-	marks   []uint64 // one bit a row: it is in touched
-
-	harvest harvestID // of the last harvest applied
+	harvest   harvestID // of the last harvest applied
+	committed harvestID // of the last harvest that is part of the weights
+	snapshot  *Snapshot // in progress, or nil
 
 	// The batch that is being applied, kept for its memory.
 	batchKeys  []uint64
@@ -55,9 +48,10 @@ func New(cfg Config) (*Store, error) {
 		format: fixedpoint.Format{Exp: cfg.Exp},
 		unit:   float32(math.Ldexp(1, cfg.Exp)),
 		index:  newTable(cfg.Capacity),
+		rows:   newRows(cfg.Dim, cfg.Optimizer.Method == Adagrad),
 		row:    make([]float32, cfg.Dim),
 	}
-	s.growRows(cfg.Capacity)
+	s.rows.reserve(cfg.Capacity)
 	return s, nil
 }
 
@@ -66,7 +60,7 @@ func (s *Store) Config() Config { return s.cfg }
 
 // Len returns the number of rows that hold memory: those that were ever
 // updated.
-func (s *Store) Len() int { return len(s.keys) }
+func (s *Store) Len() int { return s.rows.n }
 
 // LastHarvest returns the instance and the number of the last harvest that was
 // applied; zeros before the first.
@@ -80,7 +74,8 @@ func (s *Store) LastHarvest() (instance, number uint64) {
 func (s *Store) Read(key uint64, dst []float32) {
 	d := s.cfg.Dim
 	if r := s.index.find(key); r >= 0 {
-		copy(dst[:d], s.weights[r*d:])
+		c, i := s.rows.at(r)
+		copy(dst[:d], c.weights[i*d:])
 		return
 	}
 	s.cfg.Init.fill(key, dst[:d])
@@ -104,8 +99,8 @@ func (i Init) fill(key uint64, dst []float32) {
 
 // Accumulate adds the gradients of a COLD body to the open step. It adds all of
 // them or, with an error, none. The errors are of type [wire.Refusal]:
-// CodeDimension, CodeNotFinite, CodeOverflow; Index is the position of the float
-// in the body.
+// CodeDimension, CodeNotFinite, CodeOverflow, where Index is the position of the
+// float in the body, and CodeRowsFull, where it is that of the row.
 func (s *Store) Accumulate(rows wire.Rows) error {
 	d := s.cfg.Dim
 	if rows.Dim != d {
@@ -123,7 +118,10 @@ func (s *Store) Accumulate(rows wire.Rows) error {
 			units[i*d+c] = n
 		}
 	}
-	if bad := s.apply(keys, units); bad >= 0 {
+	switch bad, err := s.apply(keys, units, s.cfg.MaxRows); {
+	case errors.Is(err, ErrFull):
+		return wire.Refusal{Code: wire.CodeRowsFull, Index: uint16(bad / d), Value: uint32(s.cfg.MaxRows)}
+	case err != nil:
 		return wire.Refusal{Code: wire.CodeOverflow, Index: uint16(bad)}
 	}
 	return nil
@@ -153,15 +151,15 @@ func (s *Store) Push(keys []uint64, grads []float32) error {
 		}
 		units[i] = n
 	}
-	if bad := s.apply(keys, units); bad >= 0 {
-		return fmt.Errorf("ps: gradient %d (key %d, column %d): %w", bad, keys[bad/d], bad%d, ErrOverflow)
+	if bad, err := s.apply(keys, units, s.cfg.MaxRows); err != nil {
+		return fmt.Errorf("ps: gradient %d (key %d, column %d): %w", bad, keys[bad/d], bad%d, err)
 	}
 	return nil
 }
 
 // AddSum adds a number of fixed-point units to one parameter of the open step.
-// It returns an error that wraps [ErrOverflow], and adds nothing, if the sum
-// would leave the range.
+// It returns an error that wraps [ErrOverflow] or [ErrFull], and adds nothing, if
+// the sum would leave the range or there is no room for the row.
 func (s *Store) AddSum(key uint64, col int, units int64) error {
 	d := s.cfg.Dim
 	if col < 0 || col >= d {
@@ -170,8 +168,8 @@ func (s *Store) AddSum(key uint64, col int, units int64) error {
 	keys, row := s.batch(1)
 	clear(row)
 	keys[0], row[col] = key, units
-	if s.apply(keys, row) >= 0 {
-		return fmt.Errorf("ps: key %d, column %d: %w", key, col, ErrOverflow)
+	if _, err := s.apply(keys, row, s.cfg.MaxRows); err != nil {
+		return fmt.Errorf("ps: key %d, column %d: %w", key, col, err)
 	}
 	return nil
 }
@@ -184,13 +182,13 @@ func (s *Store) batch(n int) (keys []uint64, units []int64) {
 	return s.batchKeys, s.batchUnits
 }
 
-// apply adds len(keys) rows of units to the open step. If a sum overflows, it
-// restores the store and returns the position of that unit, else -1. The caller
-// has called batch for at least as many rows.
-func (s *Store) apply(keys []uint64, units []int64) (bad int) {
+// apply adds len(keys) rows of units to the open step. If a sum overflows
+// ([ErrOverflow]), or a new row would be one more than limit ([ErrFull]), it
+// restores the store and returns the position of that unit. The caller has called
+// batch for at least as many rows.
+func (s *Store) apply(keys []uint64, units []int64, limit int) (bad int, err error) {
 	d := s.cfg.Dim
-	s.index.grow(len(keys))
-	oldRows, oldTouched := len(s.keys), len(s.touched)
+	oldRows, oldTouched := s.rows.n, len(s.touched)
 
 	// Three short passes, so that the processor overlaps the cache misses of
 	// each: first those of the table, then those of the sums, which the loads
@@ -201,95 +199,78 @@ func (s *Store) apply(keys []uint64, units []int64) (bad int) {
 	for i, r := range rows {
 		if r < 0 {
 			var inserted bool
-			r, inserted = s.index.place(keys[i], len(s.keys))
+			r, inserted = s.index.place(keys[i], s.rows.n)
 			if inserted {
 				s.insert(keys[i])
+				if s.rows.n > limit {
+					s.undo(rows, nil, oldRows, oldTouched)
+					return i * d, ErrFull
+				}
 			}
 			rows[i] = r
 		}
-		loaded |= s.sums[r*d]
+		c, j := s.rows.at(r)
+		loaded |= c.sums[j*d]
 	}
 	s.loaded = loaded
 	for i, r := range rows {
-		sums, add := s.sums[r*d:][:d], units[i*d:][:d]
-		for c := range sums {
-			sum, ok := fixedpoint.Add(sums[c], add[c])
+		c, j := s.rows.at(r)
+		sums, add := c.sums[j*d:][:d], units[i*d:][:d]
+		for col := range sums {
+			sum, ok := fixedpoint.Add(sums[col], add[col])
 			if !ok {
-				s.undo(rows, units[:i*d+c], oldRows, oldTouched)
-				return i*d + c
+				s.undo(rows, units[:i*d+col], oldRows, oldTouched)
+				return i*d + col, ErrOverflow
 			}
-			sums[c] = sum
+			sums[col] = sum
 		}
-		if s.marks[r>>6]>>(r&63)&1 == 0 {
-			s.marks[r>>6] |= 1 << (r & 63)
+		if c.mark(j) {
 			s.touched = append(s.touched, r)
 		}
 	}
-	return -1
+	return 0, nil
 }
 
 // insert appends a row with its initial weights.
 func (s *Store) insert(key uint64) {
-	d := s.cfg.Dim
-	s.growRows(1)
-	n := len(s.keys) + 1
-	s.keys = append(s.keys, key)
-	s.sums = s.sums[:n*d]
-	clear(s.sums[(n-1)*d:])
-	s.weights = s.weights[:n*d]
-	s.cfg.Init.fill(key, s.weights[(n-1)*d:])
-	if s.cfg.Optimizer.Method == Adagrad {
-		s.squares = s.squares[:n*d]
-		for c := range d {
-			s.squares[(n-1)*d+c] = s.cfg.Optimizer.InitialAccumulator
-		}
-	}
-	if len(s.marks)*64 < n {
-		s.marks = append(s.marks, 0)
-	}
-}
-
-// growRows makes room for n more rows.
-func (s *Store) growRows(n int) {
-	d := s.cfg.Dim
-	s.keys = slices.Grow(s.keys, n)
-	s.sums = slices.Grow(s.sums, n*d)
-	s.weights = slices.Grow(s.weights, n*d)
-	if s.cfg.Optimizer.Method == Adagrad {
-		s.squares = slices.Grow(s.squares, n*d)
+	s.rows.reserve(s.rows.n + 1)
+	c, i := s.rows.at(s.rows.n)
+	s.rows.n++
+	c.keys[i] = key
+	_, sums, weights, squares := s.rows.row(s.rows.n - 1)
+	clear(sums)
+	s.cfg.Init.fill(key, weights)
+	for col := range squares {
+		squares[col] = s.cfg.Optimizer.InitialAccumulator
 	}
 }
 
 // undo takes back what apply did: the additions of units, then the touched rows
-// and the insertions from the newest to the oldest.
+// and the insertions.
 func (s *Store) undo(rows []int, units []int64, oldRows, oldTouched int) {
 	d := s.cfg.Dim
 	for i, n := range units {
-		s.sums[rows[i/d]*d+i%d] -= n
+		_, sums, _, _ := s.rows.row(rows[i/d])
+		sums[i%d] -= n
 	}
 	for _, r := range s.touched[oldTouched:] {
-		s.marks[r>>6] &^= 1 << (r & 63)
+		s.rows.unmark(r)
 	}
 	s.touched = s.touched[:oldTouched]
-	for r := len(s.keys) - 1; r >= oldRows; r-- {
-		s.index.unplace(s.keys[r])
+	for r := oldRows; r < s.rows.n; r++ {
+		s.index.unplace(s.rows.key(r))
 	}
-	s.keys = s.keys[:oldRows]
-	s.sums = s.sums[:oldRows*d]
-	s.weights = s.weights[:oldRows*d]
-	if s.cfg.Optimizer.Method == Adagrad {
-		s.squares = s.squares[:oldRows*d]
-	}
+	s.rows.n = oldRows
 }
 
 // Pending iterates over the rows of the open step: their keys and their Dim
 // sums in fixed-point units. The sums are views; the store must not be changed
 // during the iteration.
 func (s *Store) Pending() iter.Seq2[uint64, []int64] {
-	d := s.cfg.Dim
 	return func(yield func(uint64, []int64) bool) {
 		for _, r := range s.touched {
-			if !yield(s.keys[r], s.sums[r*d:(r+1)*d:(r+1)*d]) {
+			key, sums, _, _ := s.rows.row(r)
+			if !yield(key, sums) {
 				return
 			}
 		}

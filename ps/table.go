@@ -1,26 +1,48 @@
 package ps
 
-import "math/bits"
+import "math/rand/v2"
 
-// table maps keys to row numbers by open addressing with linear probing. An
-// entry is 16 bytes, so a probe sequence seldom leaves its cache line; at most
-// half of the entries are used.
+// table maps keys to row numbers by extendible hashing (Fagin, Nievergelt,
+// Pippenger and Strong 1979): the upper bits of a key's hash select a segment,
+// and the lower ones an entry of it, from which probing is linear. At most half
+// of a segment's entries are used. A full segment is split into two, which takes
+// some ten microseconds however large the table is; only the directory, a
+// pointer a segment, is ever copied as a whole.
+//
+// An entry is 16 bytes, so a probe sequence seldom leaves its cache line.
 type table struct {
-	entries []entry // a power of two
-	shift   uint    // 64 - log2(len(entries))
-	used    int
+	dir   []*segment // 2^(64-shift) of them, by the upper bits of the hash
+	shift uint
+	// seed keeps those who choose keys from choosing ones that collide.
+	seed uint64
 }
+
+// segment holds the keys whose hashes begin with the same depth bits.
+type segment struct {
+	entries [segmentEntries]entry
+	used    int
+	depth   uint
+}
+
+const segmentEntries = 1 << 12
 
 // entry holds a key and its row number plus one; 0 marks a free entry, because
 // every uint64 is a valid key.
 type entry struct{ key, row uint64 }
 
-const minTable = 16
-
+// newTable returns a table with room for about capacity keys.
 func newTable(capacity int) table {
-	size := max(minTable, 2*capacity)
-	log := bits.Len(uint(size - 1))
-	return table{entries: make([]entry, 1<<log), shift: uint(64 - log)}
+	t := table{shift: 63, seed: rand.Uint64()}
+	// Hashes are not spread evenly: a segment in four of full average would
+	// have to be split at once.
+	for segments := 2; capacity > segments*segmentEntries*3/8; segments *= 2 {
+		t.shift--
+	}
+	t.dir = make([]*segment, 1<<(64-t.shift))
+	for i := range t.dir {
+		t.dir[i] = &segment{depth: 64 - t.shift}
+	}
+	return t
 }
 
 // mix is the output function of splitmix64 (Steele, Lea and Flood 2014), a
@@ -31,11 +53,14 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
+func (t *table) hash(key uint64) uint64 { return mix(key ^ t.seed) }
+
 // find returns the row of a key, or -1.
 func (t *table) find(key uint64) int {
-	mask := uint64(len(t.entries) - 1)
-	for i := mix(key) >> t.shift; ; i++ {
-		e := &t.entries[i&mask]
+	h := t.hash(key)
+	s := t.dir[h>>(t.shift&63)]
+	for i := h; ; i++ {
+		e := &s.entries[i%segmentEntries]
 		if e.row == 0 {
 			return -1
 		}
@@ -52,10 +77,11 @@ func (t *table) find(key uint64) int {
 // what it finds, and the processor overlaps the cache misses of many keys. The
 // conditional assignment compiles to a conditional move.
 func (t *table) home(rows []int, keys []uint64) {
-	entries, shift := t.entries, t.shift
+	dir, shift, seed := t.dir, t.shift, t.seed
 	rows = rows[:len(keys)]
 	for i, key := range keys {
-		e := &entries[mix(key)>>(shift&63)]
+		h := mix(key ^ seed)
+		e := &dir[h>>(shift&63)].entries[h%segmentEntries]
 		row := e.row
 		if e.key != key {
 			row = 0
@@ -64,16 +90,30 @@ func (t *table) home(rows []int, keys []uint64) {
 	}
 }
 
-// place returns the row of a key. If the key is new, it gets row next. There
-// must be room; see grow.
+// place returns the row of a key. If the key is new, it gets row next.
 func (t *table) place(key uint64, next int) (row int, inserted bool) {
-	mask := uint64(len(t.entries) - 1)
-	for i := mix(key) >> t.shift; ; i++ {
-		e := &t.entries[i&mask]
+	h := t.hash(key)
+	s := t.dir[h>>(t.shift&63)]
+	for 2*s.used >= segmentEntries {
+		if row := t.find(key); row >= 0 {
+			return row, false
+		}
+		t.split(h)
+		s = t.dir[h>>(t.shift&63)]
+	}
+	row, inserted = s.place(h, key, uint64(next)+1)
+	return row, inserted
+}
+
+// place puts a key with row number row-1 where its probe sequence ends, or returns
+// the row that it has.
+func (s *segment) place(h, key, row uint64) (int, bool) {
+	for i := h; ; i++ {
+		e := &s.entries[i%segmentEntries]
 		if e.row == 0 {
-			*e = entry{key, uint64(next) + 1}
-			t.used++
-			return next, true
+			*e = entry{key, row}
+			s.used++
+			return int(row - 1), true
 		}
 		if e.key == key {
 			return int(e.row - 1), false
@@ -81,28 +121,49 @@ func (t *table) place(key uint64, next int) (row int, inserted bool) {
 	}
 }
 
-// unplace removes the key that was placed last, if the table has not grown
-// since. Nothing was placed after it, so no probe sequence leads over its entry.
-func (t *table) unplace(key uint64) {
-	mask := uint64(len(t.entries) - 1)
-	i := mix(key) >> t.shift
-	for t.entries[i&mask].key != key || t.entries[i&mask].row == 0 {
-		i++
+// split gives half of the segment that holds hash h to a new one.
+func (t *table) split(h uint64) {
+	old := t.dir[h>>(t.shift&63)]
+	if old.depth == 64-t.shift { // the directory has one pointer to it
+		dir := make([]*segment, 2*len(t.dir))
+		for i, s := range t.dir {
+			dir[2*i], dir[2*i+1] = s, s
+		}
+		t.dir = dir
+		t.shift--
 	}
-	t.entries[i&mask] = entry{}
-	t.used--
-}
-
-// grow makes room for n more keys.
-func (t *table) grow(n int) {
-	if 2*(t.used+n) <= len(t.entries) {
-		return
-	}
-	old := t.entries
-	*t = newTable(max(t.used+n, len(old)))
-	for _, e := range old {
+	halves := [2]*segment{{depth: old.depth + 1}, {depth: old.depth + 1}}
+	for _, e := range &old.entries {
 		if e.row != 0 {
-			t.place(e.key, int(e.row-1))
+			h := t.hash(e.key)
+			halves[h>>(63-old.depth)&1].place(h, e.key, e.row)
 		}
 	}
+	// The pointers to the old segment are next to each other.
+	n := len(t.dir) >> old.depth
+	first := int(h>>(t.shift&63)) &^ (n - 1)
+	for i := range n {
+		t.dir[first+i] = halves[2*i/n]
+	}
+}
+
+// unplace removes a key. Entries behind it move up where their probe sequences
+// led over it (Knuth, The Art of Computer Programming 3, algorithm 6.4R).
+func (t *table) unplace(key uint64) {
+	h := t.hash(key)
+	s := t.dir[h>>(t.shift&63)]
+	hole := h % segmentEntries
+	for s.entries[hole].key != key || s.entries[hole].row == 0 {
+		hole = (hole + 1) % segmentEntries
+	}
+	for i := (hole + 1) % segmentEntries; s.entries[i].row != 0; i = (i + 1) % segmentEntries {
+		home := t.hash(s.entries[i].key) % segmentEntries
+		// The entry may move if its home is not behind the hole.
+		if (i-home)%segmentEntries >= (i-hole)%segmentEntries {
+			s.entries[hole] = s.entries[i]
+			hole = i
+		}
+	}
+	s.entries[hole] = entry{}
+	s.used--
 }

@@ -32,7 +32,7 @@ type WorkerStats struct {
 
 // Refusals counts ERROR frames by code; the last entry holds the codes that
 // this version does not know.
-type Refusals [wire.CodeWindow + 2]uint64
+type Refusals [wire.CodeRowsFull + 2]uint64
 
 // Total returns the sum over all codes.
 func (r *Refusals) Total() uint64 {

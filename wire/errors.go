@@ -45,6 +45,7 @@ const (
 	CodeType          Code = 12 // a type that this receiver does not serve
 	CodeRound         Code = 13 // Value: the round in progress, to which the sender has contributed or has to
 	CodeWindow        Code = 14 // Value: the largest sequence number that is accepted now
+	CodeRowsFull      Code = 15 // Index: row; Value: the number of rows that the server may hold
 )
 
 var codeTexts = map[Code]string{
@@ -62,6 +63,7 @@ var codeTexts = map[Code]string{
 	CodeType:          "frame type not served here",
 	CodeRound:         "round is not the one in progress",
 	CodeWindow:        "sequence number beyond the window",
+	CodeRowsFull:      "no room for another row",
 }
 
 func (c Code) String() string {
@@ -104,6 +106,8 @@ func (r Refusal) Error() string {
 		return fmt.Sprintf("%v: receiver expects %d", r.Code, r.Value)
 	case CodeWindow:
 		return fmt.Sprintf("%v: receiver accepts numbers up to %d", r.Code, r.Value)
+	case CodeRowsFull:
+		return fmt.Sprintf("%v: row %d, the server may hold %d (server.max_rows)", r.Code, r.Index, r.Value)
 	case CodeNotFinite, CodeOverflow:
 		return fmt.Sprintf("%v: pair %d", r.Code, r.Index)
 	}

@@ -188,6 +188,7 @@ func goodFrames() []goldenFrame {
 		{"type", wire.Refusal{Code: wire.CodeType}},
 		{"round", wire.Refusal{Code: wire.CodeRound, Value: 9}},
 		{"window", wire.Refusal{Code: wire.CodeWindow, Value: 0x01020600}},
+		{"rows-full", wire.Refusal{Code: wire.CodeRowsFull, Index: 35, Value: 1 << 26}},
 		{"unassigned", wire.Refusal{Code: 999, Index: 1, Value: 2}},
 	} {
 		frames = append(frames, goldenFrame{

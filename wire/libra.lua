@@ -32,6 +32,7 @@ local CODES = {
 	[12] = "frame type not served here",
 	[13] = "round is not the one in progress",
 	[14] = "sequence number beyond the window",
+	[15] = "no room for another row",
 }
 
 local libra = Proto("libra", "Libra gradient aggregation")

@@ -1,0 +1,86 @@
+package ps
+
+import "math/bits"
+
+// rows holds what a store knows of its rows, in chunks of 2^shift rows, so that
+// growing never moves a row. Rows have numbers in the order of their first
+// update. That order puts the hot rows of a skewed job next to each other.
+type rows struct {
+	n       int // in use; a chunk may have room for more
+	shift   uint
+	adagrad bool
+	dim     int
+	chunks  []chunk
+}
+
+// chunk is a part of the rows. What accumulating needs, what reading needs and
+// what only committing needs are separate arrays, so that neither drags the
+// others through the cache.
+type chunk struct {
+	keys    []uint64
+	sums    []int64   // dim a row: the open step
+	weights []float32 // dim a row
+	squares []float32 // dim a row under Adagrad, else nil
+	marks   []uint64  // one bit a row: it is in the open step
+}
+
+// chunkBytes bounds the sums of a chunk, and so the time to allocate one.
+const chunkBytes = 1 << 19
+
+func newRows(dim int, adagrad bool) rows {
+	// At least the rows of one word of marks.
+	shift := max(6, bits.Len(uint(chunkBytes/8/dim))-1)
+	return rows{dim: dim, adagrad: adagrad, shift: uint(shift)}
+}
+
+// at returns the chunk of a row and the row's number in it.
+func (t *rows) at(r int) (c *chunk, i int) {
+	return &t.chunks[r>>(t.shift&63)], r & (1<<(t.shift&63) - 1)
+}
+
+// reserve makes room for n rows in all.
+func (t *rows) reserve(n int) {
+	size := 1 << t.shift
+	for len(t.chunks)<<t.shift < n {
+		c := chunk{
+			keys:    make([]uint64, size),
+			sums:    make([]int64, size*t.dim),
+			weights: make([]float32, size*t.dim),
+			marks:   make([]uint64, size/64),
+		}
+		if t.adagrad {
+			c.squares = make([]float32, size*t.dim)
+		}
+		t.chunks = append(t.chunks, c)
+	}
+}
+
+// row returns the arrays of one row; squares is nil without Adagrad.
+func (t *rows) row(r int) (key uint64, sums []int64, weights, squares []float32) {
+	c, i := t.at(r)
+	from, to := i*t.dim, (i+1)*t.dim
+	if t.adagrad {
+		squares = c.squares[from:to:to]
+	}
+	return c.keys[i], c.sums[from:to:to], c.weights[from:to:to], squares
+}
+
+func (t *rows) key(r int) uint64 {
+	c, i := t.at(r)
+	return c.keys[i]
+}
+
+// mark enters a row in the open step, and returns false if it is there.
+func (c *chunk) mark(i int) bool {
+	word, bit := &c.marks[i>>6], uint64(1)<<(i&63)
+	if *word&bit != 0 {
+		return false
+	}
+	*word |= bit
+	return true
+}
+
+func (t *rows) unmark(r int) {
+	c, i := t.at(r)
+	c.marks[i>>6] &^= 1 << (i & 63)
+}

@@ -1,0 +1,198 @@
+package ps
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+)
+
+// ErrReplaced says that another snapshot of the store was begun before this one
+// was written.
+var ErrReplaced = errors.New("ps: a newer snapshot has replaced this one")
+
+// Snapshot is a store's state as of its last commit, which is written while the
+// store goes on: its owner copies some rows at a time, and keeps the rows that a
+// commit changes before they are copied.
+//
+// [Store.Snapshot] begins one; [Snapshot.Save] or [Snapshot.Write] ends it.
+type Snapshot struct {
+	store      *Store
+	harvest    harvestID
+	attachment []byte
+	rows       int // that the store had
+	next       int // the first row that is not copied
+	// kept holds rows as they were: their weights and squares, row after row
+	// from the offset in at.
+	at   map[int]int
+	kept []float32
+}
+
+// turnBytes bounds what is copied at a time, so that it takes some tens of
+// microseconds.
+const turnBytes = 1 << 16
+
+// Snapshot fixes the state as of the last commit. The attachment is the caller's:
+// what must be as old as the weights are. A store has one snapshot at a time: one
+// that is not written yet fails with [ErrReplaced].
+func (s *Store) Snapshot(attachment []byte) *Snapshot {
+	s.snapshot = &Snapshot{
+		store: s, harvest: s.committed, attachment: attachment,
+		rows: s.rows.n, at: map[int]int{},
+	}
+	return s.snapshot
+}
+
+// keep copies rows that a commit is about to change.
+func (p *Snapshot) keep(touched []int) {
+	for _, r := range touched {
+		if _, kept := p.at[r]; kept || r < p.next || r >= p.rows {
+			continue
+		}
+		_, _, weights, squares := p.store.rows.row(r)
+		p.at[r] = len(p.kept)
+		p.kept = append(append(p.kept, weights...), squares...)
+	}
+}
+
+// copyRows appends the next rows, as they were, to b, until it has got bound bytes
+// longer, and returns false with the last. The store's owner calls it.
+func (p *Snapshot) copyRows(b []byte, bound int) (out []byte, more bool) {
+	rows := &p.store.rows
+	for limit := len(b) + bound; p.next < p.rows && len(b) < limit; p.next++ {
+		key, _, weights, squares := rows.row(p.next)
+		if at, kept := p.at[p.next]; kept {
+			weights = p.kept[at:][:rows.dim]
+			if rows.adagrad {
+				squares = p.kept[at+rows.dim:][:rows.dim]
+			}
+		}
+		b = binary.LittleEndian.AppendUint64(b, key)
+		b = appendFloats(b, weights)
+		b = appendFloats(b, squares)
+	}
+	return b, p.next < p.rows
+}
+
+func appendFloats(b []byte, floats []float32) []byte {
+	for _, f := range floats {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
+	}
+	return b
+}
+
+// Save writes the snapshot to a file and ends it. The file is replaced atomically:
+// after a crash, of the process or of the machine, it is either the old or the new
+// one, whole. A file that is replaced keeps its permissions.
+//
+// Save may run beside the store's owner. It touches the store only in functions
+// that it passes to turn, which must have the owner run each of them and return
+// when that is done; every one takes some tens of microseconds. An error of turn
+// ends Save.
+func (p *Snapshot) Save(path string, turn func(func()) error) error {
+	return p.save(osDisk{}, resolve(path), turn)
+}
+
+func (p *Snapshot) save(d disk, path string, turn func(func()) error) error {
+	err := replace(d, path, func(w io.Writer) error { return p.Write(w, turn) })
+	if err != nil {
+		return fmt.Errorf("ps: writing checkpoint: %w", err)
+	}
+	return nil
+}
+
+// end spares commits the copying.
+func (p *Snapshot) end() {
+	if p.store.snapshot == p {
+		p.store.snapshot = nil
+	}
+}
+
+// Write is [Snapshot.Save] to w.
+func (p *Snapshot) Write(w io.Writer, turn func(func()) error) error {
+	return p.write(w, turnBytes, turn)
+}
+
+// write copies about bound bytes of rows in a turn.
+func (p *Snapshot) write(w io.Writer, bound int, turn func(func()) error) (err error) {
+	defer func() {
+		if failed := turn(p.end); err == nil {
+			err = failed
+		}
+	}()
+	sum := crc32.New(castagnoli)
+	out := bufio.NewWriterSize(w, turnBytes)
+	put := func(b []byte) error {
+		sum.Write(b)
+		_, err := out.Write(b)
+		return err
+	}
+	b := p.head()
+	if err := put(b); err != nil {
+		return err
+	}
+	if err := put(binary.LittleEndian.AppendUint32(b[:0], sum.Sum32())); err != nil {
+		return err
+	}
+	if err := put(p.attachment); err != nil {
+		return err
+	}
+	for more := true; more; {
+		replaced := false
+		err := turn(func() {
+			if replaced = p.store.snapshot != p; !replaced {
+				b, more = p.copyRows(b[:0], bound)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if replaced {
+			return ErrReplaced
+		}
+		if err := put(b); err != nil {
+			return err
+		}
+	}
+	if err := put(binary.LittleEndian.AppendUint32(b[:0], sum.Sum32())); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// head returns the header up to its checksum.
+func (p *Snapshot) head() []byte {
+	cfg := &p.store.cfg
+	le := binary.LittleEndian
+	b := append(make([]byte, 0, turnBytes), checkpointMagic...)
+	b = le.AppendUint32(b, checkpointVersion)
+	b = le.AppendUint32(b, uint32(cfg.Dim))
+	b = le.AppendUint32(b, uint32(int32(cfg.Exp)))
+	b = le.AppendUint32(b, uint32(cfg.Optimizer.Method))
+	b = le.AppendUint32(b, math.Float32bits(cfg.Init.Scale))
+	b = le.AppendUint64(b, cfg.Init.Seed)
+	b = le.AppendUint64(b, p.harvest.instance)
+	b = le.AppendUint64(b, p.harvest.number)
+	b = le.AppendUint64(b, uint64(p.rows))
+	return le.AppendUint64(b, uint64(len(p.attachment)))
+}
+
+// Checkpoint writes the state as of the last commit to a file, in one go: see
+// [Store.Snapshot] and [Snapshot.Save].
+func (s *Store) Checkpoint(path string, attachment []byte) error {
+	return s.Snapshot(attachment).Save(path, alone)
+}
+
+// WriteCheckpoint writes what [Store.Checkpoint] does to w.
+func (s *Store) WriteCheckpoint(w io.Writer, attachment []byte) error {
+	return s.Snapshot(attachment).Write(w, alone)
+}
+
+// alone is the turn of a caller who owns the store.
+func alone(f func()) error {
+	f()
+	return nil
+}
