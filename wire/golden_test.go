@@ -282,3 +282,65 @@ func hexFloats(v []float32) string {
 	}
 	return strings.Join(parts, " ")
 }
+
+// TestGoldenFramesCoverTheFormat holds the list of what the golden frames cover,
+// as docs/wire.md has it, against the files.
+func TestGoldenFramesCoverTheFormat(t *testing.T) {
+	covered := map[string]bool{}
+	for _, c := range loadGolden(t) {
+		damaged := c.Frame != "ok" && c.Frame != "foreign" || c.Frame == "ok" && c.Payload != "ok"
+		if damaged != strings.HasPrefix(c.Name, "broken-") || (c.Frame == "foreign") != strings.HasPrefix(c.Name, "foreign-") {
+			t.Errorf("%s decodes as %s, %s", c.Name, c.Frame, c.Payload)
+		}
+		if c.Frame != "ok" || c.Payload != "ok" {
+			continue
+		}
+		covered[c.Header.Type] = true
+		for flag := range strings.SplitSeq(c.Header.Flags, "|") {
+			covered[flag] = true
+		}
+		if c.Refusal != nil {
+			covered[wire.Code(c.Refusal.Code).String()] = true
+		}
+		if c.Header.Type == wire.TypeHot.String() {
+			dense := strings.Contains(c.Header.Flags, wire.FlagDense.String())
+			covered[fmt.Sprintf("%d stripes, dense %v", len(c.Stripes), dense)] = true
+		}
+		p, err := wire.ParseFrame(c.Bytes, wire.DefaultPort)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tagged := c.Bytes[12] == 0x81 && c.Bytes[13] == 0
+		covered["VLAN"] = covered["VLAN"] || tagged
+		covered["IPv6"] = covered["IPv6"] || p.Src.IP.Is6()
+		headers := len(c.Bytes) - len(p.Payload)
+		whole := map[[2]bool]int{{false, false}: 42, {true, false}: 46, {false, true}: 62, {true, true}: 66}[[2]bool{tagged, p.Src.IP.Is6()}]
+		covered["padding"] = covered["padding"] || headers > whole
+		if headers == whole && c.Bytes[headers-2] == 0xff && c.Bytes[headers-1] == 0xff {
+			covered["UDP checksum of 0"] = true
+		}
+	}
+	want := []string{"VLAN", "IPv6", "padding", "UDP checksum of 0"}
+	for kind := wire.TypeHot; kind <= wire.TypeScale; kind++ {
+		want = append(want, kind.String())
+	}
+	for bit := range 6 {
+		want = append(want, wire.Flags(1<<bit).String())
+	}
+	for code := wire.CodeUnknownJob; code <= wire.CodeWindow; code++ {
+		want = append(want, code.String())
+	}
+	if text := (wire.CodeWindow + 1).String(); text != fmt.Sprintf("error code %d", wire.CodeWindow+1) {
+		t.Errorf("%s is a code that this test does not know", text)
+	}
+	for _, n := range []int{1, 10} {
+		for _, dense := range []bool{false, true} {
+			want = append(want, fmt.Sprintf("%d stripes, dense %v", n, dense))
+		}
+	}
+	for _, what := range want {
+		if !covered[what] {
+			t.Errorf("no golden frame has: %s", what)
+		}
+	}
+}
