@@ -39,16 +39,15 @@ func sum(acc uint64, b []byte) uint64 {
 		tail |= uint64(x) << (8 * i)
 	}
 	s, carry = bits.Add64(s, tail, carry)
-	s, carry = bits.Add64(s, carry, 0)
+	// If that carried, s is below tail, and one more does not carry again.
 	return acc + uint64(bits.ReverseBytes16(fold(s+carry)))
 }
 
 // fold reduces a one's-complement sum to 16 bits.
 func fold(acc uint64) uint16 {
-	acc = acc>>32 + acc&0xffffffff
-	acc = acc>>32 + acc&0xffffffff
-	acc = acc>>16 + acc&0xffff
-	acc = acc>>16 + acc&0xffff
+	acc = acc>>32 + acc&0xffffffff // below 2^33
+	acc = acc>>16 + acc&0xffff     // below 3 × 2^16
+	acc = acc>>16 + acc&0xffff     // at most 2^16 + 1
 	return uint16(acc>>16 + acc&0xffff)
 }
 

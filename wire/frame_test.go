@@ -3,6 +3,7 @@ package wire_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -176,8 +177,12 @@ func TestEnvelopeWantsTwoAddressesOfAFamily(t *testing.T) {
 		t.Error("IPv4 to IPv6 is accepted")
 	}
 	for _, ends := range [][2]wire.Endpoint{{{}, v4}, {v4, {}}, {{}, {}}, {v6, v4}} {
-		if e, err := wire.NewEnvelope(ends[0], ends[1]); err == nil || e != nil {
-			t.Errorf("a flow from %v to %v is accepted", ends[0].IP, ends[1].IP)
+		want := "wire: envelope needs a source and a destination address"
+		if ends[0].IP.IsValid() && ends[1].IP.IsValid() {
+			want = fmt.Sprintf("wire: %v and %v are of different address families", ends[0].IP, ends[1].IP)
+		}
+		if e, err := wire.NewEnvelope(ends[0], ends[1]); e != nil || err == nil || err.Error() != want {
+			t.Errorf("a flow from %v to %v: %v, want %q", ends[0].IP, ends[1].IP, err, want)
 		}
 	}
 	if e, err := wire.NewEnvelope(mapped, v4); err != nil || e.Len() != wire.EnvelopeLen {
@@ -185,6 +190,21 @@ func TestEnvelopeWantsTwoAddressesOfAFamily(t *testing.T) {
 	}
 	if got := v4.String() + " " + v6.String(); got != "10.76.66.1:19522 [fd00:4c42::1]:19522" {
 		t.Errorf("endpoints print as %s", got)
+	}
+}
+
+// TestEnvelopeLengths compares the constants with the headers that are written.
+func TestEnvelopeLengths(t *testing.T) {
+	for _, c := range []struct{ frame, constant, want int }{
+		{len(seal(worker, switchHost, nil)), wire.EnvelopeLen, 42},
+		{len(tag(seal(worker6, switch6, nil), 5)), wire.MaxEnvelopeLen, 66},
+	} {
+		if c.frame != c.want || c.constant != c.want {
+			t.Errorf("%d bytes before the payload, the constant is %d, want %d", c.frame, c.constant, c.want)
+		}
+	}
+	if wire.MaxPayload != 1472 || wire.HotLen(wire.MaxStripes) > wire.MaxPayload || wire.HotLen(wire.MaxStripes+1) <= wire.MaxPayload {
+		t.Errorf("MaxPayload is %d, MaxStripes %d", wire.MaxPayload, wire.MaxStripes)
 	}
 }
 

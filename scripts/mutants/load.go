@@ -106,7 +106,7 @@ func (p *loaded) check(files map[string]*ast.File, info *types.Info) error {
 // compiles reports whether the package's types are right with the mutant.
 func (p *loaded) compiles(m *mutant) bool {
 	name := filepath.Base(m.File)
-	file, err := parser.ParseFile(p.fset, name, m.apply(p.text[name]), parser.SkipObjectResolution)
+	file, err := parser.ParseFile(p.fset, name, m.apply(), parser.SkipObjectResolution)
 	if err != nil {
 		return false
 	}

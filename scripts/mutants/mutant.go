@@ -22,7 +22,8 @@ type mutant struct {
 	By     string `json:"by,omitempty"`     // the first test that failed
 	Reason string `json:"reason,omitempty"` // why it is known to be equivalent
 
-	start, end int // what is replaced: offsets in the file
+	text       []byte // of the file
+	start, end int    // what is replaced: offsets in it
 	with       string
 }
 
@@ -41,9 +42,9 @@ func (m *mutant) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s: %s  =>  %s", m.File, m.Line, m.Column, m.Kind, m.Old, m.New)
 }
 
-// apply makes the change.
-func (m *mutant) apply(text []byte) []byte {
-	return bytes.Join([][]byte{text[:m.start], []byte(m.with), text[m.end:]}, nil)
+// apply returns the file with the change.
+func (m *mutant) apply() []byte {
+	return bytes.Join([][]byte{m.text[:m.start], []byte(m.with), m.text[m.end:]}, nil)
 }
 
 func byPlace(a, b *mutant) int {
@@ -56,7 +57,7 @@ func (p *loaded) mutant(name, kind string, from, to token.Pos, with string) *mut
 	at := p.fset.Position(from)
 	m := &mutant{
 		File: p.dir + "/" + name, Line: at.Line, Column: at.Column, Kind: kind,
-		start: at.Offset, end: p.fset.Position(to).Offset, with: with,
+		text: text, start: at.Offset, end: p.fset.Position(to).Offset, with: with,
 	}
 	lineStart := bytes.LastIndexByte(text[:m.start], '\n') + 1
 	lineEnd := len(text)

@@ -84,8 +84,8 @@ func TestRunnerTellsResultsApart(t *testing.T) {
 	file := mutants[1].File
 	_, p := loadSample(t)
 	at := bytes.Index(p.text["sample.go"], []byte("i--"))
-	endless := &mutant{File: file, Kind: "INCREMENT_DECREMENT", start: at + 1, end: at + 3, with: "++"}
-	unfit := &mutant{File: file, start: at, end: at + 3, with: `"not a statement`}
+	endless := &mutant{File: file, Kind: "INCREMENT_DECREMENT", text: p.text["sample.go"], start: at + 1, end: at + 3, with: "++"}
+	unfit := &mutant{File: file, text: p.text["sample.go"], start: at, end: at + 3, with: `"not a statement`}
 	mutants = append(mutants, endless, unfit)
 	mutants[0].Reason = "a mistake"
 	mutants[4].Reason = "the second key is not used" // a lie, but the test cannot tell

@@ -66,10 +66,10 @@ func (p *loaded) own(name string) []*mutant {
 			if p.logs(n) {
 				return false
 			}
-			if p.commutes(n) {
-				return true
-			}
 			for i := 1; i < len(n.Args); i++ {
+				if p.commutes(n, i) {
+					continue
+				}
 				if a, b := n.Args[i-1], n.Args[i]; p.swappable(name, a, b) {
 					between := string(p.text[name][p.offset(a.End()):p.offset(b.Pos())])
 					add(argumentSwap, a.Pos(), b.End(), p.source(name, b)+between+p.source(name, a))
@@ -164,15 +164,20 @@ func (p *loaded) countUses(name string, pkg *types.PkgName) int {
 	return count
 }
 
-// commutes reports whether a call is of a function whose arguments' order does
-// not matter: min or max.
-func (p *loaded) commutes(call *ast.CallExpr) bool {
-	id, ok := call.Fun.(*ast.Ident)
-	if !ok {
-		return false
+// commutes reports whether a call's arguments i-1 and i may change places: those
+// of min and max, and the two operands of the functions of math/bits that add
+// and multiply.
+func (p *loaded) commutes(call *ast.CallExpr, i int) bool {
+	switch f := call.Fun.(type) {
+	case *ast.Ident:
+		_, builtin := p.info.Uses[f].(*types.Builtin)
+		return builtin && (f.Name == "min" || f.Name == "max")
+	case *ast.SelectorExpr:
+		o := p.info.Uses[f.Sel]
+		return o != nil && o.Pkg() != nil && o.Pkg().Path() == "math/bits" && i == 1 &&
+			(strings.HasPrefix(o.Name(), "Add") || strings.HasPrefix(o.Name(), "Mul"))
 	}
-	_, builtin := p.info.Uses[id].(*types.Builtin)
-	return builtin && (id.Name == "min" || id.Name == "max")
+	return false
 }
 
 // swappable reports whether a and b have the same type and differ.
