@@ -15,11 +15,12 @@ func vectorFiles() []*vectors.File {
 	var files []*vectors.File
 	for a := aggregator.Exact; a <= aggregator.Fixed; a++ {
 		for m := aggregator.Combine; m <= aggregator.FetchAdd; m++ {
-			files = append(files, plainVectors(m, a))
+			files = append(files, plainVectors(m, a), laneVectors(m, a))
 		}
 		files = append(files, syncVectors(a))
 	}
-	return append(files, roundVectors(), scaleVectors(), epochVectors(), readmissionVectors(), hostileVectors(), addressVectors())
+	return append(files, roundVectors(), scaleVectors(), epochVectors(), readmissionVectors(), addressVectors(),
+		hostileVectors("hostile", aggregator.Dense, 2), hostileVectors("hostile-lanes", aggregator.Aligned, 1))
 }
 
 // plainVectors is a job without rounds: sums, repetitions, the ends of the range.
@@ -45,6 +46,49 @@ func plainVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
 	if a == aggregator.Fixed {
 		s.send("the least number, twice", 1, stripes(s.header(1, 3, dense), []bitsPair{{0, 13, 1 << 31}, {1, 13, 1 << 31}, {2, 13, x(1)}}))
 	}
+	s.harvest()
+	s.harvest()
+	return s.file
+}
+
+// laneVectors is a job that takes lane-aligned frames of one stripe only, as a
+// switch does. It has 24 slots: two in lanes 0 and 1, one in the others.
+func laneVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
+	s := newScript("lanes-"+mode.String()+"-"+a.String(), mode.String()+" with "+a.String()+" arithmetic, one lane-aligned stripe in a frame: every lane, repetitions, the ends of the range")
+	s.addJob(2, aggregator.JobConfig{
+		ID: 9, Epoch: 65535, Mode: mode, Arithmetic: a, Exp: aggregator.DefaultExp(a), Slots: 24, MaxStripes: 1, Layouts: aggregator.Aligned,
+	})
+	x := func(v float64) uint32 { return number(a, v) }
+	row := func(scale float64) (pairs []bitsPair) {
+		for lane := range wire.Lanes {
+			pairs = append(pairs, bitsPair{lane, 0, x(scale * float64(lane-9))})
+		}
+		return pairs
+	}
+	top := largest(a)
+	s.send("all lanes", 0, stripes(s.header(0, 1, 0), row(0.1)))
+	s.send("all lanes, another sender", 1, stripes(s.header(1, 1, 0), row(-0.37)))
+	s.send("ranks 22 and 23, and no pair between", 0, stripes(s.header(0, 2, 0), []bitsPair{{0, 1, x(3)}, {1, 1, x(-4)}}))
+	s.send("number 2 again, with another body: not added", 0, stripes(s.header(0, 2, wire.FlagRetx), row(5)))
+	s.send("number 1026 takes the place of number 2", 0, stripes(s.header(0, 1026, 0), []bitsPair{{21, 0, x(1)}}))
+	s.send("number 2, late", 0, stripes(s.header(0, 2, 0), row(5)))
+	s.send("an empty mask", 0, stripes(s.header(0, 3, 0), nil))
+	s.send("WANT_SUM", 0, stripes(s.header(0, 4, wire.FlagWantSum), []bitsPair{{0, 0, x(0.3)}, {7, 0, x(0)}, {21, 0, x(-0.7)}}))
+	s.send("WANT_SUM again, of other slots", 0, stripes(s.header(0, 4, wire.FlagWantSum), []bitsPair{{1, 1, x(9)}, {20, 0, x(9)}}))
+	s.send("WANT_SUM again, of a rank that is not there", 0, stripes(s.header(0, 4, wire.FlagWantSum), []bitsPair{{1, 1, x(9)}, {2, 1, x(9)}}))
+	s.send("number 1 again, of a rank that is not there", 0, stripes(s.header(0, 1, 0), []bitsPair{{2, 1, x(9)}}))
+	s.send("rank 24 of 24", 1, stripes(s.header(1, 2, 0), []bitsPair{{0, 0, x(1)}, {2, 1, x(1)}}))
+	s.send("the last of all slots", 1, stripes(s.header(1, 2, 0), []bitsPair{{0, 65535, x(1)}}))
+	s.send("two bad pairs: the lower lane decides", 1, stripes(s.header(1, 2, 0), []bitsPair{{5, 2, x(1)}, {4, 9, x(1)}}))
+	s.send("NaN in lane 1: a number in fixed arithmetic", 1, stripes(s.header(1, 2, 0), []bitsPair{{0, 0, x(1)}, {1, 1, 0x7fc00000}}))
+	s.send("infinity behind a rank that is not there", 1, stripes(s.header(1, 2, 0), []bitsPair{{3, 1, x(1)}, {4, 0, 0xff800000}}))
+	s.send("the largest number", 0, stripes(s.header(0, 5, 0), []bitsPair{{10, 0, top}, {11, 0, top}}))
+	s.send("the largest number again: refused or cut", 0, stripes(s.header(0, 6, 0), []bitsPair{{9, 0, x(1)}, {11, 0, top}, {12, 0, top}}))
+	s.send("the same number, less: new if the one before was refused", 0, stripes(s.header(0, 6, 0), []bitsPair{{11, 0, x(-1)}}))
+	s.send("the least number of each lane", 1, stripes(s.header(1, 3, 0), []bitsPair{{0, 0, top ^ 1<<31}, {21, 0, 1 << 31}}))
+	s.harvest()
+	s.send("into the other bank", 1, stripes(s.header(1, 4, 0), row(1e-3)))
+	s.send("sums of the other bank", 0, stripes(s.header(0, 7, wire.FlagWantSum), row(2)))
 	s.harvest()
 	s.harvest()
 	return s.file

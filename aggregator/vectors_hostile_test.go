@@ -10,12 +10,19 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// hostileVectors are frames that are not applied, and one that is.
-func hostileVectors() *vectors.File {
-	s := newScript("hostile", "frames that are damaged, not for the aggregator, of nobody who is admitted, or refused; one is applied")
-	s.addJob(1, aggregator.JobConfig{ID: 2, Epoch: 3, Exp: -46, Slots: 30, MaxStripes: 2, Layouts: aggregator.Dense})
+// hostileVectors are frames that are not applied, and one that is, to a job that
+// takes one layout only. Slot 30 of every lane is out of range.
+func hostileVectors(name string, layout aggregator.Layouts, maxStripes int) *vectors.File {
+	s := newScript(name, "frames that are damaged, not for the aggregator, of nobody who is admitted, or refused; one is applied")
+	cfg := aggregator.JobConfig{ID: 2, Epoch: 3, Exp: -46, Slots: 30, MaxStripes: maxStripes, Layouts: layout}
+	flags, other := wire.FlagDense, wire.Flags(0)
+	if layout == aggregator.Aligned {
+		cfg.Slots *= wire.Lanes
+		flags, other = other, flags
+	}
+	s.addJob(1, cfg)
 	one := number(aggregator.Exact, 1)
-	good := func() []byte { return stripes(s.header(0, 1, wire.FlagDense), []bitsPair{{0, 29, one}, {2, 3, one}}) }
+	good := func() []byte { return stripes(s.header(0, 1, flags), []bitsPair{{0, 29, one}, {2, 3, one}}) }
 	frame := func() []byte { return seal(conformance.Host(0), conformance.Aggregator, good()) }
 	const ip, udp = 14, 34
 	raw := func(about string, change func(f []byte) []byte) { s.frame(about, change(frame())) }
@@ -50,9 +57,9 @@ func hostileVectors() *vectors.File {
 	payload("another epoch", func(p []byte) []byte { p[7]++; return p })
 	payload("no stripe", func(p []byte) []byte { return p[:wire.HeaderLen] })
 	payload("one byte too many", func(p []byte) []byte { return append(p, 0) })
-	payload("three stripes of at most two", func(p []byte) []byte { return append(p, make([]byte, 2*wire.StripeLen)...) })
+	payload("one stripe too many", func(p []byte) []byte { return append(p, make([]byte, maxStripes*wire.StripeLen)...) })
 	payload("WANT_SUM of a job that combines", func(p []byte) []byte { p[1] |= byte(wire.FlagWantSum); return p })
-	payload("lane-aligned", func(p []byte) []byte { p[1] = 0; return p })
+	payload("the other layout", func(p []byte) []byte { p[1] = byte(other); return p })
 	payload("mask bit 31", func(p []byte) []byte { p[wire.HeaderLen] |= 0x80; return p })
 	payload("type SCALE", func(p []byte) []byte { p[0] = 0x17; return p })
 	payload("several faults: the first check decides", func(p []byte) []byte {
@@ -61,7 +68,7 @@ func hostileVectors() *vectors.File {
 		return p[:len(p)-1]
 	})
 	bad := func(about string, pairs ...bitsPair) {
-		s.send(about, 0, stripes(s.header(0, 1, wire.FlagDense), pairs))
+		s.send(about, 0, stripes(s.header(0, 1, flags), pairs))
 	}
 	bad("infinity, and before it a rank that is out of range", bitsPair{3, 30, one}, bitsPair{4, 1, 0x7f800000})
 	bad("infinity at a rank that is out of range", bitsPair{3, 30, 0xff800000})

@@ -34,6 +34,8 @@ func (d modelDevice) ProcessFrom(port int, frame, reply []byte) (v aggregator.Ve
 type Pair struct {
 	Device Device
 	Model  *aggregator.Model
+	// Jobs are the jobs that both run; nil means [Jobs].
+	Jobs []aggregator.JobConfig
 
 	got, want [aggregator.MaxReply]byte
 }
@@ -91,9 +93,16 @@ func (p *Pair) Harvest(job uint16) error {
 	return p.Model.Clear(want)
 }
 
+func (p *Pair) jobs() []aggregator.JobConfig {
+	if p.Jobs == nil {
+		return Jobs
+	}
+	return p.Jobs
+}
+
 // CompareCounters compares all counters of both. All jobs of [Setup] must run.
 func (p *Pair) CompareCounters() error {
-	for _, j := range Jobs {
+	for _, j := range p.jobs() {
 		got, err := p.Device.JobCounters(j.ID)
 		if err != nil {
 			return err
@@ -138,7 +147,7 @@ func (p *Pair) CompareCounters() error {
 // returns the number of frames by verdict.
 func (p *Pair) Run(seed uint64, n int) (map[aggregator.Action]int, error) {
 	const round = 1000
-	g := NewGenerator(seed)
+	g := NewGenerator(seed, p.jobs()...)
 	verdicts := make(map[aggregator.Action]int)
 	for i := range n {
 		if i%round == round-1 {
@@ -153,7 +162,7 @@ func (p *Pair) Run(seed uint64, n int) (map[aggregator.Action]int, error) {
 		}
 		verdicts[v.Action]++
 	}
-	for _, j := range Jobs {
+	for _, j := range p.jobs() {
 		for range 2 {
 			if err := p.Harvest(j.ID); err != nil {
 				return verdicts, fmt.Errorf("seed %d, at the end: %w", seed, err)
@@ -168,7 +177,7 @@ func (p *Pair) disturb(g *Generator) error {
 	if err := p.CompareCounters(); err != nil {
 		return err
 	}
-	k := g.rng.IntN(len(Jobs))
+	k := g.rng.IntN(len(g.jobs))
 	job := g.jobs[k]
 	switch g.rng.IntN(32) { // what is not a harvest waits for the kernel, so it is rare
 	case 0:

@@ -40,16 +40,20 @@ type history struct {
 
 const remembered = 64
 
-// NewGenerator returns a generator of the frames that belong to a seed.
-func NewGenerator(seed uint64) *Generator {
-	g := &Generator{
-		rng: rand.New(rand.NewPCG(seed, 0)), ports: rand.New(rand.NewPCG(seed, 1)), flows: make(map[flow]*history), scales: make([]negotiation, len(Jobs)),
-		senders: make([][Senders]aggregator.SenderConfig, len(Jobs)),
+// NewGenerator returns a generator of the frames that belong to a seed, for some
+// jobs or, if none are given, for [Jobs].
+func NewGenerator(seed uint64, jobs ...aggregator.JobConfig) *Generator {
+	if len(jobs) == 0 {
+		jobs = Jobs
 	}
-	for k, j := range Jobs {
+	g := &Generator{
+		rng: rand.New(rand.NewPCG(seed, 0)), ports: rand.New(rand.NewPCG(seed, 1)), flows: make(map[flow]*history), scales: make([]negotiation, len(jobs)),
+		senders: make([][Senders]aggregator.SenderConfig, len(jobs)),
+	}
+	for k, j := range jobs {
 		j, err := j.Complete()
 		if err != nil {
-			panic(err) // Jobs is a table of this package
+			panic(err) // a test's own table
 		}
 		g.jobs = append(g.jobs, j)
 		g.epochs = append(g.epochs, j.Epoch)

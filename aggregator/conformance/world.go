@@ -53,10 +53,11 @@ var Jobs = []aggregator.JobConfig{
 	{ID: 200, Epoch: 7000, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: Senders, Slots: 44, MaxStripes: 1},
 }
 
-// Setup starts all jobs and admits all senders as a new [Generator] has them.
-func Setup(p aggregator.Plane) error {
-	g := NewGenerator(0)
-	for k := range Jobs {
+// Setup starts jobs, or if none are given all [Jobs], and admits all senders as a
+// new [Generator] has them.
+func Setup(p aggregator.Plane, jobs ...aggregator.JobConfig) error {
+	g := NewGenerator(0, jobs...)
+	for k := range g.jobs {
 		if err := g.Start(p, k); err != nil {
 			return err
 		}
