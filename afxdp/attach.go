@@ -64,12 +64,14 @@ func (m AttachMode) String() string {
 // when Close is called or when the process ends, however it ends.
 //
 // Close it before the sockets under load: then packets go to the stack again
-// instead of being dropped for sockets that do not answer.
+// instead of being dropped for sockets that do not answer. While sockets in
+// zero-copy mode remain, which can send only with a program on the interface, one
+// that passes every packet on stays until they are closed.
 //
 // Its methods are not safe for concurrent use.
 type Attachment struct {
 	cfg  AttachConfig
-	link link.Link
+	hook *hook
 	mode AttachMode
 	prog *ebpf.Program // the built-in one, nil for the caller's
 	xsks *ebpf.Map
@@ -112,11 +114,11 @@ func (a *Attachment) Reattach() error {
 
 // detach closes the link, if there is one: a failed Reattach leaves none.
 func (a *Attachment) detach() error {
-	if a.link == nil {
+	if a.hook == nil {
 		return nil
 	}
-	err := a.link.Close()
-	a.link = nil
+	err := a.hook.give()
+	a.hook = nil
 	if err != nil {
 		return fmt.Errorf("afxdp: detach from %s: %w", a.cfg.Interface, err)
 	}
@@ -141,18 +143,18 @@ func (a *Attachment) attach() error {
 		}
 		a.prog = prog
 	}
-	flags := map[AttachMode]link.XDPAttachFlags{AttachNative: link.XDPDriverMode, AttachGeneric: link.XDPGenericMode}
-	opts := link.XDPOptions{Program: prog, Interface: ifi.Index, Flags: flags[cfg.Mode]}
-	if cfg.Mode == AttachAuto {
-		// Given no mode, the kernel picks native if the driver has the hook,
-		// but does not fall back when the driver then refuses.
-		opts.Flags = link.XDPDriverMode
+	ns, _ := threadNamespace() // without /proc, indexes have to do
+	id := hookID{ns, ifi.Index}
+	// Given no mode, the kernel picks native if the driver has the hook, but
+	// does not fall back when the driver then refuses.
+	flags := link.XDPDriverMode
+	if cfg.Mode == AttachGeneric {
+		flags = link.XDPGenericMode
 	}
-	l, err := link.AttachXDP(opts)
+	h, err := takeHook(id, prog, flags)
 	if err != nil && cfg.Mode == AttachAuto && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EEXIST) && !cfg.Hints {
 		native := err
-		opts.Flags = link.XDPGenericMode
-		if l, err = link.AttachXDP(opts); err != nil {
+		if h, err = takeHook(id, prog, link.XDPGenericMode); err != nil {
 			err = errors.Join(native, err)
 		}
 	}
@@ -160,9 +162,9 @@ func (a *Attachment) attach() error {
 		return explainAttach(err, cfg, ifi)
 	}
 	if a.mode, err = attachedMode(ifi.Index); err != nil {
-		return errors.Join(err, l.Close())
+		return errors.Join(err, h.give())
 	}
-	a.link = l
+	a.hook = h
 	return nil
 }
 

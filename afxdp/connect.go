@@ -62,6 +62,11 @@ func (s *Socket) connect() (err error) {
 	s.direct = flags&unix.XDP_OPTIONS_ZEROCOPY != 0
 	info.ZeroCopy, info.SharedUMEM = s.direct, s.shared
 	s.info.Store(&info)
+	if info.ZeroCopy {
+		if s.hook, err = useHook(hookID{s.home.id(), ifi.Index}); err != nil {
+			return err
+		}
+	}
 	if s.cfg.XSKMap != nil {
 		if err := s.cfg.XSKMap.Put(uint32(s.cfg.Queue), uint32(s.fd)); err != nil {
 			return fmt.Errorf("afxdp: enter queue %d in the XSKMAP of %d entries: %w", s.cfg.Queue, s.cfg.XSKMap.MaxEntries(), err)

@@ -42,6 +42,11 @@ var (
 	// ErrProgramAttached says that somebody else's XDP program is on the
 	// interface. It is never replaced.
 	ErrProgramAttached = errors.New("afxdp: another XDP program is attached")
+	// ErrNoProgram says that no XDP program is on the interface, and that its
+	// driver sends nothing in zero-copy mode without one. Open attaches one
+	// that passes all packets on, if it may; a process without CAP_NET_ADMIN
+	// needs one that [Attach] put there for it.
+	ErrNoProgram = errors.New("afxdp: zero-copy mode needs an XDP program on the interface")
 	// ErrConfig refuses an option's value.
 	ErrConfig = errors.New("afxdp: invalid configuration")
 	// ErrMemlock says that the kernel refused to pin the UMEM.

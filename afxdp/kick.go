@@ -119,19 +119,31 @@ func (s *Socket) kick() error {
 			}
 			before = after
 		case unix.EINTR:
-		case unix.EINVAL, unix.EOPNOTSUPP:
-			return fmt.Errorf("%w: the kernel refuses the packet at the head of the TX ring, Reopen the socket: %w", ErrDescriptor, errno)
 		default:
-			if err := linkError(errno); err != nil {
-				return fmt.Errorf("%w: %s: %w", err, s.cfg.Interface, errno)
-			}
-			return fmt.Errorf("afxdp: send on %s: %w", s.cfg.Interface, errno)
+			return s.sendError(errno)
 		}
 		if after == 0 {
 			return nil
 		}
 	}
 	return nil
+}
+
+// sendError says what an errno of send means that does not pass by itself. In
+// zero-copy mode it is the driver's (ndo_xsk_wakeup); there the kernel skips and
+// counts packets that it refuses, in copy mode they stay at the ring's head.
+func (s *Socket) sendError(errno unix.Errno) error {
+	name := s.cfg.Interface
+	if s.lacksProgram() {
+		return fmt.Errorf("%w: %s: %w", ErrNoProgram, name, errno)
+	}
+	if err := linkError(errno); err != nil {
+		return fmt.Errorf("%w: %s: %w", err, name, errno)
+	}
+	if (errno == unix.EINVAL || errno == unix.EOPNOTSUPP) && !s.Info().ZeroCopy {
+		return fmt.Errorf("%w: the kernel refuses the packet at the head of the TX ring, Reopen the socket: %w", ErrDescriptor, errno)
+	}
+	return fmt.Errorf("afxdp: send on %s: %w", name, errno)
 }
 
 // hidesProgress reports whether the kernel may be one that does not say what it

@@ -3,6 +3,8 @@
 package afxdp
 
 import (
+	"errors"
+	"net"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -129,10 +131,42 @@ func TestKickErrors(t *testing.T) {
 		unix.EPERM:    unix.EPERM,
 	} {
 		s, _ := kickCase(t, 1, errno, 0)
+		s.info.Store(&Info{})
 		err := s.Kick()
 		t.Run(errno.Error(), func(t *testing.T) {
 			wantErr(t, err, want)
 			wantErr(t, err, errno)
+		})
+	}
+}
+
+// In zero-copy mode an errno is the driver's: that of a packet does not exist
+// there, and without a program each driver has its own.
+func TestKickErrorsOfDrivers(t *testing.T) {
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		errno   unix.Errno
+		ifindex int // with no program; 0 for one that does not exist
+		want    error
+	}{
+		{unix.EINVAL, lo.Index, ErrNoProgram},   // igb, ice, i40e
+		{unix.ENETDOWN, lo.Index, ErrNoProgram}, // mlx5
+		{unix.ENXIO, lo.Index, ErrNoProgram},    // ixgbe
+		{unix.ENETDOWN, 0, ErrLinkDown},
+		{unix.EINVAL, 0, unix.EINVAL},
+	} {
+		s, _ := kickCase(t, 1, c.errno, 0)
+		s.info.Store(&Info{ZeroCopy: true, Ifindex: c.ifindex})
+		err := s.Kick()
+		t.Run(c.errno.Error(), func(t *testing.T) {
+			wantErr(t, err, c.want)
+			wantErr(t, err, c.errno)
+			if errors.Is(err, ErrDescriptor) {
+				t.Error(err)
+			}
 		})
 	}
 }

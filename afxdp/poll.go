@@ -79,6 +79,9 @@ func (s *Socket) ready(want Events) (ev Events) {
 func (s *Socket) linkState() error {
 	errno := s.calls.recv()
 	if err := linkError(errno); err != nil {
+		if s.lacksProgram() {
+			err = ErrNoProgram
+		}
 		return fmt.Errorf("%w: %s: %w", err, s.cfg.Interface, errno)
 	}
 	return nil

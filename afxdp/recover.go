@@ -55,13 +55,18 @@ func (s *Socket) Reopen(ctx context.Context) error {
 	return s.reopen(ctx)
 }
 
-func (s *Socket) reopen(ctx context.Context) error {
+func (s *Socket) reopen(ctx context.Context) (err error) {
 	if s.cfg.File != nil {
 		return fmt.Errorf("%w: close it and open one that its creator passes anew", ErrPassedFD)
 	}
 	// Kernel counters end with the kernel's socket. An unreadable count of a
 	// dying socket is no reason not to reopen.
 	s.past, _ = s.kernelStats()
+	// The program that the driver needs stays: to take it off and put it on again
+	// may reset the interface.
+	program := s.hook
+	s.hook = nil
+	defer func() { err = errors.Join(err, program.leave()) }()
 	if err := errors.Join(s.removeFromMap(), s.teardown()); err != nil {
 		return err
 	}

@@ -106,6 +106,7 @@ type Socket struct {
 	home       *namespace    // of the interface
 	queue      queueID       // that the kernel's socket is, or was, bound to
 	direct     bool          // the device itself has access to the frames, or may have
+	hook       *hook         // with the program that the driver needs to send
 	left       *departure    // nil if nobody else has access to our frames
 	fd         int
 	mappings   [][]byte
@@ -326,12 +327,14 @@ func (s *Socket) teardown() error {
 	s.mappings = nil
 	s.disconnect()
 	s.umem.mu.Lock()
-	defer s.umem.mu.Unlock()
 	s.bound, s.registered = false, false
 	if s.fd >= 0 {
 		errs = append(errs, os.NewSyscallError("close", unix.Close(s.fd)))
 		s.fd = -1
 	}
+	s.umem.mu.Unlock()
+	errs = append(errs, s.hook.leave())
+	s.hook = nil
 	return errors.Join(errs...)
 }
 

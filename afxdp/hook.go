@@ -1,0 +1,180 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A hook is an interface's XDP hook while this process has a program there: an
+// Attachment's, or one that passes every packet on, for sockets in zero-copy
+// mode. Drivers send for those only while there is some program (igb, ice and
+// i40e answer EINVAL otherwise, mlx5 ENETDOWN).
+//
+// Both share one link. So an Attachment may come after such sockets and go before
+// them, and the hook is never empty meanwhile.
+type hook struct {
+	id      hookID
+	link    link.Link
+	pass    *ebpf.Program // while no Attachment has the link
+	sockets int           // in zero-copy mode
+}
+
+type hookID struct {
+	ns      namespaceID
+	ifindex int
+}
+
+var hooks struct {
+	sync.Mutex
+	of map[hookID]*hook
+}
+
+// take puts an Attachment's program on the interface.
+func takeHook(id hookID, prog *ebpf.Program, flags link.XDPAttachFlags) (*hook, error) {
+	hooks.Lock()
+	defer hooks.Unlock()
+	if h := hooks.of[id]; h != nil && h.pass != nil && flags != link.XDPGenericMode {
+		if err := h.link.Update(prog); err != nil {
+			return nil, err
+		}
+		err := h.pass.Close()
+		h.pass = nil
+		return h, err
+	}
+	l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: id.ifindex, Flags: flags})
+	if err != nil {
+		return nil, err
+	}
+	return addHook(id, l, nil), nil
+}
+
+func addHook(id hookID, l link.Link, pass *ebpf.Program) *hook {
+	if hooks.of == nil {
+		hooks.of = make(map[hookID]*hook)
+	}
+	h := &hook{id: id, link: l, pass: pass}
+	hooks.of[id] = h
+	return h
+}
+
+// give takes the Attachment's program off, and leaves one that passes packets on
+// for as long as sockets need it.
+func (h *hook) give() error {
+	hooks.Lock()
+	defer hooks.Unlock()
+	if h.sockets == 0 {
+		return h.close()
+	}
+	pass, err := loadPass()
+	if err != nil {
+		return errors.Join(err, h.close())
+	}
+	if err := h.link.Update(pass); err != nil {
+		// ENOLINK: the interface is gone, and with it what the sockets needed.
+		errs := []error{pass.Close(), h.close()}
+		if !errors.Is(err, unix.ENOLINK) {
+			errs = append(errs, fmt.Errorf("afxdp: put a program that passes packets on in the place of the detached one: %w", err))
+		}
+		return errors.Join(errs...)
+	}
+	h.pass = pass
+	return nil
+}
+
+// close empties the hook.
+func (h *hook) close() error {
+	if hooks.of[h.id] == h {
+		delete(hooks.of, h.id)
+	}
+	err := errors.Join(h.link.Close(), h.pass.Close()) // Close accepts a nil program
+	h.pass = nil
+	return err
+}
+
+// useHook makes sure, for a socket in zero-copy mode, that there is a program on the
+// interface. It returns nil if there is one of somebody else, or if the process
+// may not attach any: then one that may is expected to have done it.
+func useHook(id hookID) (*hook, error) {
+	hooks.Lock()
+	defer hooks.Unlock()
+	h := hooks.of[id]
+	if h == nil {
+		if attachedProgram(id.ifindex) != 0 {
+			return nil, nil
+		}
+		pass, err := loadPass()
+		if errors.Is(err, ErrPermission) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		l, err := link.AttachXDP(link.XDPOptions{Program: pass, Interface: id.ifindex, Flags: link.XDPDriverMode})
+		if err != nil {
+			err = errors.Join(fmt.Errorf("afxdp: attach the program that zero-copy mode needs: %w", err), pass.Close())
+			if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
+				err = nil
+			}
+			return nil, err
+		}
+		h = addHook(id, l, pass)
+	}
+	h.sockets++
+	return h, nil
+}
+
+// leave undoes useHook. h may be nil.
+func (h *hook) leave() error {
+	if h == nil {
+		return nil
+	}
+	hooks.Lock()
+	defer hooks.Unlock()
+	h.sockets--
+	if h.sockets > 0 || h.pass == nil {
+		return nil
+	}
+	return h.close()
+}
+
+// loadPass loads a program that passes every packet on to the kernel's stack. It
+// accepts packets of several buffers, so that it fits every MTU.
+func loadPass() (*ebpf.Program, error) {
+	spec := &ebpf.ProgramSpec{
+		Name: "afxdp_pass", Type: ebpf.XDP, License: "Dual BSD/GPL", Flags: unix.BPF_F_XDP_HAS_FRAGS,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()},
+	}
+	prog, err := ebpf.NewProgram(spec)
+	if err != nil {
+		return nil, explainLoad("load XDP program", err)
+	}
+	return prog, nil
+}
+
+// lacksProgram reports whether the socket's interface is up and has no program,
+// for which reason a driver may refuse to send in zero-copy mode.
+func (s *Socket) lacksProgram() bool {
+	info := s.Info()
+	if !info.ZeroCopy {
+		return false
+	}
+	lacks := false
+	_ = s.home.do(func() error {
+		l, err := netlink.LinkByIndex(info.Ifindex)
+		if err == nil {
+			a := l.Attrs()
+			lacks = a.RawFlags&unix.IFF_UP != 0 && (a.Xdp == nil || !a.Xdp.Attached)
+		}
+		return err
+	})
+	return lacks
+}
