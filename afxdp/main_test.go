@@ -22,12 +22,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if n, err := strconv.Atoi(os.Getenv(childVariable)); err == nil {
-		if err := child(n); err != nil {
+	run := func(child func() error) {
+		if err := child(); err != nil {
 			fmt.Fprintln(os.Stderr, "child:", err)
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	if n, err := strconv.Atoi(os.Getenv(childVariable)); err == nil {
+		run(func() error { return child(n) })
+	}
+	if os.Getenv(limitedVariable) != "" {
+		run(limited)
 	}
 	flag.Parse()
 	if os.Geteuid() != 0 {

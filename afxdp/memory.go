@@ -36,47 +36,81 @@ const hugePageSize = 2 << 20
 // registering the UMEM pins them all anyway, and then no page fault happens
 // while packets move.
 func allocate(size int, huge HugePages, numaOf string) ([]byte, PageKind, error) {
-	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
 	if huge != HugePagesOff {
+		// By name: the default size may be a gigabyte.
 		rounded := (size + hugePageSize - 1) &^ (hugePageSize - 1)
-		mem, err := unix.Mmap(-1, 0, rounded, prot, flags|unix.MAP_HUGETLB)
+		mem, err := mapPages(rounded, unix.MAP_HUGETLB|unix.MAP_HUGE_2MB, HugePagesOff, numaOf)
 		if err == nil {
-			return mem[:size], PagesHuge, place(mem, numaOf)
+			return mem[:size], PagesHuge, nil
 		}
 		if huge == HugePagesRequire {
-			return nil, 0, fmt.Errorf("%w: %d of %d kB each wanted; reserve them with sysctl vm.nr_hugepages: %w",
-				ErrNoHugePages, rounded/hugePageSize, hugePageSize>>10, err)
+			return nil, 0, fmt.Errorf("%w: %d of %d kB each wanted; reserve them in /sys/kernel/mm/hugepages/hugepages-%dkB/nr_hugepages, "+
+				"and see that the cgroup may use them (hugetlb.2MB.max): %w",
+				ErrNoHugePages, rounded/hugePageSize, hugePageSize>>10, hugePageSize>>10, err)
 		}
 	}
-	mem, err := unix.Mmap(-1, 0, size, prot, flags)
+	mem, err := mapPages(size, 0, huge, numaOf)
 	if err != nil {
 		return nil, 0, fmt.Errorf("afxdp: map %d bytes for the UMEM: %w", size, err)
 	}
-	if huge == HugePagesTry {
+	return mem, PagesNormal, nil
+}
+
+// mapPages maps memory, chooses its NUMA node and makes every page present. With
+// HugePagesTry it advises transparent huge pages.
+func mapPages(size, flags int, transparent HugePages, numaOf string) ([]byte, error) {
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|flags)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	if transparent == HugePagesTry {
 		// Only advice: it fails on kernels without transparent huge pages.
 		_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	}
-	return mem, PagesNormal, place(mem, numaOf)
+	err = place(mem, numaOf)
+	if err == nil {
+		err = populate(mem, flags&unix.MAP_HUGETLB != 0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, release(mem))
+	}
+	return mem, nil
 }
 
-// place chooses the NUMA node of fresh memory and then touches every page.
+// place chooses the NUMA node of fresh memory.
 func place(mem []byte, numaOf string) error {
-	if numaOf != "" {
-		node, err := numaNode(numaOf)
-		if err != nil {
-			return errors.Join(err, release(mem))
-		}
-		// -1 is a machine with one node, or a virtual interface.
-		if node >= 0 {
-			if err := preferNode(mem, node); err != nil && !errors.Is(err, unix.ENOSYS) {
-				return errors.Join(fmt.Errorf("afxdp: place UMEM on NUMA node %d of %s: %w", node, numaOf, err), release(mem))
-			}
-		}
+	if numaOf == "" {
+		return nil
 	}
-	for i := 0; i < len(mem); i += os.Getpagesize() {
-		mem[i] = 0
+	node, err := numaNode(numaOf)
+	if err != nil || node < 0 { // -1 is a machine with one node, or a virtual interface
+		return err
+	}
+	if err := preferNode(mem, node); err != nil && !errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("afxdp: place UMEM on NUMA node %d of %s: %w", node, numaOf, err)
 	}
 	return nil
+}
+
+// populate makes every page present. To touch huge pages instead would kill the
+// process where there are none in the end: mmap reserves them, but a cgroup's
+// limit counts when a page is first used (hugetlb.2MB.max of
+// https://docs.kernel.org/admin-guide/cgroup-v2.html).
+func populate(mem []byte, huge bool) error {
+	err := unix.EAGAIN
+	for err == unix.EAGAIN || err == unix.EINTR {
+		err, _ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE).(unix.Errno)
+	}
+	switch {
+	case err == 0:
+		return nil
+	case err == unix.EINVAL && !huge: // before Linux 5.14
+		for i := 0; i < len(mem); i += os.Getpagesize() {
+			mem[i] = 0
+		}
+		return nil
+	}
+	return os.NewSyscallError("madvise MADV_POPULATE_WRITE", err)
 }
 
 // numaNode returns the NUMA node of an interface's device, -1 for none.

@@ -42,9 +42,9 @@ type UMEMConfig struct {
 type HugePages uint8
 
 const (
-	// HugePagesTry uses huge pages where the system has enough reserved ones
-	// and transparent ones or ordinary pages otherwise; see [UMEM.Pages] for
-	// what it got.
+	// HugePagesTry uses huge pages of 2 MB where the system has enough
+	// reserved ones and the process's cgroup may use them, and transparent
+	// ones or ordinary pages otherwise; see [UMEM.Pages] for what it got.
 	HugePagesTry HugePages = iota
 	// HugePagesRequire fails with ErrNoHugePages rather than fall back.
 	HugePagesRequire
