@@ -83,9 +83,14 @@ func (s *Socket) checkInterface() (*net.Interface, error) {
 		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, s.cfg.Interface, err)
 	}
 	// Ethernet header and one VLAN tag come on top of the MTU.
-	if need := ifi.MTU + minPacket + 4; need > s.umem.RxRoom() && !s.cfg.MultiBuffer && ifi.Flags&net.FlagLoopback == 0 {
-		return nil, fmt.Errorf("%w: %s has MTU %d, so packets take up to %d bytes; a frame of %d has room for %d: "+
-			"use larger frames, less headroom, Config.MultiBuffer, or a smaller MTU",
+	need := ifi.MTU + minPacket + 4
+	if s.cfg.MaxPacket > 0 {
+		need = min(need, s.cfg.MaxPacket)
+	}
+	// What is sent need not fit: Send looks at each packet.
+	if s.cfg.RxFrames > 0 && need > s.umem.RxRoom() && !s.cfg.MultiBuffer && ifi.Flags&net.FlagLoopback == 0 {
+		return nil, fmt.Errorf("%w: %s has MTU %d and packets of up to %d bytes are to be received; a frame of %d has room for %d: "+
+			"use larger frames, less headroom, Config.MultiBuffer, a smaller MTU, or, to drop larger packets, Config.MaxPacket",
 			ErrFrameTooSmall, ifi.Name, ifi.MTU, need, s.umem.FrameSize(), s.umem.RxRoom())
 	}
 	if rx, tx, err := QueueCounts(ifi.Name); err == nil && s.cfg.Queue >= max(rx, tx) {

@@ -36,9 +36,9 @@ var (
 	ErrNoQueue = errors.New("afxdp: no such queue")
 	// ErrQueueBusy says that another AF_XDP socket holds the queue.
 	ErrQueueBusy = errors.New("afxdp: queue is held by another socket")
-	// ErrFrameTooSmall says that packets of the interface's MTU do not fit a
-	// frame.
-	ErrFrameTooSmall = errors.New("afxdp: interface's MTU exceeds the frame")
+	// ErrFrameTooSmall says that packets that are to be received do not fit a
+	// frame: those of the interface's MTU, or of Config.MaxPacket.
+	ErrFrameTooSmall = errors.New("afxdp: packets exceed the frame")
 	// ErrProgramAttached says that somebody else's XDP program is on the
 	// interface. It is never replaced.
 	ErrProgramAttached = errors.New("afxdp: another XDP program is attached")

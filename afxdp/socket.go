@@ -37,6 +37,11 @@ type Config struct {
 	// Default: half the pool, at most FillRing. Negative: none, for sockets
 	// that only send.
 	RxFrames int
+	// MaxPacket is the size in bytes of the largest packet that is to be
+	// received, from its Ethernet header on. Larger ones than a frame has room
+	// for are dropped and counted. Open refuses frames that are too small
+	// for it. Default: the largest that the interface's MTU allows.
+	MaxPacket int
 	// TxBudget is how many frames one system call may send in copy mode.
 	// Default: TxRing. Kernels before 6.18 always use 32; see Info.TxBudget.
 	TxBudget int
@@ -199,6 +204,9 @@ func (c *Config) setDefaults(pool *Pool) error {
 		c.RxFrames = 0
 	case c.RxFrames > c.FillRing:
 		return fmt.Errorf("%w: Config.RxFrames %d exceeds FillRing %d", ErrConfig, c.RxFrames, c.FillRing)
+	}
+	if c.MaxPacket < 0 {
+		return fmt.Errorf("%w: Config.MaxPacket %d", ErrConfig, c.MaxPacket)
 	}
 	if have := pool.Available(); c.RxFrames > have {
 		return fmt.Errorf("%w: Config.RxFrames %d, the pool has %d", ErrNoFrames, c.RxFrames, have)

@@ -221,6 +221,7 @@ func TestConfigErrors(t *testing.T) {
 		"fill":            {Config{Interface: "a", FillRing: 64, RxFrames: 65}, ErrConfig},
 		"too few frames":  {Config{Interface: "a", RxFrames: 129}, ErrNoFrames},
 		"small rings":     {Config{Interface: "a", RxRing: 16, MultiBuffer: true}, ErrConfig},
+		"largest packet":  {Config{Interface: "a", MaxPacket: -1}, ErrConfig},
 		"negative queue":  {Config{Interface: "a", Queue: -1}, ErrConfig},
 		"absent queue":    {Config{Interface: "a", Queue: 1}, ErrNoQueue},
 		"absent device":   {Config{Interface: "nosuch"}, ErrInterfaceGone},
@@ -243,7 +244,26 @@ func TestMTULargerThanFrame(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{MTU: 3000})
 	_, err := tryOpen(ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
 	wantErr(t, err, ErrFrameTooSmall)
+	_, err = tryOpen(ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", MaxPacket: 1793})
+	wantErr(t, err, ErrFrameTooSmall)
 	open(t, ns, newPool(t, newUMEM(t, UMEMConfig{FrameSize: 4096}), 0), Config{Interface: "a"})
+}
+
+// What does not fit is a matter of what is received, and known to be.
+func TestSmallPacketsOnAJumboInterface(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{MTU: 9000})
+	prog := attach(t, ns, AttachConfig{Interface: "b"})
+	a := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{FrameSize: 4096}), 0), Config{Interface: "a", RxFrames: -1})
+	b := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "b", XSKMap: prog.XSKMap(), MaxPacket: 1518})
+	transmit(t, a, newPackets(t, a, 0, 5, 1518))
+	transmit(t, a, newPackets(t, a, 5, 3, 3000))
+	transmit(t, a, newPackets(t, a, 8, 5, 60))
+	if diff := cmp.Diff([]uint64{0, 1, 2, 3, 4, 8, 9, 10, 11, 12}, receive(t, b, 10)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if st, err := b.Stats(); err != nil || st.Kernel.RxDropped != 3 {
+		t.Errorf("%d packets dropped, want 3, %v", st.Kernel.RxDropped, err)
+	}
 }
 
 func TestUMEMConfigErrors(t *testing.T) {

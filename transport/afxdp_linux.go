@@ -27,6 +27,11 @@ const (
 	// rxFramesMin on each.
 	rxFrames    = 2048
 	rxFramesMin = 256
+
+	// linkMTU bounds the frames of the link, also where the interface takes
+	// larger ones; maxFrame is their size, with Ethernet header and VLAN tag.
+	linkMTU  = 1500
+	maxFrame = linkMTU + 18
 )
 
 // afxdpLink is a [Link] on AF_XDP sockets, one for each receive queue. They
@@ -106,7 +111,7 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	l := &afxdpLink{
 		cfg:   cfg,
 		local: wire.Endpoint{MAC: [6]byte(ifi.HardwareAddr), IP: cfg.Local.Addr(), Port: cfg.Local.Port()},
-		limit: maxPayload(min(ifi.MTU, 1500), cfg.Local.Addr()),
+		limit: maxPayload(min(ifi.MTU, linkMTU), cfg.Local.Addr()),
 		descs: make([]afxdp.Desc, 0, rxBatch),
 		index: make([]int, 0, rxBatch),
 		done:  make([]afxdp.Frame, 4*rxBatch),
@@ -178,7 +183,7 @@ func (l *afxdpLink) openSockets(queues int) (err error) {
 	l.dropped = make([]bool, l.umem.Frames())
 	for q := range queues {
 		s, err := afxdp.Open(l.pool, afxdp.Config{
-			Interface: l.cfg.Interface, Queue: q, XSKMap: l.steer.Sockets(), RxFrames: perQueue, Spin: max(0, l.cfg.Spin),
+			Interface: l.cfg.Interface, Queue: q, XSKMap: l.steer.Sockets(), RxFrames: perQueue, MaxPacket: maxFrame, Spin: max(0, l.cfg.Spin),
 		})
 		if err != nil {
 			return fmt.Errorf("queue %d: %w", q, err)

@@ -238,6 +238,55 @@ func TestForeignTraffic(t *testing.T) {
 	}
 }
 
+// TestJumboInterface checks that a link works on an interface with an MTU that
+// its frames do not fit, and survives what others send to its port.
+func TestJumboInterface(t *testing.T) {
+	bed := newBed(t, testbed.Config{Hosts: 2, MTU: 9000})
+	at := netip.AddrPortFrom(bed.Host(0).IP, wire.DefaultPort)
+	var link Link
+	if err := bed.Host(0).Do(func() (err error) {
+		link, err = OpenAFXDP(AFXDPConfig{Interface: bed.Host(0).Interface, Local: at})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
+	var client net.Conn
+	if err := bed.Host(1).Do(func() (err error) {
+		client, err = net.Dial("udp", at.String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, size := range []int{8000, link.MaxPayload()} {
+		frame := make([]byte, size)
+		wire.Header{Type: wire.TypeHot, Seq: uint32(size)}.Put(frame)
+		if _, err := client.Write(frame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pkts := make([]Packet, 8)
+	for end := time.Now().Add(10 * time.Second); ; {
+		n, err := link.Receive(pkts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			if h, err := wire.ParseHeader(pkts[0].Payload); err != nil || int(h.Seq) != link.MaxPayload() {
+				t.Errorf("received %+v, %v", h, err)
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nothing came: %+v", link.Stats())
+		}
+		if err := link.Wait(10 * time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestLinkDown takes the worker's interface down in the middle of a push.
 func TestLinkDown(t *testing.T) {
 	ctx := deadline(t)
