@@ -10,21 +10,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BusyPoll makes the system calls of a socket run the driver's receive work
-// (NAPI) in the calling thread instead of waiting for interrupts: application
-// and driver then share one core without context switches. For it to take
-// effect the interface's interrupts must be deferred, too:
+// BusyPoll makes system calls of a socket run the driver's receive work (NAPI)
+// in the calling thread instead of waiting for interrupts: application and
+// driver then share one core without context switches. Kick makes such a call
+// each time, and so does Receive whenever it finds nothing; Poll repeats it
+// for Time before it sleeps. For it to take effect the interface's interrupts must
+// be deferred, too:
 //
 //	echo 2      > /sys/class/net/eth0/napi_defer_hard_irqs
 //	echo 200000 > /sys/class/net/eth0/gro_flush_timeout
 //
 // Linux 5.11; needs CAP_NET_ADMIN.
 type BusyPoll struct {
-	// Time is how long a call polls the driver (SO_BUSY_POLL). Default 20µs.
+	// Time is how long Poll polls the driver before it sleeps (also
+	// SO_BUSY_POLL, which concerns blocking calls only). Default 20µs.
 	Time time.Duration
 	// Budget is how many packets one call processes (SO_BUSY_POLL_BUDGET).
 	// Default 64.
 	Budget int
+}
+
+const defaultBusyPoll = 20 * time.Microsecond
+
+// duration is how long Poll polls the driver.
+func (b *BusyPoll) duration() time.Duration {
+	if b == nil {
+		return 0
+	}
+	if b.Time == 0 {
+		return defaultBusyPoll
+	}
+	return b.Time
 }
 
 func (b *BusyPoll) check() error {
@@ -36,10 +52,7 @@ func (b *BusyPoll) check() error {
 
 // apply sets the options on a socket.
 func (b *BusyPoll) apply(fd int) error {
-	micros, budget := 20, 64
-	if b.Time > 0 {
-		micros = max(1, int(b.Time.Microseconds()))
-	}
+	micros, budget := max(1, int(b.duration().Microseconds())), 64
 	if b.Budget > 0 {
 		budget = b.Budget
 	}

@@ -126,6 +126,7 @@ type pollSet struct {
 	ts    unix.Timespec // here, not on the stack of wait, where it would escape
 
 	spinMax, spin time.Duration // longest and current time to spin
+	busy          time.Duration // to poll the drivers, see BusyPoll
 	checked       time.Time     // when the interfaces were looked at last
 }
 
@@ -134,6 +135,7 @@ func (p *pollSet) init(socks ...*Socket) {
 	p.fds = make([]unix.PollFd, 2*len(socks))
 	for _, s := range socks {
 		p.spinMax = max(p.spinMax, s.cfg.Spin)
+		p.busy = max(p.busy, s.cfg.BusyPoll.duration())
 	}
 	p.spin, p.checked = p.spinMax, time.Now()
 }
@@ -150,8 +152,11 @@ func (p *pollSet) wait(want Events, timeout time.Duration) (Events, error) {
 		return ev, nil
 	}
 	start := time.Now()
-	if ev := p.spinFor(want, start, timeout); ev != 0 {
-		return ev, nil
+	if ev, err := p.pollDrivers(want, start, timeout); ev != 0 || err != nil {
+		return ev, err
+	}
+	if ev, err := p.spinFor(want, start, timeout); ev != 0 || err != nil {
+		return ev, err
 	}
 	for nap := completionMin; ; nap = min(2*nap, completionMax) {
 		left := linkCheck
@@ -191,12 +196,41 @@ func (p *pollSet) checkLinks() error {
 	return nil
 }
 
+// idle does for all sockets what Receive does that finds nothing.
+func (p *pollSet) idle() error {
+	for _, s := range p.socks {
+		if err := s.idle(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pollDrivers does the drivers' work, at least once, until there is something.
+func (p *pollSet) pollDrivers(want Events, start time.Time, timeout time.Duration) (Events, error) {
+	if p.busy == 0 {
+		return 0, nil
+	}
+	limit := p.busy
+	if timeout >= 0 {
+		limit = min(limit, timeout)
+	}
+	for {
+		if err := p.idle(); err != nil {
+			return 0, err
+		}
+		if ev := p.ready(want); ev != 0 || time.Since(start) >= limit || p.closing() {
+			return ev, nil
+		}
+	}
+}
+
 // spinFor looks at the rings for a bounded time. If it finds something the
 // bound doubles, up to Config.Spin; if not it halves, down to an eighth: so a
 // busy socket never sleeps and an idle one hardly spins.
-func (p *pollSet) spinFor(want Events, start time.Time, timeout time.Duration) Events {
+func (p *pollSet) spinFor(want Events, start time.Time, timeout time.Duration) (Events, error) {
 	if p.spinMax == 0 {
-		return 0
+		return 0, nil
 	}
 	limit := p.spin
 	if timeout >= 0 {
@@ -206,15 +240,18 @@ func (p *pollSet) spinFor(want Events, start time.Time, timeout time.Duration) E
 		for range 16 {
 			if ev := p.ready(want); ev != 0 {
 				p.spin = min(2*p.spin, p.spinMax)
-				return ev
+				return ev, nil
 			}
 		}
 		if p.closing() {
-			return 0 // sleep reports it
+			return 0, nil // sleep reports it
+		}
+		if err := p.idle(); err != nil {
+			return 0, err
 		}
 	}
 	p.spin = max(p.spin/2, p.spinMax/8)
-	return 0
+	return 0, nil
 }
 
 func (p *pollSet) closing() bool {

@@ -204,6 +204,56 @@ func TestBusyPoll(t *testing.T) {
 	}
 }
 
+// A program that waits for packets polls the driver: in Poll, as well as in a
+// loop of Receive alone.
+func TestBusyPollOfReceivers(t *testing.T) {
+	for name, wait := range map[string]func(*Socket) error{
+		"Poll":    func(s *Socket) error { _, err := s.Poll(EventRx, time.Second); return err },
+		"Receive": func(*Socket) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			const limit = 200 * time.Microsecond
+			p := newPair(t, UMEMConfig{}, Config{BusyPoll: &BusyPoll{Time: limit}})
+			calls := &countedCalls{kernelCalls: p.b.calls}
+			p.b.calls = calls
+			descs := make([]Desc, 64)
+			for i := range uint64(50) {
+				before := calls.recvs
+				transmit(t, p.a, newPackets(t, p.a, i*8, 8, 190))
+				for got := 0; got < 8; {
+					if err := wait(p.b); err != nil {
+						t.Fatal(err)
+					}
+					n, err := p.b.Receive(descs)
+					if err == nil {
+						err = p.b.Release(descs[:n])
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					got += n
+				}
+				if _, err := p.b.Poll(EventRx, 0); err != nil {
+					t.Fatal(err)
+				}
+				if n, err := p.b.Receive(descs); n != 0 || err != nil {
+					t.Fatal(n, err)
+				}
+				if calls.recvs == before {
+					t.Fatal("no call polled the driver")
+				}
+			}
+			before, start := calls.recvs, time.Now()
+			if ev, err := p.b.Poll(EventRx, 2*limit); ev != 0 || err != nil {
+				t.Fatal(ev, err)
+			}
+			if n := calls.recvs - before; n == 0 || time.Since(start) < 2*limit {
+				t.Errorf("%d calls in an idle Poll of %v", n, time.Since(start))
+			}
+		})
+	}
+}
+
 func TestSpinThenSleep(t *testing.T) {
 	p := newPair(t, UMEMConfig{}, Config{Spin: 100 * time.Microsecond})
 	if ev, err := p.b.Poll(EventRx, time.Millisecond); ev != 0 || err != nil {
@@ -259,5 +309,41 @@ func TestLostWakeupIsCounted(t *testing.T) {
 	}
 	if s.count.Overslept != 1 {
 		t.Errorf("%d lost wake-ups counted, want 1", s.count.Overslept)
+	}
+}
+
+// A driver in zero-copy mode may find the fill ring empty before frames are put
+// there, and set the flag after the program looked at it. Whoever waits for
+// packets looks again.
+func TestFillWakeupIsNotLost(t *testing.T) {
+	for name, wait := range map[string]func(*Socket) error{
+		"Receive": func(s *Socket) error { _, err := s.Receive(make([]Desc, 8)); return err },
+		"spinning Poll": func(s *Socket) error {
+			s.polls.spinMax, s.polls.spin = time.Minute, time.Minute
+			_, err := s.Poll(EventRx, time.Second)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, k := newSim(t, simConfig{frames: 16, ring: 8})
+			if _, err := s.Refill(8); err != nil {
+				t.Fatal(err)
+			}
+			s.fill.flags.Store(ringNeedWakeup)
+			k.onRecv = func() unix.Errno {
+				s.fill.flags.Store(0)
+				k.deliver(0, 0)
+				return 0
+			}
+			if err := wait(s); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := s.Receive(make([]Desc, 8)); n != 1 || err != nil {
+				t.Errorf("received %d, %v", n, err)
+			}
+			if s.count.RxWakeups != 1 {
+				t.Errorf("%d wake-ups, want 1", s.count.RxWakeups)
+			}
+		})
 	}
 }

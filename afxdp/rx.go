@@ -9,7 +9,9 @@ package afxdp
 // at least MaxFragments elements.
 //
 // Give the frames back with Release soon: packets that find no frame in the
-// fill ring are dropped.
+// fill ring are dropped. A Receive that finds nothing wakes the driver if that
+// asks for it, and polls it with Config.BusyPoll; this call may return ErrLinkDown or
+// ErrInterfaceGone.
 func (s *Socket) Receive(dst []Desc) (n int, err error) {
 	if err := s.gate.enter(); err != nil {
 		return 0, err
@@ -23,6 +25,9 @@ func (s *Socket) receive(dst []Desc) (int, error) {
 	avail, ok := s.rx.available(uint32(len(dst)))
 	if !ok {
 		return 0, ErrRingCorrupt
+	}
+	if avail == 0 {
+		return 0, s.idle()
 	}
 	n, used := s.receivePlain(dst[:avail]), avail
 	var err error
@@ -245,6 +250,22 @@ func (s *Socket) wakeFill(err error) error {
 	if err != nil || !s.fill.needWakeup() {
 		return err
 	}
+	return s.wakeDriver()
+}
+
+// idle is called when there is no packet: to wake a driver that found the fill
+// ring empty before frames were put there, and set its flag after that; or, with
+// BusyPoll, to do the driver's work.
+func (s *Socket) idle() error {
+	if s.cfg.BusyPoll == nil && !s.fill.needWakeup() {
+		return nil
+	}
+	return s.wakeDriver()
+}
+
+// wakeDriver makes the kernel look at the fill ring, and poll the driver if the
+// socket asks for that.
+func (s *Socket) wakeDriver() error {
 	s.count.RxWakeups++
-	return linkError(s.calls.recv())
+	return s.linkState()
 }

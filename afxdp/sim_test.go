@@ -21,6 +21,7 @@ type simKernel struct {
 
 	onSend func() unix.Errno // what a kick does; nil: nothing
 	kicks  int
+	onRecv func() unix.Errno // what a call for the fill ring does; nil: nothing
 }
 
 func (k *simKernel) send() unix.Errno {
@@ -31,7 +32,21 @@ func (k *simKernel) send() unix.Errno {
 	return k.onSend()
 }
 
-func (k *simKernel) recv() unix.Errno { return 0 }
+func (k *simKernel) recv() unix.Errno {
+	if k.onRecv == nil {
+		return 0
+	}
+	return k.onRecv()
+}
+
+// countedCalls counts system calls.
+type countedCalls struct {
+	kernelCalls
+	sends, recvs int
+}
+
+func (c *countedCalls) send() unix.Errno { c.sends++; return c.kernelCalls.send() }
+func (c *countedCalls) recv() unix.Errno { c.recvs++; return c.kernelCalls.recv() }
 
 // simConfig is the size of a simulation.
 type simConfig struct {
