@@ -28,10 +28,18 @@ static __always_inline struct sender *sender_of(const struct ethernet *eth, cons
 		.job = bpf_ntohs(p->header.job),
 		.sender = bpf_ntohs(p->header.sender),
 	};
-	struct sender *s = bpf_map_lookup_elem(&senders, &key);
+	__u32 *found = bpf_map_lookup_elem(&admissions, &key), index;
+	struct sender *s;
 
-	if (!s || s->ip != p->ip.src || s->port != p->udp.src || s->mac[0] != eth->src[0] ||
-	    s->mac[1] != eth->src[1] || s->mac[2] != eth->src[2])
+	if (!found)
+		return NULL;
+	index = *(volatile __u32 *)found;
+	s = bpf_map_lookup_elem(&senders, &index);
+	/* The keys differ if the sender is being withdrawn, and what was found is
+	 * another's already. */
+	if (!s || s->key.job != key.job || s->key.sender != key.sender || s->ip != p->ip.src ||
+	    s->port != p->udp.src || s->mac[0] != eth->src[0] || s->mac[1] != eth->src[1] ||
+	    s->mac[2] != eth->src[2])
 		return NULL;
 	return s;
 }

@@ -68,11 +68,13 @@ type aggregateLut struct {
 
 type aggregateSender struct {
 	_          structs.HostLayout
+	Key        aggregateSenderKey
 	Ip         uint32
 	Mac        [3]uint16
 	Port       uint16
 	Epoch      uint16
 	Position   uint16
+	Unused     uint32
 	Applied    uint64
 	Pairs      uint64
 	Duplicates uint64
@@ -90,6 +92,7 @@ type aggregateSenderKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	aggregateMapAdmissions = "admissions"
 	aggregateMapBanks      = "banks"
 	aggregateMapCounts     = "counts"
 	aggregateMapGroups     = "groups"
@@ -153,15 +156,16 @@ type aggregateProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type aggregateMapSpecs struct {
-	Banks    *ebpf.MapSpec `ebpf:"banks"`
-	Counts   *ebpf.MapSpec `ebpf:"counts"`
-	Groups   *ebpf.MapSpec `ebpf:"groups"`
-	Jobs     *ebpf.MapSpec `ebpf:"jobs"`
-	PortSets *ebpf.MapSpec `ebpf:"port_sets"`
-	Ports    *ebpf.MapSpec `ebpf:"ports"`
-	Routes   *ebpf.MapSpec `ebpf:"routes"`
-	Senders  *ebpf.MapSpec `ebpf:"senders"`
-	Tables   *ebpf.MapSpec `ebpf:"tables"`
+	Admissions *ebpf.MapSpec `ebpf:"admissions"`
+	Banks      *ebpf.MapSpec `ebpf:"banks"`
+	Counts     *ebpf.MapSpec `ebpf:"counts"`
+	Groups     *ebpf.MapSpec `ebpf:"groups"`
+	Jobs       *ebpf.MapSpec `ebpf:"jobs"`
+	PortSets   *ebpf.MapSpec `ebpf:"port_sets"`
+	Ports      *ebpf.MapSpec `ebpf:"ports"`
+	Routes     *ebpf.MapSpec `ebpf:"routes"`
+	Senders    *ebpf.MapSpec `ebpf:"senders"`
+	Tables     *ebpf.MapSpec `ebpf:"tables"`
 }
 
 // aggregateVariableSpecs contains global variables before they are loaded into the kernel.
@@ -192,19 +196,21 @@ func (o *aggregateObjects) Close() error {
 //
 // It can be passed to loadAggregateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type aggregateMaps struct {
-	Banks    *ebpf.Map `ebpf:"banks"`
-	Counts   *ebpf.Map `ebpf:"counts"`
-	Groups   *ebpf.Map `ebpf:"groups"`
-	Jobs     *ebpf.Map `ebpf:"jobs"`
-	PortSets *ebpf.Map `ebpf:"port_sets"`
-	Ports    *ebpf.Map `ebpf:"ports"`
-	Routes   *ebpf.Map `ebpf:"routes"`
-	Senders  *ebpf.Map `ebpf:"senders"`
-	Tables   *ebpf.Map `ebpf:"tables"`
+	Admissions *ebpf.Map `ebpf:"admissions"`
+	Banks      *ebpf.Map `ebpf:"banks"`
+	Counts     *ebpf.Map `ebpf:"counts"`
+	Groups     *ebpf.Map `ebpf:"groups"`
+	Jobs       *ebpf.Map `ebpf:"jobs"`
+	PortSets   *ebpf.Map `ebpf:"port_sets"`
+	Ports      *ebpf.Map `ebpf:"ports"`
+	Routes     *ebpf.Map `ebpf:"routes"`
+	Senders    *ebpf.Map `ebpf:"senders"`
+	Tables     *ebpf.Map `ebpf:"tables"`
 }
 
 func (m *aggregateMaps) Close() error {
 	return _AggregateClose(
+		m.Admissions,
 		m.Banks,
 		m.Counts,
 		m.Groups,

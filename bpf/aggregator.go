@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -32,18 +33,27 @@ type Options struct {
 }
 
 // Aggregator is an aggregator's data plane in XDP. Its methods may be called
-// from several goroutines.
+// from several goroutines. A call for one job does not wait for a call for
+// another.
 type Aggregator struct {
-	mu      sync.Mutex
-	closed  bool
 	objects aggregateObjects
 	table   table
-	filled  bool // the lookup tables of LUT arithmetic
+	senders *senderTable
+	lut     lookupTables
 	inner   innerMaps
-	jobs    map[uint16]*job
-	ports   map[string]*port   // by interface name
-	port    uint16             // that senders have if they are admitted without
-	routes  map[[6]byte]uint32 // to the index of an interface
+	port    uint16 // that senders have if they are admitted without
+	places  [aggregator.MaxJobs]place
+
+	patience time.Duration // of Swap
+	// waits, if not nil, is called before a call for a job waits for programs to
+	// end. It is for tests.
+	waits func(job uint16)
+
+	mu     sync.Mutex // guards what follows; after the locks of a place
+	closed bool
+	sets   map[uint16]*portSet // by job
+	ports  map[string]*port    // by interface name
+	routes map[[6]byte]uint32  // to the index of an interface
 	// withheld are the interfaces, by index, at which nothing is forwarded.
 	withheld map[uint32]struct{}
 	home     namespace     // of the interfaces
@@ -57,18 +67,6 @@ type innerMaps struct {
 }
 
 var _ aggregator.Plane = (*Aggregator)(nil)
-
-// job is what the loader keeps of a job.
-type job struct {
-	aggregator.JobConfig
-	senders  map[uint16]aggregator.SenderConfig
-	admitted int // senders so far, also those that were removed
-	banks    [2]*bank
-	current  int              // index of the bank that frames are added to
-	frozen   *aggregator.Bank // view of the other bank that Swap returned, nil once cleared
-	groups   *ebpf.Map        // of Sync
-	ports    *portSet         // of jobs with rounds
-}
 
 // Open loads the aggregator's program and creates its maps. Nothing happens
 // to any interface before [Aggregator.Attach].
@@ -90,6 +88,7 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 	}
 	if o.MaxSenders != 0 {
 		spec.Maps[aggregateMapSenders].MaxEntries = uint32(o.MaxSenders)
+		spec.Maps[aggregateMapAdmissions].MaxEntries = uint32(o.MaxSenders)
 	}
 	// Each sender is a host, and each job has a server.
 	spec.Maps[aggregateMapRoutes].MaxEntries = spec.Maps[aggregateMapSenders].MaxEntries + aggregator.MaxJobs
@@ -107,8 +106,11 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 			groups: spec.Maps[aggregateMapGroups].InnerMap,
 			ports:  spec.Maps[aggregateMapPortSets].InnerMap,
 		},
-		port:   o.Port,
-		jobs:   make(map[uint16]*job),
+		port: o.Port,
+
+		patience: time.Second,
+
+		sets:   make(map[uint16]*portSet),
 		ports:  make(map[string]*port),
 		routes: make(map[[6]byte]uint32),
 
@@ -119,6 +121,9 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 	}
 	if a.table, err = openTable(&a.objects); err != nil {
 		return nil, errors.Join(err, a.objects.Close())
+	}
+	if a.senders, err = openSenderTable(&a.objects); err != nil {
+		return nil, errors.Join(err, a.table.close(), a.objects.Close())
 	}
 	return a, nil
 }
@@ -195,6 +200,10 @@ func (a *Aggregator) Close() error {
 }
 
 func (a *Aggregator) close() error {
+	var errs []error
+	for i := range a.places {
+		errs = append(errs, a.places[i].close())
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -204,16 +213,10 @@ func (a *Aggregator) close() error {
 	if a.watch != nil {
 		a.watch.Close()
 	}
-	var errs []error
 	for _, at := range a.ports {
 		errs = append(errs, at.Close())
 	}
 	clear(a.ports)
-	// The kernel keeps what a program that still runs uses, so unlike RemoveJob
-	// this need not wait.
-	for _, j := range a.jobs {
-		errs = append(errs, j.close())
-	}
-	clear(a.jobs)
-	return errors.Join(append(errs, a.home.close(), a.table.close(), a.objects.Close())...)
+	clear(a.sets)
+	return errors.Join(append(errs, a.home.close(), a.table.close(), a.senders.close(), a.objects.Close())...)
 }

@@ -82,7 +82,12 @@ func denseFrame(t *testing.T, rng *rand.Rand, sender int, job aggregator.JobConf
 func TestCPUsApplyEachFrameOnce(t *testing.T) {
 	p := openPair(t)
 	d := p.Device.(*device)
-	job := conformance.Jobs[1]
+	job := aggregator.JobConfig{ID: 40, Epoch: 7, Exp: -46, Slots: 30}
+	for _, plane := range []aggregator.Plane{p.Device, p.Model} {
+		if err := conformance.StartJob(plane, job); err != nil {
+			t.Fatal(err)
+		}
+	}
 	rng := rand.New(rand.NewPCG(5, 6))
 	reply := make([]byte, aggregator.MaxReply)
 	frames := make([][]byte, 20_000)
@@ -92,6 +97,9 @@ func TestCPUsApplyEachFrameOnce(t *testing.T) {
 		if v, _ := p.Model.Process(frames[i], reply); v.Action != aggregator.Reply {
 			t.Fatalf("the model's verdict is %v", v)
 		}
+	}
+	if c, err := p.Model.JobCounters(job.ID); err != nil || c.Applied != uint64(len(frames)) {
+		t.Fatalf("the model has applied %d of %d frames, %v", c.Applied, len(frames), err)
 	}
 	onEachCPU(t, d.Aggregator, func(cpu int, d *device, barrier func(int)) {
 		reply := make([]byte, aggregator.MaxReply)

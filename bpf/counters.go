@@ -34,9 +34,13 @@ func (a *Aggregator) Counters() (aggregator.Counters, error) {
 
 // JobCounters implements [aggregator.Plane].
 func (a *Aggregator) JobCounters(id uint16) (aggregator.JobCounters, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, err := a.job(id); err != nil {
+	p, err := a.place(id)
+	if err != nil {
+		return aggregator.JobCounters{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, err := p.locked(id); err != nil {
 		return aggregator.JobCounters{}, err
 	}
 	c := &a.table.jobs[id]
@@ -54,24 +58,26 @@ func (a *Aggregator) JobCounters(id uint16) (aggregator.JobCounters, error) {
 
 // SenderCounters implements [aggregator.Plane].
 func (a *Aggregator) SenderCounters(id, sender uint16) (aggregator.SenderCounters, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	j, err := a.job(id)
+	p, err := a.place(id)
 	if err != nil {
 		return aggregator.SenderCounters{}, err
 	}
-	if _, ok := j.senders[sender]; !ok {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j, err := p.locked(id)
+	if err != nil {
+		return aggregator.SenderCounters{}, err
+	}
+	m, ok := j.senders[sender]
+	if !ok {
 		return aggregator.SenderCounters{}, fmt.Errorf("job %d: sender %d: %w", id, sender, aggregator.ErrNoSender)
 	}
-	var s aggregateSender
-	if err := a.objects.Senders.Lookup(aggregateSenderKey{Job: id, Sender: sender}, &s); err != nil {
-		return aggregator.SenderCounters{}, fmt.Errorf("bpf: job %d: sender %d: read counters: %w", id, sender, err)
-	}
+	s := &a.senders.entries[m.index]
 	return aggregator.SenderCounters{
-		Applied:    s.Applied,
-		Pairs:      s.Pairs,
-		Duplicates: s.Duplicates,
-		Refused:    s.Refused,
+		Applied:    atomic.LoadUint64(&s.Applied),
+		Pairs:      atomic.LoadUint64(&s.Pairs),
+		Duplicates: atomic.LoadUint64(&s.Duplicates),
+		Refused:    atomic.LoadUint64(&s.Refused),
 	}, nil
 }
 

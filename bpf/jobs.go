@@ -3,14 +3,11 @@
 package bpf
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/wire"
@@ -23,15 +20,19 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.closed {
-		return aggregator.ErrClosed
+	p, err := a.place(cfg.ID)
+	if err != nil {
+		return err
 	}
-	if a.jobs[cfg.ID] != nil {
-		return fmt.Errorf("job %d: %w", cfg.ID, aggregator.ErrJobExists)
+	p.admission.Lock()
+	defer p.admission.Unlock()
+	if _, err := p.running(cfg.ID); !errors.Is(err, aggregator.ErrNoJob) {
+		if err == nil {
+			err = fmt.Errorf("job %d: %w", cfg.ID, aggregator.ErrJobExists)
+		}
+		return err
 	}
-	j := &job{JobConfig: cfg, senders: make(map[uint16]aggregator.SenderConfig)}
+	j := &job{JobConfig: cfg, senders: make(map[uint16]member)}
 	err = a.createMaps(j)
 	if err == nil {
 		err = a.startJob(j)
@@ -39,14 +40,19 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("bpf: job %d: %w", cfg.ID, explain(err)), j.close())
 	}
-	a.jobs[cfg.ID] = j
+	p.fill(j)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if j.ports != nil {
+		a.sets[cfg.ID] = j.ports
+	}
 	return nil
 }
 
 // createMaps creates what is the job's own.
 func (a *Aggregator) createMaps(j *job) (err error) {
 	if j.Arithmetic == aggregator.LUT {
-		if err := a.fillTables(); err != nil {
+		if err := a.lut.fill(a.objects.Tables); err != nil {
 			return err
 		}
 	}
@@ -67,11 +73,6 @@ func (a *Aggregator) createMaps(j *job) (err error) {
 	return err
 }
 
-// close releases what createMaps has created.
-func (j *job) close() error {
-	return errors.Join(j.banks[0].close(), j.banks[1].close(), j.groups.Close(), j.ports.close())
-}
-
 // startJob makes the program see a job. The job's entry comes last: the
 // program drops the frames of a job without banks.
 func (a *Aggregator) startJob(j *job) (err error) {
@@ -80,6 +81,7 @@ func (a *Aggregator) startJob(j *job) (err error) {
 			err = errors.Join(err, a.removeMaps(j.ID))
 		}
 	}()
+	a.wait(j.ID)
 	for i, b := range j.banks {
 		if err := a.objects.Banks.Put(bankKey(j.ID, i), b.m); err != nil {
 			return fmt.Errorf("install bank: %w", err)
@@ -117,6 +119,7 @@ func bankKey(id uint16, bank int) uint32 { return uint32(id)*2 + uint32(bank) }
 // (maybe_wait_bpf_programs in the kernel's kernel/bpf/syscall.c, since Linux
 // 4.20).
 func (a *Aggregator) removeMaps(id uint16) error {
+	a.wait(id)
 	errs := []error{
 		a.objects.Banks.Delete(bankKey(id, 0)),
 		a.objects.Banks.Delete(bankKey(id, 1)),
@@ -159,168 +162,41 @@ func belowSlots(slots int) (t [2][wire.Lanes / 2]uint64) {
 }
 
 // RemoveJob implements [aggregator.Plane].
+//
+// Taking away the job's maps comes last, because that call returns only when no
+// program runs that has seen the job; so the senders' entries, which new senders get
+// then, are not written any more either.
 func (a *Aggregator) RemoveJob(id uint16) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, err := a.job(id); err != nil {
+	p, err := a.place(id)
+	if err != nil {
 		return err
 	}
-	return a.removeJob(id)
-}
-
-// removeJob takes a job away from the program and releases its memory. Taking
-// away its maps comes last, because that call returns only when no program
-// runs that has seen the job; so the senders' entries, which a new sender may
-// get at once, are not written any more either.
-func (a *Aggregator) removeJob(id uint16) error {
-	j := a.jobs[id]
-	delete(a.jobs, id)
+	p.admission.Lock()
+	defer p.admission.Unlock()
+	j, err := p.end(id)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	delete(a.sets, id)
+	a.mu.Unlock()
 	a.table.stop(id)
 	var errs []error
-	for s := range j.senders {
-		errs = append(errs, a.objects.Senders.Delete(aggregateSenderKey{Job: id, Sender: s}))
+	var entries []uint32
+	for s, m := range j.senders {
+		errs = append(errs, a.senders.withdraw(id, s))
+		entries = append(entries, m.index)
 	}
-	errs = append(errs, a.removeMaps(id), j.close())
-	return errors.Join(errs...)
+	err = errors.Join(append(errs, a.removeMaps(id))...)
+	if err == nil {
+		a.senders.release(entries...)
+	}
+	return errors.Join(err, j.close())
 }
 
-// AddSender implements [aggregator.Plane].
-func (a *Aggregator) AddSender(id uint16, s aggregator.SenderConfig) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	j, err := a.job(id)
-	if err != nil {
-		return err
+// wait is called before a call for a job that waits for programs to end.
+func (a *Aggregator) wait(job uint16) {
+	if a.waits != nil {
+		a.waits(job)
 	}
-	s.IP = s.IP.Unmap()
-	if !s.IP.Is4() {
-		return fmt.Errorf("job %d: sender %d: address %v: %w: senders have an IPv4 address",
-			id, s.ID, s.IP, aggregator.ErrUnsupported)
-	}
-	if _, ok := j.senders[s.ID]; ok {
-		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, aggregator.ErrSenderExists)
-	}
-	if j.Workers != 0 && j.admitted == j.Workers {
-		return fmt.Errorf("job %d: %w: sender %d: all %d workers have been admitted",
-			id, aggregator.ErrTooManySenders, s.ID, j.Workers)
-	}
-	if err := j.CheckSender(s); err != nil {
-		return err
-	}
-	ip := s.IP.As4()
-	if s.Port == 0 {
-		s.Port = a.port
-	}
-	value := aggregateSender{
-		Ip: binary.NativeEndian.Uint32(ip[:]), Port: networkOrder(s.Port),
-		Epoch: networkOrder(s.Epoch), Position: uint16(j.admitted),
-	}
-	for i := range value.Mac {
-		value.Mac[i] = binary.NativeEndian.Uint16(s.MAC[2*i:])
-	}
-	err = a.objects.Senders.Update(aggregateSenderKey{Job: id, Sender: s.ID}, &value, ebpf.UpdateNoExist)
-	if errors.Is(err, unix.E2BIG) {
-		err = fmt.Errorf("%w: all jobs together may have %d", aggregator.ErrTooManySenders,
-			a.objects.Senders.MaxEntries())
-	}
-	if err != nil {
-		return fmt.Errorf("bpf: job %d: sender %d: %w", id, s.ID, err)
-	}
-	j.senders[s.ID] = s
-	if err := a.updatePorts(j); err != nil {
-		delete(j.senders, s.ID)
-		return errors.Join(err, a.withdraw(j, s.ID))
-	}
-	j.admitted++
-	return nil
-}
-
-// RemoveSender implements [aggregator.Plane].
-func (a *Aggregator) RemoveSender(id, sender uint16) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	j, err := a.job(id)
-	if err != nil {
-		return err
-	}
-	if _, ok := j.senders[sender]; !ok {
-		return fmt.Errorf("job %d: sender %d: %w", id, sender, aggregator.ErrNoSender)
-	}
-	delete(j.senders, sender)
-	return errors.Join(a.withdraw(j, sender), a.updatePorts(j))
-}
-
-// withdraw makes the program refuse further frames of a sender. The next sender
-// may get the same memory at once, and a program that still runs could write its
-// duplicate filter. So it waits for programs, by installing the current bank
-// again; see removeMaps.
-func (a *Aggregator) withdraw(j *job, sender uint16) error {
-	return errors.Join(
-		a.objects.Senders.Delete(aggregateSenderKey{Job: j.ID, Sender: sender}),
-		a.objects.Banks.Put(bankKey(j.ID, j.current), j.banks[j.current].m),
-	)
-}
-
-// Swap implements [aggregator.Plane].
-//
-// It takes a microsecond or so, see lock.h. Exchanging the inner map instead
-// would do too, but the kernel then waits for an RCU grace period: 8 to 16 ms at
-// 250 ticks a second, which bounds the harvests, and with them the steps of a
-// training, to some 60 a second.
-func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	j, err := a.job(id)
-	if err != nil {
-		return nil, err
-	}
-	if j.Mode == aggregator.Sync {
-		return nil, fmt.Errorf("job %d: %w: the sums of %v mode go to the workers", id, aggregator.ErrMode, j.Mode)
-	}
-	if j.frozen != nil {
-		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrBankNotCleared)
-	}
-	if err := a.table.swapBanks(id, time.Second); err != nil {
-		return nil, fmt.Errorf("bpf: job %d: swap banks: %w", id, err)
-	}
-	old := j.banks[j.current]
-	j.current = 1 - j.current
-	j.frozen = &aggregator.Bank{
-		Job: id, Epoch: j.Epoch,
-		Slots:  old.sums.slots[:j.Slots:j.Slots],
-		Frames: old.sums.frames,
-		Pairs:  old.sums.pairs,
-	}
-	return j.frozen, nil
-}
-
-// Clear implements [aggregator.Plane].
-func (a *Aggregator) Clear(frozen *aggregator.Bank) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	j, err := a.job(frozen.Job)
-	if err != nil {
-		return err
-	}
-	if j.Mode == aggregator.Sync {
-		return fmt.Errorf("job %d: %w: %v mode has no banks to clear", j.ID, aggregator.ErrMode, j.Mode)
-	}
-	if j.frozen != frozen {
-		return fmt.Errorf("job %d: %w", frozen.Job, aggregator.ErrBankNotFrozen)
-	}
-	j.banks[1-j.current].clear(j.Slots)
-	j.frozen = nil
-	return nil
-}
-
-// job returns a job's state. The caller holds the lock.
-func (a *Aggregator) job(id uint16) (*job, error) {
-	if a.closed {
-		return nil, aggregator.ErrClosed
-	}
-	j := a.jobs[id]
-	if j == nil {
-		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrNoJob)
-	}
-	return j, nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/libra-ina/libra/lut"
 )
 
@@ -20,19 +22,27 @@ var tablesImage = sync.OnceValues(func() ([]byte, error) {
 	return t.Image(binary.NativeEndian), nil
 })
 
-// fillTables gives the program its lookup tables, which only the first job with
-// LUT arithmetic needs. They are always the same. The caller holds the lock.
-func (a *Aggregator) fillTables() error {
-	if a.filled {
+// lookupTables are the program's, which only jobs with LUT arithmetic need. They
+// are always the same.
+type lookupTables struct {
+	mu     sync.Mutex
+	filled bool
+}
+
+// fill gives the program its tables, if it has none yet.
+func (t *lookupTables) fill(tables *ebpf.Map) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.filled {
 		return nil
 	}
 	image, err := tablesImage()
 	if err != nil {
 		return err
 	}
-	if err := a.objects.Tables.Put(uint32(0), image); err != nil {
+	if err := tables.Put(uint32(0), image); err != nil {
 		return fmt.Errorf("fill lookup tables: %w", err)
 	}
-	a.filled = true
+	t.filled = true
 	return nil
 }

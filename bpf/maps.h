@@ -79,12 +79,26 @@ struct sender_key {
 	__u16 sender;
 };
 
+/* Where the state of a sender is. Preallocated, so that admission fails at once
+ * where memory is short. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024); /* the loader may change it */
+	__type(key, struct sender_key);
+	__type(value, __u32); /* index of senders */
+} admissions SEC(".maps");
+
+/* The state of an admission. The loader gives an entry to another sender only when
+ * no program runs that may have found the former one; a hash map would reuse its
+ * memory at once. */
 struct sender {
+	struct sender_key key;
 	__be32 ip;
 	__u16 mac[3];
 	__be16 port;
 	__be16 epoch;   /* of this admission's frames */
 	__u16 position; /* among the workers that take part in rounds */
+	__u32 unused;
 	__u64 applied;
 	__u64 pairs;
 	__u64 duplicates;
@@ -92,11 +106,11 @@ struct sender {
 	__u32 seen[2 * WINDOW]; /* see filter.h */
 };
 
-/* Preallocated, so that admission fails at once where memory is short. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024); /* the loader may change it */
-	__type(key, struct sender_key);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024); /* as of admissions */
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
 	__type(value, struct sender);
 } senders SEC(".maps");
 

@@ -22,10 +22,11 @@ type port struct {
 }
 
 // portSet is where the answers to all senders of a job go: a BPF map that
-// holds interfaces by their index.
+// holds interfaces by their index. The aggregator's lock guards it.
 type portSet struct {
 	m       *ebpf.Map
 	members map[uint32]struct{}
+	senders map[uint16][6]byte // MAC addresses of the job's
 }
 
 // newPortSet returns an empty set, or nil for a job that has no such answers.
@@ -37,7 +38,7 @@ func newPortSet(spec *ebpf.MapSpec, cfg aggregator.JobConfig) (*portSet, error) 
 	if err != nil {
 		return nil, fmt.Errorf("create set of ports: %w", err)
 	}
-	return &portSet{m: m, members: make(map[uint32]struct{})}, nil
+	return &portSet{m: m, members: make(map[uint32]struct{}), senders: make(map[uint16][6]byte)}, nil
 }
 
 func (s *portSet) close() error {
@@ -91,15 +92,38 @@ func (a *Aggregator) interfaceIndex(name string) (uint32, error) {
 	return uint32(ifi.Index), nil
 }
 
-// updatePorts brings a job's set of ports up to date: the route of each sender's
-// address if there is one, otherwise all ports. The caller holds the lock.
-func (a *Aggregator) updatePorts(j *job) error {
-	if j.ports == nil {
+// addToSet makes the answers to all of a job with rounds reach one more sender.
+func (a *Aggregator) addToSet(set *portSet, s aggregator.SenderConfig) error {
+	if set == nil {
 		return nil
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	set.senders[s.ID] = s.MAC
+	err := a.updatePorts(set)
+	if err != nil {
+		delete(set.senders, s.ID)
+	}
+	return err
+}
+
+// removeFromSet takes back addToSet.
+func (a *Aggregator) removeFromSet(set *portSet, sender uint16) error {
+	if set == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(set.senders, sender)
+	return a.updatePorts(set)
+}
+
+// updatePorts brings a set of ports up to date: the route of each sender's address
+// if there is one, otherwise all ports. The caller holds the lock.
+func (a *Aggregator) updatePorts(set *portSet) error {
 	want := make(map[uint32]struct{})
-	for _, s := range j.senders {
-		if p, ok := a.routes[s.MAC]; ok {
+	for _, mac := range set.senders {
+		if p, ok := a.routes[mac]; ok {
 			want[p] = struct{}{}
 			continue
 		}
@@ -107,22 +131,20 @@ func (a *Aggregator) updatePorts(j *job) error {
 			want[p.index] = struct{}{}
 		}
 	}
-	if maps.Equal(want, j.ports.members) {
+	if maps.Equal(want, set.members) {
 		return nil
 	}
 	// The kernel looks an interface up in the caller's namespace.
-	err := a.home.do(func() error { return j.ports.set(want) })
-	if err != nil {
-		return fmt.Errorf("bpf: job %d: %w", j.ID, err)
-	}
-	return nil
+	return a.home.do(func() error { return set.set(want) })
 }
 
 // updateAllPorts is updatePorts for all jobs, after ports or routes changed.
 func (a *Aggregator) updateAllPorts() error {
 	var errs []error
-	for _, j := range a.jobs {
-		errs = append(errs, a.updatePorts(j))
+	for id, set := range a.sets {
+		if err := a.updatePorts(set); err != nil {
+			errs = append(errs, fmt.Errorf("bpf: job %d: %w", id, err))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -97,7 +97,7 @@ func ports(t *testing.T, a *Aggregator, job uint16) []string {
 	t.Helper()
 	names := []string{}
 	var key, value uint32
-	for all := a.jobs[job].ports.m.Iterate(); all.Next(&key, &value); {
+	for all := a.places[job].job.ports.m.Iterate(); all.Next(&key, &value); {
 		ifi, err := net.InterfaceByIndex(int(value))
 		if err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestPortsFollowSendersAndRoutes(t *testing.T) {
 		if err := d.AddJob(aggregator.JobConfig{ID: 10, Slots: 20}); err != nil {
 			t.Fatal(err)
 		}
-		if d.jobs[10].ports != nil || d.jobs[10].groups != nil {
+		if d.places[10].job.ports != nil || d.places[10].job.groups != nil {
 			t.Error("a job without rounds has a set of ports or groups")
 		}
 		other, err := testbed.New()

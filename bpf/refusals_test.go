@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -31,7 +32,7 @@ type groupState struct {
 
 func stateOf(t *testing.T, a *Aggregator, id uint16) *jobState {
 	t.Helper()
-	j := a.jobs[id]
+	j := a.places[id].job
 	entry := &a.table.jobs[id]
 	s := &jobState{
 		Filters: make(map[uint16][]uint32),
@@ -41,12 +42,8 @@ func stateOf(t *testing.T, a *Aggregator, id uint16) *jobState {
 	for i, b := range j.banks {
 		s.Banks[i] = string(b.mem)
 	}
-	for sender := range j.senders {
-		var v aggregateSender
-		if err := a.objects.Senders.Lookup(aggregateSenderKey{Job: id, Sender: sender}, &v); err != nil {
-			t.Fatal(err)
-		}
-		s.Filters[sender] = v.Seen[:]
+	for sender, m := range j.senders {
+		s.Filters[sender] = slices.Clone(a.senders.entries[m.index].Seen[:])
 	}
 	if j.groups != nil {
 		var key uint32

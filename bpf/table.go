@@ -50,10 +50,15 @@ func (t *table) stop(id uint16) { atomic.StoreUint32(&t.jobs[id].Slots, 0) }
 
 // swapBanks makes a job's other bank the current one and waits until the
 // program that holds the job's lock, if any, has left the old one: a few
-// microseconds. Every program that takes the lock later sees the new bank.
-func (t *table) swapBanks(id uint16, limit time.Duration) error {
+// microseconds. Every program that takes the lock later sees the new bank. If that
+// takes longer than the limit, it makes the old bank the current one again: what
+// was added to the other is in the bank that the next call takes away.
+//
+// waits is called before the wait.
+func (t *table) swapBanks(id uint16, limit time.Duration, waits func()) error {
 	lock := &t.jobs[id].Lock
 	toggleBank(lock)
+	waits()
 	deadline := time.Now().Add(limit)
 	for atomic.LoadUint32(lock)&locked != 0 {
 		if time.Now().After(deadline) {

@@ -1,0 +1,73 @@
+//go:build linux
+
+package bpf
+
+import (
+	"fmt"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// Swap implements [aggregator.Plane].
+//
+// It takes a microsecond or so, see lock.h. Exchanging the inner map instead
+// would do too, but the kernel then waits for an RCU grace period: 8 to 16 ms at
+// 250 ticks a second, which bounds the harvests, and with them the steps of a
+// training, to some 60 a second.
+//
+// It fails if a program has held the job's lock for a second, on a virtual CPU that
+// is suspended, say. Then nothing has changed: what was added, the next Swap
+// returns.
+func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
+	p, err := a.place(id)
+	if err != nil {
+		return nil, err
+	}
+	p.harvest.Lock()
+	defer p.harvest.Unlock()
+	j, err := p.running(id)
+	if err != nil {
+		return nil, err
+	}
+	if j.Mode == aggregator.Sync {
+		return nil, fmt.Errorf("job %d: %w: the sums of %v mode go to the workers", id, aggregator.ErrMode, j.Mode)
+	}
+	if j.frozen != nil {
+		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrBankNotCleared)
+	}
+	if err := a.table.swapBanks(id, a.patience, func() { a.wait(id) }); err != nil {
+		return nil, fmt.Errorf("bpf: job %d: swap banks: %w", id, err)
+	}
+	old := j.banks[j.current]
+	j.current = 1 - j.current
+	j.frozen = &aggregator.Bank{
+		Job: id, Epoch: j.Epoch,
+		Slots:  old.sums.slots[:j.Slots:j.Slots],
+		Frames: old.sums.frames,
+		Pairs:  old.sums.pairs,
+	}
+	return j.frozen, nil
+}
+
+// Clear implements [aggregator.Plane].
+func (a *Aggregator) Clear(frozen *aggregator.Bank) error {
+	p, err := a.place(frozen.Job)
+	if err != nil {
+		return err
+	}
+	p.harvest.Lock()
+	defer p.harvest.Unlock()
+	j, err := p.running(frozen.Job)
+	if err != nil {
+		return err
+	}
+	if j.Mode == aggregator.Sync {
+		return fmt.Errorf("job %d: %w: %v mode has no banks to clear", j.ID, aggregator.ErrMode, j.Mode)
+	}
+	if j.frozen != frozen {
+		return fmt.Errorf("job %d: %w", frozen.Job, aggregator.ErrBankNotFrozen)
+	}
+	j.banks[1-j.current].clear(j.Slots)
+	j.frozen = nil
+	return nil
+}

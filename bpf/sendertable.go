@@ -1,0 +1,98 @@
+//go:build linux
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// senderTable is the program's array of senders, mapped into this process, and
+// the map by which the program finds a sender's entry in it. An entry belongs to
+// one admission, and afterwards to none until no program runs that may have
+// found it.
+type senderTable struct {
+	mem        []byte
+	entries    []aggregateSender
+	admissions *ebpf.Map
+
+	mu   sync.Mutex
+	free []uint32
+}
+
+func openSenderTable(o *aggregateObjects) (*senderTable, error) {
+	const size = int(unsafe.Sizeof(aggregateSender{}))
+	n := int(o.Senders.MaxEntries())
+	mem, err := mapMemory(o.Senders, n*size)
+	if err != nil {
+		return nil, err
+	}
+	t := &senderTable{mem: mem, entries: unsafe.Slice((*aggregateSender)(unsafe.Pointer(&mem[0])), n), admissions: o.Admissions}
+	for i := range n {
+		t.free = append(t.free, uint32(n-1-i))
+	}
+	return t, nil
+}
+
+func (t *senderTable) close() error { return unix.Munmap(t.mem) }
+
+// admit gives a sender an entry and makes the program find it.
+func (t *senderTable) admit(value aggregateSender) (index uint32, err error) {
+	t.mu.Lock()
+	last := len(t.free) - 1
+	if last >= 0 {
+		index, t.free = t.free[last], t.free[:last]
+	}
+	t.mu.Unlock()
+	if last < 0 {
+		return 0, fmt.Errorf("%w: all jobs together may have %d", aggregator.ErrTooManySenders, len(t.entries))
+	}
+	t.entries[index] = value
+	if err := t.admissions.Update(value.Key, index, ebpf.UpdateNoExist); err != nil {
+		t.release(index)
+		return 0, err
+	}
+	return index, nil
+}
+
+// withdraw makes the program refuse further frames of a sender. Programs that run
+// may still use its entry: release has to wait for them.
+func (t *senderTable) withdraw(job, sender uint16) error {
+	return t.admissions.Delete(aggregateSenderKey{Job: job, Sender: sender})
+}
+
+// release gives entries to senders that come later.
+func (t *senderTable) release(indices ...uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free = append(t.free, indices...)
+}
+
+// member is an admitted sender of a job.
+type member struct {
+	aggregator.SenderConfig
+	index uint32 // in the table of senders
+}
+
+// withdraw makes the program refuse further frames of a job's sender, and waits for
+// programs, by installing a bank again; see removeMaps. Then another sender may get
+// the entry.
+func (a *Aggregator) withdraw(j *job, m member) error {
+	a.wait(j.ID)
+	err := errors.Join(
+		a.senders.withdraw(j.ID, m.ID),
+		a.objects.Banks.Put(bankKey(j.ID, 0), j.banks[0].m),
+	)
+	if err != nil {
+		return fmt.Errorf("bpf: job %d: withdraw sender %d: %w", j.ID, m.ID, err)
+	}
+	a.senders.release(m.index)
+	return nil
+}
