@@ -34,6 +34,9 @@ var (
 	// ErrBankNotFrozen says that a bank given to Clear is not the one that
 	// the job's last Swap returned.
 	ErrBankNotFrozen = errors.New("bank is not frozen")
+	// ErrBusy means that the data plane was too busy. The call changed nothing,
+	// and may be repeated.
+	ErrBusy = errors.New("data plane is busy")
 	// ErrClosed says that the data plane was closed.
 	ErrClosed = errors.New("data plane is closed")
 )

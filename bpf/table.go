@@ -63,7 +63,7 @@ func (t *table) swapBanks(id uint16, limit time.Duration, waits func()) error {
 	for atomic.LoadUint32(lock)&locked != 0 {
 		if time.Now().After(deadline) {
 			toggleBank(lock)
-			return fmt.Errorf("a program has been using the bank for %v", limit)
+			return fmt.Errorf("%w: a program has been using the bank for %v", aggregator.ErrBusy, limit)
 		}
 		runtime.Gosched()
 	}

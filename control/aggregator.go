@@ -8,11 +8,12 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -28,6 +29,15 @@ type AggregatorConfig struct {
 	// Slots is how many slots all jobs together may have; 0 means
 	// [DefaultSlots].
 	Slots int
+	// Senders is how many senders all jobs together may have; 0 means
+	// [DefaultSenders].
+	Senders int
+	// Lease is how long a job outlives its owner's connection; 0 means
+	// [DefaultLease].
+	Lease time.Duration
+	// Grace is how long an admission outlives its sender's connection; 0 means
+	// [DefaultGrace].
+	Grace time.Duration
 	// JobMemory returns the bytes that the banks of a job of n slots take; nil
 	// means two banks of eight bytes a slot.
 	JobMemory func(n int) uint64
@@ -37,8 +47,22 @@ type AggregatorConfig struct {
 	Log   *slog.Logger
 }
 
-// DefaultSlots is the budget of an aggregator: sixteen jobs of the largest size.
-const DefaultSlots = 16 * aggregator.MaxSlots
+const (
+	// DefaultSlots is the budget of an aggregator: sixteen jobs of the largest
+	// size.
+	DefaultSlots = 16 * aggregator.MaxSlots
+
+	// DefaultSenders is the number of senders that the XDP data plane has room
+	// for.
+	DefaultSenders = 1024
+
+	// DefaultJobSenders is how many places a job reserves that does not say how
+	// many it needs.
+	DefaultJobSenders = 64
+
+	// DefaultLease is how long a job outlives its owner's connection.
+	DefaultLease = 5 * time.Second
+)
 
 // Aggregator is Libra_s: the control service beside a data plane. It admits
 // jobs and senders and hands harvested sums to the jobs' parameter servers.
@@ -47,121 +71,267 @@ type Aggregator struct {
 	cfg AggregatorConfig
 	ctx context.Context
 
-	mu    sync.Mutex
-	jobs  map[uint16]*job
-	epoch uint16
+	// epochs has the newest epoch of each job id: of its jobs one after the
+	// other, and of the admissions to them.
+	epochs [aggregator.MaxJobs]atomic.Uint32
+
+	mu   sync.Mutex // held for moments, never while the data plane works
+	jobs map[uint16]*job
+	// background are goroutines that use the data plane after, or without, a
+	// call; closed forbids new ones.
+	background sync.WaitGroup
+	closed     bool
 }
 
-// NewAggregator returns the service; when ctx ends, so do its streams.
+// NewAggregator returns the service; when ctx ends, so do its streams. Close it
+// after the gRPC server has stopped, and before the data plane is closed.
 func NewAggregator(ctx context.Context, cfg AggregatorConfig) *Aggregator {
 	cfg.Slots = cmp.Or(cfg.Slots, DefaultSlots)
+	cfg.Senders = cmp.Or(cfg.Senders, DefaultSenders)
+	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
+	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	if cfg.JobMemory == nil {
 		cfg.JobMemory = func(n int) uint64 { return 2 * 8 * uint64(n) }
 	}
-	return &Aggregator{
-		cfg:  cfg,
-		ctx:  ctx,
-		jobs: map[uint16]*job{},
-		// A random start keeps frames from before a restart of the daemon out
-		// of the jobs after it.
-		epoch: uint16(rand.Uint32()),
+	a := &Aggregator{cfg: cfg, ctx: ctx, jobs: map[uint16]*job{}}
+	// A random start keeps frames from before a restart of the daemon out of
+	// the jobs after it.
+	for i := range a.epochs {
+		a.epochs[i].Store(rand.Uint32())
 	}
+	return a
+}
+
+// Close ends what the service does by itself, and waits for it. The jobs end
+// with their data plane.
+func (a *Aggregator) Close() {
+	a.mu.Lock()
+	a.closed = true
+	for _, j := range a.jobs {
+		j.stop(errStopping)
+	}
+	a.mu.Unlock()
+	a.background.Wait()
+}
+
+// goBackground runs f, unless the service is closed.
+func (a *Aggregator) goBackground(f func()) (started bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.closed {
+		a.background.Go(f)
+	}
+	return !a.closed
 }
 
 // CreateJob implements the service.
-func (a *Aggregator) CreateJob(_ context.Context, spec *pb.JobSpec) (*pb.Job, error) {
+func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, error) {
+	caller := callerOf(ctx)
+	if err := caller.need(roleServer, spec.Job); err != nil {
+		return nil, err
+	}
 	cfg, err := a.jobConfig(spec)
 	if err != nil {
 		return nil, err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if j := a.jobs[cfg.ID]; j != nil {
-		if proto.Equal(j.spec, spec) {
-			return &pb.Job{Epoch: uint32(j.cfg.Epoch), Instance: j.instance}, nil
-		}
-		return nil, status.Errorf(codes.AlreadyExists, "job %d runs with another specification; remove it first or use another id", cfg.ID)
+	cfg.Epoch = a.nextEpoch(cfg.ID)
+	j := a.newJob(spec, cfg, caller.remote)
+	if err := a.reserve(j); err != nil {
+		return nil, err
 	}
-	if used := a.slotsUsed(); cfg.Slots > a.cfg.Slots-used {
-		return nil, status.Errorf(codes.ResourceExhausted, "job %d: slots: %d are wanted, but %d of this aggregator's %d are taken, by %d jobs: remove one, or give the aggregator more (switch.slots)",
-			cfg.ID, cfg.Slots, used, a.cfg.Slots, len(a.jobs))
-	}
-	a.epoch++
-	cfg.Epoch = a.epoch
 	if err := a.cfg.Plane.AddJob(cfg); err != nil {
+		a.forget(j)
 		return nil, planeError(err)
 	}
-	a.jobs[cfg.ID] = newJob(a.cfg.Plane, spec, cfg)
+	a.start(j)
 	a.reach(spec.ServerMac)
-	a.cfg.Log.Info("job created", "job", cfg.ID, "epoch", cfg.Epoch, "mode", cfg.Mode, "arithmetic", cfg.Arithmetic, "slots", cfg.Slots)
-	return &pb.Job{Epoch: uint32(cfg.Epoch), Instance: a.jobs[cfg.ID].instance}, nil
+	a.cfg.Log.Info("job created", "job", cfg.ID, "instance", j.instance, "owner", j.creator, "epoch", cfg.Epoch,
+		"mode", cfg.Mode, "arithmetic", cfg.Arithmetic, "slots", cfg.Slots, "senders", j.places)
+	return &pb.Job{
+		Epoch: uint32(cfg.Epoch), Instance: j.instance, Key: j.key[:], LeaseMs: uint32(a.cfg.Lease.Milliseconds()),
+	}, nil
 }
 
-// slotsUsed returns the slots of all jobs. The caller holds the lock.
-func (a *Aggregator) slotsUsed() (n int) {
-	for _, j := range a.jobs {
-		n += j.cfg.Slots
+// nextEpoch returns the next epoch of a job id.
+func (a *Aggregator) nextEpoch(job uint16) uint16 { return uint16(a.epochs[job].Add(1)) }
+
+// reserve gives a job its id and its part of the budgets.
+func (a *Aggregator) reserve(j *job) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if old := a.jobs[j.cfg.ID]; old != nil {
+		return status.Errorf(codes.AlreadyExists, "job %d exists: %s; remove it ('libra job remove %d') or use another id", j.cfg.ID, old.ownership(), j.cfg.ID)
 	}
-	return n
+	slots, places := a.used()
+	if free := a.cfg.Slots - slots; j.cfg.Slots > free {
+		return status.Errorf(codes.ResourceExhausted, "job %d: slots: %d are wanted, but %d of this aggregator's %d are taken, by %d jobs: remove one, or give the aggregator more (switch.slots)",
+			j.cfg.ID, j.cfg.Slots, slots, a.cfg.Slots, len(a.jobs))
+	}
+	if free := a.cfg.Senders - places; j.places > free {
+		return status.Errorf(codes.ResourceExhausted, "job %d: senders: %d are wanted, but %d of this aggregator's %d are reserved, by %d jobs: remove one, or reserve fewer",
+			j.cfg.ID, j.places, places, a.cfg.Senders, len(a.jobs))
+	}
+	a.jobs[j.cfg.ID] = j
+	return nil
+}
+
+// used returns the slots and the places for senders of all jobs. The caller
+// holds the lock.
+func (a *Aggregator) used() (slots, places int) {
+	for _, j := range a.jobs {
+		slots += j.cfg.Slots
+		places += j.places
+	}
+	return slots, places
+}
+
+// start opens a job for calls. Its lease runs until the owner holds it.
+func (a *Aggregator) start(j *job) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	j.running = true
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.owner.await()
+}
+
+// forget frees a job's id and its part of the budgets.
+func (a *Aggregator) forget(j *job) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.jobs, j.cfg.ID)
 }
 
 // RemoveJob implements the service.
 func (a *Aggregator) RemoveJob(ctx context.Context, req *pb.RemoveJobRequest) (*pb.RemoveJobResponse, error) {
-	a.mu.Lock()
 	var j *job
-	if req.Job < aggregator.MaxJobs {
-		j = a.jobs[uint16(req.Job)]
+	var err error
+	if len(req.Key) > 0 {
+		j, err = a.owned(ctx, req.Job, req.Key)
+	} else if err = callerOf(ctx).needOperator(); err == nil {
+		j, err = a.job(req.Job)
 	}
-	a.mu.Unlock()
-	if j == nil {
-		return nil, status.Errorf(codes.NotFound, "no job %d", req.Job)
-	}
-	// One job's server that does not read must not hold the others up, so this
-	// waits without the lock. Meanwhile the id and the slots stay taken.
-	err := j.remove(ctx)
-	if c := status.Code(err); c == codes.DeadlineExceeded || c == codes.NotFound {
+	if err != nil {
 		return nil, err
 	}
-	a.mu.Lock()
-	delete(a.jobs, j.cfg.ID)
-	a.mu.Unlock()
-	if err != nil { // of its memory, perhaps; the data plane has let go of it
+	if req.Instance != 0 && req.Instance != j.instance {
+		return nil, status.Errorf(codes.NotFound, "job %d is another instance by now: %d, not %d", req.Job, j.instance, req.Instance)
+	}
+	if err := a.remove(j, "its owner or an operator asked for it"); err != nil {
 		return nil, err
 	}
-	a.cfg.Log.Info("job removed", "job", j.cfg.ID, "harvests", j.harvests())
 	return &pb.RemoveJobResponse{}, nil
+}
+
+// remove ends a job. Until the data plane has released it, the id and the
+// budgets stay taken; others do not wait for it.
+func (a *Aggregator) remove(j *job, why string) error {
+	a.mu.Lock()
+	running := j.running
+	j.running = false
+	a.mu.Unlock()
+	if !running {
+		return status.Errorf(codes.NotFound, "no job %d: it is being removed", j.cfg.ID)
+	}
+	j.stop(status.Errorf(codes.Aborted, "job %d was removed", j.cfg.ID))
+	err := j.release()
+	a.forget(j)
+	if err != nil { // of its memory, perhaps; the data plane has no such job any more
+		return err
+	}
+	a.cfg.Log.Info("job removed", "job", j.cfg.ID, "instance", j.instance, "harvests", j.harvests(), "because", why)
+	return nil
+}
+
+// expire removes a job whose lease has ended.
+func (a *Aggregator) expire(j *job) {
+	a.goBackground(func() {
+		if err := a.remove(j, "its owner was not connected for "+a.cfg.Lease.String()); err != nil && status.Code(err) != codes.NotFound {
+			a.cfg.Log.Warn("cannot remove a job whose lease has ended", "job", j.cfg.ID, "error", err)
+		}
+	})
+}
+
+// Hold implements the service.
+func (a *Aggregator) Hold(req *pb.HoldRequest, stream grpc.ServerStreamingServer[pb.HoldResponse]) error {
+	j, err := a.owned(stream.Context(), req.Job, req.Key)
+	if err != nil {
+		return err
+	}
+	c := j.hold()
+	defer j.unhold(c)
+	if err := stream.Send(&pb.HoldResponse{}); err != nil {
+		return err
+	}
+	return a.stay(stream.Context(), c, j)
 }
 
 // Join implements the service.
 func (a *Aggregator) Join(req *pb.JoinRequest, stream grpc.ServerStreamingServer[pb.Admission]) error {
+	j, s, err := a.sender(stream.Context(), req)
+	if err != nil {
+		return err
+	}
+	m, c, err := j.roster.enter(s, req.Token)
+	if err != nil {
+		return err
+	}
+	defer j.roster.exit(m, c)
+	a.reach(req.Mac)
+	a.cfg.Log.Debug("sender connected", "job", j.cfg.ID, "sender", s.ID, "address", s.IP, "epoch", m.Epoch)
+	if err := stream.Send(a.admission(j, m)); err != nil {
+		return err
+	}
+	return a.stay(stream.Context(), c, j)
+}
+
+// sender checks who wants to join what.
+func (a *Aggregator) sender(ctx context.Context, req *pb.JoinRequest) (*job, aggregator.SenderConfig, error) {
+	s, err := senderAddress(req.Sender, req.Ip, req.Mac, req.Port)
+	if err != nil {
+		return nil, s, err
+	}
+	caller := callerOf(ctx)
+	if err := caller.need(roleWorker, req.Job, req.Sender); err != nil {
+		return nil, s, err
+	}
+	if err := caller.needAddress(s.IP); err != nil {
+		return nil, s, err
+	}
 	j, err := a.job(req.Job)
 	if err != nil {
-		return err
-	}
-	sender, err := senderConfig(req)
-	if err != nil {
-		return err
+		return nil, s, err
 	}
 	if !bytes.Equal(req.HotSet, j.spec.HotSet) {
-		return status.Errorf(codes.FailedPrecondition, "worker %d has another hot set than job %d: copy the server's hot-set file to the worker", req.Sender, req.Job)
+		return nil, s, status.Errorf(codes.FailedPrecondition, "worker %d has another hot set than job %d: copy the server's hot-set file to the worker", req.Sender, req.Job)
 	}
-	if err := j.admit(sender); err != nil {
-		return err
-	}
-	a.reach(req.Mac)
-	defer j.withdraw(sender.ID, a.cfg.Log)
-	a.cfg.Log.Debug("sender admitted", "job", j.cfg.ID, "sender", sender.ID, "address", sender.IP)
-	if err := stream.Send(j.admission()); err != nil {
-		return err
-	}
+	return j, s, nil
+}
+
+// stay waits for the end of a stream of a job.
+func (a *Aggregator) stay(ctx context.Context, c *connection, j *job) error {
 	select {
-	case <-stream.Context().Done():
+	case <-ctx.Done():
 		return nil
-	case <-j.removed:
-		return status.Errorf(codes.Aborted, "job %d was removed", j.cfg.ID)
+	case <-c.over:
+		return c.why
+	case <-j.ended:
+		return j.why
 	case <-a.ctx.Done():
-		return status.Error(codes.Unavailable, "the aggregator is stopping")
+		return errStopping
 	}
+}
+
+// Leave implements the service.
+func (a *Aggregator) Leave(_ context.Context, req *pb.LeaveRequest) (*pb.LeaveResponse, error) {
+	j, err := a.job(req.Job)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.roster.leave(req.Sender, req.Token); err != nil {
+		return nil, err
+	}
+	return &pb.LeaveResponse{}, nil
 }
 
 // Harvest implements the service.
@@ -170,29 +340,61 @@ func (a *Aggregator) Harvest(stream grpc.BidiStreamingServer[pb.HarvestRequest, 
 	if err != nil {
 		return err
 	}
-	begin, ok := first.What.(*pb.HarvestRequest_Begin)
-	if !ok {
-		return status.Error(codes.InvalidArgument, "the first message of a harvest names its job")
+	begin := first.GetBegin()
+	if begin == nil {
+		return status.Error(codes.InvalidArgument, "the first message of a harvest names its job and shows the key")
 	}
-	j, err := a.job(begin.Begin.GetJob())
+	j, err := a.owned(stream.Context(), begin.Job, begin.Key)
 	if err != nil {
 		return err
 	}
 	if j.cfg.Mode == aggregator.Sync {
 		return status.Errorf(codes.FailedPrecondition, "job %d cannot be harvested: in %v mode the sums go to the workers", j.cfg.ID, j.cfg.Mode)
 	}
-	return j.serveHarvest(a.ctx, stream)
+	// The stream is served beside this call, which must be able to end while
+	// sending is stuck: its end is what ends the sending.
+	c := j.attach()
+	served := make(chan error, 1)
+	if !a.goBackground(func() { served <- j.serveHarvest(stream, begin.Last) }) {
+		return errStopping
+	}
+	select {
+	case err := <-served:
+		return err
+	case <-c.over:
+		return c.why
+	case <-j.ended:
+		return j.why
+	case <-a.ctx.Done():
+		return errStopping
+	}
 }
 
+// job returns a job that runs.
 func (a *Aggregator) job(id uint32) (*job, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if id < aggregator.MaxJobs {
-		if j := a.jobs[uint16(id)]; j != nil {
+		if j := a.jobs[uint16(id)]; j != nil && j.running {
 			return j, nil
 		}
 	}
-	return nil, status.Errorf(codes.NotFound, "no job %d: its parameter server has not created it", id)
+	return nil, status.Errorf(codes.NotFound, "no job %d: its parameter server has not created it, or it was removed", id)
+}
+
+// owned returns a job for its owner.
+func (a *Aggregator) owned(ctx context.Context, id uint32, key []byte) (*job, error) {
+	if err := callerOf(ctx).need(roleServer, id); err != nil {
+		return nil, err
+	}
+	j, err := a.job(id)
+	if err != nil {
+		return nil, err
+	}
+	if !j.key.is(key) {
+		return nil, status.Errorf(codes.PermissionDenied, "job %d belongs to another: the key is wrong", id)
+	}
+	return j, nil
 }
 
 // reach passes a host's MAC address on. Failure costs speed only: the kernel
@@ -205,6 +407,13 @@ func (a *Aggregator) reach(mac []byte) {
 		a.cfg.Log.Warn("frames to this host go through the kernel's forwarding", "error", err)
 	}
 }
+
+// Reasons for which a service ends a stream. [Unavailable] means that the peer
+// may connect again, Aborted that it need not try.
+var (
+	errReplaced = status.Error(codes.Unavailable, "a newer connection has taken over")
+	errStopping = status.Error(codes.Aborted, "the service is stopping")
+)
 
 // planeError gives a data plane's refusal the gRPC code of its kind.
 func planeError(err error) error {
@@ -219,7 +428,8 @@ func planeError(err error) error {
 		aggregator.ErrSenderExists:   codes.AlreadyExists,
 		aggregator.ErrNoJob:          codes.NotFound,
 		aggregator.ErrNoSender:       codes.NotFound,
-		aggregator.ErrClosed:         codes.Unavailable,
+		aggregator.ErrBusy:           codes.Unavailable, // to be tried again
+		aggregator.ErrClosed:         codes.Aborted,
 	} {
 		if errors.Is(err, target) {
 			code = c

@@ -3,6 +3,9 @@ package control
 import (
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -18,47 +21,56 @@ func (j *job) enough() (bool, error) {
 	return c.Applied-j.applied >= j.spec.HarvestFrames, nil
 }
 
-// harvest freezes the current bank and sends it. If nothing was added since
-// the last harvest, it sends an empty one and leaves the banks alone.
-func (j *job) harvest(stream harvestStream) error {
+// freeze begins a harvest: it freezes the current bank. If nothing was added
+// since the last harvest, the harvest is empty and the banks stay as they are.
+func (j *job) freeze() error {
+	now := time.Now()
 	c, err := j.plane.JobCounters(j.cfg.ID)
 	if err != nil {
 		return planeError(err)
 	}
-	if j.begin(c.Applied) {
+	j.mu.Lock()
+	fresh := c.Applied != j.applied
+	j.mu.Unlock()
+	if fresh {
 		if j.frozen, err = j.plane.Swap(j.cfg.ID); err != nil {
 			return planeError(err)
 		}
 	}
-	return j.send(stream)
-}
-
-// began notes the start of a stream: the time before it is no harvest interval.
-func (j *job) began() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.started = time.Now()
-	j.first = true
-}
-
-// begin notes the start of a harvest and reports whether there is anything to
-// harvest.
-func (j *job) begin(applied uint64) (fresh bool) {
-	now := time.Now()
+	j.pending = true
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.first {
 		j.interval.add(now.Sub(j.started))
 	}
 	j.started, j.first = now, false
-	fresh = applied != j.applied
-	j.applied = applied
+	j.applied = c.Applied
 	j.number++
-	return fresh
+	return nil
 }
 
-// send sends the frozen bank, or an empty harvest if there is none.
-func (j *job) send(stream harvestStream) error {
+// resume continues where the owner's last stream ended: last is the newest
+// harvest that the owner has applied. Of a pending one it has lost either the
+// harvest or its acknowledgement.
+func (j *job) resume(last uint64) error {
+	number := j.harvests()
+	applied, lost := last == number, last+1 == number && j.pending
+	if !applied && !lost {
+		return status.Errorf(codes.FailedPrecondition, "job %d: harvest %d is the newest here, and %d the newest that its server has applied: they do not fit together; create the job anew", j.cfg.ID, number, last)
+	}
+	if applied && j.pending {
+		if err := j.clear(); err != nil {
+			return err
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.started, j.first = time.Now(), true // the time before is no harvest interval
+	return nil
+}
+
+// send sends the pending harvest. It answers requests up to ticket.
+func (j *job) send(stream harvestStream, ticket uint64) error {
 	chunk := &pb.HarvestChunk{Number: j.harvests()}
 	if j.frozen != nil {
 		for rank, sum := range j.frozen.Slots {
@@ -80,19 +92,22 @@ func (j *job) send(stream harvestStream) error {
 		}
 		chunk.Frames, chunk.Pairs = j.frozen.Frames, j.frozen.Pairs
 	}
-	chunk.Last, chunk.Ticket = true, j.ticket
+	chunk.Last, chunk.Ticket = true, ticket
 	return stream.Send(chunk)
 }
 
-// clear hands the acknowledged bank back.
+// clear ends the pending harvest, which is applied: it hands the bank back. If
+// that fails, the harvest is still pending.
 func (j *job) clear() error {
-	j.mu.Lock()
-	j.held.add(time.Since(j.started))
-	j.mu.Unlock()
-	if j.frozen == nil {
-		return nil
+	if j.frozen != nil {
+		if err := j.plane.Clear(j.frozen); err != nil {
+			return planeError(err)
+		}
+		j.frozen = nil
 	}
-	bank := j.frozen
-	j.frozen = nil
-	return j.plane.Clear(bank)
+	j.pending = false
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.held.add(time.Since(j.started))
+	return nil
 }

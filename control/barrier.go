@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// barrier lets the workers of a job take one step after the other. The last to
-// arrive runs the commit, and then all go on. It also knows which workers are
-// still to finish.
+// barrier lets the workers of a job take one step after the other. When all that
+// run have arrived, it runs the commit, and then all go on. It also knows which
+// workers are still to finish.
 type barrier struct {
 	commit func(step uint64) error
 
@@ -17,23 +17,29 @@ type barrier struct {
 	running map[uint16]bool // workers that have not finished
 	arrived map[uint16]bool
 	step    uint64
-	round   *round
+	round   *round        // of this step
+	latest  *round        // of the step before, nil at first
 	lost    error         // set once: a worker left before it had finished
 	idle    chan struct{} // closed when no worker is running
 }
 
 // round is one step's meeting: done is closed when it ends, with err set.
 type round struct {
-	done chan struct{}
-	err  error
+	done    chan struct{}
+	err     error
+	commits bool // all have arrived
 }
 
-func newBarrier(workers []uint16, commit func(step uint64) error) *barrier {
+func newRound() *round { return &round{done: make(chan struct{})} }
+
+// newBarrier returns a barrier whose first step is the given one.
+func newBarrier(workers []uint16, step uint64, commit func(step uint64) error) *barrier {
 	b := &barrier{
 		commit:  commit,
 		running: map[uint16]bool{},
 		arrived: map[uint16]bool{},
-		round:   &round{done: make(chan struct{})},
+		step:    step,
+		round:   newRound(),
 		idle:    make(chan struct{}),
 	}
 	for _, w := range workers {
@@ -43,20 +49,14 @@ func newBarrier(workers []uint16, commit func(step uint64) error) *barrier {
 }
 
 // wait blocks until all running workers have called it for the same step and
-// the commit is done; it returns the commit's error. Steps count from 0.
+// the commit is done; it returns the commit's error. A worker whose connection
+// broke may call it again.
 func (b *barrier) wait(ctx context.Context, worker uint16, step uint64) error {
 	b.mu.Lock()
-	if err := b.check(worker, step); err != nil {
-		b.mu.Unlock()
-		return err
-	}
-	b.arrived[worker] = true
-	r := b.round
-	last := len(b.arrived) == len(b.running)
+	r, err := b.arrive(worker, step)
 	b.mu.Unlock()
-
-	if last {
-		b.release(r, b.commit(step))
+	if err != nil {
+		return err
 	}
 	select {
 	case <-r.done:
@@ -66,18 +66,31 @@ func (b *barrier) wait(ctx context.Context, worker uint16, step uint64) error {
 	}
 }
 
-func (b *barrier) check(worker uint16, step uint64) error {
+// arrive returns the round that a worker waits for. The caller holds the lock.
+func (b *barrier) arrive(worker uint16, step uint64) (*round, error) {
 	switch {
 	case b.lost != nil:
-		return b.lost
+		return nil, b.lost
 	case !b.running[worker]:
-		return fmt.Errorf("worker %d is not running in this job", worker)
-	case b.arrived[worker]:
-		return fmt.Errorf("worker %d is already waiting at step %d", worker, b.step)
+		return nil, fmt.Errorf("worker %d is not running in this job", worker)
+	case b.latest != nil && step == b.step-1 && !b.arrived[worker]:
+		return b.latest, nil // it asks again, since the answer was lost
 	case step != b.step:
-		return fmt.Errorf("worker %d is at step %d, the job at step %d", worker, step, b.step)
+		return nil, fmt.Errorf("worker %d is at step %d, the job at step %d", worker, step, b.step)
 	}
-	return nil
+	b.arrived[worker] = true
+	b.meet()
+	return b.round, nil
+}
+
+// meet starts the commit if all running workers have arrived. The caller holds
+// the lock.
+func (b *barrier) meet() {
+	if len(b.arrived) == 0 || len(b.arrived) != len(b.running) || b.round.commits {
+		return
+	}
+	b.round.commits = true
+	go func(r *round, step uint64) { b.release(r, b.commit(step)) }(b.round, b.step)
 }
 
 // release ends a round and opens the next.
@@ -87,49 +100,59 @@ func (b *barrier) release(r *round, err error) {
 	if b.round != r {
 		return // ended already, by the loss of a worker
 	}
-	r.err = err
-	clear(b.arrived)
+	b.end(err)
 	b.step++
-	b.round = &round{done: make(chan struct{})}
-	close(r.done)
 }
 
-// finish takes a worker out because its work is done.
+// end ends the round for those that wait. The caller holds the lock.
+func (b *barrier) end(err error) {
+	b.round.err = err
+	close(b.round.done)
+	clear(b.arrived)
+	b.latest, b.round = b.round, newRound()
+}
+
+// finish takes a worker out because its work is done. The others may have been
+// waiting for it only.
 func (b *barrier) finish(worker uint16) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.remove(worker)
+	if b.remove(worker) {
+		b.meet()
+	}
 }
 
-// leave takes a worker out that is gone. Unless it had finished, whoever waits
-// for it fails.
-func (b *barrier) leave(worker uint16) {
+// leave takes a worker out that is lost. Unless it had finished, those that wait
+// for it fail.
+func (b *barrier) leave(worker uint16, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.running[worker] {
+	if !b.remove(worker) {
 		return
 	}
 	if b.lost == nil {
-		b.lost = fmt.Errorf("worker %d left before it had finished", worker)
+		b.lost = why
 	}
-	if len(b.arrived) > 0 {
-		b.round.err = b.lost
-		close(b.round.done)
-		b.round = &round{done: make(chan struct{})}
-		clear(b.arrived)
-	}
-	b.remove(worker)
+	b.end(b.lost)
 }
 
-func (b *barrier) remove(worker uint16) {
+// remove reports whether the worker was running.
+func (b *barrier) remove(worker uint16) bool {
 	if !b.running[worker] {
-		return
+		return false
 	}
 	delete(b.running, worker)
 	delete(b.arrived, worker)
 	if len(b.running) == 0 {
 		close(b.idle)
 	}
+	return true
+}
+
+func (b *barrier) isRunning(worker uint16) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.running[worker]
 }
 
 // unfinished lists the workers that are still to finish.
@@ -144,7 +167,7 @@ func (b *barrier) unfinished() []uint16 {
 	return ids
 }
 
-// failure returns the reason why not all workers finished, if one left early.
+// failure returns the reason why not all workers finish, if one was lost.
 func (b *barrier) failure() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

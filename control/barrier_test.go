@@ -14,7 +14,7 @@ func TestBarrierCommitsOnceAStepAfterAllArrived(t *testing.T) {
 	const workers, steps = 4, 50
 	var arrived [steps]atomic.Int32
 	var commits []uint64
-	b := newBarrier([]uint16{1, 2, 3, 4}, func(step uint64) error {
+	b := newBarrier([]uint16{1, 2, 3, 4}, 0, func(step uint64) error {
 		if n := arrived[step].Load(); n != workers {
 			t.Errorf("step %d committed with %d workers", step, n)
 		}
@@ -46,13 +46,13 @@ func TestBarrierCommitsOnceAStepAfterAllArrived(t *testing.T) {
 
 func TestBarrierFailsWaitersWhenAWorkerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBarrier([]uint16{1, 2, 3}, func(uint64) error { return errors.New("must not commit") })
+		b := newBarrier([]uint16{1, 2, 3}, 0, func(uint64) error { return errors.New("must not commit") })
 		errs := make(chan error, 2)
 		for id := uint16(1); id <= 2; id++ {
 			go func() { errs <- b.wait(t.Context(), id, 0) }()
 		}
 		synctest.Wait() // both are waiting for worker 3
-		b.leave(3)
+		b.leave(3, errors.New("worker 3 left"))
 		for range 2 {
 			if err := <-errs; err == nil || !strings.Contains(err.Error(), "worker 3 left") {
 				t.Errorf("waiter got %v", err)
@@ -72,7 +72,7 @@ func TestBarrierFailsWaitersWhenAWorkerLeaves(t *testing.T) {
 
 func TestBarrierPassesTheCommitErrorToAll(t *testing.T) {
 	boom := errors.New("store is full")
-	b := newBarrier([]uint16{1, 2}, func(uint64) error { return boom })
+	b := newBarrier([]uint16{1, 2}, 0, func(uint64) error { return boom })
 	errs := make(chan error, 2)
 	for id := uint16(1); id <= 2; id++ {
 		go func() { errs <- b.wait(t.Context(), id, 0) }()
@@ -86,27 +86,181 @@ func TestBarrierPassesTheCommitErrorToAll(t *testing.T) {
 
 func TestBarrierRefusesWrongCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBarrier([]uint16{1, 2}, func(uint64) error { return nil })
-		ctx, cancel := context.WithCancel(t.Context())
-		waiting := make(chan error, 1)
-		go func() { waiting <- b.wait(ctx, 1, 0) }()
-		synctest.Wait()
+		b := newBarrier([]uint16{1, 2}, 7, func(uint64) error { return nil })
 		for _, c := range []struct {
 			worker uint16
 			step   uint64
 			want   string
 		}{
-			{1, 0, "already waiting"},
-			{2, 1, "at step 1, the job at step 0"},
-			{9, 0, "not running"},
+			{1, 0, "at step 0, the job at step 7"},
+			{1, 6, "at step 6, the job at step 7"}, // there was none before
+			{2, 8, "at step 8, the job at step 7"},
+			{9, 7, "not running"},
 		} {
 			if err := b.wait(t.Context(), c.worker, c.step); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("worker %d at step %d: %v, want %q", c.worker, c.step, err, c.want)
 			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := make(chan error, 1)
+		go func() { waiting <- b.wait(ctx, 1, 7) }()
+		synctest.Wait()
+		if err := b.wait(t.Context(), 1, 6); err == nil {
+			t.Error("a worker that waits at step 7 passes step 6")
 		}
 		cancel()
 		if err := <-waiting; !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled waiter got %v", err)
 		}
 	})
+}
+
+// A worker whose connection broke while it waited asks again: it has arrived
+// once, whether the others come before or after it asks.
+func TestBarrierMayBeAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		boom := errors.New("store is full")
+		var commits []uint64
+		b := newBarrier([]uint16{1, 2}, 3, func(step uint64) error {
+			commits = append(commits, step)
+			if step == 4 {
+				return boom
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := b.wait(ctx, 1, 3); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled waiter got %v", err)
+		}
+		again := make(chan error, 1)
+		go func() { again <- b.wait(t.Context(), 1, 3) }()
+		synctest.Wait()
+		if len(commits) != 0 {
+			t.Fatal("a worker that asks twice counts for two")
+		}
+		if err := b.wait(t.Context(), 2, 3); err != nil {
+			t.Error(err)
+		}
+		if err := <-again; err != nil {
+			t.Error(err)
+		}
+		if err := b.wait(t.Context(), 1, 3); err != nil { // its answer was lost
+			t.Error(err)
+		}
+		if err := b.wait(t.Context(), 1, 2); err == nil {
+			t.Error("a worker passes a step that is two back")
+		}
+		// The outcome is kept, too.
+		go func() { again <- b.wait(t.Context(), 1, 4) }()
+		if err := b.wait(t.Context(), 2, 4); !errors.Is(err, boom) {
+			t.Error(err)
+		}
+		<-again
+		if err := b.wait(t.Context(), 1, 4); !errors.Is(err, boom) {
+			t.Errorf("asked again: %v, want the commit's error", err)
+		}
+		if len(commits) != 2 || commits[0] != 3 || commits[1] != 4 {
+			t.Errorf("commits of steps %v, want 3 and 4", commits)
+		}
+	})
+}
+
+// The last worker that the others wait for may finish instead of arriving.
+func TestBarrierGoesOnWhenAWorkerFinishes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var commits []uint64
+		b := newBarrier([]uint16{1, 2, 3}, 0, func(step uint64) error { commits = append(commits, step); return nil })
+		passed := make(chan error, 2)
+		for id := uint16(1); id <= 2; id++ {
+			go func() { passed <- b.wait(t.Context(), id, 0) }()
+		}
+		synctest.Wait()
+		if len(passed) != 0 {
+			t.Fatal("two of three pass")
+		}
+		b.finish(3)
+		for range 2 {
+			if err := <-passed; err != nil {
+				t.Error(err)
+			}
+		}
+		b.finish(3) // again
+		b.finish(1)
+		synctest.Wait()
+		if len(commits) != 1 {
+			t.Errorf("commits of steps %v, want step 0", commits)
+		}
+		select {
+		case <-b.idle:
+			t.Error("no worker runs, it says, while worker 2 does")
+		default:
+		}
+		if u := b.unfinished(); len(u) != 1 || u[0] != 2 {
+			t.Errorf("unfinished are %v, want worker 2", u)
+		}
+		b.finish(2)
+		<-b.idle
+		if b.failure() != nil || len(commits) != 1 {
+			t.Errorf("at the end: %v, commits %v", b.failure(), commits)
+		}
+	})
+}
+
+// A worker that finishes, or is lost, while the commit runs changes nothing for
+// that step: it is committed once.
+func TestBarrierCommitsOnceThoughAWorkerEnds(t *testing.T) {
+	for name, end := range map[string]func(*barrier){
+		"finish": func(b *barrier) { b.finish(2) },
+		"leave":  func(b *barrier) { b.leave(2, errors.New("worker 2 left")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				commits, committed := 0, make(chan struct{})
+				b := newBarrier([]uint16{1, 2}, 0, func(uint64) error {
+					commits++
+					<-committed
+					return nil
+				})
+				answers := make(chan error, 2)
+				go func() { answers <- b.wait(t.Context(), 1, 0) }()
+				go func() { answers <- b.wait(t.Context(), 2, 0) }()
+				synctest.Wait()
+				end(b)
+				synctest.Wait()
+				close(committed)
+				lost := name == "leave"
+				for range 2 {
+					if err := <-answers; (err != nil) != lost {
+						t.Errorf("a waiter got %v", err)
+					}
+				}
+				synctest.Wait()
+				if commits != 1 {
+					t.Errorf("%d commits of one step", commits)
+				}
+				if lost != (b.step == 0) {
+					t.Errorf("the barrier is at step %d", b.step)
+				}
+			})
+		})
+	}
+}
+
+// A worker that is lost twice, or after it has finished, is no second loss.
+func TestBarrierKeepsTheFirstLoss(t *testing.T) {
+	first := errors.New("first")
+	b := newBarrier([]uint16{1, 2, 3}, 0, nil)
+	b.finish(1)
+	b.leave(1, errors.New("worker 1 had finished"))
+	if b.failure() != nil || b.isRunning(1) || !b.isRunning(2) {
+		t.Errorf("a finished worker is lost: %v", b.failure())
+	}
+	b.leave(2, first)
+	b.leave(2, errors.New("again"))
+	b.leave(3, errors.New("second"))
+	<-b.idle
+	if b.failure() != first {
+		t.Errorf("the loss is %v, want %v", b.failure(), first)
+	}
 }

@@ -33,6 +33,7 @@ const (
 func NewServer(sec Security) *grpc.Server {
 	return grpc.NewServer(
 		grpc.Creds(sec.server()),
+		grpc.WaitForHandlers(true), // they use the data plane, which is closed after it
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
@@ -40,19 +41,11 @@ func NewServer(sec Security) *grpc.Server {
 }
 
 // Dial connects to a control service and waits until it answers, at most for
-// the given time. While it waits it says so, once. The role ("aggregator",
-// "parameter server") names the peer in messages.
+// the given time. While it waits it says so, once. The role names the peer in
+// messages; with TLS, the certificate of an "aggregator" must be for
+// libra://switch, and that of a "parameter server" for libra://server/JOB.
 func Dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+addr.String(),
-		grpc.WithTransportCredentials(sec.client(addr.Addr().String())),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
-		// A cluster starts its processes in any order: retry quickly.
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, MaxDelay: time.Second},
-			MinConnectTimeout: 2 * time.Second,
-		}),
-	)
+	conn, err := grpc.NewClient("passthrough:///"+addr.String(), dialOptions(sec, addr.Addr().String(), role)...)
 	if err != nil {
 		return nil, fmt.Errorf("%s at %v: %w", role, addr, err)
 	}
@@ -89,6 +82,20 @@ func Dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, l
 			}
 			return nil, fmt.Errorf("%s at %v: %w", role, addr, context.Cause(ctx))
 		}
+	}
+}
+
+// dialOptions returns the settings that all control connections use.
+func dialOptions(sec Security, name, role string) []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(sec.client(name, role)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
+		// A cluster starts its processes in any order: retry quickly.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, MaxDelay: time.Second},
+			MinConnectTimeout: 2 * time.Second,
+		}),
 	}
 }
 

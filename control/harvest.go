@@ -1,7 +1,6 @@
 package control
 
 import (
-	"context"
 	"errors"
 	"io"
 	"time"
@@ -24,20 +23,80 @@ const (
 
 type harvestStream = grpc.BidiStreamingServer[pb.HarvestRequest, pb.HarvestChunk]
 
-// serveHarvest runs the harvest of a job until its server hangs up.
-func (j *job) serveHarvest(ctx context.Context, stream harvestStream) error {
+// serveHarvest runs the harvest of a job on one stream, after the one before it
+// is over. The stream's context ends it, wherever it waits.
+func (j *job) serveHarvest(stream harvestStream, last uint64) error {
+	ctx := stream.Context()
 	select {
 	case j.harvesting <- struct{}{}:
-	default:
-		return status.Errorf(codes.AlreadyExists, "job %d is being harvested by another parameter server", j.cfg.ID)
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	defer func() { <-j.harvesting }()
 	select {
-	case <-j.removed: // before this stream had the token
-		return status.Errorf(codes.Aborted, "job %d was removed", j.cfg.ID)
+	case <-j.ended: // before this stream had the token
+		return j.why
 	default:
 	}
+	if err := j.resume(last); err != nil {
+		return err
+	}
+	if j.pending {
+		// It answers no request of this stream, which counts anew.
+		if err := j.send(stream, 0); err != nil {
+			return err
+		}
+	}
+	h := &harvests{job: j, stream: stream, due: newDue(j.spec)}
+	defer h.due.stop()
+	return h.run()
+}
 
+// harvests is what is going on at one stream.
+type harvests struct {
+	*job
+	stream harvestStream
+	due    *due
+	asked  uint64 // newest request
+	ticket uint64 // newest request that is or was answered
+}
+
+// run harvests when it is due or asked for, one harvest at a time: while one is
+// pending, periods pass and requests are remembered.
+func (h *harvests) run() error {
+	requests, ended := receive(h.stream)
+	for {
+		if !h.pending && h.asked > h.ticket {
+			if err := h.harvest(); err != nil {
+				return err
+			}
+		}
+		period, count := h.due.period, h.due.count
+		if h.pending {
+			period, count = nil, nil
+		}
+		var err error
+		select {
+		case <-period:
+			err = h.harvest()
+		case <-count:
+			err = h.harvestCounted()
+		case req := <-requests:
+			err = h.take(req)
+		case err = <-ended:
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// receive reads a stream's requests, until it ends.
+func receive(stream harvestStream) (<-chan *pb.HarvestRequest, <-chan error) {
 	requests := make(chan *pb.HarvestRequest)
 	ended := make(chan error, 1)
 	go func() {
@@ -50,76 +109,43 @@ func (j *job) serveHarvest(ctx context.Context, stream harvestStream) error {
 			select {
 			case requests <- req:
 			case <-stream.Context().Done():
+				ended <- stream.Context().Err()
 				return
 			}
 		}
 	}()
-	due := newDue(j.spec)
-	defer due.stop()
+	return requests, ended
+}
 
-	// A bank left by a broken stream is sent again. It answers no request of
-	// this stream: its server may be a new process that counts from 1.
-	j.ticket = 0
-	j.began()
-	pending := j.frozen != nil
-	if pending {
-		if err := j.send(stream); err != nil {
-			return err
-		}
+func (h *harvests) harvest() error {
+	h.ticket = h.asked
+	if err := h.freeze(); err != nil {
+		return err
 	}
-	var asked uint64
-	harvest := func() error {
-		pending, j.ticket = true, asked
-		return j.harvest(stream)
+	return h.send(h.stream, h.ticket)
+}
+
+// harvestCounted harvests if there are enough frames.
+func (h *harvests) harvestCounted() error {
+	enough, err := h.enough()
+	if err != nil || !enough {
+		return err
 	}
-	for {
-		// One harvest at a time: while one is unacknowledged, periods pass
-		// and requests are remembered.
-		if !pending && asked > j.ticket {
-			if err := harvest(); err != nil {
-				return err
-			}
+	h.due.counted()
+	return h.harvest()
+}
+
+// take takes a request.
+func (h *harvests) take(req *pb.HarvestRequest) error {
+	switch what := req.What.(type) {
+	case *pb.HarvestRequest_Now:
+		h.asked = max(h.asked, what.Now)
+		return nil
+	case *pb.HarvestRequest_Done:
+		if !h.pending || what.Done != h.harvests() {
+			return status.Errorf(codes.InvalidArgument, "job %d: harvest %d is not waiting for an acknowledgement", h.cfg.ID, what.Done)
 		}
-		period, count := due.period, due.count
-		if pending {
-			period, count = nil, nil
-		}
-		select {
-		case <-period:
-			if err := harvest(); err != nil {
-				return err
-			}
-		case <-count:
-			enough, err := j.enough()
-			if err == nil && enough {
-				due.counted()
-				err = harvest()
-			}
-			if err != nil {
-				return err
-			}
-		case req := <-requests:
-			switch what := req.What.(type) {
-			case *pb.HarvestRequest_Now:
-				asked = max(asked, what.Now)
-			case *pb.HarvestRequest_Done:
-				if !pending || what.Done != j.harvests() {
-					return status.Errorf(codes.InvalidArgument, "job %d: harvest %d is not waiting for an acknowledgement", j.cfg.ID, what.Done)
-				}
-				if err := j.clear(); err != nil {
-					return planeError(err)
-				}
-				pending = false
-			}
-		case err := <-ended:
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
-		case <-j.removed:
-			return status.Errorf(codes.Aborted, "job %d was removed", j.cfg.ID)
-		case <-ctx.Done():
-			return status.Error(codes.Unavailable, "the aggregator is stopping")
-		}
+		return h.clear()
 	}
+	return status.Errorf(codes.InvalidArgument, "job %d: a harvest begins once", h.cfg.ID)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,7 +15,7 @@ import (
 
 // Harvest is what one frozen bank of a job held.
 type Harvest struct {
-	Number uint64   // counts the job's harvests from 1
+	Number uint64   // counts the harvests of the job's instance from 1
 	Ranks  []uint32 // hot scalars whose sum is not zero
 	Sums   []int64  // their sums, in units of the job's exponent
 	Frames uint64   // hot frames that were summed
@@ -26,46 +25,42 @@ type Harvest struct {
 
 // Harvester collects the sums of one job from its aggregator.
 type Harvester struct {
-	client pb.AggregatorClient
-	job    uint16
-	apply  func(*Harvest) error
-	log    *slog.Logger
+	job   *Owned
+	apply func(*Harvest) error
+	log   *slog.Logger
+	delay pause // of Run
 
 	mu       sync.Mutex
 	stream   grpc.BidiStreamingClient[pb.HarvestRequest, pb.HarvestChunk]
 	asked    uint64        // newest ticket
 	answered uint64        // newest ticket whose harvest is applied
+	last     uint64        // number of the newest harvest that is applied
 	progress chan struct{} // closed and replaced when answered or failed moves
 	failed   error
 }
 
-// NewHarvester returns a harvester for a job. Every harvest is passed to
-// apply, one at a time and at least once: a harvest is sent again under the
-// same number if its acknowledgement was lost, so apply must know the numbers
-// that it has seen. The aggregator clears the bank when apply has returned.
-func NewHarvester(client pb.AggregatorClient, job uint16, apply func(*Harvest) error, log *slog.Logger) *Harvester {
-	return &Harvester{client: client, job: job, apply: apply, log: log, progress: make(chan struct{})}
+// NewHarvester returns a harvester for a job. Every harvest is passed to apply,
+// one at a time, and once if apply succeeds. The aggregator clears the bank when
+// apply has returned.
+func NewHarvester(job *Owned, apply func(*Harvest) error, log *slog.Logger) *Harvester {
+	return &Harvester{job: job, apply: apply, log: log, progress: make(chan struct{})}
 }
 
-// Run receives harvests until ctx is done. It reconnects when the connection
-// breaks and returns an error when the aggregator refuses or apply fails.
+// Run receives harvests until ctx is done. It connects again when the connection
+// breaks or the aggregator is too busy to harvest, and returns an error when the
+// aggregator refuses or apply fails.
 func (h *Harvester) Run(ctx context.Context) error {
 	h.mu.Lock()
 	h.failed = nil
 	h.mu.Unlock()
-	delay := 50 * time.Millisecond
 	for {
 		err := h.session(ctx)
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		} else if status.Code(err) == codes.Unavailable {
 			h.log.Warn("lost the aggregator's harvest stream, connecting again", "error", err)
-			select {
-			case <-time.After(delay):
-				delay = min(2*delay, time.Second)
+			if err = h.delay.wait(ctx); err == nil {
 				continue
-			case <-ctx.Done():
-				err = context.Cause(ctx)
 			}
 		}
 		h.mu.Lock()
@@ -80,16 +75,11 @@ func (h *Harvester) Run(ctx context.Context) error {
 func (h *Harvester) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := h.client.Harvest(ctx)
+	stream, err := h.job.client.Harvest(ctx)
 	if err != nil {
 		return err
 	}
-	if err := stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: uint32(h.job)}}}); err != nil {
-		return err
-	}
-	if err := h.attach(stream); err != nil {
-		return err
-	}
+	h.attach(stream)
 	defer h.detach()
 	var now Harvest
 	for {
@@ -97,6 +87,7 @@ func (h *Harvester) session(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		h.delay.reset()
 		if len(chunk.Ranks) != len(chunk.Sums) {
 			return fmt.Errorf("harvest %d: %d ranks with %d sums", chunk.Number, len(chunk.Ranks), len(chunk.Sums))
 		}
@@ -110,22 +101,24 @@ func (h *Harvester) session(ctx context.Context) error {
 		if err := h.apply(&now); err != nil {
 			return fmt.Errorf("harvest %d: %w", now.Number, err)
 		}
-		if err := h.acknowledge(now.Number, chunk.Ticket); err != nil {
-			return err
-		}
+		h.acknowledge(now.Number, chunk.Ticket)
 		now = Harvest{Ranks: now.Ranks[:0], Sums: now.Sums[:0]}
 	}
 }
 
-// attach makes a stream the current one and repeats an unanswered request.
-func (h *Harvester) attach(stream grpc.BidiStreamingClient[pb.HarvestRequest, pb.HarvestChunk]) error {
+// attach makes a stream the current one: it begins with the newest harvest that
+// is applied, and repeats an unanswered request. That sending fails shows in Recv,
+// with the reason.
+func (h *Harvester) attach(stream grpc.BidiStreamingClient[pb.HarvestRequest, pb.HarvestChunk]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stream = stream
-	if h.asked == h.answered {
-		return nil
+	_ = stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{
+		Begin: &pb.HarvestBegin{Job: uint32(h.job.ID), Key: h.job.Key, Last: h.last},
+	}})
+	if h.asked > h.answered {
+		_ = stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: h.asked}})
 	}
-	return stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: h.asked}})
 }
 
 func (h *Harvester) detach() {
@@ -134,15 +127,15 @@ func (h *Harvester) detach() {
 	h.stream = nil
 }
 
-func (h *Harvester) acknowledge(number, ticket uint64) error {
+func (h *Harvester) acknowledge(number, ticket uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	err := h.stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Done{Done: number}})
+	h.last = number
+	_ = h.stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Done{Done: number}})
 	if ticket > h.answered {
 		h.answered = ticket
 		h.signal()
 	}
-	return err
 }
 
 // signal wakes whoever waits in Now. The caller holds the lock.
@@ -151,14 +144,14 @@ func (h *Harvester) signal() {
 	h.progress = make(chan struct{})
 }
 
-// Now has everything harvested that the aggregator has acknowledged so far,
-// and returns when it is applied.
+// Now requests a harvest of everything that the aggregator has acknowledged so
+// far, and waits until it is applied.
 func (h *Harvester) Now(ctx context.Context) error {
 	h.mu.Lock()
 	h.asked++
 	ticket := h.asked
 	if h.stream != nil {
-		// An error shows in Recv too, and the next session asks again.
+		// An error shows in Recv, too, and the next session asks again.
 		_ = h.stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: ticket}})
 	}
 	for h.answered < ticket && h.failed == nil {

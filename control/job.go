@@ -1,10 +1,10 @@
 package control
 
 import (
-	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -15,43 +15,133 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// job is one job of an aggregator, with the state of its harvest.
+// job is one instance of a job of an aggregator, with the state of its harvest.
 type job struct {
-	plane aggregator.Plane
-	spec  *pb.JobSpec
-	cfg   aggregator.JobConfig // complete
+	plane    aggregator.Plane
+	spec     *pb.JobSpec
+	cfg      aggregator.JobConfig // complete
+	places   int                  // reserved for senders
+	instance uint64               // random, not 0
+	key      secret
+	creator  netip.AddrPort
+	roster   *roster
 
-	instance uint64 // random, not 0
+	running bool // takes calls; guarded by the aggregator's lock
 
-	// removed is closed when the job is to end: it ends the job's streams.
-	removed chan struct{}
-	end     sync.Once
+	// ended is closed, with the reason in why, when the job ends: it ends the
+	// job's streams.
+	ended chan struct{}
+	why   error
+	once  sync.Once
 
-	// admitting guards senders and gone. While it is held, the data plane's
-	// job of this id is this one; a stream that outlives its job must not touch
-	// its successor.
-	admitting sync.Mutex
-	senders   int // admitted now
-	gone      bool
-
-	// harvesting holds a token while a stream harvests.
+	// harvesting holds a token while a stream harvests; its holder may use what
+	// follows. It outlives a broken stream.
 	harvesting chan struct{}
-	// frozen is the bank that the parameter server has not acknowledged. It
-	// outlives a broken stream; harvesting guards it.
-	frozen *aggregator.Bank
-	ticket uint64 // newest request of the stream that is or was answered
+	pending    bool             // the latest harvest is not acknowledged
+	frozen     *aggregator.Bank // of the latest harvest, nil if it was empty
 
 	mu       sync.Mutex
-	number   uint64    // of the latest harvest
-	applied  uint64    // frames applied when the latest bank was frozen
-	started  time.Time // when the latest harvest, or its stream, began
-	first    bool      // the next harvest is the first of its stream
-	interval timing    // between the starts of two harvests of a stream
-	held     timing    // from a harvest's start until it was acknowledged
+	owner    presence
+	stream   *connection // that harvests, or is about to
+	number   uint64      // of the latest harvest
+	applied  uint64      // frames applied when the latest bank was frozen
+	started  time.Time   // when the latest harvest, or its stream, began
+	first    bool        // the next harvest is the first of its stream
+	interval timing      // between the starts of two harvests of a stream
+	held     timing      // from a harvest's start until it was acknowledged
 }
 
-func newJob(plane aggregator.Plane, spec *pb.JobSpec, cfg aggregator.JobConfig) *job {
-	return &job{plane: plane, spec: spec, cfg: cfg, instance: rand.Uint64() | 1, removed: make(chan struct{}), harvesting: make(chan struct{}, 1)}
+func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator netip.AddrPort) *job {
+	j := &job{
+		plane: a.cfg.Plane, spec: spec, cfg: cfg, places: places(spec), creator: creator,
+		instance: rand.Uint64() | 1, key: newSecret(),
+		ended: make(chan struct{}), harvesting: make(chan struct{}, 1),
+	}
+	j.owner = presence{lock: &j.mu, grace: a.cfg.Lease, gone: func() { go a.expire(j) }}
+	j.roster = &roster{
+		members: map[uint16]*member{},
+		grace:   a.cfg.Grace,
+		epoch: func() uint16 {
+			if cfg.Workers != 0 {
+				return cfg.Epoch // answers go to all workers; none is admitted twice
+			}
+			return a.nextEpoch(cfg.ID)
+		},
+		admit: j.admit,
+		withdraw: func(m *member, _ ending) {
+			err := j.plane.RemoveSender(cfg.ID, m.ID)
+			if err != nil && !errors.Is(err, aggregator.ErrClosed) {
+				a.cfg.Log.Warn("cannot withdraw a sender", "job", cfg.ID, "sender", m.ID, "error", err)
+			}
+		},
+	}
+	return j
+}
+
+// places returns how many senders a job may have.
+func places(spec *pb.JobSpec) int {
+	switch {
+	case spec.Senders != 0:
+		return int(spec.Senders)
+	case spec.Workers != 0:
+		return int(spec.Workers)
+	}
+	return DefaultJobSenders
+}
+
+// admit admits a sender at the data plane. The caller holds the roster's lock.
+func (j *job) admit(m *member) error {
+	if len(j.roster.members) >= j.places {
+		return status.Errorf(codes.ResourceExhausted, "job %d: sender %d: all %d places that the job has reserved are taken (senders in its specification)", j.cfg.ID, m.ID, j.places)
+	}
+	if err := j.plane.AddSender(j.cfg.ID, m.SenderConfig); err != nil {
+		return planeError(err)
+	}
+	return nil
+}
+
+// ownership tells whose the job is.
+func (j *job) ownership() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.owner.connected() {
+		return fmt.Sprintf("its owner at %v is connected", j.creator)
+	}
+	return fmt.Sprintf("its owner at %v is not connected, and its lease ends in %v", j.creator, j.leaseLeft().Round(time.Millisecond))
+}
+
+// leaseLeft returns how long the job outlives its owner from now on. The caller
+// holds the lock.
+func (j *job) leaseLeft() time.Duration {
+	if j.owner.connected() {
+		return j.owner.grace
+	}
+	return max(0, time.Until(j.owner.until))
+}
+
+// hold notes that the owner is connected.
+func (j *job) hold() *connection {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.owner.connect(errReplaced)
+}
+
+// unhold notes that the owner's connection broke.
+func (j *job) unhold(c *connection) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.owner.disconnect(c)
+}
+
+// attach begins a stream that harvests, and ends the one that there is.
+func (j *job) attach() *connection {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.stream != nil {
+		j.stream.end(errReplaced)
+	}
+	j.stream = newConnection()
+	return j.stream
 }
 
 func (j *job) harvests() uint64 {
@@ -60,61 +150,26 @@ func (j *job) harvests() uint64 {
 	return j.number
 }
 
-// remove ends the job's streams and takes it from the data plane. It waits for
-// the stream that harvests, which may be stuck in sending until its server reads
-// or is gone; when ctx ends before, remove can be called again.
-func (j *job) remove(ctx context.Context) error {
-	j.end.Do(func() { close(j.removed) })
-	select {
-	case j.harvesting <- struct{}{}:
-		defer func() { <-j.harvesting }()
-	case <-ctx.Done():
-		return status.Errorf(codes.DeadlineExceeded, "job %d: its parameter server does not take the harvest that is on its way; try again", j.cfg.ID)
-	}
+// stop ends the job's streams and its timers.
+func (j *job) stop(why error) {
+	j.once.Do(func() {
+		j.why = why
+		close(j.ended)
+	})
+	j.mu.Lock()
+	j.owner.stop(why)
+	j.mu.Unlock()
+	j.roster.close(why)
+}
+
+// release takes a stopped job from the data plane, after the stream that
+// harvests is over.
+func (j *job) release() error {
+	j.harvesting <- struct{}{}
+	defer func() { <-j.harvesting }()
 	j.frozen = nil
-	j.admitting.Lock()
-	defer j.admitting.Unlock()
-	if j.gone {
-		return status.Errorf(codes.NotFound, "no job %d", j.cfg.ID)
-	}
-	j.gone = true
 	if err := j.plane.RemoveJob(j.cfg.ID); err != nil {
 		return planeError(err)
 	}
 	return nil
-}
-
-// admit admits a sender.
-func (j *job) admit(s aggregator.SenderConfig) error {
-	j.admitting.Lock()
-	defer j.admitting.Unlock()
-	if j.gone {
-		return status.Errorf(codes.Aborted, "job %d was removed", j.cfg.ID)
-	}
-	s.Epoch = j.cfg.Epoch
-	if err := j.plane.AddSender(j.cfg.ID, s); err != nil {
-		return planeError(err)
-	}
-	j.senders++
-	return nil
-}
-
-// withdraw takes a sender's admission back.
-func (j *job) withdraw(sender uint16, log *slog.Logger) {
-	j.admitting.Lock()
-	defer j.admitting.Unlock()
-	if j.gone {
-		return
-	}
-	j.senders--
-	err := j.plane.RemoveSender(j.cfg.ID, sender)
-	if err != nil && !errors.Is(err, aggregator.ErrClosed) {
-		log.Warn("cannot withdraw a sender", "job", j.cfg.ID, "sender", sender, "error", err)
-	}
-}
-
-func (j *job) admitted() int {
-	j.admitting.Lock()
-	defer j.admitting.Unlock()
-	return j.senders
 }

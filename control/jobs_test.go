@@ -2,201 +2,482 @@ package control
 
 import (
 	"context"
-	"math"
+	"fmt"
+	"net"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/lut"
+	"github.com/libra-ina/libra/internal/fixedpoint"
 )
 
-// A sender learns what its job is; a sync job admits as many senders as take
-// part in its rounds, and has no harvest.
-func TestSyncJob(t *testing.T) {
-	l := startAggregator(t)
-	s := spec()
-	s.Mode, s.Arithmetic, s.Exponent, s.Workers, s.Stripes = pb.Mode_MODE_SYNC, pb.Arithmetic_ARITHMETIC_FIXED, nil, 2, 4
-	epoch := l.createJob(t, s)
-	joinAs := func(sender uint32) (*pb.Admission, error) {
-		stream, err := l.client.Join(t.Context(), &pb.JoinRequest{Job: 5, Sender: sender, Ip: workerIP.AsSlice(), HotSet: hotSet})
-		if err != nil {
-			return nil, err
-		}
-		return stream.Recv()
-	}
-	for sender := range uint32(2) {
-		a, err := joinAs(sender)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if uint16(a.Epoch) != epoch || a.Mode != s.Mode || a.Arithmetic != s.Arithmetic || a.Exponent != aggregator.DefaultFixedExp ||
-			a.Workers != 2 || a.Stripes != 4 || a.Dense {
-			t.Errorf("admission %v", a)
+func contains(err error, parts ...string) bool {
+	for _, p := range parts {
+		if err == nil || !strings.Contains(err.Error(), p) {
+			return false
 		}
 	}
-	if _, err := joinAs(2); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a third of two workers got %v", err)
-	}
-	h := NewHarvester(l.client, 5, newSums().apply, quiet)
-	if err := h.Run(t.Context()); status.Code(err) != codes.FailedPrecondition || !contains(err, "job 5", "sync") {
-		t.Errorf("harvest of a sync job: %v", err)
+	return true
+}
+
+// wants reports an error whose code or text is another.
+func wants(t *testing.T, what string, err error, code codes.Code, parts ...string) {
+	t.Helper()
+	if status.Code(err) != code || !contains(err, parts...) {
+		t.Errorf("%s: %v, want %v with %q", what, err, code, parts)
 	}
 }
 
-// All jobs together may have so many slots; removing a job returns its.
-func TestSlotBudget(t *testing.T) {
-	l := startWithSlots(t, 250)
-	create := func(job, slots uint32) error {
+// A sender learns what its job is; a sync job admits as many senders as take
+// part in its rounds, all in the job's epoch, and has no harvest.
+func TestSyncJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
 		s := spec()
-		s.Job, s.Slots = job, slots
-		_, err := l.client.CreateJob(t.Context(), s)
+		s.Mode, s.Arithmetic, s.Exponent, s.Workers, s.Stripes = pb.Mode_MODE_SYNC, pb.Arithmetic_ARITHMETIC_FIXED, nil, 2, 4
+		job := l.create(t, s)
+		req := joinRequest()
+		for sender := range uint32(2) {
+			req.Sender = sender
+			_, a, err := joinAs(t.Context(), l.client, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Epoch != job.Epoch || a.Instance != job.Instance || a.Mode != s.Mode || a.Arithmetic != s.Arithmetic || a.Exponent != aggregator.DefaultFixedExp ||
+				a.Workers != 2 || a.Stripes != 4 || a.Dense {
+				t.Errorf("admission %v", a)
+			}
+		}
+		req.Sender = 2
+		_, _, err := joinAs(t.Context(), l.client, req)
+		wants(t, "a third of two workers", err, codes.ResourceExhausted, "sender 2", "2 places")
+		h := NewHarvester(job, newSums().apply, quiet)
+		wants(t, "harvest of a sync job", h.Run(t.Context()), codes.FailedPrecondition, "job 5", "sync")
+		if st := l.stats(t).Jobs[0]; st.Workers != 2 || st.Senders != 2 || st.SendersReserved != 2 || st.Mode != s.Mode || st.Arithmetic != s.Arithmetic || st.Exponent != aggregator.DefaultFixedExp {
+			t.Errorf("statistics %v", st)
+		}
+	})
+}
+
+// An exponent of 0 is taken literally; only a missing one means the default.
+func TestExponents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		for i, c := range []struct {
+			arithmetic pb.Arithmetic
+			asked      *int32
+			want       int32
+		}{
+			{pb.Arithmetic_ARITHMETIC_EXACT, nil, fixedpoint.DefaultExp}, {pb.Arithmetic_ARITHMETIC_EXACT, proto.Int32(0), 0},
+			{pb.Arithmetic_ARITHMETIC_EXACT, proto.Int32(-9), -9},
+			{pb.Arithmetic_ARITHMETIC_FIXED, nil, aggregator.DefaultFixedExp}, {pb.Arithmetic_ARITHMETIC_FIXED, proto.Int32(0), 0},
+			{pb.Arithmetic_ARITHMETIC_LUT, nil, 0}, {pb.Arithmetic_ARITHMETIC_LUT, proto.Int32(0), 0},
+		} {
+			s := spec()
+			s.Job, s.Arithmetic, s.Exponent = uint32(i), c.arithmetic, c.asked
+			l.create(t, s)
+			req := joinRequest()
+			req.Job = s.Job
+			_, a, err := joinAs(t.Context(), l.client, req)
+			if err != nil || a.Exponent != c.want {
+				t.Errorf("%v with %v: %v, %v; want %d", c.arithmetic, c.asked, a, err, c.want)
+			}
+		}
+	})
+}
+
+// All jobs together may have so many slots and senders; removing a job returns
+// its.
+func TestBudgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t, func(c *AggregatorConfig) { c.Slots, c.Senders = 250, 100 })
+		create := func(job, slots, senders uint32) (*Owned, error) {
+			s := spec()
+			s.Job, s.Slots, s.Senders = job, slots, senders
+			o, err := l.client.CreateJob(t.Context(), s)
+			if err != nil {
+				return nil, err
+			}
+			return &Owned{ID: uint16(job), Job: o, client: l.client}, nil
+		}
+		first, err := create(0, 100, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := create(1, 100, 36); err != nil {
+			t.Fatal(err)
+		}
+		_, err = create(2, 51, 0)
+		wants(t, "slots over budget", err, codes.ResourceExhausted, "51", "200", "250", "2 jobs", "switch.slots")
+		_, err = create(2, 50, 1)
+		wants(t, "senders over budget", err, codes.ResourceExhausted, "1 are wanted", "100 of this aggregator's 100", "2 jobs")
+		st := l.stats(t)
+		if st.Slots != 250 || st.SlotsUsed != 200 || st.MemoryBytes != 200*16 || st.Senders != 100 || st.SendersUsed != 100 {
+			t.Errorf("statistics %v", st)
+		}
+		if len(st.Jobs) != 2 || st.Jobs[0].Job != 0 || st.Jobs[0].SendersReserved != DefaultJobSenders || st.Jobs[1].Slots != 100 || st.Jobs[1].SendersReserved != 36 {
+			t.Errorf("jobs %v", st.Jobs)
+		}
+		if err := first.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if st := l.stats(t); st.SlotsUsed != 100 || st.MemoryBytes != 100*16 || st.SendersUsed != 36 {
+			t.Errorf("after removal: %v", st)
+		}
+		if _, err := create(2, 150, 64); err != nil { // to the brim
+			t.Error(err)
+		}
+	})
+}
+
+// A job has as many senders as it has reserved places for.
+func TestPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		s := spec()
+		s.Senders = 2
+		l.create(t, s)
+		streams := map[uint32]context.CancelFunc{}
+		join := func(sender uint32) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			streams[sender] = cancel
+			req := joinRequest()
+			req.Sender = sender
+			_, _, err := joinAs(ctx, l.client, req)
+			return err
+		}
+		for sender := range uint32(2) {
+			if err := join(sender); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wants(t, "a third", join(7), codes.ResourceExhausted, "sender 7", "2 places")
+		streams[0]()
+		time.Sleep(DefaultGrace)
+		synctest.Wait()
+		if err := join(7); err != nil {
+			t.Errorf("after one has left: %v", err)
+		}
+	})
+}
+
+// failing is a data plane that fails to add jobs or senders, or to remove jobs.
+type failing struct {
+	*aggregator.Model
+	addJob, addSender, removeJob error
+}
+
+func (f *failing) AddJob(cfg aggregator.JobConfig) error {
+	if f.addJob != nil {
+		return f.addJob
+	}
+	return f.Model.AddJob(cfg)
+}
+
+func (f *failing) AddSender(job uint16, s aggregator.SenderConfig) error {
+	if f.addSender != nil {
+		return f.addSender
+	}
+	return f.Model.AddSender(job, s)
+}
+
+func (f *failing) RemoveJob(job uint16) error {
+	if err := f.Model.RemoveJob(job); err != nil {
 		return err
 	}
-	stats := func() *pb.AggregatorStats {
-		st, err := l.client.Stats(t.Context(), &pb.StatsRequest{})
+	return f.removeJob
+}
+
+// What the data plane cannot do takes no id, no slots and no place.
+func TestFailuresOfThePlaneLeaveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plane := &failing{addJob: aggregator.ErrUnsupported}
+		l := startAggregator(t, func(c *AggregatorConfig) {
+			plane.Model, c.Plane, c.Slots, c.Senders = c.Plane.(*aggregator.Model), plane, 100, 1
+		})
+		s := spec()
+		s.Senders = 1
+		_, err := l.client.CreateJob(t.Context(), s)
+		wants(t, "a job that the plane refuses", err, codes.Unimplemented)
+		plane.addJob = nil
+		job := l.create(t, s)
+		plane.addSender = aggregator.ErrTooManySenders
+		_, _, err = joinAs(t.Context(), l.client, joinRequest())
+		wants(t, "a sender that the plane refuses", err, codes.ResourceExhausted)
+		plane.addSender = nil
+		if n := l.stats(t).Jobs[0].Senders; n != 0 {
+			t.Errorf("%d senders after a refusal", n)
+		}
+		l.join(t)
+		plane.removeJob = aggregator.ErrBusy // to give memory back
+		err = job.Remove(t.Context())
+		if !contains(err, "busy") {
+			t.Errorf("removal that fails: %v", err)
+		}
+		plane.removeJob = nil
+		l.create(t, s)
+	})
+}
+
+// A parameter server that does not read its harvest delays nobody, not even the
+// removal of its own job.
+func TestStuckServerDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		s := spec()
+		s.Slots = aggregator.MaxSlots
+		job := l.create(t, s)
+		epoch := l.join(t)
+		// A server with a window that does not grow; four chunks are more than it.
+		stuck := pb.NewAggregatorClient(l.dial(t, Security{}, "192.0.2.2", grpc.WithInitialWindowSize(1<<16)))
+		l.pushAll(t, epoch, aggregator.MaxSlots)
+		begin := func() pb.Aggregator_HarvestClient {
+			stream, err := stuck.Harvest(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, req := range []*pb.HarvestRequest{
+				{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5, Key: job.Key}}}, {What: &pb.HarvestRequest_Now{Now: 1}},
+			} {
+				if err := stream.Send(req); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait() // it is stuck in sending now
+			return stream
+		}
+		first := begin()
+		second := begin() // replaces it, stuck or not
+		for range 10 {
+			if _, err := first.Recv(); err != nil {
+				wants(t, "the first stream", err, codes.Unavailable, "newer connection")
+				break
+			}
+		}
+		other := spec()
+		other.Job = 6
+		l.create(t, other)
+		begun := time.Now()
+		if err := job.Remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("the removal waited for %v", took)
+		}
+		for range 10 {
+			if _, err := second.Recv(); err != nil {
+				wants(t, "the second stream", err, codes.Aborted, "job 5 was removed")
+				break
+			}
+		}
+		l.create(t, s)
+	})
+}
+
+func TestRefusedRequests(t *testing.T) {
+	l := startAggregator(t)
+	l.create(t, spec())
+	for name, c := range map[string]struct {
+		change func(*pb.JobSpec)
+		want   codes.Code
+	}{
+		"the same again": {func(*pb.JobSpec) {}, codes.AlreadyExists},
+		"other spec":     {func(s *pb.JobSpec) { s.Slots = 7 }, codes.AlreadyExists},
+		"job id":         {func(s *pb.JobSpec) { s.Job = 256 }, codes.InvalidArgument},
+		"huge job id":    {func(s *pb.JobSpec) { s.Job = 1 << 16 }, codes.InvalidArgument},
+		"mode":           {func(s *pb.JobSpec) { s.Job, s.Mode = 6, 99 }, codes.InvalidArgument},
+		"arithmetic":     {func(s *pb.JobSpec) { s.Job, s.Arithmetic = 6, 0 }, codes.InvalidArgument},
+		"too many slots": {func(s *pb.JobSpec) { s.Job, s.Slots = 6, aggregator.MaxSlots+1 }, codes.ResourceExhausted},
+		"no slots":       {func(s *pb.JobSpec) { s.Job, s.Slots = 6, 0 }, codes.InvalidArgument},
+		"exponent":       {func(s *pb.JobSpec) { s.Job, s.Exponent = 6, proto.Int32(-1000) }, codes.InvalidArgument},
+		"stripes":        {func(s *pb.JobSpec) { s.Job, s.Stripes = 6, 11 }, codes.InvalidArgument},
+		"lut exponent": {func(s *pb.JobSpec) {
+			s.Job, s.Arithmetic = 6, pb.Arithmetic_ARITHMETIC_LUT
+		}, codes.InvalidArgument},
+		"workers without rounds": {func(s *pb.JobSpec) { s.Job, s.Workers = 6, 2 }, codes.InvalidArgument},
+		"sync without workers":   {func(s *pb.JobSpec) { s.Job, s.Mode = 6, pb.Mode_MODE_SYNC }, codes.InvalidArgument},
+		"too many workers": {func(s *pb.JobSpec) {
+			s.Job, s.Mode, s.Workers = 6, pb.Mode_MODE_SYNC, aggregator.MaxWorkers+1
+		}, codes.InvalidArgument},
+		"absurdly many workers": {func(s *pb.JobSpec) {
+			s.Job, s.Mode, s.Workers = 6, pb.Mode_MODE_SYNC, 1<<32-1
+		}, codes.InvalidArgument},
+		"fewer places than workers": {func(s *pb.JobSpec) {
+			s.Job, s.Mode, s.Workers, s.Senders = 6, pb.Mode_MODE_SYNC, 2, 1
+		}, codes.InvalidArgument},
+		"too many senders": {func(s *pb.JobSpec) { s.Job, s.Senders = 6, 1<<16+1 }, codes.InvalidArgument},
+		"many senders":     {func(s *pb.JobSpec) { s.Job, s.Senders = 6, 1<<16 }, codes.ResourceExhausted},
+		"sync by time": {func(s *pb.JobSpec) {
+			s.Job, s.Mode, s.Workers, s.HarvestPeriodUs = 6, pb.Mode_MODE_SYNC, 2, 1000
+		}, codes.InvalidArgument},
+		"sync by count": {func(s *pb.JobSpec) {
+			s.Job, s.Mode, s.Workers, s.HarvestFrames = 6, pb.Mode_MODE_SYNC, 2, 1000
+		}, codes.InvalidArgument},
+	} {
+		s := spec()
+		c.change(s)
+		_, err := l.client.CreateJob(t.Context(), s)
+		wants(t, name, err, c.want, fmt.Sprintf("job %d", s.Job))
+	}
+	for name, c := range map[string]struct {
+		change func(*pb.JoinRequest)
+		want   codes.Code
+	}{
+		"job":        {func(r *pb.JoinRequest) { r.Job = 77 }, codes.NotFound},
+		"huge job":   {func(r *pb.JoinRequest) { r.Job = 5 + 1<<16 }, codes.NotFound},
+		"sender":     {func(r *pb.JoinRequest) { r.Sender = 1 << 16 }, codes.InvalidArgument},
+		"port":       {func(r *pb.JoinRequest) { r.Port = 1 << 16 }, codes.InvalidArgument},
+		"ip":         {func(r *pb.JoinRequest) { r.Ip = []byte{1} }, codes.InvalidArgument},
+		"mac":        {func(r *pb.JoinRequest) { r.Mac = []byte{1} }, codes.InvalidArgument},
+		"hot set":    {func(r *pb.JoinRequest) { r.HotSet = []byte("another") }, codes.FailedPrecondition},
+		"no hot set": {func(r *pb.JoinRequest) { r.HotSet = nil }, codes.FailedPrecondition},
+		"token":      {func(r *pb.JoinRequest) { r.Token = make([]byte, 16) }, codes.PermissionDenied},
+	} {
+		r := joinRequest()
+		r.Sender = 2
+		c.change(r)
+		_, _, err := joinAs(t.Context(), l.client, r)
+		wants(t, "join with bad "+name, err, c.want)
+	}
+	_, err := l.client.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 77, Key: []byte("key")})
+	wants(t, "remove a job that is not there", err, codes.NotFound, "job 77")
+	stream, err := l.client.Harvest(t.Context())
+	if err == nil {
+		err = stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: 1}})
+	}
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	wants(t, "a harvest without a beginning", err, codes.InvalidArgument, "first message")
+}
+
+func TestRemovedJobEndsItsStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job, err := CreateJob(t.Context(), l.client, spec(), 0, quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return st
-	}
-	for job := range uint32(2) {
-		if err := create(job, 100); err != nil {
+		lost := make(chan error, 1)
+		if err := job.Hold(t.Context(), func(err error) { lost <- err }); err != nil {
 			t.Fatal(err)
 		}
-	}
-	err := create(2, 51)
-	if status.Code(err) != codes.ResourceExhausted || !contains(err, "51", "200", "250", "2 jobs", "switch.slots") {
-		t.Errorf("over budget: %v", err)
-	}
-	if st := stats(); st.Slots != 250 || st.SlotsUsed != 200 || st.MemoryBytes != 200*16 || len(st.Jobs) != 2 || st.Jobs[1].Slots != 100 {
-		t.Errorf("statistics %v", st)
-	}
-	if err := create(2, 50); err != nil {
-		t.Error(err)
-	}
-	if _, err := l.client.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 0}); err != nil {
-		t.Fatal(err)
-	}
-	if st := stats(); st.SlotsUsed != 150 || st.MemoryBytes != 150*16 {
-		t.Errorf("after removal: %v", st)
-	}
-	if err := create(0, 100); err != nil {
-		t.Error(err)
-	}
-}
-
-// A harvest by count comes when there are as many frames, and not before.
-func TestHarvestByCount(t *testing.T) {
-	l := startAggregator(t)
-	s := spec()
-	s.HarvestFrames = 10
-	epoch := l.createJob(t, s)
-	if _, err := l.join(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	frames := make(chan uint64, 100)
-	h := NewHarvester(l.client, 5, func(h *Harvest) error { frames <- h.Frames; return nil }, quiet)
-	go func() { _ = h.Run(t.Context()) }()
-	if err := h.Now(t.Context()); err != nil { // it runs
-		t.Fatal(err)
-	}
-	<-frames
-	for seq := uint32(1); seq <= 9; seq++ {
-		l.push(t, epoch, seq, 0, 1)
-	}
-	time.Sleep(5 * countEvery)
-	if len(frames) > 0 {
-		t.Fatalf("a harvest of %d frames", <-frames)
-	}
-	l.push(t, epoch, 10, 0, 1)
-	if n := <-frames; n != 10 {
-		t.Errorf("a harvest of %d frames, want 10", n)
-	}
-	st, err := l.client.Stats(t.Context(), &pb.StatsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	j := st.Jobs[0]
-	if j.Senders != 1 || j.Harvests != 2 || j.HarvestFrames != 10 || j.HarvestInterval.Count != 1 || j.HarvestInterval.MaxNs == 0 || j.Counters["applied"] != 10 {
-		t.Errorf("statistics %v", j)
-	}
-}
-
-// Sums of a lut job travel as the bits of a float32.
-func TestHarvestOfLUT(t *testing.T) {
-	l := startAggregator(t)
-	s := spec()
-	s.Arithmetic, s.Exponent = pb.Arithmetic_ARITHMETIC_LUT, nil
-	epoch := l.createJob(t, s)
-	if _, err := l.join(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	l.push(t, epoch, 1, 7, 1.5)
-	l.push(t, epoch, 2, 7, 2)
-	got := newSums()
-	h := NewHarvester(l.client, 5, got.apply, quiet)
-	go func() { _ = h.Run(t.Context()) }()
-	if err := h.Now(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	tables, err := lut.New(lut.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := int64(tables.Add(math.Float32bits(1.5), math.Float32bits(2))); len(got.byRank) != 1 || got.byRank[7] != want {
-		t.Errorf("sums %#x, want %#x at rank 7", got.byRank, want)
-	}
-}
-
-// A parameter server that does not read its harvest delays the removal of its
-// own job, and nobody else.
-func TestStuckServerDelaysNobody(t *testing.T) {
-	l := startAggregator(t)
-	s := spec()
-	s.Slots = aggregator.MaxSlots
-	epoch := l.createJob(t, s)
-	if _, err := l.join(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	// A server with a window that does not grow; four chunks are more than it.
-	conn, err := grpc.NewClient(l.target, grpc.WithTransportCredentials(Security{}.client("")), grpc.WithInitialWindowSize(1<<16))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	l.pushAll(t, epoch, aggregator.MaxSlots)
-	ctx, cancel := context.WithCancel(t.Context())
-	stream, err := pb.NewAggregatorClient(conn).Harvest(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, req := range []*pb.HarvestRequest{
-		{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5}}}, {What: &pb.HarvestRequest_Now{Now: 1}},
-	} {
-		if err := stream.Send(req); err != nil {
+		stream, _, err := joinAs(t.Context(), l.client, joinRequest())
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if _, err := stream.Recv(); err != nil { // the first chunk
+		h := NewHarvester(job, newSums().apply, quiet)
+		ran := make(chan error, 1)
+		go func() { ran <- h.Run(t.Context()) }()
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := job.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = stream.Recv()
+		wants(t, "the sender's stream", err, codes.Aborted, "job 5 was removed")
+		wants(t, "the harvest", <-ran, codes.Aborted, "job 5 was removed")
+		if err := <-lost; !contains(err, "lost job 5", "job 5 was removed") {
+			t.Errorf("its owner hears %v", err)
+		}
+		if _, err := l.model.JobCounters(5); err == nil {
+			t.Error("the data plane still has the job")
+		}
+		l.create(t, spec()) // its slots are free again
+	})
+}
+
+// A service that stops says so: nobody waits for it to come back.
+func TestStoppingServiceTellsItsPeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model, err := aggregator.NewModel(aggregator.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		l := &libras{model: model, service: NewAggregator(ctx, AggregatorConfig{Plane: model, Stripes: 1, Log: quiet})}
+		t.Cleanup(l.service.Close)
+		l.network = newNetwork(t, Security{}, func(s *grpc.Server) { pb.RegisterAggregatorServer(s, l.service) })
+		l.client = pb.NewAggregatorClient(l.dial(t, Security{}, "192.0.2.2"))
+		job := l.create(t, spec())
+		hold, err := l.client.Hold(t.Context(), &pb.HoldRequest{Job: 5, Key: job.Key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := hold.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		stream, _, err := joinAs(t.Context(), l.client, joinRequest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, _ := harvester(t, job, newSums().apply)
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		stop()
+		_, err = stream.Recv()
+		wants(t, "a sender", err, codes.Aborted, "stopping")
+		_, err = hold.Recv()
+		wants(t, "an owner", err, codes.Aborted, "stopping")
+		if err := h.Now(t.Context()); !contains(err, "stopping") {
+			t.Errorf("the harvest ended with %v", err)
+		}
+		if time.Since(begun) != 0 {
+			t.Errorf("they heard of it after %v", time.Since(begun))
+		}
+	})
+}
+
+// What a closed service has begun is over, and it begins nothing more.
+func TestClosedAggregatorIsQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job := l.create(t, spec())
+		l.join(t)
+		h, _ := harvester(t, job, newSums().apply)
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.service.Close()
+		if err := l.model.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wants(t, "a harvest", h.Now(t.Context()), codes.Unknown, "stopping")
+		_, _, err := joinAs(t.Context(), l.client, joinRequest())
+		wants(t, "a sender", err, codes.Aborted)
+		stream, err := l.client.Harvest(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5, Key: job.Key}}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = stream.Recv()
+		wants(t, "another harvest", err, codes.Aborted, "stopping")
+		time.Sleep(time.Minute) // no timer of it is left
+	})
+}
+
+func TestDialSaysWhoDoesNotAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	impatient, done := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	_, err = l.client.RemoveJob(impatient, &pb.RemoveJobRequest{Job: 5})
-	done()
-	if status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("removal of a job that is being sent: %v", err)
+	addr := l.Addr().(*net.TCPAddr).AddrPort()
+	l.Close()
+	_, err = Dial(t.Context(), "parameter server", addr, Security{}, 200*time.Millisecond, quiet)
+	if err == nil || !contains(err, "parameter server", addr.String(), "did not answer") {
+		t.Errorf("got %v", err)
 	}
-	other := spec()
-	other.Job = 6
-	l.createJob(t, other)
-	cancel()
-	if _, err := l.client.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5}); err != nil {
-		t.Error(err)
-	}
-	l.createJob(t, s)
 }

@@ -2,17 +2,20 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -26,14 +29,23 @@ type Members interface {
 // ParameterServerConfig configures a [ParameterServer].
 type ParameterServerConfig struct {
 	Job       uint16
-	Epoch     uint16
-	Port      uint16 // that the workers' frames come from
+	Instance  uint64 // of the job at the aggregator
+	Port      uint16 // that the workers' frames come from, unless they name another
 	Dimension int
 	HotSet    []byte   // fingerprint that every worker must present
 	Workers   []uint16 // the senders that take part
 	Members   Members
-	// Instance of the job at the aggregator.
-	Instance uint64
+
+	// Sync means that the workers take steps together: the loss of one ends the
+	// job. Otherwise a lost worker may join anew.
+	Sync bool
+	// Grace is how long an admission outlives its worker's connection; 0 means
+	// [DefaultGrace].
+	Grace time.Duration
+	// Rejoin is how long a lost worker may take to join anew, unless Sync is
+	// set; 0 means [DefaultRejoin]. After it, the worker is given up.
+	Rejoin time.Duration
+
 	// Agree is what workers must agree on with this server, field by field of the
 	// cluster configuration. Workers may have more fields; these must be equal
 	// among them.
@@ -44,6 +56,9 @@ type ParameterServerConfig struct {
 	FirstStep func(sender uint16) uint64
 	// Report, if not nil, is told how many steps a worker has taken.
 	Report func(sender uint16, steps uint64)
+	// Lost, if not nil, is called beside everything else when a worker is lost
+	// before it has finished, whether or not it joins anew later.
+	Lost func(sender uint16)
 	// Commit is called when all workers have arrived at a barrier: it must
 	// return when everything that was acknowledged to them is applied.
 	Commit func(ctx context.Context, step uint64) error
@@ -52,35 +67,50 @@ type ParameterServerConfig struct {
 	Log   *slog.Logger
 }
 
+// DefaultRejoin is how long a lost worker may take to join anew.
+const DefaultRejoin = 30 * time.Second
+
 // ParameterServer is a parameter server's control service.
 type ParameterServer struct {
 	pb.UnimplementedParameterServerServer
 	cfg     ParameterServerConfig
 	ctx     context.Context
 	barrier *barrier
+	agree   *agreement
+	roster  *roster
 
-	mu     sync.Mutex
-	joined map[uint16]bool
-	agree  *agreement
+	// Both are guarded by the roster's lock.
+	epoch  uint16                 // of the newest admission
+	absent map[uint16]*time.Timer // lost workers that may join anew
 }
 
 // NewParameterServer returns the service for one job; ctx bounds its commits.
 func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *ParameterServer {
-	s := &ParameterServer{cfg: cfg, ctx: ctx, joined: map[uint16]bool{}, agree: newAgreement(cfg.Agree)}
+	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
+	cfg.Rejoin = cmp.Or(cfg.Rejoin, DefaultRejoin)
 	if cfg.FirstStep == nil {
-		s.cfg.FirstStep = func(uint16) uint64 { return 0 }
+		cfg.FirstStep = func(uint16) uint64 { return 0 }
+	}
+	s := &ParameterServer{
+		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
+		epoch: uint16(rand.Uint32()), absent: map[uint16]*time.Timer{},
+	}
+	s.roster = &roster{
+		members: map[uint16]*member{},
+		grace:   cfg.Grace, epoch: s.nextEpoch, admit: s.admit, withdraw: s.withdraw,
+	}
+	var first uint64
+	if len(cfg.Workers) > 0 {
+		first = cfg.FirstStep(cfg.Workers[0])
 	}
 	// A commit belongs to all workers, so it runs under the server's context,
 	// not under that of the worker that happened to arrive last.
-	s.barrier = newBarrier(cfg.Workers, func(step uint64) error { return cfg.Commit(ctx, step) })
-	if len(cfg.Workers) > 0 {
-		s.barrier.step = s.cfg.FirstStep(cfg.Workers[0])
-	}
+	s.barrier = newBarrier(cfg.Workers, first, func(step uint64) error { return cfg.Commit(ctx, step) })
 	return s
 }
 
-// Wait returns when every worker has finished or left; the error says which
-// worker left before it had finished.
+// Wait returns when every worker has finished or is lost for good; the error
+// names the first one that was lost.
 func (s *ParameterServer) Wait(ctx context.Context) error {
 	select {
 	case <-s.barrier.idle:
@@ -90,92 +120,204 @@ func (s *ParameterServer) Wait(ctx context.Context) error {
 	}
 }
 
+// Close ends the admissions. It does not touch Members.
+func (s *ParameterServer) Close() {
+	s.roster.close(errStopping)
+	s.roster.mu.Lock()
+	defer s.roster.mu.Unlock()
+	for _, t := range s.absent {
+		t.Stop()
+	}
+}
+
 // Join implements the service.
 func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingServer[pb.Membership]) error {
-	id := uint16(req.Sender)
-	ip, ok := netip.AddrFromSlice(req.Ip)
-	switch {
-	case req.Job != uint32(s.cfg.Job):
-		return status.Errorf(codes.NotFound, "job %d is not served here; this server serves job %d", req.Job, s.cfg.Job)
-	case req.Sender != uint32(id) || !slices.Contains(s.cfg.Workers, id):
-		return status.Errorf(codes.PermissionDenied, "worker %d is not in the cluster configuration, which has %v", req.Sender, s.cfg.Workers)
-	case !ok:
-		return status.Errorf(codes.InvalidArgument, "worker %d: an IP address of %d bytes", id, len(req.Ip))
-	case !bytes.Equal(req.HotSet, s.cfg.HotSet):
-		return status.Errorf(codes.FailedPrecondition, "worker %d has another hot set than the server: copy the server's hot-set file to the worker", id)
+	ctx := stream.Context()
+	sender, err := s.sender(ctx, req)
+	if err != nil {
+		return err
 	}
-	if err := s.agree.check(id, req.Agree); err != nil {
-		return status.Error(codes.FailedPrecondition, err.Error())
+	m, c, err := s.roster.enter(sender, req.Token)
+	if err != nil {
+		return err
 	}
-	if !s.enter(id) {
-		return status.Errorf(codes.AlreadyExists, "worker %d is in the job already", id)
-	}
-	defer s.exit(id)
-	if err := s.cfg.Members.Admit(stream.Context(), id, netip.AddrPortFrom(ip, s.cfg.Port), s.cfg.Epoch); err != nil {
-		return status.Errorf(codes.Internal, "worker %d: %v", id, err)
-	}
-	s.cfg.Log.Debug("worker joined", "worker", id, "address", ip)
+	defer s.roster.exit(m, c)
+	s.cfg.Log.Debug("worker connected", "worker", m.ID, "address", m.IP, "epoch", m.Epoch)
 	if err := stream.Send(&pb.Membership{
-		Epoch: uint32(s.cfg.Epoch), Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),
-		Instance: s.cfg.Instance, FirstStep: s.cfg.FirstStep(id),
+		Epoch: uint32(m.Epoch), Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),
+		Instance: s.cfg.Instance, FirstStep: s.cfg.FirstStep(m.ID),
+		Token: m.token[:], GraceMs: uint32(s.cfg.Grace.Milliseconds()),
 	}); err != nil {
 		return err
 	}
 	select {
-	case <-stream.Context().Done():
+	case <-ctx.Done():
+		return nil
+	case <-c.over:
+		return c.why
 	case <-s.ctx.Done():
-		return status.Error(codes.Unavailable, "the parameter server is stopping")
+		return errStopping
+	}
+}
+
+// sender checks who wants to join.
+func (s *ParameterServer) sender(ctx context.Context, req *pb.JoinRequest) (aggregator.SenderConfig, error) {
+	sender, err := senderAddress(req.Sender, req.Ip, req.Mac, cmp.Or(req.Port, uint32(s.cfg.Port)))
+	if err != nil {
+		return sender, err
+	}
+	caller := callerOf(ctx)
+	if err := caller.need(roleWorker, req.Job, req.Sender); err != nil {
+		return sender, err
+	}
+	if err := caller.needAddress(sender.IP); err != nil {
+		return sender, err
+	}
+	switch {
+	case req.Job != uint32(s.cfg.Job):
+		err = s.otherJob(req.Job)
+	case !slices.Contains(s.cfg.Workers, sender.ID):
+		err = status.Errorf(codes.PermissionDenied, "worker %d is not in the cluster configuration, which has %v", sender.ID, s.cfg.Workers)
+	case !bytes.Equal(req.HotSet, s.cfg.HotSet):
+		err = status.Errorf(codes.FailedPrecondition, "worker %d has another hot set than the server: copy the server's hot-set file to the worker", sender.ID)
+	default:
+		err = s.agree.check(sender.ID, req.Agree)
+	}
+	return sender, err
+}
+
+func (s *ParameterServer) otherJob(job uint32) error {
+	return status.Errorf(codes.NotFound, "job %d is not served here; this server serves job %d", job, s.cfg.Job)
+}
+
+// nextEpoch returns the epoch of the next admission. The caller holds the
+// roster's lock.
+func (s *ParameterServer) nextEpoch() uint16 {
+	s.epoch++
+	return s.epoch
+}
+
+// admit takes a worker's frames from now on.
+func (s *ParameterServer) admit(m *member) error {
+	if err := s.barrier.failure(); err != nil && (s.cfg.Sync || !s.barrier.isRunning(m.ID)) {
+		return status.Errorf(codes.FailedPrecondition, "worker %d cannot join any more: %v", m.ID, err)
+	}
+	// Under the server's context: a worker that hangs up in between must not
+	// leave half an admission.
+	if err := s.cfg.Members.Admit(s.ctx, m.ID, netip.AddrPortFrom(m.IP, m.Port), m.Epoch); err != nil {
+		return status.Errorf(codes.Internal, "worker %d: %v", m.ID, err)
+	}
+	if t := s.absent[m.ID]; t != nil {
+		t.Stop()
+		delete(s.absent, m.ID)
+		s.cfg.Log.Info("worker is back", "worker", m.ID, "address", m.IP)
 	}
 	return nil
 }
 
-func (s *ParameterServer) enter(id uint16) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.joined[id] {
-		return false
+// withdraw takes no more frames of a worker. Unless it has finished, it is lost.
+func (s *ParameterServer) withdraw(m *member, how ending) {
+	if err := s.cfg.Members.Remove(s.ctx, m.ID); err != nil && s.ctx.Err() == nil {
+		s.cfg.Log.Warn("cannot withdraw a worker", "worker", m.ID, "error", err)
 	}
-	s.joined[id] = true
-	return true
+	if !s.barrier.isRunning(m.ID) {
+		return
+	}
+	lost := fmt.Errorf("worker %d left before it had finished", m.ID)
+	switch how {
+	case vanished:
+		lost = fmt.Errorf("%w: it was not connected for %v", lost, s.cfg.Grace)
+	case restarted:
+		lost = fmt.Errorf("%w: it was started anew", lost)
+	}
+	s.cfg.Log.Warn("lost a worker", "worker", m.ID, "reason", lost)
+	if s.cfg.Lost != nil {
+		go s.cfg.Lost(m.ID)
+	}
+	if s.cfg.Sync {
+		s.barrier.leave(m.ID, lost)
+		return
+	}
+	s.await(m.ID, lost)
 }
 
-func (s *ParameterServer) exit(id uint16) {
-	if err := s.cfg.Members.Remove(s.ctx, id); err != nil && s.ctx.Err() == nil {
-		s.cfg.Log.Warn("cannot withdraw a worker", "worker", id, "error", err)
+// await gives a lost worker time to join anew. The caller holds the roster's
+// lock.
+func (s *ParameterServer) await(worker uint16, lost error) {
+	var timer *time.Timer
+	timer = time.AfterFunc(s.cfg.Rejoin, func() {
+		s.roster.mu.Lock()
+		defer s.roster.mu.Unlock()
+		if s.absent[worker] == timer { // else it came while this waited for the lock
+			delete(s.absent, worker)
+			s.barrier.leave(worker, fmt.Errorf("%w, and it did not join anew within %v", lost, s.cfg.Rejoin))
+		}
+	})
+	s.absent[worker] = timer
+}
+
+// member returns the admission that a call belongs to.
+func (s *ParameterServer) member(ctx context.Context, job, sender uint32, token []byte) (*member, error) {
+	if err := callerOf(ctx).need(roleWorker, job, sender); err != nil {
+		return nil, err
 	}
-	if slices.Contains(s.barrier.unfinished(), id) && s.ctx.Err() == nil {
-		s.cfg.Log.Warn("worker left before it had finished", "worker", id)
+	if job != uint32(s.cfg.Job) {
+		return nil, s.otherJob(job)
 	}
-	s.barrier.leave(id)
-	s.mu.Lock()
-	delete(s.joined, id)
-	s.mu.Unlock()
+	return s.roster.member(sender, token)
 }
 
 // Barrier implements the service.
 func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (*pb.BarrierResponse, error) {
-	if err := s.barrier.wait(ctx, uint16(req.Sender), req.Step); err != nil {
+	m, err := s.member(ctx, req.Job, req.Sender, req.Token)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.barrier.wait(ctx, m.ID, req.Step); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return &pb.BarrierResponse{}, nil
 }
 
 // Report implements the service.
-func (s *ParameterServer) Report(_ context.Context, req *pb.ReportRequest) (*pb.ReportResponse, error) {
+func (s *ParameterServer) Report(ctx context.Context, req *pb.ReportRequest) (*pb.ReportResponse, error) {
+	m, err := s.member(ctx, req.Job, req.Sender, req.Token)
+	if err != nil {
+		return nil, err
+	}
 	if s.cfg.Report != nil {
-		s.cfg.Report(uint16(req.Sender), req.Steps)
+		s.cfg.Report(m.ID, req.Steps)
 	}
 	return &pb.ReportResponse{}, nil
 }
 
 // Done implements the service.
-func (s *ParameterServer) Done(_ context.Context, req *pb.DoneRequest) (*pb.DoneResponse, error) {
-	s.barrier.finish(uint16(req.Sender))
+func (s *ParameterServer) Done(ctx context.Context, req *pb.DoneRequest) (*pb.DoneResponse, error) {
+	m, err := s.member(ctx, req.Job, req.Sender, req.Token)
+	if err != nil {
+		return nil, err
+	}
+	s.barrier.finish(m.ID)
 	return &pb.DoneResponse{}, nil
+}
+
+// Leave implements the service.
+func (s *ParameterServer) Leave(ctx context.Context, req *pb.LeaveRequest) (*pb.LeaveResponse, error) {
+	m, err := s.member(ctx, req.Job, req.Sender, req.Token)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.roster.leave(uint32(m.ID), req.Token); err != nil {
+		return nil, err
+	}
+	return &pb.LeaveResponse{}, nil
 }
 
 // Stats implements the service.
 func (s *ParameterServer) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.ServerStats, error) {
+	if !callerOf(ctx).sees(uint32(s.cfg.Job)) {
+		return nil, status.Errorf(codes.PermissionDenied, "the certificate shown is for another job than %d", s.cfg.Job)
+	}
 	stats, err := s.cfg.Stats(ctx)
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"net/netip"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -69,6 +68,10 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 		return refuse("workers: %d, at most %d can take part in rounds", spec.Workers, aggregator.MaxWorkers)
 	case spec.Stripes > uint32(a.cfg.Stripes):
 		return refuse("stripes: %d, this aggregator takes at most %d in a frame", spec.Stripes, a.cfg.Stripes)
+	case spec.Senders != 0 && spec.Senders < spec.Workers:
+		return refuse("senders: %d, but %d workers take part in rounds", spec.Senders, spec.Workers)
+	case spec.Senders > maxSenders:
+		return refuse("senders: %d, a job has at most %d", spec.Senders, maxSenders)
 	case mode == aggregator.Sync && spec.HarvestPeriodUs != 0:
 		return refuse("harvest_period: %v, but in %v mode the sums go to the workers and there is no harvest", harvestPeriod(spec), mode)
 	case mode == aggregator.Sync && spec.HarvestFrames != 0:
@@ -100,14 +103,17 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 	return cfg, nil
 }
 
+// maxSenders is how many senders 16 bits can number.
+const maxSenders = 1 << 16
+
 func harvestPeriod(spec *pb.JobSpec) time.Duration {
 	return time.Duration(spec.HarvestPeriodUs) * time.Microsecond
 }
 
 // admission tells a sender what the aggregator takes from it.
-func (j *job) admission() *pb.Admission {
+func (a *Aggregator) admission(j *job, m *member) *pb.Admission {
 	return &pb.Admission{
-		Epoch:      uint32(j.cfg.Epoch),
+		Epoch:      uint32(m.Epoch),
 		Stripes:    uint32(j.cfg.MaxStripes),
 		Dense:      j.cfg.Layouts&aggregator.Dense != 0,
 		Window:     wire.DefaultWindow,
@@ -115,22 +121,8 @@ func (j *job) admission() *pb.Admission {
 		Arithmetic: j.spec.Arithmetic,
 		Exponent:   int32(j.cfg.Exp),
 		Workers:    uint32(j.cfg.Workers),
+		Instance:   j.instance,
+		Token:      m.token[:],
+		GraceMs:    uint32(a.cfg.Grace.Milliseconds()),
 	}
-}
-
-func senderConfig(req *pb.JoinRequest) (aggregator.SenderConfig, error) {
-	s := aggregator.SenderConfig{ID: uint16(req.Sender)}
-	if req.Sender != uint32(s.ID) {
-		return s, status.Errorf(codes.InvalidArgument, "sender %d does not fit 16 bits", req.Sender)
-	}
-	ip, ok := netip.AddrFromSlice(req.Ip)
-	if !ok {
-		return s, status.Errorf(codes.InvalidArgument, "sender %d: ip: an address of %d bytes, 4 or 16 are possible", req.Sender, len(req.Ip))
-	}
-	s.IP = ip.Unmap()
-	if n := len(req.Mac); n != 0 && n != len(s.MAC) {
-		return s, status.Errorf(codes.InvalidArgument, "sender %d: mac: an address of %d bytes, 6 are possible, or none over UDP sockets", req.Sender, n)
-	}
-	copy(s.MAC[:], req.Mac)
-	return s, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,19 +33,30 @@ func (t *timing) message() *pb.Timing {
 	return m
 }
 
-// Stats implements the service.
-func (a *Aggregator) Stats(context.Context, *pb.StatsRequest) (*pb.AggregatorStats, error) {
+// Stats implements the service. With TLS, servers and workers are shown their
+// own jobs, switches and operators all.
+func (a *Aggregator) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.AggregatorStats, error) {
+	caller := callerOf(ctx)
 	c, err := a.cfg.Plane.Counters()
 	if err != nil {
 		return nil, planeError(err)
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	out := &pb.AggregatorStats{Counters: globalCounters(&c), Slots: uint64(a.cfg.Slots), SlotsUsed: uint64(a.slotsUsed())}
-	for _, j := range a.jobs {
+	slots, places := a.used()
+	jobs := slices.Collect(maps.Values(a.jobs))
+	a.mu.Unlock()
+	out := &pb.AggregatorStats{
+		Counters: globalCounters(&c),
+		Slots:    uint64(a.cfg.Slots), SlotsUsed: uint64(slots),
+		Senders: uint64(a.cfg.Senders), SendersUsed: uint64(places),
+	}
+	for _, j := range jobs {
+		if !caller.sees(uint32(j.cfg.ID)) {
+			continue
+		}
 		stats, err := j.stats()
 		if errors.Is(err, aggregator.ErrNoJob) {
-			continue // it is being removed
+			continue // it is being created or removed
 		}
 		if err != nil {
 			return nil, planeError(err)
@@ -63,6 +75,7 @@ func (j *job) stats() (*pb.JobStats, error) {
 	if err != nil {
 		return nil, err
 	}
+	senders := j.roster.len()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return &pb.JobStats{
@@ -73,12 +86,17 @@ func (j *job) stats() (*pb.JobStats, error) {
 		Exponent:        int32(j.cfg.Exp),
 		Workers:         uint32(j.cfg.Workers),
 		Slots:           uint32(j.cfg.Slots),
-		Senders:         uint32(j.admitted()),
+		Senders:         uint32(senders),
 		Counters:        jobCounters(&c),
 		Harvests:        j.number,
 		HarvestPeriodUs: j.spec.HarvestPeriodUs,
 		HarvestFrames:   j.spec.HarvestFrames,
 		HarvestInterval: j.interval.message(),
 		HarvestHeld:     j.held.message(),
+		Instance:        j.instance,
+		Owner:           j.creator.String(),
+		Held:            j.owner.connected(),
+		LeaseMs:         uint32(j.leaseLeft().Milliseconds()),
+		SendersReserved: uint32(j.places),
 	}, nil
 }

@@ -5,58 +5,27 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"math/big"
 	"net"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 
+	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
-
-func contains(err error, parts ...string) bool {
-	for _, p := range parts {
-		if !strings.Contains(err.Error(), p) {
-			return false
-		}
-	}
-	return true
-}
-
-// authority writes a fresh CA and a certificate for 127.0.0.1 that it signed.
-func authority(t *testing.T) (ca, cert, key string) {
-	t.Helper()
-	dir := t.TempDir()
-	caKey := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	caDER := must(x509.CreateCertificate(rand.Reader, template, template, &caKey.PublicKey, caKey))
-	leafKey := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	leafDER := must(x509.CreateCertificate(rand.Reader, leaf, must(x509.ParseCertificate(caDER)), &leafKey.PublicKey, caKey))
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	return write("ca.pem", "CERTIFICATE", caDER), write("cert.pem", "CERTIFICATE", leafDER),
-		write("key.pem", "EC PRIVATE KEY", must(x509.MarshalECPrivateKey(leafKey)))
-}
 
 func must[T any](v T, err error) T {
 	if err != nil {
@@ -65,37 +34,239 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func TestMutualTLS(t *testing.T) {
-	sec := must(LoadSecurity(authority(t)))
-	ctx := t.Context()
-	conn := serve(t, sec, func(s *grpc.Server) {
-		pb.RegisterAggregatorServer(s, NewAggregator(ctx, AggregatorConfig{Log: quiet}))
-	})
-	if _, err := pb.NewAggregatorClient(conn).RemoveJob(ctx, &pb.RemoveJobRequest{Job: 1}); err == nil || !contains(err, "no job 1") {
-		t.Errorf("the service answered %v", err)
+// authority signs certificates for tests.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir(), key: must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	stranger := must(LoadSecurity(authority(t)))
-	for name, other := range map[string]Security{"another authority": stranger, "plain TCP": {}} {
-		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
-		c, err := grpc.NewClient(conn.Target(), grpc.WithTransportCredentials(other.client("127.0.0.1")))
+	a.cert = must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key))))
+	a.write("ca.pem", "CERTIFICATE", a.cert.Raw)
+	return a
+}
+
+func (a *authority) write(name, kind string, der []byte) string {
+	path := filepath.Join(a.dir, name)
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	return path
+}
+
+// files writes the authority and a certificate for the addresses and URIs.
+func (a *authority) files(names ...string) (ca, cert, key string) {
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, n := range names {
+		if ip := net.ParseIP(n); ip != nil {
+			leaf.IPAddresses = append(leaf.IPAddresses, ip)
+		} else {
+			leaf.URIs = append(leaf.URIs, must(url.Parse(n)))
+		}
+	}
+	leafKey := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	der := must(x509.CreateCertificate(rand.Reader, leaf, a.cert, &leafKey.PublicKey, a.key))
+	return filepath.Join(a.dir, "ca.pem"), a.write("cert.pem", "CERTIFICATE", der),
+		a.write("key.pem", "EC PRIVATE KEY", must(x509.MarshalECPrivateKey(leafKey)))
+}
+
+func (a *authority) security(names ...string) Security {
+	return must(LoadSecurity(a.files(names...)))
+}
+
+// Only who shows a certificate of the authority is listened to.
+func TestMutualTLS(t *testing.T) {
+	ours, theirs := newAuthority(t), newAuthority(t)
+	names := []string{"192.0.2.1", "libra://switch", "libra://server/*", "libra://worker/*", "libra://operator"}
+	n := newNetwork(t, ours.security(names...), func(s *grpc.Server) {
+		pb.RegisterAggregatorServer(s, NewAggregator(t.Context(), AggregatorConfig{Stripes: 1, Log: quiet}))
+	})
+	call := func(what string, sec Security, options ...grpc.DialOption) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := pb.NewAggregatorClient(n.dial(t, sec, "192.0.2.2", options...)).RemoveJob(ctx, &pb.RemoveJobRequest{Job: 1})
+		if ctx.Err() != nil {
+			t.Errorf("%s: no answer", what)
+		}
+		return err
+	}
+	wants(t, "a certificate of the authority", call("ours", ours.security(names...)), codes.NotFound, "no job 1")
+	impostor := theirs.security(names...)
+	impostor.peers = ours.security(names...).peers // it accepts our service
+	bare := credentials.NewTLS(&tls.Config{RootCAs: impostor.peers, ServerName: "192.0.2.1"})
+	for what, err := range map[string]error{
+		"plain TCP":                           call("plain", Security{}),
+		"no certificate":                      call("none", Security{}, grpc.WithTransportCredentials(bare)),
+		"an impostor":                         call("impostor", impostor),
+		"a client that expects another CA":    call("other", theirs.security(names...)),
+		"a client that expects another name":  call("name", ours.security(names...), grpc.WithTransportCredentials(ours.security(names...).client("192.0.2.9", ""))),
+		"a client that wants the server role": call("role", ours.security(names...), grpc.WithTransportCredentials(ours.security(names...).client("192.0.2.9", "parameter server"))),
+	} {
+		wants(t, what, err, codes.Unavailable)
+	}
+}
+
+// A service's certificate must be for its role: a worker's is not good enough for
+// an aggregator, even if it has the address.
+func TestServicesShowTheirRole(t *testing.T) {
+	a := newAuthority(t)
+	for _, c := range []struct {
+		role, name string
+		want       bool
+	}{
+		{"aggregator", "libra://switch", true}, {"aggregator", "libra://server/5", false}, {"aggregator", "libra://worker/5", false}, {"aggregator", "other://switch", false},
+		{"parameter server", "libra://server/5", true}, {"parameter server", "libra://server/*", true}, {"parameter server", "libra://switch", false},
+		{"control service", "libra://worker/1", true},
+	} {
+		l := must(net.Listen("tcp", "127.0.0.1:0"))
+		s := NewServer(a.security("127.0.0.1", c.name))
+		go func() { _ = s.Serve(l) }()
+		conn, err := Dial(t.Context(), c.role, l.Addr().(*net.TCPAddr).AddrPort(), a.security("127.0.0.1", "libra://operator"), 10*time.Second, quiet)
+		if (err == nil) != c.want {
+			t.Errorf("%s with %s: %v", c.role, c.name, err)
+		}
+		if err == nil {
+			conn.Close()
+		} else if !errors.Is(err, ErrTLS) || !contains(err, c.role, c.name) {
+			t.Errorf("%s with %s: %v names neither", c.role, c.name, err)
+		}
+		s.Stop()
+	}
+}
+
+// Each call takes its role, of its job; and a worker has the address that it
+// claims.
+func TestRolesAreNeeded(t *testing.T) {
+	a := newAuthority(t)
+	model := must(aggregator.NewModel(aggregator.Config{}))
+	service := NewAggregator(t.Context(), AggregatorConfig{Plane: model, Stripes: 1, Log: quiet})
+	t.Cleanup(service.Close)
+	server := NewParameterServer(t.Context(), ParameterServerConfig{
+		Job: 5, Workers: []uint16{1, 2}, HotSet: hotSet, Members: &roll{}, Log: quiet,
+		Commit: func(context.Context, uint64) error { return nil },
+		Stats:  func(context.Context) (*pb.ServerStats, error) { return &pb.ServerStats{}, nil },
+	})
+	t.Cleanup(server.Close)
+	n := newNetwork(t, a.security("192.0.2.1", "libra://switch", "libra://server/5"), func(s *grpc.Server) {
+		pb.RegisterAggregatorServer(s, service)
+		pb.RegisterParameterServerServer(s, server)
+	})
+	as := func(names ...string) (pb.AggregatorClient, pb.ParameterServerClient) {
+		c := n.dial(t, a.security(names...), "192.0.2.3")
+		return pb.NewAggregatorClient(c), pb.NewParameterServerClient(c)
+	}
+	owner, _ := as("libra://server/5")
+	job := must(CreateJob(t.Context(), owner, spec(), 0, quiet))
+	other := spec()
+	other.Job = 6
+	all, _ := as("libra://server/*")
+	job6 := must(CreateJob(t.Context(), all, other, 0, quiet))
+
+	// The other roles, with the right key and the right address.
+	for _, name := range []string{"libra://server/6", "libra://server", "libra://server/5/5", "libra://worker/5", "libra://switch", "libra://operator", "https://server/5", "libra://server/05"} {
+		c, _ := as(name, workerIP.String())
+		_, err := c.CreateJob(t.Context(), &pb.JobSpec{Job: 5})
+		wants(t, "create with "+name, err, codes.PermissionDenied, "libra://server/5", name)
+		hold := must(c.Hold(t.Context(), &pb.HoldRequest{Job: 5, Key: job.Key}))
+		_, err = hold.Recv()
+		wants(t, "hold with "+name, err, codes.PermissionDenied)
+		_, err = c.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5, Key: job.Key})
+		wants(t, "remove with "+name, err, codes.PermissionDenied)
+		harvest := must(c.Harvest(t.Context()))
+		_ = harvest.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5, Key: job.Key}}})
+		_, err = harvest.Recv()
+		wants(t, "harvest with "+name, err, codes.PermissionDenied)
+	}
+	for _, name := range []string{"libra://worker/6", "libra://worker/5/2", "libra://worker/5/*", "libra://worker", "libra://worker/5/1/1", "libra://server/5", "libra://operator"} {
+		ac, sc := as(name, workerIP.String())
+		_, _, err := joinAs(t.Context(), ac, joinRequest())
+		wants(t, "join with "+name, err, codes.PermissionDenied, "libra://worker/5/1")
+		join := must(sc.Join(t.Context(), joinRequest()))
+		_, err = join.Recv()
+		wants(t, "join the server with "+name, err, codes.PermissionDenied, "libra://worker/5/1")
+		for what, call := range map[string]func() error{
+			"barrier": func() error { _, err := sc.Barrier(t.Context(), &pb.BarrierRequest{Job: 5, Sender: 1}); return err },
+			"report":  func() error { _, err := sc.Report(t.Context(), &pb.ReportRequest{Job: 5, Sender: 1}); return err },
+			"done":    func() error { _, err := sc.Done(t.Context(), &pb.DoneRequest{Job: 5, Sender: 1}); return err },
+			"leave":   func() error { _, err := sc.Leave(t.Context(), &pb.LeaveRequest{Job: 5, Sender: 1}); return err },
+		} {
+			wants(t, what+" with "+name, call(), codes.PermissionDenied, "libra://worker/5/1")
+		}
+	}
+	for _, name := range []string{"libra://worker/5", "libra://worker/5/1", "libra://worker/*", "libra://worker/*/1"} {
+		ac, sc := as(name, "192.0.2.77")
+		_, _, err := joinAs(t.Context(), ac, joinRequest())
+		wants(t, "claimed address", err, codes.PermissionDenied, workerIP.String(), "192.0.2.77")
+		join := must(sc.Join(t.Context(), joinRequest()))
+		_, err = join.Recv()
+		wants(t, "claimed address", err, codes.PermissionDenied, workerIP.String(), "192.0.2.77")
+
+		ac, sc = as(name, "192.0.2.77", workerIP.String())
+		_, admitted, err := joinAs(t.Context(), ac, joinRequest())
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("join with %s: %v", name, err)
 		}
-		if _, err := pb.NewAggregatorClient(c).RemoveJob(limited, &pb.RemoveJobRequest{Job: 1}); err == nil || contains(err, "no job 1") {
-			t.Errorf("with %s the service answered %v", name, err)
+		join = must(sc.Join(t.Context(), joinRequest()))
+		member, err := join.Recv()
+		if err != nil {
+			t.Fatalf("join the server with %s: %v", name, err)
 		}
-		c.Close()
-		cancel()
+		must(ac.Leave(t.Context(), &pb.LeaveRequest{Job: 5, Sender: 1, Token: admitted.Token}))
+		must(sc.Leave(t.Context(), &pb.LeaveRequest{Job: 5, Sender: 1, Token: member.Token}))
+	}
+
+	// Statistics are those of one's own jobs.
+	for name, want := range map[string][]uint32{
+		"libra://switch": {5, 6}, "libra://operator": {5, 6}, "libra://server/*": {5, 6}, "libra://server/6": {6}, "libra://worker/5": {5},
+		"libra://worker/6/3": {6}, "libra://worker/7": nil, "libra://other": nil,
+	} {
+		ac, sc := as(name)
+		var got []uint32
+		for _, j := range must(ac.Stats(t.Context(), &pb.StatsRequest{})).Jobs {
+			got = append(got, j.Job)
+		}
+		if len(got) != len(want) || len(got) > 0 && (got[0] != want[0] || got[len(got)-1] != want[len(want)-1]) {
+			t.Errorf("%s sees the jobs %v, want %v", name, got, want)
+		}
+		_, err := sc.Stats(t.Context(), &pb.StatsRequest{})
+		if allowed := len(want) > 0 && want[0] == 5; allowed != (err == nil) {
+			t.Errorf("%s asks the server of job 5: %v", name, err)
+		}
+	}
+
+	// Without the key, an operator removes jobs.
+	_, err := owner.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5})
+	wants(t, "a server without the key", err, codes.PermissionDenied, "libra://operator")
+	operator, _ := as("libra://operator")
+	must(operator.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5}))
+	if err := job6.Remove(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
 // Whoever disagrees on TLS is told so, not that nobody answers.
 func TestDialNamesTLSMismatch(t *testing.T) {
-	sec, stranger := must(LoadSecurity(authority(t))), must(LoadSecurity(authority(t)))
+	sec, stranger := newAuthority(t).security("127.0.0.1", "libra://switch"), newAuthority(t).security("127.0.0.1", "libra://switch")
+	// Its certificate is not accepted, of which it hears after its own handshake.
+	mixed := stranger
+	mixed.peers = sec.peers
 	for name, c := range map[string]struct{ server, client Security }{
-		"client without":    {sec, Security{}},
-		"server without":    {Security{}, sec},
-		"another authority": {sec, stranger},
+		"client without":               {sec, Security{}},
+		"server without":               {Security{}, sec},
+		"another authority":            {sec, stranger},
+		"certificate of another, only": {sec, mixed},
+		"service's of another, only":   {mixed, sec},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := must(net.Listen("tcp", "127.0.0.1:0"))
@@ -108,23 +279,17 @@ func TestDialNamesTLSMismatch(t *testing.T) {
 			}
 		})
 	}
-	// A client whose certificate the server does not accept hears of it after
-	// its own handshake.
-	mixed := stranger
-	mixed.peers = sec.peers
-	l := must(net.Listen("tcp", "127.0.0.1:0"))
-	s := NewServer(sec)
-	go func() { _ = s.Serve(l) }()
-	defer s.Stop()
-	if _, err := Dial(t.Context(), "aggregator", l.Addr().(*net.TCPAddr).AddrPort(), mixed, 2*time.Second, quiet); !errors.Is(err, ErrTLS) {
-		t.Errorf("certificate of another authority: %v", err)
-	}
 }
 
 func TestLoadSecurityNamesTheFile(t *testing.T) {
-	ca, cert, key := authority(t)
+	ca, cert, key := newAuthority(t).files("127.0.0.1")
 	for _, c := range []struct{ ca, cert, key, want string }{
 		{"", cert, key, "needs an authority"},
+		{ca, "", key, "needs an authority"},
+		{ca, cert, "", "needs an authority"},
+		{ca, "", "", "needs an authority"},
+		{"", cert, "", "needs an authority"},
+		{"", "", key, "needs an authority"},
 		{"no.pem", cert, key, "no.pem"},
 		{key, cert, key, "holds no PEM certificate"},
 		{ca, ca, key, "private key"},
@@ -132,5 +297,35 @@ func TestLoadSecurityNamesTheFile(t *testing.T) {
 		if _, err := LoadSecurity(c.ca, c.cert, c.key); err == nil || !contains(err, c.want) {
 			t.Errorf("LoadSecurity(%q, %q, %q) = %v", c.ca, c.cert, c.key, err)
 		}
+	}
+	if s, err := LoadSecurity("", "", ""); err != nil || s.on() {
+		t.Errorf("without files: %v, %v", s.on(), err)
+	}
+	if s, err := LoadSecurity(ca, cert, key); err != nil || !s.on() {
+		t.Errorf("with all files: %v, %v", s.on(), err)
+	}
+}
+
+// Over plain TCP an operator is who calls from the switch's own host, or the
+// daemon itself.
+func TestOperatorsWithoutTLS(t *testing.T) {
+	for from, want := range map[string]bool{"192.0.2.1": true, "127.0.0.1": true, "::1": true, "::ffff:192.0.2.1": true, "192.0.2.2": false, "192.0.2.129": false} {
+		l := startAggregator(t)
+		l.create(t, spec())
+		_, err := pb.NewAggregatorClient(l.dial(t, Security{}, from)).RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5})
+		if want && err != nil {
+			t.Errorf("from %s: %v", from, err)
+		}
+		if !want {
+			wants(t, "from "+from, err, codes.PermissionDenied, "own host", from)
+		}
+	}
+	l := startAggregator(t)
+	l.create(t, spec())
+	if _, err := l.service.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5}); err != nil {
+		t.Errorf("in the same process: %v", err)
+	}
+	if ap := addrPort(nil); ap != (netip.AddrPort{}) {
+		t.Error(ap)
 	}
 }

@@ -31,12 +31,13 @@ const (
 // server's, host i+1 that of worker i. The switch's ports carry the XDP
 // aggregator for the whole run; jobs come and go.
 type bed struct {
-	net        *testbed.Bed
-	aggregator *bpf.Aggregator
-	program    *ebpf.Program // the aggregator's, for its run time
-	statistics interface{ Close() error }
-	control    *grpc.Server
-	end        context.CancelFunc // of the control service's streams
+	net          *testbed.Bed
+	aggregator   *bpf.Aggregator
+	program      *ebpf.Program // the aggregator's, for its run time
+	statistics   interface{ Close() error }
+	control      *grpc.Server
+	closeService func()
+	end          context.CancelFunc // of the control service's streams
 }
 
 func newBed(ctx context.Context, workers int) (_ *bed, err error) {
@@ -98,9 +99,11 @@ func (b *bed) serve() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.end = cancel
 	b.control = control.NewServer(control.Security{})
-	pb.RegisterAggregatorServer(b.control, control.NewAggregator(ctx, control.AggregatorConfig{
+	service := control.NewAggregator(ctx, control.AggregatorConfig{
 		Plane: b.aggregator, Stripes: wire.MaxStripes, Dense: true, Log: slog.New(slog.DiscardHandler),
-	}))
+	})
+	pb.RegisterAggregatorServer(b.control, service)
+	b.closeService = service.Close
 	go func() { _ = b.control.Serve(listener) }() // ends with Stop, for which it has no error
 	return nil
 }
@@ -123,6 +126,7 @@ func (b *bed) close() error {
 	if b.control != nil {
 		b.end()
 		b.control.Stop()
+		b.closeService()
 	}
 	if b.program != nil {
 		errs = append(errs, b.program.Close())

@@ -73,17 +73,19 @@ func (c *peerConfig) serve() (err error) {
 		return err
 	}
 	defer conn.Close()
-	aggregator := pb.NewAggregatorClient(conn)
-	epoch, err := c.createJob(ctx, aggregator, keys)
+	owned, err := c.createJob(ctx, pb.NewAggregatorClient(conn), keys)
 	if err != nil {
 		return err
 	}
-	loop, err := c.startLoop(ctx, epoch, store)
+	if err := owned.Hold(ctx, cancel); err != nil {
+		return err
+	}
+	loop, err := c.startLoop(ctx, store)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, loop.Close()) }()
-	harvester := control.NewHarvester(aggregator, job, func(h *control.Harvest) error {
+	harvester := control.NewHarvester(owned, func(h *control.Harvest) error {
 		var failed error
 		err := loop.Do(ctx, func() {
 			_, failed = store.ApplyHarvest(ps.Harvest{Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, keys[:HotKeys])
@@ -94,7 +96,7 @@ func (c *peerConfig) serve() (err error) {
 	go func() { <-loop.Done(); cancel(loop.Err()) }()
 
 	orders := follow(func() uint64 { return 0 })
-	if err := proc.AnnounceReady(os.Stdout, epoch); err != nil {
+	if err := proc.AnnounceReady(os.Stdout, true); err != nil {
 		return err
 	}
 	select {
@@ -115,30 +117,29 @@ func (c *peerConfig) serve() (err error) {
 	}
 	putRows(sums, rows)
 	// The harvest's end is ctx's, but not that of this call.
-	if _, err := aggregator.RemoveJob(context.WithoutCancel(ctx), &pb.RemoveJobRequest{Job: job}); err != nil {
-		return control.CallError("aggregator", "remove job", err)
+	if err := owned.Remove(context.WithoutCancel(ctx)); err != nil {
+		return err
 	}
 	return orders.mark(0, true)
 }
 
-func (c *peerConfig) createJob(ctx context.Context, aggregator pb.AggregatorClient, keys []uint64) (epoch uint16, err error) {
+func (c *peerConfig) createJob(ctx context.Context, aggregator pb.AggregatorClient, keys []uint64) (*control.Owned, error) {
 	hot, err := hotSet(keys)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	fingerprint := hot.Fingerprint()
-	created, err := aggregator.CreateJob(ctx, &pb.JobSpec{
+	return control.CreateJob(ctx, aggregator, &pb.JobSpec{
 		Job: job, Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT,
 		Slots: HotKeys, HotSet: fingerprint[:], HarvestPeriodUs: uint32(c.Harvest / time.Microsecond),
-	})
-	if err != nil {
-		return 0, control.CallError("aggregator", "create job", err)
-	}
-	return uint16(created.Epoch), nil
+	}, dialLimit, slog.Default())
 }
 
+// coldEpoch is that of the flows to the server, where each worker joins once.
+const coldEpoch = 1
+
 // startLoop starts the server's endpoint and admits the workers.
-func (c *peerConfig) startLoop(ctx context.Context, epoch uint16, store *ps.Store) (*transport.Server, error) {
+func (c *peerConfig) startLoop(ctx context.Context, store *ps.Store) (*transport.Server, error) {
 	link, err := c.openLink()
 	if err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func (c *peerConfig) startLoop(ctx context.Context, epoch uint16, store *ps.Stor
 	}
 	ip := c.FirstWorker
 	for i := range c.Workers {
-		if err := loop.Admit(ctx, uint16(i+1), netip.AddrPortFrom(ip, c.Local.Port()), epoch); err != nil {
+		if err := loop.Admit(ctx, uint16(i+1), netip.AddrPortFrom(ip, c.Local.Port()), coldEpoch); err != nil {
 			return nil, errors.Join(err, loop.Close())
 		}
 		ip = ip.Next()

@@ -95,7 +95,7 @@ func (c *peerConfig) startWorker(ctx context.Context, admission *pb.Admission, h
 		layout = packer.Dense
 	}
 	worker, err := transport.NewWorker(ctx, transport.WorkerConfig{
-		Link: link, Job: job, Sender: uint16(c.Worker + 1), AggregatorEpoch: uint16(admission.Epoch), ServerEpoch: uint16(admission.Epoch),
+		Link: link, Job: job, Sender: uint16(c.Worker + 1), AggregatorEpoch: uint16(admission.Epoch), ServerEpoch: coldEpoch,
 		HotSet: hot, Layout: layout, Stripes: int(admission.Stripes),
 		Aggregator: wire.Endpoint{IP: c.Aggregator.Addr(), Port: c.Aggregator.Port()},
 		Server:     wire.Endpoint{IP: c.Server.Addr(), Port: c.Server.Port()},

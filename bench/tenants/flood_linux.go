@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"time"
 
@@ -34,18 +35,21 @@ type floodResult struct {
 
 // run sends bad frames for a little longer than the tenants push.
 func (c *floodConfig) run(ctx context.Context) (err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the admission
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil) // ends the admission
 	conn, client, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	_, err = client.CreateJob(ctx, &pb.JobSpec{
+	job, err := control.CreateJob(ctx, client, &pb.JobSpec{
 		Job: floodJob, Mode: pb.Mode_MODE_SYNC, Arithmetic: pb.Arithmetic_ARITHMETIC_LUT, Workers: 2, Slots: floodSlots,
-	})
+	}, startLimit, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return control.CallError("aggregator", "create job", err)
+		return err
+	}
+	if err := job.Hold(ctx, cancel); err != nil {
+		return err
 	}
 	admission, err := c.join(ctx, client, floodJob, nil)
 	if err != nil {

@@ -78,10 +78,14 @@ func (c *tenantConfig) run(ctx context.Context) (err error) {
 	}
 	defer conn.Close()
 	t.client = client
-	if err := t.createJob(ctx); err != nil {
+	job, err := t.createJob(ctx)
+	if err != nil {
 		return err
 	}
-	harvester := control.NewHarvester(client, uint16(c.Job), t.apply, slog.New(slog.DiscardHandler))
+	if err := job.Hold(ctx, cancel); err != nil {
+		return err
+	}
+	harvester := control.NewHarvester(job, t.apply, slog.New(slog.DiscardHandler))
 	go func() { cancel(harvester.Run(ctx)) }()
 	worker, err := t.startWorker(ctx)
 	if err != nil {
@@ -107,14 +111,13 @@ func (c *tenantConfig) run(ctx context.Context) (err error) {
 	return json.NewEncoder(os.Stdout).Encode(result)
 }
 
-func (t *tenant) createJob(ctx context.Context) error {
+func (t *tenant) createJob(ctx context.Context) (*control.Owned, error) {
 	modes := map[aggregator.Mode]pb.Mode{aggregator.Combine: pb.Mode_MODE_COMBINE, aggregator.FetchAdd: pb.Mode_MODE_FETCHADD}
 	fingerprint := t.hot.Fingerprint()
-	_, err := t.client.CreateJob(ctx, &pb.JobSpec{
+	return control.CreateJob(ctx, t.client, &pb.JobSpec{
 		Job: t.Job, Mode: modes[t.Mode], Arithmetic: control.ArithmeticMessage(t.Arithmetic), Slots: slots,
 		HotSet: fingerprint[:], HarvestPeriodUs: uint32(t.Harvest / time.Microsecond), ServerMac: t.MAC[:],
-	})
-	return control.CallError("aggregator", "create job", err)
+	}, startLimit, slog.New(slog.DiscardHandler))
 }
 
 func (t *tenant) startWorker(ctx context.Context) (*transport.Worker, error) {

@@ -102,6 +102,7 @@ func printServer(w io.Writer, s *pb.ServerStats) error {
 func printAggregator(w io.Writer, s *pb.AggregatorStats) error {
 	rows := [][]any{
 		{"jobs", len(s.Jobs)},
+		{"senders reserved", fmt.Sprintf("%s of %s", count(s.SendersUsed), count(s.Senders))},
 		{"slots in use", fmt.Sprintf("%s of %s", count(s.SlotsUsed), count(s.Slots))},
 		{"memory of banks", humanize.IBytes(s.MemoryBytes)},
 	}
@@ -122,14 +123,16 @@ func jobRows(j *pb.JobStats) [][]any {
 	if j.Exponent != 0 {
 		kind += fmt.Sprintf(" (unit 2^%d)", j.Exponent)
 	}
-	senders := fmt.Sprint(j.Senders)
-	if j.Workers > 0 {
-		senders += fmt.Sprintf(" of %d", j.Workers)
+	owner := fmt.Sprintf("%s, connected; lease %v", j.Owner, lease(j))
+	if !j.Held {
+		owner = fmt.Sprintf("%s, not connected; lease ends in %v", j.Owner, lease(j))
 	}
 	rows := [][]any{
 		{"mode, arithmetic", kind},
+		{"instance", j.Instance},
+		{"owner", owner},
 		{"epoch", j.Epoch},
-		{"senders", senders},
+		{"senders", fmt.Sprintf("%d of %d", j.Senders, j.SendersReserved)},
 		{"slots", count(uint64(j.Slots))},
 		{"memory of banks", humanize.IBytes(j.MemoryBytes)},
 	}

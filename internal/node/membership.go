@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
@@ -16,12 +20,14 @@ import (
 )
 
 // membership is a worker's admission at the aggregator and at the parameter
-// server. It lasts as long as its two streams.
+// server. It lasts until leave, or until one of the two ends it or cannot be
+// reached for its grace period.
 type membership struct {
-	job, id uint16
-	epoch   uint16
-	stripes int
-	layout  packer.Layout
+	job, id     uint32
+	epoch       uint16 // of hot frames
+	serverEpoch uint16 // of cold frames
+	stripes     int
+	layout      packer.Layout
 
 	mode       aggregator.Mode
 	arithmetic aggregator.Arithmetic
@@ -30,13 +36,18 @@ type membership struct {
 	firstStep  uint64 // that the worker trains
 
 	server pb.ParameterServerClient
+	token  []byte         // of the server
+	leaves []func() error // at the services joined, the newest last
 	conns  []*grpc.ClientConn
 	end    context.CancelFunc
 }
 
-// join admits a worker. If a peer withdraws the admission later, cancel is
-// called with the reason.
-func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker, hot *packer.HotSet) (*membership, error) {
+// leaveLimit is how long a worker waits at its end for an answer.
+const leaveLimit = 2 * time.Second
+
+// join admits a worker. If its admission ends before it leaves, cancel is called
+// with the reason.
+func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker, hot *packer.HotSet) (_ *membership, err error) {
 	c := env.Config
 	security, err := control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
 	if err != nil {
@@ -44,7 +55,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 	}
 	fingerprint := hot.Fingerprint()
 	req := &pb.JoinRequest{
-		Job: uint32(c.Job.ID), Sender: uint32(self.ID), Ip: self.Address.AsSlice(), HotSet: fingerprint[:],
+		Job: uint32(c.Job.ID), Sender: uint32(self.ID), Ip: self.Address.AsSlice(), Port: uint32(c.Port), HotSet: fingerprint[:],
 	}
 	if c.Backend == cluster.BackendAFXDP {
 		if req.Mac, err = hardwareAddr(self.Interface); err != nil {
@@ -52,92 +63,143 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		}
 	}
 	streams, end := context.WithCancel(ctx)
-	m := &membership{job: c.Job.ID, id: self.ID, end: end}
+	m := &membership{job: req.Job, id: req.Sender, end: end}
+	defer func() {
+		if err != nil {
+			m.leave()
+		}
+	}()
+	dial := func(role string, addr netip.AddrPort) (*grpc.ClientConn, error) {
+		conn, err := control.Dial(ctx, role, addr, security, startLimit, env.Log)
+		if err == nil {
+			m.conns = append(m.conns, conn)
+		}
+		return conn, err
+	}
 
 	// The server comes first: it creates the job at the aggregator.
-	conn, err := control.Dial(ctx, "parameter server", c.Server.Control, security, startLimit, env.Log)
+	conn, err := dial("parameter server", c.Server.Control)
 	if err != nil {
-		m.leave()
 		return nil, err
 	}
-	m.conns = append(m.conns, conn)
 	m.server = pb.NewParameterServerClient(conn)
-	joined, err := receiveFirst(m.server.Join(streams, req))("parameter server", cancel, streams)
+	joined, err := joinAt(streams, env, "parameter server", req, m.server.Join, m.server.Leave, m, cancel)
 	if err != nil {
-		m.leave()
 		return nil, err
 	}
-	conn, err = control.Dial(ctx, "aggregator", c.Switch.Control, security, startLimit, env.Log)
-	if err != nil {
-		m.leave()
+	m.token = joined.Token
+	if conn, err = dial("aggregator", c.Switch.Control); err != nil {
 		return nil, err
 	}
-	m.conns = append(m.conns, conn)
-	admitted, err := receiveFirst(pb.NewAggregatorClient(conn).Join(streams, req))("aggregator", cancel, streams)
+	switchClient := pb.NewAggregatorClient(conn)
+	admitted, err := joinAt(streams, env, "aggregator", req, switchClient.Join, switchClient.Leave, m, cancel)
 	if err != nil {
-		m.leave()
 		return nil, err
 	}
-	if joined.Epoch != admitted.Epoch {
-		m.leave()
-		return nil, fmt.Errorf("the parameter server is in epoch %d of job %d, the aggregator in epoch %d: restart the server", joined.Epoch, c.Job.ID, admitted.Epoch)
+	return m, m.take(joined, admitted)
+}
+
+// take reads what the two services have answered.
+func (m *membership) take(joined *pb.Membership, admitted *pb.Admission) error {
+	if joined.Instance != admitted.Instance {
+		return fmt.Errorf("the parameter server serves instance %d of job %d, the aggregator instance %d: restart the server", joined.Instance, m.job, admitted.Instance)
 	}
 	if admitted.Window < wire.DefaultWindow {
-		m.leave()
-		return nil, fmt.Errorf("the aggregator recognises duplicates within %d frames, this worker needs %d", admitted.Window, wire.DefaultWindow)
+		return fmt.Errorf("the aggregator recognises duplicates within %d frames, this worker needs %d", admitted.Window, wire.DefaultWindow)
 	}
 	var known [2]bool
 	m.mode, known[0] = control.ModeOf(admitted.Mode)
 	m.arithmetic, known[1] = control.ArithmeticOf(admitted.Arithmetic)
 	if known != [2]bool{true, true} {
-		m.leave()
-		return nil, fmt.Errorf("the aggregator runs job %d in mode %v with arithmetic %v, which this worker does not know: use the same version of Libra on all hosts", c.Job.ID, admitted.Mode, admitted.Arithmetic)
+		return fmt.Errorf("the aggregator runs job %d in mode %v with arithmetic %v, which this worker does not know: use the same version of Libra on all hosts", m.job, admitted.Mode, admitted.Arithmetic)
 	}
 	m.firstStep = joined.FirstStep
 	m.exp, m.workers = int(admitted.Exponent), int(admitted.Workers)
-	m.epoch, m.stripes = uint16(admitted.Epoch), int(admitted.Stripes)
+	m.epoch, m.serverEpoch = uint16(admitted.Epoch), uint16(joined.Epoch)
+	m.stripes = int(admitted.Stripes)
 	if admitted.Dense {
 		m.layout = packer.Dense
 	}
-	return m, nil
+	return nil
 }
 
-// receiveFirst waits for the first message of a join stream, and then watches
-// the stream: when the peer ends it, cancel is called.
-func receiveFirst[T any](stream grpc.ServerStreamingClient[T], err error) func(role string, cancel context.CancelCauseFunc, ctx context.Context) (*T, error) {
-	return func(role string, cancel context.CancelCauseFunc, ctx context.Context) (*T, error) {
-		if err != nil {
-			return nil, control.CallError(role, "join", err)
-		}
-		first, err := stream.Recv()
-		if err != nil {
-			return nil, control.CallError(role, "join", err)
-		}
-		go func() {
-			if _, err := stream.Recv(); ctx.Err() == nil {
-				cancel(control.CallError(role, "withdrew this worker", err))
-			}
-		}()
-		return first, nil
+// admission is the first message of either service's join stream.
+type admission interface {
+	GetToken() []byte
+	GetGraceMs() uint32
+}
+
+// joinAt joins one service and stays joined. A former self of this worker that
+// was killed may still be in the job for a moment.
+func joinAt[M any, P interface {
+	*M
+	admission
+}](ctx context.Context, env Env, role string, req *pb.JoinRequest,
+	join func(context.Context, *pb.JoinRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[M], error),
+	leave func(context.Context, *pb.LeaveRequest, ...grpc.CallOption) (*pb.LeaveResponse, error),
+	m *membership, cancel context.CancelCauseFunc,
+) (*M, error) {
+	first, err := control.WhileTaken(ctx, startLimit, env.Log, func(ctx context.Context) (*M, error) {
+		return control.Stay(ctx,
+			func(ctx context.Context, newest *M) (grpc.ServerStreamingClient[M], error) {
+				again := proto.CloneOf(req)
+				if newest != nil {
+					again.Token = P(newest).GetToken()
+				}
+				return join(ctx, again)
+			},
+			func(newest *M) time.Duration { return time.Duration(P(newest).GetGraceMs()) * time.Millisecond },
+			func(err error) { cancel(control.CallError(role, "withdrew this worker", err)) })
+	})
+	if err != nil {
+		return nil, control.CallError(role, "join", err)
 	}
+	m.leaves = append(m.leaves, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
+		defer cancel()
+		_, err := leave(ctx, &pb.LeaveRequest{Job: req.Job, Sender: req.Sender, Token: P(first).GetToken()})
+		return err
+	})
+	return first, nil
 }
 
-// done tells the server that the worker has finished.
-func (m *membership) done(ctx context.Context) error {
-	_, err := m.server.Done(ctx, &pb.DoneRequest{Job: uint32(m.job), Sender: uint32(m.id)})
-	return control.CallError("parameter server", "done", err)
+// barrier waits for the others at the end of a step. After a broken connection
+// it asks again.
+func (m *membership) barrier(ctx context.Context, step uint64) error {
+	return m.call(ctx, "barrier", func(ctx context.Context) error {
+		_, err := m.server.Barrier(ctx, &pb.BarrierRequest{Job: m.job, Sender: m.id, Token: m.token, Step: step})
+		return err
+	})
 }
 
 // report tells the server how many steps the worker has taken, over all runs of
 // the job: all that it pushed in them is acknowledged.
 func (m *membership) report(ctx context.Context, steps uint64) error {
-	_, err := m.server.Report(ctx, &pb.ReportRequest{Job: uint32(m.job), Sender: uint32(m.id), Steps: steps})
-	return control.CallError("parameter server", "report", err)
+	return m.call(ctx, "report", func(ctx context.Context) error {
+		_, err := m.server.Report(ctx, &pb.ReportRequest{Job: m.job, Sender: m.id, Token: m.token, Steps: steps})
+		return err
+	})
 }
 
-// leave ends the admission.
+// done tells the server that the worker has finished.
+func (m *membership) done(ctx context.Context) error {
+	return m.call(ctx, "done", func(ctx context.Context) error {
+		_, err := m.server.Done(ctx, &pb.DoneRequest{Job: m.job, Sender: m.id, Token: m.token})
+		return err
+	})
+}
+
+func (m *membership) call(ctx context.Context, name string, f func(context.Context) error) error {
+	return control.CallError("parameter server", name, control.Repeat(ctx, f))
+}
+
+// leave ends the admission, at the aggregator first. A service that has ended
+// cannot be told.
 func (m *membership) leave() {
-	m.end()
+	m.end() // the services' answers to leaving are no loss
+	for _, leave := range slices.Backward(m.leaves) {
+		_ = leave()
+	}
 	for _, c := range m.conns {
 		c.Close()
 	}

@@ -49,8 +49,7 @@ type server struct {
 	convert func(*control.Harvest) error
 	// endCapture ends what offerCapture began.
 	endCapture func() error
-	epoch      uint16
-	instance   uint64 // of the job
+	job        *control.Owned
 
 	// Written by the loop's goroutine only.
 	result ServerResult
@@ -90,11 +89,15 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		return nil, err
 	}
 	defer conn.Close()
-	aggregator := pb.NewAggregatorClient(conn)
-	if err := s.createJob(ctx, aggregator); err != nil {
+	if err := s.createJob(ctx, pb.NewAggregatorClient(conn)); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, removeJob(aggregator, c.Job.ID)) }()
+	defer func() {
+		// After another error the job may be gone already.
+		if failed := s.removeJob(); err == nil {
+			err = failed
+		}
+	}()
 
 	if err := s.startLoop(cfg.Dim); err != nil {
 		return nil, err
@@ -103,13 +106,16 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if err := s.job.Hold(ctx, cancel); err != nil {
+		return nil, err
+	}
 	go func() { <-s.loop.Done(); cancel(s.loop.Err()) }()
-	harvester := control.NewHarvester(aggregator, c.Job.ID, func(h *control.Harvest) error { return s.apply(ctx, h) }, env.Log)
+	harvester := control.NewHarvester(s.job, func(h *control.Harvest) error { return s.apply(ctx, h) }, env.Log)
 	go func() { cancel(harvester.Run(ctx)) }()
 
 	fingerprint := s.hot.Fingerprint()
 	service := control.NewParameterServer(ctx, control.ParameterServerConfig{
-		Job: c.Job.ID, Epoch: s.epoch, Instance: s.instance, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
+		Job: c.Job.ID, Instance: s.job.Instance, Sync: c.Job.Sync, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
 		Members: s.loop,
 		Commit: func(ctx context.Context, _ uint64) error {
 			if err := harvester.Now(ctx); err != nil {
@@ -123,7 +129,8 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	grpcServer := control.NewServer(security)
 	pb.RegisterParameterServerServer(grpcServer, service)
 	go func() { cancel(fmt.Errorf("control service: %w", grpcServer.Serve(listener))) }()
-	defer stopServer(grpcServer)
+	defer service.Close()
+	defer stopServer(grpcServer, func() { cancel(nil) })
 
 	env.Log.Info("parameter server serves", "backend", c.Backend, "address", c.Server.Address, "port", c.Port, "control", listener.Addr())
 	env.ready()
@@ -158,6 +165,7 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) 
 		Exponent:   proto.Int32(int32(c.Job.Config().Exp)), // of lut, 0
 		Slots:      uint32(s.hot.Slots()),
 		HotSet:     fingerprint[:],
+		Senders:    uint32(len(c.Workers)),
 	}
 	if !c.Job.Sync {
 		spec.HarvestPeriodUs = uint32(c.Job.Harvest / time.Microsecond)
@@ -170,21 +178,17 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) 
 		}
 		spec.ServerMac = mac
 	}
-	job, err := aggregator.CreateJob(ctx, spec)
-	if err != nil {
-		return control.CallError("aggregator", "create job", err)
-	}
-	s.epoch, s.instance = uint16(job.Epoch), job.Instance
-	return nil
+	var err error
+	s.job, err = control.CreateJob(ctx, aggregator, spec, startLimit, s.env.Log)
+	return err
 }
 
 // removeJob frees the job's slots. It has its own time limit, because the run's
 // context may have ended.
-func removeJob(aggregator pb.AggregatorClient, job uint16) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+func (s *server) removeJob() error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
-	_, err := aggregator.RemoveJob(ctx, &pb.RemoveJobRequest{Job: uint32(job)})
-	return control.CallError("aggregator", "remove job", err)
+	return s.job.Remove(ctx)
 }
 
 // apply adds a harvest to the open step. Without barriers a harvest also ends
@@ -195,7 +199,7 @@ func (s *server) apply(ctx context.Context, h *control.Harvest) error {
 	}
 	var failed error
 	err := s.loop.Do(ctx, func() {
-		fresh, err := s.store.ApplyHarvest(ps.Harvest{Instance: s.instance, Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, s.keys)
+		fresh, err := s.store.ApplyHarvest(ps.Harvest{Instance: s.job.Instance, Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, s.keys)
 		if err != nil {
 			failed = err
 			return

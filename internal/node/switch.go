@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -52,7 +53,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	server := control.NewServer(security)
-	pb.RegisterAggregatorServer(server, control.NewAggregator(ctx, control.AggregatorConfig{
+	service := control.NewAggregator(ctx, control.AggregatorConfig{
 		Plane:   p,
 		Stripes: c.Switch.Stripes,
 		Dense:   !c.Switch.LaneAligned,
@@ -61,10 +62,12 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 
 		JobMemory: p.jobMemory,
 		Log:       env.Log,
-	}))
+	})
+	defer service.Close() // it uses the data plane until then
+	pb.RegisterAggregatorServer(server, service)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	defer stopServer(server)
+	defer stopServer(server, cancel)
 
 	env.Log.Info("aggregator serves", "data_plane", p.what, "address", c.Switch.Address, "port", c.Port, "control", listener.Addr())
 	env.ready()
@@ -94,5 +97,23 @@ func listen(ctx context.Context, field string, addr netip.AddrPort) (net.Listene
 	return l, nil
 }
 
-// stopServer ends a control service whose streams have been told to end.
-func stopServer(s *grpc.Server) { s.Stop() }
+// stopServer ends a control service. Its streams end with the context that cancel
+// ends, and their peers are told; whoever does not listen is cut off after a
+// while. No call is under way when it returns.
+func stopServer(s *grpc.Server, cancel func()) {
+	cancel()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		s.GracefulStop()
+	}()
+	select {
+	case <-told:
+	case <-time.After(farewell):
+		s.Stop()
+		<-told
+	}
+}
+
+// farewell is how long peers may take to hear that a control service ends.
+const farewell = time.Second

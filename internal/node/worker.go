@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/libra-ina/libra/control"
-	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
@@ -92,11 +90,10 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	}
 	defer members.leave()
 	w, err = transport.NewWorker(ctx, transport.WorkerConfig{
-		Link:   link,
-		Job:    c.Job.ID,
-		Sender: o.ID,
-		// The server admits in the job's epoch.
-		AggregatorEpoch: members.epoch, ServerEpoch: members.epoch,
+		Link:            link,
+		Job:             c.Job.ID,
+		Sender:          o.ID,
+		AggregatorEpoch: members.epoch, ServerEpoch: members.serverEpoch,
 		HotSet:     hot,
 		Dim:        training.Model.Dim(),
 		Layout:     members.layout,
@@ -185,8 +182,5 @@ func (c client) Push(ctx context.Context, keys []uint64, grads []float32) error 
 }
 
 func (c client) Barrier(ctx context.Context, step uint64) error {
-	_, err := c.members.server.Barrier(ctx, &pb.BarrierRequest{
-		Job: uint32(c.members.job), Sender: uint32(c.members.id), Step: step,
-	})
-	return control.CallError("parameter server", "barrier", err)
+	return c.members.barrier(ctx, step)
 }

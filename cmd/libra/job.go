@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/report"
+)
+
+// switchAccess says how to reach a switch's control service.
+type switchAccess struct {
+	config, control string
+}
+
+func (s *switchAccess) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.config, "config", "", "cluster configuration `file`, for the switch's control address and the tls section")
+	cmd.Flags().StringVar(&s.control, "control", "", "control `address` (IP:port) of the switch, instead of the configuration's")
+}
+
+// dial connects to the switch.
+func (s *switchAccess) dial(cmd *cobra.Command) (*grpc.ClientConn, error) {
+	var (
+		security control.Security
+		address  netip.AddrPort
+	)
+	if s.config == "" && s.control == "" {
+		return nil, usagef(cmd, "--config or --control is required: which switch?")
+	}
+	if s.config != "" {
+		c, err := cluster.Read(s.config)
+		if err != nil {
+			return nil, err
+		}
+		if security, err = control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
+			return nil, err
+		}
+		address = c.Switch.Control
+	}
+	if s.control != "" {
+		var err error
+		if address, err = netip.ParseAddrPort(s.control); err != nil {
+			return nil, usagef(cmd, "--control: %q is not an IP:port", s.control)
+		}
+	}
+	return control.Dial(cmd.Context(), "aggregator", address, security, answerLimit, slog.Default())
+}
+
+func newJob() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "job",
+		Short: "List and remove the jobs of a running switch",
+		Long: `A job belongs to the parameter server that created it, which removes it at its
+end. The job of a server that was killed goes away by itself when its lease ends.`,
+	}
+	cmd.AddCommand(newJobList(), newJobRemove())
+	return cmd
+}
+
+func newJobList() *cobra.Command {
+	var (
+		access switchAccess
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show a switch's jobs and whose they are",
+		Long: `Shows each job with its instance, which is another number for every job that was
+ever created; the address of its owner; whether the owner is connected; and for
+how long the job outlives the owner. With TLS, servers and workers see their own
+jobs only.`,
+		Example: `  libra job list --config cluster.yaml
+  libra job list --control 10.0.0.1:7700 --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			conn, err := access.dial(cmd)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			stats, err := pb.NewAggregatorClient(conn).Stats(cmd.Context(), &pb.StatsRequest{})
+			if err != nil {
+				return control.CallError("aggregator", "list jobs", err)
+			}
+			if asJSON {
+				return printMessage(cmd.OutOrStdout(), &pb.AggregatorStats{Jobs: stats.Jobs})
+			}
+			return printJobs(cmd.OutOrStdout(), stats.Jobs)
+		},
+	}
+	access.flags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func printJobs(w io.Writer, jobs []*pb.JobStats) error {
+	var rows [][]any
+	for _, j := range jobs {
+		rows = append(rows, []any{
+			j.Job, j.Instance, j.Owner, yesNo(j.Held), lease(j), lower(j.Mode, "MODE_"),
+			fmt.Sprintf("%d of %d", j.Senders, j.SendersReserved), count(uint64(j.Slots)), count(j.Harvests),
+		})
+	}
+	return report.Table(w, []string{"job", "instance", "owner", "connected", "lease", "mode", "senders", "slots", "harvests"}, rows)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// lease returns how long a job outlives its owner.
+func lease(j *pb.JobStats) time.Duration {
+	return (time.Duration(j.LeaseMs) * time.Millisecond).Round(100 * time.Millisecond)
+}
+
+func newJobRemove() *cobra.Command {
+	var (
+		access   switchAccess
+		instance uint64
+	)
+	cmd := &cobra.Command{
+		Use:   "remove ID",
+		Short: "Remove a job, its senders and its sums",
+		Long: `Removes a job as an operator: with TLS, the certificate must be for
+libra://operator or libra://switch; without, the command must run on the switch's
+own host. Sums that were not harvested are lost, and the job's processes end with
+an error. --instance removes the job only if it is still that instance.`,
+		Example: `  libra job remove 7 --config cluster.yaml`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef(cmd, "one job ID is required, %d are given", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := strconv.ParseUint(args[0], 10, 32)
+			if err != nil || id >= aggregator.MaxJobs {
+				return usagef(cmd, "%q is no job ID: they are 0 to %d", args[0], aggregator.MaxJobs-1)
+			}
+			conn, err := access.dial(cmd)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			_, err = pb.NewAggregatorClient(conn).RemoveJob(cmd.Context(), &pb.RemoveJobRequest{Job: uint32(id), Instance: instance})
+			return control.CallError("aggregator", "remove job", err)
+		},
+	}
+	access.flags(cmd)
+	cmd.Flags().Uint64Var(&instance, "instance", 0, "remove this `instance` of the job only; 0: whichever there is")
+	return cmd
+}

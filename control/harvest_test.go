@@ -1,0 +1,548 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/libra-ina/libra/aggregator"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/lut"
+	"github.com/libra-ina/libra/wire"
+)
+
+// harvester starts the harvest of a job with a context of its own.
+func harvester(t *testing.T, job *Owned, apply func(*Harvest) error) (h *Harvester, stop func() error) {
+	t.Helper()
+	h = NewHarvester(job, apply, quiet)
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- h.Run(ctx) }()
+	return h, func() error {
+		cancel()
+		return <-ran
+	}
+}
+
+func TestHarvestDeliversEverySumOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job := l.create(t, spec())
+		epoch := l.join(t)
+		got := newSums()
+		h, stop := harvester(t, job, got.apply)
+		seq, want := uint32(wire.FirstSeq), int64(0)
+		for round := range 5 {
+			for range 10 {
+				l.push(t, epoch, seq, 3, 0.5)
+				seq++
+				want += units(t, 0.5)
+			}
+			if err := h.Now(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if sum := got.rank(3); sum != want {
+				t.Fatalf("round %d: sum %d, want %d", round, sum, want)
+			}
+		}
+		if err := stop(); !errors.Is(err, context.Canceled) {
+			t.Errorf("Run ended with %v", err)
+		}
+		if err := h.Now(t.Context()); err == nil {
+			t.Error("Now succeeds on a harvester that has ended")
+		}
+	})
+}
+
+// A harvest that could not be applied is sent again, under the same number, when
+// the server runs its harvester again; what came meanwhile is the next.
+func TestUnacknowledgedHarvestIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job := l.create(t, spec())
+		epoch := l.join(t)
+		l.push(t, epoch, 1, 9, 1)
+		got := newSums()
+		got.failing = errors.New("disk full")
+		h := NewHarvester(job, got.apply, quiet)
+		ran := make(chan error, 1)
+		go func() { ran <- h.Run(t.Context()) }()
+		if err := h.Now(t.Context()); err == nil {
+			t.Fatal("a harvest that could not be applied counts as done")
+		}
+		if err := <-ran; !errors.Is(err, got.failing) {
+			t.Fatalf("Run ended with %v", err)
+		}
+		l.push(t, epoch, 2, 9, 2) // into the other bank
+		got.failing = nil
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { ran <- h.Run(ctx) }()
+		synctest.Wait()
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		<-ran
+		if want := units(t, 3); got.rank(9) != want {
+			t.Errorf("sum %d, want %d", got.rank(9), want)
+		}
+		if got.frames != 2 || got.repeats != 0 || !slices.Equal(got.numbers[:2], []uint64{1, 2}) {
+			t.Errorf("%d frames in harvests %v, with %d repeats", got.frames, got.numbers, got.repeats)
+		}
+	})
+}
+
+// Whatever happens to the connection, at either half, the harvest goes on, and
+// no sum is lost or applied twice.
+func TestHarvestSurvivesBrokenConnections(t *testing.T) {
+	for name, harm := range map[string]func(*client){"both halves": (*client).breaks, "the client's half": (*client).halfOpens} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := startAggregator(t)
+				s := spec()
+				s.HarvestPeriodUs = 500
+				job := l.create(t, s)
+				worker := l.dial(t, Security{}, workerIP.String())
+				_, a, err := joinAs(t.Context(), pb.NewAggregatorClient(worker), joinRequest())
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := newSums()
+				h, stop := harvester(t, job, got.apply)
+				for seq := uint32(1); seq <= 2000; seq++ {
+					l.push(t, uint16(a.Epoch), seq, uint16(seq%100), 0.5)
+					if seq%7 == 0 {
+						time.Sleep(time.Millisecond)
+					}
+					if seq%100 == 0 {
+						harm(l.host)
+					}
+				}
+				if err := h.Now(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := stop(); !errors.Is(err, context.Canceled) {
+					t.Errorf("Run ended with %v", err)
+				}
+				if sum, want := got.total(), 2000*units(t, 0.5); sum != want {
+					t.Errorf("sum %d, want %d", sum, want)
+				}
+				if got.repeats != 0 {
+					t.Errorf("%d harvests were applied again", got.repeats)
+				}
+			})
+		})
+	}
+}
+
+// The time between two tries to reach the aggregator grows to a second, and
+// begins anew after a harvest.
+func TestHarvesterBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job := l.create(t, spec())
+		h, stop := harvester(t, job, newSums().apply)
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			l.host.breaks()
+			synctest.Wait()
+			if h.delay.next != 2*shortestDelay {
+				t.Errorf("after a harvest the next delay is %v, want %v", h.delay.next, 2*shortestDelay)
+			}
+			if err := h.Now(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if h.delay.next != 0 {
+				t.Errorf("a harvest leaves a delay of %v", h.delay.next)
+			}
+		}
+		l.host.vanish()
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if h.delay.next != longestDelay {
+			t.Errorf("after some time the next delay is %v, want %v", h.delay.next, longestDelay)
+		}
+		_ = stop()
+	})
+}
+
+// A server that says what it has applied gets what it lacks, and nothing else.
+func TestHarvestResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job := l.create(t, spec())
+		epoch := l.join(t)
+		begin := func(last uint64, requests ...*pb.HarvestRequest) (pb.Aggregator_HarvestClient, func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			stream, err := l.client.Harvest(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := append([]*pb.HarvestRequest{{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5, Key: job.Key, Last: last}}}}, requests...)
+			for _, req := range all {
+				if err := stream.Send(req); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return stream, func() { cancel(); synctest.Wait() }
+		}
+		receive := func(stream pb.Aggregator_HarvestClient, number, ticket uint64, sums ...int64) {
+			t.Helper()
+			chunk, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if chunk.Number != number || chunk.Ticket != ticket || !chunk.Last || !slices.Equal(chunk.Sums, sums) {
+				t.Errorf("got %v, want harvest %d with ticket %d and sums %v", chunk, number, ticket, sums)
+			}
+		}
+		refused := func(last uint64) {
+			t.Helper()
+			stream, end := begin(last)
+			defer end()
+			if _, err := stream.Recv(); status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("begun after harvest %d: %v", last, err)
+			}
+		}
+		now := func(ticket uint64) *pb.HarvestRequest {
+			return &pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: ticket}}
+		}
+		done := func(number uint64) *pb.HarvestRequest {
+			return &pb.HarvestRequest{What: &pb.HarvestRequest_Done{Done: number}}
+		}
+
+		refused(1) // there is none yet
+		l.push(t, epoch, 1, 0, 1)
+		stream, end := begin(0, now(7))
+		receive(stream, 1, 7, units(t, 1))
+		end() // the harvest was lost
+		refused(2)
+		refused(math.MaxUint64)
+		stream, end = begin(0)
+		receive(stream, 1, 0, units(t, 1)) // it answers no request of this stream
+		end()                              // its acknowledgement was lost
+		l.push(t, epoch, 2, 0, 2)
+		stream, end = begin(1, now(1))
+		receive(stream, 2, 1, units(t, 2))
+		if err := stream.Send(done(2)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		end()
+		refused(1) // of which the server had said that it is applied
+
+		// An empty harvest counts as any other.
+		stream, end = begin(2, now(1))
+		receive(stream, 3, 1)
+		end()
+		stream, end = begin(2)
+		receive(stream, 3, 0)
+		if err := stream.Send(done(3)); err != nil {
+			t.Fatal(err)
+		}
+		// Only what waits for it can be acknowledged.
+		if err := stream.Send(done(3)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument || !contains(err, "harvest 3") {
+			t.Errorf("acknowledged twice: %v", err)
+		}
+		end()
+		stream, end = begin(3, now(1))
+		receive(stream, 4, 1)
+		if err := stream.Send(done(3)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument || !contains(err, "harvest 3") {
+			t.Errorf("acknowledged another: %v", err)
+		}
+		end()
+		stream, end = begin(4, &pb.HarvestRequest{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5, Key: job.Key}}})
+		if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("begun twice: %v", err)
+		}
+		end()
+	})
+}
+
+// A harvest that takes several messages, with zero sums in between.
+func TestHarvestOfManyChunks(t *testing.T) {
+	for _, slots := range []int{chunkSums - 1, chunkSums, chunkSums + 1, 3*chunkSums + 7} {
+		synctest.Test(t, func(t *testing.T) {
+			l := startAggregator(t)
+			s := spec()
+			s.Slots = uint32(slots + 3)
+			job := l.create(t, s)
+			l.pushAll(t, l.join(t), slots)
+			var got Harvest
+			h, stop := harvester(t, job, func(h *Harvest) error { got = *h; return nil })
+			defer func() { _ = stop() }()
+			if err := h.Now(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if want := (slots + chunkSums - 1) / chunkSums; got.Chunks != want {
+				t.Errorf("%d slots came in %d messages, want %d", slots, got.Chunks, want)
+			}
+			if len(got.Ranks) != slots || len(got.Sums) != slots {
+				t.Fatalf("%d ranks and %d sums, want %d", len(got.Ranks), len(got.Sums), slots)
+			}
+			for i := range got.Ranks {
+				if got.Ranks[i] != uint32(i) || got.Sums[i] != units(t, 1) {
+					t.Fatalf("place %d: sum %d of rank %d", i, got.Sums[i], got.Ranks[i])
+				}
+			}
+			if frames := (slots + wire.Lanes - 1) / wire.Lanes; got.Number != 1 || got.Frames != uint64(frames) || got.Pairs != uint64(slots) {
+				t.Errorf("harvest %d of %d frames and %d pairs, want 1, %d, %d", got.Number, got.Frames, got.Pairs, frames, slots)
+			}
+		})
+	}
+}
+
+// What is asked for while a harvest is pending comes after it, once, however
+// often it was asked for.
+func TestHarvestsDuringAPendingOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		s := spec()
+		s.HarvestPeriodUs, s.HarvestFrames = 1000, 1
+		job := l.create(t, s)
+		epoch := l.join(t)
+		applying, applied := make(chan struct{}), make(chan struct{})
+		var frames []uint64
+		h, stop := harvester(t, job, func(h *Harvest) error {
+			frames = append(frames, h.Frames)
+			if h.Number == 1 {
+				close(applying)
+				<-applied
+			}
+			return nil
+		})
+		l.push(t, epoch, 1, 0, 1)
+		<-applying
+		answers := make(chan error, 3)
+		for i := range uint32(3) {
+			l.push(t, epoch, 2+i, 0, 1)
+			go func() { answers <- h.Now(t.Context()) }()
+		}
+		time.Sleep(20 * time.Millisecond) // many periods, and enough frames
+		synctest.Wait()
+		if len(frames) != 1 || len(answers) > 0 {
+			t.Errorf("%d harvests and %d answers while the first is pending", len(frames), len(answers))
+		}
+		close(applied)
+		for range 3 {
+			if err := <-answers; err != nil {
+				t.Error(err)
+			}
+		}
+		_ = stop()
+		if frames[0] != 1 || frames[1] != 3 {
+			t.Errorf("harvests of %v frames, want 1, then 3", frames)
+		}
+	})
+}
+
+// Periods keep to their grid, and an empty one is a harvest, too.
+func TestPeriodicHarvest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		s := spec()
+		s.HarvestPeriodUs = 1000
+		job := l.create(t, s)
+		epoch := l.join(t)
+		got := newSums()
+		begun := time.Now()
+		_, stop := harvester(t, job, got.apply)
+		time.Sleep(4*time.Millisecond + 500*time.Microsecond)
+		l.push(t, epoch, 1, 2, 1)
+		time.Sleep(5 * time.Millisecond)
+		synctest.Wait()
+		_ = stop()
+		if n := len(got.numbers); n != 9 || time.Since(begun) != 9500*time.Microsecond {
+			t.Errorf("%d harvests in %v, want one a millisecond", n, time.Since(begun))
+		}
+		if got.frames != 1 || got.pairs != 1 || got.rank(2) != units(t, 1) {
+			t.Errorf("harvests of %d frames, %d pairs, sum %d", got.frames, got.pairs, got.rank(2))
+		}
+		st := l.stats(t).Jobs[0]
+		if st.Harvests != 9 || st.HarvestInterval.Count != 8 || st.HarvestInterval.MeanNs != 1e6 || st.HarvestInterval.LastNs != 1e6 || st.HarvestHeld.Count != 9 {
+			t.Errorf("statistics %v", st)
+		}
+	})
+}
+
+// The statistics say how long the server held a harvest, and count only the time
+// within a stream as an interval.
+func TestHarvestTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job := l.create(t, spec())
+		takes := 3 * time.Millisecond
+		h, stop := harvester(t, job, func(*Harvest) error { time.Sleep(takes); return nil })
+		for i := range 3 {
+			if i == 2 {
+				l.host.breaks()
+				time.Sleep(time.Second)
+				takes = 9 * time.Millisecond
+			}
+			if err := h.Now(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		_ = stop()
+		st := l.stats(t).Jobs[0]
+		if in := st.HarvestInterval; in.Count != 1 || in.LastNs != 5e6 {
+			t.Errorf("intervals %v, want one of 5ms", in)
+		}
+		if held := st.HarvestHeld; held.Count != 3 || held.LastNs != 9e6 || held.MaxNs != 9e6 || held.MeanNs != 5e6 {
+			t.Errorf("held %v, want 3ms, 3ms, 9ms", held)
+		}
+	})
+}
+
+// A harvest by count comes when there are as many frames, and not before; then
+// the period begins anew.
+func TestHarvestByCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		s := spec()
+		s.HarvestFrames, s.HarvestPeriodUs = 10, 100_000
+		job := l.create(t, s)
+		epoch := l.join(t)
+		got := newSums()
+		_, stop := harvester(t, job, got.apply)
+		for seq := uint32(1); seq <= 9; seq++ {
+			l.push(t, epoch, seq, 0, 1)
+		}
+		time.Sleep(60 * time.Millisecond)
+		synctest.Wait()
+		if len(got.numbers) > 0 {
+			t.Fatal("a harvest of 9 frames")
+		}
+		l.push(t, epoch, 10, 0, 1)
+		time.Sleep(2 * countEvery)
+		synctest.Wait()
+		if got.frames != 10 {
+			t.Errorf("harvests of %d frames, want 10", got.frames)
+		}
+		for seq := uint32(11); seq <= 20; seq++ {
+			l.push(t, epoch, seq, 0, 1)
+		}
+		time.Sleep(2 * countEvery)
+		synctest.Wait()
+		if got.frames != 20 || len(got.numbers) != 2 {
+			t.Errorf("%d harvests of %d frames, want 2 of 20", len(got.numbers), got.frames)
+		}
+		time.Sleep(90 * time.Millisecond) // the first period would have ended
+		synctest.Wait()
+		if len(got.numbers) != 2 {
+			t.Error("the period does not begin anew with a harvest by count")
+		}
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		_ = stop()
+		if len(got.numbers) != 3 {
+			t.Errorf("%d harvests, want 2 by count and 1 by time", len(got.numbers))
+		}
+		if st := l.stats(t).Jobs[0]; st.Senders != 1 || st.Harvests != 3 || st.HarvestFrames != 10 || st.HarvestPeriodUs != 100_000 || st.Counters["applied"] != 20 {
+			t.Errorf("statistics %v", st)
+		}
+	})
+}
+
+// Sums of a lut job travel as the bits of a float32.
+func TestHarvestOfLUT(t *testing.T) {
+	l := startAggregator(t)
+	s := spec()
+	s.Arithmetic, s.Exponent = pb.Arithmetic_ARITHMETIC_LUT, nil
+	job := l.create(t, s)
+	epoch := l.join(t)
+	l.push(t, epoch, 1, 7, 1.5)
+	l.push(t, epoch, 2, 7, 2)
+	got := newSums()
+	h, stop := harvester(t, job, got.apply)
+	defer func() { _ = stop() }()
+	if err := h.Now(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := lut.New(lut.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := int64(tables.Add(math.Float32bits(1.5), math.Float32bits(2))); len(got.byRank) != 1 || got.byRank[7] != want {
+		t.Errorf("sums %#x, want %#x at rank 7", got.byRank, want)
+	}
+}
+
+// unwilling is a data plane whose banks cannot be swapped or cleared for a while.
+type unwilling struct {
+	*aggregator.Model
+	swaps, clears []error // of the next calls
+}
+
+func next(errs *[]error) error {
+	if len(*errs) == 0 {
+		return nil
+	}
+	err := (*errs)[0]
+	*errs = (*errs)[1:]
+	return err
+}
+
+func (u *unwilling) Swap(job uint16) (*aggregator.Bank, error) {
+	if err := next(&u.swaps); err != nil {
+		return nil, err
+	}
+	return u.Model.Swap(job)
+}
+
+func (u *unwilling) Clear(b *aggregator.Bank) error {
+	if err := next(&u.clears); err != nil {
+		return err
+	}
+	return u.Model.Clear(b)
+}
+
+// A data plane that is busy when banks are to be swapped or cleared delays the
+// harvest; nothing is lost, numbered wrongly, or applied twice.
+func TestHarvestOfABusyPlane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plane := &unwilling{swaps: []error{nil, aggregator.ErrBusy, aggregator.ErrBusy}, clears: []error{aggregator.ErrBusy, aggregator.ErrBusy}}
+		l := startAggregator(t, func(c *AggregatorConfig) {
+			plane.Model = c.Plane.(*aggregator.Model)
+			c.Plane = plane
+		})
+		job := l.create(t, spec())
+		epoch := l.join(t)
+		got := newSums()
+		h, stop := harvester(t, job, got.apply)
+		for seq := uint32(1); seq <= 3; seq++ {
+			l.push(t, epoch, seq, 1, 1)
+			if err := h.Now(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = stop()
+		if got.rank(1) != units(t, 3) || got.repeats != 0 {
+			t.Errorf("sum %d with %d repeats, want %d without", got.rank(1), got.repeats, units(t, 3))
+		}
+		for i, n := range got.numbers {
+			if n != uint64(i+1) {
+				t.Fatalf("harvests are numbered %v", got.numbers)
+			}
+		}
+		if len(plane.swaps)+len(plane.clears) != 0 {
+			t.Error("the plane was not as busy as the test wants it")
+		}
+	})
+}

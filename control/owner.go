@@ -1,0 +1,50 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// Owned is a job that this process has created.
+type Owned struct {
+	ID uint16
+	*pb.Job
+	client pb.AggregatorClient
+}
+
+// CreateJob creates a job at an aggregator. While another holds its id, such as a
+// former self that was killed and whose lease runs, it tries again for the given
+// time. Unless [Owned.Hold] is called, the job ends when its lease does.
+func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec, limit time.Duration, log *slog.Logger) (*Owned, error) {
+	job, err := WhileTaken(ctx, limit, log, func(ctx context.Context) (*pb.Job, error) { return client.CreateJob(ctx, spec) })
+	if err != nil {
+		return nil, CallError("aggregator", "create job", err)
+	}
+	return &Owned{ID: uint16(spec.Job), Job: job, client: client}, nil
+}
+
+// Hold keeps the job alive until ctx ends. When the aggregator has ended the job,
+// or cannot be reached for the length of the lease, lost is called with the
+// reason.
+func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
+	lease := time.Duration(o.LeaseMs) * time.Millisecond
+	_, err := Stay(ctx,
+		func(ctx context.Context, _ *pb.HoldResponse) (grpc.ServerStreamingClient[pb.HoldResponse], error) {
+			return o.client.Hold(ctx, &pb.HoldRequest{Job: uint32(o.ID), Key: o.Key})
+		},
+		func(*pb.HoldResponse) time.Duration { return lease },
+		func(err error) { lost(fmt.Errorf("lost job %d: %w", o.ID, CallError("aggregator", "hold", err))) })
+	return CallError("aggregator", "hold", err)
+}
+
+// Remove ends the job.
+func (o *Owned) Remove(ctx context.Context) error {
+	_, err := o.client.RemoveJob(ctx, &pb.RemoveJobRequest{Job: uint32(o.ID), Key: o.Key, Instance: o.Instance})
+	return CallError("aggregator", "remove job", err)
+}

@@ -1,0 +1,141 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// A certificate names what its holder is by URIs:
+//
+//	libra://switch           an aggregator
+//	libra://server/JOB       the parameter server of a job
+//	libra://worker/JOB       any worker of a job
+//	libra://worker/JOB/ID    one worker
+//	libra://operator         a person who may remove jobs
+//
+// JOB may be *, for all jobs.
+const (
+	roleSwitch   = "switch"
+	roleServer   = "server"
+	roleWorker   = "worker"
+	roleOperator = "operator"
+)
+
+// caller is who makes a call.
+type caller struct {
+	secured       bool       // by mutual TLS
+	names         []*url.URL // of its certificate
+	ips           []net.IP   // of its certificate
+	remote, local netip.AddrPort
+}
+
+// callerOf returns who makes the call of a context. A call without a network
+// connection is made by this process.
+func callerOf(ctx context.Context) (c caller) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return c
+	}
+	c.remote, c.local = addrPort(p.Addr), addrPort(p.LocalAddr)
+	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+		c.secured = true
+		if chain := info.State.PeerCertificates; len(chain) > 0 {
+			c.names, c.ips = chain[0].URIs, chain[0].IPAddresses
+		}
+	}
+	return c
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		ap := tcp.AddrPort()
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	}
+	return netip.AddrPort{}
+}
+
+// onThisHost reports whether the call comes from the host of the service.
+func (c caller) onThisHost() bool {
+	return c.remote.Addr() == c.local.Addr() || c.remote.Addr().IsLoopback()
+}
+
+// is reports whether the certificate names a role, with a path that fits:
+// the job and, for workers, the number.
+func (c caller) is(role string, want ...uint32) bool {
+	return slices.ContainsFunc(c.names, func(u *url.URL) bool { return names(u, role, want) })
+}
+
+// names reports whether a URI gives its holder a role.
+func names(u *url.URL, role string, want []uint32) bool {
+	if u.Scheme != "libra" || u.Host != role {
+		return false
+	}
+	var parts []string
+	if p := strings.Trim(u.Path, "/"); p != "" {
+		parts = strings.Split(p, "/")
+	}
+	fits := len(parts) == len(want)
+	if role == roleWorker {
+		// The number may be left out, in a certificate for all workers of a job
+		// and in a question for any.
+		fits = len(parts) == 1 || len(parts) == 2
+	}
+	if !fits {
+		return false
+	}
+	for i, part := range parts[:min(len(parts), len(want))] {
+		if part != strconv.FormatUint(uint64(want[i]), 10) && !(i == 0 && part == "*") {
+			return false
+		}
+	}
+	return true
+}
+
+// need refuses a caller without a role. Over plain TCP everybody has all.
+func (c caller) need(role string, want ...uint32) error {
+	if !c.secured || c.is(role, want...) {
+		return nil
+	}
+	uri := "libra://" + role
+	for _, n := range want {
+		uri += fmt.Sprintf("/%d", n)
+	}
+	return status.Errorf(codes.PermissionDenied, "this call needs a certificate for %s; the certificate shown is for %v (its URI names)", uri, c.names)
+}
+
+// needOperator refuses a caller that is no operator. Over plain TCP that is who
+// calls from this host.
+func (c caller) needOperator() error {
+	switch {
+	case c.secured && !c.is(roleOperator) && !c.is(roleSwitch):
+		return c.need(roleOperator)
+	case !c.secured && !c.onThisHost():
+		return status.Errorf(codes.PermissionDenied, "without the job's key, and without TLS, this is done from the switch's own host only, not from %v", c.remote.Addr())
+	}
+	return nil
+}
+
+// sees reports whether the caller may read a job's statistics.
+func (c caller) sees(job uint32) bool {
+	return !c.secured || c.is(roleSwitch) || c.is(roleOperator) || c.is(roleServer, job) || c.is(roleWorker, job)
+}
+
+// needAddress refuses a worker that claims an address which its certificate does
+// not name.
+func (c caller) needAddress(ip netip.Addr) error {
+	if !c.secured || slices.ContainsFunc(c.ips, func(own net.IP) bool { return own.Equal(ip.AsSlice()) }) {
+		return nil
+	}
+	return status.Errorf(codes.PermissionDenied, "address %v is not in the certificate, which has %v", ip, c.ips)
+}

@@ -1,0 +1,170 @@
+package control
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// DefaultGrace is how long an admission outlives its broken connection.
+const DefaultGrace = 3 * time.Second
+
+// ending is how an admission ends.
+type ending int
+
+const (
+	left      ending = iota // the sender left on purpose
+	vanished                // its connection broke and did not come back
+	restarted               // the sender joined anew, without its token
+)
+
+// roster holds the admissions of one job's senders at one receiver. Its lock is
+// held while the receiver admits and withdraws, so a job waits for its own
+// senders only.
+type roster struct {
+	grace time.Duration
+	// epoch returns the epoch of the next admission, which no earlier one of the
+	// receiver has had: a frame of a sender's former life is refused by it.
+	epoch    func() uint16
+	admit    func(*member) error
+	withdraw func(*member, ending)
+
+	mu      sync.Mutex
+	members map[uint16]*member
+	closed  bool
+}
+
+// member is one admission of one sender.
+type member struct {
+	aggregator.SenderConfig
+	presence
+	token secret
+}
+
+// enter begins an admission, or resumes the one whose token is shown, and begins
+// its connection.
+func (r *roster) enter(s aggregator.SenderConfig, token []byte) (*member, *connection, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, nil, status.Error(codes.Aborted, "the job has ended")
+	}
+	m := r.members[s.ID]
+	if len(token) > 0 {
+		if m == nil || !m.token.is(token) {
+			return nil, nil, status.Errorf(codes.PermissionDenied, "sender %d: its admission is over: it was not connected for %v, or was started anew", s.ID, r.grace)
+		}
+		return m, m.connect(errReplaced), nil
+	}
+	switch {
+	case m == nil:
+	case m.connected():
+		return nil, nil, status.Errorf(codes.AlreadyExists, "worker %d is in the job already, from %v", s.ID, m.IP)
+	case m.IP != s.IP:
+		return nil, nil, status.Errorf(codes.AlreadyExists, "worker %d was in the job just now, from %v, and may come back until %v from now", s.ID, m.IP, time.Until(m.until).Round(time.Millisecond))
+	default:
+		r.drop(m, restarted)
+	}
+	m = &member{SenderConfig: s, token: newSecret()}
+	m.presence = presence{lock: &r.mu, grace: r.grace, gone: func() { r.drop(m, vanished) }}
+	m.Epoch = r.epoch()
+	if err := r.admit(m); err != nil {
+		return nil, nil, err
+	}
+	r.members[s.ID] = m
+	return m, m.connect(nil), nil
+}
+
+// exit notes that a connection broke.
+func (r *roster) exit(m *member, c *connection) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m.disconnect(c)
+}
+
+// member returns the admission that a call belongs to.
+func (r *roster) member(sender uint32, token []byte) (*member, error) {
+	id := uint16(sender)
+	if uint32(id) != sender {
+		return nil, status.Errorf(codes.InvalidArgument, "sender %d does not fit 16 bits", sender)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.find(id, token)
+}
+
+func (r *roster) find(id uint16, token []byte) (*member, error) {
+	m := r.members[id]
+	if m == nil || !m.token.is(token) {
+		return nil, status.Errorf(codes.PermissionDenied, "sender %d has not joined, or not with this token", id)
+	}
+	return m, nil
+}
+
+// leave ends an admission at once.
+func (r *roster) leave(sender uint32, token []byte) error {
+	if _, err := r.member(sender, token); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m, err := r.find(uint16(sender), token)
+	if err == nil {
+		r.drop(m, left)
+	}
+	return err
+}
+
+// drop ends an admission. The caller holds the lock.
+func (r *roster) drop(m *member, how ending) {
+	delete(r.members, m.ID)
+	m.stop(nil)
+	r.withdraw(m, how)
+}
+
+// close ends all admissions without withdrawing them, because their receiver
+// ends.
+func (r *roster) close(why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	for _, m := range r.members {
+		m.stop(why)
+	}
+	clear(r.members)
+}
+
+func (r *roster) len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.members)
+}
+
+// senderAddress reads a sender's number and addresses from a request.
+func senderAddress(sender uint32, ip, mac []byte, port uint32) (aggregator.SenderConfig, error) {
+	s := aggregator.SenderConfig{ID: uint16(sender), Port: uint16(port)}
+	refuse := func(format string, args ...any) (aggregator.SenderConfig, error) {
+		return s, status.Errorf(codes.InvalidArgument, "sender %d"+format, append([]any{sender}, args...)...)
+	}
+	if uint32(s.ID) != sender {
+		return refuse(" does not fit 16 bits")
+	}
+	if uint32(s.Port) != port {
+		return refuse(": port %d does not fit 16 bits", port)
+	}
+	addr, ok := netip.AddrFromSlice(ip)
+	if !ok {
+		return refuse(": ip: an address of %d bytes, 4 or 16 are possible", len(ip))
+	}
+	s.IP = addr.Unmap()
+	if n := len(mac); n != 0 && n != len(s.MAC) {
+		return refuse(": mac: an address of %d bytes, 6 are possible, or none over UDP sockets", n)
+	}
+	copy(s.MAC[:], mac)
+	return s, nil
+}

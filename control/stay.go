@@ -1,0 +1,119 @@
+package control
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// pause is the time between tries to reach a service again: it doubles from
+// the shortest to the longest.
+type pause struct{ next time.Duration }
+
+const (
+	shortestDelay = 50 * time.Millisecond
+	longestDelay  = time.Second
+)
+
+// wait waits, or returns the reason for which ctx ended.
+func (p *pause) wait(ctx context.Context) error {
+	delay := max(p.next, shortestDelay)
+	p.next = min(2*delay, longestDelay)
+	select {
+	case <-time.After(delay):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *pause) reset() { p.next = 0 }
+
+// WhileTaken calls f again while it fails because something exists that its
+// owner may be about to give up (AlreadyExists): a job of a server that was
+// killed, an admission of a worker that was. It gives up after limit. While it
+// waits it logs why, once.
+func WhileTaken[T any](ctx context.Context, limit time.Duration, log *slog.Logger, f func(context.Context) (T, error)) (T, error) {
+	end := time.Now().Add(limit)
+	var delay pause
+	for first := true; ; first = false {
+		v, err := f(ctx)
+		if status.Code(err) != codes.AlreadyExists || time.Now().After(end) {
+			return v, err
+		}
+		if first {
+			log.Info("waiting until it is free", "reason", status.Convert(err).Message(), "at_most", limit)
+		}
+		if err := delay.wait(ctx); err != nil {
+			return v, err
+		}
+	}
+}
+
+// Repeat calls f again while the connection to its service is broken, until ctx
+// ends. f must be harmless when repeated.
+func Repeat(ctx context.Context, f func(context.Context) error) error {
+	var delay pause
+	for {
+		err := f(ctx)
+		if status.Code(err) != codes.Unavailable {
+			return err
+		}
+		if err := delay.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// Stay opens a stream, returns its first message and keeps it open until ctx
+// ends. When its connection breaks, open is called again, with the newest first
+// message, for as long as grace of that message allows. When the service ends
+// the stream, or cannot be reached for so long, lost is called, once.
+func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) (grpc.ServerStreamingClient[M], error), grace func(*M) time.Duration, lost func(error)) (*M, error) {
+	stream, newest, err := openFirst(ctx, open, nil)
+	if err != nil {
+		return nil, err
+	}
+	first := newest
+	go func() {
+		for {
+			_, err := stream.Recv() // until the end of the stream
+			for err == nil {
+				_, err = stream.Recv()
+			}
+			end := time.Now().Add(grace(newest))
+			var delay pause
+			for status.Code(err) == codes.Unavailable && time.Now().Before(end) {
+				if delay.wait(ctx) != nil {
+					break
+				}
+				var again *M
+				if stream, again, err = openFirst(ctx, open, newest); err == nil {
+					newest = again
+				}
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				lost(err)
+				return
+			}
+		}
+	}()
+	return first, nil
+}
+
+// openFirst opens a stream and returns its first message.
+func openFirst[M any](ctx context.Context, open func(context.Context, *M) (grpc.ServerStreamingClient[M], error), newest *M) (grpc.ServerStreamingClient[M], *M, error) {
+	stream, err := open(ctx, newest)
+	if err != nil {
+		return nil, nil, err
+	}
+	first, err := stream.Recv()
+	return stream, first, err
+}
