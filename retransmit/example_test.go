@@ -26,16 +26,14 @@ func Example() {
 	}
 
 	seq, _ := window.Add(0, retransmit.Entry{Cookie: 4096, Len: 190})
+	window.Sent(0, 1)
 	// The network loses the frame. The caller sleeps until NextDeadline.
-	err = window.Expired(21*ms, func(seq uint32, e retransmit.Entry) bool {
+	window.Resend(21*ms, func(seq uint32, e retransmit.Entry) bool {
 		fmt.Println("resend", seq, "from", e.Cookie)
 		receive(seq)
 		receive(seq) // the network duplicates it
 		return true
 	})
-	if err != nil {
-		panic(err)
-	}
 	e, ok := window.Ack(22*ms, seq)
 	fmt.Println("free", e.Cookie, ok)
 	_, ok = window.Ack(22*ms, seq)

@@ -2,32 +2,54 @@ package retransmit
 
 import "time"
 
-// estimator derives the retransmission timeout from round-trip times, as RFC
-// 6298 says. All fields are durations.
+// estimator derives the retransmission timeout from round-trip times. RFC 6298's
+// gains are meant for one sample a round trip; a window has hundreds, and the
+// variance would follow the last few of them. So the variance is the largest of a
+// round trip, as in Linux (tcp_rtt_estimator in net/ipv4/tcp_input.c): it grows at
+// once, and shrinks by a quarter of the difference each round trip.
 type estimator struct {
-	srtt, rttvar  time.Duration
+	srtt     time.Duration
+	mdev     time.Duration // smoothed deviation of the samples
+	peak     time.Duration // largest mdev of this round trip
+	rttvar   time.Duration
+	round    uint32 // the round trip ends with the answer to this frame
+	measured bool
+
 	rto, min, max time.Duration
-	current       time.Duration // rto without backoff; 0 before the first sample
-	measured      bool
 }
 
-// sample takes the round-trip time of a frame that was sent once. It also
-// ends a backoff, because the timeout is computed anew (RFC 6298 §5, last
-// paragraph but one).
+// sample takes the round-trip time of frame seq, which was sent once; next is the
+// number of the next frame. It also ends a backoff, because the timeout is computed
+// anew (RFC 6298, section 5, last paragraph but one).
 //
-// The variance counts as no less than the least timeout. While a peer runs, the
-// samples of a whole window are much alike and the measured variance vanishes;
-// then the peer waits for a core, and all answers are late by a scheduler slice.
-// TCP in Linux bounds the variance in the same way, by its least timeout.
-func (e *estimator) sample(rtt time.Duration) {
+// Four times the variance counts as no less than the least timeout. While a peer
+// runs, the samples of a whole window are much alike and the measured variance
+// vanishes; then the peer waits for a core, and all answers are late by a scheduler
+// slice. Linux bounds the variance in the same way.
+func (e *estimator) sample(rtt time.Duration, seq, next uint32) {
+	floor := e.min / 4
 	if !e.measured {
-		e.srtt, e.rttvar, e.measured = rtt, rtt/2, true
+		e.srtt, e.mdev, e.measured = rtt, rtt/2, true
+		e.rttvar = max(e.mdev, floor)
+		e.peak, e.round = e.rttvar, next
 	} else {
-		e.rttvar += ((e.srtt - rtt).Abs() - e.rttvar) / 4
-		e.srtt += (rtt - e.srtt) / 8
+		late := rtt - e.srtt
+		e.srtt += late / 8
+		// A round trip that becomes shorter is no reason to wait longer: such
+		// deviations count less.
+		grow := late.Abs() - e.mdev
+		if late < 0 && grow > 0 {
+			grow /= 8
+		}
+		e.mdev += grow / 4
+		e.peak = max(e.peak, e.mdev)
+		e.rttvar = max(e.rttvar, e.peak)
+		if !newer(e.round, seq) {
+			e.rttvar -= (e.rttvar - e.peak) / 4
+			e.peak, e.round = floor, next
+		}
 	}
-	e.current = e.clamp(e.srtt + max(Tick, e.min, 4*e.rttvar))
-	e.rto = e.current
+	e.rto = e.clamp(e.srtt + 4*e.rttvar)
 }
 
 // backoff doubles the timeout. It stays doubled until the next sample: if the

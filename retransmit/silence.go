@@ -10,7 +10,7 @@ import (
 // that are not acknowledged may have been applied or not: the frame or its
 // acknowledgement may have been lost.
 type SilentPeerError struct {
-	Silent   time.Duration // since the last answer
+	Silent   time.Duration // since the last answer, without the caller's own pauses
 	Acked    uint64        // frames of the flow that were acknowledged
 	Unacked  int           // frames that are not
 	FirstSeq uint32        // the oldest of these
@@ -22,13 +22,43 @@ func (e *SilentPeerError) Error() string {
 		e.Silent, e.Acked, e.Unacked, e.FirstSeq, e.LastSeq)
 }
 
+// silence measures how long the caller has listened in vain.
+type silence struct {
+	at       Time          // when the caller listened last
+	listened time.Duration // since the last answer
+}
+
+// reset begins anew, because of an answer or of the first question.
+func (s *silence) reset(now Time) { s.at, s.listened = now, 0 }
+
+// listen notes that the caller has looked for answers and found none. It was to
+// look again within the limit; what is beyond is a pause of its own, in which it
+// neither asked nor could hear anything.
+func (s *silence) listen(now Time, limit time.Duration) {
+	s.listened += min(max(0, now.Sub(s.at)), limit)
+	s.at = now
+}
+
+// deadline returns when to listen again.
+func (s *silence) deadline(silent, rto time.Duration) Time {
+	return s.at.Add(max(0, min(silent-s.listened, rto)))
+}
+
 // Check returns a [*SilentPeerError] if the peer has been silent for too long.
+// Call it only when everything that has been received is taken in.
+//
+// Only the time counts in which the caller listened: if it calls Check later than
+// [Window.NextDeadline] told it to, because its process was stopped, its machine was
+// suspended or a collection of garbage took long, the delay does not count.
 func (w *Window) Check(now Time) error {
-	silent := now.Sub(w.heard)
-	if w.outstanding == 0 || silent < w.silence {
+	if w.outstanding == 0 {
 		return nil
 	}
-	e := &SilentPeerError{Silent: silent, Acked: w.stats.Acked, Unacked: w.outstanding, FirstSeq: w.base}
+	w.heard.listen(now, w.rtt.rto+w.rtt.min)
+	if w.heard.listened < w.silent {
+		return nil
+	}
+	e := &SilentPeerError{Silent: w.heard.listened, Acked: w.stats.Acked, Unacked: w.outstanding, FirstSeq: w.base}
 	for seq := range w.Unacked() {
 		e.LastSeq = seq
 	}

@@ -68,6 +68,7 @@ type sim struct {
 	refuses []bool // by frame: the receiver does not want it
 	applied []int  // by frame: how often it was applied
 	told    []string
+	broken  error // what Resend did wrong
 }
 
 // newSim returns a simulation of n frames whose numbers begin at first.
@@ -86,7 +87,7 @@ func newSim(f faults, seed uint64, n, size int, first uint32, flt filter) *sim {
 	}
 	s.window = w
 	if first != wire.FirstSeq { // a flow that has run for a while
-		w.base, w.next = first, first
+		w.base, w.unsent, w.next = first, first, first
 		for seq := first - 2*wire.DefaultWindow; seq != first; seq++ {
 			flt.Mark(seq)
 		}
@@ -106,6 +107,7 @@ func (s *sim) run() error {
 				return fmt.Errorf("frame %d: added as %d, %v; want %d", sent, seq, ok, want)
 			}
 			s.pending[seq] = sent
+			s.window.Sent(s.now, 1)
 			s.transmit(event{seq: seq, id: sent})
 			s.now = s.now.Add(500 * time.Nanosecond)
 			sent++
@@ -121,7 +123,18 @@ func (s *sim) run() error {
 			continue
 		}
 		s.now = max(s.now, deadline)
-		err := s.window.Expired(s.now, func(seq uint32, e Entry) bool {
+		if err := s.window.Check(s.now); err != nil {
+			return err
+		}
+		offered := map[uint32]bool{}
+		s.window.Resend(s.now, func(seq uint32, e Entry) bool {
+			if offered[seq] { // a link cannot send a buffer twice at once
+				s.broken = fmt.Errorf("frame %d is offered twice in one turn", seq)
+			}
+			offered[seq] = true
+			if _, ok := s.pending[seq]; !ok {
+				s.broken = fmt.Errorf("frame %d is repeated after its answer", seq)
+			}
 			if s.rng.Float64() < s.busy {
 				s.now = s.now.Add(5 * time.Microsecond)
 				return false
@@ -129,8 +142,8 @@ func (s *sim) run() error {
 			s.transmit(event{seq: seq, id: int(e.Cookie), retx: true})
 			return true
 		})
-		if err != nil {
-			return err
+		if s.broken != nil {
+			return s.broken
 		}
 	}
 	for len(s.network) > 0 {

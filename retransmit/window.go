@@ -1,71 +1,11 @@
 package retransmit
 
 import (
-	"errors"
-	"fmt"
 	"iter"
 	"time"
 
 	"github.com/libra-ina/libra/wire"
 )
-
-// Config parametrises a [Window]. Fields that are zero take their defaults.
-type Config struct {
-	// Size is the number of frames W that may be unacknowledged, and the span
-	// of their sequence numbers: a power of two up to [wire.DefaultWindow],
-	// which is the default. It cannot be larger, because every receiver's
-	// [Filter] is dimensioned for that.
-	Size int
-
-	// InitialRTO is the retransmission timeout before the first round trip is
-	// measured. Default 20 ms: RFC 6298 says 1 s, for the Internet; a round
-	// trip inside a data centre takes well under a millisecond, and what is
-	// left is the peer's scheduling.
-	InitialRTO time.Duration
-
-	// MinRTO is the least timeout. Default 5 ms: far above a round trip, but a
-	// peer that shares its cores with other processes answers only when it is
-	// scheduled, and a timeout below a scheduler slice would repeat frames
-	// that are not lost.
-	MinRTO time.Duration
-
-	// MaxRTO bounds the exponential backoff. Default 1 s, so that a flow
-	// resumes at most a second after its peer.
-	MaxRTO time.Duration
-
-	// Silence is how long the peer may answer nothing while frames are
-	// unacknowledged before it is given up; see [SilentPeerError].
-	// Default 10 s.
-	Silence time.Duration
-}
-
-func (c Config) withDefaults() (Config, error) {
-	setDefault(&c.Size, wire.DefaultWindow)
-	setDefault(&c.InitialRTO, 20*time.Millisecond)
-	setDefault(&c.MinRTO, 5*time.Millisecond)
-	setDefault(&c.MaxRTO, time.Second)
-	setDefault(&c.Silence, 10*time.Second)
-	if c.Size < 0 || c.Size > wire.DefaultWindow || c.Size&(c.Size-1) != 0 {
-		return c, fmt.Errorf("retransmit: window of %d frames: must be a power of two up to %d", c.Size, wire.DefaultWindow)
-	}
-	if c.MinRTO < 0 || c.MaxRTO < c.MinRTO {
-		return c, fmt.Errorf("retransmit: timeouts from %v to %v: must not be negative nor reversed", c.MinRTO, c.MaxRTO)
-	}
-	if c.InitialRTO < c.MinRTO || c.InitialRTO > c.MaxRTO {
-		return c, fmt.Errorf("retransmit: initial timeout %v is not between %v and %v", c.InitialRTO, c.MinRTO, c.MaxRTO)
-	}
-	if c.Silence < 0 {
-		return c, errors.New("retransmit: limit of silence is negative")
-	}
-	return c, nil
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
 
 // Entry is what a [Window] remembers of a frame for its owner. The window does
 // not interpret it.
@@ -85,7 +25,9 @@ type Stats struct {
 	Acked         uint64 // frames acknowledged
 	Refused       uint64 // frames refused
 	Retransmitted uint64 // retransmissions; a frame may have several
+	Probes        uint64 // those of them that a timeout caused
 	Backoffs      uint64 // times that the timeout was doubled
+	Spurious      uint64 // frames that were taken for lost and whose every copy was answered
 	Repeated      uint64 // answers to frames that were answered before
 	Unknown       uint64 // answers to frames that were never sent
 
@@ -96,28 +38,41 @@ type Stats struct {
 // Window is the sender's state of one flow: the frames that are not
 // acknowledged yet, and when each is to be sent again.
 //
+// A frame is added when it gets its number, and sent when the network has taken
+// it. It is sent again for one of two reasons; see [Window.Resend].
+//
 // A Window is not safe for concurrent use.
 type Window struct {
-	frames      []frame // frame seq is at seq mod len
-	timers      *Wheel  // timer i belongs to frames[i]
-	base        uint32  // oldest frame that may be outstanding
-	next        uint32  // number of the next frame; next-base <= len(frames)
-	outstanding int
+	frames      []frame // frame seq is at seq mod len; the last one is the head of the list
+	mask        uint32
+	base        uint32 // oldest frame that may be outstanding
+	unsent      uint32 // oldest frame that is added and not sent
+	next        uint32 // number of the next frame; next-base <= size
+	outstanding int    // added and not answered
 
-	rtt         estimator
-	lastBackoff Time
-	silence     time.Duration
-	heard       Time // last answer, or the send that ended an idle time
-	stats       Stats
+	rtt  estimator
+	loss detection
+	tail probing
+
+	heard  silence
+	silent time.Duration // limit of silence
+	stats  Stats
 }
 
 type frame struct {
 	Entry
-	sent        Time // last transmission
-	timeout     time.Duration
-	outstanding bool
-	repeated    bool
+	sent   Time   // last transmission
+	order  uint64 // of the last transmission, among all of the window
+	copies uint8  // transmissions, at most maxCopies
+	probe  bool   // one of the repetitions was for a timeout
+	// Frames that are sent and not answered are in a list, in the order of their
+	// last transmissions. Indices instead of pointers keep it in one piece of
+	// memory that the garbage collector does not scan.
+	earlier, later int32
+	outstanding    bool
 }
+
+const maxCopies = 32
 
 // NewWindow returns an empty window whose first frame is [wire.FirstSeq].
 func NewWindow(cfg Config) (*Window, error) {
@@ -125,14 +80,19 @@ func NewWindow(cfg Config) (*Window, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Window{
-		frames:  make([]frame, cfg.Size),
-		timers:  NewWheel(cfg.Size),
-		base:    wire.FirstSeq,
-		next:    wire.FirstSeq,
-		rtt:     estimator{rto: cfg.InitialRTO, min: cfg.MinRTO, max: cfg.MaxRTO},
-		silence: cfg.Silence,
-	}, nil
+	w := &Window{
+		frames: make([]frame, cfg.Size+1),
+		mask:   uint32(cfg.Size - 1),
+		base:   wire.FirstSeq,
+		unsent: wire.FirstSeq,
+		next:   wire.FirstSeq,
+		rtt:    estimator{rto: cfg.InitialRTO, min: cfg.MinRTO, max: cfg.MaxRTO},
+		silent: cfg.Silence,
+	}
+	head := w.head()
+	w.frames[head].earlier, w.frames[head].later = head, head
+	w.loss.init()
+	return w, nil
 }
 
 // Base returns the oldest sequence number that is not answered, or [Window.NextSeq]
@@ -143,13 +103,17 @@ func (w *Window) Base() uint32 { return w.base }
 // that a frame can be sealed before it is added.
 func (w *Window) NextSeq() uint32 { return w.next }
 
+// NextUnsent returns the oldest sequence number that is added and not sent, or
+// [Window.NextSeq] if all are sent.
+func (w *Window) NextUnsent() uint32 { return w.unsent }
+
 // Outstanding returns the number of frames that are not answered.
 func (w *Window) Outstanding() int { return w.outstanding }
 
 // Full reports whether no frame may be added. The span of the outstanding
 // numbers counts, not how many there are: one unanswered frame holds up the
 // frame W numbers later.
-func (w *Window) Full() bool { return w.next-w.base >= uint32(len(w.frames)) }
+func (w *Window) Full() bool { return w.next-w.base > w.mask }
 
 // Stats returns the counters so far.
 func (w *Window) Stats() Stats {
@@ -158,28 +122,69 @@ func (w *Window) Stats() Stats {
 	return s
 }
 
-// Add puts a frame that is sent now into the window and returns its sequence
-// number; false, and no change, if the window is full.
+// Add puts a frame into the window and returns its sequence number; false, and
+// no change, if the window is full. The frame waits for [Window.Sent].
 func (w *Window) Add(now Time, e Entry) (seq uint32, ok bool) {
 	if w.Full() {
 		return 0, false
 	}
 	if w.outstanding == 0 {
-		w.heard = now // nobody was asked anything until now
+		w.heard.reset(now) // nothing was asked of the peer until now
 	}
 	seq = w.next
-	i := w.index(seq)
-	w.frames[i] = frame{Entry: e, sent: now, timeout: w.rtt.rto, outstanding: true}
-	w.timers.Set(i, now.Add(w.rtt.rto))
+	e.Repeated = false
+	w.frames[w.index(seq)] = frame{Entry: e, outstanding: true}
 	w.next++
 	w.outstanding++
 	w.stats.Sent++
 	return seq, true
 }
 
+// Sent notes that the network takes the next n of the frames that were added.
+// now is when they are handed over, not when they were made: round trips are
+// measured from it.
+func (w *Window) Sent(now Time, n int) {
+	for ; n > 0 && w.unsent != w.next; n-- {
+		if w.idle() {
+			w.tail.restart(now)
+		}
+		w.transmitted(now, int32(w.index(w.unsent)))
+		w.unsent++
+	}
+}
+
+// transmitted puts a frame at the end of the list.
+func (w *Window) transmitted(now Time, i int32) {
+	f := &w.frames[i]
+	w.loss.order++
+	f.sent, f.order = now, w.loss.order
+	f.copies = min(f.copies+1, maxCopies)
+	head := w.head()
+	last := w.frames[head].earlier
+	f.earlier, f.later = last, head
+	w.frames[last].later, w.frames[head].earlier = i, i
+}
+
+// unlink takes a frame out of the list.
+func (w *Window) unlink(f *frame) {
+	w.frames[f.earlier].later, w.frames[f.later].earlier = f.later, f.earlier
+}
+
+// idle reports whether no frame is in the network.
+func (w *Window) idle() bool { return w.first() == w.head() }
+
+// first returns the frame whose last transmission is the oldest, or the head of
+// the list.
+func (w *Window) first() int32 { return w.frames[w.head()].later }
+
+func (w *Window) head() int32 { return int32(w.mask) + 1 }
+
 // Ack takes frame seq, which the peer says it applied, out of the window. It
 // returns false if the frame is not outstanding; such answers are counted and
 // otherwise harmless, because retransmitted frames are answered repeatedly.
+//
+// Where one answer acknowledges many frames, call it for each and then
+// [Window.Resend] once.
 func (w *Window) Ack(now Time, seq uint32) (Entry, bool) {
 	e, ok := w.answered(now, seq)
 	if ok {
@@ -199,82 +204,34 @@ func (w *Window) Refuse(now Time, seq uint32) (Entry, bool) {
 }
 
 func (w *Window) answered(now Time, seq uint32) (Entry, bool) {
-	i := w.index(seq)
-	f := &w.frames[i]
-	if seq-w.base >= w.next-w.base || !f.outstanding {
-		if newer(w.next, seq) {
-			w.stats.Repeated++
-			w.heard = now
-		} else {
-			w.stats.Unknown++
-		}
+	if !newer(w.unsent, seq) {
+		w.stats.Unknown++
 		return Entry{}, false
 	}
-	w.heard = now
-	if !f.repeated { // Karn's rule: which copy is answered would be a guess
-		w.rtt.sample(now.Sub(f.sent))
+	w.heard.reset(now)
+	f := &w.frames[w.index(seq)]
+	if seq-w.base >= w.unsent-w.base || !f.outstanding {
+		w.stats.Repeated++
+		w.answeredAgain(seq)
+		return Entry{}, false
 	}
+	if f.copies == 1 {
+		// Karn's rule: which copy of another frame is answered would be a guess.
+		rtt := now.Sub(f.sent)
+		w.rtt.sample(rtt, seq, w.next)
+		w.loss.answered(f.order, rtt)
+		w.tail.settle()
+	}
+	w.tail.heard(now)
 	f.outstanding = false
-	w.timers.Cancel(i)
+	w.unlink(f)
 	w.outstanding--
 	for w.base != w.next && !w.frames[w.index(w.base)].outstanding {
 		w.base++
 	}
 	e := f.Entry
-	e.Repeated = f.repeated
+	e.Repeated = f.copies > 1
 	return e, true
-}
-
-// Expired calls resend for every frame that is due for retransmission, with
-// the number and entry that it had at [Window.Add]. If resend returns false,
-// for instance because a transmit ring is full, that frame and the rest stay
-// due and Expired returns nil. resend must not call methods of w.
-//
-// If the peer has been silent for too long, Expired resends nothing and
-// returns a [*SilentPeerError]. Take in what has been received before calling
-// it: after a pause of the whole process the answers may be waiting there.
-func (w *Window) Expired(now Time, resend func(seq uint32, e Entry) bool) error {
-	if err := w.Check(now); err != nil {
-		return err
-	}
-	w.timers.Advance(now)
-	for i, ok := w.timers.Fired(); ok; i, ok = w.timers.Fired() {
-		f := &w.frames[i]
-		// The path may have become slower since the frame was sent, for
-		// instance because the rest of the window queues at the peer.
-		if due := f.sent.Add(w.rtt.current); !f.repeated && due > now {
-			w.timers.Set(i, due)
-			continue
-		}
-		if !resend(w.seqAt(i), f.Entry) {
-			return nil
-		}
-		// A burst of losses is one event: only a frame that was sent with the
-		// present timeout says that this timeout is too short.
-		if f.sent >= w.lastBackoff {
-			w.rtt.backoff()
-			w.lastBackoff = now
-			w.stats.Backoffs++
-		}
-		// The frame's own timeout doubles too, whatever samples the others
-		// bring: the path may drop this one frame every time.
-		f.timeout = max(w.rtt.rto, w.rtt.clamp(2*f.timeout))
-		f.sent, f.repeated = now, true
-		w.timers.Set(i, now.Add(f.timeout))
-		w.stats.Retransmitted++
-	}
-	return nil
-}
-
-// NextDeadline returns the time at which to call [Window.Expired] again, and
-// false if nothing is outstanding. It may be earlier than there is something
-// to resend, but never more than a [Tick] later.
-func (w *Window) NextDeadline() (Time, bool) {
-	if w.outstanding == 0 {
-		return 0, false
-	}
-	t, _ := w.timers.Next() // every outstanding frame has a timer
-	return min(t, w.heard.Add(w.silence)), true
 }
 
 // Unacked returns the frames that are not answered, oldest first.
@@ -288,9 +245,7 @@ func (w *Window) Unacked() iter.Seq2[uint32, Entry] {
 	}
 }
 
-func (w *Window) index(seq uint32) int { return int(seq & uint32(len(w.frames)-1)) }
+func (w *Window) index(seq uint32) uint32 { return seq & w.mask }
 
 // seqAt is the inverse of index for the frames in the window.
-func (w *Window) seqAt(i int) uint32 {
-	return w.base + (uint32(i)-w.base)&uint32(len(w.frames)-1)
-}
+func (w *Window) seqAt(i int32) uint32 { return w.base + (uint32(i)-w.base)&w.mask }

@@ -1,13 +1,13 @@
 package retransmit
 
 import (
-	"errors"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/wire"
 )
 
 const ms = Time(time.Millisecond)
@@ -21,13 +21,14 @@ func newWindow(t testing.TB, cfg Config) *Window {
 	return w
 }
 
-// add adds a frame whose cookie is its number.
+// add adds and sends a frame whose cookie is its number.
 func add(t testing.TB, w *Window, now Time) uint32 {
 	t.Helper()
 	seq, ok := w.Add(now, Entry{Cookie: uint64(w.NextSeq())})
 	if !ok {
 		t.Fatal("window is full")
 	}
+	w.Sent(now, 1)
 	return seq
 }
 
@@ -35,17 +36,21 @@ func add(t testing.TB, w *Window, now Time) uint32 {
 func resent(t testing.TB, w *Window, now Time) []uint32 {
 	t.Helper()
 	var seqs []uint32
-	err := w.Expired(now, func(seq uint32, e Entry) bool {
+	w.Resend(now, func(seq uint32, e Entry) bool {
 		if e.Cookie != uint64(seq) {
 			t.Fatalf("frame %d is resent with the entry of %d", seq, e.Cookie)
 		}
 		seqs = append(seqs, seq)
 		return true
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return seqs
+}
+
+func expect(t testing.TB, w *Window, now Time, want ...uint32) {
+	t.Helper()
+	if diff := cmp.Diff(want, resent(t, w, now)); diff != "" {
+		t.Fatalf("resent at %v (-want +got):\n%s", time.Duration(now), diff)
+	}
 }
 
 func TestWindowSpansItsSize(t *testing.T) {
@@ -71,8 +76,10 @@ func TestWindowSpansItsSize(t *testing.T) {
 func TestWindowReturnsEntryOnce(t *testing.T) {
 	w := newWindow(t, Config{})
 	want := Entry{Cookie: 1 << 40, Len: 1414, Ticket: 9}
-	w.Add(0, want)
+	w.Add(0, Entry{Cookie: 1 << 40, Len: 1414, Ticket: 9, Repeated: true}) // the window's word counts
 	w.Add(0, Entry{})
+	w.Add(0, Entry{})
+	w.Sent(0, 2)
 	got, ok := w.Ack(ms, 1)
 	if !ok || got != want {
 		t.Fatalf("Ack returns %+v, %v; want %+v", got, ok, want)
@@ -84,43 +91,19 @@ func TestWindowReturnsEntryOnce(t *testing.T) {
 		t.Error("a refusal after the acknowledgement returns the entry again")
 	}
 	if _, ok := w.Ack(ms, 3); ok {
-		t.Error("a frame that was never sent is acknowledged")
+		t.Error("a frame that was added and never sent is acknowledged")
 	}
-	if _, ok := w.Refuse(ms, 2); !ok || w.Outstanding() != 0 {
-		t.Errorf("refused: %v, %d outstanding; want an empty window", ok, w.Outstanding())
+	if _, ok := w.Ack(ms, 4); ok {
+		t.Error("a frame that was never added is acknowledged")
+	}
+	if _, ok := w.Refuse(ms, 2); !ok || w.Outstanding() != 1 || w.NextUnsent() != 3 || w.Base() != 3 {
+		t.Errorf("refused: %v, %d outstanding from %d; want frame 3, which is not sent", ok, w.Outstanding(), w.Base())
 	}
 	if diff := cmp.Diff(Stats{
-		Sent: 2, Acked: 1, Refused: 1, Repeated: 2, Unknown: 1,
+		Sent: 3, Acked: 1, Refused: 1, Repeated: 2, Unknown: 2,
 		SRTT: time.Millisecond, RTO: 6 * time.Millisecond,
 	}, w.Stats()); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
-	}
-}
-
-// TestTimeoutFollowsRFC6298 computes RFC 6298 §2 by hand.
-func TestTimeoutFollowsRFC6298(t *testing.T) {
-	e := estimator{rto: time.Second, min: 2 * time.Millisecond, max: 10 * time.Second}
-	for _, c := range []struct{ rtt, srtt, rttvar, rto time.Duration }{
-		{80 * time.Millisecond, 80 * time.Millisecond, 40 * time.Millisecond, 240 * time.Millisecond},
-		{160 * time.Millisecond, 90 * time.Millisecond, 50 * time.Millisecond, 290 * time.Millisecond},
-		{10 * time.Millisecond, 80 * time.Millisecond, 57500 * time.Microsecond, 310 * time.Millisecond},
-	} {
-		e.sample(c.rtt)
-		if e.srtt != c.srtt || e.rttvar != c.rttvar || e.rto != c.rto {
-			t.Fatalf("after %v: SRTT %v, RTTVAR %v, RTO %v; want %v, %v, %v", c.rtt, e.srtt, e.rttvar, e.rto, c.srtt, c.rttvar, c.rto)
-		}
-	}
-	for range 100 {
-		e.sample(10 * time.Microsecond)
-	}
-	if e.rto != e.srtt+e.min {
-		t.Errorf("RTO %v on a fast path, want the least, %v, above the round trip of %v", e.rto, e.min, e.srtt)
-	}
-	for range 100 {
-		e.backoff()
-	}
-	if e.rto != e.max {
-		t.Errorf("RTO %v after many backoffs, want the largest, %v", e.rto, e.max)
 	}
 }
 
@@ -155,152 +138,6 @@ func TestTimeoutGrowsWithThePath(t *testing.T) {
 	}
 }
 
-func TestBurstOfLossesBacksOffOnce(t *testing.T) {
-	w := newWindow(t, Config{})
-	for i := range Time(100) {
-		add(t, w, i*ms/100)
-	}
-	if n := len(resent(t, w, 25*ms)); n != 100 {
-		t.Fatalf("%d frames resent, want 100", n)
-	}
-	if rto := w.Stats().RTO; rto != 40*time.Millisecond {
-		t.Fatalf("RTO %v after one burst, want 40ms", rto)
-	}
-	if n := len(resent(t, w, 64*ms)); n != 0 {
-		t.Fatalf("%d frames resent before their doubled timeout", n)
-	}
-	if n := len(resent(t, w, 66*ms)); n != 100 {
-		t.Fatalf("%d frames resent after their doubled timeout, want 100", n)
-	}
-	if rto := w.Stats().RTO; rto != 80*time.Millisecond {
-		t.Fatalf("RTO %v after the second burst, want 80ms", rto)
-	}
-}
-
-// TestStubbornFrameBacksOff loses one frame again and again while the others
-// bring samples.
-func TestStubbornFrameBacksOff(t *testing.T) {
-	w := newWindow(t, Config{MaxRTO: 50 * time.Millisecond})
-	add(t, w, 0)
-	var at []time.Duration
-	for now := Time(0); now < 400*ms; now += ms {
-		if len(resent(t, w, now)) > 0 {
-			at = append(at, time.Duration(now))
-		}
-		if !w.Full() {
-			w.Ack(now+ms/10, add(t, w, now))
-		}
-	}
-	// The first timeout was 20 ms, so the second is 40 and the third would be 80.
-	want := []time.Duration{40e6, 50e6, 50e6, 50e6, 50e6, 50e6, 50e6}
-	if len(at) != len(want)+1 {
-		t.Fatalf("retransmitted at %v, want %d times", at, len(want)+1)
-	}
-	for i, gap := range want {
-		if d := at[i+1] - at[i] - gap; d < 0 || d > 2*time.Millisecond {
-			t.Errorf("%v between retransmissions %d and %d, want %v", at[i+1]-at[i], i, i+1, gap)
-		}
-	}
-}
-
-func TestFullRingLeavesFramesDue(t *testing.T) {
-	w := newWindow(t, Config{})
-	for range 3 {
-		add(t, w, 0)
-	}
-	calls := 0
-	full := func(uint32, Entry) bool { calls++; return calls < 2 }
-	if err := w.Expired(21*ms, full); err != nil || calls != 2 {
-		t.Fatalf("%d frames offered, %v; want 2", calls, err)
-	}
-	if next, ok := w.NextDeadline(); !ok || next > 21*ms {
-		t.Fatalf("next deadline %v, %v; two frames are due now", next, ok)
-	}
-	w.Ack(21*ms, 1) // repeated, so no sample that would put the others off
-	if diff := cmp.Diff([]uint32{2, 3}, resent(t, w, 21*ms)); diff != "" {
-		t.Fatalf("resent afterwards (-want +got):\n%s", diff)
-	}
-	if s := w.Stats(); s.Retransmitted != 3 {
-		t.Fatalf("%d retransmissions counted, want 3", s.Retransmitted)
-	}
-}
-
-// TestNextDeadlineLeadsToEveryRetransmission sleeps from deadline to deadline.
-func TestNextDeadlineLeadsToEveryRetransmission(t *testing.T) {
-	w := newWindow(t, Config{Silence: time.Hour})
-	if _, ok := w.NextDeadline(); ok {
-		t.Fatal("an empty window has a deadline")
-	}
-	add(t, w, 5*ms)
-	var at []time.Duration
-	wakeups := 0
-	for len(at) < 4 {
-		now, ok := w.NextDeadline()
-		if !ok {
-			t.Fatal("no deadline with a frame outstanding")
-		}
-		wakeups++
-		if len(resent(t, w, now)) > 0 {
-			at = append(at, time.Duration(now))
-		}
-	}
-	for i, want := range []time.Duration{25e6, 65e6, 145e6, 305e6} {
-		if late := at[i] - want; late < 0 || late > time.Duration(i+1)*Tick {
-			t.Errorf("retransmission %d at %v, want %v", i, at[i], want)
-		}
-	}
-	if wakeups > 4*wheelLevels {
-		t.Errorf("%d wake-ups for 4 retransmissions", wakeups)
-	}
-}
-
-func TestSilentPeer(t *testing.T) {
-	w := newWindow(t, Config{Silence: 500 * time.Millisecond})
-	if err := w.Check(1e12); err != nil {
-		t.Fatalf("nothing was asked and yet: %v", err)
-	}
-	start := Time(2e12) // a long idle time is no silence
-	for range 5 {
-		add(t, w, start)
-	}
-	w.Ack(start+100*ms, 1)
-	w.Ack(start+100*ms, 3)
-	if err := w.Expired(start+599*ms, func(uint32, Entry) bool { return true }); err != nil {
-		t.Fatalf("before the limit: %v", err)
-	}
-	if next, _ := w.NextDeadline(); next > start+600*ms {
-		t.Errorf("next deadline %v, after the limit of silence", next)
-	}
-	err := w.Expired(start+600*ms, func(seq uint32, _ Entry) bool {
-		t.Errorf("frame %d is resent to a silent peer", seq)
-		return true
-	})
-	want := &SilentPeerError{Silent: 500 * time.Millisecond, Acked: 2, Unacked: 3, FirstSeq: 2, LastSeq: 5}
-	var got *SilentPeerError
-	if !errors.As(err, &got) {
-		t.Fatalf("error %v, want a SilentPeerError", err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	for _, part := range []string{"500ms", "2 frames acknowledged", "3 not", "2 to 5"} {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("message %q lacks %q", err, part)
-		}
-	}
-	var seqs []uint32
-	for seq := range w.Unacked() {
-		seqs = append(seqs, seq)
-	}
-	if diff := cmp.Diff([]uint32{2, 4, 5}, seqs); diff != "" {
-		t.Errorf("unacknowledged (-want +got):\n%s", diff)
-	}
-	w.Ack(start+601*ms, 1) // a repetition, but a sign of life
-	if err := w.Check(start + 1100*ms); err != nil {
-		t.Errorf("peer answered a moment ago: %v", err)
-	}
-}
-
 func TestConfigIsChecked(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"not a power of two": {Size: 48},
@@ -317,8 +154,13 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("%s: %+v is accepted", name, cfg)
 		}
 	}
-	if w := newWindow(t, Config{}); len(w.frames) != 512 {
-		t.Errorf("default window of %d frames, want 512", len(w.frames))
+	w := newWindow(t, Config{})
+	n := 0
+	for ; !w.Full(); n++ {
+		add(t, w, 0)
+	}
+	if n != 512 {
+		t.Errorf("default window of %d frames, want 512", n)
 	}
 }
 
@@ -329,16 +171,22 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		for !w.Full() {
 			w.Add(now, Entry{})
+			w.Sent(now, 1)
 		}
 		now = now.Add(time.Second)
-		if err := w.Expired(now, func(uint32, Entry) bool { resends++; return true }); err != nil {
-			t.Fatal(err)
+		for range 2 {
+			if err := w.Check(now); err != nil {
+				t.Fatal(err)
+			}
+			w.Resend(now, func(uint32, Entry) bool { resends++; return true })
+			w.NextDeadline()
+			w.Ack(now, w.NextSeq()-1)
+			now = now.Add(time.Second)
 		}
-		w.NextDeadline()
 		for seq := w.Base(); seq != w.NextSeq(); seq++ {
 			w.Ack(now, seq)
 		}
-	}); n != 0 || resends == 0 {
+	}); n != 0 || resends < 100*wire.DefaultWindow {
 		t.Errorf("%v allocations a window, %d resends", n, resends)
 	}
 }
@@ -356,30 +204,32 @@ func BenchmarkAddAck(b *testing.B) {
 	for b.Loop() {
 		now += 1000
 		w.Add(now, Entry{Cookie: 1})
+		w.Sent(now, 1)
 		w.Ack(now, w.Base())
-		if err := w.Expired(now, resend); err != nil {
-			b.Fatal(err)
-		}
+		w.Resend(now, resend)
 	}
 	if w.Outstanding() != 256 {
 		b.Fatal("frames were lost")
 	}
 }
 
-// BenchmarkExpire retransmits a full window.
-func BenchmarkExpire(b *testing.B) {
+// BenchmarkRepair loses all frames of a window but the last.
+func BenchmarkRepair(b *testing.B) {
 	w := newWindow(b, Config{Silence: math.MaxInt64})
-	for !w.Full() {
-		add(b, w, 0)
-	}
 	var now Time
 	n := 0
 	resend := func(uint32, Entry) bool { n++; return true }
 	b.ReportAllocs()
 	for b.Loop() {
-		now = now.Add(2 * time.Second)
-		if err := w.Expired(now, resend); err != nil {
-			b.Fatal(err)
+		for !w.Full() {
+			add(b, w, now)
+		}
+		now = now.Add(time.Millisecond)
+		w.Ack(now, w.NextSeq()-1)
+		now = now.Add(time.Second)
+		w.Resend(now, resend)
+		for seq := w.Base(); seq != w.NextSeq(); seq++ {
+			w.Ack(now, seq)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/frame")

@@ -300,13 +300,17 @@ func (r *rounds) part(vector []float32, group int) []float32 {
 func (r *rounds) firstSlot(group int) int { return group * r.groupLen / wire.Lanes }
 
 // repeat asks again for results that are late.
-func (r *rounds) repeat() {
+func (r *rounds) repeat(drained bool) {
 	if r == nil {
 		return
 	}
-	if err := r.waits.Expired(r.w.now, r.again); err != nil {
-		r.fail(r.noResult(err))
+	if drained {
+		if err := r.waits.Check(r.w.now); err != nil {
+			r.fail(r.noResult(err))
+			return
+		}
 	}
+	r.waits.Resend(r.w.now, r.again)
 }
 
 // deadline returns the time of the next repeat, and false if nothing waits.

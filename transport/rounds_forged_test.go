@@ -21,9 +21,19 @@ type roundsTester struct {
 
 func newRoundsTester(t testing.TB, scale bool) *roundsTester {
 	t.Helper()
+	return newBusyRoundsTester(t, scale, 0)
+}
+
+// newBusyRoundsTester is one whose link takes the first frames only, if room is
+// not 0.
+func newBusyRoundsTester(t testing.TB, scale bool, room int) *roundsTester {
+	t.Helper()
 	w, err := makeWorker(t.Context(), roundsConfig(t, newMemNet(), retransmit.Config{Silence: time.Hour}))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if room > 0 {
+		w.link = &fullLink{Link: w.link, room: room}
 	}
 	r := &roundsTester{Worker: w, t: t, v: make([]float32, testSlots)}
 	for i := range r.v {
@@ -42,6 +52,18 @@ func newRoundsTester(t testing.TB, scale bool) *roundsTester {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// fullLink is a link that has room for a number of frames.
+type fullLink struct {
+	Link
+	room int
+}
+
+func (l *fullLink) Send(frames []Frame) (int, error) {
+	n, err := l.Link.Send(frames[:min(l.room, len(frames))])
+	l.room -= n
+	return n, err
 }
 
 func (r *roundsTester) receiveFrom(src wire.Endpoint, payload []byte) {
@@ -185,8 +207,7 @@ func TestForgedScales(t *testing.T) {
 // TestResultBeforeFrame has a result come for a frame that waits for room in the
 // link: nobody can have answered it.
 func TestResultBeforeFrame(t *testing.T) {
-	r := newRoundsTester(t, false)
-	r.rounds.flow.handed -= 2
+	r := newBusyRoundsTester(t, false, 1)
 	r.answer(result(true, func(*wire.Header, []byte) {}))
 	r.answer(result(false, func(*wire.Header, []byte) {}))
 	r.answer(wire.PutError(make([]byte, wire.ErrorLen), wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: 2}, wire.Refusal{Code: wire.CodeMode}))

@@ -44,7 +44,7 @@ func (r *rounds) receive(h wire.Header, payload []byte) bool {
 // left reports whether the frame of a contribution has left: otherwise nobody
 // can answer it.
 func (r *rounds) left(c *contribution) bool {
-	return c.state != idle && int32(c.seq-r.flow.handed) < 0
+	return c.state != idle && int32(c.seq-r.flow.window.NextUnsent()) < 0
 }
 
 // outstanding returns the contribution whose frame has a sequence number, or -1.
@@ -100,6 +100,7 @@ func (r *rounds) acked(h wire.Header, payload []byte) {
 	}
 	c.state = waiting
 	c.wait, _ = r.waits.Add(w.now, e) // room made sure that there is a place
+	r.waits.Sent(w.now, 1)
 }
 
 // awaited reports whether an answer with a result is to a contribution: by its

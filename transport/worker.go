@@ -21,7 +21,7 @@ import (
 type Worker struct {
 	loop
 	cfg   WorkerConfig
-	start time.Time
+	clock func() retransmit.Time
 
 	// What follows belongs to the goroutine.
 	fatal   error // why the worker ends
@@ -68,7 +68,6 @@ type flow struct {
 	path   *Path
 	epoch  uint16 // of the admission at the peer
 	window *retransmit.Window
-	handed uint32 // first frame that the link has not taken yet
 	resend func(seq uint32, e retransmit.Entry) bool
 }
 
@@ -123,7 +122,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	}
 	w := &Worker{
 		cfg:      cfg,
-		start:    time.Now(),
+		clock:    clockFrom(time.Now()),
 		packer:   p,
 		numbers:  numbers,
 		out:      make([]Frame, 0, rxBatch),
@@ -153,6 +152,11 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	return w, nil
 }
 
+// clockFrom returns a clock that runs from a point in time.
+func clockFrom(start time.Time) func() retransmit.Time {
+	return func() retransmit.Time { return retransmit.Time(time.Since(start)) }
+}
+
 func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.Endpoint, epoch uint16) error {
 	path, err := w.link.Path(ctx, to)
 	if err != nil {
@@ -162,7 +166,7 @@ func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	f := &flow{index: index, role: role, path: path, epoch: epoch, window: win, handed: win.NextSeq()}
+	f := &flow{index: index, role: role, path: path, epoch: epoch, window: win}
 	f.resend = func(_ uint32, e retransmit.Entry) bool {
 		if len(w.retx) == cap(w.retx) {
 			return false

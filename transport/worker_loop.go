@@ -4,8 +4,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
-
-	"github.com/libra-ina/libra/retransmit"
 )
 
 const (
@@ -74,7 +72,7 @@ func (w *Worker) tryTurn(sleep bool) error {
 	w.endFlushes()
 	drained := n < len(w.pkts)
 	if drained || w.now.Sub(w.expired) > timerLag {
-		if err := w.repeat(); err != nil {
+		if err := w.repeat(drained); err != nil {
 			return err
 		}
 	}
@@ -87,17 +85,16 @@ func (w *Worker) tryTurn(sleep bool) error {
 	return err
 }
 
-func (w *Worker) clock() retransmit.Time { return retransmit.Time(time.Since(w.start)) }
-
 // transmit hands frames to the link, new ones before repeated ones.
 func (w *Worker) transmit() (any bool, err error) {
 	if len(w.out) > 0 {
+		w.now = w.clock() // packing took time, which is no part of a round trip
 		n, err := w.link.Send(w.out)
 		if err != nil {
 			return false, err
 		}
 		for _, f := range w.outFlow[:n] {
-			w.flows[f].handed++
+			w.flows[f].window.Sent(w.now, 1)
 		}
 		w.out = append(w.out[:0], w.out[n:]...)
 		w.outFlow = append(w.outFlow[:0], w.outFlow[n:]...)
@@ -112,21 +109,25 @@ func (w *Worker) transmit() (any bool, err error) {
 	return any, nil
 }
 
-// repeat collects the frames whose answers are late. A silent peer is the
-// worker's end.
-func (w *Worker) repeat() error {
+// repeat collects the frames that are to be sent again. A silent peer is the
+// worker's end, but only if everything that has been received is taken in: after a
+// pause of this process the answers may be waiting there.
+func (w *Worker) repeat(drained bool) error {
 	w.expired = w.now
 	for _, f := range w.flows {
 		if f == nil {
 			continue
 		}
-		if err := f.window.Expired(w.now, f.resend); err != nil {
-			e := w.peerError(f, err)
-			e.LinkErr = w.link.Stats().LastError
-			return e
+		if drained {
+			if err := f.window.Check(w.now); err != nil {
+				e := w.peerError(f, err)
+				e.LinkErr = w.link.Stats().LastError
+				return e
+			}
 		}
+		f.window.Resend(w.now, f.resend)
 	}
-	w.rounds.repeat()
+	w.rounds.repeat(drained)
 	return nil
 }
 

@@ -25,7 +25,7 @@ func (w *Worker) receive(p *Packet) {
 		w.stats.Stray++
 		return
 	}
-	if int32(h.Seq-f.handed) >= 0 {
+	if int32(h.Seq-f.window.NextUnsent()) >= 0 {
 		w.stats.Stray++ // an answer to a frame that has not left
 		return
 	}

@@ -1,0 +1,67 @@
+package retransmit
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// Config parametrises a [Window]. Fields that are zero take their defaults.
+type Config struct {
+	// Size is the number of frames W that may be unacknowledged, and the span
+	// of their sequence numbers: a power of two up to [wire.DefaultWindow],
+	// which is the default. It cannot be larger, because every receiver's
+	// [Filter] is dimensioned for that.
+	Size int
+
+	// InitialRTO is the retransmission timeout before the first round trip is
+	// measured. Default 20 ms: RFC 6298 says 1 s, for the Internet; a round
+	// trip inside a data centre takes well under a millisecond, and what is
+	// left is the peer's scheduling.
+	InitialRTO time.Duration
+
+	// MinRTO is the least timeout beyond the round trip. Default 5 ms: far above
+	// a round trip, but a peer that shares its cores with other processes
+	// answers only when it is scheduled.
+	MinRTO time.Duration
+
+	// MaxRTO bounds the exponential backoff. Default 1 s, so that a flow
+	// resumes at most a second after its peer.
+	MaxRTO time.Duration
+
+	// Silence is how long the peer may answer nothing while frames are
+	// unacknowledged and the caller listens, before it is given up; see
+	// [Window.Check].
+	// Default 10 s.
+	Silence time.Duration
+}
+
+func (c Config) withDefaults() (Config, error) {
+	setDefault(&c.Size, wire.DefaultWindow)
+	setDefault(&c.InitialRTO, 20*time.Millisecond)
+	setDefault(&c.MinRTO, 5*time.Millisecond)
+	setDefault(&c.MaxRTO, time.Second)
+	setDefault(&c.Silence, 10*time.Second)
+	if c.Size < 0 || c.Size > wire.DefaultWindow || c.Size&(c.Size-1) != 0 {
+		return c, fmt.Errorf("retransmit: window of %d frames: must be a power of two up to %d", c.Size, wire.DefaultWindow)
+	}
+	if c.MinRTO < 0 || c.MaxRTO < c.MinRTO {
+		return c, fmt.Errorf("retransmit: timeouts from %v to %v: must not be negative nor reversed", c.MinRTO, c.MaxRTO)
+	}
+	if c.InitialRTO < c.MinRTO || c.InitialRTO > c.MaxRTO {
+		return c, fmt.Errorf("retransmit: initial timeout %v is not between %v and %v", c.InitialRTO, c.MinRTO, c.MaxRTO)
+	}
+	if c.Silence < 0 {
+		return c, errors.New("retransmit: limit of silence is negative")
+	}
+	return c, nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

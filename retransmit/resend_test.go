@@ -1,0 +1,393 @@
+package retransmit
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	us  = Time(time.Microsecond)
+	rtt = 200 * us
+)
+
+// settled is a window whose round trip is measured as 200 µs: the allowance is
+// 100 µs, the timeout 5.2 ms. Frames up to 64 are answered, at the time that is
+// returned.
+func settled(t testing.TB, cfg Config) (*Window, Time) {
+	t.Helper()
+	if cfg.Silence == 0 {
+		cfg.Silence = time.Hour
+	}
+	w := newWindow(t, cfg)
+	var now Time
+	for range 64 {
+		seq := add(t, w, now)
+		now += rtt
+		w.Ack(now, seq)
+	}
+	s := w.Stats()
+	if s.SRTT != 200*time.Microsecond || s.RTO < 5200*time.Microsecond || s.RTO > 5201*time.Microsecond {
+		t.Fatalf("SRTT %v, RTO %v", s.SRTT, s.RTO)
+	}
+	return w, now
+}
+
+// TestOvertakenFrameIsRepeated loses frames among others that are answered. Only
+// they are repeated, once, when the allowance is over.
+func TestOvertakenFrameIsRepeated(t *testing.T) {
+	w, now := settled(t, Config{})
+	for range 8 { // 65 to 72
+		add(t, w, now)
+	}
+	now += rtt
+	for _, seq := range []uint32{66, 67, 69, 70} { // 65 and 68 are lost, 71 and 72 late
+		w.Ack(now, seq)
+	}
+	if next, ok := w.NextDeadline(); !ok || next > now {
+		t.Errorf("next deadline %v; there is new evidence now, at %v", next, now)
+	}
+	expect(t, w, now)
+	if next, ok := w.NextDeadline(); !ok || next != now+100*us {
+		t.Errorf("next deadline %v, want the end of the allowance, %v", next, now+100*us)
+	}
+	expect(t, w, now+99*us)
+	expect(t, w, now+100*us, 65, 68)
+	expect(t, w, now+5*ms)
+	if s := w.Stats(); s.Retransmitted != 2 || s.Probes != 0 || s.Backoffs != 0 {
+		t.Errorf("%+v", s)
+	}
+	for _, seq := range []uint32{65, 68} {
+		if e, ok := w.Ack(now+ms, seq); !ok || !e.Repeated {
+			t.Errorf("frame %d: %+v, %v", seq, e, ok)
+		}
+	}
+	if e, ok := w.Ack(now+ms, 71); !ok || e.Repeated {
+		t.Errorf("frame 71: %+v, %v", e, ok)
+	}
+}
+
+// TestLostRepetitionIsRepeated loses frame 65 and its first repetition: frames
+// that are sent after that show it. The allowance doubles.
+func TestLostRepetitionIsRepeated(t *testing.T) {
+	w, now := settled(t, Config{})
+	add(t, w, now)
+	overtake := func() {
+		seq := add(t, w, now)
+		now += rtt
+		w.Ack(now, seq)
+	}
+	overtake()
+	for _, allowance := range []Time{100 * us, 200 * us, 400 * us, 800 * us, 1600 * us, 3200 * us} {
+		sent := now - rtt
+		if allowance > 100*us {
+			// Answers to frames that were sent before the repetition are no evidence.
+			expect(t, w, now+allowance)
+			now += 50 * us
+			sent = now - 50*us
+			overtake()
+		}
+		due := sent + rtt + allowance
+		expect(t, w, due-1)
+		expect(t, w, due, 65)
+		now = due
+	}
+	// As long as the timeout, and no longer.
+	now += 50 * us
+	sent := now - 50*us
+	overtake()
+	rto := Time(w.Stats().RTO)
+	expect(t, w, sent+rtt+rto-1)
+	expect(t, w, sent+rtt+rto, 65)
+}
+
+// TestReorderingStretchesTheAllowance overtakes frames by less and by more than
+// the allowance. Needless repetitions double it, once a round trip.
+func TestReorderingStretchesTheAllowance(t *testing.T) {
+	w, now := settled(t, Config{})
+	// round has one frame overtaken for a time, and returns whether it was repeated.
+	round := func(by Time) bool {
+		late := add(t, w, now)
+		other := add(t, w, now)
+		w.Ack(now+rtt, other)
+		n := len(resent(t, w, now+rtt)) + len(resent(t, w, now+rtt+by))
+		w.Ack(now+rtt+by, late)
+		if n > 0 {
+			w.Ack(now+2*rtt+by, late) // the answer to the other copy
+		}
+		now += ms
+		return n > 0
+	}
+	for i, c := range []struct {
+		by   Time
+		want bool
+	}{{99 * us, false}, {100 * us, true}, {199 * us, false}, {200 * us, true}, {399 * us, false}, {400 * us, true}, {799 * us, false}} {
+		if got := round(c.by); got != c.want {
+			t.Fatalf("round %d: overtaken by %v, repeated: %v", i, time.Duration(c.by), got)
+		}
+	}
+	if s := w.Stats(); s.Spurious != 3 || s.Repeated != 3 {
+		t.Errorf("%+v", s)
+	}
+	// Sixteen repairs that were needed end it. 1.6 ms is the largest allowance.
+	for range 16 {
+		lost := add(t, w, now)
+		w.Ack(now+rtt, add(t, w, now))
+		resent(t, w, now+rtt)
+		expect(t, w, now+rtt+800*us, lost)
+		now += 2 * ms
+		w.Ack(now, lost)
+	}
+	if !round(100 * us) {
+		t.Error("the allowance is still stretched after 16 repairs")
+	}
+}
+
+// TestReorderingIsBounded takes hundreds of frames for lost that are not, in one
+// round trip and in many.
+func TestReorderingIsBounded(t *testing.T) {
+	w, now := settled(t, Config{})
+	for rounds := range 10 {
+		first := w.NextSeq()
+		for range 32 {
+			add(t, w, now)
+		}
+		last := add(t, w, now)
+		now += rtt
+		w.Ack(now, last)
+		now += 5 * ms // less than a timeout
+		if n := len(resent(t, w, now)); n != 32 {
+			t.Fatalf("round %d: %d frames resent", rounds, n)
+		}
+		for seq := first; seq != last; seq++ {
+			for range 3 { // two copies, and one that the network has made
+				w.Ack(now, seq)
+			}
+		}
+		if want := min(2<<rounds, maxReordering); w.loss.reordering != want {
+			t.Errorf("factor %d after %d round trips with reordering, want %d", w.loss.reordering, rounds+1, want)
+		}
+	}
+	if s := w.Stats(); s.Spurious != 320 {
+		t.Errorf("%d needless repetitions counted, want 320", s.Spurious)
+	}
+}
+
+// TestSlowPeerIsProbed is a peer that stalls for 60 ms with a full window: only
+// the oldest frame is repeated, with a timeout that doubles.
+func TestSlowPeerIsProbed(t *testing.T) {
+	w, start := settled(t, Config{})
+	for !w.Full() {
+		add(t, w, start)
+	}
+	var at []time.Duration
+	now := start
+	for now < start+60*ms {
+		now, _ = w.NextDeadline()
+		if seqs := resent(t, w, now); len(seqs) > 0 {
+			if len(seqs) != 1 || seqs[0] != 65 {
+				t.Fatalf("resent %v, want the oldest frame", seqs)
+			}
+			at = append(at, time.Duration(now-start).Round(time.Millisecond))
+		}
+		if err := w.Check(now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// 5.2, and then 10.4, 20.8, 41.6 more.
+	if diff := cmp.Diff([]time.Duration{5e6, 16e6, 36e6, 78e6}, at); diff != "" {
+		t.Errorf("probed at (-want +got):\n%s", diff)
+	}
+	// Then it answers all, also the copies.
+	for _, seq := range []uint32{65, 65, 65, 65, 65} {
+		w.Ack(now, seq)
+	}
+	for w.Outstanding() > 0 {
+		w.Ack(now, w.Base())
+		expect(t, w, now)
+		now += us
+	}
+	if s := w.Stats(); s.Retransmitted != 4 || s.Probes != 4 || s.Backoffs != 4 || s.Repeated != 4 || s.Spurious != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestLostWindowIsRepaired loses all frames of a window, with nothing more to
+// send: each timeout repeats twice as many as the one before, without backing off
+// further, because the peer answers.
+func TestLostWindowIsRepaired(t *testing.T) {
+	w, now := settled(t, Config{})
+	for range 40 {
+		add(t, w, now)
+	}
+	want := 1
+	for w.Outstanding() > 0 {
+		deadline, _ := w.NextDeadline()
+		if seqs := resent(t, w, deadline-1); len(seqs) > 0 {
+			t.Fatalf("%v resent early", seqs)
+		}
+		seqs := resent(t, w, deadline)
+		if left := w.Outstanding(); len(seqs) != min(want, left) || seqs[0] != w.Base() {
+			t.Fatalf("%d frames resent from %d, want %d from %d", len(seqs), seqs[0], min(want, left), w.Base())
+		}
+		now = deadline + rtt
+		for _, seq := range seqs {
+			w.Ack(now, seq)
+		}
+		want *= 2
+	}
+	if s := w.Stats(); s.Retransmitted != 40 || s.Backoffs != 1 {
+		t.Errorf("%+v; want each frame repeated once and one backoff", s)
+	}
+	// Afterwards it begins with one again.
+	seq := add(t, w, now)
+	now += rtt
+	w.Ack(now, seq)
+	add(t, w, now)
+	add(t, w, now)
+	deadline, _ := w.NextDeadline()
+	expect(t, w, deadline, w.Base())
+}
+
+// TestNewFramesRepairALostWindow is the same with more to send: the answers to
+// the frames that the first repair makes room for show the losses.
+func TestNewFramesRepairALostWindow(t *testing.T) {
+	w, now := settled(t, Config{Size: 64})
+	for !w.Full() {
+		add(t, w, now)
+	}
+	deadline, _ := w.NextDeadline()
+	expect(t, w, deadline, 65)
+	now = deadline + rtt
+	w.Ack(now, 65)
+	seq := add(t, w, now)
+	now += rtt
+	w.Ack(now, seq)
+	if n := len(resent(t, w, now)); n != 63 {
+		t.Errorf("%d frames resent, want the 63 that were lost", n)
+	}
+}
+
+// TestStubbornFrameBacksOff drops one frame again and again. When the window is
+// full and nothing else can be answered, the timeout doubles up to the largest.
+func TestStubbornFrameBacksOff(t *testing.T) {
+	w := newWindow(t, Config{MaxRTO: 50 * time.Millisecond, Silence: time.Hour})
+	add(t, w, 0)
+	var at []time.Duration
+	for now := Time(0); now < 400*ms; now += ms / 4 {
+		if len(resent(t, w, now)) > 0 {
+			at = append(at, time.Duration(now))
+		}
+	}
+	want := []time.Duration{20e6, 40e6, 50e6, 50e6, 50e6, 50e6, 50e6, 50e6}
+	last := time.Duration(0)
+	for i, d := range at {
+		if i < len(want) && d-last != want[i] {
+			t.Errorf("retransmission %d after %v, want %v", i, d-last, want[i])
+		}
+		last = d
+	}
+	if len(at) != len(want) {
+		t.Errorf("retransmitted at %v, want %d times", at, len(want))
+	}
+}
+
+// TestUnsentFramesAreNotRepeated adds frames that the network does not take.
+func TestUnsentFramesAreNotRepeated(t *testing.T) {
+	w := newWindow(t, Config{Silence: time.Minute})
+	for range 3 {
+		w.Add(0, Entry{Cookie: uint64(w.NextSeq())})
+	}
+	if w.NextUnsent() != 1 {
+		t.Fatalf("next unsent %d", w.NextUnsent())
+	}
+	if next, ok := w.NextDeadline(); !ok || next <= 0 || next > Time(time.Minute) {
+		t.Errorf("next deadline %v, %v; want one before the limit of silence", next, ok)
+	}
+	expect(t, w, 1000*ms)
+	// The timer runs from when the first is sent.
+	w.Sent(1000*ms, 1)
+	expect(t, w, 1020*ms-1)
+	expect(t, w, 1020*ms, 1)
+	w.Sent(1030*ms, 5) // more than there are
+	if w.NextUnsent() != 4 {
+		t.Errorf("next unsent %d", w.NextUnsent())
+	}
+	// And the round trip too.
+	w.Ack(1033*ms, 3)
+	if s := w.Stats(); s.SRTT != 3*time.Millisecond {
+		t.Errorf("SRTT %v, want 3ms", s.SRTT)
+	}
+}
+
+// TestFullRingLeavesFramesDue refuses to resend, in a repair and in a probe.
+func TestFullRingLeavesFramesDue(t *testing.T) {
+	w, now := settled(t, Config{})
+	for range 5 {
+		add(t, w, now)
+	}
+	now += rtt
+	w.Ack(now, 69)
+	now += 100 * us
+	calls := 0
+	w.Resend(now, func(uint32, Entry) bool { calls++; return calls < 3 })
+	if calls != 3 {
+		t.Fatalf("%d frames offered, want 3", calls)
+	}
+	if next, ok := w.NextDeadline(); !ok || next > now {
+		t.Fatalf("next deadline %v, %v; two frames are due now", next, ok)
+	}
+	expect(t, w, now, 67, 68)
+	if s := w.Stats(); s.Retransmitted != 4 {
+		t.Fatalf("%d retransmissions counted, want 4", s.Retransmitted)
+	}
+	for seq := range Time(4) {
+		w.Ack(now, uint32(65+seq))
+	}
+
+	add(t, w, now)
+	now += 10 * ms
+	full := func(uint32, Entry) bool { return false }
+	w.Resend(now, full)
+	if next, ok := w.NextDeadline(); !ok || next > now {
+		t.Fatalf("next deadline %v, %v; the probe is due now", next, ok)
+	}
+	if s := w.Stats(); s.Backoffs != 0 || s.Probes != 0 {
+		t.Errorf("%+v: nothing was sent", s)
+	}
+	expect(t, w, now, 70)
+	if s := w.Stats(); s.Backoffs != 1 || s.Probes != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestNextDeadlineLeadsToEveryRetransmission sleeps from deadline to deadline.
+func TestNextDeadlineLeadsToEveryRetransmission(t *testing.T) {
+	w := newWindow(t, Config{Silence: time.Hour})
+	if _, ok := w.NextDeadline(); ok {
+		t.Fatal("an empty window has a deadline")
+	}
+	add(t, w, 5*ms)
+	var at []time.Duration
+	wakeups := 0
+	for len(at) < 4 {
+		now, ok := w.NextDeadline()
+		if !ok {
+			t.Fatal("no deadline with a frame outstanding")
+		}
+		wakeups++
+		if err := w.Check(now); err != nil {
+			t.Fatal(err)
+		}
+		if len(resent(t, w, now)) > 0 {
+			at = append(at, time.Duration(now))
+		}
+	}
+	if diff := cmp.Diff([]time.Duration{25e6, 65e6, 145e6, 305e6}, at); diff != "" {
+		t.Errorf("retransmitted at (-want +got):\n%s", diff)
+	}
+	if wakeups > 8 {
+		t.Errorf("%d wake-ups for 4 retransmissions", wakeups)
+	}
+}

@@ -1,0 +1,105 @@
+package retransmit
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// listen calls Check from deadline to deadline, and returns when and how it ends.
+func listen(t *testing.T, w *Window, until Time) (Time, error) {
+	t.Helper()
+	for {
+		now, ok := w.NextDeadline()
+		if !ok {
+			t.Fatal("no deadline")
+		}
+		now = min(now, until)
+		if err := w.Check(now); err != nil || now == until {
+			return now, err
+		}
+		resent(t, w, now)
+	}
+}
+
+func TestSilentPeer(t *testing.T) {
+	w := newWindow(t, Config{Silence: 500 * time.Millisecond})
+	if err := w.Check(1e12); err != nil {
+		t.Fatalf("nothing was asked and yet: %v", err)
+	}
+	start := Time(2e12) // a long idle time is no silence
+	for range 5 {
+		add(t, w, start)
+	}
+	w.Ack(start+100*ms, 1)
+	w.Ack(start+100*ms, 3)
+	if _, err := listen(t, w, start+600*ms-1); err != nil {
+		t.Fatalf("before the limit: %v", err)
+	}
+	now, err := listen(t, w, start+2000*ms)
+	if now != start+600*ms {
+		t.Errorf("given up at %v, want %v", now-start, 600*ms)
+	}
+	want := &SilentPeerError{Silent: 500 * time.Millisecond, Acked: 2, Unacked: 3, FirstSeq: 2, LastSeq: 5}
+	var got *SilentPeerError
+	if !errors.As(err, &got) {
+		t.Fatalf("error %v, want a SilentPeerError", err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, part := range []string{"500ms", "2 frames acknowledged", "3 not", "2 to 5"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("message %q lacks %q", err, part)
+		}
+	}
+	var seqs []uint32
+	for seq := range w.Unacked() {
+		seqs = append(seqs, seq)
+	}
+	if diff := cmp.Diff([]uint32{2, 4, 5}, seqs); diff != "" {
+		t.Errorf("unacknowledged (-want +got):\n%s", diff)
+	}
+	w.Ack(start+601*ms, 1) // a repetition, but a sign of life
+	if _, err := listen(t, w, start+1101*ms-1); err != nil {
+		t.Errorf("peer answered a moment ago: %v", err)
+	}
+	if err := w.Check(start + 1101*ms); err == nil {
+		t.Error("a peer that is silent again is not given up")
+	}
+	for seq := range w.Unacked() {
+		w.Ack(start+2000*ms, seq)
+	}
+	if err := w.Check(start + 9000*ms); err != nil {
+		t.Errorf("all is answered and yet: %v", err)
+	}
+}
+
+// TestOwnPauseIsNoSilence stops the caller for longer than the limit of silence.
+// Only the time in which it listened counts.
+func TestOwnPauseIsNoSilence(t *testing.T) {
+	pause := 13_000 * ms
+	w := newWindow(t, Config{Silence: 500 * time.Millisecond, MaxRTO: 20 * time.Millisecond})
+	add(t, w, 0)
+	if _, err := listen(t, w, 300*ms); err != nil {
+		t.Fatal(err)
+	}
+	now := 300*ms + pause
+	if err := w.Check(now); err != nil {
+		t.Fatalf("after a pause of its own of %v: %v", time.Duration(pause), err)
+	}
+	expect(t, w, now, 1) // which asks again first
+	end, err := listen(t, w, now+2000*ms)
+	if err == nil || end < now+170*ms || end > now+200*ms {
+		t.Errorf("given up %v after the pause, %v; 300ms of 500 had passed before it, and at most a timeout counts of the pause", time.Duration(end-now), err)
+	}
+	// An earlier time than before, of a clock that is not monotonic, counts nothing.
+	w = newWindow(t, Config{Silence: time.Second})
+	add(t, w, 100*ms)
+	if err := w.Check(0); err != nil || w.heard.listened != 0 {
+		t.Errorf("%v, %v", err, w.heard.listened)
+	}
+}
