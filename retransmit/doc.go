@@ -1,8 +1,12 @@
 // Package retransmit makes one flow of frames reliable: a [Window] at the
-// sender repeats what is not acknowledged in time, and a [Filter] at the
+// sender repeats what is lost, and a [Filter] at the
 // receiver keeps repetitions from being applied twice. Together they apply
 // every frame exactly once, whatever the network loses, duplicates, delays or
 // reorders.
+//
+// Every frame has an answer of its own, so the window knows which frames are
+// missing. It finds most losses by the answers to later frames (RFC 8985), and
+// the others by a timeout (RFC 6298) that repeats one frame and waits.
 //
 // A flow is (job, sender, destination); each has a sequence space of its own
 // that starts at [wire.FirstSeq] and is compared by serial-number arithmetic

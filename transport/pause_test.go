@@ -1,0 +1,167 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// pausable is a worker whose goroutine the test is, with a clock of the test's.
+type pausable struct {
+	*Worker
+	t      *testing.T
+	clock  retransmit.Time
+	server *memLink
+}
+
+func newPausable(t *testing.T, silence time.Duration) *pausable {
+	network := newMemNet()
+	p := &pausable{t: t, server: network.open("10.0.0.2:19522")}
+	w, err := makeWorker(t.Context(), WorkerConfig{
+		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, ServerEpoch: testServerEpoch, Dim: testDim,
+		Server: p.server.local, Flow: retransmit.Config{Silence: silence, MaxRTO: 50 * time.Millisecond},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.clock = func() retransmit.Time { return p.clock }
+	p.Worker = w
+	return p
+}
+
+// push puts frames on their way.
+func (p *pausable) push(frames int) *operation {
+	p.t.Helper()
+	o := &operation{ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
+	for i := range frames * wire.ColdCap(p.link.MaxPayload(), testDim) {
+		o.keys = append(o.keys, uint64(i))
+	}
+	o.values = make([]float32, len(o.keys)*testDim)
+	p.accept(o)
+	p.Worker.push(p.nextPush())
+	if o.failure != nil || o.sent.ColdFrames != frames {
+		p.t.Fatalf("%v, %+v", o.failure, o.sent)
+	}
+	if err := p.turn(false); err != nil {
+		p.t.Fatal(err)
+	}
+	return o
+}
+
+// answer acknowledges all that has arrived at the server.
+func (p *pausable) answer() (n int) {
+	pkts := make([]Packet, 8)
+	for {
+		got, err := p.server.Receive(pkts)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if got == 0 {
+			return n
+		}
+		for _, pkt := range pkts[:got] {
+			h, err := wire.ParseHeader(pkt.Payload)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			p.server.deliver(wire.PutAck(make([]byte, wire.HeaderLen), h), p.link.Local())
+			n++
+		}
+	}
+}
+
+// listen turns for a while, as a worker does that sleeps from deadline to deadline.
+func (p *pausable) listen(d time.Duration) error {
+	for end := p.clock.Add(d); ; {
+		if err := p.turn(false); err != nil || p.clock == end {
+			return err
+		}
+		step := p.patience()
+		if step < 0 {
+			return nil // all is answered
+		}
+		p.clock = min(end, p.clock.Add(max(step, time.Microsecond)))
+	}
+}
+
+// TestPauseWithAnswersWaiting stops the worker for longer than the limit of
+// silence while more answers arrive than it receives at a time.
+func TestPauseWithAnswersWaiting(t *testing.T) {
+	p := newPausable(t, 10*time.Second)
+	o := p.push(200)
+	// The peer is slow, but not for so long.
+	if err := p.listen(9990 * time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	// More than a batch of something else comes first.
+	for range 2 * rxBatch {
+		p.server.deliver(make([]byte, 1), p.link.Local())
+	}
+	if n := p.answer(); n < 200 {
+		t.Fatalf("%d frames arrived", n)
+	}
+	p.clock += retransmit.Time(13 * time.Second)
+	for turn := range 10 {
+		if err := p.turn(false); err != nil {
+			t.Fatalf("turn %d after the pause: %v", turn, err)
+		}
+	}
+	if o.acked != 200 || o.failure != nil {
+		t.Errorf("%d frames acknowledged, %v", o.acked, o.failure)
+	}
+}
+
+// TestPauseWithNothingWaiting stops the worker before its frames could be
+// answered, and the network loses them. It asks again and gets answers.
+func TestPauseWithNothingWaiting(t *testing.T) {
+	p := newPausable(t, 10*time.Second)
+	o := p.push(100)
+	for range 100 {
+		if _, err := p.server.Receive(make([]Packet, 1)); err != nil { // lost
+			t.Fatal(err)
+		}
+	}
+	p.clock += retransmit.Time(13 * time.Second)
+	for range 1000 {
+		if err := p.listen(5 * time.Millisecond); err != nil {
+			t.Fatalf("%v after the pause: %v", time.Duration(p.clock)-13*time.Second, err)
+		}
+		p.answer()
+		if o.acked == 100 {
+			return
+		}
+	}
+	t.Errorf("%d frames acknowledged", o.acked)
+}
+
+// TestSilenceCountsListening gives a peer up that is dead, pauses or not, after the
+// limit of listening in vain.
+func TestSilenceCountsListening(t *testing.T) {
+	p := newPausable(t, 2*time.Second)
+	o := p.push(10)
+	var listened time.Duration
+	var err error
+	for ; err == nil && listened < time.Minute; listened += 100 * time.Millisecond {
+		if err = p.listen(100 * time.Millisecond); err == nil {
+			p.clock += retransmit.Time(time.Minute)
+		}
+	}
+	var silent *retransmit.SilentPeerError
+	if !errors.As(err, &silent) || listened > 2200*time.Millisecond || listened < time.Second {
+		t.Fatalf("after %v: %v", listened, err)
+	}
+	if silent.Silent < 2*time.Second || silent.Silent > 2200*time.Millisecond {
+		t.Errorf("silent for %v", silent.Silent)
+	}
+	if again := p.turn(false); !errors.Is(again, err) {
+		t.Errorf("the next turn: %v", again)
+	}
+	p.finish(err)
+	if err := o.ticket.Wait(context.Background()); !errors.As(err, &silent) {
+		t.Errorf("ticket: %v", err)
+	}
+}
