@@ -41,9 +41,9 @@ type AggregatorConfig struct {
 	// JobMemory returns the bytes that the banks of a job of n slots take; nil
 	// means two banks of eight bytes a slot.
 	JobMemory func(n int) uint64
-	// Reach, if not nil, is told the MAC address of each host that joins, so
-	// that the data plane can send frames between hosts on by itself.
-	Reach func(mac [6]byte) error
+	// Reach, if not nil, is told the MAC address of the server of each job that
+	// is created, so that the data plane can send frames to it on by itself.
+	Reach func(job uint16, mac [6]byte)
 	Log   *slog.Logger
 }
 
@@ -144,7 +144,7 @@ func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, 
 		return nil, planeError(err)
 	}
 	a.start(j)
-	a.reach(spec.ServerMac)
+	a.reach(cfg.ID, spec.ServerMac)
 	a.cfg.Log.Info("job created", "job", cfg.ID, "instance", j.instance, "owner", j.creator, "epoch", cfg.Epoch,
 		"mode", cfg.Mode, "arithmetic", cfg.Arithmetic, "slots", cfg.Slots, "senders", j.places)
 	return &pb.Job{
@@ -277,7 +277,6 @@ func (a *Aggregator) Join(req *pb.JoinRequest, stream grpc.ServerStreamingServer
 		return err
 	}
 	defer j.roster.exit(m, c)
-	a.reach(req.Mac)
 	a.cfg.Log.Debug("sender connected", "job", j.cfg.ID, "sender", s.ID, "address", s.IP, "epoch", m.Epoch)
 	if err := stream.Send(a.admission(j, m)); err != nil {
 		return err
@@ -397,14 +396,10 @@ func (a *Aggregator) owned(ctx context.Context, id uint32, key []byte) (*job, er
 	return j, nil
 }
 
-// reach passes a host's MAC address on. Failure costs speed only: the kernel
-// forwards what the data plane does not.
-func (a *Aggregator) reach(mac []byte) {
-	if a.cfg.Reach == nil || len(mac) != 6 {
-		return
-	}
-	if err := a.cfg.Reach([6]byte(mac)); err != nil {
-		a.cfg.Log.Warn("frames to this host go through the kernel's forwarding", "error", err)
+// reach passes the MAC address of a job's server on.
+func (a *Aggregator) reach(job uint16, mac []byte) {
+	if a.cfg.Reach != nil && len(mac) == 6 {
+		a.cfg.Reach(job, [6]byte(mac))
 	}
 }
 

@@ -3,21 +3,22 @@ package node
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
-	"slices"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bpf"
+	"github.com/libra-ina/libra/internal/bridge"
 	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/netdev"
 )
 
 // openXDPPlane loads the XDP aggregator and attaches it to the switch's
 // interfaces.
-func openXDPPlane(c *cluster.Config) (plane, error) {
+func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 	mode, err := attachMode(c.Switch.XDPMode)
 	if err != nil {
 		return plane{}, err
@@ -46,18 +47,20 @@ func openXDPPlane(c *cluster.Config) (plane, error) {
 		closeAll = func() error { return errors.Join(restore(), a.Close()) }
 		what += ", threaded NAPI"
 	}
+	follower, err := followBridge(c.Switch.Interfaces, a, log)
+	if err != nil {
+		return plane{}, errors.Join(err, closeAll())
+	}
+	followed := newHosts(a, follower.Reach)
 	return plane{
-		Plane: closing{a, closeAll},
-		what:  what,
+		Plane: closing{followed, func() error {
+			follower.Close()
+			return closeAll()
+		}},
+		what: what,
 
 		jobMemory: func(int) uint64 { return bpf.JobMemory },
-		reach: func(mac [6]byte) error {
-			port, err := bridgePort(mac, c.Switch.Interfaces)
-			if err != nil {
-				return err
-			}
-			return a.AddRoute(mac, port)
-		},
+		reach:     followed.reach,
 	}, nil
 }
 
@@ -119,21 +122,20 @@ func interfaceNames() []string {
 	return names
 }
 
-// bridgePort asks the kernel's bridge behind which of the named interfaces a
-// MAC address was last seen.
-func bridgePort(mac [6]byte, interfaces []string) (string, error) {
-	entries, err := netlink.NeighList(0, unix.AF_BRIDGE)
-	if err != nil {
-		return "", fmt.Errorf("bridge forwarding table: %w", err)
-	}
-	for _, e := range entries {
-		if string(e.HardwareAddr) != string(mac[:]) {
-			continue
+// followBridge makes the program forward between hosts as the ports' bridge does.
+func followBridge(interfaces []string, a *bpf.Aggregator, log *slog.Logger) (*bridge.Follower, error) {
+	forwards := true
+	for _, name := range interfaces {
+		ifi, err := net.InterfaceByName(name)
+		if err != nil {
+			return nil, fmt.Errorf("interface %s: %w", name, err)
 		}
-		link, err := netlink.LinkByIndex(e.LinkIndex)
-		if err == nil && slices.Contains(interfaces, link.Attrs().Name) {
-			return link.Attrs().Name, nil
+		// A port that cannot transmit loses what is sent out of it.
+		if _, err := netdev.TransmitsXDP(ifi.Index); errors.Is(err, netdev.ErrUnknown) {
+			log.Warn("frames between hosts go through the kernel's bridge", "error", err)
+			forwards = false
+			break
 		}
 	}
-	return "", fmt.Errorf("%v is not in the bridge's forwarding table behind %v", net.HardwareAddr(mac[:]), interfaces)
+	return bridge.Follow(interfaces, a, forwards, log)
 }

@@ -4,10 +4,11 @@ package node
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/libra-ina/libra/internal/cluster"
 )
 
-func openXDPPlane(*cluster.Config) (plane, error) {
+func openXDPPlane(*cluster.Config, *slog.Logger) (plane, error) {
 	return plane{}, errors.New("the XDP aggregator needs Linux; use the udp backend")
 }

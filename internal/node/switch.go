@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"time"
@@ -19,8 +20,9 @@ import (
 // plane is a data plane, and what the daemon does beside managing jobs.
 type plane struct {
 	aggregator.Plane
-	// reach teaches the data plane the way to a host; nil if it needs none.
-	reach func(mac [6]byte) error
+	// reach names the host of a job's server to the data plane; nil if it needs
+	// not know.
+	reach func(job uint16, mac [6]byte)
 	// jobMemory returns the bytes of the banks of a job of n slots; nil for
 	// the control service's default.
 	jobMemory func(n int) uint64
@@ -44,7 +46,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 		return err
 	}
 	defer listener.Close()
-	p, err := openPlane(c)
+	p, err := openPlane(c, env.Log)
 	if err != nil {
 		return err
 	}
@@ -81,11 +83,11 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	}
 }
 
-func openPlane(c *cluster.Config) (plane, error) {
+func openPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 	if c.Backend == cluster.BackendUDP {
 		return openModelPlane(c)
 	}
-	return openXDPPlane(c)
+	return openXDPPlane(c, log)
 }
 
 // listen opens the TCP socket of a control service.

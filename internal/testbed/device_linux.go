@@ -44,6 +44,13 @@ func setFeature(name string, cmd uint32, on bool) error {
 	return nil
 }
 
+// SetGRO switches generic receive offload of a host's interface on or off. A bed
+// has it on. Off, the host's port on the switch can transmit for XDP only while the
+// host has an XDP program.
+func (n *Node) SetGRO(on bool) error {
+	return n.Do(func() error { return setFeature(n.Interface, unix.ETHTOOL_SGRO, on) })
+}
+
 // tuneVeth prepares a veth end in the current namespace for XDP. The end must
 // be up: before, veth has no NAPI context, so the kernel refuses to make it
 // threaded, and does not note that GRO makes the end a target of redirects.

@@ -1,0 +1,304 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Plane is a data plane that sends frames on. bpf.Aggregator is one.
+type Plane interface {
+	// AddRoute says that a host is behind an interface.
+	AddRoute(mac [6]byte, iface string) error
+	// RemoveRoute takes that back.
+	RemoveRoute(mac [6]byte) error
+	// SetForwarding says whether frames may be forwarded that come in by an
+	// interface, or leave by it.
+	SetForwarding(iface string, on bool) error
+}
+
+const (
+	// Changes are followed at once, but the tables are not read more often
+	// than this, so that others' changes cannot keep a CPU busy.
+	minInterval = 20 * time.Millisecond
+	// Without any change they are read this often, should one have been missed.
+	maxInterval = 10 * time.Second
+)
+
+// Follower keeps a data plane's routes equal to a bridge's forwarding table.
+type Follower struct {
+	plane     Plane
+	log       *slog.Logger
+	forwards  bool           // whether frames may be forwarded anywhere
+	names     map[int]string // of the interfaces, by index
+	namespace *os.File
+	requests  *nl.NetlinkSocket
+	changes   *nl.NetlinkSocket
+
+	mu    sync.Mutex
+	hosts map[[6]byte]int // how many have asked for each
+
+	wake chan struct{} // has room for one
+	stop chan struct{}
+	ends sync.WaitGroup
+
+	// What the data plane has been told. They belong to the goroutine that
+	// follows.
+	routes map[[6]byte]string
+	ports  map[string]bool
+	failed string // the last error, which is logged once
+}
+
+// Follow begins to follow the bridge that the interfaces are ports of, in the
+// caller's network namespace. Interfaces that are ports of another one or of none
+// forward nothing, and if forwards is false, no interface does. Errors after the
+// start are logged; what is not known for certain is left to the bridge.
+func Follow(interfaces []string, plane Plane, forwards bool, log *slog.Logger) (_ *Follower, err error) {
+	f := &Follower{
+		plane: plane, log: log, forwards: forwards, names: make(map[int]string), hosts: make(map[[6]byte]int),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		routes: make(map[[6]byte]string), ports: make(map[string]bool),
+	}
+	for _, name := range interfaces {
+		ifi, err := net.InterfaceByName(name)
+		if err != nil {
+			return nil, fmt.Errorf("follow the bridge: interface %s: %w", name, err)
+		}
+		f.names[ifi.Index] = name
+	}
+	defer func() {
+		if err != nil {
+			f.release()
+			err = fmt.Errorf("follow the bridge: %w", err)
+		}
+	}()
+	if f.namespace, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+		return nil, err
+	}
+	if f.changes, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH); err != nil {
+		return nil, err
+	}
+	if f.requests, err = nl.Subscribe(unix.NETLINK_ROUTE); err != nil {
+		return nil, err
+	}
+	if err := f.refresh(); err != nil {
+		return nil, err
+	}
+	f.ends.Go(f.listen)
+	f.ends.Go(f.follow)
+	return f, nil
+}
+
+// Reach adds a host to those that are followed, until release is called, which
+// may be done more than once.
+func (f *Follower) Reach(mac [6]byte) (release func()) {
+	f.count(mac, 1)
+	return sync.OnceFunc(func() { f.count(mac, -1) })
+}
+
+func (f *Follower) count(mac [6]byte, by int) {
+	f.mu.Lock()
+	if f.hosts[mac] += by; f.hosts[mac] == 0 {
+		delete(f.hosts, mac)
+	}
+	f.mu.Unlock()
+	f.changed()
+}
+
+// Close ends it. The data plane keeps what it was told last.
+func (f *Follower) Close() {
+	close(f.stop)
+	f.changes.Close()
+	f.ends.Wait()
+	f.release()
+}
+
+func (f *Follower) release() {
+	for _, s := range []*nl.NetlinkSocket{f.changes, f.requests} {
+		if s != nil {
+			s.Close()
+		}
+	}
+	if f.namespace != nil {
+		f.namespace.Close()
+	}
+}
+
+func (f *Follower) changed() {
+	select {
+	case f.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// listen wakes the other goroutine when something has changed.
+func (f *Follower) listen() {
+	for {
+		messages, _, err := f.changes.Receive()
+		if err != nil { // some were missed, or this is the end
+			select {
+			case <-f.stop:
+				return
+			case <-time.After(minInterval):
+			}
+		}
+		concerns := err != nil
+		for _, m := range messages {
+			concerns = concerns || f.concerns(m.Header.Type, m.Data)
+		}
+		if concerns {
+			f.changed()
+		}
+	}
+}
+
+// concerns tells whether a message may change what the data plane has to know.
+func (f *Follower) concerns(kind uint16, m []byte) bool {
+	switch kind {
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		e, ok := parseEntry(m)
+		if !ok {
+			return false
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.hosts[e.mac] > 0
+	}
+	return true
+}
+
+// follow tells the data plane what has changed.
+func (f *Follower) follow() {
+	if err := f.enter(); err != nil {
+		f.log.Error("the bridge is not followed: hosts that move are not found", "error", err)
+		return
+	}
+	for {
+		select {
+		case <-f.stop:
+			return
+		case <-f.wake:
+		case <-time.After(maxInterval):
+		}
+		err := f.refresh()
+		if text := fmt.Sprint(err); err != nil && text != f.failed {
+			f.log.Warn("frames between hosts go through the kernel's bridge", "error", err)
+			f.failed = text
+		} else if err == nil {
+			f.failed = ""
+		}
+		select {
+		case <-f.stop:
+			return
+		case <-time.After(minInterval):
+		}
+	}
+}
+
+// enter moves the goroutine into the namespace that the follower was made in. Its
+// thread ends with it.
+func (f *Follower) enter() error {
+	runtime.LockOSThread()
+	here, err := os.Stat("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	there, err := f.namespace.Stat()
+	if err != nil || os.SameFile(here, there) {
+		return err
+	}
+	return os.NewSyscallError("setns", unix.Setns(int(f.namespace.Fd()), unix.CLONE_NEWNET))
+}
+
+// refresh reads the bridge's state and tells the data plane what is new.
+func (f *Follower) refresh() error {
+	ports, err := readPorts(f.requests)
+	if err != nil {
+		return errors.Join(err, f.tell(nil, nil))
+	}
+	table, err := readTable(f.requests)
+	if err != nil {
+		return errors.Join(err, f.tell(nil, nil))
+	}
+	f.mu.Lock()
+	hosts := maps.Clone(f.hosts)
+	f.mu.Unlock()
+	return f.tell(f.decide(ports, table, hosts))
+}
+
+// decide returns behind which of the interfaces the hosts are, and which of the
+// interfaces forward.
+func (f *Follower) decide(ports map[int]port, table []entry, hosts map[[6]byte]int) (map[[6]byte]string, map[string]bool) {
+	bridge := 0
+	for _, index := range slices.Sorted(maps.Keys(f.names)) {
+		if bridge == 0 {
+			bridge = ports[index].bridge
+		}
+	}
+	forwards := make(map[string]bool)
+	for index := range f.names {
+		if p, ok := ports[index]; ok { // it may have another name now
+			forwards[p.name] = f.forwards && bridge != 0 && p.bridge == bridge && p.forwards && !ports[bridge].filters
+		}
+	}
+	routes := make(map[[6]byte]string)
+	for _, e := range table {
+		_, ours := f.names[e.port]
+		if p, ok := ports[e.port]; ours && ok && e.bridge == bridge && hosts[e.mac] > 0 {
+			routes[e.mac] = p.name
+		}
+	}
+	return routes, forwards
+}
+
+// tell tells the data plane what is new. What it refuses is tried again the next
+// time.
+func (f *Follower) tell(routes map[[6]byte]string, forwards map[string]bool) error {
+	var errs []error
+	for name := range f.ports {
+		if _, ok := forwards[name]; !ok {
+			delete(f.ports, name)
+		}
+	}
+	for name, on := range forwards {
+		if was, ok := f.ports[name]; ok && was == on {
+			continue
+		}
+		if err := f.plane.SetForwarding(name, on); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		f.ports[name] = on
+	}
+	for mac := range f.routes {
+		if _, ok := routes[mac]; ok {
+			continue
+		}
+		if err := f.plane.RemoveRoute(mac); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		delete(f.routes, mac)
+	}
+	for mac, name := range routes {
+		if f.routes[mac] == name {
+			continue
+		}
+		if err := f.plane.AddRoute(mac, name); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		f.routes[mac] = name
+	}
+	return errors.Join(errs...)
+}

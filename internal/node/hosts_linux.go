@@ -1,0 +1,90 @@
+package node
+
+import (
+	"sync"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// hosts is a data plane that follows where the hosts of its jobs are: their
+// senders, and their servers, which [hosts.reach] names.
+type hosts struct {
+	aggregator.Plane
+	// follow begins to follow a host, until release is called.
+	follow func(mac [6]byte) (release func())
+
+	mu   sync.Mutex
+	jobs map[uint16]*jobHosts
+}
+
+// jobHosts has how to release the hosts of a job.
+type jobHosts struct {
+	server  func()
+	senders map[uint16]func()
+}
+
+func newHosts(p aggregator.Plane, follow func(mac [6]byte) (release func())) *hosts {
+	return &hosts{Plane: p, follow: follow, jobs: make(map[uint16]*jobHosts)}
+}
+
+// reach names the host of a job's server.
+func (h *hosts) reach(job uint16, mac [6]byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if j := h.jobs[job]; j != nil { // otherwise it has ended already
+		j.server()
+		j.server = h.follow(mac)
+	}
+}
+
+// AddJob implements [aggregator.Plane].
+func (h *hosts) AddJob(cfg aggregator.JobConfig) error {
+	if err := h.Plane.AddJob(cfg); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.jobs[cfg.ID] = &jobHosts{server: func() {}, senders: make(map[uint16]func())}
+	return nil
+}
+
+// RemoveJob implements [aggregator.Plane].
+func (h *hosts) RemoveJob(id uint16) error {
+	h.mu.Lock()
+	if j := h.jobs[id]; j != nil {
+		delete(h.jobs, id)
+		j.server()
+		for _, release := range j.senders {
+			release()
+		}
+	}
+	h.mu.Unlock()
+	return h.Plane.RemoveJob(id)
+}
+
+// AddSender implements [aggregator.Plane].
+func (h *hosts) AddSender(job uint16, s aggregator.SenderConfig) error {
+	if err := h.Plane.AddSender(job, s); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if j := h.jobs[job]; j != nil {
+		if release := j.senders[s.ID]; release != nil {
+			release()
+		}
+		j.senders[s.ID] = h.follow(s.MAC)
+	}
+	return nil
+}
+
+// RemoveSender implements [aggregator.Plane].
+func (h *hosts) RemoveSender(job, sender uint16) error {
+	h.mu.Lock()
+	if j := h.jobs[job]; j != nil && j.senders[sender] != nil {
+		j.senders[sender]()
+		delete(j.senders, sender)
+	}
+	h.mu.Unlock()
+	return h.Plane.RemoveSender(job, sender)
+}
