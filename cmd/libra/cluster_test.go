@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -54,7 +55,8 @@ data: {train: %s}
 `, freePort(t, "127.77.1.1"), hot, freePort(t, "127.77.1.1"), freePort(t, "127.77.1.2"), filepath.Join(dir, "weights.libra"), data))
 }
 
-// The processes of a cluster can be started by hand, in any order.
+// The processes of a cluster can be started by hand, in any order; each says what
+// it waits for.
 func TestClusterByHand(t *testing.T) {
 	config := handMade(t)
 	sw := libra(t.Context(), "switch", "--config", config)
@@ -68,17 +70,22 @@ func TestClusterByHand(t *testing.T) {
 		{"ps", "--config", config, "--json"},
 	} {
 		cmd := libra(t.Context(), args...)
-		var stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &outputs[i], &stderr
+		stderr := &waitBuffer{want: "waiting for the ", found: make(chan struct{})}
+		cmd.Stdout, cmd.Stderr = &outputs[i], stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		group.Go(func() error {
 			if err := cmd.Wait(); err != nil {
-				return fmt.Errorf("libra %v: %w\n%s", args, err, stderr.String())
+				return fmt.Errorf("libra %v: %w\n%s", args, err, stderr.text.String())
 			}
 			return nil
 		})
+		select {
+		case <-stderr.found: // the switch is missing in any case
+		case <-time.After(20 * time.Second):
+			t.Errorf("libra %v does not say that it waits", args)
+		}
 	}
 	if err := sw.Start(); err != nil {
 		t.Fatal(err)

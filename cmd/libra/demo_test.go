@@ -77,6 +77,7 @@ func footprint(t *testing.T) map[string]int {
 	for what, pattern := range map[string]string{
 		"links":      "/sys/class/net/*",
 		"named ns":   "/run/netns/*",
+		"pinned":     "/sys/fs/bpf/*", // a map or a program that outlives its processes
 		"temp files": filepath.Join(os.TempDir(), "libra-demo-*"),
 	} {
 		names, err := filepath.Glob(pattern)
