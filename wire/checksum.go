@@ -47,7 +47,7 @@ func sum(acc uint64, b []byte) uint64 {
 func fold(acc uint64) uint16 {
 	acc = acc>>32 + acc&0xffffffff // below 2^33
 	acc = acc>>16 + acc&0xffff     // below 3 × 2^16
-	acc = acc>>16 + acc&0xffff     // at most 2^16 + 1
+	acc = acc>>16 + acc&0xffff     // at most 2^16
 	return uint16(acc>>16 + acc&0xffff)
 }
 

@@ -40,14 +40,14 @@ func TestSumMatchesNaiveSum(t *testing.T) {
 }
 
 // TestFold reduces sums of every size. One's-complement sums are equal modulo
-// 0xffff, and only 0 itself folds to 0.
+// 0xffff, and only 0 itself folds to 0. Of 0xffffffff00010000, each addition carries.
 func TestFold(t *testing.T) {
 	check := func(t interface{ Fatalf(string, ...any) }, acc uint64) {
 		if got := fold(acc); uint64(got)%math.MaxUint16 != acc%math.MaxUint16 || (got == 0) != (acc == 0) {
 			t.Fatalf("%#x folds to %#x", acc, got)
 		}
 	}
-	for _, a := range []uint64{0, 1, 0xffff, 1 << 16, 1<<32 - 1, 1 << 32, 1<<33 - 2, 1 << 63, math.MaxUint64} {
+	for _, a := range []uint64{0, 1, 0xffff, 1 << 16, 1<<32 - 1, 1 << 32, 1<<33 - 2, 1 << 63, 0xffffffff_00010000, math.MaxUint64} {
 		for d := range uint64(3) {
 			check(t, a+d)
 			check(t, a-d)

@@ -327,11 +327,8 @@ func TestGoldenFramesCoverTheFormat(t *testing.T) {
 	for bit := range 6 {
 		want = append(want, wire.Flags(1<<bit).String())
 	}
-	for code := wire.CodeUnknownJob; code <= wire.CodeWindow; code++ {
+	for code := wire.CodeUnknownJob; code.String() != fmt.Sprintf("error code %d", code); code++ {
 		want = append(want, code.String())
-	}
-	if text := (wire.CodeWindow + 1).String(); text != fmt.Sprintf("error code %d", wire.CodeWindow+1) {
-		t.Errorf("%s is a code that this test does not know", text)
 	}
 	for _, n := range []int{1, 10} {
 		for _, dense := range []bool{false, true} {

@@ -299,10 +299,25 @@ func TestRefusal(t *testing.T) {
 		{Code: wire.CodeDimension, Value: 9}:                 "row dimension differs from the job's: receiver expects 9",
 		{Code: wire.CodeType}:                                "frame type not served here",
 		{Code: wire.CodeRound, Value: 77}:                    "round is not the one in progress: receiver expects 77",
+		{Code: wire.CodeRowsFull, Index: 3, Value: 8}:        "no room for another row: row 3, the server may hold 8 (server.max_rows)",
 		{Code: wire.CodeWindow, Value: 513}:                  "sequence number beyond the window: receiver accepts numbers up to 513",
 	} {
 		if r.Error() != want {
 			t.Errorf("%q, want %q", r.Error(), want)
+		}
+	}
+}
+
+// TestFinalRefusals lists the codes that hold for every copy of a frame; the
+// others depend on the receiver's state (docs/wire.md, "What a refusal means").
+func TestFinalRefusals(t *testing.T) {
+	final := map[wire.Code]bool{
+		wire.CodeSlotRange: true, wire.CodeWrongVersion: true, wire.CodeNotFinite: true, wire.CodeLength: true,
+		wire.CodeMode: true, wire.CodeLayout: true, wire.CodeDimension: true, wire.CodeType: true,
+	}
+	for code := range wire.Code(100) {
+		if code.Final() != final[code] {
+			t.Errorf("%v is final: %v", code, code.Final())
 		}
 	}
 }
