@@ -49,6 +49,16 @@ type Config struct {
 	// Seed selects the order of the samples, which differs from epoch to
 	// epoch.
 	Seed uint64
+	// First is the number of steps that an earlier run has taken: Train goes
+	// over them without training. A step is a barrier in synchronous training,
+	// else a mini-batch of this worker.
+	First uint64
+	// Report, if set, is called in asynchronous training about every
+	// ReportEvery, and at the end of each epoch, with the number of steps,
+	// those of earlier runs included, all of whose gradients have been
+	// acknowledged. An error ends the training.
+	Report      func(steps uint64) error
+	ReportEvery time.Duration
 	// Window is the number of the shard's samples to hold in memory, and to
 	// shuffle among each other; 0 means all, which reads the source only once.
 	Window int
@@ -62,9 +72,9 @@ type Config struct {
 // Progress says how far a training is.
 type Progress struct {
 	Epoch   int     // from 0
-	Steps   uint64  // mini-batches so far, in all epochs
-	Samples uint64  // samples so far, in all epochs
-	LogLoss float64 // mean over the samples of this epoch so far, each before its update
+	Steps   uint64  // mini-batches that this run has trained
+	Samples uint64  // samples that this run has trained
+	LogLoss float64 // mean over those of this epoch, each before its update
 }
 
 // Result is the outcome of a training.
@@ -106,45 +116,21 @@ func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error
 		return Result{}, err
 	}
 	begin := time.Now()
-	w := &worker{src: src, cfg: cfg}
-	var step uint64
-	barrier := func() error {
-		if err := c.Flush(ctx); err != nil {
-			return err
-		}
-		err := c.Barrier(ctx, step)
-		step++
-		return err
-	}
+	w := &worker{src: src, cfg: cfg, reported: begin}
 	for epoch := range cfg.Epochs {
 		if err := w.start(epoch); err != nil {
 			return Result{}, err
 		}
-		for {
-			more, err := w.next()
-			if err != nil {
-				return Result{}, err
-			}
-			if !more {
-				break
-			}
-			if err := w.run(ctx, c); err != nil {
-				return Result{}, err
-			}
-			if cfg.Sync {
-				if err := barrier(); err != nil {
-					return Result{}, err
-				}
-			}
+		if err := w.epoch(ctx, c); err != nil {
+			return Result{}, err
 		}
-		if cfg.Sync {
-			for range w.padding() {
-				if err := barrier(); err != nil {
-					return Result{}, err
-				}
-			}
+		if cfg.First > 0 && w.step <= cfg.First { // an earlier run had this epoch
+			continue
 		}
 		if err := c.Flush(ctx); err != nil {
+			return Result{}, err
+		}
+		if err := w.report(); err != nil {
 			return Result{}, err
 		}
 		if cfg.EpochDone != nil {
@@ -153,7 +139,70 @@ func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error
 			}
 		}
 	}
+	if w.step < cfg.First {
+		return Result{}, fmt.Errorf("workload: %d steps have been trained already, but %d epochs have only %d: raise the number of epochs", cfg.First, cfg.Epochs, w.step)
+	}
 	return Result{w.progress, time.Since(begin)}, nil
+}
+
+// epoch takes the steps of one epoch but those of an earlier run.
+func (w *worker) epoch(ctx context.Context, c Client) error {
+	for {
+		if more, err := w.more(); err != nil {
+			return err
+		} else if !more {
+			break
+		}
+		if w.step < w.cfg.First {
+			w.skip()
+			w.step++
+			continue
+		}
+		w.build()
+		if err := w.run(ctx, c); err != nil {
+			return err
+		}
+		if err := w.endStep(ctx, c); err != nil {
+			return err
+		}
+	}
+	if !w.cfg.Sync {
+		return nil
+	}
+	for range w.padding() {
+		if w.step < w.cfg.First {
+			w.step++
+		} else if err := w.endStep(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endStep meets the other workers, or reports from time to time.
+func (w *worker) endStep(ctx context.Context, c Client) error {
+	step := w.step
+	w.step++
+	due := !w.cfg.Sync && w.cfg.Report != nil && time.Since(w.reported) >= w.cfg.ReportEvery
+	if !w.cfg.Sync && !due {
+		return nil
+	}
+	if err := c.Flush(ctx); err != nil {
+		return err
+	}
+	if due {
+		return w.report()
+	}
+	return c.Barrier(ctx, step)
+}
+
+// report says how many steps are acknowledged: all that were taken.
+func (w *worker) report() error {
+	if w.cfg.Sync || w.cfg.Report == nil {
+		return nil
+	}
+	w.reported = time.Now()
+	return w.cfg.Report(w.step)
 }
 
 // worker turns a source into mini-batches and runs them.
@@ -161,8 +210,11 @@ type worker struct {
 	src Source
 	cfg Config
 
+	step     uint64 // number of the next one, in all epochs and runs
+	reported time.Time
+
 	data  *Dataset
-	more  bool  // src has samples after data
+	rest  bool  // src has samples after data
 	block int   // number of data within the epoch
 	order []int // of the samples of data
 	at    int   // position in order of the next mini-batch
@@ -193,7 +245,7 @@ func (w *worker) start(epoch int) error {
 }
 
 func (w *worker) load() (err error) {
-	w.data, w.more, err = load(w.src, w.cfg.Window)
+	w.data, w.rest, err = load(w.src, w.cfg.Window)
 	if err != nil {
 		return err
 	}
@@ -213,10 +265,10 @@ func (w *worker) shuffle() {
 	rng.Shuffle(len(w.order), func(i, j int) { w.order[i], w.order[j] = w.order[j], w.order[i] })
 }
 
-// next builds the next mini-batch of the epoch and returns false at its end.
-func (w *worker) next() (bool, error) {
+// more reports whether the epoch has another mini-batch.
+func (w *worker) more() (bool, error) {
 	for w.at == len(w.order) {
-		if !w.more {
+		if !w.rest {
 			return false, nil
 		}
 		w.block++
@@ -224,11 +276,28 @@ func (w *worker) next() (bool, error) {
 			return false, err
 		}
 	}
+	return true, nil
+}
+
+// skip goes over the next mini-batch and returns its samples.
+func (w *worker) skip() (samples []int) {
 	end := min(w.at+w.cfg.Batch, len(w.order))
-	w.batch.Build(w.data, w.order[w.at:end])
+	samples = w.order[w.at:end]
 	w.at = end
 	w.count++
-	return true, nil
+	return samples
+}
+
+// build makes the next mini-batch.
+func (w *worker) build() { w.batch.Build(w.data, w.skip()) }
+
+// next builds the next mini-batch of the epoch and returns false at its end.
+func (w *worker) next() (bool, error) {
+	more, err := w.more()
+	if more {
+		w.build()
+	}
+	return more, err
 }
 
 // run pulls the weights of the mini-batch and pushes its gradients.

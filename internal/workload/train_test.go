@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -293,4 +294,18 @@ func TestTrainingStopsAtErrors(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+}
+
+// restore returns a store as a checkpoint of a cluster's would bring it back.
+func restore(t *testing.T, c *cluster) *ps.Store {
+	t.Helper()
+	var file bytes.Buffer
+	if err := c.store.WriteCheckpoint(&file, nil); err != nil {
+		t.Fatal(err)
+	}
+	store, _, err := ps.ReadCheckpoint(&file, c.store.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
 }

@@ -1,0 +1,191 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+)
+
+// errStop ends a run at a step.
+var errStop = errors.New("the run is stopped")
+
+// stopping is a Client whose barrier of one step fails for all workers.
+type stopping struct {
+	*cluster
+	at uint64
+}
+
+func (s stopping) Barrier(ctx context.Context, step uint64) error {
+	if step == s.at {
+		return errStop
+	}
+	return s.cluster.Barrier(ctx, step)
+}
+
+// A synchronous training that stops at any step and goes on from there, in the
+// middle of an epoch, in its padding or at its end, has the weights of one that did
+// not stop.
+func TestResumedTrainingMatchesReference(t *testing.T) {
+	for _, test := range []struct{ rows, workers, batch, window int }{
+		{61, 3, 5, 0},  // shard 0 has a mini-batch more than the others
+		{61, 3, 5, 12}, // windows of two and a half mini-batches
+		{3, 5, 2, 0},   // two shards are empty
+	} {
+		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
+			cfg := Config{Model: FM{Factors: 2}, Epochs: 3, Batch: test.batch, Sync: true, Seed: 11, Window: test.window}
+			sources := func() []Source {
+				var s []Source
+				for i := range test.workers {
+					log := SyntheticConfig{Rows: test.rows, Fields: 5, Features: 500, Hot: 50, Seed: 2}
+					s = append(s, synthetic(t, log, Shard{i, test.workers}))
+				}
+				return s
+			}
+			reference := newStore(t, cfg.Model, 1)
+			want, err := Reference(t.Context(), reference, sources(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for stop := uint64(0); ; stop++ {
+				c := newCluster(newStore(t, cfg.Model, 1), test.workers)
+				run := func(client Client, first uint64) (trained uint64, err error) {
+					var group errgroup.Group
+					results := make([]Result, test.workers)
+					for i, src := range sources() {
+						cfg := cfg
+						cfg.First = first
+						cfg.Report = func(uint64) error { return errors.New("a report in synchronous training") }
+						group.Go(func() (err error) {
+							results[i], err = Train(t.Context(), client, src, cfg)
+							return err
+						})
+					}
+					err = group.Wait()
+					for _, r := range results {
+						trained += r.Samples
+					}
+					return trained, err
+				}
+				_, err := run(stopping{c, stop}, 0)
+				if err == nil {
+					if stop == 0 || c.store.Hash() != reference.Hash() {
+						t.Fatalf("stopped nowhere, at step %d", stop)
+					}
+					// There is nothing left to do, and one step more is too many.
+					if trained, err := run(c, c.step); err != nil || trained != 0 {
+						t.Errorf("a finished training: %d samples, %v", trained, err)
+					}
+					if _, err := run(c, c.step+1); err == nil || !strings.Contains(err.Error(), "raise the number of epochs") {
+						t.Errorf("a step that there is not: %v", err)
+					}
+					return
+				}
+				if !errors.Is(err, errStop) {
+					t.Fatal(err)
+				}
+				// What the stopped step pushed was not committed.
+				resumed := newCluster(restore(t, c), test.workers)
+				resumed.step = stop
+				c = resumed
+				trained, err := run(c, stop)
+				if err != nil {
+					t.Fatalf("from step %d: %v", stop, err)
+				}
+				if c.store.Hash() != reference.Hash() {
+					t.Fatalf("from step %d: the weights differ from the reference's", stop)
+				}
+				if trained > want.Samples || stop == 0 && trained != want.Samples {
+					t.Errorf("from step %d: %d samples of %d", stop, trained, want.Samples)
+				}
+			}
+		})
+	}
+}
+
+// An asynchronous worker goes on with the mini-batch that it stopped at, and says
+// at the end of an epoch what is acknowledged.
+func TestResumedWorkerGoesOn(t *testing.T) {
+	log := &memory{shard: Shard{0, 1}}
+	for i := range uint64(43) {
+		log.samples = append(log.samples, Sample{true, []uint64{i}, []float32{1}})
+	}
+	train := func(first uint64) (pushed [][]uint64, reports []uint64, epochs []int) {
+		log.next = 0
+		r := &recorder{Local: Local{newStore(t, Logistic{}, 0)}}
+		_, err := Train(t.Context(), r, log, Config{
+			Model: Logistic{}, Epochs: 3, Batch: 10, Seed: 1, First: first,
+			Report: func(steps uint64) error {
+				if int(steps-first) != len(r.pushed) || r.flushes == 0 {
+					t.Errorf("from %d: %d steps are reported, %d taken, %d flushes", first, steps, len(r.pushed), r.flushes)
+				}
+				reports = append(reports, steps)
+				return nil
+			},
+			ReportEvery: time.Hour,
+			EpochDone:   func(epoch int) error { epochs = append(epochs, epoch); return nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.pushed, reports, epochs
+	}
+	all, reports, epochs := train(0)
+	if len(all) != 15 || !slices.Equal(reports, []uint64{5, 10, 15}) || !slices.Equal(epochs, []int{0, 1, 2}) {
+		t.Fatalf("%d mini-batches, reports %v, epochs %v", len(all), reports, epochs)
+	}
+	for first := range uint64(16) {
+		pushed, reports, epochs := train(first)
+		if diff := cmp.Diff(all[first:], pushed); diff != "" && first < 15 {
+			t.Errorf("from %d: %s", first, diff)
+		}
+		var want []uint64
+		var wantEpochs []int
+		for e := range 3 {
+			if end := uint64(5 * (e + 1)); end > first {
+				want, wantEpochs = append(want, end), append(wantEpochs, e)
+			}
+		}
+		if !slices.Equal(reports, want) || !slices.Equal(epochs, wantEpochs) {
+			t.Errorf("from %d: reports %v, epochs %v", first, reports, epochs)
+		}
+	}
+}
+
+// Without a pause between reports, every mini-batch is reported, acknowledged.
+func TestReportsFollowFlushes(t *testing.T) {
+	log := synthetic(t, SyntheticConfig{Rows: 20, Fields: 2, Features: 100, Hot: 10}, Shard{})
+	r := &recorder{Local: Local{newStore(t, Logistic{}, 0)}}
+	var reports []uint64
+	cfg := Config{Model: Logistic{}, Epochs: 1, Batch: 5, Report: func(steps uint64) error {
+		if r.flushes < len(r.pushed) {
+			t.Errorf("%d flushes after %d pushes", r.flushes, len(r.pushed))
+		}
+		reports = append(reports, steps)
+		return nil
+	}}
+	if _, err := Train(t.Context(), r, log, cfg); err != nil || !slices.Equal(reports, []uint64{1, 2, 3, 4, 4}) {
+		t.Errorf("reports %v, %v", reports, err)
+	}
+	for n := range len(reports) {
+		calls := 0
+		cfg.Report = func(uint64) error {
+			if calls++; calls > n {
+				return errStop
+			}
+			return nil
+		}
+		if _, err := Train(t.Context(), r, log, cfg); !errors.Is(err, errStop) {
+			t.Errorf("report %d fails: %v", n, err)
+		}
+		if err := log.Rewind(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
