@@ -48,3 +48,15 @@ func (a *agreement) check(worker uint16, values map[string]string) error {
 	}
 	return nil
 }
+
+// Agreed returns what the server and the workers that have joined agree on, by
+// field.
+func (s *ParameterServer) Agreed() map[string]string {
+	s.agree.mu.Lock()
+	defer s.agree.mu.Unlock()
+	fields := make(map[string]string, len(s.agree.values))
+	for field, a := range s.agree.values {
+		fields[field] = a.value
+	}
+	return fields
+}

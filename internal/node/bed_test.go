@@ -143,27 +143,48 @@ type outcome struct {
 // err joins the errors of all processes.
 func (o outcome) err() error { return errors.Join(append(o.errs, o.serverErr)...) }
 
-// train runs a server and all workers of a cluster whose switch runs. Each
-// worker reads the configuration that change, if not nil, has made for it.
-func train(ctx context.Context, t *testing.T, c *cluster.Config, change func(worker *cluster.Config)) outcome {
+// hooks let a test take part in a run.
+type hooks struct {
+	// change, if set, changes the copy of the configuration that a worker reads.
+	change func(id uint16, c *cluster.Config)
+	// step, if set, is called after each mini-batch of a worker with functions
+	// that end that worker and the server.
+	step func(id uint16, p workload.Progress, endWorker, endServer func())
+}
+
+// train runs a server and all workers of a cluster whose switch runs.
+func train(ctx context.Context, t *testing.T, c *cluster.Config, h hooks) outcome {
 	t.Helper()
 	var (
 		group sync.WaitGroup
 		out   = outcome{workers: make([]*WorkerResult, len(c.Workers)), errs: make([]error, len(c.Workers))}
 		log   = testLog(t)
 	)
+	serverCtx, endServer := context.WithCancel(ctx)
+	defer endServer()
 	group.Go(func() {
-		out.server, out.serverErr = RunServer(ctx, Env{Config: c, Log: log.With("process", "ps")})
+		out.server, out.serverErr = RunServer(serverCtx, Env{Config: c, Log: log.With("process", "ps")})
 	})
+	var workers sync.WaitGroup
 	for i, w := range c.Workers {
 		theirs := *c
-		if change != nil {
-			change(&theirs)
+		if h.change != nil {
+			h.change(w.ID, &theirs)
 		}
-		group.Go(func() {
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		options := WorkerOptions{ID: w.ID}
+		if h.step != nil {
+			options.Progress = func(p workload.Progress) { h.step(w.ID, p, end, endServer) }
+		}
+		workers.Go(func() {
 			env := Env{Config: &theirs, Log: log.With("process", fmt.Sprint("worker ", w.ID))}
-			out.workers[i], out.errs[i] = RunWorker(ctx, env, WorkerOptions{ID: w.ID})
+			out.workers[i], out.errs[i] = RunWorker(ctx, env, options)
 		})
+	}
+	workers.Wait()
+	if h.change != nil && errors.Join(out.errs...) != nil {
+		endServer() // which waits for workers that agree with it
 	}
 	group.Wait()
 	return out
@@ -172,7 +193,7 @@ func train(ctx context.Context, t *testing.T, c *cluster.Config, change func(wor
 // mustTrain is train without errors.
 func mustTrain(t *testing.T, c *cluster.Config) outcome {
 	t.Helper()
-	out := train(t.Context(), t, c, nil)
+	out := train(t.Context(), t, c, hooks{})
 	if err := out.err(); err != nil {
 		t.Fatal(err)
 	}

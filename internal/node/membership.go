@@ -57,6 +57,9 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 	req := &pb.JoinRequest{
 		Job: uint32(c.Job.ID), Sender: uint32(self.ID), Ip: self.Address.AsSlice(), Port: uint32(c.Port), HotSet: fingerprint[:],
 	}
+	if req.Agree, err = agreement(c); err != nil {
+		return nil, err
+	}
 	if c.Backend == cluster.BackendAFXDP {
 		if req.Mac, err = hardwareAddr(self.Interface); err != nil {
 			return nil, err

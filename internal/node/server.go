@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -51,26 +51,34 @@ type server struct {
 	endCapture func() error
 	job        *control.Owned
 
+	// agreement is what workers must agree on with this server.
+	agreement map[string]string
+	progress  *progress
+	due       chan struct{} // holds a token when a checkpoint is due by steps
+	saved     uint64        // version of the last checkpoint
+
 	// Written by the loop's goroutine only.
-	result ServerResult
+	result  ServerResult
+	version uint64 // counts commits
 }
 
 // RunServer runs a parameter server until every worker has finished; then it
-// applies what is left, writes the checkpoint and returns.
+// applies what is left and returns. However it ends, it leaves a checkpoint of the
+// last commit.
 func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	c := env.Config
 	cfg, err := StoreConfig(c)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{env: env}
+	s := &server{env: env, due: make(chan struct{}, 1)}
 	if s.hot, err = loadHotSet(c, cfg.Dim); err != nil {
 		return nil, err
 	}
 	for r := range uint32(s.hot.Len()) {
 		s.keys = append(s.keys, s.hot.Key(r))
 	}
-	if s.store, err = openStore(c.Server.Checkpoint, cfg, env); err != nil {
+	if err := s.open(cfg); err != nil {
 		return nil, err
 	}
 	s.convert = converter(c.Job.Config(), s.store.Config().Exp)
@@ -102,7 +110,12 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if err := s.startLoop(cfg.Dim); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.loop.Close(), s.endCapture()) }()
+	var saving sync.WaitGroup
+	defer func() {
+		err = errors.Join(err, s.loop.Close(), s.endCapture())
+		saving.Wait()
+		err = errors.Join(err, s.saveAtEnd())
+	}()
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -116,16 +129,18 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	fingerprint := s.hot.Fingerprint()
 	service := control.NewParameterServer(ctx, control.ParameterServerConfig{
 		Job: c.Job.ID, Instance: s.job.Instance, Sync: c.Job.Sync, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
-		Members: s.loop,
-		Commit: func(ctx context.Context, _ uint64) error {
+		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first, Report: s.progress.report,
+		Commit: func(ctx context.Context, step uint64) error {
 			if err := harvester.Now(ctx); err != nil {
 				return err
 			}
-			return s.commit(ctx)
+			return s.commit(ctx, step)
 		},
 		Stats: s.stats,
 		Log:   env.Log,
 	})
+	s.progress.agreed = service.Agreed
+	saving.Go(func() { s.saveRegularly(ctx) })
 	grpcServer := control.NewServer(security)
 	pb.RegisterParameterServerServer(grpcServer, service)
 	go func() { cancel(fmt.Errorf("control service: %w", grpcServer.Serve(listener))) }()
@@ -138,21 +153,6 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		return nil, err
 	}
 	return s.finish(ctx, harvester)
-}
-
-// openStore restores the checkpoint if there is one.
-func openStore(path string, cfg ps.Config, env Env) (*ps.Store, error) {
-	if path == "" {
-		return ps.New(cfg)
-	}
-	store, _, err := ps.Restore(path, cfg)
-	if errors.Is(err, fs.ErrNotExist) {
-		return ps.New(cfg)
-	}
-	if err == nil {
-		env.Log.Info("continues from a checkpoint", "file", path, "rows", store.Len())
-	}
-	return store, err
 }
 
 func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) error {
@@ -212,37 +212,48 @@ func (s *server) apply(ctx context.Context, h *control.Harvest) error {
 		}
 		if !s.env.Config.Job.Sync {
 			s.commitStep()
+			s.progress.settle()
 		}
 	})
 	return errors.Join(err, failed)
 }
 
-func (s *server) commit(ctx context.Context) error { return s.loop.Do(ctx, s.commitStep) }
+// commit ends a step of synchronous training.
+func (s *server) commit(ctx context.Context, step uint64) error {
+	err := s.loop.Do(ctx, func() {
+		s.commitStep()
+		s.progress.commit(step + 1)
+	})
+	if every := s.env.Config.Server.CheckpointSteps; err == nil && every > 0 && (step+1)%every == 0 {
+		select {
+		case s.due <- struct{}{}:
+		default: // one is due already
+		}
+	}
+	return err
+}
 
 func (s *server) commitStep() {
+	s.version++
 	if s.store.Commit() > 0 {
 		s.result.Steps++
 	}
 }
 
-// finish applies what is left after the last worker has finished.
+// finish applies what is left after the last worker has finished. The checkpoint
+// follows when the endpoint is closed.
 func (s *server) finish(ctx context.Context, harvester *control.Harvester) (*ServerResult, error) {
 	if err := harvester.Now(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.commit(ctx); err != nil {
-		return nil, err
-	}
-	var failed error
 	err := s.loop.Do(ctx, func() {
+		s.commitStep()
+		s.progress.finish(s.env.Config.Model.Epochs)
 		hash := s.store.Hash()
 		s.result.WeightsSHA256 = hex.EncodeToString(hash[:])
 		s.result.Rows = s.store.Len()
-		if path := s.env.Config.Server.Checkpoint; path != "" {
-			failed = s.store.Checkpoint(path, nil)
-		}
 	})
-	if err := errors.Join(err, failed); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	stats, err := s.loop.Stats(ctx)

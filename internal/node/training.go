@@ -58,3 +58,15 @@ func OpenSource(d cluster.Data, shard workload.Shard) (workload.Source, error) {
 		First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare, Hot: d.Synthetic.Hot,
 	}, shard)
 }
+
+// agreement returns what a worker must have in common with the others, its
+// training data included.
+func agreement(c *cluster.Config) (map[string]string, error) {
+	a := c.Agreement()
+	data, err := c.Data.Fingerprint()
+	if err != nil {
+		return nil, err
+	}
+	a[cluster.DataField] = data
+	return a, nil
+}

@@ -41,6 +41,10 @@ type WorkerResult struct {
 	Reordered       uint64        `json:"faults_reordered"`
 }
 
+// reportEvery is the time between two reports of an asynchronous worker. Each
+// waits until all that it pushed is acknowledged.
+const reportEvery = time.Second
+
 // RunWorker trains one shard of the data and returns when its last epoch is
 // done and everything that it pushed is acknowledged.
 func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerResult, err error) {
@@ -113,6 +117,9 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 
 	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.arithmetic, "layout", members.layout, "stripes", members.stripes)
 	env.ready()
+	training.First = members.firstStep
+	training.Report = func(steps uint64) error { return members.report(ctx, steps) }
+	training.ReportEvery = reportEvery
 	trained, err := workload.Train(ctx, client{w, members}, src, training)
 	if err != nil {
 		// The reason for which a peer ended the run says more than what

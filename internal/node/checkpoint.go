@@ -1,0 +1,116 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/libra-ina/libra/ps"
+)
+
+// open makes the server's store: that of the checkpoint if there is one.
+func (s *server) open(cfg ps.Config) (err error) {
+	c := s.env.Config
+	s.progress = newProgress(c.Job.Sync)
+	s.agreement = c.Agreement()
+	path := c.Server.Checkpoint
+	if path == "" {
+		s.store, err = ps.New(cfg)
+		return err
+	}
+	if err := ps.RemoveTemporary(path); err != nil {
+		return err
+	}
+	store, attachment, err := ps.Restore(path, cfg)
+	if errors.Is(err, fs.ErrNotExist) {
+		s.store, err = ps.New(cfg)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if s.agreement, err = s.progress.resume(attachment, s.agreement, c.Model.Epochs); err != nil {
+		return fmt.Errorf("checkpoint %s (server.checkpoint): %w", path, err)
+	}
+	s.store = store
+	log := s.env.Log.With("file", path, "rows", store.Len())
+	if s.progress.complete > 0 {
+		log.Info("the checkpoint's training is complete: raise model.epochs, the total, to train on", "epochs", s.progress.complete)
+		return nil
+	}
+	if c.Job.Sync {
+		log = log.With("step", s.progress.step)
+	}
+	log.Info("continues from a checkpoint")
+	return nil
+}
+
+// saveRegularly writes checkpoints by time, and whenever one is due by steps,
+// until ctx ends.
+func (s *server) saveRegularly(ctx context.Context) {
+	var tick <-chan time.Time
+	if every := *s.env.Config.Server.CheckpointEvery; every > 0 {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+		case <-s.due:
+		}
+		err := s.save(func(f func()) error { return s.loop.Do(ctx, f) })
+		if err != nil && ctx.Err() == nil {
+			s.env.Log.Error("no checkpoint was written; training goes on", "error", err)
+		}
+	}
+}
+
+// save writes a checkpoint of the weights as of the last commit, unless the last
+// one was of the same. Turn runs a function in the goroutine that owns the store.
+func (s *server) save(turn func(func()) error) error {
+	path := s.env.Config.Server.Checkpoint
+	if path == "" {
+		return nil
+	}
+	var (
+		snapshot *ps.Snapshot
+		version  uint64
+		failed   error
+	)
+	saved := s.saved
+	err := turn(func() {
+		version = s.version
+		if version == saved {
+			return
+		}
+		var attachment []byte
+		if attachment, failed = s.progress.encode(); failed == nil {
+			snapshot = s.store.Snapshot(attachment)
+		}
+	})
+	if err := errors.Join(err, failed); err != nil || snapshot == nil {
+		return err
+	}
+	begin := time.Now()
+	if err := snapshot.Save(path, turn); err != nil {
+		return err
+	}
+	s.saved = version
+	s.env.Log.Debug("checkpoint written", "file", path, "took", time.Since(begin))
+	return nil
+}
+
+// saveAtEnd writes the last checkpoint, when nothing else uses the store any more.
+// An interrupted process reports no other error, so that the log must.
+func (s *server) saveAtEnd() error {
+	err := s.save(func(f func()) error { f(); return nil })
+	if err != nil {
+		s.env.Log.Error("the last checkpoint was not written", "error", err)
+	}
+	return err
+}

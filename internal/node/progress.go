@@ -1,0 +1,149 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/libra-ina/libra/internal/cluster"
+)
+
+// progress is how far the training of a job is. The weights in a checkpoint mean
+// little without it, so it is the checkpoint's attachment.
+type progress struct {
+	sync bool
+	// agreed returns what server and workers have agreed on, by field.
+	agreed func() map[string]string
+
+	mu sync.Mutex
+	// step is the number of steps that are committed, in synchronous training.
+	step uint64
+	// reported is the number of steps that each worker has had acknowledged, in
+	// asynchronous training. What was acknowledged before one harvest began is
+	// part of the weights when that is applied; one may be under way when the
+	// report comes, so that it takes two to be sure.
+	reported, waiting, settled map[uint16]uint64
+	complete                   int // epochs; 0 until all workers have finished
+}
+
+// savedProgress is the attachment of a checkpoint, as JSON.
+type savedProgress struct {
+	// Agreed is the part of the configuration that hosts have in common.
+	Agreed map[string]string `json:"agreed"`
+	// Step is the number of steps that all workers of a synchronous job have
+	// taken together.
+	Step uint64 `json:"step,omitempty"`
+	// Steps is the number of steps of each worker of an asynchronous job.
+	Steps map[uint16]uint64 `json:"steps,omitempty"`
+	// Complete is the number of epochs that were asked for, if all workers
+	// have finished them.
+	Complete int `json:"complete_epochs,omitempty"`
+}
+
+func newProgress(sync bool) *progress {
+	return &progress{
+		sync: sync, agreed: func() map[string]string { return nil },
+		reported: map[uint16]uint64{}, waiting: map[uint16]uint64{}, settled: map[uint16]uint64{},
+	}
+}
+
+// commit notes that a number of steps is part of the weights, in synchronous
+// training.
+func (p *progress) commit(steps uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.step = steps
+}
+
+// settle notes that a harvest has been applied and committed, in asynchronous
+// training.
+func (p *progress) settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.Copy(p.settled, p.waiting)
+	maps.Copy(p.waiting, p.reported)
+}
+
+// report notes that so many steps of a worker are acknowledged.
+func (p *progress) report(worker uint16, steps uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reported[worker] = max(p.reported[worker], steps)
+}
+
+// finish notes that all workers have finished, and everything is committed.
+func (p *progress) finish(epochs int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.complete = epochs
+	maps.Copy(p.settled, p.reported)
+}
+
+// first returns the step that a worker begins with.
+func (p *progress) first(worker uint16) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sync {
+		return p.step
+	}
+	return p.reported[worker]
+}
+
+// encode returns the attachment of a checkpoint of the present weights.
+func (p *progress) encode() ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	saved := savedProgress{Agreed: p.agreed(), Complete: p.complete}
+	if p.sync {
+		saved.Step = p.step
+	} else {
+		saved.Steps = p.settled
+	}
+	return json.Marshal(saved)
+}
+
+// mayChange are the fields that a resumed run may have otherwise: how long it
+// trains, and how fast from now on.
+var mayChange = []string{"model.epochs", "model.learning_rate", "model.initial_accumulator"}
+
+// resume continues where an attachment says. The agreement is the configuration's;
+// what only workers know, such as their data, is compared when they join. The
+// returned fields are what they must agree on.
+func (p *progress) resume(attachment []byte, agreement map[string]string, epochs int) (agreed map[string]string, err error) {
+	var saved savedProgress
+	if err := json.Unmarshal(attachment, &saved); err != nil || saved.Agreed == nil {
+		return nil, fmt.Errorf("it does not say how far its training was: remove it to begin anew")
+	}
+	agreed = maps.Clone(agreement)
+	var differ []string
+	for _, field := range slices.Sorted(maps.Keys(saved.Agreed)) {
+		if slices.Contains(mayChange, field) {
+			continue
+		}
+		if now, ok := agreement[field]; !ok {
+			agreed[field] = saved.Agreed[field]
+		} else if was := saved.Agreed[field]; was != now {
+			differ = append(differ, fmt.Sprintf("%s was %s and is %s", field, was, now))
+		}
+	}
+	if _, fromFile := saved.Agreed[cluster.DataField]; !fromFile && agreement[cluster.DataField] != "" {
+		differ = append(differ, cluster.DataField+" is now "+agreement[cluster.DataField])
+	}
+	switch {
+	case differ != nil:
+		return nil, fmt.Errorf("it was trained with another configuration: %s; restore that, or remove the checkpoint to begin anew", strings.Join(differ, "; "))
+	case epochs < saved.Complete:
+		return nil, fmt.Errorf("it has been trained for %d epochs, and model.epochs, the total, is %d: raise that, or remove the checkpoint to begin anew", saved.Complete, epochs)
+	}
+	p.step = saved.Step
+	for _, steps := range []map[uint16]uint64{p.reported, p.waiting, p.settled} {
+		maps.Copy(steps, saved.Steps)
+	}
+	if epochs == saved.Complete {
+		p.complete = epochs
+	}
+	return agreed, nil
+}
