@@ -46,8 +46,8 @@
 // # Goroutines
 //
 // A Socket and its Pool belong to one goroutine, which should be locked to its
-// thread ([PinThread]). Only [Socket.Close], [Socket.Wake] and [Socket.Info] may be called
-// from elsewhere. Two goroutines in one socket are detected and refused with
+// thread ([PinThread]). Only [Socket.Close], [Socket.Wake], [Socket.Info], [Socket.FD] and
+// [Socket.Snapshot] may be called from elsewhere. Two goroutines in one socket are detected and refused with
 // [ErrConcurrentUse]. Several queues are served by several sockets, each with
 // its own goroutine and its own Pool, all on one UMEM; or by one goroutine and
 // a [Poller].

@@ -282,6 +282,7 @@ func (p *pollSet) sleep(want Events, d time.Duration) (Events, error) {
 		events = unix.POLLIN
 	}
 	for i, s := range p.socks {
+		s.publish()
 		s.wake.sleeping.Store(true)
 		p.fds[2*i] = unix.PollFd{Fd: int32(s.fd), Events: events}
 		p.fds[2*i+1] = unix.PollFd{Fd: int32(s.wake.fd), Events: unix.POLLIN}

@@ -59,9 +59,6 @@ func (s *Socket) reopen(ctx context.Context) (err error) {
 	if s.cfg.File != nil {
 		return fmt.Errorf("%w: close it and open one that its creator passes anew", ErrPassedFD)
 	}
-	// Kernel counters end with the kernel's socket. An unreadable count of a
-	// dying socket is no reason not to reopen.
-	s.past, _ = s.kernelStats()
 	// The program that the driver needs stays: to take it off and put it on again
 	// may reset the interface.
 	program := s.hook

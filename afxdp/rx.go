@@ -36,6 +36,7 @@ func (s *Socket) receive(dst []Desc) (int, error) {
 	}
 	s.rx.release(used)
 	s.count.RxReceived += uint64(n)
+	s.counted()
 	return n, err
 }
 
@@ -257,6 +258,9 @@ func (s *Socket) wakeFill(err error) error {
 // ring empty before frames were put there, and set its flag after that; or, with
 // BusyPoll, to do the driver's work.
 func (s *Socket) idle() error {
+	if s.published.behind > 0 {
+		s.publish()
+	}
 	if s.cfg.BusyPoll == nil && !s.fill.needWakeup() {
 		return nil
 	}

@@ -84,7 +84,8 @@ const (
 // Socket serves one queue of one interface.
 //
 // A Socket is not safe for concurrent use: one goroutine, locked to its thread,
-// calls its methods. Only Close, Wake and Info may be called from others.
+// calls its methods. Only Close, Wake, Info, FD and Snapshot may be called from
+// others.
 type Socket struct {
 	gate  gate
 	cfg   Config
@@ -120,10 +121,11 @@ type Socket struct {
 	registered bool // the UMEM is registered with fd itself
 	info       atomic.Pointer[Info]
 
-	wake  waker
-	polls pollSet
-	count Counters
-	past  xdpStatistics // of kernel sockets that Reopen replaced
+	wake      waker
+	polls     pollSet
+	count     Counters
+	published publishedCounters
+	past      xdpStatistics // of kernel sockets that are closed; guarded by umem.mu
 }
 
 // Info is what a socket got, as opposed to what was asked for.
@@ -334,9 +336,13 @@ func (s *Socket) teardown() error {
 	}
 	s.mappings = nil
 	s.disconnect()
+	s.publish()
 	s.umem.mu.Lock()
 	s.bound, s.registered = false, false
 	if s.fd >= 0 {
+		// Kernel counters end with the kernel's socket. An unreadable count of a
+		// dying socket is no reason not to close it.
+		s.past, _ = s.kernelStats()
 		errs = append(errs, os.NewSyscallError("close", unix.Close(s.fd)))
 		s.fd = -1
 	}

@@ -2,7 +2,10 @@
 
 package afxdp
 
-import "os"
+import (
+	"os"
+	"sync/atomic"
+)
 
 // Stats are counters since Open.
 type Stats struct {
@@ -37,20 +40,72 @@ type KernelStats struct {
 	TxRingEmpty    uint64 // times the kernel found nothing in the TX ring
 }
 
-// Stats reads the counters. It makes a system call.
+// publishEvery is after how many calls that moved packets a busy loop publishes
+// its counters. One atomic store a call would cost a tenth of a short one.
+const publishEvery = 64
+
+// publishedCounters are the Counters for goroutines other than the owner.
+type publishedCounters struct {
+	values [10]atomic.Uint64
+	behind uint32 // calls since they were published; the owner's
+}
+
+// fields lists the counters in the order in which they are published.
+func (c *Counters) fields() [10]*uint64 {
+	return [...]*uint64{
+		&c.RxReceived, &c.TxSubmitted, &c.TxCompleted, &c.TxKicks, &c.TxStalls,
+		&c.TxDropped, &c.RxWakeups, &c.Overslept, &c.BadDescs, &c.BadCompletions,
+	}
+}
+
+// counted is called after each call that moved packets.
+func (s *Socket) counted() {
+	if s.published.behind++; s.published.behind >= publishEvery {
+		s.publish()
+	}
+}
+
+// publish makes the counters visible to Snapshot.
+func (s *Socket) publish() {
+	s.published.behind = 0
+	for i, n := range s.count.fields() {
+		s.published.values[i].Store(*n)
+	}
+}
+
+// Stats reads the counters. It makes a system call and belongs, like Receive and
+// Send, to the owner's goroutine; others call Snapshot.
 func (s *Socket) Stats() (Stats, error) {
 	if err := s.gate.enter(); err != nil {
 		return Stats{}, err
 	}
 	defer s.gate.leave()
-	now, err := s.kernelStats()
-	return Stats{Counters: s.count, Kernel: KernelStats{
-		RxDropped: now.RxDropped, RxInvalidDescs: now.RxInvalidDescs, TxInvalidDescs: now.TxInvalidDescs,
-		RxRingFull: now.RxRingFull, FillRingEmpty: now.RxFillRingEmptyDescs, TxRingEmpty: now.TxRingEmptyDescs,
-	}}, err
+	s.publish()
+	return s.Snapshot()
 }
 
-// kernelStats adds up the sockets that this Socket has had.
+// Snapshot reads the counters from any goroutine, also after Close, without
+// getting in the owner's way. The kernel's are those of now; it makes a system
+// call. The socket's own are those of the owner's last Stats, last call that found
+// nothing, last sleep in Poll or last 64th call, whatever came last. They may be of
+// different ones of these moments.
+func (s *Socket) Snapshot() (Stats, error) {
+	var st Stats
+	for i, n := range st.fields() {
+		*n = s.published.values[i].Load()
+	}
+	s.umem.mu.Lock()
+	defer s.umem.mu.Unlock()
+	now, err := s.kernelStats()
+	st.Kernel = KernelStats{
+		RxDropped: now.RxDropped, RxInvalidDescs: now.RxInvalidDescs, TxInvalidDescs: now.TxInvalidDescs,
+		RxRingFull: now.RxRingFull, FillRingEmpty: now.RxFillRingEmptyDescs, TxRingEmpty: now.TxRingEmptyDescs,
+	}
+	return st, err
+}
+
+// kernelStats adds up the kernel sockets that this Socket has had. The caller
+// holds umem.mu.
 func (s *Socket) kernelStats() (xdpStatistics, error) {
 	if s.fd < 0 {
 		return s.past, nil

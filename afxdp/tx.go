@@ -33,6 +33,7 @@ func (s *Socket) send(descs []Desc) (int, error) {
 	s.tx.submit(uint32(n))
 	s.inFlight += uint32(n)
 	s.count.TxSubmitted += uint64(n)
+	s.counted()
 	return n, err
 }
 
@@ -147,6 +148,12 @@ func (s *Socket) completed(dst []Frame) (int, error) {
 	if !ok {
 		return 0, ErrRingCorrupt
 	}
+	if avail == 0 {
+		if s.published.behind > 0 {
+			s.publish()
+		}
+		return 0, nil
+	}
 	var (
 		state  = s.state
 		shift  = s.umem.shift & 63
@@ -169,6 +176,7 @@ func (s *Socket) completed(dst []Frame) (int, error) {
 	s.completion.release(avail)
 	s.inFlight -= uint32(n)
 	s.count.TxCompleted += uint64(n)
+	s.counted()
 	return n, nil
 }
 
