@@ -25,9 +25,8 @@ func TestTwoQueuesShareUMEM(t *testing.T) {
 	u := newUMEM(t, UMEMConfig{})
 	var senders, receivers [2]*Socket
 	for q := range 2 {
-		// A flag that the kernel forbids for the second socket is not passed on.
-		mode := []BindMode{BindCopy, BindAuto}[q]
-		senders[q] = open(t, ns, newPool(t, u, 1024), Config{Interface: "a", Queue: q, Mode: mode})
+		// The flag, which the kernel forbids for the second socket, is not passed on.
+		senders[q] = open(t, ns, newPool(t, u, 1024), Config{Interface: "a", Queue: q, Mode: BindCopy})
 		receivers[q] = open(t, ns, newPool(t, u, 1024), Config{Interface: "b", Queue: q, XSKMap: prog.XSKMap()})
 	}
 	if first, second := senders[0].Info(), senders[1].Info(); first.SharedUMEM || !second.SharedUMEM {
@@ -71,9 +70,21 @@ func TestTwoQueuesShareUMEM(t *testing.T) {
 func TestSharingDoesNotChangeTheMode(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 2})
 	u := newUMEM(t, UMEMConfig{})
-	open(t, ns, newPool(t, u, 1024), Config{Interface: "a"})
+	open(t, ns, newPool(t, u, 1024), Config{Interface: "a", Mode: BindCopy})
 	_, err := tryOpen(ns, newPool(t, u, 1024), Config{Interface: "a", Queue: 1, Mode: BindZeroCopy})
 	wantErr(t, err, errors.ErrUnsupported)
+	// Nor does a sibling decide that was told what to use, or is elsewhere.
+	for _, cfg := range []Config{{Interface: "a", Queue: 1}, {Interface: "b"}} {
+		s := open(t, ns, newPool(t, u, 512), cfg)
+		if s.Info().SharedUMEM {
+			t.Errorf("queue %d of %s has its sibling's mode", cfg.Queue, cfg.Interface)
+		}
+		transmit(t, s, newPackets(t, s, 0, 10, 60))
+	}
+	// One that had the same choice on the same interface does.
+	if s := open(t, ns, newPool(t, u, 0), Config{Interface: "b", Queue: 1}); !s.Info().SharedUMEM {
+		t.Error("two sockets of one interface registered the UMEM twice")
+	}
 }
 
 func queueCountsIn(ns *testbed.Namespace, ifname string) (rx, tx int, err error) {

@@ -4,10 +4,13 @@ package afxdp
 
 import (
 	"encoding/binary"
+	"errors"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/afxdp/testbed"
 )
 
 func TestTxChecksumAndTimestamp(t *testing.T) {
@@ -105,4 +108,92 @@ func TestTxMetaIsChecked(t *testing.T) {
 	f, _ = plain.Pool().Alloc()
 	_, err := plain.Send([]Desc{{Frame: f, Off: 64, Len: 100, Flags: WithTxMeta}})
 	wantErr(t, err, ErrDescriptor)
+}
+
+// What kernels do with a UMEM that wants TX metadata: those before 6.8 would
+// accept it without reading how much, and then refuse each packet that has any.
+func TestTxMetadataAsKernelsKnowIt(t *testing.T) {
+	checksLength := func(length uint32) error {
+		if length%8 != 0 {
+			return unix.EINVAL
+		}
+		return nil
+	}
+	for name, c := range map[string]struct {
+		kernel   func(flags, length uint32) error
+		checksum bool
+		feature  bool // lacks it
+		length   uint32
+	}{
+		"6.18": {kernel: func(flags, length uint32) error {
+			if flags&umemTxMetadataLen == 0 {
+				t.Error("registered without metadata")
+			}
+			return checksLength(length)
+		}, length: TxMetaSize},
+		"6.8": {kernel: func(flags, length uint32) error {
+			if flags&umemTxMetadataLen != 0 {
+				return unix.EINVAL
+			}
+			return checksLength(length)
+		}, length: TxMetaSize},
+		"6.8, checksum": {checksum: true, kernel: func(flags, length uint32) error {
+			if flags != umemTxSwChecksum {
+				return unix.EINVAL
+			}
+			return checksLength(length)
+		}, length: TxMetaSize},
+		"6.1": {feature: true, kernel: func(flags, _ uint32) error {
+			if flags != 0 {
+				return unix.EINVAL
+			}
+			return nil
+		}},
+		"6.1, checksum": {feature: true, checksum: true, kernel: func(flags, _ uint32) error {
+			if flags != 0 {
+				return unix.EINVAL
+			}
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := &UMEM{txMeta: TxMetaSize, cfg: UMEMConfig{TxMetadata: true, SoftwareChecksum: c.checksum}}
+			var got uint32
+			err := u.registerWith(func(flags, length uint32) error {
+				err := c.kernel(flags, length)
+				if err == nil {
+					got = length
+				}
+				return err
+			})
+			var feature *FeatureError
+			if lacks := errors.As(err, &feature); lacks != c.feature || (err != nil && !lacks) {
+				t.Errorf("%v, want a FeatureError: %v", err, c.feature)
+			}
+			if err == nil && got != c.length {
+				t.Errorf("registered with %d bytes of metadata, want %d", got, c.length)
+			}
+		})
+	}
+}
+
+// Either the kernel has the feature, and a frame with a request comes back, or
+// Open says that it has not.
+func TestTxMetadataOrAnError(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	s, err := tryOpen(ns, newPool(t, newUMEM(t, UMEMConfig{TxMetadata: true}), 0), Config{Interface: "a"})
+	var feature *FeatureError
+	if errors.As(err, &feature) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	d := newPackets(t, s, 0, 1, 100)
+	d[0].Flags = WithTxMeta
+	m := s.UMEM().TxMeta(d[0])
+	m.Reset()
+	m.RequestTimestamp()
+	transmit(t, s, d)
 }

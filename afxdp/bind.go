@@ -1,0 +1,176 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bind retries while the queue is busy and turns errnos into advice.
+func (s *Socket) bind(ifindex int) error {
+	deadline := time.Now().Add(s.cfg.BindTimeout)
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		err := s.tryBind(ifindex)
+		if errors.Is(err, unix.EBUSY) && time.Now().Before(deadline) && !s.gate.closing() {
+			time.Sleep(wait)
+			continue
+		}
+		return s.explainBind(err)
+	}
+}
+
+// tryBind binds once: to a sibling's UMEM if there is a suitable sibling, else
+// to its own registration of the memory.
+func (s *Socket) tryBind(ifindex int) error {
+	u := s.umem
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	addr := &unix.SockaddrXDP{Ifindex: uint32(ifindex), QueueID: uint32(s.cfg.Queue)}
+	for _, sib := range u.sockets {
+		if sib == s || !sib.bound {
+			continue
+		}
+		if share, err := s.mayShare(sib); err != nil {
+			return err
+		} else if !share {
+			continue
+		}
+		// The kernel refuses any other flag: the mode and need-wakeup are
+		// inherited from the sibling.
+		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(sib.fd)
+		err := unix.Bind(s.fd, addr)
+		if errors.Is(err, unix.EBADF) {
+			continue // that sibling lost its interface
+		}
+		if errors.Is(err, unix.EOPNOTSUPP) && s.cfg.Mode == BindAuto {
+			continue // the sibling's interface has zero-copy, this one has not
+		}
+		s.bound, s.shared = err == nil, err == nil
+		return err
+	}
+	if !s.registered {
+		if err := s.registerUMEM(); err != nil {
+			return err
+		}
+		s.registered = true
+	}
+	addr.Flags, addr.SharedUmemFD = unix.XDP_USE_NEED_WAKEUP, 0
+	switch s.cfg.Mode {
+	case BindCopy:
+		addr.Flags |= unix.XDP_COPY
+	case BindZeroCopy:
+		addr.Flags |= unix.XDP_ZEROCOPY
+	}
+	if s.cfg.MultiBuffer {
+		addr.Flags |= unix.XDP_USE_SG
+	}
+	err := unix.Bind(s.fd, addr)
+	s.bound, s.shared = err == nil, false
+	return err
+}
+
+// mayShare says whether to use the registration of a bound sibling. A socket
+// that has one of its own cannot, and what was asked for must not silently
+// become the sibling's mode: BindAuto in copy mode is what only a sibling on the
+// same interface, that had the same choice, can tell to be all that there is.
+func (s *Socket) mayShare(sib *Socket) (bool, error) {
+	sameInterface := sib.queue.ns == s.queue.ns && sib.queue.ifindex == s.queue.ifindex
+	if sameInterface && sib.cfg.Queue == s.cfg.Queue {
+		return false, unix.EBUSY
+	}
+	if sib.cfg.MultiBuffer != s.cfg.MultiBuffer {
+		return false, fmt.Errorf("%w: sockets of one UMEM must agree on MultiBuffer", ErrConfig)
+	}
+	if s.registered {
+		return false, nil
+	}
+	flags, err := getOptions(sib.fd)
+	if err != nil {
+		return false, os.NewSyscallError("getsockopt XDP_OPTIONS", err)
+	}
+	zeroCopy := flags&unix.XDP_OPTIONS_ZEROCOPY != 0
+	switch s.cfg.Mode {
+	case BindCopy:
+		return !zeroCopy, nil
+	case BindZeroCopy:
+		return zeroCopy, nil
+	}
+	return zeroCopy || sameInterface && sib.cfg.Mode == BindAuto, nil
+}
+
+// Flags of struct xdp_umem_reg.
+const (
+	umemTxSwChecksum  = 1 << 1
+	umemTxMetadataLen = 1 << 2
+)
+
+// registerUMEM pins the memory for this socket.
+func (s *Socket) registerUMEM() error {
+	u := s.umem
+	err := u.registerWith(func(flags, txMeta uint32) error {
+		return registerUMEM(s.fd, u.mem, uint32(u.cfg.FrameSize), uint32(u.cfg.Headroom), flags, txMeta)
+	})
+	var feature *FeatureError
+	switch {
+	case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: %d bytes; raise RLIMIT_MEMLOCK (ulimit -l), use fewer frames, or give the process CAP_IPC_LOCK: %w", ErrMemlock, len(u.mem), err)
+	case errors.As(err, &feature):
+		return err
+	case err != nil:
+		return fmt.Errorf("afxdp: register UMEM of %d frames of %d bytes: %w", u.cfg.Frames, u.cfg.FrameSize, err)
+	}
+	return nil
+}
+
+// registerWith registers the memory, with room for TX metadata if it was asked
+// for. Kernels from 6.11 on want a flag for that, 6.8 to 6.10 refuse the flag and
+// look at the length alone, and those before accept the length without having
+// read it. A length that none accepts tells the last two apart.
+func (u *UMEM) registerWith(register func(flags, txMeta uint32) error) error {
+	if u.txMeta == 0 {
+		return register(0, 0)
+	}
+	const impossible = 1 // not a multiple of 8
+	flags, length := uint32(0), uint32(u.txMeta)
+	if u.cfg.SoftwareChecksum {
+		flags |= umemTxSwChecksum
+	}
+	err := register(flags|umemTxMetadataLen, length)
+	if !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	if errors.Is(register(flags, impossible), unix.EINVAL) {
+		if err = register(flags, length); !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+	}
+	return &FeatureError{Feature: "TX metadata", Since: "6.8", Err: err}
+}
+
+// explainBind says what an errno of bind means here.
+func (s *Socket) explainBind(err error) error {
+	name, q := s.cfg.Interface, s.cfg.Queue
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("%w: queue %d of %s was still taken after %v; close the other AF_XDP socket or use another queue: %w",
+			ErrQueueBusy, q, name, s.cfg.BindTimeout, err)
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTSUP):
+		return &FeatureError{Feature: "zero-copy on " + name, Since: "5.1", Needs: "a driver with AF_XDP support", Err: err}
+	case errors.Is(err, unix.ENODEV):
+		return fmt.Errorf("%w: %s: %w", ErrInterfaceGone, name, err)
+	case errors.Is(err, unix.ENETDOWN):
+		return fmt.Errorf("%w: %s: %w", ErrLinkDown, name, err)
+	case errors.Is(err, unix.EINVAL) && s.cfg.MultiBuffer:
+		return &FeatureError{Feature: fmt.Sprintf("multi-buffer on queue %d of %s", q, name), Since: "6.6", Err: err}
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("%w: queue %d of %s; or, for a passed socket, it is restricted to another interface: %w", ErrNoQueue, q, name, err)
+	}
+	return fmt.Errorf("afxdp: bind to queue %d of %s: %w", q, name, err)
+}
