@@ -11,7 +11,7 @@ type Census struct {
 	InFlight int `json:"in_flight"` // in a TX or completion ring, or with the kernel between them
 }
 
-// Census counts the frames by the state bytes that every operation checks. No
+// Census counts the frames by the states that every operation checks. No
 // goroutine may use a socket or a pool of the UMEM meanwhile.
 func (u *UMEM) Census() Census {
 	var count [1 << stateBits]int
@@ -33,7 +33,7 @@ type RingCounts struct {
 }
 
 // Rings counts the entries by the positions that program and kernel share: what
-// the state bytes say can be checked against it. With no packet on its way, the
+// the states say can be checked against it. With no packet on its way, the
 // fill and RX rings of a UMEM's sockets together hold Census.Filling frames, and
 // the TX and completion rings Census.InFlight. A frame that is missing there is
 // with the kernel, or lost.

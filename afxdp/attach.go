@@ -34,7 +34,7 @@ type AttachConfig struct {
 	UDPPort uint16
 	// Queues is the size of the built-in program's XSKMAP. Default: 256.
 	Queues int
-	// MultiBuffer accepts packets that span several buffers. Linux 5.18.
+	// MultiBuffer accepts packets that span several buffers.
 	MultiBuffer bool
 	// Hints makes the built-in program ask the driver for the packet's receive
 	// time, hash and VLAN tag and put them before the packet, see

@@ -162,7 +162,7 @@ func (s *Socket) explainBind(err error) error {
 		return fmt.Errorf("%w: queue %d of %s was still taken after %v; close the other AF_XDP socket or use another queue: %w",
 			ErrQueueBusy, q, name, s.cfg.BindTimeout, err)
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTSUP):
-		return &FeatureError{Feature: "zero-copy on " + name, Since: "5.1", Needs: "a driver with AF_XDP support", Err: err}
+		return &FeatureError{Feature: "zero-copy on " + name, Since: oldestKernel, Needs: "a driver with AF_XDP support", Err: err}
 	case errors.Is(err, unix.ENODEV):
 		return fmt.Errorf("%w: %s: %w", ErrInterfaceGone, name, err)
 	case errors.Is(err, unix.ENETDOWN):

@@ -20,7 +20,7 @@ import (
 //	echo 2      > /sys/class/net/eth0/napi_defer_hard_irqs
 //	echo 200000 > /sys/class/net/eth0/gro_flush_timeout
 //
-// Linux 5.11; needs CAP_NET_ADMIN.
+// Needs CAP_NET_ADMIN.
 type BusyPoll struct {
 	// Time is how long Poll polls the driver before it sleeps (also
 	// SO_BUSY_POLL, which concerns blocking calls only). Default 20µs.
@@ -67,7 +67,7 @@ func (b *BusyPoll) apply(fd int) error {
 		err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.opt, o.value)
 		switch {
 		case errors.Is(err, unix.ENOPROTOOPT):
-			return &FeatureError{Feature: "preferred busy polling (" + o.name + ")", Since: "5.11", Err: err}
+			return &FeatureError{Feature: "preferred busy polling (" + o.name + ")", Since: oldestKernel, Err: err}
 		case errors.Is(err, unix.EPERM):
 			return fmt.Errorf("%w: %s needs CAP_NET_ADMIN: %w", ErrPermission, o.name, err)
 		case err != nil:

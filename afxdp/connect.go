@@ -145,7 +145,7 @@ func newSocket() (int, error) {
 	case errors.Is(err, unix.EPERM):
 		return -1, fmt.Errorf("%w: AF_XDP sockets need CAP_NET_RAW, or a socket passed by a privileged process (Config.File): %w", ErrPermission, err)
 	case errors.Is(err, unix.EAFNOSUPPORT):
-		return -1, &FeatureError{Feature: "AF_XDP", Since: "5.4", Needs: "CONFIG_XDP_SOCKETS", Err: err}
+		return -1, &FeatureError{Feature: "AF_XDP", Since: oldestKernel, Needs: "CONFIG_XDP_SOCKETS", Err: err}
 	case err != nil:
 		return -1, os.NewSyscallError("socket AF_XDP", err)
 	}

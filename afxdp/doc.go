@@ -33,7 +33,7 @@
 //
 // A completed frame comes back as yours, with its bytes untouched: sending the
 // same frame again later needs no copy, which is what a retransmission wants.
-// Every transition is checked against one state byte for each frame; a frame
+// Every transition is checked against one state for each frame; a frame
 // that is given back twice, or sent while it is in flight, is refused with
 // [ErrFrameState].
 //
@@ -64,7 +64,7 @@
 //
 // # Requirements
 //
-// Linux only; the package is empty elsewhere. Opening a socket needs
+// Linux 6.1 or later; the package is empty on other systems. Opening a socket needs
 // CAP_NET_RAW, attaching a program CAP_NET_ADMIN and CAP_BPF. A process
 // without either can run a socket that a privileged one created; see
 // [NewSocketFD]. Features that the running kernel lacks fail with a

@@ -97,6 +97,10 @@ func (e *DescError) Error() string {
 // Unwrap returns ErrDescriptor.
 func (e *DescError) Unwrap() error { return ErrDescriptor }
 
+// oldestKernel is the oldest Linux that the package is tested on and meant for.
+// Nothing else says what parts of it older ones have.
+const oldestKernel = "6.1"
+
 // A FeatureError says that the running kernel, or the interface's driver, lacks
 // a feature.
 // errors.Is(err, [errors.ErrUnsupported]) is true.

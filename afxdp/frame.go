@@ -32,27 +32,29 @@ const MaxFragments = 18
 // minPacket is an Ethernet header: what the kernel's transmit path needs.
 const minPacket = 14
 
-// A frame's state byte holds its state in the low two bits and, while the
+// A frameState holds the state of a frame in the low two bits and, while the
 // kernel holds the frame, the number of the socket it was lent through in the
 // others. So a completion counts only for a frame that was sent by the socket
-// that reports it. Different goroutines write different frames' bytes.
+// that reports it. Different goroutines write different frames' states.
+type frameState uint16
+
 const (
-	stateFree     uint8 = 0
-	stateYours    uint8 = 1
-	stateFilling  uint8 = 2
-	stateInFlight uint8 = 3
+	stateFree     frameState = 0
+	stateYours    frameState = 1
+	stateFilling  frameState = 2
+	stateInFlight frameState = 3
 
 	stateBits  = 2
 	stateMask  = 1<<stateBits - 1
-	maxSockets = 1<<(8-stateBits) - 1 // per UMEM; number 0 is unused
+	maxSockets = 1023 // per UMEM, more than a device has queues; number 0 is unused
 )
 
-func stateName(s uint8) string {
+func stateName(s frameState) string {
 	return [...]string{"free", "yours", "filling", "in flight"}[s&stateMask]
 }
 
 // frameError builds the error for a frame that is not in the state "yours".
-func frameError(op string, f Frame, state []uint8) error {
+func frameError(op string, f Frame, state []frameState) error {
 	name := "no such frame"
 	if int(f) < len(state) {
 		name = stateName(state[f])

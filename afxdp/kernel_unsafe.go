@@ -95,8 +95,8 @@ func getMmapOffsets(fd int) (mmapOffsets, error) {
 	n, err := getsockopt(fd, unix.SOL_XDP, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off))
 	if err == nil && n != unsafe.Sizeof(off) {
 		// The answer without the flags' offset is that of a kernel that has
-		// no need-wakeup flag.
-		return off, &FeatureError{Feature: "need-wakeup", Since: "5.4", Err: fmt.Errorf("XDP_MMAP_OFFSETS has %d bytes", n)}
+		// no need-wakeup flag (before 5.4).
+		return off, &FeatureError{Feature: "need-wakeup", Since: oldestKernel, Err: fmt.Errorf("XDP_MMAP_OFFSETS has %d bytes", n)}
 	}
 	return off, err
 }

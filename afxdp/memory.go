@@ -69,7 +69,7 @@ func mapPages(size, flags int, transparent HugePages, numaOf string) ([]byte, er
 	}
 	err = place(mem, numaOf)
 	if err == nil {
-		err = populate(mem, flags&unix.MAP_HUGETLB != 0)
+		err = populate(mem)
 	}
 	if err != nil {
 		return nil, errors.Join(err, release(mem))
@@ -96,21 +96,13 @@ func place(mem []byte, numaOf string) error {
 // process where there are none in the end: mmap reserves them, but a cgroup's
 // limit counts when a page is first used (hugetlb.2MB.max of
 // https://docs.kernel.org/admin-guide/cgroup-v2.html).
-func populate(mem []byte, huge bool) error {
-	err := unix.EAGAIN
-	for err == unix.EAGAIN || err == unix.EINTR {
-		err, _ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE).(unix.Errno)
-	}
-	switch {
-	case err == 0:
-		return nil
-	case err == unix.EINVAL && !huge: // before Linux 5.14
-		for i := 0; i < len(mem); i += os.Getpagesize() {
-			mem[i] = 0
+func populate(mem []byte) error {
+	for {
+		err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("madvise MADV_POPULATE_WRITE", err)
 		}
-		return nil
 	}
-	return os.NewSyscallError("madvise MADV_POPULATE_WRITE", err)
 }
 
 // numaNode returns the NUMA node of an interface's device, -1 for none.

@@ -73,7 +73,7 @@ func loadRedirect(cfg AttachConfig, xsks *ebpf.Map, ifindex int) (*ebpf.Program,
 	case cfg.Hints && errors.Is(err, unix.EOPNOTSUPP):
 		err = &FeatureError{Feature: "receive hints", Since: "6.3", Needs: "a driver with XDP metadata", Err: err}
 	case cfg.MultiBuffer && errors.Is(err, unix.EINVAL):
-		err = &FeatureError{Feature: "XDP programs for several buffers", Since: "5.18", Err: err}
+		err = &FeatureError{Feature: "XDP programs for several buffers", Since: oldestKernel, Err: err}
 	}
 	return nil, explainLoad("load XDP program", err)
 }
@@ -92,7 +92,7 @@ func explainLoad(what string, err error) error {
 //	(hints, see hintsProgram)
 //	return bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS);
 //
-// The last argument is the verdict for a queue without a socket (Linux 5.3).
+// The last argument is the verdict for a queue without a socket.
 func redirectProgram(xsks int, udpPort uint16, hints asm.Instructions) asm.Instructions {
 	insns := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
 	if udpPort != 0 {

@@ -42,7 +42,7 @@ func TestReclaimAfterAnotherSocketWasOpened(t *testing.T) {
 // Numbers of sockets that hold no frames, or whose frames were reclaimed, are
 // used again; the others run out with an error that says how to get them back.
 func TestSocketNumbersAreUsedAgain(t *testing.T) {
-	u := newUMEM(t, UMEMConfig{Frames: 128})
+	u := newUMEM(t, UMEMConfig{Frames: maxSockets + 1})
 	pool := newPool(t, u, 0)
 	// cycle registers a socket, lends n frames through it and closes it.
 	cycle := func(n int) (*Socket, error) {
@@ -54,7 +54,7 @@ func TestSocketNumbersAreUsedAgain(t *testing.T) {
 		if err := u.register(s); err != nil {
 			return nil, errors.Join(err, s.wake.close())
 		}
-		s.filling, s.flying = s.id<<stateBits|stateFilling, s.id<<stateBits|stateInFlight
+		s.setStates()
 		for range n {
 			f, ok := pool.Alloc()
 			if !ok {

@@ -62,9 +62,9 @@ func newSim(tb testing.TB, cfg simConfig) (*Socket, *simKernel) {
 	u := &UMEM{
 		cfg:     UMEMConfig{Frames: cfg.frames, FrameSize: frameSize, TxMetadata: cfg.txMeta},
 		mem:     make([]byte, cfg.frames*frameSize),
-		state:   make([]uint8, cfg.frames),
+		state:   make([]frameState, cfg.frames),
 		shift:   uint(bits.TrailingZeros(frameSize)),
-		sockets: make(map[uint8]*Socket),
+		sockets: make(map[uint16]*Socket),
 	}
 	if cfg.txMeta {
 		u.txMeta = TxMetaSize
@@ -75,7 +75,7 @@ func newSim(tb testing.TB, cfg simConfig) (*Socket, *simKernel) {
 	}
 	s := &Socket{gate: newGate(), umem: u, pool: pool, state: u.state, fd: -1, maxInFlight: uint32(cfg.ring), id: 1}
 	s.cfg.MultiBuffer = cfg.multi
-	s.filling, s.flying = s.id<<stateBits|stateFilling, s.id<<stateBits|stateInFlight
+	s.setStates()
 	s.info.Store(&Info{ZeroCopy: true}) // whose kernel may take nothing at a kick
 	k := &simKernel{umem: u}
 	s.calls = k

@@ -42,8 +42,11 @@ type Config struct {
 	// for are dropped and counted. Open refuses frames that are too small
 	// for it. Default: the largest that the interface's MTU allows.
 	MaxPacket int
-	// TxBudget is how many frames one system call may send in copy mode.
-	// Default: TxRing. Kernels before 6.18 always use 32; see Info.TxBudget.
+	// TxBudget is how many frames one system call may send in copy mode; Kick
+	// repeats the call. A garbage collection that stops the world waits for the
+	// call to end: at half a microsecond a packet, about 0.1 ms for the default of
+	// 256 and 1 ms for 2048, which saves little. At most TxRing. Kernels before 6.18
+	// always use 32; see Info.TxBudget.
 	TxBudget int
 	// MultiBuffer lets a packet span several frames, in both directions. The
 	// XDP program must be loaded with BPF_F_XDP_HAS_FRAGS, as the one of
@@ -93,9 +96,9 @@ type Socket struct {
 	pool  *Pool
 	calls kernelCalls
 
-	state       []uint8 // the UMEM's, here to save a load
-	filling     uint8   // state byte of frames in our fill ring
-	flying      uint8   // state byte of frames in our TX or completion ring
+	state       []frameState // the UMEM's, here to save a load
+	filling     frameState   // of frames in our fill ring
+	flying      frameState   // of frames in our TX or completion ring
 	maxInFlight uint32
 	inFlight    uint32
 	holdAbove   uint32 // see holding
@@ -107,7 +110,7 @@ type Socket struct {
 	reclaimed        []Frame // in flight when the socket was reopened
 	spare            []Frame // filling when it was reopened, and not needed again
 
-	id         uint8         // 0 after it was given back, see UMEM.unregister
+	id         uint16        // 0 after it was given back, see UMEM.unregister
 	closed     chan struct{} // closed when Close has finished
 	home       *namespace    // of the interface
 	queue      queueID       // that the kernel's socket is, or was, bound to
@@ -158,7 +161,7 @@ func Open(pool *Pool, cfg Config) (*Socket, error) {
 	if err := s.umem.register(s); err != nil {
 		return nil, errors.Join(err, s.wake.close())
 	}
-	s.filling, s.flying = s.id<<stateBits|stateFilling, s.id<<stateBits|stateInFlight
+	s.setStates()
 	s.home = s.umem.enterNamespace()
 	if err := s.connect(); err != nil {
 		err = errors.Join(err, s.takeBack())
@@ -166,6 +169,16 @@ func Open(pool *Pool, cfg Config) (*Socket, error) {
 	}
 	s.polls.init(s)
 	return s, nil
+}
+
+// defaultTxBudget makes the system call a small part of the work for its
+// packets, without keeping a garbage collection waiting for long.
+const defaultTxBudget = 256
+
+// setStates gives the frames that are lent through the socket its number.
+func (s *Socket) setStates() {
+	number := frameState(s.id) << stateBits
+	s.filling, s.flying = number|stateFilling, number|stateInFlight
 }
 
 // setDefaults completes a configuration and refuses impossible ones.
@@ -194,7 +207,7 @@ func (c *Config) setDefaults(pool *Pool) error {
 		return fmt.Errorf("%w: Config.Queue %d", ErrConfig, c.Queue)
 	}
 	if c.TxBudget == 0 {
-		c.TxBudget = c.TxRing
+		c.TxBudget = min(c.TxRing, defaultTxBudget)
 	}
 	if c.TxBudget < 0 || c.TxBudget > c.TxRing {
 		return fmt.Errorf("%w: Config.TxBudget %d is not in [1, TxRing = %d]", ErrConfig, c.TxBudget, c.TxRing)
@@ -297,7 +310,7 @@ func (s *Socket) Reclaim() ([]Frame, error) {
 // since no other socket has it.
 //
 //go:norace
-func (s *Socket) lent(dst []Frame, state uint8) []Frame {
+func (s *Socket) lent(dst []Frame, state frameState) []Frame {
 	if s.id == 0 {
 		return dst
 	}
@@ -371,7 +384,7 @@ func (u *UMEM) register(s *Socket) error {
 	if u.closed {
 		return fmt.Errorf("%w: UMEM is closed", ErrConfig)
 	}
-	for id := uint8(1); id <= maxSockets; id++ {
+	for id := uint16(1); id <= maxSockets; id++ {
 		if !u.numbers[id] {
 			u.numbers[id], u.sockets[id] = true, s
 			s.id = id

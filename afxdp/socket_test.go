@@ -81,7 +81,7 @@ func TestReceiveAlignment(t *testing.T) {
 
 func TestTxBudgetIsRaised(t *testing.T) {
 	p := newPair(t, UMEMConfig{}, Config{})
-	if got := p.a.Info().TxBudget; got != 2048 && got != kernelTxBudget {
+	if got := p.a.Info().TxBudget; got != defaultTxBudget && got != kernelTxBudget {
 		t.Fatalf("TX budget %d is neither what was asked for nor the kernel's", got)
 	}
 	sent := newPackets(t, p.a, 0, 200, 60)
@@ -98,7 +98,7 @@ func TestTxBudgetIsRaised(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := uint64(1); p.a.Info().TxBudget == 2048 && st.TxKicks != want {
+	if want := uint64(1); p.a.Info().TxBudget == defaultTxBudget && st.TxKicks != want {
 		t.Errorf("%d system calls for 200 packets, want %d", st.TxKicks, want)
 	}
 }

@@ -61,13 +61,13 @@ const kernelHeadroom = 256
 type UMEM struct {
 	cfg    UMEMConfig
 	mem    []byte
-	state  []uint8 // one byte for each frame, see frame.go
-	shift  uint    // log2(FrameSize)
-	txMeta int     // bytes reserved before packets to send
+	state  []frameState // of each frame, see frame.go
+	shift  uint         // log2(FrameSize)
+	txMeta int          // bytes reserved before packets to send
 
 	mu      sync.Mutex // guards what follows; set-up paths only
 	carved  int        // frames already given to pools
-	sockets map[uint8]*Socket
+	sockets map[uint16]*Socket
 	spaces  map[namespaceID]*namespace // of the sockets
 	numbers [maxSockets + 1]bool       // taken, see frame.go
 	pages   PageKind
@@ -94,9 +94,9 @@ func NewUMEM(cfg UMEMConfig) (*UMEM, error) {
 	}
 	u := &UMEM{
 		cfg:     cfg,
-		state:   make([]uint8, cfg.Frames),
+		state:   make([]frameState, cfg.Frames),
 		shift:   uint(bits.TrailingZeros(uint(cfg.FrameSize))),
-		sockets: make(map[uint8]*Socket),
+		sockets: make(map[uint16]*Socket),
 	}
 	if cfg.TxMetadata {
 		u.txMeta = TxMetaSize

@@ -13,8 +13,7 @@ import (
 // SetThreadedNAPI moves the receive work of an interface to kernel threads of
 // its own, which the scheduler can put on another core than the sender's. On a
 // veth pair it roughly doubles the rate of an echo. A veth has receive work of
-// its own only while an XDP program is attached to it, so attach first. Linux
-// 5.12.
+// its own only while an XDP program is attached to it, so attach first.
 func (n *Namespace) SetThreadedNAPI(ifname string, on bool) error {
 	value := "0"
 	if on {
@@ -26,7 +25,7 @@ func (n *Namespace) SetThreadedNAPI(ifname string, on bool) error {
 // SetDeviceAttr writes /sys/class/net/IFNAME/ATTR of the namespace, for example
 // napi_defer_hard_irqs and gro_flush_timeout for busy polling. The sysfs that
 // is mounted on /sys shows the namespace it was mounted from, so this makes a
-// detached mount. Linux 5.2.
+// detached mount.
 func (n *Namespace) SetDeviceAttr(ifname, attr, value string) error {
 	if strings.ContainsAny(ifname+attr, "/") {
 		return fmt.Errorf("testbed: %q or %q is not a plain name", ifname, attr)
