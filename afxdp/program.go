@@ -8,7 +8,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,10 +30,6 @@ func newXSKMap(queues int) (*ebpf.Map, error) {
 	}
 	if queues < 0 || queues > 1<<16 {
 		return nil, fmt.Errorf("%w: AttachConfig.Queues %d", ErrConfig, queues)
-	}
-	// Kernels before 5.11 charge maps to RLIMIT_MEMLOCK.
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPermission, err)
 	}
 	xsks, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "afxdp_sockets", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(queues),
