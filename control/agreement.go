@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // agreement compares what the hosts of a job must agree on, field by field of
@@ -39,7 +42,7 @@ func (a *agreement) check(worker uint16, values map[string]string) error {
 		}
 	}
 	if differ != nil {
-		return fmt.Errorf("worker %d has another configuration: %s; copy one cluster file to all hosts", worker, strings.Join(differ, "; "))
+		return status.Errorf(codes.FailedPrecondition, "worker %d has another configuration: %s; copy one cluster file to all hosts", worker, strings.Join(differ, "; "))
 	}
 	for field, value := range values {
 		if _, ok := a.values[field]; !ok {

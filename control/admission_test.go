@@ -1,0 +1,383 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/libra-ina/libra/aggregator"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/wire"
+)
+
+// taken reports whether the data plane takes a frame of sender 1.
+func (l *libras) taken(t *testing.T, epoch uint16, seq uint32, port uint16) bool {
+	t.Helper()
+	payload, reply := make([]byte, wire.HotLen(1)), make([]byte, aggregator.MaxReplyPayload)
+	wire.Header{Type: wire.TypeHot, Flags: wire.FlagDense, Job: 5, Sender: 1, Epoch: epoch, Seq: seq}.Put(payload)
+	s := wire.StripeAt(payload, 0)
+	s.SetMask(1)
+	s.SetSlot(0, 0)
+	s.SetValue(0, 1)
+	_, n := l.model.ProcessPayload(netip.AddrPortFrom(workerIP, port), payload, reply)
+	h, err := wire.ParseHeader(reply[:n])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.Type == wire.TypeAck
+}
+
+// A sender is told what the aggregator takes, and its frames are taken from the
+// port that it has named.
+func TestAdmission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t, func(c *AggregatorConfig) { c.Grace = 1500 * time.Millisecond })
+		job := l.create(t, spec())
+		req := joinRequest()
+		req.Port = 4711
+		_, a, err := joinAs(t.Context(), l.client, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Instance != job.Instance || a.Epoch == job.Epoch || a.Stripes != 10 || !a.Dense || a.Window != wire.DefaultWindow || a.GraceMs != 1500 || len(a.Token) != 16 {
+			t.Errorf("admission %v", a)
+		}
+		if !l.taken(t, uint16(a.Epoch), 1, 4711) || l.taken(t, uint16(a.Epoch), 2, 4712) {
+			t.Error("the port is not that of the request")
+		}
+	})
+}
+
+// A sender whose connection breaks resumes its admission within the grace period:
+// its epoch and its filter stay.
+func TestAdmissionIsResumed(t *testing.T) {
+	for name, harm := range map[string]func(*client){"both halves": (*client).breaks, "the client's half": (*client).halfOpens} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := startAggregator(t)
+				l.create(t, spec())
+				host := l.dial(t, Security{}, workerIP.String())
+				worker := pb.NewAggregatorClient(host)
+				_, a, err := joinAs(t.Context(), worker, joinRequest())
+				if err != nil {
+					t.Fatal(err)
+				}
+				epoch := uint16(a.Epoch)
+				l.push(t, epoch, 1, 0, 1)
+				for range 3 {
+					harm(host)
+					synctest.Wait()
+					time.Sleep(DefaultGrace - time.Millisecond)
+					again := joinRequest()
+					again.Token = a.Token
+					_, b, err := joinAs(t.Context(), worker, again)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if b.Epoch != a.Epoch || string(b.Token) != string(a.Token) {
+						t.Errorf("resumed as %v, was %v", b, a)
+					}
+				}
+				time.Sleep(time.Minute)
+				l.push(t, epoch, 1, 0, 1) // a repetition
+				c, err := l.model.SenderCounters(5, 1)
+				if err != nil || c.Applied != 1 || c.Duplicates != 1 {
+					t.Errorf("counters %v, %v: the filter is another", c, err)
+				}
+			})
+		})
+	}
+}
+
+// After the grace period the admission is over.
+func TestAdmissionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		l.create(t, spec())
+		host := l.dial(t, Security{}, workerIP.String())
+		_, a, err := joinAs(t.Context(), pb.NewAggregatorClient(host), joinRequest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		host.breaks()
+		synctest.Wait()
+		time.Sleep(DefaultGrace - time.Millisecond)
+		if !l.taken(t, uint16(a.Epoch), 1, wire.DefaultPort) {
+			t.Error("frames are refused within the grace period")
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if l.taken(t, uint16(a.Epoch), 2, wire.DefaultPort) || l.stats(t).Jobs[0].Senders != 0 {
+			t.Error("frames are taken after the grace period")
+		}
+		again := joinRequest()
+		again.Token = a.Token
+		_, _, err = joinAs(t.Context(), l.client, again)
+		wants(t, "too late", err, codes.PermissionDenied, "sender 1", "over", "3s")
+	})
+}
+
+// A machine that vanishes without a word is noticed within ten seconds.
+func TestVanishedMachineIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		l.create(t, spec())
+		host := l.dial(t, Security{}, workerIP.String())
+		if _, _, err := joinAs(t.Context(), pb.NewAggregatorClient(host), joinRequest()); err != nil {
+			t.Fatal(err)
+		}
+		host.mu.Lock()
+		host.down = true
+		host.mu.Unlock()
+		host.halfOpens()
+		synctest.Wait()
+		_, _, err := joinAs(t.Context(), l.client, joinRequest())
+		wants(t, "at once", err, codes.AlreadyExists, "worker 1", workerIP.String())
+		time.Sleep(10*time.Second + DefaultGrace)
+		synctest.Wait()
+		if n := l.stats(t).Jobs[0].Senders; n != 0 {
+			t.Errorf("%d senders after ten seconds and the grace period", n)
+		}
+	})
+}
+
+// A worker that is started anew replaces its former self at once, with an epoch
+// of its own: late frames of the former are refused, and its own are added.
+func TestRestartedSender(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		l.create(t, spec())
+		former := l.dial(t, Security{}, workerIP.String())
+		_, a, err := joinAs(t.Context(), pb.NewAggregatorClient(former), joinRequest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.push(t, uint16(a.Epoch), 1, 0, 1)
+		// While it lives, nobody takes its place.
+		worker := pb.NewAggregatorClient(l.dial(t, Security{}, workerIP.String()))
+		_, _, err = joinAs(t.Context(), worker, joinRequest())
+		wants(t, "beside the former", err, codes.AlreadyExists, "worker 1", "already", workerIP.String())
+		former.vanish()
+		synctest.Wait()
+		elsewhere := joinRequest()
+		elsewhere.Ip = netip.MustParseAddr("192.0.2.8").AsSlice()
+		_, _, err = joinAs(t.Context(), worker, elsewhere)
+		wants(t, "from elsewhere", err, codes.AlreadyExists, "worker 1", "just now", workerIP.String(), "3s")
+
+		_, b, err := joinAs(t.Context(), worker, joinRequest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if uint16(b.Epoch) != uint16(a.Epoch+1) || string(b.Token) == string(a.Token) {
+			t.Errorf("the new admission is %v, the former was %v", b, a)
+		}
+		if l.taken(t, uint16(a.Epoch), 2, wire.DefaultPort) {
+			t.Error("a late frame of the former self is added")
+		}
+		l.push(t, uint16(b.Epoch), 1, 0, 100)
+		c, err := l.model.SenderCounters(5, 1)
+		if err != nil || c.Applied != 1 || c.Duplicates != 0 {
+			t.Errorf("counters %v, %v: want the new self's first frame added", c, err)
+		}
+		time.Sleep(time.Minute) // the grace period of the former changes nothing
+		l.push(t, uint16(b.Epoch), 2, 0, 100)
+		resumed := joinRequest()
+		resumed.Token = a.Token
+		_, _, err = joinAs(t.Context(), l.client, resumed)
+		wants(t, "the former self, if it was only asleep", err, codes.PermissionDenied, "started anew")
+	})
+}
+
+// A sender that leaves is gone at once; only its token makes it leave.
+func TestLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		l.create(t, spec())
+		stream, a, err := joinAs(t.Context(), l.client, joinRequest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave := func(req *pb.LeaveRequest) error {
+			_, err := l.client.Leave(t.Context(), req)
+			return err
+		}
+		wants(t, "without a token", leave(&pb.LeaveRequest{Job: 5, Sender: 1}), codes.PermissionDenied, "sender 1")
+		wants(t, "with another", leave(&pb.LeaveRequest{Job: 5, Sender: 1, Token: make([]byte, 16)}), codes.PermissionDenied)
+		wants(t, "of another sender", leave(&pb.LeaveRequest{Job: 5, Sender: 2, Token: a.Token}), codes.PermissionDenied)
+		wants(t, "beyond 16 bits", leave(&pb.LeaveRequest{Job: 5, Sender: 1 + 1<<16, Token: a.Token}), codes.InvalidArgument, "65537")
+		wants(t, "of another job", leave(&pb.LeaveRequest{Job: 6, Sender: 1, Token: a.Token}), codes.NotFound)
+		if err := leave(&pb.LeaveRequest{Job: 5, Sender: 1, Token: a.Token}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err == nil {
+			t.Error("its stream goes on")
+		}
+		if l.taken(t, uint16(a.Epoch), 1, wire.DefaultPort) {
+			t.Error("its frames are taken")
+		}
+		wants(t, "twice", leave(&pb.LeaveRequest{Job: 5, Sender: 1, Token: a.Token}), codes.PermissionDenied)
+		l.join(t) // its place is free
+		time.Sleep(time.Minute)
+		if n := l.stats(t).Jobs[0].Senders; n != 1 {
+			t.Errorf("%d senders, want the one that joined", n)
+		}
+	})
+}
+
+// joining is how a worker stays joined: with [Stay].
+func joining(ctx context.Context, client pb.AggregatorClient, lost func(error)) (*pb.Admission, error) {
+	return Stay(ctx, func(ctx context.Context, newest *pb.Admission) (pb.Aggregator_JoinClient, error) {
+		req := joinRequest()
+		req.Token = newest.GetToken()
+		return client.Join(ctx, req)
+	}, func(a *pb.Admission) time.Duration { return time.Duration(a.GraceMs) * time.Millisecond }, lost)
+}
+
+// Stay keeps an admission over broken connections, until it is withdrawn, or the
+// service cannot be reached for the grace period.
+func TestStay(t *testing.T) {
+	for name, end := range map[string]struct {
+		harm func(*libras, *client, *Owned)
+		want string
+		soon bool
+	}{
+		"job removed": {func(_ *libras, _ *client, job *Owned) { _ = job.Remove(context.Background()) }, "job 5 was removed", true},
+		"unreachable": {func(_ *libras, host *client, _ *Owned) { host.vanish() }, errCut.Error(), false},
+		"withdrawn": {func(l *libras, host *client, _ *Owned) {
+			host.vanish()
+			synctest.Wait()
+			time.Sleep(DefaultGrace - 500*time.Millisecond)
+			host.comeBack()
+			j := l.service.jobs[5]
+			j.roster.mu.Lock()
+			j.roster.drop(j.roster.members[1], vanished)
+			j.roster.mu.Unlock()
+		}, "its admission is over", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := startAggregator(t)
+				job := l.create(t, spec())
+				host := l.dial(t, Security{}, workerIP.String())
+				lost := make(chan error, 2)
+				a, err := joining(t.Context(), pb.NewAggregatorClient(host), func(err error) { lost <- err })
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range 6 {
+					if i%2 == 0 {
+						host.breaks()
+					} else {
+						host.halfOpens()
+					}
+					time.Sleep(4 * DefaultGrace)
+					l.push(t, uint16(a.Epoch), uint32(1+i), 0, 1)
+				}
+				if len(lost) != 0 {
+					t.Fatalf("lost: %v", <-lost)
+				}
+				begun := time.Now()
+				end.harm(l, host, job)
+				if err := <-lost; !contains(err, end.want) {
+					t.Errorf("lost because of %v, want %q", err, end.want)
+				}
+				took := time.Since(begun)
+				if end.soon && took != 0 || !end.soon && (took < DefaultGrace-time.Second || took > DefaultGrace+longestDelay) {
+					t.Errorf("it took %v to hear of it", took)
+				}
+				time.Sleep(time.Minute)
+				if len(lost) != 0 {
+					t.Error("it is told twice")
+				}
+			})
+		})
+	}
+}
+
+// Stay ends quietly with its context, also while it tries to come back.
+func TestStayEndsWithItsContext(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := startAggregator(t)
+			l.create(t, spec())
+			host := l.dial(t, Security{}, workerIP.String())
+			ctx, cancel := context.WithCancel(t.Context())
+			if _, err := joining(ctx, pb.NewAggregatorClient(host), func(err error) { t.Errorf("lost: %v", err) }); err != nil {
+				t.Fatal(err)
+			}
+			if down {
+				host.vanish()
+				time.Sleep(time.Second)
+			}
+			cancel()
+			time.Sleep(time.Minute)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t) // without a job
+		_, err := joining(t.Context(), l.client, func(err error) { t.Errorf("lost: %v", err) })
+		wants(t, "joining nothing", err, codes.NotFound)
+		time.Sleep(time.Minute)
+	})
+}
+
+// Repeat repeats what a broken connection interrupts, and nothing else.
+func TestRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, calls := time.Now(), 0
+		err := Repeat(t.Context(), func(context.Context) error {
+			if calls++; calls < 4 {
+				return errReplaced
+			}
+			return nil
+		})
+		if err != nil || calls != 4 || time.Since(begun) != 7*shortestDelay {
+			t.Errorf("%d calls in %v: %v", calls, time.Since(begun), err)
+		}
+		calls = 0
+		if err := Repeat(t.Context(), func(context.Context) error { calls++; return errStopping }); err != errStopping || calls != 1 {
+			t.Errorf("%d calls: %v", calls, err)
+		}
+		gone := errors.New("the worker ends")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(10*time.Second, func() { cancel(gone) })
+		begun, calls = time.Now(), 0
+		if err := Repeat(ctx, func(context.Context) error { calls++; return errReplaced }); err != gone || time.Since(begun) != 10*time.Second {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		// 50, 100, 200, 400, 800 ms, then every second.
+		if calls != 5+9 {
+			t.Errorf("%d calls in 10 seconds", calls)
+		}
+	})
+}
+
+// WhileTaken gives up after its limit, with the reason, and at once if the reason
+// is another.
+func TestWhileTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		l.create(t, spec())
+		begun := time.Now()
+		_, err := CreateJob(t.Context(), l.client, spec(), 10*time.Second, quiet)
+		if took := time.Since(begun); took < 10*time.Second || took > 10*time.Second+longestDelay || !contains(err, "job 5 exists") {
+			t.Errorf("after %v: %v", took, err)
+		}
+		begun = time.Now()
+		bad := spec()
+		bad.Slots = 0
+		if _, err := CreateJob(t.Context(), l.client, bad, 10*time.Second, quiet); time.Since(begun) != 0 || !contains(err, "aggregator: create job", "slots") {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if _, err := CreateJob(ctx, l.client, spec(), 10*time.Second, quiet); time.Since(begun) != time.Second || !errors.Is(err, context.Canceled) {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+	})
+}
