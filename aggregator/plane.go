@@ -264,7 +264,7 @@ type Bank struct {
 // Counters count frames that concern no job.
 type Counters struct {
 	Passed    uint64 // not addressed to the aggregator, left to the kernel
-	Forwarded uint64 // Libra frames between hosts, sent on by destination MAC
+	Forwarded uint64 // Libra frames between hosts, given to the port of their destination
 
 	// Dropped without an answer, because the frame cannot be trusted or an
 	// answer to it could loop.
@@ -278,6 +278,11 @@ type Counters struct {
 
 	// Unanswered counts replies that did not fit the receive buffer (XDP).
 	Unanswered uint64
+
+	// What the kernel did not send of the frames that it was given (XDP). Always 0
+	// in the model.
+	UnsentAnswers   uint64 // answers to where a frame came from
+	UnsentRedirects uint64 // forwarded frames, which Forwarded counts too, and results of rounds
 }
 
 // JobCounters count the frames of a job.

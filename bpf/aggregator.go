@@ -56,7 +56,8 @@ type Aggregator struct {
 	routes map[[6]byte]uint32  // to the index of an interface
 	// withheld are the interfaces, by index, at which nothing is forwarded.
 	withheld map[uint32]struct{}
-	home     namespace     // of the interfaces
+	home     namespace // of the interfaces
+	failures failures
 	watch    *netdev.Watch // of what they can do, nil without routes
 	watched  chan struct{} // closed when nothing follows the watch any more
 }
@@ -157,9 +158,10 @@ func (a *Aggregator) Attach(iface string, mode afxdp.AttachMode) error {
 		return errors.Join(err, at.Close())
 	}
 	a.ports[iface] = &port{at, index}
-	if err := a.updateAllPorts(); err != nil {
+	a.failures.start(a.objects.Aggregate)
+	if err := errors.Join(a.failures.attached(&a.home, index), a.updateAllPorts()); err != nil {
 		delete(a.ports, iface)
-		return errors.Join(err, a.updateAllPorts(), at.Close())
+		return errors.Join(err, a.updateAllPorts(), a.failures.detached(&a.home, index), at.Close())
 	}
 	return nil
 }
@@ -186,7 +188,7 @@ func (a *Aggregator) Detach(iface string) error {
 		return nil
 	}
 	delete(a.ports, iface)
-	return errors.Join(a.updateAllPorts(), at.Close())
+	return errors.Join(a.updateAllPorts(), at.Close(), a.failures.detached(&a.home, at.index))
 }
 
 // Close implements [aggregator.Plane]. It detaches the program from all
@@ -218,5 +220,5 @@ func (a *Aggregator) close() error {
 	}
 	clear(a.ports)
 	clear(a.sets)
-	return errors.Join(append(errs, a.home.close(), a.table.close(), a.senders.close(), a.objects.Close())...)
+	return errors.Join(append(errs, a.failures.close(), a.home.close(), a.table.close(), a.senders.close(), a.objects.Close())...)
 }

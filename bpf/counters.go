@@ -20,7 +20,14 @@ func (a *Aggregator) Counters() (aggregator.Counters, error) {
 	if err != nil {
 		return aggregator.Counters{}, err
 	}
+	answers, redirects, err := a.failures.read()
+	if err != nil {
+		return aggregator.Counters{}, err
+	}
 	return aggregator.Counters{
+		UnsentAnswers:   answers,
+		UnsentRedirects: redirects,
+
 		Passed:      c.Passed,
 		Forwarded:   c.Forwarded,
 		Truncated:   c.Truncated,

@@ -12,6 +12,7 @@ func globalCounters(c *aggregator.Counters) map[string]uint64 {
 	m := map[string]uint64{
 		"passed": c.Passed, "forwarded": c.Forwarded, "truncated": c.Truncated, "bad_checksum": c.BadChecksum,
 		"short": c.Short, "unexpected": c.Unexpected, "unanswered": c.Unanswered,
+		"unsent_answers": c.UnsentAnswers, "unsent_redirects": c.UnsentRedirects,
 	}
 	addRefusals(m, &c.Refused)
 	return m

@@ -39,6 +39,9 @@ func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 			what = fmt.Sprintf("xdp %v", got)
 		}
 	}
+	if err := a.CountsFailures(); err != nil {
+		log.Warn("counters are incomplete", "error", err)
+	}
 	if c.Switch.ThreadedNAPI {
 		restore, err := threadNAPI(c.Switch.Interfaces)
 		if err != nil {

@@ -1,0 +1,131 @@
+//go:build linux
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// failures counts what the kernel did not send of the frames that the program gave
+// it.
+type failures struct {
+	objects failuresObjects
+	links   []link.Link
+	err     error // why nothing is counted
+}
+
+// start loads the programs and attaches them to the kernel's tracepoints, which
+// concern all interfaces of the machine. The kernel takes them off with the last
+// process that holds them. If it cannot be done, nothing is counted.
+func (f *failures) start(program *ebpf.Program) {
+	if f.links != nil || f.err != nil {
+		return
+	}
+	if f.err = f.load(program); f.err != nil {
+		f.err = errors.Join(fmt.Errorf("frames that the kernel did not send are not counted: %w", f.err), f.close())
+	}
+}
+
+func (f *failures) load(program *ebpf.Program) error {
+	info, err := program.Info()
+	if err != nil {
+		return fmt.Errorf("bpf: %w", err)
+	}
+	id, ok := info.ID()
+	if !ok {
+		return fmt.Errorf("bpf: id of the program: %w", ebpf.ErrNotSupported)
+	}
+	spec, err := loadFailures()
+	if err != nil {
+		return fmt.Errorf("bpf: %w", err)
+	}
+	if err := spec.Variables[failuresVarProgram].Set(uint32(id)); err != nil {
+		return fmt.Errorf("bpf: %w", err)
+	}
+	if err := load(spec, &f.objects); err != nil {
+		return err
+	}
+	for _, p := range []*ebpf.Program{f.objects.OnException, f.objects.OnBulkTx, f.objects.OnRedirectErr, f.objects.OnDevmapXmit} {
+		l, err := link.AttachTracing(link.TracingOptions{Program: p})
+		if err != nil {
+			return fmt.Errorf("bpf: attach %v: %w", p, err)
+		}
+		f.links = append(f.links, l)
+	}
+	return nil
+}
+
+// attached begins to count what concerns an interface, detached ends it.
+func (f *failures) attached(n *namespace, index uint32) error {
+	if f.links == nil {
+		return nil
+	}
+	key, err := attachment(n, index)
+	if err == nil {
+		err = f.objects.Attachments.Put(key, uint32(1))
+	}
+	if err != nil {
+		return fmt.Errorf("bpf: count what interface %d does not send: %w", index, err)
+	}
+	return nil
+}
+
+func (f *failures) detached(n *namespace, index uint32) error {
+	if f.links == nil {
+		return nil
+	}
+	key, err := attachment(n, index)
+	if err == nil {
+		err = absent(f.objects.Attachments.Delete(key))
+	}
+	return err
+}
+
+// attachment is the key of an interface. A network namespace has the inode number
+// of its file.
+func attachment(n *namespace, index uint32) (failuresAttached, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(n.file.Fd()), &st); err != nil {
+		return failuresAttached{}, fmt.Errorf("network namespace: %w", err)
+	}
+	return failuresAttached{Namespace: uint32(st.Ino), Index: index}, nil
+}
+
+// read returns how many answers and how many redirected frames were not sent.
+func (f *failures) read() (answers, redirects uint64, err error) {
+	if f.links == nil {
+		return 0, 0, nil
+	}
+	var perCPU []failuresFailures
+	if err := f.objects.Failed.Lookup(uint32(0), &perCPU); err != nil {
+		return 0, 0, fmt.Errorf("bpf: read counters of failures: %w", err)
+	}
+	for _, c := range perCPU {
+		answers += c.Answers
+		redirects += c.Redirects
+	}
+	return answers, redirects, nil
+}
+
+func (f *failures) close() error {
+	var errs []error
+	for _, l := range f.links {
+		errs = append(errs, l.Close())
+	}
+	f.links = nil
+	return errors.Join(append(errs, f.objects.Close())...)
+}
+
+// CountsFailures returns nil if the counters of frames that the kernel did not send
+// are counted, which begins with the first Attach, or the reason why they are not:
+// it takes a kernel with BTF.
+func (a *Aggregator) CountsFailures() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.failures.err
+}
