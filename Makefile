@@ -14,6 +14,7 @@ SAMPLE   ?= 0
 SEED     ?= 1
 MIN      ?= 95
 JSON     ?=
+ONLY     ?=
 
 .PHONY: help build demo demo-smoke test conformance exactly-once kernel-test lint generate cross fuzz mutants bench setup clean
 
@@ -64,7 +65,7 @@ fuzz: ## run the fuzz targets that match FUZZ, each for FUZZTIME, and keep new i
 	scripts/fuzz.sh $(FUZZTIME) '$(FUZZ)'
 
 mutants: ## change the code of PKG in SAMPLE places, one at a time, and list the changes that no test sees (hours if all)
-	$(GO) run ./scripts/mutants -pkg '$(PKG)' -sample $(SAMPLE) -seed $(SEED) -min $(MIN) -json '$(JSON)'
+	$(GO) run ./scripts/mutants -pkg '$(PKG)' -sample $(SAMPLE) -seed $(SEED) -min $(MIN) -only '$(ONLY)' -json '$(JSON)'
 
 bench: ## run the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...

@@ -49,8 +49,8 @@ func main() {
 	flag.IntVar(&o.jobs, "jobs", 1, "tests that run at once, 1 or 2; 2 only for packages without network interfaces of their own")
 	flag.Float64Var(&o.min, "min", 95, "percentage of effective mutants that must be killed in each package")
 	flag.StringVar(&o.json, "json", "", "file for the results as JSON")
-	flag.BoolVar(&o.list, "list", false, "list the mutants and do not run them")
-	flag.StringVar(&o.only, "only", "", "only mutants of files whose path contains this")
+	flag.BoolVar(&o.list, "list", false, "list the mutants, in the file of -json too, and do not run them")
+	flag.StringVar(&o.only, "only", "", "only mutants whose line in the report contains this, for example wire/rows.go:61:")
 	flag.DurationVar(&o.slack, "slack", 20*time.Second, "a mutant's tests may take five times as long as without it, and this")
 	flag.Parse()
 	if flag.NArg() > 0 || o.jobs < 1 || o.jobs > 2 || o.sample < 0 {
@@ -106,6 +106,7 @@ func run(ctx context.Context, o options) (bool, error) {
 		mutants = draw(mutants, o)
 		if o.list {
 			list(mutants)
+			results.add(t.dir, mutants)
 			continue
 		}
 		r := runner{root: root, temp: temp, target: t, jobs: o.jobs, slack: o.slack}
@@ -120,10 +121,9 @@ func run(ctx context.Context, o options) (bool, error) {
 			break
 		}
 	}
-	if o.list {
-		return true, nil
+	if !o.list {
+		results.printTotal(os.Stdout)
 	}
-	results.printTotal(os.Stdout)
 	if o.json != "" {
 		return good, results.writeJSON(o.json)
 	}
@@ -133,7 +133,7 @@ func run(ctx context.Context, o options) (bool, error) {
 // draw takes the sample: the same mutants for the same seed and the same code.
 func draw(mutants []*mutant, o options) []*mutant {
 	if o.only != "" {
-		mutants = slices.DeleteFunc(mutants, func(m *mutant) bool { return !strings.Contains(m.File, o.only) })
+		mutants = slices.DeleteFunc(mutants, func(m *mutant) bool { return !strings.Contains(m.String(), o.only) })
 	}
 	if o.sample == 0 || o.sample >= len(mutants) {
 		return mutants
