@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+)
+
+// kills is how often a server is killed in TestKilledServerGoesOn.
+var kills = flag.Int("kills", 3, "how often TestKilledServerGoesOn kills the server of each backend")
+
+// killBed is a cluster whose processes a test starts and kills.
+type killBed struct {
+	config *cluster.Config
+	path   string // of the file
+	start  []func(*exec.Cmd) error
+}
+
+// The processes' places in killBed.start.
+const (
+	theSwitch = iota
+	theServer
+	firstWorker
+)
+
+// newKillBed makes a synchronous cluster of two workers that trains for a second or
+// two and writes checkpoints all the time.
+func newKillBed(t *testing.T, backend string) *killBed {
+	t.Helper()
+	dir := t.TempDir()
+	every := 20 * time.Millisecond
+	c := &cluster.Config{
+		Backend: backend, Silence: 5 * time.Second,
+		Job:    cluster.Job{ID: 3, HotSet: filepath.Join(dir, "hot.libra"), Sync: true},
+		Server: cluster.Server{Checkpoint: filepath.Join(dir, "weights.libra"), CheckpointEvery: &every, CheckpointSteps: 7},
+		Model:  cluster.Model{Kind: "fm", Factors: 3, Batch: 20, Epochs: 2, Seed: 4},
+		Data:   cluster.Data{Synthetic: &cluster.Synthetic{Rows: 12_003, Seed: 9, HotShare: 0.6, Hot: 1000}},
+	}
+	bed := &killBed{config: c, path: filepath.Join(dir, "cluster.yaml")}
+	if backend == cluster.BackendUDP {
+		bed.onLoopback(t)
+	} else {
+		bed.inNamespaces(t)
+	}
+	c.SetDefaults()
+	if err := c.Write(bed.path); err != nil {
+		t.Fatal(err)
+	}
+	src, err := node.OpenSource(c.Data, workload.Shard{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	hot, err := node.BuildHotSet(src, node.HotSetOptions{Dim: 4, Rows: 500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := packer.SaveHotSet(c.Job.HotSet, hot); err != nil {
+		t.Fatal(err)
+	}
+	return bed
+}
+
+func (b *killBed) onLoopback(t *testing.T) {
+	t.Helper()
+	address := func(i int) string { return fmt.Sprintf("127.78.%d.%d", os.Getpid()%250+1, i) }
+	b.place(func(i int) (netip.Addr, string) { return netip.MustParseAddr(address(i + 1)), "" }, func(i int) uint16 {
+		return uint16(freePort(t, address(i+1)))
+	})
+	b.config.Port = uint16(freePort(t, address(1)))
+	for range firstWorker + 2 {
+		b.start = append(b.start, (*exec.Cmd).Start)
+	}
+}
+
+func (b *killBed) inNamespaces(t *testing.T) {
+	t.Helper()
+	needRoot(t)
+	bed, err := testbed.New(t.Context(), testbed.Config{Hosts: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bed.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b.start = append(b.start, bed.Switch().Start)
+	for _, h := range bed.Hosts() {
+		b.config.Switch.Interfaces = append(b.config.Switch.Interfaces, h.PortName)
+		b.start = append(b.start, h.Start)
+	}
+	b.place(func(i int) (netip.Addr, string) {
+		if i == theSwitch {
+			return bed.Switch().IP, ""
+		}
+		return bed.Host(i - 1).IP, bed.Host(i - 1).Interface
+	}, func(int) uint16 { return 7700 })
+}
+
+// place enters the addresses of the processes.
+func (b *killBed) place(host func(int) (netip.Addr, string), port func(int) uint16) {
+	c := b.config
+	c.Switch.Address, _ = host(theSwitch)
+	c.Switch.Control = netip.AddrPortFrom(c.Switch.Address, port(theSwitch))
+	c.Server.Address, c.Server.Interface = host(theServer)
+	c.Server.Control = netip.AddrPortFrom(c.Server.Address, port(theServer))
+	for id := range 2 {
+		w := cluster.Worker{ID: uint16(id + 1)}
+		w.Address, w.Interface = host(firstWorker + id)
+		c.Workers = append(c.Workers, w)
+	}
+}
+
+// child is a started process and what it writes.
+type child struct {
+	*exec.Cmd
+	out, err shared
+}
+
+// shared is a buffer that one goroutine writes and another reads.
+type shared struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *shared) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *shared) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func (b *killBed) run(t *testing.T, place int, args ...string) *child {
+	t.Helper()
+	c := &child{Cmd: libra(context.Background(), append(args, "--config", b.path, "--json")...)}
+	c.Stdout, c.Stderr = &c.out, &c.err
+	if err := b.start[place](c.Cmd); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// reference returns the weights' hash of the same training in this process.
+func (b *killBed) reference(t *testing.T) string {
+	t.Helper()
+	cfg, err := node.StoreConfig(b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := ps.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	training, err := node.TrainConfig(b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sources []workload.Source
+	for _, w := range b.config.Workers {
+		src, err := node.OpenSource(b.config.Data, b.config.Shard(w.ID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer src.Close()
+		sources = append(sources, src)
+	}
+	if _, err := workload.Reference(t.Context(), store, sources, training); err != nil {
+		t.Fatal(err)
+	}
+	sum := store.Hash()
+	return hex.EncodeToString(sum[:])
+}
+
+// weights waits for a server and its workers to end, and returns the weights' hash.
+func weights(t *testing.T, server *child, workers []*child) string {
+	t.Helper()
+	for i, w := range workers {
+		if err := w.Wait(); err != nil {
+			t.Errorf("worker %d: %v\n%s", i+1, err, &w.err)
+		}
+	}
+	if err := server.Wait(); err != nil {
+		t.Fatalf("server: %v\n%s", err, &server.err)
+	}
+	var result struct {
+		Result struct {
+			Weights string `json:"weights_sha256"`
+		}
+	}
+	decodeLast(t, server.out.String(), &result)
+	return result.Result.Weights
+}
+
+// train starts a server and the workers.
+func (b *killBed) train(t *testing.T) (server *child, workers []*child) {
+	t.Helper()
+	server = b.run(t, theServer, "ps")
+	for i, w := range b.config.Workers {
+		workers = append(workers, b.run(t, firstWorker+i, "worker", "--id", strconv.Itoa(int(w.ID))))
+	}
+	return server, workers
+}
+
+// runSwitch runs the switch until the test ends.
+func (b *killBed) runSwitch(t *testing.T) {
+	t.Helper()
+	sw := b.run(t, theSwitch, "switch")
+	t.Cleanup(func() {
+		_ = sw.Process.Signal(os.Interrupt)
+		if err := sw.Wait(); err != nil {
+			t.Errorf("switch: %v\n%s", err, &sw.err)
+		}
+	})
+}
+
+var backends = []string{cluster.BackendUDP, cluster.BackendAFXDP}
+
+// One epoch, and one more resumed from its checkpoint, are two epochs at once, bit
+// for bit.
+func TestResumedEpochEqualsTwoEpochs(t *testing.T) {
+	for _, backend := range backends {
+		t.Run(backend, func(t *testing.T) {
+			bed := newKillBed(t, backend)
+			bed.runSwitch(t)
+			for _, epochs := range []int{1, 2} {
+				bed.config.Model.Epochs = epochs
+				if err := bed.config.Write(bed.path); err != nil {
+					t.Fatal(err)
+				}
+				server, workers := bed.train(t)
+				if got, want := weights(t, server, workers), bed.reference(t); got != want {
+					t.Errorf("%d epochs: weights %s, the reference's %s", epochs, got, want)
+				}
+			}
+		})
+	}
+}
+
+// A server that is killed at any moment and started again, with its workers, ends
+// with the weights of a training that nothing disturbed.
+func TestKilledServerGoesOn(t *testing.T) {
+	for _, backend := range backends {
+		t.Run(backend, func(t *testing.T) {
+			bed := newKillBed(t, backend)
+			want := bed.reference(t)
+			bed.runSwitch(t)
+			seed := uint64(time.Now().UnixNano())
+			rng := rand.New(rand.NewPCG(seed, 0))
+			t.Logf("seed %d", seed)
+			begun := 0 // runs that found a checkpoint
+			for n := range *kills + 1 {
+				server, workers := bed.train(t)
+				last := n == *kills
+				if !last {
+					// A lease of the server killed before may have to end first.
+					waitTraining(t, server)
+					time.Sleep(time.Duration(rng.Int64N(int64(700 * time.Millisecond))))
+					_ = server.Process.Kill()
+					for _, w := range workers {
+						_ = w.Process.Signal(os.Interrupt)
+					}
+					for _, w := range append(workers, server) {
+						_ = w.Wait()
+					}
+				} else if got := weights(t, server, workers); got != want {
+					t.Errorf("weights %s, the reference's %s", got, want)
+				}
+				if _, line, found := strings.Cut(server.err.String(), "continues from a checkpoint"); found {
+					line, _, _ = strings.Cut(line, "\n")
+					t.Logf("run %d continued:%s", n+1, line)
+					begun++
+				}
+			}
+			if begun == 0 {
+				t.Error("no run went on from a checkpoint")
+			}
+			if left, _ := filepath.Glob(bed.config.Server.Checkpoint + "*"); len(left) != 1 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// waitTraining waits until a server says that it serves.
+func waitTraining(t *testing.T, server *child) {
+	t.Helper()
+	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if strings.Contains(server.out.String(), `"ready"`) {
+			return
+		}
+	}
+	t.Fatalf("the server does not serve:\n%s", &server.err)
+}
