@@ -59,7 +59,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // attachment. What gives stored numbers their meaning must be the same in cfg as
 // when the file was written (Dim, Exp, the optimiser's method, Init), else the
 // error wraps [ErrMismatch]; learning rate, epsilon and initial accumulator are
-// cfg's. Other errors wrap [ErrFull], [ErrNotCheckpoint], [ErrVersion],
+// cfg's. A checkpoint with more rows than cfg.MaxRows is read whole; the store then
+// takes no new ones. Other errors wrap [ErrNotCheckpoint], [ErrVersion],
 // [ErrCorrupt] or those of package os.
 func Restore(path string, cfg Config) (*Store, []byte, error) {
 	f, err := os.Open(path)
@@ -193,9 +194,6 @@ func (c *checkpointReader) bytes(n uint64) []byte {
 
 // rows reads n rows into an empty store.
 func (c *checkpointReader) rows(s *Store, n uint64) {
-	if n > uint64(s.cfg.MaxRows) {
-		c.fail(fmt.Errorf("%w: the checkpoint holds %d", ErrFull, n))
-	}
 	for i := uint64(0); i < n && c.err == nil; i++ {
 		key := c.uint64()
 		r, inserted := s.index.place(key, s.rows.n)

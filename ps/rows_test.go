@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"bytes"
 	"errors"
 	"runtime"
 	"testing"
@@ -137,5 +138,14 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 	if err := s.Push([]uint64{9, 7}, make([]float32, 4)); err != nil {
 		t.Errorf("rows that are there: %v", err)
+	}
+	// They are all in a checkpoint, which is read whole, and bound the store then.
+	s.Commit()
+	r, _, err := ReadCheckpoint(bytes.NewReader(encode(t, s, nil)), cfg)
+	if err != nil || r.Len() != 4 {
+		t.Fatalf("checkpoint: %v", err)
+	}
+	if err := r.Push([]uint64{10}, make([]float32, 2)); !errors.Is(err, ErrFull) {
+		t.Errorf("push after a restart: %v", err)
 	}
 }

@@ -21,6 +21,9 @@ func TestConverter(t *testing.T) {
 	}{
 		"exact":          {aggregator.JobConfig{Exp: -40}, -40, -7, -7},
 		"fixed":          {aggregator.JobConfig{Arithmetic: aggregator.Fixed, Exp: -20}, -46, math.MinInt32, math.MinInt32 << 26},
+		"fixed, one":     {aggregator.JobConfig{Arithmetic: aggregator.Fixed, Exp: 0}, -46, 5, 5 << 46},
+		"coarse":         {aggregator.JobConfig{Arithmetic: aggregator.Fixed, Exp: 7}, -46, 5, 5 << 53},
+		"exact, one":     {aggregator.JobConfig{Exp: 0}, 0, -7, -7},
 		"very fine":      {aggregator.JobConfig{Arithmetic: aggregator.Fixed, Exp: -60}, -60, 5, 5},
 		"lut":            {aggregator.JobConfig{Arithmetic: aggregator.LUT}, -46, bits(-1.5), -3 << 45},
 		"lut, too small": {aggregator.JobConfig{Arithmetic: aggregator.LUT}, -46, bits(0x1p-60), 0},

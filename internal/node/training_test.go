@@ -1,6 +1,8 @@
 package node
 
 import (
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/libra-ina/libra/internal/cluster"
@@ -64,5 +66,57 @@ func TestStoreConfigIsLiteral(t *testing.T) {
 	c.Model = cluster.Model{Kind: "lr", Optimizer: "adam"}
 	if _, err := StoreConfig(c); err == nil {
 		t.Error("an unknown optimiser makes a store")
+	}
+}
+
+// An exponent of 0 makes one unit 1, at aggregator, workers and server alike: hot
+// weights are whole multiples of the learning rate, and small ones.
+func TestFixedExponentZero(t *testing.T) {
+	zero := 0
+	c := newCluster(t, 2)
+	c.Job.Arithmetic, c.Job.Exponent = "fixed", &zero
+	c.Model = cluster.Model{Kind: "lr", Optimizer: "sgd", LearningRate: 0.0625, Batch: 2, Epochs: 1}
+	buildHotSet(t, c)
+	startSwitch(t, c)
+	out := mustTrain(t, c)
+	trained, _ := saved(t, c)
+	hot, err := loadHotSet(c, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := 0
+	w := make([]float32, 1)
+	for r := range uint32(hot.Len()) {
+		trained.Read(hot.Key(r), w)
+		n := float64(w[0]) / 0.0625
+		// Two workers, each at most 1 a step.
+		if n != math.Trunc(n) || math.Abs(n) > 2*float64(out.server.Steps) {
+			t.Fatalf("hot row %d has weight %g after %d steps", r, w[0], out.server.Steps)
+		}
+		if n != 0 {
+			changed++
+		}
+	}
+	if changed == 0 || out.server.HotPairs == 0 {
+		t.Errorf("%d hot weights have changed, by %d pairs", changed, out.server.HotPairs)
+	}
+}
+
+// A server that holds as many rows as it may refuses more, and the worker's error
+// names the field.
+func TestRowsOfTheServerAreBounded(t *testing.T) {
+	c := newCluster(t, 1)
+	c.Server.MaxRows = 600
+	startSwitch(t, c)
+	out := train(t.Context(), t, c, hooks{})
+	if err := out.errs[0]; err == nil || !strings.Contains(err.Error(), "server.max_rows") || !strings.Contains(err.Error(), "600") {
+		t.Errorf("the worker ends with %v", err)
+	}
+	if err := out.serverErr; err == nil || !strings.Contains(err.Error(), "worker 1") {
+		t.Errorf("the server ends with %v", err)
+	}
+	// The rows of the hot set come on top. A checkpoint with them can be read.
+	if store, _ := saved(t, c); store.Len() < 600 || store.Len() > 600+500 {
+		t.Errorf("%d rows", store.Len())
 	}
 }
