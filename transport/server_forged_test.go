@@ -145,6 +145,47 @@ func TestWindowWrapsAround(t *testing.T) {
 	}
 }
 
+// TestPullsKeepTheFilterYoung lets a sender only pull, for more numbers than the
+// comparison covers, and push again afterwards: the pushes are no duplicates. The
+// numbers between those of one entry of the filter are skipped.
+func TestPullsKeepTheFilterYoung(t *testing.T) {
+	s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}}, senders: map[uint16]*admitted{}}
+	network := newMemNet()
+	from := network.open("10.0.0.2:1000")
+	s.link = network.open("10.0.0.1:19522")
+	a := &admitted{from: addrPort(from.local), epoch: testServerEpoch}
+	s.senders[5] = a
+	s.keys, s.row = make([]uint64, 121), make([]float32, testDim)
+	h := wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}
+	answer := func(payload []byte) wire.Type {
+		p := Packet{Packet: wire.Packet{Src: from.local, Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}
+		if err := s.handle([]Packet{p}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := wire.ParseHeader(p.Payload[:wire.HeaderLen])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Type
+	}
+	if got := answer(cold(h, testDim, 1)); got != wire.TypeAck || s.stats.Applied != 1 {
+		t.Fatalf("the first push: %v, %+v", got, s.stats)
+	}
+	const step = 1 << 20
+	for h.Seq < 1<<31+4*step {
+		h.Seq += step
+		a.last = h.Seq - 1
+		if got := answer(pullOf(h, 1)); got != wire.TypeRows {
+			t.Fatalf("pull %d: %v", h.Seq, got)
+		}
+	}
+	h.Seq += 2 * wire.DefaultWindow
+	a.last = h.Seq - 1
+	if got := answer(cold(h, testDim, 1)); got != wire.TypeAck || s.stats.Applied != 2 || s.stats.Duplicates != 0 {
+		t.Errorf("a push %d numbers after the first: %v, %+v", h.Seq-1, got, s.stats)
+	}
+}
+
 // TestReadmission tells the frames of a restarted sender from late ones of its
 // former self by the epoch.
 func TestReadmission(t *testing.T) {
