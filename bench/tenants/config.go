@@ -50,17 +50,25 @@ type Report struct {
 	Phases       []Phase       `json:"phases"`
 }
 
-// Phase is the run without or with the flood.
+// Phase is one of the two runs.
 type Phase struct {
-	Flood bool `json:"flood"`
-	// FloodFrames were sent in FloodSeconds. Dropped and Refused is what the
-	// aggregator had counted when the jobs had pushed, for Seconds each.
+	Disturbed bool `json:"disturbed"`
+	// FloodFrames were sent in FloodSeconds. Dropped, Refused and Throttled is
+	// what the aggregator had counted when the tenants had pushed, for Seconds
+	// each.
 	FloodFrames  uint64  `json:"flood_frames"`
 	FloodSeconds float64 `json:"flood_seconds"`
 	Dropped      uint64  `json:"dropped"`
 	Refused      uint64  `json:"refused"`
-	Seconds      float64 `json:"seconds"`
-	Jobs         []Job   `json:"jobs"`
+	Throttled    uint64  `json:"throttled"`
+	// Joins and Jobs are how many senders came and went, and how many jobs were
+	// created and removed, in ChurnSeconds.
+	Joins        uint64  `json:"joins"`
+	Jobs         uint64  `json:"jobs"`
+	ChurnSeconds float64 `json:"churn_seconds"`
+
+	Seconds float64 `json:"seconds"`
+	Tenants []Job   `json:"tenants"`
 }
 
 // Job is a job whose sums were exact.
@@ -82,13 +90,15 @@ type Job struct {
 	Held time.Duration `json:"held_ns"`
 }
 
-// Deviation returns by what share of the setting the mean interval of a job is
-// off, at worst.
+// Deviation returns by what share of the setting the mean interval of a job, or
+// the 95th percentile, is off, at worst.
 func (r *Report) Deviation() float64 {
 	worst := 0.0
 	for _, run := range r.Phases {
-		for _, j := range run.Jobs {
-			worst = max(worst, math.Abs(float64(j.Mean)/float64(r.Harvest)-1))
+		for _, j := range run.Tenants {
+			for _, d := range []time.Duration{j.Mean, j.P95} {
+				worst = max(worst, math.Abs(float64(d)/float64(r.Harvest)-1))
+			}
 		}
 	}
 	return worst

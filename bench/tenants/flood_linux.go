@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"time"
 
@@ -16,9 +17,10 @@ import (
 )
 
 const (
-	floodSlots = 1000
-	floodBatch = 64
-	floodRing  = 2048
+	floodSlots   = 30_000
+	floodSenders = 64 // as many as a job gets that does not ask for more
+	floodBatch   = 64
+	floodRing    = 2048
 )
 
 // floodConfig is the job that floods.
@@ -43,7 +45,7 @@ func (c *floodConfig) run(ctx context.Context) (err error) {
 	}
 	defer conn.Close()
 	job, err := control.CreateJob(ctx, client, &pb.JobSpec{
-		Job: floodJob, Mode: pb.Mode_MODE_SYNC, Arithmetic: pb.Arithmetic_ARITHMETIC_LUT, Workers: 2, Slots: floodSlots,
+		Job: floodJob, Mode: pb.Mode_MODE_FETCHADD, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT, Slots: floodSlots, Senders: floodSenders,
 	}, startLimit, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
@@ -51,13 +53,17 @@ func (c *floodConfig) run(ctx context.Context) (err error) {
 	if err := job.Hold(ctx, cancel); err != nil {
 		return err
 	}
-	admission, err := c.join(ctx, client, floodJob, nil)
-	if err != nil {
-		return err
+	var epochs [floodSenders]uint16
+	for i := range epochs {
+		admission, err := c.join(ctx, client, floodJob, uint32(i), nil)
+		if err != nil {
+			return err
+		}
+		epochs[i] = uint16(admission.Epoch)
 	}
 	f := &flooder{}
 	defer func() { err = errors.Join(err, f.close()) }()
-	if err := f.open(c, uint16(admission.Epoch)); err != nil {
+	if err := f.open(c, epochs[:]); err != nil {
 		return err
 	}
 	if err := proc.AnnounceReady(os.Stdout, true); err != nil {
@@ -74,36 +80,92 @@ func (c *floodConfig) run(ctx context.Context) (err error) {
 	return json.NewEncoder(os.Stdout).Encode(floodResult{Frames: f.sent, Seconds: time.Since(begin).Seconds()})
 }
 
-// badFrames returns one frame of each kind that the aggregator must not apply.
-func (c *floodConfig) badFrames(epoch uint16) ([][]byte, error) {
+// badFrames returns n frames that cost the aggregator much and bring its job
+// nothing, of all admitted senders in turn, by their epochs.
+func (c *floodConfig) badFrames(epochs []uint16, n int) ([][]byte, error) {
 	e, err := wire.NewEnvelope(
 		wire.Endpoint{MAC: c.MAC, IP: c.IP, Port: wire.DefaultPort},
 		wire.Endpoint{MAC: c.AggregatorMAC, IP: c.Aggregator, Port: wire.DefaultPort})
 	if err != nil {
 		return nil, err
 	}
-	build := func(change func(h *wire.Header, slot *uint16)) []byte {
-		frame := make([]byte, e.Len()+wire.HotLen(1))
-		h, slot := wire.Header{Type: wire.TypeHot, Job: floodJob, Sender: 1, Epoch: epoch, Seq: wire.FirstSeq}, uint16(0)
-		change(&h, &slot)
-		h.Put(frame[e.Len():])
-		s := wire.StripeAt(frame[e.Len():], 0)
+	frames := make([][]byte, n)
+	for i := range frames {
+		sender := i % len(epochs)
+		frames[i] = badKinds[i/len(epochs)%len(badKinds)](e, wire.Header{
+			Type: wire.TypeHot, Flags: wire.FlagDense, Job: floodJob, Sender: uint16(sender), Epoch: epochs[sender],
+			Seq: uint32(wire.FirstSeq + i/len(epochs)),
+		})
+	}
+	return frames, nil
+}
+
+// badKinds make a frame of each kind. All have as many pairs as fit, so that what
+// is wrong with the last is found late.
+var badKinds = []func(e *wire.Envelope, h wire.Header) []byte{
+	overflow, expensiveSums, lastRank, overflow, expensiveSums, lastRank, unknownSender, wrongChecksum,
+}
+
+// last is the rank of the last pair of a frame.
+const last = floodSlots - 1
+
+// overflow returns a frame whose last sum overflows, once two of them were added:
+// all additions before it have to be undone.
+func overflow(e *wire.Envelope, h wire.Header) []byte {
+	return badFrame(e, h, func(s *wire.Stripe) {
+		s.SetSlot(wire.Lanes-1, last)
+		s.SetValue(wire.Lanes-1, 60_000) // sums reach 2^17
+	})
+}
+
+// expensiveSums returns a frame whose last two values are half the range of a sum,
+// so that every sum has to be looked at, and which asks for the sums.
+func expensiveSums(e *wire.Envelope, h wire.Header) []byte {
+	h.Flags |= wire.FlagWantSum
+	return badFrame(e, h, func(s *wire.Stripe) {
+		for i, value := range []float32{1 << 16, -1 << 16} {
+			s.SetSlot(wire.Lanes-2+i, last-1)
+			s.SetValue(wire.Lanes-2+i, value)
+		}
+	})
+}
+
+// lastRank returns a frame whose last rank is out of range, and which asks for the
+// sums.
+func lastRank(e *wire.Envelope, h wire.Header) []byte {
+	h.Flags |= wire.FlagWantSum
+	return badFrame(e, h, func(s *wire.Stripe) { s.SetSlot(wire.Lanes-1, math.MaxUint16) })
+}
+
+func unknownSender(e *wire.Envelope, h wire.Header) []byte {
+	h.Sender = floodSenders
+	return badFrame(e, h, func(*wire.Stripe) {})
+}
+
+func wrongChecksum(e *wire.Envelope, h wire.Header) []byte {
+	frame := badFrame(e, h, func(*wire.Stripe) {})
+	frame[len(frame)-1] ^= 1
+	return frame
+}
+
+// badFrame returns a full frame that adds 1 to different slots, after a change of
+// its last stripe.
+func badFrame(e *wire.Envelope, h wire.Header, change func(last *wire.Stripe)) []byte {
+	frame := make([]byte, e.Len()+wire.HotLen(wire.MaxStripes))
+	payload := frame[e.Len():]
+	h.Put(payload)
+	first := int(h.Seq) * wire.MaxStripes * wire.Lanes
+	for i := range wire.MaxStripes {
+		s := wire.StripeAt(payload, i)
 		s.SetMask(wire.LaneMask)
 		for lane := range wire.Lanes {
-			s.SetSlot(lane, slot)
+			s.SetSlot(lane, uint16((first+i*wire.Lanes+lane)%(last-1)))
 			s.SetValue(lane, 1)
 		}
-		e.Seal(frame)
-		return frame
 	}
-	checksum := build(func(*wire.Header, *uint16) {})
-	checksum[len(checksum)-1] ^= 1
-	return [][]byte{
-		checksum,
-		build(func(_ *wire.Header, slot *uint16) { *slot = floodSlots }),
-		build(func(h *wire.Header, _ *uint16) { h.Epoch++ }),
-		build(func(h *wire.Header, _ *uint16) { h.Sender = 2 }),
-	}, nil
+	change(wire.StripeAt(payload, wire.MaxStripes-1))
+	e.Seal(frame)
+	return frame
 }
 
 // flooder is an AF_XDP socket that only sends.
@@ -117,8 +179,8 @@ type flooder struct {
 	sent uint64
 }
 
-func (f *flooder) open(c *floodConfig, epoch uint16) error {
-	bad, err := c.badFrames(epoch)
+func (f *flooder) open(c *floodConfig, epochs []uint16) error {
+	bad, err := c.badFrames(epochs, floodRing)
 	if err != nil {
 		return err
 	}
@@ -138,7 +200,7 @@ func (f *flooder) open(c *floodConfig, epoch uint16) error {
 	f.done = make([]afxdp.Frame, floodRing)
 	f.off, f.len = uint16(f.umem.RxOffset()), uint32(len(bad[0]))
 	for i, frame := range f.done[:pool.AllocBatch(f.done)] {
-		copy(f.umem.Bytes(frame)[f.off:], bad[i%len(bad)])
+		copy(f.umem.Bytes(frame)[f.off:], bad[i])
 		f.free = append(f.free, afxdp.Desc{Frame: frame, Off: f.off, Len: f.len})
 	}
 	return nil

@@ -25,6 +25,7 @@ type peerConfig struct {
 	Switch *switchConfig
 	Tenant *tenantConfig
 	Flood  *floodConfig
+	Churn  *churnConfig
 }
 
 // endpoint is where a job's process lives, and its aggregator.
@@ -60,6 +61,8 @@ func RunPeer(args []string) error {
 		return c.Tenant.run(ctx)
 	case c.Flood != nil:
 		return c.Flood.run(ctx)
+	case c.Churn != nil:
+		return c.Churn.run(ctx)
 	}
 	return errors.New("tenants: no role")
 }
@@ -87,9 +90,9 @@ func (e *endpoint) dial(ctx context.Context) (*grpc.ClientConn, pb.AggregatorCli
 	return conn, pb.NewAggregatorClient(conn), nil
 }
 
-// join admits sender 1 of a job for as long as ctx lives.
-func (e *endpoint) join(ctx context.Context, client pb.AggregatorClient, job uint32, hotSet []byte) (*pb.Admission, error) {
-	stream, err := client.Join(ctx, &pb.JoinRequest{Job: job, Sender: 1, Ip: e.IP.AsSlice(), Mac: e.MAC[:], HotSet: hotSet})
+// join admits a sender of a job for as long as ctx lives.
+func (e *endpoint) join(ctx context.Context, client pb.AggregatorClient, job, sender uint32, hotSet []byte) (*pb.Admission, error) {
+	stream, err := client.Join(ctx, &pb.JoinRequest{Job: job, Sender: sender, Ip: e.IP.AsSlice(), Mac: e.MAC[:], HotSet: hotSet})
 	if err != nil {
 		return nil, control.CallError("aggregator", "join", err)
 	}

@@ -23,13 +23,14 @@ const (
 	floodJob    = 3
 )
 
-// tenants are the jobs that do not flood. Job i lives on host i-1.
+// tenants are the jobs that are measured. The host after theirs floods, and the
+// last one's jobs and senders come and go. Job i lives on host i-1.
 var tenants = []tenantConfig{
 	{Job: 1, Mode: aggregator.Combine, Arithmetic: aggregator.Exact},
 	{Job: 2, Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed},
 }
 
-// Run measures, first without the flood, then with it. It needs root; without,
+// Run measures, first undisturbed, then beside the other two hosts. It needs root; without,
 // the error wraps a testbed.CapabilityError. Wrong sums end it with an error.
 // Nothing is left behind, however the process ends.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
@@ -45,15 +46,15 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		cfg.PeerCommand = []string{self, "bench", "tenants", "peer"}
 	}
 	r := &Report{CPUs: runtime.NumCPU(), Harvest: cfg.Harvest, ThreadedNAPI: cfg.ThreadedNAPI}
-	for i, flood := range []bool{false, true} {
-		what := "without flood"
-		if flood {
-			what = "with flood"
+	for i, disturbed := range []bool{false, true} {
+		what := "undisturbed"
+		if disturbed {
+			what = "disturbed"
 		}
 		if cfg.Progress != nil {
 			cfg.Progress(i, 2, what)
 		}
-		run, err := measure(ctx, cfg, flood)
+		run, err := measure(ctx, cfg, disturbed)
 		if err != nil {
 			return nil, fmt.Errorf("tenants, %s: %w", what, err)
 		}
@@ -63,13 +64,13 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 }
 
 // measure runs the jobs once, on a bed of their own.
-func measure(ctx context.Context, cfg Config, flood bool) (_ *Phase, err error) {
-	bed, err := testbed.New(ctx, testbed.Config{Hosts: len(tenants) + 1, StaticARP: true})
+func measure(ctx context.Context, cfg Config, disturbed bool) (_ *Phase, err error) {
+	bed, err := testbed.New(ctx, testbed.Config{Hosts: len(tenants) + 2, StaticARP: true})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, bed.Close()) }()
-	m := &measurement{cfg: cfg, bed: bed, group: proc.NewGroup(ctx, proc.Config{}), run: &Phase{Flood: flood}}
+	m := &measurement{cfg: cfg, bed: bed, group: proc.NewGroup(ctx, proc.Config{}), run: &Phase{Disturbed: disturbed}}
 	err = m.do(ctx)
 	// The group knows what failed first, which explains the rest.
 	if first := m.group.Stop(); first != nil {
@@ -95,13 +96,19 @@ func (m *measurement) do(ctx context.Context) error {
 	if _, err := m.start(ready, "switch", m.bed.Switch(), peerConfig{Switch: &sw}, nil); err != nil {
 		return err
 	}
-	var flooder *proc.Child
+	var flooder, churner *proc.Child
 	var flooded floodResult
-	if m.run.Flood {
+	var churned churnResult
+	if m.run.Disturbed {
 		host := m.bed.Host(len(tenants))
 		f := floodConfig{endpoint: m.endpoint(host), Duration: m.cfg.Duration}
 		var err error
 		if flooder, err = m.start(ready, "flooder", host, peerConfig{Flood: &f}, &flooded); err != nil {
+			return err
+		}
+		host = m.bed.Host(len(tenants) + 1) // the flood fills its own host's cable
+		c := churnConfig{endpoint: m.endpoint(host), Duration: m.cfg.Duration}
+		if churner, err = m.start(ready, "churner", host, peerConfig{Churn: &c}, &churned); err != nil {
 			return err
 		}
 	}
@@ -123,16 +130,20 @@ func (m *measurement) do(ctx context.Context) error {
 	}
 	m.run.Seconds = m.cfg.Duration.Seconds()
 	for _, r := range results {
-		m.run.Jobs = append(m.run.Jobs, r.Job)
+		m.run.Tenants = append(m.run.Tenants, r.Job)
 		m.run.Dropped, m.run.Refused = max(m.run.Dropped, r.Dropped), max(m.run.Refused, r.Refused)
+		m.run.Throttled = max(m.run.Throttled, r.Throttled)
 	}
 	if flooder == nil {
 		return nil
 	}
-	if err := flooder.Wait(ctx); err != nil {
-		return err
+	for _, child := range []*proc.Child{flooder, churner} {
+		if err := child.Wait(ctx); err != nil {
+			return err
+		}
 	}
 	m.run.FloodFrames, m.run.FloodSeconds = flooded.Frames, flooded.Seconds
+	m.run.Joins, m.run.Jobs, m.run.ChurnSeconds = churned.Joins, churned.Jobs, churned.Seconds
 	return nil
 }
 

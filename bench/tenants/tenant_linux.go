@@ -122,7 +122,7 @@ func (t *tenant) createJob(ctx context.Context) (*control.Owned, error) {
 
 func (t *tenant) startWorker(ctx context.Context) (*transport.Worker, error) {
 	fingerprint := t.hot.Fingerprint()
-	admission, err := t.join(ctx, t.client, t.Job, fingerprint[:])
+	admission, err := t.join(ctx, t.client, t.Job, 1, fingerprint[:])
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (t *tenant) check() error {
 // dropped and refused by then.
 type tenantResult struct {
 	Job
-	Dropped, Refused uint64
+	Dropped, Refused, Throttled uint64
 }
 
 // refused sums the refusals of all reasons.
@@ -232,9 +232,10 @@ func (t *tenant) result(ctx context.Context) (*tenantResult, error) {
 		return nil, control.CallError("aggregator", "statistics", err)
 	}
 	r := &tenantResult{Job: Job{Job: int(t.Job), Mode: t.Mode.String(), Arithmetic: t.Arithmetic.String(), Pairs: t.pairs}}
-	r.Dropped, r.Refused = stats.Counters["bad_checksum"], refused(stats.Counters)
+	r.Dropped, r.Refused, r.Throttled = stats.Counters["bad_checksum"], refused(stats.Counters), stats.Counters["throttled"]
 	for _, j := range stats.Jobs {
 		r.Refused += refused(j.Counters)
+		r.Throttled += j.Counters["throttled"]
 		if j.Job == t.Job {
 			interval := j.HarvestInterval
 			r.Harvests, r.Held = j.Harvests, time.Duration(j.HarvestHeld.MeanNs)

@@ -23,9 +23,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A job that floods the switch with bad frames takes nothing from the others:
-// their sums are exact (otherwise Run fails), and their harvests go on. How
-// punctual those are is for 'libra bench tenants' to say.
+// A job that floods the switch with bad frames, and one that creates and removes
+// jobs and senders without end, take nothing from the others: their sums are exact
+// (otherwise Run fails), and their harvests go on. How punctual those are is for
+// 'libra bench tenants' to say.
 func TestFloodLeavesOtherJobsAlone(t *testing.T) {
 	r, err := Run(t.Context(), Config{Duration: time.Second, PeerCommand: []string{os.Args[0], peerArgument}})
 	if errors.Is(err, fs.ErrPermission) {
@@ -34,19 +35,22 @@ func TestFloodLeavesOtherJobsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Phases) != 2 || !r.Phases[1].Flood {
+	if len(r.Phases) != 2 || !r.Phases[1].Disturbed {
 		t.Fatalf("runs %+v", r.Phases)
 	}
 	for _, run := range r.Phases {
-		for _, j := range run.Jobs {
+		for _, j := range run.Tenants {
 			if j.Pairs == 0 || j.Harvests < 5 || j.Mean == 0 || j.P50 == 0 {
-				t.Errorf("flood %v: %+v", run.Flood, j)
+				t.Errorf("disturbed %v: %+v", run.Disturbed, j)
 			}
 		}
 	}
 	flood := r.Phases[1]
 	if flood.FloodFrames < 1000 || flood.Dropped == 0 || flood.Refused == 0 || flood.Dropped+flood.Refused > flood.FloodFrames {
 		t.Errorf("the flood: %+v", flood)
+	}
+	if flood.Joins == 0 || flood.Jobs == 0 {
+		t.Errorf("nothing came and went: %+v", flood)
 	}
 	if err := r.WriteTable(t.Output()); err != nil {
 		t.Error(err)

@@ -18,10 +18,11 @@ func newBenchTenants() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "tenants",
-		Short: "Measure whether a job that floods the switch delays the harvests of others",
-		Long: `Runs two jobs on one switch, a third that floods it with frames that it has to
-refuse, and measures the time between the harvests of the first two, with the
-flood and without. Every run checks that their sums are exact. It needs root.`,
+		Short: "Measure whether jobs that misbehave delay the harvests of others",
+		Long: `Runs two jobs on one switch and measures the time between their harvests, alone
+and beside a job that floods the switch with frames that are expensive to refuse,
+while senders join and leave and jobs are created and removed without end. Every
+run checks that their sums are exact. It needs root.`,
 		Example: `  libra bench tenants --within 0.2 --json`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,7 +39,7 @@ flood and without. Every run checks that their sums are exact. It needs root.`,
 				err = r.WriteTable(cmd.OutOrStdout())
 			}
 			if off := r.Deviation(); within > 0 && off > within {
-				err = errors.Join(err, fmt.Errorf("a job's mean harvest interval is off its setting by %.1f %%, more than %.1f %%", 100*off, 100*within))
+				err = errors.Join(err, fmt.Errorf("a job's mean harvest interval, or its 95th percentile, is off its setting by %.1f %%, more than %.1f %%", 100*off, 100*within))
 			}
 			return err
 		},
@@ -47,7 +48,7 @@ flood and without. Every run checks that their sums are exact. It needs root.`,
 	f.DurationVar(&c.Duration, "duration", tenants.DefaultDuration, "time of each of the two runs")
 	f.DurationVar(&c.Harvest, "harvest", tenants.DefaultHarvest, "time between two harvests that the jobs ask for")
 	f.BoolVar(&c.ThreadedNAPI, "threaded-napi", false, "receive in kernel threads of their own at the switch")
-	f.Float64Var(&within, "within", 0, "fail if a mean interval is off by more than this `share` (default: do not)")
+	f.Float64Var(&within, "within", 0, "fail if a mean interval or a 95th percentile is off by more than this `share` (default: do not)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.AddCommand(newPeer(tenants.RunPeer))
 	return cmd

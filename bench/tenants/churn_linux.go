@@ -1,0 +1,120 @@
+package tenants
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/proc"
+)
+
+const (
+	churnJob   = 4
+	firstChurn = 100 // the first job that is created again and again
+	churnLoops = 4   // of each kind
+)
+
+// churnConfig is a tenant whose senders come and go, and whose jobs do, as fast as
+// the daemon answers.
+type churnConfig struct {
+	endpoint
+	Duration time.Duration
+}
+
+// churnResult is what it prints.
+type churnResult struct {
+	Joins, Jobs uint64 // each with its end
+	Seconds     float64
+}
+
+// run churns for a little longer than the tenants push.
+func (c *churnConfig) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	conn, client, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	job, err := control.CreateJob(ctx, client, churnSpec(churnJob), startLimit, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	if err := job.Hold(ctx, cancel); err != nil {
+		return err
+	}
+	if err := proc.AnnounceReady(os.Stdout, true); err != nil {
+		return err
+	}
+	begin := time.Now()
+	timeout, stop := context.WithTimeout(ctx, c.Duration+c.Duration/4)
+	defer stop()
+	var joins, jobs [churnLoops]uint64
+	loops, ctx := errgroup.WithContext(timeout)
+	for i := range churnLoops {
+		loops.Go(func() error {
+			return repeat(ctx, &joins[i], func() error { return c.comeAndGo(ctx, client, uint32(i)) })
+		})
+		loops.Go(func() error {
+			return repeat(ctx, &jobs[i], func() error { return createAndRemove(ctx, client, firstChurn+uint32(i)) })
+		})
+	}
+	if err := loops.Wait(); err != nil {
+		return err
+	}
+	r := churnResult{Seconds: time.Since(begin).Seconds()}
+	for i := range churnLoops {
+		r.Joins += joins[i]
+		r.Jobs += jobs[i]
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// repeat does something until ctx ends, and counts.
+func repeat(ctx context.Context, n *uint64, do func() error) error {
+	for {
+		err := do()
+		switch {
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return nil
+		case err != nil:
+			return err
+		}
+		*n++
+	}
+}
+
+// comeAndGo joins the job and leaves it.
+func (c *churnConfig) comeAndGo(ctx context.Context, client pb.AggregatorClient, sender uint32) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	admission, err := c.join(ctx, client, churnJob, sender, nil)
+	if err != nil {
+		return err
+	}
+	_, err = client.Leave(ctx, &pb.LeaveRequest{Job: churnJob, Sender: sender, Token: admission.Token})
+	return control.CallError("aggregator", "leave", err)
+}
+
+func churnSpec(id uint32) *pb.JobSpec {
+	return &pb.JobSpec{
+		Job: id, Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT, Slots: slots, Senders: churnLoops,
+	}
+}
+
+// createAndRemove creates a job and removes it.
+func createAndRemove(ctx context.Context, client pb.AggregatorClient, id uint32) error {
+	job, err := client.CreateJob(ctx, churnSpec(id))
+	if err != nil {
+		return control.CallError("aggregator", "create job", err)
+	}
+	_, err = client.RemoveJob(ctx, &pb.RemoveJobRequest{Job: id, Key: job.Key})
+	return control.CallError("aggregator", "remove job", err)
+}
