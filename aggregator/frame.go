@@ -92,6 +92,9 @@ func (m *Model) ProcessFrom(port int, frame, reply []byte) (v Verdict, n int) {
 		return Verdict{Action: Pass}, 0
 	}
 	switch {
+	case errors.Is(err, wire.ErrPartialChecksum):
+		m.counters.PartialChecksum++
+		return Verdict{Action: Drop}, 0
 	case errors.Is(err, wire.ErrChecksum):
 		m.counters.BadChecksum++
 		return Verdict{Action: Drop}, 0

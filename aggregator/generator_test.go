@@ -55,6 +55,7 @@ func TestGeneratorReachesEverything(t *testing.T) {
 	reached("forwarded", c.Forwarded)
 	reached("truncated", c.Truncated)
 	reached("bad checksum", c.BadChecksum)
+	reached("partial checksum", c.PartialChecksum)
 	reached("short", c.Short)
 	reached("unexpected", c.Unexpected)
 	for _, code := range []wire.Code{wire.CodeWrongVersion, wire.CodeType, wire.CodeUnknownJob} {

@@ -270,6 +270,14 @@ type Counters struct {
 	// answer to it could loop.
 	Truncated   uint64 // ends before the headers that it announces
 	BadChecksum uint64 // IPv4 or UDP checksum wrong, or no UDP checksum
+
+	// PartialChecksum counts frames whose UDP checksum is the sum of the pseudo
+	// header alone, without an answer either: their sender left the rest to a
+	// network card, and they came through none, as on a veth pair. Nothing tells
+	// whether such a frame is intact. The remedy is `ethtool -K INTERFACE tx off`
+	// at the sender.
+	PartialChecksum uint64
+
 	Short       uint64 // UDP payload shorter than the header
 	Unexpected  uint64 // ACK or ERROR addressed to the aggregator
 
@@ -298,6 +306,11 @@ type JobCounters struct {
 	// Raced counts frames that were dropped because another CPU held the job
 	// for too long. The sender repeats them. Always 0 in the model.
 	Raced uint64
+
+	// Throttled counts frames that were dropped because their sender had used up
+	// its budget of frames that cost more than ordinary ones (XDP). The sender
+	// repeats them. Always 0 in the model.
+	Throttled uint64
 }
 
 // SenderCounters count the frames of one sender of a job.

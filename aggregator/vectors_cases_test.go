@@ -43,6 +43,13 @@ func plainVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
 	s.send("the largest number", 0, stripes(s.header(0, 3, dense), []bitsPair{{0, 10, top}, {1, 11, top}}))
 	s.send("rank 10 beyond the largest: refused or cut", 0, stripes(s.header(0, 4, dense), []bitsPair{{4, 12, x(2)}, {5, 11, x(-1)}, {6, 10, top}}))
 	s.send("the same number, less: new if the one before was refused", 0, stripes(s.header(0, 4, dense), []bitsPair{{0, 10, x(-1)}}))
+	if a == aggregator.Exact {
+		half := math.Float32bits(-(1 << 16)) // half of the range
+		s.send("the least sum, -2^63 units", 0, stripes(s.header(0, 5, dense), []bitsPair{{0, 14, half}, {1, 14, half}}))
+		if mode == aggregator.FetchAdd {
+			s.send("the least sum as a float", 0, stripes(s.header(0, 6, dense|wire.FlagWantSum), []bitsPair{{3, 14, 0}}))
+		}
+	}
 	if a == aggregator.Fixed {
 		s.send("the least number, twice", 1, stripes(s.header(1, 3, dense), []bitsPair{{0, 13, 1 << 31}, {1, 13, 1 << 31}, {2, 13, x(1)}}))
 	}
@@ -158,6 +165,7 @@ func roundVectors() *vectors.File {
 		s.send("the last group, 12 slots", sender, payload(sender, 1, 2))
 	}
 	s.send("group 1", 2, payload(2, 2, 1))
+	s.send("group 0 under the number of group 1: not fresh, and there is no result yet", 2, payload(2, 2, 0))
 	s.send("group 0", 0, payload(0, 2, 0))
 	s.send("group 1", 0, payload(0, 3, 1))
 	s.send("group 0", 1, payload(1, 2, 0))

@@ -35,6 +35,8 @@ func hostileVectors(name string, layout aggregator.Layouts, maxStripes int) *vec
 	raw("IPv4 header checksum", func(f []byte) []byte { f[ip+10]++; return f })
 	raw("UDP checksum", func(f []byte) []byte { f[len(f)-1]++; return f })
 	raw("no UDP checksum", func(f []byte) []byte { f[udp+6], f[udp+7] = 0, 0; return f })
+	raw("a UDP checksum over the pseudo header only: left to a network card", func(f []byte) []byte { conformance.PartialChecksum(f); return f })
+	raw("UDP checksum 0 where the sum with it fits", func(f []byte) []byte { return zeroSum(f) })
 	raw("cut", func(f []byte) []byte { return f[:len(f)-1] })
 	raw("UDP length below 8", func(f []byte) []byte { f[udp+4], f[udp+5] = 0, 7; return f })
 
@@ -75,6 +77,30 @@ func hostileVectors(name string, layout aggregator.Layouts, maxStripes int) *vec
 	bad("2^17 at a rank that is out of range", bitsPair{3, 30, 0x48000000})
 	bad("2^17", bitsPair{2, 1, one}, bitsPair{3, 2, 0x48000000})
 	bad("-2^17", bitsPair{21, 2, 0xc8000000})
+	raw("UDP checksum 0xffff where the checksum is 0: duplicate or new like any other", func(f []byte) []byte {
+		f = zeroSum(f)
+		f[udp+6], f[udp+7] = 0xff, 0xff
+		return f
+	})
+	trailing := func(tail ...byte) func(f []byte) []byte {
+		return func(f []byte) []byte {
+			f = append(f, tail...)
+			binary.BigEndian.PutUint16(f[ip+2:], uint16(len(f)-ip))
+			fixIPv4(f)
+			return f
+		}
+	}
+	again := func(about string, seq byte, change func(f []byte) []byte) {
+		p := good()
+		p[11] = seq
+		s.frame(about, change(seal(conformance.Host(0), conformance.Aggregator, p)))
+	}
+	again("the IP packet is 3 bytes longer than the UDP datagram", 2, trailing(1, 2, 3))
+	again("it is one stripe longer, which nobody adds", 3, trailing(good()[wire.HeaderLen:]...))
+	again("so that the UDP length does not fit a stripe, but with what trails it would", 4, func(f []byte) []byte {
+		f = seal(conformance.Host(0), conformance.Aggregator, f[42:len(f)-7])
+		return trailing(7, 6, 5, 4, 3, 2, 1)(f)
+	})
 	raw("intact, and padded", func(f []byte) []byte { return append(f, 1, 2, 3) })
 	s.harvest()
 	return s.file
@@ -113,4 +139,26 @@ func addressVectors() *vectors.File {
 	s.frame("from its port: all is complete, and the answer has the aggregator's port twice", seal(port, conformance.Aggregator, one(1)))
 	s.frame("the result again, to that port", seal(port, conformance.Aggregator, one(1)))
 	return s.file
+}
+
+// zeroSum chooses the bits of an unused lane of a frame so that the UDP checksum
+// computes to 0, and writes that, where 0xffff belongs.
+func zeroSum(f []byte) []byte {
+	const check = 40
+	unused := f[wire.EnvelopeLen+wire.HeaderLen+4+4*1:] // lane 1 of stripe 0
+	binary.BigEndian.PutUint16(unused, binary.BigEndian.Uint16(f[check:]))
+	binary.BigEndian.PutUint16(f[check:], 0)
+	return f
+}
+
+// fixIPv4 gives an untagged frame's IPv4 header its checksum.
+func fixIPv4(f []byte) {
+	h := f[14:34]
+	binary.BigEndian.PutUint16(h[10:], 0)
+	var sum uint32
+	for i := 0; i < len(h); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(h[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(h[10:], ^uint16(sum>>16+sum&0xffff))
 }

@@ -2,19 +2,27 @@
  * lock. */
 #pragma once
 
+#include "budget.h"
 #include "exact.h"
 #include "fixed.h"
 #include "lut.h"
 #include "survey.h"
 
-/* add adds all pairs of a frame to a bank, or returns the refusal of the first
- * that cannot be added. found is what survey found, and diagnose must have
- * found nothing. */
-static __always_inline __u64 add(struct xdp_md *ctx, __u32 l3, struct job *job, struct bank *bank,
-				 __u32 found)
-{
-	__u32 added = 0;
+/* What a HOT frame is like, as far as can be told without the job's lock. */
+struct judged {
+	__u32 seq;
+	__u32 flags;
+	__u32 found; /* by survey */
+	__u32 paid;  /* of the sender's budget */
+	__u64 fresh; /* why it is refused if it was not applied before, or 0 */
+	__u64 again; /* why it is refused if it was, or 0 */
+};
 
+/* add adds all pairs of a frame to a bank, or returns the refusal of the first
+ * that cannot be added, or THROTTLED. diagnose must have found nothing. */
+static __always_inline __u64 add(struct xdp_md *ctx, __u32 l3, const struct judged *f,
+				 struct job *job, struct sender *sender, struct bank *bank)
+{
 	switch (job->arithmetic) {
 	case FIXED:
 		job->saturated += add_fixed(ctx, l3, bank);
@@ -23,10 +31,12 @@ static __always_inline __u64 add(struct xdp_md *ctx, __u32 l3, struct job *job, 
 		job->saturated += add_lut(ctx, l3, bank);
 		return 0;
 	}
-	if (found & PLAIN) {
+	if (f->found & PLAIN) {
 		if (add_exact(ctx, l3, job, bank))
 			return 0;
-		added = PAIRS;
+		take_exact(ctx, l3, job, bank);
+		if (!f->paid && !pay(sender))
+			return THROTTLED;
 	}
-	return add_carefully(ctx, l3, job, bank, added);
+	return add_carefully(ctx, l3, job, bank);
 }

@@ -34,7 +34,7 @@ static __always_inline int intact(struct xdp_md *ctx, __u32 l3, struct ipv4 *ip,
 	struct udp *udp = (void *)(ip + 1);
 	struct packet *p = (void *)ip;
 	__u32 total = bpf_ntohs(ip->total), length = bpf_ntohs(udp->length), n;
-	__u64 sum;
+	__u64 sum, pseudo;
 
 	if (total < ENVELOPE_LEN || (void *)ip + total > end || length < sizeof(*udp) ||
 	    length > total - sizeof(*ip))
@@ -42,15 +42,21 @@ static __always_inline int intact(struct xdp_md *ctx, __u32 l3, struct ipv4 *ip,
 	if (fold(sum_words(ip, sizeof(*ip) / 4)) != 0xffff || !udp->check)
 		goto damaged;
 	/* Pseudo header (addresses, protocol, length), then the UDP header. */
-	sum = sum_words(&ip->src, 2) + bpf_htons(PROTO_UDP) + udp->length + sum_words(udp, 2);
+	pseudo = sum_words(&ip->src, 2) + bpf_htons(PROTO_UDP) + udp->length;
+	sum = pseudo + sum_words(udp, 2);
 	n = stripe_count(length - sizeof(*udp) - HEADER_LEN);
 	if (n && (void *)(p + 1) <= end)
 		sum += sum_words(&p->header, HEADER_LEN / 4) + sum_stripes(ctx, l3, n);
 	else
 		sum += sum_tail(ctx, l3 + ENVELOPE_LEN, length - sizeof(*udp));
-	if (fold(sum) != 0xffff)
-		goto damaged;
-	return 1;
+	if (fold(sum) == 0xffff)
+		return 1;
+	/* CHECKSUM_PARTIAL of the kernel: the rest is left to a network card. */
+	if (udp->check == fold(pseudo)) {
+		COUNT(partial_checksum);
+		return 0;
+	}
+	goto damaged;
 truncated:
 	COUNT(truncated);
 	return 0;
@@ -94,6 +100,9 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 			goto raced;
 	}
 	if (!(f.found & PLAIN)) {
+		if (!pay(sender))
+			goto throttled;
+		f.paid = 1;
 		f.fresh = diagnose(ctx, l3, job);
 		/* The answer to a duplicate may carry sums, so the ranks are
 		 * checked although nothing is added. */
@@ -114,6 +123,8 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 		    : apply(ctx, l3, &f, job, sender, bank, &answer);
 	unlock(job);
 
+	if (why == THROTTLED)
+		goto throttled;
 	if (why)
 		return refuse_job(ctx, l3, job, sender, why);
 	switch (answer) {
@@ -129,6 +140,9 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 	return XDP_DROP;
 raced: /* or the job is being removed */
 	__sync_fetch_and_add(&job->raced, 1);
+	return XDP_DROP;
+throttled:
+	__sync_fetch_and_add(&job->throttled, 1);
 	return XDP_DROP;
 }
 

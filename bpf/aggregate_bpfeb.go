@@ -14,15 +14,16 @@ import (
 )
 
 type aggregateCounters struct {
-	_           structs.HostLayout
-	Passed      uint64
-	Forwarded   uint64
-	Truncated   uint64
-	BadChecksum uint64
-	TooShort    uint64
-	Unexpected  uint64
-	Unanswered  uint64
-	Refused     [16]uint64
+	_               structs.HostLayout
+	Passed          uint64
+	Forwarded       uint64
+	Truncated       uint64
+	BadChecksum     uint64
+	PartialChecksum uint64
+	TooShort        uint64
+	Unexpected      uint64
+	Unanswered      uint64
+	Refused         [16]uint64
 }
 
 type aggregateJob struct {
@@ -51,8 +52,9 @@ type aggregateJob struct {
 	Previous   uint8
 	_          [58]byte
 	Raced      uint64
+	Throttled  uint64
 	Refused    [16]uint64
-	_          [56]byte
+	_          [48]byte
 }
 
 type aggregateLut struct {
@@ -75,6 +77,7 @@ type aggregateSender struct {
 	Epoch      uint16
 	Position   uint16
 	Unused     uint32
+	Spent      uint64
 	Applied    uint64
 	Pairs      uint64
 	Duplicates uint64
@@ -92,19 +95,21 @@ type aggregateSenderKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	aggregateMapAdmissions = "admissions"
-	aggregateMapBanks      = "banks"
-	aggregateMapCounts     = "counts"
-	aggregateMapGroups     = "groups"
-	aggregateMapJobs       = "jobs"
-	aggregateMapPortSets   = "port_sets"
-	aggregateMapPorts      = "ports"
-	aggregateMapRoutes     = "routes"
-	aggregateMapSenders    = "senders"
-	aggregateMapTables     = "tables"
-	aggregateProgAggregate = "aggregate"
-	aggregateVarAddress    = "address"
-	aggregateVarPort       = "port"
+	aggregateMapAdmissions  = "admissions"
+	aggregateMapBanks       = "banks"
+	aggregateMapCounts      = "counts"
+	aggregateMapGroups      = "groups"
+	aggregateMapJobs        = "jobs"
+	aggregateMapPortSets    = "port_sets"
+	aggregateMapPorts       = "ports"
+	aggregateMapRoutes      = "routes"
+	aggregateMapSenders     = "senders"
+	aggregateMapTables      = "tables"
+	aggregateProgAggregate  = "aggregate"
+	aggregateVarAddress     = "address"
+	aggregateVarBudgetCost  = "budget_cost"
+	aggregateVarBudgetDepth = "budget_depth"
+	aggregateVarPort        = "port"
 )
 
 // loadAggregate returns the embedded CollectionSpec for aggregate.
@@ -172,8 +177,10 @@ type aggregateMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type aggregateVariableSpecs struct {
-	Address *ebpf.VariableSpec `ebpf:"address"`
-	Port    *ebpf.VariableSpec `ebpf:"port"`
+	Address     *ebpf.VariableSpec `ebpf:"address"`
+	BudgetCost  *ebpf.VariableSpec `ebpf:"budget_cost"`
+	BudgetDepth *ebpf.VariableSpec `ebpf:"budget_depth"`
+	Port        *ebpf.VariableSpec `ebpf:"port"`
 }
 
 // aggregateObjects contains all objects after they have been loaded into the kernel.
@@ -227,8 +234,10 @@ func (m *aggregateMaps) Close() error {
 //
 // It can be passed to loadAggregateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type aggregateVariables struct {
-	Address *ebpf.Variable `ebpf:"address"`
-	Port    *ebpf.Variable `ebpf:"port"`
+	Address     *ebpf.Variable `ebpf:"address"`
+	BudgetCost  *ebpf.Variable `ebpf:"budget_cost"`
+	BudgetDepth *ebpf.Variable `ebpf:"budget_depth"`
+	Port        *ebpf.Variable `ebpf:"port"`
 }
 
 // aggregatePrograms contains all programs after they have been loaded into the kernel.

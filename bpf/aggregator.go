@@ -30,7 +30,18 @@ type Options struct {
 	// MaxSenders bounds the admitted senders of all jobs together; each
 	// takes 4 KiB. 0 means 1024.
 	MaxSenders int
+
+	// Budget is how many frames a second each sender may have processed that cost
+	// more than ordinary ones: that hold a number or rank that is refused, or
+	// numbers or sums in the upper half of the range. One second's worth of them
+	// may come at once. More are dropped and counted as Throttled. 0 means
+	// [DefaultBudget], a negative number no limit.
+	Budget int
 }
+
+// DefaultBudget is the default of [Options.Budget]. A worst frame of ten stripes
+// takes some 10 microseconds, so a sender can take half a percent of a CPU with them.
+const DefaultBudget = 500
 
 // Aggregator is an aggregator's data plane in XDP. Its methods may be called
 // from several goroutines. A call for one job does not wait for a call for
@@ -93,10 +104,20 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 	}
 	// Each sender is a host, and each job has a server.
 	spec.Maps[aggregateMapRoutes].MaxEntries = spec.Maps[aggregateMapSenders].MaxEntries + aggregator.MaxJobs
+	if o.Budget == 0 {
+		o.Budget = DefaultBudget
+	}
+	var budgetCost, budgetDepth uint64 // in nanoseconds; no limit
+	if o.Budget > 0 {
+		budgetDepth = uint64(time.Second)
+		budgetCost = max(1, budgetDepth/uint64(o.Budget))
+	}
 	address := o.Address.As4()
 	err := errors.Join(
 		spec.Variables[aggregateVarAddress].Set(binary.NativeEndian.Uint32(address[:])),
 		spec.Variables[aggregateVarPort].Set(networkOrder(o.Port)),
+		spec.Variables[aggregateVarBudgetCost].Set(budgetCost),
+		spec.Variables[aggregateVarBudgetDepth].Set(budgetDepth),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("bpf: %w", err)

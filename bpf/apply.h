@@ -6,15 +6,6 @@
 #include "lock.h"
 #include "reply.h"
 
-/* What a HOT frame is like, as far as can be told without the job's lock. */
-struct judged {
-	__u32 seq;
-	__u32 flags;
-	__u32 found; /* by survey */
-	__u64 fresh; /* why it is refused if it was not applied before, or 0 */
-	__u64 again; /* why it is refused if it was, or 0 */
-};
-
 /* What answers a frame that is not refused. */
 enum answer {
 	PLAIN_ACK,
@@ -27,7 +18,7 @@ enum answer {
 static __always_inline __u64 apply_new(struct xdp_md *ctx, __u32 l3, const struct judged *f,
 				       struct job *job, struct sender *sender, struct bank *bank)
 {
-	__u64 why = f->fresh ? f->fresh : add(ctx, l3, job, bank, f->found);
+	__u64 why = f->fresh ? f->fresh : add(ctx, l3, f, job, sender, bank);
 	__u32 pairs = f->found & PAIR_COUNT;
 
 	if (why)

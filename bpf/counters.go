@@ -32,10 +32,13 @@ func (a *Aggregator) Counters() (aggregator.Counters, error) {
 		Forwarded:   c.Forwarded,
 		Truncated:   c.Truncated,
 		BadChecksum: c.BadChecksum,
-		Short:       c.TooShort,
-		Unexpected:  c.Unexpected,
-		Refused:     refusals(&c.Refused),
-		Unanswered:  c.Unanswered,
+
+		PartialChecksum: c.PartialChecksum,
+
+		Short:      c.TooShort,
+		Unexpected: c.Unexpected,
+		Refused:    refusals(&c.Refused),
+		Unanswered: c.Unanswered,
 	}, nil
 }
 
@@ -60,6 +63,7 @@ func (a *Aggregator) JobCounters(id uint16) (aggregator.JobCounters, error) {
 		Saturated:  atomic.LoadUint64(&c.Saturated),
 		Refused:    refusals(&c.Refused),
 		Raced:      atomic.LoadUint64(&c.Raced),
+		Throttled:  atomic.LoadUint64(&c.Throttled),
 	}, nil
 }
 
@@ -101,6 +105,7 @@ func (a *Aggregator) sum() (aggregateCounters, error) {
 		t.Forwarded += c.Forwarded
 		t.Truncated += c.Truncated
 		t.BadChecksum += c.BadChecksum
+		t.PartialChecksum += c.PartialChecksum
 		t.TooShort += c.TooShort
 		t.Unexpected += c.Unexpected
 		t.Unanswered += c.Unanswered

@@ -88,7 +88,7 @@ func (d *device) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdic
 func open(tb testing.TB) *device {
 	tb.Helper()
 	needPrivileges(tb)
-	a, err := Open(Options{Address: conformance.Aggregator.IP})
+	a, err := Open(Options{Address: conformance.Aggregator.IP, Budget: -1})
 	if err != nil {
 		tb.Fatalf("%+v", err)
 	}

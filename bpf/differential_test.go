@@ -65,7 +65,7 @@ func TestGeneratorReachesEveryRefusal(t *testing.T) {
 		}
 	}
 	for name, n := range map[string]uint64{
-		"truncated": c.Truncated, "bad checksum": c.BadChecksum, "short": c.Short,
+		"truncated": c.Truncated, "bad checksum": c.BadChecksum, "partial checksum": c.PartialChecksum, "short": c.Short,
 		"unexpected": c.Unexpected, "forwarded": c.Forwarded, "passed": c.Passed, "duplicate": duplicates,
 	} {
 		if n == 0 {

@@ -103,8 +103,7 @@ static long add_pair(__u32 i, void *arg)
 	return 0;
 }
 
-/* undo_pair takes a pair back. The order does not matter: sums that wrapped on
- * the way there wrap on the way back. */
+/* undo_pair takes a pair back. */
 static long undo_pair(__u32 i, void *arg)
 {
 	struct walk *w = arg;
@@ -116,16 +115,14 @@ static long undo_pair(__u32 i, void *arg)
 }
 
 /* add_carefully adds pair by pair until a sum overflows. Then it takes all back
- * and returns the refusal; otherwise 0. It first takes back as many pairs of
- * the frame as it is told. */
+ * and returns the refusal; otherwise 0. */
 __noinline __u64 add_carefully(struct xdp_md *ctx, __u32 l3, const struct job *job,
-			       struct bank *bank, __u32 added)
+			       struct bank *bank)
 {
 	struct walk w = { .ctx = ctx, .l3 = l3, .job = job, .bank = bank };
 
 	if (!job || !bank)
 		return 0;
-	bpf_loop(added, undo_pair, &w, 0);
 	bpf_loop(PAIRS, add_pair, &w, 0);
 	if (w.result)
 		bpf_loop(w.position, undo_pair, &w, 0);
@@ -184,4 +181,49 @@ __noinline int add_exact(struct xdp_md *ctx, __u32 l3, const struct job *job, st
 		upper |= dense ? add_exact_stripe(s, 1, exp, bank) : add_exact_stripe(s, 0, exp, bank);
 	}
 	return !(upper & 2);
+}
+
+/* take_exact_stripe takes back what add_exact_stripe added. */
+static __always_inline void take_exact_stripe(const struct stripe *s, __u32 dense, __s64 exp,
+					      struct bank *bank)
+{
+#pragma unroll
+	for (__u32 lane = 0; lane < LANES; lane++) {
+		__u32 bits = bpf_ntohl(s->bits[lane]);
+		__u64 shift;
+
+		FORGET(bits);
+		shift = shift_of(bits, exp);
+		if (vanishes(shift))
+			continue;
+		FORGET(shift);
+		*slot_of(s, lane, dense, bank) -= to_units(bits, shift);
+	}
+}
+
+/* take_exact takes back what add_exact added. The order does not matter: sums that
+ * wrapped on the way there wrap on the way back. */
+__noinline int take_exact(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
+{
+	void *end;
+	struct packet *p = packet_at(ctx, l3, &end);
+	struct stripe *s;
+	__u32 n, dense;
+	__s64 exp;
+
+	if (!p || !job || !bank)
+		return 0;
+	exp = job->exp;
+	dense = p->header.flags & FLAG_DENSE;
+	n = stripe_count(body_length(p));
+	s = stripes_of(p);
+	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
+		if (i >= n || (void *)(s + 1) > end)
+			break;
+		if (dense)
+			take_exact_stripe(s, 1, exp, bank);
+		else
+			take_exact_stripe(s, 0, exp, bank);
+	}
+	return 0;
 }

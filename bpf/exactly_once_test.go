@@ -280,7 +280,7 @@ func openFaulty(t *testing.T, lines []string) *device {
 	for _, line := range lines {
 		disable(t, spec.Programs[aggregateProgAggregate], line)
 	}
-	a, err := openSpec(spec, Options{Address: conformance.Aggregator.IP})
+	a, err := openSpec(spec, Options{Address: conformance.Aggregator.IP, Budget: -1})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

@@ -81,7 +81,7 @@ func withCapabilities(t *testing.T, fn func(), bits ...int) {
 
 func TestLoadsWithDocumentedCapabilities(t *testing.T) {
 	withCapabilities(t, func() {
-		a, err := Open(Options{Address: conformance.Aggregator.IP})
+		a, err := Open(Options{Address: conformance.Aggregator.IP, Budget: -1})
 		if err != nil {
 			t.Errorf("%+v", err)
 			return
@@ -106,7 +106,7 @@ func TestNamesMissingCapabilities(t *testing.T) {
 		{[]int{unix.CAP_NET_ADMIN, unix.CAP_PERFMON}, "need CAP_BPF;"},
 	} {
 		withCapabilities(t, func() {
-			_, err := Open(Options{Address: conformance.Aggregator.IP})
+			_, err := Open(Options{Address: conformance.Aggregator.IP, Budget: -1})
 			if !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), c.need) {
 				t.Errorf("with %v: error %v, want ErrPermission: %s", c.has, err, c.need)
 			}

@@ -11,6 +11,11 @@
 volatile const __be32 address;
 volatile const __be16 port;
 
+/* What each sender may spend on frames that cost more than ordinary ones, see
+ * budget.h; set before loading. */
+volatile const __u64 budget_cost;
+volatile const __u64 budget_depth;
+
 enum mode {
 	MODE_COMBINE,
 	MODE_FETCHADD,
@@ -63,6 +68,7 @@ struct job {
 
 	/* What frames count without the lock, atomically. */
 	__u64 raced __attribute__((aligned(CACHE_LINE)));
+	__u64 throttled;
 	__u64 refused[16]; /* by code */
 };
 
@@ -99,6 +105,7 @@ struct sender {
 	__be16 epoch;   /* of this admission's frames */
 	__u16 position; /* among the workers that take part in rounds */
 	__u32 unused;
+	__u64 spent; /* see budget.h */
 	__u64 applied;
 	__u64 pairs;
 	__u64 duplicates;
@@ -169,6 +176,7 @@ struct counters {
 	__u64 forwarded;
 	__u64 truncated;
 	__u64 bad_checksum;
+	__u64 partial_checksum;
 	__u64 too_short;
 	__u64 unexpected;
 	__u64 unanswered;

@@ -20,7 +20,7 @@ func TestReplaysVectors(t *testing.T) {
 	for _, f := range files {
 		t.Run(f.Name, func(t *testing.T) {
 			inNamespace(t, 2, func() {
-				a, err := Open(Options{Address: f.Address})
+				a, err := Open(Options{Address: f.Address, Budget: -1})
 				if err != nil {
 					t.Fatalf("%+v", err)
 				}

@@ -10,7 +10,7 @@ import (
 // globalCounters names the counters that concern no job.
 func globalCounters(c *aggregator.Counters) map[string]uint64 {
 	m := map[string]uint64{
-		"passed": c.Passed, "forwarded": c.Forwarded, "truncated": c.Truncated, "bad_checksum": c.BadChecksum,
+		"passed": c.Passed, "forwarded": c.Forwarded, "truncated": c.Truncated, "bad_checksum": c.BadChecksum, "partial_checksum": c.PartialChecksum,
 		"short": c.Short, "unexpected": c.Unexpected, "unanswered": c.Unanswered,
 		"unsent_answers": c.UnsentAnswers, "unsent_redirects": c.UnsentRedirects,
 	}
@@ -20,7 +20,7 @@ func globalCounters(c *aggregator.Counters) map[string]uint64 {
 
 // jobCounters names a job's counters.
 func jobCounters(c *aggregator.JobCounters) map[string]uint64 {
-	m := map[string]uint64{"applied": c.Applied, "pairs": c.Pairs, "duplicates": c.Duplicates, "raced": c.Raced, "rounds": c.Rounds, "scales": c.Scales, "saturated": c.Saturated}
+	m := map[string]uint64{"applied": c.Applied, "pairs": c.Pairs, "duplicates": c.Duplicates, "raced": c.Raced, "throttled": c.Throttled, "rounds": c.Rounds, "scales": c.Scales, "saturated": c.Saturated}
 	addRefusals(m, &c.Refused)
 	return m
 }

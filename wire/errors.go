@@ -18,6 +18,10 @@ var (
 	// ErrChecksum says that the IPv4 header or UDP checksum is wrong, or that
 	// the UDP checksum is absent.
 	ErrChecksum = errors.New("wire: checksum is wrong or absent")
+	// ErrPartialChecksum is the ErrChecksum of a frame whose UDP checksum is the
+	// sum of the pseudo header alone: what Linux writes if it leaves the rest to
+	// the network card (CHECKSUM_PARTIAL in the kernel's skbuff.h).
+	ErrPartialChecksum = fmt.Errorf("%w: it covers the pseudo header only, its sender leaves the rest to a network card", ErrChecksum)
 	// ErrVersion says that another protocol version wrote the frame.
 	ErrVersion = errors.New("wire: unsupported protocol version")
 	// ErrLength says that a body does not have the length that its type and

@@ -18,7 +18,7 @@ type Packet struct {
 // port: other protocols and ports, fragments, IP options and extension
 // headers, stacked VLAN tags, and frames that end before the UDP header does.
 // Only of a frame that is recognised does it report that it is damaged, with
-// [ErrTruncated] or [ErrChecksum].
+// [ErrTruncated] or [ErrChecksum]. An [ErrPartialChecksum] is an ErrChecksum too.
 func ParseFrame(frame []byte, port uint16) (Packet, error) {
 	var p Packet
 	l, ok := locate(frame)
@@ -49,6 +49,9 @@ func ParseFrame(frame []byte, port uint16) (Packet, error) {
 		return p, ErrChecksum
 	}
 	if fold(sum(protoUDP+uint64(length), l.summed(frame, length))) != 0xffff {
+		if binary.BigEndian.Uint16(udp[6:]) == fold(sum(protoUDP+uint64(length), frame[l.addrs():l.udp])) {
+			return p, ErrPartialChecksum
+		}
 		return p, ErrChecksum
 	}
 	copy(p.Dst.MAC[:], frame[0:6])

@@ -56,7 +56,7 @@ func (g *Generator) tag(frame []byte) []byte {
 // come before offset 46.
 func (g *Generator) damage(frame []byte) []byte {
 	const headers = 46
-	switch g.rng.IntN(10) {
+	switch g.rng.IntN(11) {
 	case 0, 1:
 		frame[g.rng.IntN(min(headers, len(frame)))] ^= 1 << g.rng.IntN(8)
 	case 2:
@@ -85,6 +85,8 @@ func (g *Generator) damage(frame []byte) []byte {
 		frame = g.trail(frame)
 	case 9:
 		zeroChecksum(frame)
+	case 10:
+		PartialChecksum(frame)
 	}
 	return frame
 }
@@ -99,8 +101,8 @@ func (g *Generator) trail(frame []byte) []byte {
 	for range n {
 		frame = append(frame, byte(1+g.rng.IntN(255)))
 	}
-	if n == wire.StripeLen {
-		copy(frame[len(frame)-n:], frame[max(wire.EnvelopeLen+wire.HeaderLen, len(frame)-2*n):len(frame)-n])
+	if end := len(frame) - n; n == wire.StripeLen && end-n >= wire.EnvelopeLen+wire.HeaderLen {
+		copy(frame[end:], frame[end-n:end])
 	}
 	ip := frame[14:34]
 	binary.BigEndian.PutUint16(ip[2:], binary.BigEndian.Uint16(ip[2:])+uint16(n))
@@ -118,6 +120,22 @@ func zeroChecksum(frame []byte) {
 	sum := uint32(binary.BigEndian.Uint16(port)) + uint32(binary.BigEndian.Uint16(check))
 	binary.BigEndian.PutUint16(port, uint16(sum>>16+sum&0xffff))
 	binary.BigEndian.PutUint16(check, 0)
+}
+
+// PartialChecksum gives an untagged frame the UDP checksum that Linux writes if a
+// network card is to complete it: the sum of the pseudo header.
+func PartialChecksum(frame []byte) {
+	if len(frame) < wire.EnvelopeLen || isTagged(frame) {
+		return
+	}
+	const protoUDP = 17
+	sum := uint32(protoUDP) + uint32(binary.BigEndian.Uint16(frame[38:]))
+	for at := 26; at < 34; at += 2 {
+		sum += uint32(binary.BigEndian.Uint16(frame[at:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(frame[40:], uint16(sum))
 }
 
 func isTagged(frame []byte) bool { return frame[12] == 0x81 && frame[13] == 0 }

@@ -1,0 +1,180 @@
+//go:build linux
+
+package bpf
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/wire"
+)
+
+// openWithBudget loads the program with a budget for costly frames.
+func openWithBudget(tb testing.TB, budget int) *device {
+	tb.Helper()
+	needPrivileges(tb)
+	a, err := Open(Options{Address: conformance.Aggregator.IP, Budget: budget})
+	if err != nil {
+		tb.Fatalf("%+v", err)
+	}
+	tb.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return &device{Aggregator: a}
+}
+
+// costly are changes of a good frame of ten dense stripes that make it cost more,
+// and whether it is then refused in a job of 30,000 slots whose last slot holds three
+// quarters of the range.
+var costly = []struct {
+	name    string
+	mode    aggregator.Mode
+	refused bool
+	change  func(payload []byte)
+}{
+	{"last rank out of range", aggregator.Combine, true, func(p []byte) { wire.StripeAt(p, 9).SetSlot(21, 65535) }},
+	{"last value NaN", aggregator.Combine, true, func(p []byte) { wire.StripeAt(p, 9).SetBits(21, 0x7fc00000) }},
+	{"half-range values", aggregator.Combine, false, halves},
+	{"last sum overflows", aggregator.Combine, true, func(p []byte) {
+		s := wire.StripeAt(p, 9)
+		s.SetSlot(21, 29_999)
+		s.SetValue(21, float32(math.Ldexp(1.9, 61-46)))
+	}},
+	{"WANT_SUM, last rank out of range", aggregator.FetchAdd, true, func(p []byte) { wire.StripeAt(p, 9).SetSlot(21, 65535) }},
+	{"WANT_SUM, half-range values", aggregator.FetchAdd, false, halves},
+}
+
+// halves adds half the range to a slot and takes it away again.
+func halves(p []byte) {
+	s := wire.StripeAt(p, 9)
+	for lane, sign := range map[int]float64{20: -1, 21: 1} {
+		s.SetSlot(lane, 29_998)
+		s.SetValue(lane, float32(math.Ldexp(sign, 62-46)))
+	}
+}
+
+// startCostly starts a job that the costly frames of one kind are for.
+func startCostly(tb testing.TB, d *device, mode aggregator.Mode) (aggregator.JobConfig, wire.Flags) {
+	tb.Helper()
+	job := aggregator.JobConfig{ID: 21, Mode: mode, Exp: -46, Slots: 30_000}
+	if err := conformance.StartJob(d, job); err != nil {
+		tb.Fatal(err)
+	}
+	d.places[job.ID].job.banks[0].sums.slots[29_999] = 3 << 61
+	if mode == aggregator.FetchAdd {
+		return job, wire.FlagWantSum
+	}
+	return job, 0
+}
+
+// A sender can have so many costly frames processed a second, and no more: those
+// beyond are dropped, counted, and change nothing. Ordinary frames, and the costly
+// ones of other senders, do not suffer.
+func TestBudget(t *testing.T) {
+	const budget = 20
+	for _, c := range costly {
+		t.Run(c.name, func(t *testing.T) {
+			d := openWithBudget(t, budget)
+			job, flags := startCostly(t, d, c.mode)
+			good := hotFrames(t, job, wire.MaxStripes, 29_000, flags)
+			seq := uint32(0)
+			send := func(from int, bad bool) aggregator.Action {
+				t.Helper()
+				frame := append([]byte(nil), good[0]...)
+				seq++
+				h := wire.Header{Type: wire.TypeHot, Flags: flags | wire.FlagDense, Job: job.ID, Sender: conformance.Sender(from).ID, Seq: seq}
+				h.Put(frame[wire.EnvelopeLen:])
+				mac := conformance.Sender(from).MAC
+				copy(frame[6:], mac[:])
+				copy(frame[26:], conformance.Sender(from).IP.AsSlice())
+				if bad {
+					c.change(frame[wire.EnvelopeLen:])
+				}
+				conformance.Repair(frame)
+				v, _, err := d.Process(frame, make([]byte, aggregator.MaxReply))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return v.Action
+			}
+			begin := time.Now()
+			dropped, processed := uint64(0), 0
+			for dropped < 3 { // more than once, because a budget also grows
+				switch before := stateOf(t, d.Aggregator, job.ID); send(0, true) {
+				case aggregator.Reply:
+					processed++
+				case aggregator.Drop:
+					dropped++
+					if !reflect.DeepEqual(stateOf(t, d.Aggregator, job.ID), before) {
+						t.Fatal("a frame that was not paid for has changed the job")
+					}
+				}
+			}
+			if most := budget + 1 + int(budget*time.Since(begin).Seconds()); processed < budget || processed > most {
+				t.Errorf("%d frames were processed in %v, want %d to %d", processed, time.Since(begin), budget, most)
+			}
+			for range 2 * budget {
+				if v := send(0, false); v != aggregator.Reply {
+					t.Fatalf("an ordinary frame of that sender: %v", v)
+				}
+			}
+			if v := send(1, true); v != aggregator.Reply {
+				t.Errorf("a costly frame of another sender: %v", v)
+			}
+			counted, err := d.JobCounters(job.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused := uint64(0)
+			if c.refused {
+				refused = uint64(processed) + 1
+			}
+			if counted.Throttled != dropped || counted.Refused.Total() != refused {
+				t.Errorf("%d throttled, %d refused; want %d and %d", counted.Throttled, counted.Refused.Total(), dropped, refused)
+			}
+			for deadline := time.Now().Add(20 * time.Second); send(0, true) != aggregator.Reply; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("a budget that is used up never grows again")
+				}
+			}
+		})
+	}
+}
+
+// What costly frames cost, with and without a budget that is used up.
+func BenchmarkCostly(b *testing.B) {
+	for _, c := range costly {
+		for _, budget := range []int{-1, 1} {
+			b.Run(fmt.Sprintf("%s/budget=%d", c.name, budget), func(b *testing.B) {
+				d := openWithBudget(b, budget)
+				job, flags := startCostly(b, d, c.mode)
+				frames := hotFrames(b, job, wire.MaxStripes, 29_000, flags)
+				for _, f := range frames {
+					c.change(f[wire.EnvelopeLen:])
+					conformance.Repair(f)
+				}
+				answer := len(frames[0]) // of those that are dropped, too
+				if budget < 0 {
+					answer = wire.EnvelopeLen + wire.HeaderLen
+				}
+				feeder, err := d.NewFeeder(frames, answer)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer feeder.Close()
+				ns, _, err := feeder.Run(max(b.N, 1000))
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(ns, "ns/frame")
+			})
+		}
+	}
+}
