@@ -72,6 +72,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	defer stopServer(server, cancel)
 
 	env.Log.Info("aggregator serves", "data_plane", p.what, "address", c.Switch.Address, "port", c.Port, "control", listener.Addr())
+	go advise(ctx, p, env.Log, time.Second)
 	env.ready()
 	select {
 	case <-ctx.Done():

@@ -1,0 +1,111 @@
+//go:build linux
+
+package bpf
+
+import (
+	"net"
+	"net/netip"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/wire"
+)
+
+// The kernel's UDP sockets leave checksums to the network card where there is
+// checksum offload, as on a veth pair, which completes none. Such frames are told
+// from damaged ones; without the offload they are applied.
+func TestKernelSocketOverVeth(t *testing.T) {
+	inNamespace(t, 1, func() {
+		d := open(t)
+		if err := d.Attach("port0", afxdp.AttachNative); err != nil {
+			t.Fatal(err)
+		}
+		link, err := netlink.LinkByName("host0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		host, agg := conformance.Host(0), conformance.Aggregator
+		ip := net.IPNet{IP: host.IP.AsSlice(), Mask: net.CIDRMask(24, 32)}
+		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: &ip}); err != nil {
+			t.Fatal(err)
+		}
+		err = netlink.NeighAdd(&netlink.Neigh{
+			LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: agg.IP.AsSlice(), HardwareAddr: agg.MAC[:],
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		job := aggregator.JobConfig{ID: 3, Slots: 30}
+		if err := d.AddJob(job); err != nil {
+			t.Fatal(err)
+		}
+		sender := aggregator.SenderConfig{ID: 1, MAC: [6]byte(link.Attrs().HardwareAddr), IP: host.IP}
+		if err := d.AddSender(job.ID, sender); err != nil {
+			t.Fatal(err)
+		}
+		local := net.UDPAddrFromAddrPort(netip.AddrPortFrom(host.IP, host.Port))
+		conn, err := net.DialUDP("udp4", local, net.UDPAddrFromAddrPort(netip.AddrPortFrom(agg.IP, agg.Port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		seq := uint32(0)
+		push := func() {
+			t.Helper()
+			seq++
+			p := make([]byte, wire.HotLen(1))
+			wire.Header{Type: wire.TypeHot, Job: job.ID, Sender: sender.ID, Seq: seq}.Put(p)
+			wire.StripeAt(p, 0).SetMask(1)
+			wire.StripeAt(p, 0).SetValue(0, 1)
+			if _, err := conn.Write(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		counted := func() (partial, applied uint64) {
+			t.Helper()
+			c, err := d.Counters()
+			if err != nil {
+				t.Fatal(err)
+			}
+			j, err := d.JobCounters(job.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.BadChecksum > 0 {
+				t.Fatalf("%d frames count as damaged", c.BadChecksum)
+			}
+			return c.PartialChecksum, j.Applied
+		}
+		wait := func(wantPartial, wantApplied uint64) {
+			t.Helper()
+			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+				partial, applied := counted()
+				if partial == wantPartial && applied == wantApplied {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%d frames with partial checksums and %d applied, want %d and %d", partial, applied, wantPartial, wantApplied)
+				}
+			}
+		}
+		offload := func(state string) {
+			t.Helper()
+			if out, err := exec.Command("ethtool", "-K", "host0", "tx", state).CombinedOutput(); err != nil {
+				t.Fatalf("ethtool: %v: %s", err, out)
+			}
+		}
+		offload("on")
+		push()
+		push()
+		wait(2, 0)
+		offload("off")
+		push()
+		wait(2, 1)
+	})
+}
