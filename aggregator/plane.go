@@ -278,8 +278,8 @@ type Counters struct {
 	// at the sender.
 	PartialChecksum uint64
 
-	Short       uint64 // UDP payload shorter than the header
-	Unexpected  uint64 // ACK or ERROR addressed to the aggregator
+	Short      uint64 // UDP payload shorter than the header
+	Unexpected uint64 // ACK or ERROR addressed to the aggregator
 
 	// Refused counts ERROR replies by code: wrong version, type, unknown job.
 	Refused Refusals
