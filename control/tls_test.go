@@ -269,6 +269,7 @@ func TestDialNamesTLSMismatch(t *testing.T) {
 		"service's of another, only":   {mixed, sec},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := must(net.Listen("tcp", "127.0.0.1:0"))
 			s := NewServer(c.server)
 			go func() { _ = s.Serve(l) }()
