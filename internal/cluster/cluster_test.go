@@ -354,3 +354,23 @@ func TestReadWithoutFile(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// The cluster file that README shows is one.
+func TestREADMEShowsAClusterFile(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(readme), "```yaml\n")
+	text, _, ended := strings.Cut(text, "```")
+	if !found || !ended {
+		t.Fatal("README shows no YAML")
+	}
+	c, err := Read(write(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Workers) != 2 || c.Server.Checkpoint != "weights.libra" || c.Model.Factors != 8 {
+		t.Errorf("%+v", c)
+	}
+}
