@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/libra-ina/libra/ps"
@@ -19,6 +21,10 @@ func (s *server) open(cfg ps.Config) (err error) {
 	if path == "" {
 		s.store, err = ps.New(cfg)
 		return err
+	}
+	// Not after hours of training.
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("server.checkpoint: the folder of the file: %w", err)
 	}
 	if err := ps.RemoveTemporary(path); err != nil {
 		return err

@@ -178,6 +178,33 @@ func TestTemporaryCheckpointIsRemoved(t *testing.T) {
 	}
 }
 
+// A checkpoint that cannot be written is found before training, where that is
+// possible, and does not end it otherwise; at the end it is an error.
+func TestCheckpointThatCannotBeWritten(t *testing.T) {
+	c := newCluster(t, 1)
+	c.Server.CheckpointSteps = 1
+	startSwitch(t, c)
+	good := c.Server.Checkpoint
+	c.Server.Checkpoint = filepath.Join(t.TempDir(), "absent", "weights.libra")
+	if _, err := RunServer(t.Context(), Env{Config: c, Log: testLog(t)}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "server.checkpoint") {
+		t.Errorf("absent folder: %v", err)
+	}
+	c.Server.Checkpoint = good
+	out := train(t.Context(), t, c, hooks{step: func(_ uint16, p workload.Progress, _, _ func()) {
+		if p.Steps == 1 { // a folder is where the file is to be
+			if err := os.MkdirAll(filepath.Join(good+".tmp", "full"), 0o700); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	if out.errs[0] != nil || out.workers[0].Steps != 21 {
+		t.Errorf("the worker: %v", out.errs[0])
+	}
+	if out.serverErr == nil || !strings.Contains(out.serverErr.Error(), "writing checkpoint") {
+		t.Errorf("the server: %v", out.serverErr)
+	}
+}
+
 // Asynchronous workers go on with their own steps.
 func TestAsynchronousRunGoesOn(t *testing.T) {
 	c := newCluster(t, 2)
