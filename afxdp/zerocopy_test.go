@@ -1,0 +1,308 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+)
+
+// nicsVariable names two interfaces whose drivers have zero-copy, on one wire that
+// nothing else uses: "eth0,eth1". scripts/kernel-test.sh emulates such.
+const nicsVariable = "AFXDP_TEST_NICS"
+
+// zeroCopyNICs returns them, and checks at the end that no program is left.
+func zeroCopyNICs(t *testing.T) (a, b string) {
+	t.Helper()
+	a, b, ok := strings.Cut(os.Getenv(nicsVariable), ",")
+	if !ok {
+		t.Skipf("needs two interfaces with zero-copy in %s", nicsVariable)
+	}
+	for _, name := range []string{a, b} {
+		l, err := netlink.LinkByName(name)
+		if err == nil {
+			// The test packets are addressed to nobody.
+			err = errors.Join(netlink.SetPromiscOn(l), netlink.LinkSetUp(l))
+		}
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		t.Cleanup(func() {
+			if id := attachedProgram(l.Attrs().Index); id != 0 {
+				t.Errorf("%s was left with program %d", name, id)
+			}
+		})
+	}
+	return a, b
+}
+
+// openNIC opens a socket on a UMEM of its own, on which the queue may be held by
+// the test before for a while, and waits until the link is up: drivers reset it for
+// a program and a socket.
+func openNIC(t *testing.T, frames int, cfg Config) *Socket {
+	t.Helper()
+	cfg.BindTimeout = 20 * time.Second
+	s, err := Open(newPool(t, newUMEM(t, UMEMConfig{Frames: frames}), 0), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if !s.Info().ZeroCopy {
+		t.Fatalf("%s is in copy mode", cfg.Interface)
+	}
+	waitLink(t, cfg.Interface)
+	return s
+}
+
+func waitLink(t *testing.T, name string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Attrs().OperState == netlink.OperUp {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s is %v", name, l.Attrs().OperState)
+		}
+	}
+}
+
+func attachNIC(t *testing.T, name string) *Attachment {
+	t.Helper()
+	at, err := Attach(AttachConfig{Interface: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := at.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return at
+}
+
+// A socket that only sends needs no Attachment, nor does one whose Attachment was
+// closed first, as it should be under load.
+func TestZeroCopySendOnly(t *testing.T) {
+	a, b := zeroCopyNICs(t)
+	s := openNIC(t, 1024, Config{Interface: a, RxFrames: -1})
+	transmit(t, s, newPackets(t, s, 0, 100, 100))
+	at := attachNIC(t, b)
+	s = openNIC(t, 1024, Config{Interface: b, XSKMap: at.XSKMap()})
+	transmit(t, s, newPackets(t, s, 0, 100, 100))
+	if err := at.Close(); err != nil {
+		t.Fatal(err)
+	}
+	waitLink(t, b)
+	transmit(t, s, newPackets(t, s, 100, 100, 100))
+}
+
+func TestZeroCopyTransfer(t *testing.T) {
+	a, b := zeroCopyNICs(t)
+	at := attachNIC(t, b)
+	from := openNIC(t, 1024, Config{Interface: a, RxFrames: -1})
+	to := openNIC(t, 1024, Config{Interface: b, XSKMap: at.XSKMap()})
+	for i := range uint64(50) {
+		if err := from.Pool().Free(transmit(t, from, newPackets(t, from, i*32, 32, 190))...); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(upTo(i*32, 32), receive(t, to, 32)); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestZeroCopyReclaim closes and reopens a receiver in the middle of traffic and
+// writes into every frame that it owns then: the device must not.
+func TestZeroCopyReclaim(t *testing.T) {
+	a, b := zeroCopyNICs(t)
+	at := attachNIC(t, b)
+	sender := openNIC(t, 1024, Config{Interface: a, RxFrames: -1})
+	stop := make(chan struct{})
+	var flood sync.WaitGroup
+	flood.Go(func() {
+		frames := make([]Frame, 64)
+		for number := uint64(0); ; number++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if sender.Pool().Available() >= 32 {
+				if _, err := sender.Send(newPackets(t, sender, number, 32, 200)); err != nil {
+					t.Error(err)
+				}
+			}
+			err := sender.Kick()
+			n, completedErr := sender.Completed(frames)
+			if err := errors.Join(err, completedErr, sender.Pool().Free(frames[:n]...)); err != nil {
+				t.Error(err)
+				return
+			}
+			if n == 0 {
+				time.Sleep(50 * time.Microsecond)
+			}
+		}
+	})
+	defer flood.Wait()
+	defer close(stop)
+
+	const frames, lent = 512, 256
+	u := newUMEM(t, UMEMConfig{Frames: frames})
+	pool := newPool(t, u, 0)
+	cfg := Config{Interface: b, XSKMap: at.XSKMap(), RxFrames: lent, BindTimeout: 20 * time.Second}
+	descs := make([]Desc, 64)
+	traffic := func(s *Socket) {
+		t.Helper()
+		got := 0
+		for end := time.Now().Add(30 * time.Second); got < 200; {
+			if _, err := s.Poll(EventRx, time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+			n, err := s.Receive(descs)
+			if err == nil {
+				err = s.Release(descs[:n])
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got += n; time.Now().After(end) {
+				t.Fatal("no traffic")
+			}
+		}
+	}
+	// untouched owns every free frame for a while.
+	untouched := func(want int) {
+		t.Helper()
+		mine := make([]Frame, frames)
+		mine = mine[:pool.AllocBatch(mine)]
+		if len(mine) != want {
+			t.Errorf("%d frames are free, want %d", len(mine), want)
+		}
+		canary := bytes.Repeat([]byte{0xa5}, u.FrameSize())
+		for _, f := range mine {
+			copy(u.Bytes(f), canary)
+		}
+		time.Sleep(100 * time.Millisecond)
+		bad := 0
+		for _, f := range mine {
+			if !bytes.Equal(u.Bytes(f), canary) {
+				bad++
+			}
+		}
+		if bad > 0 {
+			t.Errorf("the device wrote into %d of %d frames that the program owns", bad, len(mine))
+		}
+		if err := pool.Free(mine...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 4 {
+		s, err := Open(pool, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		traffic(s)
+		if err := s.Reopen(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		untouched(frames - lent)
+		traffic(s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Reclaim(); err != nil {
+			t.Fatal(err)
+		}
+		untouched(frames)
+		// One that fails after the bind, for want of a place in the map.
+		failing := cfg
+		if failing.XSKMap, err = newXSKMap(1); err != nil {
+			t.Fatal(err)
+		}
+		if err := failing.XSKMap.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := Open(pool, failing); err == nil {
+			t.Fatal("opened with a closed map", s.Close())
+		}
+		untouched(frames)
+	}
+}
+
+// BindAuto on a UMEM that another device uses, too, is the best that its own
+// device has.
+func TestZeroCopyBesideCopyMode(t *testing.T) {
+	a, _ := zeroCopyNICs(t)
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "copy0"}, PeerName: "copy1"}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := netlink.LinkDel(veth); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := netlink.LinkSetUp(veth); err != nil {
+		t.Fatal(err)
+	}
+	for _, order := range [][2]string{{a, "copy0"}, {"copy0", a}} {
+		u := newUMEM(t, UMEMConfig{})
+		for _, name := range order {
+			s, err := Open(newPool(t, u, 1024), Config{Interface: name, RxFrames: -1, BindTimeout: 20 * time.Second})
+			if err != nil {
+				t.Fatal(order, name, err)
+			}
+			defer s.Close()
+			if got, want := s.Info().ZeroCopy, name == a; got != want {
+				t.Errorf("%v: %s is in zero-copy mode: %v, want %v", order, name, got, want)
+			}
+		}
+		for _, s := range u.sockets {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestZeroCopyLinkDownAndUp(t *testing.T) {
+	a, _ := zeroCopyNICs(t)
+	s := openNIC(t, 1024, Config{Interface: a, RxFrames: -1})
+	transmit(t, s, newPackets(t, s, 0, 10, 100))
+	l, err := netlink.LinkByName(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetDown(l); err != nil {
+		t.Fatal(err)
+	}
+	sent := newPackets(t, s, 10, 10, 100)
+	if n, err := s.Send(sent); n != 10 || err != nil {
+		t.Fatal(n, err)
+	}
+	wantErr(t, s.Kick(), ErrLinkDown)
+	if err := netlink.LinkSetUp(l); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waitLink(t, a)
+	transmit(t, s, newPackets(t, s, 20, 10, 100))
+}
