@@ -24,7 +24,7 @@ func (s *Socket) connect() (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.teardown())
+			err = errors.Join(err, s.keepPrepared(), s.teardown())
 		}
 	}()
 	if err := s.setRingSizes(); err != nil {
@@ -58,8 +58,10 @@ func (s *Socket) connect() (err error) {
 	if err != nil {
 		return os.NewSyscallError("getsockopt XDP_OPTIONS", err)
 	}
-	s.direct = flags&unix.XDP_OPTIONS_ZEROCOPY != 0
-	info.ZeroCopy, info.SharedUMEM = s.direct, s.shared
+	info.ZeroCopy, info.SharedUMEM = flags&unix.XDP_OPTIONS_ZEROCOPY != 0, s.shared
+	// A passed socket may have other descriptors, and then goes on when ours is
+	// closed.
+	s.direct = info.ZeroCopy || s.cfg.File != nil
 	s.info.Store(&info)
 	if info.ZeroCopy {
 		if s.hook, err = useHook(hookID{s.home.id(), ifi.Index}); err != nil {
@@ -152,25 +154,10 @@ func newSocket() (int, error) {
 	return fd, nil
 }
 
-// NewSocketFD creates an AF_XDP socket that can be bound to no other interface
-// than ifname, for a process without privileges: put it in an XSKMAP, pass it
-// (SCM_RIGHTS, or exec.Cmd.ExtraFiles), and let that process call [Open] with
-// Config.File. Creating it needs CAP_NET_RAW; binding it needs nothing, except
-// that the UMEM must fit the process's RLIMIT_MEMLOCK.
-func NewSocketFD(ifname string) (*os.File, error) {
-	fd, err := newSocket()
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.BindToDevice(fd, ifname); err != nil {
-		return nil, errors.Join(fmt.Errorf("afxdp: restrict socket to %s: %w", ifname, err), unix.Close(fd))
-	}
-	return os.NewFile(uintptr(fd), "af_xdp:"+ifname), nil
-}
-
-// setRingSizes creates the rings in the kernel.
+// setRingSizes creates the rings in the kernel, unless a passed socket has them
+// already.
 func (s *Socket) setRingSizes() error {
-	for _, r := range []struct {
+	sizes := [...]struct {
 		name string
 		opt  int
 		size int
@@ -179,10 +166,14 @@ func (s *Socket) setRingSizes() error {
 		{"XDP_UMEM_COMPLETION_RING", unix.XDP_UMEM_COMPLETION_RING, s.cfg.CompletionRing},
 		{"XDP_RX_RING", unix.XDP_RX_RING, s.cfg.RxRing},
 		{"XDP_TX_RING", unix.XDP_TX_RING, s.cfg.TxRing},
-	} {
+	}
+	if found, err := s.findPrepared(); found || err != nil {
+		return err
+	}
+	for _, r := range sizes {
 		err := unix.SetsockoptInt(s.fd, unix.SOL_XDP, r.opt, r.size)
-		if errors.Is(err, unix.EBUSY) && s.cfg.File != nil {
-			return fmt.Errorf("afxdp: passed socket is already bound, pass a fresh one: %s: %w", r.name, err)
+		if (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL)) && s.cfg.File != nil {
+			return fmt.Errorf("afxdp: passed socket was used before, pass a fresh one: %s: %w", r.name, err)
 		}
 		if err != nil {
 			return fmt.Errorf("afxdp: %s of %d entries: %w", r.name, r.size, err)

@@ -174,3 +174,56 @@ func TestPassedSocketIsConfined(t *testing.T) {
 	_, err = tryOpen(ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", File: file})
 	wantErr(t, err, ErrNoQueue)
 }
+
+// A passed socket that could not be bound may be tried again.
+func TestPassedSocketIsTriedAgain(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	prog := attach(t, ns, AttachConfig{Interface: "b"})
+	a := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
+	holder := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "b"})
+	var file *os.File
+	err := ns.Do(func() (err error) {
+		file, err = NewSocketFD("b")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	pool := newPool(t, newUMEM(t, UMEMConfig{Frames: 256}), 0)
+	cfg := Config{Interface: "b", XSKMap: prog.XSKMap(), File: file, BindTimeout: 20 * time.Millisecond}
+	for range 2 {
+		_, err = tryOpen(ns, pool, cfg)
+		wantErr(t, err, ErrQueueBusy)
+		if pool.Available() != 256 {
+			t.Fatalf("refused Open kept %d frames", 256-pool.Available())
+		}
+	}
+	if err := holder.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.BindTimeout = 5 * time.Second
+	other := cfg
+	other.RxRing = 64
+	_, err = tryOpen(ns, pool, other)
+	wantErr(t, err, ErrConfig)
+	s := open(t, ns, pool, cfg)
+	transmit(t, a, newPackets(t, a, 0, 200, 60))
+	if diff := cmp.Diff(upTo(0, 100), receive(t, s, 100)[:100]); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// While the descriptor is open, the kernel has the socket and its frames.
+	s.cfg.BindTimeout = 20 * time.Millisecond
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Reclaim()
+	wantErr(t, err, ErrStillLent)
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.cfg.BindTimeout = 5 * time.Second
+	if _, err := s.Reclaim(); err != nil || pool.Available() != 256 {
+		t.Errorf("%v, %d of 256 frames are free", err, pool.Available())
+	}
+}

@@ -67,8 +67,11 @@ type Config struct {
 	// after its last socket was closed. Default 2s.
 	BindTimeout time.Duration
 	// File is an AF_XDP socket that another process created, see
-	// [NewSocketFD]. Open duplicates it, so the caller may close it; until
-	// then the queue stays taken.
+	// [NewSocketFD]. Open duplicates it, so the caller may close it; as long as
+	// anybody has it open the queue stays taken, and the kernel may write into
+	// the frames that it was lent: see Socket.Reclaim. After an Open that could not
+	// bind it, another one may try, on the same UMEM and with rings of the same
+	// sizes.
 	File *os.File
 }
 
@@ -114,7 +117,7 @@ type Socket struct {
 	closed     chan struct{} // closed when Close has finished
 	home       *namespace    // of the interface
 	queue      queueID       // that the kernel's socket is, or was, bound to
-	direct     bool          // the device itself has access to the frames, or may have
+	direct     bool          // somebody may have access to the frames after our fd is closed
 	hook       *hook         // with the program that the driver needs to send
 	left       *departure    // nil if nobody else has access to our frames
 	fd         int
@@ -280,7 +283,7 @@ func (s *Socket) Close() error {
 // to the goroutine that owns the pool; before Close it returns ErrInUse. While
 // Close runs in another goroutine it waits.
 //
-// After zero-copy mode it also waits until the device has let go of the frames,
+// After zero-copy mode, and for a passed socket, it also waits until the device has let go of the frames,
 // at most for Config.BindTimeout. The device has, when a socket of this process
 // was bound to the queue after Close, or when the queue is gone. Otherwise Reclaim
 // binds a socket of its own for an instant, which needs CAP_NET_RAW. If time runs

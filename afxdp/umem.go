@@ -69,9 +69,11 @@ type UMEM struct {
 	carved  int        // frames already given to pools
 	sockets map[uint16]*Socket
 	spaces  map[namespaceID]*namespace // of the sockets
-	numbers [maxSockets + 1]bool       // taken, see frame.go
-	pages   PageKind
-	closed  bool
+
+	prepared map[uint64]prepared  // by inode, see there
+	numbers  [maxSockets + 1]bool // taken, see frame.go
+	pages    PageKind
+	closed   bool
 }
 
 // NewUMEM allocates the memory. Close frees it.

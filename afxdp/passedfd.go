@@ -1,0 +1,91 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// NewSocketFD creates an AF_XDP socket that can be bound to no other interface
+// than ifname, for a process without privileges: put it in an XSKMAP, pass it
+// (SCM_RIGHTS, or exec.Cmd.ExtraFiles), and let that process call [Open] with
+// Config.File. Creating it needs CAP_NET_RAW; binding it needs nothing, except
+// that the UMEM must fit the process's RLIMIT_MEMLOCK.
+func NewSocketFD(ifname string) (*os.File, error) {
+	fd, err := newSocket()
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.BindToDevice(fd, ifname); err != nil {
+		return nil, errors.Join(fmt.Errorf("afxdp: restrict socket to %s: %w", ifname, err), unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), "af_xdp:"+ifname), nil
+}
+
+// prepared is what an Open that failed has done to a passed socket and cannot
+// undo. Another Open on the same UMEM continues from there.
+type prepared struct {
+	rings      [4]int
+	registered bool
+}
+
+func (s *Socket) ringSizes() [4]int {
+	return [4]int{s.cfg.FillRing, s.cfg.CompletionRing, s.cfg.RxRing, s.cfg.TxRing}
+}
+
+// socketInode tells passed sockets apart, whatever descriptor they have.
+func socketInode(fd int) (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return st.Ino, os.NewSyscallError("fstat", err)
+}
+
+// findPrepared looks for what a failed Open did to the passed socket.
+func (s *Socket) findPrepared() (bool, error) {
+	if s.cfg.File == nil {
+		return false, nil
+	}
+	inode, err := socketInode(s.fd)
+	if err != nil {
+		return false, err
+	}
+	s.umem.mu.Lock()
+	defer s.umem.mu.Unlock()
+	p, ok := s.umem.prepared[inode]
+	if !ok {
+		return false, nil
+	}
+	if p.rings != s.ringSizes() {
+		return false, fmt.Errorf("%w: an Open that failed gave the passed socket fill, completion, RX and TX rings of %v entries, and they cannot be changed to %v",
+			ErrConfig, p.rings, s.ringSizes())
+	}
+	delete(s.umem.prepared, inode)
+	s.registered = p.registered
+	return true, nil
+}
+
+// keepPrepared remembers what was done to a passed socket that could not be bound.
+func (s *Socket) keepPrepared() error {
+	if s.cfg.File == nil || s.bound || len(s.mappings) == 0 {
+		return nil
+	}
+	inode, err := socketInode(s.fd)
+	if err != nil {
+		return err
+	}
+	// The kernel has not looked at the rings of a socket that is not bound.
+	for _, r := range []*ring{&s.fill.ring, &s.tx.ring} {
+		r.producer.Store(r.consumer.Load())
+	}
+	s.umem.mu.Lock()
+	defer s.umem.mu.Unlock()
+	if s.umem.prepared == nil {
+		s.umem.prepared = make(map[uint64]prepared)
+	}
+	s.umem.prepared[inode] = prepared{s.ringSizes(), s.registered}
+	return nil
+}
