@@ -5,8 +5,10 @@
 # emulated by QEMU without help of the processor, so it takes some minutes and
 # its speed says nothing; it needs no root and touches no network of the host.
 #
-# usage: scripts/kernel-test.sh [-k SERIES] [-n FRAMES] [-r REGEXP] [-t SECONDS]
+# usage: scripts/kernel-test.sh [-k SERIES] [-d igb] [-n FRAMES] [-r REGEXP] [-t SECONDS]
 #   -k SERIES    series of kernels, the newest of which is taken (6.1)
+#   -d igb       run the engine's tests of zero-copy mode instead, on two network
+#                cards of this kind; needs QEMU 8 and a series from 6.14 on
 #   -n FRAMES    random frames that XDP program and model are compared on (10000)
 #   -r REGEXP    run only the tests that match
 #   -t SECONDS   time limit of the emulation (600)
@@ -19,10 +21,11 @@ packages=(bpf afxdp)
 # Tests of what 6.1 lacks: receive hints (6.3), multi-buffer (6.6), TX metadata (6.8).
 newer='^(TestJumbo.*|TestTxChecksumAndTimestamp|TestRxHints|ExampleConfig_multiBuffer)$'
 
-series=6.1 frames=10000 only=. limit=600
-while getopts k:n:r:t:h option; do
+series=6.1 frames=10000 only='' limit=600 card=''
+while getopts k:d:n:r:t:h option; do
 	case $option in
 	k) series=$OPTARG ;;
+	d) card=$OPTARG ;;
 	n) frames=$OPTARG ;;
 	r) only=$OPTARG ;;
 	t) limit=$OPTARG ;;
@@ -41,6 +44,17 @@ for number in "$frames" "$limit"; do
 	[[ $number =~ ^[1-9][0-9]*$ ]] || die "'$number' is not a positive number"
 done
 [ "$series" = 6.1 ] || newer='^$'
+modules=(veth) flavour=cloud-amd64 cpus=2
+case $card in
+'') : "${only:=.}" ;;
+igb)
+	packages=(afxdp) modules+=(dca i2c-algo-bit igb) flavour=amd64
+	: "${only:=^TestZeroCopy}"
+	# igb of Linux 6 wakes the wrong interrupt if there are two CPUs.
+	[ "${series%%.*}" -gt 6 ] || cpus=6
+	;;
+*) die "there is no network card '$card' to emulate, only igb" ;;
+esac
 [ $((OPTIND - 1)) -eq $# ] || die "unexpected argument '${!OPTIND}'; -h shows the usage"
 
 # What runs here.
@@ -80,20 +94,32 @@ fetch() {
 	mv "$work/$package" "$cache/"
 }
 
-newest() { { apt-cache pkgnames "linux-image-$series."; ls "$cache"; } | grep "^linux-image-$series\\..*-cloud-amd64$" | sort -V | tail -n 1; }
+newest() {
+	{ apt-cache pkgnames "linux-image-$series."; ls "$cache"; } |
+		grep -E "^linux-image-${series//./\\.}\\.[0-9.]*([+-][a-z0-9]+)?-$flavour$" | sort -V | tail -n 1
+}
 kernel=$(newest) || {
 	[ "$(id -u)" -ne 0 ] || apt-get update -q
-	kernel=$(newest) || die "apt-get knows no linux-image-$series.*-cloud-amd64; run apt-get update, or choose another series with -k"
+	kernel=$(newest) || die "apt-get knows no linux-image-$series.*-$flavour; run apt-get update, choose another series with -k, or add Debian's backports"
 }
-fetch "$kernel" './boot/vmlinuz-*' '*/drivers/net/veth.ko*'
+version=${kernel#linux-image-}
+files=("${modules[@]/%/.ko*}")
+if [ -n "$(apt-cache pkgnames "linux-modules-$version")" ]; then # packaged apart from 7.0 on
+	fetch "linux-binary-$version" '*/vmlinuz'
+	fetch "linux-modules-$version" "${files[@]/#/*/}"
+else
+	fetch "$kernel" './boot/vmlinuz-*' "${files[@]/#/*/}"
+fi
 fetch busybox-static '*bin/busybox'
 
 # The machine's only file system is an archive in its memory.
 root=$work/root
 mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,src}
 cp "$cache"/busybox-static/{,usr/}bin/busybox "$root/bin/" 2>/dev/null || true
-find "$cache/$kernel" -name 'veth.ko*' -exec cp {} "$root/" \;
-[ ! -e "$root/veth.ko.xz" ] || unxz "$root/veth.ko.xz"
+for module in "${modules[@]}"; do
+	find "$cache"/linux-*-"$version" -name "$module.ko*" -exec cp {} "$root/" \;
+	[ ! -e "$root/$module.ko.xz" ] || unxz "$root/$module.ko.xz"
+done
 find . -type d -name testdata -prune -print0 | tar -c --null -T - | tar -x -C "$root/src" # some read other packages'
 for package in "${packages[@]}"; do
 	say "compiling the tests of $package"
@@ -110,8 +136,16 @@ mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev
 mount -t tmpfs tmpfs /tmp
 uname -srvm
-insmod /veth.ko
+for module in ${modules[*]}; do insmod /\$module.ko; done
 ip link set lo up
+for card in /sys/class/net/eth*; do
+	[ -e \$card ] || continue
+	name=\${card##*/}
+	echo 1 >/proc/sys/net/ipv6/conf/\$name/disable_ipv6
+	ip link set \$name up
+	AFXDP_TEST_NICS=\${AFXDP_TEST_NICS:+\$AFXDP_TEST_NICS,}\$name
+	export AFXDP_TEST_NICS
+done
 failed=
 for package in ${packages[*]}; do
 	flags=
@@ -127,14 +161,24 @@ chmod +x "$root/init"
 (cd "$root" && find . | cpio -o -H newc -R 0:0 --quiet | gzip -1) >"$work/initramfs"
 
 say "emulating a machine with $kernel, for at most $limit s; it takes some 15 s to boot, and long in each test that loads the program"
+devices=()
+if [ -n "$card" ]; then
+	for i in 0 1; do
+		devices+=(
+			-device "pcie-root-port,id=port$i,chassis=$((i + 1))"
+			-netdev "dgram,id=wire$i,local.type=unix,local.path=$work/end$i,remote.type=unix,remote.path=$work/end$((1 - i))"
+			-device "$card,bus=port$i,netdev=wire$i,mac=02:00:00:00:00:0$i"
+		)
+	done
+fi
 mkfifo "$work/console"
 # Of subtests only failures are of interest.
 sed -u -e 's/\r$//' -e '/^ *--- PASS: .*\//d' -e '/^=== [A-Z]* .*\//d' <"$work/console" &
 reader=$!
-timeout "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
-	-nodefaults -no-user-config -display none -no-reboot \
-	-kernel "$cache/$kernel"/boot/vmlinuz-* -initrd "$work/initramfs" \
-	-append "console=ttyS0 quiet panic=-1" \
+timeout "$limit" qemu-system-x86_64 -M q35 -accel tcg,thread=multi -cpu max -smp "$cpus" -m 2048 \
+	-nodefaults -no-user-config -display none -no-reboot "${devices[@]}" \
+	-kernel "$(find "$cache"/linux-*-"$version" -name 'vmlinuz*' | head -n 1)" -initrd "$work/initramfs" \
+	-append "console=ttyS0 quiet panic=-1 default_hugepagesz=1G hugepagesz=2M hugepages=16" \
 	-serial stdio -serial "file:$work/result" </dev/null >"$work/console" &
 machine=$!
 status=0
