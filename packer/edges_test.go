@@ -1,0 +1,67 @@
+package packer
+
+import (
+	"errors"
+	"math/big"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestSplitmixIsTheReference compares with the first numbers that SplitMix64
+// gives from seed 0: its state goes up by the constant that splitmix adds.
+func TestSplitmixIsTheReference(t *testing.T) {
+	const step uint64 = 0x9e3779b97f4a7c15
+	for i, want := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f, 0xf88bb8a8724c81ec} {
+		if got := splitmix(uint64(i) * step); got != want {
+			t.Errorf("number %d is %#x, want %#x", i, got, want)
+		}
+	}
+}
+
+func TestOrchestratorLimits(t *testing.T) {
+	for _, c := range []struct {
+		m, capacity int
+		good        bool
+	}{
+		{1, 1, true}, {MaxSlots, 1, true}, {1, MaxSlots, true},
+		{0, 1, false}, {1, 0, false}, {-1, 1, false}, {1, -1, false}, {MaxSlots + 1, 1, false}, {1, MaxSlots + 1, false},
+	} {
+		if o, err := NewOrchestrator(c.m, c.capacity); (err == nil) != c.good || err != nil && (o != nil || !errors.Is(err, ErrConfig)) {
+			t.Errorf("%d registers, packets of %d: %v", c.m, c.capacity, err)
+		}
+	}
+}
+
+// TestKeepOrderSpreadsEvenly compares the places of keys with their share of the
+// range, in big arithmetic: the factor is rounded down, which moves a key by one
+// entry at most.
+func TestKeepOrderSpreadsEvenly(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		log := rapid.IntRange(4, 24).Draw(t, "log")
+		width := rapid.Uint64().Draw(t, "width") >> rapid.IntRange(0, 63).Draw(t, "shift")
+		least := rapid.Uint64Range(0, ^uint64(0)-width).Draw(t, "least")
+		p := keepOrder(log, least, least+width)
+		entries := uint64(1) << log
+		if p.last != entries-1 {
+			t.Fatalf("the last entry is %d of %d", p.last, entries)
+		}
+		for _, at := range []uint64{0, 1, 2, width / 3, width / 2, width - 1, width} {
+			if at > width {
+				continue
+			}
+			home := p.home(least + at)
+			want := new(big.Int).SetUint64(at)
+			want.Mul(want.Add(want, big.NewInt(1)), new(big.Int).SetUint64(entries))
+			span := new(big.Int).SetUint64(width)
+			span.Add(span, big.NewInt(2))
+			if least := new(big.Int).SetUint64(entries + 1); span.Cmp(least) < 0 {
+				span = least // an entry for each key
+			}
+			want.Div(want, span)
+			if d := new(big.Int).Sub(want, new(big.Int).SetUint64(home)); d.Sign() < 0 || d.Cmp(big.NewInt(1)) > 0 {
+				t.Fatalf("key %d of %d has entry %d of %d, want %d", at, width, home, entries, want)
+			}
+		}
+	})
+}
