@@ -1,6 +1,7 @@
 // Command mutants measures the tests: it changes the code of one place at a
 // time, runs the tests that guard it, and lists the changes that no test sees.
 //
+// For the C of the XDP program there is a list (see xdp.go). For Go,
 // Gremlins (pinned in tools/go.mod) finds where operators can be changed. Its
 // own runner is not used: it takes a mutant that does not compile for a killed
 // one (go test exits with 1 for both), it knows neither tests of dependants nor
@@ -92,15 +93,8 @@ func run(ctx context.Context, o options) (bool, error) {
 
 	results, good := report{Seed: o.seed, Sample: o.sample}, true
 	for _, t := range chosen {
-		p, err := load(ctx, root, t.dir)
+		mutants, err := mutantsOf(ctx, root, t.dir, known)
 		if err != nil {
-			return false, err
-		}
-		mutants, err := p.find(ctx)
-		if err != nil {
-			return false, err
-		}
-		if err := known.mark(t.dir, mutants); err != nil {
 			return false, err
 		}
 		mutants = draw(mutants, o)
@@ -128,6 +122,22 @@ func run(ctx context.Context, o options) (bool, error) {
 		return good, results.writeJSON(o.json)
 	}
 	return good, nil
+}
+
+// mutantsOf lists the mutants of a target.
+func mutantsOf(ctx context.Context, root, dir string, known equivalents) ([]*mutant, error) {
+	if dir == xdp {
+		return xdpMutants(root)
+	}
+	p, err := load(ctx, root, dir)
+	if err != nil {
+		return nil, err
+	}
+	mutants, err := p.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return mutants, known.mark(dir, mutants)
 }
 
 // draw takes the sample: the same mutants for the same seed and the same code.

@@ -101,9 +101,8 @@ func (r *runner) one(ctx context.Context, i int, m *mutant) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	original := filepath.Join(r.root, filepath.FromSlash(m.File))
-	changed := filepath.Join(dir, filepath.Base(m.File))
-	if err := os.WriteFile(changed, m.apply(), 0o600); err != nil {
+	original, changed, err := r.change(ctx, dir, m)
+	if err != nil || m.Result == broken {
 		return err
 	}
 	overlay := filepath.Join(dir, "overlay.json")
@@ -144,6 +143,21 @@ func (r *runner) one(ctx context.Context, i int, m *mutant) error {
 		}
 	}
 	return nil
+}
+
+// change writes the file that takes the place of an original: the mutant's own,
+// or the XDP program's object.
+func (r *runner) change(ctx context.Context, dir string, m *mutant) (original, changed string, err error) {
+	if r.target.dir != xdp {
+		changed = filepath.Join(dir, filepath.Base(m.File))
+		return filepath.Join(r.root, filepath.FromSlash(m.File)), changed, os.WriteFile(changed, m.apply(), 0o600)
+	}
+	changed, text, err := compileXDP(ctx, r.root, dir, m)
+	if err != nil && ctx.Err() == nil && text != nil {
+		m.Result, m.By = broken, firstLine(text)
+		err = nil
+	}
+	return filepath.Join(r.root, filepath.FromSlash(xdpObject)), changed, err
 }
 
 // build compiles the tests of a stage.

@@ -9,7 +9,7 @@ import (
 // the order in which they run: its own fast ones first, those of dependants
 // only where they are what guards it.
 type target struct {
-	dir    string
+	dir    string // "xdp" for the C of the XDP program
 	stages []stage
 }
 
@@ -48,7 +48,19 @@ var targets = []target{
 		{dir: "bpf", run: longBPF},
 	}},
 	own("afxdp"),
+	{xdp, []stage{
+		{dir: "bpf", run: comparisons},
+		{dir: "bpf", skip: comparisons + "|" + longBPF},
+		{dir: "bpf", run: "^TestRoundsExactlyOnce$"},
+	}},
 }
+
+// xdp is the target that is no Go package.
+const xdp = "xdp"
+
+// comparisons are the tests that play vectors and random frames on the program
+// and on the model.
+const comparisons = "^(TestReplaysVectors|TestConversionsEqualModel|TestGoldenFramesEqualModel|TestArithmeticsEqualModel|TestAggregateEqualsModel)$"
 
 // longBPF are the tests of bpf that take most of its time.
 const longBPF = "^(TestRoundsExactlyOnce|TestAggregateEqualsModel)$"

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestXDPListMatches finds the text of each entry in the program, once.
+func TestXDPListMatches(t *testing.T) {
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutants, err := xdpMutants(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(mutants) < 80 {
+		t.Errorf("%d mutants", len(mutants))
+	}
+	for _, m := range mutants {
+		if m.Line < 1 || m.Column < 1 {
+			t.Errorf("%v is nowhere", m)
+		}
+	}
+}
+
+func TestFields(t *testing.T) {
+	got := fields(`bpf2go -cc clang-16 -cflags "-O2 -Wall" -x`)
+	if want := []string{"bpf2go", "-cc", "clang-16", "-cflags", "-O2 -Wall", "-x"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
