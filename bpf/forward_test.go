@@ -14,6 +14,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/wire"
 )
 
 // inBridge is inNamespace with the ports in a bridge, and the program on them in
@@ -302,4 +303,28 @@ func TestRoutesForEverybody(t *testing.T) {
 			}
 		}
 	})
+}
+
+// BenchmarkForward measures the decision about a COLD frame between hosts, without
+// sending it: test runs of many iterations, of which the fastest counts.
+func BenchmarkForward(b *testing.B) {
+	d := openPair(b).Device.(*device)
+	e, err := wire.NewEnvelope(conformance.Host(0), conformance.Host(2))
+	if err != nil {
+		b.Fatal(err)
+	}
+	frame := make([]byte, e.Len()+wire.ColdLen(9, 20))
+	payload := frame[e.Len():]
+	wire.Header{Type: wire.TypeCold, Seq: wire.FirstSeq}.Put(payload)
+	wire.PutRows(payload, wire.TypeCold, 9, 20)
+	e.Seal(frame)
+	fastest := time.Hour
+	for b.Loop() {
+		action, took, err := d.objects.Aggregate.Benchmark(frame, 10_000, nil)
+		if err != nil || action != xdpRedirect {
+			b.Fatalf("action %d (%v)", action, err)
+		}
+		fastest = min(fastest, took)
+	}
+	b.ReportMetric(float64(fastest.Nanoseconds()), "ns/frame")
 }
