@@ -7,8 +7,18 @@
 static __always_inline struct job *job_of(__u32 id)
 {
 	struct job *job = bpf_map_lookup_elem(&jobs, &id);
+	__u64 slots;
 
-	return job && job->slots ? job : NULL;
+	if (!job)
+		return NULL;
+	slots = *(volatile __u32 *)&job->slots;
+	if (!slots)
+		return NULL;
+	/* The loader writes slots last, so the other fields must be read after it.
+	 * arm64 keeps that order only for reads whose address depends on what was
+	 * read before; here it does by adding zero. */
+	asm volatile("%0 &= 0" : "+r"(slots));
+	return (void *)job + slots;
 }
 
 /* bank_of returns one of a job's banks, or NULL if the job is being removed. */
