@@ -27,6 +27,9 @@ const (
 const (
 	// DefaultHarvest is the time between two harvests.
 	DefaultHarvest = 20 * time.Millisecond
+	// DefaultRejoin is how long a lost worker may take to join anew.
+	DefaultRejoin = 30 * time.Second
+
 	// DefaultCheckpointEvery is the time between two checkpoints.
 	DefaultCheckpointEvery = time.Minute
 )
@@ -122,6 +125,9 @@ type Server struct {
 	// CheckpointSteps, if not 0, makes a synchronous job write a checkpoint
 	// after so many steps, too.
 	CheckpointSteps uint64 `yaml:"checkpoint_steps,omitempty"`
+	// Rejoin is how long a lost worker may take to join anew, without job.sync;
+	// 0 means DefaultRejoin.
+	Rejoin time.Duration `yaml:"rejoin,omitempty"`
 	// MaxRows is the largest number of rows that the server holds; 0 means
 	// ps.DefaultMaxRows.
 	MaxRows int `yaml:"max_rows,omitempty"`

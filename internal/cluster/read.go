@@ -109,7 +109,9 @@ func (c *Config) defaults() []fallback {
 		defaultOf("model.epochs", &c.Model.Epochs, 1),
 	}
 	if !c.Job.Sync {
-		list = append(list, defaultOf("job.harvest", &c.Job.Harvest, DefaultHarvest))
+		list = append(list,
+			defaultOf("job.harvest", &c.Job.Harvest, DefaultHarvest),
+			defaultOf("server.rejoin", &c.Server.Rejoin, DefaultRejoin))
 	}
 	if c.Model.Kind == "" || c.Model.Kind == "fm" {
 		list = append(list,

@@ -97,6 +97,12 @@ func (c *Config) checkServer(v *mistakes) {
 	case s.CheckpointSteps != 0 && s.Checkpoint == "":
 		v.add("server.checkpoint_steps: %d, but server.checkpoint names no file", s.CheckpointSteps)
 	}
+	switch {
+	case s.Rejoin < 0:
+		v.add("server.rejoin: %v is negative", s.Rejoin)
+	case s.Rejoin != 0 && c.Job.Sync:
+		v.add("server.rejoin: %v, but with job.sync the loss of a worker ends the job", s.Rejoin)
+	}
 	if s.MaxRows < 0 || s.MaxRows > ps.MaxRows {
 		v.add("server.max_rows: %d is not in 1..%d", s.MaxRows, ps.MaxRows)
 	}

@@ -54,7 +54,7 @@ type server struct {
 	// agreement is what workers must agree on with this server.
 	agreement map[string]string
 	progress  *progress
-	due       chan struct{} // holds a token when a checkpoint is due by steps
+	due       chan struct{} // holds a token when a checkpoint is due, but not by time
 	saved     uint64        // version of the last checkpoint
 
 	// Written by the loop's goroutine only.
@@ -130,6 +130,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	service := control.NewParameterServer(ctx, control.ParameterServerConfig{
 		Job: c.Job.ID, Instance: s.job.Instance, Sync: c.Job.Sync, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
 		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first, Report: s.progress.report,
+		Rejoin: c.Server.Rejoin, Lost: func(uint16) { s.saveSoon() },
 		Commit: func(ctx context.Context, step uint64) error {
 			if err := harvester.Now(ctx); err != nil {
 				return err
@@ -225,12 +226,17 @@ func (s *server) commit(ctx context.Context, step uint64) error {
 		s.progress.commit(step + 1)
 	})
 	if every := s.env.Config.Server.CheckpointSteps; err == nil && every > 0 && (step+1)%every == 0 {
-		select {
-		case s.due <- struct{}{}:
-		default: // one is due already
-		}
+		s.saveSoon()
 	}
 	return err
+}
+
+// saveSoon makes a checkpoint due.
+func (s *server) saveSoon() {
+	select {
+	case s.due <- struct{}{}:
+	default: // one is due already
+	}
 }
 
 func (s *server) commitStep() {

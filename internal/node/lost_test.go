@@ -1,0 +1,84 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/workload"
+)
+
+// loseWorker runs a worker that is interrupted after its first mini-batches.
+func loseWorker(t *testing.T, c *cluster.Config, id uint16) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := RunWorker(ctx, Env{Config: c, Log: testLog(t).With("process", fmt.Sprint("worker ", id))},
+		WorkerOptions{ID: id, Progress: func(workload.Progress) { cancel() }})
+	return err
+}
+
+// When an asynchronous job loses a worker, a checkpoint is written at once, and
+// the server waits for the worker to join anew.
+func TestLossOfAWorkerWritesACheckpoint(t *testing.T) {
+	c := newCluster(t, 2)
+	c.Job.Sync, c.Job.Harvest = false, time.Millisecond
+	never := time.Duration(0)
+	c.Server.CheckpointEvery = &never
+	startSwitch(t, c)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := RunServer(ctx, Env{Config: c, Log: testLog(t).With("process", "ps")})
+		ended <- err
+	}()
+	if err := loseWorker(t, c, 1); err == nil {
+		t.Error("an interrupted worker ends well")
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(c.Server.Checkpoint); err == nil {
+			break
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("the server ended: %v", err)
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no checkpoint is written")
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the server ended with %v", err)
+	}
+}
+
+// A worker that does not join anew in time is given up: the others finish, and
+// the server names it.
+func TestLostWorkerIsNamed(t *testing.T) {
+	c := newCluster(t, 2)
+	c.Job.Sync, c.Job.Harvest, c.Server.Rejoin = false, time.Millisecond, 50*time.Millisecond
+	startSwitch(t, c)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := RunServer(t.Context(), Env{Config: c, Log: testLog(t).With("process", "ps")})
+		ended <- err
+	}()
+	if err := loseWorker(t, c, 1); err == nil {
+		t.Error("an interrupted worker ends well")
+	}
+	if _, err := RunWorker(t.Context(), Env{Config: c, Log: testLog(t)}, WorkerOptions{ID: 2}); err != nil {
+		t.Errorf("worker 2: %v", err)
+	}
+	err := <-ended
+	if err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished, and it did not join anew within 50ms") {
+		t.Errorf("the server ended with %v", err)
+	}
+}
