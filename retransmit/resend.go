@@ -121,7 +121,7 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 		}
 		i = later
 	}
-	if any && d.life > 0 {
+	if any {
 		if d.life--; d.life == 0 {
 			d.reordering = 1
 		}
@@ -132,13 +132,7 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 // allowance returns how long a frame may be overtaken.
 func (w *Window) allowance(f *frame) time.Duration {
 	a := time.Duration(w.loss.reordering) * max(minAllowance, w.rtt.srtt/4)
-	for range f.copies - 1 {
-		if a >= w.rtt.rto {
-			break
-		}
-		a *= 2
-	}
-	return min(a, w.rtt.rto)
+	return min(min(a, w.rtt.rto)<<(f.copies-1), w.rtt.rto)
 }
 
 // repeat notes a repetition.

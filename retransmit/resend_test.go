@@ -27,8 +27,8 @@ func settled(t testing.TB, cfg Config) (*Window, Time) {
 		now += rtt
 		w.Ack(now, seq)
 	}
-	s := w.Stats()
-	if s.SRTT != 200*time.Microsecond || s.RTO < 5200*time.Microsecond || s.RTO > 5201*time.Microsecond {
+	s, least := w.Stats(), 200*time.Microsecond+max(cfg.MinRTO, 5*time.Millisecond)
+	if s.SRTT != 200*time.Microsecond || s.RTO < least || s.RTO > least+time.Microsecond {
 		t.Fatalf("SRTT %v, RTO %v", s.SRTT, s.RTO)
 	}
 	return w, now
@@ -389,5 +389,65 @@ func TestNextDeadlineLeadsToEveryRetransmission(t *testing.T) {
 	}
 	if wakeups > 8 {
 		t.Errorf("%d wake-ups for 4 retransmissions", wakeups)
+	}
+}
+
+// TestProbedFrameAnsweredTwice is no reordering: the peer was slow.
+func TestProbedFrameAnsweredTwice(t *testing.T) {
+	w, now := settled(t, Config{})
+	add(t, w, now)
+	deadline, _ := w.NextDeadline()
+	expect(t, w, deadline, 65)
+	w.Ack(deadline, 65)
+	w.Ack(deadline, 65)
+	if s := w.Stats(); s.Repeated != 1 || s.Spurious != 0 || w.loss.reordering != 1 {
+		t.Errorf("%+v, factor %d", s, w.loss.reordering)
+	}
+}
+
+// TestLateSecondAnswers come when the frame's place may be another's.
+func TestLateSecondAnswers(t *testing.T) {
+	for _, c := range []struct {
+		later    int // frames that are added before the second answer
+		spurious uint64
+	}{{1, 1}, {2, 1}, {3, 0}, {4, 0}, {9, 0}} {
+		w, now := settled(t, Config{Size: 4})
+		add(t, w, now) // 65
+		now += rtt
+		w.Ack(now, add(t, w, now-rtt)) // 66
+		now += ms
+		expect(t, w, now, 65)
+		w.Ack(now, 65)
+		for range c.later {
+			// Each of them is repeated once, and answered once.
+			seq := add(t, w, now)
+			deadline, _ := w.NextDeadline()
+			expect(t, w, deadline, seq)
+			now = deadline
+			w.Ack(now, seq)
+		}
+		w.Ack(now, 65)
+		w.Ack(now, 65) // made by the network
+		if s := w.Stats(); s.Spurious != c.spurious || s.Repeated != 2 {
+			t.Errorf("%d frames later: %d needless repetitions counted, want %d", c.later, s.Spurious, c.spurious)
+		}
+	}
+}
+
+// TestManyRepetitions repeats one frame until the allowance stops growing.
+func TestManyRepetitions(t *testing.T) {
+	w, now := settled(t, Config{MinRTO: 15 * time.Millisecond, InitialRTO: 20 * time.Millisecond})
+	lost := add(t, w, now)
+	allowance := 100 * us
+	for n := range 12 {
+		seq := add(t, w, now)
+		w.Ack(now+rtt, seq)
+		base := w.frames[w.index(lost)].sent
+		expect(t, w, base+rtt+allowance-1)
+		expect(t, w, base+rtt+allowance, lost)
+		now = base + rtt + allowance
+		if n < 7 {
+			allowance *= 2 // up to 12.8 ms
+		}
 	}
 }

@@ -72,7 +72,7 @@ type frame struct {
 	outstanding    bool
 }
 
-const maxCopies = 32
+const maxCopies = 8
 
 // NewWindow returns an empty window whose first frame is [wire.FirstSeq].
 func NewWindow(cfg Config) (*Window, error) {

@@ -2,6 +2,7 @@ package retransmit
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -139,19 +140,34 @@ func TestTimeoutGrowsWithThePath(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	for name, cfg := range map[string]Config{
-		"not a power of two": {Size: 48},
-		"negative size":      {Size: -8},
-		"more than filters":  {Size: 1024},
-		"negative timeout":   {MinRTO: -1},
-		"reversed timeouts":  {MinRTO: 2 * time.Second},
-		"initial too small":  {InitialRTO: time.Millisecond},
-		"initial too large":  {InitialRTO: 2 * time.Second},
-		"negative silence":   {Silence: -1},
-		"smallest size":      {Size: math.MinInt},
+	for name, c := range map[string]struct {
+		cfg  Config
+		says string
+	}{
+		"not a power of two": {Config{Size: 48}, "window of 48 frames: must be a power of two up to 512"},
+		"negative size":      {Config{Size: -8}, "window of -8 frames"},
+		"more than filters":  {Config{Size: 1024}, "window of 1024 frames"},
+		"negative timeout":   {Config{MinRTO: -1}, "from -1ns to 1s"},
+		"reversed timeouts":  {Config{MinRTO: 2 * time.Second}, "from 2s to 1s"},
+		"initial too small":  {Config{InitialRTO: time.Millisecond}, "initial timeout 1ms is not between 5ms and 1s"},
+		"initial too large":  {Config{InitialRTO: 2 * time.Second}, "initial timeout 2s"},
+		"negative silence":   {Config{Silence: -1}, "silence is negative"},
+		"smallest size":      {Config{Size: math.MinInt}, "must be a power of two"},
 	} {
-		if _, err := NewWindow(cfg); err == nil {
-			t.Errorf("%s: %+v is accepted", name, cfg)
+		if _, err := NewWindow(c.cfg); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: error %v, want one that says %q", name, err, c.says)
+		}
+	}
+	for name, cfg := range map[string]Config{
+		"a window of one":      {Size: 1},
+		"the largest window":   {Size: wire.DefaultWindow},
+		"initial is the least": {InitialRTO: 7 * time.Millisecond, MinRTO: 7 * time.Millisecond},
+		"initial is the most":  {InitialRTO: time.Second},
+		"one timeout":          {InitialRTO: time.Second, MinRTO: time.Second},
+		"the shortest silence": {Silence: 1},
+	} {
+		if _, err := NewWindow(cfg); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	w := newWindow(t, Config{})

@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -14,7 +15,10 @@ import (
 func TestForgedAnswers(t *testing.T) {
 	ctx := deadline(t)
 	w, server := mute(t, retransmit.Config{Silence: time.Hour})
-	stranger := w.link.(*memLink).net.open("10.0.0.66:19522")
+	network := w.link.(*memLink).net
+	stranger := network.open("10.0.0.66:19522")
+	neighbour := network.open("10.0.0.2:4000") // another process of the server's host
+	aggregator := network.hosts[netip.MustParseAddrPort("10.0.0.1:19522")]
 	at := w.link.Local()
 	ticket, err := w.Push(ctx, []uint64{1}, make([]float32, testDim))
 	if err != nil {
@@ -41,6 +45,12 @@ func TestForgedAnswers(t *testing.T) {
 		payload []byte
 	}{
 		{stranger, ack},
+		{neighbour, ack},
+		{aggregator, ack}, // which has got no frame
+		{aggregator, with(func(h *wire.Header) { h.Epoch = testEpoch })},
+		{server, with(func(h *wire.Header) { h.Epoch = testEpoch })}, // of the other flow
+		{server, with(func(h *wire.Header) { h.Sender, h.Flags = wire.AllSenders, wire.FlagAll })},
+		{server, with(func(h *wire.Header) { h.Seq = 0 })}, // before the first
 		{server, with(func(h *wire.Header) { h.Job++ })},
 		{server, with(func(h *wire.Header) { h.Sender++ })},
 		{server, with(func(h *wire.Header) { h.Epoch++ })},
@@ -57,13 +67,13 @@ func TestForgedAnswers(t *testing.T) {
 	} {
 		f.from.deliver(f.payload, at)
 	}
-	for s.Link.Received < 13 {
+	for s.Link.Received < 19 {
 		if s, err = w.Stats(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if s.Stray != 7 || s.Malformed != 6 {
-		t.Errorf("%d stray, %d malformed answers counted; want 7 and 6", s.Stray, s.Malformed)
+	if s.Stray != 12 || s.Malformed != 6 {
+		t.Errorf("%d stray, %d malformed answers counted; want 12 and 6", s.Stray, s.Malformed)
 	}
 	select {
 	case <-ticket.Done():

@@ -30,6 +30,7 @@ type memLink struct {
 	local  wire.Endpoint
 	bufs   [][]byte
 	free   []Buf
+	taken  []bool // by buffer: the endpoint's
 	wake   chan struct{}
 	stats  LinkStats
 	closed bool
@@ -46,6 +47,7 @@ func (n *memNet) open(addr string) *memLink {
 	l := &memLink{
 		net: n, local: wire.Endpoint{IP: at.Addr(), Port: at.Port()},
 		bufs: slab(linkBuffers, wire.MaxPayload), wake: make(chan struct{}, 1),
+		taken: make([]bool, linkBuffers),
 	}
 	for i := range l.bufs {
 		l.free = append(l.free, Buf(i))
@@ -76,11 +78,19 @@ func (l *memLink) Alloc() (Buf, bool) {
 	}
 	b := l.free[n-1]
 	l.free = l.free[:n-1]
+	l.taken[b] = true
 	return b, true
 }
 
 func (l *memLink) Payload(b Buf) []byte { return l.bufs[b] }
-func (l *memLink) Free(b Buf)           { l.free = append(l.free, b) }
+
+func (l *memLink) Free(b Buf) {
+	if !l.taken[b] {
+		panic(fmt.Sprintf("buffer %d is freed twice", b))
+	}
+	l.taken[b] = false
+	l.free = append(l.free, b)
+}
 
 func (l *memLink) Send(frames []Frame) (int, error) {
 	if l.closed {

@@ -37,7 +37,7 @@ func (p *peers) learn(request *Packet, reply []byte) {
 	}
 	j := &p[h.Job]
 	if j.epoch != h.Epoch {
-		*j = jobPeers{epoch: h.Epoch}
+		j.epoch, j.senders = h.Epoch, j.senders[:0]
 	}
 	i := slices.IndexFunc(j.senders, func(known peer) bool { return known.sender == sender })
 	switch {
