@@ -44,16 +44,16 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.MinRTO, 5*time.Millisecond)
 	setDefault(&c.MaxRTO, time.Second)
 	setDefault(&c.Silence, 10*time.Second)
-	if c.Size < 0 || c.Size > wire.DefaultWindow || c.Size&(c.Size-1) != 0 {
+	if c.Size < 1 || c.Size > wire.DefaultWindow || c.Size&(c.Size-1) != 0 {
 		return c, fmt.Errorf("retransmit: window of %d frames: must be a power of two up to %d", c.Size, wire.DefaultWindow)
 	}
-	if c.MinRTO < 0 || c.MaxRTO < c.MinRTO {
+	if c.MinRTO < 1 || c.MaxRTO < c.MinRTO {
 		return c, fmt.Errorf("retransmit: timeouts from %v to %v: must not be negative nor reversed", c.MinRTO, c.MaxRTO)
 	}
 	if c.InitialRTO < c.MinRTO || c.InitialRTO > c.MaxRTO {
 		return c, fmt.Errorf("retransmit: initial timeout %v is not between %v and %v", c.InitialRTO, c.MinRTO, c.MaxRTO)
 	}
-	if c.Silence < 0 {
+	if c.Silence < 1 {
 		return c, errors.New("retransmit: limit of silence is negative")
 	}
 	return c, nil

@@ -19,6 +19,9 @@ func TestExactlyOnce(t *testing.T) {
 			lateDelay: time.Duration(rapid.IntRange(0, 1000).Draw(t, "late delay ms")) * time.Millisecond,
 			refuse:    rapid.Float64Range(0, 0.2).Draw(t, "refuse"),
 			busy:      rapid.Float64Range(0, 0.5).Draw(t, "busy"),
+			stall:     rapid.Float64Range(0, 0.01).Draw(t, "stall"),
+			dark:      rapid.Float64Range(0, 0.01).Draw(t, "dark"),
+			outage:    time.Duration(rapid.IntRange(0, 100).Draw(t, "outage ms")) * time.Millisecond,
 		}
 		size := 1 << rapid.IntRange(0, 9).Draw(t, "log size")
 		n := rapid.IntRange(1, 6*size+500).Draw(t, "frames")

@@ -23,6 +23,8 @@ type faults struct {
 	lateDelay             time.Duration // up to this much more for the late copies
 	refuse                float64       // share of the frames that the receiver refuses
 	busy                  float64       // probability that the sender's ring is full when it wants to resend
+	stall, dark           float64       // probabilities, for each frame, that the receiver stalls or the path goes dark
+	outage                time.Duration // for up to this long
 }
 
 // event is a frame, or the answer to one, when it arrives.
@@ -69,6 +71,10 @@ type sim struct {
 	applied []int  // by frame: how often it was applied
 	told    []string
 	broken  error // what Resend did wrong
+	stalled Time  // until when the receiver answers nothing
+	blind   Time  // until when the path loses all
+	outages int
+	lost    int // frames and answers
 }
 
 // newSim returns a simulation of n frames whose numbers begin at first.
@@ -158,6 +164,12 @@ func (s *sim) run() error {
 func (s *sim) arrive() error {
 	e := heap.Pop(&s.network).(event)
 	s.now = max(s.now, e.at)
+	if !e.answer && s.now < s.stalled {
+		s.order++
+		e.at, e.order = s.stalled, s.order
+		heap.Push(&s.network, e)
+		return nil
+	}
 	if !e.answer {
 		s.transmit(s.receive(e))
 		return nil
@@ -207,8 +219,24 @@ func (s *sim) transmit(e event) {
 		e.at = s.now.Add(20*time.Microsecond + time.Duration(s.rng.Float64()*float64(extra)))
 		heap.Push(&s.network, e)
 	}
+	if s.outage > 0 {
+		begins := func(p float64, until *Time) {
+			if s.now >= *until && s.rng.Float64() < p {
+				*until = s.now.Add(time.Duration(s.rng.Float64() * float64(s.outage)))
+				s.outages++
+			}
+		}
+		begins(s.stall, &s.stalled)
+		begins(s.dark, &s.blind)
+	}
+	if s.now < s.blind {
+		s.lost++
+		return
+	}
 	if s.rng.Float64() >= s.drop {
 		put(s.delay)
+	} else {
+		s.lost++
 	}
 	if s.rng.Float64() < s.duplicate {
 		put(s.delay)

@@ -139,6 +139,18 @@ func TestTimeoutGrowsWithThePath(t *testing.T) {
 	}
 }
 
+func TestDefaults(t *testing.T) {
+	got, err := Config{}.withDefaults()
+	want := Config{Size: 512, InitialRTO: 20 * time.Millisecond, MinRTO: 5 * time.Millisecond, MaxRTO: time.Second, Silence: 10 * time.Second}
+	if err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	given := Config{Size: 1, InitialRTO: 2, MinRTO: 1, MaxRTO: 3, Silence: 4}
+	if got, err := given.withDefaults(); err != nil || got != given {
+		t.Errorf("%+v became %+v, %v", given, got, err)
+	}
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg  Config
@@ -165,6 +177,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"initial is the most":  {InitialRTO: time.Second},
 		"one timeout":          {InitialRTO: time.Second, MinRTO: time.Second},
 		"the shortest silence": {Silence: 1},
+		"the shortest timeout": {MinRTO: 1},
 	} {
 		if _, err := NewWindow(cfg); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -196,6 +196,92 @@ func TestClosedWorkerFailsItsQueue(t *testing.T) {
 	}
 }
 
+// TestLongQueueIsTaken queues more than is packed together and waits for nothing: the
+// worker takes it all the same. What is less may wait.
+func TestLongQueueIsTaken(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1}
+	w := newCluster(t, memFabric(t, o), o).workers[0]
+	sent := func() uint64 {
+		s, err := w.Stats(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.PairsHot
+	}
+	queue := func(rows int) {
+		keys := make([]uint64, rows)
+		for i := range keys {
+			keys[i] = 1000 + uint64(i%testHot)
+		}
+		if _, err := w.Queue(ctx, keys, make([]float32, rows*testDim)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	queue(groupPairs / 2 / testDim)
+	time.Sleep(20 * time.Millisecond)
+	if n := sent(); n != 0 {
+		t.Errorf("%d gradients sent of a queue that nobody waits for", n)
+	}
+	queue(groupPairs/2/testDim + testDim)
+	for n := uint64(0); n == 0; n = sent() {
+		if ctx.Err() != nil {
+			t.Fatal("the queue is not taken")
+		}
+	}
+}
+
+// TestFullQueueEndsWithItsContext fills the queue of a worker that does not run.
+func TestFullQueueEndsWithItsContext(t *testing.T) {
+	w := idleWorker(t)
+	for range queueCap {
+		if _, err := w.Queue(t.Context(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := w.waiting.Load()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := w.Queue(ctx, []uint64{1}, make([]float32, testDim)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want the context's", err)
+	}
+	if n := w.waiting.Load(); n != before || before != queueCap {
+		t.Errorf("%d gradients and batches counted in the queue, %d before; want %d", n, before, queueCap)
+	}
+	// One that waits for room fails when the worker ends.
+	result := make(chan error)
+	go func() {
+		_, err := w.Queue(t.Context(), []uint64{1}, make([]float32, testDim))
+		result <- err
+	}()
+	time.Sleep(5 * time.Millisecond)
+	w.err = ErrClosed
+	close(w.dead)
+	if err := <-result; !errors.Is(err, ErrClosed) {
+		t.Errorf("error %v, want ErrClosed", err)
+	}
+	w.failQueued()
+}
+
+// TestQueueAfterTheEnd has a batch come in when the worker has just ended and
+// failed its queue: nothing would ever settle its ticket but Queue itself.
+func TestQueueAfterTheEnd(t *testing.T) {
+	w := idleWorker(t)
+	w.err = ErrClosed
+	ticket, err := w.Queue(t.Context(), []uint64{1}, make([]float32, testDim))
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(w.dead)
+	if _, err := w.Queue(t.Context(), []uint64{1}, make([]float32, testDim)); !errors.Is(err, ErrClosed) {
+		t.Errorf("error %v, want ErrClosed", err)
+	}
+	w.failQueued()
+	if err := ticket.Wait(deadline(t)); !errors.Is(err, ErrClosed) {
+		t.Errorf("ticket: %v, want ErrClosed", err)
+	}
+}
+
 // BenchmarkQueue measures small batches from the call to the last
 // acknowledgement, 16 of them at a time, where the network costs nothing.
 func BenchmarkQueue(b *testing.B) {
