@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -279,6 +281,104 @@ func TestQueueAfterTheEnd(t *testing.T) {
 	w.failQueued()
 	if err := ticket.Wait(deadline(t)); !errors.Is(err, ErrClosed) {
 		t.Errorf("ticket: %v, want ErrClosed", err)
+	}
+}
+
+// TestQueueDuringTheEnd lets a batch into the queue in the moment in which the
+// worker ends: Queue itself fails it, because nothing else looks at the queue again.
+func TestQueueDuringTheEnd(t *testing.T) {
+	settled := 0
+	for range 20 {
+		w := idleWorker(t)
+		w.err = ErrClosed
+		for range queueCap {
+			if _, err := w.Queue(t.Context(), nil, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tickets := make(chan *Ticket)
+		go func() {
+			ticket, _ := w.Queue(context.Background(), []uint64{1}, make([]float32, testDim))
+			tickets <- ticket
+		}()
+		time.Sleep(2 * time.Millisecond) // until it waits for room
+		<-w.arrivals
+		close(w.dead)
+		ticket := <-tickets
+		if ticket == nil {
+			continue // it saw the end first
+		}
+		select {
+		case <-ticket.done:
+			settled++
+		default: // it was gone before the end
+			w.failQueued()
+		}
+	}
+	if settled == 0 {
+		t.Error("no ticket of 20 was settled")
+	}
+}
+
+// TestGroupsAreBounded looks at how many batches share frames.
+func TestGroupsAreBounded(t *testing.T) {
+	w := idleWorker(t)
+	const rows = groupMember / testDim
+	for range 10 {
+		if _, err := w.Queue(t.Context(), make([]uint64, rows), make([]float32, rows*testDim)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Queue(t.Context(), make([]uint64, rows+1), make([]float32, (rows+1)*testDim)); err != nil {
+		t.Fatal(err)
+	}
+	if !w.takeQueue() || w.waiting.Load() != 0 || w.takeQueue() {
+		t.Fatal("the queue is not taken, or taken twice")
+	}
+	var sizes []int
+	for len(w.pushes) > 0 {
+		o := w.nextPush()
+		sizes = append(sizes, max(1, len(o.members)))
+		if o.members != nil && len(o.keys) != len(o.members)*rows {
+			t.Errorf("%d keys of %d batches", len(o.keys), len(o.members))
+		}
+	}
+	if want := []int{4, 4, 2, 1}; !slices.Equal(sizes, want) {
+		t.Errorf("groups of %v batches, want %v", sizes, want)
+	}
+}
+
+// TestQueuedTicketsAtClose has batches in every place: in frames, in the middle of
+// being packed, taken from the queue, and in the queue.
+func TestQueuedTicketsAtClose(t *testing.T) {
+	w, _ := mute(t, retransmit.Config{Size: 4, Silence: time.Hour})
+	var tickets []*Ticket
+	queue := func(rows int) {
+		ticket, err := w.Queue(t.Context(), make([]uint64, rows), make([]float32, rows*testDim))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tickets = append(tickets, ticket)
+	}
+	queue(1)
+	w.hurry()
+	queue(10_000) // more than a window
+	queue(20)
+	queue(30)
+	queue(2000)
+	for waiting := 0; waiting < 3; {
+		if err := w.Do(t.Context(), func() { waiting = len(w.pushes) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	queue(5)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, ticket := range tickets {
+		if err := ticket.Wait(deadline(t)); !errors.Is(err, ErrClosed) {
+			t.Errorf("ticket %d: %v, want ErrClosed", i, err)
+		}
 	}
 }
 

@@ -129,6 +129,12 @@ func TestServerAnswers(t *testing.T) {
 	}{
 		{name: "short", from: c, payload: otherVersion[:11], silent: true},
 		{name: "ACK", from: c, payload: func() []byte { wire.Header{Type: wire.TypeAck}.Put(answer); return answer }(), silent: true},
+		{name: "ERROR", from: c, payload: wire.PutError(make([]byte, wire.ErrorLen), good, wire.Refusal{Code: 1}), silent: true},
+		{name: "ROWS", from: c, payload: func() []byte {
+			b := make([]byte, wire.RowsLen(1, testDim))
+			with(func(h *wire.Header) { h.Type = wire.TypeRows }).Put(b)
+			return b
+		}(), silent: true},
 		{name: "version", from: c, payload: otherVersion, want: wire.Refusal{Code: wire.CodeWrongVersion, Value: 1}},
 		{name: "type", from: c, payload: func() []byte {
 			b := cold(good, 1, huge)
@@ -188,7 +194,7 @@ func TestServerAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st.Applied != 1 || st.Rows != 1 || st.Duplicates != 1 || st.Pulls != 2 || st.KeysPulled != 122 || st.Malformed != 1 || st.Unexpected != 1 {
+	if st.Applied != 1 || st.Rows != 1 || st.Duplicates != 1 || st.Pulls != 2 || st.KeysPulled != 122 || st.Malformed != 1 || st.Unexpected != 3 {
 		t.Errorf("%+v", st)
 	}
 	if st.Refusals[wire.CodeUnknownSender] != 3 {

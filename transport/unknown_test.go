@@ -345,3 +345,67 @@ func TestOverflowInASum(t *testing.T) {
 		t.Errorf("after a harvest: %v", err)
 	}
 }
+
+// TestRefusalsOfNowhere are about pairs and rows that the frame does not have: the
+// error names no key.
+func TestRefusalsOfNowhere(t *testing.T) {
+	for _, key := range []uint64{1003, 77} {
+		w := idleWorker(t)
+		for _, code := range []wire.Code{wire.CodeSlotRange, wire.CodeNotFinite, wire.CodeOverflow, wire.CodeDimension} {
+			for _, index := range []uint16{0, 1, testDim, wire.Lanes, wire.Lanes * wire.MaxStripes, 65535} {
+				o := &operation{keys: []uint64{key}, values: make([]float32, testDim), ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
+				w.accept(o)
+				w.push(w.nextPush())
+				if _, err := w.transmit(); err != nil {
+					t.Fatal(err)
+				}
+				f := w.flows[flowCold]
+				if key == 1003 {
+					f = w.flows[flowHot]
+				}
+				h := wire.Header{Job: testJob, Sender: 1, Epoch: f.epoch, Seq: f.window.Base()}
+				answer := wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: code, Index: index})
+				w.receive(&Packet{Packet: wire.Packet{Src: f.path.To, Payload: answer}})
+				var peer *PeerError
+				if !errors.As(o.ticket.err, &peer) {
+					t.Fatalf("%v, index %d: %v", code, index, o.ticket.err)
+				}
+				// Of a cold frame the index counts floats of rows; of a hot one lanes, of which
+				// the pairs are in those of ranks 9 to 11, and the others hold rank 0.
+				known := code != wire.CodeDimension && index < testDim
+				if key == 1003 {
+					known = code != wire.CodeDimension && index < wire.Lanes
+				}
+				if peer.KeyKnown != known || known && key == 77 && peer.Key != 77 {
+					t.Errorf("%v, index %d of the frame of key %d: key %d, known: %v", code, index, key, peer.Key, peer.KeyKnown)
+				}
+			}
+		}
+	}
+}
+
+// TestUnknownCodesAreCounted has a store refuse for a reason that no version knows.
+func TestUnknownCodesAreCounted(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1}
+	c := newCluster(t, memFabric(t, o), o)
+	c.ledger.refuse = func(wire.Rows) error { return wire.Refusal{Code: 999} }
+	ticket, err := c.workers[0].Push(ctx, []uint64{77}, make([]float32, testDim))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ticket.Wait(ctx); !errors.Is(err, wire.Refusal{Code: 999}) {
+		t.Errorf("error %v", err)
+	}
+	w, err := c.workers[0].Stats(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.server.Stats(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Refusals[len(w.Refusals)-1] != 1 || s.Refusals[len(s.Refusals)-1] != 1 {
+		t.Errorf("refusals %v at the worker, %v at the server", w.Refusals, s.Refusals)
+	}
+}
