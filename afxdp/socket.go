@@ -5,86 +5,11 @@ package afxdp
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
-)
-
-// Config describes a socket. Only Interface is required.
-type Config struct {
-	// Interface is the name of the interface, in the network namespace of the
-	// calling thread.
-	Interface string
-	// Queue is the hardware queue to serve: received packets are those that
-	// the interface puts in this queue.
-	Queue int
-	// XSKMap is the map of the XDP program that redirects packets to sockets
-	// ([Attachment.XSKMap] or the caller's own). Open stores the socket under
-	// key Queue. With nil nothing is received unless somebody else stores the
-	// socket in a map.
-	XSKMap *ebpf.Map
-	// Mode chooses zero-copy or copy mode. What it became is in Info.ZeroCopy.
-	Mode BindMode
-
-	// RxRing, TxRing, FillRing and CompletionRing are ring sizes in entries:
-	// powers of two. Default 2048.
-	RxRing, TxRing, FillRing, CompletionRing int
-	// RxFrames is how many frames Open moves from the pool to the fill ring.
-	// Default: half the pool, at most FillRing. Negative: none, for sockets
-	// that only send.
-	RxFrames int
-	// MaxPacket is the size in bytes of the largest packet that is to be
-	// received, from its Ethernet header on. Larger ones than a frame has room
-	// for are dropped and counted. Open refuses frames that are too small
-	// for it. Default: the largest that the interface's MTU allows.
-	MaxPacket int
-	// TxBudget is how many frames one system call may send in copy mode; Kick
-	// repeats the call. A garbage collection that stops the world waits for the
-	// call to end: at half a microsecond a packet, about 0.1 ms for the default of
-	// 256 and 1 ms for 2048, which saves little. At most TxRing. Kernels before 6.18
-	// always use 32; see Info.TxBudget.
-	TxBudget int
-	// MultiBuffer lets a packet span several frames, in both directions. The
-	// XDP program must be loaded with BPF_F_XDP_HAS_FRAGS, as the one of
-	// Attach is with AttachConfig.MultiBuffer. Needs Linux 6.6. All sockets of
-	// a UMEM must agree.
-	MultiBuffer bool
-
-	// BusyPoll makes system calls of this socket run the driver's receive
-	// work in the calling thread. Nil: interrupts.
-	BusyPoll *BusyPoll
-	// Spin is the longest time that Poll looks at the rings before it sleeps.
-	// It adapts downwards while spinning does not pay. Default 0: sleep at
-	// once. With more spinning threads than cores everything gets slower.
-	Spin time.Duration
-
-	// BindTimeout is how long Open and Reopen retry while the queue is busy, and
-	// Reclaim waits in zero-copy mode: the kernel releases a queue some time
-	// after its last socket was closed. Default 2s.
-	BindTimeout time.Duration
-	// File is an AF_XDP socket that another process created, see
-	// [NewSocketFD]. Open duplicates it, so the caller may close it; as long as
-	// anybody has it open the queue stays taken, and the kernel may write into
-	// the frames that it was lent: see Socket.Reclaim. After an Open that could not
-	// bind it, another one may try, on the same UMEM and with rings of the same
-	// sizes.
-	File *os.File
-}
-
-// BindMode is a choice between copy and zero-copy mode.
-type BindMode uint8
-
-const (
-	// BindAuto uses zero-copy where the driver has it, else copy mode.
-	BindAuto BindMode = iota
-	// BindCopy uses copy mode.
-	BindCopy
-	// BindZeroCopy fails with a FeatureError if the driver has no zero-copy.
-	BindZeroCopy
 )
 
 // Socket serves one queue of one interface.
@@ -174,70 +99,10 @@ func Open(pool *Pool, cfg Config) (*Socket, error) {
 	return s, nil
 }
 
-// defaultTxBudget makes the system call a small part of the work for its
-// packets, without keeping a garbage collection waiting for long.
-const defaultTxBudget = 256
-
 // setStates gives the frames that are lent through the socket its number.
 func (s *Socket) setStates() {
 	number := frameState(s.id) << stateBits
 	s.filling, s.flying = number|stateFilling, number|stateInFlight
-}
-
-// setDefaults completes a configuration and refuses impossible ones.
-func (c *Config) setDefaults(pool *Pool) error {
-	if pool == nil {
-		return fmt.Errorf("%w: pool is nil", ErrConfig)
-	}
-	for _, r := range []struct {
-		name string
-		size *int
-	}{
-		{"RxRing", &c.RxRing}, {"TxRing", &c.TxRing},
-		{"FillRing", &c.FillRing}, {"CompletionRing", &c.CompletionRing},
-	} {
-		if *r.size == 0 {
-			*r.size = 2048
-		}
-		if *r.size < 1 || *r.size > 1<<20 || bits.OnesCount(uint(*r.size)) != 1 {
-			return fmt.Errorf("%w: Config.%s %d is not a power of two in [1, 2^20]", ErrConfig, r.name, *r.size)
-		}
-	}
-	if c.MultiBuffer && min(c.RxRing, c.TxRing, c.FillRing, c.CompletionRing) < 2*MaxFragments {
-		return fmt.Errorf("%w: Config.MultiBuffer needs rings of at least 64 entries", ErrConfig)
-	}
-	if c.Queue < 0 || c.Queue > 1<<16-1 {
-		return fmt.Errorf("%w: Config.Queue %d", ErrConfig, c.Queue)
-	}
-	if c.TxBudget == 0 {
-		c.TxBudget = min(c.TxRing, defaultTxBudget)
-	}
-	if c.TxBudget < 0 || c.TxBudget > c.TxRing {
-		return fmt.Errorf("%w: Config.TxBudget %d is not in [1, TxRing = %d]", ErrConfig, c.TxBudget, c.TxRing)
-	}
-	switch {
-	case c.RxFrames == 0:
-		c.RxFrames = min(pool.Available()/2, c.FillRing)
-	case c.RxFrames < 0:
-		c.RxFrames = 0
-	case c.RxFrames > c.FillRing:
-		return fmt.Errorf("%w: Config.RxFrames %d exceeds FillRing %d", ErrConfig, c.RxFrames, c.FillRing)
-	}
-	if c.MaxPacket < 0 {
-		return fmt.Errorf("%w: Config.MaxPacket %d", ErrConfig, c.MaxPacket)
-	}
-	if have := pool.Available(); c.RxFrames > have {
-		return fmt.Errorf("%w: Config.RxFrames %d, the pool has %d", ErrNoFrames, c.RxFrames, have)
-	}
-	if c.BindTimeout == 0 {
-		c.BindTimeout = 2 * time.Second
-	}
-	if c.BusyPoll != nil {
-		if err := c.BusyPoll.check(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Info returns what the socket got when it was opened last. It may be called
