@@ -114,9 +114,14 @@ func (w *testWriter) Write(b []byte) (int, error) {
 // startSwitch runs a switch until the test ends.
 func startSwitch(t *testing.T, c *cluster.Config) {
 	t.Helper()
+	startSwitchWith(t, c, testLog(t))
+}
+
+func startSwitchWith(t *testing.T, c *cluster.Config, log *slog.Logger) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	env := Env{Config: c, Log: testLog(t).With("process", "switch"), Ready: func() { close(ready) }}
+	env := Env{Config: c, Log: log.With("process", "switch"), Ready: func() { close(ready) }}
 	go func() { ended <- RunSwitch(ctx, env) }()
 	t.Cleanup(func() {
 		cancel()
@@ -155,11 +160,12 @@ type hooks struct {
 // train runs a server and all workers of a cluster whose switch runs.
 func train(ctx context.Context, t *testing.T, c *cluster.Config, h hooks) outcome {
 	t.Helper()
-	var (
-		group sync.WaitGroup
-		out   = outcome{workers: make([]*WorkerResult, len(c.Workers)), errs: make([]error, len(c.Workers))}
-		log   = testLog(t)
-	)
+	return trainWith(ctx, c, h, testLog(t))
+}
+
+func trainWith(ctx context.Context, c *cluster.Config, h hooks, log *slog.Logger) outcome {
+	var group sync.WaitGroup
+	out := outcome{workers: make([]*WorkerResult, len(c.Workers)), errs: make([]error, len(c.Workers))}
 	serverCtx, endServer := context.WithCancel(ctx)
 	defer endServer()
 	group.Go(func() {
