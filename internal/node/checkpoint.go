@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/ps"
 )
 
@@ -57,7 +58,11 @@ func (s *server) open(cfg ps.Config) (err error) {
 // until ctx ends.
 func (s *server) saveRegularly(ctx context.Context) {
 	var tick <-chan time.Time
-	if every := *s.env.Config.Server.CheckpointEvery; every > 0 {
+	every := cluster.DefaultCheckpointEvery
+	if p := s.env.Config.Server.CheckpointEvery; p != nil {
+		every = *p
+	}
+	if every > 0 {
 		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		tick = ticker.C
