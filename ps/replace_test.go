@@ -53,7 +53,7 @@ func (d *powerDisk) create(path string, mode fs.FileMode) (diskFile, error) {
 		return nil, err
 	}
 	if d.names[path] != nil {
-		return nil, fs.ErrExist
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrExist}
 	}
 	f := &powerFile{disk: d, mode: mode &^ 0o022}
 	d.names[path] = f
@@ -92,7 +92,7 @@ func (d *powerDisk) mode(path string) (fs.FileMode, error) {
 	if f := d.names[path]; f != nil {
 		return f.mode, nil
 	}
-	return 0, fs.ErrNotExist
+	return 0, &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
 }
 
 func (d *powerDisk) syncDir(path string) error {

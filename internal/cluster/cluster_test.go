@@ -125,7 +125,7 @@ func TestReadNamesMistakes(t *testing.T) {
 		"equal controls":     {"127.0.0.3:7701", "127.0.0.2:7700", "server.control: 127.0.0.2:7700 is also switch.control"},
 		"twice":              {"id: 7", "id: 1", "workers[1].id: 1 is used twice"},
 		"worker zero":        {"id: 7", "id: 0", "workers[1].id: workers are numbered from 1"},
-		"worker 65535":       {"id: 7", "id: 65535", "workers[1].id: 65535 stands for all workers"},
+		"worker 65535":       {"id: 7", "id: 65535", "workers[1].id: 65535 stands for all workers in frames: number workers from 1 to 65534"},
 		"no workers":         {"workers:\n  - {id: 1, address: 127.0.0.4}\n  - {id: 7, address: 127.0.0.5}", "", "workers: at least one is required"},
 		"queue":              {"address: 127.0.0.5", "address: 127.0.0.5, queue: -1", "workers[1].queue: -1 is negative"},
 		"model":              {"kind: lr", "kind: mlp", `model.kind: "mlp" is neither`},
@@ -177,6 +177,68 @@ func TestReadNamesMistakes(t *testing.T) {
 				t.Errorf("error %v; want it to name %q and the file", err, c.want)
 			}
 		})
+	}
+}
+
+// The smallest and the largest value of each range are taken.
+func TestReadTakesTheEndsOfRanges(t *testing.T) {
+	for name, c := range map[string]struct{ old, new string }{
+		"job 0":             {"id: 3", "id: 0"},
+		"job 255":           {"id: 3", "id: 255"},
+		"least exponent":    {"id: 3", "id: 3, exponent: -100"},
+		"greatest exponent": {"id: 3", "id: 3, exponent: 60"},
+		"lut":               {"id: 3", "id: 3, arithmetic: lut"},
+		"often":             {"20ms", "1us"},
+		"seldom":            {"20ms", "1h"},
+		"by frames":         {"20ms", "20ms, harvest_frames: 1"},
+		"sync":              {"harvest: 20ms", "sync: true"},
+		"one stripe":        {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, stripes: 1"},
+		"ten stripes":       {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, stripes: 10"},
+		"one slot":          {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, slots: 1"},
+		"port 1":            {"127.0.0.2:7700", "127.0.0.2:1"},
+		"other families":    {"127.0.0.2:7700", "'[::1]:7700'"},
+		"one row":           {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, max_rows: 1"},
+		"many rows":         {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, max_rows: 2147483647"},
+		"no checkpoint":     {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, checkpoint_every: 0s"},
+		"worker 65534":      {"id: 7", "id: 65534"},
+		"one factor":        {"kind: lr", "kind: fm, factors: 1"},
+		"64 factors":        {"kind: lr", "kind: fm, factors: 64"},
+		"one row a batch":   {"kind: lr", "kind: lr, batch: 1"},
+		"one epoch":         {"kind: lr", "kind: lr, epochs: 1"},
+		"tiny":              {"kind: lr", "kind: lr, learning_rate: 1.5e-45, l2: 1.5e-45"},
+		"huge":              {"kind: lr", "kind: lr, learning_rate: 3.4e38, initial_accumulator: 3.4e38"},
+		"small log":         {"train: train.libfm", "synthetic: {rows: 1, hot: 1, hot_share: 0.001}"},
+		"no faults":         {"backend: udp", "backend: udp\nfaults: {loss: 0, duplicate: 0.999}"},
+		"tls":               {"backend: udp", "backend: udp\ntls: {ca: a, cert: b, key: c}"},
+		"impatient":         {"backend: udp", "backend: udp\nsilence: 1ns"},
+	} {
+		if !strings.Contains(valid, c.old) {
+			t.Fatalf("the valid file does not contain %q", c.old)
+		}
+		if _, err := Read(write(t, strings.Replace(valid, c.old, c.new, 1))); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// And what only the afxdp backend has.
+	text := strings.NewReplacer("backend: udp", "backend: afxdp",
+		"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, interfaces: [eth1], threaded_napi: true, xdp_mode: native",
+		"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, interface: eth0, queue: 0",
+		"address: 127.0.0.4", "address: 127.0.0.4, interface: eth0, queue: 3",
+		"address: 127.0.0.5", "address: 127.0.0.5, interface: eth0").Replace(valid)
+	for _, mode := range []string{"native", "generic", "auto"} {
+		if _, err := Read(write(t, strings.Replace(text, "native", mode, 1))); err != nil {
+			t.Errorf("afxdp, %s: %v", mode, err)
+		}
+	}
+}
+
+func TestAnyFault(t *testing.T) {
+	for f, want := range map[Faults]bool{
+		{}: false, {Seed: 1}: false, {Loss: 0.1}: true, {Duplicate: 0.1}: true, {Reorder: 0.1}: true,
+	} {
+		if got := f.Any(); got != want {
+			t.Errorf("%+v: %v", f, got)
+		}
 	}
 }
 
