@@ -136,7 +136,7 @@ func (c Config) normal() (Config, error) {
 		if *f.value == 0 {
 			*f.value = f.fallback
 		}
-		if !(*f.value > 0) || math.IsInf(float64(*f.value), 0) {
+		if v := float64(*f.value); math.Signbit(v) || math.IsNaN(v) || math.IsInf(v, 0) {
 			return c, fmt.Errorf("ps: %s %g is not a positive number", f.name, *f.value)
 		}
 	}
