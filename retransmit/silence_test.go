@@ -103,3 +103,19 @@ func TestOwnPauseIsNoSilence(t *testing.T) {
 		t.Errorf("%v, %v", err, w.heard.listened)
 	}
 }
+
+// TestIdleTimeIsNoSilence begins to ask after a long time without a question: the
+// limit counts from the first question on.
+func TestIdleTimeIsNoSilence(t *testing.T) {
+	w := newWindow(t, Config{Silence: 500 * time.Millisecond})
+	for round := range Time(3) {
+		start := (1 + round) * 1e12
+		seq := add(t, w, start)
+		now, err := listen(t, w, start+2000*ms)
+		var silent *SilentPeerError
+		if !errors.As(err, &silent) || now != start+500*ms || silent.FirstSeq != seq {
+			t.Errorf("round %d: given up after %v with %v, want 500ms", round, now-start, err)
+		}
+		w.Ack(now, seq)
+	}
+}
