@@ -69,7 +69,10 @@ func (s *Socket) counted() {
 func (s *Socket) publish() {
 	s.published.behind = 0
 	for i, n := range s.count.fields() {
-		s.published.values[i].Store(*n)
+		// Most have not changed, and a store costs as much as ten loads.
+		if v := &s.published.values[i]; v.Load() != *n {
+			v.Store(*n)
+		}
 	}
 }
 
