@@ -451,3 +451,75 @@ func TestManyRepetitions(t *testing.T) {
 		}
 	}
 }
+
+// TestAllowanceFollowsTheRoundTrip has frames overtaken on a slow path: they may be
+// late by a quarter of the round trip.
+func TestAllowanceFollowsTheRoundTrip(t *testing.T) {
+	const slow = 8 * ms
+	w := newWindow(t, Config{Silence: time.Hour})
+	var now Time
+	for range 64 {
+		seq := add(t, w, now)
+		now += slow
+		w.Ack(now, seq)
+	}
+	lost := add(t, w, now)
+	seq := add(t, w, now+ms)
+	w.Ack(now+ms+slow, seq)
+	// The round trip of the answered frame counts, from when the lost one was sent.
+	expect(t, w, now+slow+2*ms-1)
+	if next, ok := w.NextDeadline(); !ok || next != now+slow+2*ms {
+		t.Errorf("next deadline %v, want %v", next-now, slow+2*ms)
+	}
+	expect(t, w, now+slow+2*ms, lost)
+}
+
+// TestTimerRestartsWithEachAnswer (RFC 6298, section 5.3): frames that were sent
+// long ago are not probed as long as others are answered.
+func TestTimerRestartsWithEachAnswer(t *testing.T) {
+	w, now := settled(t, Config{})
+	first := w.NextSeq()
+	for range 40 {
+		add(t, w, now)
+	}
+	for range 20 { // answers in order, one each 3 ms
+		now += 3 * ms
+		w.Ack(now, w.Base())
+		expect(t, w, now)
+	}
+	s := w.Stats()
+	if w.Base() != first+20 || s.Retransmitted != 0 {
+		t.Fatalf("base %d, %+v", w.Base(), s)
+	}
+	rto := Time(s.RTO)
+	expect(t, w, now+rto-1)
+	expect(t, w, now+rto, first+20)
+	// A repetition restarts it, too.
+	if got := Time(w.Stats().RTO); got != 2*rto {
+		t.Errorf("RTO %v after a probe, want %v", got, 2*rto)
+	}
+	expect(t, w, now+3*rto-1)
+	expect(t, w, now+3*rto, first+20)
+	// What is added meanwhile does not.
+	add(t, w, now+6*rto)
+	expect(t, w, now+7*rto, first+20)
+}
+
+// TestRepairPostponesTheProbe repeats what was overtaken, and waits for the answers
+// before it probes, although the timeout has passed meanwhile.
+func TestRepairPostponesTheProbe(t *testing.T) {
+	w, now := settled(t, Config{})
+	for range 3 {
+		add(t, w, now)
+	}
+	now += rtt
+	w.Ack(now, 66)
+	late := now + 30*ms // the caller was busy
+	expect(t, w, late, 65)
+	rto := Time(w.Stats().RTO)
+	expect(t, w, late+rto-1)
+	expect(t, w, late+rto, 65)
+	if s := w.Stats(); s.Probes != 1 || s.Backoffs != 1 || s.Retransmitted != 2 {
+		t.Errorf("%+v", s)
+	}
+}
