@@ -149,7 +149,8 @@ func (w *Worker) groups(o *operation) bool {
 }
 
 // dissolve pushes the members of a group by themselves, if what is wrong with
-// the group is one member's fault and nothing was sent.
+// the group is one member's fault. The packer looks for that before it asks for the
+// first frame, so nothing was sent and no Flush has come in meanwhile.
 func (w *Worker) dissolve(g *operation, err error) bool {
 	var notFinite *packer.NotFiniteError
 	var outOfRange *packer.RangeError
@@ -159,11 +160,6 @@ func (w *Worker) dissolve(g *operation, err error) bool {
 	w.ops[g.id] = nil
 	for _, o := range g.members {
 		o.alone = true
-	}
-	for i := range w.flushes {
-		if w.flushes[i].last == g {
-			w.flushes[i].last = g.members[len(g.members)-1]
-		}
 	}
 	w.pushes = append(g.members, w.pushes...)
 	return true

@@ -335,6 +335,9 @@ func TestGroupsAreBounded(t *testing.T) {
 	if !w.takeQueue() || w.waiting.Load() != 0 || w.takeQueue() {
 		t.Fatal("the queue is not taken, or taken twice")
 	}
+	if w.hurry(); w.urgent.Load() {
+		t.Error("the worker hurries to an empty queue")
+	}
 	var sizes []int
 	for len(w.pushes) > 0 {
 		o := w.nextPush()
