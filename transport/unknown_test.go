@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
@@ -223,7 +224,7 @@ func TestPushErrorCountsEveryFrame(t *testing.T) {
 		t.Fatalf("error %v, want a PushError", err)
 	}
 	want := PushError{Sent: packer.Sent{ColdFrames: 4, ColdRows: len(keys)}, Acked: 1, Refused: 1, Unknown: 1, Unacked: 1, Complete: true, Err: push.Err}
-	if diff := cmp.Diff(want, *push, cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) })); diff != "" {
+	if diff := cmp.Diff(want, *push, cmpopts.EquateErrors()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if says := "4 frames: 1 acknowledged, 1 refused, 1 unknown, 1 unanswered"; !strings.Contains(err.Error(), says) {
