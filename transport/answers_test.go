@@ -150,6 +150,9 @@ func TestRoundTripsExcludePacking(t *testing.T) {
 	full := &fullLink{Link: p.link}
 	p.link = full
 	p.push(1)
+	if d := p.patience(); d != sendRetry {
+		t.Errorf("a worker with frames that wait for room sleeps for %v, want %v", d, sendRetry)
+	}
 	p.clock += retransmit.Time(50 * time.Millisecond)
 	full.room = 1
 	if err := p.turn(false); err != nil {
