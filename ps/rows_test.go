@@ -114,7 +114,8 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 	before := pending(s)
 	err := s.Accumulate(cold([]uint64{5, 7, 6, 8}, make([]float32, 8)))
-	if want := (wire.Refusal{Code: wire.CodeRowsFull, Index: 3, Value: 3}); err != want {
+	var got wire.Refusal
+	if want := (wire.Refusal{Code: wire.CodeRowsFull, Index: 3, Value: 3}); !errors.As(err, &got) || got != want {
 		t.Errorf("error %#v, want %#v", err, want)
 	}
 	if diff := cmp.Diff(before, pending(s)); diff != "" || s.Len() != 2 {

@@ -206,17 +206,16 @@ func mustTrain(t *testing.T, c *cluster.Config) outcome {
 	return out
 }
 
-// reference trains a configuration in this process, into store if it is not nil.
-func reference(t *testing.T, c *cluster.Config, store *ps.Store) *ps.Store {
+// reference trains a configuration in this process.
+func reference(t *testing.T, c *cluster.Config) *ps.Store {
 	t.Helper()
 	cfg, err := StoreConfig(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if store == nil {
-		if store, err = ps.New(cfg); err != nil {
-			t.Fatal(err)
-		}
+	store, err := ps.New(cfg)
+	if err != nil {
+		t.Fatal(err)
 	}
 	training, err := TrainConfig(c)
 	if err != nil {

@@ -38,14 +38,14 @@ func saved(t *testing.T, c *cluster.Config) (*ps.Store, savedProgress) {
 func TestResumedEpochEqualsTwoEpochs(t *testing.T) {
 	c := newCluster(t, 2)
 	startSwitch(t, c)
-	one := hash(reference(t, c, nil))
+	one := hash(reference(t, c))
 	first := mustTrain(t, c)
 	if first.server.WeightsSHA256 != one {
 		t.Fatalf("weights %s, the reference's %s", first.server.WeightsSHA256, one)
 	}
 	c.Model.Epochs = 2 // the total
 	second := mustTrain(t, c)
-	if want := hash(reference(t, c, nil)); second.server.WeightsSHA256 != want {
+	if want := hash(reference(t, c)); second.server.WeightsSHA256 != want {
 		t.Errorf("weights %s, the reference's %s", second.server.WeightsSHA256, want)
 	}
 	if second.server.HotPairs == 0 {
@@ -85,7 +85,7 @@ func TestInterruptedRunGoesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 3)
 			c.Model.Epochs = 2
-			want := hash(reference(t, c, nil))
+			want := hash(reference(t, c))
 			startSwitch(t, c)
 			// At several steps, one after the other, then to the end.
 			var last uint64
@@ -321,7 +321,7 @@ func TestTrainingFilesMustAgree(t *testing.T) {
 	c.Data = cluster.Data{Train: write("train.libfm", 100)}
 	buildHotSet(t, c)
 	startSwitch(t, c)
-	want := hash(reference(t, c, nil))
+	want := hash(reference(t, c))
 	if got := mustTrain(t, c).server.WeightsSHA256; got != want {
 		t.Errorf("weights %s, the reference's %s", got, want)
 	}

@@ -18,13 +18,13 @@ func TestRidgePenaltyIsTrained(t *testing.T) {
 				buildHotSet(t, c)
 			}
 			startSwitch(t, c)
-			without := hash(reference(t, c, nil))
+			without := hash(reference(t, c))
 			c.Model.L2 = 0.01
 			if err := c.Validate(); err != nil {
 				t.Fatal(err)
 			}
 			got := mustTrain(t, c).server.WeightsSHA256
-			if want := hash(reference(t, c, nil)); got != want || got == without {
+			if want := hash(reference(t, c)); got != want || got == without {
 				t.Errorf("weights %s, the reference's %s, without penalty %s", got, want, without)
 			}
 		})
