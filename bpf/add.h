@@ -13,7 +13,6 @@ struct judged {
 	__u32 seq;
 	__u32 flags;
 	__u32 found; /* by survey */
-	__u32 paid;  /* of the sender's budget */
 	__u64 fresh; /* why it is refused if it was not applied before, or 0 */
 	__u64 again; /* why it is refused if it was, or 0 */
 };
@@ -35,7 +34,7 @@ static __always_inline __u64 add(struct xdp_md *ctx, __u32 l3, const struct judg
 		if (add_exact(ctx, l3, job, bank))
 			return 0;
 		take_exact(ctx, l3, job, bank);
-		if (!f->paid && !pay(sender))
+		if (!pay(sender))
 			return THROTTLED;
 	}
 	return add_carefully(ctx, l3, job, bank);

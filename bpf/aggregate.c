@@ -102,7 +102,6 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 	if (!(f.found & PLAIN)) {
 		if (!pay(sender))
 			goto throttled;
-		f.paid = 1;
 		f.fresh = diagnose(ctx, l3, job);
 		/* The answer to a duplicate may carry sums, so the ranks are
 		 * checked although nothing is added. */

@@ -84,11 +84,25 @@ func (d *device) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdic
 	return v, 0, fmt.Errorf("action %d", action)
 }
 
+var object = flag.String("object", "", "a compiled aggregate.c to test instead of the one that is built in")
+
 // open loads the program for a test.
 func open(tb testing.TB) *device {
 	tb.Helper()
+	return openWith(tb, Options{Address: conformance.Aggregator.IP, Budget: -1})
+}
+
+func openWith(tb testing.TB, o Options) *device {
+	tb.Helper()
 	needPrivileges(tb)
-	a, err := Open(Options{Address: conformance.Aggregator.IP, Budget: -1})
+	spec, err := loadAggregate()
+	if *object != "" {
+		spec, err = ebpf.LoadCollectionSpec(*object)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	a, err := openSpec(spec, o)
 	if err != nil {
 		tb.Fatalf("%+v", err)
 	}

@@ -193,16 +193,7 @@ func TestSwapThatTimesOut(t *testing.T) {
 // A program that runs while its sender is withdrawn may still write the sender's
 // entry. So no other sender gets the entry before such programs have ended.
 func TestEntryIsNotReusedWhileProgramsRun(t *testing.T) {
-	needPrivileges(t)
-	a, err := Open(Options{Address: conformance.Aggregator.IP, MaxSenders: 1})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	t.Cleanup(func() {
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	a := openWith(t, Options{Address: conformance.Aggregator.IP, MaxSenders: 1})
 	for id := range uint16(2) {
 		if err := a.AddJob(aggregator.JobConfig{ID: id, Slots: 1}); err != nil {
 			t.Fatal(err)

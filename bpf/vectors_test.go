@@ -20,12 +20,8 @@ func TestReplaysVectors(t *testing.T) {
 	for _, f := range files {
 		t.Run(f.Name, func(t *testing.T) {
 			inNamespace(t, 2, func() {
-				a, err := Open(Options{Address: f.Address, Budget: -1})
-				if err != nil {
-					t.Fatalf("%+v", err)
-				}
-				defer a.Close()
-				d := &device{Aggregator: a}
+				d := openWith(t, Options{Address: f.Address, Budget: -1})
+				defer d.Close()
 				d.usePorts(t, "port0", "host0", "port1")
 				for _, r := range f.Routes {
 					d.route(t, []conformance.Route{{Host: wire.Endpoint{MAC: r.MAC}, Port: r.Port}})

@@ -81,7 +81,7 @@ func (g *Generator) spoilShape(p []byte) []byte {
 	case 0:
 		p = p[:wire.HotLen(g.rng.IntN(stripes+1))]
 	case 1:
-		p = append(p, make([]byte, wire.StripeLen)...)
+		p = append(p, p[len(p)-wire.StripeLen:]...)
 	case 2:
 		s.SetMask(s.Mask() ^ 1<<g.rng.IntN(wire.Lanes))
 	case 3:
