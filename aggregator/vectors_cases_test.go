@@ -154,6 +154,14 @@ func roundVectors() *vectors.File {
 	edit("lane 0 of stripe 0 is not used", 0, func(p []byte) []byte { wire.StripeAt(p, 0).SetMask(wire.LaneMask &^ 1); return p })
 	edit("first slot is beyond the last", 0, func(p []byte) []byte { wire.StripeAt(p, 0).SetSlot(0, 5); return p })
 	edit("first slot is within a group", 0, func(p []byte) []byte { wire.StripeAt(p, 0).SetSlot(0, 1); return p })
+	edit("two whole stripes that begin within a group", 0, func(p []byte) []byte {
+		for i := range 2 {
+			for lane := range wire.Lanes {
+				wire.StripeAt(p, i).SetSlot(lane, uint16(1+i))
+			}
+		}
+		return p
+	})
 	edit("one stripe of two", 0, func(p []byte) []byte { return p[:wire.HotLen(1)] })
 	edit("two stripes of one", 2, func(p []byte) []byte { return append(p, make([]byte, wire.StripeLen)...) })
 	edit("three stripes", 0, func(p []byte) []byte { return append(p, make([]byte, wire.StripeLen)...) })
