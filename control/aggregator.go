@@ -403,7 +403,7 @@ func (a *Aggregator) reach(job uint16, mac []byte) {
 	}
 }
 
-// Reasons for which a service ends a stream. [Unavailable] means that the peer
+// Reasons for which a service ends a stream. Unavailable means that the peer
 // may connect again, Aborted that it need not try.
 var (
 	errReplaced = status.Error(codes.Unavailable, "a newer connection has taken over")

@@ -20,9 +20,6 @@ import (
 )
 
 const (
-	// maxMessage admits the largest harvest chunk with room to spare.
-	maxMessage = 8 << 20
-
 	// Control connections idle between barriers; pings notice a peer whose
 	// machine has died, which TCP alone would not for hours.
 	pingEvery   = 5 * time.Second
@@ -34,7 +31,6 @@ func NewServer(sec Security) *grpc.Server {
 	return grpc.NewServer(
 		grpc.Creds(sec.server()),
 		grpc.WaitForHandlers(true), // they use the data plane, which is closed after it
-		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
@@ -89,7 +85,6 @@ func Dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, l
 func dialOptions(sec Security, name, role string) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(sec.client(name, role)),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
 		// A cluster starts its processes in any order: retry quickly.
 		grpc.WithConnectParams(grpc.ConnectParams{

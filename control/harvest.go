@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// chunkSums bounds a harvest message to about 200 KB.
+	// chunkSums bounds a harvest message to about 200 KB; gRPC takes 4 MB.
 	chunkSums = 16384
 
 	// countEvery is how often a job that is harvested by count is looked at.

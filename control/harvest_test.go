@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -207,11 +208,11 @@ func TestHarvestResumes(t *testing.T) {
 		}
 		refused := func(last uint64) {
 			t.Helper()
+			number := l.stats(t).Jobs[0].Harvests
 			stream, end := begin(last)
 			defer end()
-			if _, err := stream.Recv(); status.Code(err) != codes.FailedPrecondition {
-				t.Errorf("begun after harvest %d: %v", last, err)
-			}
+			_, err := stream.Recv()
+			wants(t, "begun after another harvest", err, codes.FailedPrecondition, "job 5", fmt.Sprintf("harvest %d is the newest here, and %d the newest that", number, last))
 		}
 		now := func(ticket uint64) *pb.HarvestRequest {
 			return &pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: ticket}}
@@ -307,6 +308,25 @@ func TestHarvestOfManyChunks(t *testing.T) {
 	}
 }
 
+// A connection that breaks while nothing is asked for asks for nothing.
+func TestReconnectionAsksForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		h, stop := harvester(t, l.create(t, spec()), newSums().apply)
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			l.host.breaks()
+			time.Sleep(10 * time.Second)
+		}
+		_ = stop()
+		if n := l.stats(t).Jobs[0].Harvests; n != 1 {
+			t.Errorf("%d harvests, 1 was asked for", n)
+		}
+	})
+}
+
 // What is asked for while a harvest is pending comes after it, once, however
 // often it was asked for.
 func TestHarvestsDuringAPendingOne(t *testing.T) {
@@ -386,26 +406,26 @@ func TestHarvestTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
 		job := l.create(t, spec())
-		takes := 3 * time.Millisecond
+		takes := 9 * time.Millisecond
 		h, stop := harvester(t, job, func(*Harvest) error { time.Sleep(takes); return nil })
 		for i := range 3 {
 			if i == 2 {
 				l.host.breaks()
 				time.Sleep(time.Second)
-				takes = 9 * time.Millisecond
 			}
 			if err := h.Now(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			takes = 3 * time.Millisecond
 			time.Sleep(2 * time.Millisecond)
 		}
 		_ = stop()
 		st := l.stats(t).Jobs[0]
-		if in := st.HarvestInterval; in.Count != 1 || in.LastNs != 5e6 {
-			t.Errorf("intervals %v, want one of 5ms", in)
+		if in := st.HarvestInterval; in.Count != 1 || in.LastNs != 11e6 {
+			t.Errorf("intervals %v, want one of 11ms", in)
 		}
-		if held := st.HarvestHeld; held.Count != 3 || held.LastNs != 9e6 || held.MaxNs != 9e6 || held.MeanNs != 5e6 {
-			t.Errorf("held %v, want 3ms, 3ms, 9ms", held)
+		if held := st.HarvestHeld; held.Count != 3 || held.LastNs != 3e6 || held.MaxNs != 9e6 || held.MeanNs != 5e6 {
+			t.Errorf("held %v, want 9ms, 3ms, 3ms", held)
 		}
 	})
 }
@@ -426,33 +446,33 @@ func TestHarvestByCount(t *testing.T) {
 		}
 		time.Sleep(60 * time.Millisecond)
 		synctest.Wait()
-		if len(got.numbers) > 0 {
+		if n, _ := got.count(); n > 0 {
 			t.Fatal("a harvest of 9 frames")
 		}
 		l.push(t, epoch, 10, 0, 1)
 		time.Sleep(2 * countEvery)
 		synctest.Wait()
-		if got.frames != 10 {
-			t.Errorf("harvests of %d frames, want 10", got.frames)
+		if _, frames := got.count(); frames != 10 {
+			t.Errorf("harvests of %d frames, want 10", frames)
 		}
 		for seq := uint32(11); seq <= 20; seq++ {
 			l.push(t, epoch, seq, 0, 1)
 		}
 		time.Sleep(2 * countEvery)
 		synctest.Wait()
-		if got.frames != 20 || len(got.numbers) != 2 {
-			t.Errorf("%d harvests of %d frames, want 2 of 20", len(got.numbers), got.frames)
+		if n, frames := got.count(); frames != 20 || n != 2 {
+			t.Errorf("%d harvests of %d frames, want 2 of 20", n, frames)
 		}
 		time.Sleep(90 * time.Millisecond) // the first period would have ended
 		synctest.Wait()
-		if len(got.numbers) != 2 {
+		if n, _ := got.count(); n != 2 {
 			t.Error("the period does not begin anew with a harvest by count")
 		}
 		time.Sleep(20 * time.Millisecond)
 		synctest.Wait()
 		_ = stop()
-		if len(got.numbers) != 3 {
-			t.Errorf("%d harvests, want 2 by count and 1 by time", len(got.numbers))
+		if n, _ := got.count(); n != 3 {
+			t.Errorf("%d harvests, want 2 by count and 1 by time", n)
 		}
 		if st := l.stats(t).Jobs[0]; st.Senders != 1 || st.Harvests != 3 || st.HarvestFrames != 10 || st.HarvestPeriodUs != 100_000 || st.Counters["applied"] != 20 {
 			t.Errorf("statistics %v", st)

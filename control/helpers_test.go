@@ -187,6 +187,13 @@ func (s *sums) total() (sum int64) {
 	return sum
 }
 
+// count returns how many harvests came, and the frames in them.
+func (s *sums) count() (harvests int, frames uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.numbers), s.frames
+}
+
 func newSums() *sums { return &sums{seen: map[uint64]bool{}, byRank: map[uint32]int64{}} }
 
 func units(t *testing.T, v float32) int64 {

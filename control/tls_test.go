@@ -105,7 +105,10 @@ func TestMutualTLS(t *testing.T) {
 	impostor := theirs.security(names...)
 	impostor.peers = ours.security(names...).peers // it accepts our service
 	bare := credentials.NewTLS(&tls.Config{RootCAs: impostor.peers, ServerName: "192.0.2.1"})
+	own := ours.security(names...)
+	old := credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{own.identity}, RootCAs: own.peers, ServerName: "192.0.2.1", MaxVersion: tls.VersionTLS12})
 	for what, err := range map[string]error{
+		"an old version of TLS":               call("old", Security{}, grpc.WithTransportCredentials(old)),
 		"plain TCP":                           call("plain", Security{}),
 		"no certificate":                      call("none", Security{}, grpc.WithTransportCredentials(bare)),
 		"an impostor":                         call("impostor", impostor),

@@ -1,0 +1,282 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/libra-ina/libra/aggregator"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/wire"
+)
+
+// notes is a log that tests read.
+type notes struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (n *notes) Write(b []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.Write(b)
+}
+
+func (n *notes) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(n, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// has reports lines that are missing in the log: each is made of parts.
+func (n *notes) has(t *testing.T, lines ...[]string) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, parts := range lines {
+		found := false
+		for line := range strings.Lines(n.text.String()) {
+			found = found || contains(errors.New(line), parts...)
+		}
+		if !found {
+			t.Errorf("no line with %q in\n%s", parts, n.text.String())
+		}
+	}
+}
+
+// Whoever reads the daemon's log learns of jobs, senders and their ends.
+func TestAggregatorsLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log notes
+		plane := &failing{removeJob: errors.New("no memory to give back")}
+		l := startAggregator(t, func(c *AggregatorConfig) {
+			plane.Model, c.Plane, c.Log = c.Plane.(*aggregator.Model), plane, log.logger()
+		})
+		job, err := CreateJob(t.Context(), l.client, spec(), 0, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, a, err := joinAs(t.Context(), l.client, joinRequest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.model.RemoveSender(5, 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.client.Leave(t.Context(), &pb.LeaveRequest{Job: 5, Sender: 1, Token: a.Token}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(DefaultLease)
+		synctest.Wait()
+		plane.removeJob = nil
+		l.create(t, spec())
+		if _, err := l.service.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := CreateJob(t.Context(), l.client, spec(), 0, quiet); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(DefaultLease)
+		synctest.Wait()
+		log.has(t,
+			[]string{"job created", "job=5", fmt.Sprint("instance=", job.Instance), "owner=192.0.2.2:40000", fmt.Sprint("epoch=", job.Epoch), "mode=combine", "arithmetic=exact", "slots=100", "senders=64"},
+			[]string{"sender connected", "job=5", "sender=1", "address=192.0.2.7", fmt.Sprint("epoch=", a.Epoch)},
+			[]string{"cannot withdraw a sender", "job=5", "sender=1", "no such sender"},
+			[]string{"cannot remove a job whose lease has ended", "job=5", "no memory to give back"},
+			[]string{"job removed", "job=5", "harvests=0", "operator asked"},
+			[]string{"job removed", "was not connected for 5s"},
+		)
+	})
+}
+
+func TestServersLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log notes
+		s := startServer(t, func(c *ParameterServerConfig) { c.Log = log.logger() })
+		one, _ := s.joined(t)
+		epoch := one.member.Epoch
+		if err := one.leave(t); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.join(t); err != nil {
+			t.Fatal(err)
+		}
+		log.has(t,
+			[]string{"worker connected", "worker=1", "address=192.0.2.11", fmt.Sprint("epoch=", epoch)},
+			[]string{"lost a worker", "worker=1", "left before it had finished"},
+			[]string{"worker is back", "worker=1", "address=192.0.2.11"},
+		)
+	})
+}
+
+// The server's address is made known to the data plane, a sender's is admitted.
+func TestReach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reached [][6]byte
+		l := startAggregator(t, func(c *AggregatorConfig) {
+			c.JobMemory = func(n int) uint64 { return uint64(n) + 1 }
+			c.Reach = func(job uint16, mac [6]byte) {
+				reached = append(reached, mac)
+				if job != 5 {
+					t.Errorf("job %d", job)
+				}
+			}
+		})
+		s := spec()
+		s.ServerMac = []byte{2, 0, 0, 0, 0, 1}
+		l.create(t, s)
+		req := joinRequest()
+		req.Mac, req.Ip = []byte{2, 0, 0, 0, 0, 2}, netip.AddrFrom16(workerIP.As16()).AsSlice()
+		if _, _, err := joinAs(t.Context(), l.client, req); err != nil {
+			t.Fatal(err)
+		}
+		if want := [][6]byte{{2, 0, 0, 0, 0, 1}}; !reflect.DeepEqual(reached, want) {
+			t.Errorf("reached %v, want %v", reached, want)
+		}
+		if m := l.service.jobs[5].roster.members[1]; m.MAC != [6]byte{2, 0, 0, 0, 0, 2} || m.IP != workerIP {
+			t.Errorf("admitted as %v", m.SenderConfig)
+		}
+		if st := l.stats(t); st.MemoryBytes != 101 || st.Jobs[0].MemoryBytes != 101 {
+			t.Errorf("memory %v", st)
+		}
+	})
+}
+
+// A connection that is idle for long is not closed by either side's pings.
+func TestIdleConnectionStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		l.create(t, spec())
+		time.Sleep(time.Hour)
+		l.stats(t)
+		if n := len(l.host.cables); n != 1 {
+			t.Errorf("%d connections in an hour", n)
+		}
+	})
+}
+
+// Each refusal of a data plane has its code.
+func TestPlaneErrors(t *testing.T) {
+	for err, want := range map[error]codes.Code{
+		aggregator.ErrConfig: codes.InvalidArgument, aggregator.ErrUnsupported: codes.Unimplemented, aggregator.ErrMode: codes.FailedPrecondition,
+		aggregator.ErrTooManySlots: codes.ResourceExhausted, aggregator.ErrTooManySenders: codes.ResourceExhausted,
+		aggregator.ErrJobExists: codes.AlreadyExists, aggregator.ErrSenderExists: codes.AlreadyExists,
+		aggregator.ErrNoJob: codes.NotFound, aggregator.ErrNoSender: codes.NotFound,
+		aggregator.ErrBusy: codes.Unavailable, aggregator.ErrClosed: codes.Aborted, aggregator.ErrBankNotFrozen: codes.Internal,
+	} {
+		wants(t, "refusal", planeError(fmt.Errorf("job 5: %w", err)), want, "job 5", err.Error())
+	}
+}
+
+// Every counter has a name, and stands under it.
+func TestCounterNames(t *testing.T) {
+	names := map[string]string{"BadChecksum": "bad_checksum", "PartialChecksum": "partial_checksum", "UnsentAnswers": "unsent_answers", "UnsentRedirects": "unsent_redirects"}
+	check := func(counters reflect.Value, named func() map[string]uint64) {
+		want := map[string]uint64{}
+		for i := range counters.NumField() {
+			field := counters.Type().Field(i).Name
+			if field == "Refused" {
+				continue
+			}
+			name, ok := names[field]
+			if !ok {
+				name = strings.ToLower(field)
+			}
+			want[name] = uint64(i + 1)
+			counters.Field(i).SetUint(uint64(i + 1))
+		}
+		refused := counters.FieldByName("Refused")
+		for code := range refused.Len() {
+			if code > 1 { // 0 is none, and 1 does not occur here
+				refused.Index(code).SetUint(uint64(100 + code))
+				want["refused_"+strings.ReplaceAll(wire.Code(code).String(), " ", "_")] = uint64(100 + code)
+			}
+		}
+		if got := named(); !reflect.DeepEqual(got, want) {
+			t.Errorf("counters %v, want %v", got, want)
+		}
+	}
+	var global aggregator.Counters
+	check(reflect.ValueOf(&global).Elem(), func() map[string]uint64 { return globalCounters(&global) })
+	var job aggregator.JobCounters
+	check(reflect.ValueOf(&job).Elem(), func() map[string]uint64 { return jobCounters(&job) })
+}
+
+func TestCallErrors(t *testing.T) {
+	if err := CallError("aggregator", "join", nil); err != nil {
+		t.Error(err)
+	}
+	for want, err := range map[string]error{
+		"aggregator ended join":                 io.EOF,
+		"aggregator: join: context canceled":    status.Error(codes.Canceled, "whatever"),
+		"aggregator: join: no job 5":            status.Error(codes.NotFound, "no job 5"),
+		"aggregator: join: file already closed": net.ErrClosed,
+	} {
+		if want == "aggregator: join: file already closed" {
+			want = "aggregator: join: " + net.ErrClosed.Error()
+		}
+		if got := CallError("aggregator", "join", err); got.Error() != want {
+			t.Errorf("%v becomes %q, want %q", err, got, want)
+		}
+	}
+	if err := CallError("aggregator", "join", status.Error(codes.Canceled, "")); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v is no cancellation", err)
+	}
+	if err := CallError("aggregator", "join", net.ErrClosed); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%v is not what it was", err)
+	}
+}
+
+// Names in messages are those of the planes, both ways; others are not known.
+func TestModesAndArithmetics(t *testing.T) {
+	for message, name := range pb.Mode_name {
+		m, known := ModeOf(pb.Mode(message))
+		if known != (message != 0) || known && "MODE_"+strings.ToUpper(m.String()) != name {
+			t.Errorf("%s is %v, %v", name, m, known)
+		}
+	}
+	for message, name := range pb.Arithmetic_name {
+		a, known := ArithmeticOf(pb.Arithmetic(message))
+		if known != (message != 0) || known && "ARITHMETIC_"+strings.ToUpper(a.String()) != name {
+			t.Errorf("%s is %v, %v", name, a, known)
+		}
+		if known && ArithmeticMessage(a) != pb.Arithmetic(message) {
+			t.Errorf("%v becomes %v", a, ArithmeticMessage(a))
+		}
+	}
+	if m := ArithmeticMessage(99); m != pb.Arithmetic_ARITHMETIC_UNSPECIFIED {
+		t.Errorf("an unknown arithmetic becomes %v", m)
+	}
+}
+
+// While Dial waits it tells for whom, once; and it ends with its context.
+func TestDialWaits(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().(*net.TCPAddr).AddrPort()
+	l.Close()
+	var log notes
+	gone := errors.New("interrupted")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	log2 := log.logger()
+	time.AfterFunc(1500*time.Millisecond, func() { cancel(gone) })
+	_, err = Dial(ctx, "aggregator", addr, Security{}, time.Minute, log2)
+	if !errors.Is(err, gone) || !contains(err, "aggregator at "+addr.String()) {
+		t.Errorf("got %v", err)
+	}
+	log.has(t, []string{"waiting for the aggregator", "control=" + addr.String(), "at_most=1m0s"})
+}
