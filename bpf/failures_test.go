@@ -70,7 +70,7 @@ func TestCountsWhatIsNotSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer steer1.Close()
-		addRoutes(t, a, 2)
+		addRoutes(t, a)
 		waitTarget(t, a, "port1", true)
 		unsent(t, a, "forwarded to a host with XDP", sender(forwarded), 0, 0)
 		setUp := func(name string, change func(netlink.Link) error) {

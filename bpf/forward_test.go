@@ -114,9 +114,10 @@ func sendAll(t *testing.T, a *Aggregator, from, to *tap, frame []byte, forwarded
 	}
 }
 
-func addRoutes(t *testing.T, a *Aggregator, hosts int) {
+// addRoutes says that hosts 0 and 1 are behind ports 0 and 1.
+func addRoutes(t *testing.T, a *Aggregator) {
 	t.Helper()
-	for i := range hosts {
+	for i := range 2 {
 		if err := a.AddRoute(conformance.Host(i).MAC, fmt.Sprintf("port%d", i)); err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +149,7 @@ func TestForwardsOnlyToPortsThatTransmit(t *testing.T) {
 		t.Run("generic "+generic, func(t *testing.T) {
 			inBridge(t, 2, generic, func(a *Aggregator) {
 				host0, host1 := openTap(t, "host0"), openTap(t, "host1")
-				addRoutes(t, a, 2)
+				addRoutes(t, a)
 				frame := between(t, conformance.Host(0), conformance.Host(1))
 				sendAll(t, a, host0, host1, frame, false)
 
@@ -232,7 +233,7 @@ func TestMovedHostIsSeenByTheBridge(t *testing.T) {
 			defer steer.Close()
 			taps[i] = openTap(t, name)
 		}
-		addRoutes(t, a, 2)
+		addRoutes(t, a)
 		there, back := between(t, conformance.Host(0), conformance.Host(1)), between(t, conformance.Host(1), conformance.Host(0))
 		taps[1].send(t, between(t, conformance.Host(1), conformance.Host(9))) // to the bridge
 		waitTarget(t, a, "port0", true)
@@ -274,7 +275,7 @@ func TestExcludedInterfacesAreLeftToTheBridge(t *testing.T) {
 			defer steer.Close()
 			taps[i] = openTap(t, name)
 		}
-		addRoutes(t, a, 2)
+		addRoutes(t, a)
 		there, back := between(t, conformance.Host(0), conformance.Host(1)), between(t, conformance.Host(1), conformance.Host(0))
 		for _, on := range []bool{true, false, true} {
 			if err := a.SetForwarding("port1", on); err != nil {
