@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,6 +28,7 @@ type runner struct {
 	jobs       int
 	slack      time.Duration
 	limits     []time.Duration // one a stage
+	binaries   []string        // one a stage: the tests without a mutant
 }
 
 // try runs the tests against each mutant and stores the results in them. It
@@ -81,12 +83,15 @@ func (r *runner) try(ctx context.Context, mutants []*mutant) ([]*mutant, error) 
 // bound those of the mutants' tests.
 func (r *runner) baseline(ctx context.Context) error {
 	for _, s := range r.target.stages {
-		out := filepath.Join(r.temp, "baseline.test")
-		if text, err := r.build(ctx, s, "", out); err != nil {
-			return fmt.Errorf("tests of %s: %w\n%s", s.dir, err, text)
+		out := filepath.Join(r.temp, strings.ReplaceAll(s.dir, "/", "-")+".test")
+		if !slices.Contains(r.binaries, out) {
+			if err := r.build(ctx, s, "", out); err != nil {
+				return fmt.Errorf("tests of %s: %w", s.dir, err)
+			}
 		}
+		r.binaries = append(r.binaries, out)
 		start := time.Now()
-		if text, err := r.test(ctx, s, out, "", 10*time.Minute); err != nil {
+		if text, err := r.test(ctx, s, change{binary: out}, 10*time.Minute); err != nil {
 			return fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", s.dir, err, text)
 		}
 		r.limits = append(r.limits, 5*time.Since(start)+r.slack)
@@ -101,28 +106,20 @@ func (r *runner) one(ctx context.Context, i int, m *mutant) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	original, changed, err := r.change(ctx, dir, m)
-	if err != nil || m.Result == broken {
-		return err
-	}
-	overlay := filepath.Join(dir, "overlay.json")
-	mapping, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(overlay, mapping, 0o600); err != nil {
-		return err
-	}
 	m.Result = survived
 	for n, s := range r.target.stages {
-		binary := filepath.Join(dir, fmt.Sprintf("%d.test", n))
-		if text, err := r.build(ctx, s, overlay, binary); ctx.Err() != nil {
+		c, err := r.prepare(ctx, dir, n, m)
+		var refused *refusedError
+		switch {
+		case ctx.Err() != nil:
 			return ctx.Err()
-		} else if err != nil {
-			m.Result, m.By = broken, firstLine(text)
+		case errors.As(err, &refused):
+			m.Result, m.By = broken, refused.Error()
 			return nil
+		case err != nil:
+			return err
 		}
-		text, err := r.test(ctx, s, binary, overlay, r.limits[n])
+		text, err := r.test(ctx, s, c, r.limits[n])
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -145,41 +142,75 @@ func (r *runner) one(ctx context.Context, i int, m *mutant) error {
 	return nil
 }
 
-// change writes the file that takes the place of an original: the mutant's own,
-// or the XDP program's object.
-func (r *runner) change(ctx context.Context, dir string, m *mutant) (original, changed string, err error) {
-	if r.target.dir != xdp {
-		changed = filepath.Join(dir, filepath.Base(m.File))
-		return filepath.Join(r.root, filepath.FromSlash(m.File)), changed, os.WriteFile(changed, m.apply(), 0o600)
+// A change is what a stage's tests run with: a binary, and for Go commands that
+// they start themselves the overlay with which it was compiled; or the binary
+// without a mutant, and the object of the XDP program that it is to load.
+type change struct{ binary, overlay, object string }
+
+// prepare compiles what a stage needs for a mutant, into its directory.
+func (r *runner) prepare(ctx context.Context, dir string, n int, m *mutant) (change, error) {
+	if r.target.dir == xdp {
+		c := change{binary: r.binaries[n], object: filepath.Join(dir, xdpObject)}
+		if n > 0 {
+			return c, nil // compiled for the first stage
+		}
+		return c, compileXDP(ctx, r.root, dir, m)
 	}
-	changed, text, err := compileXDP(ctx, r.root, dir, m)
-	if err != nil && ctx.Err() == nil && text != nil {
-		m.Result, m.By = broken, firstLine(text)
-		err = nil
+	c := change{binary: filepath.Join(dir, fmt.Sprintf("%d.test", n)), overlay: filepath.Join(dir, "overlay.json")}
+	changed := filepath.Join(dir, filepath.Base(m.File))
+	mapping, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(r.root, filepath.FromSlash(m.File)): changed}})
+	if err := errors.Join(err, os.WriteFile(changed, m.apply(), 0o600), os.WriteFile(c.overlay, mapping, 0o600)); err != nil {
+		return c, err
 	}
-	return filepath.Join(r.root, filepath.FromSlash(xdpObject)), changed, err
+	return c, r.build(ctx, r.target.stages[n], c.overlay, c.binary)
+}
+
+// A refusedError is what a compiler prints about code that it does not take.
+type refusedError struct{ text []byte }
+
+func (e *refusedError) Error() string {
+	for line := range strings.Lines(string(e.text)) {
+		if !strings.HasPrefix(line, "#") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return "refused by the compiler"
+}
+
+// compile runs a compiler.
+func compile(cmd *exec.Cmd) error {
+	text, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return &refusedError{text}
+	}
+	return err
 }
 
 // build compiles the tests of a stage.
-func (r *runner) build(ctx context.Context, s stage, overlay, out string) ([]byte, error) {
+func (r *runner) build(ctx context.Context, s stage, overlay, out string) error {
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", out}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "./"+s.dir)...)
 	cmd.Dir = r.root
-	return cmd.CombinedOutput()
+	return compile(cmd)
 }
 
 // test runs the tests of a stage in their package's directory, as go test does.
-// The overlay is for the Go commands that tests start themselves. Past the limit
-// it kills them and their children and returns context.DeadlineExceeded.
-func (r *runner) test(ctx context.Context, s stage, binary, overlay string, limit time.Duration) ([]byte, error) {
+// Past the limit it kills them and their children and returns
+// context.DeadlineExceeded.
+func (r *runner) test(ctx context.Context, s stage, c change, limit time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	args := []string{"-c", fmt.Sprintf("ulimit -d %d; exec \"$@\"", memoryLimit), "sh", binary,
+	args := []string{"-c", fmt.Sprintf("ulimit -d %d; exec \"$@\"", memoryLimit), "sh", c.binary,
 		"-test.failfast", "-test.paniconexit0", "-test.timeout=" + (limit + time.Minute).String()}
 	args = append(args, r.flags(s)...)
+	args = append(args, s.flags...)
+	if c.object != "" {
+		args = append(args, "-object="+c.object)
+	}
 	if s.run != "" {
 		args = append(args, "-test.run="+s.run)
 	}
@@ -188,8 +219,8 @@ func (r *runner) test(ctx context.Context, s stage, binary, overlay string, limi
 	}
 	cmd := exec.CommandContext(ctx, "sh", args...)
 	cmd.Dir = filepath.Join(r.root, filepath.FromSlash(s.dir))
-	if overlay != "" {
-		cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
+	if c.overlay != "" {
+		cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+c.overlay))
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -233,13 +264,4 @@ func failedTest(text []byte) string {
 		return ""
 	}
 	return string(bytes.Join(found[1:], nil))
-}
-
-func firstLine(text []byte) string {
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, "#") {
-			return strings.TrimSpace(line)
-		}
-	}
-	return ""
 }

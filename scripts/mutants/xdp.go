@@ -18,8 +18,9 @@ import (
 // nothing. Each entry of the list is one change that a person found worth a test.
 const xdpFile = "scripts/mutants/xdp.json"
 
-// xdpObject is the program as the loader embeds it, on this machine.
-const xdpObject = "bpf/aggregate_bpfel.o"
+// xdpObject is what the compiler makes of the program. The tests of package bpf
+// load it in place of what is built in (their flag -object).
+const xdpObject = "aggregate_bpfel.o"
 
 // An xdpEntry replaces text that occurs once in a C file of the program.
 type xdpEntry struct {
@@ -69,25 +70,24 @@ func xdpMutants(root string) ([]*mutant, error) {
 // generator is the go:generate line that compiles the program.
 var generator = regexp.MustCompile(`(?m)^//go:generate go tool -modfile=../tools/go.mod (bpf2go .*-target )\S+( .*) aggregate aggregate\.c$`)
 
-// compileXDP compiles the program with a mutant in dir, as go generate does, and
-// returns the object.
-func compileXDP(ctx context.Context, root, dir string, m *mutant) (object string, text []byte, err error) {
+// compileXDP compiles the program with a mutant in dir, as go generate does.
+func compileXDP(ctx context.Context, root, dir string, m *mutant) error {
 	lines, err := os.ReadFile(filepath.Join(root, "bpf", "generate.go"))
 	if err != nil {
-		return "", nil, err
+		return err
 	}
 	found := generator.FindSubmatch(lines)
 	if found == nil {
-		return "", nil, errors.New("bpf/generate.go does not compile aggregate.c in the way that this program knows")
+		return errors.New("bpf/generate.go does not compile aggregate.c in the way that this program knows")
 	}
 	source := filepath.Join(dir, "source")
 	if err := os.Mkdir(source, 0o700); err != nil {
-		return "", nil, err
+		return err
 	}
 	for _, pattern := range []string{"*.c", "*.h"} {
 		names, err := filepath.Glob(filepath.Join(root, "bpf", pattern))
 		if err != nil {
-			return "", nil, err
+			return err
 		}
 		for _, name := range names {
 			text, err := os.ReadFile(name)
@@ -95,7 +95,7 @@ func compileXDP(ctx context.Context, root, dir string, m *mutant) (object string
 				text = m.apply()
 			}
 			if err := errors.Join(err, os.WriteFile(filepath.Join(source, filepath.Base(name)), text, 0o600)); err != nil {
-				return "", nil, err
+				return err
 			}
 		}
 	}
@@ -104,8 +104,7 @@ func compileXDP(ctx context.Context, root, dir string, m *mutant) (object string
 		[]string{"-output-dir", dir, "-go-package", "bpf", "aggregate", filepath.Join(source, "aggregate.c")})
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
-	text, err = cmd.CombinedOutput()
-	return filepath.Join(dir, filepath.Base(xdpObject)), text, err
+	return compile(cmd)
 }
 
 // fields splits a go:generate line into words, of which those in quotes may
