@@ -165,8 +165,8 @@ func (p *loaded) countUses(name string, pkg *types.PkgName) int {
 }
 
 // commutes reports whether a call's arguments i-1 and i may change places: those
-// of min and max, and the two operands of the functions of math/bits that add
-// and multiply.
+// of min and max, the two operands of the functions of math/bits that add and
+// multiply, and what crypto/subtle compares.
 func (p *loaded) commutes(call *ast.CallExpr, i int) bool {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
@@ -174,8 +174,15 @@ func (p *loaded) commutes(call *ast.CallExpr, i int) bool {
 		return builtin && (f.Name == "min" || f.Name == "max")
 	case *ast.SelectorExpr:
 		o := p.info.Uses[f.Sel]
-		return o != nil && o.Pkg() != nil && o.Pkg().Path() == "math/bits" && i == 1 &&
-			(strings.HasPrefix(o.Name(), "Add") || strings.HasPrefix(o.Name(), "Mul"))
+		if o == nil || o.Pkg() == nil || i != 1 {
+			return false
+		}
+		switch o.Pkg().Path() {
+		case "math/bits":
+			return strings.HasPrefix(o.Name(), "Add") || strings.HasPrefix(o.Name(), "Mul")
+		case "crypto/subtle":
+			return o.Name() == "ConstantTimeCompare"
+		}
 	}
 	return false
 }
