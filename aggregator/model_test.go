@@ -106,6 +106,7 @@ func TestManagement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	conformance.TestPlaces(t, m)
 	conformance.TestManagement(t, m)
 }
 

@@ -16,7 +16,9 @@ import (
 )
 
 func TestManagement(t *testing.T) {
-	conformance.TestManagement(t, open(t))
+	d := open(t)
+	conformance.TestPlaces(t, d)
+	conformance.TestManagement(t, d)
 }
 
 func TestOpenWantsIPv4(t *testing.T) {

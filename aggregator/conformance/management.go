@@ -94,8 +94,6 @@ func TestManagement(t *testing.T, p aggregator.Plane) {
 	_, err = p.SenderCounters(5, Sender(0).ID)
 	want(err, aggregator.ErrNoSender)
 
-	testPlaces(t, p)
-
 	want(p.Close(), nil)
 	want(p.Close(), nil)
 	want(p.AddJob(job), aggregator.ErrClosed)
@@ -107,9 +105,9 @@ func TestManagement(t *testing.T, p aggregator.Plane) {
 	want(err, aggregator.ErrClosed)
 }
 
-// testPlaces checks that a job with rounds admits its number of workers and no
-// more, and has no harvest.
-func testPlaces(t *testing.T, p aggregator.Plane) {
+// TestPlaces checks, on a data plane without jobs that has rounds, that such a job
+// admits its number of workers and no more, and has no harvest.
+func TestPlaces(t *testing.T, p aggregator.Plane) {
 	t.Helper()
 	want := func(err, target error) {
 		t.Helper()
