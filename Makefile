@@ -16,7 +16,7 @@ MIN      ?= 95
 JSON     ?=
 ONLY     ?=
 
-.PHONY: help build demo demo-smoke test conformance exactly-once kernel-test lint generate cross fuzz mutants bench setup clean
+.PHONY: help build demo demo-smoke test conformance exactly-once kernel-test p4 lint generate cross fuzz mutants bench setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -32,6 +32,8 @@ demo-smoke: build
 	$(BIN)/libra demo --rows 20000 --sync --backend udp --loss 0.01 --duplicate 0.01 --reorder 0.01 --json | tail -n 1
 
 test: setup ## run all tests under the race detector
+	@for t in p4c-bm2-ss simple_switch_grpc; do command -v $$t >/dev/null || \
+		echo "left out: the tests of package p4 that need $$t, which is not on the PATH (docs/p4.md)"; done
 	$(GO) test -race -timeout 15m ./...
 
 conformance: ## compare the XDP program with the model on a million random frames
@@ -42,6 +44,11 @@ exactly-once: ## deliver ten million frames on two CPUs, with repetitions, and l
 
 kernel-test: ## run the tests of bpf and afxdp in an emulated Debian kernel of series KERNEL
 	scripts/kernel-test.sh -k $(KERNEL)
+
+p4: ## compile the switch program (needs p4c)
+	p4test p4/program/libra_v1model.p4
+	$(GO) test -count=1 -timeout 60m -run '^TestCompiledIsCurrent$$' ./p4 -recompile
+	$(GO) test -count=1 -run '^TestCompiledBelongsToSources$$' ./p4 -record
 
 lint: ## gofmt, go vet and golangci-lint
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w on these files"; exit 1; }

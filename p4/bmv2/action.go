@@ -1,0 +1,173 @@
+package bmv2
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/big"
+)
+
+// action is what a table, or the compiler, has the pipeline do.
+type action struct {
+	name string
+	do   []func(f *frame)
+}
+
+// assign writes a field as bmv2 does: cut to its width, with its sign.
+func (f *frame) assign(at place, t fieldType, v *big.Int) {
+	if t.signed {
+		v = binaries["two_comp_mod"](v, big.NewInt(int64(t.bits)))
+		f.headers[at.header].fields[at.field] = v
+		return
+	}
+	f.set(at, v, t.bits)
+}
+
+func (p *Program) loadActions(c *configuration) error {
+	for _, a := range c.Actions {
+		compiled := &action{name: a.Name}
+		for _, op := range a.Primitives {
+			do, err := p.primitive(op.Op, op.Parameters)
+			if err != nil {
+				return fmt.Errorf("action %s: %s: %w", a.Name, op.Op, err)
+			}
+			compiled.do = append(compiled.do, do)
+		}
+		p.actions[a.ID] = compiled
+	}
+	return nil
+}
+
+// name returns the name of an extern that is a parameter.
+func name(v value) (s string, err error) {
+	err = json.Unmarshal(v.Value, &s)
+	return s, err
+}
+
+// dropPort is where frames go that are dropped.
+const dropPort = 511
+
+func (p *Program) primitive(op string, params []value) (func(f *frame), error) {
+	switch op {
+	case "assign":
+		at, t, err := p.field(params[0].Value)
+		if err != nil {
+			return nil, err
+		}
+		if at.field < 0 {
+			return nil, fmt.Errorf("a validity is not assigned")
+		}
+		e, err := p.expression(&params[1])
+		return func(f *frame) { f.assign(at, t, e(f)) }, err
+	case "add_header", "remove_header":
+		h, err := p.headerOf(params[0].Value)
+		return func(f *frame) {
+			f.headers[h].valid = op == "add_header"
+		}, err
+	case "mark_to_drop":
+		return func(f *frame) {
+			f.set(p.egressSpec, big.NewInt(dropPort), 9)
+			f.set(p.group, zero, 16)
+		}, nil
+	case "truncate":
+		e, err := p.expression(&params[0])
+		return func(f *frame) { f.limit = int(e(f).Int64()) }, err
+	case "register_read":
+		return p.registerRead(params)
+	case "register_write":
+		return p.registerWrite(params)
+	case "count":
+		id, err := name(params[0])
+		if err != nil {
+			return nil, err
+		}
+		cells, ok := p.counters[id]
+		if !ok {
+			return nil, fmt.Errorf("no counter %q", id)
+		}
+		e, err := p.expression(&params[1])
+		return func(f *frame) {
+			if i := e(f).Uint64(); i < uint64(len(cells)) {
+				cells[i]++
+			}
+		}, err
+	case "modify_field_with_hash_based_offset":
+		return p.hash(params)
+	}
+	return nil, fmt.Errorf("no such primitive")
+}
+
+func (p *Program) register(v value) (*register, error) {
+	id, err := name(v)
+	if err != nil {
+		return nil, err
+	}
+	r, ok := p.registers[id]
+	if !ok {
+		return nil, fmt.Errorf("no register %q", id)
+	}
+	return r, nil
+}
+
+func (p *Program) registerRead(params []value) (func(f *frame), error) {
+	at, t, err := p.field(params[0].Value)
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.register(params[1])
+	if err != nil {
+		return nil, err
+	}
+	index, err := p.expression(&params[2])
+	return func(f *frame) {
+		if i := index(f).Uint64(); i < uint64(len(r.cells)) {
+			v := r.cells[i]
+			if v == nil {
+				v = zero
+			}
+			f.assign(at, t, v)
+		}
+	}, err
+}
+
+func (p *Program) registerWrite(params []value) (func(f *frame), error) {
+	r, err := p.register(params[0])
+	if err != nil {
+		return nil, err
+	}
+	index, err := p.expression(&params[1])
+	if err != nil {
+		return nil, err
+	}
+	v, err := p.expression(&params[2])
+	return func(f *frame) {
+		if i := index(f).Uint64(); i < uint64(len(r.cells)) {
+			r.cells[i] = truncated(v(f), r.bits)
+		}
+	}, err
+}
+
+// hash writes base + checksum mod max.
+func (p *Program) hash(params []value) (func(f *frame), error) {
+	at, t, err := p.field(params[0].Value)
+	if err != nil {
+		return nil, err
+	}
+	base, err := p.expression(&params[1])
+	if err != nil {
+		return nil, err
+	}
+	id, err := name(params[2])
+	if err != nil {
+		return nil, err
+	}
+	sum, ok := p.sums[id]
+	if !ok {
+		return nil, fmt.Errorf("no calculation %q", id)
+	}
+	size, err := p.expression(&params[3])
+	return func(f *frame) {
+		n := new(big.Int).SetUint64(checksum(sum(f)))
+		n.Mod(n, size(f))
+		f.assign(at, t, n.Add(n, base(f)))
+	}, err
+}

@@ -1,0 +1,85 @@
+package bmv2
+
+import (
+	"errors"
+	"math/big"
+	"strings"
+	"testing"
+)
+
+// echo is a program that sends a frame back whose second half byte is in a table, with
+// the first half byte from a register, which grows by 7.
+const echo = `{
+ "header_types": [
+  {"name": "std", "fields": [["ingress_port", 9, false], ["egress_spec", 9, false], ["egress_port", 9, false],
+   ["egress_rid", 16, false], ["mcast_grp", 16, false], ["packet_length", 32, false],
+   ["parser_error", 32, false], ["checksum_error", 1, false]]},
+  {"name": "h_t", "fields": [["a", 4, false], ["b", 4, false], ["rest", "*"]]}],
+ "headers": [{"name": "standard_metadata", "header_type": "std", "metadata": true}, {"name": "h", "header_type": "h_t"}],
+ "errors": [["NoError", 0], ["PacketTooShort", 1], ["NoMatch", 2]],
+ "parsers": [{"init_state": "start", "parse_states": [{"name": "start",
+  "parser_ops": [{"op": "extract_VL", "parameters": [{"type": "regular", "value": "h"}, {"type": "expression", "value": {"type": "hexstr", "value": "0x10"}}]}],
+  "transitions": [{"type": "default", "next_state": null}], "transition_key": []}]}],
+ "deparsers": [{"order": ["h"]}],
+ "register_arrays": [{"name": "r", "size": 2, "bitwidth": 4}],
+ "actions": [
+  {"name": "bump", "id": 0, "primitives": [
+   {"op": "register_read", "parameters": [{"type": "field", "value": ["h", "a"]}, {"type": "register_array", "value": "r"}, {"type": "hexstr", "value": "0x1"}]},
+   {"op": "register_write", "parameters": [{"type": "register_array", "value": "r"}, {"type": "hexstr", "value": "0x1"},
+    {"type": "expression", "value": {"type": "expression", "value": {"op": "+", "left": {"type": "field", "value": ["h", "a"]}, "right": {"type": "hexstr", "value": "0x7"}}}}]},
+   {"op": "assign", "parameters": [{"type": "field", "value": ["standard_metadata", "egress_spec"]}, {"type": "field", "value": ["standard_metadata", "ingress_port"]}]}]},
+  {"name": "drop", "id": 1, "primitives": [{"op": "mark_to_drop", "parameters": [{"type": "header", "value": "standard_metadata"}]}]}],
+ "pipelines": [
+  {"name": "ingress", "init_table": "t", "tables": [{"name": "t", "key": [{"match_type": "exact", "target": ["h", "b"]}],
+   "actions": ["bump", "drop"], "action_ids": [0, 1], "base_default_next": null,
+   "next_tables": {"bump": null, "drop": null}, "default_entry": {"action_id": 1, "action_data": []}}], "conditionals": []},
+  {"name": "egress", "init_table": null, "tables": [], "conditionals": []}]
+}`
+
+func TestRunsAProgram(t *testing.T) {
+	p, err := Load([]byte(echo))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := p.Process(3, []byte{0x25, 1, 2, 9}); out != nil {
+		t.Errorf("without an entry: %v", out)
+	}
+	e := &Entry{Keys: []Key{{Value: big.NewInt(5)}}, Action: "bump"}
+	if err := p.Insert("t", 1, e); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []byte{0x05, 0x75, 0xe5, 0x55} { // 4 bits of a register
+		out := p.Process(3, []byte{0x25, 1, 2, 9})
+		if len(out) != 1 || out[0].Port != 3 || string(out[0].Data) != string([]byte{want, 1, 2, 9}) {
+			t.Errorf("%v, want %#x 1 2 9 out of port 3", out, want)
+		}
+	}
+	if out := p.Process(3, []byte{0x25, 1}); out != nil {
+		t.Errorf("a frame that is too short is looked up: %v", out)
+	}
+	if err := p.Insert("t", 2, e); !errors.Is(err, ErrExists) {
+		t.Errorf("the same entry: %v", err)
+	}
+	other := &Entry{Keys: []Key{{Value: big.NewInt(6)}}, Action: "bump"}
+	if err := p.Insert("t", 1, other); !errors.Is(err, ErrFull) {
+		t.Errorf("one entry too many: %v", err)
+	}
+	if err := p.Delete("t", other); !errors.Is(err, ErrNoEntry) {
+		t.Errorf("an entry that is not there: %v", err)
+	}
+	if err := p.Delete("t", e); err != nil {
+		t.Error(err)
+	}
+	if out := p.Process(3, []byte{0x25, 1, 2, 9}); out != nil {
+		t.Errorf("behind a deletion: %v", out)
+	}
+}
+
+func TestSaysWhatItLacks(t *testing.T) {
+	for _, what := range []string{"mark_to_drop", "extract_VL", "register_read"} {
+		_, err := Load([]byte(strings.Replace(echo, what, "resubmit_"+what, 1)))
+		if err == nil || !strings.Contains(err.Error(), "resubmit_"+what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package bmv2
+
+import "encoding/json"
+
+// The device configuration, as far as it is used.
+type configuration struct {
+	HeaderTypes []struct {
+		Name   string
+		Fields [][]json.RawMessage // name, width or "*", signed
+	} `json:"header_types"`
+	Headers []struct {
+		Name     string
+		Type     string `json:"header_type"`
+		Metadata bool
+	}
+	Errors  [][]json.RawMessage
+	Parsers []struct {
+		Init   string `json:"init_state"`
+		States []struct {
+			Name string
+			Ops  []struct {
+				Op         string
+				Parameters []value
+			} `json:"parser_ops"`
+			Transitions []struct {
+				Type  string
+				Value *string
+				Mask  *string
+				Next  *string `json:"next_state"`
+			}
+			Key []value `json:"transition_key"`
+		} `json:"parse_states"`
+	}
+	Deparsers []struct{ Order []string }
+	Registers []struct {
+		Name  string
+		Size  int
+		Width int `json:"bitwidth"`
+	} `json:"register_arrays"`
+	Counters []struct {
+		Name string
+		Size int
+	} `json:"counter_arrays"`
+	Calculations []struct {
+		Name  string
+		Algo  string
+		Input []value
+	}
+	Checksums []struct {
+		Target      json.RawMessage
+		Calculation string
+		Verify      bool
+		Condition   *value `json:"if_cond"`
+	}
+	Actions []struct {
+		Name       string
+		ID         int
+		Data       []struct{ Name string } `json:"runtime_data"`
+		Primitives []struct {
+			Op         string
+			Parameters []value
+		}
+	}
+	Pipelines []struct {
+		Name   string
+		Init   *string `json:"init_table"`
+		Tables []struct {
+			Name string
+			Key  []struct {
+				Match  string `json:"match_type"`
+				Target json.RawMessage
+			}
+			Actions []string
+			IDs     []int              `json:"action_ids"`
+			Base    *string            `json:"base_default_next"`
+			Next    map[string]*string `json:"next_tables"`
+			Default *struct {
+				ID   int      `json:"action_id"`
+				Data []string `json:"action_data"`
+			} `json:"default_entry"`
+			Entries []struct {
+				Key []struct {
+					Match  string `json:"match_type"`
+					Key    any
+					Prefix int `json:"prefix_length"`
+				} `json:"match_key"`
+				Action struct {
+					ID   int      `json:"action_id"`
+					Data []string `json:"action_data"`
+				} `json:"action_entry"`
+			}
+		}
+		Conditionals []struct {
+			Name       string
+			Expression value
+			True       *string `json:"true_next"`
+			False      *string `json:"false_next"`
+		}
+	}
+}
+
+// value is a parameter of a primitive, or a part of an expression.
+type value struct {
+	Type  string
+	Value json.RawMessage
+	Width int `json:"bitwidth"`
+}
+
+// operation is an inner node of an expression.
+type operation struct {
+	Op    string
+	Left  *value
+	Right *value
+	Cond  *value
+}

@@ -1,0 +1,211 @@
+package bmv2
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+)
+
+// pipeline is a graph of tables and conditions.
+type pipeline struct {
+	start string
+	nodes map[string]node
+}
+
+// node does something and says which node is next; "" ends the pipeline.
+type node func(f *frame) string
+
+// Errors of the management of tables.
+var (
+	// ErrExists says that a table has an entry with the same key.
+	ErrExists = errors.New("the entry exists")
+	// ErrNoEntry says that a table has no entry with the key.
+	ErrNoEntry = errors.New("no such entry")
+	// ErrFull says that a table has no room.
+	ErrFull = errors.New("the table is full")
+)
+
+// Key is one part of a key: exact if Mask is nil.
+type Key struct{ Value, Mask *big.Int }
+
+// Entry is a table entry.
+type Entry struct {
+	Keys     []Key
+	Priority int // of ternary keys: the highest matches
+	Action   string
+	Data     []*big.Int
+}
+
+// table is a table and what is in it.
+type table struct {
+	keys     []expression
+	exact    bool
+	actions  map[string]*action
+	entries  []*Entry
+	lookup   map[string]*Entry // of exact keys
+	fallback *Entry            // nil for none
+	next     func(hit bool, action string) string
+}
+
+func (p *Program) loadPipelines(c *configuration) error {
+	for _, pl := range c.Pipelines {
+		compiled := &pipeline{nodes: make(map[string]node)}
+		if pl.Init != nil {
+			compiled.start = *pl.Init
+		}
+		for _, n := range pl.Conditionals {
+			e, err := p.expression(&n.Expression)
+			if err != nil {
+				return fmt.Errorf("condition %s: %w", n.Name, err)
+			}
+			yes, no := deref(n.True), deref(n.False)
+			compiled.nodes[n.Name] = func(f *frame) string {
+				if e(f).Sign() != 0 {
+					return yes
+				}
+				return no
+			}
+		}
+		for _, j := range pl.Tables {
+			t := &table{exact: true, actions: make(map[string]*action), lookup: make(map[string]*Entry)}
+			for _, k := range j.Key {
+				at, _, err := p.field(k.Target)
+				if err != nil {
+					return fmt.Errorf("table %s: %w", j.Name, err)
+				}
+				t.keys = append(t.keys, func(f *frame) *big.Int { return f.get(at) })
+				t.exact = t.exact && k.Match == "exact"
+			}
+			for i, name := range j.Actions {
+				t.actions[name] = p.actions[j.IDs[i]]
+			}
+			next, base := j.Next, deref(j.Base)
+			t.next = func(hit bool, action string) string {
+				key := "__MISS__"
+				if hit {
+					key = "__HIT__"
+				}
+				if to, ok := next[key]; ok {
+					return deref(to)
+				}
+				if to, ok := next[action]; ok {
+					return deref(to)
+				}
+				return base
+			}
+			if d := j.Default; d != nil {
+				e, err := p.entry(d.ID, d.Data)
+				if err != nil {
+					return fmt.Errorf("table %s: %w", j.Name, err)
+				}
+				t.fallback = e
+			}
+			for i, row := range j.Entries {
+				e, err := p.entry(row.Action.ID, row.Action.Data)
+				if err != nil {
+					return fmt.Errorf("table %s: %w", j.Name, err)
+				}
+				e.Priority = len(j.Entries) - i
+				for _, k := range row.Key {
+					text, _ := k.Key.(string)
+					v, err := parseHex(text)
+					if err != nil {
+						return fmt.Errorf("table %s: %w", j.Name, err)
+					}
+					key := Key{Value: v}
+					if k.Match == "lpm" { // of 64 bits: the only one that is used
+						key.Mask = new(big.Int).Lsh(mask(k.Prefix), uint(64-k.Prefix))
+					}
+					e.Keys = append(e.Keys, key)
+				}
+				t.entries = append(t.entries, e)
+			}
+			p.tables[j.Name] = t
+			compiled.nodes[j.Name] = t.apply
+		}
+		p.pipelines[pl.Name] = compiled
+	}
+	return nil
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// entry makes an entry without keys of the configuration.
+func (p *Program) entry(id int, data []string) (*Entry, error) {
+	a, ok := p.actions[id]
+	if !ok {
+		return nil, fmt.Errorf("no action %d", id)
+	}
+	e := &Entry{Action: a.name}
+	for _, d := range data {
+		n, err := parseHex(d)
+		if err != nil {
+			return nil, err
+		}
+		e.Data = append(e.Data, n)
+	}
+	return e, nil
+}
+
+// text is a key as it is found in lookup.
+func text(keys []Key) string {
+	s := ""
+	for _, k := range keys {
+		s += k.Value.Text(16) + " "
+	}
+	return s
+}
+
+// apply looks a frame up and does what the entry says.
+func (t *table) apply(f *frame) string {
+	values := make([]Key, len(t.keys))
+	for i, k := range t.keys {
+		values[i].Value = k(f)
+	}
+	e := t.match(values)
+	hit := e != nil
+	if !hit {
+		e = t.fallback
+	}
+	if e == nil {
+		return t.next(false, "")
+	}
+	f.data = e.Data
+	for _, do := range t.actions[e.Action].do {
+		do(f)
+	}
+	return t.next(hit, e.Action)
+}
+
+func (t *table) match(values []Key) (best *Entry) {
+	if t.exact && len(t.keys) > 0 {
+		return t.lookup[text(values)]
+	}
+	for _, e := range t.entries {
+		fits := true
+		for i, k := range e.Keys {
+			v := values[i].Value
+			if k.Mask != nil {
+				v = new(big.Int).And(v, k.Mask)
+			}
+			fits = fits && v.Cmp(k.Value) == 0
+		}
+		if fits && (best == nil || e.Priority > best.Priority) {
+			best = e
+		}
+	}
+	return best
+}
+
+// same reports whether two entries have the same key.
+func same(a, b *Entry) bool {
+	return a.Priority == b.Priority && slices.EqualFunc(a.Keys, b.Keys, func(x, y Key) bool {
+		return x.Value.Cmp(y.Value) == 0 && (x.Mask == nil) == (y.Mask == nil) && (x.Mask == nil || x.Mask.Cmp(y.Mask) == 0)
+	})
+}

@@ -1,0 +1,177 @@
+package bmv2
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+)
+
+// Replica is one copy of a frame that goes to a multicast group.
+type Replica struct{ Port, Instance uint16 }
+
+// Output is a frame that leaves the switch.
+type Output struct {
+	Port uint16
+	Data []byte
+}
+
+// Process passes a frame, or a packet of the control plane, through the program.
+func (p *Program) Process(port uint16, data []byte) []Output {
+	f := p.newFrame()
+	f.set(p.ingressPort, big.NewInt(int64(port)), 9)
+	f.set(p.packetLength, big.NewInt(int64(len(data))), 32)
+	p.parse(f, data)
+	for _, right := range p.checks {
+		if !right(f) {
+			f.set(p.checksumError, one, 1)
+		}
+	}
+	p.run("ingress", f)
+	if group := uint16(f.get(p.group).Uint64()); group != 0 {
+		var out []Output
+		for _, r := range p.groups[group] {
+			out = append(out, p.egress(f.clone(), r.Port, r.Instance)...)
+		}
+		return out
+	}
+	to := uint16(f.get(p.egressSpec).Uint64())
+	if to == dropPort {
+		return nil
+	}
+	return p.egress(f, to, 0)
+}
+
+var garbage = new(big.Int).SetBytes([]byte("undefined undefined undefined"))
+
+func (p *Program) newFrame() *frame {
+	f := &frame{headers: make([]header, len(p.types)), limit: -1}
+	for i, t := range p.types {
+		f.headers[i] = header{valid: t.metadata, fields: make([]*big.Int, len(t.fields))}
+		if t.metadata {
+			continue
+		}
+		// What is in a header that is not there is undefined, so it is not 0.
+		for k, ft := range t.fields {
+			f.headers[i].fields[k] = truncated(garbage, max(ft.bits, 0))
+		}
+	}
+	return f
+}
+
+func (f *frame) clone() *frame {
+	c := *f
+	c.headers = slices.Clone(f.headers)
+	for i := range c.headers {
+		c.headers[i].fields = slices.Clone(c.headers[i].fields)
+	}
+	return &c
+}
+
+// egress takes a frame from the middle of the switch to a port.
+func (p *Program) egress(f *frame, port, instance uint16) []Output {
+	f.set(p.egressPort, big.NewInt(int64(port)), 9)
+	f.set(p.egressRid, big.NewInt(int64(instance)), 16)
+	f.set(p.egressSpec, zero, 9)
+	p.run("egress", f)
+	if f.get(p.egressSpec).Uint64() == dropPort {
+		return nil
+	}
+	data := p.deparse(f)
+	if f.limit >= 0 && f.limit < len(data) {
+		data = data[:f.limit]
+	}
+	return []Output{{port, data}}
+}
+
+func (p *Program) run(name string, f *frame) {
+	pl := p.pipelines[name]
+	for at := pl.start; at != ""; {
+		at = pl.nodes[at](f)
+	}
+}
+
+// Insert adds an entry to a table. size is how many the table may have.
+func (p *Program) Insert(name string, size int, e *Entry) error {
+	t, err := p.table(name, e)
+	if err != nil {
+		return err
+	}
+	switch {
+	case t.find(e) >= 0:
+		return ErrExists
+	case len(t.entries) >= size:
+		return ErrFull
+	}
+	t.entries = append(t.entries, e)
+	t.index()
+	return nil
+}
+
+// Modify replaces the action of an entry.
+func (p *Program) Modify(name string, e *Entry) error {
+	t, err := p.table(name, e)
+	if err != nil {
+		return err
+	}
+	i := t.find(e)
+	if i < 0 {
+		return ErrNoEntry
+	}
+	t.entries[i] = e
+	t.index()
+	return nil
+}
+
+// Delete removes the entry with the key of e.
+func (p *Program) Delete(name string, e *Entry) error {
+	t, ok := p.tables[name]
+	if !ok {
+		return fmt.Errorf("no table %q", name)
+	}
+	i := t.find(e)
+	if i < 0 {
+		return ErrNoEntry
+	}
+	t.entries = slices.Delete(t.entries, i, i+1)
+	t.index()
+	return nil
+}
+
+// table returns a table that has an entry's action.
+func (p *Program) table(name string, e *Entry) (*table, error) {
+	t, ok := p.tables[name]
+	if !ok {
+		return nil, fmt.Errorf("no table %q", name)
+	}
+	if t.actions[e.Action] == nil {
+		return nil, fmt.Errorf("table %s has no action %q", name, e.Action)
+	}
+	return t, nil
+}
+
+func (t *table) find(e *Entry) int {
+	return slices.IndexFunc(t.entries, func(other *Entry) bool { return same(e, other) })
+}
+
+// index makes exact keys quick to find.
+func (t *table) index() {
+	if !t.exact {
+		return
+	}
+	clear(t.lookup)
+	for _, e := range t.entries {
+		t.lookup[text(e.Keys)] = e
+	}
+}
+
+// SetGroup makes a multicast group.
+func (p *Program) SetGroup(id uint16, replicas []Replica) { p.groups[id] = replicas }
+
+// Counter returns the packets that one cell of a counter has counted.
+func (p *Program) Counter(name string, index int) (uint64, error) {
+	cells, ok := p.counters[name]
+	if !ok || index < 0 || index >= len(cells) {
+		return 0, fmt.Errorf("no counter %s[%d]", name, index)
+	}
+	return cells[index], nil
+}

@@ -1,0 +1,288 @@
+package p4
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	rt "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// patience is how long a call waits for the switch.
+const patience = 5 * time.Second
+
+// client is the primary controller of one switch.
+type client struct {
+	target   string
+	device   uint64
+	election uint64
+	names    *names
+
+	conn *grpc.ClientConn
+	rpc  rt.P4RuntimeClient
+	ctx  context.Context // ends with the client
+	stop context.CancelFunc
+	done chan struct{} // closed when keep has returned
+
+	sending sync.Mutex // a stream takes one message at a time
+
+	mu      sync.Mutex
+	stream  rt.P4Runtime_StreamChannelClient // nil while there is none
+	lost    error                            // why not, or why the client is of no use any more
+	changed chan struct{}                    // closed when stream or lost changes
+	packets func(*rt.PacketIn)
+}
+
+// dial connects to a switch and becomes its primary controller.
+func dial(o Options, n *names, packets func(*rt.PacketIn)) (*client, error) {
+	conn, err := grpc.NewClient(o.Target, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	if err != nil {
+		return nil, fmt.Errorf("p4: %s: %w", o.Target, err)
+	}
+	c := &client{
+		target: o.Target, device: o.Device, election: o.Election, names: n,
+		conn: conn, rpc: rt.NewP4RuntimeClient(conn),
+		done: make(chan struct{}), changed: make(chan struct{}), packets: packets,
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	stream, err := c.arbitrate()
+	if err != nil {
+		c.stop()
+		return nil, errors.Join(err, conn.Close())
+	}
+	c.set(stream, nil)
+	return c, nil
+}
+
+// arbitrate opens a stream and asks to be primary.
+func (c *client) arbitrate() (rt.P4Runtime_StreamChannelClient, error) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	timer := time.AfterFunc(patience, cancel)
+	stream, err := c.rpc.StreamChannel(ctx)
+	if err == nil {
+		err = stream.Send(&rt.StreamMessageRequest{Update: &rt.StreamMessageRequest_Arbitration{
+			Arbitration: &rt.MasterArbitrationUpdate{DeviceId: c.device, ElectionId: c.electionID()},
+		}})
+	}
+	var answer *rt.StreamMessageResponse
+	if err == nil || errors.Is(err, io.EOF) {
+		answer, err = stream.Recv()
+	}
+	if !timer.Stop() && err != nil {
+		err = status.Error(codes.DeadlineExceeded, "no answer to the arbitration")
+	}
+	if err != nil {
+		cancel()
+		return nil, c.explain("arbitration", err)
+	}
+	if err := c.primary(answer.GetArbitration()); err != nil {
+		cancel()
+		return nil, err
+	}
+	return stream, nil
+}
+
+// primary returns an error unless an arbitration makes this controller the primary.
+func (c *client) primary(a *rt.MasterArbitrationUpdate) error {
+	switch {
+	case a == nil:
+		return fmt.Errorf("p4: arbitration: the switch at %s answered something else", c.target)
+	case codes.Code(a.GetStatus().GetCode()) != codes.OK:
+		return fmt.Errorf("p4: %w at %s, with election ID %d: stop it, or take a higher election ID than its",
+			ErrNotPrimary, c.target, a.GetElectionId().GetLow())
+	}
+	return nil
+}
+
+func (c *client) electionID() *rt.Uint128 { return &rt.Uint128{Low: c.election} }
+
+// set notes that the stream has changed.
+func (c *client) set(stream rt.P4Runtime_StreamChannelClient, lost error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stream, c.lost = stream, lost
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// keep receives from the stream until the client is closed. When the stream breaks
+// it opens another, and asks check whether the switch is still the same. It ends with
+// an error if check has one, or if another controller has taken over.
+func (c *client) keep(check func() error) error {
+	defer close(c.done)
+	c.mu.Lock()
+	stream := c.stream
+	c.mu.Unlock()
+	for {
+		err := c.receive(stream)
+		if c.ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, ErrNotPrimary) {
+			c.set(nil, err)
+			return err
+		}
+		c.set(nil, c.explain("stream", err))
+		stream = nil
+		for wait := 50 * time.Millisecond; stream == nil; wait = min(2*wait, time.Second) {
+			select {
+			case <-c.ctx.Done():
+				return nil
+			case <-time.After(wait):
+			}
+			stream, err = c.arbitrate()
+			if errors.Is(err, ErrNotPrimary) {
+				c.set(nil, err)
+				return err
+			}
+		}
+		if err := check(); err != nil && !errors.Is(err, ErrUnreachable) {
+			c.set(nil, err)
+			return err
+		}
+		c.set(stream, nil)
+	}
+}
+
+// receive hands packets on until the stream ends.
+func (c *client) receive(stream rt.P4Runtime_StreamChannelClient) error {
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		switch u := m.Update.(type) {
+		case *rt.StreamMessageResponse_Packet:
+			c.packets(u.Packet)
+		case *rt.StreamMessageResponse_Arbitration:
+			if err := c.primary(u.Arbitration); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// send sends packets into the switch's pipeline.
+func (c *client) send(p *rt.PacketOut) error {
+	c.mu.Lock()
+	stream, lost := c.stream, c.lost
+	c.mu.Unlock()
+	if stream == nil {
+		return lost
+	}
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	err := stream.Send(&rt.StreamMessageRequest{Update: &rt.StreamMessageRequest_Packet{Packet: p}})
+	if errors.Is(err, io.EOF) {
+		err = status.Error(codes.Unavailable, "the stream has ended")
+	}
+	return c.explain("packet", err)
+}
+
+// ready returns why the switch cannot be written to at present, if so.
+func (c *client) ready() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
+}
+
+// write makes changes, one after the other.
+func (c *client) write(what string, updates ...*rt.Update) error {
+	if err := c.ready(); err != nil {
+		return fmt.Errorf("p4: %s: %w", what, err)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	defer cancel()
+	_, err := c.rpc.Write(ctx, &rt.WriteRequest{DeviceId: c.device, ElectionId: c.electionID(), Updates: updates})
+	return c.explain(what, cause(err))
+}
+
+// cause returns what is wrong with the first update of a batch that failed; the
+// error of the whole batch says only that there is one (P4Runtime 1.4, §12.3).
+func cause(err error) error {
+	for _, d := range status.Convert(err).Details() {
+		if e, ok := d.(*rt.Error); ok && codes.Code(e.CanonicalCode) != codes.OK {
+			return status.Error(codes.Code(e.CanonicalCode), e.Message)
+		}
+	}
+	return err
+}
+
+// put inserts an entry, or replaces the one with the same key: an insertion whose
+// answer was lost may be repeated.
+func (c *client) put(what string, e entry) error {
+	m, err := c.names.tableEntry(e)
+	if err != nil {
+		return err
+	}
+	err = c.write(what, update(rt.Update_INSERT, m))
+	if status.Code(err) == codes.AlreadyExists {
+		return c.write(what, update(rt.Update_MODIFY, m))
+	}
+	return err
+}
+
+// modify replaces the action of an entry that is there.
+func (c *client) modify(what string, e entry) error {
+	m, err := c.names.tableEntry(e)
+	if err != nil {
+		return err
+	}
+	return c.write(what, update(rt.Update_MODIFY, m))
+}
+
+// remove deletes an entry. One that is not there is deleted already.
+func (c *client) remove(what string, e entry) error {
+	m, err := c.names.tableEntry(e)
+	if err != nil {
+		return err
+	}
+	err = c.write(what, update(rt.Update_DELETE, m))
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
+}
+
+func update(t rt.Update_Type, m *rt.TableEntry) *rt.Update {
+	return &rt.Update{Type: t, Entity: &rt.Entity{Entity: &rt.Entity_TableEntry{TableEntry: m}}}
+}
+
+// read reads entities.
+func (c *client) read(what string, entities ...*rt.Entity) ([]*rt.Entity, error) {
+	if err := c.ready(); err != nil {
+		return nil, fmt.Errorf("p4: %s: %w", what, err)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	defer cancel()
+	stream, err := c.rpc.Read(ctx, &rt.ReadRequest{DeviceId: c.device, Entities: entities})
+	if err != nil {
+		return nil, c.explain(what, err)
+	}
+	var all []*rt.Entity
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, c.explain(what, err)
+		}
+		all = append(all, r.Entities...)
+	}
+}
+
+// close ends the client. It waits for keep.
+func (c *client) close() error {
+	c.stop()
+	<-c.done
+	return c.conn.Close()
+}

@@ -1,0 +1,133 @@
+package p4
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/aggregator/vectors"
+)
+
+var frames = flag.Int("frames", 5000, "number of random frames that a differential test compares")
+
+// jobs are the jobs of the differential tests: both modes with both arithmetics, few
+// and many slots, whole and partial last rows, coarse and fine units. The program
+// takes one lane-aligned stripe in a frame; the model is told.
+var jobs = []aggregator.JobConfig{
+	{ID: 0, Epoch: 0, Mode: aggregator.Combine, Exp: -46, Slots: 1000},
+	{ID: 3, Epoch: 7, Mode: aggregator.FetchAdd, Exp: -46, Slots: aggregator.MaxSlots},
+	{ID: 7, Epoch: 65535, Mode: aggregator.Combine, Slots: 220},
+	{ID: 100, Epoch: 1, Mode: aggregator.FetchAdd, Slots: 37, Exp: -60},
+	{ID: 255, Epoch: 300, Mode: aggregator.FetchAdd, Slots: 30000, Exp: 20},
+	{ID: 12, Epoch: 3000, Mode: aggregator.Combine, Arithmetic: aggregator.Fixed, Slots: 900},
+	{ID: 13, Epoch: 4000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Slots: 21},
+}
+
+func init() {
+	for i := range jobs {
+		jobs[i].MaxStripes, jobs[i].Layouts = 1, aggregator.Aligned
+	}
+}
+
+// device is a device whose routes name ports of the switch.
+type device interface {
+	conformance.Device
+	AddRoute(mac [6]byte, port uint32) error
+}
+
+// pair sets a device and a model up alike.
+func pair(tb testing.TB, d device) *conformance.Pair {
+	tb.Helper()
+	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, p := range []aggregator.Plane{d, m} {
+		if err := conformance.Setup(p, jobs...); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for _, r := range conformance.Routes {
+		if err := d.AddRoute(r.Host.MAC, uint32(r.Port+1)); err != nil {
+			tb.Fatal(err)
+		}
+		if err := m.AddRoute(r.Host.MAC, r.Port); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return &conformance.Pair{Device: d, Model: m, Jobs: jobs}
+}
+
+// compare passes random frames through a device and a model.
+func compare(t *testing.T, d device, n int) {
+	verdicts, err := pair(t, d).Run(1, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d frames: %v", n, verdicts)
+	for a := aggregator.Pass; a <= aggregator.Forward; a++ {
+		if verdicts[a] == 0 {
+			t.Errorf("no frame with verdict %v among %d", a, n)
+		}
+	}
+}
+
+func TestProgramEqualsModel(t *testing.T) { compare(t, openSimulated(t, nil), *frames) }
+
+// The vectors say what every data plane must do, without the model's help.
+func TestProgramReplaysVectors(t *testing.T) {
+	replay(t, func(t *testing.T) device { return openSimulated(t, nil) })
+}
+
+// replay plays the files of vectors whose jobs the program takes.
+func replay(t *testing.T, open func(t *testing.T) device) {
+	files, err := vectors.Load("../aggregator/testdata/vectors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	replayed := 0
+	for _, f := range files {
+		if why := unsupported(t, f); why != "" {
+			t.Logf("%s does not apply: %s", f.Name, why)
+			continue
+		}
+		replayed++
+		t.Run(f.Name, func(t *testing.T) {
+			d := open(t)
+			for _, r := range f.Routes {
+				if err := d.AddRoute(r.MAC, uint32(r.Port+1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := f.Replay(d); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if replayed == 0 {
+		t.Error("no file of vectors applies to the program")
+	}
+}
+
+// unsupported returns why a file of vectors does not apply, or "".
+func unsupported(t *testing.T, f *vectors.File) string {
+	for _, s := range f.Steps {
+		if s.AddJob == nil {
+			continue
+		}
+		cfg, err := s.AddJob.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.MaxStripes != 1 || cfg.Layouts != aggregator.Aligned {
+			return "its jobs take other frames than of one lane-aligned stripe"
+		}
+		if _, err := complete(cfg); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+func TestReadmission(t *testing.T) { conformance.TestReadmission(t, openSimulated(t, nil)) }

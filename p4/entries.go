@@ -1,0 +1,109 @@
+package p4
+
+import (
+	"bytes"
+	"fmt"
+	"math/big"
+	"net/netip"
+
+	config "github.com/p4lang/p4runtime/go/p4/config/v1"
+	rt "github.com/p4lang/p4runtime/go/p4/v1"
+)
+
+// number is a value of any width that a table or a packet holds.
+type number []byte
+
+func uintNumber(v uint64) number { return new(big.Int).SetUint64(v).Bytes() }
+
+func macNumber(mac [6]byte) number { return mac[:] }
+
+func addrNumber(a netip.Addr) number { return a.AsSlice() }
+
+// canonical returns a number as P4Runtime writes it: as short as possible, but not
+// empty (P4Runtime 1.4, §8.4).
+func (n number) canonical() []byte {
+	n = bytes.TrimLeft(n, "\x00")
+	if len(n) == 0 {
+		return []byte{0}
+	}
+	return n
+}
+
+// uint64 returns a number of at most 64 bits.
+func (n number) uint64() uint64 { return new(big.Int).SetBytes(n).Uint64() }
+
+// entry describes a table entry by the names that the program uses.
+type entry struct {
+	table    string
+	keys     []number // in the order of the table's keys
+	priority int32    // where keys are ternary
+	action   string
+	params   map[string]number
+}
+
+// tableEntry makes the message of an entry. Without an action it names the entry
+// only, which is enough to delete it.
+func (n *names) tableEntry(e entry) (*rt.TableEntry, error) {
+	t := n.tables[e.table]
+	m := &rt.TableEntry{TableId: t.id, Priority: e.priority}
+	for i, key := range e.keys {
+		f := t.keys[i]
+		switch f.match {
+		case config.MatchField_EXACT:
+			m.Match = append(m.Match, &rt.FieldMatch{FieldId: f.id, FieldMatchType: &rt.FieldMatch_Exact_{
+				Exact: &rt.FieldMatch_Exact{Value: key.canonical()},
+			}})
+		case config.MatchField_TERNARY:
+			if key == nil {
+				continue // a field that is left out matches everything
+			}
+			m.Match = append(m.Match, &rt.FieldMatch{FieldId: f.id, FieldMatchType: &rt.FieldMatch_Ternary_{
+				Ternary: &rt.FieldMatch_Ternary{Value: key.canonical(), Mask: ones(f.bits)},
+			}})
+		default:
+			return nil, fmt.Errorf("p4: table %s: key %s is matched by %v", e.table, f.name, f.match)
+		}
+	}
+	if e.action == "" {
+		return m, nil
+	}
+	a := n.actions[e.action]
+	call := &rt.Action{ActionId: a.id}
+	for _, p := range a.params {
+		v, ok := e.params[p.name]
+		if !ok {
+			return nil, fmt.Errorf("p4: action %s: the program wants a parameter %s", e.action, p.name)
+		}
+		call.Params = append(call.Params, &rt.Action_Param{ParamId: p.id, Value: v.canonical()})
+	}
+	m.Action = &rt.TableAction{Type: &rt.TableAction_Action{Action: call}}
+	return m, nil
+}
+
+// ones returns the mask of a key of so many bits.
+func ones(bits int32) []byte {
+	one := big.NewInt(1)
+	return one.Sub(one.Lsh(one, uint(bits)), big.NewInt(1)).Bytes()
+}
+
+// metadata returns the metadata of a packet, in the order of its fields.
+func (p packet) metadata(values ...number) []*rt.PacketMetadata {
+	var all []*rt.PacketMetadata
+	for i, f := range p.fields {
+		all = append(all, &rt.PacketMetadata{MetadataId: f.id, Value: values[i].canonical()})
+	}
+	return all
+}
+
+// values returns what the metadata of a packet say, in the order of its fields.
+func (p packet) values(all []*rt.PacketMetadata) []number {
+	values := make([]number, len(p.fields))
+	for i, f := range p.fields {
+		for _, m := range all {
+			if m.MetadataId == f.id {
+				values[i] = m.Value
+			}
+		}
+	}
+	return values
+}

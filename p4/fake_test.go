@@ -1,0 +1,396 @@
+package p4
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	config "github.com/p4lang/p4runtime/go/p4/config/v1"
+	rt "github.com/p4lang/p4runtime/go/p4/v1"
+	status "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/libra-ina/libra/p4/bmv2"
+)
+
+// fake is a P4Runtime server that checks what it is told against the P4Info that it
+// was given, and runs the program.
+type fake struct {
+	rt.UnimplementedP4RuntimeServer
+
+	mu      sync.Mutex
+	config  *rt.ForwardingPipelineConfig
+	program *bmv2.Program
+	primary *rt.Uint128
+	streams map[rt.P4Runtime_StreamChannelServer]*rt.Uint128
+	loads   int        // programs that were loaded
+	writes  int        // calls of Write
+	lose    int        // so many packets of the control plane are lost
+	fail    codes.Code // of the next write
+}
+
+// startFake serves a fake on a Unix socket.
+func startFake(tb testing.TB) (f *fake, target string, stop func()) {
+	tb.Helper()
+	f = &fake{streams: make(map[rt.P4Runtime_StreamChannelServer]*rt.Uint128)}
+	path := filepath.Join(tb.TempDir(), "p4rt")
+	stop = f.serve(tb, path)
+	return f, "unix:" + path, stop
+}
+
+// serve serves the fake until stop is called or the test ends.
+func (f *fake) serve(tb testing.TB, path string) (stop func()) {
+	tb.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := grpc.NewServer()
+	rt.RegisterP4RuntimeServer(s, f)
+	go func() { _ = s.Serve(l) }() // it ends with Stop
+	tb.Cleanup(s.Stop)
+	return s.Stop
+}
+
+// restart makes it a switch that has just been started.
+func (f *fake) restart() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.config, f.program = nil, nil
+}
+
+func (f *fake) StreamChannel(stream rt.P4Runtime_StreamChannelServer) error {
+	defer func() {
+		f.mu.Lock()
+		delete(f.streams, stream)
+		f.mu.Unlock()
+	}()
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		switch u := m.Update.(type) {
+		case *rt.StreamMessageRequest_Arbitration:
+			err = f.arbitrate(stream, u.Arbitration)
+		case *rt.StreamMessageRequest_Packet:
+			err = f.packet(stream, u.Packet)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func higher(a, b *rt.Uint128) bool {
+	return a.GetHigh() > b.GetHigh() || a.GetHigh() == b.GetHigh() && a.GetLow() > b.GetLow()
+}
+
+// arbitrate tells all controllers who is primary.
+func (f *fake) arbitrate(stream rt.P4Runtime_StreamChannelServer, a *rt.MasterArbitrationUpdate) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.streams[stream] = a.ElectionId
+	f.primary = nil
+	for _, id := range f.streams {
+		if f.primary == nil || higher(id, f.primary) {
+			f.primary = id
+		}
+	}
+	for s, id := range f.streams {
+		code := codes.OK
+		if higher(f.primary, id) {
+			code = codes.AlreadyExists
+		}
+		if err := s.Send(&rt.StreamMessageResponse{Update: &rt.StreamMessageResponse_Arbitration{
+			Arbitration: &rt.MasterArbitrationUpdate{ElectionId: f.primary, Status: &status.Status{Code: int32(code)}},
+		}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// packet passes a packet of the control plane through the program.
+func (f *fake) packet(stream rt.P4Runtime_StreamChannelServer, p *rt.PacketOut) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lose > 0 {
+		f.lose--
+		return nil
+	}
+	var data []byte
+	for _, field := range packetFields(f.config.P4Info, "packet_out") {
+		for _, m := range p.Metadata {
+			if m.MetadataId == field.Id {
+				data = append(data, new(big.Int).SetBytes(m.Value).FillBytes(make([]byte, field.Bitwidth/8))...)
+			}
+		}
+	}
+	for _, out := range f.program.Process(cpuPort, append(data, p.Payload...)) {
+		if out.Port != cpuPort {
+			continue
+		}
+		in := &rt.PacketIn{Payload: out.Data}
+		for _, field := range packetFields(f.config.P4Info, "packet_in") {
+			n := int(field.Bitwidth / 8)
+			in.Metadata = append(in.Metadata, &rt.PacketMetadata{MetadataId: field.Id, Value: number(in.Payload[:n]).canonical()})
+			in.Payload = in.Payload[n:]
+		}
+		if err := stream.Send(&rt.StreamMessageResponse{Update: &rt.StreamMessageResponse_Packet{Packet: in}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const cpuPort = 510
+
+func packetFields(info *config.P4Info, name string) []*config.ControllerPacketMetadata_Metadata {
+	for _, m := range info.ControllerPacketMetadata {
+		if m.Preamble.Name == name {
+			return m.Metadata
+		}
+	}
+	return nil
+}
+
+func (f *fake) GetForwardingPipelineConfig(context.Context, *rt.GetForwardingPipelineConfigRequest) (*rt.GetForwardingPipelineConfigResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.config == nil {
+		return nil, grpcstatus.Error(codes.FailedPrecondition, "no forwarding pipeline config set")
+	}
+	return &rt.GetForwardingPipelineConfigResponse{Config: &rt.ForwardingPipelineConfig{
+		P4Info: f.config.P4Info, Cookie: f.config.Cookie,
+	}}, nil
+}
+
+func (f *fake) SetForwardingPipelineConfig(_ context.Context, r *rt.SetForwardingPipelineConfigRequest) (*rt.SetForwardingPipelineConfigResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.authorise(r.ElectionId); err != nil {
+		return nil, err
+	}
+	program, err := bmv2.Load(r.Config.P4DeviceConfig)
+	if err != nil {
+		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
+	}
+	f.config, f.program = r.Config, program
+	f.loads++
+	return &rt.SetForwardingPipelineConfigResponse{}, nil
+}
+
+func (f *fake) authorise(id *rt.Uint128) error {
+	if f.primary == nil || !proto.Equal(f.primary, id) {
+		return grpcstatus.Error(codes.PermissionDenied, "not primary")
+	}
+	return nil
+}
+
+func (f *fake) Write(_ context.Context, r *rt.WriteRequest) (*rt.WriteResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.authorise(r.ElectionId); err != nil {
+		return nil, err
+	}
+	f.writes++
+	if f.fail != codes.OK {
+		code := f.fail
+		f.fail = codes.OK
+		return nil, refusal(code, "as the test wants")
+	}
+	for _, u := range r.Updates {
+		if err := f.update(u); err != nil {
+			return nil, err
+		}
+	}
+	return &rt.WriteResponse{}, nil
+}
+
+// refusal is how P4Runtime reports what is wrong with an update of a batch.
+func refusal(code codes.Code, format string, args ...any) error {
+	s, err := grpcstatus.New(codes.Unknown, "a batch of updates failed").WithDetails(
+		&rt.Error{CanonicalCode: int32(code), Message: fmt.Sprintf(format, args...)})
+	if err != nil {
+		return err
+	}
+	return s.Err()
+}
+
+func (f *fake) update(u *rt.Update) error {
+	if g := u.Entity.GetPacketReplicationEngineEntry().GetMulticastGroupEntry(); g != nil {
+		var all []bmv2.Replica
+		for _, r := range g.Replicas {
+			all = append(all, bmv2.Replica{Port: uint16(number(r.GetPort()).uint64()), Instance: uint16(r.Instance)})
+		}
+		f.program.SetGroup(uint16(g.MulticastGroupId), all)
+		return nil
+	}
+	e := u.Entity.GetTableEntry()
+	if e == nil {
+		return refusal(codes.Unimplemented, "entity %v", u.Entity)
+	}
+	t, err := f.check(e, u.Type)
+	if err != nil {
+		return err
+	}
+	switch u.Type {
+	case rt.Update_INSERT:
+		err = f.program.Insert(t.Preamble.Name, int(t.Size), f.entry(t, e))
+	case rt.Update_MODIFY:
+		err = f.program.Modify(t.Preamble.Name, f.entry(t, e))
+	case rt.Update_DELETE:
+		err = f.program.Delete(t.Preamble.Name, f.entry(t, e))
+	}
+	for target, code := range map[error]codes.Code{
+		bmv2.ErrExists: codes.AlreadyExists, bmv2.ErrNoEntry: codes.NotFound, bmv2.ErrFull: codes.ResourceExhausted,
+	} {
+		if errors.Is(err, target) {
+			return refusal(code, "table %s: %v", t.Preamble.Name, err)
+		}
+	}
+	return err
+}
+
+// entry translates an entry that has been checked.
+func (f *fake) entry(t *config.Table, m *rt.TableEntry) *bmv2.Entry {
+	e := &bmv2.Entry{Priority: int(m.Priority)}
+	for _, k := range t.MatchFields {
+		key := bmv2.Key{Value: new(big.Int).SetBytes(match(m, k.Id))}
+		if k.GetMatchType() == config.MatchField_TERNARY {
+			key.Mask = new(big.Int)
+			for _, f := range m.Match {
+				if f.FieldId == k.Id {
+					key.Mask.SetBytes(f.GetTernary().Mask)
+				}
+			}
+		}
+		e.Keys = append(e.Keys, key)
+	}
+	for _, a := range f.config.P4Info.Actions {
+		if a.Preamble.Id == m.GetAction().GetAction().GetActionId() {
+			e.Action = a.Preamble.Name
+		}
+	}
+	for _, p := range m.GetAction().GetAction().GetParams() {
+		e.Data = append(e.Data, new(big.Int).SetBytes(p.Value))
+	}
+	return e
+}
+
+// check checks an entry against the P4Info.
+func (f *fake) check(e *rt.TableEntry, u rt.Update_Type) (*config.Table, error) {
+	if f.config == nil {
+		return nil, refusal(codes.FailedPrecondition, "no program")
+	}
+	for _, t := range f.config.P4Info.Tables {
+		if t.Preamble.Id != e.TableId {
+			continue
+		}
+		ternary := false
+		for _, k := range t.MatchFields {
+			m := match(e, k.Id)
+			ternary = ternary || k.GetMatchType() == config.MatchField_TERNARY
+			if m == nil && k.GetMatchType() == config.MatchField_EXACT {
+				return nil, refusal(codes.InvalidArgument, "%s: key %s is missing", t.Preamble.Name, k.Name)
+			}
+			if err := width(m, k.Bitwidth); err != nil {
+				return nil, refusal(codes.InvalidArgument, "%s: key %s: %v", t.Preamble.Name, k.Name, err)
+			}
+		}
+		if ternary != (e.Priority > 0) {
+			return nil, refusal(codes.InvalidArgument, "%s: priority %d", t.Preamble.Name, e.Priority)
+		}
+		if u == rt.Update_DELETE {
+			return t, nil
+		}
+		return t, f.checkAction(t, e.GetAction().GetAction())
+	}
+	return nil, refusal(codes.InvalidArgument, "no table %d", e.TableId)
+}
+
+func match(e *rt.TableEntry, id uint32) []byte {
+	for _, m := range e.Match {
+		if m.FieldId == id {
+			if t := m.GetTernary(); t != nil {
+				return t.Value
+			}
+			return m.GetExact().GetValue()
+		}
+	}
+	return nil
+}
+
+// width returns an error for a value that is wider than it may be, or not as short
+// as it must be.
+func width(v []byte, bits int32) error {
+	switch {
+	case v == nil:
+		return nil
+	case len(v) == 0 || len(v) > 1 && v[0] == 0:
+		return fmt.Errorf("%x is not canonical", v)
+	case len(v) > int(bits+7)/8 || len(v) == int(bits+7)/8 && bits%8 != 0 && v[0]>>(bits%8) != 0:
+		return fmt.Errorf("%x does not fit %d bits", v, bits)
+	}
+	return nil
+}
+
+func (f *fake) checkAction(t *config.Table, a *rt.Action) error {
+	allowed := false
+	for _, r := range t.ActionRefs {
+		allowed = allowed || r.Id == a.GetActionId() && r.Scope != config.ActionRef_DEFAULT_ONLY
+	}
+	if !allowed {
+		return refusal(codes.InvalidArgument, "%s: action %d", t.Preamble.Name, a.GetActionId())
+	}
+	for _, want := range f.config.P4Info.Actions {
+		if want.Preamble.Id != a.ActionId {
+			continue
+		}
+		if len(want.Params) != len(a.Params) {
+			return refusal(codes.InvalidArgument, "%s has %d parameters", want.Preamble.Name, len(want.Params))
+		}
+		for i, p := range want.Params {
+			if a.Params[i].ParamId != p.Id {
+				return refusal(codes.InvalidArgument, "%s: parameter %s is missing", want.Preamble.Name, p.Name)
+			}
+			if err := width(a.Params[i].Value, p.Bitwidth); err != nil {
+				return refusal(codes.InvalidArgument, "%s: %s: %v", want.Preamble.Name, p.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (f *fake) Read(r *rt.ReadRequest, stream rt.P4Runtime_ReadServer) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	answer := new(rt.ReadResponse)
+	for _, e := range r.Entities {
+		c := proto.CloneOf(e.GetCounterEntry())
+		if c == nil || c.Index == nil {
+			return grpcstatus.Errorf(codes.Unimplemented, "read of %v", e)
+		}
+		for _, info := range f.config.P4Info.Counters {
+			if info.Preamble.Id != c.CounterId {
+				continue
+			}
+			n, err := f.program.Counter(info.Preamble.Name, int(c.Index.Index))
+			if err != nil {
+				return grpcstatus.Error(codes.OutOfRange, err.Error())
+			}
+			c.Data = &rt.CounterData{PacketCount: int64(n)}
+		}
+		answer.Entities = append(answer.Entities, &rt.Entity{Entity: &rt.Entity_CounterEntry{CounterEntry: c}})
+	}
+	return stream.Send(answer)
+}

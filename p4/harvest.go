@@ -1,0 +1,75 @@
+package p4
+
+import (
+	"fmt"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Swap implements [aggregator.Plane]. One write to the job's entry changes the bank;
+// the rows of the other one are then read behind it. If that fails, the bank stays
+// frozen and the next Swap reads it.
+func (p *Plane) Swap(id uint16) (*aggregator.Bank, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j, err := p.job(id)
+	if err != nil {
+		return nil, err
+	}
+	if j.frozen != nil {
+		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrBankNotCleared)
+	}
+	if !j.swapped {
+		j.bank ^= 1
+		if err := p.client.modify("swap", j.entry()); err != nil {
+			j.bank ^= 1
+			return nil, fmt.Errorf("job %d: %w", id, err)
+		}
+		j.swapped = true
+	}
+	b := &aggregator.Bank{Job: id, Epoch: j.Epoch, Slots: make([]int64, j.Slots)}
+	if err := p.rows(operationRead, p.row(j, j.bank^1), j.rows, func(i int, r *row) {
+		copy(b.Slots[i*wire.Lanes:], r[:])
+	}); err != nil {
+		return nil, fmt.Errorf("job %d: %w", id, err)
+	}
+	n, err := p.count("counters of a bank", bankApplied(id, j.bank^1))
+	if err != nil {
+		return nil, fmt.Errorf("job %d: %w", id, err)
+	}
+	b.Frames, b.Pairs = n.since(j.cleared[j.bank^1]).frames()
+	j.frozen = b
+	return b, nil
+}
+
+// Clear implements [aggregator.Plane].
+func (p *Plane) Clear(frozen *aggregator.Bank) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j, err := p.job(frozen.Job)
+	if err != nil {
+		return err
+	}
+	if j.frozen != frozen {
+		return fmt.Errorf("job %d: %w", frozen.Job, aggregator.ErrBankNotFrozen)
+	}
+	bank := j.bank ^ 1
+	if err := p.clear(j, bank); err != nil {
+		return fmt.Errorf("job %d: %w", j.ID, err)
+	}
+	n, err := p.count("counters of a bank", bankApplied(j.ID, bank))
+	if err != nil {
+		return fmt.Errorf("job %d: %w", j.ID, err)
+	}
+	j.cleared[bank], j.frozen, j.swapped = n, nil, false
+	return nil
+}
+
+// clear zeroes a bank of a job.
+func (p *Plane) clear(j *job, bank int) error {
+	return p.rows(operationClear, p.row(j, bank), j.rows, func(int, *row) {})
+}
+
+// row returns the first row of a bank of a job, among those of all banks.
+func (p *Plane) row(j *job, bank int) int { return bank*rowsOfBank + j.first }

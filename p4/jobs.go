@@ -1,0 +1,235 @@
+package p4
+
+import (
+	"fmt"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Sizes of the program: see program/sizes.p4.
+const rowsOfBank = 8192
+
+// expBias is added to the exponent of a job's unit: the distance that the program
+// shifts a significand by is the sum less the exponent of the number
+// (internal/fixedpoint).
+const expBias = 189
+
+// AddJob implements [aggregator.Plane].
+func (p *Plane) AddJob(cfg aggregator.JobConfig) error {
+	cfg, err := complete(cfg)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return aggregator.ErrClosed
+	}
+	if p.jobs[cfg.ID] != nil {
+		return fmt.Errorf("job %d: %w", cfg.ID, aggregator.ErrJobExists)
+	}
+	j := &job{JobConfig: cfg, rows: (cfg.Slots + wire.Lanes - 1) / wire.Lanes, senders: make(map[uint16]*admission)}
+	first, ok := p.rowPool.take(j.rows)
+	if !ok {
+		return fmt.Errorf("job %d: %w: %d slots take %d rows of the switch's registers, %d of %d are free, not all in one piece perhaps",
+			cfg.ID, aggregator.ErrTooManySlots, cfg.Slots, j.rows, p.rowPool.left(), p.rowPool.size)
+	}
+	j.first = first
+	if err := p.startJob(j); err != nil {
+		p.rowPool.give(first)
+		return fmt.Errorf("job %d: %w", cfg.ID, err)
+	}
+	p.jobs[cfg.ID] = j
+	return nil
+}
+
+// complete fills in the defaults of this data plane and checks a job.
+func complete(cfg aggregator.JobConfig) (aggregator.JobConfig, error) {
+	if cfg.MaxStripes == 0 {
+		cfg.MaxStripes = 1
+	}
+	if cfg.Layouts == 0 {
+		cfg.Layouts = aggregator.Aligned
+	}
+	cfg, err := cfg.Complete()
+	if err != nil {
+		return cfg, err
+	}
+	why := ""
+	switch {
+	case cfg.Mode == aggregator.Sync:
+		why = "rounds"
+	case cfg.Workers != 0:
+		why = "negotiated scales"
+	case cfg.Arithmetic == aggregator.LUT:
+		why = "lut arithmetic"
+	case cfg.MaxStripes != 1:
+		why = fmt.Sprintf("%d stripes in a frame: it takes 1 (switch.stripes)", cfg.MaxStripes)
+	case cfg.Layouts != aggregator.Aligned:
+		why = "dense frames: it takes lane-aligned ones (switch.lane_aligned)"
+	default:
+		return cfg, nil
+	}
+	return cfg, fmt.Errorf("job %d: %w: the switch program has no %s", cfg.ID, aggregator.ErrUnsupported, why)
+}
+
+// startJob zeroes a job's rows, which another job may have had, and admits it.
+func (p *Plane) startJob(j *job) (err error) {
+	for bank := range 2 {
+		if err := p.clear(j, bank); err != nil {
+			return err
+		}
+		if j.cleared[bank], err = p.count("counters of a bank", bankApplied(j.ID, bank)); err != nil {
+			return err
+		}
+	}
+	if j.began, err = p.count("counters of a job", jobCells(j.ID)...); err != nil {
+		return err
+	}
+	return p.client.put("admit", j.entry())
+}
+
+// entry returns the job's entry in table jobs.
+func (j *job) entry() entry {
+	more := uint64(1)<<(j.Slots%wire.Lanes) - 1
+	return entry{
+		table: tableJobs, keys: []number{uintNumber(uint64(j.ID))}, action: actionServe,
+		params: map[string]number{
+			"index":      uintNumber(uint64(j.ID)),
+			"mode":       uintNumber(uint64(j.Mode)),
+			"arithmetic": uintNumber(uint64(j.Arithmetic)),
+			"bank":       uintNumber(uint64(j.bank)),
+			"base":       uintNumber(uint64(j.first)),
+			"rows":       uintNumber(uint64(j.Slots / wire.Lanes)),
+			"more":       uintNumber(more),
+			"slots":      uintNumber(uint64(j.Slots)),
+			"bias":       uintNumber(uint64(expBias + j.Exp)),
+		},
+	}
+}
+
+// RemoveJob implements [aggregator.Plane].
+func (p *Plane) RemoveJob(id uint16) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, err := p.job(id); err != nil {
+		return err
+	}
+	return p.removeJob(id)
+}
+
+// removeJob takes a job out of the switch: first the job, so that its senders are
+// answered alike.
+func (p *Plane) removeJob(id uint16) error {
+	j := p.jobs[id]
+	if err := p.client.remove("remove", entry{table: tableJobs, keys: j.entry().keys}); err != nil {
+		return fmt.Errorf("job %d: %w", id, err)
+	}
+	for sender := range j.senders {
+		if err := p.removeSender(j, sender); err != nil {
+			return err
+		}
+	}
+	p.rowPool.give(j.first)
+	delete(p.jobs, id)
+	return nil
+}
+
+// AddSender implements [aggregator.Plane].
+func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j, err := p.job(id)
+	if err != nil {
+		return err
+	}
+	s.IP = s.IP.Unmap()
+	switch {
+	case !s.IP.IsValid():
+		return fmt.Errorf("job %d: %w: sender %d has no IP address", id, aggregator.ErrConfig, s.ID)
+	case !s.IP.Is4():
+		return fmt.Errorf("job %d: %w: sender %d: the switch program aggregates over IPv4, and %v is none", id, aggregator.ErrUnsupported, s.ID, s.IP)
+	case j.senders[s.ID] != nil:
+		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, aggregator.ErrSenderExists)
+	}
+	if err := j.CheckSender(s); err != nil {
+		return err
+	}
+	if s.Port == 0 {
+		s.Port = p.port
+	}
+	index, ok := p.senders.take()
+	if !ok {
+		return fmt.Errorf("job %d: sender %d: %w: the switch has room for %d", id, s.ID, aggregator.ErrTooManySenders, p.senders.size)
+	}
+	a := &admission{index: index}
+	if a.began, err = p.count("counters of a sender", senderEvents(index), senderApplied(index)); err == nil {
+		// No two admissions have the same generation, so what the filter holds of
+		// others counts as empty.
+		p.generations++
+		err = p.client.put("admit", entry{
+			table: tableSenders, keys: senderKeys(id, s.ID), action: actionAdmit,
+			params: map[string]number{
+				"index":      uintNumber(uint64(index)),
+				"generation": uintNumber(uint64(p.generations)),
+				"mac":        macNumber(s.MAC),
+				"ip":         addrNumber(s.IP),
+				"port":       uintNumber(uint64(s.Port)),
+				"epoch":      uintNumber(uint64(s.Epoch)),
+			},
+		})
+	}
+	if err != nil {
+		p.senders.give(index)
+		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, err)
+	}
+	j.senders[s.ID] = a
+	return nil
+}
+
+func senderKeys(job, sender uint16) []number {
+	return []number{uintNumber(uint64(job)), uintNumber(uint64(sender))}
+}
+
+// RemoveSender implements [aggregator.Plane].
+func (p *Plane) RemoveSender(id, sender uint16) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j, _, err := p.sender(id, sender)
+	if err != nil {
+		return err
+	}
+	return p.removeSender(j, sender)
+}
+
+func (p *Plane) removeSender(j *job, sender uint16) error {
+	if err := p.client.remove("withdraw", entry{table: tableSenders, keys: senderKeys(j.ID, sender)}); err != nil {
+		return fmt.Errorf("job %d: sender %d: %w", j.ID, sender, err)
+	}
+	p.senders.give(j.senders[sender].index)
+	delete(j.senders, sender)
+	return nil
+}
+
+// indexPool gives out the numbers from 0 to size-1.
+type indexPool struct {
+	size  int
+	next  int
+	freed []int
+}
+
+func (p *indexPool) take() (int, bool) {
+	if n := len(p.freed); n > 0 {
+		i := p.freed[n-1]
+		p.freed = p.freed[:n-1]
+		return i, true
+	}
+	if p.next == p.size {
+		return 0, false
+	}
+	p.next++
+	return p.next - 1, true
+}
+
+func (p *indexPool) give(i int) { p.freed = append(p.freed, i) }

@@ -1,0 +1,121 @@
+package p4
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// mutant changes every primitive of the program's actions: it returns what is to be
+// there in its place, nil for nothing.
+type mutant func(op string, params []any) (string, []any)
+
+// mutate returns a program that is changed.
+func mutate(t *testing.T, change mutant) *Program {
+	t.Helper()
+	p, err := DefaultProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(p.device, &tree); err != nil {
+		t.Fatal(err)
+	}
+	changes := 0
+	for _, a := range tree["actions"].([]any) {
+		a := a.(map[string]any)
+		var kept []any
+		for _, do := range a["primitives"].([]any) {
+			do := do.(map[string]any)
+			before, _ := json.Marshal(do)
+			op, params := change(do["op"].(string), do["parameters"].([]any))
+			do["op"], do["parameters"] = op, params
+			if after, _ := json.Marshal(do); string(after) != string(before) {
+				changes++
+			}
+			if op != "" {
+				kept = append(kept, do)
+			}
+		}
+		a["primitives"] = kept
+	}
+	if changes == 0 {
+		t.Fatal("the mutant is the program itself")
+	}
+	if p.device, err = json.Marshal(tree); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// replaced returns params with another text in them.
+func replaced(params []any, from, to string) []any {
+	text, _ := json.Marshal(params)
+	var changed []any
+	_ = json.Unmarshal([]byte(strings.ReplaceAll(string(text), from, to)), &changed)
+	return changed
+}
+
+// The comparison with the model is worth what it notices.
+func TestMutantsAreCaught(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short")
+	}
+	has := func(params []any, what string) bool {
+		text, _ := json.Marshal(params)
+		return strings.Contains(string(text), what)
+	}
+	for name, change := range map[string]mutant{
+		"no duplicate is noticed": func(op string, params []any) (string, []any) {
+			if op == "register_write" && has(params, "aggregate.seen") {
+				return "", nil
+			}
+			return op, params
+		},
+		"lane 7 reads the register of lane 8": func(op string, params []any) (string, []any) {
+			if op == "register_read" && has(params, "aggregate.slots7\"") && !has(params, "value7") {
+				return op, replaced(params, "aggregate.slots7\"", "aggregate.slots8\"")
+			}
+			return op, params
+		},
+		"both banks are one": func(op string, params []any) (string, []any) {
+			if op == "assign" && has(params, `"0x00002000"`) {
+				return op, replaced(params, `"0x00002000"`, `"0x00000000"`)
+			}
+			return op, params
+		},
+		"ranks have no end": func(op string, params []any) (string, []any) {
+			if op == "assign" && has(params[:1], "fault") && has(params[1:], `"0x03"`) {
+				return "", nil
+			}
+			return op, params
+		},
+		"saturated sums are not cut from below": func(op string, params []any) (string, []any) {
+			if op == "assign" && has(params[:1], "sum") && has(params[1:], "80000000") {
+				return "", nil
+			}
+			return op, params
+		},
+		"answers are not cut": func(op string, params []any) (string, []any) {
+			if op == "truncate" {
+				return "", nil
+			}
+			return op, params
+		},
+		"requests clear nothing": func(op string, params []any) (string, []any) {
+			if op == "register_write" && has(params, "aggregate.slots0\"") && has(params[2:], "hexstr") {
+				return "", nil
+			}
+			return op, params
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := pair(t, openSimulated(t, mutate(t, change))).Run(1, 4000)
+			if err == nil {
+				t.Error("4000 frames show no difference from the model")
+			} else {
+				t.Logf("%.300s", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package p4
+
+import (
+	"fmt"
+
+	config "github.com/p4lang/p4runtime/go/p4/config/v1"
+)
+
+// names are the parts of the program that the control plane uses, by the numbers
+// that the compiler gave them.
+type names struct {
+	tables   map[string]table
+	actions  map[string]action
+	counters map[string]counter
+	out, in  packet // to and from the switch
+}
+
+type table struct {
+	id   uint32
+	size int64
+	keys []field
+}
+
+type action struct {
+	id     uint32
+	params []field
+}
+
+type counter struct {
+	id   uint32
+	size int64
+}
+
+// packet is the metadata of packets between control plane and switch.
+type packet struct{ fields []field }
+
+type field struct {
+	id    uint32
+	name  string
+	bits  int32
+	match config.MatchField_MatchType // of a key
+}
+
+// What the control plane uses of the program. A program without one of them is
+// another.
+const (
+	tableDestinations = "destinations"
+	tableJobs         = "jobs"
+	tableSenders      = "senders"
+	tableHosts        = "hosts"
+	tableHomes        = "homes"
+
+	actionLocal   = "local"
+	actionBetween = "between_hosts"
+	actionServe   = "serve"
+	actionAdmit   = "admit"
+	actionSend    = "send"
+	actionHome    = "home"
+
+	counterEvents        = "events"
+	counterJobEvents     = "job_events"
+	counterApplied       = "applied"
+	counterSaturated     = "saturated"
+	counterSenderEvents  = "sender_events"
+	counterSenderApplied = "sender_applied"
+)
+
+// resolve finds the parts of the program in its P4Info.
+func resolve(info *config.P4Info) (*names, error) {
+	n := &names{
+		tables: make(map[string]table), actions: make(map[string]action), counters: make(map[string]counter),
+	}
+	for _, t := range info.Tables {
+		r := table{id: t.Preamble.Id, size: t.Size}
+		for _, k := range t.MatchFields {
+			r.keys = append(r.keys, field{k.Id, k.Name, k.Bitwidth, k.GetMatchType()})
+		}
+		n.tables[t.Preamble.Alias] = r
+	}
+	for _, a := range info.Actions {
+		r := action{id: a.Preamble.Id}
+		for _, p := range a.Params {
+			r.params = append(r.params, field{id: p.Id, name: p.Name, bits: p.Bitwidth})
+		}
+		n.actions[a.Preamble.Alias] = r
+	}
+	for _, c := range info.Counters {
+		n.counters[c.Preamble.Alias] = counter{c.Preamble.Id, c.Size}
+	}
+	for _, m := range info.ControllerPacketMetadata {
+		var p packet
+		for _, f := range m.Metadata {
+			p.fields = append(p.fields, field{id: f.Id, name: f.Name, bits: f.Bitwidth})
+		}
+		switch m.Preamble.Name {
+		case "packet_out":
+			n.out = p
+		case "packet_in":
+			n.in = p
+		}
+	}
+	return n, n.check()
+}
+
+// check returns an error that names what the program lacks.
+func (n *names) check() error {
+	for name, keys := range map[string]int{tableDestinations: 3, tableJobs: 1, tableSenders: 2, tableHosts: 1, tableHomes: 2} {
+		if t, ok := n.tables[name]; !ok || len(t.keys) != keys {
+			return fmt.Errorf("p4: this is not Libra's program: it has no table %s with %d keys", name, keys)
+		}
+	}
+	for name, params := range map[string]int{
+		actionLocal: 0, actionBetween: 0, actionServe: 9, actionAdmit: 6, actionSend: 1, actionHome: 0,
+	} {
+		if a, ok := n.actions[name]; !ok || len(a.params) != params {
+			return fmt.Errorf("p4: this is not Libra's program: it has no action %s with %d parameters", name, params)
+		}
+	}
+	for _, name := range []string{
+		counterEvents, counterJobEvents, counterApplied, counterSaturated, counterSenderEvents, counterSenderApplied,
+	} {
+		if _, ok := n.counters[name]; !ok {
+			return fmt.Errorf("p4: this is not Libra's program: it has no counter %s", name)
+		}
+	}
+	if len(n.out.fields) != 2 || len(n.in.fields) != 2 {
+		return fmt.Errorf("p4: this is not Libra's program: its control packets have %d and %d fields, not 2", len(n.out.fields), len(n.in.fields))
+	}
+	return nil
+}

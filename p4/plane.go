@@ -1,0 +1,199 @@
+package p4
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	rt "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Options say which switch to use, and how.
+type Options struct {
+	// Target is the switch's P4Runtime address: host:port, or unix:path.
+	Target string
+	// Device is the switch's number there.
+	Device uint64
+	// Election is the election ID of this controller; 0 means 1. The controller
+	// with the highest one is primary.
+	Election uint64
+	// Program is what the switch shall run; nil means [DefaultProgram].
+	Program *Program
+	// Replace allows to replace another program.
+	Replace bool
+
+	// Address and Port (0: [wire.DefaultPort]) are the aggregator's.
+	Address netip.Addr
+	Port    uint16
+	// Ports are the switch's ports that have hosts behind them. A frame for a host
+	// that no route names goes to all of them but its own.
+	Ports []uint32
+}
+
+// Plane is a switch that runs the program. It is an [aggregator.Plane] for jobs in
+// the modes [aggregator.Combine] and [aggregator.FetchAdd], with the arithmetics
+// [aggregator.Exact] and [aggregator.Fixed], and with lane-aligned frames of one
+// stripe; it refuses others with [aggregator.ErrUnsupported].
+//
+// The plane remembers what it has told the switch. When the connection breaks it
+// opens another; a call in the meantime fails with [ErrUnreachable] and may be
+// repeated. When the switch has been started anew or has another controller, its
+// jobs are gone: [Plane.Failed] says so.
+type Plane struct {
+	names     *names
+	client    *client
+	responses responses
+	port      uint16
+	failed    chan error
+
+	mu          sync.Mutex // one management call at a time
+	closed      bool
+	jobs        map[uint16]*job
+	rowPool     rowPool
+	senders     indexPool
+	routes      map[[6]byte]uint32
+	generations uint32
+}
+
+var _ aggregator.Plane = (*Plane)(nil)
+
+// job is what the plane knows of a job.
+type job struct {
+	aggregator.JobConfig
+	first   int // row
+	rows    int // of the lanes that have most
+	senders map[uint16]*admission
+	bank    int  // that frames add to
+	swapped bool // the other bank is frozen
+	frozen  *aggregator.Bank
+	began   counts    // of jobCells, at AddJob
+	cleared [2]counts // of the banks, when they were cleared last
+}
+
+// admission is what the plane knows of an admission.
+type admission struct {
+	index int
+	began counts
+}
+
+// Open connects to a switch, becomes its primary controller and loads the program,
+// which ends all jobs that the switch may have had.
+func Open(o Options) (*Plane, error) {
+	if !o.Address.Is4() {
+		return nil, fmt.Errorf("p4: address %v: %w: aggregators have an IPv4 address", o.Address, aggregator.ErrUnsupported)
+	}
+	o.Port, o.Election = cmp.Or(o.Port, wire.DefaultPort), cmp.Or(o.Election, 1)
+	if o.Program == nil {
+		var err error
+		if o.Program, err = DefaultProgram(); err != nil {
+			return nil, err
+		}
+	}
+	n, err := resolve(o.Program.info)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plane{
+		names: n, responses: responses{in: n.in}, port: o.Port, failed: make(chan error, 1),
+		jobs: make(map[uint16]*job), rowPool: rowPool{size: rowsOfBank},
+		senders: indexPool{size: int(n.tables[tableSenders].size)}, routes: make(map[[6]byte]uint32),
+	}
+	if p.client, err = dial(o, n, p.responses.take); err != nil {
+		return nil, err
+	}
+	go func() {
+		if err := p.client.keep(func() error { return p.client.unchanged(o.Program) }); err != nil {
+			p.failed <- err
+		}
+	}()
+	if err := p.start(o); err != nil {
+		return nil, errors.Join(err, p.client.close())
+	}
+	return p, nil
+}
+
+// start loads the program and fills the tables that concern no job.
+func (p *Plane) start(o Options) error {
+	if err := p.client.load(o.Program, o.Replace); err != nil {
+		return err
+	}
+	port, v4 := uintNumber(uint64(o.Port)), uintNumber(1)
+	for _, e := range []entry{
+		{table: tableDestinations, keys: []number{port, v4, addrNumber(o.Address)}, priority: 2, action: actionLocal},
+		{table: tableDestinations, keys: []number{port, nil, nil}, priority: 1, action: actionBetween},
+	} {
+		if err := p.client.put("address of the aggregator", e); err != nil {
+			return err
+		}
+	}
+	if len(o.Ports) == 0 {
+		return nil
+	}
+	group := &rt.MulticastGroupEntry{MulticastGroupId: floodGroup}
+	for _, port := range o.Ports {
+		group.Replicas = append(group.Replicas, replica(port))
+	}
+	return p.client.write("ports", &rt.Update{Type: rt.Update_INSERT, Entity: &rt.Entity{Entity: &rt.Entity_PacketReplicationEngineEntry{
+		PacketReplicationEngineEntry: &rt.PacketReplicationEngineEntry{
+			Type: &rt.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: group},
+		},
+	}}})
+}
+
+// floodGroup is the multicast group of all ports: see program/forward.p4.
+const floodGroup = 1
+
+func replica(port uint32) *rt.Replica {
+	return &rt.Replica{PortKind: &rt.Replica_Port{Port: uintNumber(uint64(port)).canonical()}, Instance: 1}
+}
+
+// Failed delivers the error that makes the plane useless: the switch has lost its
+// jobs, or belongs to another controller.
+func (p *Plane) Failed() <-chan error { return p.failed }
+
+// Close implements [aggregator.Plane]. It takes the jobs out of the switch, which
+// goes on forwarding.
+func (p *Plane) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	var errs []error
+	if p.client.ready() == nil {
+		for id := range p.jobs {
+			errs = append(errs, p.removeJob(id))
+		}
+	}
+	p.closed = true
+	clear(p.jobs)
+	return errors.Join(append(errs, p.client.close())...)
+}
+
+// job returns a job's state. The caller holds the lock.
+func (p *Plane) job(id uint16) (*job, error) {
+	if p.closed {
+		return nil, aggregator.ErrClosed
+	}
+	if j := p.jobs[id]; j != nil {
+		return j, nil
+	}
+	return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrNoJob)
+}
+
+// sender returns an admission and its job. The caller holds the lock.
+func (p *Plane) sender(id, sender uint16) (*job, *admission, error) {
+	j, err := p.job(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s := j.senders[sender]; s != nil {
+		return j, s, nil
+	}
+	return nil, nil, fmt.Errorf("job %d: sender %d: %w", id, sender, aggregator.ErrNoSender)
+}

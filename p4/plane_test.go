@@ -1,0 +1,170 @@
+package p4
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/wire"
+)
+
+func TestManagement(t *testing.T) { conformance.TestManagement(t, openSimulated(t, nil)) }
+
+func TestRefusesWhatTheProgramLacks(t *testing.T) {
+	d := openSimulated(t, nil)
+	for name, cfg := range map[string]aggregator.JobConfig{
+		"rounds":         {Mode: aggregator.Sync, Workers: 2},
+		"scales":         {Arithmetic: aggregator.Fixed, Workers: 2},
+		"lut arithmetic": {Arithmetic: aggregator.LUT},
+		"switch.stripes": {MaxStripes: 2},
+		"lane-aligned":   {MaxStripes: 1, Layouts: aggregator.Aligned | aggregator.Dense},
+	} {
+		cfg.Slots = 30
+		if err := d.AddJob(cfg); !errors.Is(err, aggregator.ErrUnsupported) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A job gets rows that nobody else has, zeroed whoever had them before.
+func TestRowsAreGivenOnce(t *testing.T) {
+	d := openSimulated(t, nil)
+	g := conformance.NewGenerator(1, jobs...)
+	reply := make([]byte, aggregator.MaxReply)
+	push := func(k int) {
+		for range 3 {
+			if _, _, err := d.ProcessFrom(0, g.Valid(k, 0), reply); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for k := range jobs {
+		if err := g.Start(d, k); err != nil {
+			t.Fatal(err)
+		}
+		push(k)
+	}
+	const removed = 1 // the largest
+	if err := d.RemoveJob(jobs[removed].ID); err != nil {
+		t.Fatal(err)
+	}
+	other := jobs[removed]
+	other.ID, other.Slots = 200, wire.Lanes*500
+	if err := d.AddJob(other); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := d.jobs[200].first, 46; got != want {
+		t.Errorf("the new job begins at row %d, want %d: the first hole", got, want)
+	}
+	b, err := d.Swap(200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := slices.IndexFunc(b.Slots, func(n int64) bool { return n != 0 }); i >= 0 || b.Frames != 0 {
+		t.Errorf("a new job has %d in rank %d, of %d frames", b.Slots[max(i, 0)], i, b.Frames)
+	}
+	too := aggregator.JobConfig{ID: 201, Slots: aggregator.MaxSlots}
+	var full error
+	for too.ID = 201; full == nil; too.ID++ {
+		full = d.AddJob(too)
+	}
+	if !errors.Is(full, aggregator.ErrTooManySlots) {
+		t.Errorf("one job too many: %v", full)
+	}
+}
+
+// What fails leaves everything as it was, and may be repeated.
+func TestFailedCallsChangeNothing(t *testing.T) {
+	d := openSimulated(t, nil)
+	job := aggregator.JobConfig{ID: 1, Slots: 100}
+	fail := func(code codes.Code) {
+		d.fake.mu.Lock()
+		defer d.fake.mu.Unlock()
+		d.fake.fail = code
+	}
+	want := func(what string, err, target error) {
+		t.Helper()
+		if !errors.Is(err, target) {
+			t.Errorf("%s: error %v, want %v", what, err, target)
+		}
+	}
+	fail(codes.ResourceExhausted)
+	want("job into a full table", d.AddJob(job), ErrFull)
+	want("job again", d.AddJob(job), nil)
+	fail(codes.Unavailable)
+	want("sender while the switch is away", d.AddSender(1, conformance.Sender(0)), ErrUnreachable)
+	want("sender again", d.AddSender(1, conformance.Sender(0)), nil)
+	fail(codes.Unavailable)
+	_, err := d.Swap(1)
+	want("swap while the switch is away", err, ErrUnreachable)
+	b, err := d.Swap(1)
+	want("swap again", err, nil)
+	fail(codes.Unavailable)
+	want("removal while the switch is away", d.RemoveSender(1, conformance.Sender(0).ID), ErrUnreachable)
+	want("removal again", d.RemoveSender(1, conformance.Sender(0).ID), nil)
+	want("clear", d.Clear(b), nil)
+	fail(codes.PermissionDenied)
+	want("removal by another controller's leave", d.RemoveJob(1), ErrNotPrimary)
+	want("removal again", d.RemoveJob(1), nil)
+}
+
+// A harvest misses no slot although requests and responses are lost.
+func TestHarvestRepeatsLostRequests(t *testing.T) {
+	d := openSimulated(t, nil)
+	p := pair(t, d)
+	g := conformance.NewGenerator(1, jobs...)
+	for range 200 {
+		for sender := range conformance.Senders {
+			if _, err := p.Process(g.Valid(0, sender)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	d.fake.mu.Lock()
+	d.fake.lose = 30
+	d.fake.mu.Unlock()
+	if err := p.Harvest(jobs[0].ID); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTableOfSendersIsFull(t *testing.T) {
+	d := openSimulated(t, nil)
+	if err := d.AddJob(aggregator.JobConfig{ID: 1, Slots: 10}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range d.senders.size {
+		s := conformance.Sender(0)
+		s.ID = uint16(i)
+		if err := d.AddSender(1, s); err != nil {
+			t.Fatalf("sender %d: %v", i, err)
+		}
+	}
+	s := conformance.Sender(0)
+	s.ID = 999
+	if err := d.AddSender(1, s); !errors.Is(err, aggregator.ErrTooManySenders) {
+		t.Errorf("one sender too many: %v", err)
+	}
+	if err := d.RemoveSender(1, 7); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.AddSender(1, s); err != nil {
+		t.Errorf("a place is free, and yet: %v", err)
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within half a minute", what)
+		}
+	}
+}

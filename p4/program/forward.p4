@@ -1,0 +1,46 @@
+// What becomes of the frames that are not the aggregator's: a switch without
+// anything else of a switch. Who has one puts it here.
+
+// The multicast group of all ports that have hosts behind them.
+const bit<16> FLOOD_GROUP = 1;
+
+control Forward(inout headers_t hdr, inout state_t meta, inout standard_metadata_t standard) {
+    action send(bit<9> port) { standard.egress_spec = port; }
+    action flood() { standard.mcast_grp = FLOOD_GROUP; }
+    action home() {}
+
+    // Behind which port a host is. Frames for others go to all ports.
+    table hosts {
+        key = { hdr.ethernet.dst: exact; }
+        actions = { send; flood; }
+        const default_action = flood();
+        size = HOSTS;
+    }
+
+    // The same, for the source: a frame that comes in by another port than its
+    // sender's is not counted as one that the aggregator would send on by itself.
+    table homes {
+        key = {
+            hdr.ethernet.src: exact;
+            standard.ingress_port: exact;
+        }
+        actions = { home; NoAction; }
+        const default_action = NoAction();
+        size = HOSTS;
+    }
+
+    apply {
+        meta.event = EVENT_PASSED;
+        if (!hdr.ethernet.isValid()) {
+            mark_to_drop(standard);
+        } else if (hosts.apply().hit) {
+            if (standard.egress_spec == standard.ingress_port) {
+                mark_to_drop(standard); // it is where it belongs
+            } else if (meta.foreign == 0 && !hdr.vlan.isValid()) {
+                if (homes.apply().hit) {
+                    meta.event = EVENT_FORWARDED;
+                }
+            }
+        }
+    }
+}

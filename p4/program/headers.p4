@@ -1,0 +1,151 @@
+// What is on the wire (docs/wire.md), and what the pipeline knows of a frame.
+
+// The port that leads to the control plane, over P4Runtime's stream.
+const bit<9> CPU_PORT = 510;
+
+const bit<16> ETHER_VLAN = 0x8100;
+const bit<16> ETHER_IPV4 = 0x0800;
+const bit<16> ETHER_IPV6 = 0x86dd;
+const bit<8> PROTOCOL_UDP = 17;
+
+header ethernet_t {
+    bit<48> dst;
+    bit<48> src;
+    bit<16> type;
+}
+
+header vlan_t {
+    bit<16> tag;
+    bit<16> type;
+}
+
+header ipv4_t {
+    bit<8> version_ihl;
+    bit<8> tos;
+    bit<16> length;
+    bit<16> id;
+    bit<16> fragment; // flags and offset
+    bit<8> ttl;
+    bit<8> protocol;
+    bit<16> checksum;
+    bit<32> src;
+    bit<32> dst;
+}
+
+header ipv6_t {
+    bit<4> version;
+    bit<28> flow;
+    bit<16> length;
+    bit<8> next;
+    bit<8> hop_limit;
+    bit<128> src;
+    bit<128> dst;
+}
+
+header udp_t {
+    bit<16> src;
+    bit<16> dst;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+const bit<4> VERSION = 1;
+
+const bit<4> TYPE_HOT = 1;
+const bit<4> TYPE_ACK = 5;
+const bit<4> TYPE_ERROR = 6;
+const bit<4> TYPE_SCALE = 7;
+
+const bit<8> FLAG_WANT_SUM = 0x02;
+const bit<8> FLAG_DENSE = 0x04;
+const bit<8> FLAG_SUM = 0x08;
+
+header libra_t {
+    bit<4> version;
+    bit<4> type;
+    bit<8> flags;
+    bit<16> job;
+    bit<16> sender;
+    bit<16> epoch;
+    bit<32> seq;
+}
+
+#define NUMBER(j) bit<32> number##j;
+#define SLOT(j) bit<16> slot##j;
+
+header stripe_t {
+    bit<10> beyond; // bits 22-31 of the mask
+    bit<22> mask;
+    LANE_FIELDS(NUMBER)
+    LANE_FIELDS(SLOT)
+}
+
+#undef NUMBER
+#undef SLOT
+
+// A UDP payload of another length: it is read for its checksum only. A frame of 9,000
+// bytes has up to 8,972 of them.
+header body_t {
+    varbit<71776> bytes;
+}
+
+// The body of an ERROR.
+header refusal_t {
+    bit<16> code;
+    bit<16> index;
+    bit<32> value;
+}
+
+// Codes of an ERROR. 0 is none.
+const bit<4> CODE_NONE = 0;
+const bit<4> CODE_UNKNOWN_JOB = 1;
+const bit<4> CODE_UNKNOWN_SENDER = 2;
+const bit<4> CODE_SLOT_RANGE = 3;
+const bit<4> CODE_WRONG_EPOCH = 4;
+const bit<4> CODE_WRONG_VERSION = 5;
+const bit<4> CODE_NOT_FINITE = 6;
+const bit<4> CODE_OVERFLOW = 7;
+const bit<4> CODE_LENGTH = 8;
+const bit<4> CODE_MODE = 9;
+const bit<4> CODE_LAYOUT = 10;
+const bit<4> CODE_TYPE = 12;
+
+// What the control plane sends into the pipeline: an operation on one row of all
+// lanes' registers. It comes back with the row as it was before.
+// Operations: 0 reads the row, 1 clears it.
+const bit<8> OPERATION_CLEAR = 1;
+
+@controller_header("packet_out")
+header request_t {
+    bit<8> operation;
+    bit<32> number;
+}
+
+@controller_header("packet_in")
+header response_t {
+    bit<8> operation;
+    bit<32> number;
+}
+
+#define VALUE(j) bit<64> value##j;
+
+header row_t {
+    LANE_FIELDS(VALUE)
+}
+
+#undef VALUE
+
+struct headers_t {
+    request_t request;
+    response_t response;
+    row_t row;
+    ethernet_t ethernet;
+    vlan_t vlan;
+    ipv4_t ipv4;
+    ipv6_t ipv6;
+    udp_t udp;
+    libra_t libra;
+    refusal_t refusal;
+    stripe_t stripe;
+    body_t body;
+}

@@ -1,0 +1,132 @@
+package p4
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+
+	rt "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// The control plane reads and clears slots with packets into the pipeline: a request
+// names an operation and a row of the registers, and the response carries the row as
+// it was before. Requests pass the pipeline behind all frames that came before them,
+// so a row that is read after a swap misses none of the frames of its bank. Both
+// operations may be repeated, so a request without a response is sent again.
+const (
+	operationRead  = 0
+	operationClear = 1
+
+	// outstanding is the number of requests without a response.
+	outstanding = 64
+	// impatience is how long a response is waited for before the request is
+	// repeated.
+	impatience = 200 * time.Millisecond
+
+	valueLen = 8 // of a slot in a response
+	rowLen   = wire.Lanes * valueLen
+)
+
+// row is the slots of one row, by lane.
+type row [wire.Lanes]int64
+
+// responses hands the responses of the switch to whoever waits for them.
+type responses struct {
+	in packet
+
+	mu      sync.Mutex
+	waiting chan response // nil while nothing is asked
+}
+
+type response struct {
+	operation uint64
+	number    uint64
+	row       row
+}
+
+// take is called with every packet from the switch.
+func (r *responses) take(p *rt.PacketIn) {
+	if len(p.Payload) < rowLen || len(p.Metadata) == 0 {
+		return // not ours: the program sends nothing else
+	}
+	v := r.in.values(p.Metadata)
+	answer := response{operation: v[0].uint64(), number: v[1].uint64()}
+	for j := range answer.row {
+		answer.row[j] = int64(binary.BigEndian.Uint64(p.Payload[j*valueLen:]))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting == nil {
+		return
+	}
+	select {
+	case r.waiting <- answer:
+	default: // a repetition too many
+	}
+}
+
+// rows does an operation on n rows from the first on and calls use with each of
+// them, once. The caller sees to it that there is one call at a time.
+func (p *Plane) rows(operation uint64, first, n int, use func(i int, r *row)) error {
+	waiting := make(chan response, 4*outstanding)
+	p.responses.set(waiting)
+	defer p.responses.set(nil)
+
+	sent := make(map[int]time.Time) // outstanding, by row from 0 on
+	next, done := 0, 0
+	deadline := time.Now().Add(patience)
+	timer := time.NewTimer(impatience)
+	defer timer.Stop()
+	for done < n {
+		for ; next < n && len(sent) < outstanding; next++ {
+			if err := p.request(operation, first+next); err != nil {
+				return err
+			}
+			sent[next] = time.Now()
+		}
+		timer.Reset(impatience)
+		select {
+		case a := <-waiting:
+			i := int(a.number) - first
+			if _, ours := sent[i]; !ours || a.operation != operation {
+				continue
+			}
+			delete(sent, i)
+			use(i, &a.row)
+			done++
+			deadline = time.Now().Add(patience)
+		case <-timer.C:
+			if time.Now().After(deadline) {
+				return fmt.Errorf("p4: %w: %d of %d rows of slots did not come within %v", ErrUnreachable, n-done, n, patience)
+			}
+		}
+		for i, at := range sent {
+			if time.Since(at) < impatience {
+				continue
+			}
+			if err := p.request(operation, first+i); err != nil {
+				return err
+			}
+			sent[i] = time.Now()
+		}
+	}
+	return nil
+}
+
+func (r *responses) set(waiting chan response) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting = waiting
+}
+
+// request sends one request.
+func (p *Plane) request(operation uint64, number int) error {
+	return p.client.send(&rt.PacketOut{
+		Metadata: p.names.out.metadata(uintNumber(operation), uintNumber(uint64(number))),
+		// The program looks at no payload; a packet must have one on some targets.
+		Payload: make([]byte, 16),
+	})
+}

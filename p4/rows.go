@@ -1,0 +1,48 @@
+package p4
+
+import (
+	"cmp"
+	"slices"
+)
+
+// span is a range of rows of the registers, of a bank's.
+type span struct{ first, n int }
+
+// rowPool gives rows to jobs: the first range that is large enough.
+type rowPool struct {
+	size int
+	used []span // in order
+}
+
+// take returns the first of n rows that nobody has, and false if there is no room.
+func (p *rowPool) take(n int) (first int, ok bool) {
+	i := 0
+	for ; i < len(p.used); i++ {
+		if p.used[i].first-first >= n {
+			break
+		}
+		first = p.used[i].first + p.used[i].n
+	}
+	if first+n > p.size {
+		return 0, false
+	}
+	p.used = slices.Insert(p.used, i, span{first, n})
+	return first, true
+}
+
+// give takes back what take has given.
+func (p *rowPool) give(first int) {
+	i, ok := slices.BinarySearchFunc(p.used, first, func(s span, first int) int { return cmp.Compare(s.first, first) })
+	if ok {
+		p.used = slices.Delete(p.used, i, i+1)
+	}
+}
+
+// left returns how many rows are free.
+func (p *rowPool) left() int {
+	n := p.size
+	for _, s := range p.used {
+		n -= s.n
+	}
+	return n
+}

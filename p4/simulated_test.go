@@ -1,0 +1,68 @@
+package p4
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+)
+
+// simulated is a plane whose switch is the fake. Port n of the model is port n + 1.
+type simulated struct {
+	*Plane
+	fake *fake
+	last aggregator.Counters
+}
+
+var _ conformance.Device = (*simulated)(nil)
+
+// elsewhere is the port to which frames go for hosts without a route.
+const elsewhere = 3
+
+// openSimulated starts a fake and a plane on it.
+func openSimulated(tb testing.TB, program *Program) *simulated {
+	tb.Helper()
+	f, target, _ := startFake(tb)
+	p, err := Open(Options{Target: target, Program: program, Address: conformance.Aggregator.IP, Ports: []uint32{elsewhere}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return &simulated{Plane: p, fake: f}
+}
+
+// ProcessFrom implements [conformance.Device].
+func (d *simulated) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict, n int, err error) {
+	in := uint16(port + 1)
+	d.fake.mu.Lock()
+	out := d.fake.program.Process(in, frame)
+	d.fake.mu.Unlock()
+	if len(out) > 1 {
+		return v, 0, fmt.Errorf("frame %x: %d frames come out", frame, len(out))
+	}
+	if len(out) == 1 && out[0].Port == in {
+		return aggregator.Verdict{Action: aggregator.Reply}, copy(reply, out[0].Data), nil
+	}
+	if len(out) == 1 && !bytes.Equal(out[0].Data, frame) {
+		return v, 0, fmt.Errorf("frame %x comes out of port %d as %x", frame, out[0].Port, out[0].Data)
+	}
+	before := d.last
+	if d.last, err = d.Counters(); err != nil {
+		return v, 0, err
+	}
+	switch {
+	case d.last.Passed > before.Passed:
+		return aggregator.Verdict{Action: aggregator.Pass}, 0, nil
+	case d.last.Forwarded > before.Forwarded && len(out) == 1:
+		return aggregator.Verdict{Action: aggregator.Forward, Port: int(out[0].Port) - 1}, 0, nil
+	case len(out) > 0:
+		return v, 0, fmt.Errorf("frame %x comes out of port %d, and is not counted", frame, out[0].Port)
+	}
+	return aggregator.Verdict{Action: aggregator.Drop}, 0, nil
+}

@@ -1,0 +1,16 @@
+package p4
+
+import (
+	"testing"
+
+	"github.com/libra-ina/libra/aggregator/conformance"
+)
+
+func TestSwitchEqualsModel(t *testing.T) { compare(t, openWired(t, nil), *frames) }
+
+func TestSwitchReplaysVectors(t *testing.T) {
+	needBmv2(t)
+	replay(t, func(t *testing.T) device { return openWired(t, nil) })
+}
+
+func TestSwitchReadmission(t *testing.T) { conformance.TestReadmission(t, openWired(t, nil)) }
