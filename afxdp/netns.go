@@ -31,7 +31,7 @@ func threadNamespace() (namespaceID, error) {
 	if err := unix.Stat(threadNamespacePath, &st); err != nil {
 		return namespaceID{}, fmt.Errorf("afxdp: network namespace: %w", os.NewSyscallError("stat "+threadNamespacePath, err))
 	}
-	return namespaceID{uint64(st.Dev), st.Ino}, nil
+	return namespaceID{st.Dev, st.Ino}, nil
 }
 
 // enterNamespace remembers the calling thread's namespace for a socket. Without

@@ -47,10 +47,10 @@ func zeroCopyNICs(t *testing.T) (a, b string) {
 // openNIC opens a socket on a UMEM of its own, on which the queue may be held by
 // the test before for a while, and waits until the link is up: drivers reset it for
 // a program and a socket.
-func openNIC(t *testing.T, frames int, cfg Config) *Socket {
+func openNIC(t *testing.T, cfg Config) *Socket {
 	t.Helper()
 	cfg.BindTimeout = 20 * time.Second
-	s, err := Open(newPool(t, newUMEM(t, UMEMConfig{Frames: frames}), 0), cfg)
+	s, err := Open(newPool(t, newUMEM(t, UMEMConfig{Frames: 1024}), 0), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,10 +100,10 @@ func attachNIC(t *testing.T, name string) *Attachment {
 // closed first, as it should be under load.
 func TestZeroCopySendOnly(t *testing.T) {
 	a, b := zeroCopyNICs(t)
-	s := openNIC(t, 1024, Config{Interface: a, RxFrames: -1})
+	s := openNIC(t, Config{Interface: a, RxFrames: -1})
 	transmit(t, s, newPackets(t, s, 0, 100, 100))
 	at := attachNIC(t, b)
-	s = openNIC(t, 1024, Config{Interface: b, XSKMap: at.XSKMap()})
+	s = openNIC(t, Config{Interface: b, XSKMap: at.XSKMap()})
 	transmit(t, s, newPackets(t, s, 0, 100, 100))
 	if err := at.Close(); err != nil {
 		t.Fatal(err)
@@ -115,8 +115,8 @@ func TestZeroCopySendOnly(t *testing.T) {
 func TestZeroCopyTransfer(t *testing.T) {
 	a, b := zeroCopyNICs(t)
 	at := attachNIC(t, b)
-	from := openNIC(t, 1024, Config{Interface: a, RxFrames: -1})
-	to := openNIC(t, 1024, Config{Interface: b, XSKMap: at.XSKMap()})
+	from := openNIC(t, Config{Interface: a, RxFrames: -1})
+	to := openNIC(t, Config{Interface: b, XSKMap: at.XSKMap()})
 	for i := range uint64(50) {
 		if err := from.Pool().Free(transmit(t, from, newPackets(t, from, i*32, 32, 190))...); err != nil {
 			t.Fatal(err)
@@ -132,7 +132,7 @@ func TestZeroCopyTransfer(t *testing.T) {
 func TestZeroCopyReclaim(t *testing.T) {
 	a, b := zeroCopyNICs(t)
 	at := attachNIC(t, b)
-	sender := openNIC(t, 1024, Config{Interface: a, RxFrames: -1})
+	sender := openNIC(t, Config{Interface: a, RxFrames: -1})
 	stop := make(chan struct{})
 	var flood sync.WaitGroup
 	flood.Go(func() {
@@ -163,7 +163,7 @@ func TestZeroCopyReclaim(t *testing.T) {
 	defer close(stop)
 
 	const frames, lent = 512, 256
-	u := newUMEM(t, UMEMConfig{Frames: frames})
+	u := newUMEM(t, UMEMConfig{Frames: 1024})
 	pool := newPool(t, u, 0)
 	cfg := Config{Interface: b, XSKMap: at.XSKMap(), RxFrames: lent, BindTimeout: 20 * time.Second}
 	descs := make([]Desc, 64)
@@ -283,7 +283,7 @@ func TestZeroCopyBesideCopyMode(t *testing.T) {
 
 func TestZeroCopyLinkDownAndUp(t *testing.T) {
 	a, _ := zeroCopyNICs(t)
-	s := openNIC(t, 1024, Config{Interface: a, RxFrames: -1})
+	s := openNIC(t, Config{Interface: a, RxFrames: -1})
 	transmit(t, s, newPackets(t, s, 0, 10, 100))
 	l, err := netlink.LinkByName(a)
 	if err != nil {

@@ -340,14 +340,14 @@ func TestRepeat(t *testing.T) {
 			t.Errorf("%d calls in %v: %v", calls, time.Since(begun), err)
 		}
 		calls = 0
-		if err := Repeat(t.Context(), func(context.Context) error { calls++; return errStopping }); err != errStopping || calls != 1 {
+		if err := Repeat(t.Context(), func(context.Context) error { calls++; return errStopping }); !errors.Is(err, errStopping) || calls != 1 {
 			t.Errorf("%d calls: %v", calls, err)
 		}
 		gone := errors.New("the worker ends")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(10*time.Second, func() { cancel(gone) })
 		begun, calls = time.Now(), 0
-		if err := Repeat(ctx, func(context.Context) error { calls++; return errReplaced }); err != gone || time.Since(begun) != 10*time.Second {
+		if err := Repeat(ctx, func(context.Context) error { calls++; return errReplaced }); !errors.Is(err, gone) || time.Since(begun) != 10*time.Second {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 		// 50, 100, 200, 400, 800 ms, then every second.

@@ -156,7 +156,9 @@ func TestBarrierMayBeAskedAgain(t *testing.T) {
 		if err := b.wait(t.Context(), 2, 4); !errors.Is(err, boom) {
 			t.Error(err)
 		}
-		<-again
+		if err := <-again; !errors.Is(err, boom) {
+			t.Error(err)
+		}
 		if err := b.wait(t.Context(), 1, 4); !errors.Is(err, boom) {
 			t.Errorf("asked again: %v, want the commit's error", err)
 		}
@@ -260,7 +262,7 @@ func TestBarrierKeepsTheFirstLoss(t *testing.T) {
 	b.leave(2, errors.New("again"))
 	b.leave(3, errors.New("second"))
 	<-b.idle
-	if b.failure() != first {
+	if !errors.Is(b.failure(), first) {
 		t.Errorf("the loss is %v, want %v", b.failure(), first)
 	}
 }

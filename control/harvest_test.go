@@ -90,7 +90,9 @@ func TestUnacknowledgedHarvestIsSentAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		<-ran
+		if err := <-ran; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run ended with %v", err)
+		}
 		if want := units(t, 3); got.rank(9) != want {
 			t.Errorf("sum %d, want %d", got.rank(9), want)
 		}

@@ -32,7 +32,7 @@ func commands() map[string]*cobra.Command {
 // promises, and each flag for a description.
 func TestEveryCommandExplainsItself(t *testing.T) {
 	for path, c := range commands() {
-		args := append(strings.Fields(path)[1:], "--help")
+		args := strings.Fields(path + " --help")[1:]
 		stdout, stderr, code := output(t, args...)
 		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:") || !strings.Contains(stdout, c.Short) && !strings.Contains(stdout, c.Long) {
 			t.Errorf("%s --help: code %d\n%s%s", path, code, stdout, stderr)

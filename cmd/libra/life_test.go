@@ -43,13 +43,13 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// await waits until the output contains a text.
-func (l *lines) await(t *testing.T, what string) {
+// awaitReady waits until the process says that it serves.
+func (l *lines) awaitReady(t *testing.T) {
 	t.Helper()
 	limit := time.After(time.Minute)
 	for {
 		l.mu.Lock()
-		found := strings.Contains(l.text.String(), what)
+		found := strings.Contains(l.text.String(), "ready")
 		if l.news == nil {
 			l.news = make(chan struct{})
 		}
@@ -61,7 +61,7 @@ func (l *lines) await(t *testing.T, what string) {
 		select {
 		case <-news:
 		case <-limit:
-			t.Fatalf("no %q in %q", what, l.String())
+			t.Fatalf("not ready: %q", l.String())
 		}
 	}
 }
@@ -128,15 +128,15 @@ func edited(t *testing.T, config string, replace ...string) string {
 func TestRestartedWorkerJoinsAnew(t *testing.T) {
 	config := edited(t, handMade(t), "sync: true", "sync: false, harvest: 2ms", "epochs: 2", "epochs: 200")
 	sw := begin(t, "switch", "--config", config, "--json")
-	sw.stdout.await(t, "ready")
+	sw.stdout.awaitReady(t)
 	server := begin(t, "ps", "--config", config, "--json", "-v")
 	other := begin(t, "worker", "--config", config, "--id", "4", "--json")
 	worker := begin(t, "worker", "--config", config, "--id", "1", "--json")
-	worker.stdout.await(t, "ready")
+	worker.stdout.awaitReady(t)
 	for range 2 {
 		worker.kill(t)
 		worker = begin(t, "worker", "--config", config, "--id", "1", "--json")
-		worker.stdout.await(t, "ready")
+		worker.stdout.awaitReady(t)
 	}
 	var result struct{ Result struct{ Samples, Steps int } }
 	worker.finish(t, &result)
@@ -156,7 +156,7 @@ func TestRestartedWorkerJoinsAnew(t *testing.T) {
 func TestKilledServerBeginsAnew(t *testing.T) {
 	config := edited(t, handMade(t), "epochs: 2", "epochs: 40")
 	sw := begin(t, "switch", "--config", config, "--json")
-	sw.stdout.await(t, "ready")
+	sw.stdout.awaitReady(t)
 	type outcome struct {
 		Result struct {
 			Weights  string `json:"weights_sha256"`
@@ -169,7 +169,7 @@ func TestKilledServerBeginsAnew(t *testing.T) {
 			workers = append(workers, begin(t, "worker", "--config", config, "--id", id, "--json"))
 		}
 		for _, w := range workers {
-			w.stdout.await(t, "ready")
+			w.stdout.awaitReady(t)
 		}
 		return server, workers
 	}
@@ -206,10 +206,10 @@ func TestKilledServerBeginsAnew(t *testing.T) {
 func TestJobCommands(t *testing.T) {
 	config := handMade(t)
 	sw := begin(t, "switch", "--config", config, "--json")
-	sw.stdout.await(t, "ready")
+	sw.stdout.awaitReady(t)
 	address := switchControl(t, config)
 	server := begin(t, "ps", "--config", config, "--json")
-	server.stdout.await(t, "ready")
+	server.stdout.awaitReady(t)
 
 	type job struct {
 		Job, Senders, Lease_ms, Senders_reserved int
@@ -271,7 +271,7 @@ func TestJobCommands(t *testing.T) {
 
 	// A job whose server is killed shows that, and can be removed.
 	server = begin(t, "ps", "--config", edited(t, config, filepath.Base("weights.libra"), "other.libra"), "--json")
-	server.stdout.await(t, "ready")
+	server.stdout.awaitReady(t)
 	again := list("--control", address)
 	if len(again) != 1 || again[0].Instance == jobs[0].Instance {
 		t.Fatalf("started again: %+v, was %+v", again, jobs)

@@ -62,7 +62,7 @@ func load(ctx context.Context, root, dir string) (*loaded, error) {
 		}
 		exports[l.ImportPath] = l.Export
 		if !l.DepOnly {
-			p.path, p.all = l.ImportPath, append(l.GoFiles, l.CgoFiles...)
+			p.path, p.all = l.ImportPath, slices.Concat(l.GoFiles, l.CgoFiles)
 		}
 	}
 	p.imports = importer.ForCompiler(p.fset, "gc", func(path string) (io.ReadCloser, error) {

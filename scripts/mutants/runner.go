@@ -47,7 +47,7 @@ func (r *runner) try(ctx context.Context, mutants []*mutant) ([]*mutant, error) 
 	for range r.jobs {
 		wg.Go(func() {
 			for i := range next {
-				err := r.one(ctx, i, mutants[i])
+				err := r.one(ctx, mutants[i])
 				mu.Lock()
 				if err != nil {
 					errs = append(errs, err)
@@ -100,7 +100,7 @@ func (r *runner) baseline(ctx context.Context) error {
 }
 
 // one runs the stages against one mutant until one fails.
-func (r *runner) one(ctx context.Context, i int, m *mutant) error {
+func (r *runner) one(ctx context.Context, m *mutant) error {
 	dir, err := os.MkdirTemp(r.temp, "mutant-")
 	if err != nil {
 		return err
