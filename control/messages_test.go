@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -118,6 +119,53 @@ func TestServersLog(t *testing.T) {
 			[]string{"lost a worker", "worker=1", "left before it had finished"},
 			[]string{"worker is back", "worker=1", "address=192.0.2.11"},
 		)
+	})
+}
+
+// A server waits for its workers without limit, and logs once which it waits for.
+func TestServerNamesMissingWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log notes
+		s := startServer(t, func(c *ParameterServerConfig) { c.Log = log.logger() })
+		result := s.waits(t)
+		expect := func(after time.Duration, want ...string) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			log.mu.Lock()
+			defer log.mu.Unlock()
+			var got []string
+			for line := range strings.Lines(log.text.String()) {
+				if _, workers, ok := strings.Cut(line, `msg="waiting for workers to join" workers=`); ok {
+					got = append(got, strings.TrimSpace(workers))
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("waits for %q, want %q", got, want)
+			}
+		}
+		expect(missingEvery-time.Millisecond)
+		expect(time.Hour, `"[1 2]"`)
+		one, two := s.worker(t, 1), s.worker(t, 2)
+		if err := one.join(t); err != nil {
+			t.Fatal(err)
+		}
+		expect(time.Hour, `"[1 2]"`, `[2]`)
+		if err := two.join(t); err != nil {
+			t.Fatal(err)
+		}
+		expect(time.Hour, `"[1 2]"`, `[2]`)
+		if err := one.leave(t); err != nil { // lost, and may join anew
+			t.Fatal(err)
+		}
+		expect(missingEvery, `"[1 2]"`, `[2]`, `[1]`)
+		if err := errors.Join(one.join(t), one.done(t), one.leave(t)); err != nil {
+			t.Fatal(err)
+		}
+		expect(missingEvery, `"[1 2]"`, `[2]`, `[1]`) // it has finished
+		if err := errors.Join(two.done(t), <-result); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -109,15 +109,38 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	return s
 }
 
+// missingEvery is how often Wait looks for workers that are not there.
+const missingEvery = time.Second
+
 // Wait returns when every worker has finished or is lost for good; the error
-// names the first one that was lost.
+// names the first one that was lost. Workers may come whenever they like; the
+// log has those that are missing.
 func (s *ParameterServer) Wait(ctx context.Context) error {
-	select {
-	case <-s.barrier.idle:
-		return s.barrier.failure()
-	case <-ctx.Done():
-		return fmt.Errorf("workers %v have not finished: %w", s.barrier.unfinished(), context.Cause(ctx))
+	look := time.NewTicker(missingEvery)
+	defer look.Stop()
+	var logged []uint16
+	for {
+		select {
+		case <-s.barrier.idle:
+			return s.barrier.failure()
+		case <-ctx.Done():
+			return fmt.Errorf("workers %v have not finished: %w", s.barrier.unfinished(), context.Cause(ctx))
+		case <-look.C:
+		}
+		missing := s.missing()
+		if len(missing) > 0 && !slices.Equal(missing, logged) {
+			s.cfg.Log.Info("waiting for workers to join", "workers", missing)
+		}
+		logged = missing
 	}
+}
+
+// missing returns the workers that have neither joined nor finished.
+func (s *ParameterServer) missing() []uint16 {
+	ids := s.barrier.unfinished()
+	s.roster.mu.Lock()
+	defer s.roster.mu.Unlock()
+	return slices.DeleteFunc(ids, func(id uint16) bool { return s.roster.members[id] != nil })
 }
 
 // Close ends the admissions. It does not touch Members.
