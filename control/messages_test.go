@@ -144,7 +144,7 @@ func TestServerNamesMissingWorkers(t *testing.T) {
 				t.Errorf("waits for %q, want %q", got, want)
 			}
 		}
-		expect(missingEvery-time.Millisecond)
+		expect(missingEvery - time.Millisecond)
 		expect(time.Hour, `"[1 2]"`)
 		one, two := s.worker(t, 1), s.worker(t, 2)
 		if err := one.join(t); err != nil {

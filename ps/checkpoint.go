@@ -149,7 +149,7 @@ func (c *checkpointReader) checksum(of string) {
 // head reads up to the first checksum and compares it with the store's
 // configuration.
 func (c *checkpointReader) head(s *Store) (rows, attached uint64) {
-	if magic := c.next(len(checkpointMagic)); string(magic) != checkpointMagic {
+	if magic := c.next(len(checkpointMagic)); string(magic) != checkpointMagic && (c.err == nil || errors.Is(c.err, ErrCorrupt)) {
 		// A short file that is not even a magic is no truncated checkpoint.
 		c.err = ErrNotCheckpoint
 	}

@@ -80,14 +80,21 @@ func keepMode(d disk, f diskFile, path string) error {
 	return f.Chmod(mode)
 }
 
-// RemoveTemporary removes what a process that was killed while it wrote a
-// checkpoint has left beside it. Call it before the first checkpoint of a process.
-func RemoveTemporary(path string) error {
-	err := os.Remove(resolve(path) + temporary)
+// PrepareCheckpoint removes what a process that was killed while it wrote a
+// checkpoint has left beside it, and fails if no new one can be written there.
+// Call it before the first checkpoint of a process, and only if no other process
+// writes this checkpoint.
+func PrepareCheckpoint(path string) error {
+	path = resolve(path) + temporary
+	err := os.Remove(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("ps: removing what a killed process left of a checkpoint: %w", err)
 	}
-	return nil
+	f, err := osDisk{}.create(path, newFile)
+	if err != nil {
+		return fmt.Errorf("ps: a checkpoint cannot be written: %w", err)
+	}
+	return errors.Join(f.Close(), os.Remove(path))
 }
 
 // resolve follows symbolic links, so that the file is replaced and not the link.

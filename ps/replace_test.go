@@ -319,7 +319,7 @@ func TestFailedCheckpointLeavesTheOldOne(t *testing.T) {
 	}
 }
 
-func TestRemoveTemporary(t *testing.T) {
+func TestPrepareCheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x")
 	for _, name := range []string{"x", "x.tmp", "y.tmp", "x.other"} {
@@ -328,7 +328,7 @@ func TestRemoveTemporary(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := RemoveTemporary(path); err != nil {
+		if err := PrepareCheckpoint(path); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Join(names(t, dir), " "); got != "x x.other y.tmp" {
@@ -338,7 +338,11 @@ func TestRemoveTemporary(t *testing.T) {
 	if err := os.MkdirAll(path+".tmp/full", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := RemoveTemporary(path); err == nil || !strings.Contains(err.Error(), path+".tmp") {
+	if err := PrepareCheckpoint(path); err == nil || !strings.Contains(err.Error(), path+".tmp") {
 		t.Errorf("a folder: %v", err)
+	}
+	missing := filepath.Join(dir, "none", "x")
+	if err := PrepareCheckpoint(missing); err == nil || !strings.Contains(err.Error(), missing) {
+		t.Errorf("no folder: %v", err)
 	}
 }

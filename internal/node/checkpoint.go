@@ -23,35 +23,67 @@ func (s *server) open(cfg ps.Config) (err error) {
 		s.store, err = ps.New(cfg)
 		return err
 	}
-	// Not after hours of training.
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("server.checkpoint: the folder of the file: %w", err)
 	}
-	if err := ps.RemoveTemporary(path); err != nil {
-		return err
-	}
-	store, attachment, err := ps.Restore(path, cfg)
-	if errors.Is(err, fs.ErrNotExist) {
+	if s.restored, err = os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		s.store, err = ps.New(cfg)
 		return err
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("server.checkpoint: %w", err)
+	}
+	store, attachment, err := ps.Restore(path, cfg)
+	switch {
+	case errors.Is(err, ps.ErrMismatch):
+		return fmt.Errorf("server.checkpoint: %w; restore the configuration that it was trained with, or remove it to begin anew", err)
+	case errors.Is(err, ps.ErrCorrupt), errors.Is(err, ps.ErrNotCheckpoint), errors.Is(err, ps.ErrVersion):
+		return fmt.Errorf("server.checkpoint: %w; put a copy of it there that is whole, or remove it to begin anew", err)
+	case err != nil:
+		return fmt.Errorf("server.checkpoint: %w", err)
 	}
 	if s.agreement, err = s.progress.resume(attachment, s.agreement, c.Model.Epochs); err != nil {
 		return fmt.Errorf("checkpoint %s (server.checkpoint): %w", path, err)
 	}
 	s.store = store
-	log := s.env.Log.With("file", path, "rows", store.Len())
+	return nil
+}
+
+// takeOver makes the checkpoint this server's, which owns the job now. The job's
+// server before, which removed the job when it had ended, may have written another
+// since open read it.
+func (s *server) takeOver(cfg ps.Config) error {
+	path := s.env.Config.Server.Checkpoint
+	if path == "" {
+		return nil
+	}
+	// Not after hours of training.
+	if err := ps.PrepareCheckpoint(path); err != nil {
+		return fmt.Errorf("server.checkpoint: %w", err)
+	}
+	if now, err := os.Stat(path); err == nil && !sameFile(s.restored, now) {
+		if err := s.open(cfg); err != nil {
+			return err
+		}
+	}
+	if s.restored == nil {
+		return nil
+	}
+	log := s.env.Log.With("file", path, "rows", s.store.Len())
 	if s.progress.complete > 0 {
 		log.Info("the checkpoint's training is complete: raise model.epochs, the total, to train on", "epochs", s.progress.complete)
 		return nil
 	}
-	if c.Job.Sync {
+	if s.progress.sync {
 		log = log.With("step", s.progress.step)
 	}
 	log.Info("continues from a checkpoint")
 	return nil
+}
+
+// sameFile reports whether a file has not been replaced since.
+func sameFile(was, now fs.FileInfo) bool {
+	return was != nil && os.SameFile(was, now) && was.ModTime().Equal(now.ModTime()) && was.Size() == now.Size()
 }
 
 // saveRegularly writes checkpoints by time, and whenever one is due by steps,

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -54,6 +55,7 @@ type server struct {
 	// agreement is what workers must agree on with this server.
 	agreement map[string]string
 	progress  *progress
+	restored  fs.FileInfo   // the checkpoint that was read, nil if there was none
 	due       chan struct{} // holds a token when a checkpoint is due, but not by time
 	saved     uint64        // version of the last checkpoint
 
@@ -107,21 +109,29 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		}
 	}()
 
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// Until the last checkpoint is written: the next server waits for that.
+	holding, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	if err := s.job.Hold(holding, cancel); err != nil {
+		return nil, err
+	}
+	if err := s.takeOver(cfg); err != nil {
+		return nil, err
+	}
+
 	if err := s.startLoop(cfg.Dim); err != nil {
 		return nil, err
 	}
 	var saving sync.WaitGroup
 	defer func() {
+		cancel(nil)
 		err = errors.Join(err, s.loop.Close(), s.endCapture())
 		saving.Wait()
 		err = errors.Join(err, s.saveAtEnd())
 	}()
 
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if err := s.job.Hold(ctx, cancel); err != nil {
-		return nil, err
-	}
 	go func() { <-s.loop.Done(); cancel(s.loop.Err()) }()
 	harvester := control.NewHarvester(s.job, func(h *control.Harvest) error { return s.apply(ctx, h) }, env.Log)
 	go func() { cancel(harvester.Run(ctx)) }()

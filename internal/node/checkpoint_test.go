@@ -1,0 +1,130 @@
+package node
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/cluster"
+)
+
+// A server that is started while the one before it still writes its last checkpoint
+// waits for that, leaves its unfinished file alone, and continues from the new one.
+func TestServerContinuesFromItsPredecessorsLastCheckpoint(t *testing.T) {
+	c := newCluster(t, 1)
+	startSwitch(t, c)
+	mustTrain(t, c)
+	early, err := os.ReadFile(c.Server.Checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Model.Epochs = 2
+	want := mustTrain(t, c).server.WeightsSHA256
+	late, err := os.ReadFile(c.Server.Checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// The server before: it has the job, and writes its checkpoint.
+	unfinished := c.Server.Checkpoint + ".tmp"
+	for path, contents := range map[string][]byte{c.Server.Checkpoint: early, unfinished: late} {
+		if err := os.WriteFile(path, contents, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn, err := grpc.NewClient("passthrough:///"+c.Switch.Control.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	job, err := control.CreateJob(t.Context(), pb.NewAggregatorClient(conn), &pb.JobSpec{
+		Job: uint32(c.Job.ID), Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT, Slots: 10,
+	}, 0, testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := job.Hold(t.Context(), func(error) {}); err != nil {
+		t.Fatal(err)
+	}
+
+	var all lines
+	ended := make(chan outcome, 1)
+	go func() { ended <- trainWith(t.Context(), c, hooks{}, all.logger()) }()
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(all.String(), "waiting until it is free"); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the second server does not wait for the first:\n%s", all.String())
+		}
+	}
+	if err := os.Rename(unfinished, c.Server.Checkpoint); err != nil {
+		t.Errorf("the first server cannot finish its checkpoint: %v", err)
+	}
+	if err := job.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out := <-ended
+	if err := out.err(); err != nil {
+		t.Fatal(err)
+	}
+	if out.server.WeightsSHA256 != want || out.workers[0].Samples != 0 {
+		t.Errorf("%d samples were trained again, weights %s, those of the checkpoint %s", out.workers[0].Samples, out.server.WeightsSHA256, want)
+	}
+}
+
+// What makes a checkpoint impossible to read or write is an error at the start, which
+// names the file, the field and what to do, and leaves the file as it is.
+func TestUnusableCheckpointFailsAtTheStart(t *testing.T) {
+	c := newCluster(t, 1)
+	startSwitch(t, c)
+	mustTrain(t, c)
+	good, err := os.ReadFile(c.Server.Checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := append([]byte{}, good...)
+	damaged[len(damaged)/2]++
+	for name, test := range map[string]struct {
+		contents []byte
+		change   func(*cluster.Config)
+		want     []string
+	}{
+		"truncated":     {good[:len(good)/2], nil, []string{"server.checkpoint", "corrupt", "remove it to begin anew"}},
+		"empty":         {[]byte{}, nil, []string{"server.checkpoint", "not a checkpoint", "remove it to begin anew"}},
+		"damaged":       {damaged, nil, []string{"server.checkpoint", "corrupt", "remove it to begin anew"}},
+		"another model": {good, func(c *cluster.Config) { c.Model.Seed++ }, []string{"server.checkpoint", "seed", "remove it to begin anew"}},
+		"a folder":      {nil, func(c *cluster.Config) { c.Server.Checkpoint = t.TempDir() }, []string{"server.checkpoint", "is a directory"}},
+		// Root may write everywhere but here.
+		"no place to write": {nil, func(c *cluster.Config) { c.Server.Checkpoint = "/proc/self/weights.libra" }, []string{"server.checkpoint", "cannot be written", "/proc/self/weights.libra"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			theirs := *c
+			if test.change != nil {
+				test.change(&theirs)
+			}
+			if test.contents != nil {
+				if err := os.WriteFile(c.Server.Checkpoint, test.contents, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			_, err := RunServer(ctx, Env{Config: &theirs, Log: testLog(t)})
+			for _, want := range append(test.want, theirs.Server.Checkpoint) {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v, want %q in it", err, want)
+				}
+			}
+			if test.contents != nil {
+				if after, err := os.ReadFile(c.Server.Checkpoint); err != nil || string(after) != string(test.contents) {
+					t.Errorf("the file has changed: %v", err)
+				}
+			}
+		})
+	}
+}
