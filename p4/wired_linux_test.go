@@ -166,9 +166,10 @@ func marker(port int) [6]byte { return [6]byte{2, 0x4c, 0x42, 0xff, 0, byte(port
 // ProcessFrom implements [conformance.Device].
 func (d *wired) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict, n int, err error) {
 	port++
-	if len(frame) < 18 && frame[12] == 0x81 && frame[13] == 0 {
-		// The kernel drops a frame that ends within its VLAN tag before a packet socket
-		// sees it, the switch's as well as ours. The program would pass it on.
+	if len(frame) < 20 && frame[12] == 0x81 && frame[13] == 0 {
+		// The kernel takes VLAN tags out, with two bytes behind them to look at
+		// (skb_vlan_untag). A frame that ends before that reaches no packet socket, the
+		// switch's as little as ours. The program would pass it on.
 		d.undelivered++
 		d.last.Passed++
 		return aggregator.Verdict{Action: aggregator.Pass}, 0, nil
