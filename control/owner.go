@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
@@ -39,8 +40,17 @@ func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
 			return o.client.Hold(ctx, &pb.HoldRequest{Job: uint32(o.ID), Key: o.Key})
 		},
 		func(*pb.HoldResponse) time.Duration { return lease },
-		func(err error) { lost(fmt.Errorf("lost job %d: %w", o.ID, CallError("aggregator", "hold", err))) })
+		func(err error) { lost(o.Lost("hold", err)) })
 	return CallError("aggregator", "hold", err)
+}
+
+// Lost explains an error of a call that ended because the aggregator has ended the
+// job, or cannot be reached. Other errors stay as they are.
+func (o *Owned) Lost(call string, err error) error {
+	if _, ok := status.FromError(err); err == nil || !ok {
+		return err
+	}
+	return fmt.Errorf("lost job %d: %w", o.ID, CallError("aggregator", call, err))
 }
 
 // Remove ends the job.

@@ -97,13 +97,28 @@ func PrepareCheckpoint(path string) error {
 	return errors.Join(f.Close(), os.Remove(path))
 }
 
-// resolve follows symbolic links, so that the file is replaced and not the link.
+// resolve follows symbolic links, so that the file is replaced and not the link,
+// also where the file is yet to be made.
 func resolve(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
+	for range maxLinks {
+		real, err := filepath.EvalSymlinks(path)
+		if err == nil {
+			return real
+		}
+		to, err := os.Readlink(path)
+		if err != nil {
+			break // no link: the file is missing
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
 	}
 	return path
 }
+
+// maxLinks is how many links in a row are followed, as in Linux.
+const maxLinks = 40
 
 // osDisk is the disk of the operating system.
 type osDisk struct{}

@@ -346,3 +346,43 @@ func TestPrepareCheckpoint(t *testing.T) {
 		t.Errorf("no folder: %v", err)
 	}
 }
+
+// A link may lead, over others, to where there is no file yet: that is where the
+// checkpoint goes.
+func TestCheckpointBehindALinkToNothing(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "disk"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	links := map[string]string{"first": filepath.Join(dir, "second"), "second": "disk/../disk/weights", "loop": "pool", "pool": "loop"}
+	for name, to := range links {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := Config{Dim: 2, Exp: -20}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		path := filepath.Join(dir, "first")
+		if err := errors.Join(PrepareCheckpoint(path), s.Checkpoint(path, nil)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := Restore(filepath.Join(dir, "disk", "weights"), cfg); err != nil {
+			t.Error(err)
+		}
+		if got := names(t, filepath.Join(dir, "disk")); len(got) != 1 {
+			t.Errorf("files %v", got)
+		}
+	}
+	if err := s.Checkpoint(filepath.Join(dir, "loop"), nil); err == nil {
+		t.Error("links in a circle lead to a file")
+	}
+	for name, to := range links {
+		if got, err := os.Readlink(filepath.Join(dir, name)); err != nil || got != to {
+			t.Errorf("link %s leads to %q, %v", name, got, err)
+		}
+	}
+}

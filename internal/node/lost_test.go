@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
 )
@@ -80,5 +84,38 @@ func TestLostWorkerIsNamed(t *testing.T) {
 	err := <-ended
 	if err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished, and it did not join anew within 50ms") {
 		t.Errorf("the server ended with %v", err)
+	}
+}
+
+// A server whose job an operator removes says so, in the words of the switch, whichever
+// of its streams ends first.
+func TestServerSaysThatItsJobWasRemoved(t *testing.T) {
+	c := newCluster(t, 1)
+	c.Server.Checkpoint = ""
+	startSwitch(t, c)
+	conn, err := grpc.NewClient("passthrough:///"+c.Switch.Control.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	operator := pb.NewAggregatorClient(conn)
+	for range 10 {
+		ready, ended := make(chan struct{}), make(chan error, 1)
+		go func() {
+			_, err := RunServer(t.Context(), Env{Config: c, Log: testLog(t), Ready: func() { close(ready) }})
+			ended <- err
+		}()
+		select {
+		case <-ready:
+		case err := <-ended:
+			t.Fatal(err)
+		}
+		if _, err := operator.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: uint32(c.Job.ID)}); err != nil {
+			t.Fatal(err)
+		}
+		err := <-ended
+		if err == nil || !strings.Contains(err.Error(), "lost job 5: aggregator: ") || !strings.Contains(err.Error(), "was removed") || strings.Contains(err.Error(), "rpc error") {
+			t.Errorf("the server ends with %v", err)
+		}
 	}
 }

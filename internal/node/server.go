@@ -134,7 +134,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 
 	go func() { <-s.loop.Done(); cancel(s.loop.Err()) }()
 	harvester := control.NewHarvester(s.job, func(h *control.Harvest) error { return s.apply(ctx, h) }, env.Log)
-	go func() { cancel(harvester.Run(ctx)) }()
+	go func() { cancel(s.job.Lost("harvest", harvester.Run(ctx))) }()
 
 	fingerprint := s.hot.Fingerprint()
 	service := control.NewParameterServer(ctx, control.ParameterServerConfig{
