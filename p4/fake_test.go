@@ -18,7 +18,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/libra-ina/libra/p4/bmv2"
+	"github.com/libra-ina/libra/p4/internal/bmv2"
 )
 
 // fake is a P4Runtime server that checks what it is told against the P4Info that it

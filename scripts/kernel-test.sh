@@ -83,12 +83,12 @@ trap 'exit 143' TERM HUP
 
 # fetch PACKAGE PATTERN... keeps those files of a Debian package in the cache.
 fetch() {
-	local package=$1 wanted missing=
+	local package=$1 wanted absent=
 	shift
 	for wanted in "$@"; do
-		[ -n "$(find "$cache/$package" -name "${wanted##*/}" -print -quit 2>/dev/null)" ] || missing=$wanted
+		[ -n "$(find "$cache/$package" -name "${wanted##*/}" -print -quit 2>/dev/null)" ] || absent=$wanted
 	done
-	[ -n "$missing" ] || return 0
+	[ -n "$absent" ] || return 0
 	rm -rf "${cache:?}/$package" # an earlier run wanted less of it
 	say "downloading $package"
 	mkdir "$work/$package"
