@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/workload"
 )
 
 // A server that is started while the one before it still writes its last checkpoint
@@ -127,4 +128,48 @@ func TestUnusableCheckpointFailsAtTheStart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A server that ends holds its job until its last checkpoint is written, however long
+// that takes: the lease must not give the job to the next one before.
+func TestJobIsHeldUntilTheLastCheckpoint(t *testing.T) {
+	c := newCluster(t, 1)
+	c.Model.Factors, c.Model.Epochs = 63, 1000
+	buildHotSet(t, c)
+	startSwitch(t, c)
+	conn, err := grpc.NewClient("passthrough:///"+c.Switch.Control.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	operator := pb.NewAggregatorClient(conn)
+	stop := make(chan struct{})
+	ended := make(chan outcome, 1)
+	go func() {
+		ended <- train(t.Context(), t, c, hooks{step: func(_ uint16, p workload.Progress, _, endServer func()) {
+			if p.Steps == 15 {
+				endServer()
+				close(stop)
+			}
+		}})
+	}()
+	select {
+	case <-stop:
+	case out := <-ended:
+		t.Fatal(out.err())
+	}
+	for {
+		st, err := operator.Stats(t.Context(), &pb.StatsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(st.Jobs) == 1 && st.Jobs[0].Held {
+			continue
+		}
+		if _, err := os.Stat(c.Server.Checkpoint); err != nil {
+			t.Errorf("jobs %v: the lease runs, and the last checkpoint is not written: %v", st.Jobs, err)
+		}
+		break
+	}
+	<-ended
 }
