@@ -86,6 +86,10 @@ func sameFile(was, now fs.FileInfo) bool {
 	return was != nil && os.SameFile(was, now) && was.ModTime().Equal(now.ModTime()) && was.Size() == now.Size()
 }
 
+// saveAgain is how long the server trains on after a checkpoint that failed: the
+// reason, such as a full disk, seldom goes away by itself.
+const saveAgain = 10 * time.Second
+
 // saveRegularly writes checkpoints by time, and whenever one is due by steps,
 // until ctx ends.
 func (s *server) saveRegularly(ctx context.Context) {
@@ -108,7 +112,11 @@ func (s *server) saveRegularly(ctx context.Context) {
 		}
 		err := s.save(func(f func()) error { return s.loop.Do(ctx, f) })
 		if err != nil && ctx.Err() == nil {
-			s.env.Log.Error("no checkpoint was written; training goes on", "error", err)
+			s.env.Log.Error("no checkpoint was written; training goes on", "error", err, "next_try_in", saveAgain)
+			select {
+			case <-ctx.Done():
+			case <-time.After(saveAgain):
+			}
 		}
 	}
 }

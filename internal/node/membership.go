@@ -80,21 +80,24 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		return conn, err
 	}
 
-	// The server comes first: it creates the job at the aggregator.
-	conn, err := dial("parameter server", c.Server.Control)
+	// The server comes first: it creates the job at the aggregator. Both are reached
+	// before either is joined: a worker that joins the server and then cannot go on
+	// is one that the job has lost.
+	toServer, err := dial("parameter server", c.Server.Control)
 	if err != nil {
 		return nil, err
 	}
-	m.server = pb.NewParameterServerClient(conn)
+	toSwitch, err := dial("aggregator", c.Switch.Control)
+	if err != nil {
+		return nil, err
+	}
+	m.server = pb.NewParameterServerClient(toServer)
 	joined, err := joinAt(streams, env, "parameter server", req, m.server.Join, m.server.Leave, m, cancel)
 	if err != nil {
 		return nil, err
 	}
 	m.token = joined.Token
-	if conn, err = dial("aggregator", c.Switch.Control); err != nil {
-		return nil, err
-	}
-	switchClient := pb.NewAggregatorClient(conn)
+	switchClient := pb.NewAggregatorClient(toSwitch)
 	admitted, err := joinAt(streams, env, "aggregator", req, switchClient.Join, switchClient.Leave, m, cancel)
 	if err != nil {
 		return nil, err

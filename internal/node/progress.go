@@ -105,9 +105,9 @@ func (p *progress) encode() ([]byte, error) {
 	return json.Marshal(saved)
 }
 
-// mayChange are the fields that a resumed run may have otherwise: how long it
-// trains, and how fast from now on.
-var mayChange = []string{"model.epochs", "model.learning_rate", "model.initial_accumulator"}
+// mayChange are the fields that a resumed run may have otherwise: where frames go,
+// how long it trains, and how fast from now on.
+var mayChange = []string{"port", "model.epochs", "model.learning_rate", "model.initial_accumulator"}
 
 // resume continues where an attachment says. The agreement is the configuration's;
 // what only workers know, such as their data, is compared when they join. The

@@ -283,6 +283,7 @@ func TestHostsMustAgree(t *testing.T) {
 		want   []string
 	}{
 		"sync":       {func(w *cluster.Config) { w.Job.Sync, w.Job.Harvest = false, time.Millisecond }, []string{"job.sync"}},
+		"port":       {func(w *cluster.Config) { w.Port++ }, []string{"port"}},
 		"two fields": {func(w *cluster.Config) { w.Model.Epochs, w.Model.Batch = 7, 33 }, []string{"model.epochs", "model.batch", "7", "33", "20"}},
 		"data": {func(w *cluster.Config) {
 			s := *w.Data.Synthetic
