@@ -78,6 +78,7 @@ func TestFitSkewRange(t *testing.T) {
 		{10, 1, 0, 0.5, ""},
 		{10, 9, 0, 0.95, ""},
 		{10, 5, 3, 0.6, ""},
+		{10, 5, 0, zipfMandelbrot{8, 0, 10}.share(5), ""}, // the most
 		{1, 1, 0, 0.5, "workload: 1 hot of 1 parameters with offset 0 make no skew"},
 		{10, 0, 0, 0.5, "workload: 0 hot of 10 parameters with offset 0 make no skew"},
 		{10, 10, 0, 0.5, "workload: 10 hot of 10 parameters with offset 0 make no skew"},

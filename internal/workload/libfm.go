@@ -81,15 +81,18 @@ func (f *File) Rewind() error {
 	return f.reset(f.file)
 }
 
+// readBuffer is what is read of a file at once, in bytes.
+const readBuffer = 65536
+
 // reset starts reading r.
 func (f *File) reset(r io.Reader) error {
-	f.in = bufio.NewReaderSize(r, 1<<16)
+	f.in = bufio.NewReaderSize(r, readBuffer)
 	if magic, _ := f.in.Peek(2); string(magic) == "\x1f\x8b" {
 		z, err := gzip.NewReader(f.in)
 		if err != nil {
 			return fmt.Errorf("workload: %s: %w", f.name, err)
 		}
-		f.in = bufio.NewReaderSize(z, 1<<16)
+		f.in = bufio.NewReaderSize(z, readBuffer)
 	}
 	return nil
 }

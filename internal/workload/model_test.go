@@ -4,6 +4,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -222,7 +223,7 @@ func TestExp(t *testing.T) {
 	for _, x := range []float64{0, math.Copysign(0, -1), -1e-300, -math.Ln2 / 2, -math.Ln2, -699.999} {
 		check(x)
 	}
-	if exp(-701) != 0 || exp(math.Inf(-1)) != 0 || !math.IsNaN(exp(math.NaN())) {
+	if exp(-700) != 0 || exp(-701) != 0 || exp(math.Inf(-1)) != 0 || !math.IsNaN(exp(math.NaN())) {
 		t.Errorf("exp(-701) = %g, exp(-Inf) = %g, exp(NaN) = %g", exp(-701), exp(math.Inf(-1)), exp(math.NaN()))
 	}
 }
@@ -274,7 +275,7 @@ func TestNewModel(t *testing.T) {
 		name    string
 		factors int
 		dim     int
-	}{{"lr", 0, 1}, {"fm", 0, DefaultFactors + 1}, {"fm", 64, 65}} {
+	}{{"lr", 0, 1}, {"fm", 0, DefaultFactors + 1}, {"fm", 1, 2}, {"fm", 64, 65}} {
 		m, err := NewModel(test.name, test.factors, 0)
 		if err != nil || m.Dim() != test.dim {
 			t.Errorf("%s, %d factors: %v, %v", test.name, test.factors, m, err)
@@ -286,6 +287,20 @@ func TestNewModel(t *testing.T) {
 	}{{"gbdt", 0}, {"fm", -1}, {"fm", 65}} {
 		if _, err := NewModel(test.name, test.factors, 0); err == nil {
 			t.Errorf("%s with %d factors is accepted", test.name, test.factors)
+		}
+	}
+	if _, err := NewModel("fm", 65, 0); err == nil || !strings.Contains(err.Error(), "65 factors are not in [1, 64]") {
+		t.Error(err)
+	}
+}
+
+// TestNoPenalty: without a penalty the weights do not matter, whatever they are.
+func TestNoPenalty(t *testing.T) {
+	grads := []float32{9, 9, 9, 9}
+	penalty([]float32{float32(math.Inf(1)), float32(math.NaN()), -1, 1}, grads, 0, 1)
+	for i, g := range grads {
+		if math.Float32bits(g) != 0 {
+			t.Errorf("gradient %d starts with %g", i, g)
 		}
 	}
 }

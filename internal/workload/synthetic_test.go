@@ -77,6 +77,10 @@ func TestDrawFollowsTheDistribution(t *testing.T) {
 			t.Errorf("draw(%g) = %d, want %d", test.u, got, test.want)
 		}
 	}
+	// The last rank takes what rounding left.
+	if got := draw([]float64{0.5, 0.75}, 0.8); got != 1 {
+		t.Errorf("beyond the last sum: %d, want 1", got)
+	}
 }
 
 func TestSyntheticSkew(t *testing.T) {
