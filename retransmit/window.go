@@ -210,7 +210,7 @@ func (w *Window) answered(now Time, seq uint32) (Entry, bool) {
 	}
 	w.heard.reset(now)
 	f := &w.frames[w.index(seq)]
-	if seq-w.base >= w.unsent-w.base || !f.outstanding {
+	if newer(w.base, seq) || !f.outstanding {
 		w.stats.Repeated++
 		w.answeredAgain(seq)
 		return Entry{}, false

@@ -1,7 +1,10 @@
 package transport
 
 import (
+	"context"
+	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -40,10 +43,83 @@ func TestPeers(t *testing.T) {
 	if s := p[3].senders; len(s) != 1 || s[0].sender != 6 {
 		t.Errorf("after a new epoch: %+v", s)
 	}
+	hear(at(6), wire.Header{Job: 3, Sender: 6, Epoch: 2}, wire.PutAck)
+	hear(at(7), wire.Header{Job: 3, Sender: 6, Epoch: 2}, wire.PutAck) // the first one moves
+	if s := p[3].senders; len(s) != 1 || s[0].at != at(7) {
+		t.Errorf("after the first sender has moved: %+v", s)
+	}
 	for n := range 3 * aggregator.MaxWorkers {
 		hear(at(n), wire.Header{Job: 5, Sender: uint16(n)}, wire.PutAck)
 	}
 	if n := len(p[5].senders); n != aggregator.MaxWorkers {
 		t.Errorf("%d senders are remembered", n)
 	}
+}
+
+// lostLink is a link that knows no path to one host.
+type lostLink struct {
+	*memLink
+	lost  netip.Addr
+	paths int // asked for
+}
+
+func (l *lostLink) Path(ctx context.Context, to wire.Endpoint) (*Path, error) {
+	l.paths++
+	if to.IP == l.lost {
+		return nil, errors.New("no path")
+	}
+	return l.memLink.Path(ctx, to)
+}
+
+// TestSendToAll sends to all senders of a job but the one to which no frame can be
+// sent, gives its buffer back, and looks for a path once for each. Without a buffer
+// nothing is sent.
+func TestSendToAll(t *testing.T) {
+	network := newMemNet()
+	link := &lostLink{memLink: network.open("10.0.0.1:1"), lost: netip.MustParseAddr("10.0.0.3")}
+	var a AggregatorServer
+	a.init(link)
+	var hosts []*memLink
+	for i, addr := range []string{"10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1"} {
+		l := network.open(addr)
+		hosts = append(hosts, l)
+		a.peers[testJob].senders = append(a.peers[testJob].senders, peer{sender: uint16(i), at: l.local})
+	}
+	stranger := network.open("10.0.0.5:1")
+	a.peers[testJob+1].senders = []peer{{at: stranger.local}}
+	payload := wire.ToAll(wire.PutAck(make([]byte, wire.HeaderLen), wire.Header{Job: testJob, Epoch: 1}), 9)
+	send := func(want ...int) {
+		t.Helper()
+		if err := a.sendToAll(payload); err != nil {
+			t.Fatal(err)
+		}
+		var got []int
+		for _, l := range append(slices.Clone(hosts), stranger) {
+			pkts := make([]Packet, 8)
+			n, err := l.Receive(pkts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range pkts[:n] {
+				if !slices.Equal(p.Payload, payload) {
+					t.Errorf("% x arrives, want % x", p.Payload, payload)
+				}
+			}
+			got = append(got, n)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v frames arrive, want %v", got, want)
+		}
+	}
+	for range 2 {
+		send(1, 0, 1, 0)
+		if len(link.free) != linkBuffers {
+			t.Errorf("%d of %d buffers are free", len(link.free), linkBuffers)
+		}
+	}
+	if link.paths != 4 {
+		t.Errorf("%d paths asked for, want one for each host that has one, and two for the other", link.paths)
+	}
+	link.free, link.bufs[0] = nil, nil
+	send(0, 0, 0, 0)
 }

@@ -116,6 +116,9 @@ func TestNumbersBeyondTheWindow(t *testing.T) {
 		if st.Applied != step.applied {
 			t.Fatalf("step %d: %d frames applied, want %d", i, st.Applied, step.applied)
 		}
+		if st.Rows != st.Applied {
+			t.Fatalf("step %d: %d rows in %d frames of one row", i, st.Rows, st.Applied)
+		}
 	}
 	want := newLedger()
 	for range 7 {

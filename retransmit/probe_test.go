@@ -1,0 +1,111 @@
+package retransmit
+
+import (
+	"testing"
+	"time"
+)
+
+// probed sends frames of which all are lost, and returns the window after two
+// timeouts: 65 is answered after the first one, and 66 and 67 are repeated at the
+// second, which doubled the burst. The next one is of four.
+func probed(t *testing.T, frames int) (*Window, Time) {
+	t.Helper()
+	w, now := settled(t, Config{})
+	for range frames {
+		add(t, w, now)
+	}
+	now, _ = w.NextDeadline()
+	expect(t, w, now, 65)
+	w.Ack(now, 65)
+	now, _ = w.NextDeadline()
+	expect(t, w, now, 66, 67)
+	return w, now
+}
+
+// TestProbePassesAnsweredFrames has a gap in the window: what is answered is not
+// repeated, and does not count in the burst.
+func TestProbePassesAnsweredFrames(t *testing.T) {
+	w, now := probed(t, 8)
+	w.Ack(now, 67)
+	now, _ = w.NextDeadline()
+	expect(t, w, now, 66, 68, 69, 70)
+	if s := w.Stats(); s.Probes != 7 || s.Retransmitted != 7 || s.Backoffs != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestFullRingEndsAProbe has room for one frame of a burst of four: the burst ends
+// there, with no other frame out of turn, and the timer runs anew.
+func TestFullRingEndsAProbe(t *testing.T) {
+	w, now := probed(t, 8)
+	w.Ack(now, 66)
+	w.Ack(now, 67)
+	now, _ = w.NextDeadline()
+	var seqs []uint32
+	w.Resend(now, func(seq uint32, _ Entry) bool {
+		seqs = append(seqs, seq)
+		return len(seqs) != 2
+	})
+	if len(seqs) != 2 || seqs[0] != 68 || seqs[1] != 69 {
+		t.Errorf("frames %v are offered, want 68 and 69", seqs)
+	}
+	if s := w.Stats(); s.Probes != 4 {
+		t.Errorf("%d probes counted, want 4", s.Probes)
+	}
+	if err := w.Check(now); err != nil {
+		t.Fatal(err)
+	}
+	if next, ok := w.NextDeadline(); !ok || next <= now {
+		t.Errorf("next deadline %v after a probe at %v", next, now)
+	}
+}
+
+// TestNothingSentHasNoDeadlineInThePast adds a frame long after the last one and
+// does not send it: a caller that sleeps until the deadline does not spin.
+func TestNothingSentHasNoDeadlineInThePast(t *testing.T) {
+	w, now := settled(t, Config{})
+	now += 1000 * ms
+	w.Add(now, Entry{})
+	if next, ok := w.NextDeadline(); !ok || next != now.Add(w.Stats().RTO) {
+		t.Errorf("next deadline %v, %v; want a timeout after %v", next, ok, now)
+	}
+	expect(t, w, now)
+}
+
+// TestStallStaysInTheTimeout answers a window late once, and the rest of it at once:
+// the samples of the same round trip do not wash the stall out.
+func TestStallStaysInTheTimeout(t *testing.T) {
+	w, now := settled(t, Config{})
+	add(t, w, now)
+	now += 20 * ms
+	w.Ack(now, 65)
+	late := w.Stats().RTO
+	if late < 20*time.Millisecond {
+		t.Fatalf("RTO %v after a sample of 20ms", late)
+	}
+	for range 256 {
+		add(t, w, now)
+	}
+	now += rtt
+	for seq := uint32(66); seq < 66+256; seq++ {
+		w.Ack(now, seq)
+	}
+	if rto := w.Stats().RTO; rto < late/2 {
+		t.Errorf("RTO %v a round trip after %v", rto, late)
+	}
+}
+
+// TestUnackedEndsWithItsCaller stops an iteration.
+func TestUnackedEndsWithItsCaller(t *testing.T) {
+	w := newWindow(t, Config{})
+	for range 3 {
+		add(t, w, 0)
+	}
+	w.Ack(0, 1)
+	for seq := range w.Unacked() {
+		if seq != 2 {
+			t.Errorf("the oldest is %d", seq)
+		}
+		break
+	}
+}

@@ -1,0 +1,95 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/packer"
+)
+
+// queueOf queues a batch of a number of gradients with worker w, which does not run.
+func queueOf(t *testing.T, w *Worker, grads int) {
+	t.Helper()
+	if _, err := w.Queue(t.Context(), make([]uint64, grads/w.cfg.Dim), make([]float32, grads)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestQueueIsTakenWhenItIsLong finds the length at which the worker is told to take
+// the queue: more than groupPairs, where a batch counts one more than its gradients.
+func TestQueueIsTakenWhenItIsLong(t *testing.T) {
+	w := idleWorker(t)
+	queueOf(t, w, groupPairs-1)
+	if w.waiting.Load() != groupPairs || w.urgent.Load() {
+		t.Errorf("%d in the queue, to be taken: %v", w.waiting.Load(), w.urgent.Load())
+	}
+	queueOf(t, w, 0)
+	if w.waiting.Load() != groupPairs+1 || !w.urgent.Load() {
+		t.Errorf("%d in the queue, to be taken: %v", w.waiting.Load(), w.urgent.Load())
+	}
+}
+
+// TestFullQueueIsTaken queues batches that are so small that their number fills the
+// queue: who waits for room makes the worker take it.
+func TestFullQueueIsTaken(t *testing.T) {
+	w := idleWorker(t)
+	for range queueCap {
+		queueOf(t, w, 0)
+	}
+	if w.urgent.Load() {
+		t.Error("the queue is to be taken before it is full")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := w.Queue(ctx, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want the context's", err)
+	}
+	if !w.urgent.Load() {
+		t.Error("a full queue is not to be taken")
+	}
+}
+
+// TestLargestGroup fills a group to the last gradient, with the largest members.
+func TestLargestGroup(t *testing.T) {
+	w := idleWorker(t)
+	w.cfg.Dim = 1
+	for _, grads := range []int{groupMember, groupMember, groupMember, groupMember, 1, groupMember + 1} {
+		queueOf(t, w, grads)
+	}
+	w.takeQueue()
+	var sizes []int
+	for len(w.pushes) > 0 {
+		sizes = append(sizes, len(w.nextPush().values))
+	}
+	if want := []int{groupPairs, 1, groupMember + 1}; !slices.Equal(sizes, want) {
+		t.Errorf("pushes of %v gradients, want %v", sizes, want)
+	}
+}
+
+// TestDissolvedGroupKeepsItsPlace takes a group apart with another push behind it,
+// which a Flush may be waiting for: the members stay before that.
+func TestDissolvedGroupKeepsItsPlace(t *testing.T) {
+	w := idleWorker(t)
+	queueOf(t, w, 1*testDim)
+	queueOf(t, w, 2*testDim)
+	queueOf(t, w, groupPairs+2) // by itself
+	w.urgent.Store(true)
+	w.takeQueue()
+	want := slices.Clone(w.pushes)
+	g := w.nextPush()
+	w.register(g)
+	if !w.dissolve(g, &packer.NotFiniteError{}) || !slices.Equal(w.pushes, want) {
+		t.Errorf("%d pushes are left, want the %d as they came", len(w.pushes), len(want))
+	}
+	if w.ops[g.id] != nil {
+		t.Error("the group is still in the table")
+	}
+	for i := range want {
+		if o := w.nextPush(); o != want[i] {
+			t.Errorf("push %d is not the one that came as number %d", i, i)
+		}
+	}
+}
