@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 )
 
 // Errors of [Restore] and [ReadCheckpoint]. They are wrapped with what was
@@ -81,7 +82,7 @@ func ReadCheckpoint(r io.Reader, cfg Config) (*Store, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &checkpointReader{in: bufio.NewReaderSize(r, 1<<16)}
+	c := &checkpointReader{in: bufio.NewReaderSize(r, turnBytes)}
 	rows, attached := c.head(s)
 	attachment := c.bytes(attached)
 	c.rows(s, rows)
@@ -114,10 +115,8 @@ func (c *checkpointReader) fail(err error) {
 
 // next returns the next n bytes, which are valid until the next call.
 func (c *checkpointReader) next(n int) []byte {
-	if cap(c.buf) < n {
-		c.buf = make([]byte, n)
-	}
-	b := c.buf[:n]
+	c.buf = slices.Grow(c.buf[:0], n)[:n]
+	b := c.buf
 	if c.err == nil {
 		got, err := io.ReadFull(c.in, b)
 		c.n += int64(got)

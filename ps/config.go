@@ -117,7 +117,7 @@ func (c Config) normal() (Config, error) {
 	if c.MaxRows == 0 {
 		c.MaxRows = DefaultMaxRows
 	}
-	if c.MaxRows < 0 || c.MaxRows > MaxRows {
+	if c.MaxRows < 1 || c.MaxRows > MaxRows {
 		return c, fmt.Errorf("ps: a bound of %d rows is not in [1, %d]", c.MaxRows, MaxRows)
 	}
 	if c.Capacity < 0 || c.Capacity > c.MaxRows {

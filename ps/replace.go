@@ -107,7 +107,7 @@ func resolve(path string) string {
 		}
 		to, err := os.Readlink(path)
 		if err != nil {
-			break // no link: the file is missing
+			return path // no link: the file is missing
 		}
 		if !filepath.IsAbs(to) {
 			to = filepath.Join(filepath.Dir(path), to)

@@ -237,8 +237,8 @@ func (s *Store) insert(key uint64) {
 	c, i := s.rows.at(s.rows.n)
 	s.rows.n++
 	c.keys[i] = key
-	_, sums, weights, squares := s.rows.row(s.rows.n - 1)
-	clear(sums)
+	// The sums are zeros: those of new memory, or what undo has left.
+	_, _, weights, squares := s.rows.row(s.rows.n - 1)
 	s.cfg.Init.fill(key, weights)
 	for col := range squares {
 		squares[col] = s.cfg.Optimizer.InitialAccumulator
