@@ -46,3 +46,6 @@ func (s State) Equal(t State) bool {
 		slices.EqualFunc(s.groups, t.groups, slices.Equal[[]group]) &&
 		slices.Equal(s.scales, t.scales)
 }
+
+// Groups returns the number of slot groups of a job.
+func Groups(c JobConfig) int { return len(newGroups(c)) }
