@@ -1,0 +1,147 @@
+package transport
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// smallRounds is a worker with a call of three groups, of which none is sent, and
+// windows of a size. Its goroutine is the test's.
+func smallRounds(t *testing.T, size int) *rounds {
+	t.Helper()
+	w, err := makeWorker(t.Context(), roundsConfig(t, newMemNet(), retransmit.Config{Size: size, Silence: time.Hour}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := w.rounds
+	for i := range r.contributions {
+		r.contributions[i].round = 5
+	}
+	v := make([]float32, testSlots)
+	r.request = roundCall{id: 7, end: r.groups, grads: v, sums: v, numbers: packer.Integers(0)}
+	r.accept()
+	return r
+}
+
+// leave sends what there is room for.
+func leave(t *testing.T, r *rounds) bool {
+	t.Helper()
+	any := r.send()
+	if _, err := r.w.transmit(); err != nil {
+		t.Fatal(err)
+	}
+	return any
+}
+
+// TestRoundLimit measures how long the windows wait for a result: RoundLimit, or
+// the limit of silence if there is none.
+func TestRoundLimit(t *testing.T) {
+	for _, c := range []struct{ limit, silence, want time.Duration }{
+		{300 * time.Millisecond, time.Hour, 300 * time.Millisecond},
+		{0, 2 * time.Second, 2 * time.Second},
+	} {
+		cfg := roundsConfig(t, newMemNet(), retransmit.Config{Silence: c.silence})
+		cfg.RoundLimit = c.limit
+		w, err := makeWorker(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits := w.rounds.waits
+		waits.Add(0, retransmit.Entry{})
+		var silent *retransmit.SilentPeerError
+		for range 1000 {
+			now, _ := waits.NextDeadline()
+			if errors.As(waits.Check(now), &silent) {
+				break
+			}
+		}
+		if silent == nil || silent.Silent != c.want {
+			t.Errorf("limit %v, silence %v: given up with %+v, want %v", c.limit, c.silence, silent, c.want)
+		}
+	}
+}
+
+// TestRoundsKeepRoomForWhatWaits acknowledges contributions: those that wait for
+// their result and those that are not acknowledged share the window.
+func TestRoundsKeepRoomForWhatWaits(t *testing.T) {
+	for size := 1; size <= 2; size++ {
+		r := smallRounds(t, size)
+		if !leave(t, r) || r.next != size || r.unacked != size {
+			t.Fatalf("window of %d: %d contributions sent, %d not acknowledged", size, r.next, r.unacked)
+		}
+		h := wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: 1}
+		r.acked(h, wire.PutAck(make([]byte, wire.HeaderLen), h))
+		if r.contributions[0].state != waiting || r.unacked != size-1 || r.waits.Outstanding() != 1 {
+			t.Fatalf("window of %d: %+v, %d not acknowledged, %d wait", size, r.contributions[0], r.unacked, r.waits.Outstanding())
+		}
+		if leave(t, r) || r.next != size {
+			t.Errorf("window of %d: contribution %d is sent while %d wait and %d are not acknowledged", size, r.next, r.waits.Outstanding(), r.unacked)
+		}
+		r.settle(0)
+		if !leave(t, r) || r.next != size+1 {
+			t.Errorf("window of %d: %d contributions are sent after the first result, want one more", size, r.next)
+		}
+	}
+}
+
+// TestRoundErrorFindsTheFirstPart stops a call with a part done, and the next one
+// sent, waiting or unsent.
+func TestRoundErrorFindsTheFirstPart(t *testing.T) {
+	why := errors.New("why")
+	for size, want := range map[int]RoundError{
+		1: {Parts: 3, Done: 1, Unsent: 2, Part: 1, Round: 5, Err: why},
+		2: {Parts: 3, Done: 1, Unacked: 1, Unsent: 1, Part: 1, Round: 5, Err: why},
+		4: {Parts: 3, Done: 1, Unacked: 2, Part: 1, Round: 5, Err: why},
+	} {
+		r := smallRounds(t, size)
+		leave(t, r)
+		r.settle(0)
+		if got := r.report(why); *got != want {
+			t.Errorf("window of %d: %+v, want %+v", size, *got, want)
+		}
+	}
+	r := smallRounds(t, 4)
+	leave(t, r)
+	h := wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: 1}
+	r.acked(h, wire.PutAck(make([]byte, wire.HeaderLen), h))
+	if got, want := *r.report(why), (RoundError{Parts: 3, Waiting: 1, Unacked: 2, Round: 5, Err: why}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	scale := newRoundsTester(t, true).rounds
+	if got, want := *scale.report(why), (RoundError{Scale: true, Parts: 1, Unacked: 1, Round: 5, Err: why}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestRoundCallIsCancelled gives up an earlier call, one of which nothing is sent,
+// and one of which something is: only the last one puts the worker out of step.
+func TestRoundCallIsCancelled(t *testing.T) {
+	why := errors.New("why")
+	r := smallRounds(t, 4)
+	if r.cancel(6, why); !r.active || r.broken != nil {
+		t.Errorf("cancelled by an earlier call: active %v, broken by %v", r.active, r.broken)
+	}
+	if r.cancel(7, why); r.active || r.broken != nil || <-r.done != why {
+		t.Errorf("cancelled before anything is sent: active %v, broken by %v", r.active, r.broken)
+	}
+	r.cancel(7, why) // it has ended
+	if len(r.done) != 0 || r.broken != nil {
+		t.Error("a call that has ended is cancelled")
+	}
+	r = smallRounds(t, 4)
+	leave(t, r)
+	r.cancel(7, why)
+	var e *RoundError
+	if r.active || !errors.Is(r.broken, why) || !errors.As(<-r.done, &e) || e.Unacked != 3 {
+		t.Errorf("cancelled after all is sent: active %v, broken by %v, %+v", r.active, r.broken, e)
+	}
+	r.fail(errors.New("later")) // the first reason stays
+	if !errors.Is(r.broken, why) {
+		t.Errorf("broken by %v", r.broken)
+	}
+}
