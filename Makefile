@@ -34,7 +34,7 @@ demo-smoke: build
 test: setup ## run all tests under the race detector
 	@for t in p4c-bm2-ss simple_switch_grpc; do command -v $$t >/dev/null || \
 		echo "left out: the tests of package p4 that need $$t, which is not on the PATH (docs/p4.md)"; done
-	$(GO) test -race -timeout 15m ./...
+	$(GO) test -race -timeout 30m ./...
 
 conformance: ## compare the XDP program with the model on a million random frames
 	$(GO) test -count=1 -run '^TestAggregateEqualsModel$$' -v ./bpf -frames 1000000
