@@ -279,7 +279,11 @@ func TestKilledServerGoesOn(t *testing.T) {
 				if !last {
 					// A lease of the server killed before may have to end first.
 					waitTraining(t, server)
-					time.Sleep(time.Duration(rng.Int64N(int64(700 * time.Millisecond))))
+					if n == 0 { // so that at least one run goes on from a checkpoint
+						bed.waitCheckpoint(t, server)
+					} else {
+						time.Sleep(time.Duration(rng.Int64N(int64(700 * time.Millisecond))))
+					}
 					_ = server.Process.Kill()
 					for _, w := range workers {
 						_ = w.Process.Signal(os.Interrupt)
@@ -304,6 +308,17 @@ func TestKilledServerGoesOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// waitCheckpoint waits until a server has written its first checkpoint.
+func (b *killBed) waitCheckpoint(t *testing.T, server *child) {
+	t.Helper()
+	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(b.config.Server.Checkpoint); err == nil {
+			return
+		}
+	}
+	t.Fatalf("the server writes no checkpoint:\n%s", &server.err)
 }
 
 // waitTraining waits until a server says that it serves.
