@@ -126,7 +126,7 @@ func TestRoundCallIsCancelled(t *testing.T) {
 	if r.cancel(6, why); !r.active || r.broken != nil {
 		t.Errorf("cancelled by an earlier call: active %v, broken by %v", r.active, r.broken)
 	}
-	if r.cancel(7, why); r.active || r.broken != nil || <-r.done != why {
+	if r.cancel(7, why); r.active || r.broken != nil || !errors.Is(<-r.done, why) {
 		t.Errorf("cancelled before anything is sent: active %v, broken by %v", r.active, r.broken)
 	}
 	r.cancel(7, why) // it has ended
