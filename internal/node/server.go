@@ -140,7 +140,13 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	service := control.NewParameterServer(ctx, control.ParameterServerConfig{
 		Job: c.Job.ID, Instance: s.job.Instance, Sync: c.Job.Sync, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
 		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first, Report: s.progress.report,
-		Rejoin: c.Server.Rejoin, Lost: func(uint16) { s.saveSoon() },
+		Rejoin: c.Server.Rejoin,
+		Lost: func(uint16) {
+			if !c.Job.Sync { // what the worker was acknowledged belongs into the checkpoint
+				_ = harvester.Now(ctx) // an error ends the server, which writes one too
+			}
+			s.saveSoon()
+		},
 		Commit: func(ctx context.Context, step uint64) error {
 			if err := harvester.Now(ctx); err != nil {
 				return err
