@@ -152,7 +152,7 @@ func (u *UMEM) registerWith(register func(flags, txMeta uint32) error) error {
 	return &FeatureError{Feature: "TX metadata", Since: "6.8", Err: err}
 }
 
-// explainBind says what an errno of bind means here.
+// explainBind explains an errno of bind.
 func (s *Socket) explainBind(err error) error {
 	name, q := s.cfg.Interface, s.cfg.Queue
 	switch {

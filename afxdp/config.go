@@ -21,7 +21,7 @@ type Config struct {
 	Queue int
 	// XSKMap is the map of the XDP program that redirects packets to sockets
 	// ([Attachment.XSKMap] or the caller's own). Open stores the socket under
-	// key Queue. With nil nothing is received unless somebody else stores the
+	// key Queue. With nil nothing is received unless another program stores the
 	// socket in a map.
 	XSKMap *ebpf.Map
 	// Mode chooses zero-copy or copy mode. What it became is in Info.ZeroCopy.

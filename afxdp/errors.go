@@ -36,13 +36,13 @@ var (
 	ErrNoQueue = errors.New("afxdp: no such queue")
 	// ErrQueueBusy says that another AF_XDP socket holds the queue.
 	ErrQueueBusy = errors.New("afxdp: queue is held by another socket")
-	// ErrFrameTooSmall says that packets that are to be received do not fit a
+	// ErrFrameTooSmall: packets that are to be received do not fit a
 	// frame: those of the interface's MTU, or of Config.MaxPacket.
 	ErrFrameTooSmall = errors.New("afxdp: packets exceed the frame")
 	// ErrProgramAttached says that somebody else's XDP program is on the
 	// interface. It is never replaced.
 	ErrProgramAttached = errors.New("afxdp: another XDP program is attached")
-	// ErrNoProgram says that no XDP program is on the interface, and that its
+	// ErrNoProgram: no XDP program is on the interface, and that its
 	// driver sends nothing in zero-copy mode without one. Open attaches one
 	// that passes all packets on, if it may; a process without CAP_NET_ADMIN
 	// needs one that [Attach] put there for it.
@@ -55,7 +55,7 @@ var (
 	ErrPermission = errors.New("afxdp: missing privilege")
 	// ErrInUse refuses to close a UMEM with open sockets.
 	ErrInUse = errors.New("afxdp: UMEM has open sockets")
-	// ErrStillLent says that the device may still read and write frames that a
+	// ErrStillLent: the device may still read and write frames that a
 	// socket in zero-copy mode lent it before it was closed. They stay lent:
 	// see [Socket.Reclaim].
 	ErrStillLent = errors.New("afxdp: the device still holds frames of a closed socket")

@@ -101,7 +101,7 @@ func (h *hook) close() error {
 }
 
 // useHook makes sure, for a socket in zero-copy mode, that there is a program on the
-// interface. It returns nil if there is one of somebody else, or if the process
+// interface. It returns nil if there is one of another program, or if the process
 // may not attach any: then one that may is expected to have done it.
 func useHook(id hookID) (*hook, error) {
 	hooks.Lock()

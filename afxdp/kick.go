@@ -53,7 +53,7 @@ func linkError(errno unix.Errno) error {
 // Kick makes the kernel take the packets that Send queued, if it needs to be
 // told: always in copy mode, and in zero-copy mode while the driver sleeps. It
 // makes as many system calls as the kernel needs while they make progress. A
-// kernel that takes no more for now (its own buffers are full) is no error:
+// kernel that takes no more at the moment (its own buffers are full) is no error:
 // Backlog says how many are left, and the next Kick or Poll continues. After the
 // driver dropped a packet for lack of room, Kick leaves it alone until half of
 // what it had is completed.
@@ -129,7 +129,7 @@ func (s *Socket) kick() error {
 	return nil
 }
 
-// sendError says what an errno of send means that does not pass by itself. In
+// sendError explains an errno of send that does not pass by itself. In
 // zero-copy mode it is the driver's (ndo_xsk_wakeup); there the kernel skips and
 // counts packets that it refuses, in copy mode they stay at the ring's head.
 func (s *Socket) sendError(errno unix.Errno) error {

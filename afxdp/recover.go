@@ -89,7 +89,7 @@ func (s *Socket) reopen(ctx context.Context) (err error) {
 }
 
 // replace connects a new kernel socket to the interface that has the name now.
-// When it succeeds, nobody else has access to the frames of the one before.
+// When it succeeds, no other descriptor gives access to the frames of the one before.
 func (s *Socket) replace(ctx context.Context) error {
 	ifi, err := net.InterfaceByName(s.cfg.Interface)
 	switch {

@@ -42,9 +42,9 @@ type Socket struct {
 	closed     chan struct{} // closed when Close has finished
 	home       *namespace    // of the interface
 	queue      queueID       // that the kernel's socket is, or was, bound to
-	direct     bool          // somebody may have access to the frames after our fd is closed
+	direct     bool          // others may have access to the frames after our fd is closed
 	hook       *hook         // with the program that the driver needs to send
-	left       *departure    // nil if nobody else has access to our frames
+	left       *departure    // nil if only we have access to our frames
 	fd         int
 	mappings   [][]byte
 	bound      bool // guarded by umem.mu; so is fd while siblings may bind to it
