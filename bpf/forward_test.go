@@ -174,18 +174,18 @@ func TestForwardsOnlyToPortsThatTransmit(t *testing.T) {
 // A driver without XDP at all.
 func TestLeavesPortsWithoutXDPToTheBridge(t *testing.T) {
 	inBridge(t, 1, "", func(a *Aggregator) {
-		ifb := &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "ifb0"}}
+		tunnel := &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "tunnel"}, VxlanId: 7, Port: 4789}
 		bridge, err := netlink.LinkByName("br0")
 		if err == nil {
-			err = errors.Join(netlink.LinkAdd(ifb), netlink.LinkSetUp(ifb), netlink.LinkSetMaster(ifb, bridge))
+			err = errors.Join(netlink.LinkAdd(tunnel), netlink.LinkSetUp(tunnel), netlink.LinkSetMaster(tunnel, bridge))
 		}
-		if err := errors.Join(err, a.Attach("ifb0", afxdp.AttachGeneric),
-			a.AddRoute(conformance.Host(0).MAC, "port0"), a.AddRoute(conformance.Host(1).MAC, "ifb0")); err != nil {
+		if err := errors.Join(err, a.Attach("tunnel", afxdp.AttachGeneric),
+			a.AddRoute(conformance.Host(0).MAC, "port0"), a.AddRoute(conformance.Host(1).MAC, "tunnel")); err != nil {
 			t.Fatal(err)
 		}
-		waitForwarding(t, "ifb0")
-		// What an ifb is given to transmit is seen by a tap as outgoing.
-		host0, port := openTap(t, "host0"), openTap(t, "ifb0")
+		waitForwarding(t, "tunnel")
+		// A tap sees what the tunnel is given to transmit as outgoing.
+		host0, port := openTap(t, "host0"), openTap(t, "tunnel")
 		port.outgoing = true
 		sendAll(t, a, host0, port, between(t, conformance.Host(0), conformance.Host(1)), false)
 	})
