@@ -88,6 +88,9 @@ func (c *Child) endedBeforeReady() error {
 	return c.exitError("before it was ready")
 }
 
+// Done is closed when the process has ended and all of its output was handled.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
 // Wait waits for the child's end. It returns nil where the child ended by itself
 // with status 0; otherwise its failure, or what ended the group before
 // (ErrStopped after Stop), or the cause of ctx's end.

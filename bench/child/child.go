@@ -1,0 +1,246 @@
+// Package child runs the processes of a benchmark: it starts them where they
+// belong, hands each its configuration, asks them for what they know, and ends
+// them. A failure carries the process's last lines of standard error.
+//
+// # The protocol
+//
+// A child is this executable with a hidden command, or another program that
+// speaks the same protocol:
+//
+//   - Its last argument is its configuration as JSON, if it has one.
+//   - When it is ready it writes the line {"ready":…} to standard output.
+//   - Each line of standard input is a request, {"id":1,"op":"mark","arg":…}.
+//     The line {"id":1,"value":…} or {"id":1,"error":"…"}, of at most 64 KiB,
+//     answers it. Answers may
+//     come in any order. Other lines go to [Spec.OnLine].
+//   - It ends, with status 0, when its standard input does or on SIGTERM.
+//
+// The parent uses [Start], [Child.Ask] and [Child.Stop]; a child written in Go
+// uses [Main] and [Serve].
+package child
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/libra-ina/libra/internal/proc"
+)
+
+// ReadyLimit bounds the time from a child's start until it is ready. The machine
+// may do a lot besides.
+const ReadyLimit = 30 * time.Second
+
+// Hidden is the name of the hidden command that makes this executable a child
+// of the benchmark that it is a subcommand of.
+const Hidden = "child"
+
+// Command returns the command that starts a benchmark's children: the given one
+// or, without, this executable with the arguments "bench", name and [Hidden].
+func Command(given []string, name string) ([]string, error) {
+	if len(given) > 0 {
+		return given, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("child: find this executable, which is to run the processes of bench %s: %w", name, err)
+	}
+	return []string{self, "bench", name, Hidden}, nil
+}
+
+// Spec describes a child.
+type Spec struct {
+	// Name of the child in errors.
+	Name string
+	// Command is the program and its arguments, without the configuration.
+	Command []string
+	// Config is appended to Command as one argument in JSON; nil: nothing is.
+	// A child of [Main] needs one.
+	Config any
+	// CPUs are those that a child of [Main] may run on; nil means all.
+	CPUs []int
+	// Files become the child's descriptors from 3 on.
+	Files []*os.File
+	// Start starts the command elsewhere than in the caller's namespaces; see
+	// [proc.Spec].
+	Start func(*exec.Cmd) error
+	// Service is true for a child that has to run until its group is stopped.
+	Service bool
+	// OnLine receives lines of standard output that are no answers, one at a
+	// time. It may not keep line. Nil: they are dropped.
+	OnLine func(line []byte)
+}
+
+// settings is the argument of a child of [Main].
+type settings struct {
+	CPUs   []int           `json:"cpus,omitempty"`
+	Config json.RawMessage `json:"config"`
+}
+
+// request is a line to a child, answer one from it.
+type request struct {
+	ID  int             `json:"id"`
+	Op  string          `json:"op"`
+	Arg json.RawMessage `json:"arg,omitempty"`
+}
+
+type answer struct {
+	ID    int             `json:"id"`
+	Value json.RawMessage `json:"value,omitempty"`
+	Error string          `json:"error,omitempty"`
+}
+
+// Child is a process of a benchmark. Its methods may be called from several
+// goroutines.
+type Child struct {
+	*proc.Child
+	spec  Spec
+	cmd   *exec.Cmd
+	input io.WriteCloser
+
+	mu      sync.Mutex
+	lastID  int
+	waiting map[int]chan answer
+}
+
+// Start starts a child in a group. The group ends with its Stop or Wait.
+func Start(g *proc.Group, s Spec) (*Child, error) {
+	argv := s.Command
+	if s.Config != nil {
+		config, err := json.Marshal(s.Config)
+		if err != nil {
+			return nil, fmt.Errorf("child: configuration of %s: %w", s.Name, err)
+		}
+		text, err := json.Marshal(settings{CPUs: s.CPUs, Config: config})
+		if err != nil {
+			return nil, fmt.Errorf("child: configuration of %s: %w", s.Name, err)
+		}
+		argv = slices.Concat(argv, []string{string(text)})
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.ExtraFiles = s.Files
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("child: %s: %w", s.Name, err)
+	}
+	c := &Child{spec: s, cmd: cmd, input: input, waiting: map[int]chan answer{}}
+	c.Child, err = g.Start(proc.Spec{Name: s.Name, Cmd: cmd, Start: s.Start, Service: s.Service, OnLine: c.line})
+	if err != nil {
+		return nil, errors.Join(err, input.Close())
+	}
+	return c, nil
+}
+
+// Ready waits until the child is ready, for [ReadyLimit] at most.
+func (c *Child) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, ReadyLimit, fmt.Errorf("not ready after %v", ReadyLimit))
+	defer cancel()
+	return c.Child.Ready(ctx, nil)
+}
+
+// line takes a line of standard output.
+func (c *Child) line(line []byte) {
+	var a answer
+	if json.Unmarshal(line, &a) == nil && a.ID != 0 {
+		c.mu.Lock()
+		waiter := c.waiting[a.ID]
+		delete(c.waiting, a.ID)
+		c.mu.Unlock()
+		if waiter != nil {
+			waiter <- a
+			return
+		}
+	}
+	if c.spec.OnLine != nil {
+		c.spec.OnLine(line)
+	}
+}
+
+// Ask sends a request and decodes the answer's value into the variable that into
+// points to. arg is nil without an argument, into without a value. Requests may
+// overlap. Ask fails with the child's error where that refused or has ended.
+func (c *Child) Ask(ctx context.Context, op string, arg, into any) error {
+	r, answers := request{Op: op}, make(chan answer, 1)
+	if arg != nil {
+		var err error
+		if r.Arg, err = json.Marshal(arg); err != nil {
+			return fmt.Errorf("child: ask %s to %s: %w", c.spec.Name, op, err)
+		}
+	}
+	c.mu.Lock()
+	c.lastID++
+	r.ID = c.lastID
+	c.waiting[r.ID] = answers
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.waiting, r.ID)
+	}()
+	if err := json.NewEncoder(c.input).Encode(r); err != nil {
+		select {
+		case <-c.Done(): // which explains more
+		case <-ctx.Done():
+			return fmt.Errorf("child: ask %s to %s: %w", c.spec.Name, op, err)
+		}
+	}
+	select {
+	case a := <-answers:
+		return c.accept(op, a, into)
+	case <-c.Done():
+		// Done comes after the last line of output.
+		select {
+		case a := <-answers:
+			return c.accept(op, a, into)
+		default:
+		}
+		if err := c.Wait(ctx); err != nil {
+			return fmt.Errorf("child: asked to %s: %w", op, err)
+		}
+		return fmt.Errorf("child: %s has ended; it was asked to %s", c.spec.Name, op)
+	case <-ctx.Done():
+		return fmt.Errorf("child: %s does not %s: %w", c.spec.Name, op, context.Cause(ctx))
+	}
+}
+
+func (c *Child) accept(op string, a answer, into any) error {
+	if a.Error != "" {
+		return fmt.Errorf("child: %s, asked to %s: %s", c.spec.Name, op, a.Error)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(a.Value, into); err != nil {
+		return fmt.Errorf("child: %s, asked to %s, answers %s: %w", c.spec.Name, op, a.Value, err)
+	}
+	return nil
+}
+
+// Stop closes the child's standard input and waits for its end.
+func (c *Child) Stop(ctx context.Context) error {
+	// Closing fails only for a child that has ended: Wait knows why.
+	_ = c.input.Close()
+	return c.Wait(ctx)
+}
+
+// Kill ends the child with SIGKILL and waits for its end. It returns nil if that
+// signal ended the child, else the child's own failure.
+func (c *Child) Kill() error {
+	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("child: kill %s: %w", c.spec.Name, err)
+	}
+	err := c.Wait(context.Background())
+	var exit *proc.ExitError
+	if errors.As(err, &exit) && exit.Signal == syscall.SIGKILL.String() {
+		return nil
+	}
+	return err
+}
