@@ -3,13 +3,8 @@ package transport
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/netip"
-	"os"
-	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,8 +13,8 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bpf"
-	"github.com/libra-ina/libra/internal/neigh"
 	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -50,9 +45,9 @@ func xdpFabric(t testing.TB, o clusterOptions, queues int) (fabric, *testbed.Bed
 		t.Fatal(err)
 	}
 	return fabric{
-		link: func(host int) Link {
+		link: func(host int) link.Link {
 			h := bed.Host(host)
-			l, err := OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
+			l, err := link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +104,7 @@ func TestBackendsInteroperate(t *testing.T) {
 	o := clusterOptions{workers: 2}
 	f, bed := xdpFabric(t, o, 1)
 	afxdpLink := f.link
-	f.link = func(host int) Link {
+	f.link = func(host int) link.Link {
 		if host != 2 {
 			return afxdpLink(host)
 		}
@@ -120,7 +115,7 @@ func TestBackendsInteroperate(t *testing.T) {
 
 // macLink is a UDP link that knows the address of its interface.
 type macLink struct {
-	Link
+	link.Link
 	mac [6]byte
 }
 
@@ -128,163 +123,6 @@ func (l *macLink) Local() wire.Endpoint {
 	e := l.Link.Local()
 	e.MAC = l.mac
 	return e
-}
-
-// TestForeignTraffic checks that a link leaves the kernel's traffic alone, and
-// that it counts what comes to its port and is not for it.
-func TestForeignTraffic(t *testing.T) {
-	ctx := deadline(t)
-	bed := newBed(t, testbed.Config{Hosts: 2})
-	var link Link
-	var kernel, client *net.UDPConn
-	at := netip.AddrPortFrom(bed.Host(0).IP, wire.DefaultPort)
-	listen := func(host int, port uint16) *net.UDPConn {
-		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(bed.Host(host).IP, port)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	in := func(host int, fn func()) {
-		if err := bed.Host(host).Do(func() error { fn(); return nil }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	in(0, func() {
-		var err error
-		if link, err = OpenAFXDP(AFXDPConfig{Interface: bed.Host(0).Interface, Local: at}); err != nil {
-			t.Fatal(err)
-		}
-		kernel = listen(0, 4000)
-	})
-	in(1, func() { client = listen(1, 0) })
-	if _, err := client.WriteToUDPAddrPort([]byte("for the kernel"), netip.AddrPortFrom(at.Addr(), 4000)); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 100)
-	_ = kernel.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if n, _, err := kernel.ReadFromUDPAddrPort(buf); err != nil || string(buf[:n]) != "for the kernel" {
-		t.Fatalf("the kernel's socket got %q, %v", buf[:n], err)
-	}
-
-	// Frames to the port: one with a wrong checksum, one for another address,
-	// one good.
-	from := wire.Endpoint{MAC: [6]byte(bed.Host(1).MAC), IP: bed.Host(1).IP, Port: 7}
-	to := link.Local()
-	other := to
-	other.IP = other.IP.Next().Next()
-	seal := func(to wire.Endpoint) []byte {
-		e, err := wire.NewEnvelope(from, to)
-		if err != nil {
-			t.Fatal(err)
-		}
-		frame := make([]byte, e.Len()+100)
-		wire.Header{Type: wire.TypeHot, Seq: 77}.Put(frame[e.Len():])
-		e.Seal(frame)
-		return frame
-	}
-	corrupt := seal(to)
-	corrupt[80] ^= 1
-	in(1, func() {
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer unix.Close(fd)
-		for _, frame := range [][]byte{corrupt, seal(other), seal(to)} {
-			if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: bed.Host(1).Index}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
-	pkts := make([]Packet, 8)
-	for n := 0; n == 0; {
-		var err error
-		if n, err = link.Receive(pkts); err != nil {
-			t.Fatal(err)
-		}
-		if ctx.Err() != nil {
-			t.Fatal("the good frame did not arrive")
-		}
-		if n == 0 {
-			if err := link.Wait(10 * time.Millisecond); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if h, err := wire.ParseHeader(pkts[0].Payload); err != nil || h.Seq != 77 {
-		t.Errorf("received %+v, %v", h, err)
-	}
-	if s := link.Stats(); s.BadChecksum != 1 || s.Foreign != 1 || s.Received != 1 {
-		t.Errorf("%+v, want one of each", s)
-	}
-
-	// After Close the kernel gets the port's frames again.
-	if err := link.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := link.Receive(pkts); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Receive after Close: %v", err)
-	}
-	link.Wake() // must be harmless
-	in(0, func() { kernel = listen(0, wire.DefaultPort) })
-	if _, err := client.WriteToUDPAddrPort([]byte("again"), at); err != nil {
-		t.Fatal(err)
-	}
-	_ = kernel.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if n, _, err := kernel.ReadFromUDPAddrPort(buf); err != nil || string(buf[:n]) != "again" {
-		t.Errorf("after Close the kernel's socket got %q, %v", buf[:n], err)
-	}
-}
-
-// TestJumboInterface checks that a link works on an interface with an MTU that
-// its frames do not fit, and survives what others send to its port.
-func TestJumboInterface(t *testing.T) {
-	bed := newBed(t, testbed.Config{Hosts: 2, MTU: 9000})
-	at := netip.AddrPortFrom(bed.Host(0).IP, wire.DefaultPort)
-	var link Link
-	if err := bed.Host(0).Do(func() (err error) {
-		link, err = OpenAFXDP(AFXDPConfig{Interface: bed.Host(0).Interface, Local: at})
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	defer link.Close()
-	var client net.Conn
-	if err := bed.Host(1).Do(func() (err error) {
-		client, err = net.Dial("udp", at.String())
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	for _, size := range []int{8000, link.MaxPayload()} {
-		frame := make([]byte, size)
-		wire.Header{Type: wire.TypeHot, Seq: uint32(size)}.Put(frame)
-		if _, err := client.Write(frame); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pkts := make([]Packet, 8)
-	for end := time.Now().Add(10 * time.Second); ; {
-		n, err := link.Receive(pkts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n > 0 {
-			if h, err := wire.ParseHeader(pkts[0].Payload); err != nil || int(h.Seq) != link.MaxPayload() {
-				t.Errorf("received %+v, %v", h, err)
-			}
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("nothing came: %+v", link.Stats())
-		}
-		if err := link.Wait(10 * time.Millisecond); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // TestLinkDown takes the worker's interface down in the middle of a push.
@@ -347,160 +185,6 @@ func setUp(name string, up bool) error {
 	}
 	req.SetUint16(flags)
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req)
-}
-
-// TestOpen checks which backend is chosen, and what is said about it.
-func TestOpen(t *testing.T) {
-	bed := newBed(t, testbed.Config{Hosts: 1})
-	h := bed.Host(0)
-	at := netip.AddrPortFrom(h.IP, wire.DefaultPort)
-	for _, c := range []struct {
-		name string
-		cfg  LinkConfig
-		drop []int // capabilities
-		want Backend
-		says string // the reason or the error
-		fail bool
-	}{
-		{name: "auto", cfg: LinkConfig{Interface: h.Interface}, want: BackendAFXDP, says: "available on " + h.Interface},
-		{name: "afxdp", cfg: LinkConfig{Backend: BackendAFXDP, Interface: h.Interface}, want: BackendAFXDP, says: "configured"},
-		{name: "udp", cfg: LinkConfig{Backend: BackendUDP, Interface: h.Interface}, want: BackendUDP, says: "configured"},
-		{name: "auto without interface", want: BackendUDP, says: "no interface"},
-		{name: "auto with an interface that is not there", cfg: LinkConfig{Interface: "nope"}, want: BackendUDP, says: "nope"},
-		{name: "auto without CAP_BPF", cfg: LinkConfig{Interface: h.Interface}, drop: []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN}, want: BackendUDP, says: "CAP_BPF"},
-		{name: "afxdp without CAP_BPF", cfg: LinkConfig{Backend: BackendAFXDP, Interface: h.Interface}, drop: []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN}, says: "udp backend", fail: true},
-		{name: "afxdp without CAP_NET_RAW", cfg: LinkConfig{Backend: BackendAFXDP, Interface: h.Interface}, drop: []int{unix.CAP_NET_RAW}, says: "CAP_NET_RAW", fail: true},
-		{name: "someone else's address", cfg: LinkConfig{Interface: h.Interface, Local: netip.MustParseAddrPort("192.0.2.9:1")}, says: h.IP.String(), fail: true},
-		{name: "no such backend", cfg: LinkConfig{Backend: 9}, says: "Backend(9)", fail: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if !c.cfg.Local.IsValid() {
-				c.cfg.Local = at
-			}
-			var l Link
-			var got Choice
-			var err error
-			onThreadOf(t, h, c.drop, func() { l, got, err = Open(c.cfg) })
-			if c.fail {
-				if err == nil || !strings.Contains(err.Error(), c.says) {
-					t.Fatalf("error %v, want one about %q", err, c.says)
-				}
-				t.Log(err)
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Log(got)
-			if got.Backend != c.want || !strings.Contains(got.Reason, c.says) {
-				t.Errorf("chose %v; want %v because of %q", got, c.want, c.says)
-			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// onThreadOf runs fn in a host's namespace on a thread of its own that has lost
-// some capabilities, and ends with it.
-func onThreadOf(t *testing.T, h *testbed.Node, drop []int, fn func()) {
-	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is spoilt
-		done <- h.Do(func() error {
-			header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-			var data [2]unix.CapUserData
-			if err := unix.Capget(&header, &data[0]); err != nil {
-				return err
-			}
-			for _, c := range drop {
-				data[c/32].Effective &^= 1 << (c % 32)
-			}
-			if err := unix.Capset(&header, &data[0]); err != nil {
-				return err
-			}
-			fn()
-			// The way back out of the namespace needs them again.
-			for _, c := range drop {
-				data[c/32].Effective |= 1 << (c % 32)
-			}
-			return unix.Capset(&header, &data[0])
-		})
-	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestPathErrors asks for ways that do not exist.
-func TestPathErrors(t *testing.T) {
-	bed := newBed(t, testbed.Config{Hosts: 1})
-	h := bed.Host(0)
-	onThreadOf(t, h, nil, func() {
-		l, err := OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer l.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		for name, c := range map[string]struct {
-			to   string
-			want error
-		}{
-			"nobody":      {"10.77.0.200", neigh.ErrUnresolved},
-			"no route":    {"192.0.2.1", neigh.ErrNoRoute},
-			"this host":   {h.IP.String(), neigh.ErrLocal},
-			"IPv6":        {"2001:db8::1", neigh.ErrNoRoute},
-			"unspecified": {"", ErrConfig},
-		} {
-			var to wire.Endpoint
-			if c.to != "" {
-				to = wire.Endpoint{IP: netip.MustParseAddr(c.to), Port: 1}
-			}
-			if _, err := l.Path(ctx, to); !errors.Is(err, c.want) {
-				t.Errorf("%s: error %v, want %v", name, err, c.want)
-			}
-		}
-	})
-}
-
-// TestLinksLeaveNothing opens and closes links of both kinds and looks for file
-// descriptors that stayed open.
-func TestLinksLeaveNothing(t *testing.T) {
-	bed := newBed(t, testbed.Config{Hosts: 1})
-	h := bed.Host(0)
-	descriptors := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(entries)
-	}
-	cycle := func() {
-		onThreadOf(t, h, nil, func() {
-			for _, b := range []Backend{BackendAFXDP, BackendUDP} {
-				l, _, err := Open(LinkConfig{Backend: b, Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
-				if err == nil {
-					err = errors.Join(l.Close(), l.Close())
-				}
-				if err != nil {
-					t.Error(fmt.Errorf("%v: %w", b, err))
-				}
-			}
-		})
-	}
-	cycle() // whatever is opened once and kept
-	before := descriptors()
-	for range 3 {
-		cycle()
-	}
-	if after := descriptors(); after > before {
-		t.Errorf("%d descriptors before, %d after", before, after)
-	}
 }
 
 func BenchmarkAFXDP(b *testing.B) {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 )
 
 // AggregatorServer answers the frames that reach a link with an
@@ -19,23 +20,23 @@ type AggregatorServer struct {
 	reply []byte
 	peers peers
 
-	copies []Frame
-	link   LinkStats
+	copies []link.Frame
+	link   link.Stats
 }
 
-// NewAggregatorServer starts serving. The link, which must be an [OpenUDP] one
+// NewAggregatorServer starts serving. The link, which must be an [link.OpenUDP] one
 // or behave like it, belongs to the server from then on; the model does not.
-func NewAggregatorServer(link Link, model *aggregator.Model) (*AggregatorServer, error) {
-	if link == nil || model == nil {
+func NewAggregatorServer(on link.Link, model *aggregator.Model) (*AggregatorServer, error) {
+	if on == nil || model == nil {
 		return nil, fmt.Errorf("%w: aggregator server needs a link and a model", ErrConfig)
 	}
 	a := &AggregatorServer{model: model, reply: make([]byte, aggregator.MaxReplyPayload)}
-	a.init(link)
+	a.init(on)
 	a.start(func() error { return a.serve(a.handle) }, func(error) { a.link = a.loop.link.Stats() })
 	return a, nil
 }
 
-func (a *AggregatorServer) handle(pkts []Packet) error {
+func (a *AggregatorServer) handle(pkts []link.Packet) error {
 	for i := range pkts {
 		p := &pkts[i]
 		v, n := a.model.ProcessPayload(netip.AddrPortFrom(p.Src.IP, p.Src.Port), p.Payload, a.reply)
@@ -56,8 +57,8 @@ func (a *AggregatorServer) handle(pkts []Packet) error {
 
 // LinkStats returns the counters of the link; what the model counts is the
 // model's.
-func (a *AggregatorServer) LinkStats(ctx context.Context) (LinkStats, error) {
-	var s LinkStats
+func (a *AggregatorServer) LinkStats(ctx context.Context) (link.Stats, error) {
+	var s link.Stats
 	err := a.Do(ctx, func() { s = a.loop.link.Stats() })
 	if err == nil {
 		return s, nil

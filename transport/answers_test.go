@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
@@ -61,12 +62,12 @@ func TestAnswersComeTwice(t *testing.T) {
 
 // stingyLink takes a random number of the frames that it is given.
 type stingyLink struct {
-	Link
+	link.Link
 	rng  *rand.Rand
 	seqs map[uint16][]uint32 // as sent, by port of the peer and without repetitions
 }
 
-func (l *stingyLink) Send(frames []Frame) (int, error) {
+func (l *stingyLink) Send(frames []link.Frame) (int, error) {
 	n := l.rng.IntN(len(frames) + 1)
 	for _, f := range frames[:n] {
 		if h, err := wire.ParseHeader(l.Payload(f.Buf)[:f.Len]); err == nil && !f.Retx {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/wire"
 )
@@ -27,7 +28,7 @@ func newAckLink() *ackLink {
 	return l
 }
 
-func (l *ackLink) Send(frames []Frame) (int, error) {
+func (l *ackLink) Send(frames []link.Frame) (int, error) {
 	for _, f := range frames {
 		h, err := wire.ParseHeader(l.bufs[f.Buf])
 		if err != nil {
@@ -40,11 +41,11 @@ func (l *ackLink) Send(frames []Frame) (int, error) {
 	return len(frames), nil
 }
 
-func (l *ackLink) Receive(pkts []Packet) (int, error) {
+func (l *ackLink) Receive(pkts []link.Packet) (int, error) {
 	n := min(l.n, len(pkts))
 	for i := range n {
 		l.n--
-		pkts[i] = Packet{Packet: wire.Packet{Src: l.src[l.n], Payload: l.acks[l.n]}}
+		pkts[i] = link.Packet{Packet: wire.Packet{Src: l.src[l.n], Payload: l.acks[l.n]}}
 	}
 	return n, nil
 }
@@ -236,8 +237,8 @@ func BenchmarkUDP(b *testing.B) { benchmarkLinks(b, udpFabric(b, clusterOptions{
 // TestPushAllocatesNothingPerFrame compares a push of one frame with one of
 // many: what is allocated must be the call's, not the frames'.
 func TestPushAllocatesNothingPerFrame(t *testing.T) {
-	link := newAckLink()
-	w, err := NewWorker(t.Context(), WorkerConfig{Link: link, Dim: 1, Server: wire.Endpoint{IP: link.local.IP, Port: 1}})
+	l := newAckLink()
+	w, err := NewWorker(t.Context(), WorkerConfig{Link: l, Dim: 1, Server: wire.Endpoint{IP: l.local.IP, Port: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

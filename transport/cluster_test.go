@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -141,7 +142,7 @@ func batch(rng *rand.Rand, n int) (keys []uint64, grads []float32) {
 
 // fabric is what a cluster runs on.
 type fabric struct {
-	link       func(host int) Link       // 0 server, 1... workers
+	link       func(host int) link.Link  // 0 server, 1... workers
 	in         func(host int, fn func()) // runs fn where the host's link can resolve addresses
 	plane      aggregator.Plane
 	aggregator wire.Endpoint
@@ -160,7 +161,7 @@ type testCluster struct {
 type clusterOptions struct {
 	workers int
 	hot     *packer.HotSet // nil is testHotSet
-	faults  Faults         // at the links of workers and server
+	faults  link.Faults    // at the links of workers and server
 	mode    aggregator.Mode
 	layout  packer.Layout
 	stripes int // 0 is all
@@ -184,13 +185,13 @@ func (o clusterOptions) unit() int {
 // memFabric is a network in memory with the Go aggregator.
 func memFabric(t testing.TB, _ clusterOptions) fabric {
 	network := newMemNet()
-	return modelFabric(t, func(host int) Link { return network.open(fmt.Sprintf("10.0.0.%d:19522", host+10)) })
+	return modelFabric(t, func(host int) link.Link { return network.open(fmt.Sprintf("10.0.0.%d:19522", host+10)) })
 }
 
 // udpFabric is the loopback interface with the Go aggregator.
 func udpFabric(t testing.TB, _ clusterOptions) fabric {
-	return modelFabric(t, func(int) Link {
-		l, err := OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+	return modelFabric(t, func(int) link.Link {
+		l, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,19 +199,19 @@ func udpFabric(t testing.TB, _ clusterOptions) fabric {
 	})
 }
 
-func modelFabric(t testing.TB, link func(host int) Link) fabric {
+func modelFabric(t testing.TB, open func(host int) link.Link) fabric {
 	t.Helper()
 	model, err := aggregator.NewModel(aggregator.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := link(-1)
+	l := open(-1)
 	agg, err := NewAggregatorServer(l, model)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { agg.Close() })
-	return fabric{link: link, in: func(_ int, fn func()) { fn() }, plane: model, aggregator: l.Local()}
+	return fabric{link: open, in: func(_ int, fn func()) { fn() }, plane: model, aggregator: l.Local()}
 }
 
 // newCluster starts a server and admitted workers on a fabric.
@@ -240,7 +241,7 @@ func newCluster(t testing.TB, f fabric, o clusterOptions) *testCluster {
 }
 
 // open opens the link of a host.
-func (c *testCluster) open(host int, o clusterOptions) (l Link) {
+func (c *testCluster) open(host int, o clusterOptions) (l link.Link) {
 	c.t.Helper()
 	c.in(host, func() { l = c.link(host) })
 	if !o.faults.Any() {
@@ -248,7 +249,7 @@ func (c *testCluster) open(host int, o clusterOptions) (l Link) {
 	}
 	f := o.faults
 	f.Seed += uint64(host)
-	l, err := WithFaults(l, f)
+	l, err := link.WithFaults(l, f)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/wire"
 )
@@ -15,7 +16,7 @@ import (
 func TestJobsThatAWorkerCannotServe(t *testing.T) {
 	hot := testHotSet(t)
 	network := newMemNet()
-	link := network.open("10.0.0.1:1")
+	l := network.open("10.0.0.1:1")
 	server, agg := network.open("10.0.0.2:1").Local(), network.open("10.0.0.3:1").Local()
 	for name, c := range map[string]struct {
 		change func(*WorkerConfig)
@@ -32,10 +33,10 @@ func TestJobsThatAWorkerCannotServe(t *testing.T) {
 		"scale in combine":    {func(c *WorkerConfig) { c.Arithmetic, c.Workers, c.Negotiate = aggregator.Fixed, 2, true }, "Negotiate with fixed arithmetic in combine mode"},
 		"scale of exact sums": {func(c *WorkerConfig) { c.Mode, c.Workers, c.Negotiate = aggregator.Sync, 2, true }, "Negotiate with exact arithmetic in sync mode"},
 		"ten stripes":         {func(c *WorkerConfig) { c.Stripes = wire.MaxStripes }, ""},
-		"short link":          {func(c *WorkerConfig) { c.Stripes, c.Link = 10, shortLink{link, wire.HotLen(10) - 1} }, "10 stripes do not fit a payload of 1371 bytes"},
-		"link long enough":    {func(c *WorkerConfig) { c.Stripes, c.Link = 10, shortLink{link, wire.HotLen(10)} }, ""},
+		"short link":          {func(c *WorkerConfig) { c.Stripes, c.Link = 10, shortLink{l, wire.HotLen(10) - 1} }, "10 stripes do not fit a payload of 1371 bytes"},
+		"link long enough":    {func(c *WorkerConfig) { c.Stripes, c.Link = 10, shortLink{l, wire.HotLen(10)} }, ""},
 	} {
-		cfg := WorkerConfig{Link: link, HotSet: hot, Server: server, Aggregator: agg}
+		cfg := WorkerConfig{Link: l, HotSet: hot, Server: server, Aggregator: agg}
 		c.change(&cfg)
 		w, err := NewWorker(t.Context(), cfg)
 		if c.refuse != "" {
@@ -51,13 +52,13 @@ func TestJobsThatAWorkerCannotServe(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		link = network.open("10.0.0.1:1") // Close closed it
+		l = network.open("10.0.0.1:1") // Close closed it
 	}
 }
 
 // shortLink takes payloads of so many bytes.
 type shortLink struct {
-	Link
+	link.Link
 	payload int
 }
 

@@ -9,10 +9,10 @@
 //
 // # Links
 //
-// An endpoint sends and receives through a [Link]. [OpenUDP] gives one on a
-// kernel socket, [OpenAFXDP] one on an AF_XDP socket; frames, semantics and
-// tests are the same. [Open] chooses and says why. [WithFaults] puts a lossy,
-// duplicating, reordering path in front of either. [TapOf] gives copies of the
+// An endpoint sends and receives through a [link.Link]. [link.OpenUDP] gives one on a
+// kernel socket, [link.OpenAFXDP] one on an AF_XDP socket; frames, semantics and
+// tests are the same. [link.WithFaults] puts a lossy, duplicating, reordering
+// path in front of either. [link.TapOf] gives copies of the
 // frames that a link sends and receives.
 //
 // # Goroutines

@@ -7,12 +7,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 )
 
 // harsh is a network that does everything wrong, also very late.
-var harsh = Faults{Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Late: 0.02, LateDelay: 1500}
+var harsh = link.Faults{Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Late: 0.02, LateDelay: 1500}
 
 // TestExactSums is invariant 1: what the aggregator and the server hold is what
 // was pushed, unit for unit, whatever the network does.

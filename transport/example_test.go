@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/transport"
@@ -21,8 +22,8 @@ func Example() {
 			log.Fatal(err)
 		}
 	}
-	link := func() transport.Link {
-		l, err := transport.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+	open := func() link.Link {
+		l, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 		check(err)
 		return l
 	}
@@ -33,19 +34,19 @@ func Example() {
 	model, err := aggregator.NewModel(aggregator.Config{})
 	check(err)
 	check(model.AddJob(aggregator.JobConfig{ID: job, Epoch: epoch, Exp: aggregator.DefaultExp(aggregator.Exact), Slots: hot.Slots()}))
-	aggLink := link()
+	aggLink := open()
 	agg, err := transport.NewAggregatorServer(aggLink, model)
 	check(err)
 	defer agg.Close()
 
 	store, err := ps.New(ps.Config{Dim: dim, Exp: ps.DefaultExp, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: 1}})
 	check(err)
-	serverLink := link()
+	serverLink := open()
 	server, err := transport.NewServer(transport.ServerConfig{Link: serverLink, Job: job, Dim: dim, Handler: store})
 	check(err)
 	defer server.Close()
 
-	workerLink := link()
+	workerLink := open()
 	at := workerLink.Local()
 	check(model.AddSender(job, aggregator.SenderConfig{ID: sender, Epoch: epoch, IP: at.IP, Port: at.Port}))
 	check(server.Admit(ctx, sender, netip.AddrPortFrom(at.IP, at.Port), epoch))

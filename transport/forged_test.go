@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
@@ -158,7 +159,7 @@ func FuzzAnswers(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, from := range w.flows {
-			p := Packet{Packet: wire.Packet{Src: from.path.To, Payload: payload}}
+			p := link.Packet{Packet: wire.Packet{Src: from.path.To, Payload: payload}}
 			w.receive(&p)
 			w.receive(&p)
 		}
@@ -168,8 +169,8 @@ func FuzzAnswers(f *testing.F) {
 		s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}},
 			senders: map[uint16]*admitted{1: {from: addrPort(w.link.Local()), epoch: testServerEpoch}}, keys: make([]uint64, 121), row: make([]float32, testDim)}
 		s.init(w.link)
-		request := Packet{Packet: wire.Packet{Src: w.link.Local(), Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}
-		if err := s.handle([]Packet{request}); err != nil {
+		request := link.Packet{Packet: wire.Packet{Src: w.link.Local(), Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}
+		if err := s.handle([]link.Packet{request}); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+
+	"github.com/libra-ina/libra/link"
 )
 
 // ErrClosed says that an endpoint was closed. It is a net.ErrClosed.
@@ -16,17 +18,17 @@ const rxBatch = 64
 
 // loop is the goroutine of an endpoint, and the way into it.
 type loop struct {
-	link    Link
-	pkts    []Packet
+	link    link.Link
+	pkts    []link.Packet
 	calls   chan func() // run by the goroutine, in order
 	closing atomic.Bool
 	dead    chan struct{} // closed when the goroutine has ended
 	err     error         // why it ended; written before dead is closed
 }
 
-func (l *loop) init(link Link) {
-	l.link = link
-	l.pkts = make([]Packet, rxBatch)
+func (l *loop) init(on link.Link) {
+	l.link = on
+	l.pkts = make([]link.Packet, rxBatch)
 	l.calls = make(chan func(), 64)
 	l.dead = make(chan struct{})
 }
@@ -119,7 +121,7 @@ func (l *loop) run() bool {
 
 // serve answers packets until the endpoint is closed, the link fails or handle
 // does: it sets Reply in the packets that have an answer.
-func (l *loop) serve(handle func([]Packet) error) error {
+func (l *loop) serve(handle func([]link.Packet) error) error {
 	for !l.closing.Load() {
 		n, err := l.link.Receive(l.pkts)
 		if err != nil {

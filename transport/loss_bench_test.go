@@ -3,6 +3,8 @@ package transport
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/libra-ina/libra/link"
 )
 
 // BenchmarkLoss pushes batches of 4,000 rows, several at a time, over a network that
@@ -10,11 +12,11 @@ import (
 func BenchmarkLoss(b *testing.B) {
 	for _, c := range []struct {
 		name   string
-		faults Faults
+		faults link.Faults
 	}{
-		{"none", Faults{}},
-		{"loss=1%", Faults{Drop: 0.01}},
-		{"loss=1%,dup=1%,reorder=1%", Faults{Drop: 0.01, Duplicate: 0.01, Reorder: 0.01}},
+		{"none", link.Faults{}},
+		{"loss=1%", link.Faults{Drop: 0.01}},
+		{"loss=1%,dup=1%,reorder=1%", link.Faults{Drop: 0.01, Duplicate: 0.01, Reorder: 0.01}},
 	} {
 		for _, f := range []struct {
 			name string

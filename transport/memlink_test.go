@@ -8,8 +8,23 @@ import (
 	"sync"
 	"time"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
+
+// linkBuffers is the number of a memLink's transmit buffers: the windows of a
+// worker's two flows, the batch that is being packed, and as much again.
+const linkBuffers = 4 * wire.DefaultWindow
+
+// slab returns n slices of the same size on one piece of memory.
+func slab(n, size int) [][]byte {
+	mem := make([]byte, n*size)
+	s := make([][]byte, n)
+	for i := range s {
+		s[i] = mem[i*size : (i+1)*size : (i+1)*size]
+	}
+	return s
+}
 
 // memNet is a network in memory.
 type memNet struct {
@@ -24,23 +39,23 @@ func newMemNet() *memNet {
 	return &memNet{hosts: map[netip.AddrPort]*memLink{}, limit: 4 * wire.DefaultWindow}
 }
 
-// memLink is a [Link] on a memNet.
+// memLink is a [link.Link] on a memNet.
 type memLink struct {
 	net    *memNet
 	local  wire.Endpoint
 	bufs   [][]byte
-	free   []Buf
+	free   []link.Buf
 	taken  []bool // by buffer: the endpoint's
 	wake   chan struct{}
-	stats  LinkStats
+	stats  link.Stats
 	closed bool
 	timer  *time.Timer
 
-	inbox []Packet // guarded by net.mu
-	lent  [][]byte // payloads of the last Receive
+	inbox []link.Packet // guarded by net.mu
+	lent  [][]byte      // payloads of the last Receive
 }
 
-var _ Link = (*memLink)(nil)
+var _ link.Link = (*memLink)(nil)
 
 func (n *memNet) open(addr string) *memLink {
 	at := netip.MustParseAddrPort(addr)
@@ -50,7 +65,7 @@ func (n *memNet) open(addr string) *memLink {
 		taken: make([]bool, linkBuffers),
 	}
 	for i := range l.bufs {
-		l.free = append(l.free, Buf(i))
+		l.free = append(l.free, link.Buf(i))
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -65,13 +80,13 @@ func (l *memLink) Local() wire.Endpoint { return l.local }
 func (l *memLink) MaxPayload() int      { return wire.MaxPayload }
 func (l *memLink) Window() int          { return wire.DefaultWindow }
 
-func (l *memLink) Path(_ context.Context, to wire.Endpoint) (*Path, error) {
-	return &Path{To: to}, nil
+func (l *memLink) Path(_ context.Context, to wire.Endpoint) (*link.Path, error) {
+	return &link.Path{To: to}, nil
 }
 
 func (l *memLink) Join(uint16) error { return nil }
 
-func (l *memLink) Alloc() (Buf, bool) {
+func (l *memLink) Alloc() (link.Buf, bool) {
 	n := len(l.free)
 	if n == 0 {
 		return 0, false
@@ -82,9 +97,9 @@ func (l *memLink) Alloc() (Buf, bool) {
 	return b, true
 }
 
-func (l *memLink) Payload(b Buf) []byte { return l.bufs[b] }
+func (l *memLink) Payload(b link.Buf) []byte { return l.bufs[b] }
 
-func (l *memLink) Free(b Buf) {
+func (l *memLink) Free(b link.Buf) {
 	if !l.taken[b] {
 		panic(fmt.Sprintf("buffer %d is freed twice", b))
 	}
@@ -92,7 +107,7 @@ func (l *memLink) Free(b Buf) {
 	l.free = append(l.free, b)
 }
 
-func (l *memLink) Send(frames []Frame) (int, error) {
+func (l *memLink) Send(frames []link.Frame) (int, error) {
 	if l.closed {
 		return 0, net.ErrClosed
 	}
@@ -121,11 +136,11 @@ func (l *memLink) deliver(payload []byte, to wire.Endpoint) {
 	mem := n.free[len(n.free)-1]
 	n.free = n.free[:len(n.free)-1]
 	mem = mem[:copy(mem, payload)]
-	dst.inbox = append(dst.inbox, Packet{Packet: wire.Packet{Src: l.local, Dst: to, Payload: mem}})
+	dst.inbox = append(dst.inbox, link.Packet{Packet: wire.Packet{Src: l.local, Dst: to, Payload: mem}})
 	dst.Wake()
 }
 
-func (l *memLink) Receive(pkts []Packet) (int, error) {
+func (l *memLink) Receive(pkts []link.Packet) (int, error) {
 	if l.closed {
 		return 0, net.ErrClosed
 	}
@@ -142,7 +157,7 @@ func (l *memLink) Receive(pkts []Packet) (int, error) {
 	return n, nil
 }
 
-func (l *memLink) Reply(pkts []Packet) error {
+func (l *memLink) Reply(pkts []link.Packet) error {
 	for _, p := range pkts {
 		if p.Reply > 0 {
 			l.deliver(p.Payload[:p.Reply], p.Src)
@@ -179,7 +194,7 @@ func (l *memLink) Wake() {
 	}
 }
 
-func (l *memLink) Stats() LinkStats { return l.stats }
+func (l *memLink) Stats() link.Stats { return l.stats }
 
 func (l *memLink) Close() error {
 	l.closed = true

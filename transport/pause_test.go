@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
@@ -54,7 +55,7 @@ func (p *pausable) push(frames int) *operation {
 
 // answer acknowledges all that has arrived at the server.
 func (p *pausable) answer() (n int) {
-	pkts := make([]Packet, 8)
+	pkts := make([]link.Packet, 8)
 	for {
 		got, err := p.server.Receive(pkts)
 		if err != nil {
@@ -121,7 +122,7 @@ func TestPauseWithNothingWaiting(t *testing.T) {
 	p := newPausable(t, 10*time.Second)
 	o := p.push(100)
 	for range 100 {
-		if _, err := p.server.Receive(make([]Packet, 1)); err != nil { // lost
+		if _, err := p.server.Receive(make([]link.Packet, 1)); err != nil { // lost
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -21,11 +22,11 @@ type jobPeers struct {
 type peer struct {
 	sender uint16
 	at     wire.Endpoint
-	path   *Path // nil until something is sent to all
+	path   *link.Path // nil until something is sent to all
 }
 
 // learn notes where a frame came from, if the reply says that it was accepted.
-func (p *peers) learn(request *Packet, reply []byte) {
+func (p *peers) learn(request *link.Packet, reply []byte) {
 	h, err := wire.ParseHeader(reply)
 	if err != nil || h.Type != wire.TypeAck {
 		return
@@ -51,26 +52,26 @@ func (p *peers) learn(request *Packet, reply []byte) {
 // sendToAll sends a payload to all known senders of its job. A copy for which
 // there is no room is lost: who misses it, asks again.
 func (a *AggregatorServer) sendToAll(payload []byte) error {
-	link := a.loop.link
+	out := a.loop.link
 	h, _ := wire.ParseHeader(payload)
-	b, ok := link.Alloc()
+	b, ok := out.Alloc()
 	if !ok {
 		return nil
 	}
-	defer link.Free(b)
-	n := copy(link.Payload(b), payload)
+	defer out.Free(b)
+	n := copy(out.Payload(b), payload)
 	a.copies = a.copies[:0]
 	senders := a.peers[h.Job].senders
 	for i := range senders {
 		to := &senders[i]
 		if to.path == nil {
 			var err error
-			if to.path, err = link.Path(context.Background(), to.at); err != nil {
+			if to.path, err = out.Path(context.Background(), to.at); err != nil {
 				continue // no address that frames can be sent to
 			}
 		}
-		a.copies = append(a.copies, Frame{Buf: b, Len: n, To: to.path})
+		a.copies = append(a.copies, link.Frame{Buf: b, Len: n, To: to.path})
 	}
-	_, err := link.Send(a.copies)
+	_, err := out.Send(a.copies)
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -22,7 +23,7 @@ func TestPeers(t *testing.T) {
 		request := make([]byte, wire.HeaderLen)
 		h.Type = wire.TypeHot
 		h.Put(request)
-		p.learn(&Packet{Packet: wire.Packet{Src: from, Payload: request}}, reply(make([]byte, 100), h))
+		p.learn(&link.Packet{Packet: wire.Packet{Src: from, Payload: request}}, reply(make([]byte, 100), h))
 	}
 	refuse := func(b []byte, h wire.Header) []byte {
 		return wire.PutError(b, h, wire.Refusal{Code: wire.CodeUnknownSender})
@@ -63,7 +64,7 @@ type lostLink struct {
 	paths int // asked for
 }
 
-func (l *lostLink) Path(ctx context.Context, to wire.Endpoint) (*Path, error) {
+func (l *lostLink) Path(ctx context.Context, to wire.Endpoint) (*link.Path, error) {
 	l.paths++
 	if to.IP == l.lost {
 		return nil, errors.New("no path")
@@ -76,9 +77,9 @@ func (l *lostLink) Path(ctx context.Context, to wire.Endpoint) (*Path, error) {
 // nothing is sent.
 func TestSendToAll(t *testing.T) {
 	network := newMemNet()
-	link := &lostLink{memLink: network.open("10.0.0.1:1"), lost: netip.MustParseAddr("10.0.0.3")}
+	out := &lostLink{memLink: network.open("10.0.0.1:1"), lost: netip.MustParseAddr("10.0.0.3")}
 	var a AggregatorServer
-	a.init(link)
+	a.init(out)
 	var hosts []*memLink
 	for i, addr := range []string{"10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1"} {
 		l := network.open(addr)
@@ -95,7 +96,7 @@ func TestSendToAll(t *testing.T) {
 		}
 		var got []int
 		for _, l := range append(slices.Clone(hosts), stranger) {
-			pkts := make([]Packet, 8)
+			pkts := make([]link.Packet, 8)
 			n, err := l.Receive(pkts)
 			if err != nil {
 				t.Fatal(err)
@@ -113,13 +114,13 @@ func TestSendToAll(t *testing.T) {
 	}
 	for range 2 {
 		send(1, 0, 1, 0)
-		if len(link.free) != linkBuffers {
-			t.Errorf("%d of %d buffers are free", len(link.free), linkBuffers)
+		if len(out.free) != linkBuffers {
+			t.Errorf("%d of %d buffers are free", len(out.free), linkBuffers)
 		}
 	}
-	if link.paths != 4 {
-		t.Errorf("%d paths asked for, want one for each host that has one, and two for the other", link.paths)
+	if out.paths != 4 {
+		t.Errorf("%d paths asked for, want one for each host that has one, and two for the other", out.paths)
 	}
-	link.free, link.bufs[0] = nil, nil
+	out.free, out.bufs[0] = nil, nil
 	send(0, 0, 0, 0)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -22,7 +23,7 @@ import (
 // TestQueue lets workers queue batches of all sizes, some of them not finite, over
 // faulty links, and checks the sums of those that were accepted.
 func TestQueue(t *testing.T) {
-	for name, f := range map[string]Faults{"": {}, "faults": harsh} {
+	for name, f := range map[string]link.Faults{"": {}, "faults": harsh} {
 		t.Run(name, func(t *testing.T) {
 			ctx := deadline(t)
 			o := clusterOptions{workers: 2, flow: hasty, faults: f, layout: packer.Dense}
@@ -391,8 +392,8 @@ func BenchmarkQueue(b *testing.B) {
 	const inFlight = 16
 	for _, rows := range []int{32, 256} {
 		b.Run(fmt.Sprint(rows), func(b *testing.B) {
-			link := newAckLink()
-			w, err := NewWorker(b.Context(), WorkerConfig{Link: link, Dim: 1, Server: wire.Endpoint{IP: link.local.IP, Port: 1}})
+			l := newAckLink()
+			w, err := NewWorker(b.Context(), WorkerConfig{Link: l, Dim: 1, Server: wire.Endpoint{IP: l.local.IP, Port: 1}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 )
@@ -25,7 +26,7 @@ func TestExactSumsOnAnyNetwork(t *testing.T) {
 				Size:   1 << rapid.IntRange(0, 9).Draw(rt, "log window"),
 				MaxRTO: 20 * time.Millisecond, // the test is not about patience
 			},
-			faults: Faults{
+			faults: link.Faults{
 				Drop: p.Draw(rt, "drop"), Duplicate: p.Draw(rt, "duplicate"), Reorder: p.Draw(rt, "reorder"), Late: p.Draw(rt, "late"),
 				Delay: rapid.IntRange(1, 40).Draw(rt, "delay"), LateDelay: rapid.IntRange(1, 400).Draw(rt, "late delay"),
 				Seed: rapid.Uint64().Draw(rt, "seed"),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -68,7 +69,7 @@ type contribution struct {
 	state contributionState
 	seq   uint32 // of its frame
 	wait  uint32 // its number in waits
-	buf   Buf
+	buf   link.Buf
 }
 
 type contributionState uint8

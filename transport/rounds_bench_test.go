@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
@@ -24,7 +25,7 @@ func newRoundLink() *roundLink {
 	return &roundLink{ackLink: *newAckLink(), results: slab(rxBatch, wire.MaxPayload), rounds: map[uint16]uint32{}}
 }
 
-func (l *roundLink) Send(frames []Frame) (int, error) {
+func (l *roundLink) Send(frames []link.Frame) (int, error) {
 	for i, f := range frames {
 		if l.n == len(l.results) {
 			return i, nil
@@ -45,9 +46,9 @@ func (l *roundLink) Send(frames []Frame) (int, error) {
 }
 
 func TestReduceAllocatesNothing(t *testing.T) {
-	link := newRoundLink()
+	l := newRoundLink()
 	cfg := roundsConfig(t, newMemNet(), retransmit.Config{})
-	cfg.Link = link
+	cfg.Link = l
 	w, err := NewWorker(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -56,18 +57,18 @@ func newBusyRoundsTester(t testing.TB, scale bool, room int) *roundsTester {
 
 // fullLink is a link that has room for a number of frames.
 type fullLink struct {
-	Link
+	link.Link
 	room int
 }
 
-func (l *fullLink) Send(frames []Frame) (int, error) {
+func (l *fullLink) Send(frames []link.Frame) (int, error) {
 	n, err := l.Link.Send(frames[:min(l.room, len(frames))])
 	l.room -= n
 	return n, err
 }
 
 func (r *roundsTester) receiveFrom(src wire.Endpoint, payload []byte) {
-	r.receive(&Packet{Packet: wire.Packet{Src: src, Payload: payload}})
+	r.receive(&link.Packet{Packet: wire.Packet{Src: src, Payload: payload}})
 }
 
 func (r *roundsTester) answer(payload []byte) { r.receiveFrom(r.rounds.flow.path.To, payload) }

@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/internal/scaled"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/lut"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -201,7 +202,7 @@ func synchronous(o clusterOptions) clusterOptions {
 }
 
 // lagging is harsh with very late copies that come some rounds late.
-var lagging = Faults{Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Late: 0.05, LateDelay: 100}
+var lagging = link.Faults{Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Late: 0.05, LateDelay: 100}
 
 // TestReduce checks that every worker gets the true sums of every round, bit for
 // bit, whatever the network does.
@@ -271,9 +272,9 @@ func checkRounds(t *testing.T, c *testCluster, o clusterOptions, rounds int) {
 }
 
 // deafLink loses everything that goes to all senders.
-type deafLink struct{ Link }
+type deafLink struct{ link.Link }
 
-func (l deafLink) Receive(pkts []Packet) (int, error) {
+func (l deafLink) Receive(pkts []link.Packet) (int, error) {
 	n, err := l.Link.Receive(pkts)
 	heard := 0
 	for _, p := range pkts[:n] {

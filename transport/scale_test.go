@@ -12,6 +12,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/scaled"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/wire"
 )
@@ -20,7 +21,7 @@ import (
 // iteration, also in a job that harvests, while they push.
 func TestNegotiateScale(t *testing.T) {
 	const iterations = 30
-	for name, f := range map[string]Faults{"": {}, "faults": lagging} {
+	for name, f := range map[string]link.Faults{"": {}, "faults": lagging} {
 		t.Run(name, func(t *testing.T) {
 			ctx := deadline(t)
 			o := clusterOptions{workers: 3, arithmetic: aggregator.Fixed, exp: -20, rounds: true, stripes: 10, flow: hasty, faults: f}

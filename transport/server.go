@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
@@ -25,7 +26,7 @@ type Handler interface {
 type ServerConfig struct {
 	// Link carries the frames. A server that NewServer returned owns it and
 	// closes it.
-	Link Link
+	Link link.Link
 	// Job is the job whose frames are taken.
 	Job uint16
 	// Dim is the number of floats of a row.
@@ -79,7 +80,7 @@ type ServerStats struct {
 	Malformed  uint64 // payloads without a whole header, not answered
 	Unexpected uint64 // ACK, ERROR and ROWS frames, not answered
 
-	Link LinkStats
+	Link link.Stats
 }
 
 // NewServer starts a server without senders; see [Server.Admit].
@@ -148,7 +149,7 @@ func (s *Server) Stats(ctx context.Context) (ServerStats, error) {
 }
 
 // handle answers a batch of requests, each over its own payload.
-func (s *Server) handle(pkts []Packet) error {
+func (s *Server) handle(pkts []link.Packet) error {
 	for i := range pkts {
 		p := &pkts[i]
 		h, err := wire.ParseHeader(p.Payload)
@@ -176,7 +177,7 @@ func (s *Server) handle(pkts []Packet) error {
 
 // answer serves one request and returns the length of the answer that it has
 // written over it, or a refusal. An error is the server's end.
-func (s *Server) answer(p *Packet, h wire.Header, version error) (int, wire.Refusal, error) {
+func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire.Refusal, error) {
 	switch {
 	case version != nil:
 		return 0, wire.Refusal{Code: wire.CodeWrongVersion, Value: wire.Version}, nil
@@ -223,7 +224,7 @@ func (s *Server) answer(p *Packet, h wire.Header, version error) (int, wire.Refu
 
 // pull writes the rows that a PULL asks for over it. Repeated pulls are
 // answered like new ones: they change nothing.
-func (s *Server) pull(p *Packet, h wire.Header, asked wire.Rows, from *admitted) (int, wire.Refusal, error) {
+func (s *Server) pull(p *link.Packet, h wire.Header, asked wire.Rows, from *admitted) (int, wire.Refusal, error) {
 	if asked.Count > len(s.keys) {
 		return 0, wire.Refusal{Code: wire.CodeLength, Value: uint32(wire.PullLen(len(s.keys)))}, nil
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -33,7 +34,7 @@ func TestForgedPulls(t *testing.T) {
 	o := clusterOptions{workers: 1}
 	f := memFabric(t, o)
 	open := f.link
-	f.link = func(host int) Link {
+	f.link = func(host int) link.Link {
 		l := open(host)
 		network = l.(*memLink).net
 		return l
@@ -161,8 +162,8 @@ func TestPullsKeepTheFilterYoung(t *testing.T) {
 	s.keys, s.row = make([]uint64, 121), make([]float32, testDim)
 	h := wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}
 	answer := func(payload []byte) wire.Type {
-		p := Packet{Packet: wire.Packet{Src: from.local, Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}
-		if err := s.handle([]Packet{p}); err != nil {
+		p := link.Packet{Packet: wire.Packet{Src: from.local, Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}
+		if err := s.handle([]link.Packet{p}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := wire.ParseHeader(p.Payload[:wire.HeaderLen])

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
@@ -38,7 +39,7 @@ func (c client) ask(payload []byte) []byte {
 	wire.Header{Type: 15, Seq: 1<<32 - 1}.Put(ping)
 	c.send(ping)
 	var answer []byte
-	pkts := make([]Packet, 8)
+	pkts := make([]link.Packet, 8)
 	for {
 		n, err := c.link.Receive(pkts)
 		if err != nil {
@@ -300,8 +301,8 @@ func TestDo(t *testing.T) {
 }
 
 func TestConfigErrors(t *testing.T) {
-	link := newMemNet().open("10.0.0.1:1")
-	at := link.Local()
+	l := newMemNet().open("10.0.0.1:1")
+	at := l.Local()
 	hot := testHotSet(t)
 	model, err := aggregator.NewModel(aggregator.Config{})
 	if err != nil {
@@ -309,23 +310,23 @@ func TestConfigErrors(t *testing.T) {
 	}
 	worker := func(c WorkerConfig) error { _, err := NewWorker(t.Context(), c); return err }
 	server := func(c ServerConfig) error { _, err := NewServer(c); return err }
-	agg := func(l Link, m *aggregator.Model) error { _, err := NewAggregatorServer(l, m); return err }
+	agg := func(l link.Link, m *aggregator.Model) error { _, err := NewAggregatorServer(l, m); return err }
 	for name, c := range map[string]struct {
 		err  error
 		says string
 	}{
 		"worker without link":      {worker(WorkerConfig{Dim: 1, Server: at}), "Link"},
-		"worker without dim":       {worker(WorkerConfig{Link: link, Server: at}), "dimension 0"},
-		"worker with giant rows":   {worker(WorkerConfig{Link: link, Dim: 400, Server: at}), "400"},
-		"worker with two dims":     {worker(WorkerConfig{Link: link, Dim: 1, HotSet: hot, Server: at}), "dimension"},
-		"worker with odd window":   {worker(WorkerConfig{Link: link, Dim: 1, Server: at, Flow: retransmit.Config{Size: 3}}), "window"},
-		"worker with one peer":     {worker(WorkerConfig{Link: link, HotSet: hot, Server: at, Aggregator: at}), "same address"},
-		"worker, 11 stripes":       {worker(WorkerConfig{Link: link, HotSet: hot, Server: at, Stripes: 11}), "stripes"},
+		"worker without dim":       {worker(WorkerConfig{Link: l, Server: at}), "dimension 0"},
+		"worker with giant rows":   {worker(WorkerConfig{Link: l, Dim: 400, Server: at}), "400"},
+		"worker with two dims":     {worker(WorkerConfig{Link: l, Dim: 1, HotSet: hot, Server: at}), "dimension"},
+		"worker with odd window":   {worker(WorkerConfig{Link: l, Dim: 1, Server: at, Flow: retransmit.Config{Size: 3}}), "window"},
+		"worker with one peer":     {worker(WorkerConfig{Link: l, HotSet: hot, Server: at, Aggregator: at}), "same address"},
+		"worker, 11 stripes":       {worker(WorkerConfig{Link: l, HotSet: hot, Server: at, Stripes: 11}), "stripes"},
 		"server without link":      {server(ServerConfig{Dim: 1, Handler: newLedger()}), "Link"},
-		"server without handler":   {server(ServerConfig{Link: link, Dim: 1}), "Handler"},
-		"server without dim":       {server(ServerConfig{Link: link, Handler: newLedger()}), "0 floats"},
+		"server without handler":   {server(ServerConfig{Link: l, Dim: 1}), "Handler"},
+		"server without dim":       {server(ServerConfig{Link: l, Handler: newLedger()}), "0 floats"},
 		"aggregator without link":  {agg(nil, model), "link"},
-		"aggregator without model": {agg(link, nil), "model"},
+		"aggregator without model": {agg(l, nil), "model"},
 	} {
 		if !errors.Is(c.err, ErrConfig) || !strings.Contains(c.err.Error(), c.says) {
 			t.Errorf("%s: error %v, want ErrConfig about %q", name, c.err, c.says)

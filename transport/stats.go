@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
@@ -27,7 +28,7 @@ type WorkerStats struct {
 	Malformed uint64 // payloads that are no valid answer
 	Stray     uint64 // answers from elsewhere, or to another job, sender, epoch or time
 
-	Link LinkStats
+	Link link.Stats
 }
 
 // Refusals counts ERROR frames by code; the last entry holds the codes that

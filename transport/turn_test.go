@@ -4,13 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
 
 // sleepyLink notes for how long its user would sleep.
 type sleepyLink struct {
-	Link
+	link.Link
 	sleeps []time.Duration
 }
 

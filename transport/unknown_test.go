@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -19,11 +20,11 @@ import (
 
 // answerLoss is a link that loses its answers while it is told to.
 type answerLoss struct {
-	Link
+	link.Link
 	on atomic.Bool
 }
 
-func (l *answerLoss) Reply(p []Packet) error {
+func (l *answerLoss) Reply(p []link.Packet) error {
 	if l.on.Load() {
 		return nil
 	}
@@ -53,7 +54,7 @@ func TestRefusedButApplied(t *testing.T) {
 			network := newMemNet()
 			var lossy []*answerLoss
 			o := clusterOptions{workers: 1}
-			f := memFabricOn(t, network, func(l Link) Link {
+			f := memFabricOn(t, network, func(l link.Link) link.Link {
 				lossy = append(lossy, &answerLoss{Link: l})
 				return lossy[len(lossy)-1]
 			})
@@ -98,9 +99,9 @@ func TestRefusedButApplied(t *testing.T) {
 
 // memFabricOn is memFabric on a network of the test's; the links of aggregator
 // and server are wrapped.
-func memFabricOn(t testing.TB, network *memNet, wrap func(Link) Link) fabric {
+func memFabricOn(t testing.TB, network *memNet, wrap func(link.Link) link.Link) fabric {
 	addr := []string{"10.0.0.9:19522", "10.0.0.10:19522", "10.0.0.11:19522", "10.0.0.12:19522"}
-	return modelFabric(t, func(host int) Link {
+	return modelFabric(t, func(host int) link.Link {
 		l := network.open(addr[host+1])
 		if host <= 0 {
 			return wrap(l)
@@ -165,9 +166,9 @@ func TestRefusalsOfRepeatedFrames(t *testing.T) {
 }
 
 // next waits for a payload on a link that the test owns.
-func next(ctx context.Context, t *testing.T, l *memLink) Packet {
+func next(ctx context.Context, t *testing.T, l *memLink) link.Packet {
 	t.Helper()
-	pkts := make([]Packet, 1)
+	pkts := make([]link.Packet, 1)
 	for ctx.Err() == nil {
 		n, err := l.Receive(pkts)
 		if err != nil {
@@ -181,7 +182,7 @@ func next(ctx context.Context, t *testing.T, l *memLink) Packet {
 		}
 	}
 	t.Fatal("nothing has come")
-	return Packet{}
+	return link.Packet{}
 }
 
 // TestPushErrorCountsEveryFrame has a push of which each frame ends differently.
@@ -366,7 +367,7 @@ func TestRefusalsOfNowhere(t *testing.T) {
 				}
 				h := wire.Header{Job: testJob, Sender: 1, Epoch: f.epoch, Seq: f.window.Base()}
 				answer := wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: code, Index: index})
-				w.receive(&Packet{Packet: wire.Packet{Src: f.path.To, Payload: answer}})
+				w.receive(&link.Packet{Packet: wire.Packet{Src: f.path.To, Payload: answer}})
 				var peer *PeerError
 				if !errors.As(o.ticket.err, &peer) {
 					t.Fatalf("%v, index %d: %v", code, index, o.ticket.err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -48,9 +49,9 @@ type Worker struct {
 	sums    []float32
 	numbers packer.Numbers // of sums in answers to pushes
 
-	out     []Frame // not yet taken by the link, in order
+	out     []link.Frame // not yet taken by the link, in order
 	outFlow []uint8
-	retx    []Frame
+	retx    []link.Frame
 	expired retransmit.Time // when the timers were looked at last
 
 	stats WorkerStats
@@ -65,7 +66,7 @@ const (
 type flow struct {
 	index  uint8
 	role   string
-	path   *Path
+	path   *link.Path
 	epoch  uint16 // of the admission at the peer
 	window *retransmit.Window
 	resend func(seq uint32, e retransmit.Entry) bool
@@ -125,9 +126,9 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		clock:    clockFrom(time.Now()),
 		packer:   p,
 		numbers:  numbers,
-		out:      make([]Frame, 0, rxBatch),
+		out:      make([]link.Frame, 0, rxBatch),
 		outFlow:  make([]uint8, 0, rxBatch),
-		retx:     make([]Frame, 0, rxBatch),
+		retx:     make([]link.Frame, 0, rxBatch),
 		arrivals: make(chan *operation, queueCap),
 	}
 	w.init(cfg.Link)
@@ -171,7 +172,7 @@ func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.
 		if len(w.retx) == cap(w.retx) {
 			return false
 		}
-		w.retx = append(w.retx, Frame{Buf: cookieBuf(e.Cookie), Len: int(e.Len), To: f.path, Retx: true})
+		w.retx = append(w.retx, link.Frame{Buf: cookieBuf(e.Cookie), Len: int(e.Len), To: f.path, Retx: true})
 		return true
 	}
 	w.flows[index] = f
@@ -180,8 +181,8 @@ func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.
 
 // A window entry's cookie is the buffer of the frame and, for a pull, the
 // position of its first key in the operation.
-func cookie(b Buf, first int) uint64          { return uint64(first)<<32 | uint64(b) }
-func cookieBuf(cookie uint64) Buf             { return Buf(cookie & 0xffffffff) }
+func cookie(b link.Buf, first int) uint64     { return uint64(first)<<32 | uint64(b) }
+func cookieBuf(cookie uint64) link.Buf        { return link.Buf(cookie & 0xffffffff) }
 func cookieFirst(cookie uint64) int           { return int(cookie >> 32) }
 func addrPort(e wire.Endpoint) netip.AddrPort { return netip.AddrPortFrom(e.IP, e.Port) }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -14,7 +15,7 @@ import (
 type WorkerConfig struct {
 	// Link carries the frames. A worker that NewWorker returned owns it and
 	// closes it.
-	Link Link
+	Link link.Link
 
 	// Job and Sender are what the worker is admitted as, at the aggregator and
 	// at the server.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -11,7 +12,7 @@ import (
 
 // receive takes an answer in. Whatever does not fit what was sent is counted
 // and ignored: it may be a late answer to an earlier incarnation, or forged.
-func (w *Worker) receive(p *Packet) {
+func (w *Worker) receive(p *link.Packet) {
 	h, err := wire.ParseHeader(p.Payload)
 	if err != nil {
 		w.stats.Malformed++

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -120,7 +121,7 @@ func (w *Worker) push(o *operation) {
 type lender struct {
 	w   *Worker
 	op  *operation
-	buf Buf // lent
+	buf link.Buf // lent
 }
 
 var _ packer.Frames = (*lender)(nil)
@@ -177,7 +178,7 @@ func (w *Worker) queue(f *flow, h wire.Header, payload []byte, o *operation, coo
 	if _, ok := f.window.Add(w.now, retransmit.Entry{Cookie: cookie, Len: uint32(len(payload)), Ticket: o.id}); !ok {
 		panic("transport: frame queued on a full window")
 	}
-	w.out = append(w.out, Frame{Buf: cookieBuf(cookie), Len: len(payload), To: f.path})
+	w.out = append(w.out, link.Frame{Buf: cookieBuf(cookie), Len: len(payload), To: f.path})
 	w.outFlow = append(w.outFlow, f.index)
 	o.outstanding++
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -32,7 +33,7 @@ func rowsOf(n int) (keys []uint64, want []float32) {
 }
 
 func TestPull(t *testing.T) {
-	for name, f := range map[string]Faults{"": {}, "faults": harsh} {
+	for name, f := range map[string]link.Faults{"": {}, "faults": harsh} {
 		t.Run(name, func(t *testing.T) {
 			ctx := deadline(t)
 			o := clusterOptions{workers: 2, flow: hasty, faults: f}
@@ -68,7 +69,7 @@ func TestPushSum(t *testing.T) {
 	for _, layout := range []packer.Layout{packer.LaneAligned, packer.Dense} {
 		t.Run(layout.String(), func(t *testing.T) {
 			ctx := deadline(t)
-			o := clusterOptions{workers: 3, mode: aggregator.FetchAdd, layout: layout, faults: Faults{Drop: 0.05}}
+			o := clusterOptions{workers: 3, mode: aggregator.FetchAdd, layout: layout, faults: link.Faults{Drop: 0.05}}
 			c := newCluster(t, memFabric(t, o), o)
 			keys := []uint64{1000, 1 << 50, 1007, 1199}
 			grads := make([]float32, len(keys)*testDim)

@@ -40,9 +40,10 @@ type Endpoint struct {
 	Port uint16
 }
 
-func (e Endpoint) String() string {
-	return netip.AddrPortFrom(e.IP, e.Port).String()
-}
+// AddrPort returns the endpoint without its Ethernet address.
+func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.IP, e.Port) }
+
+func (e Endpoint) String() string { return e.AddrPort().String() }
 
 // Envelope writes the Ethernet, IP and UDP headers of one flow. Everything
 // that does not change from frame to frame is prepared once.

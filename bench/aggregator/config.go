@@ -7,7 +7,7 @@ import (
 	"time"
 
 	plane "github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -55,7 +55,7 @@ type Config struct {
 	// Workers are the numbers of workers of Negotiation; empty: 2, 4 and 8.
 	Workers []int
 	// Backends are the links of Negotiation; empty: UDP and AF_XDP.
-	Backends []transport.Backend
+	Backends []link.Backend
 	// Parameters is the length of the vector that Negotiation reduces; 0 means
 	// 30,000.
 	Parameters int
@@ -105,7 +105,7 @@ func (c Config) withDefaults() (Config, error) {
 	defaultTo(&c.Sweep, []int{1000, 2000, 5000, 10_000, 20_000, paperHot, 40_000, 50_000, 2 * paperHot, plane.MaxSlots})
 	defaultTo(&c.Exponents, []float64{0.83, 0.97})
 	defaultTo(&c.Workers, []int{2, 4, 8})
-	defaultTo(&c.Backends, []transport.Backend{transport.BackendUDP, transport.BackendAFXDP})
+	defaultTo(&c.Backends, []link.Backend{link.BackendUDP, link.BackendAFXDP})
 	if c.Parameters == 0 {
 		c.Parameters = paperHot
 	}
@@ -130,7 +130,7 @@ func (c Config) check() error {
 		}
 	}
 	for _, b := range c.Backends {
-		if b != transport.BackendUDP && b != transport.BackendAFXDP {
+		if b != link.BackendUDP && b != link.BackendAFXDP {
 			return fmt.Errorf("%w: backend %v is neither udp nor afxdp", ErrConfig, b)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
@@ -32,7 +33,7 @@ type site struct {
 	aggregator wire.Endpoint
 	epoch      uint16 // of the newest job
 	// link opens worker i's link, and at calls fn where that works.
-	link  func(i int) (transport.Link, error)
+	link  func(i int) (link.Link, error)
 	at    func(i int, fn func() error) error
 	close func() error
 }
@@ -49,9 +50,9 @@ func (h *harness) negotiation(ctx context.Context) error {
 	return nil
 }
 
-func (h *harness) negotiateOver(ctx context.Context, b transport.Backend) (err error) {
+func (h *harness) negotiateOver(ctx context.Context, b link.Backend) (err error) {
 	open := udpSite
-	if b == transport.BackendAFXDP {
+	if b == link.BackendAFXDP {
 		open = xdpSite
 	}
 	s, err := open(ctx, slices.Max(h.cfg.Workers))
@@ -75,26 +76,26 @@ func udpSite(context.Context, int) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	open := func() (transport.Link, error) { return transport.OpenUDP(loopback) }
-	link, err := open()
+	open := func() (link.Link, error) { return link.OpenUDP(loopback) }
+	l, err := open()
 	if err != nil {
 		return nil, errors.Join(err, model.Close())
 	}
-	at := link.Local()
-	server, err := transport.NewAggregatorServer(link, model)
+	at := l.Local()
+	server, err := transport.NewAggregatorServer(l, model)
 	if err != nil {
-		return nil, errors.Join(err, link.Close(), model.Close())
+		return nil, errors.Join(err, l.Close(), model.Close())
 	}
 	return &site{
 		plane: model, aggregator: at,
-		link:  func(int) (transport.Link, error) { return open() },
+		link:  func(int) (link.Link, error) { return open() },
 		at:    func(_ int, fn func() error) error { return fn() },
 		close: func() error { return errors.Join(server.Close(), model.Close()) },
 	}, nil
 }
 
 // delay measures a cluster of n workers.
-func (h *harness) delay(ctx context.Context, s *site, b transport.Backend, n int, a plane.Arithmetic) (err error) {
+func (h *harness) delay(ctx context.Context, s *site, b link.Backend, n int, a plane.Arithmetic) (err error) {
 	c, err := newCluster(ctx, s, n, a, h.cfg.Parameters)
 	if err != nil {
 		return err
@@ -178,13 +179,13 @@ func newCluster(ctx context.Context, s *site, n int, a plane.Arithmetic, paramet
 
 // join starts and admits a worker.
 func (c *cluster) join(ctx context.Context, i int, job plane.JobConfig, hot *packer.HotSet) error {
-	link, err := c.site.link(i)
+	l, err := c.site.link(i)
 	if err != nil {
 		return err
 	}
-	local := link.Local()
+	local := l.Local()
 	cfg := transport.WorkerConfig{
-		Link: link, Job: job.ID, Sender: uint16(i), AggregatorEpoch: job.Epoch, HotSet: hot, Stripes: job.MaxStripes,
+		Link: l, Job: job.ID, Sender: uint16(i), AggregatorEpoch: job.Epoch, HotSet: hot, Stripes: job.MaxStripes,
 		Mode: job.Mode, Arithmetic: job.Arithmetic, Workers: job.Workers,
 		// Nothing is cold, so nobody is there.
 		Aggregator: c.site.aggregator, Server: wire.Endpoint{MAC: endpoint(0).MAC, IP: local.IP, Port: wire.DefaultPort},
@@ -192,11 +193,11 @@ func (c *cluster) join(ctx context.Context, i int, job plane.JobConfig, hot *pac
 	if err := c.site.plane.AddSender(job.ID, plane.SenderConfig{
 		ID: cfg.Sender, Epoch: job.Epoch, IP: local.IP, MAC: local.MAC, Port: local.Port,
 	}); err != nil {
-		return errors.Join(err, link.Close())
+		return errors.Join(err, l.Close())
 	}
 	w, err := transport.NewWorker(ctx, cfg)
 	if err != nil {
-		return errors.Join(err, link.Close())
+		return errors.Join(err, l.Close())
 	}
 	c.workers = append(c.workers, w)
 	return nil

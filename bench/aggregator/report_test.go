@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	plane "github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 func TestSpread(t *testing.T) {
@@ -194,7 +194,7 @@ func TestConfigIsChecked(t *testing.T) {
 	for _, c := range []Config{
 		{Tests: []Test{"speed"}}, {Stripes: []int{0}}, {Stripes: []int{11}}, {Hot: []int{100}}, {Hot: []int{70_000}}, {Sweep: []int{219}},
 		{Exponents: []float64{-1}}, {Exponents: []float64{math.NaN()}}, {Workers: []int{0}}, {Workers: []int{65}},
-		{Backends: []transport.Backend{transport.BackendAuto}}, {Parameters: -1}, {Rounds: -1}, {Duration: -1},
+		{Backends: []link.Backend{link.BackendAuto}}, {Parameters: -1}, {Rounds: -1}, {Duration: -1},
 	} {
 		if r, err := Run(t.Context(), c); !errors.Is(err, ErrConfig) || r != nil {
 			t.Errorf("%+v: report %v, error %v", c, r, err)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	plane "github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 func skipWithoutPrivileges(t *testing.T, err error) {
@@ -68,7 +68,7 @@ func TestThroughput(t *testing.T) {
 }
 
 func TestNegotiationOverAFXDP(t *testing.T) {
-	r, err := Run(t.Context(), quick(transport.BackendAFXDP))
+	r, err := Run(t.Context(), quick(link.BackendAFXDP))
 	if err != nil {
 		t.Fatal(err)
 	}

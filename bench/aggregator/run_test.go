@@ -7,13 +7,13 @@ import (
 	"time"
 
 	plane "github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 // quick measures negotiations in a moment.
-func quick(b transport.Backend) Config {
+func quick(b link.Backend) Config {
 	return Config{
-		Tests: []Test{Negotiation}, Backends: []transport.Backend{b}, Workers: []int{1, 3}, Parameters: 500,
+		Tests: []Test{Negotiation}, Backends: []link.Backend{b}, Workers: []int{1, 3}, Parameters: 500,
 		Rounds: 2, Duration: time.Millisecond, SkipDenied: true,
 	}
 }
@@ -40,7 +40,7 @@ func checkDelays(t *testing.T, r *Report, backend string) {
 
 func TestNegotiationOverUDP(t *testing.T) {
 	var steps []Step
-	c := quick(transport.BackendUDP)
+	c := quick(link.BackendUDP)
 	c.Progress = func(s Step) { steps = append(steps, s) }
 	r, err := Run(t.Context(), c)
 	if err != nil {
@@ -55,7 +55,7 @@ func TestNegotiationOverUDP(t *testing.T) {
 func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("enough")
-	c := quick(transport.BackendUDP)
+	c := quick(link.BackendUDP)
 	c.Progress = func(s Step) {
 		if s.Done == 3 {
 			cancel(stop)

@@ -8,7 +8,7 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/internal/testbed"
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -46,9 +46,9 @@ func xdpSite(ctx context.Context, workers int) (*site, error) {
 	return &site{
 		plane:      aggregator,
 		aggregator: wire.Endpoint{MAC: [6]byte(bed.Switch().MAC), IP: bed.Switch().IP, Port: wire.DefaultPort},
-		link: func(i int) (transport.Link, error) {
+		link: func(i int) (link.Link, error) {
 			h := bed.Host(i)
-			return transport.OpenAFXDP(transport.AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
+			return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
 		},
 		at:    func(i int, fn func() error) error { return bed.Host(i).Do(fn) },
 		close: end,

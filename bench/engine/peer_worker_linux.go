@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"runtime"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
@@ -31,7 +32,7 @@ func openWorker(cfg *peerConfig) (peer, error) {
 		return nil, err
 	}
 	local, aggregator := cfg.pushEnds()
-	link, err := transport.OpenAFXDP(transport.AFXDPConfig{
+	l, err := link.OpenAFXDP(link.AFXDPConfig{
 		Interface: cfg.iface, Local: netip.AddrPortFrom(local.IP, local.Port), Spin: spin,
 	})
 	if err != nil {
@@ -40,12 +41,12 @@ func openWorker(cfg *peerConfig) (peer, error) {
 	server := aggregator // which no frame goes to, since all keys are hot
 	server.Port++
 	worker, err := transport.NewWorker(context.Background(), transport.WorkerConfig{
-		Link: link, Job: pushJob, Sender: pushSender, AggregatorEpoch: pushEpoch,
+		Link: l, Job: pushJob, Sender: pushSender, AggregatorEpoch: pushEpoch,
 		HotSet: hot, Layout: packer.Dense, Stripes: pushStripes(cfg.size),
 		Aggregator: aggregator, Server: server, Flow: retransmit.Config{Size: pushWindow},
 	})
 	if err != nil {
-		return nil, errors.Join(err, link.Close())
+		return nil, errors.Join(err, l.Close())
 	}
 	return &workerPeer{worker: worker, load: load, frames: pushFrames(pushStripes(cfg.size))}, nil
 }

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 // Commands that the harness writes to a peer's standard input, a line each. The
@@ -131,12 +131,12 @@ type peerConfig struct {
 
 // openLink opens the link of the process. If processes have to share CPUs it does not
 // spin: what it would wait for may well wait for the CPU.
-func (c *peerConfig) openLink() (transport.Link, error) {
-	spin := transport.DefaultSpin
+func (c *peerConfig) openLink() (link.Link, error) {
+	spin := link.DefaultSpin
 	if c.Workers+1 > runtime.NumCPU() {
 		spin = -1
 	}
-	return transport.OpenAFXDP(transport.AFXDPConfig{Interface: c.Interface, Local: c.Local, Spin: spin})
+	return link.OpenAFXDP(link.AFXDPConfig{Interface: c.Interface, Local: c.Local, Spin: spin})
 }
 
 // RunPeer is a process of PeerLibra: Run starts it with one argument after

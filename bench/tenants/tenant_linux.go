@@ -19,6 +19,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
@@ -126,7 +127,7 @@ func (t *tenant) startWorker(ctx context.Context) (*transport.Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	link, err := transport.OpenAFXDP(transport.AFXDPConfig{
+	link, err := link.OpenAFXDP(link.AFXDPConfig{
 		Interface: t.Interface, Local: netip.AddrPortFrom(t.IP, wire.DefaultPort), Spin: -1, // processes share CPUs
 	})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 	plane "github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/aggregator"
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 func newBenchAggregator() *cobra.Command {
@@ -41,7 +41,7 @@ Everything takes about two minutes.`,
 			if c.Modes, err = parseAll(modes, parseAs(aggregator.Modes())); err != nil {
 				return usagef(cmd, "--modes: %w", err)
 			}
-			if c.Backends, err = parseAll(backends, transport.ParseBackend); err != nil {
+			if c.Backends, err = parseAll(backends, link.ParseBackend); err != nil {
 				return usagef(cmd, "--backends: %w", err)
 			}
 			progress := newSteps(cmd.ErrOrStderr(), "measurements")

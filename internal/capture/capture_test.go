@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -34,7 +34,7 @@ func testSource(port uint16) Source {
 type readBack struct {
 	comment string
 	intf    pcapgo.NgInterface
-	frames  []transport.TappedFrame
+	frames  []link.TappedFrame
 }
 
 func read(t *testing.T, r io.Reader) readBack {
@@ -52,9 +52,9 @@ func read(t *testing.T, r io.Reader) readBack {
 		if err != nil {
 			t.Fatalf("packet %d: %v", len(got.frames), err)
 		}
-		f := transport.TappedFrame{Time: ci.Timestamp, Data: data, Len: ci.Length}
+		f := link.TappedFrame{Time: ci.Timestamp, Data: data, Len: ci.Length}
 		if options.Flags != nil {
-			f.Direction = transport.Direction(options.Flags.Direction)
+			f.Direction = link.Direction(options.Flags.Direction)
 		}
 		if options.DropCount != nil {
 			f.Lost = *options.DropCount
@@ -84,11 +84,11 @@ func hotFrame(t *testing.T, from, to uint16, seq uint32) []byte {
 
 func TestWriter(t *testing.T) {
 	at := time.Unix(1_700_000_000, 123_456_789)
-	whole, cut := hotFrame(t, 1, 2, 7), make([]byte, transport.TapSnapLen)
-	want := []transport.TappedFrame{
-		{Time: at, Direction: transport.Outbound, Data: whole, Len: len(whole)},
-		{Time: at.Add(1), Direction: transport.Inbound, Data: whole[:61], Len: 61, Lost: 3},
-		{Time: at.Add(time.Hour), Direction: transport.Inbound, Data: cut, Len: 9000, Lost: 1 << 40},
+	whole, cut := hotFrame(t, 1, 2, 7), make([]byte, link.TapSnapLen)
+	want := []link.TappedFrame{
+		{Time: at, Direction: link.Outbound, Data: whole, Len: len(whole)},
+		{Time: at.Add(1), Direction: link.Inbound, Data: whole[:61], Len: 61, Lost: 3},
+		{Time: at.Add(time.Hour), Direction: link.Inbound, Data: cut, Len: 9000, Lost: 1 << 40},
 	}
 	var file bytes.Buffer
 	src := testSource(20000)
@@ -112,7 +112,7 @@ func TestWriter(t *testing.T) {
 		t.Errorf("(-written +read):\n%s", diff)
 	}
 	s := got.intf.Statistics
-	if s.PacketsDropped != 1<<40+5 || s.PacketsReceived != 1<<40+8 || s.StartTime.After(s.EndTime) || got.intf.SnapLength != transport.TapSnapLen {
+	if s.PacketsDropped != 1<<40+5 || s.PacketsReceived != 1<<40+8 || s.StartTime.After(s.EndTime) || got.intf.SnapLength != link.TapSnapLen {
 		t.Errorf("interface %+v", got.intf)
 	}
 	for _, part := range []string{"worker 1", "wire/libra.lua", "-o libra.port:20000", "built around"} {
@@ -143,9 +143,9 @@ func TestWriterWireshark(t *testing.T) {
 		t.Fatal(err)
 	}
 	frame := hotFrame(t, 1, 20000, 7)
-	f := transport.TappedFrame{Time: time.Unix(1_700_000_000, 123_456_789), Direction: transport.Outbound, Data: frame, Len: len(frame)}
+	f := link.TappedFrame{Time: time.Unix(1_700_000_000, 123_456_789), Direction: link.Outbound, Data: frame, Len: len(frame)}
 	err = w.Write(f)
-	f.Direction, f.Lost, f.Len, f.Data = transport.Inbound, 5, 300, f.Data[:100]
+	f.Direction, f.Lost, f.Len, f.Data = link.Inbound, 5, 300, f.Data[:100]
 	if err = errors.Join(err, w.Write(f), w.Close(6), file.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestWriterFails(t *testing.T) {
 			if err != nil {
 				break
 			}
-			err = w.Write(transport.TappedFrame{Data: make([]byte, 1400), Len: 1400, Direction: transport.Inbound})
+			err = w.Write(link.TappedFrame{Data: make([]byte, 1400), Len: 1400, Direction: link.Inbound})
 		}
 		if !errors.Is(err, errFull) {
 			t.Errorf("after %d bytes: %v", room, err)
@@ -193,11 +193,11 @@ func TestWriterFails(t *testing.T) {
 func TestStream(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b bytes.Buffer
-		var want []transport.TappedFrame
+		var want []link.TappedFrame
 		for range rapid.IntRange(0, 4).Draw(t, "frames") {
-			n := rapid.IntRange(0, transport.TapSnapLen).Draw(t, "length")
-			f := transport.TappedFrame{
-				Time: time.Unix(0, rapid.Int64().Draw(t, "time")), Direction: transport.Inbound, Data: make([]byte, n),
+			n := rapid.IntRange(0, link.TapSnapLen).Draw(t, "length")
+			f := link.TappedFrame{
+				Time: time.Unix(0, rapid.Int64().Draw(t, "time")), Direction: link.Inbound, Data: make([]byte, n),
 				Len: n + rapid.IntRange(0, 1<<20).Draw(t, "cut"), Lost: rapid.Uint64().Draw(t, "lost"),
 			}
 			want = append(want, f)
@@ -208,7 +208,7 @@ func TestStream(t *testing.T) {
 		if err := writeEnd(&b, 77); err != nil {
 			t.Fatal(err)
 		}
-		buf := make([]byte, transport.TapSnapLen)
+		buf := make([]byte, link.TapSnapLen)
 		for i, w := range want {
 			f, end, err := readRecord(&b, buf)
 			if diff := cmp.Diff(w, f); diff != "" || end || err != nil {
@@ -227,7 +227,7 @@ func TestStream(t *testing.T) {
 // FuzzReadRecord reads what anybody might send.
 func FuzzReadRecord(f *testing.F) {
 	var b bytes.Buffer
-	if err := writeFrame(&b, transport.TappedFrame{Data: make([]byte, 60), Len: 60, Direction: transport.Outbound}); err != nil {
+	if err := writeFrame(&b, link.TappedFrame{Data: make([]byte, 60), Len: 60, Direction: link.Outbound}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
@@ -235,7 +235,7 @@ func FuzzReadRecord(f *testing.F) {
 	f.Add([]byte{kindEnd})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := bytes.NewReader(data)
-		buf := make([]byte, transport.TapSnapLen)
+		buf := make([]byte, link.TapSnapLen)
 		for {
 			frame, end, err := readRecord(r, buf)
 			if err != nil || end {

@@ -8,20 +8,20 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
 
 // loop is a UDP link that sends to itself.
 type loop struct {
-	transport.Link
-	path *transport.Path
+	link.Link
+	path *link.Path
 	t    *testing.T
 }
 
 func openLoop(t *testing.T) *loop {
 	t.Helper()
-	link, err := transport.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+	link, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func (l *loop) send(first, frames, n int) {
 			l.t.Fatal("no buffer")
 		}
 		wire.Header{Type: wire.TypePull, Seq: uint32(first + i)}.Put(l.Payload(b))
-		if sent, err := l.Send([]transport.Frame{{Buf: b, Len: n, To: l.path}}); sent != 1 || err != nil {
+		if sent, err := l.Send([]link.Frame{{Buf: b, Len: n, To: l.path}}); sent != 1 || err != nil {
 			l.t.Fatalf("sent %d, %v", sent, err)
 		}
 		l.Free(b)
@@ -50,7 +50,7 @@ func (l *loop) send(first, frames, n int) {
 }
 
 // sequence returns the sequence numbers of captured frames.
-func sequence(t *testing.T, frames []transport.TappedFrame) []uint32 {
+func sequence(t *testing.T, frames []link.TappedFrame) []uint32 {
 	t.Helper()
 	var all []uint32
 	for _, f := range frames {
@@ -71,7 +71,7 @@ func sequence(t *testing.T, frames []transport.TappedFrame) []uint32 {
 func TestRecord(t *testing.T) {
 	l := openLoop(t)
 	path := filepath.Join(t.TempDir(), "new", "folder", "ps.pcapng")
-	r, err := Record(path, transport.TapOf(l.Link), testSource(l.Local().Port))
+	r, err := Record(path, link.TapOf(l.Link), testSource(l.Local().Port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestRecord(t *testing.T) {
 // TestRecordEarlyEnd ends a recording while the link lives on.
 func TestRecordEarlyEnd(t *testing.T) {
 	l := openLoop(t)
-	r, err := Record(filepath.Join(t.TempDir(), "x"), transport.TapOf(l.Link), testSource(1))
+	r, err := Record(filepath.Join(t.TempDir(), "x"), link.TapOf(l.Link), testSource(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestRecordEarlyEnd(t *testing.T) {
 
 func TestRecordErrors(t *testing.T) {
 	l := openLoop(t)
-	tap := transport.TapOf(l.Link)
+	tap := link.TapOf(l.Link)
 	if _, err := Record("/dev/null/file", tap, testSource(1)); err == nil {
 		t.Error("a recording below a file")
 	}

@@ -3,7 +3,7 @@ package capture
 import (
 	"time"
 
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 // pace is the time in which frames gather in the queue before they are written.
@@ -12,7 +12,7 @@ const pace = time.Millisecond
 
 // pump hands frames to put until the link is closed or stop is, and then what
 // is still in the queue. It calls idle when the queue has run empty.
-func pump(l *transport.Listener, stop <-chan struct{}, put func(transport.TappedFrame) error, idle func() error) error {
+func pump(l *link.Listener, stop <-chan struct{}, put func(link.TappedFrame) error, idle func() error) error {
 	defer l.Close()
 	for {
 		if err := drain(l, stop, put); err != nil {
@@ -37,7 +37,7 @@ func pump(l *transport.Listener, stop <-chan struct{}, put func(transport.Tapped
 }
 
 // drain empties the queue, unless it is told to stop before.
-func drain(l *transport.Listener, stop <-chan struct{}, put func(transport.TappedFrame) error) error {
+func drain(l *link.Listener, stop <-chan struct{}, put func(link.TappedFrame) error) error {
 	for {
 		select {
 		case <-stop:

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 // Recording writes a link's frames into a file.
@@ -20,7 +20,7 @@ type Recording struct {
 
 // Record makes a file, and the folders above it, and writes into it what a link
 // sends and receives from now on. A file of that name is overwritten.
-func Record(path string, tap *transport.Tap, src Source) (*Recording, error) {
+func Record(path string, tap *link.Tap, src Source) (*Recording, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
 	}

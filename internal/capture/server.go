@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 
 // Server lets other processes capture a link of this one.
 type Server struct {
-	tap      *transport.Tap
+	tap      *link.Tap
 	src      Source
 	log      *slog.Logger
 	listener *net.UnixListener
@@ -42,7 +42,7 @@ type Server struct {
 
 // Serve offers a link for capture until Close. It fails with
 // errors.ErrUnsupported where there are no abstract sockets: outside Linux.
-func Serve(tap *transport.Tap, src Source, log *slog.Logger) (*Server, error) {
+func Serve(tap *link.Tap, src Source, log *slog.Logger) (*Server, error) {
 	l, err := listen(src.PID)
 	if err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
@@ -172,7 +172,7 @@ func (s *Server) dismiss() {
 
 // stream sends frames until the link is closed, the server is, or the reader
 // closes its end.
-func (s *Server) stream(conn *net.UnixConn, in io.Reader, listener *transport.Listener) error {
+func (s *Server) stream(conn *net.UnixConn, in io.Reader, listener *link.Listener) error {
 	out := bufio.NewWriterSize(conn, 1<<16)
 	over := make(chan struct{})
 	s.running.Go(func() {
@@ -187,7 +187,7 @@ func (s *Server) stream(conn *net.UnixConn, in io.Reader, listener *transport.Li
 		case <-s.stop:
 		}
 	})
-	err := pump(listener, over, func(f transport.TappedFrame) error { return writeFrame(out, f) }, out.Flush)
+	err := pump(listener, over, func(f link.TappedFrame) error { return writeFrame(out, f) }, out.Flush)
 	if err != nil {
 		return err
 	}

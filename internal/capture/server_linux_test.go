@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 // unserved waits until nobody listens on this process's name. A thread that is
@@ -40,7 +40,7 @@ func unserved(t *testing.T) {
 func serve(t *testing.T, l *loop) *Server {
 	t.Helper()
 	unserved(t)
-	s, err := Serve(transport.TapOf(l.Link), testSource(l.Local().Port), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	s, err := Serve(link.TapOf(l.Link), testSource(l.Local().Port), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestImpostor(t *testing.T) {
 		_ = child.Process.Kill()
 		_ = child.Wait()
 	}()
-	s, err := Serve(transport.TapOf(openLoop(t).Link), Source{Process: "worker 9", PID: child.Process.Pid}, slog.Default())
+	s, err := Serve(link.TapOf(openLoop(t).Link), Source{Process: "worker 9", PID: child.Process.Pid}, slog.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func TestTorn(t *testing.T) {
 		_, _ = bufio.NewReader(conn).ReadString('\n')
 		_ = writeLine(conn, answer{Protocol: protocol, Source: testSource(1)})
 		var b bytes.Buffer
-		frame := transport.TappedFrame{Data: hotFrame(t, 1, 1, 1), Len: 190, Direction: transport.Inbound, Lost: 2}
+		frame := link.TappedFrame{Data: hotFrame(t, 1, 1, 1), Len: 190, Direction: link.Inbound, Lost: 2}
 		_ = writeFrame(&b, frame)
 		_ = writeFrame(&b, frame)
 		_, _ = conn.Write(b.Bytes()[:b.Len()-1])

@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 // Session is a running capture of another process.
@@ -92,7 +92,7 @@ func (s *Session) Save(ctx context.Context, w io.Writer, count uint64) (r Result
 }
 
 func (s *Session) copy(out *Writer, r *Result, count uint64) error {
-	buf := make([]byte, transport.TapSnapLen)
+	buf := make([]byte, link.TapSnapLen)
 	for {
 		f, end, err := readRecord(s.in, buf)
 		switch {

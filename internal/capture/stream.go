@@ -9,7 +9,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 // protocol is the version of what the two ends of a capture say to each other:
@@ -71,7 +71,7 @@ const (
 // errMalformed says that the other end is not ours.
 var errMalformed = errors.New("malformed record")
 
-func writeFrame(w io.Writer, f transport.TappedFrame) error {
+func writeFrame(w io.Writer, f link.TappedFrame) error {
 	var head [recordLen]byte
 	head[0], head[1] = kindFrame, byte(f.Direction)
 	binary.BigEndian.PutUint16(head[2:], uint16(len(f.Data)))
@@ -95,7 +95,7 @@ func writeEnd(w io.Writer, dropped uint64) error {
 
 // readRecord reads a frame into buf, which has transport.TapSnapLen bytes; or
 // the end, where the frame's Lost counts all that were lost.
-func readRecord(r io.Reader, buf []byte) (f transport.TappedFrame, end bool, err error) {
+func readRecord(r io.Reader, buf []byte) (f link.TappedFrame, end bool, err error) {
 	var head [recordLen]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return f, false, err
@@ -104,7 +104,7 @@ func readRecord(r io.Reader, buf []byte) (f transport.TappedFrame, end bool, err
 	if head[0] == kindEnd {
 		return f, true, nil
 	}
-	f.Direction = transport.Direction(head[1])
+	f.Direction = link.Direction(head[1])
 	f.Len = int(binary.BigEndian.Uint32(head[4:]))
 	f.Time = time.Unix(0, int64(binary.BigEndian.Uint64(head[8:])))
 	n := int(binary.BigEndian.Uint16(head[2:]))

@@ -11,7 +11,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 // Writer writes frames as a pcapng section with one Ethernet interface, whose
@@ -37,7 +37,7 @@ func NewWriter(w io.Writer, src Source) (*Writer, error) {
 		Description:         src.String(),
 		OS:                  runtime.GOOS,
 		LinkType:            layers.LinkTypeEthernet,
-		SnapLength:          transport.TapSnapLen,
+		SnapLength:          link.TapSnapLen,
 		TimestampResolution: 9,
 	}, pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{
 		Hardware:    runtime.GOARCH,
@@ -53,7 +53,7 @@ func NewWriter(w io.Writer, src Source) (*Writer, error) {
 
 // Write writes one frame: its direction as flags, and what was lost before it
 // as drop count.
-func (w *Writer) Write(f transport.TappedFrame) error {
+func (w *Writer) Write(f link.TappedFrame) error {
 	options := pcapgo.NgPacketOptions{Flags: &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlag(f.Direction)}}
 	if f.Lost > 0 {
 		options.DropCount = &f.Lost

@@ -10,14 +10,14 @@ import (
 
 	"github.com/libra-ina/libra/internal/capture"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 // offerCapture lets 'libra capture' see what a process's link sends and
 // receives, and records it into a file where the configuration asks for that.
 // The returned function ends both; the link should be closed before.
-func offerCapture(env Env, link transport.Link, process string, h cluster.Host) (end func() error, err error) {
-	tap := transport.TapOf(link)
+func offerCapture(env Env, l link.Link, process string, h cluster.Host) (end func() error, err error) {
+	tap := link.TapOf(l)
 	src := capture.Source{
 		Process: process, PID: os.Getpid(),
 		Backend: env.Config.Backend, Interface: h.Interface,

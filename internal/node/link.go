@@ -6,33 +6,33 @@ import (
 
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/fault"
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 )
 
 // openLink opens the link of a worker or a server. A worker's carries the
 // configured faults, in both directions; together the workers' links carry all
 // traffic, so faults at the server would only count twice.
-func openLink(c *cluster.Config, h cluster.Host, faulty bool) (transport.Link, error) {
-	link, err := openBackend(c, h)
+func openLink(c *cluster.Config, h cluster.Host, faulty bool) (link.Link, error) {
+	l, err := openBackend(c, h)
 	if err != nil || !faulty || !c.Faults.Any() {
-		return link, err
+		return l, err
 	}
 	f := fault.Config{Drop: c.Faults.Loss, Duplicate: c.Faults.Duplicate, Reorder: c.Faults.Reorder, Seed: c.Faults.Seed}
 	// Every worker has its own faults, and the same ones in every run.
 	for _, b := range h.Address.AsSlice() {
 		f.Seed = f.Seed*31 + uint64(b)
 	}
-	wrapped, err := transport.WithFaults(link, f)
+	wrapped, err := link.WithFaults(l, f)
 	if err != nil {
-		return nil, errors.Join(err, link.Close())
+		return nil, errors.Join(err, l.Close())
 	}
 	return wrapped, nil
 }
 
-func openBackend(c *cluster.Config, h cluster.Host) (transport.Link, error) {
+func openBackend(c *cluster.Config, h cluster.Host) (link.Link, error) {
 	local := netip.AddrPortFrom(h.Address, c.Port)
 	if c.Backend == cluster.BackendUDP {
-		return transport.OpenUDP(local)
+		return link.OpenUDP(local)
 	}
-	return transport.OpenAFXDP(transport.AFXDPConfig{Interface: h.Interface, Queue: h.Queue, Local: local})
+	return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Queue: h.Queue, Local: local})
 }

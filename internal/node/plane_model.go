@@ -6,6 +6,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/transport"
 )
 
@@ -16,17 +17,17 @@ type modelPlane struct {
 }
 
 func openModelPlane(c *cluster.Config) (plane, error) {
-	link, err := transport.OpenUDP(netip.AddrPortFrom(c.Switch.Address, c.Port))
+	l, err := link.OpenUDP(netip.AddrPortFrom(c.Switch.Address, c.Port))
 	if err != nil {
 		return plane{}, err
 	}
 	model, err := aggregator.NewModel(aggregator.Config{Address: c.Switch.Address, Port: c.Port})
 	if err != nil {
-		return plane{}, errors.Join(err, link.Close())
+		return plane{}, errors.Join(err, l.Close())
 	}
-	server, err := transport.NewAggregatorServer(link, model)
+	server, err := transport.NewAggregatorServer(l, model)
 	if err != nil {
-		return plane{}, errors.Join(err, link.Close(), model.Close())
+		return plane{}, errors.Join(err, l.Close(), model.Close())
 	}
 	failed := make(chan error, 1)
 	go func() {

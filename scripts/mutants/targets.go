@@ -43,6 +43,7 @@ var targets = []target{
 	{"control", []stage{{dir: "control"}, {dir: "internal/node"}}},
 	{"internal/node", []stage{{dir: "internal/node"}, {dir: "cmd/libra", run: "Cluster|Process"}}},
 	own("internal/fault"),
+	own("link"),
 	own("transport"),
 	{"bpf", []stage{
 		{dir: "bpf", skip: longBPF},

@@ -1,4 +1,4 @@
-package transport
+package link
 
 import (
 	"context"
@@ -158,7 +158,7 @@ func (l *faultyLink) Wait(limit time.Duration) error {
 	return l.Link.Wait(limit)
 }
 
-func (l *faultyLink) Stats() LinkStats {
+func (l *faultyLink) Stats() Stats {
 	s := l.Link.Stats()
 	f := l.out.Stats()
 	f.Add(l.in.Stats())

@@ -1,6 +1,6 @@
 //go:build !linux || portable
 
-package transport
+package link
 
 import (
 	"errors"
@@ -104,7 +104,7 @@ func (s *udpSocket) write(data []byte, to netip.AddrPort) error {
 func (s *udpSocket) send(frames []Frame, payloads [][]byte) (taken, refused int, why error) {
 	s.refused = s.refused[:0]
 	for i, f := range frames {
-		if err := s.write(payloads[f.Buf][:f.Len], addrPort(f.To.To)); err != nil {
+		if err := s.write(payloads[f.Buf][:f.Len], f.To.To.AddrPort()); err != nil {
 			s.refused = append(s.refused, i)
 			refused, why = refused+1, err
 		}
@@ -116,7 +116,7 @@ func (s *udpSocket) reply(pkts []Packet) (queued, taken, refused int, why error)
 	s.refused = s.refused[:0]
 	for _, p := range pkts {
 		if p.Reply > 0 {
-			if err := s.write(p.Payload[:p.Reply], addrPort(p.Src)); err != nil {
+			if err := s.write(p.Payload[:p.Reply], p.Src.AddrPort()); err != nil {
 				s.refused = append(s.refused, queued)
 				refused, why = refused+1, err
 			}

@@ -1,4 +1,4 @@
-package transport
+package link
 
 import "github.com/libra-ina/libra/afxdp"
 

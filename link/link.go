@@ -1,11 +1,21 @@
-package transport
+// Package link moves payloads between an endpoint and its peers, over AF_XDP or
+// over UDP.
+package link
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/libra-ina/libra/wire"
 )
+
+// ErrConfig is wrapped by errors that name a field of a configuration that is
+// missing or wrong.
+var ErrConfig = errors.New("link: bad configuration")
+
+// rxBatch is how many payloads a link moves at a time.
+const rxBatch = 64
 
 // Buf names one transmit buffer of a [Link].
 type Buf uint32
@@ -93,13 +103,13 @@ type Link interface {
 	Wake()
 
 	// Stats returns the counters so far.
-	Stats() LinkStats
+	Stats() Stats
 	// Close releases the link. Buffers are invalid afterwards.
 	Close() error
 }
 
-// LinkStats counts what a link sent, received and discarded.
-type LinkStats struct {
+// Stats counts what a link sent, received and discarded.
+type Stats struct {
 	Sent      uint64 // payloads sent, answers included
 	SendError uint64 // payloads that the kernel refused to send; the sender repeats them
 	NoRoom    uint64 // answers lost because a transmit queue was full

@@ -1,4 +1,4 @@
-package transport
+package link
 
 import (
 	"fmt"
@@ -26,17 +26,17 @@ func (l *afxdpLink) Join(job uint16) error {
 	}
 	ifi, err := net.InterfaceByName(l.cfg.Interface)
 	if err != nil {
-		return fmt.Errorf("transport: afxdp link: %w", err)
+		return fmt.Errorf("link: afxdp: %w", err)
 	}
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("transport: afxdp link on %s: %w", ifi.Name, os.NewSyscallError("socket", err))
+		return fmt.Errorf("link: afxdp on %s: %w", ifi.Name, os.NewSyscallError("socket", err))
 	}
 	l.member = fd
 	request := unix.PacketMreq{Ifindex: int32(ifi.Index), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group.MAC))}
 	copy(request.Address[:], group.MAC[:])
 	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &request); err != nil {
-		return fmt.Errorf("transport: afxdp link on %s: joining %v: %w", ifi.Name, group.IP, os.NewSyscallError("setsockopt", err))
+		return fmt.Errorf("link: afxdp on %s: joining %v: %w", ifi.Name, group.IP, os.NewSyscallError("setsockopt", err))
 	}
 	l.joined = group.IP
 	return nil

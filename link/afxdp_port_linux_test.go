@@ -1,4 +1,4 @@
-package transport
+package link
 
 import (
 	"errors"
@@ -50,7 +50,7 @@ func TestAFXDPReservesItsPort(t *testing.T) {
 			if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "port 19522 of "+h.IP.String()+" is taken") {
 				t.Errorf("opened beside a socket at %v: %v, %v", a, l, err)
 			}
-			if _, _, err := Open(LinkConfig{Interface: h.Interface, Local: at}); !errors.Is(err, ErrConfig) {
+			if _, _, err := Open(Config{Interface: h.Interface, Local: at}); !errors.Is(err, ErrConfig) {
 				t.Errorf("beside a socket at %v, auto falls back: %v", a, err)
 			}
 			if err := c.Close(); err != nil {

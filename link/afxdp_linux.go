@@ -1,4 +1,4 @@
-package transport
+package link
 
 import (
 	"context"
@@ -63,7 +63,7 @@ type afxdpLink struct {
 	port   int        // socket that keeps others from the port, or -1
 	zone   uint32     // index of the interface
 
-	stats  LinkStats
+	stats  Stats
 	tap    *Tap
 	closed bool
 }
@@ -81,7 +81,7 @@ func OpenAFXDP(cfg AFXDPConfig) (Link, error) {
 		if errors.Is(err, afxdp.ErrPermission) || errors.Is(err, bpf.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
 			hint = "; the udp backend needs none of this"
 		}
-		return nil, fmt.Errorf("transport: afxdp link on %s: %w%s", cfg.Interface, err, hint)
+		return nil, fmt.Errorf("link: afxdp on %s: %w%s", cfg.Interface, err, hint)
 	}
 	return l, nil
 }
@@ -213,7 +213,7 @@ func (l *afxdpLink) Path(ctx context.Context, to wire.Endpoint) (*Path, error) {
 	if to.MAC == [6]byte{} {
 		hop, err := neigh.Resolve(ctx, l.cfg.Interface, to.IP)
 		if err != nil {
-			return nil, fmt.Errorf("transport: afxdp link: %w", err)
+			return nil, fmt.Errorf("link: afxdp: %w", err)
 		}
 		to.MAC = hop.MAC
 	}
@@ -343,7 +343,7 @@ func (l *afxdpLink) Wait(limit time.Duration) error {
 
 func (l *afxdpLink) Wake() { l.tx.Wake() }
 
-func (l *afxdpLink) Stats() LinkStats {
+func (l *afxdpLink) Stats() Stats {
 	if l.closed {
 		return l.stats
 	}

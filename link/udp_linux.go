@@ -1,6 +1,6 @@
 //go:build linux && !portable
 
-package transport
+package link
 
 import (
 	"errors"

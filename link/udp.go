@@ -1,4 +1,4 @@
-package transport
+package link
 
 import (
 	"context"
@@ -50,7 +50,7 @@ type udpLink struct {
 	payloads [][]byte // transmit buffers
 	free     []Buf
 	room     [][]byte // receive buffers
-	stats    LinkStats
+	stats    Stats
 	tap      udpTap
 	closed   bool
 }
@@ -68,15 +68,15 @@ var _ Link = (*udpLink)(nil)
 func OpenUDP(local netip.AddrPort) (Link, error) {
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 	if !local.Addr().IsValid() || local.Addr().IsUnspecified() {
-		return nil, fmt.Errorf("transport: udp link: %v is not an address of this host that peers can answer to", local.Addr())
+		return nil, fmt.Errorf("link: udp: %v is not an address of this host that peers can answer to", local.Addr())
 	}
 	zone, err := checkZone(local.Addr())
 	if err != nil {
-		return nil, fmt.Errorf("transport: udp link: %w", err)
+		return nil, fmt.Errorf("link: udp: %w", err)
 	}
 	sock, buffer, err := openUDPSocket(local, zone, udpBuffer)
 	if err != nil {
-		return nil, fmt.Errorf("transport: udp link: %w", err)
+		return nil, fmt.Errorf("link: udp: %w", err)
 	}
 	l := &udpLink{
 		sock:     sock,
@@ -131,10 +131,10 @@ func (l *udpLink) Window() int { return l.window }
 func (l *udpLink) Path(_ context.Context, to wire.Endpoint) (*Path, error) {
 	var err error
 	if to.IP, err = peerZone(to.IP.Unmap(), l.zone); err != nil {
-		return nil, fmt.Errorf("transport: udp link at %v has no path to %v: %w", l.local, to, err)
+		return nil, fmt.Errorf("link: udp at %v has no path to %v: %w", l.local, to, err)
 	}
 	if !to.IP.IsValid() || to.Port == 0 || to.IP.Is4() != l.local.IP.Is4() {
-		return nil, fmt.Errorf("transport: udp link at %v has no path to %v", l.local, to)
+		return nil, fmt.Errorf("link: udp at %v has no path to %v", l.local, to)
 	}
 	p := &Path{To: to}
 	l.sock.putSockaddr(p)
@@ -200,7 +200,7 @@ func (l *udpLink) Receive(pkts []Packet) (int, error) {
 	}
 	n, err := l.sock.receive(pkts, l.room)
 	if err != nil {
-		return 0, fmt.Errorf("transport: udp link at %v: %w", l.local, err)
+		return 0, fmt.Errorf("link: udp at %v: %w", l.local, err)
 	}
 	l.showReceived(pkts[:n])
 	whole := 0
@@ -244,7 +244,7 @@ func (l *udpLink) Wait(limit time.Duration) error {
 
 func (l *udpLink) Wake() { l.sock.wakeUp() }
 
-func (l *udpLink) Stats() LinkStats { return l.stats }
+func (l *udpLink) Stats() Stats { return l.stats }
 
 func (l *udpLink) Close() error {
 	l.closed = true

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package transport
+package link
 
 import (
 	"errors"
@@ -9,5 +9,5 @@ import (
 
 // OpenAFXDP fails: AF_XDP is a part of Linux.
 func OpenAFXDP(AFXDPConfig) (Link, error) {
-	return nil, fmt.Errorf("transport: afxdp link: AF_XDP needs Linux; use the udp backend: %w", errors.ErrUnsupported)
+	return nil, fmt.Errorf("link: afxdp: AF_XDP needs Linux; use the udp backend: %w", errors.ErrUnsupported)
 }

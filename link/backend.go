@@ -1,4 +1,4 @@
-package transport
+package link
 
 import (
 	"errors"
@@ -38,8 +38,8 @@ func ParseBackend(name string) (Backend, error) {
 	return 0, fmt.Errorf("%w: backend %q is none of auto, afxdp, udp", ErrConfig, name)
 }
 
-// LinkConfig describes a link of either kind.
-type LinkConfig struct {
+// Config describes a link of either kind.
+type Config struct {
 	Backend Backend
 	// Local is the address and port that the link is reached at.
 	Local netip.AddrPort
@@ -62,7 +62,7 @@ func (c Choice) String() string { return fmt.Sprintf("%v: %s", c.Backend, c.Reas
 // back to UDP, the reason says what AF_XDP lacked: a privilege, the interface,
 // or a kernel feature. A wrong configuration is an error, not a reason to fall
 // back.
-func Open(cfg LinkConfig) (Link, Choice, error) {
+func Open(cfg Config) (Link, Choice, error) {
 	reason := "as configured"
 	switch {
 	case cfg.Backend == BackendAuto && cfg.Interface == "":

@@ -1,0 +1,105 @@
+package link
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/wire"
+)
+
+// TestJoin checks that a link takes frames to its job's group, to no other, and
+// that the interface's membership ends with the link.
+func TestJoin(t *testing.T) {
+	const job = 0x0107
+	bed := newBed(t, testbed.Config{Hosts: 2})
+	in := func(host int, fn func()) {
+		if err := bed.Host(host).Do(func() error { fn(); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	member := func() (is bool) {
+		in(0, func() {
+			list, err := os.ReadFile("/proc/thread-self/net/dev_mcast")
+			if err != nil {
+				t.Fatal(err)
+			}
+			is = strings.Contains(string(list), "01005e4c0107")
+		})
+		return is
+	}
+	var link Link
+	in(0, func() {
+		var err error
+		if link, err = OpenAFXDP(AFXDPConfig{Interface: bed.Host(0).Interface, Local: netip.AddrPortFrom(bed.Host(0).IP, wire.DefaultPort)}); err != nil {
+			t.Fatal(err)
+		}
+		if member() {
+			t.Error("the interface is in the group before Join")
+		}
+		for range 2 {
+			if err := link.Join(job); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := link.Join(job + 1); err == nil {
+			t.Error("a second job was joined")
+		}
+	})
+	if !member() {
+		t.Error("the interface is not in the group")
+	}
+	from := wire.Endpoint{MAC: [6]byte(bed.Host(1).MAC), IP: bed.Host(1).IP, Port: wire.DefaultPort}
+	in(1, func() {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		for i, id := range []uint16{job + 1, job} {
+			e, err := wire.NewEnvelope(from, wire.AllOf(id, wire.DefaultPort))
+			if err != nil {
+				t.Fatal(err)
+			}
+			frame := make([]byte, e.Len()+wire.ScaleLen)
+			wire.Header{Type: wire.TypeAck, Seq: uint32(i)}.Put(frame[e.Len():])
+			e.Seal(frame)
+			if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: bed.Host(1).Index}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	pkts := make([]Packet, 8)
+	ctx := deadline(t)
+	for n := 0; n == 0; {
+		var err error
+		if n, err = link.Receive(pkts); err != nil {
+			t.Fatal(err)
+		}
+		if ctx.Err() != nil {
+			t.Fatal("the frame to the group did not arrive")
+		}
+		if n == 0 {
+			if err := link.Wait(10 * time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if h, err := wire.ParseHeader(pkts[0].Payload); err != nil || h.Seq != 1 {
+		t.Errorf("received %+v, %v", h, err)
+	}
+	if s := link.Stats(); s.Foreign != 1 || s.Received != 1 {
+		t.Errorf("%+v, want one frame and one foreign one", s)
+	}
+	if err := link.Close(); err != nil {
+		t.Error(err)
+	}
+	if member() {
+		t.Error("the interface is still in the group")
+	}
+}

@@ -1,0 +1,279 @@
+package link
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+func openTestUDP(t *testing.T, addr string) Link {
+	t.Helper()
+	l, err := OpenUDP(netip.MustParseAddrPort(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// TestUDPEcho sends payloads of all sizes there and back, over IPv4 and IPv6.
+func TestUDPEcho(t *testing.T) {
+	for _, host := range []string{"127.0.0.1:0", "[::1]:0"} {
+		a, b := openTestUDP(t, host), openTestUDP(t, host)
+		path, err := a.Path(t.Context(), b.Local())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var frames []Frame
+		for _, n := range []int{wire.HeaderLen, 100, a.MaxPayload()} {
+			buf, ok := a.Alloc()
+			if !ok {
+				t.Fatal("no buffer")
+			}
+			a.Payload(buf)[n-1] = byte(n)
+			frames = append(frames, Frame{Buf: buf, Len: n, To: path, Retx: n == 100})
+		}
+		if n, err := a.Send(frames); n != len(frames) || err != nil {
+			t.Fatalf("Send: %d, %v", n, err)
+		}
+		for _, f := range frames {
+			a.Free(f.Buf)
+		}
+		got := receiveAll(t, b, len(frames))
+		for i := range got {
+			got[i].Reply = len(got[i].Payload)
+		}
+		if err := b.Reply(got); err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range receiveAll(t, a, len(frames)) {
+			want := frames[i].Len
+			if len(p.Payload) != want || p.Payload[want-1] != byte(want) || p.Src.AddrPort() != b.Local().AddrPort() {
+				t.Errorf("%v: answer %d: %d bytes from %v", host, i, len(p.Payload), p.Src)
+			}
+			if retx := wire.Flags(p.Payload[1])&wire.FlagRetx != 0; retx != frames[i].Retx {
+				t.Errorf("%v: answer %d: RETX flag %v", host, i, retx)
+			}
+		}
+	}
+}
+
+// receiveAll receives until there are n packets. Those of one batch only: the
+// test sends no more than fit one.
+func receiveAll(t *testing.T, l Link, n int) []Packet {
+	t.Helper()
+	time.Sleep(time.Millisecond)
+	pkts := make([]Packet, n)
+	for range 1000 {
+		got, err := l.Receive(pkts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got == n {
+			return pkts
+		}
+		if got != 0 {
+			t.Fatalf("%d packets of %d in the first batch", got, n)
+		}
+		if err := l.Wait(10 * time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("nothing received")
+	return nil
+}
+
+func TestUDPOpenErrors(t *testing.T) {
+	taken := openTestUDP(t, "127.0.0.1:0")
+	for addr, says := range map[string]string{
+		"0.0.0.0:1":                       "0.0.0.0",
+		"[::]:1":                          "::",
+		"192.0.2.1:1":                     "192.0.2.1",
+		taken.Local().AddrPort().String(): "in use",
+	} {
+		if l, err := OpenUDP(netip.MustParseAddrPort(addr)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: %v, error %v; want one about %q", addr, l, err, says)
+		}
+	}
+	for _, to := range []string{"[::1]:1", "127.0.0.1:0"} {
+		at := netip.MustParseAddrPort(to)
+		if _, err := taken.Path(t.Context(), wire.Endpoint{IP: at.Addr(), Port: at.Port()}); err == nil {
+			t.Errorf("a path from IPv4 to %v", to)
+		}
+	}
+}
+
+// TestUDPDiscardsLongDatagrams sends more than a frame can hold.
+func TestUDPDiscardsLongDatagrams(t *testing.T) {
+	l := openTestUDP(t, "127.0.0.1:0")
+	c, err := net.Dial("udp", l.Local().AddrPort().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, n := range []int{l.MaxPayload() + 1, 40_000, 20} {
+		if _, err := c.Write(make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Millisecond)
+	pkts := make([]Packet, 8)
+	n := 0
+	for i := 0; i < 1000 && n == 0; i++ {
+		if n, err = l.Receive(pkts); err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			if err := l.Wait(10 * time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if s := l.Stats(); n != 1 || len(pkts[0].Payload) != 20 || s.Truncated != 2 || s.Received != 1 {
+		t.Errorf("received %d, %+v", n, s)
+	}
+}
+
+// TestWake wakes links before, while and after they sleep.
+func TestWake(t *testing.T) {
+	links := map[string]Link{"udp": openTestUDP(t, "127.0.0.1:0")}
+	for name, l := range links {
+		l.Wake()
+		if err := l.Wait(-1); err != nil { // returns at once
+			t.Errorf("%s: %v", name, err)
+		}
+		for range 100 {
+			go l.Wake()
+			if err := l.Wait(-1); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := l.Wait(time.Microsecond); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		l.Wake()
+		if err := l.Wait(-1); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: Wait after Close: %v", name, err)
+		}
+		if _, err := l.Send(nil); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: Send after Close: %v", name, err)
+		}
+		if _, err := l.Receive(nil); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: Receive after Close: %v", name, err)
+		}
+	}
+}
+
+func TestParseBackend(t *testing.T) {
+	for _, b := range []Backend{BackendAuto, BackendAFXDP, BackendUDP} {
+		if got, err := ParseBackend(b.String()); got != b || err != nil {
+			t.Errorf("%v: %v, %v", b, got, err)
+		}
+	}
+	if _, err := ParseBackend("rdma"); !errors.Is(err, ErrConfig) {
+		t.Errorf("rdma: %v", err)
+	}
+}
+
+// TestUDPLinkLocal sends there and back between link-local addresses, whose zone
+// names the interface.
+func TestUDPLinkLocal(t *testing.T) {
+	for _, zone := range []func(net.Interface) string{
+		func(i net.Interface) string { return i.Name },
+		func(i net.Interface) string { return strconv.Itoa(i.Index) },
+	} {
+		ifi, ip := linkLocalInterface(t)
+		at := netip.AddrPortFrom(ip.WithZone(zone(ifi)), 0)
+		var links [2]Link
+		for i := range links {
+			var err error
+			if links[i], err = OpenUDP(at); err != nil {
+				t.Fatal(err)
+			}
+			defer links[i].Close()
+		}
+		a, b := links[0], links[1]
+		to := b.Local()
+		if to.IP != ip {
+			t.Errorf("local address %v, want %v: frames carry no zone", to.IP, ip)
+		}
+		// As it stands in a configuration, with the zone.
+		to.IP = at.Addr()
+		path, err := a.Path(t.Context(), to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		buf, _ := a.Alloc()
+		if n, err := a.Send([]Frame{{Buf: buf, Len: 20, To: path}}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		got := receiveAll(t, b, 1)
+		if got[0].Src.AddrPort() != a.Local().AddrPort() {
+			t.Errorf("received from %v, want %v", got[0].Src, a.Local())
+		}
+		got[0].Reply = 20
+		if err := b.Reply(got); err != nil {
+			t.Fatal(err)
+		}
+		if p := receiveAll(t, a, 1)[0]; p.Src.AddrPort() != path.To.AddrPort() {
+			t.Errorf("answered from %v, want %v", p.Src, path.To)
+		}
+		// What an aggregator learns from a frame is a way back, too.
+		if back, err := b.Path(t.Context(), got[0].Src); err != nil {
+			t.Error(err)
+		} else if n, err := b.Send([]Frame{{Buf: buf, Len: 20, To: back}}); n != 1 || err != nil {
+			t.Error(n, err)
+		} else {
+			receiveAll(t, a, 1)
+		}
+	}
+}
+
+// linkLocalInterface returns an interface with a link-local address.
+func linkLocalInterface(t *testing.T) (net.Interface, netip.Addr) {
+	t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ifi := range all {
+		addrs, _ := ifi.Addrs()
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
+				return ifi, p.Addr()
+			}
+		}
+	}
+	t.Skip("no interface has an IPv6 link-local address")
+	return net.Interface{}, netip.Addr{}
+}
+
+// TestZones checks what is said about zones that cannot be meant.
+func TestZones(t *testing.T) {
+	for addr, says := range map[string]string{
+		"[fe80::1]:1":         "fe80::1%eth0",
+		"[fe80::1%nope]:1":    `zone "nope" is no interface`,
+		"[fe80::1%0]:1":       `zone "0" is no interface`,
+		"[fe80::1%9999999]:1": `zone "9999999" is no interface`,
+	} {
+		if l, err := OpenUDP(netip.MustParseAddrPort(addr)); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: %v, error %v; want one about %q", addr, l, err, says)
+		}
+	}
+	l := openTestUDP(t, "[::1]:0")
+	for zone, says := range map[string]string{"nope": `zone "nope"`, "lo": "the link is not on"} {
+		to := wire.Endpoint{IP: netip.MustParseAddr("fe80::1").WithZone(zone), Port: 1}
+		if p, err := l.Path(t.Context(), to); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("path to %v: %v, error %v; want one about %q", to, p, err, says)
+		}
+	}
+}
