@@ -1,0 +1,276 @@
+package harness
+
+import (
+	"fmt"
+	"image/color"
+	"os"
+	"path/filepath"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// Dimensions of a chart.
+const (
+	chartWidth  = 20 * vg.Centimeter
+	chartHeight = 12 * vg.Centimeter
+)
+
+// Chart is a picture of results. Its series share one pair of axes.
+type Chart struct {
+	Name   string // of the file, without a suffix
+	Title  string
+	X, Y   Axis
+	Legend Corner
+	Series []Series
+}
+
+// Axis is one axis of a chart.
+type Axis struct {
+	Label string
+	Log   bool
+	// Names stand at 0, 1, 2 and so on, instead of numbers.
+	Names []string
+	// Ticks are the numbers that are written; nil: as many as look well.
+	Ticks []Tick
+	// Min and Max bound the axis; both 0: what the series take, and 0.
+	Min, Max float64
+	// Room multiplies the maximum, so that the legend or glyphs at the edge have
+	// room; 0 means 1.
+	Room float64
+}
+
+// Tick is a place of an axis with its label.
+type Tick struct {
+	Value float64
+	Label string
+}
+
+// Ticks labels numbers with a format of fmt.
+func Ticks[T int | float64](format string, values ...T) []Tick {
+	ticks := make([]Tick, len(values))
+	for i, v := range values {
+		ticks[i] = Tick{float64(v), fmt.Sprintf(format, v)}
+	}
+	return ticks
+}
+
+// Corner is the corner of a chart with its legend.
+type Corner int
+
+// The corners.
+const (
+	TopLeft Corner = iota
+	TopRight
+	BottomLeft
+	BottomRight
+)
+
+// Kind is how a series is drawn.
+type Kind int
+
+// The kinds.
+const (
+	Lines Kind = iota // points joined by a line
+	Dots
+	Bars
+)
+
+// Paper is the colour of what the paper reports. Variants 0 and 1 are drawn as
+// different crosses.
+const Paper = -1
+
+// Series is what has one entry in the legend.
+type Series struct {
+	Name string // empty: no entry
+	Kind Kind
+	// Colour, from 0 on, or Paper. Variant, from 0 on, tells series of a colour
+	// apart by dashes and glyphs, and bars of variant 1 by a lighter tone.
+	Colour, Variant int
+	Width           float64 // of bars, in units of the X axis
+	Points          []Point
+}
+
+// Point is a point, or a bar from Foot to Y.
+type Point struct {
+	X, Y, Foot float64
+	// Low and High are the ends of an error bar; both 0: none.
+	Low, High float64
+}
+
+// Beside returns the place of bar i of n that stand side by side around 0, and
+// the width of each.
+func Beside(i, n int) (place, width float64) {
+	const group = 0.8 // of the distance between two groups
+	return (float64(i) - float64(n-1)/2) * group / float64(n), 0.9 * group / float64(n)
+}
+
+// WriteCharts draws charts that have series into SVG files in a directory, which
+// it creates, and returns their paths.
+func WriteCharts(dir string, charts []Chart) (paths []string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("directory for charts: %w", err)
+	}
+	for _, c := range charts {
+		if len(c.Series) == 0 {
+			continue
+		}
+		path := filepath.Join(dir, c.Name+".svg")
+		p, err := c.draw()
+		if err == nil {
+			err = p.Save(chartWidth, chartHeight, path)
+		}
+		if err != nil {
+			return paths, fmt.Errorf("draw %s: %w", path, err)
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+func (c *Chart) draw() (*plot.Plot, error) {
+	p := plot.New()
+	p.BackgroundColor = color.White
+	p.Title.Text = c.Title
+	p.Legend.TextStyle.Font.Size = vg.Points(9)
+	p.Legend.Padding = vg.Points(1)
+	p.Legend.Top = c.Legend == TopLeft || c.Legend == TopRight
+	p.Legend.Left = c.Legend == TopLeft || c.Legend == BottomLeft
+	if !c.Y.Log {
+		p.Y.Min = 0
+	}
+	if len(c.X.Names) == 0 {
+		p.Add(plotter.NewGrid())
+	}
+	for _, s := range c.Series {
+		if err := s.addTo(p); err != nil {
+			return nil, fmt.Errorf("series %q: %w", s.Name, err)
+		}
+	}
+	c.X.apply(&p.X)
+	c.Y.apply(&p.Y)
+	if n := len(c.X.Names); n > 0 {
+		p.NominalX(c.X.Names...)
+		p.X.Min, p.X.Max = -0.5, float64(n)-0.5
+	}
+	return p, nil
+}
+
+func (a *Axis) apply(to *plot.Axis) {
+	to.Label.Text = a.Label
+	if a.Log {
+		to.Scale, to.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	}
+	if a.Ticks != nil {
+		var ticks plot.ConstantTicks
+		for _, t := range a.Ticks {
+			ticks = append(ticks, plot.Tick(t))
+		}
+		to.Tick.Marker = ticks
+	}
+	if a.Room > 0 {
+		to.Max *= a.Room
+	}
+	if a.Min != 0 || a.Max != 0 {
+		to.Min, to.Max = a.Min, a.Max
+	}
+}
+
+func (s *Series) addTo(p *plot.Plot) error {
+	if len(s.Points) == 0 {
+		return nil
+	}
+	thumbs, err := s.addPoints(p)
+	if err != nil {
+		return err
+	}
+	if s.Name != "" {
+		p.Legend.Add(s.Name, thumbs...)
+	}
+	return s.addErrorBars(p)
+}
+
+// addPoints adds what stands for the points and returns what stands for the
+// series in the legend.
+func (s *Series) addPoints(p *plot.Plot) (thumbs []plot.Thumbnailer, err error) {
+	if s.Kind == Bars {
+		bars, err := s.bars()
+		if err != nil {
+			return nil, err
+		}
+		p.Add(bars)
+		return []plot.Thumbnailer{bars}, nil
+	}
+	xys := make(plotter.XYs, len(s.Points))
+	for i, pt := range s.Points {
+		xys[i] = plotter.XY{X: pt.X, Y: pt.Y}
+	}
+	line, dots, err := plotter.NewLinePoints(xys)
+	if err != nil {
+		return nil, err
+	}
+	line.Color, line.Dashes = s.colour(), plotutil.Dashes(s.Variant)
+	dots.Color, dots.Shape = s.colour(), plotutil.Shape(s.Variant)
+	if s.Colour == Paper {
+		dots.Shape, dots.Radius = []draw.GlyphDrawer{draw.CrossGlyph{}, draw.PlusGlyph{}}[s.Variant%2], vg.Points(5)
+	}
+	if s.Kind == Lines {
+		p.Add(line)
+		thumbs = append(thumbs, line)
+	}
+	p.Add(dots)
+	return append(thumbs, dots), nil
+}
+
+func (s *Series) colour() color.Color {
+	switch {
+	case s.Colour == Paper:
+		return color.Black
+	case s.Kind == Bars && s.Variant > 0: // half way to white
+		r, g, b, _ := plotutil.Color(s.Colour).RGBA()
+		half := func(v uint32) uint8 { return uint8((v + 0xffff) / 2 >> 8) }
+		return color.NRGBA{R: half(r), G: half(g), B: half(b), A: 0xff}
+	}
+	return plotutil.Color(s.Colour)
+}
+
+// bars returns the rectangles of all points.
+func (s *Series) bars() (*plotter.Polygon, error) {
+	var bars []plotter.XYer
+	for _, pt := range s.Points {
+		left, right := pt.X-s.Width/2, pt.X+s.Width/2
+		bars = append(bars, plotter.XYs{{X: left, Y: pt.Foot}, {X: left, Y: pt.Y}, {X: right, Y: pt.Y}, {X: right, Y: pt.Foot}})
+	}
+	body, err := plotter.NewPolygon(bars...)
+	if err != nil {
+		return nil, err
+	}
+	body.Color, body.Width = s.colour(), 0
+	return body, nil
+}
+
+// addErrorBars adds those of the points that have one.
+func (s *Series) addErrorBars(p *plot.Plot) error {
+	var spread struct {
+		plotter.XYs
+		plotter.YErrors
+	}
+	for _, pt := range s.Points {
+		if pt.Low != 0 || pt.High != 0 {
+			spread.XYs = append(spread.XYs, plotter.XY{X: pt.X, Y: pt.Y})
+			spread.YErrors = append(spread.YErrors, struct{ Low, High float64 }{pt.Y - pt.Low, pt.High - pt.Y})
+		}
+	}
+	if spread.XYs == nil {
+		return nil
+	}
+	bars, err := plotter.NewYErrorBars(spread)
+	if err != nil {
+		return err
+	}
+	p.Add(bars)
+	return nil
+}

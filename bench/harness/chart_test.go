@@ -1,0 +1,131 @@
+package harness
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// drawn draws one chart and returns the texts in it and the number of its paths.
+func drawn(t *testing.T, c Chart) (texts string, shapes int) {
+	t.Helper()
+	c.Name = "chart"
+	paths, err := WriteCharts(filepath.Join(t.TempDir(), "new"), []Chart{{Name: "empty"}, c})
+	if err != nil || len(paths) != 1 || filepath.Base(paths[0]) != "chart.svg" {
+		t.Fatalf("charts %v, %v: want the one with series", paths, err)
+	}
+	f, err := os.Open(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var all []string
+	for d := xml.NewDecoder(f); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return strings.Join(all, "|"), shapes
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch token := token.(type) {
+		case xml.StartElement:
+			if token.Name.Local == "path" {
+				shapes++
+			}
+		case xml.CharData:
+			if s := strings.TrimSpace(string(token)); s != "" {
+				all = append(all, s)
+			}
+		}
+	}
+}
+
+func TestChartNamesItsAxesAndSeries(t *testing.T) {
+	points := []Point{{X: 1, Y: 2}, {X: 10, Y: 20}}
+	for name, c := range map[string]Chart{
+		"lines": {Series: []Series{{Name: "ours", Points: points}, {Name: "paper", Kind: Dots, Colour: Paper, Variant: 1, Points: points}}},
+		"log": {
+			X: Axis{Log: true, Min: 1, Max: 40, Ticks: Ticks("<%d>", 1, 10)}, Y: Axis{Log: true},
+			Series: []Series{{Name: "ours", Points: points}, {Name: "paper", Points: points}},
+		},
+		"bars": {X: Axis{Names: []string{"190", "1414"}}, Series: []Series{
+			{Name: "ours", Kind: Bars, Width: 0.3, Points: []Point{{X: 0, Y: 2, Low: 1, High: 3}, {X: 1, Y: 3, Low: 2, High: 4}}},
+			{Name: "paper", Kind: Bars, Width: 0.3, Colour: 1, Points: []Point{{X: 0.3, Y: 2}}},
+			{Kind: Bars, Width: 0.3, Colour: 1, Variant: 1, Points: []Point{{X: 0.3, Y: 5, Foot: 2}}},
+		}},
+	} {
+		c.Title, c.X.Label, c.Y.Label = "a title", "across", "upwards"
+		texts, _ := drawn(t, c)
+		want := append([]string{"a title", "across", "upwards", "ours", "paper"}, c.X.Names...)
+		if c.X.Ticks != nil {
+			want = append(want, "<1>", "<10>")
+		}
+		for _, w := range want {
+			if !strings.Contains("|"+texts+"|", "|"+w+"|") {
+				t.Errorf("%s: %q is not among %q", name, w, texts)
+			}
+		}
+	}
+}
+
+// TestChartDrawsEveryPart adds one part at a time.
+func TestChartDrawsEveryPart(t *testing.T) {
+	point := Point{X: 1, Y: 2}
+	c := Chart{ // whose axes stay the same
+		X: Axis{Min: 0.5, Max: 1.5}, Y: Axis{Min: 0.5, Max: 3},
+		Series: []Series{{Kind: Dots, Points: []Point{point}}},
+	}
+	_, before := drawn(t, c)
+	grow := func(what string, change func()) {
+		t.Helper()
+		change()
+		_, after := drawn(t, c)
+		if after <= before {
+			t.Errorf("%s: %d shapes after %d", what, after, before)
+		}
+		before = after
+	}
+	s := &c.Series[0]
+	grow("a second dot", func() { s.Points = []Point{point, {X: 1.1, Y: 2}} })
+	grow("lines", func() { s.Kind = Lines })
+	grow("an error bar", func() { s.Points[0].Low, s.Points[0].High = 1.5, 2.5 })
+	grow("a name", func() { s.Name = "name" })
+	grow("bars", func() {
+		c.Series = append(c.Series, Series{Kind: Bars, Width: 0.1, Points: []Point{{X: 1, Y: 2}, {X: 1.2, Y: 1}}})
+	})
+}
+
+func TestBarsBesideEachOtherDoNotOverlap(t *testing.T) {
+	for n := 1; n < 9; n++ {
+		right := -0.5
+		for i := range n {
+			place, width := Beside(i, n)
+			if place-width/2 < right {
+				t.Errorf("bar %d of %d begins at %v, the one before ends at %v", i, n, place-width/2, right)
+			}
+			right = place + width/2
+		}
+		if right > 0.5 {
+			t.Errorf("%d bars end at %v, in the next group", n, right)
+		}
+	}
+}
+
+func TestChartThatCannotBeWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := WriteCharts(file, nil); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("error %v does not name %s", err, file)
+	}
+	good := Series{Points: []Point{{X: 1, Y: 1}}}
+	if _, err := WriteCharts(t.TempDir(), []Chart{{Name: "no/such/folder", Series: []Series{good}}}); err == nil {
+		t.Error("a chart in a folder that is not there is written")
+	}
+}

@@ -1,0 +1,94 @@
+package harness
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/libra-ina/libra/internal/report"
+)
+
+// Report is the outcome of an experiment. It marshals to one JSON object.
+type Report interface {
+	// Print writes it for people.
+	Print(*report.Printer)
+	// Charts returns pictures of what was measured.
+	Charts() []Chart
+}
+
+// WriteTables writes reports for people.
+func WriteTables(w io.Writer, reports ...Report) error {
+	out := report.NewPrinter(w)
+	for _, r := range reports {
+		r.Print(out)
+	}
+	return out.Err()
+}
+
+// Verdict compares a figure with what is wanted of it.
+type Verdict struct {
+	Want   float64 `json:"want"`
+	Got    float64 `json:"got"`
+	Met    bool    `json:"met"`
+	AtMost bool    `json:"-"` // Want is the largest that will do, instead of the smallest
+}
+
+// AtLeast is the verdict on a figure that is better the larger it is.
+func AtLeast(want, got float64) Verdict { return Verdict{Want: want, Got: got, Met: got >= want} }
+
+// AtMost is the verdict on a figure that is better the smaller it is.
+func AtMost(want, got float64) Verdict {
+	return Verdict{Want: want, Got: got, Met: got <= want, AtMost: true}
+}
+
+// Target is what an experiment has to reach.
+type Target struct {
+	What string `json:"what"`
+	Verdict
+}
+
+// PrintTargets writes a table of targets, if there are any.
+func PrintTargets(out *report.Printer, targets []Target) {
+	var rows [][]any
+	for _, t := range targets {
+		bound, word := "at least", "missed"
+		if t.AtMost {
+			bound = "at most"
+		}
+		if t.Met {
+			word = "met"
+		}
+		rows = append(rows, []any{t.What, fmt.Sprintf("%s %.2f", bound, t.Want), fmt.Sprintf("%.2f", t.Got), word})
+	}
+	if rows != nil {
+		out.Table("Targets", []string{"target", "wanted", "got", ""}, rows)
+	}
+}
+
+// Unavailable is what was not measured, and why. An experiment fills the fields
+// that say what it was.
+type Unavailable struct {
+	What     string `json:"what,omitempty"`
+	Baseline string `json:"peer,omitempty"`
+	Test     string `json:"test,omitempty"` // empty: in no test
+	Size     int    `json:"size,omitempty"` // of frames, in bytes; 0: at no size
+	Reason   string `json:"reason"`
+	Install  string `json:"install,omitempty"` // what makes it available, if anything does
+}
+
+// PrintUnavailable writes a paragraph for each entry.
+func PrintUnavailable(out *report.Printer, all []Unavailable) {
+	for _, u := range all {
+		text := "Not measured: " + u.What + u.Baseline
+		if u.Test != "" {
+			text += ", " + u.Test
+		}
+		if u.Size > 0 {
+			text += fmt.Sprintf(", %d bytes", u.Size)
+		}
+		text += ": " + u.Reason
+		if u.Install != "" {
+			text += "\nto have it: " + u.Install
+		}
+		out.Note("%s", text)
+	}
+}

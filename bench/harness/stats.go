@@ -1,0 +1,100 @@
+package harness
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+)
+
+// Median returns the middle of the values, or the mean of the two middle ones.
+// There must be one at least.
+func Median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// Quantile returns the smallest value that a share q of the values, above 0 and
+// at most 1, does not exceed. There must be one value at least.
+func Quantile[T cmp.Ordered](values []T, q float64) T {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
+
+// Spread is a figure over the rounds: median, smallest, largest.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// SpreadOf returns the spread of values. That of none is zero.
+func SpreadOf(values []float64) Spread {
+	if len(values) == 0 {
+		return Spread{}
+	}
+	return Spread{Median: Median(values), Min: slices.Min(values), Max: slices.Max(values)}
+}
+
+// Over returns the spread of one figure of all samples.
+func Over[S any](samples []S, figure func(S) float64) Spread {
+	return SpreadOf(Pick(samples, figure))
+}
+
+// Pick returns one figure of each sample.
+func Pick[S any](samples []S, figure func(S) float64) []float64 {
+	values := make([]float64, len(samples))
+	for i, s := range samples {
+		values[i] = figure(s)
+	}
+	return values
+}
+
+// Ratios returns the spread of the ratios within each round: a[i] and b[i] are of
+// round i. A machine that is slower for a while is slower for both.
+func Ratios(a, b []float64) Spread {
+	var ratios []float64
+	for i := range min(len(a), len(b)) {
+		ratios = append(ratios, Quotient(a[i], b[i]))
+	}
+	return SpreadOf(ratios)
+}
+
+// Quotient is a/b, and 0 where b is: JSON has no infinity.
+func Quotient(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+// Distinct returns a property of all, each value once, in order of appearance.
+func Distinct[T any, K comparable](all []T, of func(T) K) (values []K) {
+	for _, v := range all {
+		if k := of(v); !slices.Contains(values, k) {
+			values = append(values, k)
+		}
+	}
+	return values
+}
+
+// Find returns the first of all that fits, or nil.
+func Find[T any](all []T, fits func(T) bool) *T {
+	if i := slices.IndexFunc(all, fits); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
+// Difference returns after - before for every counter. A counter that only one
+// of them has counts from or to 0.
+func Difference(before, after map[string]uint64) map[string]uint64 {
+	d := maps.Clone(after)
+	for k, v := range before {
+		if d[k] >= v {
+			d[k] -= v
+		}
+	}
+	return d
+}
