@@ -3,10 +3,10 @@ package aggregator
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
@@ -24,63 +24,66 @@ const (
 // Tests returns all tests.
 func Tests() []Test { return []Test{Cost, Throughput, Negotiation} }
 
-// Arithmetics and Modes return all that a job can have.
+// Arithmetics returns all arithmetics.
 func Arithmetics() []plane.Arithmetic { return []plane.Arithmetic{plane.Exact, plane.LUT, plane.Fixed} }
 
 // Modes returns all modes.
 func Modes() []plane.Mode { return []plane.Mode{plane.Combine, plane.FetchAdd, plane.Sync} }
 
-// Config says what to measure; its zero value measures everything.
+// What one measurement takes unless Config.Duration is given.
+const (
+	RunTime       = 15 * time.Millisecond  // a test run of the XDP program
+	IterationTime = 200 * time.Millisecond // the iterations of workers in a round
+)
+
+// Config says what to measure; [Defaults] is everything.
 type Config struct {
-	// Tests to run; empty: all of Tests().
-	Tests []Test
-	// Arithmetics of the jobs; empty: all of Arithmetics().
-	Arithmetics []plane.Arithmetic
+	Tests       []Test
+	Arithmetics []plane.Arithmetic // of the jobs
 
 	// Modes, Stripes and Hot are what Cost combines with each other: modes of the
-	// job, stripes of a frame and numbers of hot parameters. Empty: all of Modes();
-	// 1, 2, 5 and 10; 1,000, 30,000 and 65,536.
+	// job, stripes of a frame and numbers of hot parameters.
 	Modes   []plane.Mode
 	Stripes []int
 	Hot     []int
 
-	// Sweep are the numbers of hot parameters of Throughput; empty: from 1,000 to
-	// 65,536.
+	// Sweep are the numbers of hot parameters of Throughput.
 	Sweep []int
-	// Exponents are those of the Zipf distributions of Throughput; nil: 0.83 and
-	// 0.97, with which 30,000 of 2^20 parameters take about half and 70 % of the
-	// updates, as in the paper's two production tasks.
+	// Exponents are those of the Zipf distributions of Throughput.
 	Exponents []float64
 
-	// Workers are the numbers of workers of Negotiation; empty: 2, 4 and 8.
+	// Workers are the numbers of workers of Negotiation.
 	Workers []int
-	// Backends are the links of Negotiation; empty: UDP and AF_XDP.
+	// Backends are the links of Negotiation.
 	Backends []link.Backend
-	// Parameters is the length of the vector that Negotiation reduces; 0 means
-	// 30,000.
+	// Parameters is the length of the vector that Negotiation reduces.
 	Parameters int
 
-	// Rounds is how often each measurement is repeated; 0 means 5.
+	// Rounds is how often each measurement is repeated.
 	Rounds int
-	// Duration is about what one measurement takes; 0 means 15 ms for a test run,
-	// 200 ms for iterations of workers.
+	// Duration is about what one measurement takes; 0 means RunTime or
+	// IterationTime.
 	Duration time.Duration
 
 	// SkipDenied leaves out, with a note in Report.Unavailable, what the process
 	// lacks the privileges for. Otherwise that is an error.
 	SkipDenied bool
-	// Progress, if not nil, is called before each measurement.
-	Progress func(Step)
+	Progress   harness.Progress // may be nil
 }
 
-// Step is one measurement of a run.
-type Step struct {
-	Done, Total int // measurements before this one, and in all
-	What        string
+// Defaults returns the configuration that measures everything. With its
+// exponents, 30,000 of 2^20 parameters take about half and 70 % of the updates, as
+// in the paper's two production tasks.
+func Defaults() Config {
+	return Config{
+		Tests: Tests(), Arithmetics: Arithmetics(),
+		Modes: Modes(), Stripes: []int{1, 2, 5, wire.MaxStripes}, Hot: []int{1000, paperHot, plane.MaxSlots},
+		Sweep:     []int{1000, 2000, 5000, 10_000, 20_000, paperHot, 40_000, 50_000, 2 * paperHot, plane.MaxSlots},
+		Exponents: []float64{0.83, 0.97},
+		Workers:   []int{2, 4, 8}, Backends: []link.Backend{link.BackendUDP, link.BackendAFXDP}, Parameters: paperHot,
+		Rounds: 5,
+	}
 }
-
-// ErrConfig is wrapped by errors about a Config.
-var ErrConfig = errors.New("aggregator benchmark: invalid configuration")
 
 // Limits of a Config.
 const (
@@ -89,76 +92,28 @@ const (
 	maxMeasure = time.Minute
 )
 
-// defaultTo gives a list that is empty its default.
-func defaultTo[T any](list *[]T, fallback []T) {
-	if len(*list) == 0 {
-		*list = fallback
+func (c *Config) check() error {
+	if err := errors.Join(
+		harness.Known("test", Tests(), c.Tests...),
+		harness.Known("backend", []link.Backend{link.BackendUDP, link.BackendAFXDP}, c.Backends...),
+		harness.InRange("as a Zipf exponent", 0, 4, c.Exponents...),
+		harness.InRange("stripes a frame", 1, wire.MaxStripes, c.Stripes...),
+		harness.InRange("hot parameters", leastHot, plane.MaxSlots, c.Hot...),
+		harness.InRange("hot parameters", leastHot, plane.MaxSlots, c.Sweep...),
+		harness.InRange("workers", 1, plane.MaxWorkers, c.Workers...),
+		harness.InRange("parameters", 1, plane.MaxSlots, c.Parameters),
+		harness.InRange("rounds", 1, maxRounds, c.Rounds),
+		harness.InRange("for one measurement", 0, maxMeasure, c.Duration),
+	); err != nil {
+		return fmt.Errorf("aggregator benchmark: %w", err)
 	}
+	return nil
 }
 
-func (c Config) withDefaults() (Config, error) {
-	defaultTo(&c.Tests, Tests())
-	defaultTo(&c.Arithmetics, Arithmetics())
-	defaultTo(&c.Modes, Modes())
-	defaultTo(&c.Stripes, []int{1, 2, 5, wire.MaxStripes})
-	defaultTo(&c.Hot, []int{1000, paperHot, plane.MaxSlots})
-	defaultTo(&c.Sweep, []int{1000, 2000, 5000, 10_000, 20_000, paperHot, 40_000, 50_000, 2 * paperHot, plane.MaxSlots})
-	defaultTo(&c.Exponents, []float64{0.83, 0.97})
-	defaultTo(&c.Workers, []int{2, 4, 8})
-	defaultTo(&c.Backends, []link.Backend{link.BackendUDP, link.BackendAFXDP})
-	if c.Parameters == 0 {
-		c.Parameters = paperHot
-	}
-	if c.Rounds == 0 {
-		c.Rounds = 5
-	}
-	return c, c.check()
-}
-
-// duration returns the configured duration of a measurement.
-func (c Config) duration(fallback time.Duration) time.Duration {
+// duration returns what one measurement takes.
+func (c *Config) duration(fallback time.Duration) time.Duration {
 	if c.Duration == 0 {
 		return fallback
 	}
 	return c.Duration
-}
-
-func (c Config) check() error {
-	for _, t := range c.Tests {
-		if !slices.Contains(Tests(), t) {
-			return fmt.Errorf("%w: no test %q; there are %v", ErrConfig, t, Tests())
-		}
-	}
-	for _, b := range c.Backends {
-		if b != link.BackendUDP && b != link.BackendAFXDP {
-			return fmt.Errorf("%w: backend %v is neither udp nor afxdp", ErrConfig, b)
-		}
-	}
-	for _, s := range c.Exponents {
-		if !(s >= 0 && s <= 4) {
-			return fmt.Errorf("%w: Zipf exponent %v, want 0 to 4", ErrConfig, s)
-		}
-	}
-	for _, f := range []struct {
-		name        string
-		values      []int
-		least, most int
-	}{
-		{"stripes a frame", c.Stripes, 1, wire.MaxStripes},
-		{"hot parameters", c.Hot, leastHot, plane.MaxSlots},
-		{"hot parameters", c.Sweep, leastHot, plane.MaxSlots},
-		{"workers", c.Workers, 1, plane.MaxWorkers},
-		{"parameters", []int{c.Parameters}, 1, plane.MaxSlots},
-		{"rounds", []int{c.Rounds}, 1, maxRounds},
-	} {
-		for _, v := range f.values {
-			if v < f.least || v > f.most {
-				return fmt.Errorf("%w: %d %s, want %d to %d", ErrConfig, v, f.name, f.least, f.most)
-			}
-		}
-	}
-	if c.Duration < 0 || c.Duration > maxMeasure {
-		return fmt.Errorf("%w: duration of %v, want at most %v", ErrConfig, c.Duration, maxMeasure)
-	}
-	return nil
 }

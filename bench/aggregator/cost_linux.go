@@ -3,28 +3,25 @@ package aggregator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
-	"time"
 
 	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bpf"
 )
 
-const (
-	// testRun is the duration of one test run by default.
-	testRun = 15 * time.Millisecond
-	// warmUp is the frames that tell how many make a test run. The kernel takes
-	// tens of milliseconds to begin one, so that there is none before each
-	// measurement: caches are warm after a small part of it.
-	warmUp = 2000
-)
+// warmUp is the number of frames that tell how many make a test run. The kernel
+// takes tens of milliseconds to begin one, so that there is none before each
+// measurement: caches are warm after a small part of it.
+const warmUp = 2000
 
 // openPlane loads the XDP program; it is attached nowhere.
 func openPlane() (*bpf.Aggregator, error) { return bpf.Open(bpf.Options{Address: aggregatorEnd.IP}) }
 
 // cost measures mode after mode. What is compared takes turns: the arithmetics
 // and frame lengths of a mode with a number of hot parameters.
-func (h *harness) cost(ctx context.Context) (err error) {
+func (h *run) cost(ctx context.Context) (err error) {
 	p, err := openPlane()
 	if err != nil {
 		return err
@@ -40,7 +37,7 @@ func (h *harness) cost(ctx context.Context) (err error) {
 	return nil
 }
 
-func (h *harness) costGroup(ctx context.Context, p *bpf.Aggregator, m plane.Mode, hot int) (err error) {
+func (h *run) costGroup(ctx context.Context, p *bpf.Aggregator, m plane.Mode, hot int) (err error) {
 	rng := rand.New(rand.NewPCG(1, uint64(hot)))
 	var g group
 	defer func() { err = errors.Join(err, g.close()) }()
@@ -51,7 +48,7 @@ func (h *harness) costGroup(ctx context.Context, p *bpf.Aggregator, m plane.Mode
 			}
 		}
 	}
-	if err := h.takeTurns(ctx, g, nil); err != nil {
+	if err := h.measure(ctx, g); err != nil {
 		return err
 	}
 	for _, b := range g {
@@ -81,32 +78,25 @@ func (g group) close() error {
 	return errors.Join(errs...)
 }
 
-// takeTurns measures every job once in each round. others, if not nil, is
-// called in every round, too.
-func (h *harness) takeTurns(ctx context.Context, g group, others func() error) error {
+// measure measures jobs in turns, and others with them.
+func (h *run) measure(ctx context.Context, g group, others ...*harness.Subject[float64]) error {
+	var subjects []*harness.Subject[float64]
 	for _, b := range g {
 		ns, err := b.measure(warmUp)
 		if err != nil {
 			return err
 		}
-		b.count = max(warmUp, int(float64(h.cfg.duration(testRun))/max(ns, 1)))
+		count := max(warmUp, int(float64(h.cfg.duration(RunTime))/max(ns, 1)))
+		subjects = append(subjects, &harness.Subject[float64]{
+			What:    fmt.Sprintf("%s, %s, %d stripes, %d hot", b.result.Mode, b.result.Arithmetic, b.result.Stripes, b.result.Hot),
+			Measure: func(context.Context) (float64, error) { return b.measure(count) },
+		})
 	}
-	for range h.cfg.Rounds {
-		for _, b := range g {
-			if err := h.step(ctx, "%s, %s, %d stripes, %d hot", b.result.Mode, b.result.Arithmetic, b.result.Stripes, b.result.Hot); err != nil {
-				return err
-			}
-			ns, err := b.measure(b.count)
-			if err != nil {
-				return err
-			}
-			b.result.Samples = append(b.result.Samples, ns)
-		}
-		if others != nil {
-			if err := others(); err != nil {
-				return err
-			}
-		}
+	if err := takeTurns(ctx, h, append(subjects, others...)); err != nil {
+		return err
+	}
+	for i, b := range g {
+		b.result.Samples = subjects[i].Samples
 	}
 	return nil
 }

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"gonum.org/v1/gonum/stat"
-
 	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/transport"
@@ -19,13 +19,25 @@ import (
 )
 
 const (
-	// window is the time of a round of negotiations by default.
-	window = 200 * time.Millisecond
 	// firstIterations are not measured; they tell how many make a window.
 	firstIterations = 5
 	// stall is how long a round may take at the most.
 	stall = 30 * time.Second
 )
+
+// loopback is where links over UDP are opened.
+var loopback = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
+
+// jobID is the first job's id.
+const jobID = 1
+
+// endpoint returns the end of a worker, from 0 on, or of the aggregator in test
+// runs.
+func endpoint(i int) wire.Endpoint {
+	return wire.Endpoint{
+		MAC: [6]byte{2, 0x4c, 0x42, 0, 1, byte(i)}, IP: netip.AddrFrom4([4]byte{10, 76, 67, byte(i)}), Port: wire.DefaultPort,
+	}
+}
 
 // site is where workers run.
 type site struct {
@@ -40,7 +52,7 @@ type site struct {
 
 // negotiation measures backend after backend, one cluster of workers after the
 // other: two at a time would share the CPUs.
-func (h *harness) negotiation(ctx context.Context) error {
+func (h *run) negotiation(ctx context.Context) error {
 	for _, b := range h.cfg.Backends {
 		steps := h.negotiationSteps() / len(h.cfg.Backends)
 		if err := h.skip(fmt.Sprintf("%s over %v", Negotiation, b), steps, h.negotiateOver(ctx, b)); err != nil {
@@ -50,7 +62,7 @@ func (h *harness) negotiation(ctx context.Context) error {
 	return nil
 }
 
-func (h *harness) negotiateOver(ctx context.Context, b link.Backend) (err error) {
+func (h *run) negotiateOver(ctx context.Context, b link.Backend) (err error) {
 	open := udpSite
 	if b == link.BackendAFXDP {
 		open = xdpSite
@@ -95,7 +107,7 @@ func udpSite(context.Context, int) (*site, error) {
 }
 
 // delay measures a cluster of n workers.
-func (h *harness) delay(ctx context.Context, s *site, b link.Backend, n int, a plane.Arithmetic) (err error) {
+func (h *run) delay(ctx context.Context, s *site, b link.Backend, n int, a plane.Arithmetic) (err error) {
 	c, err := newCluster(ctx, s, n, a, h.cfg.Parameters)
 	if err != nil {
 		return err
@@ -106,28 +118,26 @@ func (h *harness) delay(ctx context.Context, s *site, b link.Backend, n int, a p
 		return err
 	}
 	iteration := time.Since(start) / firstIterations
-	count := max(firstIterations, int(h.cfg.duration(window)/iteration))
-	var negotiate, reduce, total, all []float64
-	for range h.cfg.Rounds {
-		if err := h.step(ctx, "%v, %d workers, %v", b, n, a); err != nil {
-			return err
-		}
-		t, err := c.iterate(ctx, count)
-		if err != nil {
-			return err
-		}
-		reduce, total = append(reduce, median(t.reduce)), append(total, median(t.total))
-		if c.negotiates {
-			negotiate, all = append(negotiate, median(t.negotiate)), append(all, t.negotiate...)
-		}
+	count := max(firstIterations, int(h.cfg.duration(IterationTime)/iteration))
+	subject := &harness.Subject[times]{
+		What:    fmt.Sprintf("%v, %d workers, %v", b, n, a),
+		Measure: func(ctx context.Context) (times, error) { return c.iterate(ctx, count) },
+	}
+	if err := takeTurns(ctx, h, []*harness.Subject[times]{subject}); err != nil {
+		return err
 	}
 	d := Delay{
 		Backend: b.String(), Workers: n, Arithmetic: a.String(), Parameters: h.cfg.Parameters, Iterations: count * h.cfg.Rounds,
-		Reduce: spreadOf(reduce), Total: spreadOf(total),
+		Reduce: harness.Over(subject.Samples, func(t times) float64 { return harness.Median(t.reduce) }),
+		Total:  harness.Over(subject.Samples, func(t times) float64 { return harness.Median(t.total) }),
 	}
 	if c.negotiates {
-		slices.Sort(all)
-		d.Negotiate, d.Slowest = spreadOf(negotiate), stat.Quantile(0.99, stat.Empirical, all, nil)
+		d.Negotiate = harness.Over(subject.Samples, func(t times) float64 { return harness.Median(t.negotiate) })
+		var all []float64
+		for _, t := range subject.Samples {
+			all = append(all, t.negotiate...)
+		}
+		d.Slowest = harness.Quantile(all, 0.99)
 	}
 	h.report.Negotiations = append(h.report.Negotiations, d)
 	return nil
@@ -187,7 +197,7 @@ func (c *cluster) join(ctx context.Context, i int, job plane.JobConfig, hot *pac
 	cfg := transport.WorkerConfig{
 		Link: l, Job: job.ID, Sender: uint16(i), AggregatorEpoch: job.Epoch, HotSet: hot, Stripes: job.MaxStripes,
 		Mode: job.Mode, Arithmetic: job.Arithmetic, Workers: job.Workers,
-		// Nothing is cold, so nobody is there.
+		// Nothing is cold, so there is no server.
 		Aggregator: c.site.aggregator, Server: wire.Endpoint{MAC: endpoint(0).MAC, IP: local.IP, Port: wire.DefaultPort},
 	}
 	if err := c.site.plane.AddSender(job.ID, plane.SenderConfig{

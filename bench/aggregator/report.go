@@ -1,9 +1,13 @@
 package aggregator
 
 import (
-	"slices"
+	"fmt"
+
+	"github.com/dustin/go-humanize"
 
 	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/wire"
 )
 
 // Report is the outcome of a run. It marshals to one JSON object.
@@ -12,15 +16,15 @@ type Report struct {
 	// Results has one entry for each job and frame length of Cost.
 	Results []Result `json:"results"`
 	// Targets are what the XDP program has to reach, as far as the run measured it.
-	Targets []Target `json:"targets"`
+	Targets []harness.Target `json:"targets"`
 	// Rates and Systems are of Throughput.
 	Rates   []Rate   `json:"rates"`
 	Systems []System `json:"systems"`
 	// Negotiations has one entry for each backend, number of workers and
 	// arithmetic.
 	Negotiations []Delay `json:"negotiations"`
-	// Unavailable says what was not measured, and why.
-	Unavailable []Unavailable `json:"unavailable"`
+	// Unavailable is what was not measured, and why.
+	Unavailable []harness.Unavailable `json:"unavailable"`
 }
 
 // Result is what a frame costs in one job.
@@ -43,10 +47,10 @@ type Result struct {
 // Rate is how many pairs the XDP program adds in a second on one CPU, in frames
 // of the greatest length.
 type Rate struct {
-	Distribution string `json:"distribution"` // of ranks
-	Arithmetic   string `json:"arithmetic"`
-	Hot          int    `json:"hot"`
-	Pairs        Spread `json:"pairs_per_second"`
+	Distribution string         `json:"distribution"` // of ranks
+	Arithmetic   string         `json:"arithmetic"`
+	Hot          int            `json:"hot"`
+	Pairs        harness.Spread `json:"pairs_per_second"`
 }
 
 // System is aggregator and parameter server together, if each has a CPU.
@@ -56,7 +60,7 @@ type System struct {
 	// HotShare is the share of the pairs whose key is hot.
 	HotShare float64 `json:"hot_share"`
 	// Server is the server's rate on the pairs that are not hot, in pairs a second.
-	Server Spread `json:"server_pairs_per_second"`
+	Server harness.Spread `json:"server_pairs_per_second"`
 	// Bound is min(A/h, S/(1-h)), in pairs a second, with exact arithmetic.
 	Bound float64 `json:"bound_pairs_per_second"`
 	// Speedup is Bound divided by that of the server alone; Relative, by that
@@ -78,37 +82,23 @@ type Delay struct {
 
 	// In microseconds: medians of a round's iterations of all workers, and their
 	// spread over the rounds. Negotiate is 0 where there is nothing to negotiate.
-	Negotiate Spread `json:"negotiate_us"`
-	Reduce    Spread `json:"reduce_us"`
-	Total     Spread `json:"total_us"`
+	Negotiate harness.Spread `json:"negotiate_us"`
+	Reduce    harness.Spread `json:"reduce_us"`
+	Total     harness.Spread `json:"total_us"`
 	// Slowest is the 99th percentile of the negotiations of all rounds.
 	Slowest float64 `json:"negotiate_p99_us"`
 }
 
-// Target is what the XDP program has to reach.
-type Target struct {
-	What string  `json:"what"`
-	Want float64 `json:"want"` // at most
-	Got  float64 `json:"got"`
-	Met  bool    `json:"met"`
-}
-
-// Unavailable is something that was not measured.
-type Unavailable struct {
-	What   string `json:"what"`
-	Reason string `json:"reason"`
-}
-
 func newReport(rounds int) *Report {
 	return &Report{
-		Rounds: rounds, Results: []Result{}, Targets: []Target{}, Rates: []Rate{}, Systems: []System{},
-		Negotiations: []Delay{}, Unavailable: []Unavailable{},
+		Rounds: rounds, Results: []Result{}, Targets: []harness.Target{}, Rates: []Rate{}, Systems: []System{},
+		Negotiations: []Delay{}, Unavailable: []harness.Unavailable{},
 	}
 }
 
 // add adds a result whose samples are there.
 func (r *Report) add(res Result) {
-	s := spreadOf(res.Samples)
+	s := harness.SpreadOf(res.Samples)
 	pairs := float64(res.Pairs)
 	res.NsPerFrame, res.NsPerPair, res.Min, res.Max = s.Median, s.Median/pairs, s.Min/pairs, s.Max/pairs
 	r.Results = append(r.Results, res)
@@ -116,31 +106,25 @@ func (r *Report) add(res Result) {
 
 // find returns a result, or nil.
 func (r *Report) find(a plane.Arithmetic, m plane.Mode, stripes, hot int) *Result {
-	i := slices.IndexFunc(r.Results, func(res Result) bool {
+	return harness.Find(r.Results, func(res Result) bool {
 		return res.Arithmetic == a.String() && res.Mode == m.String() && res.Stripes == stripes && res.Hot == hot
 	})
-	if i < 0 {
-		return nil
-	}
-	return &r.Results[i]
 }
 
 // finish completes a report from what was measured.
 func (r *Report) finish() {
 	r.judge()
 	of := func(distribution string, hot int) []float64 {
-		for _, s := range r.Systems {
-			if s.Distribution == distribution && s.Hot == hot {
-				return s.Samples
-			}
+		if s := harness.Find(r.Systems, func(s System) bool { return s.Distribution == distribution && s.Hot == hot }); s != nil {
+			return s.Samples
 		}
 		return nil
 	}
 	for i := range r.Systems {
 		s := &r.Systems[i]
-		s.Bound = median(s.Samples)
-		s.Speedup = paired(s.Samples, of(s.Distribution, 0))
-		s.Relative = paired(s.Samples, of(s.Distribution, paperHot))
+		s.Bound = harness.Median(s.Samples)
+		s.Speedup = harness.Ratios(s.Samples, of(s.Distribution, 0)).Median
+		s.Relative = harness.Ratios(s.Samples, of(s.Distribution, paperHot)).Median
 	}
 }
 
@@ -151,4 +135,41 @@ func bound(share, aggregator, server float64) float64 {
 		return server
 	}
 	return min(aggregator/share, server/(1-share))
+}
+
+// Targets of combine mode, in nanoseconds.
+const (
+	exactPair   = 4   // of a frame of 10 stripes
+	lutPair     = 25  // likewise
+	exactFrame  = 200 // of one stripe
+	fixedFactor = 1   // of exact's time
+)
+
+// judge compares the results with what the XDP program has to reach.
+func (r *Report) judge() {
+	want := func(hot int, what string, want, got float64) {
+		what = fmt.Sprintf("combine, %s hot: %s", humanize.Comma(int64(hot)), what)
+		r.Targets = append(r.Targets, harness.Target{What: what, Verdict: harness.AtMost(want, got)})
+	}
+	for _, hot := range r.hotCounts() {
+		longest := func(a plane.Arithmetic) *Result { return r.find(a, plane.Combine, wire.MaxStripes, hot) }
+		exact, lut, fixed := longest(plane.Exact), longest(plane.LUT), longest(plane.Fixed)
+		if exact != nil {
+			want(hot, "exact, 10 stripes, ns a pair", exactPair, exact.NsPerPair)
+		}
+		if one := r.find(plane.Exact, plane.Combine, 1, hot); one != nil {
+			want(hot, "exact, 1 stripe, ns a frame", exactFrame, one.NsPerFrame)
+		}
+		if exact != nil && fixed != nil {
+			want(hot, "fixed, 10 stripes, time divided by that of exact", fixedFactor, harness.Ratios(fixed.Samples, exact.Samples).Median)
+		}
+		if lut != nil {
+			want(hot, "lut, 10 stripes, ns a pair", lutPair, lut.NsPerPair)
+		}
+	}
+}
+
+// hotCounts returns the numbers of hot parameters in the order of the results.
+func (r *Report) hotCounts() []int {
+	return harness.Distinct(r.Results, func(res Result) int { return res.Hot })
 }

@@ -8,26 +8,26 @@ import (
 	"slices"
 
 	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/bench/harness"
 )
 
 // Run measures. When ctx is done, Run returns what it has and the cause. Cost
 // and Throughput, and AF_XDP in Negotiation, need root; see Config.SkipDenied.
 // Nothing is left behind, however the process ends.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
+	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	h := &harness{cfg: cfg, report: newReport(cfg.Rounds)}
+	h := &run{cfg: cfg, report: newReport(cfg.Rounds), steps: harness.Steps{Progress: cfg.Progress}}
 	defer h.report.finish()
 	for _, t := range cfg.Tests {
 		switch t {
 		case Cost:
-			h.total += h.costSteps()
+			h.steps.Total += h.costSteps()
 		case Throughput:
-			h.total += h.throughputSteps()
+			h.steps.Total += h.throughputSteps()
 		case Negotiation:
-			h.total += h.negotiationSteps()
+			h.steps.Total += h.negotiationSteps()
 		}
 	}
 	for _, t := range cfg.Tests {
@@ -47,42 +47,38 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return h.report, nil
 }
 
-// harness is a run.
-type harness struct {
-	cfg         Config
-	report      *Report
-	done, total int // measurements
+// run is what one call of Run does.
+type run struct {
+	cfg    Config
+	report *Report
+	steps  harness.Steps
 }
 
-// step announces a measurement, or returns why there must be none.
-func (h *harness) step(ctx context.Context, format string, args ...any) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("aggregator benchmark: interrupted: %w", context.Cause(ctx))
+// takeTurns measures subjects in turns.
+func takeTurns[S any](ctx context.Context, h *run, subjects []*harness.Subject[S]) error {
+	if err := harness.TakeTurns(ctx, harness.Turns{Rounds: h.cfg.Rounds, Steps: &h.steps}, subjects); err != nil {
+		return fmt.Errorf("aggregator benchmark: %w", err)
 	}
-	if h.cfg.Progress != nil {
-		h.cfg.Progress(Step{Done: h.done, Total: h.total, What: fmt.Sprintf(format, args...)})
-	}
-	h.done++
 	return nil
 }
 
 // skip notes what could not be measured for want of privileges, if that is
 // permitted, and returns every other error.
-func (h *harness) skip(what string, steps int, err error) error {
+func (h *run) skip(what string, steps int, err error) error {
 	if !h.cfg.SkipDenied || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
-	h.report.Unavailable = append(h.report.Unavailable, Unavailable{What: what, Reason: err.Error()})
-	h.total -= steps
+	h.report.Unavailable = append(h.report.Unavailable, harness.Unavailable{What: what, Reason: err.Error()})
+	h.steps.Total -= steps
 	return nil
 }
 
-func (h *harness) costSteps() int {
+func (h *run) costSteps() int {
 	c := h.cfg
 	return len(c.Modes) * len(c.Hot) * len(c.Arithmetics) * len(c.Stripes) * c.Rounds
 }
 
-func (h *harness) throughputSteps() int {
+func (h *run) throughputSteps() int {
 	c := h.cfg
 	programs := (1 + len(c.Exponents)) * len(c.Arithmetics) * len(c.Sweep)
 	servers := 0
@@ -92,7 +88,7 @@ func (h *harness) throughputSteps() int {
 	return (programs + servers) * c.Rounds
 }
 
-func (h *harness) negotiationSteps() int {
+func (h *run) negotiationSteps() int {
 	c := h.cfg
 	return len(c.Backends) * len(c.Workers) * len(c.Arithmetics) * c.Rounds
 }

@@ -24,9 +24,10 @@ func skipWithoutPrivileges(t *testing.T, err error) {
 // TestCost measures every mode with every arithmetic. Frames that the program
 // refuses, or takes for duplicates, end the run with an error.
 func TestCost(t *testing.T) {
-	r, err := Run(t.Context(), Config{
-		Tests: []Test{Cost}, Stripes: []int{1, 10}, Hot: []int{1000}, Rounds: 1, Duration: time.Millisecond,
-	})
+	c := Defaults()
+	c.Tests, c.Stripes, c.Hot = []Test{Cost}, []int{1, 10}, []int{1000}
+	c.Rounds, c.Duration = 1, time.Millisecond
+	r, err := Run(t.Context(), c)
 	skipWithoutPrivileges(t, err)
 	for _, m := range Modes() {
 		for _, a := range Arithmetics() {
@@ -46,10 +47,10 @@ func TestCost(t *testing.T) {
 
 func TestThroughput(t *testing.T) {
 	sweep := []int{1000, paperHot, plane.MaxSlots}
-	r, err := Run(t.Context(), Config{
-		Tests: []Test{Throughput}, Arithmetics: []plane.Arithmetic{plane.Exact}, Sweep: sweep, Exponents: []float64{1},
-		Rounds: 1, Duration: time.Millisecond,
-	})
+	c := Defaults()
+	c.Tests, c.Arithmetics, c.Sweep, c.Exponents = []Test{Throughput}, []plane.Arithmetic{plane.Exact}, sweep, []float64{1}
+	c.Rounds, c.Duration = 1, time.Millisecond
+	r, err := Run(t.Context(), c)
 	skipWithoutPrivileges(t, err)
 	if len(r.Rates) != 2*len(sweep) || len(r.Systems) != 1+len(sweep) {
 		t.Fatalf("%d rates, %d systems", len(r.Rates), len(r.Systems))

@@ -11,7 +11,7 @@ import (
 // ErrUnsupported is returned where there is no Linux.
 var ErrUnsupported = fmt.Errorf("aggregator benchmark: XDP exists on Linux only: %w", errors.ErrUnsupported)
 
-func (h *harness) cost(context.Context) error       { return ErrUnsupported }
-func (h *harness) throughput(context.Context) error { return ErrUnsupported }
+func (h *run) cost(context.Context) error       { return ErrUnsupported }
+func (h *run) throughput(context.Context) error { return ErrUnsupported }
 
 func xdpSite(context.Context, int) (*site, error) { return nil, ErrUnsupported }

@@ -12,10 +12,10 @@ import (
 
 // quick measures negotiations in a moment.
 func quick(b link.Backend) Config {
-	return Config{
-		Tests: []Test{Negotiation}, Backends: []link.Backend{b}, Workers: []int{1, 3}, Parameters: 500,
-		Rounds: 2, Duration: time.Millisecond, SkipDenied: true,
-	}
+	c := Defaults()
+	c.Tests, c.Backends, c.Workers, c.Parameters = []Test{Negotiation}, []link.Backend{b}, []int{1, 3}, 500
+	c.Rounds, c.Duration, c.SkipDenied = 2, time.Millisecond, true
+	return c
 }
 
 // checkDelays checks the shape of what quick measures.
@@ -39,16 +39,16 @@ func checkDelays(t *testing.T, r *Report, backend string) {
 }
 
 func TestNegotiationOverUDP(t *testing.T) {
-	var steps []Step
+	var steps [][2]int
 	c := quick(link.BackendUDP)
-	c.Progress = func(s Step) { steps = append(steps, s) }
+	c.Progress = func(done, total int, _ string) { steps = append(steps, [2]int{done, total}) }
 	r, err := Run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkDelays(t, r, "udp")
-	if last := steps[len(steps)-1]; len(steps) != last.Total || last.Done != last.Total-1 {
-		t.Errorf("%d steps, the last one is %+v", len(steps), last)
+	if last := steps[len(steps)-1]; len(steps) != last[1] || last[0] != last[1]-1 {
+		t.Errorf("%d steps, the last one is %d of %d", len(steps), last[0], last[1])
 	}
 }
 
@@ -56,8 +56,8 @@ func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("enough")
 	c := quick(link.BackendUDP)
-	c.Progress = func(s Step) {
-		if s.Done == 3 {
+	c.Progress = func(done, _ int, _ string) {
+		if done == 3 {
 			cancel(stop)
 		}
 	}

@@ -2,27 +2,23 @@ package aggregator
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
 )
 
-// WriteTable writes what was measured for people, the paper's figures beside
-// ours.
-func (r *Report) WriteTable(w io.Writer) error {
-	out := report.NewPrinter(w)
+// Print writes what was measured for people, the paper's figures beside ours.
+func (r *Report) Print(out *report.Printer) {
 	if len(r.Results) > 0 {
 		header, rows := r.costRows()
 		out.Table(fmt.Sprintf("Cost of the XDP program, median of %d rounds (smallest-largest)", r.Rounds), header, rows)
 		out.Note("The program alone, in the kernel's test run: checksums, duplicate filter, additions and answer, without a driver. " +
 			"Every frame has all lanes full.")
 	}
-	if len(r.Targets) > 0 {
-		out.Table("Targets", []string{"target", "at most", "got", ""}, r.targetRows())
-	}
+	harness.PrintTargets(out, r.Targets)
 	if len(r.Rates) > 0 {
 		header, rows := r.rateRows()
 		out.Table("Million pairs a second of the XDP program on one CPU, frames of 10 stripes, median (smallest-largest)", header, rows)
@@ -37,10 +33,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 			[]string{"backend", "workers", "arithmetic", "iterations", "negotiation", "p99", "reduction", "iteration"}, r.delayRows())
 		out.Note("%s", r.paperOnDelay())
 	}
-	for _, u := range r.Unavailable {
-		out.Note("Not measured: %s: %s", u.What, u.Reason)
-	}
-	return out.Err()
+	harness.PrintUnavailable(out, r.Unavailable)
 }
 
 func (r *Report) paperOnThroughput() string {
@@ -74,9 +67,35 @@ func (r *Report) paperOnDelay() string {
 		humanize.Comma(int64(r.Negotiations[0].Parameters)), strings.Join(paper, " and of "))
 }
 
+// paperHot is the number of hot parameters of the paper's default configuration
+// (libra.txt §5.2), which its figures are normalised by.
+const paperHot = 30_000
+
+// paperGain is what twice the hot parameters, 60,000, bring the paper's two
+// production tasks: "the improvement is 7% for OA and 1.7% for SE" (libra.txt
+// §5.2, on Figure 13). The text has no other number from Figures 13 and 14 for
+// Libra, and no throughput that is not normalised.
+var paperGain = []struct {
+	Task string
+	Gain float64
+}{{"OA", 1.07}, {"SE", 1.017}}
+
+// paperSwitchML is SwitchML with twice its memory, by Libra's default
+// configuration (libra.txt §5.2, on Figure 13).
+const paperSwitchML = 0.456
+
+// paperDelay is what the negotiation of a scale adds to an iteration, by number
+// of workers, in milliseconds: "over 100ms when only 8 workers are used; the
+// extra delay increases to 130ms when 32 workers are used" (libra.txt §5.5, on
+// Figure 17).
+var paperDelay = []struct {
+	Workers int
+	Delay   float64
+}{{8, 100}, {32, 130}}
+
 // costRows has a row for each mode, number of hot parameters and stripes.
 func (r *Report) costRows() (header []string, rows [][]any) {
-	names := distinct(r.Results, func(res Result) string { return res.Arithmetic })
+	names := harness.Distinct(r.Results, func(res Result) string { return res.Arithmetic })
 	header = []string{"mode", "hot", "stripes"}
 	for _, n := range names {
 		header = append(header, n+", ns a frame", "ns a pair")
@@ -101,20 +120,9 @@ func (r *Report) costRows() (header []string, rows [][]any) {
 	return header, rows
 }
 
-func (r *Report) targetRows() (rows [][]any) {
-	for _, t := range r.Targets {
-		verdict := "missed"
-		if t.Met {
-			verdict = "met"
-		}
-		rows = append(rows, []any{t.What, fmt.Sprintf("%.2f", t.Want), fmt.Sprintf("%.2f", t.Got), verdict})
-	}
-	return rows
-}
-
 // rateRows has a row for each distribution and number of hot parameters.
 func (r *Report) rateRows() (header []string, rows [][]any) {
-	names := distinct(r.Rates, func(q Rate) string { return q.Arithmetic })
+	names := harness.Distinct(r.Rates, func(q Rate) string { return q.Arithmetic })
 	header = append([]string{"ranks", "hot"}, names...)
 	for i := 0; i < len(r.Rates); i += len(names) {
 		row := []any{r.Rates[i].Distribution, humanize.Comma(int64(r.Rates[i].Hot))}
@@ -151,8 +159,8 @@ func (r *Report) delayRows() (rows [][]any) {
 	return rows
 }
 
-func millions(s Spread) string {
+func millions(s harness.Spread) string {
 	return fmt.Sprintf("%.0f (%.0f-%.0f)", s.Median/1e6, s.Min/1e6, s.Max/1e6)
 }
 
-func micros(s Spread) string { return fmt.Sprintf("%.0f (%.0f-%.0f)", s.Median, s.Min, s.Max) }
+func micros(s harness.Spread) string { return fmt.Sprintf("%.0f (%.0f-%.0f)", s.Median, s.Min, s.Max) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/wire"
@@ -22,13 +23,13 @@ const uniform = "uniform"
 
 // throughput measures distribution after distribution. All numbers of hot
 // parameters of one take turns, with the server.
-func (h *harness) throughput(ctx context.Context) (err error) {
+func (h *run) throughput(ctx context.Context) (err error) {
 	p, err := openPlane()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := h.sweep(ctx, p, uniform, newSkew(plane.MaxSlots, 0), nil); err != nil {
+	if err := h.sweep(ctx, p, uniform, harness.NewZipf(plane.MaxSlots, 0), nil); err != nil {
 		return err
 	}
 	var server *server
@@ -38,7 +39,7 @@ func (h *harness) throughput(ctx context.Context) (err error) {
 		}
 	}
 	for _, s := range h.cfg.Exponents {
-		if err := h.sweep(ctx, p, fmt.Sprintf("Zipf %.2f", s), newSkew(allKeys, s), server); err != nil {
+		if err := h.sweep(ctx, p, fmt.Sprintf("Zipf %.2f", s), harness.NewZipf(allKeys, s), server); err != nil {
 			return err
 		}
 	}
@@ -46,60 +47,46 @@ func (h *harness) throughput(ctx context.Context) (err error) {
 }
 
 // sweep measures one distribution, and what the server does if there is one.
-func (h *harness) sweep(ctx context.Context, p *bpf.Aggregator, name string, d skew, server *server) (err error) {
+func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harness.Zipf, server *server) (err error) {
 	rng := rand.New(rand.NewPCG(2, 0))
 	var g group
 	defer func() { err = errors.Join(err, g.close()) }()
 	for _, hot := range h.cfg.Sweep {
 		for _, a := range h.cfg.Arithmetics {
-			if err := g.add(p, a, plane.Combine, wire.MaxStripes, hot, func() int { return d.draw(rng, 0, hot) }, rng); err != nil {
+			if err := g.add(p, a, plane.Combine, wire.MaxStripes, hot, func() int { return d.DrawFrom(rng, 0, hot) }, rng); err != nil {
 				return err
 			}
 		}
 	}
 	var systems []System
-	var loads []load
-	rates := map[int][]float64{} // of the server, by number of hot parameters
-	var others func() error
+	var loads []*harness.Subject[float64] // the server's, one for each system
 	if server != nil {
 		for _, hot := range slices.Concat([]int{0}, h.cfg.Sweep) {
-			systems = append(systems, System{Distribution: name, Hot: hot, HotShare: d.share(hot)})
-			loads = append(loads, newLoad(d, hot, rng))
-		}
-		others = func() error {
-			for i, s := range systems {
-				if err := h.step(ctx, "server, %d hot, %s", s.Hot, name); err != nil {
-					return err
-				}
-				r, err := server.rate(loads[i])
-				if err != nil {
-					return err
-				}
-				rates[s.Hot] = append(rates[s.Hot], r)
-			}
-			return nil
+			systems = append(systems, System{Distribution: name, Hot: hot, HotShare: d.Share(hot)})
+			l := newLoad(d, hot, rng)
+			loads = append(loads, &harness.Subject[float64]{
+				What:    fmt.Sprintf("server, %d hot, %s", hot, name),
+				Measure: func(context.Context) (float64, error) { return server.rate(l) },
+			})
 		}
 	}
-	if err := h.takeTurns(ctx, g, others); err != nil {
+	if err := h.measure(ctx, g, loads...); err != nil {
 		return err
 	}
 	programs := map[int][]float64{} // with exact arithmetic, by number of hot parameters
 	for _, b := range g {
-		pairs := make([]float64, len(b.result.Samples))
-		for i, ns := range b.result.Samples {
-			pairs[i] = rate(ns, b.result.Pairs)
-		}
+		pairs := harness.Pick(b.result.Samples, func(ns float64) float64 { return harness.Quotient(1e9*float64(b.result.Pairs), ns) })
 		if b.result.Arithmetic == plane.Exact.String() {
 			programs[b.result.Hot] = pairs
 		}
 		h.report.Rates = append(h.report.Rates, Rate{
-			Distribution: name, Arithmetic: b.result.Arithmetic, Hot: b.result.Hot, Pairs: spreadOf(pairs),
+			Distribution: name, Arithmetic: b.result.Arithmetic, Hot: b.result.Hot, Pairs: harness.SpreadOf(pairs),
 		})
 	}
 	for i := range systems {
 		s := &systems[i]
-		s.Server = spreadOf(rates[s.Hot])
-		for round, server := range rates[s.Hot] {
+		s.Server = harness.SpreadOf(loads[i].Samples)
+		for round, server := range loads[i].Samples {
 			program := 0.0
 			if s.Hot > 0 {
 				program = programs[s.Hot][round]
@@ -144,7 +131,7 @@ type load struct {
 const loadFrames = 2000
 
 // newLoad draws pairs whose keys are not among the first hot ones.
-func newLoad(d skew, hot int, rng *rand.Rand) (l load) {
+func newLoad(d *harness.Zipf, hot int, rng *rand.Rand) (l load) {
 	const payload = 1472 // an MTU of 1500 bytes
 	n := wire.ColdCap(payload, 1)
 	grad := make([]float32, 1)
@@ -152,7 +139,7 @@ func newLoad(d skew, hot int, rng *rand.Rand) (l load) {
 		rows := wire.PutRows(make([]byte, wire.ColdLen(n, 1)), wire.TypeCold, n, 1)
 		for i := range n {
 			grad[0] = float32(rng.NormFloat64()) * 1e-3
-			rows.SetKey(i, keyOf(d.draw(rng, hot, allKeys)))
+			rows.SetKey(i, keyOf(d.DrawFrom(rng, hot, allKeys)))
 			rows.SetRow(i, grad)
 		}
 		l.payloads = append(l.payloads, rows)
@@ -169,5 +156,5 @@ func (s *server) rate(l load) (float64, error) {
 			return 0, err
 		}
 	}
-	return quotient(float64(l.pairs), time.Since(start).Seconds()), nil
+	return harness.Quotient(float64(l.pairs), time.Since(start).Seconds()), nil
 }

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"net/netip"
 
-	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/bpf"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
@@ -19,29 +18,9 @@ func xdpSite(ctx context.Context, workers int) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	var aggregator *bpf.Aggregator
-	err = bed.Switch().Do(func() error {
-		if aggregator, err = bpf.Open(bpf.Options{Address: bed.Switch().IP}); err != nil {
-			return err
-		}
-		for _, h := range bed.Hosts() {
-			if err := aggregator.Attach(h.PortName, afxdp.AttachNative); err != nil {
-				return err
-			}
-			if err := aggregator.AddRoute([6]byte(h.MAC), h.PortName); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	end := func() error {
-		if aggregator == nil {
-			return bed.Close()
-		}
-		return errors.Join(aggregator.Close(), bed.Close())
-	}
+	aggregator, err := harness.OpenSwitch(bed)
 	if err != nil {
-		return nil, errors.Join(err, end())
+		return nil, errors.Join(err, bed.Close())
 	}
 	return &site{
 		plane:      aggregator,
@@ -51,6 +30,6 @@ func xdpSite(ctx context.Context, workers int) (*site, error) {
 			return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
 		},
 		at:    func(i int, fn func() error) error { return bed.Host(i).Do(fn) },
-		close: end,
+		close: func() error { return errors.Join(aggregator.Close(), bed.Close()) },
 	}, nil
 }

@@ -26,7 +26,7 @@ func InRange[T cmp.Ordered](name string, least, most T, values ...T) error {
 func Known[T comparable](name string, known []T, values ...T) error {
 	for _, v := range values {
 		if !slices.Contains(known, v) {
-			return fmt.Errorf("%w: no %s %v; there are %v", ErrConfig, name, v, known)
+			return fmt.Errorf("%w: no %s %q; there are %v", ErrConfig, name, fmt.Sprint(v), known)
 		}
 	}
 	return nil

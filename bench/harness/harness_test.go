@@ -187,7 +187,7 @@ func TestConfigurationErrorsNameWhatIsWrong(t *testing.T) {
 		"12 rounds, want 1 to 9":         InRange("rounds", 1, 9, 3, 12),
 		"0 rounds, want 1 to 9":          InRange("rounds", 1, 9, 0),
 		"NaN exponents":                  InRange("exponents", 0, 4, math.NaN()),
-		"no test c; there are [a b]":     Known("test", []string{"a", "b"}, "a", "c"),
+		"no test \"c\"; there are [a b]": Known("test", []string{"a", "b"}, "a", "c"),
 		"1m0s durations, want 1ms to 1s": InRange("durations", time.Millisecond, time.Second, time.Minute),
 	} {
 		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {

@@ -13,7 +13,7 @@ import (
 
 func newBenchAggregator() *cobra.Command {
 	var (
-		c                                   aggregator.Config
+		c                                   = aggregator.Defaults()
 		tests, arithmetics, modes, backends []string
 		out                                 results
 	)
@@ -32,9 +32,7 @@ Everything takes about two minutes.`,
   libra bench aggregator --tests negotiation --backends udp --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			for _, t := range tests {
-				c.Tests = append(c.Tests, aggregator.Test(t))
-			}
+			c.Tests = named[aggregator.Test](tests)
 			if c.Arithmetics, err = parseAll(arithmetics, parseAs(aggregator.Arithmetics())); err != nil {
 				return usagef(cmd, "--arithmetics: %w", err)
 			}
@@ -45,29 +43,28 @@ Everything takes about two minutes.`,
 				return usagef(cmd, "--backends: %w", err)
 			}
 			progress := newSteps(cmd.ErrOrStderr(), "measurements")
-			c.Progress = func(s aggregator.Step) { progress.step(s.Done, s.Total, s.What) }
+			c.Progress = progress.step
 			r, err := aggregator.Run(cmd.Context(), c)
 			progress.finish()
 			if r != nil {
-				err = errors.Join(err, out.write(cmd.OutOrStdout(), r, r.WriteTable))
+				err = errors.Join(err, out.writeReport(cmd.OutOrStdout(), r))
 			}
 			return err
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&tests, "tests", nil, "cost, throughput, negotiation (default all)")
-	f.StringSliceVar(&arithmetics, "arithmetics", nil, "exact, lut, fixed (default all)")
-	f.StringSliceVar(&modes, "modes", nil, "modes whose cost is measured: combine, fetchadd, sync (default all)")
-	f.IntSliceVar(&c.Stripes, "stripes", nil, "stripes of the frames whose cost is measured (default 1,2,5,10)")
-	f.IntSliceVar(&c.Hot, "hot", nil, "hot parameters of the jobs whose cost is measured (default 1000,30000,65536)")
-	f.IntSliceVar(&c.Sweep, "sweep", nil, "numbers of hot parameters for throughput (default ten from 1000 to 65536)")
-	f.Float64SliceVar(&c.Exponents, "exponents", nil, "exponents of the Zipf distributions of keys for throughput (default 0.83,0.97)")
-	f.Lookup("exponents").DefValue = "" // it is in the text, as the others' are
-	f.IntSliceVar(&c.Workers, "workers", nil, "numbers of workers that negotiate (default 2,4,8)")
-	f.StringSliceVar(&backends, "backends", nil, "links for negotiations: udp, afxdp (default both)")
-	f.IntVar(&c.Parameters, "parameters", 0, "length of the vector that is reduced after a negotiation (default 30000)")
-	f.IntVar(&c.Rounds, "rounds", 0, "interleaved rounds (default 5)")
-	f.DurationVar(&c.Duration, "duration", 0, "time of one measurement (default 15ms; of negotiations 200ms)")
+	f.StringSliceVar(&tests, "tests", names(c.Tests), "what to measure")
+	f.StringSliceVar(&arithmetics, "arithmetics", names(c.Arithmetics), "arithmetics of the jobs")
+	f.StringSliceVar(&modes, "modes", names(c.Modes), "modes whose cost is measured")
+	f.IntSliceVar(&c.Stripes, "stripes", c.Stripes, "stripes of the frames whose cost is measured")
+	f.IntSliceVar(&c.Hot, "hot", c.Hot, "hot parameters of the jobs whose cost is measured")
+	f.IntSliceVar(&c.Sweep, "sweep", c.Sweep, "numbers of hot parameters for throughput")
+	f.Float64SliceVar(&c.Exponents, "exponents", c.Exponents, "exponents of the Zipf distributions of keys for throughput")
+	f.IntSliceVar(&c.Workers, "workers", c.Workers, "numbers of workers that negotiate")
+	f.StringSliceVar(&backends, "backends", names(c.Backends), "links for negotiations")
+	f.IntVar(&c.Parameters, "parameters", c.Parameters, "length of the vector that is reduced after a negotiation")
+	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
+	f.DurationVar(&c.Duration, "duration", 0, fmt.Sprintf("time of one measurement (default %v; of negotiations %v)", aggregator.RunTime, aggregator.IterationTime))
 	out.flags(cmd)
 	return cmd
 }
@@ -82,6 +79,24 @@ func parseAll[T any](names []string, parse func(string) (T, error)) (values []T,
 		values = append(values, v)
 	}
 	return values, nil
+}
+
+// names returns how flags name values.
+func names[T any](values []T) []string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = fmt.Sprint(v)
+	}
+	return all
+}
+
+// named returns the values with names.
+func named[T ~string](names []string) []T {
+	values := make([]T, len(names))
+	for i, n := range names {
+		values[i] = T(n)
+	}
+	return values
 }
 
 // parseAs returns a parser of the names of values.

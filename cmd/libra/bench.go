@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/bench/engine"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/internal/report"
 )
@@ -33,20 +34,25 @@ func (r *results) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.plots, "out", "", "`folder` for SVG plots (default: no plots)")
 }
 
-// write prints a report with its table function, or as JSON, and draws its
+// writeReport prints a report, and draws its charts.
+func (r *results) writeReport(w io.Writer, report harness.Report) error {
+	return r.write(w, report,
+		func(w io.Writer) error { return harness.WriteTables(w, report) },
+		func(dir string) ([]string, error) { return harness.WriteCharts(dir, report.Charts()) })
+}
+
+// write prints an object with its table function, or as JSON, and draws its
 // plots.
-func (r *results) write(w io.Writer, report interface {
-	WritePlots(dir string) ([]string, error)
-}, table func(io.Writer) error) error {
+func (r *results) write(w io.Writer, object any, table func(io.Writer) error, draw func(dir string) ([]string, error)) error {
 	var plots []string
 	if r.plots != "" {
 		var err error
-		if plots, err = report.WritePlots(r.plots); err != nil {
+		if plots, err = draw(r.plots); err != nil {
 			return err
 		}
 	}
 	if r.json {
-		return json.NewEncoder(w).Encode(report)
+		return json.NewEncoder(w).Encode(object)
 	}
 	if err := table(w); err != nil {
 		return err
@@ -85,7 +91,7 @@ not installed are named with what to install. Everything takes some 15 minutes;
 			r, err := engine.Run(cmd.Context(), c)
 			progress.finish()
 			if r != nil {
-				err = errors.Join(err, out.write(cmd.OutOrStdout(), r, r.WriteTable))
+				err = errors.Join(err, out.write(cmd.OutOrStdout(), r, r.WriteTable, r.WritePlots))
 			}
 			return err
 		},
@@ -122,7 +128,7 @@ compiled when libzmq's headers are there (Debian: libzmq3-dev).`,
 			r, err := push.Run(cmd.Context(), c)
 			progress.finish()
 			if r != nil {
-				err = errors.Join(err, out.write(cmd.OutOrStdout(), r, r.WriteTable))
+				err = errors.Join(err, out.write(cmd.OutOrStdout(), r, r.WriteTable, r.WritePlots))
 			}
 			return err
 		},

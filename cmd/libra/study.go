@@ -10,6 +10,7 @@ import (
 
 	"github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/arithmetic"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/hotset"
 )
 
@@ -32,7 +33,7 @@ the paper's skew are always studied.`,
 			if err != nil {
 				return err
 			}
-			return out.write(cmd.OutOrStdout(), report, report.WriteTables)
+			return out.write(cmd.OutOrStdout(), report, report.WriteTables, report.WritePlots)
 		},
 	}
 	f := cmd.Flags()
@@ -97,13 +98,12 @@ minutes; what needs root is left out, with a note, without root.`,
 			var err error
 			if len(rest) > 0 {
 				progress := newSteps(cmd.ErrOrStderr(), "measurements")
-				s.Aggregator, err = aggregator.Run(cmd.Context(), aggregator.Config{
-					Tests: rest, SkipDenied: true,
-					Progress: func(s aggregator.Step) { progress.step(s.Done, s.Total, s.What) },
-				})
+				measured := aggregator.Defaults()
+				measured.Tests, measured.SkipDenied, measured.Progress = rest, true, progress.step
+				s.Aggregator, err = aggregator.Run(cmd.Context(), measured)
 				progress.finish()
 			}
-			return errors.Join(err, out.write(cmd.OutOrStdout(), s, s.writeTables))
+			return errors.Join(err, out.write(cmd.OutOrStdout(), s, s.writeTables, s.writePlots))
 		},
 	}
 	f := cmd.Flags()
@@ -128,15 +128,14 @@ type study struct {
 	Aggregator *aggregator.Report `json:"aggregator,omitempty"`
 }
 
-// WritePlots draws both reports.
-func (s study) WritePlots(dir string) (paths []string, err error) {
+func (s study) writePlots(dir string) (paths []string, err error) {
 	if s.Report != nil {
 		if paths, err = s.Report.WritePlots(dir); err != nil {
 			return paths, err
 		}
 	}
 	if s.Aggregator != nil {
-		more, err := s.Aggregator.WritePlots(dir)
+		more, err := harness.WriteCharts(dir, s.Aggregator.Charts())
 		return append(paths, more...), err
 	}
 	return paths, nil
@@ -149,7 +148,7 @@ func (s study) writeTables(w io.Writer) error {
 		}
 	}
 	if s.Aggregator != nil {
-		return s.Aggregator.WriteTable(w)
+		return harness.WriteTables(w, s.Aggregator)
 	}
 	return nil
 }

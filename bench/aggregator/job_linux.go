@@ -14,12 +14,15 @@ import (
 // bpf.FeederFrames.
 const syncWorkers = 4
 
+// aggregatorEnd is the aggregator in test runs.
+var aggregatorEnd = endpoint(254)
+
 func sender(i int) plane.SenderConfig {
 	end := endpoint(i)
 	return plane.SenderConfig{ID: uint16(i), MAC: end.MAC, IP: end.IP}
 }
 
-// frames makes HOT frames for a job: payloads of so many stripes from senders.
+// frames makes HOT frames for a job: payloads of a number of stripes from senders.
 type frames struct {
 	job     plane.JobConfig
 	stripes int
@@ -113,7 +116,6 @@ type bench struct {
 	job     uint16
 	senders int
 	feeder  *bpf.Feeder
-	count   int // frames of a measurement
 }
 
 // newBench starts a job. draw gives ranks; it is not used in sync mode.
@@ -159,7 +161,7 @@ func newBench(p *bpf.Aggregator, id uint16, a plane.Arithmetic, m plane.Mode, st
 	return b, err
 }
 
-// measure feeds so many frames and returns the time of one in nanoseconds. Every
+// measure feeds n frames and returns the time of one in nanoseconds. Every
 // frame must have been added.
 func (b *bench) measure(n int) (float64, error) {
 	before, err := b.plane.JobCounters(b.job)
