@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // AttachConfig says which XDP program to put on an interface, and how.
@@ -143,7 +145,7 @@ func (a *Attachment) attach() error {
 		}
 		a.prog = prog
 	}
-	ns, _ := threadNamespace() // without /proc, indexes have to do
+	ns, _ := sys.ThreadNamespaceID() // without /proc, indexes have to do
 	id := hookID{ns, ifi.Index}
 	// Given no mode, the kernel picks native if the driver has the hook, but
 	// does not fall back when the driver then refuses.

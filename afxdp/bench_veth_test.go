@@ -14,7 +14,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/afxdp/testbed"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 // BenchmarkVeth measures packets a second over a veth pair in copy mode. Every

@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // queueID names a queue. Indexes of interfaces are unique in their namespace.
 type queueID struct {
-	ns             namespaceID
+	ns             sys.NamespaceID
 	ifindex, queue int
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/afxdp/testbed"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 // lingering makes a socket look like one in zero-copy mode whose queue the
@@ -144,7 +144,7 @@ func TestReopenWaitsForTheDevice(t *testing.T) {
 // A name means another interface in another namespace.
 func TestReopenFromAnotherNamespace(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
-	other, err := testbed.New()
+	other, err := testbed.NewNamespace()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/afxdp/testbed"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 // The examples run on a veth pair whose ends are "a" and "b", so that they can
@@ -22,7 +22,7 @@ func fatal(v ...any) { panic(fmt.Sprint(v...)) }
 
 // network returns a namespace with the pair.
 func network(cfg testbed.VethConfig) *testbed.Namespace {
-	ns, err := testbed.New()
+	ns, err := testbed.NewNamespace()
 	if err != nil {
 		fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // A hook is an interface's XDP hook while this process has a program there: an
@@ -29,7 +31,7 @@ type hook struct {
 }
 
 type hookID struct {
-	ns      namespaceID
+	ns      sys.NamespaceID
 	ifindex int
 }
 

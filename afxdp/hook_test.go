@@ -9,7 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/afxdp/testbed"
+	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 // A socket in zero-copy mode keeps a program on its interface, whatever program
@@ -32,7 +33,7 @@ func TestProgramForZeroCopy(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			id, err := threadNamespace()
+			id, err := sys.ThreadNamespaceID()
 			if err != nil {
 				return err
 			}

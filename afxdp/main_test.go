@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/libra-ina/libra/afxdp/testbed"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 func TestMain(m *testing.M) {
@@ -59,7 +59,7 @@ func newNet(t testing.TB, cfg testbed.VethConfig) *testbed.Namespace {
 			t.Errorf("descriptors leaked (-before +after):\n%s", diff)
 		}
 	})
-	ns, err := testbed.New()
+	ns, err := testbed.NewNamespace()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,44 +5,24 @@ package afxdp
 import (
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // PinThread locks the calling goroutine to its thread and, unless cpu is
-// negative, the thread to that CPU. The returned function undoes both and must
-// be called from the same goroutine.
+// negative, the thread to that CPU. unpin undoes both and must be called from the
+// same goroutine; if it fails, the thread ends with the goroutine. The error is an
+// ErrConfig if the process may not use the CPU.
 //
 // A thread on the CPU that handles the queue's interrupts saves cache traffic in
 // copy mode; a thread on another CPU of the same socket gives more throughput in
 // zero-copy mode.
 func PinThread(cpu int) (unpin func() error, err error) {
-	runtime.LockOSThread()
-	if cpu < 0 {
-		return func() error { runtime.UnlockOSThread(); return nil }, nil
+	unpin, err = sys.PinThread(cpu)
+	if errors.Is(err, unix.EINVAL) {
+		err = fmt.Errorf("%w: CPU %d is not among those that the process may use: %w", ErrConfig, cpu, err)
 	}
-	var before, want unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		runtime.UnlockOSThread()
-		return nil, os.NewSyscallError("sched_getaffinity", err)
-	}
-	want.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &want); err != nil {
-		runtime.UnlockOSThread()
-		if errors.Is(err, unix.EINVAL) {
-			return nil, fmt.Errorf("%w: CPU %d is not among those that the process may use", ErrConfig, cpu)
-		}
-		return nil, os.NewSyscallError("sched_setaffinity", err)
-	}
-	return func() error {
-		if err := unix.SchedSetaffinity(0, &before); err != nil {
-			// Still locked: the thread ends with the goroutine instead of
-			// running others on the wrong CPU.
-			return os.NewSyscallError("sched_setaffinity", err)
-		}
-		runtime.UnlockOSThread()
-		return nil
-	}, nil
+	return unpin, err
 }

@@ -58,7 +58,7 @@ func (s *Socket) Poll(want Events, timeout time.Duration) (Events, error) {
 
 // ready looks at the rings.
 func (s *Socket) ready(want Events) (ev Events) {
-	if s.wake.pending.Load() && s.wake.pending.CompareAndSwap(true, false) {
+	if s.wake.Take() {
 		ev = EventWake
 	}
 	if want&EventRx != 0 {
@@ -283,14 +283,14 @@ func (p *pollSet) sleep(want Events, d time.Duration) (Events, error) {
 	}
 	for i, s := range p.socks {
 		s.publish()
-		s.wake.sleeping.Store(true)
+		s.wake.Sleep()
 		p.fds[2*i] = unix.PollFd{Fd: int32(s.fd), Events: events}
-		p.fds[2*i+1] = unix.PollFd{Fd: int32(s.wake.fd), Events: unix.POLLIN}
+		p.fds[2*i+1] = unix.PollFd{Fd: int32(s.wake.FD()), Events: unix.POLLIN}
 		if n, _ := s.tx.pending(); n > 0 && s.tx.needWakeup() {
 			d = min(d, backlogRetry)
 		}
 	}
-	// After sleeping was set: see Wake.
+	// After Sleep: see sys.Waker.
 	ev := p.ready(want)
 	var err error
 	if ev == 0 && !p.closing() {
@@ -301,10 +301,7 @@ func (p *pollSet) sleep(want Events, d time.Duration) (Events, error) {
 		}
 	}
 	for i, s := range p.socks {
-		s.wake.sleeping.Store(false)
-		if p.fds[2*i+1].Revents != 0 {
-			s.wake.drain()
-		}
+		s.wake.Awake(p.fds[2*i+1].Revents != 0)
 	}
 	if p.closing() {
 		return 0, net.ErrClosed

@@ -21,7 +21,7 @@ func TestCloseWakesPoll(t *testing.T) {
 		_, err := p.b.Poll(EventRx, -1)
 		errs <- err
 	}()
-	for !p.b.wake.sleeping.Load() {
+	for !p.b.wake.Sleeping() {
 		time.Sleep(time.Millisecond)
 	}
 	if err := p.b.Close(); err != nil {
@@ -167,7 +167,7 @@ func TestConcurrentUseIsRefused(t *testing.T) {
 		_, err := p.b.Poll(EventRx, -1)
 		done <- err
 	}()
-	for !p.b.wake.sleeping.Load() {
+	for !p.b.wake.Sleeping() {
 		time.Sleep(time.Millisecond)
 	}
 	_, err := p.b.Receive(make([]Desc, 1))
@@ -291,13 +291,16 @@ func TestThreadedNAPI(t *testing.T) {
 // A kernel that forgets to wake the program costs time, not packets, and shows.
 func TestLostWakeupIsCounted(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 16, ring: 8})
-	s.wake.fd = -1 // nothing but time ends a sleep
+	if err := s.wake.Open(); err != nil { // and nothing but time ends a sleep
+		t.Fatal(err)
+	}
+	defer s.wake.Close()
 	if _, err := s.Refill(8); err != nil {
 		t.Fatal(err)
 	}
 	delivered := make(chan bool)
 	go func() {
-		for !s.wake.sleeping.Load() {
+		for !s.wake.Sleeping() {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(10 * time.Millisecond) // into the sleep

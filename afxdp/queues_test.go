@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/afxdp/testbed"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 // veth delivers what was sent on transmit queue i to receive queue i of the

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/afxdp/testbed"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 // The number of a closed socket is not given away while frames bear it:
@@ -48,11 +48,11 @@ func TestSocketNumbersAreUsedAgain(t *testing.T) {
 	cycle := func(n int) (*Socket, error) {
 		s := &Socket{gate: newGate(), umem: u, pool: pool, state: u.state, fd: -1, closed: make(chan struct{})}
 		s.disconnect()
-		if err := s.wake.open(); err != nil {
+		if err := s.wake.Open(); err != nil {
 			t.Fatal(err)
 		}
 		if err := u.register(s); err != nil {
-			return nil, errors.Join(err, s.wake.close())
+			return nil, errors.Join(err, s.wake.Close())
 		}
 		s.setStates()
 		for range n {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // Socket serves one queue of one interface.
@@ -52,7 +54,7 @@ type Socket struct {
 	registered bool // the UMEM is registered with fd itself
 	info       atomic.Pointer[Info]
 
-	wake      waker
+	wake      sys.Waker
 	polls     pollSet
 	count     Counters
 	published publishedCounters
@@ -83,17 +85,17 @@ func Open(pool *Pool, cfg Config) (*Socket, error) {
 		maxInFlight: uint32(cfg.CompletionRing), closed: make(chan struct{}),
 	}
 	s.disconnect()
-	if err := s.wake.open(); err != nil {
+	if err := s.wake.Open(); err != nil {
 		return nil, err
 	}
 	if err := s.umem.register(s); err != nil {
-		return nil, errors.Join(err, s.wake.close())
+		return nil, errors.Join(err, s.wake.Close())
 	}
 	s.setStates()
 	s.home = s.umem.enterNamespace()
 	if err := s.connect(); err != nil {
 		err = errors.Join(err, s.takeBack())
-		return nil, errors.Join(err, s.umem.unregister(s), s.wake.close())
+		return nil, errors.Join(err, s.umem.unregister(s), s.wake.Close())
 	}
 	s.polls.init(s)
 	return s, nil
@@ -133,11 +135,11 @@ func (s *Socket) FD() int {
 // zero-copy mode the device may go on until the queue is released. Frames that
 // the kernel held stay lent until Reclaim took them back.
 func (s *Socket) Close() error {
-	if !s.gate.close(s.wake.force) {
+	if !s.gate.close(s.wake.Interrupt) {
 		<-s.closed
 		return nil
 	}
-	err := errors.Join(s.removeFromMap(), s.teardown(), s.wake.close(), s.umem.unregister(s))
+	err := errors.Join(s.removeFromMap(), s.teardown(), s.wake.Close(), s.umem.unregister(s))
 	close(s.closed)
 	return err
 }

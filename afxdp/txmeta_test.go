@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/afxdp/testbed"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 func TestTxChecksumAndTimestamp(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"math/bits"
 	"os"
 	"sync"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // UMEMConfig describes the memory that program and kernel share.
@@ -68,7 +70,7 @@ type UMEM struct {
 	mu      sync.Mutex // guards what follows; set-up paths only
 	carved  int        // frames already given to pools
 	sockets map[uint16]*Socket
-	spaces  map[namespaceID]*namespace // of the sockets
+	spaces  map[sys.NamespaceID]*namespace // of the sockets
 
 	prepared map[uint64]prepared  // by inode, see there
 	numbers  [maxSockets + 1]bool // taken, see frame.go
@@ -186,7 +188,7 @@ func (u *UMEM) Close() error {
 	forgetDepartures(u)
 	errs := []error{release(u.mem)}
 	for _, n := range u.spaces {
-		errs = append(errs, n.file.Close())
+		errs = append(errs, n.Close())
 	}
 	u.spaces = nil
 	return errors.Join(errs...)

@@ -11,11 +11,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
 	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -33,11 +32,8 @@ func onEachCPU(t *testing.T, a *Aggregator, work func(cpu int, d *device, barrie
 	for cpu := range at {
 		wg.Go(func() {
 			defer at[cpu].Store(math.MaxInt64)
-			// Never unlocked, so that the pinned thread ends here.
-			runtime.LockOSThread()
-			var set unix.CPUSet
-			set.Set(cpu)
-			if err := unix.SchedSetaffinity(0, &set); err != nil {
+			// Never unpinned, so that the thread ends here.
+			if _, err := sys.PinThread(cpu); err != nil {
 				t.Errorf("pin to CPU %d: %v", cpu, err)
 				return
 			}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 )
 
 // failures counts what the kernel did not send of the frames that the program gave
@@ -65,10 +64,7 @@ func (f *failures) attached(n *namespace, index uint32) error {
 	if f.links == nil {
 		return nil
 	}
-	key, err := attachment(n, index)
-	if err == nil {
-		err = f.objects.Attachments.Put(key, uint32(1))
-	}
+	err := f.objects.Attachments.Put(attachment(n, index), uint32(1))
 	if err != nil {
 		return fmt.Errorf("bpf: count what interface %d does not send: %w", index, err)
 	}
@@ -79,21 +75,13 @@ func (f *failures) detached(n *namespace, index uint32) error {
 	if f.links == nil {
 		return nil
 	}
-	key, err := attachment(n, index)
-	if err == nil {
-		err = absent(f.objects.Attachments.Delete(key))
-	}
-	return err
+	return absent(f.objects.Attachments.Delete(attachment(n, index)))
 }
 
 // attachment is the key of an interface. A network namespace has the inode number
 // of its file.
-func attachment(n *namespace, index uint32) (failuresAttached, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(n.file.Fd()), &st); err != nil {
-		return failuresAttached{}, fmt.Errorf("network namespace: %w", err)
-	}
-	return failuresAttached{Namespace: uint32(st.Ino), Index: index}, nil
+func attachment(n *namespace, index uint32) failuresAttached {
+	return failuresAttached{Namespace: uint32(n.ID().Inode()), Index: index}
 }
 
 // read returns how many answers and how many redirected frames were not sent.

@@ -12,9 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/afxdp/testbed"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 // unsent checks what has been counted as not sent, after frames of which none
@@ -85,7 +85,7 @@ func TestCountsWhatIsNotSent(t *testing.T) {
 		unsent(t, a, "forwarded to a port that is down", sender(forwarded), 0, 1)
 
 		// A program of somebody else, on interfaces with the same indices.
-		other, err := testbed.New()
+		other, err := testbed.NewNamespace()
 		if err != nil {
 			t.Fatal(err)
 		}

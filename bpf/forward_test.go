@@ -17,13 +17,20 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
+// setUp sets an interface up that has no IPv6 address and sends nothing unasked.
+func setUp(link netlink.Link) error {
+	const none = 1                                // IN6_ADDR_GEN_MODE_NONE of <linux/if_link.h>
+	_ = netlink.LinkSetIP6AddrGenMode(link, none) // a kernel without IPv6 has none either
+	return netlink.LinkSetUp(link)
+}
+
 // inBridge is inNamespace with the ports in a bridge, and the program on them in
 // the driver's mode, but for those that are named as generic.
 func inBridge(t *testing.T, ports int, generic string, test func(a *Aggregator)) {
 	t.Helper()
 	inNamespace(t, ports, func() {
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
-		if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge)); err != nil {
+		if err := errors.Join(netlink.LinkAdd(bridge), setUp(bridge)); err != nil {
 			t.Fatal(err)
 		}
 		a := open(t).Aggregator
@@ -177,7 +184,7 @@ func TestLeavesPortsWithoutXDPToTheBridge(t *testing.T) {
 		tunnel := &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "tunnel"}, VxlanId: 7, Port: 4789}
 		bridge, err := netlink.LinkByName("br0")
 		if err == nil {
-			err = errors.Join(netlink.LinkAdd(tunnel), netlink.LinkSetUp(tunnel), netlink.LinkSetMaster(tunnel, bridge))
+			err = errors.Join(netlink.LinkAdd(tunnel), setUp(tunnel), netlink.LinkSetMaster(tunnel, bridge))
 		}
 		if err := errors.Join(err, a.Attach("tunnel", afxdp.AttachGeneric),
 			a.AddRoute(conformance.Host(0).MAC, "port0"), a.AddRoute(conformance.Host(1).MAC, "tunnel")); err != nil {

@@ -10,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // host is a machine behind a port of the aggregator: AF_XDP sockets on all
@@ -67,11 +66,8 @@ func onAllCPUs(t *testing.T, n int, work func(i int) error) {
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			// Never unlocked, so that the pinned thread ends here.
-			runtime.LockOSThread()
-			var set unix.CPUSet
-			set.Set(i % runtime.NumCPU())
-			if err := unix.SchedSetaffinity(0, &set); err != nil {
+			// Never unpinned, so that the thread ends here.
+			if _, err := sys.PinThread(i % runtime.NumCPU()); err != nil {
 				t.Errorf("pin to a CPU: %v", err)
 				return
 			}

@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // ErrPermission says which capability the process lacks.
@@ -48,23 +50,10 @@ func explain(err error) error {
 // missingCapabilities names those of the needed capabilities that the calling
 // thread lacks, or "" if there are none.
 func missingCapabilities() string {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
+	// The verifier wants CAP_PERFMON for computed offsets into packets.
+	missing, err := sys.MissingCapabilities(sys.CapBPF, sys.CapNetAdmin, sys.CapPerfmon)
+	if err != nil {
 		return ""
-	}
-	var missing []string
-	for _, c := range []struct {
-		bit  int
-		name string
-	}{
-		{unix.CAP_BPF, "CAP_BPF"},
-		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN"},
-		{unix.CAP_PERFMON, "CAP_PERFMON"}, // for computed offsets into packets
-	} {
-		if data[c.bit/32].Effective&(1<<(c.bit%32)) == 0 {
-			missing = append(missing, c.name)
-		}
 	}
 	return strings.Join(missing, ", ")
 }

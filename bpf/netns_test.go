@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/afxdp/testbed"
+	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -30,7 +30,7 @@ func inNamespace(t *testing.T, pairs int, test func()) {
 func inNetwork(t *testing.T, pairs int, cfg testbed.VethConfig, test func()) {
 	t.Helper()
 	needPrivileges(t)
-	ns, err := testbed.New()
+	ns, err := testbed.NewNamespace()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/afxdp/testbed"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 // The results of a job's rounds go to its own senders' ports, and nothing to
@@ -159,7 +159,7 @@ func TestPortsFollowSendersAndRoutes(t *testing.T) {
 		if d.places[10].job.ports != nil || d.places[10].job.groups != nil {
 			t.Error("a job without rounds has a set of ports or groups")
 		}
-		other, err := testbed.New()
+		other, err := testbed.NewNamespace()
 		if err != nil {
 			t.Fatal(err)
 		}

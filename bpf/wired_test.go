@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/afxdp/testbed"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
 

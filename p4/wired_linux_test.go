@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/afxdp/testbed"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -62,7 +62,7 @@ var _ conformance.Device = (*wired)(nil)
 func startBmv2(tb testing.TB) (target string, taps [testPorts + 1]int) {
 	tb.Helper()
 	path := needBmv2(tb)
-	ns, err := testbed.New()
+	ns, err := testbed.NewNamespace()
 	if err != nil {
 		tb.Fatal(err)
 	}

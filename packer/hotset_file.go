@@ -2,6 +2,7 @@ package packer
 
 import (
 	"bufio"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -9,8 +10,8 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
-	"runtime"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // A hot-set file is big-endian throughout:
@@ -158,51 +159,17 @@ func (c *countingReader) uint64s(n int) ([]uint64, error) {
 }
 
 // SaveHotSet writes a hot-set file. It replaces the file at once or not at
-// all: a reader, or a machine that loses power, sees the old or the new one.
-func SaveHotSet(path string, h *HotSet) (err error) {
-	dir, base := filepath.Split(path)
-	if dir == "" {
-		dir = "."
-	}
-	f, err := os.CreateTemp(dir, "."+base+".*.tmp")
+// all: a reader, or a machine that loses power, sees the old or the new one. A file
+// that is replaced keeps its permissions; a new one has mode 0644 less the umask.
+func SaveHotSet(path string, h *HotSet) error {
+	err := sys.ReplaceFile(path, "."+rand.Text()+".tmp", func(w io.Writer) error {
+		_, err := h.WriteTo(w)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("packer: save hot set: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			_ = f.Close() // already closed on some paths
-			_ = os.Remove(f.Name())
-			err = fmt.Errorf("packer: save hot set: %w", err)
-		}
-	}()
-	if _, err = h.WriteTo(f); err != nil {
-		return err
-	}
-	if err = f.Chmod(0o644); err != nil { // CreateTemp makes it private
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-// syncDir makes a rename in dir durable. Windows cannot sync a directory.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return nil
 }
 
 // LoadHotSet reads a hot-set file. It returns the errors of [ReadHotSet] and

@@ -8,6 +8,8 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // ErrReplaced says that another snapshot of the store was begun before this one
@@ -93,13 +95,23 @@ func appendFloats(b []byte, floats []float32) []byte {
 // when that is done; every one takes some tens of microseconds. An error of turn
 // ends Save.
 func (p *Snapshot) Save(path string, turn func(func()) error) error {
-	return p.save(osDisk{}, resolve(path), turn)
-}
-
-func (p *Snapshot) save(d disk, path string, turn func(func()) error) error {
-	err := replace(d, path, func(w io.Writer) error { return p.Write(w, turn) })
+	err := sys.ReplaceFile(path, temporary, func(w io.Writer) error { return p.Write(w, turn) })
 	if err != nil {
 		return fmt.Errorf("ps: writing checkpoint: %w", err)
+	}
+	return nil
+}
+
+// temporary is what the name of a checkpoint that is being written ends with.
+const temporary = ".tmp"
+
+// PrepareCheckpoint removes what a process that was killed while it wrote a
+// checkpoint has left beside it, and fails if no new one can be written there.
+// Call it before the first checkpoint of a process, and only if no other process
+// writes this checkpoint.
+func PrepareCheckpoint(path string) error {
+	if err := sys.PrepareReplace(path, temporary); err != nil {
+		return fmt.Errorf("ps: a checkpoint cannot be written: %w", err)
 	}
 	return nil
 }

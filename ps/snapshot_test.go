@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -145,17 +147,22 @@ func TestSnapshotWithoutOwner(t *testing.T) {
 	s := sample(t, Config{Dim: 1, Exp: DefaultExp})
 	errGone := errors.New("the owner is gone")
 	for turns := range 2 {
-		d := newPowerDisk("the old one", 0o644)
+		dir := t.TempDir()
+		path := filepath.Join(dir, "x")
+		if err := os.WriteFile(path, []byte("the old one"), 0o644); err != nil {
+			t.Fatal(err)
+		}
 		n := 0
-		err := s.Snapshot(nil).save(d, "dir/x", func(f func()) error {
+		err := s.Snapshot(nil).Save(path, func(f func()) error {
 			if n++; n > turns {
 				return errGone
 			}
 			f()
 			return nil
 		})
-		if !errors.Is(err, errGone) || string(d.names["dir/x"].content) != "the old one" || len(d.names) != 1 {
-			t.Errorf("after %d turns: %v, %d files", turns, err, len(d.names))
+		got, readErr := os.ReadFile(path)
+		if !errors.Is(err, errGone) || readErr != nil || string(got) != "the old one" || len(names(t, dir)) != 1 {
+			t.Errorf("after %d turns: %v; %q, %v, %v", turns, err, got, readErr, names(t, dir))
 		}
 	}
 }

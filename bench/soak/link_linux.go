@@ -9,7 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/libra-ina/libra/afxdp/testbed"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 // Names of a link's interfaces, each in a namespace of its own.
@@ -52,10 +52,10 @@ func newLink(name string, queues int, stamps bool) (l *link, err error) {
 			err = errors.Join(err, l.close())
 		}
 	}()
-	if l.near, err = testbed.New(); err != nil {
+	if l.near, err = testbed.NewNamespace(); err != nil {
 		return nil, err
 	}
-	if l.far, err = testbed.New(); err != nil {
+	if l.far, err = testbed.NewNamespace(); err != nil {
 		return nil, err
 	}
 	return l, l.plug()

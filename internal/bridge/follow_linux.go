@@ -6,14 +6,14 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // Plane is a data plane that sends frames on. bpf.Aggregator is one.
@@ -41,7 +41,7 @@ type Follower struct {
 	log       *slog.Logger
 	forwards  bool           // whether frames may be forwarded anywhere
 	names     map[int]string // of the interfaces, by index
-	namespace *os.File
+	namespace *sys.Namespace // in which it was made
 	requests  *nl.NetlinkSocket
 	changes   *nl.NetlinkSocket
 
@@ -82,7 +82,7 @@ func Follow(interfaces []string, plane Plane, forwards bool, log *slog.Logger) (
 			err = fmt.Errorf("follow the bridge: %w", err)
 		}
 	}()
-	if f.namespace, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+	if f.namespace, err = sys.ThreadNamespace(); err != nil {
 		return nil, err
 	}
 	if f.changes, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH); err != nil {
@@ -179,7 +179,7 @@ func (f *Follower) concerns(kind uint16, m []byte) bool {
 
 // follow tells the data plane what has changed.
 func (f *Follower) follow() {
-	if err := f.enter(); err != nil {
+	if err := f.namespace.Enter(); err != nil {
 		f.log.Error("the bridge is not followed: hosts that move are not found", "error", err)
 		return
 	}
@@ -203,21 +203,6 @@ func (f *Follower) follow() {
 		case <-time.After(minInterval):
 		}
 	}
-}
-
-// enter moves the goroutine into the namespace that the follower was made in. Its
-// thread ends with it.
-func (f *Follower) enter() error {
-	runtime.LockOSThread()
-	here, err := os.Stat("/proc/thread-self/ns/net")
-	if err != nil {
-		return err
-	}
-	there, err := f.namespace.Stat()
-	if err != nil || os.SameFile(here, there) {
-		return err
-	}
-	return os.NewSyscallError("setns", unix.Setns(int(f.namespace.Fd()), unix.CLONE_NEWNET))
 }
 
 // refresh reads the bridge's state and tells the data plane what is new.

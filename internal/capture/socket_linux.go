@@ -9,13 +9,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // prefix of the sockets' names; the @ stands for the zero byte of an abstract
@@ -53,10 +54,10 @@ func dial(pid int) (*net.UnixConn, error) {
 	if _, err := os.Stat(dir); err != nil || pid < 1 {
 		return nil, fmt.Errorf("%w (libra capture --list shows those that can be captured)", ErrNoProcess)
 	}
-	ns, err := openNetwork(dir)
+	ns, err := sys.OpenNamespace(dir)
 	hidden := errors.Is(err, fs.ErrPermission)
 	if hidden { // it may still be the one that we are in
-		ns, err = openNetwork("/proc/self")
+		ns, err = sys.OpenNamespace("/proc/self")
 	}
 	if err != nil {
 		return nil, err
@@ -118,51 +119,21 @@ func innerPID(pid int) string {
 	return strconv.Itoa(pid)
 }
 
-// openNetwork opens a process's network namespace.
-func openNetwork(procDir string) (*os.File, error) {
-	return os.Open(filepath.Join(procDir, "ns", "net"))
-}
-
-// inode identifies a namespace.
-func inode(f *os.File) (uint64, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, fmt.Errorf("no inode of %s", f.Name())
-	}
-	return st.Ino, nil
-}
-
 // dialIn connects to an abstract socket of a network namespace.
-func dialIn(ns *os.File, name string) (conn *net.UnixConn, err error) {
-	own, err := openNetwork("/proc/thread-self")
-	if err != nil {
-		return nil, err
-	}
-	defer own.Close()
+func dialIn(ns *sys.Namespace, name string) (conn *net.UnixConn, err error) {
 	to := &net.UnixAddr{Net: "unix", Name: name}
-	here, err := inode(own)
+	here, err := sys.ThreadNamespaceID()
 	if err != nil {
 		return nil, err
 	}
-	there, err := inode(ns)
-	if err != nil {
-		return nil, err
-	}
-	if here == there {
+	if here == ns.ID() {
 		return net.DialUnix("unix", nil, to)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// Not unlocked: the thread ends with the goroutine, so that nothing else
-		// ever runs in that namespace.
-		runtime.LockOSThread()
-		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			err = os.NewSyscallError("setns", err)
+		// Not Do: it takes privileges to come back.
+		if err = ns.Enter(); err != nil {
 			return
 		}
 		conn, err = net.DialUnix("unix", nil, to)
@@ -178,15 +149,15 @@ func List() ([]Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := map[uint64]bool{}
+	seen := map[sys.NamespaceID]bool{}
 	var found []Source
 	for _, dir := range append([]string{"/proc/self"}, all...) {
-		ns, err := openNetwork(dir)
+		ns, err := sys.OpenNamespace(dir)
 		if err != nil {
 			continue // gone, or not ours to look at
 		}
-		if id, err := inode(ns); err == nil && !seen[id] {
-			seen[id] = true
+		if !seen[ns.ID()] {
+			seen[ns.ID()] = true
 			found = append(found, listIn(ns, dir)...)
 		}
 		ns.Close()
@@ -196,7 +167,7 @@ func List() ([]Source, error) {
 }
 
 // listIn asks who answers in a network namespace, in which a process is.
-func listIn(ns *os.File, procDir string) []Source {
+func listIn(ns *sys.Namespace, procDir string) []Source {
 	var found []Source
 	for _, name := range sockets(procDir) {
 		conn, err := dialIn(ns, name)

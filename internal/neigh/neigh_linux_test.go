@@ -6,12 +6,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
+
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 var (
@@ -31,22 +31,15 @@ func inNetwork(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("making network namespaces needs root")
 	}
-	runtime.LockOSThread() // the thread ends with the goroutine, namespace and all
-	home := must(netns.Get())(t)
-	defer home.Close()
-	farNS := must(netns.New())(t)
-	t.Cleanup(func() { farNS.Close() }) // without a process in it, it would vanish with its last handle
-	nearNS := must(netns.New())(t)
+	farNS := must(testbed.NewNamespace())(t)
+	t.Cleanup(func() { farNS.Close() })
+	nearNS := must(testbed.NewNamespace())(t)
 	t.Cleanup(func() { nearNS.Close() })
-
-	pair := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far",
-		PeerHardwareAddr: farMAC[:], PeerNamespace: netlink.NsFd(farNS),
-	}
-	check(t, netlink.LinkAdd(pair))
-	check(t, netns.Set(farNS))
-	configure(t, "far", far, far6)
-	check(t, netns.Set(nearNS))
+	check(t, nearNS.Veth(testbed.VethConfig{
+		Names: [2]string{"near", "far"}, MACs: [2]net.HardwareAddr{nil, farMAC[:]}, Peer: farNS,
+	}))
+	check(t, farNS.Do(func() error { configure(t, "far", far, far6); return nil }))
+	check(t, nearNS.Enter())
 	configure(t, "near", near, near6)
 	check(t, netlink.RouteAdd(&netlink.Route{
 		Dst: &net.IPNet{IP: beyond.AsSlice(), Mask: net.CIDRMask(32, 32)}, Gw: far.Addr().AsSlice(),
@@ -61,8 +54,6 @@ func configure(t *testing.T, name string, prefixes ...netip.Prefix) {
 		a.Flags = 0x02 // IFA_F_NODAD: usable at once
 		check(t, netlink.AddrAdd(link, a))
 	}
-	check(t, netlink.LinkSetUp(link))
-	check(t, netlink.LinkSetUp(must(netlink.LinkByName("lo"))(t)))
 }
 
 func must[T any](v T, err error) func(*testing.T) T {

@@ -1,3 +1,5 @@
+// Package netdev follows which network interfaces can transmit for XDP, in the
+// calling thread's network namespace.
 package netdev
 
 import (

@@ -15,7 +15,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/netdev"
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -302,7 +302,7 @@ func TestRoutesAge(t *testing.T) {
 	f.steer(0, 1)
 	f.meet()
 	f.on(f.bed.Switch(), func() error {
-		return netdev.Set(f.bed.Switch().Interface, "bridge/ageing_time", "100") // hundredths of a second
+		return sys.WriteAttr(f.bed.Switch().Interface, "bridge/ageing_time", "100") // hundredths of a second
 	})
 	// The bridge sees nothing of this host meanwhile.
 	for deadline := time.Now().Add(20 * time.Second); ; {

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/libra-ina/libra/internal/netdev"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // threadNAPI makes interfaces receive in kernel threads of their own (Linux
@@ -20,14 +20,14 @@ func threadNAPI(interfaces []string) (restore func() error, err error) {
 		return errors.Join(errs...)
 	}
 	for _, name := range interfaces {
-		before, err := netdev.Get(name, "threaded")
+		before, err := sys.ReadAttr(name, "threaded")
 		if err == nil {
-			err = netdev.Set(name, "threaded", "1")
+			err = sys.WriteAttr(name, "threaded", "1")
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("threaded NAPI on %s (switch.threaded_napi): %w", name, err), restore())
 		}
-		undo = append(undo, func() error { return netdev.Set(name, "threaded", before) })
+		undo = append(undo, func() error { return sys.WriteAttr(name, "threaded", before) })
 	}
 	return restore, nil
 }

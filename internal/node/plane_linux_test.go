@@ -15,7 +15,7 @@ import (
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/netdev"
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
@@ -105,7 +105,7 @@ func TestThreadNAPI(t *testing.T) {
 	ports := []string{bed.Host(0).PortName, bed.Host(1).PortName}
 	threaded := func() (values []string) {
 		for _, p := range ports {
-			v, err := netdev.Get(p, "threaded")
+			v, err := sys.ReadAttr(p, "threaded")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestThreadNAPI(t *testing.T) {
 		return values
 	}
 	err = bed.Switch().Do(func() error {
-		if err := netdev.Set(ports[1], "threaded", "1"); err != nil { // by somebody else
+		if err := sys.WriteAttr(ports[1], "threaded", "1"); err != nil { // by somebody else
 			return err
 		}
 		restore, err := threadNAPI(ports)

@@ -8,10 +8,10 @@ import (
 	"os/exec"
 	"sync"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // Bed is a network of namespaces. Its methods and those of its nodes may be
@@ -47,6 +47,18 @@ func New(ctx context.Context, cfg Config) (*Bed, error) {
 	return b, nil
 }
 
+// checkCapabilities fails with a CapabilityError where a bed cannot be built.
+func checkCapabilities() error {
+	missing, err := sys.MissingCapabilities(sys.CapSysAdmin, sys.CapNetAdmin)
+	if err != nil {
+		return fmt.Errorf("testbed: %w", err)
+	}
+	if missing != nil {
+		return &CapabilityError{Missing: missing}
+	}
+	return nil
+}
+
 // Switch returns the node of the bridge.
 func (b *Bed) Switch() *Node { return b.sw }
 
@@ -56,7 +68,7 @@ func (b *Bed) Hosts() []*Node { return b.hosts }
 // Host returns host i, from 0 on.
 func (b *Bed) Host(i int) *Node { return b.hosts[i] }
 
-// nodes returns the switch and the hosts as far as they have been made.
+// nodes returns the switch and the hosts that have been made.
 func (b *Bed) nodes() []*Node {
 	if b.sw == nil {
 		return nil
@@ -84,13 +96,13 @@ func (b *Bed) Close() error {
 		errs = append(errs, b.removeLinks())
 	}
 	for _, n := range b.nodes() {
-		errs = append(errs, n.ns.fd.Close())
+		errs = append(errs, n.ns.Close())
 	}
 	return errors.Join(errs...)
 }
 
 // endChildren kills what still runs and waits until it is gone. Only a process
-// that ended has let go of its namespace.
+// that has ended holds its namespace no more.
 func (b *Bed) endChildren() {
 	b.childrenMu.Lock()
 	defer b.childrenMu.Unlock()
@@ -111,9 +123,9 @@ func (b *Bed) endChildren() {
 // removeLinks deletes the switch's interfaces. A veth end takes its peer with it. Left alone, they would
 // live until the kernel has taken the namespaces down.
 func (b *Bed) removeLinks() error {
-	handle, err := netlink.NewHandleAt(b.sw.ns.fd, unix.NETLINK_ROUTE)
+	handle, err := b.sw.ns.handle()
 	if err != nil {
-		return fmt.Errorf("testbed: open netlink in %s: %w", b.sw.Name, err)
+		return err
 	}
 	defer handle.Close()
 	links, err := handle.LinkList()
@@ -146,7 +158,7 @@ func (n *Node) Do(fn func() error) error {
 	if n.bed.closed {
 		return fmt.Errorf("%w: %s", ErrClosed, n.Name)
 	}
-	return n.ns.do(func() error {
+	return n.ns.Do(func() error {
 		unlock()
 		return fn()
 	})
@@ -179,4 +191,4 @@ func (n *Node) Start(cmd *exec.Cmd) error {
 
 // NetNS returns the descriptor of the node's namespace, for setns(2) and
 // netlink handles. It is valid until Close.
-func (n *Node) NetNS() int { return int(n.ns.fd) }
+func (n *Node) NetNS() int { return n.ns.FD() }

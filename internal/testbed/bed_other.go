@@ -12,7 +12,8 @@ import (
 // ErrUnsupported is returned by every function where there is no Linux.
 var ErrUnsupported = fmt.Errorf("testbed: network namespaces exist on Linux only; use the udp backend: %w", errors.ErrUnsupported)
 
-type namespace struct{}
+// Namespace is a network namespace, which Linux alone has.
+type Namespace struct{}
 
 // Bed is a network of namespaces, which Linux alone has.
 type Bed struct{}

@@ -46,7 +46,7 @@ func (b *Bed) build(ctx context.Context) error {
 // newNode makes a node's namespace with its loopback interface up. The
 // returned handle works in that namespace and is the caller's to close.
 func (b *Bed) newNode(name, iface string, offset int) (*Node, *netlink.Handle, error) {
-	ns, err := newNamespace()
+	ns, err := NewNamespace()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -58,14 +58,9 @@ func (b *Bed) newNode(name, iface string, offset int) (*Node, *netlink.Handle, e
 		bed:       b,
 		ns:        ns,
 	}
-	handle, err := netlink.NewHandleAt(ns.fd, unix.NETLINK_ROUTE)
+	handle, err := ns.handle()
 	if err != nil {
-		_ = ns.fd.Close()
-		return nil, nil, fmt.Errorf("testbed: open netlink in %s: %w", name, err)
-	}
-	if _, err := setUp(handle, "lo"); err != nil {
-		handle.Close()
-		_ = ns.fd.Close()
+		_ = ns.Close()
 		return nil, nil, err
 	}
 	return n, handle, nil
@@ -83,11 +78,14 @@ func (b *Bed) addBridge(handle *netlink.Handle) error {
 	if err := handle.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &noSnooping}); err != nil {
 		return fmt.Errorf("testbed: make bridge %s: %w", bridgeName, err)
 	}
-	index, err := setUp(handle, bridgeName)
-	if err != nil {
+	if err := b.sw.ns.SetUp(bridgeName, true); err != nil {
 		return err
 	}
-	b.sw.Index = index
+	link, err := handle.LinkByName(bridgeName)
+	if err != nil {
+		return fmt.Errorf("testbed: find %s: %w", bridgeName, err)
+	}
+	b.sw.Index = link.Attrs().Index
 	return b.addAddress(handle, b.sw)
 }
 
@@ -104,28 +102,17 @@ func (b *Bed) addHost(ctx context.Context, i int, sw *netlink.Handle) error {
 	n.PortName = "port" + strconv.Itoa(i)
 	n.PortMAC = hardwareAddr(macPort, offset)
 
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = n.PortName
-	attrs.MTU = b.cfg.MTU
-	attrs.HardwareAddr = n.PortMAC
-	attrs.NumTxQueues = b.cfg.Queues
-	attrs.NumRxQueues = b.cfg.Queues
-	attrs.MasterIndex = b.sw.Index
-	veth := netlink.NewVeth(attrs)
-	veth.PeerName = n.Interface
-	veth.PeerHardwareAddr = n.MAC
-	veth.PeerNamespace = netlink.NsFd(n.ns.fd)
-	veth.PeerNumTxQueues = uint32(b.cfg.Queues)
-	veth.PeerNumRxQueues = uint32(b.cfg.Queues)
-	veth.PeerMTU = uint32(b.cfg.MTU)
-	if err := sw.LinkAdd(veth); err != nil {
-		return fmt.Errorf("testbed: make veth pair %s-%s: %w", n.PortName, n.Interface, err)
-	}
-
-	if n.PortIndex, err = b.bringUp(sw, b.sw, n.PortName); err != nil {
+	err = b.sw.ns.Veth(VethConfig{
+		Names: [2]string{n.PortName, n.Interface}, MACs: [2]net.HardwareAddr{n.PortMAC, n.MAC},
+		Peer: n.ns, Master: b.sw.Index, Queues: b.cfg.Queues, MTU: b.cfg.MTU,
+	})
+	if err != nil {
 		return err
 	}
-	if n.Index, err = b.bringUp(handle, n, n.Interface); err != nil {
+	if n.PortIndex, err = b.tune(sw, b.sw, n.PortName); err != nil {
+		return err
+	}
+	if n.Index, err = b.tune(handle, n, n.Interface); err != nil {
 		return err
 	}
 	if err := b.addAddress(handle, n); err != nil {
@@ -134,13 +121,13 @@ func (b *Bed) addHost(ctx context.Context, i int, sw *netlink.Handle) error {
 	return waitUp(ctx, handle)
 }
 
-// bringUp switches one end of a cable on, prepares it, and returns its index.
-func (b *Bed) bringUp(handle *netlink.Handle, n *Node, name string) (int, error) {
-	index, err := setUp(handle, name)
+// tune prepares one end of a cable, and returns its index.
+func (b *Bed) tune(handle *netlink.Handle, n *Node, name string) (int, error) {
+	link, err := handle.LinkByName(name)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("testbed: find %s: %w", name, err)
 	}
-	return index, n.Do(func() error { return tuneVeth(name, b.cfg.ThreadedNAPI) })
+	return link.Attrs().Index, n.Do(func() error { return tuneVeth(name, b.cfg.ThreadedNAPI) })
 }
 
 // addAddress gives a node's interface its address.
@@ -153,19 +140,11 @@ func (b *Bed) addAddress(handle *netlink.Handle, n *Node) error {
 	return nil
 }
 
-// disableIPv6 keeps an interface from making itself a link-local address, and
-// with it from duplicate address detection and router solicitations. An error
-// means that the kernel has no IPv6, which is as good.
-func disableIPv6(handle *netlink.Handle, link netlink.Link) {
-	const addrGenModeNone = 1 // IN6_ADDR_GEN_MODE_NONE of <linux/if_link.h>
-	_ = handle.LinkSetIP6AddrGenMode(link, addrGenModeNone)
-}
-
 // addNeighbours tells a node the hardware addresses of all others.
 func (b *Bed) addNeighbours(n *Node) error {
-	handle, err := netlink.NewHandleAt(n.ns.fd, unix.NETLINK_ROUTE)
+	handle, err := n.ns.handle()
 	if err != nil {
-		return fmt.Errorf("testbed: open netlink in %s: %w", n.Name, err)
+		return err
 	}
 	defer handle.Close()
 	for _, other := range b.nodes() {
@@ -184,19 +163,6 @@ func (b *Bed) addNeighbours(n *Node) error {
 		}
 	}
 	return nil
-}
-
-// setUp switches an interface on, without IPv6, and returns its index.
-func setUp(handle *netlink.Handle, name string) (int, error) {
-	link, err := handle.LinkByName(name)
-	if err != nil {
-		return 0, fmt.Errorf("testbed: find %s: %w", name, err)
-	}
-	disableIPv6(handle, link)
-	if err := handle.LinkSetUp(link); err != nil {
-		return 0, fmt.Errorf("testbed: switch %s on: %w", name, err)
-	}
-	return link.Attrs().Index, nil
 }
 
 // waitUp waits until every interface of a namespace but the loopback carries

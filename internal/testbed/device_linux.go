@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/netdev"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // ethtoolValue is struct ethtool_value of <linux/ethtool.h>.
@@ -69,7 +69,7 @@ func tuneVeth(name string, threaded bool) error {
 		return fmt.Errorf("testbed: switch GRO on: %w", err)
 	}
 	if threaded {
-		if err := netdev.Set(name, "threaded", "1"); err != nil {
+		if err := sys.WriteAttr(name, "threaded", "1"); err != nil {
 			return fmt.Errorf("testbed: make NAPI of %s threaded (needs Linux 5.12): %w", name, err)
 		}
 	}

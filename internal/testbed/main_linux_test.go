@@ -109,25 +109,19 @@ func readLine(t *testing.T, r *bufio.Reader) string {
 // observer watches namespaces without keeping them alive: the kernel forgets a
 // namespace's number (rtnetlink "nsid") when the namespace is destroyed.
 type observer struct {
-	ns     namespace
+	ns     *Namespace
 	handle *netlink.Handle
 	next   int
 }
 
 func newObserver(t *testing.T) *observer {
 	t.Helper()
-	ns, err := newNamespace()
+	ns := newNamespace(t)
+	handle, err := ns.handle()
 	if err != nil {
 		t.Fatal(err)
 	}
-	handle, err := netlink.NewHandleAt(ns.fd, unix.NETLINK_ROUTE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		handle.Close()
-		_ = ns.fd.Close()
-	})
+	t.Cleanup(handle.Close)
 	return &observer{ns: ns, handle: handle}
 }
 
@@ -144,7 +138,7 @@ func (o *observer) watch(t *testing.T, fd int) {
 func (o *observer) living(t *testing.T) int {
 	t.Helper()
 	count := 0
-	err := o.ns.do(func() error {
+	err := o.ns.Do(func() error {
 		req := nl.NewNetlinkRequest(unix.RTM_GETNSID, unix.NLM_F_DUMP)
 		req.AddData(nl.NewRtGenMsg())
 		msgs, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNSID)

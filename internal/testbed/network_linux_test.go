@@ -17,7 +17,7 @@ import (
 	"github.com/google/gopacket/layers"
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/netdev"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 const patience = 20 * time.Second // for what takes microseconds
@@ -40,7 +40,7 @@ func readFeature(name string, cmd uint32) (bool, error) {
 
 // readSysfs returns an attribute of an interface, or the names in a directory.
 func readSysfs(name, attribute string) (string, error) {
-	f, err := netdev.Open(name, attribute, unix.O_RDONLY)
+	f, err := sys.OpenAttr(name, attribute, unix.O_RDONLY)
 	if err != nil {
 		return "", err
 	}

@@ -27,5 +27,5 @@ type Node struct {
 	PortMAC net.HardwareAddr
 
 	bed *Bed
-	ns  namespace
+	ns  *Namespace
 }

@@ -1,4 +1,4 @@
-package ps
+package sys
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 )
 
 // disk is what replacing a file needs of the operating system. Tests put one in
@@ -29,39 +30,46 @@ type diskFile interface {
 	Chmod(mode fs.FileMode) error
 }
 
-// temporary is what the name of a file that is being written ends with.
-const temporary = ".tmp"
-
 // newFile is the mode of files that did not exist, less the process's umask.
 const newFile = 0o644
 
-// replace writes a file so that, whenever the process or the machine stops, path
-// is either the old or the new one, whole. The file keeps its permissions, and a
-// symbolic link goes on pointing to it.
-func replace(d disk, path string, write func(io.Writer) error) (err error) {
+// ReplaceFile writes a file so that, whenever the process or the machine stops,
+// path is either the old or the new one, whole. The file keeps its permissions; a
+// new one has 0644, less the umask. A symbolic link goes on pointing to it.
+//
+// Until it is whole, the new file has path's name with the suffix. That file must
+// not exist: with a constant suffix, two processes cannot write one file at a
+// time (the error wraps fs.ErrExist), and what a killed one leaves has to be
+// removed, see [PrepareReplace].
+func ReplaceFile(path, suffix string, write func(io.Writer) error) error {
+	return replace(osDisk{}, resolve(path), suffix, write)
+}
+
+func replace(d disk, path, suffix string, write func(io.Writer) error) (err error) {
 	mode, err := d.mode(path)
 	if exists := err == nil; !exists && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	} else if !exists {
 		mode = newFile
 	}
-	f, err := d.create(path+temporary, mode)
+	temporary := path + suffix
+	f, err := d.create(temporary, mode)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%w: does another server write this checkpoint? If not, remove the file", err)
+		return fmt.Errorf("%w: does another process write %s? If not, remove the file", err, path)
 	}
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.remove(path+temporary))
+			err = errors.Join(err, d.remove(temporary))
 		}
 	}()
 	// The contents must reach the disk before the name does.
 	if err := errors.Join(write(f), keepMode(d, f, path), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := d.rename(path+temporary, path); err != nil {
+	if err := d.rename(temporary, path); err != nil {
 		return err
 	}
 	return d.syncDir(filepath.Dir(path))
@@ -80,19 +88,17 @@ func keepMode(d disk, f diskFile, path string) error {
 	return f.Chmod(mode)
 }
 
-// PrepareCheckpoint removes what a process that was killed while it wrote a
-// checkpoint has left beside it, and fails if no new one can be written there.
-// Call it before the first checkpoint of a process, and only if no other process
-// writes this checkpoint.
-func PrepareCheckpoint(path string) error {
-	path = resolve(path) + temporary
-	err := os.Remove(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("ps: removing what a killed process left of a checkpoint: %w", err)
+// PrepareReplace removes what a killed process left of path with the suffix, and
+// fails if [ReplaceFile] cannot write there. Call it only if no other process writes
+// the file.
+func PrepareReplace(path, suffix string) error {
+	path = resolve(path) + suffix
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove what a killed process left: %w", err)
 	}
 	f, err := osDisk{}.create(path, newFile)
 	if err != nil {
-		return fmt.Errorf("ps: a checkpoint cannot be written: %w", err)
+		return err
 	}
 	return errors.Join(f.Close(), os.Remove(path))
 }
@@ -143,6 +149,9 @@ func (osDisk) mode(path string) (fs.FileMode, error) {
 }
 
 func (osDisk) syncDir(path string) error {
+	if runtime.GOOS == "windows" { // cannot sync a folder
+		return nil
+	}
 	d, err := os.Open(path)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package ps
+package sys
 
 import (
 	"bytes"
@@ -29,6 +29,8 @@ type powerFile struct {
 	mode            fs.FileMode
 	closed          bool
 }
+
+const suffix = ".tmp"
 
 var (
 	errPower = errors.New("power is lost")
@@ -160,7 +162,7 @@ func TestReplaceSurvivesPowerLoss(t *testing.T) {
 		for left := 0; ; left++ {
 			d := newPowerDisk(old, 0o640)
 			d.left = left
-			err := replace(d, "dir/x", writeText("the new one"))
+			err := replace(d, "dir/x", suffix, writeText("the new one"))
 			got := ""
 			if f := d.durable["dir/x"]; f != nil {
 				got = string(f.stable)
@@ -190,7 +192,7 @@ func TestReplaceReportsEveryFailure(t *testing.T) {
 	for fail := 0; ; fail++ {
 		d := newPowerDisk("the old one", 0o640)
 		d.fail = fail
-		err := replace(d, "dir/x", writeText("the new one"))
+		err := replace(d, "dir/x", suffix, writeText("the new one"))
 		if len(d.ops) <= fail {
 			if err != nil {
 				t.Fatalf("no failure: %v", err)
@@ -207,7 +209,7 @@ func TestReplaceReportsEveryFailure(t *testing.T) {
 		if got := string(d.names["dir/x"].content); got != want {
 			t.Errorf("%v fails: the file holds %q", d.ops[fail], got)
 		}
-		if d.names["dir/x"+temporary] != nil {
+		if d.names["dir/x"+suffix] != nil {
 			t.Errorf("%v fails: the temporary file stays", d.ops[fail])
 		}
 	}
@@ -216,173 +218,95 @@ func TestReplaceReportsEveryFailure(t *testing.T) {
 func TestReplaceKeepsTheMode(t *testing.T) {
 	for _, mode := range []fs.FileMode{0o600, 0o640, 0o666} {
 		d := newPowerDisk("the old one", mode)
-		if err := replace(d, "dir/x", writeText("new")); err != nil || d.names["dir/x"].mode != mode {
+		if err := replace(d, "dir/x", suffix, writeText("new")); err != nil || d.names["dir/x"].mode != mode {
 			t.Errorf("mode %v of a file that had %v, %v", d.names["dir/x"].mode, mode, err)
 		}
 	}
 	d := newPowerDisk("", 0)
-	if err := replace(d, "dir/x", writeText("new")); err != nil || d.names["dir/x"].mode != 0o644 || !d.durable["dir/x"].closed {
+	if err := replace(d, "dir/x", suffix, writeText("new")); err != nil || d.names["dir/x"].mode != 0o644 || !d.durable["dir/x"].closed {
 		t.Errorf("a new file: %+v, %v", d.names["dir/x"], err)
 	}
 }
 
-// Two servers that write one checkpoint do not write one file.
+// Two processes that write one file do not write one temporary file.
 func TestReplaceSharesNoTemporaryFile(t *testing.T) {
 	d := newPowerDisk("the old one", 0o640)
-	d.names["dir/x"+temporary] = &powerFile{disk: d, content: []byte("another's")}
-	err := replace(d, "dir/x", writeText("new"))
-	if !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), "another server") {
+	d.names["dir/x"+suffix] = &powerFile{disk: d, content: []byte("another's")}
+	err := replace(d, "dir/x", suffix, writeText("new"))
+	if !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("error %v", err)
 	}
-	if got := d.names["dir/x"+temporary]; got == nil || string(got.content) != "another's" {
+	if got := d.names["dir/x"+suffix]; got == nil || string(got.content) != "another's" {
 		t.Error("the other's file was touched")
 	}
 }
 
-func names(t *testing.T, dir string) (names []string) {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
+// TestReplaceGoesInOrder pins the order of operations on the disk, and that of two
+// errors: the cause comes first.
+func TestReplaceGoesInOrder(t *testing.T) {
+	d := newPowerDisk("the old one", 0o640)
+	if err := replace(d, "dir/x", suffix, writeText("new")); err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range entries {
-		names = append(names, e.Name())
+	const want = "mode create write mode chmod sync close rename sync folder"
+	if got := strings.Join(d.ops, " "); got != want {
+		t.Errorf("operations %s, want %s", got, want)
 	}
-	return names
-}
-
-func TestCheckpointFile(t *testing.T) {
-	cfg := Config{Dim: 3, Exp: DefaultExp, Optimizer: Optimizer{Method: Adagrad}, Init: Init{Seed: 5}}
-	dir := t.TempDir()
-	path := filepath.Join(dir, "job0.ckpt")
-	if err := os.WriteFile(path, []byte("the previous one"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o666); err != nil { // more than the umask leaves
-		t.Fatal(err)
-	}
-	link := filepath.Join(dir, "link")
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
-	s := sample(t, cfg)
-	if err := s.Checkpoint(link, []byte("filter")); err != nil {
-		t.Fatal(err)
-	}
-	r, attachment, err := Restore(path, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(attachment) != "filter" || lastHarvest(r) != 12 || r.Hash() != s.Hash() {
-		t.Errorf("attachment %q, harvest %d", attachment, lastHarvest(r))
-	}
-	if !bytes.Equal(encode(t, s, nil), encode(t, r, nil)) {
-		t.Error("a restored store makes another file")
-	}
-	if info, err := os.Lstat(path); err != nil || info.Mode() != 0o666 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
-	}
-	if target, err := os.Readlink(link); err != nil || target != path {
-		t.Errorf("the link leads to %q, %v", target, err)
-	}
-	if got := names(t, dir); len(got) != 2 {
-		t.Errorf("files %v", got)
-	}
-	fresh := filepath.Join(dir, "fresh")
-	if err := s.Checkpoint(fresh, nil); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(fresh); err != nil || info.Mode()&^0o644 != 0 || info.Mode()&0o600 != 0o600 {
-		t.Errorf("a new file has mode %v, %v", info.Mode(), err)
+	d = newPowerDisk("the old one", 0o640)
+	d.fail, d.left = 6, 7 // closing fails, and then there is no power to clean up
+	err := replace(d, "dir/x", suffix, writeText("new"))
+	if err == nil || err.Error() != errDisk.Error()+"\n"+errPower.Error() {
+		t.Errorf("error %v", err)
 	}
 }
 
-func TestFailedCheckpointLeavesTheOldOne(t *testing.T) {
-	s := sample(t, Config{Dim: 1, Exp: DefaultExp})
+// TestReplaceFile has a file behind a link, a new one, and a name that cannot be
+// replaced.
+func TestReplaceFile(t *testing.T) {
 	dir := t.TempDir()
-	if err := s.Checkpoint(filepath.Join(dir, "absent", "x"), nil); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("absent directory: %v", err)
-	}
-	// A directory cannot be replaced by a file: the rename fails.
-	path := filepath.Join(dir, "x")
-	if err := os.Mkdir(path, 0o700); err != nil {
+	path, link := filepath.Join(dir, "x"), filepath.Join(dir, "link")
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "folder"), 0o700), os.Symlink("x", link)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Checkpoint(path, nil); err == nil || !strings.Contains(err.Error(), "writing checkpoint") {
-		t.Errorf("a directory: %v", err)
-	}
-	if got := names(t, dir); len(got) != 1 {
-		t.Errorf("files %v", got)
-	}
-	if _, _, err := Restore(filepath.Join(dir, "none"), Config{Dim: 1, Exp: DefaultExp}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("absent file: %v", err)
-	}
-}
-
-func TestPrepareCheckpoint(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "x")
-	for _, name := range []string{"x", "x.tmp", "y.tmp", "x.other"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("half a chec"), 0o600); err != nil {
+	for _, text := range []string{"first", "second"} {
+		if err := ReplaceFile(link, suffix, writeText(text)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for range 2 {
-		if err := PrepareCheckpoint(path); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(names(t, dir), " "); got != "x x.other y.tmp" {
-			t.Errorf("left: %s", got)
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("the file holds %q, %v", got, err)
 		}
 	}
-	if err := os.MkdirAll(path+".tmp/full", 0o700); err != nil {
-		t.Fatal(err)
+	if err := ReplaceFile(filepath.Join(dir, "folder"), suffix, writeText("text")); err == nil {
+		t.Error("replaced a folder")
 	}
-	if err := PrepareCheckpoint(path); err == nil || !strings.Contains(err.Error(), path+".tmp") {
-		t.Errorf("a folder: %v", err)
-	}
-	missing := filepath.Join(dir, "none", "x")
-	if err := PrepareCheckpoint(missing); err == nil || !strings.Contains(err.Error(), missing) {
+	if err := ReplaceFile(filepath.Join(dir, "none", "x"), suffix, writeText("text")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder: %v", err)
 	}
+	if err := (osDisk{}).syncDir(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no folder to sync: %v", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 3 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
 }
 
-// A link may lead, over others, to where there is no file yet: that is where the
-// checkpoint goes.
-func TestCheckpointBehindALinkToNothing(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "disk"), 0o700); err != nil {
+// TestPrepareReplace removes what a killed process left, and nothing else.
+func TestPrepareReplace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(path+suffix, []byte("half a fi"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	links := map[string]string{"first": filepath.Join(dir, "second"), "second": "disk/../disk/weights", "loop": "pool", "pool": "loop"}
-	for name, to := range links {
-		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+	if err := ReplaceFile(path, suffix, writeText("text")); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("beside another's file: %v", err)
 	}
-	cfg := Config{Dim: 2, Exp: -20}
-	s, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
+	if err := errors.Join(PrepareReplace(path, suffix), ReplaceFile(path, suffix, writeText("text"))); err != nil {
+		t.Error(err)
 	}
-	for range 2 {
-		path := filepath.Join(dir, "first")
-		if err := errors.Join(PrepareCheckpoint(path), s.Checkpoint(path, nil)); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := Restore(filepath.Join(dir, "disk", "weights"), cfg); err != nil {
-			t.Error(err)
-		}
-		if got := names(t, filepath.Join(dir, "disk")); len(got) != 1 {
-			t.Errorf("files %v", got)
-		}
+	if err := PrepareReplace(path, suffix); err != nil {
+		t.Error(err)
 	}
-	if err := s.Checkpoint(filepath.Join(dir, "loop"), nil); err == nil {
-		t.Error("links in a circle lead to a file")
-	}
-	for name, to := range links {
-		if got, err := os.Readlink(filepath.Join(dir, name)); err != nil || got != to {
-			t.Errorf("link %s leads to %q, %v", name, got, err)
-		}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "text" {
+		t.Errorf("the file holds %q, %v", got, err)
 	}
 }

@@ -1,21 +1,20 @@
-// Package netdev reads and writes the attributes of network interfaces that
-// sysfs has, and follows what they can do for XDP, in the calling thread's network
-// namespace.
-package netdev
+package sys
 
 import (
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Get reads /sys/class/net/IFACE/NAME. Linux 5.2.
-func Get(iface, name string) (string, error) {
-	f, err := Open(iface, name, unix.O_RDONLY)
+// ReadAttr reads /sys/class/net/IFACE/NAME of the calling thread's network
+// namespace. Linux 5.2; CAP_SYS_ADMIN.
+func ReadAttr(iface, name string) (string, error) {
+	f, err := OpenAttr(iface, name, unix.O_RDONLY)
 	if err != nil {
 		return "", err
 	}
@@ -24,9 +23,9 @@ func Get(iface, name string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// Set writes /sys/class/net/IFACE/NAME.
-func Set(iface, name, value string) error {
-	f, err := Open(iface, name, unix.O_WRONLY)
+// WriteAttr writes /sys/class/net/IFACE/NAME, as ReadAttr reads it.
+func WriteAttr(iface, name, value string) error {
+	f, err := OpenAttr(iface, name, unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
@@ -34,12 +33,15 @@ func Set(iface, name, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Open opens /sys/class/net/IFACE/NAME, a file or a folder. /sys shows the
+// OpenAttr opens /sys/class/net/IFACE/NAME, a file or a folder. /sys shows the
 // network namespace that it was mounted from, not the current one. The new mount
 // API gives a mount that is attached nowhere and goes with its descriptor, so no
 // mount namespace has to be made.
-func Open(iface, name string, flags int) (*os.File, error) {
-	root, err := mount()
+func OpenAttr(iface, name string, flags int) (*os.File, error) {
+	if !filepath.IsLocal(iface) || filepath.Base(iface) != iface || !filepath.IsLocal(name) {
+		return nil, fmt.Errorf("attribute %q of interface %q: not a name in sysfs", name, iface)
+	}
+	root, err := mountSysfs()
 	if err != nil {
 		return nil, fmt.Errorf("sysfs of this network namespace: %w", err)
 	}
@@ -52,7 +54,7 @@ func Open(iface, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "sysfs:"+path), nil
 }
 
-func mount() (int, error) {
+func mountSysfs() (int, error) {
 	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return -1, os.NewSyscallError("fsopen", err)

@@ -1,5 +1,3 @@
-//go:build linux
-
 package testbed
 
 import (
@@ -16,7 +14,7 @@ func newNamespace(t *testing.T) *Namespace {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to create network namespaces")
 	}
-	ns, err := New()
+	ns, err := NewNamespace()
 	if err != nil {
 		t.Fatal(err)
 	}

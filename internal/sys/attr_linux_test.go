@@ -1,0 +1,39 @@
+package sys
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestAttr reads and writes in a namespace that /sys does not show.
+func TestAttr(t *testing.T) {
+	n := newNamespace(t)
+	err := n.Do(func() error {
+		if err := WriteAttr("lo", "mtu", "1400"); err != nil {
+			return err
+		}
+		got, err := ReadAttr("lo", "mtu")
+		if got != "1400" {
+			t.Errorf("MTU %q", got)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile("/sys/class/net/lo/mtu"); err == nil && string(got) == "1400\n" {
+		t.Error("the attribute of another namespace was written")
+	}
+	if _, err := ReadAttr("lo", "none"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no such attribute: %v", err)
+	}
+	for _, bad := range [][2]string{{"../lo", "mtu"}, {"lo", "../lo/mtu"}, {"", "lo/mtu"}, {"lo/x", "mtu"}, {"lo", ""}} {
+		if f, err := OpenAttr(bad[0], bad[1], unix.O_RDONLY); err == nil {
+			t.Errorf("%q is taken for names", bad)
+			f.Close()
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package sys
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Capability is one of Linux's privileges (capabilities(7)).
+type Capability uint
+
+// The capabilities that parts of Libra need.
+const (
+	CapNetAdmin Capability = unix.CAP_NET_ADMIN
+	CapSysAdmin Capability = unix.CAP_SYS_ADMIN
+	CapPerfmon  Capability = unix.CAP_PERFMON
+	CapBPF      Capability = unix.CAP_BPF
+)
+
+func (c Capability) String() string {
+	return map[Capability]string{
+		CapNetAdmin: "CAP_NET_ADMIN", CapSysAdmin: "CAP_SYS_ADMIN", CapPerfmon: "CAP_PERFMON", CapBPF: "CAP_BPF",
+	}[c]
+}
+
+// MissingCapabilities names those of the wanted capabilities that the calling
+// thread lacks, in their order.
+func MissingCapabilities(want ...Capability) (missing []string, err error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return nil, os.NewSyscallError("capget", err)
+	}
+	for _, c := range want {
+		if data[c/32].Effective&(1<<(c%32)) == 0 {
+			missing = append(missing, c.String())
+		}
+	}
+	return missing, nil
+}

@@ -1,0 +1,255 @@
+package sys
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+}
+
+func newNamespace(t *testing.T) *Namespace {
+	t.Helper()
+	needRoot(t)
+	n, err := NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	return n
+}
+
+func here(t *testing.T) NamespaceID {
+	t.Helper()
+	id, err := ThreadNamespaceID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestDoComesBack nests namespaces, and leaves them by an error, a panic and
+// runtime.Goexit.
+func TestDoComesBack(t *testing.T) {
+	one, two := newNamespace(t), newNamespace(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home := here(t)
+	if one.ID() == two.ID() || one.ID() == home {
+		t.Fatalf("namespaces %v, %v; home %v", one.ID(), two.ID(), home)
+	}
+	failure := errors.New("failure")
+	err := one.Do(func() error {
+		if got := here(t); got != one.ID() {
+			t.Errorf("in %v, want %v", got, one.ID())
+		}
+		if links, err := net.Interfaces(); err != nil || len(links) != 1 {
+			t.Errorf("interfaces of a new namespace: %v, %v", links, err)
+		}
+		err := two.Do(func() error {
+			if got := here(t); got != two.ID() {
+				t.Errorf("in %v, want %v", got, two.ID())
+			}
+			return failure
+		})
+		if got := here(t); got != one.ID() {
+			t.Errorf("back in %v, want %v", got, one.ID())
+		}
+		return err
+	})
+	if !errors.Is(err, failure) || here(t) != home {
+		t.Errorf("error %v; in %v, home is %v", err, here(t), home)
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_ = one.Do(func() error { panic("in another namespace") })
+	}()
+	if here(t) != home {
+		t.Error("a panic does not come back")
+	}
+	ended := make(chan NamespaceID)
+	go func() {
+		runtime.LockOSThread()
+		defer func() { ended <- here(t) }()
+		_ = one.Do(func() error { runtime.Goexit(); return nil })
+	}()
+	if got := <-ended; got != home {
+		t.Error("Goexit does not come back")
+	}
+	if got, err := OpenNamespace("/proc/self/task/" + strconv.Itoa(unix.Gettid())); err != nil || got.ID() != home || got.Close() != nil {
+		t.Errorf("own namespace: %v, %v", got, err)
+	}
+	if _, err := OpenNamespace("/proc/none"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no such process: %v", err)
+	}
+}
+
+// dropCapabilities makes the calling thread, which must not be used again, one of
+// an ordinary user.
+func dropCapabilities(t *testing.T) {
+	t.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		t.Error(err)
+	}
+}
+
+// The process's first thread, which cannot end, stays with the main goroutine.
+func init() { runtime.LockOSThread() }
+
+// onSpareThread runs fn on a thread that ends afterwards.
+func onSpareThread(fn func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		fn()
+	}()
+	<-done
+}
+
+// waitThreadGone waits until a thread has ended.
+func waitThreadGone(t *testing.T, tid int) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat("/proc/self/task/" + strconv.Itoa(tid)); errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("thread %d has not ended", tid)
+		}
+	}
+}
+
+// A thread that cannot return from a namespace ends with its goroutine.
+func TestThreadThatCannotReturnEnds(t *testing.T) {
+	n := newNamespace(t)
+	var tid int
+	var err error
+	failure := errors.New("failure")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = n.Do(func() error { tid = unix.Gettid(); dropCapabilities(t); return failure })
+	}()
+	<-done
+	if !errors.Is(err, unix.EPERM) || !errors.Is(err, failure) {
+		t.Errorf("error %v, want fn's and EPERM", err)
+	}
+	waitThreadGone(t, tid)
+}
+
+// Without the capability Do does not call fn, unless the thread is there already,
+// and the thread stays usable.
+func TestDoWithoutPrivileges(t *testing.T) {
+	n := newNamespace(t)
+	own, err := ThreadNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	onSpareThread(func() {
+		home := here(t)
+		dropCapabilities(t)
+		if err := n.Do(func() error { t.Error("called"); return nil }); !errors.Is(err, unix.EPERM) {
+			t.Errorf("Do: %v", err)
+		}
+		if err := n.Enter(); !errors.Is(err, unix.EPERM) {
+			t.Errorf("Enter: %v", err)
+		}
+		called := false
+		if err := own.Do(func() error { called = true; return nil }); err != nil || !called {
+			t.Errorf("in the own namespace: called %v, %v", called, err)
+		}
+		if err := own.Enter(); err != nil {
+			t.Errorf("Enter its own: %v", err)
+		}
+		if _, err := NewNamespace(); !errors.Is(err, unix.EPERM) {
+			t.Errorf("NewNamespace: %v", err)
+		}
+		if here(t) != home {
+			t.Error("in another namespace")
+		}
+	})
+}
+
+func TestEnterEndsTheThread(t *testing.T) {
+	n := newNamespace(t)
+	var tid int
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err := n.Enter()
+		tid = unix.Gettid()
+		if err != nil || here(t) != n.ID() {
+			t.Errorf("in %v, want %v, %v", here(t), n.ID(), err)
+		}
+	}()
+	<-done
+	waitThreadGone(t, tid)
+}
+
+func affinity(t *testing.T) (set unix.CPUSet) {
+	t.Helper()
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func TestPinThread(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := affinity(t)
+	cpu := 0
+	for !before.IsSet(cpu) {
+		cpu++
+	}
+	for _, c := range []int{cpu, -1} {
+		unpin, err := PinThread(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := affinity(t); c >= 0 && (got.Count() != 1 || !got.IsSet(c)) || c < 0 && got != before {
+			t.Errorf("PinThread(%d): affinity %v", c, got)
+		}
+		if err := unpin(); err != nil || affinity(t) != before {
+			t.Errorf("unpin: %v, %v", affinity(t), err)
+		}
+	}
+	if _, err := PinThread(1000); !errors.Is(err, unix.EINVAL) || affinity(t) != before {
+		t.Errorf("a CPU that is not there: %v", err)
+	}
+}
+
+func TestMissingCapabilities(t *testing.T) {
+	needRoot(t)
+	want := []Capability{CapBPF, CapNetAdmin, CapPerfmon, CapSysAdmin}
+	onSpareThread(func() {
+		if got, err := MissingCapabilities(want...); len(got) != 0 || err != nil {
+			t.Errorf("root lacks %v, %v", got, err)
+		}
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var some [2]unix.CapUserData
+		some[1].Permitted, some[1].Effective = 1<<(CapBPF%32), 1<<(CapBPF%32)
+		if err := unix.Capset(&header, &some[0]); err != nil {
+			t.Error(err)
+		}
+		got, err := MissingCapabilities(want...)
+		if err != nil || len(got) != 3 || got[0] != "CAP_NET_ADMIN" || got[1] != "CAP_PERFMON" || got[2] != "CAP_SYS_ADMIN" {
+			t.Errorf("missing %v, %v", got, err)
+		}
+	})
+}

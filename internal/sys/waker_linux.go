@@ -1,0 +1,88 @@
+package sys
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// Waker interrupts a goroutine, its owner, that sleeps in poll(2). The eventfd is
+// written only while the owner sleeps, so that waking a busy loop costs no system
+// call.
+//
+// The owner calls Sleep, then looks for work once more and at Pending, polls FD
+// if there is neither, and calls Awake. Either Wake sees that the owner sleeps, or the
+// owner sees that Wake was called: both variables are sequentially consistent.
+type Waker struct {
+	pending, sleeping atomic.Bool
+
+	mu sync.Mutex // guards fd against being closed while it is written
+	fd int
+}
+
+// Open makes the eventfd.
+func (w *Waker) Open() (err error) {
+	w.fd, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	return os.NewSyscallError("eventfd", err)
+}
+
+// FD returns the descriptor to poll for POLLIN. Only the owner may call it.
+func (w *Waker) FD() int { return w.fd }
+
+// Wake ends a current or the owner's next sleep, and makes Take report it. It may be
+// called from any goroutine, also after Close. Calls that Take has not reported yet
+// count as one.
+func (w *Waker) Wake() {
+	if !w.pending.Swap(true) && w.sleeping.Load() {
+		w.Interrupt()
+	}
+}
+
+// Interrupt ends a current or the next sleep without being reported by Take.
+func (w *Waker) Interrupt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd >= 0 {
+		one := [8]byte{0: 1, 7: 1} // not zero in either byte order
+		// The counter cannot overflow before the owner reads it.
+		_, _ = unix.Write(w.fd, one[:])
+	}
+}
+
+// Sleep announces a sleep.
+func (w *Waker) Sleep() { w.sleeping.Store(true) }
+
+// Sleeping reports whether the owner is between Sleep and Awake.
+func (w *Waker) Sleeping() bool { return w.sleeping.Load() }
+
+// Awake ends a sleep. readable says whether poll found FD readable. A Wake or an
+// Interrupt that saw the owner sleep may be about to write still; then the next
+// sleep ends at once and finds FD readable.
+func (w *Waker) Awake(readable bool) {
+	w.sleeping.Store(false)
+	if readable {
+		var b [8]byte
+		_, _ = unix.Read(w.fd, b[:])
+	}
+}
+
+// Pending reports whether Wake was called since the last Take.
+func (w *Waker) Pending() bool { return w.pending.Load() }
+
+// Take reports whether Wake was called since the last Take. Only one caller is
+// told.
+func (w *Waker) Take() bool { return w.pending.Load() && w.pending.CompareAndSwap(true, false) }
+
+// Close closes the eventfd. It may be called more than once.
+func (w *Waker) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd < 0 {
+		return nil
+	}
+	fd := w.fd
+	w.fd = -1
+	return os.NewSyscallError("close", unix.Close(fd))
+}

@@ -1,0 +1,92 @@
+package sys
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func openWaker(t *testing.T) *Waker {
+	t.Helper()
+	w := &Waker{}
+	if err := w.Open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range 2 {
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		w.Wake() // does nothing, and writes to no other descriptor
+		w.Sleep()
+		w.Interrupt()
+	})
+	return w
+}
+
+// sleep sleeps as an owner does, for at most d, and reports whether Wake ended it.
+func sleep(t *testing.T, w *Waker, d time.Duration) (woken, readable bool) {
+	t.Helper()
+	w.Sleep()
+	if !w.Pending() {
+		fds := []unix.PollFd{{Fd: int32(w.FD()), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(d.Milliseconds()))
+		if err != nil && err != unix.EINTR {
+			t.Error(err)
+		}
+		readable = n == 1
+	}
+	w.Awake(readable)
+	return w.Take(), readable
+}
+
+func TestWaker(t *testing.T) {
+	w := openWaker(t)
+	if woken, readable := sleep(t, w, time.Millisecond); woken || readable {
+		t.Error("woken by nothing")
+	}
+	w.Wake()
+	w.Wake()
+	if woken, readable := sleep(t, w, time.Minute); !woken || readable {
+		t.Error("Wake before a sleep is lost, or wrote although the owner was awake")
+	}
+	if w.Take() {
+		t.Error("two calls are reported twice")
+	}
+	w.Interrupt()
+	if woken, readable := sleep(t, w, time.Minute); woken || !readable {
+		t.Error("Interrupt before a sleep is lost, or reported as Wake")
+	}
+	if woken, readable := sleep(t, w, time.Millisecond); woken || readable {
+		t.Error("an interrupt ends two sleeps")
+	}
+}
+
+// No call of Wake is lost, whatever the owner does at that moment.
+func TestWakerLosesNothing(t *testing.T) {
+	w := openWaker(t)
+	const rounds = 20000
+	turn := make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		for range rounds {
+			w.Wake()
+			<-turn
+		}
+	})
+	for range rounds {
+		for deadline := time.Now().Add(20 * time.Second); ; {
+			if woken, _ := sleep(t, w, 10*time.Second); woken {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("not woken")
+			}
+		}
+		turn <- struct{}{}
+	}
+	all.Wait()
+}
