@@ -33,7 +33,7 @@ func benchHotSet(tb testing.TB, dim int) *HotSet {
 	return h
 }
 
-type batch struct {
+type testBatch struct {
 	keys  []uint64
 	grads []float32
 }
@@ -41,10 +41,10 @@ type batch struct {
 // benchBatches draws batches with Zipf exponent 1.1 over 2^20 keys. With
 // combined, the keys of a batch are distinct, as after a worker has added up
 // the gradients of one iteration.
-func benchBatches(n, size, dim int, combined bool) []batch {
+func benchBatches(n, size, dim int, combined bool) []testBatch {
 	rng := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(rng, 1.1, 1, benchKeys-1)
-	batches := make([]batch, n)
+	batches := make([]testBatch, n)
 	for b := range batches {
 		seen := map[uint64]bool{}
 		for len(batches[b].keys) < size {
@@ -62,21 +62,21 @@ func benchBatches(n, size, dim int, combined bool) []batch {
 	return batches
 }
 
-// ringFrames lends the buffers of a ring, as a UMEM does.
-type ringFrames struct {
-	ring [512][1500]byte
-	next int
+// ring is as many payloads as a UMEM may hold.
+type ring struct {
+	frames [512][1500]byte
+	next   int
 }
 
-func (f *ringFrames) lend() []byte {
-	f.next++
-	return f.ring[f.next%len(f.ring)][wire.EnvelopeLen:]
+// fill packs a batch into payloads of the ring.
+func (r *ring) fill(p *Packer, b testBatch) (Sent, error) {
+	err := p.Begin(b.keys, b.grads)
+	for err == nil && p.Next() != 0 {
+		r.next++
+		_, err = p.Fill(r.frames[r.next%len(r.frames)][wire.EnvelopeLen:])
+	}
+	return p.Sent(), err
 }
-
-func (f *ringFrames) Hot() ([]byte, error)  { return f.lend(), nil }
-func (f *ringFrames) Cold() ([]byte, error) { return f.lend(), nil }
-func (f *ringFrames) SendHot([]byte) error  { return nil }
-func (f *ringFrames) SendCold([]byte) error { return nil }
 
 func BenchmarkPack(b *testing.B) {
 	for _, layout := range []Layout{LaneAligned, Dense} {
@@ -91,12 +91,12 @@ func BenchmarkPack(b *testing.B) {
 						b.Fatal(err)
 					}
 					batches := benchBatches(64, size/dim, dim, combined)
-					frames := &ringFrames{}
+					frames := &ring{}
 					var pairs int
 					var total Sent
 					pack := func(i int) {
 						t := batches[i%len(batches)]
-						sent, err := p.Pack(frames, t.keys, t.grads)
+						sent, err := frames.fill(p, t)
 						if err != nil {
 							b.Fatal(err)
 						}

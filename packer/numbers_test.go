@@ -69,7 +69,7 @@ func TestPackIntegers(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &recorder{tb: t, hotLen: wire.HotLen(2), cold: wire.MaxPayload}
-		if _, err := p.Pack(r, keys, grads); err != nil {
+		if _, err := r.pack(p, keys, grads); err != nil {
 			t.Fatal(err)
 		}
 		got := map[uint32]int32{}
@@ -91,13 +91,13 @@ func TestPackIntegers(t *testing.T) {
 		grads := append([]float32(nil), grads...)
 		grads[5] = -1 << 29
 		var outside *RangeError
-		sent, err := p.Pack(r, keys, grads)
+		sent, err := r.pack(p, keys, grads)
 		if !errors.As(err, &outside) || *outside != (RangeError{Index: 5, Key: 10, Value: -1 << 29}) || sent != (Sent{}) {
 			t.Errorf("error %v after %+v, want a RangeError at 5", err, sent)
 		}
 		grads[4] = float32(math.NaN())
 		var notFinite *NotFiniteError
-		if _, err := p.Pack(r, keys, grads); !errors.As(err, &notFinite) || notFinite.Index != 4 {
+		if _, err := r.pack(p, keys, grads); !errors.As(err, &notFinite) || notFinite.Index != 4 {
 			t.Errorf("error %v, want a NotFiniteError at 4", err)
 		}
 	}

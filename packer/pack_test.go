@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,67 +13,63 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// recorder is a Frames that keeps what it is sent and checks the contract: one
-// payload at a time, given back with its header untouched. It lends the same
-// dirty buffer again and again.
+// recorder keeps the frames of a batch and checks the contract of Fill: the
+// payload comes back, with its header untouched. It offers the same dirty buffer
+// again and again.
 type recorder struct {
 	tb     rapid.TB
-	hotLen int // length of lent payloads
+	hotLen int // length of payloads for hot frames
 	cold   int
-	failAt int // the call that fails, from 1; 0 never
-	calls  int
+	limit  int // of frames; 0 is none
 
 	buffer  [wire.MaxPayload]byte
-	lent    string
 	hotSent [][]byte
 	colds   [][]byte
 }
 
-var errNetwork = errors.New("network is down")
-
-func (r *recorder) call(lent, after string) error {
-	if r.lent != lent {
-		r.tb.Fatalf("call %d: packer holds %q, expected %q", r.calls, r.lent, lent)
-	}
-	r.calls++
-	if r.calls == r.failAt {
-		return errNetwork
-	}
-	r.lent = after
-	return nil
-}
-
-func (r *recorder) lend(kind string, n int) ([]byte, error) {
-	if err := r.call("", kind); err != nil {
-		return nil, err
-	}
-	for i := range r.buffer {
-		r.buffer[i] = 0xa5
-	}
-	return r.buffer[:n], nil
-}
-
-func (r *recorder) Hot() ([]byte, error)  { return r.lend("hot", r.hotLen) }
-func (r *recorder) Cold() ([]byte, error) { return r.lend("cold", r.cold) }
-
-func (r *recorder) send(kind string, payload []byte, to *[][]byte) error {
-	if err := r.call(kind, ""); err != nil {
-		return err
-	}
-	if &payload[0] != &r.buffer[0] {
-		r.tb.Fatalf("call %d: another buffer came back", r.calls)
-	}
-	for i, b := range payload[:wire.HeaderLen] {
-		if b != 0xa5 {
-			r.tb.Fatalf("call %d: header byte %d was written", r.calls, i)
+// pack has a batch filled in, up to the limit.
+func (r *recorder) pack(p *Packer, keys []uint64, grads []float32) (Sent, error) {
+	if err := p.Begin(keys, grads); err != nil {
+		if next, sent := p.Next(), p.Sent(); next != 0 || sent != (Sent{}) {
+			r.tb.Fatalf("of a refused batch comes a %v frame after %+v", next, sent)
 		}
+		return p.Sent(), err
 	}
-	*to = append(*to, append([]byte(nil), payload...))
-	return nil
+	for r.limit == 0 || len(r.hotSent)+len(r.colds) < r.limit {
+		n, to := r.hotLen, &r.hotSent
+		kind := p.Next()
+		switch kind {
+		case 0:
+			if payload, err := p.Fill(r.buffer[:]); payload != nil || err != nil {
+				r.tb.Fatalf("after the last frame: %d bytes, %v", len(payload), err)
+			}
+			return p.Sent(), nil
+		case wire.TypeCold:
+			n, to = r.cold, &r.colds
+		}
+		for i := range r.buffer {
+			r.buffer[i] = 0xa5
+		}
+		before := p.Sent()
+		payload, err := p.Fill(r.buffer[:n])
+		if err != nil {
+			if next, sent := p.Next(), p.Sent(); next != kind || sent != before {
+				r.tb.Fatalf("a failed Fill of a %v frame changes the next to %v and %+v to %+v", kind, next, before, sent)
+			}
+			return p.Sent(), err
+		}
+		if &payload[0] != &r.buffer[0] {
+			r.tb.Fatal("another buffer came back")
+		}
+		for i, b := range payload[:wire.HeaderLen] {
+			if b != 0xa5 {
+				r.tb.Fatalf("header byte %d was written", i)
+			}
+		}
+		*to = append(*to, append([]byte(nil), payload...))
+	}
+	return p.Sent(), nil
 }
-
-func (r *recorder) SendHot(p []byte) error  { return r.send("hot", p, &r.hotSent) }
-func (r *recorder) SendCold(p []byte) error { return r.send("cold", p, &r.colds) }
 
 // placed is a pair as the aggregator sees it.
 type placed struct {
@@ -199,7 +196,7 @@ func TestPack(t *testing.T) {
 				grads[i] = math.Float32frombits(uint32(i)*0x9e3779b1%0x7f800000 | uint32(i)<<31)
 			}
 			r := &recorder{tb: t, hotLen: wire.HotLen(stripes), cold: rapid.IntRange(wire.ColdLen(1, dim), wire.MaxPayload).Draw(t, "cold")}
-			sent, err := p.Pack(r, keys, grads)
+			sent, err := r.pack(p, keys, grads)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,15 +217,15 @@ func TestPack(t *testing.T) {
 			}
 			want := Sent{len(wantPairs), stripeCount, len(r.hotSent), len(wantRows), len(r.colds)}
 			if sent != want {
-				t.Fatalf("Pack says %+v, want %+v", sent, want)
+				t.Fatalf("Sent is %+v, want %+v", sent, want)
 			}
 		}
 	})
 }
 
-// Whichever call of the Frames fails, Pack reports its error and counts
-// exactly what was handed over before.
-func TestPackReportsWhatWasSent(t *testing.T) {
+// Wherever a batch is given up for another one, Sent counts exactly the frames
+// that were filled, and nothing of the rest comes later.
+func TestGivenUpBatch(t *testing.T) {
 	for _, layout := range []Layout{LaneAligned, Dense} {
 		hot := mustHotSet(t, 2, make50()...)
 		p, err := New(Config{HotSet: hot, Layout: layout, Stripes: 2})
@@ -240,28 +237,37 @@ func TestPackReportsWhatWasSent(t *testing.T) {
 			keys[i] = uint64(i)
 		}
 		grads := make([]float32, 200)
-		newRecorder := func(failAt int) *recorder {
-			return &recorder{tb: t, hotLen: wire.HotLen(2), cold: wire.ColdLen(20, 2), failAt: failAt}
+		newRecorder := func(limit int) *recorder {
+			return &recorder{tb: t, hotLen: wire.HotLen(2), cold: wire.ColdLen(20, 2), limit: limit}
 		}
 		whole := newRecorder(0)
-		if _, err := p.Pack(whole, keys, grads); err != nil {
+		if _, err := whole.pack(p, keys, grads); err != nil {
 			t.Fatal(err)
 		}
 		if len(whole.hotSent) < 2 || len(whole.colds) != 3 {
 			t.Fatalf("%d hot and %d cold frames test too little", len(whole.hotSent), len(whole.colds))
 		}
-		for failAt := 1; failAt <= whole.calls; failAt++ {
-			r := newRecorder(failAt)
-			sent, err := p.Pack(r, keys, grads)
-			if !errors.Is(err, errNetwork) {
-				t.Fatalf("call %d failed, Pack returns %v", failAt, err)
-			}
-			if r.calls != failAt {
-				t.Errorf("Pack went on after the failed call %d", failAt)
+		for limit := 1; limit <= len(whole.hotSent)+len(whole.colds); limit++ {
+			r := newRecorder(limit)
+			sent, err := r.pack(p, keys, grads)
+			if err != nil {
+				t.Fatal(err)
 			}
 			if sent.HotPairs != len(r.hotPairs(layout, 2)) || sent.HotFrames != len(r.hotSent) ||
 				sent.ColdRows != min(50, 20*len(r.colds)) || sent.ColdFrames != len(r.colds) {
-				t.Errorf("call %d failed: Pack says %+v, the transport has %d hot and %d cold frames", failAt, sent, len(r.hotSent), len(r.colds))
+				t.Errorf("after %d frames: %+v, there are %d hot and %d cold frames", limit, sent, len(r.hotSent), len(r.colds))
+			}
+			other := newRecorder(0)
+			sent, err = other.pack(p, keys[40:60], grads[80:120])
+			pairs, rows := expected(hot, layout, keys[40:60], grads[80:120])
+			if err != nil || sent.HotPairs != len(pairs) || sent.ColdRows != len(rows) {
+				t.Fatalf("the batch after %d frames of another: %+v, %v; want %d pairs and %d rows", limit, sent, err, len(pairs), len(rows))
+			}
+			if diff := cmp.Diff(sortPlaced(pairs), sortPlaced(other.hotPairs(layout, 2))); diff != "" {
+				t.Fatalf("hot pairs after %d frames of another batch (-want +got)\n%s", limit, diff)
+			}
+			if diff := cmp.Diff(rows, other.coldRows(2)); diff != "" {
+				t.Fatalf("cold rows after %d frames of another batch (-want +got)\n%s", limit, diff)
 			}
 		}
 	}
@@ -288,7 +294,7 @@ func TestPackRefusesBadBatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &recorder{tb: t, hotLen: wire.HotLen(1), cold: wire.MaxPayload}
-			sent, err := p.Pack(r, c.keys, c.grads)
+			sent, err := r.pack(p, c.keys, c.grads)
 			if c.index < 0 {
 				if !errors.Is(err, ErrShape) {
 					t.Errorf("got %v", err)
@@ -300,8 +306,8 @@ func TestPackRefusesBadBatches(t *testing.T) {
 					t.Errorf("got %v, want index %d", err, c.index)
 				}
 			}
-			if sent != (Sent{}) || r.calls != 0 {
-				t.Errorf("a refused batch was touched: %+v, %d calls", sent, r.calls)
+			if frames := len(r.hotSent) + len(r.colds); sent != (Sent{}) || frames != 0 {
+				t.Errorf("a refused batch was touched: %+v, %d frames", sent, frames)
 			}
 		})
 	}
@@ -314,7 +320,7 @@ func TestPackWithoutHotSet(t *testing.T) {
 	}
 	for _, n := range []int{50, 7} {
 		r := &recorder{tb: t, hotLen: wire.HotLen(1), cold: wire.ColdLen(4, 3)}
-		sent, err := p.Pack(r, make50()[:n], make([]float32, 3*n))
+		sent, err := r.pack(p, make50()[:n], make([]float32, 3*n))
 		if want := (Sent{ColdRows: n, ColdFrames: (n + 3) / 4}); err != nil || sent != want {
 			t.Errorf("got %+v, %v; want %+v", sent, err, want)
 		}
@@ -330,7 +336,8 @@ func TestPackRefusesShortBuffers(t *testing.T) {
 		"hot":  {tb: t, hotLen: wire.HotLen(3) - 1, cold: wire.MaxPayload},
 		"cold": {tb: t, hotLen: wire.HotLen(3), cold: wire.ColdLen(1, 4) - 1},
 	} {
-		if _, err := p.Pack(r, []uint64{1, 2}, make([]float32, 8)); !errors.Is(err, ErrBuffer) {
+		_, err := r.pack(p, []uint64{1, 2}, make([]float32, 8))
+		if !errors.Is(err, ErrBuffer) || !strings.HasPrefix(err.Error(), "packer: "+name+" frame 0 of the batch: ") {
 			t.Errorf("short %s buffer: %v", name, err)
 		}
 	}
@@ -380,9 +387,9 @@ func TestPackDoesNotAllocate(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := benchBatches(1, 512, dim, false)[0]
-			var frames Frames = &ringFrames{}
+			frames := &ring{}
 			if n := testing.AllocsPerRun(20, func() {
-				if _, err := p.Pack(frames, b.keys, b.grads); err != nil {
+				if _, err := frames.fill(p, b); err != nil {
 					t.Fatal(err)
 				}
 			}); n != 0 {

@@ -8,20 +8,19 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Errors of New and Pack.
+// Errors of New, Begin and Fill.
 var (
-	// ErrConfig says that a Config is out of range.
+	// ErrConfig means that a Config is out of range.
 	ErrConfig = errors.New("packer: bad configuration")
-	// ErrShape says that a batch has not Dim gradients for each key, or more
+	// ErrShape means that a batch has not Dim gradients for each key, or more
 	// than 2^32-1 of them.
 	ErrShape = errors.New("packer: gradients do not match keys")
-	// ErrBuffer says that a Frames lent a payload too short for one stripe
-	// set or one row: a defect of the transport, or rows that do not fit the
-	// path MTU.
+	// ErrBuffer means that a payload is too short for Config.Stripes stripes
+	// or for one row.
 	ErrBuffer = errors.New("packer: payload buffer too short")
 )
 
-// NotFiniteError says that a batch holds a NaN or an infinity. Nothing of the
+// NotFiniteError refuses a batch that holds a NaN or an infinity. Nothing of the
 // batch was sent.
 type NotFiniteError struct {
 	Index int     // position of the first offending gradient in the batch
@@ -51,7 +50,7 @@ type Config struct {
 	Numbers Numbers
 }
 
-// Sent says what a call of Pack handed over.
+// Sent counts what is in the frames of a batch.
 type Sent struct {
 	HotPairs   int // scalar (rank, gradient) pairs in hot frames
 	HotStripes int // stripes that carry them
@@ -70,8 +69,13 @@ func (s Sent) Unfilled() float64 {
 	return 1 - float64(s.HotPairs)/float64(s.HotStripes*wire.Lanes)
 }
 
-// Packer writes batches of gradients into frames. It keeps scratch memory
-// between calls and is not safe for concurrent use.
+// Packer writes batches of gradients into frames, one batch after the other:
+// [Packer.Begin] takes a batch apart, and each [Packer.Fill] writes the next
+// frame of it. Between two frames the caller may do whatever it likes, and may
+// begin another batch instead.
+//
+// A Packer keeps scratch memory between batches, which grows to the largest of
+// them; after that it allocates nothing. It is not safe for concurrent use.
 type Packer struct {
 	hotSet  *HotSet
 	dim     int
@@ -79,6 +83,16 @@ type Packer struct {
 	stripes int
 	numbers Numbers
 	scratch
+	batch
+}
+
+// batch is the batch in progress, and how much of it is in frames.
+type batch struct {
+	keys    []uint64
+	grads   []float32
+	stripes int // that its hot pairs take
+	rows    int // that are cold
+	sent    Sent
 }
 
 // New returns a Packer. It returns [ErrConfig] if a field is out of range, or
@@ -105,34 +119,71 @@ func New(c Config) (*Packer, error) {
 	return &Packer{hotSet: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers}, nil
 }
 
-// Pack writes a batch into frames: keys[i] is a row key and
-// grads[i*Dim:(i+1)*Dim] its gradients. Keys may repeat; every occurrence is
-// sent. Hot frames go first, then cold ones; the order of the pairs within them
-// is the packer's own.
+// Begin takes a batch apart: keys[i] is a row key and grads[i*Dim:(i+1)*Dim] its
+// gradients. Keys may repeat; every occurrence is sent. The slices are the
+// packer's until [Packer.Next] returns 0 or another batch begins. What Fill has
+// not written of the batch before is dropped.
 //
-// Before anything is sent it checks the batch: [ErrShape] if the lengths do not
-// match, *[NotFiniteError] for the first NaN or infinity, *[RangeError] for the
-// first hot gradient that Config.Numbers excludes. Otherwise an error comes from
-// frames, and Sent says what had been handed over until then.
-func (p *Packer) Pack(frames Frames, keys []uint64, grads []float32) (Sent, error) {
-	var sent Sent
+// A batch is refused as a whole, before any frame is written: with [ErrShape] if
+// the lengths do not match, with *[NotFiniteError] for the first NaN or infinity,
+// with *[RangeError] for the first hot gradient that Config.Numbers excludes.
+func (p *Packer) Begin(keys []uint64, grads []float32) error {
+	p.batch = batch{}
 	if len(grads) != len(keys)*p.dim {
-		return sent, fmt.Errorf("%w: %d keys of dimension %d, %d gradients", ErrShape, len(keys), p.dim, len(grads))
+		return fmt.Errorf("%w: %d keys of dimension %d, %d gradients", ErrShape, len(keys), p.dim, len(grads))
 	}
 	if uint64(len(grads)) > math.MaxUint32 { // positions are kept in 32 bits
-		return sent, fmt.Errorf("%w: a batch of %d gradients; push at most %d at a time", ErrShape, len(grads), uint32(math.MaxUint32))
+		return fmt.Errorf("%w: a batch of %d gradients; push at most %d at a time", ErrShape, len(grads), uint32(math.MaxUint32))
 	}
 	if err := p.split(keys, grads); err != nil {
-		return sent, err
+		return err
 	}
 	if err := p.checkRange(keys, grads); err != nil {
-		return sent, err
+		return err
 	}
-	if err := p.packHot(frames, grads, &sent); err != nil {
-		return sent, fmt.Errorf("packer: hot frame %d of the batch: %w", sent.HotFrames, err)
+	p.batch = batch{keys: keys, grads: grads, stripes: p.hotStripes(), rows: p.nCold}
+	return nil
+}
+
+// Next returns the type of the frame that Fill writes next: [wire.TypeHot] while
+// there are hot pairs, then [wire.TypeCold], and 0 when the whole batch is in
+// frames.
+func (p *Packer) Next() wire.Type {
+	switch {
+	case p.sent.HotStripes < p.batch.stripes:
+		return wire.TypeHot
+	case p.sent.ColdRows < p.rows:
+		return wire.TypeCold
 	}
-	if err := p.packCold(frames, keys, grads, &sent); err != nil {
-		return sent, fmt.Errorf("packer: cold frame %d of the batch: %w", sent.ColdFrames, err)
+	return 0
+}
+
+// Sent returns what is in the frames that Fill has written of the batch.
+func (p *Packer) Sent() Sent { return p.sent }
+
+// Fill writes the body of the next frame into payload and returns the part of
+// payload that the frame takes, the header included; nil if Next is 0. The first
+// wire.HeaderLen bytes are the caller's: Fill never reads or writes them. Of the
+// rest it writes every byte that it returns, so payload need not be zeroed. A
+// gradient is copied once, from the batch into payload.
+//
+// A hot frame ([wire.FlagDense] if Config.Layout is) needs
+// wire.HotLen(Config.Stripes) bytes. A cold frame takes as many rows as fit, at
+// least one. [ErrBuffer] means that payload is shorter than that; the frame is
+// still the next one then.
+func (p *Packer) Fill(payload []byte) ([]byte, error) {
+	switch p.Next() {
+	case wire.TypeHot:
+		if len(payload) < wire.HotLen(p.stripes) {
+			return nil, fmt.Errorf("packer: hot frame %d of the batch: %w: %d bytes for %d stripes", p.sent.HotFrames, ErrBuffer, len(payload), p.stripes)
+		}
+		return p.fillHot(payload), nil
+	case wire.TypeCold:
+		n := wire.ColdCap(len(payload), p.dim)
+		if n < 1 {
+			return nil, fmt.Errorf("packer: cold frame %d of the batch: %w: %d bytes cannot hold a row of dimension %d", p.sent.ColdFrames, ErrBuffer, len(payload), p.dim)
+		}
+		return p.fillCold(payload, n), nil
 	}
-	return sent, nil
+	return nil, nil
 }

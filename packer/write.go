@@ -1,41 +1,29 @@
 package packer
 
-import (
-	"fmt"
+import "github.com/libra-ina/libra/wire"
 
-	"github.com/libra-ina/libra/wire"
-)
-
-// packHot sends the hot pairs of the batch that split has taken apart.
-func (p *Packer) packHot(frames Frames, grads []float32, sent *Sent) error {
+// hotStripes returns how many stripes the hot pairs take that split has listed.
+func (p *Packer) hotStripes() int {
 	stripes := (p.dense.n + wire.Lanes - 1) / wire.Lanes
 	for j := range p.lanes {
 		stripes = max(stripes, p.lanes[j].n)
 	}
-	for first := 0; first < stripes; first += p.stripes {
-		n := min(p.stripes, stripes-first)
-		payload, err := frames.Hot()
-		if err != nil {
-			return err
-		}
-		if len(payload) < wire.HotLen(p.stripes) {
-			return fmt.Errorf("%w: %d bytes for %d stripes", ErrBuffer, len(payload), p.stripes)
-		}
-		payload = payload[:wire.HotLen(n)]
-		var pairs int
-		if p.layout == Dense {
-			pairs = p.writeDense(payload, first, n, grads)
-		} else {
-			pairs = p.writeAligned(payload, first, n, grads)
-		}
-		if err := frames.SendHot(payload); err != nil {
-			return err
-		}
-		sent.HotFrames++
-		sent.HotStripes += n
-		sent.HotPairs += pairs
+	return stripes
+}
+
+// fillHot writes the next hot frame.
+func (p *Packer) fillHot(payload []byte) []byte {
+	first := p.sent.HotStripes
+	n := min(p.stripes, p.batch.stripes-first)
+	payload = payload[:wire.HotLen(n)]
+	if p.layout == Dense {
+		p.sent.HotPairs += p.writeDense(payload, first, n, p.grads)
+	} else {
+		p.sent.HotPairs += p.writeAligned(payload, first, n, p.grads)
 	}
-	return nil
+	p.sent.HotStripes += n
+	p.sent.HotFrames++
+	return payload
 }
 
 // writeAligned writes stripes first to first+n-1 of the batch: the k-th pair of
@@ -100,29 +88,18 @@ func (p *Packer) writeDense(payload []byte, first, n int, grads []float32) (pair
 	return pairs
 }
 
-// packCold sends the rows that are not in the hot set, in batch order.
-func (p *Packer) packCold(frames Frames, keys []uint64, grads []float32, sent *Sent) error {
-	for rows := p.cold[:p.nCold]; len(rows) > 0; {
-		payload, err := frames.Cold()
-		if err != nil {
-			return err
-		}
-		n := min(len(rows), wire.ColdCap(len(payload), p.dim))
-		if n == 0 {
-			return fmt.Errorf("%w: %d bytes cannot hold a row of dimension %d", ErrBuffer, len(payload), p.dim)
-		}
-		payload = payload[:wire.ColdLen(n, p.dim)]
-		body := wire.PutRows(payload, wire.TypeCold, n, p.dim)
-		for k, i := range rows[:n] {
-			body.SetKey(k, keys[i])
-			body.SetRow(k, grads[int(i)*p.dim:])
-		}
-		if err := frames.SendCold(payload); err != nil {
-			return err
-		}
-		rows = rows[n:]
-		sent.ColdRows += n
-		sent.ColdFrames++
+// fillCold writes the next up to n rows that are not in the hot set, in batch order.
+func (p *Packer) fillCold(payload []byte, n int) []byte {
+	keys, grads, dim := p.keys, p.grads, p.dim
+	rows := p.cold[p.sent.ColdRows:p.rows]
+	rows = rows[:min(n, len(rows))]
+	payload = payload[:wire.ColdLen(len(rows), dim)]
+	body := wire.PutRows(payload, wire.TypeCold, len(rows), dim)
+	for k, i := range rows {
+		body.SetKey(k, keys[i])
+		body.SetRow(k, grads[int(i)*dim:])
 	}
-	return nil
+	p.sent.ColdRows += len(rows)
+	p.sent.ColdFrames++
+	return payload
 }

@@ -30,7 +30,7 @@ func TestAnswersComeTwice(t *testing.T) {
 				p.server.deliver(ack, p.link.Local())
 			}
 			old = append(old, ack)
-			if err := p.turn(false); err != nil {
+			if _, err := p.turn(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -38,7 +38,7 @@ func TestAnswersComeTwice(t *testing.T) {
 			p.server.deliver(ack, p.link.Local())
 		}
 		for range 10 {
-			if err := p.turn(false); err != nil {
+			if _, err := p.turn(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -139,7 +139,7 @@ func TestRepetitionsThatDoNotFit(t *testing.T) {
 	if n := p.answer(); n == 0 {
 		t.Fatal("no repetition when there was room")
 	}
-	if err := p.turn(false); err != nil || o.acked != 1 {
+	if _, err := p.turn(); err != nil || o.acked != 1 {
 		t.Errorf("%v, %d acknowledged", err, o.acked)
 	}
 }
@@ -156,12 +156,12 @@ func TestRoundTripsExcludePacking(t *testing.T) {
 	}
 	p.clock += retransmit.Time(50 * time.Millisecond)
 	full.room = 1
-	if err := p.turn(false); err != nil {
+	if _, err := p.turn(); err != nil {
 		t.Fatal(err)
 	}
 	p.clock += retransmit.Time(3 * time.Millisecond)
 	p.answer()
-	if err := p.turn(false); err != nil {
+	if _, err := p.turn(); err != nil {
 		t.Fatal(err)
 	}
 	if s := p.snapshot(); s.Cold.SRTT != 3*time.Millisecond || s.Cold.Acked != 1 || s.Cold.Retransmitted != 0 {

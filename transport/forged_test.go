@@ -153,8 +153,7 @@ func FuzzAnswers(f *testing.F) {
 		keys, grads := batch(rand.New(rand.NewPCG(1, 1)), 50)
 		o := &operation{keys: keys, values: grads, sums: make([]float32, len(grads)), released: make(chan struct{}), ticket: &Ticket{done: make(chan struct{})}}
 		w.accept(o)
-		w.pushes = nil
-		w.push(o)
+		w.pack()
 		if _, err := w.transmit(); err != nil {
 			t.Fatal(err)
 		}

@@ -43,12 +43,13 @@ func (p *pausable) push(frames int) *operation {
 	}
 	o.values = make([]float32, len(o.keys)*testDim)
 	p.accept(o)
-	p.Worker.push(p.nextPush())
+	for !o.sealed {
+		if busy, err := p.turn(); err != nil || !busy {
+			p.t.Fatalf("busy: %v, %v, %+v", busy, err, o.sent)
+		}
+	}
 	if o.failure != nil || o.sent.ColdFrames != frames {
 		p.t.Fatalf("%v, %+v", o.failure, o.sent)
-	}
-	if err := p.turn(false); err != nil {
-		p.t.Fatal(err)
 	}
 	return o
 }
@@ -78,7 +79,7 @@ func (p *pausable) answer() (n int) {
 // listen turns for a while, as a worker does that sleeps from deadline to deadline.
 func (p *pausable) listen(d time.Duration) error {
 	for end := p.clock.Add(d); ; {
-		if err := p.turn(false); err != nil || p.clock == end {
+		if _, err := p.turn(); err != nil || p.clock == end {
 			return err
 		}
 		step := p.patience()
@@ -107,7 +108,7 @@ func TestPauseWithAnswersWaiting(t *testing.T) {
 	}
 	p.clock += retransmit.Time(13 * time.Second)
 	for turn := range 10 {
-		if err := p.turn(false); err != nil {
+		if _, err := p.turn(); err != nil {
 			t.Fatalf("turn %d after the pause: %v", turn, err)
 		}
 	}
@@ -157,9 +158,6 @@ func TestSilenceCountsListening(t *testing.T) {
 	}
 	if silent.Silent < 2*time.Second || silent.Silent > 2200*time.Millisecond {
 		t.Errorf("silent for %v", silent.Silent)
-	}
-	if again := p.turn(false); !errors.Is(again, err) {
-		t.Errorf("the next turn: %v", again)
 	}
 	p.finish(err)
 	if err := o.ticket.Wait(context.Background()); !errors.As(err, &silent) {

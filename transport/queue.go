@@ -2,10 +2,7 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"slices"
-
-	"github.com/libra-ina/libra/packer"
 )
 
 const (
@@ -102,7 +99,7 @@ func (w *Worker) takeQueue() (any bool) {
 	if !w.urgent.Load() {
 		return false
 	}
-	// Before the queue is looked at: who queues afterwards has to hurry anew.
+	// Clear first: a later producer must set it again.
 	w.urgent.Store(false)
 	for {
 		select {
@@ -116,9 +113,9 @@ func (w *Worker) takeQueue() (any bool) {
 	}
 }
 
-// nextPush takes the next push, or several small ones that came through the
-// queue as one.
-func (w *Worker) nextPush() *operation {
+// group replaces the next pushes, if they are several small ones that came
+// through the queue, by one that has them as members.
+func (w *Worker) group() {
 	n, pairs := 0, 0
 	for _, o := range w.pushes {
 		if !w.groups(o) || pairs+len(o.values) > groupPairs {
@@ -127,20 +124,17 @@ func (w *Worker) nextPush() *operation {
 		pairs += len(o.values)
 		n++
 	}
-	first := w.pushes[0]
 	if n < 2 {
-		w.pushes = slices.Delete(w.pushes, 0, 1)
-		return first
+		return
 	}
 	g := &operation{members: slices.Clone(w.pushes[:n])}
-	w.pushes = slices.Delete(w.pushes, 0, n)
 	w.groupKeys, w.groupGrads = w.groupKeys[:0], w.groupGrads[:0]
 	for _, o := range g.members {
 		w.groupKeys = append(w.groupKeys, o.keys...)
 		w.groupGrads = append(w.groupGrads, o.values...)
 	}
 	g.keys, g.values = w.groupKeys, w.groupGrads
-	return g
+	w.pushes = slices.Replace(w.pushes, 0, n, g)
 }
 
 // groups reports whether a push may share frames with others.
@@ -148,19 +142,11 @@ func (w *Worker) groups(o *operation) bool {
 	return o.queued && !o.alone && len(o.values) <= groupMember && len(o.values) == len(o.keys)*w.cfg.Dim
 }
 
-// dissolve pushes the members of a group by themselves, if what is wrong with
-// the group is one member's fault. The packer looks for that before it asks for the
-// first frame, so nothing was sent and no Flush has come in meanwhile.
-func (w *Worker) dissolve(g *operation, err error) bool {
-	var notFinite *packer.NotFiniteError
-	var outOfRange *packer.RangeError
-	if g.members == nil || !errors.As(err, &notFinite) && !errors.As(err, &outOfRange) {
-		return false
-	}
-	w.ops[g.id] = nil
+// dissolve puts the members of a group, the next push, back to be pushed by
+// themselves.
+func (w *Worker) dissolve(g *operation) {
 	for _, o := range g.members {
 		o.alone = true
 	}
-	w.pushes = append(g.members, w.pushes...)
-	return true
+	w.pushes = slices.Replace(w.pushes, 0, 1, g.members...)
 }

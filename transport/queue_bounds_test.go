@@ -6,8 +6,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/libra-ina/libra/packer"
 )
 
 // queueOf queues a batch of a number of gradients with worker w, which does not run.
@@ -62,7 +60,9 @@ func TestLargestGroup(t *testing.T) {
 	w.takeQueue()
 	var sizes []int
 	for len(w.pushes) > 0 {
-		sizes = append(sizes, len(w.nextPush().values))
+		w.group()
+		sizes = append(sizes, len(w.pushes[0].values))
+		w.pushes = w.pushes[1:]
 	}
 	if want := []int{groupPairs, 1, groupMember + 1}; !slices.Equal(sizes, want) {
 		t.Errorf("pushes of %v gradients, want %v", sizes, want)
@@ -79,17 +79,17 @@ func TestDissolvedGroupKeepsItsPlace(t *testing.T) {
 	w.urgent.Store(true)
 	w.takeQueue()
 	want := slices.Clone(w.pushes)
-	g := w.nextPush()
-	w.register(g)
-	if !w.dissolve(g, &packer.NotFiniteError{}) || !slices.Equal(w.pushes, want) {
+	w.group()
+	if g := w.pushes[0]; len(g.members) != 2 || len(w.pushes) != 2 {
+		t.Fatalf("%d pushes, the first of %d members", len(w.pushes), len(g.members))
+	}
+	if w.dissolve(w.pushes[0]); !slices.Equal(w.pushes, want) {
 		t.Errorf("%d pushes are left, want the %d as they came", len(w.pushes), len(want))
 	}
-	if w.ops[g.id] != nil {
-		t.Error("the group is still in the table")
-	}
 	for i := range want {
-		if o := w.nextPush(); o != want[i] {
+		if w.group(); w.pushes[0] != want[i] {
 			t.Errorf("push %d is not the one that came as number %d", i, i)
 		}
+		w.pushes = w.pushes[1:]
 	}
 }

@@ -341,7 +341,9 @@ func TestGroupsAreBounded(t *testing.T) {
 	}
 	var sizes []int
 	for len(w.pushes) > 0 {
-		o := w.nextPush()
+		w.group()
+		o := w.pushes[0]
+		w.pushes = w.pushes[1:]
 		sizes = append(sizes, max(1, len(o.members)))
 		if o.members != nil && len(o.keys) != len(o.members)*rows {
 			t.Errorf("%d keys of %d batches", len(o.keys), len(o.members))

@@ -256,8 +256,8 @@ func (r *rounds) send() (any bool) {
 		return false
 	}
 	w := r.w
-	for r.next < r.call.end && len(w.out) < cap(w.out) && !r.flow.window.Full() && r.room() {
-		b, ok := w.link.Alloc()
+	for r.next < r.call.end && r.room() {
+		b, ok := w.room(r.flow)
 		if !ok {
 			return any
 		}
@@ -265,7 +265,7 @@ func (r *rounds) send() (any bool) {
 		c := &r.contributions[r.next]
 		c.state, c.seq, c.buf = sent, r.flow.window.NextSeq(), b
 		*r.recentAt(c.seq) = uint16(r.next)
-		w.queue(r.flow, h, payload, &r.op, cookie(b, r.next))
+		w.enqueue(r.flow, h, payload, &r.op, cookie(b, r.next))
 		r.next++
 		r.unacked++
 		any = true

@@ -357,7 +357,7 @@ func TestRefusalsOfNowhere(t *testing.T) {
 			for _, index := range []uint16{0, 1, testDim, wire.Lanes, wire.Lanes * wire.MaxStripes, 65535} {
 				o := &operation{keys: []uint64{key}, values: make([]float32, testDim), ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
 				w.accept(o)
-				w.push(w.nextPush())
+				w.pack()
 				if _, err := w.transmit(); err != nil {
 					t.Fatal(err)
 				}

@@ -25,19 +25,17 @@ type Worker struct {
 	clock func() retransmit.Time
 
 	// What follows belongs to the goroutine.
-	fatal   error // why the worker ends
 	now     retransmit.Time
 	flows   [2]*flow // by flowHot and flowCold; the hot one is nil without a hot set
 	packer  *packer.Packer
-	rounds  *rounds // nil if the job has none
-	lender  lender
+	rounds  *rounds      // nil if the job has none
 	ops     []*operation // by operation.id; nil entries are free
-	pushes  []*operation // not packed yet
-	pulls   []*operation // not all asked yet
+	pushes  []*operation // not all in frames yet; the packer has the first, if it is begun
+	pulls   []*operation // not all in frames yet
 	flushes []*flush
 	refusal error // first since the last Flush
 
-	settled bool // since the last turn: somebody who waited may go on
+	settled bool // since the last turn: a caller that waited may go on
 
 	// The queue of Queue, and what of it is packed together.
 	arrivals   chan *operation
@@ -132,7 +130,6 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		arrivals: make(chan *operation, queueCap),
 	}
 	w.init(cfg.Link)
-	w.lender.w = w
 	if err := w.addFlow(ctx, flowCold, "parameter server", cfg.Server, cfg.ServerEpoch); err != nil {
 		return nil, err
 	}

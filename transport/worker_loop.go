@@ -2,7 +2,6 @@ package transport
 
 import (
 	"runtime"
-	"sync/atomic"
 	"time"
 )
 
@@ -19,33 +18,26 @@ const (
 // main is the worker's goroutine.
 func (w *Worker) main() error {
 	for {
-		if len(w.pushes) > 0 {
-			w.push(w.nextPush())
+		busy, err := w.turn()
+		if err == nil && !busy {
+			err = w.link.Wait(w.patience())
 		}
-		if err := w.turn(len(w.pushes) == 0); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 }
 
 // turn does what is due once: it takes in answers, starts what others handed
-// in, repeats what is late, and sends. If there was nothing to do and it may
-// sleep, it sleeps until there is. An error is the worker's end: turn returns
-// it again and again.
-func (w *Worker) turn(sleep bool) error {
-	if w.fatal == nil {
-		w.fatal = w.tryTurn(sleep)
-	}
-	return w.fatal
-}
-
-func (w *Worker) tryTurn(sleep bool) error {
+// in, fills frames from pulls, rounds and pushes, repeats what is late, and sends.
+// It reports whether there was anything to do. An error is the worker's end.
+func (w *Worker) turn() (busy bool, err error) {
 	if w.closing.Load() {
-		return ErrClosed
+		return false, ErrClosed
 	}
 	n, err := w.link.Receive(w.pkts)
 	if err != nil {
-		return err
+		return false, err
 	}
 	w.now = w.clock()
 	for i := range w.pkts[:n] {
@@ -57,32 +49,21 @@ func (w *Worker) tryTurn(sleep bool) error {
 		w.settled = false
 		runtime.Gosched()
 	}
-	if w.run() {
-		sleep = false
-	}
-	if w.takeQueue() {
-		sleep = false
-	}
-	if w.ask() {
-		sleep = false
-	}
-	if w.rounds.send() {
-		sleep = false
-	}
+	busy = n > 0
+	busy = w.run() || busy
+	busy = w.takeQueue() || busy
+	busy = w.ask() || busy
+	busy = w.rounds.send() || busy
+	busy = w.pack() || busy
 	w.endFlushes()
 	drained := n < len(w.pkts)
 	if drained || w.now.Sub(w.expired) > timerLag {
 		if err := w.repeat(drained); err != nil {
-			return err
+			return false, err
 		}
 	}
 	sent, err := w.transmit()
-	if err != nil || n > 0 || sent || !sleep {
-		return err
-	}
-	err = w.link.Wait(w.patience())
-	w.now = w.clock()
-	return err
+	return busy || sent, err
 }
 
 // transmit hands frames to the link, new ones before repeated ones.
@@ -155,71 +136,6 @@ func (w *Worker) patience() time.Duration {
 	return limit
 }
 
-// flush waits for the frames before its marks.
-type flush struct {
-	last  *operation // has to be put into frames before there are marks
-	marks [2]uint32
-	done  chan error
-
-	settled atomic.Bool // by the result in done, or by the caller who has given up
-}
-
-// settle gives the caller a result, unless it has given up.
-func (fl *flush) settle(err error) bool {
-	if !fl.settled.CompareAndSwap(false, true) {
-		return false
-	}
-	fl.done <- err
-	return true
-}
-
-func (w *Worker) addFlush(fl *flush) {
-	w.urgent.Store(true)
-	w.takeQueue()
-	fl.last = w.lender.op
-	if n := len(w.pushes); n > 0 {
-		fl.last = w.pushes[n-1]
-	}
-	if fl.last == nil {
-		w.mark(fl)
-	}
-	w.flushes = append(w.flushes, fl)
-}
-
-// mark lets a flush wait for what is in frames now.
-func (w *Worker) mark(fl *flush) {
-	fl.last = nil
-	for i, f := range w.flows {
-		if f != nil {
-			fl.marks[i] = f.window.NextSeq()
-		}
-	}
-}
-
-// endFlushes lets those go whose frames are all answered.
-func (w *Worker) endFlushes() {
-	rest, told := w.flushes[:0], false
-	for _, fl := range w.flushes {
-		if fl.last != nil && fl.last.sealed {
-			w.mark(fl)
-		}
-		ended := fl.last == nil
-		for i, f := range w.flows {
-			ended = ended && (f == nil || int32(f.window.Base()-fl.marks[i]) >= 0)
-		}
-		if ended {
-			told = fl.settle(w.refusal) || told
-		} else {
-			rest = append(rest, fl)
-		}
-	}
-	clear(w.flushes[len(rest):])
-	w.flushes = rest
-	if told {
-		w.refusal = nil
-	}
-}
-
 // finish settles everything that is pending, with the reason of the end.
 func (w *Worker) finish(err error) {
 	for _, o := range w.ops {
@@ -229,7 +145,7 @@ func (w *Worker) finish(err error) {
 		}
 	}
 	for _, o := range w.pushes {
-		if o.queued { // and not registered yet
+		if o.queued && !o.begun { // not registered yet
 			o.fail(err)
 			o.finish()
 		}

@@ -11,168 +11,18 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// accept takes an operation in.
-func (w *Worker) accept(o *operation) {
-	o.open = true
-	w.register(o)
-	if o.pull {
-		w.pulls = append(w.pulls, o)
-	} else {
-		w.pushes = append(w.pushes, o)
+// room takes a buffer for the next frame of a flow: none if the flow's window or
+// the batch of frames that transmit sends is full, or the link has no buffer.
+func (w *Worker) room(f *flow) (link.Buf, bool) {
+	if len(w.out) == cap(w.out) || f.window.Full() {
+		return 0, false
 	}
+	return w.link.Alloc()
 }
 
-// register gives an operation its place in the table.
-func (w *Worker) register(o *operation) {
-	o.id = uint32(len(w.ops))
-	for i, other := range w.ops {
-		if other == nil {
-			o.id = uint32(i)
-			break
-		}
-	}
-	if int(o.id) == len(w.ops) {
-		w.ops = append(w.ops, nil)
-	}
-	w.ops[o.id] = o
-}
-
-// sweep lets go of the operations whose callers have given up.
-func (w *Worker) sweep() {
-	for _, o := range w.ops {
-		if o == nil || !o.cancelled.Load() || !o.open {
-			continue
-		}
-		o.fail(o.cause)
-		if o == w.lender.op {
-			continue // in the middle of being packed; the lender stops it
-		}
-		w.abandon(o)
-		w.settle(o)
-	}
-}
-
-// abandon puts nothing more of an operation that has failed into frames, and
-// lets its caller go.
-func (w *Worker) abandon(o *operation) {
-	if !o.sealed {
-		o.sealed = true
-		is := func(other *operation) bool { return other == o }
-		w.pushes = slices.DeleteFunc(w.pushes, is)
-		w.pulls = slices.DeleteFunc(w.pulls, is)
-	}
-	o.release()
-}
-
-// settle ends an operation whose frames are all answered.
-func (w *Worker) settle(o *operation) {
-	if !o.sealed || o.outstanding > 0 {
-		return
-	}
-	if o.sums != nil && o.open && o.failure == nil {
-		w.copySums(o)
-	}
-	w.ops[o.id] = nil
-	w.settled = true
-	o.finish()
-}
-
-// push puts a batch into frames. While the window is full it takes turns.
-func (w *Worker) push(o *operation) {
-	if o.released == nil {
-		w.register(o) // came through the queue, or is a group
-	}
-	w.lender.op = o
-	var err error
-	o.sent, err = w.packer.Pack(&w.lender, o.keys, o.values)
-	w.lender.op = nil
-	if err != nil && w.dissolve(o, err) {
-		return
-	}
-	w.stats.PairsHot += uint64(o.sent.HotPairs)
-	w.stats.RowsCold += uint64(o.sent.ColdRows)
-	o.sealed, o.complete = true, err == nil
-	for _, m := range o.members {
-		m.sealed = true
-	}
-	if w.fatal != nil {
-		return // finish tells the caller
-	}
-	if err != nil {
-		o.fail(err)
-	}
-	if err != nil && o.sent == (packer.Sent{}) {
-		// Refused as a whole: the plain reason, and no ticket.
-		if o.queued && w.refusal == nil {
-			w.refusal = err // its ticket may have been thrown away
-		}
-		o.refuse()
-		w.settle(o)
-		return
-	}
-	if o.sums == nil || err != nil {
-		o.release()
-	}
-	w.settle(o)
-}
-
-// lender is the worker's side of the packer: it lends transmit buffers, and
-// takes turns while there is none or the window is full.
-type lender struct {
-	w   *Worker
-	op  *operation
-	buf link.Buf // lent
-}
-
-var _ packer.Frames = (*lender)(nil)
-
-func (l *lender) Hot() ([]byte, error) {
-	if l.w.cfg.Mode == aggregator.Sync {
-		return nil, fmt.Errorf("%w: a push of hot rows, which Reduce takes", ErrMode)
-	}
-	return l.lend(l.w.flows[flowHot])
-}
-
-func (l *lender) Cold() ([]byte, error) { return l.lend(l.w.flows[flowCold]) }
-
-func (l *lender) lend(f *flow) ([]byte, error) {
-	w := l.w
-	for {
-		if len(w.out) < cap(w.out) && !f.window.Full() {
-			if b, ok := w.link.Alloc(); ok {
-				l.buf = b
-				return w.link.Payload(b), nil
-			}
-		}
-		if err := w.turn(true); err != nil {
-			return nil, err
-		}
-		if l.op.failure != nil && l.op.cancelled.Load() {
-			return nil, l.op.cause
-		}
-	}
-}
-
-func (l *lender) SendHot(payload []byte) error {
-	h := wire.Header{Type: wire.TypeHot}
-	if l.w.cfg.Layout == packer.Dense {
-		h.Flags |= wire.FlagDense
-	}
-	if l.op.sums != nil {
-		h.Flags |= wire.FlagWantSum
-	}
-	l.w.queue(l.w.flows[flowHot], h, payload, l.op, cookie(l.buf, 0))
-	return nil
-}
-
-func (l *lender) SendCold(payload []byte) error {
-	l.w.queue(l.w.flows[flowCold], wire.Header{Type: wire.TypeCold}, payload, l.op, cookie(l.buf, 0))
-	return nil
-}
-
-// queue gives a frame its number and puts it where transmit finds it. The
-// caller has made sure that the window has room.
-func (w *Worker) queue(f *flow, h wire.Header, payload []byte, o *operation, cookie uint64) {
+// enqueue gives a frame its number and puts it where transmit finds it. Its
+// buffer, in the cookie, is one that room gave for the flow.
+func (w *Worker) enqueue(f *flow, h wire.Header, payload []byte, o *operation, cookie uint64) {
 	h.Job, h.Sender, h.Epoch, h.Seq = w.cfg.Job, w.cfg.Sender, f.epoch, f.window.NextSeq()
 	h.Put(payload)
 	if _, ok := f.window.Add(w.now, retransmit.Entry{Cookie: cookie, Len: uint32(len(payload)), Ticket: o.id}); !ok {
@@ -183,14 +33,107 @@ func (w *Worker) queue(f *flow, h wire.Header, payload []byte, o *operation, coo
 	o.outstanding++
 }
 
+// pack puts pushes into frames while there is room, and reports whether it did
+// anything.
+func (w *Worker) pack() (any bool) {
+	for len(w.pushes) > 0 {
+		if !w.pushes[0].begun {
+			any = true
+			w.group()
+			if !w.begin(w.pushes[0]) {
+				continue
+			}
+		}
+		o := w.pushes[0]
+		for w.packer.Next() != 0 {
+			if !w.fill(o) {
+				return any
+			}
+			any = true
+		}
+		w.seal(o)
+	}
+	return any
+}
+
+// begin hands a push to the packer, or ends it if it is refused as a whole.
+func (w *Worker) begin(o *operation) bool {
+	err := w.packer.Begin(o.keys, o.values)
+	if err == nil && w.cfg.Mode == aggregator.Sync && w.packer.Next() == wire.TypeHot {
+		err = fmt.Errorf("%w: a push of hot rows, which Reduce takes", ErrMode)
+	}
+	if err != nil && o.members != nil {
+		w.dissolve(o) // what is wrong may be one member's fault
+		return false
+	}
+	if o.released == nil {
+		w.register(o) // came through the queue, or is a group
+	}
+	o.begun = true
+	if err == nil {
+		return true
+	}
+	w.pushes = slices.Delete(w.pushes, 0, 1)
+	o.sealed = true
+	o.fail(err)
+	if o.queued && w.refusal == nil {
+		w.refusal = err // its ticket may have been thrown away
+	}
+	o.refuse()
+	w.settle(o)
+	return false
+}
+
+// fill puts the next frame of a push where transmit finds it, and returns false
+// if there is no room.
+func (w *Worker) fill(o *operation) bool {
+	f, h := w.flows[flowCold], wire.Header{Type: wire.TypeCold}
+	if w.packer.Next() == wire.TypeHot {
+		f, h.Type = w.flows[flowHot], wire.TypeHot
+		if w.cfg.Layout == packer.Dense {
+			h.Flags |= wire.FlagDense
+		}
+		if o.sums != nil {
+			h.Flags |= wire.FlagWantSum
+		}
+	}
+	b, ok := w.room(f)
+	if !ok {
+		return false
+	}
+	payload, err := w.packer.Fill(w.link.Payload(b))
+	if err != nil {
+		panic(err) // makeWorker has compared the link's payloads with the frames
+	}
+	sent := w.packer.Sent()
+	w.stats.PairsHot += uint64(sent.HotPairs - o.sent.HotPairs)
+	w.stats.RowsCold += uint64(sent.ColdRows - o.sent.ColdRows)
+	o.sent = sent
+	w.enqueue(f, h, payload, o, cookie(b, 0))
+	return true
+}
+
+// seal ends the packing of a push that is all in frames.
+func (w *Worker) seal(o *operation) {
+	w.pushes = slices.Delete(w.pushes, 0, 1)
+	o.sealed, o.complete = true, true
+	for _, m := range o.members {
+		m.sealed = true
+	}
+	if o.sums == nil {
+		o.release()
+	}
+	w.settle(o)
+}
+
 // ask puts keys of pulls into frames while there is room, and reports whether
 // it did.
 func (w *Worker) ask() (any bool) {
 	f := w.flows[flowCold]
-	for len(w.pulls) > 0 && len(w.out) < cap(w.out) && !f.window.Full() {
+	for len(w.pulls) > 0 {
 		o := w.pulls[0]
 		if rest := o.keys[o.asked:]; len(rest) > 0 {
-			b, ok := w.link.Alloc()
+			b, ok := w.room(f)
 			if !ok {
 				return any
 			}
@@ -200,7 +143,7 @@ func (w *Worker) ask() (any bool) {
 			for i, key := range rest[:n] {
 				rows.SetKey(i, key)
 			}
-			w.queue(f, wire.Header{Type: wire.TypePull}, payload, o, cookie(b, o.asked))
+			w.enqueue(f, wire.Header{Type: wire.TypePull}, payload, o, cookie(b, o.asked))
 			w.stats.KeysPulled += uint64(n)
 			o.asked += n
 			any = true

@@ -51,7 +51,7 @@ func (p *barePeer) prepareHot() error {
 		w.frames = append(w.frames, p.umem.Bytes(f)[off:off+p.cfg.size])
 	}
 	for i := 0; len(w.frames) >= pushFrames(stripes); i++ {
-		if _, err := pack.Pack(&w, load[i].keys, load[i].grads); err != nil {
+		if err := w.write(pack, load[i]); err != nil {
 			return err
 		}
 	}
@@ -59,27 +59,42 @@ func (p *barePeer) prepareHot() error {
 	return nil
 }
 
-// chunkWriter lends frames to a packer, one after the other.
+// chunkWriter has a packer fill frames, one after the other.
 type chunkWriter struct {
 	envelope *wire.Envelope
 	frames   [][]byte // not filled yet
 }
 
-var _ packer.Frames = (*chunkWriter)(nil)
-
 var errCold = errors.New("a key of a push is not hot")
 
-func (w *chunkWriter) Hot() ([]byte, error)  { return w.frames[0][w.envelope.Len():], nil }
-func (w *chunkWriter) Cold() ([]byte, error) { return nil, errCold }
-func (w *chunkWriter) SendCold([]byte) error { return errCold }
+// write fills the frames of a push.
+func (w *chunkWriter) write(p *packer.Packer, load pushed) error {
+	if err := p.Begin(load.keys, load.grads); err != nil {
+		return err
+	}
+	for p.Next() == wire.TypeHot {
+		payload, err := p.Fill(w.next())
+		if err != nil {
+			return err
+		}
+		w.seal(payload)
+	}
+	if p.Next() != 0 {
+		return errCold
+	}
+	return nil
+}
 
-func (w *chunkWriter) SendHot(payload []byte) error {
+// next returns the payload of the frame that is filled next.
+func (w *chunkWriter) next() []byte { return w.frames[0][w.envelope.Len():] }
+
+// seal completes a frame whose payload is filled.
+func (w *chunkWriter) seal(payload []byte) {
 	wire.Header{
 		Type: wire.TypeHot, Flags: wire.FlagDense, Job: pushJob, Sender: pushSender, Epoch: pushEpoch,
 	}.Put(payload)
 	w.envelope.Seal(w.frames[0])
 	w.frames = w.frames[1:]
-	return nil
 }
 
 // renumber changes the sequence number of a sealed frame, and the UDP checksum by the

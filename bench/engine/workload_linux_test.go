@@ -38,7 +38,7 @@ func TestPushesFillFramesOfTheTestedSizes(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := testWriter(t, want, size)
-		if _, err := p.Pack(w, load[0].keys, load[0].grads); err != nil {
+		if err := w.write(p, load[0]); err != nil {
 			t.Fatal(err)
 		}
 		if len(w.frames) != 0 || pushFrames(stripes) != want {
@@ -65,11 +65,9 @@ func testWriter(t *testing.T, frames, size int) *chunkWriter {
 func TestRenumberedFrameHasValidChecksum(t *testing.T) {
 	w := testWriter(t, 1, minHot)
 	frame := w.frames[0]
-	payload, _ := w.Hot()
+	payload := w.next()
 	copy(payload[wire.HeaderLen:], "gradients")
-	if err := w.SendHot(payload); err != nil {
-		t.Fatal(err)
-	}
+	w.seal(payload)
 	for _, seq := range []uint32{1, 2, 0xffff, 0x10000, 0xffffffff, 0, 0x12345678} {
 		renumber(frame, seq)
 		p, err := wire.ParseFrame(frame, wire.DefaultPort)

@@ -25,10 +25,9 @@ func lanes(l *trainingLog, c Config, combined bool) ([]Lanes, error) {
 			if err != nil {
 				return nil, err
 			}
-			frames := &stripes{packet: func([]packer.Gradient) {}}
 			batches = 0
 			for keys := range l.batchesOf(size, combined) {
-				sent, err := p.Pack(frames, keys, make([]float32, size))
+				sent, err := pack(p, keys, make([]float32, size), func([]byte) error { return nil })
 				if err != nil {
 					return nil, err
 				}

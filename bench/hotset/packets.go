@@ -102,8 +102,8 @@ func packets(l *trainingLog, c Config, combined bool) ([]Packets, error) {
 		zeros := make([]float32, len(keys))
 		for i, p := range []*packer.Packer{aligned, dense} {
 			layout := []packer.Layout{packer.LaneAligned, packer.Dense}[i]
-			frames := &stripes{layout: layout, packet: tallies[3+i].add}
-			if _, err := p.Pack(frames, keys, zeros); err != nil {
+			each := func(payload []byte) error { return eachStripe(payload, layout, tallies[3+i].add) }
+			if _, err := pack(p, keys, zeros, each); err != nil {
 				return nil, err
 			}
 		}
@@ -145,19 +145,21 @@ func (t *tally) add(packet []packer.Gradient) {
 	}
 }
 
-// stripes is a packer.Frames that takes every stripe for a packet, and forgets
-// cold rows.
-type stripes struct {
-	layout  packer.Layout
-	packet  func([]packer.Gradient)
-	payload [wire.MaxPayload]byte
+// pack calls each with the payloads of a batch's hot frames.
+func pack(p *packer.Packer, keys []uint64, grads []float32, each func(payload []byte) error) (packer.Sent, error) {
+	var payload [wire.MaxPayload]byte
+	err := p.Begin(keys, grads)
+	for err == nil && p.Next() == wire.TypeHot {
+		var filled []byte
+		if filled, err = p.Fill(payload[:]); err == nil {
+			err = each(filled)
+		}
+	}
+	return p.Sent(), err
 }
 
-// Hot implements packer.Frames.
-func (s *stripes) Hot() ([]byte, error) { return s.payload[:], nil }
-
-// SendHot implements packer.Frames.
-func (s *stripes) SendHot(payload []byte) error {
+// eachStripe takes every stripe of a payload for a packet.
+func eachStripe(payload []byte, layout packer.Layout, packet func([]packer.Gradient)) error {
 	n, err := wire.StripeCount(payload)
 	if err != nil {
 		return err
@@ -167,16 +169,10 @@ func (s *stripes) SendHot(payload []byte) error {
 		var pairs []packer.Gradient
 		for lane := range wire.Lanes {
 			if stripe.Mask()>>lane&1 != 0 {
-				pairs = append(pairs, packer.Gradient{Rank: s.layout.Rank(lane, stripe.Slot(lane)), Value: stripe.Value(lane)})
+				pairs = append(pairs, packer.Gradient{Rank: layout.Rank(lane, stripe.Slot(lane)), Value: stripe.Value(lane)})
 			}
 		}
-		s.packet(pairs)
+		packet(pairs)
 	}
 	return nil
 }
-
-// Cold implements packer.Frames.
-func (s *stripes) Cold() ([]byte, error) { return s.payload[:], nil }
-
-// SendCold implements packer.Frames.
-func (s *stripes) SendCold([]byte) error { return nil }

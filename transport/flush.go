@@ -1,0 +1,67 @@
+package transport
+
+import "sync/atomic"
+
+// flush waits for the frames before its marks.
+type flush struct {
+	last  *operation // has to be put into frames before there are marks
+	marks [2]uint32
+	done  chan error
+
+	settled atomic.Bool // by the result in done, or by the caller who has given up
+}
+
+// settle gives the caller a result, unless it has given up.
+func (fl *flush) settle(err error) bool {
+	if !fl.settled.CompareAndSwap(false, true) {
+		return false
+	}
+	fl.done <- err
+	return true
+}
+
+func (w *Worker) addFlush(fl *flush) {
+	w.urgent.Store(true)
+	w.takeQueue()
+	if n := len(w.pushes); n > 0 {
+		fl.last = w.pushes[n-1]
+	}
+	if fl.last == nil {
+		w.mark(fl)
+	}
+	w.flushes = append(w.flushes, fl)
+}
+
+// mark lets a flush wait for what is in frames now.
+func (w *Worker) mark(fl *flush) {
+	fl.last = nil
+	for i, f := range w.flows {
+		if f != nil {
+			fl.marks[i] = f.window.NextSeq()
+		}
+	}
+}
+
+// endFlushes completes flushes whose frames are all answered.
+func (w *Worker) endFlushes() {
+	rest, told := w.flushes[:0], false
+	for _, fl := range w.flushes {
+		if fl.last != nil && fl.last.sealed {
+			w.mark(fl)
+		}
+		ended := fl.last == nil
+		for i, f := range w.flows {
+			ended = ended && (f == nil || int32(f.window.Base()-fl.marks[i]) >= 0)
+		}
+		if ended {
+			told = fl.settle(w.refusal) || told
+		} else {
+			rest = append(rest, fl)
+		}
+	}
+	clear(w.flushes[len(rest):])
+	w.flushes = rest
+	if told {
+		w.refusal = nil
+	}
+}

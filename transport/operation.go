@@ -1,0 +1,156 @@
+package transport
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/libra-ina/libra/packer"
+)
+
+// operation is a push or a pull on its way through the worker's goroutine.
+type operation struct {
+	pull   bool
+	keys   []uint64
+	values []float32 // gradients of a push, destination of a pull
+	sums   []float32 // PushSum's destination
+
+	queued  bool         // came through Queue
+	alone   bool         // must not share frames
+	begun   bool         // of a push: the packer has it
+	members []*operation // of a group: pushes that share its frames
+
+	// released is closed when the goroutine has stopped using the caller's
+	// slices; err then says whether the call has failed. Queue does not wait for it.
+	released chan struct{}
+	err      error
+	ticket   *Ticket // of a push
+
+	cancelled atomic.Bool // the caller no longer waits, because of cause
+	cause     error
+
+	// What follows belongs to the goroutine.
+	id          uint32 // place in the table of operations
+	open        bool   // released is not closed
+	asked       int    // pull: keys that are in frames already
+	sent        packer.Sent
+	complete    bool // everything is in frames
+	sealed      bool // nothing more will be put into frames
+	outstanding int
+	acked       int
+	refused     int
+	unknown     int   // refused, but perhaps applied
+	failure     error // the first refusal or other reason to fail
+	plain       bool  // nothing was sent: failure is all there is to say
+}
+
+// fail notes a reason for failure; the first one counts.
+func (o *operation) fail(err error) {
+	if o.failure == nil {
+		o.failure = err
+	}
+}
+
+// result is what the caller is told.
+func (o *operation) result() error {
+	if o.failure == nil || o.pull || o.plain {
+		return o.failure
+	}
+	return &PushError{
+		Sent: o.sent, Acked: o.acked, Refused: o.refused, Unknown: o.unknown, Unacked: o.outstanding,
+		Complete: o.complete, Err: o.failure,
+	}
+}
+
+// release unblocks the caller.
+func (o *operation) release() {
+	if o.open {
+		o.open = false
+		o.err = o.result()
+		if o.released != nil {
+			close(o.released)
+		}
+	}
+}
+
+// refuse unblocks the caller with the plain reason for which nothing was sent.
+func (o *operation) refuse() {
+	o.err, o.open, o.plain = o.failure, false, true
+	if o.released != nil {
+		close(o.released)
+	}
+}
+
+// finish settles the ticket.
+func (o *operation) finish() {
+	o.release()
+	for _, m := range o.members {
+		m.failure, m.sent, m.complete = o.failure, o.sent, o.complete
+		m.acked, m.refused, m.unknown, m.outstanding = o.acked, o.refused, o.unknown, o.outstanding
+		m.finish()
+	}
+	if o.ticket != nil {
+		o.ticket.err = o.result()
+		close(o.ticket.done)
+	}
+}
+
+// accept takes an operation in.
+func (w *Worker) accept(o *operation) {
+	o.open = true
+	w.register(o)
+	if o.pull {
+		w.pulls = append(w.pulls, o)
+	} else {
+		w.pushes = append(w.pushes, o)
+	}
+}
+
+// register gives an operation its place in the table.
+func (w *Worker) register(o *operation) {
+	o.id = uint32(len(w.ops))
+	for i, other := range w.ops {
+		if other == nil {
+			o.id = uint32(i)
+			break
+		}
+	}
+	if int(o.id) == len(w.ops) {
+		w.ops = append(w.ops, nil)
+	}
+	w.ops[o.id] = o
+}
+
+// sweep fails the operations whose callers have given up.
+func (w *Worker) sweep() {
+	for _, o := range w.ops {
+		if o != nil && o.cancelled.Load() && o.open {
+			o.fail(o.cause)
+			w.abandon(o)
+			w.settle(o)
+		}
+	}
+}
+
+// abandon stops putting a failed operation into frames and unblocks its caller.
+func (w *Worker) abandon(o *operation) {
+	if !o.sealed {
+		o.sealed = true
+		is := func(other *operation) bool { return other == o }
+		w.pushes = slices.DeleteFunc(w.pushes, is)
+		w.pulls = slices.DeleteFunc(w.pulls, is)
+	}
+	o.release()
+}
+
+// settle ends an operation whose frames are all answered.
+func (w *Worker) settle(o *operation) {
+	if !o.sealed || o.outstanding > 0 {
+		return
+	}
+	if o.sums != nil && o.open && o.failure == nil {
+		w.copySums(o)
+	}
+	w.ops[o.id] = nil
+	w.settled = true
+	o.finish()
+}

@@ -1,0 +1,139 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+// receivedKeys returns the keys of the COLD frames that have arrived at a server
+// which never answers.
+func receivedKeys(t *testing.T, server *memLink) (keys []uint64) {
+	t.Helper()
+	pkts := make([]link.Packet, 1)
+	for {
+		n, err := server.Receive(pkts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			return keys
+		}
+		rows, err := wire.ParseRows(pkts[0].Payload, wire.TypeCold)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range rows.Count {
+			keys = append(keys, rows.Key(i))
+		}
+	}
+}
+
+// TestCancelledPushIsTakenOff gives a push up of which some frames have left: none
+// of its rest follows, and the next push begins with its own first row.
+func TestCancelledPushIsTakenOff(t *testing.T) {
+	p := newPausable(t, time.Hour)
+	window := p.cfg.Flow.Size
+	rows := wire.ColdCap(p.link.MaxPayload(), testDim)
+	accept := func(first uint64, n int) *operation {
+		o := &operation{ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
+		for i := range n {
+			o.keys = append(o.keys, first+uint64(i))
+		}
+		o.values = make([]float32, n*testDim)
+		p.accept(o)
+		return o
+	}
+	turns := func() {
+		for busy := true; busy; {
+			var err error
+			if busy, err = p.turn(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	long, short := accept(0, (window+1)*rows), accept(1<<40, 3)
+	turns()
+	if n := len(receivedKeys(t, p.server)); n != window*rows || long.sealed || short.begun {
+		t.Fatalf("%d rows arrived, %d are a window; all in frames: %v, the next push begun: %v", n, window*rows, long.sealed, short.begun)
+	}
+	long.cause = context.Canceled
+	long.cancelled.Store(true)
+	p.sweep()
+	<-long.released
+	var push *PushError
+	want := packer.Sent{ColdRows: window * rows, ColdFrames: window}
+	if !errors.As(long.err, &push) || !errors.Is(push, context.Canceled) || push.Complete || push.Sent != want || push.Unacked != window {
+		t.Errorf("%v; want the account of a window", long.err)
+	}
+	for seq := p.flows[flowCold].window.Base(); seq < p.flows[flowCold].window.NextSeq(); seq++ {
+		h := wire.Header{Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: seq}
+		p.server.deliver(wire.PutAck(make([]byte, wire.HeaderLen), h), p.link.Local())
+		turns()
+	}
+	if diff := cmp.Diff(short.keys, receivedKeys(t, p.server)); diff != "" {
+		t.Errorf("rows that arrived later (-want +got):\n%s", diff)
+	}
+	if s := p.snapshot(); s.RowsCold != uint64(window*rows+3) {
+		t.Errorf("%d rows are counted, %d were sent", s.RowsCold, window*rows+3)
+	}
+}
+
+// TestBatchesWithoutHotRowsInSyncMode queues a batch that the mode excludes together
+// with one that it allows: only the first is refused.
+func TestBatchesWithoutHotRowsInSyncMode(t *testing.T) {
+	ctx := deadline(t)
+	o := synchronous(clusterOptions{workers: 1})
+	c := newCluster(t, memFabric(t, o), o)
+	w := c.workers[0]
+	hot, err1 := w.Queue(ctx, []uint64{5, 1000}, make([]float32, 2*testDim))
+	cold, err2 := w.Queue(ctx, []uint64{6}, []float32{1, 2, 3})
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	if err := hot.Wait(ctx); !errors.Is(err, ErrMode) {
+		t.Errorf("a batch with a hot row: %v, want ErrMode", err)
+	}
+	if err := cold.Wait(ctx); err != nil {
+		t.Errorf("a batch without one: %v", err)
+	}
+	if err := w.Flush(ctx); !errors.Is(err, ErrMode) {
+		t.Errorf("Flush: %v, want the refusal", err)
+	}
+	if s, err := c.server.Stats(ctx); err != nil || s.Rows != 1 {
+		t.Errorf("the server has %d rows, %v", s.Rows, err)
+	}
+}
+
+// TestPullsDoNotWaitForAPush pulls while a push fills every window: the pull's
+// frames take the places that the next answers free.
+func TestPullsDoNotWaitForAPush(t *testing.T) {
+	p := newPausable(t, time.Hour)
+	keys, grads := batch(rand.New(rand.NewPCG(1, 1)), 200_000)
+	push := &operation{keys: keys, values: grads, ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
+	pull := &operation{pull: true, keys: keys[:1], values: make([]float32, testDim), released: make(chan struct{})}
+	p.accept(push)
+	for busy := true; busy; {
+		var err error
+		if busy, err = p.turn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.accept(pull)
+	if _, err := p.turn(); err != nil || pull.asked != 0 || push.sealed {
+		t.Fatalf("%v; keys asked for: %d, all of the push in frames: %v", err, pull.asked, push.sealed)
+	}
+	p.answer()
+	if _, err := p.turn(); err != nil || pull.asked != 1 || slices.Contains(p.pulls, pull) {
+		t.Errorf("%v; %d keys are asked for after %d answers", err, pull.asked, push.acked)
+	}
+}
