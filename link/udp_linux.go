@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // udpSocket is a non-blocking UDP socket that sends and receives many
@@ -30,7 +30,7 @@ type udpSocket struct {
 
 	fds     [2]unix.PollFd
 	timeout unix.Timespec
-	wake    wakeFD
+	wake    sys.Waker
 }
 
 // messages is a batch of datagrams as the kernel sees it.
@@ -73,7 +73,6 @@ func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ *udpSocket,
 		return nil, 0, os.NewSyscallError("socket", err)
 	}
 	s := &udpSocket{fd: fd, zone: zone, rx: newMessages(), tx: newMessages()}
-	s.wake.fd = -1
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -109,10 +108,10 @@ func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ *udpSocket,
 	if err != nil {
 		return nil, 0, os.NewSyscallError("getsockopt SO_RCVBUF", err)
 	}
-	if err := s.wake.open(); err != nil {
+	if err := s.wake.Open(); err != nil {
 		return nil, 0, err
 	}
-	s.fds = [2]unix.PollFd{{Fd: int32(fd)}, {Fd: int32(s.wake.fd), Events: unix.POLLIN}}
+	s.fds = [2]unix.PollFd{{Fd: int32(fd)}, {Fd: int32(s.wake.FD()), Events: unix.POLLIN}}
 	return s, got, nil
 }
 
@@ -225,7 +224,8 @@ func (s *udpSocket) mmsg(call uintptr, headers []unix.Mmsghdr) (int, unix.Errno)
 
 // wait sleeps in poll.
 func (s *udpSocket) wait(limit time.Duration) error {
-	if s.wake.enter() {
+	s.wake.Sleep()
+	if !s.wake.Pending() {
 		s.fds[0].Events = unix.POLLIN
 		if s.full {
 			s.fds[0].Events |= unix.POLLOUT
@@ -240,11 +240,12 @@ func (s *udpSocket) wait(limit time.Duration) error {
 			return os.NewSyscallError("ppoll", err)
 		}
 	}
-	s.wake.leave(s.fds[1].Revents != 0)
+	s.wake.Awake(s.fds[1].Revents != 0)
+	s.wake.Take()
 	return nil
 }
 
-func (s *udpSocket) wakeUp() { s.wake.wake() }
+func (s *udpSocket) wakeUp() { s.wake.Wake() }
 
 func (s *udpSocket) close() error {
 	if s.fd < 0 {
@@ -252,61 +253,5 @@ func (s *udpSocket) close() error {
 	}
 	err := os.NewSyscallError("close", unix.Close(s.fd))
 	s.fd = -1
-	return errors.Join(err, s.wake.close())
-}
-
-// wakeFD interrupts a sleep in poll. The eventfd is written only while somebody
-// sleeps, so that waking a busy loop costs no system call.
-type wakeFD struct {
-	pending, sleeping atomic.Bool
-
-	mu sync.Mutex // keeps fd open while it is written
-	fd int
-}
-
-func (w *wakeFD) open() (err error) {
-	w.fd, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
-	return os.NewSyscallError("eventfd", err)
-}
-
-// enter announces a sleep and reports whether it may happen. Either wake sees
-// that we sleep, or we see that it was called: both variables are sequentially
-// consistent.
-func (w *wakeFD) enter() bool {
-	w.sleeping.Store(true)
-	return !w.pending.Load()
-}
-
-// leave ends a sleep. A wake that saw us sleep may still be about to write; then
-// the next sleep ends at once, which is harmless, and finds the eventfd readable.
-func (w *wakeFD) leave(readable bool) {
-	w.sleeping.Store(false)
-	w.pending.Store(false)
-	if readable {
-		var b [8]byte
-		_, _ = unix.Read(w.fd, b[:])
-	}
-}
-
-func (w *wakeFD) wake() {
-	if w.pending.Swap(true) || !w.sleeping.Load() {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.fd >= 0 {
-		one := [8]byte{0: 1, 7: 1} // not zero in either byte order
-		_, _ = unix.Write(w.fd, one[:])
-	}
-}
-
-func (w *wakeFD) close() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.fd < 0 {
-		return nil
-	}
-	fd := w.fd
-	w.fd = -1
-	return os.NewSyscallError("close", unix.Close(fd))
+	return errors.Join(err, s.wake.Close())
 }

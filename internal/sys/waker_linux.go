@@ -10,7 +10,7 @@ import (
 
 // Waker interrupts a goroutine, its owner, that sleeps in poll(2). The eventfd is
 // written only while the owner sleeps, so that waking a busy loop costs no system
-// call.
+// call. The zero Waker has no eventfd: FD is -1, and Close does nothing.
 //
 // The owner calls Sleep, then looks for work once more and at Pending, polls FD
 // if there is neither, and calls Awake. Either Wake sees that the owner sleeps, or the
@@ -18,18 +18,19 @@ import (
 type Waker struct {
 	pending, sleeping atomic.Bool
 
-	mu sync.Mutex // guards fd against being closed while it is written
-	fd int
+	mu   sync.Mutex // keeps the descriptor open while it is written
+	file int        // the descriptor plus one, so that the zero Waker has none
 }
 
 // Open makes the eventfd.
-func (w *Waker) Open() (err error) {
-	w.fd, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+func (w *Waker) Open() error {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	w.file = fd + 1
 	return os.NewSyscallError("eventfd", err)
 }
 
 // FD returns the descriptor to poll for POLLIN. Only the owner may call it.
-func (w *Waker) FD() int { return w.fd }
+func (w *Waker) FD() int { return w.file - 1 }
 
 // Wake ends a current or the owner's next sleep, and makes Take report it. It may be
 // called from any goroutine, also after Close. Calls that Take has not reported yet
@@ -44,10 +45,10 @@ func (w *Waker) Wake() {
 func (w *Waker) Interrupt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fd >= 0 {
+	if w.file > 0 {
 		one := [8]byte{0: 1, 7: 1} // not zero in either byte order
 		// The counter cannot overflow before the owner reads it.
-		_, _ = unix.Write(w.fd, one[:])
+		_, _ = unix.Write(w.FD(), one[:])
 	}
 }
 
@@ -64,7 +65,7 @@ func (w *Waker) Awake(readable bool) {
 	w.sleeping.Store(false)
 	if readable {
 		var b [8]byte
-		_, _ = unix.Read(w.fd, b[:])
+		_, _ = unix.Read(w.FD(), b[:])
 	}
 }
 
@@ -79,10 +80,10 @@ func (w *Waker) Take() bool { return w.pending.Load() && w.pending.CompareAndSwa
 func (w *Waker) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fd < 0 {
+	if w.file == 0 {
 		return nil
 	}
-	fd := w.fd
-	w.fd = -1
+	fd := w.FD()
+	w.file = 0
 	return os.NewSyscallError("close", unix.Close(fd))
 }

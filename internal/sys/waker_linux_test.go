@@ -43,6 +43,15 @@ func sleep(t *testing.T, w *Waker, d time.Duration) (woken, readable bool) {
 	return w.Take(), readable
 }
 
+func TestZeroWaker(t *testing.T) {
+	var w Waker
+	w.Sleep()
+	w.Wake() // would write to descriptor 0
+	if err := w.Close(); err != nil || w.FD() != -1 {
+		t.Errorf("descriptor %d, %v", w.FD(), err)
+	}
+}
+
 func TestWaker(t *testing.T) {
 	w := openWaker(t)
 	if woken, readable := sleep(t, w, time.Millisecond); woken || readable {
