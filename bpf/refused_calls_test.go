@@ -1,0 +1,542 @@
+//go:build linux
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/wire"
+)
+
+// refused runs fn with calls that fail with EDOM, and checks for that error and for
+// words of its text.
+func refused(t *testing.T, what, words string, fn func() error, calls ...refuse.Call) {
+	t.Helper()
+	err := refuse.Run(fn, calls...)
+	if !errors.Is(err, unix.EDOM) || !strings.Contains(err.Error(), words) {
+		t.Errorf("%s: error %v, want EDOM and %q", what, err, words)
+	}
+}
+
+// refuseMapping makes shared mappings of one size fail.
+func refuseMapping(size int) refuse.Call {
+	return refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: uint32(size), 3: unix.MAP_SHARED}, Err: unix.EDOM}
+}
+
+func TestMapsCannotBeMapped(t *testing.T) {
+	d := open(t)
+	before := countDescriptors(t)
+	const senders = 7
+	for name, size := range map[string]int{
+		"jobs":    int(unsafe.Sizeof(*d.table.jobs)),
+		"senders": senders * int(unsafe.Sizeof(aggregateSender{})),
+	} {
+		refused(t, name, "into memory", func() error {
+			_, err := Open(Options{Address: conformance.Aggregator.IP, MaxSenders: senders})
+			return err
+		}, refuseMapping(size))
+	}
+	refused(t, "bank", "bpf: job 5: ", func() error {
+		return d.AddJob(aggregator.JobConfig{ID: 5, Slots: 1})
+	}, refuseMapping(int(unsafe.Sizeof(bankValue{}))))
+	if now := countDescriptors(t); now != before {
+		t.Errorf("%d descriptors are open, %d before", now, before)
+	}
+}
+
+// What the program and its loader must agree on is checked.
+func TestProgramThatDoesNotFit(t *testing.T) {
+	needPrivileges(t)
+	spec, err := loadAggregate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Variables[aggregateVarAddress] = spec.Variables[aggregateVarBudgetCost]
+	if _, err := openSpec(spec, Options{Address: conformance.Aggregator.IP}); err == nil || !strings.HasPrefix(err.Error(), "bpf: ") {
+		t.Errorf("a variable of another size: %v", err)
+	}
+	d := open(t)
+	d.inner.bank = d.inner.bank.Copy()
+	size := d.inner.bank.ValueSize
+	d.inner.bank.ValueSize += 8
+	err = d.AddJob(aggregator.JobConfig{ID: 5, Slots: 1})
+	want := fmt.Sprintf("a bank of the program has %d bytes, the loader's %d;", size+8, size)
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a bank of another size: %v, want %q", err, want)
+	}
+}
+
+func TestCountersCannotBeRead(t *testing.T) {
+	inNamespace(t, 1, func() {
+		d := open(t)
+		counters := func() error { _, err := d.Counters(); return err }
+		refused(t, "program's", "bpf: read counters: ", counters, refuseBPF(unix.BPF_MAP_LOOKUP_ELEM, unix.EDOM))
+		if err := d.Attach("port0", afxdp.AttachNative); err != nil {
+			t.Fatal(err)
+		}
+		if d.CountsFailures() != nil {
+			t.Skip(d.CountsFailures())
+		}
+		if err := d.failures.objects.Failed.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := counters(); !errors.Is(err, unix.EBADF) || !strings.Contains(err.Error(), "read counters of failures") {
+			t.Errorf("of failures: %v", err)
+		}
+	})
+}
+
+// There are jobs up to aggregator.MaxJobs.
+func TestNoSuchPlace(t *testing.T) {
+	d := open(t)
+	for name, call := range map[string]func(id uint16) error{
+		"AddJob":         func(id uint16) error { return d.AddJob(aggregator.JobConfig{ID: id, Slots: 1}) },
+		"RemoveJob":      d.RemoveJob,
+		"AddSender":      func(id uint16) error { return d.AddSender(id, conformance.Sender(0)) },
+		"RemoveSender":   func(id uint16) error { return d.RemoveSender(id, 1) },
+		"Swap":           func(id uint16) error { _, err := d.Swap(id); return err },
+		"Clear":          func(id uint16) error { return d.Clear(&aggregator.Bank{Job: id}) },
+		"JobCounters":    func(id uint16) error { _, err := d.JobCounters(id); return err },
+		"SenderCounters": func(id uint16) error { _, err := d.SenderCounters(id, 1); return err },
+	} {
+		for _, id := range []uint16{aggregator.MaxJobs, 65535} {
+			if err := call(id); !errors.Is(err, aggregator.ErrNoJob) && !errors.Is(err, aggregator.ErrConfig) {
+				t.Errorf("%s(%d): %v", name, id, err)
+			}
+		}
+	}
+}
+
+// A job that cannot be made whole is not there afterwards, in no part.
+func TestJobCannotBeInstalled(t *testing.T) {
+	d := open(t)
+	before := countDescriptors(t)
+	update := refuseBPF(unix.BPF_MAP_UPDATE_ELEM, unix.EDOM)
+	lut := aggregator.JobConfig{ID: 4, Slots: 10, Arithmetic: aggregator.LUT}
+	sync := aggregator.JobConfig{ID: 5, Slots: 10, Mode: aggregator.Sync, Workers: 2}
+	refused(t, "job", "bpf: job 5: bpf: install bank: ", func() error { return d.AddJob(sync) }, update)
+	refused(t, "lookup tables", "bpf: job 4: bpf: fill lookup tables: ", func() error { return d.AddJob(lut) }, update)
+	for name, m := range map[string]**ebpf.Map{
+		"groups":       &d.objects.Groups,
+		"set of ports": &d.objects.PortSets,
+	} {
+		// In its place, a map that takes no such entry.
+		whole := *m
+		*m = d.objects.Counts
+		err := d.AddJob(sync)
+		*m = whole
+		if err == nil || !strings.Contains(err.Error(), "bpf: job 5: bpf: install "+name+": ") {
+			t.Errorf("%s: %v", name, err)
+		}
+		var id uint32
+		for bank := range 2 {
+			if err := d.objects.Banks.Lookup(bankKey(sync.ID, bank), &id); !errors.Is(err, ebpf.ErrKeyNotExist) {
+				t.Errorf("%s: bank %d is installed: %v", name, bank, err)
+			}
+		}
+	}
+	for _, job := range []aggregator.JobConfig{lut, sync} {
+		if _, err := d.JobCounters(job.ID); !errors.Is(err, aggregator.ErrNoJob) {
+			t.Errorf("job %d: %v", job.ID, err)
+		}
+	}
+	// A map of maps gives its inner maps back after a grace period; descriptors are
+	// closed at once.
+	if now := countDescriptors(t); now != before {
+		t.Errorf("%d descriptors are open, %d before", now, before)
+	}
+	if err := errors.Join(d.AddJob(lut), d.AddJob(sync)); err != nil {
+		t.Error("afterwards:", err)
+	}
+}
+
+func TestSenderCannotBeAdmitted(t *testing.T) {
+	inNamespace(t, 2, func() {
+		d := openWith(t, Options{Address: conformance.Aggregator.IP, MaxSenders: 1})
+		d.inner.ports = d.inner.ports.Copy()
+		d.inner.ports.MaxEntries = 1
+		job := aggregator.JobConfig{ID: 5, Slots: 10, Mode: aggregator.Sync, Workers: 2}
+		if err := d.AddJob(job); err != nil {
+			t.Fatal(err)
+		}
+		s := conformance.Sender(0)
+		refused(t, "admission", fmt.Sprintf("bpf: job 5: sender %d: ", s.ID), func() error { return d.AddSender(job.ID, s) },
+			refuseBPF(unix.BPF_MAP_UPDATE_ELEM, unix.EDOM))
+
+		// The answers to it have to go to both ports, and there is room for one.
+		for _, port := range []string{"port0", "port1"} {
+			if err := d.Attach(port, afxdp.AttachNative); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := d.AddSender(job.ID, s)
+		if !errors.Is(err, unix.E2BIG) || !strings.Contains(err.Error(), "bpf: job 5: add interface ") || !strings.Contains(err.Error(), "at most 1 are possible") {
+			t.Errorf("too many ports: %v", err)
+		}
+		if _, err := d.SenderCounters(job.ID, s.ID); !errors.Is(err, aggregator.ErrNoSender) {
+			t.Errorf("the sender is admitted: %v", err)
+		}
+		if senders := d.places[job.ID].job.ports.senders; len(senders) != 0 {
+			t.Errorf("answers are for %v", senders)
+		}
+		// Its entry, the only one, is free again.
+		if err := d.Detach("port1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.AddSender(job.ID, s); err != nil {
+			t.Fatal(err)
+		}
+		if got := ports(t, d.Aggregator, job.ID); len(got) != 1 || got[0] != "port0" {
+			t.Errorf("ports %v", got)
+		}
+
+		// Nor can the aggregator be attached to one more port then.
+		err = d.Attach("port1", afxdp.AttachNative)
+		if !errors.Is(err, unix.E2BIG) || !strings.Contains(err.Error(), "bpf: job 5: ") {
+			t.Errorf("attach: %v", err)
+		}
+		if _, ok := d.Mode("port1"); ok || programOn(t, "port1") != 0 {
+			t.Error("the program stays on port1")
+		}
+		if got := ports(t, d.Aggregator, job.ID); len(got) != 1 || got[0] != "port0" {
+			t.Errorf("ports %v", got)
+		}
+	})
+}
+
+// A sender that cannot be withdrawn keeps its entry, which the program still finds.
+func TestSenderCannotBeWithdrawn(t *testing.T) {
+	d := openWith(t, Options{Address: conformance.Aggregator.IP, MaxSenders: 2})
+	for id := range uint16(2) {
+		if err := d.AddJob(aggregator.JobConfig{ID: id, Slots: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := conformance.Sender(0)
+	if err := errors.Join(d.AddSender(0, s), d.AddSender(1, s)); err != nil {
+		t.Fatal(err)
+	}
+	remove := refuseBPF(unix.BPF_MAP_DELETE_ELEM, unix.EDOM)
+	refused(t, "RemoveSender", fmt.Sprintf("bpf: job 0: withdraw sender %d: ", s.ID), func() error { return d.RemoveSender(0, s.ID) }, remove)
+	refused(t, "RemoveJob", "", func() error { return d.RemoveJob(1) }, remove)
+	if len(d.senders.free) != 0 {
+		t.Errorf("entries %v are free", d.senders.free)
+	}
+}
+
+// Each set of ports is what it was, or what it shall be, after an error.
+func TestPortsCannotBeChanged(t *testing.T) {
+	inNamespace(t, 1, func() {
+		d := open(t)
+		set, err := newPortSet(d.inner.ports, aggregator.JobConfig{Workers: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer set.close()
+		d.usePorts(t, "port0", "host0")
+		a, b := d.ports[0], d.ports[1]
+		only := func(p uint32) map[uint32]struct{} { return map[uint32]struct{}{p: {}} }
+		refused(t, "add", fmt.Sprintf("add interface %d to its ports: ", a), func() error { return set.set(only(a)) },
+			refuseBPF(unix.BPF_MAP_UPDATE_ELEM, unix.EDOM))
+		if len(set.members) != 0 {
+			t.Errorf("members %v", set.members)
+		}
+		if err := set.set(only(a)); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, "remove", fmt.Sprintf("remove interface %d from its ports: ", a), func() error { return set.set(only(b)) },
+			refuseBPF(unix.BPF_MAP_DELETE_ELEM, unix.EDOM))
+		if want := map[uint32]struct{}{a: {}, b: {}}; !maps.Equal(set.members, want) {
+			t.Errorf("members %v, want %v", set.members, want)
+		}
+	})
+}
+
+func TestRoutesCannotBeChanged(t *testing.T) {
+	inNamespace(t, 2, func() {
+		d := open(t)
+		mac := conformance.Host(0).MAC
+		add := func(port string) func() error { return func() error { return d.AddRoute(mac, port) } }
+		update, remove := refuseBPF(unix.BPF_MAP_UPDATE_ELEM, unix.EDOM), refuseBPF(unix.BPF_MAP_DELETE_ELEM, unix.EDOM)
+		refused(t, "no watch", "bpf: route to port0: ", add("port0"),
+			refuse.Call{Number: unix.SYS_SOCKET, Args: map[int]uint32{0: unix.AF_NETLINK, 2: unix.NETLINK_GENERIC}, Err: unix.EDOM})
+		if d.watch != nil || len(d.routes) != 0 {
+			t.Errorf("watch %v, routes %v", d.watch, d.routes)
+		}
+		refused(t, "AddRoute", "bpf: route to port0: ", add("port0"), update)
+		if err := add("port0")(); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, "the former target", "bpf: route to port1: ", add("port1"), remove)
+		refused(t, "RemoveRoute", "bpf: remove route: ", func() error { return d.RemoveRoute(mac) }, remove)
+		refused(t, "SetForwarding", "bpf: forwarding at port0: ", func() error { return d.SetForwarding("port0", false) }, remove)
+		for _, err := range []error{d.AddRoute(mac, "nowhere"), d.SetForwarding("nowhere", true), d.Attach("nowhere", afxdp.AttachNative)} {
+			if err == nil || !strings.Contains(err.Error(), "nowhere") {
+				t.Errorf("an interface that does not exist: %v", err)
+			}
+		}
+	})
+}
+
+// Kernels before 6.3 do not tell which interfaces transmit for XDP: they are all
+// believed to.
+func TestKernelDoesNotTellTargets(t *testing.T) {
+	inNamespace(t, 1, func() {
+		d := open(t)
+		old := refuse.Call{Number: unix.SYS_SOCKET, Args: map[int]uint32{0: unix.AF_NETLINK, 2: unix.NETLINK_GENERIC}, Err: unix.ENOENT}
+		if err := refuse.Run(func() error { return d.AddRoute(conformance.Host(0).MAC, "port0") }, old); err != nil {
+			t.Fatal(err)
+		}
+		d.usePorts(t, "port0")
+		var target uint32
+		if err := d.objects.Ports.Lookup(d.ports[0], &target); err != nil || d.watch != nil {
+			t.Errorf("target %d, %v, watch %v", target, err, d.watch)
+		}
+	})
+}
+
+func TestAttachAndDetach(t *testing.T) {
+	inNamespace(t, 1, func() {
+		d := open(t)
+		if err := d.Detach("port0"); err != nil {
+			t.Errorf("not attached: %v", err)
+		}
+		if mode, ok := d.Mode("port0"); mode != 0 || ok {
+			t.Errorf("not attached: mode %v, %v", mode, ok)
+		}
+		refused(t, "Attach", "port0", func() error { return d.Attach("port0", afxdp.AttachNative) },
+			refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM})
+		if id := programOn(t, "port0"); id != 0 {
+			t.Errorf("program %d is on the interface", id)
+		}
+		if err := d.Attach("port0", afxdp.AttachNative); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Attach("port0", afxdp.AttachNative); err == nil || err.Error() != "bpf: the aggregator is attached to port0 already" {
+			t.Errorf("twice: %v", err)
+		}
+		other, err := testbed.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		err = other.Do(func() error {
+			err := d.Attach("lo", afxdp.AttachGeneric)
+			if id := programOn(t, "lo"); id != 0 {
+				t.Errorf("program %d is on the interface", id)
+			}
+			return err
+		})
+		if !errors.Is(err, ErrNamespace) {
+			t.Errorf("error %v, want ErrNamespace", err)
+		}
+		if d.CountsFailures() == nil {
+			refused(t, "Detach", "", func() error { return d.Detach("port0") }, refuseBPF(unix.BPF_MAP_DELETE_ELEM, unix.EDOM))
+			refused(t, "Attach", "bpf: count what interface ", func() error { return d.Attach("port0", afxdp.AttachNative) },
+				refuseBPF(unix.BPF_MAP_UPDATE_ELEM, unix.EDOM))
+			if id := programOn(t, "port0"); id != 0 {
+				t.Errorf("program %d is on the interface", id)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for i, err := range []error{
+			d.Attach("port0", afxdp.AttachNative),
+			d.AddRoute(conformance.Host(0).MAC, "port0"),
+			d.RemoveRoute(conformance.Host(0).MAC),
+			d.SetForwarding("port0", true),
+		} {
+			if !errors.Is(err, aggregator.ErrClosed) {
+				t.Errorf("call %d after Close: %v, want ErrClosed", i, err)
+			}
+		}
+	})
+}
+
+// A process that cannot even learn its capabilities is not told that it lacks some.
+func TestCapabilitiesAreUnknown(t *testing.T) {
+	needPrivileges(t)
+	err := refuse.Run(func() error {
+		_, err := Open(Options{Address: conformance.Aggregator.IP})
+		return err
+	}, refuse.Call{Number: unix.SYS_CAPGET, Err: unix.EDOM}, refuseBPF(unix.BPF_MAP_CREATE, unix.EPERM))
+	if !errors.Is(err, unix.EPERM) || errors.Is(err, ErrPermission) {
+		t.Errorf("error %v, want EPERM alone", err)
+	}
+}
+
+func TestSteerOptions(t *testing.T) {
+	inNamespace(t, 1, func() {
+		for queues, want := range map[int]uint32{0: 64, 3: 3} {
+			s, err := OpenSteer(SteerOptions{Interface: "host0", Queues: queues})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := s.Sockets().MaxEntries(); n != want {
+				t.Errorf("%d queues: the map has %d entries, want %d", queues, n, want)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// outlives reports whether a thread that called fn serves other goroutines again.
+func outlives(fn func()) bool {
+	tid := make(chan int)
+	go func() {
+		runtime.LockOSThread()
+		id := unix.Gettid()
+		fn()
+		runtime.UnlockOSThread()
+		tid <- id
+	}()
+	path := fmt.Sprintf("/proc/self/task/%d", <-tid)
+	for range 20 {
+		if _, err := os.Stat(path); err != nil {
+			return false
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return true
+}
+
+func TestNamespaceErrors(t *testing.T) {
+	needPrivileges(t)
+	openFails := refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM}
+	var n namespace
+	ran := func() error { t.Error("the function runs"); return nil }
+	refused(t, "settle", "network namespace: ", n.settle, openFails)
+	refused(t, "do", "network namespace: ", func() error { return n.do(ran) }, openFails)
+	if err := n.settle(); err != nil {
+		t.Fatal(err)
+	}
+	before := countDescriptors(t)
+	if err := n.settle(); err != nil {
+		t.Fatal(err)
+	}
+	if now := countDescriptors(t); now != before {
+		t.Errorf("%d descriptors are open, %d before", now, before)
+	}
+	mine := errors.New("what the function returns")
+	if err := n.do(func() error { return mine }); err != mine {
+		t.Error(err)
+	}
+	closed, null := mustOpen(t, os.DevNull), mustOpen(t, os.DevNull)
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, files := range [][2]*os.File{{closed, null}, {null, closed}} {
+		if same, err := sameFile(files[0], files[1]); same || !errors.Is(err, os.ErrClosed) || !strings.HasPrefix(err.Error(), "network namespace: ") {
+			t.Errorf("a closed file: %v, %v", same, err)
+		}
+	}
+	if _, err := attachment(&namespace{file: closed}, 1); err == nil || !strings.HasPrefix(err.Error(), "network namespace: ") {
+		t.Errorf("a closed namespace: %v", err)
+	}
+	other, err := testbed.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := other.Do(func() error { return n.do(func() error { return mine }) }); err != mine {
+		t.Errorf("from another namespace: %v", err)
+	}
+
+	// The thread ends with its goroutine only if it may be in the wrong namespace.
+	for _, c := range []struct {
+		name, words string
+		do          func() error
+		outlives    bool
+	}{
+		{"no descriptor is free", "", func() (err error) {
+			withoutDescriptors(t, func() { err = n.do(ran) })
+			return err
+		}, true},
+		{"no file of a namespace", "enter the network namespace of the interfaces: setns: ", func() error {
+			return (&namespace{file: null}).do(ran)
+		}, true},
+		{"a file that is closed", "network namespace: ", func() error { return (&namespace{file: closed}).do(ran) }, true},
+		{"the same namespace", mine.Error(), func() error { return n.do(func() error { return mine }) }, true},
+		{"there and back", mine.Error(), func() error {
+			return otherNamespace(t, other).do(func() error { return mine })
+		}, true},
+		{"no way back", "return from the network namespace of the interfaces: setns: ", func() error {
+			return otherNamespace(t, other).do(func() error { dropCapabilities(t); return mine })
+		}, false},
+	} {
+		var err error
+		alive := outlives(func() { err = c.do() })
+		if err == nil || !strings.Contains(err.Error(), c.words) || alive != c.outlives {
+			t.Errorf("%s: error %v; the thread goes on: %v, want %v", c.name, err, alive, c.outlives)
+		}
+	}
+}
+
+func mustOpen(t *testing.T, name string) *os.File {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+func otherNamespace(t *testing.T, other *testbed.Namespace) *namespace {
+	t.Helper()
+	n := &namespace{}
+	if err := other.Do(n.settle); err != nil {
+		t.Error(err)
+	}
+	t.Cleanup(func() { _ = n.close() })
+	return n
+}
+
+// dropCapabilities takes all capabilities from the calling thread.
+func dropCapabilities(t *testing.T) {
+	t.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		t.Error(err)
+	}
+}
+
+// A MaxSenders of 0 is the documented one, and the routes have room for the senders
+// and for a server of each job.
+func TestMaxSenders(t *testing.T) {
+	for senders, want := range map[int]uint32{0: 1024, 3: 3} {
+		d := openWith(t, Options{Address: conformance.Aggregator.IP, MaxSenders: senders})
+		if n := d.objects.Senders.MaxEntries(); n != want {
+			t.Errorf("MaxSenders %d: room for %d", senders, n)
+		}
+		if n := d.objects.Admissions.MaxEntries(); n != want {
+			t.Errorf("MaxSenders %d: room for %d admissions", senders, n)
+		}
+		if n := d.objects.Routes.MaxEntries(); n != want+aggregator.MaxJobs {
+			t.Errorf("MaxSenders %d: room for %d routes", senders, n)
+		}
+		if len(d.senders.free) != int(want) || d.senders.free[want-1] != 0 || d.port != wire.DefaultPort {
+			t.Errorf("MaxSenders %d: %d free, port %d", senders, len(d.senders.free), d.port)
+		}
+	}
+}
