@@ -49,6 +49,41 @@ func countDescriptors(t *testing.T) int {
 	return len(all)
 }
 
+// withDescriptors runs fn while so many descriptors are free, and no more.
+func withDescriptors(t *testing.T, free int, fn func()) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	limit := old
+	limit.Cur = min(limit.Cur, 1024)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	var taken []int
+	for {
+		fd, err := unix.Dup(0)
+		if err != nil {
+			break
+		}
+		taken = append(taken, fd)
+	}
+	if len(taken) < free {
+		t.Fatal("no descriptors can be taken: this test sees nothing")
+	}
+	for _, fd := range taken[:free] {
+		_ = unix.Close(fd)
+	}
+	fn()
+	for _, fd := range taken[free:] {
+		_ = unix.Close(fd)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // exhaust makes something with ever more free descriptors until that succeeds. With
 // fewer it has to fail, each time with the kernel's error behind the prefix, and keep
 // none.
@@ -61,59 +96,27 @@ func exhaust(t *testing.T, prefix string, make func() (undo func() error, err er
 	if err := undo(); err != nil {
 		t.Fatal(err)
 	}
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
 	before := countDescriptors(t)
-	for free := 0; ; free++ {
-		if free == 100 {
-			t.Fatal("fails with any number of descriptors:", err)
-		}
-		limit := old
-		limit.Cur = min(limit.Cur, 1024)
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			t.Fatal(err)
-		}
-		var taken []int
-		for {
-			fd, err := unix.Dup(0)
-			if err != nil {
-				break
-			}
-			taken = append(taken, fd)
-		}
-		give := min(free, len(taken))
-		for _, fd := range taken[:give] {
-			_ = unix.Close(fd)
-		}
-		undo, err = make()
-		for _, fd := range taken[give:] {
-			_ = unix.Close(fd)
-		}
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-			t.Fatal(err)
-		}
-		if give < free {
-			t.Fatal("no descriptors can be taken: this test sees nothing")
-		}
-		if err == nil {
+	for free := range 100 {
+		withDescriptors(t, free, func() { undo, err = make() })
+		switch {
+		case err == nil && free == 0:
+			t.Error("succeeds without a descriptor: this test sees nothing")
+		case err == nil:
 			if err := undo(); err != nil {
 				t.Errorf("with %d descriptors: %v", free, err)
 			}
-		} else if !isExhaustion(err) || !strings.HasPrefix(err.Error(), prefix) {
+		case !isExhaustion(err) || !strings.HasPrefix(err.Error(), prefix):
 			t.Errorf("with %d descriptors: %v", free, err)
 		}
 		if now := countDescriptors(t); now != before {
 			t.Fatalf("with %d free descriptors, %v: %d are open afterwards, %d before", free, err, now, before)
 		}
 		if err == nil {
-			if free == 0 {
-				t.Error("succeeds without a descriptor: this test sees nothing")
-			}
 			return
 		}
 	}
+	t.Fatal("fails with any number of descriptors:", err)
 }
 
 // isExhaustion allows for package ebpf, which looks for the reason of some failures

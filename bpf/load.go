@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/sys"
@@ -19,10 +18,6 @@ var ErrPermission = errors.New("bpf: missing privilege")
 
 // load creates the maps and loads the program of spec into objects.
 func load(spec *ebpf.CollectionSpec, objects any) error {
-	// Kernels before 5.11 charge maps to RLIMIT_MEMLOCK.
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return explain(err)
-	}
 	return explain(spec.LoadAndAssign(objects, nil))
 }
 

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/afxdp/testbed"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
 	"github.com/libra-ina/libra/internal/refuse"
-	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -468,7 +468,7 @@ func TestNamespaceErrors(t *testing.T) {
 		outlives    bool
 	}{
 		{"no descriptor is free", "", func() (err error) {
-			withoutDescriptors(t, func() { err = n.do(ran) })
+			withDescriptors(t, 0, func() { err = n.do(ran) })
 			return err
 		}, true},
 		{"no file of a namespace", "enter the network namespace of the interfaces: setns: ", func() error {

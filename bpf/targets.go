@@ -37,15 +37,13 @@ func (a *Aggregator) watchTargets() error {
 func (a *Aggregator) updateTargets() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed {
-		return
-	}
 	indices := make(map[uint32]struct{})
 	for _, index := range a.routes {
 		indices[index] = struct{}{}
 	}
 	for index := range indices {
-		// An interface that cannot be a target is none: its frames pass.
+		// An interface that cannot be a target is none: its frames pass. Nor
+		// can any once the aggregator is closed.
 		_ = a.updateTarget(index)
 	}
 }
