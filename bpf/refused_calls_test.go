@@ -6,21 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/afxdp/testbed"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
 	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -331,7 +328,7 @@ func TestAttachAndDetach(t *testing.T) {
 		if err := d.Attach("port0", afxdp.AttachNative); err == nil || err.Error() != "bpf: the aggregator is attached to port0 already" {
 			t.Errorf("twice: %v", err)
 		}
-		other, err := testbed.New()
+		other, err := testbed.NewNamespace()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -399,124 +396,38 @@ func TestSteerOptions(t *testing.T) {
 	})
 }
 
-// outlives reports whether a thread that called fn serves other goroutines again.
-func outlives(fn func()) bool {
-	tid := make(chan int)
-	go func() {
-		runtime.LockOSThread()
-		id := unix.Gettid()
-		fn()
-		runtime.UnlockOSThread()
-		tid <- id
-	}()
-	path := fmt.Sprintf("/proc/self/task/%d", <-tid)
-	for range 20 {
-		if _, err := os.Stat(path); err != nil {
-			return false
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return true
-}
-
 func TestNamespaceErrors(t *testing.T) {
 	needPrivileges(t)
-	openFails := refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM}
-	var n namespace
-	ran := func() error { t.Error("the function runs"); return nil }
-	refused(t, "settle", "network namespace: ", n.settle, openFails)
-	refused(t, "do", "network namespace: ", func() error { return n.do(ran) }, openFails)
-	if err := n.settle(); err != nil {
-		t.Fatal(err)
-	}
-	before := countDescriptors(t)
-	if err := n.settle(); err != nil {
-		t.Fatal(err)
-	}
-	if now := countDescriptors(t); now != before {
-		t.Errorf("%d descriptors are open, %d before", now, before)
-	}
+	n := &namespace{}
+	refused(t, "settle", "network namespace: ", n.settle, refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM})
 	mine := errors.New("what the function returns")
 	if err := n.do(func() error { return mine }); err != mine {
-		t.Error(err)
+		t.Errorf("before there is one: %v", err)
 	}
-	closed, null := mustOpen(t, os.DevNull), mustOpen(t, os.DevNull)
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
+	if err := n.close(); err != nil {
+		t.Errorf("before there is one: %v", err)
 	}
-	for _, files := range [][2]*os.File{{closed, null}, {null, closed}} {
-		if same, err := sameFile(files[0], files[1]); same || !errors.Is(err, os.ErrClosed) || !strings.HasPrefix(err.Error(), "network namespace: ") {
-			t.Errorf("a closed file: %v, %v", same, err)
+	before := countDescriptors(t)
+	for range 2 {
+		if err := n.settle(); err != nil {
+			t.Fatal(err)
+		}
+		if now := countDescriptors(t); now != before+1 {
+			t.Errorf("%d descriptors are open, %d before", now, before)
 		}
 	}
-	if _, err := attachment(&namespace{file: closed}, 1); err == nil || !strings.HasPrefix(err.Error(), "network namespace: ") {
-		t.Errorf("a closed namespace: %v", err)
-	}
-	other, err := testbed.New()
+	other, err := testbed.NewNamespace()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
+	if err := other.Do(n.settle); !errors.Is(err, ErrNamespace) {
+		t.Errorf("in another namespace: %v, want ErrNamespace", err)
+	}
 	if err := other.Do(func() error { return n.do(func() error { return mine }) }); err != mine {
 		t.Errorf("from another namespace: %v", err)
 	}
-
-	// The thread ends with its goroutine only if it may be in the wrong namespace.
-	for _, c := range []struct {
-		name, words string
-		do          func() error
-		outlives    bool
-	}{
-		{"no descriptor is free", "", func() (err error) {
-			withDescriptors(t, 0, func() { err = n.do(ran) })
-			return err
-		}, true},
-		{"no file of a namespace", "enter the network namespace of the interfaces: setns: ", func() error {
-			return (&namespace{file: null}).do(ran)
-		}, true},
-		{"a file that is closed", "network namespace: ", func() error { return (&namespace{file: closed}).do(ran) }, true},
-		{"the same namespace", mine.Error(), func() error { return n.do(func() error { return mine }) }, true},
-		{"there and back", mine.Error(), func() error {
-			return otherNamespace(t, other).do(func() error { return mine })
-		}, true},
-		{"no way back", "return from the network namespace of the interfaces: setns: ", func() error {
-			return otherNamespace(t, other).do(func() error { dropCapabilities(t); return mine })
-		}, false},
-	} {
-		var err error
-		alive := outlives(func() { err = c.do() })
-		if err == nil || !strings.Contains(err.Error(), c.words) || alive != c.outlives {
-			t.Errorf("%s: error %v; the thread goes on: %v, want %v", c.name, err, alive, c.outlives)
-		}
-	}
-}
-
-func mustOpen(t *testing.T, name string) *os.File {
-	t.Helper()
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	return f
-}
-
-func otherNamespace(t *testing.T, other *testbed.Namespace) *namespace {
-	t.Helper()
-	n := &namespace{}
-	if err := other.Do(n.settle); err != nil {
-		t.Error(err)
-	}
-	t.Cleanup(func() { _ = n.close() })
-	return n
-}
-
-// dropCapabilities takes all capabilities from the calling thread.
-func dropCapabilities(t *testing.T) {
-	t.Helper()
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none [2]unix.CapUserData
-	if err := unix.Capset(&header, &none[0]); err != nil {
+	if err := n.close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // A Call is a system call that fails.
@@ -25,15 +27,18 @@ type Call struct {
 // Run runs fn on a thread of its own, which is in the caller's network namespace, and
 // to which the kernel refuses the calls. The thread ends with fn.
 func Run(fn func() error, calls ...Call) error {
-	here, err := os.Open("/proc/thread-self/ns/net")
+	here, err := sys.ThreadNamespace()
 	if err != nil {
 		return fmt.Errorf("refuse: %w", err)
 	}
 	defer here.Close()
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err := enter(here, calls); err != nil {
+		err := here.Enter() // its thread ends with the goroutine
+		if err == nil {
+			err = install(calls)
+		}
+		if err != nil {
 			result <- fmt.Errorf("refuse: %w", err)
 			return
 		}
@@ -42,10 +47,7 @@ func Run(fn func() error, calls ...Call) error {
 	return <-result
 }
 
-func enter(network *os.File, calls []Call) error {
-	if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
-		return os.NewSyscallError("setns", err)
-	}
+func install(calls []Call) error {
 	filter := compile(calls)
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
