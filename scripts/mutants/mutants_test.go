@@ -86,7 +86,9 @@ func TestRunnerTellsResultsApart(t *testing.T) {
 	at := bytes.Index(p.text["sample.go"], []byte("i--"))
 	endless := &mutant{File: file, Kind: "INCREMENT_DECREMENT", text: p.text["sample.go"], start: at + 1, end: at + 3, with: "++"}
 	unfit := &mutant{File: file, text: p.text["sample.go"], start: at, end: at + 3, with: `"not a statement`}
-	mutants = append(mutants, endless, unfit)
+	at = bytes.Index(p.text["sample.go"], []byte(`"n", n`))
+	vetted := &mutant{File: file, text: p.text["sample.go"], start: at, end: at + len(`"n", n`), with: `n, "n"`} // a key that is no string
+	mutants = append(mutants, endless, unfit, vetted)
 	mutants[0].Reason = "a mistake"
 	mutants[4].Reason = "the second key is not used" // a lie, but the test cannot tell
 
@@ -101,12 +103,15 @@ func TestRunnerTellsResultsApart(t *testing.T) {
 		got = append(got, m.Result)
 	}
 	// Mutant 1 leaves steps at 0; 4 stores another key, which is as good.
-	want := []string{mistaken, killed, killed, killed, equivalent, killed, timedOut, broken}
+	want := []string{mistaken, killed, killed, killed, equivalent, killed, timedOut, broken, killed}
 	if !slices.Equal(got, want) {
 		t.Errorf("results %q, want %q", got, want)
 	}
 	if mutants[1].By != "TestSteps" {
 		t.Errorf("killed by %q", mutants[1].By)
+	}
+	if !strings.Contains(vetted.By, "slog.Info") {
+		t.Errorf("refused by go vet with %q", vetted.By)
 	}
 	if after := status(t, root); after != before {
 		t.Errorf("the work tree changed:\n%s", after)
@@ -117,7 +122,7 @@ func TestRunnerTellsResultsApart(t *testing.T) {
 	if results.print(&out, sampleDir, 95) {
 		t.Errorf("a mutant that is listed by mistake passes:\n%s", &out)
 	}
-	if c := results.Packages[0]; c.Killed != 5 || c.TimedOut != 1 || c.Equivalent != 1 || c.Mistaken != 1 || c.Broken != 1 || c.Survived != 0 {
+	if c := results.Packages[0]; c.Killed != 6 || c.TimedOut != 1 || c.Equivalent != 1 || c.Mistaken != 1 || c.Broken != 1 || c.Survived != 0 {
 		t.Errorf("counts %+v", c)
 	}
 }

@@ -132,6 +132,20 @@ func (r *runner) one(ctx context.Context, m *mutant) error {
 		}
 		break
 	}
+	if m.Result == survived && r.target.dir != xdp {
+		// Run last: it takes seconds, and the tests see nearly every mutant.
+		overlay := filepath.Join(dir, "overlay.json")
+		err := r.compile(ctx, "vet", "-overlay", overlay, "./"+r.target.dir)
+		var refused *refusedError
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &refused):
+			m.Result, m.By = killed, refused.Error()
+		case err != nil:
+			return err
+		}
+	}
 	if m.Reason != "" {
 		if m.Result == survived {
 			m.Result = equivalent
@@ -187,15 +201,21 @@ func compile(cmd *exec.Cmd) error {
 	return err
 }
 
-// build compiles the tests of a stage.
+// compile runs a go command that compiles, in the module's root.
+func (r *runner) compile(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = r.root
+	return compile(cmd)
+}
+
+// build compiles the tests of a stage, without the checks of go vet that go test
+// makes: what they refuse compiles, and is for the tests to see.
 func (r *runner) build(ctx context.Context, s stage, overlay, out string) error {
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", out}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "./"+s.dir)...)
-	cmd.Dir = r.root
-	return compile(cmd)
+	return r.compile(ctx, append(args, "./"+s.dir)...)
 }
 
 // test runs the tests of a stage in their package's directory, as go test does.

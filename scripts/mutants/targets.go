@@ -41,10 +41,17 @@ var targets = []target{
 	own("internal/cluster"),
 	own("internal/workload"),
 	{"control", []stage{{dir: "control"}, {dir: "internal/node"}}},
-	{"internal/node", []stage{{dir: "internal/node"}, {dir: "cmd/libra", run: "Cluster|Process"}}},
+	{"internal/node", []stage{
+		{dir: "internal/node", skip: longNode},
+		{dir: "internal/node", run: longNode},
+		{dir: "cmd/libra", run: "^TestCluster"},
+	}},
 	own("internal/fault"),
 	own("link"),
-	own("transport"),
+	{"transport", []stage{
+		{dir: "transport", skip: longTransport},
+		{dir: "transport", run: longTransport},
+	}},
 	{"bpf", []stage{
 		{dir: "bpf", skip: longBPF},
 		{dir: "bpf", run: longBPF},
@@ -66,6 +73,12 @@ const comparisons = "^(TestReplaysVectors|TestAggregateEqualsModel|TestReadmissi
 
 // longBPF are the tests of bpf that take most of its time.
 const longBPF = "^(TestRoundsExactlyOnce|TestAggregateEqualsModel)$"
+
+// longNode are the tests of internal/node that wait for a bridge or for time.
+const longNode = "^(TestEveryFrame|TestRoutes|TestBridge|TestVLAN|TestFrames|TestThreadNAPI)"
+
+// longTransport are the tests of transport that take most of its time.
+const longTransport = "^(TestReduce(XDP|BackendsInteroperate|)|TestExactSums(XDP|OnAnyNetwork|)|TestLinkDown|TestLinksLeaveNothing|TestBackendsInteroperate)$"
 
 // choose finds the targets that a comma-separated list names.
 func choose(names string) ([]target, error) {
