@@ -64,9 +64,16 @@ func TestSynchronousTrainingIsExact(t *testing.T) {
 }
 
 func TestSynthetic(t *testing.T) {
-	r := runDemo(t, "--backend", "udp", "--epochs", "1", "--rows", "60000", "--workers", "2", "--model", "lr", "--sync")
-	if r.AUC < 0.55 || r.AUC != r.ReferenceAUC || r.WeightsSHA256 != r.ReferenceSHA256 {
-		t.Errorf("got %+v", r)
+	for _, backend := range []string{"udp", "afxdp"} {
+		t.Run(backend, func(t *testing.T) {
+			if backend == "afxdp" {
+				needRoot(t)
+			}
+			r := runDemo(t, "--backend", backend, "--epochs", "1", "--rows", "40000", "--workers", "2", "--model", "lr", "--sync")
+			if r.AUC < 0.55 || r.AUC != r.ReferenceAUC || r.WeightsSHA256 != r.ReferenceSHA256 || r.Backend != backend {
+				t.Errorf("got %+v", r)
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -48,4 +49,41 @@ func TestAdviceOnPartialChecksums(t *testing.T) {
 			t.Errorf("%d warnings with the remedy, want 1: %s", n, out.String())
 		}
 	})
+}
+
+// It ends with its context, and with the data plane.
+func TestAdviceEnds(t *testing.T) {
+	for name, test := range map[string]func(*aggregator.Model, context.CancelFunc) error{
+		"context":    func(_ *aggregator.Model, cancel context.CancelFunc) error { cancel(); return nil },
+		"data plane": func(m *aggregator.Model, _ context.CancelFunc) error { return m.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				model, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ended := false
+				go func() {
+					advise(ctx, model, slog.New(slog.DiscardHandler), time.Second)
+					ended = true
+				}()
+				time.Sleep(2500 * time.Millisecond)
+				synctest.Wait()
+				if ended {
+					t.Fatal("it ends by itself")
+				}
+				if err := test(model, cancel); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if !ended {
+					t.Error("it goes on")
+				}
+			})
+		})
+	}
 }

@@ -69,10 +69,7 @@ func (h *hosts) AddSender(job uint16, s aggregator.SenderConfig) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if j := h.jobs[job]; j != nil {
-		if release := j.senders[s.ID]; release != nil {
-			release()
-		}
+	if j := h.jobs[job]; j != nil { // otherwise it has ended already
 		j.senders[s.ID] = h.follow(s.MAC)
 	}
 	return nil

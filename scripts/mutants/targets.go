@@ -44,7 +44,7 @@ var targets = []target{
 	{"internal/node", []stage{
 		{dir: "internal/node", skip: longNode},
 		{dir: "internal/node", run: longNode},
-		{dir: "cmd/libra", run: "^TestCluster"},
+		{dir: "cmd/libra", run: "^(TestCluster|TestSynthetic)"},
 	}},
 	own("internal/fault"),
 	own("link"),

@@ -1,0 +1,115 @@
+package node
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/netdev"
+	"github.com/libra-ina/libra/internal/testbed"
+)
+
+func TestAttachMode(t *testing.T) {
+	for name, want := range map[string]afxdp.AttachMode{"auto": afxdp.AttachAuto, "native": afxdp.AttachNative, "generic": afxdp.AttachGeneric} {
+		if got, err := attachMode(name); got != want || err != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	if _, err := attachMode("fast"); err == nil || !strings.Contains(err.Error(), `XDP mode "fast" is none of native, generic, auto`) {
+		t.Errorf("an unknown mode: %v", err)
+	}
+	if _, err := openXDPPlane(&cluster.Config{Switch: cluster.Switch{XDPMode: "fast"}}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), `"fast"`) {
+		t.Errorf("an unknown mode: %v", err)
+	}
+}
+
+// An interface that XDP cannot run on is refused with the remedy, and what was begun
+// before is undone.
+func TestUnfitInterfaces(t *testing.T) {
+	bed, err := testbed.New(t.Context(), testbed.Config{Hosts: 1})
+	if errors.Is(err, fs.ErrPermission) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bed.Close()
+	err = bed.Switch().Do(func() error {
+		pair := func(name string, rx, tx int) error {
+			a := netlink.NewLinkAttrs()
+			a.Name, a.NumRxQueues, a.NumTxQueues = name, rx, 1
+			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: a, PeerName: name + "peer", PeerNumRxQueues: 1, PeerNumTxQueues: uint32(tx)})
+		}
+		if err := errors.Join(pair("few", 1, 2), pair("equal", 2, 2), pair("more", 3, 2)); err != nil {
+			return err
+		}
+		names := interfaceNames()
+		for _, name := range []string{"lo", "few", "fewpeer", bed.Host(0).PortName} {
+			if !slices.Contains(names, name) {
+				t.Errorf("interface %s is not among %v", name, names)
+			}
+		}
+		for name, want := range map[string]string{
+			"few":     "interface few has 1 receive queues but its peer fewpeer has 2 transmit queues, so XDP cannot run on it: make the pair with equal numbers (ip link add ... numrxqueues 2)",
+			"nobody0": `there is no interface "nobody0" here; there are [`,
+			"equal":   "", "more": "", "lo": "",
+			bed.Host(0).PortName: "", // its peer is in another namespace
+		} {
+			if err := checkQueues(name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %v, want %q", name, err, want)
+			}
+		}
+		if err := checkQueues("nobody0"); !strings.Contains(err.Error(), "fewpeer") {
+			t.Errorf("the interfaces that there are: %v", err)
+		}
+
+		port := bed.Host(0).PortName
+		for _, second := range []string{"few", "nobody0"} {
+			c := &cluster.Config{Switch: cluster.Switch{Address: bed.Switch().IP, XDPMode: "auto", Interfaces: []string{port, second}, ThreadedNAPI: true}}
+			if p, err := openXDPPlane(c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), second) || p.Plane != nil {
+				t.Errorf("with %s: %v", second, err)
+			}
+			link, err := netlink.LinkByName(port)
+			if err != nil {
+				return err
+			}
+			if x := link.Attrs().Xdp; x != nil && x.Attached {
+				t.Errorf("after the error about %s, the program is still on %s", second, port)
+			}
+		}
+
+		// What an open plane says of itself, and puts back when it ends.
+		c := &cluster.Config{Switch: cluster.Switch{Address: bed.Switch().IP, XDPMode: "generic", Interfaces: []string{port}, ThreadedNAPI: true}}
+		p, err := openXDPPlane(c, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		if p.what != "xdp generic, threaded NAPI" {
+			t.Errorf("the plane is %q", p.what)
+		}
+		if v, err := netdev.Get(port, "threaded"); v != "1" || err != nil {
+			t.Errorf("threaded is %q, %v", v, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if v, err := netdev.Get(port, "threaded"); v != "0" || err != nil {
+			t.Errorf("afterwards, threaded is %q, %v", v, err)
+		}
+		link, err := netlink.LinkByName(port)
+		if err == nil && link.Attrs().Xdp != nil && link.Attrs().Xdp.Attached {
+			t.Errorf("the program is still on %s", port)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,163 @@
+package node
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+// What a worker reports is part of a checkpoint when two harvests have been applied
+// since: one may have begun before.
+func TestReportsSettleAfterTwoHarvests(t *testing.T) {
+	p := newProgress(false)
+	steps := func(want string) {
+		t.Helper()
+		text, err := p.encode()
+		if err != nil || string(text) != want {
+			t.Errorf("%s, %v, want %s", text, err, want)
+		}
+	}
+	steps(`{"agreed":null}`)
+	p.agreed = func() map[string]string { return map[string]string{"port": "1"} }
+	p.report(3, 10)
+	steps(`{"agreed":{"port":"1"}}`)
+	p.settle()
+	p.report(3, 20)
+	p.report(4, 5)
+	steps(`{"agreed":{"port":"1"}}`)
+	p.settle()
+	steps(`{"agreed":{"port":"1"},"steps":{"3":10}}`)
+	p.report(3, 15) // an old report, late
+	p.settle()
+	steps(`{"agreed":{"port":"1"},"steps":{"3":20,"4":5}}`)
+	if p.first(3) != 20 || p.first(4) != 5 || p.first(5) != 0 {
+		t.Errorf("workers begin with steps %d, %d, %d", p.first(3), p.first(4), p.first(5))
+	}
+	p.report(4, 6)
+	p.finish(2)
+	steps(`{"agreed":{"port":"1"},"steps":{"3":20,"4":6},"complete_epochs":2}`)
+
+	again := newProgress(false)
+	text, _ := p.encode()
+	if _, err := again.resume(text, map[string]string{"port": "1"}, 3); err != nil {
+		t.Fatal(err)
+	}
+	if again.first(3) != 20 || again.first(4) != 6 || again.complete != 0 {
+		t.Errorf("resumed: %+v", again)
+	}
+	// A harvest that holds nothing new takes nothing back.
+	again.settle()
+	p = again
+	steps(`{"agreed":null,"steps":{"3":20,"4":6}}`)
+}
+
+// Of synchronous training the checkpoint has the one step of all.
+func TestProgressOfSynchronousTraining(t *testing.T) {
+	p := newProgress(true)
+	p.commit(7)
+	p.report(1, 99)
+	p.finish(2)
+	text, err := p.encode()
+	if want := `{"agreed":null,"step":7,"complete_epochs":2}`; err != nil || string(text) != want {
+		t.Errorf("%s, %v, want %s", text, err, want)
+	}
+	if p.first(1) != 7 {
+		t.Errorf("worker 1 begins with step %d", p.first(1))
+	}
+}
+
+func TestResume(t *testing.T) {
+	now := map[string]string{"port": "1", "model.batch": "20", "model.epochs": "2", "model.kind": "fm"}
+	for name, c := range map[string]struct {
+		saved  string
+		change map[string]string // of what is agreed on now
+		epochs int
+		want   string            // the error; empty: none
+		agreed map[string]string // beside now's
+	}{
+		"the same":        {saved: `{"agreed":{"model.batch":"20"},"step":5}`, epochs: 2},
+		"workers' fields": {saved: `{"agreed":{"model.batch":"20","data":"3 bytes"}}`, epochs: 2, agreed: map[string]string{"data": "3 bytes"}},
+		"the same data":   {saved: `{"agreed":{"data":"synthetic"}}`, change: map[string]string{"data": "synthetic"}, epochs: 2, agreed: map[string]string{"data": "synthetic"}},
+		"pace":            {saved: `{"agreed":{"port":"2","model.epochs":"1","model.learning_rate":"1","model.initial_accumulator":"5"}}`, epochs: 2},
+		"two fields": {
+			saved: `{"agreed":{"model.kind":"lr","model.batch":"10"}}`, epochs: 2,
+			want: "it was trained with another configuration: model.batch was 10 and is 20; model.kind was lr and is fm; restore that",
+		},
+		"data of a file": {saved: `{"agreed":{"model.batch":"20"}}`, change: map[string]string{"data": "synthetic"}, epochs: 2, want: "data is now synthetic"},
+		"fewer epochs":   {saved: `{"agreed":{},"complete_epochs":3}`, epochs: 2, want: "it has been trained for 3 epochs, and model.epochs, the total, is 2"},
+		"no JSON":        {saved: `{`, epochs: 2, want: "does not say how far"},
+		"nothing":        {saved: `{}`, epochs: 2, want: "does not say how far"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProgress(true)
+			agreement := maps.Clone(now)
+			maps.Copy(agreement, c.change)
+			got, err := p.resume([]byte(c.saved), agreement, c.epochs)
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "to begin anew") || p.step != 0 {
+					t.Errorf("error %v, want %q", err, c.want)
+				}
+				return
+			}
+			want := maps.Clone(now)
+			maps.Copy(want, c.agreed)
+			if err != nil || !maps.Equal(got, want) {
+				t.Errorf("%v, %v, want %v", got, err, want)
+			}
+			if _, changed := agreement["data"]; changed && c.change == nil {
+				t.Error("the configuration's agreement has changed")
+			}
+		})
+	}
+	for epochs, complete := range map[int]int{2: 2, 3: 0} {
+		p := newProgress(true)
+		if _, err := p.resume([]byte(`{"agreed":{},"step":9,"complete_epochs":2}`), now, epochs); err != nil || p.complete != complete || p.first(1) != 9 {
+			t.Errorf("%d of 2 epochs: %+v, %v", epochs, p, err)
+		}
+	}
+}
+
+// What the two services answer fits together, and each number has its place.
+func TestAnswersOfBothServices(t *testing.T) {
+	answers := func() (*pb.Membership, *pb.Admission) {
+		return &pb.Membership{Instance: 9, Epoch: 4, FirstStep: 17},
+			&pb.Admission{
+				Instance: 9, Epoch: 5, Window: wire.DefaultWindow, Exponent: -30, Workers: 6, Stripes: 7,
+				Mode: pb.Mode_MODE_SYNC, Arithmetic: control.ArithmeticMessage(aggregator.Fixed),
+			}
+	}
+	joined, admitted := answers()
+	m := &membership{job: 5}
+	if err := m.take(joined, admitted); err != nil {
+		t.Fatal(err)
+	}
+	if m.epoch != 5 || m.serverEpoch != 4 || m.firstStep != 17 || m.exp != -30 || m.workers != 6 || m.stripes != 7 ||
+		m.mode != aggregator.Sync || m.arithmetic != aggregator.Fixed || m.layout == packer.Dense {
+		t.Errorf("%+v", m)
+	}
+	admitted.Dense = true
+	if err := m.take(joined, admitted); err != nil || m.layout != packer.Dense {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for name, c := range map[string]struct {
+		change func(*pb.Membership, *pb.Admission)
+		want   string
+	}{
+		"instance":   {func(m *pb.Membership, _ *pb.Admission) { m.Instance = 8 }, "the parameter server serves instance 8 of job 5, the aggregator instance 9: restart the server"},
+		"window":     {func(_ *pb.Membership, a *pb.Admission) { a.Window = 16 }, "within 16 frames, this worker needs 512"},
+		"mode":       {func(_ *pb.Membership, a *pb.Admission) { a.Mode = 77 }, "runs job 5 in mode 77 with arithmetic ARITHMETIC_FIXED, which this worker does not know"},
+		"arithmetic": {func(_ *pb.Membership, a *pb.Admission) { a.Arithmetic = 77 }, "in mode MODE_SYNC with arithmetic 77, which this worker does not know"},
+	} {
+		joined, admitted := answers()
+		c.change(joined, admitted)
+		if err := (&membership{job: 5}).take(joined, admitted); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q in it", name, err, c.want)
+		}
+	}
+}
