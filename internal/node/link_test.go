@@ -12,33 +12,33 @@ import (
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
 
 // dropped sends frames over a link and returns which of them it lost.
 func dropped(t *testing.T, c *cluster.Config, h cluster.Host, faulty bool) (lost []int) {
 	t.Helper()
-	link, err := openLink(c, h, faulty)
+	l, err := openLink(c, h, faulty)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer link.Close()
-	path, err := link.Path(t.Context(), wire.Endpoint{IP: c.Server.Address, Port: c.Port})
+	defer l.Close()
+	path, err := l.Path(t.Context(), wire.Endpoint{IP: c.Server.Address, Port: c.Port})
 	if err != nil {
 		t.Fatal(err)
 	}
-	drops := func() uint64 { return link.Stats().Dropped }
+	drops := func() uint64 { return l.Stats().Dropped }
 	for i := range 64 {
-		b, ok := link.Alloc()
+		b, ok := l.Alloc()
 		if !ok {
 			t.Fatal("no buffer")
 		}
 		before := drops()
-		if n, err := link.Send([]transport.Frame{{Buf: b, Len: wire.HeaderLen, To: path}}); n != 1 || err != nil {
+		if n, err := l.Send([]link.Frame{{Buf: b, Len: wire.HeaderLen, To: path}}); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		link.Free(b)
+		l.Free(b)
 		if drops() != before {
 			lost = append(lost, i)
 		}
@@ -85,43 +85,43 @@ func TestKindsOfFaults(t *testing.T) {
 	c := newCluster(t, 2)
 	for name, f := range map[string]cluster.Faults{"loss": {Loss: 0.3}, "duplicate": {Duplicate: 0.3}, "reorder": {Reorder: 0.3}} {
 		c.Faults = f
-		link, err := openLink(c, c.Workers[0].Host, true)
+		l, err := openLink(c, c.Workers[0].Host, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		path, err := link.Path(t.Context(), wire.Endpoint{IP: c.Server.Address, Port: c.Port})
+		path, err := l.Path(t.Context(), wire.Endpoint{IP: c.Server.Address, Port: c.Port})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 100 {
-			b, ok := link.Alloc()
+			b, ok := l.Alloc()
 			if !ok {
 				t.Fatal("no buffer")
 			}
-			if _, err := link.Send([]transport.Frame{{Buf: b, Len: wire.HeaderLen, To: path}}); err != nil {
+			if _, err := l.Send([]link.Frame{{Buf: b, Len: wire.HeaderLen, To: path}}); err != nil {
 				t.Fatal(err)
 			}
-			link.Free(b)
+			l.Free(b)
 		}
-		s := link.Stats()
+		s := l.Stats()
 		if got := [3]bool{s.Dropped > 0, s.Duplicated > 0, s.Reordered > 0}; got != [3]bool{name == "loss", name == "duplicate", name == "reorder"} {
 			t.Errorf("%s: %+v", name, s)
 		}
-		link.Close()
+		l.Close()
 	}
 }
 
 // A peer that does not end its calls keeps a control service for a moment only.
 func TestStopServerCutsOff(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := control.NewServer(control.Security{})
 	begun, returned := make(chan struct{}), make(chan struct{})
 	pb.RegisterParameterServerServer(s, &endless{begun: begun, returned: returned})
-	go func() { _ = s.Serve(l) }()
-	conn, err := control.Dial(t.Context(), "parameter server", l.Addr().(*net.TCPAddr).AddrPort(), control.Security{}, 10*time.Second, slog.New(slog.DiscardHandler))
+	go func() { _ = s.Serve(listener) }()
+	conn, err := control.Dial(t.Context(), "parameter server", listener.Addr().(*net.TCPAddr).AddrPort(), control.Security{}, 10*time.Second, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/netdev"
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
@@ -94,13 +94,13 @@ func TestUnfitInterfaces(t *testing.T) {
 		if p.what != "xdp generic, threaded NAPI" {
 			t.Errorf("the plane is %q", p.what)
 		}
-		if v, err := netdev.Get(port, "threaded"); v != "1" || err != nil {
+		if v, err := sys.ReadAttr(port, "threaded"); v != "1" || err != nil {
 			t.Errorf("threaded is %q, %v", v, err)
 		}
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
-		if v, err := netdev.Get(port, "threaded"); v != "0" || err != nil {
+		if v, err := sys.ReadAttr(port, "threaded"); v != "0" || err != nil {
 			t.Errorf("afterwards, threaded is %q, %v", v, err)
 		}
 		link, err := netlink.LinkByName(port)

@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
 )
@@ -24,7 +25,7 @@ func TestWorkerResult(t *testing.T) {
 			PairsHot: 5, RowsCold: 6,
 			Hot:  retransmit.Stats{Sent: 100, Retransmitted: 7, SRTT: 8},
 			Cold: retransmit.Stats{Sent: 20, Retransmitted: 30, SRTT: 9},
-			Link: transport.LinkStats{Dropped: 10, Duplicated: 11, Reordered: 12},
+			Link: link.Stats{Dropped: 10, Duplicated: 11, Reordered: 12},
 		}, 4)
 	want := &WorkerResult{
 		Worker: 3, Backend: "udp", Samples: 1, Steps: 2, LogLoss: 0.5, Elapsed: 4,

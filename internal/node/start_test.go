@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/transport"
 )
 
 // What a process cannot begin with is an error at its start that names it, though the
@@ -66,11 +66,11 @@ func TestStartErrors(t *testing.T) {
 			}
 			// Nothing of a worker that did not begin is left.
 			if test.change == nil || c.Workers[0].Address.IsLoopback() && c.Backend == cluster.BackendUDP {
-				link, err := transport.OpenUDP(netip.AddrPortFrom(c.Workers[0].Address, c.Port))
+				l, err := link.OpenUDP(netip.AddrPortFrom(c.Workers[0].Address, c.Port))
 				if err != nil {
 					t.Fatalf("the worker's socket is still open: %v", err)
 				}
-				if err := link.Close(); err != nil {
+				if err := l.Close(); err != nil {
 					t.Error(err)
 				}
 			}
@@ -108,25 +108,25 @@ func TestPortsInUse(t *testing.T) {
 	}
 
 	// Frames have a port too. The control port is free again after the error.
-	link, err := transport.OpenUDP(netip.AddrPortFrom(c.Switch.Address, c.Port))
+	l, err := link.OpenUDP(netip.AddrPortFrom(c.Switch.Address, c.Port))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := RunSwitch(t.Context(), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("the switch: %v", err)
 	}
-	if err := link.Close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	startSwitch(t, c)
-	link, err = transport.OpenUDP(netip.AddrPortFrom(c.Server.Address, c.Port))
+	l, err = link.OpenUDP(netip.AddrPortFrom(c.Server.Address, c.Port))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := RunServer(t.Context(), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("the server: %v", err)
 	}
-	if err := link.Close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	mustTrain(t, c) // the job and all ports are free

@@ -47,6 +47,7 @@ var targets = []target{
 		{dir: "cmd/libra", run: "^(TestCluster|TestSynthetic)"},
 	}},
 	own("internal/fault"),
+	own("internal/sys"),
 	own("link"),
 	{"transport", []stage{
 		{dir: "transport", skip: longTransport},
@@ -78,7 +79,7 @@ const longBPF = "^(TestRoundsExactlyOnce|TestAggregateEqualsModel)$"
 const longNode = "^(TestEveryFrame|TestRoutes|TestBridge|TestVLAN|TestFrames|TestThreadNAPI)"
 
 // longTransport are the tests of transport that take most of its time.
-const longTransport = "^(TestReduce(XDP|BackendsInteroperate|)|TestExactSums(XDP|OnAnyNetwork|)|TestLinkDown|TestLinksLeaveNothing|TestBackendsInteroperate)$"
+const longTransport = "^(TestReduce(XDP|BackendsInteroperate|)|TestExactSums(XDP|OnAnyNetwork|)|TestLinkDown|TestBackendsInteroperate)$"
 
 // choose finds the targets that a comma-separated list names.
 func choose(names string) ([]target, error) {
