@@ -39,12 +39,8 @@ import (
 // may do a lot besides.
 const ReadyLimit = 30 * time.Second
 
-// Hidden is the name of the hidden command that makes this executable a child
-// of the benchmark that it is a subcommand of.
-const Hidden = "child"
-
 // Command returns the command that starts a benchmark's children: the given one
-// or, without, this executable with the arguments "bench", name and [Hidden].
+// or, without, this executable's hidden command "bench NAME child".
 func Command(given []string, name string) ([]string, error) {
 	if len(given) > 0 {
 		return given, nil
@@ -53,7 +49,7 @@ func Command(given []string, name string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("child: find this executable, which is to run the processes of bench %s: %w", name, err)
 	}
-	return []string{self, "bench", name, Hidden}, nil
+	return []string{self, "bench", name, "child"}, nil
 }
 
 // Spec describes a child.

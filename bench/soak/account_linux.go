@@ -3,44 +3,61 @@ package soak
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/bench/harness"
 )
 
-// Account is where the frames of a UMEM are at a moment when nothing moves, and
-// what its ports counted until then.
-type Account struct {
-	Frames int `json:"frames"` // of the UMEM
-	Pool   int `json:"pool"`   // free, in the pools of all ports
-	// Rings are the entries in the rings of all ports.
-	Rings afxdp.RingCounts `json:"rings"`
-	// Census is what the state bytes say.
-	Census afxdp.Census `json:"census"`
+// account is where the frames of a UMEM are at a moment when nothing moves, and
+// what its ports have counted since the account before.
+type account struct {
+	Frames int              // of the UMEM
+	Pool   int              // free, in the pools of all ports
+	Rings  afxdp.RingCounts // entries in the rings of all ports
+	Census afxdp.Census     // by the state bytes
+	Counts counts
 
-	Sent    uint64 `json:"sent"` // packets that the sockets took
-	Corrupt uint64 `json:"corrupt"`
-	// FirstCorrupt says what was wrong with the first one.
-	FirstCorrupt string        `json:"first_corrupt,omitempty"`
-	Late         uint64        `json:"late"` // as in LinkReport
-	Latest       time.Duration `json:"latest_ns"`
-	LostWakeups  uint64        `json:"lost_wakeups"`
-
-	// Sockets are the counters of the sockets, without what they counted
-	// between the last account and their end.
-	Sockets map[string]uint64 `json:"sockets"`
-
-	incarnation int // of the process
+	// Of the server's process only.
+	Memory Memory
+	PID    int
 }
 
-func (a *Account) counts() counts {
-	return counts{corrupt: a.Corrupt, late: a.Late, lostWakeups: a.LostWakeups, latest: a.Latest, sockets: a.Sockets}
+// counts are what the ports of an end counted.
+type counts struct {
+	Sent         uint64 // packets that the sockets took
+	Corrupt      uint64
+	FirstCorrupt string // what was wrong with the first one
+	Late         uint64 // and the next two as in LinkReport
+	LostWakeups  uint64
+	Latest       time.Duration
+	// Sockets are the counters of the sockets, without what a socket counted
+	// between its last account and its end.
+	Sockets map[string]uint64
 }
 
-// Leaked returns how many frames are missing or counted twice; 0 is what it
-// has to be. With nothing moving, the program holds none either.
-func (a *Account) Leaked() int {
+func (c *counts) add(d counts) {
+	c.Sent += d.Sent
+	c.Corrupt += d.Corrupt
+	if c.FirstCorrupt == "" {
+		c.FirstCorrupt = d.FirstCorrupt
+	}
+	c.Late += d.Late
+	c.LostWakeups += d.LostWakeups
+	c.Latest = max(c.Latest, d.Latest)
+	if c.Sockets == nil {
+		c.Sockets = map[string]uint64{}
+	}
+	for name, n := range d.Sockets {
+		c.Sockets[name] += n
+	}
+}
+
+// leaked returns how many frames are missing or counted twice. With nothing
+// moving, the program holds none either.
+func (a *account) leaked() int {
 	rings := a.Rings
 	return max(
 		abs(a.Frames-a.Pool-rings.Fill-rings.Rx-rings.Tx-rings.Completion),
@@ -54,19 +71,19 @@ func (a *Account) Leaked() int {
 func abs(n int) int { return max(n, -n) }
 
 // String gives the frames.
-func (a *Account) String() string {
+func (a *account) String() string {
 	return fmt.Sprintf("%d frames: pools %d, fill %d, RX %d, TX %d, completion %d; by state: free %d, yours %d, filling %d, in flight %d",
 		a.Frames, a.Pool, a.Rings.Fill, a.Rings.Rx, a.Rings.Tx, a.Rings.Completion,
 		a.Census.Free, a.Census.Yours, a.Census.Filling, a.Census.InFlight)
 }
 
-// settleStep is how often a port that is to come to rest is looked at.
+// settleStep is the time between two looks at a port that is to come to rest.
 const settleStep = time.Millisecond
 
-// account waits until the ports have nothing on its way, stops them all, and
-// counts. Nobody may be sending to them.
-func (e *end) account(ctx context.Context, roles []role) (*Account, error) {
-	a := &Account{Frames: e.umem.Frames(), Sockets: map[string]uint64{}}
+// account waits until nothing is on its way to or from the ports, holds them
+// all, and counts. No packets may be on their way to them.
+func (e *end) account(ctx context.Context, roles []role) (*account, error) {
+	a := &account{Frames: e.umem.Frames()}
 	release := make(chan struct{})
 	var holding sync.WaitGroup
 	defer holding.Wait()
@@ -77,7 +94,7 @@ func (e *end) account(ctx context.Context, roles []role) (*Account, error) {
 		}
 		var err error
 		held := make(chan struct{})
-		// The call returns after the census, which needs everybody to stand still.
+		// The call returns after the census, for which all ports have to stand still.
 		holding.Go(func() {
 			_ = p.ask(ctx, func() {
 				p.enter(doingHold)
@@ -117,20 +134,21 @@ func (p *port) settle(ctx context.Context, r role) error {
 		if settled {
 			return nil
 		}
-		if err := pause(ctx, settleStep); err != nil {
+		if err := harness.Sleep(ctx, settleStep); err != nil {
 			return fmt.Errorf("soak: queue %d of %s does not come to rest: %s, %s: %w", p.queue, p.end.ifname, p.status(), waits, err)
 		}
 	}
 }
 
-// Socket counters that the clients' and servers' losses are made of.
+// Socket counters of packets that are lost: there was no frame or no entry for
+// them.
 const (
 	socketRxDropped = "RX dropped"
 	socketRxFull    = "RX ring full"
 )
 
 // add adds the port's share to an account. It runs on the port's goroutine.
-func (p *port) add(a *Account) error {
+func (p *port) add(a *account) error {
 	s := p.sock.Load()
 	rings, err := s.Rings()
 	if err != nil {
@@ -145,15 +163,7 @@ func (p *port) add(a *Account) error {
 	a.Rings.Rx += rings.Rx
 	a.Rings.Tx += rings.Tx
 	a.Rings.Completion += rings.Completion
-	a.Sent += p.sent
-	a.Corrupt += p.corrupt
-	a.Late += p.late
-	a.LostWakeups += p.lostWakeups
-	a.Latest = max(a.Latest, p.latest)
-	if p.firstCorrupt != nil && a.FirstCorrupt == "" {
-		a.FirstCorrupt = p.firstCorrupt.Error()
-	}
-	p.counters = map[string]uint64{
+	counters := map[string]uint64{
 		"driver refused":   st.TxDropped,
 		"send stalls":      st.TxStalls,
 		"bad RX entries":   st.BadDescs,
@@ -164,10 +174,16 @@ func (p *port) add(a *Account) error {
 		"bad fill entries": st.Kernel.RxInvalidDescs,
 		"bad TX entries":   st.Kernel.TxInvalidDescs,
 	}
-	for _, counters := range []map[string]uint64{p.past, p.counters} {
-		for name, n := range counters {
-			a.Sockets[name] += n
-		}
-	}
+	p.counts.Sockets = growth(p.reported, counters)
+	p.reported = counters
+	a.Counts.add(p.counts)
+	p.counts = counts{}
 	return nil
+}
+
+// growth returns by how much the counters that grew did.
+func growth(before, after map[string]uint64) map[string]uint64 {
+	grown := harness.Difference(before, after)
+	maps.DeleteFunc(grown, func(_ string, n uint64) bool { return n == 0 })
+	return grown
 }

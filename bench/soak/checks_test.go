@@ -4,49 +4,52 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/bench/harness"
 )
 
 func TestConfigIsChecked(t *testing.T) {
-	for _, c := range []Config{
-		{Duration: time.Millisecond}, {Duration: -time.Second}, {Duration: 30 * 24 * time.Hour},
-		{Bound: time.Millisecond}, {Bound: 2 * time.Hour}, {Window: -1}, {Window: MaxWindow + 1},
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Duration = time.Millisecond }, func(c *Config) { c.Duration = -time.Second },
+		func(c *Config) { c.Duration = 30 * 24 * time.Hour },
+		func(c *Config) { c.Bound = time.Millisecond }, func(c *Config) { c.Bound = 2 * time.Hour },
 	} {
-		if _, err := c.withDefaults(); !errors.Is(err, ErrConfig) {
+		c := Defaults()
+		if err := c.check(); err != nil {
+			t.Errorf("the defaults: %v", err)
+		}
+		change(&c)
+		if err := c.check(); !errors.Is(err, harness.ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	c, err := Config{}.withDefaults()
-	if err != nil || c.Duration != DefaultDuration || c.Bound != DefaultBound || c.Window != DefaultWindow {
-		t.Errorf("%+v, %v", c, err)
+}
+
+func TestCountsAddUp(t *testing.T) {
+	var got counts
+	for _, c := range []counts{
+		{Sent: 10, Late: 2, Latest: 5, Sockets: map[string]uint64{"a": 1}},
+		{Sent: 20, Corrupt: 3, FirstCorrupt: "bad", Late: 1, Latest: 7, LostWakeups: 1},
+		{Corrupt: 1, FirstCorrupt: "worse", Late: 1, Latest: 4, Sockets: map[string]uint64{"a": 2, "b": 1}},
+	} {
+		got.add(c)
 	}
-	if self, err := os.Executable(); err != nil || !slices.Equal(c.PeerCommand, []string{self, "bench", "soak", "peer"}) {
-		t.Errorf("the server is started with %q", c.PeerCommand)
+	want := counts{Sent: 30, Corrupt: 4, FirstCorrupt: "bad", Late: 4, Latest: 7, LostWakeups: 1, Sockets: map[string]uint64{"a": 3, "b": 1}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestHistoryAddsProcessesUp(t *testing.T) {
-	var h history
-	for _, step := range []struct {
-		incarnation int
-		counts      counts
-		corrupt     uint64
-	}{
-		{1, counts{corrupt: 0, late: 2, latest: 5, sockets: map[string]uint64{"a": 1}}, 0},
-		{1, counts{corrupt: 3, late: 3, latest: 5, sockets: map[string]uint64{"a": 4}}, 3},
-		{2, counts{corrupt: 1, late: 1, latest: 4, sockets: map[string]uint64{"a": 2, "b": 1}}, 1},
-	} {
-		if corrupt, _ := h.update(step.incarnation, step.counts); corrupt != step.corrupt {
-			t.Errorf("%+v: %d corrupt packets are new", step, corrupt)
-		}
-	}
-	got := h.total()
-	if got.corrupt != 4 || got.late != 4 || got.latest != 5 || got.sockets["a"] != 6 || got.sockets["b"] != 1 {
-		t.Errorf("%+v", got)
+// An account has what a socket counted since the one before.
+func TestGrowth(t *testing.T) {
+	got := growth(map[string]uint64{"a": 1, "b": 5}, map[string]uint64{"a": 4, "b": 5, "c": 2, "d": 0})
+	if diff := cmp.Diff(map[string]uint64{"a": 3, "c": 2}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
@@ -86,7 +89,7 @@ func TestMemoryGrowthIsFound(t *testing.T) {
 }
 
 func TestReportIsWritten(t *testing.T) {
-	r := newReport(Config{Window: 256, Bound: time.Second})
+	r := newReport(Defaults())
 	r.Links = []*LinkReport{{
 		Link: "process", Sent: 1_234_567, Answered: 1_234_000, Dropped: 500, Destroyed: 67,
 		Interfaces: map[string]uint64{"near TX": 500}, LateArrivals: 1, Latest: 31 * time.Millisecond,
@@ -94,17 +97,17 @@ func TestReportIsWritten(t *testing.T) {
 	r.Recoveries = []Recovery{{Link: "process", Kind: "server killed and restarted", Times: Times{Count: 3, P50: 40e6}, Lost: 67}}
 	r.Memory = []Growth{{Process: "clients", Samples: 4, First: Memory{Heap: 1000}, Last: Memory{Heap: 2000}}}
 	var out bytes.Buffer
-	if err := r.WriteTable(&out); err != nil {
+	if err := harness.WriteTables(&out, r); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"1,234,567", "server killed and restarted", "40.0", "1,000 → 2,000", "near TX 500", "1 (31ms)", "every check passed"} {
+	for _, want := range []string{"1,234,567", "server killed and restarted", "40.0", "1,000 → 2,000", "near TX 500", "1 (31ms)", "Every check passed"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}
 	}
 	r.fail("link %s is gone", "process")
 	out.Reset()
-	if err := r.WriteTable(&out); err != nil || !strings.Contains(out.String(), "FAILED: link process is gone") || strings.Contains(out.String(), "passed") {
+	if err := harness.WriteTables(&out, r); err != nil || !strings.Contains(out.String(), "FAILED: link process is gone") || strings.Contains(out.String(), "passed") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	if err := r.err(); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "process is gone") {

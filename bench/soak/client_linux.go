@@ -38,10 +38,8 @@ type client struct {
 	roundTrip *hdrhistogram.Histogram
 }
 
-func newClient(p *port, flow uint16, size int) *client {
-	return &client{
-		port: p, flow: flow, window: window{size: uint64(size)}, roundTrip: newHistogram(),
-	}
+func newClient(p *port, flow uint16) *client {
+	return &client{port: p, flow: flow, window: window{size: windowSize}, roundTrip: newHistogram()}
 }
 
 // mark asks for the first answer to a packet of at least size bytes that is
@@ -109,7 +107,7 @@ func (c *client) send(at int64) (int, error) {
 	for range sent {
 		c.window.add(at)
 	}
-	c.sent += uint64(sent)
+	c.counts.Sent += uint64(sent)
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		return sent, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -13,11 +12,12 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/bench/harness"
 )
 
 // Sizes of an end. The rings have an entry for each of a queue's frames, so that
 // the RX ring cannot fill up: a frame that the kernel cannot deliver stays with
-// it, where nobody can count it.
+// it, where it cannot be counted.
 const (
 	framesEach = 1024 // of a queue
 	fillEach   = 512
@@ -25,11 +25,11 @@ const (
 	batch      = 64
 )
 
-// retry is how long an end waits before it tries again what may succeed later.
+// retry is the time between two tries of what may succeed later.
 const retry = 5 * time.Millisecond
 
-// patience bounds the wait for things of a predecessor that the kernel has not
-// let go of: the queue of a closed socket, the program of a killed process.
+// patience bounds the wait for what the kernel has not yet released of a
+// predecessor: the queue of a closed socket, the program of a killed process.
 const patience = 5 * time.Second
 
 // end is one end of a link that package afxdp serves: a UMEM, a program and a
@@ -52,9 +52,9 @@ type end struct {
 type role interface {
 	// step moves packets, or waits for some.
 	step() error
-	// settled says whether the port may be left alone: nothing is on its way.
+	// settled reports whether nothing is on its way.
 	settled() bool
-	// status says what it waits for.
+	// status describes what it waits for.
 	status() string
 }
 
@@ -80,7 +80,7 @@ func openEnd(ctx context.Context, ifname string, queues int, stamps bool) (_ *en
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, afxdp.ErrProgramAttached) || time.Now().After(deadline) || pause(ctx, retry) != nil {
+		if !errors.Is(err, afxdp.ErrProgramAttached) || time.Now().After(deadline) || harness.Sleep(ctx, retry) != nil {
 			return nil, err
 		}
 	}
@@ -97,7 +97,7 @@ func openEnd(ctx context.Context, ifname string, queues int, stamps bool) (_ *en
 		if err != nil {
 			return nil, err
 		}
-		p := &port{end: e, queue: queue, pool: pool, calls: make(chan func(), 1), past: map[string]uint64{}}
+		p := &port{end: e, queue: queue, pool: pool, calls: make(chan func(), 1)}
 		if err := p.open(ctx); err != nil {
 			return nil, err
 		}
@@ -153,8 +153,8 @@ func (e *end) run(ctx context.Context, in func(func() error) error, roles []role
 // statusLimit bounds the wait for a port that may be the very one that hangs.
 const statusLimit = time.Second
 
-// status says what every port waits for, first as seen from outside and then, if
-// the port answers, which wakes it, by itself.
+// status describes what every port waits for, first as seen from outside and then,
+// if the port answers, which wakes it, by itself.
 func (e *end) status(ctx context.Context, roles []role) string {
 	lines := make([]string, len(e.ports))
 	for i, p := range e.ports {
@@ -184,32 +184,4 @@ func (e *end) close() error {
 	// Closing the built-in program's map twice does no harm.
 	errs = append(errs, e.stamping.Close(), e.sockets.Close())
 	return errors.Join(errs...)
-}
-
-// pause waits.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// threadState returns what the kernel says about a thread of this process: R if
-// it has a CPU or waits for one, S if it sleeps, and where.
-func threadState(tid int32) string {
-	state, wchan := "?", ""
-	if b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/stat", tid)); err == nil {
-		// The name before it may have spaces and parentheses.
-		if _, rest, ok := strings.Cut(string(b[strings.LastIndexByte(string(b), ')'):]), " "); ok {
-			state, _, _ = strings.Cut(rest, " ")
-		}
-	}
-	if b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/wchan", tid)); err == nil && len(b) > 1 {
-		wchan = " in " + string(b)
-	}
-	return state + wchan
 }

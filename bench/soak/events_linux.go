@@ -8,55 +8,67 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/libra-ina/libra/afxdp/testbed"
+	"github.com/libra-ina/libra/bench/harness"
 )
 
 // disturbance is something that happens to a link while packets flow.
 type disturbance struct {
 	kind string
-	// exact says that all packets that it costs are in the kernel's counters.
+	// exact is true if all packets that it costs are in the kernel's counters.
 	exact bool
 	// size is how large an answered packet has to be at least for the link to
 	// count as working again.
 	size int
-	// run makes it happen. What it breaks stays broken for the time hold. It
-	// returns when it has put things right, as far as that is up to it, and when
-	// it began to.
-	run func(ctx context.Context, l *link, r *rand.Rand, hold time.Duration) (since int64, err error)
+	// spoil breaks something, which then stays broken for a while. It is nil
+	// where repair alone disturbs.
+	spoil, repair action
+}
+
+// action is done to a link.
+type action func(ctx context.Context, l *link, r *rand.Rand) error
+
+// run makes it happen and returns when the repair began.
+func (d disturbance) run(ctx context.Context, l *link, r *rand.Rand, hold time.Duration) (since int64, err error) {
+	if d.spoil != nil {
+		if err := d.spoil(ctx, l, r); err != nil {
+			return 0, err
+		}
+		if err := harness.Sleep(ctx, hold); err != nil {
+			return 0, err
+		}
+	}
+	return now(), d.repair(ctx, l, r)
 }
 
 // disturbances returns what may happen to a link.
 func disturbances(l *link) []disturbance {
 	list := []disturbance{
-		{kind: "queue closed and opened", run: onQueues(closeQueue)},
-		{kind: "queue reopened", run: onQueues(reopenQueue)},
-		{kind: "interface down and up", run: downAndUp(nearName)},
-		{kind: "far interface down and up", run: downAndUp(farName)},
-		{kind: "MTU shrunk and restored", run: changeMTU, exact: true, size: largest},
-		{kind: "link deleted and recreated", run: recreate},
+		{kind: "queue closed and opened", repair: onQueues(closeQueue)},
+		{kind: "queue reopened", repair: onQueues(reopenQueue)},
+		{kind: "interface down and up", spoil: setUp(l.near, nearName, false), repair: setUp(l.near, nearName, true)},
+		{kind: "far interface down and up", spoil: setUp(l.far, farName, false), repair: setUp(l.far, farName, true)},
+		// Too small for all but the smallest packets.
+		{kind: "MTU shrunk and restored", spoil: setMTU(smallMTU), repair: setMTU(plainMTU), exact: true, size: largest},
+		{kind: "link deleted and recreated", spoil: unplug, repair: plug},
 	}
 	server, ok := l.opposite.(*process)
 	if !ok {
-		return append(list, disturbance{kind: "XDP program detached and attached", run: restart})
+		return append(list, disturbance{kind: "XDP program detached and attached", spoil: stop, repair: start})
 	}
 	return append(list,
-		disturbance{kind: "server killed and restarted", run: restart},
-		disturbance{kind: "server's queue closed and opened", run: onQueues(func(ctx context.Context, _ *link, q int) error {
-			_, err := server.ask(ctx, opClose, q)
-			return err
-		})},
-		disturbance{kind: "server's queue reopened", run: onQueues(func(ctx context.Context, _ *link, q int) error {
-			_, err := server.ask(ctx, opReopen, q)
-			return err
-		})},
+		disturbance{kind: "server killed and restarted", spoil: stop, repair: start},
+		disturbance{kind: "server's queue closed and opened", repair: onQueues(server.queue(opClose))},
+		disturbance{kind: "server's queue reopened", repair: onQueues(server.queue(opReopen))},
 	)
 }
 
 // onQueues does something to one queue or, half of the time, to all at once.
-func onQueues(do func(ctx context.Context, l *link, queue int) error) func(context.Context, *link, *rand.Rand, time.Duration) (int64, error) {
-	return func(ctx context.Context, l *link, r *rand.Rand, _ time.Duration) (int64, error) {
-		since := now()
+func onQueues(do func(ctx context.Context, l *link, queue int) error) action {
+	return func(ctx context.Context, l *link, r *rand.Rand) error {
 		if r.IntN(2) == 0 {
-			return since, do(ctx, l, r.IntN(l.queues))
+			return do(ctx, l, r.IntN(l.queues))
 		}
 		var all sync.WaitGroup
 		errs := make([]error, l.queues)
@@ -64,7 +76,7 @@ func onQueues(do func(ctx context.Context, l *link, queue int) error) func(conte
 			all.Go(func() { errs[q] = do(ctx, l, q) })
 		}
 		all.Wait()
-		return since, errors.Join(errs...)
+		return errors.Join(errs...)
 	}
 }
 
@@ -76,60 +88,32 @@ func reopenQueue(ctx context.Context, l *link, q int) error {
 	return l.near.Do(func() error { return l.clients[q].reopen(ctx) })
 }
 
-func downAndUp(name string) func(context.Context, *link, *rand.Rand, time.Duration) (int64, error) {
-	return func(ctx context.Context, l *link, _ *rand.Rand, hold time.Duration) (int64, error) {
-		ns := l.near
-		if name == farName {
-			ns = l.far
+func setUp(ns *testbed.Namespace, name string, up bool) action {
+	return func(context.Context, *link, *rand.Rand) error {
+		if err := ns.SetUp(name, up); err != nil {
+			return fmt.Errorf("soak: set %s up (%v): %w", name, up, err)
 		}
-		if err := ns.SetUp(name, false); err != nil {
-			return 0, fmt.Errorf("soak: set %s down: %w", name, err)
-		}
-		if err := pause(ctx, hold); err != nil {
-			return 0, err
-		}
-		since := now()
-		if err := ns.SetUp(name, true); err != nil {
-			return 0, fmt.Errorf("soak: set %s up: %w", name, err)
-		}
-		return since, nil
+		return nil
 	}
 }
 
-// changeMTU makes the MTU too small for all but the smallest packets.
-func changeMTU(ctx context.Context, l *link, _ *rand.Rand, hold time.Duration) (int64, error) {
-	if err := l.setMTU(strconv.Itoa(smallMTU)); err != nil {
-		return 0, err
+// setMTU changes the MTU of both ends.
+func setMTU(mtu int) action {
+	return func(_ context.Context, l *link, _ *rand.Rand) error {
+		text := strconv.Itoa(mtu)
+		return errors.Join(l.near.SetDeviceAttr(nearName, "mtu", text), l.far.SetDeviceAttr(farName, "mtu", text))
 	}
-	if err := pause(ctx, hold); err != nil {
-		return 0, err
-	}
-	since := now()
-	return since, l.setMTU(strconv.Itoa(plainMTU))
 }
 
-func recreate(ctx context.Context, l *link, _ *rand.Rand, hold time.Duration) (int64, error) {
-	if err := l.unplug(); err != nil {
-		return 0, err
-	}
-	if err := pause(ctx, hold); err != nil {
-		return 0, err
-	}
-	since := now()
-	return since, errors.Join(l.plug(), l.opposite.relinked())
+func unplug(_ context.Context, l *link, _ *rand.Rand) error { return l.unplug() }
+
+func plug(_ context.Context, l *link, _ *rand.Rand) error {
+	return errors.Join(l.plug(), l.opposite.relinked())
 }
 
-// restart stops the opposite and starts it again.
-func restart(ctx context.Context, l *link, _ *rand.Rand, hold time.Duration) (int64, error) {
-	if err := l.opposite.stop(); err != nil {
-		return 0, err
-	}
-	if err := pause(ctx, hold); err != nil {
-		return 0, err
-	}
-	since := now()
-	return since, l.opposite.start(ctx)
-}
+func stop(_ context.Context, l *link, _ *rand.Rand) error { return l.opposite.stop() }
+
+func start(ctx context.Context, l *link, _ *rand.Rand) error { return l.opposite.start(ctx) }
 
 // deck deals disturbances: each once in random order, then all again.
 type deck struct {

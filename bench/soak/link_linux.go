@@ -18,18 +18,6 @@ const (
 	farName  = "far"
 )
 
-// opposite is what sends packets back.
-type opposite interface {
-	start(ctx context.Context) error
-	stop() error     // as abruptly as there is a way to
-	relinked() error // after the link was made anew
-	// account counts the frames at this end; nil where there are none.
-	account(ctx context.Context) (*Account, Memory, error)
-	status(ctx context.Context) string
-	failed() error // why it ended by itself
-	close() error
-}
-
 // link is a veth pair with clients at the near end and an opposite at the far one.
 type link struct {
 	name      string
@@ -76,9 +64,9 @@ func (l *link) unplug() error {
 	return l.near.Delete(nearName)
 }
 
-// start opens the clients and the opposite and lets the clients run.
-// A client that fails calls stop.
-func (l *link) start(ctx context.Context, window int, stop context.CancelCauseFunc) error {
+// start opens the clients and the opposite and runs the clients, paused. A client
+// that fails calls stop.
+func (l *link) start(ctx context.Context, stop context.CancelCauseFunc) error {
 	if err := l.opposite.start(ctx); err != nil {
 		return err
 	}
@@ -90,7 +78,7 @@ func (l *link) start(ctx context.Context, window int, stop context.CancelCauseFu
 		return err
 	}
 	for i, p := range l.end.ports {
-		c := newClient(p, uint16(i), window)
+		c := newClient(p, uint16(i))
 		c.paused.Store(true)
 		l.clients = append(l.clients, c)
 	}
@@ -113,12 +101,7 @@ func (l *link) roles() []role {
 	return roles
 }
 
-// setMTU changes the MTU of both ends.
-func (l *link) setMTU(mtu string) error {
-	return errors.Join(l.near.SetDeviceAttr(nearName, "mtu", mtu), l.far.SetDeviceAttr(farName, "mtu", mtu))
-}
-
-// flow lets the clients send, or stops them.
+// flow starts or pauses the clients.
 func (l *link) flow(on bool) {
 	for _, c := range l.clients {
 		if on {
@@ -173,7 +156,7 @@ func (l *link) drops() (map[string]uint64, error) {
 	return drops, nil
 }
 
-// describe says what waits on what.
+// describe tells what waits on what.
 func (l *link) describe(ctx context.Context) string {
 	s := fmt.Sprintf("link %s; client: %s", l.name, l.end.status(ctx, l.roles()))
 	for i, c := range l.clients {

@@ -54,7 +54,7 @@ var noise = func() []byte {
 	return b
 }()
 
-// packet is what a packet says.
+// packet is the contents of a packet.
 type packet struct {
 	flow          uint16
 	calm          bool // sent in undisturbed time
@@ -83,10 +83,10 @@ func (p *packet) write(b []byte) {
 	binary.BigEndian.PutUint32(b[sumAt:], crc32.Checksum(b[coveredAt:], castagnoli))
 }
 
-// errForeign says that a frame is not of the soak.
-var errForeign = errors.New("soak: a frame of somebody else")
+// errForeign is the error of a frame that is not of the soak.
+var errForeign = errors.New("soak: a foreign frame")
 
-// read checks a frame and says what it holds.
+// read checks a frame and returns its contents.
 func read(b []byte) (p packet, err error) {
 	if len(b) < headerSize || binary.BigEndian.Uint16(b[12:]) != etherType {
 		return p, errForeign

@@ -41,12 +41,12 @@ func TestCorruptPacketIsFound(t *testing.T) {
 		i := rapid.IntRange(coveredAt, len(b)-1).Draw(t, "position")
 		b[i] ^= byte(rapid.IntRange(1, 255).Draw(t, "change"))
 		if _, err := read(b); err == nil {
-			t.Fatalf("byte %d was changed and nobody noticed", i)
+			t.Fatalf("byte %d was changed without an error", i)
 		}
 		b = make([]byte, size(p.number))
 		p.write(b)
 		if _, err := read(b[:rapid.IntRange(0, len(b)-1).Draw(t, "length")]); err == nil {
-			t.Fatal("a packet was cut and nobody noticed")
+			t.Fatal("a packet was cut without an error")
 		}
 	})
 }
@@ -128,7 +128,7 @@ func TestWindow(t *testing.T) {
 
 func TestWindowForgets(t *testing.T) {
 	w := window{size: 1}
-	for range memory + 1 {
+	for range remembered + 1 {
 		w.add(0)
 		w.expire(1)
 	}

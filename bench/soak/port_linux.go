@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,10 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/bench/harness"
 )
-
-// lateAfter is how long a packet may lie waiting for a sleeping receiver.
-const lateAfter = 20 * time.Millisecond
 
 // What a port's goroutine is doing.
 const (
@@ -50,32 +46,16 @@ type port struct {
 	thread  atomic.Int32
 	because atomic.Pointer[string] // why it recovers
 
-	// The last time in Poll, to tell late packets; see arrived.
-	slept    time.Duration
-	unwoken  bool          // the time ended by itself, with packets there
-	sched    *os.File      // the thread's scheduling statistics
-	waited   time.Duration // without a CPU, until waitedAt
-	waitedAt int64
+	sleep sleep
 
-	past, counters map[string]uint64 // of sockets before this one, and of this one
-
-	sent         uint64 // packets that Send took
-	corrupt      uint64
-	firstCorrupt error
-	late         uint64
-	latest       time.Duration
-	lostWakeups  uint64
+	counts   counts            // since the last account, but for the socket's
+	reported map[string]uint64 // the socket's counters in the last account
 }
 
 // run works until ctx is done.
 func (p *port) run(ctx context.Context, r role) error {
 	p.thread.Store(int32(unix.Gettid()))
-	var err error
-	// Absent from kernels without scheduling statistics; then no time is
-	// excused.
-	if p.sched, err = os.Open("/proc/thread-self/schedstat"); err == nil {
-		defer p.sched.Close()
-	}
+	defer p.sleep.watch()()
 	for ctx.Err() == nil {
 		select {
 		case call := <-p.calls:
@@ -101,7 +81,7 @@ func (p *port) enter(doing int32) {
 	p.doing.Store(doing)
 }
 
-// open opens a socket where there is none, as soon as the interface lets it.
+// open opens a socket where there is none, as soon as the interface allows it.
 func (p *port) open(ctx context.Context) error {
 	p.enter(doingOpen)
 	for {
@@ -113,15 +93,12 @@ func (p *port) open(ctx context.Context) error {
 		switch {
 		case err == nil:
 			p.sock.Store(s)
-			for name, n := range p.counters {
-				p.past[name] += n
-			}
-			p.counters = nil
+			p.reported = nil
 			return p.end.reattach()
 		case !errors.Is(err, afxdp.ErrLinkDown) && !errors.Is(err, afxdp.ErrInterfaceGone):
 			return err
 		}
-		if err := pause(ctx, retry); err != nil {
+		if err := harness.Sleep(ctx, retry); err != nil {
 			return err
 		}
 	}
@@ -170,66 +147,8 @@ func (p *port) ask(ctx context.Context, fn func()) error {
 	}
 }
 
-// wake makes a sleeping goroutine look for calls.
+// wake makes a sleeping goroutine check for calls.
 func (p *port) wake() { p.sock.Load().Wake() }
-
-// poll waits for packets, or, while frames are out, for completions.
-func (p *port) poll(want afxdp.Events, timeout time.Duration) error {
-	start := now()
-	if start-p.waitedAt > int64(lateAfter/2) {
-		p.waited, p.waitedAt = p.runDelay(), start
-	}
-	s := p.sock.Load()
-	overslept := p.overslept(s)
-	p.since.Store(start)
-	p.doing.Store(doingPoll)
-	_, err := s.Poll(want, timeout)
-	p.doing.Store(doingWork)
-	p.slept = time.Duration(now() - start)
-	p.unwoken = p.slept >= lateAfter && p.overslept(s) != overslept
-	return err
-}
-
-// overslept returns how often the socket's Poll found packets that the kernel
-// woke nobody for. A closed socket counts no more.
-func (p *port) overslept(s *afxdp.Socket) uint64 {
-	st, _ := s.Stats()
-	return st.Overslept
-}
-
-// arrived is told the first packet of a batch. If the port slept for long after
-// the packet had come, and not for want of a CPU, the packet was late. If the
-// kernel did not even end the sleep, a wake-up was lost.
-func (p *port) arrived(first packet) {
-	waited := min(time.Duration(now()-max(first.sent, first.arrived)), p.slept)
-	p.slept = 0
-	if waited < lateAfter {
-		return
-	}
-	waited -= p.runDelay() - p.waited
-	if waited >= lateAfter {
-		p.late++
-		p.latest = max(p.latest, waited)
-		if p.unwoken {
-			p.lostWakeups++
-		}
-	}
-}
-
-// runDelay returns how long the thread has been ready to run without a CPU.
-func (p *port) runDelay() time.Duration {
-	var b [64]byte
-	if p.sched == nil {
-		return 0
-	}
-	n, _ := p.sched.ReadAt(b[:], 0)
-	fields := strings.Fields(string(b[:n]))
-	if len(fields) < 2 {
-		return 0
-	}
-	ns, _ := strconv.ParseInt(fields[1], 10, 64)
-	return time.Duration(ns)
-}
 
 // receive takes a batch of packets.
 func (p *port) receive() ([]afxdp.Desc, error) {
@@ -237,8 +156,8 @@ func (p *port) receive() ([]afxdp.Desc, error) {
 	return p.descs[:n], err
 }
 
-// check reads a packet and counts it if it is corrupt. Frames of others, which
-// nobody sends here, count as corrupt too.
+// check reads a packet and counts it if it is corrupt. Foreign frames, which have
+// no sender here, count as corrupt too.
 func (p *port) check(b []byte) (packet, bool) {
 	pkt, err := read(b)
 	if err != nil {
@@ -249,10 +168,7 @@ func (p *port) check(b []byte) (packet, bool) {
 }
 
 func (p *port) spoilt(err error) {
-	p.corrupt++
-	if p.firstCorrupt == nil {
-		p.firstCorrupt = err
-	}
+	p.counts.add(counts{Corrupt: 1, FirstCorrupt: err.Error()})
 }
 
 // giveBack frees frames after a call that a closed socket refused; they are
@@ -269,8 +185,8 @@ func (p *port) giveBack(descs []afxdp.Desc, cause error) error {
 	return cause
 }
 
-// collect takes back frames that were sent: into the fill ring as far as it is
-// to be filled, the rest into the pool.
+// collect takes back frames that were sent: into the fill ring if there is room
+// and fill is set, the rest into the pool.
 func (p *port) collect(fill bool) error {
 	s := p.sock.Load()
 	n, err := s.Completed(p.frames[:])
@@ -287,7 +203,7 @@ func (p *port) collect(fill bool) error {
 	return errors.Join(err, p.pool.Free(p.frames[filled:n]...))
 }
 
-// status says what the port waits for; from any goroutine.
+// status describes what the port waits for. Any goroutine may call it.
 func (p *port) status() string {
 	doing := p.doing.Load()
 	s := fmt.Sprintf("%s since %v, thread %s", doingNames[doing],
@@ -298,25 +214,18 @@ func (p *port) status() string {
 	return s
 }
 
-var started = time.Now()
-
-// bootAt is the kernel's monotonic clock at the time started. Both processes read
-// that clock, so that one can tell how long ago the other wrote a stamp. A process may lose
-// its CPU between reading one clock and the other, so the closest of several readings counts.
-var bootAt = func() int64 {
-	var at int64
-	for closest, try := time.Duration(math.MaxInt64), 0; try < 100; try++ {
-		var ts unix.Timespec
-		before := time.Since(started)
-		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-			panic(err) // every kernel has it
-		}
-		if took := time.Since(started) - before; took < closest {
-			at, closest = ts.Nano()-int64(before+took/2), took
+// threadState returns the state of a thread of this process: R if it has a CPU or
+// waits for one, S if it sleeps, and where.
+func threadState(tid int32) string {
+	state, wchan := "?", ""
+	if b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/stat", tid)); err == nil {
+		// The name before it may have spaces and parentheses.
+		if _, rest, ok := strings.Cut(string(b[strings.LastIndexByte(string(b), ')'):]), " "); ok {
+			state, _, _ = strings.Cut(rest, " ")
 		}
 	}
-	return at
-}()
-
-// now returns the kernel's monotonic clock in nanoseconds.
-func now() int64 { return bootAt + int64(time.Since(started)) }
+	if b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/wchan", tid)); err == nil && len(b) > 1 {
+		wchan = " in " + string(b)
+	}
+	return state + wchan
+}

@@ -19,8 +19,8 @@ const (
 	xdpTx   = 3
 )
 
-// other is where ours jumps to with frames of others.
-const other = "other"
+// foreign is where ours jumps to with foreign frames.
+const foreign = "foreign"
 
 // ours goes on with packets of the soak, with the packet in R7 and the context
 // in R6. It checks that a packet has all of its headers.
@@ -31,16 +31,16 @@ func ours() asm.Instructions {
 		asm.LoadMem(asm.R3, asm.R6, mdDataEnd, asm.Word),
 		asm.Mov.Reg(asm.R4, asm.R7),
 		asm.Add.Imm(asm.R4, bodyAt),
-		asm.JGT.Reg(asm.R4, asm.R3, other),
+		asm.JGT.Reg(asm.R4, asm.R3, foreign),
 		asm.LoadMem(asm.R4, asm.R7, 12, asm.Half),
 		asm.HostTo(asm.BE, asm.R4, asm.Half),
-		asm.JNE.Imm(asm.R4, etherType, other),
+		asm.JNE.Imm(asm.R4, etherType, foreign),
 	}
 }
 
-// pass lets the kernel's stack have the frames of others.
+// pass gives foreign frames to the kernel's stack.
 func pass() asm.Instructions {
-	return asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass).WithSymbol(other), asm.Return()}
+	return asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass).WithSymbol(foreign), asm.Return()}
 }
 
 // load loads an XDP program for packets of the soak.

@@ -3,7 +3,15 @@ package soak
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/dustin/go-humanize"
+
+	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report"
 )
 
 // ErrFailed is wrapped by Run's error where a check failed; Report.Failures has
@@ -18,12 +26,11 @@ type Report struct {
 	Bound    time.Duration `json:"bound_ns"`
 	Rounds   int           `json:"rounds"`
 
-	Links []*LinkReport `json:"links"`
-	// Events are what happened, in order.
-	Events []Event `json:"events"`
+	Links  []*LinkReport `json:"links"`
+	Events []Event       `json:"events"` // in order
 	// Recoveries sum the events up by link and kind.
 	Recoveries []Recovery `json:"recoveries"`
-	// Accounts is how often the frames of a UMEM were counted; Leaked is the
+	// Accounts is how often the frames of a UMEM were counted. Leaked is the
 	// largest number found missing, or counted twice, and has to be 0.
 	Accounts int `json:"accounts"`
 	Leaked   int `json:"leaked_frames"`
@@ -50,10 +57,10 @@ type LinkReport struct {
 	Dropped int64 `json:"dropped"`
 	// Interfaces are the drop counters of both interfaces. Those for reception
 	// also have packets that are in the other end's for transmission, and those
-	// that went to the kernel's stack while nobody else wanted them.
+	// that went to the kernel's stack while no socket was there.
 	Interfaces map[string]uint64 `json:"interfaces"`
-	// Destroyed were in rings that an event destroyed, or came while nobody was
-	// there to take them: neither answered nor dropped.
+	// Destroyed were in rings that an event destroyed, or came while no socket
+	// was there: neither answered nor dropped.
 	Destroyed int64 `json:"destroyed"`
 	// Unexplained are those in undisturbed time and over changes of MTU. It has
 	// to be 0.
@@ -68,7 +75,7 @@ type LinkReport struct {
 	// receiver slept until Poll's own time was over. It has to be 0.
 	LostWakeups uint64 `json:"lost_wakeups"`
 	// LateArrivals are packets of undisturbed time whose receiver was asleep for
-	// too long, whoever was to blame, and Latest is the longest of these times.
+	// too long, whatever the cause, and Latest is the longest of these times.
 	LateArrivals uint64        `json:"late_arrivals"`
 	Latest       time.Duration `json:"latest_ns"`
 	// Sockets are the counters of the AF_XDP sockets, of both ends, that were
@@ -106,27 +113,34 @@ type Stall struct {
 	Waits  string        `json:"waits"`  // what waits on what
 }
 
-// Memory is what a process holds after a garbage collection.
-type Memory struct {
-	Heap        uint64 `json:"heap_bytes"`
-	Objects     uint64 `json:"heap_objects"`
-	Mallocs     uint64 `json:"mallocs"` // since the process began
-	Descriptors int    `json:"descriptors"`
-	Goroutines  int    `json:"goroutines"`
+// Times are percentiles of times, in nanoseconds.
+type Times struct {
+	Count int64 `json:"count"`
+	P50   int64 `json:"p50_ns"`
+	P90   int64 `json:"p90_ns"`
+	P99   int64 `json:"p99_ns"`
+	Max   int64 `json:"max_ns"`
 }
 
-// Growth compares what a process held after its warm-up with what it held at
-// last.
-type Growth struct {
-	Process string `json:"process"`
-	Samples int    `json:"samples"`
-	First   Memory `json:"first"`
-	Last    Memory `json:"last"`
+// newHistogram makes a histogram of times in nanoseconds: three significant
+// digits up to an hour.
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(time.Hour), 3) }
+
+// record adds a time; one beyond the range counts as its end.
+func record(h *hdrhistogram.Histogram, ns int64) {
+	_ = h.RecordValue(min(max(1, ns), int64(time.Hour)))
+}
+
+func summary(h *hdrhistogram.Histogram) Times {
+	return Times{
+		Count: h.TotalCount(), P50: h.ValueAtQuantile(50), P90: h.ValueAtQuantile(90),
+		P99: h.ValueAtQuantile(99), Max: h.Max(),
+	}
 }
 
 func newReport(cfg Config) *Report {
 	return &Report{
-		Seed: cfg.Seed, Window: cfg.Window, Bound: cfg.Bound,
+		Seed: cfg.Seed, Window: windowSize, Bound: cfg.Bound,
 		Links: []*LinkReport{}, Events: []Event{}, Recoveries: []Recovery{}, Stalls: []Stall{},
 		Memory: []Growth{}, Failures: []string{},
 	}
@@ -136,7 +150,7 @@ func (r *Report) fail(format string, args ...any) {
 	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
 }
 
-// err is Run's error: the findings, shortly.
+// err returns Run's error: the first finding and the number of the others.
 func (r *Report) err() error {
 	switch n := len(r.Failures); n {
 	case 0:
@@ -146,4 +160,83 @@ func (r *Report) err() error {
 	default:
 		return fmt.Errorf("%w: %s; and %d more", ErrFailed, r.Failures[0], n-1)
 	}
+}
+
+// Charts returns none.
+func (r *Report) Charts() []harness.Chart { return nil }
+
+// Print writes the report for people.
+func (r *Report) Print(out *report.Printer) {
+	out.Note("Soaked for %v: %d rounds, %d events, window of %d packets a queue, seed %d.",
+		r.Duration.Round(time.Second), r.Rounds, len(r.Events), r.Window, r.Seed)
+	r.printPackets(out)
+	r.printRecoveries(out)
+	r.printMemory(out)
+	for _, l := range r.Links {
+		out.Note("Link %s, interfaces' drop counters: %s; sockets' counters: %s.", l.Link, list(l.Interfaces), list(l.Sockets))
+	}
+	out.Note("Frames: %d leaked in %d accounts; stalls beyond %v: %d; %.4f allocations a packet.",
+		r.Leaked, r.Accounts, r.Bound, len(r.Stalls), r.Allocations)
+	for _, f := range r.Failures {
+		out.Note("FAILED: %s", f)
+	}
+	if len(r.Failures) == 0 {
+		out.Note("Every check passed.")
+	}
+}
+
+func (r *Report) printPackets(out *report.Printer) {
+	var rows [][]any
+	for _, l := range r.Links {
+		rows = append(rows, []any{
+			l.Link, comma(l.Sent), comma(l.Answered), comma(l.Dropped), comma(l.Destroyed), l.Unexplained, l.Corrupt,
+			l.LostWakeups, fmt.Sprintf("%d (%v)", l.LateArrivals, l.Latest.Round(time.Millisecond)),
+			comma(uint64(l.Rate)), micros(l.RoundTrip.P50), micros(l.RoundTrip.P99), micros(l.RoundTrip.Max),
+		})
+	}
+	out.Table("Packets", []string{
+		"link", "sent", "answered", "dropped", "destroyed", "unexplained", "corrupt", "lost wake-ups", "late (longest)",
+		"packets/s", "p50 µs", "p99 µs", "max µs",
+	}, rows)
+}
+
+func (r *Report) printRecoveries(out *report.Printer) {
+	var rows [][]any
+	for _, k := range r.Recoveries {
+		rows = append(rows, []any{
+			k.Link, k.Kind, k.Times.Count, millis(k.Times.P50), millis(k.Times.P90), millis(k.Times.P99), millis(k.Times.Max), comma(k.Lost),
+		})
+	}
+	out.Table("Recoveries", []string{"link", "event", "times", "p50 ms", "p90", "p99", "max", "packets lost"}, rows)
+}
+
+func (r *Report) printMemory(out *report.Printer) {
+	var rows [][]any
+	change := func(a, b uint64) string { return comma(a) + " → " + comma(b) }
+	for _, g := range r.Memory {
+		rows = append(rows, []any{
+			g.Process, g.Samples, change(g.First.Heap, g.Last.Heap), change(g.First.Objects, g.Last.Objects),
+			change(uint64(g.First.Descriptors), uint64(g.Last.Descriptors)), change(uint64(g.First.Goroutines), uint64(g.Last.Goroutines)),
+		})
+	}
+	out.Table("Memory", []string{"process", "samples", "heap bytes", "objects", "descriptors", "goroutines"}, rows)
+}
+
+func comma[T int64 | uint64](n T) string { return humanize.Comma(int64(n)) }
+
+func micros(ns int64) string { return fmt.Sprintf("%.0f", float64(ns)/1e3) }
+
+func millis(ns int64) string { return fmt.Sprintf("%.1f", float64(ns)/1e6) }
+
+// list lists counters by name.
+func list(counters map[string]uint64) string {
+	if len(counters) == 0 {
+		return "none"
+	}
+	var all []string
+	for name, n := range counters {
+		all = append(all, name+" "+comma(n))
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
 }

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/libra-ina/libra/bench/child"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/proc"
 )
 
@@ -25,16 +28,19 @@ const (
 )
 
 // Run soaks. It needs root; without, the error wraps fs.ErrPermission. The
-// error wraps ErrFailed where a check failed, and the report says which. When ctx
+// error wraps ErrFailed where a check failed; the report has the findings. When ctx
 // is done, Run returns the report until then and the cause.
 //
 // Nothing is left behind, however the process ends.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
+	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	h := newHarness(cfg)
+	var err error
+	if cfg.ChildCommand, err = child.Command(cfg.ChildCommand, "soak"); err != nil {
+		return nil, err
+	}
+	h := newRunner(cfg)
 	running, stop := context.WithCancelCause(ctx)
 	if err := h.build(running, stop); err != nil {
 		stop(nil)
@@ -47,8 +53,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return h.report, h.run(running, stop)
 }
 
-// harness is a run.
-type harness struct {
+// runner is a run.
+type runner struct {
 	cfg    Config
 	report *Report
 	began  time.Time
@@ -58,19 +64,18 @@ type harness struct {
 
 	allocations, packets uint64 // of undisturbed time
 
-	mu     sync.Mutex // guards report while events run at the same time
-	events int
+	mu sync.Mutex // guards report while events run at the same time
 }
 
-func newHarness(cfg Config) *harness {
-	return &harness{
+func newRunner(cfg Config) *runner {
+	return &runner{
 		cfg: cfg, report: newReport(cfg), began: time.Now(), thread: proc.NewThread(),
 		own: memoryWatch{process: "clients"},
 	}
 }
 
 // run soaks, takes everything down and completes the report.
-func (h *harness) run(ctx context.Context, stop context.CancelCauseFunc) error {
+func (h *runner) run(ctx context.Context, stop context.CancelCauseFunc) error {
 	err := h.soak(ctx)
 	stop(nil)
 	err = errors.Join(err, h.close())
@@ -88,7 +93,7 @@ type running struct {
 	deck    deck
 	rand    *rand.Rand
 	last    tally
-	ends    map[string]*history // "client" and "server"
+	ends    map[string]*counts // clientSide and serverSide
 	server  memoryWatch
 	flowed  time.Duration // undisturbed
 	packets uint64        // answered in that time
@@ -104,7 +109,7 @@ type recovery struct {
 }
 
 // build makes the links.
-func (h *harness) build(ctx context.Context, stop context.CancelCauseFunc) error {
+func (h *runner) build(ctx context.Context, stop context.CancelCauseFunc) error {
 	for i, kind := range []struct {
 		name   string
 		queues int
@@ -117,7 +122,7 @@ func (h *harness) build(ctx context.Context, stop context.CancelCauseFunc) error
 		r := &running{
 			link: l, report: &LinkReport{Link: kind.name, Queues: kind.queues},
 			rand:   rand.New(rand.NewPCG(h.cfg.Seed, uint64(i))),
-			ends:   map[string]*history{clientSide: {}, serverSide: {}},
+			ends:   map[string]*counts{clientSide: {}, serverSide: {}},
 			byKind: map[string]*recovery{},
 			// The first account warms its JSON up.
 			server: memoryWatch{process: "server", warmUp: 2},
@@ -125,14 +130,14 @@ func (h *harness) build(ctx context.Context, stop context.CancelCauseFunc) error
 		h.links = append(h.links, r)
 		h.report.Links = append(h.report.Links, r.report)
 		if kind.name == "process" {
-			l.opposite = &process{link: l, command: h.cfg.PeerCommand, thread: h.thread}
+			l.opposite = &process{link: l, command: h.cfg.ChildCommand, thread: h.thread}
 		} else {
 			l.opposite = &reflector{link: l}
 		}
 		r.deck = deck{all: disturbances(l), rand: r.rand}
 		// Until everything has happened once.
 		h.own.warmUp = max(h.own.warmUp, len(r.deck.all))
-		if err := l.start(ctx, h.cfg.Window, stop); err != nil {
+		if err := l.start(ctx, stop); err != nil {
 			return err
 		}
 	}
@@ -140,7 +145,7 @@ func (h *harness) build(ctx context.Context, stop context.CancelCauseFunc) error
 }
 
 // soak goes from round to round until the time is over.
-func (h *harness) soak(ctx context.Context) error {
+func (h *runner) soak(ctx context.Context) error {
 	for _, l := range h.links {
 		if err := h.stock(ctx, l); err != nil {
 			return h.cause(ctx, err)
@@ -151,31 +156,35 @@ func (h *harness) soak(ctx context.Context) error {
 			return h.cause(ctx, err)
 		}
 		h.report.Rounds++
-		if h.cfg.Progress != nil {
-			h.cfg.Progress(h.step())
-		}
+		h.progress()
 	}
 	return nil
 }
 
 // cause prefers the reason why everything was stopped to its consequences.
-func (h *harness) cause(ctx context.Context, err error) error {
+func (h *runner) cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("soak: stopped after %d rounds: %w", h.report.Rounds, context.Cause(ctx))
 	}
 	return err
 }
 
-func (h *harness) step() Step {
-	s := Step{Done: min(time.Since(h.began), h.cfg.Duration), Total: h.cfg.Duration, Events: h.events, Failures: len(h.report.Failures)}
-	for _, l := range h.links {
-		s.Answers += l.answers()
+// progress tells how far the run is, in seconds.
+func (h *runner) progress() {
+	if h.cfg.Progress == nil {
+		return
 	}
-	return s
+	var answers uint64
+	for _, l := range h.links {
+		answers += l.answers()
+	}
+	done := min(time.Since(h.began), h.cfg.Duration)
+	h.cfg.Progress(int(done/time.Second), int(h.cfg.Duration/time.Second),
+		fmt.Sprintf("%d events, %d packets answered, %d failures", len(h.report.Events), answers, len(h.report.Failures)))
 }
 
 // round is one as in the package documentation.
-func (h *harness) round(ctx context.Context) error {
+func (h *runner) round(ctx context.Context) error {
 	if err := h.undisturbed(ctx); err != nil {
 		return err
 	}
@@ -186,12 +195,12 @@ func (h *harness) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.failIf(h.own.add(0, m))
+	h.failIf(h.own.add(os.Getpid(), m))
 	return nil
 }
 
-// undisturbed lets packets flow and looks that they do.
-func (h *harness) undisturbed(ctx context.Context) error {
+// undisturbed lets packets flow and checks that they do.
+func (h *runner) undisturbed(ctx context.Context) error {
 	var before, after runtime.MemStats
 	began, answered := time.Now(), make([]uint64, len(h.links))
 	for i, l := range h.links {
@@ -203,7 +212,7 @@ func (h *harness) undisturbed(ctx context.Context) error {
 		l.flow(true)
 	}
 	for time.Since(began) < undisturbedTime {
-		if err := pause(ctx, undisturbedTime/10); err != nil {
+		if err := harness.Sleep(ctx, undisturbedTime/10); err != nil {
 			return err
 		}
 		for _, l := range h.links {
@@ -232,7 +241,7 @@ func (h *harness) undisturbed(ctx context.Context) error {
 }
 
 // watch notes a stall of an undisturbed link. It gives up when one does not end.
-func (h *harness) watch(ctx context.Context, l *running) error {
+func (h *runner) watch(ctx context.Context, l *running) error {
 	if err := l.opposite.failed(); err != nil {
 		return err
 	}
@@ -255,7 +264,7 @@ func (h *harness) watch(ctx context.Context, l *running) error {
 const endurance = 4
 
 // stall writes a stall down and waits for its end.
-func (h *harness) stall(ctx context.Context, l *running, during string, over func() bool) error {
+func (h *runner) stall(ctx context.Context, l *running, during string, over func() bool) error {
 	s := Stall{At: time.Since(h.began), Link: l.name, During: during, Waits: l.describe(ctx)}
 	h.mu.Lock()
 	h.report.Stalls = append(h.report.Stalls, s)
@@ -265,19 +274,19 @@ func (h *harness) stall(ctx context.Context, l *running, during string, over fun
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%w: link %s, %s: no answer at all any more: %s", ErrFailed, l.name, during, l.describe(ctx))
 		}
-		if err := pause(ctx, retry); err != nil {
+		if err := harness.Sleep(ctx, retry); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// disturbed lets something happen to every link while packets flow.
-func (h *harness) disturbed(ctx context.Context) error {
+// disturbed makes something happen to every link while packets flow.
+func (h *runner) disturbed(ctx context.Context) error {
 	for _, l := range h.links {
 		l.flow(true)
 	}
-	if err := pause(ctx, beforeEvent); err != nil {
+	if err := harness.Sleep(ctx, beforeEvent); err != nil {
 		return err
 	}
 	events := make([]Event, len(h.links))
@@ -290,7 +299,7 @@ func (h *harness) disturbed(ctx context.Context) error {
 		all.Go(func() { events[i], errs[i] = h.disturb(ctx, l, d) })
 	}
 	all.Wait()
-	if err := errors.Join(append(errs, pause(ctx, afterEvent))...); err != nil {
+	if err := errors.Join(append(errs, harness.Sleep(ctx, afterEvent))...); err != nil {
 		return err
 	}
 	for i, l := range h.links {
@@ -308,7 +317,7 @@ func (h *harness) disturbed(ctx context.Context) error {
 }
 
 // disturb makes something happen to a link and waits until it works again.
-func (h *harness) disturb(ctx context.Context, l *running, d disturbance) (Event, error) {
+func (h *runner) disturb(ctx context.Context, l *running, d disturbance) (Event, error) {
 	ev := Event{At: time.Since(h.began), Link: l.name, Kind: d.kind}
 	hold := minHold + time.Duration(l.rand.Int64N(int64(maxHold-minHold)))
 	since, err := d.run(ctx, l.link, l.rand, hold)
@@ -337,7 +346,7 @@ func (h *harness) disturb(ctx context.Context, l *running, d disturbance) (Event
 			}
 			break
 		}
-		if err := errors.Join(l.opposite.failed(), pause(ctx, time.Millisecond)); err != nil {
+		if err := errors.Join(l.opposite.failed(), harness.Sleep(ctx, time.Millisecond)); err != nil {
 			return ev, err
 		}
 	}
@@ -346,7 +355,7 @@ func (h *harness) disturb(ctx context.Context, l *running, d disturbance) (Event
 }
 
 // close removes everything. The clients' context must be done.
-func (h *harness) close() error {
+func (h *runner) close() error {
 	var errs []error
 	for _, l := range h.links {
 		errs = append(errs, l.close())

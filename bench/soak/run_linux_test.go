@@ -24,16 +24,16 @@ import (
 // Arguments that make the test binary another process. A mark follows, by which
 // tests find the process.
 const (
-	peerArgument    = "soak-peer-process"
-	harnessArgument = "soak-harness-process"
+	childArgument  = "soak-child-process"
+	parentArgument = "soak-parent-process"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 {
 		switch os.Args[1] {
-		case peerArgument:
-			exitWith(RunPeer(os.Args[3:]))
-		case harnessArgument:
+		case childArgument:
+			exitWith(RunChild(os.Args[3:]))
+		case parentArgument:
 			_, err := Run(context.Background(), testConfig(os.Args[2]))
 			exitWith(err)
 		}
@@ -58,7 +58,7 @@ func exitWith(err error) {
 func testConfig(mark string) Config {
 	return Config{
 		Duration: time.Minute, Bound: 30 * time.Second,
-		PeerCommand: []string{os.Args[0], peerArgument, mark},
+		ChildCommand: []string{os.Args[0], childArgument, mark},
 	}
 }
 
@@ -73,8 +73,8 @@ func skipWithout(t *testing.T, err error) {
 func TestSoak(t *testing.T) {
 	cfg := testConfig("soak")
 	cfg.Duration = 10 * time.Second
-	var last Step
-	cfg.Progress = func(s Step) { last = s }
+	var last string
+	cfg.Progress = func(_, _ int, what string) { last = what }
 	report, err := Run(t.Context(), cfg)
 	skipWithout(t, err)
 	if err != nil {
@@ -83,8 +83,8 @@ func TestSoak(t *testing.T) {
 		}
 		t.Fatal(err)
 	}
-	if report.Rounds == 0 || len(report.Events) != 2*report.Rounds || last.Events != len(report.Events) {
-		t.Errorf("%d rounds, %d events, progress %+v", report.Rounds, len(report.Events), last)
+	if report.Rounds == 0 || len(report.Events) != 2*report.Rounds || !strings.HasPrefix(last, fmt.Sprintf("%d events, ", len(report.Events))) {
+		t.Errorf("%d rounds, %d events, progress %q", report.Rounds, len(report.Events), last)
 	}
 	// Two ends of one link and one of the other, before the first round and
 	// twice in each.
@@ -107,11 +107,7 @@ func TestSoak(t *testing.T) {
 // other link.
 func tampered(t *testing.T, cfg Config, d disturbance) (*Report, error) {
 	t.Helper()
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := newHarness(cfg)
+	h := newRunner(cfg)
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
 	if err := h.build(ctx, stop); err != nil {
@@ -120,9 +116,7 @@ func tampered(t *testing.T, cfg Config, d disturbance) (*Report, error) {
 		skipWithout(t, err)
 		t.Fatal(err)
 	}
-	h.links[0].deck.all = []disturbance{{kind: "nothing", run: func(context.Context, *link, *rand.Rand, time.Duration) (int64, error) {
-		return now(), nil
-	}}}
+	h.links[0].deck.all = []disturbance{{kind: "nothing", repair: func(context.Context, *link, *rand.Rand) error { return nil }}}
 	h.links[1].deck.all = []disturbance{d}
 	return h.report, h.run(ctx, stop)
 }
@@ -144,9 +138,7 @@ func wantFailure(t *testing.T, report *Report, err error, words ...string) {
 func TestStallIsFoundAndExplained(t *testing.T) {
 	cfg := testConfig("stall")
 	cfg.Bound = 500 * time.Millisecond
-	d := disturbance{kind: "XDP program detached for good", run: func(_ context.Context, l *link, _ *rand.Rand, _ time.Duration) (int64, error) {
-		return now(), l.opposite.stop()
-	}}
+	d := disturbance{kind: "XDP program detached for good", repair: stop}
 	report, err := tampered(t, cfg, d)
 	wantFailure(t, report, err, "link xdp, XDP program detached for good: no answer within 500ms", "queue 0 polls since", "packets unanswered", "last answer")
 	if !slices.ContainsFunc(report.Stalls, func(s Stall) bool { return s.Link == "xdp" && s.During == d.kind }) {
@@ -157,8 +149,8 @@ func TestStallIsFoundAndExplained(t *testing.T) {
 func TestLeakIsFound(t *testing.T) {
 	cfg := testConfig("leak")
 	cfg.Duration = time.Second
-	d := disturbance{kind: "a frame forgotten", run: func(ctx context.Context, l *link, _ *rand.Rand, _ time.Duration) (int64, error) {
-		return now(), l.clients[0].ask(ctx, func() { l.clients[0].pool.Alloc() })
+	d := disturbance{kind: "a frame forgotten", repair: func(ctx context.Context, l *link, _ *rand.Rand) error {
+		return l.clients[0].ask(ctx, func() { l.clients[0].pool.Alloc() })
 	}}
 	report, err := tampered(t, cfg, d)
 	wantFailure(t, report, err, "link xdp, client: 1 frames leaked: 1024 frames: pools", "yours 1")
@@ -172,7 +164,7 @@ func TestLeakIsFound(t *testing.T) {
 func TestUnexplainedLossIsFound(t *testing.T) {
 	cfg := testConfig("unexplained")
 	cfg.Duration = time.Second
-	report, err := tampered(t, cfg, disturbance{kind: "lossy", exact: true, run: restart})
+	report, err := tampered(t, cfg, disturbance{kind: "lossy", exact: true, spoil: stop, repair: start})
 	wantFailure(t, report, err, "link xdp, lossy:", "in drop counters")
 	if report.Links[1].Unexplained <= 0 || report.Links[0].Unexplained != 0 {
 		t.Errorf("%d and %d packets unexplained", report.Links[1].Unexplained, report.Links[0].Unexplained)
@@ -202,19 +194,17 @@ func TestCorruptionIsFound(t *testing.T) {
 	cfg.Duration = time.Second
 	// The program is there for part of an event only: without a single answer
 	// there would be a stall.
-	d := disturbance{kind: "spoilt", run: func(ctx context.Context, l *link, _ *rand.Rand, hold time.Duration) (int64, error) {
-		if err := l.opposite.stop(); err != nil {
-			return 0, err
-		}
-		err := l.far.Do(func() error {
-			a, err := afxdp.Attach(afxdp.AttachConfig{Interface: farName, Program: prog})
-			if err != nil {
-				return err
-			}
-			return errors.Join(pause(ctx, hold), a.Close())
-		})
-		return now(), errors.Join(err, l.opposite.start(ctx))
-	}}
+	var attached *afxdp.Attachment
+	spoil := func(_ context.Context, l *link, _ *rand.Rand) error {
+		return errors.Join(l.opposite.stop(), l.far.Do(func() (err error) {
+			attached, err = afxdp.Attach(afxdp.AttachConfig{Interface: farName, Program: prog})
+			return err
+		}))
+	}
+	repair := func(ctx context.Context, l *link, _ *rand.Rand) error {
+		return errors.Join(attached.Close(), l.opposite.start(ctx))
+	}
+	d := disturbance{kind: "spoilt", spoil: spoil, repair: repair}
 	report, err := tampered(t, cfg, d)
 	wantFailure(t, report, err, "link xdp, client:", "corrupt packets", "checksum")
 	if report.Links[1].Corrupt == 0 {
@@ -224,7 +214,7 @@ func TestCorruptionIsFound(t *testing.T) {
 
 func TestServerThatFailsEndsTheRun(t *testing.T) {
 	cfg := testConfig("failing")
-	cfg.PeerCommand = []string{"/bin/sh", "-c", "echo not today >&2; exit 7"}
+	cfg.ChildCommand = []string{"/bin/sh", "-c", "echo not today >&2; exit 7"}
 	_, err := Run(t.Context(), cfg)
 	skipWithout(t, err)
 	if err == nil || !strings.Contains(err.Error(), "not today") {
@@ -238,7 +228,7 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	defer cancel()
 	cfg := testConfig("interrupted")
 	rounds := 0
-	cfg.Progress = func(Step) {
+	cfg.Progress = func(int, int, string) {
 		if rounds++; rounds == 2 {
 			time.AfterFunc(150*time.Millisecond, cancel) // into the next one
 		}
@@ -266,27 +256,27 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 
 func TestKilledRunLeavesNoServer(t *testing.T) {
 	mark := fmt.Sprintf("killed-%d", os.Getpid())
-	harness := exec.Command(os.Args[0], harnessArgument, mark)
-	if err := harness.Start(); err != nil {
+	parent := exec.Command(os.Args[0], parentArgument, mark)
+	if err := parent.Start(); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	var waited error
 	go func() {
-		waited = harness.Wait()
+		waited = parent.Wait()
 		close(ended)
 	}()
-	for len(processesWith(t, mark)) < 2 { // the harness and the server
+	for len(processesWith(t, mark)) < 2 { // the run and the server
 		select {
 		case <-ended:
 			if os.Geteuid() != 0 {
-				t.Skip("the harness needs privileges that are missing")
+				t.Skip("the run needs privileges that are missing")
 			}
 			t.Fatal(waited)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	if err := harness.Process.Kill(); err != nil {
+	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	<-ended

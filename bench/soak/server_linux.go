@@ -1,20 +1,16 @@
 package soak
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/bench/child"
 )
 
 // server is the role of a port that sends every packet back.
@@ -51,7 +47,7 @@ func (s server) step() error {
 		}
 	}
 	n, err := sock.Send(descs)
-	s.sent += uint64(n)
+	s.counts.Sent += uint64(n)
 	if err != nil {
 		return s.giveBack(descs[n:], err)
 	}
@@ -69,125 +65,82 @@ func (s server) status() string {
 	return fmt.Sprintf("backlog %d, in flight %d, %d frames free", sock.Backlog(), sock.InFlight(), s.pool.Available())
 }
 
-// What the server's process is asked to do.
+// Requests to the server's process.
 const (
 	opAccount = "account" // come to rest and count
+	opStatus  = "status"  // describe what the ports wait for
 	opClose   = "close"   // close the socket of a queue while it is used; its port opens another
 	opReopen  = "reopen"  // reopen the socket of a queue
-	opStatus  = "status"  // say what the ports wait for
 )
 
-// request is a line to the server's process, reply its answer.
-type request struct {
-	ID    int    `json:"id"`
-	Op    string `json:"op"`
-	Queue int    `json:"queue"`
+// answerLimit bounds what the server's process does for one request.
+const answerLimit = 30 * time.Second
+
+// serverConfig is what the server's process is told.
+type serverConfig struct {
+	Interface string
+	Queues    int
 }
 
-type reply struct {
-	ID      int      `json:"id"`
-	Error   string   `json:"error,omitempty"`
-	Status  string   `json:"status,omitempty"`
-	Account *Account `json:"account,omitempty"`
-	Memory  Memory   `json:"memory,omitzero"`
-}
+// RunChild is the process of the echo server: Run starts it with an argument
+// after Config.ChildCommand, in the namespace of its end.
+func RunChild(args []string) error { return child.Main(args, serve) }
 
-// RunPeer is the process of the echo server: Run starts it with the arguments after
-// Config.PeerCommand, in the namespace of its end. It is of no use by itself.
-func RunPeer(args []string) error {
-	flags := flag.NewFlagSet("peer", flag.ContinueOnError)
-	ifname := flags.String("interface", "", "interface to serve")
-	queues := flags.Int("queues", 1, "queues to serve")
-	if err := flags.Parse(args); err != nil {
-		return fmt.Errorf("soak: peer: %w", err)
-	}
-	return serve(*ifname, *queues, os.Stdin, os.Stdout)
-}
-
-// serve runs until its input ends or a port fails.
-func serve(ifname string, queues int, in io.Reader, out io.Writer) (err error) {
-	ctx, cancel := context.WithCancelCause(context.Background())
+// serve runs until the process is told to end or a port fails.
+func serve(ctx context.Context, c serverConfig) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	e, err := openEnd(ctx, ifname, queues, true)
+	e, err := openEnd(ctx, c.Interface, c.Queues, true)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	roles := make([]role, queues)
+	roles := make([]role, c.Queues)
 	for i, p := range e.ports {
 		roles[i] = server{p}
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- e.run(ctx, func(fn func() error) error { return fn() }, roles)
-		cancel(nil)
+		err := e.run(ctx, func(fn func() error) error { return fn() }, roles)
+		ended <- err
+		cancel(err)
 	}()
-	if err := proc.AnnounceReady(out, nil); err != nil {
-		return err
-	}
-	requests := make(chan request)
-	go func() {
-		defer close(requests)
-		for scan := bufio.NewScanner(in); scan.Scan(); {
-			var r request
-			if json.Unmarshal(scan.Bytes(), &r) == nil {
-				requests <- r
+	err = child.Serve(ctx, func(ctx context.Context, op string, arg json.RawMessage) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, answerLimit)
+		defer cancel()
+		var queue int // 0 for requests without
+		if len(arg) > 0 {
+			if err := json.Unmarshal(arg, &queue); err != nil {
+				return nil, err
 			}
 		}
-	}()
-	var (
-		answering sync.WaitGroup
-		write     sync.Mutex
-	)
-	for {
-		select {
-		case r, ok := <-requests:
-			if !ok {
-				cancel(io.EOF)
-				answering.Wait()
-				return <-ended
-			}
-			// Each on its own: a status is asked for when another request hangs.
-			answering.Go(func() {
-				a := e.answer(ctx, r, roles)
-				write.Lock()
-				defer write.Unlock()
-				_ = json.NewEncoder(out).Encode(a) // a parent that is gone asks no more
-			})
-		case err := <-ended:
-			return err
-		}
+		return e.answer(ctx, op, queue, roles)
+	})
+	cancel(nil)
+	if failed := <-ended; failed != nil {
+		err = failed // the reason why Serve returned, or what went wrong since
 	}
+	return err
 }
 
-// answerLimit bounds what the server's process does for one request.
-const answerLimit = 30 * time.Second
-
 // answer does what the parent process asks for.
-func (e *end) answer(ctx context.Context, r request, roles []role) (a reply) {
-	a.ID = r.ID
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
-	defer cancel()
-	var err error
-	switch r.Op {
+func (e *end) answer(ctx context.Context, op string, queue int, roles []role) (any, error) {
+	switch op {
 	case opAccount:
-		a.Account, err = e.account(ctx, roles)
+		a, err := e.account(ctx, roles)
 		if err == nil {
+			a.PID = os.Getpid()
 			a.Memory, err = takeMemory()
 		}
-	case opClose:
-		err = e.ports[r.Queue].sock.Load().Close()
-	case opReopen:
-		err = e.ports[r.Queue].reopen(ctx)
+		return a, err
 	case opStatus:
-		a.Status = e.status(ctx, roles)
-	default:
-		err = fmt.Errorf("soak: peer: no operation %q", r.Op)
+		return e.status(ctx, roles), nil
+	case opClose:
+		return nil, e.ports[queue].sock.Load().Close()
+	case opReopen:
+		return nil, e.ports[queue].reopen(ctx)
 	}
-	if err != nil {
-		a.Error = err.Error()
-	}
-	return a
+	return nil, child.Unknown(op)
 }
 
 // reopen makes a port replace its kernel socket. A socket that was closed

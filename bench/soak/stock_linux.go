@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/libra-ina/libra/bench/harness"
 )
 
 // tally is what a link's clients, interfaces and sockets have counted since the
@@ -37,71 +39,77 @@ const quiet = 10 * time.Millisecond
 
 // stock waits until a paused link is at rest, counts the frames at both ends
 // and brings the link's tally up to date.
-func (h *harness) stock(ctx context.Context, l *running) error {
+func (h *runner) stock(ctx context.Context, l *running) error {
 	resting, cancel := context.WithTimeoutCause(ctx, endurance*h.cfg.Bound,
 		fmt.Errorf("the link is not at rest %v after the clients were paused", endurance*h.cfg.Bound))
 	defer cancel()
+	found := map[string]*counts{clientSide: {}, serverSide: {}}
 	for previous := (tally{}); ; {
 		near, err := l.end.account(resting, l.roles())
 		if err != nil {
 			return h.notAtRest(ctx, l, err)
 		}
-		far, memory, err := l.opposite.account(resting)
+		found[clientSide].add(near.Counts)
+		far, err := l.opposite.account(resting)
 		if err != nil {
 			return h.notAtRest(ctx, l, err)
 		}
-		current := tally{sent: near.Sent, answered: l.answers()}
+		if far != nil {
+			found[serverSide].add(far.Counts)
+		}
+		current := tally{answered: l.answers()}
 		if current.interfaces, err = l.drops(); err != nil {
 			return err
 		}
 		if previous.interfaces == nil || current.answered != previous.answered || !maps.Equal(current.interfaces, previous.interfaces) {
 			previous = current
-			if err := pause(resting, quiet); err != nil {
+			if err := harness.Sleep(resting, quiet); err != nil {
 				return h.notAtRest(ctx, l, err)
 			}
 			continue
 		}
-		h.judge(l, clientSide, near)
+		h.judge(l, clientSide, near, found[clientSide])
 		if far != nil {
-			h.judge(l, serverSide, far)
-			h.failIf(l.server.add(far.incarnation, memory))
+			h.judge(l, serverSide, far, found[serverSide])
+			h.failIf(l.server.add(far.PID, far.Memory))
 		}
 		for _, end := range l.ends {
-			counters := end.total().sockets
-			current.sockets += counters[socketRxDropped] + counters[socketRxFull]
+			current.sockets += end.Sockets[socketRxDropped] + end.Sockets[socketRxFull]
 		}
+		current.sent = l.ends[clientSide].Sent
 		l.last = current
 		return nil
 	}
 }
 
 // notAtRest adds to an error what waits on what, unless everything was stopped.
-func (h *harness) notAtRest(ctx context.Context, l *running, err error) error {
+func (h *runner) notAtRest(ctx context.Context, l *running, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
 	return fmt.Errorf("%w: %w: %s", ErrFailed, err, l.describe(ctx))
 }
 
-// judge looks for leaks and corruption in an account.
-func (h *harness) judge(l *running, side string, a *Account) {
+// judge looks for leaks in an account, and for corruption and lost wake-ups in
+// what was found since the last stock.
+func (h *runner) judge(l *running, side string, a *account, found *counts) {
 	h.report.Accounts++
-	if n := a.Leaked(); n > 0 {
+	if n := a.leaked(); n > 0 {
 		h.report.Leaked = max(h.report.Leaked, n)
 		h.report.fail("link %s, %s: %d frames leaked: %v", l.name, side, n, a)
 	}
-	corrupt, lostWakeups := l.ends[side].update(a.incarnation, a.counts())
-	if corrupt > 0 {
-		h.report.fail("link %s, %s: %d corrupt packets; the first of this process: %s", l.name, side, corrupt, a.FirstCorrupt)
+	if found.Corrupt > 0 {
+		h.report.fail("link %s, %s: %d corrupt packets; the first: %s", l.name, side, found.Corrupt, found.FirstCorrupt)
 	}
-	if lostWakeups > 0 {
-		h.report.fail("link %s, %s: %d times the kernel did not wake Poll for a packet; the longest wait of this process: %v",
-			l.name, side, lostWakeups, a.Latest)
+	if found.LostWakeups > 0 {
+		h.report.fail("link %s, %s: %d times the kernel did not wake Poll for a packet; the longest wait: %v",
+			l.name, side, found.LostWakeups, found.Latest)
 	}
+	l.ends[side].add(*found)
 }
 
 // failIf reports a check's error, if it is one.
-func (h *harness) failIf(err error) {
+func (h *runner) failIf(err error) {
 	if err != nil {
 		h.report.fail("%v", err)
 	}
@@ -109,32 +117,20 @@ func (h *harness) failIf(err error) {
 
 // explain holds a link to losing only packets that are in the kernel's drop
 // counters.
-func (h *harness) explain(l *running, was tally, during string) {
+func (h *runner) explain(l *running, was tally, during string) {
 	lost, dropped := l.last.lost()-was.lost(), l.last.dropped()-was.dropped()
 	if lost == dropped {
 		return
 	}
 	l.report.Unexplained += lost - dropped
 	h.report.fail("link %s, %s: %d packets sent, %d answered, %d in drop counters (%v)", l.name, during,
-		l.last.sent-was.sent, l.last.answered-was.answered, dropped, difference(was.interfaces, l.last.interfaces))
-}
-
-// difference returns after - before for the counters that changed.
-func difference(before, after map[string]uint64) map[string]uint64 {
-	d := map[string]uint64{}
-	for name, n := range after {
-		if n != before[name] {
-			d[name] = n - before[name]
-		}
-	}
-	return d
+		l.last.sent-was.sent, l.last.answered-was.answered, dropped, growth(was.interfaces, l.last.interfaces))
 }
 
 // note adds an event to the report.
-func (h *harness) note(l *running, was tally, ev Event) {
+func (h *runner) note(l *running, was tally, ev Event) {
 	ev.Sent, ev.Lost, ev.Dropped = l.last.sent-was.sent, l.last.lost()-was.lost(), l.last.dropped()-was.dropped()
 	h.report.Events = append(h.report.Events, ev)
-	h.events++
 	r := l.byKind[ev.Kind]
 	if r == nil {
 		r = &recovery{times: newHistogram()}
@@ -154,14 +150,14 @@ func (l *running) setCalm(ctx context.Context, on bool) {
 }
 
 // finish completes the report.
-func (h *harness) finish() {
+func (h *runner) finish() {
 	r := h.report
 	r.Duration = time.Since(h.began)
 	r.Allocations = float64(h.allocations) / max(1, float64(h.packets))
 	h.remember(&h.own)
 	for _, l := range h.links {
 		l.report.Sent, l.report.Answered = l.last.sent, l.last.answered
-		l.report.Interfaces = difference(nil, l.last.interfaces)
+		l.report.Interfaces = growth(nil, l.last.interfaces)
 		l.report.Dropped = l.last.dropped()
 		l.report.Destroyed = l.last.lost() - l.last.dropped() - l.report.Unexplained
 		l.report.Rate = float64(l.packets) / max(l.flowed.Seconds(), 1e-9)
@@ -172,11 +168,11 @@ func (h *harness) finish() {
 		l.report.RoundTrip = summary(roundTrips)
 		var both counts
 		for _, end := range l.ends {
-			both.add(end.total())
+			both.add(*end)
 		}
-		l.report.Corrupt, l.report.LostWakeups = both.corrupt, both.lostWakeups
-		l.report.LateArrivals, l.report.Latest = both.late, both.latest
-		l.report.Sockets = difference(nil, both.sockets)
+		l.report.Corrupt, l.report.LostWakeups = both.Corrupt, both.LostWakeups
+		l.report.LateArrivals, l.report.Latest = both.Late, both.Latest
+		l.report.Sockets = growth(nil, both.Sockets)
 		for _, kind := range slices.Sorted(maps.Keys(l.byKind)) {
 			k := l.byKind[kind]
 			r.Recoveries = append(r.Recoveries, Recovery{Link: l.name, Kind: kind, Times: summary(k.times), Sent: k.sent, Lost: k.lost})
@@ -186,7 +182,7 @@ func (h *harness) finish() {
 }
 
 // remember ends a memory watch and reports the process with most samples.
-func (h *harness) remember(w *memoryWatch) {
+func (h *runner) remember(w *memoryWatch) {
 	h.failIf(w.end())
 	if w.longest.Samples > 0 {
 		h.report.Memory = append(h.report.Memory, w.longest)

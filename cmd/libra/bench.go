@@ -156,6 +156,17 @@ func newPeer(run func(args []string) error) *cobra.Command {
 	}
 }
 
+// newChild returns the hidden command with which a benchmark starts its
+// processes.
+func newChild(run func(args []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:                "child", // see child.Command
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE:               func(_ *cobra.Command, args []string) error { return run(args) },
+	}
+}
+
 // steps shows the progress of a measurement whose number of steps is known when
 // the first begins.
 type steps struct {

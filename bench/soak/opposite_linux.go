@@ -1,0 +1,136 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/bench/child"
+	"github.com/libra-ina/libra/internal/proc"
+)
+
+// opposite is the far end of a link, which sends packets back.
+type opposite interface {
+	start(ctx context.Context) error
+	stop() error     // as abruptly as there is a way to
+	relinked() error // after the link was made anew
+	// account counts the frames at this end; nil where there are none.
+	account(ctx context.Context) (*account, error)
+	status(ctx context.Context) string
+	failed() error // why it ended by itself
+	close() error
+}
+
+// process is the far end of link "process": the echo server.
+type process struct {
+	link    *link
+	command []string
+	thread  *proc.Thread // starts the process, and outlives it
+	group   *proc.Group  // of the server; nil before the first start
+	server  *child.Child
+}
+
+func (p *process) start(ctx context.Context) (err error) {
+	p.group = proc.NewGroup(ctx, proc.Config{})
+	p.server, err = child.Start(p.group, child.Spec{
+		Name: "soak server", Command: p.command, Config: serverConfig{Interface: farName, Queues: p.link.queues}, Service: true,
+		Start: func(cmd *exec.Cmd) error {
+			return p.thread.Run(func() error { return p.link.far.Do(cmd.Start) })
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return p.server.Ready(ctx)
+}
+
+func (p *process) stop() error {
+	err := p.server.Kill()
+	_ = p.group.Wait() // it failed by that signal
+	return err
+}
+
+// relinked does nothing: the server finds out and recovers by itself.
+func (p *process) relinked() error { return nil }
+
+func (p *process) account(ctx context.Context) (*account, error) {
+	var a account
+	return &a, p.server.Ask(ctx, opAccount, nil, &a)
+}
+
+// queue asks the server to do something with a queue.
+func (p *process) queue(op string) func(context.Context, *link, int) error {
+	return func(ctx context.Context, _ *link, q int) error { return p.server.Ask(ctx, op, q, nil) }
+}
+
+func (p *process) status(ctx context.Context) (s string) {
+	// It asks its ports in turn.
+	limit := statusLimit * time.Duration(p.link.queues+1)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
+	defer cancel()
+	if err := p.server.Ask(ctx, opStatus, nil, &s); err != nil {
+		return err.Error()
+	}
+	return s
+}
+
+func (p *process) failed() error {
+	select {
+	case <-p.server.Done():
+		return p.server.Wait(context.Background())
+	default:
+		return nil
+	}
+}
+
+// close ends the process: by SIGTERM, and by SIGKILL if that is ignored. How it
+// ends does not matter any more.
+func (p *process) close() error {
+	if p.group != nil {
+		_ = p.group.Stop()
+	}
+	return nil
+}
+
+// reflector is the far end of link "xdp": a program that sends packets back.
+type reflector struct {
+	link     *link
+	prog     *ebpf.Program
+	attached *afxdp.Attachment
+}
+
+func (r *reflector) start(context.Context) (err error) {
+	if r.prog == nil {
+		if r.prog, err = loadReflector(); err != nil {
+			return err
+		}
+	}
+	return r.link.far.Do(func() error {
+		r.attached, err = afxdp.Attach(afxdp.AttachConfig{Interface: farName, Program: r.prog, Mode: afxdp.AttachNative})
+		return err
+	})
+}
+
+func (r *reflector) stop() error { return r.attached.Close() }
+
+func (r *reflector) relinked() error { return r.link.far.Do(r.attached.Reattach) }
+
+// account counts nothing: no frame stays at this end.
+func (r *reflector) account(context.Context) (*account, error) { return nil, nil }
+
+func (r *reflector) status(context.Context) string { return "an XDP program" }
+
+func (r *reflector) failed() error { return nil }
+
+func (r *reflector) close() error {
+	var err error
+	if r.attached != nil {
+		err = r.attached.Close()
+	}
+	return errors.Join(err, r.prog.Close())
+}
