@@ -2,17 +2,13 @@ package tenants
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"log/slog"
-	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/proc"
 )
 
 const (
@@ -21,38 +17,27 @@ const (
 	churnLoops = 4   // of each kind
 )
 
-// churnConfig is a tenant whose senders come and go, and whose jobs do, as fast as
-// the daemon answers.
+// churnConfig is a tenant whose senders and jobs come and go, as fast as the
+// daemon answers.
 type churnConfig struct {
 	endpoint
 	Duration time.Duration
 }
 
-// churnResult is what it prints.
+// churnResult is what it answers.
 type churnResult struct {
 	Joins, Jobs uint64 // each with its end
 	Seconds     float64
 }
 
+func (c *churnConfig) serve(ctx context.Context) error {
+	return c.withJob(ctx, churnSpec(churnJob), func(ctx context.Context, client pb.AggregatorClient, _ *control.Owned) error {
+		return whenAsked(ctx, func(ctx context.Context) (churnResult, error) { return c.run(ctx, client) })
+	})
+}
+
 // run churns for a little longer than the tenants push.
-func (c *churnConfig) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	conn, client, err := c.dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	job, err := control.CreateJob(ctx, client, churnSpec(churnJob), startLimit, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	if err := job.Hold(ctx, cancel); err != nil {
-		return err
-	}
-	if err := proc.AnnounceReady(os.Stdout, true); err != nil {
-		return err
-	}
+func (c *churnConfig) run(ctx context.Context, client pb.AggregatorClient) (r churnResult, err error) {
 	begin := time.Now()
 	timeout, stop := context.WithTimeout(ctx, c.Duration+c.Duration/4)
 	defer stop()
@@ -67,14 +52,14 @@ func (c *churnConfig) run(ctx context.Context) error {
 		})
 	}
 	if err := loops.Wait(); err != nil {
-		return err
+		return r, err
 	}
-	r := churnResult{Seconds: time.Since(begin).Seconds()}
+	r.Seconds = time.Since(begin).Seconds()
 	for i := range churnLoops {
 		r.Joins += joins[i]
 		r.Jobs += jobs[i]
 	}
-	return json.NewEncoder(os.Stdout).Encode(r)
+	return r, nil
 }
 
 // repeat does something until ctx ends, and counts.

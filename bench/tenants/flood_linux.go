@@ -2,21 +2,18 @@ package tenants
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"log/slog"
 	"math"
-	"os"
 	"time"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/proc"
 	"github.com/libra-ina/libra/wire"
 )
 
 const (
+	floodJob     = 3
 	floodSlots   = 30_000
 	floodSenders = 64 // as many as a job gets that does not ask for more
 	floodBatch   = 64
@@ -29,55 +26,32 @@ type floodConfig struct {
 	Duration time.Duration
 }
 
-// floodResult is what the flooder prints.
+// floodResult is what the flooder answers.
 type floodResult struct {
 	Frames  uint64
 	Seconds float64
 }
 
-// run sends bad frames for a little longer than the tenants push.
-func (c *floodConfig) run(ctx context.Context) (err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil) // ends the admission
-	conn, client, err := c.dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	job, err := control.CreateJob(ctx, client, &pb.JobSpec{
+func (c *floodConfig) serve(ctx context.Context) error {
+	spec := &pb.JobSpec{
 		Job: floodJob, Mode: pb.Mode_MODE_FETCHADD, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT, Slots: floodSlots, Senders: floodSenders,
-	}, startLimit, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
 	}
-	if err := job.Hold(ctx, cancel); err != nil {
-		return err
-	}
-	var epochs [floodSenders]uint16
-	for i := range epochs {
-		admission, err := c.join(ctx, client, floodJob, uint32(i), nil)
-		if err != nil {
+	return c.withJob(ctx, spec, func(ctx context.Context, client pb.AggregatorClient, _ *control.Owned) (err error) {
+		var epochs [floodSenders]uint16
+		for i := range epochs {
+			admission, err := c.join(ctx, client, floodJob, uint32(i), nil)
+			if err != nil {
+				return err
+			}
+			epochs[i] = uint16(admission.Epoch)
+		}
+		f := &flooder{}
+		defer func() { err = errors.Join(err, f.close()) }()
+		if err := f.open(c, epochs[:]); err != nil {
 			return err
 		}
-		epochs[i] = uint16(admission.Epoch)
-	}
-	f := &flooder{}
-	defer func() { err = errors.Join(err, f.close()) }()
-	if err := f.open(c, epochs[:]); err != nil {
-		return err
-	}
-	if err := proc.AnnounceReady(os.Stdout, true); err != nil {
-		return err
-	}
-	begin := time.Now()
-	for time.Since(begin) < c.Duration+c.Duration/4 {
-		if err := f.send(); err != nil {
-			return err
-		}
-	}
-	// Its cable is full of the flood, so the flooder is not the one to ask the
-	// switch what became of it.
-	return json.NewEncoder(os.Stdout).Encode(floodResult{Frames: f.sent, Seconds: time.Since(begin).Seconds()})
+		return whenAsked(ctx, func(ctx context.Context) (floodResult, error) { return f.run(ctx, c.Duration+c.Duration/4) })
+	})
 }
 
 // badFrames returns n frames that cost the aggregator much and bring its job
@@ -204,6 +178,19 @@ func (f *flooder) open(c *floodConfig, epochs []uint16) error {
 		f.free = append(f.free, afxdp.Desc{Frame: frame, Off: f.off, Len: f.len})
 	}
 	return nil
+}
+
+// run sends bad frames for a little longer than the tenants push. Its cable is
+// full of them, so the flooder is not the one to ask the switch what became of
+// the flood.
+func (f *flooder) run(ctx context.Context, d time.Duration) (floodResult, error) {
+	begin := time.Now()
+	for time.Since(begin) < d && ctx.Err() == nil {
+		if err := f.send(); err != nil {
+			return floodResult{}, err
+		}
+	}
+	return floodResult{Frames: f.sent, Seconds: time.Since(begin).Seconds()}, context.Cause(ctx)
 }
 
 // send queues what it can, wakes the kernel and takes back what it has sent.

@@ -2,23 +2,21 @@ package tenants
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/fixedpoint"
-	"github.com/libra-ina/libra/internal/proc"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
@@ -61,8 +59,7 @@ type tenant struct {
 	harvests uint64
 }
 
-// run pushes for some time and checks the sums.
-func (c *tenantConfig) run(ctx context.Context) (err error) {
+func (c *tenantConfig) serve(ctx context.Context) (err error) {
 	keys := make([]uint64, slots)
 	for i := range keys {
 		keys[i] = uint64(i)
@@ -71,54 +68,40 @@ func (c *tenantConfig) run(ctx context.Context) (err error) {
 	if t.hot, err = packer.NewHotSet(1, keys, nil, packer.Meta{}); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	conn, client, err := c.dial(ctx)
-	if err != nil {
-		return err
+	modes := map[aggregator.Mode]pb.Mode{aggregator.Combine: pb.Mode_MODE_COMBINE, aggregator.FetchAdd: pb.Mode_MODE_FETCHADD}
+	fingerprint := t.hot.Fingerprint()
+	spec := &pb.JobSpec{
+		Job: t.Job, Mode: modes[t.Mode], Arithmetic: control.ArithmeticMessage(t.Arithmetic), Slots: slots,
+		HotSet: fingerprint[:], HarvestPeriodUs: uint32(t.Harvest / time.Microsecond), ServerMac: t.MAC[:],
 	}
-	defer conn.Close()
-	t.client = client
-	job, err := t.createJob(ctx)
-	if err != nil {
-		return err
-	}
-	if err := job.Hold(ctx, cancel); err != nil {
-		return err
-	}
-	harvester := control.NewHarvester(job, t.apply, slog.New(slog.DiscardHandler))
-	go func() { cancel(harvester.Run(ctx)) }()
-	worker, err := t.startWorker(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, worker.Close()) }()
-	if err := proc.AnnounceReady(os.Stdout, true); err != nil {
-		return err
-	}
+	return c.withJob(ctx, spec, func(ctx context.Context, client pb.AggregatorClient, job *control.Owned) (err error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		t.client = client
+		harvester := control.NewHarvester(job, t.apply, slog.New(slog.DiscardHandler))
+		go func() { cancel(harvester.Run(ctx)) }()
+		worker, err := t.startWorker(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, worker.Close()) }()
+		return whenAsked(ctx, func(ctx context.Context) (*tenantResult, error) { return t.run(ctx, worker, harvester) })
+	})
+}
+
+// run pushes for some time and checks the sums.
+func (t *tenant) run(ctx context.Context, worker *transport.Worker, harvester *control.Harvester) (*tenantResult, error) {
 	if err := t.push(ctx, worker); err != nil {
-		return errors.Join(err, context.Cause(ctx))
+		return nil, errors.Join(err, context.Cause(ctx))
 	}
 	result, err := t.result(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := harvester.Now(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	if err := t.check(); err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(result)
-}
-
-func (t *tenant) createJob(ctx context.Context) (*control.Owned, error) {
-	modes := map[aggregator.Mode]pb.Mode{aggregator.Combine: pb.Mode_MODE_COMBINE, aggregator.FetchAdd: pb.Mode_MODE_FETCHADD}
-	fingerprint := t.hot.Fingerprint()
-	return control.CreateJob(ctx, t.client, &pb.JobSpec{
-		Job: t.Job, Mode: modes[t.Mode], Arithmetic: control.ArithmeticMessage(t.Arithmetic), Slots: slots,
-		HotSet: fingerprint[:], HarvestPeriodUs: uint32(t.Harvest / time.Microsecond), ServerMac: t.MAC[:],
-	}, startLimit, slog.New(slog.DiscardHandler))
+	return result, t.check()
 }
 
 func (t *tenant) startWorker(ctx context.Context) (*transport.Worker, error) {
@@ -169,7 +152,7 @@ func (t *tenant) push(ctx context.Context, w *transport.Worker) error {
 			_, err = w.Push(ctx, keys, grads)
 		}
 		if err == nil {
-			err = wait(ctx, pause)
+			err = harness.Sleep(ctx, pause)
 		}
 		if err != nil {
 			return err
@@ -209,7 +192,7 @@ func (t *tenant) check() error {
 	return nil
 }
 
-// tenantResult is what a tenant prints: about itself, and what the switch had
+// tenantResult is what a tenant answers: about itself, and what the switch had
 // dropped and refused by then.
 type tenantResult struct {
 	Job
@@ -245,10 +228,13 @@ func (t *tenant) result(ctx context.Context) (*tenantResult, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var between []time.Duration
-	for i, at := range t.arrived[1:] {
-		between = append(between, at.Sub(t.arrived[i]))
+	if len(t.arrived) < 2 {
+		return nil, fmt.Errorf("tenants: job %d: %d harvests, want two at least", t.Job, len(t.arrived))
 	}
-	r.P50, r.P95 = quantile(between, 0.5), quantile(between, 0.95)
+	between := make([]time.Duration, len(t.arrived)-1)
+	for i := range between {
+		between[i] = t.arrived[i+1].Sub(t.arrived[i])
+	}
+	r.P50, r.P95 = harness.Quantile(between, 0.5), harness.Quantile(between, 0.95)
 	return r, nil
 }

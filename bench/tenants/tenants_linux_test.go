@@ -7,14 +7,16 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/libra-ina/libra/bench/harness"
 )
 
-// peerArgument makes the test binary a process of the measurement.
-const peerArgument = "peer-process"
+// childArgument makes the test binary a process of the measurement.
+const childArgument = "child-process"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == peerArgument {
-		if err := RunPeer(os.Args[2:]); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == childArgument {
+		if err := RunChild(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -28,7 +30,9 @@ func TestMain(m *testing.M) {
 // (otherwise Run fails), and their harvests go on. How punctual those are is for
 // 'libra bench tenants' to say.
 func TestFloodLeavesOtherJobsAlone(t *testing.T) {
-	r, err := Run(t.Context(), Config{Duration: time.Second, PeerCommand: []string{os.Args[0], peerArgument}})
+	c := Defaults()
+	c.Duration, c.ChildCommand = time.Second, []string{os.Args[0], childArgument}
+	r, err := Run(t.Context(), c)
 	if errors.Is(err, fs.ErrPermission) {
 		t.Skip(err)
 	}
@@ -52,15 +56,15 @@ func TestFloodLeavesOtherJobsAlone(t *testing.T) {
 	if flood.Joins == 0 || flood.Jobs == 0 {
 		t.Errorf("nothing came and went: %+v", flood)
 	}
-	if err := r.WriteTable(t.Output()); err != nil {
+	if err := harness.WriteTables(t.Output(), r); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestConfigRefusesNonsense(t *testing.T) {
 	for _, c := range []Config{{Harvest: time.Microsecond}, {Harvest: time.Second, Duration: time.Second}} {
-		if _, err := Run(t.Context(), c); err == nil {
-			t.Errorf("accepted %+v", c)
+		if _, err := Run(t.Context(), c); !errors.Is(err, harness.ErrConfig) {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

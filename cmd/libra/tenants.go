@@ -7,12 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/tenants"
 )
 
 func newBenchTenants() *cobra.Command {
 	var (
-		c      tenants.Config
+		c      = tenants.Defaults()
 		asJSON bool
 		within float64
 	)
@@ -36,7 +37,7 @@ run checks that their sums are exact. It needs root.`,
 			if asJSON {
 				err = json.NewEncoder(cmd.OutOrStdout()).Encode(r)
 			} else {
-				err = r.WriteTable(cmd.OutOrStdout())
+				err = harness.WriteTables(cmd.OutOrStdout(), r)
 			}
 			if off := r.Deviation(); within > 0 && off > within {
 				err = errors.Join(err, fmt.Errorf("a job's mean harvest interval, or its 95th percentile, is off its setting by %.1f %%, more than %.1f %%", 100*off, 100*within))
@@ -45,11 +46,11 @@ run checks that their sums are exact. It needs root.`,
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&c.Duration, "duration", tenants.DefaultDuration, "time of each of the two runs")
-	f.DurationVar(&c.Harvest, "harvest", tenants.DefaultHarvest, "time between two harvests that the jobs ask for")
+	f.DurationVar(&c.Duration, "duration", c.Duration, "time of each of the two runs")
+	f.DurationVar(&c.Harvest, "harvest", c.Harvest, "time between two harvests that the jobs ask for")
 	f.BoolVar(&c.ThreadedNAPI, "threaded-napi", false, "receive in kernel threads of their own at the switch")
 	f.Float64Var(&within, "within", 0, "fail if a mean interval or a 95th percentile is off by more than this `share` (default: do not)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.AddCommand(newPeer(tenants.RunPeer))
+	cmd.AddCommand(newChild(tenants.RunChild))
 	return cmd
 }
