@@ -1,7 +1,9 @@
 package testbed
 
 import (
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -21,11 +23,21 @@ func NewNamespace() (*Namespace, error) {
 		return nil, fmt.Errorf("testbed: %w", err)
 	}
 	n := &Namespace{made}
-	if err := n.SetUp("lo", true); err != nil {
+	if err := errors.Join(n.Do(withoutIPv6), n.SetUp("lo", true)); err != nil {
 		_ = n.Close()
 		return nil, err
 	}
 	return n, nil
+}
+
+// withoutIPv6 switches IPv6 off for the interfaces that the thread's namespace
+// will have. A setting of an interface would not last: one whose MTU falls below
+// that of IPv6 starts anew, with the namespace's default, when the MTU grows again.
+// An error means that the kernel has no IPv6 or /proc/sys is read-only, for which
+// there is disableIPv6.
+func withoutIPv6() error {
+	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
+	return nil
 }
 
 // handle returns a netlink socket of the namespace, which the caller closes.

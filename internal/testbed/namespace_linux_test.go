@@ -88,6 +88,36 @@ func TestVethBetweenNamespaces(t *testing.T) {
 	}
 }
 
+// An MTU below that of IPv6 takes an interface's IPv6 settings with it; a larger
+// one makes new settings.
+func TestInterfacesStayWithoutIPv6(t *testing.T) {
+	ns := newNamespace(t)
+	if err := ns.Veth(VethConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, mtu := range []string{"128", "1500"} {
+		for _, name := range []string{"a", "b"} {
+			if err := ns.SetDeviceAttr(name, "mtu", mtu); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	err := ns.Do(func() error {
+		ifi, err := net.InterfaceByName("a")
+		if err != nil {
+			return err
+		}
+		addresses, err := ifi.Addrs()
+		if len(addresses) > 0 {
+			t.Errorf("the interface has addresses %v", addresses)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSetDeviceAttr(t *testing.T) {
 	ns := newNamespace(t)
 	if err := ns.Veth(VethConfig{}); err != nil {
