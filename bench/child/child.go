@@ -61,8 +61,8 @@ type Spec struct {
 	// Config is appended to Command as one argument in JSON; nil: nothing is.
 	// A child of [Main] needs one.
 	Config any
-	// CPUs are those that a child of [Main] may run on; nil means all.
-	CPUs []int
+	// CPU is the only one that a child of [Main] runs on; nil: it runs on all.
+	CPU *int
 	// Files become the child's descriptors from 3 on.
 	Files []*os.File
 	// Start starts the command elsewhere than in the caller's namespaces; see
@@ -77,7 +77,7 @@ type Spec struct {
 
 // settings is the argument of a child of [Main].
 type settings struct {
-	CPUs   []int           `json:"cpus,omitempty"`
+	CPU    *int            `json:"cpu,omitempty"`
 	Config json.RawMessage `json:"config"`
 }
 
@@ -115,7 +115,7 @@ func Start(g *proc.Group, s Spec) (*Child, error) {
 		if err != nil {
 			return nil, fmt.Errorf("child: configuration of %s: %w", s.Name, err)
 		}
-		text, err := json.Marshal(settings{CPUs: s.CPUs, Config: config})
+		text, err := json.Marshal(settings{CPU: s.CPU, Config: config})
 		if err != nil {
 			return nil, fmt.Errorf("child: configuration of %s: %w", s.Name, err)
 		}

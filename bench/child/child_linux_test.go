@@ -113,7 +113,7 @@ func TestChildIsConfiguredAndAnswers(t *testing.T) {
 	defer read.Close()
 	var lines []string
 	g, c := start(t, Spec{
-		Config: testConfig{Text: "hello"}, CPUs: []int{0}, Files: []*os.File{read},
+		Config: testConfig{Text: "hello"}, CPU: new(0), Files: []*os.File{read},
 		OnLine: func(line []byte) { lines = append(lines, string(line)) },
 	})
 	var text, file string
@@ -241,8 +241,8 @@ func TestMainRefuses(t *testing.T) {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
-	err := Main([]string{`{"cpus":[1023],"config":{}}`}, func(context.Context, testConfig) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "pin to CPUs [1023]") {
+	err := Main([]string{`{"cpu":1023,"config":{}}`}, func(context.Context, testConfig) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "CPU 1023") {
 		t.Errorf("a CPU that is not there: %v", err)
 	}
 }

@@ -7,6 +7,6 @@ import (
 	"fmt"
 )
 
-func pin(cpus []int) error {
-	return fmt.Errorf("child: pin to CPUs %v: %w", cpus, errors.ErrUnsupported)
+func pin(cpu int) error {
+	return fmt.Errorf("child: pin to CPU %d: %w", cpu, errors.ErrUnsupported)
 }

@@ -18,7 +18,7 @@ import (
 // errTold is why the context of a child ends that was told to end.
 var errTold = errors.New("child: told to end")
 
-// Main is the body of a child's hidden command: it moves the process to its CPUs
+// Main is the body of a child's hidden command: it moves the process to its CPU
 // and calls run with the configuration that [Start] appended to the arguments.
 // ctx ends on SIGTERM; run may then return [context.Cause] of it or nil.
 func Main[C any](args []string, run func(ctx context.Context, c C) error) error {
@@ -29,8 +29,8 @@ func Main[C any](args []string, run func(ctx context.Context, c C) error) error 
 	if len(args) == 0 || json.Unmarshal([]byte(args[len(args)-1]), &s) != nil || json.Unmarshal(s.Config, &c) != nil {
 		return errors.New("child: this command is for a benchmark to call, with a configuration in JSON")
 	}
-	if len(s.CPUs) > 0 {
-		if err := pin(s.CPUs); err != nil {
+	if s.CPU != nil {
+		if err := pin(*s.CPU); err != nil {
 			return err
 		}
 	}

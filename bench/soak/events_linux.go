@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libra-ina/libra/afxdp/testbed"
+	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/bench/harness"
 )
 

@@ -1,19 +1,17 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/soak"
 )
 
 func newBenchSoak() *cobra.Command {
 	var (
-		c      = soak.Defaults()
-		asJSON bool
+		c   = soak.Defaults()
+		out results
 	)
 	cmd := &cobra.Command{
 		Use:   "soak",
@@ -27,21 +25,17 @@ Every frame, packet and wake-up must be accounted for, and nothing may grow.`,
 			c.Progress = progress.step
 			r, err := soak.Run(cmd.Context(), c)
 			progress.finish()
-			switch {
-			case r == nil:
-				return err
-			case asJSON:
-				return errors.Join(err, json.NewEncoder(cmd.OutOrStdout()).Encode(r))
-			default:
-				return errors.Join(err, harness.WriteTables(cmd.OutOrStdout(), r))
+			if r != nil {
+				err = errors.Join(err, out.writeReport(cmd.OutOrStdout(), r))
 			}
+			return err
 		},
 	}
 	f := cmd.Flags()
 	f.DurationVar(&c.Duration, "duration", c.Duration, "how long")
 	f.DurationVar(&c.Bound, "bound", c.Bound, "longest silence of a queue while nothing is broken")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of the order of events")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	f.BoolVar(&out.json, "json", false, "print one JSON object")
 	cmd.AddCommand(newChild(soak.RunChild))
 	return cmd
 }

@@ -1,20 +1,18 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/tenants"
 )
 
 func newBenchTenants() *cobra.Command {
 	var (
 		c      = tenants.Defaults()
-		asJSON bool
+		out    results
 		within float64
 	)
 	cmd := &cobra.Command{
@@ -34,11 +32,7 @@ run checks that their sums are exact. It needs root.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = json.NewEncoder(cmd.OutOrStdout()).Encode(r)
-			} else {
-				err = harness.WriteTables(cmd.OutOrStdout(), r)
-			}
+			err = out.writeReport(cmd.OutOrStdout(), r)
 			if off := r.Deviation(); within > 0 && off > within {
 				err = errors.Join(err, fmt.Errorf("a job's mean harvest interval, or its 95th percentile, is off its setting by %.1f %%, more than %.1f %%", 100*off, 100*within))
 			}
@@ -50,7 +44,7 @@ run checks that their sums are exact. It needs root.`,
 	f.DurationVar(&c.Harvest, "harvest", c.Harvest, "time between two harvests that the jobs ask for")
 	f.BoolVar(&c.ThreadedNAPI, "threaded-napi", false, "receive in kernel threads of their own at the switch")
 	f.Float64Var(&within, "within", 0, "fail if a mean interval or a 95th percentile is off by more than this `share` (default: do not)")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	f.BoolVar(&out.json, "json", false, "print one JSON object")
 	cmd.AddCommand(newChild(tenants.RunChild))
 	return cmd
 }
