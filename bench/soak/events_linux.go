@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 // disturbance is something that happens to a link while packets flow.
