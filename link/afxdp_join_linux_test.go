@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"strings"
@@ -43,12 +44,12 @@ func TestJoin(t *testing.T) {
 			t.Error("the interface is in the group before Join")
 		}
 		for range 2 {
-			if err := link.Join(job); err != nil {
+			if err := Join(link, job); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := link.Join(job + 1); err == nil {
-			t.Error("a second job was joined")
+		if err := Join(link, job+1); !errors.Is(err, ErrConfig) {
+			t.Errorf("joining a second job: %v", err)
 		}
 	})
 	if !member() {

@@ -39,7 +39,7 @@ const (
 type afxdpLink struct {
 	cfg   AFXDPConfig
 	local wire.Endpoint
-	limit int // MaxPayload
+	limit int // bytes of a payload
 	head  int // bytes before the payload
 
 	steer  *bpf.Steer
@@ -68,7 +68,10 @@ type afxdpLink struct {
 	closed bool
 }
 
-var _ Link = (*afxdpLink)(nil)
+var (
+	_ Link   = (*afxdpLink)(nil)
+	_ Joiner = (*afxdpLink)(nil)
+)
 
 // OpenAFXDP puts the steering program on an interface and returns a link on
 // AF_XDP sockets behind it, one for each receive queue. It needs CAP_NET_RAW,
@@ -112,9 +115,9 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 		cfg:   cfg,
 		local: wire.Endpoint{MAC: [6]byte(ifi.HardwareAddr), IP: cfg.Local.Addr(), Port: cfg.Local.Port()},
 		limit: maxPayload(min(ifi.MTU, linkMTU), cfg.Local.Addr()),
-		descs: make([]afxdp.Desc, 0, rxBatch),
-		index: make([]int, 0, rxBatch),
-		done:  make([]afxdp.Frame, 4*rxBatch),
+		descs: make([]afxdp.Desc, 0, batchSize),
+		index: make([]int, 0, batchSize),
+		done:  make([]afxdp.Frame, 4*batchSize),
 		tap:   newTap(),
 
 		member: -1,
@@ -189,7 +192,7 @@ func (l *afxdpLink) openSockets(queues int) (err error) {
 			return fmt.Errorf("queue %d: %w", q, err)
 		}
 		l.socks = append(l.socks, s)
-		l.rx = append(l.rx, rxQueue{descs: make([]afxdp.Desc, rxBatch)[:0], kept: make([]bool, rxBatch)})
+		l.rx = append(l.rx, rxQueue{descs: make([]afxdp.Desc, batchSize)[:0], kept: make([]bool, batchSize)})
 	}
 	l.tx = l.socks[l.cfg.Queue]
 	l.poller = afxdp.NewPoller(l.socks...)
@@ -197,12 +200,21 @@ func (l *afxdpLink) openSockets(queues int) (err error) {
 }
 
 func (l *afxdpLink) Local() wire.Endpoint { return l.local }
-func (l *afxdpLink) MaxPayload() int      { return l.limit }
 
-// Window is the largest: a receiver's rings hold several windows.
-func (l *afxdpLink) Window() int { return wire.DefaultWindow }
+// Limits has the largest window: a receiver's rings hold several of them.
+func (l *afxdpLink) Limits() Limits {
+	return Limits{MaxPayload: l.limit, Window: wire.DefaultWindow}
+}
 
-func (l *afxdpLink) Path(ctx context.Context, to wire.Endpoint) (*Path, error) {
+// afxdpPath has the headers of the frames that take it.
+type afxdpPath struct {
+	to       wire.Endpoint
+	envelope *wire.Envelope
+}
+
+func (p *afxdpPath) To() wire.Endpoint { return p.to }
+
+func (l *afxdpLink) Path(ctx context.Context, to wire.Endpoint) (Path, error) {
 	var err error
 	if to.IP, err = peerZone(to.IP.Unmap(), l.zone); err != nil {
 		return nil, fmt.Errorf("%w: %v is no address to send to: %w", ErrConfig, to, err)
@@ -221,7 +233,7 @@ func (l *afxdpLink) Path(ctx context.Context, to wire.Endpoint) (*Path, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Path{To: to, envelope: e}, nil
+	return &afxdpPath{to: to, envelope: e}, nil
 }
 
 func (l *afxdpLink) Alloc() (Buf, bool) {
@@ -278,7 +290,7 @@ func (l *afxdpLink) Send(frames []Frame) (int, error) {
 	}
 	l.reap()
 	for taken := 0; ; {
-		batch := frames[taken:min(len(frames), taken+rxBatch)]
+		batch := frames[taken:min(len(frames), taken+batchSize)]
 		n, err := l.sendBatch(batch)
 		taken += n
 		if err != nil || n < len(batch) || taken == len(frames) {
@@ -293,22 +305,23 @@ func (l *afxdpLink) sendBatch(frames []Frame) (int, error) {
 	off := l.umem.RxOffset()
 	for i, f := range frames {
 		if l.flying[f.Buf] {
-			continue
+			continue // from an earlier batch or from this one
 		}
+		l.flying[f.Buf] = true
 		packet := l.umem.Bytes(afxdp.Frame(f.Buf))[off : off+l.head+f.Len]
 		if f.Retx {
 			wire.MarkRetx(packet[l.head:])
 		}
-		f.To.envelope.Seal(packet)
+		f.To.(*afxdpPath).envelope.Seal(packet)
 		l.descs = append(l.descs, afxdp.Desc{Frame: afxdp.Frame(f.Buf), Off: uint16(off), Len: uint32(len(packet))})
 		l.index = append(l.index, i)
 	}
 	n, err := l.tx.Send(l.descs)
+	for _, d := range l.descs[n:] {
+		l.flying[d.Frame] = false
+	}
 	if err != nil {
 		return 0, err
-	}
-	for _, d := range l.descs[:n] {
-		l.flying[d.Frame] = true
 	}
 	l.show(Outbound, l.descs[:n])
 	l.stats.Sent += uint64(n)

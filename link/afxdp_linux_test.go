@@ -3,7 +3,6 @@ package link
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -165,7 +164,7 @@ func TestJumboInterface(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	for _, size := range []int{8000, link.MaxPayload()} {
+	for _, size := range []int{8000, link.Limits().MaxPayload} {
 		frame := make([]byte, size)
 		wire.Header{Type: wire.TypeHot, Seq: uint32(size)}.Put(frame)
 		if _, err := client.Write(frame); err != nil {
@@ -179,7 +178,7 @@ func TestJumboInterface(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n > 0 {
-			if h, err := wire.ParseHeader(pkts[0].Payload); err != nil || int(h.Seq) != link.MaxPayload() {
+			if h, err := wire.ParseHeader(pkts[0].Payload); err != nil || int(h.Seq) != link.Limits().MaxPayload {
 				t.Errorf("received %+v, %v", h, err)
 			}
 			return
@@ -193,54 +192,38 @@ func TestJumboInterface(t *testing.T) {
 	}
 }
 
-// TestOpen checks which backend is chosen, and what is said about it.
-func TestOpen(t *testing.T) {
+// TestOpenAFXDPErrors checks what is said where a link cannot be had.
+func TestOpenAFXDPErrors(t *testing.T) {
 	bed := newBed(t, testbed.Config{Hosts: 1})
 	h := bed.Host(0)
 	at := netip.AddrPortFrom(h.IP, wire.DefaultPort)
-	for _, c := range []struct {
-		name string
-		cfg  Config
-		drop []int // capabilities
-		want Backend
-		says string // the reason or the error
-		fail bool
+	for name, c := range map[string]struct {
+		cfg    AFXDPConfig
+		drop   []int // capabilities
+		config bool  // an ErrConfig
+		says   []string
 	}{
-		{name: "auto", cfg: Config{Interface: h.Interface}, want: BackendAFXDP, says: "available on " + h.Interface},
-		{name: "afxdp", cfg: Config{Backend: BackendAFXDP, Interface: h.Interface}, want: BackendAFXDP, says: "configured"},
-		{name: "udp", cfg: Config{Backend: BackendUDP, Interface: h.Interface}, want: BackendUDP, says: "configured"},
-		{name: "auto without interface", want: BackendUDP, says: "no interface"},
-		{name: "auto with an interface that is not there", cfg: Config{Interface: "nope"}, want: BackendUDP, says: "nope"},
-		{name: "auto without CAP_BPF", cfg: Config{Interface: h.Interface}, drop: []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN}, want: BackendUDP, says: "CAP_BPF"},
-		{name: "afxdp without CAP_BPF", cfg: Config{Backend: BackendAFXDP, Interface: h.Interface}, drop: []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN}, says: "udp backend", fail: true},
-		{name: "afxdp without CAP_NET_RAW", cfg: Config{Backend: BackendAFXDP, Interface: h.Interface}, drop: []int{unix.CAP_NET_RAW}, says: "CAP_NET_RAW", fail: true},
-		{name: "someone else's address", cfg: Config{Interface: h.Interface, Local: netip.MustParseAddrPort("192.0.2.9:1")}, says: h.IP.String(), fail: true},
-		{name: "no such backend", cfg: Config{Backend: 9}, says: "Backend(9)", fail: true},
+		"no such interface":      {cfg: AFXDPConfig{Interface: "nope", Local: at}, says: []string{"nope"}},
+		"without CAP_BPF":        {cfg: AFXDPConfig{Interface: h.Interface, Local: at}, drop: []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN}, says: []string{h.Interface, "CAP_BPF", "udp backend"}},
+		"without CAP_NET_RAW":    {cfg: AFXDPConfig{Interface: h.Interface, Local: at}, drop: []int{unix.CAP_NET_RAW}, says: []string{h.Interface, "CAP_NET_RAW", "udp backend"}},
+		"someone else's address": {cfg: AFXDPConfig{Interface: h.Interface, Local: netip.MustParseAddrPort("192.0.2.9:1")}, config: true, says: []string{"192.0.2.9", h.IP.String()}},
+		"no port":                {cfg: AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, 0)}, config: true, says: []string{"no port"}},
+		"another zone":           {cfg: AFXDPConfig{Interface: h.Interface, Local: netip.MustParseAddrPort("[fe80::1%nope]:1")}, config: true, says: []string{"nope"}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			if !c.cfg.Local.IsValid() {
-				c.cfg.Local = at
-			}
+		t.Run(name, func(t *testing.T) {
 			var l Link
-			var got Choice
 			var err error
-			onThreadOf(t, h, c.drop, func() { l, got, err = Open(c.cfg) })
-			if c.fail {
-				if err == nil || !strings.Contains(err.Error(), c.says) {
-					t.Fatalf("error %v, want one about %q", err, c.says)
+			onThreadOf(t, h, c.drop, func() { l, err = OpenAFXDP(c.cfg) })
+			if err == nil {
+				t.Fatal("opened", l.Close())
+			}
+			if errors.Is(err, ErrConfig) != c.config {
+				t.Errorf("error %v: ErrConfig is %v, want %v", err, !c.config, c.config)
+			}
+			for _, says := range c.says {
+				if !strings.Contains(err.Error(), says) {
+					t.Errorf("error %v, want one about %q", err, says)
 				}
-				t.Log(err)
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Log(got)
-			if got.Backend != c.want || !strings.Contains(got.Reason, c.says) {
-				t.Errorf("chose %v; want %v because of %q", got, c.want, c.says)
-			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
 			}
 		})
 	}
@@ -326,13 +309,17 @@ func TestLinksLeaveNothing(t *testing.T) {
 	}
 	cycle := func() {
 		onThreadOf(t, h, nil, func() {
-			for _, b := range []Backend{BackendAFXDP, BackendUDP} {
-				l, _, err := Open(Config{Backend: b, Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
+			at := netip.AddrPortFrom(h.IP, wire.DefaultPort)
+			for _, open := range []func() (Link, error){
+				func() (Link, error) { return OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: at}) },
+				func() (Link, error) { return OpenUDP(at) },
+			} {
+				l, err := open()
 				if err == nil {
 					err = errors.Join(l.Close(), l.Close())
 				}
 				if err != nil {
-					t.Error(fmt.Errorf("%v: %w", b, err))
+					t.Error(err)
 				}
 			}
 		})

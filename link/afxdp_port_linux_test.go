@@ -50,9 +50,6 @@ func TestAFXDPReservesItsPort(t *testing.T) {
 			if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "port 19522 of "+h.IP.String()+" is taken") {
 				t.Errorf("opened beside a socket at %v: %v, %v", a, l, err)
 			}
-			if _, _, err := Open(Config{Interface: h.Interface, Local: at}); !errors.Is(err, ErrConfig) {
-				t.Errorf("beside a socket at %v, auto falls back: %v", a, err)
-			}
 			if err := c.Close(); err != nil {
 				t.Error(err)
 			}

@@ -37,7 +37,7 @@ func (l *afxdpLink) Receive(pkts []Packet) (int, error) {
 		for j, d := range q.descs {
 			q.kept[j] = false
 			if p, ok := l.parse(d); ok {
-				pkts[n] = Packet{Packet: p, slot: uint32(i)<<16 | uint32(j)}
+				pkts[n] = Packet{Packet: p, Handle: uint32(i)<<16 | uint32(j)}
 				n++
 			}
 		}
@@ -97,7 +97,7 @@ func (l *afxdpLink) Reply(pkts []Packet) error {
 		if p.Reply == 0 {
 			continue
 		}
-		d := l.rx[p.slot>>16].descs[p.slot&0xffff]
+		d := l.rx[p.Handle>>16].descs[p.Handle&0xffff]
 		d.Len = uint32(len(wire.Reply(l.umem.Packet(d), p.Reply)))
 		l.descs = append(l.descs, d)
 		l.index = append(l.index, i)
@@ -110,7 +110,7 @@ func (l *afxdpLink) Reply(pkts []Packet) error {
 		return err
 	}
 	for k, d := range l.descs[:n] {
-		slot := pkts[l.index[k]].slot
+		slot := pkts[l.index[k]].Handle
 		q := &l.rx[slot>>16]
 		q.kept[slot&0xffff] = true
 		q.owed++

@@ -3,27 +3,52 @@ package link
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/libra-ina/libra/internal/fault"
 	"github.com/libra-ina/libra/wire"
 )
 
-// Faults says how often a link made by [WithFaults] misbehaves.
-type Faults = fault.Config
+// Faults says how often a link made by [WithFaults] misbehaves. Probabilities are
+// in [0, 1); the zero value lets every frame pass.
+type Faults struct {
+	// Drop is the probability that a frame is lost.
+	Drop float64
+	// Duplicate is the probability that a second copy of a frame follows up
+	// to Delay frames later.
+	Duplicate float64
+	// Reorder is the probability that up to Delay later frames overtake a
+	// frame.
+	Reorder float64
+	// Late is the probability that a second copy of a frame follows LateDelay
+	// frames later, when its receiver has forgotten the first.
+	Late float64
+
+	// Delay bounds how many later frames overtake one; 0 means 16.
+	Delay int
+	// LateDelay is the delay of very late copies in frames; 0 means 1500, more
+	// than a duplicate filter remembers.
+	LateDelay int
+	// Seed selects the sequence of decisions.
+	Seed uint64
+}
+
+// Any reports whether any fault can happen.
+func (f Faults) Any() bool { return fault.Config(f).Any() }
 
 // faultyLink loses, duplicates and reorders what passes through it, in both
 // directions. What it holds back it copies, so it is slower than the link
 // below; it is made for tests and demonstrations.
 type faultyLink struct {
-	Link
-	out *fault.Line[outgoing]
-	in  *fault.Line[incoming]
+	Link // the link below
+	out  *fault.Line[outgoing]
+	in   *fault.Line[incoming]
 
-	paths map[wire.Endpoint]*Path // for answers
-	batch []Frame                 // originals that pass
-	ready []incoming              // received and due, but the caller's slice was full
-	lost  uint64                  // copies for which the link below had no buffer or room
+	paths map[wire.Endpoint]Path // for answers
+	batch []Frame                // originals that pass
+	ready []incoming             // received and due, but the caller's slice was full
+	lost  uint64                 // copies for which the link below had no buffer or room
 	err   error
 }
 
@@ -37,19 +62,24 @@ type outgoing struct {
 // incoming is a received packet; the memory of a copy is its own.
 type incoming struct{ p Packet }
 
-// WithFaults puts a faulty path in front of a link. The same configuration
-// gives the same faults for the same frames; see package fault.
+// WithFaults puts a faulty path in front of a link, in both directions, and owns
+// the link from then on. The same configuration gives the same faults for the same
+// frames: decisions depend on the seed and on how many frames have passed, never on
+// a clock. A probability or delay out of range is an [ErrConfig].
 func WithFaults(link Link, cfg Faults) (Link, error) {
-	l := &faultyLink{Link: link, paths: map[wire.Endpoint]*Path{}}
+	l := &faultyLink{Link: link, paths: map[wire.Endpoint]Path{}}
 	var err error
-	if l.out, err = fault.NewLine(cfg, 0, l.copyOut); err != nil {
-		return nil, err
+	if l.out, err = fault.NewLine(fault.Config(cfg), 0, l.copyOut); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if l.in, err = fault.NewLine(cfg, 1, l.copyIn); err != nil {
-		return nil, err
+	if l.in, err = fault.NewLine(fault.Config(cfg), 1, l.copyIn); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return l, nil
 }
+
+// Unwrap returns the link below.
+func (l *faultyLink) Unwrap() Link { return l.Link }
 
 func (l *faultyLink) copyOut(o outgoing) outgoing {
 	if o.copy == nil {
@@ -63,7 +93,7 @@ func (l *faultyLink) copyOut(o outgoing) outgoing {
 
 func (l *faultyLink) copyIn(in incoming) incoming {
 	// Room for an answer, as Link.Receive promises.
-	mem := make([]byte, len(in.p.Payload), max(cap(in.p.Payload), l.MaxPayload()))
+	mem := make([]byte, len(in.p.Payload), max(cap(in.p.Payload), l.Limits().MaxPayload))
 	copy(mem, in.p.Payload)
 	in.p.Payload = mem
 	return in
@@ -133,6 +163,9 @@ func (l *faultyLink) Receive(pkts []Packet) (int, error) {
 // Reply sends answers through the faulty path, too: as copies, because packets
 // that were held back are no longer known to the link below.
 func (l *faultyLink) Reply(pkts []Packet) error {
+	if err := l.Link.Reply(nil); err != nil {
+		return err // closed
+	}
 	for _, p := range pkts {
 		if p.Reply == 0 {
 			continue
@@ -156,6 +189,11 @@ func (l *faultyLink) Wait(limit time.Duration) error {
 		return nil
 	}
 	return l.Link.Wait(limit)
+}
+
+func (l *faultyLink) Close() error {
+	l.ready = nil // so that Wait does not return for them
+	return l.Link.Close()
 }
 
 func (l *faultyLink) Stats() Stats {

@@ -34,10 +34,10 @@ type TappedFrame struct {
 	Lost uint64
 }
 
-// Tap gives copies of a link's frames to those who listen. While nobody does it
-// costs the link one atomic load for each batch; listeners never make it wait.
+// Tap gives copies of a link's frames to its listeners. Without any it costs the link
+// one atomic load for each batch; listeners never make it wait.
 type Tap struct {
-	hearing atomic.Pointer[[]*Listener] // nil: nobody listens
+	hearing atomic.Pointer[[]*Listener] // nil: there are none
 	done    chan struct{}               // closed with the link
 
 	mu     sync.Mutex // orders Listen, Listener.Close and close
@@ -46,18 +46,15 @@ type Tap struct {
 
 func newTap() *Tap { return &Tap{done: make(chan struct{})} }
 
-// TapOf returns the tap of a link that Open, OpenAFXDP or OpenUDP made; that of
-// the link below if [WithFaults] was put in front of it, so that listeners get
-// what is really sent and received; and nil for any other link.
+// TapOf returns the tap of a link that [OpenAFXDP] or [OpenUDP] made, or that wraps
+// one, as a link of [WithFaults] does: its listeners get what is really sent and
+// received. Other links have none; TapOf returns nil.
 //
 // The frames of an AF_XDP link are the very bytes in its UMEM. A UDP socket
 // shows payloads only; around them Ethernet (addresses zero, as on a loopback
 // interface), IP and UDP headers are built as an AF_XDP link would build them.
 func TapOf(link Link) *Tap {
-	switch l := link.(type) {
-	case *faultyLink:
-		return TapOf(l.Link)
-	case interface{ tapped() *Tap }:
+	if l, ok := find[interface{ tapped() *Tap }](link); ok {
 		return l.tapped()
 	}
 	return nil
@@ -107,8 +104,8 @@ func (t *Tap) close() {
 	}
 }
 
-// tapBatch is the frames of one batch on their way to the listeners; nil if
-// nobody listens.
+// tapBatch copies the frames of one batch to the listeners that there were when the
+// batch began.
 type tapBatch struct {
 	to   []*Listener
 	time time.Time

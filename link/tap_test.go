@@ -118,7 +118,7 @@ func TestTapDrops(t *testing.T) {
 	link := openTestUDP(t, "127.0.0.1:0")
 	full, other := listen(t, link, 1), listen(t, link, 1<<20)
 	const frames = 100
-	sendAll(t, link, link.Local(), frames, link.MaxPayload())
+	sendAll(t, link, link.Local(), frames, link.Limits().MaxPayload)
 	queued, dropped := full.Counts()
 	if queued == 0 || dropped == 0 || queued+dropped != frames {
 		t.Errorf("%d queued and %d dropped of %d", queued, dropped, frames)
@@ -262,7 +262,7 @@ func BenchmarkTap(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if batch, listening := tap.begin(); listening {
-					for range rxBatch {
+					for range batchSize {
 						batch.add(Inbound, frame)
 					}
 					batch.end()
@@ -270,7 +270,7 @@ func BenchmarkTap(b *testing.B) {
 					}
 				}
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/rxBatch, "ns/frame")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/batchSize, "ns/frame")
 		})
 	}
 }

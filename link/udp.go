@@ -12,9 +12,6 @@ import (
 )
 
 const (
-	// udpBatch is how many datagrams one system call moves at most.
-	udpBatch = 64
-
 	// udpRoom is the size of a receive buffer: more than MaxPayload, so that a
 	// datagram that is too long is seen as such instead of being cut.
 	udpRoom = 2048
@@ -41,9 +38,42 @@ const (
 	linkBuffers = 4 * wire.DefaultWindow
 )
 
+// udpSocket moves batches of datagrams through a kernel UDP socket. mmsgSocket does
+// so with one system call a batch; netSocket works on every system.
+type udpSocket interface {
+	local() netip.AddrPort
+	// prepare returns the path to an address of the socket's family.
+	prepare(to wire.Endpoint) *udpPath
+	// receive reads up to len(pkts) datagrams, each into one of room.
+	receive(pkts []Packet, room [][]byte) (int, error)
+	// send sends up to batchSize frames, frame f from payloads[f.Buf].
+	send(frames []Frame, payloads [][]byte) udpSent
+	// reply sends the answers of a batch of packets that receive returned, and
+	// returns how many there were.
+	reply(pkts []Packet) (answers int, s udpSent)
+	wait(limit time.Duration) error
+	wakeUp()
+	close() error
+}
+
+// udpSent is what became of a batch.
+type udpSent struct {
+	taken   int   // datagrams of the batch that the socket took
+	refused []int // which of those the kernel would not send; valid until the next batch
+	why     error // the last reason
+}
+
+// udpPath is a way from a UDP socket.
+type udpPath struct {
+	to       wire.Endpoint
+	sockaddr []byte // as the kernel wants it; mmsgSocket only
+}
+
+func (p *udpPath) To() wire.Endpoint { return p.to }
+
 // udpLink is a [Link] on a kernel UDP socket.
 type udpLink struct {
-	sock     *udpSocket
+	sock     udpSocket
 	local    wire.Endpoint
 	zone     uint32 // index of the interface of a link-local address
 	window   int
@@ -60,34 +90,44 @@ var _ Link = (*udpLink)(nil)
 // OpenUDP returns a link on a kernel UDP socket that is bound to an address of
 // this host; port 0 takes a free one. It needs no privileges. The address must
 // not be a wildcard, because peers only take answers from the address that
-// they asked. A link-local address needs its zone.
+// they asked. A link-local address needs its zone. The link needs no [Join]: the
+// aggregator of the UDP backend sends each sender its own copy, and from another one
+// a worker gets results when it asks again.
 //
 // The socket asks for 8 MB of receive buffer. Where the system grants less
 // (net.core.rmem_max), the link's Window is smaller, so that bursts of frames
 // do not overrun the peer.
-func OpenUDP(local netip.AddrPort) (Link, error) {
+func OpenUDP(local netip.AddrPort) (Link, error) { return openUDP(local, openUDPSocket) }
+
+// openSocket binds a socket and asks for receive and send buffers of the given size.
+// It returns how much the receive buffer got. The zone is the index of the interface of
+// a link-local address.
+type openSocket func(local netip.AddrPort, zone uint32, buffer int) (_ udpSocket, got int, err error)
+
+func openUDP(local netip.AddrPort, open openSocket) (Link, error) {
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 	if !local.Addr().IsValid() || local.Addr().IsUnspecified() {
-		return nil, fmt.Errorf("link: udp: %v is not an address of this host that peers can answer to", local.Addr())
+		return nil, fmt.Errorf("%w: udp: %v is not an address of this host that peers can answer to", ErrConfig, local.Addr())
 	}
 	zone, err := checkZone(local.Addr())
 	if err != nil {
 		return nil, fmt.Errorf("link: udp: %w", err)
 	}
-	sock, buffer, err := openUDPSocket(local, zone, udpBuffer)
+	sock, buffer, err := open(local, zone, udpBuffer)
 	if err != nil {
 		return nil, fmt.Errorf("link: udp: %w", err)
 	}
+	bound := sock.local()
 	l := &udpLink{
 		sock:     sock,
-		local:    wire.Endpoint{IP: sock.local.Addr().WithZone(""), Port: sock.local.Port()},
+		local:    wire.Endpoint{IP: bound.Addr().WithZone(""), Port: bound.Port()},
 		zone:     zone,
 		window:   udpWindow(buffer),
 		payloads: make([][]byte, linkBuffers),
-		room:     slab(udpBatch, udpRoom),
+		room:     slab(batchSize, udpRoom),
 		tap:      newUDPTap(),
 	}
-	copy(l.payloads, slab(linkBuffers, l.MaxPayload()))
+	copy(l.payloads, slab(linkBuffers, l.maxPayload()))
 	l.free = make([]Buf, linkBuffers)
 	for i := range l.free {
 		l.free[i] = Buf(linkBuffers - 1 - i)
@@ -114,8 +154,12 @@ func slab(n, size int) [][]byte {
 
 func (l *udpLink) Local() wire.Endpoint { return l.local }
 
-// MaxPayload assumes an MTU of 1500 bytes, like the frame formats.
-func (l *udpLink) MaxPayload() int { return maxPayload(1500, l.local.IP) }
+func (l *udpLink) Limits() Limits {
+	return Limits{MaxPayload: l.maxPayload(), Window: l.window}
+}
+
+// maxPayload assumes an MTU of 1500 bytes, like the frame formats.
+func (l *udpLink) maxPayload() int { return maxPayload(1500, l.local.IP) }
 
 // maxPayload returns the largest UDP payload that fits an MTU.
 func maxPayload(mtu int, ip netip.Addr) int {
@@ -126,24 +170,16 @@ func maxPayload(mtu int, ip netip.Addr) int {
 	return mtu - ipv6 - udp
 }
 
-func (l *udpLink) Window() int { return l.window }
-
-func (l *udpLink) Path(_ context.Context, to wire.Endpoint) (*Path, error) {
+func (l *udpLink) Path(_ context.Context, to wire.Endpoint) (Path, error) {
 	var err error
 	if to.IP, err = peerZone(to.IP.Unmap(), l.zone); err != nil {
-		return nil, fmt.Errorf("link: udp at %v has no path to %v: %w", l.local, to, err)
+		return nil, fmt.Errorf("%w: no path from udp address %v to %v: %w", ErrConfig, l.local, to, err)
 	}
 	if !to.IP.IsValid() || to.Port == 0 || to.IP.Is4() != l.local.IP.Is4() {
-		return nil, fmt.Errorf("link: udp at %v has no path to %v", l.local, to)
+		return nil, fmt.Errorf("%w: no path from udp address %v to %v", ErrConfig, l.local, to)
 	}
-	p := &Path{To: to}
-	l.sock.putSockaddr(p)
-	return p, nil
+	return l.sock.prepare(to), nil
 }
-
-// Join has nothing to do: the aggregator of the UDP backend sends every sender
-// its own copy. From another one a worker gets results when it asks again.
-func (l *udpLink) Join(uint16) error { return nil }
 
 func (l *udpLink) Alloc() (Buf, bool) {
 	n := len(l.free)
@@ -166,31 +202,31 @@ func (l *udpLink) Send(frames []Frame) (int, error) {
 	}
 	taken := 0
 	for taken < len(frames) {
-		batch := frames[taken:min(len(frames), taken+udpBatch)]
+		batch := frames[taken:min(len(frames), taken+batchSize)]
 		for _, f := range batch {
 			if f.Retx {
 				wire.MarkRetx(l.payloads[f.Buf])
 			}
 		}
 		shown, listening := l.tap.begin()
-		n, refused, why := l.sock.send(batch, l.payloads)
-		l.count(n, refused, why)
+		s := l.sock.send(batch, l.payloads)
+		l.count(&s)
 		if listening {
-			l.showSent(&shown, batch[:n])
+			l.showSent(&shown, batch, &s)
 		}
-		taken += n
-		if n < len(batch) {
+		taken += s.taken
+		if s.taken < len(batch) {
 			break
 		}
 	}
 	return taken, nil
 }
 
-func (l *udpLink) count(taken, refused int, why error) {
-	l.stats.Sent += uint64(taken - refused)
-	l.stats.SendError += uint64(refused)
-	if why != nil {
-		l.stats.LastError = why
+func (l *udpLink) count(s *udpSent) {
+	l.stats.Sent += uint64(s.taken - len(s.refused))
+	l.stats.SendError += uint64(len(s.refused))
+	if s.why != nil {
+		l.stats.LastError = s.why
 	}
 }
 
@@ -205,7 +241,7 @@ func (l *udpLink) Receive(pkts []Packet) (int, error) {
 	l.showReceived(pkts[:n])
 	whole := 0
 	for _, p := range pkts[:n] {
-		if len(p.Payload) > l.MaxPayload() {
+		if len(p.Payload) > l.maxPayload() {
 			l.stats.Truncated++
 			continue
 		}
@@ -222,14 +258,14 @@ func (l *udpLink) Reply(pkts []Packet) error {
 		return net.ErrClosed
 	}
 	for len(pkts) > 0 {
-		batch := pkts[:min(len(pkts), udpBatch)]
+		batch := pkts[:min(len(pkts), batchSize)]
 		shown, listening := l.tap.begin()
-		queued, taken, refused, why := l.sock.reply(batch)
-		l.count(taken, refused, why)
+		answers, s := l.sock.reply(batch)
+		l.count(&s)
 		if listening {
-			l.showReplies(&shown, batch, taken)
+			l.showReplies(&shown, batch, &s)
 		}
-		l.stats.NoRoom += uint64(queued - taken)
+		l.stats.NoRoom += uint64(answers - s.taken)
 		pkts = pkts[len(batch):]
 	}
 	return nil

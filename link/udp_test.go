@@ -31,7 +31,7 @@ func TestUDPEcho(t *testing.T) {
 			t.Fatal(err)
 		}
 		var frames []Frame
-		for _, n := range []int{wire.HeaderLen, 100, a.MaxPayload()} {
+		for _, n := range []int{wire.HeaderLen, 100, a.Limits().MaxPayload} {
 			buf, ok := a.Alloc()
 			if !ok {
 				t.Fatal("no buffer")
@@ -117,7 +117,7 @@ func TestUDPDiscardsLongDatagrams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for _, n := range []int{l.MaxPayload() + 1, 40_000, 20} {
+	for _, n := range []int{l.Limits().MaxPayload + 1, 40_000, 20} {
 		if _, err := c.Write(make([]byte, n)); err != nil {
 			t.Fatal(err)
 		}
@@ -173,17 +173,6 @@ func TestWake(t *testing.T) {
 	}
 }
 
-func TestParseBackend(t *testing.T) {
-	for _, b := range []Backend{BackendAuto, BackendAFXDP, BackendUDP} {
-		if got, err := ParseBackend(b.String()); got != b || err != nil {
-			t.Errorf("%v: %v, %v", b, got, err)
-		}
-	}
-	if _, err := ParseBackend("rdma"); !errors.Is(err, ErrConfig) {
-		t.Errorf("rdma: %v", err)
-	}
-}
-
 // TestUDPLinkLocal sends there and back between link-local addresses, whose zone
 // names the interface.
 func TestUDPLinkLocal(t *testing.T) {
@@ -224,8 +213,8 @@ func TestUDPLinkLocal(t *testing.T) {
 		if err := b.Reply(got); err != nil {
 			t.Fatal(err)
 		}
-		if p := receiveAll(t, a, 1)[0]; p.Src.AddrPort() != path.To.AddrPort() {
-			t.Errorf("answered from %v, want %v", p.Src, path.To)
+		if p := receiveAll(t, a, 1)[0]; p.Src.AddrPort() != path.To().AddrPort() {
+			t.Errorf("answered from %v, want %v", p.Src, path.To())
 		}
 		// What an aggregator learns from a frame is a way back, too.
 		if back, err := b.Path(t.Context(), got[0].Src); err != nil {

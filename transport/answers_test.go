@@ -71,7 +71,7 @@ func (l *stingyLink) Send(frames []link.Frame) (int, error) {
 	n := l.rng.IntN(len(frames) + 1)
 	for _, f := range frames[:n] {
 		if h, err := wire.ParseHeader(l.Payload(f.Buf)[:f.Len]); err == nil && !f.Retx {
-			id := uint16(f.To.To.IP.As4()[3])
+			id := uint16(f.To.To().IP.As4()[3])
 			l.seqs[id] = append(l.seqs[id], h.Seq)
 		}
 	}

@@ -35,7 +35,7 @@ func (l *ackLink) Send(frames []link.Frame) (int, error) {
 			return 0, err
 		}
 		wire.PutAck(l.acks[l.n], h)
-		l.src[l.n] = f.To.To
+		l.src[l.n] = f.To.To()
 		l.n++
 	}
 	return len(frames), nil

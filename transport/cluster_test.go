@@ -266,7 +266,7 @@ func (c *testCluster) worker(id uint16, o clusterOptions) (w *Worker) {
 	}); err != nil {
 		c.t.Fatal(err)
 	}
-	if err := c.server.Admit(c.t.Context(), id, addrPort(local), testServerEpoch); err != nil {
+	if err := c.server.Admit(c.t.Context(), id, local.AddrPort(), testServerEpoch); err != nil {
 		c.t.Fatal(err)
 	}
 	server := c.server.link.Local()

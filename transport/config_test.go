@@ -62,7 +62,11 @@ type shortLink struct {
 	payload int
 }
 
-func (l shortLink) MaxPayload() int { return l.payload }
+func (l shortLink) Limits() link.Limits {
+	limits := l.Link.Limits()
+	limits.MaxPayload = l.payload
+	return limits
+}
 
 func TestPushErrorSaysHowFar(t *testing.T) {
 	e := &PushError{Sent: packer.Sent{HotPairs: 220, ColdRows: 7}, Acked: 1, Refused: 2, Unknown: 3, Unacked: 4, Err: ErrClosed}

@@ -158,7 +158,7 @@ func FuzzAnswers(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, from := range w.flows {
-			p := link.Packet{Packet: wire.Packet{Src: from.path.To, Payload: payload}}
+			p := link.Packet{Packet: wire.Packet{Src: from.path.To(), Payload: payload}}
 			w.receive(&p)
 			w.receive(&p)
 		}
@@ -166,7 +166,7 @@ func FuzzAnswers(f *testing.F) {
 			t.Fatalf("%d + %d + %d frames of %+v", o.acked, o.refused, o.outstanding, o.sent)
 		}
 		s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}},
-			senders: map[uint16]*admitted{1: {from: addrPort(w.link.Local()), epoch: testServerEpoch}}, keys: make([]uint64, 121), row: make([]float32, testDim)}
+			senders: map[uint16]*admitted{1: {from: w.link.Local().AddrPort(), epoch: testServerEpoch}}, keys: make([]uint64, 121), row: make([]float32, testDim)}
 		s.init(w.link)
 		request := link.Packet{Packet: wire.Packet{Src: w.link.Local(), Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}
 		if err := s.handle([]link.Packet{request}); err != nil {

@@ -77,14 +77,22 @@ func (n *memNet) open(addr string) *memLink {
 }
 
 func (l *memLink) Local() wire.Endpoint { return l.local }
-func (l *memLink) MaxPayload() int      { return wire.MaxPayload }
-func (l *memLink) Window() int          { return wire.DefaultWindow }
 
-func (l *memLink) Path(_ context.Context, to wire.Endpoint) (*link.Path, error) {
-	return &link.Path{To: to}, nil
+func (l *memLink) Limits() link.Limits {
+	return link.Limits{MaxPayload: wire.MaxPayload, Window: wire.DefaultWindow}
 }
 
-func (l *memLink) Join(uint16) error { return nil }
+func (l *memLink) Path(_ context.Context, to wire.Endpoint) (link.Path, error) {
+	if !to.IP.IsValid() || to.Port == 0 {
+		return nil, fmt.Errorf("%w: no path to %v", link.ErrConfig, to)
+	}
+	return memPath(to), nil
+}
+
+// memPath is a path of a memLink.
+type memPath wire.Endpoint
+
+func (p memPath) To() wire.Endpoint { return wire.Endpoint(p) }
 
 func (l *memLink) Alloc() (link.Buf, bool) {
 	n := len(l.free)
@@ -116,7 +124,7 @@ func (l *memLink) Send(frames []link.Frame) (int, error) {
 		if f.Retx {
 			wire.MarkRetx(payload)
 		}
-		l.deliver(payload, f.To.To)
+		l.deliver(payload, f.To.To())
 	}
 	return len(frames), nil
 }
@@ -126,7 +134,7 @@ func (l *memLink) deliver(payload []byte, to wire.Endpoint) {
 	n := l.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	dst := n.hosts[addrPort(to)]
+	dst := n.hosts[to.AddrPort()]
 	if dst == nil || len(dst.inbox) >= n.limit {
 		return
 	}
@@ -158,6 +166,9 @@ func (l *memLink) Receive(pkts []link.Packet) (int, error) {
 }
 
 func (l *memLink) Reply(pkts []link.Packet) error {
+	if l.closed {
+		return net.ErrClosed
+	}
 	for _, p := range pkts {
 		if p.Reply > 0 {
 			l.deliver(p.Payload[:p.Reply], p.Src)
@@ -200,8 +211,8 @@ func (l *memLink) Close() error {
 	l.closed = true
 	l.net.mu.Lock()
 	defer l.net.mu.Unlock()
-	if l.net.hosts[addrPort(l.local)] == l {
-		delete(l.net.hosts, addrPort(l.local))
+	if l.net.hosts[l.local.AddrPort()] == l {
+		delete(l.net.hosts, l.local.AddrPort())
 	}
 	return nil
 }

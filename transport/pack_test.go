@@ -43,7 +43,7 @@ func receivedKeys(t *testing.T, server *memLink) (keys []uint64) {
 func TestCancelledPushIsTakenOff(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	window := p.cfg.Flow.Size
-	rows := wire.ColdCap(p.link.MaxPayload(), testDim)
+	rows := wire.ColdCap(p.link.Limits().MaxPayload, testDim)
 	accept := func(first uint64, n int) *operation {
 		o := &operation{ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
 		for i := range n {

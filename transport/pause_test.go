@@ -38,7 +38,7 @@ func newPausable(t *testing.T, silence time.Duration) *pausable {
 func (p *pausable) push(frames int) *operation {
 	p.t.Helper()
 	o := &operation{ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
-	for i := range frames * wire.ColdCap(p.link.MaxPayload(), testDim) {
+	for i := range frames * wire.ColdCap(p.link.Limits().MaxPayload, testDim) {
 		o.keys = append(o.keys, uint64(i))
 	}
 	o.values = make([]float32, len(o.keys)*testDim)

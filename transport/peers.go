@@ -22,7 +22,7 @@ type jobPeers struct {
 type peer struct {
 	sender uint16
 	at     wire.Endpoint
-	path   *link.Path // nil until something is sent to all
+	path   link.Path // nil until something is sent to all
 }
 
 // learn notes where a frame came from, if the reply says that it was accepted.

@@ -64,7 +64,7 @@ type lostLink struct {
 	paths int // asked for
 }
 
-func (l *lostLink) Path(ctx context.Context, to wire.Endpoint) (*link.Path, error) {
+func (l *lostLink) Path(ctx context.Context, to wire.Endpoint) (link.Path, error) {
 	l.paths++
 	if to.IP == l.lost {
 		return nil, errors.New("no path")

@@ -39,7 +39,7 @@ func (l *roundLink) Send(frames []link.Frame) (int, error) {
 		h.Type, h.Flags, h.Sender, h.Seq = wire.TypeAck, wire.FlagSum|wire.FlagAll, wire.AllSenders, l.rounds[slot]
 		l.rounds[slot]++
 		h.Put(payload)
-		l.acks[l.n], l.src[l.n] = payload, f.To.To
+		l.acks[l.n], l.src[l.n] = payload, f.To.To()
 		l.n++
 	}
 	return len(frames), nil

@@ -71,7 +71,7 @@ func (r *roundsTester) receiveFrom(src wire.Endpoint, payload []byte) {
 	r.receive(&link.Packet{Packet: wire.Packet{Src: src, Payload: payload}})
 }
 
-func (r *roundsTester) answer(payload []byte) { r.receiveFrom(r.rounds.flow.path.To, payload) }
+func (r *roundsTester) answer(payload []byte) { r.receiveFrom(r.rounds.flow.path.To(), payload) }
 
 // result makes an answer with the sums of group 1, all of them 7 units, to the
 // worker or to all.
@@ -137,7 +137,7 @@ func TestForgedResults(t *testing.T) {
 				stray++
 				r.answer(f)
 			}
-			stranger := r.rounds.flow.path.To
+			stranger := r.rounds.flow.to
 			stranger.IP = stranger.IP.Next()
 			stray++
 			r.receiveFrom(stranger, head(func(*wire.Header) {}))

@@ -90,13 +90,13 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		return nil, fmt.Errorf("%w: ServerConfig.Link is nil", ErrConfig)
 	case cfg.Handler == nil:
 		return nil, fmt.Errorf("%w: ServerConfig.Handler is nil", ErrConfig)
-	case cfg.Dim < 1 || wire.ColdCap(cfg.Link.MaxPayload(), cfg.Dim) < 1:
-		return nil, fmt.Errorf("%w: a row of %d floats does not fit a payload of %d bytes", ErrConfig, cfg.Dim, cfg.Link.MaxPayload())
+	case cfg.Dim < 1 || wire.ColdCap(cfg.Link.Limits().MaxPayload, cfg.Dim) < 1:
+		return nil, fmt.Errorf("%w: a row of %d floats does not fit a payload of %d bytes", ErrConfig, cfg.Dim, cfg.Link.Limits().MaxPayload)
 	}
 	s := &Server{
 		cfg:     cfg,
 		senders: map[uint16]*admitted{},
-		keys:    make([]uint64, wire.PullCap(cfg.Link.MaxPayload(), cfg.Dim)),
+		keys:    make([]uint64, wire.PullCap(cfg.Link.Limits().MaxPayload, cfg.Dim)),
 		row:     make([]float32, cfg.Dim),
 	}
 	s.init(cfg.Link)
@@ -187,7 +187,7 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 		return 0, wire.Refusal{Code: wire.CodeUnknownJob}, nil
 	}
 	from := s.senders[h.Sender]
-	if from == nil || from.from != addrPort(p.Src) {
+	if from == nil || from.from != p.Src.AddrPort() {
 		return 0, wire.Refusal{Code: wire.CodeUnknownSender}, nil
 	}
 	if h.Epoch != from.epoch {
@@ -199,7 +199,7 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	rows, err := wire.ParseRows(p.Payload, h.Type)
 	switch {
 	case err != nil:
-		return 0, wire.Refusal{Code: wire.CodeLength, Value: uint32(s.link.MaxPayload())}, nil
+		return 0, wire.Refusal{Code: wire.CodeLength, Value: uint32(s.link.Limits().MaxPayload)}, nil
 	case rows.Dim != s.cfg.Dim:
 		return 0, wire.Refusal{Code: wire.CodeDimension, Value: uint32(s.cfg.Dim)}, nil
 	case h.Type == wire.TypePull:

@@ -157,7 +157,7 @@ func TestPullsKeepTheFilterYoung(t *testing.T) {
 	network := newMemNet()
 	from := network.open("10.0.0.2:1000")
 	s.link = network.open("10.0.0.1:19522")
-	a := &admitted{from: addrPort(from.local), epoch: testServerEpoch}
+	a := &admitted{from: from.local.AddrPort(), epoch: testServerEpoch}
 	s.senders[5] = a
 	s.keys, s.row = make([]uint64, 121), make([]float32, testDim)
 	h := wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}

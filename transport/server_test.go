@@ -26,7 +26,7 @@ type client struct {
 	to   wire.Endpoint
 }
 
-func (c client) at() netip.AddrPort { return addrPort(c.link.local) }
+func (c client) at() netip.AddrPort { return c.link.local.AddrPort() }
 
 func (c client) send(payload []byte) { c.link.deliver(payload, c.to) }
 
@@ -343,7 +343,7 @@ func TestServerRestart(t *testing.T) {
 	s, before := newTestServer(t, network)
 	l := network.open("10.0.0.2:19522")
 	admit := func(s *Server) {
-		if err := s.Admit(ctx, 1, addrPort(l.local), testServerEpoch); err != nil {
+		if err := s.Admit(ctx, 1, l.local.AddrPort(), testServerEpoch); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -58,7 +58,7 @@ func TestAggregatorServerStats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := net.Dial("udp", addrPort(l.Local()).String())
+	c, err := net.Dial("udp", l.Local().AddrPort().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func TestRefusedButApplied(t *testing.T) {
 	}{
 		{"sender withdrawn", 77, func(t *testing.T, c *testCluster) error { return c.server.Remove(t.Context(), 1) }, wire.CodeUnknownSender},
 		{"sender admitted anew", 77, func(t *testing.T, c *testCluster) error {
-			at := addrPort(c.workers[0].link.Local())
+			at := c.workers[0].link.Local().AddrPort()
 			return errors.Join(c.server.Remove(t.Context(), 1), c.server.Admit(t.Context(), 1, at, testServerEpoch+1))
 		}, wire.CodeWrongEpoch},
 		{"hot sender withdrawn", 1003, func(t *testing.T, c *testCluster) error { return c.plane.RemoveSender(testJob, 1) }, wire.CodeUnknownSender},
@@ -189,7 +189,7 @@ func next(ctx context.Context, t *testing.T, l *memLink) link.Packet {
 func TestPushErrorCountsEveryFrame(t *testing.T) {
 	ctx := deadline(t)
 	w, server := mute(t, retransmit.Config{Size: 4, Silence: 300 * time.Millisecond})
-	keys := make([]uint64, 4*wire.ColdCap(w.link.MaxPayload(), testDim))
+	keys := make([]uint64, 4*wire.ColdCap(w.link.Limits().MaxPayload, testDim))
 	for i := range keys {
 		keys[i] = uint64(i)
 	}
@@ -367,7 +367,7 @@ func TestRefusalsOfNowhere(t *testing.T) {
 				}
 				h := wire.Header{Job: testJob, Sender: 1, Epoch: f.epoch, Seq: f.window.Base()}
 				answer := wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: code, Index: index})
-				w.receive(&link.Packet{Packet: wire.Packet{Src: f.path.To, Payload: answer}})
+				w.receive(&link.Packet{Packet: wire.Packet{Src: f.path.To(), Payload: answer}})
 				var peer *PeerError
 				if !errors.As(o.ticket.err, &peer) {
 					t.Fatalf("%v, index %d: %v", code, index, o.ticket.err)

@@ -64,8 +64,9 @@ const (
 type flow struct {
 	index  uint8
 	role   string
-	path   *link.Path
-	epoch  uint16 // of the admission at the peer
+	path   link.Path
+	to     wire.Endpoint // where path leads
+	epoch  uint16        // of the admission at the peer
 	window *retransmit.Window
 	resend func(seq uint32, e retransmit.Entry) bool
 }
@@ -96,7 +97,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		cfg.Stripes = 1
 	}
 	if cfg.Flow.Size == 0 {
-		cfg.Flow.Size = cfg.Link.Window()
+		cfg.Flow.Size = cfg.Link.Limits().Window
 	}
 	job, err := jobOf(cfg)
 	if err != nil {
@@ -110,7 +111,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	limit := cfg.Link.MaxPayload()
+	limit := cfg.Link.Limits().MaxPayload
 	switch {
 	case wire.ColdCap(limit, cfg.Dim) < 1 || wire.PullCap(limit, cfg.Dim) < 1:
 		return nil, fmt.Errorf("%w: a row of %d gradients does not fit a payload of %d bytes", ErrConfig, cfg.Dim, limit)
@@ -143,7 +144,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		return nil, err
 	}
 	if w.rounds != nil {
-		if err := w.link.Join(cfg.Job); err != nil {
+		if err := link.Join(w.link, cfg.Job); err != nil {
 			return nil, err
 		}
 	}
@@ -164,7 +165,7 @@ func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	f := &flow{index: index, role: role, path: path, epoch: epoch, window: win}
+	f := &flow{index: index, role: role, path: path, to: path.To(), epoch: epoch, window: win}
 	f.resend = func(_ uint32, e retransmit.Entry) bool {
 		if len(w.retx) == cap(w.retx) {
 			return false
@@ -178,10 +179,9 @@ func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.
 
 // A window entry's cookie is the buffer of the frame and, for a pull, the
 // position of its first key in the operation.
-func cookie(b link.Buf, first int) uint64     { return uint64(first)<<32 | uint64(b) }
-func cookieBuf(cookie uint64) link.Buf        { return link.Buf(cookie & 0xffffffff) }
-func cookieFirst(cookie uint64) int           { return int(cookie >> 32) }
-func addrPort(e wire.Endpoint) netip.AddrPort { return netip.AddrPortFrom(e.IP, e.Port) }
+func cookie(b link.Buf, first int) uint64 { return uint64(first)<<32 | uint64(b) }
+func cookieBuf(cookie uint64) link.Buf    { return link.Buf(cookie & 0xffffffff) }
+func cookieFirst(cookie uint64) int       { return int(cookie >> 32) }
 
 // Push hands over the gradients of the rows of keys, len(grads) = len(keys) ×
 // Dim. It returns when all of them are in frames, so the slices may be used

@@ -44,7 +44,7 @@ func (w *Worker) receive(p *link.Packet) {
 
 func (w *Worker) flowFrom(src wire.Endpoint) *flow {
 	for _, f := range w.flows {
-		if f != nil && src.Port == f.path.To.Port && src.IP == f.path.To.IP {
+		if f != nil && src.Port == f.to.Port && src.IP == f.to.IP {
 			return f
 		}
 	}
@@ -195,5 +195,5 @@ func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) {
 }
 
 func (w *Worker) peerError(f *flow, err error) *PeerError {
-	return &PeerError{Role: f.role, Addr: addrPort(f.path.To), Job: w.cfg.Job, Sender: w.cfg.Sender, Err: err}
+	return &PeerError{Role: f.role, Addr: f.to.AddrPort(), Job: w.cfg.Job, Sender: w.cfg.Sender, Err: err}
 }

@@ -157,4 +157,4 @@ func (w *Worker) ask() (any bool) {
 	return any
 }
 
-func (w *Worker) pullCap() int { return wire.PullCap(w.link.MaxPayload(), w.cfg.Dim) }
+func (w *Worker) pullCap() int { return wire.PullCap(w.link.Limits().MaxPayload, w.cfg.Dim) }

@@ -306,7 +306,7 @@ func TestCancel(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if err := s.Admit(ctx, 1, addrPort(w.link.Local()), testServerEpoch); err != nil {
+			if err := s.Admit(ctx, 1, w.link.Local().AddrPort(), testServerEpoch); err != nil {
 				t.Fatal(err)
 			}
 			_ = w.Flush(ctx) // frames that came before the admission are refused

@@ -7,7 +7,6 @@ import (
 
 	plane "github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -36,6 +35,18 @@ const (
 	IterationTime = 200 * time.Millisecond // the iterations of workers in a round
 )
 
+// Backend is a kind of link that Negotiation measures.
+type Backend string
+
+// The backends.
+const (
+	UDP   Backend = "udp"   // kernel UDP sockets and the Go aggregator
+	AFXDP Backend = "afxdp" // AF_XDP sockets and the XDP aggregator
+)
+
+// Backends returns all backends.
+func Backends() []Backend { return []Backend{UDP, AFXDP} }
+
 // Config says what to measure; [Defaults] is everything.
 type Config struct {
 	Tests       []Test
@@ -55,7 +66,7 @@ type Config struct {
 	// Workers are the numbers of workers of Negotiation.
 	Workers []int
 	// Backends are the links of Negotiation.
-	Backends []link.Backend
+	Backends []Backend
 	// Parameters is the length of the vector that Negotiation reduces.
 	Parameters int
 
@@ -80,7 +91,7 @@ func Defaults() Config {
 		Modes: Modes(), Stripes: []int{1, 2, 5, wire.MaxStripes}, Hot: []int{1000, paperHot, plane.MaxSlots},
 		Sweep:     []int{1000, 2000, 5000, 10_000, 20_000, paperHot, 40_000, 50_000, 2 * paperHot, plane.MaxSlots},
 		Exponents: []float64{0.83, 0.97},
-		Workers:   []int{2, 4, 8}, Backends: []link.Backend{link.BackendUDP, link.BackendAFXDP}, Parameters: paperHot,
+		Workers:   []int{2, 4, 8}, Backends: Backends(), Parameters: paperHot,
 		Rounds: 5,
 	}
 }
@@ -95,7 +106,7 @@ const (
 func (c *Config) check() error {
 	if err := errors.Join(
 		harness.Known("test", Tests(), c.Tests...),
-		harness.Known("backend", []link.Backend{link.BackendUDP, link.BackendAFXDP}, c.Backends...),
+		harness.Known("backend", Backends(), c.Backends...),
 		harness.InRange("as a Zipf exponent", 0, 4, c.Exponents...),
 		harness.InRange("stripes a frame", 1, wire.MaxStripes, c.Stripes...),
 		harness.InRange("hot parameters", leastHot, plane.MaxSlots, c.Hot...),

@@ -62,9 +62,9 @@ func (h *run) negotiation(ctx context.Context) error {
 	return nil
 }
 
-func (h *run) negotiateOver(ctx context.Context, b link.Backend) (err error) {
+func (h *run) negotiateOver(ctx context.Context, b Backend) (err error) {
 	open := udpSite
-	if b == link.BackendAFXDP {
+	if b == AFXDP {
 		open = xdpSite
 	}
 	s, err := open(ctx, slices.Max(h.cfg.Workers))
@@ -107,7 +107,7 @@ func udpSite(context.Context, int) (*site, error) {
 }
 
 // delay measures a cluster of n workers.
-func (h *run) delay(ctx context.Context, s *site, b link.Backend, n int, a plane.Arithmetic) (err error) {
+func (h *run) delay(ctx context.Context, s *site, b Backend, n int, a plane.Arithmetic) (err error) {
 	c, err := newCluster(ctx, s, n, a, h.cfg.Parameters)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (h *run) delay(ctx context.Context, s *site, b link.Backend, n int, a plane
 		return err
 	}
 	d := Delay{
-		Backend: b.String(), Workers: n, Arithmetic: a.String(), Parameters: h.cfg.Parameters, Iterations: count * h.cfg.Rounds,
+		Backend: string(b), Workers: n, Arithmetic: a.String(), Parameters: h.cfg.Parameters, Iterations: count * h.cfg.Rounds,
 		Reduce: harness.Over(subject.Samples, func(t times) float64 { return harness.Median(t.reduce) }),
 		Total:  harness.Over(subject.Samples, func(t times) float64 { return harness.Median(t.total) }),
 	}

@@ -13,7 +13,6 @@ import (
 
 	plane "github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/link"
 )
 
 // TestDefaultSkew holds the default exponents to the paper's two tasks
@@ -157,7 +156,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"no exponent":             func(c *Config) { c.Exponents = []float64{math.NaN()} },
 		"no worker":               func(c *Config) { c.Workers = []int{0} },
 		"workers":                 func(c *Config) { c.Workers = []int{65} },
-		"a backend":               func(c *Config) { c.Backends = []link.Backend{link.BackendAuto} },
+		"a backend":               func(c *Config) { c.Backends = []Backend{"auto"} },
 		"parameters of a vector":  func(c *Config) { c.Parameters = -1 },
 		"rounds":                  func(c *Config) { c.Rounds = 0 },
 		"time of one measurement": func(c *Config) { c.Duration = -1 },

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	plane "github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/link"
 )
 
 func skipWithoutPrivileges(t *testing.T, err error) {
@@ -69,7 +68,7 @@ func TestThroughput(t *testing.T) {
 }
 
 func TestNegotiationOverAFXDP(t *testing.T) {
-	r, err := Run(t.Context(), quick(link.BackendAFXDP))
+	r, err := Run(t.Context(), quick(AFXDP))
 	if err != nil {
 		t.Fatal(err)
 	}

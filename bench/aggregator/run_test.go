@@ -7,13 +7,12 @@ import (
 	"time"
 
 	plane "github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/link"
 )
 
 // quick measures negotiations in a moment.
-func quick(b link.Backend) Config {
+func quick(b Backend) Config {
 	c := Defaults()
-	c.Tests, c.Backends, c.Workers, c.Parameters = []Test{Negotiation}, []link.Backend{b}, []int{1, 3}, 500
+	c.Tests, c.Backends, c.Workers, c.Parameters = []Test{Negotiation}, []Backend{b}, []int{1, 3}, 500
 	c.Rounds, c.Duration, c.SkipDenied = 2, time.Millisecond, true
 	return c
 }
@@ -40,7 +39,7 @@ func checkDelays(t *testing.T, r *Report, backend string) {
 
 func TestNegotiationOverUDP(t *testing.T) {
 	var steps [][2]int
-	c := quick(link.BackendUDP)
+	c := quick(UDP)
 	c.Progress = func(done, total int, _ string) { steps = append(steps, [2]int{done, total}) }
 	r, err := Run(t.Context(), c)
 	if err != nil {
@@ -55,7 +54,7 @@ func TestNegotiationOverUDP(t *testing.T) {
 func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("enough")
-	c := quick(link.BackendUDP)
+	c := quick(UDP)
 	c.Progress = func(done, _ int, _ string) {
 		if done == 3 {
 			cancel(stop)

@@ -8,7 +8,6 @@ import (
 
 	plane "github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/aggregator"
-	"github.com/libra-ina/libra/link"
 )
 
 func newBenchAggregator() *cobra.Command {
@@ -39,7 +38,7 @@ Everything takes about two minutes.`,
 			if c.Modes, err = parseAll(modes, parseAs(aggregator.Modes())); err != nil {
 				return usagef(cmd, "--modes: %w", err)
 			}
-			if c.Backends, err = parseAll(backends, link.ParseBackend); err != nil {
+			if c.Backends, err = parseAll(backends, parseAs(aggregator.Backends())); err != nil {
 				return usagef(cmd, "--backends: %w", err)
 			}
 			progress := newSteps(cmd.ErrOrStderr(), "measurements")
@@ -100,13 +99,14 @@ func named[T ~string](names []string) []T {
 }
 
 // parseAs returns a parser of the names of values.
-func parseAs[T plane.Arithmetic | plane.Mode](all []T) func(string) (T, error) {
+func parseAs[T plane.Arithmetic | plane.Mode | aggregator.Backend](all []T) func(string) (T, error) {
 	return func(name string) (T, error) {
 		for _, v := range all {
 			if fmt.Sprint(v) == name {
 				return v, nil
 			}
 		}
-		return 0, fmt.Errorf("%q is none of %v", name, all)
+		var none T
+		return none, fmt.Errorf("%q is none of %v", name, all)
 	}
 }

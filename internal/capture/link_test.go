@@ -15,7 +15,7 @@ import (
 // loop is a UDP link that sends to itself.
 type loop struct {
 	link.Link
-	path *link.Path
+	path link.Path
 	t    *testing.T
 }
 

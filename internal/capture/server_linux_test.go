@@ -149,7 +149,7 @@ func TestSlowReader(t *testing.T) {
 	session := attach(t)
 	// More than the queue, the socket's buffers and the stream's hold.
 	const frames = 14_000
-	l.send(1, frames, l.MaxPayload())
+	l.send(1, frames, l.Limits().MaxPayload)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}

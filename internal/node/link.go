@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/fault"
 	"github.com/libra-ina/libra/link"
 )
 
@@ -17,7 +16,7 @@ func openLink(c *cluster.Config, h cluster.Host, faulty bool) (link.Link, error)
 	if err != nil || !faulty || !c.Faults.Any() {
 		return l, err
 	}
-	f := fault.Config{Drop: c.Faults.Loss, Duplicate: c.Faults.Duplicate, Reorder: c.Faults.Reorder, Seed: c.Faults.Seed}
+	f := link.Faults{Drop: c.Faults.Loss, Duplicate: c.Faults.Duplicate, Reorder: c.Faults.Reorder, Seed: c.Faults.Seed}
 	// Every worker has its own faults, and the same ones in every run.
 	for _, b := range h.Address.AsSlice() {
 		f.Seed = f.Seed*31 + uint64(b)

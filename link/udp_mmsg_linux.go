@@ -1,5 +1,3 @@
-//go:build linux && !portable
-
 package link
 
 import (
@@ -13,20 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/wire"
 )
 
-// udpSocket is a non-blocking UDP socket that sends and receives many
+// mmsgSocket is a non-blocking UDP socket that sends and receives many
 // datagrams with one system call. net.UDPConn would allocate an address for
 // each received datagram of a batch.
-type udpSocket struct {
-	fd    int
-	local netip.AddrPort
-	zone  uint32 // for link-local addresses
+type mmsgSocket struct {
+	fd   int
+	addr netip.AddrPort
+	zone uint32 // for link-local addresses
 
 	rx, tx messages
 	full   bool // the last send found the socket's buffer full
 
-	refused []int // messages of the last send that the kernel would not send
+	refused []int // messages of the last batch that the kernel would not send
 
 	fds     [2]unix.PollFd
 	timeout unix.Timespec
@@ -42,9 +41,9 @@ type messages struct {
 
 func newMessages() messages {
 	m := messages{
-		headers: make([]unix.Mmsghdr, udpBatch),
-		iovecs:  make([]unix.Iovec, udpBatch),
-		names:   make([]unix.RawSockaddrInet6, udpBatch),
+		headers: make([]unix.Mmsghdr, batchSize),
+		iovecs:  make([]unix.Iovec, batchSize),
+		names:   make([]unix.RawSockaddrInet6, batchSize),
 	}
 	for i := range m.headers {
 		m.headers[i].Hdr.Iov = &m.iovecs[i]
@@ -60,10 +59,8 @@ func (m *messages) set(i int, data []byte, name *byte, namelen int) {
 	m.headers[i].Hdr.Namelen = uint32(namelen)
 }
 
-// openUDPSocket binds a socket and asks for receive and send buffers of the
-// given size. It returns how much the receive buffer got. The zone is the index of
-// the interface of a link-local address.
-func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ *udpSocket, got int, err error) {
+// openUDPSocket is the [openSocket] of [OpenUDP].
+func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ udpSocket, got int, err error) {
 	domain := unix.AF_INET6
 	if local.Addr().Is4() {
 		domain = unix.AF_INET
@@ -72,7 +69,7 @@ func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ *udpSocket,
 	if err != nil {
 		return nil, 0, os.NewSyscallError("socket", err)
 	}
-	s := &udpSocket{fd: fd, zone: zone, rx: newMessages(), tx: newMessages()}
+	s := &mmsgSocket{fd: fd, zone: zone, rx: newMessages(), tx: newMessages()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -91,9 +88,9 @@ func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ *udpSocket,
 	}
 	switch a := bound.(type) {
 	case *unix.SockaddrInet4:
-		s.local = netip.AddrPortFrom(local.Addr(), uint16(a.Port))
+		s.addr = netip.AddrPortFrom(local.Addr(), uint16(a.Port))
 	case *unix.SockaddrInet6:
-		s.local = netip.AddrPortFrom(local.Addr(), uint16(a.Port))
+		s.addr = netip.AddrPortFrom(local.Addr(), uint16(a.Port))
 	}
 	for _, o := range [][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], buffer) == nil {
@@ -115,15 +112,15 @@ func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ *udpSocket,
 	return s, got, nil
 }
 
-// putSockaddr fills in the address part of a path.
-func (s *udpSocket) putSockaddr(p *Path) {
-	if ip := p.To.IP; s.local.Addr().Is4() {
-		sa := unix.RawSockaddrInet4{Family: unix.AF_INET, Port: htons(p.To.Port), Addr: ip.As4()}
-		p.sockaddr = bytesOf(&sa)
-	} else {
-		sa := unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: htons(p.To.Port), Addr: ip.As16(), Scope_id: s.zone}
-		p.sockaddr = bytesOf(&sa)
+func (s *mmsgSocket) local() netip.AddrPort { return s.addr }
+
+func (s *mmsgSocket) prepare(to wire.Endpoint) *udpPath {
+	if s.addr.Addr().Is4() {
+		sa := unix.RawSockaddrInet4{Family: unix.AF_INET, Port: htons(to.Port), Addr: to.IP.As4()}
+		return &udpPath{to: to, sockaddr: bytesOf(&sa)}
 	}
+	sa := unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: htons(to.Port), Addr: to.IP.As16(), Scope_id: s.zone}
+	return &udpPath{to: to, sockaddr: bytesOf(&sa)}
 }
 
 func bytesOf[T any](v *T) []byte {
@@ -137,8 +134,7 @@ func htons(port uint16) (net uint16) {
 	return net
 }
 
-// receive reads up to len(pkts) datagrams, number i into room[i].
-func (s *udpSocket) receive(pkts []Packet, room [][]byte) (int, error) {
+func (s *mmsgSocket) receive(pkts []Packet, room [][]byte) (int, error) {
 	n := min(len(pkts), len(room))
 	for i := range n {
 		s.rx.set(i, room[i], (*byte)(unsafe.Pointer(&s.rx.names[i])), unix.SizeofSockaddrInet6)
@@ -152,7 +148,7 @@ func (s *udpSocket) receive(pkts []Packet, room [][]byte) (int, error) {
 		return 0, os.NewSyscallError("recvmmsg", errno)
 	}
 	for i := range n {
-		pkts[i] = Packet{slot: uint32(i)}
+		pkts[i] = Packet{Handle: uint32(i)}
 		pkts[i].Payload = room[i][:s.rx.headers[i].Len]
 		pkts[i].Src.IP, pkts[i].Src.Port = s.source(i)
 	}
@@ -160,7 +156,7 @@ func (s *udpSocket) receive(pkts []Packet, room [][]byte) (int, error) {
 }
 
 // source decodes the address that datagram i of the receive batch came from.
-func (s *udpSocket) source(i int) (netip.Addr, uint16) {
+func (s *mmsgSocket) source(i int) (netip.Addr, uint16) {
 	name := &s.rx.names[i]
 	port := bytesOf(&name.Port)
 	p := uint16(port[0])<<8 | uint16(port[1])
@@ -170,33 +166,31 @@ func (s *udpSocket) source(i int) (netip.Addr, uint16) {
 	return netip.AddrFrom16(name.Addr).Unmap(), p
 }
 
-// send sends up to udpBatch frames, frame f from payloads[f.Buf]. It returns
-// how many it took; refused counts those of them that the kernel would not
-// send, and why is the last reason.
-func (s *udpSocket) send(frames []Frame, payloads [][]byte) (taken, refused int, why error) {
-	for i, f := range frames {
-		s.tx.set(i, payloads[f.Buf][:f.Len], unsafe.SliceData(f.To.sockaddr), len(f.To.sockaddr))
+func (s *mmsgSocket) send(frames []Frame, payloads [][]byte) udpSent {
+	for i := range frames {
+		f := &frames[i]
+		to := f.To.(*udpPath).sockaddr
+		s.tx.set(i, payloads[f.Buf][:f.Len], unsafe.SliceData(to), len(to))
 	}
 	return s.transmit(len(frames))
 }
 
-// reply sends the answers of a batch of packets that receive returned.
-func (s *udpSocket) reply(pkts []Packet) (queued, taken, refused int, why error) {
+func (s *mmsgSocket) reply(pkts []Packet) (answers int, _ udpSent) {
 	for i := range pkts {
 		if p := &pkts[i]; p.Reply > 0 {
-			h := &s.rx.headers[p.slot].Hdr
-			s.tx.set(queued, p.Payload[:p.Reply], h.Name, int(h.Namelen))
-			queued++
+			h := &s.rx.headers[p.Handle].Hdr
+			s.tx.set(answers, p.Payload[:p.Reply], h.Name, int(h.Namelen))
+			answers++
 		}
 	}
-	taken, refused, why = s.transmit(queued)
-	return queued, taken, refused, why
+	return answers, s.transmit(answers)
 }
 
 // transmit sends the first n messages of the transmit batch. A message that the
 // kernel refuses is skipped: for the peer it is a lost one.
-func (s *udpSocket) transmit(n int) (taken, refused int, why error) {
+func (s *mmsgSocket) transmit(n int) udpSent {
 	s.full, s.refused = false, s.refused[:0]
+	taken, why := 0, error(nil)
 	for taken < n {
 		sent, errno := s.mmsg(unix.SYS_SENDMMSG, s.tx.headers[taken:n])
 		switch errno {
@@ -205,25 +199,24 @@ func (s *udpSocket) transmit(n int) (taken, refused int, why error) {
 		case unix.EINTR:
 		case unix.EAGAIN, unix.ENOBUFS:
 			s.full = errno == unix.EAGAIN
-			return taken, refused, why
+			return udpSent{taken, s.refused, why}
 		default:
 			s.refused = append(s.refused, taken)
 			taken++
-			refused++
 			why = os.NewSyscallError("sendmmsg", errno)
 		}
 	}
-	return taken, refused, why
+	return udpSent{taken, s.refused, why}
 }
 
-func (s *udpSocket) mmsg(call uintptr, headers []unix.Mmsghdr) (int, unix.Errno) {
+func (s *mmsgSocket) mmsg(call uintptr, headers []unix.Mmsghdr) (int, unix.Errno) {
 	n, _, errno := unix.Syscall6(call, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(headers))),
 		uintptr(len(headers)), unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }
 
 // wait sleeps in poll.
-func (s *udpSocket) wait(limit time.Duration) error {
+func (s *mmsgSocket) wait(limit time.Duration) error {
 	s.wake.Sleep()
 	if !s.wake.Pending() {
 		s.fds[0].Events = unix.POLLIN
@@ -245,9 +238,9 @@ func (s *udpSocket) wait(limit time.Duration) error {
 	return nil
 }
 
-func (s *udpSocket) wakeUp() { s.wake.Wake() }
+func (s *mmsgSocket) wakeUp() { s.wake.Wake() }
 
-func (s *udpSocket) close() error {
+func (s *mmsgSocket) close() error {
 	if s.fd < 0 {
 		return nil
 	}

@@ -35,27 +35,27 @@ func (t *udpTap) show(b *tapBatch, d Direction, src, dst wire.Endpoint, payload 
 	b.add(d, frame)
 }
 
-// showSent shows the frames that the socket took from a batch.
-func (l *udpLink) showSent(b *tapBatch, frames []Frame) {
-	for i, f := range frames {
-		if !slices.Contains(l.sock.refused, i) {
-			l.tap.show(b, Outbound, l.local, f.To.To, l.payloads[f.Buf][:f.Len])
+// showSent shows the frames of a batch that were sent.
+func (l *udpLink) showSent(b *tapBatch, frames []Frame, s *udpSent) {
+	for i, f := range frames[:s.taken] {
+		if !slices.Contains(s.refused, i) {
+			l.tap.show(b, Outbound, l.local, f.To.To(), l.payloads[f.Buf][:f.Len])
 		}
 	}
 	b.end()
 }
 
-// showReplies shows the first answers of a batch, as many as the socket took.
-func (l *udpLink) showReplies(b *tapBatch, pkts []Packet, taken int) {
+// showReplies shows the answers of a batch that were sent.
+func (l *udpLink) showReplies(b *tapBatch, pkts []Packet, s *udpSent) {
 	i := 0 // number of the answer
 	for _, p := range pkts {
 		if p.Reply == 0 {
 			continue
 		}
-		if i == taken {
+		if i == s.taken {
 			break
 		}
-		if !slices.Contains(l.sock.refused, i) {
+		if !slices.Contains(s.refused, i) {
 			l.tap.show(b, Outbound, l.local, p.Src, p.Payload[:p.Reply])
 		}
 		i++

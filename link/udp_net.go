@@ -1,5 +1,3 @@
-//go:build !linux || portable
-
 package link
 
 import (
@@ -9,18 +7,19 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/libra-ina/libra/wire"
 )
 
 // glance is how long a read that should not block waits.
 const glance = 20 * time.Microsecond
 
-// udpSocket is a UDP socket of the standard library, for systems on which
-// several datagrams cannot be moved by one system call. The build tag portable
-// selects it on Linux, too, where it can be tested.
-type udpSocket struct {
-	conn  *net.UDPConn
-	local netip.AddrPort
-	zone  string // for link-local addresses
+// netSocket is a UDP socket of the standard library, for systems on which
+// several datagrams cannot be moved by one system call. On Linux only tests use it.
+type netSocket struct {
+	conn *net.UDPConn
+	addr netip.AddrPort
+	zone string // for link-local addresses
 
 	refused []int // datagrams of the last batch that the kernel would not send
 
@@ -33,7 +32,8 @@ type udpSocket struct {
 	waiting bool
 }
 
-func openUDPSocket(local netip.AddrPort, _ uint32, buffer int) (*udpSocket, int, error) {
+// openNetSocket is an [openSocket].
+func openNetSocket(local netip.AddrPort, _ uint32, buffer int) (udpSocket, int, error) {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
 	if err != nil {
 		return nil, 0, err
@@ -48,12 +48,14 @@ func openUDPSocket(local netip.AddrPort, _ uint32, buffer int) (*udpSocket, int,
 	}
 	zone := local.Addr().Zone()
 	bound := netip.AddrPortFrom(local.Addr(), conn.LocalAddr().(*net.UDPAddr).AddrPort().Port())
-	return &udpSocket{conn: conn, local: bound, zone: zone, firstData: make([]byte, udpRoom)}, got, nil
+	return &netSocket{conn: conn, addr: bound, zone: zone, firstData: make([]byte, udpRoom)}, got, nil
 }
 
-func (s *udpSocket) putSockaddr(*Path) {}
+func (s *netSocket) local() netip.AddrPort { return s.addr }
 
-func (s *udpSocket) receive(pkts []Packet, room [][]byte) (int, error) {
+func (s *netSocket) prepare(to wire.Endpoint) *udpPath { return &udpPath{to: to} }
+
+func (s *netSocket) receive(pkts []Packet, room [][]byte) (int, error) {
 	n := 0
 	if s.first.Payload != nil && len(pkts) > 0 {
 		pkts[0] = s.first
@@ -79,7 +81,7 @@ func (s *udpSocket) receive(pkts []Packet, room [][]byte) (int, error) {
 }
 
 // read reads a datagram; the payload is nil if none came before the deadline.
-func (s *udpSocket) read(buf []byte) (p Packet, err error) {
+func (s *netSocket) read(buf []byte) (p Packet, err error) {
 	n, from, err := s.conn.ReadFromUDPAddrPort(buf)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -93,7 +95,7 @@ func (s *udpSocket) read(buf []byte) (p Packet, err error) {
 	return p, nil
 }
 
-func (s *udpSocket) write(data []byte, to netip.AddrPort) error {
+func (s *netSocket) write(data []byte, to netip.AddrPort) error {
 	if s.zone != "" && to.Addr().IsLinkLocalUnicast() {
 		to = netip.AddrPortFrom(to.Addr().WithZone(s.zone), to.Port())
 	}
@@ -101,33 +103,33 @@ func (s *udpSocket) write(data []byte, to netip.AddrPort) error {
 	return err
 }
 
-func (s *udpSocket) send(frames []Frame, payloads [][]byte) (taken, refused int, why error) {
+func (s *netSocket) send(frames []Frame, payloads [][]byte) udpSent {
 	s.refused = s.refused[:0]
+	var why error
 	for i, f := range frames {
-		if err := s.write(payloads[f.Buf][:f.Len], f.To.To.AddrPort()); err != nil {
-			s.refused = append(s.refused, i)
-			refused, why = refused+1, err
+		if err := s.write(payloads[f.Buf][:f.Len], f.To.(*udpPath).to.AddrPort()); err != nil {
+			s.refused, why = append(s.refused, i), err
 		}
 	}
-	return len(frames), refused, why
+	return udpSent{len(frames), s.refused, why}
 }
 
-func (s *udpSocket) reply(pkts []Packet) (queued, taken, refused int, why error) {
+func (s *netSocket) reply(pkts []Packet) (answers int, _ udpSent) {
 	s.refused = s.refused[:0]
+	var why error
 	for _, p := range pkts {
 		if p.Reply > 0 {
 			if err := s.write(p.Payload[:p.Reply], p.Src.AddrPort()); err != nil {
-				s.refused = append(s.refused, queued)
-				refused, why = refused+1, err
+				s.refused, why = append(s.refused, answers), err
 			}
-			queued++
+			answers++
 		}
 	}
-	return queued, queued, refused, why
+	return answers, udpSent{answers, s.refused, why}
 }
 
 // wait blocks in a read, which wake ends by moving its deadline.
-func (s *udpSocket) wait(limit time.Duration) (err error) {
+func (s *netSocket) wait(limit time.Duration) (err error) {
 	if s.first.Payload != nil {
 		return nil
 	}
@@ -153,7 +155,7 @@ func (s *udpSocket) wait(limit time.Duration) (err error) {
 	return err
 }
 
-func (s *udpSocket) wakeUp() {
+func (s *netSocket) wakeUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending = true
@@ -162,7 +164,7 @@ func (s *udpSocket) wakeUp() {
 	}
 }
 
-func (s *udpSocket) close() error {
+func (s *netSocket) close() error {
 	err := s.conn.Close()
 	if errors.Is(err, net.ErrClosed) {
 		return nil

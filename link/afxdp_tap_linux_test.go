@@ -17,7 +17,6 @@ func TestTapAFXDP(t *testing.T) {
 	bed := newBed(t, testbed.Config{Hosts: 2})
 	var links [2]Link
 	var taps [2]*Listener
-	var path *Path
 	for i := range links {
 		h := bed.Host(i)
 		if err := h.Do(func() (err error) {
@@ -54,17 +53,18 @@ func TestTapAFXDP(t *testing.T) {
 	if !ok {
 		t.Fatal("no buffer")
 	}
-	for _, length := range []int{wire.HeaderLen, 101, links[0].MaxPayload()} {
+	for _, length := range []int{wire.HeaderLen, 101, links[0].Limits().MaxPayload} {
 		exchange(b, length, false)
 		exchange(b, length, true)
 	}
 	// To another address, the frame is not for the receiver.
-	stranger := *path
-	stranger.To.IP = stranger.To.IP.Next().Next()
-	if stranger.envelope, err = wire.NewEnvelope(links[0].Local(), stranger.To); err != nil {
+	other := links[1].Local()
+	other.IP = other.IP.Next().Next()
+	stranger, err := links[0].Path(t.Context(), other)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if sent, err := links[0].Send([]Frame{{Buf: b, Len: 50, To: &stranger}}); sent != 1 || err != nil {
+	if sent, err := links[0].Send([]Frame{{Buf: b, Len: 50, To: stranger}}); sent != 1 || err != nil {
 		t.Fatalf("sent %d, %v", sent, err)
 	}
 	exchange(b, 20, false)

@@ -1,0 +1,84 @@
+// Package linktest tests implementations of [link.Link]. The links of package link
+// pass it; run it on one of your own:
+//
+//	func TestLink(t *testing.T) {
+//		linktest.Suite{Open: func(t *testing.T) (a, b link.Link) {
+//			network := mylink.NewNetwork()
+//			return network.Link(t, 1), network.Link(t, 2)
+//		}}.Run(t)
+//	}
+//
+// The tests repeat what is not answered and ignore what comes twice, as endpoints
+// do, so a link that loses, duplicates and reorders passes as long as it keeps the
+// contract of [link.Link] otherwise.
+package linktest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/link"
+)
+
+// patience bounds every test.
+const patience = 60 * time.Second
+
+// Suite tests one kind of link.
+type Suite struct {
+	// Open returns two new links that reach each other. It is called once for
+	// each test, when the links of the one before are closed, and fails the test
+	// itself where it cannot open any. The suite closes the links.
+	Open func(t *testing.T) (a, b link.Link)
+	// Allocates is set for a link of which moving payloads may allocate memory.
+	Allocates bool
+}
+
+// Run runs the tests as subtests of t, one after the other.
+func (s Suite) Run(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		run  func(*pair)
+	}{
+		{"Addresses", addresses},
+		{"Path", paths},
+		{"Sizes", sizes},
+		{"Repetitions", repetitions},
+		{"Windows", windows},
+		{"Buffers", buffers},
+		{"FreeWhileSending", freeWhileSending},
+		{"SameBufferTwice", sameBufferTwice},
+		{"ShortBatches", shortBatches},
+		{"ReceivedMemory", receivedMemory},
+		{"Reply", replies},
+		{"WaitForLimit", waitForLimit},
+		{"WaitForPayload", waitForPayload},
+		{"Wake", wakes},
+		{"BothWays", bothWays},
+		{"Stats", stats},
+		{"Close", closes},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(s.open(t)) })
+	}
+	if !s.Allocates {
+		t.Run("Allocations", func(t *testing.T) { allocations(s.open(t)) })
+	}
+}
+
+// open returns a new pair of links with a deadline.
+func (s Suite) open(t *testing.T) *pair {
+	t.Helper()
+	a, b := s.Open(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	p := &pair{T: t, ctx: ctx, a: a, b: b, known: map[link.Link]map[uint32]message{a: {}, b: {}}}
+	t.Cleanup(func() {
+		cancel()
+		for _, l := range []link.Link{a, b} {
+			if err := l.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+	})
+	p.ab, p.ba = p.path(a, b), p.path(b, a)
+	return p
+}

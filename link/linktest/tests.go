@@ -1,0 +1,437 @@
+package linktest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/wire"
+)
+
+func addresses(p *pair) {
+	for _, l := range []link.Link{p.a, p.b} {
+		at, limits := l.Local(), l.Limits()
+		if !at.IP.IsValid() || at.IP.IsUnspecified() || at.IP.Zone() != "" || at.Port == 0 {
+			p.Errorf("Local is %v: want an address without a zone, and a port", at)
+		}
+		if limits.MaxPayload < wire.HotLen(1) {
+			p.Errorf("a payload of %d bytes does not fit, the largest has %d", wire.HotLen(1), limits.MaxPayload)
+		}
+		if w := limits.Window; w < 1 || w > wire.DefaultWindow || w&(w-1) != 0 {
+			p.Errorf("the window is %d: want a power of two, at most %d", w, wire.DefaultWindow)
+		}
+		if l.Local() != at || l.Limits() != limits {
+			p.Errorf("Local or Limits changed: %v %+v, then %v %+v", at, limits, l.Local(), l.Limits())
+		}
+	}
+	if p.a.Local().AddrPort() == p.b.Local().AddrPort() {
+		p.Errorf("both links are at %v", p.a.Local())
+	}
+}
+
+func paths(p *pair) {
+	if to := p.ab.To(); to.AddrPort() != p.b.Local().AddrPort() {
+		p.Errorf("a path to %v leads to %v", p.b.Local(), to)
+	}
+	to := p.b.Local()
+	noPort, noAddress := to, to
+	noPort.Port, noAddress.IP = 0, netip.Addr{}
+	for _, bad := range []wire.Endpoint{{}, noPort, noAddress} {
+		if path, err := p.a.Path(p.ctx, bad); !errors.Is(err, link.ErrConfig) {
+			p.Errorf("a path to %v: %v, %v; want an ErrConfig", bad, path, err)
+		}
+	}
+	// It is not the link's end. Two ways to one destination are as good as one.
+	p.exchange(p.a, p.b, p.path(p.a, p.b), p.messages(50))
+	p.exchange(p.a, p.b, p.ab, p.messages(50))
+}
+
+func sizes(p *pair) {
+	for i, from := range []link.Link{p.a, p.b} {
+		to, way := p.b, p.ab
+		if i == 1 {
+			to, way = p.a, p.ba
+		}
+		p.exchange(from, to, way, p.messages(wire.HeaderLen, wire.HeaderLen+1, 60, 601, from.Limits().MaxPayload-1, from.Limits().MaxPayload))
+	}
+}
+
+// repetitions checks that exactly those frames are flagged that are marked.
+func repetitions(p *pair) {
+	marked := map[uint32]bool{}
+	for _, retx := range []bool{false, true} {
+		all := p.messages(40, 500)
+		frames := p.fill(p.a, p.ab, all)
+		for i := range frames {
+			frames[i].Retx = retx
+			marked[all[i].seq] = retx
+		}
+		in := p.inbox(p.b, p.a, all)
+		for len(in.missing) > 0 {
+			p.inTime()
+			p.send(p.a, frames)
+			in.listen(func(pkts []link.Packet) {
+				for _, pkt := range pkts {
+					h, _ := wire.ParseHeader(pkt.Payload)
+					if flagged := h.Flags&wire.FlagRetx != 0; flagged != marked[h.Seq] {
+						p.Fatalf("message %d: RETX flag %v", h.Seq, flagged)
+					}
+				}
+			})
+		}
+		free(p.a, frames)
+	}
+}
+
+// windows sends full windows of large frames.
+func windows(p *pair) {
+	n := p.a.Limits().Window
+	p.exchange(p.a, p.b, p.ab, p.messages(slices.Repeat([]int{p.a.Limits().MaxPayload}, n)...))
+	p.exchange(p.a, p.b, p.ab, p.messages(slices.Repeat([]int{100}, n)...))
+}
+
+// buffers takes all transmit buffers, twice.
+func buffers(p *pair) {
+	size := p.a.Limits().MaxPayload
+	count := 0
+	for range 2 {
+		var all []link.Buf
+		for {
+			b, ok := p.a.Alloc()
+			if !ok {
+				break
+			}
+			if mem := p.a.Payload(b); len(mem) != size {
+				p.Fatalf("Payload(%d) has %d bytes, want %d", b, len(mem), size)
+			}
+			if slices.Contains(all, b) {
+				p.Fatalf("Alloc returned %d twice", b)
+			}
+			all = append(all, b)
+			message{uint32(len(all)), size}.put(p.a.Payload(b))
+		}
+		if count > 0 && len(all) != count || len(all) < p.a.Limits().Window {
+			p.Fatalf("%d buffers, then %d; the window is %d", count, len(all), p.a.Limits().Window)
+		}
+		count = len(all)
+		for i, b := range all {
+			if err := (message{uint32(i + 1), size}).check(p.a.Payload(b)); err != nil {
+				p.Fatalf("buffer %d shares memory with another: %v", b, err)
+			}
+			p.a.Free(b)
+		}
+	}
+}
+
+// freeWhileSending gives buffers back at once and writes into those that Alloc
+// returns, as often as that takes to meet the device at work.
+func freeWhileSending(p *pair) {
+	size := p.a.Limits().MaxPayload
+	in := p.inbox(p.b, p.a, p.messages(slices.Repeat([]int{size}, 20*batch)...))
+	for len(in.missing) > 0 {
+		p.inTime()
+		var next []message
+		for _, m := range in.missing {
+			if next = append(next, m); len(next) == batch {
+				break
+			}
+		}
+		frames := p.fill(p.a, p.ab, next)
+		p.send(p.a, frames)
+		free(p.a, frames)
+		var reused []link.Buf
+		for range batch {
+			b, ok := p.a.Alloc()
+			if !ok {
+				break
+			}
+			clear(p.a.Payload(b))
+			reused = append(reused, b)
+		}
+		in.listenOnce()
+		for _, b := range reused {
+			p.a.Free(b)
+		}
+	}
+}
+
+// sameBufferTwice has one buffer in a batch, and in a ring, more than once.
+func sameBufferTwice(p *pair) {
+	all := p.messages(200)
+	frames := p.fill(p.a, p.ab, all)
+	in := p.inbox(p.b, p.a, all)
+	for len(in.missing) > 0 {
+		p.inTime()
+		p.send(p.a, []link.Frame{frames[0], frames[0], frames[0]})
+		p.send(p.a, frames)
+		in.listen(nil)
+	}
+	free(p.a, frames)
+	p.exchange(p.a, p.b, p.ab, append(all, p.messages(300)...)) // some copies of the first may be on their way
+}
+
+// shortBatches receives fewer payloads at a time than have arrived.
+func shortBatches(p *pair) {
+	if n, err := p.b.Receive(nil); n != 0 || err != nil {
+		p.Errorf("Receive(nil): %d, %v", n, err)
+	}
+	if n, err := p.a.Send(nil); n != 0 || err != nil {
+		p.Errorf("Send(nil): %d, %v", n, err)
+	}
+	if err := p.b.Reply(nil); err != nil {
+		p.Errorf("Reply(nil): %v", err)
+	}
+	for _, size := range []int{1, 3} {
+		all := p.messages(slices.Repeat([]int{80}, 20)...)
+		frames := p.fill(p.a, p.ab, all)
+		in := p.inbox(p.b, p.a, all)
+		in.pkts = in.pkts[:size]
+		for len(in.missing) > 0 {
+			p.inTime()
+			p.send(p.a, frames)
+			in.listen(nil)
+		}
+		free(p.a, frames)
+	}
+}
+
+// receivedMemory overwrites the memory of each packet of a batch, as far as it goes,
+// and looks at the others.
+func receivedMemory(p *pair) {
+	size := p.b.Limits().MaxPayload
+	all := p.messages(slices.Repeat([]int{90}, 30)...)
+	frames := p.fill(p.a, p.ab, all)
+	in := p.inbox(p.b, p.a, all)
+	for len(in.missing) > 0 {
+		p.inTime()
+		p.send(p.a, frames)
+		in.listen(func(pkts []link.Packet) {
+			for i := range pkts {
+				mem := pkts[i].Payload
+				if cap(mem) < size {
+					p.Fatalf("a payload's memory has room for %d bytes, want %d", cap(mem), size)
+				}
+				message{uint32(i), size}.put(mem[:size])
+			}
+			for i := range pkts {
+				if err := (message{uint32(i), size}).check(pkts[i].Payload[:size]); err != nil {
+					p.Fatalf("packets of one batch share memory: %v", err)
+				}
+			}
+		})
+	}
+	free(p.a, frames)
+}
+
+// replies answers every second request, with an answer of another length.
+func replies(p *pair) {
+	requests := p.messages(slices.Repeat([]int{100}, 40)...)
+	frames := p.fill(p.a, p.ab, requests)
+	answers := map[uint32]message{} // by number of the request
+	var all []message
+	for i, m := range requests[:len(requests)/2] {
+		answer := p.messages([]int{wire.HeaderLen, 99, p.b.Limits().MaxPayload}[i%3])[0]
+		all = append(all, answer)
+		answers[m.seq+uint32(i)] = answer // every second one
+	}
+	heard, answered := p.inbox(p.b, p.a, requests), p.inbox(p.a, p.b, all)
+	for len(heard.missing)+len(answered.missing) > 0 {
+		p.inTime()
+		p.send(p.a, frames)
+		for range 20 {
+			pkts := heard.take()
+			for i := range pkts {
+				h, _ := wire.ParseHeader(pkts[i].Payload)
+				if m, ok := answers[h.Seq]; ok {
+					m.put(pkts[i].Payload[:m.len])
+					pkts[i].Reply = m.len
+				}
+			}
+			if err := p.b.Reply(pkts); err != nil {
+				p.Fatalf("Reply: %v", err)
+			}
+			answered.listenOnce()
+		}
+	}
+	free(p.a, frames)
+}
+
+func waitForLimit(p *pair) {
+	for _, limit := range []time.Duration{0, time.Microsecond, 5 * time.Millisecond} {
+		for range 5 {
+			if err := p.a.Wait(limit); err != nil {
+				p.Fatalf("Wait(%v): %v", limit, err)
+			}
+		}
+	}
+	p.inTime()
+}
+
+// waitForPayload sleeps without a limit until something arrives.
+func waitForPayload(p *pair) {
+	for range 20 {
+		all := p.messages(70)
+		frames := p.fill(p.a, p.ab, all)
+		in := p.inbox(p.b, p.a, all)
+		done := make(chan struct{})
+		var sender sync.WaitGroup
+		sender.Go(func() {
+			for {
+				if n, err := p.a.Send(frames); n != 1 || err != nil {
+					p.Errorf("Send: %d, %v", n, err)
+				}
+				select {
+				case <-done:
+					return
+				case <-p.ctx.Done():
+					p.b.Wake()
+					return
+				case <-time.After(5 * time.Millisecond):
+				}
+			}
+		})
+		for len(in.missing) > 0 && p.ctx.Err() == nil {
+			if err := p.b.Wait(-1); err != nil {
+				p.Errorf("Wait: %v", err)
+				break
+			}
+			in.take()
+		}
+		close(done)
+		sender.Wait()
+		free(p.a, frames)
+		p.inTime()
+	}
+}
+
+// wakes wakes a link before, while and after it sleeps.
+func wakes(p *pair) {
+	stop := context.AfterFunc(p.ctx, p.a.Wake) // if one is lost
+	defer stop()
+	p.a.Wake()
+	if err := p.a.Wait(-1); err != nil {
+		p.Errorf("Wait: %v", err)
+	}
+	var wakers sync.WaitGroup
+	for i := range 200 {
+		wakers.Go(func() {
+			time.Sleep(time.Duration(i%3) * 100 * time.Microsecond)
+			p.a.Wake()
+		})
+		// It may have ended early, and then the next call ends at once.
+		if err := p.a.Wait(-1); err != nil {
+			p.Errorf("Wait: %v", err)
+		}
+		wakers.Wait()
+	}
+	p.inTime()
+	p.exchange(p.b, p.a, p.ba, p.messages(40))
+}
+
+// bothWays has each link send to the other at the same time.
+func bothWays(p *pair) {
+	lengths := slices.Repeat([]int{300}, 200)
+	fromA, fromB := p.messages(lengths...), p.messages(lengths...)
+	atA, atB := p.inbox(p.a, p.b, fromB), p.inbox(p.b, p.a, fromA)
+	var complete atomic.Int32 // links that have got everything
+	run := func(l link.Link, frames []link.Frame, in *inbox) {
+		defer free(l, frames)
+		for got := false; complete.Load() < 2 && p.ctx.Err() == nil && !p.Failed(); {
+			for part := range slices.Chunk(frames, batch/2) {
+				p.send(l, part)
+				in.listenOnce()
+			}
+			if !got && len(in.missing) == 0 {
+				got = true
+				complete.Add(1)
+			}
+		}
+	}
+	framesA, framesB := p.fill(p.a, p.ab, fromA), p.fill(p.b, p.ba, fromB)
+	var other sync.WaitGroup
+	defer other.Wait()
+	other.Go(func() { run(p.b, framesB, atB) })
+	run(p.a, framesA, atA)
+	other.Wait()
+	p.inTime()
+}
+
+func stats(p *pair) {
+	before := [2]link.Stats{p.a.Stats(), p.b.Stats()}
+	const n = 10
+	p.exchange(p.a, p.b, p.ab, p.messages(slices.Repeat([]int{100}, n)...))
+	a, b := p.a.Stats(), p.b.Stats()
+	if a.Sent < before[0].Sent+n || b.Received < before[1].Received+n {
+		p.Errorf("after %d messages: %+v at the sender, %+v at the receiver", n, a, b)
+	}
+	if err := p.a.Close(); err != nil {
+		p.Errorf("Close: %v", err)
+	}
+	if after := p.a.Stats(); after.Sent < a.Sent {
+		p.Errorf("%d frames sent, and %d after Close", a.Sent, after.Sent)
+	}
+}
+
+func closes(p *pair) {
+	p.exchange(p.a, p.b, p.ab, p.messages(100))
+	frames := p.fill(p.a, p.ab, p.messages(100))
+	for i := range 2 {
+		if err := p.a.Close(); err != nil {
+			p.Errorf("Close number %d: %v", i+1, err)
+		}
+	}
+	_, send := p.a.Send(frames)
+	_, receive := p.a.Receive(make([]link.Packet, 1))
+	for name, err := range map[string]error{
+		"Send": send, "Receive": receive, "Reply": p.a.Reply(nil), "Wait": p.a.Wait(-1),
+	} {
+		if !errors.Is(err, net.ErrClosed) {
+			p.Errorf("%s after Close: %v, want net.ErrClosed", name, err)
+		}
+	}
+	p.a.Wake()
+}
+
+// allocations counts what a round trip of a batch allocates.
+func allocations(p *pair) {
+	frames := p.fill(p.a, p.ab, p.messages(slices.Repeat([]int{500}, batch)...))
+	pkts := make([]link.Packet, batch)
+	receive := func(l link.Link) (n int) {
+		for range 1000 {
+			got, err := l.Receive(pkts)
+			if err != nil {
+				p.Fatalf("Receive: %v", err)
+			}
+			if got > 0 {
+				return got
+			}
+			if err := l.Wait(time.Millisecond); err != nil {
+				p.Fatalf("Wait: %v", err)
+			}
+		}
+		p.Fatalf("nothing came of %d frames", len(frames))
+		return 0
+	}
+	n := testing.AllocsPerRun(100, func() {
+		p.send(p.a, frames)
+		n := receive(p.b)
+		for i := range n {
+			pkts[i].Reply = len(pkts[i].Payload)
+		}
+		if err := p.b.Reply(pkts[:n]); err != nil {
+			p.Fatalf("Reply: %v", err)
+		}
+		receive(p.a)
+	})
+	if n > 0 {
+		p.Errorf("a round trip of %d frames allocates %.0f times", len(frames), n)
+	}
+	free(p.a, frames)
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package link
+
+// openUDPSocket is the [openSocket] of [OpenUDP].
+var openUDPSocket openSocket = openNetSocket
