@@ -5,6 +5,7 @@ package bpf
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/libra-ina/libra/aggregator"
 )
@@ -121,4 +122,19 @@ func refusals(counts *[16]uint64) (r aggregator.Refusals) {
 		r[code] = atomic.LoadUint64(&counts[code])
 	}
 	return r
+}
+
+// RunTime returns for how long the program has run on all CPUs, while the kernel
+// counted that (ebpf.EnableStats).
+func (a *Aggregator) RunTime() (time.Duration, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return 0, aggregator.ErrClosed
+	}
+	stats, err := a.objects.Aggregate.Stats()
+	if err != nil {
+		return 0, fmt.Errorf("bpf: run time of the aggregator's program: %w", err)
+	}
+	return stats.Runtime, nil
 }

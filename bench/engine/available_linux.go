@@ -5,7 +5,7 @@ import (
 	"errors"
 	"os/exec"
 
-	"github.com/libra-ina/libra/bench/peers"
+	"github.com/libra-ina/libra/bench/baselines"
 )
 
 // testpmdCommand is DPDK's test program.
@@ -21,11 +21,12 @@ func (h *harness) findPeers(ctx context.Context) error {
 		reason, install := "", ""
 		switch p {
 		case PeerLibxdp:
-			if err := peers.BuildXDP(ctx, h.xdpPeer); err != nil {
-				if !errors.Is(err, peers.ErrBuild) || ctx.Err() != nil {
+			var err error
+			if h.xdp, err = baselines.XDP.Build(ctx); err != nil {
+				if !errors.Is(err, baselines.ErrBuild) {
 					return err
 				}
-				reason, install = err.Error(), peers.Install
+				reason, install = err.Error(), baselines.XDP.Install
 			}
 		case PeerAFPacket:
 			if !hasAFPacket {

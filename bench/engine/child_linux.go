@@ -22,16 +22,11 @@ const (
 	endLimit   = 10 * time.Second
 )
 
-// xdpPeerName is the name of the C program's process.
-const xdpPeerName = "xdp_peer"
-
 // command returns the command of a peer that follows the control memory.
 func (h *harness) command(cfg *peerConfig) *exec.Cmd {
 	if cfg.name == PeerLibxdp {
-		// The path is looked up in the child before exec closes the descriptor.
-		cmd := exec.Command(fmt.Sprintf("/proc/self/fd/%d", h.xdpPeer.Fd()), cfg.iface, string(cfg.test), strconv.Itoa(cfg.cpu))
-		cmd.Args[0] = xdpPeerName
-		return cmd
+		argv := h.xdp.Command(cfg.iface, string(cfg.test), strconv.Itoa(cfg.cpu))
+		return exec.Command(argv[0], argv[1:]...)
 	}
 	argv := slices.Concat(h.cfg.PeerCommand, cfg.args())
 	return exec.Command(argv[0], argv[1:]...)

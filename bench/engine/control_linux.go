@@ -22,7 +22,7 @@ type usage struct {
 }
 
 // control is memory that the harness shares with a tested program, which may be a C
-// program: bench/peers/xdp_peer.c has the same layout. Each group of
+// program: bench/baselines/xdp.c has the same layout. Each group of
 // fields that one side writes has its own cache line.
 type control struct {
 	// Written by the harness. The frame is complete: headers and payload.

@@ -67,7 +67,7 @@ func onesSum(b []byte) uint16 {
 
 // The C peer maps the same memory.
 func TestControlHasTheLayoutOfTheCPeer(t *testing.T) {
-	source, err := os.ReadFile("../peers/xdp_peer.c")
+	source, err := os.ReadFile("../baselines/xdp.c")
 	if err != nil {
 		t.Fatal(err)
 	}

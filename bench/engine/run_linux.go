@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/libra-ina/libra/bench/baselines"
 )
 
 // plainMTU and jumboMTU are the MTUs of the two beds.
@@ -22,8 +21,8 @@ const (
 // returns what it has and the cause.
 //
 // Nothing is left behind, however the process ends.
-func Run(ctx context.Context, cfg Config) (*Report, error) {
-	cfg, err := cfg.withDefaults()
+func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
+	cfg, err = cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -31,13 +30,11 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		Machine: machine(), Rounds: cfg.Rounds, Duration: cfg.Duration,
 		Results: []Result{}, Ratios: []Ratio{}, Unavailable: []Unavailable{},
 	}}
-	// The C program lives in memory, so that nothing has to be removed.
-	fd, err := unix.MemfdCreate(xdpPeerName, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("engine: memory for the C program: %w", os.NewSyscallError("memfd_create", err))
-	}
-	h.xdpPeer = os.NewFile(uintptr(fd), xdpPeerName)
-	defer h.xdpPeer.Close()
+	defer func() {
+		if h.xdp != nil {
+			err = errors.Join(err, h.xdp.Close())
+		}
+	}()
 	if err := h.findPeers(ctx); err != nil {
 		return nil, err
 	}
@@ -48,12 +45,12 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 
 // harness is a run.
 type harness struct {
-	cfg     Config
-	xdpPeer *os.File // executable of PeerLibxdp
-	peers   []string // that can run
-	report  *Report
-	done    int
-	total   int
+	cfg    Config
+	xdp    *baselines.Executable // of PeerLibxdp
+	peers  []string              // that can run
+	report *Report
+	done   int
+	total  int
 }
 
 // group is the peers that take part in a test at a size.

@@ -7,14 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
-	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -33,7 +31,6 @@ const (
 type bed struct {
 	net          *testbed.Bed
 	aggregator   *bpf.Aggregator
-	program      *ebpf.Program // the aggregator's, for its run time
 	statistics   interface{ Close() error }
 	control      *grpc.Server
 	closeService func()
@@ -56,38 +53,10 @@ func newBed(ctx context.Context, workers int) (_ *bed, err error) {
 	if b.statistics, err = ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME)); err != nil {
 		return nil, fmt.Errorf("push: count the run time of BPF programs (needs Linux 5.8): %w", err)
 	}
-	if err := network.Switch().Do(b.attach); err != nil {
+	if b.aggregator, err = harness.OpenSwitch(network); err != nil {
 		return nil, err
 	}
 	return b, network.Switch().Do(b.serve)
-}
-
-// attach puts the aggregator on the switch's ports and tells it the way to the
-// hosts.
-func (b *bed) attach() (err error) {
-	if b.aggregator, err = bpf.Open(bpf.Options{Address: b.net.Switch().IP}); err != nil {
-		return err
-	}
-	for _, h := range b.net.Hosts() {
-		if err := b.aggregator.Attach(h.PortName, afxdp.AttachNative); err != nil {
-			return err
-		}
-		if err := b.aggregator.AddRoute([6]byte(h.MAC), h.PortName); err != nil {
-			return err
-		}
-	}
-	port, err := netlink.LinkByName(b.net.Host(0).PortName)
-	if err != nil {
-		return fmt.Errorf("push: find the aggregator's program: %w", err)
-	}
-	xdp := port.Attrs().Xdp
-	if xdp == nil || !xdp.Attached {
-		return errors.New("push: the aggregator's program is not on the switch's port")
-	}
-	if b.program, err = ebpf.NewProgramFromID(ebpf.ProgramID(xdp.ProgId)); err != nil {
-		return fmt.Errorf("push: open the aggregator's program: %w", err)
-	}
-	return nil
 }
 
 // serve starts the aggregator's control service in this process.
@@ -112,24 +81,12 @@ func (b *bed) controlAddress() netip.AddrPort {
 	return netip.AddrPortFrom(b.net.Switch().IP, controlPort)
 }
 
-// spent returns for how long the aggregator's program has run.
-func (b *bed) spent() (time.Duration, error) {
-	stats, err := b.program.Stats()
-	if err != nil {
-		return 0, fmt.Errorf("push: run time of the aggregator's program: %w", err)
-	}
-	return stats.Runtime, nil
-}
-
 func (b *bed) close() error {
 	var errs []error
 	if b.control != nil {
 		b.end()
 		b.control.Stop()
 		b.closeService()
-	}
-	if b.program != nil {
-		errs = append(errs, b.program.Close())
 	}
 	if b.aggregator != nil {
 		errs = append(errs, b.aggregator.Close())

@@ -3,27 +3,28 @@ package push
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"slices"
 	"time"
+
+	"github.com/libra-ina/libra/bench/harness"
 )
 
-// Names of peers.
+// What is compared.
 const (
-	// PeerLibra is the whole system: AF_XDP workers, the XDP aggregator, the
+	// Libra is the whole system: AF_XDP workers, the XDP aggregator, the
 	// parameter server.
-	PeerLibra = "libra"
-	// PeerHash is ps-lite's pattern over ZeroMQ, summed in a std::unordered_map
-	// as its default handle does.
-	PeerHash = "zeromq-hash"
-	// PeerTable is the same transport, summed in a port of the parameter
+	Libra = "libra"
+	// ZeroMQHash is ps-lite's pattern over ZeroMQ, summed in a
+	// std::unordered_map as its default handle does.
+	ZeroMQHash = "zeromq-hash"
+	// ZeroMQTable is the same transport, summed in a port of the parameter
 	// server's own table.
-	PeerTable = "zeromq-table"
+	ZeroMQTable = "zeromq-table"
 )
 
-// Peers returns the names of all peers in the order of their turns.
-func Peers() []string { return []string{PeerLibra, PeerHash, PeerTable} }
+// Baselines returns Libra and what it is compared with, in the order of their
+// turns.
+func Baselines() []string { return []string{Libra, ZeroMQHash, ZeroMQTable} }
 
 // The workload, as the package documentation describes it.
 const (
@@ -40,108 +41,41 @@ const (
 	batchesEach = 1024
 )
 
-// Limits of a Config.
-const (
-	maxWorkers = 64
-	maxBatch   = 16384
-)
-
-// Config says what to measure; its zero value measures everything.
+// Config says what to measure; [Defaults] is everything.
 type Config struct {
-	// Workers are the numbers of workers; empty: 1, 2, 4 and 8.
-	Workers []int
-	// Batches are the numbers of pairs in a push; empty: 4096, 256 and 32.
-	Batches []int
-	// Peers to run; empty: all of Peers().
-	Peers []string
-	// Rounds is how often each measurement is repeated; 0 means 3.
-	Rounds int
-	// Duration of one measurement; 0 means 250 ms.
-	Duration time.Duration
-	// WarmUp before each measurement; 0 means 100 ms.
-	WarmUp time.Duration
-	// Harvest is the time between two harvests of the aggregator's sums; 0 means
-	// DefaultHarvest.
-	Harvest time.Duration
-	// PeerCommand is a command that calls RunPeer with the arguments that are
-	// appended to it. Empty: this executable with the arguments "bench",
-	// "push", "peer".
-	PeerCommand []string
-	// Progress, if not nil, is called before each measurement.
-	Progress func(Step)
+	Workers   []int    // numbers of workers
+	Batches   []int    // numbers of pairs in a push
+	Baselines []string // of Baselines(), Libra among them
+	// Rounds is how often each measurement is repeated.
+	Rounds   int
+	Duration time.Duration // of one measurement
+	WarmUp   time.Duration // before each measurement
+	Harvest  time.Duration // between two harvests of the aggregator's sums
+	// ChildCommand is a command that calls [RunChild] with the argument that is
+	// appended to it; nil: see [child.Command].
+	ChildCommand []string
+	Progress     harness.Progress // may be nil
 }
 
-// DefaultHarvest is Config.Harvest's default.
-const DefaultHarvest = 50 * time.Millisecond
-
-// Step is one measurement of a run.
-type Step struct {
-	Done, Total int // measurements before this one, and in all
-	Workers     int
-	Batch       int // pairs in a push
-	Peer        string
-	Round       int // from 0 on
+// Defaults returns the configuration that measures everything.
+func Defaults() Config {
+	return Config{
+		Workers: []int{1, 2, 4, 8}, Batches: []int{4096, 256, 32}, Baselines: Baselines(), Rounds: 3,
+		Duration: 250 * time.Millisecond, WarmUp: 100 * time.Millisecond, Harvest: 50 * time.Millisecond,
+	}
 }
 
-// ErrConfig is wrapped by errors about a Config.
-var ErrConfig = errors.New("push: invalid configuration")
-
-func (c Config) withDefaults() (Config, error) {
-	if len(c.Workers) == 0 {
-		c.Workers = []int{1, 2, 4, 8}
-	}
-	if len(c.Batches) == 0 {
-		c.Batches = []int{4096, 256, 32}
-	}
-	if len(c.Peers) == 0 {
-		c.Peers = Peers()
-	}
-	for _, f := range []struct {
-		field    *time.Duration
-		fallback time.Duration
-	}{{&c.Duration, 250 * time.Millisecond}, {&c.WarmUp, 100 * time.Millisecond}, {&c.Harvest, DefaultHarvest}} {
-		if *f.field == 0 {
-			*f.field = f.fallback
-		}
-	}
-	if c.Rounds == 0 {
-		c.Rounds = 3
-	}
-	if len(c.PeerCommand) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return c, fmt.Errorf("push: find this executable, which is to run the peers: %w", err)
-		}
-		c.PeerCommand = []string{self, "bench", "push", "peer"}
-	}
-	return c, c.check()
-}
-
-func (c Config) check() error {
-	for _, n := range c.Workers {
-		if n < 1 || n > maxWorkers {
-			return fmt.Errorf("%w: %d workers, want 1 to %d", ErrConfig, n, maxWorkers)
-		}
-	}
-	for _, n := range c.Batches {
-		if n < 1 || n > maxBatch {
-			return fmt.Errorf("%w: batches of %d pairs, want 1 to %d", ErrConfig, n, maxBatch)
-		}
-	}
-	for _, p := range c.Peers {
-		if !slices.Contains(Peers(), p) {
-			return fmt.Errorf("%w: no peer %q; there are %v", ErrConfig, p, Peers())
-		}
-	}
-	switch {
-	case c.Rounds < 1:
-		return fmt.Errorf("%w: %d rounds", ErrConfig, c.Rounds)
-	case c.Duration < 10*time.Millisecond || c.Duration > time.Minute:
-		return fmt.Errorf("%w: duration of %v, want 10ms to 1m", ErrConfig, c.Duration)
-	case c.WarmUp < 0 || c.WarmUp > time.Minute:
-		return fmt.Errorf("%w: warm-up of %v, want at most 1m", ErrConfig, c.WarmUp)
-	case c.Harvest < time.Millisecond || c.Harvest > time.Minute:
-		return fmt.Errorf("%w: harvests every %v, want 1ms to 1m", ErrConfig, c.Harvest)
+func (c *Config) check() error {
+	if err := errors.Join(
+		harness.InRange("workers", 1, 64, c.Workers...),
+		harness.InRange("pairs in a batch", 1, 16384, c.Batches...),
+		harness.Known("baseline", Baselines(), c.Baselines...),
+		harness.InRange("rounds", 1, 1000, c.Rounds),
+		harness.InRange("for one measurement", 10*time.Millisecond, time.Minute, c.Duration),
+		harness.InRange("of warm-up", 0, time.Minute, c.WarmUp),
+		harness.InRange("between two harvests", time.Millisecond, time.Minute, c.Harvest),
+	); err != nil {
+		return fmt.Errorf("push: %w", err)
 	}
 	return nil
 }

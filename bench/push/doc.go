@@ -8,9 +8,9 @@
 // 2^20 keys with a Zipf distribution of exponent 1.1. Every worker has 1,024
 // different batches, which it pushes in turn, and keeps 16 pushes unacknowledged.
 // Keys are scattered over 64 bits, as hashed features are. Batches are made before the measurement and
-// lie in memory that the processes share; all peers push the same.
+// lie in memory that the processes share; all baselines push the same.
 //
-// # The peers
+// # The baselines
 //
 //   - libra: a test bed of network namespaces, one for each worker and one for the
 //     parameter server, around a switch whose ports carry the XDP aggregator. The
@@ -27,13 +27,13 @@
 //   - zeromq-table: the same, summed in a port of the parameter server's store
 //     (package ps). What libra gains over it is not the gain of a better table.
 //
-// A server knows all keys before the measurement begins. No peer applies an
-// optimiser. The processes of all peers are pinned in the same way: the server
+// A server knows all keys before the measurement begins. No baseline applies an
+// optimiser. The processes of all are pinned in the same way: the server
 // to the first CPU, the workers, one after the other, to the next ones.
 //
 // # What is measured
 //
-// Peers take turns within a round, and rounds are repeated, so a machine that is
+// They take turns within a round, and rounds are repeated, so a machine that is
 // slower for a while is slower for all. Figures are medians over the rounds. A
 // rate is what the workers had acknowledged between two moments, after a warm-up.
 //

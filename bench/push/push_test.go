@@ -2,33 +2,14 @@ package push
 
 import (
 	"errors"
-	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-)
 
-func TestZipf(t *testing.T) {
-	const n, draws = 50, 1_000_000
-	z := newZipf(rand.New(rand.NewPCG(1, 2)), n, Exponent)
-	counts := make([]float64, n)
-	for range draws {
-		counts[z.draw()]++
-	}
-	total := 0.0
-	for r := range n {
-		total += math.Pow(float64(r+1), -Exponent)
-	}
-	for r, got := range counts {
-		want := draws * math.Pow(float64(r+1), -Exponent) / total
-		if math.Abs(got-want) > 6*math.Sqrt(want) {
-			t.Errorf("rank %d: drawn %.0f times, want about %.0f", r, got, want)
-		}
-	}
-}
+	"github.com/libra-ina/libra/bench/harness"
+)
 
 // filled returns a workload for tests.
 func filled(batch, workers int) *workload {
@@ -76,7 +57,7 @@ func TestWorkersPushDifferentBatches(t *testing.T) {
 	}
 }
 
-// sumsOf returns what a server holds after so many pushes of each worker.
+// sumsOf returns what a server holds after a number of pushes of each worker.
 func sumsOf(w *workload, pushes []uint64) map[uint64]int64 {
 	sums := map[uint64]int64{}
 	for worker, n := range pushes {
@@ -119,29 +100,42 @@ func TestCheckFindsEveryDifference(t *testing.T) {
 	}
 }
 
-func TestConfig(t *testing.T) {
-	for _, c := range []Config{
-		{Workers: []int{0}}, {Workers: []int{1000}}, {Batches: []int{0}}, {Batches: []int{1 << 20}},
-		{Peers: []string{"ps-lite"}}, {Rounds: -1}, {Duration: 1}, {WarmUp: -1}, {Harvest: 1},
+func TestConfigIsChecked(t *testing.T) {
+	for name, spoil := range map[string]func(*Config){
+		"no worker":   func(c *Config) { c.Workers = []int{0} },
+		"workers":     func(c *Config) { c.Workers = []int{1000} },
+		"empty batch": func(c *Config) { c.Batches = []int{0} },
+		"batch":       func(c *Config) { c.Batches = []int{1 << 20} },
+		"baseline":    func(c *Config) { c.Baselines = []string{"ps-lite"} },
+		"rounds":      func(c *Config) { c.Rounds = -1 },
+		"duration":    func(c *Config) { c.Duration = 1 },
+		"warm-up":     func(c *Config) { c.WarmUp = -1 },
+		"harvest":     func(c *Config) { c.Harvest = 1 },
 	} {
-		if _, err := Run(t.Context(), c); !errors.Is(err, ErrConfig) {
-			t.Errorf("%+v: %v, want ErrConfig", c, err)
+		c := Defaults()
+		spoil(&c)
+		if _, err := Run(t.Context(), c); !errors.Is(err, harness.ErrConfig) {
+			t.Errorf("wrong %s: %v, want ErrConfig", name, err)
 		}
+	}
+	if c := Defaults(); c.check() != nil {
+		t.Errorf("the defaults: %v", c.check())
 	}
 }
 
 // example is a report of made-up samples.
 func example() *Report {
-	r := newReport(Config{Rounds: 3})
-	for i, peer := range Peers() {
+	r := newReport(&Config{Rounds: 3})
+	for i, baseline := range Baselines() {
 		for _, workers := range []int{4, 8} {
 			var samples []Sample
 			for k := range 3 {
 				samples = append(samples, Sample{
-					PairsPerSecond: float64(8-3*i+k) * 1e6, NsWorker: 10, NsKernel: 20, NsAggregator: 5, NsServer: float64(10 * (i + 1)),
+					PairsPerSecond: float64(8-3*i+k) * 1e6,
+					Cost:           Cost{NsWorker: 10, NsKernel: 20, NsAggregator: 5, NsServer: float64(10 * (i + 1))},
 				})
 			}
-			r.add(Result{Workers: workers, Batch: 4096, Peer: peer, Samples: samples})
+			r.add(Result{Workers: workers, Batch: 4096, Baseline: baseline, Samples: samples})
 		}
 	}
 	r.finish()
@@ -150,7 +144,7 @@ func example() *Report {
 
 func TestReport(t *testing.T) {
 	r := example()
-	hash := r.find(4, 4096, PeerHash)
+	hash := r.find(4, 4096, ZeroMQHash)
 	if hash.PairsPerSecond != 6e6 || hash.Min != 5e6 || hash.Max != 7e6 || hash.NsTotal != 55 || hash.Ratio != 1.5 {
 		t.Errorf("summary %+v", hash)
 	}
@@ -162,28 +156,28 @@ func TestReport(t *testing.T) {
 		t.Errorf("targets %+v", r.Targets)
 	}
 	var out strings.Builder
-	if err := r.WriteTable(&out); err != nil {
+	if err := harness.WriteTables(&out, r); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"4,096", PeerTable, "6.00", "missed", "met"} {
+	for _, want := range []string{"4,096", ZeroMQTable, "6.00", "missed", "met"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q:\n%s", want, out.String())
 		}
 	}
 }
 
-func TestPlots(t *testing.T) {
-	paths, err := example().WritePlots(filepath.Join(t.TempDir(), "plots"))
+func TestCharts(t *testing.T) {
+	paths, err := harness.WriteCharts(filepath.Join(t.TempDir(), "charts"), example().Charts())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(paths) != 2 {
-		t.Errorf("plots %v, want one of rates and one of CPU time", paths)
+		t.Errorf("charts %v, want one of rates and one of CPU time", paths)
 	}
 	for _, p := range paths {
 		svg, err := os.ReadFile(p)
-		if err != nil || !strings.Contains(string(svg), PeerHash) {
-			t.Errorf("%s does not name %s (%v)", p, PeerHash, err)
+		if err != nil || !strings.Contains(string(svg), ZeroMQHash) {
+			t.Errorf("%s does not name %s (%v)", p, ZeroMQHash, err)
 		}
 	}
 }

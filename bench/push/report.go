@@ -2,11 +2,17 @@ package push
 
 import (
 	"errors"
-	"slices"
+	"fmt"
 	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report"
 )
 
-// ErrSums says that the sums which a peer holds are not those that were pushed.
+// ErrSums is wrapped by the error of a run whose server holds other sums than
+// were pushed.
 var ErrSums = errors.New("push: wrong sums")
 
 // Report is the outcome of a run. It marshals to one JSON object.
@@ -14,127 +20,136 @@ type Report struct {
 	Rounds   int           `json:"rounds"`
 	Duration time.Duration `json:"duration_ns"`
 	Harvest  time.Duration `json:"harvest_ns"`
-	// Results has one entry for each number of workers, batch size and peer.
+	// Results has one entry for each number of workers, batch size and baseline.
 	Results []Result `json:"results"`
-	// Targets are what PeerLibra has to reach, as far as the run measured it.
-	Targets []Target `json:"targets"`
-	// Unavailable says what was not measured, and why.
-	Unavailable []Unavailable `json:"unavailable"`
+	// Targets are what Libra has to reach, as far as the run measured it.
+	Targets []harness.Target `json:"targets"`
+	// Unavailable is what was not measured, and why.
+	Unavailable []harness.Unavailable `json:"unavailable"`
 }
 
-// Result is a peer's outcome. Its figures are medians over the rounds. The sums that the peer held were right in all of them.
+// Result is the outcome of one baseline. Its figures are medians over the rounds.
+// The sums that its server held were right in all of them.
 type Result struct {
-	Workers int    `json:"workers"`
-	Batch   int    `json:"batch"` // pairs in a push
-	Peer    string `json:"peer"`
+	Workers  int    `json:"workers"`
+	Batch    int    `json:"batch"` // pairs in a push
+	Baseline string `json:"peer"`
 	// HotShare is the share of the pairs whose keys are among the HotKeys hottest.
 	HotShare float64 `json:"hot_share"`
 
 	PairsPerSecond float64 `json:"pairs_per_second"` // of all workers together
 	Min            float64 `json:"pairs_per_second_min"`
 	Max            float64 `json:"pairs_per_second_max"`
-
-	// CPU nanoseconds per pair, without overlap; see the package documentation.
-	NsWorker     float64 `json:"ns_worker"`
-	NsKernel     float64 `json:"ns_kernel"`
-	NsAggregator float64 `json:"ns_aggregator"`
-	NsServer     float64 `json:"ns_ps"`
+	Cost
 	// NsTotal is the median of their sum.
 	NsTotal float64 `json:"ns_total"`
 
-	// Ratio is PeerLibra's rate divided by this peer's, of the medians; 0 if
-	// PeerLibra was not measured.
+	// Ratio is Libra's rate divided by this one, of the medians; 0 if Libra was
+	// not measured.
 	Ratio float64 `json:"ratio"`
 
 	Samples []Sample `json:"samples"`
 }
 
+// Cost is CPU time in nanoseconds per pair, in parts without overlap; see the
+// package documentation.
+type Cost struct {
+	NsWorker     float64 `json:"ns_worker"`
+	NsKernel     float64 `json:"ns_kernel"`
+	NsAggregator float64 `json:"ns_aggregator"`
+	NsServer     float64 `json:"ns_ps"`
+}
+
+func (c Cost) total() float64 { return c.NsWorker + c.NsKernel + c.NsAggregator + c.NsServer }
+
 // Sample is one measurement.
 type Sample struct {
 	PairsPerSecond float64 `json:"pairs_per_second"`
-	NsWorker       float64 `json:"ns_worker"`
-	NsKernel       float64 `json:"ns_kernel"`
-	NsAggregator   float64 `json:"ns_aggregator"`
-	NsServer       float64 `json:"ns_ps"`
+	Cost
 }
 
-func (s Sample) total() float64 { return s.NsWorker + s.NsKernel + s.NsAggregator + s.NsServer }
-
-// Target is what PeerLibra has to reach.
-type Target struct {
-	What string  `json:"what"`
-	Want float64 `json:"want"` // at least
-	Got  float64 `json:"got"`
-	Met  bool    `json:"met"`
-}
-
-// Unavailable is a peer that was not measured.
-type Unavailable struct {
-	Peer    string `json:"peer"`
-	Reason  string `json:"reason"`
-	Install string `json:"install"` // what makes it available
-}
-
-func newReport(cfg Config) *Report {
+func newReport(cfg *Config) *Report {
 	return &Report{
 		Rounds: cfg.Rounds, Duration: cfg.Duration, Harvest: cfg.Harvest,
-		Results: []Result{}, Targets: []Target{}, Unavailable: []Unavailable{},
+		Results: []Result{}, Targets: []harness.Target{}, Unavailable: []harness.Unavailable{},
 	}
 }
 
 // add adds a result whose samples are there.
 func (r *Report) add(res Result) {
-	figure := func(of func(Sample) float64) []float64 {
-		values := make([]float64, len(res.Samples))
-		for i, s := range res.Samples {
-			values[i] = of(s)
-		}
-		return values
+	median := func(figure func(Sample) float64) float64 { return harness.Over(res.Samples, figure).Median }
+	rate := harness.Over(res.Samples, func(s Sample) float64 { return s.PairsPerSecond })
+	res.PairsPerSecond, res.Min, res.Max = rate.Median, rate.Min, rate.Max
+	res.Cost = Cost{
+		NsWorker:     median(func(s Sample) float64 { return s.NsWorker }),
+		NsKernel:     median(func(s Sample) float64 { return s.NsKernel }),
+		NsAggregator: median(func(s Sample) float64 { return s.NsAggregator }),
+		NsServer:     median(func(s Sample) float64 { return s.NsServer }),
 	}
-	rates := figure(func(s Sample) float64 { return s.PairsPerSecond })
-	res.PairsPerSecond, res.Min, res.Max = median(rates), slices.Min(rates), slices.Max(rates)
-	res.NsWorker = median(figure(func(s Sample) float64 { return s.NsWorker }))
-	res.NsKernel = median(figure(func(s Sample) float64 { return s.NsKernel }))
-	res.NsAggregator = median(figure(func(s Sample) float64 { return s.NsAggregator }))
-	res.NsServer = median(figure(func(s Sample) float64 { return s.NsServer }))
-	res.NsTotal = median(figure(Sample.total))
+	res.NsTotal = median(func(s Sample) float64 { return s.total() })
 	r.Results = append(r.Results, res)
 }
 
 // find returns a result, or nil.
-func (r *Report) find(workers, batch int, peer string) *Result {
-	i := slices.IndexFunc(r.Results, func(res Result) bool {
-		return res.Workers == workers && res.Batch == batch && res.Peer == peer
+func (r *Report) find(workers, batch int, baseline string) *Result {
+	return harness.Find(r.Results, func(res Result) bool {
+		return res.Workers == workers && res.Batch == batch && res.Baseline == baseline
 	})
-	if i < 0 {
-		return nil
-	}
-	return &r.Results[i]
 }
 
 // finish completes a report from its results.
 func (r *Report) finish() {
 	for i := range r.Results {
 		res := &r.Results[i]
-		if ours := r.find(res.Workers, res.Batch, PeerLibra); ours != nil {
-			res.Ratio = quotient(ours.PairsPerSecond, res.PairsPerSecond)
+		if ours := r.find(res.Workers, res.Batch, Libra); ours != nil {
+			res.Ratio = harness.Quotient(ours.PairsPerSecond, res.PairsPerSecond)
 		}
 	}
 	r.judge()
 }
 
-// median returns the middle of the values, or the mean of the two middle ones.
-// There must be one at least.
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+// judge compares the results with what Libra has to reach.
+func (r *Report) judge() {
+	want := func(what string, want, got float64) {
+		r.Targets = append(r.Targets, harness.Target{What: what, Verdict: harness.AtLeast(want, got)})
+	}
+	for _, t := range []struct {
+		batch    int
+		baseline string
+		rate     float64
+	}{{4096, ZeroMQHash, 4}, {4096, ZeroMQTable, 1.5}, {32, ZeroMQHash, 4}} {
+		const workers = 4
+		ours, theirs := r.find(workers, t.batch, Libra), r.find(workers, t.batch, t.baseline)
+		if ours == nil || theirs == nil {
+			continue
+		}
+		where := fmt.Sprintf("%d workers, batches of %d: %%s %s", workers, t.batch, t.baseline)
+		want(fmt.Sprintf(where, "rate of libra divided by that of"), t.rate, theirs.Ratio)
+		if t.batch == 4096 {
+			want(fmt.Sprintf(where, "CPU time per pair, libra's divided into that of"), 1, harness.Quotient(theirs.NsTotal, ours.NsTotal))
+		}
+	}
+	if four, eight := r.find(4, 4096, Libra), r.find(8, 4096, Libra); four != nil && eight != nil {
+		want("batches of 4096: rate of 8 workers divided by that of 4", 1, harness.Quotient(eight.PairsPerSecond, four.PairsPerSecond))
+	}
 }
 
-// quotient is a/b, and 0 where b is: JSON has no infinity.
-func quotient(a, b float64) float64 {
-	if b == 0 {
-		return 0
+// Print writes the report for people.
+func (r *Report) Print(out *report.Printer) {
+	mega := func(pairs float64) string { return fmt.Sprintf("%.2f", pairs/1e6) }
+	nanos := func(ns float64) string { return fmt.Sprintf("%.1f", ns) }
+	var rows [][]any
+	for _, res := range r.Results {
+		rows = append(rows, []any{
+			res.Workers, humanize.Comma(int64(res.Batch)), fmt.Sprintf("%.0f", 100*res.HotShare), res.Baseline,
+			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio),
+			nanos(res.NsWorker), nanos(res.NsKernel), nanos(res.NsAggregator), nanos(res.NsServer), nanos(res.NsTotal),
+		})
 	}
-	return a / b
+	out.Table(fmt.Sprintf("Medians of %d rounds of %v; the sums were right in all of them", r.Rounds, r.Duration), []string{
+		"workers", "batch", "hot %", "baseline", "Mpairs/s", "min", "max", "libra/baseline",
+		"worker ns", "kernel ns", "aggregator ns", "ps ns", "all ns",
+	}, rows)
+	harness.PrintTargets(out, r.Targets)
+	harness.PrintUnavailable(out, r.Unavailable)
 }

@@ -12,14 +12,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/libra-ina/libra/bench/harness"
 )
 
-// peerArgument makes the test binary a peer's process.
-const peerArgument = "peer-process"
+// childArgument makes the test binary a child.
+const childArgument = "child-process"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == peerArgument {
-		if err := RunPeer(os.Args[3:]); err != nil {
+	if len(os.Args) > 2 && os.Args[1] == childArgument {
+		if err := RunChild(os.Args[3:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -28,11 +30,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testConfig is a short run whose peers in Go carry a mark in their command lines.
+// testConfig is a short run whose children in Go carry a mark in their command lines.
 func testConfig(mark string) Config {
 	return Config{
-		Workers: []int{2}, Batches: []int{256}, Rounds: 1, Duration: 50 * time.Millisecond, WarmUp: 20 * time.Millisecond,
-		Harvest: 10 * time.Millisecond, PeerCommand: []string{os.Args[0], peerArgument, mark},
+		Workers: []int{2}, Batches: []int{256}, Baselines: Baselines(), Rounds: 1,
+		Duration: 50 * time.Millisecond, WarmUp: 20 * time.Millisecond, Harvest: 10 * time.Millisecond,
+		ChildCommand: []string{os.Args[0], childArgument, mark},
 	}
 }
 
@@ -43,21 +46,21 @@ func skipWithoutPrivileges(t *testing.T, err error) {
 	}
 }
 
-func TestEveryPeerSumsExactly(t *testing.T) {
+func TestEveryBaselineSumsExactly(t *testing.T) {
 	report, err := Run(t.Context(), testConfig("exact"))
 	skipWithoutPrivileges(t, err)
 	if err != nil {
 		t.Fatal(err) // wrong sums end a run
 	}
-	for _, peer := range Peers() {
-		if slices.ContainsFunc(report.Unavailable, func(u Unavailable) bool { return u.Peer == peer }) {
+	for _, baseline := range Baselines() {
+		if slices.ContainsFunc(report.Unavailable, func(u harness.Unavailable) bool { return u.Baseline == baseline }) {
 			if _, err := exec.LookPath("c++"); err == nil && exists("/usr/include/zmq.h") {
 				t.Errorf("unavailable: %v", report.Unavailable)
 			}
 			continue
 		}
-		if r := report.find(2, 256, peer); r == nil || len(r.Samples) != 1 {
-			t.Errorf("%s: result %+v, want one sample", peer, r)
+		if r := report.find(2, 256, baseline); r == nil || len(r.Samples) != 1 {
+			t.Errorf("%s: result %+v, want one sample", baseline, r)
 		}
 	}
 }
@@ -71,27 +74,27 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cfg := testConfig("interrupted")
-	cfg.Peers = []string{PeerLibra}
+	cfg.Baselines = []string{Libra}
 	cfg.Duration = time.Minute
-	cfg.Progress = func(Step) { time.AfterFunc(time.Second, cancel) }
+	cfg.Progress = func(int, int, string) { time.AfterFunc(time.Second, cancel) }
 	report, err := Run(ctx, cfg)
 	skipWithoutPrivileges(t, err)
 	if !errors.Is(err, context.Canceled) || report == nil {
 		t.Errorf("interrupted run returned %v and %v", report, err)
 	}
-	if left := processesWith(t, cfg.PeerCommand[2]); len(left) > 0 {
+	if left := processesWith(t, cfg.ChildCommand[2]); len(left) > 0 {
 		t.Errorf("processes %v are left", left)
 	}
 }
 
-func TestFailingPeerEndsTheRun(t *testing.T) {
+func TestFailingChildEndsTheRun(t *testing.T) {
 	cfg := testConfig("failing")
-	cfg.Peers = []string{PeerLibra}
-	cfg.PeerCommand = []string{"/bin/sh", "-c", "echo not today >&2; exit 7"}
+	cfg.Baselines = []string{Libra}
+	cfg.ChildCommand = []string{"/bin/sh", "-c", "echo not today >&2; exit 7"}
 	_, err := Run(t.Context(), cfg)
 	skipWithoutPrivileges(t, err)
 	if err == nil || !strings.Contains(err.Error(), "not today") {
-		t.Errorf("%v lacks the peer's own words", err)
+		t.Errorf("%v lacks the child's own words", err)
 	}
 }
 

@@ -14,5 +14,5 @@ var ErrUnsupported = fmt.Errorf("push: network namespaces and AF_XDP exist on Li
 // Run returns ErrUnsupported.
 func Run(context.Context, Config) (*Report, error) { return nil, ErrUnsupported }
 
-// RunPeer returns ErrUnsupported.
-func RunPeer([]string) error { return ErrUnsupported }
+// RunChild returns ErrUnsupported.
+func RunChild([]string) error { return ErrUnsupported }

@@ -3,15 +3,17 @@ package push
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"os"
+	"net"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/proc"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
@@ -24,7 +26,7 @@ import (
 const window = 64
 
 // work is a worker's process.
-func (c *peerConfig) work() (err error) {
+func (c *childConfig) work(ctx context.Context) (err error) {
 	ranked, err := openKeys()
 	if err != nil {
 		return err
@@ -33,14 +35,14 @@ func (c *peerConfig) work() (err error) {
 	if err != nil {
 		return err
 	}
-	part, err := mapShared(workloadFD, int64(shareOffset(c.Batch, c.Worker)), shareSize(c.Batch), unix.PROT_READ)
+	part, err := harness.MapShared(workloadFD, int64(shareOffset(c.Worker.Batch, c.Worker.Number)), shareSize(c.Worker.Batch), unix.PROT_READ)
 	if err != nil {
 		return err
 	}
-	load := batches{size: c.Batch}
+	load := batches{size: c.Worker.Batch}
 	load.keys, load.grads = splitShare(part)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel() // ends the admission
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil) // ends the admission
 	conn, err := control.Dial(ctx, "aggregator", c.Control, control.Security{}, dialLimit, slog.Default())
 	if err != nil {
 		return err
@@ -56,27 +58,41 @@ func (c *peerConfig) work() (err error) {
 	}
 	defer func() { err = errors.Join(err, worker.Close()) }()
 
-	var pushes atomic.Uint64
-	orders := follow(pushes.Load)
-	if err := proc.AnnounceReady(os.Stdout, true); err != nil {
-		return err
-	}
-	<-orders.started
-	if err := pushAll(ctx, worker, load, &pushes, orders.stopping); err != nil {
-		return err
-	}
-	return orders.mark(pushes.Load(), true)
+	var (
+		pushes   atomic.Uint64
+		stopped  atomic.Bool
+		finished = make(chan struct{})
+	)
+	push := sync.OnceFunc(func() {
+		go func() {
+			if err := pushAll(ctx, worker, load, &pushes, stopped.Load); err != nil {
+				cancel(err)
+				return
+			}
+			close(finished)
+		}()
+	})
+	return answer(ctx, pushes.Load, push, func(ctx context.Context) error {
+		stopped.Store(true)
+		push() // which has been done before, or ends at once
+		select {
+		case <-finished:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
 }
 
 // join admits the worker at the aggregator, until ctx ends.
-func (c *peerConfig) join(ctx context.Context, aggregator pb.AggregatorClient, hot *packer.HotSet) (*pb.Admission, error) {
-	mac, err := hardwareAddr(c.Interface)
+func (c *childConfig) join(ctx context.Context, aggregator pb.AggregatorClient, hot *packer.HotSet) (*pb.Admission, error) {
+	device, err := net.InterfaceByName(c.Interface)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("interface %s: %w", c.Interface, err)
 	}
 	fingerprint := hot.Fingerprint()
 	stream, err := aggregator.Join(ctx, &pb.JoinRequest{
-		Job: job, Sender: uint32(c.Worker + 1), Ip: c.Local.Addr().AsSlice(), Mac: mac, HotSet: fingerprint[:],
+		Job: job, Sender: uint32(c.Worker.Number + 1), Ip: c.Local.Addr().AsSlice(), Mac: device.HardwareAddr, HotSet: fingerprint[:],
 	})
 	if err != nil {
 		return nil, control.CallError("aggregator", "join", err)
@@ -85,7 +101,7 @@ func (c *peerConfig) join(ctx context.Context, aggregator pb.AggregatorClient, h
 	return admission, control.CallError("aggregator", "join", err)
 }
 
-func (c *peerConfig) startWorker(ctx context.Context, admission *pb.Admission, hot *packer.HotSet) (*transport.Worker, error) {
+func (c *childConfig) startWorker(ctx context.Context, admission *pb.Admission, hot *packer.HotSet) (*transport.Worker, error) {
 	link, err := c.openLink()
 	if err != nil {
 		return nil, err
@@ -95,10 +111,10 @@ func (c *peerConfig) startWorker(ctx context.Context, admission *pb.Admission, h
 		layout = packer.Dense
 	}
 	worker, err := transport.NewWorker(ctx, transport.WorkerConfig{
-		Link: link, Job: job, Sender: uint16(c.Worker + 1), AggregatorEpoch: uint16(admission.Epoch), ServerEpoch: coldEpoch,
+		Link: link, Job: job, Sender: uint16(c.Worker.Number + 1), AggregatorEpoch: uint16(admission.Epoch), ServerEpoch: coldEpoch,
 		HotSet: hot, Layout: layout, Stripes: int(admission.Stripes),
 		Aggregator: wire.Endpoint{IP: c.Aggregator.Addr(), Port: c.Aggregator.Port()},
-		Server:     wire.Endpoint{IP: c.Server.Addr(), Port: c.Server.Port()},
+		Server:     wire.Endpoint{IP: c.Worker.Server.Addr(), Port: c.Worker.Server.Port()},
 		Flow:       retransmit.Config{Size: window},
 	})
 	if err != nil {

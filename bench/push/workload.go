@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"unsafe"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/fixedpoint"
 )
 
@@ -21,7 +22,7 @@ func keyOf(number uint32) uint64 {
 func numberOf(key uint64) uint32 { return uint32(key >> keyShift) }
 
 // valueUnit is what all gradients are multiples of. Their sums are then exact in
-// float32 too, in whatever order, so that every peer can be held to them.
+// float32 too, in whatever order, so that every baseline can be held to them.
 const valueUnit = 1.0 / 256
 
 // unitsPerValue is how many fixed-point units of the job make valueUnit.
@@ -31,6 +32,23 @@ const unitsPerValue = 1 << (-fixedpoint.DefaultExp - 8)
 type row struct {
 	key   uint64
 	units int64 // of 2^fixedpoint.DefaultExp
+}
+
+// sumsSize is the size of the memory that a server stores its rows in, after
+// their number, which takes the place of the first row.
+const sumsSize = int(unsafe.Sizeof(row{})) * (Keys + 1)
+
+// putRows stores what a server holds.
+func putRows(mem []byte, rows []row) {
+	all := view[row](mem)
+	all[0] = row{key: uint64(len(rows))}
+	copy(all[1:], rows)
+}
+
+// heldRows returns what a server stored.
+func heldRows(mem []byte) []row {
+	all := view[row](mem)
+	return all[1:][:min(all[0].key, Keys)]
 }
 
 // workload is what the workers push. It lies in memory that all processes share,
@@ -89,7 +107,7 @@ func (w *workload) fill(seed uint64) {
 type drawer struct {
 	batch   int
 	rng     *rand.Rand
-	zipf    *zipf
+	zipf    *harness.Zipf
 	numbers []uint32 // of the keys, by rank
 	drawn   []uint64 // a bit for each number: what is drawn is distinct and sorted
 }
@@ -103,7 +121,7 @@ func newDrawer(seed uint64, batch int) *drawer {
 		d.numbers[i] = uint32(i)
 	}
 	d.rng.Shuffle(Keys, func(i, j int) { d.numbers[i], d.numbers[j] = d.numbers[j], d.numbers[i] })
-	d.zipf = newZipf(d.rng, Keys, Exponent)
+	d.zipf = harness.NewZipf(Keys, Exponent)
 	return d
 }
 
@@ -111,7 +129,7 @@ func newDrawer(seed uint64, batch int) *drawer {
 func (d *drawer) fill(keys []uint64, grads []float32) {
 	for ; len(keys) > 0; keys, grads = keys[d.batch:], grads[d.batch:] {
 		for n := 0; n < d.batch; {
-			number := d.numbers[d.zipf.draw()]
+			number := d.numbers[d.zipf.Draw(d.rng)]
 			word, bit := &d.drawn[number/64], uint64(1)<<(number%64)
 			if *word&bit == 0 {
 				*word |= bit

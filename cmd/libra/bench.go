@@ -109,7 +109,7 @@ not installed are named with what to install. Everything takes some 15 minutes;
 
 func newBenchPush() *cobra.Command {
 	var (
-		c   push.Config
+		c   = push.Defaults()
 		out results
 	)
 	cmd := &cobra.Command{
@@ -122,26 +122,24 @@ compiled when libzmq's headers are there (Debian: libzmq3-dev).`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			progress := newSteps(cmd.ErrOrStderr(), "measurements")
-			c.Progress = func(s push.Step) {
-				progress.step(s.Done, s.Total, fmt.Sprintf("%d workers, batches of %d, %s", s.Workers, s.Batch, s.Peer))
-			}
+			c.Progress = progress.step
 			r, err := push.Run(cmd.Context(), c)
 			progress.finish()
 			if r != nil {
-				err = errors.Join(err, out.write(cmd.OutOrStdout(), r, r.WriteTable, r.WritePlots))
+				err = errors.Join(err, out.writeReport(cmd.OutOrStdout(), r))
 			}
 			return err
 		},
 	}
 	f := cmd.Flags()
-	f.IntSliceVar(&c.Workers, "workers", nil, "numbers of workers (default 1,2,4,8)")
-	f.IntSliceVar(&c.Batches, "batches", nil, "pairs in a push (default 4096,256,32)")
-	f.StringSliceVar(&c.Peers, "peers", nil, "libra, zeromq-hash, zeromq-table (default all)")
-	f.IntVar(&c.Rounds, "rounds", 0, "interleaved rounds (default 3)")
-	f.DurationVar(&c.Duration, "duration", 0, "time of one measurement (default 300ms)")
-	f.DurationVar(&c.Harvest, "harvest", 0, fmt.Sprintf("time between two harvests (default %v)", push.DefaultHarvest))
+	f.IntSliceVar(&c.Workers, "workers", c.Workers, "numbers of workers")
+	f.IntSliceVar(&c.Batches, "batches", c.Batches, "pairs in a push")
+	f.StringSliceVar(&c.Baselines, "peers", c.Baselines, "what to compare")
+	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
+	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
+	f.DurationVar(&c.Harvest, "harvest", c.Harvest, "time between two harvests")
 	out.flags(cmd)
-	cmd.AddCommand(newPeer(push.RunPeer))
+	cmd.AddCommand(newChild(push.RunChild))
 	return cmd
 }
 

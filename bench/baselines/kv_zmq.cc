@@ -14,8 +14,9 @@
 //   kv_zmq server CPU PORT hash|table
 //   kv_zmq worker CPU PORT NUMBER BATCH
 //
-// The workload is at descriptor 3; a server stores its sums at descriptor 4. Standard
-// input and output are described at bench/push/peer_linux.go. CPU -1: any.
+// The workload is at descriptor 3; a server stores its sums at descriptor 4.
+// Requests on standard input and their answers are those of package bench/child;
+// bench/push/child_linux.go lists them.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -58,36 +59,44 @@ void* map(int fd, size_t offset, size_t size, int prot) {
 uint64_t nanos(const timeval& t) { return t.tv_sec * 1000000000ull + t.tv_usec * 1000ull; }
 
 std::atomic<uint64_t> pushes{0};
-std::atomic<bool> started{false}, stopped{false};
+std::atomic<bool> started{false}, stopped{false}, finished{false}, ended{false};
 
-void mark(bool last) {
+void raise(std::atomic<bool>& flag) {
+  flag = true;
+  flag.notify_all();
+}
+
+// answer answers a request with a mark.
+void answer(const char* id) {
   timespec ts;
   rusage use;
   clock_gettime(CLOCK_MONOTONIC, &ts);
   getrusage(RUSAGE_SELF, &use);
-  printf("{\"at_ns\":%llu,\"pushes\":%llu,\"user_ns\":%llu,\"kernel_ns\":%llu,\"last\":%s}\n",
-         ts.tv_sec * 1000000000ull + ts.tv_nsec, static_cast<unsigned long long>(pushes.load()),
-         static_cast<unsigned long long>(nanos(use.ru_utime)),
-         static_cast<unsigned long long>(nanos(use.ru_stime)), last ? "true" : "false");
+  printf("{\"id\":%lu,\"value\":{\"at_ns\":%llu,\"pushes\":%llu,\"user_ns\":%llu,\"kernel_ns\":%llu}}\n",
+         strtoul(id, nullptr, 10), ts.tv_sec * 1000000000ull + ts.tv_nsec,
+         static_cast<unsigned long long>(pushes.load()), static_cast<unsigned long long>(nanos(use.ru_utime)),
+         static_cast<unsigned long long>(nanos(use.ru_stime)));
   fflush(stdout);
 }
 
-// follow obeys the harness until its commands end.
+// follow answers requests until their end, {"id":1,"op":"mark"} on a line.
 void follow() {
-  char line[64];
+  static const char prefix[] = "{\"id\":";
+  char line[128];
   while (fgets(line, sizeof line, stdin) != nullptr) {
-    if (strcmp(line, "start\n") == 0) {
-      started = true;
-      started.notify_all();
-    } else if (strcmp(line, "mark\n") == 0) {
-      mark(false);
-    } else if (strcmp(line, "stop\n") == 0) {
-      break;
+    if (strncmp(line, prefix, strlen(prefix)) != 0) continue;
+    if (strstr(line, "\"op\":\"start\"") != nullptr) {
+      raise(started);
+    } else if (strstr(line, "\"op\":\"stop\"") != nullptr) {
+      stopped = true;
+      raise(started);
+      finished.wait(false);
     }
+    answer(line + strlen(prefix));
   }
   stopped = true;
-  started = true;
-  started.notify_all();
+  raise(started);
+  raise(ended);
 }
 
 void ready() {
@@ -109,7 +118,7 @@ struct Message {
   }
 };
 
-// Meta says what a message is.
+// Meta describes a message.
 struct Meta {
   uint32_t push;
   uint32_t timestamp;  // of the request; its answer has the same
@@ -277,7 +286,6 @@ int serve(const std::string& address) {
   handle.rows(rows);
   out[0].key = rows.size();
   memcpy(out + 1, rows.data(), rows.size() * sizeof(Row));
-  mark(true);
   return 0;
 }
 
@@ -308,12 +316,11 @@ int work(const std::string& address, uint32_t number, size_t batch) {
       sent++;
       continue;
     }
-    Message answer;
-    if (!receive(socket, answer)) continue;
-    if (answer.size() != sizeof(Meta) || answer.data<Meta>()->timestamp != static_cast<uint32_t>(pushes)) fail("wrong answer");
+    Message reply;
+    if (!receive(socket, reply)) continue;
+    if (reply.size() != sizeof(Meta) || reply.data<Meta>()->timestamp != static_cast<uint32_t>(pushes)) fail("wrong answer");
     pushes++;
   }
-  mark(true);
   return 0;
 }
 
@@ -325,12 +332,10 @@ int main(int argc, char** argv) {
     fprintf(stderr, "kv_zmq: to be called by 'libra bench push'\n");
     return 2;
   }
-  if (int cpu = std::stoi(args[1]); cpu >= 0) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0) fail("pin");
-  }
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(std::stoi(args[1]), &set);
+  if (sched_setaffinity(0, sizeof set, &set) != 0) fail("pin");
   std::thread(follow).detach();
   std::string address = "tcp://127.0.0.1:" + args[2];
   int code = 2;
@@ -339,6 +344,9 @@ int main(int argc, char** argv) {
   } else if (args[0] == "worker" && args.size() == 5) {
     code = work(address, static_cast<uint32_t>(std::stoul(args[3])), std::stoul(args[4]));
   }
-  fflush(stdout);
-  _exit(code);  // the thread that follows still waits for commands
+  if (code == 0) {
+    raise(finished);
+    ended.wait(false);
+  }
+  _exit(code);
 }

@@ -1,0 +1,109 @@
+package baselines
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Program is a baseline's source.
+type Program struct {
+	name      string // of the processes
+	source    string
+	compiler  []string
+	libraries []string
+	// Install is what makes it possible to build the program on Debian.
+	Install string
+}
+
+//go:embed xdp.c
+var xdpSource string
+
+//go:embed kv_zmq.cc
+var keyValueSource string
+
+// XDP moves frames through AF_XDP on libxdp; see bench/engine.
+var XDP = Program{
+	name: "xdp", source: xdpSource,
+	compiler: []string{"cc", "-O3", "-Wall", "-x", "c"}, libraries: []string{"-lxdp", "-lbpf", "-lelf"},
+	Install: "apt-get install gcc libc6-dev libxdp-dev libbpf-dev libelf-dev",
+}
+
+// KeyValue pushes key-value messages over ZeroMQ; see bench/push.
+var KeyValue = Program{
+	name: "kv_zmq", source: keyValueSource,
+	compiler: []string{"c++", "-O2", "-std=c++20", "-Wall", "-x", "c++"}, libraries: []string{"-lzmq", "-pthread"},
+	Install: "apt-get install g++ libzmq3-dev",
+}
+
+// ErrBuild is wrapped by Build's error where the program cannot be compiled. The
+// message carries the compiler's first complaint.
+var ErrBuild = errors.New("baselines: cannot build the program")
+
+// Executable is a program that was built. It lives in memory, so that nothing has
+// to be removed, however the process ends.
+type Executable struct{ file *os.File }
+
+// Build compiles the program.
+func (p *Program) Build(ctx context.Context) (_ *Executable, err error) {
+	compiler, err := exec.LookPath(p.compiler[0])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBuild, err)
+	}
+	dir, err := os.MkdirTemp("", "libra-baselines-")
+	if err != nil {
+		return nil, fmt.Errorf("baselines: directory to compile in: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, p.name)
+	args := append(p.compiler[1:len(p.compiler):len(p.compiler)], "-", "-o", path)
+	cmd := exec.CommandContext(ctx, compiler, append(args, p.libraries...)...)
+	cmd.Stdin = strings.NewReader(p.source)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("baselines: build %s: %w", p.name, context.Cause(ctx))
+		}
+		return nil, fmt.Errorf("%w: %s: %w", ErrBuild, complaint(string(out)), err)
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("baselines: read the compiled program: %w", err)
+	}
+	fd, err := unix.MemfdCreate(p.name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("baselines: memory for the program: %w", os.NewSyscallError("memfd_create", err))
+	}
+	e := &Executable{os.NewFile(uintptr(fd), p.name)}
+	if _, err := e.file.Write(program); err != nil {
+		return nil, errors.Join(fmt.Errorf("baselines: store the compiled program: %w", err), e.Close())
+	}
+	return e, nil
+}
+
+// Command returns the command that runs the program, for processes that this one
+// starts.
+func (e *Executable) Command(args ...string) []string {
+	// The path is looked up in the child before exec closes the descriptor.
+	return append([]string{fmt.Sprintf("/proc/self/fd/%d", e.file.Fd())}, args...)
+}
+
+// Close removes the program.
+func (e *Executable) Close() error { return e.file.Close() }
+
+// complaint returns the line of a compiler's output that tells what is wrong.
+func complaint(out string) string {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	for _, l := range lines {
+		if strings.Contains(l, "error") || strings.Contains(l, "cannot find") {
+			return l
+		}
+	}
+	return lines[0]
+}

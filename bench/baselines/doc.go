@@ -1,0 +1,3 @@
+// Package baselines holds the programs in C and C++ that Libra is measured
+// against, and builds them where a compiler and the headers are.
+package baselines

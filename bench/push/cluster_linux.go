@@ -1,0 +1,152 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/libra-ina/libra/bench/child"
+	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/wire"
+)
+
+// endLimit bounds the time that an answer or a process's end takes.
+const endLimit = 20 * time.Second
+
+// cluster is a server and its workers, all of one baseline.
+type cluster struct {
+	group   *proc.Group
+	server  *child.Child
+	workers []*child.Child
+	sums    *harness.Shared
+}
+
+// launch starts a cluster and waits until it is ready to push.
+func (r *run) launch(ctx context.Context, baseline string, workers int) (_ *cluster, err error) {
+	c := &cluster{group: proc.NewGroup(ctx, proc.Config{Grace: endLimit})}
+	if c.sums, err = harness.NewShared("libra-bench-sums", sumsSize); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.kill())
+		}
+	}()
+	if c.server, err = child.Start(c.group, r.serverSpec(baseline, workers, c.sums.File)); err != nil {
+		return nil, err
+	}
+	if err := c.server.Ready(ctx); err != nil {
+		return nil, err
+	}
+	for i := range workers {
+		w, err := child.Start(c.group, r.workerSpec(baseline, workers, i))
+		if err != nil {
+			return nil, err
+		}
+		c.workers = append(c.workers, w)
+	}
+	for _, w := range c.workers {
+		if err := w.Ready(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (r *run) serverSpec(baseline string, workers int, sums *os.File) child.Spec {
+	at := r.bed.net.Host(0)
+	s := child.Spec{Name: baseline + " server", Start: at.Start, Files: []*os.File{r.load.File, sums}}
+	switch baseline {
+	case ZeroMQHash:
+		s.Command = r.keyValueCommand("server", 0, "hash")
+	case ZeroMQTable:
+		s.Command = r.keyValueCommand("server", 0, "table")
+	default:
+		s.Command, s.CPUs = r.cfg.ChildCommand, []int{cpu(0)}
+		s.Config = &childConfig{
+			Interface: at.Interface, Local: netip.AddrPortFrom(at.IP, wire.DefaultPort), Control: r.bed.controlAddress(), Workers: workers,
+			Server: &serverConfig{FirstWorker: r.bed.net.Host(1).IP, Harvest: r.cfg.Harvest},
+		}
+	}
+	return s
+}
+
+func (r *run) workerSpec(baseline string, workers, worker int) child.Spec {
+	server, sw := r.bed.net.Host(0), r.bed.net.Switch()
+	s := child.Spec{Name: fmt.Sprintf("%s worker %d", baseline, worker), Files: []*os.File{r.load.File}}
+	if baseline != Libra {
+		// The loopback device carries 64 KiB segments without a switch in between.
+		s.Start = server.Start
+		s.Command = r.keyValueCommand("worker", worker+1, strconv.Itoa(worker), strconv.Itoa(r.work.batch))
+		return s
+	}
+	at := r.bed.net.Host(worker + 1)
+	s.Command, s.CPUs, s.Start = r.cfg.ChildCommand, []int{cpu(worker + 1)}, at.Start
+	s.Config = &childConfig{
+		Interface: at.Interface, Local: netip.AddrPortFrom(at.IP, wire.DefaultPort),
+		Control: r.bed.controlAddress(), Aggregator: netip.AddrPortFrom(sw.IP, wire.DefaultPort), Workers: workers,
+		Worker: &workerConfig{Number: worker, Batch: r.work.batch, Server: netip.AddrPortFrom(server.IP, wire.DefaultPort)},
+	}
+	return s
+}
+
+// keyValueCommand returns the command of a process of the C++ program.
+func (r *run) keyValueCommand(role string, process int, args ...string) []string {
+	return r.keyValue.Command(append([]string{role, strconv.Itoa(cpu(process)), strconv.Itoa(zmqPort)}, args...)...)
+}
+
+// marks asks the workers and, last, the server for a mark, all at about the same
+// time.
+func (c *cluster) marks(ctx context.Context) ([]mark, error) {
+	return askAll(ctx, append(c.workers[:len(c.workers):len(c.workers)], c.server), opMark)
+}
+
+// askAll sends a request to processes and returns their answers.
+func askAll(ctx context.Context, processes []*child.Child, op string) ([]mark, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, endLimit, fmt.Errorf("no answer within %v", endLimit))
+	defer cancel()
+	marks, failures := make([]mark, len(processes)), make(chan error, len(processes))
+	for i, p := range processes {
+		go func() { failures <- p.Ask(ctx, op, nil, &marks[i]) }()
+	}
+	var errs []error
+	for range processes {
+		errs = append(errs, <-failures)
+	}
+	return marks, errors.Join(errs...)
+}
+
+// finish ends the workers, then the server, and returns how often each worker
+// pushed in all.
+func (c *cluster) finish(ctx context.Context) (pushes []uint64, err error) {
+	marks, err := askAll(ctx, c.workers, opStop)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, endLimit, fmt.Errorf("still runs after %v", endLimit))
+	defer cancel()
+	for i, w := range c.workers {
+		if err := w.Stop(ctx); err != nil {
+			return nil, err
+		}
+		pushes = append(pushes, marks[i].Pushes)
+	}
+	if err := c.server.Ask(ctx, opStop, nil, nil); err != nil {
+		return nil, err
+	}
+	if err := c.server.Stop(ctx); err != nil {
+		return nil, err
+	}
+	return pushes, c.group.Wait()
+}
+
+// kill ends what still runs and releases the sums' memory.
+func (c *cluster) kill() error {
+	_ = c.group.Stop() // what failed first has been reported
+	return c.sums.Close()
+}
