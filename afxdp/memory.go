@@ -83,8 +83,17 @@ func place(mem []byte, numaOf string) error {
 		return nil
 	}
 	node, err := numaNode(numaOf)
-	if err != nil || node < 0 { // -1 is a machine with one node, or a virtual interface
+	if err != nil {
 		return err
+	}
+	return placeOn(mem, node, numaOf)
+}
+
+// placeOn places memory on the node of an interface: -1 for a machine with one node,
+// or a virtual interface.
+func placeOn(mem []byte, node int, numaOf string) error {
+	if node < 0 {
+		return nil
 	}
 	if err := preferNode(mem, node); err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("afxdp: place UMEM on NUMA node %d of %s: %w", node, numaOf, err)

@@ -124,7 +124,7 @@ func TestFeederErrors(t *testing.T) {
 	if err := newFeeder(slices.Repeat([][]byte{make([]byte, 2044)}, FeederFrames)); err != nil {
 		t.Errorf("the longest frames: %v", err)
 	}
-	exhaust(t, "bpf: feeder: ", func() (func() error, error) {
+	refuse.Exhaust(t, "bpf: feeder: ", func() (func() error, error) {
 		f, err := d.NewFeeder(frames, 60)
 		return f.Close, err
 	})

@@ -4,11 +4,8 @@ package bpf
 
 import (
 	"errors"
-	"os"
-	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
@@ -39,95 +36,9 @@ func mustDup(t *testing.T, fd int) int {
 	return fd
 }
 
-// countDescriptors counts this process's, and one more.
-func countDescriptors(t *testing.T) int {
-	t.Helper()
-	all, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(all)
-}
-
-// withDescriptors runs fn while so many descriptors are free, and no more.
-func withDescriptors(t *testing.T, free int, fn func()) {
-	t.Helper()
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	limit := old
-	limit.Cur = min(limit.Cur, 1024)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	var taken []int
-	for {
-		fd, err := unix.Dup(0)
-		if err != nil {
-			break
-		}
-		taken = append(taken, fd)
-	}
-	if len(taken) < free {
-		t.Fatal("no descriptors can be taken: this test sees nothing")
-	}
-	for _, fd := range taken[:free] {
-		_ = unix.Close(fd)
-	}
-	fn()
-	for _, fd := range taken[free:] {
-		_ = unix.Close(fd)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// exhaust makes something with ever more free descriptors until that succeeds. With
-// fewer it has to fail, each time with the kernel's error behind the prefix, and keep
-// none.
-func exhaust(t *testing.T, prefix string, make func() (undo func() error, err error)) {
-	t.Helper()
-	undo, err := make() // what is made but once is there now
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := undo(); err != nil {
-		t.Fatal(err)
-	}
-	before := countDescriptors(t)
-	for free := range 100 {
-		withDescriptors(t, free, func() { undo, err = make() })
-		switch {
-		case err == nil && free == 0:
-			t.Error("succeeds without a descriptor: this test sees nothing")
-		case err == nil:
-			if err := undo(); err != nil {
-				t.Errorf("with %d descriptors: %v", free, err)
-			}
-		case !isExhaustion(err) || !strings.HasPrefix(err.Error(), prefix):
-			t.Errorf("with %d descriptors: %v", free, err)
-		}
-		if now := countDescriptors(t); now != before {
-			t.Fatalf("with %d free descriptors, %v: %d are open afterwards, %d before", free, err, now, before)
-		}
-		if err == nil {
-			return
-		}
-	}
-	t.Fatal("fails with any number of descriptors:", err)
-}
-
-// isExhaustion allows for package ebpf, which looks for the reason of some failures
-// with maps of its own. When they fail too, it takes the kernel for too old.
-func isExhaustion(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, ebpf.ErrNotSupported)
-}
-
 func TestOpenWithoutDescriptors(t *testing.T) {
 	needPrivileges(t)
-	exhaust(t, "bpf: ", func() (func() error, error) {
+	refuse.Exhaust(t, "bpf: ", func() (func() error, error) {
 		a, err := Open(Options{Address: conformance.Aggregator.IP})
 		return a.Close, err
 	})
@@ -135,7 +46,7 @@ func TestOpenWithoutDescriptors(t *testing.T) {
 
 func TestOpenSteerWithoutDescriptors(t *testing.T) {
 	inNamespace(t, 1, func() {
-		exhaust(t, "", func() (func() error, error) {
+		refuse.Exhaust(t, "", func() (func() error, error) {
 			s, err := OpenSteer(SteerOptions{Interface: "host0", Mode: afxdp.AttachNative})
 			return s.Close, err
 		})
@@ -148,7 +59,7 @@ func TestAddJobWithoutDescriptors(t *testing.T) {
 		{ID: 5, Slots: 30},
 		{ID: 6, Slots: 30, Mode: aggregator.Sync, Workers: 2},
 	} {
-		exhaust(t, "bpf: job ", func() (func() error, error) {
+		refuse.Exhaust(t, "bpf: job ", func() (func() error, error) {
 			return func() error { return d.RemoveJob(job.ID) }, d.AddJob(job)
 		})
 	}
@@ -157,7 +68,7 @@ func TestAddJobWithoutDescriptors(t *testing.T) {
 func TestAttachWithoutDescriptors(t *testing.T) {
 	inNamespace(t, 1, func() {
 		d := open(t)
-		exhaust(t, "", func() (func() error, error) {
+		refuse.Exhaust(t, "", func() (func() error, error) {
 			return func() error { return d.Detach("port0") }, d.Attach("port0", afxdp.AttachNative)
 		})
 		if id := programOn(t, "port0"); id != 0 {
@@ -170,7 +81,7 @@ func TestAttachWithoutDescriptors(t *testing.T) {
 func TestFailuresCannotBeCounted(t *testing.T) {
 	d := open(t)
 	var f failures
-	exhaust(t, "frames that the kernel did not send are not counted: ", func() (func() error, error) {
+	refuse.Exhaust(t, "frames that the kernel did not send are not counted: ", func() (func() error, error) {
 		f = failures{}
 		f.start(d.objects.Aggregate)
 		if (f.links == nil) != (f.err != nil) {

@@ -38,7 +38,7 @@ func refuseMapping(size int) refuse.Call {
 
 func TestMapsCannotBeMapped(t *testing.T) {
 	d := open(t)
-	before := countDescriptors(t)
+	before := refuse.CountDescriptors(t)
 	const senders = 7
 	for name, size := range map[string]int{
 		"jobs":    int(unsafe.Sizeof(*d.table.jobs)),
@@ -52,7 +52,7 @@ func TestMapsCannotBeMapped(t *testing.T) {
 	refused(t, "bank", "bpf: job 5: ", func() error {
 		return d.AddJob(aggregator.JobConfig{ID: 5, Slots: 1})
 	}, refuseMapping(int(unsafe.Sizeof(bankValue{}))))
-	if now := countDescriptors(t); now != before {
+	if now := refuse.CountDescriptors(t); now != before {
 		t.Errorf("%d descriptors are open, %d before", now, before)
 	}
 }
@@ -123,7 +123,7 @@ func TestNoSuchPlace(t *testing.T) {
 // A job that cannot be made whole is not there afterwards, in no part.
 func TestJobCannotBeInstalled(t *testing.T) {
 	d := open(t)
-	before := countDescriptors(t)
+	before := refuse.CountDescriptors(t)
 	update := refuseBPF(unix.BPF_MAP_UPDATE_ELEM, unix.EDOM)
 	lut := aggregator.JobConfig{ID: 4, Slots: 10, Arithmetic: aggregator.LUT}
 	sync := aggregator.JobConfig{ID: 5, Slots: 10, Mode: aggregator.Sync, Workers: 2}
@@ -155,7 +155,7 @@ func TestJobCannotBeInstalled(t *testing.T) {
 	}
 	// A map of maps gives its inner maps back after a grace period; descriptors are
 	// closed at once.
-	if now := countDescriptors(t); now != before {
+	if now := refuse.CountDescriptors(t); now != before {
 		t.Errorf("%d descriptors are open, %d before", now, before)
 	}
 	if err := errors.Join(d.AddJob(lut), d.AddJob(sync)); err != nil {
@@ -407,12 +407,12 @@ func TestNamespaceErrors(t *testing.T) {
 	if err := n.close(); err != nil {
 		t.Errorf("before there is one: %v", err)
 	}
-	before := countDescriptors(t)
+	before := refuse.CountDescriptors(t)
 	for range 2 {
 		if err := n.settle(); err != nil {
 			t.Fatal(err)
 		}
-		if now := countDescriptors(t); now != before+1 {
+		if now := refuse.CountDescriptors(t); now != before+1 {
 			t.Errorf("%d descriptors are open, %d before", now, before)
 		}
 	}

@@ -42,3 +42,22 @@ func TestRun(t *testing.T) {
 		t.Errorf("afterwards, on another thread: %v", err)
 	}
 }
+
+func TestExhaust(t *testing.T) {
+	calls := 0
+	Exhaust(t, "open ", func() (func() error, error) {
+		calls++
+		a, err := os.Open(os.DevNull)
+		if err != nil {
+			return nil, err
+		}
+		b, err := os.Open(os.DevNull)
+		if err != nil {
+			return nil, errors.Join(err, a.Close())
+		}
+		return func() error { return errors.Join(a.Close(), b.Close()) }, nil
+	})
+	if calls != 4 {
+		t.Errorf("%d calls, want 4: one first, then with 0 to 2 descriptors", calls)
+	}
+}
