@@ -51,7 +51,6 @@ func Dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, l
 		log.Info("waiting for the "+role, "control", addr, "at_most", limit)
 	})
 	defer notice.Stop()
-	conn.Connect()
 	var broken error // why the latest connection failed
 	for {
 		state := conn.GetState()

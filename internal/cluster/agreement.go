@@ -53,13 +53,13 @@ func (d Data) Fingerprint() (string, error) {
 		return "", fmt.Errorf("data.train: %w", err)
 	}
 	defer f.Close()
+	h := sha256.New()
 	info, err := f.Stat()
+	if err == nil {
+		_, err = io.Copy(h, io.LimitReader(f, 1<<20))
+	}
 	if err != nil {
 		return "", fmt.Errorf("data.train: %w", err)
-	}
-	h := sha256.New()
-	if _, err := io.Copy(h, io.LimitReader(f, 1<<20)); err != nil {
-		return "", fmt.Errorf("data.train: %s: %w", d.Train, err)
 	}
 	return fmt.Sprintf("%d bytes, sha256 of the first MiB %x", info.Size(), h.Sum(nil)), nil
 }

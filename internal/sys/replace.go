@@ -107,16 +107,24 @@ func PrepareReplace(path, suffix string) error {
 // also where the file is yet to be made.
 func resolve(path string) string {
 	for range maxLinks {
-		real, err := filepath.EvalSymlinks(path)
-		if err == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
 			return real
 		}
+		// The file is missing, or what a link leads to. A relative link begins in
+		// the folder in which it is, which may be elsewhere than the way there.
+		way, name := filepath.Split(path)
+		folder, err := filepath.EvalSymlinks(way)
+		if err != nil {
+			return path
+		}
+		path = filepath.Join(folder, name)
 		to, err := os.Readlink(path)
 		if err != nil {
-			return path // no link: the file is missing
+			return path
 		}
 		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(path), to)
+			// Not joined, which would drop a link together with .. behind it.
+			to = folder + string(filepath.Separator) + to
 		}
 		path = to
 	}

@@ -310,3 +310,34 @@ func TestPrepareReplace(t *testing.T) {
 		t.Errorf("the file holds %q, %v", got, err)
 	}
 }
+
+// A link to a file that is yet to be made is relative to the folder in which the link
+// is, not to the way there.
+func TestReplaceBehindALinkToNothingInALinkedFolder(t *testing.T) {
+	for _, link := range []string{"../file", "../../way/../file"} {
+		replaceBehind(t, link)
+	}
+}
+
+func replaceBehind(t *testing.T, link string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "disk", "links"), 0o700),
+		os.Symlink(link, filepath.Join(dir, "disk", "links", "x")),
+		os.Symlink("disk/links", filepath.Join(dir, "way"))); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "way", "x")
+	if err := PrepareReplace(path, suffix); err != nil {
+		t.Fatal(err)
+	}
+	if err := ReplaceFile(path, suffix, writeText("new")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "disk", "file")); string(got) != "new" {
+		t.Errorf("the link's target: %q, %v", got, err)
+	}
+	if to, err := os.Readlink(path); to != link || err != nil {
+		t.Errorf("the link: %q, %v", to, err)
+	}
+}

@@ -53,6 +53,14 @@ func TestOwnMutants(t *testing.T) {
 	}
 }
 
+// Arguments of functions whose result does not depend on their order stay where they are.
+func TestArgumentsThatCommute(t *testing.T) {
+	_, p := loadSample(t)
+	for _, m := range p.own("same.go") {
+		t.Errorf("mutant %v", m)
+	}
+}
+
 func TestGremlinsReport(t *testing.T) {
 	_, p := loadSample(t)
 	report := `{"files": [

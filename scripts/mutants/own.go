@@ -166,8 +166,8 @@ func (p *loaded) countUses(name string, pkg *types.PkgName) int {
 
 // commutes reports whether a call's arguments i-1 and i may change places: those
 // of min and max, the two operands of the functions of math/bits that add and
-// multiply, what crypto/subtle compares, and those of errors.Is, whose order shows
-// for wrapped errors alone.
+// multiply, what crypto/subtle compares, those of Equal, and those of errors.Is, whose
+// order shows for wrapped errors alone.
 func (p *loaded) commutes(call *ast.CallExpr, i int) bool {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
@@ -183,6 +183,8 @@ func (p *loaded) commutes(call *ast.CallExpr, i int) bool {
 			return strings.HasPrefix(o.Name(), "Add") || strings.HasPrefix(o.Name(), "Mul")
 		case "crypto/subtle":
 			return o.Name() == "ConstantTimeCompare"
+		case "bytes", "maps", "slices":
+			return o.Name() == "Equal"
 		case "errors":
 			return o.Name() == "Is"
 		}
