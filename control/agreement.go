@@ -22,10 +22,12 @@ type agreement struct {
 // agreed is a value, and whose it is.
 type agreed struct{ value, whose string }
 
+const theServer = "the server"
+
 func newAgreement(server map[string]string) *agreement {
 	a := &agreement{values: map[string]agreed{}}
 	for field, value := range server {
-		a.values[field] = agreed{value, "the server"}
+		a.values[field] = agreed{value, theServer}
 	}
 	return a
 }
@@ -36,13 +38,19 @@ func (a *agreement) check(worker uint16, values map[string]string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var differ []string
+	others := false // whether another worker's value is among them
 	for _, field := range slices.Sorted(maps.Keys(values)) {
 		if known, ok := a.values[field]; ok && known.value != values[field] {
 			differ = append(differ, fmt.Sprintf("%s: %s here, %s at %s", field, values[field], known.value, known.whose))
+			others = others || known.whose != theServer
 		}
 	}
 	if differ != nil {
-		return status.Errorf(codes.FailedPrecondition, "worker %d has another configuration: %s; copy one cluster file to all hosts", worker, strings.Join(differ, "; "))
+		remedy := "copy one cluster file, and the same training data, to all hosts"
+		if others {
+			remedy += "; if the other worker was wrong, restart the server, which keeps what its first worker had"
+		}
+		return status.Errorf(codes.FailedPrecondition, "worker %d has another configuration: %s; %s", worker, strings.Join(differ, "; "), remedy)
 	}
 	for field, value := range values {
 		if _, ok := a.values[field]; !ok {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -99,8 +100,31 @@ func connectionError(ctx context.Context, conn *grpc.ClientConn) error {
 	return conn.Invoke(ctx, "/libra.control.v1.Aggregator/Stats", &pb.StatsRequest{}, &pb.AggregatorStats{})
 }
 
+// wrappings are gRPC's own words around the reason for which a connection broke or
+// could not be made.
+var wrappings = []string{
+	"closing transport due to: ", `connection error: desc = "`, "transport: ", "Error while dialing: ",
+	"error reading server preface: ", "error reading from server: ",
+}
+
+// brokenBy finds in the message of an error why a connection broke, or reports that
+// the message is a service's. The text of the error is all that gRPC gives.
+func brokenBy(message string) (reason string, ok bool) {
+	reason = message
+	for i := 0; i < len(wrappings); i++ {
+		if rest, found := strings.CutPrefix(reason, wrappings[i]); found {
+			reason, ok, i = rest, true, -1
+		}
+	}
+	reason, _, _ = strings.Cut(reason, `"`)
+	if reason == io.EOF.Error() {
+		reason = "the other side closed it"
+	}
+	return reason, ok
+}
+
 // CallError turns a gRPC error into the text that the service gave, with the
-// role and the call in front.
+// role and the call in front, or into why the service could not be asked.
 func CallError(role, call string, err error) error {
 	if err == nil {
 		return nil
@@ -111,6 +135,9 @@ func CallError(role, call string, err error) error {
 	if s, ok := status.FromError(err); ok {
 		if s.Code() == codes.Canceled {
 			return fmt.Errorf("%s: %s: %w", role, call, context.Canceled)
+		}
+		if reason, broken := brokenBy(s.Message()); broken {
+			return fmt.Errorf("%s: %s: the connection broke (%s): is the %s running, and can this host reach it?", role, call, reason, role)
 		}
 		return fmt.Errorf("%s: %s: %s", role, call, s.Message())
 	}

@@ -58,7 +58,7 @@ func (h *Harvester) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		} else if status.Code(err) == codes.Unavailable {
-			h.log.Warn("lost the aggregator's harvest stream, connecting again", "error", err)
+			h.log.Warn("lost the aggregator's harvest stream, connecting again", "error", CallError("aggregator", "harvest", err))
 			if err = h.delay.wait(ctx); err == nil {
 				continue
 			}

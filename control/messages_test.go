@@ -279,6 +279,19 @@ func TestCallErrors(t *testing.T) {
 			t.Errorf("%v becomes %q, want %q", err, got, want)
 		}
 	}
+	// A connection that broke, in gRPC's words and in ours.
+	for message, reason := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: dial tcp 192.0.2.1:7700: connect: connection refused"`: "dial tcp 192.0.2.1:7700: connect: connection refused",
+		"error reading from server: EOF": "the other side closed it",
+		`closing transport due to: connection error: desc = "error reading from server: read tcp: i/o timeout", received prior goaway: code: NO_ERROR`: "read tcp: i/o timeout",
+		`connection error: desc = "transport is closing"`:                                "transport is closing",
+		`connection error: desc = "keepalive ping failed to receive ACK within timeout"`: "keepalive ping failed to receive ACK within timeout",
+	} {
+		want := "aggregator: join: the connection broke (" + reason + "): is the aggregator running, and can this host reach it?"
+		if got := CallError("aggregator", "join", status.Error(codes.Unavailable, message)); got.Error() != want {
+			t.Errorf("%s becomes %q, want %q", message, got, want)
+		}
+	}
 	if err := CallError("aggregator", "join", status.Error(codes.Canceled, "")); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v is no cancellation", err)
 	}

@@ -3,181 +3,16 @@ package control
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
-
-// roll is a Members that keeps a list, as a transport.Server does.
-type roll struct {
-	mu      sync.Mutex
-	members map[uint16]admittedAs
-	history []admittedAs // all admissions
-	admit   error        // returned by Admit while set
-}
-
-type admittedAs struct {
-	from  netip.AddrPort
-	epoch uint16
-}
-
-func (r *roll) Admit(_ context.Context, sender uint16, from netip.AddrPort, epoch uint16) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.admit != nil {
-		return r.admit
-	}
-	if _, ok := r.members[sender]; ok {
-		return fmt.Errorf("sender %d is admitted already", sender)
-	}
-	if r.members == nil {
-		r.members = map[uint16]admittedAs{}
-	}
-	r.members[sender] = admittedAs{from, epoch}
-	r.history = append(r.history, admittedAs{from, epoch})
-	return nil
-}
-
-func (r *roll) Remove(_ context.Context, sender uint16) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.members, sender)
-	return nil
-}
-
-func (r *roll) of(sender uint16) (admittedAs, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m, ok := r.members[sender]
-	return m, ok
-}
-
-// parameterServer is a running parameter server's service for job 5 with workers
-// 1 and 2.
-type parameterServer struct {
-	*network
-	*roll
-	service *ParameterServer
-	stop    context.CancelFunc
-
-	mu      sync.Mutex
-	commits []uint64
-	reports []string
-	lost    []uint16
-}
-
-func startServer(t *testing.T, change ...func(*ParameterServerConfig)) *parameterServer {
-	t.Helper()
-	s := &parameterServer{roll: &roll{}}
-	ctx, stop := context.WithCancel(t.Context())
-	s.stop = stop
-	cfg := ParameterServerConfig{
-		Job: 5, Instance: 77, Port: 19522, Dimension: 9, HotSet: hotSet, Workers: []uint16{1, 2}, Members: s.roll, Log: quiet,
-		Commit: func(_ context.Context, step uint64) error {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.commits = append(s.commits, step)
-			return nil
-		},
-		Report: func(sender uint16, steps uint64) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.reports = append(s.reports, fmt.Sprint(sender, ":", steps))
-		},
-		Lost: func(sender uint16) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.lost = append(s.lost, sender)
-		},
-		Stats: func(context.Context) (*pb.ServerStats, error) { return &pb.ServerStats{Rows: 3}, nil },
-	}
-	for _, f := range change {
-		f(&cfg)
-	}
-	s.service = NewParameterServer(ctx, cfg)
-	t.Cleanup(s.service.Close)
-	t.Cleanup(stop)
-	s.network = newNetwork(t, Security{}, func(g *grpc.Server) { pb.RegisterParameterServerServer(g, s.service) })
-	return s
-}
-
-// worker is a worker's access to a parameter server.
-type worker struct {
-	pb.ParameterServerClient
-	host   *client
-	id     uint32
-	ip     netip.Addr
-	member *pb.Membership
-	stream grpc.ServerStreamingClient[pb.Membership]
-}
-
-func (s *parameterServer) worker(t *testing.T, id uint32) *worker {
-	ip := netip.AddrFrom4([4]byte{192, 0, 2, 10 + byte(id)})
-	host := s.dial(t, Security{}, ip.String())
-	return &worker{ParameterServerClient: pb.NewParameterServerClient(host), host: host, id: id, ip: ip}
-}
-
-func (w *worker) request() *pb.JoinRequest {
-	return &pb.JoinRequest{Job: 5, Sender: w.id, Ip: w.ip.AsSlice(), HotSet: hotSet}
-}
-
-func (w *worker) join(t *testing.T, change ...func(*pb.JoinRequest)) (err error) {
-	t.Helper()
-	req := w.request()
-	for _, f := range change {
-		f(req)
-	}
-	if w.stream, err = w.Join(t.Context(), req); err != nil {
-		return err
-	}
-	w.member, err = w.stream.Recv()
-	return err
-}
-
-func (w *worker) barrier(t *testing.T, step uint64) error {
-	_, err := w.Barrier(t.Context(), &pb.BarrierRequest{Job: 5, Sender: w.id, Step: step, Token: w.member.GetToken()})
-	return err
-}
-
-func (w *worker) done(t *testing.T) error {
-	_, err := w.Done(t.Context(), &pb.DoneRequest{Job: 5, Sender: w.id, Token: w.member.GetToken()})
-	return err
-}
-
-func (w *worker) leave(t *testing.T) error {
-	_, err := w.Leave(t.Context(), &pb.LeaveRequest{Job: 5, Sender: w.id, Token: w.member.GetToken()})
-	return err
-}
-
-// joined returns workers 1 and 2, which have joined.
-func (s *parameterServer) joined(t *testing.T) (one, two *worker) {
-	t.Helper()
-	one, two = s.worker(t, 1), s.worker(t, 2)
-	for _, w := range []*worker{one, two} {
-		if err := w.join(t); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return one, two
-}
-
-func sync5(c *ParameterServerConfig) { c.Sync = true }
-
-// waits runs Wait and returns a channel with its result.
-func (s *parameterServer) waits(t *testing.T) chan error {
-	result := make(chan error, 1)
-	go func() { result <- s.service.Wait(t.Context()) }()
-	return result
-}
 
 // A worker learns what it joins, takes its steps with the others, and finishes.
 func TestParameterServer(t *testing.T) {
@@ -275,7 +110,7 @@ func TestParameterServerRefuses(t *testing.T) {
 			"16 bits":    {func(r *pb.JoinRequest) { r.Sender = 1 + 1<<16 }, codes.InvalidArgument, []string{"65537"}},
 			"address":    {func(r *pb.JoinRequest) { r.Ip = []byte{1, 2} }, codes.InvalidArgument, []string{"2 bytes"}},
 			"hot set":    {func(r *pb.JoinRequest) { r.HotSet = []byte("x") }, codes.FailedPrecondition, []string{"hot set"}},
-			"two fields": {func(r *pb.JoinRequest) { r.Agree = map[string]string{"job.sync": "false", "model.epochs": "3"} }, codes.FailedPrecondition, []string{"worker 1", "job.sync: false here, true at the server", "model.epochs: 3 here, 2 at the server"}},
+			"two fields": {func(r *pb.JoinRequest) { r.Agree = map[string]string{"job.sync": "false", "model.epochs": "3"} }, codes.FailedPrecondition, []string{"worker 1", "job.sync: false here, true at the server", "model.epochs: 3 here, 2 at the server", "to all hosts"}},
 		} {
 			wants(t, what, w.join(t, c.change), c.code, c.parts...)
 		}
@@ -286,9 +121,36 @@ func TestParameterServerRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		wants(t, "other data than worker 1", s.worker(t, 2).join(t, func(r *pb.JoinRequest) { r.Agree = map[string]string{"data": "large", "new": "field"} }),
-			codes.FailedPrecondition, "worker 2", "data: large here, small at worker 1")
+			codes.FailedPrecondition, "worker 2", "data: large here, small at worker 1", "one cluster file, and the same training data", "restart the server")
 		// A worker that is refused sets nothing.
 		if err := s.worker(t, 2).join(t, func(r *pb.JoinRequest) { r.Agree = map[string]string{"data": "small", "new": "value"} }); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What the first worker says of fields that the server lacks lasts until the server
+// ends, though all workers have left: the weights may have been trained with it.
+func TestAgreementOutlivesItsWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t)
+		data := func(value string) func(*pb.JoinRequest) {
+			return func(r *pb.JoinRequest) { r.Agree = map[string]string{"data": value} }
+		}
+		one := s.worker(t, 1)
+		if err := one.join(t, data("small")); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.leave(t); err != nil {
+			t.Fatal(err)
+		}
+		for id := range uint32(2) {
+			wants(t, "other data", s.worker(t, id+1).join(t, data("large")), codes.FailedPrecondition, "data: large here, small at worker 1", "restart the server")
+		}
+		if got := s.service.Agreed(); len(got) != 1 || got["data"] != "small" {
+			t.Errorf("agreed on %v", got)
+		}
+		if err := one.join(t, data("small")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -341,186 +203,6 @@ func TestFailedAdmissionIsNoLoss(t *testing.T) {
 		s.roll.admit = nil
 		one, two := s.joined(t)
 		if err := errors.Join(one.done(t), two.done(t), s.service.Wait(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// In a sync job the loss of a worker ends the others' steps, whichever way it is
-// lost, and no other joins any more.
-func TestLossInASyncJob(t *testing.T) {
-	for name, c := range map[string]struct {
-		lose func(t *testing.T, s *parameterServer, w *worker)
-		want string
-	}{
-		"leaves":   {func(t *testing.T, _ *parameterServer, w *worker) { _ = w.leave(t) }, "worker 1 left before it had finished"},
-		"vanishes": {func(_ *testing.T, _ *parameterServer, w *worker) { w.host.vanish(); time.Sleep(DefaultGrace) }, "worker 1 left before it had finished: it was not connected for 3s"},
-		"restarts": {func(t *testing.T, s *parameterServer, w *worker) {
-			w.host.vanish()
-			synctest.Wait()
-			wants(t, "the new self", s.worker(t, 1).join(t), codes.FailedPrecondition, "worker 1 cannot join any more", "started anew")
-		}, "worker 1 left before it had finished: it was started anew"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := startServer(t, sync5)
-				result := s.waits(t)
-				one, two := s.joined(t)
-				waiting := make(chan error, 1)
-				go func() { waiting <- two.barrier(t, 0) }()
-				synctest.Wait()
-				c.lose(t, s, one)
-				wants(t, "who waits", <-waiting, codes.FailedPrecondition, c.want)
-				if _, ok := s.of(1); ok {
-					t.Error("the lost worker's frames are taken")
-				}
-				wants(t, "another", s.worker(t, 1).join(t), codes.FailedPrecondition, c.want)
-				_ = two.leave(t)
-				if err := <-result; err == nil || err.Error() != c.want {
-					t.Errorf("Wait returns %v, want %q", err, c.want)
-				}
-				synctest.Wait()
-				if !slices.Equal(s.lost, []uint16{1, 2}) || len(s.commits) != 0 {
-					t.Errorf("lost %v, commits %v", s.lost, s.commits)
-				}
-			})
-		})
-	}
-}
-
-// A connection that breaks in a sync job, and comes back within the grace period,
-// is no loss; not even while its worker waits.
-func TestBrokenConnectionIsNoLoss(t *testing.T) {
-	for name, harm := range map[string]func(*client){"both halves": (*client).breaks, "the client's half": (*client).halfOpens} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := startServer(t, sync5)
-				one, two := s.joined(t)
-				epoch := one.member.Epoch
-				for step := range uint64(3) {
-					passed := make(chan error, 1)
-					go func() {
-						passed <- Repeat(t.Context(), func(context.Context) error { return one.barrier(t, step) })
-					}()
-					synctest.Wait()
-					harm(one.host)
-					time.Sleep(DefaultGrace - time.Second)
-					token := one.member.Token
-					if err := one.join(t, func(r *pb.JoinRequest) { r.Token = token }); err != nil {
-						t.Fatal(err)
-					}
-					if err := two.barrier(t, step); err != nil {
-						t.Error(err)
-					}
-					if err := <-passed; err != nil {
-						t.Error(err)
-					}
-				}
-				if one.member.Epoch != epoch || len(s.history) != 2 || len(s.commits) != 3 {
-					t.Errorf("epoch %d became %d; admissions %v; commits %v", epoch, one.member.Epoch, s.history, s.commits)
-				}
-				if err := errors.Join(one.done(t), two.done(t), s.service.Wait(t.Context())); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
-// In an asynchronous job a lost worker may join anew, with an epoch of its own,
-// as long as it is waited for.
-func TestLostWorkerJoinsAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := startServer(t, func(c *ParameterServerConfig) {
-			c.Rejoin = 20 * time.Second
-			c.FirstStep = func(sender uint16) uint64 { return 10 * uint64(sender) }
-		})
-		result := s.waits(t)
-		one, two := s.joined(t)
-		epoch := one.member.Epoch
-		for round, absent := range []time.Duration{0, DefaultGrace - time.Second, DefaultGrace + 19*time.Second} {
-			one.host.vanish()
-			synctest.Wait()
-			time.Sleep(absent)
-			one = s.worker(t, 1)
-			if err := one.join(t); err != nil {
-				t.Fatal(err)
-			}
-			if want := uint16(epoch) + uint16(round) + 2; uint16(one.member.Epoch) != want || one.member.FirstStep != 10 {
-				t.Errorf("it joins anew as %v, want epoch %d", one.member, want)
-			}
-			if as, _ := s.of(1); uint32(as.epoch) != one.member.Epoch {
-				t.Errorf("its frames are taken in epoch %d", as.epoch)
-			}
-		}
-		time.Sleep(time.Hour) // it is not given up
-		synctest.Wait()
-		if !slices.Equal(s.lost, []uint16{1, 1, 1}) {
-			t.Errorf("lost %v, want worker 1, thrice", s.lost)
-		}
-		if err := errors.Join(one.done(t), two.done(t), <-result); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// A worker that does not come back is given up; the others finish, and then the
-// server knows who is missing.
-func TestWorkerIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := startServer(t)
-		result := s.waits(t)
-		one, two := s.joined(t)
-		one.host.vanish()
-		synctest.Wait()
-		time.Sleep(DefaultGrace + DefaultRejoin - time.Millisecond)
-		if err := s.service.barrier.failure(); err != nil {
-			t.Errorf("given up too early: %v", err)
-		}
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
-		want := "worker 1 left before it had finished: it was not connected for 3s, and it did not join anew within 30s"
-		if err := s.service.barrier.failure(); err == nil || err.Error() != want {
-			t.Errorf("given up: %v, want %q", err, want)
-		}
-		wants(t, "too late", s.worker(t, 1).join(t), codes.FailedPrecondition, "cannot join any more", want)
-		// Worker 2 may still be lost, and join anew.
-		if err := two.leave(t); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		if err := two.join(t); err != nil {
-			t.Fatal(err)
-		}
-		if len(result) != 0 {
-			t.Fatal("Wait returns while worker 2 runs")
-		}
-		if err := two.done(t); err != nil {
-			t.Error(err)
-		}
-		if err := <-result; err == nil || err.Error() != want {
-			t.Errorf("Wait returns %v, want %q", err, want)
-		}
-	})
-}
-
-// A finished worker is not lost when its connection ends, and may come again.
-func TestFinishedWorkerIsNoLoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := startServer(t)
-		one, two := s.joined(t)
-		if err := one.done(t); err != nil {
-			t.Fatal(err)
-		}
-		one.host.vanish()
-		time.Sleep(time.Hour)
-		if _, ok := s.of(1); ok || len(s.lost) != 0 {
-			t.Errorf("lost %v", s.lost)
-		}
-		if err := s.worker(t, 1).join(t); err != nil {
-			t.Error(err)
-		}
-		if err := errors.Join(two.done(t), s.service.Wait(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})

@@ -133,7 +133,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	}()
 
 	go func() { <-s.loop.Done(); cancel(s.loop.Err()) }()
-	harvester := control.NewHarvester(s.job, func(h *control.Harvest) error { return s.apply(ctx, h) }, env.Log)
+	harvester := control.NewHarvester(s.job, func(h *control.Harvest) error { return s.apply(ctx, h) }, env.Log.With("control", c.Switch.Control))
 	go func() { cancel(s.job.Lost("harvest", harvester.Run(ctx))) }()
 
 	fingerprint := s.hot.Fingerprint()

@@ -1,0 +1,70 @@
+//go:build linux
+
+package bpf
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// The daemon never holds a job's lock, so that it may be killed at any time: at no
+// moment of a swap has the word the bit that programs set.
+func TestDaemonNeverHoldsTheLock(t *testing.T) {
+	table := table{jobs: new([aggregator.MaxJobs]aggregateJob)}
+	word := &table.jobs[3].Lock
+	var (
+		watching sync.WaitGroup
+		over     atomic.Bool
+		held     atomic.Uint32
+		banks    [2]atomic.Uint32
+	)
+	watching.Go(func() {
+		for !over.Load() {
+			w := atomic.LoadUint32(word)
+			banks[w/bankBit&1].Add(1)
+			held.Add(w & locked)
+		}
+	})
+	// Until the watcher has seen both banks, and often.
+	for n := 0; n < 100_000 || banks[0].Load() == 0 || banks[1].Load() == 0; n++ {
+		err := table.swapBanks(3, 0, func() {
+			if w := atomic.LoadUint32(word); w != uint32(n+1)%2*bankBit {
+				t.Fatalf("swap %d: the word is %d while it waits", n, w)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	over.Store(true)
+	watching.Wait()
+	if n := held.Load(); n != 0 {
+		t.Errorf("the lock was held %d times", n)
+	}
+}
+
+// A swap leaves the lock to the program that holds it, and the banks as they were.
+func TestSwapThatGivesUpChangesNothing(t *testing.T) {
+	table := table{jobs: new([aggregator.MaxJobs]aggregateJob)}
+	word := &table.jobs[3].Lock
+	for _, bank := range []uint32{0, bankBit} {
+		atomic.StoreUint32(word, bank|locked)
+		waited := 0
+		err := table.swapBanks(3, 0, func() {
+			waited++
+			if w := atomic.LoadUint32(word); w != bank^bankBit|locked {
+				t.Errorf("the word is %d while it waits", w)
+			}
+		})
+		if !errors.Is(err, aggregator.ErrBusy) || waited != 1 {
+			t.Errorf("error %v, waited %d times", err, waited)
+		}
+		if w := atomic.LoadUint32(word); w != bank|locked {
+			t.Errorf("the word is %d, and was %d", w, bank|locked)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// The warning about a broken connection names the service, the call and the reason, in
+// words that are not gRPC's.
+func TestBrokenHarvestStreamIsExplained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job := l.create(t, spec())
+		var text bytes.Buffer
+		h := NewHarvester(job, newSums().apply, slog.New(slog.NewTextHandler(&text, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- h.Run(ctx) }()
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.host.vanish()
+		time.Sleep(time.Second)
+		l.host.comeBack()
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		<-ran
+		for _, want := range []string{"aggregator: harvest: the connection broke (", "(" + errCut.Error() + ")", "is the aggregator running"} {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("%q is not in the log:\n%s", want, &text)
+			}
+		}
+		for _, raw := range []string{"rpc error", "desc =", "transport"} {
+			if strings.Contains(text.String(), raw) {
+				t.Errorf("%q is in the log:\n%s", raw, &text)
+			}
+		}
+	})
+}
+
+// Whatever happens to the connection, at either half, the harvest goes on, and
+// no sum is lost or applied twice.
+func TestHarvestSurvivesBrokenConnections(t *testing.T) {
+	for name, harm := range map[string]func(*client){"both halves": (*client).breaks, "the client's half": (*client).halfOpens} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := startAggregator(t)
+				s := spec()
+				s.HarvestPeriodUs = 500
+				job := l.create(t, s)
+				worker := l.dial(t, Security{}, workerIP.String())
+				_, a, err := joinAs(t.Context(), pb.NewAggregatorClient(worker), joinRequest())
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := newSums()
+				h, stop := harvester(t, job, got.apply)
+				for seq := uint32(1); seq <= 2000; seq++ {
+					l.push(t, uint16(a.Epoch), seq, uint16(seq%100), 0.5)
+					if seq%7 == 0 {
+						time.Sleep(time.Millisecond)
+					}
+					if seq%100 == 0 {
+						harm(l.host)
+					}
+				}
+				if err := h.Now(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := stop(); !errors.Is(err, context.Canceled) {
+					t.Errorf("Run ended with %v", err)
+				}
+				if sum, want := got.total(), 2000*units(t, 0.5); sum != want {
+					t.Errorf("sum %d, want %d", sum, want)
+				}
+				if got.repeats != 0 {
+					t.Errorf("%d harvests were applied again", got.repeats)
+				}
+			})
+		})
+	}
+}
+
+// The time between two tries to reach the aggregator grows to a second, and
+// begins anew after a harvest.
+func TestHarvesterBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job := l.create(t, spec())
+		h, stop := harvester(t, job, newSums().apply)
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			l.host.breaks()
+			synctest.Wait()
+			if h.delay.next != 2*shortestDelay {
+				t.Errorf("after a harvest the next delay is %v, want %v", h.delay.next, 2*shortestDelay)
+			}
+			if err := h.Now(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if h.delay.next != 0 {
+				t.Errorf("a harvest leaves a delay of %v", h.delay.next)
+			}
+		}
+		l.host.vanish()
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if h.delay.next != longestDelay {
+			t.Errorf("after some time the next delay is %v, want %v", h.delay.next, longestDelay)
+		}
+		_ = stop()
+	})
+}
+
+// A server that says what it has applied gets what it lacks, and nothing else.
+func TestHarvestResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job := l.create(t, spec())
+		epoch := l.join(t)
+		begin := func(last uint64, requests ...*pb.HarvestRequest) (pb.Aggregator_HarvestClient, func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			stream, err := l.client.Harvest(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := append([]*pb.HarvestRequest{{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5, Key: job.Key, Last: last}}}}, requests...)
+			for _, req := range all {
+				if err := stream.Send(req); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return stream, func() { cancel(); synctest.Wait() }
+		}
+		receive := func(stream pb.Aggregator_HarvestClient, number, ticket uint64, sums ...int64) {
+			t.Helper()
+			chunk, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if chunk.Number != number || chunk.Ticket != ticket || !chunk.Last || !slices.Equal(chunk.Sums, sums) {
+				t.Errorf("got %v, want harvest %d with ticket %d and sums %v", chunk, number, ticket, sums)
+			}
+		}
+		refused := func(last uint64) {
+			t.Helper()
+			number := l.stats(t).Jobs[0].Harvests
+			stream, end := begin(last)
+			defer end()
+			_, err := stream.Recv()
+			wants(t, "begun after another harvest", err, codes.FailedPrecondition, "job 5", fmt.Sprintf("harvest %d is the newest here, and %d the newest that", number, last))
+		}
+		now := func(ticket uint64) *pb.HarvestRequest {
+			return &pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: ticket}}
+		}
+		done := func(number uint64) *pb.HarvestRequest {
+			return &pb.HarvestRequest{What: &pb.HarvestRequest_Done{Done: number}}
+		}
+
+		refused(1) // there is none yet
+		l.push(t, epoch, 1, 0, 1)
+		stream, end := begin(0, now(7))
+		receive(stream, 1, 7, units(t, 1))
+		end() // the harvest was lost
+		refused(2)
+		refused(math.MaxUint64)
+		stream, end = begin(0)
+		receive(stream, 1, 0, units(t, 1)) // it answers no request of this stream
+		end()                              // its acknowledgement was lost
+		l.push(t, epoch, 2, 0, 2)
+		stream, end = begin(1, now(1))
+		receive(stream, 2, 1, units(t, 2))
+		if err := stream.Send(done(2)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		end()
+		refused(1) // of which the server had said that it is applied
+
+		// An empty harvest counts as any other.
+		stream, end = begin(2, now(1))
+		receive(stream, 3, 1)
+		end()
+		stream, end = begin(2)
+		receive(stream, 3, 0)
+		if err := stream.Send(done(3)); err != nil {
+			t.Fatal(err)
+		}
+		// Only what waits for it can be acknowledged.
+		if err := stream.Send(done(3)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument || !contains(err, "harvest 3") {
+			t.Errorf("acknowledged twice: %v", err)
+		}
+		end()
+		stream, end = begin(3, now(1))
+		receive(stream, 4, 1)
+		if err := stream.Send(done(3)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument || !contains(err, "harvest 3") {
+			t.Errorf("acknowledged another: %v", err)
+		}
+		end()
+		stream, end = begin(4, &pb.HarvestRequest{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5, Key: job.Key}}})
+		if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("begun twice: %v", err)
+		}
+		end()
+	})
+}
+
+// A connection that breaks while nothing is asked for asks for nothing.
+func TestReconnectionAsksForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		h, stop := harvester(t, l.create(t, spec()), newSums().apply)
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			l.host.breaks()
+			time.Sleep(10 * time.Second)
+		}
+		_ = stop()
+		if n := l.stats(t).Jobs[0].Harvests; n != 1 {
+			t.Errorf("%d harvests, 1 was asked for", n)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+package control
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/libra-ina/libra/aggregator"
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+func TestRemovedJobEndsItsStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job, err := CreateJob(t.Context(), l.client, spec(), 0, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost := make(chan error, 1)
+		if err := job.Hold(t.Context(), func(err error) { lost <- err }); err != nil {
+			t.Fatal(err)
+		}
+		stream, _, err := joinAs(t.Context(), l.client, joinRequest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := NewHarvester(job, newSums().apply, quiet)
+		ran := make(chan error, 1)
+		go func() { ran <- h.Run(t.Context()) }()
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := job.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = stream.Recv()
+		wants(t, "the sender's stream", err, codes.Aborted, "job 5 was removed")
+		wants(t, "the harvest", <-ran, codes.Aborted, "job 5 was removed")
+		if err := <-lost; !contains(err, "lost job 5", "job 5 was removed") {
+			t.Errorf("its owner hears %v", err)
+		}
+		if _, err := l.model.JobCounters(5); err == nil {
+			t.Error("the data plane still has the job")
+		}
+		l.create(t, spec()) // its slots are free again
+	})
+}
+
+// A service that stops says so: nobody waits for it to come back.
+func TestStoppingServiceTellsItsPeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model, err := aggregator.NewModel(aggregator.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		l := &libras{model: model, service: NewAggregator(ctx, AggregatorConfig{Plane: model, Stripes: 1, Log: quiet})}
+		t.Cleanup(l.service.Close)
+		l.network = newNetwork(t, Security{}, func(s *grpc.Server) { pb.RegisterAggregatorServer(s, l.service) })
+		l.client = pb.NewAggregatorClient(l.dial(t, Security{}, "192.0.2.2"))
+		job := l.create(t, spec())
+		hold, err := l.client.Hold(t.Context(), &pb.HoldRequest{Job: 5, Key: job.Key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := hold.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		stream, _, err := joinAs(t.Context(), l.client, joinRequest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, _ := harvester(t, job, newSums().apply)
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		stop()
+		_, err = stream.Recv()
+		wants(t, "a sender", err, codes.Aborted, "stopping")
+		_, err = hold.Recv()
+		wants(t, "an owner", err, codes.Aborted, "stopping")
+		if err := h.Now(t.Context()); !contains(err, "stopping") {
+			t.Errorf("the harvest ended with %v", err)
+		}
+		if time.Since(begun) != 0 {
+			t.Errorf("they heard of it after %v", time.Since(begun))
+		}
+	})
+}
+
+// What a closed service has begun is over, and it begins nothing more.
+func TestClosedAggregatorIsQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job := l.create(t, spec())
+		l.join(t)
+		h, _ := harvester(t, job, newSums().apply)
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.service.Close()
+		if err := l.model.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wants(t, "a harvest", h.Now(t.Context()), codes.Unknown, "stopping")
+		_, _, err := joinAs(t.Context(), l.client, joinRequest())
+		wants(t, "a sender", err, codes.Aborted)
+		stream, err := l.client.Harvest(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5, Key: job.Key}}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = stream.Recv()
+		wants(t, "another harvest", err, codes.Aborted, "stopping")
+		time.Sleep(time.Minute) // no timer of it is left
+	})
+}
+
+func TestDialSaysWhoDoesNotAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().(*net.TCPAddr).AddrPort()
+	l.Close()
+	_, err = Dial(t.Context(), "parameter server", addr, Security{}, 200*time.Millisecond, quiet)
+	if err == nil || !contains(err, "parameter server", addr.String(), "did not answer") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,194 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// In a sync job the loss of a worker ends the others' steps, whichever way it is
+// lost, and no other joins any more.
+func TestLossInASyncJob(t *testing.T) {
+	for name, c := range map[string]struct {
+		lose func(t *testing.T, s *parameterServer, w *worker)
+		want string
+	}{
+		"leaves":   {func(t *testing.T, _ *parameterServer, w *worker) { _ = w.leave(t) }, "worker 1 left before it had finished"},
+		"vanishes": {func(_ *testing.T, _ *parameterServer, w *worker) { w.host.vanish(); time.Sleep(DefaultGrace) }, "worker 1 left before it had finished: it was not connected for 3s"},
+		"restarts": {func(t *testing.T, s *parameterServer, w *worker) {
+			w.host.vanish()
+			synctest.Wait()
+			wants(t, "the new self", s.worker(t, 1).join(t), codes.FailedPrecondition, "worker 1 cannot join any more", "started anew")
+		}, "worker 1 left before it had finished: it was started anew"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startServer(t, sync5)
+				result := s.waits(t)
+				one, two := s.joined(t)
+				waiting := make(chan error, 1)
+				go func() { waiting <- two.barrier(t, 0) }()
+				synctest.Wait()
+				c.lose(t, s, one)
+				wants(t, "who waits", <-waiting, codes.FailedPrecondition, c.want)
+				if _, ok := s.of(1); ok {
+					t.Error("the lost worker's frames are taken")
+				}
+				wants(t, "another", s.worker(t, 1).join(t), codes.FailedPrecondition, c.want)
+				_ = two.leave(t)
+				if err := <-result; err == nil || err.Error() != c.want {
+					t.Errorf("Wait returns %v, want %q", err, c.want)
+				}
+				synctest.Wait()
+				if !slices.Equal(s.lost, []uint16{1, 2}) || len(s.commits) != 0 {
+					t.Errorf("lost %v, commits %v", s.lost, s.commits)
+				}
+			})
+		})
+	}
+}
+
+// A connection that breaks in a sync job, and comes back within the grace period,
+// is no loss; not even while its worker waits.
+func TestBrokenConnectionIsNoLoss(t *testing.T) {
+	for name, harm := range map[string]func(*client){"both halves": (*client).breaks, "the client's half": (*client).halfOpens} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startServer(t, sync5)
+				one, two := s.joined(t)
+				epoch := one.member.Epoch
+				for step := range uint64(3) {
+					passed := make(chan error, 1)
+					go func() {
+						passed <- Repeat(t.Context(), func(context.Context) error { return one.barrier(t, step) })
+					}()
+					synctest.Wait()
+					harm(one.host)
+					time.Sleep(DefaultGrace - time.Second)
+					token := one.member.Token
+					if err := one.join(t, func(r *pb.JoinRequest) { r.Token = token }); err != nil {
+						t.Fatal(err)
+					}
+					if err := two.barrier(t, step); err != nil {
+						t.Error(err)
+					}
+					if err := <-passed; err != nil {
+						t.Error(err)
+					}
+				}
+				if one.member.Epoch != epoch || len(s.history) != 2 || len(s.commits) != 3 {
+					t.Errorf("epoch %d became %d; admissions %v; commits %v", epoch, one.member.Epoch, s.history, s.commits)
+				}
+				if err := errors.Join(one.done(t), two.done(t), s.service.Wait(t.Context())); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// In an asynchronous job a lost worker may join anew, with an epoch of its own,
+// as long as it is waited for.
+func TestLostWorkerJoinsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, func(c *ParameterServerConfig) {
+			c.Rejoin = 20 * time.Second
+			c.FirstStep = func(sender uint16) uint64 { return 10 * uint64(sender) }
+		})
+		result := s.waits(t)
+		one, two := s.joined(t)
+		epoch := one.member.Epoch
+		for round, absent := range []time.Duration{0, DefaultGrace - time.Second, DefaultGrace + 19*time.Second} {
+			one.host.vanish()
+			synctest.Wait()
+			time.Sleep(absent)
+			one = s.worker(t, 1)
+			if err := one.join(t); err != nil {
+				t.Fatal(err)
+			}
+			if want := uint16(epoch) + uint16(round) + 2; uint16(one.member.Epoch) != want || one.member.FirstStep != 10 {
+				t.Errorf("it joins anew as %v, want epoch %d", one.member, want)
+			}
+			if as, _ := s.of(1); uint32(as.epoch) != one.member.Epoch {
+				t.Errorf("its frames are taken in epoch %d", as.epoch)
+			}
+		}
+		time.Sleep(time.Hour) // it is not given up
+		synctest.Wait()
+		if !slices.Equal(s.lost, []uint16{1, 1, 1}) {
+			t.Errorf("lost %v, want worker 1, thrice", s.lost)
+		}
+		if err := errors.Join(one.done(t), two.done(t), <-result); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A worker that does not come back is given up; the others finish, and then the
+// server knows who is missing.
+func TestWorkerIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t)
+		result := s.waits(t)
+		one, two := s.joined(t)
+		one.host.vanish()
+		synctest.Wait()
+		time.Sleep(DefaultGrace + DefaultRejoin - time.Millisecond)
+		if err := s.service.barrier.failure(); err != nil {
+			t.Errorf("given up too early: %v", err)
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		want := "worker 1 left before it had finished: it was not connected for 3s, and it did not join anew within 30s"
+		if err := s.service.barrier.failure(); err == nil || err.Error() != want {
+			t.Errorf("given up: %v, want %q", err, want)
+		}
+		wants(t, "too late", s.worker(t, 1).join(t), codes.FailedPrecondition, "cannot join any more", want)
+		// Worker 2 may still be lost, and join anew.
+		if err := two.leave(t); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := two.join(t); err != nil {
+			t.Fatal(err)
+		}
+		if len(result) != 0 {
+			t.Fatal("Wait returns while worker 2 runs")
+		}
+		if err := two.done(t); err != nil {
+			t.Error(err)
+		}
+		if err := <-result; err == nil || err.Error() != want {
+			t.Errorf("Wait returns %v, want %q", err, want)
+		}
+	})
+}
+
+// A finished worker is not lost when its connection ends, and may come again.
+func TestFinishedWorkerIsNoLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t)
+		one, two := s.joined(t)
+		if err := one.done(t); err != nil {
+			t.Fatal(err)
+		}
+		one.host.vanish()
+		time.Sleep(time.Hour)
+		if _, ok := s.of(1); ok || len(s.lost) != 0 {
+			t.Errorf("lost %v", s.lost)
+		}
+		if err := s.worker(t, 1).join(t); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(two.done(t), s.service.Wait(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
