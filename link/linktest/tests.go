@@ -1,7 +1,6 @@
 package linktest
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -131,10 +130,11 @@ func buffers(p *pair) {
 }
 
 // freeWhileSending gives buffers back at once and writes into those that Alloc
-// returns, as often as that takes to meet the device at work.
+// returns, which stay taken until the next batch has been sent.
 func freeWhileSending(p *pair) {
 	size := p.a.Limits().MaxPayload
 	in := p.inbox(p.b, p.a, p.messages(slices.Repeat([]int{size}, 20*batch)...))
+	var reused []link.Frame
 	for len(in.missing) > 0 {
 		p.inTime()
 		var next []message
@@ -145,21 +145,20 @@ func freeWhileSending(p *pair) {
 		}
 		frames := p.fill(p.a, p.ab, next)
 		p.send(p.a, frames)
+		free(p.a, reused)
 		free(p.a, frames)
-		var reused []link.Buf
+		reused = reused[:0]
 		for range batch {
 			b, ok := p.a.Alloc()
 			if !ok {
 				break
 			}
 			clear(p.a.Payload(b))
-			reused = append(reused, b)
+			reused = append(reused, link.Frame{Buf: b})
 		}
 		in.listenOnce()
-		for _, b := range reused {
-			p.a.Free(b)
-		}
 	}
+	free(p.a, reused)
 }
 
 // sameBufferTwice has one buffer in a batch, and in a ring, more than once.
@@ -313,25 +312,27 @@ func waitForPayload(p *pair) {
 
 // wakes wakes a link before, while and after it sleeps.
 func wakes(p *pair) {
-	stop := context.AfterFunc(p.ctx, p.a.Wake) // if one is lost
-	defer stop()
-	p.a.Wake()
-	if err := p.a.Wait(-1); err != nil {
-		p.Errorf("Wait: %v", err)
+	wait := func() {
+		p.Helper()
+		start := time.Now()
+		if err := p.a.Wait(patience / 4); err != nil {
+			p.Fatalf("Wait: %v", err)
+		}
+		if time.Since(start) > patience/8 {
+			p.Fatal("Wait went on after Wake")
+		}
 	}
+	p.a.Wake()
+	wait()
 	var wakers sync.WaitGroup
 	for i := range 200 {
 		wakers.Go(func() {
 			time.Sleep(time.Duration(i%3) * 100 * time.Microsecond)
 			p.a.Wake()
 		})
-		// It may have ended early, and then the next call ends at once.
-		if err := p.a.Wait(-1); err != nil {
-			p.Errorf("Wait: %v", err)
-		}
+		wait()
 		wakers.Wait()
 	}
-	p.inTime()
 	p.exchange(p.b, p.a, p.ba, p.messages(40))
 }
 
