@@ -31,8 +31,8 @@ type AttachConfig struct {
 	Program *ebpf.Program
 	// UDPPort restricts the built-in program to UDP packets over IPv4 or IPv6
 	// with this destination port, after at most one VLAN tag; everything else
-	// passes. IP fragments, and IPv6 extension headers, pass too. Default: no
-	// restriction.
+	// passes to the kernel. So do IP fragments and packets with IPv4 options or IPv6
+	// extension headers. Default: no restriction.
 	UDPPort uint16
 	// Queues is the size of the built-in program's XSKMAP. Default: 256.
 	Queues int

@@ -3,10 +3,8 @@
 package afxdp
 
 import (
-	"encoding/binary"
 	"errors"
 	"net"
-	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -136,6 +134,19 @@ func TestForgottenAttachmentStays(t *testing.T) {
 	attached.Range(func(a, _ any) bool { return a.(*Attachment).Close() == nil })
 }
 
+func TestAttachQueues(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	for queues, want := range map[int]uint32{0: 256, 3: 3} {
+		a := attach(t, ns, AttachConfig{Interface: "b", Queues: queues})
+		if n := a.XSKMap().MaxEntries(); n != want {
+			t.Errorf("%d queues: the map has %d entries, want %d", queues, n, want)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestAttachErrors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	for name, c := range map[string]struct {
@@ -164,144 +175,6 @@ func TestAttachErrors(t *testing.T) {
 	// Auto falls back to the generic hook.
 	if a := attach(t, jumbo, AttachConfig{Interface: "b"}); a.Mode() != AttachGeneric {
 		t.Errorf("mode %v, want generic", a.Mode())
-	}
-}
-
-// udpPacket is Ethernet, IP and UDP headers to a port, with variations.
-func udpPacket(v6, vlan bool, port uint16, mangle func(ip []byte)) []byte {
-	p := make([]byte, 12)
-	if vlan {
-		p = binary.BigEndian.AppendUint16(p, 0x8100)
-		p = binary.BigEndian.AppendUint16(p, 42)
-	}
-	var ip []byte
-	if v6 {
-		p = binary.BigEndian.AppendUint16(p, 0x86dd)
-		ip = make([]byte, 40)
-		ip[0], ip[6] = 0x60, 17
-	} else {
-		p = binary.BigEndian.AppendUint16(p, 0x0800)
-		ip = make([]byte, 20)
-		ip[0], ip[9] = 0x45, 17
-		ip[6] = 0x40 // don't fragment
-	}
-	if mangle != nil {
-		mangle(ip)
-	}
-	p = append(p, ip...)
-	if ihl := int(ip[0]&15) * 4; !v6 && ihl > 20 {
-		p = append(p, make([]byte, ihl-20)...)
-	}
-	udp := make([]byte, 8+16)
-	binary.BigEndian.PutUint16(udp[2:], port)
-	return append(p, udp...)
-}
-
-// The verdicts are those of the program run on crafted packets, without a
-// network: 4 is XDP_REDIRECT, 2 XDP_PASS. Without a socket in the map
-// bpf_redirect_map gives PASS, too, so a socket is needed.
-func TestUDPFilter(t *testing.T) {
-	ns := newNet(t, testbed.VethConfig{})
-	a := attach(t, ns, AttachConfig{Interface: "b", UDPPort: 9000})
-	open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "b", XSKMap: a.XSKMap()})
-	const redirect = 4
-	for name, c := range map[string]struct {
-		packet []byte
-		want   uint32
-	}{
-		"IPv4":                {udpPacket(false, false, 9000, nil), redirect},
-		"IPv4 in a VLAN":      {udpPacket(false, true, 9000, nil), redirect},
-		"IPv4 with options":   {udpPacket(false, false, 9000, func(ip []byte) { ip[0] = 0x47 }), redirect},
-		"IPv6":                {udpPacket(true, false, 9000, nil), redirect},
-		"IPv6 in a VLAN":      {udpPacket(true, true, 9000, nil), redirect},
-		"other port":          {udpPacket(false, false, 9001, nil), xdpPass},
-		"swapped port":        {udpPacket(false, false, 9000>>8|9000<<8&0xff00, nil), xdpPass},
-		"IPv6, other port":    {udpPacket(true, false, 9001, nil), xdpPass},
-		"TCP":                 {udpPacket(false, false, 9000, func(ip []byte) { ip[9] = 6 }), xdpPass},
-		"IPv6 TCP":            {udpPacket(true, false, 9000, func(ip []byte) { ip[6] = 6 }), xdpPass},
-		"first fragment":      {udpPacket(false, false, 9000, func(ip []byte) { ip[6] = 0x20 }), xdpPass},
-		"later fragment":      {udpPacket(false, false, 9000, func(ip []byte) { ip[7] = 9 }), xdpPass},
-		"header length of 16": {udpPacket(false, false, 9000, func(ip []byte) { ip[0] = 0x44 }), xdpPass},
-		"ARP":                 {append([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 6}, make([]byte, 46)...), xdpPass},
-		"truncated UDP":       {udpPacket(false, false, 9000, nil)[:14+20+7], xdpPass},
-	} {
-		got, err := a.prog.Run(&ebpf.RunOptions{
-			Data: c.packet, DataOut: make([]byte, 256),
-		})
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if got != c.want {
-			t.Errorf("%s: verdict %d, want %d", name, got, c.want)
-		}
-	}
-}
-
-// Packets that the filter does not want reach the kernel's sockets.
-func TestForeignPacketsReachTheStack(t *testing.T) {
-	ns, peer := newNet(t, testbed.VethConfig{}), newNet(t, testbed.VethConfig{Names: [2]string{"x", "y"}})
-	if err := ns.Veth(testbed.VethConfig{Names: [2]string{"near", "far"}, Peer: peer}); err != nil {
-		t.Fatal(err)
-	}
-	addAddr := func(n *testbed.Namespace, ifname, addr string) {
-		t.Helper()
-		err := n.Do(func() error {
-			l, err := netlink.LinkByName(ifname)
-			if err != nil {
-				return err
-			}
-			a, err := netlink.ParseAddr(addr)
-			if err != nil {
-				return err
-			}
-			return netlink.AddrAdd(l, a)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	addAddr(ns, "near", "192.0.2.1/24")
-	addAddr(peer, "far", "192.0.2.2/24")
-	a := attach(t, peer, AttachConfig{Interface: "far", UDPPort: 9000})
-	s := open(t, peer, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "far", XSKMap: a.XSKMap()})
-
-	var in, out *net.UDPConn
-	err := peer.Do(func() (err error) {
-		in, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.2:9001")))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	err = ns.Do(func() (err error) {
-		out, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:0")))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	for _, port := range []string{"9001", "9000"} {
-		if _, err := out.WriteToUDPAddrPort([]byte("to "+port), netip.MustParseAddrPort("192.0.2.2:"+port)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	buf := make([]byte, 64)
-	if err := in.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := in.Read(buf); err != nil || string(buf[:n]) != "to 9001" {
-		t.Errorf("kernel socket received %q, %v", buf[:n], err)
-	}
-	if ev, err := s.Poll(EventRx, 5*time.Second); ev != EventRx || err != nil {
-		t.Fatal(ev, err)
-	}
-	descs := make([]Desc, 4)
-	n, err := s.Receive(descs)
-	if err != nil || n != 1 || !strings.HasSuffix(string(s.UMEM().Packet(descs[0])), "to 9000") {
-		t.Errorf("AF_XDP socket received %d packets, %v", n, err)
 	}
 }
 

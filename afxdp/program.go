@@ -114,6 +114,7 @@ func redirectProgram(xsks int, udpPort uint16, hints asm.Instructions) asm.Instr
 func udpFilter(port uint16) asm.Instructions {
 	const (
 		ethIPv4, ethIPv6, ethVLAN = 0x0800, 0x86dd, 0x8100
+		plainIPv4                 = 0x45 // version 4, five words: no options
 		protoUDP                  = 17
 		moreFragsOrOffset         = 0x3fff // all of the field but "don't fragment"
 	)
@@ -125,6 +126,7 @@ func udpFilter(port uint16) asm.Instructions {
 			asm.JGT.Reg(asm.R5, asm.R3, pass),
 		}
 	}
+	byteAt := func(off int16) asm.Instruction { return asm.LoadMem(asm.R4, asm.R2, off, asm.Byte) }
 	half := func(off int16) asm.Instruction { return asm.LoadMem(asm.R4, asm.R2, off, asm.Half) }
 	var p asm.Instructions
 	add := func(more ...asm.Instruction) { p = append(p, more...) }
@@ -146,36 +148,31 @@ func udpFilter(port uint16) asm.Instructions {
 		asm.JEq.Imm(asm.R4, ethIPv6, "ipv6"),
 		asm.JNE.Imm(asm.R4, ethIPv4, pass),
 	)
-	// IPv4: whole datagrams only, since fragments carry no ports.
-	add(need(20)...)
+	// IPv4: whole datagrams only, since fragments carry no ports, and no options.
+	add(need(20 + 8)...)
 	add(
-		asm.LoadMem(asm.R4, asm.R2, 9, asm.Byte),
+		byteAt(0),
+		asm.JNE.Imm(asm.R4, plainIPv4, pass),
+		byteAt(9),
 		asm.JNE.Imm(asm.R4, protoUDP, pass),
 		half(6),
 		asm.HostTo(asm.BE, asm.R4, asm.Half),
 		asm.And.Imm(asm.R4, moreFragsOrOffset),
 		asm.JNE.Imm(asm.R4, 0, pass),
-		asm.LoadMem(asm.R4, asm.R2, 0, asm.Byte),
-		asm.And.Imm(asm.R4, 0x0f), // header length in words
-		asm.JLT.Imm(asm.R4, 5, pass),
-		asm.LSh.Imm(asm.R4, 2),
-		asm.Add.Reg(asm.R2, asm.R4),
-		asm.Ja.Label("udp"),
+		half(20+2),
+		asm.Ja.Label("port"),
 	)
-	ipv6 := need(40)
+	ipv6 := need(40 + 8)
 	ipv6[0] = ipv6[0].WithSymbol("ipv6")
 	add(ipv6...)
 	add(
-		asm.LoadMem(asm.R4, asm.R2, 6, asm.Byte),
+		byteAt(0),
+		asm.And.Imm(asm.R4, 0xf0),
+		asm.JNE.Imm(asm.R4, 0x60, pass),
+		byteAt(6),
 		asm.JNE.Imm(asm.R4, protoUDP, pass),
-		asm.Add.Imm(asm.R2, 40),
-	)
-	udp := need(8)
-	udp[0] = udp[0].WithSymbol("udp")
-	add(udp...)
-	add(
-		half(2),
-		asm.HostTo(asm.BE, asm.R4, asm.Half),
+		half(40+2),
+		asm.HostTo(asm.BE, asm.R4, asm.Half).WithSymbol("port"),
 		asm.JNE.Imm(asm.R4, int32(port), pass),
 	)
 	return p

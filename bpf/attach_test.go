@@ -3,13 +3,10 @@
 package bpf
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
@@ -27,11 +24,7 @@ func TestAnswersOnInterface(t *testing.T) {
 				d := p.Device.(*device)
 				// The program at the host's end also switches on what a veth
 				// needs to receive from XDP.
-				steer, err := OpenSteer(SteerOptions{Interface: "host0", Mode: afxdp.AttachNative})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer steer.Close()
+				equipHost(t, "host0")
 				if err := d.Attach("port0", mode); err != nil {
 					t.Fatal(err)
 				}
@@ -73,11 +66,7 @@ func TestForwardsBetweenHosts(t *testing.T) {
 	inNamespace(t, 2, func() {
 		d := open(t)
 		for i := range 2 {
-			steer, err := OpenSteer(SteerOptions{Interface: fmt.Sprintf("host%d", i)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer steer.Close()
+			equipHost(t, fmt.Sprintf("host%d", i))
 			if err := d.Attach(fmt.Sprintf("port%d", i), afxdp.AttachNative); err != nil {
 				t.Fatal(err)
 			}
@@ -120,9 +109,6 @@ func TestKeepsOtherProgram(t *testing.T) {
 				t.Errorf("%v: error %v, want ErrProgramAttached with interface and program %d", mode, err, id)
 			}
 		}
-		if _, err := OpenSteer(SteerOptions{Interface: "port0"}); !errors.Is(err, afxdp.ErrProgramAttached) {
-			t.Errorf("steer: error %v, want ErrProgramAttached", err)
-		}
 		if err := second.Close(); err != nil {
 			t.Error(err)
 		}
@@ -139,88 +125,4 @@ func TestKeepsOtherProgram(t *testing.T) {
 			t.Errorf("attach again: %v", err)
 		}
 	})
-}
-
-func TestSteersToSocket(t *testing.T) {
-	for _, mode := range bothModes {
-		t.Run(mode.String(), func(t *testing.T) {
-			inNamespace(t, 1, func() { testSteer(t, mode) })
-		})
-	}
-}
-
-func testSteer(t *testing.T, mode afxdp.AttachMode) {
-	steer, err := OpenSteer(SteerOptions{Interface: "host0", Mode: mode})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := steer.Close(); err != nil {
-			t.Error(err)
-		}
-		if id := programOn(t, "host0"); id != 0 {
-			t.Errorf("program %d is still on the interface", id)
-		}
-	}()
-	if steer.Mode() != mode {
-		t.Errorf("mode is %v, want %v", steer.Mode(), mode)
-	}
-	port, kernel := openTap(t, "port0"), openTap(t, "host0")
-	v4 := between(t, conformance.Aggregator, conformance.Host(0))
-	tagged := append(append(append([]byte(nil), v4[:12]...), 0x81, 0, 0x20, 0x07), v4[12:]...)
-	src, dst := conformance.Aggregator, conformance.Host(0)
-	src.IP, dst.IP = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
-	v6 := between(t, src, dst)
-	// The result of a round goes to a multicast address.
-	result := between(t, conformance.Aggregator, wire.AllOf(3, wire.DefaultPort))
-	ours := [][]byte{v4, tagged, v6, result}
-	for _, frame := range [][]byte{v4, v6} { // the kernel would take the tag off the other
-		port.send(t, frame)
-		kernel.expect(t, frame) // there is no socket yet
-	}
-
-	umem, err := afxdp.NewUMEM(afxdp.UMEMConfig{Frames: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer umem.Close()
-	pool, err := umem.NewPool(64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sock, err := afxdp.Open(pool, afxdp.Config{Interface: "host0", XSKMap: steer.Sockets()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sock.Close()
-	descs := make([]afxdp.Desc, 1)
-	for i, frame := range ours {
-		port.send(t, frame)
-		for deadline := time.Now().Add(5 * time.Second); ; {
-			n, err := sock.Receive(descs)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n == 1 {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("frame %d did not reach the socket", i)
-			}
-			if _, err := sock.Poll(afxdp.EventRx, 100*time.Millisecond); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := umem.Packet(descs[0]); !bytes.Equal(got, frame) {
-			t.Errorf("socket received %x, want %x", got, frame)
-		}
-		if err := sock.Release(descs); err != nil {
-			t.Fatal(err)
-		}
-	}
-	dst = conformance.Host(0)
-	dst.Port++
-	foreign := between(t, conformance.Aggregator, dst)
-	port.send(t, foreign)
-	kernel.expect(t, foreign)
 }

@@ -12,8 +12,6 @@
 // (wire.AllOf): a host's network card, unlike a veth, lets it in only if the
 // host has joined it or the interface is in allmulticast mode.
 //
-// [Steer] brings the Libra frames of a host to its AF_XDP sockets.
-//
 // The programs need Linux 6.1 on amd64 or arm64, and CAP_BPF, CAP_NET_ADMIN and
 // CAP_PERFMON; also CAP_SYS_ADMIN if jobs with rounds are managed from another
 // network namespace than that of the interfaces. They work in native and in

@@ -58,18 +58,10 @@ func TestCountsWhatIsNotSent(t *testing.T) {
 
 		// A veth does not take answers while its end has neither a program nor GRO.
 		unsent(t, a, "answers to a host without XDP", sender(unknown), 1, 0)
-		steer0, err := OpenSteer(SteerOptions{Interface: "host0"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer steer0.Close()
+		equipHost(t, "host0")
 		unsent(t, a, "answers to a host with XDP", sender(unknown), 0, 0)
 
-		steer1, err := OpenSteer(SteerOptions{Interface: "host1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer steer1.Close()
+		equipHost(t, "host1")
 		addRoutes(t, a)
 		waitTarget(t, a, "port1", true)
 		unsent(t, a, "forwarded to a host with XDP", sender(forwarded), 0, 0)

@@ -160,15 +160,11 @@ func TestForwardsOnlyToPortsThatTransmit(t *testing.T) {
 				frame := between(t, conformance.Host(0), conformance.Host(1))
 				sendAll(t, a, host0, host1, frame, false)
 
-				steer, err := OpenSteer(SteerOptions{Interface: "host1"})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer steer.Close()
+				host := equipHost(t, "host1")
 				waitTarget(t, a, "port1", true)
 				sendAll(t, a, host0, host1, frame, true)
 
-				if err := steer.Close(); err != nil {
+				if err := host.Close(); err != nil {
 					t.Fatal(err)
 				}
 				waitTarget(t, a, "port1", false)
@@ -233,11 +229,7 @@ func TestMovedHostIsSeenByTheBridge(t *testing.T) {
 		var taps [3]*tap
 		for i := range taps {
 			name := fmt.Sprintf("host%d", i)
-			steer, err := OpenSteer(SteerOptions{Interface: name})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer steer.Close()
+			equipHost(t, name)
 			taps[i] = openTap(t, name)
 		}
 		addRoutes(t, a)
@@ -275,11 +267,7 @@ func TestExcludedInterfacesAreLeftToTheBridge(t *testing.T) {
 		var taps [2]*tap
 		for i := range taps {
 			name := fmt.Sprintf("host%d", i)
-			steer, err := OpenSteer(SteerOptions{Interface: name})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer steer.Close()
+			equipHost(t, name)
 			taps[i] = openTap(t, name)
 		}
 		addRoutes(t, a)

@@ -44,15 +44,6 @@ func TestOpenWithoutDescriptors(t *testing.T) {
 	})
 }
 
-func TestOpenSteerWithoutDescriptors(t *testing.T) {
-	inNamespace(t, 1, func() {
-		refuse.Exhaust(t, "", func() (func() error, error) {
-			s, err := OpenSteer(SteerOptions{Interface: "host0", Mode: afxdp.AttachNative})
-			return s.Close, err
-		})
-	})
-}
-
 func TestAddJobWithoutDescriptors(t *testing.T) {
 	d := open(t)
 	for _, job := range []aggregator.JobConfig{

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -48,6 +49,22 @@ func inNetwork(t *testing.T, pairs int, cfg testbed.VethConfig, test func()) {
 	if err := ns.Do(func() error { test(); return nil }); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// equipHost puts the program of a host with AF_XDP sockets on an interface. With
+// it, a veth also receives what its peer sends by XDP.
+func equipHost(t *testing.T, iface string) *afxdp.Attachment {
+	t.Helper()
+	a, err := afxdp.Attach(afxdp.AttachConfig{Interface: iface, UDPPort: wire.DefaultPort})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
 }
 
 // tap is a packet socket on an interface: it sends frames as they are and

@@ -379,23 +379,6 @@ func TestCapabilitiesAreUnknown(t *testing.T) {
 	}
 }
 
-func TestSteerOptions(t *testing.T) {
-	inNamespace(t, 1, func() {
-		for queues, want := range map[int]uint32{0: 64, 3: 3} {
-			s, err := OpenSteer(SteerOptions{Interface: "host0", Queues: queues})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := s.Sockets().MaxEntries(); n != want {
-				t.Errorf("%d queues: the map has %d entries, want %d", queues, n, want)
-			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
 func TestNamespaceErrors(t *testing.T) {
 	needPrivileges(t)
 	n := &namespace{}

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/internal/neigh"
 	"github.com/libra-ina/libra/wire"
 )
@@ -42,7 +41,7 @@ type afxdpLink struct {
 	limit int // bytes of a payload
 	head  int // bytes before the payload
 
-	steer  *bpf.Steer
+	at     *afxdp.Attachment
 	umem   *afxdp.UMEM
 	pool   *afxdp.Pool
 	socks  []*afxdp.Socket
@@ -73,15 +72,15 @@ var (
 	_ Joiner = (*afxdpLink)(nil)
 )
 
-// OpenAFXDP puts the steering program on an interface and returns a link on
-// AF_XDP sockets behind it, one for each receive queue. It needs CAP_NET_RAW,
-// CAP_NET_ADMIN and CAP_BPF, and must be called, like Link.Path, by a thread in
+// OpenAFXDP puts an XDP program on an interface that redirects the UDP packets to
+// the local port, and returns a link on the AF_XDP sockets behind it, one for each
+// receive queue. It needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and must be called, like Link.Path, by a thread in
 // the interface's network namespace. Closing the link takes the program off.
 func OpenAFXDP(cfg AFXDPConfig) (Link, error) {
 	l, err := openAFXDP(cfg)
 	if err != nil {
 		hint := ""
-		if errors.Is(err, afxdp.ErrPermission) || errors.Is(err, bpf.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
+		if errors.Is(err, afxdp.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
 			hint = "; the udp backend needs none of this"
 		}
 		return nil, fmt.Errorf("link: afxdp on %s: %w%s", cfg.Interface, err, hint)
@@ -143,7 +142,7 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	if rx, _, err := afxdp.QueueCounts(cfg.Interface); err == nil {
 		queues = max(queues, rx)
 	}
-	if l.steer, err = bpf.OpenSteer(bpf.SteerOptions{Interface: cfg.Interface, Port: l.local.Port, Queues: max(64, queues)}); err != nil {
+	if l.at, err = afxdp.Attach(afxdp.AttachConfig{Interface: cfg.Interface, UDPPort: l.local.Port, Queues: queues}); err != nil {
 		return nil, err
 	}
 	if err := l.openSockets(queues); err != nil {
@@ -186,7 +185,7 @@ func (l *afxdpLink) openSockets(queues int) (err error) {
 	l.dropped = make([]bool, l.umem.Frames())
 	for q := range queues {
 		s, err := afxdp.Open(l.pool, afxdp.Config{
-			Interface: l.cfg.Interface, Queue: q, XSKMap: l.steer.Sockets(), RxFrames: perQueue, MaxPacket: maxFrame, Spin: max(0, l.cfg.Spin),
+			Interface: l.cfg.Interface, Queue: q, XSKMap: l.at.XSKMap(), RxFrames: perQueue, MaxPacket: maxFrame, Spin: max(0, l.cfg.Spin),
 		})
 		if err != nil {
 			return fmt.Errorf("queue %d: %w", q, err)
@@ -382,8 +381,8 @@ func (l *afxdpLink) Close() error {
 	l.closed = true
 	l.tap.close()
 	var errs []error
-	if l.steer != nil {
-		errs = append(errs, l.steer.Close())
+	if l.at != nil {
+		errs = append(errs, l.at.Close())
 	}
 	for _, s := range l.socks {
 		errs = append(errs, s.Close())

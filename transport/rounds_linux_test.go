@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
@@ -62,7 +62,7 @@ func kernelLink(t testing.TB, h *testbed.Node) link.Link {
 	t.Helper()
 	// A veth end gets frames that its peer's program sends back only if it
 	// has a program, too: this one lets everything pass.
-	idle, err := bpf.OpenSteer(bpf.SteerOptions{Interface: h.Interface, Port: 9})
+	idle, err := afxdp.Attach(afxdp.AttachConfig{Interface: h.Interface, UDPPort: 9})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
@@ -29,7 +29,7 @@ type forwarding struct {
 	plane plane
 	taps  [3]int // packet sockets on the hosts
 
-	programs [3]*bpf.Steer
+	programs [3]*afxdp.Attachment
 }
 
 const forwardedJob = 4
@@ -112,12 +112,13 @@ func (f *forwarding) openTap(host int) error {
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout))
 }
 
-// steer puts the hosts' program on a host, which its port needs to transmit.
-func (f *forwarding) steer(hosts ...int) {
+// equip puts the program of AF_XDP sockets on hosts, which their ports need to
+// transmit.
+func (f *forwarding) equip(hosts ...int) {
 	f.t.Helper()
 	for _, host := range hosts {
 		f.on(f.bed.Host(host), func() error {
-			s, err := bpf.OpenSteer(bpf.SteerOptions{Interface: f.bed.Host(host).Interface})
+			s, err := afxdp.Attach(afxdp.AttachConfig{Interface: f.bed.Host(host).Interface, UDPPort: wire.DefaultPort})
 			if err == nil {
 				f.programs[host] = s
 				f.t.Cleanup(func() { s.Close() })
@@ -233,11 +234,11 @@ func TestEveryFrameBetweenHostsArrives(t *testing.T) {
 			f.until(1, 0, false)
 			f.until(0, 1, false)
 			f.expect(0, 1, 200, 0)
-			f.steer(0)
+			f.equip(0)
 			f.until(1, 0, true)
 			f.expect(1, 0, 200, 200)
 			f.expect(0, 1, 200, 0)
-			f.steer(1)
+			f.equip(1)
 			f.until(0, 1, true)
 			f.expect(0, 1, 200, 200)
 			f.programs[1].Close()
@@ -249,7 +250,7 @@ func TestEveryFrameBetweenHostsArrives(t *testing.T) {
 			f.until(0, 1, true)
 			f.expect(0, 1, 200, 200)
 			// Host 2 belongs to no job.
-			f.steer(2)
+			f.equip(2)
 			f.expect(0, 2, 200, 0)
 			f.expect(2, 0, 200, 0)
 		})
@@ -258,7 +259,7 @@ func TestEveryFrameBetweenHostsArrives(t *testing.T) {
 
 func TestRoutesFollowHosts(t *testing.T) {
 	f := newForwarding(t, "native")
-	f.steer(0, 1, 2)
+	f.equip(0, 1, 2)
 	f.meet()
 
 	// Host 1 moves: its address is behind the third port now.
@@ -316,7 +317,7 @@ func TestRoutesFollowHosts(t *testing.T) {
 // A host that the bridge has forgotten is found again.
 func TestRoutesAge(t *testing.T) {
 	f := newForwarding(t, "native")
-	f.steer(0, 1)
+	f.equip(0, 1)
 	f.meet()
 	f.on(f.bed.Switch(), func() error {
 		return sys.WriteAttr(f.bed.Switch().Interface, "bridge/ageing_time", "100") // hundredths of a second
@@ -364,7 +365,7 @@ func TestBridgeDecides(t *testing.T) {
 	const state, isolated, locked = 1, 33, 39 // of <linux/if_link.h>
 	const disabled, forwarding = 0, 3         // of <linux/if_bridge.h>
 	f := newForwarding(t, "native")
-	f.steer(0, 1)
+	f.equip(0, 1)
 	f.meet()
 
 	f.bridgeLink(1, state, disabled)
@@ -419,7 +420,7 @@ func TestBridgeDecides(t *testing.T) {
 
 func TestVLANFilteringIsLeftToTheBridge(t *testing.T) {
 	f := newForwarding(t, "native")
-	f.steer(0, 1)
+	f.equip(0, 1)
 	f.meet()
 	filter := func(on bool) (err error) {
 		_ = f.bed.Switch().Do(func() error {
