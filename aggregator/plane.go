@@ -1,7 +1,6 @@
 package aggregator
 
 import (
-	"math"
 	"net/netip"
 
 	"github.com/libra-ina/libra/internal/fixedpoint"
@@ -217,15 +216,6 @@ func (c JobConfig) CheckSender(s SenderConfig) error {
 			s.ID, s.Epoch, c.Workers, c.Epoch)
 	}
 	return nil
-}
-
-// Float32 converts what a slot of the job holds to the nearest float32, ties to
-// even. c must be complete.
-func (c JobConfig) Float32(slot int64) float32 {
-	if c.Arithmetic == LUT {
-		return math.Float32frombits(uint32(slot))
-	}
-	return fixedpoint.Format{Exp: c.Exp}.ToFloat32(slot)
 }
 
 // SenderConfig describes one admission of a sender to a job. Its frames are

@@ -150,14 +150,14 @@ func TestHarvestResumes(t *testing.T) {
 			}
 			return stream, func() { cancel(); synctest.Wait() }
 		}
-		receive := func(stream pb.Aggregator_HarvestClient, number, ticket uint64, sums ...int64) {
+		receive := func(stream pb.Aggregator_HarvestClient, number, request uint64, sums ...int64) {
 			t.Helper()
 			chunk, err := stream.Recv()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if chunk.Number != number || chunk.Ticket != ticket || !chunk.Last || !slices.Equal(chunk.Sums, sums) {
-				t.Errorf("got %v, want harvest %d with ticket %d and sums %v", chunk, number, ticket, sums)
+			if chunk.Number != number || chunk.Request != request || !chunk.Last || !slices.Equal(chunk.Sums, sums) {
+				t.Errorf("got %v, want harvest %d with request %d and sums %v", chunk, number, request, sums)
 			}
 		}
 		refused := func(last uint64) {
@@ -168,8 +168,8 @@ func TestHarvestResumes(t *testing.T) {
 			_, err := stream.Recv()
 			wants(t, "begun after another harvest", err, codes.FailedPrecondition, "job 5", fmt.Sprintf("harvest %d is the newest here, and %d the newest that", number, last))
 		}
-		now := func(ticket uint64) *pb.HarvestRequest {
-			return &pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: ticket}}
+		now := func(request uint64) *pb.HarvestRequest {
+			return &pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: request}}
 		}
 		done := func(number uint64) *pb.HarvestRequest {
 			return &pb.HarvestRequest{What: &pb.HarvestRequest_Done{Done: number}}

@@ -17,7 +17,7 @@ import (
 type Harvest struct {
 	Number uint64   // counts the harvests of the job's instance from 1
 	Ranks  []uint32 // hot scalars whose sum is not zero
-	Sums   []int64  // their sums, in units of the job's exponent
+	Sums   []int64  // what their slots held; aggregator.JobConfig.Units converts it
 	Frames uint64   // hot frames that were summed
 	Pairs  uint64   // pairs that were summed
 	Chunks int      // messages that carried it
@@ -32,8 +32,8 @@ type Harvester struct {
 
 	mu       sync.Mutex
 	stream   grpc.BidiStreamingClient[pb.HarvestRequest, pb.HarvestChunk]
-	asked    uint64        // newest ticket
-	answered uint64        // newest ticket whose harvest is applied
+	asked    uint64        // newest request
+	answered uint64        // newest request whose harvest is applied
 	last     uint64        // number of the newest harvest that is applied
 	progress chan struct{} // closed and replaced when answered or failed moves
 	failed   error
@@ -101,7 +101,7 @@ func (h *Harvester) session(ctx context.Context) error {
 		if err := h.apply(&now); err != nil {
 			return fmt.Errorf("harvest %d: %w", now.Number, err)
 		}
-		h.acknowledge(now.Number, chunk.Ticket)
+		h.acknowledge(now.Number, chunk.Request)
 		now = Harvest{Ranks: now.Ranks[:0], Sums: now.Sums[:0]}
 	}
 }
@@ -127,13 +127,13 @@ func (h *Harvester) detach() {
 	h.stream = nil
 }
 
-func (h *Harvester) acknowledge(number, ticket uint64) {
+func (h *Harvester) acknowledge(number, request uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = number
 	_ = h.stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Done{Done: number}})
-	if ticket > h.answered {
-		h.answered = ticket
+	if request > h.answered {
+		h.answered = request
 		h.signal()
 	}
 }
@@ -149,12 +149,12 @@ func (h *Harvester) signal() {
 func (h *Harvester) Now(ctx context.Context) error {
 	h.mu.Lock()
 	h.asked++
-	ticket := h.asked
+	request := h.asked
 	if h.stream != nil {
 		// An error shows in Recv, too, and the next session asks again.
-		_ = h.stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: ticket}})
+		_ = h.stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: request}})
 	}
-	for h.answered < ticket && h.failed == nil {
+	for h.answered < request && h.failed == nil {
 		progress := h.progress
 		h.mu.Unlock()
 		select {
@@ -165,7 +165,7 @@ func (h *Harvester) Now(ctx context.Context) error {
 		h.mu.Lock()
 	}
 	defer h.mu.Unlock()
-	if h.answered < ticket {
+	if h.answered < request {
 		return CallError("aggregator", "harvest", h.failed)
 	}
 	return nil

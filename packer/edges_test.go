@@ -1,7 +1,6 @@
 package packer
 
 import (
-	"errors"
 	"math/big"
 	"testing"
 
@@ -15,20 +14,6 @@ func TestSplitmixIsTheReference(t *testing.T) {
 	for i, want := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f, 0xf88bb8a8724c81ec} {
 		if got := splitmix(uint64(i) * step); got != want {
 			t.Errorf("number %d is %#x, want %#x", i, got, want)
-		}
-	}
-}
-
-func TestOrchestratorLimits(t *testing.T) {
-	for _, c := range []struct {
-		m, capacity int
-		good        bool
-	}{
-		{1, 1, true}, {MaxSlots, 1, true}, {1, MaxSlots, true},
-		{0, 1, false}, {1, 0, false}, {-1, 1, false}, {1, -1, false}, {MaxSlots + 1, 1, false}, {1, MaxSlots + 1, false},
-	} {
-		if o, err := NewOrchestrator(c.m, c.capacity); (err == nil) != c.good || err != nil && (o != nil || !errors.Is(err, ErrConfig)) {
-			t.Errorf("%d registers, packets of %d: %v", c.m, c.capacity, err)
 		}
 	}
 }

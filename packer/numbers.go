@@ -3,8 +3,6 @@ package packer
 import (
 	"fmt"
 	"math"
-
-	"github.com/libra-ina/libra/internal/scaled"
 )
 
 // infinity is the least float32, by its bits without the sign, that is not
@@ -25,9 +23,6 @@ type Numbers struct {
 func Integers(exp int) Numbers {
 	return Numbers{scale: math.Ldexp(1, -exp), unit: math.Ldexp(1, exp), limit: magnitudeOf(31 + exp)}
 }
-
-// ScaledIntegers are [Integers] with a negotiated scale.
-func ScaledIntegers(s scaled.Scale) Numbers { return Integers(-s.Exp) }
 
 // FloatsBelow are float32 whose magnitude is below 2^exp.
 func FloatsBelow(exp int) Numbers { return Numbers{limit: magnitudeOf(exp)} }

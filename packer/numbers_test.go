@@ -16,7 +16,7 @@ import (
 func TestIntegers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := scaled.Scale{Exp: rapid.IntRange(-97, 180).Draw(t, "scale")}
-		n := ScaledIntegers(s)
+		n := Integers(-s.Exp)
 		bits := rapid.Uint32().Draw(t, "bits")
 		if rapid.Bool().Draw(t, "near one unit or the range's end") {
 			e := rapid.SampledFrom([]int{-s.Exp, 31 - s.Exp}).Draw(t, "end") + rapid.IntRange(-3, 3).Draw(t, "off")

@@ -397,12 +397,4 @@ func TestPackDoesNotAllocate(t *testing.T) {
 			}
 		}
 	}
-	o, err := NewOrchestrator(wire.Lanes, wire.Lanes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	batch := gradients(make([]uint32, 500)...)
-	if n := testing.AllocsPerRun(20, func() { o.Package(batch) }); n != 0 {
-		t.Errorf("Orchestrator: %v allocations a batch", n)
-	}
 }

@@ -31,9 +31,6 @@ func NewSampler(rate float64, seed uint64) (Sampler, error) {
 // Rate returns the share of rows that is kept.
 func (s Sampler) Rate() float64 { return s.rate }
 
-// Seed returns the seed.
-func (s Sampler) Seed() uint64 { return s.seed }
-
 // Keep says whether the row with this number is in the sample.
 func (s Sampler) Keep(row uint64) bool { return splitmix(splitmix(s.seed)^row) <= s.limit }
 

@@ -70,7 +70,7 @@ func TestSaveHotSetHere(t *testing.T) {
 
 func TestSamplerSaysHowItSamples(t *testing.T) {
 	s, err := NewSampler(0.25, 9)
-	if err != nil || s.Rate() != 0.25 || s.Seed() != 9 {
-		t.Errorf("rate %v, seed %v, %v", s.Rate(), s.Seed(), err)
+	if err != nil || s.Rate() != 0.25 || s.seed != 9 {
+		t.Errorf("rate %v, seed %v, %v", s.Rate(), s.seed, err)
 	}
 }

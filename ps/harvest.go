@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// Harvest is what was collected from one bank of an aggregator.
+// Harvest is what was collected from one bank of an aggregator. Its number, ranks
+// and sums are those of control.Harvest.
 type Harvest struct {
 	// Instance is the job's: a job that was created anew is another instance,
 	// whose aggregator counts its harvests from 1 again.
@@ -16,7 +17,8 @@ type Harvest struct {
 	// Ranks are the scalar ranks that Sums belong to. Nil means that Sums
 	// starts at rank 0 and leaves none out.
 	Ranks []uint32
-	// Sums are in units of the job's fixed-point format.
+	// Sums are in units of 2^Config.Exp. aggregator.JobConfig.Units converts what
+	// slots hold.
 	Sums []int64
 }
 

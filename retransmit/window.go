@@ -12,7 +12,7 @@ import (
 type Entry struct {
 	Cookie uint64 // finds the frame's bytes, e.g. a UMEM address
 	Len    uint32 // length of the frame in bytes
-	Ticket uint32 // index of the push or pull that the frame belongs to
+	Owner  uint32 // what the frame belongs to, e.g. the index of a push
 
 	// Repeated is set by the window in what Ack and Refuse return: the frame was
 	// sent more than once, so the answer may be to any of its copies.

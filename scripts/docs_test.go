@@ -124,6 +124,7 @@ func TestPackagesKnowNothingOf(t *testing.T) {
 		"internal/fixedpoint": frames,
 		"internal/scaled":     frames,
 		"packer":              sockets,
+		"packer/placement":    sockets,
 		"retransmit":          sockets,
 		"aggregator":          sockets,
 		"transport":           training,
@@ -163,7 +164,7 @@ func TestPackagesKnowNothingOf(t *testing.T) {
 // passed in, or that the result does not depend on it.
 func TestReadsNoClock(t *testing.T) {
 	clocks := []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"}
-	for _, dir := range []string{"retransmit", "internal/fault", "wire", "lut", "packer", "aggregator", "internal/fixedpoint", "internal/scaled"} {
+	for _, dir := range []string{"retransmit", "internal/fault", "wire", "lut", "packer", "packer/placement", "aggregator", "internal/fixedpoint", "internal/scaled"} {
 		names, err := filepath.Glob("../" + dir + "/*.go")
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: no files, %v", dir, err)

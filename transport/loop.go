@@ -49,9 +49,9 @@ func (l *loop) start(body func() error, finish func(error)) {
 	}()
 }
 
-// enter hands a function to the goroutine without waiting for it. An error
+// post hands a function to the goroutine without waiting for it. An error
 // means that it will not run.
-func (l *loop) enter(ctx context.Context, fn func()) error {
+func (l *loop) post(ctx context.Context, fn func()) error {
 	select {
 	case <-l.dead:
 		return l.err
@@ -79,7 +79,7 @@ func (l *loop) Do(ctx context.Context, fn func()) error {
 	)
 	var state atomic.Int32
 	done := make(chan struct{})
-	err := l.enter(ctx, func() {
+	err := l.post(ctx, func() {
 		if state.CompareAndSwap(waiting, begun) {
 			fn()
 		}

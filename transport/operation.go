@@ -14,13 +14,13 @@ type operation struct {
 	values []float32 // gradients of a push, destination of a pull
 	sums   []float32 // PushSum's destination
 
-	queued  bool         // came through Queue
+	queued  bool         // came through PushLater
 	alone   bool         // must not share frames
 	begun   bool         // of a push: the packer has it
 	members []*operation // of a group: pushes that share its frames
 
 	// released is closed when the goroutine has stopped using the caller's
-	// slices; err then says whether the call has failed. Queue does not wait for it.
+	// slices; err then says whether the call has failed. PushLater does not wait for it.
 	released chan struct{}
 	err      error
 	ticket   *Ticket // of a push

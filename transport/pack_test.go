@@ -95,8 +95,8 @@ func TestBatchesWithoutHotRowsInSyncMode(t *testing.T) {
 	o := synchronous(clusterOptions{workers: 1})
 	c := newCluster(t, memFabric(t, o), o)
 	w := c.workers[0]
-	hot, err1 := w.Queue(ctx, []uint64{5, 1000}, make([]float32, 2*testDim))
-	cold, err2 := w.Queue(ctx, []uint64{6}, []float32{1, 2, 3})
+	hot, err1 := w.PushLater(ctx, []uint64{5, 1000}, make([]float32, 2*testDim))
+	cold, err2 := w.PushLater(ctx, []uint64{6}, []float32{1, 2, 3})
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)
 	}

@@ -20,24 +20,26 @@ const (
 	groupMember = groupPairs / 4
 )
 
-// queued is a push that came through Queue.
+// queued is a push that came through PushLater.
 type queued struct {
 	operation
 	ticket Ticket
 }
 
-// Queue is [Worker.Push] without the wait: it returns at once, unless very much is queued, and the
-// slices must not be changed until the ticket is done. It is made for batches
-// that are smaller than a frame, because batches that wait in the queue share frames.
+// PushLater is [Worker.Push] for batches that are smaller than a frame: it leaves a
+// batch in a queue, and batches that wait there share frames. It returns at
+// once unless the queue is full. The slices must not be changed until the ticket
+// is done.
 //
-// The worker takes the queue when somebody waits for the ticket of a batch in it ([Ticket.Wait],
-// [Ticket.Done]), calls [Worker.Flush], or when the queue holds some thousand gradients. Until then a batch may stay
-// where it is. Keep several tickets, and wait for the oldest.
+// The worker takes the queue when a caller waits for the ticket of a batch in it
+// ([Ticket.Wait], [Ticket.Done]) or for [Worker.Flush], or when it holds more than
+// some thousand gradients. Until then a batch may stay where it is. Keep several
+// tickets, and wait for the oldest.
 //
 // Batches that share a frame share its fate: if the frame is refused, the
 // tickets of all of them fail, with the same [*PushError]. A batch that
-// contains a NaN or an infinity fails alone, and nothing of it is sent.
-func (w *Worker) Queue(ctx context.Context, keys []uint64, grads []float32) (*Ticket, error) {
+// the packer refuses as a whole, for a NaN for example, fails alone.
+func (w *Worker) PushLater(ctx context.Context, keys []uint64, grads []float32) (*Ticket, error) {
 	q := &queued{operation: operation{keys: keys, values: grads}}
 	q.queued = true
 	q.ticket.done = make(chan struct{})

@@ -11,7 +11,7 @@ import (
 // queueOf queues a batch of a number of gradients with worker w, which does not run.
 func queueOf(t *testing.T, w *Worker, grads int) {
 	t.Helper()
-	if _, err := w.Queue(t.Context(), make([]uint64, grads/w.cfg.Dim), make([]float32, grads)); err != nil {
+	if _, err := w.PushLater(t.Context(), make([]uint64, grads/w.cfg.Dim), make([]float32, grads)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -42,7 +42,7 @@ func TestFullQueueIsTaken(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := w.Queue(ctx, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := w.PushLater(ctx, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, want the context's", err)
 	}
 	if !w.urgent.Load() {

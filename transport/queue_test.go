@@ -46,7 +46,7 @@ func TestQueue(t *testing.T) {
 							want.addBatch(keys, grads)
 							mu.Unlock()
 						}
-						ticket, err := w.Queue(ctx, keys, grads)
+						ticket, err := w.PushLater(ctx, keys, grads)
 						if err != nil {
 							t.Error(err)
 							return
@@ -80,7 +80,7 @@ func TestQueuedBatchesShareFrames(t *testing.T) {
 	w := newCluster(t, memFabric(t, o), o).workers[0]
 	var tickets []*Ticket
 	for i := range uint64(16) {
-		ticket, err := w.Queue(ctx, []uint64{1000 + i, 5000 + i}, make([]float32, 2*testDim))
+		ticket, err := w.PushLater(ctx, []uint64{1000 + i, 5000 + i}, make([]float32, 2*testDim))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestFlushCoversTheQueue(t *testing.T) {
 	for n := range 3 * queueCap {
 		keys, grads := batch(rng, 1+rng.IntN(20))
 		want.addBatch(keys, grads)
-		if _, err := w.Queue(ctx, keys, grads); err != nil {
+		if _, err := w.PushLater(ctx, keys, grads); err != nil {
 			t.Fatal(err)
 		}
 		if n%100 == 99 {
@@ -129,7 +129,7 @@ func TestFlushCoversTheQueue(t *testing.T) {
 	keys, grads := batch(rng, 5)
 	want.addBatch(keys, grads)
 	for _, g := range [][]float32{grads, {float32(math.Inf(1)), 0, 0}} {
-		if _, err := w.Queue(ctx, keys[:len(g)/testDim], g); err != nil {
+		if _, err := w.PushLater(ctx, keys[:len(g)/testDim], g); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,7 +148,7 @@ func TestBatchesOfARefusedFrameFailTogether(t *testing.T) {
 	w := newCluster(t, memFabric(t, o), o).workers[0]
 	var tickets []*Ticket
 	for _, g := range []float32{1, 1 << 20} { // the second is out of range
-		ticket, err := w.Queue(ctx, []uint64{1003}, []float32{g, 0, 0})
+		ticket, err := w.PushLater(ctx, []uint64{1003}, []float32{g, 0, 0})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestClosedWorkerFailsItsQueue(t *testing.T) {
 		for range 3 {
 			wg.Go(func() {
 				for {
-					ticket, err := w.Queue(context.Background(), []uint64{1000}, make([]float32, testDim))
+					ticket, err := w.PushLater(context.Background(), []uint64{1000}, make([]float32, testDim))
 					if err == nil && !errors.Is(ticket.Wait(deadline(t)), net.ErrClosed) {
 						continue // acknowledged
 					}
@@ -185,7 +185,7 @@ func TestClosedWorkerFailsItsQueue(t *testing.T) {
 				}
 			})
 		}
-		ticket, err := w.Queue(t.Context(), []uint64{1001}, make([]float32, testDim))
+		ticket, err := w.PushLater(t.Context(), []uint64{1001}, make([]float32, testDim))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func TestLongQueueIsTaken(t *testing.T) {
 		for i := range keys {
 			keys[i] = 1000 + uint64(i%testHot)
 		}
-		if _, err := w.Queue(ctx, keys, make([]float32, rows*testDim)); err != nil {
+		if _, err := w.PushLater(ctx, keys, make([]float32, rows*testDim)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -238,14 +238,14 @@ func TestLongQueueIsTaken(t *testing.T) {
 func TestFullQueueEndsWithItsContext(t *testing.T) {
 	w := idleWorker(t)
 	for range queueCap {
-		if _, err := w.Queue(t.Context(), nil, nil); err != nil {
+		if _, err := w.PushLater(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	before := w.waiting.Load()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := w.Queue(ctx, []uint64{1}, make([]float32, testDim)); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := w.PushLater(ctx, []uint64{1}, make([]float32, testDim)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, want the context's", err)
 	}
 	if n := w.waiting.Load(); n != before || before != queueCap {
@@ -254,7 +254,7 @@ func TestFullQueueEndsWithItsContext(t *testing.T) {
 	// One that waits for room fails when the worker ends.
 	result := make(chan error)
 	go func() {
-		_, err := w.Queue(t.Context(), []uint64{1}, make([]float32, testDim))
+		_, err := w.PushLater(t.Context(), []uint64{1}, make([]float32, testDim))
 		result <- err
 	}()
 	time.Sleep(5 * time.Millisecond)
@@ -267,16 +267,16 @@ func TestFullQueueEndsWithItsContext(t *testing.T) {
 }
 
 // TestQueueAfterTheEnd has a batch come in when the worker has just ended and
-// failed its queue: nothing would ever settle its ticket but Queue itself.
+// failed its queue: nothing would ever settle its ticket but PushLater itself.
 func TestQueueAfterTheEnd(t *testing.T) {
 	w := idleWorker(t)
 	w.err = ErrClosed
-	ticket, err := w.Queue(t.Context(), []uint64{1}, make([]float32, testDim))
+	ticket, err := w.PushLater(t.Context(), []uint64{1}, make([]float32, testDim))
 	if err != nil {
 		t.Fatal(err)
 	}
 	close(w.dead)
-	if _, err := w.Queue(t.Context(), []uint64{1}, make([]float32, testDim)); !errors.Is(err, ErrClosed) {
+	if _, err := w.PushLater(t.Context(), []uint64{1}, make([]float32, testDim)); !errors.Is(err, ErrClosed) {
 		t.Errorf("error %v, want ErrClosed", err)
 	}
 	w.failQueued()
@@ -286,20 +286,20 @@ func TestQueueAfterTheEnd(t *testing.T) {
 }
 
 // TestQueueDuringTheEnd lets a batch into the queue in the moment in which the
-// worker ends: Queue itself fails it, because nothing else looks at the queue again.
+// worker ends: PushLater itself fails it, because nothing else looks at the queue again.
 func TestQueueDuringTheEnd(t *testing.T) {
 	settled := 0
 	for range 20 {
 		w := idleWorker(t)
 		w.err = ErrClosed
 		for range queueCap {
-			if _, err := w.Queue(t.Context(), nil, nil); err != nil {
+			if _, err := w.PushLater(t.Context(), nil, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 		tickets := make(chan *Ticket)
 		go func() {
-			ticket, _ := w.Queue(context.Background(), []uint64{1}, make([]float32, testDim))
+			ticket, _ := w.PushLater(context.Background(), []uint64{1}, make([]float32, testDim))
 			tickets <- ticket
 		}()
 		time.Sleep(2 * time.Millisecond) // until it waits for room
@@ -326,11 +326,11 @@ func TestGroupsAreBounded(t *testing.T) {
 	w := idleWorker(t)
 	const rows = groupMember / testDim
 	for range 10 {
-		if _, err := w.Queue(t.Context(), make([]uint64, rows), make([]float32, rows*testDim)); err != nil {
+		if _, err := w.PushLater(t.Context(), make([]uint64, rows), make([]float32, rows*testDim)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.Queue(t.Context(), make([]uint64, rows+1), make([]float32, (rows+1)*testDim)); err != nil {
+	if _, err := w.PushLater(t.Context(), make([]uint64, rows+1), make([]float32, (rows+1)*testDim)); err != nil {
 		t.Fatal(err)
 	}
 	if !w.takeQueue() || w.waiting.Load() != 0 || w.takeQueue() {
@@ -360,7 +360,7 @@ func TestQueuedTicketsAtClose(t *testing.T) {
 	w, _ := mute(t, retransmit.Config{Size: 4, Silence: time.Hour})
 	var tickets []*Ticket
 	queue := func(rows int) {
-		ticket, err := w.Queue(t.Context(), make([]uint64, rows), make([]float32, rows*testDim))
+		ticket, err := w.PushLater(t.Context(), make([]uint64, rows), make([]float32, rows*testDim))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -388,9 +388,9 @@ func TestQueuedTicketsAtClose(t *testing.T) {
 	}
 }
 
-// BenchmarkQueue measures small batches from the call to the last
+// BenchmarkPushLater measures small batches from the call to the last
 // acknowledgement, 16 of them at a time, where the network costs nothing.
-func BenchmarkQueue(b *testing.B) {
+func BenchmarkPushLater(b *testing.B) {
 	const inFlight = 16
 	for _, rows := range []int{32, 256} {
 		b.Run(fmt.Sprint(rows), func(b *testing.B) {
@@ -411,7 +411,7 @@ func BenchmarkQueue(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				if tickets[n%inFlight], err = w.Queue(ctx, keys, grads); err != nil {
+				if tickets[n%inFlight], err = w.PushLater(ctx, keys, grads); err != nil {
 					b.Fatal(err)
 				}
 				n++

@@ -27,20 +27,17 @@ func (w *Worker) Reduce(ctx context.Context, grads, sums []float32) error {
 	if len(grads) != r.slots || len(sums) != r.slots {
 		return fmt.Errorf("transport: reduce of %d gradients into %d sums, the hot set has %d slots", len(grads), len(sums), r.slots)
 	}
-	if err := r.enter(ctx); err != nil {
+	if err := r.acquire(ctx); err != nil {
 		return err
 	}
-	defer r.leave()
+	defer r.release()
 	numbers := r.numbers
 	if w.cfg.Negotiate {
-		if at := (packer.Numbers{}).Check(grads); at >= 0 {
-			return w.badGradient(at, grads[at])
-		}
-		scale, err := r.negotiate(ctx, grads)
+		exp, err := r.negotiate(ctx, grads)
 		if err != nil {
 			return err
 		}
-		numbers = packer.ScaledIntegers(scale)
+		numbers = packer.Integers(exp)
 	}
 	if at := numbers.Check(grads); at >= 0 {
 		return w.badGradient(at, grads[at])
@@ -48,9 +45,12 @@ func (w *Worker) Reduce(ctx context.Context, grads, sums []float32) error {
 	return r.do(ctx, roundCall{end: r.groups, grads: grads, sums: sums, numbers: numbers})
 }
 
-// badGradient says why a gradient of the hot vector cannot be sent.
+// badGradient returns the reason why a gradient of the hot vector cannot be sent.
 func (w *Worker) badGradient(at int, g float32) error {
-	key := w.cfg.HotSet.Key(uint32(at / w.cfg.Dim))
+	var key uint64
+	if row := at / w.cfg.Dim; row < w.cfg.HotSet.Len() { // what NegotiateScale takes may be longer
+		key = w.cfg.HotSet.Key(uint32(row))
+	}
 	if (packer.Numbers{}).Check([]float32{g}) >= 0 {
 		return &packer.NotFiniteError{Index: at, Key: key, Value: g}
 	}
@@ -58,30 +58,35 @@ func (w *Worker) badGradient(at int, g float32) error {
 }
 
 // NegotiateScale agrees with the other workers of a job with fixed arithmetic on
-// the scale of the next iteration: the largest at which the sum of all workers'
-// gradients cannot overflow, whose largest exponents it compares (SwitchML, NSDI
-// 2021, §3.7). It returns when all workers have called it. Errors are those of
-// Reduce. With WorkerConfig.Negotiate, Reduce calls it.
-func (w *Worker) NegotiateScale(ctx context.Context, grads []float32) (scaled.Scale, error) {
+// the scale of the next iteration, whose integers count units of 2^exp: the
+// finest at which the sum of all workers' gradients cannot overflow. The workers
+// compare their largest exponents for it (SwitchML, NSDI 2021, §3.7). It returns
+// when all workers have called it. Errors are those of Reduce. With
+// WorkerConfig.Negotiate, Reduce calls it.
+func (w *Worker) NegotiateScale(ctx context.Context, grads []float32) (exp int, err error) {
 	r := w.rounds
 	if r == nil || w.cfg.Arithmetic != aggregator.Fixed {
-		return scaled.Scale{}, fmt.Errorf("%w: a negotiation needs %v arithmetic and the number of workers", ErrMode, aggregator.Fixed)
+		return 0, fmt.Errorf("%w: a negotiation needs %v arithmetic and the number of workers", ErrMode, aggregator.Fixed)
 	}
-	if err := r.enter(ctx); err != nil {
-		return scaled.Scale{}, err
+	if err := r.acquire(ctx); err != nil {
+		return 0, err
 	}
-	defer r.leave()
+	defer r.release()
 	return r.negotiate(ctx, grads)
 }
 
 // negotiate is NegotiateScale for a caller who has the turn.
-func (r *rounds) negotiate(ctx context.Context, grads []float32) (scaled.Scale, error) {
+func (r *rounds) negotiate(ctx context.Context, grads []float32) (exp int, err error) {
+	if at := (packer.Numbers{}).Check(grads); at >= 0 {
+		return 0, r.w.badGradient(at, grads[at])
+	}
 	largest, err := scaled.LargestExponent(grads)
 	if err != nil {
-		return scaled.Scale{}, err
+		return 0, err
 	}
 	if err := r.do(ctx, roundCall{first: r.groups, end: r.groups + 1, exponent: largest}); err != nil {
-		return scaled.Scale{}, err
+		return 0, err
 	}
-	return scaled.ScaleFor(r.decided, r.w.cfg.Workers)
+	scale, err := scaled.ScaleFor(r.decided, r.w.cfg.Workers)
+	return -scale.Exp, err
 }

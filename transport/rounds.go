@@ -31,8 +31,8 @@ type rounds struct {
 	groups   int
 
 	// Callers take turns.
-	turns   chan struct{}
-	calls   uint64 // so far
+	calling chan struct{} // holds a token while a call is in progress
+	calls   uint64        // so far
 	request roundCall
 	begin   func()     // takes the request, in the worker's goroutine
 	done    chan error // the request's end
@@ -88,7 +88,7 @@ func newRounds(w *Worker, job aggregator.JobConfig) (*rounds, error) {
 	r := &rounds{
 		w: w, flow: w.flows[flowHot],
 		numbers: numbersOf(job),
-		turns:   make(chan struct{}, 1),
+		calling: make(chan struct{}, 1),
 		done:    make(chan error, 1),
 		recent:  make([]uint16, w.cfg.Flow.Size),
 	}
@@ -123,10 +123,10 @@ func numbersOf(job aggregator.JobConfig) packer.Numbers {
 	return packer.Numbers{}
 }
 
-// enter waits for the caller's turn.
-func (r *rounds) enter(ctx context.Context) error {
+// acquire waits for the caller's turn.
+func (r *rounds) acquire(ctx context.Context) error {
 	select {
-	case r.turns <- struct{}{}:
+	case r.calling <- struct{}{}:
 		return nil
 	case <-r.w.dead:
 		return r.w.err
@@ -135,7 +135,8 @@ func (r *rounds) enter(ctx context.Context) error {
 	}
 }
 
-func (r *rounds) leave() { <-r.turns }
+// release ends the caller's turn.
+func (r *rounds) release() { <-r.calling }
 
 // do hands a call to the worker's goroutine and waits for its end. The caller
 // has the turn.
@@ -146,7 +147,7 @@ func (r *rounds) do(ctx context.Context, c roundCall) error {
 	r.calls++
 	c.id = r.calls
 	r.request = c
-	if err := r.w.enter(ctx, r.begin); err != nil {
+	if err := r.w.post(ctx, r.begin); err != nil {
 		return err
 	}
 	select {
@@ -156,7 +157,7 @@ func (r *rounds) do(ctx context.Context, c roundCall) error {
 	case <-ctx.Done():
 		// The goroutine may be using the slices, so it has the last word.
 		cause := context.Cause(ctx)
-		if err := r.w.enter(context.WithoutCancel(ctx), func() { r.cancel(c.id, cause) }); err == nil {
+		if err := r.w.post(context.WithoutCancel(ctx), func() { r.cancel(c.id, cause) }); err == nil {
 			select {
 			case err := <-r.done:
 				return err
@@ -187,14 +188,14 @@ func (r *rounds) accept() {
 func (r *rounds) cancel(id uint64, cause error) {
 	switch {
 	case !r.active || r.call.id != id:
-	case r.next == r.call.first: // nobody has seen anything of it
+	case r.next == r.call.first: // nothing of it has left
 		r.end(cause)
 	default:
 		r.fail(cause)
 	}
 }
 
-// end lets the caller go.
+// end unblocks the caller.
 func (r *rounds) end(err error) {
 	if r.active {
 		r.active = false

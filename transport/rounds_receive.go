@@ -5,40 +5,35 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// receive takes in an answer to a contribution, or to all workers. It returns
-// false if the answer is to something else. Whatever does not fit what is awaited
-// is counted and changes nothing.
-func (r *rounds) receive(h wire.Header, payload []byte) bool {
-	w := r.w
+// receive takes in an answer to a contribution, or to all workers, that carries
+// the job and the epoch of the flow. It returns other if the answer is to
+// something else. Whatever does not fit what is awaited changes nothing.
+func (r *rounds) receive(h wire.Header, payload []byte) verdict {
 	refused := -1
 	switch {
 	case h.Type == wire.TypeAck && (r.groups > 0 || h.Flags&(wire.FlagAll|wire.FlagScale) != 0):
 	case h.Type == wire.TypeError && r.outstanding(h.Seq) >= 0:
 		refused = r.outstanding(h.Seq)
 	default:
-		return false
+		return other
 	}
-	to := w.cfg.Sender
+	to := r.w.cfg.Sender
 	if h.Flags&wire.FlagAll != 0 {
 		to = wire.AllSenders
 	}
-	if h.Job != w.cfg.Job || h.Epoch != r.flow.epoch || h.Sender != to {
-		w.stats.Stray++
-		return true
-	}
 	switch {
+	case h.Sender != to:
+		return stray
 	case refused >= 0:
-		r.refused(refused, payload)
+		return r.refused(refused, payload)
 	case h.Flags&^wire.FlagScale == 0:
-		r.acked(h, payload)
+		return r.acked(h, payload)
 	case h.Flags&^wire.FlagAll == wire.FlagSum:
-		r.takeSums(h, payload)
+		return r.takeSums(h, payload)
 	case h.Flags&^wire.FlagAll == wire.FlagSum|wire.FlagScale:
-		r.takeScale(h, payload)
-	default:
-		w.stats.Malformed++
+		return r.takeScale(h, payload)
 	}
-	return true
+	return malformed
 }
 
 // left reports whether the frame of a contribution has left: otherwise nobody
@@ -72,35 +67,34 @@ func (r *rounds) unackedAt(seq uint32) int {
 
 func (r *rounds) recentAt(seq uint32) *uint16 { return &r.recent[seq%uint32(len(r.recent))] }
 
-// acked takes in that the aggregator has a contribution and waits for others.
-func (r *rounds) acked(h wire.Header, payload []byte) {
-	w := r.w
+// acked records that the aggregator has a contribution and waits for others.
+func (r *rounds) acked(h wire.Header, payload []byte) verdict {
 	if len(payload) != wire.HeaderLen {
-		w.stats.Malformed++
-		return
+		return malformed
 	}
 	i := r.unackedAt(h.Seq)
 	if i < 0 {
 		// To a frame that was repeated to ask for the result, or to another one.
-		if r.outstanding(h.Seq) >= 0 {
-			r.heard = w.now
-		} else {
-			w.stats.Stray++
+		if r.outstanding(h.Seq) < 0 {
+			return stray
 		}
-		return
+		r.heard = r.w.now
+		return taken
 	}
-	r.heard = w.now
-	e, _ := r.flow.window.Ack(w.now, h.Seq)
+	now := r.w.now
+	r.heard = now
+	e, _ := r.flow.window.Ack(now, h.Seq)
 	r.unacked--
 	r.op.outstanding--
 	c := &r.contributions[i]
 	if r.broken != nil {
 		r.free(c)
-		return
+		return taken
 	}
 	c.state = waiting
-	c.wait, _ = r.waits.Add(w.now, e) // room made sure that there is a place
-	r.waits.Sent(w.now, 1)
+	c.wait, _ = r.waits.Add(now, e) // room made sure that there is a place
+	r.waits.Sent(now, 1)
+	return taken
 }
 
 // awaited reports whether an answer with a result is to a contribution: by its
@@ -114,42 +108,36 @@ func (r *rounds) awaited(c *contribution, h wire.Header) bool {
 }
 
 // takeSums takes in the sums of a group.
-func (r *rounds) takeSums(h wire.Header, payload []byte) {
-	w := r.w
+func (r *rounds) takeSums(h wire.Header, payload []byte) verdict {
 	if _, err := wire.StripeCount(payload); err != nil {
-		w.stats.Malformed++
-		return
+		return malformed
 	}
 	i := int(wire.StripeAt(payload, 0).Slot(0)) * wire.Lanes / max(r.groupLen, 1)
 	if i >= r.groups || !r.awaited(&r.contributions[i], h) {
-		w.stats.Stray++
-		return
+		return stray
 	}
 	if r.active && !packer.TakeVector(payload, r.firstSlot(i), r.part(r.call.sums, i), r.call.numbers) {
-		w.stats.Malformed++
-		return
+		return malformed
 	}
 	r.settle(i)
+	return taken
 }
 
 // takeScale takes in what the workers' exponents decide.
-func (r *rounds) takeScale(h wire.Header, payload []byte) {
-	w := r.w
+func (r *rounds) takeScale(h wire.Header, payload []byte) verdict {
 	decision, err := wire.ParseScale(payload)
 	c := &r.contributions[r.groups]
 	switch {
 	case err != nil:
-		w.stats.Malformed++
-		return
+		return malformed
 	case !r.awaited(c, h) || decision.Iteration != c.round:
-		w.stats.Stray++
-		return
+		return stray
 	case decision.Exponent == wire.InfiniteExponent || r.active && decision.Exponent < r.call.exponent:
-		w.stats.Malformed++ // the largest of all is not below our own
-		return
+		return malformed // the largest of all is not below our own
 	}
 	r.decided = decision.Exponent
 	r.settle(r.groups)
+	return taken
 }
 
 // settle ends a contribution that has its result.
@@ -182,12 +170,11 @@ func (r *rounds) free(c *contribution) {
 }
 
 // refused ends the rounds: the others will wait in vain for this worker.
-func (r *rounds) refused(i int, payload []byte) {
+func (r *rounds) refused(i int, payload []byte) verdict {
 	w := r.w
 	why, err := wire.ParseRefusal(payload)
 	if err != nil {
-		w.stats.Malformed++
-		return
+		return malformed
 	}
 	r.heard = w.now
 	w.stats.Refusals[min(int(why.Code), len(w.stats.Refusals)-1)]++
@@ -204,4 +191,5 @@ func (r *rounds) refused(i int, payload []byte) {
 		r.op.outstanding--
 		r.free(c)
 	}
+	return taken
 }

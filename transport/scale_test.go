@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"testing"
@@ -11,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/scaled"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/wire"
@@ -36,9 +36,9 @@ func TestNegotiateScale(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						scale, err := w.NegotiateScale(ctx, grads[i])
-						if want := scaleOf(t, grads); err != nil || scale != want {
-							t.Errorf("worker %d, iteration %d: scale %v, %v; want %v", i, n, scale, err, want)
+						exp, err := w.NegotiateScale(ctx, grads[i])
+						if want := -scaleOf(t, grads).Exp; err != nil || exp != want {
+							t.Errorf("worker %d, iteration %d: exponent %v, %v; want %v", i, n, exp, err, want)
 							return
 						}
 						if err := ticket.Wait(ctx); err != nil {
@@ -63,10 +63,43 @@ func TestNegotiateScale(t *testing.T) {
 	}
 }
 
+// negotiationTimes has all workers negotiate the scale of some iterations, each
+// with its own gradients, and returns how long each call took, in the order of
+// workers, then of iterations.
+func negotiationTimes(ctx context.Context, workers []*Worker, grads [][]float32, iterations int) ([]time.Duration, error) {
+	if len(grads) != len(workers) {
+		return nil, fmt.Errorf("transport: gradients of %d workers for %d", len(grads), len(workers))
+	}
+	ctx, cancel := context.WithCancelCause(ctx) // nobody shall wait for one that has failed
+	defer cancel(nil)
+	times := make([]time.Duration, len(workers)*iterations)
+	errs := make([]error, len(workers))
+	var wg sync.WaitGroup
+	for i, w := range workers {
+		wg.Go(func() {
+			for n := range iterations {
+				start := time.Now()
+				_, err := w.NegotiateScale(ctx, grads[i])
+				times[i*iterations+n] = time.Since(start)
+				if err != nil {
+					errs[i] = fmt.Errorf("worker %d, iteration %d: %w", i, n, err)
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return times, nil
+}
+
 func TestNegotiationTimes(t *testing.T) {
 	o := clusterOptions{workers: 2, arithmetic: aggregator.Fixed, rounds: true, stripes: 10}
 	c := newCluster(t, memFabric(t, o), o)
-	times, err := NegotiationTimes(deadline(t), c.workers, vectors(2, 0), 10)
+	times, err := negotiationTimes(deadline(t), c.workers, vectors(2, 0), 10)
 	if err != nil || len(times) != 20 {
 		t.Fatalf("%d times, %v", len(times), err)
 	}
@@ -76,7 +109,7 @@ func TestNegotiationTimes(t *testing.T) {
 		}
 	}
 	c.workers[1].Close()
-	if _, err := NegotiationTimes(deadline(t), c.workers, vectors(2, 0), 10); !errors.Is(err, ErrClosed) {
+	if _, err := negotiationTimes(deadline(t), c.workers, vectors(2, 0), 10); !errors.Is(err, ErrClosed) {
 		t.Errorf("with a closed worker: %v", err)
 	}
 }
@@ -86,8 +119,14 @@ func TestNegotiateScaleFails(t *testing.T) {
 	c := newCluster(t, memFabric(t, o), o)
 	w := c.workers[0]
 	ctx := deadline(t)
-	if _, err := w.NegotiateScale(ctx, []float32{1, float32(math.NaN())}); !errors.Is(err, scaled.ErrNotFinite) {
-		t.Errorf("NaN: %v", err)
+	for _, at := range []int{0, testDim, 10_000} { // the last is beyond the hot vector
+		grads := make([]float32, at+1)
+		grads[at] = float32(math.NaN())
+		var bad *packer.NotFiniteError
+		_, err := w.NegotiateScale(ctx, grads)
+		if want := map[int]uint64{0: 1000, testDim: 1001}[at]; !errors.As(err, &bad) || bad.Index != at || bad.Key != want {
+			t.Errorf("NaN at %d: %v", at, err)
+		}
 	}
 	var round *RoundError
 	var missing *NoResultError
@@ -143,8 +182,8 @@ func TestPushSumOfIntegers(t *testing.T) {
 			t.Errorf("error %v, want a RangeError at 4", err)
 		}
 		// In the queue it fails alone.
-		bad, err1 := c.workers[0].Queue(ctx, keys, grads)
-		good, err2 := c.workers[0].Queue(ctx, []uint64{1000}, make([]float32, testDim))
+		bad, err1 := c.workers[0].PushLater(ctx, keys, grads)
+		good, err2 := c.workers[0].PushLater(ctx, []uint64{1000}, make([]float32, testDim))
 		if err := errors.Join(err1, err2, good.Wait(ctx)); err != nil {
 			t.Error(err)
 		}
@@ -180,7 +219,7 @@ func BenchmarkNegotiateScale(b *testing.B) {
 				grads[i] = []float32{1}
 			}
 			b.ResetTimer()
-			if _, err := NegotiationTimes(context.Background(), c.workers, grads, b.N); err != nil {
+			if _, err := negotiationTimes(context.Background(), c.workers, grads, b.N); err != nil {
 				b.Fatal(err)
 			}
 		})

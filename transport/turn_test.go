@@ -32,7 +32,7 @@ func TestTurnIsBusyOrIdle(t *testing.T) {
 	p.server.deliver(make([]byte, 1), p.link.Local())
 	turn("something received", busy)
 	turn("nothing to do", -1)
-	if _, err := p.Queue(t.Context(), []uint64{1}, make([]float32, testDim)); err != nil {
+	if _, err := p.PushLater(t.Context(), []uint64{1}, make([]float32, testDim)); err != nil {
 		t.Fatal(err)
 	}
 	turn("a queue that may wait", -1)

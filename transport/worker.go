@@ -37,7 +37,7 @@ type Worker struct {
 
 	settled bool // since the last turn: a caller that waited may go on
 
-	// The queue of Queue, and what of it is packed together.
+	// The queue of PushLater, and what of it is packed together.
 	arrivals   chan *operation
 	waiting    atomic.Int64 // gradients in it, and one more for each batch
 	urgent     atomic.Bool  // it is to be taken
@@ -78,7 +78,7 @@ func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		return nil, err
 	}
 	w.loop.start(w.main, w.finish)
-	go func() { // see Queue, which does the same when it comes later
+	go func() { // see PushLater, which does the same when it comes later
 		<-w.dead
 		w.failQueued()
 	}()
@@ -228,7 +228,7 @@ func (w *Worker) submit(ctx context.Context, o *operation) error {
 		return context.Cause(ctx)
 	}
 	o.released = make(chan struct{})
-	if err := w.enter(ctx, func() { w.accept(o) }); err != nil {
+	if err := w.post(ctx, func() { w.accept(o) }); err != nil {
 		return err
 	}
 	select {
@@ -239,7 +239,7 @@ func (w *Worker) submit(ctx context.Context, o *operation) error {
 		// The goroutine may be using the slices, so it has the last word.
 		o.cause = context.Cause(ctx)
 		o.cancelled.Store(true)
-		if err := w.enter(context.WithoutCancel(ctx), w.sweep); err == nil {
+		if err := w.post(context.WithoutCancel(ctx), w.sweep); err == nil {
 			select {
 			case <-o.released:
 			case <-w.dead:
@@ -261,7 +261,7 @@ func (w *Worker) submit(ctx context.Context, o *operation) error {
 // Flushes that end together return the same refusal.
 func (w *Worker) Flush(ctx context.Context) error {
 	fl := &flush{done: make(chan error, 1)}
-	if err := w.enter(ctx, func() { w.addFlush(fl) }); err != nil {
+	if err := w.post(ctx, func() { w.addFlush(fl) }); err != nil {
 		return err
 	}
 	select {

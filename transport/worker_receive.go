@@ -10,36 +10,56 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
+// verdict is what a payload turns out to be.
+type verdict uint8
+
+const (
+	taken     verdict = iota // an answer to what was sent, or a repetition of one
+	malformed                // no valid answer
+	stray                    // from elsewhere, or to another job, sender, epoch or time
+	other                    // of no concern to the rounds
+)
+
 // receive takes an answer in. Whatever does not fit what was sent is counted
 // and ignored: it may be a late answer to an earlier incarnation, or forged.
 func (w *Worker) receive(p *link.Packet) {
+	switch w.take(p) {
+	case malformed:
+		w.stats.Malformed++
+	case stray:
+		w.stats.Stray++
+	}
+}
+
+func (w *Worker) take(p *link.Packet) verdict {
 	h, err := wire.ParseHeader(p.Payload)
 	if err != nil {
-		w.stats.Malformed++
-		return
+		return malformed
 	}
 	f := w.flowFrom(p.Src)
-	if w.rounds != nil && f == w.rounds.flow && w.rounds.receive(h, p.Payload) {
-		return
+	if f == nil || h.Job != w.cfg.Job || h.Epoch != f.epoch {
+		return stray
 	}
-	if f == nil || h.Job != w.cfg.Job || h.Sender != w.cfg.Sender || h.Epoch != f.epoch {
-		w.stats.Stray++
-		return
+	if w.rounds != nil && f == w.rounds.flow {
+		if v := w.rounds.receive(h, p.Payload); v != other {
+			return v
+		}
+	}
+	if h.Sender != w.cfg.Sender {
+		return stray
 	}
 	if int32(h.Seq-f.window.NextUnsent()) >= 0 {
-		w.stats.Stray++ // an answer to a frame that has not left
-		return
+		return stray // an answer to a frame that has not left
 	}
 	switch h.Type {
 	case wire.TypeAck:
-		w.receiveAck(f, h, p.Payload)
+		return w.receiveAck(f, h, p.Payload)
 	case wire.TypeError:
-		w.receiveError(f, h, p.Payload)
+		return w.receiveError(f, h, p.Payload)
 	case wire.TypeRows:
-		w.receiveRows(f, h, p.Payload)
-	default:
-		w.stats.Stray++
+		return w.receiveRows(f, h, p.Payload)
 	}
+	return stray
 }
 
 func (w *Worker) flowFrom(src wire.Endpoint) *flow {
@@ -51,17 +71,16 @@ func (w *Worker) flowFrom(src wire.Endpoint) *flow {
 	return nil
 }
 
-func (w *Worker) receiveAck(f *flow, h wire.Header, payload []byte) {
+func (w *Worker) receiveAck(f *flow, h wire.Header, payload []byte) verdict {
 	stripes, err := wire.ParseAck(payload, h)
 	if err != nil {
-		w.stats.Malformed++
-		return
+		return malformed
 	}
 	e, ok := f.window.Ack(w.now, h.Seq)
 	if !ok {
-		return
+		return taken
 	}
-	o := w.ops[e.Ticket]
+	o := w.ops[e.Owner]
 	switch {
 	case o.pull:
 		o.fail(w.peerError(f, fmt.Errorf("%w: an ACK to a pull", ErrAnswer)))
@@ -72,6 +91,7 @@ func (w *Worker) receiveAck(f *flow, h wire.Header, payload []byte) {
 	}
 	o.acked++
 	w.answered(o, e)
+	return taken
 }
 
 // answered returns the frame's buffer and settles its operation.
@@ -114,18 +134,17 @@ func (w *Worker) copySums(o *operation) {
 	}
 }
 
-func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) {
+func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	r, err := wire.ParseRefusal(payload)
 	if err != nil {
-		w.stats.Malformed++
-		return
+		return malformed
 	}
 	e, ok := f.window.Refuse(w.now, h.Seq)
 	if !ok {
-		return
+		return taken
 	}
 	w.stats.Refusals[min(int(r.Code), len(w.stats.Refusals)-1)]++
-	o := w.ops[e.Ticket]
+	o := w.ops[e.Owner]
 	refusal := w.peerError(f, r)
 	refusal.Key, refusal.KeyKnown = w.refusedKey(f, w.link.Payload(cookieBuf(e.Cookie))[:e.Len], r)
 	refusal.Unknown = e.Repeated && !r.Code.Final() && !o.pull
@@ -139,6 +158,7 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) {
 		o.refused++
 	}
 	w.answered(o, e)
+	return taken
 }
 
 // refusedKey finds the row that a refusal is about in the refused frame.
@@ -167,17 +187,16 @@ func (w *Worker) refusedKey(f *flow, payload []byte, r wire.Refusal) (key uint64
 	return rows.Key(row), true
 }
 
-func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) {
+func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) verdict {
 	rows, err := wire.ParseRows(payload, wire.TypeRows)
 	if err != nil {
-		w.stats.Malformed++
-		return
+		return malformed
 	}
 	e, ok := f.window.Ack(w.now, h.Seq)
 	if !ok {
-		return
+		return taken
 	}
-	o := w.ops[e.Ticket]
+	o := w.ops[e.Owner]
 	first := cookieFirst(e.Cookie)
 	d := w.cfg.Dim
 	switch n := min(len(o.keys)-first, w.pullCap()); {
@@ -192,6 +211,7 @@ func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) {
 	}
 	o.acked++
 	w.answered(o, e)
+	return taken
 }
 
 func (w *Worker) peerError(f *flow, err error) *PeerError {

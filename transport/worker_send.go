@@ -25,7 +25,7 @@ func (w *Worker) room(f *flow) (link.Buf, bool) {
 func (w *Worker) enqueue(f *flow, h wire.Header, payload []byte, o *operation, cookie uint64) {
 	h.Job, h.Sender, h.Epoch, h.Seq = w.cfg.Job, w.cfg.Sender, f.epoch, f.window.NextSeq()
 	h.Put(payload)
-	if _, ok := f.window.Add(w.now, retransmit.Entry{Cookie: cookie, Len: uint32(len(payload)), Ticket: o.id}); !ok {
+	if _, ok := f.window.Add(w.now, retransmit.Entry{Cookie: cookie, Len: uint32(len(payload)), Owner: o.id}); !ok {
 		panic("transport: frame queued on a full window")
 	}
 	w.out = append(w.out, link.Frame{Buf: cookieBuf(cookie), Len: len(payload), To: f.path})

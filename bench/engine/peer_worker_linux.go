@@ -62,7 +62,7 @@ func (p *workerPeer) push() (acked int, err error) {
 	}
 	load := p.load[p.next%len(p.load)]
 	p.next++
-	*ticket, err = p.worker.Queue(context.Background(), load.keys, load.grads)
+	*ticket, err = p.worker.PushLater(context.Background(), load.keys, load.grads)
 	return acked, err
 }
 

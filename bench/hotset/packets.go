@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/placement"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -55,11 +56,11 @@ func packets(l *trainingLog, c Config, combined bool) ([]Packets, error) {
 	if err != nil {
 		return nil, err
 	}
-	random, err := packer.NewRandom(hot.Len(), registers, c.Seed)
+	random, err := placement.NewRandom(hot.Len(), registers, c.Seed)
 	if err != nil {
 		return nil, err
 	}
-	orchestrator, err := packer.NewOrchestrator(registers, capacity)
+	orchestrator, err := placement.NewOrchestrator(registers, capacity)
 	if err != nil {
 		return nil, err
 	}
@@ -76,19 +77,19 @@ func packets(l *trainingLog, c Config, combined bool) ([]Packets, error) {
 		tally
 	}{
 		{RandomInOrder, newTally(random)},
-		{HeatInOrder, newTally(packer.Heat(registers))},
-		{HeatAlgorithm1, newTally(packer.Heat(registers))},
-		{LaneAligned, newTally(packer.Heat(registers))},
-		{Dense, newTally(packer.Heat(registers))},
+		{HeatInOrder, newTally(placement.Heat(registers))},
+		{HeatAlgorithm1, newTally(placement.Heat(registers))},
+		{LaneAligned, newTally(placement.Heat(registers))},
+		{Dense, newTally(placement.Heat(registers))},
 	}
 	count := 0
-	var gradients []packer.Gradient
+	var gradients []placement.Gradient
 	for keys := range l.batches(c.BatchRows, combined) {
 		count++
 		gradients = gradients[:0]
 		for _, key := range keys {
 			if rank, ok := hot.Rank(key); ok {
-				gradients = append(gradients, packer.Gradient{Rank: rank})
+				gradients = append(gradients, placement.Gradient{Rank: rank})
 			}
 		}
 		for packet := range slices.Chunk(gradients, capacity) {
@@ -124,18 +125,18 @@ func packets(l *trainingLog, c Config, combined bool) ([]Packets, error) {
 
 // tally counts packets and what they cost a switch.
 type tally struct {
-	placement packer.Placement
+	placement placement.Placement
 	seen      []uint32
 
 	packets, pairs, recirculations, worst, none int
 }
 
-func newTally(p packer.Placement) tally {
+func newTally(p placement.Placement) tally {
 	return tally{placement: p, seen: make([]uint32, p.Registers())}
 }
 
-func (t *tally) add(packet []packer.Gradient) {
-	n := packer.Recirculations(packet, t.placement, t.seen)
+func (t *tally) add(packet []placement.Gradient) {
+	n := placement.Recirculations(packet, t.placement, t.seen)
 	t.packets++
 	t.pairs += len(packet)
 	t.recirculations += n
@@ -159,17 +160,17 @@ func pack(p *packer.Packer, keys []uint64, grads []float32, each func(payload []
 }
 
 // eachStripe takes every stripe of a payload for a packet.
-func eachStripe(payload []byte, layout packer.Layout, packet func([]packer.Gradient)) error {
+func eachStripe(payload []byte, layout packer.Layout, packet func([]placement.Gradient)) error {
 	n, err := wire.StripeCount(payload)
 	if err != nil {
 		return err
 	}
 	for i := range n {
 		stripe := wire.StripeAt(payload, i)
-		var pairs []packer.Gradient
+		var pairs []placement.Gradient
 		for lane := range wire.Lanes {
 			if stripe.Mask()>>lane&1 != 0 {
-				pairs = append(pairs, packer.Gradient{Rank: layout.Rank(lane, stripe.Slot(lane)), Value: stripe.Value(lane)})
+				pairs = append(pairs, placement.Gradient{Rank: layout.Rank(lane, stripe.Slot(lane)), Value: stripe.Value(lane)})
 			}
 		}
 		packet(pairs)

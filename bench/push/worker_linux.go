@@ -154,7 +154,7 @@ func pushAll(ctx context.Context, w *transport.Worker, load batches, pushes *ato
 			return err
 		}
 		var err error
-		if tickets[n%InFlight], err = w.Queue(ctx, load.keysOf(n), load.gradsOf(n)); err != nil {
+		if tickets[n%InFlight], err = w.PushLater(ctx, load.keysOf(n), load.gradsOf(n)); err != nil {
 			return err
 		}
 	}

@@ -1017,7 +1017,7 @@ type HarvestRequest_Begin struct {
 }
 
 type HarvestRequest_Now struct {
-	Now uint64 `protobuf:"varint,2,opt,name=now,proto3,oneof"` // harvest at once; answered by a harvest with at least this ticket
+	Now uint64 `protobuf:"varint,2,opt,name=now,proto3,oneof"` // harvest at once; answered by a harvest whose request is at least this
 }
 
 type HarvestRequest_Done struct {
@@ -1101,7 +1101,7 @@ type HarvestChunk struct {
 	Last          bool    `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
 	Frames        uint64  `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"` // hot frames summed in this bank, in the last chunk
 	Pairs         uint64  `protobuf:"varint,6,opt,name=pairs,proto3" json:"pairs,omitempty"`
-	Ticket        uint64  `protobuf:"varint,7,opt,name=ticket,proto3" json:"ticket,omitempty"` // of the newest request made before this bank was frozen
+	Request       uint64  `protobuf:"varint,7,opt,name=request,proto3" json:"request,omitempty"` // the newest request made before this bank was frozen
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1178,9 +1178,9 @@ func (x *HarvestChunk) GetPairs() uint64 {
 	return 0
 }
 
-func (x *HarvestChunk) GetTicket() uint64 {
+func (x *HarvestChunk) GetRequest() uint64 {
 	if x != nil {
-		return x.Ticket
+		return x.Request
 	}
 	return 0
 }
@@ -2038,15 +2038,15 @@ const file_control_proto_rawDesc = "" +
 	"\fHarvestBegin\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\x04R\x04last\"\xaa\x01\n" +
+	"\x04last\x18\x03 \x01(\x04R\x04last\"\xac\x01\n" +
 	"\fHarvestChunk\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05ranks\x18\x02 \x03(\rR\x05ranks\x12\x12\n" +
 	"\x04sums\x18\x03 \x03(\x10R\x04sums\x12\x12\n" +
 	"\x04last\x18\x04 \x01(\bR\x04last\x12\x16\n" +
 	"\x06frames\x18\x05 \x01(\x04R\x06frames\x12\x14\n" +
-	"\x05pairs\x18\x06 \x01(\x04R\x05pairs\x12\x16\n" +
-	"\x06ticket\x18\a \x01(\x04R\x06ticket\"d\n" +
+	"\x05pairs\x18\x06 \x01(\x04R\x05pairs\x12\x18\n" +
+	"\arequest\x18\a \x01(\x04R\arequest\"d\n" +
 	"\x0eBarrierRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x12\n" +

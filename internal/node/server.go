@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/cluster"
@@ -46,8 +47,6 @@ type server struct {
 	keys  []uint64 // of the hot rows, by rank
 	store *ps.Store
 	loop  *transport.Server
-	// convert turns the sums of a harvest into units of the store.
-	convert func(*control.Harvest) error
 	// endCapture ends what offerCapture began.
 	endCapture func() error
 	job        *control.Owned
@@ -83,7 +82,6 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if err := s.open(cfg); err != nil {
 		return nil, err
 	}
-	s.convert = converter(c.Job.Config(), s.store.Config().Exp)
 	security, err := control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return nil, err
@@ -211,7 +209,7 @@ func (s *server) removeJob() error {
 // apply adds a harvest to the open step. Without barriers a harvest also ends
 // the step.
 func (s *server) apply(ctx context.Context, h *control.Harvest) error {
-	if err := s.convert(h); err != nil {
+	if err := toUnits(h, s.env.Config.Job.Config(), s.store.Config().Exp); err != nil {
 		return err
 	}
 	var failed error
@@ -233,6 +231,22 @@ func (s *server) apply(ctx context.Context, h *control.Harvest) error {
 		}
 	})
 	return errors.Join(err, failed)
+}
+
+// toUnits converts the sums of a harvest from the job's arithmetic into units of
+// 2^exp.
+func toUnits(h *control.Harvest, job aggregator.JobConfig, exp int) error {
+	if job.Arithmetic == aggregator.Exact && job.Exp == exp {
+		return nil
+	}
+	for i, sum := range h.Sums {
+		units, ok := job.Units(sum, exp)
+		if !ok {
+			return fmt.Errorf("sum %g of rank %d: %w", job.Float32(sum), h.Ranks[i], ps.ErrOverflow)
+		}
+		h.Sums[i] = units
+	}
+	return nil
 }
 
 // commit ends a step of synchronous training.

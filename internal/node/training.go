@@ -23,7 +23,7 @@ func StoreConfig(c *cluster.Config) (ps.Config, error) {
 	}
 	return ps.Config{
 		Dim: model.Dim(),
-		Exp: storeExp(c.Job.Config()),
+		Exp: c.Job.Config().StoreExp(),
 		Optimizer: ps.Optimizer{
 			Method:             method,
 			LearningRate:       float32(c.Model.LearningRate),

@@ -35,6 +35,7 @@ var targets = []target{
 	}},
 	own("lut"),
 	own("packer"),
+	own("packer/placement"),
 	own("retransmit"),
 	own("aggregator"),
 	{"ps", []stage{{dir: "ps"}, {dir: "internal/node"}}},

@@ -1,6 +1,10 @@
-package packer
+package placement
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/libra-ina/libra/packer"
+)
 
 // Orchestrator is [Algorithm1], fast: the same packets in the same order with
 // the same contents, in amortised near-constant time a gradient and without
@@ -20,10 +24,10 @@ type Orchestrator struct {
 }
 
 // NewOrchestrator returns an Orchestrator for m registers and packets of the
-// given capacity. It returns [ErrConfig] if one of them is not positive.
+// given capacity. It returns [packer.ErrConfig] if one of them is not positive.
 func NewOrchestrator(m, capacity int) (*Orchestrator, error) {
-	if m < 1 || m > MaxSlots || capacity < 1 || capacity > MaxSlots {
-		return nil, fmt.Errorf("%w: %d registers and packets of %d gradients, possible are 1 to %d", ErrConfig, m, capacity, MaxSlots)
+	if m < 1 || m > packer.MaxSlots || capacity < 1 || capacity > packer.MaxSlots {
+		return nil, fmt.Errorf("%w: %d registers and packets of %d gradients, possible are 1 to %d", packer.ErrConfig, m, capacity, packer.MaxSlots)
 	}
 	return &Orchestrator{m: uint32(m), capacity: uint32(capacity), cursor: make([]uint32, m)}, nil
 }

@@ -47,26 +47,26 @@ func (j *job) serveHarvest(stream harvestStream, last uint64) error {
 			return err
 		}
 	}
-	h := &harvests{job: j, stream: stream, due: newDue(j.spec)}
+	h := &harvestSession{job: j, stream: stream, due: newDue(j.spec)}
 	defer h.due.stop()
 	return h.run()
 }
 
-// harvests is what is going on at one stream.
-type harvests struct {
+// harvestSession is the sender's end of one stream.
+type harvestSession struct {
 	*job
-	stream harvestStream
-	due    *due
-	asked  uint64 // newest request
-	ticket uint64 // newest request that is or was answered
+	stream   harvestStream
+	due      *due
+	asked    uint64 // newest request
+	answered uint64 // newest request that is or was answered
 }
 
 // run harvests when it is due or asked for, one harvest at a time: while one is
 // pending, periods pass and requests are remembered.
-func (h *harvests) run() error {
+func (h *harvestSession) run() error {
 	requests, ended := receive(h.stream)
 	for {
-		if !h.pending && h.asked > h.ticket {
+		if !h.pending && h.asked > h.answered {
 			if err := h.harvest(); err != nil {
 				return err
 			}
@@ -117,16 +117,16 @@ func receive(stream harvestStream) (<-chan *pb.HarvestRequest, <-chan error) {
 	return requests, ended
 }
 
-func (h *harvests) harvest() error {
-	h.ticket = h.asked
+func (h *harvestSession) harvest() error {
+	h.answered = h.asked
 	if err := h.freeze(); err != nil {
 		return err
 	}
-	return h.send(h.stream, h.ticket)
+	return h.send(h.stream, h.answered)
 }
 
 // harvestCounted harvests if there are enough frames.
-func (h *harvests) harvestCounted() error {
+func (h *harvestSession) harvestCounted() error {
 	enough, err := h.enough()
 	if err != nil || !enough {
 		return err
@@ -136,7 +136,7 @@ func (h *harvests) harvestCounted() error {
 }
 
 // take takes a request.
-func (h *harvests) take(req *pb.HarvestRequest) error {
+func (h *harvestSession) take(req *pb.HarvestRequest) error {
 	switch what := req.What.(type) {
 	case *pb.HarvestRequest_Now:
 		h.asked = max(h.asked, what.Now)

@@ -1,12 +1,16 @@
-package packer
+package placement
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
 )
 
 func ranks(packets [][]Gradient) [][]uint32 {
@@ -185,9 +189,35 @@ func TestPlacements(t *testing.T) {
 	}
 }
 
+func TestOrchestratorLimits(t *testing.T) {
+	for _, c := range []struct {
+		m, capacity int
+		good        bool
+	}{
+		{1, 1, true}, {packer.MaxSlots, 1, true}, {1, packer.MaxSlots, true},
+		{0, 1, false}, {1, 0, false}, {-1, 1, false}, {1, -1, false}, {packer.MaxSlots + 1, 1, false}, {1, packer.MaxSlots + 1, false},
+	} {
+		if o, err := NewOrchestrator(c.m, c.capacity); (err == nil) != c.good || err != nil && (o != nil || !errors.Is(err, packer.ErrConfig)) {
+			t.Errorf("%d registers, packets of %d: %v", c.m, c.capacity, err)
+		}
+	}
+}
+
+// The hot path must not allocate once its scratch memory has grown.
+func TestOrchestratorDoesNotAllocate(t *testing.T) {
+	o, err := NewOrchestrator(wire.Lanes, wire.Lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := gradients(make([]uint32, 500)...)
+	if n := testing.AllocsPerRun(20, func() { o.Package(batch) }); n != 0 {
+		t.Errorf("%v allocations a batch", n)
+	}
+}
+
 func BenchmarkOrchestrator(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	zipf := rand.NewZipf(rng, 1.1, 1, benchHot-1)
+	zipf := rand.NewZipf(rng, 1.1, 1, 30_000-1)
 	batches := make([][]Gradient, 64)
 	for i := range batches {
 		for range 4096 {

@@ -69,8 +69,8 @@ func (j *job) resume(last uint64) error {
 	return nil
 }
 
-// send sends the pending harvest. It answers requests up to ticket.
-func (j *job) send(stream harvestStream, ticket uint64) error {
+// send sends the pending harvest, which answers the requests up to a number.
+func (j *job) send(stream harvestStream, request uint64) error {
 	chunk := &pb.HarvestChunk{Number: j.harvests()}
 	if j.frozen != nil {
 		for rank, sum := range j.frozen.Slots {
@@ -92,7 +92,7 @@ func (j *job) send(stream harvestStream, ticket uint64) error {
 		}
 		chunk.Frames, chunk.Pairs = j.frozen.Frames, j.frozen.Pairs
 	}
-	chunk.Last, chunk.Ticket = true, ticket
+	chunk.Last, chunk.Request = true, request
 	return stream.Send(chunk)
 }
 

@@ -1,8 +1,10 @@
-package packer
+package placement
 
 import (
 	"fmt"
 	"math/rand/v2"
+
+	"github.com/libra-ina/libra/packer"
 )
 
 // Placement says where a hot parameter lives in m registers.
@@ -34,11 +36,11 @@ type Random struct {
 	m        uint32
 }
 
-// NewRandom places n ranks in m registers. It returns [ErrConfig] if m is not
+// NewRandom places n ranks in m registers. It returns [packer.ErrConfig] if m is not
 // positive or n is negative.
 func NewRandom(n, m int, seed uint64) (Random, error) {
 	if m < 1 || n < 0 {
-		return Random{}, fmt.Errorf("%w: %d parameters in %d registers", ErrConfig, n, m)
+		return Random{}, fmt.Errorf("%w: %d parameters in %d registers", packer.ErrConfig, n, m)
 	}
 	position := make([]uint32, n)
 	for i := range position {

@@ -1,0 +1,35 @@
+package node
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/ps"
+)
+
+// TestHarvestsInUnits converts the sums of a harvest in place, and names the rank of
+// one that is too large.
+func TestHarvestsInUnits(t *testing.T) {
+	for _, c := range []struct {
+		job  aggregator.JobConfig
+		want []int64
+	}{
+		{aggregator.JobConfig{Exp: -46}, []int64{4, -6}},
+		{aggregator.JobConfig{Arithmetic: aggregator.Fixed, Exp: -44}, []int64{16, -24}},
+	} {
+		h := &control.Harvest{Ranks: []uint32{9, 11}, Sums: []int64{4, -6}}
+		if err := toUnits(h, c.job, -46); err != nil || !slices.Equal(h.Sums, c.want) {
+			t.Errorf("%v: %v, %v, want %v", c.job.Arithmetic, h.Sums, err, c.want)
+		}
+	}
+	h := &control.Harvest{Ranks: []uint32{9, 11}, Sums: []int64{0, int64(math.Float32bits(math.MaxFloat32))}}
+	err := toUnits(h, aggregator.JobConfig{Arithmetic: aggregator.LUT}, -46)
+	if !errors.Is(err, ps.ErrOverflow) || !strings.HasPrefix(err.Error(), "sum 3.4028235e+38 of rank 11: ") {
+		t.Errorf("a sum beyond the store's range: %v", err)
+	}
+}
