@@ -19,17 +19,6 @@ func (r *Report) Charts() []harness.Chart {
 	return []harness.Chart{r.costChart(), r.rateChart(), r.hotChart(), r.delayChart()}
 }
 
-// points returns those of all that fit.
-func points[T any](all []T, fits func(T) bool, xy func(T) (x, y float64)) (points []harness.Point) {
-	for _, v := range all {
-		if fits(v) {
-			x, y := xy(v)
-			points = append(points, harness.Point{X: x, Y: y})
-		}
-	}
-	return points
-}
-
 // costChart has a colour for each arithmetic, and dashes and glyphs for each mode.
 func (r *Report) costChart() harness.Chart {
 	hot := paperHot
@@ -46,7 +35,7 @@ func (r *Report) costChart() harness.Chart {
 	}
 	for i, a := range harness.Distinct(r.Results, func(res Result) string { return res.Arithmetic }) {
 		for j, m := range harness.Distinct(r.Results, func(res Result) string { return res.Mode }) {
-			c.Series = append(c.Series, harness.Series{Name: a + ", " + m, Colour: i, Variant: j, Points: points(r.Results,
+			c.Series = append(c.Series, harness.Series{Name: a + ", " + m, Colour: i, Variant: j, Points: harness.Points(r.Results,
 				func(res Result) bool { return res.Arithmetic == a && res.Mode == m && res.Hot == hot },
 				func(res Result) (x, y float64) { return float64(res.Stripes), res.NsPerPair })})
 		}
@@ -68,7 +57,7 @@ func (r *Report) rateChart() harness.Chart {
 	}
 	for i, a := range harness.Distinct(r.Rates, func(q Rate) string { return q.Arithmetic }) {
 		for j, d := range harness.Distinct(r.Rates, func(q Rate) string { return q.Distribution }) {
-			c.Series = append(c.Series, harness.Series{Name: a + ", " + d, Colour: i, Variant: j, Points: points(r.Rates,
+			c.Series = append(c.Series, harness.Series{Name: a + ", " + d, Colour: i, Variant: j, Points: harness.Points(r.Rates,
 				func(q Rate) bool { return q.Arithmetic == a && q.Distribution == d },
 				func(q Rate) (x, y float64) { return float64(q.Hot), q.Pairs.Median / 1e6 })})
 		}
@@ -83,7 +72,7 @@ func (r *Report) hotChart() harness.Chart {
 		X: hotAxis(), Y: harness.Axis{Label: "throughput, by that with 30,000", Room: 1.1},
 	}
 	for i, d := range harness.Distinct(r.Systems, func(s System) string { return s.Distribution }) {
-		c.Series = append(c.Series, harness.Series{Name: d, Colour: i, Variant: i, Points: points(r.Systems,
+		c.Series = append(c.Series, harness.Series{Name: d, Colour: i, Variant: i, Points: harness.Points(r.Systems,
 			func(s System) bool { return s.Distribution == d && s.Relative > 0 },
 			func(s System) (x, y float64) { return float64(s.Hot), s.Relative })})
 	}
@@ -109,9 +98,9 @@ func (r *Report) delayChart() harness.Chart {
 	for i, b := range harness.Distinct(r.Negotiations, func(d Delay) string { return d.Backend }) {
 		negotiated := func(d Delay) bool { return d.Backend == b && d.Negotiate.Median > 0 }
 		c.Series = append(c.Series,
-			harness.Series{Name: b + ", median", Colour: i, Points: points(r.Negotiations, negotiated,
+			harness.Series{Name: b + ", median", Colour: i, Points: harness.Points(r.Negotiations, negotiated,
 				func(d Delay) (x, y float64) { return float64(d.Workers), d.Negotiate.Median / 1e3 })},
-			harness.Series{Name: b + ", 99th percentile", Colour: i, Variant: 1, Points: points(r.Negotiations, negotiated,
+			harness.Series{Name: b + ", 99th percentile", Colour: i, Variant: 1, Points: harness.Points(r.Negotiations, negotiated,
 				func(d Delay) (x, y float64) { return float64(d.Workers), d.Slowest / 1e3 })})
 	}
 	if len(c.Series) == 0 {

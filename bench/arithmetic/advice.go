@@ -6,6 +6,8 @@ import (
 	"math/bits"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/libra-ina/libra/bench/harness"
 )
 
 // tolerable is the error of a sum up to which the advice calls it harmless: a
@@ -13,7 +15,7 @@ import (
 const tolerable = 1e-3
 
 // advice puts the figures into words, in one paragraph.
-func (r Report) advice() string {
+func (r *Report) advice() string {
 	last := r.LongSums[len(r.LongSums)-1].Additions
 	longest := humanize.Comma(int64(last))
 	growing := r.DataSets[len(r.DataSets)-1].Name
@@ -44,8 +46,8 @@ func (r Report) advice() string {
 	return exactly + " " + looked + " " + negotiated
 }
 
-// harvest says how long a sum of lut may become.
-func (r Report) harvest() string {
+// harvest tells how long a sum of lut may become.
+func (r *Report) harvest() string {
 	shortest := math.MaxInt // of the lengths that do harm
 	for _, s := range r.LongSums {
 		if s.Arithmetic == LUT && s.Median > tolerable {
@@ -65,10 +67,8 @@ func (r Report) harvest() string {
 	return fmt.Sprintf("Median errors stay within %s up to %s additions, so harvest at least as often.", limit, humanize.Comma(int64(harmless)))
 }
 
-func percent(share float64, digits int) string { return fmt.Sprintf("%.*f %%", digits, 100*share) }
-
 // table2 returns an arithmetic's rows, gradients first.
-func (r Report) table2(a Arithmetic) (rows []Precision) {
+func (r *Report) table2(a Arithmetic) (rows []Precision) {
 	for _, p := range r.Precision {
 		if p.Arithmetic == a {
 			rows = append(rows, p)
@@ -77,8 +77,8 @@ func (r Report) table2(a Arithmetic) (rows []Precision) {
 	return rows
 }
 
-// largest returns the largest error of sums of so many numbers, of any data set.
-func (r Report) largest(a Arithmetic, additions int) (largest float64) {
+// largest returns the largest error of sums of that length, of any data set.
+func (r *Report) largest(a Arithmetic, additions int) (largest float64) {
 	for _, s := range r.LongSums {
 		if s.Arithmetic == a && s.Additions == additions {
 			largest = max(largest, s.Largest)
@@ -87,11 +87,8 @@ func (r Report) largest(a Arithmetic, additions int) (largest float64) {
 	return largest
 }
 
-func (r Report) median(a Arithmetic, dataSet string, additions int) float64 {
-	for _, s := range r.LongSums {
-		if s.Arithmetic == a && s.DataSet == dataSet && s.Additions == additions {
-			return s.Median
-		}
-	}
-	return math.NaN()
+func (r *Report) median(a Arithmetic, dataSet string, additions int) float64 {
+	return harness.Find(r.LongSums, func(s LongSum) bool {
+		return s.Arithmetic == a && s.DataSet == dataSet && s.Additions == additions
+	}).Median
 }

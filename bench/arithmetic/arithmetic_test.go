@@ -14,16 +14,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/testdata"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
 )
 
 func small(data string) Config {
-	return Config{Data: data, Batches: 30, Pairs: 5000, Additions: []int{10, 100, 1000}, Trials: 3, Seed: 1}
+	c := Defaults()
+	c.Data, c.Batches, c.Pairs, c.Additions, c.Trials = data, 30, 5000, []int{10, 100, 1000}, 3
+	return c
 }
 
-func mustRun(t *testing.T, c Config) Report {
+func mustRun(t *testing.T, c Config) *Report {
 	t.Helper()
 	r, err := Run(c)
 	if err != nil {
@@ -108,7 +111,7 @@ func TestReport(t *testing.T) {
 	if err := json.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(r, back); diff != "" {
+	if diff := cmp.Diff(r, &back); diff != "" {
 		t.Errorf("report changes as JSON: %s", diff)
 	}
 	if diff := cmp.Diff(r, mustRun(t, small(""))); diff != "" {
@@ -116,7 +119,7 @@ func TestReport(t *testing.T) {
 	}
 
 	var out strings.Builder
-	if err := r.WriteTables(&out); err != nil {
+	if err := harness.WriteTables(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"36.79 %", "62.46 %", "656.5", "R1 synthetic click log", "R2 uniform (-1, 1)", "545280", "1,000 additions", "Choose exact"} {
@@ -124,7 +127,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("tables do not contain %q:\n%s", want, out.String())
 		}
 	}
-	paths, err := r.WritePlots(t.TempDir() + "/plots")
+	paths, err := harness.WriteCharts(t.TempDir()+"/plots", r.Charts())
 	if err != nil || len(paths) != 3 {
 		t.Fatalf("%v, %v", paths, err)
 	}
@@ -143,17 +146,20 @@ var errFull = errors.New("disk full")
 func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
 
 func TestWriteTablesReportsFailure(t *testing.T) {
-	if err := mustRun(t, small("")).WriteTables(fullDisk{}); !errors.Is(err, errFull) {
+	if err := harness.WriteTables(fullDisk{}, mustRun(t, small(""))); !errors.Is(err, errFull) {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestRunRefuses(t *testing.T) {
-	for _, c := range []Config{
-		{Pairs: -1}, {Trials: -1}, {Batches: -1}, {Senders: -1},
-		{Additions: []int{}}, {Additions: []int{0, 5}}, {Additions: []int{5, 3}},
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Pairs = 0 }, func(c *Config) { c.Trials = -1 },
+		func(c *Config) { c.Batches = -1 }, func(c *Config) { c.Senders = -1 },
+		func(c *Config) { c.Additions = nil }, func(c *Config) { c.Additions = []int{0, 5} }, func(c *Config) { c.Additions = []int{5, 3} },
 	} {
-		if _, err := Run(c); !errors.Is(err, ErrConfig) {
+		c := small("")
+		change(&c)
+		if _, err := Run(c); !errors.Is(err, harness.ErrConfig) {
 			t.Errorf("%+v: error %v, want ErrConfig", c, err)
 		}
 	}

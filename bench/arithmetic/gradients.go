@@ -14,60 +14,6 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// dataSet holds numbers to add.
-type dataSet struct {
-	name  string
-	pairs []pair
-	// bound is the largest exponent of all numbers.
-	bound uint8
-}
-
-// pair is two numbers that meet in a slot.
-type pair struct {
-	a, b float32
-	// bound is the largest exponent that the two workers report in the
-	// iteration of the pair.
-	bound uint8
-}
-
-// number returns one of the numbers of all pairs.
-func (d dataSet) number(rng *rand.Rand) float32 {
-	n := rng.IntN(2 * len(d.pairs))
-	if n%2 == 0 {
-		return d.pairs[n/2].a
-	}
-	return d.pairs[n/2].b
-}
-
-// medianBound returns the bound of a median iteration.
-func (d dataSet) medianBound() uint8 {
-	bounds := make([]uint8, len(d.pairs))
-	for i, p := range d.pairs {
-		bounds[i] = p.bound
-	}
-	slices.Sort(bounds)
-	return bounds[len(bounds)/2]
-}
-
-// uniform draws pairs of numbers between low and 1. Their bound is that of the
-// interval.
-func uniform(name string, low float64, n int, rng *rand.Rand) dataSet {
-	const belowOne = 126
-	d := dataSet{name, make([]pair, n), belowOne}
-	draw := func() float32 {
-		for {
-			x := float32(low + (1-low)*rng.Float64())
-			if x > -1 && x < 1 { // what rounds to an end is not of the interval
-				return x
-			}
-		}
-	}
-	for i := range d.pairs {
-		d.pairs[i] = pair{draw(), draw(), belowOne}
-	}
-	return d
-}
-
 // gradients trains a factorisation machine with two synchronous workers and
 // returns pairs of gradients that both push to the same parameter in the same
 // iteration, chosen at random from the whole training.

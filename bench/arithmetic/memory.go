@@ -8,6 +8,22 @@ import (
 	"github.com/libra-ina/libra/retransmit"
 )
 
+// Memory is the memory of an aggregator with one job of 30,000 hot parameters, in
+// bytes (libra.txt §5.7).
+type Memory struct {
+	Name string `json:"name"`
+	// Slots is one bank of sums. Tables are those of table lookup. Control is
+	// the rest: duplicate filter, admission and counters.
+	Slots   int `json:"slots"`
+	Tables  int `json:"tables"`
+	Control int `json:"control"`
+	// Spare is the second bank, which is harvested while the first one fills.
+	Spare int `json:"spare_bank"`
+}
+
+// Total returns the sum of all.
+func (m Memory) Total() int { return m.Slots + m.Tables + m.Control + m.Spare }
+
 // hotParameters is the number of hot parameters of libra.txt §5.7.
 const hotParameters = 30_000
 

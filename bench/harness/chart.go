@@ -101,6 +101,17 @@ type Point struct {
 	Low, High float64
 }
 
+// Points returns the points of those of all that fit.
+func Points[T any](all []T, fits func(T) bool, xy func(T) (x, y float64)) (points []Point) {
+	for _, v := range all {
+		if fits(v) {
+			x, y := xy(v)
+			points = append(points, Point{X: x, Y: y})
+		}
+	}
+	return points
+}
+
 // Beside returns the place of bar i of n that stand side by side around 0, and
 // the width of each.
 func Beside(i, n int) (place, width float64) {

@@ -2,13 +2,9 @@ package main
 
 import (
 	"errors"
-	"io"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/arithmetic"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/hotset"
@@ -59,7 +55,7 @@ func newLut() *cobra.Command {
 
 func newLutStudy() *cobra.Command {
 	var (
-		c     arithmetic.Config
+		c     = arithmetic.Defaults()
 		tests []string
 		out   results
 	)
@@ -77,78 +73,24 @@ minutes; what needs root is left out, with a note, without root.`,
   libra lut study --tests numbers --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var s study
-			var rest []aggregator.Test
-			for _, t := range tests {
-				switch t {
-				case numbers:
-				case string(aggregator.Throughput), string(aggregator.Negotiation):
-					rest = append(rest, aggregator.Test(t))
-				default:
-					return usagef(cmd, "--tests: no test %q; there are %s", t, strings.Join(studyTests, ", "))
-				}
+			if err := harness.Known("test", arithmetic.Parts(), tests...); err != nil {
+				return usagef(cmd, "--tests: %w", err)
 			}
-			if slices.Contains(tests, numbers) {
-				r, err := arithmetic.Run(c)
-				if err != nil {
-					return err
-				}
-				s.Report = &r
+			progress := newSteps(cmd.ErrOrStderr(), "measurements")
+			s, err := arithmetic.RunStudy(cmd.Context(), c, tests, progress.step)
+			progress.finish()
+			if s != nil {
+				err = errors.Join(err, out.writeReport(cmd.OutOrStdout(), s))
 			}
-			var err error
-			if len(rest) > 0 {
-				progress := newSteps(cmd.ErrOrStderr(), "measurements")
-				measured := aggregator.Defaults()
-				measured.Tests, measured.SkipDenied, measured.Progress = rest, true, progress.step
-				s.Aggregator, err = aggregator.Run(cmd.Context(), measured)
-				progress.finish()
-			}
-			return errors.Join(err, out.write(cmd.OutOrStdout(), s, s.writeTables, s.writePlots))
+			return err
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&tests, "tests", studyTests, "what to study")
+	f.StringSliceVar(&tests, "tests", arithmetic.Parts(), "what to study")
 	f.StringVar(&c.Data, "data", "", "`file` in libfm format to train on for gradients (default: a synthetic log)")
-	f.IntVar(&c.Pairs, "pairs", 0, "pairs of each data set (default 100000)")
-	f.IntVar(&c.Trials, "trials", 0, "long sums of each length (default 9)")
-	f.Uint64Var(&c.Seed, "seed", 1, "seed of samples, pairs and random numbers")
+	f.IntVar(&c.Pairs, "pairs", c.Pairs, "pairs of each data set")
+	f.IntVar(&c.Trials, "trials", c.Trials, "long sums of each length")
+	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of samples, pairs and random numbers")
 	out.flags(cmd)
 	return cmd
-}
-
-// numbers is the test that package arithmetic carries out.
-const numbers = "numbers"
-
-var studyTests = []string{numbers, string(aggregator.Throughput), string(aggregator.Negotiation)}
-
-// study is the outcome of 'lut study', as far as it was asked for: one JSON
-// object with the fields of both.
-type study struct {
-	*arithmetic.Report
-	Aggregator *aggregator.Report `json:"aggregator,omitempty"`
-}
-
-func (s study) writePlots(dir string) (paths []string, err error) {
-	if s.Report != nil {
-		if paths, err = s.Report.WritePlots(dir); err != nil {
-			return paths, err
-		}
-	}
-	if s.Aggregator != nil {
-		more, err := harness.WriteCharts(dir, s.Aggregator.Charts())
-		return append(paths, more...), err
-	}
-	return paths, nil
-}
-
-func (s study) writeTables(w io.Writer) error {
-	if s.Report != nil {
-		if err := s.Report.WriteTables(w); err != nil {
-			return err
-		}
-	}
-	if s.Aggregator != nil {
-		return harness.WriteTables(w, s.Aggregator)
-	}
-	return nil
 }
