@@ -1,7 +1,6 @@
 package arithmetic
 
 import (
-
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/libra-ina/libra/bench/harness"

@@ -61,7 +61,8 @@ type Spec struct {
 	// Config is appended to Command as one argument in JSON; nil: nothing is.
 	// A child of [Main] needs one.
 	Config any
-	// CPU is the only one that a child of [Main] runs on; nil: it runs on all.
+	// CPU is the only one that a child of [Main] runs on; nil or negative: it runs
+	// on all.
 	CPU *int
 	// Files become the child's descriptors from 3 on.
 	Files []*os.File

@@ -67,7 +67,7 @@ func (r *run) serverSpec(baseline string, workers int, sums *os.File) child.Spec
 	case ZeroMQTable:
 		s.Command = r.keyValueCommand("server", 0, "table")
 	default:
-		s.Command, s.CPUs = r.cfg.ChildCommand, []int{cpu(0)}
+		s.Command, s.CPU = r.cfg.ChildCommand, new(cpu(0))
 		s.Config = &childConfig{
 			Interface: at.Interface, Local: netip.AddrPortFrom(at.IP, wire.DefaultPort), Control: r.bed.controlAddress(), Workers: workers,
 			Server: &serverConfig{FirstWorker: r.bed.net.Host(1).IP, Harvest: r.cfg.Harvest},
@@ -86,7 +86,7 @@ func (r *run) workerSpec(baseline string, workers, worker int) child.Spec {
 		return s
 	}
 	at := r.bed.net.Host(worker + 1)
-	s.Command, s.CPUs, s.Start = r.cfg.ChildCommand, []int{cpu(worker + 1)}, at.Start
+	s.Command, s.CPU, s.Start = r.cfg.ChildCommand, new(cpu(worker+1)), at.Start
 	s.Config = &childConfig{
 		Interface: at.Interface, Local: netip.AddrPortFrom(at.IP, wire.DefaultPort),
 		Control: r.bed.controlAddress(), Aggregator: netip.AddrPortFrom(sw.IP, wire.DefaultPort), Workers: workers,
