@@ -202,6 +202,15 @@ func TestCorruptionIsFound(t *testing.T) {
 		}))
 	}
 	repair := func(ctx context.Context, l *link, _ *rand.Rand) error {
+		// An event is short; the client may not have had a CPU for it.
+		client := l.clients[0]
+		seen := func() (any uint64, err error) { return any, client.ask(ctx, func() { any = client.counts.Corrupt }) }
+		for n, err := seen(); n == 0; n, err = seen() {
+			if err != nil {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+		}
 		return errors.Join(attached.Close(), l.opposite.start(ctx))
 	}
 	d := disturbance{kind: "spoilt", spoil: spoil, repair: repair}
