@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/conformance"
 )
 
 // FuzzProcess checks that no frame makes the model panic, that only an

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/aggregator/conformance"
-	"github.com/libra-ina/libra/aggregator/vectors"
+	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/internal/vectors"
 )
 
 //go:generate go test -run ^TestVectorsAreCurrent -update

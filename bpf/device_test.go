@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/conformance"
 )
 
 var frames = flag.Int("frames", defaultFrames, "number of random frames that the differential test compares")

@@ -8,7 +8,7 @@ import (
 	rt "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/conformance"
 )
 
 // The connection breaks and comes back: the jobs are there still.

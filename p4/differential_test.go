@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/aggregator/conformance"
-	"github.com/libra-ina/libra/aggregator/vectors"
+	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/internal/vectors"
 )
 
 var frames = flag.Int("frames", 5000, "number of random frames that a differential test compares")

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/conformance"
 )
 
 // simulated is a plane whose switch is the fake. Port n of the model is port n + 1.

@@ -3,7 +3,7 @@ package p4
 import (
 	"testing"
 
-	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/conformance"
 )
 
 func TestSwitchEqualsModel(t *testing.T) { compare(t, openWired(t, nil), *frames) }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/libra-ina/libra/internal/golden"
 	"github.com/libra-ina/libra/wire"
-	"github.com/libra-ina/libra/wire/golden"
 )
 
 // tshark runs the dissector over a capture and returns the values of the

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/conformance"
 )
 
 // A host is followed exactly as long as a job has a server or a sender on it.

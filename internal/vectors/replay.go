@@ -5,7 +5,7 @@ import (
 	"reflect"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/conformance"
 )
 
 // Replay plays a file on a device that listens at the file's address, has its
