@@ -1,8 +1,13 @@
 package link_test
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
 	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/link"
@@ -10,24 +15,66 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestConformanceAFXDP runs the tests of package linktest on AF_XDP links, of one
-// queue and of several.
+// opening opens a link of a host, by a thread in its namespace.
+type opening func(*testing.T, *testbed.Node) (link.Link, error)
+
+// TestConformanceAFXDP runs the tests of package linktest on AF_XDP links: of one
+// queue and of several, and over IPv6.
 func TestConformanceAFXDP(t *testing.T) {
-	for name, queues := range map[string]int{"one queue": 1, "two queues": 2} {
-		t.Run(name, func(t *testing.T) {
-			bed := link.NewBed(t, testbed.Config{Hosts: 2, Queues: queues})
-			open := func(t *testing.T, host int) (l link.Link) {
-				t.Helper()
-				h := bed.Host(host)
-				if err := h.Do(func() (err error) {
-					l, err = link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
-					return err
-				}); err != nil {
-					t.Fatal(err)
+	onQueue := func(queue int) opening {
+		return func(_ *testing.T, h *testbed.Node) (link.Link, error) {
+			return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Queue: queue, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		queues int
+		open   [2]opening
+	}{
+		{"one queue", 1, [2]opening{onQueue(0), onQueue(0)}},
+		{"two queues", 2, [2]opening{onQueue(0), onQueue(1)}},
+		{"IPv6", 1, [2]opening{openIPv6, openIPv6}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bed := link.NewBed(t, testbed.Config{Hosts: 2, Queues: c.queues})
+			linktest.Suite{Open: func(t *testing.T) (a, b link.Link) {
+				var links [2]link.Link
+				for i := range links {
+					if err := bed.Host(i).Do(func() (err error) {
+						links[i], err = c.open[i](t, bed.Host(i))
+						return err
+					}); err != nil {
+						t.Fatal(err)
+					}
 				}
-				return l
-			}
-			linktest.Suite{Open: func(t *testing.T) (a, b link.Link) { return open(t, 0), open(t, 1) }}.Run(t)
+				return links[0], links[1]
+			}}.Run(t)
 		})
 	}
+}
+
+// openIPv6 gives a host an address and opens a link on it. The zone is what a
+// configuration may have.
+func openIPv6(t *testing.T, h *testbed.Node) (link.Link, error) {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/sys/net/ipv6/conf/%s/disable_ipv6", h.Interface), []byte("0"), 0); err != nil {
+		t.Skip(err)
+	}
+	as16 := netip.MustParseAddr("fe80::77:0").As16()
+	as4 := h.IP.As4()
+	as16[15] = as4[3]
+	ip := netip.AddrFrom16(as16)
+	ifi, err := netlink.LinkByName(h.Interface)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := netlink.ParseAddr(ip.String() + "/64")
+	if err != nil {
+		return nil, err
+	}
+	addr.Flags = unix.IFA_F_NODAD
+	if err := netlink.AddrReplace(ifi, addr); err != nil {
+		return nil, err
+	}
+	return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(ip.WithZone(h.Interface), wire.DefaultPort)})
 }

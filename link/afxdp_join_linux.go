@@ -32,22 +32,20 @@ func (l *afxdpLink) Join(job uint16) error {
 	if err != nil {
 		return fmt.Errorf("link: afxdp on %s: %w", ifi.Name, os.NewSyscallError("socket", err))
 	}
-	l.member = fd
 	request := unix.PacketMreq{Ifindex: int32(ifi.Index), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group.MAC))}
 	copy(request.Address[:], group.MAC[:])
 	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &request); err != nil {
+		unix.Close(fd)
 		return fmt.Errorf("link: afxdp on %s: joining %v: %w", ifi.Name, group.IP, os.NewSyscallError("setsockopt", err))
 	}
-	l.joined = group.IP
+	l.member, l.joined = fd, group.IP
 	return nil
 }
 
 // leave ends the membership.
 func (l *afxdpLink) leave() error {
-	if l.member < 0 {
+	if !l.joined.IsValid() {
 		return nil
 	}
-	fd := l.member
-	l.member = -1
-	return os.NewSyscallError("close", unix.Close(fd))
+	return os.NewSyscallError("close", unix.Close(l.member))
 }

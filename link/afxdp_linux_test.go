@@ -208,6 +208,8 @@ func TestOpenAFXDPErrors(t *testing.T) {
 		"without CAP_NET_RAW":    {cfg: AFXDPConfig{Interface: h.Interface, Local: at}, drop: []int{unix.CAP_NET_RAW}, says: []string{h.Interface, "CAP_NET_RAW", "udp backend"}},
 		"someone else's address": {cfg: AFXDPConfig{Interface: h.Interface, Local: netip.MustParseAddrPort("192.0.2.9:1")}, config: true, says: []string{"192.0.2.9", h.IP.String()}},
 		"no port":                {cfg: AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, 0)}, config: true, says: []string{"no port"}},
+		"negative queue":         {cfg: AFXDPConfig{Interface: h.Interface, Local: at, Queue: -1}, config: true, says: []string{"Queue is -1"}},
+		"no such queue":          {cfg: AFXDPConfig{Interface: h.Interface, Local: at, Queue: 5}, says: []string{h.Interface, "queue"}},
 		"another zone":           {cfg: AFXDPConfig{Interface: h.Interface, Local: netip.MustParseAddrPort("[fe80::1%nope]:1")}, config: true, says: []string{"nope"}},
 	} {
 		t.Run(name, func(t *testing.T) {

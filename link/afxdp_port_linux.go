@@ -21,7 +21,7 @@ func reservePort(local netip.AddrPort, index int) (fd int, err error) {
 		to = &unix.SockaddrInet6{Addr: local.Addr().As16(), Port: int(local.Port()), ZoneId: linkLocalZone(local.Addr(), uint32(index))}
 	}
 	if fd, err = unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
-		return -1, os.NewSyscallError("socket", err)
+		return 0, os.NewSyscallError("socket", err)
 	}
 	// What reaches it, on another interface, is never read.
 	err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0))
@@ -33,10 +33,10 @@ func reservePort(local netip.AddrPort, index int) (fd int, err error) {
 	}
 	unix.Close(fd)
 	if errors.Is(err, unix.EADDRINUSE) {
-		return -1, fmt.Errorf("%w: UDP port %d of %v is taken by a socket of this host, which could send frames in the link's name: end its process (ss -ulpn 'sport = %d' names it) or configure another port",
+		return 0, fmt.Errorf("%w: UDP port %d of %v is taken by a socket of this host, which could send frames in the link's name: end its process (ss -ulpn 'sport = %d' names it) or configure another port",
 			ErrConfig, local.Port(), local.Addr(), local.Port())
 	}
-	return -1, fmt.Errorf("reserving UDP port %v: %w", local, err)
+	return 0, fmt.Errorf("reserving UDP port %v: %w", local, err)
 }
 
 // linkLocalZone returns the index of the interface if an address needs it.

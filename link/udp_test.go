@@ -140,39 +140,6 @@ func TestUDPDiscardsLongDatagrams(t *testing.T) {
 	}
 }
 
-// TestWake wakes links before, while and after they sleep.
-func TestWake(t *testing.T) {
-	links := map[string]Link{"udp": openTestUDP(t, "127.0.0.1:0")}
-	for name, l := range links {
-		l.Wake()
-		if err := l.Wait(-1); err != nil { // returns at once
-			t.Errorf("%s: %v", name, err)
-		}
-		for range 100 {
-			go l.Wake()
-			if err := l.Wait(-1); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-		if err := l.Wait(time.Microsecond); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err := l.Close(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		l.Wake()
-		if err := l.Wait(-1); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("%s: Wait after Close: %v", name, err)
-		}
-		if _, err := l.Send(nil); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("%s: Send after Close: %v", name, err)
-		}
-		if _, err := l.Receive(nil); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("%s: Receive after Close: %v", name, err)
-		}
-	}
-}
-
 // TestUDPLinkLocal sends there and back between link-local addresses, whose zone
 // names the interface.
 func TestUDPLinkLocal(t *testing.T) {
@@ -258,11 +225,91 @@ func TestZones(t *testing.T) {
 			t.Errorf("%v: %v, error %v; want one about %q", addr, l, err, says)
 		}
 	}
+	// IPv4 has link-local addresses, too, but no zones.
+	if l, err := OpenUDP(netip.MustParseAddrPort("169.254.7.7:0")); err == nil || strings.Contains(err.Error(), "%") {
+		t.Errorf("169.254.7.7: %v, %v", l, err)
+	}
 	l := openTestUDP(t, "[::1]:0")
 	for zone, says := range map[string]string{"nope": `zone "nope"`, "lo": "the link is not on"} {
 		to := wire.Endpoint{IP: netip.MustParseAddr("fe80::1").WithZone(zone), Port: 1}
 		if p, err := l.Path(t.Context(), to); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("path to %v: %v, error %v; want one about %q", to, p, err, says)
 		}
+	}
+}
+
+// TestUDPMappedAddress binds an IPv4 address that is written as an IPv6 one.
+func TestUDPMappedAddress(t *testing.T) {
+	l := openTestUDP(t, "[::ffff:127.0.0.1]:0")
+	if ip := l.Local().IP; !ip.Is4() {
+		t.Errorf("the link is at %v, want an IPv4 address", ip)
+	}
+	to := wire.Endpoint{IP: netip.MustParseAddr("::ffff:127.0.0.1"), Port: 1}
+	if p, err := l.Path(t.Context(), to); err != nil || !p.To().IP.Is4() {
+		t.Errorf("path to %v: %v, %v", to, p, err)
+	}
+}
+
+// TestUDPWindow checks that four senders' windows fit a receive buffer.
+func TestUDPWindow(t *testing.T) {
+	for buffer, want := range map[int]int{
+		0: 16, 4 * 17 * udpCharge: 16, 4*32*udpCharge - 1: 16, 4 * 32 * udpCharge: 32, 4*64*udpCharge + 1: 64,
+		4 * 128 * udpCharge: 128, 1 << 30: 128,
+	} {
+		if got := udpWindow(buffer); got != want {
+			t.Errorf("with a buffer of %d bytes the window is %d, want %d", buffer, got, want)
+		}
+	}
+}
+
+// TestUDPRefusedFrame has a frame in a batch that the kernel does not send: the
+// others leave, and it is counted with its reason.
+func TestUDPRefusedFrame(t *testing.T) {
+	for name, open := range map[string]func(netip.AddrPort) (Link, error){"mmsg": OpenUDP, "net": OpenNetUDP} {
+		t.Run(name, func(t *testing.T) {
+			var links [2]Link
+			for i := range links {
+				var err error
+				if links[i], err = open(netip.MustParseAddrPort("127.0.0.1:0")); err != nil {
+					t.Fatal(err)
+				}
+				defer links[i].Close()
+			}
+			good, err := links[0].Path(t.Context(), links[1].Local())
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Nothing leaves the host from the loopback interface's address.
+			bad, err := links[0].Path(t.Context(), wire.Endpoint{IP: netip.MustParseAddr("192.0.2.1"), Port: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := listen(t, links[0], 1<<20)
+			var frames []Frame
+			for i, to := range []Path{bad, good, good, bad, bad, good} {
+				b, _ := links[0].Alloc()
+				wire.Header{Type: wire.TypePull, Seq: uint32(i)}.Put(links[0].Payload(b))
+				frames = append(frames, Frame{Buf: b, Len: 20, To: to})
+			}
+			if n, err := links[0].Send(frames); n != len(frames) || err != nil {
+				t.Fatal(n, err)
+			}
+			if s := links[0].Stats(); s.Sent != 3 || s.SendError != 3 || s.LastError == nil {
+				t.Errorf("%+v, want 3 of each, and why", s)
+			}
+			for i, want := range []uint32{1, 2, 5} {
+				got := receiveAll(t, links[1], 1)
+				if h, err := wire.ParseHeader(got[0].Payload); err != nil || h.Seq != want {
+					t.Errorf("frame %d is %+v, %v; want number %d", i, h, err, want)
+				}
+			}
+			if n := len(readAll(seen)); n != 3 {
+				t.Errorf("the tap shows %d frames, want the 3 that were sent", n)
+			}
+			// The next batch starts anew.
+			if n, err := links[0].Send(frames[1:3]); n != 2 || err != nil || links[0].Stats().SendError != 3 {
+				t.Errorf("%d, %v, %+v", n, err, links[0].Stats())
+			}
+		})
 	}
 }

@@ -51,6 +51,7 @@ func (s Suite) Run(t *testing.T) {
 		{"ShortBatches", shortBatches},
 		{"ReceivedMemory", receivedMemory},
 		{"Reply", replies},
+		{"Endurance", endurance},
 		{"WaitForLimit", waitForLimit},
 		{"WaitForPayload", waitForPayload},
 		{"Wake", wakes},

@@ -40,6 +40,7 @@ var broken = map[string]func(link.Link) link.Link{
 	"ShortBatches":     func(l link.Link) link.Link { return eager{l} },
 	"ReceivedMemory":   func(l link.Link) link.Link { return tight{l} },
 	"Reply":            func(l link.Link) link.Link { return chatty{l} },
+	"Endurance":        func(l link.Link) link.Link { return &tiring{Link: l} },
 	"WaitForLimit":     func(l link.Link) link.Link { return impatient{l} },
 	"WaitForPayload":   func(l link.Link) link.Link { return busy{l} },
 	"Wake":             func(l link.Link) link.Link { return impatient{l} },
@@ -189,6 +190,19 @@ func (l chatty) Reply(pkts []link.Packet) error {
 		if p.Reply == 0 {
 			pkts[i].Reply = len(p.Payload)
 		}
+	}
+	return l.Link.Reply(pkts)
+}
+
+// tiring answers a few thousand requests.
+type tiring struct {
+	link.Link
+	answers int
+}
+
+func (l *tiring) Reply(pkts []link.Packet) error {
+	if l.answers += len(pkts); l.answers > 4096 {
+		return errors.New("no buffers are left")
 	}
 	return l.Link.Reply(pkts)
 }

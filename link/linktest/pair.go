@@ -151,6 +151,23 @@ func (in *inbox) listenOnce() {
 	}
 }
 
+// receive receives once, and waits a moment if nothing has arrived.
+func (p *pair) receive(l link.Link, pkts []link.Packet) int {
+	p.Helper()
+	for try := 0; ; try++ {
+		n, err := l.Receive(pkts)
+		if err != nil {
+			p.Fatalf("Receive: %v", err)
+		}
+		if n > 0 || try == 1 {
+			return n
+		}
+		if err := l.Wait(time.Millisecond); err != nil {
+			p.Fatalf("Wait: %v", err)
+		}
+	}
+}
+
 // alloc takes a buffer, and waits for one that is still being sent.
 func (p *pair) alloc(l link.Link) link.Buf {
 	p.Helper()

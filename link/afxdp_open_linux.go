@@ -1,0 +1,140 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/wire"
+)
+
+// OpenAFXDP puts an XDP program on an interface that redirects the UDP packets to
+// the local port, and returns a link on the AF_XDP sockets behind it, one for each
+// receive queue. It needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and must be called, like Link.Path, by a thread in
+// the interface's network namespace. Closing the link takes the program off.
+func OpenAFXDP(cfg AFXDPConfig) (Link, error) {
+	l, err := openAFXDP(cfg)
+	if err != nil {
+		hint := ""
+		if errors.Is(err, afxdp.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
+			hint = "; the udp backend needs none of this"
+		}
+		return nil, fmt.Errorf("link: afxdp on %s: %w%s", cfg.Interface, err, hint)
+	}
+	return l, nil
+}
+
+func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
+	ifi, err := net.InterfaceByName(cfg.Interface)
+	if err != nil {
+		return nil, err
+	}
+	local, err := peerZone(cfg.Local.Addr().Unmap(), uint32(ifi.Index))
+	if err != nil {
+		return nil, fmt.Errorf("%w: AFXDPConfig.Local %v: %w", ErrConfig, cfg.Local, err)
+	}
+	cfg.Local = netip.AddrPortFrom(local, cfg.Local.Port())
+	if cfg.Local.Port() == 0 {
+		return nil, fmt.Errorf("%w: AFXDPConfig.Local %v has no port", ErrConfig, cfg.Local)
+	}
+	if cfg.Queue < 0 {
+		return nil, fmt.Errorf("%w: AFXDPConfig.Queue is %d", ErrConfig, cfg.Queue)
+	}
+	if err := checkLocal(ifi, cfg.Local.Addr()); err != nil {
+		return nil, err
+	}
+	if len(ifi.HardwareAddr) != 6 {
+		return nil, errors.New("the interface has no Ethernet address")
+	}
+	if cfg.Spin == 0 {
+		cfg.Spin = DefaultSpin
+	}
+	at := wire.Endpoint{MAC: [6]byte(ifi.HardwareAddr), IP: cfg.Local.Addr(), Port: cfg.Local.Port()}
+	// The envelope's length depends on the address family only.
+	self, err := wire.NewEnvelope(at, at)
+	if err != nil {
+		return nil, err
+	}
+	port, err := reservePort(cfg.Local, ifi.Index)
+	if err != nil {
+		return nil, err
+	}
+	l := &afxdpLink{
+		cfg:   cfg,
+		local: at,
+		limit: maxPayload(min(ifi.MTU, linkMTU), cfg.Local.Addr()),
+		head:  self.Len(),
+		descs: make([]afxdp.Desc, 0, batchSize),
+		index: make([]int, 0, batchSize),
+		done:  make([]afxdp.Frame, 4*batchSize),
+		tap:   newTap(),
+		port:  port,
+		zone:  uint32(ifi.Index),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	queues := cfg.Queue + 1
+	if rx, _, err := afxdp.QueueCounts(cfg.Interface); err == nil {
+		queues = max(queues, rx)
+	}
+	if l.at, err = afxdp.Attach(afxdp.AttachConfig{Interface: cfg.Interface, UDPPort: l.local.Port, Queues: queues}); err != nil {
+		return nil, err
+	}
+	if err := l.openSockets(queues); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// checkLocal makes sure that the kernel answers ARP for our address.
+func checkLocal(ifi *net.Interface, ip netip.Addr) error {
+	addrs, err := ifi.Addrs()
+	if err != nil {
+		return err
+	}
+	var have []netip.Addr
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			if b, ok := netip.AddrFromSlice(n.IP); ok {
+				have = append(have, b.Unmap())
+			}
+		}
+	}
+	if !slices.Contains(have, ip) {
+		return fmt.Errorf("%w: AFXDPConfig.Local: %v is not an address of %s, which has %v", ErrConfig, ip, ifi.Name, have)
+	}
+	return nil
+}
+
+func (l *afxdpLink) openSockets(queues int) (err error) {
+	perQueue := max(rxFramesMin, rxFrames/queues)
+	if l.umem, err = afxdp.NewUMEM(afxdp.UMEMConfig{
+		Frames: queues*perQueue + linkBuffers, Headroom: payloadAlign, NUMAOf: l.cfg.Interface,
+	}); err != nil {
+		return err
+	}
+	if l.pool, err = l.umem.NewPool(0); err != nil {
+		return err
+	}
+	l.flying = make([]bool, l.umem.Frames())
+	l.dropped = make([]bool, l.umem.Frames())
+	for q := range queues {
+		s, err := afxdp.Open(l.pool, afxdp.Config{
+			Interface: l.cfg.Interface, Queue: q, XSKMap: l.at.XSKMap(), RxFrames: perQueue, MaxPacket: maxFrame, Spin: max(0, l.cfg.Spin),
+		})
+		if err != nil {
+			return fmt.Errorf("queue %d: %w", q, err)
+		}
+		l.socks = append(l.socks, s)
+		l.rx = append(l.rx, rxQueue{descs: make([]afxdp.Desc, batchSize)[:0], kept: make([]bool, batchSize)})
+	}
+	l.tx = l.socks[l.cfg.Queue]
+	l.poller = afxdp.NewPoller(l.socks...)
+	return nil
+}
