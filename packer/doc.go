@@ -1,16 +1,35 @@
-// Package packer decides which parameters are hot, where they live in the
-// aggregator's registers, and in which frame each gradient travels.
+// Package packer decides which parameters are hot, and in which frame each
+// gradient travels.
 //
 //   - [Exact] and [SpaceSaving] count how often parameters are updated, over a
 //     [Sampler]'s choice of training rows; [Principle] turns the counts into a
 //     [HotSet] (libra.txt §3.3, Principle 1).
-//   - [Heat] and [Random] place ranks in registers; [Algorithm1] and
-//     [Orchestrator] are the paper's packaging of gradients for such a
-//     placement (libra.txt §3.4).
-//   - [Packer] is what Libra itself sends with: it splits a batch into hot and
-//     cold gradients and writes both straight into frame buffers that a
-//     [Frames] lends.
+//   - [Packer] splits a batch into hot and cold gradients and writes both straight
+//     into frame buffers: [Packer.Begin] once, then [Packer.Fill] for each frame.
+//   - [PutVector] and [TakeVector] write and read the whole hot vector, group by
+//     group, for jobs in sync mode.
+//   - Package placement has Algorithm 1 and the other placements of the paper.
 //
-// The package knows nothing of sockets and none of its types may be used by
-// two goroutines at once, except HotSet, which is immutable.
+// # Units
+//
+// A row has a key and Dim gradients. Its row rank is its place in the hot set, 0
+// the hottest; a gradient's scalar rank is row rank × Dim + column. A slot is the
+// scalar rank div wire.Lanes, a register or lane the scalar rank mod wire.Lanes.
+// Gradients are finite float32; [Numbers] is how they stand in hot frames.
+// Exponents are powers of two.
+//
+// # Errors
+//
+// A batch is refused as a whole before a frame of it is written: with [ErrShape], a
+// [*NotFiniteError] or a [*RangeError]. Errors of a configuration wrap
+// [ErrConfig], those of a hot-set file name what is wrong with it.
+//
+// # Ownership and goroutines
+//
+// A Packer reads the caller's batch until all of it is in frames, and writes into
+// payloads that the caller owns; it keeps neither. Its scratch memory grows to the
+// largest batch, and then nothing on the way of a gradient allocates.
+//
+// The package knows nothing of sockets and clocks. No value of it may be used by
+// two goroutines at once, except a HotSet, which is immutable.
 package packer

@@ -10,9 +10,9 @@ import (
 
 // Errors of NewHotSet and of the file reader.
 var (
-	// ErrDuplicateKey says that a key has two ranks.
+	// ErrDuplicateKey means that a key has two ranks.
 	ErrDuplicateKey = errors.New("packer: duplicate key in hot set")
-	// ErrHotSetSize says that a hot set has too many keys or a dimension out
+	// ErrHotSetSize means that a hot set has too many keys or a dimension out
 	// of range, or not one count for each key.
 	ErrHotSetSize = errors.New("packer: hot set size out of range")
 )
@@ -36,7 +36,7 @@ type HotSet struct {
 	index  index
 }
 
-// Meta says how a hot set was found. It takes no part in the fingerprint.
+// Meta is how a hot set was found. It takes no part in the fingerprint.
 type Meta struct {
 	Rate     float64 // share of the training rows that were looked at; 0 if unknown
 	Seed     uint64  // seed of the row sampler
@@ -90,7 +90,7 @@ func (h *HotSet) Dim() int { return h.dim }
 // Slots returns the number of scalar ranks, Len × Dim.
 func (h *HotSet) Slots() int { return len(h.keys) * h.dim }
 
-// Meta says how the set was found.
+// Meta returns how the set was found.
 func (h *HotSet) Meta() Meta { return h.meta }
 
 // Key returns the key of a row rank, which must be less than Len.

@@ -31,15 +31,15 @@ const (
 
 // Errors of the hot-set reader, beside [ErrDuplicateKey] and [ErrHotSetSize].
 var (
-	// ErrMagic says that the data is not a hot set.
+	// ErrMagic means that the data is not a hot set.
 	ErrMagic = errors.New("packer: not a hot-set file")
-	// ErrVersion says that the file has another format version.
+	// ErrVersion means that the file has another format version.
 	ErrVersion = errors.New("packer: unsupported hot-set file version")
-	// ErrTruncated says that the file ends early.
+	// ErrTruncated means that the file ends early.
 	ErrTruncated = errors.New("packer: hot-set file is truncated")
-	// ErrChecksum says that the contents were changed after they were written.
+	// ErrChecksum means that the contents were changed after they were written.
 	ErrChecksum = errors.New("packer: hot-set file is damaged: checksum mismatch")
-	// ErrTrailing says that bytes follow the checksum.
+	// ErrTrailing means that bytes follow the checksum.
 	ErrTrailing = errors.New("packer: hot-set file has trailing bytes")
 )
 

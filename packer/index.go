@@ -9,7 +9,7 @@ import (
 // index maps keys to their positions in a key list: a hash table with linear
 // probing that is at most half full, with 4 bytes an entry.
 //
-// An entry holds position + 1 (0 is empty), and a flag that says that some key
+// An entry holds position + 1 (0 is empty), and a flag: some key
 // had to go past it when the table was built. A lookup ends at the first entry
 // without the flag. So the home entry answers nearly every lookup, of hot and
 // of cold keys alike, without a branch; that matters because whether the next
@@ -84,7 +84,7 @@ func newIndex(keys []uint64) (x index, first, second int) {
 	return buildIndex(keys, scatter(max(4, bits.Len(uint(n))+2)), math.MaxInt)
 }
 
-// buildIndex gives up, and returns no entries, if keys go past more than so many
+// buildIndex gives up, and returns no entries, if keys go past more than patience
 // entries.
 func buildIndex(keys []uint64, p placing, patience int) (x index, first, second int) {
 	x = index{entries: make([]uint32, p.last+1), keys: keys, placing: p}

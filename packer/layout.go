@@ -10,7 +10,7 @@ import (
 // dense pair can name.
 const MaxSlots = 1 << 16
 
-// Layout says which lane of a stripe a pair may use, and what its uint16 means.
+// Layout is which lane of a stripe a pair may use, and what its uint16 means.
 // An aggregator tells at admission which layouts it takes.
 type Layout uint8
 

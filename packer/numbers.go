@@ -9,7 +9,7 @@ import (
 // finite.
 const infinity = 0x7f800000
 
-// Numbers says how gradients stand in hot frames, and which of them an
+// Numbers is how gradients stand in hot frames, and which of them an
 // aggregator takes. The zero value is float32, any finite one. Cold frames hold
 // float32 always.
 type Numbers struct {
@@ -75,7 +75,7 @@ func (n Numbers) Float32(bits uint32) float32 {
 	return math.Float32frombits(bits)
 }
 
-// RangeError says that a hot gradient of a batch is beyond the job's range.
+// RangeError refuses a batch with a hot gradient beyond the job's range.
 // Nothing of the batch was sent.
 type RangeError struct {
 	Index int     // position of the first offending gradient in the batch

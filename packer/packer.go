@@ -34,7 +34,7 @@ func (e *NotFiniteError) Error() string {
 
 // Config describes the frames that a Packer writes.
 type Config struct {
-	// HotSet says which rows are hot. Nil sends every row cold; Dim is
+	// HotSet has the rows that are hot. Nil sends every row cold; Dim is
 	// needed then.
 	HotSet *HotSet
 	// Dim is the number of gradients of a row. 0 takes the hot set's.
@@ -45,7 +45,7 @@ type Config struct {
 	// Stripes is the largest number of stripes in a hot frame, as learnt at
 	// admission. 0 means 1, which every aggregator takes.
 	Stripes int
-	// Numbers says how gradients stand in hot frames. The zero value is
+	// Numbers is how gradients stand in hot frames. The zero value is
 	// float32.
 	Numbers Numbers
 }

@@ -7,10 +7,10 @@ import (
 
 // Errors of [Principle].
 var (
-	// ErrBudget says that the share of updates that was demanded needs more
+	// ErrBudget means that the share of updates that was demanded needs more
 	// memory or slots than there are.
 	ErrBudget = errors.New("packer: hot set exceeds the budget")
-	// ErrShare says that no number of the counted rows reaches the share of
+	// ErrShare means that no number of the counted rows reaches the share of
 	// updates that was demanded.
 	ErrShare = errors.New("packer: share of updates is out of reach")
 )

@@ -31,7 +31,7 @@ func NewSampler(rate float64, seed uint64) (Sampler, error) {
 // Rate returns the share of rows that is kept.
 func (s Sampler) Rate() float64 { return s.rate }
 
-// Keep says whether the row with this number is in the sample.
+// Keep reports whether the row with this number is in the sample.
 func (s Sampler) Keep(row uint64) bool { return splitmix(splitmix(s.seed)^row) <= s.limit }
 
 // splitmix is the output function of SplitMix64 (Steele, Lea, Flood, "Fast

@@ -4,8 +4,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// VectorStripes returns how many lane-aligned stripes so many consecutive ranks
-// take, the first in lane 0.
+// VectorStripes returns how many lane-aligned stripes a number of consecutive
+// ranks take, the first in lane 0.
 func VectorStripes(ranks int) int { return (ranks + wire.Lanes - 1) / wire.Lanes }
 
 // PutVector writes the gradients of consecutive ranks into lane-aligned
@@ -38,7 +38,7 @@ func PutVector(payload []byte, slot int, values []float32, n Numbers) {
 
 // TakeVector reads the sums of the ranks that a payload of [PutVector] names,
 // or returns false, and leaves sums alone, if its stripes are not exactly those
-// of so many ranks from this slot on.
+// of len(sums) ranks from this slot on.
 func TakeVector(payload []byte, slot int, sums []float32, n Numbers) bool {
 	if stripes, err := wire.StripeCount(payload); err != nil || stripes != VectorStripes(len(sums)) {
 		return false

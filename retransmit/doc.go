@@ -12,9 +12,23 @@
 // that starts at [wire.FirstSeq] and is compared by serial-number arithmetic
 // (RFC 1982).
 //
-// Everything here is a state machine. Nothing opens a socket or reads a
-// clock: the caller passes the time in as a [Time]. Nothing allocates after
-// construction, and nothing is safe for concurrent use.
+// # Units
+//
+// Windows and filters count frames; [wire.DefaultWindow] bounds them. A [Time] is in
+// nanoseconds, from an origin of the caller's choice.
+//
+// # Errors
+//
+// [NewWindow] refuses a [Config] that is out of range. [Window.Check] returns a [*SilentPeerError] when a
+// peer has answered nothing for the limit of silence. Answers that fit no frame are
+// counted in [Stats] and change nothing.
+//
+// # Ownership and goroutines
+//
+// Everything here is a state machine. Nothing opens a socket or reads a clock: the
+// caller passes the time in. A window keeps no frame, only the caller's [Entry] of it
+// until the answer. Nothing allocates after construction, and nothing is safe for
+// concurrent use.
 package retransmit
 
 import "time"

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// SilentPeerError says that a peer has answered nothing for as long as
+// SilentPeerError means that a peer has answered nothing for as long as
 // [Config.Silence] allows although frames were waiting for an answer. Frames
 // that are not acknowledged may have been applied or not: the frame or its
 // acknowledgement may have been lost.

@@ -3,9 +3,17 @@
 // answers pulls, and an [AggregatorServer] that puts the Go aggregator behind
 // a UDP socket.
 //
+// A worker pushes with [Worker.Push]; with [Worker.PushLater] batches that are
+// smaller than a frame; with [Worker.PushSum] it also reads the aggregator's sums.
 // [Worker.Reduce] is the all-reduce of the hot vector between all workers of a
-// job in sync mode, and [Worker.NegotiateScale] lets workers of a job with fixed
+// job in sync mode, and [Worker.NegotiateScale] has workers of a job with fixed
 // arithmetic agree on the scale of their integers.
+//
+// # Units
+//
+// A batch is a list of keys and as many rows of Dim float32 gradients, one after
+// the other. Hot sums come back as float32 whatever the job's arithmetic. Flow and
+// round limits are durations, windows count frames.
 //
 // # Links
 //
@@ -24,11 +32,25 @@
 // goroutine: they hand their arguments to that one through a channel and wake
 // it if it sleeps. When there is nothing to do it sleeps until the next timer.
 //
+// # Ownership
+//
+// The slices of a call are the worker's until the call returns, and those of
+// PushLater until the ticket is done. An endpoint owns its link and closes it.
+//
 // # Exactly once
 //
 // What Push accepted is added exactly once, whatever the network loses,
 // duplicates or reorders: a frame stays in its transmit buffer until its
 // acknowledgement and is repeated from there, and receivers recognise
-// repetitions (package retransmit). A push that fails says which of its frames
-// were acknowledged and which were not; see [PushError].
+// repetitions (package retransmit).
+//
+// # Errors
+//
+// A batch that the packer refuses is not sent at all, and the error is the
+// packer's. A push that fails later returns a [*PushError], which counts the frames
+// that were acknowledged, refused, and neither. It wraps the reason: a [*PeerError]
+// names the peer and wraps a [wire.Refusal], a [*retransmit.SilentPeerError] or
+// [ErrAnswer]. A peer that stays silent ends the worker; a refusal does not. Rounds
+// fail with a [*RoundError]. After Close, and in all calls that Close ends, the
+// error is [ErrClosed].
 package transport

@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	// ErrConfig says which field of a configuration is missing or wrong.
+	// ErrConfig is wrapped by errors that name a field which is missing or wrong.
 	ErrConfig = errors.New("transport: bad configuration")
-	// ErrAnswer says that a peer answered a frame with something that does not
+	// ErrAnswer means that a peer answered a frame with something that does not
 	// fit it; the peer is no Libra server or aggregator, or a broken one.
 	ErrAnswer = errors.New("answer does not fit the question")
 )
@@ -30,7 +30,7 @@ type PeerError struct {
 	KeyKnown bool
 	// LinkErr is the last error of sending, where the peer was silent.
 	LinkErr error
-	// Unknown says that the refused frame had been sent more than once, and that
+	// Unknown means that the refused frame had been sent more than once, and that
 	// the reason for the refusal depends on the peer's state (see [wire.Code.Final]):
 	// another copy may have been applied.
 	Unknown bool
@@ -58,7 +58,7 @@ func (e *PeerError) Error() string {
 
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// PushError says what became of the frames of a push that failed. Frames that
+// PushError reports what became of the frames of a push that failed. Frames that
 // were acknowledged are applied. Refused ones are not. Of the others it is unknown:
 // they were refused after a repetition, or have no answer.
 //
@@ -81,7 +81,7 @@ type PushError struct {
 	// Unacked frames had no answer when the push failed. They are still
 	// repeated until they are answered, unless the endpoint has ended.
 	Unacked int
-	// Complete says that the whole batch was handed over.
+	// Complete means that the whole batch was handed over.
 	Complete bool
 	Err      error // a [*PeerError], a context's error or [ErrClosed]
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-// ErrClosed says that an endpoint was closed. It is a net.ErrClosed.
+// ErrClosed means that an endpoint was closed. It is a net.ErrClosed.
 var ErrClosed = fmt.Errorf("transport: endpoint is closed: %w", net.ErrClosed)
 
 // rxBatch is how many payloads an endpoint receives at a time.

@@ -25,7 +25,7 @@ type peer struct {
 	path   link.Path // nil until something is sent to all
 }
 
-// learn notes where a frame came from, if the reply says that it was accepted.
+// learn notes where a frame came from, if the reply acknowledges it.
 func (p *peers) learn(request *link.Packet, reply []byte) {
 	h, err := wire.ParseHeader(reply)
 	if err != nil || h.Type != wire.TypeAck {
@@ -50,7 +50,7 @@ func (p *peers) learn(request *link.Packet, reply []byte) {
 }
 
 // sendToAll sends a payload to all known senders of its job. A copy for which
-// there is no room is lost: who misses it, asks again.
+// there is no room is lost: a sender that misses it asks again.
 func (a *AggregatorServer) sendToAll(payload []byte) error {
 	out := a.loop.link
 	h, _ := wire.ParseHeader(payload)

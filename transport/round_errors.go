@@ -9,15 +9,15 @@ import (
 )
 
 var (
-	// ErrMode says that the job's mode or arithmetic has no such operation.
+	// ErrMode means that the job's mode or arithmetic has no such operation.
 	ErrMode = errors.New("transport: not possible in the job's mode")
-	// ErrOutOfStep says that an earlier call of Reduce or NegotiateScale has
+	// ErrOutOfStep means that an earlier call of Reduce or NegotiateScale has
 	// failed, so that this worker is no longer in the same round as the others.
 	// The job needs a new epoch.
 	ErrOutOfStep = errors.New("transport: out of step with the other workers, the job needs a new epoch")
 )
 
-// RoundError says how far a Reduce or a NegotiateScale came that failed after
+// RoundError reports how far a Reduce or a NegotiateScale came that failed after
 // something was sent. Afterwards the worker is out of step with the others: both
 // methods fail with [ErrOutOfStep].
 type RoundError struct {
@@ -50,7 +50,7 @@ func (e *RoundError) Error() string {
 
 func (e *RoundError) Unwrap() error { return e.Err }
 
-// NoResultError says that the aggregator has acknowledged contributions, but no
+// NoResultError means that the aggregator has acknowledged contributions, but no
 // result has come for as long as WorkerConfig.RoundLimit allows: some worker has
 // not contributed.
 type NoResultError struct {
@@ -63,7 +63,7 @@ func (e *NoResultError) Error() string {
 		e.Waited.Round(time.Millisecond), e.Silent.Round(time.Millisecond))
 }
 
-// noResult says what the silence of waits means.
+// noResult translates the silence of waits.
 func (r *rounds) noResult(err error) error {
 	var silent *retransmit.SilentPeerError
 	if !errors.As(err, &silent) {

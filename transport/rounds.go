@@ -16,7 +16,7 @@ import (
 //
 // A contribution is a frame like any other until it is acknowledged: it is in
 // the flow's window and is repeated when its answer is late. But an
-// acknowledgement without a result only says that the aggregator waits for other
+// acknowledgement without a result only means that the aggregator waits for other
 // workers. Then the contribution moves to a second window, waits, which keeps it
 // until the result. That window measures how long results take, as the first one
 // measures round trips, and asks again, by repeating the frame, when a result is
@@ -232,7 +232,7 @@ func (r *rounds) finish(err error) {
 	}
 }
 
-// report says how far the call in progress has come.
+// report returns how far the call in progress has come.
 func (r *rounds) report(err error) *RoundError {
 	c := r.call
 	e := &RoundError{

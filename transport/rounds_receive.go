@@ -5,10 +5,10 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// receive takes in an answer to a contribution, or to all workers, that carries
+// take takes in an answer to a contribution, or to all workers, that carries
 // the job and the epoch of the flow. It returns other if the answer is to
 // something else. Whatever does not fit what is awaited changes nothing.
-func (r *rounds) receive(h wire.Header, payload []byte) verdict {
+func (r *rounds) take(h wire.Header, payload []byte) verdict {
 	refused := -1
 	switch {
 	case h.Type == wire.TypeAck && (r.groups > 0 || h.Flags&(wire.FlagAll|wire.FlagScale) != 0):
@@ -36,8 +36,8 @@ func (r *rounds) receive(h wire.Header, payload []byte) verdict {
 	return malformed
 }
 
-// left reports whether the frame of a contribution has left: otherwise nobody
-// can answer it.
+// left reports whether the frame of a contribution has left: before that there is
+// no answer to it.
 func (r *rounds) left(c *contribution) bool {
 	return c.state != idle && int32(c.seq-r.flow.window.NextUnsent()) < 0
 }

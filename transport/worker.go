@@ -18,7 +18,7 @@ import (
 // several goroutines.
 //
 // A peer that stays silent for longer than Flow.Silence ends the worker: this
-// and every later call fails with the [*PeerError] that says so.
+// and every later call fails with a [*PeerError].
 type Worker struct {
 	loop
 	cfg   WorkerConfig
@@ -185,13 +185,13 @@ func cookieFirst(cookie uint64) int       { return int(cookie >> 32) }
 
 // Push hands over the gradients of the rows of keys, len(grads) = len(keys) ×
 // Dim. It returns when all of them are in frames, so the slices may be used
-// again; the ticket says when the frames are acknowledged. To keep frames on
+// again; the ticket is done when the frames are acknowledged. To keep frames on
 // their way all the time, push the next batch before waiting for the ticket of
 // the last.
 //
 // A batch that contains a NaN or an infinity is refused as a whole
 // ([*packer.NotFiniteError]), before anything is sent. If ctx ends while the
-// batch is put into frames, the error is a [*PushError] that says how far it
+// batch is put into frames, the error is a [*PushError] with how far it
 // got; what is in frames is still sent.
 func (w *Worker) Push(ctx context.Context, keys []uint64, grads []float32) (*Ticket, error) {
 	o := &operation{keys: keys, values: grads, ticket: &Ticket{done: make(chan struct{})}}

@@ -27,7 +27,7 @@ type WorkerConfig struct {
 	// if there is a hot set.
 	AggregatorEpoch, ServerEpoch uint16
 
-	// HotSet says which rows go to the aggregator. Nil sends every row to the
+	// HotSet has the rows that go to the aggregator. Nil sends every row to the
 	// server.
 	HotSet *packer.HotSet
 	// Dim is the number of gradients of a row. 0 takes the hot set's.

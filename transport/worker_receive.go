@@ -41,7 +41,7 @@ func (w *Worker) take(p *link.Packet) verdict {
 		return stray
 	}
 	if w.rounds != nil && f == w.rounds.flow {
-		if v := w.rounds.receive(h, p.Payload); v != other {
+		if v := w.rounds.take(h, p.Payload); v != other {
 			return v
 		}
 	}

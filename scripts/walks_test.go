@@ -1,0 +1,131 @@
+package scripts_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// step is a function of a walk in docs/architecture.md, e.g. transport.Worker.Push.
+type step struct{ pkg, receiver, name string }
+
+// walks are the numbered lists of the section that goes through the data path. The
+// first word in code of each item names the function.
+func walks(t *testing.T) map[string][]step {
+	t.Helper()
+	text, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## The data path, function by function\n")
+	section, _, ok := strings.Cut(section, "\n## ")
+	if !ok {
+		t.Fatal("docs/architecture.md does not go through the data path")
+	}
+	item := regexp.MustCompile("^[0-9]+\\. `([a-z]+)\\.(?:([A-Za-z]+)\\.)?([A-Za-z]+)`")
+	found := map[string][]step{}
+	title := ""
+	for line := range strings.Lines(section) {
+		if rest, ok := strings.CutPrefix(line, "### "); ok {
+			title = strings.TrimSpace(rest)
+		} else if m := item.FindStringSubmatch(line); m != nil {
+			found[title] = append(found[title], step{m[1], m[2], m[3]})
+		} else if regexp.MustCompile(`^[0-9]+\. `).MatchString(line) {
+			t.Errorf("%s: no function in %q", title, line)
+		}
+	}
+	if len(found) != 3 {
+		t.Fatalf("docs/architecture.md has %d walks, want 3", len(found))
+	}
+	return found
+}
+
+// calls lists for each function of a package the names of what it calls.
+func calls(t *testing.T, pkg string) map[step][]string {
+	t.Helper()
+	names, err := filepath.Glob("../" + pkg + "/*.go")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%s: no files, %v", pkg, err)
+	}
+	found := map[step][]string{}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			s := step{pkg: pkg, name: f.Name.Name}
+			if f.Recv != nil {
+				switch r := f.Recv.List[0].Type.(type) {
+				case *ast.Ident:
+					s.receiver = r.Name
+				case *ast.StarExpr:
+					s.receiver = r.X.(*ast.Ident).Name
+				}
+			}
+			called := []string{}
+			ast.Inspect(f.Body, func(n ast.Node) bool {
+				if c, ok := n.(*ast.CallExpr); ok {
+					switch fn := c.Fun.(type) {
+					case *ast.Ident:
+						called = append(called, fn.Name)
+					case *ast.SelectorExpr:
+						called = append(called, fn.Sel.Name)
+					}
+				}
+				return true
+			})
+			found[s] = called
+		}
+	}
+	return found
+}
+
+// TestWalksGoDown holds the walks against the code: every function exists, none calls
+// one that comes before it in the walk, and a walk has at most 15 steps.
+func TestWalksGoDown(t *testing.T) {
+	packages := map[string]map[step][]string{}
+	for title, walk := range walks(t) {
+		if len(walk) > 15 {
+			t.Errorf("%s: %d steps", title, len(walk))
+		}
+		for i, s := range walk {
+			if packages[s.pkg] == nil {
+				packages[s.pkg] = calls(t, s.pkg)
+			}
+			called, ok := packages[s.pkg][s]
+			if !ok {
+				t.Errorf("%s, step %d: there is no function %v", title, i+1, s)
+			}
+			for _, before := range walk[:i] {
+				if before.name != s.name && slices.Contains(called, before.name) {
+					t.Errorf("%s, step %d: %v calls %v, which comes before it", title, i+1, s, before)
+				}
+			}
+		}
+	}
+}
+
+// TestLoopsAreEnteredOnce: only the goroutine's own function calls the event loop.
+func TestLoopsAreEnteredOnce(t *testing.T) {
+	for s, called := range calls(t, "transport") {
+		for loop, callers := range map[string][]string{"turn": {"main"}, "main": nil, "serve": {"NewServer", "NewAggregatorServer"}} {
+			if slices.Contains(called, loop) && !slices.Contains(callers, s.name) {
+				t.Errorf("%v calls %s", s, loop)
+			}
+		}
+	}
+}
