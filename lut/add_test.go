@@ -202,6 +202,20 @@ func TestAddIsWithinBound(t *testing.T) {
 	}
 }
 
+// TestBoundOfTheDefault holds the numbers that the derivation gives.
+func TestBoundOfTheDefault(t *testing.T) {
+	b := defaultAdder.Bound()
+	for name, c := range map[string][2]float64{
+		"same signs":     {b.SameSigns, 2.90674365595045e-05},
+		"opposite signs": {b.OppositeSigns, 2.9636404153876583e-05},
+		"cancelling":     {b.Cancelling, 0x1p-24},
+	} {
+		if math.Abs(c[0]/c[1]-1) > 1e-9 {
+			t.Errorf("%s: %g, want %g", name, c[0], c[1])
+		}
+	}
+}
+
 // TestBoundIsTight fails if a bound is so generous that it says nothing.
 func TestBoundIsTight(t *testing.T) {
 	bound := defaultAdder.Bound()

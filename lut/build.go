@@ -59,7 +59,6 @@ const (
 	mln2Bias  = 1 << q
 	deltaBias = 4 << q
 	zeroDelta = 2 << q
-	leastKey  = 2 << q // below: Δm = 0
 )
 
 func logMln2Table(c Config) []uint16 {
@@ -82,14 +81,11 @@ func logDTable(c Config) []uint16 {
 // expTable holds Δm/(m ln 2), in units of a logarithm, of the keys that occur.
 func expTable(c Config) []uint16 {
 	t := make([]uint16, 1<<c.ExpKeyBits)
-	for key := range t {
+	for key := range (c.deltaBits() + 4) << c.expFraction() {
 		l := int64(key) << (q - c.expFraction())
-		if l < leastKey || l >= int64(c.deltaBits()+4)<<q {
-			continue
-		}
 		l += mln2Bias - deltaBias // log2(Δm/(m ln 2)) with Δm in its own units, 2^-23
 		l += int64(c.LogBits-fractionBits) << q
-		// l is in [-8, 15 + 0.6)
+		// l is below 15.6. Where it is below -1, as for Δm = 0, the entry is 0.
 		whole, f := int(l>>q), l&(oneQ-1)
 		t[key] = uint16((exp2(f)>>(62-whole) + 1) >> 1)
 	}

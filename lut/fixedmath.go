@@ -35,8 +35,8 @@ func exp2(f int64) uint64 {
 	x := uint64(one)
 	for i, root := range roots {
 		if f>>(q-1-i)&1 != 0 {
-			high, low := bits.Mul64(x, root)
-			x = high<<1 | low>>63
+			high, _ := bits.Mul64(x, root)
+			x = high << 1
 		}
 	}
 	return x
@@ -47,13 +47,13 @@ func exp2(f int64) uint64 {
 func log2(x uint64) int64 {
 	var l int64
 	for range q {
-		high, low := bits.Mul64(x, x) // two integer bits, 126 fraction bits
+		high, _ := bits.Mul64(x, x) // two integer bits, 126 fraction bits
 		l <<= 1
 		if high>>63 != 0 { // 2 or more
 			l |= 1
 			x = high
 		} else {
-			x = high<<1 | low>>63
+			x = high << 1
 		}
 	}
 	return l
@@ -65,12 +65,9 @@ func log2int(n uint32) int64 {
 	return int64(b)<<q + log2(uint64(n)<<(63-b))
 }
 
-// exp2neg returns 2^-u for u > 0, with 63 fraction bits.
+// exp2neg returns 2^-u for u > 0 that is no integer, with 63 fraction bits.
 func exp2neg(u int64) uint64 {
 	whole, f := u>>q, u&(oneQ-1)
-	if f == 0 {
-		return one >> whole
-	}
 	return exp2(oneQ-f) >> (whole + 1)
 }
 

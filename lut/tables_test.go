@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -74,6 +75,23 @@ func TestEntriesAreNearest(t *testing.T) {
 	}
 }
 
+// TestExpTableEndsWithItsKeys looks at a table of which not all keys occur.
+func TestExpTableEndsWithItsKeys(t *testing.T) {
+	a, err := New(Config{MantissaBits: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := (23 - 8 + 4) << 11
+	if len(a.exp) != 1<<16 || a.exp[end-1] == 0 {
+		t.Errorf("%d entries, the last one is %d", len(a.exp), a.exp[end-1])
+	}
+	for key, v := range a.exp[end:] {
+		if v != 0 {
+			t.Fatalf("exp[%d] = %d, and no number has that key", end+key, v)
+		}
+	}
+}
+
 // TestLogarithms tries one significand in each 13.
 func TestLogarithms(t *testing.T) {
 	// The part of Bound that is about one logarithm.
@@ -114,8 +132,14 @@ func TestBudget(t *testing.T) {
 	if PaperBytes != 408.5*1024 {
 		t.Errorf("PaperBytes is %d", PaperBytes)
 	}
-	if !strings.Contains(b.String(), "545280 bytes, of which 414208") {
+	lines := strings.Split(b.String(), "\n")
+	if len(lines) != len(b.Tables)+2 || !strings.Contains(lines[len(b.Tables)], "545280 bytes, of which 414208") {
 		t.Errorf("the budget prints as\n%s", b)
+	}
+	for i, table := range b.Tables {
+		if got, want := strings.Fields(lines[i]), []string{table.Name, strconv.Itoa(table.Entries), "entries", strconv.Itoa(table.Bytes), "bytes"}; !slices.Equal(got, want) {
+			t.Errorf("line %d has %q, want %q", i, got, want)
+		}
 	}
 }
 

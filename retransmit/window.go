@@ -132,7 +132,6 @@ func (w *Window) Add(now Time, e Entry) (seq uint32, ok bool) {
 		w.heard.reset(now) // nothing was asked of the peer until now
 	}
 	seq = w.next
-	e.Repeated = false
 	w.frames[w.index(seq)] = frame{Entry: e, outstanding: true}
 	w.next++
 	w.outstanding++

@@ -50,6 +50,17 @@ func TestFromBitsMatchesBigArithmetic(t *testing.T) {
 	})
 }
 
+// TestFromBitsRefuses tries numbers that no scale makes an integer of.
+func TestFromBitsRefuses(t *testing.T) {
+	for _, bits := range []uint32{0x7f800000, 0xff800000, 0x7f800001, 0x7fc00000, 0xffffffff} {
+		for _, exp := range []int{-150, -97, 0, 156} {
+			if n, err := (Scale{exp}).FromBits(bits); n != 0 || !errors.Is(err, ErrNotFinite) {
+				t.Errorf("%#x at 2^%d: %d, %v; want 0 and ErrNotFinite", bits, exp, n, err)
+			}
+		}
+	}
+}
+
 func TestToFloat32IsNearest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := Scale{rapid.IntRange(-97, 156).Draw(t, "exp")}
