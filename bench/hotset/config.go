@@ -3,12 +3,12 @@ package hotset
 import (
 	"errors"
 	"fmt"
+	"math"
+
+	"github.com/libra-ina/libra/bench/harness"
 )
 
-// ErrConfig says that a field of Config is out of range.
-var ErrConfig = errors.New("hotset study: bad configuration")
-
-// Config says what to study. The zero value studies synthetic logs only.
+// Config says what to study; see [Defaults].
 type Config struct {
 	// LibFM are paths of logs in libFM format, plain or gzip. Features are
 	// the parameters; each line is a row.
@@ -17,28 +17,24 @@ type Config struct {
 	// parameters; each line that is not empty is a row.
 	Text []string
 	// HotShares adds one synthetic log for each entry: the share of updates
-	// of its top 30,000 parameters. Nil means 0.5 and 0.7, the paper's two
-	// production tasks; empty means none.
+	// of its top 30,000 parameters.
 	HotShares []float64
 	// SyntheticRows is the number of rows of a synthetic log, 20 updates
-	// each. 0 means 200,000.
+	// each.
 	SyntheticRows int
 
-	// Rates are the sampling rates. Nil means 1, 2, 4, 8 and 16 %.
+	// Rates are the sampling rates, above 0 and at most 1.
 	Rates []float64
-	// Samples is the number of samples that are drawn at each rate. 0 means 9.
+	// Samples is the number of samples that are drawn at each rate.
 	Samples int
-	// Steps are the step sizes of the trade-off rule. Nil means 1,000, the
-	// paper's, 100 and 10.
-	Steps []int
-	// MinGain is the threshold of the trade-off rule. 0 means 0.01, the paper's.
+	// Steps are the step sizes of the trade-off rule, MinGain is its threshold.
+	Steps   []int
 	MinGain float64
 
 	// BatchRows is the number of log rows in a mini-batch of the packet
-	// study. 0 means 256.
+	// study.
 	BatchRows int
-	// BatchSizes are the batch sizes of the lane study, in pairs. Nil means
-	// 64, 256, 1,024, 4,096 and 16,384.
+	// BatchSizes are the batch sizes of the lane study, in pairs.
 	BatchSizes []int
 
 	// Seed selects samples, synthetic logs and the random placement.
@@ -48,54 +44,33 @@ type Config struct {
 // topParameters is the size of the paper's hot sets (libra.txt §5.2).
 const topParameters = 30_000
 
-func (c Config) withDefaults() (Config, error) {
-	if c.HotShares == nil {
-		c.HotShares = []float64{0.5, 0.7}
+// Defaults returns the configuration of a study of synthetic logs only, which
+// have the skew of the paper's two production tasks. Step 1,000 and the threshold
+// are the paper's.
+func Defaults() Config {
+	return Config{
+		HotShares: []float64{0.5, 0.7}, SyntheticRows: 200_000,
+		Rates: []float64{0.01, 0.02, 0.04, 0.08, 0.16}, Samples: 9,
+		Steps: []int{1000, 100, 10}, MinGain: 0.01,
+		BatchRows: 256, BatchSizes: []int{64, 256, 1024, 4096, 16384},
+		Seed: 1,
 	}
-	if c.SyntheticRows == 0 {
-		c.SyntheticRows = 200_000
-	}
-	if c.Rates == nil {
-		c.Rates = []float64{0.01, 0.02, 0.04, 0.08, 0.16}
-	}
-	if c.Samples == 0 {
-		c.Samples = 9
-	}
-	if c.Steps == nil {
-		c.Steps = []int{1000, 100, 10}
-	}
-	if c.MinGain == 0 {
-		c.MinGain = 0.01
-	}
-	if c.BatchRows == 0 {
-		c.BatchRows = 256
-	}
-	if c.BatchSizes == nil {
-		c.BatchSizes = []int{64, 256, 1024, 4096, 16384}
-	}
-	for _, n := range []struct {
-		name  string
-		value []int
-	}{
-		{"synthetic rows", []int{c.SyntheticRows}},
-		{"samples", []int{c.Samples}},
-		{"step", c.Steps},
-		{"rows of a batch", []int{c.BatchRows}},
-		{"batch size", c.BatchSizes},
-	} {
-		for _, v := range n.value {
-			if v < 1 {
-				return c, fmt.Errorf("%w: %s: %d is not positive", ErrConfig, n.name, v)
-			}
-		}
-	}
-	for _, rate := range c.Rates {
-		if !(rate > 0 && rate <= 1) {
-			return c, fmt.Errorf("%w: sampling rate %v is not in (0, 1]", ErrConfig, rate)
-		}
-	}
+}
+
+func (c *Config) check() error {
+	err := errors.Join(
+		harness.InRange("synthetic rows", 1, math.MaxInt, c.SyntheticRows),
+		harness.InRange("as a sampling rate", math.SmallestNonzeroFloat64, 1, c.Rates...),
+		harness.InRange("samples", 1, math.MaxInt, c.Samples),
+		harness.InRange("parameters a step", 1, math.MaxInt, c.Steps...),
+		harness.InRange("rows of a batch", 1, math.MaxInt, c.BatchRows),
+		harness.InRange("pairs of a batch", 1, math.MaxInt, c.BatchSizes...),
+	)
 	if len(c.LibFM)+len(c.Text)+len(c.HotShares) == 0 {
-		return c, fmt.Errorf("%w: no log to study", ErrConfig)
+		err = errors.Join(err, fmt.Errorf("%w: no log to study", harness.ErrConfig))
 	}
-	return c, nil
+	if err != nil {
+		return fmt.Errorf("hotset study: %w", err)
+	}
+	return nil
 }

@@ -15,12 +15,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/testdata"
 	"github.com/libra-ina/libra/internal/workload"
 )
 
 // checkReport checks what holds for every study.
-func checkReport(t *testing.T, r Report) {
+func checkReport(t *testing.T, r *Report) {
 	t.Helper()
 	for _, p := range r.Precision {
 		if !(p.Share >= 0 && p.Share <= 1) || (p.Hot == 0) != (len(p.Rates) == 0) || (p.Hot == 0) != (p.Least == 0) {
@@ -96,7 +97,7 @@ func checkReport(t *testing.T, r Report) {
 	}
 }
 
-func parameters(r Report, log string) int {
+func parameters(r *Report, log string) int {
 	for _, l := range r.Logs {
 		if l.Name == log {
 			return l.Parameters
@@ -105,7 +106,7 @@ func parameters(r Report, log string) int {
 	return -1
 }
 
-func rate(t *testing.T, r Report, log string, step int, rate float64) RatePrecision {
+func rate(t *testing.T, r *Report, log string, step int, rate float64) RatePrecision {
 	t.Helper()
 	for _, p := range r.Precision {
 		for _, q := range p.Rates {
@@ -119,12 +120,11 @@ func rate(t *testing.T, r Report, log string, step int, rate float64) RatePrecis
 }
 
 func TestStudyOfRealData(t *testing.T) {
-	r, err := Run(Config{
-		LibFM:     []string{testdata.Path(t, "frappe-train.libfm.gz")},
-		Text:      []string{testdata.Path(t, "wikitext2-valid.txt.gz")},
-		HotShares: []float64{},
-		Samples:   3,
-	})
+	c := Defaults()
+	c.LibFM = []string{testdata.Path(t, "frappe-train.libfm.gz")}
+	c.Text = []string{testdata.Path(t, "wikitext2-valid.txt.gz")}
+	c.HotShares, c.Samples = nil, 3
+	r, err := Run(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,9 @@ func TestStudyOfRealData(t *testing.T) {
 }
 
 func TestStudyOfSyntheticLogs(t *testing.T) {
-	r, err := Run(Config{SyntheticRows: 20_000, Samples: 2, BatchSizes: []int{64, 1024, 1 << 30}, Seed: 1})
+	c := Defaults()
+	c.SyntheticRows, c.Samples, c.BatchSizes = 20_000, 2, []int{64, 1024, 1 << 30}
+	r, err := Run(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,12 +182,12 @@ func TestStudyOfSyntheticLogs(t *testing.T) {
 	if err := json.Unmarshal(encoded, &decoded); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(r, decoded); diff != "" {
+	if diff := cmp.Diff(r, &decoded); diff != "" {
 		t.Errorf("JSON changes the report (-run +decoded)\n%s", diff)
 	}
 
 	var b bytes.Buffer
-	if err := r.WriteTables(&b); err != nil {
+	if err := harness.WriteTables(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"(A) Precision", "over 90", "(B) Recirculations", "about 10", "below 1", "(C) Unfilled lanes", "synthetic 70 %"} {
@@ -194,7 +196,7 @@ func TestStudyOfSyntheticLogs(t *testing.T) {
 		}
 	}
 
-	paths, err := r.WritePlots(filepath.Join(t.TempDir(), "new", "directory"))
+	paths, err := harness.WriteCharts(filepath.Join(t.TempDir(), "new", "directory"), r.Charts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,31 +239,54 @@ func TestRunErrors(t *testing.T) {
 	}
 	var syntax *workload.SyntaxError
 	for name, c := range map[string]struct {
-		config Config
+		change func(*Config)
 		check  func(error) bool
 	}{
-		"nothing to study":  {Config{HotShares: []float64{}}, isConfig},
-		"rate of 0":         {Config{Rates: []float64{0}}, isConfig},
-		"rate not a number": {Config{Rates: []float64{math.NaN()}}, isConfig},
-		"negative step":     {Config{Steps: []int{100, -1}}, isConfig},
-		"negative samples":  {Config{Samples: -1}, isConfig},
-		"no such log":       {Config{LibFM: []string{filepath.Join(dir, "absent")}}, func(err error) bool { return errors.Is(err, os.ErrNotExist) }},
-		"no such text":      {Config{Text: []string{filepath.Join(dir, "absent")}}, func(err error) bool { return errors.Is(err, os.ErrNotExist) }},
-		"malformed log":     {Config{LibFM: []string{write("bad", "1 2:1\n1 x\n")}}, func(err error) bool { return errors.As(err, &syntax) && syntax.Line == 2 }},
-		"log of nothing":    {Config{LibFM: []string{write("labels", "1\n1\n")}}, func(err error) bool { return strings.Contains(err.Error(), "no row of labels") }},
-		"empty text":        {Config{Text: []string{write("blank", " \n\n")}}, func(err error) bool { return strings.Contains(err.Error(), "no row of blank") }},
-		"damaged gzip":      {Config{Text: []string{write("bad.gz", "\x1f\x8b\x08rubbish")}}, func(err error) bool { return errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) }},
-		"impossible share":  {Config{HotShares: []float64{1.5}}, func(err error) bool { return strings.Contains(err.Error(), "cannot have a share") }},
+		"nothing to study":  {func(c *Config) { c.HotShares = nil }, isConfig},
+		"rate of 0":         {func(c *Config) { c.Rates = []float64{0} }, isConfig},
+		"rate not a number": {func(c *Config) { c.Rates = []float64{math.NaN()} }, isConfig},
+		"negative step":     {func(c *Config) { c.Steps = []int{100, -1} }, isConfig},
+		"negative samples":  {func(c *Config) { c.Samples = -1 }, isConfig},
+		"no such log": {
+			func(c *Config) { c.LibFM = []string{filepath.Join(dir, "absent")} },
+			func(err error) bool { return errors.Is(err, os.ErrNotExist) },
+		},
+		"no such text": {
+			func(c *Config) { c.Text = []string{filepath.Join(dir, "absent")} },
+			func(err error) bool { return errors.Is(err, os.ErrNotExist) },
+		},
+		"malformed log": {
+			func(c *Config) { c.LibFM = []string{write("bad", "1 2:1\n1 x\n")} },
+			func(err error) bool { return errors.As(err, &syntax) && syntax.Line == 2 },
+		},
+		"log of nothing": {
+			func(c *Config) { c.LibFM = []string{write("labels", "1\n1\n")} },
+			func(err error) bool { return strings.Contains(err.Error(), "no row of labels") },
+		},
+		"empty text": {
+			func(c *Config) { c.Text = []string{write("blank", " \n\n")} },
+			func(err error) bool { return strings.Contains(err.Error(), "no row of blank") },
+		},
+		"damaged gzip": {
+			func(c *Config) { c.Text = []string{write("bad.gz", "\x1f\x8b\x08rubbish")} },
+			func(err error) bool { return errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) },
+		},
+		"impossible share": {
+			func(c *Config) { c.HotShares = []float64{1.5} },
+			func(err error) bool { return strings.Contains(err.Error(), "cannot have a share") },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := Run(c.config); err == nil || !c.check(err) {
+			config := Defaults()
+			c.change(&config)
+			if _, err := Run(config); err == nil || !c.check(err) {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
 }
 
-func isConfig(err error) bool { return errors.Is(err, ErrConfig) }
+func isConfig(err error) bool { return errors.Is(err, harness.ErrConfig) }
 
 // Two files of the same name must not be taken for one log.
 func TestLogsOfTheSameName(t *testing.T) {

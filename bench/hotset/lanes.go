@@ -7,6 +7,18 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
+// Lanes is the share of unfilled lanes in the hot frames of one log's batches
+// of Size pairs, hot and cold.
+type Lanes struct {
+	Log         string  `json:"log"`
+	Combined    bool    `json:"combined"` // as in [Packets]
+	Size        int     `json:"size"`
+	Batches     int     `json:"batches"`      // 0 if the log has no batch of that size
+	HotPairs    float64 `json:"hot_pairs"`    // mean over the batches
+	LaneAligned float64 `json:"lane_aligned"` // share of unfilled lanes
+	Dense       float64 `json:"dense"`        // share of unfilled lanes
+}
+
 // laneBatches is how many batches of each size the lane study packs at most.
 const laneBatches = 100
 

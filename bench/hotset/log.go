@@ -15,6 +15,16 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
+// Log describes a training log.
+type Log struct {
+	Name       string `json:"name"`
+	Rows       int    `json:"rows"`
+	Updates    uint64 `json:"updates"`
+	Parameters int    `json:"parameters"`
+	// Top30K is the share of updates that the 30,000 hottest parameters take.
+	Top30K float64 `json:"top_30k"`
+}
+
 // trainingLog holds which parameters each row of a log updates.
 type trainingLog struct {
 	name string
@@ -51,6 +61,17 @@ func (l *trainingLog) count(keep func(row uint64) bool) packer.Ranking {
 	return counter.Ranking()
 }
 
+func (l *trainingLog) describe() Log {
+	var top uint64
+	for _, c := range l.full.Counts[:min(topParameters, len(l.full.Counts))] {
+		top += c.Updates
+	}
+	return Log{
+		Name: l.name, Rows: l.rows(), Updates: l.full.Updates, Parameters: len(l.full.Counts),
+		Top30K: float64(top) / float64(l.full.Updates),
+	}
+}
+
 // logName returns a file's name without its extensions.
 func logName(path string) string {
 	name, _, _ := strings.Cut(filepath.Base(path), ".")
@@ -61,7 +82,10 @@ func logName(path string) string {
 func load(c Config) ([]*trainingLog, error) {
 	var logs []*trainingLog
 	named := map[string]int{}
-	add := func(l *trainingLog) error {
+	add := func(l *trainingLog, err error) error {
+		if err != nil {
+			return err
+		}
 		if named[l.name]++; named[l.name] > 1 {
 			l.name += fmt.Sprintf(" (%d)", named[l.name])
 		}
@@ -73,54 +97,50 @@ func load(c Config) ([]*trainingLog, error) {
 		return nil
 	}
 	for _, path := range c.LibFM {
-		src, err := workload.OpenFile(path, workload.Shard{})
-		if err != nil {
-			return nil, err
-		}
-		l, err := readSource(logName(path), src)
-		if err = errors.Join(err, src.Close()); err != nil {
-			return nil, err
-		}
-		if err := add(l); err != nil {
+		if err := add(readLibFM(path)); err != nil {
 			return nil, err
 		}
 	}
 	for _, path := range c.Text {
-		l, err := readText(path)
-		if err != nil {
-			return nil, err
-		}
-		if err := add(l); err != nil {
+		if err := add(readText(path)); err != nil {
 			return nil, err
 		}
 	}
 	for _, share := range c.HotShares {
-		src, err := workload.NewSynthetic(workload.SyntheticConfig{
-			Rows: c.SyntheticRows, Hot: topParameters, HotShare: share, Seed: c.Seed, Spread: true,
-		}, workload.Shard{})
-		if err != nil {
-			return nil, err
-		}
-		l, err := readSource(fmt.Sprintf("synthetic %.0f %%", 100*share), src)
-		if err != nil {
-			return nil, err
-		}
-		if err := add(l); err != nil {
+		if err := add(synthesise(c, share)); err != nil {
 			return nil, err
 		}
 	}
 	return logs, nil
 }
 
+func readLibFM(path string) (*trainingLog, error) {
+	src, err := workload.OpenFile(path, workload.Shard{})
+	if err != nil {
+		return nil, err
+	}
+	l, err := readSource(logName(path), src)
+	return l, errors.Join(err, src.Close())
+}
+
+func synthesise(c Config, share float64) (*trainingLog, error) {
+	src, err := workload.NewSynthetic(workload.SyntheticConfig{
+		Rows: c.SyntheticRows, Hot: topParameters, HotShare: share, Seed: c.Seed, Spread: true,
+	}, workload.Shard{})
+	if err != nil {
+		return nil, err
+	}
+	return readSource(fmt.Sprintf("synthetic %.0f %%", 100*share), src)
+}
+
 func readSource(name string, src workload.Source) (*trainingLog, error) {
 	l := &trainingLog{name: name}
 	var s workload.Sample
 	for {
-		err := src.Next(&s)
-		if errors.Is(err, io.EOF) {
+		switch err := src.Next(&s); {
+		case errors.Is(err, io.EOF):
 			return l, nil
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
 		}
 		l.append(s.Keys...)

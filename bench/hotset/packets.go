@@ -4,10 +4,51 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/placement"
 	"github.com/libra-ina/libra/wire"
 )
+
+// Method is a way to place hot parameters and to pack their gradients.
+type Method string
+
+// The methods of the packet study.
+const (
+	RandomInOrder  Method = "random, in order"
+	HeatInOrder    Method = "heat-based, in order"
+	HeatAlgorithm1 Method = "heat-based, Algorithm 1"
+	LaneAligned    Method = "lane-aligned"
+	Dense          Method = "dense"
+)
+
+var methods = []Method{RandomInOrder, HeatInOrder, HeatAlgorithm1, LaneAligned, Dense}
+
+// Packets is how one method packs the hot gradients of one log's mini-batches, for 22 registers and packets of 22 pairs.
+type Packets struct {
+	Log string `json:"log"`
+	// Combined: each key once a batch, in ascending order, as a worker pushes
+	// it. Otherwise every update of a row is a pair, in the order of the log.
+	Combined bool   `json:"combined"`
+	Method   Method `json:"method"`
+	Hot      int    `json:"hot"`     // parameters in the hot set
+	Batches  int    `json:"batches"` // mini-batches that were packed
+	Pairs    int    `json:"pairs"`   // hot pairs in them
+	Packets  int    `json:"packets"`
+	// Recirculations is the mean over the packets, Worst the maximum.
+	Recirculations float64 `json:"recirculations"`
+	Worst          int     `json:"worst"`
+	// None is the share of packets that take one pass only.
+	None float64 `json:"none"`
+}
+
+// Unfilled returns the share of places in the packets that carry no pair.
+func (p Packets) Unfilled() float64 {
+	if p.Packets == 0 {
+		return 0
+	}
+	return 1 - float64(p.Pairs)/float64(p.Packets*capacity)
+}
 
 const (
 	registers = wire.Lanes // m
@@ -50,100 +91,103 @@ func combine(keys []uint64) []uint64 {
 	return slices.Compact(keys)
 }
 
+// packing is a method at work: where its parameters are, and how it packs a batch
+// of keys, of which hot ones have gradients.
+type packing struct {
+	placement placement.Placement
+	pack      func(keys []uint64, hot []placement.Gradient, packet func([]placement.Gradient)) error
+}
+
+// newPacking makes a method ready for a hot set.
+func newPacking(m Method, hot *packer.HotSet, seed uint64) (p packing, err error) {
+	p.placement = placement.Heat(registers)
+	p.pack = inOrder
+	switch m {
+	case RandomInOrder:
+		p.placement, err = placement.NewRandom(hot.Len(), registers, seed)
+	case HeatAlgorithm1:
+		var o *placement.Orchestrator
+		o, err = placement.NewOrchestrator(registers, capacity)
+		p.pack = func(_ []uint64, hot []placement.Gradient, packet func([]placement.Gradient)) error {
+			packed := o.Package(hot)
+			for i := range packed.Len() {
+				packet(packed.At(i))
+			}
+			return nil
+		}
+	case LaneAligned:
+		p.pack, err = inStripes(hot, packer.LaneAligned)
+	case Dense:
+		p.pack, err = inStripes(hot, packer.Dense)
+	}
+	return p, err
+}
+
+func inOrder(_ []uint64, hot []placement.Gradient, packet func([]placement.Gradient)) error {
+	for chunk := range slices.Chunk(hot, capacity) {
+		packet(chunk)
+	}
+	return nil
+}
+
+// inStripes packs as workers do, and takes every stripe for a packet.
+func inStripes(hot *packer.HotSet, layout packer.Layout) (func([]uint64, []placement.Gradient, func([]placement.Gradient)) error, error) {
+	p, err := packer.New(packer.Config{HotSet: hot, Layout: layout})
+	return func(keys []uint64, _ []placement.Gradient, packet func([]placement.Gradient)) error {
+		_, err := pack(p, keys, make([]float32, len(keys)), func(payload []byte) error { return eachStripe(payload, layout, packet) })
+		return err
+	}, err
+}
+
 // packets runs the experiment of libra.txt §5.4 on one log.
 func packets(l *trainingLog, c Config, combined bool) ([]Packets, error) {
 	hot, err := hotSetOf(l, c)
 	if err != nil {
 		return nil, err
 	}
-	random, err := placement.NewRandom(hot.Len(), registers, c.Seed)
-	if err != nil {
-		return nil, err
+	results := make([]Packets, len(methods))
+	for i, method := range methods {
+		p, err := newPacking(method, hot, c.Seed)
+		if err != nil {
+			return nil, err
+		}
+		results[i] = Packets{Log: l.name, Combined: combined, Method: method, Hot: hot.Len()}
+		if err := results[i].measure(p, l.batches(c.BatchRows, combined), hot); err != nil {
+			return nil, err
+		}
 	}
-	orchestrator, err := placement.NewOrchestrator(registers, capacity)
-	if err != nil {
-		return nil, err
-	}
-	aligned, err := packer.New(packer.Config{HotSet: hot, Layout: packer.LaneAligned})
-	if err != nil {
-		return nil, err
-	}
-	dense, err := packer.New(packer.Config{HotSet: hot, Layout: packer.Dense})
-	if err != nil {
-		return nil, err
-	}
-	var tallies = []struct {
-		method Method
-		tally
-	}{
-		{RandomInOrder, newTally(random)},
-		{HeatInOrder, newTally(placement.Heat(registers))},
-		{HeatAlgorithm1, newTally(placement.Heat(registers))},
-		{LaneAligned, newTally(placement.Heat(registers))},
-		{Dense, newTally(placement.Heat(registers))},
-	}
-	count := 0
+	return results, nil
+}
+
+// measure packs batches and counts packets and what they cost a switch.
+func (r *Packets) measure(p packing, batches iter.Seq[[]uint64], hot *packer.HotSet) error {
+	seen := make([]uint32, p.placement.Registers())
+	recirculations, none := 0, 0
 	var gradients []placement.Gradient
-	for keys := range l.batches(c.BatchRows, combined) {
-		count++
+	for keys := range batches {
+		r.Batches++
 		gradients = gradients[:0]
 		for _, key := range keys {
 			if rank, ok := hot.Rank(key); ok {
 				gradients = append(gradients, placement.Gradient{Rank: rank})
 			}
 		}
-		for packet := range slices.Chunk(gradients, capacity) {
-			tallies[0].add(packet)
-			tallies[1].add(packet)
-		}
-		packed := orchestrator.Package(gradients)
-		for i := range packed.Len() {
-			tallies[2].add(packed.At(i))
-		}
-		zeros := make([]float32, len(keys))
-		for i, p := range []*packer.Packer{aligned, dense} {
-			layout := []packer.Layout{packer.LaneAligned, packer.Dense}[i]
-			each := func(payload []byte) error { return eachStripe(payload, layout, tallies[3+i].add) }
-			if _, err := pack(p, keys, zeros, each); err != nil {
-				return nil, err
+		if err := p.pack(keys, gradients, func(packet []placement.Gradient) {
+			n := placement.Recirculations(packet, p.placement, seen)
+			r.Packets++
+			r.Pairs += len(packet)
+			r.Worst = max(r.Worst, n)
+			recirculations += n
+			if n == 0 {
+				none++
 			}
+		}); err != nil {
+			return err
 		}
 	}
-	results := make([]Packets, len(tallies))
-	for i, t := range tallies {
-		results[i] = Packets{
-			Log: l.name, Combined: combined, Method: t.method, Hot: hot.Len(), Batches: count,
-			Pairs: t.pairs, Packets: t.packets, Worst: t.worst,
-		}
-		if t.packets > 0 {
-			results[i].Recirculations = float64(t.recirculations) / float64(t.packets)
-			results[i].None = float64(t.none) / float64(t.packets)
-		}
-	}
-	return results, nil
-}
-
-// tally counts packets and what they cost a switch.
-type tally struct {
-	placement placement.Placement
-	seen      []uint32
-
-	packets, pairs, recirculations, worst, none int
-}
-
-func newTally(p placement.Placement) tally {
-	return tally{placement: p, seen: make([]uint32, p.Registers())}
-}
-
-func (t *tally) add(packet []placement.Gradient) {
-	n := placement.Recirculations(packet, t.placement, t.seen)
-	t.packets++
-	t.pairs += len(packet)
-	t.recirculations += n
-	t.worst = max(t.worst, n)
-	if n == 0 {
-		t.none++
-	}
+	r.Recirculations = harness.Quotient(float64(recirculations), float64(r.Packets))
+	r.None = harness.Quotient(float64(none), float64(r.Packets))
+	return nil
 }
 
 // pack calls each with the payloads of a batch's hot frames.

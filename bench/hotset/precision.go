@@ -1,12 +1,35 @@
 package hotset
 
 import (
-	"slices"
-
-	"gonum.org/v1/gonum/stat"
-
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/packer"
 )
+
+// Precision is |Hg ∩ Hs| / |Hg| (libra.txt §5.3) on one log, for one step size
+// of the trade-off rule: Hg is found in the whole log, Hs in a sample.
+type Precision struct {
+	Log  string `json:"log"`
+	Step int    `json:"step"`
+	// Hot is |Hg|. It is 0 if no step gains enough; Rates is empty then.
+	Hot int `json:"hot"`
+	// Share is the share of updates that Hg takes.
+	Share float64 `json:"share"`
+	// Least is how often the last parameter of Hg is updated in the whole
+	// log. A sample at rate r shows it about r × Least times; far below 1, it
+	// cannot be found by any method.
+	Least uint64          `json:"least"`
+	Rates []RatePrecision `json:"rates"`
+}
+
+// RatePrecision is the precision at one sampling rate, over several samples.
+type RatePrecision struct {
+	Rate   float64 `json:"rate"`
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	// HotInSample is the median of |Hs|.
+	HotInSample float64 `json:"hot_in_sample"`
+}
 
 // precision runs the experiment of libra.txt §5.3 on one log.
 func precision(l *trainingLog, c Config) ([]Precision, error) {
@@ -51,14 +74,9 @@ func precision(l *trainingLog, c Config) ([]Precision, error) {
 			if global[i].Len() == 0 {
 				continue
 			}
-			slices.Sort(found[i])
-			slices.Sort(sizes[i])
+			s := harness.SpreadOf(found[i])
 			results[i].Rates = append(results[i].Rates, RatePrecision{
-				Rate:        rate,
-				Median:      stat.Quantile(0.5, stat.Empirical, found[i], nil),
-				Min:         found[i][0],
-				Max:         found[i][len(found[i])-1],
-				HotInSample: stat.Quantile(0.5, stat.Empirical, sizes[i], nil),
+				Rate: rate, Median: s.Median, Min: s.Min, Max: s.Max, HotInSample: harness.Median(sizes[i]),
 			})
 		}
 	}

@@ -1,5 +1,12 @@
 package hotset
 
+import (
+	"fmt"
+
+	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/wire"
+)
+
 // Report is the outcome of a study. It marshals to one JSON object. Shares and
 // precisions are between 0 and 1.
 type Report struct {
@@ -13,89 +20,107 @@ type Report struct {
 	BatchRows int     `json:"batch_rows"`
 }
 
-// Log describes a training log.
-type Log struct {
-	Name       string `json:"name"`
-	Rows       int    `json:"rows"`
-	Updates    uint64 `json:"updates"`
-	Parameters int    `json:"parameters"`
-	// Top30K is the share of updates that the 30,000 hottest parameters take.
-	Top30K float64 `json:"top_30k"`
+// Print writes the report for people, the paper's figures beside ours.
+func (r *Report) Print(out *report.Printer) {
+	r.printLogs(out)
+	r.printPrecision(out)
+	r.printPackets(out)
+	r.printLanes(out)
 }
 
-// Precision is |Hg ∩ Hs| / |Hg| (libra.txt §5.3) on one log, for one step size
-// of the trade-off rule: Hg is found in the whole log, Hs in a sample.
-type Precision struct {
-	Log  string `json:"log"`
-	Step int    `json:"step"`
-	// Hot is |Hg|. It is 0 if no step gains enough; Rates is empty then.
-	Hot int `json:"hot"`
-	// Share is the share of updates that Hg takes.
-	Share float64 `json:"share"`
-	// Least is how often the last parameter of Hg is updated in the whole
-	// log. A sample at rate r shows it about r × Least times; far below 1, it
-	// cannot be found by any method.
-	Least uint64          `json:"least"`
-	Rates []RatePrecision `json:"rates"`
-}
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
-// RatePrecision is the precision at one sampling rate, over several samples.
-type RatePrecision struct {
-	Rate   float64 `json:"rate"`
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-	// HotInSample is the median of |Hs|.
-	HotInSample float64 `json:"hot_in_sample"`
-}
-
-// Method is a way to place hot parameters and to pack their gradients.
-type Method string
-
-// The methods of the packet study.
-const (
-	RandomInOrder  Method = "random, in order"
-	HeatInOrder    Method = "heat-based, in order"
-	HeatAlgorithm1 Method = "heat-based, Algorithm 1"
-	LaneAligned    Method = "lane-aligned"
-	Dense          Method = "dense"
-)
-
-// Packets says how one method packs the hot gradients of one log's
-// mini-batches, for 22 registers and packets of 22 pairs.
-type Packets struct {
-	Log string `json:"log"`
-	// Combined: each key once a batch, in ascending order, as a worker pushes
-	// it. Otherwise every update of a row is a pair, in the order of the log.
-	Combined bool   `json:"combined"`
-	Method   Method `json:"method"`
-	Hot      int    `json:"hot"`     // parameters in the hot set
-	Batches  int    `json:"batches"` // mini-batches that were packed
-	Pairs    int    `json:"pairs"`   // hot pairs in them
-	Packets  int    `json:"packets"`
-	// Recirculations is the mean over the packets, Worst the maximum.
-	Recirculations float64 `json:"recirculations"`
-	Worst          int     `json:"worst"`
-	// None is the share of packets that take one pass only.
-	None float64 `json:"none"`
-}
-
-// Unfilled returns the share of places in the packets that carry no pair.
-func (p Packets) Unfilled() float64 {
-	if p.Packets == 0 {
-		return 0
+// form names the form of batches.
+func form(combined bool) string {
+	if combined {
+		return "combined"
 	}
-	return 1 - float64(p.Pairs)/float64(p.Packets*capacity)
+	return "every update"
 }
 
-// Lanes is the share of unfilled lanes in the hot frames of one log's batches
-// of Size pairs, hot and cold.
-type Lanes struct {
-	Log         string  `json:"log"`
-	Combined    bool    `json:"combined"` // as in [Packets]
-	Size        int     `json:"size"`
-	Batches     int     `json:"batches"`      // 0 if the log has no batch of that size
-	HotPairs    float64 `json:"hot_pairs"`    // mean over the batches
-	LaneAligned float64 `json:"lane_aligned"` // share of unfilled lanes
-	Dense       float64 `json:"dense"`        // share of unfilled lanes
+func (r *Report) printLogs(out *report.Printer) {
+	var rows [][]any
+	for _, l := range r.Logs {
+		rows = append(rows, []any{l.Name, l.Rows, l.Updates, l.Parameters, percent(l.Top30K)})
+	}
+	rows = append(rows,
+		[]any{"paper, Task 1 (§3.1)", "", "", "150 million", "over 50 %"},
+		[]any{"paper, Task 2 (§3.1)", "", "", "9 million", "about 70 %"})
+	out.Table("Training logs", []string{"log", "rows", "updates", "parameters", "updates of the top 30,000"}, rows)
+}
+
+// rates returns the sampling rates.
+func (r *Report) rates() (rates []float64) {
+	for _, p := range r.Precision {
+		for i, q := range p.Rates {
+			if i == len(rates) {
+				rates = append(rates, q.Rate)
+			}
+		}
+	}
+	return rates
+}
+
+func (r *Report) printPrecision(out *report.Printer) {
+	header := []string{"log", "step", "|Hg|", "share", "least"}
+	paper := []any{"paper, all models (§5.3)", 1000, "", "", ""}
+	for _, rate := range r.rates() {
+		header = append(header, fmt.Sprintf("%% at %.3g %%", 100*rate))
+		paper = append(paper, map[float64]string{0.04: "over 80", 0.08: "over 90"}[rate])
+	}
+	var rows [][]any
+	for _, p := range r.Precision {
+		row := []any{p.Log, p.Step, p.Hot, percent(p.Share), p.Least}
+		for _, q := range p.Rates {
+			row = append(row, fmt.Sprintf("%.1f (%.1f, %.1f)", 100*q.Median, 100*q.Min, 100*q.Max))
+		}
+		if p.Hot == 0 {
+			row = append(row, "no step gains enough")
+		}
+		rows = append(rows, row)
+	}
+	out.Table("(A) Precision of hot parameters found in a sample, |Hg ∩ Hs| / |Hg|", header, append(rows, paper))
+	out.Note("Each cell: median of %d samples (smallest, largest). Hg is found in the whole log, Hs in the sample, both by the rule of "+
+		"§5.3: parameters are added, step by step, until a step gains less than %.3g %% of all updates. The paper's step is 1,000, for "+
+		"logs of production size. \"least\" is how often the last parameter of Hg is updated in the whole log: a sample of 4 %% shows it "+
+		"0.04 x least times. Where that is below 1, much of Hg is not in the sample at all and no method could find it; a log that is "+
+		"smaller than the paper's asks for a smaller step.", r.Samples, 100*r.MinGain)
+}
+
+func (r *Report) printPackets(out *report.Printer) {
+	var rows [][]any
+	for _, p := range r.Packets {
+		batches := float64(max(1, p.Batches))
+		rows = append(rows, []any{
+			p.Log, form(p.Combined), p.Method, fmt.Sprintf("%.0f", float64(p.Pairs)/batches),
+			fmt.Sprintf("%.1f", float64(p.Packets)/batches), percent(p.Unfilled()),
+			fmt.Sprintf("%.3f", p.Recirculations), p.Worst, percent(p.None),
+		})
+	}
+	rows = append(rows,
+		[]any{"paper, both tasks (§5.4)", "", "random", "", "", "", "about 10"},
+		[]any{"paper, both tasks (§5.4)", "", "heat-based, Algorithm 1", "", "", "", "below 1"})
+	out.Table("(B) Recirculations of a packet", []string{
+		"log", "batches", "placement and packing", "pairs a batch", "packets", "unfilled", "recirculations", "worst", "one pass",
+	}, rows)
+	out.Note("Mini-batches of %d rows, %d registers, packets of %d pairs (192 bytes; the paper does not tell its number of registers). "+
+		"A packet that carries n pairs of one register is recirculated n-1 times. \"Combined\" batches hold each key once, in ascending "+
+		"order, as a worker pushes them; \"every update\" sends a pair for each occurrence, so that repeated keys meet in one packet "+
+		"whatever the placement. Lane-aligned packets are stripes, whose lane j is wired to register j. Dense stripes are for "+
+		"aggregators in memory (XDP), which never recirculate; the figure is what they would cost a switch.",
+		r.BatchRows, registers, capacity)
+}
+
+func (r *Report) printLanes(out *report.Printer) {
+	var rows [][]any
+	for _, l := range r.Lanes {
+		row := []any{l.Log, form(l.Combined), l.Size}
+		if l.Batches > 0 {
+			row = append(row, fmt.Sprintf("%.0f", l.HotPairs), percent(l.LaneAligned), percent(l.Dense))
+		}
+		rows = append(rows, row)
+	}
+	out.Table("(C) Unfilled lanes of hot frames by batch size",
+		[]string{"log", "batches", "size", "hot pairs a batch", "lane-aligned", "dense"}, rows)
+	out.Note("Hot frames of up to %d stripes. The size counts all pairs of a batch, hot and cold. No figures: the log has no such batch.", wire.MaxStripes)
 }

@@ -12,7 +12,7 @@ import (
 
 func newHotsetStudy() *cobra.Command {
 	var (
-		c   hotset.Config
+		c   = hotset.Defaults()
 		out results
 	)
 	cmd := &cobra.Command{
@@ -29,17 +29,17 @@ the paper's skew are always studied.`,
 			if err != nil {
 				return err
 			}
-			return out.write(cmd.OutOrStdout(), report, report.WriteTables, report.WritePlots)
+			return out.writeReport(cmd.OutOrStdout(), report)
 		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&c.LibFM, "data", nil, "logs in libfm format, plain or gzip: features are the parameters")
 	f.StringSliceVar(&c.Text, "text", nil, "tokenised texts, plain or gzip: words are the parameters, lines the rows")
-	f.IntVar(&c.Samples, "samples", 0, "samples to draw at each rate (default 9)")
-	f.IntSliceVar(&c.Steps, "steps", nil, "step sizes of the trade-off rule (default 1000,100,10)")
-	f.Float64SliceVar(&c.Rates, "rates", nil, "sampling rates (default 0.01,0.02,0.04,0.08,0.16)")
-	f.IntVar(&c.SyntheticRows, "synthetic-rows", 0, "rows of a synthetic log (default 200000)")
-	f.Uint64Var(&c.Seed, "seed", 1, "seed of samples, synthetic logs and the random placement")
+	f.IntVar(&c.Samples, "samples", c.Samples, "samples to draw at each rate")
+	f.IntSliceVar(&c.Steps, "steps", c.Steps, "step sizes of the trade-off rule")
+	f.Float64SliceVar(&c.Rates, "rates", c.Rates, "sampling rates")
+	f.IntVar(&c.SyntheticRows, "synthetic-rows", c.SyntheticRows, "rows of a synthetic log")
+	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of samples, synthetic logs and the random placement")
 	out.flags(cmd)
 	return cmd
 }
