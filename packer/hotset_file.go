@@ -11,7 +11,7 @@ import (
 	"math"
 	"os"
 
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/atomicfile"
 )
 
 // A hot-set file is big-endian throughout:
@@ -162,7 +162,7 @@ func (c *countingReader) uint64s(n int) ([]uint64, error) {
 // all: a reader, or a machine that loses power, sees the old or the new one. A file
 // that is replaced keeps its permissions; a new one has mode 0644 less the umask.
 func SaveHotSet(path string, h *HotSet) error {
-	err := sys.ReplaceFile(path, "."+rand.Text()+".tmp", func(w io.Writer) error {
+	err := atomicfile.Replace(path, "."+rand.Text()+".tmp", func(w io.Writer) error {
 		_, err := h.WriteTo(w)
 		return err
 	})

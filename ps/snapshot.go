@@ -9,7 +9,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/atomicfile"
 )
 
 // ErrReplaced says that another snapshot of the store was begun before this one
@@ -95,7 +95,7 @@ func appendFloats(b []byte, floats []float32) []byte {
 // when that is done; every one takes some tens of microseconds. An error of turn
 // ends Save.
 func (p *Snapshot) Save(path string, turn func(func()) error) error {
-	err := sys.ReplaceFile(path, temporary, func(w io.Writer) error { return p.Write(w, turn) })
+	err := atomicfile.Replace(path, temporary, func(w io.Writer) error { return p.Write(w, turn) })
 	if err != nil {
 		return fmt.Errorf("ps: writing checkpoint: %w", err)
 	}
@@ -110,7 +110,7 @@ const temporary = ".tmp"
 // Call it before the first checkpoint of a process, and only if no other process
 // writes this checkpoint.
 func PrepareCheckpoint(path string) error {
-	if err := sys.PrepareReplace(path, temporary); err != nil {
+	if err := atomicfile.Prepare(path, temporary); err != nil {
 		return fmt.Errorf("ps: a checkpoint cannot be written: %w", err)
 	}
 	return nil

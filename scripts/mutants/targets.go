@@ -49,6 +49,7 @@ var targets = []target{
 	}},
 	own("internal/fault"),
 	own("internal/sys"),
+	own("internal/atomicfile"),
 	own("link"),
 	{"transport", []stage{
 		{dir: "transport", skip: longTransport},

@@ -1,4 +1,4 @@
-package sys
+package atomicfile
 
 import (
 	"bytes"
@@ -260,26 +260,26 @@ func TestReplaceGoesInOrder(t *testing.T) {
 	}
 }
 
-// TestReplaceFile has a file behind a link, a new one, and a name that cannot be
+// TestReplace has a file behind a link, a new one, and a name that cannot be
 // replaced.
-func TestReplaceFile(t *testing.T) {
+func TestReplace(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "x"), filepath.Join(dir, "link")
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "folder"), 0o700), os.Symlink("x", link)); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"first", "second"} {
-		if err := ReplaceFile(link, suffix, writeText(text)); err != nil {
+		if err := Replace(link, suffix, writeText(text)); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != text {
 			t.Errorf("the file holds %q, %v", got, err)
 		}
 	}
-	if err := ReplaceFile(filepath.Join(dir, "folder"), suffix, writeText("text")); err == nil {
+	if err := Replace(filepath.Join(dir, "folder"), suffix, writeText("text")); err == nil {
 		t.Error("replaced a folder")
 	}
-	if err := ReplaceFile(filepath.Join(dir, "none", "x"), suffix, writeText("text")); !errors.Is(err, fs.ErrNotExist) {
+	if err := Replace(filepath.Join(dir, "none", "x"), suffix, writeText("text")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder: %v", err)
 	}
 	if err := (osDisk{}).syncDir(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
@@ -291,19 +291,19 @@ func TestReplaceFile(t *testing.T) {
 	}
 }
 
-// TestPrepareReplace removes what a killed process left, and nothing else.
-func TestPrepareReplace(t *testing.T) {
+// TestPrepare removes what a killed process left, and nothing else.
+func TestPrepare(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	if err := os.WriteFile(path+suffix, []byte("half a fi"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := ReplaceFile(path, suffix, writeText("text")); !errors.Is(err, fs.ErrExist) {
+	if err := Replace(path, suffix, writeText("text")); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("beside another's file: %v", err)
 	}
-	if err := errors.Join(PrepareReplace(path, suffix), ReplaceFile(path, suffix, writeText("text"))); err != nil {
+	if err := errors.Join(Prepare(path, suffix), Replace(path, suffix, writeText("text"))); err != nil {
 		t.Error(err)
 	}
-	if err := PrepareReplace(path, suffix); err != nil {
+	if err := Prepare(path, suffix); err != nil {
 		t.Error(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "text" {
@@ -328,10 +328,10 @@ func replaceBehind(t *testing.T, link string) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "way", "x")
-	if err := PrepareReplace(path, suffix); err != nil {
+	if err := Prepare(path, suffix); err != nil {
 		t.Fatal(err)
 	}
-	if err := ReplaceFile(path, suffix, writeText("new")); err != nil {
+	if err := Replace(path, suffix, writeText("new")); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, "disk", "file")); string(got) != "new" {

@@ -1,4 +1,5 @@
-package sys
+// Package atomicfile replaces files so that a crash leaves the old or the new one.
+package atomicfile
 
 import (
 	"errors"
@@ -33,15 +34,15 @@ type diskFile interface {
 // newFile is the mode of files that did not exist, less the process's umask.
 const newFile = 0o644
 
-// ReplaceFile writes a file so that, whenever the process or the machine stops,
+// Replace writes a file so that, whenever the process or the machine stops,
 // path is either the old or the new one, whole. The file keeps its permissions; a
 // new one has 0644, less the umask. A symbolic link goes on pointing to it.
 //
 // Until it is whole, the new file has path's name with the suffix. That file must
 // not exist: with a constant suffix, two processes cannot write one file at a
 // time (the error wraps fs.ErrExist), and what a killed one leaves has to be
-// removed, see [PrepareReplace].
-func ReplaceFile(path, suffix string, write func(io.Writer) error) error {
+// removed, see [Prepare].
+func Replace(path, suffix string, write func(io.Writer) error) error {
 	return replace(osDisk{}, resolve(path), suffix, write)
 }
 
@@ -88,10 +89,10 @@ func keepMode(d disk, f diskFile, path string) error {
 	return f.Chmod(mode)
 }
 
-// PrepareReplace removes what a killed process left of path with the suffix, and
-// fails if [ReplaceFile] cannot write there. Call it only if no other process writes
+// Prepare removes what a killed process left of path with the suffix, and
+// fails if [Replace] cannot write there. Call it only if no other process writes
 // the file.
-func PrepareReplace(path, suffix string) error {
+func Prepare(path, suffix string) error {
 	path = resolve(path) + suffix
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove what a killed process left: %w", err)
