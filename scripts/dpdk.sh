@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds DPDK's dpdk-testpmd with the AF_XDP and AF_PACKET drivers, which
+# Builds DPDK's dpdk-testpmd with the AF_XDP driver, which
 # `libra bench engine` compares with, from the source of Debian's dpdk package
 # and installs it in /usr/local/bin. Debian's own package lacks net_af_xdp.
 # Takes a few minutes, on Debian and as root.
@@ -53,7 +53,7 @@ sources source --download-only dpdk
 mkdir dpdk
 tar -x -C dpdk --strip-components=1 -f dpdk_*.orig.tar.*
 meson setup build dpdk -Ddefault_library=static -Dtests=false -Ddisable_libs="*" \
-	-Denable_drivers=net/af_xdp,net/af_packet,mempool/ring,bus/vdev -Denable_apps=test-pmd
+	-Denable_drivers=net/af_xdp,mempool/ring,bus/vdev -Denable_apps=test-pmd
 ninja -C build app/dpdk-testpmd
 install build/app/dpdk-testpmd /usr/local/bin/
 echo "dpdk.sh: installed /usr/local/bin/dpdk-testpmd"

@@ -47,7 +47,7 @@ const (
 // Backends returns all backends.
 func Backends() []Backend { return []Backend{UDP, AFXDP} }
 
-// Config says what to measure; [Defaults] is everything.
+// Config is what to measure; [Defaults] is everything.
 type Config struct {
 	Tests       []Test
 	Arithmetics []plane.Arithmetic // of the jobs

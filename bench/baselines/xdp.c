@@ -1,10 +1,10 @@
 //go:build ignore
 
-/* The C peer of 'libra bench engine': AF_XDP through libxdp, written after
+/* The C program of 'libra bench engine': AF_XDP through libxdp, written after
  * xdpsock (xdp-project/bpf-examples), with what makes it fast in copy mode too:
  * need-wakeup, batches of 64, and a budget for each send call of a whole ring.
  *
- * xdp_peer INTERFACE TEST CPU, with the memory that it shares with the harness
+ * xdp INTERFACE TEST CPU, with the memory that it shares with its parent
  * as descriptor 3. It needs a Linux with XDP multi-buffer for jumbo frames. */
 
 #define _GNU_SOURCE
@@ -59,7 +59,7 @@ struct usage {
 	uint64_t user, kernel; /* ns */
 };
 
-/* The layout of type control in bench/engine/control_linux.go. */
+/* The layout of type control in bench/engine/process_linux.go. */
 struct control {
 	_Atomic uint32_t phase;
 	uint32_t frame_len;
@@ -101,7 +101,7 @@ static uint64_t driver_refused;
 
 static void die(const char *what, int err)
 {
-	fprintf(stderr, "xdp_peer: %s: %s\n", what, strerror(err < 0 ? -err : err));
+	fprintf(stderr, "xdp: %s: %s\n", what, strerror(err < 0 ? -err : err));
 	exit(1);
 }
 
@@ -146,7 +146,7 @@ static void attach(int ifindex)
 		die("store the socket in the XSKMAP", err);
 }
 
-/* The kernel takes a while to release a queue that the peer before held. */
+/* The kernel takes a while to release a queue that the program before held. */
 static void open_socket(const char *ifname)
 {
 	struct xsk_umem_config ucfg = {
@@ -221,7 +221,7 @@ static void kick(void)
 }
 
 /* Wakes the kernel and takes completed chunks out of the ring. Those that the
- * program sends in turn are free by that. Those that were received and sent
+ * program sends in turn become free on completion. Those that were received and sent
  * back are lent to the kernel to be filled again. */
 static void complete(void)
 {
@@ -461,7 +461,7 @@ int main(int argc, char **argv)
 		if (strcmp(argv[2], tests[i].name) == 0)
 			step = tests[i].step;
 	if (!step) {
-		fprintf(stderr, "usage: xdp_peer INTERFACE transmit|receive|echo|request-response CPU\n");
+		fprintf(stderr, "usage: xdp INTERFACE transmit|receive|echo|request-response CPU\n");
 		return 2;
 	}
 	CPU_ZERO(&cpus);
@@ -470,7 +470,7 @@ int main(int argc, char **argv)
 		die("pin to a CPU", errno);
 	ctl = mmap(NULL, sizeof(*ctl), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, CONTROL_FD, 0);
 	if (ctl == MAP_FAILED)
-		die("map the memory shared with the harness", errno);
+		die("map the memory shared with the parent", errno);
 	jumbo = ctl->frame_len > MAX_PLAIN;
 	if (jumbo)
 		chunk = 4096;

@@ -52,7 +52,7 @@ func (b *bed) aggregate() (undo func() error, err error) {
 	}
 	err = b.net.Switch().Do(func() (err error) {
 		if b.aggregator == nil {
-			if b.aggregator, err = bpf.Open(bpf.Options{Address: b.opposite.ip}); err != nil {
+			if b.aggregator, err = bpf.Open(bpf.Options{Address: b.opposite.IP}); err != nil {
 				return err
 			}
 		}
@@ -64,7 +64,7 @@ func (b *bed) aggregate() (undo func() error, err error) {
 		if err := b.aggregator.AddJob(job); err != nil {
 			return err
 		}
-		sender := aggregator.SenderConfig{ID: pushSender, Epoch: pushEpoch, MAC: [6]byte(b.tested.mac), IP: b.tested.ip}
+		sender := aggregator.SenderConfig{ID: pushSender, Epoch: pushEpoch, MAC: b.tested.MAC, IP: b.tested.IP}
 		if err := b.aggregator.AddSender(pushJob, sender); err != nil {
 			return err
 		}

@@ -5,9 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/wire"
 )
 
 // bed is the cable with its two ends. The tested end is a host of a test bed, the
@@ -23,8 +22,8 @@ type bed struct {
 	cfg      Config
 	mtu      int
 	net      *testbed.Bed
-	tested   endpoint
-	opposite endpoint
+	tested   wire.Endpoint
+	opposite wire.Endpoint
 	programs oppositeObjects
 	attached link.Link // of one of programs, to the opposite end; nil while the aggregator is there
 	// aggregator is nil until the first turn of the push test.
@@ -40,8 +39,8 @@ func newBed(ctx context.Context, cfg Config, mtu int) (*bed, error) {
 	}
 	b := &bed{cfg: cfg, mtu: mtu, net: network}
 	host, sw := network.Host(0), network.Switch()
-	b.tested = endpoint{mac: host.MAC, ip: host.IP}
-	b.opposite = endpoint{mac: sw.MAC, ip: sw.IP}
+	b.tested = wire.Endpoint{MAC: [6]byte(host.MAC), IP: host.IP, Port: testPort}
+	b.opposite = wire.Endpoint{MAC: [6]byte(sw.MAC), IP: sw.IP, Port: testPort}
 	if err := b.load(); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -66,20 +65,20 @@ func (b *bed) load() error {
 	// The programs compare with fields as they are in a frame.
 	var port [2]byte
 	binary.BigEndian.PutUint16(port[:], testPort)
-	ip := func(e endpoint) uint32 {
-		a := e.ip.As4()
+	ip := func(e wire.Endpoint) uint32 {
+		a := e.IP.As4()
 		return binary.NativeEndian.Uint32(a[:])
 	}
-	mac := func(m net.HardwareAddr) (words [3]uint16) {
+	mac := func(e wire.Endpoint) (words [3]uint16) {
 		for i := range words {
-			words[i] = binary.NativeEndian.Uint16(m[2*i:])
+			words[i] = binary.NativeEndian.Uint16(e.MAC[2*i:])
 		}
 		return words
 	}
 	for name, value := range map[string]any{
 		oppositeVarTestPort:    binary.NativeEndian.Uint16(port[:]),
-		oppositeVarTestedMac:   mac(b.tested.mac),
-		oppositeVarOppositeMac: mac(b.opposite.mac),
+		oppositeVarTestedMac:   mac(b.tested),
+		oppositeVarOppositeMac: mac(b.opposite),
 		oppositeVarTestedIp:    ip(b.tested),
 		oppositeVarOppositeIp:  ip(b.opposite),
 	} {
@@ -93,9 +92,9 @@ func (b *bed) load() error {
 	return b.attach()
 }
 
-// prepare makes the ends ready for a peer's turn in a test. The function that it
-// returns undoes what must not stay.
-func (b *bed) prepare(test Test, peer string) (undo func() error, err error) {
+// prepare makes the ends ready for a baseline's turn in a test. The function that
+// it returns undoes what must not stay.
+func (b *bed) prepare(test Test, baseline string) (undo func() error, err error) {
 	if err := b.detachLeftover(); err != nil {
 		return nil, err
 	}
@@ -109,38 +108,21 @@ func (b *bed) prepare(test Test, peer string) (undo func() error, err error) {
 	if err := b.attached.Update(prog); err != nil {
 		return nil, fmt.Errorf("engine: change the opposite end's program: %w", err)
 	}
-	var links []link.Link
-	undo = func() error {
-		var errs []error
-		for _, l := range links {
-			errs = append(errs, l.Close())
-		}
-		return errors.Join(errs...)
+	if prog != b.programs.Reflect || baseline != UDP {
+		return func() error { return nil }, nil
 	}
 	err = b.host().Do(func() error {
-		if prog == b.programs.Reflect && !usesXDP(peer) {
-			l, err := link.AttachXDP(link.XDPOptions{Interface: b.host().Index, Program: b.programs.Pass, Flags: link.XDPDriverMode})
-			if err != nil {
-				return fmt.Errorf("engine: attach a program to the tested end: %w", err)
-			}
-			links = append(links, l)
+		l, err := link.AttachXDP(link.XDPOptions{Interface: b.host().Index, Program: b.programs.Pass, Flags: link.XDPDriverMode})
+		if err != nil {
+			return fmt.Errorf("engine: attach a program to the tested end: %w", err)
 		}
-		if usesPacketSocket(peer) {
-			l, err := link.AttachTCX(link.TCXOptions{Interface: b.host().Index, Program: b.programs.Shield, Attach: ebpf.AttachTCXIngress})
-			if err != nil {
-				return fmt.Errorf("engine: keep frames from the protocol stack (needs Linux 6.6): %w", err)
-			}
-			links = append(links, l)
-		}
+		undo = l.Close
 		return nil
 	})
-	if err != nil {
-		return nil, errors.Join(err, undo())
-	}
-	return undo, nil
+	return undo, err
 }
 
-// detachLeftover removes an XDP program that a peer left at the tested end: one
+// detachLeftover removes an XDP program that a baseline left at the tested end: one
 // that was attached without a bpf_link outlives a process that was killed.
 func (b *bed) detachLeftover() error {
 	return b.host().Do(func() error {
@@ -152,7 +134,7 @@ func (b *bed) detachLeftover() error {
 			return nil
 		}
 		if err := netlink.LinkSetXdpFd(l, -1); err != nil {
-			return fmt.Errorf("engine: remove a peer's XDP program: %w", err)
+			return fmt.Errorf("engine: remove a baseline's XDP program: %w", err)
 		}
 		return nil
 	})
@@ -184,17 +166,13 @@ func (b *bed) pinThreads() error {
 		index int
 	}{{b.host(), b.host().Index}, {b.net.Switch(), b.host().PortIndex}} {
 		err := end.node.Do(func() error {
-			pids, err := napiThreads(end.index)
-			if err != nil {
+			var err error
+			if b.threads[i], err = napiThread(end.index); err != nil {
 				return err
 			}
-			if len(pids) != 1 {
-				return fmt.Errorf("interface has %d NAPI threads, want 1", len(pids))
-			}
-			b.threads[i] = pids[0]
 			var set unix.CPUSet
 			set.Set(b.cfg.CPUs[1])
-			return errors.Join(unix.SchedSetaffinity(pids[0], &set), unix.Setpriority(unix.PRIO_PROCESS, pids[0], threadNice))
+			return errors.Join(unix.SchedSetaffinity(b.threads[i], &set), unix.Setpriority(unix.PRIO_PROCESS, b.threads[i], threadNice))
 		})
 		if err != nil {
 			return fmt.Errorf("engine: pin the NAPI threads: %w", err)

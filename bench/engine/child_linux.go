@@ -2,114 +2,219 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"sync"
+	"runtime"
 	"time"
 
+	"github.com/libra-ina/libra/bench/child"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/proc"
-	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// Bounds of a program's life beside the measurement.
+// What all programs have in common, so that they differ only in how they move
+// frames.
 const (
-	startLimit = 15 * time.Second
-	endLimit   = 10 * time.Second
+	batch      = 64  // frames a step sends or takes at most
+	window     = 256 // frames that circulate in an echo; a veth ring holds as many
+	umemFrames = 4096
+	ringSize   = 2048
+	// idle bounds a wait for frames, so that a program notices the end of the test.
+	idle = 10 * time.Millisecond
+	// reseedAfter is how many waits without a frame mean that what circulated in an
+	// echo is lost, rather than late on a busy machine.
+	reseedAfter = 10
+	// spin is how long the AF_XDP programs look at their rings before they sleep.
+	spin = 100 * time.Microsecond
+	// rebind bounds the wait for a queue: the kernel takes up to half a second to
+	// release one that the program before held.
+	rebind = 3 * time.Second
 )
 
-// command returns the command of a peer that follows the control memory.
-func (h *harness) command(cfg *peerConfig) *exec.Cmd {
-	if cfg.name == PeerLibxdp {
-		argv := h.xdp.Command(cfg.iface, string(cfg.test), strconv.Itoa(cfg.cpu))
-		return exec.Command(argv[0], argv[1:]...)
-	}
-	argv := slices.Concat(h.cfg.PeerCommand, cfg.args())
-	return exec.Command(argv[0], argv[1:]...)
+// program takes part in tests: it is a mover or a pusher. Its methods are called from one
+// goroutine, which is locked to its thread. A step works on one batch; if there is nothing to do it
+// waits, at most for the time idle.
+type program interface {
+	// drops returns counters of frames lost, by cause.
+	drops() (map[string]uint64, error)
+	close() error
 }
 
-// child is the process of a peer that follows the control memory.
-type child struct {
+// mover takes part in all tests but the push test.
+type mover interface {
+	program
+	// send is a step of the transmit test.
+	send() error
+	// receive is a step of the receive test: it returns how many frames came.
+	receive() (int, error)
+	// seed sends n frames that begin to circulate.
+	seed(n int) error
+	// bounce is a step of the echo test: it receives frames and sends them back.
+	bounce() (int, error)
+	// request sends a frame and waits for its return; false if none came.
+	request() (bool, error)
+}
+
+// pusher takes part in the push test.
+type pusher interface {
+	program
+	// push is a step of the test: it returns how many frames were acknowledged.
+	push() (int, error)
+}
+
+// programConfig is what the process of a program in Go is told.
+type programConfig struct {
+	Baseline  string
+	Test      Test
+	Size      int
+	Interface string
+	Local     netip.Addr // of the tested end
+	Remote    netip.Addr // of the opposite end
+
 	control *control
-	group   *proc.Group
-	process *proc.Child
-	release func() error
-
-	mu    sync.Mutex
-	drops map[string]uint64
+	frame   []byte // to send; read-only
+	jumbo   bool
 }
 
-// startChild starts a program at a node and waits until it is ready.
-func startChild(ctx context.Context, cmd *exec.Cmd, at *testbed.Node, frame []byte) (*child, error) {
-	ctl, file, err := newControl()
+// openers make the programs that are written in Go.
+var openers = map[string]func(*programConfig) (program, error){
+	Libra:  openLibra,
+	Bare:   openBare,
+	Asavie: openAsavie,
+	UDP:    openUDP,
+}
+
+// RunChild is the process of a program in Go, in the namespace of the tested end.
+// It is of no use by itself.
+func RunChild(args []string) error {
+	return child.Main(args, func(_ context.Context, c programConfig) error {
+		if err := c.run(); err != nil {
+			return fmt.Errorf("engine: %s: %w", c.Baseline, err)
+		}
+		return nil
+	})
+}
+
+// ifindex returns the index of the tested end's interface.
+func (c *programConfig) ifindex() (int, error) {
+	ifi, err := net.InterfaceByName(c.Interface)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	defer file.Close() // the child has its own descriptor
-	ctl.frameLen = uint32(copy(ctl.frame[:], frame))
-	cmd.ExtraFiles = []*os.File{file} // becomes controlFD
+	return ifi.Index, nil
+}
 
-	c := &child{control: ctl, group: proc.NewGroup(ctx, proc.Config{Grace: endLimit})}
-	c.release = sync.OnceValue(ctl.unmap)
-	c.process, err = c.group.Start(proc.Spec{Name: filepath.Base(cmd.Args[0]), Cmd: cmd, Start: at.Start, OnLine: c.line})
-	if err == nil {
-		ready, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("engine: not ready after %v", startLimit))
-		err = c.process.Ready(ready, nil)
-		cancel()
+// run opens the program, announces it, and steps until the parent wants it to
+// stop.
+func (c *programConfig) run() (err error) {
+	runtime.LockOSThread()
+	if c.control, err = openControl(); err != nil {
+		return err
 	}
+	c.frame, c.jumbo = c.control.template(), c.Size > maxPlain
+	open := openers[c.Baseline]
+	if open == nil {
+		return errors.New("it is not written in Go")
+	}
+	p, err := open(c)
 	if err != nil {
-		c.kill()
-		return nil, err
+		return err
 	}
-	return c, nil
-}
-
-// line takes the drops from the program's output.
-func (c *child) line(line []byte) {
-	if drops, ok := parseDrops(line); ok {
-		c.mu.Lock()
-		c.drops = drops
-		c.mu.Unlock()
+	defer func() { err = errors.Join(err, p.close()) }()
+	step, err := c.step(p)
+	if err != nil {
+		return err
 	}
-}
-
-func (c *child) begin() error {
-	c.control.phase.Store(phaseMeasure)
-	return nil
-}
-
-func (c *child) end() error {
-	c.control.phase.Store(phaseStop)
-	return nil
-}
-
-func (c *child) received() (uint64, error) { return c.control.received.Load(), nil }
-
-func (c *child) finish(ctx context.Context) (n notes, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, endLimit, fmt.Errorf("engine: still runs %v after the test", endLimit))
-	defer cancel()
-	if err := c.process.Wait(ctx); err != nil {
-		return n, err
+	if err := proc.AnnounceReady(os.Stdout, true); err != nil {
+		return err
 	}
-	if err := c.group.Wait(); err != nil {
-		return n, err
-	}
-	at := c.control.at
-	n.cpu = usage{user: at[1].user - at[0].user, kernel: at[1].kernel - at[0].kernel}
-	n.roundTrip = append(n.roundTrip, c.control.recorded()...)
-	c.mu.Lock()
-	n.drops = c.drops
-	c.mu.Unlock()
-	return n, c.release()
+	return c.loop(p, step)
 }
 
-// kill ends the process at once. Its errors are those of a process that is
-// ended by force.
-func (c *child) kill() {
-	c.control.phase.Store(phaseStop)
-	_ = errors.Join(c.group.Stop(), c.release())
+// step returns what the test repeats. It counts what it received itself.
+func (c *programConfig) step(p program) (func() error, error) {
+	count := func(take func() (int, error)) func() error {
+		return func() error {
+			n, err := take()
+			c.control.received.Add(uint64(n))
+			return err
+		}
+	}
+	if p, ok := p.(pusher); ok && c.Test == Push {
+		return count(p.push), nil
+	}
+	m, ok := p.(mover)
+	if !ok {
+		return nil, fmt.Errorf("no part in the test %q", c.Test)
+	}
+	switch c.Test {
+	case Transmit:
+		return m.send, nil
+	case Receive:
+		return count(m.receive), nil
+	case Echo:
+		silent := reseedAfter // nothing circulates
+		return count(func() (int, error) {
+			if silent == reseedAfter {
+				silent = 0
+				c.control.reseeded.Add(window)
+				if err := m.seed(window); err != nil {
+					return 0, err
+				}
+			}
+			n, err := m.bounce()
+			silent++
+			if n > 0 {
+				silent = 0
+			}
+			return n, err
+		}), nil
+	case RequestResponse:
+		return count(func() (int, error) {
+			start := time.Now()
+			ok, err := m.request()
+			if !ok {
+				return 0, err
+			}
+			if c.control.phase.Load() == phaseMeasure {
+				c.control.record(int64(time.Since(start)))
+			}
+			return 1, err
+		}), nil
+	}
+	return nil, fmt.Errorf("no test %q", c.Test)
+}
+
+// loop steps through the phases. At the limits of the measurement it notes the CPU
+// time and the drops, and at the end it reports the drops in between.
+func (c *programConfig) loop(p program, step func() error) error {
+	var before map[string]uint64
+	for phase := phaseWarmUp; ; {
+		now := c.control.phase.Load()
+		if now != phase {
+			limit := 0
+			if now == phaseStop {
+				limit = 1
+			}
+			var err error
+			if c.control.at[limit], err = harness.OwnUsage(); err != nil {
+				return err
+			}
+			drops, err := p.drops()
+			if err != nil {
+				return err
+			}
+			if now == phaseStop {
+				return json.NewEncoder(os.Stdout).Encode(dropsLine{harness.Difference(before, drops)})
+			}
+			before, phase = drops, now
+		}
+		if err := step(); err != nil {
+			return err
+		}
+	}
 }

@@ -3,11 +3,10 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"slices"
 	"time"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -26,28 +25,20 @@ const (
 // Tests returns all tests.
 func Tests() []Test { return []Test{Transmit, Receive, Echo, RequestResponse, Push} }
 
-// Names of peers.
+// What is compared.
 const (
-	PeerLibra        = "libra"          // package afxdp; in push, package transport's worker on it
-	PeerLibxdp       = "libxdp"         // a C program on libxdp
-	PeerAsavie       = "asavie"         // github.com/asavie/xdp
-	PeerUDP          = "udp"            // UDP socket, sendmmsg and recvmmsg
-	PeerUDPGSO       = "udp-gso"        // UDP socket with segmentation and receive offload
-	PeerUDPSpin      = "udp-spin"       // UDP socket that is polled without sleeping; request-response only
-	PeerAFPacket     = "af_packet"      // TPACKET_V3 through gopacket
-	PeerDPDKAFXDP    = "dpdk-af_xdp"    // DPDK's testpmd on net_af_xdp
-	PeerDPDKAFPacket = "dpdk-af_packet" // DPDK's testpmd on net_af_packet
-	PeerBare         = "bare"           // package afxdp with frames that are ready to send; push only
-	PeerEcho         = "echo"           // PeerLibra in the echo test, as a reference within push
+	Libra      = "libra"       // package afxdp; in push, package transport's worker on it
+	Libxdp     = "libxdp"      // a C program on libxdp
+	Asavie     = "asavie"      // github.com/asavie/xdp
+	UDP        = "udp"         // UDP socket, sendmmsg and recvmmsg
+	DPDK       = "dpdk-af_xdp" // DPDK's testpmd on net_af_xdp
+	Bare       = "bare"        // package afxdp with frames that are ready to send; push only
+	EchoInPush = "echo"        // Libra in the echo test, as a reference within push
 )
 
-// Peers returns the names of all peers in the order of their turns.
-func Peers() []string {
-	return []string{
-		PeerLibra, PeerLibxdp, PeerAsavie, PeerUDP, PeerUDPGSO, PeerUDPSpin,
-		PeerAFPacket, PeerDPDKAFXDP, PeerDPDKAFPacket, PeerBare, PeerEcho,
-	}
-}
+// Baselines returns Libra and what it is compared with, in the order of their
+// turns.
+func Baselines() []string { return []string{Libra, Libxdp, Asavie, UDP, DPDK, Bare, EchoInPush} }
 
 // Frame sizes in bytes, with the Ethernet header and without the check sequence.
 const (
@@ -63,133 +54,71 @@ const (
 // stripe, a middle one, a Libra frame of ten stripes, and a jumbo frame.
 func Sizes() []int { return []int{minSize, minHot, 512, maxHot, jumboSize} }
 
-// Config says what to measure; its zero value measures everything.
+// Config is what to measure; [Defaults] is everything.
 type Config struct {
-	// Tests to run; empty: all of Tests().
 	Tests []Test
-	// Sizes of frames in bytes, 64 to 9014; empty: Sizes(). Frames larger than
-	// 1514 bytes are jumbo frames and get a bed with an MTU of 9000.
+	// Sizes of frames in bytes, 64 to 9014. Frames larger than 1514 bytes are jumbo
+	// frames and get a bed with an MTU of 9000.
 	Sizes []int
-	// Peers to run; empty: all of Peers(). PeerLibra need not be among them, but
-	// ratios are only made against it.
-	Peers []string
-	// Rounds is how often each measurement is repeated; 0 means 5.
-	Rounds int
-	// Duration of one measurement; 0 means 500 ms.
-	Duration time.Duration
-	// WarmUp before each measurement; 0 means 200 ms.
-	WarmUp time.Duration
-	// CPUs are where the tested program and the opposite end run. The zero
-	// value means 0 and 1, or 0 and 0 on a machine with one CPU.
+	// Baselines to run, of Baselines(). Libra need not be among them, but ratios
+	// are only made against it.
+	Baselines []string
+	// Rounds is how often each measurement is repeated.
+	Rounds   int
+	Duration time.Duration // of one measurement
+	WarmUp   time.Duration // before each measurement
+	// CPUs are where the tested program and the opposite end run.
 	CPUs [2]int
-	// PeerCommand is a command that calls RunPeer with the arguments that are appended to
-	// it. Empty: this executable with the arguments "bench", "engine", "peer".
-	PeerCommand []string
-	// Progress, if not nil, is called before each measurement.
-	Progress func(Step)
+	// ChildCommand is a command that calls [RunChild] with the argument that is
+	// appended to it; nil: see [child.Command].
+	ChildCommand []string
+	Progress     harness.Progress // may be nil
 }
 
-// Step is one measurement of a run.
-type Step struct {
-	Done, Total int // measurements before this one, and in all
-	Test        Test
-	Size        int // bytes
-	Peer        string
-	Round       int // from 0 on
+// Defaults returns the configuration that measures everything, on the first two
+// CPUs if there are two.
+func Defaults() Config {
+	return Config{
+		Tests: Tests(), Sizes: Sizes(), Baselines: Baselines(), Rounds: 5,
+		Duration: 500 * time.Millisecond, WarmUp: 200 * time.Millisecond, CPUs: [2]int{0, min(1, runtime.NumCPU()-1)},
+	}
 }
 
-// ErrConfig is wrapped by errors about a Config.
-var ErrConfig = errors.New("engine: invalid configuration")
-
-func (c Config) withDefaults() (Config, error) {
-	if len(c.Tests) == 0 {
-		c.Tests = Tests()
-	}
-	if len(c.Sizes) == 0 {
-		c.Sizes = Sizes()
-	}
-	if len(c.Peers) == 0 {
-		c.Peers = Peers()
-	}
-	if c.Rounds == 0 {
-		c.Rounds = 5
-	}
-	if c.Duration == 0 {
-		c.Duration = 500 * time.Millisecond
-	}
-	if c.WarmUp == 0 {
-		c.WarmUp = 200 * time.Millisecond
-	}
-	if c.CPUs == [2]int{} && runtime.NumCPU() > 1 {
-		c.CPUs[1] = 1
-	}
-	if len(c.PeerCommand) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return c, fmt.Errorf("engine: find this executable, which is to run the peers: %w", err)
-		}
-		c.PeerCommand = []string{self, "bench", "engine", "peer"}
-	}
-	return c, c.check()
-}
-
-func (c Config) check() error {
-	for _, t := range c.Tests {
-		if !slices.Contains(Tests(), t) {
-			return fmt.Errorf("%w: no test %q; there are %v", ErrConfig, t, Tests())
-		}
-	}
-	for _, size := range c.Sizes {
-		if size < minSize || size > jumboSize {
-			return fmt.Errorf("%w: frames of %d bytes, want %d to %d", ErrConfig, size, minSize, jumboSize)
-		}
-	}
-	for _, p := range c.Peers {
-		if !slices.Contains(Peers(), p) {
-			return fmt.Errorf("%w: no peer %q; there are %v", ErrConfig, p, Peers())
-		}
-	}
-	switch {
-	case c.Rounds < 1:
-		return fmt.Errorf("%w: %d rounds", ErrConfig, c.Rounds)
-	case c.Duration < 10*time.Millisecond || c.Duration > time.Minute:
-		return fmt.Errorf("%w: duration of %v, want 10ms to 1m", ErrConfig, c.Duration)
-	case c.WarmUp < 0 || c.WarmUp > time.Minute:
-		return fmt.Errorf("%w: warm-up of %v, want at most 1m", ErrConfig, c.WarmUp)
-	}
-	for _, cpu := range c.CPUs {
-		if cpu < 0 || cpu >= runtime.NumCPU() {
-			return fmt.Errorf("%w: CPU %d, this machine has 0 to %d", ErrConfig, cpu, runtime.NumCPU()-1)
-		}
+func (c *Config) check() error {
+	if err := errors.Join(
+		harness.Known("test", Tests(), c.Tests...),
+		harness.InRange("bytes in a frame", minSize, jumboSize, c.Sizes...),
+		harness.Known("baseline", Baselines(), c.Baselines...),
+		harness.InRange("rounds", 1, 1000, c.Rounds),
+		harness.InRange("for one measurement", 10*time.Millisecond, time.Minute, c.Duration),
+		harness.InRange("of warm-up", 0, time.Minute, c.WarmUp),
+		harness.InRange("as the number of a CPU", 0, runtime.NumCPU()-1, c.CPUs[:]...),
+	); err != nil {
+		return fmt.Errorf("engine: %w", err)
 	}
 	return nil
 }
 
-// excluded says where and why a peer has no part in a test at a size; empty if it has.
-func excluded(peer string, test Test, size int) string {
+// excluded tells where and why a baseline has no part in a test at a size; empty
+// if it has.
+func excluded(baseline string, test Test, size int) string {
+	pushes := baseline == Libra || baseline == Bare || baseline == EchoInPush
 	switch {
-	case pushes(peer) && test == Push && pushStripes(size) == 0:
+	case pushes && test == Push && pushStripes(size) == 0:
 		return fmt.Sprintf("push: frames of other than %d and %d bytes, which have 1 and %d stripes", minHot, maxHot, wire.MaxStripes)
-	case test == Push && !pushes(peer):
+	case test == Push && !pushes:
 		return "push: it is no worker"
-	case test != Push && (peer == PeerBare || peer == PeerEcho):
+	case test != Push && (baseline == Bare || baseline == EchoInPush):
 		return "other tests than push: it is a reference for that"
-	case peer == PeerAsavie && size > maxPlain:
+	case baseline == Asavie && size > maxPlain:
 		return "jumbo frames: it has no multi-buffer packets"
-	case peer == PeerUDPGSO && test == RequestResponse:
-		return "request-response: a request is one datagram, there is nothing to segment"
-	case peer == PeerUDPSpin && test != RequestResponse:
-		return "other tests than request-response: it differs from udp only in how it waits for an answer"
-	case (peer == PeerDPDKAFXDP || peer == PeerDPDKAFPacket) && test == RequestResponse:
+	case baseline == DPDK && test == RequestResponse:
 		return "request-response: testpmd measures no round-trip time"
-	case (peer == PeerDPDKAFXDP || peer == PeerDPDKAFPacket) && size > maxPlain:
+	case baseline == DPDK && size > maxPlain:
 		return "jumbo frames: DPDK's driver takes none"
 	}
 	return ""
 }
-
-// pushes says whether a peer takes part in the push test.
-func pushes(peer string) bool { return peer == PeerLibra || peer == PeerBare || peer == PeerEcho }
 
 // pushStripes returns the number of stripes of the hot frames that the push test
 // sends at a size, or 0 if it has none of that size.
@@ -202,16 +131,3 @@ func pushStripes(size int) int {
 	}
 	return 0
 }
-
-// usesXDP says whether a peer attaches an XDP program of its own.
-func usesXDP(peer string) bool {
-	switch peer {
-	case PeerLibra, PeerBare, PeerLibxdp, PeerAsavie, PeerDPDKAFXDP:
-		return true
-	}
-	return false
-}
-
-// usesPacketSocket says whether frames reach a peer beside the protocol stack, which
-// would answer them.
-func usesPacketSocket(peer string) bool { return peer == PeerAFPacket || peer == PeerDPDKAFPacket }

@@ -32,8 +32,8 @@
 //
 // # The push test
 //
-// It tells what reliability and packing cost on top of moving the frames. Its peers
-// take turns within each round:
+// It measures what reliability and packing cost on top of moving the frames. Its
+// baselines take turns within each round:
 //
 //   - libra is the whole push path, package transport's worker: pushes of 4180 distinct
 //     keys, drawn by a Zipf distribution (exponent 1.1) from the hot set, 256 different ones in
@@ -51,32 +51,31 @@
 // Where the opposite end is the bottleneck, the endpoint's work hides behind it: the
 // CPU time of a frame tells which end it is.
 //
-// All peers have the same opposite end, the same frames, and the same
-// windows for measuring. A size is that of the Ethernet frame without its check sequence.
+// All baselines have the same opposite end, the same frames, and the same windows
+// for measuring. A size is that of the Ethernet frame without its check sequence.
 //
 // # What is the same, and what is not
 //
-// The AF_XDP peers have rings of 2048 entries, 4096 chunks, batches of 64, and look at their
-// rings for 100 µs before they sleep. The C peer raises the send budget and the send buffer as package
-// afxdp does; asavie/xdp is used as in its examples, which do not.
-// The UDP peer sends without checksums, since the AF_XDP peers compute none;
-// with segmentation offload the kernel insists on them. The kernel's sockets need an XDP program that
-// passes everything at their end in echo and request-response: without one, veth does
-// not wake the receiver of frames that XDP_TX sent. Frames for packet sockets are
-// dropped behind them, so that the protocol stack does not answer.
-// In an echo, a program that received nothing for a tenth of a second takes the frames for
-// lost and sends new ones.
+// The programs on AF_XDP have rings of 2048 entries, 4096 chunks, batches of 64, and
+// look at their rings for 100 µs before they sleep. The C program raises the send
+// budget and the send buffer as package afxdp does; asavie/xdp is used as in its
+// examples, which do not. The UDP socket sends without checksums, since the programs
+// on AF_XDP compute none. It needs an XDP program that passes everything at its end
+// in echo and request-response: without one, veth does not wake the receiver of
+// frames that XDP_TX sent. In an echo, a program that received nothing for a tenth
+// of a second takes the frames for lost and sends new ones.
 //
 // # What is measured
 //
 // Rates are differences of counters between two moments, after a warm-up. CPU
 // time is what the kernel charges to the tested process (getrusage, all its
 // threads) plus, as kernel time, what the NAPI thread of its end of the cable used.
-// On a kernel that does not account interrupts separately, softirq work that runs in the
-// context of a process is in that process's kernel time. Time of the other NAPI thread is
-// given apart: it stands for the machine at the far end.
+// On a kernel that does not account interrupts separately, softirq work that runs in
+// the context of a process is in that process's kernel time. Time of the other NAPI
+// thread is given apart: it stands for the machine at the far end.
 //
-// Every peer is a process of its own. Peers take turns within a round, and rounds are repeated, so a
-// machine that is slower for a while is slower for all of them. Results are medians over rounds;
-// ratios are taken within each round before their median is.
+// Every program has a process of its own. Baselines take turns within a round, and
+// rounds are repeated, so a machine that is slower for a while is slower for all of
+// them. Results are medians over rounds; ratios are those of the medians, and within
+// rounds.
 package engine

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // maxLive is the largest frame that the kernel makes for a live XDP run: it has to
@@ -32,13 +34,17 @@ func (b *bed) generate(frame []byte) *generator {
 	g := &generator{done: make(chan error, 1), thread: make(chan int, 1)}
 	go func() {
 		g.done <- b.net.Switch().Do(func() error {
-			return onCPU(b.cfg.CPUs[1], func() error {
-				g.thread <- unix.Gettid()
-				if len(frame) > maxLive {
-					return g.sendRaw(b.host().PortIndex, frame)
-				}
-				return g.sendLive(b.host().PortIndex, b.programs.Generate, frame)
-			})
+			unpin, err := sys.PinThread(b.cfg.CPUs[1])
+			if err != nil {
+				return err
+			}
+			g.thread <- unix.Gettid()
+			if len(frame) > maxLive {
+				err = g.sendRaw(b.host().PortIndex, frame)
+			} else {
+				err = g.sendLive(b.host().PortIndex, b.programs.Generate, frame)
+			}
+			return errors.Join(err, unpin())
 		})
 	}()
 	return g
@@ -62,21 +68,7 @@ func (g *generator) stop() error {
 	}
 }
 
-// onCPU runs fn with the calling thread, which must be locked, pinned to a CPU.
-func onCPU(cpu int, fn func() error) error {
-	var before, set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return os.NewSyscallError("sched_getaffinity", err)
-	}
-	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return os.NewSyscallError("sched_setaffinity", err)
-	}
-	err := fn()
-	return errors.Join(err, os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)))
-}
-
-// sendLive lets the kernel put copies of the frame on the cable. It is one system
+// sendLive has the kernel put copies of the frame on the cable. It is one system
 // call from beginning to end: to set a live run up and to take it down takes the
 // kernel tens of milliseconds.
 func (g *generator) sendLive(ifindex int, prog *ebpf.Program, frame []byte) error {

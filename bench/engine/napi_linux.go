@@ -2,9 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -20,12 +17,12 @@ const (
 	netdevNAPIPID     = 4
 )
 
-// napiThreads returns the process ids of the kernel threads that run the NAPI
-// contexts of an interface in the current namespace.
-func napiThreads(ifindex int) ([]int, error) {
+// napiThread returns the process id of the kernel thread that runs the one NAPI
+// context of an interface in the current namespace.
+func napiThread(ifindex int) (int, error) {
 	family, err := netlink.GenlFamilyGet(netdevFamily)
 	if err != nil {
-		return nil, fmt.Errorf("look up netlink family %s: %w", netdevFamily, err)
+		return 0, fmt.Errorf("look up netlink family %s: %w", netdevFamily, err)
 	}
 	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_DUMP)
 	// struct genlmsghdr, whose last two bytes the kernel wants to be zero;
@@ -34,13 +31,13 @@ func napiThreads(ifindex int) ([]int, error) {
 	req.AddRawData(nl.NewRtAttr(netdevNAPIIfindex, nl.Uint32Attr(uint32(ifindex))).Serialize())
 	msgs, err := req.Execute(unix.NETLINK_GENERIC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("list NAPI contexts (needs Linux 6.8): %w", err)
+		return 0, fmt.Errorf("list NAPI contexts (needs Linux 6.8): %w", err)
 	}
 	var pids []int
 	for _, m := range msgs {
 		attrs, err := nl.ParseRouteAttr(m[nl.SizeofGenlmsg:])
 		if err != nil {
-			return nil, fmt.Errorf("parse NAPI context: %w", err)
+			return 0, fmt.Errorf("parse NAPI context: %w", err)
 		}
 		for _, a := range attrs {
 			if a.Attr.Type == netdevNAPIPID && len(a.Value) >= 4 {
@@ -48,20 +45,8 @@ func napiThreads(ifindex int) ([]int, error) {
 			}
 		}
 	}
-	return pids, nil
-}
-
-// taskTime returns the CPU time of a task in nanoseconds.
-func taskTime(pid int) (uint64, error) {
-	path := fmt.Sprintf("/proc/%d/schedstat", pid)
-	line, err := os.ReadFile(path)
-	if err != nil {
-		return 0, fmt.Errorf("engine: read CPU time: %w", err)
+	if len(pids) != 1 {
+		return 0, fmt.Errorf("interface has %d NAPI threads, want 1", len(pids))
 	}
-	first, _, _ := strings.Cut(string(line), " ")
-	ns, err := strconv.ParseUint(first, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("engine: read CPU time: %s: %w", path, err)
-	}
-	return ns, nil
+	return pids[0], nil
 }

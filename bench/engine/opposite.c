@@ -2,7 +2,7 @@
 
 /* The other end of the cable in every test: what meets the frames that the
  * tested program sends, and what makes the frames that it is to receive. It is
- * the same for all peers, so that their figures differ by what they do. */
+ * the same for all baselines, so that their figures differ by what they do. */
 
 #include "../../bpf/frame.h"
 
@@ -12,8 +12,6 @@ volatile const __u16 tested_mac[3];   /* the tested end */
 volatile const __u16 opposite_mac[3]; /* this end */
 volatile const __be32 tested_ip;
 volatile const __be32 opposite_ip;
-
-#define TC_ACT_SHOT 2 /* of linux/pkt_cls.h */
 
 struct tally {
 	__u64 frames;
@@ -90,20 +88,12 @@ int generate(void *ctx __attribute__((unused)))
 	return XDP_TX;
 }
 
-/* Attached to the tested end where the peer has no XDP program: veth wakes the
+/* Attached to the tested end where a baseline has no XDP program: veth wakes the
  * receiving end for frames sent by XDP_TX only if there is some program. */
 SEC("xdp.frags")
 int pass(void *ctx __attribute__((unused)))
 {
 	return XDP_PASS;
-}
-
-/* Attached behind the packet sockets' tap, this keeps the frames of the test
- * from the protocol stack, which would answer them with ICMP errors. */
-SEC("tcx/ingress")
-int shield(void *skb __attribute__((unused)))
-{
-	return TC_ACT_SHOT;
 }
 
 char _license[] SEC("license") = "GPL";

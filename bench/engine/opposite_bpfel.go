@@ -28,7 +28,6 @@ const (
 	oppositeProgGenerate     = "generate"
 	oppositeProgPass         = "pass"
 	oppositeProgReflect      = "reflect"
-	oppositeProgShield       = "shield"
 	oppositeVarOppositeIp    = "opposite_ip"
 	oppositeVarOppositeMac   = "opposite_mac"
 	oppositeVarTestPort      = "test_port"
@@ -82,7 +81,6 @@ type oppositeProgramSpecs struct {
 	Generate     *ebpf.ProgramSpec `ebpf:"generate"`
 	Pass         *ebpf.ProgramSpec `ebpf:"pass"`
 	Reflect      *ebpf.ProgramSpec `ebpf:"reflect"`
-	Shield       *ebpf.ProgramSpec `ebpf:"shield"`
 }
 
 // oppositeMapSpecs contains maps before they are loaded into the kernel.
@@ -151,7 +149,6 @@ type oppositePrograms struct {
 	Generate     *ebpf.Program `ebpf:"generate"`
 	Pass         *ebpf.Program `ebpf:"pass"`
 	Reflect      *ebpf.Program `ebpf:"reflect"`
-	Shield       *ebpf.Program `ebpf:"shield"`
 }
 
 func (p *oppositePrograms) Close() error {
@@ -160,7 +157,6 @@ func (p *oppositePrograms) Close() error {
 		p.Generate,
 		p.Pass,
 		p.Reflect,
-		p.Shield,
 	)
 }
 

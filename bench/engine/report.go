@@ -1,20 +1,26 @@
 package engine
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/libra-ina/libra/bench/harness"
+)
 
 // Report is the outcome of a run. It marshals to one JSON object.
 type Report struct {
 	Machine  Machine       `json:"machine"`
 	Rounds   int           `json:"rounds"`
 	Duration time.Duration `json:"duration_ns"`
-	// Results has one entry for each test, size and peer that was measured.
+	// Results has one entry for each test, size and baseline that was measured.
 	Results []Result `json:"results"`
-	// Ratios compare PeerLibra with each other peer.
+	// Ratios compare Libra with each baseline.
 	Ratios []Ratio `json:"ratios"`
-	// Targets are what PeerLibra has to reach, as far as the run measured it.
+	// Targets are what Libra has to reach, as far as the run measured it.
 	Targets []Target `json:"targets"`
-	// Unavailable says what was not measured, and why.
-	Unavailable []Unavailable `json:"unavailable"`
+	// Unavailable is what was not measured, and why.
+	Unavailable []harness.Unavailable `json:"unavailable"`
 }
 
 // Machine is where the figures come from.
@@ -25,21 +31,17 @@ type Machine struct {
 	GoVersion string `json:"go"`
 }
 
-// Result is one peer's outcome in one test at one size. Its figures are medians over the rounds.
+// Result is the outcome of one baseline in one test at one size. Its figures are
+// medians over the rounds.
 type Result struct {
-	Test Test   `json:"test"`
-	Size int    `json:"size"` // bytes of a frame
-	Peer string `json:"peer"`
+	Test     Test   `json:"test"`
+	Size     int    `json:"size"` // bytes of a frame
+	Baseline string `json:"peer"`
 
 	PPS    float64 `json:"pps"` // frames per second; in request-response, exchanges
 	PPSMin float64 `json:"pps_min"`
 	PPSMax float64 `json:"pps_max"`
-
-	// CPU time per frame in nanoseconds: of the tested program in user space,
-	// in the kernel for its end of the cable, and for the opposite end.
-	NsUser     float64 `json:"ns_user"`
-	NsKernel   float64 `json:"ns_kernel"`
-	NsOpposite float64 `json:"ns_opposite"`
+	Cost
 
 	// Round-trip times in microseconds; null in tests that have none.
 	P50us *float64 `json:"p50_us"`
@@ -52,23 +54,29 @@ type Result struct {
 	Samples []Sample `json:"samples"`
 }
 
-// Sample is one measurement.
-type Sample struct {
-	PPS        float64  `json:"pps"`
-	NsUser     float64  `json:"ns_user"`
-	NsKernel   float64  `json:"ns_kernel"`
-	NsOpposite float64  `json:"ns_opposite"`
-	P50us      *float64 `json:"p50_us,omitempty"`
-	P99us      *float64 `json:"p99_us,omitempty"`
-	drops      map[string]uint64
+// Cost is CPU time per frame in nanoseconds: of the tested program in user space,
+// in the kernel for its end of the cable, and for the opposite end.
+type Cost struct {
+	NsUser     float64 `json:"ns_user"`
+	NsKernel   float64 `json:"ns_kernel"`
+	NsOpposite float64 `json:"ns_opposite"`
 }
 
-// Ratio compares PeerLibra with a peer. Every figure is PeerLibra's divided by the
-// peer's: above 1 is better in PPS, below 1 in latency.
+// Sample is one measurement.
+type Sample struct {
+	PPS float64 `json:"pps"`
+	Cost
+	P50us *float64 `json:"p50_us,omitempty"`
+	P99us *float64 `json:"p99_us,omitempty"`
+	drops map[string]uint64
+}
+
+// Ratio compares Libra with a baseline. Every figure is Libra's divided by the
+// baseline's: above 1 is better in PPS, below 1 in latency.
 type Ratio struct {
-	Test Test   `json:"test"`
-	Size int    `json:"size"`
-	Peer string `json:"peer"`
+	Test     Test   `json:"test"`
+	Size     int    `json:"size"`
+	Baseline string `json:"peer"`
 	// OfMedians is the ratio of the medians of the rates. Paired is the median of
 	// the ratios within each round, with the smallest and the largest of them.
 	OfMedians float64 `json:"pps_of_medians"`
@@ -80,25 +88,122 @@ type Ratio struct {
 	P99 *float64 `json:"p99"`
 }
 
-// Target is a ratio that PeerLibra has to reach.
+// Target is a ratio that Libra has to reach: of the rates, at least, or of the
+// latencies, at most, each of medians.
 type Target struct {
-	Test   Test    `json:"test"`
-	Size   int     `json:"size"`
-	Peer   string  `json:"peer"`
-	Figure string  `json:"figure"` // "pps", "p50" or "p99"
-	Want   float64 `json:"want"`   // at least, for pps; at most, for latencies
-	Got    float64 `json:"got"`    // ratio of medians
-	Met    bool    `json:"met"`
+	Test     Test   `json:"test"`
+	Size     int    `json:"size"`
+	Baseline string `json:"peer"`
+	Figure   string `json:"figure"` // "pps", "p50" or "p99"
+	harness.Verdict
 }
 
-// Unavailable is a peer, or one of its tests or sizes, that was not measured.
-type Unavailable struct {
-	Peer    string `json:"peer"`
-	Test    Test   `json:"test,omitempty"` // empty: in no test
-	Size    int    `json:"size,omitempty"` // 0: at no size
-	Reason  string `json:"reason"`
-	Install string `json:"install,omitempty"` // what makes it available, if anything does
+// newResult summarises samples.
+func newResult(test Test, size int, baseline string, samples []Sample) Result {
+	median := func(figure func(Sample) float64) float64 { return harness.Over(samples, figure).Median }
+	rate := harness.Over(samples, func(s Sample) float64 { return s.PPS })
+	r := Result{
+		Test: test, Size: size, Baseline: baseline, Samples: samples,
+		PPS: rate.Median, PPSMin: rate.Min, PPSMax: rate.Max,
+		Cost: Cost{
+			NsUser:     median(func(s Sample) float64 { return s.NsUser }),
+			NsKernel:   median(func(s Sample) float64 { return s.NsKernel }),
+			NsOpposite: median(func(s Sample) float64 { return s.NsOpposite }),
+		},
+		Drops: map[string]uint64{},
+	}
+	if slices.ContainsFunc(samples, func(s Sample) bool { return s.P50us != nil }) {
+		timed := slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return s.P50us == nil })
+		r.P50us = new(harness.Over(timed, func(s Sample) float64 { return *s.P50us }).Median)
+		r.P99us = new(harness.Over(timed, func(s Sample) float64 { return *s.P99us }).Median)
+	}
+	for _, s := range samples {
+		for cause, n := range s.drops {
+			if n > 0 {
+				r.Drops[cause] += n
+			}
+		}
+	}
+	return r
 }
 
-// finish completes a report from its results and ratios.
-func (r *Report) finish() { r.Targets = judge(r.Ratios) }
+// add adds the results of a test at a size, and the ratios of Libra's to the
+// others. Samples with the same index are of the same round.
+func (r *Report) add(results []Result) {
+	r.Results = append(r.Results, results...)
+	ours := harness.Find(results, func(res Result) bool { return res.Baseline == Libra })
+	if ours == nil {
+		return
+	}
+	rate := func(s Sample) float64 { return s.PPS }
+	for _, b := range results {
+		if b.Baseline == Libra {
+			continue
+		}
+		paired := harness.Ratios(harness.Pick(ours.Samples, rate), harness.Pick(b.Samples, rate))
+		ratio := Ratio{
+			Test: b.Test, Size: b.Size, Baseline: b.Baseline, OfMedians: harness.Quotient(ours.PPS, b.PPS),
+			Paired: paired.Median, PairedMin: paired.Min, PairedMax: paired.Max,
+		}
+		if ours.P50us != nil && b.P50us != nil {
+			ratio.P50, ratio.P99 = new(harness.Quotient(*ours.P50us, *b.P50us)), new(harness.Quotient(*ours.P99us, *b.P99us))
+		}
+		r.Ratios = append(r.Ratios, ratio)
+	}
+}
+
+// ratio returns Libra's ratio to what has a result, or nil.
+func (r *Report) ratio(to Result) *Ratio {
+	return harness.Find(r.Ratios, func(q Ratio) bool {
+		return q.Test == to.Test && q.Size == to.Size && q.Baseline == to.Baseline
+	})
+}
+
+// targets are what Libra has to reach against a baseline.
+var targets = []struct {
+	test     Test
+	baseline string
+	sizes    []int // nil: every size
+	pps      float64
+	latency  float64 // of p50 and of p99
+}{
+	{test: Transmit, baseline: Libxdp, sizes: []int{minHot, maxHot}, pps: 0.97},
+	{test: Receive, baseline: Libxdp, sizes: []int{minHot, maxHot}, pps: 0.97},
+	{test: Echo, baseline: Libxdp, sizes: []int{minHot, maxHot}, pps: 0.97},
+	{test: Transmit, baseline: Asavie, sizes: []int{minHot, maxHot}, pps: 1.15},
+	{test: Echo, baseline: Asavie, sizes: []int{minHot, maxHot}, pps: 1.2},
+	{test: Transmit, baseline: UDP, sizes: []int{minHot}, pps: 6},
+	{test: Echo, baseline: UDP, sizes: []int{minHot}, pps: 5},
+	{test: Transmit, baseline: DPDK, sizes: []int{minHot, maxHot}, pps: 1},
+	{test: Receive, baseline: DPDK, sizes: []int{minHot, maxHot}, pps: 1},
+	{test: Echo, baseline: DPDK, sizes: []int{minHot, maxHot}, pps: 1},
+	{test: RequestResponse, baseline: UDP, latency: 0.7},
+	{test: Push, baseline: Bare, pps: 0.85},
+	{test: Push, baseline: EchoInPush, pps: 0.85},
+}
+
+// judge compares the ratios with the targets that concern them.
+func (r *Report) judge() {
+	for _, t := range targets {
+		for _, q := range r.Ratios {
+			if q.Test != t.test || q.Baseline != t.baseline || t.sizes != nil && !slices.Contains(t.sizes, q.Size) {
+				continue
+			}
+			add := func(figure string, v harness.Verdict) {
+				r.Targets = append(r.Targets, Target{Test: q.Test, Size: q.Size, Baseline: q.Baseline, Figure: figure, Verdict: v})
+			}
+			if t.pps > 0 {
+				add("pps", harness.AtLeast(t.pps, q.OfMedians))
+			}
+			if t.latency > 0 && q.P50 != nil {
+				add("p50", harness.AtMost(t.latency, *q.P50))
+				add("p99", harness.AtMost(t.latency, *q.P99))
+			}
+		}
+	}
+}
+
+// String names the figure of a target.
+func (t Target) String() string {
+	return fmt.Sprintf("%s, %d bytes: %s of libra divided by that of %s", t.Test, t.Size, t.Figure, t.Baseline)
+}

@@ -12,28 +12,30 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/libra-ina/libra/bench/harness"
 )
 
 // Arguments that make the test binary another process.
 const (
-	peerArgument    = "peer-process"
+	childArgument   = "child-process"
 	harnessArgument = "harness-process"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 {
 		switch os.Args[1] {
-		case peerArgument:
-			exitWith(RunPeer(os.Args[3:]))
+		case childArgument:
+			exitWith(RunChild(os.Args[3:]))
 		case harnessArgument:
 			cfg := testConfig(os.Args[2])
 			cfg.Duration = time.Minute
-			cfg.Progress = func(Step) { fmt.Println("started") }
+			cfg.Progress = func(int, int, string) { fmt.Println("started") }
 			_, err := Run(context.Background(), cfg)
 			exitWith(err)
 		}
 	}
-	// Under the race detector, every peer's process would sleep for a second
+	// Under the race detector, every child would sleep for a second
 	// before it ends.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		exitWith(err)
@@ -49,12 +51,12 @@ func exitWith(err error) {
 	os.Exit(0)
 }
 
-// testConfig is a short run whose peers carry a mark in their command lines.
+// testConfig is a short run whose children carry a mark in their command lines.
 func testConfig(mark string) Config {
-	return Config{
-		Tests: Tests(), Sizes: []int{190}, Rounds: 1, Duration: 30 * time.Millisecond, WarmUp: 30 * time.Millisecond,
-		PeerCommand: []string{os.Args[0], peerArgument, mark},
-	}
+	c := Defaults()
+	c.Sizes, c.Rounds, c.Duration, c.WarmUp = []int{190}, 1, 30*time.Millisecond, 30*time.Millisecond
+	c.ChildCommand = []string{os.Args[0], childArgument, mark}
+	return c
 }
 
 // mustRun runs, and skips the test where privileges are missing.
@@ -70,29 +72,29 @@ func mustRun(t *testing.T, cfg Config) *Report {
 	return report
 }
 
-// checkMoved fails unless every peer that can run has a plausible result in every
+// checkMoved fails unless every baseline that can run has a plausible result in every
 // test that it has a part in.
 func checkMoved(t *testing.T, cfg Config, report *Report) {
 	t.Helper()
 	for _, u := range report.Unavailable {
 		if u.Test != "" {
-			t.Errorf("%s failed in %s at %d bytes: %s", u.Peer, u.Test, u.Size, u.Reason)
+			t.Errorf("%s failed in %s at %d bytes: %s", u.Baseline, u.Test, u.Size, u.Reason)
 		}
 	}
-	for _, peer := range cfg.Peers {
-		if slices.ContainsFunc(report.Unavailable, func(u Unavailable) bool { return u.Peer == peer && u.Install != "" }) {
+	for _, baseline := range cfg.Baselines {
+		if slices.ContainsFunc(report.Unavailable, func(u harness.Unavailable) bool { return u.Baseline == baseline && u.Install != "" }) {
 			continue
 		}
 		for _, test := range cfg.Tests {
 			for _, size := range cfg.Sizes {
-				if excluded(peer, test, size) != "" {
+				if excluded(baseline, test, size) != "" {
 					continue
 				}
 				i := slices.IndexFunc(report.Results, func(r Result) bool {
-					return r.Peer == peer && r.Test == test && r.Size == size
+					return r.Baseline == baseline && r.Test == test && r.Size == size
 				})
 				if i < 0 {
-					t.Errorf("%s has no result in %s at %d bytes", peer, test, size)
+					t.Errorf("%s has no result in %s at %d bytes", baseline, test, size)
 					continue
 				}
 				checkResult(t, report.Results[i])
@@ -104,20 +106,19 @@ func checkMoved(t *testing.T, cfg Config, report *Report) {
 func checkResult(t *testing.T, r Result) {
 	t.Helper()
 	if r.PPS <= 0 || r.PPSMin > r.PPS || r.PPS > r.PPSMax || len(r.Samples) != 1 {
-		t.Errorf("%s of %s at %d bytes: rate %v in [%v, %v] of %d rounds", r.Test, r.Peer, r.Size, r.PPS, r.PPSMin, r.PPSMax, len(r.Samples))
+		t.Errorf("%s of %s at %d bytes: rate %v in [%v, %v] of %d rounds", r.Test, r.Baseline, r.Size, r.PPS, r.PPSMin, r.PPSMax, len(r.Samples))
 	}
 	if timed := r.P50us != nil && r.P99us != nil && *r.P50us > 0 && *r.P50us <= *r.P99us; timed != (r.Test == RequestResponse) {
-		t.Errorf("%s of %s at %d bytes: round-trip times %v and %v", r.Test, r.Peer, r.Size, r.P50us, r.P99us)
+		t.Errorf("%s of %s at %d bytes: round-trip times %v and %v", r.Test, r.Baseline, r.Size, r.P50us, r.P99us)
 	}
 }
 
-func TestEveryPeerMovesFrames(t *testing.T) {
-	cfg := testConfig("every-peer")
-	cfg.Peers = Peers()
+func TestEveryBaselineMovesFrames(t *testing.T) {
+	cfg := testConfig("every-baseline")
 	report := mustRun(t, cfg)
 	checkMoved(t, cfg, report)
 	for _, u := range report.Unavailable {
-		t.Logf("%s: %s", u.Peer, u.Reason)
+		t.Logf("%s: %s", u.Baseline, u.Reason)
 	}
 	if len(report.Ratios) == 0 || len(report.Targets) == 0 {
 		t.Errorf("%d ratios, %d targets", len(report.Ratios), len(report.Targets))
@@ -127,7 +128,7 @@ func TestEveryPeerMovesFrames(t *testing.T) {
 func TestJumboFrames(t *testing.T) {
 	cfg := testConfig("jumbo")
 	cfg.Sizes = []int{jumboSize}
-	cfg.Peers = []string{PeerLibra, PeerLibxdp}
+	cfg.Baselines = []string{Libra, Libxdp}
 	cfg.Tests = []Test{Receive, Echo}
 	checkMoved(t, cfg, mustRun(t, cfg))
 }
@@ -135,44 +136,44 @@ func TestJumboFrames(t *testing.T) {
 func TestPushesAreAppliedAtTheAggregator(t *testing.T) {
 	cfg := testConfig("push")
 	cfg.Sizes = []int{minHot, 512, maxHot}
-	cfg.Peers = []string{PeerLibra, PeerBare, PeerEcho}
+	cfg.Baselines = []string{Libra, Bare, EchoInPush}
 	cfg.Tests = []Test{Push}
 	report := mustRun(t, cfg)
 	checkMoved(t, cfg, report)
 	for _, r := range report.Results {
 		if n := r.Drops["aggregator: refused"]; n != 0 {
-			t.Errorf("%s at %d bytes: the aggregator refused %d frames", r.Peer, r.Size, n)
+			t.Errorf("%s at %d bytes: the aggregator refused %d frames", r.Baseline, r.Size, n)
 		}
 	}
 	if len(report.Targets) != 4 {
 		t.Errorf("targets %+v, want two at each of two sizes", report.Targets)
 	}
-	if !slices.ContainsFunc(report.Unavailable, func(u Unavailable) bool { return u.Peer == PeerLibra }) {
+	if !slices.ContainsFunc(report.Unavailable, func(u harness.Unavailable) bool { return u.Baseline == Libra }) {
 		t.Error("the report does not say that 512 bytes were not measured")
 	}
 }
 
-func TestPeerThatFailsDoesNotEndTheRun(t *testing.T) {
+func TestBaselineThatFailsDoesNotEndTheRun(t *testing.T) {
 	cfg := testConfig("failing")
-	cfg.Peers = []string{PeerLibra, PeerUDP}
+	cfg.Baselines = []string{Libra, UDP}
 	cfg.Tests = []Test{Transmit}
-	cfg.PeerCommand = []string{"/bin/sh", "-c", "echo not today >&2; exit 7"}
+	cfg.ChildCommand = []string{"/bin/sh", "-c", "echo not today >&2; exit 7"}
 	report := mustRun(t, cfg)
 	if len(report.Results) != 0 || len(report.Unavailable) != 2 {
 		t.Fatalf("%d results, unavailable: %v", len(report.Results), report.Unavailable)
 	}
 	if reason := report.Unavailable[0].Reason; !bytes.Contains([]byte(reason), []byte("not today")) {
-		t.Errorf("reason %q lacks the peer's own words", reason)
+		t.Errorf("reason %q lacks the child's own words", reason)
 	}
 }
 
-func TestInterruptedRunLeavesNoPeer(t *testing.T) {
+func TestInterruptedRunLeavesNoChild(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cfg := testConfig("interrupted")
-	cfg.Peers = []string{PeerUDP, PeerLibra}
+	cfg.Baselines = []string{UDP, Libra}
 	cfg.Duration = time.Minute
-	cfg.Progress = func(Step) { time.AfterFunc(300*time.Millisecond, cancel) }
+	cfg.Progress = func(int, int, string) { time.AfterFunc(300*time.Millisecond, cancel) }
 	report, err := Run(ctx, cfg)
 	if errors.Is(err, fs.ErrPermission) {
 		t.Skip(err)
@@ -188,7 +189,7 @@ func TestInterruptedRunLeavesNoPeer(t *testing.T) {
 	}
 }
 
-func TestKilledRunLeavesNoPeer(t *testing.T) {
+func TestKilledRunLeavesNoChild(t *testing.T) {
 	mark := fmt.Sprintf("killed-%d", os.Getpid())
 	harness := exec.Command(os.Args[0], harnessArgument, mark)
 	out, err := harness.StdoutPipe()
@@ -200,7 +201,7 @@ func TestKilledRunLeavesNoPeer(t *testing.T) {
 	}
 	started := make([]byte, 1)
 	_, readErr := out.Read(started)
-	for len(processesWith(t, mark)) < 2 && readErr == nil { // the harness and a peer
+	for len(processesWith(t, mark)) < 2 && readErr == nil { // the harness and a child
 		time.Sleep(5 * time.Millisecond)
 	}
 	if err := harness.Process.Kill(); err != nil {

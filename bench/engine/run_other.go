@@ -9,10 +9,10 @@ import (
 )
 
 // ErrUnsupported is returned where there is no Linux.
-var ErrUnsupported = fmt.Errorf("engine: the peers exist on Linux only: %w", errors.ErrUnsupported)
+var ErrUnsupported = fmt.Errorf("engine: XDP exists on Linux only: %w", errors.ErrUnsupported)
 
 // Run returns ErrUnsupported.
 func Run(context.Context, Config) (*Report, error) { return nil, ErrUnsupported }
 
-// RunPeer returns ErrUnsupported.
-func RunPeer([]string) error { return ErrUnsupported }
+// RunChild returns ErrUnsupported.
+func RunChild([]string) error { return ErrUnsupported }

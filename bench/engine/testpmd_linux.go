@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/libra-ina/libra/bench/child"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/proc"
 )
 
@@ -25,28 +28,32 @@ type testpmd struct {
 	ended   chan struct{}
 	failed  error // valid after ended
 
-	at    [2]usage
+	at    [2]harness.Usage
 	drops [2]map[string]uint64
 }
 
 // testpmdModes are the forwarding modes that correspond to the tests.
 var testpmdModes = map[Test]string{Transmit: "txonly", Receive: "rxonly", Echo: "macswap"}
 
+// testpmdCommand is DPDK's test program.
+const testpmdCommand = "dpdk-testpmd"
+
+// installTestpmd tells how to get testpmd with the driver. Debian 12's DPDK comes without.
+const installTestpmd = "scripts/dpdk.sh builds and installs it on Debian; elsewhere build DPDK with libxdp-dev installed (meson setup -Denable_drivers=net/af_xdp,mempool/ring,bus/vdev -Denable_apps=test-pmd) " +
+	"and put dpdk-testpmd in the PATH"
+
 // testpmdArgs returns testpmd's arguments. There need not be huge pages.
-func testpmdArgs(b *bed, peer string, g group) []string {
+func testpmdArgs(b *bed, test Test, size int) []string {
 	device := fmt.Sprintf("net_af_xdp0,iface=%s,start_queue=0,queue_count=1", b.host().Interface)
-	if peer == PeerDPDKAFPacket {
-		device = fmt.Sprintf("net_af_packet0,iface=%s,qpairs=1,qdisc_bypass=1,framesz=2048,framecnt=%d", b.host().Interface, ringSize)
-	}
 	return []string{
 		fmt.Sprintf("--lcores=0@%d,1@%d", b.cfg.CPUs[1], b.cfg.CPUs[0]),
 		"--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--no-shconf", "--vdev=" + device,
 		"--", "--interactive", "--nb-cores=1", "--total-num-mbufs=8192", "--no-lsc-interrupt",
 		"--burst=" + strconv.Itoa(batch),
 		"--txd=" + strconv.Itoa(ringSize), "--rxd=" + strconv.Itoa(ringSize),
-		"--forward-mode=" + testpmdModes[g.test], "--txpkts=" + strconv.Itoa(g.size),
-		fmt.Sprintf("--tx-ip=%v,%v", b.tested.ip, b.opposite.ip), fmt.Sprintf("--tx-udp=%d,%d", testPort, testPort),
-		fmt.Sprintf("--eth-peer=0,%v", b.opposite.mac),
+		"--forward-mode=" + testpmdModes[test], "--txpkts=" + strconv.Itoa(size),
+		fmt.Sprintf("--tx-ip=%v,%v", b.tested.IP, b.opposite.IP), fmt.Sprintf("--tx-udp=%d,%d", testPort, testPort),
+		fmt.Sprintf("--eth-peer=0,%v", net.HardwareAddr(b.opposite.MAC[:])),
 	}
 }
 
@@ -56,8 +63,8 @@ func testpmdArgs(b *bed, peer string, g group) []string {
 const testpmdScript = `mount -t tmpfs tmpfs /run && exec stdbuf -oL "$0" "$@"`
 
 // startTestpmd starts testpmd at the tested end.
-func startTestpmd(ctx context.Context, b *bed, peer string, g group) (program, error) {
-	cmd := exec.Command("sh", append([]string{"-c", testpmdScript, testpmdCommand}, testpmdArgs(b, peer, g)...)...)
+func startTestpmd(ctx context.Context, b *bed, test Test, size int) (process, error) {
+	cmd := exec.Command("sh", append([]string{"-c", testpmdScript, testpmdCommand}, testpmdArgs(b, test, size)...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -70,7 +77,7 @@ func startTestpmd(ctx context.Context, b *bed, peer string, g group) (program, e
 	t.process, err = t.group.Start(proc.Spec{Name: testpmdCommand, Cmd: cmd, Start: b.host().Start, OnLine: func(l []byte) {
 		select {
 		case t.lines <- string(l):
-		default: // nobody waits for more
+		default: // beyond what is waited for
 		}
 	}})
 	if err != nil {
@@ -81,7 +88,7 @@ func startTestpmd(ctx context.Context, b *bed, peer string, g group) (program, e
 		t.failed = t.process.Wait(context.Background())
 		close(t.ended)
 	}()
-	if err := t.forward(g.test); err != nil {
+	if err := t.forward(test); err != nil {
 		t.kill()
 		return nil, err
 	}
@@ -110,7 +117,7 @@ func (t *testpmd) say(format string, args ...any) error {
 
 // await returns the next line of output that contains the text.
 func (t *testpmd) await(text string) (string, error) {
-	limit := time.NewTimer(startLimit)
+	limit := time.NewTimer(child.ReadyLimit)
 	defer limit.Stop()
 	for {
 		select {
@@ -121,7 +128,7 @@ func (t *testpmd) await(text string) (string, error) {
 		case <-t.ended:
 			return "", fmt.Errorf("engine: testpmd ended before it printed %q: %w", text, t.failed)
 		case <-limit.C:
-			return "", fmt.Errorf("engine: testpmd did not print %q within %v", text, startLimit)
+			return "", fmt.Errorf("engine: testpmd did not print %q within %v", text, child.ReadyLimit)
 		}
 	}
 }
@@ -178,8 +185,8 @@ func (t *testpmd) finish(ctx context.Context) (n notes, err error) {
 	if err := t.process.Wait(ctx); err != nil {
 		return n, err
 	}
-	n.cpu = usage{user: t.at[1].user - t.at[0].user, kernel: t.at[1].kernel - t.at[0].kernel}
-	n.drops = difference(t.drops[0], t.drops[1])
+	n.cpu = t.at[1].Since(t.at[0])
+	n.drops = harness.Difference(t.drops[0], t.drops[1])
 	return n, t.group.Wait()
 }
 
@@ -191,23 +198,23 @@ func (t *testpmd) kill() { _ = t.group.Stop() }
 const tick = uint64(10 * time.Millisecond)
 
 // processUsage returns the CPU time of another process, in steps of a tick.
-func processUsage(pid int) (usage, error) {
+func processUsage(pid int) (harness.Usage, error) {
 	path := fmt.Sprintf("/proc/%d/stat", pid)
 	stat, err := os.ReadFile(path)
 	if err != nil {
-		return usage{}, fmt.Errorf("engine: read CPU time: %w", err)
+		return harness.Usage{}, fmt.Errorf("engine: read CPU time: %w", err)
 	}
 	// The second field is the name in brackets and may contain blanks.
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	fields := strings.Fields(rest)
 	const utime, stime = 14 - 3, 15 - 3 // field numbers of proc(5)
 	if len(fields) <= stime {
-		return usage{}, fmt.Errorf("engine: read CPU time: %s has %d fields", path, len(fields))
+		return harness.Usage{}, fmt.Errorf("engine: read CPU time: %s has %d fields", path, len(fields))
 	}
 	user, err1 := strconv.ParseUint(fields[utime], 10, 64)
 	kernel, err2 := strconv.ParseUint(fields[stime], 10, 64)
 	if err := errors.Join(err1, err2); err != nil {
-		return usage{}, fmt.Errorf("engine: read CPU time: %s: %w", path, err)
+		return harness.Usage{}, fmt.Errorf("engine: read CPU time: %s: %w", path, err)
 	}
-	return usage{user: user * tick, kernel: kernel * tick}, nil
+	return harness.Usage{User: user * tick, Kernel: kernel * tick}, nil
 }

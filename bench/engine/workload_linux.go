@@ -31,7 +31,7 @@ const (
 	pushEpoch  = 1
 )
 
-// pushFrames returns how many frames of so many stripes a push takes.
+// pushFrames returns how many frames a push takes, each of a number of stripes.
 func pushFrames(stripes int) int { return pushKeys / (stripes * wire.Lanes) }
 
 // pushed is one push: distinct hot keys in ascending order, as the features of a
@@ -74,7 +74,7 @@ func pushWorkload() (*packer.HotSet, []pushed, error) {
 
 // pushEnds returns the ends of the flow to the aggregator. Frames of a test carry
 // their Ethernet addresses.
-func (c *peerConfig) pushEnds() (worker, aggregator wire.Endpoint) {
-	worker = wire.Endpoint{MAC: [6]byte(c.frame[6:12]), IP: c.local, Port: wire.DefaultPort}
-	return worker, wire.Endpoint{MAC: [6]byte(c.frame[:6]), IP: c.remote, Port: wire.DefaultPort}
+func (c *programConfig) pushEnds() (worker, aggregator wire.Endpoint) {
+	worker = wire.Endpoint{MAC: [6]byte(c.frame[6:12]), IP: c.Local, Port: wire.DefaultPort}
+	return worker, wire.Endpoint{MAC: [6]byte(c.frame[:6]), IP: c.Remote, Port: wire.DefaultPort}
 }

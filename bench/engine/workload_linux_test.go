@@ -47,7 +47,7 @@ func TestPushesFillFramesOfTheTestedSizes(t *testing.T) {
 	}
 }
 
-// testWriter lends frames of a size.
+// testWriter returns a writer of frames of a size.
 func testWriter(t *testing.T, frames, size int) *chunkWriter {
 	t.Helper()
 	e, err := wire.NewEnvelope(

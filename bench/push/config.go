@@ -41,7 +41,7 @@ const (
 	batchesEach = 1024
 )
 
-// Config says what to measure; [Defaults] is everything.
+// Config is what to measure; [Defaults] is everything.
 type Config struct {
 	Workers   []int    // numbers of workers
 	Batches   []int    // numbers of pairs in a push

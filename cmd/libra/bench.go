@@ -65,45 +65,41 @@ func (r *results) write(w io.Writer, object any, table func(io.Writer) error, dr
 
 func newBenchEngine() *cobra.Command {
 	var (
-		c     engine.Config
+		c     = engine.Defaults()
 		tests []string
 		out   results
 	)
 	cmd := &cobra.Command{
 		Use:   "engine",
 		Short: "Measure packet rates, CPU time and latency beside other packet engines",
-		Long: `Makes a veth pair between two namespaces and runs the engine and its peers in
+		Long: `Makes a veth pair between two namespaces and runs the engine and its baselines in
 turns, pinned the same way: transmit, receive, echo and request-response. Frames
 count where they are delivered. The test push holds a worker, which pushes to the
-XDP aggregator, against the bare engine at the sizes 190 and 1414. Peers that are
-not installed are named with what to install. Everything takes some 15 minutes;
+XDP aggregator, against the bare engine at the sizes 190 and 1414. Baselines that are
+not installed are named with what to install. Everything takes some ten minutes;
 --tests, --sizes and --peers shorten it.`,
 		Example: "  libra bench engine --tests transmit,echo --sizes 190,1414 --peers libra,libxdp,udp",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, t := range tests {
-				c.Tests = append(c.Tests, engine.Test(t))
-			}
+			c.Tests = named[engine.Test](tests)
 			progress := newSteps(cmd.ErrOrStderr(), "measurements")
-			c.Progress = func(s engine.Step) {
-				progress.step(s.Done, s.Total, fmt.Sprintf("%s, %d bytes, %s", s.Test, s.Size, s.Peer))
-			}
+			c.Progress = progress.step
 			r, err := engine.Run(cmd.Context(), c)
 			progress.finish()
 			if r != nil {
-				err = errors.Join(err, out.write(cmd.OutOrStdout(), r, r.WriteTable, r.WritePlots))
+				err = errors.Join(err, out.writeReport(cmd.OutOrStdout(), r))
 			}
 			return err
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&tests, "tests", nil, "transmit, receive, echo, request-response, push (default all)")
-	f.IntSliceVar(&c.Sizes, "sizes", nil, "frame sizes in bytes (default 64,190,512,1414,9014)")
-	f.StringSliceVar(&c.Peers, "peers", nil, "peers to run (default all: see the table)")
-	f.IntVar(&c.Rounds, "rounds", 0, "interleaved rounds (default 5)")
-	f.DurationVar(&c.Duration, "duration", 0, "time of one measurement (default 500ms)")
+	f.StringSliceVar(&tests, "tests", names(c.Tests), "what to measure")
+	f.IntSliceVar(&c.Sizes, "sizes", c.Sizes, "frame sizes in bytes")
+	f.StringSliceVar(&c.Baselines, "peers", c.Baselines, "what to compare")
+	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
+	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
 	out.flags(cmd)
-	cmd.AddCommand(newPeer(engine.RunPeer))
+	cmd.AddCommand(newChild(engine.RunChild))
 	return cmd
 }
 
@@ -141,17 +137,6 @@ compiled when libzmq's headers are there (Debian: libzmq3-dev).`,
 	out.flags(cmd)
 	cmd.AddCommand(newChild(push.RunChild))
 	return cmd
-}
-
-// newPeer returns the hidden command with which a measurement starts its
-// processes.
-func newPeer(run func(args []string) error) *cobra.Command {
-	return &cobra.Command{
-		Use:                "peer",
-		Hidden:             true,
-		DisableFlagParsing: true,
-		RunE:               func(_ *cobra.Command, args []string) error { return run(args) },
-	}
 }
 
 // newChild returns the hidden command with which a benchmark starts its

@@ -9,17 +9,17 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// barePeer is package afxdp alone against the aggregator: the frames of the
+// bare is package afxdp alone against the aggregator: the frames of the
 // pushes are there before the test, only their numbers change.
-type barePeer struct {
-	libraPeer
+type bare struct {
+	libra
 	seq    uint32 // of the next frame
 	flying int    // frames that are not acknowledged
 	silent int    // waits in a row without an acknowledgement
 }
 
-func openBare(cfg *peerConfig) (peer, error) {
-	p := &barePeer{libraPeer: libraPeer{cfg: cfg}, seq: wire.FirstSeq}
+func openBare(cfg *programConfig) (program, error) {
+	p := &bare{libra: libra{cfg: cfg}, seq: wire.FirstSeq}
 	err := p.open()
 	if err == nil {
 		err = p.prepareHot()
@@ -31,8 +31,8 @@ func openBare(cfg *peerConfig) (peer, error) {
 }
 
 // prepareHot writes the frames of pushes into the chunks that are to be sent.
-func (p *barePeer) prepareHot() error {
-	stripes := pushStripes(p.cfg.size)
+func (p *bare) prepareHot() error {
+	stripes := pushStripes(p.cfg.Size)
 	hot, load, err := pushWorkload()
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (p *barePeer) prepareHot() error {
 	w := chunkWriter{envelope: envelope}
 	for _, f := range p.ready {
 		off := p.umem.RxOffset()
-		w.frames = append(w.frames, p.umem.Bytes(f)[off:off+p.cfg.size])
+		w.frames = append(w.frames, p.umem.Bytes(f)[off:off+p.cfg.Size])
 	}
 	for i := 0; len(w.frames) >= pushFrames(stripes); i++ {
 		if err := w.write(pack, load[i]); err != nil {
@@ -115,7 +115,7 @@ func renumber(frame []byte, seq uint32) {
 }
 
 // push takes acknowledgements in and sends as many frames.
-func (p *barePeer) push() (acked int, err error) {
+func (p *bare) push() (acked int, err error) {
 	if p.flying > 0 {
 		if acked, err = p.takeAcks(); err != nil {
 			return acked, err
@@ -139,7 +139,7 @@ func (p *barePeer) push() (acked int, err error) {
 	return acked, nil
 }
 
-func (p *barePeer) takeAcks() (int, error) {
+func (p *bare) takeAcks() (int, error) {
 	descs, _, err := p.await()
 	if err != nil {
 		return 0, err
@@ -153,7 +153,7 @@ func (p *barePeer) takeAcks() (int, error) {
 }
 
 // sendHot sends up to n frames and returns how many.
-func (p *barePeer) sendHot(n int) (int, error) {
+func (p *bare) sendHot(n int) (int, error) {
 	n = min(n, len(p.ready))
 	off := p.umem.RxOffset()
 	for i, f := range p.ready[len(p.ready)-n:] {

@@ -12,8 +12,8 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// workerPeer is package transport's worker: the whole reliable push path.
-type workerPeer struct {
+// pushWorker is package transport's worker: the whole reliable push path.
+type pushWorker struct {
 	worker  *transport.Worker
 	load    []pushed
 	frames  int // of a push
@@ -21,7 +21,7 @@ type workerPeer struct {
 	tickets [pushesFlying]*transport.Ticket
 }
 
-func openWorker(cfg *peerConfig) (peer, error) {
+func openWorker(cfg *programConfig) (program, error) {
 	// A worker has a goroutine of its own. Locked to a thread, this one could
 	// change places with it only by way of the kernel; and the process has one CPU.
 	runtime.UnlockOSThread()
@@ -33,7 +33,7 @@ func openWorker(cfg *peerConfig) (peer, error) {
 	}
 	local, aggregator := cfg.pushEnds()
 	l, err := link.OpenAFXDP(link.AFXDPConfig{
-		Interface: cfg.iface, Local: netip.AddrPortFrom(local.IP, local.Port), Spin: spin,
+		Interface: cfg.Interface, Local: netip.AddrPortFrom(local.IP, local.Port), Spin: spin,
 	})
 	if err != nil {
 		return nil, err
@@ -42,17 +42,17 @@ func openWorker(cfg *peerConfig) (peer, error) {
 	server.Port++
 	worker, err := transport.NewWorker(context.Background(), transport.WorkerConfig{
 		Link: l, Job: pushJob, Sender: pushSender, AggregatorEpoch: pushEpoch,
-		HotSet: hot, Layout: packer.Dense, Stripes: pushStripes(cfg.size),
+		HotSet: hot, Layout: packer.Dense, Stripes: pushStripes(cfg.Size),
 		Aggregator: aggregator, Server: server, Flow: retransmit.Config{Size: pushWindow},
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return &workerPeer{worker: worker, load: load, frames: pushFrames(pushStripes(cfg.size))}, nil
+	return &pushWorker{worker: worker, load: load, frames: pushFrames(pushStripes(cfg.Size))}, nil
 }
 
 // push waits for the oldest push and queues another in its place.
-func (p *workerPeer) push() (acked int, err error) {
+func (p *pushWorker) push() (acked int, err error) {
 	ticket := &p.tickets[p.next%len(p.tickets)]
 	if *ticket != nil {
 		if err := (*ticket).Wait(context.Background()); err != nil {
@@ -66,7 +66,7 @@ func (p *workerPeer) push() (acked int, err error) {
 	return acked, err
 }
 
-func (p *workerPeer) drops() (map[string]uint64, error) {
+func (p *pushWorker) drops() (map[string]uint64, error) {
 	s, err := p.worker.Stats(context.Background())
 	return map[string]uint64{
 		"worker: repeated":        s.Hot.Retransmitted,
@@ -78,4 +78,4 @@ func (p *workerPeer) drops() (map[string]uint64, error) {
 	}, err
 }
 
-func (p *workerPeer) close() error { return p.worker.Close() }
+func (p *pushWorker) close() error { return p.worker.Close() }

@@ -6,10 +6,10 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 )
 
-// libraPeer is package afxdp, used as its documentation says. In the push test it
+// libra is package afxdp, used as its documentation says. In the push test it
 // is a worker instead, see openWorker.
-type libraPeer struct {
-	cfg    *peerConfig
+type libra struct {
+	cfg    *programConfig
 	attach *afxdp.Attachment
 	umem   *afxdp.UMEM
 	pool   *afxdp.Pool
@@ -21,18 +21,18 @@ type libraPeer struct {
 	frames []afxdp.Frame // room for completed frames
 }
 
-func openLibra(cfg *peerConfig) (peer, error) {
-	if cfg.test == Push {
+func openLibra(cfg *programConfig) (program, error) {
+	if cfg.Test == Push {
 		return openWorker(cfg)
 	}
-	p := &libraPeer{cfg: cfg}
+	p := &libra{cfg: cfg}
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	return p, nil
 }
 
-func (p *libraPeer) open() (err error) {
+func (p *libra) open() (err error) {
 	umem := afxdp.UMEMConfig{Frames: umemFrames, FrameSize: 2048}
 	if p.cfg.jumbo {
 		umem.FrameSize = 4096
@@ -44,13 +44,13 @@ func (p *libraPeer) open() (err error) {
 		return err
 	}
 	sock := afxdp.Config{
-		Interface: p.cfg.iface, RxRing: ringSize, TxRing: ringSize, FillRing: ringSize, CompletionRing: ringSize,
+		Interface: p.cfg.Interface, RxRing: ringSize, TxRing: ringSize, FillRing: ringSize, CompletionRing: ringSize,
 		MultiBuffer: p.cfg.jumbo, Spin: spin, BindTimeout: rebind,
 	}
-	if p.cfg.test == Transmit {
+	if p.cfg.Test == Transmit {
 		sock.RxFrames = -1
 	} else {
-		p.attach, err = afxdp.Attach(afxdp.AttachConfig{Interface: p.cfg.iface, MultiBuffer: p.cfg.jumbo})
+		p.attach, err = afxdp.Attach(afxdp.AttachConfig{Interface: p.cfg.Interface, MultiBuffer: p.cfg.jumbo})
 		if err != nil {
 			return err
 		}
@@ -65,8 +65,8 @@ func (p *libraPeer) open() (err error) {
 
 // prepare cuts the frame into fragments, and writes its beginning into every chunk
 // that is not in the fill ring, so that sending copies nothing, as with the
-// other AF_XDP peers. Of the later fragments of a jumbo frame only the length matters.
-func (p *libraPeer) prepare() {
+// other AF_XDP programs. Of the later fragments of a jumbo frame only the length matters.
+func (p *libra) prepare() {
 	off, room := p.umem.RxOffset(), p.umem.RxRoom()
 	for start := 0; start < len(p.cfg.frame); start += room {
 		d := afxdp.Desc{Off: uint16(off), Len: uint32(min(room, len(p.cfg.frame)-start))}
@@ -90,7 +90,7 @@ func (p *libraPeer) prepare() {
 }
 
 // transmit queues up to n frames, wakes the kernel and takes back what it has sent.
-func (p *libraPeer) transmit(n int) (int, error) {
+func (p *libra) transmit(n int) (int, error) {
 	per := len(p.parts)
 	n = min(n, len(p.ready)/per) * per
 	rest := len(p.ready) - n
@@ -111,13 +111,13 @@ func (p *libraPeer) transmit(n int) (int, error) {
 	return sent / per, err
 }
 
-func (p *libraPeer) send() error {
+func (p *libra) send() error {
 	_, err := p.transmit(batch)
 	return err
 }
 
 // await takes a batch of what came in, waiting for it if there is nothing.
-func (p *libraPeer) await() (descs []afxdp.Desc, packets int, err error) {
+func (p *libra) await() (descs []afxdp.Desc, packets int, err error) {
 	n, err := p.sock.Receive(p.descs)
 	if n == 0 && err == nil {
 		if _, err = p.sock.Poll(afxdp.EventRx, idle); err == nil {
@@ -135,7 +135,7 @@ func (p *libraPeer) await() (descs []afxdp.Desc, packets int, err error) {
 	return p.descs[:n], packets, err
 }
 
-func (p *libraPeer) receive() (int, error) {
+func (p *libra) receive() (int, error) {
 	descs, packets, err := p.await()
 	if err != nil {
 		return 0, err
@@ -143,7 +143,7 @@ func (p *libraPeer) receive() (int, error) {
 	return packets, p.sock.Release(descs)
 }
 
-func (p *libraPeer) seed(n int) error {
+func (p *libra) seed(n int) error {
 	for n > 0 {
 		sent, err := p.transmit(min(n, batch))
 		if err != nil {
@@ -154,7 +154,7 @@ func (p *libraPeer) seed(n int) error {
 	return nil
 }
 
-func (p *libraPeer) bounce() (int, error) {
+func (p *libra) bounce() (int, error) {
 	descs, packets, err := p.await()
 	if err != nil {
 		return 0, err
@@ -184,7 +184,7 @@ func (p *libraPeer) bounce() (int, error) {
 
 // refill lends the frames that were sent to the kernel for packets to come in. Those
 // that are left over were sent before, hence may be again.
-func (p *libraPeer) refill() error {
+func (p *libra) refill() error {
 	done, err := p.sock.Completed(p.frames)
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (p *libraPeer) refill() error {
 	return nil
 }
 
-func (p *libraPeer) request() (bool, error) {
+func (p *libra) request() (bool, error) {
 	if _, err := p.transmit(1); err != nil {
 		return false, err
 	}
@@ -205,7 +205,7 @@ func (p *libraPeer) request() (bool, error) {
 	return n > 0, err
 }
 
-func (p *libraPeer) drops() (map[string]uint64, error) {
+func (p *libra) drops() (map[string]uint64, error) {
 	st, err := p.sock.Stats()
 	return map[string]uint64{
 		"socket: driver refused":  st.TxDropped,
@@ -216,7 +216,7 @@ func (p *libraPeer) drops() (map[string]uint64, error) {
 	}, err
 }
 
-func (p *libraPeer) close() error {
+func (p *libra) close() error {
 	var errs []error
 	if p.attach != nil {
 		errs = append(errs, p.attach.Close())

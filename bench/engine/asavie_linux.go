@@ -9,26 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asaviePeer is github.com/asavie/xdp, used as in its examples, with the rings
-// and batches of the other AF_XDP peers.
-type asaviePeer struct {
-	cfg     *peerConfig
+// asavie is github.com/asavie/xdp, used as in its examples, with the rings
+// and batches of the other AF_XDP programs.
+type asavie struct {
+	cfg     *programConfig
 	ifindex int
 	prog    *xdp.Program
 	sock    *xdp.Socket
 }
 
-var _ mover = (*asaviePeer)(nil)
+var _ mover = (*asavie)(nil)
 
-func openAsavie(cfg *peerConfig) (peer, error) {
-	p := &asaviePeer{cfg: cfg}
+func openAsavie(cfg *programConfig) (program, error) {
+	p := &asavie{cfg: cfg}
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	return p, nil
 }
 
-func (p *asaviePeer) open() (err error) {
+func (p *asavie) open() (err error) {
 	if p.ifindex, err = p.cfg.ifindex(); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (p *asaviePeer) open() (err error) {
 		d := xdp.Desc{Addr: uint64(i) * 2048, Len: uint32(len(p.cfg.frame))}
 		copy(p.sock.GetFrame(d), p.cfg.frame)
 	}
-	if p.cfg.test == Transmit {
+	if p.cfg.Test == Transmit {
 		return nil
 	}
 	if p.prog, err = xdp.NewProgram(1); err != nil {
@@ -68,7 +68,7 @@ func (p *asaviePeer) open() (err error) {
 }
 
 // transmit sends up to n frames and takes back what was sent before.
-func (p *asaviePeer) transmit(n int) int {
+func (p *asavie) transmit(n int) int {
 	descs := p.sock.GetDescs(n)
 	for i := range descs {
 		descs[i].Len = uint32(len(p.cfg.frame))
@@ -78,20 +78,20 @@ func (p *asaviePeer) transmit(n int) int {
 	return n
 }
 
-func (p *asaviePeer) complete() {
+func (p *asavie) complete() {
 	if n := p.sock.NumCompleted(); n > 0 {
 		p.sock.Complete(n)
 	}
 }
 
-func (p *asaviePeer) send() error {
+func (p *asavie) send() error {
 	p.transmit(batch)
 	return nil
 }
 
-// await takes a batch of what came in. It looks at the ring for as long as the other peers do
+// await takes a batch of what came in. It looks at the ring for as long as the other programs do
 // before it calls the library's Poll, which always makes a system call.
-func (p *asaviePeer) await() ([]xdp.Desc, error) {
+func (p *asavie) await() ([]xdp.Desc, error) {
 	n := p.sock.NumReceived()
 	for start := time.Now(); n == 0 && time.Since(start) < spin; {
 		for i := 0; i < 16 && n == 0; i++ {
@@ -107,20 +107,20 @@ func (p *asaviePeer) await() ([]xdp.Desc, error) {
 	return p.sock.Receive(min(n, batch)), nil
 }
 
-func (p *asaviePeer) receive() (int, error) {
+func (p *asavie) receive() (int, error) {
 	descs, err := p.await()
 	p.sock.Fill(descs)
 	return len(descs), err
 }
 
-func (p *asaviePeer) seed(n int) error {
+func (p *asavie) seed(n int) error {
 	for n > 0 {
 		n -= p.transmit(min(n, batch))
 	}
 	return nil
 }
 
-func (p *asaviePeer) bounce() (int, error) {
+func (p *asavie) bounce() (int, error) {
 	descs, err := p.await()
 	for _, d := range descs {
 		turnRound(p.sock.GetFrame(d))
@@ -133,13 +133,13 @@ func (p *asaviePeer) bounce() (int, error) {
 	return len(descs), err
 }
 
-func (p *asaviePeer) request() (bool, error) {
+func (p *asavie) request() (bool, error) {
 	p.transmit(1)
 	n, err := p.receive()
 	return n > 0, err
 }
 
-func (p *asaviePeer) drops() (map[string]uint64, error) {
+func (p *asavie) drops() (map[string]uint64, error) {
 	st, err := p.sock.Stats()
 	k := st.KernelStats
 	return map[string]uint64{
@@ -150,7 +150,7 @@ func (p *asaviePeer) drops() (map[string]uint64, error) {
 	}, err
 }
 
-func (p *asaviePeer) close() error {
+func (p *asavie) close() error {
 	var errs []error
 	if p.prog != nil {
 		errs = append(errs, p.prog.Detach(p.ifindex), p.prog.Close())

@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"errors"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// udp is a connected UDP socket that moves a batch of datagrams in each system
+// call (sendmmsg, recvmmsg). Its datagrams have no checksum, as the frames of
+// the AF_XDP programs have none.
+type udp struct {
+	fd      int
+	payload []byte
+	out, in []mmsghdr
+	buffers [][]byte
+}
+
+// mmsghdr is struct mmsghdr of recvmmsg(2).
+type mmsghdr struct {
+	hdr unix.Msghdr
+	len uint32
+	_   [4]byte
+}
+
+// socketBuffer is the size of the socket's send and receive buffers in bytes;
+// it holds several windows of the largest frame.
+const socketBuffer = 8 << 20
+
+func openUDP(cfg *programConfig) (program, error) {
+	fd, err := openUDPSocket(cfg)
+	if err != nil {
+		return nil, err
+	}
+	p := &udp{fd: fd, payload: cfg.frame[wire.EnvelopeLen:]}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
+		return nil, errors.Join(os.NewSyscallError("setsockopt SO_NO_CHECK", err), p.close())
+	}
+	p.out, p.in = make([]mmsghdr, batch), make([]mmsghdr, batch)
+	for i := range batch {
+		p.buffers = append(p.buffers, make([]byte, len(p.payload)))
+		p.out[i].point(p.payload)
+		p.in[i].point(p.buffers[i])
+	}
+	return p, nil
+}
+
+// openUDPSocket opens a socket that is bound and connected to the two ends of the cable.
+// Receiving on it gives up after the time idle.
+func openUDPSocket(cfg *programConfig) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	fail := func(what string, err error) (int, error) {
+		return -1, errors.Join(os.NewSyscallError(what, err), unix.Close(fd))
+	}
+	for _, opt := range []int{unix.SO_SNDBUFFORCE, unix.SO_RCVBUFFORCE} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, opt, socketBuffer); err != nil {
+			return fail("setsockopt SO_*BUFFORCE", err)
+		}
+	}
+	timeout := unix.NsecToTimeval(int64(idle))
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		return fail("setsockopt SO_RCVTIMEO", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: testPort, Addr: cfg.Local.As4()}); err != nil {
+		return fail("bind", err)
+	}
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: testPort, Addr: cfg.Remote.As4()}); err != nil {
+		return fail("connect", err)
+	}
+	return fd, nil
+}
+
+// point makes the message consist of buf.
+func (m *mmsghdr) point(buf []byte) {
+	iov := &unix.Iovec{Base: &buf[0]}
+	iov.SetLen(len(buf))
+	m.hdr.Iov = iov
+	m.hdr.SetIovlen(1)
+}
+
+// mmsg makes a system call on messages and returns how many it moved.
+// Conditions that pass by themselves count as none.
+func (p *udp) mmsg(call uintptr, name string, msgs []mmsghdr, flags int) (int, error) {
+	n, _, errno := unix.Syscall6(call, uintptr(p.fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), uintptr(flags), 0, 0)
+	if err := passing(errno); err != nil || errno != 0 {
+		return 0, os.NewSyscallError(name, err)
+	}
+	return int(n), nil
+}
+
+// passing returns nil for an errno that means to try again, among them that the
+// receive timeout is over.
+func passing(errno unix.Errno) error {
+	switch errno {
+	case 0, unix.EAGAIN, unix.EINTR, unix.ENOBUFS:
+		return nil
+	}
+	return errno
+}
+
+func (p *udp) transmit(n int) (int, error) {
+	return p.mmsg(unix.SYS_SENDMMSG, "sendmmsg", p.out[:n], 0)
+}
+
+func (p *udp) send() error {
+	_, err := p.transmit(batch)
+	return err
+}
+
+// receive blocks until there is a datagram and takes what else is there.
+func (p *udp) receive() (int, error) {
+	return p.mmsg(unix.SYS_RECVMMSG, "recvmmsg", p.in, unix.MSG_WAITFORONE)
+}
+
+func (p *udp) seed(n int) error {
+	for n > 0 {
+		sent, err := p.transmit(min(n, batch))
+		if err != nil {
+			return err
+		}
+		n -= sent
+	}
+	return nil
+}
+
+// bounce sends the very bytes back that came in.
+func (p *udp) bounce() (int, error) {
+	n, err := p.receive()
+	for sent := 0; sent < n && err == nil; {
+		var more int
+		more, err = p.mmsg(unix.SYS_SENDMMSG, "sendmmsg", p.in[sent:n], 0)
+		sent += more
+	}
+	return n, err
+}
+
+func (p *udp) request() (bool, error) {
+	if _, err := unix.Write(p.fd, p.payload); err != nil {
+		return false, os.NewSyscallError("write", err)
+	}
+	buf := p.buffers[0]
+	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(p.fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0, 0, 0)
+	if err := passing(errno); err != nil {
+		return false, os.NewSyscallError("recvfrom", err)
+	}
+	return errno == 0 && int(n) == len(buf), nil
+}
+
+// drops is empty: what the kernel drops on the way to a UDP socket is in the
+// counters of the namespace.
+func (p *udp) drops() (map[string]uint64, error) { return map[string]uint64{}, nil }
+
+func (p *udp) close() error { return os.NewSyscallError("close", unix.Close(p.fd)) }
