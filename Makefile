@@ -16,7 +16,7 @@ MIN      ?= 95
 JSON     ?=
 ONLY     ?=
 
-.PHONY: help build demo demo-smoke test conformance exactly-once kernel-test p4 lint generate cross fuzz mutants bench setup clean
+.PHONY: help build demo demo-smoke test conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ p4: ## compile the switch program (needs p4c)
 	p4test p4/program/libra_v1model.p4
 	$(GO) test -count=1 -timeout 60m -run '^TestCompiledIsCurrent$$' ./p4 -recompile
 	$(GO) test -count=1 -run '^TestCompiledBelongsToSources$$' ./p4 -record
+
+spec: ## check the protocol's models in docs/spec, and that their mutants fail (needs spin)
+	scripts/spec.sh
 
 lint: ## gofmt, go vet and golangci-lint
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w on these files"; exit 1; }

@@ -39,6 +39,7 @@ command_in protoc protobuf-compiler
 # tests
 command_in tshark tshark
 command_in shellcheck shellcheck
+command_in spin spin # make spec
 # testbed.sh, and looking at things by hand
 file_in /usr/include/xdp/xsk.h libxdp-dev # the C peers of the benchmarks
 file_in /usr/include/gelf.h libelf-dev

@@ -1,0 +1,126 @@
+#!/bin/bash
+# Checks the protocol's models in docs/spec with spin: that the correct ones hold,
+# and that each mutant fails by the property that is there to find it.
+#
+# usage: scripts/spec.sh [-j JOBS] [WORDS...]
+# With words, only the configurations whose line contains all of them.
+set -euo pipefail
+
+jobs=2
+while getopts j: option; do
+	case $option in
+	j) jobs=$OPTARG ;;
+	*) sed -n '5,6s/^# //p' "$0" >&2; exit 2 ;;
+	esac
+done
+shift $((OPTIND - 1))
+for tool in spin gcc; do
+	command -v "$tool" >/dev/null || { echo "spec.sh: $tool is missing: make setup installs it" >&2; exit 1; }
+done
+
+spec=$(cd "$(dirname "$0")/../docs/spec" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# What spin prints when a property fails.
+declare -A prints=(
+	[once]='assertion violated .*!\(applied\[n\]\)'
+	[acknowledged]='assertion violated .*applied\[n\]\|\|pull\[n\]'
+	[harvested]='assertion violated .*harvested=='
+	[single]='assertion violated .*(open_hot&sums|bank\[current\]&|open_cold&)'
+	[exact]='assertion violated .*count_(hot|cold)=='
+	[progress]='acceptance cycle'
+	[stuck]='invalid end state'
+)
+
+# check MODEL EXPECTED FLAGS... runs one configuration. EXPECTED is "holds" or a
+# property; "holds-ever" and "progress" search for cycles, too.
+check() {
+	local model=$1 expected=$2 dir out=() search=(-DSAFETY -DNOCLAIM) run=(-m3000000) result
+	shift 2
+	dir=$(mktemp -d -p "$work")
+	cd "$dir"
+	case $expected in
+	holds-ever | progress)
+		search=(-DNFAIR=6)
+		run+=(-a -f)
+		;;
+	esac
+	if ! { spin -a "$@" "$spec/$model.pml" && gcc -w -O2 -DCOLLAPSE -DMEMLIM=1800 "${search[@]}" -o pan pan.c; } >spin.log 2>&1; then
+		cat spin.log
+		return 1
+	fi
+	./pan "${run[@]}" >pan.log 2>&1 || true
+	mapfile -t out < <(sed -n -E 's/^ *([0-9.e+]+) states, stored.*/\1/p; s/^pan: elapsed time ([0-9.e+]+) seconds/\1/p; s/^ *([0-9.]+)\ttotal actual memory usage/\1/p' pan.log)
+	if grep -qE "max search depth too small|out of memory|reached -DMEMLIM" pan.log; then
+		result="NOT SEARCHED WHOLE"
+	elif [[ $expected == holds* ]]; then
+		grep -q 'errors: 0' pan.log && result=holds || result="FAILS: $(grep -m1 '^pan:' pan.log)"
+	elif grep -qE "${prints[$expected]}" pan.log; then
+		result="fails: $expected"
+	else
+		result="NOT FOUND BY $expected: $(grep -m1 -E '^pan:|errors:' pan.log)"
+	fi
+	printf '%-8s %-52s %-22s %9s states %6s s %5.0f MB\n' "$model" "$*" "$result" "${out[0]-}" "${out[2]-}" "${out[1]-0}"
+	[[ $result == holds || $result == fails:* ]] || return 1
+	cd / && rm -rf "$dir"
+}
+export -f check
+export spec work
+declare -p prints >"$work/prints"
+
+# The correct models come last but one, the mutants find their faults early.
+configurations() {
+	cat <<-'END'
+		flow holds
+		flow holds -DSERVER
+		flow holds -DW=4 -DM=32
+		flow holds -DPLACES=W -DLIFE=M/2+W
+		flow holds -DMUTANT=EQUALITY -DLIFE=2*W
+		flow holds-ever -DPROGRESS
+		flow once -DLIFE=M/2+2*W+1
+		flow once -DPLACES=W
+		flow acknowledged -DPLACES=1 -DLIFE=M/2
+		flow once -DMUTANT=EQUALITY
+		flow once -DMUTANT=EQUALITY -DLIFE=2*W+1
+		flow once -DMUTANT=EQUALITY -DLIFE=2*W -DPLACES=W
+		flow once -DMUTANT=RETX_ONLY
+		flow acknowledged -DMUTANT=UNMARKED
+		flow acknowledged -DMUTANT=NARROW -DSERVER
+		flow acknowledged -DMUTANT=COUNTED
+		flow progress -DPROGRESS -DMUTANT=NO_REPEAT
+		swap holds
+		swap holds-ever -DFRAMES=2 -DTIMEOUTS=1
+		swap harvested -DMUTANT=NO_WAIT
+		swap harvested -DMUTANT=BANK_FIRST
+		swap harvested -DMUTANT=TURN_BACK
+		swap harvested -DMUTANT=ANSWER
+		swap harvested -DMUTANT=MARK
+		swap harvested -DMUTANT=ADD_LATE
+		swap stuck -DMUTANT=HOLD_LOCK
+		swap progress -DMUTANT=HOLD_LOCK -DFRAMES=2 -DTIMEOUTS=1
+		cluster holds
+		cluster exact -DMUTANT=NUMBER_ONLY
+		cluster exact -DMUTANT=BANKS_KEPT
+		cluster single -DMUTANT=SAME_EPOCH
+		cluster exact -DMUTANT=ACK_FIRST
+		cluster exact -DMUTANT=CLEAR_EARLY
+		cluster single -DMUTANT=NEW_NUMBER
+		cluster exact -DMUTANT=NO_INSTANCE
+		cluster exact -DMUTANT=REJOIN
+		cluster single -DMUTANT=NO_NUMBER
+		cluster exact -DMUTANT=OPEN_SAVED
+		cluster exact -DMUTANT=NEVER_AGAIN
+	END
+}
+
+chosen=$(configurations)
+for word; do
+	chosen=$(grep -F -e "$word" <<<"$chosen") || { echo "spec.sh: no configuration has all these words" >&2; exit 2; }
+done
+# shellcheck disable=SC2016 # the inner shell expands it
+# xargs ends with an error if one of them does.
+xargs -P "$jobs" -L 1 bash -c '. "$work/prints"; check "$@"' check <<<"$chosen" || {
+	echo "spec.sh: a model that should hold fails, or a mutant is not found" >&2
+	exit 1
+}
