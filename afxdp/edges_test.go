@@ -526,19 +526,14 @@ func TestOversleptIsForReceivers(t *testing.T) {
 	}
 }
 
-// The interfaces are looked at every 200ms, whatever the timeouts of Poll, and in each
-// call while one is gone.
+// The interfaces are looked at every 200ms, and each time while one is gone.
 func TestLinkIsChecked(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
-	if err := s.wake.Open(); err != nil {
-		t.Fatal(err)
-	}
-	defer s.wake.Close()
 	calls, answer := 0, unix.Errno(0)
 	k.onRecv = func() unix.Errno { calls++; return answer }
 	poll := func(want error, n int) {
 		t.Helper()
-		if _, err := s.Poll(EventRx, time.Microsecond); !errors.Is(err, want) || calls != n {
+		if err := s.polls.checkLinks(); !errors.Is(err, want) || calls != n {
 			t.Errorf("%v, %d calls; want %v, %d", err, calls, want, n)
 		}
 	}
