@@ -82,14 +82,14 @@ const settleStep = time.Millisecond
 
 // account waits until nothing is on its way to or from the ports, holds them
 // all, and counts. No packets may be on their way to them.
-func (e *end) account(ctx context.Context, roles []role) (*account, error) {
+func (e *end) account(ctx context.Context) (*account, error) {
 	a := &account{Frames: e.umem.Frames()}
 	release := make(chan struct{})
 	var holding sync.WaitGroup
 	defer holding.Wait()
 	defer close(release)
-	for i, p := range e.ports {
-		if err := p.settle(ctx, roles[i]); err != nil {
+	for _, p := range e.ports {
+		if err := p.settle(ctx); err != nil {
 			return nil, err
 		}
 		var err error
@@ -107,7 +107,7 @@ func (e *end) account(ctx context.Context, roles []role) (*account, error) {
 		select {
 		case <-held:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("soak: queue %d of %s cannot be stopped: %s: %w", p.queue, e.ifname, p.status(), context.Cause(ctx))
+			return nil, fmt.Errorf("soak: queue %d of %s cannot be stopped: %s: %w", p.queue, e.ifname, p.where(), context.Cause(ctx))
 		}
 		if err != nil {
 			return nil, err
@@ -118,15 +118,15 @@ func (e *end) account(ctx context.Context, roles []role) (*account, error) {
 }
 
 // settle waits until a port has nothing on its way.
-func (p *port) settle(ctx context.Context, r role) error {
+func (p *port) settle(ctx context.Context) error {
 	for {
 		var (
 			settled bool
 			waits   string
 		)
 		if err := p.ask(ctx, func() {
-			if settled = r.settled(); !settled {
-				waits = r.status()
+			if settled = p.role.settled(); !settled {
+				waits = p.role.status()
 			}
 		}); err != nil {
 			return err
@@ -135,7 +135,7 @@ func (p *port) settle(ctx context.Context, r role) error {
 			return nil
 		}
 		if err := harness.Sleep(ctx, settleStep); err != nil {
-			return fmt.Errorf("soak: queue %d of %s does not come to rest: %s, %s: %w", p.queue, p.end.ifname, p.status(), waits, err)
+			return fmt.Errorf("soak: queue %d of %s does not come to rest: %s, %s: %w", p.queue, p.end.ifname, p.where(), waits, err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bench/harness"
@@ -59,7 +60,8 @@ type role interface {
 }
 
 // openEnd opens an end in the calling thread's namespace, with package afxdp's
-// own program or one that notes in every packet when it arrived.
+// own program or one that notes in every packet when it arrived. The caller gives
+// the ports their roles.
 func openEnd(ctx context.Context, ifname string, queues int, stamps bool) (_ *end, err error) {
 	e := &end{ifname: ifname}
 	defer func() {
@@ -127,27 +129,18 @@ func (e *end) reattach() error {
 
 // run serves the ports, each on a thread of its own that in puts in the
 // namespace, until ctx is done. It returns the first failure.
-func (e *end) run(ctx context.Context, in func(func() error) error, roles []role) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+func (e *end) run(ctx context.Context, in func(func() error) error) error {
+	ports, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, func() {
 		for _, p := range e.ports {
 			p.wake()
 		}
 	})
 	defer stop()
-	var group sync.WaitGroup
-	errs := make([]error, len(e.ports))
-	for i, p := range e.ports {
-		group.Go(func() {
-			errs[i] = in(func() error { return p.run(ctx, roles[i]) })
-			if errs[i] != nil {
-				cancel(errs[i])
-			}
-		})
+	for _, p := range e.ports {
+		ports.Go(func() error { return in(func() error { return p.run(ctx) }) })
 	}
-	group.Wait()
-	return errors.Join(errs...)
+	return ports.Wait()
 }
 
 // statusLimit bounds the wait for a port that may be the very one that hangs.
@@ -155,13 +148,13 @@ const statusLimit = time.Second
 
 // status describes what every port waits for, first as seen from outside and then,
 // if the port answers, which wakes it, by itself.
-func (e *end) status(ctx context.Context, roles []role) string {
+func (e *end) status(ctx context.Context) string {
 	lines := make([]string, len(e.ports))
 	for i, p := range e.ports {
-		lines[i] = fmt.Sprintf("queue %d %s", i, p.status())
+		lines[i] = fmt.Sprintf("queue %d %s", i, p.where())
 		var waits string
 		limited, cancel := context.WithTimeout(ctx, statusLimit)
-		if p.ask(limited, func() { waits = roles[i].status() }) == nil {
+		if p.ask(limited, func() { waits = p.role.status() }) == nil {
 			lines[i] += ", " + waits
 		}
 		cancel()

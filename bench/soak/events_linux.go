@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/testbed"
@@ -70,13 +71,11 @@ func onQueues(do func(ctx context.Context, l *link, queue int) error) action {
 		if r.IntN(2) == 0 {
 			return do(ctx, l, r.IntN(l.queues))
 		}
-		var all sync.WaitGroup
-		errs := make([]error, l.queues)
+		var all errgroup.Group
 		for q := range l.queues {
-			all.Go(func() { errs[q] = do(ctx, l, q) })
+			all.Go(func() error { return do(ctx, l, q) })
 		}
-		all.Wait()
-		return errors.Join(errs...)
+		return all.Wait()
 	}
 }
 

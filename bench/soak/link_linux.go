@@ -80,25 +80,18 @@ func (l *link) start(ctx context.Context, stop context.CancelCauseFunc) error {
 	for i, p := range l.end.ports {
 		c := newClient(p, uint16(i))
 		c.paused.Store(true)
+		p.role = c
 		l.clients = append(l.clients, c)
 	}
 	l.ran = make(chan error, 1)
 	go func() {
-		err := l.end.run(ctx, l.near.Do, l.roles())
+		err := l.end.run(ctx, l.near.Do)
 		if err != nil {
 			stop(err)
 		}
 		l.ran <- err
 	}()
 	return nil
-}
-
-func (l *link) roles() []role {
-	roles := make([]role, len(l.clients))
-	for i, c := range l.clients {
-		roles[i] = c
-	}
-	return roles
 }
 
 // flow starts or pauses the clients.
@@ -122,60 +115,55 @@ func (l *link) answers() uint64 {
 	return n
 }
 
-// Names of the interfaces' drop counters. Those for reception also count
-// packets that are in the other end's for transmission: those that a veth end
-// refuses to take from its peer.
+// Suffixes of the interfaces' drop counters. Those for reception also count packets
+// that are in the other end's for transmission: those that a veth end refuses to
+// take from its peer.
 const (
-	nearTX, farTX = nearName + " TX", farName + " TX"
-	nearRX, farRX = nearName + " RX", farName + " RX"
+	transmission = " TX"
+	reception    = " RX"
 )
+
+// interfaces calls fn with both interfaces.
+func (l *link) interfaces(fn func(ns *testbed.Namespace, name string) error) error {
+	return errors.Join(fn(l.near, nearName), fn(l.far, farName))
+}
 
 // drops returns the counters of dropped packets of both interfaces, since the
 // beginning.
 func (l *link) drops() (map[string]uint64, error) {
 	drops := maps.Clone(l.past)
-	for _, side := range []struct {
-		ns           *testbed.Namespace
-		name, tx, rx string
-	}{{l.near, nearName, nearTX, nearRX}, {l.far, farName, farTX, farRX}} {
-		err := side.ns.Do(func() error {
-			dev, err := netlink.LinkByName(side.name)
+	err := l.interfaces(func(ns *testbed.Namespace, name string) error {
+		return ns.Do(func() error {
+			dev, err := netlink.LinkByName(name)
 			if err != nil {
-				return err
+				return fmt.Errorf("soak: read counters of %s: %w", name, err)
 			}
 			if s := dev.Attrs().Statistics; s != nil {
-				drops[side.tx] += s.TxDropped
-				drops[side.rx] += s.RxDropped
+				drops[name+transmission] += s.TxDropped
+				drops[name+reception] += s.RxDropped
 			}
 			return nil
 		})
-		if err != nil {
-			return nil, fmt.Errorf("soak: read counters of %s: %w", side.name, err)
-		}
-	}
-	return drops, nil
+	})
+	return drops, err
 }
 
 // describe tells what waits on what.
 func (l *link) describe(ctx context.Context) string {
-	s := fmt.Sprintf("link %s; client: %s", l.name, l.end.status(ctx, l.roles()))
+	s := fmt.Sprintf("link %s; client: %s", l.name, l.end.status(ctx))
 	for i, c := range l.clients {
 		s += fmt.Sprintf("; queue %d had its last answer %v ago", i, time.Duration(now()-c.answered.Load()).Round(time.Millisecond))
 	}
 	s += "; opposite: " + l.opposite.status(ctx)
-	for _, side := range []struct {
-		ns   *testbed.Namespace
-		name string
-	}{{l.near, nearName}, {l.far, farName}} {
-		running, err := side.ns.Running(side.name)
-		if err != nil {
-			s += fmt.Sprintf("; %s: %v", side.name, err)
-			continue
-		}
-		s += fmt.Sprintf("; %s has a carrier: %v", side.name, running)
-	}
-	if drops, err := l.drops(); err == nil {
-		s += fmt.Sprintf("; dropped: %v", drops)
+	err := l.interfaces(func(ns *testbed.Namespace, name string) error {
+		running, err := ns.Running(name)
+		s += fmt.Sprintf("; %s has a carrier: %v", name, running)
+		return err
+	})
+	drops, failed := l.drops()
+	s += fmt.Sprintf("; dropped: %v", drops)
+	if err := errors.Join(err, failed); err != nil {
+		s += fmt.Sprintf("; %v", err)
 	}
 	return s
 }

@@ -32,6 +32,7 @@ var doingNames = [...]string{"works", "polls", "recovers", "opens its socket", "
 // pool; others may close and wake the socket.
 type port struct {
 	end   *end
+	role  role
 	queue int
 	pool  *afxdp.Pool
 	sock  atomic.Pointer[afxdp.Socket]
@@ -53,7 +54,7 @@ type port struct {
 }
 
 // run works until ctx is done.
-func (p *port) run(ctx context.Context, r role) error {
+func (p *port) run(ctx context.Context) error {
 	p.thread.Store(int32(unix.Gettid()))
 	defer p.sleep.watch()()
 	for ctx.Err() == nil {
@@ -63,7 +64,7 @@ func (p *port) run(ctx context.Context, r role) error {
 			continue
 		default:
 		}
-		if err := r.step(); err != nil {
+		if err := p.role.step(); err != nil {
 			p.enter(doingRecover)
 			why := err.Error()
 			p.because.Store(&why)
@@ -132,18 +133,16 @@ func (p *port) restore(ctx context.Context, cause error) error {
 // ask runs fn on the port's goroutine and waits for it.
 func (p *port) ask(ctx context.Context, fn func()) error {
 	done := make(chan struct{})
-	call := func() { fn(); close(done) }
 	select {
-	case p.calls <- call:
+	case p.calls <- func() { fn(); close(done) }:
+		p.wake()
 	case <-ctx.Done():
-		return fmt.Errorf("soak: queue %d of %s does not listen: %s: %w", p.queue, p.end.ifname, p.status(), context.Cause(ctx))
 	}
-	p.wake()
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("soak: queue %d of %s does not answer: %s: %w", p.queue, p.end.ifname, p.status(), context.Cause(ctx))
+		return fmt.Errorf("soak: queue %d of %s does not answer: %s: %w", p.queue, p.end.ifname, p.where(), context.Cause(ctx))
 	}
 }
 
@@ -203,8 +202,8 @@ func (p *port) collect(fill bool) error {
 	return errors.Join(err, p.pool.Free(p.frames[filled:n]...))
 }
 
-// status describes what the port waits for. Any goroutine may call it.
-func (p *port) status() string {
+// where describes what the goroutine is doing. Any other may call it.
+func (p *port) where() string {
 	doing := p.doing.Load()
 	s := fmt.Sprintf("%s since %v, thread %s", doingNames[doing],
 		time.Duration(now()-p.since.Load()).Round(time.Millisecond), threadState(p.thread.Load()))

@@ -3,6 +3,7 @@ package soak
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -135,6 +136,30 @@ func summary(h *hdrhistogram.Histogram) Times {
 	return Times{
 		Count: h.TotalCount(), P50: h.ValueAtQuantile(50), P90: h.ValueAtQuantile(90),
 		P99: h.ValueAtQuantile(99), Max: h.Max(),
+	}
+}
+
+// sumUp adds the recoveries of a link's events.
+func (r *Report) sumUp(link string) {
+	kinds := map[string]*Recovery{}
+	times := map[string][]time.Duration{}
+	for _, e := range r.Events {
+		if e.Link != link {
+			continue
+		}
+		k := kinds[e.Kind]
+		if k == nil {
+			k = &Recovery{Link: link, Kind: e.Kind}
+			kinds[e.Kind] = k
+		}
+		k.Sent += e.Sent
+		k.Lost += e.Lost
+		times[e.Kind] = append(times[e.Kind], e.Recovery)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		at := func(q float64) int64 { return int64(harness.Quantile(times[kind], q)) }
+		kinds[kind].Times = Times{Count: int64(len(times[kind])), P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
+		r.Recoveries = append(r.Recoveries, *kinds[kind])
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
@@ -92,20 +92,13 @@ type running struct {
 	report  *LinkReport
 	deck    deck
 	rand    *rand.Rand
-	last    tally
-	ends    map[string]*counts // clientSide and serverSide
+	total   tally // until the last stock
 	server  memoryWatch
 	flowed  time.Duration // undisturbed
 	packets uint64        // answered in that time
 
-	byKind map[string]*recovery
-}
-
-// recovery collects the events of one kind.
-type recovery struct {
-	times *hdrhistogram.Histogram
-	sent  uint64
-	lost  int64
+	happens disturbance // in this round
+	event   Event
 }
 
 // build makes the links.
@@ -121,9 +114,7 @@ func (h *runner) build(ctx context.Context, stop context.CancelCauseFunc) error 
 		}
 		r := &running{
 			link: l, report: &LinkReport{Link: kind.name, Queues: kind.queues},
-			rand:   rand.New(rand.NewPCG(h.cfg.Seed, uint64(i))),
-			ends:   map[string]*counts{clientSide: {}, serverSide: {}},
-			byKind: map[string]*recovery{},
+			rand: rand.New(rand.NewPCG(h.cfg.Seed, uint64(i))),
 			// The first account warms its JSON up.
 			server: memoryWatch{process: "server", warmUp: 2},
 		}
@@ -147,7 +138,7 @@ func (h *runner) build(ctx context.Context, stop context.CancelCauseFunc) error 
 // soak goes from round to round until the time is over.
 func (h *runner) soak(ctx context.Context) error {
 	for _, l := range h.links {
-		if err := h.stock(ctx, l); err != nil {
+		if _, err := h.stock(ctx, l); err != nil {
 			return h.cause(ctx, err)
 		}
 	}
@@ -230,12 +221,12 @@ func (h *runner) undisturbed(ctx context.Context) error {
 		h.packets += l.answers() - answered[i]
 	}
 	for _, l := range h.links {
-		was := l.last
-		if err := h.stock(ctx, l); err != nil {
+		t, err := h.stock(ctx, l)
+		if err != nil {
 			return err
 		}
 		l.setCalm(ctx, false)
-		h.explain(l, was, "undisturbed time")
+		h.explain(l, t, "undisturbed time")
 	}
 	return nil
 }
@@ -289,40 +280,37 @@ func (h *runner) disturbed(ctx context.Context) error {
 	if err := harness.Sleep(ctx, beforeEvent); err != nil {
 		return err
 	}
-	events := make([]Event, len(h.links))
-	exact := make([]bool, len(h.links))
-	errs := make([]error, len(h.links))
-	var all sync.WaitGroup
-	for i, l := range h.links {
-		d := l.deck.next()
-		exact[i] = d.exact
-		all.Go(func() { events[i], errs[i] = h.disturb(ctx, l, d) })
+	var all errgroup.Group
+	for _, l := range h.links {
+		l.happens = l.deck.next()
+		all.Go(func() error { return h.disturb(ctx, l) })
 	}
-	all.Wait()
-	if err := errors.Join(append(errs, harness.Sleep(ctx, afterEvent))...); err != nil {
+	if err := errors.Join(all.Wait(), harness.Sleep(ctx, afterEvent)); err != nil {
 		return err
 	}
-	for i, l := range h.links {
-		was := l.last
+	for _, l := range h.links {
 		l.flow(false)
-		if err := h.stock(ctx, l); err != nil {
+		t, err := h.stock(ctx, l)
+		if err != nil {
 			return err
 		}
-		if exact[i] {
-			h.explain(l, was, events[i].Kind)
+		if l.happens.exact {
+			h.explain(l, t, l.happens.kind)
 		}
-		h.note(l, was, events[i])
+		l.event.Sent, l.event.Lost, l.event.Dropped = t.client.Sent, t.lost(), t.dropped()
+		h.report.Events = append(h.report.Events, l.event)
 	}
 	return nil
 }
 
 // disturb makes something happen to a link and waits until it works again.
-func (h *runner) disturb(ctx context.Context, l *running, d disturbance) (Event, error) {
-	ev := Event{At: time.Since(h.began), Link: l.name, Kind: d.kind}
+func (h *runner) disturb(ctx context.Context, l *running) error {
+	d := l.happens
+	l.event = Event{At: time.Since(h.began), Link: l.name, Kind: d.kind}
 	hold := minHold + time.Duration(l.rand.Int64N(int64(maxHold-minHold)))
 	since, err := d.run(ctx, l.link, l.rand, hold)
 	if err != nil {
-		return ev, fmt.Errorf("soak: link %s, %s: %w", l.name, d.kind, err)
+		return fmt.Errorf("soak: link %s, %s: %w", l.name, d.kind, err)
 	}
 	mark := now()
 	for _, c := range l.clients {
@@ -342,16 +330,16 @@ func (h *runner) disturb(ctx context.Context, l *running, d disturbance) (Event,
 	for resumed() == 0 {
 		if now()-mark > int64(h.cfg.Bound) {
 			if err := h.stall(ctx, l, d.kind, func() bool { return resumed() != 0 }); err != nil {
-				return ev, err
+				return err
 			}
 			break
 		}
 		if err := errors.Join(l.opposite.failed(), harness.Sleep(ctx, time.Millisecond)); err != nil {
-			return ev, err
+			return err
 		}
 	}
-	ev.Recovery = time.Duration(resumed() - since)
-	return ev, nil
+	l.event.Recovery = time.Duration(resumed() - since)
+	return nil
 }
 
 // close removes everything. The clients' context must be done.

@@ -95,13 +95,12 @@ func serve(ctx context.Context, c serverConfig) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	roles := make([]role, c.Queues)
-	for i, p := range e.ports {
-		roles[i] = server{p}
+	for _, p := range e.ports {
+		p.role = server{p}
 	}
 	ended := make(chan error, 1)
 	go func() {
-		err := e.run(ctx, func(fn func() error) error { return fn() }, roles)
+		err := e.run(ctx, func(fn func() error) error { return fn() })
 		ended <- err
 		cancel(err)
 	}()
@@ -114,7 +113,7 @@ func serve(ctx context.Context, c serverConfig) (err error) {
 				return nil, err
 			}
 		}
-		return e.answer(ctx, op, queue, roles)
+		return e.answer(ctx, op, queue)
 	})
 	cancel(nil)
 	if failed := <-ended; failed != nil {
@@ -124,17 +123,17 @@ func serve(ctx context.Context, c serverConfig) (err error) {
 }
 
 // answer does what the parent process asks for.
-func (e *end) answer(ctx context.Context, op string, queue int, roles []role) (any, error) {
+func (e *end) answer(ctx context.Context, op string, queue int) (any, error) {
 	switch op {
 	case opAccount:
-		a, err := e.account(ctx, roles)
+		a, err := e.account(ctx)
 		if err == nil {
 			a.PID = os.Getpid()
 			a.Memory, err = takeMemory()
 		}
 		return a, err
 	case opStatus:
-		return e.status(ctx, roles), nil
+		return e.status(ctx), nil
 	case opClose:
 		return nil, e.ports[queue].sock.Load().Close()
 	case opReopen:

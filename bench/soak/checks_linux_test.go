@@ -1,0 +1,29 @@
+package soak
+
+import "testing"
+
+// A packet that a socket dropped is in one counter of one end.
+func TestReportHasEveryDropOnce(t *testing.T) {
+	h := newRunner(Defaults())
+	defer h.thread.Close()
+	l := &running{link: &link{name: "process"}, report: &LinkReport{}}
+	l.total.add(tally{
+		client: counts{Sent: 20, Corrupt: 1, Sockets: map[string]uint64{socketRxDropped: 2}},
+		server: counts{Sent: 15, Corrupt: 2, Sockets: map[string]uint64{socketRxDropped: 3, socketRxFull: 1}},
+
+		answered: 12, interfaces: map[string]uint64{"near TX": 1, "near RX": 7},
+	})
+	h.links = []*running{l}
+	h.report.Events = []Event{
+		{Link: "process", Kind: "b", Recovery: 3, Lost: 1}, {Link: "process", Kind: "b", Recovery: 5, Lost: 2},
+		{Link: "process", Kind: "a", Recovery: 1}, {Link: "xdp", Kind: "a", Recovery: 9},
+	}
+	h.finish()
+	if r := l.report; r.Sent != 20 || r.Dropped != 7 || r.Destroyed != 1 || r.Corrupt != 3 || r.Sockets[socketRxDropped] != 5 || r.Interfaces["near RX"] != 7 {
+		t.Errorf("%+v", *r)
+	}
+	all := h.report.Recoveries
+	if len(all) != 2 || all[0].Kind != "a" || all[0].Times.Max != 1 || all[1].Lost != 3 || all[1].Times != (Times{Count: 2, P50: 3, P90: 5, P99: 5, Max: 5}) {
+		t.Errorf("%+v", all)
+	}
+}
