@@ -9,7 +9,6 @@ require (
 	github.com/dustin/go-humanize v1.1.0
 	github.com/google/go-cmp v0.7.0
 	github.com/google/gopacket v1.1.19
-	github.com/gopacket/gopacket v1.7.7
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/p4lang/p4runtime v1.5.0
 	github.com/schollz/progressbar/v3 v3.19.1

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net/netip"
@@ -13,7 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/gopacket/gopacket/pcapgo"
+	"github.com/google/gopacket/pcapgo"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
@@ -39,13 +40,18 @@ type readBack struct {
 
 func read(t *testing.T, r io.Reader) readBack {
 	t.Helper()
-	ng, err := pcapgo.NewNgReader(r, pcapgo.DefaultNgReaderOptions)
+	raw, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := packetOptions(t, raw)
+	ng, err := pcapgo.NewNgReader(bytes.NewReader(raw), pcapgo.DefaultNgReaderOptions)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got readBack
 	for {
-		data, ci, options, err := ng.ReadPacketDataWithOptions()
+		data, ci, err := ng.ReadPacketData()
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -53,12 +59,16 @@ func read(t *testing.T, r io.Reader) readBack {
 			t.Fatalf("packet %d: %v", len(got.frames), err)
 		}
 		f := link.TappedFrame{Time: ci.Timestamp, Data: data, Len: ci.Length}
-		if options.Flags != nil {
-			f.Direction = link.Direction(options.Flags.Direction)
+		if len(options) == 0 {
+			t.Fatalf("packet %d has no block", len(got.frames))
 		}
-		if options.DropCount != nil {
-			f.Lost = *options.DropCount
+		if flags := options[0][2]; len(flags) == 4 {
+			f.Direction = link.Direction(binary.LittleEndian.Uint32(flags))
 		}
+		if count := options[0][4]; len(count) == 8 {
+			f.Lost = binary.LittleEndian.Uint64(count)
+		}
+		options = options[1:]
 		got.frames = append(got.frames, f)
 	}
 	got.comment = ng.SectionInfo().Comment
@@ -66,6 +76,34 @@ func read(t *testing.T, r io.Reader) readBack {
 		t.Fatal(err)
 	}
 	return got
+}
+
+// packetOptions returns the options of each enhanced packet block, by code. It
+// reads by the draft, as gopacket leaves them out.
+func packetOptions(t *testing.T, raw []byte) (all []map[uint16][]byte) {
+	t.Helper()
+	padded := func(n int) int { return (n + 3) &^ 3 }
+	for len(raw) >= 12 {
+		length := int(binary.LittleEndian.Uint32(raw[4:]))
+		if length > len(raw) || length%4 != 0 || binary.LittleEndian.Uint32(raw[length-4:]) != uint32(length) {
+			t.Fatalf("a block of %d bytes, with %d left", length, len(raw))
+		}
+		if binary.LittleEndian.Uint32(raw) == 6 {
+			options := map[uint16][]byte{}
+			rest := raw[28+padded(int(binary.LittleEndian.Uint32(raw[20:]))) : length-4]
+			for len(rest) >= 4 && binary.LittleEndian.Uint16(rest) != 0 {
+				n := int(binary.LittleEndian.Uint16(rest[2:]))
+				options[binary.LittleEndian.Uint16(rest)] = rest[4 : 4+n]
+				rest = rest[4+padded(n):]
+			}
+			if len(rest) != 4 || binary.LittleEndian.Uint32(rest) != 0 {
+				t.Fatalf("options end with %x", rest)
+			}
+			all = append(all, options)
+		}
+		raw = raw[length:]
+	}
+	return all
 }
 
 // hotFrame returns a whole frame with one HOT stripe, from one port to another.

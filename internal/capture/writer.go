@@ -2,14 +2,14 @@ package capture
 
 import (
 	"bufio"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"runtime"
 	"time"
 
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
+	"github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
 
 	"github.com/libra-ina/libra/link"
 )
@@ -18,15 +18,16 @@ import (
 // times are in nanoseconds (draft-ietf-opsawg-pcapng).
 type Writer struct {
 	buf   *bufio.Writer
-	ng    *pcapgo.NgWriter
+	ng    *pcapgo.NgWriter // has buf as its buffer
 	start time.Time
 
-	frames, lost uint64
+	frames, lost  uint64
+	head, options []byte // scratch space
 }
 
 // NewWriter writes the headers of a capture.
 func NewWriter(w io.Writer, src Source) (*Writer, error) {
-	// pcapgo's own buffer is small and cannot be set.
+	// Large enough that pcapgo makes no buffer of its own, see bufio.NewWriter.
 	buf := bufio.NewWriterSize(w, 1<<16)
 	name := src.Interface
 	if name == "" {
@@ -51,29 +52,46 @@ func NewWriter(w io.Writer, src Source) (*Writer, error) {
 	return &Writer{buf: buf, ng: ng, start: time.Now()}, nil
 }
 
+// Numbers of the format: the type of an enhanced packet block and its options.
+const (
+	packetBlock     = 6
+	optionEnd       = 0
+	optionFlags     = 2 // bits 0-1: direction
+	optionDropCount = 4
+)
+
 // Write writes one frame: its direction as flags, and what was lost before it
-// as drop count.
+// as drop count. pcapgo has no options of packets, so the block is written here.
 func (w *Writer) Write(f link.TappedFrame) error {
-	options := pcapgo.NgPacketOptions{Flags: &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlag(f.Direction)}}
-	if f.Lost > 0 {
-		options.DropCount = &f.Lost
-	}
 	w.frames++
 	w.lost += f.Lost
-	err := w.ng.WritePacketWithOptions(gopacket.CaptureInfo{
-		Timestamp: f.Time, CaptureLength: len(f.Data), Length: f.Len,
-	}, f.Data, options)
-	if err != nil {
-		return fmt.Errorf("capture: %w", err)
+	o := w.options[:0]
+	o = append(o, make([]byte, -len(f.Data)&3)...) // the data's padding
+	o = binary.LittleEndian.AppendUint32(o, optionFlags|4<<16)
+	o = binary.LittleEndian.AppendUint32(o, uint32(f.Direction))
+	if f.Lost > 0 {
+		o = binary.LittleEndian.AppendUint32(o, optionDropCount|8<<16)
+		o = binary.LittleEndian.AppendUint64(o, f.Lost)
+	}
+	o = binary.LittleEndian.AppendUint32(o, optionEnd)
+	length := uint32(28 + len(f.Data) + len(o) + 4)
+	w.options = binary.LittleEndian.AppendUint32(o, length)
+
+	at := uint64(f.Time.UnixNano())
+	w.head = w.head[:0]
+	for _, v := range []uint32{packetBlock, length, 0, uint32(at >> 32), uint32(at), uint32(len(f.Data)), uint32(f.Len)} {
+		w.head = binary.LittleEndian.AppendUint32(w.head, v)
+	}
+	for _, part := range [][]byte{w.head, f.Data, w.options} {
+		if _, err := w.buf.Write(part); err != nil {
+			return fmt.Errorf("capture: %w", err)
+		}
 	}
 	return nil
 }
 
 // Flush hands over what is buffered.
 func (w *Writer) Flush() error {
-	if err := w.ng.Flush(); err != nil {
-		return fmt.Errorf("capture: %w", err)
-	}
 	if err := w.buf.Flush(); err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}
