@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,99 +16,148 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const module = "github.com/libra-ina/libra/"
 
-// imports lists what each package of the module imports, itself, not in tests.
+// imports lists what each package of the module imports, itself, not in tests, on
+// Linux or elsewhere.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
-	cmd.Dir = ".."
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
 	found := map[string][]string{}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p struct {
-			ImportPath string
-			Imports    []string
+	for _, system := range []string{"linux", "darwin"} {
+		cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
+		cmd.Dir = ".."
+		cmd.Env = append(os.Environ(), "GOOS="+system)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
 		}
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return found
-		} else if err != nil {
-			t.Fatal(err)
+		for d := json.NewDecoder(bytes.NewReader(out)); ; {
+			var p struct {
+				ImportPath string
+				Imports    []string
+			}
+			if err := d.Decode(&p); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			path := strings.TrimPrefix(p.ImportPath, module)
+			found[path] = append(found[path], p.Imports...)
 		}
-		found[strings.TrimPrefix(p.ImportPath, module)] = p.Imports
 	}
+	return found
 }
 
-// floors are the packages of the table in docs/architecture.md, ground floor
-// first: a floor has the packages of one row.
-func floors(t *testing.T) [][]string {
+// quoted returns the names in backquotes in the first column of the table in
+// docs/architecture.md that has this head, in their order.
+func quoted(t *testing.T, head string) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/architecture.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(text), "| package | holds | knows nothing of |")
+	_, table, _ := strings.Cut(string(text), head)
 	table, _, ok := strings.Cut(table, "\n\n")
 	if !ok {
-		t.Fatal("docs/architecture.md has no table of packages")
+		t.Fatalf("docs/architecture.md has no table %s", head)
 	}
-	var rows [][]string
 	for row := range strings.Lines(table) {
-		var packages []string
 		first, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
 		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(first, -1) {
-			packages = append(packages, strings.Trim(name[1], "/"))
-		}
-		if packages != nil {
-			rows = append(rows, packages)
+			names = append(names, name[1])
 		}
 	}
-	if len(rows) < 10 {
-		t.Fatalf("docs/architecture.md has %d rows of packages", len(rows))
-	}
-	return rows
+	return names
 }
 
-// TestImportsPointUp holds every import against the table of packages.
-func TestImportsPointUp(t *testing.T) {
-	rows := floors(t)
-	// A package belongs to the row that names it, or the directory above it.
-	floor := func(path string) int {
-		return slices.IndexFunc(rows, func(row []string) bool {
-			return slices.ContainsFunc(row, func(name string) bool { return path == name || strings.HasPrefix(path, name+"/") })
-		})
-	}
-	all := imports(t)
-	for i, row := range rows {
-		for _, name := range row {
-			if !slices.ContainsFunc(slices.Collect(keys(all)), func(p string) bool { return p == name || strings.HasPrefix(p, name+"/") }) {
-				t.Errorf("row %d of the table names %s, which does not exist", i+1, name)
-			}
+// misplaced holds packages against the order of the page. It returns the names that
+// the page lacks, names twice or invents, and the imports that do not point up.
+func misplaced(order []string, all map[string][]string) (wrong []string) {
+	floor := map[string]int{}
+	for i, name := range order {
+		if _, twice := floor[name]; twice {
+			wrong = append(wrong, name+" is in the table twice")
 		}
+		if _, exists := all[name]; !exists {
+			wrong = append(wrong, name+" is in the table and does not exist")
+		}
+		floor[name] = i
 	}
 	for path, imported := range all {
-		from := floor(path)
+		from, listed := floor[path]
+		if !listed {
+			wrong = append(wrong, path+" is missing from the table")
+		}
 		for _, p := range imported {
 			p, ours := strings.CutPrefix(p, module)
-			if to := floor(p); ours && from >= 0 && to > from {
-				t.Errorf("%s imports %s, which is below it in the table of docs/architecture.md", path, p)
+			if to, known := floor[p]; ours && known && listed && to >= from {
+				wrong = append(wrong, path+" imports "+p+", which does not come before it")
 			}
+		}
+	}
+	slices.Sort(wrong)
+	return slices.Compact(wrong)
+}
+
+const packages = "| package | holds | knows nothing of |"
+
+// TestImportsPointUp holds every package and import against the table of packages.
+func TestImportsPointUp(t *testing.T) {
+	for _, w := range misplaced(quoted(t, packages), imports(t)) {
+		t.Errorf("docs/architecture.md: %s", w)
+	}
+}
+
+// TestImportsThatPointDown changes the table and the imports, each in one place, and
+// looks for the complaint.
+func TestImportsThatPointDown(t *testing.T) {
+	order, all := quoted(t, packages), imports(t)
+	for _, c := range []struct {
+		change func(order []string, all map[string][]string) []string
+		want   string
+	}{
+		{func(o []string, all map[string][]string) []string {
+			all["wire"] = append(slices.Clone(all["wire"]), module+"transport")
+			return o
+		}, "wire imports transport, which does not come before it"},
+		{func(o []string, all map[string][]string) []string {
+			all["wire"] = append(slices.Clone(all["wire"]), module+"wire/layers") // in the same row
+			return o
+		}, "wire imports wire/layers, which does not come before it"},
+		{func(o []string, all map[string][]string) []string {
+			all["surprise"] = nil
+			return o
+		}, "surprise is missing from the table"},
+		{func(o []string, all map[string][]string) []string {
+			return append(o, "surprise")
+		}, "surprise is in the table and does not exist"},
+		{func(o []string, all map[string][]string) []string {
+			return append(o, "wire")
+		}, "wire is in the table twice"},
+	} {
+		changed := maps.Clone(all)
+		if got := misplaced(c.change(slices.Clone(order), changed), changed); !slices.Contains(got, c.want) {
+			t.Errorf("complaints %q, want %q", got, c.want)
 		}
 	}
 }
 
-func keys[V any](m map[string]V) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
+// TestDependenciesAreJustified holds the direct requirements of go.mod against the
+// table of dependencies.
+func TestDependenciesAreJustified(t *testing.T) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{if not (or .Main .Indirect)}}{{.Path}}{{end}}", "all").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	required, listed := strings.Fields(string(out)), quoted(t, "| module | what for |")
+	slices.Sort(required)
+	slices.Sort(listed)
+	if diff := cmp.Diff(required, listed); diff != "" {
+		t.Errorf("docs/architecture.md lists other modules than go.mod requires (-go.mod +page):\n%s", diff)
 	}
 }
 
