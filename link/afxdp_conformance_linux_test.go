@@ -32,7 +32,7 @@ func TestConformanceAFXDP(t *testing.T) {
 		open   [2]opening
 	}{
 		{"one queue", 1, [2]opening{onQueue(0), onQueue(0)}},
-		{"two queues", 2, [2]opening{onQueue(0), onQueue(1)}},
+		{"three queues", 3, [2]opening{onQueue(0), onQueue(2)}},
 		{"IPv6", 1, [2]opening{openIPv6, openIPv6}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -257,36 +257,63 @@ func replies(p *pair) {
 	free(p.a, frames)
 }
 
-// endurance answers more payloads than a link has buffers.
+// endurance moves more payloads than a link has buffers: at first answered ones, then
+// others. In the end all buffers are there.
 func endurance(p *pair) {
+	const rounds = 100
+	before := [2]int{countFree(p.a), countFree(p.b)}
 	pkts := make([]link.Packet, batch)
-	for range 100 {
+	for round := range rounds {
 		all := p.messages(slices.Repeat([]int{80}, batch)...)
 		frames := p.fill(p.a, p.ab, all)
 		missing := map[uint32]bool{}
 		for _, m := range all {
 			missing[m.seq] = true
 		}
+		arrive := func(pkts []link.Packet) {
+			for _, pkt := range pkts {
+				h, _ := wire.ParseHeader(pkt.Payload)
+				delete(missing, h.Seq)
+			}
+		}
 		for len(missing) > 0 {
 			p.inTime()
 			p.send(p.a, frames)
 			for quiet := 0; quiet < 3 && len(missing) > 0; quiet++ {
-				if n := p.receive(p.b, pkts); n > 0 {
-					quiet = 0
-					for i := range n {
-						pkts[i].Reply = len(pkts[i].Payload)
-					}
-					if err := p.b.Reply(pkts[:n]); err != nil {
-						p.Fatalf("Reply: %v", err)
-					}
+				n := p.receive(p.b, pkts)
+				if round >= rounds/2 {
+					arrive(pkts[:n])
+					continue
 				}
-				for _, pkt := range pkts[:p.receive(p.a, pkts)] {
-					h, _ := wire.ParseHeader(pkt.Payload)
-					delete(missing, h.Seq)
-					quiet = 0
+				for i := range n {
+					pkts[i].Reply = len(pkts[i].Payload)
 				}
+				if err := p.b.Reply(pkts[:n]); err != nil {
+					p.Fatalf("Reply: %v", err)
+				}
+				arrive(pkts[:p.receive(p.a, pkts)])
 			}
 		}
 		free(p.a, frames)
 	}
+	for i, l := range []link.Link{p.a, p.b} {
+		for n := countFree(l); n < before[i]; n = countFree(l) {
+			if p.ctx.Err() != nil {
+				p.Fatalf("there were %d transmit buffers, and %d afterwards", before[i], n)
+			}
+			p.receive(l, pkts) // some may still be on their way
+		}
+	}
+}
+
+// countFree returns how many transmit buffers are free.
+func countFree(l link.Link) int {
+	var all []link.Buf
+	for b, ok := l.Alloc(); ok; b, ok = l.Alloc() {
+		all = append(all, b)
+	}
+	for _, b := range all {
+		l.Free(b)
+	}
+	return len(all)
 }

@@ -201,7 +201,7 @@ type tiring struct {
 }
 
 func (l *tiring) Reply(pkts []link.Packet) error {
-	if l.answers += len(pkts); l.answers > 4096 {
+	if l.answers += len(pkts); l.answers > 2048 {
 		return errors.New("no buffers are left")
 	}
 	return l.Link.Reply(pkts)
