@@ -16,7 +16,7 @@ MIN      ?= 95
 JSON     ?=
 ONLY     ?=
 
-.PHONY: help build demo demo-smoke test conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench setup clean
+.PHONY: help build figures demo demo-smoke test conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -79,6 +79,9 @@ mutants: ## change the code of PKG in SAMPLE places, one at a time, and list the
 
 bench: ## run the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+figures: build ## measure again, 40 minutes or so, and write the tables of README.md and docs/performance.md (ONLY: engine, push, aggregator, tenants, soak)
+	$(GO) run ./scripts/figures -libra $(BIN)/libra -out out/figures -only '$(ONLY)'
 
 setup: ## install what tests and code generation need (Debian; root)
 	scripts/setup.sh
