@@ -34,8 +34,8 @@ var (
 	// ErrBankNotFrozen says that a bank given to Clear is not the one that
 	// the job's last Swap returned.
 	ErrBankNotFrozen = errors.New("bank is not frozen")
-	// ErrBusy means that the data plane was too busy. The call changed nothing,
-	// and may be repeated.
+	// ErrBusy means that the data plane was too busy. Nothing is lost, and the call
+	// may be repeated.
 	ErrBusy = errors.New("data plane is busy")
 	// ErrClosed says that the data plane was closed.
 	ErrClosed = errors.New("data plane is closed")

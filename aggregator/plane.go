@@ -48,7 +48,9 @@ type Plane interface {
 	// was current. When Swap returns, no frame is being added to the
 	// returned bank any more. It fails with [ErrBankNotCleared] while the
 	// bank of the previous Swap has not been cleared, and with [ErrMode] in
-	// [Sync] mode, whose sums go to the workers.
+	// [Sync] mode, whose sums go to the workers. After [ErrBusy] frames may be
+	// added to the spare bank already; the next Swap returns the bank that this one
+	// was about to return.
 	Swap(job uint16) (*Bank, error)
 	// Clear zeroes a bank that Swap returned and makes it the job's spare.
 	// The bank must not be used afterwards.

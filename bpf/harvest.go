@@ -15,9 +15,10 @@ import (
 // 250 ticks a second, which bounds the harvests, and with them the steps of a
 // training, to some 60 a second.
 //
-// It fails if a program has held the job's lock for a second, on a virtual CPU that
-// is suspended, say. Then nothing has changed: what was added, the next Swap
-// returns.
+// It fails if the job's lock was never seen free for a second: a program holds it on a
+// virtual CPU that is suspended, say, or this process was suspended itself. Programs
+// that take the lock meanwhile add to the other bank, so the banks stay exchanged, and
+// the next Swap goes on waiting for the same one.
 func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 	p, err := a.place(id)
 	if err != nil {
@@ -35,9 +36,15 @@ func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 	if j.frozen != nil {
 		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrBankNotCleared)
 	}
-	if err := a.table.swapBanks(id, a.patience, func() { a.wait(id) }); err != nil {
+	if !j.swapping {
+		a.table.turnBanks(id)
+		j.swapping = true
+	}
+	a.wait(id)
+	if err := a.table.awaitFree(id, a.patience); err != nil {
 		return nil, fmt.Errorf("bpf: job %d: swap banks: %w", id, err)
 	}
+	j.swapping = false
 	old := j.banks[j.current]
 	j.current = 1 - j.current
 	j.frozen = &aggregator.Bank{

@@ -35,7 +35,8 @@ type job struct {
 	senders  map[uint16]member // changed with admission and mu
 	admitted int               // senders so far, also those that were removed
 	banks    [2]*bank
-	current  int              // index of the bank that frames are added to
+	current  int              // index of the bank that frames are added to, but while a swap is on
+	swapping bool             // programs see the other bank as current, one may still use this one
 	frozen   *aggregator.Bank // view of the other bank that Swap returned, nil once cleared
 	groups   *ebpf.Map        // of Sync
 	ports    *portSet         // of jobs with rounds

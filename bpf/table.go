@@ -48,33 +48,28 @@ func (t *table) start(id uint16, value aggregateJob) {
 // stop makes the program refuse further frames of a job.
 func (t *table) stop(id uint16) { atomic.StoreUint32(&t.jobs[id].Slots, 0) }
 
-// swapBanks makes a job's other bank the current one and waits until the
-// program that holds the job's lock, if any, has left the old one: a few
-// microseconds. Every program that takes the lock later sees the new bank. If that
-// takes longer than the limit, it makes the old bank the current one again: what
-// was added to the other is in the bank that the next call takes away.
-//
-// waits is called before the wait.
-func (t *table) swapBanks(id uint16, limit time.Duration, waits func()) error {
+// turnBanks makes programs see a job's other bank as the current one.
+func (t *table) turnBanks(id uint16) {
 	lock := &t.jobs[id].Lock
-	toggleBank(lock)
-	waits()
-	deadline := time.Now().Add(limit)
-	for atomic.LoadUint32(lock)&locked != 0 {
-		if time.Now().After(deadline) {
-			toggleBank(lock)
-			return fmt.Errorf("%w: a program has been using the bank for %v", aggregator.ErrBusy, limit)
-		}
-		runtime.Gosched()
-	}
-	return nil
-}
-
-func toggleBank(lock *uint32) {
 	for {
 		word := atomic.LoadUint32(lock)
 		if atomic.CompareAndSwapUint32(lock, word, word^bankBit) {
 			return
 		}
 	}
+}
+
+// awaitFree waits until the job's lock is free. The program that held it has then left
+// the bank that was current before turnBanks, and every one that takes the lock later
+// sees the other bank. That takes a few microseconds.
+func (t *table) awaitFree(id uint16, limit time.Duration) error {
+	lock := &t.jobs[id].Lock
+	deadline := time.Now().Add(limit)
+	for atomic.LoadUint32(lock)&locked != 0 {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: a program has been using the bank for %v", aggregator.ErrBusy, limit)
+		}
+		runtime.Gosched()
+	}
+	return nil
 }

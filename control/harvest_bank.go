@@ -10,7 +10,7 @@ import (
 )
 
 // enough reports whether as many frames as the job's harvest_frames were
-// applied since the latest harvest.
+// applied and are in no harvest.
 func (j *job) enough() (bool, error) {
 	c, err := j.plane.JobCounters(j.cfg.ID)
 	if err != nil {
@@ -18,11 +18,11 @@ func (j *job) enough() (bool, error) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return c.Applied-j.applied >= j.spec.HarvestFrames, nil
+	return c.Applied-j.taken >= j.spec.HarvestFrames, nil
 }
 
-// freeze begins a harvest: it freezes the current bank. If nothing was added
-// since the last harvest, the harvest is empty and the banks stay as they are.
+// freeze begins a harvest: it freezes the current bank. If every frame that was
+// applied is in a harvest, this one is empty and the banks stay as they are.
 func (j *job) freeze() error {
 	now := time.Now()
 	c, err := j.plane.JobCounters(j.cfg.ID)
@@ -30,12 +30,14 @@ func (j *job) freeze() error {
 		return planeError(err)
 	}
 	j.mu.Lock()
-	fresh := c.Applied != j.applied
+	left := c.Applied != j.taken
 	j.mu.Unlock()
-	if fresh {
+	if left {
+		j.swapping = true
 		if j.frozen, err = j.plane.Swap(j.cfg.ID); err != nil {
 			return planeError(err)
 		}
+		j.swapping = false
 	}
 	j.pending = true
 	j.mu.Lock()
@@ -44,7 +46,10 @@ func (j *job) freeze() error {
 		j.interval.add(now.Sub(j.started))
 	}
 	j.started, j.first = now, false
-	j.applied = c.Applied
+	if j.frozen != nil {
+		// Not what was applied until now: some of that may be in the other bank.
+		j.taken += j.frozen.Frames
+	}
 	j.number++
 	return nil
 }

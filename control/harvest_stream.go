@@ -117,8 +117,13 @@ func receive(stream harvestStream) (<-chan *pb.HarvestRequest, <-chan error) {
 	return requests, ended
 }
 
+// harvest harvests. What was acknowledged since a swap began that took several tries
+// is in the other bank, so such a harvest answers no request that came meanwhile; the
+// next one does.
 func (h *harvestSession) harvest() error {
-	h.answered = h.asked
+	if !h.swapping {
+		h.answered = h.asked
+	}
 	if err := h.freeze(); err != nil {
 		return err
 	}

@@ -370,3 +370,62 @@ func TestHarvestOfABusyPlane(t *testing.T) {
 		}
 	})
 }
+
+// halting is a data plane whose first swap takes two calls.
+type halting struct {
+	*aggregator.Model
+	meanwhile func() // between the two; nil after it
+	bank      *aggregator.Bank
+}
+
+func (h *halting) Swap(job uint16) (*aggregator.Bank, error) {
+	if meanwhile := h.meanwhile; meanwhile != nil {
+		h.meanwhile = nil
+		b, err := h.Model.Swap(job)
+		if err != nil {
+			return nil, err
+		}
+		h.bank = b
+		meanwhile()
+		return nil, aggregator.ErrBusy
+	}
+	if b := h.bank; b != nil {
+		h.bank = nil
+		return b, nil
+	}
+	return h.Model.Swap(job)
+}
+
+// What is acknowledged while a swap waits for its second try is in the other bank. A
+// harvest that is asked for then has it, although the next bank to come has not, and
+// no further frame tells that there is something to harvest.
+func TestHarvestOfASwapThatTookTwoTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plane := &halting{}
+		l := startAggregator(t, func(c *AggregatorConfig) {
+			plane.Model = c.Plane.(*aggregator.Model)
+			c.Plane = plane
+		})
+		job := l.create(t, spec())
+		epoch := l.join(t)
+		got := newSums()
+		h, stop := harvester(t, job, got.apply)
+		l.push(t, epoch, 1, 1, 1)
+		second := make(chan error, 1)
+		plane.meanwhile = func() {
+			l.push(t, epoch, 2, 1, 2)
+			go func() { second <- h.Now(t.Context()) }()
+			synctest.Wait()
+		}
+		if err := h.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-second; err != nil {
+			t.Fatal(err)
+		}
+		if want := units(t, 3); got.rank(1) != want {
+			t.Errorf("sum %d after both harvests, want %d", got.rank(1), want)
+		}
+		_ = stop()
+	})
+}

@@ -39,12 +39,13 @@ type job struct {
 	harvesting chan struct{}
 	pending    bool             // the latest harvest is not acknowledged
 	frozen     *aggregator.Bank // of the latest harvest, nil if it was empty
+	swapping   bool             // a swap has failed, and may have begun
 
 	mu       sync.Mutex
 	owner    presence
 	stream   *connection // that harvests, or is about to
 	number   uint64      // of the latest harvest
-	applied  uint64      // frames applied when the latest bank was frozen
+	taken    uint64      // frames in all harvests
 	started  time.Time   // when the latest harvest, or its stream, began
 	first    bool        // the next harvest is the first of its stream
 	interval timing      // between the starts of two harvests of a stream
