@@ -42,34 +42,28 @@ func takeMemory() (m Memory, err error) {
 	}, nil
 }
 
-// memoryWatch compares what a process holds after its warm-up with what it
-// holds later, one process after the other.
+// memoryWatch compares what a process holds after its warm-up with what it holds
+// later, one process after the other.
 type memoryWatch struct {
 	process string
-	warmUp  int // samples of each process that do not count
-	skipped int
-	growth  Growth // of the current process
+	warmUp  int    // samples of each process that do not count
+	pid     int    // of the current process
+	growth  Growth // of it; its samples are below 0 during the warm-up
 	longest Growth // of the process with most samples
-	pid     int
 }
 
 // add takes a sample. It returns an error if it is the first one of a new
 // process and the one before had grown.
-func (w *memoryWatch) add(pid int, m Memory) error {
-	var err error
+func (w *memoryWatch) add(pid int, m Memory) (err error) {
 	if pid != w.pid {
 		err = w.end()
 		w.pid = pid
 	}
-	if w.skipped < w.warmUp {
-		w.skipped++
-		return err
-	}
-	if w.growth.Samples == 0 {
-		w.growth.First, w.growth.Process = m, w.process
+	w.growth.Samples++
+	if w.growth.Samples <= 1 {
+		w.growth.First = m
 	}
 	w.growth.Last = m
-	w.growth.Samples++
 	return err
 }
 
@@ -79,7 +73,7 @@ func (w *memoryWatch) end() error {
 	if w.growth.Samples > w.longest.Samples {
 		w.longest = w.growth
 	}
-	w.growth, w.skipped = Growth{}, 0
+	w.growth = Growth{Process: w.process, Samples: -w.warmUp}
 	return err
 }
 
@@ -87,7 +81,7 @@ func (w *memoryWatch) end() error {
 // with each event.
 const heapSlack = 1 << 20
 
-// check returns an error that names what has grown.
+// check returns an error that names what has grown since the warm-up.
 func (g *Growth) check() error {
 	var what string
 	if g.Last.Heap > g.First.Heap+heapSlack {

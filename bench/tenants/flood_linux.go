@@ -66,65 +66,51 @@ func (c *floodConfig) badFrames(epochs []uint16, n int) ([][]byte, error) {
 	frames := make([][]byte, n)
 	for i := range frames {
 		sender := i % len(epochs)
-		frames[i] = badKinds[i/len(epochs)%len(badKinds)](e, wire.Header{
+		frames[i] = badFrame(e, wire.Header{
 			Type: wire.TypeHot, Flags: wire.FlagDense, Job: floodJob, Sender: uint16(sender), Epoch: epochs[sender],
 			Seq: uint32(wire.FirstSeq + i/len(epochs)),
-		})
+		}, badKinds[i/len(epochs)%len(badKinds)])
 	}
 	return frames, nil
 }
 
-// badKinds make a frame of each kind. All have as many pairs as fit, so that what
-// is wrong with the last is found late.
-var badKinds = []func(e *wire.Envelope, h wire.Header) []byte{
-	overflow, expensiveSums, lastRank, overflow, expensiveSums, lastRank, unknownSender, wrongChecksum,
+// badKinds spoil the header or the last stripe of a frame of each kind; nil spoils
+// its checksum. All have as many pairs as fit, so that what is wrong with the last
+// is found late.
+var badKinds = []func(h *wire.Header, last *wire.Stripe){
+	overflow, expensiveSums, lastRank, overflow, expensiveSums, lastRank, unknownSender, nil,
 }
 
 // last is the rank of the last pair of a frame.
 const last = floodSlots - 1
 
-// overflow returns a frame whose last sum overflows, once two of them were added:
-// all additions before it have to be undone.
-func overflow(e *wire.Envelope, h wire.Header) []byte {
-	return badFrame(e, h, func(s *wire.Stripe) {
-		s.SetSlot(wire.Lanes-1, last)
-		s.SetValue(wire.Lanes-1, 60_000) // sums reach 2^17
-	})
+// overflow makes the last sum overflow, once two of them were added: all additions
+// before it have to be undone.
+func overflow(_ *wire.Header, s *wire.Stripe) {
+	s.SetSlot(wire.Lanes-1, last)
+	s.SetValue(wire.Lanes-1, 60_000) // sums reach 2^17
 }
 
-// expensiveSums returns a frame whose last two values are half the range of a sum,
-// so that every sum has to be looked at, and which asks for the sums.
-func expensiveSums(e *wire.Envelope, h wire.Header) []byte {
+// expensiveSums asks for the sums, and makes the last two values half the range of
+// a sum, so that every sum has to be looked at.
+func expensiveSums(h *wire.Header, s *wire.Stripe) {
 	h.Flags |= wire.FlagWantSum
-	return badFrame(e, h, func(s *wire.Stripe) {
-		for i, value := range []float32{1 << 16, -1 << 16} {
-			s.SetSlot(wire.Lanes-2+i, last-1)
-			s.SetValue(wire.Lanes-2+i, value)
-		}
-	})
+	for i, value := range []float32{1 << 16, -1 << 16} {
+		s.SetSlot(wire.Lanes-2+i, last-1)
+		s.SetValue(wire.Lanes-2+i, value)
+	}
 }
 
-// lastRank returns a frame whose last rank is out of range, and which asks for the
-// sums.
-func lastRank(e *wire.Envelope, h wire.Header) []byte {
+// lastRank asks for the sums, and puts the last rank out of range.
+func lastRank(h *wire.Header, s *wire.Stripe) {
 	h.Flags |= wire.FlagWantSum
-	return badFrame(e, h, func(s *wire.Stripe) { s.SetSlot(wire.Lanes-1, math.MaxUint16) })
+	s.SetSlot(wire.Lanes-1, math.MaxUint16)
 }
 
-func unknownSender(e *wire.Envelope, h wire.Header) []byte {
-	h.Sender = floodSenders
-	return badFrame(e, h, func(*wire.Stripe) {})
-}
+func unknownSender(h *wire.Header, _ *wire.Stripe) { h.Sender = floodSenders }
 
-func wrongChecksum(e *wire.Envelope, h wire.Header) []byte {
-	frame := badFrame(e, h, func(*wire.Stripe) {})
-	frame[len(frame)-1] ^= 1
-	return frame
-}
-
-// badFrame returns a full frame that adds 1 to different slots, after a change of
-// its last stripe.
-func badFrame(e *wire.Envelope, h wire.Header, change func(last *wire.Stripe)) []byte {
+// badFrame returns a full frame that adds 1 to different slots and is spoilt.
+func badFrame(e *wire.Envelope, h wire.Header, spoil func(*wire.Header, *wire.Stripe)) []byte {
 	frame := make([]byte, e.Len()+wire.HotLen(wire.MaxStripes))
 	payload := frame[e.Len():]
 	h.Put(payload)
@@ -137,8 +123,14 @@ func badFrame(e *wire.Envelope, h wire.Header, change func(last *wire.Stripe)) [
 			s.SetValue(lane, 1)
 		}
 	}
-	change(wire.StripeAt(payload, wire.MaxStripes-1))
+	if spoil != nil {
+		spoil(&h, wire.StripeAt(payload, wire.MaxStripes-1))
+		h.Put(payload)
+	}
 	e.Seal(frame)
+	if spoil == nil {
+		frame[len(frame)-1] ^= 1
+	}
 	return frame
 }
 
