@@ -127,3 +127,39 @@ func setLengths(frame []byte, udp int, v6 bool, ip, length int) {
 	}
 	binary.BigEndian.PutUint16(frame[udp+6:], c)
 }
+
+// TestPartialChecksumIsToldApart has a sender leave the checksum to its card, which
+// leaves the pseudo header's sum in its place, and others that are just wrong.
+func TestPartialChecksumIsToldApart(t *testing.T) {
+	for _, ends := range [][2]wire.Endpoint{{worker, switchHost}, {worker6, switch6}} {
+		payload := make([]byte, wire.HeaderLen+7)
+		frame := seal(ends[0], ends[1], payload)
+		udp := len(frame) - len(payload) - 8
+		addresses := udp - 8
+		if ends[0] == worker6 {
+			addresses = udp - 32
+		}
+		pseudo := uint32(17 + len(payload) + 8)
+		for i := addresses; i < udp; i += 2 {
+			pseudo += uint32(binary.BigEndian.Uint16(frame[i:]))
+		}
+		for pseudo > 0xffff {
+			pseudo = pseudo>>16 + pseudo&0xffff
+		}
+		for _, c := range []struct {
+			checksum uint16
+			want     error
+		}{
+			{uint16(pseudo), wire.ErrPartialChecksum},
+			{^uint16(pseudo), wire.ErrChecksum},
+			{uint16(pseudo) + 1, wire.ErrChecksum},
+			{uint16(pseudo) - 1, wire.ErrChecksum},
+		} {
+			binary.BigEndian.PutUint16(frame[udp+6:], c.checksum)
+			_, err := wire.ParseFrame(frame, 0)
+			if !errors.Is(err, c.want) || errors.Is(err, wire.ErrPartialChecksum) != (c.want == wire.ErrPartialChecksum) {
+				t.Errorf("%v, checksum %#04x beside a pseudo header of %#04x: %v, want %v", ends[0], c.checksum, pseudo, err, c.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package packer
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// TestFingerprintIsOfAllKeys compares with the hash of what its comment lists, for
+// sets that are smaller and larger than the buffer.
+func TestFingerprintIsOfAllKeys(t *testing.T) {
+	for _, n := range []int{1, 1021, 1022, 1023, 1024, 3000} {
+		keys := make([]uint64, n)
+		b := binary.BigEndian.AppendUint64(nil, 3)
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
+		for i := range keys {
+			keys[i] = uint64(i) * 0x9e3779b97f4a7c15
+			b = binary.BigEndian.AppendUint64(b, keys[i])
+		}
+		h, err := NewHotSet(3, keys, make([]uint64, n), Meta{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := h.Fingerprint(), Fingerprint(sha256.Sum256(b)); got != want {
+			t.Errorf("%d keys: %v, want %v", n, got, want)
+		}
+	}
+}
+
+// TestHotSetFileSizes reads files that announce sizes at and beyond the limits.
+func TestHotSetFileSizes(t *testing.T) {
+	whole := encode(t, mustHotSet(t, 1, 7))
+	for _, c := range []struct {
+		keys uint64
+		dim  uint32
+		want error
+	}{
+		{1, 1, nil}, {1, MaxDim, nil}, {0, 1, ErrTruncated},
+		{1, 0, ErrHotSetSize}, {1, MaxDim + 1, ErrHotSetSize},
+		{MaxHotKeys, 1, ErrTruncated}, {MaxHotKeys + 1, 1, ErrHotSetSize}, {MaxHotKeys + 1, 0, ErrHotSetSize},
+	} {
+		file := append([]byte(nil), whole...)
+		binary.BigEndian.PutUint32(file[12:], c.dim)
+		binary.BigEndian.PutUint64(file[16:], c.keys)
+		_, err := ReadHotSet(strings.NewReader(string(reseal(file))))
+		if c.keys == 0 { // what follows the head is taken for the checksum
+			c.want = ErrChecksum
+		}
+		if !errors.Is(err, c.want) {
+			t.Errorf("%d keys of dimension %d: %v, want %v", c.keys, c.dim, err, c.want)
+		}
+	}
+}
+
+// TestNumbersInErrors holds which number of an error is which.
+func TestNumbersInErrors(t *testing.T) {
+	_, stripes := New(Config{Dim: 1, Stripes: wire.MaxStripes + 1})
+	ranking := Ranking{Counts: []Count{{Updates: 50}, {Updates: 30}, {Updates: 20}}, Updates: 100}
+	_, share := Principle{Share: 0.95}.Rows(Ranking{Counts: []Count{{Updates: 50}, {Updates: 30}}, Updates: 100}, 4)
+	_, budget := Principle{Share: 0.9, MaxSlots: 8}.Rows(ranking, 4)
+	for want, err := range map[string]error{
+		"11 stripes a frame, possible are 1 to 10":                                       stripes,
+		"p = 0.95, but all 2 counted rows have 0.8000":                                   share,
+		"p = 0.9 takes 3 rows of dimension 4, there is room for 2; lower p, raise c or ": budget,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestSamplerKeepsItsLimit looks at the row whose hash is the limit.
+func TestSamplerKeepsItsLimit(t *testing.T) {
+	s := Sampler{seed: 5, limit: splitmix(splitmix(5) ^ 77)}
+	if !s.Keep(77) {
+		t.Error("the row at the limit is not kept")
+	}
+	s.limit--
+	if s.Keep(77) {
+		t.Error("a row beyond the limit is kept")
+	}
+}
