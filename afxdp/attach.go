@@ -222,9 +222,7 @@ func (a *Attachment) XSKMap() *ebpf.Map { return a.xsks }
 
 // Close takes the program off the interface. It may be called more than once.
 func (a *Attachment) Close() error {
-	if _, ok := attached.LoadAndDelete(a); !ok {
-		return nil
-	}
+	attached.Delete(a)
 	return errors.Join(a.detach(), a.closePrograms())
 }
 

@@ -46,11 +46,11 @@ const (
 	descSize = uint64(unsafe.Sizeof(xdpDesc{}))
 )
 
-// newRing places the positions of a ring with n entries in its mapping.
+// newRing places the positions of a ring with n entries, at least one, in its mapping.
 func newRing(mem []byte, off ringOffsets, n uint32, entry uint64) (ring, error) {
 	end := uint64(len(mem))
 	for _, o := range []uint64{off.Producer, off.Consumer, off.Flags} {
-		if o%4 != 0 || o > end || end-o < 4 {
+		if o%4 != 0 || o > end-4 {
 			return ring{}, fmt.Errorf("afxdp: kernel reports a ring offset of %d in a mapping of %d bytes", o, end)
 		}
 	}
@@ -81,34 +81,29 @@ func newDescRing(mem []byte, off ringOffsets, n uint32) (descRing, error) {
 	return descRing{r, unsafe.Slice((*xdpDesc)(unsafe.Pointer(&mem[off.Desc])), n)}, nil
 }
 
-func getsockopt(fd, level, opt int, p unsafe.Pointer, size uintptr) (uintptr, error) {
+func getsockopt(fd, level, opt int, p unsafe.Pointer, size uintptr) error {
 	n := uint32(size)
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(opt), uintptr(p), uintptr(unsafe.Pointer(&n)), 0)
 	if errno != 0 {
-		return 0, errno
+		return errno
 	}
-	return uintptr(n), nil
+	return nil
 }
 
 func getMmapOffsets(fd int) (mmapOffsets, error) {
 	var off mmapOffsets
-	n, err := getsockopt(fd, unix.SOL_XDP, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off))
-	if err == nil && n != unsafe.Sizeof(off) {
-		// The answer without the flags' offset is that of a kernel that has
-		// no need-wakeup flag (before 5.4).
-		return off, &FeatureError{Feature: "need-wakeup", Since: oldestKernel, Err: fmt.Errorf("XDP_MMAP_OFFSETS has %d bytes", n)}
-	}
+	err := getsockopt(fd, unix.SOL_XDP, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off))
 	return off, err
 }
 
 func getStatistics(fd int) (xdpStatistics, error) {
 	var st xdpStatistics
-	_, err := getsockopt(fd, unix.SOL_XDP, unix.XDP_STATISTICS, unsafe.Pointer(&st), unsafe.Sizeof(st))
+	err := getsockopt(fd, unix.SOL_XDP, unix.XDP_STATISTICS, unsafe.Pointer(&st), unsafe.Sizeof(st))
 	return st, err
 }
 
 func getOptions(fd int) (flags uint32, err error) {
-	_, err = getsockopt(fd, unix.SOL_XDP, unix.XDP_OPTIONS, unsafe.Pointer(&flags), unsafe.Sizeof(flags))
+	err = getsockopt(fd, unix.SOL_XDP, unix.XDP_OPTIONS, unsafe.Pointer(&flags), unsafe.Sizeof(flags))
 	return flags, err
 }
 

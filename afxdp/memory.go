@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -142,18 +143,23 @@ func transparentHugePages(mem []byte) PageKind {
 		return PagesNormal
 	}
 	defer f.Close()
-	want, inside := uint64(addressOf(mem)), false
-	for sc := bufio.NewScanner(f); sc.Scan(); {
+	return pagesAt(f, uint64(addressOf(mem)))
+}
+
+// pagesAt looks an address up in the text of smaps.
+func pagesAt(smaps io.Reader, address uint64) PageKind {
+	inside := false
+	for sc := bufio.NewScanner(smaps); sc.Scan(); {
 		line := sc.Text()
 		if lo, hi, ok := addressRange(line); ok {
-			inside = lo <= want && want < hi
+			inside = lo <= address && address < hi
 			continue
 		}
-		if inside && strings.HasPrefix(line, "AnonHugePages:") {
-			if fields := strings.Fields(line); len(fields) > 1 && fields[1] != "0" {
-				return PagesTransparent
+		if size, ok := strings.CutPrefix(line, "AnonHugePages:"); inside && ok {
+			if strings.TrimSpace(size) == "0 kB" {
+				return PagesNormal
 			}
-			return PagesNormal
+			return PagesTransparent
 		}
 	}
 	return PagesNormal
