@@ -2,7 +2,7 @@
 
 package afxdp
 
-// Census says how many frames of a UMEM are in each state. The sum is
+// Census counts the frames of a UMEM by state. The sum is
 // UMEM.Frames().
 type Census struct {
 	Free     int `json:"free"`      // in a pool

@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// AttachConfig says which XDP program to put on an interface, and how.
+// AttachConfig describes which XDP program to put on an interface, and how.
 type AttachConfig struct {
 	// Interface is the interface's name.
 	Interface string
@@ -185,7 +185,7 @@ func attachedMode(ifindex int) (AttachMode, error) {
 // xdpAttachedSKB is XDP_ATTACHED_SKB of linux/if_link.h.
 const xdpAttachedSKB = 2
 
-// explainAttach says what an errno of the attachment means and what to do.
+// explainAttach adds to an errno of the attachment what it means and what to do.
 func explainAttach(err error, cfg AttachConfig, ifi *net.Interface) error {
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):

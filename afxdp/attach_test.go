@@ -17,7 +17,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// passProgram is somebody else's XDP program.
+// passProgram is another's XDP program.
 func passProgram(t testing.TB) *ebpf.Program {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -114,7 +114,7 @@ func TestDetachLeavesInterfaceAsItWas(t *testing.T) {
 	}
 }
 
-// An Attachment that nobody refers to must not be collected with its link.
+// An Attachment without references must not be collected with its link.
 func TestForgottenAttachmentStays(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	err := ns.Do(func() error {

@@ -74,7 +74,7 @@ func (s *Socket) tryBind(ifindex int) error {
 	return err
 }
 
-// mayShare says whether to use the registration of a bound sibling. A socket
+// mayShare reports whether to use the registration of a bound sibling. A socket
 // that has one of its own cannot, and what was asked for must not silently
 // become the sibling's mode: BindAuto in copy mode is what only a sibling on the
 // same interface, that had the same choice, can tell to be all that there is.

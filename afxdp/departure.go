@@ -29,7 +29,7 @@ type queueID struct {
 // and xp_clear_dev in net/xdp/xsk_buff_pool.c).
 //
 // It takes the queue's pool of frames from the device first and gives the queue
-// free afterwards. So the device has let go as soon as any socket was bound to
+// free afterwards. So the device has released the frames as soon as any socket was bound to
 // that queue, or if there is no such queue any more.
 type departure struct {
 	queueID
@@ -57,7 +57,7 @@ func depart(q queueID, home *namespace, umem *UMEM) *departure {
 	return d
 }
 
-// departed notes that the device has let go of all frames of a queue's former
+// departed notes that the device has released all frames of a queue's former
 // sockets.
 func departed(q queueID) {
 	departures.Lock()
@@ -81,7 +81,7 @@ func forgetDepartures(u *UMEM) {
 	}
 }
 
-// await waits until the device has let go. A nil departure is over.
+// await waits until the device has released the frames. A nil departure is over.
 func (d *departure) await(ctx context.Context) error {
 	if d == nil {
 		return nil
@@ -109,7 +109,7 @@ func (d *departure) await(ctx context.Context) error {
 	return nil
 }
 
-// isFree says whether a queue has no socket and no device that works for a former
+// isFree reports whether a queue has no socket and no device that works for a former
 // one, or does not exist. It binds a socket of its own, for an instant and in
 // copy mode, for which the driver does nothing.
 func isFree(ifindex, queue int) (free bool, err error) {
@@ -142,7 +142,7 @@ func isFree(ifindex, queue int) (free bool, err error) {
 	return false, os.NewSyscallError("bind", err)
 }
 
-// awaitDevice waits until the device has let go of the frames that the socket's
+// awaitDevice waits until the device has released the frames that the socket's
 // former kernel socket was lent.
 func (s *Socket) awaitDevice(ctx context.Context) error {
 	if err := s.left.await(ctx); err != nil {
@@ -153,7 +153,7 @@ func (s *Socket) awaitDevice(ctx context.Context) error {
 }
 
 // takeBack returns the frames of a fill ring that no longer exists to the pool,
-// as soon as the device has let go of them, for which it waits for as long as
+// as soon as the device has released them, for which it waits for as long as
 // for a busy queue. On error they stay lent.
 func (s *Socket) takeBack() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.BindTimeout)

@@ -12,7 +12,7 @@
 //     rings through which frames change hands with the kernel.
 //   - [Attach] puts an XDP program on the interface. The program decides which
 //     packets leave the kernel's stack and reach a socket; everything else
-//     continues as if nobody were there.
+//     continues as without it.
 //
 // # Who owns a frame
 //
@@ -40,8 +40,8 @@
 // What the kernel holds when a socket is closed stays lent: in zero-copy mode the
 // device itself reads and writes the frames, and goes on until the kernel has
 // stopped the queue, some time after [Socket.Close]. [Socket.Reclaim], or a
-// [Socket.Reopen] that succeeds, gives the frames back when the device has let go
-// of them, and [ErrStillLent] before that.
+// [Socket.Reopen] that succeeds, gives the frames back when the device has
+// released them, and returns [ErrStillLent] before that.
 //
 // # Goroutines
 //

@@ -8,7 +8,7 @@ import (
 )
 
 // Errors that a caller may want to tell apart, with [errors.Is]. What they wrap
-// or are wrapped in says which interface, queue, frame or number it was. After
+// or are wrapped in names the interface, queue, frame or number. After
 // Close, methods return [net.ErrClosed].
 var (
 	// ErrFrameState refuses a frame that is not the caller's to give: it is
@@ -17,29 +17,29 @@ var (
 	// ErrDescriptor refuses a descriptor that names bytes outside its chunk
 	// or that the kernel would refuse. The error is a [DescError].
 	ErrDescriptor = errors.New("afxdp: invalid descriptor")
-	// ErrShortBatch says that the caller's slice is too short for the
+	// ErrShortBatch means that the caller's slice is too short for the
 	// fragments of one packet; give Receive at least [MaxFragments].
 	ErrShortBatch = errors.New("afxdp: batch is shorter than one packet's fragments")
-	// ErrConcurrentUse says that two goroutines are inside one Socket.
+	// ErrConcurrentUse means that two goroutines are inside one Socket.
 	ErrConcurrentUse = errors.New("afxdp: socket used by two goroutines at once")
-	// ErrRingCorrupt says that the other side of a ring published an
+	// ErrRingCorrupt means that the other side of a ring published an
 	// impossible position. The socket must be reopened or closed.
 	ErrRingCorrupt = errors.New("afxdp: ring position is impossible")
 
-	// ErrLinkDown says that the interface is administratively down. The
+	// ErrLinkDown means that the interface is administratively down. The
 	// socket stays valid: see [Socket.Recover].
 	ErrLinkDown = errors.New("afxdp: interface is down")
-	// ErrInterfaceGone says that the interface vanished, or that the socket
+	// ErrInterfaceGone means that the interface vanished, or that the socket
 	// is no longer bound to it. See [Socket.Recover].
 	ErrInterfaceGone = errors.New("afxdp: interface is gone")
-	// ErrNoQueue says that the interface has no such queue.
+	// ErrNoQueue means that the interface has no such queue.
 	ErrNoQueue = errors.New("afxdp: no such queue")
-	// ErrQueueBusy says that another AF_XDP socket holds the queue.
+	// ErrQueueBusy means that another AF_XDP socket holds the queue.
 	ErrQueueBusy = errors.New("afxdp: queue is held by another socket")
 	// ErrFrameTooSmall: packets that are to be received do not fit a
 	// frame: those of the interface's MTU, or of Config.MaxPacket.
 	ErrFrameTooSmall = errors.New("afxdp: packets exceed the frame")
-	// ErrProgramAttached says that somebody else's XDP program is on the
+	// ErrProgramAttached means that another's XDP program is on the
 	// interface. It is never replaced.
 	ErrProgramAttached = errors.New("afxdp: another XDP program is attached")
 	// ErrNoProgram: no XDP program is on the interface, and that its
@@ -49,9 +49,9 @@ var (
 	ErrNoProgram = errors.New("afxdp: zero-copy mode needs an XDP program on the interface")
 	// ErrConfig refuses an option's value.
 	ErrConfig = errors.New("afxdp: invalid configuration")
-	// ErrMemlock says that the kernel refused to pin the UMEM.
+	// ErrMemlock means that the kernel refused to pin the UMEM.
 	ErrMemlock = errors.New("afxdp: locked-memory limit is too low for the UMEM")
-	// ErrPermission says which privilege is missing.
+	// ErrPermission means that a privilege is missing; the error names it.
 	ErrPermission = errors.New("afxdp: missing privilege")
 	// ErrInUse refuses to close a UMEM with open sockets.
 	ErrInUse = errors.New("afxdp: UMEM has open sockets")
@@ -59,9 +59,9 @@ var (
 	// socket in zero-copy mode lent it before it was closed. They stay lent:
 	// see [Socket.Reclaim].
 	ErrStillLent = errors.New("afxdp: the device still holds frames of a closed socket")
-	// ErrNoFrames says that a UMEM or Pool has too few frames left.
+	// ErrNoFrames means that a UMEM or Pool has too few frames left.
 	ErrNoFrames = errors.New("afxdp: not enough free frames")
-	// ErrNoHugePages says that huge pages were required and there are none.
+	// ErrNoHugePages means that huge pages were required and there are none.
 	ErrNoHugePages = errors.New("afxdp: no huge pages available")
 	// ErrPassedFD refuses to reopen a socket that came as a passed fd: its
 	// creator has to pass a new one.
@@ -98,10 +98,10 @@ func (e *DescError) Error() string {
 func (e *DescError) Unwrap() error { return ErrDescriptor }
 
 // oldestKernel is the oldest Linux that the package is tested on and meant for.
-// Nothing else says what parts of it older ones have.
+// It is not known which parts older kernels have.
 const oldestKernel = "6.1"
 
-// A FeatureError says that the running kernel, or the interface's driver, lacks
+// A FeatureError means that the running kernel, or the interface's driver, lacks
 // a feature.
 // errors.Is(err, [errors.ErrUnsupported]) is true.
 type FeatureError struct {

@@ -48,7 +48,7 @@ func (g *gate) leave() {
 // closing reports, to the goroutine inside, that it should leave.
 func (g *gate) closing() bool { return g.state.Load()&gateClosed != 0 }
 
-// close shuts the gate. If somebody is inside it calls wake and waits. It
+// close shuts the gate. If a goroutine is inside it calls wake and waits. It
 // returns false if the gate was shut before.
 func (g *gate) close(wake func()) bool {
 	for {

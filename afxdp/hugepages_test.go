@@ -73,7 +73,7 @@ func limited() error {
 	return u.Close()
 }
 
-// A cgroup's limit, as a container has one, is not seen by mmap: whoever touches
+// A cgroup's limit, as a container has one, is not seen by mmap: a program that touches
 // the pages is killed.
 func TestHugePagesOverTheLimit(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -36,8 +36,8 @@ func (c socketCalls) recv() unix.Errno {
 	return errno
 }
 
-// linkError says what an errno of send or recv tells about the interface. nil
-// stands for errors that pass by themselves.
+// linkError translates an errno of send or recv that concerns the interface. It
+// returns nil for errors that pass by themselves.
 func linkError(errno unix.Errno) error {
 	switch errno {
 	case unix.ENETDOWN:
@@ -54,7 +54,7 @@ func linkError(errno unix.Errno) error {
 // told: always in copy mode, and in zero-copy mode while the driver sleeps. It
 // makes as many system calls as the kernel needs while they make progress. A
 // kernel that takes no more at the moment (its own buffers are full) is no error:
-// Backlog says how many are left, and the next Kick or Poll continues. After the
+// Backlog returns how many are left, and the next Kick or Poll continues. After the
 // driver dropped a packet for lack of room, Kick leaves it alone until half of
 // what it had is completed.
 //
@@ -146,8 +146,8 @@ func (s *Socket) sendError(errno unix.Errno) error {
 	return fmt.Errorf("afxdp: send on %s: %w", name, errno)
 }
 
-// hidesProgress reports whether the kernel may be one that does not say what it
-// has taken while there is more. Those that can be given a budget do say it.
+// hidesProgress reports whether the kernel may be one that does not report what it
+// has taken while there is more. Those that can be given a budget report it.
 func (s *Socket) hidesProgress() bool {
 	info := s.Info()
 	return !info.ZeroCopy && info.TxBudget == kernelTxBudget

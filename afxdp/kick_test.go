@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kickCase is a kernel that answers calls to send with errno and takes so many
+// kickCase is a kernel that answers calls to send with errno and takes this number of
 // packets at each.
 func kickCase(t *testing.T, packets int, errno unix.Errno, taken int) (*Socket, *simKernel) {
 	t.Helper()

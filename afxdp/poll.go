@@ -16,20 +16,20 @@ import (
 type Events uint8
 
 const (
-	// EventRx says that Receive has packets.
+	// EventRx: Receive has packets.
 	EventRx Events = 1 << iota
-	// EventCompletion says that Completed has frames. The kernel does not notify of
+	// EventCompletion: Completed has frames. The kernel does not notify of
 	// them, so waiting for it looks at the ring at growing intervals of 20µs
 	// to 1ms.
 	EventCompletion
-	// EventWake says that Wake was called since the last Poll. It is always
+	// EventWake: Wake was called since the last Poll. It is always
 	// waited for.
 	EventWake
 )
 
 const (
 	// linkCheck is how often a sleeping Poll looks whether the interface is
-	// still there. The kernel wakes nobody when it goes.
+	// still there. The kernel does not wake sleepers when it goes.
 	linkCheck = 200 * time.Millisecond
 	// backlogRetry is how soon Poll offers the kernel packets again that it
 	// refused to take. Waiting for POLLOUT instead would spin: it is ready
@@ -263,7 +263,7 @@ func (p *pollSet) closing() bool {
 	return false
 }
 
-// countOverslept notes packets that are there although the kernel woke nobody.
+// countOverslept counts a sleep that the kernel did not end although packets came.
 func (p *pollSet) countOverslept(want Events) {
 	if want&EventRx == 0 {
 		return

@@ -48,7 +48,7 @@ func TestCloseWakesPoll(t *testing.T) {
 	if err := p.b.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
-	p.b.Wake() // must not write to a descriptor that is somebody else's by now
+	p.b.Wake() // must not write to a descriptor that is another's by now
 }
 
 func TestWakeFromAnotherGoroutine(t *testing.T) {
@@ -316,7 +316,7 @@ func TestLostWakeupIsCounted(t *testing.T) {
 }
 
 // A driver in zero-copy mode may find the fill ring empty before frames are put
-// there, and set the flag after the program looked at it. Whoever waits for
+// there, and set the flag after the program looked at it. A program that waits for
 // packets looks again.
 func TestFillWakeupIsNotLost(t *testing.T) {
 	for name, wait := range map[string]func(*Socket) error{

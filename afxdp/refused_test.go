@@ -48,7 +48,7 @@ func socketOf(family uint32, err unix.Errno) refuse.Call {
 	return refuse.Call{Number: unix.SYS_SOCKET, Args: map[int]uint32{0: family}, Err: err}
 }
 
-// Each step of Open may fail. Then it says which one, and keeps neither a frame nor a
+// Each step of Open may fail. Then it names the step, and keeps neither a frame nor a
 // descriptor.
 func TestOpenMeetsErrors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
@@ -264,7 +264,7 @@ func TestAttachMeetsErrors(t *testing.T) {
 	}
 }
 
-// The text of an errno says what to do about it.
+// The text of an errno tells what to do about it.
 func TestExplanations(t *testing.T) {
 	jumbo := &net.Interface{Name: "b", MTU: 3499}
 	for name, c := range map[string]struct {

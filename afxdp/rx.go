@@ -57,7 +57,7 @@ func (s *Socket) receivePlain(dst []Desc) int {
 	)
 	for i := range dst {
 		e := &entry[(pos+uint32(i))&mask]
-		// Read once: whoever writes the entry may change it meanwhile.
+		// Read once: a hostile writer may change the entry meanwhile.
 		addr, length := e.Addr, e.Len
 		f, off := addr>>shift, addr&(size-1)
 		if f >= uint64(len(state)) || state[f] != filling ||
@@ -211,8 +211,8 @@ func (s *Socket) Refill(n int) (int, error) {
 }
 
 // stock puts up to n frames in a new fill ring: first those that an earlier one
-// lent to the kernel, then free ones. Whoever still writes into the former does
-// no harm: the kernel looks at the new ring only when it has released the queue.
+// lent to the kernel, then free ones. A device that still writes into the
+// former does no harm: the kernel looks at the new ring only when it has released the queue.
 // Frames that are not needed again become spare.
 func (s *Socket) stock(n int) error {
 	old := s.lent(nil, s.filling)

@@ -40,7 +40,7 @@ func TestReclaimAfterAnotherSocketWasOpened(t *testing.T) {
 }
 
 // Numbers of sockets that hold no frames, or whose frames were reclaimed, are
-// used again; the others run out with an error that says how to get them back.
+// used again; the others run out with an error that tells how to get them back.
 func TestSocketNumbersAreUsedAgain(t *testing.T) {
 	u := newUMEM(t, UMEMConfig{Frames: maxSockets + 1})
 	pool := newPool(t, u, 0)
@@ -91,7 +91,7 @@ func TestSocketNumbersAreUsedAgain(t *testing.T) {
 	mustCycle(1)
 }
 
-// Close called by somebody else lets the owner, who is told first, reclaim
+// Close called by another goroutine lets the owner, who is told first, reclaim
 // frames only when the kernel has no more access to them.
 func TestReclaimWaitsForClose(t *testing.T) {
 	p := newPair(t, UMEMConfig{Frames: 256}, Config{RxFrames: 128})

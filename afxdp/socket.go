@@ -150,7 +150,7 @@ func (s *Socket) Close() error {
 // to the goroutine that owns the pool; before Close it returns ErrInUse. While
 // Close runs in another goroutine it waits.
 //
-// After zero-copy mode, and for a passed socket, it also waits until the device has let go of the frames,
+// After zero-copy mode, and for a passed socket, it also waits until the device has released the frames,
 // at most for Config.BindTimeout. The device has, when a socket of this process
 // was bound to the queue after Close, or when the queue is gone. Otherwise Reclaim
 // binds a socket of its own for an instant, which needs CAP_NET_RAW. If time runs
@@ -283,7 +283,7 @@ func (u *UMEM) unregister(s *Socket) error {
 func (u *UMEM) releaseID(s *Socket) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.numbers[s.id] = false // number 0 is nobody's
+	u.numbers[s.id] = false // number 0 is unused
 	s.id = 0
 	home := s.home
 	s.home = nil

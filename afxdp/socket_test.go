@@ -154,7 +154,7 @@ func TestQueueBusy(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// The kernel lets go of the queue some time after Close; Open waits for it.
+	// The kernel releases the queue some time after Close; Open waits for it.
 	open(t, ns, p2, Config{Interface: "a"})
 }
 

@@ -129,8 +129,8 @@ func (s *Socket) checkDesc(descs []Desc, i, first int) error {
 }
 
 // Completed returns frames whose transmission ended: they are yours again, with
-// their bytes untouched. An ended transmission does not say that anybody
-// received the packet. It returns how many were written to dst.
+// their bytes untouched. The end of a transmission does not mean that the
+// packet was received. It returns how many were written to dst.
 func (s *Socket) Completed(dst []Frame) (n int, err error) {
 	if err := s.gate.enter(); err != nil {
 		return 0, err

@@ -178,7 +178,7 @@ func TestTxMetadataAsKernelsKnowIt(t *testing.T) {
 }
 
 // Either the kernel has the feature, and a frame with a request comes back, or
-// Open says that it has not.
+// Open refuses it.
 func TestTxMetadataOrAnError(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	s, err := tryOpen(ns, newPool(t, newUMEM(t, UMEMConfig{TxMetadata: true}), 0), Config{Interface: "a"})

@@ -25,7 +25,7 @@ type UMEMConfig struct {
 	// choose how the payload is aligned: with 2, the byte at offset 14+20+8 of
 	// a packet (a UDP payload) lies 4 bytes after a multiple of 8.
 	Headroom int
-	// HugePages says whether to use huge pages.
+	// HugePages chooses whether to use huge pages.
 	HugePages HugePages
 	// NUMAOf names an interface on whose NUMA node the memory should lie.
 	// Empty: where the kernel places it, which is the node of the thread that
@@ -174,7 +174,7 @@ func (u *UMEM) NewPool(n int) (*Pool, error) {
 // Close unmaps the memory. It returns ErrInUse while sockets are open. No
 // goroutine may use slices of the memory afterwards: an access would be a
 // segmentation fault. Frames that are still lent do no harm: the kernel frees
-// their pages when the device has let go of them.
+// their pages when the device has released them.
 func (u *UMEM) Close() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

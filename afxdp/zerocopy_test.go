@@ -29,7 +29,7 @@ func zeroCopyNICs(t *testing.T) (a, b string) {
 	for _, name := range []string{a, b} {
 		l, err := netlink.LinkByName(name)
 		if err == nil {
-			// The test packets are addressed to nobody.
+			// The test packets have an address that no interface has.
 			err = errors.Join(netlink.SetPromiscOn(l), netlink.LinkSetUp(l))
 		}
 		if err != nil {

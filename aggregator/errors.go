@@ -8,36 +8,36 @@ import (
 // Errors of the management calls. What is returned wraps one of them and names
 // the job.
 var (
-	// ErrConfig says that a field of a configuration is out of range.
+	// ErrConfig means that a field of a configuration is out of range.
 	ErrConfig = errors.New("invalid configuration")
-	// ErrUnsupported says that the data plane lacks a mode, arithmetic,
+	// ErrUnsupported means that the data plane lacks a mode, arithmetic,
 	// layout or address family.
 	ErrUnsupported = errors.New("not supported by this data plane")
-	// ErrTooManySlots says that a job wants more than [MaxSlots] slots.
+	// ErrTooManySlots means that a job wants more than [MaxSlots] slots.
 	ErrTooManySlots = errors.New("too many slots")
-	// ErrMode says that the job's mode has no such operation.
+	// ErrMode means that the job's mode has no such operation.
 	ErrMode = errors.New("not possible in the job's mode")
-	// ErrTooManySenders says that the data plane's sender table is full, or
+	// ErrTooManySenders means that the data plane's sender table is full, or
 	// that a job with rounds has admitted all its workers.
 	ErrTooManySenders = errors.New("too many senders")
-	// ErrJobExists says that the job id is in use; RemoveJob frees it.
+	// ErrJobExists means that the job id is in use; RemoveJob frees it.
 	ErrJobExists = errors.New("job exists")
-	// ErrNoJob says that there is no job with the id.
+	// ErrNoJob means that there is no job with the id.
 	ErrNoJob = errors.New("no such job")
-	// ErrSenderExists says that the sender id is already admitted to the job.
+	// ErrSenderExists means that the sender id is already admitted to the job.
 	ErrSenderExists = errors.New("sender is admitted already")
-	// ErrNoSender says that the sender is not admitted to the job.
+	// ErrNoSender means that the sender is not admitted to the job.
 	ErrNoSender = errors.New("no such sender")
-	// ErrBankNotCleared says that the bank of the previous Swap must be
+	// ErrBankNotCleared means that the bank of the previous Swap must be
 	// cleared before the next Swap.
 	ErrBankNotCleared = errors.New("previous bank is not cleared")
-	// ErrBankNotFrozen says that a bank given to Clear is not the one that
+	// ErrBankNotFrozen means that a bank given to Clear is not the one that
 	// the job's last Swap returned.
 	ErrBankNotFrozen = errors.New("bank is not frozen")
 	// ErrBusy means that the data plane was too busy. Nothing is lost, and the call
 	// may be repeated.
 	ErrBusy = errors.New("data plane is busy")
-	// ErrClosed says that the data plane was closed.
+	// ErrClosed means that the data plane was closed.
 	ErrClosed = errors.New("data plane is closed")
 )
 

@@ -16,7 +16,7 @@ const (
 	MaxReply        = wire.EnvelopeLen + vlanLen + MaxReplyPayload
 )
 
-// Where an Ethernet frame says what it carries.
+// Offsets and values of the fields that tell what an Ethernet frame carries.
 const (
 	etherType     = 12
 	vlanLen       = 4

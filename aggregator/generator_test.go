@@ -112,7 +112,7 @@ func TestRunComparesModels(t *testing.T) {
 	}
 }
 
-// forgetful is a device that loses a sender's frames at a time when nobody looks.
+// forgetful is a device that loses a sender's frames at a time when no test looks.
 type forgetful struct {
 	conformance.Device
 	frames int

@@ -9,7 +9,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Config says which frames are addressed to a [Model].
+// Config is the address of a [Model], and what it is made for.
 type Config struct {
 	// Address is the aggregator's IPv4 address. [Model.Process] needs it;
 	// without it no frame is the aggregator's.
@@ -242,7 +242,7 @@ func (m *Model) Close() error {
 	return nil
 }
 
-// AddRoute says that the host with the address mac is behind a port. Libra frames
+// AddRoute declares that the host with the address mac is behind a port. Libra frames
 // between hosts are forwarded if both have a route, to different ports, and the
 // frame came in by the port of its sender. It replaces an earlier route.
 func (m *Model) AddRoute(mac [6]byte, port int) error {

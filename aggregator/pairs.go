@@ -73,7 +73,7 @@ func (j *job) slotRange(position int) *wire.Refusal {
 }
 
 // apply adds all pairs of a fresh frame into a bank and marks it as applied, or
-// changes nothing and says why.
+// changes nothing and returns the reason.
 func (m *Model) apply(j *job, s *sender, b *bank, h wire.Header, payload []byte, stripes int) *wire.Refusal {
 	pairs, r := j.decode(h.Flags, payload, stripes, m.pairs[:0])
 	if r != nil {

@@ -67,7 +67,7 @@ type Plane interface {
 	Close() error
 }
 
-// Mode says what a job's aggregator does beside adding.
+// Mode is what a job's aggregator does beside adding.
 type Mode uint8
 
 const (
@@ -85,7 +85,7 @@ var modeNames = [...]string{Combine: "combine", FetchAdd: "fetchadd", Sync: "syn
 
 func (m Mode) String() string { return enumName("Mode", modeNames[:], uint8(m)) }
 
-// Arithmetic says how a job's slots represent and add numbers.
+// Arithmetic is how a job's slots represent and add numbers.
 type Arithmetic uint8
 
 const (
@@ -128,13 +128,13 @@ type JobConfig struct {
 
 	// Exp is the binary exponent of the unit of [Exact] arithmetic, from
 	// fixedpoint.MinExp to fixedpoint.MaxExp; 0 makes the unit 1. For [Fixed] it
-	// says what the workers' integers count; data planes do not use it. For [LUT]
+	// is the unit of the workers' integers; data planes do not use it. For [LUT]
 	// it must be 0. [DefaultExp] is for those who have no reason for another.
 	Exp int
 
 	// Workers is the number of senders, 1 to [MaxWorkers], that take part in
 	// rounds: in [Sync] mode, and with [Fixed] arithmetic where the scale is
-	// negotiated. Otherwise it must be 0. Such a job admits so many senders and
+	// negotiated. Otherwise it must be 0. Such a job admits this number of senders and
 	// no other after them, even if one is removed: its place in the rounds
 	// ends with the job.
 	Workers int
@@ -164,8 +164,8 @@ func DefaultExp(a Arithmetic) int {
 	return 0
 }
 
-// Complete returns c with defaults filled in, or an error that says which
-// field is out of range. Data planes call it first in AddJob.
+// Complete returns c with defaults filled in, or an error that names the
+// field that is out of range. Data planes call it first in AddJob.
 func (c JobConfig) Complete() (JobConfig, error) {
 	if c.MaxStripes == 0 {
 		c.MaxStripes = wire.MaxStripes

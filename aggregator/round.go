@@ -13,7 +13,7 @@ import (
 // Round v adds into bank v mod 2; the other bank holds the result of round v-1
 // for workers that have missed it. That is enough: a worker contributes to
 // round v only when it has the result of round v-1, so when round v is complete,
-// nobody needs that result any more (SwitchML, NSDI 2021 §3.5).
+// that result is not needed any more (SwitchML, NSDI 2021 §3.5).
 type group struct {
 	round       uint32
 	contributed workers

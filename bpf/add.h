@@ -8,7 +8,7 @@
 #include "lut.h"
 #include "survey.h"
 
-/* What a HOT frame is like, as far as can be told without the job's lock. */
+/* What can be told of a HOT frame without the job's lock. */
 struct judged {
 	__u32 seq;
 	__u32 flags;

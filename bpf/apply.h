@@ -40,7 +40,7 @@ static __always_inline void count_duplicate(struct job *job, struct sender *send
 }
 
 /* apply applies a frame of a job without rounds, unless it was applied before,
- * and says what answers it; or it returns why the frame is refused. The caller
+ * and sets what answers it; or it returns why the frame is refused. The caller
  * holds the job's lock. */
 static __always_inline __u64 apply(struct xdp_md *ctx, __u32 l3, const struct judged *f,
 				   struct job *job, struct sender *sender, struct bank *bank,

@@ -64,7 +64,7 @@ func startCostly(tb testing.TB, d *device, mode aggregator.Mode) (aggregator.Job
 	return job, 0
 }
 
-// A sender can have so many costly frames processed a second, and no more: those
+// The costly frames of a sender that are processed in a second are bounded: those
 // beyond are dropped, counted, and change nothing. Ordinary frames, and the costly
 // ones of other senders, do not suffer.
 func TestBudget(t *testing.T) {

@@ -59,8 +59,8 @@ static __always_inline __u32 to_float(__s64 n, __s64 exp)
 
 	m -= m >> 63; /* 2^63 has one bit too many, and 2^63 - 1 becomes the same float */
 	nonzero = (__s64)-m >> 63;
-	/* Normalise to 63 bits. A step shifts by 2^log if so many upper bits are
-	 * zero: then they minus 1 is negative. */
+	/* Normalise to 63 bits. A step shifts by 2^log if the 2^log upper bits
+	 * are zero: then they minus 1 is negative. */
 #pragma unroll
 	for (int log = 5; log >= 3; log--) {
 		upper = m >> (63 - (1 << log));

@@ -76,7 +76,7 @@ func TestCountsWhatIsNotSent(t *testing.T) {
 		setUp("port1", netlink.LinkSetDown)
 		unsent(t, a, "forwarded to a port that is down", sender(forwarded), 0, 1)
 
-		// A program of somebody else, on interfaces with the same indices.
+		// A program of another aggregator, on interfaces with the same indices.
 		other, err := testbed.NewNamespace()
 		if err != nil {
 			t.Fatal(err)

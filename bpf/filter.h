@@ -1,5 +1,5 @@
-/* The duplicate filter. Go's retransmit.Filter is its reference and says why
- * it is exact. It is read and written under the job's lock. */
+/* The duplicate filter. Go's retransmit.Filter is its reference and
+ * explains why it is exact. It is read and written under the job's lock. */
 #pragma once
 
 #include "maps.h"

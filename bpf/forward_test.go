@@ -121,7 +121,7 @@ func sendAll(t *testing.T, a *Aggregator, from, to *tap, frame []byte, forwarded
 	}
 }
 
-// addRoutes says that hosts 0 and 1 are behind ports 0 and 1.
+// addRoutes declares that hosts 0 and 1 are behind ports 0 and 1.
 func addRoutes(t *testing.T, a *Aggregator) {
 	t.Helper()
 	for i := range 2 {

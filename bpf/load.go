@@ -13,7 +13,7 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// ErrPermission says which capability the process lacks.
+// ErrPermission means that the process lacks a capability; the error names it.
 var ErrPermission = errors.New("bpf: missing privilege")
 
 // load creates the maps and loads the program of spec into objects.
@@ -21,7 +21,7 @@ func load(spec *ebpf.CollectionSpec, objects any) error {
 	return explain(spec.LoadAndAssign(objects, nil))
 }
 
-// explain says what an error of the kernel means and what to do about it. A
+// explain adds to an error of the kernel what it means and what to do about it. A
 // refusal by the verifier stays an [*ebpf.VerifierError] with the whole log;
 // format it with %+v.
 func explain(err error) error {

@@ -3,11 +3,11 @@
  * it, with plain reads and writes: an atomic addition takes four times as long
  * as a plain one, and a frame has up to 220.
  *
- * The lock's word also says which bank is current. So whoever takes the lock
+ * The lock's word also names the current bank. So a program that takes the lock
  * learns the bank by the same atomic operation, and the loader, which changes
  * the bank, need not take the lock: it changes the bit and waits until the lock
  * has been free once. The program that held it then has left the old bank, and
- * everybody who came later saw the new one. A loader that is killed leaves
+ * all that came later saw the new one. A loader that is killed leaves
  * nothing locked. */
 #pragma once
 

@@ -8,7 +8,7 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// ErrNamespace says that an interface is in another network namespace than
+// ErrNamespace means that an interface is in another network namespace than
 // those that the aggregator has already.
 var ErrNamespace = errors.New("an aggregator's interfaces must be in one network namespace")
 

@@ -68,7 +68,7 @@ func testResultsStayInTheirJob(t *testing.T, mode afxdp.AttachMode) {
 			}
 		}
 		for _, host := range hosts {
-			// Whoever received what is not for him has it before this.
+			// A host that received what is not for it has that before this.
 			if got, want := next(host), results[k][round][0]; !bytes.Equal(got, want) {
 				t.Errorf("job %d, round %d: host %d received\n%x, want\n%x", k, round, host, got, want)
 			}
@@ -116,7 +116,7 @@ func TestPortsFollowSendersAndRoutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		admit := func(i int) error {
-			// The kernel looks ports up in the caller's namespace, and whoever
+			// The kernel looks ports up in the caller's namespace, and a caller that
 			// admits a sender may be in another one.
 			result := make(chan error)
 			go func() { result <- d.AddSender(job.ID, job.worker(i)) }()

@@ -11,7 +11,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// AddRoute says that the host with the address mac is behind an interface, which
+// AddRoute declares that the host with the address mac is behind an interface, which
 // stays the same when the interface is renamed. It replaces an earlier route.
 //
 // The program forwards an untagged Libra frame between two hosts that have routes
@@ -69,7 +69,7 @@ func (a *Aggregator) RemoveRoute(mac [6]byte) error {
 	return a.updateAllPorts()
 }
 
-// SetForwarding says whether frames between hosts may be forwarded that come in
+// SetForwarding decides whether frames between hosts may be forwarded that come in
 // by an interface, or leave by it. Before the first call they may.
 func (a *Aggregator) SetForwarding(iface string, on bool) error {
 	a.mu.Lock()

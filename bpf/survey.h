@@ -1,5 +1,5 @@
-/* What is wrong with a frame, as far as the packet and the job's configuration
- * tell: all this happens before the frame takes the job's lock. */
+/* What the packet and the job's configuration tell about what is wrong with a
+ * frame: all this happens before the frame takes the job's lock. */
 #pragma once
 
 #include "exact.h"

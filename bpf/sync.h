@@ -2,9 +2,9 @@
  * max_stripes stripes, but for the last group.
  *
  * Round v adds into bank v & 1. The other bank holds the sums of round v - 1,
- * for senders that have missed them. That is enough: whoever contributes to
- * round v has the sums of round v - 1, so when round v is complete nobody needs
- * them any more (SwitchML, NSDI 2021). */
+ * for senders that have missed them. That is enough: a sender that contributes to
+ * round v has the sums of round v - 1, so when round v is complete they are not
+ * needed any more (SwitchML, NSDI 2021). */
 #pragma once
 
 #include "apply.h"
@@ -126,7 +126,7 @@ static __always_inline struct group *group_of(struct xdp_md *ctx, __u32 l3, __u3
 }
 
 /* contribute adds a frame to the round of its group, unless it was applied
- * before, and says what answers it; or it returns why the frame is refused, and
+ * before, and sets what answers it; or it returns why the frame is refused, and
  * has changed nothing. The answer to the frame that completes the round is for
  * all workers, and is numbered by the round.
  *

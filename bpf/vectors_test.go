@@ -10,7 +10,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// The vectors say what every data plane must do, without the model's help.
+// The vectors define what every data plane must do, without the model's help.
 func TestReplaysVectors(t *testing.T) {
 	needPrivileges(t)
 	files, err := vectors.Load("../aggregator/testdata/vectors")

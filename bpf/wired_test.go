@@ -43,7 +43,7 @@ func openWired(t *testing.T, n, queues int, mode afxdp.AttachMode) *wired {
 }
 
 // ProcessFrom gives a frame to a port and waits until something comes back or a
-// counter says that nothing will.
+// counter tells that nothing will.
 func (w *wired) ProcessFrom(from int, frame, reply []byte) (v aggregator.Verdict, n int, err error) {
 	before, err := w.Counters()
 	if err != nil {

@@ -158,7 +158,7 @@ func TestRestartedSender(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.push(t, uint16(a.Epoch), 1, 0, 1)
-		// While it lives, nobody takes its place.
+		// While it lives, no other takes its place.
 		worker := pb.NewAggregatorClient(l.dial(t, Security{}, workerIP.String()))
 		_, _, err = joinAs(t.Context(), worker, joinRequest())
 		wants(t, "beside the former", err, codes.AlreadyExists, "worker 1", "already", workerIP.String())

@@ -24,7 +24,7 @@ type AggregatorConfig struct {
 	Plane aggregator.Plane
 	// Stripes is the largest number of stripes that jobs may send in a frame.
 	Stripes int
-	// Dense says whether jobs may send dense frames.
+	// Dense allows jobs to send dense frames.
 	Dense bool
 	// Slots is how many slots all jobs together may have; 0 means
 	// [DefaultSlots].

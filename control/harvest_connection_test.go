@@ -130,7 +130,7 @@ func TestHarvesterBacksOff(t *testing.T) {
 	})
 }
 
-// A server that says what it has applied gets what it lacks, and nothing else.
+// A server that reports what it has applied gets what it lacks, and nothing else.
 func TestHarvestResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)

@@ -138,7 +138,7 @@ func (h *Harvester) acknowledge(number, request uint64) {
 	}
 }
 
-// signal wakes whoever waits in Now. The caller holds the lock.
+// signal wakes the callers that wait in Now. The caller holds the lock.
 func (h *Harvester) signal() {
 	close(h.progress)
 	h.progress = make(chan struct{})

@@ -51,7 +51,7 @@ func TestRemovedJobEndsItsStreams(t *testing.T) {
 	})
 }
 
-// A service that stops says so: nobody waits for it to come back.
+// A service that stops tells its peers: they do not wait for it to come back.
 func TestStoppingServiceTellsItsPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model, err := aggregator.NewModel(aggregator.Config{})

@@ -93,7 +93,7 @@ func TestExponents(t *testing.T) {
 	})
 }
 
-// All jobs together may have so many slots and senders; removing a job returns
+// The slots and senders of all jobs together are bounded; removing a job returns
 // its.
 func TestBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestFailuresOfThePlaneLeaveNothing(t *testing.T) {
 	})
 }
 
-// A parameter server that does not read its harvest delays nobody, not even the
+// A parameter server that does not read its harvest delays no other, not even the
 // removal of its own job.
 func TestStuckServerDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -57,7 +57,7 @@ func (n *notes) has(t *testing.T, lines ...[]string) {
 	}
 }
 
-// Whoever reads the daemon's log learns of jobs, senders and their ends.
+// The daemon's log tells of jobs, senders and their ends.
 func TestAggregatorsLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log notes

@@ -49,7 +49,7 @@ func LoadSecurity(ca, cert, key string) (Security, error) {
 // on reports whether connections are protected.
 func (s Security) on() bool { return s.peers != nil }
 
-// ErrTLS says that the two sides of a control connection do not agree on TLS.
+// ErrTLS means that the two sides of a control connection do not agree on TLS.
 var ErrTLS = errors.New("TLS mismatch")
 
 // mismatch explains the error of a connection as a disagreement on TLS, or

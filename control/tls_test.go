@@ -258,7 +258,7 @@ func TestRolesAreNeeded(t *testing.T) {
 	}
 }
 
-// Whoever disagrees on TLS is told so, not that nobody answers.
+// A peer that disagrees on TLS is told so, not that there is no answer.
 func TestDialNamesTLSMismatch(t *testing.T) {
 	sec, stranger := newAuthority(t).security("127.0.0.1", "libra://switch"), newAuthority(t).security("127.0.0.1", "libra://switch")
 	// Its certificate is not accepted, of which it hears after its own handshake.

@@ -41,7 +41,7 @@ type sigma struct {
 }
 
 // Add returns the bits of the sum of the float32 numbers with bits a and b. It is
-// defined for all bits; the package's documentation says how.
+// defined for all bits; see the package's documentation.
 func (t *Adder) Add(a, b uint32) uint32 {
 	// The order of two numbers in training is a coin toss that no branch
 	// predictor guesses, hence masks. x is the larger one: magnitudes are

@@ -2,8 +2,8 @@ package lut
 
 import "math"
 
-// Bound says how far a sum of two finite normal numbers may be from the true
-// one, as a part of the true one.
+// Bound is the largest error of a sum of two finite normal numbers, relative to the
+// true sum.
 type Bound struct {
 	// SameSigns is for two numbers of one sign. A true sum less than this
 	// below 2^128 may already be an infinity.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// ErrConfig says that a field of Config is out of range.
+// ErrConfig means that a field of Config is out of range.
 var ErrConfig = errors.New("lut: bad configuration")
 
-// Config says how wide the tables are. The zero value is the paper's shape with
+// Config is the width of the tables. The zero value is the paper's shape with
 // logarithms as fine as 32 bits allow. Wider keys are more precise: see
 // [Adder.Bound] and [Adder.Budget].
 type Config struct {

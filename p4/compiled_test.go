@@ -17,7 +17,7 @@ var record = flag.Bool("record", false, "note that the compiled files belong to 
 
 const sumsFile = "compiled/SHA256SUMS"
 
-// What is compiled belongs to the sources beside it: whoever changes one without the
+// What is compiled belongs to the sources beside it: changing one without the
 // other learns it here, without a compiler.
 func TestCompiledBelongsToSources(t *testing.T) {
 	var files []string

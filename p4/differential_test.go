@@ -75,7 +75,7 @@ func compare(t *testing.T, d device, n int) {
 
 func TestProgramEqualsModel(t *testing.T) { compare(t, openSimulated(t, nil), *frames) }
 
-// The vectors say what every data plane must do, without the model's help.
+// The vectors define what every data plane must do, without the model's help.
 func TestProgramReplaysVectors(t *testing.T) {
 	replay(t, func(t *testing.T) device { return openSimulated(t, nil) })
 }

@@ -6,6 +6,6 @@
 // read on every target, come as packets that the program answers with a row of its
 // registers. docs/p4.md describes both.
 //
-// Folder compiled holds what the compiler made of the program, so that nobody needs
-// the compiler to use it.
+// Folder compiled holds what the compiler made of the program, so that using it takes
+// no compiler.
 package p4

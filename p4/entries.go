@@ -80,7 +80,7 @@ func (n *names) tableEntry(e entry) (*rt.TableEntry, error) {
 	return m, nil
 }
 
-// ones returns the mask of a key of so many bits.
+// ones returns the mask of a key of this number of bits.
 func ones(bits int32) []byte {
 	one := big.NewInt(1)
 	return one.Sub(one.Lsh(one, uint(bits)), big.NewInt(1)).Bytes()

@@ -10,21 +10,21 @@ import (
 
 // Errors of the connection to a switch. What is returned wraps one of them.
 var (
-	// ErrUnreachable says that the switch does not answer. The call has changed
+	// ErrUnreachable means that the switch does not answer. The call has changed
 	// nothing that a repetition of it would not change again.
 	ErrUnreachable = errors.New("the switch does not answer")
-	// ErrNotPrimary says that another controller with a higher election ID has the
+	// ErrNotPrimary means that another controller with a higher election ID has the
 	// switch.
 	ErrNotPrimary = errors.New("another controller is the switch's primary")
-	// ErrOtherProgram says that the switch runs a program that is not this one.
+	// ErrOtherProgram means that the switch runs a program that is not this one.
 	ErrOtherProgram = errors.New("the switch runs another program")
-	// ErrFull says that a table of the switch has no room.
+	// ErrFull means that a table of the switch has no room.
 	ErrFull = errors.New("the switch's table is full")
-	// ErrStateLost says that the switch has started anew: all its jobs are gone.
+	// ErrStateLost means that the switch has started anew: all its jobs are gone.
 	ErrStateLost = errors.New("the switch has lost its jobs")
 )
 
-// explain turns the error of an RPC into one that says what to do.
+// explain turns the error of an RPC into one that tells what to do.
 func (c *client) explain(what string, err error) error {
 	switch status.Code(err) {
 	case codes.OK:

@@ -33,7 +33,7 @@ type fake struct {
 	streams map[rt.P4Runtime_StreamChannelServer]*rt.Uint128
 	loads   int        // programs that were loaded
 	writes  int        // calls of Write
-	lose    int        // so many packets of the control plane are lost
+	lose    int        // number of packets of the control plane that are lost
 	fail    codes.Code // of the next write
 }
 

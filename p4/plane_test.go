@@ -32,7 +32,7 @@ func TestRefusesWhatTheProgramLacks(t *testing.T) {
 	}
 }
 
-// A job gets rows that nobody else has, zeroed whoever had them before.
+// A job gets rows that no other job has, zeroed if another had them before.
 func TestRowsAreGivenOnce(t *testing.T) {
 	d := openSimulated(t, nil)
 	g := conformance.NewGenerator(1, jobs...)

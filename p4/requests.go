@@ -33,7 +33,7 @@ const (
 // row is the slots of one row, by lane.
 type row [wire.Lanes]int64
 
-// responses hands the responses of the switch to whoever waits for them.
+// responses hands the responses of the switch to the calls that wait for them.
 type responses struct {
 	in packet
 

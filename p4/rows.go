@@ -14,7 +14,7 @@ type rowPool struct {
 	used []span // in order
 }
 
-// take returns the first of n rows that nobody has, and false if there is no room.
+// take returns the first of n free rows, and false if there is no room.
 func (p *rowPool) take(n int) (first int, ok bool) {
 	i := 0
 	for ; i < len(p.used); i++ {

@@ -15,13 +15,13 @@ import (
 // Errors of [Restore] and [ReadCheckpoint]. They are wrapped with what was
 // found.
 var (
-	// ErrNotCheckpoint says that a file is something else.
+	// ErrNotCheckpoint means that a file is something else.
 	ErrNotCheckpoint = errors.New("ps: not a checkpoint")
-	// ErrVersion says that another version of the format wrote a checkpoint.
+	// ErrVersion means that another version of the format wrote a checkpoint.
 	ErrVersion = errors.New("ps: unsupported checkpoint version")
-	// ErrCorrupt says that a checkpoint is truncated or damaged.
+	// ErrCorrupt means that a checkpoint is truncated or damaged.
 	ErrCorrupt = errors.New("ps: checkpoint is corrupt")
-	// ErrMismatch says that a checkpoint belongs to a job with another
+	// ErrMismatch means that a checkpoint belongs to a job with another
 	// configuration.
 	ErrMismatch = errors.New("ps: checkpoint does not fit the configuration")
 )
@@ -180,7 +180,8 @@ func (c *checkpointReader) head(s *Store) (rows, attached uint64) {
 	return rows, attached
 }
 
-// bytes reads n bytes. It trusts n only as far as there are bytes.
+// bytes reads n bytes. It allocates as they arrive, so that a damaged n
+// cannot demand more memory than the input is long.
 func (c *checkpointReader) bytes(n uint64) []byte {
 	var b []byte
 	for n > 0 && c.err == nil {

@@ -50,7 +50,7 @@ const (
 	DefaultScale              = 0.01
 )
 
-// Optimizer says how a step's gradients change the weights.
+// Optimizer is the rule by which a step's gradients change the weights.
 type Optimizer struct {
 	// Method is the update rule; SGD by default.
 	Method Method
@@ -64,9 +64,9 @@ type Optimizer struct {
 	InitialAccumulator float32
 }
 
-// Init says what a row holds before its first update: column 0 is zero and the
+// Init is what a row holds before its first update: column 0 is zero and the
 // others are uniform in [-Scale, Scale). They depend on Seed, the key and the
-// column alone, so a row that nobody has updated needs no memory.
+// column alone, so a row without updates needs no memory.
 type Init struct {
 	// Scale bounds the initial weights; 0 means [DefaultScale].
 	Scale float32
@@ -103,7 +103,7 @@ type Config struct {
 	Capacity int
 }
 
-// normal returns c with its defaults filled in, or says what is wrong with it.
+// normal returns c with its defaults filled in, or an error that names what is wrong.
 func (c Config) normal() (Config, error) {
 	if _, err := fixedpoint.NewFormat(c.Exp); err != nil {
 		return c, fmt.Errorf("ps: %w", err)
@@ -144,8 +144,8 @@ func (c Config) normal() (Config, error) {
 }
 
 var (
-	// ErrOverflow says that a sum would leave the fixed-point format's range.
+	// ErrOverflow means that a sum would leave the fixed-point format's range.
 	ErrOverflow = errors.New("ps: sum out of the fixed-point range")
-	// ErrFull says that a store holds as many rows as it may.
+	// ErrFull means that a store holds as many rows as it may.
 	ErrFull = errors.New("ps: the store holds as many rows as Config.MaxRows (server.max_rows) allows")
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/libra-ina/libra/internal/atomicfile"
 )
 
-// ErrReplaced says that another snapshot of the store was begun before this one
+// ErrReplaced means that another snapshot of the store was begun before this one
 // was written.
 var ErrReplaced = errors.New("ps: a newer snapshot has replaced this one")
 

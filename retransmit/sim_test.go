@@ -102,7 +102,7 @@ func newSim(f faults, seed uint64, n, size int, first uint32, flt filter) *sim {
 }
 
 // run sends every frame until it is answered, lets the network run empty, and
-// says what went wrong.
+// reports what went wrong.
 func (s *sim) run() error {
 	sent := 0
 	for sent < len(s.applied) || s.window.Outstanding() > 0 {

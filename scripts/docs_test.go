@@ -239,3 +239,39 @@ func TestReadsNoClock(t *testing.T) {
 		}
 	}
 }
+
+// TestCostsAgree holds the ratios in afxdp/README.md against docs/performance.md.
+func TestCostsAgree(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	measured := read("../docs/performance.md")
+	_, table, _ := strings.Cut(read("../afxdp/README.md"), "| ratio of rates, 190 bytes | transmit | receive | echo |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	compared := 0
+	for row := range strings.Lines(table) {
+		cells := strings.Split(row, "|")
+		if len(cells) < 5 {
+			continue
+		}
+		for i, test := range []string{"transmit", "receive", "echo"} {
+			ratio, name := strings.TrimSpace(cells[i+2]), strings.TrimSpace(cells[1])
+			if ratio == "" || strings.HasPrefix(ratio, "-") {
+				continue
+			}
+			compared++
+			// A later row may leave out what an earlier one has said of the baseline.
+			row := regexp.MustCompile(`(?m)^\| ` + test + `: ` + regexp.QuoteMeta(strings.TrimSuffix(name, " in C")) + `( in C)? \| ` + regexp.QuoteMeta(ratio) + ` \|`)
+			if !row.MatchString(measured) {
+				t.Errorf("afxdp/README.md has a ratio of %s for %s, %s, and docs/performance.md has not", ratio, name, test)
+			}
+		}
+	}
+	if compared < 8 {
+		t.Errorf("%d ratios compared", compared)
+	}
+}

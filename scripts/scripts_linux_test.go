@@ -94,7 +94,7 @@ func TestTestbedUpAndDown(t *testing.T) {
 		}
 	}
 	if _, out := testbed(t, "status"); out != "down\n" {
-		t.Skipf("somebody's bed is up:\n%s", out)
+		t.Skipf("another bed is up:\n%s", out)
 	}
 	t.Cleanup(func() {
 		for range 2 { // down is idempotent

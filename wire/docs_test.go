@@ -36,7 +36,7 @@ func TestDocumentation(t *testing.T) {
 		}
 	}
 
-	// The example says what the bytes are, in order, but for two checksums and
+	// The example tells what the bytes are, in order, but for two checksums and
 	// the zeroes between the pairs.
 	_, example, ok := strings.Cut(doc, "Example, `hot-aligned-1`")
 	if !ok {

@@ -9,27 +9,27 @@ import (
 // Errors of the decoders. They are plain values, so that refusing a hostile
 // frame costs no allocation.
 var (
-	// ErrForeign says that a frame is none of ours (another protocol or
-	// port) and belongs to somebody else on the interface.
+	// ErrForeign means that a frame is none of ours (another protocol or
+	// port) and is for another receiver on the interface.
 	ErrForeign = errors.New("wire: not a Libra frame")
-	// ErrTruncated says that a frame ends before the headers that it
+	// ErrTruncated means that a frame ends before the headers that it
 	// announces.
 	ErrTruncated = errors.New("wire: frame is truncated")
-	// ErrChecksum says that the IPv4 header or UDP checksum is wrong, or that
+	// ErrChecksum means that the IPv4 header or UDP checksum is wrong, or that
 	// the UDP checksum is absent.
 	ErrChecksum = errors.New("wire: checksum is wrong or absent")
 	// ErrPartialChecksum is the ErrChecksum of a frame whose UDP checksum is the
 	// sum of the pseudo header alone: what Linux writes if it leaves the rest to
 	// the network card (CHECKSUM_PARTIAL in the kernel's skbuff.h).
 	ErrPartialChecksum = fmt.Errorf("%w: it covers the pseudo header only, its sender leaves the rest to a network card", ErrChecksum)
-	// ErrVersion says that another protocol version wrote the frame.
+	// ErrVersion means that another protocol version wrote the frame.
 	ErrVersion = errors.New("wire: unsupported protocol version")
-	// ErrLength says that a body does not have the length that its type and
+	// ErrLength means that a body does not have the length that its type and
 	// its counts demand.
 	ErrLength = errors.New("wire: body length does not match its contents")
 )
 
-// Code says why a receiver refused a frame.
+// Code is the reason why a receiver refused a frame.
 type Code uint16
 
 // The codes of an ERROR frame. Beside each, what Index and Value of its

@@ -250,7 +250,7 @@ func TestTruncatedPayloads(t *testing.T) {
 			var got = c
 			err = describeBody(&got, cut, h)
 			if whole := (n-wire.HeaderLen)%wire.StripeLen == 0 && n > wire.HeaderLen; len(c.Stripes) > 0 && whole {
-				continue // so many stripes are a valid frame
+				continue // this number of stripes is a valid frame
 			}
 			if !errors.Is(err, wire.ErrLength) {
 				t.Errorf("%s: payload cut to %d of %d bytes: %v", c.Name, n, len(p.Payload), err)

@@ -27,7 +27,7 @@ const (
 	DefaultWindow = 512
 )
 
-// Type says what a frame's body holds. It is the low nibble of the first byte.
+// Type is the kind of a frame's body. It is the low nibble of the first byte.
 type Type uint8
 
 // The frame types of protocol version 1.

@@ -23,7 +23,7 @@ func newBench() *cobra.Command {
 	return cmd
 }
 
-// results says where a measurement's results go.
+// results holds the flags for where a measurement's results go.
 type results struct {
 	json  bool
 	plots string

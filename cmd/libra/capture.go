@@ -34,11 +34,11 @@ The frames are those on the wire: whole, with timestamps and direction, below
 the faults that --loss and its like inject, and with those that the process
 discards. Of the udp backend only payloads can be seen, and headers are built
 around them. When the disk or the reader is too slow, frames are dropped from the
-capture, never delayed; the file says how many.
+capture, never delayed; the file counts them.
 
 It takes the same user or root; root to capture a process in another network
 namespace, as the demo's are. Any number up to eight may capture a process at
-the same time. The file's comment says how to decode it with wire/libra.lua.`,
+the same time. The file's comment tells how to decode it with wire/libra.lua.`,
 		Example: `  libra capture --list
   libra capture --pid 4711 --out worker.pcapng
   libra capture --pid 4711 --count 1000 | tshark -X lua_script:wire/libra.lua -r -

@@ -80,7 +80,7 @@ func dissect(t *testing.T, file string, in *bytes.Buffer, options ...string) dis
 	return d
 }
 
-// check says what no capture of ours may contain.
+// check looks for what no capture of ours may contain.
 func (d dissected) check(t *testing.T, types ...string) {
 	t.Helper()
 	if d.undecoded > 0 || d.checksums > 0 || len(d.expert) > 0 || d.inbound+d.outbound != d.frames {
@@ -177,7 +177,7 @@ func portOption(t *testing.T, file string) []string {
 }
 
 // TestCaptureRunning attaches to the processes of a running demo, in their
-// network namespaces, and lets go of them again.
+// network namespaces, and releases them again.
 func TestCaptureRunning(t *testing.T) {
 	needRoot(t)
 	cmd := libra(t.Context(), "demo", "-v", "--epochs", "100000", "--workers", "2", "--data", shortFrappe(t, 1000))

@@ -15,7 +15,7 @@ import (
 	"github.com/libra-ina/libra/internal/cluster"
 )
 
-// freePort returns a port that nobody uses on a loopback address.
+// freePort returns an unused port of a loopback address.
 func freePort(t *testing.T, addr string) int {
 	t.Helper()
 	l, err := net.Listen("tcp", addr+":0")
@@ -55,7 +55,7 @@ data: {train: %s}
 `, freePort(t, "127.77.1.1"), hot, freePort(t, "127.77.1.1"), freePort(t, "127.77.1.2"), filepath.Join(dir, "weights.libra"), data))
 }
 
-// The processes of a cluster can be started by hand, in any order; each says what
+// The processes of a cluster can be started by hand, in any order; each prints what
 // it waits for.
 func TestClusterByHand(t *testing.T) {
 	config := handMade(t)

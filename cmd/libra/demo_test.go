@@ -30,7 +30,7 @@ func frappe(t *testing.T) []string {
 }
 
 // Synchronous training must give the weights of one process, bit for bit,
-// whatever the network does and whoever sums: invariant 1, end to end.
+// whatever the network does, and summed by switch or server: invariant 1, end to end.
 func TestSynchronousTrainingIsExact(t *testing.T) {
 	faults := []string{"--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.01"}
 	hashes := map[string]bool{}

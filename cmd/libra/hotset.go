@@ -69,7 +69,7 @@ follows the paper's Principle 1 unless --rows says it.`,
 	f.Float64Var(&o.Rate, "rate", 0.08, "share of the rows to look at")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
 	f.IntVar(&o.Rows, "rows", 0, "number of hot rows (default: by Principle 1)")
-	f.IntVar(&o.Counters, "counters", 0, "count at most so many keys, by a sketch (default: all, exactly)")
+	f.IntVar(&o.Counters, "counters", 0, "count at most this number of keys, by a sketch (default: all, exactly)")
 	f.Float64Var(&o.Principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must take")
 	f.Float64Var(&o.Principle.MemoryShare, "c", 0, "Principle 1: share of a 20 MiB chip to use (default 0.05)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")

@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/internal/report"
 )
 
-// switchAccess says how to reach a switch's control service.
+// switchAccess holds the flags that find a switch's control service.
 type switchAccess struct {
 	config, control string
 }

@@ -43,7 +43,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// awaitReady waits until the process says that it serves.
+// awaitReady waits until the process announces that it serves.
 func (l *lines) awaitReady(t *testing.T) {
 	t.Helper()
 	limit := time.After(time.Minute)

@@ -144,7 +144,7 @@ type JobSpec struct {
 	HotSet          []byte                 `protobuf:"bytes,6,opt,name=hot_set,json=hotSet,proto3" json:"hot_set,omitempty"`                               // fingerprint of the hot set
 	HarvestPeriodUs uint32                 `protobuf:"varint,7,opt,name=harvest_period_us,json=harvestPeriodUs,proto3" json:"harvest_period_us,omitempty"` // 0: only when asked
 	ServerMac       []byte                 `protobuf:"bytes,8,opt,name=server_mac,json=serverMac,proto3" json:"server_mac,omitempty"`                      // where frames for the server leave the switch
-	HarvestFrames   uint64                 `protobuf:"varint,9,opt,name=harvest_frames,json=harvestFrames,proto3" json:"harvest_frames,omitempty"`         // harvest after so many frames, too; 0: not by count
+	HarvestFrames   uint64                 `protobuf:"varint,9,opt,name=harvest_frames,json=harvestFrames,proto3" json:"harvest_frames,omitempty"`         // harvest after this number of frames, too; 0: not by count
 	Workers         uint32                 `protobuf:"varint,10,opt,name=workers,proto3" json:"workers,omitempty"`                                         // that take part in rounds: mode sync, or fixed with a negotiated scale
 	Stripes         uint32                 `protobuf:"varint,11,opt,name=stripes,proto3" json:"stripes,omitempty"`                                         // largest number of stripes in a frame; 0: as many as the aggregator takes
 	Senders         uint32                 `protobuf:"varint,12,opt,name=senders,proto3" json:"senders,omitempty"`                                         // places that are reserved; 0: 64, or all workers of rounds

@@ -54,8 +54,8 @@ type AggregatorClient interface {
 	// RemoveJob withdraws a job, its senders and its slots. Without the key it
 	// takes an operator.
 	RemoveJob(ctx context.Context, in *RemoveJobRequest, opts ...grpc.CallOption) (*RemoveJobResponse, error)
-	// Join admits a sender to a job. The first message says what the aggregator
-	// takes; then the stream stays open. When it breaks, the admission lasts for
+	// Join admits a sender to a job. The first message describes what the
+	// aggregator takes; then the stream stays open. When it breaks, the admission lasts for
 	// the grace period, within which Join with the token resumes it. Join without
 	// the token, from the same address, begins a new admission in its place.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Admission], error)
@@ -186,8 +186,8 @@ type AggregatorServer interface {
 	// RemoveJob withdraws a job, its senders and its slots. Without the key it
 	// takes an operator.
 	RemoveJob(context.Context, *RemoveJobRequest) (*RemoveJobResponse, error)
-	// Join admits a sender to a job. The first message says what the aggregator
-	// takes; then the stream stays open. When it breaks, the admission lasts for
+	// Join admits a sender to a job. The first message describes what the
+	// aggregator takes; then the stream stays open. When it breaks, the admission lasts for
 	// the grace period, within which Join with the token resumes it. Join without
 	// the token, from the same address, begins a new admission in its place.
 	Join(*JoinRequest, grpc.ServerStreamingServer[Admission]) error

@@ -18,11 +18,11 @@ import (
 
 // Plane is a data plane that sends frames on. bpf.Aggregator is one.
 type Plane interface {
-	// AddRoute says that a host is behind an interface.
+	// AddRoute declares that a host is behind an interface.
 	AddRoute(mac [6]byte, iface string) error
 	// RemoveRoute takes that back.
 	RemoveRoute(mac [6]byte) error
-	// SetForwarding says whether frames may be forwarded that come in by an
+	// SetForwarding decides whether frames may be forwarded that come in by an
 	// interface, or leave by it.
 	SetForwarding(iface string, on bool) error
 }

@@ -21,7 +21,7 @@ const (
 	sizeofNdmsg         = 12
 )
 
-// port is an interface, as far as a bridge is concerned.
+// port is what a bridge knows of an interface.
 type port struct {
 	name   string
 	bridge int // index of the bridge that it belongs to, 0 for none

@@ -200,7 +200,7 @@ func TestWriterWireshark(t *testing.T) {
 	}
 }
 
-// failing fails after so many bytes, as a full disk does.
+// failing fails after some bytes, as a full disk does.
 type failing struct{ room int }
 
 var errFull = errors.New("no space left")

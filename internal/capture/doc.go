@@ -18,11 +18,11 @@ import "errors"
 const queueBytes = 16 << 20
 
 var (
-	// ErrNoProcess says that there is no process of that number.
+	// ErrNoProcess means that there is no process of that number.
 	ErrNoProcess = errors.New("no such process")
-	// ErrNotCapturable says that a process offers no capture.
+	// ErrNotCapturable means that a process offers no capture.
 	ErrNotCapturable = errors.New("not a running 'libra worker' or 'libra ps'")
-	// ErrPermission says that a process belongs to another user or that its
+	// ErrPermission means that a process belongs to another user or that its
 	// network namespace cannot be entered.
 	ErrPermission = errors.New("permission denied")
 )

@@ -108,7 +108,7 @@ func (s *Server) serve(conn *net.UnixConn) error {
 		return writeLine(conn, answer{Protocol: protocol, Error: fmt.Sprintf("%d captures are running already, which is the limit", maxSessions)})
 	}
 	defer s.dismiss()
-	// It listens before it answers: whoever has the answer gets every frame.
+	// It listens before it answers: after the answer no frame is missed.
 	listener, closed := s.tap.Listen(queueBytes)
 	if closed == nil {
 		defer listener.Close()

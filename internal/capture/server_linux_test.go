@@ -23,7 +23,7 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-// unserved waits until nobody listens on this process's name. A thread that is
+// unserved waits until no socket listens on this process's name. A thread that is
 // in epoll_wait may hold a closed socket for a moment longer.
 func unserved(t *testing.T) {
 	t.Helper()
@@ -212,7 +212,7 @@ func TestOtherUser(t *testing.T) {
 	}
 }
 
-// TestImpostor has somebody else sit on a process's name.
+// TestImpostor has another process sit on a process's name.
 func TestImpostor(t *testing.T) {
 	child := exec.Command("sleep", "60")
 	if err := child.Start(); err != nil {

@@ -24,7 +24,7 @@ type Session struct {
 type Result struct {
 	Frames  uint64
 	Dropped uint64 // frames that found the queue full
-	// Ended says that the process was killed or broke off: what it sent and
+	// Ended: the process was killed or broke off: what it sent and
 	// received last may be missing.
 	Ended bool
 }
@@ -113,7 +113,7 @@ func (s *Session) copy(out *Writer, r *Result, count uint64) error {
 		if r.Frames == count {
 			return nil
 		}
-		if s.in.Buffered() == 0 { // whoever reads along gets what there is
+		if s.in.Buffered() == 0 { // a reader that follows gets what there is
 			if err := out.Flush(); err != nil {
 				return err
 			}

@@ -92,7 +92,7 @@ func hiddenNetwork(pid int) error {
 	return fmt.Errorf("%w: to look at its network namespace takes CAP_SYS_PTRACE: capture as root, outside of containers", ErrPermission)
 }
 
-// notCapturable says what a process is that does not answer.
+// notCapturable describes a process that does not answer.
 func notCapturable(pid int) error {
 	what := ""
 	if cmdline, err := os.ReadFile(filepath.Join(procDir(pid), "cmdline")); err == nil {

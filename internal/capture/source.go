@@ -20,7 +20,7 @@ type Source struct {
 	Interface string `json:"interface,omitempty"`
 	// Address and port of the link.
 	Address netip.AddrPort `json:"address"`
-	// Rebuilt says that headers were built around the payloads of a socket.
+	// Rebuilt: headers were built around the payloads of a socket.
 	Rebuilt bool `json:"rebuilt,omitempty"`
 }
 

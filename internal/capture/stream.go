@@ -68,7 +68,7 @@ const (
 	kindEnd   = 2 // the link was closed, or the reader asked for the end
 )
 
-// errMalformed says that the other end is not ours.
+// errMalformed means that the other end does not speak this protocol.
 var errMalformed = errors.New("malformed record")
 
 func writeFrame(w io.Writer, f link.TappedFrame) error {

@@ -74,7 +74,7 @@ type Job struct {
 	// every step is harvested when all workers have pushed, and neither field
 	// may be given.
 	Harvest time.Duration `yaml:"harvest,omitempty"`
-	// HarvestFrames, if not 0, makes a harvest due after so many frames, too,
+	// HarvestFrames, if not 0, makes a harvest due after this number of frames, too,
 	// if that comes first.
 	HarvestFrames uint64 `yaml:"harvest_frames,omitempty"`
 }
@@ -123,7 +123,7 @@ type Server struct {
 	// DefaultCheckpointEvery, 0 none by time.
 	CheckpointEvery *time.Duration `yaml:"checkpoint_every,omitempty"`
 	// CheckpointSteps, if not 0, makes a synchronous job write a checkpoint
-	// after so many steps, too.
+	// after this number of steps, too.
 	CheckpointSteps uint64 `yaml:"checkpoint_steps,omitempty"`
 	// Rejoin is how long a lost worker may take to join anew, without job.sync;
 	// 0 means DefaultRejoin.
@@ -170,7 +170,7 @@ type Model struct {
 	Seed uint64 `yaml:"seed,omitempty"`
 }
 
-// Data says where the training rows come from: a libfm or libsvm file, plain
+// Data is where the training rows come from: a libfm or libsvm file, plain
 // or gzip, or a synthetic click log.
 type Data struct {
 	Train     string     `yaml:"train,omitempty"`

@@ -44,7 +44,7 @@ type Pair struct {
 func (p *Pair) Process(frame []byte) (aggregator.Verdict, error) { return p.ProcessFrom(0, frame) }
 
 // ProcessFrom gives a frame that came in by a port to both. It returns the
-// verdict, or an error that says how the device differs.
+// verdict, or an error that tells how the device differs.
 func (p *Pair) ProcessFrom(port int, frame []byte) (aggregator.Verdict, error) {
 	want, wantLen := p.Model.ProcessFrom(port, frame, p.want[:])
 	got, gotLen, err := p.Device.ProcessFrom(port, frame, p.got[:])

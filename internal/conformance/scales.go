@@ -2,8 +2,8 @@ package conformance
 
 import "github.com/libra-ina/libra/wire"
 
-// negotiation is the iteration that a job's senders report for, as far as the
-// generator can tell: it takes no harmed frame for a report, and so it is not
+// negotiation is the iteration that a job's senders report for, to the
+// generator's knowledge: it takes no harmed frame for a report, and so it is not
 // ahead of a receiver, and catches up with it.
 type negotiation struct {
 	iteration uint32

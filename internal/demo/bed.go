@@ -75,7 +75,7 @@ func loopback(c *cluster.Config, workers int) error {
 	return nil
 }
 
-// freePort asks the kernel for a port that nobody uses.
+// freePort asks the kernel for an unused port.
 func freePort(network string, addr netip.Addr) (uint16, error) {
 	local := netip.AddrPortFrom(addr, 0)
 	if network == "udp" {

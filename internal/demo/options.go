@@ -15,7 +15,7 @@ import (
 	"github.com/libra-ina/libra/internal/workload"
 )
 
-// Options say what to train and on what.
+// Options are what to train and on what.
 type Options struct {
 	// Data and Test are libfm or libsvm files; without Data the click log is
 	// synthetic. Data without Test is judged by its own rows.

@@ -205,7 +205,7 @@ func (r *run) runAll(ctx context.Context, start starter) error {
 	return server.Wait(ctx)
 }
 
-// ready waits until a process says that it serves.
+// ready waits until a process announces that it serves.
 func ready(ctx context.Context, name string, child *proc.Child) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("%s is not ready after %v", name, startLimit))
 	defer cancel()

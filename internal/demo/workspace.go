@@ -34,7 +34,7 @@ func newWorkspace() (*workspace, error) {
 	return &workspace{dir, lock}, nil
 }
 
-// lockDir locks a directory, or fails at once if somebody else has.
+// lockDir locks a directory, or fails at once if another process has.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	DefaultLateDelay = 1500
 )
 
-// Config says how often faults happen. Probabilities are in [0, 1); the zero
+// Config is how often faults happen. Probabilities are in [0, 1); the zero
 // value lets every frame pass.
 type Config struct {
 	// Drop is the probability that a frame is lost.
@@ -34,7 +34,7 @@ type Config struct {
 	// frame.
 	Reorder float64
 	// Late is the probability that a second copy of a frame follows LateDelay
-	// frames later, when nobody remembers the first.
+	// frames later, when the first is forgotten.
 	Late float64
 
 	// Delay bounds how many later frames overtake one; 0 means DefaultDelay.

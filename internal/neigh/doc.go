@@ -4,6 +4,6 @@
 // neighbour discovery), which one small datagram provokes, so that no
 // privilege is needed.
 //
-// Whoever builds frames in user space needs this, because AF_XDP leaves the
+// Programs that build frames in user space need this, because AF_XDP leaves the
 // kernel's IP stack out. It exists on Linux only.
 package neigh

@@ -15,16 +15,16 @@ import (
 
 // Errors of Resolve. They come wrapped with the address and the interface.
 var (
-	// ErrNoRoute says that the routing table has no way to the destination
+	// ErrNoRoute means that the routing table has no way to the destination
 	// through the interface.
 	ErrNoRoute = errors.New("no route")
-	// ErrLocal says that the destination is an address of this host, which
+	// ErrLocal means that the destination is an address of this host, which
 	// no frame on a wire reaches.
 	ErrLocal = errors.New("destination is an address of this host; frames on the interface do not reach it (use the udp backend)")
-	// ErrUnresolved says that the next hop does not answer ARP or neighbour
+	// ErrUnresolved means that the next hop does not answer ARP or neighbour
 	// discovery.
 	ErrUnresolved = errors.New("next hop does not answer ARP or neighbour discovery; is it up, and in the same network?")
-	// ErrNoEthernet says that the way leads through an interface without
+	// ErrNoEthernet means that the way leads through an interface without
 	// Ethernet addresses.
 	ErrNoEthernet = errors.New("interface has no Ethernet neighbours")
 )

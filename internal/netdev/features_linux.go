@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnknown says that the kernel does not tell what an interface can do for
+// ErrUnknown means that the kernel does not tell what an interface can do for
 // XDP: it is older than Linux 6.3.
 var ErrUnknown = errors.New("this kernel does not tell which interfaces transmit for XDP (Linux 6.3 does)")
 

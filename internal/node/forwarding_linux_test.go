@@ -190,7 +190,7 @@ func (f *forwarding) count(host int, frame []byte, want int) (n int) {
 	return n
 }
 
-// expect sends 200 frames and checks that so many arrive, and so many of them past
+// expect sends 200 frames and checks how many arrive, and how many of them past
 // the bridge.
 func (f *forwarding) expect(from, to int, arrived, forwarded int) {
 	f.t.Helper()

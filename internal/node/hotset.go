@@ -21,7 +21,7 @@ type HotSetOptions struct {
 	Counters int
 	// Rows, if not 0, is the number of hot rows, and Principle is ignored.
 	Rows int
-	// Principle says how many rows are hot.
+	// Principle decides how many rows are hot.
 	Principle packer.Principle
 }
 

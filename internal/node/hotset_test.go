@@ -63,7 +63,7 @@ func TestBuildHotSet(t *testing.T) {
 	if few := build(HotSetOptions{Seed: 3, Dim: packer.MaxSlots / 7, Rows: 50}); few.Len() != 7 {
 		t.Errorf("%d rows, there is room for 7", few.Len())
 	}
-	// Without a number of rows, the principle says how many there are.
+	// Without a number of rows, the principle decides how many there are.
 	if by := build(HotSetOptions{Seed: 3, Dim: 4, Principle: packer.Principle{Step: 10, MinGain: 1e-6, ChipBytes: 4 * 4 * 30 * 20}}); by.Len() != 30 {
 		t.Errorf("%d rows within the budget of 30", by.Len())
 	}

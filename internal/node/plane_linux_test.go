@@ -114,7 +114,7 @@ func TestThreadNAPI(t *testing.T) {
 		return values
 	}
 	err = bed.Switch().Do(func() error {
-		if err := sys.WriteAttr(ports[1], "threaded", "1"); err != nil { // by somebody else
+		if err := sys.WriteAttr(ports[1], "threaded", "1"); err != nil { // by another program
 			return err
 		}
 		restore, err := threadNAPI(ports)

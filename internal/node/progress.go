@@ -67,7 +67,7 @@ func (p *progress) settle() {
 	maps.Copy(p.waiting, p.reported)
 }
 
-// report notes that so many steps of a worker are acknowledged.
+// report notes how many steps of a worker are acknowledged.
 func (p *progress) report(worker uint16, steps uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -101,7 +101,7 @@ func listen(ctx context.Context, field string, addr netip.AddrPort) (net.Listene
 }
 
 // stopServer ends a control service. Its streams end with the context that cancel
-// ends, and their peers are told; whoever does not listen is cut off after a
+// ends, and their peers are told; a peer that does not listen is cut off after a
 // while. No call is under way when it returns.
 func stopServer(s *grpc.Server, cancel func()) {
 	cancel()

@@ -76,7 +76,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	}
 	var w *transport.Worker
 	defer func() {
-		if w == nil { // nobody has taken the link over
+		if w == nil { // the link has no owner yet
 			err = errors.Join(err, link.Close())
 		}
 	}()

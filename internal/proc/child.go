@@ -26,7 +26,7 @@ type Child struct {
 	stopped bool          // valid after done: the group was ending before the child did
 
 	mu     sync.Mutex
-	reaped bool // its process id may belong to somebody else
+	reaped bool // its process id may belong to another process
 	killed bool // the grace period was over
 }
 

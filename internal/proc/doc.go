@@ -1,5 +1,5 @@
 // Package proc supervises the child processes of a command that runs a whole
-// cluster on one machine: it starts them, waits until each says that it is
+// cluster on one machine: it starts them, waits until each announces that it is
 // ready, forwards their standard error with a prefix, turns the first failure
 // into an error that carries the child's last words, and stops them all.
 //

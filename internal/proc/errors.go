@@ -11,7 +11,7 @@ import (
 // asked to stop.
 var ErrStopped = errors.New("proc: group was stopped")
 
-// ExitError says how a child ended that should not have ended that way.
+// ExitError is how a child ended that should not have ended that way.
 type ExitError struct {
 	Name   string   // of the child
 	Code   int      // exit status, -1 where a signal ended the child
@@ -42,7 +42,7 @@ func (e *ExitError) Error() string {
 	return b.String()
 }
 
-// KilledError says that a child ignored the request to stop.
+// KilledError means that a child ignored the request to stop.
 type KilledError struct {
 	Name  string        // of the child
 	Grace time.Duration // how long it was given

@@ -60,7 +60,7 @@ type Group struct {
 	stderr *lockedWriter
 	thread *Thread
 
-	// ctx is done when the children have to stop; its cause says why.
+	// ctx is done when the children have to stop; its cause is the reason.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 

@@ -32,7 +32,7 @@ func endedBy(state *os.ProcessState) string {
 	return ""
 }
 
-// endedByTerminate says whether the process ended by the signal that terminate
+// endedByTerminate reports whether the process ended by the signal that terminate
 // sends: it had no handler for it, and that is no failure.
 func endedByTerminate(state *os.ProcessState) bool {
 	ws, ok := state.Sys().(syscall.WaitStatus)

@@ -64,7 +64,7 @@ func isExhaustion(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, ebpf.ErrNotSupported)
 }
 
-// withDescriptors runs fn while so many descriptors are free, and no more.
+// withDescriptors runs fn while exactly this number of descriptors is free.
 func withDescriptors(free int, fn func() error) (err error) {
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {

@@ -60,8 +60,8 @@ func newProgress(w io.Writer, total int64, unit string, now func() time.Time) *P
 	return &Progress{w: w, total: max(total, 1), unit: unit, now: now, start: now()}
 }
 
-// Update says that done units of the total are done, and gives what else is
-// worth seeing, such as "loss 0.43". An update that is behind an earlier one
+// Update shows that done units of the total are done, and what else is worth
+// seeing, such as "loss 0.43". An update that is behind an earlier one
 // (they may come from several sources) does not take the progress back.
 func (p *Progress) Update(done int64, fields ...string) {
 	p.mu.Lock()

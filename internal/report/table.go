@@ -45,7 +45,7 @@ func Table(w io.Writer, header []string, rows [][]any) error {
 	return nil
 }
 
-// isNumeric says whether all cells of a column that are not empty are numbers.
+// isNumeric reports whether all cells of a column that are not empty are numbers.
 func isNumeric(rows [][]any, column int) bool {
 	found := false
 	for _, row := range rows {

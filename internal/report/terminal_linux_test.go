@@ -87,7 +87,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	if err := terminal.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Reading ends with EIO, since nobody holds the other side any more.
+	// Reading ends with EIO, since the other side is closed.
 	written, _ := io.ReadAll(control)
 
 	before, _, found := strings.Cut(string(written), "worker-1")

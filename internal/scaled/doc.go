@@ -6,7 +6,7 @@
 // ([LargestExponent]) with a SCALE frame. The aggregator answers all of them with
 // the largest of these, from which each computes the largest scale at which the sum
 // of all workers cannot overflow ([ScaleFor]). Workers convert with it
-// ([Scale.FromBits]), sums saturate ([Add]), and whoever reads them converts back
+// ([Scale.FromBits]), sums saturate ([Add]), and their readers convert back
 // ([Scale.ToFloat32]).
 //
 // SwitchML's scale is (2^31 - n) / (n B) for n workers and a bound B. Ours is the

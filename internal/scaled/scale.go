@@ -37,7 +37,7 @@ func LargestExponent(grads []float32) (uint8, error) {
 // Scale is the factor 2^Exp between a gradient and its integer.
 type Scale struct{ Exp int }
 
-// ScaleFor returns the largest scale at which the sum of so many gradients fits an
+// ScaleFor returns the largest scale at which the sum of addends gradients fits an
 // int32, if the exponent of none is above largest, as of [LargestExponent]. Where
 // workers are synchronous, addends is their number.
 func ScaleFor(largest uint8, addends int) (Scale, error) {
@@ -47,7 +47,7 @@ func ScaleFor(largest uint8, addends int) (Scale, error) {
 	if addends < 1 || addends > math.MaxInt32 {
 		return Scale{}, fmt.Errorf("%w: %d is not in [1, %d]", ErrAddends, addends, math.MaxInt32)
 	}
-	// Gradients are below 2^above; their integers shall be of so many bits.
+	// Gradients are below 2^above; width is the number of bits of their integers.
 	above := max(int(largest), 1) - bias + 1
 	width := 31
 	for greatest(width)*int64(addends) > math.MaxInt32 {

@@ -58,7 +58,7 @@ func (w *Waker) Sleep() { w.sleeping.Store(true) }
 // Sleeping reports whether the owner is between Sleep and Awake.
 func (w *Waker) Sleeping() bool { return w.sleeping.Load() }
 
-// Awake ends a sleep. readable says whether poll found FD readable. A Wake or an
+// Awake ends a sleep. readable is whether poll found FD readable. A Wake or an
 // Interrupt that saw the owner sleep may be about to write still; then the next
 // sleep ends at once and finds FD readable.
 func (w *Waker) Awake(readable bool) {

@@ -12,7 +12,7 @@ var ErrConfig = errors.New("testbed: invalid configuration")
 // ErrClosed is returned by a [Node]'s methods after [Bed.Close].
 var ErrClosed = errors.New("testbed: bed is closed")
 
-// CapabilityError says which privileges are missing to build a bed.
+// CapabilityError names the privileges that are missing to build a bed.
 // errors.Is(err, fs.ErrPermission) holds for it.
 type CapabilityError struct {
 	Missing []string // e.g. "CAP_NET_ADMIN"

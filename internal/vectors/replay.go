@@ -9,7 +9,7 @@ import (
 )
 
 // Replay plays a file on a device that listens at the file's address, has its
-// routes and has no jobs. It returns an error that says what differs, and where.
+// routes and has no jobs. It returns an error that names what differs, and where.
 func (f *File) Replay(d conformance.Device) error {
 	got := &File{Name: f.Name, About: f.About, Address: f.Address, Routes: f.Routes}
 	for i, want := range f.Steps {

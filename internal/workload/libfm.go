@@ -12,10 +12,10 @@ import (
 	"strconv"
 )
 
-// ErrEmpty says that a data file holds no rows.
+// ErrEmpty means that a data file holds no rows.
 var ErrEmpty = errors.New("workload: the file holds no rows")
 
-// SyntaxError says where a data file is malformed.
+// SyntaxError is the place at which a data file is malformed.
 type SyntaxError struct {
 	File         string
 	Line, Column int // from 1; Column counts bytes
@@ -176,7 +176,7 @@ func (f *File) parse(line []byte, s *Sample) error {
 	}
 }
 
-// label stores the label in s or says what is wrong with it.
+// label stores the label in s or returns what is wrong with it.
 func (f *File) label(text []byte, s *Sample) (problem string) {
 	v, err := strconv.ParseFloat(string(text), 32)
 	switch {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Metrics says how well predictions fit the labels.
+// Metrics measures how well predictions fit the labels.
 type Metrics struct {
 	Samples int
 	// AUC is the area under the ROC curve: the probability that a random

@@ -35,7 +35,7 @@ const (
 	DefaultBatch  = 64
 )
 
-// Config says how to train.
+// Config describes a training.
 type Config struct {
 	// Model is what is trained.
 	Model Model
@@ -69,7 +69,7 @@ type Config struct {
 	EpochDone func(epoch int) error
 }
 
-// Progress says how far a training is.
+// Progress is how far a training is.
 type Progress struct {
 	Epoch   int     // from 0
 	Steps   uint64  // mini-batches that this run has trained
@@ -196,7 +196,7 @@ func (w *worker) endStep(ctx context.Context, c Client) error {
 	return c.Barrier(ctx, step)
 }
 
-// report says how many steps are acknowledged: all that were taken.
+// report passes on how many steps are acknowledged: all that were taken.
 func (w *worker) report() error {
 	if w.cfg.Sync || w.cfg.Report == nil {
 		return nil

@@ -60,7 +60,7 @@ func (l *Libra) LayerType() gopacket.LayerType { return LayerTypeLibra }
 // CanDecode returns [LayerTypeLibra].
 func (l *Libra) CanDecode() gopacket.LayerClass { return LayerTypeLibra }
 
-// NextLayerType says that nothing follows.
+// NextLayerType returns gopacket.LayerTypeZero: nothing follows.
 func (l *Libra) NextLayerType() gopacket.LayerType { return gopacket.LayerTypeZero }
 
 // Payload returns nil: the body is part of the layer.

@@ -84,7 +84,7 @@ func parseHex(text string) (*big.Int, error) {
 }
 
 // operation compiles an operation. Numbers have as many bits as they need: the
-// compiler says where they are cut.
+// compiler has marked where they are cut.
 func (p *Program) operation(o *operation) (expression, error) {
 	var parts [3]expression
 	for i, v := range []*value{o.Left, o.Right, o.Cond} {

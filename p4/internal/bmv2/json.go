@@ -2,7 +2,7 @@ package bmv2
 
 import "encoding/json"
 
-// The device configuration, as far as it is used.
+// The parts of the device configuration that are used.
 type configuration struct {
 	HeaderTypes []struct {
 		Name   string

@@ -13,16 +13,16 @@ type pipeline struct {
 	nodes map[string]node
 }
 
-// node does something and says which node is next; "" ends the pipeline.
+// node does something and returns the next node; "" ends the pipeline.
 type node func(f *frame) string
 
 // Errors of the management of tables.
 var (
-	// ErrExists says that a table has an entry with the same key.
+	// ErrExists means that a table has an entry with the same key.
 	ErrExists = errors.New("the entry exists")
-	// ErrNoEntry says that a table has no entry with the key.
+	// ErrNoEntry means that a table has no entry with the key.
 	ErrNoEntry = errors.New("no such entry")
-	// ErrFull says that a table has no room.
+	// ErrFull means that a table has no room.
 	ErrFull = errors.New("the table is full")
 )
 
