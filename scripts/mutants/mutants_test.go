@@ -57,7 +57,12 @@ func TestOwnMutants(t *testing.T) {
 func TestArgumentsThatCommute(t *testing.T) {
 	_, p := loadSample(t)
 	for _, m := range p.own("same.go") {
-		t.Errorf("mutant %v", m)
+		if m.Func != "InTurn" {
+			t.Errorf("mutant %v", m)
+		}
+	}
+	if m := p.own("same.go"); len(m) != 1 || m[0].New != "return errors.Join(second(), first())" {
+		t.Errorf("mutants %v of errors that are made one after the other", m)
 	}
 }
 

@@ -175,7 +175,13 @@ func (p *loaded) commutes(call *ast.CallExpr, i int) bool {
 		return builtin && (f.Name == "min" || f.Name == "max")
 	case *ast.SelectorExpr:
 		o := p.info.Uses[f.Sel]
-		if o == nil || o.Pkg() == nil || i != 1 {
+		if o == nil || o.Pkg() == nil {
+			return false
+		}
+		if o.Pkg().Path() == "errors" && o.Name() == "Join" {
+			return p.isPure(call.Args[i-1]) || p.isPure(call.Args[i])
+		}
+		if i != 1 {
 			return false
 		}
 		switch o.Pkg().Path() {
@@ -190,6 +196,20 @@ func (p *loaded) commutes(call *ast.CallExpr, i int) bool {
 		}
 	}
 	return false
+}
+
+// isPure reports whether to evaluate an error does nothing but, perhaps, make it.
+func (p *loaded) isPure(e ast.Expr) bool {
+	call, ok := e.(*ast.CallExpr)
+	if !ok {
+		return true
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	o := p.info.Uses[f.Sel]
+	return o != nil && o.Pkg() != nil && (o.Pkg().Path() == "errors" || o.Pkg().Path() == "fmt")
 }
 
 // swappable reports whether a and b have the same type and differ.
