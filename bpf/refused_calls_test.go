@@ -384,7 +384,7 @@ func TestNamespaceErrors(t *testing.T) {
 	n := &namespace{}
 	refused(t, "settle", "network namespace: ", n.settle, refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM})
 	mine := errors.New("what the function returns")
-	if err := n.do(func() error { return mine }); err != mine {
+	if err := n.do(func() error { return mine }); !errors.Is(err, mine) {
 		t.Errorf("before there is one: %v", err)
 	}
 	if err := n.close(); err != nil {
@@ -407,7 +407,7 @@ func TestNamespaceErrors(t *testing.T) {
 	if err := other.Do(n.settle); !errors.Is(err, ErrNamespace) {
 		t.Errorf("in another namespace: %v, want ErrNamespace", err)
 	}
-	if err := other.Do(func() error { return n.do(func() error { return mine }) }); err != mine {
+	if err := other.Do(func() error { return n.do(func() error { return mine }) }); !errors.Is(err, mine) {
 		t.Errorf("from another namespace: %v", err)
 	}
 	if err := n.close(); err != nil {
