@@ -151,16 +151,17 @@ func packets(l *trainingLog, c Config, combined bool) ([]Packets, error) {
 		if err != nil {
 			return nil, err
 		}
-		results[i] = Packets{Log: l.name, Combined: combined, Method: method, Hot: hot.Len()}
-		if err := results[i].measure(p, l.batches(c.BatchRows, combined), hot); err != nil {
+		if results[i], err = p.measure(l.batches(c.BatchRows, combined), hot); err != nil {
 			return nil, err
 		}
+		results[i].Log, results[i].Combined, results[i].Method = l.name, combined, method
 	}
 	return results, nil
 }
 
 // measure packs batches and counts packets and what they cost a switch.
-func (r *Packets) measure(p packing, batches iter.Seq[[]uint64], hot *packer.HotSet) error {
+func (p packing) measure(batches iter.Seq[[]uint64], hot *packer.HotSet) (r Packets, err error) {
+	r.Hot = hot.Len()
 	seen := make([]uint32, p.placement.Registers())
 	recirculations, none := 0, 0
 	var gradients []placement.Gradient
@@ -182,12 +183,12 @@ func (r *Packets) measure(p packing, batches iter.Seq[[]uint64], hot *packer.Hot
 				none++
 			}
 		}); err != nil {
-			return err
+			return r, err
 		}
 	}
 	r.Recirculations = harness.Quotient(float64(recirculations), float64(r.Packets))
 	r.None = harness.Quotient(float64(none), float64(r.Packets))
-	return nil
+	return r, nil
 }
 
 // pack calls each with the payloads of a batch's hot frames.
