@@ -111,21 +111,17 @@ func resolve(path string) string {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			return real
 		}
-		// The file is missing, or what a link leads to. A relative link begins in
-		// the folder in which it is, which may be elsewhere than the way there.
-		way, name := filepath.Split(path)
-		folder, err := filepath.EvalSymlinks(way)
-		if err != nil {
-			return path
-		}
-		path = filepath.Join(folder, name)
 		to, err := os.Readlink(path)
 		if err != nil {
-			return path
+			return path // no link: the file is missing
 		}
 		if !filepath.IsAbs(to) {
-			// Not joined, which would drop a link together with .. behind it.
-			to = folder + string(filepath.Separator) + to
+			way, _ := filepath.Split(path)
+			to = way + to // not joined, which would drop a link together with .. behind it
+		}
+		way, name := filepath.Split(to)
+		if folder, err := filepath.EvalSymlinks(way); err == nil {
+			to = filepath.Join(folder, name)
 		}
 		path = to
 	}

@@ -119,22 +119,28 @@ func startSwitch(t *testing.T, c *cluster.Config) {
 
 func startSwitchWith(t *testing.T, c *cluster.Config, log *slog.Logger) {
 	t.Helper()
+	t.Cleanup(runSwitch(t, c, log))
+}
+
+// runSwitch runs a switch until stop is called.
+func runSwitch(t *testing.T, c *cluster.Config, log *slog.Logger) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	env := Env{Config: c, Log: log.With("process", "switch"), Ready: func() { close(ready) }}
 	go func() { ended <- RunSwitch(ctx, env) }()
-	t.Cleanup(func() {
+	select {
+	case <-ready:
+	case err := <-ended:
+		cancel()
+		t.Fatal(err)
+	}
+	return sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("switch: %v", err)
 		}
 	})
-	select {
-	case <-ready:
-	case err := <-ended:
-		ended <- nil
-		t.Fatal(err)
-	}
 }
 
 // outcome is what the processes of one run returned.

@@ -99,9 +99,7 @@ func (s *server) saveRegularly(ctx context.Context) {
 		every = *p
 	}
 	if every > 0 {
-		ticker := time.NewTicker(every)
-		defer ticker.Stop()
-		tick = ticker.C
+		tick = time.Tick(every)
 	}
 	for {
 		select {

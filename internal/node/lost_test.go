@@ -82,7 +82,8 @@ func TestLostWorkerIsNamed(t *testing.T) {
 		t.Errorf("worker 2: %v", err)
 	}
 	err := <-ended
-	if err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished, and it did not join anew within 50ms") {
+	// In between, on a busy machine: that it was not connected for the grace period.
+	if err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished") || !strings.HasSuffix(err.Error(), ", and it did not join anew within 50ms") {
 		t.Errorf("the server ended with %v", err)
 	}
 }

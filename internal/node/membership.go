@@ -53,17 +53,9 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 	if err != nil {
 		return nil, err
 	}
-	fingerprint := hot.Fingerprint()
-	req := &pb.JoinRequest{
-		Job: uint32(c.Job.ID), Sender: uint32(self.ID), Ip: self.Address.AsSlice(), Port: uint32(c.Port), HotSet: fingerprint[:],
-	}
-	if req.Agree, err = agreement(c); err != nil {
+	req, err := joinRequest(c, self, hot)
+	if err != nil {
 		return nil, err
-	}
-	if c.Backend == cluster.BackendAFXDP {
-		if req.Mac, err = hardwareAddr(self.Interface); err != nil {
-			return nil, err
-		}
 	}
 	streams, end := context.WithCancel(ctx)
 	m := &membership{job: req.Job, id: req.Sender, end: end}
@@ -211,13 +203,34 @@ func (m *membership) leave() {
 	}
 }
 
-func hardwareAddr(name string) ([]byte, error) {
-	i, err := net.InterfaceByName(name)
+// joinRequest returns what a worker tells the services of itself.
+func joinRequest(c *cluster.Config, self cluster.Worker, hot *packer.HotSet) (*pb.JoinRequest, error) {
+	agree, err := agreement(c)
 	if err != nil {
-		return nil, fmt.Errorf("interface %s: %w", name, err)
+		return nil, err
+	}
+	mac, err := frameMAC(c, self.Host)
+	if err != nil {
+		return nil, err
+	}
+	fingerprint := hot.Fingerprint()
+	return &pb.JoinRequest{
+		Job: uint32(c.Job.ID), Sender: uint32(self.ID), Ip: self.Address.AsSlice(), Port: uint32(c.Port), Mac: mac,
+		HotSet: fingerprint[:], Agree: agree,
+	}, nil
+}
+
+// frameMAC returns the Ethernet address of a host's frames, nil over UDP sockets.
+func frameMAC(c *cluster.Config, h cluster.Host) ([]byte, error) {
+	if c.Backend != cluster.BackendAFXDP {
+		return nil, nil
+	}
+	i, err := net.InterfaceByName(h.Interface)
+	if err != nil {
+		return nil, fmt.Errorf("interface %s: %w", h.Interface, err)
 	}
 	if len(i.HardwareAddr) != 6 {
-		return nil, fmt.Errorf("interface %s has no Ethernet address", name)
+		return nil, fmt.Errorf("interface %s has no Ethernet address", h.Interface)
 	}
 	return i.HardwareAddr, nil
 }

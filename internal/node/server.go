@@ -171,14 +171,23 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 }
 
 func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) error {
-	c := s.env.Config
-	fingerprint := s.hot.Fingerprint()
+	spec, err := jobSpec(s.env.Config, s.hot)
+	if err != nil {
+		return err
+	}
+	s.job, err = control.CreateJob(ctx, aggregator, spec, startLimit, s.env.Log)
+	return err
+}
+
+// jobSpec returns what the aggregator is to be told of the job.
+func jobSpec(c *cluster.Config, hot *packer.HotSet) (*pb.JobSpec, error) {
+	fingerprint := hot.Fingerprint()
 	spec := &pb.JobSpec{
 		Job:        uint32(c.Job.ID),
 		Mode:       pb.Mode_MODE_COMBINE,
 		Arithmetic: control.ArithmeticMessage(c.Job.Config().Arithmetic),
 		Exponent:   proto.Int32(int32(c.Job.Config().Exp)), // of lut, 0
-		Slots:      uint32(s.hot.Slots()),
+		Slots:      uint32(hot.Slots()),
 		HotSet:     fingerprint[:],
 		Senders:    uint32(len(c.Workers)),
 	}
@@ -186,16 +195,9 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) 
 		spec.HarvestPeriodUs = uint32(c.Job.Harvest / time.Microsecond)
 		spec.HarvestFrames = c.Job.HarvestFrames
 	}
-	if c.Backend == cluster.BackendAFXDP {
-		mac, err := hardwareAddr(c.Server.Interface)
-		if err != nil {
-			return err
-		}
-		spec.ServerMac = mac
-	}
-	var err error
-	s.job, err = control.CreateJob(ctx, aggregator, spec, startLimit, s.env.Log)
-	return err
+	mac, err := frameMAC(c, c.Server.Host)
+	spec.ServerMac = mac
+	return spec, err
 }
 
 // removeJob frees the job's slots. It has its own time limit, because the run's

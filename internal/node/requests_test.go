@@ -1,0 +1,101 @@
+package node
+
+import (
+	"bytes"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/cluster"
+)
+
+// ethernet returns an interface of this machine that has an Ethernet address.
+func ethernet(t *testing.T) net.Interface {
+	t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range all {
+		if len(i.HardwareAddr) == 6 {
+			return i
+		}
+	}
+	t.Skip("no interface has an Ethernet address")
+	panic("unreachable")
+}
+
+// What the aggregator is told of a job is what the configuration says.
+func TestJobSpec(t *testing.T) {
+	c := newCluster(t, 3)
+	hot, err := loadHotSet(c, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	print := hot.Fingerprint()
+	want := &pb.JobSpec{
+		Job: 5, Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT, Exponent: proto.Int32(-46),
+		Slots: uint32(4 * hot.Len()), HotSet: print[:], Senders: 3,
+	}
+	check := func(what string) {
+		t.Helper()
+		if got, err := jobSpec(c, hot); err != nil || !proto.Equal(got, want) {
+			t.Errorf("%s: %v, %v\nwant %v", what, got, err, want)
+		}
+	}
+	check("synchronous")
+	c.Job.Sync, c.Job.Harvest, c.Job.HarvestFrames, c.Job.Arithmetic = false, 1500*time.Microsecond, 9, "lut"
+	want.HarvestPeriodUs, want.HarvestFrames, want.Arithmetic, want.Exponent = 1500, 9, pb.Arithmetic_ARITHMETIC_LUT, proto.Int32(0)
+	check("asynchronous")
+
+	e := ethernet(t)
+	c.Backend, c.Server.Interface = cluster.BackendAFXDP, e.Name
+	want.ServerMac = e.HardwareAddr
+	check("afxdp")
+	for name, says := range map[string]string{"nobody0": "interface nobody0: ", "lo": "interface lo has no Ethernet address"} {
+		c.Server.Interface = name
+		if _, err := jobSpec(c, hot); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What the services are told of a worker is what the configuration says, and the data
+// that it has.
+func TestJoinRequest(t *testing.T) {
+	c := newCluster(t, 3)
+	hot, err := loadHotSet(c, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := c.Workers[1]
+	req, err := joinRequest(c, self, hot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	print := hot.Fingerprint()
+	if req.Job != 5 || req.Sender != 2 || !bytes.Equal(req.Ip, self.Address.AsSlice()) || len(req.Ip) != 4 || req.Port != uint32(c.Port) ||
+		!bytes.Equal(req.HotSet, print[:]) || req.Mac != nil || req.Token != nil {
+		t.Errorf("%v", req)
+	}
+	if req.Agree["data"] == "" || req.Agree["workers"] != "[1 2 3]" || len(req.Agree) != len(c.Agreement()) {
+		t.Errorf("agreement %v", req.Agree)
+	}
+	e := ethernet(t)
+	c.Backend, self.Interface = cluster.BackendAFXDP, e.Name
+	if req, err := joinRequest(c, self, hot); err != nil || !bytes.Equal(req.Mac, e.HardwareAddr) {
+		t.Errorf("%v, %v", req, err)
+	}
+	self.Interface = "lo"
+	if _, err := joinRequest(c, self, hot); err == nil || !strings.Contains(err.Error(), "interface lo has no Ethernet address") {
+		t.Errorf("lo: %v", err)
+	}
+	c.Data = cluster.Data{Train: "no/such/file"}
+	if _, err := joinRequest(c, self, hot); err == nil || !strings.Contains(err.Error(), "no/such/file") {
+		t.Errorf("no data: %v", err)
+	}
+}
