@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/ps"
 )
 
@@ -17,13 +17,13 @@ func newServer(t *testing.T, sync bool) *server {
 	t.Helper()
 	c := newCluster(t, 1)
 	c.Job.Sync = sync
-	store, err := ps.New(ps.Config{Dim: 2, Exp: -20, MaxRows: 10})
+	store, err := ps.New(ps.Config{Dim: 2, Exp: fixedpoint.DefaultExp, MaxRows: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &server{
 		env: Env{Config: c, Log: testLog(t)}, store: store, keys: []uint64{11, 12, 13}, progress: newProgress(sync),
-		convert: converter(aggregator.JobConfig{Exp: -20}, -20), job: &control.Owned{ID: 5, Job: &pb.Job{Instance: 77}},
+		job: &control.Owned{ID: 5, Job: &pb.Job{Instance: 77}},
 		due: make(chan struct{}, 1),
 	}
 	if err := s.startLoop(2); err != nil {
@@ -117,7 +117,7 @@ func TestHarvestThatDoesNotFit(t *testing.T) {
 	if err := s.apply(t.Context(), &control.Harvest{Number: 1, Ranks: []uint32{6}, Sums: []int64{1}, Frames: 1, Chunks: 1}); err == nil || !strings.Contains(err.Error(), "rank 6") {
 		t.Errorf("a rank beyond the hot set: %v", err)
 	}
-	s.convert = converter(aggregator.JobConfig{Arithmetic: aggregator.LUT}, -20)
+	s.env.Config.Job.Arithmetic = "lut"
 	huge := int64(math.Float32bits(math.MaxFloat32))
 	if err := s.apply(t.Context(), &control.Harvest{Number: 1, Ranks: []uint32{1}, Sums: []int64{huge}, Frames: 1, Chunks: 1}); !errors.Is(err, ps.ErrOverflow) {
 		t.Errorf("a sum out of range: %v", err)
