@@ -129,11 +129,8 @@ func New(c Config) (*Packer, error) {
 // with *[RangeError] for the first hot gradient that Config.Numbers excludes.
 func (p *Packer) Begin(keys []uint64, grads []float32) error {
 	p.batch = batch{}
-	if len(grads) != len(keys)*p.dim {
-		return fmt.Errorf("%w: %d keys of dimension %d, %d gradients", ErrShape, len(keys), p.dim, len(grads))
-	}
-	if uint64(len(grads)) > math.MaxUint32 { // positions are kept in 32 bits
-		return fmt.Errorf("%w: a batch of %d gradients; push at most %d at a time", ErrShape, len(grads), uint32(math.MaxUint32))
+	if err := p.checkShape(uint64(len(keys)), uint64(len(grads))); err != nil {
+		return err
 	}
 	if err := p.split(keys, grads); err != nil {
 		return err
@@ -142,6 +139,17 @@ func (p *Packer) Begin(keys []uint64, grads []float32) error {
 		return err
 	}
 	p.batch = batch{keys: keys, grads: grads, stripes: p.hotStripes(), rows: p.nCold}
+	return nil
+}
+
+// checkShape compares the numbers of keys and of gradients of a batch.
+func (p *Packer) checkShape(keys, grads uint64) error {
+	if grads != keys*uint64(p.dim) {
+		return fmt.Errorf("%w: %d keys of dimension %d, %d gradients", ErrShape, keys, p.dim, grads)
+	}
+	if grads > math.MaxUint32 { // positions are kept in 32 bits
+		return fmt.Errorf("%w: a batch of %d gradients; push at most %d at a time", ErrShape, grads, uint32(math.MaxUint32))
+	}
 	return nil
 }
 

@@ -2,11 +2,14 @@ package packer
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/libra-ina/libra/wire"
 )
 
 // TestErrorTexts: what was wrong, where, and whether anything was sent.
@@ -27,6 +30,40 @@ func TestErrorTexts(t *testing.T) {
 	h := mustHotSet(t, 1, 7)
 	if text := h.Fingerprint().String(); len(text) != 64 || strings.Trim(text, "0123456789abcdef") != "" {
 		t.Errorf("a fingerprint prints as %q", text)
+	}
+}
+
+// TestRefusalTexts: which number was wrong, and what is possible.
+func TestRefusalTexts(t *testing.T) {
+	rows := make([]uint64, MaxSlots/2+1)
+	for i := range rows {
+		rows[i] = uint64(i)
+	}
+	for want, c := range map[string]Config{
+		"row dimension -1 is not positive":                                       {Dim: -1},
+		"row dimension 3, but the hot set has 2":                                 {HotSet: mustHotSet(t, 2, 1), Dim: 3},
+		"32769 hot rows of dimension 2 exceed 65536 slots":                       {HotSet: mustHotSet(t, 2, rows...)},
+		"unknown layout 2":                                                       {Dim: 1, Layout: 2},
+		fmt.Sprintf("11 stripes a frame, possible are 1 to %d", wire.MaxStripes): {Dim: 1, Stripes: 11},
+	} {
+		if _, err := New(c); err == nil || err.Error() != "packer: bad configuration: "+want {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	p, err := New(Config{Dim: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, c := range map[string]struct{ keys, grads uint64 }{
+		"packer: gradients do not match keys: 5 keys of dimension 3, 14 gradients":                                {5, 14},
+		"packer: gradients do not match keys: a batch of 4294967298 gradients; push at most 4294967295 at a time": {1431655766, 4294967298},
+	} {
+		if err := p.checkShape(c.keys, c.grads); err == nil || err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if err := p.checkShape(math.MaxUint32/3, math.MaxUint32); err != nil {
+		t.Errorf("the largest batch: %v", err)
 	}
 }
 
