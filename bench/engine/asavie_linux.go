@@ -68,25 +68,20 @@ func (p *asavie) open() (err error) {
 }
 
 // transmit sends up to n frames and takes back what was sent before.
-func (p *asavie) transmit(n int) int {
+func (p *asavie) transmit(n int) (int, error) {
 	descs := p.sock.GetDescs(n)
 	for i := range descs {
 		descs[i].Len = uint32(len(p.cfg.frame))
 	}
 	n = p.sock.Transmit(descs)
 	p.complete()
-	return n
+	return n, nil
 }
 
 func (p *asavie) complete() {
 	if n := p.sock.NumCompleted(); n > 0 {
 		p.sock.Complete(n)
 	}
-}
-
-func (p *asavie) send() error {
-	p.transmit(batch)
-	return nil
 }
 
 // await takes a batch of what came in. It looks at the ring for as long as the other programs do
@@ -113,13 +108,6 @@ func (p *asavie) receive() (int, error) {
 	return len(descs), err
 }
 
-func (p *asavie) seed(n int) error {
-	for n > 0 {
-		n -= p.transmit(min(n, batch))
-	}
-	return nil
-}
-
 func (p *asavie) bounce() (int, error) {
 	descs, err := p.await()
 	for _, d := range descs {
@@ -131,12 +119,6 @@ func (p *asavie) bounce() (int, error) {
 	p.complete()
 	p.sock.Fill(p.sock.GetDescs(min(batch, p.sock.NumFreeFillSlots())))
 	return len(descs), err
-}
-
-func (p *asavie) request() (bool, error) {
-	p.transmit(1)
-	n, err := p.receive()
-	return n > 0, err
 }
 
 func (p *asavie) drops() (map[string]uint64, error) {

@@ -63,24 +63,12 @@ func (b *bed) load() error {
 		return fmt.Errorf("engine: read the opposite end's programs: %w", err)
 	}
 	// The programs compare with fields as they are in a frame.
-	var port [2]byte
-	binary.BigEndian.PutUint16(port[:], testPort)
-	ip := func(e wire.Endpoint) uint32 {
-		a := e.IP.As4()
-		return binary.NativeEndian.Uint32(a[:])
-	}
-	mac := func(e wire.Endpoint) (words [3]uint16) {
-		for i := range words {
-			words[i] = binary.NativeEndian.Uint16(e.MAC[2*i:])
-		}
-		return words
-	}
-	for name, value := range map[string]any{
-		oppositeVarTestPort:    binary.NativeEndian.Uint16(port[:]),
-		oppositeVarTestedMac:   mac(b.tested),
-		oppositeVarOppositeMac: mac(b.opposite),
-		oppositeVarTestedIp:    ip(b.tested),
-		oppositeVarOppositeIp:  ip(b.opposite),
+	for name, value := range map[string][]byte{
+		oppositeVarTestPort:    binary.BigEndian.AppendUint16(nil, testPort),
+		oppositeVarTestedMac:   b.tested.MAC[:],
+		oppositeVarOppositeMac: b.opposite.MAC[:],
+		oppositeVarTestedIp:    b.tested.IP.AsSlice(),
+		oppositeVarOppositeIp:  b.opposite.IP.AsSlice(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("engine: set %s of the opposite end's programs: %w", name, err)
@@ -143,13 +131,13 @@ func (b *bed) detachLeftover() error {
 // arrived returns how many frames of the test came from the tested end since
 // the bed was built.
 func (b *bed) arrived() (uint64, error) {
-	var cpus []oppositeTally
+	var cpus []uint64
 	if err := b.programs.Arrived.Lookup(uint32(0), &cpus); err != nil {
 		return 0, fmt.Errorf("engine: read the opposite end's counter: %w", err)
 	}
 	var n uint64
-	for _, t := range cpus {
-		n += t.Frames
+	for _, frames := range cpus {
+		n += frames
 	}
 	return n, nil
 }

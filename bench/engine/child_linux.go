@@ -47,16 +47,12 @@ type program interface {
 // mover takes part in all tests but the push test.
 type mover interface {
 	program
-	// send is a step of the transmit test.
-	send() error
-	// receive is a step of the receive test: it returns how many frames came.
+	// transmit sends up to n frames, at most batch, and returns how many.
+	transmit(n int) (int, error)
+	// receive returns how many frames came.
 	receive() (int, error)
-	// seed sends n frames that begin to circulate.
-	seed(n int) error
-	// bounce is a step of the echo test: it receives frames and sends them back.
+	// bounce receives frames, sends them back, and returns how many.
 	bounce() (int, error)
-	// request sends a frame and waits for its return; false if none came.
-	request() (bool, error)
 }
 
 // pusher takes part in the push test.
@@ -153,40 +149,56 @@ func (c *programConfig) step(p program) (func() error, error) {
 	}
 	switch c.Test {
 	case Transmit:
-		return m.send, nil
+		return func() error {
+			_, err := m.transmit(batch)
+			return err
+		}, nil
 	case Receive:
 		return count(m.receive), nil
 	case Echo:
-		silent := reseedAfter // nothing circulates
-		return count(func() (int, error) {
-			if silent == reseedAfter {
-				silent = 0
-				c.control.reseeded.Add(window)
-				if err := m.seed(window); err != nil {
-					return 0, err
-				}
-			}
-			n, err := m.bounce()
-			silent++
-			if n > 0 {
-				silent = 0
-			}
-			return n, err
-		}), nil
+		return count(c.echo(m)), nil
 	case RequestResponse:
-		return count(func() (int, error) {
-			start := time.Now()
-			ok, err := m.request()
-			if !ok {
-				return 0, err
-			}
-			if c.control.phase.Load() == phaseMeasure {
-				c.control.record(int64(time.Since(start)))
-			}
-			return 1, err
-		}), nil
+		return count(func() (int, error) { return c.request(m) }), nil
 	}
 	return nil, fmt.Errorf("no test %q", c.Test)
+}
+
+// echo returns a step of the echo test. It sends the frames that are to circulate
+// when nothing does.
+func (c *programConfig) echo(m mover) func() (int, error) {
+	silent := reseedAfter
+	return func() (int, error) {
+		if silent == reseedAfter {
+			silent = 0
+			c.control.reseeded.Add(window)
+			for left := window; left > 0; {
+				sent, err := m.transmit(min(left, batch))
+				if err != nil {
+					return 0, err
+				}
+				left -= sent
+			}
+		}
+		n, err := m.bounce()
+		silent++
+		if n > 0 {
+			silent = 0
+		}
+		return n, err
+	}
+}
+
+// request sends a frame, waits for its return and records how long that took.
+func (c *programConfig) request(m mover) (int, error) {
+	start := time.Now()
+	if _, err := m.transmit(1); err != nil {
+		return 0, err
+	}
+	n, err := m.receive()
+	if n > 0 && c.control.phase.Load() == phaseMeasure {
+		c.control.record(int64(time.Since(start)))
+	}
+	return n, err
 }
 
 // loop steps through the phases. At the limits of the measurement it notes the CPU

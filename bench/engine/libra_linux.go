@@ -111,11 +111,6 @@ func (p *libra) transmit(n int) (int, error) {
 	return sent / per, err
 }
 
-func (p *libra) send() error {
-	_, err := p.transmit(batch)
-	return err
-}
-
 // await takes a batch of what came in, waiting for it if there is nothing.
 func (p *libra) await() (descs []afxdp.Desc, packets int, err error) {
 	n, err := p.sock.Receive(p.descs)
@@ -141,17 +136,6 @@ func (p *libra) receive() (int, error) {
 		return 0, err
 	}
 	return packets, p.sock.Release(descs)
-}
-
-func (p *libra) seed(n int) error {
-	for n > 0 {
-		sent, err := p.transmit(min(n, batch))
-		if err != nil {
-			return err
-		}
-		n -= sent
-	}
-	return nil
 }
 
 func (p *libra) bounce() (int, error) {
@@ -195,14 +179,6 @@ func (p *libra) refill() error {
 	}
 	p.ready = append(p.ready, p.frames[filled:done]...)
 	return nil
-}
-
-func (p *libra) request() (bool, error) {
-	if _, err := p.transmit(1); err != nil {
-		return false, err
-	}
-	n, err := p.receive()
-	return n > 0, err
 }
 
 func (p *libra) drops() (map[string]uint64, error) {

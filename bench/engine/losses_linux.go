@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"strconv"
@@ -45,28 +44,18 @@ func (b *bed) losses() (map[string]uint64, error) {
 // udpLosses adds the UDP error counters of the current namespace. The file has
 // a line of names and a line of values for each protocol.
 func udpLosses(lost map[string]uint64) error {
-	f, err := os.Open("/proc/thread-self/net/snmp")
+	text, err := os.ReadFile("/proc/thread-self/net/snmp")
 	if err != nil {
 		return fmt.Errorf("engine: read UDP counters: %w", err)
 	}
-	defer f.Close()
-	var names []string
-	for scan := bufio.NewScanner(f); scan.Scan(); {
-		fields := strings.Fields(scan.Text())
-		if len(fields) == 0 || fields[0] != "Udp:" {
-			continue
-		}
-		if names == nil {
-			names = fields
-			continue
-		}
-		for i, name := range names {
-			if i < len(fields) && (name == "RcvbufErrors" || name == "SndbufErrors" || name == "InCsumErrors") {
-				n, err := strconv.ParseUint(fields[i], 10, 64)
-				if err != nil {
-					return fmt.Errorf("engine: UDP counter %s: %w", name, err)
-				}
-				lost["UDP: "+name] = n
+	_, udp, _ := strings.Cut(string(text), "\nUdp: ")
+	names, udp, _ := strings.Cut(udp, "\nUdp: ")
+	values, _, _ := strings.Cut(udp, "\n")
+	fields := strings.Fields(values)
+	for i, name := range strings.Fields(names) {
+		if i < len(fields) && (name == "RcvbufErrors" || name == "SndbufErrors" || name == "InCsumErrors") {
+			if lost["UDP: "+name], err = strconv.ParseUint(fields[i], 10, 64); err != nil {
+				return fmt.Errorf("engine: UDP counter %s: %w", name, err)
 			}
 		}
 	}

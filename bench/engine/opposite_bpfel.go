@@ -8,16 +8,9 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"structs"
 
 	"github.com/cilium/ebpf"
 )
-
-type oppositeTally struct {
-	_      structs.HostLayout
-	Frames uint64
-	Bytes  uint64
-}
 
 // Names of all BPF objects in the ELF.
 //

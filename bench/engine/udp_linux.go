@@ -15,9 +15,7 @@ import (
 // the AF_XDP programs have none.
 type udp struct {
 	fd      int
-	payload []byte
 	out, in []mmsghdr
-	buffers [][]byte
 }
 
 // mmsghdr is struct mmsghdr of recvmmsg(2).
@@ -36,15 +34,19 @@ func openUDP(cfg *programConfig) (program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &udp{fd: fd, payload: cfg.frame[wire.EnvelopeLen:]}
+	payload := cfg.frame[wire.EnvelopeLen:]
+	p := &udp{fd: fd, out: make([]mmsghdr, batch), in: make([]mmsghdr, batch)}
+	if cfg.Test == RequestResponse {
+		p.in = p.in[:1] // looking for more than the answer would take time
+	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
 		return nil, errors.Join(os.NewSyscallError("setsockopt SO_NO_CHECK", err), p.close())
 	}
-	p.out, p.in = make([]mmsghdr, batch), make([]mmsghdr, batch)
-	for i := range batch {
-		p.buffers = append(p.buffers, make([]byte, len(p.payload)))
-		p.out[i].point(p.payload)
-		p.in[i].point(p.buffers[i])
+	for i := range p.out {
+		p.out[i].point(payload)
+	}
+	for i := range p.in {
+		p.in[i].point(make([]byte, len(payload)))
 	}
 	return p, nil
 }
@@ -109,25 +111,9 @@ func (p *udp) transmit(n int) (int, error) {
 	return p.mmsg(unix.SYS_SENDMMSG, "sendmmsg", p.out[:n], 0)
 }
 
-func (p *udp) send() error {
-	_, err := p.transmit(batch)
-	return err
-}
-
 // receive blocks until there is a datagram and takes what else is there.
 func (p *udp) receive() (int, error) {
 	return p.mmsg(unix.SYS_RECVMMSG, "recvmmsg", p.in, unix.MSG_WAITFORONE)
-}
-
-func (p *udp) seed(n int) error {
-	for n > 0 {
-		sent, err := p.transmit(min(n, batch))
-		if err != nil {
-			return err
-		}
-		n -= sent
-	}
-	return nil
 }
 
 // bounce sends the very bytes back that came in.
@@ -139,18 +125,6 @@ func (p *udp) bounce() (int, error) {
 		sent += more
 	}
 	return n, err
-}
-
-func (p *udp) request() (bool, error) {
-	if _, err := unix.Write(p.fd, p.payload); err != nil {
-		return false, os.NewSyscallError("write", err)
-	}
-	buf := p.buffers[0]
-	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(p.fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0, 0, 0)
-	if err := passing(errno); err != nil {
-		return false, os.NewSyscallError("recvfrom", err)
-	}
-	return errno == 0 && int(n) == len(buf), nil
 }
 
 // drops is empty: what the kernel drops on the way to a UDP socket is in the
