@@ -14,7 +14,7 @@ import (
 const legendRoom = 1.6
 
 // Charts returns cost, throughput, hot (Figures 13 and 14) and negotiation
-// (Figure 17), as far as they were measured.
+// (Figure 17). Those without a measurement have no series.
 func (r *Report) Charts() []harness.Chart {
 	return []harness.Chart{r.costChart(), r.rateChart(), r.hotChart(), r.delayChart()}
 }

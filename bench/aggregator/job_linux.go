@@ -134,7 +134,7 @@ func newBench(p *bpf.Aggregator, id uint16, a plane.Arithmetic, m plane.Mode, st
 	}
 	defer func() {
 		if err != nil {
-			_ = p.RemoveJob(id) // the first error says more
+			_ = p.RemoveJob(id) // the first error explains more
 		}
 	}()
 	for i := range b.senders {

@@ -15,7 +15,7 @@ type Report struct {
 	Rounds int `json:"rounds"`
 	// Results has one entry for each job and frame length of Cost.
 	Results []Result `json:"results"`
-	// Targets are what the XDP program has to reach, as far as the run measured it.
+	// Targets are what the XDP program has to reach, of what the run measured.
 	Targets []harness.Target `json:"targets"`
 	// Rates and Systems are of Throughput.
 	Rates   []Rate   `json:"rates"`

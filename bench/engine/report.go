@@ -17,7 +17,7 @@ type Report struct {
 	Results []Result `json:"results"`
 	// Ratios compare Libra with each baseline.
 	Ratios []Ratio `json:"ratios"`
-	// Targets are what Libra has to reach, as far as the run measured it.
+	// Targets are what Libra has to reach, of what the run measured.
 	Targets []Target `json:"targets"`
 	// Unavailable is what was not measured, and why.
 	Unavailable []harness.Unavailable `json:"unavailable"`

@@ -37,7 +37,7 @@ type Subject[S any] struct {
 	Err error
 }
 
-// Turns says how subjects take turns.
+// Turns is how subjects take turns.
 type Turns struct {
 	Rounds int
 	Steps  *Steps

@@ -22,7 +22,7 @@ type Report struct {
 	Harvest  time.Duration `json:"harvest_ns"`
 	// Results has one entry for each number of workers, batch size and baseline.
 	Results []Result `json:"results"`
-	// Targets are what Libra has to reach, as far as the run measured it.
+	// Targets are what Libra has to reach, of what the run measured.
 	Targets []harness.Target `json:"targets"`
 	// Unavailable is what was not measured, and why.
 	Unavailable []harness.Unavailable `json:"unavailable"`

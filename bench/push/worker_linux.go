@@ -134,7 +134,7 @@ type batches struct {
 func (b *batches) keysOf(n int) []uint64   { return b.keys[n%batchesEach*b.size:][:b.size] }
 func (b *batches) gradsOf(n int) []float32 { return b.grads[n%batchesEach*b.size:][:b.size] }
 
-// pushAll pushes the batches of a worker in turn until stop says so, InFlight of
+// pushAll pushes the batches of a worker in turn until stop returns true, InFlight of
 // them at a time, and returns when all are acknowledged.
 func pushAll(ctx context.Context, w *transport.Worker, load batches, pushes *atomic.Uint64, stop func() bool) error {
 	var tickets [InFlight]*transport.Ticket
