@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -63,8 +64,7 @@ func (p *Program) Build(ctx context.Context) (_ *Executable, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, p.name)
-	args := append(p.compiler[1:len(p.compiler):len(p.compiler)], "-", "-o", path)
-	cmd := exec.CommandContext(ctx, compiler, append(args, p.libraries...)...)
+	cmd := exec.CommandContext(ctx, compiler, slices.Concat(p.compiler[1:], []string{"-", "-o", path}, p.libraries)...)
 	cmd.Stdin = strings.NewReader(p.source)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		if ctx.Err() != nil {

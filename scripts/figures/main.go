@@ -77,8 +77,7 @@ func run(libra, out, only string) error {
 
 // measure runs a source's command and keeps its result.
 func measure(libra, source, out string) error {
-	args := append(strings.Fields(commands[source])[1:], "--json")
-	cmd := exec.Command(libra, args...)
+	cmd := exec.Command(libra, strings.Fields(commands[source] + " --json")[1:]...)
 	cmd.Stderr = os.Stderr // the progress
 	result, err := cmd.Output()
 	if err != nil {
