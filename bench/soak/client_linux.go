@@ -157,11 +157,9 @@ func (c *client) take(b []byte, first bool) {
 
 func (c *client) settled() bool {
 	_, waiting := c.window.oldest()
-	return !waiting && c.sock.Load().InFlight() == 0
+	return !waiting && c.port.settled()
 }
 
 func (c *client) status() string {
-	s := c.sock.Load()
-	return fmt.Sprintf("%d packets unanswered, backlog %d, in flight %d, %d frames free",
-		c.window.next-c.window.base, s.Backlog(), s.InFlight(), c.pool.Available())
+	return fmt.Sprintf("%d packets unanswered, %s", c.window.next-c.window.base, c.port.status())
 }

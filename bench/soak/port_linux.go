@@ -202,6 +202,17 @@ func (p *port) collect(fill bool) error {
 	return errors.Join(err, p.pool.Free(p.frames[filled:n]...))
 }
 
+// settled and status are those of a role that remembers no packets.
+func (p *port) settled() bool {
+	s := p.sock.Load()
+	return s.Backlog() == 0 && s.InFlight() == 0
+}
+
+func (p *port) status() string {
+	s := p.sock.Load()
+	return fmt.Sprintf("backlog %d, in flight %d, %d frames free", s.Backlog(), s.InFlight(), p.pool.Available())
+}
+
 // where describes what the goroutine is doing. Any other may call it.
 func (p *port) where() string {
 	doing := p.doing.Load()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"time"
@@ -53,16 +52,6 @@ func (s server) step() error {
 	}
 	// The TX ring has an entry for every frame, so all were taken.
 	return sock.Kick()
-}
-
-func (s server) settled() bool {
-	sock := s.sock.Load()
-	return sock.Backlog() == 0 && sock.InFlight() == 0
-}
-
-func (s server) status() string {
-	sock := s.sock.Load()
-	return fmt.Sprintf("backlog %d, in flight %d, %d frames free", sock.Backlog(), sock.InFlight(), s.pool.Available())
 }
 
 // Requests to the server's process.
