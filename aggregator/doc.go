@@ -15,4 +15,20 @@
 //
 // [Plane] is the management interface that every data plane offers to its
 // control plane.
+//
+// # Units
+//
+// A slot is an int64 whose meaning is the job's [Arithmetic]: units of 2^Exp, an int32,
+// or the bits of a float32. [JobConfig.Float32] and [JobConfig.Units] convert it.
+//
+// # Errors
+//
+// Management calls return errors that wrap those listed below. A frame has no error: what
+// becomes of it is a [Verdict], and a refusal is answered by an ERROR frame and counted.
+//
+// # Ownership and goroutines
+//
+// A [Bank] belongs to the caller of Swap until Clear, and its Slots are the plane's memory.
+// [Model.Process] writes into the caller's reply and keeps neither buffer. A Plane may be
+// used by several goroutines, also while frames are processed.
 package aggregator

@@ -17,4 +17,18 @@
 // network namespace than that of the interfaces. They work in native and in
 // generic mode on interfaces whose frames fit one buffer. A VLAN tag must be in the frame, not in the packet's metadata: switch
 // off VLAN offload (ethtool -K IFACE rxvlan off) where Libra frames are tagged.
+//
+// # Errors
+//
+// [Open] and [Aggregator.Attach] return errors that wrap [ErrPermission] or
+// [afxdp.ErrPermission] with the missing capability, [afxdp.ErrProgramAttached] where another program is on the interface, or
+// [ErrNamespace]; the verifier's log is in an [*ebpf.VerifierError]. Calls of the
+// [aggregator.Plane] return the errors of package aggregator.
+//
+// # Ownership and goroutines
+//
+// The Aggregator owns its programs, maps and attachments, and they last as long as the
+// process holds it: nothing is pinned, and a process that is killed leaves none of
+// them. The Slots of a Bank are mapped memory of the kernel, valid until Clear. Methods may
+// be called from several goroutines.
 package bpf

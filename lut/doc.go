@@ -30,4 +30,11 @@
 // [Adder] as byte images for BPF maps and as entries for a P4 control plane.
 // testdata holds sums for a port to compare with. Tables are made with integer
 // arithmetic and have the same bits on every machine.
+//
+// # Units, errors, goroutines
+//
+// Numbers pass as the bits of a float32 ([math.Float32bits]), bounds as a part of the
+// true sum. [New] returns an error that wraps [ErrConfig]; [Adder.Add] has none, as it is
+// defined for all bits. An [Adder] does not change after New, takes no memory for an
+// addition, and may be used by several goroutines.
 package lut

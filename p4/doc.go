@@ -8,4 +8,15 @@
 //
 // Folder compiled holds what the compiler made of the program, so that using it takes
 // no compiler.
+//
+// # Errors
+//
+// Calls return errors that wrap [ErrUnreachable], [ErrNotPrimary], [ErrOtherProgram],
+// [ErrFull] or [ErrStateLost], or those of package aggregator. After ErrUnreachable the call
+// may be repeated; after ErrStateLost the plane has to be opened anew.
+//
+// # Ownership and goroutines
+//
+// A Plane owns its connection. The Slots of a Bank are a copy of the switch's registers.
+// Methods may be called from several goroutines, as [aggregator.Plane] demands.
 package p4

@@ -10,4 +10,20 @@
 // rounded once to float32. Integer addition is associative and rows do not
 // depend on each other, so the weights after a step depend neither on the order
 // of arrival nor on which rows an aggregator summed.
+//
+// # Units
+//
+// A sum counts units of 2^Config.Exp. Gradients and weights are float32.
+//
+// # Errors
+//
+// A call that refuses a number adds nothing of its batch. [Store.Accumulate] returns a
+// [wire.Refusal] that a server can send; the other calls return errors that wrap
+// [ErrOverflow] or [ErrFull] or name the gradient at fault. Reading a checkpoint returns
+// [ErrNotCheckpoint], [ErrVersion], [ErrCorrupt] or [ErrMismatch].
+//
+// # Ownership and goroutines
+//
+// A [Store] belongs to one goroutine. It keeps no slice of keys or gradients. A [Snapshot] may be
+// saved by another goroutine meanwhile; it asks the owner for its turns.
 package ps

@@ -1,0 +1,73 @@
+package control_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// A daemon serves a data plane; a parameter server creates a job there, holds it, and
+// asks for a harvest.
+func Example() {
+	quiet := slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	model, err := aggregator.NewModel(aggregator.Config{})
+	if err != nil {
+		panic(err)
+	}
+	service := control.NewAggregator(ctx, control.AggregatorConfig{Plane: model, Stripes: 10, Dense: true, Log: quiet})
+	defer service.Close()
+	server := control.NewServer(control.Security{})
+	pb.RegisterAggregatorServer(server, service)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	go server.Serve(listener)
+	defer server.Stop()
+
+	addr := listener.Addr().(*net.TCPAddr).AddrPort()
+	conn, err := control.Dial(ctx, "aggregator", addr, control.Security{}, 10*time.Second, quiet)
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	job, err := control.CreateJob(ctx, pb.NewAggregatorClient(conn), &pb.JobSpec{
+		Job: 5, Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT, Exponent: proto.Int32(-46),
+		Slots: 100, HotSet: []byte("fingerprint"),
+	}, 0, quiet)
+	if err != nil {
+		panic(err)
+	}
+	held, release := context.WithCancel(ctx)
+	defer release()
+	if err := job.Hold(held, func(err error) { fmt.Println("lost:", err) }); err != nil {
+		panic(err)
+	}
+	harvester := control.NewHarvester(job, func(h *control.Harvest) error {
+		fmt.Println("harvest", h.Number, "of", h.Frames, "frames")
+		return nil
+	}, quiet)
+	ended := make(chan error, 1)
+	running, stop := context.WithCancel(ctx)
+	go func() { ended <- harvester.Run(running) }()
+	if err := harvester.Now(ctx); err != nil {
+		panic(err)
+	}
+	stop()
+	<-ended
+	release()
+	fmt.Println(job.Remove(ctx))
+	// Output:
+	// harvest 1 of 0 frames
+	// <nil>
+}
