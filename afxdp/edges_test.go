@@ -502,6 +502,24 @@ func TestSleep(t *testing.T) {
 	}
 }
 
+// Without BusyPoll nothing but sleeping wakes the driver, also if it asks for that.
+func TestPollLeavesTheDriverAlone(t *testing.T) {
+	s, k := newSim(t, simConfig{frames: 8, ring: 8})
+	if err := s.wake.Open(); err != nil {
+		t.Fatal(err)
+	}
+	defer s.wake.Close()
+	s.fill.flags.Store(ringNeedWakeup)
+	k.onRecv = func() unix.Errno { t.Error("is woken"); return 0 }
+	s.polls.checked = time.Now().Add(time.Hour)
+	if ev, err := s.Poll(EventRx, time.Millisecond); ev != 0 || err != nil {
+		t.Errorf("events %b, %v", ev, err)
+	}
+	if s.count.RxWakeups != 0 {
+		t.Errorf("%d wake-ups", s.count.RxWakeups)
+	}
+}
+
 // Packets that come unasked are not overslept.
 func TestOversleptIsForReceivers(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})

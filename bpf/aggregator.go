@@ -240,6 +240,5 @@ func (a *Aggregator) close() error {
 		errs = append(errs, at.Close())
 	}
 	clear(a.ports)
-	clear(a.sets)
 	return errors.Join(append(errs, a.failures.close(), a.home.close(), a.table.close(), a.senders.close(), a.objects.Close())...)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"strings"
 	"testing"
 	"unsafe"
@@ -117,6 +118,48 @@ func TestNoSuchPlace(t *testing.T) {
 				t.Errorf("%s(%d): %v", name, id, err)
 			}
 		}
+	}
+}
+
+// Errors of a job and of a sender say which.
+func TestErrorsNameJobAndSender(t *testing.T) {
+	d := openWith(t, Options{Address: conformance.Aggregator.IP, MaxSenders: 3})
+	sync := aggregator.JobConfig{ID: 6, Slots: 10, Mode: aggregator.Sync, Workers: 1}
+	if err := errors.Join(d.AddJob(aggregator.JobConfig{ID: 5, Slots: 10}), d.AddJob(sync)); err != nil {
+		t.Fatal(err)
+	}
+	s := aggregator.SenderConfig{ID: 77, IP: conformance.Host(0).IP}
+	named := func(id uint16) aggregator.SenderConfig { s := s; s.ID = id; return s }
+	if err := errors.Join(d.AddSender(5, s), d.AddSender(6, s)); err != nil {
+		t.Fatal(err)
+	}
+	first, err := d.Swap(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	strange := named(79)
+	strange.IP = netip.MustParseAddr("fd00::1")
+	for want, call := range map[string]func() error{
+		"job 5: sender 4242: ":                               func() error { _, err := d.SenderCounters(5, 4242); return err },
+		"job 5: sender 4243: ":                               func() error { return d.RemoveSender(5, 4243) },
+		"job 5: sender 77: ":                                 func() error { return d.AddSender(5, s) },
+		"job 5: sender 79: address fd00::1: ":                func() error { return d.AddSender(5, strange) },
+		"sender 80: all 1 workers have been admitted":        func() error { return d.AddSender(6, named(80)) },
+		"bpf: job 5: sender 82: ":                            func() error { return errors.Join(d.AddSender(5, named(81)), d.AddSender(5, named(82))) },
+		"all jobs together may have 3":                       func() error { return d.AddSender(5, named(83)) },
+		"job 7: ":                                            func() error { return d.RemoveJob(7) },
+		"job 5: " + aggregator.ErrJobExists.Error():          func() error { return d.AddJob(aggregator.JobConfig{ID: 5, Slots: 1}) },
+		"job 5: " + aggregator.ErrBankNotCleared.Error():     func() error { _, err := d.Swap(5); return err },
+		"job 6: " + aggregator.ErrMode.Error():               func() error { _, err := d.Swap(6); return err },
+		"job 6: " + aggregator.ErrMode.Error() + ": ":        func() error { return d.Clear(&aggregator.Bank{Job: 6}) },
+		"job 5: " + aggregator.ErrBankNotFrozen.Error() + "": func() error { return d.Clear(&aggregator.Bank{Job: 5}) },
+	} {
+		if err := call(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	if err := d.Clear(first); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -353,6 +396,9 @@ func TestAttachAndDetach(t *testing.T) {
 		}
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
+		}
+		if mode, ok := d.Mode("port0"); mode != 0 || ok {
+			t.Errorf("after Close the mode is %v, %v", mode, ok)
 		}
 		for i, err := range []error{
 			d.Attach("port0", afxdp.AttachNative),
