@@ -172,13 +172,13 @@ func TestSwapThatTimesOut(t *testing.T) {
 	d.waits = nil
 	release()
 	push(0, 7)
-	for i, want := range [][2]int64{{5, 0}, {7, 100}} {
+	for i, want := range [][2]int64{{5, 0}, {7, 100}, {}, {}} { // then both banks are clear
 		b, err := d.Swap(job.ID)
 		if err != nil {
 			t.Fatalf("the next Swap: %v", err)
 		}
-		if sums := [2]int64(b.Slots); sums != want {
-			t.Errorf("harvest %d afterwards has %v, want %v", i, sums, want)
+		if sums := [2]int64(b.Slots); sums != want || (want == [2]int64{}) != (b.Frames == 0 && b.Pairs == 0) {
+			t.Errorf("harvest %d afterwards has %v of %d frames and %d pairs, want %v", i, sums, b.Frames, b.Pairs, want)
 		}
 		if err := d.Clear(b); err != nil {
 			t.Fatal(err)
