@@ -1,0 +1,140 @@
+package transport
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/wire"
+)
+
+// packet is a received payload with room for an answer.
+func packet(from wire.Endpoint, payload []byte) link.Packet {
+	room := make([]byte, len(payload), 2048)
+	copy(room, payload)
+	return link.Packet{Packet: wire.Packet{Src: from, Payload: room}}
+}
+
+// What is not answered does not keep the rest of its batch from being served, and each
+// frame is counted.
+func TestServerServesWholeBatches(t *testing.T) {
+	network := newMemNet()
+	s, _ := newTestServer(t, network)
+	from := network.open("10.0.0.2:1000").local
+	if err := s.Admit(t.Context(), 5, from.AddrPort(), testServerEpoch); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil { // what follows is alone with the server's state
+		t.Fatal(err)
+	}
+	h := func(seq uint32) wire.Header {
+		return wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: seq}
+	}
+	other := h(9)
+	other.Job++
+	ack := make([]byte, wire.HeaderLen)
+	wire.Header{Type: wire.TypeAck}.Put(ack)
+	var pkts []link.Packet
+	for _, payload := range [][]byte{
+		{1, 2}, cold(h(1), testDim, 1), ack, cold(h(1), testDim, 1), {}, pullOf(h(2), 3), ack, cold(other, testDim, 1), cold(h(3), testDim, 1), pullOf(h(4), 1),
+	} {
+		pkts = append(pkts, packet(from, payload))
+	}
+	if err := s.handle(pkts); err != nil {
+		t.Fatal(err)
+	}
+	var got []int
+	for _, p := range pkts {
+		got = append(got, p.Reply)
+	}
+	a := wire.HeaderLen
+	if diff := cmp.Diff([]int{0, a, 0, a, 0, wire.RowsLen(3, testDim), 0, wire.ErrorLen, a, wire.RowsLen(1, testDim)}, got); diff != "" {
+		t.Error(diff)
+	}
+	want := ServerStats{Applied: 2, Rows: 2, Duplicates: 1, Pulls: 2, KeysPulled: 4, Malformed: 2, Unexpected: 2}
+	want.Refusals[wire.CodeUnknownJob] = 1
+	want.Link = s.stats.Link
+	if diff := cmp.Diff(want, s.stats); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A server that has ended still has its last counters, those of its link included.
+func TestCountersOutliveTheEnd(t *testing.T) {
+	network := newMemNet()
+	s, _ := newTestServer(t, network)
+	c := client{t, network.open("10.0.0.2:1000"), s.link.Local()}
+	if err := s.Admit(t.Context(), 5, c.at(), testServerEpoch); err != nil {
+		t.Fatal(err)
+	}
+	if answer := c.ask(cold(wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}, testDim, 1)); answer == nil {
+		t.Fatal("no answer")
+	}
+	before, err := s.Stats(t.Context())
+	if err != nil || before.Applied != 1 || before.Link == (link.Stats{}) {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	after, err := s.Stats(t.Context())
+	if diff := cmp.Diff(before, after); diff != "" || err != nil {
+		t.Errorf("%v%s", err, diff)
+	}
+
+	model, err := aggregator.NewModel(aggregator.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := NewAggregatorServer(network.open("10.0.0.9:19522"), model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := client{t, c.link, a.loop.link.Local()}
+	// No frame of Libra gets no answer, and keeps none from others.
+	to.send([]byte{1})
+	to.ask(cold(wire.Header{Seq: 1}, testDim, 1))
+	linkBefore, err := a.LinkStats(t.Context())
+	if err != nil || linkBefore == (link.Stats{}) {
+		t.Fatalf("%+v, %v", linkBefore, err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if linkAfter, err := a.LinkStats(t.Context()); linkAfter != linkBefore || err != nil {
+		t.Errorf("%+v, %v; before the end %+v", linkAfter, err, linkBefore)
+	}
+}
+
+// The aggregator's server answers each of a batch, whatever the one before it was.
+func TestAggregatorServerServesWholeBatches(t *testing.T) {
+	network := newMemNet()
+	model, err := aggregator.NewModel(aggregator.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := NewAggregatorServer(network.open("10.0.0.9:19522"), model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	from := network.open("10.0.0.2:1000").local
+	hot := make([]byte, wire.HotLen(1))
+	wire.Header{Type: wire.TypeHot, Job: 77, Sender: 1, Seq: 5}.Put(hot)
+	pkts := []link.Packet{packet(from, []byte{1}), packet(from, hot), packet(from, nil), packet(from, hot)}
+	if err := a.handle(pkts); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range pkts {
+		if answered := i%2 == 1; (p.Reply != 0) != answered {
+			t.Errorf("packet %d gets an answer of %d bytes", i, p.Reply)
+		} else if answered && (p.Reply != wire.ErrorLen || !bytes.Equal(p.Payload[:1], []byte{wire.Version<<4 | byte(wire.TypeError)})) {
+			t.Errorf("packet %d gets %x", i, p.Payload[:p.Reply])
+		}
+	}
+}
