@@ -80,7 +80,7 @@ mutants: ## change the code of PKG in SAMPLE places, one at a time, and list the
 bench: ## run the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-figures: build ## measure again, 40 minutes or so, and write the tables of README.md and docs/performance.md (ONLY: engine, push, aggregator, tenants, soak)
+figures: build ## measure again, half an hour or so, and write the tables of README.md and docs/performance.md (ONLY: engine, push, aggregator, tenants, soak)
 	$(GO) run ./scripts/figures -libra $(BIN)/libra -out out/figures -only '$(ONLY)'
 
 setup: ## install what tests and code generation need (Debian; root)
