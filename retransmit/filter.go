@@ -14,7 +14,7 @@ import "github.com/libra-ina/libra/wire"
 // Why that is exact: a sender's unacknowledged frames lie in [base, base+W).
 // Frame s+2W is therefore sent only after s was answered. So when a fresh s
 // arrives, its entry holds s-2W or something older still; when a repetition
-// of an applied s arrives, however late, the entry holds s or something newer.
+// of an applied s arrives, the entry holds s or something newer.
 //
 // Why "newer" and not "different": a copy of s that is still in the network
 // after s+2W was applied meets the entry s+2W. It is different, but it was
@@ -30,10 +30,10 @@ import "github.com/libra-ina/libra/wire"
 // but never added. Why not only frames with the RETX flag: an original that
 // the network delays until after its own retransmission carries no flag.
 //
-// The comparison covers half of the number space: an entry must not be older
-// than 2^31 frames when it is used. Receivers therefore also mark the frames
-// that they do not filter, such as PULLs, so that a flow of nothing else
-// keeps the entries young.
+// The comparison covers half of the number space: a copy must not arrive after
+// 2^31 later frames, and an entry must not be older than 2^31 frames when it is
+// used. Receivers therefore also mark the frames that they do not filter, such as
+// PULLs, so that a flow of nothing else keeps the entries young.
 //
 // A Filter is not safe for concurrent use.
 type Filter struct {

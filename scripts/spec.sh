@@ -22,6 +22,11 @@ spec=$(cd "$(dirname "$0")/../docs/spec" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# The models name the code that they are of.
+while read -r path; do
+	[[ -e $spec/../../$path ]] || { echo "spec.sh: a model in docs/spec names $path, which is not there" >&2; exit 1; }
+done < <(grep -hoE '[a-z0-9_]+(/[a-z0-9_]+)+\.(go|h)' "$spec"/*.pml | sort -u)
+
 # What spin prints when a property fails.
 declare -A prints=(
 	[once]='assertion violated .*!\(applied\[n\]\)'
@@ -29,6 +34,7 @@ declare -A prints=(
 	[harvested]='assertion violated .*harvested=='
 	[single]='assertion violated .*(open_hot&sums|bank\[current\]&|open_cold&)'
 	[exact]='assertion violated .*count_(hot|cold)=='
+	[covered]='assertion violated .*n>=saved_steps'
 	[progress]='acceptance cycle'
 	[stuck]='invalid end state'
 )
@@ -61,7 +67,7 @@ check() {
 	else
 		result="NOT FOUND BY $expected: $(grep -m1 -E '^pan:|errors:' pan.log)"
 	fi
-	printf '%-8s %-52s %-22s %9s states %6s s %5.0f MB\n' "$model" "$*" "$result" "${out[0]-}" "${out[2]-}" "${out[1]-0}"
+	printf '%-8s %-72s %-20s %9s states %6s s %5.0f MB\n' "$model" "$*" "$result" "${out[0]-}" "${out[2]-}" "${out[1]-0}"
 	[[ $result == holds || $result == fails:* ]] || return 1
 	cd / && rm -rf "$dir"
 }
@@ -69,7 +75,7 @@ export -f check
 export spec work
 declare -p prints >"$work/prints"
 
-# The correct models come last but one, the mutants find their faults early.
+# model, what is expected of it, flags
 configurations() {
 	cat <<-'END'
 		flow holds
@@ -100,6 +106,11 @@ configurations() {
 		swap stuck -DMUTANT=HOLD_LOCK
 		swap progress -DMUTANT=HOLD_LOCK -DFRAMES=2 -DTIMEOUTS=1
 		cluster holds
+		cluster holds -DWORKERS=2 -DSTEPS=1 -DWORKER_CRASHES=0 -DSWITCH_CRASHES=0
+		cluster holds -DASYNC -DLIVES=2 -DSERVER_CRASHES=0 -DSWITCH_CRASHES=0
+		cluster holds -DASYNC -DLIVES=2 -DWORKER_CRASHES=0 -DSWITCH_CRASHES=0
+		cluster holds -DASYNC -DLIVES=3 -DSTEPS=1 -DSWITCH_CRASHES=0
+		cluster holds-ever -DLIVES=3 -DSTEPS=1 -DSWITCH_CRASHES=0
 		cluster exact -DMUTANT=NUMBER_ONLY
 		cluster exact -DMUTANT=BANKS_KEPT
 		cluster single -DMUTANT=SAME_EPOCH
@@ -111,6 +122,9 @@ configurations() {
 		cluster single -DMUTANT=NO_NUMBER
 		cluster exact -DMUTANT=OPEN_SAVED
 		cluster exact -DMUTANT=NEVER_AGAIN
+		cluster covered -DASYNC -DMUTANT=FILTER_KEPT
+		cluster covered -DASYNC -DMUTANT=SETTLE_ONCE
+		cluster covered -DASYNC -DMUTANT=STALE_TICKET -DLIVES=2 -DSERVER_CRASHES=0 -DSWITCH_CRASHES=0
 	END
 }
 

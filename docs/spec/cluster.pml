@@ -1,9 +1,10 @@
-/* A job from its workers' gradients to the server's checkpoint, with crashes.
+/* A job, from its workers' gradients to the server's checkpoint, with crashes.
  *
  * Shown, whatever crashes or disconnects when: a gradient is added to the weights
- * at most once; those of a synchronous job are at all times those of its committed
- * steps, each once; a checkpoint holds the gradients of all steps that it says
- * are taken; when faults end, training ends.
+ * at most once. The weights of a synchronous job are at all times those of its
+ * committed steps, each once; those of an asynchronous one (-DASYNC) have all steps
+ * that its checkpoint counts, though a step may be taken again by a later life. When
+ * faults end, training ends.
  *
  * That a flow applies a frame once is flow.pml's part, that a bank is frozen whole
  * is swap.pml's. Here a filter is the set of the frames that it has seen, and a
@@ -11,14 +12,16 @@
  * frame may arrive at any time, again, and in any order, also when its sender and
  * its receiver have been restarted since.
  *
- *	Worker	  internal/workload/train.go; internal/node/worker.go, membership.go
- *	Frames	  aggregator/hot.go (bpf/apply.h); transport/server.go answer
- *	Switch	  control/aggregator.go, job.go, bank.go, harvest.go, roster.go
- *	Server	  internal/node/server.go, checkpoint.go; control/harvester.go,
- *		  server.go, barrier.go; ps/harvest.go, commit.go, snapshot.go
+ *	Worker	internal/workload/train.go, internal/node/worker.go, internal/node/membership.go
+ *	Frames	aggregator/hot.go, bpf/apply.h, transport/server.go
+ *	Switch	control/aggregator.go, control/job.go, control/harvest_bank.go,
+ *		control/harvest_stream.go, control/roster.go
+ *	Server	internal/node/server.go, internal/node/checkpoint.go, internal/node/progress.go,
+ *		control/harvester.go, control/server.go, control/barrier.go,
+ *		ps/harvest.go, ps/commit.go, ps/snapshot.go
  *
  * A step of a worker is one hot and one cold frame. A gradient is a bit: that of
- * the step k of life l. A life is one run of one worker's process.
+ * step k of life l. A life is one run of one worker's process.
  */
 
 #ifndef WORKERS
@@ -54,6 +57,9 @@
 #define REJOIN 8	/* a synchronous job goes on with a worker that was restarted */
 #define NO_NUMBER 9	/* neither side looks at the number of a harvest that comes again */
 #define OPEN_SAVED 10	/* a checkpoint holds the sums of the open step */
+#define STALE_TICKET 12	/* it also answers what was asked after it was frozen */
+#define FILTER_KEPT 13	/* a new admission does not empty the filter */
+#define SETTLE_ONCE 14	/* what a worker reports counts as harvested after one harvest */
 #define NEVER_AGAIN 11	/* a harvest whose stream broke is not sent again */
 #ifndef MUTANT
 #define MUTANT 0
@@ -98,6 +104,12 @@ int weights_hot, weights_cold;
 byte harvest_of, harvest;	/* instance and number of the last one applied: ps.harvestID */
 byte applied;			/* number of the last one applied: Harvester.last */
 byte wanted, answered;		/* tickets: Harvester.asked, answered */
+#ifdef ASYNC			/* progress: how many steps each worker */
+byte reported[WORKERS];		/* has had acknowledged, */
+byte waiting[WORKERS];		/* had when the latest harvest was applied, */
+byte settled[WORKERS];		/* had when the one before was: they are in the weights */
+byte saved_steps[WORKERS];
+#endif
 bool asking;			/* the commit of the step waits for a harvest */
 byte newest;			/* its stream */
 
@@ -115,30 +127,58 @@ chan to_server = [2] of { byte, byte, int, byte };	/* stream, number, sums, tick
 byte breaks = BREAKS, worker_crashes = WORKER_CRASHES, server_crashes = SERVER_CRASHES, switch_crashes = SWITCH_CRASHES;
 bool complete;			/* the training */
 
-byte i, n, m, count_hot, count_cold;	/* of d_steps only */
+byte i, n, m, count_hot, count_cold;	/* of steps that nothing interrupts */
+
+/* count counts the gradients of step n of worker i in sums. */
+inline count(hot, cold)
+{
+	count_hot = 0; count_cold = 0;
+	for (m : 0 .. LIVES - 1) {
+		if
+		:: m < lives && worker[m] == i ->
+			count_hot = count_hot + ((hot >> (m * STEPS + n)) & 1);
+			count_cold = count_cold + ((cold >> (m * STEPS + n)) & 1)
+		:: else
+		fi
+	};
+	m = 0
+}
 
 /* The sums hold the steps from first to after of each worker, each once. */
-inline check_exact(hot, cold, first, after)
+inline exact(hot, cold, first, after)
 {
 	for (n : 0 .. STEPS - 1) {
 		for (i : 0 .. WORKERS - 1) {
-			count_hot = 0; count_cold = 0;
-			for (m : 0 .. LIVES - 1) {
-				if
-				:: m < lives && worker[m] == i ->
-					count_hot = count_hot + ((hot >> (m * STEPS + n)) & 1);
-					count_cold = count_cold + ((cold >> (m * STEPS + n)) & 1)
-				:: else
-				fi
-			};
+			count(hot, cold);
 			assert(count_hot == (first <= n && n < after));
 			assert(count_cold == (first <= n && n < after))
 		}
 	};
-	n = 0; i = 0; m = 0; count_hot = 0; count_cold = 0
+	n = 0; i = 0; count_hot = 0; count_cold = 0
+}
+
+/* The sums hold the steps that the checkpoint counts. */
+inline covered(hot, cold)
+{
+	for (i : 0 .. WORKERS - 1) {
+		for (n : 0 .. STEPS - 1) {
+			count(hot, cold);
+			assert(n >= saved_steps[i] || count_hot > 0);
+			assert(n >= saved_steps[i] || count_cold > 0)
+		}
+	};
+	n = 0; i = 0; count_hot = 0; count_cold = 0
 }
 
 /* ---- The worker ---- */
+
+#ifdef ASYNC
+#define may_rejoin true
+#define first_step reported[w]
+#else
+#define may_rejoin (MUTANT == REJOIN)
+#define first_step step
+#endif
 
 /* Its membership is over: a service withdrew it, or ended. */
 #define cut_off(l) (!up || server != my_server || job != my_job || hot_admitted[w] != hot_epoch[l])
@@ -152,11 +192,13 @@ active [WORKERS] proctype Worker()
 	do
 	:: complete -> break
 	:: lives < LIVES && !complete ->
-join:		/* The server first. It refuses who comes a second time: barrier.failure. */
+		/* The server first. A synchronous job ends with a worker that is lost, so
+		 * that it takes none a second time: barrier.failure. (Who joins a server that
+		 * has lost its job gets no further, and comes again.) */
 		if
-		:: atomic { up && !finished[w] && (!joined[w] || MUTANT == REJOIN) ->
+		:: atomic { up && job == owns && !finished[w] && (!joined[w] || may_rejoin) ->
 			l = lives; lives++;
-			worker[l] = w; from[l] = step; k = step;
+			worker[l] = w; from[l] = first_step; k = first_step;
 			joined[w] = true; arrived[w] = false;
 			my_server = server; my_job = owns;
 			cold_epoch[l] = l + 1; cold_admitted[w] = l + 1; cold_seen[w] = 0
@@ -176,7 +218,9 @@ join:		/* The server first. It refuses who comes a second time: barrier.failure.
 			epochs++;
 #endif
 			hot_epoch[l] = epochs; hot_admitted[w] = epochs;
+#if MUTANT != FILTER_KEPT
 			hot_seen[w] = 0
+#endif
 		   }
 		:: server != my_server || !up || (job != my_job && MUTANT != NO_INSTANCE) -> goto next
 		:: complete -> goto end
@@ -191,6 +235,15 @@ join:		/* The server first. It refuses who comes a second time: barrier.failure.
 			:: cut_off(l) -> goto next
 			:: worker_crashes > 0 -> worker_crashes--; goto next
 			fi;
+#ifdef ASYNC
+			if
+			:: atomic { up && server == my_server && cold_admitted[w] == cold_epoch[l] ->
+				k++; reported[w] = k		/* Report */
+			   }
+			:: atomic { up && server == my_server -> k++ }
+			:: cut_off(l) -> goto next
+			fi
+#else
 			if
 			:: atomic { up && server == my_server -> arrived[w] = true }
 			:: cut_off(l) -> goto next
@@ -201,14 +254,20 @@ join:		/* The server first. It refuses who comes a second time: barrier.failure.
 			:: cut_off(l) -> goto next
 			:: worker_crashes > 0 -> worker_crashes--; goto next
 			fi
+#endif
 		od;
 		if
-		:: atomic { up && server == my_server -> finished[w] = true }
+		:: atomic { up && server == my_server ->
+#ifdef ASYNC
+			reported[w] = STEPS;
+#endif
+			finished[w] = true
+		   }
 		:: cut_off(l)
 		fi;
 next:		atomic {
 			if
-			:: up && server == my_server && !finished[w] && MUTANT != REJOIN -> lost = true
+			:: up && server == my_server && !finished[w] && !may_rejoin -> lost = true
 			:: else
 			fi
 		}
@@ -324,6 +383,20 @@ inline end_job()
 	i = 0
 }
 
+#if MUTANT == STALE_TICKET
+#define RESENT wanted
+#else
+#define RESENT 0	/* it answers no request of this stream */
+#endif
+
+/* Without steps a harvest is also due from time to time. One that would change
+ * nothing is left out. */
+#ifdef ASYNC
+#define due (asked > ticket || bank[current] != 0 || waiting[0] != reported[0] || settled[0] != waiting[0])
+#else
+#define due (asked > ticket)
+#endif
+
 active proctype Switch()
 {
 	byte s, v;
@@ -346,7 +419,7 @@ end:	do
 #if MUTANT == NEVER_AGAIN
 			:: pending && v != number -> clear_bank()
 #else
-			:: pending && v != number -> send(0)
+			:: pending && v != number -> send(RESENT)
 #endif
 #endif
 			:: else
@@ -358,7 +431,7 @@ end:	do
 		fi;
 		s = 0; v = 0; what = 0
 	   }
-	:: atomic { job != 0 && stream != 0 && !pending && asked > ticket && nfull(to_server) ->
+	:: atomic { job != 0 && stream != 0 && !pending && due && nfull(to_server) ->
 		ticket = asked;				/* harvests.harvest, freeze */
 		if
 		:: bank[current] != 0 -> frozen = true; current = !current
@@ -376,14 +449,43 @@ end:	do
 
 inline save()
 {
-	saved_step = step;
 #if MUTANT == OPEN_SAVED
 	saved_hot = weights_hot | open_hot; saved_cold = weights_cold | open_cold;
 #else
 	saved_hot = weights_hot; saved_cold = weights_cold;
 #endif
 	saved_of = harvest_of; saved_harvest = harvest;
-	check_exact(saved_hot, saved_cold, 0, saved_step)	/* NOTHING LOST, NOTHING DOUBLED */
+	/* NOTHING LOST; if synchronous, NOTHING DOUBLED */
+#ifdef ASYNC
+	for (i : 0 .. WORKERS - 1) { saved_steps[i] = settled[i] };
+	covered(saved_hot, saved_cold)
+#else
+	saved_step = step;
+	exact(saved_hot, saved_cold, 0, saved_step)
+#endif
+}
+
+/* progress.settle. What was acknowledged before a harvest began is in the weights when
+ * that is applied. One may be on its way when the report comes, so it takes two. */
+inline settle()
+{
+#ifdef ASYNC
+	for (i : 0 .. WORKERS - 1) {
+#if MUTANT == SETTLE_ONCE
+		settled[i] = reported[i];
+#else
+		settled[i] = waiting[i];
+#endif
+		waiting[i] = reported[i]
+	};
+	i = 0
+#endif
+}
+
+inline commit()
+{
+	weights_hot = weights_hot | open_hot; weights_cold = weights_cold | open_cold;
+	open_hot = 0; open_cold = 0
 }
 
 /* A stream takes the place of one that broke: Harvester.attach. */
@@ -412,6 +514,9 @@ inline die()
 	harvest_of = 0; harvest = 0; applied = 0; wanted = 0; answered = 0; asking = false; step = 0; lost = false;
 	for (i : 0 .. WORKERS - 1) {
 		joined[i] = false; arrived[i] = false; finished[i] = false; cold_admitted[i] = 0; cold_seen[i] = 0
+#ifdef ASYNC
+		; reported[i] = 0; waiting[i] = 0; settled[i] = 0
+#endif
 	};
 	i = 0;
 	do
@@ -437,6 +542,12 @@ start:	/* open, CreateJob, takeOver */
 		server++; up = true;
 		step = saved_step; weights_hot = saved_hot; weights_cold = saved_cold;
 		harvest_of = saved_of; harvest = saved_harvest;
+#ifdef ASYNC
+		for (i : 0 .. WORKERS - 1) {
+			reported[i] = saved_steps[i]; waiting[i] = saved_steps[i]; settled[i] = saved_steps[i]
+		};
+		i = 0;
+#endif
 		instances++; job = instances; owns = job;
 		attach()
 	};
@@ -451,6 +562,9 @@ start:	/* open, CreateJob, takeOver */
 				open_hot = open_hot | sums; harvest_of = owns; harvest = v
 			fi;
 			applied = v;
+#ifdef ASYNC
+			commit(); settle();
+#endif
 			if
 			:: t > answered -> answered = t
 			:: else
@@ -460,20 +574,27 @@ start:	/* open, CreateJob, takeOver */
 		fi;
 		s = 0; v = 0; t = 0; sums = 0
 	   }
-	:: atomic { step < STEPS && all(arrived) && wanted == answered && !asking ->
-		asking = true; wanted++; to_switch!newest, NOW, wanted
+#ifdef ASYNC
+	:: atomic { all(finished) && !asking -> asking = true; wanted++; to_switch!newest, NOW, wanted }
+	:: atomic { asking && answered == wanted ->	/* finish */
+		commit();
+		for (i : 0 .. WORKERS - 1) { settled[i] = reported[i] };
+		save(); complete = true;
+		break
 	   }
-	:: d_step { asking && answered == wanted ->		/* commit */
-		check_exact(open_hot, open_cold, step, step + 1);	/* NOTHING LOST, NOTHING DOUBLED */
-		asking = false;
-		weights_hot = weights_hot | open_hot; weights_cold = weights_cold | open_cold;
-		open_hot = 0; open_cold = 0;
-		step++;
+	:: d_step { saved_steps[0] != settled[0] -> save() }
+#else
+	:: atomic { step < STEPS && all(arrived) && !asking -> asking = true; wanted++; to_switch!newest, NOW, wanted }
+	:: d_step { asking && answered == wanted ->	/* commit */
+		exact(open_hot, open_cold, step, step + 1);	/* NOTHING LOST, NOTHING DOUBLED */
+		commit();
+		asking = false; step++;
 		for (i : 0 .. WORKERS - 1) { arrived[i] = false };
 		i = 0
 	   }
 	:: d_step { saved_step != step -> save() }
 	:: atomic { step == STEPS && all(finished) -> save(); complete = true; break }
+#endif
 	:: atomic { breaks > 0 -> breaks--;
 		if
 		:: drain()
