@@ -17,10 +17,10 @@ type Desc struct {
 type DescFlags uint16
 
 const (
-	// More: the packet continues in the next descriptor
+	// More means that the packet continues in the next descriptor
 	// (XDP_PKT_CONTD). Only sockets with Config.MultiBuffer have it.
 	More DescFlags = 1 << 0
-	// WithTxMeta: the bytes before the packet hold a request for
+	// WithTxMeta means that the bytes before the packet hold a request for
 	// the device (XDP_TX_METADATA); see [UMEM.TxMeta].
 	WithTxMeta DescFlags = 1 << 1
 )

@@ -16,13 +16,13 @@ import (
 type Events uint8
 
 const (
-	// EventRx: Receive has packets.
+	// EventRx means that Receive has packets.
 	EventRx Events = 1 << iota
-	// EventCompletion: Completed has frames. The kernel does not notify of
+	// EventCompletion means that Completed has frames. The kernel does not notify of
 	// them, so waiting for it looks at the ring at growing intervals of 20µs
 	// to 1ms.
 	EventCompletion
-	// EventWake: Wake was called since the last Poll. It is always
+	// EventWake means that Wake was called since the last Poll. It is always
 	// waited for.
 	EventWake
 )

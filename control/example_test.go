@@ -32,7 +32,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }() // ends with Stop
 	defer server.Stop()
 
 	addr := listener.Addr().(*net.TCPAddr).AddrPort()
@@ -64,7 +64,7 @@ func Example() {
 		panic(err)
 	}
 	stop()
-	<-ended
+	_ = <-ended // that it was stopped
 	release()
 	fmt.Println(job.Remove(ctx))
 	// Output:

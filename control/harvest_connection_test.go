@@ -40,7 +40,7 @@ func TestBrokenHarvestStreamIsExplained(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		<-ran
+		_ = <-ran
 		for _, want := range []string{"aggregator: harvest: the connection broke (", "(" + errCut.Error() + ")", "is the aggregator running"} {
 			if !strings.Contains(text.String(), want) {
 				t.Errorf("%q is not in the log:\n%s", want, &text)
