@@ -1,0 +1,72 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/wire"
+)
+
+// TestUDPFullSocket has the kernel say that the socket's buffer is full. Nothing of the
+// batch is taken, answers are lost and counted, and Wait ends when there is room.
+func TestUDPFullSocket(t *testing.T) {
+	for _, errno := range []unix.Errno{unix.EAGAIN, unix.ENOBUFS} {
+		l := openTestUDP(t, "127.0.0.1:0")
+		sendAll(t, l, l.Local(), 2, 20)
+		pkts := receiveAll(t, l, 2)
+		pkts[0].Reply, pkts[1].Reply = wire.HeaderLen, wire.HeaderLen
+		path, err := l.Path(t.Context(), l.Local())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := l.Alloc()
+		frames := []Frame{{Buf: b, Len: 20, To: path}, {Buf: b, Len: 20, To: path}}
+		err = refuse.Run(func() error {
+			if n, err := l.Send(frames); n != 0 || err != nil {
+				return fmt.Errorf("Send: %d, %w", n, err)
+			}
+			return l.Reply(pkts)
+		}, refuse.Call{Number: unix.SYS_SENDMMSG, Err: errno})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := l.Stats(); s.NoRoom != 2 || s.Sent != 2 || s.SendError != 0 || s.LastError != nil {
+			t.Errorf("%v: %+v, want two answers without room", errno, s)
+		}
+		start := time.Now()
+		limit := 20 * time.Second
+		if errno == unix.ENOBUFS {
+			limit = 10 * time.Millisecond // poll does not know when an interface has room
+		}
+		if err := l.Wait(limit); err != nil || time.Since(start) > 10*time.Second {
+			t.Errorf("%v: Wait: %v, after %v", errno, err, time.Since(start))
+		}
+		if n, err := l.Send(frames); n != 2 || err != nil {
+			t.Errorf("%v: Send: %d, %v", errno, n, err)
+		}
+	}
+}
+
+// TestUDPReceiveErrors has the kernel fail to receive: a signal or an ICMP answer is
+// nothing, the rest is the link's end.
+func TestUDPReceiveErrors(t *testing.T) {
+	l := openTestUDP(t, "127.0.0.1:0")
+	for errno, end := range map[unix.Errno]bool{unix.EINTR: false, unix.ECONNREFUSED: false, unix.EAGAIN: false, unix.EPERM: true} {
+		err := refuse.Run(func() error {
+			_, err := l.Receive(make([]Packet, 1))
+			return err
+		}, refuse.Call{Number: unix.SYS_RECVMMSG, Err: errno})
+		if end != errors.Is(err, errno) || !end && err != nil {
+			t.Errorf("with %v: %v", errno, err)
+		}
+		err = refuse.Run(func() error { return l.Wait(time.Millisecond) }, refuse.Call{Number: unix.SYS_PPOLL, Err: errno})
+		if ignored := errno == unix.EINTR; ignored != (err == nil) {
+			t.Errorf("Wait with %v: %v", errno, err)
+		}
+	}
+}
