@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -135,5 +136,64 @@ func TestPullsDoNotWaitForAPush(t *testing.T) {
 	p.answer()
 	if _, err := p.turn(); err != nil || pull.asked != 1 || slices.Contains(p.pulls, pull) {
 		t.Errorf("%v; %d keys are asked for after %d answers", err, pull.asked, push.acked)
+	}
+}
+
+// TestRefusalsThatFlushReports: those of batches whose caller was not told, the first
+// of them, once.
+func TestRefusalsThatFlushReports(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1}
+	w := newCluster(t, memFabric(t, o), o).workers[0]
+	bad := func(at int) []float32 {
+		grads := make([]float32, 2*testDim)
+		grads[at] = float32(math.NaN())
+		return grads
+	}
+	var notFinite *packer.NotFiniteError
+	if _, err := w.Push(ctx, []uint64{1, 2}, bad(0)); !errors.As(err, &notFinite) {
+		t.Fatal(err)
+	}
+	if err := w.Flush(ctx); err != nil {
+		t.Errorf("Flush after a Push that was refused: %v", err)
+	}
+	for _, at := range []int{4, 5} {
+		if _, err := w.PushLater(ctx, []uint64{1, 2}, bad(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(ctx); !errors.As(err, &notFinite) || notFinite.Index != 4 {
+		t.Errorf("Flush: %v, want the first refusal", err)
+	}
+	if err := w.Flush(ctx); err != nil {
+		t.Errorf("the next Flush: %v", err)
+	}
+}
+
+// TestPackReportsWork packs as many frames as one batch to the link holds, and tells
+// whether it did anything.
+func TestPackReportsWork(t *testing.T) {
+	w := idleWorker(t)
+	push := func(rows int) {
+		w.accept(&operation{keys: make([]uint64, rows), values: make([]float32, rows*testDim), released: make(chan struct{})})
+	}
+	if w.pack() {
+		t.Error("did something without a push")
+	}
+	if push(0); !w.pack() || w.pack() {
+		t.Error("an empty push is not packed once")
+	}
+	push(200 * wire.ColdCap(w.link.Limits().MaxPayload, testDim))
+	if !w.pack() || len(w.out) != rxBatch {
+		t.Errorf("%d frames for one batch, want %d", len(w.out), rxBatch)
+	}
+	if w.pack() {
+		t.Error("did something without room")
+	}
+	if _, err := w.transmit(); err != nil {
+		t.Fatal(err)
+	}
+	if !w.pack() || len(w.out) != rxBatch {
+		t.Errorf("%d frames for the next batch, want %d", len(w.out), rxBatch)
 	}
 }
