@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -57,14 +58,14 @@ func Example() {
 		fmt.Println("harvest", h.Number, "of", h.Frames, "frames")
 		return nil
 	}, quiet)
-	ended := make(chan error, 1)
+	var ended sync.WaitGroup
 	running, stop := context.WithCancel(ctx)
-	go func() { ended <- harvester.Run(running) }()
+	ended.Go(func() { _ = harvester.Run(running) }) // until it is stopped
 	if err := harvester.Now(ctx); err != nil {
 		panic(err)
 	}
 	stop()
-	_ = <-ended // that it was stopped
+	ended.Wait()
 	release()
 	fmt.Println(job.Remove(ctx))
 	// Output:

@@ -40,7 +40,9 @@ func TestBrokenHarvestStreamIsExplained(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		_ = <-ran
+		if err := <-ran; !errors.Is(err, context.Canceled) {
+			t.Errorf("the harvester ended with %v", err)
+		}
 		for _, want := range []string{"aggregator: harvest: the connection broke (", "(" + errCut.Error() + ")", "is the aggregator running"} {
 			if !strings.Contains(text.String(), want) {
 				t.Errorf("%q is not in the log:\n%s", want, &text)
