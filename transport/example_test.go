@@ -72,7 +72,7 @@ func Example() {
 	for _, slot := range bank.Slots {
 		sum, ok := config.Units(slot, store.Config().Exp)
 		if !ok {
-			log.Fatal("a sum is out of the store's range")
+			panic("a sum is out of the store's range")
 		}
 		harvest.Sums = append(harvest.Sums, sum)
 	}
@@ -102,18 +102,18 @@ func ExampleWorker_PushLater() {
 	for key := range uint64(10) {
 		ticket, err := worker.PushLater(ctx, []uint64{key}, []float32{1})
 		if err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		tickets = append(tickets, ticket)
 	}
 	for _, ticket := range tickets {
 		if err := ticket.Wait(ctx); err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 	}
 	stats, err := worker.Stats(ctx)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println(stats.RowsCold, "rows in", stats.Cold.Sent, "frame")
 	// Output:
