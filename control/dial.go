@@ -68,7 +68,11 @@ func Dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, l
 		if state == connectivity.Idle {
 			conn.Connect()
 		}
-		if !conn.WaitForStateChange(ctx, state) {
+		// A connection that fails again stays in that state, with another reason.
+		look, done := context.WithTimeout(ctx, time.Second)
+		conn.WaitForStateChange(look, state)
+		done()
+		if ctx.Err() != nil {
 			conn.Close()
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				if mismatch, _ := sec.mismatch(broken); mismatch != nil {
