@@ -90,7 +90,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	defer cancel(nil)
 	members, err := join(ctx, cancel, env, self, hot)
 	if err != nil {
-		return nil, err
+		return nil, reason(ctx, err)
 	}
 	defer members.leave()
 	w, err = transport.NewWorker(ctx, transport.WorkerConfig{
@@ -122,12 +122,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	training.ReportEvery = reportEvery
 	trained, err := workload.Train(ctx, client{w, members}, src, training)
 	if err != nil {
-		// The reason for which a peer ended the run says more than what
-		// broke here because of it.
-		if cause := context.Cause(ctx); ctx.Err() != nil && cause != nil {
-			err = cause
-		}
-		return nil, err
+		return nil, reason(ctx, err)
 	}
 	stats, err := w.Stats(ctx)
 	if err != nil {
@@ -137,6 +132,15 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		return nil, err
 	}
 	return workerResult(o.ID, c.Backend, trained, stats, training.Model.Dim()), nil
+}
+
+// reason returns why a peer ended a run, if one did: that says more than what broke
+// here because of it.
+func reason(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
 }
 
 func workerResult(id uint16, backend string, t workload.Result, s transport.WorkerStats, dim int) *WorkerResult {
