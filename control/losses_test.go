@@ -55,6 +55,31 @@ func TestLossInASyncJob(t *testing.T) {
 	}
 }
 
+// A sync job whose worker is lost ends although another has not joined yet: that
+// one could not join any more, so waiting for it would never end.
+func TestLossInASyncJobBeforeAllHaveJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, sync5)
+		result := s.waits(t)
+		one := s.worker(t, 1)
+		if err := one.join(t); err != nil {
+			t.Fatal(err)
+		}
+		one.host.vanish()
+		time.Sleep(DefaultGrace)
+		synctest.Wait()
+		select {
+		case err := <-result:
+			if want := "worker 1 left before it had finished: it was not connected for 3s"; err == nil || err.Error() != want {
+				t.Errorf("Wait returns %v, want %q", err, want)
+			}
+		default:
+			t.Error("the server still waits for worker 2, which cannot join any more")
+		}
+		wants(t, "the other", s.worker(t, 2).join(t), codes.FailedPrecondition, "worker 2 cannot join any more")
+	})
+}
+
 // A connection that breaks in a sync job, and comes back within the grace period,
 // is no loss; not even while its worker waits.
 func TestBrokenConnectionIsNoLoss(t *testing.T) {

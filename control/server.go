@@ -238,7 +238,8 @@ func (s *ParameterServer) admit(m *member) error {
 	return nil
 }
 
-// withdraw takes no more frames of a worker. Unless it has finished, it is lost.
+// withdraw takes no more frames of a worker. Unless it has finished, it is lost. The
+// caller holds the roster's lock.
 func (s *ParameterServer) withdraw(m *member, how ending) {
 	if err := s.cfg.Members.Remove(s.ctx, m.ID); err != nil && s.ctx.Err() == nil {
 		s.cfg.Log.Warn("cannot withdraw a worker", "worker", m.ID, "error", err)
@@ -259,6 +260,11 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	}
 	if s.cfg.Sync {
 		s.barrier.leave(m.ID, lost)
+		for _, id := range s.barrier.unfinished() {
+			if s.roster.members[id] == nil { // it has not joined, and cannot any more
+				s.barrier.leave(id, lost)
+			}
+		}
 		return
 	}
 	s.await(m.ID, lost)
