@@ -277,6 +277,29 @@ func TestWrittenZeroIsNoDefault(t *testing.T) {
 	}
 }
 
+// A mapping may take fields over from another (<<): a zero among them is written too.
+func TestMergedZeroIsNoDefault(t *testing.T) {
+	for name, model := range map[string]string{
+		"mapping":           "kind: lr, <<: {learning_rate: 0}",
+		"sequence":          "kind: lr, <<: [{epochs: 3}, {learning_rate: 0, epochs: 4}]",
+		"merged by another": "kind: lr, <<: {epochs: 3, <<: {learning_rate: 0}}",
+	} {
+		_, err := Read(write(t, strings.Replace(valid, "kind: lr", model, 1)))
+		if err == nil || !strings.Contains(err.Error(), "model.learning_rate: ") || !strings.Contains(err.Error(), "leave the field out for") {
+			t.Errorf("%s: error %v; want it to name model.learning_rate and the remedy", name, err)
+		}
+	}
+	for name, model := range map[string]string{
+		"its own value":   "kind: lr, learning_rate: 0.5, <<: {learning_rate: 0}",
+		"an earlier part": "kind: lr, <<: [{learning_rate: 0.5}, {learning_rate: 0}]",
+	} {
+		c, err := Read(write(t, strings.Replace(valid, "kind: lr", model, 1)))
+		if err != nil || c.Model.LearningRate != 0.5 {
+			t.Errorf("%s does not count: %v", name, err)
+		}
+	}
+}
+
 // A zero that has a meaning of its own is taken as it is.
 func TestWrittenZeroIsTaken(t *testing.T) {
 	text := strings.Replace(valid, "id: 3", "id: 0, arithmetic: fixed, exponent: 0, harvest_frames: 0", 1)

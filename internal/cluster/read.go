@@ -142,6 +142,10 @@ func (c *Config) writtenZeros(file *yaml.Node) error {
 	return errors.Join(errs...)
 }
 
+// mergeKey is the key of mappings whose fields a mapping takes over where it has none
+// of its own (https://yaml.org/type/merge.html).
+const mergeKey = "<<"
+
 // lookup finds the value of a field in a YAML document, nil if it is left out.
 func lookup(node *yaml.Node, path []string) *yaml.Node {
 	switch {
@@ -157,6 +161,20 @@ func lookup(node *yaml.Node, path []string) *yaml.Node {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		if node.Content[i].Value == path[0] {
 			return lookup(node.Content[i+1], path[1:])
+		}
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value != mergeKey {
+			continue
+		}
+		merged := node.Content[i+1 : i+2]
+		if merged[0].Kind == yaml.SequenceNode {
+			merged = merged[0].Content
+		}
+		for _, m := range merged { // the first that has it counts
+			if found := lookup(m, path); found != nil {
+				return found
+			}
 		}
 	}
 	return nil
