@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/wire"
 )
 
 func TestRemovedJobEndsItsStreams(t *testing.T) {
@@ -48,6 +50,54 @@ func TestRemovedJobEndsItsStreams(t *testing.T) {
 			t.Error("the data plane still has the job")
 		}
 		l.create(t, spec()) // its slots are free again
+	})
+}
+
+// swapsSlowly is a data plane whose swaps take until the test lets them end.
+type swapsSlowly struct {
+	aggregator.Plane
+	begun, end chan struct{}
+	removed    atomic.Bool
+}
+
+func (p *swapsSlowly) Swap(job uint16) (*aggregator.Bank, error) {
+	close(p.begun)
+	<-p.end
+	return p.Plane.Swap(job)
+}
+
+func (p *swapsSlowly) RemoveJob(job uint16) error {
+	p.removed.Store(true)
+	return p.Plane.RemoveJob(job)
+}
+
+// A harvest names its job by the id, so the id is free only when the harvest of the
+// instance before has ended: else it would take the next one's sums.
+func TestRemovalWaitsForTheHarvest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plane := &swapsSlowly{begun: make(chan struct{}), end: make(chan struct{})}
+		l := startAggregator(t, func(c *AggregatorConfig) { plane.Plane, c.Plane = c.Plane, plane })
+		job := l.create(t, spec())
+		l.push(t, l.join(t), wire.FirstSeq, 3, 1)
+		h := NewHarvester(job, newSums().apply, quiet)
+		ran := make(chan error, 1)
+		go func() { ran <- h.Run(t.Context()) }()
+		go func() { _ = h.Now(t.Context()) }()
+		<-plane.begun
+		removed := make(chan error, 1)
+		go func() { removed <- job.Remove(t.Context()) }()
+		wants(t, "the harvest", <-ran, codes.Aborted, "job 5 was removed")
+		synctest.Wait()
+		if plane.removed.Load() {
+			t.Error("the data plane removes a job while it is harvested")
+		}
+		_, err := l.client.CreateJob(t.Context(), spec())
+		wants(t, "another of this id", err, codes.AlreadyExists, "its owner at")
+		close(plane.end)
+		if err := <-removed; err != nil {
+			t.Error(err)
+		}
+		l.create(t, spec())
 	})
 }
 
