@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -203,9 +204,14 @@ func TestEndOfAServiceIsTold(t *testing.T) {
 		for _, which := range []string{"switch", "server"} {
 			stop := runSwitch(t, c, testLog(t))
 			start := time.Now()
+			var other, ended atomic.Bool
 			out := train(t.Context(), t, c, hooks{step: func(id uint16, p workload.Progress, _, endServer func()) {
+				if id != 1 {
+					other.Store(true)
+				}
 				switch {
-				case id != 1 || p.Steps != 5:
+				case id != 1 || p.Steps < 5 || !other.Load(): // one that is yet to join would wait for the service
+				case !ended.CompareAndSwap(false, true):
 				case which == "server":
 					endServer()
 				default:
