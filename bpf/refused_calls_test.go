@@ -139,23 +139,27 @@ func TestErrorsNameJobAndSender(t *testing.T) {
 	}
 	strange := named(79)
 	strange.IP = netip.MustParseAddr("fd00::1")
-	for want, call := range map[string]func() error{
-		"job 5: sender 4242: ":                               func() error { _, err := d.SenderCounters(5, 4242); return err },
-		"job 5: sender 4243: ":                               func() error { return d.RemoveSender(5, 4243) },
-		"job 5: sender 77: ":                                 func() error { return d.AddSender(5, s) },
-		"job 5: sender 79: address fd00::1: ":                func() error { return d.AddSender(5, strange) },
-		"sender 80: all 1 workers have been admitted":        func() error { return d.AddSender(6, named(80)) },
-		"bpf: job 5: sender 82: ":                            func() error { return errors.Join(d.AddSender(5, named(81)), d.AddSender(5, named(82))) },
-		"all jobs together may have 3":                       func() error { return d.AddSender(5, named(83)) },
-		"job 7: ":                                            func() error { return d.RemoveJob(7) },
-		"job 5: " + aggregator.ErrJobExists.Error():          func() error { return d.AddJob(aggregator.JobConfig{ID: 5, Slots: 1}) },
-		"job 5: " + aggregator.ErrBankNotCleared.Error():     func() error { _, err := d.Swap(5); return err },
-		"job 6: " + aggregator.ErrMode.Error():               func() error { _, err := d.Swap(6); return err },
-		"job 6: " + aggregator.ErrMode.Error() + ": ":        func() error { return d.Clear(&aggregator.Bank{Job: 6}) },
-		"job 5: " + aggregator.ErrBankNotFrozen.Error() + "": func() error { return d.Clear(&aggregator.Bank{Job: 5}) },
+	// In this order: the table is full after sender 81.
+	for _, c := range []struct {
+		want string
+		call func() error
+	}{
+		{"job 5: sender 4242: ", func() error { _, err := d.SenderCounters(5, 4242); return err }},
+		{"job 5: sender 4243: ", func() error { return d.RemoveSender(5, 4243) }},
+		{"job 5: sender 77: ", func() error { return d.AddSender(5, s) }},
+		{"job 5: sender 79: address fd00::1: ", func() error { return d.AddSender(5, strange) }},
+		{"sender 80: all 1 workers have been admitted", func() error { return d.AddSender(6, named(80)) }},
+		{"bpf: job 5: sender 82: ", func() error { return errors.Join(d.AddSender(5, named(81)), d.AddSender(5, named(82))) }},
+		{"all jobs together may have 3", func() error { return d.AddSender(5, named(83)) }},
+		{"job 7: ", func() error { return d.RemoveJob(7) }},
+		{"job 5: " + aggregator.ErrJobExists.Error(), func() error { return d.AddJob(aggregator.JobConfig{ID: 5, Slots: 1}) }},
+		{"job 5: " + aggregator.ErrBankNotCleared.Error(), func() error { _, err := d.Swap(5); return err }},
+		{"job 6: " + aggregator.ErrMode.Error(), func() error { _, err := d.Swap(6); return err }},
+		{"job 6: " + aggregator.ErrMode.Error() + ": ", func() error { return d.Clear(&aggregator.Bank{Job: 6}) }},
+		{"job 5: " + aggregator.ErrBankNotFrozen.Error() + "", func() error { return d.Clear(&aggregator.Bank{Job: 5}) }},
 	} {
-		if err := call(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %q", err, want)
+		if err := c.call(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("error %v, want %q", err, c.want)
 		}
 	}
 	if err := d.Clear(first); err != nil {
