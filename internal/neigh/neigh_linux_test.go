@@ -49,6 +49,8 @@ func inNetwork(t *testing.T) {
 func configure(t *testing.T, name string, prefixes ...netip.Prefix) {
 	t.Helper()
 	link := must(netlink.LinkByName(name))(t)
+	// Test beds have no IPv6.
+	check(t, os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("0"), 0))
 	for _, p := range prefixes {
 		a := must(netlink.ParseAddr(p.String()))(t)
 		a.Flags = 0x02 // IFA_F_NODAD: usable at once

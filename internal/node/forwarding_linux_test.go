@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -67,28 +66,12 @@ func newForwarding(t *testing.T, mode string) *forwarding {
 			t.Fatal(err)
 		}
 	}
-	for _, h := range f.bed.Hosts() {
-		f.silence(h)
-	}
 	return f
 }
 
 func (f *forwarding) sender(host int) aggregator.SenderConfig {
 	h := f.bed.Host(host)
 	return aggregator.SenderConfig{ID: uint16(host), MAC: [6]byte(h.MAC), IP: h.IP}
-}
-
-// silence keeps a host's kernel from sending frames of its own (IPv6's
-// discovery), by which the bridge would learn where the host is.
-func (f *forwarding) silence(h *testbed.Node) {
-	f.t.Helper()
-	f.on(h, func() error {
-		err := os.WriteFile("/proc/sys/net/ipv6/conf/"+h.Interface+"/disable_ipv6", []byte("1"), 0)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil // a kernel without IPv6
-		}
-		return err
-	})
 }
 
 func (f *forwarding) on(n *testbed.Node, fn func() error) {
