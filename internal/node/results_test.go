@@ -89,6 +89,21 @@ func TestResultsAddUp(t *testing.T) {
 	}
 }
 
+// What no periodic harvest has taken is applied when the last worker has finished.
+func TestLastHarvestOfAsynchronousTraining(t *testing.T) {
+	c := newCluster(t, 2)
+	c.Job.Sync, c.Job.Harvest, c.Job.HarvestFrames = false, time.Hour, 0
+	startSwitch(t, c)
+	out := mustTrain(t, c)
+	s, a, b := out.server, out.workers[0], out.workers[1]
+	if s.HotFrames == 0 || s.HotFrames != a.HotFrames+b.HotFrames || s.HotPairs != a.HotPairs+b.HotPairs {
+		t.Errorf("the server counts %d frames of %d pairs; the workers %+v, %+v", s.HotFrames, s.HotPairs, a, b)
+	}
+	if s.Harvests == 0 {
+		t.Error("no harvest was applied")
+	}
+}
+
 // The specification of the job says when to harvest, and how much room there is.
 func TestJobOfAsynchronousTraining(t *testing.T) {
 	c := newCluster(t, 2)
