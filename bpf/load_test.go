@@ -5,7 +5,6 @@ package bpf
 import (
 	"errors"
 	"net/netip"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 func TestManagement(t *testing.T) {
@@ -62,10 +62,7 @@ func TestSenderTableIsBounded(t *testing.T) {
 func withCapabilities(t *testing.T, fn func(), bits ...int) {
 	t.Helper()
 	needPrivileges(t)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	if err := sys.OwnThread(func() error {
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var data [2]unix.CapUserData
 		for _, bit := range bits {
@@ -73,12 +70,13 @@ func withCapabilities(t *testing.T, fn func(), bits ...int) {
 			data[bit/32].Permitted |= 1 << (bit % 32)
 		}
 		if err := unix.Capset(&header, &data[0]); err != nil {
-			t.Error(err)
-			return
+			return err
 		}
 		fn()
-	}()
-	<-done
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestLoadsWithDocumentedCapabilities(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/neigh"
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -235,10 +235,8 @@ func TestOpenAFXDPErrors(t *testing.T) {
 // some capabilities, and ends with it.
 func onThreadOf(t *testing.T, h *testbed.Node, drop []int, fn func()) {
 	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is spoilt
-		done <- h.Do(func() error {
+	err := sys.OwnThread(func() error {
+		return h.Do(func() error {
 			header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 			var data [2]unix.CapUserData
 			if err := unix.Capget(&header, &data[0]); err != nil {
@@ -257,8 +255,8 @@ func onThreadOf(t *testing.T, h *testbed.Node, drop []int, fn func()) {
 			}
 			return unix.Capset(&header, &data[0])
 		})
-	}()
-	if err := <-done; err != nil {
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

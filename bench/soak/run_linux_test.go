@@ -140,7 +140,7 @@ func TestStallIsFoundAndExplained(t *testing.T) {
 	cfg.Bound = 500 * time.Millisecond
 	d := disturbance{kind: "XDP program detached for good", repair: stop}
 	report, err := tampered(t, cfg, d)
-	wantFailure(t, report, err, "link xdp, XDP program detached for good: no answer within 500ms", "queue 0 polls since", "packets unanswered", "last answer")
+	wantFailure(t, report, err, "link xdp, XDP program detached for good: no answer within 500ms", "client: queue 0 ", " since ", "packets unanswered", "last answer")
 	if !slices.ContainsFunc(report.Stalls, func(s Stall) bool { return s.Link == "xdp" && s.During == d.kind }) {
 		t.Errorf("stalls: %+v", report.Stalls)
 	}

@@ -179,14 +179,17 @@ func (f *Follower) concerns(kind uint16, m []byte) bool {
 
 // follow tells the data plane what has changed.
 func (f *Follower) follow() {
-	if err := f.namespace.Enter(); err != nil {
+	if err := f.namespace.Run(f.refreshes); err != nil {
 		f.log.Error("the bridge is not followed: hosts that move are not found", "error", err)
-		return
 	}
+}
+
+// refreshes runs until Close.
+func (f *Follower) refreshes() error {
 	for {
 		select {
 		case <-f.stop:
-			return
+			return nil
 		case <-f.wake:
 		case <-time.After(maxInterval):
 		}
@@ -199,7 +202,7 @@ func (f *Follower) follow() {
 		}
 		select {
 		case <-f.stop:
-			return
+			return nil
 		case <-time.After(minInterval):
 		}
 	}

@@ -9,17 +9,16 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/link"
 )
 
@@ -185,17 +184,16 @@ func asNobody(t *testing.T, fn func()) {
 		t.Skip("only root can become another user")
 	}
 	const nobody = 65534
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		runtime.LockOSThread() // and never unlock: the thread ends here
+	if err := sys.OwnThread(func() error {
 		// The raw call changes this thread only, unlike syscall.Setresuid.
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
-			t.Error(errno)
-			return
+			return errno
 		}
 		fn()
-	})
-	wg.Wait()
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestOtherUser(t *testing.T) {

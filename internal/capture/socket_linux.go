@@ -129,16 +129,11 @@ func dialIn(ns *sys.Namespace, name string) (conn *net.UnixConn, err error) {
 	if here == ns.ID() {
 		return net.DialUnix("unix", nil, to)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// Not Do: it takes privileges to come back.
-		if err = ns.Enter(); err != nil {
-			return
-		}
+	// Not Do: it takes privileges to come back.
+	err = ns.Run(func() (err error) {
 		conn, err = net.DialUnix("unix", nil, to)
-	}()
-	<-done
+		return err
+	})
 	return conn, err
 }
 

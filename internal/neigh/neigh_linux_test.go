@@ -24,9 +24,9 @@ var (
 	farMAC  = [6]byte{2, 0, 0, 0, 0, 2}
 )
 
-// inNetwork runs the test on a thread in a new anonymous network namespace
-// that a veth pair joins to a second one.
-func inNetwork(t *testing.T) {
+// inNetwork runs fn in a new anonymous network namespace that a veth pair joins to
+// a second one.
+func inNetwork(t *testing.T, fn func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("making network namespaces needs root")
@@ -39,10 +39,13 @@ func inNetwork(t *testing.T) {
 		Names: [2]string{"near", "far"}, MACs: [2]net.HardwareAddr{nil, farMAC[:]}, Peer: farNS,
 	}))
 	check(t, farNS.Do(func() error { configure(t, "far", far, far6); return nil }))
-	check(t, nearNS.Enter())
-	configure(t, "near", near, near6)
-	check(t, netlink.RouteAdd(&netlink.Route{
-		Dst: &net.IPNet{IP: beyond.AsSlice(), Mask: net.CIDRMask(32, 32)}, Gw: far.Addr().AsSlice(),
+	check(t, nearNS.Do(func() error {
+		configure(t, "near", near, near6)
+		check(t, netlink.RouteAdd(&netlink.Route{
+			Dst: &net.IPNet{IP: beyond.AsSlice(), Mask: net.CIDRMask(32, 32)}, Gw: far.Addr().AsSlice(),
+		}))
+		fn()
+		return nil
 	}))
 }
 
@@ -73,8 +76,9 @@ func check(t *testing.T, err error) {
 	}
 }
 
-func TestResolve(t *testing.T) {
-	inNetwork(t)
+func TestResolve(t *testing.T) { inNetwork(t, func() { resolves(t) }) }
+
+func resolves(t *testing.T) {
 	for _, c := range []struct {
 		name, link string
 		dst, next  netip.Addr
@@ -95,8 +99,9 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestResolveErrors(t *testing.T) {
-	inNetwork(t)
+func TestResolveErrors(t *testing.T) { inNetwork(t, func() { refuses(t) }) }
+
+func refuses(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	absent := far.Addr().Next()
@@ -107,7 +112,7 @@ func TestResolveErrors(t *testing.T) {
 	}{
 		{"own address", near.Addr(), ErrLocal},
 		{"no route", nowhere, ErrNoRoute},
-		{"nobody there", absent, ErrUnresolved},
+		{"no such host", absent, ErrUnresolved},
 		{"ctx", absent, context.DeadlineExceeded},
 	} {
 		if _, err := Resolve(ctx, "", c.dst); !errors.Is(err, c.want) {
@@ -126,10 +131,11 @@ func TestResolveErrors(t *testing.T) {
 
 // TestKernelGivesUp waits for the kernel's verdict rather than a context's.
 func TestKernelGivesUp(t *testing.T) {
-	inNetwork(t)
-	check(t, os.WriteFile("/proc/sys/net/ipv4/neigh/near/mcast_solicit", []byte("1"), 0o644))
-	_, err := Resolve(t.Context(), "near", far.Addr().Next())
-	if !errors.Is(err, ErrUnresolved) || errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("error %v, want ErrUnresolved alone", err)
-	}
+	inNetwork(t, func() {
+		check(t, os.WriteFile("/proc/sys/net/ipv4/neigh/near/mcast_solicit", []byte("1"), 0o644))
+		_, err := Resolve(t.Context(), "near", far.Addr().Next())
+		if !errors.Is(err, ErrUnresolved) || errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("error %v, want ErrUnresolved alone", err)
+		}
+	})
 }

@@ -32,19 +32,12 @@ func Run(fn func() error, calls ...Call) error {
 		return fmt.Errorf("refuse: %w", err)
 	}
 	defer here.Close()
-	result := make(chan error, 1)
-	go func() {
-		err := here.Enter() // its thread ends with the goroutine
-		if err == nil {
-			err = install(calls)
+	return here.Run(func() error {
+		if err := install(calls); err != nil {
+			return fmt.Errorf("refuse: %w", err)
 		}
-		if err != nil {
-			result <- fmt.Errorf("refuse: %w", err)
-			return
-		}
-		result <- fn()
-	}()
-	return <-result
+		return fn()
+	})
 }
 
 func install(calls []Call) error {

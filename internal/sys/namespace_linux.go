@@ -106,19 +106,19 @@ func (n *Namespace) Do(fn func() error) error {
 	})
 }
 
-// Enter moves the calling goroutine into the namespace for good. Its thread ends
-// with it. Unlike Do, it needs no privilege over the namespace that it leaves.
-func (n *Namespace) Enter() error {
-	runtime.LockOSThread()
-	here, err := ThreadNamespaceID()
-	if err == nil && here != n.id {
-		err = n.set()
-	}
-	if err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("enter the network namespace: %w", err)
-	}
-	return nil
+// Run runs fn on a thread of its own in the namespace, and returns fn's error. Unlike
+// Do, it needs no privilege over the namespace that the caller is in.
+func (n *Namespace) Run(fn func() error) error {
+	return OwnThread(func() error {
+		here, err := ThreadNamespaceID()
+		if err == nil && here != n.id {
+			err = n.set()
+		}
+		if err != nil {
+			return fmt.Errorf("enter the network namespace: %w", err)
+		}
+		return fn()
+	})
 }
 
 func (n *Namespace) set() error {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,20 +107,6 @@ func dropCapabilities(t *testing.T) {
 	}
 }
 
-// The process's first thread, which cannot end, stays with the main goroutine.
-func init() { runtime.LockOSThread() }
-
-// onSpareThread runs fn on a thread that ends afterwards.
-func onSpareThread(fn func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		fn()
-	}()
-	<-done
-}
-
 // waitThreadGone waits until a thread has ended.
 func waitThreadGone(t *testing.T, tid int) {
 	t.Helper()
@@ -139,12 +126,11 @@ func TestThreadThatCannotReturnEnds(t *testing.T) {
 	var tid int
 	var err error
 	failure := errors.New("failure")
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	_ = OwnThread(func() error {
 		err = n.Do(func() error { tid = unix.Gettid(); dropCapabilities(t); return failure })
-	}()
-	<-done
+		runtime.UnlockOSThread() // that of OwnThread: Do's remains
+		return nil
+	})
 	if !errors.Is(err, unix.EPERM) || !errors.Is(err, failure) {
 		t.Errorf("error %v, want fn's and EPERM", err)
 	}
@@ -160,21 +146,15 @@ func TestDoWithoutPrivileges(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	onSpareThread(func() {
+	_ = OwnThread(func() error {
 		home := here(t)
 		dropCapabilities(t)
 		if err := n.Do(func() error { t.Error("called"); return nil }); !errors.Is(err, unix.EPERM) {
 			t.Errorf("Do: %v", err)
 		}
-		if err := n.Enter(); !errors.Is(err, unix.EPERM) {
-			t.Errorf("Enter: %v", err)
-		}
 		called := false
 		if err := own.Do(func() error { called = true; return nil }); err != nil || !called {
 			t.Errorf("in the own namespace: called %v, %v", called, err)
-		}
-		if err := own.Enter(); err != nil {
-			t.Errorf("Enter its own: %v", err)
 		}
 		if _, err := NewNamespace(); !errors.Is(err, unix.EPERM) {
 			t.Errorf("NewNamespace: %v", err)
@@ -182,23 +162,39 @@ func TestDoWithoutPrivileges(t *testing.T) {
 		if here(t) != home {
 			t.Error("in another namespace")
 		}
+		return nil
 	})
 }
 
-func TestEnterEndsTheThread(t *testing.T) {
+// TestRunEndsTheThread takes more threads at once than the process has, so that its
+// first one would be among them. That one cannot end, and would show its namespace as
+// that of the process.
+func TestRunEndsTheThread(t *testing.T) {
 	n := newNamespace(t)
-	var tid int
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		err := n.Enter()
-		tid = unix.Gettid()
-		if err != nil || here(t) != n.ID() {
-			t.Errorf("in %v, want %v, %v", here(t), n.ID(), err)
-		}
-	}()
-	<-done
-	waitThreadGone(t, tid)
+	failure := errors.New("failure")
+	var tids [100]int
+	var there, ended sync.WaitGroup
+	there.Add(len(tids))
+	for i := range tids {
+		ended.Go(func() {
+			err := n.Run(func() error {
+				tids[i] = unix.Gettid()
+				if here(t) != n.ID() {
+					t.Errorf("in %v, want %v", here(t), n.ID())
+				}
+				there.Done()
+				there.Wait()
+				return failure
+			})
+			if !errors.Is(err, failure) {
+				t.Error(err)
+			}
+		})
+	}
+	ended.Wait()
+	for _, tid := range tids {
+		waitThreadGone(t, tid)
+	}
 }
 
 func affinity(t *testing.T) (set unix.CPUSet) {
@@ -237,7 +233,7 @@ func TestPinThread(t *testing.T) {
 func TestMissingCapabilities(t *testing.T) {
 	needRoot(t)
 	want := []Capability{CapBPF, CapNetAdmin, CapPerfmon, CapSysAdmin}
-	onSpareThread(func() {
+	_ = OwnThread(func() error {
 		if got, err := MissingCapabilities(want...); len(got) != 0 || err != nil {
 			t.Errorf("root lacks %v, %v", got, err)
 		}
@@ -251,5 +247,6 @@ func TestMissingCapabilities(t *testing.T) {
 		if err != nil || len(got) != 3 || got[0] != "CAP_NET_ADMIN" || got[1] != "CAP_PERFMON" || got[2] != "CAP_SYS_ADMIN" {
 			t.Errorf("missing %v, %v", got, err)
 		}
+		return nil
 	})
 }
