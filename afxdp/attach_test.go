@@ -13,7 +13,9 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
@@ -214,4 +216,50 @@ func TestRxHints(t *testing.T) {
 		return err
 	})
 	wantErr(t, err, ErrConfig)
+}
+
+func TestAttachMeetsErrors(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	try := func(cfg AttachConfig) func() error {
+		return func() error {
+			a, err := Attach(cfg)
+			if err == nil {
+				err = a.Close()
+			}
+			return err
+		}
+	}
+	plain := AttachConfig{Interface: "b"}
+	load := func(err unix.Errno) refuse.Call { return bpfCommand(unix.BPF_PROG_LOAD, err) }
+	attach := func(err unix.Errno) refuse.Call { return bpfCommand(unix.BPF_LINK_CREATE, err) }
+	for name, c := range map[string]struct {
+		cfg   AttachConfig
+		call  refuse.Call
+		want  error
+		words string
+	}{
+		"map":             {plain, bpfCommand(unix.BPF_MAP_CREATE, unix.EDOM), unix.EDOM, "afxdp: create XSKMAP: "},
+		"map, privilege":  {plain, bpfCommand(unix.BPF_MAP_CREATE, unix.EPERM), ErrPermission, "create XSKMAP needs CAP_BPF and CAP_NET_ADMIN: "},
+		"load":            {plain, load(unix.EDOM), unix.EDOM, "afxdp: load XDP program: "},
+		"load, privilege": {plain, load(unix.EPERM), ErrPermission, "load XDP program needs CAP_BPF"},
+		"fragments":       {AttachConfig{Interface: "b", MultiBuffer: true}, load(unix.EINVAL), errors.ErrUnsupported, "XDP programs for several buffers needs Linux 6.1"},
+		"hints":           {AttachConfig{Interface: "b", Hints: true, Mode: AttachNative}, load(unix.EOPNOTSUPP), errors.ErrUnsupported, "receive hints needs Linux 6.3 or later and a driver with XDP metadata: "},
+		"privilege":       {plain, attach(unix.EPERM), ErrPermission, "missing privilege: attaching XDP programs needs CAP_NET_ADMIN and CAP_BPF: "},
+		"gone":            {plain, attach(unix.ENODEV), ErrInterfaceGone, ": b: "},
+		"queues":          {plain, attach(unix.ENOSPC), unix.ENOSPC, "afxdp: attach to b: too few receive queues"},
+		"busy":            {plain, attach(unix.EBUSY), ErrProgramAttached, "on b: program id 0;"},
+		"attach":          {plain, attach(unix.EDOM), unix.EDOM, "afxdp: attach to b in auto mode: "},
+		"attach natively": {AttachConfig{Interface: "b", Mode: AttachNative}, attach(unix.EDOM), unix.EDOM, "afxdp: attach to b in native mode: "},
+	} {
+		refused(t, ns, name, c.want, c.words, try(c.cfg), c.call)
+		if id := attachedID(t, ns); id != 0 {
+			t.Errorf("%s: program %d is on the interface", name, id)
+		}
+	}
+	if _, err := attachedMode(1 << 30); err == nil || !strings.HasPrefix(err.Error(), "afxdp: read back XDP mode: ") {
+		t.Errorf("mode of no interface: %v", err)
+	}
+	if id := attachedProgram(1 << 30); id != 0 {
+		t.Errorf("program %d on no interface", id)
+	}
 }

@@ -4,6 +4,7 @@ package afxdp
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
@@ -177,4 +179,51 @@ func TestReopenFromAnotherNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("Recover", other.Do(func() error { return s.Recover(t.Context()) }))
+}
+
+// A queue that cannot be asked for is still lent.
+func TestReclaimMeetsErrors(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	pool := newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0)
+	s := open(t, ns, pool, Config{Interface: "a", RxFrames: 16})
+	lingering(t, s)()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	index := s.left.ifindex
+	reclaim := func() error { _, err := s.Reclaim(); return err }
+	for name, c := range map[string]struct {
+		call  refuse.Call
+		words string
+	}{
+		"socket":       {socketOf(unix.AF_XDP, unix.EDOM), "socket AF_XDP: "},
+		"registration": {setsockopt(unix.SOL_XDP, unix.XDP_UMEM_REG, unix.EDOM), "setsockopt XDP_UMEM_REG: "},
+		"ring":         {setsockopt(unix.SOL_XDP, unix.XDP_UMEM_COMPLETION_RING, unix.EDOM), "setsockopt of a ring: "},
+		"bind":         {refuse.Call{Number: unix.SYS_BIND, Args: map[int]uint32{2: unix.SizeofSockaddrXDP}, Err: unix.EDOM}, "bind: "},
+	} {
+		before := refuse.CountDescriptors(t)
+		refused(t, ns, name, unix.EDOM, fmt.Sprintf("queue 0 of interface %d: %s", index, c.words), reclaim, c.call)
+		refused(t, ns, name, ErrStillLent, "", reclaim, c.call)
+		if now := refuse.CountDescriptors(t); now != before {
+			t.Errorf("%s: %d descriptors are open, %d before", name, now, before)
+		}
+		if pool.Available() != 48 {
+			t.Errorf("%s: %d frames are free", name, pool.Available())
+		}
+	}
+	for _, c := range []struct {
+		errno unix.Errno
+		free  bool
+	}{{unix.ENODEV, true}, {unix.EINVAL, true}, {unix.EBUSY, false}, {unix.ENETDOWN, false}} {
+		refused(t, ns, c.errno.Error(), nil, "", func() error {
+			free, err := isFree(index, 0)
+			if free != c.free {
+				t.Errorf("%v: free %v, want %v", c.errno, free, c.free)
+			}
+			return err
+		}, refuse.Call{Number: unix.SYS_BIND, Args: map[int]uint32{2: unix.SizeofSockaddrXDP}, Err: c.errno})
+	}
+	if err := reclaim(); err != nil || pool.Available() != 64 {
+		t.Errorf("%v, %d frames are free", err, pool.Available())
+	}
 }

@@ -3,12 +3,18 @@
 package afxdp
 
 import (
+	"errors"
+	"maps"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
 )
@@ -104,5 +110,125 @@ func TestProgramForZeroCopy(t *testing.T) {
 	}
 	if err := h[0].leave(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestDetachMeetsErrors(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	var id hookID
+	err := ns.Do(func() error {
+		ifi, err := net.InterfaceByName("b")
+		if err == nil {
+			id.ifindex = ifi.Index
+			id.ns, err = sys.ThreadNamespaceID()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := func() (h *hook) {
+		t.Helper()
+		if err := ns.Do(func() (err error) { h, err = useHook(id); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	use1 := func() error { _, err := useHook(id); return err }
+	refused(t, ns, "load", unix.EDOM, "afxdp: load XDP program: ", use1, bpfCommand(unix.BPF_PROG_LOAD, unix.EDOM))
+	refused(t, ns, "attach", unix.EDOM, "afxdp: attach the program that zero-copy mode needs: ", use1, bpfCommand(unix.BPF_LINK_CREATE, unix.EDOM))
+	// What a process may not do, another may have done.
+	for _, c := range []refuse.Call{
+		bpfCommand(unix.BPF_PROG_LOAD, unix.EPERM), bpfCommand(unix.BPF_LINK_CREATE, unix.EPERM),
+		bpfCommand(unix.BPF_LINK_CREATE, unix.EBUSY), bpfCommand(unix.BPF_LINK_CREATE, unix.EEXIST),
+	} {
+		refused(t, ns, "another process", nil, "", func() error {
+			h, err := useHook(id)
+			if h != nil {
+				t.Errorf("call %v: hook %+v", c, h)
+			}
+			return err
+		}, c)
+	}
+	foreign := passProgram(t)
+	before := refuse.CountDescriptors(t)
+	err = ns.Do(func() error {
+		refuse.Exhaust(t, "afxdp: ", func() (func() error, error) {
+			h, err := useHook(id)
+			return h.leave, err
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// A program is there that this process did not put there by a hook.
+	var l link.Link
+	err = ns.Do(func() (err error) {
+		l, err = link.AttachXDP(link.XDPOptions{Program: foreign, Interface: id.ifindex})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := use(); h != nil {
+		t.Errorf("hook %+v beside another program", h)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	// The passing program cannot take the place of the Attachment's.
+	for name, c := range map[string]struct {
+		call  refuse.Call
+		want  error
+		words string
+	}{
+		"load":              {bpfCommand(unix.BPF_PROG_LOAD, unix.EDOM), unix.EDOM, "afxdp: detach from b: afxdp: load XDP program: "},
+		"update":            {bpfCommand(unix.BPF_LINK_UPDATE, unix.EDOM), unix.EDOM, "afxdp: detach from b: afxdp: put a program that passes packets on in the place of the detached one: "},
+		"interface is gone": {bpfCommand(unix.BPF_LINK_UPDATE, unix.ENOLINK), nil, ""},
+	} {
+		a := attach(t, ns, AttachConfig{Interface: "b"})
+		h := use()
+		refused(t, ns, name, c.want, c.words, a.Close, c.call)
+		if p := attachedID(t, ns); p != 0 {
+			t.Errorf("%s: program %d is on the interface", name, p)
+		}
+		if err := a.Close(); err != nil {
+			t.Errorf("%s: closed again: %v", name, err)
+		}
+		if err := h.leave(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Nor the Attachment's that of the passing one, which stays.
+	h := use()
+	passing := attachedID(t, ns)
+	refused(t, ns, "update", unix.EDOM, "afxdp: attach to b in native mode: ", func() error {
+		_, err := Attach(AttachConfig{Interface: "b", Mode: AttachNative})
+		return err
+	}, bpfCommand(unix.BPF_LINK_UPDATE, unix.EDOM))
+	if p := attachedID(t, ns); p != passing {
+		t.Errorf("program %d is on the interface, want %d", p, passing)
+	}
+	if err := h.leave(); err != nil {
+		t.Fatal(err)
+	}
+	// Reattach reports what it cannot take off.
+	a := attach(t, ns, AttachConfig{Interface: "b"})
+	h = use()
+	refused(t, ns, "reattach", unix.EDOM, "afxdp: detach from b: ", a.Reattach, bpfCommand(unix.BPF_LINK_UPDATE, unix.EDOM))
+	if err := errors.Join(h.leave(), a.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := a.Reattach(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("reattach after Close: %v", err)
+	}
+	if now := refuse.CountDescriptors(t); now != before {
+		t.Errorf("%d descriptors are open, %d before", now, before)
+	}
+	if len(hooks.of) != 0 {
+		t.Errorf("hooks %v", slices.Collect(maps.Keys(hooks.of)))
 	}
 }

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 func TestPreferNode(t *testing.T) {
@@ -86,27 +89,36 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestErrorTexts(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want string
-	}{
-		{
-			&FrameError{Op: "send", Frame: 3, State: "in flight"},
-			"afxdp: frame is not yours: send of frame 3, which is in flight",
-		}, {
-			&DescError{Desc: Desc{Frame: 3, Off: 256, Len: 7}, Reason: "shorter than an Ethernet header"},
-			"afxdp: invalid descriptor: frame 3 offset 256 length 7: shorter than an Ethernet header",
-		}, {
-			&FeatureError{Feature: "TX metadata", Since: "6.8", Err: unix.EINVAL},
-			"afxdp: TX metadata needs Linux 6.8 or later: invalid argument",
-		}, {
-			&FeatureError{Feature: "zero-copy on a", Since: "5.1", Needs: "a driver", Err: unix.EOPNOTSUPP},
-			"afxdp: zero-copy on a needs Linux 5.1 or later and a driver: operation not supported",
-		},
-	} {
-		if got := c.err.Error(); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
+func TestMemoryMeetsErrors(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	create := func(cfg UMEMConfig) func() error {
+		return func() error {
+			u, err := NewUMEM(cfg)
+			if err == nil {
+				err = u.Close()
+			}
+			return err
 		}
 	}
+	mmap := refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: 128 << 11}, Err: unix.EDOM}
+	refused(t, ns, "map", unix.EDOM, "afxdp: map 262144 bytes for the UMEM: mmap: ", create(UMEMConfig{Frames: 128, HugePages: HugePagesOff}), mmap)
+	populate := refuse.Call{Number: unix.SYS_MADVISE, Args: map[int]uint32{2: unix.MADV_POPULATE_WRITE}, Err: unix.EDOM}
+	refused(t, ns, "populate", unix.EDOM, "madvise MADV_POPULATE_WRITE: ", create(UMEMConfig{Frames: 128, HugePages: HugePagesOff}), populate)
+	huge := refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: 4 << 20}, Err: unix.EDOM}
+	refused(t, ns, "huge pages", ErrNoHugePages, "2 of 2048 kB each wanted; reserve them in /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", create(UMEMConfig{Frames: 1025, HugePages: HugePagesRequire}), huge)
+	refused(t, ns, "huge pages", unix.EDOM, "", create(UMEMConfig{Frames: 2048, HugePages: HugePagesRequire}), huge)
+	refused(t, ns, "node", unix.EDOM, "afxdp: NUMA node of lo: ", create(UMEMConfig{Frames: 1, NUMAOf: "lo"}), refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM})
+	// Advice that the kernel does not take is none.
+	refused(t, ns, "advice", nil, "", create(UMEMConfig{Frames: 128}), refuse.Call{Number: unix.SYS_MADVISE, Args: map[int]uint32{2: unix.MADV_HUGEPAGE}, Err: unix.EINVAL})
+	mem := make([]byte, 4096)
+	for want, errno := range map[error]unix.Errno{nil: unix.ENOSYS, unix.EDOM: unix.EDOM} {
+		refused(t, ns, "node", want, "afxdp: place UMEM on NUMA node 0 of x: ", func() error { return placeOn(mem, 0, "x") }, refuse.Call{Number: unix.SYS_MBIND, Err: errno})
+	}
+	refused(t, ns, "no node", nil, "", func() error { return placeOn(mem, -1, "x") }, refuse.Call{Number: unix.SYS_MBIND, Err: unix.EDOM})
+	refused(t, ns, "maps", nil, "", func() error {
+		if kind := transparentHugePages(mem); kind != PagesNormal {
+			t.Errorf("pages of unknown kind are %v", kind)
+		}
+		return nil
+	}, refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM})
 }

@@ -9,12 +9,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
@@ -225,5 +228,54 @@ func TestPassedSocketIsTriedAgain(t *testing.T) {
 	s.cfg.BindTimeout = 5 * time.Second
 	if _, err := s.Reclaim(); err != nil || pool.Available() != 256 {
 		t.Errorf("%v, %d of 256 frames are free", err, pool.Available())
+	}
+}
+
+func TestPassedSocketMeetsErrors(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	create := func() error {
+		f, err := NewSocketFD("a")
+		if err == nil {
+			err = f.Close()
+		}
+		return err
+	}
+	refused(t, ns, "socket", unix.EDOM, "socket AF_XDP: ", create, socketOf(unix.AF_XDP, unix.EDOM))
+	before := refuse.CountDescriptors(t)
+	refused(t, ns, "restrict", unix.EDOM, "afxdp: restrict socket to a: ", create, setsockopt(unix.SOL_SOCKET, unix.SO_BINDTODEVICE, unix.EDOM))
+	if now := refuse.CountDescriptors(t); now != before {
+		t.Errorf("%d descriptors are open, %d before", now, before)
+	}
+
+	pool := newPool(t, newUMEM(t, UMEMConfig{}), 0)
+	for name, c := range map[string]struct {
+		calls []refuse.Call
+		want  error
+		words string
+	}{
+		"duplicate":   {[]refuse.Call{{Number: unix.SYS_FCNTL, Args: map[int]uint32{1: unix.F_DUPFD_CLOEXEC}, Err: unix.EDOM}}, unix.EDOM, "afxdp: passed socket: fcntl: "},
+		"inode":       {[]refuse.Call{{Number: unix.SYS_FSTAT, Err: unix.EDOM}}, unix.EDOM, "fstat: "},
+		"used before": {[]refuse.Call{setsockopt(unix.SOL_XDP, unix.XDP_RX_RING, unix.EBUSY)}, unix.EBUSY, "afxdp: passed socket was used before, pass a fresh one: XDP_RX_RING: "},
+		"bound":       {[]refuse.Call{setsockopt(unix.SOL_XDP, unix.XDP_TX_RING, unix.EINVAL)}, unix.EINVAL, "afxdp: passed socket was used before, pass a fresh one: XDP_TX_RING: "},
+		"ring":        {[]refuse.Call{setsockopt(unix.SOL_XDP, unix.XDP_TX_RING, unix.EDOM)}, unix.EDOM, "afxdp: XDP_TX_RING of 2048 entries: "},
+	} {
+		refused(t, ns, name, c.want, c.words, func() error {
+			f, err := NewSocketFD("a")
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			_, err = Open(pool, Config{Interface: "a", File: f})
+			return err
+		}, c.calls...)
+	}
+	var f *os.File
+	if err := ns.Do(func() (err error) { f, err = NewSocketFD("a"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := open(t, ns, pool, Config{Interface: "a", File: f})
+	if err := s.Reopen(t.Context()); !errors.Is(err, ErrPassedFD) || !strings.Contains(err.Error(), "passes anew") {
+		t.Errorf("Reopen: %v, want ErrPassedFD", err)
 	}
 }

@@ -3,8 +3,11 @@
 package afxdp
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // nearWrap is where the tests' rings start: positions run through all of uint32.
@@ -106,5 +109,35 @@ func TestRingOffsetsAreChecked(t *testing.T) {
 		if _, err := newAddrRing(mem, bad, 32); err == nil {
 			t.Errorf("%s: accepted for addresses", name)
 		}
+	}
+}
+
+// Every ring that the kernel makes impossible is reported by every method that
+// writes or reads it.
+func TestCorruptRingsOfAllMethods(t *testing.T) {
+	one, frame := make([]Desc, 1), make([]Frame, 1)
+	for name, call := range map[string]func(*Socket) error{
+		"Release": func(s *Socket) error { return s.Release(one) },
+		"Fill":    func(s *Socket) error { _, err := s.Fill(frame); return err },
+		"Refill":  func(s *Socket) error { _, err := s.Refill(1); return err },
+		"Send":    func(s *Socket) error { _, err := s.Send(one); return err },
+		"stock":   func(s *Socket) error { s.state[3] = s.filling; return s.stock(1) },
+	} {
+		s, k := newSim(t, simConfig{frames: 16, ring: 8})
+		s.fill.cons, s.tx.cons = ^uint32(7), ^uint32(7) // full, so that it looks
+		k.fill.consumer.Store(1)
+		k.tx.consumer.Store(1)
+		if err := call(s); !errors.Is(err, ErrRingCorrupt) {
+			t.Errorf("%s: %v, want ErrRingCorrupt", name, err)
+		}
+		if s.fill.producer.Load() != 0 || s.tx.producer.Load() != 0 {
+			t.Errorf("%s has written", name)
+		}
+	}
+	// So does Kick, also if the kernel does it while it is called.
+	s, k := kickCase(t, 3, 0, 0)
+	k.onSend = func() unix.Errno { k.tx.consumer.Store(99); return 0 }
+	if err := s.Kick(); !errors.Is(err, ErrRingCorrupt) {
+		t.Errorf("Kick: %v, want ErrRingCorrupt", err)
 	}
 }

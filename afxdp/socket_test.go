@@ -207,39 +207,6 @@ func TestReclaimReturnsFramesInFlight(t *testing.T) {
 	}
 }
 
-func TestConfigErrors(t *testing.T) {
-	ns := newNet(t, testbed.VethConfig{})
-	u := newUMEM(t, UMEMConfig{Frames: 128})
-	pool := newPool(t, u, 0)
-	for name, c := range map[string]struct {
-		cfg  Config
-		want error
-	}{
-		"ring size":       {Config{Interface: "a", RxRing: 100}, ErrConfig},
-		"negative ring":   {Config{Interface: "a", TxRing: -2}, ErrConfig},
-		"budget":          {Config{Interface: "a", TxRing: 64, TxBudget: 65}, ErrConfig},
-		"fill":            {Config{Interface: "a", FillRing: 64, RxFrames: 65}, ErrConfig},
-		"too few frames":  {Config{Interface: "a", RxFrames: 129}, ErrNoFrames},
-		"small rings":     {Config{Interface: "a", RxRing: 16, MultiBuffer: true}, ErrConfig},
-		"largest packet":  {Config{Interface: "a", MaxPacket: -1}, ErrConfig},
-		"negative queue":  {Config{Interface: "a", Queue: -1}, ErrConfig},
-		"absent queue":    {Config{Interface: "a", Queue: 1}, ErrNoQueue},
-		"absent device":   {Config{Interface: "nosuch"}, ErrInterfaceGone},
-		"busy poll value": {Config{Interface: "a", BusyPoll: &BusyPoll{Budget: -1}}, ErrConfig},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := tryOpen(ns, pool, c.cfg)
-			wantErr(t, err, c.want)
-			if pool.Available() != 128 {
-				t.Errorf("refused Open kept %d frames", 128-pool.Available())
-			}
-		})
-	}
-	if _, err := Open(nil, Config{Interface: "a"}); !errors.Is(err, ErrConfig) {
-		t.Errorf("nil pool: %v", err)
-	}
-}
-
 func TestMTULargerThanFrame(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{MTU: 3000})
 	_, err := tryOpen(ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
@@ -263,50 +230,6 @@ func TestSmallPacketsOnAJumboInterface(t *testing.T) {
 	}
 	if st, err := b.Stats(); err != nil || st.Kernel.RxDropped != 3 {
 		t.Errorf("%d packets dropped, want 3, %v", st.Kernel.RxDropped, err)
-	}
-}
-
-func TestUMEMConfigErrors(t *testing.T) {
-	for name, cfg := range map[string]UMEMConfig{
-		"frame size":        {FrameSize: 3000},
-		"small frame":       {FrameSize: 1024},
-		"frame beyond page": {FrameSize: 1 << 20},
-		"frames":            {Frames: -1},
-		"headroom":          {Headroom: 2000},
-		"checksum":          {SoftwareChecksum: true},
-		"interface path":    {NUMAOf: "../lo"},
-	} {
-		_, err := NewUMEM(cfg)
-		if !errors.Is(err, ErrConfig) {
-			t.Errorf("%s: error is %v, want ErrConfig", name, err)
-		}
-	}
-	// Refused or granted, depending on what the machine reserves; never a
-	// silent fallback.
-	u, err := NewUMEM(UMEMConfig{Frames: 1, HugePages: HugePagesRequire})
-	switch {
-	case err != nil:
-		wantErr(t, err, ErrNoHugePages)
-	default:
-		if u.Pages() != PagesHuge {
-			t.Errorf("pages are %v", u.Pages())
-		}
-		u.Close()
-	}
-	u = newUMEM(t, UMEMConfig{HugePages: HugePagesOff, NUMAOf: "lo"})
-	if u.Pages() == PagesHuge {
-		t.Error("huge pages although they are off")
-	}
-	p := newPool(t, u, 4000)
-	if _, err := u.NewPool(97); !errors.Is(err, ErrNoFrames) {
-		t.Errorf("pool of more frames than are left: %v", err)
-	}
-	newPool(t, u, 96)
-	if _, err := u.NewPool(0); !errors.Is(err, ErrNoFrames) {
-		t.Errorf("pool of no frames: %v", err)
-	}
-	if p.Available() != 4000 {
-		t.Errorf("pool has %d frames, want 4000", p.Available())
 	}
 }
 

@@ -89,3 +89,85 @@ func TestSnapshotIsPublished(t *testing.T) {
 	}
 	snapshot(publishEvery + 1)
 }
+
+// The counters of the kernel's sockets that a Socket has had are added up.
+func TestKernelStatsAreAddedUp(t *testing.T) {
+	p := newPair(t, UMEMConfig{}, Config{})
+	p.b.past = xdpStatistics{RxDropped: 1, RxInvalidDescs: 2, TxInvalidDescs: 3, RxRingFull: 4, RxFillRingEmptyDescs: 5, TxRingEmptyDescs: 6}
+	before, err := getStatistics(p.b.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string) {
+		t.Helper()
+		st, err := p.b.Snapshot()
+		want := KernelStats{
+			RxDropped: 1 + before.RxDropped, RxInvalidDescs: 2 + before.RxInvalidDescs, TxInvalidDescs: 3 + before.TxInvalidDescs,
+			RxRingFull: 4 + before.RxRingFull, FillRingEmpty: 5 + before.RxFillRingEmptyDescs, TxRingEmpty: 6 + before.TxRingEmptyDescs,
+		}
+		if diff := cmp.Diff(want, st.Kernel); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", when, err, diff)
+		}
+	}
+	check("open")
+	// Reopening keeps what the replaced socket has counted.
+	bad := newPackets(t, p.a, 0, 1, 60)
+	p.a.tx.descs[0] = xdpDesc{Addr: 1 << 40, Len: 60} // refused by the kernel
+	p.a.tx.submit(1)
+	_ = p.a.Kick()
+	if err := p.a.Pool().Free(bad[0].Frame); err != nil {
+		t.Fatal(err)
+	}
+	st, err := p.a.Stats()
+	if err != nil || st.Kernel.TxInvalidDescs != 1 {
+		t.Fatalf("%+v, %v", st.Kernel, err)
+	}
+	if err := p.ns.Do(func() error { return p.a.Reopen(t.Context()) }); err != nil {
+		t.Fatal(err)
+	}
+	if st, err = p.a.Stats(); err != nil || st.Kernel.TxInvalidDescs != 1 {
+		t.Errorf("after Reopen: %+v, %v", st.Kernel, err)
+	}
+	if err := p.a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if st, err = p.a.Snapshot(); err != nil || st.Kernel.TxInvalidDescs != 1 {
+		t.Errorf("after Close: %+v, %v", st.Kernel, err)
+	}
+	if err := p.b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check("closed")
+}
+
+// Every counter is published in its place.
+func TestCountersArePublished(t *testing.T) {
+	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
+	want := Counters{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+	s.count = want
+	s.publish()
+	st, err := s.Snapshot()
+	if diff := cmp.Diff(want, st.Counters); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	// A method that finds nothing publishes, and only then.
+	for name, call := range map[string]func() error{
+		"Completed": func() error { _, err := s.Completed(make([]Frame, 1)); return err },
+		"Receive":   func() error { _, err := s.Receive(make([]Desc, 1)); return err },
+	} {
+		s.count.TxKicks++
+		if err := call(); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.published.values[3].Load(); got == s.count.TxKicks {
+			t.Errorf("%s publishes what is known", name)
+		}
+		s.published.behind = 1
+		if err := call(); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.published.values[3].Load(); got != s.count.TxKicks || s.published.behind != 0 {
+			t.Errorf("%s: %d published, want %d", name, got, s.count.TxKicks)
+		}
+	}
+}
