@@ -5,6 +5,7 @@ package afxdp
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,40 +17,82 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeHugePages returns how many 2-MB pages are reserved and unused, and skips
-// the test if they are fewer than it wants: it is not a test's to reserve them.
-func freeHugePages(t *testing.T, want int) int {
+// provideHugePages makes the kernel give huge pages of 2 MB, four at least, until the
+// test ends. It raises the limit of those that the kernel makes when they are asked
+// for: reserved ones could be gone to another process before the test has them, and would
+// stay reserved if it were killed.
+func provideHugePages(t *testing.T) {
 	t.Helper()
-	const path = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"
-	b, err := os.ReadFile(path)
+	const limit = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages"
+	f, err := os.OpenFile(limit, os.O_RDWR, 0)
 	if err != nil {
-		t.Skip(err)
+		t.Skip("needs root and a kernel with huge pages of 2 MB: ", err)
 	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	t.Cleanup(func() { _ = f.Close() })
+	// Another process's test must not take this one's limit for the machine's.
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n < want {
-		t.Skipf("%d huge pages are free (%s), the test needs %d", n, path, want)
+	before, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return n
+	set := func(n int) error {
+		_, err := f.WriteAt([]byte(strconv.Itoa(n)), 0)
+		return err
+	}
+	if err := set(before + 64); err != nil {
+		t.Skip("needs a /sys that can be written, to provide huge pages: ", err)
+	}
+	t.Cleanup(func() {
+		if err := set(before); err != nil {
+			t.Error(err)
+		}
+	})
+	const flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_HUGETLB | unix.MAP_HUGE_2MB
+	probe, err := unix.Mmap(-1, 0, 8<<20, unix.PROT_READ|unix.PROT_WRITE, flags)
+	if err != nil {
+		t.Skip("the kernel finds no four huge pages of 2 MB, free memory is short or in pieces: ", err)
+	}
+	if err := unix.Munmap(probe); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ownHugePages returns how many kB of this process lie on huge pages.
+func ownHugePages(t *testing.T) (kB int) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, found := strings.Cut(string(b), "\nHugetlbPages:")
+	if _, err := fmt.Sscanf(line, "%d kB", &kB); !found || err != nil {
+		t.Fatalf("/proc/self/status without HugetlbPages: %v", err)
+	}
+	return kB
 }
 
 // Pages are of 2 MB, whatever the machine's default size is.
 func TestHugePagesAreOfTwoMegabytes(t *testing.T) {
-	before := freeHugePages(t, 4)
+	provideHugePages(t)
+	before := ownHugePages(t)
 	u, err := NewUMEM(UMEMConfig{Frames: 4000, HugePages: HugePagesRequire})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if used := before - freeHugePages(t, 0); used != 4 || u.Pages() != PagesHuge {
-		t.Errorf("8,192,000 bytes lie on %d huge pages (%v), want 4", used, u.Pages())
+	if used := ownHugePages(t) - before; used != 4*2048 || u.Pages() != PagesHuge {
+		t.Errorf("8,192,000 bytes lie on %d kB of huge pages (%v), want 8192", used, u.Pages())
 	}
 	if err := u.Close(); err != nil {
 		t.Error(err)
 	}
-	if after := freeHugePages(t, 0); after != before {
-		t.Errorf("%d huge pages are free after Close, want %d", after, before)
+	if after := ownHugePages(t); after != before {
+		t.Errorf("%d kB of huge pages are in use after Close, want %d", after, before)
 	}
 }
 
@@ -76,13 +119,10 @@ func limited() error {
 // A cgroup's limit, as a container has one, is not seen by mmap: a program that touches
 // the pages is killed.
 func TestHugePagesOverTheLimit(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to make a cgroup")
-	}
-	freeHugePages(t, 4)
+	provideHugePages(t)
 	root := t.TempDir()
 	if err := unix.Mount("none", root, "cgroup2", 0, ""); err != nil {
-		t.Skip("cgroup2: ", err)
+		t.Skip("needs root, and a kernel with cgroup v2, to make a cgroup: ", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(root, 0); err != nil {

@@ -24,7 +24,7 @@ func zeroCopyNICs(t *testing.T) (a, b string) {
 	t.Helper()
 	a, b, ok := strings.Cut(os.Getenv(nicsVariable), ",")
 	if !ok {
-		t.Skipf("needs two interfaces with zero-copy in %s", nicsVariable)
+		t.Skipf("needs two interfaces whose drivers have zero-copy, named in %s; make kernel-test emulates such", nicsVariable)
 	}
 	for _, name := range []string{a, b} {
 		l, err := netlink.LinkByName(name)
