@@ -79,26 +79,14 @@ func (r *Report) memoryChart() harness.Chart {
 		Name: "memory", Title: "Memory for 30,000 hot parameters (§5.7)",
 		Y: harness.Axis{Label: "KB", Max: 1000}, // room for the legend
 	}
-	foot := make([]float64, len(r.Memory))
-	for _, m := range r.Memory {
-		c.X.Names = append(c.X.Names, m.Name)
-	}
-	for i, part := range []struct {
-		name  string
-		bytes func(Memory) int
-	}{
-		{"slots", func(m Memory) int { return m.Slots }},
-		{"tables", func(m Memory) int { return m.Tables }},
-		{"control", func(m Memory) int { return m.Control }},
-		{"second bank", func(m Memory) int { return m.Spare }},
-	} {
-		s := harness.Series{Name: part.name, Kind: harness.Bars, Colour: i, Width: 0.6}
-		for k, m := range r.Memory {
-			top := foot[k] + float64(part.bytes(m))/kilobyte
-			s.Points = append(s.Points, harness.Point{X: float64(k), Foot: foot[k], Y: top})
-			foot[k] = top
-		}
-		c.Series = append(c.Series, s)
-	}
+	harness.AddBars(&c, r.Memory, func(m Memory) string { return m.Name }, func(Memory) string { return "" },
+		func(m Memory) []harness.Part {
+			return []harness.Part{
+				{Name: "slots", Colour: 0, Height: float64(m.Slots) / kilobyte},
+				{Name: "tables", Colour: 1, Height: float64(m.Tables) / kilobyte},
+				{Name: "control", Colour: 2, Height: float64(m.Control) / kilobyte},
+				{Name: "second bank", Colour: 3, Height: float64(m.Spare) / kilobyte},
+			}
+		})
 	return c
 }

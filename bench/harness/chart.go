@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -112,11 +113,41 @@ func Points[T any](all []T, fits func(T) bool, xy func(T) (x, y float64)) (point
 	return points
 }
 
-// Beside returns the place of bar i of n that stand side by side around 0, and
+// beside returns the place of bar i of n that stand side by side around 0, and
 // the width of each.
-func Beside(i, n int) (place, width float64) {
+func beside(i, n int) (place, width float64) {
 	const group = 0.8 // of the distance between two groups
 	return (float64(i) - float64(n-1)/2) * group / float64(n), 0.9 * group / float64(n)
+}
+
+// Part is a part of a bar. Parts with the same name, colour and variant are of one
+// series.
+type Part struct {
+	Name            string
+	Colour, Variant int
+	Height          float64
+	Low, High       float64 // as in [Point]
+}
+
+// AddBars adds a bar for each of all to a chart. Bars of one group stand side by
+// side, each name at its own place; the parts of a bar lie on top of each other.
+// Groups and names come in order of appearance.
+func AddBars[T any](c *Chart, all []T, group, name func(T) string, parts func(T) []Part) {
+	names := Distinct(all, name)
+	c.X.Names = Distinct(all, group)
+	for _, v := range all {
+		place, width := beside(slices.Index(names, name(v)), len(names))
+		at := Point{X: float64(slices.Index(c.X.Names, group(v))) + place}
+		for _, p := range parts(v) {
+			s := Find(c.Series, func(s Series) bool { return s.Name == p.Name && s.Colour == p.Colour && s.Variant == p.Variant })
+			if s == nil {
+				c.Series = append(c.Series, Series{Name: p.Name, Kind: Bars, Colour: p.Colour, Variant: p.Variant, Width: width})
+				s = &c.Series[len(c.Series)-1]
+			}
+			at.Foot, at.Y, at.Low, at.High = at.Y, at.Y+p.Height, p.Low, p.High
+			s.Points = append(s.Points, at)
+		}
+	}
 }
 
 // WriteCharts draws charts that have series into SVG files in a directory, which

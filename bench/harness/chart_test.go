@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // drawn draws one chart and returns the texts in it and the number of its paths.
@@ -104,7 +106,7 @@ func TestBarsBesideEachOtherDoNotOverlap(t *testing.T) {
 	for n := 1; n < 9; n++ {
 		right := -0.5
 		for i := range n {
-			place, width := Beside(i, n)
+			place, width := beside(i, n)
 			if place-width/2 < right {
 				t.Errorf("bar %d of %d begins at %v, the one before ends at %v", i, n, place-width/2, right)
 			}
@@ -113,6 +115,29 @@ func TestBarsBesideEachOtherDoNotOverlap(t *testing.T) {
 		if right > 0.5 {
 			t.Errorf("%d bars end at %v, in the next group", n, right)
 		}
+	}
+}
+
+func TestPartsOfABarLieOnTopOfEachOther(t *testing.T) {
+	var c Chart
+	type bar struct {
+		group, name string
+		low, high   float64
+	}
+	AddBars(&c, []bar{{"a", "x", 1, 2}, {"a", "y", 3, 4}, {"b", "y", 5, 0}},
+		func(b bar) string { return b.group }, func(b bar) string { return b.name },
+		func(b bar) []Part {
+			return []Part{{Name: "lower", Height: b.low}, {Name: "upper", Colour: 1, Height: b.high}}
+		})
+	left, width := beside(0, 2)
+	want := Chart{X: Axis{Names: []string{"a", "b"}}, Series: []Series{
+		{Name: "lower", Kind: Bars, Width: width, Points: []Point{{X: left, Y: 1}, {X: -left, Y: 3}, {X: 1 - left, Y: 5}}},
+		{Name: "upper", Kind: Bars, Width: width, Colour: 1, Points: []Point{
+			{X: left, Foot: 1, Y: 3}, {X: -left, Foot: 3, Y: 7}, {X: 1 - left, Foot: 5, Y: 5},
+		}},
+	}}
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -10,6 +10,17 @@ import (
 // ErrConfig is wrapped by errors about an experiment's configuration.
 var ErrConfig = errors.New("invalid configuration")
 
+// ErrUnsupported is the error of experiments that need Linux where there is none.
+var ErrUnsupported = fmt.Errorf("network namespaces and XDP exist on Linux only: %w", errors.ErrUnsupported)
+
+// Check joins what is wrong with the configuration of an experiment, under its name.
+func Check(experiment string, errs ...error) error {
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%s: %w", experiment, err)
+	}
+	return nil
+}
+
 // InRange returns an error that wraps [ErrConfig] unless all values are within
 // limits. name is a plural noun, such as "rounds".
 func InRange[T cmp.Ordered](name string, least, most T, values ...T) error {

@@ -42,9 +42,9 @@ func Over[S any](samples []S, figure func(S) float64) Spread {
 	return SpreadOf(Pick(samples, figure))
 }
 
-// Pick returns one figure of each sample.
-func Pick[S any](samples []S, figure func(S) float64) []float64 {
-	values := make([]float64, len(samples))
+// Pick returns one figure, or one row of a table, of each sample.
+func Pick[S, V any](samples []S, figure func(S) V) []V {
+	values := make([]V, len(samples))
 	for i, s := range samples {
 		values[i] = figure(s)
 	}
@@ -85,6 +85,16 @@ func Find[T any](all []T, fits func(T) bool) *T {
 		return &all[i]
 	}
 	return nil
+}
+
+// Add adds counters to others. It makes the map if there is none.
+func Add(to *map[string]uint64, counters map[string]uint64) {
+	if *to == nil {
+		*to = map[string]uint64{}
+	}
+	for name, n := range counters {
+		(*to)[name] += n
+	}
 }
 
 // Difference returns after - before for every counter. A counter that only one

@@ -2,6 +2,7 @@ package hotset
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/libra-ina/libra/bench/harness"
 )
@@ -22,12 +23,9 @@ func (r *Report) precisionChart() harness.Chart {
 		X: harness.Axis{Label: "sampled rows (%)", Log: true, Ticks: harness.Ticks("%.3g", rates...), Room: 1.05},
 		Y: harness.Axis{Label: "|Hg ∩ Hs| / |Hg| (%)", Max: 100},
 	}
-	steps := map[int]int{} // by place
+	steps := harness.Distinct(r.Precision, func(q Precision) int { return q.Step })
 	for _, q := range r.Precision {
-		if _, ok := steps[q.Step]; !ok {
-			steps[q.Step] = len(steps)
-		}
-		s := harness.Series{Name: fmt.Sprintf("%s, step %d", q.Log, q.Step), Colour: r.logNumber(q.Log), Variant: steps[q.Step]}
+		s := harness.Series{Name: fmt.Sprintf("%s, step %d", q.Log, q.Step), Colour: r.logNumber(q.Log), Variant: slices.Index(steps, q.Step)}
 		for _, v := range q.Rates {
 			s.Points = append(s.Points, harness.Point{X: 100 * v.Rate, Y: 100 * v.Median})
 		}
@@ -40,12 +38,7 @@ func (r *Report) precisionChart() harness.Chart {
 }
 
 func (r *Report) logNumber(name string) int {
-	for i, l := range r.Logs {
-		if l.Name == name {
-			return i
-		}
-	}
-	return len(r.Logs)
+	return slices.IndexFunc(r.Logs, func(l Log) bool { return l.Name == name })
 }
 
 // packetChart is of combined batches.
@@ -54,18 +47,12 @@ func (r *Report) packetChart() harness.Chart {
 		Name: "recirculations", Title: "Recirculations of a packet, keys combined within a batch", Legend: harness.TopRight,
 		Y: harness.Axis{Label: "mean recirculations", Room: 1.4},
 	}
-	for _, l := range r.Logs {
-		c.X.Names = append(c.X.Names, l.Name)
-	}
-	for i, method := range methods {
-		place, width := harness.Beside(i, len(methods))
-		c.Series = append(c.Series, harness.Series{
-			Name: string(method), Kind: harness.Bars, Colour: i, Width: width,
-			Points: harness.Points(r.Packets,
-				func(p Packets) bool { return p.Combined && p.Method == method },
-				func(p Packets) (x, y float64) { return float64(r.logNumber(p.Log)) + place, p.Recirculations }),
+	combined := slices.DeleteFunc(slices.Clone(r.Packets), func(p Packets) bool { return !p.Combined })
+	harness.AddBars(&c, combined,
+		func(p Packets) string { return p.Log }, func(p Packets) string { return string(p.Method) },
+		func(p Packets) []harness.Part {
+			return []harness.Part{{Name: string(p.Method), Colour: slices.Index(methods, p.Method), Height: p.Recirculations}}
 		})
-	}
 	return c
 }
 

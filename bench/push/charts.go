@@ -8,87 +8,37 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 )
 
-// Charts returns for each batch size the rates (push-rate-BATCH) and the CPU time
-// of a pair (push-cpu-BATCH).
+// Charts returns for each batch size the rates, with the smallest and the largest
+// round (push-rate-BATCH), and the parts of the CPU time of a pair (push-cpu-BATCH).
+// There is a group of bars for each number of workers.
 func (r *Report) Charts() (charts []harness.Chart) {
+	workers := func(res Result) string { return fmt.Sprint(res.Workers) }
+	baseline := func(res Result) string { return res.Baseline }
 	for _, batch := range harness.Distinct(r.Results, func(res Result) int { return res.Batch }) {
-		var g group
-		for _, res := range r.Results {
-			if res.Batch == batch {
-				g.results = append(g.results, res)
+		results := slices.DeleteFunc(slices.Clone(r.Results), func(res Result) bool { return res.Batch != batch })
+		names := harness.Distinct(results, baseline)
+		chart := func(name, title, unit string, parts func(Result) []harness.Part) {
+			c := harness.Chart{
+				Name: fmt.Sprintf("push-%s-%d", name, batch), Title: fmt.Sprintf("pushes of %d pairs: %s", batch, title),
+				X: harness.Axis{Label: "workers"}, Y: harness.Axis{Label: unit, Room: 1.35},
 			}
+			harness.AddBars(&c, results, workers, baseline, parts)
+			charts = append(charts, c)
 		}
-		g.workers = harness.Distinct(g.results, func(res Result) int { return res.Workers })
-		g.baselines = harness.Distinct(g.results, func(res Result) string { return res.Baseline })
-		charts = append(charts, g.rateChart(batch), g.costChart(batch))
+		chart("rate", "rate of all workers together", "million pairs per second", func(res Result) []harness.Part {
+			return []harness.Part{{
+				Name: res.Baseline, Colour: slices.Index(names, res.Baseline),
+				Height: res.PairsPerSecond / 1e6, Low: res.Min / 1e6, High: res.Max / 1e6,
+			}}
+		})
+		chart("cpu", "CPU time; from left to right "+strings.Join(names, ", "), "ns per pair", func(res Result) []harness.Part {
+			return []harness.Part{
+				{Name: "worker", Colour: 0, Height: res.NsWorker},
+				{Name: "kernel", Colour: 1, Height: res.NsKernel},
+				{Name: "aggregator", Colour: 2, Height: res.NsAggregator},
+				{Name: "ps", Colour: 3, Height: res.NsServer},
+			}
+		})
 	}
 	return charts
-}
-
-// group is the results of one batch size. A chart of it has a group of bars for
-// each number of workers, and in it a bar for each baseline.
-type group struct {
-	results   []Result
-	workers   []int
-	baselines []string
-}
-
-// bar returns the place and the width of a result's bar.
-func (g *group) bar(r Result) (x, width float64) {
-	place, width := harness.Beside(slices.Index(g.baselines, r.Baseline), len(g.baselines))
-	return float64(slices.Index(g.workers, r.Workers)) + place, width
-}
-
-// chart returns a chart without series.
-func (g *group) chart(name, title, unit string) harness.Chart {
-	c := harness.Chart{Name: name, Title: title, X: harness.Axis{Label: "workers"}, Y: harness.Axis{Label: unit, Room: 1.35}}
-	for _, n := range g.workers {
-		c.X.Names = append(c.X.Names, fmt.Sprint(n))
-	}
-	return c
-}
-
-// rateChart shows the rates, with the smallest and the largest round.
-func (g *group) rateChart(batch int) harness.Chart {
-	c := g.chart(fmt.Sprintf("push-rate-%d", batch),
-		fmt.Sprintf("pushes of %d pairs: rate of all workers together", batch), "million pairs per second")
-	for i, name := range g.baselines {
-		s := harness.Series{Name: name, Kind: harness.Bars, Colour: i}
-		for _, r := range g.results {
-			if r.Baseline == name {
-				var x float64
-				x, s.Width = g.bar(r)
-				s.Points = append(s.Points, harness.Point{X: x, Y: r.PairsPerSecond / 1e6, Low: r.Min / 1e6, High: r.Max / 1e6})
-			}
-		}
-		c.Series = append(c.Series, s)
-	}
-	return c
-}
-
-// costChart shows the parts of the CPU time of a pair on top of each other.
-func (g *group) costChart(batch int) harness.Chart {
-	c := g.chart(fmt.Sprintf("push-cpu-%d", batch),
-		fmt.Sprintf("pushes of %d pairs: CPU time; from left to right %s", batch, strings.Join(g.baselines, ", ")), "ns per pair")
-	foot := make([]float64, len(g.results))
-	for i, part := range []struct {
-		name string
-		ns   func(Cost) float64
-	}{
-		{"worker", func(c Cost) float64 { return c.NsWorker }},
-		{"kernel", func(c Cost) float64 { return c.NsKernel }},
-		{"aggregator", func(c Cost) float64 { return c.NsAggregator }},
-		{"ps", func(c Cost) float64 { return c.NsServer }},
-	} {
-		s := harness.Series{Name: part.name, Kind: harness.Bars, Colour: i}
-		for k, r := range g.results {
-			var x float64
-			x, s.Width = g.bar(r)
-			top := foot[k] + part.ns(r.Cost)
-			s.Points = append(s.Points, harness.Point{X: x, Foot: foot[k], Y: top})
-			foot[k] = top
-		}
-		c.Series = append(c.Series, s)
-	}
-	return c
 }
