@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -18,11 +17,6 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
-)
-
-const (
-	controlPort = 7700
-	zmqPort     = 7701
 )
 
 // bed is the network that a run takes place in: host 0 is the parameter
@@ -61,7 +55,7 @@ func newBed(ctx context.Context, workers int) (_ *bed, err error) {
 
 // serve starts the aggregator's control service in this process.
 func (b *bed) serve() error {
-	listener, err := net.Listen("tcp", b.controlAddress().String())
+	listener, err := net.Listen("tcp", harness.ControlAt(b.net).String())
 	if err != nil {
 		return fmt.Errorf("push: control service: %w", err)
 	}
@@ -75,10 +69,6 @@ func (b *bed) serve() error {
 	b.closeService = service.Close
 	go func() { _ = b.control.Serve(listener) }() // ends with Stop, for which it has no error
 	return nil
-}
-
-func (b *bed) controlAddress() netip.AddrPort {
-	return netip.AddrPortFrom(b.net.Switch().IP, controlPort)
 }
 
 func (b *bed) close() error {

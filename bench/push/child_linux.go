@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
 )
 
 // Requests to the processes of all baselines. Each is answered with a mark.
@@ -50,25 +49,20 @@ const (
 
 // childConfig is what a process of Libra is told.
 type childConfig struct {
-	Interface  string
-	Local      netip.AddrPort // of the process's endpoint
-	Aggregator netip.AddrPort
-	Control    netip.AddrPort // the aggregator's control service
-	Workers    int
-
+	harness.Place
 	Server *serverConfig `json:",omitempty"`
 	Worker *workerConfig `json:",omitempty"`
 }
 
 type serverConfig struct {
-	FirstWorker netip.Addr    // address of worker 0; worker i has the address after worker i-1's
-	Harvest     time.Duration // between two harvests
+	Workers []netip.AddrPort // by number
+	Harvest time.Duration    // between two harvests
 }
 
 type workerConfig struct {
 	Number int // from 0 on; the sender id is one more
 	Batch  int // pairs in a push
-	Server netip.AddrPort
+	Server wire.Endpoint
 }
 
 // RunChild is a process of Libra, on a host of the test bed. It is of no use by
@@ -105,16 +99,6 @@ func answer(ctx context.Context, pushes func() uint64, start func(), stop func(c
 		}
 		return ownMark(pushes())
 	})
-}
-
-// openLink opens the link of the process. If processes have to share CPUs it does not
-// spin: what it would wait for may well wait for the CPU.
-func (c *childConfig) openLink() (link.Link, error) {
-	spin := link.DefaultSpin
-	if c.Workers+1 > runtime.NumCPU() {
-		spin = -1
-	}
-	return link.OpenAFXDP(link.AFXDPConfig{Interface: c.Interface, Local: c.Local, Spin: spin})
 }
 
 // openKeys maps the keys of the workload, the hottest first.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -68,32 +69,43 @@ func (r *run) serverSpec(baseline string, workers int, sums *os.File) child.Spec
 		s.Command = r.keyValueCommand("server", 0, "table")
 	default:
 		s.Command, s.CPU = r.cfg.ChildCommand, new(cpu(0))
-		s.Config = &childConfig{
-			Interface: at.Interface, Local: netip.AddrPortFrom(at.IP, wire.DefaultPort), Control: r.bed.controlAddress(), Workers: workers,
-			Server: &serverConfig{FirstWorker: r.bed.net.Host(1).IP, Harvest: r.cfg.Harvest},
+		c := serverConfig{Harvest: r.cfg.Harvest}
+		for i := range workers {
+			c.Workers = append(c.Workers, netip.AddrPortFrom(r.bed.net.Host(i+1).IP, wire.DefaultPort))
 		}
+		s.Config = childConfig{Place: r.place(0, workers), Server: &c}
 	}
 	return s
 }
 
 func (r *run) workerSpec(baseline string, workers, worker int) child.Spec {
-	server, sw := r.bed.net.Host(0), r.bed.net.Switch()
 	s := child.Spec{Name: fmt.Sprintf("%s worker %d", baseline, worker), Files: []*os.File{r.load.File}}
 	if baseline != Libra {
 		// The loopback device carries 64 KiB segments without a switch in between.
-		s.Start = server.Start
+		s.Start = r.bed.net.Host(0).Start
 		s.Command = r.keyValueCommand("worker", worker+1, strconv.Itoa(worker), strconv.Itoa(r.work.batch))
 		return s
 	}
-	at := r.bed.net.Host(worker + 1)
-	s.Command, s.CPU, s.Start = r.cfg.ChildCommand, new(cpu(worker+1)), at.Start
-	s.Config = &childConfig{
-		Interface: at.Interface, Local: netip.AddrPortFrom(at.IP, wire.DefaultPort),
-		Control: r.bed.controlAddress(), Aggregator: netip.AddrPortFrom(sw.IP, wire.DefaultPort), Workers: workers,
-		Worker: &workerConfig{Number: worker, Batch: r.work.batch, Server: netip.AddrPortFrom(server.IP, wire.DefaultPort)},
+	s.Command, s.CPU, s.Start = r.cfg.ChildCommand, new(cpu(worker+1)), r.bed.net.Host(worker+1).Start
+	s.Config = childConfig{
+		Place:  r.place(worker+1, workers),
+		Worker: &workerConfig{Number: worker, Batch: r.work.batch, Server: harness.PlaceOf(r.bed.net, 0).Self},
 	}
 	return s
 }
+
+// place returns the place of a process. If processes have to share CPUs it does not
+// spin: what it would wait for may well wait for the CPU.
+func (r *run) place(host, workers int) harness.Place {
+	p := harness.PlaceOf(r.bed.net, host)
+	if workers+1 > runtime.NumCPU() {
+		p.Spin = -1
+	}
+	return p
+}
+
+// zmqPort is the TCP port of the ZeroMQ server.
+const zmqPort = 7701
 
 // keyValueCommand returns the command of a process of the C++ program.
 func (r *run) keyValueCommand(role string, process int, args ...string) []string {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,9 +18,6 @@ import (
 // job is the number of the one job.
 const job = 1
 
-// dialLimit is how long a process waits for the aggregator's control service.
-const dialLimit = 10 * time.Second
-
 // newStore returns a store with all keys of the workload in it, as it is after
 // some time of training: a server that is still growing would be measured for
 // its growth.
@@ -36,7 +31,7 @@ func newStore(keys []uint64) (*ps.Store, error) {
 
 // serve is the parameter server's process. The sums stay in the store's open step,
 // because the baselines do not apply an optimiser either.
-func (c *childConfig) serve(ctx context.Context) (err error) {
+func (c *childConfig) serve(ctx context.Context) error {
 	keys, err := openKeys()
 	if err != nil {
 		return err
@@ -49,26 +44,27 @@ func (c *childConfig) serve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	hot, err := hotSet(keys)
+	if err != nil {
+		return err
+	}
+	fingerprint := hot.Fingerprint()
+	spec := &pb.JobSpec{
+		Job: job, Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT,
+		Slots: HotKeys, HotSet: fingerprint[:], HarvestPeriodUs: uint32(c.Server.Harvest / time.Microsecond),
+	}
+	return c.WithJob(ctx, spec, func(held context.Context, _ pb.AggregatorClient, owned *control.Owned) error {
+		if err := c.serveJob(held, owned, store, keys, sums); err != nil {
+			return err
+		}
+		return owned.Remove(ctx) // which ends held
+	})
+}
+
+// serveJob sums until the process is told to end.
+func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store *ps.Store, keys []uint64, sums []byte) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	conn, err := control.Dial(ctx, "aggregator", c.Control, control.Security{}, dialLimit, slog.Default())
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	owned, err := c.createJob(ctx, pb.NewAggregatorClient(conn), keys)
-	if err != nil {
-		return err
-	}
-	var stopped atomic.Bool
-	fail := func(err error) {
-		if !stopped.Load() { // from then on, the job's end is no failure
-			cancel(err)
-		}
-	}
-	if err := owned.Hold(ctx, fail); err != nil {
-		return err
-	}
 	loop, err := c.startLoop(ctx, store)
 	if err != nil {
 		return err
@@ -81,8 +77,8 @@ func (c *childConfig) serve(ctx context.Context) (err error) {
 		})
 		return errors.Join(err, failed)
 	}, slog.Default())
-	go func() { fail(harvester.Run(ctx)) }()
-	go func() { <-loop.Done(); fail(loop.Err()) }()
+	go func() { cancel(harvester.Run(ctx)) }()
+	go func() { <-loop.Done(); cancel(loop.Err()) }()
 
 	return answer(ctx, func() uint64 { return 0 }, func() {}, func(ctx context.Context) error {
 		if err := harvester.Now(ctx); err != nil {
@@ -97,21 +93,8 @@ func (c *childConfig) serve(ctx context.Context) (err error) {
 			return err
 		}
 		putRows(sums, rows)
-		stopped.Store(true)
-		return owned.Remove(ctx)
+		return nil
 	})
-}
-
-func (c *childConfig) createJob(ctx context.Context, aggregator pb.AggregatorClient, keys []uint64) (*control.Owned, error) {
-	hot, err := hotSet(keys)
-	if err != nil {
-		return nil, err
-	}
-	fingerprint := hot.Fingerprint()
-	return control.CreateJob(ctx, aggregator, &pb.JobSpec{
-		Job: job, Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT,
-		Slots: HotKeys, HotSet: fingerprint[:], HarvestPeriodUs: uint32(c.Server.Harvest / time.Microsecond),
-	}, dialLimit, slog.Default())
 }
 
 // coldEpoch is that of the flows to the server, where each worker joins once.
@@ -119,7 +102,7 @@ const coldEpoch = 1
 
 // startLoop starts the server's endpoint and admits the workers.
 func (c *childConfig) startLoop(ctx context.Context, store *ps.Store) (*transport.Server, error) {
-	link, err := c.openLink()
+	link, err := c.OpenLink()
 	if err != nil {
 		return nil, err
 	}
@@ -127,12 +110,10 @@ func (c *childConfig) startLoop(ctx context.Context, store *ps.Store) (*transpor
 	if err != nil {
 		return nil, errors.Join(err, link.Close())
 	}
-	ip := c.Server.FirstWorker
-	for i := range c.Workers {
-		if err := loop.Admit(ctx, uint16(i+1), netip.AddrPortFrom(ip, c.Local.Port()), coldEpoch); err != nil {
+	for i, worker := range c.Server.Workers {
+		if err := loop.Admit(ctx, uint16(i+1), worker, coldEpoch); err != nil {
 			return nil, errors.Join(err, loop.Close())
 		}
-		ip = ip.Next()
 	}
 	return loop, nil
 }

@@ -3,21 +3,14 @@ package push
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/control"
-	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
-	"github.com/libra-ina/libra/wire"
 )
 
 // window is how many frames of a flow may be unacknowledged. The server is what
@@ -43,16 +36,15 @@ func (c *childConfig) work(ctx context.Context) (err error) {
 	load.keys, load.grads = splitShare(part)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil) // ends the admission
-	conn, err := control.Dial(ctx, "aggregator", c.Control, control.Security{}, dialLimit, slog.Default())
+	client, hangUp, err := c.Dial(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	admission, err := c.join(ctx, pb.NewAggregatorClient(conn), hot)
-	if err != nil {
-		return err
-	}
-	worker, err := c.startWorker(ctx, admission, hot)
+	defer hangUp()
+	worker, err := c.StartWorker(ctx, client, transport.WorkerConfig{
+		Job: job, Sender: uint16(c.Worker.Number + 1), ServerEpoch: coldEpoch, HotSet: hot,
+		Server: c.Worker.Server, Flow: retransmit.Config{Size: window},
+	})
 	if err != nil {
 		return err
 	}
@@ -82,45 +74,6 @@ func (c *childConfig) work(ctx context.Context) (err error) {
 			return context.Cause(ctx)
 		}
 	})
-}
-
-// join admits the worker at the aggregator, until ctx ends.
-func (c *childConfig) join(ctx context.Context, aggregator pb.AggregatorClient, hot *packer.HotSet) (*pb.Admission, error) {
-	device, err := net.InterfaceByName(c.Interface)
-	if err != nil {
-		return nil, fmt.Errorf("interface %s: %w", c.Interface, err)
-	}
-	fingerprint := hot.Fingerprint()
-	stream, err := aggregator.Join(ctx, &pb.JoinRequest{
-		Job: job, Sender: uint32(c.Worker.Number + 1), Ip: c.Local.Addr().AsSlice(), Mac: device.HardwareAddr, HotSet: fingerprint[:],
-	})
-	if err != nil {
-		return nil, control.CallError("aggregator", "join", err)
-	}
-	admission, err := stream.Recv()
-	return admission, control.CallError("aggregator", "join", err)
-}
-
-func (c *childConfig) startWorker(ctx context.Context, admission *pb.Admission, hot *packer.HotSet) (*transport.Worker, error) {
-	link, err := c.openLink()
-	if err != nil {
-		return nil, err
-	}
-	layout := packer.LaneAligned
-	if admission.Dense {
-		layout = packer.Dense
-	}
-	worker, err := transport.NewWorker(ctx, transport.WorkerConfig{
-		Link: link, Job: job, Sender: uint16(c.Worker.Number + 1), AggregatorEpoch: uint16(admission.Epoch), ServerEpoch: coldEpoch,
-		HotSet: hot, Layout: layout, Stripes: int(admission.Stripes),
-		Aggregator: wire.Endpoint{IP: c.Aggregator.Addr(), Port: c.Aggregator.Port()},
-		Server:     wire.Endpoint{IP: c.Worker.Server.Addr(), Port: c.Worker.Server.Port()},
-		Flow:       retransmit.Config{Size: window},
-	})
-	if err != nil {
-		return nil, errors.Join(err, link.Close())
-	}
-	return worker, nil
 }
 
 // batches is what one worker pushes.

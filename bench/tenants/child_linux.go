@@ -9,8 +9,6 @@ import (
 	"os"
 
 	"github.com/libra-ina/libra/bench/child"
-	"github.com/libra-ina/libra/control"
-	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/proc"
@@ -74,46 +72,4 @@ func (c *switchConfig) serve(ctx context.Context) error {
 		Ready: func() { failed = proc.AnnounceReady(os.Stdout, true) },
 	})
 	return errors.Join(failed, err)
-}
-
-// endpoint is where a job's process lives, and its aggregator.
-type endpoint struct {
-	Interface     string
-	IP            netip.Addr
-	MAC           [6]byte
-	Aggregator    netip.Addr
-	AggregatorMAC [6]byte
-	Control       netip.AddrPort
-}
-
-// withJob connects to the daemon, creates a job and calls do. The job and the
-// admissions of its senders end when do returns; ctx ends when the job does.
-func (e *endpoint) withJob(ctx context.Context, spec *pb.JobSpec, do func(context.Context, pb.AggregatorClient, *control.Owned) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	log := slog.New(slog.DiscardHandler)
-	conn, err := control.Dial(ctx, "aggregator", e.Control, control.Security{}, child.ReadyLimit, log)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	client := pb.NewAggregatorClient(conn)
-	job, err := control.CreateJob(ctx, client, spec, child.ReadyLimit, log)
-	if err != nil {
-		return err
-	}
-	if err := job.Hold(ctx, cancel); err != nil {
-		return err
-	}
-	return do(ctx, client, job)
-}
-
-// join admits a sender of a job for as long as ctx lives.
-func (e *endpoint) join(ctx context.Context, client pb.AggregatorClient, job, sender uint32, hotSet []byte) (*pb.Admission, error) {
-	stream, err := client.Join(ctx, &pb.JoinRequest{Job: job, Sender: sender, Ip: e.IP.AsSlice(), Mac: e.MAC[:], HotSet: hotSet})
-	if err != nil {
-		return nil, control.CallError("aggregator", "join", err)
-	}
-	admission, err := stream.Recv()
-	return admission, control.CallError("aggregator", "join", err)
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
@@ -19,7 +20,7 @@ const (
 // churnConfig is a tenant whose senders and jobs come and go, as fast as the
 // daemon answers.
 type churnConfig struct {
-	endpoint
+	harness.Place
 	Duration time.Duration
 }
 
@@ -30,7 +31,7 @@ type churnResult struct {
 }
 
 func (c *churnConfig) serve(ctx context.Context) error {
-	return c.withJob(ctx, churnSpec(churnJob), func(ctx context.Context, client pb.AggregatorClient, _ *control.Owned) error {
+	return c.WithJob(ctx, churnSpec(churnJob), func(ctx context.Context, client pb.AggregatorClient, _ *control.Owned) error {
 		return whenAsked(ctx, func(ctx context.Context) (churnResult, error) { return c.run(ctx, client) })
 	})
 }
@@ -75,7 +76,7 @@ func repeat(end time.Time, n *uint64, do func() error) error {
 func (c *churnConfig) comeAndGo(ctx context.Context, client pb.AggregatorClient, sender uint32) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	admission, err := c.join(ctx, client, churnJob, sender, nil)
+	admission, err := c.Join(ctx, client, churnJob, sender, nil)
 	if err != nil {
 		return err
 	}

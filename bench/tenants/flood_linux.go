@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/wire"
@@ -22,7 +23,7 @@ const (
 
 // floodConfig is the job that floods.
 type floodConfig struct {
-	endpoint
+	harness.Place
 	Duration time.Duration
 }
 
@@ -36,10 +37,10 @@ func (c *floodConfig) serve(ctx context.Context) error {
 	spec := &pb.JobSpec{
 		Job: floodJob, Mode: pb.Mode_MODE_FETCHADD, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT, Slots: floodSlots, Senders: floodSenders,
 	}
-	return c.withJob(ctx, spec, func(ctx context.Context, client pb.AggregatorClient, _ *control.Owned) (err error) {
+	return c.WithJob(ctx, spec, func(ctx context.Context, client pb.AggregatorClient, _ *control.Owned) (err error) {
 		var epochs [floodSenders]uint16
 		for i := range epochs {
-			admission, err := c.join(ctx, client, floodJob, uint32(i), nil)
+			admission, err := c.Join(ctx, client, floodJob, uint32(i), nil)
 			if err != nil {
 				return err
 			}
@@ -57,9 +58,7 @@ func (c *floodConfig) serve(ctx context.Context) error {
 // badFrames returns n frames that cost the aggregator much and bring its job
 // nothing, of all admitted senders in turn, by their epochs.
 func (c *floodConfig) badFrames(epochs []uint16, n int) ([][]byte, error) {
-	e, err := wire.NewEnvelope(
-		wire.Endpoint{MAC: c.MAC, IP: c.IP, Port: wire.DefaultPort},
-		wire.Endpoint{MAC: c.AggregatorMAC, IP: c.Aggregator, Port: wire.DefaultPort})
+	e, err := wire.NewEnvelope(c.Self, c.Aggregator)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"runtime"
 
 	"golang.org/x/sync/errgroup"
@@ -15,8 +14,6 @@ import (
 	"github.com/libra-ina/libra/internal/proc"
 	"github.com/libra-ina/libra/internal/testbed"
 )
-
-const controlPort = 7700
 
 // tenants are the jobs that are measured. The host after theirs floods, and the
 // last one's jobs and senders come and go. Job i lives on host i-1.
@@ -97,7 +94,7 @@ func (m *measurement) run(ctx context.Context, disturbed bool) (*Phase, error) {
 		return nil
 	}
 	working.Go(func() error {
-		sw := switchConfig{Address: m.bed.Switch().IP, Control: m.control(), ThreadedNAPI: m.cfg.ThreadedNAPI}
+		sw := switchConfig{Address: m.bed.Switch().IP, Control: harness.ControlAt(m.bed), ThreadedNAPI: m.cfg.ThreadedNAPI}
 		for _, h := range m.bed.Hosts() {
 			sw.Interfaces = append(sw.Interfaces, h.PortName)
 		}
@@ -107,15 +104,15 @@ func (m *measurement) run(ctx context.Context, disturbed bool) (*Phase, error) {
 		if disturbed {
 			// The flood fills its own host's cable, so the churn has another.
 			flood, churn := len(tenants), len(tenants)+1
-			if err := work("flooder", flood, childConfig{Flood: &floodConfig{m.endpoint(flood), m.cfg.Duration}}, &flooded); err != nil {
+			if err := work("flooder", flood, childConfig{Flood: &floodConfig{m.place(flood), m.cfg.Duration}}, &flooded); err != nil {
 				return err
 			}
-			if err := work("churner", churn, childConfig{Churn: &churnConfig{m.endpoint(churn), m.cfg.Duration}}, &churned); err != nil {
+			if err := work("churner", churn, childConfig{Churn: &churnConfig{m.place(churn), m.cfg.Duration}}, &churned); err != nil {
 				return err
 			}
 		}
 		for i, t := range tenants {
-			t.endpoint, t.Duration, t.Harvest = m.endpoint(i), m.cfg.Duration, m.cfg.Harvest
+			t.Place, t.Duration, t.Harvest = m.place(i), m.cfg.Duration, m.cfg.Harvest
 			if err := work(fmt.Sprintf("job %d", t.Job), i, childConfig{Tenant: &t}, &results[i]); err != nil {
 				return err
 			}
@@ -147,14 +144,10 @@ func (m *measurement) start(ctx context.Context, name string, at *testbed.Node, 
 	return c, c.Ready(ctx)
 }
 
-func (m *measurement) control() netip.AddrPort {
-	return netip.AddrPortFrom(m.bed.Switch().IP, controlPort)
-}
-
-func (m *measurement) endpoint(host int) endpoint {
-	at := m.bed.Host(host)
-	return endpoint{
-		Interface: at.Interface, IP: at.IP, MAC: [6]byte(at.MAC),
-		Aggregator: m.bed.Switch().IP, AggregatorMAC: [6]byte(m.bed.Switch().MAC), Control: m.control(),
-	}
+// place returns the place of a host, whose process shares the CPUs with others and
+// does not spin.
+func (m *measurement) place(host int) harness.Place {
+	p := harness.PlaceOf(m.bed, host)
+	p.Spin = -1
+	return p
 }

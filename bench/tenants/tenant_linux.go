@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -17,11 +16,9 @@ import (
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/fixedpoint"
-	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
-	"github.com/libra-ina/libra/wire"
 )
 
 // Load of a tenant: a batch of distinct hot keys, and a pause. A tenant that
@@ -38,7 +35,7 @@ const (
 
 // tenantConfig is a job that pushes and is harvested.
 type tenantConfig struct {
-	endpoint
+	harness.Place
 	Job               uint32
 	Mode              aggregator.Mode
 	Arithmetic        aggregator.Arithmetic
@@ -72,15 +69,20 @@ func (c *tenantConfig) serve(ctx context.Context) (err error) {
 	fingerprint := t.hot.Fingerprint()
 	spec := &pb.JobSpec{
 		Job: t.Job, Mode: modes[t.Mode], Arithmetic: control.ArithmeticMessage(t.Arithmetic), Slots: slots,
-		HotSet: fingerprint[:], HarvestPeriodUs: uint32(t.Harvest / time.Microsecond), ServerMac: t.MAC[:],
+		HotSet: fingerprint[:], HarvestPeriodUs: uint32(t.Harvest / time.Microsecond), ServerMac: t.Self.MAC[:],
 	}
-	return c.withJob(ctx, spec, func(ctx context.Context, client pb.AggregatorClient, job *control.Owned) (err error) {
+	return c.WithJob(ctx, spec, func(ctx context.Context, client pb.AggregatorClient, job *control.Owned) (err error) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		t.client = client
 		harvester := control.NewHarvester(job, t.apply, slog.New(slog.DiscardHandler))
 		go func() { cancel(harvester.Run(ctx)) }()
-		worker, err := t.startWorker(ctx)
+		server := t.Self // which nothing is sent to, since all keys are hot
+		server.IP = server.IP.Next()
+		worker, err := t.StartWorker(ctx, client, transport.WorkerConfig{
+			Job: uint16(t.Job), Sender: 1, HotSet: t.hot, Mode: t.Mode, Arithmetic: t.Arithmetic,
+			Server: server, Flow: retransmit.Config{Silence: silence},
+		})
 		if err != nil {
 			return err
 		}
@@ -102,33 +104,6 @@ func (t *tenant) run(ctx context.Context, worker *transport.Worker, harvester *c
 		return nil, err
 	}
 	return result, t.check()
-}
-
-func (t *tenant) startWorker(ctx context.Context) (*transport.Worker, error) {
-	fingerprint := t.hot.Fingerprint()
-	admission, err := t.join(ctx, t.client, t.Job, 1, fingerprint[:])
-	if err != nil {
-		return nil, err
-	}
-	link, err := link.OpenAFXDP(link.AFXDPConfig{
-		Interface: t.Interface, Local: netip.AddrPortFrom(t.IP, wire.DefaultPort), Spin: -1, // processes share CPUs
-	})
-	if err != nil {
-		return nil, err
-	}
-	worker, err := transport.NewWorker(ctx, transport.WorkerConfig{
-		Link: link, Job: uint16(t.Job), Sender: 1, AggregatorEpoch: uint16(admission.Epoch), HotSet: t.hot,
-		Layout: packer.Dense, Stripes: int(admission.Stripes),
-		Mode: t.Mode, Arithmetic: t.Arithmetic, Exp: int(admission.Exponent),
-		Aggregator: wire.Endpoint{IP: t.Aggregator, MAC: t.AggregatorMAC, Port: wire.DefaultPort},
-		// All keys are hot, so nothing is sent to a server; this could be one.
-		Server: wire.Endpoint{IP: t.IP.Next(), MAC: t.MAC, Port: wire.DefaultPort},
-		Flow:   retransmit.Config{Silence: silence},
-	})
-	if err != nil {
-		return nil, errors.Join(err, link.Close())
-	}
-	return worker, nil
 }
 
 // push pushes batches until the time is over, and returns when all of them are

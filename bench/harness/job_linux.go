@@ -1,0 +1,119 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// controlPort is the TCP port of the control service on a bed's switch.
+const controlPort = 7700
+
+// startLimit bounds the wait for the control service, and for another job with the
+// same number to end.
+const startLimit = 30 * time.Second
+
+// ControlAt returns the address of the control service on a bed's switch.
+func ControlAt(bed *testbed.Bed) netip.AddrPort {
+	return netip.AddrPortFrom(bed.Switch().IP, controlPort)
+}
+
+// Place is where on a bed a process of a job lives, and the way to its aggregator.
+type Place struct {
+	Interface        string
+	Self, Aggregator wire.Endpoint
+	Control          netip.AddrPort // the aggregator's control service
+	Spin             time.Duration  // as in [link.AFXDPConfig]
+}
+
+// PlaceOf returns the place of a host.
+func PlaceOf(bed *testbed.Bed, host int) Place {
+	at, sw := bed.Host(host), bed.Switch()
+	return Place{
+		Interface:  at.Interface,
+		Self:       wire.Endpoint{MAC: [6]byte(at.MAC), IP: at.IP, Port: wire.DefaultPort},
+		Aggregator: wire.Endpoint{MAC: [6]byte(sw.MAC), IP: sw.IP, Port: wire.DefaultPort},
+		Control:    ControlAt(bed),
+	}
+}
+
+// Dial connects to the control service. The caller calls hangUp.
+func (p *Place) Dial(ctx context.Context) (_ pb.AggregatorClient, hangUp func() error, err error) {
+	conn, err := control.Dial(ctx, "aggregator", p.Control, control.Security{}, startLimit, slog.Default())
+	if err != nil {
+		return nil, nil, err
+	}
+	return pb.NewAggregatorClient(conn), conn.Close, nil
+}
+
+// WithJob creates a job and calls do, whose context ends when the job does. The job
+// is kept alive until do returns.
+func (p *Place) WithJob(ctx context.Context, spec *pb.JobSpec, do func(context.Context, pb.AggregatorClient, *control.Owned) error) error {
+	client, hangUp, err := p.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer hangUp()
+	job, err := control.CreateJob(ctx, client, spec, startLimit, slog.Default())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := job.Hold(ctx, cancel); err != nil {
+		return err
+	}
+	return do(ctx, client, job)
+}
+
+// Join admits a sender of a job for as long as ctx lives.
+func (p *Place) Join(ctx context.Context, client pb.AggregatorClient, job, sender uint32, hotSet []byte) (*pb.Admission, error) {
+	stream, err := client.Join(ctx, &pb.JoinRequest{
+		Job: job, Sender: sender, Ip: p.Self.IP.AsSlice(), Mac: p.Self.MAC[:], HotSet: hotSet,
+	})
+	if err != nil {
+		return nil, control.CallError("aggregator", "join", err)
+	}
+	admission, err := stream.Recv()
+	return admission, control.CallError("aggregator", "join", err)
+}
+
+// OpenLink opens the AF_XDP link of the place.
+func (p *Place) OpenLink() (link.Link, error) {
+	return link.OpenAFXDP(link.AFXDPConfig{
+		Interface: p.Interface, Local: netip.AddrPortFrom(p.Self.IP, p.Self.Port), Spin: p.Spin,
+	})
+}
+
+// StartWorker admits a worker for as long as ctx lives and starts it. cfg has what
+// the admission does not tell: job, sender, hot set, server, mode and arithmetic.
+func (p *Place) StartWorker(ctx context.Context, client pb.AggregatorClient, cfg transport.WorkerConfig) (*transport.Worker, error) {
+	fingerprint := cfg.HotSet.Fingerprint()
+	admission, err := p.Join(ctx, client, uint32(cfg.Job), uint32(cfg.Sender), fingerprint[:])
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Link, err = p.OpenLink(); err != nil {
+		return nil, err
+	}
+	cfg.Aggregator, cfg.AggregatorEpoch = p.Aggregator, uint16(admission.Epoch)
+	cfg.Stripes, cfg.Exp, cfg.Layout = int(admission.Stripes), int(admission.Exponent), packer.LaneAligned
+	if admission.Dense {
+		cfg.Layout = packer.Dense
+	}
+	worker, err := transport.NewWorker(ctx, cfg)
+	if err != nil {
+		return nil, errors.Join(err, cfg.Link.Close())
+	}
+	return worker, nil
+}
