@@ -1,8 +1,6 @@
 package aggregator
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	plane "github.com/libra-ina/libra/aggregator"
@@ -104,7 +102,7 @@ const (
 )
 
 func (c *Config) check() error {
-	if err := errors.Join(
+	return harness.Check("aggregator benchmark",
 		harness.Known("test", Tests(), c.Tests...),
 		harness.Known("backend", Backends(), c.Backends...),
 		harness.InRange("as a Zipf exponent", 0, 4, c.Exponents...),
@@ -115,10 +113,7 @@ func (c *Config) check() error {
 		harness.InRange("parameters", 1, plane.MaxSlots, c.Parameters),
 		harness.InRange("rounds", 1, maxRounds, c.Rounds),
 		harness.InRange("for one measurement", 0, maxMeasure, c.Duration),
-	); err != nil {
-		return fmt.Errorf("aggregator benchmark: %w", err)
-	}
-	return nil
+	)
 }
 
 // duration returns what one measurement takes.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	plane "github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bpf"
+	"github.com/libra-ina/libra/wire"
 )
 
 // warmUp is the number of frames that tell how many make a test run. The kernel
@@ -99,4 +101,186 @@ func (h *run) measure(ctx context.Context, g group, others ...*harness.Subject[f
 		b.result.Samples = subjects[i].Samples
 	}
 	return nil
+}
+
+// syncWorkers is the number of workers of a sync job. It divides
+// bpf.FeederFrames.
+const syncWorkers = 4
+
+// aggregatorEnd is the aggregator in test runs.
+var aggregatorEnd = endpoint(254)
+
+func sender(i int) plane.SenderConfig {
+	end := endpoint(i)
+	return plane.SenderConfig{ID: uint16(i), MAC: end.MAC, IP: end.IP}
+}
+
+// frames makes HOT frames for a job: payloads of a number of stripes from senders.
+type frames struct {
+	job     plane.JobConfig
+	stripes int
+	rng     *rand.Rand
+}
+
+// build returns one payload of a sender, in its envelope.
+func (f *frames) build(from int, flags wire.Flags, fill func(payload []byte)) ([]byte, error) {
+	e, err := wire.NewEnvelope(endpoint(from), aggregatorEnd)
+	if err != nil {
+		return nil, err
+	}
+	frame := make([]byte, e.Len()+wire.HotLen(f.stripes))
+	payload := frame[e.Len():]
+	wire.Header{Type: wire.TypeHot, Flags: flags, Job: f.job.ID, Sender: uint16(from), Epoch: f.job.Epoch}.Put(payload)
+	fill(payload)
+	e.Seal(frame)
+	return frame, nil
+}
+
+// number returns the bits of a random number, of gradients' usual size.
+func (f *frames) number() uint32 {
+	if f.job.Arithmetic == plane.Fixed {
+		return uint32(f.rng.IntN(1<<15) - 1<<14) // 2^17 of them of one sign fit
+	}
+	return math.Float32bits(float32(f.rng.NormFloat64()) * 1e-3)
+}
+
+// dense returns frames of sender 0 whose ranks are drawn below hot, different
+// ones in a frame.
+func (f *frames) dense(flags wire.Flags, draw func() int) (all [][]byte, err error) {
+	for range bpf.FeederFrames {
+		drawn := map[int]bool{}
+		next := func() int {
+			for {
+				if r := draw(); !drawn[r] {
+					drawn[r] = true
+					return r
+				}
+			}
+		}
+		frame, err := f.build(0, flags|wire.FlagDense, func(payload []byte) {
+			for k := range f.stripes {
+				s := wire.StripeAt(payload, k)
+				s.SetMask(wire.LaneMask)
+				for lane := range wire.Lanes {
+					s.SetSlot(lane, uint16(next()))
+					s.SetBits(lane, f.number())
+				}
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, frame)
+	}
+	return all, nil
+}
+
+// groups returns frames with the groups of a sync job, each from all workers in
+// turn. As many groups are used as fit, a power of two.
+func (f *frames) groups() (all [][]byte, err error) {
+	used := bpf.FeederFrames / syncWorkers
+	for used > f.job.Slots/(wire.Lanes*f.stripes) {
+		used /= 2
+	}
+	for i := range bpf.FeederFrames {
+		group := i / syncWorkers % used
+		frame, err := f.build(i%syncWorkers, 0, func(payload []byte) {
+			for k := range f.stripes {
+				s := wire.StripeAt(payload, k)
+				s.SetMask(wire.LaneMask)
+				for lane := range wire.Lanes {
+					s.SetSlot(lane, uint16(group*f.stripes+k))
+					s.SetBits(lane, f.number())
+				}
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, frame)
+	}
+	return all, nil
+}
+
+// bench is a job with what feeds it.
+type bench struct {
+	result  Result
+	plane   *bpf.Aggregator
+	job     uint16
+	senders int
+	feeder  *bpf.Feeder
+}
+
+// newBench starts a job. draw gives ranks; it is not used in sync mode.
+func newBench(p *bpf.Aggregator, id uint16, a plane.Arithmetic, m plane.Mode, stripes, hot int, draw func() int, rng *rand.Rand) (_ *bench, err error) {
+	b := &bench{plane: p, job: id, senders: 1, result: Result{
+		Arithmetic: a.String(), Mode: m.String(), Stripes: stripes, Hot: hot, Pairs: stripes * wire.Lanes,
+	}}
+	job := plane.JobConfig{ID: id, Mode: m, Arithmetic: a, Exp: plane.DefaultExp(a), Slots: hot, MaxStripes: stripes}
+	if m == plane.Sync {
+		b.senders = syncWorkers
+		job.Workers = syncWorkers
+		job.Slots -= hot % b.result.Pairs // whole groups
+	}
+	if err := p.AddJob(job); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = p.RemoveJob(id) // the first error explains more
+		}
+	}()
+	for i := range b.senders {
+		if err := p.AddSender(id, sender(i)); err != nil {
+			return nil, err
+		}
+	}
+	f := frames{job: job, stripes: stripes, rng: rng}
+	answer := wire.EnvelopeLen + wire.HeaderLen
+	var all [][]byte
+	switch m {
+	case plane.Sync:
+		all, err = f.groups()
+	case plane.FetchAdd:
+		answer += stripes * wire.StripeLen
+		all, err = f.dense(wire.FlagWantSum, draw)
+	default:
+		all, err = f.dense(0, draw)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.feeder, err = p.NewFeeder(all, answer)
+	return b, err
+}
+
+// measure feeds n frames and returns the time of one in nanoseconds. Every
+// frame must have been added.
+func (b *bench) measure(n int) (float64, error) {
+	before, err := b.plane.JobCounters(b.job)
+	if err != nil {
+		return 0, err
+	}
+	ns, _, err := b.feeder.Run(n)
+	if err != nil {
+		return 0, err
+	}
+	after, err := b.plane.JobCounters(b.job)
+	if err != nil {
+		return 0, err
+	}
+	if after.Applied-before.Applied < uint64(n) || after.Refused.Total() > 0 {
+		return 0, fmt.Errorf("aggregator benchmark: %s, %s, %d stripes: %d frames were fed, but the job counts %+v after %+v",
+			b.result.Arithmetic, b.result.Mode, b.result.Stripes, n, after, before)
+	}
+	return ns, nil
+}
+
+// close ends the job.
+func (b *bench) close() error {
+	err := b.feeder.Close()
+	if e := b.plane.RemoveJob(b.job); err == nil {
+		err = e
+	}
+	return err
 }

@@ -4,14 +4,11 @@ package aggregator
 
 import (
 	"context"
-	"errors"
-	"fmt"
+
+	"github.com/libra-ina/libra/bench/harness"
 )
 
-// ErrUnsupported is returned where there is no Linux.
-var ErrUnsupported = fmt.Errorf("aggregator benchmark: XDP exists on Linux only: %w", errors.ErrUnsupported)
+func (h *run) cost(context.Context) error       { return harness.ErrUnsupported }
+func (h *run) throughput(context.Context) error { return harness.ErrUnsupported }
 
-func (h *run) cost(context.Context) error       { return ErrUnsupported }
-func (h *run) throughput(context.Context) error { return ErrUnsupported }
-
-func xdpSite(context.Context, int) (*site, error) { return nil, ErrUnsupported }
+func xdpSite(context.Context, int) (*site, error) { return nil, harness.ErrUnsupported }

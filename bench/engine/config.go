@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -85,7 +84,7 @@ func Defaults() Config {
 }
 
 func (c *Config) check() error {
-	if err := errors.Join(
+	return harness.Check("engine",
 		harness.Known("test", Tests(), c.Tests...),
 		harness.InRange("bytes in a frame", minSize, jumboSize, c.Sizes...),
 		harness.Known("baseline", Baselines(), c.Baselines...),
@@ -93,10 +92,7 @@ func (c *Config) check() error {
 		harness.InRange("for one measurement", 10*time.Millisecond, time.Minute, c.Duration),
 		harness.InRange("of warm-up", 0, time.Minute, c.WarmUp),
 		harness.InRange("as the number of a CPU", 0, runtime.NumCPU()-1, c.CPUs[:]...),
-	); err != nil {
-		return fmt.Errorf("engine: %w", err)
-	}
-	return nil
+	)
 }
 
 // excluded tells where and why a baseline has no part in a test at a size; empty

@@ -1,8 +1,6 @@
 package push
 
 import (
-	"errors"
-	"fmt"
 	"runtime"
 	"time"
 
@@ -66,7 +64,7 @@ func Defaults() Config {
 }
 
 func (c *Config) check() error {
-	if err := errors.Join(
+	return harness.Check("push",
 		harness.InRange("workers", 1, 64, c.Workers...),
 		harness.InRange("pairs in a batch", 1, 16384, c.Batches...),
 		harness.Known("baseline", Baselines(), c.Baselines...),
@@ -74,10 +72,7 @@ func (c *Config) check() error {
 		harness.InRange("for one measurement", 10*time.Millisecond, time.Minute, c.Duration),
 		harness.InRange("of warm-up", 0, time.Minute, c.WarmUp),
 		harness.InRange("between two harvests", time.Millisecond, time.Minute, c.Harvest),
-	); err != nil {
-		return fmt.Errorf("push: %w", err)
-	}
-	return nil
+	)
 }
 
 // cpu returns the CPU of a process: the server is the first one, worker i comes

@@ -6,7 +6,7 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 )
 
-// Config says how to soak; see [Defaults].
+// Config is how long to soak, and how; [Defaults] is ten minutes.
 type Config struct {
 	// Duration of the run, from 1s to a week. The round that it ends in is
 	// completed.
@@ -29,8 +29,8 @@ func Defaults() Config {
 }
 
 func (c *Config) check() error {
-	if err := harness.InRange("duration", time.Second, 7*24*time.Hour, c.Duration); err != nil {
-		return err
-	}
-	return harness.InRange("bound", 100*time.Millisecond, time.Hour, c.Bound)
+	return harness.Check("soak",
+		harness.InRange("duration", time.Second, 7*24*time.Hour, c.Duration),
+		harness.InRange("bound", 100*time.Millisecond, time.Hour, c.Bound),
+	)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 )
 
-// Config says what to measure; see [Defaults].
+// Config is how long to measure, and how; [Defaults] is runs of three seconds.
 type Config struct {
 	// Duration of each of the two runs: ten harvests at least.
 	Duration time.Duration

@@ -4,15 +4,12 @@ package tenants
 
 import (
 	"context"
-	"errors"
-	"fmt"
+
+	"github.com/libra-ina/libra/bench/harness"
 )
 
-// ErrUnsupported is returned where there is no Linux.
-var ErrUnsupported = fmt.Errorf("tenants: network namespaces and AF_XDP exist on Linux only: %w", errors.ErrUnsupported)
+// Run returns [harness.ErrUnsupported].
+func Run(context.Context, Config) (*Report, error) { return nil, harness.ErrUnsupported }
 
-// Run returns ErrUnsupported.
-func Run(context.Context, Config) (*Report, error) { return nil, ErrUnsupported }
-
-// RunChild returns ErrUnsupported.
-func RunChild([]string) error { return ErrUnsupported }
+// RunChild returns [harness.ErrUnsupported].
+func RunChild([]string) error { return harness.ErrUnsupported }

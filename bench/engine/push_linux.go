@@ -1,0 +1,313 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"slices"
+
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// bare is package afxdp alone against the aggregator: the frames of the
+// pushes are there before the test, only their numbers change.
+type bare struct {
+	libra
+	seq    uint32 // of the next frame
+	flying int    // frames that are not acknowledged
+	silent int    // waits in a row without an acknowledgement
+}
+
+func openBare(cfg *programConfig) (program, error) {
+	p := &bare{libra: libra{cfg: cfg}, seq: wire.FirstSeq}
+	err := p.open()
+	if err == nil {
+		err = p.prepareHot()
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// prepareHot writes the frames of pushes into the chunks that are to be sent.
+func (p *bare) prepareHot() error {
+	stripes := pushStripes(p.cfg.Size)
+	hot, load, err := pushWorkload()
+	if err != nil {
+		return err
+	}
+	pack, err := packer.New(packer.Config{HotSet: hot, Layout: packer.Dense, Stripes: stripes})
+	if err != nil {
+		return err
+	}
+	envelope, err := wire.NewEnvelope(p.cfg.pushEnds())
+	if err != nil {
+		return err
+	}
+	w := chunkWriter{envelope: envelope}
+	for _, f := range p.ready {
+		off := p.umem.RxOffset()
+		w.frames = append(w.frames, p.umem.Bytes(f)[off:off+p.cfg.Size])
+	}
+	for i := 0; len(w.frames) >= pushFrames(stripes); i++ {
+		if err := w.write(pack, load[i]); err != nil {
+			return err
+		}
+	}
+	p.ready = p.ready[:len(p.ready)-len(w.frames)]
+	return nil
+}
+
+// chunkWriter has a packer fill frames, one after the other.
+type chunkWriter struct {
+	envelope *wire.Envelope
+	frames   [][]byte // not filled yet
+}
+
+var errCold = errors.New("a key of a push is not hot")
+
+// write fills the frames of a push.
+func (w *chunkWriter) write(p *packer.Packer, load pushed) error {
+	if err := p.Begin(load.keys, load.grads); err != nil {
+		return err
+	}
+	for p.Next() == wire.TypeHot {
+		payload, err := p.Fill(w.next())
+		if err != nil {
+			return err
+		}
+		w.seal(payload)
+	}
+	if p.Next() != 0 {
+		return errCold
+	}
+	return nil
+}
+
+// next returns the payload of the frame that is filled next.
+func (w *chunkWriter) next() []byte { return w.frames[0][w.envelope.Len():] }
+
+// seal completes a frame whose payload is filled.
+func (w *chunkWriter) seal(payload []byte) {
+	wire.Header{
+		Type: wire.TypeHot, Flags: wire.FlagDense, Job: pushJob, Sender: pushSender, Epoch: pushEpoch,
+	}.Put(payload)
+	w.envelope.Seal(w.frames[0])
+	w.frames = w.frames[1:]
+}
+
+// renumber changes the sequence number of a sealed frame, and the UDP checksum by the
+// difference (RFC 1624), without reading the payload again.
+func renumber(frame []byte, seq uint32) {
+	number, checksum := frame[wire.EnvelopeLen+8:][:4], frame[wire.EnvelopeLen-2:][:2]
+	before := binary.BigEndian.Uint32(number)
+	binary.BigEndian.PutUint32(number, seq)
+	sum := uint64(^binary.BigEndian.Uint16(checksum)) + uint64(^before) + uint64(seq)
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	c := ^uint16(sum)
+	if c == 0 {
+		c = 0xffff // 0 means that there is none (RFC 768)
+	}
+	binary.BigEndian.PutUint16(checksum, c)
+}
+
+// push takes acknowledgements in and sends as many frames.
+func (p *bare) push() (acked int, err error) {
+	if p.flying > 0 {
+		if acked, err = p.takeAcks(); err != nil {
+			return acked, err
+		}
+		p.flying -= min(acked, p.flying)
+		p.silent++
+		if acked > 0 {
+			p.silent = 0
+		}
+		if p.silent == reseedAfter {
+			p.silent, p.flying = 0, 0
+			p.cfg.control.reseeded.Add(pushWindow)
+		}
+	}
+	for p.flying < pushWindow {
+		sent, err := p.sendHot(min(batch, pushWindow-p.flying))
+		if err != nil || sent == 0 {
+			return acked, err
+		}
+	}
+	return acked, nil
+}
+
+func (p *bare) takeAcks() (int, error) {
+	descs, _, err := p.await()
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range descs {
+		if answer := p.umem.Packet(d); len(answer) <= wire.EnvelopeLen || wire.Type(answer[wire.EnvelopeLen]&0xf) != wire.TypeAck {
+			return 0, fmt.Errorf("answer % x is no acknowledgement", answer)
+		}
+	}
+	return len(descs), p.sock.Release(descs)
+}
+
+// sendHot sends up to n frames and returns how many.
+func (p *bare) sendHot(n int) (int, error) {
+	n = min(n, len(p.ready))
+	off := p.umem.RxOffset()
+	for i, f := range p.ready[len(p.ready)-n:] {
+		renumber(p.umem.Bytes(f)[off:], p.seq+uint32(i))
+	}
+	sent, err := p.transmit(n)
+	p.seq += uint32(sent)
+	p.flying += sent
+	return sent, err
+}
+
+// pushWorker is package transport's worker: the whole reliable push path.
+type pushWorker struct {
+	worker  *transport.Worker
+	load    []pushed
+	frames  int // of a push
+	next    int // number of the next push
+	tickets [pushesFlying]*transport.Ticket
+}
+
+func openWorker(cfg *programConfig) (program, error) {
+	// A worker has a goroutine of its own. Locked to a thread, this one could
+	// change places with it only by way of the kernel; and the process has one CPU.
+	runtime.UnlockOSThread()
+	runtime.GOMAXPROCS(1)
+
+	hot, load, err := pushWorkload()
+	if err != nil {
+		return nil, err
+	}
+	local, aggregator := cfg.pushEnds()
+	l, err := link.OpenAFXDP(link.AFXDPConfig{
+		Interface: cfg.Interface, Local: netip.AddrPortFrom(local.IP, local.Port), Spin: spin,
+	})
+	if err != nil {
+		return nil, err
+	}
+	server := aggregator // which no frame goes to, since all keys are hot
+	server.Port++
+	worker, err := transport.NewWorker(context.Background(), transport.WorkerConfig{
+		Link: l, Job: pushJob, Sender: pushSender, AggregatorEpoch: pushEpoch,
+		HotSet: hot, Layout: packer.Dense, Stripes: pushStripes(cfg.Size),
+		Aggregator: aggregator, Server: server, Flow: retransmit.Config{Size: pushWindow},
+	})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return &pushWorker{worker: worker, load: load, frames: pushFrames(pushStripes(cfg.Size))}, nil
+}
+
+// push waits for the oldest push and queues another in its place.
+func (p *pushWorker) push() (acked int, err error) {
+	ticket := &p.tickets[p.next%len(p.tickets)]
+	if *ticket != nil {
+		if err := (*ticket).Wait(context.Background()); err != nil {
+			return 0, err
+		}
+		acked = p.frames
+	}
+	load := p.load[p.next%len(p.load)]
+	p.next++
+	*ticket, err = p.worker.PushLater(context.Background(), load.keys, load.grads)
+	return acked, err
+}
+
+func (p *pushWorker) drops() (map[string]uint64, error) {
+	s, err := p.worker.Stats(context.Background())
+	return map[string]uint64{
+		"worker: repeated":        s.Hot.Retransmitted,
+		"worker: answered twice":  s.Hot.Repeated,
+		"worker: bad answer":      s.Malformed + s.Stray,
+		"socket: driver refused":  s.Link.SendError,
+		"socket: RX dropped":      s.Link.Overrun,
+		"worker: foreign or torn": s.Link.Foreign + s.Link.Truncated + s.Link.BadChecksum,
+	}, err
+}
+
+func (p *pushWorker) close() error { return p.worker.Close() }
+
+// What is pushed. A push fills pushFrames(stripes) frames to the last lane, so
+// that all frames of a test have the size of the test.
+const (
+	hotKeys      = 30_000
+	zipfExponent = 1.1
+	pushKeys     = 19 * wire.MaxStripes * wire.Lanes // distinct keys of a push: 4180
+	pushBatches  = 256                               // different pushes, used in turn
+	pushesFlying = 16                                // pushes that are not acknowledged
+	workloadSeed = 1
+)
+
+// pushWindow is how many frames are not acknowledged, of both programs. It is a power
+// of two, as a worker's window has to be. A veth ring holds 256, but gives room back
+// 16 at a time, so 256 in flight lose some, which a worker repeats after a timeout.
+const pushWindow = 128
+
+// Where the far end's aggregator expects pushes from, and as what.
+const (
+	pushJob    = 1
+	pushSender = 1
+	pushEpoch  = 1
+)
+
+// pushFrames returns how many frames a push takes, each of a number of stripes.
+func pushFrames(stripes int) int { return pushKeys / (stripes * wire.Lanes) }
+
+// pushed is one push: distinct hot keys in ascending order, as the features of a
+// batch are, and a gradient for each.
+type pushed struct {
+	keys  []uint64
+	grads []float32
+}
+
+// pushWorkload draws the hot set and the pushes, the same in every process.
+func pushWorkload() (*packer.HotSet, []pushed, error) {
+	rng := rand.New(rand.NewPCG(workloadSeed, hotKeys))
+	ranked := make([]uint64, hotKeys) // far apart, as hashed features are
+	for rank := range ranked {
+		ranked[rank] = rng.Uint64()
+	}
+	hot, err := packer.NewHotSet(1, ranked, nil, packer.Meta{})
+	if err != nil {
+		return nil, nil, err
+	}
+	zipf := rand.NewZipf(rng, zipfExponent, 1, hotKeys-1)
+	load := make([]pushed, pushBatches)
+	drawnFor := make([]int, hotKeys) // by rank: number of the last push that it is in, from 1 on
+	for i := range load {
+		p := pushed{keys: make([]uint64, 0, pushKeys), grads: make([]float32, pushKeys)}
+		for len(p.keys) < pushKeys {
+			if rank := zipf.Uint64(); drawnFor[rank] != i+1 {
+				drawnFor[rank] = i + 1
+				p.keys = append(p.keys, ranked[rank])
+			}
+		}
+		slices.Sort(p.keys)
+		for k := range p.grads {
+			p.grads[k] = rng.Float32() - 0.5
+		}
+		load[i] = p
+	}
+	return hot, load, nil
+}
+
+// pushEnds returns the ends of the flow to the aggregator. Frames of a test carry
+// their Ethernet addresses.
+func (c *programConfig) pushEnds() (worker, aggregator wire.Endpoint) {
+	worker = wire.Endpoint{MAC: [6]byte(c.frame[6:12]), IP: c.Local, Port: wire.DefaultPort}
+	return worker, wire.Endpoint{MAC: [6]byte(c.frame[:6]), IP: c.Remote, Port: wire.DefaultPort}
+}
