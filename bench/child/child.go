@@ -39,6 +39,14 @@ import (
 // may do a lot besides.
 const ReadyLimit = 30 * time.Second
 
+// EndLimit bounds the time that a child takes to end after it was told to.
+const EndLimit = 20 * time.Second
+
+// WithEndLimit returns a context that ends after [EndLimit].
+func WithEndLimit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, EndLimit, fmt.Errorf("still runs after %v", EndLimit))
+}
+
 // Command returns the command that starts a benchmark's children: the given one
 // or, without, this executable's hidden command "bench NAME child".
 func Command(given []string, name string) ([]string, error) {
@@ -77,9 +85,9 @@ type Spec struct {
 }
 
 // settings is the argument of a child of [Main].
-type settings struct {
-	CPU    *int            `json:"cpu,omitempty"`
-	Config json.RawMessage `json:"config"`
+type settings[C any] struct {
+	CPU    *int `json:"cpu,omitempty"`
+	Config C    `json:"config"`
 }
 
 // request is a line to a child, answer one from it.
@@ -112,11 +120,7 @@ type Child struct {
 func Start(g *proc.Group, s Spec) (*Child, error) {
 	argv := s.Command
 	if s.Config != nil {
-		config, err := json.Marshal(s.Config)
-		if err != nil {
-			return nil, fmt.Errorf("child: configuration of %s: %w", s.Name, err)
-		}
-		text, err := json.Marshal(settings{CPU: s.CPU, Config: config})
+		text, err := json.Marshal(settings[any]{CPU: s.CPU, Config: s.Config})
 		if err != nil {
 			return nil, fmt.Errorf("child: configuration of %s: %w", s.Name, err)
 		}
@@ -221,8 +225,11 @@ func (c *Child) accept(op string, a answer, into any) error {
 	return nil
 }
 
-// Stop closes the child's standard input and waits for its end.
+// Stop closes the child's standard input and waits for its end, for [EndLimit] at
+// most.
 func (c *Child) Stop(ctx context.Context) error {
+	ctx, cancel := WithEndLimit(ctx)
+	defer cancel()
 	// Closing fails only for a child that has ended: Wait knows why.
 	_ = c.input.Close()
 	return c.Wait(ctx)

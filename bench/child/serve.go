@@ -22,11 +22,8 @@ var errTold = errors.New("child: told to end")
 // and calls run with the configuration that [Start] appended to the arguments.
 // ctx ends on SIGTERM; run may then return [context.Cause] of it or nil.
 func Main[C any](args []string, run func(ctx context.Context, c C) error) error {
-	var (
-		s settings
-		c C
-	)
-	if len(args) == 0 || json.Unmarshal([]byte(args[len(args)-1]), &s) != nil || json.Unmarshal(s.Config, &c) != nil {
+	var s settings[C]
+	if len(args) == 0 || json.Unmarshal([]byte(args[len(args)-1]), &s) != nil {
 		return errors.New("child: this command is for a benchmark to call, with a configuration in JSON")
 	}
 	if s.CPU != nil {
@@ -41,7 +38,7 @@ func Main[C any](args []string, run func(ctx context.Context, c C) error) error 
 		<-terminate
 		cancel(errTold)
 	}()
-	if err := run(ctx, c); !errors.Is(err, errTold) {
+	if err := run(ctx, s.Config); !errors.Is(err, errTold) {
 		return err
 	}
 	return nil

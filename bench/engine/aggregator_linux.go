@@ -10,10 +10,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
-	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/bpf"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/bench/harness"
 )
 
 // attach puts the programs that count and reflect on the opposite end.
@@ -39,92 +37,58 @@ func (b *bed) detach() error {
 	return err
 }
 
-// aggregate makes the opposite end an XDP aggregator with a fresh job, until undo.
+// aggregate makes the opposite end an XDP aggregator with a job, until undo.
 func (b *bed) aggregate() (undo func() error, err error) {
-	if err := b.detach(); err != nil {
-		return nil, fmt.Errorf("engine: detach the opposite end's program: %w", err)
-	}
-	port := b.host().PortName
 	undo = func() error {
-		var errs []error
+		var err error
 		if b.aggregator != nil {
-			errs = append(errs, b.net.Switch().Do(func() error { return b.aggregator.Detach(port) }))
-			if err := b.aggregator.RemoveJob(pushJob); !errors.Is(err, aggregator.ErrNoJob) {
-				errs = append(errs, err)
-			}
+			err = b.aggregator.Close()
+			b.aggregator = nil
 		}
-		return errors.Join(append(errs, b.attach())...)
+		return errors.Join(err, b.attach())
 	}
-	err = b.net.Switch().Do(func() (err error) {
-		if b.aggregator == nil {
-			if b.aggregator, err = bpf.Open(bpf.Options{Address: b.opposite.IP}); err != nil {
-				return err
-			}
-		}
-		job := aggregator.JobConfig{
+	err = b.detach()
+	if err == nil {
+		b.aggregator, err = harness.OpenSwitch(b.net)
+	}
+	if err == nil {
+		err = b.aggregator.AddJob(aggregator.JobConfig{
 			ID: pushJob, Epoch: pushEpoch, Mode: aggregator.Combine, Arithmetic: aggregator.Exact,
-			Exp:   aggregator.DefaultExp(aggregator.Exact),
-			Slots: hotKeys, Layouts: aggregator.Dense,
-		}
-		if err := b.aggregator.AddJob(job); err != nil {
-			return err
-		}
-		sender := aggregator.SenderConfig{ID: pushSender, Epoch: pushEpoch, MAC: b.tested.MAC, IP: b.tested.IP}
-		if err := b.aggregator.AddSender(pushJob, sender); err != nil {
-			return err
-		}
-		return b.aggregator.Attach(port, afxdp.AttachNative)
-	})
+			Exp: aggregator.DefaultExp(aggregator.Exact), Slots: hotKeys, Layouts: aggregator.Dense,
+		})
+	}
+	if err == nil {
+		err = b.aggregator.AddSender(pushJob, aggregator.SenderConfig{ID: pushSender, Epoch: pushEpoch, MAC: b.tested.MAC, IP: b.tested.IP})
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("engine: aggregator at the opposite end: %w", err), undo())
 	}
 	return undo, nil
 }
 
-// aggregatorLosses adds counters of the aggregator's job, if there is one.
-func (b *bed) aggregatorLosses(lost map[string]uint64) error {
-	if b.aggregator == nil {
-		return nil
-	}
-	c, err := b.aggregator.JobCounters(pushJob)
-	if errors.Is(err, aggregator.ErrNoJob) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("engine: read the aggregator's counters: %w", err)
-	}
-	lost["aggregator: duplicates"] = c.Duplicates
-	lost["aggregator: refused"] = c.Refused.Total()
-	lost["aggregator: raced"] = c.Raced
-	return nil
-}
-
 // losses reads the counters of frames that were lost outside the tested program:
 // at both ends of the cable, at UDP sockets of the tested end, and in the aggregator.
 func (b *bed) losses() (map[string]uint64, error) {
 	lost := map[string]uint64{}
-	for _, end := range []struct {
-		name  string
-		node  *testbed.Node
-		index int
-	}{{"tested end", b.host(), b.host().Index}, {"opposite end", b.net.Switch(), b.host().PortIndex}} {
-		err := end.node.Do(func() error {
-			l, err := netlink.LinkByIndex(end.index)
-			if err != nil {
-				return err
-			}
-			if s := l.Attrs().Statistics; s != nil {
-				lost[end.name+": RX dropped"] = s.RxDropped
-				lost[end.name+": TX dropped"] = s.TxDropped
-			}
-			return nil
-		})
+	err := b.ends(func(_ int, name string, ifindex int) error {
+		l, err := netlink.LinkByIndex(ifindex)
 		if err != nil {
-			return nil, fmt.Errorf("engine: read counters of the %s: %w", end.name, err)
+			return fmt.Errorf("engine: read counters of the %s: %w", name, err)
 		}
-	}
-	if err := b.aggregatorLosses(lost); err != nil {
+		if s := l.Attrs().Statistics; s != nil {
+			lost[name+": RX dropped"], lost[name+": TX dropped"] = s.RxDropped, s.TxDropped
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, err
+	}
+	if b.aggregator != nil {
+		c, err := b.aggregator.JobCounters(pushJob)
+		if err != nil {
+			return nil, fmt.Errorf("engine: read the aggregator's counters: %w", err)
+		}
+		lost["aggregator: duplicates"], lost["aggregator: refused"], lost["aggregator: raced"] = c.Duplicates, c.Refused.Total(), c.Raced
 	}
 	return lost, b.host().Do(func() error { return udpLosses(lost) })
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/asavie/xdp"
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/bench/harness"
 )
 
 // asavie is github.com/asavie/xdp, used as in its examples, with the rings
@@ -19,14 +21,6 @@ type asavie struct {
 }
 
 var _ mover = (*asavie)(nil)
-
-func openAsavie(cfg *programConfig) (program, error) {
-	p := &asavie{cfg: cfg}
-	if err := p.open(); err != nil {
-		return nil, errors.Join(err, p.close())
-	}
-	return p, nil
-}
 
 func (p *asavie) open() (err error) {
 	if p.ifindex, err = p.cfg.ifindex(); err != nil {
@@ -133,12 +127,9 @@ func (p *asavie) drops() (map[string]uint64, error) {
 }
 
 func (p *asavie) close() error {
-	var errs []error
+	var err error
 	if p.prog != nil {
-		errs = append(errs, p.prog.Detach(p.ifindex), p.prog.Close())
+		err = p.prog.Detach(p.ifindex)
 	}
-	if p.sock != nil {
-		errs = append(errs, p.sock.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, harness.Close(p.prog), harness.Close(p.sock))
 }

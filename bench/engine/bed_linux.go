@@ -9,10 +9,10 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/bpf"
+	"github.com/libra-ina/libra/internal/netdev"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -20,16 +20,15 @@ import (
 // bed is the cable with its two ends. The tested end is a host of a test bed, the
 // opposite end the port of the switch that it is plugged in.
 type bed struct {
-	cfg      Config
-	mtu      int
-	net      *testbed.Bed
-	tested   wire.Endpoint
-	opposite wire.Endpoint
-	programs oppositeObjects
-	attached link.Link // of one of programs, to the opposite end; nil while the aggregator is there
-	// aggregator is nil until the first turn of the push test.
-	aggregator *bpf.Aggregator
-	threads    [2]int // NAPI threads of the tested and of the opposite end
+	cfg        Config
+	mtu        int
+	net        *testbed.Bed
+	tested     wire.Endpoint
+	opposite   wire.Endpoint
+	programs   oppositeObjects
+	attached   link.Link       // of one of programs, to the opposite end; nil while the aggregator is there
+	aggregator *bpf.Aggregator // nil unless in the push test
+	threads    [2]int          // NAPI threads of the tested and of the opposite end
 }
 
 // newBed builds a bed for frames of up to mtu bytes without the Ethernet header.
@@ -42,10 +41,10 @@ func newBed(ctx context.Context, cfg Config, mtu int) (*bed, error) {
 	host, sw := network.Host(0), network.Switch()
 	b.tested = wire.Endpoint{MAC: [6]byte(host.MAC), IP: host.IP, Port: testPort}
 	b.opposite = wire.Endpoint{MAC: [6]byte(sw.MAC), IP: sw.IP, Port: testPort}
-	if err := b.load(); err != nil {
-		return nil, errors.Join(err, b.close())
+	if err = b.load(); err == nil {
+		err = b.pinThreads()
 	}
-	if err := b.pinThreads(); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
@@ -53,6 +52,15 @@ func newBed(ctx context.Context, cfg Config, mtu int) (*bed, error) {
 
 // host is the node of the tested end.
 func (b *bed) host() *testbed.Node { return b.net.Host(0) }
+
+// ends calls do for the tested and the opposite end of the cable, in the namespace
+// and with the interface of each.
+func (b *bed) ends(do func(i int, name string, ifindex int) error) error {
+	return errors.Join(
+		b.host().Do(func() error { return do(0, "tested end", b.host().Index) }),
+		b.net.Switch().Do(func() error { return do(1, "opposite end", b.host().PortIndex) }),
+	)
+}
 
 // load loads the programs of the opposite end and attaches the counting one.
 func (b *bed) load() error {
@@ -150,73 +158,20 @@ const threadNice = -20
 
 // pinThreads finds the NAPI threads and moves them to the opposite end's CPU.
 func (b *bed) pinThreads() error {
-	for i, end := range []struct {
-		node  *testbed.Node
-		index int
-	}{{b.host(), b.host().Index}, {b.net.Switch(), b.host().PortIndex}} {
-		err := end.node.Do(func() error {
-			var err error
-			if b.threads[i], err = napiThread(end.index); err != nil {
-				return err
-			}
-			var set unix.CPUSet
-			set.Set(b.cfg.CPUs[1])
-			return errors.Join(unix.SchedSetaffinity(b.threads[i], &set), unix.Setpriority(unix.PRIO_PROCESS, b.threads[i], threadNice))
-		})
-		if err != nil {
-			return fmt.Errorf("engine: pin the NAPI threads: %w", err)
+	return b.ends(func(i int, name string, ifindex int) (err error) {
+		if b.threads[i], err = netdev.NAPIThread(ifindex); err != nil {
+			return fmt.Errorf("engine: NAPI thread of the %s: %w", name, err)
 		}
-	}
-	return nil
+		var set unix.CPUSet
+		set.Set(b.cfg.CPUs[1])
+		err = errors.Join(unix.SchedSetaffinity(b.threads[i], &set), unix.Setpriority(unix.PRIO_PROCESS, b.threads[i], threadNice))
+		if err != nil {
+			return fmt.Errorf("engine: pin the NAPI thread of the %s: %w", name, err)
+		}
+		return nil
+	})
 }
 
 func (b *bed) close() error {
-	errs := []error{b.detach()}
-	if b.aggregator != nil {
-		errs = append(errs, b.aggregator.Close())
-	}
-	return errors.Join(append(errs, b.programs.Close(), b.net.Close())...)
-}
-
-// Commands and attributes of the generic netlink family "netdev"
-// (linux/netdev.h).
-const (
-	netdevFamily      = "netdev"
-	netdevCmdNAPIGet  = 11
-	netdevNAPIIfindex = 1
-	netdevNAPIPID     = 4
-)
-
-// napiThread returns the process id of the kernel thread that runs the one NAPI
-// context of an interface in the current namespace.
-func napiThread(ifindex int) (int, error) {
-	family, err := netlink.GenlFamilyGet(netdevFamily)
-	if err != nil {
-		return 0, fmt.Errorf("look up netlink family %s: %w", netdevFamily, err)
-	}
-	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_DUMP)
-	// struct genlmsghdr, whose last two bytes the kernel wants to be zero;
-	// nl.Genlmsg has only the first two.
-	req.AddRawData([]byte{netdevCmdNAPIGet, 1, 0, 0})
-	req.AddRawData(nl.NewRtAttr(netdevNAPIIfindex, nl.Uint32Attr(uint32(ifindex))).Serialize())
-	msgs, err := req.Execute(unix.NETLINK_GENERIC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("list NAPI contexts (needs Linux 6.8): %w", err)
-	}
-	var pids []int
-	for _, m := range msgs {
-		attrs, err := nl.ParseRouteAttr(m[nl.SizeofGenlmsg:])
-		if err != nil {
-			return 0, fmt.Errorf("parse NAPI context: %w", err)
-		}
-		for _, a := range attrs {
-			if a.Attr.Type == netdevNAPIPID && len(a.Value) >= 4 {
-				pids = append(pids, int(nl.NativeEndian().Uint32(a.Value)))
-			}
-		}
-	}
-	if len(pids) != 1 {
-		return 0, fmt.Errorf("interface has %d NAPI threads, want 1", len(pids))
-	}
-	return pids[0], nil
+	return errors.Join(b.detach(), b.programs.Close(), b.net.Close())
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/wire"
 )
 
 // What all programs have in common, so that they differ only in how they move
@@ -39,9 +40,10 @@ const (
 // goroutine, which is locked to its thread. A step works on one batch; if there is nothing to do it
 // waits, at most for the time idle.
 type program interface {
+	open() error
 	// drops returns counters of frames lost, by cause.
 	drops() (map[string]uint64, error)
-	close() error
+	close() error // also after open failed
 }
 
 // mover takes part in all tests but the push test.
@@ -76,12 +78,21 @@ type programConfig struct {
 	jumbo   bool
 }
 
-// openers make the programs that are written in Go.
-var openers = map[string]func(*programConfig) (program, error){
-	Libra:  openLibra,
-	Bare:   openBare,
-	Asavie: openAsavie,
-	UDP:    openUDP,
+// program returns the program that is told c, nil if that is not written in Go.
+func (c *programConfig) program() program {
+	switch {
+	case c.Baseline == Libra && c.Test == Push:
+		return &pushWorker{cfg: c}
+	case c.Baseline == Libra:
+		return &libra{cfg: c}
+	case c.Baseline == Bare:
+		return &bare{libra: libra{cfg: c}, seq: wire.FirstSeq}
+	case c.Baseline == Asavie:
+		return &asavie{cfg: c}
+	case c.Baseline == UDP:
+		return &udp{cfg: c, fd: -1}
+	}
+	return nil
 }
 
 // RunChild is the process of a program in Go, in the namespace of the tested end.
@@ -112,15 +123,14 @@ func (c *programConfig) run() (err error) {
 		return err
 	}
 	c.frame, c.jumbo = c.control.template(), c.Size > maxPlain
-	open := openers[c.Baseline]
-	if open == nil {
+	p := c.program()
+	if p == nil {
 		return errors.New("it is not written in Go")
 	}
-	p, err := open(c)
-	if err != nil {
+	defer func() { err = errors.Join(err, p.close()) }()
+	if err := p.open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
 	step, err := c.step(p)
 	if err != nil {
 		return err

@@ -4,10 +4,11 @@ import (
 	"errors"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/bench/harness"
 )
 
-// libra is package afxdp, used as its documentation says. In the push test it
-// is a worker instead, see openWorker.
+// libra is package afxdp, used as its documentation tells. In the push test it
+// is a worker instead, see pushWorker.
 type libra struct {
 	cfg    *programConfig
 	attach *afxdp.Attachment
@@ -19,17 +20,6 @@ type libra struct {
 	ready  []afxdp.Frame // whose bytes are the frame's
 	descs  []afxdp.Desc  // room for a received batch
 	frames []afxdp.Frame // room for completed frames
-}
-
-func openLibra(cfg *programConfig) (program, error) {
-	if cfg.Test == Push {
-		return openWorker(cfg)
-	}
-	p := &libra{cfg: cfg}
-	if err := p.open(); err != nil {
-		return nil, errors.Join(err, p.close())
-	}
-	return p, nil
 }
 
 func (p *libra) open() (err error) {
@@ -193,15 +183,5 @@ func (p *libra) drops() (map[string]uint64, error) {
 }
 
 func (p *libra) close() error {
-	var errs []error
-	if p.attach != nil {
-		errs = append(errs, p.attach.Close())
-	}
-	if p.sock != nil {
-		errs = append(errs, p.sock.Close())
-	}
-	if p.umem != nil {
-		errs = append(errs, p.umem.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(harness.Close(p.attach), harness.Close(p.sock), harness.Close(p.umem))
 }

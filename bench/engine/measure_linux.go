@@ -11,9 +11,8 @@ import (
 
 // A process runs the tested program.
 type process interface {
-	// begin and end are called at the limits of the measurement.
-	begin() error
-	end() error
+	// enter is called with phaseMeasure and phaseStop at the limits of the measurement.
+	enter(phase uint32) error
 	// received returns how many frames reached the program's memory.
 	received() (uint64, error)
 	// finish ends the process and returns what it noted.
@@ -39,7 +38,11 @@ func (r *run) measure(ctx context.Context, b *bed, baseline string, test Test, s
 		return s, err
 	}
 	defer func() { err = errors.Join(err, undo()) }()
-	p, err := r.start(ctx, b, baseline, test, size)
+	start := r.startProgram
+	if baseline == DPDK {
+		start = startTestpmd
+	}
+	p, err := start(ctx, b, baseline, test, size)
 	if err != nil {
 		return s, err
 	}
@@ -60,7 +63,7 @@ func (r *run) measure(ctx context.Context, b *bed, baseline string, test Test, s
 	if err := harness.Sleep(ctx, r.cfg.WarmUp); err != nil {
 		return s, err
 	}
-	if err := p.begin(); err != nil {
+	if err := p.enter(phaseMeasure); err != nil {
 		return s, err
 	}
 	before, after, err := harness.Window(ctx, r.cfg.Duration,
@@ -70,7 +73,7 @@ func (r *run) measure(ctx context.Context, b *bed, baseline string, test Test, s
 		return s, err
 	}
 	// A process cannot release its socket while a flood keeps the kernel busy.
-	if err := errors.Join(p.end(), quiet()); err != nil {
+	if err := errors.Join(p.enter(phaseStop), quiet()); err != nil {
 		return s, err
 	}
 	n, err := p.finish(ctx)
@@ -78,15 +81,6 @@ func (r *run) measure(ctx context.Context, b *bed, baseline string, test Test, s
 		return s, err
 	}
 	return newSample(before, after, n), nil
-}
-
-// start starts a baseline's program at the tested end and waits until it moves
-// frames.
-func (r *run) start(ctx context.Context, b *bed, baseline string, test Test, size int) (process, error) {
-	if baseline == DPDK {
-		return startTestpmd(ctx, b, test, size)
-	}
-	return r.startProgram(ctx, b, baseline, test, size)
 }
 
 // reading is the state of the counters at a moment.

@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -80,9 +78,6 @@ func (c *control) record(nanos int64) {
 // recorded returns the stored round-trip times.
 func (c *control) recorded() []uint32 { return c.roundTrip[:min(c.samples.Load(), maxSamples)] }
 
-// endLimit bounds the time that a process takes to end.
-const endLimit = 10 * time.Second
-
 // programProcess is a process that follows the control memory.
 type programProcess struct {
 	shared *harness.Shared
@@ -109,7 +104,7 @@ func (r *run) startProgram(ctx context.Context, b *bed, baseline string, test Te
 	if err != nil {
 		return nil, err
 	}
-	p := &programProcess{shared: shared, control: controlIn(shared.Mem), group: proc.NewGroup(ctx, proc.Config{Grace: endLimit})}
+	p := &programProcess{shared: shared, control: controlIn(shared.Mem), group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})}
 	p.frameLen = uint32(copy(p.frame[:], frame))
 	spec := child.Spec{Name: baseline, Start: b.host().Start, Files: []*os.File{shared.File}, OnLine: p.line}
 	if baseline == Libxdp {
@@ -140,21 +135,14 @@ func (p *programProcess) line(line []byte) {
 	}
 }
 
-func (p *programProcess) begin() error {
-	p.phase.Store(phaseMeasure)
-	return nil
-}
-
-func (p *programProcess) end() error {
-	p.phase.Store(phaseStop)
+func (p *programProcess) enter(phase uint32) error {
+	p.phase.Store(phase)
 	return nil
 }
 
 func (p *programProcess) received() (uint64, error) { return p.control.received.Load(), nil }
 
 func (p *programProcess) finish(ctx context.Context) (n notes, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, endLimit, fmt.Errorf("still runs %v after the test", endLimit))
-	defer cancel()
 	if err := p.child.Stop(ctx); err != nil {
 		return n, err
 	}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
@@ -26,20 +27,11 @@ type bare struct {
 	silent int    // waits in a row without an acknowledgement
 }
 
-func openBare(cfg *programConfig) (program, error) {
-	p := &bare{libra: libra{cfg: cfg}, seq: wire.FirstSeq}
-	err := p.open()
-	if err == nil {
-		err = p.prepareHot()
+// open also writes the frames of pushes into the chunks that are to be sent.
+func (p *bare) open() error {
+	if err := p.libra.open(); err != nil {
+		return err
 	}
-	if err != nil {
-		return nil, errors.Join(err, p.close())
-	}
-	return p, nil
-}
-
-// prepareHot writes the frames of pushes into the chunks that are to be sent.
-func (p *bare) prepareHot() error {
 	stripes := pushStripes(p.cfg.Size)
 	hot, load, err := pushWorkload()
 	if err != nil {
@@ -175,6 +167,7 @@ func (p *bare) sendHot(n int) (int, error) {
 
 // pushWorker is package transport's worker: the whole reliable push path.
 type pushWorker struct {
+	cfg     *programConfig
 	worker  *transport.Worker
 	load    []pushed
 	frames  int // of a push
@@ -182,7 +175,7 @@ type pushWorker struct {
 	tickets [pushesFlying]*transport.Ticket
 }
 
-func openWorker(cfg *programConfig) (program, error) {
+func (p *pushWorker) open() error {
 	// A worker has a goroutine of its own. Locked to a thread, this one could
 	// change places with it only by way of the kernel; and the process has one CPU.
 	runtime.UnlockOSThread()
@@ -190,26 +183,27 @@ func openWorker(cfg *programConfig) (program, error) {
 
 	hot, load, err := pushWorkload()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	local, aggregator := cfg.pushEnds()
+	p.load, p.frames = load, pushFrames(pushStripes(p.cfg.Size))
+	local, aggregator := p.cfg.pushEnds()
 	l, err := link.OpenAFXDP(link.AFXDPConfig{
-		Interface: cfg.Interface, Local: netip.AddrPortFrom(local.IP, local.Port), Spin: spin,
+		Interface: p.cfg.Interface, Local: netip.AddrPortFrom(local.IP, local.Port), Spin: spin,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	server := aggregator // which no frame goes to, since all keys are hot
 	server.Port++
-	worker, err := transport.NewWorker(context.Background(), transport.WorkerConfig{
+	p.worker, err = transport.NewWorker(context.Background(), transport.WorkerConfig{
 		Link: l, Job: pushJob, Sender: pushSender, AggregatorEpoch: pushEpoch,
-		HotSet: hot, Layout: packer.Dense, Stripes: pushStripes(cfg.Size),
+		HotSet: hot, Layout: packer.Dense, Stripes: pushStripes(p.cfg.Size),
 		Aggregator: aggregator, Server: server, Flow: retransmit.Config{Size: pushWindow},
 	})
 	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		return errors.Join(err, l.Close())
 	}
-	return &pushWorker{worker: worker, load: load, frames: pushFrames(pushStripes(cfg.Size))}, nil
+	return nil
 }
 
 // push waits for the oldest push and queues another in its place.
@@ -239,7 +233,7 @@ func (p *pushWorker) drops() (map[string]uint64, error) {
 	}, err
 }
 
-func (p *pushWorker) close() error { return p.worker.Close() }
+func (p *pushWorker) close() error { return harness.Close(p.worker) }
 
 // What is pushed. A push fills pushFrames(stripes) frames to the last lane, so
 // that all frames of a test have the size of the test.

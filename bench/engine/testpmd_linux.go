@@ -25,8 +25,6 @@ type testpmd struct {
 	process *proc.Child
 	stdin   io.Writer
 	lines   chan string
-	ended   chan struct{}
-	failed  error // valid after ended
 
 	at    [2]harness.Usage
 	drops [2]map[string]uint64
@@ -63,7 +61,7 @@ func testpmdArgs(b *bed, test Test, size int) []string {
 const testpmdScript = `mount -t tmpfs tmpfs /run && exec stdbuf -oL "$0" "$@"`
 
 // startTestpmd starts testpmd at the tested end.
-func startTestpmd(ctx context.Context, b *bed, test Test, size int) (process, error) {
+func startTestpmd(ctx context.Context, b *bed, _ string, test Test, size int) (process, error) {
 	cmd := exec.Command("sh", append([]string{"-c", testpmdScript, testpmdCommand}, testpmdArgs(b, test, size)...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	stdin, err := cmd.StdinPipe()
@@ -71,8 +69,7 @@ func startTestpmd(ctx context.Context, b *bed, test Test, size int) (process, er
 		return nil, err
 	}
 	t := &testpmd{
-		group: proc.NewGroup(ctx, proc.Config{Grace: endLimit}), stdin: stdin,
-		lines: make(chan string, 256), ended: make(chan struct{}),
+		group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit}), stdin: stdin, lines: make(chan string, 256),
 	}
 	t.process, err = t.group.Start(proc.Spec{Name: testpmdCommand, Cmd: cmd, Start: b.host().Start, OnLine: func(l []byte) {
 		select {
@@ -80,15 +77,10 @@ func startTestpmd(ctx context.Context, b *bed, test Test, size int) (process, er
 		default: // beyond what is waited for
 		}
 	}})
-	if err != nil {
-		t.kill()
-		return nil, err
+	if err == nil {
+		err = t.forward(test)
 	}
-	go func() {
-		t.failed = t.process.Wait(context.Background())
-		close(t.ended)
-	}()
-	if err := t.forward(test); err != nil {
+	if err != nil {
 		t.kill()
 		return nil, err
 	}
@@ -125,8 +117,8 @@ func (t *testpmd) await(text string) (string, error) {
 			if strings.Contains(line, text) {
 				return line, nil
 			}
-		case <-t.ended:
-			return "", fmt.Errorf("engine: testpmd ended before it printed %q: %w", text, t.failed)
+		case <-t.process.Done():
+			return "", fmt.Errorf("engine: testpmd ended before it printed %q: %w", text, t.process.Wait(context.Background()))
 		case <-limit.C:
 			return "", fmt.Errorf("engine: testpmd did not print %q within %v", text, child.ReadyLimit)
 		}
@@ -159,28 +151,26 @@ func (t *testpmd) received() (uint64, error) {
 	return counters["RX-packets"], err
 }
 
-// limit notes CPU time and drops at a limit of the measurement.
-func (t *testpmd) limit(i int) error {
-	var err error
-	if t.at[i], err = processUsage(t.process.Pid()); err != nil {
+// enter notes CPU time and drops at a limit of the measurement.
+func (t *testpmd) enter(phase uint32) error {
+	usage, err := processUsage(t.process.Pid())
+	if err != nil {
 		return err
 	}
 	counters, err := t.stats()
-	t.drops[i] = map[string]uint64{
+	i := phase - phaseMeasure
+	t.at[i], t.drops[i] = usage, map[string]uint64{
 		"socket: RX missed": counters["RX-missed"], "socket: RX errors": counters["RX-errors"],
 		"socket: no buffer": counters["RX-nombuf"], "socket: TX errors": counters["TX-errors"],
 	}
 	return err
 }
 
-func (t *testpmd) begin() error { return t.limit(0) }
-func (t *testpmd) end() error   { return t.limit(1) }
-
 func (t *testpmd) finish(ctx context.Context) (n notes, err error) {
 	if err := errors.Join(t.say("stop"), t.say("quit")); err != nil {
 		return n, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, endLimit, fmt.Errorf("engine: still runs %v after the test", endLimit))
+	ctx, cancel := child.WithEndLimit(ctx)
 	defer cancel()
 	if err := t.process.Wait(ctx); err != nil {
 		return n, err

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"errors"
+	"cmp"
 	"os"
 	"unsafe"
 
@@ -14,7 +14,8 @@ import (
 // call (sendmmsg, recvmmsg). Its datagrams have no checksum, as the frames of
 // the AF_XDP programs have none.
 type udp struct {
-	fd      int
+	cfg     *programConfig
+	fd      int // -1 before open
 	out, in []mmsghdr
 }
 
@@ -29,18 +30,11 @@ type mmsghdr struct {
 // it holds several windows of the largest frame.
 const socketBuffer = 8 << 20
 
-func openUDP(cfg *programConfig) (program, error) {
-	fd, err := openUDPSocket(cfg)
-	if err != nil {
-		return nil, err
-	}
-	payload := cfg.frame[wire.EnvelopeLen:]
-	p := &udp{fd: fd, out: make([]mmsghdr, batch), in: make([]mmsghdr, batch)}
-	if cfg.Test == RequestResponse {
+func (p *udp) open() error {
+	payload := p.cfg.frame[wire.EnvelopeLen:]
+	p.out, p.in = make([]mmsghdr, batch), make([]mmsghdr, batch)
+	if p.cfg.Test == RequestResponse {
 		p.in = p.in[:1] // looking for more than the answer would take time
-	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
-		return nil, errors.Join(os.NewSyscallError("setsockopt SO_NO_CHECK", err), p.close())
 	}
 	for i := range p.out {
 		p.out[i].point(payload)
@@ -48,35 +42,24 @@ func openUDP(cfg *programConfig) (program, error) {
 	for i := range p.in {
 		p.in[i].point(make([]byte, len(payload)))
 	}
-	return p, nil
+	return p.openSocket()
 }
 
-// openUDPSocket opens a socket that is bound and connected to the two ends of the cable.
+// openSocket opens a socket that is bound and connected to the two ends of the cable.
 // Receiving on it gives up after the time idle.
-func openUDPSocket(cfg *programConfig) (int, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, os.NewSyscallError("socket", err)
-	}
-	fail := func(what string, err error) (int, error) {
-		return -1, errors.Join(os.NewSyscallError(what, err), unix.Close(fd))
-	}
-	for _, opt := range []int{unix.SO_SNDBUFFORCE, unix.SO_RCVBUFFORCE} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, opt, socketBuffer); err != nil {
-			return fail("setsockopt SO_*BUFFORCE", err)
-		}
+func (p *udp) openSocket() (err error) {
+	if p.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return os.NewSyscallError("socket", err)
 	}
 	timeout := unix.NsecToTimeval(int64(idle))
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
-		return fail("setsockopt SO_RCVTIMEO", err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: testPort, Addr: cfg.Local.As4()}); err != nil {
-		return fail("bind", err)
-	}
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: testPort, Addr: cfg.Remote.As4()}); err != nil {
-		return fail("connect", err)
-	}
-	return fd, nil
+	return cmp.Or(
+		os.NewSyscallError("setsockopt SO_NO_CHECK", unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1)),
+		os.NewSyscallError("setsockopt SO_SNDBUFFORCE", unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer)),
+		os.NewSyscallError("setsockopt SO_RCVBUFFORCE", unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer)),
+		os.NewSyscallError("setsockopt SO_RCVTIMEO", unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)),
+		os.NewSyscallError("bind", unix.Bind(p.fd, &unix.SockaddrInet4{Port: testPort, Addr: p.cfg.Local.As4()})),
+		os.NewSyscallError("connect", unix.Connect(p.fd, &unix.SockaddrInet4{Port: testPort, Addr: p.cfg.Remote.As4()})),
+	)
 }
 
 // point makes the message consist of buf.
@@ -131,4 +114,9 @@ func (p *udp) bounce() (int, error) {
 // counters of the namespace.
 func (p *udp) drops() (map[string]uint64, error) { return map[string]uint64{}, nil }
 
-func (p *udp) close() error { return os.NewSyscallError("close", unix.Close(p.fd)) }
+func (p *udp) close() error {
+	if p.fd < 0 {
+		return nil
+	}
+	return os.NewSyscallError("close", unix.Close(p.fd))
+}

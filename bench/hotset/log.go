@@ -1,9 +1,6 @@
 package hotset
 
 import (
-	"bufio"
-	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -154,13 +151,9 @@ func readText(path string) (*trainingLog, error) {
 		return nil, fmt.Errorf("hotset study: %w", err)
 	}
 	defer f.Close()
-	in := bufio.NewReader(f)
-	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			return nil, fmt.Errorf("hotset study: %s: %w", path, err)
-		}
-		in = bufio.NewReader(z)
+	in, err := workload.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("hotset study: %s: %w", path, err)
 	}
 	l := &trainingLog{name: logName(path)}
 	numbers := map[string]uint64{}

@@ -140,8 +140,6 @@ func (c *cluster) finish(ctx context.Context) (pushes []uint64, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, endLimit, fmt.Errorf("still runs after %v", endLimit))
-	defer cancel()
 	for i, w := range c.workers {
 		if err := w.Stop(ctx); err != nil {
 			return nil, err

@@ -203,12 +203,5 @@ func (f *flooder) send() error {
 }
 
 func (f *flooder) close() error {
-	var errs []error
-	if f.sock != nil {
-		errs = append(errs, f.sock.Close())
-	}
-	if f.umem != nil {
-		errs = append(errs, f.umem.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(harness.Close(f.sock), harness.Close(f.umem))
 }

@@ -1,5 +1,6 @@
-// Package netdev follows which network interfaces can transmit for XDP, in the
-// calling thread's network namespace.
+// Package netdev asks the kernel's generic netlink family netdev about interfaces of
+// the calling thread's network namespace: which can transmit for XDP, and the
+// threads of their NAPI contexts.
 package netdev
 
 import (
@@ -7,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -22,8 +24,10 @@ const (
 	group       = "mgmt"
 	version     = 1
 	cmdDevGet   = 1
-	devIfindex  = 1
+	cmdNAPIGet  = 11
+	ifindex     = 1 // of both commands
 	devFeatures = 3
+	napiPID     = 4
 	actNDOXmit  = 1 << 2
 )
 
@@ -42,12 +46,44 @@ func TransmitsXDP(index int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	req := nl.NewNetlinkRequest(int(family.ID), 0)
-	req.AddData(header{cmdDevGet, version})
-	req.AddData(nl.NewRtAttr(devIfindex, nl.Uint32Attr(uint32(index))))
-	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	answers, err := query(family, cmdDevGet, 0, index, devFeatures)
 	if err != nil {
 		return false, fmt.Errorf("XDP features of interface %d: %w", index, err)
+	}
+	for _, value := range answers {
+		if len(value) == 8 {
+			return binary.NativeEndian.Uint64(value)&actNDOXmit != 0, nil
+		}
+	}
+	return false, fmt.Errorf("XDP features of interface %d: %w", index, ErrUnknown)
+}
+
+// NAPIThread returns the process id of the kernel thread that runs the one NAPI
+// context of an interface. It needs threaded NAPI, and Linux 6.8.
+func NAPIThread(index int) (int, error) {
+	family, err := netlink.GenlFamilyGet(familyName)
+	if err != nil {
+		return 0, fmt.Errorf("look up netlink family %s: %w", familyName, err)
+	}
+	pids, err := query(family, cmdNAPIGet, unix.NLM_F_DUMP, index, napiPID)
+	if err != nil {
+		return 0, fmt.Errorf("list NAPI contexts (needs Linux 6.8): %w", err)
+	}
+	if len(pids) != 1 || len(pids[0]) != 4 {
+		return 0, fmt.Errorf("interface has %d NAPI threads, want 1", len(pids))
+	}
+	return int(binary.NativeEndian.Uint32(pids[0])), nil
+}
+
+// query sends a command about an interface and returns the values that the answers
+// have of one attribute.
+func query(family *netlink.GenlFamily, command uint8, flags, index int, attribute uint16) (values [][]byte, err error) {
+	req := nl.NewNetlinkRequest(int(family.ID), flags)
+	req.AddData(header{command, version})
+	req.AddData(nl.NewRtAttr(ifindex, nl.Uint32Attr(uint32(index))))
+	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil {
+		return nil, err
 	}
 	for _, answer := range answers {
 		if len(answer) < nl.SizeofGenlmsg {
@@ -55,13 +91,13 @@ func TransmitsXDP(index int) (bool, error) {
 		}
 		attributes, err := nl.ParseRouteAttr(answer[nl.SizeofGenlmsg:])
 		if err != nil {
-			return false, fmt.Errorf("XDP features of interface %d: %w", index, err)
+			return nil, err
 		}
 		for _, a := range attributes {
-			if a.Attr.Type == devFeatures && len(a.Value) == 8 {
-				return binary.NativeEndian.Uint64(a.Value)&actNDOXmit != 0, nil
+			if a.Attr.Type == attribute {
+				values = append(values, a.Value)
 			}
 		}
 	}
-	return false, fmt.Errorf("XDP features of interface %d: %w", index, ErrUnknown)
+	return values, nil
 }

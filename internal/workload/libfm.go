@@ -86,15 +86,22 @@ const readBuffer = 65536
 
 // reset starts reading r.
 func (f *File) reset(r io.Reader) error {
-	f.in = bufio.NewReaderSize(r, readBuffer)
-	if magic, _ := f.in.Peek(2); string(magic) == "\x1f\x8b" {
-		z, err := gzip.NewReader(f.in)
-		if err != nil {
-			return fmt.Errorf("workload: %s: %w", f.name, err)
-		}
-		f.in = bufio.NewReaderSize(z, readBuffer)
+	in, err := NewReader(r)
+	if err != nil {
+		return fmt.Errorf("workload: %s: %w", f.name, err)
 	}
+	f.in = in
 	return nil
+}
+
+// NewReader returns a reader of text that is plain or compressed by gzip.
+func NewReader(r io.Reader) (*bufio.Reader, error) {
+	in := bufio.NewReaderSize(r, readBuffer)
+	if magic, _ := in.Peek(2); string(magic) != "\x1f\x8b" {
+		return in, nil
+	}
+	z, err := gzip.NewReader(in)
+	return bufio.NewReaderSize(z, readBuffer), err
 }
 
 // Next stores the shard's next row in s.
