@@ -168,6 +168,33 @@ func TestBarrierMayBeAskedAgain(t *testing.T) {
 	})
 }
 
+// A worker that finishes at a barrier, which it has left, is none of those that have
+// arrived: the others wait for each other still.
+func TestBarrierForgetsTheArrivalOfAFinishedWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		commits := 0
+		b := newBarrier([]uint16{1, 2, 3}, 0, func(uint64) error { commits++; return nil })
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := b.wait(gone, 1, 0); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled waiter got %v", err)
+		}
+		b.finish(1)
+		passed := make(chan error, 2)
+		go func() { passed <- b.wait(t.Context(), 2, 0) }()
+		synctest.Wait()
+		if commits != 0 || len(passed) != 0 {
+			t.Errorf("%d commits, and %d have passed, without worker 3", commits, len(passed))
+		}
+		if err := b.wait(t.Context(), 3, 0); err != nil {
+			t.Error(err)
+		}
+		if err := <-passed; err != nil || commits != 1 {
+			t.Errorf("%v, %d commits", err, commits)
+		}
+	})
+}
+
 // The last worker that the others wait for may finish instead of arriving.
 func TestBarrierGoesOnWhenAWorkerFinishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

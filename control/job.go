@@ -58,7 +58,7 @@ func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator 
 		instance: rand.Uint64() | 1, key: newSecret(),
 		ended: make(chan struct{}), harvesting: make(chan struct{}, 1),
 	}
-	j.owner = presence{lock: &j.mu, grace: a.cfg.Lease, gone: func() { go a.expire(j) }}
+	j.owner = newPresence(&j.mu, a.cfg.Lease, func() { go a.expire(j) })
 	j.roster = &roster{
 		members: map[uint16]*member{},
 		grace:   a.cfg.Grace,

@@ -20,17 +20,51 @@ func (c *connection) end(why error) {
 	close(c.over)
 }
 
+// deadline calls a function, with the lock, when its time is over, unless it is
+// stopped before. The caller of its methods holds the lock.
+type deadline struct {
+	lock  sync.Locker
+	timer *time.Timer // nil while the time does not run
+}
+
+// start lets the time run, anew if it runs already.
+func (d *deadline) start(limit time.Duration, over func()) {
+	var timer *time.Timer
+	timer = time.AfterFunc(limit, func() {
+		d.lock.Lock()
+		defer d.lock.Unlock()
+		if d.timer == timer { // else it was stopped while this waited for the lock
+			d.timer = nil
+			over()
+		}
+	})
+	d.timer = timer
+}
+
+// stop reports whether the time ran. The function is not called after it.
+func (d *deadline) stop() bool {
+	if d.timer == nil {
+		return false
+	}
+	d.timer.Stop()
+	d.timer = nil
+	return true
+}
+
 // presence follows whether a peer is connected. A peer whose connection breaks
 // may come back within a grace period; after it, gone is called with the lock.
 // The caller of its methods holds the lock.
 type presence struct {
-	lock  sync.Locker
 	grace time.Duration
 	gone  func()
 
-	conn  *connection // nil while the peer is not connected
-	timer *time.Timer // of the grace period
-	until time.Time   // its end
+	conn     *connection // nil while the peer is not connected
+	deadline deadline    // of the grace period
+	until    time.Time   // its end
+}
+
+func newPresence(lock sync.Locker, grace time.Duration, gone func()) presence {
+	return presence{grace: grace, gone: gone, deadline: deadline{lock: lock}}
 }
 
 // connect begins a connection. It replaces one that there is, because that is
@@ -53,16 +87,7 @@ func (p *presence) disconnect(c *connection) {
 // await begins the grace period.
 func (p *presence) await() {
 	p.until = time.Now().Add(p.grace)
-	var timer *time.Timer
-	timer = time.AfterFunc(p.grace, func() {
-		p.lock.Lock()
-		defer p.lock.Unlock()
-		if p.timer == timer { // else the peer came back while this waited for the lock
-			p.timer = nil
-			p.gone()
-		}
-	})
-	p.timer = timer
+	p.deadline.start(p.grace, p.gone)
 }
 
 // stop ends the connection and the grace period; gone is not called after it.
@@ -71,10 +96,7 @@ func (p *presence) stop(why error) {
 		p.conn.end(why)
 		p.conn = nil
 	}
-	if p.timer != nil {
-		p.timer.Stop()
-		p.timer = nil
-	}
+	p.deadline.stop()
 }
 
 func (p *presence) connected() bool { return p.conn != nil }

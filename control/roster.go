@@ -71,7 +71,7 @@ func (r *roster) enter(s aggregator.SenderConfig, token []byte) (*member, *conne
 		r.drop(m, restarted)
 	}
 	m = &member{SenderConfig: s, token: newSecret()}
-	m.presence = presence{lock: &r.mu, grace: r.grace, gone: func() { r.drop(m, vanished) }}
+	m.presence = newPresence(&r.mu, r.grace, func() { r.drop(m, vanished) })
 	m.Epoch = r.epoch()
 	if err := r.admit(m); err != nil {
 		return nil, nil, err

@@ -80,8 +80,8 @@ type ParameterServer struct {
 	roster  *roster
 
 	// Both are guarded by the roster's lock.
-	epoch  uint16                 // of the newest admission
-	absent map[uint16]*time.Timer // lost workers that may join anew
+	epoch  uint16               // of the newest admission
+	absent map[uint16]*deadline // by which lost workers are to join anew
 }
 
 // NewParameterServer returns the service for one job; ctx bounds its commits.
@@ -93,7 +93,7 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	}
 	s := &ParameterServer{
 		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
-		epoch: uint16(rand.Uint32()), absent: map[uint16]*time.Timer{},
+		epoch: uint16(rand.Uint32()), absent: map[uint16]*deadline{},
 	}
 	s.roster = &roster{
 		members: map[uint16]*member{},
@@ -148,8 +148,8 @@ func (s *ParameterServer) Close() {
 	s.roster.close(errStopping)
 	s.roster.mu.Lock()
 	defer s.roster.mu.Unlock()
-	for _, t := range s.absent {
-		t.Stop()
+	for _, d := range s.absent {
+		d.stop()
 	}
 }
 
@@ -230,9 +230,7 @@ func (s *ParameterServer) admit(m *member) error {
 	if err := s.cfg.Members.Admit(s.ctx, m.ID, netip.AddrPortFrom(m.IP, m.Port), m.Epoch); err != nil {
 		return status.Errorf(codes.Internal, "worker %d: %v", m.ID, err)
 	}
-	if t := s.absent[m.ID]; t != nil {
-		t.Stop()
-		delete(s.absent, m.ID)
+	if d := s.absent[m.ID]; d != nil && d.stop() {
 		s.cfg.Log.Info("worker is back", "worker", m.ID, "address", m.IP)
 	}
 	return nil
@@ -273,16 +271,14 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 // await gives a lost worker time to join anew. The caller holds the roster's
 // lock.
 func (s *ParameterServer) await(worker uint16, lost error) {
-	var timer *time.Timer
-	timer = time.AfterFunc(s.cfg.Rejoin, func() {
-		s.roster.mu.Lock()
-		defer s.roster.mu.Unlock()
-		if s.absent[worker] == timer { // else it came while this waited for the lock
-			delete(s.absent, worker)
-			s.barrier.leave(worker, fmt.Errorf("%w, and it did not join anew within %v", lost, s.cfg.Rejoin))
-		}
+	d := s.absent[worker]
+	if d == nil {
+		d = &deadline{lock: &s.roster.mu}
+		s.absent[worker] = d
+	}
+	d.start(s.cfg.Rejoin, func() {
+		s.barrier.leave(worker, fmt.Errorf("%w, and it did not join anew within %v", lost, s.cfg.Rejoin))
 	})
-	s.absent[worker] = timer
 }
 
 // member returns the admission that a call belongs to.

@@ -1,0 +1,143 @@
+package control
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// chanLock is a lock whose waiting counts as idle in a bubble of fake time.
+type chanLock chan struct{}
+
+func (l chanLock) Lock()   { l <- struct{}{} }
+func (l chanLock) Unlock() { <-l }
+
+// countedLock counts how often it was taken.
+type countedLock struct {
+	chanLock
+	taken int
+}
+
+func (l *countedLock) Lock() {
+	l.chanLock.Lock()
+	l.taken++
+}
+
+// A peer that comes back while the end of its grace period waits for the lock has
+// come in time, also if its next grace period has begun before that gets it.
+func TestPeerComesBackAtTheEndOfItsGracePeriod(t *testing.T) {
+	const grace = 3 * time.Second
+	for name, again := range map[string]bool{"and stays": false, "and is gone again": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lock, gone := make(chanLock, 1), 0
+				p := newPresence(lock, grace, func() { gone++ })
+				lock.Lock()
+				p.disconnect(p.connect(nil))
+				time.Sleep(grace)
+				synctest.Wait() // it waits for the lock
+				c := p.connect(nil)
+				if again {
+					p.disconnect(c)
+				}
+				lock.Unlock()
+				synctest.Wait()
+				if gone != 0 || p.connected() == again {
+					t.Fatalf("it is gone %d times; connected: %v", gone, p.connected())
+				}
+				time.Sleep(grace - 1)
+				synctest.Wait()
+				if gone != 0 {
+					t.Fatal("it is gone before its grace period is over")
+				}
+				time.Sleep(time.Hour)
+				if want := map[bool]int{true: 1}[again]; gone != want {
+					t.Errorf("it is gone %d times, want %d", gone, want)
+				}
+			})
+		})
+	}
+}
+
+// A deadline's function is called once, at its time, unless it is stopped; its time
+// may begin anew.
+func TestDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock, over := &countedLock{chanLock: make(chanLock, 1)}, 0
+		d := deadline{lock: lock}
+		locked := func(f func()) {
+			lock.Lock()
+			defer lock.Unlock()
+			f()
+		}
+		start := func() {
+			locked(func() {
+				d.start(time.Second, func() {
+					if len(lock.chanLock) == 0 {
+						t.Error("called without the lock")
+					}
+					over++
+				})
+			})
+		}
+		stop := func() (ran bool) {
+			locked(func() { ran = d.stop() })
+			return ran
+		}
+		after := func(wait time.Duration, want int) {
+			t.Helper()
+			time.Sleep(wait)
+			synctest.Wait()
+			locked(func() {
+				if over != want {
+					t.Errorf("called %d times, want %d", over, want)
+				}
+			})
+		}
+		if stop() {
+			t.Error("it runs before it was started")
+		}
+		start()
+		after(time.Second-1, 0)
+		start() // anew
+		after(time.Second-1, 0)
+		after(1, 1)
+		if stop() {
+			t.Error("it runs after its end")
+		}
+		start()
+		if !stop() || stop() {
+			t.Error("it does not run, or still does")
+		}
+		taken := lock.taken
+		after(time.Hour, 1)
+		if lock.taken != taken+1 { // by after
+			t.Error("its timer runs on")
+		}
+	})
+}
+
+// A connection that was replaced does not begin the grace period of its successor.
+func TestReplacedConnectionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replaced := errors.New("replaced")
+		p := newPresence(make(chanLock, 1), time.Second, func() { t.Error("gone") })
+		first := p.connect(nil)
+		second := p.connect(replaced)
+		select {
+		case <-first.over:
+		default:
+			t.Fatal("the first connection goes on")
+		}
+		if !errors.Is(first.why, replaced) {
+			t.Errorf("it ends because %v", first.why)
+		}
+		p.disconnect(first)
+		if p.conn != second {
+			t.Error("the end of the first connection ends the second")
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+	})
+}
