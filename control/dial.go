@@ -42,7 +42,12 @@ func NewServer(sec Security) *grpc.Server {
 // messages; with TLS, the certificate of an "aggregator" must be for
 // libra://switch, and that of a "parameter server" for libra://server/JOB.
 func Dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+addr.String(), dialOptions(sec, addr.Addr().String(), role)...)
+	return dial(ctx, role, addr, sec, limit, log)
+}
+
+// dial is [Dial] with more settings of the connection.
+func dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+addr.String(), append(dialOptions(sec, addr.Addr().String(), role), more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("%s at %v: %w", role, addr, err)
 	}
@@ -59,7 +64,9 @@ func Dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, l
 			return conn, nil
 		}
 		if state == connectivity.TransientFailure {
-			broken = connectionError(ctx, conn)
+			if failed := connectionError(ctx, conn); ctx.Err() == nil { // else that is the reason
+				broken = failed
+			}
 			if mismatch, certain := sec.mismatch(broken); certain {
 				conn.Close() // waiting does not change certificates
 				return nil, fmt.Errorf("%s at %v: %w", role, addr, mismatch)

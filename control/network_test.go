@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -149,6 +150,32 @@ func newNetwork(t *testing.T, sec Security, register func(*grpc.Server)) *networ
 		<-served
 	})
 	return n
+}
+
+// socket is a client's end of a connection that breaks with the errors of TCP.
+type socket struct{ net.Conn }
+
+func (s socket) Write(b []byte) (int, error) {
+	n, err := s.Conn.Write(b)
+	if errors.Is(err, io.ErrClosedPipe) {
+		err = &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}
+	}
+	return n, err
+}
+
+// dialer makes connections to the service, those of no host in particular.
+func (n *network) dialer() grpc.DialOption {
+	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		select {
+		case n.accepted <- end{theirs, n.address, n.address}:
+			return socket{ours}, nil
+		case <-n.closed:
+			return nil, errCut
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
 }
 
 // dial connects from a host.

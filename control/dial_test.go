@@ -1,0 +1,118 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A peer that only ends its connections may be about to start: it has all the time
+// to answer, and only then the error says that the two may disagree on TLS, and
+// which of the two sides uses it.
+func TestDialNamesALateTLSMismatch(t *testing.T) {
+	aggregatorAt := netip.MustParseAddrPort("192.0.2.1:7700")
+	a := newAuthority(t)
+	with := a.security("192.0.2.1", "libra://switch")
+	without := newAuthority(t).security("192.0.2.1", "libra://switch") // whose certificate the other refuses
+	without.peers = with.peers
+	for name, c := range map[string]struct {
+		ours, theirs Security
+		want, no     string
+	}{
+		"this side is plain":        {Security{}, with, "this side uses plain TCP", "certificate"},
+		"this side is not accepted": {without, with, "does not accept this side's certificate", "plain TCP"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNetwork(t, c.theirs, func(*grpc.Server) {})
+				// The end of the time meets it asking for the reason once more.
+				asked := 0
+				meanwhile := grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+					if asked++; asked > 1 {
+						<-ctx.Done()
+					}
+					return invoke(ctx, method, req, reply, cc, options...)
+				})
+				begin := time.Now()
+				conn, err := dial(t.Context(), "aggregator", aggregatorAt, c.ours, 7*time.Second, quiet, n.dialer(), meanwhile)
+				if err == nil {
+					conn.Close()
+				}
+				if !errors.Is(err, ErrTLS) || !contains(err, "aggregator at 192.0.2.1:7700", c.want) || contains(err, c.no) {
+					t.Errorf("it fails with %v", err)
+				}
+				if took := time.Since(begin); took != 7*time.Second || asked != 2 {
+					t.Errorf("it is given up after %v, and was asked %d times", took, asked)
+				}
+			})
+		})
+	}
+	// Silence is no disagreement, and neither is the end of who asked.
+	synctest.Test(t, func(t *testing.T) {
+		silent := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		_, err := dial(t.Context(), "aggregator", aggregatorAt, Security{}, 7*time.Second, quiet, silent)
+		if err == nil || errors.Is(err, ErrTLS) || !contains(err, "aggregator at 192.0.2.1:7700 did not answer within 7s") {
+			t.Errorf("without an answer: %v", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, with, func(*grpc.Server) {})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("interrupted")
+		time.AfterFunc(5*time.Second, func() { cancel(why) })
+		_, err := dial(ctx, "aggregator", aggregatorAt, Security{}, time.Minute, quiet, n.dialer())
+		if !errors.Is(err, why) || errors.Is(err, ErrTLS) {
+			t.Errorf("interrupted: %v", err)
+		}
+	})
+}
+
+// What breaks a connection is no disagreement on TLS but where it looks like one:
+// which of the sides uses TLS decides what it may be.
+func TestMismatch(t *testing.T) {
+	on := newAuthority(t).security("192.0.2.1")
+	for _, c := range []struct {
+		sec     Security
+		text    string
+		want    string
+		certain bool
+	}{
+		{on, "connection error: first record does not look like a TLS handshake", "the other plain TCP", true},
+		{Security{}, "connection error: first record does not look like a TLS handshake", "", false},
+		{on, `connection error: "remote error: tls: bad certificate"`, "bad certificate: compare", true},
+		{Security{}, `connection error: "remote error: tls: bad certificate"`, "", false},
+		{on, "error reading server preface: EOF", "does not accept this side's certificate", false},
+		{Security{}, "error reading server preface: EOF", "this side uses plain TCP", false},
+		{on, "read: connection reset by peer", "does not accept this side's certificate", false},
+		{Security{}, "read: connection reset by peer", "this side uses plain TCP", false},
+		{on, "write: broken pipe", "does not accept this side's certificate", false},
+		{Security{}, "write: broken pipe", "this side uses plain TCP", false},
+		{on, "connection refused", "", false},
+		{Security{}, "connection refused", "", false},
+	} {
+		got, certain := c.sec.mismatch(status.Error(codes.Unavailable, c.text))
+		if c.want == "" {
+			if got != nil || certain {
+				t.Errorf("TLS %v, %q: %v, certain %v", c.sec.on(), c.text, got, certain)
+			}
+			continue
+		}
+		if !errors.Is(got, ErrTLS) || !contains(got, c.want) || certain != c.certain {
+			t.Errorf("TLS %v, %q: %v, certain %v; want %q", c.sec.on(), c.text, got, certain, c.want)
+		}
+	}
+	if got, certain := on.mismatch(nil); got != nil || certain {
+		t.Errorf("no error: %v", got)
+	}
+}
