@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -172,4 +174,38 @@ func TestJobIsHeldUntilTheLastCheckpoint(t *testing.T) {
 		break
 	}
 	<-ended
+}
+
+// A checkpoint is not written again while nothing was committed, and is after each
+// commit.
+func TestCheckpointIsWrittenOnceACommit(t *testing.T) {
+	s := newServer(t, true)
+	s.progress.agreed = func() map[string]string { return map[string]string{} }
+	path := s.env.Config.Server.Checkpoint
+	save := func() {
+		t.Helper()
+		if err := s.save(func(f func()) error { return s.loop.Do(t.Context(), f) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save()
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before the first commit: %v", err)
+	}
+	for step := range uint64(3) {
+		if err := s.commit(t.Context(), step); err != nil {
+			t.Fatal(err)
+		}
+		save()
+		if _, p := restored(t, path, s.store.Config()); p.Step != step+1 {
+			t.Errorf("after %d steps the checkpoint has %d", step+1, p.Step)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		save()
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("after step %d it is written again: %v", step+1, err)
+		}
+	}
 }

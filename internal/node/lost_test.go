@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/ps"
 )
 
 // loseWorker runs a worker that is interrupted after its first mini-batches.
@@ -45,9 +47,64 @@ func TestLossOfAWorkerWritesACheckpoint(t *testing.T) {
 	if err := loseWorker(t, c, 1); err == nil {
 		t.Error("an interrupted worker ends well")
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(c.Server.Checkpoint); err == nil {
-			break
+	awaitFile(t, c.Server.Checkpoint, ended)
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the server ended with %v", err)
+	}
+}
+
+// What a lost worker of an asynchronous job was acknowledged is harvested at once, and
+// in the checkpoint that its loss writes.
+func TestLossOfAWorkerIsHarvested(t *testing.T) {
+	c := newCluster(t, 2)
+	c.Job.Sync, c.Job.Harvest, c.Job.HarvestFrames, c.Model.Epochs = false, time.Hour, 0, 1000
+	never := time.Duration(0)
+	c.Server.CheckpointEvery = &never
+	startSwitch(t, c)
+	conn, err := grpc.NewClient("passthrough:///"+c.Switch.Control.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := RunServer(ctx, Env{Config: c, Log: testLog(t).With("process", "ps")})
+		ended <- err
+	}()
+	worker, lose := context.WithCancel(t.Context())
+	defer lose()
+	_, err = RunWorker(worker, Env{Config: c, Log: testLog(t).With("process", "worker 1")}, WorkerOptions{ID: 1, Progress: func(workload.Progress) {
+		st, err := pb.NewAggregatorClient(conn).Stats(t.Context(), &pb.StatsRequest{})
+		if err != nil {
+			t.Error(err)
+		}
+		if err != nil || st.Jobs[0].Counters["applied"] > 0 {
+			lose()
+		}
+	}})
+	if err == nil {
+		t.Error("an interrupted worker ends well")
+	}
+	awaitFile(t, c.Server.Checkpoint, ended)
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the server ended with %v", err)
+	}
+	trained, _ := saved(t, c)
+	if n := changedHot(t, c, trained); n == 0 {
+		t.Error("no hot weight has changed")
+	}
+}
+
+// awaitFile waits for a file that a server writes.
+func awaitFile(t *testing.T, path string, ended <-chan error) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
 		}
 		select {
 		case err := <-ended:
@@ -58,10 +115,29 @@ func TestLossOfAWorkerWritesACheckpoint(t *testing.T) {
 			t.Fatal("no checkpoint is written")
 		}
 	}
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("the server ended with %v", err)
+}
+
+// changedHot counts the hot rows whose weights are not the initial ones.
+func changedHot(t *testing.T, c *cluster.Config, trained *ps.Store) (changed int) {
+	t.Helper()
+	fresh, err := ps.New(trained.Config())
+	if err != nil {
+		t.Fatal(err)
 	}
+	dim := trained.Config().Dim
+	hot, err := loadHotSet(c, dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after := make([]float32, dim), make([]float32, dim)
+	for r := range uint32(hot.Len()) {
+		fresh.Read(hot.Key(r), before)
+		trained.Read(hot.Key(r), after)
+		if !slices.Equal(before, after) {
+			changed++
+		}
+	}
+	return changed
 }
 
 // A worker that does not join anew in time is given up: the others finish, and

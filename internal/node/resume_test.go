@@ -22,7 +22,13 @@ func saved(t *testing.T, c *cluster.Config) (*ps.Store, savedProgress) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, attachment, err := ps.Restore(c.Server.Checkpoint, cfg)
+	return restored(t, c.Server.Checkpoint, cfg)
+}
+
+// restored reads a checkpoint.
+func restored(t *testing.T, path string, cfg ps.Config) (*ps.Store, savedProgress) {
+	t.Helper()
+	store, attachment, err := ps.Restore(path, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
