@@ -36,7 +36,7 @@ func TestPeerComesBackAtTheEndOfItsGracePeriod(t *testing.T) {
 				lock.Lock()
 				p.disconnect(p.connect(nil))
 				time.Sleep(grace)
-				synctest.Wait() // it waits for the lock
+				synctest.Wait() // the end waits for the lock
 				c := p.connect(nil)
 				if again {
 					p.disconnect(c)
@@ -52,6 +52,7 @@ func TestPeerComesBackAtTheEndOfItsGracePeriod(t *testing.T) {
 					t.Fatal("it is gone before its grace period is over")
 				}
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				if want := map[bool]int{true: 1}[again]; gone != want {
 					t.Errorf("it is gone %d times, want %d", gone, want)
 				}
