@@ -153,7 +153,7 @@ func TestServicesShowTheirRole(t *testing.T) {
 func TestRolesAreNeeded(t *testing.T) {
 	a := newAuthority(t)
 	model := must(aggregator.NewModel(aggregator.Config{}))
-	service := NewAggregator(t.Context(), AggregatorConfig{Plane: model, Stripes: 1, Log: quiet})
+	service := NewAggregator(t.Context(), AggregatorConfig{Plane: model, Stripes: 1, Lease: time.Hour, Log: quiet})
 	t.Cleanup(service.Close)
 	server := NewParameterServer(t.Context(), ParameterServerConfig{
 		Job: 5, Workers: []uint16{1, 2}, HotSet: hotSet, Members: &roll{}, Log: quiet,
