@@ -28,7 +28,9 @@ type Config struct {
 	MinRTO time.Duration
 
 	// MaxRTO bounds the exponential backoff. Default 1 s, so that a flow
-	// resumes at most a second after its peer.
+	// resumes at most a second after its peer. A quarter of Silence bounds it
+	// as well, if that is not less than MinRTO: a peer is asked several times before
+	// it is given up.
 	MaxRTO time.Duration
 
 	// Silence is how long the peer may answer nothing while frames are
@@ -58,6 +60,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	return c, nil
 }
+
+// longestRTO returns the longest timeout. c must have its defaults.
+func (c Config) longestRTO() time.Duration { return max(c.MinRTO, min(c.MaxRTO, c.Silence/4)) }
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T

@@ -119,3 +119,42 @@ func TestIdleTimeIsNoSilence(t *testing.T) {
 		w.Ack(now, seq)
 	}
 }
+
+// TestAskedBeforeGivenUp has a peer answer the oldest frame when timeouts have doubled
+// beyond the limit of silence. The other frame is asked for again before the peer is
+// given up, however short the limit is.
+func TestAskedBeforeGivenUp(t *testing.T) {
+	for _, silence := range []time.Duration{40 * time.Millisecond, 150 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second} {
+		w := newWindow(t, Config{Silence: silence})
+		add(t, w, 0)
+		add(t, w, 0)
+		var last Time // of the repetitions of frame 1 while the peer has not been given up
+		for {
+			now, _ := w.NextDeadline()
+			if w.Check(now) != nil {
+				break
+			}
+			if len(resent(t, w, now)) > 0 {
+				last = now
+			}
+		}
+		w = newWindow(t, Config{Silence: silence})
+		add(t, w, 0)
+		add(t, w, 0)
+		for now := Time(0); now < last; {
+			now, _ = w.NextDeadline()
+			if err := w.Check(now); err != nil {
+				t.Fatal(err)
+			}
+			resent(t, w, now)
+		}
+		w.Ack(last, 1) // by which frame 2 is the oldest
+		asked := 0
+		for now := last; w.Check(now) == nil; now, _ = w.NextDeadline() {
+			asked += len(resent(t, w, now))
+		}
+		if asked < 2 {
+			t.Errorf("with a limit of %v, the peer was asked %d times after its last answer", silence, asked)
+		}
+	}
+}

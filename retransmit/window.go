@@ -86,7 +86,7 @@ func NewWindow(cfg Config) (*Window, error) {
 		base:   wire.FirstSeq,
 		unsent: wire.FirstSeq,
 		next:   wire.FirstSeq,
-		rtt:    estimator{rto: cfg.InitialRTO, min: cfg.MinRTO, max: cfg.MaxRTO},
+		rtt:    estimator{rto: min(cfg.InitialRTO, cfg.longestRTO()), min: cfg.MinRTO, max: cfg.longestRTO()},
 		silent: cfg.Silence,
 	}
 	head := w.head()
