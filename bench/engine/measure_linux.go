@@ -122,9 +122,7 @@ func newSample(before, after reading, n notes) Sample {
 		},
 		drops: harness.Difference(before.lost, after.lost),
 	}
-	for cause, count := range n.drops {
-		s.drops[cause] += count
-	}
+	harness.Add(&s.drops, n.drops)
 	if len(n.roundTrip) > 0 {
 		s.P50us, s.P99us = new(float64(harness.Quantile(n.roundTrip, 0.5))/1e3), new(float64(harness.Quantile(n.roundTrip, 0.99))/1e3)
 	}

@@ -113,7 +113,6 @@ func newResult(test Test, size int, baseline string, samples []Sample) Result {
 			NsKernel:   median(func(s Sample) float64 { return s.NsKernel }),
 			NsOpposite: median(func(s Sample) float64 { return s.NsOpposite }),
 		},
-		Drops: map[string]uint64{},
 	}
 	if slices.ContainsFunc(samples, func(s Sample) bool { return s.P50us != nil }) {
 		timed := slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return s.P50us == nil })
@@ -121,11 +120,7 @@ func newResult(test Test, size int, baseline string, samples []Sample) Result {
 		r.P99us = new(harness.Over(timed, func(s Sample) float64 { return *s.P99us }).Median)
 	}
 	for _, s := range samples {
-		for cause, n := range s.drops {
-			if n > 0 {
-				r.Drops[cause] += n
-			}
-		}
+		harness.Add(&r.Drops, s.drops)
 	}
 	return r
 }

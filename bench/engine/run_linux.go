@@ -39,11 +39,9 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		Machine: machine(), Rounds: cfg.Rounds, Duration: cfg.Duration,
 		Results: []Result{}, Ratios: []Ratio{}, Targets: []Target{}, Unavailable: []harness.Unavailable{},
 	}}
+	defer func() { err = errors.Join(err, harness.Close(r.xdp)) }()
 	if err := r.findBaselines(ctx); err != nil {
 		return nil, err
-	}
-	if r.xdp != nil {
-		defer func() { err = errors.Join(err, r.xdp.Close()) }()
 	}
 	err = r.measureAll(ctx)
 	r.report.judge()

@@ -157,8 +157,8 @@ func TestSpread(t *testing.T) {
 
 func TestDifference(t *testing.T) {
 	before := map[string]uint64{"a": 1, "b": 5}
-	after := map[string]uint64{"a": 4, "b": 5, "new": 2}
-	if diff := cmp.Diff(map[string]uint64{"a": 3, "b": 0, "new": 2}, Difference(before, after)); diff != "" {
+	after := map[string]uint64{"a": 4, "b": 5, "new": 2, "none": 0}
+	if diff := cmp.Diff(map[string]uint64{"a": 3, "new": 2}, Difference(before, after)); diff != "" {
 		t.Error(diff)
 	}
 	if after["a"] != 4 {

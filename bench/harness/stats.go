@@ -2,7 +2,6 @@ package harness
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 )
@@ -87,24 +86,27 @@ func Find[T any](all []T, fits func(T) bool) *T {
 	return nil
 }
 
-// Add adds counters to others. It makes the map if there is none.
+// Add adds those counters to others that are above 0. It makes the map if there is
+// none.
 func Add(to *map[string]uint64, counters map[string]uint64) {
 	if *to == nil {
 		*to = map[string]uint64{}
 	}
 	for name, n := range counters {
-		(*to)[name] += n
+		if n > 0 {
+			(*to)[name] += n
+		}
 	}
 }
 
-// Difference returns after - before for every counter. A counter that only one
-// of them has counts from or to 0.
+// Difference returns after - before for every counter that grew. A counter that only
+// after has counts from 0.
 func Difference(before, after map[string]uint64) map[string]uint64 {
-	d := maps.Clone(after)
-	for k, v := range before {
-		if d[k] >= v {
-			d[k] -= v
+	grown := map[string]uint64{}
+	for name, n := range after {
+		if n > before[name] {
+			grown[name] = n - before[name]
 		}
 	}
-	return d
+	return grown
 }

@@ -78,9 +78,7 @@ func (b *bed) close() error {
 		b.control.Stop()
 		b.closeService()
 	}
-	if b.aggregator != nil {
-		errs = append(errs, b.aggregator.Close())
-	}
+	errs = append(errs, harness.Close(b.aggregator))
 	if b.statistics != nil {
 		errs = append(errs, b.statistics.Close())
 	}

@@ -57,14 +57,11 @@ type run struct {
 }
 
 func (r *run) close() error {
-	var errs []error
+	var err error
 	if r.bed != nil {
-		errs = append(errs, r.bed.close())
+		err = r.bed.close()
 	}
-	if r.keyValue != nil {
-		errs = append(errs, r.keyValue.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, harness.Close(r.keyValue))
 }
 
 // findBaselines finds out which baselines can run, and builds the C++ program.

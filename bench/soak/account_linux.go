@@ -47,12 +47,7 @@ func (c *counts) add(d counts) {
 	c.Late += d.Late
 	c.LostWakeups += d.LostWakeups
 	c.Latest = max(c.Latest, d.Latest)
-	if c.Sockets == nil {
-		c.Sockets = map[string]uint64{}
-	}
-	for name, n := range d.Sockets {
-		c.Sockets[name] += n
-	}
+	harness.Add(&c.Sockets, d.Sockets)
 }
 
 // leaked returns how many frames are missing or counted twice. With nothing
@@ -92,25 +87,23 @@ func (e *end) account(ctx context.Context) (*account, error) {
 		if err := p.settle(ctx); err != nil {
 			return nil, err
 		}
-		var err error
-		held := make(chan struct{})
+		held := make(chan error, 1)
 		// The call returns after the census, for which all ports have to stand still.
 		holding.Go(func() {
 			_ = p.ask(ctx, func() {
 				p.enter(doingHold)
-				err = p.add(a)
-				close(held)
+				held <- p.add(a)
 				<-release
 				p.enter(doingWork)
 			})
 		})
 		select {
-		case <-held:
+		case err := <-held:
+			if err != nil {
+				return nil, err
+			}
 		case <-ctx.Done():
 			return nil, fmt.Errorf("soak: queue %d of %s cannot be stopped: %s: %w", p.queue, e.ifname, p.where(), context.Cause(ctx))
-		}
-		if err != nil {
-			return nil, err
 		}
 	}
 	a.Census = e.umem.Census()
@@ -174,18 +167,11 @@ func (p *port) add(a *account) error {
 		"bad fill entries": st.Kernel.RxInvalidDescs,
 		"bad TX entries":   st.Kernel.TxInvalidDescs,
 	}
-	p.counts.Sockets = growth(p.reported, counters)
+	p.counts.Sockets = harness.Difference(p.reported, counters)
 	p.reported = counters
 	a.Counts.add(p.counts)
 	p.counts = counts{}
 	return nil
-}
-
-// growth returns by how much the counters that grew did.
-func growth(before, after map[string]uint64) map[string]uint64 {
-	grown := harness.Difference(before, after)
-	maps.DeleteFunc(grown, func(_ string, n uint64) bool { return n == 0 })
-	return grown
 }
 
 // tally is what a link's ends and interfaces counted, in all or since the last
@@ -200,12 +186,7 @@ func (t *tally) add(d tally) {
 	t.client.add(d.client)
 	t.server.add(d.server)
 	t.answered += d.answered
-	if t.interfaces == nil {
-		t.interfaces = map[string]uint64{}
-	}
-	for name, n := range d.interfaces {
-		t.interfaces[name] += n
-	}
+	harness.Add(&t.interfaces, d.interfaces)
 }
 
 // dropped returns how many packets are in drop counters, each once.
@@ -306,7 +287,7 @@ func (h *runner) explain(l *running, t tally, during string) {
 	}
 	l.report.Unexplained += lost - dropped
 	h.report.fail("link %s, %s: %d packets sent, %d answered, %d in drop counters (%v)", l.name, during,
-		t.client.Sent, t.answered, dropped, growth(nil, t.interfaces))
+		t.client.Sent, t.answered, dropped, t.interfaces)
 }
 
 // setCalm tells the clients that undisturbed time begins or has ended.
@@ -334,7 +315,7 @@ func (h *runner) finish() {
 		lr := l.report
 		lr.Sent, lr.Answered, lr.Dropped = l.total.client.Sent, l.total.answered, l.total.dropped()
 		lr.Destroyed = l.total.lost() - lr.Dropped - lr.Unexplained
-		lr.Interfaces, lr.Sockets = growth(nil, l.total.interfaces), growth(nil, both.Sockets)
+		lr.Interfaces, lr.Sockets = l.total.interfaces, both.Sockets
 		lr.Corrupt, lr.LostWakeups = both.Corrupt, both.LostWakeups
 		lr.LateArrivals, lr.Latest = both.Late, both.Latest
 		lr.Rate = float64(l.packets) / max(l.flowed.Seconds(), 1e-9)

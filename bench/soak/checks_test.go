@@ -45,14 +45,6 @@ func TestCountsAddUp(t *testing.T) {
 	}
 }
 
-// An account has what a socket counted since the one before.
-func TestGrowth(t *testing.T) {
-	got := growth(map[string]uint64{"a": 1, "b": 5}, map[string]uint64{"a": 4, "b": 5, "c": 2, "d": 0})
-	if diff := cmp.Diff(map[string]uint64{"a": 3, "c": 2}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 func TestMemoryGrowthIsFound(t *testing.T) {
 	flat := Memory{Heap: 10 << 20, Descriptors: 12, Goroutines: 7}
 	grown := func(change func(*Memory)) Memory {

@@ -164,17 +164,10 @@ func (e *end) status(ctx context.Context) string {
 
 // close closes what was opened. The ports' goroutines must have ended.
 func (e *end) close() error {
-	var errs []error
-	if e.program != nil {
-		errs = append(errs, e.program.Close())
-	}
+	err := harness.Close(e.program)
 	for _, p := range e.ports {
-		errs = append(errs, p.sock.Load().Close())
-	}
-	if e.umem != nil {
-		errs = append(errs, e.umem.Close())
+		err = errors.Join(err, p.sock.Load().Close())
 	}
 	// Closing the built-in program's map twice does no harm.
-	errs = append(errs, e.stamping.Close(), e.sockets.Close())
-	return errors.Join(errs...)
+	return errors.Join(err, harness.Close(e.umem), e.stamping.Close(), e.sockets.Close())
 }

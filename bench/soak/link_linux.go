@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
@@ -185,10 +186,5 @@ func (l *link) close() error {
 		// down. There is none after a failure between unplug and plug.
 		_ = l.near.Delete(nearName)
 	}
-	for _, ns := range []*testbed.Namespace{l.near, l.far} {
-		if ns != nil {
-			errs = append(errs, ns.Close())
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, harness.Close(l.near), harness.Close(l.far))...)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bench/child"
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/proc"
 )
 
@@ -130,11 +131,7 @@ func (r *reflector) status(context.Context) string { return "an XDP program" }
 func (r *reflector) failed() error { return nil }
 
 func (r *reflector) close() error {
-	var err error
-	if r.attached != nil {
-		err = r.attached.Close()
-	}
-	return errors.Join(err, r.prog.Close())
+	return errors.Join(harness.Close(r.attached), r.prog.Close())
 }
 
 // Offsets in struct xdp_md, and verdicts (linux/bpf.h).

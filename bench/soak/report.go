@@ -141,25 +141,22 @@ func summary(h *hdrhistogram.Histogram) Times {
 
 // sumUp adds the recoveries of a link's events.
 func (r *Report) sumUp(link string) {
-	kinds := map[string]*Recovery{}
-	times := map[string][]time.Duration{}
+	kinds := map[string][]Event{}
 	for _, e := range r.Events {
-		if e.Link != link {
-			continue
+		if e.Link == link {
+			kinds[e.Kind] = append(kinds[e.Kind], e)
 		}
-		k := kinds[e.Kind]
-		if k == nil {
-			k = &Recovery{Link: link, Kind: e.Kind}
-			kinds[e.Kind] = k
-		}
-		k.Sent += e.Sent
-		k.Lost += e.Lost
-		times[e.Kind] = append(times[e.Kind], e.Recovery)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		at := func(q float64) int64 { return int64(harness.Quantile(times[kind], q)) }
-		kinds[kind].Times = Times{Count: int64(len(times[kind])), P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
-		r.Recoveries = append(r.Recoveries, *kinds[kind])
+		k := Recovery{Link: link, Kind: kind}
+		for _, e := range kinds[kind] {
+			k.Sent += e.Sent
+			k.Lost += e.Lost
+		}
+		times := harness.Pick(kinds[kind], func(e Event) int64 { return int64(e.Recovery) })
+		at := func(q float64) int64 { return harness.Quantile(times, q) }
+		k.Times = Times{Count: int64(len(times)), P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
+		r.Recoveries = append(r.Recoveries, k)
 	}
 }
 
@@ -194,9 +191,28 @@ func (r *Report) Charts() []harness.Chart { return nil }
 func (r *Report) Print(out *report.Printer) {
 	out.Note("Soaked for %v: %d rounds, %d events, window of %d packets a queue, seed %d.",
 		r.Duration.Round(time.Second), r.Rounds, len(r.Events), r.Window, r.Seed)
-	r.printPackets(out)
-	r.printRecoveries(out)
-	r.printMemory(out)
+	out.Table("Packets", []string{
+		"link", "sent", "answered", "dropped", "destroyed", "unexplained", "corrupt", "lost wake-ups", "late (longest)",
+		"packets/s", "p50 µs", "p99 µs", "max µs",
+	}, harness.Pick(r.Links, func(l *LinkReport) []any {
+		return []any{
+			l.Link, comma(l.Sent), comma(l.Answered), comma(l.Dropped), comma(l.Destroyed), l.Unexplained, l.Corrupt,
+			l.LostWakeups, fmt.Sprintf("%d (%v)", l.LateArrivals, l.Latest.Round(time.Millisecond)),
+			comma(uint64(l.Rate)), micros(l.RoundTrip.P50), micros(l.RoundTrip.P99), micros(l.RoundTrip.Max),
+		}
+	}))
+	out.Table("Recoveries", []string{"link", "event", "times", "p50 ms", "p90", "p99", "max", "packets lost"},
+		harness.Pick(r.Recoveries, func(k Recovery) []any {
+			return []any{k.Link, k.Kind, k.Times.Count, millis(k.Times.P50), millis(k.Times.P90), millis(k.Times.P99), millis(k.Times.Max), comma(k.Lost)}
+		}))
+	change := func(a, b uint64) string { return comma(a) + " → " + comma(b) }
+	out.Table("Memory", []string{"process", "samples", "heap bytes", "objects", "descriptors", "goroutines"},
+		harness.Pick(r.Memory, func(g Growth) []any {
+			return []any{
+				g.Process, g.Samples, change(g.First.Heap, g.Last.Heap), change(g.First.Objects, g.Last.Objects),
+				change(uint64(g.First.Descriptors), uint64(g.Last.Descriptors)), change(uint64(g.First.Goroutines), uint64(g.Last.Goroutines)),
+			}
+		}))
 	for _, l := range r.Links {
 		out.Note("Link %s, interfaces' drop counters: %s; sockets' counters: %s.", l.Link, list(l.Interfaces), list(l.Sockets))
 	}
@@ -208,43 +224,6 @@ func (r *Report) Print(out *report.Printer) {
 	if len(r.Failures) == 0 {
 		out.Note("Every check passed.")
 	}
-}
-
-func (r *Report) printPackets(out *report.Printer) {
-	var rows [][]any
-	for _, l := range r.Links {
-		rows = append(rows, []any{
-			l.Link, comma(l.Sent), comma(l.Answered), comma(l.Dropped), comma(l.Destroyed), l.Unexplained, l.Corrupt,
-			l.LostWakeups, fmt.Sprintf("%d (%v)", l.LateArrivals, l.Latest.Round(time.Millisecond)),
-			comma(uint64(l.Rate)), micros(l.RoundTrip.P50), micros(l.RoundTrip.P99), micros(l.RoundTrip.Max),
-		})
-	}
-	out.Table("Packets", []string{
-		"link", "sent", "answered", "dropped", "destroyed", "unexplained", "corrupt", "lost wake-ups", "late (longest)",
-		"packets/s", "p50 µs", "p99 µs", "max µs",
-	}, rows)
-}
-
-func (r *Report) printRecoveries(out *report.Printer) {
-	var rows [][]any
-	for _, k := range r.Recoveries {
-		rows = append(rows, []any{
-			k.Link, k.Kind, k.Times.Count, millis(k.Times.P50), millis(k.Times.P90), millis(k.Times.P99), millis(k.Times.Max), comma(k.Lost),
-		})
-	}
-	out.Table("Recoveries", []string{"link", "event", "times", "p50 ms", "p90", "p99", "max", "packets lost"}, rows)
-}
-
-func (r *Report) printMemory(out *report.Printer) {
-	var rows [][]any
-	change := func(a, b uint64) string { return comma(a) + " → " + comma(b) }
-	for _, g := range r.Memory {
-		rows = append(rows, []any{
-			g.Process, g.Samples, change(g.First.Heap, g.Last.Heap), change(g.First.Objects, g.Last.Objects),
-			change(uint64(g.First.Descriptors), uint64(g.Last.Descriptors)), change(uint64(g.First.Goroutines), uint64(g.Last.Goroutines)),
-		})
-	}
-	out.Table("Memory", []string{"process", "samples", "heap bytes", "objects", "descriptors", "goroutines"}, rows)
 }
 
 func comma[T int64 | uint64](n T) string { return humanize.Comma(int64(n)) }
