@@ -122,8 +122,9 @@ type frames struct {
 	rng     *rand.Rand
 }
 
-// build returns one payload of a sender, in its envelope.
-func (f *frames) build(from int, flags wire.Flags, fill func(payload []byte)) ([]byte, error) {
+// build returns a frame of a sender with all lanes in use. slot names the slot of
+// each lane of each stripe.
+func (f *frames) build(from int, flags wire.Flags, slot func(stripe int) int) ([]byte, error) {
 	e, err := wire.NewEnvelope(endpoint(from), aggregatorEnd)
 	if err != nil {
 		return nil, err
@@ -131,7 +132,14 @@ func (f *frames) build(from int, flags wire.Flags, fill func(payload []byte)) ([
 	frame := make([]byte, e.Len()+wire.HotLen(f.stripes))
 	payload := frame[e.Len():]
 	wire.Header{Type: wire.TypeHot, Flags: flags, Job: f.job.ID, Sender: uint16(from), Epoch: f.job.Epoch}.Put(payload)
-	fill(payload)
+	for k := range f.stripes {
+		s := wire.StripeAt(payload, k)
+		s.SetMask(wire.LaneMask)
+		for lane := range wire.Lanes {
+			s.SetSlot(lane, uint16(slot(k)))
+			s.SetBits(lane, f.number())
+		}
+	}
 	e.Seal(frame)
 	return frame, nil
 }
@@ -144,62 +152,28 @@ func (f *frames) number() uint32 {
 	return math.Float32bits(float32(f.rng.NormFloat64()) * 1e-3)
 }
 
-// dense returns frames of sender 0 whose ranks are drawn below hot, different
-// ones in a frame.
-func (f *frames) dense(flags wire.Flags, draw func() int) (all [][]byte, err error) {
-	for range bpf.FeederFrames {
-		drawn := map[int]bool{}
-		next := func() int {
-			for {
-				if r := draw(); !drawn[r] {
-					drawn[r] = true
-					return r
-				}
+// dense returns a frame of sender 0 whose ranks are drawn, different ones.
+func (f *frames) dense(flags wire.Flags, draw func() int) ([]byte, error) {
+	drawn := map[int]bool{}
+	return f.build(0, flags|wire.FlagDense, func(int) int {
+		for {
+			if r := draw(); !drawn[r] {
+				drawn[r] = true
+				return r
 			}
 		}
-		frame, err := f.build(0, flags|wire.FlagDense, func(payload []byte) {
-			for k := range f.stripes {
-				s := wire.StripeAt(payload, k)
-				s.SetMask(wire.LaneMask)
-				for lane := range wire.Lanes {
-					s.SetSlot(lane, uint16(next()))
-					s.SetBits(lane, f.number())
-				}
-			}
-		})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, frame)
-	}
-	return all, nil
+	})
 }
 
-// groups returns frames with the groups of a sync job, each from all workers in
-// turn. As many groups are used as fit, a power of two.
-func (f *frames) groups() (all [][]byte, err error) {
+// group returns frame i of a sync job: the groups, each from all workers in turn. As
+// many groups are used as fit, a power of two.
+func (f *frames) group(i int) ([]byte, error) {
 	used := bpf.FeederFrames / syncWorkers
 	for used > f.job.Slots/(wire.Lanes*f.stripes) {
 		used /= 2
 	}
-	for i := range bpf.FeederFrames {
-		group := i / syncWorkers % used
-		frame, err := f.build(i%syncWorkers, 0, func(payload []byte) {
-			for k := range f.stripes {
-				s := wire.StripeAt(payload, k)
-				s.SetMask(wire.LaneMask)
-				for lane := range wire.Lanes {
-					s.SetSlot(lane, uint16(group*f.stripes+k))
-					s.SetBits(lane, f.number())
-				}
-			}
-		})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, frame)
-	}
-	return all, nil
+	group := i / syncWorkers % used
+	return f.build(i%syncWorkers, 0, func(stripe int) int { return group*f.stripes + stripe })
 }
 
 // bench is a job with what feeds it.
@@ -237,18 +211,22 @@ func newBench(p *bpf.Aggregator, id uint16, a plane.Arithmetic, m plane.Mode, st
 	}
 	f := frames{job: job, stripes: stripes, rng: rng}
 	answer := wire.EnvelopeLen + wire.HeaderLen
-	var all [][]byte
-	switch m {
-	case plane.Sync:
-		all, err = f.groups()
-	case plane.FetchAdd:
+	if m == plane.FetchAdd {
 		answer += stripes * wire.StripeLen
-		all, err = f.dense(wire.FlagWantSum, draw)
-	default:
-		all, err = f.dense(0, draw)
 	}
-	if err != nil {
-		return nil, err
+	all := make([][]byte, bpf.FeederFrames)
+	for i := range all {
+		switch m {
+		case plane.Sync:
+			all[i], err = f.group(i)
+		case plane.FetchAdd:
+			all[i], err = f.dense(wire.FlagWantSum, draw)
+		default:
+			all[i], err = f.dense(0, draw)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	b.feeder, err = p.NewFeeder(all, answer)
 	return b, err
@@ -277,10 +255,4 @@ func (b *bench) measure(n int) (float64, error) {
 }
 
 // close ends the job.
-func (b *bench) close() error {
-	err := b.feeder.Close()
-	if e := b.plane.RemoveJob(b.job); err == nil {
-		err = e
-	}
-	return err
-}
+func (b *bench) close() error { return errors.Join(b.feeder.Close(), b.plane.RemoveJob(b.job)) }

@@ -50,18 +50,8 @@ type site struct {
 	close func() error
 }
 
-// negotiation measures backend after backend, one cluster of workers after the
-// other: two at a time would share the CPUs.
-func (h *run) negotiation(ctx context.Context) error {
-	for _, b := range h.cfg.Backends {
-		steps := h.negotiationSteps() / len(h.cfg.Backends)
-		if err := h.skip(fmt.Sprintf("%s over %v", Negotiation, b), steps, h.negotiateOver(ctx, b)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
+// negotiateOver measures one cluster of workers after the other: two at a time would
+// share the CPUs.
 func (h *run) negotiateOver(ctx context.Context, b Backend) (err error) {
 	open := udpSite
 	if b == AFXDP {
@@ -230,38 +220,15 @@ type times struct{ negotiate, reduce, total []float64 }
 func (c *cluster) iterate(ctx context.Context, n int) (all times, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stall)
 	defer cancel()
-	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for i, w := range c.workers {
 		wg.Go(func() {
-			var own times
-			sums := make([]float32, len(c.grads[i]))
-			fail := func() error {
-				for range n {
-					start := time.Now()
-					if c.negotiates {
-						if _, err := w.NegotiateScale(ctx, c.grads[i]); err != nil {
-							return err
-						}
-					}
-					agreed := time.Now()
-					if err := w.Reduce(ctx, c.grads[i], sums); err != nil {
-						return err
-					}
-					end := time.Now()
-					if c.negotiates {
-						own.negotiate = append(own.negotiate, micros(agreed.Sub(start)))
-					}
-					own.reduce = append(own.reduce, micros(end.Sub(agreed)))
-					own.total = append(own.total, micros(end.Sub(start)))
-				}
-				return nil
-			}()
+			own, failed := c.iterateOne(ctx, w, c.grads[i], n)
 			mu.Lock()
 			defer mu.Unlock()
-			if fail != nil {
-				err = errors.Join(err, fail)
+			if failed != nil {
+				err = errors.Join(err, failed)
 				cancel() // the others would wait for this one
 			}
 			all.negotiate, all.reduce, all.total = append(all.negotiate, own.negotiate...), append(all.reduce, own.reduce...), append(all.total, own.total...)
@@ -269,4 +236,29 @@ func (c *cluster) iterate(ctx context.Context, n int) (all times, err error) {
 	}
 	wg.Wait()
 	return all, err
+}
+
+// iterateOne reduces one worker's vector n times.
+func (c *cluster) iterateOne(ctx context.Context, w *transport.Worker, grads []float32, n int) (own times, err error) {
+	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+	sums := make([]float32, len(grads))
+	for range n {
+		start := time.Now()
+		if c.negotiates {
+			if _, err := w.NegotiateScale(ctx, grads); err != nil {
+				return own, err
+			}
+		}
+		agreed := time.Now()
+		if err := w.Reduce(ctx, grads, sums); err != nil {
+			return own, err
+		}
+		end := time.Now()
+		if c.negotiates {
+			own.negotiate = append(own.negotiate, micros(agreed.Sub(start)))
+		}
+		own.reduce = append(own.reduce, micros(end.Sub(agreed)))
+		own.total = append(own.total, micros(end.Sub(start)))
+	}
+	return own, nil
 }

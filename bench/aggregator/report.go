@@ -191,12 +191,12 @@ func (r *Report) Print(out *report.Printer) {
 	}
 	if len(r.Systems) > 0 {
 		out.Table("Aggregator and parameter server together, million pairs a second, exact arithmetic (Figures 13 and 14)",
-			[]string{"keys", "hot", "hot share", "server on the rest", "together", "of server alone", fmt.Sprintf("of %s hot", humanize.Comma(paperHot))}, r.systemRows())
+			[]string{"keys", "hot", "hot share", "server on the rest", "together", "of server alone", fmt.Sprintf("of %s hot", humanize.Comma(paperHot))}, harness.Pick(r.Systems, System.row))
 		out.Note("%s", r.paperOnThroughput())
 	}
 	if len(r.Negotiations) > 0 {
 		out.Table("Delay of an iteration, µs (Figure 17), median (smallest-largest round)",
-			[]string{"backend", "workers", "arithmetic", "iterations", "negotiation", "p99", "reduction", "iteration"}, r.delayRows())
+			[]string{"backend", "workers", "arithmetic", "iterations", "negotiation", "p99", "reduction", "iteration"}, harness.Pick(r.Negotiations, Delay.row))
 		out.Note("%s", r.paperOnDelay())
 	}
 	harness.PrintUnavailable(out, r.Unavailable)
@@ -261,27 +261,23 @@ var paperDelay = []struct {
 
 // costRows has a row for each mode, number of hot parameters and stripes.
 func (r *Report) costRows() (header []string, rows [][]any) {
-	names := harness.Distinct(r.Results, func(res Result) string { return res.Arithmetic })
 	header = []string{"mode", "hot", "stripes"}
-	for _, n := range names {
+	for _, n := range harness.Distinct(r.Results, func(res Result) string { return res.Arithmetic }) {
 		header = append(header, n+", ns a frame", "ns a pair")
 	}
 	type key struct {
 		mode         string
 		hot, stripes int
 	}
-	cells := map[key][]any{}
-	var order []key
-	for _, res := range r.Results {
-		k := key{res.Mode, res.Hot, res.Stripes}
-		if cells[k] == nil {
-			order = append(order, k)
-			cells[k] = []any{k.mode, humanize.Comma(int64(k.hot)), k.stripes}
+	keyOf := func(res Result) key { return key{res.Mode, res.Hot, res.Stripes} }
+	for _, k := range harness.Distinct(r.Results, keyOf) {
+		row := []any{k.mode, humanize.Comma(int64(k.hot)), k.stripes}
+		for _, res := range r.Results {
+			if keyOf(res) == k {
+				row = append(row, fmt.Sprintf("%.0f", res.NsPerFrame), fmt.Sprintf("%.2f (%.2f-%.2f)", res.NsPerPair, res.Min, res.Max))
+			}
 		}
-		cells[k] = append(cells[k], fmt.Sprintf("%.0f", res.NsPerFrame), fmt.Sprintf("%.2f (%.2f-%.2f)", res.NsPerPair, res.Min, res.Max))
-	}
-	for _, k := range order {
-		rows = append(rows, cells[k])
+		rows = append(rows, row)
 	}
 	return header, rows
 }
@@ -300,29 +296,23 @@ func (r *Report) rateRows() (header []string, rows [][]any) {
 	return header, rows
 }
 
-func (r *Report) systemRows() (rows [][]any) {
-	for _, s := range r.Systems {
-		relative := ""
-		if s.Relative > 0 {
-			relative = fmt.Sprintf("%.2f", s.Relative)
-		}
-		rows = append(rows, []any{
-			s.Distribution, humanize.Comma(int64(s.Hot)), fmt.Sprintf("%.1f %%", 100*s.HotShare), millions(s.Server),
-			fmt.Sprintf("%.0f", s.Bound/1e6), fmt.Sprintf("%.2f", s.Speedup), relative,
-		})
+func (s System) row() []any {
+	relative := ""
+	if s.Relative > 0 {
+		relative = fmt.Sprintf("%.2f", s.Relative)
 	}
-	return rows
+	return []any{
+		s.Distribution, humanize.Comma(int64(s.Hot)), fmt.Sprintf("%.1f %%", 100*s.HotShare), millions(s.Server),
+		fmt.Sprintf("%.0f", s.Bound/1e6), fmt.Sprintf("%.2f", s.Speedup), relative,
+	}
 }
 
-func (r *Report) delayRows() (rows [][]any) {
-	for _, d := range r.Negotiations {
-		negotiation, slowest := "", ""
-		if d.Negotiate.Median > 0 {
-			negotiation, slowest = micros(d.Negotiate), fmt.Sprintf("%.0f", d.Slowest)
-		}
-		rows = append(rows, []any{d.Backend, d.Workers, d.Arithmetic, d.Iterations, negotiation, slowest, micros(d.Reduce), micros(d.Total)})
+func (d Delay) row() []any {
+	negotiation, slowest := "", ""
+	if d.Negotiate.Median > 0 {
+		negotiation, slowest = micros(d.Negotiate), fmt.Sprintf("%.0f", d.Slowest)
 	}
-	return rows
+	return []any{d.Backend, d.Workers, d.Arithmetic, d.Iterations, negotiation, slowest, micros(d.Reduce), micros(d.Total)}
 }
 
 func millions(s harness.Spread) string {

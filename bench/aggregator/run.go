@@ -20,27 +20,27 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	h := &run{cfg: cfg, report: newReport(cfg.Rounds), steps: harness.Steps{Progress: cfg.Progress}}
 	defer h.report.finish()
+	var parts []part
 	for _, t := range cfg.Tests {
 		switch t {
 		case Cost:
-			h.steps.Total += h.costSteps()
+			parts = append(parts, part{string(Cost), h.costSteps(), h.cost})
 		case Throughput:
-			h.steps.Total += h.throughputSteps()
+			parts = append(parts, part{string(Throughput), h.throughputSteps(), h.throughput})
 		case Negotiation:
-			h.steps.Total += h.negotiationSteps()
+			for _, b := range cfg.Backends {
+				parts = append(parts, part{
+					fmt.Sprintf("%s over %v", Negotiation, b), len(cfg.Workers) * len(cfg.Arithmetics) * cfg.Rounds,
+					func(ctx context.Context) error { return h.negotiateOver(ctx, b) },
+				})
+			}
 		}
 	}
-	for _, t := range cfg.Tests {
-		var err error
-		switch t {
-		case Cost:
-			err = h.skip(string(Cost), h.costSteps(), h.cost(ctx))
-		case Throughput:
-			err = h.skip(string(Throughput), h.throughputSteps(), h.throughput(ctx))
-		case Negotiation:
-			err = h.negotiation(ctx)
-		}
-		if err != nil {
+	for _, p := range parts {
+		h.steps.Total += p.steps
+	}
+	for _, p := range parts {
+		if err := h.skip(p, p.run(ctx)); err != nil {
 			return h.report, err
 		}
 	}
@@ -54,6 +54,13 @@ type run struct {
 	steps  harness.Steps
 }
 
+// part is what is measured or, for want of privileges, skipped as one.
+type part struct {
+	what  string
+	steps int
+	run   func(context.Context) error
+}
+
 // takeTurns measures subjects in turns.
 func takeTurns[S any](ctx context.Context, h *run, subjects []*harness.Subject[S]) error {
 	if err := harness.TakeTurns(ctx, harness.Turns{Rounds: h.cfg.Rounds, Steps: &h.steps}, subjects); err != nil {
@@ -64,12 +71,12 @@ func takeTurns[S any](ctx context.Context, h *run, subjects []*harness.Subject[S
 
 // skip notes what could not be measured for want of privileges, if that is
 // permitted, and returns every other error.
-func (h *run) skip(what string, steps int, err error) error {
+func (h *run) skip(p part, err error) error {
 	if !h.cfg.SkipDenied || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
-	h.report.Unavailable = append(h.report.Unavailable, harness.Unavailable{What: what, Reason: err.Error()})
-	h.steps.Total -= steps
+	h.report.Unavailable = append(h.report.Unavailable, harness.Unavailable{What: p.what, Reason: err.Error()})
+	h.steps.Total -= p.steps
 	return nil
 }
 
@@ -86,9 +93,4 @@ func (h *run) throughputSteps() int {
 		servers = len(c.Exponents) * (1 + len(c.Sweep))
 	}
 	return (programs + servers) * c.Rounds
-}
-
-func (h *run) negotiationSteps() int {
-	c := h.cfg
-	return len(c.Backends) * len(c.Workers) * len(c.Arithmetics) * c.Rounds
 }
