@@ -1,10 +1,19 @@
 package arithmetic
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/scaled"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/ps"
 )
 
 // DataSet describes numbers that were added. Least, Median and Largest are
@@ -85,5 +94,133 @@ func describe(d dataSet) DataSet {
 	return DataSet{
 		Name: d.name, Pairs: len(d.pairs), Least: s.Min, Median: s.Median, Largest: s.Max,
 		Opposite: float64(opposite) / float64(len(d.pairs)),
+	}
+}
+
+// gradients trains a factorisation machine with two synchronous workers and
+// returns pairs of gradients that both push to the same parameter in the same
+// iteration, chosen at random from the whole training.
+func gradients(c Config, rng *rand.Rand) (d dataSet, err error) {
+	src, err := open(c)
+	if err != nil {
+		return d, err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	model, err := workload.NewModel("fm", 0, 0)
+	if err != nil {
+		return d, err
+	}
+	recipe := workload.ClickLog
+	if c.Data != "" {
+		recipe = workload.SmallData
+	}
+	store, err := ps.New(recipe.Store(model, c.Seed))
+	if err != nil {
+		return d, err
+	}
+	name := "synthetic click log"
+	if c.Data != "" {
+		name, _, _ = strings.Cut(filepath.Base(c.Data), ".")
+	}
+	r := &recorder{Local: workload.Local{Store: store}, rng: rng, limit: c.Pairs, batches: c.Batches}
+	_, err = workload.Train(context.Background(), r, src, workload.Config{
+		Model: model, Epochs: 1, Batch: recipe.Batch, Sync: true, Seed: c.Seed,
+		Window: c.Batches * recipe.Batch, // read no more than is needed
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return d, fmt.Errorf("arithmetic study: gradients of %s: %w", name, err)
+	}
+	if len(r.pairs) < c.Pairs {
+		return d, fmt.Errorf("arithmetic study: %s gives %d pairs of gradients, %d are asked for; train on more", name, len(r.pairs), c.Pairs)
+	}
+	d = dataSet{name: "R1 " + name, pairs: r.pairs}
+	for _, p := range d.pairs {
+		d.bound = max(d.bound, p.bound)
+	}
+	return d, nil
+}
+
+func open(c Config) (workload.Source, error) {
+	if c.Data != "" {
+		return workload.OpenFile(c.Data, workload.Shard{})
+	}
+	return workload.NewSynthetic(workload.SyntheticConfig{Seed: c.Seed}, workload.Shard{})
+}
+
+// errEnough ends a training.
+var errEnough = errors.New("enough mini-batches")
+
+// recorder is the [workload.Client] of two workers: successive mini-batches are
+// theirs, and a step of the server takes both.
+type recorder struct {
+	workload.Local
+	rng     *rand.Rand
+	limit   int // of pairs
+	batches int // to stop after; 0: at the end of the data
+
+	pushes int
+	// What the first worker pushes in this iteration.
+	keys  []uint64
+	grads []float32
+
+	pairs []pair
+	seen  int // pairs in the training so far
+}
+
+// Push implements [workload.Client].
+func (r *recorder) Push(ctx context.Context, keys []uint64, grads []float32) error {
+	if r.pushes > 0 && r.pushes == r.batches {
+		return errEnough
+	}
+	r.pushes++
+	if r.pushes%2 == 1 {
+		r.keys, r.grads = append(r.keys[:0], keys...), append(r.grads[:0], grads...)
+	} else if err := r.meet(keys, grads); err != nil {
+		return err
+	}
+	return r.Local.Push(ctx, keys, grads)
+}
+
+// Barrier implements [workload.Client].
+func (r *recorder) Barrier(ctx context.Context, step uint64) error {
+	if r.pushes%2 == 1 {
+		return nil
+	}
+	return r.Local.Barrier(ctx, step)
+}
+
+// meet samples the pairs of an iteration: algorithm R (Vitter, 1985).
+func (r *recorder) meet(keys []uint64, grads []float32) error {
+	bound, err := scaled.LargestExponent(slices.Concat(r.grads, grads))
+	if err != nil {
+		return err
+	}
+	dim := len(grads) / len(keys)
+	for i, j := 0, 0; i < len(keys) && j < len(r.keys); {
+		switch {
+		case keys[i] < r.keys[j]:
+			i++
+		case keys[i] > r.keys[j]:
+			j++
+		default:
+			for k := range dim {
+				r.sample(pair{r.grads[j*dim+k], grads[i*dim+k], bound})
+			}
+			i++
+			j++
+		}
+	}
+	return nil
+}
+
+func (r *recorder) sample(p pair) {
+	if p.a == 0 || p.b == 0 { // nothing to add
+		return
+	}
+	r.seen++
+	if len(r.pairs) < r.limit {
+		r.pairs = append(r.pairs, p)
+	} else if n := r.rng.IntN(r.seen); n < r.limit {
+		r.pairs[n] = p
 	}
 }
