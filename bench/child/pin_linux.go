@@ -1,5 +1,7 @@
 package child
 
-import "github.com/libra-ina/libra/internal/sys"
+import (
+	"github.com/libra-ina/libra/internal/sys"
+)
 
 var pin = sys.PinProcess

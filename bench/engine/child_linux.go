@@ -14,6 +14,7 @@ import (
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -223,7 +224,7 @@ func (c *programConfig) loop(p program, step func() error) error {
 				limit = 1
 			}
 			var err error
-			if c.control.at[limit], err = harness.OwnUsage(); err != nil {
+			if c.control.at[limit], err = sys.OwnUsage(); err != nil {
 				return err
 			}
 			drops, err := p.drops()

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/bench/child"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // Phases of a measurement, which the parent sets and the tested program follows.
@@ -39,7 +39,7 @@ type control struct {
 	reseeded atomic.Uint64 // echo: frames sent because nothing came back
 	samples  atomic.Uint64 // round-trip times below
 	_        [40]byte
-	at       [2]harness.Usage // CPU time when measuring began and ended
+	at       [2]sys.Usage // CPU time when measuring began and ended
 	_        [32]byte
 
 	frame     [frameRoom]byte
@@ -57,7 +57,7 @@ func controlIn(mem []byte) *control { return (*control)(unsafe.Pointer(&mem[0]))
 
 // openControl maps the memory in a tested program.
 func openControl() (*control, error) {
-	mem, err := harness.MapShared(controlFD, 0, int(unsafe.Sizeof(control{})), unix.PROT_READ|unix.PROT_WRITE)
+	mem, err := sys.MapShared(controlFD, 0, int(unsafe.Sizeof(control{})), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (c *control) recorded() []uint32 { return c.roundTrip[:min(c.samples.Load()
 
 // programProcess is a process that follows the control memory.
 type programProcess struct {
-	shared *harness.Shared
+	shared *sys.Shared
 	*control
 	group *proc.Group
 	child *child.Child
@@ -100,7 +100,7 @@ func (r *run) startProgram(ctx context.Context, b *bed, baseline string, test Te
 	if err != nil {
 		return nil, err
 	}
-	shared, err := harness.NewShared("libra-bench-engine", int(unsafe.Sizeof(control{})))
+	shared, err := sys.NewShared("libra-bench-engine", int(unsafe.Sizeof(control{})))
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/libra-ina/libra/bench/baselines"
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // plainMTU and jumboMTU are the MTUs of the two beds.
@@ -199,7 +200,7 @@ type process interface {
 
 // notes are what a program knows about its measurement.
 type notes struct {
-	cpu       harness.Usage
+	cpu       sys.Usage
 	roundTrip []uint32 // ns
 	drops     map[string]uint64
 }
@@ -272,7 +273,7 @@ func (b *bed) read(test Test, p process) (r reading, err error) {
 		return r, err
 	}
 	for i, pid := range b.threads {
-		if r.napi[i], err = harness.TaskTime(pid); err != nil {
+		if r.napi[i], err = sys.TaskTime(pid); err != nil {
 			return r, err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // testpmd is DPDK's test program, driven through its command line. Its forwarding thread
@@ -26,7 +26,7 @@ type testpmd struct {
 	stdin   io.Writer
 	lines   chan string
 
-	at    [2]harness.Usage
+	at    [2]sys.Usage
 	drops [2]map[string]uint64
 }
 
@@ -153,7 +153,7 @@ func (t *testpmd) received() (uint64, error) {
 
 // enter notes CPU time and drops at a limit of the measurement.
 func (t *testpmd) enter(phase uint32) error {
-	usage, err := processUsage(t.process.Pid())
+	usage, err := sys.ProcessUsage(t.process.Pid())
 	if err != nil {
 		return err
 	}
@@ -182,29 +182,3 @@ func (t *testpmd) finish(ctx context.Context) (n notes, err error) {
 
 // kill ends the process at once; its errors are those of a process that is ended by force.
 func (t *testpmd) kill() { _ = t.group.Stop() }
-
-// tick is the unit of CPU times in /proc/<pid>/stat, USER_HZ, which is 100 on
-// every architecture that Go runs on.
-const tick = uint64(10 * time.Millisecond)
-
-// processUsage returns the CPU time of another process, in steps of a tick.
-func processUsage(pid int) (harness.Usage, error) {
-	path := fmt.Sprintf("/proc/%d/stat", pid)
-	stat, err := os.ReadFile(path)
-	if err != nil {
-		return harness.Usage{}, fmt.Errorf("engine: read CPU time: %w", err)
-	}
-	// The second field is the name in brackets and may contain blanks.
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest)
-	const utime, stime = 14 - 3, 15 - 3 // field numbers of proc(5)
-	if len(fields) <= stime {
-		return harness.Usage{}, fmt.Errorf("engine: read CPU time: %s has %d fields", path, len(fields))
-	}
-	user, err1 := strconv.ParseUint(fields[utime], 10, 64)
-	kernel, err2 := strconv.ParseUint(fields[stime], 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
-		return harness.Usage{}, fmt.Errorf("engine: read CPU time: %s: %w", path, err)
-	}
-	return harness.Usage{User: user * tick, Kernel: kernel * tick}, nil
-}

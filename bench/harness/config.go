@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 )
 
@@ -41,4 +42,15 @@ func Known[T comparable](name string, known []T, values ...T) error {
 		}
 	}
 	return nil
+}
+
+// Close closes what was opened: it does nothing to a nil pointer.
+func Close[T any, P interface {
+	*T
+	io.Closer
+}](p P) error {
+	if p == nil {
+		return nil
+	}
+	return p.Close()
 }

@@ -90,3 +90,27 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
+
+// stallLimit is how much longer than asked for a measurement takes if nothing
+// moves: on a busy machine, a program may not even have run.
+const stallLimit = 5 * time.Second
+
+// Window reads counters at the beginning and at the end of a measurement of at
+// least d, which lasts until something has moved.
+func Window[R any](ctx context.Context, d time.Duration, read func() (R, error), moved func(before, after R) bool) (before, after R, err error) {
+	start := time.Now()
+	if before, err = read(); err != nil {
+		return before, after, err
+	}
+	for {
+		if err = Sleep(ctx, d); err != nil {
+			return before, after, err
+		}
+		if after, err = read(); err != nil || moved(before, after) {
+			return before, after, err
+		}
+		if took := time.Since(start); took > d+stallLimit {
+			return before, after, fmt.Errorf("nothing moved within %v", took.Round(time.Millisecond))
+		}
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/retransmit"
@@ -46,7 +47,7 @@ func ownMark(pushes uint64) (mark, error) {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		return mark{}, os.NewSyscallError("clock_gettime", err)
 	}
-	u, err := harness.OwnUsage()
+	u, err := sys.OwnUsage()
 	return mark{At: ts.Nano(), Pushes: pushes, User: u.User, Kernel: u.Kernel}, err
 }
 
@@ -112,7 +113,7 @@ func answer(ctx context.Context, pushes func() uint64, start func(), stop func(c
 
 // openKeys maps the keys of the workload, the hottest first.
 func openKeys() ([]uint64, error) {
-	mem, err := harness.MapShared(workloadFD, 0, 8*Keys, unix.PROT_READ)
+	mem, err := sys.MapShared(workloadFD, 0, 8*Keys, unix.PROT_READ)
 	return view[uint64](mem), err
 }
 
@@ -142,7 +143,7 @@ func (c *childConfig) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sums, err := harness.MapShared(sumsFD, 0, sumsSize, unix.PROT_READ|unix.PROT_WRITE)
+	sums, err := sys.MapShared(sumsFD, 0, sumsSize, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return err
 	}
@@ -239,7 +240,7 @@ func (c *childConfig) work(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	part, err := harness.MapShared(workloadFD, int64(shareOffset(c.Worker.Batch, c.Worker.Number)), shareSize(c.Worker.Batch), unix.PROT_READ)
+	part, err := sys.MapShared(workloadFD, int64(shareOffset(c.Worker.Batch, c.Worker.Number)), shareSize(c.Worker.Batch), unix.PROT_READ)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -34,13 +35,13 @@ type cluster struct {
 	group   *proc.Group
 	server  *child.Child
 	workers []*child.Child
-	sums    *harness.Shared
+	sums    *sys.Shared
 }
 
 // launch starts a cluster and waits until it is ready to push.
 func (r *run) launch(ctx context.Context, baseline string, workers int) (_ *cluster, err error) {
 	c := &cluster{group: proc.NewGroup(ctx, proc.Config{Grace: endLimit})}
-	if c.sums, err = harness.NewShared("libra-bench-sums", sumsSize); err != nil {
+	if c.sums, err = sys.NewShared("libra-bench-sums", sumsSize); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -10,6 +10,7 @@ import (
 	"github.com/libra-ina/libra/bench/baselines"
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // Run measures. It needs root; without, the error wraps a
@@ -52,7 +53,7 @@ type run struct {
 	keyValue  *baselines.Executable // of ZeroMQHash and ZeroMQTable
 	baselines []string              // that can run
 	work      *workload
-	load      *harness.Shared // its memory
+	load      *sys.Shared // its memory
 	steps     harness.Steps
 }
 
@@ -86,7 +87,7 @@ func (r *run) findBaselines(ctx context.Context) (err error) {
 // measureBatch makes the workload for a batch size and measures everything that uses it.
 func (r *run) measureBatch(ctx context.Context, batch int) (err error) {
 	workers := slices.Max(r.cfg.Workers)
-	if r.load, err = harness.NewShared("libra-bench-pushes", workloadSize(batch, workers)); err != nil {
+	if r.load, err = sys.NewShared("libra-bench-pushes", workloadSize(batch, workers)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.load.Close()) }()
@@ -165,7 +166,7 @@ func (r *run) read(ctx context.Context, c *cluster) (now reading, err error) {
 	if now.aggregator, err = r.bed.aggregator.RunTime(); err != nil {
 		return now, err
 	}
-	if now.softirq, err = harness.SoftirqTime(); err != nil {
+	if now.softirq, err = sys.SoftirqTime(); err != nil {
 		return now, err
 	}
 	now.marks, err = c.marks(ctx)

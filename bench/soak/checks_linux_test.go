@@ -1,6 +1,10 @@
 package soak
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
 
 // A packet that a socket dropped is in one counter of one end.
 func TestReportHasEveryDropOnce(t *testing.T) {
@@ -25,5 +29,20 @@ func TestReportHasEveryDropOnce(t *testing.T) {
 	all := h.report.Recoveries
 	if len(all) != 2 || all[0].Kind != "a" || all[0].Times.Max != 1 || all[1].Lost != 3 || all[1].Times != (Times{Count: 2, P50: 3, P90: 5, P99: 5, Max: 5}) {
 		t.Errorf("%+v", all)
+	}
+}
+
+func TestCountsAddUp(t *testing.T) {
+	var got counts
+	for _, c := range []counts{
+		{Sent: 10, Late: 2, Latest: 5, Sockets: map[string]uint64{"a": 1}},
+		{Sent: 20, Corrupt: 3, FirstCorrupt: "bad", Late: 1, Latest: 7, LostWakeups: 1},
+		{Corrupt: 1, FirstCorrupt: "worse", Late: 1, Latest: 4, Sockets: map[string]uint64{"a": 2, "b": 1}},
+	} {
+		got.add(c)
+	}
+	want := counts{Sent: 30, Corrupt: 4, FirstCorrupt: "bad", Late: 4, Latest: 7, LostWakeups: 1, Sockets: map[string]uint64{"a": 3, "b": 1}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/libra-ina/libra/bench/harness"
 )
 
@@ -27,21 +25,6 @@ func TestConfigIsChecked(t *testing.T) {
 		if err := c.check(); !errors.Is(err, harness.ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
 		}
-	}
-}
-
-func TestCountsAddUp(t *testing.T) {
-	var got counts
-	for _, c := range []counts{
-		{Sent: 10, Late: 2, Latest: 5, Sockets: map[string]uint64{"a": 1}},
-		{Sent: 20, Corrupt: 3, FirstCorrupt: "bad", Late: 1, Latest: 7, LostWakeups: 1},
-		{Corrupt: 1, FirstCorrupt: "worse", Late: 1, Latest: 4, Sockets: map[string]uint64{"a": 2, "b": 1}},
-	} {
-		got.add(c)
-	}
-	want := counts{Sent: 30, Corrupt: 4, FirstCorrupt: "bad", Late: 4, Latest: 7, LostWakeups: 1, Sockets: map[string]uint64{"a": 3, "b": 1}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // What a port's goroutine is doing.
@@ -230,11 +231,8 @@ func (p *port) where() string {
 // waits for one, S if it sleeps, and where.
 func threadState(tid int32) string {
 	state, wchan := "?", ""
-	if b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/stat", tid)); err == nil {
-		// The name before it may have spaces and parentheses.
-		if _, rest, ok := strings.Cut(string(b[strings.LastIndexByte(string(b), ')'):]), " "); ok {
-			state, _, _ = strings.Cut(rest, " ")
-		}
+	if fields, _ := sys.StatFields(fmt.Sprintf("/proc/self/task/%d/stat", tid)); len(fields) > 0 {
+		state = fields[0]
 	}
 	if b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/wchan", tid)); err == nil && len(b) > 1 {
 		wchan = " in " + string(b)

@@ -1,4 +1,4 @@
 // Package sys holds what several packages need of Linux: network namespaces, pinned
-// threads, a waker for poll loops, capabilities, and the sysfs attributes of
-// interfaces.
+// threads, a waker for poll loops, capabilities, the sysfs attributes of interfaces,
+// memory that processes share, and CPU time.
 package sys

@@ -1,9 +1,8 @@
-package harness
+package sys
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -40,17 +39,6 @@ func MapShared(fd int, offset int64, size, prot int) ([]byte, error) {
 		return nil, fmt.Errorf("map shared memory: %w", os.NewSyscallError("mmap", err))
 	}
 	return mem, nil
-}
-
-// Close closes what was opened: it does nothing to a nil pointer.
-func Close[T any, P interface {
-	*T
-	io.Closer
-}](p P) error {
-	if p == nil {
-		return nil
-	}
-	return p.Close()
 }
 
 // Close releases this process's part in the memory.

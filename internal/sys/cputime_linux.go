@@ -1,7 +1,7 @@
-package harness
+package sys
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -70,26 +70,32 @@ func SoftirqTime() (total uint64, err error) {
 	return total, nil
 }
 
-// stallLimit is how much longer than asked for a measurement takes if nothing
-// moves: on a busy machine, a program may not even have run.
-const stallLimit = 5 * time.Second
+// tick is the unit of CPU times in /proc/<pid>/stat, USER_HZ, which is 100 on
+// every architecture that Go runs on.
+const tick = uint64(10 * time.Millisecond)
 
-// Window reads counters at the beginning and at the end of a measurement of at
-// least d, which lasts until something has moved.
-func Window[R any](ctx context.Context, d time.Duration, read func() (R, error), moved func(before, after R) bool) (before, after R, err error) {
-	start := time.Now()
-	if before, err = read(); err != nil {
-		return before, after, err
+// ProcessUsage returns the CPU time of another process, in steps of 10 ms.
+func ProcessUsage(pid int) (Usage, error) {
+	const utime, stime = 14 - 3, 15 - 3 // field numbers of proc(5)
+	path := fmt.Sprintf("/proc/%d/stat", pid)
+	fields, err := StatFields(path)
+	if err != nil {
+		return Usage{}, fmt.Errorf("read CPU time: %w", err)
 	}
-	for {
-		if err = Sleep(ctx, d); err != nil {
-			return before, after, err
-		}
-		if after, err = read(); err != nil || moved(before, after) {
-			return before, after, err
-		}
-		if took := time.Since(start); took > d+stallLimit {
-			return before, after, fmt.Errorf("nothing moved within %v", took.Round(time.Millisecond))
-		}
+	if len(fields) <= stime {
+		return Usage{}, fmt.Errorf("read CPU time: %s has %d fields", path, len(fields))
 	}
+	user, err1 := strconv.ParseUint(fields[utime], 10, 64)
+	kernel, err2 := strconv.ParseUint(fields[stime], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return Usage{}, fmt.Errorf("read CPU time: %s: %w", path, err)
+	}
+	return Usage{User: user * tick, Kernel: kernel * tick}, nil
+}
+
+// StatFields returns the fields of a stat file of proc(5) from the third, the state,
+// on. The second is a name in brackets and may contain blanks and brackets.
+func StatFields(path string) ([]string, error) {
+	text, err := os.ReadFile(path)
+	return strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])), err
 }
