@@ -14,7 +14,7 @@ import (
 // bind retries while the queue is busy and turns errnos into advice.
 func (s *Socket) bind(ifindex int) error {
 	deadline := time.Now().Add(s.cfg.BindTimeout)
-	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+	for wait := nextWait(0); ; wait = nextWait(wait) {
 		err := s.tryBind(ifindex)
 		if errors.Is(err, unix.EBUSY) && time.Now().Before(deadline) && !s.gate.closing() {
 			time.Sleep(wait)
@@ -22,6 +22,12 @@ func (s *Socket) bind(ifindex int) error {
 		}
 		return s.explainBind(err)
 	}
+}
+
+// nextWait returns the pause after one: the first is a millisecond, and each twice
+// the last, up to 50 milliseconds.
+func nextWait(last time.Duration) time.Duration {
+	return max(time.Millisecond, min(2*last, 50*time.Millisecond))
 }
 
 // tryBind binds once: to a sibling's UMEM if there is a suitable sibling, else

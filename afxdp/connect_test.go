@@ -5,9 +5,12 @@ package afxdp
 import (
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/refuse"
@@ -182,5 +185,34 @@ func TestSiblingsThatCannotBeShared(t *testing.T) {
 		if want := c.mode == BindAuto && !errors.Is(c.want, unix.EDOM); registered != want {
 			t.Errorf("%s: registered itself: %v, want %v", name, registered, want)
 		}
+	}
+}
+
+// While a queue is busy, bind looks less and less often, but 20 times a second at least.
+func TestPausesBetweenTries(t *testing.T) {
+	var got []int
+	for wait, n := time.Duration(0), 0; n < 8; n++ {
+		wait = nextWait(wait)
+		got = append(got, int(wait/time.Millisecond))
+	}
+	if want := []int{1, 2, 4, 8, 16, 32, 50, 50}; !slices.Equal(got, want) {
+		t.Errorf("pauses of %v ms, want %v", got, want)
+	}
+}
+
+// The error about a queue that is not there tells how many of each kind there are.
+func TestAbsentQueueTellsTheQueues(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	err := ns.Do(func() error {
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "odd", MTU: 1500, NumRxQueues: 3, NumTxQueues: 2}, PeerName: "even"})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := newPool(t, newUMEM(t, UMEMConfig{}), 0)
+	_, err = tryOpen(ns, pool, Config{Interface: "odd", Queue: 3})
+	const words = "odd has 3 receive and 2 transmit queues, queue 3 was asked for (see ethtool -l odd)"
+	if !errors.Is(err, ErrNoQueue) || !strings.Contains(err.Error(), words) {
+		t.Errorf("error %v, want %q", err, words)
 	}
 }

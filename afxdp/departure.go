@@ -86,7 +86,7 @@ func (d *departure) await(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}
-	for wait := time.Millisecond; !d.gone.Load(); wait = min(2*wait, 50*time.Millisecond) {
+	for wait := nextWait(0); !d.gone.Load(); wait = nextWait(wait) {
 		var free bool
 		err := d.home.do(func() (err error) {
 			free, err = isFree(d.ifindex, d.queue)

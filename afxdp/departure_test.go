@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -197,6 +198,7 @@ func TestReclaimMeetsErrors(t *testing.T) {
 		words string
 	}{
 		"socket":       {socketOf(unix.AF_XDP, unix.EDOM), "socket AF_XDP: "},
+		"memory":       {refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: uint32(os.Getpagesize()), 3: unix.MAP_PRIVATE | unix.MAP_ANONYMOUS}, Err: unix.EDOM}, "mmap: "},
 		"registration": {setsockopt(unix.SOL_XDP, unix.XDP_UMEM_REG, unix.EDOM), "setsockopt XDP_UMEM_REG: "},
 		"ring":         {setsockopt(unix.SOL_XDP, unix.XDP_UMEM_COMPLETION_RING, unix.EDOM), "setsockopt of a ring: "},
 		"bind":         {refuse.Call{Number: unix.SYS_BIND, Args: map[int]uint32{2: unix.SizeofSockaddrXDP}, Err: unix.EDOM}, "bind: "},

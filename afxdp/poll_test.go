@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 func TestCloseWakesPoll(t *testing.T) {
@@ -134,28 +136,28 @@ func TestCloseUnderLoad(t *testing.T) {
 // Backlog and FD may come at any moment of a Close by another goroutine; what
 // looks at a ring that is no longer mapped is a segmentation fault.
 func TestBacklogDuringClose(t *testing.T) {
-	for range 100 {
-		p := newPair(t, UMEMConfig{Frames: 64}, Config{RxRing: 64, TxRing: 64, FillRing: 64, CompletionRing: 64})
+	const queues = 50 // so that none has to wait until it is free again
+	ns := newNet(t, testbed.VethConfig{Queues: queues})
+	pool := newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0)
+	for i := range 2 * queues {
+		s := open(t, ns, pool, Config{Interface: "a", Queue: i % queues, RxRing: 64, TxRing: 64, FillRing: 64, CompletionRing: 64, RxFrames: -1})
 		started, done := make(chan struct{}), make(chan any)
 		go func() {
 			debug.SetPanicOnFault(true)
 			defer func() { done <- recover() }()
 			close(started)
-			for p.a.FD() >= 0 || p.a.Backlog() > 0 {
+			for s.FD() >= 0 || s.Backlog() > 0 {
 				for range 100 {
-					p.a.Backlog()
+					s.Backlog()
 				}
 			}
 		}()
 		<-started
-		if err := p.a.Close(); err != nil {
+		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if fault := <-done; fault != nil {
 			t.Fatal(fault)
-		}
-		if err := p.ns.Close(); err != nil {
-			t.Fatal(err)
 		}
 	}
 }
