@@ -61,6 +61,22 @@ func TestKickStopsWithoutProgress(t *testing.T) {
 	}
 }
 
+// A kernel that took packets at first and then takes none is left alone.
+func TestKickStopsWhereProgressEnds(t *testing.T) {
+	s, k := kickCase(t, 100, 0, 0)
+	k.onSend = func() unix.Errno {
+		if k.kicks == 1 || k.kicks > 10 { // so that a Kick without end has one
+			for range 10 {
+				k.transmit()
+			}
+		}
+		return unix.EAGAIN
+	}
+	if err := s.Kick(); err != nil || s.Backlog() != 90 || k.kicks != 2 || s.count.TxStalls != 1 {
+		t.Errorf("backlog %d after %d calls, %d stalls, want 90 after 2 and 1, %v", s.Backlog(), k.kicks, s.count.TxStalls, err)
+	}
+}
+
 // Kernels before 6.17 publish what they took only with the last packet.
 func TestKickContinuesWhileProgressIsHidden(t *testing.T) {
 	s, k := kickCase(t, 100, 0, 0)
