@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/refuse"
@@ -140,6 +141,50 @@ func TestReopenWaitsForTheDevice(t *testing.T) {
 		t.Errorf("%d frames in the fill ring, want 16, %v", rings.Fill, err)
 	}
 	if diff := cmp.Diff(Census{Free: 44, Yours: 4, Filling: 16}, u.Census()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Another interface that has the name now says nothing about the one that was lent the
+// frames.
+func TestReopenOnAnotherInterfaceWaitsForTheDevice(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	u := newUMEM(t, UMEMConfig{Frames: 64})
+	s := open(t, ns, newPool(t, u, 0), Config{Interface: "a", RxFrames: 16, BindTimeout: 50 * time.Millisecond})
+	before := s.Info().Ifindex
+	release := lingering(t, s)
+	err := ns.Do(func() error {
+		l, err := netlink.LinkByName("a")
+		if err != nil {
+			return err
+		}
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "a"
+		next := &netlink.Veth{LinkAttrs: attrs, PeerName: "c"}
+		return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "former"), netlink.LinkSetUp(l), netlink.LinkAdd(next), netlink.LinkSetUp(next))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lent := Census{Free: 48, Filling: 16}
+	for range 2 {
+		wantErr(t, s.Reopen(t.Context()), ErrStillLent)
+		if diff := cmp.Diff(lent, u.Census()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	release()
+	s.cfg.BindTimeout = 5 * time.Second
+	if err := s.Reopen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now := s.Info().Ifindex; now == before {
+		t.Errorf("the socket is on interface %d again", now)
+	}
+	if rings, err := s.Rings(); err != nil || rings.Fill != 16 {
+		t.Errorf("%d frames in the fill ring, want 16, %v", rings.Fill, err)
+	}
+	if diff := cmp.Diff(lent, u.Census()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -52,8 +52,11 @@ func loadRedirect(cfg AttachConfig, xsks *ebpf.Map, ifindex int) (*ebpf.Program,
 		if cfg.Mode == AttachGeneric {
 			return nil, fmt.Errorf("%w: AttachConfig.Hints come from the driver, not in generic mode", ErrConfig)
 		}
-		var err error
-		if hints, err = hintsProgram(); err != nil {
+		find, err := kernelFunctions()
+		if err != nil {
+			return nil, err
+		}
+		if hints, err = hintsProgram(find); err != nil {
 			return nil, err
 		}
 		// The hints come from functions of this very driver.

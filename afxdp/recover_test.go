@@ -91,6 +91,30 @@ func waitCarrier(t testing.TB, ns *testbed.Namespace, ifname string) {
 	}
 }
 
+func TestReopenWaitsForTheLink(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
+	if err := ns.SetUp("a", false); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	err := ns.Do(func() error { return s.Reopen(ctx) })
+	wantErr(t, err, ErrLinkDown)
+	wantErr(t, err, context.DeadlineExceeded)
+	wantErr(t, s.Kick(), ErrInterfaceGone) // there is no socket
+	up := make(chan error)
+	go func() { up <- ns.SetUp("a", true) }()
+	if err := ns.Do(func() error { return s.Reopen(t.Context()) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-up; err != nil {
+		t.Fatal(err)
+	}
+	waitCarrier(t, ns, "a")
+	transmit(t, s, newPackets(t, s, 0, 10, 190))
+}
+
 func TestInterfaceVanishesAndReturns(t *testing.T) {
 	p := newPair(t, UMEMConfig{}, Config{})
 	transmit(t, p.a, newPackets(t, p.a, 0, 10, 190))

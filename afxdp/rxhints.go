@@ -62,16 +62,28 @@ func (u *UMEM) RxMeta(d Desc, n int) []byte {
 	return u.mem[end-n : end : end]
 }
 
+// kernelFunctions returns a function that finds the kernel's functions by name. Its
+// error is btf.ErrNotFound for one that the kernel does not have.
+func kernelFunctions() (find func(name string) (btf.TypeID, error), err error) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("afxdp: hints need the kernel's type information (CONFIG_DEBUG_INFO_BTF): %w", err)
+	}
+	return func(name string) (btf.TypeID, error) {
+		var fn *btf.Func
+		if err := kernel.TypeByName(name, &fn); err != nil {
+			return 0, err
+		}
+		return kernel.TypeID(fn)
+	}, nil
+}
+
 // hintsProgram collects the hints on the stack and copies them before the
 // packet. It expects the context in R6. Hints that the driver does not have
 // stay zero. A packet without room for metadata goes on without.
 //
 // See https://docs.kernel.org/networking/xdp-rx-metadata.html.
-func hintsProgram() (asm.Instructions, error) {
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		return nil, fmt.Errorf("afxdp: hints need the kernel's type information (CONFIG_DEBUG_INFO_BTF): %w", err)
-	}
+func hintsProgram(find func(name string) (btf.TypeID, error)) (asm.Instructions, error) {
 	insns := asm.Instructions{asm.Mov.Imm(asm.R1, 0)}
 	for off := int16(0); off < hintSize; off += 8 {
 		insns = append(insns, asm.StoreMem(asm.RFP, off-hintSize, asm.R1, asm.DWord))
@@ -85,19 +97,13 @@ func hintsProgram() (asm.Instructions, error) {
 		{"bpf_xdp_metadata_rx_hash", []int32{hintHash, hintHashType}, true},
 		{"bpf_xdp_metadata_rx_vlan_tag", []int32{hintVLANProto, hintVLANTCI}, false}, // since 6.8
 	} {
-		var fn *btf.Func
-		err := kernel.TypeByName(k.name, &fn)
-		if errors.Is(err, btf.ErrNotFound) {
-			if k.required {
-				return nil, &FeatureError{Feature: "receive hints (" + k.name + ")", Since: "6.3", Err: err}
-			}
+		id, err := find(k.name)
+		switch {
+		case errors.Is(err, btf.ErrNotFound) && k.required:
+			return nil, &FeatureError{Feature: "receive hints (" + k.name + ")", Since: "6.3", Err: err}
+		case errors.Is(err, btf.ErrNotFound):
 			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("afxdp: find %s: %w", k.name, err)
-		}
-		id, err := kernel.TypeID(fn)
-		if err != nil {
+		case err != nil:
 			return nil, fmt.Errorf("afxdp: find %s: %w", k.name, err)
 		}
 		insns = append(insns, asm.Mov.Reg(asm.R1, asm.R6))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/testbed"
@@ -196,4 +197,27 @@ func TestTxMetadataOrAnError(t *testing.T) {
 	m.Reset()
 	m.RequestTimestamp()
 	transmit(t, s, d)
+}
+
+// A kernel that refuses the room for metadata is told from one that refuses the memory.
+func TestRefusedTxMetadata(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	u := newUMEM(t, UMEMConfig{Frames: 64, TxMetadata: true})
+	pool := newPool(t, u, 0)
+	open := func() error {
+		_, err := Open(pool, Config{Interface: "a"})
+		return err
+	}
+	for errno, c := range map[unix.Errno]struct {
+		want  error
+		words string
+	}{
+		unix.EINVAL: {errors.ErrUnsupported, "TX metadata needs Linux 6.8"},
+		unix.EDOM:   {unix.EDOM, "afxdp: register UMEM of 64 frames of 2048 bytes: "},
+	} {
+		refused(t, ns, errno.Error(), c.want, c.words, open, setsockopt(unix.SOL_XDP, unix.XDP_UMEM_REG, errno))
+		if diff := cmp.Diff(Census{Free: 64}, u.Census()); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", errno, diff)
+		}
+	}
 }
