@@ -63,6 +63,10 @@ func (c *client) resumed(mark int64) (at int64, ok bool) {
 func (c *client) step() error {
 	at := now()
 	c.window.expire(at - int64(giveUpAfter))
+	// Before it sends: a client that finds no frame to send waits for completions.
+	if err := c.collect(false); err != nil {
+		return err
+	}
 	sent := 0
 	if !c.paused.Load() {
 		var err error
@@ -74,9 +78,6 @@ func (c *client) step() error {
 		if err := c.sock.Load().Kick(); err != nil {
 			return err
 		}
-	}
-	if err := c.collect(false); err != nil {
-		return err
 	}
 	descs, err := c.receive()
 	if err != nil {

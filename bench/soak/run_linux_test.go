@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -143,6 +144,40 @@ func TestStallIsFoundAndExplained(t *testing.T) {
 	wantFailure(t, report, err, "link xdp, XDP program detached for good: no answer within 500ms", "client: queue 0 ", " since ", "packets unanswered", "last answer")
 	if !slices.ContainsFunc(report.Stalls, func(s Stall) bool { return s.Link == "xdp" && s.During == d.kind }) {
 		t.Errorf("stalls: %+v", report.Stalls)
+	}
+}
+
+// All frames of a client come back at once, unsent, and no answer is on its way: it
+// must send again.
+func TestClientWithoutFramesGoesOn(t *testing.T) {
+	cfg := testConfig("unsent")
+	cfg.Duration, cfg.Bound = time.Second, 10*time.Second
+	repair := func(ctx context.Context, l *link, _ *rand.Rand) error {
+		c := l.clients[0]
+		var failed error
+		check := func(err error) { failed = errors.Join(failed, err) }
+		asked := c.ask(ctx, func() {
+			_, err := c.sock.Load().Poll(0, time.Minute) // for ask's call of Wake
+			check(err)
+			for failed == nil && c.pool.Available() > 0 {
+				c.window.expire(math.MaxInt64)
+				_, err := c.send(now())
+				check(err)
+			}
+			c.window.expire(math.MaxInt64)
+			check(c.sock.Load().Reopen(ctx))
+			time.Sleep(100 * time.Millisecond)
+			for descs := c.descs[:1]; failed == nil && len(descs) > 0; {
+				descs, err = c.receive()
+				check(err)
+				check(c.sock.Load().Release(descs))
+			}
+		})
+		return errors.Join(asked, failed)
+	}
+	report, err := tampered(t, cfg, disturbance{kind: "frames come back unsent", repair: repair})
+	if err != nil {
+		t.Fatal(err, report.Failures)
 	}
 }
 
