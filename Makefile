@@ -15,8 +15,10 @@ SEED     ?= 1
 MIN      ?= 95
 JSON     ?=
 ONLY     ?=
+FIRST    ?= 1
+SEEDS    ?= 10000
 
-.PHONY: help build figures demo demo-smoke test conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench setup clean
+.PHONY: help build figures demo demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -35,6 +37,9 @@ test: setup ## run all tests under the race detector
 	@for t in p4c-bm2-ss simple_switch_grpc; do command -v $$t >/dev/null || \
 		echo "left out: the tests of package p4 that need $$t, which is not on the PATH (docs/p4.md)"; done
 	$(GO) test -race -timeout 30m ./...
+
+simulate: ## live SEEDS lives of simulated clusters from seed FIRST on (ONLY: kinds of trouble, docs/simulation.md)
+	$(GO) test -count=1 -timeout 0 -run '^TestSeeds$$' -v ./internal/simulation -first $(FIRST) -seeds $(SEEDS) -only '$(ONLY)'
 
 conformance: ## compare the XDP program with the model on a million random frames
 	$(GO) test -count=1 -run '^TestAggregateEqualsModel$$' -v ./bpf -frames 1000000

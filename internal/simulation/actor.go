@@ -1,0 +1,68 @@
+package simulation
+
+import (
+	"errors"
+	"time"
+)
+
+// errGone is what a link reports to a process that has crashed.
+var errGone = errors.New("simulation: the process is gone")
+
+// actor is a goroutine that runs only when the scheduler wakes it, until it parks
+// again or waits in the product for another one.
+type actor struct {
+	s    *sim
+	name string
+	host *host
+
+	caller bool   // it calls endpoints
+	doing  string // the call that it is in
+
+	resume chan struct{}
+	parked bool
+	gone   bool
+	where  string
+	ready  func() bool // nil: always
+	until  time.Time   // or when this has come; zero: never
+}
+
+func (s *sim) newActor(name string, h *host) *actor {
+	a := &actor{s: s, name: name, host: h, resume: make(chan struct{})}
+	s.actors = append(s.actors, a)
+	return a
+}
+
+// park gives control to the scheduler until it chooses this actor, which it does not
+// before ready or, unless it is zero, until.
+func (a *actor) park(where string, ready func() bool, until time.Time) {
+	a.where, a.ready, a.until = where, ready, until
+	a.parked = true
+	<-a.resume
+}
+
+// yield parks an actor that can go on at any time.
+func (a *actor) yield(where string) { a.park(where, nil, time.Time{}) }
+
+// sleep parks for a time.
+func (a *actor) sleep(where string, d time.Duration) { a.park(where, never, time.Now().Add(d)) }
+
+func never() bool { return false }
+
+// runnable reports whether the scheduler may choose a parked actor.
+func (a *actor) runnable(now time.Time) bool {
+	if a.host != nil && a.host.paused && !a.host.link.crashed {
+		return false
+	}
+	return a.ready == nil || !a.until.IsZero() && !now.Before(a.until) || a.ready()
+}
+
+// start runs the goroutine of an actor that calls endpoints.
+func (a *actor) start(body func()) {
+	a.caller = true
+	a.parked = true // will be, before anything is chosen
+	go func() {
+		a.yield("begin")
+		body()
+		a.gone = true
+	}()
+}

@@ -1,0 +1,228 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/libra-ina/libra/transport"
+)
+
+var errCancelled = errors.New("simulation: the caller has given up")
+
+// caller is a goroutine of a training process, which pushes and pulls.
+type caller struct {
+	s       *sim
+	life    *life
+	act     *actor
+	rng     *rand.Rand
+	tickets []*push // that wait
+}
+
+// push is a batch that a caller has handed over.
+type push struct {
+	life     *life
+	from, to int // numbers of its gradients
+	queued   bool
+	ticket   *transport.Ticket
+	accepted bool // the call has returned a ticket
+	judged   bool
+	failed   bool
+	most     int // frames that it can have, if that is known; else -1
+	frames   []*frame
+}
+
+func (c *caller) main() {
+	w := c.life.of
+	for w.left > 0 && !c.life.over() {
+		w.left--
+		c.s.result.Calls++
+		if !c.call() {
+			return
+		}
+	}
+	for len(c.tickets) > 0 && !c.life.over() {
+		if !c.wait() {
+			return
+		}
+	}
+	for !c.life.over() {
+		ended, ok := c.tryFlush()
+		if ended {
+			c.life.flushed++
+		}
+		if ended || !ok {
+			return
+		}
+	}
+}
+
+// call makes one call, and returns false if the life has come to its end.
+func (c *caller) call() bool {
+	hasty := c.s.plan.hasty && c.rng.IntN(8) > 0 && len(c.tickets) <= c.s.plan.tickets
+	switch n := c.rng.IntN(16); {
+	case n < 6 || hasty:
+		return c.push()
+	case n < 9:
+		return c.pushLater()
+	case n < 11:
+		return c.pull()
+	case n < 12:
+		return c.flush()
+	case n < 14 || len(c.tickets) > c.s.plan.tickets:
+		return len(c.tickets) == 0 || c.wait()
+	default:
+		c.act.sleep("idle", time.Duration(c.rng.IntN(3000))*time.Microsecond)
+		return true
+	}
+}
+
+// begin names the call that follows and gives it a context, which may end.
+func (c *caller) begin(name string) context.Context {
+	c.act.yield("calls " + name)
+	c.act.doing = name
+	ctx := context.Background()
+	if c.s.plan.kinds&Cancel != 0 && !c.s.healed && c.rng.IntN(6) == 0 {
+		end, cancel := context.WithCancelCause(ctx)
+		var try func()
+		try = func() {
+			if c.act.parked && c.act.where == "wake" {
+				// Afterwards it chooses between two reasons to go on, by chance.
+				c.s.after(50*time.Microsecond, try)
+				return
+			}
+			c.s.result.Cancelled++
+			cancel(errCancelled)
+		}
+		c.s.after(time.Duration(c.rng.IntN(5000))*time.Microsecond, try)
+		return end
+	}
+	return ctx
+}
+
+// returned parks behind a call, and reports whether its outcome means anything.
+func (c *caller) returned() bool {
+	c.act.yield("returns from " + c.act.doing)
+	return !c.life.over()
+}
+
+// batch draws rows, with a gradient each that is new.
+func (c *caller) batch(most int) (p *push, keys []uint64, grads []float32) {
+	l := c.s.ledger
+	p = &push{life: c.life, from: len(l.grads), most: -1}
+	for range 1 + c.rng.IntN(most) {
+		at := c.rng.IntN(len(l.keys))
+		if len(l.grads)+l.dim >= maxGrads {
+			break
+		}
+		keys = append(keys, l.keys[at])
+		for col := range l.dim {
+			grads = append(grads, l.gradientOf(p, at*l.dim+col, c.rng.IntN(2) == 0))
+		}
+	}
+	p.to = len(l.grads)
+	c.life.pushes = append(c.life.pushes, p)
+	c.s.result.Pushes++
+	return p, keys, grads
+}
+
+func (c *caller) push() bool {
+	p, keys, grads := c.batch(c.s.plan.rows)
+	ctx := c.begin("Push")
+	ticket, err := c.life.w.Push(ctx, keys, grads)
+	if !c.returned() {
+		return false
+	}
+	for i := range grads {
+		grads[i] = -1 // the slices are the caller's again
+	}
+	if err != nil {
+		return c.life.judge(p, err)
+	}
+	p.ticket, p.accepted = ticket, true
+	c.tickets = append(c.tickets, p)
+	return true
+}
+
+func (c *caller) pushLater() bool {
+	p, keys, grads := c.batch(min(8, c.s.plan.rows))
+	p.queued = true
+	c.begin("PushLater")
+	ticket, err := c.life.w.PushLater(context.Background(), keys, grads)
+	if !c.returned() {
+		return false
+	}
+	if err != nil {
+		return c.life.judge(p, err)
+	}
+	p.ticket, p.accepted = ticket, true
+	c.tickets = append(c.tickets, p)
+	return true
+}
+
+// wait waits for the oldest ticket.
+func (c *caller) wait() bool {
+	p := c.tickets[0]
+	err := p.ticket.Wait(c.begin("Ticket.Wait"))
+	if !c.returned() {
+		return false
+	}
+	if errors.Is(err, errCancelled) && !errors.As(err, new(*transport.PushError)) {
+		return true
+	}
+	c.tickets = c.tickets[1:]
+	return c.life.judge(p, err)
+}
+
+func (c *caller) pull() bool {
+	l := c.s.ledger
+	keys := make([]uint64, 1+c.rng.IntN(c.s.plan.rows))
+	for i := range keys {
+		keys[i] = l.keys[c.rng.IntN(len(l.keys))]
+	}
+	rows := make([]float32, len(keys)*l.dim)
+	ctx, since := c.begin("Pull"), c.s.step
+	err := c.life.w.Pull(ctx, keys, rows)
+	if !c.returned() {
+		return false
+	}
+	if err != nil {
+		return c.life.excused("a pull", err)
+	}
+	for i, key := range keys {
+		if row := rows[i*l.dim:][:l.dim]; !l.pulled(key, since, row) {
+			c.s.fail("a pull of key %d by worker %d brings %v, which the store did not hold", key, c.life.of.sender, row)
+		}
+	}
+	return true
+}
+
+func (c *caller) flush() bool {
+	_, ok := c.tryFlush()
+	return ok
+}
+
+// tryFlush flushes, and reports whether all is acknowledged and whether the life goes on.
+func (c *caller) tryFlush() (ended, ok bool) {
+	before := append([]*push(nil), c.life.pushes...)
+	accepted := before[:0]
+	for _, p := range before {
+		if p.accepted && !p.failed {
+			accepted = append(accepted, p)
+		}
+	}
+	err := c.life.w.Flush(c.begin("Flush"))
+	if !c.returned() {
+		return false, false
+	}
+	if err != nil {
+		return false, c.life.excused("a flush", err)
+	}
+	if !c.life.evicted {
+		for _, p := range accepted {
+			c.life.whole(p, "a flush has ended")
+		}
+	}
+	return true, true
+}

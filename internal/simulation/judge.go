@@ -1,0 +1,109 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// whole checks that all gradients of a push were applied.
+func (l *life) whole(p *push, why string) {
+	for n := p.from; n < p.to; n++ {
+		if g := l.of.s.ledger.grads[n]; g.applied != 1 {
+			l.of.s.fail("%s, but gradient %d of worker %d, for parameter %d, was applied %d times", why, n, l.of.sender, g.param, g.applied)
+			return
+		}
+	}
+}
+
+// judge compares what a push was told with what became of its frames. It returns false
+// if the life has come to its end.
+func (l *life) judge(p *push, err error) bool {
+	p.judged = true
+	if err == nil {
+		l.whole(p, "a push is acknowledged")
+		return true
+	}
+	p.failed = true
+	applied, copied := 0, 0
+	for _, f := range p.frames {
+		if f.applied {
+			applied++
+			if f.copied {
+				copied++
+			}
+		}
+	}
+	var e *transport.PushError
+	switch {
+	case !errors.As(err, &e):
+		p.most = 0
+	case p.queued:
+		// It may share frames with other pushes.
+		if e.Acked+e.Refused+e.Unknown+e.Unacked == 0 {
+			p.most = 0
+		}
+	default:
+		p.most = e.Acked + e.Refused + e.Unknown + e.Unacked
+		if applied < e.Acked || applied > e.Acked+e.Unknown+e.Unacked+copied {
+			l.of.s.fail("of the frames of a push of worker %d, %d are applied: %v", l.of.sender, applied, err)
+		}
+	}
+	l.measure(p)
+	return l.excused("a push", err)
+}
+
+// measure checks that no more frames of a push were sent than it was told.
+func (l *life) measure(p *push) {
+	if p.most >= 0 && len(p.frames) > p.most {
+		l.of.s.fail("%d frames of a push of worker %d were sent, not %d", len(p.frames), l.of.sender, p.most)
+	}
+}
+
+// excused checks that there is a reason for an error. It returns false if the error
+// means that the life has come to its end.
+func (l *life) excused(what string, err error) bool {
+	var refusal wire.Refusal
+	switch {
+	case errors.Is(err, errCancelled):
+		return true
+	case errors.As(err, &refusal):
+		if !l.evicted || refusal.Code != wire.CodeUnknownSender {
+			l.of.s.fail("%s of worker %d was refused: %v", what, l.of.sender, err)
+		}
+		return false
+	case isSilent(err):
+		if l.of.s.healed && time.Since(l.of.s.healedAt) > l.of.s.patience() {
+			l.of.s.fail("%s of worker %d ends long after the trouble: %v", what, l.of.sender, err)
+		}
+		return false
+	case errors.Is(err, transport.ErrClosed):
+		return false
+	}
+	l.of.s.fail("%s of worker %d: %v", what, l.of.sender, err)
+	return false
+}
+
+func isSilent(err error) bool { return errors.As(err, new(*retransmit.SilentPeerError)) }
+
+// settle checks that the end of a worker has settled everything that was handed over.
+func (l *life) settle() {
+	for _, p := range l.pushes {
+		if !p.accepted || p.judged {
+			continue
+		}
+		select {
+		case <-p.ticket.Done():
+			l.judge(p, p.ticket.Wait(context.Background()))
+		default:
+			l.of.s.fail("worker %d has ended, but not the ticket of one of its pushes", l.of.sender)
+		}
+	}
+	if l.flushed == l.of.s.plan.callers && !l.evicted && l.link.held() > 0 {
+		l.of.s.fail("worker %d holds %d buffers at its end, although all is acknowledged", l.of.sender, l.link.held())
+	}
+}

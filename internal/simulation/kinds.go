@@ -1,0 +1,65 @@
+package simulation
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Kinds is a set of kinds of trouble.
+type Kinds uint16
+
+// What a life can meet.
+const (
+	Loss      Kinds = 1 << iota // frames vanish
+	Duplicate                   // the network delivers a frame twice
+	Reorder                     // frames overtake each other
+	Late                        // copies of frames that come after seconds
+	Corrupt                     // bits of frames turn over
+	Partition                   // one host's frames to another vanish for a while
+	Pause                       // a process stands still for a while
+	Crash                       // a worker's process vanishes, and joins anew
+	Evict                       // a worker's admission ends while it pushes
+	Cancel                      // callers give up
+	Queue                       // queues of links are full, and waits end early
+	Silence                     // workers soon give a silent peer up
+
+	All Kinds = 1<<iota - 1
+)
+
+var kindNames = [...]string{
+	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel", "queue", "silence",
+}
+
+// ParseKinds reads a list of names with commas between them. Empty means [All].
+func ParseKinds(list string) (Kinds, error) {
+	if list == "" {
+		return All, nil
+	}
+	var k Kinds
+next:
+	for name := range strings.SplitSeq(list, ",") {
+		for i, known := range kindNames {
+			if name == known {
+				k |= 1 << i
+				continue next
+			}
+		}
+		if name != "none" {
+			return 0, fmt.Errorf("unknown kind of trouble %q: choose of none,%s", name, strings.Join(kindNames[:], ","))
+		}
+	}
+	return k, nil
+}
+
+func (k Kinds) String() string {
+	var names []string
+	for i, name := range kindNames {
+		if k&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return "none"
+	}
+	return strings.Join(names, ",")
+}

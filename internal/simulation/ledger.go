@@ -1,0 +1,347 @@
+package simulation
+
+import (
+	"bytes"
+	"math"
+	"math/bits"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+// ledger knows what must be true of a life. It follows the frames, not the product's
+// state: which gradients a frame holds it reads from its payload, and whether a copy of
+// it must be applied, from whether one was before.
+//
+// Every gradient that is ever pushed is another number, so a frame names the push
+// that it comes from.
+type ledger struct {
+	s       *sim
+	grads   []gradient // by number, from 1
+	frames  map[frameID]*frame
+	order   []*frame // as they left first
+	sums    []int64  // by parameter: what was applied, wherever it is now
+	index   map[uint64]int
+	keys    []uint64 // hot ones first, by rank
+	dim     int
+	members map[*host]map[uint16]admission // by sender
+	asked   map[*host][]expectation        // of what was handed over last
+	applied int                            // frames
+
+	// The store: what was committed, and the weights after each commit.
+	committed []int64
+	weights   []float32
+	history   [][]version // by row
+
+	// The banks of the job, and what of them counts.
+	banks [2][]int64
+	spent *aggregator.Bank // of a harvest that is applied, until it is cleared
+}
+
+// gradient is one number that was pushed.
+type gradient struct {
+	push    *push
+	param   int // key × dim + column
+	units   int64
+	applied int
+}
+
+// frameID names a frame of one life of a worker.
+type frameID struct {
+	to     *host
+	sender uint16
+	epoch  uint16
+	seq    uint32
+}
+
+// frame is what was seen of a frame on its way.
+type frame struct {
+	id      frameID
+	kind    wire.Type
+	payload []byte // without FlagRetx
+	grads   []int  // numbers
+	push    *push  // of the first of them
+	applied bool
+	sent    int  // by its sender
+	copied  bool // by the network
+}
+
+type admission struct {
+	epoch uint16
+	from  wire.Endpoint
+}
+
+// expectation is what the answer to a payload has to be.
+type expectation struct {
+	frame   *frame
+	refused bool // it must be
+}
+
+// version is a row's weights from one moment on.
+type version struct {
+	from int64 // step of the life
+	row  []float32
+}
+
+const (
+	// gradExp makes the largest gradient 4 and a sum of 2^15 of them fit.
+	gradExp  = -22
+	maxGrads = 1 << 24
+)
+
+func newLedger(s *sim) *ledger {
+	p := &s.plan
+	l := &ledger{
+		s: s, dim: p.dim, grads: make([]gradient, 1), frames: map[frameID]*frame{}, index: map[uint64]int{},
+		members: map[*host]map[uint16]admission{}, asked: map[*host][]expectation{},
+	}
+	for i := range p.hot {
+		l.keys = append(l.keys, 1000+uint64(i))
+	}
+	for i := range p.cold {
+		l.keys = append(l.keys, 1<<40*uint64(i+1))
+	}
+	for i, key := range l.keys {
+		l.index[key] = i
+	}
+	n := len(l.keys) * p.dim
+	l.sums, l.committed, l.weights = make([]int64, n), make([]int64, n), make([]float32, n)
+	l.history = make([][]version, len(l.keys))
+	return l
+}
+
+// gradientOf makes a gradient for a parameter that no other push has.
+func (l *ledger) gradientOf(p *push, param int, negative bool) float32 {
+	n := len(l.grads)
+	g := float32(math.Ldexp(float64(n), gradExp))
+	units := int64(n) << (gradExp - fixedpoint.DefaultExp)
+	if negative {
+		g, units = -g, -units
+	}
+	l.grads = append(l.grads, gradient{push: p, param: param, units: units})
+	return g
+}
+
+// number is the inverse of gradientOf.
+func number(g float32) int { return int(math.Ldexp(math.Abs(float64(g)), -gradExp)) }
+
+// leaves notes that a frame leaves a worker. Answers are of no interest.
+func (l *ledger) leaves(from, to *host, payload []byte, copied bool) {
+	h, err := wire.ParseHeader(payload)
+	if err != nil {
+		l.s.fail("%s sends a payload without a header: %v", from.name, err)
+		return
+	}
+	switch h.Type {
+	case wire.TypeHot, wire.TypeCold, wire.TypePull:
+	default:
+		return
+	}
+	id := frameID{to, h.Sender, h.Epoch, h.Seq}
+	plain := bytes.Clone(payload)
+	h.Flags &^= wire.FlagRetx
+	h.Put(plain)
+	f := l.frames[id]
+	if f == nil {
+		f = &frame{id: id, kind: h.Type, payload: plain}
+		l.frames[id] = f
+		l.order = append(l.order, f)
+		l.contents(f, h)
+	}
+	f.sent++
+	f.copied = f.copied || copied
+	if !bytes.Equal(f.payload, plain) {
+		l.s.fail("frame %d of sender %d, epoch %d, leaves with other contents than before", h.Seq, h.Sender, h.Epoch)
+	}
+}
+
+// contents reads the gradients of a frame.
+func (l *ledger) contents(f *frame, h wire.Header) {
+	add := func(param int, g float32) {
+		n := number(g)
+		if n == 0 || n >= len(l.grads) || l.grads[n].param != param {
+			l.s.fail("frame %d of sender %d holds the gradient %g for parameter %d, which was not pushed", f.id.seq, f.id.sender, g, param)
+			return
+		}
+		f.grads = append(f.grads, n)
+		f.push = l.grads[n].push
+		if last := len(f.push.frames) - 1; last < 0 || f.push.frames[last] != f {
+			f.push.frames = append(f.push.frames, f)
+		}
+	}
+	switch h.Type {
+	case wire.TypeHot:
+		layout := packer.LaneAligned
+		if h.Flags&wire.FlagDense != 0 {
+			layout = packer.Dense
+		}
+		stripes, err := wire.StripeCount(f.payload)
+		if err != nil {
+			l.s.fail("frame %d of sender %d: %v", f.id.seq, f.id.sender, err)
+			return
+		}
+		for i := range stripes {
+			s := wire.StripeAt(f.payload, i)
+			for mask := s.Mask(); mask != 0; mask &= mask - 1 {
+				lane := bits.TrailingZeros32(mask)
+				add(int(layout.Rank(lane, s.Slot(lane))), math.Float32frombits(s.Bits(lane)))
+			}
+		}
+	case wire.TypeCold:
+		rows, err := wire.ParseRows(f.payload, wire.TypeCold)
+		if err != nil || rows.Dim != l.dim {
+			l.s.fail("frame %d of sender %d, of dimension %d: %v", f.id.seq, f.id.sender, rows.Dim, err)
+			return
+		}
+		row := make([]float32, l.dim)
+		for i := range rows.Count {
+			rows.Row(i, row)
+			at, ok := l.index[rows.Key(i)]
+			for c, g := range row {
+				if ok {
+					add(at*l.dim+c, g)
+				}
+			}
+		}
+	}
+}
+
+// admit notes that a receiver takes frames of a sender from now on.
+func (l *ledger) admit(at *host, sender, epoch uint16, from wire.Endpoint) {
+	if l.members[at] == nil {
+		l.members[at] = map[uint16]admission{}
+	}
+	l.members[at][sender] = admission{epoch, from}
+}
+
+// handed notes what a receiver is given, and decides what it has to do with it.
+func (l *ledger) handed(at *host, pkts []link.Packet) {
+	if at != l.s.server && at != l.s.switched {
+		return
+	}
+	l.asked[at] = l.asked[at][:0]
+	for _, p := range pkts {
+		h, err := wire.ParseHeader(p.Payload)
+		f := l.frames[frameID{at, h.Sender, h.Epoch, h.Seq}]
+		if err != nil || f == nil {
+			l.s.fail("%s is given a frame that nothing has sent: %+v, %v", at.name, h, err)
+			continue
+		}
+		a, known := l.members[at][h.Sender]
+		e := expectation{frame: f, refused: !known || a.epoch != h.Epoch || a.from.AddrPort() != p.Src.AddrPort()}
+		l.asked[at] = append(l.asked[at], e)
+		if e.refused || f.applied || f.kind == wire.TypePull {
+			continue
+		}
+		f.applied = true
+		l.applied++
+		for _, n := range f.grads {
+			g := &l.grads[n]
+			g.applied++
+			l.sums[g.param] += g.units
+			if g.applied > 1 {
+				l.s.fail("gradient %d comes to %s in two frames", n, at.name)
+			}
+		}
+	}
+}
+
+// answers compares what a receiver answers with what it has to.
+func (l *ledger) answers(at *host, pkts []link.Packet) {
+	if l.s.failure != nil {
+		return
+	}
+	asked := l.asked[at]
+	if len(asked) != len(pkts) {
+		l.s.fail("%s answers %d payloads of %d", at.name, len(pkts), len(asked))
+		return
+	}
+	for i, e := range asked {
+		f := e.frame
+		h, err := wire.ParseHeader(pkts[i].Payload[:pkts[i].Reply])
+		want := wire.TypeAck
+		switch {
+		case e.refused:
+			want = wire.TypeError
+		case f.kind == wire.TypePull:
+			want = wire.TypeRows
+		}
+		if err != nil || h.Type != want || h.Sender != f.id.sender || h.Epoch != f.id.epoch || h.Seq != f.id.seq {
+			l.s.fail("%s answers frame %d of sender %d, epoch %d, with %v (sender %d, epoch %d, number %d), not with %v",
+				at.name, f.id.seq, f.id.sender, f.id.epoch, h.Type, h.Sender, h.Epoch, h.Seq, want)
+		}
+	}
+}
+
+// balance compares what banks, harvest and store hold with what was applied.
+func (l *ledger) balance() {
+	held := append([]int64(nil), l.committed...)
+	for key, sums := range l.s.store.Pending() {
+		at, ok := l.index[key]
+		if !ok {
+			l.s.fail("the store has a row %d", key)
+			return
+		}
+		for c, n := range sums {
+			held[at*l.dim+c] += n
+		}
+	}
+	for _, bank := range l.banks {
+		if l.spent != nil && &bank[0] == &l.spent.Slots[0] {
+			continue // the store has it
+		}
+		for rank, n := range bank {
+			held[rank] += n
+		}
+	}
+	for param, n := range held {
+		if n == l.sums[param] {
+			continue
+		}
+		l.s.fail("key %d, column %d: banks, harvest and store hold %d units, but the frames that were applied have %d",
+			l.keys[param/l.dim], param%l.dim, n, l.sums[param])
+		return
+	}
+}
+
+// commit follows a commit of the store, by which the open step, pending, enters the weights.
+func (l *ledger) commit(pending map[int][]int64) {
+	for at, sums := range pending {
+		row := make([]float32, l.dim)
+		for c, n := range sums {
+			i := at*l.dim + c
+			l.committed[i] += n
+			l.weights[i] -= float32(learningRate * (float32(n) * float32(math.Ldexp(1, fixedpoint.DefaultExp))))
+			row[c] = l.weights[i]
+		}
+		l.history[at] = append(l.history[at], version{l.s.step, row})
+	}
+}
+
+// pulled compares a row that a pull of the life's steps since has brought with what the
+// store held meanwhile.
+func (l *ledger) pulled(key uint64, since int64, row []float32) bool {
+	at := l.index[key]
+	versions := l.history[at]
+	for i := len(versions) - 1; i >= 0; i-- {
+		if equal(versions[i].row, row) {
+			return true
+		}
+		if versions[i].from < since {
+			return false
+		}
+	}
+	return false
+}
+
+func equal(a, b []float32) bool {
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return false
+		}
+	}
+	return true
+}

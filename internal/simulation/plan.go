@@ -1,0 +1,105 @@
+package simulation
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// plan is what a seed decides about a life before it begins.
+type plan struct {
+	kinds   Kinds
+	workers int
+	dim     int
+	hot     int // rows
+	cold    int // rows
+	layout  packer.Layout
+	stripes int
+	payload int // largest of a link, in bytes
+	window  int // frames
+	flow    retransmit.Config
+	calls   int           // of each caller
+	callers int           // of each worker
+	rows    int           // of a batch at most
+	tickets int           // that a caller does not wait for
+	hasty   bool          // callers seldom wait
+	trouble time.Duration // how long the faults last
+
+	loss, burst, duplicate, reorder, late, corrupt float64
+
+	delay   time.Duration // that reordering adds at most
+	inbox   int           // frames that wait for a process
+	harvest time.Duration // between two at most
+	broken  float64       // of a harvest's stream
+}
+
+// streams of random numbers: what one decides does not change what another draws.
+const (
+	streamPlan = iota
+	streamSchedule
+	streamNetwork
+	streamTrouble
+	streamHarvest
+	streamCaller // and those after it
+)
+
+func (s *sim) random(stream uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(s.options.Seed, stream))
+}
+
+func newPlan(rng *rand.Rand, allowed Kinds) plan {
+	p := plan{
+		workers: 1 + rng.IntN(3),
+		dim:     1 + rng.IntN(3),
+		hot:     1 + rng.IntN(30),
+		cold:    1 + rng.IntN(30),
+		layout:  packer.Layout(rng.IntN(2)),
+		stripes: 1 + rng.IntN(3),
+		window:  1 << (2 + rng.IntN(4)),
+		calls:   10 + rng.IntN(30),
+		callers: 1 + rng.IntN(2),
+		rows:    1 + rng.IntN(40),
+		trouble: time.Duration(20+rng.IntN(400)) * time.Millisecond,
+		delay:   time.Duration(20+rng.IntN(2000)) * time.Microsecond,
+		harvest: time.Duration(1+rng.IntN(20)) * time.Millisecond,
+		inbox:   4096,
+		tickets: 8,
+	}
+	if rng.IntN(12) == 0 { // its flows fill the largest window, and go round the filter
+		p.workers, p.window, p.stripes = 1, wire.DefaultWindow, 1
+		p.calls, p.rows, p.tickets, p.hasty = 100, 1000, 60, true
+	}
+	p.payload = max(wire.HotLen(p.stripes), 200) + rng.IntN(300)
+	p.kinds = allowed
+	for k := Kinds(1); k < All; k <<= 1 {
+		// Most lives meet some kinds of trouble only: what they hide from each
+		// other shows then.
+		if rng.IntN(3) == 0 {
+			p.kinds &^= k
+		}
+	}
+	draw := func(k Kinds, most float64) float64 {
+		x := rng.Float64() * most
+		if p.kinds&k == 0 {
+			return 0
+		}
+		return x
+	}
+	p.loss, p.duplicate, p.reorder = draw(Loss, 0.2), draw(Duplicate, 0.2), draw(Reorder, 0.3)
+	p.late, p.corrupt, p.broken = draw(Late, 0.05), draw(Corrupt, 0.1), draw(Loss, 0.5)
+	p.burst = draw(Loss, 0.01)
+	if rng.IntN(2) == 0 {
+		p.loss = 0 // and bursts only
+	}
+	if p.kinds&Queue != 0 {
+		p.inbox = 1 + rng.IntN(2*p.window)
+	}
+	p.flow.Size = p.window
+	if p.kinds&Silence != 0 {
+		p.flow.Silence = time.Duration(30+rng.IntN(300)) * time.Millisecond
+	}
+	return p
+}

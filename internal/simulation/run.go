@@ -1,0 +1,228 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/transport"
+)
+
+// Options chooses a life.
+type Options struct {
+	// Seed decides everything that Kinds allows.
+	Seed uint64
+	// Kinds are the kinds of trouble that the life may meet.
+	Kinds Kinds
+	// Trace gets a line for each step and each frame. Nil: none.
+	Trace io.Writer
+
+	fault fault
+}
+
+// Result is what happened in a life.
+type Result struct {
+	Steps     int64         // turns of goroutines and events
+	Virtual   time.Duration // that the life lasted
+	Digest    uint64        // of the trace
+	Workers   int           // lives of workers
+	Crashes   int           // of them
+	Evictions int
+	Pauses    int
+	Cancelled int // calls that callers gave up
+	Short     int // calls of links that did less than they could
+	Calls     int
+	Pushes    int
+	Applied   int // frames, once each
+	Harvests  int
+	Traffic   Traffic
+}
+
+// Run lives one life in a bubble of testing/synctest, and returns what happened in it. An
+// error begins with the seed and is about the first thing that is not as it must be.
+func Run(t *testing.T, o Options) (r Result, err error) {
+	synctest.Test(t, func(*testing.T) { r, err = live(o) })
+	return r, err
+}
+
+func live(o Options) (Result, error) {
+	s := &sim{options: o, out: o.Trace, digest: newDigest(), began: time.Now()}
+	s.plan = newPlan(s.random(streamPlan), o.Kinds)
+	s.schedule, s.netRand = s.random(streamSchedule), s.random(streamNetwork)
+	s.trace("seed %d: %+v\n", o.Seed, s.plan)
+	if err := s.setUp(); err != nil {
+		return s.result, err
+	}
+	s.trouble()
+	harvester := s.newActor("harvester", nil)
+	harvester.start(func() { s.harvests(harvester) })
+	s.run(func() bool { return harvester.gone && len(s.events) == 0 })
+	s.check()
+	s.end()
+	s.result.Steps, s.result.Virtual, s.result.Digest = s.step, time.Since(s.began), s.digest.Sum64()
+	s.result.Applied, s.result.Traffic = s.ledger.applied, s.net.count
+	return s.result, s.failure
+}
+
+// setUp starts server, aggregator and workers.
+func (s *sim) setUp() (err error) {
+	p := &s.plan
+	s.net = &network{s: s, hosts: map[netip.AddrPort]*host{}, cut: map[[2]*host]int{}, bursts: map[[2]*host]int{}}
+	s.ledger = newLedger(s)
+	s.server, s.switched = s.newHost("server", "10.0.0.1:7000"), s.newHost("aggregator", "10.0.0.2:7000")
+	if s.hot, err = packer.NewHotSet(p.dim, s.ledger.keys[:p.hot], nil, packer.Meta{}); err != nil {
+		return err
+	}
+	if s.store, err = ps.New(ps.Config{Dim: p.dim, Exp: ps.DefaultExp, Optimizer: ps.Optimizer{LearningRate: learningRate}}); err != nil {
+		return err
+	}
+	for i, key := range s.ledger.keys {
+		row := make([]float32, p.dim)
+		s.store.Read(key, row)
+		copy(s.ledger.weights[i*p.dim:], row)
+		s.ledger.history[i] = []version{{-1, row}}
+	}
+	if s.model, err = aggregator.NewModel(aggregator.Config{}); err != nil {
+		return err
+	}
+	if err = s.model.AddJob(aggregator.JobConfig{ID: job, Epoch: s.newEpoch(), Exp: ps.DefaultExp, Slots: s.hot.Slots()}); err != nil {
+		return err
+	}
+	for i := range s.ledger.banks { // the only way to learn where they are
+		bank, err := s.model.Swap(job)
+		if err != nil {
+			return err
+		}
+		s.ledger.banks[i] = bank.Slots
+		if err := s.model.Clear(bank); err != nil {
+			return err
+		}
+	}
+	if s.plane, err = transport.NewAggregatorServer(s.open(s.switched), s.model); err != nil {
+		return err
+	}
+	var handler transport.Handler = s.store
+	if s.options.fault != "" {
+		handler = &faulty{s.store, s}
+	}
+	if s.ps, err = transport.NewServer(transport.ServerConfig{Link: s.open(s.server), Job: job, Dim: p.dim, Handler: handler}); err != nil {
+		return err
+	}
+	for i := range p.workers {
+		w := &worker{s: s, sender: uint16(i + 1), left: p.calls * p.callers, rng: s.random(streamCaller + uint64(i+1)<<32)}
+		w.host = s.newHost(fmt.Sprintf("worker %d", i+1), fmt.Sprintf("10.0.1.%d:7000", i+1))
+		w.act = s.newActor("main of "+w.host.name, nil)
+		s.workers = append(s.workers, w)
+		w.act.start(w.main)
+	}
+	return nil
+}
+
+// trouble plans what goes wrong, and its end.
+func (s *sim) trouble() {
+	p, rng := &s.plan, s.random(streamTrouble)
+	hosts := []*host{s.server, s.switched}
+	for _, w := range s.workers {
+		hosts = append(hosts, w.host)
+	}
+	span := int64(p.trouble)
+	for range 2 + rng.IntN(8) {
+		// As in carry, the number of draws is always the same.
+		at, lasts := time.Duration(rng.Int64N(span)), time.Duration(rng.Int64N(span/4))
+		a, b := hosts[rng.IntN(len(hosts))], hosts[rng.IntN(len(hosts))]
+		w, where := s.workers[rng.IntN(len(s.workers))], rng.IntN(3)
+		kind := [...]Kinds{Partition, Pause, Crash, Evict}[rng.IntN(4)]
+		if p.kinds&kind == 0 {
+			continue
+		}
+		s.after(at, func() {
+			if s.healed {
+				return
+			}
+			s.trace("%9d %v of %s and %s, or worker %d\n", time.Since(s.began).Microseconds(), kind, a.name, b.name, w.sender)
+			switch kind {
+			case Partition:
+				s.net.cut[[2]*host{a, b}]++
+				s.after(lasts, func() { s.net.cut[[2]*host{a, b}]-- })
+			case Pause:
+				s.result.Pauses++
+				a.paused = true
+				s.after(lasts, func() { a.paused = false })
+			case Crash:
+				s.crash(w)
+			case Evict:
+				s.evict(w, where)
+			}
+		})
+	}
+	s.after(p.trouble, func() {
+		s.healed, s.healedAt = true, time.Now()
+		clear(s.net.cut)
+		for _, h := range hosts {
+			h.paused = false
+		}
+	})
+}
+
+// patience is how long after the trouble a worker may still give up: the limit of silence,
+// of which a part may lie before.
+func (s *sim) patience() time.Duration {
+	if s.plan.flow.Silence > 0 {
+		return s.plan.flow.Silence
+	}
+	return 10 * time.Second
+}
+
+// check looks at what is left when all calls are made.
+func (s *sim) check() {
+	if s.failure != nil {
+		return
+	}
+	l := s.ledger
+	for _, bank := range l.banks {
+		for rank, n := range bank {
+			if n != 0 {
+				s.fail("after the last harvest, a bank holds %d units of rank %d", n, rank)
+			}
+		}
+	}
+	s.ledger.balance()
+	for _, h := range []*host{s.server, s.switched} {
+		if n := h.link.held(); n != 0 {
+			s.fail("%s holds %d buffers at its end", h.name, n)
+		}
+	}
+	for _, f := range l.order {
+		if f.push != nil && f.push.accepted && !f.push.failed && !f.applied && !f.push.life.crashed {
+			s.fail("frame %d of sender %d was accepted, and is neither applied nor reported", f.id.seq, f.id.sender)
+		}
+	}
+	if err := errors.Join(s.plane.Err(), s.ps.Err()); err != nil {
+		s.fail("a server has ended: %v", err)
+	}
+}
+
+// Add adds what happened in another life.
+func (r *Result) Add(o Result) {
+	r.Steps += o.Steps
+	r.Virtual += o.Virtual
+	r.Digest ^= o.Digest
+	r.Workers += o.Workers
+	r.Crashes += o.Crashes
+	r.Evictions += o.Evictions
+	r.Pauses += o.Pauses
+	r.Cancelled += o.Cancelled
+	r.Short += o.Short
+	r.Calls += o.Calls
+	r.Pushes += o.Pushes
+	r.Applied += o.Applied
+	r.Harvests += o.Harvests
+	r.Traffic.add(o.Traffic)
+}

@@ -1,0 +1,245 @@
+package simulation
+
+import (
+	"container/heap"
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"testing/synctest"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/transport"
+)
+
+const (
+	// maxSteps bounds a life: more means that its goroutines keep each other busy.
+	maxSteps = 1 << 20
+	// bound is how long calls may take once the trouble has ended, in virtual time:
+	// some timeouts of retransmission at their longest, for each window that waits.
+	bound = 60 * time.Second
+	// learningRate is the store's.
+	learningRate = 0.5
+	job          = 7
+)
+
+// sim is one life.
+type sim struct {
+	options  Options
+	plan     plan
+	schedule *rand.Rand // who goes on, and how much of what it asks for it gets
+	netRand  *rand.Rand
+
+	began   time.Time
+	step    int64
+	actors  []*actor
+	current *actor // whom the scheduler has woken
+	events  events
+	order   int
+	choice  []*actor
+
+	net      *network
+	ledger   *ledger
+	server   *host
+	switched *host
+	model    *aggregator.Model
+	plane    *transport.AggregatorServer
+	ps       *transport.Server
+	store    *ps.Store
+	hot      *packer.HotSet
+	workers  []*worker
+	epochs   uint16
+	result   Result
+
+	locked   bool // an admission at the server is on its way
+	healed   bool // the trouble has ended
+	healedAt time.Time
+	over     bool // links fail, so that everything ends
+	failure  error
+
+	out    io.Writer
+	digest hash.Hash64
+}
+
+// after has the scheduler call fn in a while.
+func (s *sim) after(d time.Duration, fn func()) {
+	s.order++
+	heap.Push(&s.events, event{at: time.Now().Add(d), order: s.order, fn: fn})
+}
+
+// ended reports whether all workers have made all their calls.
+func (s *sim) ended() bool {
+	for _, w := range s.workers {
+		if !w.act.gone {
+			return false
+		}
+	}
+	return true
+}
+
+// calm reports whether all workers have ended, and nothing is under way.
+func (s *sim) calm() bool { return s.ended() && len(s.events) == 0 }
+
+// fail notes the first thing that is not as it must be.
+func (s *sim) fail(format string, args ...any) {
+	if s.failure == nil {
+		s.failure = fmt.Errorf("seed %d, step %d, %v: %s", s.options.Seed, s.step, time.Since(s.began), fmt.Sprintf(format, args...))
+		s.trace("VIOLATION %v\n", s.failure)
+	}
+}
+
+// run lets the life go on until all actors but the endpoints' have ended, something
+// is wrong, or nothing happens any more.
+func (s *sim) run(ended func() bool) {
+	for ; s.failure == nil; s.step++ {
+		// Time stands still while anything runs, so after this nothing does.
+		time.Sleep(time.Microsecond)
+		synctest.Wait()
+		s.current = nil
+		now := time.Now()
+		if s.step == maxSteps || s.healed && now.Sub(s.healedAt) > bound {
+			s.fail("no end in sight: %s", s.state())
+			return
+		}
+		for len(s.events) > 0 && !now.Before(s.events[0].at) {
+			heap.Pop(&s.events).(event).fn()
+			synctest.Wait()
+		}
+		if ended() {
+			return
+		}
+		if a := s.choose(now); a != nil {
+			s.wake(a)
+			continue
+		}
+		next, ok := s.next()
+		if !ok {
+			s.fail("nothing happens any more: %s", s.state())
+			return
+		}
+		time.Sleep(next.Sub(now))
+	}
+}
+
+// choose returns the actor that goes on, or nil if none can.
+func (s *sim) choose(now time.Time) *actor {
+	s.choice = s.choice[:0]
+	live := s.actors[:0]
+	for _, a := range s.actors {
+		if a.gone {
+			continue
+		}
+		live = append(live, a)
+		if a.parked && a.runnable(now) {
+			s.choice = append(s.choice, a)
+		}
+	}
+	clear(s.actors[len(live):])
+	s.actors = live
+	if len(s.choice) == 0 {
+		return nil
+	}
+	return s.choice[s.schedule.IntN(len(s.choice))]
+}
+
+// wake has an actor go on until it parks or waits.
+func (s *sim) wake(a *actor) {
+	s.trace("%9d %s %s\n", time.Since(s.began).Microseconds(), a.name, a.where)
+	s.current, a.parked = a, false
+	a.resume <- struct{}{}
+	synctest.Wait()
+	if s.failure == nil && (a.host == nil || a.host == s.server || a.host == s.switched) {
+		s.ledger.balance()
+	}
+}
+
+// next returns when something happens, if nothing is to do now.
+func (s *sim) next() (at time.Time, ok bool) {
+	if len(s.events) > 0 {
+		at, ok = s.events[0].at, true
+	}
+	for _, a := range s.actors {
+		if a.parked && !a.until.IsZero() && (a.host == nil || !a.host.paused) && (!ok || a.until.Before(at)) {
+			at, ok = a.until, true
+		}
+	}
+	return at, ok
+}
+
+// end has every goroutine of the life come to its end.
+func (s *sim) end() {
+	s.over = true
+	for any := true; any; {
+		any = false
+		synctest.Wait()
+		for _, a := range s.actors {
+			if a.parked {
+				any = true
+				s.current, a.parked = a, false
+				a.resume <- struct{}{}
+				synctest.Wait()
+			}
+		}
+	}
+}
+
+// state lists the actors that have not ended.
+func (s *sim) state() string {
+	text := ""
+	for _, a := range s.actors {
+		switch {
+		case a.gone:
+		case a.parked:
+			text += fmt.Sprintf("%s is at %s; ", a.name, a.where)
+		default:
+			text += fmt.Sprintf("%s waits in %s; ", a.name, a.doing)
+		}
+	}
+	return text
+}
+
+// trace writes to the life's record and to its digest.
+func (s *sim) trace(format string, args ...any) {
+	fmt.Fprintf(s.digest, format, args...)
+	if s.out != nil {
+		fmt.Fprintf(s.out, format, args...)
+	}
+}
+
+// log traces what became of a frame.
+func (s *sim) log(what string, from, to *host, payload []byte) {
+	s.trace("%9d %s > %s %s %x\n", time.Since(s.began).Microseconds(), from.name, to.name, what, payload[:min(12, len(payload))])
+}
+
+func newDigest() hash.Hash64 { return fnv.New64a() }
+
+// event is something that happens at a time.
+type event struct {
+	at    time.Time
+	order int
+	fn    func()
+}
+
+// events is a heap, the first on top.
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	if !e[i].at.Equal(e[j].at) {
+		return e[i].at.Before(e[j].at)
+	}
+	return e[i].order < e[j].order
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	old := *e
+	last := old[len(old)-1]
+	old[len(old)-1] = event{}
+	*e = old[:len(old)-1]
+	return last
+}

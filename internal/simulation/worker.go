@@ -1,0 +1,202 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/transport"
+)
+
+// worker is a place for workers: one life after another pushes there, until all calls are
+// made.
+type worker struct {
+	s      *sim
+	sender uint16
+	host   *host
+	act    *actor
+	life   *life
+	left   int // calls
+	rng    *rand.Rand
+}
+
+// life is a worker's process, from its admission to its end.
+type life struct {
+	of      *worker
+	w       *transport.Worker
+	link    *simLink
+	callers int // that have not ended
+	flushed int // of those that have, how many after all was acknowledged
+	pushes  []*push
+	crashed bool
+	evicted bool
+}
+
+// over reports whether the callers of a life are to end.
+func (l *life) over() bool { return l.crashed || l.of.s.over }
+
+// main lives the lives of a worker.
+func (w *worker) main() {
+	s := w.s
+	for n := 0; ; n++ {
+		if err := w.join(n); err != nil {
+			if !s.over {
+				s.fail("worker %d cannot join: %v", w.sender, err)
+			}
+			return
+		}
+		l := w.life
+		w.act.park("working", func() bool { return l.callers == 0 }, time.Time{})
+		if !l.over() {
+			w.act.doing = "Close"
+			err := l.w.Close()
+			w.act.yield("closed")
+			if err != nil && !l.crashed && !s.over && !isSilent(err) {
+				s.fail("worker %d ends with %v", w.sender, err)
+			}
+			if !l.over() {
+				l.settle()
+			}
+		}
+		if s.over || w.left <= 0 {
+			return
+		}
+		w.act.sleep("dead", time.Duration(w.rng.IntN(20_000))*time.Microsecond)
+	}
+}
+
+// join withdraws the life before, if there was one, and begins another.
+func (w *worker) join(n int) (err error) {
+	s := w.s
+	hot, cold := s.newEpoch(), s.newEpoch()
+	steps := []func() error{
+		func() error { return s.withdrawHot(w.sender) },
+		func() error { return s.withdrawCold(w.act, w.sender) },
+		func() error { return s.admitHot(w.sender, hot, w.host) },
+		func() error { return s.admitCold(w.act, w.sender, cold, w.host) },
+	}
+	if n == 0 {
+		steps = steps[2:]
+	}
+	// The two services see the end of a life and the next one at different times.
+	if w.rng.IntN(2) == 0 {
+		for i := 0; i < len(steps); i += 2 {
+			steps[i], steps[i+1] = steps[i+1], steps[i]
+		}
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+		w.act.yield("joining")
+		if s.over {
+			return errGone
+		}
+	}
+	l := &life{of: w, callers: s.plan.callers, link: s.open(w.host)}
+	cfg := transport.WorkerConfig{
+		Link: l.link, Job: job, Sender: w.sender, AggregatorEpoch: hot, ServerEpoch: cold,
+		HotSet: s.hot, Layout: s.plan.layout, Stripes: s.plan.stripes,
+		Mode: aggregator.Combine, Arithmetic: aggregator.Exact, Exp: s.store.Config().Exp,
+		Aggregator: s.switched.at, Server: s.server.at, Flow: s.plan.flow,
+	}
+	if l.w, err = transport.NewWorker(context.Background(), cfg); err != nil {
+		return err
+	}
+	w.life = l
+	s.result.Workers++
+	for i := range s.plan.callers {
+		c := &caller{s: s, life: l, rng: rand.New(rand.NewPCG(s.options.Seed, streamCaller+uint64(w.sender)<<32+uint64(n)<<8+uint64(i)+1))}
+		c.act = s.newActor(fmt.Sprintf("caller %d of worker %d", i, w.sender), w.host)
+		c.act.start(func() {
+			c.main()
+			l.callers--
+		})
+	}
+	return nil
+}
+
+func (s *sim) newEpoch() uint16 {
+	if s.options.fault == sameEpoch {
+		return 1
+	}
+	s.epochs++
+	return s.epochs
+}
+
+func (s *sim) withdrawHot(sender uint16) error {
+	delete(s.ledger.members[s.switched], sender)
+	if err := s.model.RemoveSender(job, sender); err != nil && !errors.Is(err, aggregator.ErrNoSender) {
+		return err
+	}
+	return nil
+}
+
+func (s *sim) admitHot(sender, epoch uint16, at *host) error {
+	s.ledger.admit(s.switched, sender, epoch, at.at)
+	return s.model.AddSender(job, aggregator.SenderConfig{ID: sender, Epoch: epoch, IP: at.at.IP, Port: at.at.Port})
+}
+
+// withdrawCold and admitCold take turns: what the ledger knows of the server's senders
+// changes when the call returns, and two must not return at once.
+func (s *sim) withdrawCold(a *actor, sender uint16) error {
+	s.lock(a)
+	defer s.unlock()
+	err := s.ps.Remove(context.Background(), sender)
+	delete(s.ledger.members[s.server], sender)
+	return err
+}
+
+func (s *sim) admitCold(a *actor, sender, epoch uint16, at *host) error {
+	s.lock(a)
+	defer s.unlock()
+	err := s.ps.Admit(context.Background(), sender, at.at.AddrPort(), epoch)
+	s.ledger.admit(s.server, sender, epoch, at.at)
+	return err
+}
+
+func (s *sim) lock(a *actor) {
+	a.park("its turn at the server", func() bool { return !s.locked || s.over }, time.Time{})
+	s.locked = true
+	a.doing = "a call of the server"
+}
+
+func (s *sim) unlock() { s.locked = false }
+
+// evict ends an admission while its worker lives.
+func (s *sim) evict(w *worker, where int) {
+	l := w.life
+	if l == nil || l.callers == 0 || l.crashed {
+		return
+	}
+	s.result.Evictions++
+	l.evicted = true
+	a := s.newActor(fmt.Sprintf("eviction of worker %d", w.sender), nil)
+	a.start(func() {
+		var err error
+		if where != 1 && w.life == l && l.callers > 0 {
+			err = s.withdrawHot(w.sender)
+		}
+		a.yield("evicting")
+		if where != 0 && w.life == l && l.callers > 0 && !s.over {
+			err = errors.Join(err, s.withdrawCold(a, w.sender))
+		}
+		if err != nil && !s.over {
+			s.fail("eviction of worker %d: %v", w.sender, err)
+		}
+	})
+}
+
+// crash ends a worker's process at once.
+func (s *sim) crash(w *worker) {
+	l := w.life
+	if l == nil || l.callers == 0 || l.crashed {
+		return
+	}
+	s.result.Crashes++
+	l.crashed, l.link.crashed, w.host.paused = true, true, false
+	l.link.inbox, l.link.queue = nil, nil
+}
