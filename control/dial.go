@@ -37,17 +37,37 @@ func NewServer(sec Security) *grpc.Server {
 	)
 }
 
+// Peer is a control service: what messages call it and, with TLS, what its
+// certificate must be for.
+type Peer struct {
+	name string
+	role string // "" for any
+	job  []uint32
+}
+
+// TheAggregator is an aggregator; its certificate must be for libra://switch.
+func TheAggregator() Peer { return Peer{name: "aggregator", role: roleSwitch} }
+
+// ServerOf is the parameter server of a job; its certificate must be for
+// libra://server/JOB.
+func ServerOf(job uint16) Peer {
+	return Peer{name: "parameter server", role: roleServer, job: []uint32{uint32(job)}}
+}
+
+// EitherService is an aggregator or a parameter server; it may show any certificate
+// of the authority.
+func EitherService() Peer { return Peer{name: "control service"} }
+
 // Dial connects to a control service and waits until it answers, at most for
-// the given time. While it waits it says so, once. The role names the peer in
-// messages; with TLS, the certificate of an "aggregator" must be for
-// libra://switch, and that of a "parameter server" for libra://server/JOB.
-func Dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger) (*grpc.ClientConn, error) {
-	return dial(ctx, role, addr, sec, limit, log)
+// the given time. While it waits it says so, once.
+func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger) (*grpc.ClientConn, error) {
+	return dial(ctx, peer, addr, sec, limit, log)
 }
 
 // dial is [Dial] with more settings of the connection.
-func dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+addr.String(), append(dialOptions(sec, addr.Addr().String(), role), more...)...)
+func dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	role := peer.name
+	conn, err := grpc.NewClient("passthrough:///"+addr.String(), append(dialOptions(sec, addr.Addr().String(), peer), more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("%s at %v: %w", role, addr, err)
 	}
@@ -93,9 +113,9 @@ func dial(ctx context.Context, role string, addr netip.AddrPort, sec Security, l
 }
 
 // dialOptions returns the settings that all control connections use.
-func dialOptions(sec Security, name, role string) []grpc.DialOption {
+func dialOptions(sec Security, name string, peer Peer) []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(sec.client(name, role)),
+		grpc.WithTransportCredentials(sec.client(name, peer)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
 		// A cluster starts its processes in any order: retry quickly.
 		grpc.WithConnectParams(grpc.ConnectParams{

@@ -37,7 +37,7 @@ func Example() {
 	defer server.Stop()
 
 	addr := listener.Addr().(*net.TCPAddr).AddrPort()
-	conn, err := control.Dial(ctx, "aggregator", addr, control.Security{}, 10*time.Second, quiet)
+	conn, err := control.Dial(ctx, control.TheAggregator(), addr, control.Security{}, 10*time.Second, quiet)
 	if err != nil {
 		panic(err)
 	}

@@ -181,7 +181,7 @@ func TestDialSaysWhoDoesNotAnswer(t *testing.T) {
 	}
 	addr := l.Addr().(*net.TCPAddr).AddrPort()
 	l.Close()
-	_, err = Dial(t.Context(), "parameter server", addr, Security{}, 200*time.Millisecond, quiet)
+	_, err = Dial(t.Context(), ServerOf(5), addr, Security{}, 200*time.Millisecond, quiet)
 	if err == nil || !contains(err, "parameter server", addr.String(), "did not answer") {
 		t.Errorf("got %v", err)
 	}

@@ -335,7 +335,7 @@ func TestDialWaits(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	log2 := log.logger()
 	time.AfterFunc(1500*time.Millisecond, func() { cancel(gone) })
-	_, err = Dial(ctx, "aggregator", addr, Security{}, time.Minute, log2)
+	_, err = Dial(ctx, TheAggregator(), addr, Security{}, time.Minute, log2)
 	if !errors.Is(err, gone) || !contains(err, "aggregator at "+addr.String()) {
 		t.Errorf("got %v", err)
 	}

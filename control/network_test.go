@@ -183,7 +183,7 @@ func (n *network) dial(t *testing.T, sec Security, from string, options ...grpc.
 	t.Helper()
 	c := &client{}
 	remote := net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 40000))
-	conn, err := grpc.NewClient("passthrough:///192.0.2.1:7700", append(append(dialOptions(sec, "192.0.2.1", ""), options...),
+	conn, err := grpc.NewClient("passthrough:///192.0.2.1:7700", append(append(dialOptions(sec, "192.0.2.1", EitherService()), options...),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			c.mu.Lock()
 			down := c.down

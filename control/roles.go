@@ -107,11 +107,16 @@ func (c caller) need(role string, want ...uint32) error {
 	if !c.secured || c.is(role, want...) {
 		return nil
 	}
-	uri := "libra://" + role
-	for _, n := range want {
-		uri += fmt.Sprintf("/%d", n)
+	return status.Errorf(codes.PermissionDenied, "this call needs a certificate for %s; the certificate shown is for %v (its URI names)", uri(role, want), c.names)
+}
+
+// uri is how a certificate names a role.
+func uri(role string, path []uint32) string {
+	s := "libra://" + role
+	for _, n := range path {
+		s += fmt.Sprintf("/%d", n)
 	}
-	return status.Errorf(codes.PermissionDenied, "this call needs a certificate for %s; the certificate shown is for %v (its URI names)", uri, c.names)
+	return s
 }
 
 // needOperator refuses a caller that is no operator. Over plain TCP that is who

@@ -5,9 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/credentials"
@@ -79,9 +77,6 @@ func (s Security) mismatch(err error) (_ error, certain bool) {
 	return nil, false
 }
 
-// serviceRoles are the roles in certificates of the services that Dial reaches.
-var serviceRoles = map[string]string{"aggregator": roleSwitch, "parameter server": roleServer}
-
 func (s Security) server() credentials.TransportCredentials {
 	if !s.on() {
 		return insecure.NewCredentials()
@@ -95,8 +90,8 @@ func (s Security) server() credentials.TransportCredentials {
 }
 
 // client returns what a client connects with. The service's certificate must be
-// valid for its name, and for its role if that is one of [Dial]'s.
-func (s Security) client(name, role string) credentials.TransportCredentials {
+// valid for its name, and for what the peer is.
+func (s Security) client(name string, peer Peer) credentials.TransportCredentials {
 	if !s.on() {
 		return insecure.NewCredentials()
 	}
@@ -106,11 +101,11 @@ func (s Security) client(name, role string) credentials.TransportCredentials {
 		ServerName:   name,
 		MinVersion:   tls.VersionTLS13,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			names := state.PeerCertificates[0].URIs
-			if host, ok := serviceRoles[role]; ok && !slices.ContainsFunc(names, func(u *url.URL) bool { return u.Scheme == "libra" && u.Host == host }) {
-				return fmt.Errorf("tls: the certificate of the %s is for %v (its URI names), not for libra://%s", role, names, host)
+			cert := caller{names: state.PeerCertificates[0].URIs}
+			if peer.role == "" || cert.is(peer.role, peer.job...) {
+				return nil
 			}
-			return nil
+			return fmt.Errorf("tls: the certificate of the %s is for %v (its URI names), not for %s", peer.name, cert.names, uri(peer.role, peer.job))
 		},
 	})
 }

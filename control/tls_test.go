@@ -108,41 +108,42 @@ func TestMutualTLS(t *testing.T) {
 	own := ours.security(names...)
 	old := credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{own.identity}, RootCAs: own.peers, ServerName: "192.0.2.1", MaxVersion: tls.VersionTLS12})
 	for what, err := range map[string]error{
-		"an old version of TLS":               call("old", Security{}, grpc.WithTransportCredentials(old)),
-		"plain TCP":                           call("plain", Security{}),
-		"no certificate":                      call("none", Security{}, grpc.WithTransportCredentials(bare)),
-		"an impostor":                         call("impostor", impostor),
-		"a client that expects another CA":    call("other", theirs.security(names...)),
-		"a client that expects another name":  call("name", ours.security(names...), grpc.WithTransportCredentials(ours.security(names...).client("192.0.2.9", ""))),
-		"a client that wants the server role": call("role", ours.security(names...), grpc.WithTransportCredentials(ours.security(names...).client("192.0.2.9", "parameter server"))),
+		"an old version of TLS":              call("old", Security{}, grpc.WithTransportCredentials(old)),
+		"plain TCP":                          call("plain", Security{}),
+		"no certificate":                     call("none", Security{}, grpc.WithTransportCredentials(bare)),
+		"an impostor":                        call("impostor", impostor),
+		"a client that expects another CA":   call("other", theirs.security(names...)),
+		"a client that expects another name": call("name", ours.security(names...), grpc.WithTransportCredentials(ours.security(names...).client("192.0.2.9", EitherService()))),
 	} {
 		wants(t, what, err, codes.Unavailable)
 	}
 }
 
-// A service's certificate must be for its role: a worker's is not good enough for
-// an aggregator, even if it has the address.
+// A service's certificate must be for its role, and for its job: a worker's is not
+// good enough for an aggregator, nor another server's for the server of a job, even
+// if it has the address.
 func TestServicesShowTheirRole(t *testing.T) {
 	a := newAuthority(t)
 	for _, c := range []struct {
-		role, name string
-		want       bool
+		peer Peer
+		name string
+		want bool
 	}{
-		{"aggregator", "libra://switch", true}, {"aggregator", "libra://server/5", false}, {"aggregator", "libra://worker/5", false}, {"aggregator", "other://switch", false},
-		{"parameter server", "libra://server/5", true}, {"parameter server", "libra://server/*", true}, {"parameter server", "libra://switch", false},
-		{"control service", "libra://worker/1", true},
+		{TheAggregator(), "libra://switch", true}, {TheAggregator(), "libra://switch/1", false}, {TheAggregator(), "libra://server/5", false}, {TheAggregator(), "libra://worker/5", false}, {TheAggregator(), "other://switch", false},
+		{ServerOf(5), "libra://server/5", true}, {ServerOf(5), "libra://server/*", true}, {ServerOf(5), "libra://server/6", false}, {ServerOf(5), "libra://server", false}, {ServerOf(5), "libra://switch", false},
+		{EitherService(), "libra://worker/1", true},
 	} {
 		l := must(net.Listen("tcp", "127.0.0.1:0"))
 		s := NewServer(a.security("127.0.0.1", c.name))
 		go func() { _ = s.Serve(l) }()
-		conn, err := Dial(t.Context(), c.role, l.Addr().(*net.TCPAddr).AddrPort(), a.security("127.0.0.1", "libra://operator"), 10*time.Second, quiet)
+		conn, err := Dial(t.Context(), c.peer, l.Addr().(*net.TCPAddr).AddrPort(), a.security("127.0.0.1", "libra://operator"), 10*time.Second, quiet)
 		if (err == nil) != c.want {
-			t.Errorf("%s with %s: %v", c.role, c.name, err)
+			t.Errorf("%s with %s: %v", c.peer.name, c.name, err)
 		}
 		if err == nil {
 			conn.Close()
-		} else if !errors.Is(err, ErrTLS) || !contains(err, c.role, c.name) {
-			t.Errorf("%s with %s: %v names neither", c.role, c.name, err)
+		} else if !errors.Is(err, ErrTLS) || !contains(err, c.peer.name, c.name) {
+			t.Errorf("%s with %s: %v names neither", c.peer.name, c.name, err)
 		}
 		s.Stop()
 	}
@@ -277,7 +278,7 @@ func TestDialNamesTLSMismatch(t *testing.T) {
 			s := NewServer(c.server)
 			go func() { _ = s.Serve(l) }()
 			defer s.Stop()
-			_, err := Dial(t.Context(), "aggregator", l.Addr().(*net.TCPAddr).AddrPort(), c.client, 2*time.Second, quiet)
+			_, err := Dial(t.Context(), TheAggregator(), l.Addr().(*net.TCPAddr).AddrPort(), c.client, 2*time.Second, quiet)
 			if !errors.Is(err, ErrTLS) || !contains(err, "aggregator at 127.0.0.1") {
 				t.Errorf("got %v", err)
 			}

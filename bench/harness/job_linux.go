@@ -51,7 +51,7 @@ func PlaceOf(bed *testbed.Bed, host int) Place {
 
 // Dial connects to the control service. The caller calls hangUp.
 func (p *Place) Dial(ctx context.Context) (_ pb.AggregatorClient, hangUp func() error, err error) {
-	conn, err := control.Dial(ctx, "aggregator", p.Control, control.Security{}, startLimit, slog.Default())
+	conn, err := control.Dial(ctx, control.TheAggregator(), p.Control, control.Security{}, startLimit, slog.Default())
 	if err != nil {
 		return nil, nil, err
 	}

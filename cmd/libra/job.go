@@ -53,7 +53,7 @@ func (s *switchAccess) dial(cmd *cobra.Command) (*grpc.ClientConn, error) {
 			return nil, usagef(cmd, "--control: %q is not an IP:port", s.control)
 		}
 	}
-	return control.Dial(cmd.Context(), "aggregator", address, security, answerLimit, slog.Default())
+	return control.Dial(cmd.Context(), control.TheAggregator(), address, security, answerLimit, slog.Default())
 }
 
 func newJob() *cobra.Command {

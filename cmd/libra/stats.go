@@ -58,7 +58,7 @@ certificates, where control connections use mutual TLS.`,
 					return err
 				}
 			}
-			conn, err := control.Dial(cmd.Context(), "control service", addr, security, answerLimit, slog.Default())
+			conn, err := control.Dial(cmd.Context(), control.EitherService(), addr, security, answerLimit, slog.Default())
 			if err != nil {
 				return err
 			}

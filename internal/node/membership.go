@@ -64,8 +64,8 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 			m.leave()
 		}
 	}()
-	dial := func(role string, addr netip.AddrPort) (*grpc.ClientConn, error) {
-		conn, err := control.Dial(ctx, role, addr, security, startLimit, env.Log)
+	dial := func(peer control.Peer, addr netip.AddrPort) (*grpc.ClientConn, error) {
+		conn, err := control.Dial(ctx, peer, addr, security, startLimit, env.Log)
 		if err == nil {
 			m.conns = append(m.conns, conn)
 		}
@@ -75,11 +75,11 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 	// The server comes first: it creates the job at the aggregator. Both are reached
 	// before either is joined: a worker that joins the server and then cannot go on
 	// is one that the job has lost.
-	toServer, err := dial("parameter server", c.Server.Control)
+	toServer, err := dial(control.ServerOf(c.Job.ID), c.Server.Control)
 	if err != nil {
 		return nil, err
 	}
-	toSwitch, err := dial("aggregator", c.Switch.Control)
+	toSwitch, err := dial(control.TheAggregator(), c.Switch.Control)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	}
 	defer listener.Close()
 
-	conn, err := control.Dial(ctx, "aggregator", c.Switch.Control, security, startLimit, env.Log)
+	conn, err := control.Dial(ctx, control.TheAggregator(), c.Switch.Control, security, startLimit, env.Log)
 	if err != nil {
 		return nil, err
 	}
