@@ -43,7 +43,7 @@ const newFile = 0o644
 // time (the error wraps fs.ErrExist), and what a killed one leaves has to be
 // removed, see [Prepare].
 func Replace(path, suffix string, write func(io.Writer) error) error {
-	return replace(osDisk{}, resolve(path), suffix, write)
+	return replace(osDisk{}, Resolve(path), suffix, write)
 }
 
 func replace(d disk, path, suffix string, write func(io.Writer) error) (err error) {
@@ -93,7 +93,7 @@ func keepMode(d disk, f diskFile, path string) error {
 // fails if [Replace] cannot write there. Call it only if no other process writes
 // the file.
 func Prepare(path, suffix string) error {
-	path = resolve(path) + suffix
+	path = Resolve(path) + suffix
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove what a killed process left: %w", err)
 	}
@@ -104,9 +104,9 @@ func Prepare(path, suffix string) error {
 	return errors.Join(f.Close(), os.Remove(path))
 }
 
-// resolve follows symbolic links, so that the file is replaced and not the link,
+// Resolve follows symbolic links, so that the file is replaced and not the link,
 // also where the file is yet to be made.
-func resolve(path string) string {
+func Resolve(path string) string {
 	for range maxLinks {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			return real

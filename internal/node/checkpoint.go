@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/filelock"
 	"github.com/libra-ina/libra/ps"
 )
 
@@ -49,18 +50,37 @@ func (s *server) open(cfg ps.Config) (err error) {
 	return nil
 }
 
-// takeOver makes the checkpoint this server's, which owns the job now. The job's
-// server before, which removed the job when it had ended, may have written another
-// since open read it.
-func (s *server) takeOver(cfg ps.Config) error {
+// takeOver makes the checkpoint this server's, which owns the job now, until release
+// is called. The job's server before, which removed the job when it had ended, may have
+// written another since open read it. One that was stopped until its lease had ended, or
+// that belongs to another job or switch, has the checkpoint still.
+func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
 	path := s.env.Config.Server.Checkpoint
 	if path == "" {
-		return nil
+		return func() error { return nil }, nil
 	}
 	// Not after hours of training.
-	if err := ps.PrepareCheckpoint(path); err != nil {
-		return fmt.Errorf("server.checkpoint: %w", err)
+	release, err = filelock.Lock(path, ".lock")
+	switch {
+	case errors.Is(err, filelock.ErrLocked):
+		return nil, fmt.Errorf("server.checkpoint: %w: end that server, or give this one a file of its own", err)
+	case err != nil:
+		return nil, fmt.Errorf("server.checkpoint: a checkpoint cannot be written: %w", err)
 	}
+	if err = ps.PrepareCheckpoint(path); err != nil {
+		err = fmt.Errorf("server.checkpoint: %w", err)
+	} else {
+		err = s.reopen(cfg)
+	}
+	if err != nil {
+		return nil, errors.Join(err, release())
+	}
+	return release, nil
+}
+
+// reopen reads the checkpoint again if it was replaced, and logs where it begins.
+func (s *server) reopen(cfg ps.Config) error {
+	path := s.env.Config.Server.Checkpoint
 	if now, err := os.Stat(path); err == nil && !sameFile(s.restored, now) {
 		if err := s.open(cfg); err != nil {
 			return err

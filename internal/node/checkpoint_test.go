@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -207,5 +209,46 @@ func TestCheckpointIsWrittenOnceACommit(t *testing.T) {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("after step %d it is written again: %v", step+1, err)
 		}
+	}
+}
+
+// A checkpoint has one server at a time, whatever job or switch it belongs to: two
+// would write each other's weights over.
+func TestCheckpointHasOneServer(t *testing.T) {
+	c := newCluster(t, 1)
+	startSwitch(t, c)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(c.Server.Checkpoint, link); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		_, err := RunServer(ctx, Env{Config: c, Log: testLog(t), Ready: func() { close(ready) }})
+		ended <- err
+	}()
+	<-ready
+	other := newCluster(t, 1)
+	other.Job.ID, other.Switch, other.Port, other.Server.Checkpoint = 6, c.Switch, c.Port, link
+	run := func(ready func()) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := RunServer(ctx, Env{Config: other, Log: testLog(t), Ready: func() { ready(); cancel() }})
+		return err
+	}
+	err := run(func() { t.Error("the second server trains, too") })
+	for _, want := range []string{"server.checkpoint", c.Server.Checkpoint, fmt.Sprint(os.Getpid()), "a file of its own"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+	}
+	cancel()
+	<-ended
+	served := false
+	if err := run(func() { served = true }); !served {
+		t.Errorf("after the end of the first: %v", err)
+	}
+	if left, _ := filepath.Glob(c.Server.Checkpoint + ".*"); len(left) != 0 {
+		t.Errorf("left: %v", left)
 	}
 }

@@ -115,9 +115,11 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if err := s.job.Hold(holding, cancel); err != nil {
 		return nil, err
 	}
-	if err := s.takeOver(cfg); err != nil {
+	releaseCheckpoint, err := s.takeOver(cfg)
+	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, releaseCheckpoint()) }()
 
 	if err := s.startLoop(cfg.Dim); err != nil {
 		return nil, err

@@ -1,0 +1,7 @@
+// Package filelock gives a file to one process at a time.
+package filelock
+
+import "errors"
+
+// ErrLocked means that another holder has a file.
+var ErrLocked = errors.New("another process has it")

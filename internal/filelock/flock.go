@@ -1,0 +1,76 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package filelock
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/libra-ina/libra/internal/atomicfile"
+)
+
+// Lock takes path for its holder alone, among all that call Lock with the suffix: the
+// error wraps [ErrLocked] while another one has it. The lock is that of a file with
+// path's name and the suffix, because [atomicfile.Replace] puts another file in the
+// place of path's. Unlock removes that file. A process that ends has no lock any more; one
+// that is stopped keeps it.
+func Lock(path, suffix string) (unlock func() error, err error) {
+	path = atomicfile.Resolve(path)
+	name := path + suffix
+	for {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+		if err != nil {
+			return nil, err
+		}
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = fmt.Errorf("%s: %w%s", path, ErrLocked, holder(f))
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		current, err := isAt(f, name)
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		if !current { // the last holder has removed it since
+			f.Close()
+			continue
+		}
+		unlock := func() error { return errors.Join(os.Remove(name), f.Close()) }
+		writeHolder(f)
+		return unlock, nil
+	}
+}
+
+// isAt reports whether a file still has a name.
+func isAt(f *os.File, name string) (bool, error) {
+	own, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	now, err := os.Stat(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(own, now), err
+}
+
+// writeHolder notes in a lock's file whose it is, for messages. The lock is good
+// without, for example if the disk is full.
+func writeHolder(f *os.File) {
+	if f.Truncate(0) == nil {
+		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
+	}
+}
+
+// holder reads what writeHolder wrote; "" if there is nothing yet.
+func holder(f *os.File) string {
+	var pid int
+	if _, err := fmt.Fscan(f, &pid); err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" (its id: %d)", pid)
+}

@@ -1,0 +1,80 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package filelock
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestLockHasOneHolder(t *testing.T) {
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	// What a killed process left does not count.
+	if err := os.WriteFile(path+".lock", []byte("123456789\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		unlock, err := Lock(path, ".lock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{path, link} {
+			_, err = Lock(name, ".lock")
+			if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+				t.Errorf("a second lock of %s: %v", name, err)
+			}
+		}
+		if err := unlock(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path + ".lock"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the lock's file is still there: %v", err)
+		}
+	}
+	if _, err := Lock(filepath.Join(dir, "none", "file"), ".lock"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no folder: %v", err)
+	}
+}
+
+// Its file comes and goes with the lock, and yet there is one holder at a time.
+func TestLockWhileItsFileComesAndGoes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	var (
+		group   sync.WaitGroup
+		holders sync.Mutex
+	)
+	for range 4 {
+		group.Go(func() {
+			for taken := 0; taken < 200; {
+				unlock, err := Lock(path, ".lock")
+				if errors.Is(err, ErrLocked) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !holders.TryLock() {
+					t.Error("two holders")
+					return
+				}
+				taken++
+				holders.Unlock()
+				if err := unlock(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+}
