@@ -68,7 +68,7 @@ import (
 // Config is how long to soak, and how; [Defaults] is ten minutes.
 type Config struct {
 	// Duration of the run, from 1s to a week. The round that it ends in is
-	// completed.
+	// completed; there is one at least.
 	Duration time.Duration
 	// Bound is the longest time that a queue may be without an answer while
 	// nothing is broken, from 100ms to 1h.

@@ -135,21 +135,23 @@ func (h *runner) build(ctx context.Context, stop context.CancelCauseFunc) error 
 	return nil
 }
 
-// soak goes from round to round until the time is over.
+// soak goes from round to round until the time is over, but makes one at least.
 func (h *runner) soak(ctx context.Context) error {
 	for _, l := range h.links {
 		if _, err := h.stock(ctx, l); err != nil {
 			return h.cause(ctx, err)
 		}
 	}
-	for time.Since(h.began) < h.cfg.Duration {
+	for {
 		if err := h.round(ctx); err != nil {
 			return h.cause(ctx, err)
 		}
 		h.report.Rounds++
 		h.progress()
+		if time.Since(h.began) >= h.cfg.Duration {
+			return nil
+		}
 	}
-	return nil
 }
 
 // cause prefers the reason why everything was stopped to its consequences.

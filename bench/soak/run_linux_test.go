@@ -136,6 +136,17 @@ func wantFailure(t *testing.T, report *Report, err error, words ...string) {
 	}
 }
 
+// moved waits until a client's counter has moved. An event is short: the client may
+// not have had a CPU for it.
+func moved(ctx context.Context, c *client, counter func(*client) uint64) error {
+	read := func() (n uint64, err error) { return n, c.ask(ctx, func() { n = counter(c) }) }
+	before, err := read()
+	for now := before; now == before && err == nil; now, err = read() {
+		time.Sleep(time.Millisecond)
+	}
+	return err
+}
+
 func TestStallIsFoundAndExplained(t *testing.T) {
 	cfg := testConfig("stall")
 	cfg.Bound = 500 * time.Millisecond
@@ -199,7 +210,10 @@ func TestLeakIsFound(t *testing.T) {
 func TestUnexplainedLossIsFound(t *testing.T) {
 	cfg := testConfig("unexplained")
 	cfg.Duration = time.Second
-	report, err := tampered(t, cfg, disturbance{kind: "lossy", exact: true, spoil: stop, repair: start})
+	repair := func(ctx context.Context, l *link, r *rand.Rand) error {
+		return errors.Join(moved(ctx, l.clients[0], func(c *client) uint64 { return c.window.next }), start(ctx, l, r))
+	}
+	report, err := tampered(t, cfg, disturbance{kind: "lossy", exact: true, spoil: stop, repair: repair})
 	wantFailure(t, report, err, "link xdp, lossy:", "in drop counters")
 	if report.Links[1].Unexplained <= 0 || report.Links[0].Unexplained != 0 {
 		t.Errorf("%d and %d packets unexplained", report.Links[1].Unexplained, report.Links[0].Unexplained)
@@ -237,16 +251,8 @@ func TestCorruptionIsFound(t *testing.T) {
 		}))
 	}
 	repair := func(ctx context.Context, l *link, _ *rand.Rand) error {
-		// An event is short; the client may not have had a CPU for it.
-		client := l.clients[0]
-		seen := func() (any uint64, err error) { return any, client.ask(ctx, func() { any = client.counts.Corrupt }) }
-		for n, err := seen(); n == 0; n, err = seen() {
-			if err != nil {
-				return err
-			}
-			time.Sleep(time.Millisecond)
-		}
-		return errors.Join(attached.Close(), l.opposite.start(ctx))
+		err := moved(ctx, l.clients[0], func(c *client) uint64 { return c.counts.Corrupt })
+		return errors.Join(err, attached.Close(), l.opposite.start(ctx))
 	}
 	d := disturbance{kind: "spoilt", spoil: spoil, repair: repair}
 	report, err := tampered(t, cfg, d)
