@@ -94,9 +94,10 @@ type Config struct {
 	Optimizer Optimizer
 	// Init gives the weights of rows that were never updated.
 	Init Init
-	// MaxRows is the number of rows, 1 to [MaxRows], beyond which gradients
-	// of a new row are refused; 0 means [DefaultMaxRows]. Only the rows of
-	// harvests, which are those of the hot set, come on top.
+	// MaxRows is the number of rows, 1 to [MaxRows], with which gradients of a
+	// new row are refused; 0 means [DefaultMaxRows]. All rows count. Harvests,
+	// whose rows are those of the hot set, are taken always, so that the store
+	// may hold that many more.
 	MaxRows int
 	// Capacity is the number of rows to allocate memory for in advance. The
 	// store grows beyond it.

@@ -106,6 +106,20 @@ func TestManyChunks(t *testing.T) {
 	}
 }
 
+// Rows that came by a harvest count for those that gradients may add.
+func TestHarvestedRowsCount(t *testing.T) {
+	s := newStore(t, Config{Dim: 2, Exp: DefaultExp, MaxRows: 3})
+	if applied, err := s.ApplyHarvest(Harvest{Number: 1, Ranks: []uint32{0, 3}, Sums: []int64{1, 2}}, []uint64{8, 9}); !applied || err != nil || s.Len() != 2 {
+		t.Fatalf("harvest: %v, %v, %d rows", applied, err, s.Len())
+	}
+	if err := s.Push([]uint64{5}, make([]float32, 2)); err != nil {
+		t.Errorf("the third row: %v", err)
+	}
+	if err := s.Push([]uint64{6}, make([]float32, 2)); !errors.Is(err, ErrFull) || s.Len() != 3 {
+		t.Errorf("the fourth row: %v, %d rows", err, s.Len())
+	}
+}
+
 func TestRowsAreBounded(t *testing.T) {
 	cfg := Config{Dim: 2, Exp: DefaultExp, MaxRows: 3}
 	s := newStore(t, cfg)

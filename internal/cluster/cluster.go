@@ -128,8 +128,7 @@ type Server struct {
 	// Rejoin is how long a lost worker may take to join anew, without job.sync;
 	// 0 means DefaultRejoin.
 	Rejoin time.Duration `yaml:"rejoin,omitempty"`
-	// MaxRows is the largest number of rows that the server holds; 0 means
-	// ps.DefaultMaxRows.
+	// MaxRows is ps.Config.MaxRows of the server; 0 means ps.DefaultMaxRows.
 	MaxRows int `yaml:"max_rows,omitempty"`
 }
 

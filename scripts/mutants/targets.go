@@ -50,6 +50,7 @@ var targets = []target{
 	own("internal/fault"),
 	own("internal/sys"),
 	own("internal/atomicfile"),
+	own("internal/filelock"),
 	own("link"),
 	{"transport", []stage{
 		{dir: "transport", skip: longTransport},
