@@ -32,20 +32,23 @@ type netSocket struct {
 	waiting bool
 }
 
+// largest sets a buffer of n bytes, or half of that, and so on: as much as the system's
+// limits allow. It returns what was set, or less than 64 KiB, which any system has.
+func largest(n int, set func(int) error) int {
+	for n >= 1<<16 && set(n) != nil {
+		n /= 2
+	}
+	return n
+}
+
 // openNetSocket is an [openSocket].
 func openNetSocket(local netip.AddrPort, _ uint32, buffer int) (udpSocket, int, error) {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
 	if err != nil {
 		return nil, 0, err
 	}
-	// As much as the system's limits allow.
-	got := buffer
-	for got > 1<<16 && conn.SetReadBuffer(got) != nil {
-		got /= 2
-	}
-	for n := buffer; n > 1<<16 && conn.SetWriteBuffer(n) != nil; {
-		n /= 2
-	}
+	got := largest(buffer, conn.SetReadBuffer)
+	largest(buffer, conn.SetWriteBuffer)
 	zone := local.Addr().Zone()
 	bound := netip.AddrPortFrom(local.Addr(), conn.LocalAddr().(*net.UDPAddr).AddrPort().Port())
 	return &netSocket{conn: conn, addr: bound, zone: zone, firstData: make([]byte, udpRoom)}, got, nil

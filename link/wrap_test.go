@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/libra-ina/libra/wire"
@@ -46,7 +47,7 @@ func TestJoinThroughWrappers(t *testing.T) {
 func TestFaultsConfig(t *testing.T) {
 	l := openTestUDP(t, "127.0.0.1:0")
 	for _, bad := range []Faults{{Drop: 1}, {Duplicate: -0.1}, {Reorder: 2}, {Late: 1}, {Delay: -1}, {LateDelay: -1}} {
-		if f, err := WithFaults(l, bad); !errors.Is(err, ErrConfig) {
+		if f, err := WithFaults(l, bad); !errors.Is(err, ErrConfig) || !strings.HasPrefix(err.Error(), ErrConfig.Error()) {
 			t.Errorf("%+v: %v, %v; want an ErrConfig", bad, f, err)
 		}
 	}

@@ -2,8 +2,10 @@ package transport
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,11 +104,12 @@ func TestUnfittingAnswers(t *testing.T) {
 		name   string
 		pull   bool
 		answer []byte
+		want   string
 	}{
-		{"ACK to a pull", true, wire.PutAck(make([]byte, wire.HeaderLen), header)},
-		{"too few rows", true, rows(1, testDim)},
-		{"rows of another dimension", true, rows(2, testDim+1)},
-		{"rows to a push", false, rows(2, testDim)},
+		{"ACK to a pull", true, wire.PutAck(make([]byte, wire.HeaderLen), header), "ACK to a pull"},
+		{"too few rows", true, rows(1, testDim), fmt.Sprintf("1 rows of dimension %d to a pull of 2 of dimension %d", testDim, testDim)},
+		{"rows of another dimension", true, rows(2, testDim+1), fmt.Sprintf("2 rows of dimension %d to a pull of 2 of dimension %d", testDim+1, testDim)},
+		{"rows to a push", false, rows(2, testDim), "rows to a push"},
 	} {
 		w, server := mute(t, retransmit.Config{Silence: time.Hour})
 		result := make(chan error, 1)
@@ -130,8 +133,8 @@ func TestUnfittingAnswers(t *testing.T) {
 			}
 		}
 		server.deliver(c.answer, w.link.Local())
-		if err := <-result; !errors.Is(err, ErrAnswer) {
-			t.Errorf("%s: error %v, want ErrAnswer", c.name, err)
+		if err := <-result; !errors.Is(err, ErrAnswer) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want ErrAnswer with %q", c.name, err, c.want)
 		}
 	}
 }

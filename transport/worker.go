@@ -239,12 +239,7 @@ func (w *Worker) submit(ctx context.Context, o *operation) error {
 		// The goroutine may be using the slices, so it has the last word.
 		o.cause = context.Cause(ctx)
 		o.cancelled.Store(true)
-		if err := w.post(context.WithoutCancel(ctx), w.sweep); err == nil {
-			select {
-			case <-o.released:
-			case <-w.dead:
-			}
-		}
+		_ = w.post(context.WithoutCancel(ctx), w.sweep) // or it is dead
 	}
 	select {
 	case <-o.released:
