@@ -18,9 +18,10 @@ const lockFor = "LIBRA_TEST_LOCK"
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(lockFor); path != "" {
-		_, err := Lock(path, ".lock")
+		unlock, err := Lock(path, ".lock")
 		fmt.Println(err)
 		_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed
+		fmt.Println(unlock())                // not before: a file that nothing refers to is closed
 		return
 	}
 	os.Exit(m.Run())
