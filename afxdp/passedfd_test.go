@@ -210,6 +210,10 @@ func TestPassedSocketIsTriedAgain(t *testing.T) {
 	other.RxRing = 64
 	_, err = tryOpen(ns, pool, other)
 	wantErr(t, err, ErrConfig)
+	const words = "fill, completion, RX and TX rings of [2048 2048 2048 2048] entries, and they cannot be changed to [2048 2048 64 2048]"
+	if !strings.Contains(err.Error(), words) {
+		t.Errorf("error %q, want %q", err, words)
+	}
 	s := open(t, ns, pool, cfg)
 	transmit(t, a, newPackets(t, a, 0, 200, 60))
 	if diff := cmp.Diff(upTo(0, 100), receive(t, s, 100)[:100]); diff != "" {

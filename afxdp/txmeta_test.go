@@ -178,6 +178,21 @@ func TestTxMetadataAsKernelsKnowIt(t *testing.T) {
 	}
 }
 
+// A UMEM that wants none is registered as on every kernel, at the first try.
+func TestNoTxMetadata(t *testing.T) {
+	u := &UMEM{cfg: UMEMConfig{SoftwareChecksum: true}}
+	calls := 0
+	err := u.registerWith(func(flags, length uint32) error {
+		if calls++; flags != 0 || length != 0 {
+			t.Errorf("registered with flags %b and %d bytes of metadata", flags, length)
+		}
+		return unix.EINVAL
+	})
+	if !errors.Is(err, unix.EINVAL) || errors.Is(err, errors.ErrUnsupported) || calls != 1 {
+		t.Errorf("%v after %d calls, want the kernel's error after 1", err, calls)
+	}
+}
+
 // Either the kernel has the feature, and a frame with a request comes back, or
 // Open refuses it.
 func TestTxMetadataOrAnError(t *testing.T) {

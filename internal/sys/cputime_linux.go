@@ -33,7 +33,10 @@ func OwnUsage() (Usage, error) {
 
 // TaskTime returns the CPU time of a task in nanoseconds.
 func TaskTime(pid int) (uint64, error) {
-	path := fmt.Sprintf("/proc/%d/schedstat", pid)
+	return schedTime(fmt.Sprintf("/proc/%d/schedstat", pid))
+}
+
+func schedTime(path string) (uint64, error) {
 	line, err := os.ReadFile(path)
 	if err != nil {
 		return 0, fmt.Errorf("read CPU time: %w", err)
@@ -76,8 +79,11 @@ const tick = uint64(10 * time.Millisecond)
 
 // ProcessUsage returns the CPU time of another process, in steps of 10 ms.
 func ProcessUsage(pid int) (Usage, error) {
+	return statUsage(fmt.Sprintf("/proc/%d/stat", pid))
+}
+
+func statUsage(path string) (Usage, error) {
 	const utime, stime = 14 - 3, 15 - 3 // field numbers of proc(5)
-	path := fmt.Sprintf("/proc/%d/stat", pid)
 	fields, err := StatFields(path)
 	if err != nil {
 		return Usage{}, fmt.Errorf("read CPU time: %w", err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -227,6 +228,64 @@ func TestPinThread(t *testing.T) {
 	}
 	if _, err := PinThread(1000); !errors.Is(err, unix.EINVAL) || affinity(t) != before {
 		t.Errorf("a CPU that is not there: %v", err)
+	}
+}
+
+// PinProcess moves threads that run already.
+func TestPinProcess(t *testing.T) {
+	before := affinity(t)
+	threads := func(each func(tid int)) {
+		t.Helper()
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range tasks {
+			tid, err := strconv.Atoi(task.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			each(tid)
+		}
+	}
+	defer func() {
+		for range 2 { // again, for threads that were started meanwhile
+			threads(func(tid int) {
+				if err := unix.SchedSetaffinity(tid, &before); err != nil && !errors.Is(err, unix.ESRCH) {
+					t.Error(err)
+				}
+			})
+		}
+	}()
+	last := -1
+	for cpu := range 1024 {
+		if before.IsSet(cpu) {
+			last = cpu
+		}
+	}
+	if err := PinProcess(-1); err != nil || affinity(t) != before {
+		t.Errorf("PinProcess(-1): %v, %v", affinity(t), err)
+	}
+	if err := PinProcess(1000); !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "pin to CPU 1000: ") {
+		t.Errorf("a CPU that is not there: %v", err)
+	}
+	if err := PinProcess(last); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	threads(func(tid int) {
+		var set unix.CPUSet
+		if err := unix.SchedGetaffinity(tid, &set); errors.Is(err, unix.ESRCH) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if seen++; set.Count() != 1 || !set.IsSet(last) {
+			t.Errorf("thread %d may run on %d CPUs", tid, set.Count())
+		}
+	})
+	if seen < 2 {
+		t.Errorf("%d threads were looked at", seen)
 	}
 }
 
