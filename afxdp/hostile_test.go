@@ -5,6 +5,7 @@ package afxdp
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 )
@@ -180,6 +181,39 @@ func TestBadEntriesAreCounted(t *testing.T) {
 		t.Errorf("%d completions, %v, %d bad", n, err, s.count.BadCompletions)
 	}
 	checkFrames(t, s)
+}
+
+// Each kind of impossible entry is found out where honest ones are expected: at the head
+// of the ring.
+func TestBadEntryAtTheHead(t *testing.T) {
+	const filled, free = 0, 7 // frames
+	for name, bad := range map[string]xdpDesc{
+		"no such frame":            {Addr: 8 << 11, Len: 60},
+		"beyond its frame":         {Addr: filled<<11 + 2000, Len: 60},
+		"empty":                    {Addr: filled<<11 + 256},
+		"not the kernel's":         {Addr: free << 11, Len: 60},
+		"not the kernel's, beyond": {Addr: free<<11 + 2000, Len: 60},
+	} {
+		s, k := newSim(t, simConfig{frames: 8, ring: 8})
+		for _, f := range []Frame{filled, 1} {
+			s.state[f] = stateYours
+			s.pool.free = slices.DeleteFunc(s.pool.free, func(g Frame) bool { return g == f })
+			if n, err := s.Fill([]Frame{f}); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		k.rx.descs[0], k.rx.descs[1] = bad, xdpDesc{Addr: 1<<11 + 256, Len: 60}
+		k.rx.submit(2)
+		descs := make([]Desc, 4)
+		n, err := s.Receive(descs)
+		if n != 1 || err != nil || descs[0] != (Desc{Frame: 1, Off: 256, Len: 60}) || s.count.BadDescs != 1 {
+			t.Errorf("%s: received %+v, %v, %d bad entries", name, descs[:n], err, s.count.BadDescs)
+		}
+		if s.state[free] != stateFree {
+			t.Errorf("%s: frame %d is %s", name, free, stateName(s.state[free]))
+		}
+		checkFrames(t, s)
+	}
 }
 
 // A bad fragment drops its whole packet, also when the rest comes later.

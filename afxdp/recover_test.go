@@ -207,6 +207,27 @@ func TestReopenKeepsFrames(t *testing.T) {
 	}
 }
 
+// Frames that were lent beyond Config.RxFrames are the pool's after Reopen.
+func TestReopenReturnsSpareFrames(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	u := newUMEM(t, UMEMConfig{Frames: 64})
+	s := open(t, ns, newPool(t, u, 0), Config{Interface: "a", RxFrames: 16})
+	if n, err := s.Refill(20); n != 20 || err != nil {
+		t.Fatal(n, err)
+	}
+	for range 2 {
+		if err := ns.Do(func() error { return s.Reopen(t.Context()) }); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(Census{Free: 48, Filling: 16}, u.Census()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if rings, err := s.Rings(); err != nil || rings.Fill != 16 || s.Pool().Available() != 48 {
+			t.Errorf("%d frames in the fill ring and %d free, want 16 and 48, %v", rings.Fill, s.Pool().Available(), err)
+		}
+	}
+}
+
 // Close interrupts a Recover that waits.
 func TestCloseWhileRecovering(t *testing.T) {
 	p := newPair(t, UMEMConfig{}, Config{})

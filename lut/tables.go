@@ -3,6 +3,7 @@ package lut
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // Table is one lookup table. Its key is the index of an entry.
@@ -37,7 +38,7 @@ func (t Table) AppendImage(dst []byte, order binary.AppendByteOrder) []byte {
 func (t *Adder) Tables() []Table {
 	return []Table{
 		short("epo", t.epo),
-		{"logM", t.cfg.MantissaBits, 4, append([]uint32(nil), t.logM...)},
+		{"logM", t.cfg.MantissaBits, 4, slices.Clone(t.logM)},
 		short("logMln2", t.logMln2),
 		short("logDelta", t.logD),
 		short("exp", t.exp),

@@ -213,6 +213,22 @@ func TestEntriesHoldTables(t *testing.T) {
 	}
 }
 
+// What a caller does with its tables is not seen by the adder.
+func TestTablesAreCopies(t *testing.T) {
+	adder, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range adder.Tables() {
+		for key := range table.Values {
+			table.Values[key]++
+		}
+	}
+	if diff := cmp.Diff(defaultAdder.Tables(), adder.Tables()); diff != "" {
+		t.Errorf("tables have changed (-want +got):\n%.1000s", diff)
+	}
+}
+
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
@@ -225,10 +241,11 @@ func TestWriteEntriesReportsFailure(t *testing.T) {
 
 // TestNormTableMatchesLength looks every kind of difference up as a switch does.
 func TestNormTableMatchesLength(t *testing.T) {
-	for d := uint32(0); d < 1<<normBits; d += 1 + d/1000 {
+	const width = 25 // of the difference of two significands of 24 bits, one shifted by one
+	for d := uint32(0); d < 1<<width; d += 1 + d/1000 {
 		matched := 0
 		for _, p := range NormTable() {
-			if d>>(normBits-p.Bits) == p.Key>>(normBits-p.Bits) {
+			if d>>(width-p.Bits) == p.Key>>(width-p.Bits) {
 				matched++
 				if p.Length != bits.Len32(d) {
 					t.Fatalf("%#x: length %d, want %d", d, p.Length, bits.Len32(d))
