@@ -43,7 +43,6 @@ func (r *Report) costChart() harness.Chart {
 	return c
 }
 
-// hotAxis is that of numbers of hot parameters.
 func hotAxis() harness.Axis {
 	return harness.Axis{Label: "hot parameters", Max: 70_000, Ticks: harness.Ticks("%d", 0, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000)}
 }

@@ -153,7 +153,6 @@ func (c *Config) check() error {
 	)
 }
 
-// duration returns what one measurement takes.
 func (c *Config) duration(fallback time.Duration) time.Duration {
 	if c.Duration == 0 {
 		return fallback

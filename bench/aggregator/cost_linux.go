@@ -62,7 +62,6 @@ func (h *run) costGroup(ctx context.Context, p *bpf.Aggregator, m plane.Mode, ho
 // group is jobs that take turns.
 type group []*bench
 
-// add starts a job.
 func (g *group) add(p *bpf.Aggregator, a plane.Arithmetic, m plane.Mode, stripes, hot int, draw func() int, rng *rand.Rand) error {
 	b, err := newBench(p, uint16(jobID+len(*g)), a, m, stripes, hot, draw, rng)
 	if err != nil {
@@ -254,5 +253,4 @@ func (b *bench) measure(n int) (float64, error) {
 	return ns, nil
 }
 
-// close ends the job.
 func (b *bench) close() error { return errors.Join(b.feeder.Close(), b.plane.RemoveJob(b.job)) }

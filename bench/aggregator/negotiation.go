@@ -96,7 +96,6 @@ func udpSite(context.Context, int) (*site, error) {
 	}, nil
 }
 
-// delay measures a cluster of n workers.
 func (h *run) delay(ctx context.Context, s *site, b Backend, n int, a plane.Arithmetic) (err error) {
 	c, err := newCluster(ctx, s, n, a, h.cfg.Parameters)
 	if err != nil {
@@ -177,7 +176,6 @@ func newCluster(ctx context.Context, s *site, n int, a plane.Arithmetic, paramet
 	return c, nil
 }
 
-// join starts and admits a worker.
 func (c *cluster) join(ctx context.Context, i int, job plane.JobConfig, hot *packer.HotSet) error {
 	l, err := c.site.link(i)
 	if err != nil {
@@ -238,7 +236,6 @@ func (c *cluster) iterate(ctx context.Context, n int) (all times, err error) {
 	return all, err
 }
 
-// iterateOne reduces one worker's vector n times.
 func (c *cluster) iterateOne(ctx context.Context, w *transport.Worker, grads []float32, n int) (own times, err error) {
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	sums := make([]float32, len(grads))

@@ -106,14 +106,12 @@ func (r *Report) add(res Result) {
 	r.Results = append(r.Results, res)
 }
 
-// find returns a result, or nil.
 func (r *Report) find(a plane.Arithmetic, m plane.Mode, stripes, hot int) *Result {
 	return harness.Find(r.Results, func(res Result) bool {
 		return res.Arithmetic == a.String() && res.Mode == m.String() && res.Stripes == stripes && res.Hot == hot
 	})
 }
 
-// finish completes a report from what was measured.
 func (r *Report) finish() {
 	r.judge()
 	of := func(distribution string, hot int) []float64 {

@@ -61,7 +61,6 @@ type part struct {
 	run   func(context.Context) error
 }
 
-// takeTurns measures subjects in turns.
 func takeTurns[S any](ctx context.Context, h *run, subjects []*harness.Subject[S]) error {
 	if err := harness.TakeTurns(ctx, harness.Turns{Rounds: h.cfg.Rounds, Steps: &h.steps}, subjects); err != nil {
 		return fmt.Errorf("aggregator benchmark: %w", err)

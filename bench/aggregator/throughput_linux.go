@@ -148,7 +148,6 @@ func newLoad(d *harness.Zipf, hot int, rng *rand.Rand) (l load) {
 	return l
 }
 
-// rate adds a load and returns pairs a second.
 func (s *server) rate(l load) (float64, error) {
 	start := time.Now()
 	for _, rows := range l.payloads {

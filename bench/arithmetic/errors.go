@@ -128,7 +128,6 @@ var paperTable2 = map[Arithmetic][2]PaperPrecision{
 	LUT:   {{0.9992, 0.9987}, {1, 0.9984}},
 }
 
-// precision of a sum: see the package's documentation.
 func precision(got, want float64) float64 { return max(0, 1-relativeError(got, want)) }
 
 // table2 adds every pair of a data set. bound, if positive, replaces the pairs'

@@ -39,17 +39,12 @@ func memory(c Config, tables lut.Budget) []Memory {
 	control := c.Senders*perSender +
 		int(unsafe.Sizeof(aggregator.JobConfig{})+unsafe.Sizeof(aggregator.JobCounters{})+unsafe.Sizeof(aggregator.Counters{}))
 	rows := []Memory{paperMemory}
-	for _, a := range []struct {
-		name  Arithmetic
-		slot  int // bytes
-		table int
-	}{
-		{LUT, 4, tables.Total},
-		{Fixed, 4, 0},
-		{Exact, 8, 0},
-	} {
-		bank := hotParameters * a.slot
-		rows = append(rows, Memory{Name: string(a.name), Slots: bank, Tables: a.table, Control: control, Spare: bank})
+	add := func(a Arithmetic, slot, tables int) {
+		bank := hotParameters * slot
+		rows = append(rows, Memory{Name: string(a), Slots: bank, Tables: tables, Control: control, Spare: bank})
 	}
+	add(LUT, 4, tables.Total)
+	add(Fixed, 4, 0)
+	add(Exact, 8, 0)
 	return rows
 }

@@ -42,13 +42,12 @@ func (r *Report) Print(out *report.Printer) {
 func percent(share float64, digits int) string { return fmt.Sprintf("%.*f %%", digits, 100*share) }
 
 func (r *Report) printDataSets(out *report.Printer) {
-	var rows [][]any
-	for _, d := range r.DataSets {
-		rows = append(rows, []any{
-			d.Name, d.Pairs, fmt.Sprintf("%.1e", d.Least), fmt.Sprintf("%.1e", d.Median), fmt.Sprintf("%.1e", d.Largest), percent(d.Opposite, 1),
-		})
-	}
-	out.Table("Numbers that are added", []string{"data set", "pairs", "least", "median", "largest", "of opposite signs"}, rows)
+	out.Table("Numbers that are added", []string{"data set", "pairs", "least", "median", "largest", "of opposite signs"},
+		harness.Pick(r.DataSets, func(d DataSet) []any {
+			return []any{
+				d.Name, d.Pairs, fmt.Sprintf("%.1e", d.Least), fmt.Sprintf("%.1e", d.Median), fmt.Sprintf("%.1e", d.Largest), percent(d.Opposite, 1),
+			}
+		}))
 }
 
 func (r *Report) printPrecision(out *report.Printer) {
@@ -82,17 +81,14 @@ func (r *Report) printLongSums(out *report.Printer) {
 	}
 	var rows [][]any
 	for _, d := range r.DataSets {
-		places := map[int]int{} // of rows, by additions
-		for _, s := range r.LongSums {
-			if s.DataSet != d.Name {
-				continue
+		for _, n := range harness.Distinct(r.LongSums, func(s LongSum) int { return s.Additions }) {
+			row := []any{d.Name, humanize.Comma(int64(n))}
+			for _, s := range r.LongSums {
+				if s.DataSet == d.Name && s.Additions == n {
+					row = append(row, fmt.Sprintf("%.1e (%.1e)", s.Median, s.Largest))
+				}
 			}
-			if _, ok := places[s.Additions]; !ok {
-				places[s.Additions] = len(rows)
-				rows = append(rows, []any{d.Name, humanize.Comma(int64(s.Additions))})
-			}
-			row := &rows[places[s.Additions]]
-			*row = append(*row, fmt.Sprintf("%.1e (%.1e)", s.Median, s.Largest))
+			rows = append(rows, row)
 		}
 	}
 	out.Table("(B) Relative error of long sums, median (largest)", header, rows)
@@ -104,19 +100,16 @@ func (r *Report) printLongSums(out *report.Printer) {
 
 func (r *Report) printMemory(out *report.Printer) {
 	kb := func(bytes int) string { return fmt.Sprintf("%.1f", float64(bytes)/kilobyte) }
-	var rows, tables [][]any
-	for _, m := range r.Memory {
-		rows = append(rows, []any{m.Name, kb(m.Slots), kb(m.Tables), kb(m.Control), kb(m.Slots + m.Tables + m.Control), kb(m.Spare)})
-	}
 	out.Table(fmt.Sprintf("(C) Memory for %s hot parameters, KB (§5.7)", humanize.Comma(hotParameters)),
-		[]string{"arithmetic", "slots", "tables", "control", "total", "second bank"}, rows)
+		[]string{"arithmetic", "slots", "tables", "control", "total", "second bank"},
+		harness.Pick(r.Memory, func(m Memory) []any {
+			return []any{m.Name, kb(m.Slots), kb(m.Tables), kb(m.Control), kb(m.Slots + m.Tables + m.Control), kb(m.Spare)}
+		}))
 	out.Note("Control is duplicate filter, admission and counters of one job with %d senders; the paper's includes the hash table from "+
 		"parameter to register, which our frames do without, as they carry ranks. The second bank is harvested while the first one fills; the paper "+
 		"has none. What the Go model needs is counted; a bank of the XDP data plane has %s slots of 8 bytes whatever the job.",
 		r.Senders, humanize.Comma(aggregator.MaxSlots))
-	for _, t := range r.Tables.Tables {
-		tables = append(tables, []any{t.Name, t.Entries, t.Bytes})
-	}
+	tables := harness.Pick(r.Tables.Tables, func(t lut.TableBytes) []any { return []any{t.Name, t.Entries, t.Bytes} })
 	tables = append(tables, []any{"all", "", r.Tables.Total}, []any{fmt.Sprintf("all but sub (paper: %d)", lut.PaperBytes), "", r.Tables.Paper})
 	out.Table("Tables of lut, bytes", []string{"table", "entries", "bytes"}, tables)
 	out.Note("Errors of one addition are below %.2g (same signs), %.2g (opposite signs, exponents two or more apart) and %.2g (others).",
@@ -127,7 +120,6 @@ func (r *Report) printMemory(out *report.Printer) {
 // place there.
 const least = 1e-9
 
-// errorAxis is that of errors up to 1.
 func errorAxis(label string) harness.Axis {
 	var powers []float64
 	for e := -9; e <= 0; e++ {
@@ -189,7 +181,6 @@ func (r *Report) longSumChart() harness.Chart {
 	return c
 }
 
-// memoryChart stacks the parts of each account.
 func (r *Report) memoryChart() harness.Chart {
 	c := harness.Chart{
 		Name: "memory", Title: "Memory for 30,000 hot parameters (§5.7)",

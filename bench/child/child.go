@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // ReadyLimit bounds the time from a child's start until it is ready. The machine
@@ -149,7 +150,6 @@ func (c *Child) Ready(ctx context.Context) error {
 	return c.Child.Ready(ctx, nil)
 }
 
-// line takes a line of standard output.
 func (c *Child) line(line []byte) {
 	var a answer
 	if json.Unmarshal(line, &a) == nil && a.ID != 0 {
@@ -263,7 +263,7 @@ func Main[C any](args []string, run func(ctx context.Context, c C) error) error 
 		return errors.New("child: this command is for a benchmark to call, with a configuration in JSON")
 	}
 	if s.CPU != nil {
-		if err := pin(*s.CPU); err != nil {
+		if err := sys.PinProcess(*s.CPU); err != nil {
 			return err
 		}
 	}

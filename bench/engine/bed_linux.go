@@ -181,7 +181,6 @@ func (b *bed) close() error {
 	return errors.Join(b.detach(), b.programs.Close(), b.net.Close())
 }
 
-// attach puts the programs that count and reflect on the opposite end.
 func (b *bed) attach() error {
 	return b.net.Switch().Do(func() (err error) {
 		b.attached, err = link.AttachXDP(link.XDPOptions{

@@ -107,7 +107,6 @@ func RunChild(args []string) error {
 	})
 }
 
-// ifindex returns the index of the tested end's interface.
 func (c *programConfig) ifindex() (int, error) {
 	ifi, err := net.InterfaceByName(c.Interface)
 	if err != nil {

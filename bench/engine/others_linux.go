@@ -190,7 +190,6 @@ func (p *udp) openSocket() (err error) {
 	)
 }
 
-// point makes the message consist of buf.
 func (m *mmsghdr) point(buf []byte) {
 	iov := &unix.Iovec{Base: &buf[0]}
 	iov.SetLen(len(buf))

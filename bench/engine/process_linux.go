@@ -64,7 +64,6 @@ func openControl() (*control, error) {
 	return controlIn(mem), nil
 }
 
-// template returns the frame of the test.
 func (c *control) template() []byte { return c.frame[:c.frameLen] }
 
 // record stores a round-trip time; those beyond the room for them are not kept.
@@ -75,7 +74,6 @@ func (c *control) record(nanos int64) {
 	}
 }
 
-// recorded returns the stored round-trip times.
 func (c *control) recorded() []uint32 { return c.roundTrip[:min(c.samples.Load(), maxSamples)] }
 
 // programProcess is a process that follows the control memory.
@@ -94,7 +92,6 @@ type dropsLine struct {
 	Drops map[string]uint64 `json:"drops"`
 }
 
-// startProgram starts the program of a baseline and waits until it is ready.
 func (r *run) startProgram(ctx context.Context, b *bed, baseline string, test Test, size int) (_ process, err error) {
 	frame, err := buildFrame(b.tested, b.opposite, size)
 	if err != nil {

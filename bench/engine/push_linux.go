@@ -67,7 +67,6 @@ type chunkWriter struct {
 
 var errCold = errors.New("a key of a push is not hot")
 
-// write fills the frames of a push.
 func (w *chunkWriter) write(p *packer.Packer, load pushed) error {
 	if err := p.Begin(load.keys, load.grads); err != nil {
 		return err
@@ -152,7 +151,6 @@ func (p *bare) takeAcks() (int, error) {
 	return len(descs), p.sock.Release(descs)
 }
 
-// sendHot sends up to n frames and returns how many.
 func (p *bare) sendHot(n int) (int, error) {
 	n = min(n, len(p.ready))
 	off := p.umem.RxOffset()

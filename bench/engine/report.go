@@ -101,7 +101,6 @@ type Target struct {
 	harness.Verdict
 }
 
-// newResult summarises samples.
 func newResult(test Test, size int, baseline string, samples []Sample) Result {
 	median := func(figure func(Sample) float64) float64 { return harness.Over(samples, figure).Median }
 	rate := harness.Over(samples, func(s Sample) float64 { return s.PPS })
@@ -150,7 +149,6 @@ func (r *Report) add(results []Result) {
 	}
 }
 
-// ratio returns Libra's ratio to what has a result, or nil.
 func (r *Report) ratio(to Result) *Ratio {
 	return harness.Find(r.Ratios, func(q Ratio) bool {
 		return q.Test == to.Test && q.Size == to.Size && q.Baseline == to.Baseline
@@ -180,7 +178,6 @@ var targets = []struct {
 	{test: Push, baseline: EchoInPush, pps: 0.85},
 }
 
-// judge compares the ratios with the targets that concern them.
 func (r *Report) judge() {
 	for _, t := range targets {
 		for _, q := range r.Ratios {

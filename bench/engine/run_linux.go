@@ -205,7 +205,6 @@ type notes struct {
 	drops     map[string]uint64
 }
 
-// measure runs a baseline once.
 func (r *run) measure(ctx context.Context, b *bed, baseline string, test Test, size int) (s Sample, err error) {
 	if baseline == EchoInPush {
 		baseline, test = Libra, Echo

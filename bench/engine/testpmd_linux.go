@@ -60,7 +60,6 @@ func testpmdArgs(b *bed, test Test, size int) []string {
 // output would stay in testpmd's buffer until that is full.
 const testpmdScript = `mount -t tmpfs tmpfs /run && exec stdbuf -oL "$0" "$@"`
 
-// startTestpmd starts testpmd at the tested end.
 func startTestpmd(ctx context.Context, b *bed, _ string, test Test, size int) (process, error) {
 	cmd := exec.Command("sh", append([]string{"-c", testpmdScript, testpmdCommand}, testpmdArgs(b, test, size)...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
@@ -125,7 +124,6 @@ func (t *testpmd) await(text string) (string, error) {
 	}
 }
 
-// stats asks for the port's counters.
 func (t *testpmd) stats() (map[string]uint64, error) {
 	if err := t.say("show port stats 0"); err != nil {
 		return nil, err

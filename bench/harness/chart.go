@@ -294,7 +294,6 @@ func (s *Series) bars() (*plotter.Polygon, error) {
 	return body, nil
 }
 
-// addErrorBars adds those of the points that have one.
 func (s *Series) addErrorBars(p *plot.Plot) error {
 	var spread struct {
 		plotter.XYs

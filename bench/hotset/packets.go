@@ -98,7 +98,6 @@ type packing struct {
 	pack      func(keys []uint64, hot []placement.Gradient, packet func([]placement.Gradient)) error
 }
 
-// newPacking makes a method ready for a hot set.
 func newPacking(m Method, hot *packer.HotSet, seed uint64) (p packing, err error) {
 	p.placement = placement.Heat(registers)
 	p.pack = inOrder
@@ -140,11 +139,7 @@ func inStripes(hot *packer.HotSet, layout packer.Layout) (func([]uint64, []place
 }
 
 // packets runs the experiment of libra.txt §5.4 on one log.
-func packets(l *trainingLog, c Config, combined bool) ([]Packets, error) {
-	hot, err := hotSetOf(l, c)
-	if err != nil {
-		return nil, err
-	}
+func packets(l *trainingLog, hot *packer.HotSet, c Config, combined bool) ([]Packets, error) {
 	results := make([]Packets, len(methods))
 	for i, method := range methods {
 		p, err := newPacking(method, hot, c.Seed)
@@ -239,11 +234,7 @@ type Lanes struct {
 const laneBatches = 100
 
 // lanes measures the share of unfilled lanes of one log by batch size.
-func lanes(l *trainingLog, c Config, combined bool) ([]Lanes, error) {
-	hot, err := hotSetOf(l, c)
-	if err != nil {
-		return nil, err
-	}
+func lanes(l *trainingLog, hot *packer.HotSet, c Config, combined bool) ([]Lanes, error) {
 	var results []Lanes
 	for _, size := range c.BatchSizes {
 		var total [2]packer.Sent

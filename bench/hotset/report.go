@@ -32,7 +32,6 @@ func (r *Report) Print(out *report.Printer) {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
-// form names the form of batches.
 func form(combined bool) string {
 	if combined {
 		return "combined"
@@ -41,26 +40,20 @@ func form(combined bool) string {
 }
 
 func (r *Report) printLogs(out *report.Printer) {
-	var rows [][]any
-	for _, l := range r.Logs {
-		rows = append(rows, []any{l.Name, l.Rows, l.Updates, l.Parameters, percent(l.Top30K)})
-	}
+	rows := harness.Pick(r.Logs, func(l Log) []any { return []any{l.Name, l.Rows, l.Updates, l.Parameters, percent(l.Top30K)} })
 	rows = append(rows,
 		[]any{"paper, Task 1 (§3.1)", "", "", "150 million", "over 50 %"},
 		[]any{"paper, Task 2 (§3.1)", "", "", "9 million", "about 70 %"})
 	out.Table("Training logs", []string{"log", "rows", "updates", "parameters", "updates of the top 30,000"}, rows)
 }
 
-// rates returns the sampling rates.
-func (r *Report) rates() (rates []float64) {
+func (r *Report) rates() []float64 {
 	for _, p := range r.Precision {
-		for i, q := range p.Rates {
-			if i == len(rates) {
-				rates = append(rates, q.Rate)
-			}
+		if len(p.Rates) > 0 {
+			return harness.Pick(p.Rates, func(q RatePrecision) float64 { return q.Rate })
 		}
 	}
-	return rates
+	return nil
 }
 
 func (r *Report) printPrecision(out *report.Printer) {
@@ -90,15 +83,14 @@ func (r *Report) printPrecision(out *report.Printer) {
 }
 
 func (r *Report) printPackets(out *report.Printer) {
-	var rows [][]any
-	for _, p := range r.Packets {
+	rows := harness.Pick(r.Packets, func(p Packets) []any {
 		batches := float64(max(1, p.Batches))
-		rows = append(rows, []any{
+		return []any{
 			p.Log, form(p.Combined), p.Method, fmt.Sprintf("%.0f", float64(p.Pairs)/batches),
 			fmt.Sprintf("%.1f", float64(p.Packets)/batches), percent(p.Unfilled()),
 			fmt.Sprintf("%.3f", p.Recirculations), p.Worst, percent(p.None),
-		})
-	}
+		}
+	})
 	rows = append(rows,
 		[]any{"paper, both tasks (§5.4)", "", "random", "", "", "", "about 10"},
 		[]any{"paper, both tasks (§5.4)", "", "heat-based, Algorithm 1", "", "", "", "below 1"})
@@ -114,14 +106,12 @@ func (r *Report) printPackets(out *report.Printer) {
 }
 
 func (r *Report) printLanes(out *report.Printer) {
-	var rows [][]any
-	for _, l := range r.Lanes {
-		row := []any{l.Log, form(l.Combined), l.Size}
-		if l.Batches > 0 {
-			row = append(row, fmt.Sprintf("%.0f", l.HotPairs), percent(l.LaneAligned), percent(l.Dense))
+	rows := harness.Pick(r.Lanes, func(l Lanes) []any {
+		if l.Batches == 0 {
+			return []any{l.Log, form(l.Combined), l.Size}
 		}
-		rows = append(rows, row)
-	}
+		return []any{l.Log, form(l.Combined), l.Size, fmt.Sprintf("%.0f", l.HotPairs), percent(l.LaneAligned), percent(l.Dense)}
+	})
 	out.Table("(C) Unfilled lanes of hot frames by batch size",
 		[]string{"log", "batches", "size", "hot pairs a batch", "lane-aligned", "dense"}, rows)
 	out.Note("Hot frames of up to %d stripes. The size counts all pairs of a batch, hot and cold. No figures: the log has no such batch.", wire.MaxStripes)

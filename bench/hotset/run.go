@@ -35,13 +35,17 @@ func Run(c Config) (*Report, error) {
 			return nil, fmt.Errorf("hotset study: precision on %s: %w", l.name, err)
 		}
 		r.Precision = append(r.Precision, p...)
+		hot, err := hotSetOf(l, c)
+		if err != nil {
+			return nil, fmt.Errorf("hotset study: hot set of %s: %w", l.name, err)
+		}
 		for _, combined := range []bool{true, false} {
-			packed, err := packets(l, c, combined)
+			packed, err := packets(l, hot, c, combined)
 			if err != nil {
 				return nil, fmt.Errorf("hotset study: packets of %s: %w", l.name, err)
 			}
 			r.Packets = append(r.Packets, packed...)
-			filled, err := lanes(l, c, combined)
+			filled, err := lanes(l, hot, c, combined)
 			if err != nil {
 				return nil, fmt.Errorf("hotset study: lanes of %s: %w", l.name, err)
 			}

@@ -41,7 +41,6 @@ type mark struct {
 	Kernel uint64 `json:"kernel_ns"` // CPU time of the process so far, in the kernel
 }
 
-// ownMark returns the calling process's mark.
 func ownMark(pushes uint64) (mark, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -117,7 +116,6 @@ func openKeys() ([]uint64, error) {
 	return view[uint64](mem), err
 }
 
-// hotSet makes the hot set of ranked keys.
 func hotSet(ranked []uint64) (*packer.HotSet, error) {
 	return packer.NewHotSet(1, ranked[:HotKeys], nil, packer.Meta{})
 }
@@ -230,7 +228,6 @@ func (c *childConfig) startLoop(ctx context.Context, store *ps.Store) (*transpor
 // room in the caches and, with eight workers, would be dropped.
 const window = 64
 
-// work is a worker's process.
 func (c *childConfig) work(ctx context.Context) (err error) {
 	ranked, err := openKeys()
 	if err != nil {

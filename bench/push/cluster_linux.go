@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
@@ -49,10 +50,10 @@ func (r *run) launch(ctx context.Context, baseline string, workers int) (_ *clus
 			err = errors.Join(err, c.kill())
 		}
 	}()
-	if c.server, err = child.Start(c.group, r.serverSpec(baseline, workers, c.sums.File)); err != nil {
-		return nil, err
+	if c.server, err = child.Start(c.group, r.serverSpec(baseline, workers, c.sums.File)); err == nil {
+		err = c.server.Ready(ctx)
 	}
-	if err := c.server.Ready(ctx); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	for i := range workers {
@@ -129,19 +130,15 @@ func (c *cluster) marks(ctx context.Context) ([]mark, error) {
 	return askAll(ctx, append(c.workers[:len(c.workers):len(c.workers)], c.server), opMark)
 }
 
-// askAll sends a request to processes and returns their answers.
 func askAll(ctx context.Context, processes []*child.Child, op string) ([]mark, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, endLimit, fmt.Errorf("no answer within %v", endLimit))
 	defer cancel()
-	marks, failures := make([]mark, len(processes)), make(chan error, len(processes))
+	var asking errgroup.Group
+	marks := make([]mark, len(processes))
 	for i, p := range processes {
-		go func() { failures <- p.Ask(ctx, op, nil, &marks[i]) }()
+		asking.Go(func() error { return p.Ask(ctx, op, nil, &marks[i]) })
 	}
-	var errs []error
-	for range processes {
-		errs = append(errs, <-failures)
-	}
-	return marks, errors.Join(errs...)
+	return marks, asking.Wait()
 }
 
 // finish ends the workers, then the server, and returns how often each worker
@@ -157,7 +154,7 @@ func (c *cluster) finish(ctx context.Context) (pushes []uint64, err error) {
 		}
 		pushes = append(pushes, marks[i].Pushes)
 	}
-	if err := c.server.Ask(ctx, opStop, nil, nil); err != nil {
+	if _, err := askAll(ctx, []*child.Child{c.server}, opStop); err != nil {
 		return nil, err
 	}
 	if err := c.server.Stop(ctx); err != nil {

@@ -92,14 +92,12 @@ func (r *Report) add(res Result) {
 	r.Results = append(r.Results, res)
 }
 
-// find returns a result, or nil.
 func (r *Report) find(workers, batch int, baseline string) *Result {
 	return harness.Find(r.Results, func(res Result) bool {
 		return res.Workers == workers && res.Batch == batch && res.Baseline == baseline
 	})
 }
 
-// finish completes a report from its results.
 func (r *Report) finish() {
 	for i := range r.Results {
 		res := &r.Results[i]
@@ -140,14 +138,13 @@ func (r *Report) judge() {
 func (r *Report) Print(out *report.Printer) {
 	mega := func(pairs float64) string { return fmt.Sprintf("%.2f", pairs/1e6) }
 	nanos := func(ns float64) string { return fmt.Sprintf("%.1f", ns) }
-	var rows [][]any
-	for _, res := range r.Results {
-		rows = append(rows, []any{
+	rows := harness.Pick(r.Results, func(res Result) []any {
+		return []any{
 			res.Workers, humanize.Comma(int64(res.Batch)), fmt.Sprintf("%.0f", 100*res.HotShare), res.Baseline,
 			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio),
 			nanos(res.NsWorker), nanos(res.NsKernel), nanos(res.NsAggregator), nanos(res.NsServer), nanos(res.NsTotal),
-		})
-	}
+		}
+	})
 	out.Table(fmt.Sprintf("Medians of %d rounds of %v; the sums were right in all of them", r.Rounds, r.Duration), []string{
 		"workers", "batch", "hot %", "baseline", "Mpairs/s", "min", "max", "libra/baseline",
 		"worker ns", "kernel ns", "aggregator ns", "ps ns", "all ns",

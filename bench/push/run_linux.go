@@ -102,7 +102,6 @@ func (r *run) measureBatch(ctx context.Context, batch int) (err error) {
 	return nil
 }
 
-// measureWorkers measures the baselines with a number of workers.
 func (r *run) measureWorkers(ctx context.Context, workers int, hotShare float64) error {
 	var subjects []*harness.Subject[Sample]
 	for _, b := range r.baselines {
@@ -173,7 +172,6 @@ func (r *run) read(ctx context.Context, c *cluster) (now reading, err error) {
 	return now, err
 }
 
-// pushes returns the number of all pushes that were acknowledged.
 func (r *reading) pushes() (n uint64) {
 	for _, m := range r.marks {
 		n += m.Pushes

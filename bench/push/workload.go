@@ -61,10 +61,8 @@ type workload struct {
 	mem     []byte
 }
 
-// workloadSize returns the bytes of a workload.
 func workloadSize(batch, workers int) int { return shareOffset(batch, workers) }
 
-// shareSize returns the bytes of one worker's part.
 func shareSize(batch int) int { return batchesEach * batch * (8 + 4) }
 
 // view reinterprets memory that is aligned for T.

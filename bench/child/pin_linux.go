@@ -1,7 +1,0 @@
-package child
-
-import (
-	"github.com/libra-ina/libra/internal/sys"
-)
-
-var pin = sys.PinProcess

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package sys
+
+import (
+	"errors"
+	"fmt"
+)
+
+// PinProcess returns [errors.ErrUnsupported] where there is no Linux.
+func PinProcess(cpu int) error { return fmt.Errorf("pin to CPU %d: %w", cpu, errors.ErrUnsupported) }
