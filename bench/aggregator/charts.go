@@ -22,7 +22,7 @@ func (r *Report) Charts() []harness.Chart {
 // costChart has a colour for each arithmetic, and dashes and glyphs for each mode.
 func (r *Report) costChart() harness.Chart {
 	hot := paperHot
-	if counts := r.hotCounts(); len(counts) > 0 && !slices.Contains(counts, hot) {
+	if counts := harness.Distinct(r.Results, func(res Result) int { return res.Hot }); len(counts) > 0 && !slices.Contains(counts, hot) {
 		hot = counts[0]
 	}
 	c := harness.Chart{

@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,7 +88,7 @@ func (h *run) measure(ctx context.Context, g group, others ...*harness.Subject[f
 		if err != nil {
 			return err
 		}
-		count := max(warmUp, int(float64(h.cfg.duration(RunTime))/max(ns, 1)))
+		count := max(warmUp, int(float64(cmp.Or(h.cfg.Duration, RunTime))/max(ns, 1)))
 		subjects = append(subjects, &harness.Subject[float64]{
 			What:    fmt.Sprintf("%s, %s, %d stripes, %d hot", b.result.Mode, b.result.Arithmetic, b.result.Stripes, b.result.Hot),
 			Measure: func(context.Context) (float64, error) { return b.measure(count) },

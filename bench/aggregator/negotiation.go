@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,8 +79,7 @@ func udpSite(context.Context, int) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	open := func() (link.Link, error) { return link.OpenUDP(loopback) }
-	l, err := open()
+	l, err := link.OpenUDP(loopback)
 	if err != nil {
 		return nil, errors.Join(err, model.Close())
 	}
@@ -90,7 +90,7 @@ func udpSite(context.Context, int) (*site, error) {
 	}
 	return &site{
 		plane: model, aggregator: at,
-		link:  func(int) (link.Link, error) { return open() },
+		link:  func(int) (link.Link, error) { return link.OpenUDP(loopback) },
 		at:    func(_ int, fn func() error) error { return fn() },
 		close: func() error { return errors.Join(server.Close(), model.Close()) },
 	}, nil
@@ -107,7 +107,7 @@ func (h *run) delay(ctx context.Context, s *site, b Backend, n int, a plane.Arit
 		return err
 	}
 	iteration := time.Since(start) / firstIterations
-	count := max(firstIterations, int(h.cfg.duration(IterationTime)/iteration))
+	count := max(firstIterations, int(cmp.Or(h.cfg.Duration, IterationTime)/iteration))
 	subject := &harness.Subject[times]{
 		What:    fmt.Sprintf("%v, %d workers, %v", b, n, a),
 		Measure: func(ctx context.Context) (times, error) { return c.iterate(ctx, count) },

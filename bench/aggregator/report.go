@@ -98,7 +98,6 @@ func newReport(rounds int) *Report {
 	}
 }
 
-// add adds a result whose samples are there.
 func (r *Report) add(res Result) {
 	s := harness.SpreadOf(res.Samples)
 	pairs := float64(res.Pairs)
@@ -151,7 +150,7 @@ func (r *Report) judge() {
 		what = fmt.Sprintf("combine, %s hot: %s", humanize.Comma(int64(hot)), what)
 		r.Targets = append(r.Targets, harness.Target{What: what, Verdict: harness.AtMost(want, got)})
 	}
-	for _, hot := range r.hotCounts() {
+	for _, hot := range harness.Distinct(r.Results, func(res Result) int { return res.Hot }) {
 		longest := func(a plane.Arithmetic) *Result { return r.find(a, plane.Combine, wire.MaxStripes, hot) }
 		exact, lut, fixed := longest(plane.Exact), longest(plane.LUT), longest(plane.Fixed)
 		if exact != nil {
@@ -169,22 +168,17 @@ func (r *Report) judge() {
 	}
 }
 
-// hotCounts returns the numbers of hot parameters in the order of the results.
-func (r *Report) hotCounts() []int {
-	return harness.Distinct(r.Results, func(res Result) int { return res.Hot })
-}
-
 // Print writes what was measured for people, the paper's figures beside ours.
 func (r *Report) Print(out *report.Printer) {
 	if len(r.Results) > 0 {
-		header, rows := r.costRows()
+		header, rows := r.costTable()
 		out.Table(fmt.Sprintf("Cost of the XDP program, median of %d rounds (smallest-largest)", r.Rounds), header, rows)
 		out.Note("The program alone, in the kernel's test run: checksums, duplicate filter, additions and answer, without a driver. " +
 			"Every frame has all lanes full.")
 	}
 	harness.PrintTargets(out, r.Targets)
 	if len(r.Rates) > 0 {
-		header, rows := r.rateRows()
+		header, rows := r.rateTable()
 		out.Table("Million pairs a second of the XDP program on one CPU, frames of 10 stripes, median (smallest-largest)", header, rows)
 	}
 	if len(r.Systems) > 0 {
@@ -257,41 +251,25 @@ var paperDelay = []struct {
 	Delay   float64
 }{{8, 100}, {32, 130}}
 
-// costRows has a row for each mode, number of hot parameters and stripes.
-func (r *Report) costRows() (header []string, rows [][]any) {
+// costTable has a row for each mode, number of hot parameters and stripes.
+func (r *Report) costTable() (header []string, rows [][]any) {
 	header = []string{"mode", "hot", "stripes"}
 	for _, n := range harness.Distinct(r.Results, func(res Result) string { return res.Arithmetic }) {
 		header = append(header, n+", ns a frame", "ns a pair")
 	}
-	type key struct {
-		mode         string
-		hot, stripes int
-	}
-	keyOf := func(res Result) key { return key{res.Mode, res.Hot, res.Stripes} }
-	for _, k := range harness.Distinct(r.Results, keyOf) {
-		row := []any{k.mode, humanize.Comma(int64(k.hot)), k.stripes}
-		for _, res := range r.Results {
-			if keyOf(res) == k {
-				row = append(row, fmt.Sprintf("%.0f", res.NsPerFrame), fmt.Sprintf("%.2f (%.2f-%.2f)", res.NsPerPair, res.Min, res.Max))
-			}
-		}
-		rows = append(rows, row)
-	}
-	return header, rows
+	return header, harness.Rows(r.Results,
+		func(res Result) []any { return []any{res.Mode, humanize.Comma(int64(res.Hot)), res.Stripes} },
+		func(res Result) []any {
+			return []any{fmt.Sprintf("%.0f", res.NsPerFrame), fmt.Sprintf("%.2f (%.2f-%.2f)", res.NsPerPair, res.Min, res.Max)}
+		})
 }
 
-// rateRows has a row for each distribution and number of hot parameters.
-func (r *Report) rateRows() (header []string, rows [][]any) {
+// rateTable has a row for each distribution and number of hot parameters.
+func (r *Report) rateTable() (header []string, rows [][]any) {
 	names := harness.Distinct(r.Rates, func(q Rate) string { return q.Arithmetic })
-	header = append([]string{"ranks", "hot"}, names...)
-	for i := 0; i < len(r.Rates); i += len(names) {
-		row := []any{r.Rates[i].Distribution, humanize.Comma(int64(r.Rates[i].Hot))}
-		for _, q := range r.Rates[i : i+len(names)] {
-			row = append(row, millions(q.Pairs))
-		}
-		rows = append(rows, row)
-	}
-	return header, rows
+	return append([]string{"ranks", "hot"}, names...), harness.Rows(r.Rates,
+		func(q Rate) []any { return []any{q.Distribution, humanize.Comma(int64(q.Hot))} },
+		func(q Rate) []any { return []any{millions(q.Pairs)} })
 }
 
 func (s System) row() []any {

@@ -1,3 +1,40 @@
+// Package aggregator measures what an aggregator costs and what it brings. It is
+// what 'libra bench aggregator' runs, and part of 'libra lut study'.
+//
+// # Cost
+//
+// The XDP program alone, by the kernel's test run: an XDP program in front of it
+// (bpf.Feeder) makes a new frame with a new sequence number in every iteration,
+// and what that takes is subtracted. What is left is everything that the program
+// does with a frame: parsing, both checksums, admission, the duplicate filter,
+// the additions, and the answer. A network card, its driver, and the copies of a
+// veth pair are not in it.
+//
+// Frames hold random numbers for random ranks, different ones in a frame, as a
+// worker's are. Combine and fetchadd get dense frames of one sender, all of whose
+// lanes are used; in fetchadd every answer carries the sums. Sync gets lane-aligned
+// frames of four workers in turn, so that every fourth frame completes a round. The
+// arithmetics and frame lengths of one mode take turns within a round.
+//
+// # Throughput
+//
+// The same, against the number of hot parameters, with ranks that are drawn
+// uniformly or by a Zipf distribution, which is what Figures 13 and 14 of libra.txt
+// vary. The more parameters are hot, the fewer pairs are left to the parameter
+// server; so the rate of the store (package ps) is measured on the pairs that are
+// left, from encoded COLD frames. If a share h of the pairs is hot, aggregator
+// and server together take min(A/h, S/(1-h)) pairs a second, where A and S are
+// their rates, each on one core; that is what a table gives beside the server
+// alone. There is no network in either.
+//
+// # Negotiation
+//
+// Workers, each with an endpoint of package transport, reduce a vector of hot
+// parameters round by round through an aggregator in sync mode, over UDP sockets of
+// the loopback interface and the Go model, or over AF_XDP sockets and the XDP
+// program on a network of namespaces. With fixed arithmetic they negotiate the
+// scale first, which takes a round trip in which everybody waits for the slowest
+// (Figure 17). All endpoints share the machine's cores.
 package aggregator
 
 import (
@@ -6,9 +43,11 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	plane "github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/wire"
 )
 
 // Run measures. When ctx is done, Run returns what it has and the cause. Cost
@@ -24,7 +63,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	for _, t := range cfg.Tests {
 		switch t {
 		case Cost:
-			parts = append(parts, part{string(Cost), h.costSteps(), h.cost})
+			parts = append(parts, part{string(Cost), len(cfg.Modes) * len(cfg.Hot) * len(cfg.Arithmetics) * len(cfg.Stripes) * cfg.Rounds, h.cost})
 		case Throughput:
 			parts = append(parts, part{string(Throughput), h.throughputSteps(), h.throughput})
 		case Negotiation:
@@ -47,7 +86,6 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return h.report, nil
 }
 
-// run is what one call of Run does.
 type run struct {
 	cfg    Config
 	report *Report
@@ -79,11 +117,6 @@ func (h *run) skip(p part, err error) error {
 	return nil
 }
 
-func (h *run) costSteps() int {
-	c := h.cfg
-	return len(c.Modes) * len(c.Hot) * len(c.Arithmetics) * len(c.Stripes) * c.Rounds
-}
-
 func (h *run) throughputSteps() int {
 	c := h.cfg
 	programs := (1 + len(c.Exponents)) * len(c.Arithmetics) * len(c.Sweep)
@@ -92,4 +125,106 @@ func (h *run) throughputSteps() int {
 		servers = len(c.Exponents) * (1 + len(c.Sweep))
 	}
 	return (programs + servers) * c.Rounds
+}
+
+// Test is the name of a measurement; see the package documentation.
+type Test string
+
+const (
+	Cost        Test = "cost"
+	Throughput  Test = "throughput"
+	Negotiation Test = "negotiation"
+)
+
+// Tests returns all tests.
+func Tests() []Test { return []Test{Cost, Throughput, Negotiation} }
+
+// Arithmetics returns all arithmetics.
+func Arithmetics() []plane.Arithmetic { return []plane.Arithmetic{plane.Exact, plane.LUT, plane.Fixed} }
+
+// Modes returns all modes.
+func Modes() []plane.Mode { return []plane.Mode{plane.Combine, plane.FetchAdd, plane.Sync} }
+
+// What one measurement takes unless Config.Duration is given.
+const (
+	RunTime       = 15 * time.Millisecond  // a test run of the XDP program
+	IterationTime = 200 * time.Millisecond // the iterations of workers in a round
+)
+
+// Backend is a kind of link that Negotiation measures.
+type Backend string
+
+const (
+	UDP   Backend = "udp"   // kernel UDP sockets and the Go aggregator
+	AFXDP Backend = "afxdp" // AF_XDP sockets and the XDP aggregator
+)
+
+// Backends returns all backends.
+func Backends() []Backend { return []Backend{UDP, AFXDP} }
+
+// Config is what to measure; [Defaults] is everything.
+type Config struct {
+	Tests       []Test
+	Arithmetics []plane.Arithmetic // of the jobs
+
+	// Modes, Stripes and Hot are what Cost combines with each other: modes of the
+	// job, stripes of a frame and numbers of hot parameters.
+	Modes   []plane.Mode
+	Stripes []int
+	Hot     []int
+
+	// Sweep are the numbers of hot parameters of Throughput.
+	Sweep []int
+	// Exponents are those of the Zipf distributions of Throughput.
+	Exponents []float64
+
+	// Workers are the numbers of workers of Negotiation.
+	Workers []int
+	// Backends are the links of Negotiation.
+	Backends []Backend
+	// Parameters is the length of the vector that Negotiation reduces.
+	Parameters int
+
+	// Rounds is how often each measurement is repeated.
+	Rounds int
+	// Duration is about what one measurement takes; 0 means RunTime or
+	// IterationTime.
+	Duration time.Duration
+
+	// SkipDenied leaves out, with a note in Report.Unavailable, what the process
+	// lacks the privileges for. Otherwise that is an error.
+	SkipDenied bool
+	Progress   harness.Progress // may be nil
+}
+
+// Defaults returns the configuration that measures everything. With its
+// exponents, 30,000 of 2^20 parameters take about half and 70 % of the updates, as
+// in the paper's two production tasks.
+func Defaults() Config {
+	return Config{
+		Tests: Tests(), Arithmetics: Arithmetics(),
+		Modes: Modes(), Stripes: []int{1, 2, 5, wire.MaxStripes}, Hot: []int{1000, paperHot, plane.MaxSlots},
+		Sweep:     []int{1000, 2000, 5000, 10_000, 20_000, paperHot, 40_000, 50_000, 2 * paperHot, plane.MaxSlots},
+		Exponents: []float64{0.83, 0.97},
+		Workers:   []int{2, 4, 8}, Backends: Backends(), Parameters: paperHot,
+		Rounds: 5,
+	}
+}
+
+// leastHot is how many parameters one frame names.
+const leastHot = wire.Lanes * wire.MaxStripes
+
+func (c *Config) check() error {
+	return harness.Check("aggregator benchmark",
+		harness.Known("test", Tests(), c.Tests...),
+		harness.Known("backend", Backends(), c.Backends...),
+		harness.InRange("as a Zipf exponent", 0, 4, c.Exponents...),
+		harness.InRange("stripes a frame", 1, wire.MaxStripes, c.Stripes...),
+		harness.InRange("hot parameters", leastHot, plane.MaxSlots, c.Hot...),
+		harness.InRange("hot parameters", leastHot, plane.MaxSlots, c.Sweep...),
+		harness.InRange("workers", 1, plane.MaxWorkers, c.Workers...),
+		harness.InRange("parameters", 1, plane.MaxSlots, c.Parameters),
+		harness.InRange("rounds", 1, 1000, c.Rounds),
+		harness.InRange("for one measurement", 0, time.Minute, c.Duration),
+	)
 }

@@ -32,7 +32,7 @@ func (h *run) throughput(ctx context.Context) (err error) {
 	if err := h.sweep(ctx, p, uniform, harness.NewZipf(plane.MaxSlots, 0), nil); err != nil {
 		return err
 	}
-	var server *server
+	var server *ps.Store
 	if slices.Contains(h.cfg.Arithmetics, plane.Exact) {
 		if server, err = newServer(); err != nil {
 			return err
@@ -47,7 +47,7 @@ func (h *run) throughput(ctx context.Context) (err error) {
 }
 
 // sweep measures one distribution, and what the server does if there is one.
-func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harness.Zipf, server *server) (err error) {
+func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harness.Zipf, server *ps.Store) (err error) {
 	rng := rand.New(rand.NewPCG(2, 0))
 	var g group
 	defer func() { err = errors.Join(err, g.close()) }()
@@ -66,7 +66,7 @@ func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harn
 			l := newLoad(d, hot, rng)
 			loads = append(loads, &harness.Subject[float64]{
 				What:    fmt.Sprintf("server, %d hot, %s", hot, name),
-				Measure: func(context.Context) (float64, error) { return server.rate(l) },
+				Measure: func(context.Context) (float64, error) { return l.rate(server) },
 			})
 		}
 	}
@@ -98,10 +98,8 @@ func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harn
 	return nil
 }
 
-// server is a parameter server's store that holds all keys.
-type server struct{ store *ps.Store }
-
-func newServer() (*server, error) {
+// newServer returns a parameter server's store that holds all keys.
+func newServer() (*ps.Store, error) {
 	store, err := ps.New(ps.Config{Dim: 1, Exp: ps.DefaultExp})
 	if err != nil {
 		return nil, err
@@ -115,7 +113,7 @@ func newServer() (*server, error) {
 			return nil, err
 		}
 	}
-	return &server{store}, nil
+	return store, nil
 }
 
 // keyOf scatters ranks as hashed features are.
@@ -148,10 +146,10 @@ func newLoad(d *harness.Zipf, hot int, rng *rand.Rand) (l load) {
 	return l
 }
 
-func (s *server) rate(l load) (float64, error) {
+func (l load) rate(server *ps.Store) (float64, error) {
 	start := time.Now()
 	for _, rows := range l.payloads {
-		if err := s.store.Accumulate(rows); err != nil {
+		if err := server.Accumulate(rows); err != nil {
 			return 0, err
 		}
 	}

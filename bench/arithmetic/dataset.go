@@ -110,17 +110,14 @@ func gradients(c Config, rng *rand.Rand) (d dataSet, err error) {
 	if err != nil {
 		return d, err
 	}
-	recipe := workload.ClickLog
+	name, recipe := "synthetic click log", workload.ClickLog
 	if c.Data != "" {
+		name, _, _ = strings.Cut(filepath.Base(c.Data), ".")
 		recipe = workload.SmallData
 	}
 	store, err := ps.New(recipe.Store(model, c.Seed))
 	if err != nil {
 		return d, err
-	}
-	name := "synthetic click log"
-	if c.Data != "" {
-		name, _, _ = strings.Cut(filepath.Base(c.Data), ".")
 	}
 	r := &recorder{Local: workload.Local{Store: store}, rng: rng, limit: c.Pairs, batches: c.Batches}
 	_, err = workload.Train(context.Background(), r, src, workload.Config{

@@ -3,7 +3,9 @@ package arithmetic
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"strings"
+	"unsafe"
 
 	"github.com/dustin/go-humanize"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/lut"
+	"github.com/libra-ina/libra/retransmit"
 )
 
 // Report is the outcome of a study. It marshals to one JSON object.
@@ -79,19 +82,9 @@ func (r *Report) printLongSums(out *report.Printer) {
 	for _, a := range arithmetics {
 		header = append(header, string(a))
 	}
-	var rows [][]any
-	for _, d := range r.DataSets {
-		for _, n := range harness.Distinct(r.LongSums, func(s LongSum) int { return s.Additions }) {
-			row := []any{d.Name, humanize.Comma(int64(n))}
-			for _, s := range r.LongSums {
-				if s.DataSet == d.Name && s.Additions == n {
-					row = append(row, fmt.Sprintf("%.1e (%.1e)", s.Median, s.Largest))
-				}
-			}
-			rows = append(rows, row)
-		}
-	}
-	out.Table("(B) Relative error of long sums, median (largest)", header, rows)
+	out.Table("(B) Relative error of long sums, median (largest)", header, harness.Rows(r.LongSums,
+		func(s LongSum) []any { return []any{s.DataSet, humanize.Comma(int64(s.Additions))} },
+		func(s LongSum) []any { return []any{fmt.Sprintf("%.1e (%.1e)", s.Median, s.Largest)} }))
 	out.Note("%d sums of each length, of numbers drawn at random from the data set, one after the other into one slot. "+
 		"The truth is a 320-bit sum. The scale of fixed is the largest at which a sum of that length cannot overflow; the unit of exact is 2^-46 or, "+
 		"where a sum of the greatest length might leave its range of 2^17, a coarser one. The errors of exact are those of rounding the sum to float32. "+
@@ -196,4 +189,127 @@ func (r *Report) memoryChart() harness.Chart {
 			}
 		})
 	return c
+}
+
+// tolerable is the error of a sum up to which the advice calls it harmless: a
+// tenth of a percent, which is the paper's own error of one addition.
+const tolerable = 1e-3
+
+func (r *Report) advice() string {
+	last := r.LongSums[len(r.LongSums)-1].Additions
+	longest := humanize.Comma(int64(last))
+	growing := r.DataSets[len(r.DataSets)-1].Name
+	lut, fixed := r.table2(LUT), r.table2(Fixed)
+
+	exactly := fmt.Sprintf("Choose exact wherever the data plane adds 64-bit integers, as XDP and the Go model do: "+
+		"after %s additions its largest error is %.1e (float32: %.1e), the sum does not depend on the order of arrival, "+
+		"and nothing is negotiated; it takes 8 bytes a slot instead of 4.",
+		longest, r.largest(Exact, last), r.largest(Float32, last))
+
+	looked := fmt.Sprintf("Choose lut on a switch without floats whose workers are asynchronous or whose gradients span many magnitudes. "+
+		"One addition is precise to %s on average for gradients and %s for uniform numbers, and none is off by more than %.1e, "+
+		"cancelling ones included. But what additions lose adds up, and addends below 2^-16 of the sum are lost altogether: "+
+		"a sum of %s numbers of one sign has an error of %s. %s",
+		percent(lut[0].Average, 4), percent(lut[1].Average, 4), max(r.Bound.SameSigns, r.Bound.OppositeSigns),
+		longest, percent(r.median(LUT, growing, last), 1), r.harvest())
+
+	negotiated := fmt.Sprintf("Choose fixed where 32-bit slots must do and workers are synchronous anyway. "+
+		"One addition is precise to %s on average for gradients and %s for uniform numbers, but only because the scale is negotiated for these very numbers in every iteration; "+
+		"with the scale of other numbers, %s is left. "+
+		"All addends share 31 bits: a sum of %s leaves each of them %d, "+
+		"and a gradient far below the largest one of its iteration loses its digits (the worst pair of gradients is precise to %s). "+
+		"The median error of a sum of %s gradients is %.1e (lut: %.1e).",
+		percent(fixed[0].Average, 5), percent(fixed[1].Average, 5), percent(r.Foreign.Average, 1),
+		longest, 31-bits.Len(uint(last-1)), percent(fixed[0].Worst, 2),
+		longest, r.median(Fixed, r.DataSets[0].Name, last), r.median(LUT, r.DataSets[0].Name, last))
+
+	return exactly + " " + looked + " " + negotiated
+}
+
+// harvest tells how long a sum of lut may become.
+func (r *Report) harvest() string {
+	shortest := math.MaxInt // of the lengths that do harm
+	for _, s := range r.LongSums {
+		if s.Arithmetic == LUT && s.Median > tolerable {
+			shortest = min(shortest, s.Additions)
+		}
+	}
+	harmless := 0
+	for _, s := range r.LongSums {
+		if s.Additions < shortest {
+			harmless = max(harmless, s.Additions)
+		}
+	}
+	limit := percent(tolerable, 1)
+	if harmless == 0 {
+		return fmt.Sprintf("Median errors exceed %s from %s additions on, so harvest after fewer.", limit, humanize.Comma(int64(shortest)))
+	}
+	return fmt.Sprintf("Median errors stay within %s up to %s additions, so harvest at least as often.", limit, humanize.Comma(int64(harmless)))
+}
+
+// table2 returns an arithmetic's rows, gradients first.
+func (r *Report) table2(a Arithmetic) (rows []Precision) {
+	for _, p := range r.Precision {
+		if p.Arithmetic == a {
+			rows = append(rows, p)
+		}
+	}
+	return rows
+}
+
+// largest returns the largest error of sums of that length, of any data set.
+func (r *Report) largest(a Arithmetic, additions int) (largest float64) {
+	for _, s := range r.LongSums {
+		if s.Arithmetic == a && s.Additions == additions {
+			largest = max(largest, s.Largest)
+		}
+	}
+	return largest
+}
+
+func (r *Report) median(a Arithmetic, dataSet string, additions int) float64 {
+	return harness.Find(r.LongSums, func(s LongSum) bool {
+		return s.Arithmetic == a && s.DataSet == dataSet && s.Additions == additions
+	}).Median
+}
+
+// Memory is the memory of an aggregator with one job of 30,000 hot parameters, in
+// bytes (libra.txt §5.7).
+type Memory struct {
+	Name string `json:"name"`
+	// Slots is one bank of sums. Tables are those of table lookup. Control is
+	// the rest: duplicate filter, admission and counters.
+	Slots   int `json:"slots"`
+	Tables  int `json:"tables"`
+	Control int `json:"control"`
+	// Spare is the second bank, which is harvested while the first one fills.
+	Spare int `json:"spare_bank"`
+}
+
+// Total returns the sum of all.
+func (m Memory) Total() int { return m.Slots + m.Tables + m.Control + m.Spare }
+
+// hotParameters is the number of hot parameters of libra.txt §5.7.
+const hotParameters = 30_000
+
+const kilobyte = 1024
+
+// paperMemory is libra.txt §5.7.
+var paperMemory = Memory{Name: "paper", Slots: 118 * kilobyte, Tables: lut.PaperBytes, Control: 130 * kilobyte}
+
+// memory accounts for one job, by arithmetic.
+func memory(c Config, tables lut.Budget) []Memory {
+	perSender := int(unsafe.Sizeof(retransmit.Filter{}) +
+		unsafe.Sizeof(aggregator.SenderConfig{}) + unsafe.Sizeof(aggregator.SenderCounters{}))
+	control := c.Senders*perSender +
+		int(unsafe.Sizeof(aggregator.JobConfig{})+unsafe.Sizeof(aggregator.JobCounters{})+unsafe.Sizeof(aggregator.Counters{}))
+	rows := []Memory{paperMemory}
+	add := func(a Arithmetic, slot, tables int) {
+		bank := hotParameters * slot
+		rows = append(rows, Memory{Name: string(a), Slots: bank, Tables: tables, Control: control, Spare: bank})
+	}
+	add(LUT, 4, tables.Total)
+	add(Fixed, 4, 0)
+	add(Exact, 8, 0)
+	return rows
 }

@@ -195,26 +195,21 @@ func (c *Child) Ask(ctx context.Context, op string, arg, into any) error {
 			return fmt.Errorf("child: ask %s to %s: %w", c.spec.Name, op, err)
 		}
 	}
+	var a answer
 	select {
-	case a := <-answers:
-		return c.accept(op, a, into)
-	case <-c.Done():
-		// Done comes after the last line of output.
-		select {
-		case a := <-answers:
-			return c.accept(op, a, into)
-		default:
-		}
-		if err := c.Wait(ctx); err != nil {
-			return fmt.Errorf("child: asked to %s: %w", op, err)
-		}
-		return fmt.Errorf("child: %s has ended; it was asked to %s", c.spec.Name, op)
+	case a = <-answers:
 	case <-ctx.Done():
 		return fmt.Errorf("child: %s does not %s: %w", c.spec.Name, op, context.Cause(ctx))
+	case <-c.Done():
+		select {
+		case a = <-answers: // Done comes after the last line of output.
+		default:
+			if err := c.Wait(ctx); err != nil {
+				return fmt.Errorf("child: asked to %s: %w", op, err)
+			}
+			return fmt.Errorf("child: %s has ended; it was asked to %s", c.spec.Name, op)
+		}
 	}
-}
-
-func (c *Child) accept(op string, a answer, into any) error {
 	if a.Error != "" {
 		return fmt.Errorf("child: %s, asked to %s: %s", c.spec.Name, op, a.Error)
 	}

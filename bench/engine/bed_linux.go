@@ -55,7 +55,6 @@ func newBed(ctx context.Context, cfg Config, mtu int) (*bed, error) {
 	return b, nil
 }
 
-// host is the node of the tested end.
 func (b *bed) host() *testbed.Node { return b.net.Host(0) }
 
 // ends calls do for the tested and the opposite end of the cable, in the namespace
@@ -193,7 +192,6 @@ func (b *bed) attach() error {
 	})
 }
 
-// detach makes room for another program on the opposite end.
 func (b *bed) detach() error {
 	if b.attached == nil {
 		return nil

@@ -92,7 +92,6 @@ import (
 // Test is the name of a measurement; see the package documentation.
 type Test string
 
-// The tests.
 const (
 	Transmit        Test = "transmit"
 	Receive         Test = "receive"
@@ -147,10 +146,8 @@ type Config struct {
 	Duration time.Duration // of one measurement
 	WarmUp   time.Duration // before each measurement
 	// CPUs are where the tested program and the opposite end run.
-	CPUs [2]int
-	// ChildCommand is a command that calls [RunChild] with the argument that is
-	// appended to it; nil: see [child.Command].
-	ChildCommand []string
+	CPUs         [2]int
+	ChildCommand []string         // calls [RunChild]; nil: see [child.Command]
 	Progress     harness.Progress // may be nil
 }
 

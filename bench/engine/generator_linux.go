@@ -153,8 +153,7 @@ func buildFrame(from, to wire.Endpoint, size int) ([]byte, error) {
 
 // turnRound exchanges the MAC addresses of a frame.
 func turnRound(frame []byte) {
-	var mac [6]byte
-	copy(mac[:], frame[0:6])
-	copy(frame[0:6], frame[6:12])
-	copy(frame[6:12], mac[:])
+	mac := [6]byte(frame)
+	copy(frame, frame[6:12])
+	copy(frame[6:], mac[:])
 }

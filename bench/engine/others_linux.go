@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"errors"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -27,9 +28,11 @@ type asavie struct {
 var _ mover = (*asavie)(nil)
 
 func (p *asavie) open() (err error) {
-	if p.ifindex, err = p.cfg.ifindex(); err != nil {
+	device, err := net.InterfaceByName(p.cfg.Interface)
+	if err != nil {
 		return err
 	}
+	p.ifindex = device.Index
 	opts := &xdp.SocketOptions{
 		NumFrames: umemFrames, FrameSize: 2048, FillRingNumDescs: ringSize, CompletionRingNumDescs: ringSize,
 		RxRingNumDescs: ringSize, TxRingNumDescs: ringSize,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -58,20 +59,13 @@ func machine() Machine {
 	if unix.Uname(&name) == nil {
 		m.Kernel = unix.ByteSliceToString(name.Release[:])
 	}
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return m
-	}
-	for line := range strings.Lines(string(info)) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-			m.CPU = strings.TrimSpace(value)
-			break
-		}
-	}
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	_, model, _ := strings.Cut(string(info), "\nmodel name")
+	model, _, _ = strings.Cut(model, "\n")
+	m.CPU = strings.Trim(model, "\t :")
 	return m
 }
 
-// run is what one call of Run does.
 type run struct {
 	cfg       Config
 	xdp       *baselines.Executable // of Libxdp
@@ -120,7 +114,7 @@ type group struct {
 
 // measureAll measures group after group, each on the bed for its size.
 func (r *run) measureAll(ctx context.Context) error {
-	var plain, jumbo []group
+	groups := map[int][]group{} // by MTU
 	for _, size := range r.cfg.Sizes {
 		for _, test := range r.cfg.Tests {
 			g := group{test: test, size: size}
@@ -132,23 +126,22 @@ func (r *run) measureAll(ctx context.Context) error {
 				g.baselines = append(g.baselines, b)
 			}
 			r.steps.Total += len(g.baselines) * r.cfg.Rounds
+			mtu := plainMTU
 			if size > maxPlain {
-				jumbo = append(jumbo, g)
-			} else {
-				plain = append(plain, g)
+				mtu = jumboMTU
 			}
+			groups[mtu] = append(groups[mtu], g)
 		}
 	}
-	if err := r.onBed(ctx, plainMTU, plain); err != nil {
-		return err
+	for _, mtu := range slices.Sorted(maps.Keys(groups)) {
+		if err := r.onBed(ctx, mtu, groups[mtu]); err != nil {
+			return err
+		}
 	}
-	return r.onBed(ctx, jumboMTU, jumbo)
+	return nil
 }
 
 func (r *run) onBed(ctx context.Context, mtu int, groups []group) (err error) {
-	if len(groups) == 0 {
-		return nil
-	}
 	b, err := newBed(ctx, r.cfg, mtu)
 	if err != nil {
 		return err

@@ -62,7 +62,6 @@ func Ticks[T int | float64](format string, values ...T) []Tick {
 // Corner is the corner of a chart with its legend.
 type Corner int
 
-// The corners.
 const (
 	TopLeft Corner = iota
 	TopRight
@@ -73,7 +72,6 @@ const (
 // Kind is how a series is drawn.
 type Kind int
 
-// The kinds.
 const (
 	Lines Kind = iota // points joined by a line
 	Dots
@@ -279,7 +277,6 @@ func (s *Series) colour() color.Color {
 	return plotutil.Color(s.Colour)
 }
 
-// bars returns the rectangles of all points.
 func (s *Series) bars() (*plotter.Polygon, error) {
 	var bars []plotter.XYer
 	for _, pt := range s.Points {

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 )
@@ -76,6 +77,17 @@ func Distinct[T any, K comparable](all []T, of func(T) K) (values []K) {
 		}
 	}
 	return values
+}
+
+// Rows makes a row of a table of all that have the same label: the label, and the
+// cells of each.
+func Rows[T any](all []T, label, cells func(T) []any) (rows [][]any) {
+	key := func(v T) string { return fmt.Sprint(label(v)...) }
+	for _, k := range Distinct(all, key) {
+		same := slices.DeleteFunc(slices.Clone(all), func(v T) bool { return key(v) != k })
+		rows = append(rows, slices.Concat(label(same[0]), slices.Concat(Pick(same, cells)...)))
+	}
+	return rows
 }
 
 // Find returns the first of all that fits, or nil.

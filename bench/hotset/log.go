@@ -26,7 +26,7 @@ type Log struct {
 type trainingLog struct {
 	name string
 	keys []uint64
-	ends []int // of each row in keys
+	ends []int // of each row in keys, after a 0
 	full packer.Ranking
 }
 
@@ -35,15 +35,9 @@ func (l *trainingLog) append(keys ...uint64) {
 	l.ends = append(l.ends, len(l.keys))
 }
 
-func (l *trainingLog) rows() int { return len(l.ends) }
+func (l *trainingLog) rows() int { return len(l.ends) - 1 }
 
-func (l *trainingLog) row(i int) []uint64 {
-	begin := 0
-	if i > 0 {
-		begin = l.ends[i-1]
-	}
-	return l.keys[begin:l.ends[i]]
-}
+func (l *trainingLog) row(i int) []uint64 { return l.keys[l.ends[i]:l.ends[i+1]] }
 
 // count ranks the parameters of the rows that keep accepts.
 func (l *trainingLog) count(keep func(row uint64) bool) packer.Ranking {
@@ -69,7 +63,6 @@ func (l *trainingLog) describe() Log {
 	}
 }
 
-// logName returns a file's name without its extensions.
 func logName(path string) string {
 	name, _, _ := strings.Cut(filepath.Base(path), ".")
 	return name
@@ -131,7 +124,7 @@ func synthesise(c Config, share float64) (*trainingLog, error) {
 }
 
 func readSource(name string, src workload.Source) (*trainingLog, error) {
-	l := &trainingLog{name: name}
+	l := &trainingLog{name: name, ends: []int{0}}
 	var s workload.Sample
 	for {
 		switch err := src.Next(&s); {
@@ -155,7 +148,7 @@ func readText(path string) (*trainingLog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hotset study: %s: %w", path, err)
 	}
-	l := &trainingLog{name: logName(path)}
+	l := &trainingLog{name: logName(path), ends: []int{0}}
 	numbers := map[string]uint64{}
 	var row []uint64
 	for lines := 1; ; lines++ {
@@ -176,8 +169,7 @@ func readText(path string) (*trainingLog, error) {
 			l.append(row...)
 		}
 		if errors.Is(err, io.EOF) {
-			break
+			return l, nil
 		}
 	}
-	return l, nil
 }

@@ -154,7 +154,6 @@ func packets(l *trainingLog, hot *packer.HotSet, c Config, combined bool) ([]Pac
 	return results, nil
 }
 
-// measure packs batches and counts packets and what they cost a switch.
 func (p packing) measure(batches iter.Seq[[]uint64], hot *packer.HotSet) (r Packets, err error) {
 	r.Hot = hot.Len()
 	seen := make([]uint32, p.placement.Registers())
@@ -233,7 +232,6 @@ type Lanes struct {
 // laneBatches is how many batches of each size the lane study packs at most.
 const laneBatches = 100
 
-// lanes measures the share of unfilled lanes of one log by batch size.
 func lanes(l *trainingLog, hot *packer.HotSet, c Config, combined bool) ([]Lanes, error) {
 	var results []Lanes
 	for _, size := range c.BatchSizes {

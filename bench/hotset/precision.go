@@ -33,51 +33,53 @@ type RatePrecision struct {
 
 // precision runs the experiment of libra.txt §5.3 on one log.
 func precision(l *trainingLog, c Config) ([]Precision, error) {
-	results := make([]Precision, len(c.Steps))
-	rules := make([]packer.Principle, len(c.Steps))
-	global := make([]*packer.HotSet, len(c.Steps))
+	type trial struct {
+		rule         packer.Principle
+		hot          *packer.HotSet // of the whole log
+		found, sizes []float64      // of the samples at one rate
+	}
+	results, trials := make([]Precision, len(c.Steps)), make([]trial, len(c.Steps))
 	for i, step := range c.Steps {
 		// The experiment is about the rule, so no budget may cap it.
-		rules[i] = packer.Principle{Step: step, MinGain: c.MinGain, MemoryShare: 1, ChipBytes: 1 << 30, MaxSlots: packer.MaxHotKeys}
-		hot, err := rules[i].HotSet(l.full, 1, packer.Meta{Rate: 1})
+		rule := packer.Principle{Step: step, MinGain: c.MinGain, MemoryShare: 1, ChipBytes: 1 << 30, MaxSlots: packer.MaxHotKeys}
+		hot, err := rule.HotSet(l.full, 1, packer.Meta{Rate: 1})
 		if err != nil {
 			return nil, err
 		}
-		global[i] = hot
+		trials[i] = trial{rule: rule, hot: hot}
 		results[i] = Precision{Log: l.name, Step: step, Hot: hot.Len(), Share: hot.Meta().Share()}
 		if hot.Len() > 0 {
 			results[i].Least = hot.Count(uint32(hot.Len() - 1))
 		}
 	}
 	for _, rate := range c.Rates {
-		found := make([][]float64, len(c.Steps))
-		sizes := make([][]float64, len(c.Steps))
 		for sample := range c.Samples {
 			s, err := packer.NewSampler(rate, c.Seed+uint64(sample))
 			if err != nil {
 				return nil, err
 			}
 			ranking := l.count(s.Keep)
-			for i, rule := range rules {
-				if global[i].Len() == 0 {
+			for i := range trials {
+				t := &trials[i]
+				if t.hot.Len() == 0 {
 					continue
 				}
-				hot, err := rule.HotSet(ranking, 1, packer.Meta{Rate: rate})
+				hot, err := t.rule.HotSet(ranking, 1, packer.Meta{Rate: rate})
 				if err != nil {
 					return nil, err
 				}
-				found[i] = append(found[i], overlap(global[i], hot))
-				sizes[i] = append(sizes[i], float64(hot.Len()))
+				t.found, t.sizes = append(t.found, overlap(t.hot, hot)), append(t.sizes, float64(hot.Len()))
 			}
 		}
-		for i := range c.Steps {
-			if global[i].Len() == 0 {
-				continue
+		for i := range trials {
+			t := &trials[i]
+			if t.hot.Len() > 0 {
+				s := harness.SpreadOf(t.found)
+				results[i].Rates = append(results[i].Rates, RatePrecision{
+					Rate: rate, Median: s.Median, Min: s.Min, Max: s.Max, HotInSample: harness.Median(t.sizes),
+				})
 			}
-			s := harness.SpreadOf(found[i])
-			results[i].Rates = append(results[i].Rates, RatePrecision{
-				Rate: rate, Median: s.Median, Min: s.Min, Max: s.Max, HotInSample: harness.Median(sizes[i]),
-			})
+			t.found, t.sizes = nil, nil
 		}
 	}
 	return results, nil

@@ -205,7 +205,6 @@ func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store 
 // coldEpoch is that of the flows to the server, where each worker joins once.
 const coldEpoch = 1
 
-// startLoop starts the server's endpoint and admits the workers.
 func (c *childConfig) startLoop(ctx context.Context, store *ps.Store) (*transport.Server, error) {
 	link, err := c.OpenLink()
 	if err != nil {

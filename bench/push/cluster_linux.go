@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -15,7 +16,6 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
 
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
@@ -39,7 +39,6 @@ type cluster struct {
 	sums    *sys.Shared
 }
 
-// launch starts a cluster and waits until it is ready to push.
 func (r *run) launch(ctx context.Context, baseline string, workers int) (_ *cluster, err error) {
 	c := &cluster{group: proc.NewGroup(ctx, proc.Config{Grace: endLimit})}
 	if c.sums, err = sys.NewShared("libra-bench-sums", sumsSize); err != nil {
@@ -124,12 +123,6 @@ func (r *run) keyValueCommand(role string, process int, args ...string) []string
 	return r.keyValue.Command(append([]string{role, strconv.Itoa(cpu(process)), strconv.Itoa(zmqPort)}, args...)...)
 }
 
-// marks asks the workers and, last, the server for a mark, all at about the same
-// time.
-func (c *cluster) marks(ctx context.Context) ([]mark, error) {
-	return askAll(ctx, append(c.workers[:len(c.workers):len(c.workers)], c.server), opMark)
-}
-
 func askAll(ctx context.Context, processes []*child.Child, op string) ([]mark, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, endLimit, fmt.Errorf("no answer within %v", endLimit))
 	defer cancel()
@@ -163,7 +156,6 @@ func (c *cluster) finish(ctx context.Context) (pushes []uint64, err error) {
 	return pushes, c.group.Wait()
 }
 
-// kill ends what still runs and releases the sums' memory.
 func (c *cluster) kill() error {
 	_ = c.group.Stop() // what failed first has been reported
 	return c.sums.Close()
@@ -173,12 +165,10 @@ func (c *cluster) kill() error {
 // server's, host i+1 that of worker i. The switch's ports carry the XDP
 // aggregator for the whole run; jobs come and go.
 type bed struct {
-	net          *testbed.Bed
-	aggregator   *bpf.Aggregator
-	statistics   interface{ Close() error }
-	control      *grpc.Server
-	closeService func()
-	end          context.CancelFunc // of the control service's streams
+	net        *testbed.Bed
+	aggregator *bpf.Aggregator
+	statistics io.Closer
+	endControl func() // the control service; nil before it has begun
 }
 
 func newBed(ctx context.Context, workers int) (_ *bed, err error) {
@@ -210,23 +200,24 @@ func (b *bed) serve() error {
 		return fmt.Errorf("push: control service: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b.end = cancel
-	b.control = control.NewServer(control.Security{})
+	server := control.NewServer(control.Security{})
 	service := control.NewAggregator(ctx, control.AggregatorConfig{
 		Plane: b.aggregator, Stripes: wire.MaxStripes, Dense: true, Log: slog.New(slog.DiscardHandler),
 	})
-	pb.RegisterAggregatorServer(b.control, service)
-	b.closeService = service.Close
-	go func() { _ = b.control.Serve(listener) }() // ends with Stop, for which it has no error
+	pb.RegisterAggregatorServer(server, service)
+	b.endControl = func() {
+		cancel() // of streams
+		server.Stop()
+		service.Close()
+	}
+	go func() { _ = server.Serve(listener) }() // ends with Stop, for which it has no error
 	return nil
 }
 
 func (b *bed) close() error {
 	var errs []error
-	if b.control != nil {
-		b.end()
-		b.control.Stop()
-		b.closeService()
+	if b.endControl != nil {
+		b.endControl()
 	}
 	errs = append(errs, harness.Close(b.aggregator))
 	if b.statistics != nil {

@@ -107,13 +107,11 @@ type Config struct {
 	Batches   []int    // numbers of pairs in a push
 	Baselines []string // of Baselines(), Libra among them
 	// Rounds is how often each measurement is repeated.
-	Rounds   int
-	Duration time.Duration // of one measurement
-	WarmUp   time.Duration // before each measurement
-	Harvest  time.Duration // between two harvests of the aggregator's sums
-	// ChildCommand is a command that calls [RunChild] with the argument that is
-	// appended to it; nil: see [child.Command].
-	ChildCommand []string
+	Rounds       int
+	Duration     time.Duration    // of one measurement
+	WarmUp       time.Duration    // before each measurement
+	Harvest      time.Duration    // between two harvests of the aggregator's sums
+	ChildCommand []string         // calls [RunChild]; nil: see [child.Command]
 	Progress     harness.Progress // may be nil
 }
 

@@ -77,7 +77,6 @@ func newReport(cfg *Config) *Report {
 	}
 }
 
-// add adds a result whose samples are there.
 func (r *Report) add(res Result) {
 	median := func(figure func(Sample) float64) float64 { return harness.Over(res.Samples, figure).Median }
 	rate := harness.Over(res.Samples, func(s Sample) float64 { return s.PairsPerSecond })

@@ -45,7 +45,6 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	return r.report, err
 }
 
-// run is what one call of Run does.
 type run struct {
 	cfg       Config
 	report    *Report
@@ -93,7 +92,8 @@ func (r *run) measureBatch(ctx context.Context, batch int) (err error) {
 	defer func() { err = errors.Join(err, r.load.Close()) }()
 	r.work = &workload{batch: batch, workers: workers, mem: r.load.Mem}
 	r.work.fill(1)
-	share := r.work.hotShare()
+	keys, _ := r.work.share(0)
+	share := hotShare(r.work.ranked(), keys)
 	for _, workers := range r.cfg.Workers {
 		if err := r.measureWorkers(ctx, workers, share); err != nil {
 			return err
@@ -168,7 +168,7 @@ func (r *run) read(ctx context.Context, c *cluster) (now reading, err error) {
 	if now.softirq, err = sys.SoftirqTime(); err != nil {
 		return now, err
 	}
-	now.marks, err = c.marks(ctx)
+	now.marks, err = askAll(ctx, append(slices.Clone(c.workers), c.server), opMark)
 	return now, err
 }
 

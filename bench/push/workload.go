@@ -45,7 +45,6 @@ func putRows(mem []byte, rows []row) {
 	copy(all[1:], rows)
 }
 
-// heldRows returns what a server stored.
 func heldRows(mem []byte) []row {
 	all := view[row](mem)
 	return all[1:][:min(all[0].key, Keys)]
@@ -146,12 +145,6 @@ func (d *drawer) fill(keys []uint64, grads []float32) {
 			grads[i] = float32(int8(d.rng.Uint32())) * valueUnit
 		}
 	}
-}
-
-// hotShare returns the share of the pairs of the first worker whose keys are hot.
-func (w *workload) hotShare() float64 {
-	keys, _ := w.share(0)
-	return hotShare(w.ranked(), keys)
 }
 
 // hotShare returns the share of keys that are among the HotKeys first of ranked.

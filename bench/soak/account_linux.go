@@ -110,7 +110,6 @@ func (e *end) account(ctx context.Context) (*account, error) {
 	return a, nil
 }
 
-// settle waits until a port has nothing on its way.
 func (p *port) settle(ctx context.Context) error {
 	for {
 		var (
@@ -198,7 +197,6 @@ func (t *tally) dropped() int64 {
 	return int64(n)
 }
 
-// lost returns how many packets have got no answer.
 func (t *tally) lost() int64 { return int64(t.client.Sent - t.answered) }
 
 // quiet is the time without a change after which a paused link counts as being
@@ -298,7 +296,6 @@ func (l *running) setCalm(ctx context.Context, on bool) {
 	}
 }
 
-// finish completes the report.
 func (h *runner) finish() {
 	r := h.report
 	r.Duration = time.Since(h.began)

@@ -75,8 +75,7 @@ type Config struct {
 	Bound time.Duration
 	// Seed of the order of events and of how long they last.
 	Seed uint64
-	// ChildCommand is a command that calls [RunChild] with the argument that is
-	// appended to it. Empty: this executable's hidden command.
+	// ChildCommand calls [RunChild]; nil: see [child.Command].
 	ChildCommand []string
 	// Progress, if not nil, is called after each round with seconds.
 	Progress harness.Progress

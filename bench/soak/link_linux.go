@@ -36,7 +36,6 @@ type link struct {
 	ran  chan error        // the clients' end
 }
 
-// newLink makes the namespaces and the cable.
 func newLink(name string, queues int, stamps bool) (l *link, err error) {
 	l = &link{name: name, queues: queues, stamps: stamps, past: map[string]uint64{}}
 	defer func() {
@@ -53,7 +52,6 @@ func newLink(name string, queues int, stamps bool) (l *link, err error) {
 	return l, l.plug()
 }
 
-// plug makes the cable.
 func (l *link) plug() error {
 	return l.near.Veth(testbed.VethConfig{Names: [2]string{nearName, farName}, Peer: l.far, Queues: l.queues, MTU: plainMTU})
 }
@@ -110,7 +108,6 @@ func (l *link) flow(on bool) {
 	}
 }
 
-// answers returns how many packets came back.
 func (l *link) answers() uint64 {
 	var n uint64
 	for _, c := range l.clients {
@@ -127,7 +124,6 @@ const (
 	reception    = " RX"
 )
 
-// interfaces calls fn with both interfaces.
 func (l *link) interfaces(fn func(ns *testbed.Namespace, name string) error) error {
 	return errors.Join(fn(l.near, nearName), fn(l.far, farName))
 }
@@ -152,7 +148,6 @@ func (l *link) drops() (map[string]uint64, error) {
 	return drops, err
 }
 
-// describe tells what waits on what.
 func (l *link) describe(ctx context.Context) string {
 	s := fmt.Sprintf("link %s; client: %s", l.name, l.end.status(ctx))
 	for i, c := range l.clients {
@@ -230,7 +225,10 @@ func disturbances(l *link) []disturbance {
 		{kind: "far interface down and up", spoil: setUp(l.far, farName, false), repair: setUp(l.far, farName, true)},
 		// Too small for all but the smallest packets.
 		{kind: "MTU shrunk and restored", spoil: setMTU(smallMTU), repair: setMTU(plainMTU), exact: true, size: largest},
-		{kind: "link deleted and recreated", spoil: unplug, repair: plug},
+		{kind: "link deleted and recreated",
+			spoil:  func(context.Context, *link, *rand.Rand) error { return l.unplug() },
+			repair: func(context.Context, *link, *rand.Rand) error { return errors.Join(l.plug(), l.opposite.relinked()) },
+		},
 	}
 	server, ok := l.opposite.(*process)
 	if !ok {
@@ -274,18 +272,11 @@ func setUp(ns *testbed.Namespace, name string, up bool) action {
 	}
 }
 
-// setMTU changes the MTU of both ends.
 func setMTU(mtu int) action {
 	return func(_ context.Context, l *link, _ *rand.Rand) error {
 		text := strconv.Itoa(mtu)
 		return errors.Join(l.near.SetDeviceAttr(nearName, "mtu", text), l.far.SetDeviceAttr(farName, "mtu", text))
 	}
-}
-
-func unplug(_ context.Context, l *link, _ *rand.Rand) error { return l.unplug() }
-
-func plug(_ context.Context, l *link, _ *rand.Rand) error {
-	return errors.Join(l.plug(), l.opposite.relinked())
 }
 
 func stop(_ context.Context, l *link, _ *rand.Rand) error { return l.opposite.stop() }

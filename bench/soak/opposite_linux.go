@@ -181,7 +181,6 @@ func load(name string, body asm.Instructions) (*ebpf.Program, error) {
 	return prog, nil
 }
 
-// loadReflector loads the program that sends packets back.
 func loadReflector() (*ebpf.Program, error) {
 	return load("soak_reflect", asm.Instructions{asm.Mov.Imm(asm.R0, xdpTx), asm.Return()})
 }

@@ -133,10 +133,8 @@ type window struct {
 	fate       [remembered]uint8
 }
 
-// room returns how many packets may be sent.
 func (w *window) room() int { return int(w.size - (w.next - w.base)) }
 
-// add notes that the next packet is sent.
 func (w *window) add(now int64) {
 	w.sent[w.next%remembered], w.fate[w.next%remembered] = now, fateWaiting
 	w.next++
@@ -162,7 +160,6 @@ var (
 	errForgotten = errors.New("soak: an answer to a packet that the window has forgotten")
 )
 
-// answer notes an answer.
 func (w *window) answer(number uint64) error {
 	switch {
 	case number >= w.next:
@@ -181,7 +178,6 @@ func (w *window) answer(number uint64) error {
 	return nil
 }
 
-// oldest returns when the oldest packet without an answer was sent.
 func (w *window) oldest() (sent int64, waiting bool) {
 	if w.base == w.next {
 		return 0, false

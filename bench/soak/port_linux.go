@@ -56,7 +56,6 @@ type port struct {
 	reported map[string]uint64 // the socket's counters in the last account
 }
 
-// run works until ctx is done.
 func (p *port) run(ctx context.Context) error {
 	p.thread.Store(int32(unix.Gettid()))
 	defer p.sleep.watch()()
@@ -152,7 +151,6 @@ func (p *port) ask(ctx context.Context, fn func()) error {
 // wake makes a sleeping goroutine check for calls.
 func (p *port) wake() { p.sock.Load().Wake() }
 
-// receive takes a batch of packets.
 func (p *port) receive() ([]afxdp.Desc, error) {
 	n, err := p.sock.Load().Receive(p.descs[:])
 	return p.descs[:n], err

@@ -120,7 +120,6 @@ func (c *client) send(at int64) (int, error) {
 	return sent, errors.Join(err, c.pool.Free(c.frames[sent:n]...))
 }
 
-// wait sleeps until there is something to do.
 func (c *client) wait() error {
 	want, timeout := afxdp.EventRx, -time.Nanosecond
 	if oldest, waiting := c.window.oldest(); waiting {
@@ -132,7 +131,6 @@ func (c *client) wait() error {
 	return c.poll(want, timeout)
 }
 
-// take checks an answer.
 func (c *client) take(b []byte, first bool) {
 	p, ok := c.check(b)
 	if !ok {
@@ -268,7 +266,6 @@ func serve(ctx context.Context, c serverConfig) (err error) {
 	return err
 }
 
-// answer does what the parent process asks for.
 func (e *end) answer(ctx context.Context, op string, queue int) (any, error) {
 	switch op {
 	case opAccount:

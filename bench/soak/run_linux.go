@@ -32,11 +32,10 @@ const (
 // is done, Run returns the report until then and the cause.
 //
 // Nothing is left behind, however the process ends.
-func Run(ctx context.Context, cfg Config) (*Report, error) {
+func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	var err error
 	if cfg.ChildCommand, err = child.Command(cfg.ChildCommand, "soak"); err != nil {
 		return nil, err
 	}
@@ -101,7 +100,6 @@ type running struct {
 	event   Event
 }
 
-// build makes the links.
 func (h *runner) build(ctx context.Context, stop context.CancelCauseFunc) error {
 	for i, kind := range []struct {
 		name   string
@@ -162,7 +160,6 @@ func (h *runner) cause(ctx context.Context, err error) error {
 	return err
 }
 
-// progress tells how far the run is, in seconds.
 func (h *runner) progress() {
 	if h.cfg.Progress == nil {
 		return
@@ -305,7 +302,6 @@ func (h *runner) disturbed(ctx context.Context) error {
 	return nil
 }
 
-// disturb makes something happen to a link and waits until it works again.
 func (h *runner) disturb(ctx context.Context, l *running) error {
 	d := l.happens
 	l.event = Event{At: time.Since(h.began), Link: l.name, Kind: d.kind}

@@ -33,8 +33,7 @@ type Config struct {
 	Harvest time.Duration
 	// ThreadedNAPI is the switch's setting of that name.
 	ThreadedNAPI bool
-	// ChildCommand is a command that calls [RunChild] with the argument that is
-	// appended to it. Empty: this executable's hidden command.
+	// ChildCommand calls [RunChild]; nil: see [child.Command].
 	ChildCommand []string
 	// Progress, if not nil, is called before each run.
 	Progress harness.Progress

@@ -269,7 +269,6 @@ func repeat(end time.Time, n *uint64, do func() error) error {
 	return nil
 }
 
-// comeAndGo joins the job and leaves it.
 func (c *churnConfig) comeAndGo(ctx context.Context, client pb.AggregatorClient, sender uint32) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -287,7 +286,6 @@ func churnSpec(id uint32) *pb.JobSpec {
 	}
 }
 
-// createAndRemove creates a job and removes it.
 func createAndRemove(ctx context.Context, client pb.AggregatorClient, id uint32) error {
 	job, err := client.CreateJob(ctx, churnSpec(id))
 	if err != nil {

@@ -55,7 +55,6 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	return r, nil
 }
 
-// measure runs the jobs once, on a bed of their own.
 func measure(ctx context.Context, cfg Config, disturbed bool) (_ *Phase, err error) {
 	bed, err := testbed.New(ctx, testbed.Config{Hosts: len(tenants) + 2, StaticARP: true})
 	if err != nil {
@@ -141,7 +140,6 @@ func (m *measurement) run(ctx context.Context, disturbed bool) (*Phase, error) {
 	return run, nil
 }
 
-// start starts a process on a node and waits until it is ready.
 func (m *measurement) start(ctx context.Context, name string, at *testbed.Node, cfg childConfig, service bool) (*child.Child, error) {
 	c, err := child.Start(m.group, child.Spec{Name: name, Command: m.cfg.ChildCommand, Config: cfg, Start: at.Start, Service: service})
 	if err != nil {

@@ -91,7 +91,6 @@ func (c *tenantConfig) serve(ctx context.Context) (err error) {
 	})
 }
 
-// run pushes for some time and checks the sums.
 func (t *tenant) run(ctx context.Context, worker *transport.Worker, harvester *control.Harvester) (*tenantResult, error) {
 	if err := t.push(ctx, worker); err != nil {
 		return nil, errors.Join(err, context.Cause(ctx))
@@ -136,7 +135,6 @@ func (t *tenant) push(ctx context.Context, w *transport.Worker) error {
 	return w.Flush(ctx)
 }
 
-// apply takes a harvest, as a parameter server does.
 func (t *tenant) apply(h *control.Harvest) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,7 +149,6 @@ func (t *tenant) apply(h *control.Harvest) error {
 	return nil
 }
 
-// check compares what was harvested with what was pushed.
 func (t *tenant) check() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -174,7 +171,6 @@ type tenantResult struct {
 	Dropped, Refused, Throttled uint64
 }
 
-// refused sums the refusals of all reasons.
 func refused(counters map[string]uint64) (total uint64) {
 	for name, n := range counters {
 		if strings.HasPrefix(name, "refused_") {

@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"runtime"
+	"strconv"
+	"sync/atomic"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
@@ -17,6 +21,139 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/wire"
 )
+
+// Phases of a measurement, which the parent sets and the tested program follows.
+const (
+	phaseWarmUp uint32 = iota
+	phaseMeasure
+	phaseStop
+)
+
+// control is memory that the parent shares with a tested program, which may be
+// the C program: bench/baselines/xdp.c has the same layout. A request and an
+// answer of package child at each limit would disturb what is measured. Each group
+// of fields that one side writes has its own cache line.
+type control struct {
+	// Written by the parent. The frame is complete: headers and payload.
+	phase    atomic.Uint32
+	frameLen uint32
+	_        [56]byte
+
+	// Written by the tested program.
+	received atomic.Uint64 // frames that reached its memory, or answers
+	reseeded atomic.Uint64 // echo: frames sent because nothing came back
+	samples  atomic.Uint64 // round-trip times below
+	_        [40]byte
+	at       [2]sys.Usage // CPU time when measuring began and ended
+	_        [32]byte
+
+	frame     [frameRoom]byte
+	roundTrip [maxSamples]uint32 // nanoseconds
+}
+
+const (
+	frameRoom  = 9216
+	maxSamples = 1 << 20
+	// controlFD is the descriptor under which a tested program finds the memory.
+	controlFD = 3
+)
+
+func controlIn(mem []byte) *control { return (*control)(unsafe.Pointer(&mem[0])) }
+
+// openControl maps the memory in a tested program.
+func openControl() (*control, error) {
+	mem, err := sys.MapShared(controlFD, 0, int(unsafe.Sizeof(control{})), unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		return nil, err
+	}
+	return controlIn(mem), nil
+}
+
+// record stores a round-trip time; those beyond the room for them are not kept.
+func (c *control) record(nanos int64) {
+	if n := c.samples.Load(); n < maxSamples {
+		c.roundTrip[n] = uint32(min(nanos, int64(^uint32(0))))
+		c.samples.Store(n + 1)
+	}
+}
+
+// programProcess is a process that follows the control memory.
+type programProcess struct {
+	shared *sys.Shared
+	*control
+	group *proc.Group
+	child *child.Child
+	drops map[string]uint64 // written before the child is done
+}
+
+// dropsLine is the last line that a program writes to standard output.
+type dropsLine struct {
+	Drops map[string]uint64 `json:"drops"`
+}
+
+func (r *run) startProgram(ctx context.Context, b *bed, baseline string, test Test, size int) (_ process, err error) {
+	frame, err := buildFrame(b.tested, b.opposite, size)
+	if err != nil {
+		return nil, err
+	}
+	shared, err := sys.NewShared("libra-bench-engine", int(unsafe.Sizeof(control{})))
+	if err != nil {
+		return nil, err
+	}
+	p := &programProcess{shared: shared, control: controlIn(shared.Mem), group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})}
+	p.frameLen = uint32(copy(p.frame[:], frame))
+	spec := child.Spec{Name: baseline, Start: b.host().Start, Files: []*os.File{shared.File}, OnLine: p.line}
+	if baseline == Libxdp {
+		spec.Command = r.xdp.Command(b.host().Interface, string(test), strconv.Itoa(r.cfg.CPUs[0]))
+	} else {
+		spec.Command, spec.CPU = r.cfg.ChildCommand, new(r.cfg.CPUs[0])
+		spec.Config = programConfig{
+			Baseline: baseline, Test: test, Size: size, Interface: b.host().Interface, Local: b.tested.IP, Remote: b.opposite.IP,
+		}
+	}
+	if p.child, err = child.Start(p.group, spec); err == nil {
+		err = p.child.Ready(ctx)
+	}
+	if err != nil {
+		p.kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+// line takes the drops from the program's output.
+func (p *programProcess) line(line []byte) {
+	var d dropsLine
+	if json.Unmarshal(line, &d) == nil && d.Drops != nil {
+		p.drops = d.Drops
+	}
+}
+
+func (p *programProcess) enter(phase uint32) error {
+	p.phase.Store(phase)
+	return nil
+}
+
+func (p *programProcess) received() (uint64, error) { return p.control.received.Load(), nil }
+
+func (p *programProcess) finish(ctx context.Context) (n notes, err error) {
+	if err := p.child.Stop(ctx); err != nil {
+		return n, err
+	}
+	if err := p.group.Wait(); err != nil {
+		return n, err
+	}
+	n = notes{cpu: p.at[1].Since(p.at[0]), drops: p.drops}
+	n.roundTrip = append(n.roundTrip, p.roundTrip[:min(p.samples.Load(), maxSamples)]...) // the memory goes
+	return n, p.shared.Close()
+}
+
+// kill ends the process at once. Its errors are those of a process that is
+// ended by force.
+func (p *programProcess) kill() {
+	p.phase.Store(phaseStop)
+	_ = errors.Join(p.group.Stop(), p.shared.Close())
+}
 
 // What all programs have in common, so that they differ only in how they move
 // frames.
@@ -107,14 +244,6 @@ func RunChild(args []string) error {
 	})
 }
 
-func (c *programConfig) ifindex() (int, error) {
-	ifi, err := net.InterfaceByName(c.Interface)
-	if err != nil {
-		return 0, err
-	}
-	return ifi.Index, nil
-}
-
 // run opens the program, announces it, and steps until the parent wants it to
 // stop.
 func (c *programConfig) run() (err error) {
@@ -122,7 +251,7 @@ func (c *programConfig) run() (err error) {
 	if c.control, err = openControl(); err != nil {
 		return err
 	}
-	c.frame, c.jumbo = c.control.template(), c.Size > maxPlain
+	c.frame, c.jumbo = c.control.frame[:c.control.frameLen], c.Size > maxPlain
 	p := c.program()
 	if p == nil {
 		return errors.New("it is not written in Go")
@@ -141,17 +270,10 @@ func (c *programConfig) run() (err error) {
 	return c.loop(p, step)
 }
 
-// step returns what the test repeats. It counts what it received itself.
-func (c *programConfig) step(p program) (func() error, error) {
-	count := func(take func() (int, error)) func() error {
-		return func() error {
-			n, err := take()
-			c.control.received.Add(uint64(n))
-			return err
-		}
-	}
+// step returns what the test repeats. It returns how many frames it received.
+func (c *programConfig) step(p program) (func() (int, error), error) {
 	if p, ok := p.(pusher); ok && c.Test == Push {
-		return count(p.push), nil
+		return p.push, nil
 	}
 	m, ok := p.(mover)
 	if !ok {
@@ -159,16 +281,16 @@ func (c *programConfig) step(p program) (func() error, error) {
 	}
 	switch c.Test {
 	case Transmit:
-		return func() error {
+		return func() (int, error) {
 			_, err := m.transmit(batch)
-			return err
+			return 0, err
 		}, nil
 	case Receive:
-		return count(m.receive), nil
+		return m.receive, nil
 	case Echo:
-		return count(c.echo(m)), nil
+		return c.echo(m), nil
 	case RequestResponse:
-		return count(func() (int, error) { return c.request(m) }), nil
+		return func() (int, error) { return c.request(m) }, nil
 	}
 	return nil, fmt.Errorf("no test %q", c.Test)
 }
@@ -198,7 +320,6 @@ func (c *programConfig) echo(m mover) func() (int, error) {
 	}
 }
 
-// request sends a frame, waits for its return and records how long that took.
 func (c *programConfig) request(m mover) (int, error) {
 	start := time.Now()
 	if _, err := m.transmit(1); err != nil {
@@ -213,7 +334,7 @@ func (c *programConfig) request(m mover) (int, error) {
 
 // loop steps through the phases. At the limits of the measurement it notes the CPU
 // time and the drops, and at the end it reports the drops in between.
-func (c *programConfig) loop(p program, step func() error) error {
+func (c *programConfig) loop(p program, step func() (int, error)) error {
 	var before map[string]uint64
 	for phase := phaseWarmUp; ; {
 		now := c.control.phase.Load()
@@ -235,7 +356,11 @@ func (c *programConfig) loop(p program, step func() error) error {
 			}
 			before, phase = drops, now
 		}
-		if err := step(); err != nil {
+		n, err := step()
+		if n > 0 {
+			c.control.received.Add(uint64(n))
+		}
+		if err != nil {
 			return err
 		}
 	}
