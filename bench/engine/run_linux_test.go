@@ -170,7 +170,8 @@ func TestBaselineThatFailsDoesNotEndTheRun(t *testing.T) {
 func TestInterruptedRunLeavesNoChild(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cfg := testConfig("interrupted")
+	mark := fmt.Sprintf("interrupted-%d", os.Getpid()) // other packages are tested meanwhile
+	cfg := testConfig(mark)
 	cfg.Baselines = []string{UDP, Libra}
 	cfg.Duration = time.Minute
 	cfg.Progress = func(int, int, string) { time.AfterFunc(300*time.Millisecond, cancel) }
@@ -184,7 +185,7 @@ func TestInterruptedRunLeavesNoChild(t *testing.T) {
 	if report == nil {
 		t.Error("an interrupted run reports what it has")
 	}
-	if left := processesWith(t, "interrupted"); len(left) > 0 {
+	if left := processesWith(t, mark); len(left) > 0 {
 		t.Errorf("processes %v are left", left)
 	}
 }

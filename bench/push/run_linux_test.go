@@ -73,7 +73,8 @@ func exists(path string) bool {
 func TestInterruptedRunLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cfg := testConfig("interrupted")
+	mark := fmt.Sprintf("interrupted-%d", os.Getpid()) // other packages are tested meanwhile
+	cfg := testConfig(mark)
 	cfg.Baselines = []string{Libra}
 	cfg.Duration = time.Minute
 	cfg.Progress = func(int, int, string) { time.AfterFunc(time.Second, cancel) }

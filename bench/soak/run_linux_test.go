@@ -276,7 +276,8 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	before := descriptors(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cfg := testConfig("interrupted")
+	mark := fmt.Sprintf("interrupted-%d", os.Getpid()) // other packages are tested meanwhile
+	cfg := testConfig(mark)
 	rounds := 0
 	cfg.Progress = func(int, int, string) {
 		if rounds++; rounds == 2 {
@@ -293,7 +294,7 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	}
 	// The kernel ends a killed process in its own time.
 	deadline := time.Now().Add(10 * time.Second)
-	for left := processesWith(t, "interrupted"); len(left) > 0; left = processesWith(t, "interrupted") {
+	for left := processesWith(t, mark); len(left) > 0; left = processesWith(t, mark) {
 		if time.Now().After(deadline) {
 			t.Fatalf("processes %v are left", left)
 		}
