@@ -241,10 +241,11 @@ func (w *Worker) submit(ctx context.Context, o *operation) error {
 		o.cancelled.Store(true)
 		_ = w.post(context.WithoutCancel(ctx), w.sweep) // or it is dead
 	}
+	// Where the worker has ended too, the operation's result says more than the reason.
 	select {
 	case <-o.released:
 		return o.err
-	case <-w.dead: // before it came to the operation
+	default: // it has ended before it came to the operation
 		return w.err
 	}
 }
@@ -268,7 +269,12 @@ func (w *Worker) Flush(ctx context.Context) error {
 		}
 		return <-fl.done
 	case <-w.dead:
-		return w.err
+		select {
+		case err := <-fl.done:
+			return err
+		default: // it has ended before it came to the flush
+			return w.err
+		}
 	}
 }
 

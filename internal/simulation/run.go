@@ -200,6 +200,9 @@ func (s *sim) check() {
 		}
 	}
 	for _, f := range l.order {
+		if f.push != nil {
+			f.push.life.measure(f.push) // what was given up is not sent later on either
+		}
 		if f.push != nil && f.push.accepted && !f.push.failed && !f.applied && !f.push.life.crashed {
 			s.fail("frame %d of sender %d was accepted, and is neither applied nor reported", f.id.seq, f.id.sender)
 		}
