@@ -13,7 +13,7 @@ import (
 // hostileVectors are frames that are not applied, and one that is, to a job that
 // takes one layout only. Slot 30 of every lane is out of range.
 func hostileVectors(name string, layout aggregator.Layouts, maxStripes int) *vectors.File {
-	s := newScript(name, "frames that are damaged, not for the aggregator, of nobody who is admitted, or refused; one is applied")
+	s := newScript(name, "frames that are damaged, not for the aggregator, not of an admitted sender, or refused; one is applied")
 	cfg := aggregator.JobConfig{ID: 2, Epoch: 3, Exp: -46, Slots: 30, MaxStripes: maxStripes, Layouts: layout}
 	flags, other := wire.FlagDense, wire.Flags(0)
 	if layout == aggregator.Aligned {
@@ -96,7 +96,7 @@ func hostileVectors(name string, layout aggregator.Layouts, maxStripes int) *vec
 		s.frame(about, change(seal(conformance.Host(0), conformance.Aggregator, p)))
 	}
 	again("the IP packet is 3 bytes longer than the UDP datagram", 2, trailing(1, 2, 3))
-	again("it is one stripe longer, which nobody adds", 3, trailing(good()[wire.HeaderLen:]...))
+	again("it is one stripe longer, which is not added", 3, trailing(good()[wire.HeaderLen:]...))
 	again("so that the UDP length does not fit a stripe, but with what trails it would", 4, func(f []byte) []byte {
 		f = seal(conformance.Host(0), conformance.Aggregator, f[42:len(f)-7])
 		return trailing(7, 6, 5, 4, 3, 2, 1)(f)

@@ -29,6 +29,10 @@ type bankValue struct {
 	pairs  uint64
 }
 
+// JobMemory is what the two banks of a job take, in bytes. It does not depend on
+// the number of slots: the kernel wants all inner maps of a map alike.
+const JobMemory = 2 * uint64(unsafe.Sizeof(bankValue{}))
+
 // mapMemory maps the first size bytes of a map's values into this process.
 func mapMemory(m *ebpf.Map, size int) ([]byte, error) {
 	mem, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

@@ -193,7 +193,7 @@ func (f *Feeder) Run(n int) (ns, own float64, err error) {
 	}
 	_, empty, err := f.empty.Benchmark(f.frame, n, nil)
 	if err != nil {
-		return 0, 0, fmt.Errorf("bpf: feed %d frames to nobody: %w", n, err)
+		return 0, 0, fmt.Errorf("bpf: feed %d frames to an empty program: %w", n, err)
 	}
 	return float64((total - empty).Nanoseconds()), float64(empty.Nanoseconds()), nil
 }

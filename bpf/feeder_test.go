@@ -48,7 +48,7 @@ func TestFeeder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	// So many that checksums of all values come up.
+	// Enough for checksums of all values to come up.
 	ns, own, err := f.Run(150_000)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestFeederErrors(t *testing.T) {
 	if err := f.empty.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := f.Run(5); !errors.Is(err, unix.EBADF) || !strings.HasPrefix(err.Error(), "bpf: feed 5 frames to nobody: ") {
+	if _, _, err := f.Run(5); !errors.Is(err, unix.EBADF) || !strings.HasPrefix(err.Error(), "bpf: feed 5 frames to an empty program: ") {
 		t.Errorf("without the other program: %v", err)
 	}
 	f.empty = idle

@@ -283,7 +283,7 @@ func TestExcludedInterfacesAreLeftToTheBridge(t *testing.T) {
 			t.Fatal(err)
 		}
 		sendAll(t, a, taps[0], taps[1], there, false)
-		if err := a.SetForwarding("nobody0", true); err == nil {
+		if err := a.SetForwarding("absent0", true); err == nil {
 			t.Error("an interface that is not there is accepted")
 		}
 	})

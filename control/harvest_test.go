@@ -342,10 +342,7 @@ func (u *unwilling) Clear(b *aggregator.Bank) error {
 func TestHarvestOfABusyPlane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plane := &unwilling{swaps: []error{nil, aggregator.ErrBusy, aggregator.ErrBusy}, clears: []error{aggregator.ErrBusy, aggregator.ErrBusy}}
-		l := startAggregator(t, func(c *AggregatorConfig) {
-			plane.Model = c.Plane.(*aggregator.Model)
-			c.Plane = plane
-		})
+		l := startAggregator(t, func(c *AggregatorConfig) { plane.Model, c.Plane = c.Plane.(*aggregator.Model), plane })
 		job := l.create(t, spec())
 		epoch := l.join(t)
 		got := newSums()
@@ -402,10 +399,7 @@ func (h *halting) Swap(job uint16) (*aggregator.Bank, error) {
 func TestHarvestOfASwapThatTookTwoTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plane := &halting{}
-		l := startAggregator(t, func(c *AggregatorConfig) {
-			plane.Model = c.Plane.(*aggregator.Model)
-			c.Plane = plane
-		})
+		l := startAggregator(t, func(c *AggregatorConfig) { plane.Model, c.Plane = c.Plane.(*aggregator.Model), plane })
 		job := l.create(t, spec())
 		epoch := l.join(t)
 		got := newSums()

@@ -228,7 +228,7 @@ func TestFailuresOfThePlaneLeaveNothing(t *testing.T) {
 
 // A parameter server that does not read its harvest delays no other, not even the
 // removal of its own job.
-func TestStuckServerDelaysNobody(t *testing.T) {
+func TestStuckServerDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
 		s := spec()

@@ -11,7 +11,7 @@ import (
 )
 
 // Join makes the interface receive the frames to the group: network cards leave
-// out multicast addresses that nobody has asked for. The membership is that of a
+// out multicast addresses that no socket is a member of. The membership is that of a
 // packet socket, which receives nothing itself, so it ends with the link.
 //
 // An aggregator sends these frames to its own port, which must therefore be the

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -75,23 +74,7 @@ func TestJoin(t *testing.T) {
 			}
 		}
 	})
-	pkts := make([]Packet, 8)
-	ctx := deadline(t)
-	for n := 0; n == 0; {
-		var err error
-		if n, err = link.Receive(pkts); err != nil {
-			t.Fatal(err)
-		}
-		if ctx.Err() != nil {
-			t.Fatal("the frame to the group did not arrive")
-		}
-		if n == 0 {
-			if err := link.Wait(10 * time.Millisecond); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if h, err := wire.ParseHeader(pkts[0].Payload); err != nil || h.Seq != 1 {
+	if h, err := wire.ParseHeader(receiveOne(deadline(t), t, link).Payload); err != nil || h.Seq != 1 {
 		t.Errorf("received %+v, %v", h, err)
 	}
 	if s := link.Stats(); s.Foreign != 1 || s.Received != 1 {

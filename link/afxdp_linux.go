@@ -48,7 +48,7 @@ type afxdpLink struct {
 	poller *afxdp.Poller
 
 	flying  []bool // by frame: in the TX or completion ring
-	dropped []bool // by frame: nobody wants it back when it has flown
+	dropped []bool // by frame: free once the kernel has sent it
 
 	rx    []rxQueue // by socket
 	first int       // socket that Receive begins with

@@ -35,6 +35,26 @@ func newBed(t testing.TB, cfg testbed.Config) *testbed.Bed {
 	return bed
 }
 
+// receiveOne waits for the first packet that a link receives.
+func receiveOne(ctx context.Context, t *testing.T, l Link) Packet {
+	t.Helper()
+	pkts := make([]Packet, 8)
+	for ctx.Err() == nil {
+		n, err := l.Receive(pkts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			return pkts[0]
+		}
+		if err := l.Wait(10 * time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("the frame for this link did not arrive")
+	return Packet{}
+}
+
 // TestForeignTraffic checks that a link leaves the kernel's traffic alone, and
 // that it counts what comes to its port and is not for it.
 func TestForeignTraffic(t *testing.T) {
@@ -103,22 +123,7 @@ func TestForeignTraffic(t *testing.T) {
 			}
 		}
 	})
-	pkts := make([]Packet, 8)
-	for n := 0; n == 0; {
-		var err error
-		if n, err = link.Receive(pkts); err != nil {
-			t.Fatal(err)
-		}
-		if ctx.Err() != nil {
-			t.Fatal("the good frame did not arrive")
-		}
-		if n == 0 {
-			if err := link.Wait(10 * time.Millisecond); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if h, err := wire.ParseHeader(pkts[0].Payload); err != nil || h.Seq != 77 {
+	if h, err := wire.ParseHeader(receiveOne(ctx, t, link).Payload); err != nil || h.Seq != 77 {
 		t.Errorf("received %+v, %v", h, err)
 	}
 	if s := link.Stats(); s.BadChecksum != 1 || s.Foreign != 1 || s.Received != 1 {
@@ -129,7 +134,7 @@ func TestForeignTraffic(t *testing.T) {
 	if err := link.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := link.Receive(pkts); !errors.Is(err, net.ErrClosed) {
+	if _, err := link.Receive(make([]Packet, 1)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Receive after Close: %v", err)
 	}
 	link.Wake() // must be harmless
@@ -278,7 +283,7 @@ func TestPathErrors(t *testing.T) {
 			to   string
 			want error
 		}{
-			"nobody":      {"10.77.0.200", neigh.ErrUnresolved},
+			"no host":     {"10.77.0.200", neigh.ErrUnresolved},
 			"no route":    {"192.0.2.1", neigh.ErrNoRoute},
 			"this host":   {h.IP.String(), neigh.ErrLocal},
 			"IPv6":        {"2001:db8::1", neigh.ErrNoRoute},

@@ -56,10 +56,10 @@ type Link interface {
 	// Limits().MaxPayload bytes or more, which the caller may overwrite: a server
 	// writes its answer there.
 	Receive(packets []Packet) (int, error)
-	// Reply sends answers to packets of the last Receive: for each whose field
-	// Reply is not 0, so many bytes of its payload's memory go back to where it
-	// came from. It may be called once for a packet. An answer that does not fit
-	// a queue is lost and counted in Stats.NoRoom; the peer asks again.
+	// Reply sends answers to packets of the last Receive: the first
+	// packet.Reply bytes of its payload's memory go back to the packet's source, none
+	// where Reply is 0. It may be called once for a packet. An answer that does not
+	// fit a queue is lost and counted in Stats.NoRoom; the peer asks again.
 	Reply(packets []Packet) error
 
 	// Wait sleeps until there may be something to receive, or room to send where

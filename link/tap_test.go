@@ -178,7 +178,7 @@ func TestTapListeners(t *testing.T) {
 	sendAll(t, link, link.Local(), 200, wire.HeaderLen)
 	wg.Wait()
 	if tap.hearing.Load() != nil {
-		t.Error("the link believes that somebody listens")
+		t.Error("the link still believes that it has a listener")
 	}
 	l := listen(t, link, 1)
 	if err := link.Close(); err != nil {
@@ -252,7 +252,7 @@ func TestTapOf(t *testing.T) {
 
 func BenchmarkTap(b *testing.B) {
 	frame := make([]byte, 1414)
-	for name, listeners := range map[string]int{"nobody": 0, "one": 1} {
+	for name, listeners := range map[string]int{"no listener": 0, "one": 1} {
 		b.Run(name, func(b *testing.B) {
 			tap := newTap()
 			var l *Listener

@@ -42,7 +42,7 @@ func compile(t *testing.T, program string) (info, device []byte) {
 }
 
 // strip takes out of a device configuration what the switch does not need: where in
-// the sources everything comes from, the compiler's version, and the white space.
+// the sources each part comes from, the compiler's version, and the white space.
 func strip(t *testing.T, device []byte) []byte {
 	t.Helper()
 	var tree any

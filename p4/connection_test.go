@@ -112,8 +112,8 @@ func TestKeepsAnotherProgram(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
-	_, err := Open(Options{Target: "unix:" + t.TempDir() + "/nobody", Address: conformance.Aggregator.IP})
+func TestNoSwitchAnswers(t *testing.T) {
+	_, err := Open(Options{Target: "unix:" + t.TempDir() + "/absent", Address: conformance.Aggregator.IP})
 	if !errors.Is(err, ErrUnreachable) {
 		t.Errorf("no switch: %v", err)
 	}

@@ -56,7 +56,7 @@ func TestJobsThatAWorkerCannotServe(t *testing.T) {
 	}
 }
 
-// shortLink takes payloads of so many bytes.
+// shortLink takes payloads of at most payload bytes.
 type shortLink struct {
 	link.Link
 	payload int

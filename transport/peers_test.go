@@ -32,7 +32,7 @@ func TestPeers(t *testing.T) {
 
 	hear(at(1), wire.Header{Job: 3, Sender: 1, Epoch: 1}, refuse)
 	hear(at(1), wire.Header{Job: 3, Sender: 1, Epoch: 1}, wire.PutAck)
-	hear(at(9), wire.Header{Job: 3, Sender: 1, Epoch: 1}, refuse) // somebody else
+	hear(at(9), wire.Header{Job: 3, Sender: 1, Epoch: 1}, refuse) // another host
 	hear(at(2), wire.Header{Job: 3, Sender: 2, Epoch: 1}, toAll)
 	hear(at(3), wire.Header{Job: 3, Sender: 2, Epoch: 1}, wire.PutAck) // has moved
 	hear(at(4), wire.Header{Job: 3, Sender: 4, Epoch: 2}, refuse)

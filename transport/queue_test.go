@@ -73,7 +73,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestQueuedBatchesShareFrames queues batches of a few rows until somebody waits.
+// TestQueuedBatchesShareFrames queues batches of a few rows until a caller waits.
 func TestQueuedBatchesShareFrames(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1, layout: packer.Dense}
@@ -224,7 +224,7 @@ func TestLongQueueIsTaken(t *testing.T) {
 	queue(groupPairs / 2 / testDim)
 	time.Sleep(20 * time.Millisecond)
 	if n := sent(); n != 0 {
-		t.Errorf("%d gradients sent of a queue that nobody waits for", n)
+		t.Errorf("%d gradients sent of a queue that no caller waits for", n)
 	}
 	queue(groupPairs/2/testDim + testDim)
 	for n := uint64(0); n == 0; n = sent() {

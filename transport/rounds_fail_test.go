@@ -54,7 +54,7 @@ func TestReduceMissesWorker(t *testing.T) {
 	wg.Wait()
 }
 
-// TestReduceSilentAggregator has nobody answer.
+// TestReduceSilentAggregator reduces without an aggregator.
 func TestReduceSilentAggregator(t *testing.T) {
 	w := muteRounds(t, retransmit.Config{Silence: 50 * time.Millisecond})
 	v := make([]float32, testSlots)

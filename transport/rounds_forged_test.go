@@ -206,7 +206,7 @@ func TestForgedScales(t *testing.T) {
 }
 
 // TestResultBeforeFrame has a result come for a frame that waits for room in the
-// link: nobody can have answered it.
+// link: no peer can have answered it.
 func TestResultBeforeFrame(t *testing.T) {
 	r := newBusyRoundsTester(t, false, 1)
 	r.answer(result(true, func(*wire.Header, []byte) {}))

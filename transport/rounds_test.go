@@ -21,7 +21,7 @@ import (
 
 const testSlots = testHot * testDim
 
-// vectors returns the hot vectors of so many workers, of a size that grows with
+// vectors returns a hot vector for each worker, of a size that grows with
 // the round.
 func vectors(workers, round int) [][]float32 {
 	v := make([][]float32, workers)
@@ -136,7 +136,7 @@ func permutations(n int, do func([]int)) {
 	next()
 }
 
-// reduceAll lets all workers reduce for so many rounds and returns every
+// reduceAll lets all workers reduce for a number of rounds and returns every
 // worker's sums of every round. Each worker goes as fast as the others let it.
 func reduceAll(ctx context.Context, t testing.TB, workers []*Worker, rounds int) (sums [][][]float32) {
 	t.Helper()

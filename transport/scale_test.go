@@ -70,7 +70,7 @@ func negotiationTimes(ctx context.Context, workers []*Worker, grads [][]float32,
 	if len(grads) != len(workers) {
 		return nil, fmt.Errorf("transport: gradients of %d workers for %d", len(grads), len(workers))
 	}
-	ctx, cancel := context.WithCancelCause(ctx) // nobody shall wait for one that has failed
+	ctx, cancel := context.WithCancelCause(ctx) // the failure of one ends the wait of the others
 	defer cancel(nil)
 	times := make([]time.Duration, len(workers)*iterations)
 	errs := make([]error, len(workers))

@@ -370,7 +370,7 @@ func TestServerRestart(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Frames that nobody hears; the new server must not refuse them before it
+	// Frames that no server receives; the new server must not refuse them before it
 	// has admitted the worker, so it comes up behind a closed door.
 	keys, grads := batch(rng, 2000)
 	ticket, err := w.Push(ctx, keys, grads)

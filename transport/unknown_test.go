@@ -259,7 +259,7 @@ func TestAbandonedFlush(t *testing.T) {
 		refusals = s.Refusals.Total()
 	}
 	if err := w.Flush(ctx); !errors.Is(err, wire.Refusal{Code: wire.CodeOverflow}) {
-		t.Errorf("the next Flush: %v; want the refusal that nobody has been told", err)
+		t.Errorf("the next Flush: %v; want the refusal that no call has returned", err)
 	}
 	if err := w.Flush(ctx); err != nil {
 		t.Errorf("the Flush after that: %v", err)
@@ -314,7 +314,7 @@ func TestRefusalOfAnAbandonedPushSum(t *testing.T) {
 	}
 	server.deliver(wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: wire.CodeOverflow}), w.link.Local())
 	if err := w.Flush(ctx); !errors.Is(err, wire.Refusal{Code: wire.CodeOverflow}) {
-		t.Errorf("Flush: %v, want the refusal that nobody has been told", err)
+		t.Errorf("Flush: %v, want the refusal that no call has returned", err)
 	}
 }
 

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
-	plane "github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/aggregator"
+	"github.com/libra-ina/libra/bench/harness"
 )
 
 func newBenchAggregator() *cobra.Command {
@@ -32,23 +32,19 @@ Everything takes about two minutes.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			c.Tests = named[aggregator.Test](tests)
-			if c.Arithmetics, err = parseAll(arithmetics, parseAs(aggregator.Arithmetics())); err != nil {
+			if c.Arithmetics, err = choose(arithmetics, aggregator.Arithmetics()); err != nil {
 				return usagef(cmd, "--arithmetics: %w", err)
 			}
-			if c.Modes, err = parseAll(modes, parseAs(aggregator.Modes())); err != nil {
+			if c.Modes, err = choose(modes, aggregator.Modes()); err != nil {
 				return usagef(cmd, "--modes: %w", err)
 			}
-			if c.Backends, err = parseAll(backends, parseAs(aggregator.Backends())); err != nil {
+			if c.Backends, err = choose(backends, aggregator.Backends()); err != nil {
 				return usagef(cmd, "--backends: %w", err)
 			}
-			progress := newSteps(cmd.ErrOrStderr(), "measurements")
-			c.Progress = progress.step
-			r, err := aggregator.Run(cmd.Context(), c)
-			progress.finish()
-			if r != nil {
-				err = errors.Join(err, out.writeReport(cmd.OutOrStdout(), r))
-			}
-			return err
+			return measure(cmd, &out, "measurements", func(p harness.Progress) (*aggregator.Report, error) {
+				c.Progress = p
+				return aggregator.Run(cmd.Context(), c)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -68,16 +64,16 @@ Everything takes about two minutes.`,
 	return cmd
 }
 
-// parseAll parses the values of a flag.
-func parseAll[T any](names []string, parse func(string) (T, error)) (values []T, err error) {
-	for _, n := range names {
-		v, err := parse(n)
-		if err != nil {
-			return nil, err
+// choose returns those of all values that a flag names.
+func choose[T any](names []string, all []T) (chosen []T, err error) {
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(v T) bool { return fmt.Sprint(v) == name })
+		if i < 0 {
+			return nil, fmt.Errorf("%q is none of %v", name, all)
 		}
-		values = append(values, v)
+		chosen = append(chosen, all[i])
 	}
-	return values, nil
+	return chosen, nil
 }
 
 // names returns how flags name values.
@@ -96,17 +92,4 @@ func named[T ~string](names []string) []T {
 		values[i] = T(n)
 	}
 	return values
-}
-
-// parseAs returns a parser of the names of values.
-func parseAs[T plane.Arithmetic | plane.Mode | aggregator.Backend](all []T) func(string) (T, error) {
-	return func(name string) (T, error) {
-		for _, v := range all {
-			if fmt.Sprint(v) == name {
-				return v, nil
-			}
-		}
-		var none T
-		return none, fmt.Errorf("%q is none of %v", name, all)
-	}
 }

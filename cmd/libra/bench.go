@@ -34,33 +34,47 @@ func (r *results) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.plots, "out", "", "`folder` for SVG plots (default: no plots)")
 }
 
-// writeReport prints a report, and draws its charts.
-func (r *results) writeReport(w io.Writer, report harness.Report) error {
-	return r.write(w, report,
-		func(w io.Writer) error { return harness.WriteTables(w, report) },
-		func(dir string) ([]string, error) { return harness.WriteCharts(dir, report.Charts()) })
-}
-
-// write prints an object with its table function, or as JSON, and draws its
-// plots.
-func (r *results) write(w io.Writer, object any, table func(io.Writer) error, draw func(dir string) ([]string, error)) error {
+// write prints a report as tables or as JSON, and draws its charts.
+func (r *results) write(w io.Writer, report harness.Report) error {
 	var plots []string
 	if r.plots != "" {
 		var err error
-		if plots, err = draw(r.plots); err != nil {
+		if plots, err = harness.WriteCharts(r.plots, report.Charts()); err != nil {
 			return err
 		}
 	}
 	if r.json {
-		return json.NewEncoder(w).Encode(object)
+		return json.NewEncoder(w).Encode(report)
 	}
-	if err := table(w); err != nil {
+	if err := harness.WriteTables(w, report); err != nil {
 		return err
 	}
 	for _, p := range plots {
 		fmt.Fprintln(w, "plot:", p)
 	}
 	return nil
+}
+
+// measure runs a measurement, shows its progress and writes its report. One that fails
+// may have a report too, of what it has measured.
+func measure[T any, R interface {
+	*T
+	harness.Report
+}](cmd *cobra.Command, out *results, unit string, run func(harness.Progress) (R, error)) error {
+	var bar *report.Progress // from the first step on, which tells how many there are
+	r, err := run(func(done, total int, what string) {
+		if bar == nil {
+			bar = report.NewProgress(cmd.ErrOrStderr(), int64(total), unit)
+		}
+		bar.Update(int64(done), what)
+	})
+	if bar != nil {
+		bar.Finish()
+	}
+	if r != nil {
+		err = errors.Join(err, out.write(cmd.OutOrStdout(), r))
+	}
+	return err
 }
 
 func newBenchEngine() *cobra.Command {
@@ -82,14 +96,10 @@ not installed are named with what to install. Everything takes some ten minutes;
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Tests = named[engine.Test](tests)
-			progress := newSteps(cmd.ErrOrStderr(), "measurements")
-			c.Progress = progress.step
-			r, err := engine.Run(cmd.Context(), c)
-			progress.finish()
-			if r != nil {
-				err = errors.Join(err, out.writeReport(cmd.OutOrStdout(), r))
-			}
-			return err
+			return measure(cmd, &out, "measurements", func(p harness.Progress) (*engine.Report, error) {
+				c.Progress = p
+				return engine.Run(cmd.Context(), c)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -117,14 +127,10 @@ ps-lite), in turns. Every run checks that the sums are exact. The baseline is
 compiled when libzmq's headers are there (Debian: libzmq3-dev).`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			progress := newSteps(cmd.ErrOrStderr(), "measurements")
-			c.Progress = progress.step
-			r, err := push.Run(cmd.Context(), c)
-			progress.finish()
-			if r != nil {
-				err = errors.Join(err, out.writeReport(cmd.OutOrStdout(), r))
-			}
-			return err
+			return measure(cmd, &out, "measurements", func(p harness.Progress) (*push.Report, error) {
+				c.Progress = p
+				return push.Run(cmd.Context(), c)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -147,28 +153,5 @@ func newChild(run func(args []string) error) *cobra.Command {
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE:               func(_ *cobra.Command, args []string) error { return run(args) },
-	}
-}
-
-// steps shows the progress of a measurement whose number of steps is known when
-// the first begins.
-type steps struct {
-	w    io.Writer
-	unit string
-	bar  *report.Progress
-}
-
-func newSteps(w io.Writer, unit string) *steps { return &steps{w: w, unit: unit} }
-
-func (s *steps) step(done, total int, what string) {
-	if s.bar == nil {
-		s.bar = report.NewProgress(s.w, int64(total), s.unit)
-	}
-	s.bar.Update(int64(done), what)
-}
-
-func (s *steps) finish() {
-	if s.bar != nil {
-		s.bar.Finish()
 	}
 }

@@ -65,7 +65,7 @@ func TestClusterByHand(t *testing.T) {
 	var group errgroup.Group
 	outputs := make([]bytes.Buffer, 3)
 	for i, args := range [][]string{
-		{"worker", "--config", config, "--id", "4", "--json"}, // nobody answers yet
+		{"worker", "--config", config, "--id", "4", "--json"}, // no service answers yet
 		{"worker", "--config", config, "--id", "1", "--json"},
 		{"ps", "--config", config, "--json"},
 	} {

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 )
@@ -84,12 +84,7 @@ func newHotsetShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show FILE",
 		Short: "Show what a hot-set file holds",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef(cmd, "one hot-set file is required")
-			}
-			return nil
-		},
+		Args:  oneArg("hot-set file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hot, err := packer.LoadHotSet(args[0])
 			if err != nil {
@@ -133,13 +128,9 @@ func printHotset(w io.Writer, hot *packer.HotSet, top int, asJSON bool) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	t := table.NewWriter()
-	t.SetOutputMirror(w)
-	t.SetStyle(table.StyleLight)
-	t.AppendHeader(table.Row{"rank", "key", "updates"})
+	var cells [][]any
 	for _, r := range rows {
-		t.AppendRow(table.Row{r.Rank, r.Key, r.Updates})
+		cells = append(cells, []any{r.Rank, r.Key, r.Updates})
 	}
-	t.Render()
-	return nil
+	return report.Table(w, []string{"rank", "key", "updates"}, cells)
 }

@@ -139,12 +139,7 @@ libra://operator or libra://switch; without, the command must run on the switch'
 own host. Sums that were not harvested are lost, and the job's processes end with
 an error. --instance removes the job only if it is still that instance.`,
 		Example: `  libra job remove 7 --config cluster.yaml`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef(cmd, "one job ID is required, %d are given", len(args))
-			}
-			return nil
-		},
+		Args:    oneArg("job ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := strconv.ParseUint(args[0], 10, 32)
 			if err != nil || id >= aggregator.MaxJobs {

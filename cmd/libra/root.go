@@ -62,6 +62,16 @@ func setUpLog(verbose bool) {
 	})))
 }
 
+// oneArg demands one argument.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef(cmd, "one %s is required, %d are given", what, len(args))
+		}
+		return nil
+	}
+}
+
 // noArgs refuses arguments as a usage error.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/soak"
 )
 
@@ -21,14 +20,10 @@ the interface goes down and up or away, and the server is killed and restarted.
 Every frame, packet and wake-up must be accounted for, and nothing may grow.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			progress := newSteps(cmd.ErrOrStderr(), "seconds")
-			c.Progress = progress.step
-			r, err := soak.Run(cmd.Context(), c)
-			progress.finish()
-			if r != nil {
-				err = errors.Join(err, out.writeReport(cmd.OutOrStdout(), r))
-			}
-			return err
+			return measure(cmd, &out, "seconds", func(p harness.Progress) (*soak.Report, error) {
+				c.Progress = p
+				return soak.Run(cmd.Context(), c)
+			})
 		},
 	}
 	f := cmd.Flags()

@@ -37,12 +37,7 @@ control fields) for its counters, jobs, slots and harvests. --config gives the
 certificates, where control connections use mutual TLS.`,
 		Example: `  libra stats 10.0.0.1:7700
   libra stats 10.0.0.2:7700 --config cluster.yaml --json`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef(cmd, "one ADDRESS is required, %d are given", len(args))
-			}
-			return nil
-		},
+		Args: oneArg("ADDRESS"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			addr, err := netip.ParseAddrPort(args[0])
 			if err != nil {

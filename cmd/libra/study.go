@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/bench/arithmetic"
@@ -29,7 +27,7 @@ the paper's skew are always studied.`,
 			if err != nil {
 				return err
 			}
-			return out.writeReport(cmd.OutOrStdout(), report)
+			return out.write(cmd.OutOrStdout(), report)
 		},
 	}
 	f := cmd.Flags()
@@ -76,13 +74,9 @@ minutes; what needs root is left out, with a note, without root.`,
 			if err := harness.Known("test", arithmetic.Parts(), tests...); err != nil {
 				return usagef(cmd, "--tests: %w", err)
 			}
-			progress := newSteps(cmd.ErrOrStderr(), "measurements")
-			s, err := arithmetic.RunStudy(cmd.Context(), c, tests, progress.step)
-			progress.finish()
-			if s != nil {
-				err = errors.Join(err, out.writeReport(cmd.OutOrStdout(), s))
-			}
-			return err
+			return measure(cmd, &out, "measurements", func(p harness.Progress) (*arithmetic.Study, error) {
+				return arithmetic.RunStudy(cmd.Context(), c, tests, p)
+			})
 		},
 	}
 	f := cmd.Flags()

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/tenants"
 )
 
@@ -25,18 +25,17 @@ run checks that their sums are exact. It needs root.`,
 		Example: `  libra bench tenants --within 0.2 --json`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			progress := newSteps(cmd.ErrOrStderr(), "runs")
-			c.Progress = progress.step
-			r, err := tenants.Run(cmd.Context(), c)
-			progress.finish()
-			if err != nil {
-				return err
-			}
-			err = out.writeReport(cmd.OutOrStdout(), r)
-			if off := r.Deviation(); within > 0 && off > within {
-				err = errors.Join(err, fmt.Errorf("a job's mean harvest interval, or its 95th percentile, is off its setting by %.1f %%, more than %.1f %%", 100*off, 100*within))
-			}
-			return err
+			return measure(cmd, &out, "runs", func(p harness.Progress) (*tenants.Report, error) {
+				c.Progress = p
+				r, err := tenants.Run(cmd.Context(), c)
+				if err != nil {
+					return nil, err
+				}
+				if off := r.Deviation(); within > 0 && off > within {
+					err = fmt.Errorf("a job's mean harvest interval, or its 95th percentile, is off its setting by %.1f %%, more than %.1f %%", 100*off, 100*within)
+				}
+				return r, err
+			})
 		},
 	}
 	f := cmd.Flags()

@@ -177,8 +177,8 @@ func TestTooManySessions(t *testing.T) {
 	}
 }
 
-// asNobody runs fn on a thread that belongs to another user.
-func asNobody(t *testing.T, fn func()) {
+// asOtherUser runs fn on a thread that belongs to another user.
+func asOtherUser(t *testing.T, fn func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
@@ -199,7 +199,7 @@ func asNobody(t *testing.T, fn func()) {
 func TestOtherUser(t *testing.T) {
 	s := serve(t, openLoop(t))
 	defer s.Close()
-	asNobody(t, func() {
+	asOtherUser(t, func() {
 		_, err := Attach(os.Getpid())
 		if !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), "user root") {
 			t.Errorf("capture by another user: %v", err)

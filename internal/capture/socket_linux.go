@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -198,9 +199,5 @@ func sockets(procDir string) []string {
 			names[fields[7]] = true
 		}
 	}
-	var all []string
-	for name := range names {
-		all = append(all, name)
-	}
-	return all
+	return slices.Collect(maps.Keys(names))
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/internal/workload"
 )
 
@@ -220,13 +219,9 @@ func init() {
 // and the exponent of its unit, 0 for lut.
 func (j Job) Config() aggregator.JobConfig {
 	c := aggregator.JobConfig{Arithmetic: arithmetics[j.Arithmetic]}
-	switch {
-	case j.Exponent != nil:
+	c.Exp = aggregator.DefaultExp(c.Arithmetic)
+	if j.Exponent != nil {
 		c.Exp = *j.Exponent
-	case c.Arithmetic == aggregator.Exact:
-		c.Exp = fixedpoint.DefaultExp
-	case c.Arithmetic == aggregator.Fixed:
-		c.Exp = aggregator.DefaultFixedExp
 	}
 	return c
 }

@@ -12,22 +12,21 @@ import (
 // advise looks at a data plane's counters until ctx ends, and logs a warning with
 // the remedy, once, if a sender's checksums are not finished.
 func advise(ctx context.Context, p aggregator.Plane, log *slog.Logger, every time.Duration) {
-	for tick := time.NewTicker(every); ; {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
 		select {
 		case <-ctx.Done():
-			tick.Stop()
 			return
 		case <-tick.C:
 		}
 		c, err := p.Counters()
 		switch {
 		case errors.Is(err, aggregator.ErrClosed):
-			tick.Stop()
 			return
 		case err == nil && c.PartialChecksum > 0:
 			log.Warn("a sender leaves UDP checksums to a network card that its frames do not pass, and they are dropped: "+
 				"switch the offload off at the sender, `ethtool -K INTERFACE tx off`", "partial_checksum", c.PartialChecksum)
-			tick.Stop()
 			return
 		}
 	}

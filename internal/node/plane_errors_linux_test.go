@@ -58,7 +58,7 @@ func TestUnfitInterfaces(t *testing.T) {
 		}
 		for name, want := range map[string]string{
 			"few":     "interface few has 1 receive queues but its peer fewpeer has 2 transmit queues, so XDP cannot run on it: make the pair with equal numbers (ip link add ... numrxqueues 2)",
-			"nobody0": `there is no interface "nobody0" here; there are [`,
+			"absent0": `there is no interface "absent0" here; there are [`,
 			"equal":   "", "more": "", "lo": "",
 			bed.Host(0).PortName: "", // its peer is in another namespace
 		} {
@@ -66,12 +66,12 @@ func TestUnfitInterfaces(t *testing.T) {
 				t.Errorf("%s: error %v, want %q", name, err, want)
 			}
 		}
-		if err := checkQueues("nobody0"); !strings.Contains(err.Error(), "fewpeer") {
+		if err := checkQueues("absent0"); !strings.Contains(err.Error(), "fewpeer") {
 			t.Errorf("the interfaces that there are: %v", err)
 		}
 
 		port := bed.Host(0).PortName
-		for _, second := range []string{"few", "nobody0"} {
+		for _, second := range []string{"few", "absent0"} {
 			c := &cluster.Config{Switch: cluster.Switch{Address: bed.Switch().IP, XDPMode: "auto", Interfaces: []string{port, second}, ThreadedNAPI: true}}
 			if p, err := openXDPPlane(c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), second) || p.Plane != nil {
 				t.Errorf("with %s: %v", second, err)

@@ -128,7 +128,7 @@ func TestThreadNAPI(t *testing.T) {
 		if got := threaded(); got[0] != "0" || got[1] != "1" {
 			t.Errorf("threaded is %v after restoring, want 0 and 1", got)
 		}
-		if _, err := threadNAPI([]string{ports[0], "nobody0"}); err == nil || !strings.Contains(err.Error(), "nobody0") {
+		if _, err := threadNAPI([]string{ports[0], "absent0"}); err == nil || !strings.Contains(err.Error(), "absent0") {
 			t.Errorf("an interface that is not there: %v", err)
 		}
 		if got := threaded(); got[0] != "0" {

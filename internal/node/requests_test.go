@@ -56,7 +56,7 @@ func TestJobSpec(t *testing.T) {
 	c.Backend, c.Server.Interface = cluster.BackendAFXDP, e.Name
 	want.ServerMac = e.HardwareAddr
 	check("afxdp")
-	for name, says := range map[string]string{"nobody0": "interface nobody0: ", "lo": "interface lo has no Ethernet address"} {
+	for name, says := range map[string]string{"absent0": "interface absent0: ", "lo": "interface lo has no Ethernet address"} {
 		c.Server.Interface = name
 		if _, err := jobSpec(c, hot); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", name, err)

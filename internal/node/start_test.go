@@ -38,7 +38,7 @@ func TestStartErrors(t *testing.T) {
 		"absent hot set":   {change: func(c *cluster.Config) { c.Job.HotSet = "no/such/hot.libra" }, ps: true, want: []string{"no/such/hot.libra"}},
 		"another's":        {change: func(c *cluster.Config) { c.Model.Factors = 6 }, ps: true, want: []string{"hot.libra: its rows have 4 scalars, those of the model 7: build it for this model"}},
 		"empty hot set":    {change: func(c *cluster.Config) { c.Job.HotSet = emptyFile }, ps: true, want: []string{emptyFile + " is empty: build it with a larger sample"}},
-		"interface":        {change: func(c *cluster.Config) { c.Backend = cluster.BackendAFXDP; c.Workers[0].Interface = "nobody0" }, want: []string{"nobody0"}},
+		"interface":        {change: func(c *cluster.Config) { c.Backend = cluster.BackendAFXDP; c.Workers[0].Interface = "absent0" }, want: []string{"absent0"}},
 		"certificates":     {change: func(c *cluster.Config) { c.TLS = cluster.TLS{CA: "no/ca.pem", Cert: "no/cert.pem", Key: "no/key.pem"} }, ps: true, want: []string{"no/c"}},
 		"address of hosts": {change: func(c *cluster.Config) { c.Workers[0].Address = netip.MustParseAddr("192.0.2.77") }, want: []string{"192.0.2.77"}},
 		"capture":          {change: func(c *cluster.Config) { c.Capture = "/proc/self/none" }, want: []string{"/proc/self/none", "(field capture of the cluster configuration)"}},
@@ -149,7 +149,7 @@ func TestServerNeedsAnEthernetAddress(t *testing.T) {
 	startSwitch(t, c)
 	theirs := *c
 	theirs.Backend = cluster.BackendAFXDP
-	for name, want := range map[string]string{"nobody0": "interface nobody0: ", "lo": "interface lo has no Ethernet address"} {
+	for name, want := range map[string]string{"absent0": "interface absent0: ", "lo": "interface lo has no Ethernet address"} {
 		theirs.Server.Interface = name
 		if _, err := RunServer(t.Context(), Env{Config: &theirs, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)

@@ -12,7 +12,7 @@ func TestPrinter(t *testing.T) {
 	var out strings.Builder
 	p := NewPrinter(&out)
 	p.Table("Rates", []string{"test", "rate"}, [][]any{{"echo", 12}})
-	p.Note("%swords", strings.Repeat("so many ", 20))
+	p.Note("%swords", strings.Repeat("several ", 20))
 	if err := p.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -22,8 +22,8 @@ func TestPrinter(t *testing.T) {
 		"────────────",
 		" echo    12",
 		"",
-		strings.TrimSpace(strings.Repeat("so many ", 15)),
-		strings.Repeat("so many ", 5) + "words",
+		strings.TrimSpace(strings.Repeat("several ", 15)),
+		strings.Repeat("several ", 5) + "words",
 		"",
 		"",
 	}, "\n")

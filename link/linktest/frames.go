@@ -67,20 +67,14 @@ func repetitions(p *pair) {
 			frames[i].Retx = retx
 			marked[all[i].seq] = retx
 		}
-		in := p.inbox(p.b, p.a, all)
-		for len(in.missing) > 0 {
-			p.inTime()
-			p.send(p.a, frames)
-			in.listen(func(pkts []link.Packet) {
-				for _, pkt := range pkts {
-					h, _ := wire.ParseHeader(pkt.Payload)
-					if flagged := h.Flags&wire.FlagRetx != 0; flagged != marked[h.Seq] {
-						p.Fatalf("message %d: RETX flag %v", h.Seq, flagged)
-					}
+		p.deliver(p.a, frames, p.inbox(p.b, p.a, all), func(pkts []link.Packet) {
+			for _, pkt := range pkts {
+				h, _ := wire.ParseHeader(pkt.Payload)
+				if flagged := h.Flags&wire.FlagRetx != 0; flagged != marked[h.Seq] {
+					p.Fatalf("message %d: RETX flag %v", h.Seq, flagged)
 				}
-			})
-		}
-		free(p.a, frames)
+			}
+		})
 	}
 }
 
@@ -184,15 +178,9 @@ func shortBatches(p *pair) {
 	}
 	for _, size := range []int{1, 3} {
 		all := p.messages(slices.Repeat([]int{80}, 20)...)
-		frames := p.fill(p.a, p.ab, all)
 		in := p.inbox(p.b, p.a, all)
 		in.pkts = in.pkts[:size]
-		for len(in.missing) > 0 {
-			p.inTime()
-			p.send(p.a, frames)
-			in.listen(nil)
-		}
-		free(p.a, frames)
+		p.deliver(p.a, p.fill(p.a, p.ab, all), in, nil)
 	}
 }
 
@@ -201,27 +189,20 @@ func shortBatches(p *pair) {
 func receivedMemory(p *pair) {
 	size := p.b.Limits().MaxPayload
 	all := p.messages(slices.Repeat([]int{90}, 30)...)
-	frames := p.fill(p.a, p.ab, all)
-	in := p.inbox(p.b, p.a, all)
-	for len(in.missing) > 0 {
-		p.inTime()
-		p.send(p.a, frames)
-		in.listen(func(pkts []link.Packet) {
-			for i := range pkts {
-				mem := pkts[i].Payload
-				if cap(mem) < size {
-					p.Fatalf("a payload's memory has room for %d bytes, want %d", cap(mem), size)
-				}
-				message{uint32(i), size}.put(mem[:size])
+	p.deliver(p.a, p.fill(p.a, p.ab, all), p.inbox(p.b, p.a, all), func(pkts []link.Packet) {
+		for i := range pkts {
+			mem := pkts[i].Payload
+			if cap(mem) < size {
+				p.Fatalf("a payload's memory has room for %d bytes, want %d", cap(mem), size)
 			}
-			for i := range pkts {
-				if err := (message{uint32(i), size}).check(pkts[i].Payload[:size]); err != nil {
-					p.Fatalf("packets of one batch share memory: %v", err)
-				}
+			message{uint32(i), size}.put(mem[:size])
+		}
+		for i := range pkts {
+			if err := (message{uint32(i), size}).check(pkts[i].Payload[:size]); err != nil {
+				p.Fatalf("packets of one batch share memory: %v", err)
 			}
-		})
-	}
-	free(p.a, frames)
+		}
+	})
 }
 
 // replies answers every second request, with an answer of another length.

@@ -222,7 +222,7 @@ func (l busy) Wait(limit time.Duration) error {
 	return l.Link.Wait(limit)
 }
 
-// wrongSource says that everything comes from itself.
+// wrongSource names itself as the source of every packet.
 type wrongSource struct{ link.Link }
 
 func (l wrongSource) Receive(pkts []link.Packet) (int, error) {

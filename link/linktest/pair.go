@@ -230,12 +230,17 @@ func (p *pair) inTime() {
 // exchange sends messages from one link to the other until all have arrived.
 func (p *pair) exchange(from, to link.Link, way link.Path, all []message) {
 	p.Helper()
-	frames := p.fill(from, way, all)
-	in := p.inbox(to, from, all)
+	p.deliver(from, p.fill(from, way, all), p.inbox(to, from, all), nil)
+}
+
+// deliver sends frames until all messages of an inbox have arrived, and gives each
+// batch that it receives to handle, which may be nil.
+func (p *pair) deliver(from link.Link, frames []link.Frame, in *inbox, handle func([]link.Packet)) {
+	p.Helper()
 	for len(in.missing) > 0 {
 		p.inTime()
 		p.send(from, frames)
-		in.listen(nil)
+		in.listen(handle)
 	}
 	free(from, frames)
 }
