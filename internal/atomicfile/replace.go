@@ -93,15 +93,22 @@ func keepMode(d disk, f diskFile, path string) error {
 // fails if [Replace] cannot write there. Call it only if no other process writes
 // the file.
 func Prepare(path, suffix string) error {
-	path = Resolve(path) + suffix
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	return prepare(osDisk{}, Resolve(path)+suffix)
+}
+
+// trial is how many bytes Prepare writes: a full disk still takes empty files.
+const trial = 4096
+
+func prepare(d disk, temporary string) error {
+	if err := d.remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove what a killed process left: %w", err)
 	}
-	f, err := osDisk{}.create(path, newFile)
+	f, err := d.create(temporary, newFile)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Close(), os.Remove(path))
+	_, err = f.Write(make([]byte, trial))
+	return errors.Join(err, f.Sync(), f.Close(), d.remove(temporary))
 }
 
 // Resolve follows symbolic links, so that the file is replaced and not the link,

@@ -311,6 +311,29 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
+// Whatever fails when a file is replaced fails before, too, and leaves nothing: a full
+// disk takes an empty file.
+func TestPrepareReportsEveryFailure(t *testing.T) {
+	for fail := 0; ; fail++ {
+		d := newPowerDisk("the old one", 0o640)
+		d.names["dir/x"+suffix] = &powerFile{disk: d}
+		d.fail = fail
+		err := prepare(d, "dir/x"+suffix)
+		if len(d.ops) <= fail {
+			if want := "remove create write sync close remove"; err != nil || strings.Join(d.ops, " ") != want {
+				t.Errorf("%v: %v, want %s", d.ops, err, want)
+			}
+			return
+		}
+		if !errors.Is(err, errDisk) {
+			t.Errorf("%v fails: error %v", d.ops[fail], err)
+		}
+		if d.ops[fail] != "remove" && d.names["dir/x"+suffix] != nil {
+			t.Errorf("%v fails: the temporary file stays", d.ops[fail])
+		}
+	}
+}
+
 // A link to a file that is yet to be made is relative to the folder in which the link
 // is, not to the way there.
 func TestReplaceBehindALinkToNothingInALinkedFolder(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -94,6 +95,10 @@ func TestUnusableCheckpointFailsAtTheStart(t *testing.T) {
 	}
 	damaged := append([]byte{}, good...)
 	damaged[len(damaged)/2]++
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		contents []byte
 		change   func(*cluster.Config)
@@ -103,7 +108,9 @@ func TestUnusableCheckpointFailsAtTheStart(t *testing.T) {
 		"empty":         {[]byte{}, nil, []string{"server.checkpoint", "not a checkpoint", "remove it to begin anew"}},
 		"damaged":       {damaged, nil, []string{"server.checkpoint", "corrupt", "remove it to begin anew"}},
 		"another model": {good, func(c *cluster.Config) { c.Model.Seed++ }, []string{"server.checkpoint", "seed", "remove it to begin anew"}},
-		"a folder":      {nil, func(c *cluster.Config) { c.Server.Checkpoint = t.TempDir() }, []string{"server.checkpoint", "is a directory"}},
+		"a folder":      {nil, func(c *cluster.Config) { c.Server.Checkpoint = t.TempDir() }, []string{"server.checkpoint", "not a regular file"}},
+		"a pipe":        {nil, func(c *cluster.Config) { c.Server.Checkpoint = pipe }, []string{"server.checkpoint", "not a regular file"}},
+		"a device":      {nil, func(c *cluster.Config) { c.Server.Checkpoint = os.DevNull }, []string{"server.checkpoint", "not a regular file"}},
 		// Root may write everywhere but here.
 		"no place to write": {nil, func(c *cluster.Config) { c.Server.Checkpoint = "/proc/self/weights.libra" }, []string{"server.checkpoint", "cannot be written", "/proc/self/weights.libra"}},
 	} {
