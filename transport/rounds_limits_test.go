@@ -89,6 +89,31 @@ func TestRoundsKeepRoomForWhatWaits(t *testing.T) {
 	}
 }
 
+// TestRepeatedAcknowledgementIsASignOfLife has the aggregator acknowledge a contribution
+// again that was repeated to ask for its result: it is not silent, so that the error
+// that names the time of its silence counts from there. An acknowledgement of nothing
+// is none.
+func TestRepeatedAcknowledgementIsASignOfLife(t *testing.T) {
+	r := smallRounds(t, 2)
+	leave(t, r)
+	h := wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: 1}
+	for range 3 {
+		r.w.now += retransmit.Time(time.Second)
+		if v := r.acked(h, wire.PutAck(make([]byte, wire.HeaderLen), h)); v != taken {
+			t.Fatalf("an acknowledgement of frame 1: %v, want %v", v, taken)
+		}
+		r.w.now += retransmit.Time(time.Minute)
+		var missing *NoResultError
+		if err := r.noResult(&retransmit.SilentPeerError{}); !errors.As(err, &missing) || missing.Silent != time.Minute {
+			t.Errorf("error %v, want one of a minute's silence", err)
+		}
+	}
+	h.Seq = 99
+	if v := r.acked(h, wire.PutAck(make([]byte, wire.HeaderLen), h)); v != stray || r.w.now.Sub(r.heard) != time.Minute {
+		t.Errorf("an acknowledgement of frame 99: %v, want %v; silent for %v", v, stray, r.w.now.Sub(r.heard))
+	}
+}
+
 // TestRoundErrorFindsTheFirstPart stops a call with a part done, and the next one
 // sent, waiting or unsent.
 func TestRoundErrorFindsTheFirstPart(t *testing.T) {

@@ -137,15 +137,14 @@ func (s *Server) Stats(ctx context.Context) (ServerStats, error) {
 		st = s.stats
 		st.Link = s.link.Stats()
 	})
-	if err == nil {
-		return st, nil
+	if err != nil {
+		select {
+		case <-s.dead:
+			return s.stats, nil
+		default:
+		}
 	}
-	select {
-	case <-s.dead:
-		return s.stats, nil
-	default:
-		return st, err
-	}
+	return st, err
 }
 
 // handle answers a batch of requests, each over its own payload.
