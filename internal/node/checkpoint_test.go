@@ -250,7 +250,9 @@ func TestCheckpointHasOneServer(t *testing.T) {
 		}
 	}
 	cancel()
-	<-ended
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first server ends with %v", err)
+	}
 	served := false
 	if err := run(func() { served = true }); !served {
 		t.Errorf("after the end of the first: %v", err)
