@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Errors of NewHotSet and of the file reader.
@@ -127,16 +128,16 @@ func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
 // Two parties may exchange ranks only if their fingerprints agree.
 func (h *HotSet) Fingerprint() Fingerprint {
 	d := sha256.New()
-	b := make([]byte, 0, 1<<13)
+	var b []byte
 	b = binary.BigEndian.AppendUint64(b, uint64(h.dim))
 	b = binary.BigEndian.AppendUint64(b, uint64(len(h.keys)))
-	for _, key := range h.keys {
-		if len(b) == cap(b) {
-			d.Write(b)
-			b = b[:0]
-		}
-		b = binary.BigEndian.AppendUint64(b, key)
-	}
 	d.Write(b)
+	for keys := range slices.Chunk(h.keys, 1024) {
+		b = b[:0]
+		for _, key := range keys {
+			b = binary.BigEndian.AppendUint64(b, key)
+		}
+		d.Write(b)
+	}
 	return Fingerprint(d.Sum(nil))
 }

@@ -1,6 +1,8 @@
 package packer
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"testing"
 
@@ -131,9 +133,18 @@ func TestFingerprint(t *testing.T) {
 	for i := range long {
 		long[i] = uint64(i)
 	}
-	b := mustHotSet(t, 1, long...)
+	b := mustHotSet(t, 3, long...)
+	text := make([]byte, 16+8*len(long))
+	text[7] = 3
+	binary.BigEndian.PutUint64(text[8:], uint64(len(long)))
+	for i, key := range long {
+		binary.BigEndian.PutUint64(text[16+8*i:], key)
+	}
+	if want := Fingerprint(sha256.Sum256(text)); b.Fingerprint() != want {
+		t.Errorf("fingerprint %v, want the SHA-256 of dimension, length and keys, %v", b.Fingerprint(), want)
+	}
 	long[4999] = 1 << 40
-	if c := mustHotSet(t, 1, long...); c.Fingerprint() == b.Fingerprint() {
+	if c := mustHotSet(t, 3, long...); c.Fingerprint() == b.Fingerprint() {
 		t.Error("the last of 5000 keys does not change the fingerprint")
 	}
 }

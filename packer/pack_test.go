@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -332,13 +331,15 @@ func TestPackRefusesShortBuffers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, r := range map[string]*recorder{
-		"hot":  {tb: t, hotLen: wire.HotLen(3) - 1, cold: wire.MaxPayload},
-		"cold": {tb: t, hotLen: wire.HotLen(3), cold: wire.ColdLen(1, 4) - 1},
+	const short = " frame 0 of the batch: packer: payload buffer too short: "
+	hot, cold := wire.HotLen(3)-1, wire.ColdLen(1, 4)-1
+	for want, r := range map[string]*recorder{
+		fmt.Sprintf("packer: hot%s%d bytes for 3 stripes", short, hot):                      {tb: t, hotLen: hot, cold: wire.MaxPayload},
+		fmt.Sprintf("packer: cold%s%d bytes cannot hold a row of dimension 4", short, cold): {tb: t, hotLen: wire.HotLen(3), cold: cold},
 	} {
 		_, err := r.pack(p, []uint64{1, 2}, make([]float32, 8))
-		if !errors.Is(err, ErrBuffer) || !strings.HasPrefix(err.Error(), "packer: "+name+" frame 0 of the batch: ") {
-			t.Errorf("short %s buffer: %v", name, err)
+		if !errors.Is(err, ErrBuffer) || err.Error() != want {
+			t.Errorf("error %v, want %q", err, want)
 		}
 	}
 }

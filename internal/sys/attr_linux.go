@@ -57,15 +57,15 @@ func OpenAttr(iface, name string, flags int) (*os.File, error) {
 func mountSysfs() (int, error) {
 	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return -1, os.NewSyscallError("fsopen", err)
+		return 0, os.NewSyscallError("fsopen", err)
 	}
 	defer unix.Close(fs)
 	if err := unix.FsconfigCreate(fs); err != nil {
-		return -1, os.NewSyscallError("fsconfig", err)
+		return 0, os.NewSyscallError("fsconfig", err)
 	}
 	root, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
 	if err != nil {
-		return -1, os.NewSyscallError("fsmount", err)
+		return 0, os.NewSyscallError("fsmount", err)
 	}
 	return root, nil
 }

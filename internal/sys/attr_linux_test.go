@@ -2,6 +2,7 @@ package sys
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"testing"
 
@@ -31,9 +32,13 @@ func TestAttr(t *testing.T) {
 		t.Errorf("no such attribute: %v", err)
 	}
 	for _, bad := range [][2]string{{"../lo", "mtu"}, {"lo", "../lo/mtu"}, {"", "lo/mtu"}, {"lo/x", "mtu"}, {"lo", ""}} {
-		if f, err := OpenAttr(bad[0], bad[1], unix.O_RDONLY); err == nil {
-			t.Errorf("%q is taken for names", bad)
+		f, err := OpenAttr(bad[0], bad[1], unix.O_RDONLY)
+		want := fmt.Sprintf("attribute %q of interface %q: not a name in sysfs", bad[1], bad[0])
+		if err == nil {
 			f.Close()
+		}
+		if err == nil || err.Error() != want {
+			t.Errorf("%q for names: %v, want %q", bad, err, want)
 		}
 	}
 }
