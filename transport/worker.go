@@ -240,6 +240,10 @@ func (w *Worker) submit(ctx context.Context, o *operation) error {
 		o.cause = context.Cause(ctx)
 		o.cancelled.Store(true)
 		_ = w.post(context.WithoutCancel(ctx), w.sweep) // or it is dead
+		select {
+		case <-o.released:
+		case <-w.dead:
+		}
 	}
 	// Where the worker has ended too, the operation's result says more than the reason.
 	select {
