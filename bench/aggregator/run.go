@@ -130,6 +130,7 @@ func (h *run) throughputSteps() int {
 // Test is the name of a measurement; see the package documentation.
 type Test string
 
+// The tests.
 const (
 	Cost        Test = "cost"
 	Throughput  Test = "throughput"
@@ -154,6 +155,7 @@ const (
 // Backend is a kind of link that Negotiation measures.
 type Backend string
 
+// The backends.
 const (
 	UDP   Backend = "udp"   // kernel UDP sockets and the Go aggregator
 	AFXDP Backend = "afxdp" // AF_XDP sockets and the XDP aggregator

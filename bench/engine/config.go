@@ -92,6 +92,7 @@ import (
 // Test is the name of a measurement; see the package documentation.
 type Test string
 
+// The tests.
 const (
 	Transmit        Test = "transmit"
 	Receive         Test = "receive"

@@ -151,7 +151,6 @@ func buildFrame(from, to wire.Endpoint, size int) ([]byte, error) {
 	return frame, nil
 }
 
-// turnRound exchanges the MAC addresses of a frame.
 func turnRound(frame []byte) {
 	mac := [6]byte(frame)
 	copy(frame, frame[6:12])

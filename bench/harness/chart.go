@@ -62,6 +62,7 @@ func Ticks[T int | float64](format string, values ...T) []Tick {
 // Corner is the corner of a chart with its legend.
 type Corner int
 
+// The corners.
 const (
 	TopLeft Corner = iota
 	TopRight
@@ -72,6 +73,7 @@ const (
 // Kind is how a series is drawn.
 type Kind int
 
+// The kinds.
 const (
 	Lines Kind = iota // points joined by a line
 	Dots

@@ -65,7 +65,7 @@ func (p *Place) WithJob(ctx context.Context, spec *pb.JobSpec, do func(context.C
 	if err != nil {
 		return err
 	}
-	defer hangUp()
+	defer func() { _ = hangUp() }()
 	job, err := control.CreateJob(ctx, client, spec, startLimit, slog.Default())
 	if err != nil {
 		return err

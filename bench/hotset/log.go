@@ -68,7 +68,6 @@ func logName(path string) string {
 	return name
 }
 
-// load reads every log that c names and counts it.
 func load(c Config) ([]*trainingLog, error) {
 	var logs []*trainingLog
 	named := map[string]int{}

@@ -248,7 +248,7 @@ func (c *childConfig) work(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer hangUp()
+	defer func() { _ = hangUp() }()
 	worker, err := c.StartWorker(ctx, client, transport.WorkerConfig{
 		Job: job, Sender: uint16(c.Worker.Number + 1), ServerEpoch: coldEpoch, HotSet: hot,
 		Server: c.Worker.Server, Flow: retransmit.Config{Size: window},

@@ -193,7 +193,6 @@ func newBed(ctx context.Context, workers int) (_ *bed, err error) {
 	return b, network.Switch().Do(b.serve)
 }
 
-// serve starts the aggregator's control service in this process.
 func (b *bed) serve() error {
 	listener, err := net.Listen("tcp", harness.ControlAt(b.net).String())
 	if err != nil {

@@ -119,7 +119,6 @@ func (r *run) measureWorkers(ctx context.Context, workers int, hotShare float64)
 	return err
 }
 
-// measure runs a baseline once and checks its sums.
 func (r *run) measure(ctx context.Context, baseline string, workers int) (s Sample, err error) {
 	c, err := r.launch(ctx, baseline, workers)
 	if err != nil {

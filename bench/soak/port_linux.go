@@ -107,7 +107,6 @@ func (p *port) open(ctx context.Context) error {
 	}
 }
 
-// restore makes the port work again after an error of its socket.
 func (p *port) restore(ctx context.Context, cause error) error {
 	s := p.sock.Load()
 	switch {
