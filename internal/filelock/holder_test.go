@@ -1,0 +1,61 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package filelock
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A lock's file may be empty for a moment, or for want of space: then the holder has no
+// name.
+func TestLockOfANamelessHolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	unlock, err := Lock(path, ".lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path+".lock", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Lock(path, ".lock"); !errors.Is(err, ErrLocked) || strings.Contains(err.Error(), "its id") {
+		t.Errorf("a second holder: %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file whose name was given to another, or to none, is not at it; of a closed one,
+// that is not known.
+func TestIsAt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	open := func() *os.File {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	first := open()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := isAt(first, path); ok || err != nil {
+		t.Errorf("removed: %v, %v", ok, err)
+	}
+	second := open()
+	for f, want := range map[*os.File]bool{first: false, second: true} {
+		if ok, err := isAt(f, path); ok != want || err != nil {
+			t.Errorf("replaced: %v, %v; want %v", ok, err, want)
+		}
+	}
+	second.Close()
+	if _, err := isAt(second, path); err == nil {
+		t.Error("a closed file has a name")
+	}
+}
