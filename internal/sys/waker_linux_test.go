@@ -74,6 +74,20 @@ func TestWaker(t *testing.T) {
 	}
 }
 
+// An owner that is awake costs no system call to wake.
+func TestWakeOfOneThatIsAwake(t *testing.T) {
+	w := openWaker(t)
+	sleep(t, w, time.Millisecond)
+	if w.Sleeping() {
+		t.Error("asleep after Awake")
+	}
+	w.Wake()
+	fds := []unix.PollFd{{Fd: int32(w.FD()), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds, 0); n != 0 || err != nil {
+		t.Errorf("%d descriptors are readable, %v", n, err)
+	}
+}
+
 // No call of Wake is lost, whatever the owner does at that moment.
 func TestWakerLosesNothing(t *testing.T) {
 	w := openWaker(t)
