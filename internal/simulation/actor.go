@@ -16,6 +16,7 @@ type actor struct {
 	host *host
 
 	caller bool   // it calls endpoints
+	hasty  bool   // it does not park in Wake
 	doing  string // the call that it is in
 
 	resume chan struct{}

@@ -241,7 +241,7 @@ func (l *simLink) Wait(limit time.Duration) error {
 // has nothing to do with the turn's outcome and does not park.
 func (l *simLink) Wake() {
 	l.woken = true
-	if a := l.s.current; a != nil && a != l.act && a.caller {
+	if a := l.s.current; a != nil && a != l.act && a.caller && !a.hasty {
 		a.yield("wake")
 	}
 }

@@ -144,7 +144,7 @@ func (s *sim) admitHot(sender, epoch uint16, at *host) error {
 // changes when the call returns, and two must not return at once.
 func (s *sim) withdrawCold(a *actor, sender uint16) error {
 	s.lock(a)
-	defer s.unlock()
+	defer s.unlock(a)
 	err := s.ps.Remove(context.Background(), sender)
 	delete(s.ledger.members[s.server], sender)
 	return err
@@ -152,7 +152,7 @@ func (s *sim) withdrawCold(a *actor, sender uint16) error {
 
 func (s *sim) admitCold(a *actor, sender, epoch uint16, at *host) error {
 	s.lock(a)
-	defer s.unlock()
+	defer s.unlock(a)
 	err := s.ps.Admit(context.Background(), sender, at.at.AddrPort(), epoch)
 	s.ledger.admit(s.server, sender, epoch, at.at)
 	return err
@@ -160,11 +160,11 @@ func (s *sim) admitCold(a *actor, sender, epoch uint16, at *host) error {
 
 func (s *sim) lock(a *actor) {
 	a.park("its turn at the server", func() bool { return !s.locked || s.over }, time.Time{})
-	s.locked = true
+	s.locked, a.hasty = true, true // or the server would know before the ledger does
 	a.doing = "a call of the server"
 }
 
-func (s *sim) unlock() { s.locked = false }
+func (s *sim) unlock(a *actor) { s.locked, a.hasty = false, false }
 
 // evict ends an admission while its worker lives.
 func (s *sim) evict(w *worker, where int) {
