@@ -68,9 +68,9 @@ func TestNoFaultsIsIdentity(t *testing.T) {
 	}
 }
 
-// TestAccounting checks that what comes out is what went in, minus the drops,
-// plus the copies, and that no frame is held longer than allowed.
-func TestAccounting(t *testing.T) {
+// TestEachFrame compares what comes out with what the line counts for each frame: how
+// many copies there are, and how many frames overtake each.
+func TestEachFrame(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := rapid.Float64Range(0, 0.5)
 		cfg := Config{
@@ -78,28 +78,87 @@ func TestAccounting(t *testing.T) {
 			Late: p.Draw(rt, "late"), Delay: rapid.IntRange(1, 20).Draw(rt, "delay"), LateDelay: 60,
 			Seed: rapid.Uint64().Draw(rt, "seed"),
 		}
+		l, err := NewLine(cfg, 0, func(x int) int { return x })
+		if err != nil {
+			rt.Fatal(err)
+		}
 		const n = 500
-		out, s := run(t, cfg, 0, n)
-		if want := n - s.Dropped + s.Duplicated; uint64(len(out)) != want {
-			rt.Fatalf("%d frames came out, %d expected (%+v)", len(out), want, s)
-		}
-		copies := map[int]int{}
-		for _, x := range out {
-			copies[x]++
-		}
-		missing := 0
+		var counted [n]Stats
+		var delays [n][]int
 		for i := range n {
-			if copies[i] == 0 {
-				missing++
-			}
-			if copies[i] > 3 {
-				rt.Fatalf("frame %d came out %d times", i, copies[i])
+			before := l.Stats()
+			var out []int
+			l.Pass(i, func(x int) {
+				out = append(out, x)
+				delays[x] = append(delays[x], i-x)
+			})
+			after := l.Stats()
+			counted[i] = Stats{1, after.Dropped - before.Dropped, after.Duplicated - before.Duplicated, after.Reordered - before.Reordered}
+			if after.Frames != before.Frames+1 || len(out) > 0 && out[0] == i && !slices.IsSorted(out[1:]) || !slices.IsSorted(out) && out[0] != i {
+				rt.Fatalf("%v come out with frame %d, of %+v", out, i, after)
 			}
 		}
-		if uint64(missing) != s.Dropped {
-			rt.Fatalf("%d frames are missing, %d were dropped", missing, s.Dropped)
+		for i, d := range delays[:n-cfg.LateDelay-1] { // of the others some are held back
+			c := counted[i]
+			var at, late, held int
+			for _, d := range d {
+				switch {
+				case d == 0:
+					at++
+				case d == cfg.LateDelay:
+					late++
+				case d < 2*cfg.Delay && (c.Duplicated > 0 || d <= cfg.Delay):
+					held++
+				default:
+					rt.Errorf("frame %d is overtaken by %d", i, d)
+				}
+			}
+			want := 1 - c.Dropped + c.Duplicated
+			if c.Dropped+c.Reordered > 1 || uint64(at) != 1-c.Dropped-c.Reordered || late > 1 ||
+				uint64(at+late+held) != want || c.Dropped > 0 && want > 0 {
+				rt.Errorf("frame %d comes out %v frames later, counted as %+v", i, d, c)
+			}
+		}
+		left := 0
+		l.Flush(func(int) { left++ })
+		for _, d := range delays {
+			left += len(d)
+		}
+		s := l.Stats()
+		if want := n - s.Dropped + s.Duplicated; uint64(left) != want {
+			rt.Errorf("%d frames came out, %d expected (%+v)", left, want, s)
+		}
+		kept := 1 - cfg.Drop
+		for _, rate := range []struct {
+			name  string
+			count uint64
+			want  float64
+		}{
+			{"dropped", s.Dropped, cfg.Drop},
+			{"reordered", s.Reordered, kept * cfg.Reorder},
+			{"duplicated", s.Duplicated, kept * (cfg.Duplicate + cfg.Late)},
+		} {
+			if got := float64(rate.count) / n; math.Abs(got-rate.want) > 0.2 { // six standard deviations and more
+				rt.Errorf("%g of the frames are %s, want %g", got, rate.name, rate.want)
+			}
 		}
 	})
+}
+
+// TestFlushKeepsTheOrder holds copies back that are all due after the same delay.
+func TestFlushKeepsTheOrder(t *testing.T) {
+	l, err := NewLine(Config{Late: 0.9, LateDelay: 100}, 0, func(x int) int { return x })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		l.Pass(i, func(int) {})
+	}
+	var out []int
+	l.Flush(func(x int) { out = append(out, x) })
+	if uint64(len(out)) != l.Stats().Duplicated || !slices.IsSorted(out) {
+		t.Errorf("%v, %+v", out, l.Stats())
+	}
 }
 
 func TestReorderedFramesAreOvertaken(t *testing.T) {
