@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -120,6 +122,9 @@ func TestReadHotSetErrors(t *testing.T) {
 			_, err := ReadHotSet(bytes.NewReader(c.data))
 			if !errors.Is(err, c.want) {
 				t.Fatalf("got %v, want %v", err, c.want)
+			}
+			if at := fmt.Sprintf("after %d bytes", len(c.data)); c.want == ErrTruncated && !strings.Contains(err.Error(), at) {
+				t.Errorf("%v, want %q", err, at)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -62,7 +63,13 @@ func TestNumbersInErrors(t *testing.T) {
 	ranking := Ranking{Counts: []Count{{Updates: 50}, {Updates: 30}, {Updates: 20}}, Updates: 100}
 	_, share := Principle{Share: 0.95}.Rows(Ranking{Counts: []Count{{Updates: 50}, {Updates: 30}}, Updates: 100}, 4)
 	_, budget := Principle{Share: 0.9, MaxSlots: 8}.Rows(ranking, 4)
+	_, dimension := NewHotSet(MaxDim+1, nil, nil, Meta{})
+	_, keys := NewHotSet(1, make([]uint64, MaxHotKeys+1), nil, Meta{})
+	_, counts := NewHotSet(1, make([]uint64, 2), make([]uint64, 3), Meta{})
 	for want, err := range map[string]error{
+		fmt.Sprintf("row dimension %d is not in [1, %d]", MaxDim+1, MaxDim):       dimension,
+		fmt.Sprintf("%d keys, at most %d are possible", MaxHotKeys+1, MaxHotKeys): keys,
+		"3 counts for 2 keys":                                                            counts,
 		"11 stripes a frame, possible are 1 to 10":                                       stripes,
 		"p = 0.95, but all 2 counted rows have 0.8000":                                   share,
 		"p = 0.9 takes 3 rows of dimension 4, there is room for 2; lower p, raise c or ": budget,
