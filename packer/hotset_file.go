@@ -104,11 +104,7 @@ func ReadHotSet(r io.Reader) (*HotSet, error) {
 		Covered:  binary.BigEndian.Uint64(head[56:]),
 		CountErr: binary.BigEndian.Uint64(head[64:]),
 	}
-	keys, err := in.uint64s(int(n))
-	if err != nil {
-		return nil, err
-	}
-	counts, err := in.uint64s(int(n))
+	rows, err := in.uint64s(2 * int(n)) // keys, then counts
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +116,7 @@ func ReadHotSet(r io.Reader) (*HotSet, error) {
 	if got != want {
 		return nil, fmt.Errorf("%w: stored %x, computed %x", ErrChecksum, got[:4], want[:4])
 	}
-	return NewHotSet(int(dim), keys, counts, meta)
+	return NewHotSet(int(dim), rows[:n], rows[n:], meta)
 }
 
 // countingReader reads fixed-size parts and knows where the input ended.

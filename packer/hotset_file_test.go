@@ -123,7 +123,7 @@ func TestReadHotSetErrors(t *testing.T) {
 			if !errors.Is(err, c.want) {
 				t.Fatalf("got %v, want %v", err, c.want)
 			}
-			if at := fmt.Sprintf("after %d bytes", len(c.data)); c.want == ErrTruncated && !strings.Contains(err.Error(), at) {
+			if at := fmt.Sprintf("after %d bytes", len(c.data)); errors.Is(c.want, ErrTruncated) && !strings.Contains(err.Error(), at) {
 				t.Errorf("%v, want %q", err, at)
 			}
 		})
@@ -180,8 +180,14 @@ func TestLoadHotSetErrors(t *testing.T) {
 	if err := os.WriteFile(path, append(encode(t, mustHotSet(t, 1, 7)), 0), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadHotSet(path); !errors.Is(err, ErrTrailing) {
+	if _, err := LoadHotSet(path); !errors.Is(err, ErrTrailing) || !strings.HasPrefix(err.Error(), path+": ") {
 		t.Errorf("trailing byte: %v", err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadHotSet(path); !errors.Is(err, ErrTruncated) || !strings.HasPrefix(err.Error(), path+": ") {
+		t.Errorf("empty file: %v", err)
 	}
 }
 
