@@ -1,0 +1,34 @@
+package filelock
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/refuse"
+)
+
+// A file that cannot be locked, or of which the kernel does not tell what it is, is
+// not taken for one that is locked.
+func TestLockMeetsErrors(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("refusing system calls needs root")
+	}
+	path := filepath.Join(t.TempDir(), "file")
+	for name, number := range map[string]uintptr{"flock": unix.SYS_FLOCK, "fstat": unix.SYS_FSTAT} {
+		before := refuse.CountDescriptors(t)
+		err := refuse.Run(func() error {
+			_, err := Lock(path, ".lock")
+			return err
+		}, refuse.Call{Number: number, Err: unix.EDOM})
+		if !errors.Is(err, unix.EDOM) {
+			t.Errorf("%s: %v, want EDOM", name, err)
+		}
+		if now := refuse.CountDescriptors(t); now != before {
+			t.Errorf("%s: %d descriptors are open, %d before", name, now, before)
+		}
+	}
+}
