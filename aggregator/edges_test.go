@@ -262,6 +262,9 @@ func TestShapeOfGroups(t *testing.T) {
 	wantRefusal(t, r.send(frame(1, 21)), wire.Refusal{Code: wire.CodeLayout})
 	wantRefusal(t, r.send(frame(0, 22)), wire.Refusal{Code: wire.CodeLength, Value: 2})
 	wantRefusal(t, r.send(frame(2, 22)), wire.Refusal{Code: wire.CodeSlotRange, Value: 66})
+	headless := frame(2, 22)
+	wire.StripeAt(headless, 0).SetMask(1<<wire.Lanes - 2) // the slot of lane 0 means nothing
+	wantRefusal(t, r.send(headless), wire.Refusal{Code: wire.CodeLayout})
 	wantAck(t, r.send(frame(1, 22)), seq)
 	wantAck(t, r.send(frame(0, 44)), seq)
 
