@@ -354,8 +354,13 @@ func replaceBehind(t *testing.T, link string) {
 	if err := Prepare(path, suffix); err != nil {
 		t.Fatal(err)
 	}
+	// The same name before the file is there and afterwards, for those that lock it.
+	before := Resolve(path)
 	if err := Replace(path, suffix, writeText("new")); err != nil {
 		t.Fatal(err)
+	}
+	if after := Resolve(path); before != after {
+		t.Errorf("the file is %s before it is there, %s afterwards", before, after)
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, "disk", "file")); string(got) != "new" {
 		t.Errorf("the link's target: %q, %v", got, err)
