@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A peer that only ends its connections may be about to start: it has all the time
-// to answer, and only then the error says that the two may disagree on TLS, and
-// which of the two sides uses it.
+// A peer that only ends its connections may be about to start, so Dial waits for it
+// until the limit. The error then names a possible disagreement on TLS, and the side
+// that uses it.
 func TestDialNamesALateTLSMismatch(t *testing.T) {
 	aggregatorAt := netip.MustParseAddrPort("192.0.2.1:7700")
 	a := newAuthority(t)

@@ -141,7 +141,7 @@ func wantFailure(t *testing.T, report *Report, err error, words ...string) {
 func moved(ctx context.Context, c *client, counter func(*client) uint64) error {
 	read := func() (n uint64, err error) { return n, c.ask(ctx, func() { n = counter(c) }) }
 	before, err := read()
-	for now := before; now == before && err == nil; now, err = read() {
+	for n := before; n == before && err == nil; n, err = read() {
 		time.Sleep(time.Millisecond)
 	}
 	return err
