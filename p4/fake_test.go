@@ -17,8 +17,6 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/libra-ina/libra/p4/internal/bmv2"
 )
 
 // fake is a P4Runtime server that checks what it is told against the P4Info that it
@@ -28,7 +26,7 @@ type fake struct {
 
 	mu      sync.Mutex
 	config  *rt.ForwardingPipelineConfig
-	program *bmv2.Program
+	program *simpleSwitch
 	primary *rt.Uint128
 	streams map[rt.P4Runtime_StreamChannelServer]*rt.Uint128
 	loads   int        // programs that were loaded
@@ -135,7 +133,7 @@ func (f *fake) packet(stream rt.P4Runtime_StreamChannelServer, p *rt.PacketOut) 
 			}
 		}
 	}
-	for _, out := range f.program.Process(cpuPort, append(data, p.Payload...)) {
+	for _, out := range f.program.process(cpuPort, append(data, p.Payload...)) {
 		if out.Port != cpuPort {
 			continue
 		}
@@ -180,7 +178,7 @@ func (f *fake) SetForwardingPipelineConfig(_ context.Context, r *rt.SetForwardin
 	if err := f.authorise(r.ElectionId); err != nil {
 		return nil, err
 	}
-	program, err := bmv2.Load(r.Config.P4DeviceConfig)
+	program, err := loadSwitch(r.Config.P4DeviceConfig)
 	if err != nil {
 		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
 	}
@@ -228,11 +226,11 @@ func refusal(code codes.Code, format string, args ...any) error {
 
 func (f *fake) update(u *rt.Update) error {
 	if g := u.Entity.GetPacketReplicationEngineEntry().GetMulticastGroupEntry(); g != nil {
-		var all []bmv2.Replica
+		var all []copyTo
 		for _, r := range g.Replicas {
-			all = append(all, bmv2.Replica{Port: uint16(number(r.GetPort()).uint64()), Instance: uint16(r.Instance)})
+			all = append(all, copyTo{Port: uint16(number(r.GetPort()).uint64()), Instance: uint16(r.Instance)})
 		}
-		f.program.SetGroup(uint16(g.MulticastGroupId), all)
+		f.program.setGroup(uint16(g.MulticastGroupId), all)
 		return nil
 	}
 	e := u.Entity.GetTableEntry()
@@ -245,14 +243,14 @@ func (f *fake) update(u *rt.Update) error {
 	}
 	switch u.Type {
 	case rt.Update_INSERT:
-		err = f.program.Insert(t.Preamble.Name, int(t.Size), f.entry(t, e))
+		err = f.program.insert(t.Preamble.Name, int(t.Size), f.entry(t, e))
 	case rt.Update_MODIFY:
-		err = f.program.Modify(t.Preamble.Name, f.entry(t, e))
+		err = f.program.modify(t.Preamble.Name, f.entry(t, e))
 	case rt.Update_DELETE:
-		err = f.program.Delete(t.Preamble.Name, f.entry(t, e))
+		err = f.program.delete(t.Preamble.Name, f.entry(t, e))
 	}
 	for target, code := range map[error]codes.Code{
-		bmv2.ErrExists: codes.AlreadyExists, bmv2.ErrNoEntry: codes.NotFound, bmv2.ErrFull: codes.ResourceExhausted,
+		errExists: codes.AlreadyExists, errNoEntry: codes.NotFound, errTableFull: codes.ResourceExhausted,
 	} {
 		if errors.Is(err, target) {
 			return refusal(code, "table %s: %v", t.Preamble.Name, err)
@@ -262,10 +260,10 @@ func (f *fake) update(u *rt.Update) error {
 }
 
 // entry translates an entry that has been checked.
-func (f *fake) entry(t *config.Table, m *rt.TableEntry) *bmv2.Entry {
-	e := &bmv2.Entry{Priority: int(m.Priority)}
+func (f *fake) entry(t *config.Table, m *rt.TableEntry) *tableEntry {
+	e := &tableEntry{Priority: int(m.Priority)}
 	for _, k := range t.MatchFields {
-		key := bmv2.Key{Value: new(big.Int).SetBytes(match(m, k.Id))}
+		key := matchKey{Value: new(big.Int).SetBytes(match(m, k.Id))}
 		if k.GetMatchType() == config.MatchField_TERNARY {
 			key.Mask = new(big.Int)
 			for _, f := range m.Match {
@@ -384,7 +382,7 @@ func (f *fake) Read(r *rt.ReadRequest, stream rt.P4Runtime_ReadServer) error {
 			if info.Preamble.Id != c.CounterId {
 				continue
 			}
-			n, err := f.program.Counter(info.Preamble.Name, int(c.Index.Index))
+			n, err := f.program.counter(info.Preamble.Name, int(c.Index.Index))
 			if err != nil {
 				return grpcstatus.Error(codes.OutOfRange, err.Error())
 			}

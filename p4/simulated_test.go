@@ -41,7 +41,7 @@ func openSimulated(tb testing.TB, program *Program) *simulated {
 func (d *simulated) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict, n int, err error) {
 	in := uint16(port + 1)
 	d.fake.mu.Lock()
-	out := d.fake.program.Process(in, frame)
+	out := d.fake.program.process(in, frame)
 	d.fake.mu.Unlock()
 	if len(out) > 1 {
 		return v, 0, fmt.Errorf("frame %x: %d frames come out", frame, len(out))

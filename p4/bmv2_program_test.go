@@ -1,4 +1,4 @@
-package bmv2
+package p4
 
 import (
 	"encoding/json"
@@ -6,9 +6,14 @@ import (
 	"math/big"
 )
 
-// Program is a compiled program with its tables, registers and counters. One frame at
-// a time passes through it.
-type Program struct {
+// simpleSwitch runs a program that p4c has compiled for v1model as bmv2's simple_switch
+// does, one frame at a time, with its tables, registers and counters: the program is
+// compared with the model wherever Go runs. It has what our program needs, and an error
+// names anything else.
+//
+// The format is that of the device configuration, "BMv2 JSON" (docs/JSON_format.md in
+// the repository of bmv2), version 2.23.
+type simpleSwitch struct {
 	types     []headerType
 	headers   map[string]int
 	errors    map[string]*big.Int
@@ -18,11 +23,11 @@ type Program struct {
 	registers map[string]*register
 	counters  map[string][]uint64
 	sums      map[string]func(f *frame) []byte
-	actions   map[int]*action
+	actions   map[int]*switchAction
 	checks    []func(f *frame) bool // of checksums: whether they are right
 	pipelines map[string]*pipeline
-	tables    map[string]*table
-	groups    map[uint16][]Replica
+	tables    map[string]*switchTable
+	groups    map[uint16][]copyTo
 
 	parserError, checksumError, packetLength, ingressPort, egressSpec, egressPort, egressRid, group place
 }
@@ -45,16 +50,16 @@ type register struct {
 	bits  int
 }
 
-// Load compiles a device configuration.
-func Load(device []byte) (*Program, error) {
+// loadSwitch compiles a device configuration.
+func loadSwitch(device []byte) (*simpleSwitch, error) {
 	var c configuration
 	if err := json.Unmarshal(device, &c); err != nil {
 		return nil, fmt.Errorf("bmv2: device configuration: %w", err)
 	}
-	p := &Program{
+	p := &simpleSwitch{
 		headers: make(map[string]int), errors: make(map[string]*big.Int), states: make(map[string]*parseState),
 		registers: make(map[string]*register), counters: make(map[string][]uint64), sums: make(map[string]func(*frame) []byte),
-		actions: make(map[int]*action), tables: make(map[string]*table), pipelines: make(map[string]*pipeline), groups: make(map[uint16][]Replica),
+		actions: make(map[int]*switchAction), tables: make(map[string]*switchTable), pipelines: make(map[string]*pipeline), groups: make(map[uint16][]copyTo),
 	}
 	for _, load := range []func(*configuration) error{
 		p.loadHeaders, p.loadState, p.loadCalculations, p.loadChecksums, p.loadParser, p.loadActions, p.loadPipelines,
@@ -66,7 +71,7 @@ func Load(device []byte) (*Program, error) {
 	return p, nil
 }
 
-func (p *Program) loadHeaders(c *configuration) error {
+func (p *simpleSwitch) loadHeaders(c *configuration) error {
 	kinds := make(map[string]headerType)
 	for _, t := range c.HeaderTypes {
 		h := headerType{index: make(map[string]int)}
@@ -118,7 +123,7 @@ func (p *Program) loadHeaders(c *configuration) error {
 }
 
 // find returns where a field is.
-func (p *Program) find(headerName, name string) (place, error) {
+func (p *simpleSwitch) find(headerName, name string) (place, error) {
 	h, ok := p.headers[headerName]
 	if !ok {
 		return place{}, fmt.Errorf("no header %q", headerName)
@@ -134,7 +139,7 @@ func (p *Program) find(headerName, name string) (place, error) {
 const valid = "$valid$"
 
 // field returns the place and the type of a field that is written ["header", "field"].
-func (p *Program) field(raw json.RawMessage) (place, fieldType, error) {
+func (p *simpleSwitch) field(raw json.RawMessage) (place, fieldType, error) {
 	var names [2]string
 	if err := json.Unmarshal(raw, &names); err != nil {
 		return place{}, fieldType{}, fmt.Errorf("field %s: %w", raw, err)
@@ -154,7 +159,7 @@ func (p *Program) field(raw json.RawMessage) (place, fieldType, error) {
 }
 
 // headerOf returns a header by its name.
-func (p *Program) headerOf(raw json.RawMessage) (int, error) {
+func (p *simpleSwitch) headerOf(raw json.RawMessage) (int, error) {
 	var name string
 	if err := json.Unmarshal(raw, &name); err != nil {
 		return 0, err
@@ -167,7 +172,7 @@ func (p *Program) headerOf(raw json.RawMessage) (int, error) {
 }
 
 // loadState makes registers and counters, all 0.
-func (p *Program) loadState(c *configuration) error {
+func (p *simpleSwitch) loadState(c *configuration) error {
 	for _, r := range c.Registers {
 		p.registers[r.Name] = &register{cells: make([]*big.Int, r.Size), bits: r.Width}
 	}
@@ -178,7 +183,7 @@ func (p *Program) loadState(c *configuration) error {
 }
 
 // loadCalculations compiles the lists of fields that checksums are over.
-func (p *Program) loadCalculations(c *configuration) error {
+func (p *simpleSwitch) loadCalculations(c *configuration) error {
 	for _, calc := range c.Calculations {
 		if calc.Algo != "csum16" {
 			return fmt.Errorf("calculation %s: no algorithm %q", calc.Name, calc.Algo)
@@ -223,7 +228,7 @@ func (p *Program) loadCalculations(c *configuration) error {
 }
 
 // loadChecksums compiles the verification of checksums.
-func (p *Program) loadChecksums(c *configuration) error {
+func (p *simpleSwitch) loadChecksums(c *configuration) error {
 	for _, sum := range c.Checksums {
 		at, _, err := p.field(sum.Target)
 		if err != nil {

@@ -1,4 +1,4 @@
-package bmv2
+package p4
 
 import (
 	"encoding/json"
@@ -6,8 +6,8 @@ import (
 	"math/big"
 )
 
-// action is what a table, or the compiler, has the pipeline do.
-type action struct {
+// switchAction is what a table, or the compiler, has the pipeline do.
+type switchAction struct {
 	name string
 	do   []func(f *frame)
 }
@@ -22,9 +22,9 @@ func (f *frame) assign(at place, t fieldType, v *big.Int) {
 	f.set(at, v, t.bits)
 }
 
-func (p *Program) loadActions(c *configuration) error {
+func (p *simpleSwitch) loadActions(c *configuration) error {
 	for _, a := range c.Actions {
-		compiled := &action{name: a.Name}
+		compiled := &switchAction{name: a.Name}
 		for _, op := range a.Primitives {
 			do, err := p.primitive(op.Op, op.Parameters)
 			if err != nil {
@@ -46,7 +46,7 @@ func name(v value) (s string, err error) {
 // dropPort is where frames go that are dropped.
 const dropPort = 511
 
-func (p *Program) primitive(op string, params []value) (func(f *frame), error) {
+func (p *simpleSwitch) primitive(op string, params []value) (func(f *frame), error) {
 	switch op {
 	case "assign":
 		at, t, err := p.field(params[0].Value)
@@ -96,7 +96,7 @@ func (p *Program) primitive(op string, params []value) (func(f *frame), error) {
 	return nil, fmt.Errorf("no such primitive")
 }
 
-func (p *Program) register(v value) (*register, error) {
+func (p *simpleSwitch) register(v value) (*register, error) {
 	id, err := name(v)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (p *Program) register(v value) (*register, error) {
 	return r, nil
 }
 
-func (p *Program) registerRead(params []value) (func(f *frame), error) {
+func (p *simpleSwitch) registerRead(params []value) (func(f *frame), error) {
 	at, t, err := p.field(params[0].Value)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (p *Program) registerRead(params []value) (func(f *frame), error) {
 	}, err
 }
 
-func (p *Program) registerWrite(params []value) (func(f *frame), error) {
+func (p *simpleSwitch) registerWrite(params []value) (func(f *frame), error) {
 	r, err := p.register(params[0])
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (p *Program) registerWrite(params []value) (func(f *frame), error) {
 }
 
 // hash writes base + checksum mod max.
-func (p *Program) hash(params []value) (func(f *frame), error) {
+func (p *simpleSwitch) hash(params []value) (func(f *frame), error) {
 	at, t, err := p.field(params[0].Value)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package bmv2
+package p4
 
 import (
 	"fmt"
@@ -36,7 +36,7 @@ func (r *reader) take(bits int) *big.Int {
 	return truncated(v, bits)
 }
 
-func (p *Program) loadParser(c *configuration) error {
+func (p *simpleSwitch) loadParser(c *configuration) error {
 	if len(c.Parsers) != 1 || len(c.Deparsers) != 1 {
 		return fmt.Errorf("%d parsers and %d deparsers, not one", len(c.Parsers), len(c.Deparsers))
 	}
@@ -106,7 +106,7 @@ func (p *Program) loadParser(c *configuration) error {
 
 const tooShort = "PacketTooShort"
 
-func (p *Program) parserOp(name string, params []value) (func(*reader, *frame) string, error) {
+func (p *simpleSwitch) parserOp(name string, params []value) (func(*reader, *frame) string, error) {
 	switch name {
 	case "extract", "extract_VL":
 		h, err := p.headerOf(params[0].Value)
@@ -135,7 +135,7 @@ func (p *Program) parserOp(name string, params []value) (func(*reader, *frame) s
 }
 
 // extract reads a header.
-func (p *Program) extract(r *reader, f *frame, h int, length expression) string {
+func (p *simpleSwitch) extract(r *reader, f *frame, h int, length expression) string {
 	types := p.types[h].fields
 	total, varying := 0, 0
 	if length != nil {
@@ -166,7 +166,7 @@ func (p *Program) extract(r *reader, f *frame, h int, length expression) string 
 }
 
 // parse takes a frame apart.
-func (p *Program) parse(f *frame, data []byte) {
+func (p *simpleSwitch) parse(f *frame, data []byte) {
 	r := &reader{data: data}
 	fail := func(name string) { f.headers[p.parserError.header].fields[p.parserError.field] = p.errors[name] }
 	for s := p.start; s != nil; {
@@ -205,7 +205,7 @@ func (p *Program) parse(f *frame, data []byte) {
 }
 
 // deparse puts a frame together.
-func (p *Program) deparse(f *frame) []byte {
+func (p *simpleSwitch) deparse(f *frame) []byte {
 	var out []byte
 	for _, h := range p.order {
 		header := &f.headers[h]

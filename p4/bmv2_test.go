@@ -1,4 +1,4 @@
-package bmv2
+package p4
 
 import (
 	"errors"
@@ -37,47 +37,47 @@ const echo = `{
 }`
 
 func TestRunsAProgram(t *testing.T) {
-	p, err := Load([]byte(echo))
+	p, err := loadSwitch([]byte(echo))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out := p.Process(3, []byte{0x25, 1, 2, 9}); out != nil {
+	if out := p.process(3, []byte{0x25, 1, 2, 9}); out != nil {
 		t.Errorf("without an entry: %v", out)
 	}
-	e := &Entry{Keys: []Key{{Value: big.NewInt(5)}}, Action: "bump"}
-	if err := p.Insert("t", 1, e); err != nil {
+	e := &tableEntry{Keys: []matchKey{{Value: big.NewInt(5)}}, Action: "bump"}
+	if err := p.insert("t", 1, e); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []byte{0x05, 0x75, 0xe5, 0x55} { // 4 bits of a register
-		out := p.Process(3, []byte{0x25, 1, 2, 9})
+		out := p.process(3, []byte{0x25, 1, 2, 9})
 		if len(out) != 1 || out[0].Port != 3 || string(out[0].Data) != string([]byte{want, 1, 2, 9}) {
 			t.Errorf("%v, want %#x 1 2 9 out of port 3", out, want)
 		}
 	}
-	if out := p.Process(3, []byte{0x25, 1}); out != nil {
+	if out := p.process(3, []byte{0x25, 1}); out != nil {
 		t.Errorf("a frame that is too short is looked up: %v", out)
 	}
-	if err := p.Insert("t", 2, e); !errors.Is(err, ErrExists) {
+	if err := p.insert("t", 2, e); !errors.Is(err, errExists) {
 		t.Errorf("the same entry: %v", err)
 	}
-	other := &Entry{Keys: []Key{{Value: big.NewInt(6)}}, Action: "bump"}
-	if err := p.Insert("t", 1, other); !errors.Is(err, ErrFull) {
+	other := &tableEntry{Keys: []matchKey{{Value: big.NewInt(6)}}, Action: "bump"}
+	if err := p.insert("t", 1, other); !errors.Is(err, errTableFull) {
 		t.Errorf("one entry too many: %v", err)
 	}
-	if err := p.Delete("t", other); !errors.Is(err, ErrNoEntry) {
+	if err := p.delete("t", other); !errors.Is(err, errNoEntry) {
 		t.Errorf("an entry that is not there: %v", err)
 	}
-	if err := p.Delete("t", e); err != nil {
+	if err := p.delete("t", e); err != nil {
 		t.Error(err)
 	}
-	if out := p.Process(3, []byte{0x25, 1, 2, 9}); out != nil {
+	if out := p.process(3, []byte{0x25, 1, 2, 9}); out != nil {
 		t.Errorf("behind a deletion: %v", out)
 	}
 }
 
 func TestSaysWhatItLacks(t *testing.T) {
 	for _, what := range []string{"mark_to_drop", "extract_VL", "register_read"} {
-		_, err := Load([]byte(strings.Replace(echo, what, "resubmit_"+what, 1)))
+		_, err := loadSwitch([]byte(strings.Replace(echo, what, "resubmit_"+what, 1)))
 		if err == nil || !strings.Contains(err.Error(), "resubmit_"+what) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -1,4 +1,4 @@
-package bmv2
+package p4
 
 import "encoding/json"
 

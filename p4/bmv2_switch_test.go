@@ -1,4 +1,4 @@
-package bmv2
+package p4
 
 import (
 	"fmt"
@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// Replica is one copy of a frame that goes to a multicast group.
-type Replica struct{ Port, Instance uint16 }
+// copyTo is one copy of a frame that goes to a multicast group.
+type copyTo struct{ Port, Instance uint16 }
 
-// Output is a frame that leaves the switch.
-type Output struct {
+// output is a frame that leaves the switch.
+type output struct {
 	Port uint16
 	Data []byte
 }
 
-// Process passes a frame, or a packet of the control plane, through the program.
-func (p *Program) Process(port uint16, data []byte) []Output {
+// process passes a frame, or a packet of the control plane, through the program.
+func (p *simpleSwitch) process(port uint16, data []byte) []output {
 	f := p.newFrame()
 	f.set(p.ingressPort, big.NewInt(int64(port)), 9)
 	f.set(p.packetLength, big.NewInt(int64(len(data))), 32)
@@ -28,7 +28,7 @@ func (p *Program) Process(port uint16, data []byte) []Output {
 	}
 	p.run("ingress", f)
 	if group := uint16(f.get(p.group).Uint64()); group != 0 {
-		var out []Output
+		var out []output
 		for _, r := range p.groups[group] {
 			out = append(out, p.egress(f.clone(), r.Port, r.Instance)...)
 		}
@@ -43,7 +43,7 @@ func (p *Program) Process(port uint16, data []byte) []Output {
 
 var garbage = new(big.Int).SetBytes([]byte("undefined undefined undefined"))
 
-func (p *Program) newFrame() *frame {
+func (p *simpleSwitch) newFrame() *frame {
 	f := &frame{headers: make([]header, len(p.types)), limit: -1}
 	for i, t := range p.types {
 		f.headers[i] = header{valid: t.metadata, fields: make([]*big.Int, len(t.fields))}
@@ -68,7 +68,7 @@ func (f *frame) clone() *frame {
 }
 
 // egress takes a frame from the middle of the switch to a port.
-func (p *Program) egress(f *frame, port, instance uint16) []Output {
+func (p *simpleSwitch) egress(f *frame, port, instance uint16) []output {
 	f.set(p.egressPort, big.NewInt(int64(port)), 9)
 	f.set(p.egressRid, big.NewInt(int64(instance)), 16)
 	f.set(p.egressSpec, zero, 9)
@@ -80,57 +80,57 @@ func (p *Program) egress(f *frame, port, instance uint16) []Output {
 	if f.limit >= 0 && f.limit < len(data) {
 		data = data[:f.limit]
 	}
-	return []Output{{port, data}}
+	return []output{{port, data}}
 }
 
-func (p *Program) run(name string, f *frame) {
+func (p *simpleSwitch) run(name string, f *frame) {
 	pl := p.pipelines[name]
 	for at := pl.start; at != ""; {
 		at = pl.nodes[at](f)
 	}
 }
 
-// Insert adds an entry to a table. size is how many the table may have.
-func (p *Program) Insert(name string, size int, e *Entry) error {
+// insert adds an entry to a table. size is how many the table may have.
+func (p *simpleSwitch) insert(name string, size int, e *tableEntry) error {
 	t, err := p.table(name, e)
 	if err != nil {
 		return err
 	}
 	switch {
 	case t.find(e) >= 0:
-		return ErrExists
+		return errExists
 	case len(t.entries) >= size:
-		return ErrFull
+		return errTableFull
 	}
 	t.entries = append(t.entries, e)
 	t.index()
 	return nil
 }
 
-// Modify replaces the action of an entry.
-func (p *Program) Modify(name string, e *Entry) error {
+// modify replaces the action of an entry.
+func (p *simpleSwitch) modify(name string, e *tableEntry) error {
 	t, err := p.table(name, e)
 	if err != nil {
 		return err
 	}
 	i := t.find(e)
 	if i < 0 {
-		return ErrNoEntry
+		return errNoEntry
 	}
 	t.entries[i] = e
 	t.index()
 	return nil
 }
 
-// Delete removes the entry with the key of e.
-func (p *Program) Delete(name string, e *Entry) error {
+// delete removes the entry with the key of e.
+func (p *simpleSwitch) delete(name string, e *tableEntry) error {
 	t, ok := p.tables[name]
 	if !ok {
 		return fmt.Errorf("no table %q", name)
 	}
 	i := t.find(e)
 	if i < 0 {
-		return ErrNoEntry
+		return errNoEntry
 	}
 	t.entries = slices.Delete(t.entries, i, i+1)
 	t.index()
@@ -138,7 +138,7 @@ func (p *Program) Delete(name string, e *Entry) error {
 }
 
 // table returns a table that has an entry's action.
-func (p *Program) table(name string, e *Entry) (*table, error) {
+func (p *simpleSwitch) table(name string, e *tableEntry) (*switchTable, error) {
 	t, ok := p.tables[name]
 	if !ok {
 		return nil, fmt.Errorf("no table %q", name)
@@ -149,12 +149,12 @@ func (p *Program) table(name string, e *Entry) (*table, error) {
 	return t, nil
 }
 
-func (t *table) find(e *Entry) int {
-	return slices.IndexFunc(t.entries, func(other *Entry) bool { return same(e, other) })
+func (t *switchTable) find(e *tableEntry) int {
+	return slices.IndexFunc(t.entries, func(other *tableEntry) bool { return same(e, other) })
 }
 
 // index makes exact keys quick to find.
-func (t *table) index() {
+func (t *switchTable) index() {
 	if !t.exact {
 		return
 	}
@@ -164,11 +164,11 @@ func (t *table) index() {
 	}
 }
 
-// SetGroup makes a multicast group.
-func (p *Program) SetGroup(id uint16, replicas []Replica) { p.groups[id] = replicas }
+// setGroup makes a multicast group.
+func (p *simpleSwitch) setGroup(id uint16, replicas []copyTo) { p.groups[id] = replicas }
 
-// Counter returns the packets that one cell of a counter has counted.
-func (p *Program) Counter(name string, index int) (uint64, error) {
+// counter returns the packets that one cell of a counter has counted.
+func (p *simpleSwitch) counter(name string, index int) (uint64, error) {
 	cells, ok := p.counters[name]
 	if !ok || index < 0 || index >= len(cells) {
 		return 0, fmt.Errorf("no counter %s[%d]", name, index)

@@ -1,4 +1,4 @@
-package bmv2
+package p4
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ func truth(b bool) *big.Int {
 }
 
 // expression compiles a value.
-func (p *Program) expression(v *value) (expression, error) {
+func (p *simpleSwitch) expression(v *value) (expression, error) {
 	switch v.Type {
 	case "expression":
 		// Either one more value, or an operation.
@@ -85,7 +85,7 @@ func parseHex(text string) (*big.Int, error) {
 
 // operation compiles an operation. Numbers have as many bits as they need: the
 // compiler has marked where they are cut.
-func (p *Program) operation(o *operation) (expression, error) {
+func (p *simpleSwitch) operation(o *operation) (expression, error) {
 	var parts [3]expression
 	for i, v := range []*value{o.Left, o.Right, o.Cond} {
 		if v == nil {

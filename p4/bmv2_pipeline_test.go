@@ -1,4 +1,4 @@
-package bmv2
+package p4
 
 import (
 	"errors"
@@ -18,37 +18,37 @@ type node func(f *frame) string
 
 // Errors of the management of tables.
 var (
-	// ErrExists means that a table has an entry with the same key.
-	ErrExists = errors.New("the entry exists")
-	// ErrNoEntry means that a table has no entry with the key.
-	ErrNoEntry = errors.New("no such entry")
-	// ErrFull means that a table has no room.
-	ErrFull = errors.New("the table is full")
+	// errExists means that a table has an entry with the same key.
+	errExists = errors.New("the entry exists")
+	// errNoEntry means that a table has no entry with the key.
+	errNoEntry = errors.New("no such entry")
+	// errTableFull means that a table has no room.
+	errTableFull = errors.New("the table is full")
 )
 
-// Key is one part of a key: exact if Mask is nil.
-type Key struct{ Value, Mask *big.Int }
+// matchKey is one part of a key: exact if Mask is nil.
+type matchKey struct{ Value, Mask *big.Int }
 
-// Entry is a table entry.
-type Entry struct {
-	Keys     []Key
+// tableEntry is a table entry.
+type tableEntry struct {
+	Keys     []matchKey
 	Priority int // of ternary keys: the highest matches
 	Action   string
 	Data     []*big.Int
 }
 
-// table is a table and what is in it.
-type table struct {
+// switchTable is a table and what is in it.
+type switchTable struct {
 	keys     []expression
 	exact    bool
-	actions  map[string]*action
-	entries  []*Entry
-	lookup   map[string]*Entry // of exact keys
-	fallback *Entry            // nil for none
+	actions  map[string]*switchAction
+	entries  []*tableEntry
+	lookup   map[string]*tableEntry // of exact keys
+	fallback *tableEntry            // nil for none
 	next     func(hit bool, action string) string
 }
 
-func (p *Program) loadPipelines(c *configuration) error {
+func (p *simpleSwitch) loadPipelines(c *configuration) error {
 	for _, pl := range c.Pipelines {
 		compiled := &pipeline{nodes: make(map[string]node)}
 		if pl.Init != nil {
@@ -68,7 +68,7 @@ func (p *Program) loadPipelines(c *configuration) error {
 			}
 		}
 		for _, j := range pl.Tables {
-			t := &table{exact: true, actions: make(map[string]*action), lookup: make(map[string]*Entry)}
+			t := &switchTable{exact: true, actions: make(map[string]*switchAction), lookup: make(map[string]*tableEntry)}
 			for _, k := range j.Key {
 				at, _, err := p.field(k.Target)
 				if err != nil {
@@ -113,7 +113,7 @@ func (p *Program) loadPipelines(c *configuration) error {
 					if err != nil {
 						return fmt.Errorf("table %s: %w", j.Name, err)
 					}
-					key := Key{Value: v}
+					key := matchKey{Value: v}
 					if k.Match == "lpm" { // of 64 bits: the only one that is used
 						key.Mask = new(big.Int).Lsh(mask(k.Prefix), uint(64-k.Prefix))
 					}
@@ -137,12 +137,12 @@ func deref(s *string) string {
 }
 
 // entry makes an entry without keys of the configuration.
-func (p *Program) entry(id int, data []string) (*Entry, error) {
+func (p *simpleSwitch) entry(id int, data []string) (*tableEntry, error) {
 	a, ok := p.actions[id]
 	if !ok {
 		return nil, fmt.Errorf("no action %d", id)
 	}
-	e := &Entry{Action: a.name}
+	e := &tableEntry{Action: a.name}
 	for _, d := range data {
 		n, err := parseHex(d)
 		if err != nil {
@@ -154,7 +154,7 @@ func (p *Program) entry(id int, data []string) (*Entry, error) {
 }
 
 // text is a key as it is found in lookup.
-func text(keys []Key) string {
+func text(keys []matchKey) string {
 	s := ""
 	for _, k := range keys {
 		s += k.Value.Text(16) + " "
@@ -163,8 +163,8 @@ func text(keys []Key) string {
 }
 
 // apply looks a frame up and does what the entry says.
-func (t *table) apply(f *frame) string {
-	values := make([]Key, len(t.keys))
+func (t *switchTable) apply(f *frame) string {
+	values := make([]matchKey, len(t.keys))
 	for i, k := range t.keys {
 		values[i].Value = k(f)
 	}
@@ -183,7 +183,7 @@ func (t *table) apply(f *frame) string {
 	return t.next(hit, e.Action)
 }
 
-func (t *table) match(values []Key) (best *Entry) {
+func (t *switchTable) match(values []matchKey) (best *tableEntry) {
 	if t.exact && len(t.keys) > 0 {
 		return t.lookup[text(values)]
 	}
@@ -204,8 +204,8 @@ func (t *table) match(values []Key) (best *Entry) {
 }
 
 // same reports whether two entries have the same key.
-func same(a, b *Entry) bool {
-	return a.Priority == b.Priority && slices.EqualFunc(a.Keys, b.Keys, func(x, y Key) bool {
+func same(a, b *tableEntry) bool {
+	return a.Priority == b.Priority && slices.EqualFunc(a.Keys, b.Keys, func(x, y matchKey) bool {
 		return x.Value.Cmp(y.Value) == 0 && (x.Mask == nil) == (y.Mask == nil) && (x.Mask == nil || x.Mask.Cmp(y.Mask) == 0)
 	})
 }
