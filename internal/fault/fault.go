@@ -7,6 +7,7 @@
 package fault
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
@@ -164,10 +165,7 @@ type queue[T any] []held[T]
 
 func (q queue[T]) Len() int { return len(q) }
 func (q queue[T]) Less(i, j int) bool {
-	if q[i].due != q[j].due {
-		return q[i].due < q[j].due
-	}
-	return q[i].order < q[j].order
+	return cmp.Or(cmp.Compare(q[i].due, q[j].due), cmp.Compare(q[i].order, q[j].order)) < 0
 }
 func (q queue[T]) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 func (q *queue[T]) Push(x any)   { *q = append(*q, x.(held[T])) }

@@ -2,6 +2,7 @@ package fault
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -175,11 +176,80 @@ func TestReorderedFramesAreOvertaken(t *testing.T) {
 }
 
 func TestValidateNamesTheField(t *testing.T) {
-	for _, cfg := range []Config{
-		{Drop: 1}, {Duplicate: -0.1}, {Reorder: math.NaN()}, {Late: 2}, {Delay: -1}, {LateDelay: -1},
+	for words, cfg := range map[string]Config{
+		"probability drop is 1, not in [0, 1)":               {Drop: 1},
+		"probability duplicate is -0.1, not in [0, 1)":       {Duplicate: -0.1},
+		"probability reorder is NaN, not in [0, 1)":          {Reorder: math.NaN()},
+		"probability late is 2, not in [0, 1)":               {Late: 2},
+		"delays of -1 and 0 frames: neither may be negative": {Delay: -1},
+		"delays of 3 and -1 frames: neither may be negative": {Delay: 3, LateDelay: -1},
+		"probability drop is 1.5, not in [0, 1)":             {Drop: 1.5, Delay: -1},
 	} {
-		if _, err := NewLine(cfg, 0, func(x int) int { return x }); err == nil {
-			t.Errorf("%+v was accepted", cfg)
+		if _, err := NewLine(cfg, 0, func(x int) int { return x }); err == nil || err.Error() != "fault: "+words {
+			t.Errorf("%+v: %v, want %q", cfg, err, words)
+		}
+	}
+}
+
+// A fault happens if its draw is below its probability, and each fault has a draw of its
+// own for each frame.
+func TestProbabilitiesAreBounds(t *testing.T) {
+	const seed, direction = 7, 3
+	rng := rand.New(rand.NewPCG(seed, direction))
+	for _, c := range []struct {
+		set  func(c *Config, p float64)
+		want Stats
+	}{
+		{func(c *Config, p float64) { c.Drop = p }, Stats{Frames: 1, Dropped: 1}},
+		{func(c *Config, p float64) { c.Duplicate = p }, Stats{Frames: 1, Duplicated: 1}},
+		{func(c *Config, p float64) { c.Reorder = p }, Stats{Frames: 1, Reordered: 1}},
+		{func(c *Config, p float64) { c.Late = p }, Stats{Frames: 1, Duplicated: 1}},
+	} {
+		draw := rng.Float64()
+		for p, want := range map[float64]Stats{draw: {Frames: 1}, math.Nextafter(draw, 1): c.want} {
+			cfg := Config{Seed: seed}
+			c.set(&cfg, p)
+			if _, got := run(t, cfg, direction, 1); got != want {
+				t.Errorf("%+v, whose draw is %v: %+v, want %+v", cfg, draw, got, want)
+			}
+		}
+	}
+}
+
+// The decisions of a seed stay the same from version to version, with the delays that
+// are meant where there are none in the configuration.
+func TestDecisionsOfASeed(t *testing.T) {
+	cfg := Config{Drop: 0.1, Duplicate: 0.2, Reorder: 0.2, Late: 0.1, Delay: 4, LateDelay: 9, Seed: 7}
+	got, _ := run(t, cfg, 1, 24)
+	want := []int{0, 1, 2, 2, 6, 3, 7, 8, 9, 10, 11, 12, 6, 13, 14, 8, 16, 17, 18, 15, 19, 21, 22, 23, 20, 16, 17, 19}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	cfg.Delay, cfg.LateDelay = 0, 0
+	got, _ = run(t, cfg, 1, 5000)
+	cfg.Delay, cfg.LateDelay = 16, 1500
+	if want, _ := run(t, cfg, 1, 5000); !slices.Equal(want, got) {
+		t.Error("the delays are not 16 and 1500 frames")
+	}
+}
+
+// A frame that was delivered is not kept.
+func TestDeliveredFramesAreGone(t *testing.T) {
+	l, err := NewLine(Config{Late: 0.9, LateDelay: 5}, 0, func(x *int) *int { y := *x; return &y })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		l.Pass(&i, func(x *int) {
+			if x != &i && *x != i-5 {
+				t.Errorf("frame %d comes out with frame %d", *x, i)
+			}
+		})
+	}
+	l.Flush(func(*int) {})
+	for _, h := range l.held[:cap(l.held)] {
+		if h.frame != nil {
+			t.Errorf("frame %d is kept", *h.frame)
 		}
 	}
 }
