@@ -67,8 +67,8 @@ func TestNumbersInErrors(t *testing.T) {
 	_, keys := NewHotSet(1, make([]uint64, MaxHotKeys+1), nil, Meta{})
 	_, counts := NewHotSet(1, make([]uint64, 2), make([]uint64, 3), Meta{})
 	for want, err := range map[string]error{
-		fmt.Sprintf("row dimension %d is not in [1, %d]", MaxDim+1, MaxDim):       dimension,
-		fmt.Sprintf("%d keys, at most %d are possible", MaxHotKeys+1, MaxHotKeys): keys,
+		fmt.Sprintf("row dimension %d is not in [1, %d]", MaxDim+1, MaxDim): dimension,
+		"16777216 keys, at most 16777215 are possible":                      keys,
 		"3 counts for 2 keys":                                                            counts,
 		"11 stripes a frame, possible are 1 to 10":                                       stripes,
 		"p = 0.95, but all 2 counted rows have 0.8000":                                   share,

@@ -1,6 +1,7 @@
 package packer
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"testing"
@@ -117,6 +118,10 @@ func TestVector(t *testing.T) {
 			payload[i] = 0xa5 // what a buffer held before
 		}
 		PutVector(payload, slot, values, numbers)
+		fresh := make([]byte, len(payload))
+		if PutVector(fresh, slot, values, numbers); !bytes.Equal(payload[wire.HeaderLen:], fresh[wire.HeaderLen:]) {
+			t.Fatal("the payload has some of what its buffer held before")
+		}
 		sums := make([]float32, n)
 		if !TakeVector(payload, slot, sums, numbers) {
 			t.Fatal("refused")
