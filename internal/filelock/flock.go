@@ -28,34 +28,35 @@ func Lock(path, suffix string) (unlock func() error, err error) {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			err = fmt.Errorf("%s: %w%s", path, ErrLocked, holder(f))
 		}
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
+		if err == nil {
+			err = isAt(f, name)
 		}
-		current, err := isAt(f, name)
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
+		if err == nil {
+			writeHolder(f)
+			return func() error { return errors.Join(os.Remove(name), f.Close()) }, nil
 		}
-		if !current { // the last holder has removed it since
-			f.Close()
-			continue
+		err = errors.Join(err, f.Close())
+		if !errors.Is(err, errRemoved) {
+			return nil, err
 		}
-		unlock := func() error { return errors.Join(os.Remove(name), f.Close()) }
-		writeHolder(f)
-		return unlock, nil
 	}
 }
 
-// isAt reports whether a file still has a name.
-func isAt(f *os.File, name string) (bool, error) {
+// errRemoved means that the last holder of a lock has removed its file since it was
+// opened.
+var errRemoved = errors.New("the file has another name, or none")
+
+// isAt returns nil if a file still has a name, and errRemoved if not.
+func isAt(f *os.File, name string) error {
 	own, err := f.Stat()
 	if err != nil {
-		return false, err
+		return err
 	}
 	now, err := os.Stat(name)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
+	if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(own, now) {
+		return errRemoved
 	}
-	return err == nil && os.SameFile(own, now), err
+	return err
 }
 
 // writeHolder notes in a lock's file whose it is, for messages. The lock is good

@@ -45,17 +45,17 @@ func TestIsAt(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := isAt(first, path); ok || err != nil {
-		t.Errorf("removed: %v, %v", ok, err)
+	if err := isAt(first, path); err != errRemoved {
+		t.Errorf("removed: %v", err)
 	}
 	second := open()
-	for f, want := range map[*os.File]bool{first: false, second: true} {
-		if ok, err := isAt(f, path); ok != want || err != nil {
-			t.Errorf("replaced: %v, %v; want %v", ok, err, want)
+	for f, want := range map[*os.File]error{first: errRemoved, second: nil} {
+		if err := isAt(f, path); err != want {
+			t.Errorf("replaced: %v, want %v", err, want)
 		}
 	}
 	second.Close()
-	if _, err := isAt(second, path); err == nil {
-		t.Error("a closed file has a name")
+	if err := isAt(second, path); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a closed file: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -17,8 +18,9 @@ func TestLockMeetsErrors(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("refusing system calls needs root")
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it closes files
 	path := filepath.Join(t.TempDir(), "file")
-	for name, number := range map[string]uintptr{"flock": unix.SYS_FLOCK, "fstat": unix.SYS_FSTAT} {
+	for name, number := range map[string]uintptr{"flock": unix.SYS_FLOCK, "fstat": unix.SYS_FSTAT, "stat": unix.SYS_NEWFSTATAT} {
 		before := refuse.CountDescriptors(t)
 		err := refuse.Run(func() error {
 			_, err := Lock(path, ".lock")
