@@ -50,21 +50,16 @@ func schedTime(path string) (uint64, error) {
 }
 
 // SoftirqTime returns the CPU time of the ksoftirqd threads in nanoseconds.
-func SoftirqTime() (total uint64, err error) {
-	names, err := filepath.Glob("/proc/[0-9]*/comm")
-	if err != nil {
-		return 0, err
-	}
+func SoftirqTime() (total uint64, err error) { return softirqTime("/proc") }
+
+func softirqTime(proc string) (total uint64, err error) {
+	names, _ := filepath.Glob(proc + "/[0-9]*/comm") // it fails for bad patterns only
 	for _, name := range names {
 		comm, err := os.ReadFile(name)
 		if err != nil || !strings.HasPrefix(string(comm), "ksoftirqd/") {
 			continue // another thread, or one that has ended
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		if err != nil {
-			return 0, err
-		}
-		ns, err := TaskTime(pid)
+		ns, err := schedTime(filepath.Join(filepath.Dir(name), "schedstat"))
 		if err != nil {
 			return 0, err
 		}

@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -111,6 +112,34 @@ func TestSoftirqTime(t *testing.T) {
 	got, err := SoftirqTime()
 	if after := sum(); got < before || got > after || err != nil {
 		t.Errorf("%d ns, %v; the threads have used %d before and %d after", got, err, before, after)
+	}
+}
+
+// One that ends meanwhile is an error: the sum would go back.
+func TestSoftirqTimeOfThreads(t *testing.T) {
+	proc := t.TempDir()
+	put := func(pid, name, text string) {
+		t.Helper()
+		dir := filepath.Join(proc, pid)
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range []struct{ pid, comm, times string }{
+		{"14", "ksoftirqd/0\n", "1000 7 7\n"}, {"22", "ksoftirqd/1\n", "200 7 7\n"}, {"15", "rcu_sched\n", "30 7 7\n"}, {"self", "ksoftirqd/0\n", "4 7 7\n"},
+	} {
+		put(p.pid, "comm", p.comm)
+		put(p.pid, "schedstat", p.times)
+	}
+	if err := os.MkdirAll(filepath.Join(proc, "16", "comm"), 0o700); err != nil { // cannot be read
+		t.Fatal(err)
+	}
+	if got, err := softirqTime(proc); got != 1200 || err != nil {
+		t.Errorf("%d ns, %v, want 1200", got, err)
+	}
+	put("23", "comm", "ksoftirqd/2\n")
+	if got, err := softirqTime(proc); got != 0 || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("one has no times: %d ns, %v", got, err)
 	}
 }
 

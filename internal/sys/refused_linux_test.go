@@ -3,6 +3,7 @@ package sys_test
 import (
 	"errors"
 	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -92,4 +93,57 @@ func TestCallsMeetErrors(t *testing.T) {
 	if !errors.Is(err, unix.EDOM) || !strings.Contains(err.Error(), "network namespace: stat /proc/thread-self/ns/net: ") {
 		t.Errorf("a namespace that cannot be looked at: %v", err)
 	}
+}
+
+// isLocked reports whether the calling goroutine is locked to its thread, as its header in
+// a trace tells.
+func isLocked() bool {
+	header, _, _ := strings.Cut(string(debug.Stack()), "\n")
+	return strings.Contains(header, "locked to thread")
+}
+
+// A goroutine gives its thread back, also where it got nothing for it: one that stayed
+// locked would take it along when it ends.
+func TestThreadsAreGivenBack(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	other, err := sys.NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	cpu := 0
+	for !set.IsSet(cpu) {
+		cpu++
+	}
+	for _, c := range []int{cpu, -1, 1000} {
+		unpin, err := sys.PinThread(c)
+		if err == nil {
+			if !isLocked() {
+				t.Errorf("pinned to %d, but to no thread", c)
+			}
+			err = unpin()
+		}
+		if isLocked() || (err == nil) != (c != 1000) {
+			t.Errorf("after PinThread(%d): locked %v, %v", c, isLocked(), err)
+		}
+	}
+	refuse.Exhaust(t, "network namespace: ", func() (func() error, error) {
+		made, err := sys.NewNamespace()
+		if err == nil {
+			err = other.Do(func() error { return nil })
+		}
+		if isLocked() {
+			t.Error("locked after", err)
+		}
+		if err != nil && made != nil {
+			return nil, errors.Join(err, made.Close())
+		}
+		return made.Close, err
+	})
 }

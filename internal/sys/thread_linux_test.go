@@ -231,40 +231,6 @@ func TestPinThread(t *testing.T) {
 	}
 }
 
-// A goroutine that is pinned no longer gives its thread back: one that stayed locked would
-// take it along when it ends.
-func TestUnpinnedThreadIsGivenBack(t *testing.T) {
-	unpinned := func(cpu int) {
-		unpin, err := PinThread(cpu)
-		if err == nil {
-			err = unpin()
-		}
-		if err != nil && cpu != 1000 {
-			t.Error(err)
-		}
-	}
-	before := affinity(t)
-	cpu := 0
-	for !before.IsSet(cpu) {
-		cpu++
-	}
-	for _, c := range []int{cpu, -1, 1000} {
-		for range 2 { // at least one on a thread that is not the process's first, which cannot end
-			var tid int
-			var ended sync.WaitGroup
-			ended.Go(func() {
-				unpinned(c)
-				tid = unix.Gettid()
-			})
-			ended.Wait()
-			time.Sleep(20 * time.Millisecond)
-			if _, err := os.Stat("/proc/self/task/" + strconv.Itoa(tid)); err != nil {
-				t.Errorf("after PinThread(%d): %v", c, err)
-			}
-		}
-	}
-}
-
 // PinProcess moves threads that run already.
 func TestPinProcess(t *testing.T) {
 	before := affinity(t)
