@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 )
 
 // disk is what replacing a file needs of the operating system. Tests put one in
@@ -161,9 +160,6 @@ func (osDisk) mode(path string) (fs.FileMode, error) {
 }
 
 func (osDisk) syncDir(path string) error {
-	if runtime.GOOS == "windows" { // cannot sync a folder
-		return nil
-	}
 	d, err := os.Open(path)
 	if err != nil {
 		return err

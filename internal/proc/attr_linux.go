@@ -4,7 +4,7 @@ import (
 	"os/exec"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // DieWithParent makes the kernel kill cmd's process when the thread that starts
@@ -16,4 +16,7 @@ func DieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }
 
-func onMainThread() bool { return unix.Gettid() == unix.Getpid() }
+// onOwnThread calls fn on a thread that ends when fn returns.
+func onOwnThread(fn func()) {
+	_ = sys.OwnThread(func() error { fn(); return nil })
+}

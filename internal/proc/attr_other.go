@@ -7,4 +7,4 @@ import "os/exec"
 // DieWithParent does nothing: parent-death signals exist on Linux only.
 func DieWithParent(*exec.Cmd) {}
 
-func onMainThread() bool { return false }
+func onOwnThread(fn func()) { fn() }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 )
 
 // Child is one process of a [Group].
@@ -44,7 +45,11 @@ func newChild(g *Group, spec Spec) *Child {
 	c.cmd.Stdout = &c.stdout
 	c.cmd.Stderr = &c.stderr
 	c.cmd.WaitDelay = pipeDelay
-	ownGroup(c.cmd)
+	if c.cmd.SysProcAttr == nil {
+		c.cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	// The terminal sends the SIGINT of a Ctrl-C to the foreground group: to the parent alone.
+	c.cmd.SysProcAttr.Setpgid = true
 	DieWithParent(c.cmd)
 	return c
 }
@@ -132,7 +137,7 @@ func (c *Child) judge(killed bool) error {
 	switch {
 	case killed:
 		return &KilledError{Name: c.spec.Name, Grace: c.group.cfg.Grace}
-	case c.stopped && (state.Success() || endedByTerminate(state)):
+	case c.stopped && (state.Success() || endedBy(state) == syscall.SIGTERM): // it has no handler for what asked it to end
 		return nil
 	case state.Success() && c.spec.Service:
 		return c.exitError("but has to run until it is stopped")
@@ -145,14 +150,26 @@ func (c *Child) judge(killed bool) error {
 
 func (c *Child) exitError(when string) *ExitError {
 	state := c.cmd.ProcessState
-	return &ExitError{
-		Name:   c.spec.Name,
-		Code:   state.ExitCode(),
-		Signal: endedBy(state),
-		When:   when,
-		Stderr: c.lastErr.snapshot(),
+	e := &ExitError{Name: c.spec.Name, Code: state.ExitCode(), When: when, Stderr: c.lastErr.snapshot()}
+	if by := endedBy(state); by >= 0 {
+		e.Signal = by.String()
 	}
+	return e
 }
+
+// endedBy returns the signal that ended a process, or -1.
+func endedBy(state *os.ProcessState) syscall.Signal {
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return ws.Signal()
+	}
+	return -1
+}
+
+// terminate asks the child's process group to end.
+func terminate(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGTERM) }
+
+// kill ends the child's process group.
+func kill(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }
 
 // signal calls send unless the process is gone.
 func (c *Child) signal(send func(*os.Process)) {

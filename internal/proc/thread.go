@@ -2,7 +2,6 @@ package proc
 
 import (
 	"errors"
-	"runtime"
 	"sync"
 )
 
@@ -27,27 +26,11 @@ type Thread struct {
 // NewThread starts a thread.
 func NewThread() *Thread {
 	t := &Thread{calls: make(chan func()), quit: make(chan struct{})}
-	started := make(chan struct{})
-	go t.start(started)
-	<-started
+	go onOwnThread(t.serve)
 	return t
 }
 
-// start runs the thread's loop on any thread but the process's first one: a
-// goroutine that ends while locked takes its thread with it, which is what
-// Close wants (children still running get their parent-death signal), but the
-// first thread cannot end and would only be wedged.
-func (t *Thread) start(started chan<- struct{}) {
-	runtime.LockOSThread()
-	if onMainThread() {
-		relocated := make(chan struct{})
-		go t.start(relocated)
-		<-relocated
-		runtime.UnlockOSThread()
-		close(started)
-		return
-	}
-	close(started)
+func (t *Thread) serve() {
 	for {
 		select {
 		case call := <-t.calls:
