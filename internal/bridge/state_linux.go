@@ -5,20 +5,18 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// Of <linux/if_link.h>, <linux/if_bridge.h> and <linux/neighbour.h>.
+// Of <linux/if_link.h> and <linux/if_bridge.h>.
 const (
 	bridgeVLANFiltering = 7  // IFLA_BR_VLAN_FILTERING
 	portState           = 1  // IFLA_BRPORT_STATE
 	portIsolated        = 33 // IFLA_BRPORT_ISOLATED
 	portLocked          = 39 // IFLA_BRPORT_LOCKED
 	stateForwarding     = 3  // BR_STATE_FORWARDING
-	neighAddress        = 2  // NDA_LLADDR
-	neighMaster         = 9  // NDA_MASTER
-	sizeofNdmsg         = 12
 )
 
 // port is what a bridge knows of an interface.
@@ -135,24 +133,14 @@ func readTable(s *nl.NetlinkSocket) ([]entry, error) {
 // parseEntry reads a message about a neighbour. It is false for those that are
 // not about a host behind a bridge's port.
 func parseEntry(m []byte) (e entry, ok bool) {
-	if len(m) < sizeofNdmsg || m[0] != unix.AF_BRIDGE {
+	if len(m) < unix.SizeofNdMsg || m[0] != unix.AF_BRIDGE {
 		return e, false
 	}
-	state, flags := binary.NativeEndian.Uint16(m[8:]), m[10]
-	if state&unix.NUD_PERMANENT != 0 || flags&unix.NTF_SELF != 0 {
-		return e, false // an address of the bridge or its ports
+	n, err := netlink.NeighDeserialize(m)
+	if err != nil || len(n.HardwareAddr) != len(e.mac) || n.State&unix.NUD_PERMANENT != 0 || n.Flags&unix.NTF_SELF != 0 {
+		return e, false // permanent are the addresses of the bridge and its ports
 	}
-	e.port = int(int32(binary.NativeEndian.Uint32(m[4:])))
-	err := each(m[sizeofNdmsg:], func(kind uint16, value []byte) error {
-		switch {
-		case kind == neighAddress && len(value) == len(e.mac):
-			e.mac, ok = [6]byte(value), true
-		case kind == neighMaster:
-			e.bridge = int(number(value))
-		}
-		return nil
-	})
-	return e, ok && err == nil
+	return entry{[6]byte(n.HardwareAddr), n.LinkIndex, n.MasterIndex}, true
 }
 
 func request(s *nl.NetlinkSocket, kind, flags int) *nl.NetlinkRequest {
