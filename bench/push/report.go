@@ -53,8 +53,8 @@ type Result struct {
 	Samples []Sample `json:"samples"`
 }
 
-// Cost is CPU time in nanoseconds per pair, in parts without overlap; see the
-// package documentation.
+// Cost is CPU time in nanoseconds per pair, in parts without overlap; see
+// docs/benchmarks.md.
 type Cost struct {
 	NsWorker     float64 `json:"ns_worker"`
 	NsKernel     float64 `json:"ns_kernel"`

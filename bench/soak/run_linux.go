@@ -173,7 +173,7 @@ func (h *runner) progress() {
 		fmt.Sprintf("%d events, %d packets answered, %d failures", len(h.report.Events), answers, len(h.report.Failures)))
 }
 
-// round is one as in the package documentation.
+// round is one as docs/benchmarks.md describes.
 func (h *runner) round(ctx context.Context) error {
 	if err := h.undisturbed(ctx); err != nil {
 		return err
