@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 
 	"github.com/libra-ina/libra/internal/atomicfile"
+	"github.com/libra-ina/libra/internal/regular"
 )
 
 // A hot-set file is big-endian throughout:
@@ -171,7 +171,7 @@ func SaveHotSet(path string, h *HotSet) error {
 // LoadHotSet reads a hot-set file. It returns the errors of [ReadHotSet] and
 // [ErrTrailing], with the path.
 func LoadHotSet(path string) (*HotSet, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("packer: load hot set: %w", err)
 	}

@@ -8,8 +8,9 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"os"
 	"slices"
+
+	"github.com/libra-ina/libra/internal/regular"
 )
 
 // Errors of [Restore] and [ReadCheckpoint]. They are wrapped with what was
@@ -64,7 +65,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // takes no new ones. Other errors wrap [ErrNotCheckpoint], [ErrVersion],
 // [ErrCorrupt] or those of package os.
 func Restore(path string, cfg Config) (*Store, []byte, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ps: opening checkpoint: %w", err)
 	}

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/libra-ina/libra/internal/regular"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 )
@@ -138,7 +138,7 @@ func readSource(name string, src workload.Source) (*trainingLog, error) {
 
 // readText numbers the words of a text in the order in which they first occur.
 func readText(path string) (*trainingLog, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("hotset study: %w", err)
 	}

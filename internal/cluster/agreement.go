@@ -4,8 +4,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
+
+	"github.com/libra-ina/libra/internal/regular"
 )
 
 // Agreement lists, by field, what all hosts of a job must have in common, or
@@ -48,7 +49,7 @@ func (d Data) Fingerprint() (string, error) {
 	if d.Synthetic != nil {
 		return d.Synthetic.fingerprint(), nil
 	}
-	f, err := os.Open(d.Train)
+	f, err := regular.Open(d.Train)
 	if err != nil {
 		return "", fmt.Errorf("data.train: %w", err)
 	}

@@ -70,7 +70,7 @@ func TestUnreadableFiles(t *testing.T) {
 	if _, err := Read(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no cluster file: %v", err)
 	}
-	if _, err := (Data{Train: dir}).Fingerprint(); err == nil || !strings.HasPrefix(err.Error(), "data.train: read "+dir+": ") {
+	if _, err := (Data{Train: dir}).Fingerprint(); err == nil || !strings.HasPrefix(err.Error(), "data.train: open "+dir+": not a regular file") {
 		t.Errorf("a folder: %v", err)
 	}
 }

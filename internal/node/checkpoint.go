@@ -34,9 +34,6 @@ func (s *server) open(cfg ps.Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("server.checkpoint: %w", err)
 	}
-	if !s.restored.Mode().IsRegular() { // one of another kind may never give an answer
-		return fmt.Errorf("server.checkpoint: %s is not a regular file (%v): name another one", path, s.restored.Mode())
-	}
 	store, attachment, err := ps.Restore(path, cfg)
 	switch {
 	case errors.Is(err, ps.ErrMismatch):

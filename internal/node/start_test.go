@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +26,10 @@ func TestStartErrors(t *testing.T) {
 	if err := packer.SaveHotSet(emptyFile, empty); err != nil {
 		t.Fatal(err)
 	}
+	pipe := filepath.Join(t.TempDir(), "pipe") // to which none writes
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		change func(*cluster.Config)
 		id     uint16            // of the worker; 0: 1
@@ -36,6 +41,8 @@ func TestStartErrors(t *testing.T) {
 		"model":            {change: func(c *cluster.Config) { c.Model.Kind = "mlp" }, ps: true, want: []string{"mlp"}},
 		"training file":    {change: func(c *cluster.Config) { c.Data = cluster.Data{Train: "no/such/train.libfm"} }, want: []string{"no/such/train.libfm"}},
 		"absent hot set":   {change: func(c *cluster.Config) { c.Job.HotSet = "no/such/hot.libra" }, ps: true, want: []string{"no/such/hot.libra"}},
+		"data in a pipe":   {change: func(c *cluster.Config) { c.Data = cluster.Data{Train: pipe} }, want: []string{pipe + ": not a regular file"}},
+		"hot set in one":   {change: func(c *cluster.Config) { c.Job.HotSet = pipe }, ps: true, want: []string{pipe + ": not a regular file"}},
 		"another's":        {change: func(c *cluster.Config) { c.Model.Factors = 6 }, ps: true, want: []string{"hot.libra: its rows have 4 scalars, those of the model 7: build it for this model"}},
 		"empty hot set":    {change: func(c *cluster.Config) { c.Job.HotSet = emptyFile }, ps: true, want: []string{emptyFile + " is empty: build it with a larger sample"}},
 		"interface":        {change: func(c *cluster.Config) { c.Backend = cluster.BackendAFXDP; c.Workers[0].Interface = "absent0" }, want: []string{"absent0"}},

@@ -10,6 +10,8 @@ import (
 	"math"
 	"os"
 	"strconv"
+
+	"github.com/libra-ina/libra/internal/regular"
 )
 
 // ErrEmpty means that a data file holds no rows.
@@ -51,7 +53,7 @@ func OpenFile(name string, shard Shard) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.Open(name)
+	file, err := regular.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("workload: %w", err)
 	}

@@ -1,0 +1,26 @@
+// Package regular opens regular files and refuses all others.
+package regular
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// ErrNot means that a path leads to a folder, a device, a pipe or a socket.
+var ErrNot = errors.New("not a regular file")
+
+// Open opens a regular file, or one that symbolic links lead to, for reading. To open a
+// pipe without a writer, or to read some devices, would never end, and no context can end
+// it.
+func Open(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w (%v)", ErrNot, info.Mode().Type())}
+	}
+	return os.Open(path)
+}
