@@ -12,6 +12,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 )
 
@@ -277,6 +278,35 @@ func TestResumeComparesConfigurations(t *testing.T) {
 	}
 	if _, err := RunServer(t.Context(), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "does not say how far") {
 		t.Errorf("no attachment: %v", err)
+	}
+}
+
+// A checkpoint may be continued as another job and with another hot set: where a
+// gradient is added does not change exact sums.
+func TestCheckpointContinuesInAnotherJob(t *testing.T) {
+	c := newCluster(t, 2)
+	startSwitch(t, c)
+	first := mustTrain(t, c)
+	src, err := OpenSource(c.Data, workload.Shard{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	hot, err := BuildHotSet(src, HotSetOptions{Rate: 0.5, Seed: 3, Dim: 4, Rows: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Job.ID, c.Job.HotSet = c.Job.ID+1, filepath.Join(t.TempDir(), "hot.libra")
+	if err := packer.SaveHotSet(c.Job.HotSet, hot); err != nil {
+		t.Fatal(err)
+	}
+	c.Model.Epochs = 2
+	second := mustTrain(t, c)
+	if want := hash(reference(t, c)); second.server.WeightsSHA256 != want {
+		t.Errorf("weights %s, the reference's %s", second.server.WeightsSHA256, want)
+	}
+	if hot, was := second.server.HotPairs, first.server.HotPairs; hot == 0 || hot >= was {
+		t.Errorf("%d pairs of 7 hot rows, %d of 500", hot, was)
 	}
 }
 
