@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // Exit codes, for scripts.
@@ -22,8 +23,12 @@ const (
 func main() { os.Exit(run()) }
 
 func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx := untilInterrupted(signals, func() {
+		fmt.Fprintln(os.Stderr, "libra: interrupted again")
+		os.Exit(exitInterrupted)
+	})
 	err := newRoot().ExecuteContext(ctx)
 	var usage *usageError
 	switch {
@@ -39,4 +44,26 @@ func run() int {
 		fmt.Fprintf(os.Stderr, "libra: %v\n", err)
 		return exitFailure
 	}
+}
+
+// sameWish is how far apart two signals may be and still come of one Ctrl-C: the
+// terminal sends one, and perhaps a parent that got it too.
+const sameWish = 500 * time.Millisecond
+
+// untilInterrupted returns a context that the first signal ends. After that, force is
+// called once the user interrupts again. SIGTERM does not count as that: a parent and a
+// service manager may both send it.
+func untilInterrupted(signals <-chan os.Signal, force func()) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		<-signals
+		first := time.Now()
+		cancel()
+		for s := range signals {
+			if s == os.Interrupt && time.Since(first) > sameWish {
+				force()
+			}
+		}
+	}()
+	return ctx
 }

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Interrupting again ends a process whose graceful end never comes: its output goes
+// into a pipe that is full.
+func TestInterruptedAgainEndsAtOnce(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	size, err := unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := libra(context.Background(), "completion", "bash")
+	cmd.Stdout = w
+	var stderr lines
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	deadline := time.Now().Add(time.Minute)
+	for full := 0; full < size; time.Sleep(time.Millisecond) {
+		if full, err = unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the pipe has %d of %d bytes", full, size)
+		}
+	}
+	for {
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			break // it has ended
+		}
+		time.Sleep(50 * time.Millisecond)
+		if time.Now().After(deadline) {
+			_ = cmd.Process.Kill()
+			<-ended
+			t.Fatal("it goes on however often it is interrupted")
+		}
+	}
+	<-ended
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || !strings.Contains(stderr.String(), "again") {
+		t.Errorf("exit code %d, want %d: %s", code, exitInterrupted, &stderr)
+	}
+}
+
+// The first SIGINT or SIGTERM asks for a graceful end. A SIGINT after a while is a
+// second wish. One at the same time is the same Ctrl-C by another way, and SIGTERM
+// is what parents and service managers send, perhaps both.
+func TestWishes(t *testing.T) {
+	type sent struct {
+		after  time.Duration
+		signal os.Signal
+	}
+	const soon, later = sameWish / 2, 2 * sameWish
+	for name, c := range map[string]struct {
+		signals []sent
+		forced  bool // by the last one
+	}{
+		"once":                 {[]sent{{0, os.Interrupt}}, false},
+		"asked to end":         {[]sent{{0, syscall.SIGTERM}}, false},
+		"twice":                {[]sent{{0, os.Interrupt}, {later, os.Interrupt}}, true},
+		"two ways":             {[]sent{{0, os.Interrupt}, {0, os.Interrupt}, {soon, os.Interrupt}}, false},
+		"two ways, then again": {[]sent{{0, os.Interrupt}, {soon, os.Interrupt}, {later, os.Interrupt}}, true},
+		"parent and manager":   {[]sent{{0, syscall.SIGTERM}, {later, syscall.SIGTERM}, {later, syscall.SIGTERM}}, false},
+		"parent later":         {[]sent{{0, os.Interrupt}, {later, syscall.SIGTERM}}, false},
+		"user after parent":    {[]sent{{0, syscall.SIGTERM}, {later, os.Interrupt}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				signals, forced := make(chan os.Signal), false
+				ctx := untilInterrupted(signals, func() { forced = true })
+				defer close(signals)
+				synctest.Wait()
+				if ctx.Err() != nil {
+					t.Fatal("ended before any signal")
+				}
+				for i, s := range c.signals {
+					time.Sleep(s.after)
+					signals <- s.signal
+					synctest.Wait()
+					if last := i+1 == len(c.signals); ctx.Err() == nil || forced != (c.forced && last) {
+						t.Errorf("after signal %d: context %v, forced %v", i+1, ctx.Err(), forced)
+					}
+				}
+			})
+		})
+	}
+}
