@@ -3,42 +3,78 @@
 package bpf_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bpf"
+	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
 )
 
-// A switch with two ports sums the gradients of a worker. It needs root and the two
-// interfaces, so it is compiled and not run here.
+// A switch with two ports sums the gradients that a worker behind one of them pushes.
+// Switch and hosts are network namespaces here, so the example needs root; in a program
+// of your own leave out the bed, name your interfaces, and call things directly instead
+// of in Do.
 func Example() {
-	a, err := bpf.Open(bpf.Options{Address: netip.MustParseAddr("192.0.2.1")})
-	if err != nil {
-		panic(err) // bpf.ErrPermission names the capability that is missing
-	}
-	defer a.Close()
-	for _, port := range []string{"eth0", "eth1"} {
-		if err := a.Attach(port, afxdp.AttachAuto); err != nil {
-			panic(err) // afxdp.ErrProgramAttached: another's program stays
+	ctx := context.Background()
+	check := func(err error) {
+		if err != nil {
+			panic(err)
 		}
 	}
-	job := aggregator.JobConfig{ID: 5, Epoch: 1, Slots: 100, Exp: aggregator.DefaultExp(aggregator.Exact)}
-	if err := a.AddJob(job); err != nil {
-		panic(err)
-	}
-	worker := aggregator.SenderConfig{ID: 1, Epoch: 1, MAC: [6]byte{2, 0, 0, 0, 0, 2}, IP: netip.MustParseAddr("192.0.2.2")}
-	if err := a.AddSender(job.ID, worker); err != nil {
-		panic(err)
-	}
-	// While the worker sends frames:
+	bed, err := testbed.New(ctx, testbed.Config{Hosts: 2})
+	check(err)
+	defer bed.Close()
+	host := bed.Host(0)
+	at := wire.Endpoint{IP: bed.Switch().IP, Port: wire.DefaultPort}
+
+	a, err := bpf.Open(bpf.Options{Address: at.IP})
+	check(err) // bpf.ErrPermission names the capability that is missing
+	defer a.Close()
+	check(bed.Switch().Do(func() error {
+		for _, h := range bed.Hosts() {
+			if err := a.Attach(h.PortName, afxdp.AttachAuto); err != nil {
+				return err // afxdp.ErrProgramAttached: another's program stays
+			}
+		}
+		return nil
+	}))
+	hot, err := packer.NewHotSet(1, []uint64{7, 9}, nil, packer.Meta{})
+	check(err)
+	job := aggregator.JobConfig{ID: 5, Epoch: 1, Slots: hot.Slots(), Exp: aggregator.DefaultExp(aggregator.Exact)}
+	check(a.AddJob(job))
+	check(a.AddSender(job.ID, aggregator.SenderConfig{ID: 1, Epoch: 1, MAC: [6]byte(host.MAC), IP: host.IP}))
+
+	var worker *transport.Worker
+	check(host.Do(func() error {
+		l, err := link.OpenAFXDP(link.AFXDPConfig{Interface: host.Interface, Local: netip.AddrPortFrom(host.IP, wire.DefaultPort)})
+		if err != nil {
+			return err
+		}
+		worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
+			Link: l, Job: job.ID, Sender: 1, AggregatorEpoch: 1, HotSet: hot, Exp: job.Exp, Aggregator: at,
+			Server: wire.Endpoint{IP: bed.Host(1).IP, Port: wire.DefaultPort}, // for cold rows, of which there are none
+		})
+		return err
+	}))
+	defer worker.Close()
+	ticket, err := worker.Push(ctx, []uint64{9, 7, 9}, []float32{0.5, 4, 0.25})
+	check(err)
+	check(ticket.Wait(ctx))
+
 	bank, err := a.Swap(job.ID)
-	if err != nil {
-		panic(err)
+	check(err)
+	for rank, sum := range bank.Slots {
+		fmt.Println("row", hot.Key(uint32(rank)), "sum", job.Float32(sum))
 	}
-	fmt.Println(job.Float32(bank.Slots[42]), "from", bank.Frames, "frames")
-	if err := a.Clear(bank); err != nil {
-		panic(err)
-	}
+	check(a.Clear(bank))
+	// Output:
+	// row 7 sum 4
+	// row 9 sum 0.75
 }

@@ -38,24 +38,37 @@ type fake struct {
 // startFake serves a fake on a Unix socket.
 func startFake(tb testing.TB) (f *fake, target string, stop func()) {
 	tb.Helper()
-	f = &fake{streams: make(map[rt.P4Runtime_StreamChannelServer]*rt.Uint128)}
+	f = newFake()
 	path := filepath.Join(tb.TempDir(), "p4rt")
 	stop = f.serve(tb, path)
 	return f, "unix:" + path, stop
 }
 
+func newFake() *fake {
+	return &fake{streams: make(map[rt.P4Runtime_StreamChannelServer]*rt.Uint128)}
+}
+
 // serve serves the fake until stop is called or the test ends.
 func (f *fake) serve(tb testing.TB, path string) (stop func()) {
 	tb.Helper()
-	l, err := net.Listen("unix", path)
+	stop, err := f.listen(path)
 	if err != nil {
 		tb.Fatal(err)
+	}
+	tb.Cleanup(stop)
+	return stop
+}
+
+// listen serves the fake until stop is called.
+func (f *fake) listen(path string) (stop func(), err error) {
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
 	}
 	s := grpc.NewServer()
 	rt.RegisterP4RuntimeServer(s, f)
 	go func() { _ = s.Serve(l) }() // it ends with Stop
-	tb.Cleanup(s.Stop)
-	return s.Stop
+	return s.Stop, nil
 }
 
 // restart makes it a switch that has just been started.
