@@ -62,6 +62,19 @@
 // on arm64 they compile to LDAR and STLR. See ring.go, and
 // https://docs.kernel.org/networking/af_xdp.html.
 //
+// # Units
+//
+// Lengths and offsets are bytes, of a packet from its Ethernet header on; rings and
+// pools count frames. Times are [time.Duration], those of the device nanoseconds of
+// its own clock.
+//
+// # Errors
+//
+// Errors wrap one of the package's, or are a [FeatureError], and name the interface,
+// queue, frame or number. A full ring is none: [Socket.Send] returns how many
+// descriptors it took. [ErrLinkDown] and [ErrInterfaceGone] leave the socket as it is for
+// [Socket.Recover]. After Close the error is [net.ErrClosed].
+//
 // # Requirements
 //
 // Linux 6.1 or later; the package is empty on other systems. Opening a socket needs

@@ -42,7 +42,7 @@ var (
 	// ErrProgramAttached means that another's XDP program is on the
 	// interface. It is never replaced.
 	ErrProgramAttached = errors.New("afxdp: another XDP program is attached")
-	// ErrNoProgram: no XDP program is on the interface, and that its
+	// ErrNoProgram means that no XDP program is on the interface, and that its
 	// driver sends nothing in zero-copy mode without one. Open attaches one
 	// that passes all packets on, if it may; a process without CAP_NET_ADMIN
 	// needs one that [Attach] put there for it.

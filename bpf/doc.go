@@ -18,6 +18,11 @@
 // generic mode on interfaces whose frames fit one buffer. A VLAN tag must be in the frame, not in the packet's metadata: switch
 // off VLAN offload (ethtool -K IFACE rxvlan off) where Libra frames are tagged.
 //
+// # Units
+//
+// Slots are those of package aggregator. Counters count frames, or pairs where their
+// name has it; a budget is costly frames a second for each sender.
+//
 // # Errors
 //
 // [Open] and [Aggregator.Attach] return errors that wrap [ErrPermission] or

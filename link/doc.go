@@ -6,7 +6,7 @@
 // are the same. [WithFaults] puts a path that loses, duplicates and reorders in
 // front of a link. [TapOf] gives copies of the frames that a link sends and receives.
 //
-// # Payloads, frames, batches
+// # Units: payloads, frames, batches
 //
 // A payload begins with the [wire.Header] and is at most Limits().MaxPayload bytes
 // long. Ethernet, IP and UDP headers are the link's. All methods that move

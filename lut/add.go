@@ -3,7 +3,7 @@ package lut
 import "math/bits"
 
 // This file is what a data plane does for each pair: integer additions, shifts,
-// comparisons and lookups. Names and steps are those of libra.txt §3.5.
+// comparisons and lookups. Names and steps are those of the paper's §3.5.
 
 const (
 	signBit   = 1 << 31

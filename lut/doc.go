@@ -1,6 +1,8 @@
 // Package lut adds float32 numbers with integer operations and table lookups
-// only, as a data plane without a floating-point unit can: the paper's on-the-fly
-// summation (libra.txt §3.5, equation 1 and Figure 9), bit by bit.
+// only, as a data plane without a floating-point unit can: the on-the-fly
+// summation of the paper (Pan et al., "Libra: In-network Gradient Aggregation for
+// Speeding up Distributed Sparse Deep Training", 2022; §3.5, equation 1 and Figure
+// 9), bit by bit.
 //
 // The sum of two numbers x >= y > 0 with i = log2 x and j = log2 y is
 //

@@ -127,7 +127,7 @@ type TableBytes struct {
 	Bytes   int    `json:"bytes"`
 }
 
-// PaperBytes is the size of the paper's seven tables: 408.5 KB (libra.txt §3.5).
+// PaperBytes is the size of the paper's seven tables: 408.5 KB (§3.5).
 const PaperBytes = 256*2 + 3*4096*2 + 3*65536*2
 
 // Budget returns the memory that the tables take. normTable is 25 prefixes, of

@@ -9,6 +9,11 @@
 // Folder compiled holds what the compiler made of the program, so that using it takes
 // no compiler.
 //
+// # Units
+//
+// Slots are those of package aggregator. A port is a number of the switch's, as
+// P4Runtime has it; an election ID is only compared.
+//
 // # Errors
 //
 // Calls return errors that wrap [ErrUnreachable], [ErrNotPrimary], [ErrOtherProgram],

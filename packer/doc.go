@@ -3,12 +3,15 @@
 //
 //   - [Exact] and [SpaceSaving] count how often parameters are updated, over a
 //     [Sampler]'s choice of training rows; [Principle] turns the counts into a
-//     [HotSet] (libra.txt §3.3, Principle 1).
+//     [HotSet] (Principle 1 of the paper, §3.3).
 //   - [Packer] splits a batch into hot and cold gradients and writes both straight
 //     into frame buffers: [Packer.Begin] once, then [Packer.Fill] for each frame.
 //   - [PutVector] and [TakeVector] write and read the whole hot vector, group by
 //     group, for jobs in sync mode.
 //   - Package placement has Algorithm 1 and the other placements of the paper.
+//
+// The paper is Pan et al., "Libra: In-network Gradient Aggregation for Speeding up
+// Distributed Sparse Deep Training", 2022.
 //
 // # Units
 //

@@ -15,7 +15,7 @@ var (
 	ErrShare = errors.New("packer: share of updates is out of reach")
 )
 
-// Principle decides how many rows are hot: Principle 1 of libra.txt §3.3,
+// Principle decides how many rows are hot: the paper's Principle 1 (§3.3),
 //
 //	T_k / T_n >= p    and    slot bytes × k <= c × chip memory
 //

@@ -60,7 +60,7 @@ func TestPrincipleRows(t *testing.T) {
 }
 
 // The paper's chip: c = 0.05 of 20 MB are 1 MB, of which 30,000 parameters
-// take 118 KB (libra.txt §5.1, §5.7).
+// take 118 KB (the paper's §5.1, §5.7).
 func TestPrincipleDefaultsAreThePapers(t *testing.T) {
 	p, err := Principle{}.withDefaults()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 const (
 	// Lanes is the number of pairs in a stripe, and the number of registers
 	// m that a lane-aligned frame addresses: what fits the 192 bytes that a
-	// switch parser reads (libra.txt §3.4).
+	// switch parser reads (the paper's §3.4).
 	Lanes = 22
 
 	// LaneMask has one bit for every lane of a stripe.

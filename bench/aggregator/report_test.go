@@ -16,7 +16,7 @@ import (
 )
 
 // TestDefaultSkew holds the default exponents to the paper's two tasks
-// (libra.txt §3.1): their top 30,000 take "over half" and "about 70%".
+// (the paper's §3.1): their top 30,000 take "over half" and "about 70%".
 func TestDefaultSkew(t *testing.T) {
 	for i, want := range []float64{0.5, 0.7} {
 		const keys = 1 << 20

@@ -274,7 +274,7 @@ func (r *Report) median(a Arithmetic, dataSet string, additions int) float64 {
 }
 
 // Memory is the memory of an aggregator with one job of 30,000 hot parameters, in
-// bytes (libra.txt §5.7).
+// bytes (the paper's §5.7).
 type Memory struct {
 	Name string `json:"name"`
 	// Slots is one bank of sums. Tables are those of table lookup. Control is
@@ -289,12 +289,12 @@ type Memory struct {
 // Total returns the sum of all.
 func (m Memory) Total() int { return m.Slots + m.Tables + m.Control + m.Spare }
 
-// hotParameters is the number of hot parameters of libra.txt §5.7.
+// hotParameters is the number of hot parameters of the paper's §5.7.
 const hotParameters = 30_000
 
 const kilobyte = 1024
 
-// paperMemory is libra.txt §5.7.
+// paperMemory is the paper's §5.7.
 var paperMemory = Memory{Name: "paper", Slots: 118 * kilobyte, Tables: lut.PaperBytes, Control: 130 * kilobyte}
 
 // memory accounts for one job, by arithmetic.

@@ -52,7 +52,7 @@ func (p Packets) Unfilled() float64 {
 
 const (
 	registers = wire.Lanes // m
-	capacity  = wire.Lanes // pairs that fit the 192 bytes of libra.txt §3.4
+	capacity  = wire.Lanes // pairs that fit the 192 bytes of the paper's §3.4
 )
 
 // hotSetOf returns the hot set that the packet and lane studies use: the
@@ -138,7 +138,7 @@ func inStripes(hot *packer.HotSet, layout packer.Layout) (func([]uint64, []place
 	}, err
 }
 
-// packets runs the experiment of libra.txt §5.4 on one log.
+// packets runs the experiment of the paper's §5.4 on one log.
 func packets(l *trainingLog, hot *packer.HotSet, c Config, combined bool) ([]Packets, error) {
 	results := make([]Packets, len(methods))
 	for i, method := range methods {

@@ -5,7 +5,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// Precision is |Hg ∩ Hs| / |Hg| (libra.txt §5.3) on one log, for one step size
+// Precision is |Hg ∩ Hs| / |Hg| (the paper's §5.3) on one log, for one step size
 // of the trade-off rule: Hg is found in the whole log, Hs in a sample.
 type Precision struct {
 	Log  string `json:"log"`
@@ -31,7 +31,7 @@ type RatePrecision struct {
 	HotInSample float64 `json:"hot_in_sample"`
 }
 
-// precision runs the experiment of libra.txt §5.3 on one log.
+// precision runs the experiment of the paper's §5.3 on one log.
 func precision(l *trainingLog, c Config) ([]Precision, error) {
 	type trial struct {
 		rule         packer.Principle

@@ -1,5 +1,5 @@
 // Package hotset studies how well hot parameters are found and packed, on real
-// and synthetic training logs: the experiments of libra.txt §5.3 and §5.4 with
+// and synthetic training logs: the experiments of the paper's §5.3 and §5.4 with
 // the code that Libra itself uses.
 //
 //   - Precision: which part of the true hot set a sample of the rows finds.
@@ -88,7 +88,7 @@ type Config struct {
 	Seed uint64
 }
 
-// topParameters is the size of the paper's hot sets (libra.txt §5.2).
+// topParameters is the size of the paper's hot sets (§5.2).
 const topParameters = 30_000
 
 // Defaults returns the configuration of a study of synthetic logs only, which

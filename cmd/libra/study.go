@@ -16,7 +16,7 @@ func newHotsetStudy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "study",
 		Short: "Measure sampling precision, recirculations and lane fill, beside the paper's figures",
-		Long: `Prints how well sampling finds the hot parameters (libra.txt §5.3), how many
+		Long: `Prints how well sampling finds the hot parameters (the paper's §5.3), how many
 packets and recirculations each placement and packing takes (§5.4), and how many
 lanes stay empty. Logs are given by --data and --text; two synthetic ones with
 the paper's skew are always studied.`,
@@ -61,7 +61,7 @@ func newLutStudy() *cobra.Command {
 		Use:   "study",
 		Short: "Measure the precision of sums, and the memory and the pace of each arithmetic, beside the paper's figures",
 		Long: `Prints the precision of pairwise sums on gradients of a real training and on
-uniform numbers (libra.txt Table 2), the error of sums of 10 to 1,000,000 terms,
+uniform numbers (the paper's Table 2), the error of sums of 10 to 1,000,000 terms,
 and the memory that a switch needs (§5.7): numbers. Then it measures aggregation
 throughput against the number of hot parameters (Figures 13 and 14): throughput;
 and the delay of a scale's negotiation (Figure 17): negotiation. These are parts

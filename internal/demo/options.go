@@ -108,7 +108,7 @@ type recipe struct {
 	factors int
 }
 
-// The synthetic click log is like the paper's search engine (libra.txt §3.1):
+// The synthetic click log is like the paper's search engine (§3.1):
 // nine million parameters (2^20 features with a weight and eight factors each),
 // the hottest of which take 70 % of the updates. With this many rows the demo
 // takes one to two minutes on two cores.

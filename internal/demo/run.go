@@ -21,7 +21,7 @@ import (
 )
 
 // hotScalars is the number of hot parameters that the demo asks for: the largest
-// that the paper puts on a switch (libra.txt §5.2).
+// that the paper puts on a switch (§5.2).
 const hotScalars = 60_000
 
 // Run runs a demo. It leaves nothing behind: no file, process, interface or

@@ -7,7 +7,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// HotSetOptions say how to find the hot rows of a training set (libra.txt §3.3).
+// HotSetOptions say how to find the hot rows of a training set (the paper's §3.3).
 type HotSetOptions struct {
 	// Rate is the share of the rows to look at; 0 means 0.08, which finds 90 %
 	// of the hot parameters in the paper.

@@ -1,6 +1,6 @@
 // Package scaled is the aggregator's "fixed" arithmetic: SwitchML's int32 fixed
 // point with a scale that the workers negotiate for each iteration (Sapio et
-// al., NSDI 2021; the baseline of libra.txt §5.5).
+// al., NSDI 2021; the baseline of the paper's §5.5).
 //
 // Before an iteration, each worker reports the exponent of its largest gradient
 // ([LargestExponent]) with a SCALE frame. The aggregator answers all of them with

@@ -56,7 +56,7 @@ type Source interface {
 
 // SampledKeys reads one pass of src and yields the row keys that each of a random
 // part of its samples updates: its features and the bias. It serves to find the
-// hot set (libra.txt §3.3, where 4 to 8 % of the samples suffice). The choice
+// hot set (the paper's §3.3, where 4 to 8 % of the samples suffice). The choice
 // depends on seed and the sample's position only. The slice is valid during the
 // call. An error is yielded with nil keys and ends the iteration.
 func SampledKeys(src Source, fraction float64, seed uint64) iter.Seq2[[]uint64, error] {

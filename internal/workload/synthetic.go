@@ -8,7 +8,7 @@ import (
 )
 
 // The defaults of [SyntheticConfig]. Hot and HotShare are those of the search
-// engine in libra.txt §3.1; the paper's advertising task has a share of 0.7.
+// engine in the paper's §3.1; the paper's advertising task has a share of 0.7.
 const (
 	DefaultRows     = 200_000
 	DefaultFields   = 20
@@ -17,7 +17,7 @@ const (
 	DefaultHotShare = 0.5
 )
 
-// SyntheticConfig describes a click log with the skew that libra.txt §3.1 found in
+// SyntheticConfig describes a click log with the skew that the paper's §3.1 found in
 // production: a few ten thousand hot parameters take half of all updates or more.
 //
 // Every sample has one feature of each field. All fields have the same number of

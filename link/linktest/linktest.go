@@ -11,6 +11,12 @@
 // The tests repeat what is not answered and ignore what comes twice, as endpoints
 // do, so a link that loses, duplicates and reorders passes as long as it keeps the
 // contract of [link.Link] otherwise.
+//
+// # Units, errors, ownership, goroutines
+//
+// Times are bounds: a test that lasts half a minute has failed. Errors are failures of the subtests, which are named after the part of the
+// contract that is broken. The suite owns the links that Open returns, and closes
+// them; one goroutine uses a link, and another one wakes it.
 package linktest
 
 import (

@@ -2,7 +2,7 @@ package placement
 
 import "slices"
 
-// Algorithm1 is PARAMETER_ORCHESTRATING of libra.txt §3.4 as printed: it
+// Algorithm1 is PARAMETER_ORCHESTRATING of the paper's §3.4 as printed: it
 // distributes a batch of gradients over packets of the given capacity so that,
 // as far as possible, no two gradients of a packet live in the same of m
 // registers. Line numbers are the paper's. It is the reference for

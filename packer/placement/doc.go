@@ -1,11 +1,25 @@
 // Package placement holds the paper's packaging of hot gradients for a switch
-// whose m registers are accessed once a pass (libra.txt §3.4): [Heat] and
-// [Random] place parameters in registers, [Algorithm1] is
+// whose m registers are accessed once a pass (§3.4; package packer names the
+// paper): [Heat] and [Random] place parameters in registers, [Algorithm1] is
 // PARAMETER_ORCHESTRATING as printed and [Orchestrator] the same, fast, and
 // [Recirculations] counts what a packet costs.
 //
 // It serves comparisons. What Libra sends is packed by package packer, whose
-// lane-aligned frames never recirculate. Ranks are scalar ranks, 0 the hottest;
-// capacities count gradients. None of the types may be used by two goroutines at
-// once, except Heat and Random, which are immutable.
+// lane-aligned frames never recirculate.
+//
+// # Units
+//
+// Ranks are scalar ranks, 0 the hottest. Capacities count gradients, and costs
+// the passes after a packet's first.
+//
+// # Errors
+//
+// Constructors return errors that wrap packer.ErrConfig. The rest has none: a rank
+// beyond the n of [NewRandom] panics, as an index out of range does.
+//
+// # Ownership and goroutines
+//
+// [Packets] are views of the orchestrator's memory until its next call. None of the
+// types may be used by two goroutines at once, except Heat and Random, which are
+// immutable.
 package placement

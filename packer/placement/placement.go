@@ -16,7 +16,7 @@ type Placement interface {
 	Registers() int
 }
 
-// Heat is the heat-based placement of libra.txt §3.4, with m = Heat registers:
+// Heat is the heat-based placement of the paper's §3.4, with m = Heat registers:
 // rank r lives in register r mod m, slot r div m. Neighbours in rank, which are
 // likely to travel in the same packet, live in different registers.
 type Heat uint32
@@ -29,7 +29,7 @@ func (m Heat) Place(rank uint32) (register, slot uint32) {
 // Registers implements [Placement].
 func (m Heat) Registers() int { return int(m) }
 
-// Random is the baseline of libra.txt §5.4: parameters are dealt to the
+// Random is the baseline of the paper's §5.4: parameters are dealt to the
 // registers at random, the same number to each.
 type Random struct {
 	position []uint32 // of each rank in a random order

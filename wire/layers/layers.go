@@ -8,6 +8,12 @@
 //
 // It is for tools and tests. Data paths use package wire, which does not
 // allocate.
+//
+// # Units, errors, ownership, goroutines
+//
+// Lengths are bytes, numbers those of package wire. Errors of decoding are gopacket's
+// error layer or those of wire. A layer keeps the bytes that it was decoded from, and
+// copies of the numbers in them; one goroutine at a time uses it.
 package layers
 
 import (
