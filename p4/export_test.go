@@ -22,7 +22,7 @@ func StartSwitch() (target string, ingress func(port uint16, frame []byte) []byt
 	ingress = func(port uint16, frame []byte) []byte {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.program.Process(port, frame)[0].Data
+		return f.program.process(port, frame)[0].Data
 	}
 	return "unix:" + path, ingress, func() {
 		end()
