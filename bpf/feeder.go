@@ -6,9 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 
 	"github.com/libra-ina/libra/wire"
 )
@@ -23,28 +23,20 @@ const FeederFrames = 64
 // sequence number a duplicate. A system call for each frame would measure the
 // system call.
 //
-// The feeder is an XDP program: it restores the frame's length, copies the next
-// of its frames from a map into it, with the next sequence number and the
+// The feeder is an XDP program (feeder.c): it restores the frame's length, copies the
+// next of its frames from a map into it, with the next sequence number and the
 // checksum that belongs to it, and makes a tail call into the program under
 // test. What that costs by itself is measured with a program that does nothing.
 type Feeder struct {
 	frame   []byte
 	program *ebpf.Program // feeds the aggregator's program
 	empty   *ebpf.Program // feeds a program that does nothing
-	closers []interface{ Close() error }
+	closers []io.Closer
 }
 
-const (
-	feederSize = 2048 // bytes of the map for each frame, a power of two
-	seqAt      = wire.EnvelopeLen + 8
-	checksumAt = wire.EnvelopeLen - 2
-	// A frame is followed by the sum, without the sequence number, that its
-	// checksum complements.
-	feederSumAt = feederSize - 4
+const checksumAt = wire.EnvelopeLen - 2 // in a frame
 
-	actionAborted = 0 // XDP_ABORTED of <linux/bpf.h>
-	actionPass    = 2 // XDP_PASS
-)
+const actionAborted = 0 // XDP_ABORTED of <linux/bpf.h>
 
 // NewFeeder returns a feeder of FeederFrames sealed, untagged frames of equal
 // length with sequence number 0, which take turns. Sequence numbers count from 1
@@ -60,123 +52,51 @@ func (a *Aggregator) NewFeeder(frames [][]byte, answer int) (_ *Feeder, err erro
 		return nil, fmt.Errorf("%d frames, want %d", len(frames), FeederFrames)
 	}
 	f.frame = frames[0]
-	value := make([]byte, FeederFrames*feederSize)
+	var stored [FeederFrames]feederStored
 	for i, frame := range frames {
-		if len(frame) != len(f.frame) || len(frame) > feederSumAt {
-			return nil, fmt.Errorf("frame %d has %d bytes, the first one %d, the limit is %d", i, len(frame), len(f.frame), feederSumAt)
+		s := &stored[i]
+		if len(frame) != len(f.frame) || len(frame) > len(s.Bytes) {
+			return nil, fmt.Errorf("frame %d has %d bytes, the first one %d, the limit is %d", i, len(frame), len(f.frame), len(s.Bytes))
 		}
-		v := value[i*feederSize:]
-		copy(v, frame)
-		binary.NativeEndian.PutUint32(v[feederSumAt:], uint32(^binary.BigEndian.Uint16(v[checksumAt:])))
+		copy(s.Bytes[:], frame)
+		s.Sum = uint32(^binary.BigEndian.Uint16(s.Bytes[checksumAt:]))
 	}
-	store, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(value)), MaxEntries: 1})
-	if err != nil {
-		return nil, explain(err)
-	}
-	f.closers = append(f.closers, store)
-	if err := store.Put(uint32(0), value); err != nil {
+	if f.program, err = f.feed(stored[:], answer, a.objects.Aggregate); err != nil {
 		return nil, err
 	}
-	idle, err := newIdle(answer - len(f.frame))
-	if err != nil {
-		return nil, explain(err)
-	}
-	f.closers = append(f.closers, idle)
-	if f.program, err = f.feed(store, a.objects.Aggregate); err != nil {
-		return nil, explain(err)
-	}
-	if f.empty, err = f.feed(store, idle); err != nil {
-		return nil, explain(err)
+	if f.empty, err = f.feed(stored[:], answer, nil); err != nil {
+		return nil, err
 	}
 	return f, nil
 }
 
-// newIdle returns a program that only changes a frame's length to that of its
-// answer, so that the feeder has to change it back.
-func newIdle(longer int) (*ebpf.Program, error) {
-	return ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, AttachType: ebpf.AttachXDP, License: "GPL", Instructions: asm.Instructions{
-		asm.Mov.Imm(asm.R2, int32(longer)),
-		asm.FnXdpAdjustTail.Call(),
-		asm.Mov.Imm(asm.R0, actionPass),
-		asm.Return(),
-	}})
-}
-
-// feed returns the program that gives the stored frames to target.
-func (f *Feeder) feed(store *ebpf.Map, target *ebpf.Program) (*ebpf.Program, error) {
-	seq, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+// feed returns a program that gives the frames to target, or to one that only changes
+// their length to that of the answer.
+func (f *Feeder) feed(frames []feederStored, answer int, target *ebpf.Program) (*ebpf.Program, error) {
+	spec, err := loadFeeder()
 	if err != nil {
 		return nil, err
 	}
-	f.closers = append(f.closers, seq)
-	targets, err := ebpf.NewMap(&ebpf.MapSpec{
-		Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1,
-		Contents: []ebpf.MapKV{{Key: uint32(0), Value: target}},
-	})
-	if err != nil {
+	if err := errors.Join(
+		spec.Variables[feederVarLength].Set(uint32(len(f.frame))),
+		spec.Variables[feederVarLonger].Set(int32(answer-len(f.frame))),
+	); err != nil {
 		return nil, err
 	}
-	f.closers = append(f.closers, targets)
-	n := int32(len(f.frame))
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, AttachType: ebpf.AttachXDP, License: "GPL", Instructions: asm.Instructions{
-		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.FnXdpGetBuffLen.Call(),
-		asm.Mov.Imm(asm.R2, n),
-		asm.Sub.Reg(asm.R2, asm.R0),
-		asm.Mov.Reg(asm.R1, asm.R6),
-		asm.FnXdpAdjustTail.Call(),
-
-		asm.LoadMapValue(asm.R1, seq.FD(), 0),
-		asm.LoadMem(asm.R8, asm.R1, 0, asm.Word),
-		asm.Add.Imm(asm.R8, 1),
-		asm.StoreMem(asm.R1, 0, asm.R8, asm.Word), // R8: sequence number
-
-		asm.Mov.Reg(asm.R2, asm.R8),
-		asm.And.Imm(asm.R2, FeederFrames-1),
-		asm.Mul.Imm(asm.R2, feederSize),
-		asm.LoadMapValue(asm.R7, store.FD(), 0),
-		asm.Add.Reg(asm.R7, asm.R2), // R7: frame
-
-		asm.LoadMem(asm.R3, asm.R7, feederSumAt, asm.Word),
-		asm.Mov.Reg(asm.R4, asm.R8),
-		asm.RSh.Imm(asm.R4, 16),
-		asm.Add.Reg(asm.R3, asm.R4),
-		asm.Mov.Reg(asm.R4, asm.R8),
-		asm.And.Imm(asm.R4, 0xffff),
-		asm.Add.Reg(asm.R3, asm.R4),
-		asm.Mov.Reg(asm.R4, asm.R3), // fold
-		asm.RSh.Imm(asm.R4, 16),
-		asm.And.Imm(asm.R3, 0xffff),
-		asm.Add.Reg(asm.R3, asm.R4),
-		asm.Mov.Reg(asm.R4, asm.R3),
-		asm.RSh.Imm(asm.R4, 16),
-		asm.Add.Reg(asm.R3, asm.R4),
-		asm.Xor.Imm(asm.R3, 0xffff),
-		asm.JNE.Imm(asm.R3, 0, "present"),
-		asm.Mov.Imm(asm.R3, 0xffff),
-		asm.HostTo(asm.BE, asm.R3, asm.Half).WithSymbol("present"),
-		asm.StoreMem(asm.R7, checksumAt, asm.R3, asm.Half),
-		asm.Mov.Reg(asm.R3, asm.R8),
-		asm.HostTo(asm.BE, asm.R3, asm.Word),
-		asm.StoreMem(asm.R7, seqAt, asm.R3, asm.Word),
-
-		asm.Mov.Reg(asm.R1, asm.R6),
-		asm.Mov.Imm(asm.R2, 0),
-		asm.Mov.Reg(asm.R3, asm.R7),
-		asm.Mov.Imm(asm.R4, n),
-		asm.FnXdpStoreBytes.Call(),
-
-		asm.Mov.Reg(asm.R1, asm.R6),
-		asm.LoadMapPtr(asm.R2, targets.FD()),
-		asm.Mov.Imm(asm.R3, 0),
-		asm.FnTailCall.Call(),
-		asm.Mov.Imm(asm.R0, actionAborted), // the tail call failed
-		asm.Return(),
-	}})
-	if err == nil {
-		f.closers = append(f.closers, program)
+	o := &feederObjects{}
+	if err := load(spec, o); err != nil {
+		return nil, err
 	}
-	return program, err
+	f.closers = append(f.closers, o)
+	for i := range frames {
+		if err := o.Frames.Put(uint32(i), &frames[i]); err != nil {
+			return nil, err
+		}
+	}
+	if target == nil {
+		target = o.Idle
+	}
+	return o.Feed, o.Target.Put(uint32(0), target)
 }
 
 // Run feeds n frames to the aggregator's program and returns the mean time of

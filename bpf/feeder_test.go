@@ -19,6 +19,11 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
+const (
+	actionPass = 2                    // XDP_PASS of <linux/bpf.h>
+	seqAt      = wire.EnvelopeLen + 8 // in a frame
+)
+
 // slotted returns frames of one stripe, of which frame k adds 1 to slot k.
 func slotted(t *testing.T, job aggregator.JobConfig) [][]byte {
 	t.Helper()
@@ -148,7 +153,7 @@ func TestFeederErrors(t *testing.T) {
 	}
 	f.empty = idle
 	// Without its target the tail call fails.
-	targets := f.closers[3].(*ebpf.Map)
+	targets := f.closers[0].(*feederObjects).Target
 	if err := targets.Delete(uint32(0)); err != nil {
 		t.Fatal(err)
 	}

@@ -8,3 +8,4 @@ package bpf
 //
 //go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-16 -strip llvm-strip-16 -tags linux -target bpfel,bpfeb -cflags "-O2 -mcpu=v3 -Wall -Wextra -Wno-sign-compare -Wno-unused-parameter -Werror" aggregate aggregate.c
 //go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-16 -strip llvm-strip-16 -tags linux -target bpfel,bpfeb -cflags "-O2 -mcpu=v3 -Wall -Wextra -Wno-sign-compare -Wno-unused-parameter -Werror" failures failures.c
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-16 -strip llvm-strip-16 -tags linux -target bpfel,bpfeb -cflags "-O2 -mcpu=v3 -Wall -Wextra -Wno-sign-compare -Wno-unused-parameter -Werror" feeder feeder.c

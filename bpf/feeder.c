@@ -1,0 +1,67 @@
+//go:build ignore
+
+/* Gives the aggregator's program a new frame in every iteration of a test run; see
+ * feeder.go. */
+
+#include "frame.h"
+
+#define FRAMES 64 /* a power of two */
+#define SEQ_AT (sizeof(struct ethernet) + sizeof(struct ipv4) + sizeof(struct udp) + 8)
+#define CHECKSUM_AT (sizeof(struct ethernet) + sizeof(struct ipv4) + 6)
+
+/* Set before loading, in bytes. */
+volatile const __u32 length; /* of all frames */
+volatile const __s32 longer; /* answers are than the frames */
+
+struct stored {
+	__u8 bytes[2044];
+	__u32 sum; /* that the checksum complements, without the sequence number */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FRAMES);
+	__type(key, __u32);
+	__type(value, struct stored);
+} frames SEC(".maps");
+
+/* The program that gets the frames. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} target SEC(".maps");
+
+__u32 number; /* of the last frame */
+
+SEC("xdp")
+int feed(struct xdp_md *ctx)
+{
+	__u32 n = ++number, k = n % FRAMES, sum;
+	struct stored *f = bpf_map_lookup_elem(&frames, &k);
+
+	if (!f)
+		return XDP_ABORTED;
+	sum = f->sum + (n >> 16) + (n & 0xffff);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = ((sum & 0xffff) + (sum >> 16)) ^ 0xffff;
+	*(__be16 *)(f->bytes + CHECKSUM_AT) = bpf_htons(sum ? sum : 0xffff);
+	*(__be32 *)(f->bytes + SEQ_AT) = bpf_htonl(n);
+	/* The frame has become its own answer. */
+	bpf_xdp_adjust_tail(ctx, length - bpf_xdp_get_buff_len(ctx));
+	bpf_xdp_store_bytes(ctx, 0, f->bytes, length);
+	bpf_tail_call(ctx, &target, 0);
+	return XDP_ABORTED;
+}
+
+/* Only changes a frame's length to that of its answer, so that feed has to change it
+ * back. */
+SEC("xdp")
+int idle(struct xdp_md *ctx)
+{
+	bpf_xdp_adjust_tail(ctx, longer);
+	return XDP_PASS;
+}
+
+char _license[] SEC("license") = "GPL";
