@@ -6,6 +6,7 @@
 //     [HotSet] (Principle 1 of the paper, §3.3).
 //   - [Packer] splits a batch into hot and cold gradients and writes both straight
 //     into frame buffers: [Packer.Begin] once, then [Packer.Fill] for each frame.
+//     Batches whose keys come again need one look-up: [Packer.Prepare].
 //   - [PutVector] and [TakeVector] write and read the whole hot vector, group by
 //     group, for jobs in sync mode.
 //   - Package placement has Algorithm 1 and the other placements of the paper.
@@ -30,9 +31,11 @@
 // # Ownership and goroutines
 //
 // A Packer reads the caller's batch until all of it is in frames, and writes into
-// payloads that the caller owns; it keeps neither. Its scratch memory grows to the
+// payloads that the caller owns; it keeps neither. A Prepared keeps its keys. The
+// scratch memory of a Packer grows to the
 // largest batch, and then nothing on the way of a gradient allocates.
 //
 // The package knows nothing of sockets and clocks. No value of it may be used by
-// two goroutines at once, except a HotSet, which is immutable.
+// two goroutines at once, except a HotSet and a Prepared, which are immutable, and
+// [Packer.Prepare].
 package packer

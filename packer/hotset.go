@@ -21,9 +21,9 @@ var (
 const (
 	// MaxHotKeys is the largest number of keys of a hot set.
 	MaxHotKeys = maxIndexed
-	// MaxDim is the largest row dimension of a hot set: the dim field of a
+	// maxDim is the largest row dimension of a hot set: the dim field of a
 	// COLD frame is a uint16.
-	MaxDim = 1<<16 - 1
+	maxDim = 1<<16 - 1
 )
 
 // HotSet is the ranked list of hot row keys of a job; rank 0 is the most
@@ -62,8 +62,8 @@ func (m Meta) Share() float64 {
 // [ErrHotSetSize].
 func NewHotSet(dim int, keys, counts []uint64, meta Meta) (*HotSet, error) {
 	switch {
-	case dim < 1 || dim > MaxDim:
-		return nil, fmt.Errorf("%w: row dimension %d is not in [1, %d]", ErrHotSetSize, dim, MaxDim)
+	case dim < 1 || dim > maxDim:
+		return nil, fmt.Errorf("%w: row dimension %d is not in [1, %d]", ErrHotSetSize, dim, maxDim)
 	case len(keys) > MaxHotKeys:
 		return nil, fmt.Errorf("%w: %d keys, at most %d are possible", ErrHotSetSize, len(keys), MaxHotKeys)
 	case counts != nil && len(counts) != len(keys):
@@ -104,19 +104,6 @@ func (h *HotSet) Count(rowRank uint32) uint64 { return h.counts[rowRank] }
 func (h *HotSet) Rank(key uint64) (rowRank uint32, ok bool) {
 	at := h.index.find(key)
 	return at - 1, at != 0
-}
-
-// Cold is the rank that [HotSet.Ranks] gives to keys that are not in the set.
-const Cold = ^uint32(0)
-
-// Ranks looks a batch of keys up: ranks[i] becomes the row rank of keys[i], or
-// [Cold]. Ranks must be as long as keys. It is faster than [HotSet.Rank] for
-// each key.
-func (h *HotSet) Ranks(ranks []uint32, keys []uint64) {
-	h.index.findAll(ranks, keys)
-	for i := range ranks {
-		ranks[i]-- // 0, not found, becomes Cold
-	}
 }
 
 // Fingerprint identifies a mapping from keys to ranks.

@@ -93,7 +93,7 @@ func ReadHotSet(r io.Reader) (*HotSet, error) {
 		return nil, fmt.Errorf("%w: %d; this program reads version %d", ErrVersion, v, hotSetVersion)
 	}
 	dim, n := binary.BigEndian.Uint32(head[12:]), binary.BigEndian.Uint64(head[16:])
-	if n > MaxHotKeys || dim < 1 || dim > MaxDim {
+	if n > MaxHotKeys || dim < 1 || dim > maxDim {
 		return nil, fmt.Errorf("%w: the file announces %d keys of dimension %d", ErrHotSetSize, n, dim)
 	}
 	meta := Meta{

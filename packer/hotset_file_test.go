@@ -62,7 +62,7 @@ func TestHotSetFileRoundTrip(t *testing.T) {
 			Rate: rapid.Float64Range(0, 1).Draw(rt, "rate"), Seed: rapid.Uint64().Draw(rt, "seed"),
 			Rows: 1, Updates: 2, Covered: 3, CountErr: 4,
 		}
-		h, err := NewHotSet(rapid.IntRange(1, MaxDim).Draw(rt, "dim"), keys, counts, meta)
+		h, err := NewHotSet(rapid.IntRange(1, maxDim).Draw(rt, "dim"), keys, counts, meta)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -42,18 +42,15 @@ func TestRankAgreesWithMap(t *testing.T) {
 			want[key] = uint32(r)
 		}
 		queries := append(keysGen(400).Draw(t, "queries"), keys...)
-		ranks := make([]uint32, len(queries))
-		h.Ranks(ranks, queries)
+		found := make([]uint32, len(queries))
+		h.index.findAll(found, queries)
 		for i, key := range queries {
 			rank, hot := want[key]
 			if got, ok := h.Rank(key); ok != hot || ok && got != rank {
 				t.Fatalf("Rank(%d) = %d, %v; want %d, %v", key, got, ok, rank, hot)
 			}
-			if !hot {
-				rank = Cold
-			}
-			if ranks[i] != rank {
-				t.Fatalf("Ranks gives %d for key %d, want %d", ranks[i], key, rank)
+			if found[i] != 0 != hot || hot && found[i]-1 != rank {
+				t.Fatalf("findAll gives %d for key %d, want one more than %d, %v", found[i], key, rank, hot)
 			}
 			if hot && h.Key(rank) != key {
 				t.Fatalf("Key(%d) = %d, want %d", rank, h.Key(rank), key)
@@ -72,7 +69,7 @@ func TestNewHotSetErrors(t *testing.T) {
 		"duplicate":       {1, []uint64{5, 6, 7, 6}, nil, ErrDuplicateKey},
 		"duplicate zero":  {1, []uint64{0, 0}, nil, ErrDuplicateKey},
 		"no dimension":    {0, []uint64{1}, nil, ErrHotSetSize},
-		"huge dimension":  {MaxDim + 1, []uint64{1}, nil, ErrHotSetSize},
+		"huge dimension":  {maxDim + 1, []uint64{1}, nil, ErrHotSetSize},
 		"missing a count": {1, []uint64{1, 2}, []uint64{9}, ErrHotSetSize},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -87,20 +87,17 @@ func (e *RangeError) Error() string {
 	return fmt.Sprintf("packer: gradient %d (key %d) is %v, out of the job's range; nothing of the batch was sent", e.Index, e.Key, e.Value)
 }
 
-// checkRange looks for hot gradients that are out of range. The batch has been
-// split, so it is finite.
-func (p *Packer) checkRange(keys []uint64, grads []float32) error {
+// outOfRange returns the position of the first hot gradient that is out of range,
+// or -1. The gradients are finite.
+func (p *Packer) outOfRange(where *places, grads []float32) int {
 	if p.numbers.limit == 0 || p.numbers.Check(grads) < 0 {
-		return nil
+		return -1
 	}
-	for i, key := range keys {
-		if p.found[i] == 0 {
-			continue
+	first := -1
+	where.hot(func(_ int, at uint32, _ uint16) {
+		if magnitude(grads[at]) >= p.numbers.limit && (first < 0 || int(at) < first) {
+			first = int(at)
 		}
-		if at := p.numbers.Check(grads[i*p.dim:][:p.dim]); at >= 0 {
-			at += i * p.dim
-			return &RangeError{Index: at, Key: key, Value: grads[at]}
-		}
-	}
-	return nil
+	})
+	return first
 }

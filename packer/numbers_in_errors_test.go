@@ -40,8 +40,8 @@ func TestHotSetFileSizes(t *testing.T) {
 		dim  uint32
 		want error
 	}{
-		{1, 1, nil}, {1, MaxDim, nil}, {0, 1, ErrTruncated},
-		{1, 0, ErrHotSetSize}, {1, MaxDim + 1, ErrHotSetSize},
+		{1, 1, nil}, {1, maxDim, nil}, {0, 1, ErrTruncated},
+		{1, 0, ErrHotSetSize}, {1, maxDim + 1, ErrHotSetSize},
 		{MaxHotKeys, 1, ErrTruncated}, {MaxHotKeys + 1, 1, ErrHotSetSize}, {MaxHotKeys + 1, 0, ErrHotSetSize},
 	} {
 		file := append([]byte(nil), whole...)
@@ -63,11 +63,11 @@ func TestNumbersInErrors(t *testing.T) {
 	ranking := Ranking{Counts: []Count{{Updates: 50}, {Updates: 30}, {Updates: 20}}, Updates: 100}
 	_, share := Principle{Share: 0.95}.Rows(Ranking{Counts: []Count{{Updates: 50}, {Updates: 30}}, Updates: 100}, 4)
 	_, budget := Principle{Share: 0.9, MaxSlots: 8}.Rows(ranking, 4)
-	_, dimension := NewHotSet(MaxDim+1, nil, nil, Meta{})
+	_, dimension := NewHotSet(maxDim+1, nil, nil, Meta{})
 	_, keys := NewHotSet(1, make([]uint64, MaxHotKeys+1), nil, Meta{})
 	_, counts := NewHotSet(1, make([]uint64, 2), make([]uint64, 3), Meta{})
 	for want, err := range map[string]error{
-		fmt.Sprintf("row dimension %d is not in [1, %d]", MaxDim+1, MaxDim): dimension,
+		fmt.Sprintf("row dimension %d is not in [1, %d]", maxDim+1, maxDim): dimension,
 		"16777216 keys, at most 16777215 are possible":                      keys,
 		"3 counts for 2 keys":                                                            counts,
 		"11 stripes a frame, possible are 1 to 10":                                       stripes,

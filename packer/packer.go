@@ -82,17 +82,17 @@ type Packer struct {
 	layout  Layout
 	stripes int
 	numbers Numbers
-	scratch
+	scratch scratch
+	merged  []uint64 // keys of several prepared batches
 	batch
 }
 
 // batch is the batch in progress, and how much of it is in frames.
 type batch struct {
-	keys    []uint64
-	grads   []float32
-	stripes int // that its hot pairs take
-	rows    int // that are cold
-	sent    Sent
+	places
+	keys  []uint64
+	grads []float32
+	sent  Sent
 }
 
 // New returns a Packer. It returns [ErrConfig] if a field is out of range, or
@@ -129,16 +129,33 @@ func New(c Config) (*Packer, error) {
 // with *[RangeError] for the first hot gradient that Config.Numbers excludes.
 func (p *Packer) Begin(keys []uint64, grads []float32) error {
 	p.batch = batch{}
+	if err := p.check(keys, grads); err != nil {
+		return err
+	}
+	p.scratch.reset()
+	p.place(&p.scratch, keys, 0)
+	return p.start(p.placed(&p.scratch), keys, grads)
+}
+
+// check compares the numbers of keys and of gradients of a batch, and looks for
+// gradients that are not finite.
+func (p *Packer) check(keys []uint64, grads []float32) error {
 	if err := p.checkShape(uint64(len(keys)), uint64(len(grads))); err != nil {
 		return err
 	}
-	if err := p.split(keys, grads); err != nil {
-		return err
+	if at := notFinite(grads); at >= 0 {
+		return &NotFiniteError{Index: at, Key: keys[at/p.dim], Value: grads[at]}
 	}
-	if err := p.checkRange(keys, grads); err != nil {
-		return err
+	return nil
+}
+
+// start makes a checked batch the one in progress, unless hot gradients of it are out
+// of range.
+func (p *Packer) start(where places, keys []uint64, grads []float32) error {
+	if at := p.outOfRange(&where, grads); at >= 0 {
+		return &RangeError{Index: at, Key: keys[at/p.dim], Value: grads[at]}
 	}
-	p.batch = batch{keys: keys, grads: grads, stripes: p.hotStripes(), rows: p.nCold}
+	p.batch = batch{places: where, keys: keys, grads: grads}
 	return nil
 }
 
@@ -158,9 +175,9 @@ func (p *Packer) checkShape(keys, grads uint64) error {
 // frames.
 func (p *Packer) Next() wire.Type {
 	switch {
-	case p.sent.HotStripes < p.batch.stripes:
+	case p.sent.HotStripes < len(p.masks):
 		return wire.TypeHot
-	case p.sent.ColdRows < p.rows:
+	case p.sent.ColdRows < len(p.cold):
 		return wire.TypeCold
 	}
 	return 0

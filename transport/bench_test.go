@@ -74,11 +74,17 @@ func BenchmarkPush(b *testing.B) {
 		layout packer.Layout
 		hot    *packer.HotSet
 		share  float64 // of hot rows
+
+		prepared bool
 	}{
-		{"hot/aligned", packer.LaneAligned, hot, 1},
-		{"hot/dense", packer.Dense, hot, 1},
-		{"mixed/dense", packer.Dense, hot, 0.6},
-		{"cold", packer.Dense, nil, 0},
+		{"hot/aligned", packer.LaneAligned, hot, 1, false},
+		{"hot/aligned/prepared", packer.LaneAligned, hot, 1, true},
+		{"hot/dense", packer.Dense, hot, 1, false},
+		{"hot/dense/prepared", packer.Dense, hot, 1, true},
+		{"mixed/dense", packer.Dense, hot, 0.6, false},
+		{"mixed/dense/prepared", packer.Dense, hot, 0.6, true},
+		{"cold", packer.Dense, nil, 0, false},
+		{"cold/prepared", packer.Dense, nil, 0, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			rng := rand.New(rand.NewPCG(1, 1))
@@ -100,8 +106,18 @@ func BenchmarkPush(b *testing.B) {
 			}
 			defer w.Close()
 			ctx := context.Background()
+			prepared, err := w.Prepare(batch)
+			if err != nil {
+				b.Fatal(err)
+			}
 			push := func() {
-				t, err := w.Push(ctx, batch, grads)
+				var t *Ticket
+				var err error
+				if c.prepared {
+					t, err = prepared.Push(ctx, grads)
+				} else {
+					t, err = w.Push(ctx, batch, grads)
+				}
 				if err == nil {
 					err = t.Wait(ctx)
 				}
@@ -243,10 +259,20 @@ func TestPushAllocatesNothingPerFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	allocs := func(rows int) float64 {
+	allocs := func(rows int, prepared bool) float64 {
 		keys, grads := make([]uint64, rows), make([]float32, rows)
+		p, err := w.Prepare(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
 		return testing.AllocsPerRun(5, func() {
-			ticket, err := w.Push(t.Context(), keys, grads)
+			var ticket *Ticket
+			var err error
+			if prepared {
+				ticket, err = p.Push(t.Context(), grads)
+			} else {
+				ticket, err = w.Push(t.Context(), keys, grads)
+			}
 			if err == nil {
 				err = ticket.Wait(t.Context())
 			}
@@ -255,8 +281,10 @@ func TestPushAllocatesNothingPerFrame(t *testing.T) {
 			}
 		})
 	}
-	few, many := allocs(100), allocs(60_000) // 1 and 496 frames
-	if many > few+2 {
-		t.Errorf("a push of 1 frame allocates %.0f times, one of 496 frames %.0f times", few, many)
+	for _, prepared := range []bool{false, true} {
+		few, many := allocs(100, prepared), allocs(60_000, prepared) // 1 and 496 frames
+		if many > few+2 {
+			t.Errorf("prepared: %v: a push of 1 frame allocates %.0f times, one of 496 frames %.0f times", prepared, few, many)
+		}
 	}
 }

@@ -5,6 +5,7 @@
 //
 // A worker pushes with [Worker.Push]; with [Worker.PushLater] batches that are
 // smaller than a frame; with [Worker.PushSum] it also reads the aggregator's sums.
+// Batches whose keys come again are looked up once, by [Worker.Prepare].
 // [Worker.Reduce] is the all-reduce of the hot vector between all workers of a
 // job in sync mode, and [Worker.NegotiateScale] has workers of a job with fixed
 // arithmetic agree on the scale of their integers.

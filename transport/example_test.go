@@ -120,6 +120,40 @@ func ExampleWorker_PushLater() {
 	// 10 rows in 1 frame
 }
 
+// Batches that come again in each epoch are looked up once.
+func ExampleWorker_Prepare() {
+	ctx := context.Background()
+	server, worker := openPair(ctx)
+	defer server.Close()
+	defer worker.Close()
+
+	batch, err := worker.Prepare([]uint64{7, 8})
+	if err != nil {
+		panic(err)
+	}
+	weights, grads := make([]float32, 2), []float32{1, 2}
+	for range 3 { // epochs
+		if err := batch.Pull(ctx, weights); err != nil {
+			panic(err)
+		}
+		// Here the weights become gradients.
+		ticket, err := batch.Push(ctx, grads)
+		if err != nil {
+			panic(err)
+		}
+		if err := ticket.Wait(ctx); err != nil {
+			panic(err)
+		}
+	}
+	stats, err := worker.Stats(ctx)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(stats.KeysPulled, "rows pulled,", stats.RowsCold, "pushed")
+	// Output:
+	// 6 rows pulled, 6 pushed
+}
+
 // A batch that is refused names the gradient; nothing of it is sent.
 func ExampleWorker_Push_refused() {
 	ctx := context.Background()

@@ -14,6 +14,8 @@ type operation struct {
 	values []float32 // gradients of a push, destination of a pull
 	sums   []float32 // PushSum's destination
 
+	prepared *packer.Prepared // of a push: the keys as the packer knows them, or nil
+
 	queued  bool         // came through PushLater
 	alone   bool         // must not share frames
 	begun   bool         // of a push: the packer has it

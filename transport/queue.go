@@ -40,7 +40,12 @@ type queued struct {
 // tickets of all of them fail, with the same [*PushError]. A batch that
 // the packer refuses as a whole, for a NaN for example, fails alone.
 func (w *Worker) PushLater(ctx context.Context, keys []uint64, grads []float32) (*Ticket, error) {
-	q := &queued{operation: operation{keys: keys, values: grads}}
+	return w.pushLater(ctx, &queued{operation: operation{keys: keys, values: grads}})
+}
+
+// pushLater leaves a push in the queue.
+func (w *Worker) pushLater(ctx context.Context, q *queued) (*Ticket, error) {
+	size := int64(len(q.values)) + 1
 	q.queued = true
 	q.ticket.done = make(chan struct{})
 	q.ticket.worker = w
@@ -50,7 +55,7 @@ func (w *Worker) PushLater(ctx context.Context, keys []uint64, grads []float32) 
 		return nil, w.err
 	default:
 	}
-	waiting := w.waiting.Add(int64(len(grads)) + 1)
+	waiting := w.waiting.Add(size)
 	select {
 	case w.arrivals <- &q.operation:
 	default:
@@ -60,7 +65,7 @@ func (w *Worker) PushLater(ctx context.Context, keys []uint64, grads []float32) 
 		case <-w.dead:
 			return nil, w.err
 		case <-ctx.Done():
-			w.waiting.Add(-int64(len(grads)) - 1)
+			w.waiting.Add(-size)
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -116,11 +121,12 @@ func (w *Worker) takeQueue() (any bool) {
 }
 
 // group replaces the next pushes, if they are several small ones that came
-// through the queue, by one that has them as members.
+// through the queue, by one that has them as members. Either all of them are
+// prepared or none.
 func (w *Worker) group() {
 	n, pairs := 0, 0
 	for _, o := range w.pushes {
-		if !w.groups(o) || pairs+len(o.values) > groupPairs {
+		if !w.groups(o) || pairs+len(o.values) > groupPairs || (o.prepared == nil) != (w.pushes[0].prepared == nil) {
 			break
 		}
 		pairs += len(o.values)
@@ -130,9 +136,13 @@ func (w *Worker) group() {
 		return
 	}
 	g := &operation{members: slices.Clone(w.pushes[:n])}
-	w.groupKeys, w.groupGrads = w.groupKeys[:0], w.groupGrads[:0]
+	w.groupKeys, w.groupGrads, w.groupPrepared = w.groupKeys[:0], w.groupGrads[:0], w.groupPrepared[:0]
 	for _, o := range g.members {
-		w.groupKeys = append(w.groupKeys, o.keys...)
+		if o.prepared == nil {
+			w.groupKeys = append(w.groupKeys, o.keys...)
+		} else {
+			w.groupPrepared = append(w.groupPrepared, o.prepared)
+		}
 		w.groupGrads = append(w.groupGrads, o.values...)
 	}
 	g.keys, g.values = w.groupKeys, w.groupGrads

@@ -38,11 +38,12 @@ type Worker struct {
 	settled bool // since the last turn: a caller that waited may go on
 
 	// The queue of PushLater, and what of it is packed together.
-	arrivals   chan *operation
-	waiting    atomic.Int64 // gradients in it, and one more for each batch
-	urgent     atomic.Bool  // it is to be taken
-	groupKeys  []uint64
-	groupGrads []float32
+	arrivals      chan *operation
+	waiting       atomic.Int64 // gradients in it, and one more for each batch
+	urgent        atomic.Bool  // it is to be taken
+	groupKeys     []uint64     // unprepared
+	groupPrepared []*packer.Prepared
+	groupGrads    []float32
 
 	sums    []float32
 	numbers packer.Numbers // of sums in answers to pushes
@@ -194,7 +195,12 @@ func cookieFirst(cookie uint64) int       { return int(cookie >> 32) }
 // batch is put into frames, the error is a [*PushError] with how far it
 // got; what is in frames is still sent.
 func (w *Worker) Push(ctx context.Context, keys []uint64, grads []float32) (*Ticket, error) {
-	o := &operation{keys: keys, values: grads, ticket: &Ticket{done: make(chan struct{})}}
+	return w.push(ctx, &operation{keys: keys, values: grads})
+}
+
+// push submits a push.
+func (w *Worker) push(ctx context.Context, o *operation) (*Ticket, error) {
+	o.ticket = &Ticket{done: make(chan struct{})}
 	if err := w.submit(ctx, o); err != nil {
 		return nil, err
 	}

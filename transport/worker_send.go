@@ -58,7 +58,15 @@ func (w *Worker) pack() (any bool) {
 
 // begin hands a push to the packer, or ends it if it is refused as a whole.
 func (w *Worker) begin(o *operation) bool {
-	err := w.packer.Begin(o.keys, o.values)
+	var err error
+	switch {
+	case o.prepared != nil:
+		err = w.packer.BeginPrepared(o.values, o.prepared)
+	case o.members != nil && o.members[0].prepared != nil:
+		err = w.packer.BeginPrepared(o.values, w.groupPrepared...)
+	default:
+		err = w.packer.Begin(o.keys, o.values)
+	}
 	if err == nil && w.cfg.Mode == aggregator.Sync && w.packer.Next() == wire.TypeHot {
 		err = fmt.Errorf("%w: a push of hot rows, which Reduce takes", ErrMode)
 	}

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -98,6 +99,46 @@ func TestStripeLayout(t *testing.T) {
 		s.Clear()
 		if s != (wire.Stripe{}) {
 			t.Fatal("a cleared stripe is not zero")
+		}
+	})
+}
+
+// TestGathering compares what is gathered from lists of values and keys with what is
+// set one by one, for every length around a run of the loops.
+func TestGathering(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dim := rapid.SampledFrom([]int{1, 1, 2, 5}).Draw(t, "dim")
+		keys := rapid.SliceOfN(rapid.Uint64(), 1, 50).Draw(t, "keys")
+		values := make([]float32, len(keys)*dim)
+		for i := range values {
+			values[i] = math.Float32frombits(rapid.Uint32().Draw(t, "value"))
+		}
+		position := rapid.Uint32Range(0, uint32(len(keys)-1))
+		at := rapid.SliceOfN(position, 1, 40).Draw(t, "at")
+		n := len(at)
+		want, got := make([]byte, wire.ColdLen(n, dim)), make([]byte, wire.ColdLen(n, dim))
+		w, g := wire.PutRows(want, wire.TypeCold, n, dim), wire.PutRows(got, wire.TypeCold, n, dim)
+		for i, from := range at {
+			w.SetKey(i, keys[from])
+			w.SetRow(i, values[int(from)*dim:])
+		}
+		g.GatherKeys(keys, at)
+		g.GatherRows(values, at)
+		if !bytes.Equal(got, want) {
+			t.Fatalf("rows are % x, want % x", got, want)
+		}
+		var one, all wire.Stripe
+		var from [wire.Lanes]uint32
+		var slots [wire.Lanes]uint16
+		for j := range from {
+			from[j], slots[j] = position.Draw(t, "position"), rapid.Uint16().Draw(t, "slot")
+			one.SetValue(j, values[from[j]])
+			one.SetSlot(j, slots[j])
+		}
+		all.SetSlots(&slots)
+		all.GatherValues(values, &from)
+		if one != all {
+			t.Fatalf("a stripe is % x, want % x", all, one)
 		}
 	})
 }

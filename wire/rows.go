@@ -117,3 +117,41 @@ func (r Rows) SetRow(i int, src []float32) {
 		binary.BigEndian.PutUint32(dst[j*floatLen:], math.Float32bits(v))
 	}
 }
+
+// gathered is how many rows are gathered in a run without checks of the buffer.
+const gathered = 8
+
+// GatherKeys sets all keys: keys[at[i]] is key i. at must have Count elements.
+func (r Rows) GatherKeys(keys []uint64, at []uint32) {
+	dst := r.keys[:len(at)*keyLen]
+	for ; len(at) >= gathered; at, dst = at[gathered:], dst[gathered*keyLen:] {
+		to := (*[gathered * keyLen]byte)(dst)
+		for j, i := range (*[gathered]uint32)(at) {
+			binary.BigEndian.PutUint64(to[j*keyLen:], keys[i])
+		}
+	}
+	for j, i := range at {
+		binary.BigEndian.PutUint64(dst[j*keyLen:], keys[i])
+	}
+}
+
+// GatherRows encodes all rows: row i is the one that begins at src[at[i]*Dim]. at must have
+// Count elements.
+func (r Rows) GatherRows(src []float32, at []uint32) {
+	if r.Dim != 1 {
+		for i, from := range at {
+			r.SetRow(i, src[int(from)*r.Dim:])
+		}
+		return
+	}
+	dst := r.vals[:len(at)*floatLen]
+	for ; len(at) >= gathered; at, dst = at[gathered:], dst[gathered*floatLen:] {
+		to := (*[gathered * floatLen]byte)(dst)
+		for j, i := range (*[gathered]uint32)(at) {
+			binary.BigEndian.PutUint32(to[j*floatLen:], math.Float32bits(src[i]))
+		}
+	}
+	for j, i := range at {
+		binary.BigEndian.PutUint32(dst[j*floatLen:], math.Float32bits(src[i]))
+	}
+}

@@ -90,6 +90,20 @@ func (s *Stripe) SetSlot(j int, slot uint16) {
 	binary.BigEndian.PutUint16(s[stripeSlots+2*j:], slot)
 }
 
+// SetSlots sets the slots or ranks in all lanes.
+func (s *Stripe) SetSlots(slots *[Lanes]uint16) {
+	for j, slot := range slots {
+		binary.BigEndian.PutUint16(s[stripeSlots+2*j:], slot)
+	}
+}
+
+// GatherValues sets the floats in all lanes: values[at[j]] in lane j.
+func (s *Stripe) GatherValues(values []float32, at *[Lanes]uint32) {
+	for j, i := range at {
+		binary.BigEndian.PutUint32(s[stripeValues+4*j:], math.Float32bits(values[i]))
+	}
+}
+
 // lanes is indexed to stop at a lane that does not exist, whose value would
 // lie among the slots. It also tells the compiler what j can be, which makes
 // the check cheaper than the two that it replaces.

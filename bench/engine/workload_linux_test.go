@@ -14,15 +14,14 @@ func TestPushesFillFramesOfTheTestedSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ranks := make([]uint32, pushKeys)
 	times := make([]int, hotKeys)
 	for i, p := range load {
 		if !slices.IsSorted(p.keys) || len(slices.Compact(slices.Clone(p.keys))) != pushKeys || len(p.grads) != pushKeys {
 			t.Fatalf("push %d has not %d distinct keys in order", i, pushKeys)
 		}
-		hot.Ranks(ranks, p.keys)
-		for _, r := range ranks {
-			if int(r) >= hotKeys {
+		for _, key := range p.keys {
+			r, ok := hot.Rank(key)
+			if !ok {
 				t.Fatalf("a key of push %d is not hot", i)
 			}
 			times[r]++

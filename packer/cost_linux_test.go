@@ -1,0 +1,79 @@
+package packer
+
+import (
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// cpuTime returns the nanoseconds for which this process has run. Unlike the time on
+// the wall it does not depend on what else the machine does.
+func cpuTime(tb testing.TB) int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
+		tb.Fatal(err)
+	}
+	return t.Nano()
+}
+
+// BenchmarkSteps tells what a pair costs step by step: sorted batches of 4,096 distinct
+// keys in dense frames, as a worker pushes them. Of 1,024 batches, keys and
+// gradients come from memory; 16 stay in the cache.
+func BenchmarkSteps(b *testing.B) {
+	for name, n := range map[string]int{"cached": 16, "streamed": 1024} {
+		batches := benchBatches(n, 4096, 1, true)
+		for _, t := range batches {
+			slices.Sort(t.keys)
+		}
+		p, err := New(Config{HotSet: benchHotSet(b, 1), Layout: Dense, Stripes: wire.MaxStripes})
+		if err != nil {
+			b.Fatal(err)
+		}
+		frames := &ring{}
+		run := func(step string, do func(i int) error) {
+			b.Run(name+"/"+step, func(b *testing.B) {
+				for i := range n { // grows the scratch memory
+					if err := do(i); err != nil {
+						b.Fatal(err)
+					}
+				}
+				before, pairs := cpuTime(b), 0
+				for i := 0; b.Loop(); i++ {
+					if err := do(i % n); err != nil {
+						b.Fatal(err)
+					}
+					pairs += 4096
+				}
+				b.ReportMetric(float64(cpuTime(b)-before)/float64(pairs), "cpu-ns/pair")
+			})
+		}
+		run("finite", func(i int) error { notFinite(batches[i].grads); return nil })
+		run("find", func(i int) error {
+			p.scratch.found = grown(p.scratch.found, 4096)
+			p.hotSet.index.findAll(p.scratch.found[:4096], batches[i].keys)
+			return nil
+		})
+		run("begin", func(i int) error { return p.Begin(batches[i].keys, batches[i].grads) })
+		run("push", func(i int) error {
+			_, err := frames.fill(p, batches[i])
+			return err
+		})
+		prepared := make([]*Prepared, n)
+		for i, t := range batches {
+			if prepared[i], err = p.Prepare(t.keys); err != nil {
+				b.Fatal(err)
+			}
+		}
+		run("prepared", func(i int) error {
+			err := p.BeginPrepared(batches[i].grads, prepared[i])
+			for err == nil && p.Next() != 0 {
+				frames.next++
+				_, err = p.Fill(frames.frames[frames.next%len(frames.frames)][wire.EnvelopeLen:])
+			}
+			return err
+		})
+	}
+}

@@ -1,0 +1,215 @@
+package packer
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// places tells where each gradient of a batch goes, and holds no gradient. What
+// is there for each lane of each stripe lies in the order of the frames, so that
+// writing one reads everything but the gradients in a run.
+type places struct {
+	masks []uint32 // for each stripe the lanes that are used
+	at    []uint32 // for each lane the position of its gradient in the batch
+	slots []uint16 // for each lane the uint16 of the frame: slot (lane-aligned) or rank (dense)
+	cold  []uint32 // positions of the cold keys
+	pairs int      // that are hot
+}
+
+// lanesOf returns where the gradients of a stripe are, and its slots.
+func (p *places) lanesOf(stripe int) (at *[wire.Lanes]uint32, slots *[wire.Lanes]uint16) {
+	first := stripe * wire.Lanes
+	return (*[wire.Lanes]uint32)(p.at[first:]), (*[wire.Lanes]uint16)(p.slots[first:])
+}
+
+// hot calls yield with the lane, the position and the slot of each hot pair, stripe by
+// stripe.
+func (p *places) hot(yield func(lane int, at uint32, slot uint16)) {
+	for k, mask := range p.masks {
+		at, slots := p.lanesOf(k)
+		for ; mask != 0; mask &= mask - 1 {
+			j := bits.TrailingZeros32(mask)
+			yield(j, at[j], slots[j])
+		}
+	}
+}
+
+// scratch takes batches apart. Its memory grows to the largest batch seen and is
+// then reused: of its slices, more is used the more is placed.
+type scratch struct {
+	places
+	nCold int
+	found []uint32        // for each key its row rank + 1, or 0
+	rows  []uint32        // indices of hot keys
+	used  [wire.Lanes]int // LaneAligned: pairs in each lane
+}
+
+// reset begins a batch.
+func (s *scratch) reset() {
+	s.pairs, s.nCold = 0, 0
+	s.masks, s.used = s.masks[:0], [wire.Lanes]int{}
+}
+
+// grown returns a slice of n elements at least, which begins as s does.
+func grown[T any](s []T, n int) []T {
+	return append(s, make([]T, max(0, n-len(s)))...)
+}
+
+// place lists where the gradients of keys go that follow, as keys number first
+// and so on, what has been placed before.
+func (p *Packer) place(s *scratch, keys []uint64, first int) {
+	s.found = grown(s.found, len(keys))
+	s.cold = grown(s.cold, s.nCold+len(keys))
+	found := s.found[:len(keys)]
+	if p.hotSet == nil {
+		clear(found)
+	} else {
+		p.hotSet.index.findAll(found, keys)
+	}
+	if p.layout == Dense && p.dim == 1 {
+		s.growLanes(s.pairs + len(keys))
+		s.placePairs(found, uint32(first))
+		return
+	}
+	s.rows = grown(s.rows, len(keys))
+	for _, i := range s.separate(found, uint32(first)) {
+		rank, at := (found[i]-1)*uint32(p.dim), (uint32(first)+i)*uint32(p.dim)
+		if p.layout == Dense {
+			s.placeDense(rank, at, p.dim)
+		} else {
+			s.placeAligned(rank, at, p.dim)
+		}
+	}
+}
+
+// separate lists the cold keys in s.cold and returns the indices of the hot ones.
+// It writes every position to both lists and advances one of them, because a
+// branch would be mispredicted at every other cold key.
+func (s *scratch) separate(found []uint32, first uint32) (hot []uint32) {
+	hot, cold, n := s.rows[:len(found)], s.cold[s.nCold:][:len(found)], 0
+	for i, f := range found {
+		hot[n] = uint32(i)
+		cold[i-n] = first + uint32(i)
+		if f != 0 {
+			n++
+		}
+	}
+	s.nCold += len(found) - n
+	return hot[:n]
+}
+
+// placePairs is separate and placeDense in one pass, for rows of one gradient.
+func (s *scratch) placePairs(found []uint32, first uint32) {
+	at, slots, cold := s.at[s.pairs:][:len(found)], s.slots[s.pairs:][:len(found)], s.cold[s.nCold:][:len(found)]
+	n := 0
+	for i, f := range found {
+		at[n] = first + uint32(i)
+		slots[n] = uint16(f - 1)
+		cold[i-n] = first + uint32(i)
+		if f != 0 {
+			n++
+		}
+	}
+	s.pairs += n
+	s.nCold += len(found) - n
+}
+
+// growLanes makes room for pairs, in whole stripes.
+func (s *scratch) growLanes(pairs int) {
+	lanes := (pairs + wire.Lanes - 1) / wire.Lanes * wire.Lanes
+	s.at, s.slots = grown(s.at, lanes), grown(s.slots, lanes)
+}
+
+// placeDense appends the gradients of a row, which begin at position at.
+func (s *scratch) placeDense(rank, at uint32, dim int) {
+	s.growLanes(s.pairs + dim)
+	for j := range uint32(dim) {
+		s.at[s.pairs] = at + j
+		s.slots[s.pairs] = uint16(rank + j)
+		s.pairs++
+	}
+}
+
+// placeAligned puts each gradient of a row into the first stripe that has its
+// lane free.
+func (s *scratch) placeAligned(rank, at uint32, dim int) {
+	register, slot := rank%wire.Lanes, rank/wire.Lanes
+	for j := range uint32(dim) {
+		s.align(int(register), at+j, uint16(slot))
+		if register++; register == wire.Lanes {
+			register, slot = 0, slot+1
+		}
+	}
+}
+
+// align puts a gradient into the first stripe that has its lane free.
+func (s *scratch) align(lane int, at uint32, slot uint16) {
+	k := s.used[lane]
+	s.used[lane]++
+	if k == len(s.masks) {
+		s.masks = append(s.masks, 0)
+		s.growLanes(len(s.masks) * wire.Lanes)
+		_, slots := s.lanesOf(k)
+		clear(slots[:]) // lanes that stay unused are zero
+	}
+	s.masks[k] |= 1 << lane
+	s.pairs++
+	i := k*wire.Lanes + lane
+	s.at[i], s.slots[i] = at, slot
+}
+
+// merge places what another batch of the same layout has, as its rows number first
+// and so on.
+func (p *Packer) merge(s *scratch, o *places, first int) {
+	s.cold = grown(s.cold, s.nCold+len(o.cold))
+	for i, at := range o.cold {
+		s.cold[s.nCold+i] = uint32(first) + at
+	}
+	s.nCold += len(o.cold)
+	base := uint32(first * p.dim)
+	if p.layout == LaneAligned {
+		o.hot(func(lane int, at uint32, slot uint16) { s.align(lane, base+at, slot) })
+		return
+	}
+	s.growLanes(s.pairs + o.pairs)
+	for i, at := range o.at[:o.pairs] {
+		s.at[s.pairs+i] = base + at
+	}
+	copy(s.slots[s.pairs:], o.slots[:o.pairs])
+	s.pairs += o.pairs
+}
+
+// placed returns what has been placed. It stays valid until the next reset.
+func (p *Packer) placed(s *scratch) places {
+	if p.layout == Dense {
+		for n := s.pairs; n > 0; n -= wire.Lanes {
+			s.masks = append(s.masks, 1<<min(n, wire.Lanes)-1)
+		}
+		clear(s.slots[s.pairs : len(s.masks)*wire.Lanes]) // unused lanes are zero
+	}
+	lanes := len(s.masks) * wire.Lanes
+	return places{masks: s.masks, at: s.at[:lanes], slots: s.slots[:lanes], cold: s.cold[:s.nCold], pairs: s.pairs}
+}
+
+// notFinite returns the position of the first NaN or infinity, or -1.
+func notFinite(grads []float32) int {
+	const (
+		magnitude = 0x7fffffff
+		carry     = 0x00800000 // lifts an exponent of all ones into bit 31
+	)
+	var seen uint32
+	for _, g := range grads {
+		seen |= math.Float32bits(g)&magnitude + carry
+	}
+	if seen>>31 == 0 {
+		return -1
+	}
+	for i, g := range grads {
+		if (math.Float32bits(g)&magnitude+carry)>>31 != 0 {
+			return i
+		}
+	}
+	return -1
+}
