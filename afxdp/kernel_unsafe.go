@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // This is the one file of the package that imports unsafe. It turns the shared
@@ -130,27 +132,8 @@ type ethtoolChannels struct {
 
 // getChannels asks the driver how many queues are in use.
 func getChannels(ifname string) (ethtoolChannels, error) {
-	const ethtoolGChannels = 0x3c
-	ch := ethtoolChannels{Cmd: ethtoolGChannels}
-	var ifr struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [24 - unsafe.Sizeof(uintptr(0))]byte // struct ifreq is 40 bytes
-	}
-	if len(ifname) >= len(ifr.name) {
-		return ch, unix.EINVAL
-	}
-	copy(ifr.name[:], ifname)
-	ifr.data = unsafe.Pointer(&ch)
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return ch, err
-	}
-	defer unix.Close(fd)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr))); errno != 0 {
-		return ch, errno
-	}
-	return ch, nil
+	ch := ethtoolChannels{Cmd: unix.ETHTOOL_GCHANNELS}
+	return ch, sys.Ethtool(ifname, unsafe.Pointer(&ch))
 }
 
 // preferNode asks the kernel to place mem on a NUMA node if it can (mbind with

@@ -89,7 +89,7 @@ func (g *generator) sendLive(ifindex int, prog *ebpf.Program, frame []byte) erro
 }
 
 // testRun is the "test" member of union bpf_attr of linux/bpf.h. Package ebpf's
-// Program.Run restarts a call that a signal ended, and has no batch size.
+// Program.Run restarts a call that a signal ended.
 type testRun struct {
 	prog, retval        uint32
 	dataLen, dataOutLen uint32

@@ -2,7 +2,6 @@ package testbed
 
 import (
 	"fmt"
-	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -10,36 +9,15 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// ethtoolValue is struct ethtool_value of <linux/ethtool.h>.
-type ethtoolValue struct {
-	cmd  uint32
-	data uint32
-}
-
-// ifreqData is struct ifreq of <net/if.h> in the form that SIOCETHTOOL takes:
-// the union holds a pointer. Its size is that of the whole structure.
-type ifreqData struct {
-	name [unix.IFNAMSIZ]byte
-	data unsafe.Pointer
-	_    [24 - unsafe.Sizeof(uintptr(0))]byte
-}
-
 // setFeature switches a feature of an interface in the current namespace on or off by one of ethtool's
 // ETHTOOL_S... commands.
 func setFeature(name string, cmd uint32, on bool) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(fd)
-	value := ethtoolValue{cmd: cmd}
+	value := struct{ cmd, data uint32 }{cmd: cmd} // struct ethtool_value
 	if on {
 		value.data = 1
 	}
-	req := ifreqData{data: unsafe.Pointer(&value)}
-	copy(req.name[:unix.IFNAMSIZ-1], name)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
-		return fmt.Errorf("ethtool command %#x on %s: %w", cmd, name, errno)
+	if err := sys.Ethtool(name, unsafe.Pointer(&value)); err != nil {
+		return fmt.Errorf("ethtool command %#x on %s: %w", cmd, name, err)
 	}
 	return nil
 }

@@ -24,16 +24,9 @@ const patience = 20 * time.Second // for what takes microseconds
 
 // readFeature asks for a feature by one of ethtool's ETHTOOL_G... commands.
 func readFeature(name string, cmd uint32) (bool, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
+	value := struct{ cmd, data uint32 }{cmd: cmd}
+	if err := sys.Ethtool(name, unsafe.Pointer(&value)); err != nil {
 		return false, err
-	}
-	defer unix.Close(fd)
-	value := ethtoolValue{cmd: cmd}
-	req := ifreqData{data: unsafe.Pointer(&value)}
-	copy(req.name[:], name)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
-		return false, errno
 	}
 	return value.data != 0, nil
 }

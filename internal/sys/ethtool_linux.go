@@ -1,0 +1,33 @@
+package sys
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Ethtool makes a call of ethtool (SIOCETHTOOL) about an interface of the calling
+// thread's network namespace. command points to a structure of <linux/ethtool.h>,
+// which names the call, and which the kernel reads or fills in. It fails with the
+// kernel's error.
+func Ethtool(ifname string, command unsafe.Pointer) error {
+	var ifr struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [24 - unsafe.Sizeof(uintptr(0))]byte // struct ifreq is 40 bytes
+	}
+	if len(ifname) >= len(ifr.name) {
+		return unix.EINVAL
+	}
+	copy(ifr.name[:], ifname)
+	ifr.data = command
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr))); errno != 0 {
+		return errno
+	}
+	return nil
+}
