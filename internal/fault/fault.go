@@ -8,9 +8,10 @@ package fault
 
 import (
 	"cmp"
-	"container/heap"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 )
 
 const (
@@ -87,7 +88,7 @@ type Line[T any] struct {
 	cfg   Config
 	clone func(T) T
 	rng   *rand.Rand
-	held  queue[T]
+	held  []held[T] // the first due first
 	stats Stats
 }
 
@@ -136,43 +137,32 @@ func (l *Line[T]) Pass(x T, deliver func(T)) {
 		l.stats.Duplicated++
 		l.hold(x, uint64(l.cfg.LateDelay))
 	}
-	for len(l.held) > 0 && l.held[0].due <= l.stats.Frames {
-		deliver(heap.Pop(&l.held).(held[T]).frame)
-	}
+	l.release(l.stats.Frames, deliver)
 }
 
 // Flush delivers every frame that is held back.
-func (l *Line[T]) Flush(deliver func(T)) {
-	for len(l.held) > 0 {
-		deliver(heap.Pop(&l.held).(held[T]).frame)
-	}
-}
+func (l *Line[T]) Flush(deliver func(T)) { l.release(math.MaxUint64, deliver) }
 
 // Stats returns what the line did so far.
 func (l *Line[T]) Stats() Stats { return l.stats }
 
-func (l *Line[T]) hold(x T, delay uint64) {
-	heap.Push(&l.held, held[T]{frame: l.clone(x), due: l.stats.Frames + delay, order: l.stats.Frames})
-}
-
 type held[T any] struct {
-	frame      T
-	due, order uint64 // in frames that entered the line
+	frame T
+	due   uint64 // in frames that entered the line
 }
 
-// queue is a heap of held frames, the first due on top.
-type queue[T any] []held[T]
-
-func (q queue[T]) Len() int { return len(q) }
-func (q queue[T]) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(q[i].due, q[j].due), cmp.Compare(q[i].order, q[j].order)) < 0
+// hold keeps a copy of a frame, behind those that are due at the same time.
+func (l *Line[T]) hold(x T, delay uint64) {
+	due := l.stats.Frames + delay
+	at, _ := slices.BinarySearchFunc(l.held, due+1, func(h held[T], due uint64) int { return cmp.Compare(h.due, due) })
+	l.held = slices.Insert(l.held, at, held[T]{l.clone(x), due})
 }
-func (q queue[T]) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *queue[T]) Push(x any)   { *q = append(*q, x.(held[T])) }
-func (q *queue[T]) Pop() any {
-	old := *q
-	last := old[len(old)-1]
-	old[len(old)-1] = held[T]{}
-	*q = old[:len(old)-1]
-	return last
+
+// release delivers what is due until a time.
+func (l *Line[T]) release(until uint64, deliver func(T)) {
+	n := 0
+	for ; n < len(l.held) && l.held[n].due <= until; n++ {
+		deliver(l.held[n].frame)
+	}
+	l.held = slices.Delete(l.held, 0, n)
 }
