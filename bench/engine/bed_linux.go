@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -68,9 +67,6 @@ func (b *bed) ends(do func(i int, name string, ifindex int) error) error {
 
 // load loads the programs of the opposite end and attaches the counting one.
 func (b *bed) load() error {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("engine: %w", err)
-	}
 	spec, err := loadOpposite()
 	if err != nil {
 		return fmt.Errorf("engine: read the opposite end's programs: %w", err)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bench/child"
@@ -170,9 +169,6 @@ func pass() asm.Instructions {
 
 // load loads an XDP program for packets of the soak.
 func load(name string, body asm.Instructions) (*ebpf.Program, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("soak: %w", err)
-	}
 	insns := append(append(ours(), body...), pass()...)
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: insns})
 	if err != nil {
