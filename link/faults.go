@@ -69,10 +69,10 @@ type incoming struct{ p Packet }
 func WithFaults(link Link, cfg Faults) (Link, error) {
 	l := &faultyLink{Link: link, paths: map[wire.Endpoint]Path{}}
 	var err error
-	if l.out, err = fault.NewLine(fault.Config(cfg), 0, l.copyOut); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	if l.out, err = fault.NewLine(fault.Config(cfg), 0, l.copyOut); err == nil {
+		l.in, err = fault.NewLine(fault.Config(cfg), 1, l.copyIn)
 	}
-	if l.in, err = fault.NewLine(fault.Config(cfg), 1, l.copyIn); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return l, nil
