@@ -164,3 +164,57 @@ func TestSilenceCountsListening(t *testing.T) {
 		t.Errorf("ticket: %v", err)
 	}
 }
+
+// TestFullBatchesKeepTimersWaiting lets a frame be late while more than the worker
+// receives at a time is there: its answer may be among that, but only for so long.
+func TestFullBatchesKeepTimersWaiting(t *testing.T) {
+	p := newPausable(t, 10*time.Second)
+	p.push(1)
+	turn := func(d time.Duration) (frames int) {
+		t.Helper()
+		p.clock = p.clock.Add(d)
+		if _, err := p.turn(); err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n > 0; frames += n {
+			var err error
+			if n, err = p.server.Receive(make([]link.Packet, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return frames
+	}
+	turn(0)
+	turn(p.patience() - time.Millisecond) // it is not late yet, and this is when the timers are looked at last
+	for range 4 * rxBatch {
+		p.server.deliver(make([]byte, 1), p.link.Local())
+	}
+	for _, c := range []struct {
+		d    time.Duration
+		want int
+	}{{timerLag / 2, 0}, {timerLag / 2, 0}, {1, 1}} {
+		if got := turn(c.d); got != c.want {
+			t.Errorf("after %v more: %d frames, want %d", c.d, got, c.want)
+		}
+	}
+}
+
+// TestPackingIsNoRoundTrip has the clock go on while a frame is packed.
+func TestPackingIsNoRoundTrip(t *testing.T) {
+	p := newPausable(t, 10*time.Second)
+	times := []time.Duration{0, time.Millisecond, 5 * time.Millisecond} // begin, send, answer
+	p.Worker.clock = func() (now retransmit.Time) {
+		now, times = now.Add(times[0]), times[1:]
+		return now
+	}
+	p.push(1)
+	if n := p.answer(); n != 1 {
+		t.Fatalf("%d frames arrived", n)
+	}
+	if _, err := p.turn(); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.snapshot().Cold.SRTT; got != 4*time.Millisecond {
+		t.Errorf("a round trip of 4 ms is measured as %v", got)
+	}
+}
