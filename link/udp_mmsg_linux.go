@@ -65,7 +65,7 @@ func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ udpSocket, 
 	if local.Addr().Is4() {
 		domain = unix.AF_INET
 	}
-	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, 0, os.NewSyscallError("socket", err)
 	}

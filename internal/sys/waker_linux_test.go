@@ -43,6 +43,18 @@ func sleep(t *testing.T, w *Waker, d time.Duration) (woken, readable bool) {
 	return w.Take(), readable
 }
 
+// A child process does not get the eventfd, and one that poll took for readable by mistake
+// does not stop its owner.
+func TestWakersDescriptor(t *testing.T) {
+	w := openWaker(t)
+	flags, err1 := unix.FcntlInt(uintptr(w.FD()), unix.F_GETFD, 0)
+	status, err2 := unix.FcntlInt(uintptr(w.FD()), unix.F_GETFL, 0)
+	if flags&unix.FD_CLOEXEC == 0 || status&unix.O_NONBLOCK == 0 {
+		t.Fatalf("flags %#x, %v; status %#x, %v", flags, err1, status, err2)
+	}
+	w.Awake(true)
+}
+
 func TestZeroWaker(t *testing.T) {
 	var w Waker
 	w.Sleep()
