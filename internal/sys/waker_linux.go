@@ -45,11 +45,9 @@ func (w *Waker) Wake() {
 func (w *Waker) Interrupt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.file > 0 {
-		one := [8]byte{0: 1, 7: 1} // not zero in either byte order
-		// The counter cannot overflow before the owner reads it.
-		_, _ = unix.Write(w.FD(), one[:])
-	}
+	one := [8]byte{0: 1, 7: 1} // not zero in either byte order
+	// The counter cannot overflow before the owner reads it. Descriptor -1 takes nothing.
+	_, _ = unix.Write(w.FD(), one[:])
 }
 
 // Sleep announces a sleep.
