@@ -80,6 +80,24 @@ func TestIndexKeepsTheOrderOfEvenlySpreadKeys(t *testing.T) {
 	}
 }
 
+// Keys keep their order while half as many entries are gone past as there are keys.
+func TestIndexScattersWhatGoesPastMore(t *testing.T) {
+	for pairs, want := range map[int]bool{2: true, 3: false} {
+		keys := []uint64{0, 0, 1, 2, 3} // after the padding, four with the first entry: three go past one, two and three
+		for k := uint64(4); len(keys) <= 16; k++ {
+			keys = append(keys, k<<36)
+			if pairs > 0 {
+				keys = append(keys, k<<36+1) // goes past the last one
+			}
+			pairs--
+		}
+		keys[len(keys)-1] = 16<<36 - 1
+		if x, _, _ := newIndex(keys); len(keys) != 17 || (x.fold == 0) != want {
+			t.Errorf("%d keys in order: %v, want %v", len(keys)-1, x.fold == 0, want)
+		}
+	}
+}
+
 func TestIndexNamesEqualKeys(t *testing.T) {
 	for name, keys := range keySets(rand.New(rand.NewPCG(9, 10))) {
 		if len(keys) == 0 {

@@ -101,6 +101,10 @@ func TestPackIntegers(t *testing.T) {
 		if _, err := r.pack(p, keys, grads); !errors.As(err, &notFinite) || notFinite.Index != 4 {
 			t.Errorf("error %v, want a NotFiniteError at 4", err)
 		}
+		grads[0], grads[4], grads[5] = -1<<29, 0, 0
+		if _, err := r.pack(p, keys, grads); !errors.As(err, &outside) || *outside != (RangeError{Index: 0, Key: 12, Value: -1 << 29}) {
+			t.Errorf("error %v, want a RangeError at 0", err)
+		}
 	}
 }
 
