@@ -57,7 +57,7 @@ func TestSyncJob(t *testing.T) {
 		}
 		req.Sender = 2
 		_, _, err := joinAs(t.Context(), l.client, req)
-		wants(t, "a third of two workers", err, codes.ResourceExhausted, "sender 2", "2 places")
+		wants(t, "a third of two workers", err, codes.ResourceExhausted, "job 5: sender 2: all 2 places")
 		h := NewHarvester(job, newSums().apply, quiet)
 		wants(t, "harvest of a sync job", h.Run(t.Context()), codes.FailedPrecondition, "job 5", "sync")
 		if st := l.stats(t).Jobs[0]; st.Workers != 2 || st.Senders != 2 || st.SendersReserved != 2 || st.Mode != s.Mode || st.Arithmetic != s.Arithmetic || st.Exponent != aggregator.DefaultFixedExp {
@@ -111,27 +111,27 @@ func TestBudgets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := create(1, 100, 36); err != nil {
+		if _, err := create(1, 100, 35); err != nil {
 			t.Fatal(err)
 		}
 		_, err = create(2, 51, 0)
-		wants(t, "slots over budget", err, codes.ResourceExhausted, "51", "200", "250", "2 jobs", "switch.slots")
-		_, err = create(2, 50, 1)
-		wants(t, "senders over budget", err, codes.ResourceExhausted, "1 are wanted", "100 of this aggregator's 100", "2 jobs")
+		wants(t, "slots over budget", err, codes.ResourceExhausted, "51 are wanted, but 200 of this aggregator's 250 are taken, by 2 jobs", "switch.slots")
+		_, err = create(2, 50, 2)
+		wants(t, "senders over budget", err, codes.ResourceExhausted, "2 are wanted, but 99 of this aggregator's 100 are reserved, by 2 jobs")
 		st := l.stats(t)
-		if st.Slots != 250 || st.SlotsUsed != 200 || st.MemoryBytes != 200*16 || st.Senders != 100 || st.SendersUsed != 100 {
+		if st.Slots != 250 || st.SlotsUsed != 200 || st.MemoryBytes != 200*16 || st.Senders != 100 || st.SendersUsed != 99 {
 			t.Errorf("statistics %v", st)
 		}
-		if len(st.Jobs) != 2 || st.Jobs[0].Job != 0 || st.Jobs[0].SendersReserved != DefaultJobSenders || st.Jobs[1].Slots != 100 || st.Jobs[1].SendersReserved != 36 {
+		if len(st.Jobs) != 2 || st.Jobs[0].Job != 0 || st.Jobs[0].SendersReserved != DefaultJobSenders || st.Jobs[1].Slots != 100 || st.Jobs[1].SendersReserved != 35 {
 			t.Errorf("jobs %v", st.Jobs)
 		}
 		if err := first.Remove(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if st := l.stats(t); st.SlotsUsed != 100 || st.MemoryBytes != 100*16 || st.SendersUsed != 36 {
+		if st := l.stats(t); st.SlotsUsed != 100 || st.MemoryBytes != 100*16 || st.SendersUsed != 35 {
 			t.Errorf("after removal: %v", st)
 		}
-		if _, err := create(2, 150, 64); err != nil { // to the brim
+		if _, err := create(2, 150, 65); err != nil { // to the brim
 			t.Error(err)
 		}
 	})
@@ -158,7 +158,7 @@ func TestPlaces(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		wants(t, "a third", join(7), codes.ResourceExhausted, "sender 7", "2 places")
+		wants(t, "a third", join(7), codes.ResourceExhausted, "job 5: sender 7: all 2 places")
 		streams[0]()
 		time.Sleep(DefaultGrace)
 		synctest.Wait()
@@ -345,6 +345,9 @@ func TestRefusedRequests(t *testing.T) {
 		c.change(r)
 		_, _, err := joinAs(t.Context(), l.client, r)
 		wants(t, "join with bad "+name, err, c.want)
+		if strings.Contains(name, "hot set") {
+			wants(t, name, err, c.want, "worker 2 has another hot set than job 5:")
+		}
 	}
 	_, err := l.client.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 77, Key: []byte("key")})
 	wants(t, "remove a job that is not there", err, codes.NotFound, "job 77")

@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -291,13 +292,13 @@ func TestLoadSecurityNamesTheFile(t *testing.T) {
 	for _, c := range []struct{ ca, cert, key, want string }{
 		{"", cert, key, "needs an authority"},
 		{ca, "", key, "needs an authority"},
-		{ca, cert, "", "needs an authority"},
+		{ca, cert, "", "needs an authority, a certificate and a key; got ca " + strconv.Quote(ca) + ", cert " + strconv.Quote(cert) + `, key ""`},
 		{ca, "", "", "needs an authority"},
 		{"", cert, "", "needs an authority"},
 		{"", "", key, "needs an authority"},
 		{"no.pem", cert, key, "no.pem"},
 		{key, cert, key, "holds no PEM certificate"},
-		{ca, ca, key, "private key"},
+		{ca, ca, key, "TLS certificate " + ca + " with key " + key + ": "},
 	} {
 		if _, err := LoadSecurity(c.ca, c.cert, c.key); err == nil || !contains(err, c.want) {
 			t.Errorf("LoadSecurity(%q, %q, %q) = %v", c.ca, c.cert, c.key, err)
