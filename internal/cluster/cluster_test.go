@@ -26,6 +26,12 @@ model: {kind: lr}
 data: {train: train.libfm}
 `
 
+// The part of valid that names the backend, and the same with the other one.
+const (
+	udpSwitch   = "backend: udp\njob: {id: 3, hot_set: hot.libra, harvest: 20ms}\nswitch: {"
+	afxdpSwitch = "job: {id: 3, hot_set: hot.libra, harvest: 20ms}\nswitch: {"
+)
+
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cluster.yaml")
@@ -99,8 +105,14 @@ func TestReadNamesMistakes(t *testing.T) {
 		"lut exponent":       {"id: 3", "id: 3, arithmetic: lut, exponent: -20", "job.exponent: -20, but lut"},
 		"lut exponent 0":     {"id: 3", "id: 3, arithmetic: lut, exponent: 0", "job.exponent: 0, but lut"},
 		"slots":              {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, slots: -1", "switch.slots: -1 is negative"},
-		"threaded napi":      {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, threaded_napi: true", "switch.threaded_napi: only with the afxdp backend"},
-		"xdp mode":           {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, xdp_mode: fast", `switch.xdp_mode: "fast" is none of`},
+		"threaded napi":      {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, threaded_napi: true", "switch.threaded_napi: true, but the udp backend"},
+		"xdp mode":           {udpSwitch, afxdpSwitch + "xdp_mode: fast, ", `switch.xdp_mode: "fast" is none of`},
+		"xdp mode of udp":    {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, xdp_mode: native", `switch.xdp_mode: "native", but the udp backend`},
+		"interfaces of udp":  {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, interfaces: [eth1]", "switch.interfaces: [eth1], but the udp backend"},
+		"interface of udp":   {"address: 127.0.0.5", "address: 127.0.0.5, interface: eth0", `workers[1].interface: "eth0", but the udp backend`},
+		"queue of udp":       {"address: 127.0.0.3", "address: 127.0.0.3, queue: 1", "server.queue: 1, but the udp backend"},
+		"times without file": {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, checkpoint_every: 1s", "server.checkpoint_every: 1s, but server.checkpoint names no file"},
+		"seed of no faults":  {"backend: udp", "backend: udp\nfaults: {seed: 3}", "faults.seed: 3, but there are no faults"},
 		"stripes":            {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, stripes: 11", "switch.stripes: 11 is not in 1..10"},
 		"negative stripes":   {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, stripes: -1", "switch.stripes: -1 is not in 1..10"},
 		"no address":         {"address: 127.0.0.2, ", "", "switch.address: an IP address is required"},
@@ -225,9 +237,9 @@ func TestReadTakesTheEndsOfRanges(t *testing.T) {
 		"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, interface: eth0, queue: 0",
 		"address: 127.0.0.4", "address: 127.0.0.4, interface: eth0, queue: 3",
 		"address: 127.0.0.5", "address: 127.0.0.5, interface: eth0").Replace(valid)
-	for _, mode := range []string{"native", "generic", "auto"} {
-		if _, err := Read(write(t, strings.Replace(text, "native", mode, 1))); err != nil {
-			t.Errorf("afxdp, %s: %v", mode, err)
+	for written, mode := range map[string]string{", xdp_mode: native": "native", ", xdp_mode: generic": "generic", ", xdp_mode: auto": "auto", "": "auto"} {
+		if c, err := Read(write(t, strings.Replace(text, ", xdp_mode: native", written, 1))); err != nil || c.Switch.XDPMode != mode {
+			t.Errorf("afxdp, %q: %+v, %v", written, c, err)
 		}
 	}
 }
@@ -251,7 +263,7 @@ func TestWrittenZeroIsNoDefault(t *testing.T) {
 		"silence":                   {"backend: udp", "backend: udp\nsilence: 0s"},
 		"job.arithmetic":            {"id: 3", `id: 3, arithmetic: ""`},
 		"job.harvest":               {"20ms", "0s"},
-		"switch.xdp_mode":           {"control: 127.0.0.2:7700", `control: 127.0.0.2:7700, xdp_mode: ""`},
+		"switch.xdp_mode":           {udpSwitch, afxdpSwitch + `xdp_mode: "", `},
 		"switch.slots":              {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, slots: 0"},
 		"switch.stripes":            {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, stripes: 0"},
 		"server.max_rows":           {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, max_rows: 0"},
@@ -320,6 +332,7 @@ func TestWrittenZeroIsTaken(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	text := strings.Replace(valid, "model: {kind: lr}", "", 1)
 	text = strings.Replace(text, ", harvest: 20ms", "", 1)
+	text = strings.Replace(text, "control: 127.0.0.3:7701", "control: 127.0.0.3:7701, checkpoint: weights.libra", 1)
 	c, err := Read(write(t, text))
 	if err != nil {
 		t.Fatal(err)

@@ -53,7 +53,7 @@ func TestDefaultsOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Server.Rejoin != 30*time.Second || c.Switch.Stripes != 10 || c.Switch.XDPMode != "auto" {
+	if c.Server.Rejoin != 30*time.Second || c.Switch.Stripes != 10 || c.Switch.XDPMode != "" || c.Server.CheckpointEvery != nil {
 		t.Errorf("%+v, %+v", c.Server, c.Switch)
 	}
 	// A program may leave them out too.

@@ -66,7 +66,7 @@ func (c *Config) SetDefaults() {
 	for _, d := range c.defaults() {
 		d.set()
 	}
-	if c.Server.CheckpointEvery == nil {
+	if c.Server.Checkpoint != "" && c.Server.CheckpointEvery == nil {
 		every := DefaultCheckpointEvery
 		c.Server.CheckpointEvery = &every
 	}
@@ -98,7 +98,6 @@ func (c *Config) defaults() []fallback {
 		defaultOf("port", &c.Port, wire.DefaultPort),
 		defaultOf("silence", &c.Silence, 10*time.Second),
 		defaultOf("job.arithmetic", &c.Job.Arithmetic, aggregator.Exact.String()),
-		defaultOf("switch.xdp_mode", &c.Switch.XDPMode, "auto"),
 		{"switch.slots", "the default", func() bool { return c.Switch.Slots == 0 }, func() {}}, // the daemon's
 		defaultOf("switch.stripes", &c.Switch.Stripes, wire.MaxStripes),
 		defaultOf("server.max_rows", &c.Server.MaxRows, ps.DefaultMaxRows),
@@ -107,6 +106,9 @@ func (c *Config) defaults() []fallback {
 		defaultOf("model.learning_rate", &c.Model.LearningRate, ps.DefaultLearningRate),
 		defaultOf("model.batch", &c.Model.Batch, workload.DefaultBatch),
 		defaultOf("model.epochs", &c.Model.Epochs, 1),
+	}
+	if c.Backend != BackendUDP {
+		list = append(list, defaultOf("switch.xdp_mode", &c.Switch.XDPMode, "auto"))
 	}
 	if !c.Job.Sync {
 		list = append(list,

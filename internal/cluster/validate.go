@@ -43,18 +43,31 @@ func (v *mistakes) add(format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf(format, args...))
 }
 
+// ofAFXDP refuses a field that only the afxdp backend reads.
+const ofAFXDP = ", but the udp backend has no interfaces: leave it out, or choose backend afxdp"
+
 func (c *Config) checkSwitch(v *mistakes) {
-	if c.Backend == BackendAFXDP && len(c.Switch.Interfaces) == 0 {
-		v.add("switch.interfaces: at least one interface is required with the afxdp backend")
-	}
-	if m := c.Switch.XDPMode; m != "auto" && m != "native" && m != "generic" {
-		v.add("switch.xdp_mode: %q is none of auto, native, generic", m)
+	switch m, interfaces := c.Switch.XDPMode, c.Switch.Interfaces; c.Backend {
+	case BackendAFXDP:
+		if len(interfaces) == 0 {
+			v.add("switch.interfaces: at least one interface is required with the afxdp backend")
+		}
+		if m != "auto" && m != "native" && m != "generic" {
+			v.add("switch.xdp_mode: %q is none of auto, native, generic", m)
+		}
+	case BackendUDP:
+		if len(interfaces) != 0 {
+			v.add("switch.interfaces: %v"+ofAFXDP, interfaces)
+		}
+		if m != "" {
+			v.add("switch.xdp_mode: %q"+ofAFXDP, m)
+		}
 	}
 	if c.Switch.Slots < 0 {
 		v.add("switch.slots: %d is negative", c.Switch.Slots)
 	}
-	if c.Switch.ThreadedNAPI && c.Backend != BackendAFXDP {
-		v.add("switch.threaded_napi: only with the afxdp backend, which has interfaces")
+	if c.Switch.ThreadedNAPI && c.Backend == BackendUDP {
+		v.add("switch.threaded_napi: true" + ofAFXDP)
 	}
 	if n := c.Switch.Stripes; n < 1 || n > wire.MaxStripes {
 		v.add("switch.stripes: %d is not in 1..%d", n, wire.MaxStripes)
@@ -92,6 +105,8 @@ func (c *Config) checkServer(v *mistakes) {
 	switch {
 	case s.CheckpointEvery != nil && *s.CheckpointEvery < 0:
 		v.add("server.checkpoint_every: %v is negative; 0 writes none by time", *s.CheckpointEvery)
+	case s.CheckpointEvery != nil && *s.CheckpointEvery != 0 && s.Checkpoint == "":
+		v.add("server.checkpoint_every: %v, but server.checkpoint names no file", *s.CheckpointEvery)
 	case s.CheckpointSteps != 0 && !c.Job.Sync:
 		v.add("server.checkpoint_steps: %d, but only jobs with job.sync have steps in common: use checkpoint_every", s.CheckpointSteps)
 	case s.CheckpointSteps != 0 && s.Checkpoint == "":
@@ -109,11 +124,17 @@ func (c *Config) checkServer(v *mistakes) {
 }
 
 func (c *Config) checkHost(field string, h Host, v *mistakes) {
-	if c.Backend == BackendAFXDP && h.Interface == "" {
+	switch {
+	case c.Backend == BackendAFXDP && h.Interface == "":
 		v.add("%s.interface: required with the afxdp backend", field)
+	case c.Backend == BackendUDP && h.Interface != "":
+		v.add("%s.interface: %q"+ofAFXDP, field, h.Interface)
 	}
-	if h.Queue < 0 {
+	switch {
+	case h.Queue < 0:
 		v.add("%s.queue: %d is negative", field, h.Queue)
+	case c.Backend == BackendUDP && h.Queue != 0:
+		v.add("%s.queue: %d"+ofAFXDP, field, h.Queue)
 	}
 }
 
@@ -248,7 +269,7 @@ func (c *Config) checkData(v *mistakes) {
 	}
 }
 
-// Validate reports the first probability that is none.
+// Validate reports the first probability that is none, and a seed of no faults.
 func (f Faults) Validate() error {
 	for _, p := range []struct {
 		name  string
@@ -257,6 +278,9 @@ func (f Faults) Validate() error {
 		if !(p.value >= 0 && p.value < 1) {
 			return fmt.Errorf("faults.%s: probability %g is not in [0, 1)", p.name, p.value)
 		}
+	}
+	if f.Seed != 0 && !f.Any() {
+		return fmt.Errorf("faults.seed: %d, but there are no faults: leave it out, or give a probability", f.Seed)
 	}
 	return nil
 }

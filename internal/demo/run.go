@@ -83,7 +83,9 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 		Data:   cluster.Data{Train: o.Data},
 		Faults: o.Faults,
 	}
-	c.Faults.Seed = o.Seed
+	if o.Faults.Any() {
+		c.Faults.Seed = o.Seed
+	}
 	if o.LaneAligned {
 		c.Switch.Stripes = 1
 	}
