@@ -119,6 +119,7 @@ func (p *simpleSwitch) registerRead(params []value) (func(f *frame), error) {
 	}
 	index, err := p.expression(&params[2])
 	return func(f *frame) {
+		r.reads++
 		if i := index(f).Uint64(); i < uint64(len(r.cells)) {
 			v := r.cells[i]
 			if v == nil {
@@ -140,10 +141,21 @@ func (p *simpleSwitch) registerWrite(params []value) (func(f *frame), error) {
 	}
 	v, err := p.expression(&params[2])
 	return func(f *frame) {
+		r.writes++
 		if i := index(f).Uint64(); i < uint64(len(r.cells)) {
 			r.cells[i] = truncated(v(f), r.bits)
 		}
 	}, err
+}
+
+// accessed returns how often the register that was accessed most was read, and how often
+// one was written, since the last call.
+func (p *simpleSwitch) accessed() (reads, writes int) {
+	for _, r := range p.registers {
+		reads, writes = max(reads, r.reads), max(writes, r.writes)
+		r.reads, r.writes = 0, 0
+	}
+	return reads, writes
 }
 
 // hash writes base + checksum mod max.

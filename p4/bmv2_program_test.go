@@ -48,6 +48,8 @@ type fieldType struct {
 type register struct {
 	cells []*big.Int
 	bits  int
+
+	reads, writes int // since the last call of accessed
 }
 
 // loadSwitch compiles a device configuration.

@@ -41,8 +41,13 @@ func openSimulated(tb testing.TB, program *Program) *simulated {
 func (d *simulated) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict, n int, err error) {
 	in := uint16(port + 1)
 	d.fake.mu.Lock()
+	d.fake.program.accessed() // by the control plane
 	out := d.fake.program.process(in, frame)
+	reads, writes := d.fake.program.accessed()
 	d.fake.mu.Unlock()
+	if reads > 1 || writes > 1 { // which a pipeline cannot do
+		return v, 0, fmt.Errorf("frame %x reads a register %d times and writes one %d times", frame, reads, writes)
+	}
 	if len(out) > 1 {
 		return v, 0, fmt.Errorf("frame %x: %d frames come out", frame, len(out))
 	}
