@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -230,6 +231,10 @@ func TestPlaneErrors(t *testing.T) {
 
 // Every counter has a name, and stands under it.
 func TestCounterNames(t *testing.T) {
+	page, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	names := map[string]string{"BadChecksum": "bad_checksum", "PartialChecksum": "partial_checksum", "UnsentAnswers": "unsent_answers", "UnsentRedirects": "unsent_redirects"}
 	check := func(counters reflect.Value, named func() map[string]uint64) {
 		want := map[string]uint64{}
@@ -243,6 +248,9 @@ func TestCounterNames(t *testing.T) {
 				name = strings.ToLower(field)
 			}
 			want[name] = uint64(i + 1)
+			if !strings.Contains(string(page), "`"+name+"`") {
+				t.Errorf("docs/operations.md does not explain %s", name)
+			}
 			counters.Field(i).SetUint(uint64(i + 1))
 		}
 		refused := counters.FieldByName("Refused")
