@@ -15,9 +15,15 @@ import (
 // step is a function of a walk in docs/architecture.md, e.g. transport.Worker.Push.
 type step struct{ pkg, receiver, name string }
 
+// item is a numbered item of a walk: its function, and others that its text names.
+type item struct {
+	step
+	others []step
+}
+
 // walks are the numbered lists of the section that goes through the data path. The
 // first word in code of each item names the function.
-func walks(t *testing.T) map[string][]step {
+func walks(t *testing.T) map[string][]item {
 	t.Helper()
 	text, err := os.ReadFile("../docs/architecture.md")
 	if err != nil {
@@ -28,16 +34,31 @@ func walks(t *testing.T) map[string][]step {
 	if !ok {
 		t.Fatal("docs/architecture.md does not go through the data path")
 	}
-	item := regexp.MustCompile("^[0-9]+\\. `([a-z]+)\\.(?:([A-Za-z]+)\\.)?([A-Za-z]+)`")
-	found := map[string][]step{}
+	function := regexp.MustCompile("`([a-z0-9]+)\\.(?:([A-Za-z]+)\\.)?([A-Za-z]+)`")
+	number := regexp.MustCompile(`^[0-9]+\. `)
+	found := map[string][]item{}
 	title := ""
 	for line := range strings.Lines(section) {
 		if rest, ok := strings.CutPrefix(line, "### "); ok {
 			title = strings.TrimSpace(rest)
-		} else if m := item.FindStringSubmatch(line); m != nil {
-			found[title] = append(found[title], step{m[1], m[2], m[3]})
-		} else if regexp.MustCompile(`^[0-9]+\. `).MatchString(line) {
-			t.Errorf("%s: no function in %q", title, line)
+			continue
+		}
+		begins := number.MatchString(line)
+		if begins {
+			found[title] = append(found[title], item{})
+			if !strings.HasPrefix(number.ReplaceAllString(line, ""), "`") {
+				t.Errorf("%s: no function in %q", title, line)
+			}
+		}
+		for _, m := range function.FindAllStringSubmatch(line, -1) {
+			s, items := step{m[1], m[2], m[3]}, found[title]
+			switch last := len(items) - 1; {
+			case last < 0: // in the text before the lists
+			case items[last].step == step{}:
+				items[last].step = s
+			default:
+				items[last].others = append(items[last].others, s)
+			}
 		}
 	}
 	if len(found) != 3 {
@@ -94,27 +115,40 @@ func calls(t *testing.T, pkg string) map[step][]string {
 	return found
 }
 
-// TestWalksGoDown holds the walks against the code: every function exists, none calls
-// one that comes before it in the walk, and a walk has at most 15 steps.
+// TestWalksGoDown holds the walks against the code: every function exists, each is
+// called by one that was named before it or with it, none calls one that comes before it
+// in the walk, and a walk has at most 15 steps.
 func TestWalksGoDown(t *testing.T) {
 	packages := map[string]map[step][]string{}
+	called := func(title string, i int, s step) []string {
+		if packages[s.pkg] == nil {
+			packages[s.pkg] = calls(t, s.pkg)
+		}
+		names, ok := packages[s.pkg][s]
+		if !ok {
+			t.Errorf("%s, step %d: there is no function %v", title, i+1, s)
+		}
+		return names
+	}
 	for title, walk := range walks(t) {
 		if len(walk) > 15 {
 			t.Errorf("%s: %d steps", title, len(walk))
 		}
+		var callees []string // of all that was named so far
 		for i, s := range walk {
-			if packages[s.pkg] == nil {
-				packages[s.pkg] = calls(t, s.pkg)
-			}
-			called, ok := packages[s.pkg][s]
-			if !ok {
-				t.Errorf("%s, step %d: there is no function %v", title, i+1, s)
-			}
+			names := called(title, i, s.step)
 			for _, before := range walk[:i] {
-				if before.name != s.name && slices.Contains(called, before.name) {
-					t.Errorf("%s, step %d: %v calls %v, which comes before it", title, i+1, s, before)
+				if before.name != s.name && slices.Contains(names, before.name) {
+					t.Errorf("%s, step %d: %v calls %v, which comes before it", title, i+1, s.step, before.step)
 				}
 			}
+			for _, other := range s.others {
+				callees = append(callees, called(title, i, other)...)
+			}
+			if i > 0 && !slices.Contains(callees, s.name) {
+				t.Errorf("%s, step %d: nothing that was named calls %v", title, i+1, s.step)
+			}
+			callees = append(callees, names...)
 		}
 	}
 }
