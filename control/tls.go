@@ -21,8 +21,8 @@ type Security struct {
 }
 
 // LoadSecurity reads PEM files for mutual TLS: both sides of a connection must
-// present a certificate that the authority ca has signed. Three empty names
-// mean plain TCP.
+// present a certificate that the authority ca has signed, so that one of another, or of
+// another time, is refused here. Three empty names mean plain TCP.
 func LoadSecurity(ca, cert, key string) (Security, error) {
 	if ca == "" && cert == "" && key == "" {
 		return Security{}, nil
@@ -41,7 +41,22 @@ func LoadSecurity(ca, cert, key string) (Security, error) {
 	if s.identity, err = tls.LoadX509KeyPair(cert, key); err != nil {
 		return Security{}, fmt.Errorf("TLS certificate %s with key %s: %w", cert, key, err)
 	}
+	if err := s.acceptable(); err != nil {
+		return Security{}, fmt.Errorf("TLS certificate %s, with the authority %s: %w", cert, ca, err)
+	}
 	return s, nil
+}
+
+// acceptable reports why a peer that trusts the same authority would refuse the identity.
+func (s Security) acceptable() error {
+	between := x509.NewCertPool()
+	for _, der := range s.identity.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(c)
+		}
+	}
+	_, err := s.identity.Leaf.Verify(x509.VerifyOptions{Roots: s.peers, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err
 }
 
 // on reports whether connections are protected.

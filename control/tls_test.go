@@ -41,11 +41,15 @@ type authority struct {
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
+	// Its certificates are valid from from, and for to from now. Clocks of bubbles
+	// begin in the year 2000.
+	from time.Time
+	to   time.Duration
 }
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	a := &authority{t: t, dir: t.TempDir(), key: must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))}
+	a := &authority{t: t, dir: t.TempDir(), key: must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), to: time.Hour}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
 		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
@@ -66,7 +70,7 @@ func (a *authority) write(name, kind string, der []byte) string {
 // files writes the authority and a certificate for the addresses and URIs.
 func (a *authority) files(names ...string) (ca, cert, key string) {
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(2), NotBefore: a.from, NotAfter: time.Now().Add(a.to),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	for _, n := range names {
@@ -309,6 +313,32 @@ func TestLoadSecurityNamesTheFile(t *testing.T) {
 	}
 	if s, err := LoadSecurity(ca, cert, key); err != nil || !s.on() {
 		t.Errorf("with all files: %v, %v", s.on(), err)
+	}
+}
+
+// A certificate that no other side would accept is refused where it is, with its file:
+// peers hear of it only that a handshake failed.
+func TestLoadSecurityChecksItsOwnCertificate(t *testing.T) {
+	ours, theirs := newAuthority(t), newAuthority(t)
+	ca, _, _ := ours.files()
+	_, foreign, foreignKey := theirs.files()
+	for name, c := range map[string]struct {
+		from time.Time
+		to   time.Duration
+		want string
+	}{
+		"expired":       {time.Time{}, -time.Hour, "is after"},
+		"not yet valid": {time.Now().Add(time.Hour), 2 * time.Hour, "is before"},
+	} {
+		a := newAuthority(t)
+		a.from, a.to = c.from, c.to
+		ca, cert, key := a.files("127.0.0.1")
+		if _, err := LoadSecurity(ca, cert, key); err == nil || !contains(err, cert) || !contains(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := LoadSecurity(ca, foreign, foreignKey); err == nil || !contains(err, foreign) || !contains(err, ca) || !contains(err, "unknown authority") {
+		t.Errorf("of another authority: %v", err)
 	}
 }
 
