@@ -38,8 +38,10 @@ func (s *server) open(cfg ps.Config) (err error) {
 	switch {
 	case errors.Is(err, ps.ErrMismatch):
 		return fmt.Errorf("server.checkpoint: %w; restore the configuration that it was trained with, or remove it to begin anew", err)
-	case errors.Is(err, ps.ErrCorrupt), errors.Is(err, ps.ErrNotCheckpoint), errors.Is(err, ps.ErrVersion):
+	case errors.Is(err, ps.ErrCorrupt), errors.Is(err, ps.ErrNotCheckpoint):
 		return fmt.Errorf("server.checkpoint: %w; put a copy of it there that is whole, or remove it to begin anew", err)
+	case errors.Is(err, ps.ErrVersion):
+		return fmt.Errorf("server.checkpoint: %w; continue with the version of Libra that wrote it, or remove it to begin anew", err)
 	case err != nil:
 		return fmt.Errorf("server.checkpoint: %w", err)
 	}

@@ -95,6 +95,8 @@ func TestUnusableCheckpointFailsAtTheStart(t *testing.T) {
 	}
 	damaged := append([]byte{}, good...)
 	damaged[len(damaged)/2]++
+	newer := append([]byte{}, good...)
+	newer[8]++ // the version
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
@@ -107,6 +109,7 @@ func TestUnusableCheckpointFailsAtTheStart(t *testing.T) {
 		"truncated":     {good[:len(good)/2], nil, []string{"server.checkpoint", "corrupt", "remove it to begin anew"}},
 		"empty":         {[]byte{}, nil, []string{"server.checkpoint", "not a checkpoint", "remove it to begin anew"}},
 		"damaged":       {damaged, nil, []string{"server.checkpoint", "corrupt", "remove it to begin anew"}},
+		"newer":         {newer, nil, []string{"server.checkpoint", "unsupported checkpoint version", "continue with the version of Libra that wrote it"}},
 		"another model": {good, func(c *cluster.Config) { c.Model.Seed++ }, []string{"server.checkpoint", "seed", "remove it to begin anew"}},
 		"a folder":      {nil, func(c *cluster.Config) { c.Server.Checkpoint = t.TempDir() }, []string{"server.checkpoint", "not a regular file"}},
 		"a pipe":        {nil, func(c *cluster.Config) { c.Server.Checkpoint = pipe }, []string{"server.checkpoint", "not a regular file"}},
