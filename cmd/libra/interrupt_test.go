@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/cluster"
 )
 
 // Interrupting again ends a process whose graceful end never comes: its output goes
@@ -84,8 +89,13 @@ func TestWishes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				signals, forced := make(chan os.Signal), false
-				ctx := untilInterrupted(signals, func() { forced = true })
+				signals, begun, forced := make(chan os.Signal), 0, false
+				var ctx context.Context
+				ctx = untilInterrupted(signals, func() {
+					if begun++; ctx.Err() != nil {
+						t.Error("the context ends first")
+					}
+				}, func() { forced = true })
 				defer close(signals)
 				synctest.Wait()
 				if ctx.Err() != nil {
@@ -95,11 +105,44 @@ func TestWishes(t *testing.T) {
 					time.Sleep(s.after)
 					signals <- s.signal
 					synctest.Wait()
-					if last := i+1 == len(c.signals); ctx.Err() == nil || forced != (c.forced && last) {
-						t.Errorf("after signal %d: context %v, forced %v", i+1, ctx.Err(), forced)
+					if last := i+1 == len(c.signals); ctx.Err() == nil || begun != 1 || forced != (c.forced && last) {
+						t.Errorf("after signal %d: context %v, begun %d times, forced %v", i+1, ctx.Err(), begun, forced)
 					}
 				}
 			})
 		})
+	}
+}
+
+// A graceful end goes on when the reader of the log has ended, as tee does that gets the
+// same Ctrl-C.
+func TestInterruptedWithItsLogReader(t *testing.T) {
+	config := edited(t, handMade(t), "epochs: 2", "epochs: 100000")
+	begin(t, "switch", "--config", config, "--json").stdout.awaitReady(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := libra(context.Background(), "ps", "--config", config, "-v") // so that it logs on its way
+	server.Stderr = w
+	if err := errors.Join(server.Start(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	first := begin(t, "worker", "--config", config, "--id", "1", "--json")
+	begin(t, "worker", "--config", config, "--id", "4", "--json")
+	first.stdout.await(t, "progress", 2) // so that a step is committed
+	if err := errors.Join(server.Process.Signal(os.Interrupt), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.Wait() // its exit code is what counts
+	if code := server.ProcessState.ExitCode(); code != exitInterrupted {
+		t.Errorf("%v, want exit code %d", server.ProcessState, exitInterrupted)
+	}
+	c, err := cluster.Read(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(c.Server.Checkpoint + "*"); !slices.Equal(left, []string{c.Server.Checkpoint}) {
+		t.Errorf("it leaves %v, want its last checkpoint", left)
 	}
 }

@@ -46,10 +46,16 @@ func (l *lines) String() string {
 // awaitReady waits until the process announces that it serves.
 func (l *lines) awaitReady(t *testing.T) {
 	t.Helper()
+	l.await(t, "ready", 1)
+}
+
+// await waits until the process has written a text a number of times.
+func (l *lines) await(t *testing.T, text string, times int) {
+	t.Helper()
 	limit := time.After(time.Minute)
 	for {
 		l.mu.Lock()
-		found := strings.Contains(l.text.String(), "ready")
+		found := strings.Count(l.text.String(), text) >= times
 		if l.news == nil {
 			l.news = make(chan struct{})
 		}
@@ -61,7 +67,7 @@ func (l *lines) awaitReady(t *testing.T) {
 		select {
 		case <-news:
 		case <-limit:
-			t.Fatalf("not ready: %q", l.String())
+			t.Fatalf("no %q: %q", text, l.String())
 		}
 	}
 }

@@ -25,7 +25,10 @@ func main() { os.Exit(run()) }
 func run() int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	ctx := untilInterrupted(signals, func() {
+	// The reader of the log may get the same Ctrl-C. To write to it would then end this
+	// process before its time, unless it asks for SIGPIPE.
+	outliveReaders := func() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+	ctx := untilInterrupted(signals, outliveReaders, func() {
 		fmt.Fprintln(os.Stderr, "libra: interrupted again")
 		os.Exit(exitInterrupted)
 	})
@@ -50,14 +53,15 @@ func run() int {
 // terminal sends one, and perhaps a parent that got it too.
 const sameWish = 500 * time.Millisecond
 
-// untilInterrupted returns a context that the first signal ends. After that, force is
-// called once the user interrupts again. SIGTERM does not count as that: a parent and a
-// service manager may both send it.
-func untilInterrupted(signals <-chan os.Signal, force func()) context.Context {
+// untilInterrupted returns a context that the first signal ends, after a call of begin.
+// After that, force is called when the user interrupts again. SIGTERM does not count as
+// that: a parent and a service manager may both send it.
+func untilInterrupted(signals <-chan os.Signal, begin, force func()) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		<-signals
 		first := time.Now()
+		begin()
 		cancel()
 		for s := range signals {
 			if s == os.Interrupt && time.Since(first) > sameWish {
