@@ -72,7 +72,7 @@ func (p Principle) withDefaults() (Principle, error) {
 		return p, fmt.Errorf("%w: memory share c = %v is not in (0, 1]", ErrConfig, p.MemoryShare)
 	case !(p.MinGain > 0 && p.MinGain <= 1):
 		return p, fmt.Errorf("%w: smallest gain %v is not in (0, 1]", ErrConfig, p.MinGain)
-	case p.ChipBytes < 0 || p.SlotBytes < 0 || p.MaxSlots < 0 || p.Step < 0:
+	case min(p.ChipBytes, p.SlotBytes, p.MaxSlots, p.Step) < 0:
 		return p, fmt.Errorf("%w: negative size in %+v", ErrConfig, p)
 	}
 	return p, nil

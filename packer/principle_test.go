@@ -43,7 +43,15 @@ func TestPrincipleRows(t *testing.T) {
 		"dimension counts":          {Principle{ChipBytes: 80_000, MemoryShare: 0.1}, 16, 125, nil},
 		"slots cap the rule":        {Principle{MaxSlots: 1500}, 1, 1500, nil},
 		"p beyond the memory":       {Principle{Share: 0.95, ChipBytes: 80_000, MemoryShare: 0.1}, 1, 0, ErrBudget},
+		"p takes all the memory":    {Principle{Share: 0.9, ChipBytes: 80_000, MemoryShare: 0.1}, 1, 2000, nil},
+		"all of the chip":           {Principle{MemoryShare: 1, ChipBytes: 8_000}, 1, 2000, nil},
+		"the largest gain":          {Principle{MinGain: 1}, 1, 0, nil},
 		"p out of range":            {Principle{Share: 1}, 1, 0, ErrConfig},
+		"negative p":                {Principle{Share: -0.1}, 1, 0, ErrConfig},
+		"negative c":                {Principle{MemoryShare: -0.1}, 1, 0, ErrConfig},
+		"negative chip":             {Principle{ChipBytes: -1}, 1, 0, ErrConfig},
+		"negative slot":             {Principle{SlotBytes: -1}, 1, 0, ErrConfig},
+		"negative slots":            {Principle{MaxSlots: -1}, 1, 0, ErrConfig},
 		"p not a number":            {Principle{Share: math.NaN()}, 1, 0, ErrConfig},
 		"c out of range":            {Principle{MemoryShare: 1.5}, 1, 0, ErrConfig},
 		"gain out of range":         {Principle{MinGain: -1}, 1, 0, ErrConfig},
@@ -101,5 +109,8 @@ func TestPrincipleHotSet(t *testing.T) {
 	}
 	if h.Len() != 2000 || h.Dim() != 2 || h.Key(1999) != 1999 || h.Count(1999) != 300 {
 		t.Errorf("len %d, dim %d, last key %d with count %d", h.Len(), h.Dim(), h.Key(1999), h.Count(1999))
+	}
+	if h, err := (Principle{Share: 1}).HotSet(r, 2, Meta{}); h != nil || !errors.Is(err, ErrConfig) {
+		t.Errorf("p out of range: %v, %v", h, err)
 	}
 }
