@@ -50,6 +50,14 @@ func TestRefusalTexts(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+	for what, c := range map[string]Config{
+		"as many rows as slots": {HotSet: mustHotSet(t, 2, rows[:MaxSlots/2]...)},
+		"the most stripes":      {Dim: 1, Stripes: wire.MaxStripes},
+	} {
+		if _, err := New(c); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 	p, err := New(Config{Dim: 3})
 	if err != nil {
 		t.Fatal(err)
