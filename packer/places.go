@@ -118,7 +118,7 @@ func (s *scratch) placePairs(found []uint32, first uint32) {
 
 // growLanes makes room for pairs, in whole stripes.
 func (s *scratch) growLanes(pairs int) {
-	lanes := (pairs + wire.Lanes - 1) / wire.Lanes * wire.Lanes
+	lanes := VectorStripes(pairs) * wire.Lanes
 	s.at, s.slots = grown(s.at, lanes), grown(s.slots, lanes)
 }
 
