@@ -35,7 +35,7 @@ demo-smoke: build
 
 test: setup ## run all tests under the race detector
 	@for t in p4c-bm2-ss simple_switch_grpc; do command -v $$t >/dev/null || \
-		echo "left out: the tests of package p4 that need $$t, which is not on the PATH (docs/p4.md)"; done
+		echo "left out: the tests of packages p4 and cmd/libra that need $$t, which is not on the PATH (docs/p4.md)"; done
 	$(GO) test -race -timeout 30m ./...
 
 simulate: ## live SEEDS lives of simulated clusters from seed FIRST on (ONLY: kinds of trouble, docs/simulation.md)

@@ -243,6 +243,22 @@ func (a *Aggregator) remove(j *job, why string) error {
 	return nil
 }
 
+// persist repeats a call that takes something from the data plane while that is too
+// busy, until the service ends: it would keep what nothing here knows of any more. What
+// a call that failed has taken nevertheless is not there for the next one.
+func (a *Aggregator) persist(call func() error) error {
+	var delay pause
+	err := call()
+	for errors.Is(err, aggregator.ErrBusy) && delay.wait(a.ctx) == nil {
+		again := call()
+		if errors.Is(again, aggregator.ErrNoJob) || errors.Is(again, aggregator.ErrNoSender) {
+			return err
+		}
+		err = again
+	}
+	return err
+}
+
 // expire removes a job whose lease has ended.
 func (a *Aggregator) expire(j *job) {
 	a.goBackground(func() {

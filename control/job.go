@@ -18,6 +18,7 @@ import (
 // job is one instance of a job of an aggregator, with the state of its harvest.
 type job struct {
 	plane    aggregator.Plane
+	persist  func(call func() error) error // Aggregator.persist
 	spec     *pb.JobSpec
 	cfg      aggregator.JobConfig // complete
 	places   int                  // reserved for senders
@@ -54,7 +55,7 @@ type job struct {
 
 func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator netip.AddrPort) *job {
 	j := &job{
-		plane: a.cfg.Plane, spec: spec, cfg: cfg, places: places(spec), creator: creator,
+		plane: a.cfg.Plane, persist: a.persist, spec: spec, cfg: cfg, places: places(spec), creator: creator,
 		instance: rand.Uint64() | 1, key: newSecret(),
 		ended: make(chan struct{}), harvesting: make(chan struct{}, 1),
 	}
@@ -70,7 +71,7 @@ func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator 
 		},
 		admit: j.admit,
 		withdraw: func(m *member, _ ending) {
-			err := j.plane.RemoveSender(cfg.ID, m.ID)
+			err := a.persist(func() error { return j.plane.RemoveSender(cfg.ID, m.ID) })
 			if err != nil && !errors.Is(err, aggregator.ErrClosed) {
 				a.cfg.Log.Warn("cannot withdraw a sender", "job", cfg.ID, "sender", m.ID, "error", err)
 			}
@@ -169,7 +170,7 @@ func (j *job) release() error {
 	j.harvesting <- struct{}{}
 	defer func() { <-j.harvesting }()
 	j.frozen = nil
-	if err := j.plane.RemoveJob(j.cfg.ID); err != nil {
+	if err := j.persist(func() error { return j.plane.RemoveJob(j.cfg.ID) }); err != nil {
 		return planeError(err)
 	}
 	return nil

@@ -96,7 +96,7 @@ func (c *client) primary(a *rt.MasterArbitrationUpdate) error {
 	case a == nil:
 		return fmt.Errorf("p4: arbitration: the switch at %s answered something else", c.target)
 	case codes.Code(a.GetStatus().GetCode()) != codes.OK:
-		return fmt.Errorf("p4: %w at %s, with election ID %d: stop it, or take a higher election ID than its",
+		return fmt.Errorf("p4: %w at %s, with election ID %d: stop it, or take a higher election ID than its (--p4-election)",
 			ErrNotPrimary, c.target, a.GetElectionId().GetLow())
 	}
 	return nil

@@ -1,27 +1,41 @@
 package p4
 
 import (
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/libra-ina/libra/aggregator"
 )
+
+// condition is an error that counts as one of package aggregator, too.
+type condition struct {
+	text string
+	like error
+}
+
+func (c *condition) Error() string { return c.text }
+
+// Is makes [errors.Is] find what the condition is like.
+func (c *condition) Is(target error) bool { return target == c.like }
 
 // Errors of the connection to a switch. What is returned wraps one of them.
 var (
 	// ErrUnreachable means that the switch does not answer. The call has changed
-	// nothing that a repetition of it would not change again.
-	ErrUnreachable = errors.New("the switch does not answer")
+	// nothing that a repetition of it would not change again. It is an
+	// [aggregator.ErrBusy].
+	ErrUnreachable error = &condition{"the switch does not answer", aggregator.ErrBusy}
 	// ErrNotPrimary means that another controller with a higher election ID has the
-	// switch.
-	ErrNotPrimary = errors.New("another controller is the switch's primary")
+	// switch. It is an [aggregator.ErrClosed], as the next two are.
+	ErrNotPrimary error = &condition{"another controller is the switch's primary", aggregator.ErrClosed}
 	// ErrOtherProgram means that the switch runs a program that is not this one.
-	ErrOtherProgram = errors.New("the switch runs another program")
-	// ErrFull means that a table of the switch has no room.
-	ErrFull = errors.New("the switch's table is full")
+	ErrOtherProgram error = &condition{"the switch runs another program", aggregator.ErrClosed}
 	// ErrStateLost means that the switch has started anew: all its jobs are gone.
-	ErrStateLost = errors.New("the switch has lost its jobs")
+	ErrStateLost error = &condition{"the switch has lost its jobs", aggregator.ErrClosed}
+	// ErrFull means that a table of the switch has no room. It is an
+	// [aggregator.ErrTooManySlots].
+	ErrFull error = &condition{"the switch's table is full", aggregator.ErrTooManySlots}
 )
 
 // explain turns the error of an RPC into one that tells what to do.
@@ -30,10 +44,10 @@ func (c *client) explain(what string, err error) error {
 	case codes.OK:
 		return nil
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-		return fmt.Errorf("p4: %s: %w at %s: check that it runs and that --p4runtime names its P4Runtime address: %w",
+		return fmt.Errorf("p4: %s: %w at %s: check that it runs and that --p4runtime (switch.p4.runtime) names its P4Runtime address: %w",
 			what, ErrUnreachable, c.target, err)
 	case codes.PermissionDenied:
-		return fmt.Errorf("p4: %s: %w at %s: stop the other controller, or take a higher election ID than %d: %w",
+		return fmt.Errorf("p4: %s: %w at %s: stop the other controller, or take a higher election ID than %d (--p4-election): %w",
 			what, ErrNotPrimary, c.target, c.election, err)
 	case codes.ResourceExhausted:
 		return fmt.Errorf("p4: %s: %w: remove a job, or compile the program with more room (program/sizes.p4): %w", what, ErrFull, err)

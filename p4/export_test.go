@@ -3,6 +3,9 @@ package p4
 import (
 	"os"
 	"path/filepath"
+
+	rt "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
 )
 
 // StartSwitch starts a switch for the example. It returns where its P4Runtime server
@@ -28,4 +31,50 @@ func StartSwitch() (target string, ingress func(port uint16, frame []byte) []byt
 		end()
 		os.RemoveAll(dir)
 	}
+}
+
+// Switch is a switch for the tests of those who use this package: a P4Runtime server
+// that runs the program frame by frame.
+type Switch = fake
+
+// NewSwitch returns a switch without a program.
+func NewSwitch() *Switch { return newFake() }
+
+// Serve serves P4Runtime on a Unix socket until stop is called.
+func (f *fake) Serve(path string) (stop func(), err error) { return f.listen(path) }
+
+// Restart makes it a switch that has just been started.
+func (f *fake) Restart() { f.restart() }
+
+// Load gives the switch the program of another controller, which it does not run.
+func (f *fake) Load(c *rt.ForwardingPipelineConfig) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.config = c
+}
+
+// Fail makes the next write fail.
+func (f *fake) Fail(code codes.Code) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = code
+}
+
+// Output is a frame that leaves a switch.
+type Output struct {
+	Port uint16
+	Data []byte
+}
+
+// Process passes a frame through the program, if there is one.
+func (f *fake) Process(port uint16, frame []byte) (all []Output) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.program == nil {
+		return nil
+	}
+	for _, out := range f.program.process(port, frame) {
+		all = append(all, Output{out.Port, out.Data})
+	}
+	return all
 }

@@ -152,6 +152,12 @@ func replica(port uint32) *rt.Replica {
 	return &rt.Replica{PortKind: &rt.Replica_Port{Port: uintNumber(uint64(port)).canonical()}, Instance: 1}
 }
 
+// Slots returns how many slots all jobs together may have.
+func (p *Plane) Slots() int { return p.rowPool.size * wire.Lanes }
+
+// Senders returns how many senders all jobs together may have.
+func (p *Plane) Senders() int { return p.senders.size }
+
 // Failed delivers the error that makes the plane useless: the switch has lost its
 // jobs, or belongs to another controller.
 func (p *Plane) Failed() <-chan error { return p.failed }

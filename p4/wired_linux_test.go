@@ -2,7 +2,6 @@ package p4
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -69,19 +68,16 @@ func startBmv2(tb testing.TB) (target string, taps [testPorts + 1]int) {
 	tb.Cleanup(func() { ns.Close() })
 	socket := filepath.Join(tb.TempDir(), "p4rt")
 	target = "unix:" + socket
-	args := []string{"--no-p4", "--device-id", "0", "--log-level", "error"}
+	var ports []string
 	for port := 1; port <= testPorts; port++ {
 		cfg := testbed.VethConfig{Names: [2]string{fmt.Sprintf("port%d", port), fmt.Sprintf("host%d", port)}, MTU: 9000}
 		if err := ns.Veth(cfg); err != nil {
 			tb.Fatal(err)
 		}
-		args = append(args, "-i", fmt.Sprintf("%d@port%d", port, port))
+		ports = append(ports, fmt.Sprintf("port%d", port))
 	}
-	args = append(args, "--", "--grpc-server-addr", target, "--cpu-port", "510")
 	var output bytes.Buffer
-	// The switch asks sysfs whether its ports are up, so it needs that of its namespace.
-	cmd := exec.CommandContext(context.Background(), "sh", append([]string{"-c", `mount -t sysfs sysfs /sys && exec "$0" "$@"`, path}, args...)...)
-	cmd.SysProcAttr = &unix.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
+	cmd := testbed.SimpleSwitch(path, target, ports)
 	cmd.Stdout, cmd.Stderr = &output, &output
 	err = ns.Do(func() error {
 		for port := 1; port <= testPorts; port++ {

@@ -33,10 +33,14 @@ With --sync all workers take each step together, and with exact arithmetic the
 weights are the same bit for bit as those of one process, whatever --loss, --duplicate and --reorder
 do to the frames.
 
+With --plane p4 the switch is bmv2, which runs the P4 program at some thousand frames a
+second: give it a small --data file.
+
 Without --data it trains on a synthetic click log whose hottest 30,000
 parameters take half of the updates.`,
 		Example: `  libra demo
   libra demo --data train.libfm.gz --test test.libfm.gz --sync --loss 0.01
+  libra demo --plane p4 --data small.libfm --sync --epochs 1
   libra demo --backend udp      # needs no privileges`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,6 +74,7 @@ parameters take half of the updates.`,
 	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, "how the aggregator adds: exact, lut (float32 by table lookup) or fixed (int32)")
 	f.DurationVar(&o.Harvest, "harvest", 0, fmt.Sprintf("time between two harvests without --sync (default %v)", cluster.DefaultHarvest))
 	f.StringVar(&o.Backend, "backend", o.Backend, "afxdp (needs root) or udp")
+	f.StringVar(&o.Plane, "plane", "", "p4 for a P4 switch, bmv2's simple_switch_grpc (default: the backend's own data plane)")
 	f.BoolVar(&o.LaneAligned, "lane-aligned", false, "send the frames that a P4 switch takes: one stripe, each pair in its register's lane")
 	f.IntVar(&o.Batch, "batch", 0, "rows of a mini-batch (default 64 with --data, 256 without)")
 	f.Float64Var(&o.LearningRate, "learning-rate", 0, "learning rate of Adagrad (default 0.05)")
@@ -88,6 +93,7 @@ func printDemo(w io.Writer, r *demo.Result) error {
 		{"data", r.Data},
 		{"model", r.Model},
 		{"backend", r.Backend},
+		{"data plane", r.Plane},
 		{"arithmetic", r.Arithmetic},
 		{"workers", r.Workers},
 		{"epochs", r.Epochs},

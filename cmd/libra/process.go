@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -26,8 +27,9 @@ All processes of a cluster read the same YAML file; README.md shows one.`
 // process is what the commands switch, ps and worker have in common: they read
 // a cluster's configuration, say when they are ready, and print a result.
 type process struct {
-	config string
-	json   bool
+	config  string
+	json    bool
+	changes []func(*cluster.Config) // by flags
 
 	mu  sync.Mutex // one line at a time on out
 	out io.Writer
@@ -43,7 +45,7 @@ func (p *process) env(cmd *cobra.Command) (node.Env, error) {
 	if p.config == "" {
 		return node.Env{}, usagef(cmd, "--config is required")
 	}
-	c, err := cluster.Read(p.config)
+	c, err := cluster.Read(p.config, p.changes...)
 	if err != nil {
 		return node.Env{}, err
 	}
@@ -74,9 +76,14 @@ func newSwitch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "switch --config FILE",
 		Short: "Run the aggregator: its data plane and the control daemon Libra_s",
-		Long: `Attaches the XDP aggregator to the switch's interfaces (backend afxdp) or opens
-its UDP socket (backend udp) and serves jobs until it is interrupted. On its way
-out it detaches what it attached.` + configHelp,
+		Long: `Attaches the XDP aggregator to the switch's interfaces (backend afxdp), opens
+its UDP socket (backend udp) or loads the P4 program into a switch (plane p4), and
+serves jobs until it is interrupted. On its way out it detaches what it attached, and
+takes its jobs out of a P4 switch, which goes on forwarding.
+
+The flags from --plane on take the place of what the file has under switch.` + configHelp,
+		Example: `  libra switch --config cluster.yaml
+  libra switch --config cluster.yaml --plane p4 --p4runtime 127.0.0.1:9559 --p4-ports 1,2,3`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			env, err := p.env(cmd)
@@ -87,7 +94,47 @@ out it detaches what it attached.` + configHelp,
 		},
 	}
 	p.flags(cmd)
+	p.planeFlags(cmd)
 	return cmd
+}
+
+// planeFlags adds flags for fields of the configuration's switch.
+func (p *process) planeFlags(cmd *cobra.Command) {
+	var s cluster.Switch
+	f := cmd.Flags()
+	f.StringVar(&s.Plane, "plane", "", "data plane: xdp, model or p4 (default the backend's: xdp or model)")
+	f.StringVar(&s.P4.Runtime, "p4runtime", "", "P4Runtime `address` of the P4 switch: host:port, or unix:path")
+	f.StringVar(&s.P4.Info, "p4info", "", "P4Info `file` of a compiled program (default: the program that libra has)")
+	f.StringVar(&s.P4.Config, "p4config", "", "device configuration `file` of the same program")
+	f.Uint64Var(&s.P4.Device, "device-id", 0, "number of the P4 switch at its address")
+	f.Uint64Var(&s.P4.Election, "p4-election", 0, "election ID: the controller with the highest is the switch's primary (default 1)")
+	f.BoolVar(&s.P4.Replace, "p4-replace", false, "replace another program that the P4 switch runs")
+	ports := f.UintSlice("p4-ports", nil, "`ports` of the P4 switch that have hosts behind them")
+	set := func(flag string, apply func(c *cluster.Switch)) {
+		p.changes = append(p.changes, func(c *cluster.Config) {
+			if f.Changed(flag) {
+				apply(&c.Switch)
+			}
+		})
+	}
+	set("plane", func(c *cluster.Switch) {
+		if s.Plane == cluster.PlaneP4 && c.Plane != s.Plane { // it has other ports, and takes other frames
+			c.Interfaces, c.XDPMode, c.ThreadedNAPI, c.Stripes, c.LaneAligned = nil, "", false, 1, true
+		}
+		c.Plane = s.Plane
+	})
+	set("p4runtime", func(c *cluster.Switch) { c.P4.Runtime = s.P4.Runtime })
+	set("p4info", func(c *cluster.Switch) { c.P4.Info = s.P4.Info })
+	set("p4config", func(c *cluster.Switch) { c.P4.Config = s.P4.Config })
+	set("device-id", func(c *cluster.Switch) { c.P4.Device = s.P4.Device })
+	set("p4-election", func(c *cluster.Switch) { c.P4.Election = s.P4.Election })
+	set("p4-replace", func(c *cluster.Switch) { c.P4.Replace = s.P4.Replace })
+	set("p4-ports", func(c *cluster.Switch) {
+		c.P4.Ports = nil
+		for _, port := range *ports {
+			c.P4.Ports = append(c.P4.Ports, uint32(min(port, math.MaxUint32)))
+		}
+	})
 }
 
 func newServer() *cobra.Command {

@@ -22,6 +22,13 @@ const (
 	BackendUDP   = "udp"   // kernel UDP sockets and the Go aggregator
 )
 
+// Planes that aggregate.
+const (
+	PlaneXDP   = "xdp"   // the XDP program, beside AF_XDP sockets
+	PlaneModel = "model" // the Go aggregator, beside kernel UDP sockets
+	PlaneP4    = "p4"    // a P4 switch, beside AF_XDP sockets
+)
+
 // Defaults of fields that are left out.
 const (
 	// DefaultHarvest is the time between two harvests.
@@ -84,6 +91,10 @@ type Switch struct {
 	Address netip.Addr `yaml:"address"`
 	// Control is the TCP address of Libra_s.
 	Control netip.AddrPort `yaml:"control"`
+	// Plane is "xdp", "model" or "p4"; empty means the backend's.
+	Plane string `yaml:"plane,omitempty"`
+	// P4 is where a P4 switch is, and how it is used.
+	P4 P4 `yaml:"p4,omitempty"`
 	// Interfaces that the XDP program is attached to.
 	Interfaces []string `yaml:"interfaces,omitempty"`
 	// XDPMode is "native", "generic" or "auto".
@@ -99,6 +110,27 @@ type Switch struct {
 	// LaneAligned makes workers place every pair in the lane of its register,
 	// as a P4 switch needs it.
 	LaneAligned bool `yaml:"lane_aligned,omitempty"`
+}
+
+// P4 is a P4 switch. Its fields are those of p4.Options.
+type P4 struct {
+	// Runtime is its P4Runtime address: host:port, or unix:path.
+	Runtime string `yaml:"runtime,omitempty"`
+	// Device is its number there.
+	Device uint64 `yaml:"device,omitempty"`
+	// Election is the daemon's election ID; 0 means 1.
+	Election uint64 `yaml:"election,omitempty"`
+	// Ports that have hosts behind them.
+	Ports []uint32 `yaml:"ports,omitempty,flow"`
+	// Hosts are the ports of hosts by their MAC address. Frames for others go to
+	// all Ports.
+	Hosts map[string]uint32 `yaml:"hosts,omitempty"`
+	// Info and Config are the files of a compiled program; none means the one that
+	// the daemon has.
+	Info   string `yaml:"p4info,omitempty"`
+	Config string `yaml:"config,omitempty"`
+	// Replace allows to replace another program.
+	Replace bool `yaml:"replace,omitempty"`
 }
 
 // Host is one end host.

@@ -17,21 +17,22 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Read reads and checks a configuration file. Errors name the file and, where
-// the file is not valid YAML or has an unknown field, the line.
-func Read(path string) (*Config, error) {
+// Read reads and checks a configuration file, after changes of what it has. Errors
+// name the file and, where the file is not valid YAML or has an unknown field, the
+// line.
+func Read(path string, changes ...func(*Config)) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("cluster configuration: %w", err)
 	}
-	c, err := parse(data)
+	c, err := parse(data, changes...)
 	if err != nil {
 		return nil, fmt.Errorf("cluster configuration %s: %w", path, err)
 	}
 	return c, nil
 }
 
-func parse(data []byte) (*Config, error) {
+func parse(data []byte, changes ...func(*Config)) (*Config, error) {
 	var c Config
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
@@ -42,6 +43,9 @@ func parse(data []byte) (*Config, error) {
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("a second YAML document follows: a cluster is described by one, so remove what comes after the line ---")
+	}
+	for _, change := range changes {
+		change(&c)
 	}
 	var written yaml.Node
 	if err := yaml.Unmarshal(data, &written); err != nil {
@@ -93,13 +97,17 @@ func defaultOf[T comparable](field string, p *T, value T) fallback {
 // defaults lists the fields that have a default. Which ones there are depends on
 // the others.
 func (c *Config) defaults() []fallback {
+	plane := PlaneXDP
+	if c.Backend == BackendUDP {
+		plane = PlaneModel
+	}
 	list := []fallback{
 		defaultOf("backend", &c.Backend, BackendAFXDP),
 		defaultOf("port", &c.Port, wire.DefaultPort),
 		defaultOf("silence", &c.Silence, 10*time.Second),
 		defaultOf("job.arithmetic", &c.Job.Arithmetic, aggregator.Exact.String()),
+		defaultOf("switch.plane", &c.Switch.Plane, plane),
 		{"switch.slots", "the default", func() bool { return c.Switch.Slots == 0 }, func() {}}, // the daemon's
-		defaultOf("switch.stripes", &c.Switch.Stripes, wire.MaxStripes),
 		defaultOf("server.max_rows", &c.Server.MaxRows, ps.DefaultMaxRows),
 		defaultOf("model.kind", &c.Model.Kind, "fm"),
 		defaultOf("model.optimizer", &c.Model.Optimizer, ps.Adagrad.String()),
@@ -107,7 +115,14 @@ func (c *Config) defaults() []fallback {
 		defaultOf("model.batch", &c.Model.Batch, workload.DefaultBatch),
 		defaultOf("model.epochs", &c.Model.Epochs, 1),
 	}
-	if c.Backend != BackendUDP {
+	if c.Switch.Plane == PlaneP4 {
+		list = append(list,
+			defaultOf("switch.stripes", &c.Switch.Stripes, 1),
+			defaultOf("switch.lane_aligned", &c.Switch.LaneAligned, true))
+	} else {
+		list = append(list, defaultOf("switch.stripes", &c.Switch.Stripes, wire.MaxStripes))
+	}
+	if c.Backend != BackendUDP && c.Switch.Plane != PlaneP4 {
 		list = append(list, defaultOf("switch.xdp_mode", &c.Switch.XDPMode, "auto"))
 	}
 	if !c.Job.Sync {

@@ -3,8 +3,12 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"net"
 	"net/netip"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -47,15 +51,16 @@ func (v *mistakes) add(format string, args ...any) {
 const ofAFXDP = ", but the udp backend has no interfaces: leave it out, or choose backend afxdp"
 
 func (c *Config) checkSwitch(v *mistakes) {
-	switch m, interfaces := c.Switch.XDPMode, c.Switch.Interfaces; c.Backend {
-	case BackendAFXDP:
+	c.checkPlane(v)
+	switch m, interfaces := c.Switch.XDPMode, c.Switch.Interfaces; {
+	case c.Backend == BackendAFXDP && c.Switch.Plane == PlaneXDP:
 		if len(interfaces) == 0 {
 			v.add("switch.interfaces: at least one interface is required with the afxdp backend")
 		}
 		if m != "auto" && m != "native" && m != "generic" {
 			v.add("switch.xdp_mode: %q is none of auto, native, generic", m)
 		}
-	case BackendUDP:
+	case c.Backend == BackendUDP:
 		if len(interfaces) != 0 {
 			v.add("switch.interfaces: %v"+ofAFXDP, interfaces)
 		}
@@ -71,6 +76,52 @@ func (c *Config) checkSwitch(v *mistakes) {
 	}
 	if n := c.Switch.Stripes; n < 1 || n > wire.MaxStripes {
 		v.add("switch.stripes: %d is not in 1..%d", n, wire.MaxStripes)
+	}
+}
+
+func (c *Config) checkPlane(v *mistakes) {
+	s, backend := c.Switch, BackendAFXDP
+	switch s.Plane {
+	case PlaneXDP:
+	case PlaneModel:
+		backend = BackendUDP
+	case PlaneP4:
+		c.checkP4(v)
+	default:
+		v.add("switch.plane: %q is none of xdp, model, p4", s.Plane)
+		return
+	}
+	if c.Backend != backend && (c.Backend == BackendAFXDP || c.Backend == BackendUDP) {
+		v.add("switch.plane: %s, but hosts with the %s backend do not reach it: choose backend %s", s.Plane, c.Backend, backend)
+	}
+	if s.Plane != PlaneP4 && !reflect.ValueOf(s.P4).IsZero() {
+		v.add("switch.p4: only with plane p4, and this one is %s", s.Plane)
+	}
+}
+
+// maxP4Port is the largest port of v1model, whose ports have nine bits: 511 drops.
+const maxP4Port = 510
+
+// checkP4 leaves out what flags of the daemon may give.
+func (c *Config) checkP4(v *mistakes) {
+	s := c.Switch
+	if (s.P4.Info == "") != (s.P4.Config == "") {
+		v.add("switch.p4.p4info, config: they belong together (--p4info, --p4config): give both files of a compiled program, or none")
+	}
+	ports := slices.Concat(s.P4.Ports, slices.Collect(maps.Values(s.P4.Hosts)))
+	if i := slices.IndexFunc(ports, func(p uint32) bool { return p >= maxP4Port }); i >= 0 {
+		v.add("switch.p4: port %d is not in 0..%d", ports[i], maxP4Port-1)
+	}
+	for mac := range s.P4.Hosts {
+		if a, err := net.ParseMAC(mac); err != nil || len(a) != 6 {
+			v.add("switch.p4.hosts: %q is no MAC address", mac)
+		}
+	}
+	if s.Stripes > 1 {
+		v.add("switch.stripes: %d, but a P4 switch takes frames of 1: leave it out", s.Stripes)
+	}
+	if len(s.Interfaces) > 0 || s.XDPMode != "" || s.ThreadedNAPI {
+		v.add("switch.interfaces, xdp_mode, threaded_napi: with plane p4 no program is attached to interfaces: leave them out")
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 
 // bed is where the processes of a demo run.
 type bed struct {
-	net *testbed.Bed // nil with the udp backend
+	net   *testbed.Bed // nil with the udp backend
+	ports []string     // interfaces of the switch
 }
 
 // openBed makes the hosts of a cluster and enters their addresses in its
@@ -23,15 +24,22 @@ func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) 
 	if c.Backend == cluster.BackendUDP {
 		return &bed{}, loopback(c, workers)
 	}
-	b, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1})
+	b, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1, Unbridged: c.Switch.Plane == cluster.PlaneP4})
 	if err != nil {
 		return nil, fmt.Errorf("%w\n(--backend udp needs no privileges)", err)
 	}
 	sw := b.Switch()
 	c.Switch.Address = sw.IP
 	c.Switch.Control = netip.AddrPortFrom(sw.IP, controlPort)
+	var ports []string
 	for _, h := range b.Hosts() {
-		c.Switch.Interfaces = append(c.Switch.Interfaces, h.PortName)
+		ports = append(ports, h.PortName)
+	}
+	if c.Switch.Plane == cluster.PlaneP4 {
+		ports = append(ports, testbed.UplinkName)
+		placeHosts(&c.Switch.P4, append(b.Hosts(), sw))
+	} else {
+		c.Switch.Interfaces = ports
 	}
 	server := b.Host(0)
 	c.Server.Host = cluster.Host{Address: server.IP, Interface: server.Interface}
@@ -43,7 +51,7 @@ func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) 
 			Host: cluster.Host{Address: h.IP, Interface: h.Interface},
 		})
 	}
-	return &bed{net: b}, nil
+	return &bed{net: b, ports: ports}, nil
 }
 
 const controlPort = 7700

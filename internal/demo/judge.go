@@ -18,6 +18,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 	o := r.options
 	res := &Result{
 		Backend:    o.Backend,
+		Plane:      r.config.Switch.Plane,
 		Data:       o.Data,
 		Model:      o.Model,
 		Arithmetic: o.Arithmetic,

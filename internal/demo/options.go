@@ -36,6 +36,9 @@ type Options struct {
 	Harvest time.Duration
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
 	Backend string
+	// Plane is the aggregator's: empty for the backend's, or cluster.PlaneP4 for
+	// bmv2's simple_switch_grpc, which must be on the PATH.
+	Plane string
 	// LaneAligned makes workers send lane-aligned frames of one stripe, as a
 	// P4 switch needs them.
 	LaneAligned bool
@@ -79,6 +82,10 @@ func (o Options) validate() error {
 		return fmt.Errorf("a test file without a training file: give --data too")
 	case o.Backend != cluster.BackendAFXDP && o.Backend != cluster.BackendUDP:
 		return fmt.Errorf("backend %q is neither %q nor %q", o.Backend, cluster.BackendAFXDP, cluster.BackendUDP)
+	case o.Plane != "" && o.Plane != cluster.PlaneP4:
+		return fmt.Errorf("plane %q is not %q: leave it out for the backend's", o.Plane, cluster.PlaneP4)
+	case o.Plane == cluster.PlaneP4 && o.Backend != cluster.BackendAFXDP:
+		return fmt.Errorf("plane %s with backend %s: hosts with the %s backend alone reach a P4 switch", o.Plane, o.Backend, cluster.BackendAFXDP)
 	}
 	return o.Faults.Validate()
 }
@@ -125,6 +132,7 @@ const maxWorkers = 64
 // Result is the outcome of a demo, and its JSON object.
 type Result struct {
 	Backend    string `json:"backend"`
+	Plane      string `json:"plane"`
 	Data       string `json:"data"`
 	Model      string `json:"model"`
 	Arithmetic string `json:"arithmetic"`

@@ -71,7 +71,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	c := &cluster.Config{
 		Backend: o.Backend,
 		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync, Arithmetic: o.Arithmetic, Harvest: o.Harvest},
-		Switch:  cluster.Switch{LaneAligned: o.LaneAligned},
+		Switch:  cluster.Switch{Plane: o.Plane, LaneAligned: o.LaneAligned},
 		Server:  cluster.Server{Checkpoint: filepath.Join(dir, "weights.libra")},
 		Model: cluster.Model{
 			Kind: o.Model, Factors: r.factors, Epochs: r.Epochs, Batch: r.Batch, Seed: o.Seed,
@@ -103,6 +103,10 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 		if c.Capture, err = filepath.Abs(o.Capture); err != nil {
 			return nil, fmt.Errorf("demo: %w", err)
 		}
+	}
+	if o.Plane == cluster.PlaneP4 {
+		c.Switch.P4.Runtime = "unix:" + filepath.Join(dir, "p4runtime")
+		c.Silence = time.Minute // bmv2 is slow, and control connections go through it too
 	}
 	c.SetDefaults()
 	return c, nil
@@ -145,7 +149,7 @@ type run struct {
 
 // train starts the processes in the order in which they need each other and
 // waits until all have done their work.
-func (r *run) train(ctx context.Context) error {
+func (r *run) train(ctx context.Context) (err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -153,6 +157,14 @@ func (r *run) train(ctx context.Context) error {
 	r.progress = make([]workload.Progress, r.options.Workers)
 	r.workers = make([]node.WorkerResult, r.options.Workers)
 
+	if r.config.Switch.Plane == cluster.PlaneP4 {
+		stop, startErr := r.startP4Switch(ctx)
+		if startErr != nil {
+			return startErr
+		}
+		// After the daemon, which takes its jobs out of the switch.
+		defer func() { err = errors.Join(err, stop()) }()
+	}
 	group := proc.NewGroup(ctx, proc.Config{Stderr: r.options.Logs})
 	start := func(name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error) {
 		args = append(args, "--config", r.path, "--json")

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,10 @@ type plane struct {
 	failed <-chan error
 	// what describes the plane in the log.
 	what string
+
+	// slots and senders are how many the plane has room for; 0 means what the
+	// configuration says, and the control service's default.
+	slots, senders int
 }
 
 // RunSwitch runs an aggregator: Libra_s and its data plane. It serves until
@@ -59,7 +64,8 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 		Plane:   p,
 		Stripes: c.Switch.Stripes,
 		Dense:   !c.Switch.LaneAligned,
-		Slots:   c.Switch.Slots,
+		Slots:   cmp.Or(c.Switch.Slots, p.slots),
+		Senders: p.senders,
 		Reach:   p.reach,
 
 		JobMemory: p.jobMemory,
@@ -85,8 +91,11 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 }
 
 func openPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
-	if c.Backend == cluster.BackendUDP {
+	switch c.Switch.Plane {
+	case cluster.PlaneModel:
 		return openModelPlane(c)
+	case cluster.PlaneP4:
+		return openP4Plane(c)
 	}
 	return openXDPPlane(c, log)
 }

@@ -33,6 +33,9 @@ func (*Bed) Host(int) *Node { return nil }
 // Close does nothing.
 func (*Bed) Close() error { return nil }
 
+// SimpleSwitch returns nil: there is no Bed here.
+func SimpleSwitch(string, string, []string) *exec.Cmd { return nil }
+
 // Do returns ErrUnsupported.
 func (*Node) Do(func() error) error { return ErrUnsupported }
 

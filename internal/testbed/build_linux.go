@@ -25,6 +25,11 @@ func (b *Bed) build(ctx context.Context) error {
 	if err := b.addBridge(handle); err != nil {
 		return err
 	}
+	if b.cfg.Unbridged {
+		if err := b.addUplink(handle); err != nil {
+			return err
+		}
+	}
 	for i := range b.cfg.Hosts {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("testbed: interrupted: %w", context.Cause(ctx))
@@ -89,6 +94,18 @@ func (b *Bed) addBridge(handle *netlink.Handle) error {
 	return b.addAddress(handle, b.sw)
 }
 
+// addUplink makes the cable between the bridge and the program that switches.
+func (b *Bed) addUplink(handle *netlink.Handle) error {
+	const bridged = "bridged"
+	err := b.sw.ns.Veth(VethConfig{Names: [2]string{bridged, UplinkName}, Master: b.sw.Index, Queues: b.cfg.Queues, MTU: b.cfg.MTU})
+	for _, name := range []string{bridged, UplinkName} {
+		if err == nil {
+			_, err = b.tune(handle, b.sw, name)
+		}
+	}
+	return err
+}
+
 // addHost makes a host, its cable and its port on the bridge.
 func (b *Bed) addHost(ctx context.Context, i int, sw *netlink.Handle) error {
 	offset := hostOffset + i
@@ -102,9 +119,13 @@ func (b *Bed) addHost(ctx context.Context, i int, sw *netlink.Handle) error {
 	n.PortName = "port" + strconv.Itoa(i)
 	n.PortMAC = hardwareAddr(macPort, offset)
 
+	master := b.sw.Index
+	if b.cfg.Unbridged {
+		master = 0
+	}
 	err = b.sw.ns.Veth(VethConfig{
 		Names: [2]string{n.PortName, n.Interface}, MACs: [2]net.HardwareAddr{n.PortMAC, n.MAC},
-		Peer: n.ns, Master: b.sw.Index, Queues: b.cfg.Queues, MTU: b.cfg.MTU,
+		Peer: n.ns, Master: master, Queues: b.cfg.Queues, MTU: b.cfg.MTU,
 	})
 	if err != nil {
 		return err

@@ -42,7 +42,15 @@ type Config struct {
 	// StaticARP gives every node permanent neighbour entries for all others, so
 	// that no ARP frame is ever sent.
 	StaticARP bool
+	// Unbridged leaves the hosts' ports alone, for a program that switches between
+	// them. The switch's bridge keeps its address, and has one port: the other end of
+	// that cable is [UplinkName], one more port for the program.
+	Unbridged bool
 }
+
+// UplinkName is the interface that leads to the switch's own address in an unbridged
+// bed.
+const UplinkName = "uplink"
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Hosts == 0 {

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bufio"
+	"compress/gzip"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/libra-ina/libra/internal/testdata"
+)
+
+// frappeRows writes the first rows of the training data into a file.
+func frappeRows(t *testing.T, rows int) string {
+	t.Helper()
+	f, err := os.Open(testdata.Path(t, "frappe-train.libfm.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for lines := bufio.NewScanner(z); rows > 0 && lines.Scan(); rows-- {
+		fmt.Fprintln(&text, lines.Text())
+	}
+	return writeFile(t, "rows.libfm", text.String())
+}
+
+func TestTrainingOnBmv2(t *testing.T) {
+	if _, err := exec.LookPath("simple_switch_grpc"); err != nil {
+		t.Skip("simple_switch_grpc is not on the PATH: no training on bmv2 in this test (docs/p4.md says how to get it)")
+	}
+	needRoot(t)
+	r := runDemo(t, "--plane", "p4", "--data", frappeRows(t, 1000), "--sync", "--epochs", "1", "--workers", "2")
+	if r.WeightsSHA256 != r.ReferenceSHA256 || len(r.WeightsSHA256) != 64 {
+		t.Errorf("weights %s, reference %s", r.WeightsSHA256, r.ReferenceSHA256)
+	}
+	if r.Plane != "p4" || r.HotPairs == 0 || r.FramesSpared <= 0 {
+		t.Errorf("the switch did not aggregate: %+v", r)
+	}
+}
+
+// Without bmv2 the demo names what it lacks.
+func TestDemoNeedsAP4Switch(t *testing.T) {
+	needRoot(t)
+	t.Setenv("PATH", t.TempDir())
+	_, stderr, code := output(t, "demo", "--plane", "p4", "--rows", "1000")
+	if code != 1 || !strings.Contains(stderr, `"simple_switch_grpc": executable file not found in $PATH`) || !strings.Contains(stderr, "docs/p4.md") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+}
+
+// The data plane may be given by flags.
+func TestSwitchFlagsOfAP4Switch(t *testing.T) {
+	config := edited(t, handMade(t), "backend: udp", "backend: afxdp", "switch: {", "switch: {interfaces: [eth0], stripes: 10, ",
+		"address: 127.77.1.2", "interface: eth0, address: 127.77.1.2", "address: 127.77.1.3", "interface: eth0, address: 127.77.1.3",
+		"address: 127.77.1.4", "interface: eth0, address: 127.77.1.4")
+	absent := "unix:" + filepath.Join(t.TempDir(), "absent")
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"plane":     {[]string{"--plane", "p5"}, `switch.plane: "p5" is none of xdp, model, p4`},
+		"address":   {[]string{"--plane", "p4", "--p4-ports", "1"}, "--p4runtime"},
+		"ports":     {[]string{"--plane", "p4", "--p4runtime", absent}, "--p4-ports"},
+		"a port":    {[]string{"--plane", "p4", "--p4runtime", absent, "--p4-ports", "4294967297"}, "switch.p4: port 4294967295 is not in 0..509"},
+		"a program": {[]string{"--plane", "p4", "--p4runtime", absent, "--p4-ports", "1", "--p4info", "no/info", "--p4config", "no/json"}, "P4Info: open no/info"},
+		"half":      {[]string{"--plane", "p4", "--p4runtime", absent, "--p4-ports", "1", "--p4info", "no/info"}, "switch.p4.p4info, config: they belong together"},
+		"no switch": {[]string{"--plane", "p4", "--p4runtime", absent, "--p4-ports", "1,2", "--device-id", "3", "--p4-election", "5", "--p4-replace"}, "the switch does not answer at " + absent},
+		"no plane":  {[]string{"--p4runtime", absent}, "switch.p4: only with plane p4, and this one is xdp"},
+	} {
+		_, stderr, code := output(t, append([]string{"switch", "--config", config}, test.args...)...)
+		if code != exitFailure || !strings.Contains(stderr, test.want) {
+			t.Errorf("%s: code %d, want %q: %s", name, code, test.want, stderr)
+		}
+	}
+}
