@@ -117,8 +117,9 @@ func layoutOf(f wire.Flags) Layouts {
 func (m *Model) hot(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action, []byte, *wire.Refusal) {
 	b := &j.banks[j.current]
 	wantSum := h.Flags&wire.FlagWantSum != 0
+	fresh := s.seen.Fresh(h.Seq)
 	switch {
-	case s.seen.Fresh(h.Seq):
+	case fresh:
 		if r := m.apply(j, s, b, h, payload, stripes); r != nil {
 			return Drop, nil, r
 		}
@@ -132,10 +133,15 @@ func (m *Model) hot(j *job, s *sender, h wire.Header, payload []byte, stripes in
 	default:
 		j.countDuplicate(s)
 	}
-	if wantSum {
+	switch {
+	case wantSum:
 		return Reply, j.putSums(b, h, payload, reply), nil
+	case m.each || h.Flags&(wire.FlagQuiet|wire.FlagCover) == 0:
+		return Reply, wire.PutAck(reply, h), nil
+	case fresh && h.Flags&wire.FlagQuiet != 0 && !s.seen.Fresh(h.Seq-1):
+		return Drop, nil, nil // a later frame asks
 	}
-	return Reply, wire.PutAck(reply, h), nil
+	return Reply, wire.PutCover(reply, h, s.seen.Cover(h.Seq)), nil
 }
 
 func (j *job) countDuplicate(s *sender) {

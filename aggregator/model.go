@@ -18,6 +18,10 @@ type Config struct {
 	// Port is the UDP port of the aggregator and of the hosts whose frames
 	// are forwarded. 0 means [wire.DefaultPort].
 	Port uint16
+
+	// AnswerEach makes the model ignore [wire.FlagQuiet] and [wire.FlagCover], as a
+	// receiver may that cannot look through its duplicate filter, such as a switch.
+	AnswerEach bool
 }
 
 // Model is the aggregator in plain Go. It is the reference for what the other
@@ -26,6 +30,7 @@ type Config struct {
 type Model struct {
 	address netip.Addr
 	port    uint16
+	each    bool // see Config.AnswerEach
 
 	mu       sync.Mutex
 	closed   bool
@@ -75,6 +80,7 @@ func NewModel(cfg Config) (*Model, error) {
 	return &Model{
 		address: cfg.Address,
 		port:    cfg.Port,
+		each:    cfg.AnswerEach,
 		routes:  make(map[[6]byte]int),
 		pairs:   make([]pair, 0, wire.MaxStripes*wire.Lanes),
 	}, nil

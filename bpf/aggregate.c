@@ -80,8 +80,8 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 	enum answer answer = PLAIN_ACK;
 	struct group *group = NULL;
 	struct bank *bank, *other;
+	__u64 why, cover = 0;
 	__s32 current;
-	__u64 why;
 
 	if (n == 0 || n > job->max_stripes)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LENGTH, 0, job->max_stripes));
@@ -120,6 +120,8 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 	}
 	why = group ? contribute(ctx, l3, &f, job, sender, group, bank, other, &answer)
 		    : apply(ctx, l3, &f, job, sender, bank, &answer);
+	if (answer == COVER_ACK)
+		cover = cover_of(sender, f.seq);
 	unlock(job);
 
 	if (why == THROTTLED)
@@ -129,6 +131,10 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 	switch (answer) {
 	case PLAIN_ACK:
 		return acknowledge(ctx, l3, 0);
+	case COVER_ACK:
+		return acknowledge_cover(ctx, l3, cover);
+	case NOTHING:
+		return XDP_DROP;
 	case SUMS:
 		return acknowledge_sums(ctx, l3, 0);
 	case SUMS_TO_ALL:

@@ -9,6 +9,8 @@
 /* What answers a frame that is not refused. */
 enum answer {
 	PLAIN_ACK,
+	COVER_ACK,
+	NOTHING, /* until a later frame asks */
 	SUMS, /* which have replaced the frame's values */
 	SUMS_TO_ALL,
 };
@@ -46,9 +48,10 @@ static __always_inline __u64 apply(struct xdp_md *ctx, __u32 l3, const struct ju
 				   struct job *job, struct sender *sender, struct bank *bank,
 				   enum answer *answer)
 {
+	int fresh = is_fresh(*place_of(sender, f->seq), f->seq);
 	__u64 why;
 
-	if (is_fresh(*place_of(sender, f->seq), f->seq)) {
+	if (fresh) {
 		why = apply_new(ctx, l3, f, job, sender, bank);
 		if (why)
 			return why;
@@ -60,6 +63,11 @@ static __always_inline __u64 apply(struct xdp_md *ctx, __u32 l3, const struct ju
 	if (f->flags & FLAG_WANT_SUM) {
 		put_sums(ctx, l3, job, bank);
 		*answer = SUMS;
+	} else if (fresh && f->flags & FLAG_QUIET &&
+		   !is_fresh(*place_of(sender, f->seq - 1), f->seq - 1)) {
+		*answer = NOTHING;
+	} else if (f->flags & (FLAG_QUIET | FLAG_COVER)) {
+		*answer = COVER_ACK;
 	}
 	return 0;
 }

@@ -36,6 +36,8 @@ enum flag {
 	FLAG_SUM = 1 << 3,
 	FLAG_ALL = 1 << 4,
 	FLAG_SCALE = 1 << 5,
+	FLAG_QUIET = 1 << 6,
+	FLAG_COVER = 1 << 7,
 };
 
 enum code {
@@ -122,6 +124,14 @@ struct report {
 	__u8 unused[3];
 };
 
+/* Of an ACK with FLAG_COVER: bit i stands for frame seq + COVER_AHEAD - i. */
+struct cover {
+	__be64 frames;
+};
+
+#define COVER_BITS 64
+#define COVER_AHEAD 31
+
 /* What follows the Ethernet header of a frame for the aggregator. */
 struct packet {
 	struct ipv4 ip;
@@ -133,6 +143,7 @@ struct packet {
 #define STRIPE_LEN sizeof(struct stripe)
 #define ENVELOPE_LEN (sizeof(struct ipv4) + sizeof(struct udp))
 #define ERROR_LEN (HEADER_LEN + sizeof(struct refusal))
+#define COVER_LEN (HEADER_LEN + sizeof(struct cover))
 #define SCALE_LEN (HEADER_LEN + sizeof(struct report))
 
 /* The largest offset of the IP header: Ethernet and one tag. */

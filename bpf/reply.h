@@ -101,6 +101,26 @@ static __always_inline int acknowledge(struct xdp_md *ctx, __u32 l3, __u8 flags)
 	return seal(ctx, l3, HEADER_LEN, sum_words(&p->header, HEADER_LEN / 4));
 }
 
+/* acknowledge_cover answers with an ACK that tells which frames are applied. */
+static __always_inline int acknowledge_cover(struct xdp_md *ctx, __u32 l3, __u64 frames)
+{
+	struct packet *p;
+	struct cover *c;
+	void *end;
+
+	if (resize(ctx, l3, COVER_LEN))
+		return XDP_DROP;
+	p = packet_at(ctx, l3, &end);
+	if (!p)
+		return XDP_DROP;
+	c = (void *)(p + 1);
+	if ((void *)(c + 1) > end)
+		return XDP_DROP;
+	set_type(&p->header, TYPE_ACK, FLAG_COVER);
+	c->frames = bpf_cpu_to_be64(frames);
+	return seal(ctx, l3, COVER_LEN, sum_words(&p->header, COVER_LEN / 4));
+}
+
 /* put_stripe_sums replaces the values of a stripe by the sums in their slots.
  * Unused lanes, which survey has zeroed, stay zero. */
 static __always_inline void put_stripe_sums(struct stripe *s, struct ranking r, __u32 exact,

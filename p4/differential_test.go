@@ -39,7 +39,7 @@ type device interface {
 // pair sets a device and a model up alike.
 func pair(tb testing.TB, d device) *conformance.Pair {
 	tb.Helper()
-	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP})
+	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP, AnswerEach: true})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -259,7 +259,7 @@ func (d *wired) refused() (sent, want []byte) {
 	wire.Header{Type: wire.TypeHot, Seq: uint32(d.refusals)}.Put(sent[e.Len():])
 	sent[e.Len()] = 0x21
 	e.Seal(sent)
-	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP})
+	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP, AnswerEach: true})
 	if err != nil {
 		d.tb.Fatal(err)
 	}

@@ -55,6 +55,17 @@ func (f *Filter) Mark(seq uint32) (previous uint32) {
 // all, so that its next copy is judged anew.
 func (f *Filter) Restore(seq, previous uint32) { *f.entry(seq) = previous }
 
+// Cover returns which frames around seq are applied, as an ACK with
+// [wire.FlagCover] tells it: bit i stands for frame seq+[wire.CoverAhead]-i.
+func (f *Filter) Cover(seq uint32) (cover uint64) {
+	for i := range uint32(wire.CoverBits) {
+		if !f.Fresh(seq + wire.CoverAhead - i) {
+			cover |= 1 << i
+		}
+	}
+	return cover
+}
+
 func (f *Filter) entry(seq uint32) *uint32 { return &f.seen[seq%uint32(len(f.seen))] }
 
 // newer reports whether a comes after b in serial-number arithmetic.

@@ -2,6 +2,7 @@ package retransmit
 
 import (
 	"iter"
+	"math/bits"
 	"time"
 
 	"github.com/libra-ina/libra/wire"
@@ -14,6 +15,10 @@ type Entry struct {
 	Len    uint32 // length of the frame in bytes
 	Owner  uint32 // what the frame belongs to, e.g. the index of a push
 
+	// Own says that only an answer to this very frame will do, because the answer
+	// carries something: no cover acknowledges it, see [Window.Cover].
+	Own bool
+
 	// Repeated is set by the window in what Ack and Refuse return: the frame was
 	// sent more than once, so the answer may be to any of its copies.
 	Repeated bool
@@ -23,6 +28,7 @@ type Entry struct {
 type Stats struct {
 	Sent          uint64 // frames added
 	Acked         uint64 // frames acknowledged
+	Covered       uint64 // those of them that the answer to another frame acknowledged
 	Refused       uint64 // frames refused
 	Retransmitted uint64 // retransmissions; a frame may have several
 	Probes        uint64 // those of them that a timeout caused
@@ -182,14 +188,41 @@ func (w *Window) head() int32 { return int32(w.mask) + 1 }
 // returns false if the frame is not outstanding; such answers are counted and
 // otherwise harmless, because retransmitted frames are answered repeatedly.
 //
-// Where one answer acknowledges many frames, call it for each and then
-// [Window.Resend] once.
+// Where one answer acknowledges others too, call [Window.Cover] after it.
 func (w *Window) Ack(now Time, seq uint32) (Entry, bool) {
 	e, ok := w.answered(now, seq)
 	if ok {
 		w.stats.Acked++
 	}
 	return e, ok
+}
+
+// Cover takes frames out of the window that the peer says it applied, all that do not
+// need an answer of their own, and calls taken with each: bit i of cover stands for
+// frame seq+[wire.CoverAhead]-i. Nothing is known of the others. Bits of frames that were never
+// sent are counted and otherwise ignored. taken must not call methods of w.
+func (w *Window) Cover(now Time, seq uint32, cover uint64, taken func(Entry)) {
+	for ; cover != 0; cover &= cover - 1 {
+		s := seq + wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
+		if newer(w.base, s) {
+			return // and so are the rest
+		}
+		if !newer(w.unsent, s) {
+			w.stats.Unknown++
+			continue
+		}
+		f := &w.frames[w.index(s)]
+		if !f.outstanding || f.Own {
+			continue
+		}
+		if f.copies == 1 {
+			w.loss.answered(f.order, now.Sub(f.sent))
+			w.tail.settle()
+		}
+		w.stats.Acked++
+		w.stats.Covered++
+		taken(w.leave(now, f))
+	}
 }
 
 // Refuse takes frame seq, which the peer says it will not apply, out of the
@@ -221,6 +254,11 @@ func (w *Window) answered(now Time, seq uint32) (Entry, bool) {
 		w.loss.answered(f.order, rtt)
 		w.tail.settle()
 	}
+	return w.leave(now, f), true
+}
+
+// leave takes a frame out of the window.
+func (w *Window) leave(now Time, f *frame) Entry {
 	w.tail.heard(now)
 	f.outstanding = false
 	w.unlink(f)
@@ -230,7 +268,7 @@ func (w *Window) answered(now Time, seq uint32) (Entry, bool) {
 	}
 	e := f.Entry
 	e.Repeated = f.copies > 1
-	return e, true
+	return e
 }
 
 // Unacked returns the frames that are not answered, oldest first.

@@ -204,9 +204,10 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	case h.Type == wire.TypePull:
 		return s.pull(p, h, rows, from)
 	}
-	if !from.seen.Fresh(h.Seq) {
+	fresh := from.seen.Fresh(h.Seq)
+	if !fresh {
 		s.stats.Duplicates++
-		return len(wire.PutAck(p.Payload, h)), wire.Refusal{}, nil
+		return from.acknowledge(p, h, fresh), wire.Refusal{}, nil
 	}
 	if err := s.cfg.Handler.Accumulate(rows); err != nil {
 		var r wire.Refusal
@@ -218,7 +219,19 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	from.seen.Mark(h.Seq)
 	s.stats.Applied++
 	s.stats.Rows += uint64(rows.Count)
-	return len(wire.PutAck(p.Payload, h)), wire.Refusal{}, nil
+	return from.acknowledge(p, h, fresh), wire.Refusal{}, nil
+}
+
+// acknowledge writes the answer to an applied COLD frame over it and returns its
+// length: 0 if a later frame asks for it.
+func (a *admitted) acknowledge(p *link.Packet, h wire.Header, fresh bool) int {
+	switch {
+	case h.Flags&(wire.FlagQuiet|wire.FlagCover) == 0:
+		return len(wire.PutAck(p.Payload, h))
+	case fresh && h.Flags&wire.FlagQuiet != 0 && !a.seen.Fresh(h.Seq-1):
+		return 0
+	}
+	return len(wire.PutCover(p.Payload, h, a.seen.Cover(h.Seq)))
 }
 
 // pull writes the rows that a PULL asks for over it. Repeated pulls are

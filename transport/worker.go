@@ -63,13 +63,14 @@ const (
 
 // flow is the way to one peer.
 type flow struct {
-	index  uint8
-	role   string
-	path   link.Path
-	to     wire.Endpoint // where path leads
-	epoch  uint16        // of the admission at the peer
-	window *retransmit.Window
-	resend func(seq uint32, e retransmit.Entry) bool
+	index   uint8
+	role    string
+	path    link.Path
+	to      wire.Endpoint // where path leads
+	epoch   uint16        // of the admission at the peer
+	window  *retransmit.Window
+	resend  func(seq uint32, e retransmit.Entry) bool
+	covered func(retransmit.Entry) // takes frames that the answer to another one covers
 }
 
 // NewWorker starts a worker. ctx bounds the resolution of Ethernet addresses.
@@ -174,6 +175,7 @@ func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.
 		w.retx = append(w.retx, link.Frame{Buf: cookieBuf(e.Cookie), Len: int(e.Len), To: f.path, Retx: true})
 		return true
 	}
+	f.covered = func(e retransmit.Entry) { w.acknowledged(w.ops[e.Owner], e) }
 	w.flows[index] = f
 	return nil
 }

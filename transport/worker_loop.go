@@ -69,6 +69,7 @@ func (w *Worker) turn() (busy bool, err error) {
 // transmit hands frames to the link, new ones before repeated ones.
 func (w *Worker) transmit() (any bool, err error) {
 	if len(w.out) > 0 {
+		w.askForAnswers()
 		w.now = w.clock() // packing took time, which is no part of a round trip
 		n, err := w.link.Send(w.out)
 		if err != nil {

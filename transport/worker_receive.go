@@ -76,10 +76,14 @@ func (w *Worker) receiveAck(f *flow, h wire.Header, payload []byte) verdict {
 	if err != nil {
 		return malformed
 	}
-	e, ok := f.window.Ack(w.now, h.Seq)
-	if !ok {
-		return taken
+	if e, ok := f.window.Ack(w.now, h.Seq); ok {
+		w.takeAck(f, h, payload, stripes, e)
 	}
+	f.window.Cover(w.now, h.Seq, wire.Cover(payload, h), f.covered)
+	return taken
+}
+
+func (w *Worker) takeAck(f *flow, h wire.Header, payload []byte, stripes int, e retransmit.Entry) {
 	o := w.ops[e.Owner]
 	switch {
 	case o.pull:
@@ -89,9 +93,12 @@ func (w *Worker) receiveAck(f *flow, h wire.Header, payload []byte) verdict {
 	case o.sums != nil && stripes > 0:
 		w.takeSums(h.Flags, payload, stripes)
 	}
+	w.acknowledged(o, e)
+}
+
+func (w *Worker) acknowledged(o *operation, e retransmit.Entry) {
 	o.acked++
 	w.answered(o, e)
-	return taken
 }
 
 // answered returns the frame's buffer and settles its operation.
@@ -209,8 +216,7 @@ func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) verdict {
 			rows.Row(i, o.values[(first+i)*d:])
 		}
 	}
-	o.acked++
-	w.answered(o, e)
+	w.acknowledged(o, e)
 	return taken
 }
 

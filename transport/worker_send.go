@@ -20,12 +20,31 @@ func (w *Worker) room(f *flow) (link.Buf, bool) {
 	return w.link.Alloc()
 }
 
+// askEvery is how often a frame asks for an answer while more follow: every so many
+// numbers of its flow. An ACK covers twice as many before it, so one may be lost.
+const askEvery = 16
+
+// askForAnswers has the newest quiet frame of each flow that is about to be sent ask for an
+// answer, which covers the others.
+func (w *Worker) askForAnswers() {
+	var asked [len(w.flows)]bool
+	for i := len(w.out) - 1; i >= 0 && !(asked[flowHot] && asked[flowCold]); i-- {
+		if f := w.outFlow[i]; !asked[f] {
+			asked[f] = wire.Ask(w.link.Payload(w.out[i].Buf))
+		}
+	}
+}
+
 // enqueue gives a frame its number and puts it where transmit finds it. Its
 // buffer, in the cookie, is one that room gave for the flow.
 func (w *Worker) enqueue(f *flow, h wire.Header, payload []byte, o *operation, cookie uint64) {
 	h.Job, h.Sender, h.Epoch, h.Seq = w.cfg.Job, w.cfg.Sender, f.epoch, f.window.NextSeq()
 	h.Put(payload)
-	if _, ok := f.window.Add(w.now, retransmit.Entry{Cookie: cookie, Len: uint32(len(payload)), Owner: o.id}); !ok {
+	if h.Seq%askEvery == 0 {
+		wire.Ask(payload)
+	}
+	e := retransmit.Entry{Cookie: cookie, Len: uint32(len(payload)), Owner: o.id, Own: h.Flags&wire.FlagQuiet == 0}
+	if _, ok := f.window.Add(w.now, e); !ok {
 		panic("transport: frame queued on a full window")
 	}
 	w.out = append(w.out, link.Frame{Buf: cookieBuf(cookie), Len: len(payload), To: f.path})
@@ -95,14 +114,14 @@ func (w *Worker) begin(o *operation) bool {
 // fill puts the next frame of a push where transmit finds it, and returns false
 // if there is no room.
 func (w *Worker) fill(o *operation) bool {
-	f, h := w.flows[flowCold], wire.Header{Type: wire.TypeCold}
+	f, h := w.flows[flowCold], wire.Header{Type: wire.TypeCold, Flags: wire.FlagQuiet}
 	if w.packer.Next() == wire.TypeHot {
 		f, h.Type = w.flows[flowHot], wire.TypeHot
 		if w.cfg.Layout == packer.Dense {
 			h.Flags |= wire.FlagDense
 		}
 		if o.sums != nil {
-			h.Flags |= wire.FlagWantSum
+			h.Flags = h.Flags&^wire.FlagQuiet | wire.FlagWantSum
 		}
 	}
 	b, ok := w.room(f)

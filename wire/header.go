@@ -76,12 +76,18 @@ const (
 	// FlagScale on an ACK: it answers a SCALE frame; with FlagSum the body is a
 	// [ScaleReport] with the largest exponent of all workers.
 	FlagScale
+	// FlagQuiet on a HOT or COLD frame: its sender needs no answer to it, as long as
+	// it is applied and so is the frame before it. A later frame asks for both.
+	FlagQuiet
+	// FlagCover on a HOT or COLD frame asks that the ACK tell which of the frames
+	// around it are applied, and on an ACK that it does: see [PutCover].
+	FlagCover
 )
 
 // AllSenders stands in the sender field of an ACK with [FlagAll].
 const AllSenders = 0xffff
 
-var flagNames = [...]string{"RETX", "WANT_SUM", "DENSE", "SUM", "ALL", "SCALE"}
+var flagNames = [8]string{"RETX", "WANT_SUM", "DENSE", "SUM", "ALL", "SCALE", "QUIET", "COVER"}
 
 // String returns the names of the flags, as in "RETX|DENSE".
 func (f Flags) String() string {
@@ -90,9 +96,6 @@ func (f Flags) String() string {
 		if f&(1<<i) != 0 {
 			names = append(names, name)
 		}
-	}
-	if rest := f >> len(flagNames) << len(flagNames); rest != 0 {
-		names = append(names, fmt.Sprintf("%#x", uint8(rest)))
 	}
 	return strings.Join(names, "|")
 }
@@ -152,4 +155,18 @@ func ParseHeader(payload []byte) (Header, error) {
 
 // MarkRetx sets [FlagRetx] in an encoded payload. The UDP checksum must be
 // computed again afterwards; see [Envelope.MarkRetx].
-func MarkRetx(payload []byte) { payload[1] |= byte(FlagRetx) }
+//
+// The frame asks for an answer; see [Ask].
+func MarkRetx(payload []byte) {
+	Ask(payload)
+	payload[1] |= byte(FlagRetx)
+}
+
+// Ask makes an encoded frame with [FlagQuiet] one with [FlagCover] instead. It
+// reports whether the frame has FlagCover then.
+func Ask(payload []byte) bool {
+	if payload[1]&byte(FlagQuiet) != 0 {
+		payload[1] ^= byte(FlagQuiet | FlagCover)
+	}
+	return payload[1]&byte(FlagCover) != 0
+}

@@ -58,7 +58,7 @@ func TestNames(t *testing.T) {
 		wire.Type(9).String():                       "Type(9)",
 		wire.Type(200).String():                     "Type(200)",
 		(wire.FlagRetx | wire.FlagSum).String():     "RETX|SUM",
-		(wire.FlagDense | 0xc0).String():            "DENSE|0xc0",
+		(wire.FlagQuiet | wire.FlagCover).String():  "QUIET|COVER",
 		wire.Flags(0).String():                      "",
 		wire.CodeWrongEpoch.String():                "wrong epoch",
 		wire.Code(999).String():                     "error code 999",

@@ -10,6 +10,33 @@ func PutAck(b []byte, request Header) []byte {
 	return b[:HeaderLen]
 }
 
+// An ACK with [FlagCover] tells about CoverBits frames: the one that it answers,
+// CoverAhead behind it and the rest before it.
+const (
+	CoverBits  = 64
+	CoverAhead = 31
+	CoverLen   = HeaderLen + CoverBits/8 // of its payload
+)
+
+// PutCover writes the payload that acknowledges the frame with header request and
+// frames around it: bit i of cover stands for number Seq+[CoverAhead]-i. It returns
+// the payload, a prefix of b.
+func PutCover(b []byte, request Header, cover uint64) []byte {
+	request.Type, request.Flags = TypeAck, FlagCover
+	request.Put(b)
+	binary.BigEndian.PutUint64(b[HeaderLen:], cover)
+	return b[:CoverLen]
+}
+
+// Cover returns what [PutCover] was given, or 0 for an ACK without [FlagCover].
+// [ParseAck] must have accepted the payload.
+func Cover(payload []byte, h Header) uint64 {
+	if h.Flags&FlagCover == 0 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(payload[HeaderLen:])
+}
+
 // PutSums writes the header of an acknowledgement that carries the sums of n
 // stripes and returns the payload, a prefix of b. The stripes are left for the
 // caller to write, all of their bytes; they have the layout of the request's.
@@ -33,14 +60,19 @@ func PutError(b []byte, request Header, r Refusal) []byte {
 // and for what answers a SCALE frame (see [ParseScale]). It returns [ErrLength]
 // if the body is not what h.Flags announce.
 func ParseAck(payload []byte, h Header) (stripes int, err error) {
-	switch h.Flags & (FlagSum | FlagScale) {
+	want := 0
+	switch h.Flags & (FlagSum | FlagScale | FlagCover) {
+	case 0, FlagScale:
+		want = HeaderLen
+	case FlagCover:
+		want = CoverLen
 	case FlagSum:
 		return StripeCount(payload)
 	case FlagSum | FlagScale:
 		_, err := ParseScale(payload)
 		return 0, err
 	}
-	if len(payload) != HeaderLen {
+	if len(payload) != want {
 		return 0, ErrLength
 	}
 	return 0, nil

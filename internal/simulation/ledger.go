@@ -61,7 +61,7 @@ type frameID struct {
 type frame struct {
 	id      frameID
 	kind    wire.Type
-	payload []byte // without FlagRetx
+	payload []byte // without the flags that a repetition changes
 	grads   []int  // numbers
 	push    *push  // of the first of them
 	applied bool
@@ -78,6 +78,7 @@ type admission struct {
 type expectation struct {
 	frame   *frame
 	refused bool // it must be
+	quiet   bool // it may be left without an answer
 }
 
 // version is a row's weights from one moment on.
@@ -142,7 +143,7 @@ func (l *ledger) leaves(from, to *host, payload []byte, copied bool) {
 	}
 	id := frameID{to, h.Sender, h.Epoch, h.Seq}
 	plain := bytes.Clone(payload)
-	h.Flags &^= wire.FlagRetx
+	h.Flags &^= wire.FlagRetx | wire.FlagQuiet | wire.FlagCover
 	h.Put(plain)
 	f := l.frames[id]
 	if f == nil {
@@ -232,6 +233,9 @@ func (l *ledger) handed(at *host, pkts []link.Packet) {
 		}
 		a, known := l.members[at][h.Sender]
 		e := expectation{frame: f, refused: !known || a.epoch != h.Epoch || a.from.AddrPort() != p.Src.AddrPort()}
+		before := l.frames[frameID{at, h.Sender, h.Epoch, h.Seq - 1}]
+		e.quiet = h.Flags&wire.FlagQuiet != 0 && !e.refused && !f.applied &&
+			(h.Seq == wire.FirstSeq || before != nil && (before.applied || before.kind == wire.TypePull))
 		l.asked[at] = append(l.asked[at], e)
 		if e.refused || f.applied || f.kind == wire.TypePull {
 			continue
@@ -261,6 +265,9 @@ func (l *ledger) answers(at *host, pkts []link.Packet) {
 	}
 	for i, e := range asked {
 		f := e.frame
+		if e.quiet && pkts[i].Reply == 0 {
+			continue
+		}
 		h, err := wire.ParseHeader(pkts[i].Payload[:pkts[i].Reply])
 		want := wire.TypeAck
 		switch {
@@ -272,6 +279,14 @@ func (l *ledger) answers(at *host, pkts []link.Packet) {
 		if err != nil || h.Type != want || h.Sender != f.id.sender || h.Epoch != f.id.epoch || h.Seq != f.id.seq {
 			l.s.fail("%s answers frame %d of sender %d, epoch %d, with %v (sender %d, epoch %d, number %d), not with %v",
 				at.name, f.id.seq, f.id.sender, f.id.epoch, h.Type, h.Sender, h.Epoch, h.Seq, want)
+			return
+		}
+		for cover := wire.Cover(pkts[i].Payload, h); cover != 0; cover &= cover - 1 {
+			id := f.id
+			id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
+			if other := l.frames[id]; other != nil && other.kind != wire.TypePull && !other.applied {
+				l.s.fail("%s acknowledges frame %d of sender %d, epoch %d, which is not applied, with frame %d", at.name, id.seq, id.sender, id.epoch, f.id.seq)
+			}
 		}
 	}
 }
