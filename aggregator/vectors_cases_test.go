@@ -19,7 +19,7 @@ func vectorFiles() []*vectors.File {
 		}
 		files = append(files, syncVectors(a))
 	}
-	return append(files, roundVectors(), scaleVectors(), epochVectors(), readmissionVectors(), addressVectors(),
+	return append(files, coverVectors(), roundVectors(), scaleVectors(), epochVectors(), readmissionVectors(), addressVectors(),
 		hostileVectors("hostile", aggregator.Dense, 2), hostileVectors("hostile-lanes", aggregator.Aligned, 1))
 }
 
@@ -97,6 +97,37 @@ func laneVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
 	s.send("into the other bank", 1, stripes(s.header(1, 4, 0), row(1e-3)))
 	s.send("sums of the other bank", 0, stripes(s.header(0, 7, wire.FlagWantSum), row(2)))
 	s.harvest()
+	s.harvest()
+	return s.file
+}
+
+// coverVectors is about frames that are answered together.
+func coverVectors() *vectors.File {
+	s := newScript("cover", "quiet frames, which are answered if one before them is missing, and answers that cover others")
+	s.addJob(1, aggregator.JobConfig{ID: 6, Epoch: 11, Mode: aggregator.FetchAdd, Exp: -46, Slots: 48, MaxStripes: 2})
+	const quiet, cover = wire.FlagQuiet, wire.FlagCover
+	send := func(about string, seq uint32, flags wire.Flags) {
+		s.send(about, 0, stripes(s.header(0, seq, flags), []bitsPair{{1, 1, number(aggregator.Exact, 1)}}))
+	}
+	send("the first frame, quiet", 1, quiet)
+	send("quiet", 2, quiet)
+	send("asks: covers 1 and 2", 3, cover)
+	send("quiet again: a repetition is answered", 2, quiet|wire.FlagRetx)
+	send("quiet, while 4 is missing: answered", 5, quiet)
+	send("quiet, while 4 is missing but 5 is there", 6, quiet)
+	send("quiet and cover: quiet", 7, quiet|cover)
+	send("4 asks: covers three before it and three behind it", 4, cover)
+	send("no flag: a plain ACK", 8, 0)
+	send("quiet, but the sums are wanted", 9, quiet|wire.FlagWantSum)
+	send("cover, but the sums are wanted", 10, cover|wire.FlagWantSum)
+	s.send("quiet, refused", 0, stripes(s.header(0, 11, quiet), []bitsPair{{0, 3, number(aggregator.Exact, 1)}}))
+	send("quiet, while 11 was refused: answered", 12, quiet)
+	send("ahead", 43, quiet)
+	send("further ahead", 107, cover)
+	send("75 asks: the answer tells of 43 and not of 107", 75, cover)
+	send("76 asks: the answer tells of 107 and not of 43", 76, cover)
+	send("far ahead, with number 1098 in the place of 74", 1098, cover)
+	send("1099, quiet", 1099, quiet)
 	s.harvest()
 	return s.file
 }

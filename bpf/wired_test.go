@@ -113,6 +113,12 @@ func isBroadcast(frame []byte) bool {
 	return bytes.HasPrefix(frame, []byte{0x01, 0x00, 0x5e, 76})
 }
 
+// isQuiet tells whether a frame may be left without an answer.
+func isQuiet(frame []byte) bool {
+	p, err := wire.ParseFrame(frame, 0)
+	return err == nil && len(p.Payload) > 1 && wire.Flags(p.Payload[1])&wire.FlagQuiet != 0
+}
+
 func broadcastOf(frame []byte) aggregator.Verdict {
 	return aggregator.Verdict{Action: aggregator.Broadcast, Job: binary.BigEndian.Uint16(frame[4:])}
 }
@@ -138,8 +144,8 @@ func TestAggregateOnInterfacesEqualsModel(t *testing.T) {
 		g := conformance.NewGenerator(21)
 		for i := range 5000 {
 			frame := g.Frame()
-			if len(frame) < 70 {
-				continue // veth has no room behind it for a longer answer
+			if len(frame) < 70 || isQuiet(frame) {
+				continue // veth has no room for a longer answer; nothing tells of a quiet frame
 			}
 			if _, err := p.ProcessFrom(g.Port(), frame); err != nil {
 				t.Fatalf("frame %d: %v", i, err)

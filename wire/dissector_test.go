@@ -51,7 +51,7 @@ func tshark(t *testing.T, capture string, options []string, fields ...string) []
 var dissectorFields = []string{
 	"_ws.expert", "_ws.expert.message", "libra.version", "libra.type", "libra.flags", "libra.job", "libra.sender", "libra.epoch", "libra.seq",
 	"libra.stripe.mask", "libra.pair.lane", "libra.pair.slot", "libra.pair.rank", "libra.pair.value", "libra.pair.integer",
-	"libra.scale.iteration", "libra.scale.exponent",
+	"libra.scale.iteration", "libra.scale.exponent", "libra.cover",
 	"libra.count", "libra.dim", "libra.key", "libra.row.value",
 	"libra.error.code", "libra.error.index", "libra.error.value",
 }
@@ -148,6 +148,10 @@ func shown(c golden.Case) map[string]string {
 	m["libra.scale.iteration"], m["libra.scale.exponent"] = "", ""
 	if s := c.Scale; s != nil {
 		m["libra.scale.iteration"], m["libra.scale.exponent"] = fmt.Sprint(s.Iteration), fmt.Sprint(s.Exponent)
+	}
+	m["libra.cover"] = ""
+	if c.Cover != "" {
+		m["libra.cover"] = "0x" + c.Cover
 	}
 	if r := c.Rows; r != nil {
 		m["libra.count"], m["libra.dim"] = fmt.Sprint(r.Count), fmt.Sprint(r.Dim)

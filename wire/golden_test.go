@@ -145,6 +145,9 @@ func describeBody(c *golden.Case, payload []byte, h wire.Header) error {
 		if decided := wire.FlagSum | wire.FlagScale; err == nil && h.Flags&decided == decided {
 			c.Scale, err = describeScale(payload)
 		}
+		if err == nil && h.Flags&wire.FlagCover != 0 {
+			c.Cover = fmt.Sprintf("%016x", wire.Cover(payload, h))
+		}
 	case wire.TypeScale:
 		c.Scale, err = describeScale(payload)
 	case wire.TypeCold, wire.TypePull, wire.TypeRows:

@@ -8,7 +8,7 @@
 local VERSION = 1
 local DEFAULT_PORT = 19522
 local HEADER, LANES, STRIPE, MAX_STRIPES, ERROR_BODY = 12, 22, 136, 10, 8
-local SCALE_BODY, ALL_SENDERS = 8, 0xffff
+local SCALE_BODY, COVER_BODY, ALL_SENDERS = 8, 8, 0xffff
 
 local HOT, COLD, PULL, ROWS, ACK, ERROR, SCALE = 1, 2, 3, 4, 5, 6, 7
 
@@ -47,6 +47,8 @@ local f = {
 	sum = ProtoField.bool("libra.flags.sum", "Carries sums", 8, nil, 0x08),
 	all = ProtoField.bool("libra.flags.all", "To all senders", 8, nil, 0x10),
 	scale = ProtoField.bool("libra.flags.scale", "Answers a scale report", 8, nil, 0x20),
+	quiet = ProtoField.bool("libra.flags.quiet", "Needs no answer of its own", 8, nil, 0x40),
+	cover = ProtoField.bool("libra.flags.cover", "Covers other frames", 8, nil, 0x80),
 	job = ProtoField.uint16("libra.job", "Job"),
 	sender = ProtoField.uint16("libra.sender", "Sender"),
 	epoch = ProtoField.uint16("libra.epoch", "Epoch"),
@@ -58,6 +60,7 @@ local f = {
 	rank = ProtoField.uint32("libra.pair.rank", "Rank"),
 	value = ProtoField.float("libra.pair.value", "Value"),
 	integer = ProtoField.int32("libra.pair.integer", "Value in fixed arithmetic"),
+	covered = ProtoField.uint64("libra.cover", "Frames applied", base.HEX),
 	iteration = ProtoField.uint32("libra.scale.iteration", "Iteration"),
 	exponent = ProtoField.uint8("libra.scale.exponent", "Largest exponent"),
 	count = ProtoField.uint16("libra.count", "Count"),
@@ -166,6 +169,14 @@ local function dissect_scale(body, tree)
 	return string.format("iteration %d, exponent %d", body:range(0, 4):uint(), body:range(4, 1):uint())
 end
 
+local function dissect_cover(body, tree)
+	if body:len() ~= COVER_BODY then
+		return nil, string.format("body of %d bytes is not %d", body:len(), COVER_BODY)
+	end
+	tree:add(f.covered, body:range(0, 8))
+	return ""
+end
+
 local function dissect_error(body, tree)
 	if body:len() ~= ERROR_BODY then
 		return nil, string.format("body of %d bytes is not %d", body:len(), ERROR_BODY)
@@ -190,6 +201,8 @@ local function dissect_body(kind, flags, body, tree)
 		return dissect_scale(body, tree)
 	elseif flags.sum then
 		return dissect_stripes(body, tree, flags.dense)
+	elseif flags.cover then
+		return dissect_cover(body, tree)
 	elseif body:len() > 0 then
 		return nil, string.format("acknowledgement without sums has a body of %d bytes", body:len())
 	end
@@ -201,7 +214,7 @@ local function dissect_header(tvb, tree)
 	tree:add(f.version, tvb(0, 1))
 	local kind = tree:add(f.type, tvb(0, 1))
 	local flags = tree:add(f.flags, tvb(1, 1))
-	for _, flag in ipairs({ f.retx, f.want_sum, f.dense, f.sum, f.all, f.scale }) do
+	for _, flag in ipairs({ f.retx, f.want_sum, f.dense, f.sum, f.all, f.scale, f.quiet, f.cover }) do
 		flags:add(flag, tvb(1, 1))
 	end
 	tree:add(f.job, tvb(2, 2))
@@ -209,6 +222,8 @@ local function dissect_header(tvb, tree)
 	tree:add(f.epoch, tvb(6, 2))
 	tree:add(f.seq, tvb(8, 4))
 	return kind, {
+		cover = tvb(1, 1):bitfield(0, 1) == 1,
+		quiet = tvb(1, 1):bitfield(1, 1) == 1,
 		scale = tvb(1, 1):bitfield(2, 1) == 1,
 		all = tvb(1, 1):bitfield(3, 1) == 1,
 		sum = tvb(1, 1):bitfield(4, 1) == 1,
@@ -226,7 +241,7 @@ local function summary(tvb, kind, flags)
 	local text = string.format("%s job %d %s epoch %d %s %d",
 		TYPES[kind] or string.format("Type(%d)", kind),
 		tvb(2, 2):uint(), sender, tvb(6, 2):uint(), numbered, tvb(8, 4):uint())
-	for _, name in ipairs({ "retx", "want_sum", "dense", "sum", "all", "scale" }) do
+	for _, name in ipairs({ "retx", "want_sum", "dense", "sum", "all", "scale", "quiet", "cover" }) do
 		if flags[name] then text = text .. " " .. name:upper() end
 	end
 	return text

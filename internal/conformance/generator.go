@@ -209,5 +209,9 @@ func (g *Generator) fresh(f flow, seq uint32) []byte {
 		}
 		return g.contribution(f, seq, g.rng.IntN(groups(job)))
 	}
-	return g.hot(f, seq)
+	p := g.hot(f, seq)
+	if g.oneIn(2) {
+		p[1] |= byte([...]wire.Flags{wire.FlagQuiet, wire.FlagCover, wire.FlagCover | wire.FlagQuiet}[g.rng.IntN(3)])
+	}
+	return p
 }

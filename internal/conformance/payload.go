@@ -19,7 +19,6 @@ func (g *Generator) hot(f flow, seq uint32) []byte {
 	if job.Mode == aggregator.FetchAdd && g.oneIn(2) {
 		h.Flags |= wire.FlagWantSum
 	}
-	h.Flags |= [...]wire.Flags{0, wire.FlagQuiet, wire.FlagQuiet, wire.FlagCover, wire.FlagCover | wire.FlagQuiet}[g.rng.IntN(5)]
 	n := 1 + g.rng.IntN(job.MaxStripes)
 	if g.oneIn(3) {
 		n = job.MaxStripes

@@ -37,6 +37,7 @@ type Case struct {
 	Header  *Header  `json:"header,omitempty"`
 	Stripes []Stripe `json:"stripes,omitempty"` // HOT, and ACK with sums
 	Scale   *Scale   `json:"scale,omitempty"`   // SCALE, and ACK with a decision
+	Cover   string   `json:"cover,omitempty"`   // ACK with a cover: hexadecimal
 	Rows    *Rows    `json:"rows,omitempty"`    // COLD, PULL and ROWS
 	Refusal *Refusal `json:"refusal,omitempty"` // ERROR
 

@@ -17,6 +17,7 @@
 package layers
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/google/gopacket"
@@ -50,6 +51,8 @@ type Libra struct {
 	Values []float32 // COLD, ROWS: row after row, Dim floats each
 
 	Scale wire.ScaleReport // SCALE, and ACK with [wire.FlagScale] and [wire.FlagSum]
+
+	Cover uint64 // ACK with [wire.FlagCover]: see [wire.PutCover]
 
 	Refusal wire.Refusal // ERROR
 }
@@ -115,7 +118,9 @@ func (l *Libra) decodeBody(data []byte) (err error) {
 	case wire.TypeHot:
 		stripes, err = wire.StripeCount(data)
 	case wire.TypeAck:
-		stripes, err = wire.ParseAck(data, l.Header)
+		if stripes, err = wire.ParseAck(data, l.Header); err == nil {
+			l.Cover = wire.Cover(data, l.Header)
+		}
 	case wire.TypeCold, wire.TypePull, wire.TypeRows:
 		err = l.decodeRows(data)
 	case wire.TypeError:
@@ -131,6 +136,12 @@ func (l *Libra) decodeBody(data []byte) (err error) {
 func (l *Libra) hasScale() bool {
 	const decided = wire.FlagScale | wire.FlagSum
 	return l.Header.Type == wire.TypeScale || l.Header.Type == wire.TypeAck && l.Header.Flags&decided == decided
+}
+
+// hasCover reports whether the body tells which frames are applied.
+func (l *Libra) hasCover() bool {
+	const bodies = wire.FlagScale | wire.FlagSum | wire.FlagCover
+	return l.Header.Type == wire.TypeAck && l.Header.Flags&bodies == wire.FlagCover
 }
 
 func (l *Libra) decodeRows(data []byte) error {
@@ -173,6 +184,10 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 		l.Scale.Put(data)
 		return nil
 	}
+	if l.hasCover() {
+		binary.BigEndian.PutUint64(data[wire.HeaderLen:], l.Cover)
+		return nil
+	}
 	switch l.Header.Type {
 	case wire.TypeError:
 		l.Refusal.Put(data)
@@ -198,6 +213,9 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 func (l *Libra) size() (count, n int, err error) {
 	if l.hasScale() {
 		return 0, wire.ScaleLen, nil
+	}
+	if l.hasCover() {
+		return 0, wire.CoverLen, nil
 	}
 	switch l.Header.Type {
 	case wire.TypeHot, wire.TypeAck:

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,6 +71,9 @@ func compare(t *testing.T, c golden.Case, l *Libra) {
 	}
 	if s := c.Scale; s != nil && (l.Scale != wire.ScaleReport{Iteration: s.Iteration, Exponent: s.Exponent}) {
 		t.Errorf("scale %+v, want %+v", l.Scale, s)
+	}
+	if c.Cover != "" && fmt.Sprintf("%016x", l.Cover) != c.Cover {
+		t.Errorf("cover %016x, want %s", l.Cover, c.Cover)
 	}
 	if r := c.Refusal; r != nil && (l.Refusal != wire.Refusal{Code: wire.Code(r.Code), Index: r.Index, Value: r.Value}) {
 		t.Errorf("refusal %+v, want %+v", l.Refusal, r)
