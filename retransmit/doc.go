@@ -4,8 +4,8 @@
 // every frame exactly once, whatever the network loses, duplicates, delays or
 // reorders.
 //
-// Every frame has an answer of its own, so the window knows which frames are
-// missing. It finds most losses by the answers to later frames (RFC 8985), and
+// Answers tell of each frame by itself, several of them in one ([Filter.Cover],
+// [Window.Cover]), so the window knows which frames are missing. It finds most losses by the answers to later frames (RFC 8985), and
 // the others by a timeout (RFC 6298) that repeats one frame and waits.
 //
 // A flow is (job, sender, destination); each has a sequence space of its own

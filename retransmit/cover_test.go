@@ -1,0 +1,86 @@
+package retransmit
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// bit is the bit of a cover that stands for frame other in the answer to frame seq.
+func bit(seq, other uint32) uint64 { return 1 << (seq + wire.CoverAhead - other) }
+
+// covered acknowledges frame seq with a cover and returns the frames that it takes.
+func covered(w *Window, now Time, seq uint32, cover uint64) (taken []uint32) {
+	w.Cover(now, seq, cover, func(e Entry) { taken = append(taken, uint32(e.Cookie)) })
+	return taken
+}
+
+// TestCoverTakesWhatItNames covers frames on both sides of the one that is answered,
+// some that are answered already, one that needs its own answer, and some that were
+// never sent.
+func TestCoverTakesWhatItNames(t *testing.T) {
+	w := newWindow(t, Config{})
+	for range 50 {
+		add(t, w, 0)
+	}
+	own, ok := w.Add(0, Entry{Cookie: 51, Own: true})
+	w.Sent(0, 1)
+	if _, acked := w.Ack(ms, 3); !ok || !acked {
+		t.Fatal("frame 3 is not outstanding")
+	}
+	cover := bit(40, own) | bit(40, 50) | bit(40, 40) | bit(40, 39) | bit(40, 9)
+	if diff := cmp.Diff([]uint32{50, 40, 39, 9}, covered(w, ms, 40, cover)); diff != "" {
+		t.Errorf("covered by the answer to 40 (-want +got):\n%s", diff)
+	}
+	if taken := covered(w, ms, 40, cover); taken != nil {
+		t.Errorf("covered again: %v", taken)
+	}
+	if taken := covered(w, ms, 51, bit(51, 52)|bit(51, 82)); taken != nil {
+		t.Errorf("frames %v are covered that were never sent", taken)
+	}
+	if taken := covered(w, ms, 1, ^uint64(0)); len(taken) != 30 || w.Base() != 33 {
+		t.Errorf("%v are covered, base is %d; want 1 to 32 but 3 and 9", taken, w.Base())
+	}
+	s := w.Stats()
+	if s.Acked != 35 || s.Covered != 34 || s.Unknown != 2 || s.Repeated != 0 || w.Outstanding() != 51-35 {
+		t.Errorf("%+v, %d outstanding", s, w.Outstanding())
+	}
+}
+
+// TestCoverShowsALoss covers all frames but one, and asks for no answer to any of them:
+// that one is repeated when the allowance for reordering is over.
+func TestCoverShowsALoss(t *testing.T) {
+	w, now := settled(t, Config{})
+	for range 8 { // 65 to 72
+		add(t, w, now)
+	}
+	now += rtt
+	covered(w, now, 72, bit(72, 65)|bit(72, 66)|bit(72, 68)|bit(72, 69)|bit(72, 70)|bit(72, 71))
+	w.Ack(now, 72)
+	expect(t, w, now)
+	expect(t, w, now+100*us, 67)
+}
+
+// TestCoverIsTheFilter compares a cover with what was marked.
+func TestCoverIsTheFilter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var f Filter
+		marked := map[uint32]bool{}
+		for _, n := range rapid.SliceOfN(rapid.Uint32Range(wire.FirstSeq, wire.DefaultWindow), 0, 600).Draw(t, "marked") {
+			if f.Fresh(n) {
+				f.Mark(n)
+				marked[n] = true
+			}
+		}
+		seq := rapid.Uint32Range(33, wire.DefaultWindow-32).Draw(t, "asked")
+		cover := f.Cover(seq)
+		for other := seq - 32; other != seq+32; other++ {
+			if got := cover&bit(seq, other) != 0; got != marked[other] {
+				t.Fatalf("the answer to %d says %v of %d, which is %v", seq, got, other, marked[other])
+			}
+		}
+	})
+}
