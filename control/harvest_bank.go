@@ -78,22 +78,18 @@ func (j *job) resume(last uint64) error {
 func (j *job) send(stream harvestStream, request uint64) error {
 	chunk := &pb.HarvestChunk{Number: j.harvests()}
 	if j.frozen != nil {
-		for rank, sum := range j.frozen.Slots {
-			if sum == 0 {
+		for first, slots := 0, j.frozen.Slots; first < len(slots); first += chunkSums {
+			sums := groups(slots[first:min(first+chunkSums, len(slots))])
+			if sums == nil {
 				continue
 			}
-			if len(chunk.Ranks) == chunkSums {
+			if chunk.Sums != nil {
 				if err := stream.Send(chunk); err != nil {
 					return err
 				}
 				chunk = &pb.HarvestChunk{Number: chunk.Number}
 			}
-			if chunk.Ranks == nil {
-				room := min(chunkSums, len(j.frozen.Slots)-rank)
-				chunk.Ranks, chunk.Sums = make([]uint32, 0, room), make([]int64, 0, room)
-			}
-			chunk.Ranks = append(chunk.Ranks, uint32(rank))
-			chunk.Sums = append(chunk.Sums, sum)
+			chunk.First, chunk.Sums = uint32(first), sums
 		}
 		chunk.Frames, chunk.Pairs = j.frozen.Frames, j.frozen.Pairs
 	}

@@ -158,7 +158,11 @@ func TestHarvestResumes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if chunk.Number != number || chunk.Request != request || !chunk.Last || !slices.Equal(chunk.Sums, sums) {
+			var got Harvest
+			if err := got.take(chunk); err != nil {
+				t.Fatal(err)
+			}
+			if chunk.Number != number || chunk.Request != request || !chunk.Last || !slices.Equal(got.Sums, sums) {
 				t.Errorf("got %v, want harvest %d with request %d and sums %v", chunk, number, request, sums)
 			}
 		}

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// chunkSums bounds a harvest message to about 200 KB; gRPC takes 4 MB.
-	chunkSums = 16384
+	// chunkSums bounds a harvest message to just below 32 KB, the largest buffer but one that
+	// gRPC keeps: for more, it clears one of a megabyte, at either end.
+	chunkSums = 62 * groupSlots
 
 	// countEvery is how often a job that is harvested by count is looked at.
 	// Reading its counters takes some microseconds.

@@ -88,11 +88,9 @@ func (h *Harvester) session(ctx context.Context) error {
 			return err
 		}
 		h.delay.reset()
-		if len(chunk.Ranks) != len(chunk.Sums) {
-			return fmt.Errorf("harvest %d: %d ranks with %d sums", chunk.Number, len(chunk.Ranks), len(chunk.Sums))
+		if err := now.take(chunk); err != nil {
+			return fmt.Errorf("harvest %d: %w", chunk.Number, err)
 		}
-		now.Ranks = append(now.Ranks, chunk.Ranks...)
-		now.Sums = append(now.Sums, chunk.Sums...)
 		now.Chunks++
 		if !chunk.Last {
 			continue

@@ -1,14 +1,19 @@
 package control
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"google.golang.org/grpc"
 
+	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -58,10 +63,10 @@ func TestHarvestOfSeveralChunks(t *testing.T) {
 		return nil
 	}
 	s, err := harvestOf(t, apply,
-		&pb.HarvestChunk{Number: 4, Ranks: []uint32{1, 2}, Sums: []int64{10, 20}},
+		&pb.HarvestChunk{Number: 4, First: 1, Sums: words(0b11, 10, 20)},
 		&pb.HarvestChunk{Number: 4},
-		&pb.HarvestChunk{Number: 4, Ranks: []uint32{3}, Sums: []int64{30}, Frames: 8, Pairs: 9, Last: true},
-		&pb.HarvestChunk{Number: 5, Ranks: []uint32{4}, Sums: []int64{40}, Frames: 1, Pairs: 2, Last: true},
+		&pb.HarvestChunk{Number: 4, First: 2, Sums: words(0b10, 30), Frames: 8, Pairs: 9, Last: true},
+		&pb.HarvestChunk{Number: 5, Sums: words(0b10000, 40), Frames: 1, Pairs: 2, Last: true},
 	)
 	if !errors.Is(err, io.EOF) {
 		t.Errorf("ended with %v", err)
@@ -90,21 +95,77 @@ func TestHarvestOfSeveralChunks(t *testing.T) {
 	}
 }
 
-// TestBrokenHarvestIsNotApplied: a chunk whose ranks and sums do not pair, and an
-// apply that fails, end the harvester with the number of the harvest.
-func TestBrokenHarvestIsNotApplied(t *testing.T) {
-	applied := 0
-	count := func(*Harvest) error { applied++; return nil }
-	s, err := harvestOf(t, count, &pb.HarvestChunk{Number: 6, Ranks: []uint32{1, 2, 3}, Sums: []int64{10}, Last: true})
-	if want := "harvest 6: 3 ranks with 1 sums"; err == nil || err.Error() != want {
-		t.Errorf("error %v, want %q", err, want)
+// words returns the body of a harvest message.
+func words(w ...uint64) (b []byte) {
+	for _, x := range w {
+		b = binary.LittleEndian.AppendUint64(b, x)
 	}
-	if applied != 0 || len(s.sent) != 1 {
-		t.Errorf("applied %d times, sent %v", applied, s.sent)
+	return b
+}
+
+// TestBrokenHarvestIsNotApplied: a chunk with too few sums or with none of the slots that there
+// can be, one of another version, and an apply that fails, end the harvester with the
+// number of the harvest.
+func TestBrokenHarvestIsNotApplied(t *testing.T) {
+	other := &pb.HarvestChunk{Number: 6, Last: true}
+	other.ProtoReflect().SetUnknown([]byte{2<<3 | 2, 1, 7}) // ranks
+	for want, chunk := range map[string]*pb.HarvestChunk{
+		"harvest 6: of the 3 sums from rank 70 on there are 16 bytes": {Number: 6, First: 6, Sums: words(0b1, 10, 0b111, 10, 20), Last: true},
+		"harvest 6: of the 1 sums from rank 0 on there are 7 bytes":   {Number: 6, Sums: words(0b1, 10)[:15], Last: true},
+		"harvest 6: 5 bytes are left over at rank 64":                 {Number: 6, Sums: append(words(0b1, 10), 1, 2, 3, 4, 5), Last: true},
+		"harvest 6: a sum of rank 65536, there are at most 65536 slots": {
+			Number: 6, First: aggregator.MaxSlots - 2, Sums: words(0b101, 10, 20), Last: true},
+		"harvest 6: a sum of rank 4294967358, there are at most 65536 slots": {
+			Number: 6, First: math.MaxUint32, Sums: words(1<<63, 10), Last: true},
+		"harvest 6: the aggregator sends sums in another way than this version of libra reads them: run the same version on all hosts": other,
+	} {
+		applied := 0
+		s, err := harvestOf(t, func(*Harvest) error { applied++; return nil }, chunk)
+		if err == nil || err.Error() != want {
+			t.Errorf("error %v, want %q", err, want)
+		}
+		if applied != 0 || len(s.sent) != 1 {
+			t.Errorf("%s: applied %d times, sent %v", want, applied, s.sent)
+		}
 	}
 	full := errors.New("disk full")
-	s, err = harvestOf(t, func(*Harvest) error { return full }, &pb.HarvestChunk{Number: 9, Last: true})
+	s, err := harvestOf(t, func(*Harvest) error { return full }, &pb.HarvestChunk{Number: 9, Last: true})
 	if !errors.Is(err, full) || err.Error() != "harvest 9: disk full" || len(s.sent) != 1 {
 		t.Errorf("error %v, sent %v", err, s.sent)
+	}
+}
+
+// TestGroupsOfSums writes sums as the protocol describes them, and reads them back, wherever
+// there are zeros.
+func TestGroupsOfSums(t *testing.T) {
+	slots := make([]int64, 130)
+	slots[1], slots[3], slots[129] = -2, 5, math.MinInt64
+	if got, want := groups(slots), words(0b1010, math.MaxUint64-1, 5, 0, 0b10, 1<<63); !bytes.Equal(got, want) {
+		t.Errorf("% x, want % x", got, want)
+	}
+	for _, n := range []int{0, 1, 64, chunkSums} {
+		if got := groups(make([]int64, n)); got != nil {
+			t.Errorf("%d zeros become %d bytes", n, len(got))
+		}
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, part := range []int{1, 2, 30} {
+		for _, n := range []int{1, 63, 64, 65, chunkSums - 1, chunkSums} {
+			slots, first := make([]int64, n), uint32(rng.IntN(1000))
+			want := Harvest{Ranks: []uint32{7}, Sums: []int64{8}} // what came before
+			for i := range slots {
+				if rng.IntN(part) == 0 {
+					slots[i] = int64(rng.Uint64() | 1)
+					want.Ranks, want.Sums = append(want.Ranks, first+uint32(i)), append(want.Sums, slots[i])
+				}
+			}
+			got := Harvest{Ranks: []uint32{7}, Sums: []int64{8}}
+			if err := got.take(&pb.HarvestChunk{First: first, Sums: groups(slots)}); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got.Ranks, want.Ranks) || !slices.Equal(got.Sums, want.Sums) {
+				t.Errorf("%d slots, one in %d: %v, want %v", n, part, got, want)
+			}
+		}
 	}
 }

@@ -1094,14 +1094,16 @@ func (x *HarvestBegin) GetLast() uint64 {
 type HarvestChunk struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // counts the harvests of the job's instance from 1
-	Ranks  []uint32               `protobuf:"varint,2,rep,packed,name=ranks,proto3" json:"ranks,omitempty"`
-	// In the job's arithmetic: units of its exponent (exact, fixed), or the bits
-	// of a float32 (lut).
-	Sums          []int64 `protobuf:"fixed64,3,rep,packed,name=sums,proto3" json:"sums,omitempty"`
-	Last          bool    `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
-	Frames        uint64  `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"` // hot frames summed in this bank, in the last chunk
-	Pairs         uint64  `protobuf:"varint,6,opt,name=pairs,proto3" json:"pairs,omitempty"`
-	Request       uint64  `protobuf:"varint,7,opt,name=request,proto3" json:"request,omitempty"` // the newest request made before this bank was frozen
+	// Group after group of 64 slots, each a mask and then the sums of the slots whose bits are
+	// set, in the order of their ranks, as words of 8 bytes, little-endian. A sum is in the
+	// job's arithmetic: units of its exponent (exact, fixed), or the bits of a float32 (lut).
+	// A server that expects the ranks in field 2 finds that there are none, and fails.
+	Sums          []byte `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`
+	Last          bool   `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
+	Frames        uint64 `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"` // hot frames summed in this bank, in the last chunk
+	Pairs         uint64 `protobuf:"varint,6,opt,name=pairs,proto3" json:"pairs,omitempty"`
+	Request       uint64 `protobuf:"varint,7,opt,name=request,proto3" json:"request,omitempty"` // the newest request made before this bank was frozen
+	First         uint32 `protobuf:"varint,8,opt,name=first,proto3" json:"first,omitempty"`     // rank of the first slot of sums
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1143,14 +1145,7 @@ func (x *HarvestChunk) GetNumber() uint64 {
 	return 0
 }
 
-func (x *HarvestChunk) GetRanks() []uint32 {
-	if x != nil {
-		return x.Ranks
-	}
-	return nil
-}
-
-func (x *HarvestChunk) GetSums() []int64 {
+func (x *HarvestChunk) GetSums() []byte {
 	if x != nil {
 		return x.Sums
 	}
@@ -1181,6 +1176,13 @@ func (x *HarvestChunk) GetPairs() uint64 {
 func (x *HarvestChunk) GetRequest() uint64 {
 	if x != nil {
 		return x.Request
+	}
+	return 0
+}
+
+func (x *HarvestChunk) GetFirst() uint32 {
+	if x != nil {
+		return x.First
 	}
 	return 0
 }
@@ -2038,15 +2040,15 @@ const file_control_proto_rawDesc = "" +
 	"\fHarvestBegin\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\x04R\x04last\"\xac\x01\n" +
+	"\x04last\x18\x03 \x01(\x04R\x04last\"\xb2\x01\n" +
 	"\fHarvestChunk\x12\x16\n" +
-	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
-	"\x05ranks\x18\x02 \x03(\rR\x05ranks\x12\x12\n" +
-	"\x04sums\x18\x03 \x03(\x10R\x04sums\x12\x12\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04sums\x18\x03 \x01(\fR\x04sums\x12\x12\n" +
 	"\x04last\x18\x04 \x01(\bR\x04last\x12\x16\n" +
 	"\x06frames\x18\x05 \x01(\x04R\x06frames\x12\x14\n" +
 	"\x05pairs\x18\x06 \x01(\x04R\x05pairs\x12\x18\n" +
-	"\arequest\x18\a \x01(\x04R\arequest\"d\n" +
+	"\arequest\x18\a \x01(\x04R\arequest\x12\x14\n" +
+	"\x05first\x18\b \x01(\rR\x05firstJ\x04\b\x02\x10\x03\"d\n" +
 	"\x0eBarrierRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x12\n" +
