@@ -48,7 +48,11 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 	}
 	keys, units := s.batch(rows)
 	keys, units = keys[:0], units[:0]
-	last := -1 // row rank of the row at the end of keys
+	found := s.batchRows[:0]
+	if n := len(hot) - len(s.hotRows); n > 0 {
+		s.hotRows = append(s.hotRows, make([]int, n)...)
+	}
+	last, first := -1, 0 // row rank of the row at the end of keys, and the rank of its column 0
 	for i, sum := range h.Sums {
 		rank := i
 		if h.Ranks != nil {
@@ -57,27 +61,42 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 		if sum == 0 {
 			continue
 		}
-		row := rank / d
-		if row >= len(hot) {
-			return false, fmt.Errorf("ps: harvest %d holds a sum of rank %d, the hot set has %d rows of %d", h.Number, rank, len(hot), d)
-		}
 		end := len(units)
 		// A rank that comes twice starts another row, so that apply adds the
 		// two and sees an overflow.
-		if row != last || units[end-d+rank%d] != 0 {
+		if rank < first || rank >= first+d || last < 0 || units[end-d+rank-first] != 0 {
+			row := rank
+			if d > 1 {
+				row = rank / d
+			}
+			if row >= len(hot) {
+				return false, fmt.Errorf("ps: harvest %d holds a sum of rank %d, the hot set has %d rows of %d", h.Number, rank, len(hot), d)
+			}
+			last, first = row, row*d
 			keys = append(keys, hot[row])
+			found = append(found, s.findHot(row, hot[row]))
 			end += d
 			units = units[:end]
 			clear(units[end-d:])
-			last = row
 		}
-		units[end-d+rank%d] = sum
+		units[end-d+rank-first] = sum
 	}
 	// Refusing a row that is summed already would lose gradients that were
 	// acknowledged, and there are no more of them than the hot set has.
-	if bad, err := s.apply(keys, units, math.MaxInt); err != nil {
+	if bad, err := s.add(found, keys, units, math.MaxInt); err != nil {
 		return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.Number, keys[bad/d], bad%d, err)
 	}
 	s.harvest = harvestID{h.Instance, h.Number}
 	return true, nil
+}
+
+// findHot returns the row of the key with a rank, or -1. Rows do not move, so it looks first
+// where that key was last.
+func (s *Store) findHot(rank int, key uint64) int {
+	if r := s.hotRows[rank]; r < s.rows.n && s.rows.key(r) == key {
+		return r
+	}
+	r := s.index.find(key)
+	s.hotRows[rank] = max(r, 0)
+	return r
 }

@@ -24,6 +24,7 @@ type Store struct {
 	index   table
 	rows    rows
 	touched []int // numbers of the rows of the open step
+	hotRows []int // where the rows of the hot set were last, by rank; see findHot
 
 	harvest   harvestID // of the last harvest applied
 	committed harvestID // of the last harvest that is part of the weights
@@ -187,14 +188,19 @@ func (s *Store) batch(n int) (keys []uint64, units []int64) {
 // restores the store and returns the position of that unit. The caller has called
 // batch for at least as many rows.
 func (s *Store) apply(keys []uint64, units []int64, limit int) (bad int, err error) {
+	rows := s.batchRows[:len(keys)]
+	s.index.home(rows, keys)
+	return s.add(rows, keys, units, limit)
+}
+
+// add is apply for keys whose rows are known, or -1 where they are not.
+func (s *Store) add(rows []int, keys []uint64, units []int64, limit int) (bad int, err error) {
 	d := s.cfg.Dim
 	oldRows, oldTouched := s.rows.n, len(s.touched)
 
-	// Three short passes, so that the processor overlaps the cache misses of
-	// each: first those of the table, then those of the sums, which the loads
+	// Short passes, so that the processor overlaps the cache misses of each:
+	// those of the table came first, now come those of the sums, which the loads
 	// into loaded only bring near.
-	rows := s.batchRows[:len(keys)]
-	s.index.home(rows, keys)
 	var loaded int64
 	for i, r := range rows {
 		if r < 0 {
