@@ -22,7 +22,6 @@ func (s *Store) Commit() int {
 		} else {
 			s.sgd(sums, weights)
 		}
-		clear(sums)
 		s.rows.unmark(r)
 	}
 	n := len(s.touched)
@@ -31,7 +30,9 @@ func (s *Store) Commit() int {
 	return n
 }
 
-// The conversions in sgd and adagrad forbid fused multiply-add (Go
+// sgd and adagrad change a row by its sums, and zero these.
+//
+// The conversions in them forbid fused multiply-add (Go
 // specification, "Floating-point operators"), which some architectures have
 // and others have not: the weights shall be the same on all of them.
 
@@ -40,6 +41,7 @@ func (s *Store) sgd(sums []int64, weights []float32) {
 	for c, n := range sums {
 		g := float32(n) * s.unit
 		weights[c] -= float32(rate * g)
+		sums[c] = 0
 	}
 }
 
@@ -52,6 +54,7 @@ func (s *Store) adagrad(sums []int64, weights, squares []float32) {
 		// correctly rounded one.
 		root := float32(math.Sqrt(float64(squares[c])))
 		weights[c] -= float32(o.LearningRate*g) / (root + o.Epsilon)
+		sums[c] = 0
 	}
 }
 

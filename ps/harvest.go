@@ -77,7 +77,9 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 			found = append(found, s.findHot(row, hot[row]))
 			end += d
 			units = units[:end]
-			clear(units[end-d:])
+			if d > 1 {
+				clear(units[end-d:])
+			}
 		}
 		units[end-d+rank-first] = sum
 	}

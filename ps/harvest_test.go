@@ -104,3 +104,44 @@ func TestBadHarvestChangesNothing(t *testing.T) {
 		t.Errorf("unused slots: %v, %v", applied, err)
 	}
 }
+
+// Ranks that belong to other keys than in the harvest before, or whose rows were taken back
+// and are another key's now, are added to the keys that they belong to.
+func TestHarvestAfterTheRowsHaveChanged(t *testing.T) {
+	s := newStore(t, Config{Dim: 1, Exp: DefaultExp})
+	number := uint64(0)
+	harvest := func(hot []uint64, sums ...int64) error {
+		number++
+		_, err := s.ApplyHarvest(Harvest{Number: number, Sums: sums}, hot)
+		return err
+	}
+	want := map[uint64][]int64{}
+	for _, hot := range [][]uint64{{1, 2, 3}, {1, 2, 3}, {3, 1, 2}, {3, 1, 2, 4}, {4, 3, 2, 1}} {
+		for range 2 {
+			var sums []int64
+			for rank, key := range hot {
+				sums = append(sums, int64(10*rank+1))
+				if want[key] == nil {
+					want[key] = []int64{0}
+				}
+				want[key][0] += int64(10*rank + 1)
+			}
+			if err := harvest(hot, sums...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// The rows of 5 and 6 are taken back; then 7 gets the former's.
+	if err := harvest([]uint64{5, 6, 1}, 1, 1, math.MaxInt64); !errors.Is(err, ErrOverflow) {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := harvest([]uint64{7, 5, 6}, 1, 2, 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want[7], want[5], want[6] = []int64{2}, []int64{4}, []int64{6}
+	if diff := cmp.Diff(want, pending(s)); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -35,7 +35,6 @@ type Store struct {
 	batchUnits []int64
 	batchRows  []int
 	loaded     int64 // keeps the compiler from leaving loads out
-	row        []float32
 }
 
 // New returns an empty store, or an error that names the bad field of cfg.
@@ -50,7 +49,6 @@ func New(cfg Config) (*Store, error) {
 		unit:   float32(math.Ldexp(1, cfg.Exp)),
 		index:  newTable(cfg.Capacity),
 		rows:   newRows(cfg.Dim, cfg.Optimizer.Method == Adagrad),
-		row:    make([]float32, cfg.Dim),
 	}
 	s.rows.reserve(cfg.Capacity)
 	return s, nil
@@ -110,14 +108,13 @@ func (s *Store) Accumulate(rows wire.Rows) error {
 	keys, units := s.batch(rows.Count)
 	for i := range keys {
 		keys[i] = rows.Key(i)
-		rows.Row(i, s.row)
-		for c, x := range s.row {
-			n, err := s.format.FromFloat32(x)
-			if err != nil {
-				return refusal(err, i*d+c)
-			}
-			units[i*d+c] = n
+	}
+	for i := range units {
+		n, err := s.format.FromBits(rows.Bits(i))
+		if err != nil {
+			return refusal(err, i)
 		}
+		units[i] = n
 	}
 	switch bad, err := s.apply(keys, units, s.cfg.MaxRows); {
 	case errors.Is(err, ErrFull):

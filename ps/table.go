@@ -71,20 +71,24 @@ func (t *table) find(key uint64) int {
 }
 
 // home looks a batch of keys up: rows[i] becomes the row of keys[i] if that key
-// is in the entry that its probe sequence begins with, as most are, else -1.
-// Whether it is can hardly be predicted, and a wrong prediction that waits for
+// is in one of the two entries that its probe sequence begins with, as nearly all are, else -1.
+// Where it is can hardly be predicted, and a wrong prediction that waits for
 // memory costs more than the rest of a look-up; so this loop does not branch on
 // what it finds, and the processor overlaps the cache misses of many keys. The
-// conditional assignment compiles to a conditional move.
+// conditional assignments compile to conditional moves.
 func (t *table) home(rows []int, keys []uint64) {
 	dir, shift, seed := t.dir, t.shift, t.seed
 	rows = rows[:len(keys)]
 	for i, key := range keys {
 		h := mix(key ^ seed)
-		e := &dir[h>>(shift&63)].entries[h%segmentEntries]
-		row := e.row
-		if e.key != key {
-			row = 0
+		s := dir[h>>(shift&63)]
+		first, second := &s.entries[h%segmentEntries], &s.entries[(h+1)%segmentEntries]
+		row, other := first.row, second.row
+		if second.key != key {
+			other = 0
+		}
+		if first.key != key {
+			row = other
 		}
 		rows[i] = int(row) - 1
 	}

@@ -204,6 +204,11 @@ func TestRowsRoundTrip(t *testing.T) {
 				if diff := cmp.Diff(values[i*dim:(i+1)*dim], row[:dim]); diff != "" {
 					t.Fatalf("row %d (-want +got):\n%s", i, diff)
 				}
+				for c := range dim {
+					if got, want := r.Bits(i*dim+c), math.Float32bits(row[c]); got != want {
+						t.Fatalf("float %d of row %d has bits %x, want %x", c, i, got, want)
+					}
+				}
 			}
 		}
 		for _, wrong := range [][]byte{payload[:n-1], append(payload[:n:n], 0)} {

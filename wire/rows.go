@@ -110,6 +110,9 @@ func (r Rows) Row(i int, dst []float32) {
 	}
 }
 
+// Bits returns the bits of float i of the body: float i%Dim of row i/Dim.
+func (r Rows) Bits(i int) uint32 { return binary.BigEndian.Uint32(r.vals[i*floatLen:]) }
+
 // SetRow encodes row i from src, which must hold at least Dim floats.
 func (r Rows) SetRow(i int, src []float32) {
 	dst := r.vals[i*r.Dim*floatLen:]

@@ -1,0 +1,96 @@
+//go:build linux
+
+package ps
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// BenchmarkCold adds frames of cold pairs, as full as the MTU allows, to stores of several
+// sizes; the keys are random ones of the store's. 1,024 frames are followed by a commit: a
+// server takes some such number between two harvests. It reports the medians of what both
+// cost, in nanoseconds of CPU a row: of 32 frames, and of a commit.
+func BenchmarkCold(b *testing.B) {
+	for _, m := range []struct {
+		method Method
+		dim    int
+	}{{SGD, 1}, {Adagrad, 1}, {Adagrad, 9}} {
+		for _, keys := range []int{1e4, 1e6, 1e7} {
+			if keys*m.dim > 1e7 {
+				continue
+			}
+			b.Run(fmt.Sprintf("%v/dim%d/%d", m.method, m.dim, keys), func(b *testing.B) {
+				s := newStore(b, Config{Dim: m.dim, Exp: DefaultExp, Capacity: keys, Optimizer: Optimizer{Method: m.method}})
+				fill := make([]uint64, 1000)
+				for key := 0; key < keys; key += len(fill) {
+					for i := range fill {
+						fill[i] = mix(uint64(key + i))
+					}
+					if err := s.Push(fill, make([]float32, m.dim*len(fill))); err != nil {
+						b.Fatal(err)
+					}
+					s.Commit()
+				}
+				benchmarkCold(b, s, keys)
+			})
+		}
+	}
+}
+
+func benchmarkCold(b *testing.B, s *Store, keys int) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	dim := s.Config().Dim
+	n := wire.ColdCap(wire.MaxPayload, dim)
+	grads := gradients(n * dim)
+	frames := make([]wire.Rows, 1024)
+	for i := range frames {
+		frames[i] = cold(make([]uint64, n), grads)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var accumulate, commit []float64
+	for range b.N {
+		for _, f := range frames {
+			for i := range n {
+				f.SetKey(i, mix(rng.Uint64N(uint64(keys))))
+			}
+		}
+		for few := range slices.Chunk(frames, 32) {
+			start := cpuTime(b)
+			for _, f := range few {
+				if err := s.Accumulate(f); err != nil {
+					b.Fatal(err)
+				}
+			}
+			accumulate = append(accumulate, float64(cpuTime(b)-start)/float64(n*len(few)))
+		}
+		start := cpuTime(b)
+		committed := s.Commit()
+		commit = append(commit, float64(cpuTime(b)-start)/float64(committed))
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(accumulate), "accumulate-ns/row")
+	b.ReportMetric(median(commit), "commit-ns/row")
+}
+
+// cpuTime returns the nanoseconds that this thread has run.
+func cpuTime(b *testing.B) int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		b.Fatal(err)
+	}
+	return t.Nano()
+}
+
+func median(x []float64) float64 {
+	slices.Sort(x)
+	return x[len(x)/2]
+}
