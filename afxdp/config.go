@@ -3,6 +3,7 @@
 package afxdp
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"os"
@@ -100,9 +101,7 @@ func (c *Config) setDefaults(pool *Pool) error {
 		{"RxRing", &c.RxRing}, {"TxRing", &c.TxRing},
 		{"FillRing", &c.FillRing}, {"CompletionRing", &c.CompletionRing},
 	} {
-		if *r.size == 0 {
-			*r.size = 2048
-		}
+		*r.size = cmp.Or(*r.size, 2048)
 		if *r.size < 1 || *r.size > 1<<20 || bits.OnesCount(uint(*r.size)) != 1 {
 			return fmt.Errorf("%w: Config.%s %d is not a power of two in [1, 2^20]", ErrConfig, r.name, *r.size)
 		}
@@ -113,9 +112,7 @@ func (c *Config) setDefaults(pool *Pool) error {
 	if c.Queue < 0 || c.Queue > 1<<16-1 {
 		return fmt.Errorf("%w: Config.Queue %d", ErrConfig, c.Queue)
 	}
-	if c.TxBudget == 0 {
-		c.TxBudget = min(c.TxRing, defaultTxBudget)
-	}
+	c.TxBudget = cmp.Or(c.TxBudget, min(c.TxRing, defaultTxBudget))
 	if c.TxBudget < 0 || c.TxBudget > c.TxRing {
 		return fmt.Errorf("%w: Config.TxBudget %d is not in [1, TxRing = %d]", ErrConfig, c.TxBudget, c.TxRing)
 	}
@@ -133,9 +130,7 @@ func (c *Config) setDefaults(pool *Pool) error {
 	if have := pool.Available(); c.RxFrames > have {
 		return fmt.Errorf("%w: Config.RxFrames %d, the pool has %d", ErrNoFrames, c.RxFrames, have)
 	}
-	if c.BindTimeout == 0 {
-		c.BindTimeout = 2 * time.Second
-	}
+	c.BindTimeout = cmp.Or(c.BindTimeout, 2*time.Second)
 	if c.BusyPoll != nil {
 		if err := c.BusyPoll.check(); err != nil {
 			return err

@@ -3,6 +3,7 @@
 package afxdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -25,9 +26,7 @@ const (
 
 // newXSKMap creates the map that the built-in program redirects through.
 func newXSKMap(queues int) (*ebpf.Map, error) {
-	if queues == 0 {
-		queues = 256
-	}
+	queues = cmp.Or(queues, 256)
 	if queues < 0 || queues > 1<<16 {
 		return nil, fmt.Errorf("%w: AttachConfig.Queues %d", ErrConfig, queues)
 	}

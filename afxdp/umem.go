@@ -3,6 +3,7 @@
 package afxdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -80,12 +81,8 @@ type UMEM struct {
 
 // NewUMEM allocates the memory. Close frees it.
 func NewUMEM(cfg UMEMConfig) (*UMEM, error) {
-	if cfg.Frames == 0 {
-		cfg.Frames = 4096
-	}
-	if cfg.FrameSize == 0 {
-		cfg.FrameSize = 2048
-	}
+	cfg.Frames = cmp.Or(cfg.Frames, 4096)
+	cfg.FrameSize = cmp.Or(cfg.FrameSize, 2048)
 	switch page := os.Getpagesize(); {
 	case cfg.Frames < 1 || cfg.Frames > 1<<24:
 		return nil, fmt.Errorf("%w: UMEMConfig.Frames %d is not in [1, 2^24]", ErrConfig, cfg.Frames)

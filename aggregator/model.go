@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -74,9 +75,7 @@ func NewModel(cfg Config) (*Model, error) {
 		return nil, fmt.Errorf("aggregator: address %v: %w: aggregators have an IPv4 address",
 			cfg.Address, ErrUnsupported)
 	}
-	if cfg.Port == 0 {
-		cfg.Port = wire.DefaultPort
-	}
+	cfg.Port = cmp.Or(cfg.Port, wire.DefaultPort)
 	return &Model{
 		address: cfg.Address,
 		port:    cfg.Port,
@@ -145,9 +144,7 @@ func (m *Model) AddSender(id uint16, s SenderConfig) error {
 		return err
 	}
 	s.IP = s.IP.Unmap()
-	if s.Port == 0 {
-		s.Port = m.port
-	}
+	s.Port = cmp.Or(s.Port, m.port)
 	j.senders[s.ID] = &sender{SenderConfig: s, position: j.positions}
 	j.positions++
 	return nil

@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"cmp"
 	"net/netip"
 
 	"github.com/libra-ina/libra/internal/fixedpoint"
@@ -167,9 +168,7 @@ func DefaultExp(a Arithmetic) int {
 // Complete returns c with defaults filled in, or an error that names the
 // field that is out of range. Data planes call it first in AddJob.
 func (c JobConfig) Complete() (JobConfig, error) {
-	if c.MaxStripes == 0 {
-		c.MaxStripes = wire.MaxStripes
-	}
+	c.MaxStripes = cmp.Or(c.MaxStripes, wire.MaxStripes)
 	if c.Layouts == 0 {
 		c.Layouts = Aligned | Dense
 		if c.Mode == Sync {

@@ -3,6 +3,7 @@
 package bpf
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -95,18 +96,14 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 		return nil, fmt.Errorf("bpf: address %v: %w: aggregators have an IPv4 address",
 			o.Address, aggregator.ErrUnsupported)
 	}
-	if o.Port == 0 {
-		o.Port = wire.DefaultPort
-	}
+	o.Port = cmp.Or(o.Port, wire.DefaultPort)
 	if o.MaxSenders != 0 {
 		spec.Maps[aggregateMapSenders].MaxEntries = uint32(o.MaxSenders)
 		spec.Maps[aggregateMapAdmissions].MaxEntries = uint32(o.MaxSenders)
 	}
 	// Each sender is a host, and each job has a server.
 	spec.Maps[aggregateMapRoutes].MaxEntries = spec.Maps[aggregateMapSenders].MaxEntries + aggregator.MaxJobs
-	if o.Budget == 0 {
-		o.Budget = DefaultBudget
-	}
+	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	var budgetCost, budgetDepth uint64 // in nanoseconds; no limit
 	if o.Budget > 0 {
 		budgetDepth = uint64(time.Second)

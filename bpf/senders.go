@@ -3,6 +3,7 @@
 package bpf
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -37,9 +38,7 @@ func (a *Aggregator) AddSender(id uint16, s aggregator.SenderConfig) error {
 	if err := j.CheckSender(s); err != nil {
 		return err
 	}
-	if s.Port == 0 {
-		s.Port = a.port
-	}
+	s.Port = cmp.Or(s.Port, a.port)
 	ip := s.IP.As4()
 	value := aggregateSender{
 		Key: aggregateSenderKey{Job: id, Sender: s.ID},

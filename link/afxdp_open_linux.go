@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -49,9 +50,7 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	if len(ifi.HardwareAddr) != 6 {
 		return nil, errors.New("the interface has no Ethernet address")
 	}
-	if cfg.Spin == 0 {
-		cfg.Spin = DefaultSpin
-	}
+	cfg.Spin = cmp.Or(cfg.Spin, DefaultSpin)
 	at := wire.Endpoint{MAC: [6]byte(ifi.HardwareAddr), IP: cfg.Local.Addr(), Port: cfg.Local.Port()}
 	// The envelope's length depends on the address family only.
 	self, err := wire.NewEnvelope(at, at)

@@ -1,6 +1,7 @@
 package lut
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -45,9 +46,7 @@ func (c Config) withDefaults() (Config, error) {
 		{"SubKeyBits", &c.SubKeyBits, 16, 8, 16},
 		{"FinalKeyBits", &c.FinalKeyBits, 16, 8, 16},
 	} {
-		if *f.value == 0 {
-			*f.value = f.fallback
-		}
+		*f.value = cmp.Or(*f.value, f.fallback)
 		if *f.value < f.low || *f.value > f.top {
 			return c, fmt.Errorf("%w: %s: %d is not in [%d, %d]", ErrConfig, f.name, *f.value, f.low, f.top)
 		}

@@ -1,6 +1,7 @@
 package p4
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -46,12 +47,8 @@ func (p *Plane) AddJob(cfg aggregator.JobConfig) error {
 
 // complete fills in the defaults of this data plane and checks a job.
 func complete(cfg aggregator.JobConfig) (aggregator.JobConfig, error) {
-	if cfg.MaxStripes == 0 {
-		cfg.MaxStripes = 1
-	}
-	if cfg.Layouts == 0 {
-		cfg.Layouts = aggregator.Aligned
-	}
+	cfg.MaxStripes = cmp.Or(cfg.MaxStripes, 1)
+	cfg.Layouts = cmp.Or(cfg.Layouts, aggregator.Aligned)
 	cfg, err := cfg.Complete()
 	if err != nil {
 		return cfg, err
@@ -156,9 +153,7 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 	if err := j.CheckSender(s); err != nil {
 		return err
 	}
-	if s.Port == 0 {
-		s.Port = p.port
-	}
+	s.Port = cmp.Or(s.Port, p.port)
 	index, ok := p.senders.take()
 	if !ok {
 		return fmt.Errorf("job %d: sender %d: %w: the switch has room for %d", id, s.ID, aggregator.ErrTooManySenders, p.senders.size)

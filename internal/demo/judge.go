@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -28,9 +29,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 		HotRows:    hot.Len(),
 		Seconds:    r.elapsed.Seconds(),
 	}
-	if res.Data == "" {
-		res.Data = "synthetic"
-	}
+	res.Data = cmp.Or(res.Data, "synthetic")
 	for _, w := range r.workers {
 		res.Samples += w.Samples
 		res.HotPairs += w.HotPairs

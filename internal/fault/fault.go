@@ -99,12 +99,8 @@ func NewLine[T any](cfg Config, direction uint64, clone func(T) T) (*Line[T], er
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Delay == 0 {
-		cfg.Delay = DefaultDelay
-	}
-	if cfg.LateDelay == 0 {
-		cfg.LateDelay = DefaultLateDelay
-	}
+	cfg.Delay = cmp.Or(cfg.Delay, DefaultDelay)
+	cfg.LateDelay = cmp.Or(cfg.LateDelay, DefaultLateDelay)
 	return &Line[T]{cfg: cfg, clone: clone, rng: rand.New(rand.NewPCG(cfg.Seed, direction))}, nil
 }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/libra-ina/libra/internal/workload"
@@ -27,9 +28,7 @@ type HotSetOptions struct {
 
 // BuildHotSet finds the hot rows of a training set. It reads one pass of src.
 func BuildHotSet(src workload.Source, o HotSetOptions) (*packer.HotSet, error) {
-	if o.Rate == 0 {
-		o.Rate = 0.08
-	}
+	o.Rate = cmp.Or(o.Rate, 0.08)
 	sampler, err := packer.NewSampler(o.Rate, o.Seed)
 	if err != nil {
 		return nil, err

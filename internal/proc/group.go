@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,12 +76,8 @@ type Group struct {
 // NewGroup makes an empty group. When ctx is done, the group stops its
 // children as Stop does.
 func NewGroup(ctx context.Context, cfg Config) *Group {
-	if cfg.Tail == 0 {
-		cfg.Tail = DefaultTail
-	}
-	if cfg.Grace == 0 {
-		cfg.Grace = DefaultGrace
-	}
+	cfg.Tail = cmp.Or(cfg.Tail, DefaultTail)
+	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	g := &Group{cfg: cfg, thread: NewThread(), stopper: make(chan struct{})}
 	if cfg.Stderr != nil {
 		g.stderr = &lockedWriter{w: cfg.Stderr}

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -53,15 +54,9 @@ type Config struct {
 const UplinkName = "uplink"
 
 func (c Config) withDefaults() (Config, error) {
-	if c.Hosts == 0 {
-		c.Hosts = DefaultHosts
-	}
-	if c.Queues == 0 {
-		c.Queues = DefaultQueues
-	}
-	if c.MTU == 0 {
-		c.MTU = DefaultMTU
-	}
+	c.Hosts = cmp.Or(c.Hosts, DefaultHosts)
+	c.Queues = cmp.Or(c.Queues, DefaultQueues)
+	c.MTU = cmp.Or(c.MTU, DefaultMTU)
 	if !c.Prefix.IsValid() {
 		c.Prefix = netip.MustParsePrefix(DefaultPrefix)
 	}

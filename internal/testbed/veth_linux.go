@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 
@@ -32,12 +33,8 @@ func (n *Namespace) Veth(cfg VethConfig) error {
 	if cfg.Names == [2]string{} {
 		cfg.Names = [2]string{"a", "b"}
 	}
-	if cfg.Queues == 0 {
-		cfg.Queues = 1
-	}
-	if cfg.MTU == 0 {
-		cfg.MTU = 1500
-	}
+	cfg.Queues = cmp.Or(cfg.Queues, 1)
+	cfg.MTU = cmp.Or(cfg.MTU, 1500)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr, attrs.MasterIndex = cfg.Names[0], cfg.MTU, cfg.MACs[0], cfg.Master
 	attrs.NumRxQueues, attrs.NumTxQueues = cfg.Queues, cfg.Queues

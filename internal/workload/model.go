@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 )
@@ -32,9 +33,7 @@ func NewModel(name string, factors int, l2 float32) (Model, error) {
 	case "lr":
 		return Logistic{L2: l2}, nil
 	case "fm":
-		if factors == 0 {
-			factors = DefaultFactors
-		}
+		factors = cmp.Or(factors, DefaultFactors)
 		if factors < 1 || factors > MaxFactors {
 			return nil, fmt.Errorf("workload: %d factors are not in [1, %d]", factors, MaxFactors)
 		}

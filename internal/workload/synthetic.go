@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -91,16 +92,12 @@ func NewSynthetic(cfg SyntheticConfig, shard Shard) (*Synthetic, error) {
 		{"features", &cfg.Features, DefaultFeatures},
 		{"hot features", &cfg.Hot, DefaultHot},
 	} {
-		if *f.value == 0 {
-			*f.value = f.fallback
-		}
+		*f.value = cmp.Or(*f.value, f.fallback)
 		if *f.value < 0 {
 			return nil, fmt.Errorf("workload: %d %s", *f.value, f.name)
 		}
 	}
-	if cfg.HotShare == 0 {
-		cfg.HotShare = DefaultHotShare
-	}
+	cfg.HotShare = cmp.Or(cfg.HotShare, DefaultHotShare)
 	s := &Synthetic{cfg: cfg, shard: shard, perField: cfg.Features / cfg.Fields}
 	skew, err := fitSkew(s.perField, cfg.Hot/cfg.Fields, skewOffset, cfg.HotShare)
 	if err != nil {

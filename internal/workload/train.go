@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -96,9 +97,7 @@ func (c Config) normal() (Config, error) {
 		{"samples a batch", &c.Batch, DefaultBatch},
 		{"samples in memory", &c.Window, math.MaxInt},
 	} {
-		if *f.value == 0 {
-			*f.value = f.fallback
-		}
+		*f.value = cmp.Or(*f.value, f.fallback)
 		if *f.value < 0 {
 			return c, fmt.Errorf("workload: %d %s", *f.value, f.name)
 		}
