@@ -228,8 +228,12 @@ func (s *mmsgSocket) wait(limit time.Duration) error {
 			s.timeout = unix.NsecToTimespec(int64(limit))
 			timeout = &s.timeout
 		}
+		s.fds[0].Revents = 0
 		if _, err := unix.Ppoll(s.fds[:], timeout, nil); err != nil && !errors.Is(err, unix.EINTR) {
 			return os.NewSyscallError("ppoll", err)
+		}
+		if s.fds[0].Revents&unix.POLLOUT != 0 {
+			s.full = false // there is room from now on: to wait for it again would not wait
 		}
 	}
 	s.wake.Awake(s.fds[1].Revents != 0)

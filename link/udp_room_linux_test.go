@@ -1,0 +1,28 @@
+package link
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// What a link has to send may become needless while its queue is full, so that no Send
+// follows. A wait for room that there is must not end at once then, again and again.
+func TestUDPWaitsForRoomOnce(t *testing.T) {
+	l, err := OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	socket := l.(*udpLink).sock.(*mmsgSocket)
+	socket.full = true // as after EAGAIN; by now the kernel has sent everything
+	for range 100 {    // a signal ends a wait, too
+		if err := l.Wait(time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if !socket.full {
+			return
+		}
+	}
+	t.Error("the link waits for room that there is, and so does not wait")
+}
