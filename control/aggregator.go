@@ -5,8 +5,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +44,10 @@ type AggregatorConfig struct {
 	// Reach, if not nil, is told the MAC address of the server of each job that
 	// is created, so that the data plane can send frames to it on by itself.
 	Reach func(job uint16, mac [6]byte)
-	Log   *slog.Logger
+	// Random is where instances, epochs, keys and tokens come from; nil means
+	// crypto/rand.
+	Random io.Reader
+	Log    *slog.Logger
 }
 
 const (
@@ -68,8 +71,9 @@ const (
 // jobs and senders and hands harvested sums to the jobs' parameter servers.
 type Aggregator struct {
 	pb.UnimplementedAggregatorServer
-	cfg AggregatorConfig
-	ctx context.Context
+	cfg    AggregatorConfig
+	ctx    context.Context
+	random random
 
 	// epochs has the newest epoch of each job id: of its jobs one after the
 	// other, and of the admissions to them.
@@ -93,11 +97,11 @@ func NewAggregator(ctx context.Context, cfg AggregatorConfig) *Aggregator {
 	if cfg.JobMemory == nil {
 		cfg.JobMemory = func(n int) uint64 { return 2 * 8 * uint64(n) }
 	}
-	a := &Aggregator{cfg: cfg, ctx: ctx, jobs: map[uint16]*job{}}
+	a := &Aggregator{cfg: cfg, ctx: ctx, random: newRandom(cfg.Random), jobs: map[uint16]*job{}}
 	// A random start keeps frames from before a restart of the daemon out of
 	// the jobs after it.
 	for i := range a.epochs {
-		a.epochs[i].Store(rand.Uint32())
+		a.epochs[i].Store(uint32(a.random.uint64()))
 	}
 	return a
 }

@@ -27,14 +27,14 @@ const (
 	pingTimeout = 5 * time.Second
 )
 
-// NewServer returns a gRPC server with the settings that both services use.
-func NewServer(sec Security) *grpc.Server {
-	return grpc.NewServer(
+// NewServer returns a gRPC server with the settings that both services use, and more.
+func NewServer(sec Security, more ...grpc.ServerOption) *grpc.Server {
+	return grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(sec.server()),
 		grpc.WaitForHandlers(true), // they use the data plane, which is closed after it
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-	)
+	}, more...)...)
 }
 
 // Peer is a control service: what messages call it and, with TLS, what its
@@ -59,13 +59,9 @@ func ServerOf(job uint16) Peer {
 func EitherService() Peer { return Peer{name: "control service"} }
 
 // Dial connects to a control service and waits until it answers, at most for
-// the given time. While it waits it says so, once.
-func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger) (*grpc.ClientConn, error) {
-	return dial(ctx, peer, addr, sec, limit, log)
-}
-
-// dial is [Dial] with more settings of the connection.
-func dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+// the given time. While it waits it says so, once. More are settings of the
+// connection beside those that all control connections use.
+func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	role := peer.name
 	conn, err := grpc.NewClient("passthrough:///"+addr.String(), append(dialOptions(sec, addr.Addr().String(), peer), more...)...)
 	if err != nil {

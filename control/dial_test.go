@@ -42,7 +42,7 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 					return invoke(ctx, method, req, reply, cc, options...)
 				})
 				begin := time.Now()
-				conn, err := dial(t.Context(), TheAggregator(), aggregatorAt, c.ours, 7*time.Second, quiet, n.dialer(), meanwhile)
+				conn, err := Dial(t.Context(), TheAggregator(), aggregatorAt, c.ours, 7*time.Second, quiet, n.dialer(), meanwhile)
 				if err == nil {
 					conn.Close()
 				}
@@ -61,7 +61,7 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
-		_, err := dial(t.Context(), TheAggregator(), aggregatorAt, Security{}, 7*time.Second, quiet, silent)
+		_, err := Dial(t.Context(), TheAggregator(), aggregatorAt, Security{}, 7*time.Second, quiet, silent)
 		if err == nil || errors.Is(err, ErrTLS) || !contains(err, "aggregator at 192.0.2.1:7700 did not answer within 7s") {
 			t.Errorf("without an answer: %v", err)
 		}
@@ -71,7 +71,7 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("interrupted")
 		time.AfterFunc(5*time.Second, func() { cancel(why) })
-		_, err := dial(ctx, TheAggregator(), aggregatorAt, Security{}, time.Minute, quiet, n.dialer())
+		_, err := Dial(ctx, TheAggregator(), aggregatorAt, Security{}, time.Minute, quiet, n.dialer())
 		if !errors.Is(err, why) || errors.Is(err, ErrTLS) {
 			t.Errorf("interrupted: %v", err)
 		}

@@ -3,7 +3,6 @@ package control
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"time"
@@ -56,11 +55,13 @@ type job struct {
 func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator netip.AddrPort) *job {
 	j := &job{
 		plane: a.cfg.Plane, persist: a.persist, spec: spec, cfg: cfg, places: places(spec), creator: creator,
-		instance: rand.Uint64() | 1, key: newSecret(),
+		instance: a.random.uint64() | 1, key: a.random.secret(),
 		ended: make(chan struct{}), harvesting: make(chan struct{}, 1),
 	}
 	j.owner = newPresence(&j.mu, a.cfg.Lease, func() { go a.expire(j) })
 	j.roster = &roster{
+		mu:      make(gate, 1),
+		random:  a.random,
 		members: map[uint16]*member{},
 		grace:   a.cfg.Grace,
 		epoch: func() uint16 {

@@ -7,20 +7,14 @@ import (
 	"time"
 )
 
-// chanLock is a lock whose waiting counts as idle in a bubble of fake time.
-type chanLock chan struct{}
-
-func (l chanLock) Lock()   { l <- struct{}{} }
-func (l chanLock) Unlock() { <-l }
-
 // countedLock counts how often it was taken.
 type countedLock struct {
-	chanLock
+	gate
 	taken int
 }
 
 func (l *countedLock) Lock() {
-	l.chanLock.Lock()
+	l.gate.Lock()
 	l.taken++
 }
 
@@ -31,7 +25,7 @@ func TestPeerComesBackAtTheEndOfItsGracePeriod(t *testing.T) {
 	for name, again := range map[string]bool{"and stays": false, "and is gone again": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				lock, gone := make(chanLock, 1), 0
+				lock, gone := make(gate, 1), 0
 				p := newPresence(lock, grace, func() { gone++ })
 				lock.Lock()
 				p.disconnect(p.connect(nil))
@@ -67,7 +61,7 @@ func TestPeerComesBackAtTheEndOfItsGracePeriod(t *testing.T) {
 // may begin anew.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lock, over := &countedLock{chanLock: make(chanLock, 1)}, 0
+		lock, over := &countedLock{gate: make(gate, 1)}, 0
 		d := deadline{lock: lock}
 		locked := func(f func()) {
 			lock.Lock()
@@ -77,7 +71,7 @@ func TestDeadline(t *testing.T) {
 		start := func() {
 			locked(func() {
 				d.start(time.Second, func() {
-					if len(lock.chanLock) == 0 {
+					if len(lock.gate) == 0 {
 						t.Error("called without the lock")
 					}
 					over++
@@ -125,7 +119,7 @@ func TestDeadline(t *testing.T) {
 func TestReplacedConnectionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replaced := errors.New("replaced")
-		p := newPresence(make(chanLock, 1), time.Second, func() { t.Error("gone") })
+		p := newPresence(make(gate, 1), time.Second, func() { t.Error("gone") })
 		first := p.connect(nil)
 		second := p.connect(replaced)
 		select {

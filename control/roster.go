@@ -2,7 +2,6 @@ package control
 
 import (
 	"net/netip"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -33,11 +32,19 @@ type roster struct {
 	epoch    func() uint16
 	admit    func(*member) error
 	withdraw func(*member, ending)
+	random   random
 
-	mu      sync.Mutex
+	mu      gate
 	members map[uint16]*member
 	closed  bool
 }
+
+// gate is a lock that is held while others are waited for: a channel of one place, so
+// that who waits for it counts as blocked in a simulation's virtual time.
+type gate chan struct{}
+
+func (g gate) Lock()   { g <- struct{}{} }
+func (g gate) Unlock() { <-g }
 
 // member is one admission of one sender.
 type member struct {
@@ -70,8 +77,8 @@ func (r *roster) enter(s aggregator.SenderConfig, token []byte) (*member, *conne
 	default:
 		r.drop(m, restarted)
 	}
-	m = &member{SenderConfig: s, token: newSecret()}
-	m.presence = newPresence(&r.mu, r.grace, func() { r.drop(m, vanished) })
+	m = &member{SenderConfig: s, token: r.random.secret()}
+	m.presence = newPresence(r.mu, r.grace, func() { r.drop(m, vanished) })
 	m.Epoch = r.epoch()
 	if err := r.admit(m); err != nil {
 		return nil, nil, err

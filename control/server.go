@@ -5,8 +5,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"time"
@@ -64,7 +64,9 @@ type ParameterServerConfig struct {
 	Commit func(ctx context.Context, step uint64) error
 	// Stats fills in what only the server's store knows.
 	Stats func(ctx context.Context) (*pb.ServerStats, error)
-	Log   *slog.Logger
+	// Random is where epochs and tokens come from; nil means crypto/rand.
+	Random io.Reader
+	Log    *slog.Logger
 }
 
 // DefaultRejoin is how long a lost worker may take to join anew.
@@ -91,12 +93,13 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	if cfg.FirstStep == nil {
 		cfg.FirstStep = func(uint16) uint64 { return 0 }
 	}
+	random := newRandom(cfg.Random)
 	s := &ParameterServer{
 		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
-		epoch: uint16(rand.Uint32()), absent: map[uint16]*deadline{},
+		epoch: uint16(random.uint64()), absent: map[uint16]*deadline{},
 	}
 	s.roster = &roster{
-		members: map[uint16]*member{},
+		mu: make(gate, 1), random: random, members: map[uint16]*member{},
 		grace:   cfg.Grace, epoch: s.nextEpoch, admit: s.admit, withdraw: s.withdraw,
 	}
 	var first uint64
@@ -273,7 +276,7 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 func (s *ParameterServer) await(worker uint16, lost error) {
 	d := s.absent[worker]
 	if d == nil {
-		d = &deadline{lock: &s.roster.mu}
+		d = &deadline{lock: s.roster.mu}
 		s.absent[worker] = d
 	}
 	d.start(s.cfg.Rejoin, func() {

@@ -19,6 +19,7 @@ const rxBatch = 64
 // loop is the goroutine of an endpoint, and the way into it.
 type loop struct {
 	link    link.Link
+	gate    gate // of the link, nil if it has none
 	pkts    []link.Packet
 	calls   chan func() // run by the goroutine, in order
 	closing atomic.Bool
@@ -26,8 +27,13 @@ type loop struct {
 	err     error         // why it ended; written before dead is closed
 }
 
+// gate is what links of a simulation have besides: who hands something to the goroutine
+// passes it before, so that the simulation decides when.
+type gate interface{ Enter() }
+
 func (l *loop) init(on link.Link) {
 	l.link = on
+	l.gate, _ = on.(gate)
 	l.pkts = make([]link.Packet, rxBatch)
 	l.calls = make(chan func(), 64)
 	l.dead = make(chan struct{})
@@ -56,6 +62,12 @@ func (l *loop) post(ctx context.Context, fn func()) error {
 	case <-l.dead:
 		return l.err
 	default:
+	}
+	if l.gate != nil {
+		l.gate.Enter()
+		if ctx.Err() != nil { // else chance decides, below
+			return context.Cause(ctx)
+		}
 	}
 	select {
 	case l.calls <- fn:
@@ -148,6 +160,9 @@ func (l *loop) serve(handle func([]link.Packet) error) error {
 // Close ends the endpoint and its link. Pending calls fail with [ErrClosed], as
 // do later ones. It may be called more than once.
 func (l *loop) Close() error {
+	if l.gate != nil {
+		l.gate.Enter()
+	}
 	l.closing.Store(true)
 	l.link.Wake()
 	<-l.dead

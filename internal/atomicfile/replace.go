@@ -10,21 +10,24 @@ import (
 	"path/filepath"
 )
 
-// disk is what replacing a file needs of the operating system. Tests put one in
-// its place that loses power.
-type disk interface {
-	// create makes a file that must not exist.
-	create(path string, mode fs.FileMode) (diskFile, error)
-	rename(from, to string) error
-	remove(path string) error
-	// syncDir makes the names in a folder durable.
-	syncDir(path string) error
-	// mode returns the permissions of a file, and fs.ErrNotExist if there is
+// Disk is what replacing a file needs of the operating system. Tests and simulations put
+// one in its place that loses power.
+type Disk interface {
+	// Resolve follows symbolic links, see [Resolve].
+	Resolve(path string) string
+	// Create makes a file that must not exist.
+	Create(path string, mode fs.FileMode) (File, error)
+	Rename(from, to string) error
+	Remove(path string) error
+	// SyncDir makes the names in a folder durable.
+	SyncDir(path string) error
+	// Mode returns the permissions of a file, and fs.ErrNotExist if there is
 	// none.
-	mode(path string) (fs.FileMode, error)
+	Mode(path string) (fs.FileMode, error)
 }
 
-type diskFile interface {
+// File is a new file of a [Disk].
+type File interface {
 	io.WriteCloser
 	Sync() error // makes the contents durable
 	Chmod(mode fs.FileMode) error
@@ -42,18 +45,20 @@ const newFile = 0o644
 // time (the error wraps fs.ErrExist), and what a killed one leaves has to be
 // removed, see [Prepare].
 func Replace(path, suffix string, write func(io.Writer) error) error {
-	return replace(osDisk{}, Resolve(path), suffix, write)
+	return ReplaceOn(OS{}, path, suffix, write)
 }
 
-func replace(d disk, path, suffix string, write func(io.Writer) error) (err error) {
-	mode, err := d.mode(path)
+// ReplaceOn is [Replace] on a disk.
+func ReplaceOn(d Disk, path, suffix string, write func(io.Writer) error) (err error) {
+	path = d.Resolve(path)
+	mode, err := d.Mode(path)
 	if exists := err == nil; !exists && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	} else if !exists {
 		mode = newFile
 	}
 	temporary := path + suffix
-	f, err := d.create(temporary, mode)
+	f, err := d.Create(temporary, mode)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%w: does another process write %s? If not, remove the file", err, path)
 	}
@@ -62,23 +67,23 @@ func replace(d disk, path, suffix string, write func(io.Writer) error) (err erro
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.remove(temporary))
+			err = errors.Join(err, d.Remove(temporary))
 		}
 	}()
 	// The contents must reach the disk before the name does.
 	if err := errors.Join(write(f), keepMode(d, f, path), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := d.rename(temporary, path); err != nil {
+	if err := d.Rename(temporary, path); err != nil {
 		return err
 	}
-	return d.syncDir(filepath.Dir(path))
+	return d.SyncDir(filepath.Dir(path))
 }
 
 // keepMode gives a new file the permissions of the one that it replaces, which
 // the umask took part of.
-func keepMode(d disk, f diskFile, path string) error {
-	mode, err := d.mode(path)
+func keepMode(d Disk, f File, path string) error {
+	mode, err := d.Mode(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -92,22 +97,24 @@ func keepMode(d disk, f diskFile, path string) error {
 // fails if [Replace] cannot write there. Call it only if no other process writes
 // the file.
 func Prepare(path, suffix string) error {
-	return prepare(osDisk{}, Resolve(path)+suffix)
+	return PrepareOn(OS{}, path, suffix)
 }
 
 // trial is how many bytes Prepare writes: a full disk still takes empty files.
 const trial = 4096
 
-func prepare(d disk, temporary string) error {
-	if err := d.remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// PrepareOn is [Prepare] on a disk.
+func PrepareOn(d Disk, path, suffix string) error {
+	temporary := d.Resolve(path) + suffix
+	if err := d.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove what a killed process left: %w", err)
 	}
-	f, err := d.create(temporary, newFile)
+	f, err := d.Create(temporary, newFile)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(make([]byte, trial))
-	return errors.Join(err, f.Sync(), f.Close(), d.remove(temporary))
+	return errors.Join(err, f.Sync(), f.Close(), d.Remove(temporary))
 }
 
 // Resolve follows symbolic links, so that the file is replaced and not the link,
@@ -137,10 +144,14 @@ func Resolve(path string) string {
 // maxLinks is how many links in a row are followed, as in Linux.
 const maxLinks = 40
 
-// osDisk is the disk of the operating system.
-type osDisk struct{}
+// OS is the disk of the operating system.
+type OS struct{}
 
-func (osDisk) create(path string, mode fs.FileMode) (diskFile, error) {
+// Resolve implements [Disk].
+func (OS) Resolve(path string) string { return Resolve(path) }
+
+// Create implements [Disk].
+func (OS) Create(path string, mode fs.FileMode) (File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return nil, err // not a nil *os.File in an interface
@@ -148,10 +159,14 @@ func (osDisk) create(path string, mode fs.FileMode) (diskFile, error) {
 	return f, nil
 }
 
-func (osDisk) rename(from, to string) error { return os.Rename(from, to) }
-func (osDisk) remove(path string) error     { return os.Remove(path) }
+// Rename implements [Disk].
+func (OS) Rename(from, to string) error { return os.Rename(from, to) }
 
-func (osDisk) mode(path string) (fs.FileMode, error) {
+// Remove implements [Disk].
+func (OS) Remove(path string) error { return os.Remove(path) }
+
+// Mode implements [Disk].
+func (OS) Mode(path string) (fs.FileMode, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return 0, err
@@ -159,7 +174,8 @@ func (osDisk) mode(path string) (fs.FileMode, error) {
 	return info.Mode().Perm(), nil
 }
 
-func (osDisk) syncDir(path string) error {
+// SyncDir implements [Disk].
+func (OS) SyncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err

@@ -50,7 +50,9 @@ func (d *powerDisk) step(name string) error {
 	return nil
 }
 
-func (d *powerDisk) create(path string, mode fs.FileMode) (diskFile, error) {
+func (d *powerDisk) Resolve(path string) string { return path }
+
+func (d *powerDisk) Create(path string, mode fs.FileMode) (File, error) {
 	if err := d.step("create"); err != nil {
 		return nil, err
 	}
@@ -62,7 +64,7 @@ func (d *powerDisk) create(path string, mode fs.FileMode) (diskFile, error) {
 	return f, nil
 }
 
-func (d *powerDisk) rename(from, to string) error {
+func (d *powerDisk) Rename(from, to string) error {
 	if err := d.step("rename"); err != nil {
 		return err
 	}
@@ -76,7 +78,7 @@ func (d *powerDisk) rename(from, to string) error {
 	return nil
 }
 
-func (d *powerDisk) remove(path string) error {
+func (d *powerDisk) Remove(path string) error {
 	if err := d.step("remove"); err != nil {
 		return err
 	}
@@ -87,7 +89,7 @@ func (d *powerDisk) remove(path string) error {
 	return nil
 }
 
-func (d *powerDisk) mode(path string) (fs.FileMode, error) {
+func (d *powerDisk) Mode(path string) (fs.FileMode, error) {
 	if err := d.step("mode"); err != nil {
 		return 0, err
 	}
@@ -97,7 +99,7 @@ func (d *powerDisk) mode(path string) (fs.FileMode, error) {
 	return 0, &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
 }
 
-func (d *powerDisk) syncDir(path string) error {
+func (d *powerDisk) SyncDir(path string) error {
 	if err := d.step("sync folder"); err != nil {
 		return err
 	}
@@ -162,7 +164,7 @@ func TestReplaceSurvivesPowerLoss(t *testing.T) {
 		for left := 0; ; left++ {
 			d := newPowerDisk(old, 0o640)
 			d.left = left
-			err := replace(d, "dir/x", suffix, writeText("the new one"))
+			err := ReplaceOn(d, "dir/x", suffix, writeText("the new one"))
 			got := ""
 			if f := d.durable["dir/x"]; f != nil {
 				got = string(f.stable)
@@ -192,7 +194,7 @@ func TestReplaceReportsEveryFailure(t *testing.T) {
 	for fail := 0; ; fail++ {
 		d := newPowerDisk("the old one", 0o640)
 		d.fail = fail
-		err := replace(d, "dir/x", suffix, writeText("the new one"))
+		err := ReplaceOn(d, "dir/x", suffix, writeText("the new one"))
 		if len(d.ops) <= fail {
 			if err != nil {
 				t.Fatalf("no failure: %v", err)
@@ -218,12 +220,12 @@ func TestReplaceReportsEveryFailure(t *testing.T) {
 func TestReplaceKeepsTheMode(t *testing.T) {
 	for _, mode := range []fs.FileMode{0o600, 0o640, 0o666} {
 		d := newPowerDisk("the old one", mode)
-		if err := replace(d, "dir/x", suffix, writeText("new")); err != nil || d.names["dir/x"].mode != mode {
+		if err := ReplaceOn(d, "dir/x", suffix, writeText("new")); err != nil || d.names["dir/x"].mode != mode {
 			t.Errorf("mode %v of a file that had %v, %v", d.names["dir/x"].mode, mode, err)
 		}
 	}
 	d := newPowerDisk("", 0)
-	if err := replace(d, "dir/x", suffix, writeText("new")); err != nil || d.names["dir/x"].mode != 0o644 || !d.durable["dir/x"].closed {
+	if err := ReplaceOn(d, "dir/x", suffix, writeText("new")); err != nil || d.names["dir/x"].mode != 0o644 || !d.durable["dir/x"].closed {
 		t.Errorf("a new file: %+v, %v", d.names["dir/x"], err)
 	}
 }
@@ -232,7 +234,7 @@ func TestReplaceKeepsTheMode(t *testing.T) {
 func TestReplaceSharesNoTemporaryFile(t *testing.T) {
 	d := newPowerDisk("the old one", 0o640)
 	d.names["dir/x"+suffix] = &powerFile{disk: d, content: []byte("another's")}
-	err := replace(d, "dir/x", suffix, writeText("new"))
+	err := ReplaceOn(d, "dir/x", suffix, writeText("new"))
 	if !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("error %v", err)
 	}
@@ -245,7 +247,7 @@ func TestReplaceSharesNoTemporaryFile(t *testing.T) {
 // errors: the cause comes first.
 func TestReplaceGoesInOrder(t *testing.T) {
 	d := newPowerDisk("the old one", 0o640)
-	if err := replace(d, "dir/x", suffix, writeText("new")); err != nil {
+	if err := ReplaceOn(d, "dir/x", suffix, writeText("new")); err != nil {
 		t.Fatal(err)
 	}
 	const want = "mode create write mode chmod sync close rename sync folder"
@@ -254,7 +256,7 @@ func TestReplaceGoesInOrder(t *testing.T) {
 	}
 	d = newPowerDisk("the old one", 0o640)
 	d.fail, d.left = 6, 7 // closing fails, and then there is no power to clean up
-	err := replace(d, "dir/x", suffix, writeText("new"))
+	err := ReplaceOn(d, "dir/x", suffix, writeText("new"))
 	if err == nil || err.Error() != errDisk.Error()+"\n"+errPower.Error() {
 		t.Errorf("error %v", err)
 	}
@@ -282,7 +284,7 @@ func TestReplace(t *testing.T) {
 	if err := Replace(filepath.Join(dir, "none", "x"), suffix, writeText("text")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder: %v", err)
 	}
-	if err := (osDisk{}).syncDir(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+	if err := (OS{}).SyncDir(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder to sync: %v", err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -318,7 +320,7 @@ func TestPrepareReportsEveryFailure(t *testing.T) {
 		d := newPowerDisk("the old one", 0o640)
 		d.names["dir/x"+suffix] = &powerFile{disk: d}
 		d.fail = fail
-		err := prepare(d, "dir/x"+suffix)
+		err := PrepareOn(d, "dir/x", suffix)
 		if len(d.ops) <= fail {
 			if want := "remove create write sync close remove"; err != nil || strings.Join(d.ops, " ") != want {
 				t.Errorf("%v: %v, want %s", d.ops, err, want)

@@ -24,17 +24,17 @@ func (s *server) open(cfg ps.Config) (err error) {
 		s.store, err = ps.New(cfg)
 		return err
 	}
-	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+	if _, err := s.disk().Stat(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("server.checkpoint: the folder of the file: %w", err)
 	}
-	if s.restored, err = os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if s.restored, err = s.disk().Stat(path); errors.Is(err, fs.ErrNotExist) {
 		s.store, err = ps.New(cfg)
 		return err
 	}
 	if err != nil {
 		return fmt.Errorf("server.checkpoint: %w", err)
 	}
-	store, attachment, err := ps.Restore(path, cfg)
+	store, attachment, err := s.restore(path, cfg)
 	switch {
 	case errors.Is(err, ps.ErrMismatch):
 		return fmt.Errorf("server.checkpoint: %w; restore the configuration that it was trained with, or remove it to begin anew", err)
@@ -52,6 +52,22 @@ func (s *server) open(cfg ps.Config) (err error) {
 	return nil
 }
 
+func (s *server) disk() Disk { return s.env.Machine.disk() }
+
+// restore is [ps.Restore] on the machine's disk.
+func (s *server) restore(path string, cfg ps.Config) (*ps.Store, []byte, error) {
+	f, err := s.disk().Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening checkpoint: %w", err)
+	}
+	defer f.Close()
+	store, attachment, err := ps.ReadCheckpoint(f, cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return store, attachment, nil
+}
+
 // takeOver makes the checkpoint this server's, which owns the job now, until release
 // is called. The job's server before, which removed the job when it had ended, may have
 // written another since open read it. One that was stopped until its lease had ended, or
@@ -62,14 +78,14 @@ func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
 		return func() error { return nil }, nil
 	}
 	// Not after hours of training.
-	release, err = filelock.Lock(path, ".lock")
+	release, err = s.disk().Lock(path, ".lock")
 	switch {
 	case errors.Is(err, filelock.ErrLocked):
 		return nil, fmt.Errorf("server.checkpoint: %w: end that server, or give this one a file of its own", err)
 	case err != nil:
 		return nil, fmt.Errorf("server.checkpoint: a checkpoint cannot be written: %w", err)
 	}
-	if err = ps.PrepareCheckpoint(path); err != nil {
+	if err = ps.PrepareCheckpointOn(s.disk(), path); err != nil {
 		err = fmt.Errorf("server.checkpoint: %w", err)
 	} else {
 		err = s.reopen(cfg)
@@ -83,7 +99,7 @@ func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
 // reopen reads the checkpoint again if it was replaced, and logs where it begins.
 func (s *server) reopen(cfg ps.Config) error {
 	path := s.env.Config.Server.Checkpoint
-	if now, err := os.Stat(path); err == nil && !sameFile(s.restored, now) {
+	if now, err := s.disk().Stat(path); err == nil && !sameFile(s.restored, now) {
 		if err := s.open(cfg); err != nil {
 			return err
 		}
@@ -130,6 +146,10 @@ func (s *server) saveRegularly(ctx context.Context) {
 		case <-tick:
 		case <-s.due:
 		}
+		s.env.Machine.turn("is to write a checkpoint")
+		if ctx.Err() != nil {
+			return // RunServer writes the last one
+		}
 		err := s.save(func(f func()) error { return s.loop.Do(ctx, f) })
 		if err != nil && ctx.Err() == nil {
 			s.env.Log.Error("no checkpoint was written; training goes on", "error", err, "next_try_in", saveAgain)
@@ -168,7 +188,7 @@ func (s *server) save(turn func(func()) error) error {
 		return err
 	}
 	begin := time.Now()
-	if err := snapshot.Save(path, turn); err != nil {
+	if err := snapshot.SaveOn(s.disk(), path, turn); err != nil {
 		return err
 	}
 	s.saved = version

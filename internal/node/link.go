@@ -11,8 +11,9 @@ import (
 // openLink opens the link of a worker or a server. A worker's carries the
 // configured faults, in both directions; together the workers' links carry all
 // traffic, so faults at the server would only count twice.
-func openLink(c *cluster.Config, h cluster.Host, faulty bool) (link.Link, error) {
-	l, err := openBackend(c, h)
+func openLink(env Env, h cluster.Host, faulty bool) (link.Link, error) {
+	c := env.Config
+	l, err := openBackend(env, h)
 	if err != nil || !faulty || !c.Faults.Any() {
 		return l, err
 	}
@@ -28,8 +29,12 @@ func openLink(c *cluster.Config, h cluster.Host, faulty bool) (link.Link, error)
 	return wrapped, nil
 }
 
-func openBackend(c *cluster.Config, h cluster.Host) (link.Link, error) {
+func openBackend(env Env, h cluster.Host) (link.Link, error) {
+	c := env.Config
 	local := netip.AddrPortFrom(h.Address, c.Port)
+	if env.Machine.Link != nil {
+		return env.Machine.Link(local)
+	}
 	if c.Backend == cluster.BackendUDP {
 		return link.OpenUDP(local)
 	}

@@ -19,7 +19,7 @@ import (
 // dropped sends frames over a link and returns which of them it lost.
 func dropped(t *testing.T, c *cluster.Config, h cluster.Host, faulty bool) (lost []int) {
 	t.Helper()
-	l, err := openLink(c, h, faulty)
+	l, err := openLink(Env{Config: c}, h, faulty)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestFaultsOfWorkers(t *testing.T) {
 	}
 	c.Faults.Loss = 2
 	for range 2 { // the first leaves no socket open
-		if _, err := openLink(c, first, true); err == nil || strings.Contains(err.Error(), "in use") {
+		if _, err := openLink(Env{Config: c}, first, true); err == nil || strings.Contains(err.Error(), "in use") {
 			t.Errorf("a probability of 2: %v", err)
 		}
 	}
@@ -85,7 +85,7 @@ func TestKindsOfFaults(t *testing.T) {
 	c := newCluster(t, 2)
 	for name, f := range map[string]cluster.Faults{"loss": {Loss: 0.3}, "duplicate": {Duplicate: 0.3}, "reorder": {Reorder: 0.3}} {
 		c.Faults = f
-		l, err := openLink(c, c.Workers[0].Host, true)
+		l, err := openLink(Env{Config: c}, c.Workers[0].Host, true)
 		if err != nil {
 			t.Fatal(err)
 		}

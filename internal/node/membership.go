@@ -65,7 +65,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		}
 	}()
 	dial := func(peer control.Peer, addr netip.AddrPort) (*grpc.ClientConn, error) {
-		conn, err := control.Dial(ctx, peer, addr, security, startLimit, env.Log)
+		conn, err := control.Dial(ctx, peer, addr, security, startLimit, env.Log, env.Machine.Client...)
 		if err == nil {
 			m.conns = append(m.conns, conn)
 		}

@@ -2,11 +2,9 @@ package node
 
 import (
 	"errors"
-	"net/netip"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/transport"
 )
 
@@ -16,8 +14,9 @@ type modelPlane struct {
 	server *transport.AggregatorServer
 }
 
-func openModelPlane(c *cluster.Config) (plane, error) {
-	l, err := link.OpenUDP(netip.AddrPortFrom(c.Switch.Address, c.Port))
+func openModelPlane(env Env) (plane, error) {
+	c := env.Config
+	l, err := openBackend(env, cluster.Host{Address: c.Switch.Address})
 	if err != nil {
 		return plane{}, err
 	}

@@ -86,13 +86,13 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := listen(ctx, "server.control", c.Server.Control)
+	listener, err := env.Machine.listen(ctx, "server.control", c.Server.Control)
 	if err != nil {
 		return nil, err
 	}
 	defer listener.Close()
 
-	conn, err := control.Dial(ctx, control.TheAggregator(), c.Switch.Control, security, startLimit, env.Log)
+	conn, err := control.Dial(ctx, control.TheAggregator(), c.Switch.Control, security, startLimit, env.Log, env.Machine.Client...)
 	if err != nil {
 		return nil, err
 	}
@@ -153,12 +153,13 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 			}
 			return s.commit(ctx, step)
 		},
-		Stats: s.stats,
-		Log:   env.Log,
+		Stats:  s.stats,
+		Random: env.Machine.Random,
+		Log:    env.Log,
 	})
 	s.progress.agreed = service.Agreed
 	saving.Go(func() { s.saveRegularly(ctx) })
-	grpcServer := control.NewServer(security)
+	grpcServer := control.NewServer(security, env.Machine.Server...)
 	pb.RegisterParameterServerServer(grpcServer, service)
 	go func() { cancel(fmt.Errorf("control service: %w", grpcServer.Serve(listener))) }()
 	defer service.Close()
@@ -328,7 +329,7 @@ func (s *server) stats(ctx context.Context) (*pb.ServerStats, error) {
 // startLoop opens the server's link and endpoint.
 func (s *server) startLoop(dim int) error {
 	c := s.env.Config
-	link, err := openLink(c, c.Server.Host, false)
+	link, err := openLink(s.env, c.Server.Host, false)
 	if err != nil {
 		return err
 	}

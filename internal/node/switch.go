@@ -5,9 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
-	"net/netip"
 	"time"
 
 	"google.golang.org/grpc"
@@ -46,12 +43,12 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	if err != nil {
 		return err
 	}
-	listener, err := listen(ctx, "switch.control", c.Switch.Control)
+	listener, err := env.Machine.listen(ctx, "switch.control", c.Switch.Control)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	p, err := openPlane(c, env.Log)
+	p, err := openPlane(env)
 	if err != nil {
 		return err
 	}
@@ -59,7 +56,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	server := control.NewServer(security)
+	server := control.NewServer(security, env.Machine.Server...)
 	service := control.NewAggregator(ctx, control.AggregatorConfig{
 		Plane:   p,
 		Stripes: c.Switch.Stripes,
@@ -69,6 +66,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 		Reach:   p.reach,
 
 		JobMemory: p.jobMemory,
+		Random:    env.Machine.Random,
 		Log:       env.Log,
 	})
 	defer service.Close() // it uses the data plane until then
@@ -90,23 +88,14 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	}
 }
 
-func openPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
-	switch c.Switch.Plane {
+func openPlane(env Env) (plane, error) {
+	switch env.Config.Switch.Plane {
 	case cluster.PlaneModel:
-		return openModelPlane(c)
+		return openModelPlane(env)
 	case cluster.PlaneP4:
-		return openP4Plane(c)
+		return openP4Plane(env.Config)
 	}
-	return openXDPPlane(c, log)
-}
-
-// listen opens the TCP socket of a control service.
-func listen(ctx context.Context, field string, addr netip.AddrPort) (net.Listener, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr.String())
-	if err != nil {
-		return nil, fmt.Errorf("cannot listen for control connections: %w (%s in the cluster configuration)", err, field)
-	}
-	return l, nil
+	return openXDPPlane(env.Config, env.Log)
 }
 
 // stopServer ends a control service. Its streams end with the context that cancel

@@ -70,7 +70,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 
 	// The link comes before the admission: a worker that cannot open it must
 	// not count as one that joined and left.
-	link, err := openLink(c, self.Host, true)
+	link, err := openLink(env, self.Host, true)
 	if err != nil {
 		return nil, err
 	}
