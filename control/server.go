@@ -100,7 +100,7 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	}
 	s.roster = &roster{
 		mu: make(gate, 1), random: random, members: map[uint16]*member{},
-		grace:   cfg.Grace, epoch: s.nextEpoch, admit: s.admit, withdraw: s.withdraw,
+		grace: cfg.Grace, epoch: s.nextEpoch, admit: s.admit, withdraw: s.withdraw,
 	}
 	var first uint64
 	if len(cfg.Workers) > 0 {

@@ -29,6 +29,8 @@ type actor struct {
 
 func (s *sim) newActor(name string, h *host) *actor {
 	a := &actor{s: s, name: name, host: h, resume: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.actors = append(s.actors, a)
 	return a
 }
@@ -38,6 +40,8 @@ func (s *sim) newActor(name string, h *host) *actor {
 func (a *actor) park(where string, ready func() bool, until time.Time) {
 	a.where, a.ready, a.until = where, ready, until
 	a.parked = true
+	s := a.s
+	s.kick()
 	<-a.resume
 }
 
@@ -51,7 +55,7 @@ func never() bool { return false }
 
 // runnable reports whether the scheduler may choose a parked actor.
 func (a *actor) runnable(now time.Time) bool {
-	if a.host != nil && a.host.paused && !a.host.link.crashed {
+	if a.host != nil && a.host.paused && !a.host.gone() {
 		return false
 	}
 	return a.ready == nil || !a.until.IsZero() && !now.Before(a.until) || a.ready()

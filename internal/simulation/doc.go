@@ -2,8 +2,10 @@
 // own workers, server and aggregator, on virtual time and a network that loses,
 // repeats, delays, damages and cuts off, in an order that one seed decides.
 //
-// [Run] lives one life and checks after every step that no gradient is lost or
-// doubled and that every answer is true. docs/simulation.md has the design.
+// [Run] lives one life of workers and checks after every step that no gradient is lost or
+// doubled and that every answer is true. [RunCluster] lives the life of a cluster's
+// processes, which are killed and started again, and checks what they have trained.
+// docs/simulation.md has the design.
 //
 // # Goroutines
 //

@@ -26,14 +26,22 @@ const (
 	All Kinds = 1<<iota - 1
 )
 
+// What only the life of a cluster can meet.
+const (
+	Reset Kinds = 1 << (12 + iota) // a control connection breaks, at both ends or at one
+	Power                          // a machine loses power, with what its disk had not synced
+
+	ClusterAll = All | Reset | Power
+)
+
 var kindNames = [...]string{
-	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel", "queue", "silence",
+	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel", "queue", "silence", "reset", "power",
 }
 
-// ParseKinds reads a list of names with commas between them. Empty means [All].
+// ParseKinds reads a list of names with commas between them. Empty means all.
 func ParseKinds(list string) (Kinds, error) {
 	if list == "" {
-		return All, nil
+		return ClusterAll, nil
 	}
 	var k Kinds
 next:

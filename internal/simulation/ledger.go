@@ -131,6 +131,9 @@ func number(g float32) int { return int(math.Ldexp(math.Abs(float64(g)), -gradEx
 
 // leaves notes that a frame leaves a worker. Answers are of no interest.
 func (l *ledger) leaves(from, to *host, payload []byte, copied bool) {
+	if l == nil {
+		return
+	}
 	h, err := wire.ParseHeader(payload)
 	if err != nil {
 		l.s.fail("%s sends a payload without a header: %v", from.name, err)
@@ -220,7 +223,7 @@ func (l *ledger) admit(at *host, sender, epoch uint16, from wire.Endpoint) {
 
 // handed notes what a receiver is given, and decides what it has to do with it.
 func (l *ledger) handed(at *host, pkts []link.Packet) {
-	if at != l.s.server && at != l.s.switched {
+	if l == nil || at != l.s.server && at != l.s.switched {
 		return
 	}
 	l.asked[at] = l.asked[at][:0]
@@ -255,7 +258,7 @@ func (l *ledger) handed(at *host, pkts []link.Packet) {
 
 // answers compares what a receiver answers with what it has to.
 func (l *ledger) answers(at *host, pkts []link.Packet) {
-	if l.s.failure != nil {
+	if l == nil || l.s.failure != nil {
 		return
 	}
 	asked := l.asked[at]

@@ -233,6 +233,7 @@ func (l *simLink) Wait(limit time.Duration) error {
 	}
 	l.act.park("wait", l.arrived, until)
 	l.woken = false
+	l.waits = l.waits && len(l.queue) >= queueLen/2
 	return l.broken()
 }
 
@@ -244,6 +245,18 @@ func (l *simLink) Wake() {
 	if a := l.s.current; a != nil && a != l.act && a.caller && !a.hasty {
 		a.yield("wake")
 	}
+}
+
+// Enter is where those park who are no actors and have something for the endpoint's
+// goroutine, which does not run while they hand it over.
+func (l *simLink) Enter() {
+	if l.s.cluster == nil {
+		return // they park between two calls
+	}
+	a := l.s.newActor(l.act.name+" "+above("transport."), l.host)
+	a.hasty = true
+	a.yield("enters")
+	a.gone = true
 }
 
 func (l *simLink) Stats() link.Stats { return l.stats }

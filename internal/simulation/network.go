@@ -14,7 +14,10 @@ type host struct {
 	at     wire.Endpoint
 	link   *simLink // of the process
 	paused bool
+	down   bool // its machine has no power
 }
+
+func (h *host) gone() bool { return h.link != nil && h.link.crashed }
 
 // network carries frames between the hosts of a life.
 type network struct {

@@ -74,7 +74,7 @@ func newPlan(rng *rand.Rand, allowed Kinds) plan {
 	}
 	p.payload = max(wire.HotLen(p.stripes), 200) + rng.IntN(300)
 	p.kinds = allowed
-	for k := Kinds(1); k < All; k <<= 1 {
+	for k := Kinds(1); k < ClusterAll; k <<= 1 {
 		// Most lives meet some kinds of trouble only: what they hide from each
 		// other shows then.
 		if rng.IntN(3) == 0 {

@@ -53,7 +53,7 @@ func Run(t *testing.T, o Options) (r Result, err error) {
 }
 
 func live(o Options) (Result, error) {
-	s := &sim{options: o, out: o.Trace, digest: newDigest(), began: time.Now()}
+	s := &sim{options: o, out: o.Trace, digest: newDigest(), began: time.Now(), kicked: make(chan struct{}, 1)}
 	s.plan = newPlan(s.random(streamPlan), o.Kinds)
 	s.schedule, s.netRand = s.random(streamSchedule), s.random(streamNetwork)
 	s.trace("seed %d: %+v\n", o.Seed, s.plan)

@@ -1,12 +1,15 @@
 package simulation
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"hash"
 	"hash/fnv"
 	"io"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing/synctest"
 	"time"
 
@@ -63,6 +66,19 @@ type sim struct {
 
 	out    io.Writer
 	digest hash.Hash64
+
+	tracing sync.Mutex
+	mu      sync.Mutex // of what goroutines do that are no actors
+	kicked  chan struct{}
+	cluster *clusterLife // nil in lives of workers alone
+}
+
+// kick has the scheduler look at what there is to do, if it sleeps.
+func (s *sim) kick() {
+	select {
+	case s.kicked <- struct{}{}:
+	default:
+	}
 }
 
 // after has the scheduler call fn in a while.
@@ -100,14 +116,16 @@ func (s *sim) run(ended func() bool) {
 		time.Sleep(time.Microsecond)
 		synctest.Wait()
 		s.current = nil
+		s.cluster.collect()
 		now := time.Now()
-		if s.step == maxSteps || s.healed && now.Sub(s.healedAt) > bound {
+		if s.step == maxSteps || s.healed && now.Sub(s.healedAt) > s.bound() {
 			s.fail("no end in sight: %s", s.state())
 			return
 		}
 		for len(s.events) > 0 && !now.Before(s.events[0].at) {
-			heap.Pop(&s.events).(event).fn()
+			s.events.pop()()
 			synctest.Wait()
+			s.cluster.collect()
 		}
 		if ended() {
 			return
@@ -117,17 +135,43 @@ func (s *sim) run(ended func() bool) {
 			continue
 		}
 		next, ok := s.next()
+		if !ok && s.cluster != nil {
+			next, ok = now.Add(time.Second), true // a timer of the product
+		}
 		if !ok {
 			s.fail("nothing happens any more: %s", s.state())
 			return
 		}
-		time.Sleep(next.Sub(now))
+		s.sleep(next.Sub(now))
 	}
+}
+
+// sleep lets time pass until something is to do.
+func (s *sim) sleep(d time.Duration) {
+	if s.cluster == nil {
+		time.Sleep(d)
+		return
+	}
+	select {
+	case <-s.kicked:
+	default:
+	}
+	timer := time.NewTimer(d)
+	select {
+	case <-s.kicked:
+	case <-timer.C:
+	}
+	timer.Stop()
 }
 
 // choose returns the actor that goes on, or nil if none can.
 func (s *sim) choose(now time.Time) *actor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.choice = s.choice[:0]
+	if s.cluster != nil { // goroutines that are no actors may become some at the same time
+		slices.SortStableFunc(s.actors, func(a, b *actor) int { return cmp.Compare(a.name, b.name) })
+	}
 	live := s.actors[:0]
 	for _, a := range s.actors {
 		if a.gone {
@@ -152,7 +196,7 @@ func (s *sim) wake(a *actor) {
 	s.current, a.parked = a, false
 	a.resume <- struct{}{}
 	synctest.Wait()
-	if s.failure == nil && (a.host == nil || a.host == s.server || a.host == s.switched) {
+	if s.failure == nil && s.ledger != nil && (a.host == nil || a.host == s.server || a.host == s.switched) {
 		s.ledger.balance()
 	}
 }
@@ -162,6 +206,8 @@ func (s *sim) next() (at time.Time, ok bool) {
 	if len(s.events) > 0 {
 		at, ok = s.events[0].at, true
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, a := range s.actors {
 		if a.parked && !a.until.IsZero() && (a.host == nil || !a.host.paused) && (!ok || a.until.Before(at)) {
 			at, ok = a.until, true
@@ -176,7 +222,10 @@ func (s *sim) end() {
 	for any := true; any; {
 		any = false
 		synctest.Wait()
-		for _, a := range s.actors {
+		s.mu.Lock()
+		actors := slices.Clone(s.actors)
+		s.mu.Unlock()
+		for _, a := range actors {
 			if a.parked {
 				any = true
 				s.current, a.parked = a, false
@@ -190,6 +239,8 @@ func (s *sim) end() {
 // state lists the actors that have not ended.
 func (s *sim) state() string {
 	text := ""
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, a := range s.actors {
 		switch {
 		case a.gone:
@@ -204,6 +255,8 @@ func (s *sim) state() string {
 
 // trace writes to the life's record and to its digest.
 func (s *sim) trace(format string, args ...any) {
+	s.tracing.Lock()
+	defer s.tracing.Unlock()
 	fmt.Fprintf(s.digest, format, args...)
 	if s.out != nil {
 		fmt.Fprintf(s.out, format, args...)
@@ -226,6 +279,8 @@ type event struct {
 
 // events is a heap, the first on top.
 type events []event
+
+func (e *events) pop() func() { return heap.Pop(e).(event).fn }
 
 func (e events) Len() int { return len(e) }
 func (e events) Less(i, j int) bool {

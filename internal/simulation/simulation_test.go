@@ -11,11 +11,12 @@ import (
 )
 
 var (
-	first = flag.Uint64("first", 1, "first `seed`")
-	seeds = flag.Uint64("seeds", 60, "`number` of seeds")
-	only  = flag.String("only", "", "`kinds` of trouble, with commas between them; empty: all")
-	stop  = flag.Bool("stop", false, "stop at the first violation")
-	show  = flag.Bool("trace", false, "print the trace of each life")
+	first    = flag.Uint64("first", 1, "first `seed`")
+	seeds    = flag.Uint64("seeds", 60, "`number` of seeds")
+	clusters = flag.Uint64("clusters", 12, "`number` of seeds for lives of clusters")
+	only     = flag.String("only", "", "`kinds` of trouble, with commas between them; empty: all")
+	stop     = flag.Bool("stop", false, "stop at the first violation")
+	show     = flag.Bool("trace", false, "print the trace of each life")
 )
 
 // No life has a violation, whatever its seed.
@@ -78,12 +79,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 		}
 		a, b := traces[0].Bytes(), traces[1].Bytes()
 		if !bytes.Equal(a, b) || results[0] != results[1] {
-			at := 0
-			for at < min(len(a), len(b)) && a[at] == b[at] {
-				at++
-			}
-			from := max(0, at-300)
-			t.Fatalf("seed %d: two lives differ:\n%s\n--- and\n%s", seed, a[from:min(len(a), at+100)], b[from:min(len(b), at+100)])
+			t.Fatalf("seed %d: two lives differ:\n%s", seed, firstDifference(a, b))
 		}
 		if len(a) < 1000 {
 			t.Errorf("seed %d: a trace of %d bytes", seed, len(a))
@@ -150,7 +146,7 @@ func TestKindsOfTrouble(t *testing.T) {
 }
 
 func TestParseKinds(t *testing.T) {
-	for text, want := range map[string]Kinds{"": All, "none": 0, "loss": Loss, "loss,crash": Loss | Crash, "silence": Silence} {
+	for text, want := range map[string]Kinds{"": ClusterAll, "reset,power": Reset | Power, "none": 0, "loss": Loss, "loss,crash": Loss | Crash, "silence": Silence} {
 		if got, err := ParseKinds(text); err != nil || got != want {
 			t.Errorf("%q is %v, %v, want %v", text, got, err, want)
 		}

@@ -1,0 +1,67 @@
+package simulation
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/peer"
+)
+
+// Goroutines that begin calls, or answer them, at the same time would write to their
+// connection in an order that chance decides. So they come as actors, one by one.
+
+func (p *process) clientOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return p.c.tcp.dial(ctx, p, addr) }),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
+			p.begins(ctx, method, conn)
+			return invoke(ctx, method, req, reply, conn, o...)
+		}),
+		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+			p.begins(ctx, method, conn)
+			return open(ctx, desc, conn, method, o...)
+		}),
+	}
+}
+
+// begins is where a call waits for its turn. While the connection is being made, all calls
+// would wait together in gRPC, and go on together.
+func (p *process) begins(ctx context.Context, method string, conn *grpc.ClientConn) {
+	until, _ := ctx.Deadline()
+	p.turn("calls "+filepath.Base(method), func() bool {
+		return conn.GetState() != connectivity.Connecting || ctx.Err() != nil || p.dead.Load()
+	}, until)
+}
+
+func (p *process) serverOptions() []grpc.ServerOption {
+	answers := func(ctx context.Context, method string) {
+		name := "answers " + filepath.Base(method)
+		if from, ok := peer.FromContext(ctx); ok {
+			name += " of " + from.Addr.String()
+		}
+		p.turn(name, nil, time.Time{})
+	}
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			reply, err := handle(ctx, req)
+			answers(ctx, info.FullMethod)
+			return reply, err
+		}),
+		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			err := handle(srv, stream)
+			answers(stream.Context(), info.FullMethod)
+			return err
+		}),
+	}
+}
+
+// turn parks a goroutine of a process that is no actor until the scheduler chooses it.
+func (p *process) turn(where string, ready func() bool, until time.Time) {
+	a := p.c.s.newActor(p.name+" "+where, p.host)
+	a.park("turn", ready, until)
+	a.gone = true
+}

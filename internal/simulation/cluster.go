@@ -1,0 +1,426 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/link"
+)
+
+// clusterLife is the life of processes: node.RunSwitch, node.RunServer and node.RunWorker, which
+// train together, die and are started again, as an operator does.
+type clusterLife struct {
+	s    *sim
+	tcp  *tcp
+	disk *disk // of the server's machine
+	cfg  cluster.Config
+	dir  string // of the hot set, a real file
+
+	procs    map[string]*process // that run, by role
+	started  map[string]int
+	finished map[string]bool // workers
+	want     []string        // weights after each phase of the training
+	phase    int
+	epochs   []int
+	troubled bool // something has gone wrong by now
+	result   ClusterResult
+}
+
+// ClusterResult is what happened in the life of a cluster.
+type ClusterResult struct {
+	Steps       int64
+	Virtual     time.Duration
+	Digest      uint64 // of the trace
+	Trainings   int    // that were completed
+	Starts      int    // of processes
+	Kills       int
+	PowerLosses int
+	Resumes     int // of a training, from a checkpoint
+	Connections int // of control
+	Broken      int // of them
+	Pauses      int
+	Traffic     Traffic
+}
+
+// Add adds what happened in another life.
+func (r *ClusterResult) Add(o ClusterResult) {
+	r.Steps += o.Steps
+	r.Virtual += o.Virtual
+	r.Digest ^= o.Digest
+	r.Trainings += o.Trainings
+	r.Starts += o.Starts
+	r.Kills += o.Kills
+	r.PowerLosses += o.PowerLosses
+	r.Resumes += o.Resumes
+	r.Connections += o.Connections
+	r.Broken += o.Broken
+	r.Pauses += o.Pauses
+	r.Traffic.add(o.Traffic)
+}
+
+const (
+	controlPort    = 7700
+	framePort      = 7000
+	checkpointPath = "/var/libra/weights.libra"
+	theSwitch      = "switch"
+	theServer      = "server"
+)
+
+func workerName(id uint16) string { return fmt.Sprintf("worker %d", id) }
+
+// process is one run of a role.
+type process struct {
+	c       *clusterLife
+	role    string
+	name    string
+	host    *host
+	link    *simLink
+	cancel  context.CancelFunc
+	ready   bool        // it serves, or trains
+	dead    atomic.Bool // killed
+	ended   bool        // its function has returned
+	weights string
+	err     error
+}
+
+// RunCluster lives the life of a cluster that trains in step, in a bubble of
+// testing/synctest, and returns what happened in it. See [Run].
+func RunCluster(t *testing.T, o Options) (r ClusterResult, err error) {
+	c, err := newCluster(t, o)
+	if err != nil {
+		return r, err
+	}
+	synctest.Test(t, func(*testing.T) { r, err = c.live() })
+	return r, err
+}
+
+func newCluster(t *testing.T, o Options) (*clusterLife, error) {
+	s := &sim{options: o, out: o.Trace, digest: newDigest()}
+	c := &clusterLife{
+		s: s, dir: t.TempDir(), procs: map[string]*process{}, started: map[string]int{}, finished: map[string]bool{},
+	}
+	s.cluster = c
+	rng := s.random(streamPlan)
+	s.plan = newPlan(rng, o.Kinds)
+	s.schedule, s.netRand = s.random(streamSchedule), s.random(streamNetwork)
+	return c, c.configure(rng)
+}
+
+// configure decides what the cluster trains, and what its weights are to be.
+func (c *clusterLife) configure(rng *rand.Rand) error {
+	p := &c.s.plan
+	p.window, p.stripes = 512, 1+rng.IntN(3)
+	p.payload = 600
+	c.troubled = p.burst > 0 // a long one silences a flow for seconds
+	p.inbox = max(p.inbox, 64)
+	p.trouble = time.Duration(float64(10*time.Millisecond) * math.Pow(2000, rng.Float64()))
+	address := func(host byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, host}) }
+	every := time.Duration(1+rng.IntN(2000)) * time.Millisecond
+	c.cfg = cluster.Config{
+		Backend: cluster.BackendUDP, Port: framePort,
+		Job:    cluster.Job{ID: job, HotSet: filepath.Join(c.dir, "hot.libra"), Sync: true},
+		Switch: cluster.Switch{Address: address(1), Control: netip.AddrPortFrom(address(1), controlPort), Stripes: p.stripes, LaneAligned: rng.IntN(2) == 0},
+		Server: cluster.Server{
+			Host: cluster.Host{Address: address(2)}, Control: netip.AddrPortFrom(address(2), controlPort),
+			Checkpoint: checkpointPath, CheckpointEvery: &every, CheckpointSteps: uint64(rng.IntN(4)),
+		},
+		Model: cluster.Model{Kind: "fm", Factors: 1 + rng.IntN(3), Batch: 5 + rng.IntN(20), Seed: rng.Uint64() >> 1, LearningRate: 0.05, InitialAccumulator: 1e-4, InitScale: 0.1},
+		Data:  cluster.Data{Synthetic: &cluster.Synthetic{Rows: 40 + rng.IntN(120), Seed: rng.Uint64() >> 1, HotShare: 0.6, Hot: 1000}},
+	}
+	for id := range p.workers {
+		c.cfg.Workers = append(c.cfg.Workers, cluster.Worker{ID: uint16(id + 1), Host: cluster.Host{Address: address(byte(id + 3))}})
+	}
+	c.epochs = []int{1, 2}[:1+rng.IntN(2)]
+	c.cfg.Model.Epochs = c.epochs[0]
+	c.cfg.SetDefaults()
+	if err := c.makeHotSet(); err != nil {
+		return err
+	}
+	for _, epochs := range c.epochs {
+		cfg := c.cfg
+		cfg.Model.Epochs = epochs
+		want, err := reference(&cfg)
+		if err != nil {
+			return err
+		}
+		c.want = append(c.want, want)
+	}
+	return nil
+}
+
+func (c *clusterLife) live() (ClusterResult, error) {
+	s := c.s
+	s.began, s.kicked = time.Now(), make(chan struct{}, 1)
+	s.trace("seed %d: %+v\n", s.options.Seed, s.plan)
+	s.net = &network{s: s, hosts: map[netip.AddrPort]*host{}, cut: map[[2]*host]int{}, bursts: map[[2]*host]int{}}
+	c.tcp = &tcp{s: s, listeners: map[netip.AddrPort]*listener{}, count: map[string]int{}}
+	c.disk = newDisk(s.named("disk"))
+	for _, role := range c.roles() {
+		s.newHost(role, netip.AddrPortFrom(c.addressOf(role), framePort).String())
+	}
+	for _, role := range c.roles() {
+		s.after(time.Duration(s.schedule.IntN(50))*time.Millisecond, func() { c.start(role) })
+	}
+	c.trouble()
+	s.run(func() bool { return c.phase == len(c.epochs) })
+	c.end()
+	c.result.Steps, c.result.Virtual, c.result.Digest = s.step, time.Since(s.began), s.digest.Sum64()
+	c.result.Traffic = s.net.count
+	return c.result, s.failure
+}
+
+// roles lists the processes of the cluster.
+func (c *clusterLife) roles() []string {
+	roles := []string{theSwitch, theServer}
+	for _, w := range c.cfg.Workers {
+		roles = append(roles, workerName(w.ID))
+	}
+	return roles
+}
+
+func (c *clusterLife) addressOf(role string) netip.Addr {
+	switch role {
+	case theSwitch:
+		return c.cfg.Switch.Address
+	case theServer:
+		return c.cfg.Server.Address
+	}
+	for _, w := range c.cfg.Workers {
+		if workerName(w.ID) == role {
+			return w.Address
+		}
+	}
+	panic("simulation: no " + role)
+}
+
+func (c *clusterLife) hostOf(a netip.Addr) *host {
+	return c.s.net.hosts[netip.AddrPortFrom(a, framePort)]
+}
+
+// start runs a role, unless it runs or the training is over.
+func (c *clusterLife) start(role string) {
+	if c.procs[role] != nil || c.s.over || c.finished[role] {
+		return
+	}
+	c.started[role]++
+	c.result.Starts++
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &process{c: c, role: role, name: fmt.Sprintf("%s@%d", role, c.started[role]), host: c.hostOf(c.addressOf(role)), cancel: cancel}
+	p.host.down = false
+	c.procs[role] = p
+	c.s.tell("%s starts\n", p.name)
+	cfg := c.cfg
+	cfg.Model.Epochs = c.epochs[c.phase]
+	env := node.Env{Config: &cfg, Log: slog.New(slog.DiscardHandler), Machine: p.machine(), Ready: func() { p.ready = true }}
+	if c.s.out != nil {
+		env.Log = slog.New(slog.NewTextHandler(logWriter{p}, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: noTime}))
+	}
+	go func() {
+		var weights string
+		err := p.run(ctx, env, &weights)
+		cancel()
+		c.s.mu.Lock()
+		p.ended, p.err, p.weights = true, err, weights
+		c.s.mu.Unlock()
+		c.s.kick()
+	}()
+}
+
+func (p *process) run(ctx context.Context, env node.Env, weights *string) error {
+	switch p.role {
+	case theSwitch:
+		return node.RunSwitch(ctx, env)
+	case theServer:
+		r, err := node.RunServer(ctx, env)
+		if err == nil {
+			*weights = r.WeightsSHA256
+		}
+		return err
+	}
+	id := env.Config.Workers[slices.IndexFunc(env.Config.Workers, func(w cluster.Worker) bool { return workerName(w.ID) == p.role })].ID
+	_, err := node.RunWorker(ctx, env, node.WorkerOptions{ID: id})
+	return err
+}
+
+// machine is what a process runs on.
+func (p *process) machine() node.Machine {
+	c := p.c
+	m := node.Machine{
+		Listen: func(_ context.Context, at netip.AddrPort) (net.Listener, error) { return c.tcp.listen(p, at) },
+		Client: p.clientOptions(),
+		Server: p.serverOptions(),
+		Link: func(netip.AddrPort) (link.Link, error) {
+			if p.dead.Load() {
+				return nil, errGone
+			}
+			p.link = c.s.open(p.host)
+			p.link.act.name = p.name
+			return p.link, nil
+		},
+		Turn:   func(what string) { p.turn(what, nil, time.Time{}) },
+		Random: &lockedReader{s: c.s, from: seeded(c.s.named("random of " + p.name))},
+	}
+	if p.role == theServer {
+		m.Disk = machineDisk{c.disk, p}
+	}
+	return m
+}
+
+// collect looks at what has happened since the last look. All are blocked.
+func (c *clusterLife) collect() {
+	if c == nil {
+		return
+	}
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.tcp.collect()
+	for _, role := range c.roles() {
+		if p := c.procs[role]; p != nil && p.ended {
+			delete(c.procs, role)
+			c.ends(p)
+		}
+	}
+}
+
+// ends is what the operator does when a process has come to its end by itself, or was
+// killed.
+func (c *clusterLife) ends(p *process) {
+	s := c.s
+	if s.over {
+		return
+	}
+	s.tell("%s ends, killed %v, with an error %v\n", p.name, p.dead.Load(), p.err != nil)
+	if s.out != nil && p.err != nil {
+		logWriter{p}.Write(fmt.Appendf(nil, "%v\n", p.err))
+	}
+	again := func() {
+		s.after(time.Duration(10+s.schedule.IntN(1000))*time.Millisecond, func() { c.start(p.role) })
+	}
+	if p.dead.Load() {
+		again()
+	} else if p.err != nil && !c.troubled {
+		s.fail("%s ends without a cause that may end it: %v", p.name, p.err)
+	}
+	switch {
+	case p.role == theSwitch:
+		if !p.dead.Load() {
+			s.fail("the switch ends: %v", p.err)
+		}
+	case p.role != theServer:
+		if p.err == nil && !p.dead.Load() {
+			c.finished[p.role] = true
+		} else if !p.dead.Load() {
+			again()
+		}
+	case p.dead.Load() || p.err != nil:
+		clear(c.finished) // the next server continues from its checkpoint, with all workers
+		for _, role := range c.roles() {
+			s.after(time.Duration(10+s.schedule.IntN(1000))*time.Millisecond, func() { c.start(role) })
+		}
+	case p.weights != c.want[c.phase]:
+		s.fail("training of %d epochs ends with the weights %s, not %s", c.epochs[c.phase], p.weights, c.want[c.phase])
+	default:
+		c.complete()
+	}
+}
+
+// complete begins the next phase of the training, if there is one.
+func (c *clusterLife) complete() {
+	c.result.Trainings++
+	c.phase++
+	if c.phase == len(c.epochs) {
+		return
+	}
+	clear(c.finished)
+	for _, role := range c.roles()[1:] {
+		if p := c.procs[role]; p != nil {
+			c.kill(p, false) // a worker that did not hear of the end
+		} else {
+			c.s.after(time.Duration(10+c.s.schedule.IntN(1000))*time.Millisecond, func() { c.start(role) })
+		}
+	}
+}
+
+// kill ends a process at once; with silence, its machine.
+func (c *clusterLife) kill(p *process, silence bool) {
+	if p.dead.Load() {
+		return
+	}
+	p.dead.Store(true)
+	c.tcp.kill(p, silence)
+	p.host.paused = false
+	if p.link != nil {
+		p.link.crashed = true
+		p.link.inbox, p.link.queue = nil, nil
+	}
+	p.host.down = silence
+	p.cancel()
+}
+
+// opens checks what a server finds on its disk.
+func (c *clusterLife) opens(path string, data []byte) {
+	d := c.disk
+	for i := len(d.whole) - 1; i >= max(0, d.durable); i-- {
+		if bytes.Equal(d.whole[i], data) {
+			c.result.Resumes++
+			return
+		}
+	}
+	c.s.fail("%s is not one that was written whole, or is older than the newest that was durable", path)
+}
+
+// dawdle lets time pass in a process's access to its disk.
+func (c *clusterLife) dawdle(p *process) {
+	a := c.s.newActor(p.name+" at its disk", p.host)
+	a.sleep("writes", 100*time.Microsecond)
+	a.gone = true
+}
+
+// end has all processes come to their ends.
+func (c *clusterLife) end() {
+	s := c.s
+	s.over = true
+	s.mu.Lock()
+	for _, role := range c.roles() {
+		if p := c.procs[role]; p != nil {
+			c.kill(p, false)
+		}
+	}
+	s.mu.Unlock()
+	clear(s.net.cut)
+	for range 10_000 {
+		s.end()
+		s.mu.Lock()
+		c.tcp.collect()
+		running := 0
+		for _, p := range c.procs {
+			if !p.ended {
+				running++
+			}
+		}
+		s.mu.Unlock()
+		if running == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+		for len(s.events) > 0 && !time.Now().Before(s.events[0].at) {
+			s.events.pop()()
+			synctest.Wait()
+		}
+	}
+	panic("simulation: processes do not end: " + s.state())
+}

@@ -1,0 +1,48 @@
+package simulation
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// above names the function that has called into a package.
+func above(pkg string) string {
+	var pcs [24]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		f, more := frames.Next()
+		name := f.Function[strings.LastIndexByte(f.Function, '/')+1:]
+		if !strings.HasPrefix(name, pkg) || !more {
+			return name
+		}
+	}
+}
+
+func (s *sim) bound() time.Duration {
+	if s.cluster != nil {
+		return 5 * time.Minute
+	}
+	return bound
+}
+
+// lockedReader is a source of random numbers for several goroutines.
+type lockedReader struct {
+	s    *sim
+	from *rand.ChaCha8
+}
+
+func (r *lockedReader) Read(b []byte) (int, error) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	return r.from.Read(b)
+}
+
+func seeded(rng *rand.Rand) *rand.ChaCha8 {
+	var seed [32]byte
+	for i := range seed {
+		seed[i] = byte(rng.Uint32())
+	}
+	return rand.NewChaCha8(seed)
+}

@@ -1,0 +1,152 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"log/slog"
+	"math"
+	"os"
+	"time"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/ps"
+)
+
+// trouble plans what goes wrong in a cluster, and its end.
+func (c *clusterLife) trouble() {
+	s := c.s
+	p, rng := &s.plan, s.random(streamTrouble)
+	roles := c.roles()
+	hosts := make([]*host, len(roles))
+	for i, role := range roles {
+		hosts[i] = c.hostOf(c.addressOf(role))
+	}
+	for range 1 + rng.IntN(6) {
+		at := time.Duration(float64(p.trouble) * rng.Float64())
+		if early := time.Duration(rng.IntN(200)) * time.Millisecond; rng.IntN(3) > 0 {
+			at = min(at, early) // most trainings do not last longer
+		}
+		lasts := time.Duration(float64(time.Millisecond) * math.Pow(15_000, rng.Float64()))
+		x, y := rng.IntN(len(hosts)), rng.IntN(len(hosts))
+		which, how := rng.IntN(64), rng.IntN(3)
+		kind := [...]Kinds{Partition, Pause, Crash, Reset, Power}[rng.IntN(5)]
+		if p.kinds&kind == 0 {
+			continue
+		}
+		a, b := hosts[x], hosts[y]
+		s.after(at, func() {
+			if s.healed {
+				return
+			}
+			if kind != Reset {
+				c.troubled = true
+			}
+			s.tell("%v of %s and %s\n", kind, a.name, b.name)
+			switch kind {
+			case Partition:
+				s.net.cut[[2]*host{a, b}]++
+				s.after(lasts, func() { s.net.cut[[2]*host{a, b}]-- })
+			case Pause:
+				c.result.Pauses++
+				a.paused = true
+				s.after(lasts, func() { a.paused = false })
+			case Reset:
+				c.tcp.breakOne(which, how)
+			case Crash, Power:
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if kind == Power && roles[x] == theServer {
+					c.disk.losePower()
+				}
+				if victim := c.procs[roles[x]]; victim != nil && !victim.dead.Load() {
+					c.kill(victim, kind == Power)
+					if kind == Power {
+						c.result.PowerLosses++
+					}
+					c.result.Kills++
+				}
+			}
+		})
+	}
+	s.after(p.trouble, func() {
+		s.healed, s.healedAt = true, time.Now()
+		clear(s.net.cut)
+		for _, h := range hosts {
+			h.paused = false
+		}
+	})
+}
+
+// makeHotSet writes the hot set of the training.
+func (c *clusterLife) makeHotSet() error {
+	model, err := node.Model(c.cfg.Model)
+	if err != nil {
+		return err
+	}
+	src, err := node.OpenSource(c.cfg.Data, workload.Shard{})
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	hot, err := node.BuildHotSet(src, node.HotSetOptions{Rate: 1, Dim: model.Dim(), Rows: 60})
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if _, err := hot.WriteTo(&b); err != nil {
+		return err
+	}
+	return os.WriteFile(c.cfg.Job.HotSet, b.Bytes(), 0o600)
+}
+
+// reference returns the weights that the training has to end with.
+func reference(c *cluster.Config) (string, error) {
+	cfg, err := node.StoreConfig(c)
+	if err != nil {
+		return "", err
+	}
+	store, err := ps.New(cfg)
+	if err != nil {
+		return "", err
+	}
+	training, err := node.TrainConfig(c)
+	if err != nil {
+		return "", err
+	}
+	var sources []workload.Source
+	for _, w := range c.Workers {
+		src, err := node.OpenSource(c.Data, c.Shard(w.ID))
+		if err != nil {
+			return "", err
+		}
+		defer src.Close()
+		sources = append(sources, src)
+	}
+	if _, err := workload.Reference(context.Background(), store, sources, training); err != nil {
+		return "", err
+	}
+	sum := store.Hash()
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// logWriter puts a process's log into the trace.
+type logWriter struct{ p *process }
+
+func (w logWriter) Write(b []byte) (int, error) {
+	s := w.p.c.s
+	s.tracing.Lock()
+	defer s.tracing.Unlock()
+	_, err := s.out.Write(append([]byte("          "+w.p.name+": "), b...))
+	return len(b), err
+}
+
+// noTime leaves the time out, which the trace has.
+func noTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}

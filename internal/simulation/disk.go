@@ -1,0 +1,236 @@
+package simulation
+
+import (
+	"bytes"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+
+	"github.com/libra-ina/libra/internal/atomicfile"
+	"github.com/libra-ina/libra/internal/filelock"
+)
+
+// disk is that of one machine. What was written survives the end of a process; a loss of
+// power only what was synced: a file's contents by its Sync, its name by that of its
+// folder.
+type disk struct {
+	rng    *rand.Rand
+	names  map[string]*file
+	synced map[string]*file // the names that a loss of power leaves
+	locks  map[string]*process
+
+	// whole are the contents that the name of the checkpoint has had, the last one of
+	// which is durable from on; the tests of what a loss leaves.
+	whole   [][]byte
+	durable int
+}
+
+type file struct {
+	data, synced []byte
+}
+
+func newDisk(rng *rand.Rand) *disk {
+	return &disk{rng: rng, names: map[string]*file{}, synced: map[string]*file{}, locks: map[string]*process{}, durable: -1}
+}
+
+// losePower leaves what was synced, of the rest some of it.
+func (d *disk) losePower() {
+	// A name that was not synced may have reached the disk or not, but a folder is written
+	// in order.
+	kept := map[string]*file{}
+	if d.rng.IntN(2) == 0 {
+		kept = d.names
+	} else {
+		kept = d.synced
+	}
+	d.names, d.synced = map[string]*file{}, map[string]*file{}
+	for name, f := range kept {
+		f.data = torn(d.rng, f)
+		f.synced = f.data
+		d.names[name], d.synced[name] = f, f
+	}
+	clear(d.locks)
+}
+
+// torn returns what is left of a file: of what was not synced, any block may be zeros,
+// and the end may be missing.
+func torn(rng *rand.Rand, f *file) []byte {
+	const block = 512
+	if bytes.Equal(f.data, f.synced) {
+		return f.data
+	}
+	left := append([]byte(nil), f.data[:rng.IntN(len(f.data)+1)]...)
+	for at := 0; at < len(left); at += block {
+		if rng.IntN(3) == 0 {
+			clear(left[at:min(at+block, len(left))])
+		}
+	}
+	return left
+}
+
+// machineDisk is a process's access to its machine's disk.
+type machineDisk struct {
+	*disk
+	of *process
+}
+
+// step fails if the process is gone.
+func (d machineDisk) step() error {
+	if d.of.dead.Load() {
+		return errGone
+	}
+	return nil
+}
+
+func (d machineDisk) Resolve(path string) string { return path }
+
+func (d machineDisk) Create(path string, _ fs.FileMode) (atomicfile.File, error) {
+	if err := d.step(); err != nil {
+		return nil, err
+	}
+	if d.names[path] != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrExist}
+	}
+	f := &file{}
+	d.names[path] = f
+	return &handle{d, f, 0}, nil
+}
+
+func (d machineDisk) Rename(from, to string) error {
+	f := d.names[from]
+	if err := d.step(); err != nil || f == nil {
+		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+	}
+	d.names[to] = f
+	delete(d.names, from)
+	d.whole = append(d.whole, bytes.Clone(f.data))
+	return nil
+}
+
+func (d machineDisk) Remove(path string) error {
+	if err := d.step(); err != nil {
+		return err
+	}
+	if d.names[path] == nil {
+		return &fs.PathError{Op: "remove", Path: path, Err: fs.ErrNotExist}
+	}
+	delete(d.names, path)
+	return nil
+}
+
+func (d machineDisk) SyncDir(string) error {
+	if err := d.step(); err != nil {
+		return err
+	}
+	d.synced = map[string]*file{}
+	for name, f := range d.names {
+		d.synced[name] = f
+	}
+	d.durable = len(d.whole) - 1
+	return nil
+}
+
+func (d machineDisk) Mode(path string) (fs.FileMode, error) {
+	info, err := d.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	return info.Mode().Perm(), nil
+}
+
+func (d machineDisk) Stat(name string) (fs.FileInfo, error) {
+	if err := d.step(); err != nil {
+		return nil, err
+	}
+	if name == filepath.Dir(checkpointPath) {
+		return fileInfo{nil, name}, nil
+	}
+	f := d.names[name]
+	if f == nil {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
+	}
+	return fileInfo{f, name}, nil
+}
+
+func (d machineDisk) Open(path string) (io.ReadCloser, error) {
+	if err := d.step(); err != nil {
+		return nil, err
+	}
+	f := d.names[path]
+	if f == nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	d.of.c.opens(path, f.data)
+	return io.NopCloser(bytes.NewReader(f.data)), nil
+}
+
+func (d machineDisk) Lock(path, suffix string) (unlock func() error, err error) {
+	if err := d.step(); err != nil {
+		return nil, err
+	}
+	if other := d.locks[path+suffix]; other != nil && !other.dead.Load() {
+		return nil, filelock.ErrLocked
+	}
+	d.locks[path+suffix] = d.of
+	return func() error {
+		if d.locks[path+suffix] == d.of {
+			delete(d.locks, path+suffix)
+		}
+		return nil
+	}, nil
+}
+
+// handle is an open new file.
+type handle struct {
+	d     machineDisk
+	f     *file
+	write int // number of it
+}
+
+func (h *handle) Write(b []byte) (int, error) {
+	if err := h.d.step(); err != nil {
+		return 0, err
+	}
+	h.d.of.c.dawdle(h.d.of)
+	if err := h.d.step(); err != nil {
+		return 0, err
+	}
+	h.f.data = append(h.f.data, b...)
+	return len(b), nil
+}
+
+func (h *handle) Sync() error {
+	h.d.of.c.dawdle(h.d.of)
+	if err := h.d.step(); err != nil {
+		return err
+	}
+	h.f.synced = bytes.Clone(h.f.data)
+	return nil
+}
+
+func (h *handle) Chmod(fs.FileMode) error { return h.d.step() }
+func (h *handle) Close() error            { return h.d.step() }
+
+type fileInfo struct {
+	f    *file
+	name string
+}
+
+func (i fileInfo) Name() string { return filepath.Base(i.name) }
+func (i fileInfo) Size() int64 {
+	if i.f == nil {
+		return 0
+	}
+	return int64(len(i.f.data))
+}
+func (i fileInfo) Mode() fs.FileMode {
+	if i.f == nil {
+		return fs.ModeDir | 0o755
+	}
+	return 0o644
+}
+func (i fileInfo) ModTime() time.Time { return time.Time{} }
+func (i fileInfo) IsDir() bool        { return i.f == nil }
+func (i fileInfo) Sys() any           { return nil }
