@@ -45,12 +45,12 @@ func TestIsAt(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := isAt(first, path); err != errRemoved {
+	if err := isAt(first, path); !errors.Is(err, errRemoved) {
 		t.Errorf("removed: %v", err)
 	}
 	second := open()
 	for f, want := range map[*os.File]error{first: errRemoved, second: nil} {
-		if err := isAt(f, path); err != want {
+		if err := isAt(f, path); !errors.Is(err, want) {
 			t.Errorf("replaced: %v, want %v", err, want)
 		}
 	}
