@@ -238,7 +238,7 @@ func TestEpochsShuffleAllSamples(t *testing.T) {
 	}
 }
 
-// failing is a Client whose n-th call fails.
+// failing is a Client whose n-th call fails, and no other: each error has to be seen.
 type failing struct {
 	Local
 	calls int
@@ -247,7 +247,7 @@ type failing struct {
 var errFailing = errors.New("the server is gone")
 
 func (f *failing) call() error {
-	if f.calls--; f.calls < 0 {
+	if f.calls--; f.calls == -1 {
 		return errFailing
 	}
 	return nil
