@@ -175,7 +175,7 @@ func (s *Server) handle(pkts []link.Packet) error {
 }
 
 // answer serves one request and returns the length of the answer that it has
-// written over it, or a refusal. An error is the server's end.
+// written over it, 0 for none, or a refusal. An error is the server's end.
 func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire.Refusal, error) {
 	switch {
 	case version != nil:
@@ -207,31 +207,24 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	fresh := from.seen.Fresh(h.Seq)
 	if !fresh {
 		s.stats.Duplicates++
-		return from.acknowledge(p, h, fresh), wire.Refusal{}, nil
-	}
-	if err := s.cfg.Handler.Accumulate(rows); err != nil {
+	} else if err := s.cfg.Handler.Accumulate(rows); err != nil {
 		var r wire.Refusal
 		if errors.As(err, &r) {
 			return 0, r, nil
 		}
 		return 0, r, fmt.Errorf("transport: server of job %d: %w", s.cfg.Job, err)
+	} else {
+		from.seen.Mark(h.Seq)
+		s.stats.Applied++
+		s.stats.Rows += uint64(rows.Count)
 	}
-	from.seen.Mark(h.Seq)
-	s.stats.Applied++
-	s.stats.Rows += uint64(rows.Count)
-	return from.acknowledge(p, h, fresh), wire.Refusal{}, nil
-}
-
-// acknowledge writes the answer to an applied COLD frame over it and returns its
-// length: 0 if a later frame asks for it.
-func (a *admitted) acknowledge(p *link.Packet, h wire.Header, fresh bool) int {
 	switch {
 	case h.Flags&(wire.FlagQuiet|wire.FlagCover) == 0:
-		return len(wire.PutAck(p.Payload, h))
-	case fresh && h.Flags&wire.FlagQuiet != 0 && !a.seen.Fresh(h.Seq-1):
-		return 0
+		return len(wire.PutAck(p.Payload, h)), wire.Refusal{}, nil
+	case fresh && h.Flags&wire.FlagQuiet != 0 && !from.seen.Fresh(h.Seq-1):
+		return 0, wire.Refusal{}, nil // a later frame asks
 	}
-	return len(wire.PutCover(p.Payload, h, a.seen.Cover(h.Seq)))
+	return len(wire.PutCover(p.Payload, h, from.seen.Cover(h.Seq))), wire.Refusal{}, nil
 }
 
 // pull writes the rows that a PULL asks for over it. Repeated pulls are
