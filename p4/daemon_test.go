@@ -123,10 +123,10 @@ func (b *p4Bed) create(id uint32) *control.Owned {
 	return job
 }
 
-// join admits a host to a job.
-func (b *p4Bed) join(id uint32, host wire.Endpoint) *pb.Admission {
+// join admits a host to job 7.
+func (b *p4Bed) join(host wire.Endpoint) *pb.Admission {
 	b.Helper()
-	stream, err := b.client.Join(b.Context(), &pb.JoinRequest{Job: id, Sender: 1, Mac: host.MAC[:], Ip: host.IP.AsSlice(), HotSet: []byte("hot")})
+	stream, err := b.client.Join(b.Context(), &pb.JoinRequest{Job: 7, Sender: 1, Mac: host.MAC[:], Ip: host.IP.AsSlice(), HotSet: []byte("hot")})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func (b *p4Bed) push(job *control.Owned, host wire.Endpoint, a *pb.Admission, se
 func TestDaemonServesJobs(t *testing.T) {
 	b := startP4(t)
 	job, host := b.create(7), conformance.Host(0)
-	a := b.join(7, host)
+	a := b.join(host)
 	if a.Stripes != 1 || a.Dense {
 		t.Errorf("admission %v, want lane-aligned frames of one stripe", a)
 	}
@@ -210,7 +210,9 @@ func TestDaemonServesJobs(t *testing.T) {
 		t.Errorf("the harvest has %v, want %d", sum, 3*wire.Lanes)
 	}
 	cancel()
-	<-harvested
+	if err := <-harvested; !errors.Is(err, context.Canceled) {
+		t.Errorf("the harvest ends with %v", err)
+	}
 	if _, err := b.client.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 7}); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +227,7 @@ func TestDaemonServesJobs(t *testing.T) {
 func TestDaemonRefuses(t *testing.T) {
 	b := startP4(t)
 	job, host := b.create(7), conformance.Host(0)
-	a := b.join(7, host)
+	a := b.join(host)
 	refused := func(what string, err error, code codes.Code, parts ...string) {
 		t.Helper()
 		if status.Code(err) != code {
@@ -274,12 +276,12 @@ func TestDaemonRefuses(t *testing.T) {
 func TestRemovalWaitsForTheSwitch(t *testing.T) {
 	b := startP4(t)
 	b.create(7)
-	a := b.join(7, conformance.Host(0))
+	a := b.join(conformance.Host(0))
 	b.sw.Fail(codes.Unavailable)
 	if _, err := b.client.Leave(t.Context(), &pb.LeaveRequest{Job: 7, Sender: 1, Token: a.Token}); err != nil {
 		t.Fatal(err)
 	}
-	b.join(7, conformance.Host(0)) // would be admitted already
+	b.join(conformance.Host(0)) // would be admitted already
 	b.sw.Fail(codes.Unavailable)
 	if _, err := b.client.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 7}); err != nil {
 		t.Fatal(err)

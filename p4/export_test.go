@@ -74,7 +74,7 @@ func (f *fake) Process(port uint16, frame []byte) (all []Output) {
 		return nil
 	}
 	for _, out := range f.program.process(port, frame) {
-		all = append(all, Output{out.Port, out.Data})
+		all = append(all, Output(out))
 	}
 	return all
 }
