@@ -205,7 +205,7 @@ func TestCommandsForTestsRunSome(t *testing.T) {
 					}) {
 						t.Errorf("%s: %q matches nothing in %s", name, code, words[folder])
 					}
-				case i > folder && word[0] == '-' && !slices.Contains([]string{"-v", "-run"}, word):
+				case i > folder && word[0] == '-' && !slices.Contains([]string{"-", "-v", "-run"}, word):
 					defined := regexp.MustCompile(`flag\.\w+\("` + word[1:] + `"`)
 					if !slices.ContainsFunc(sources, func(s string) bool {
 						text, err := os.ReadFile(s)
