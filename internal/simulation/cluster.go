@@ -305,7 +305,7 @@ func (c *clusterLife) ends(p *process) {
 	}
 	s.tell("%s ends, killed %v, with an error %v\n", p.name, p.dead.Load(), p.err != nil)
 	if s.out != nil && p.err != nil {
-		logWriter{p}.Write(fmt.Appendf(nil, "%v\n", p.err))
+		_, _ = logWriter{p}.Write(fmt.Appendf(nil, "%v\n", p.err))
 	}
 	again := func() {
 		s.after(time.Duration(10+s.schedule.IntN(1000))*time.Millisecond, func() { c.start(p.role) })

@@ -39,11 +39,9 @@ func newDisk(rng *rand.Rand) *disk {
 func (d *disk) losePower() {
 	// A name that was not synced may have reached the disk or not, but a folder is written
 	// in order.
-	kept := map[string]*file{}
+	kept := d.synced
 	if d.rng.IntN(2) == 0 {
 		kept = d.names
-	} else {
-		kept = d.synced
 	}
 	d.names, d.synced = map[string]*file{}, map[string]*file{}
 	for name, f := range kept {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -82,7 +83,7 @@ type end struct {
 // named returns random numbers that depend on a name only, not on when they are drawn.
 func (s *sim) named(name string) *rand.Rand {
 	h := fnv.New64a()
-	io.WriteString(h, name)
+	_, _ = io.WriteString(h, name)
 	return s.random(h.Sum64() | 1<<63)
 }
 
@@ -381,7 +382,7 @@ func (e *end) Read(b []byte) (int, error) {
 func (e *end) Write(b []byte) (int, error) {
 	e.net.s.mu.Lock()
 	defer e.net.s.mu.Unlock()
-	if e.closed || e.err != nil && e.err != io.EOF {
+	if e.closed || e.err != nil && !errors.Is(e.err, io.EOF) {
 		return 0, errPipe
 	}
 	e.out = append(e.out, b...)
