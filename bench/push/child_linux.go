@@ -72,6 +72,8 @@ type workerConfig struct {
 	Number int // from 0 on; the sender id is one more
 	Batch  int // pairs in a push
 	Server wire.Endpoint
+
+	Unprepared bool // the worker looks up the keys of each push
 }
 
 // RunChild is a process of Libra, on a host of the test bed. It is of no use by
@@ -257,6 +259,11 @@ func (c *childConfig) work(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, worker.Close()) }()
+	if !c.Worker.Unprepared {
+		if err := load.prepare(worker); err != nil {
+			return err
+		}
+	}
 
 	var (
 		pushes   atomic.Uint64
@@ -289,6 +296,28 @@ type batches struct {
 	size  int // pairs in a batch
 	keys  []uint64
 	grads []float32
+
+	prepared []*transport.Prepared // nil: they are not
+}
+
+// prepare looks the keys of all batches up.
+func (b *batches) prepare(w *transport.Worker) error {
+	b.prepared = make([]*transport.Prepared, batchesEach)
+	for n := range b.prepared {
+		var err error
+		if b.prepared[n], err = w.Prepare(b.keysOf(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// push queues the n-th push.
+func (b *batches) push(ctx context.Context, w *transport.Worker, n int) (*transport.Ticket, error) {
+	if b.prepared == nil {
+		return w.PushLater(ctx, b.keysOf(n), b.gradsOf(n))
+	}
+	return b.prepared[n%batchesEach].PushLater(ctx, b.gradsOf(n))
 }
 
 // keysOf and gradsOf return the n-th push.
@@ -315,7 +344,7 @@ func pushAll(ctx context.Context, w *transport.Worker, load batches, pushes *ato
 			return err
 		}
 		var err error
-		if tickets[n%InFlight], err = w.PushLater(ctx, load.keysOf(n), load.gradsOf(n)); err != nil {
+		if tickets[n%InFlight], err = load.push(ctx, w, n); err != nil {
 			return err
 		}
 	}

@@ -91,7 +91,7 @@ func (r *run) serverSpec(baseline string, workers int, sums *os.File) child.Spec
 
 func (r *run) workerSpec(baseline string, workers, worker int) child.Spec {
 	s := child.Spec{Name: fmt.Sprintf("%s worker %d", baseline, worker), Files: []*os.File{r.load.File}}
-	if baseline != Libra {
+	if !ours(baseline) {
 		// The loopback device carries 64 KiB segments without a switch in between.
 		s.Start = r.bed.net.Host(0).Start
 		s.Command = r.keyValueCommand("worker", worker+1, strconv.Itoa(worker), strconv.Itoa(r.work.batch))
@@ -99,8 +99,10 @@ func (r *run) workerSpec(baseline string, workers, worker int) child.Spec {
 	}
 	s.Command, s.CPU, s.Start = r.cfg.ChildCommand, new(cpu(worker+1)), r.bed.net.Host(worker+1).Start
 	s.Config = childConfig{
-		Place:  r.place(worker+1, workers),
-		Worker: &workerConfig{Number: worker, Batch: r.work.batch, Server: harness.PlaceOf(r.bed.net, 0).Self},
+		Place: r.place(worker+1, workers),
+		Worker: &workerConfig{
+			Number: worker, Batch: r.work.batch, Unprepared: baseline == Unprepared, Server: harness.PlaceOf(r.bed.net, 0).Self,
+		},
 	}
 	return s
 }

@@ -14,8 +14,10 @@ import (
 // What is compared.
 const (
 	// Libra is the whole system: AF_XDP workers, the XDP aggregator, the
-	// parameter server.
+	// parameter server. The workers prepare their batches before they push.
 	Libra = "libra"
+	// Unprepared is Libra with workers that look the keys of each push up.
+	Unprepared = "libra-unprepared"
 	// ZeroMQHash is ps-lite's pattern over ZeroMQ, summed in a
 	// std::unordered_map as its default handle does.
 	ZeroMQHash = "zeromq-hash"
@@ -26,7 +28,10 @@ const (
 
 // Baselines returns Libra and what it is compared with, in the order of their
 // turns.
-func Baselines() []string { return []string{Libra, ZeroMQHash, ZeroMQTable} }
+func Baselines() []string { return []string{Libra, ZeroMQHash, ZeroMQTable, Unprepared} }
+
+// ours reports whether a baseline is a form of Libra.
+func ours(baseline string) bool { return baseline == Libra || baseline == Unprepared }
 
 // The workload, as docs/benchmarks.md describes it.
 const (

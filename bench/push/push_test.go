@@ -131,7 +131,7 @@ func example() *Report {
 			var samples []Sample
 			for k := range 3 {
 				samples = append(samples, Sample{
-					PairsPerSecond: float64(8-3*i+k) * 1e6,
+					PairsPerSecond: float64(max(1, 8-3*i+k)) * 1e6,
 					Cost:           Cost{NsWorker: 10, NsKernel: 20, NsAggregator: 5, NsServer: float64(10 * (i + 1))},
 				})
 			}

@@ -67,7 +67,7 @@ func (r *run) close() error {
 // findBaselines finds out which baselines can run, and builds the C++ program.
 func (r *run) findBaselines(ctx context.Context) (err error) {
 	for _, b := range r.cfg.Baselines {
-		if b != Libra && r.keyValue == nil {
+		if !ours(b) && r.keyValue == nil {
 			r.keyValue, err = baselines.KeyValue.Build(ctx)
 			if errors.Is(err, baselines.ErrBuild) {
 				r.report.Unavailable = append(r.report.Unavailable,
@@ -201,7 +201,7 @@ func newSample(baseline string, before, after reading, batch int) Sample {
 	kernel += float64(after.softirq-before.softirq) / seconds
 	program := float64(after.aggregator-before.aggregator) / seconds
 	daemon := float64(after.own.User-before.own.User+after.own.Kernel-before.own.Kernel) / seconds
-	if baseline != Libra {
+	if !ours(baseline) {
 		program, daemon = 0, 0
 	}
 	return Sample{PairsPerSecond: rate, Cost: Cost{
