@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
@@ -23,9 +24,12 @@ import (
 type bare struct {
 	libra
 	seq    uint32 // of the next frame
-	flying int    // frames that are not acknowledged
+	acked  uint32 // the newest frame that asked for an answer and got it
 	silent int    // waits in a row without an acknowledgement
 }
+
+// askEvery is how often a frame asks for an answer, as package transport's worker does.
+const askEvery = 16
 
 // open also writes the frames of pushes into the chunks that are to be sent.
 func (p *bare) open() error {
@@ -90,19 +94,26 @@ func (w *chunkWriter) next() []byte { return w.frames[0][w.envelope.Len():] }
 // seal completes a frame whose payload is filled.
 func (w *chunkWriter) seal(payload []byte) {
 	wire.Header{
-		Type: wire.TypeHot, Flags: wire.FlagDense, Job: pushJob, Sender: pushSender, Epoch: pushEpoch,
+		Type: wire.TypeHot, Flags: wire.FlagDense | wire.FlagQuiet, Job: pushJob, Sender: pushSender, Epoch: pushEpoch,
 	}.Put(payload)
 	w.envelope.Seal(w.frames[0])
 	w.frames = w.frames[1:]
 }
 
-// renumber changes the sequence number of a sealed frame, and the UDP checksum by the
-// difference (RFC 1624), without reading the payload again.
+// renumber changes the sequence number of a sealed frame and whether it asks for an
+// answer, and the UDP checksum by the difference (RFC 1624), without reading the payload
+// again.
 func renumber(frame []byte, seq uint32) {
-	number, checksum := frame[wire.EnvelopeLen+8:][:4], frame[wire.EnvelopeLen-2:][:2]
-	before := binary.BigEndian.Uint32(number)
-	binary.BigEndian.PutUint32(number, seq)
-	sum := uint64(^binary.BigEndian.Uint16(checksum)) + uint64(^before) + uint64(seq)
+	payload, checksum := frame[wire.EnvelopeLen:], frame[wire.EnvelopeLen-2:][:2]
+	flags := wire.FlagDense | wire.FlagQuiet
+	if seq%askEvery == 0 {
+		flags = wire.FlagDense | wire.FlagCover
+	}
+	sum := uint64(^binary.BigEndian.Uint16(checksum)) +
+		uint64(^binary.BigEndian.Uint16(payload)) + uint64(^binary.BigEndian.Uint32(payload[8:]))
+	payload[1] = byte(flags)
+	binary.BigEndian.PutUint32(payload[8:], seq)
+	sum += uint64(binary.BigEndian.Uint16(payload)) + uint64(seq)
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
@@ -115,22 +126,21 @@ func renumber(frame []byte, seq uint32) {
 
 // push takes acknowledgements in and sends as many frames.
 func (p *bare) push() (acked int, err error) {
-	if p.flying > 0 {
+	if p.flying() > 0 {
 		if acked, err = p.takeAcks(); err != nil {
 			return acked, err
 		}
-		p.flying -= min(acked, p.flying)
 		p.silent++
 		if acked > 0 {
 			p.silent = 0
 		}
 		if p.silent == reseedAfter {
-			p.silent, p.flying = 0, 0
+			p.silent, p.acked = 0, p.seq-1
 			p.cfg.control.reseeded.Add(pushWindow)
 		}
 	}
-	for p.flying < pushWindow {
-		sent, err := p.sendHot(min(batch, pushWindow-p.flying))
+	for p.flying() < pushWindow {
+		sent, err := p.sendHot(min(batch, pushWindow-p.flying()))
 		if err != nil || sent == 0 {
 			return acked, err
 		}
@@ -138,17 +148,28 @@ func (p *bare) push() (acked int, err error) {
 	return acked, nil
 }
 
-func (p *bare) takeAcks() (int, error) {
+// flying returns how many frames are not acknowledged.
+func (p *bare) flying() int { return int(p.seq - 1 - p.acked) }
+
+// takeAcks returns how many frames are acknowledged by those that asked for an answer.
+func (p *bare) takeAcks() (acked int, err error) {
 	descs, _, err := p.await()
 	if err != nil {
 		return 0, err
 	}
 	for _, d := range descs {
-		if answer := p.umem.Packet(d); len(answer) <= wire.EnvelopeLen || wire.Type(answer[wire.EnvelopeLen]&0xf) != wire.TypeAck {
-			return 0, fmt.Errorf("answer % x is no acknowledgement", answer)
+		answer := p.umem.Packet(d)
+		payload := answer[min(wire.EnvelopeLen, len(answer)):]
+		h, err := wire.ParseHeader(payload)
+		if err != nil || h.Type != wire.TypeAck || len(payload) < wire.CoverLen {
+			return 0, fmt.Errorf("answer % x is no acknowledgement with a cover", answer)
+		}
+		if h.Seq%askEvery == 0 {
+			p.acked = h.Seq
+			acked += bits.OnesCount64(wire.Cover(payload, h) >> wire.CoverAhead & (1<<askEvery - 1))
 		}
 	}
-	return len(descs), p.sock.Release(descs)
+	return acked, p.sock.Release(descs)
 }
 
 func (p *bare) sendHot(n int) (int, error) {
@@ -159,7 +180,6 @@ func (p *bare) sendHot(n int) (int, error) {
 	}
 	sent, err := p.transmit(n)
 	p.seq += uint32(sent)
-	p.flying += sent
 	return sent, err
 }
 
