@@ -109,17 +109,12 @@ func (w *Worker) accept(o *operation) {
 
 // register gives an operation its place in the table.
 func (w *Worker) register(o *operation) {
-	o.id = uint32(len(w.ops))
-	for i, other := range w.ops {
-		if other == nil {
-			o.id = uint32(i)
-			break
-		}
-	}
-	if int(o.id) == len(w.ops) {
+	i := slices.Index(w.ops, nil)
+	if i < 0 {
+		i = len(w.ops)
 		w.ops = append(w.ops, nil)
 	}
-	w.ops[o.id] = o
+	o.id, w.ops[i] = uint32(i), o
 }
 
 // sweep fails the operations whose callers have given up.
