@@ -215,10 +215,7 @@ func (l *afxdpLink) kick() error {
 }
 
 func (l *afxdpLink) Wait(limit time.Duration) error {
-	if l.closed {
-		return net.ErrClosed
-	}
-	_, err := l.poller.Poll(afxdp.EventRx, limit)
+	_, err := l.poller.Poll(afxdp.EventRx, limit) // net.ErrClosed after Close
 	if errors.Is(err, afxdp.ErrLinkDown) {
 		l.stats.LastError = err
 		return nil
