@@ -15,16 +15,12 @@ type rxQueue struct {
 	owed  int          // frames that answers have taken out of the fill ring
 }
 
-func (l *afxdpLink) Receive(pkts []Packet) (int, error) {
-	if l.closed {
-		return 0, net.ErrClosed
-	}
-	n := 0
+func (l *afxdpLink) Receive(pkts []Packet) (n int, err error) {
 	l.first = (l.first + 1) % len(l.socks) // so that one queue cannot starve the others
 	for k := range l.socks {
 		i := (l.first + k) % len(l.socks)
 		s, q := l.socks[i], &l.rx[i]
-		if err := l.release(s, q); err != nil {
+		if err := l.release(s, q); err != nil { // net.ErrClosed after Close
 			return 0, err
 		}
 		room := min(len(pkts)-n, cap(q.descs))
