@@ -142,11 +142,10 @@ func (s *server) saveRegularly(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
 		case <-tick:
 		case <-s.due:
 		}
-		s.env.Machine.turn("is to write a checkpoint")
+		s.env.Machine.turn("is to write a checkpoint, or to end")
 		if ctx.Err() != nil {
 			return // RunServer writes the last one
 		}

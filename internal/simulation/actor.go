@@ -68,6 +68,13 @@ func (a *actor) start(body func()) {
 	go func() {
 		a.yield("begin")
 		body()
-		a.gone = true
+		a.leave()
 	}()
+}
+
+// leave ends an actor. Its goroutine may be out of turn.
+func (a *actor) leave() {
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	a.gone = true
 }

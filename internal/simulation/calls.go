@@ -63,5 +63,5 @@ func (p *process) serverOptions() []grpc.ServerOption {
 func (p *process) turn(where string, ready func() bool, until time.Time) {
 	a := p.c.s.newActor(p.name+" "+where, p.host)
 	a.park("turn", ready, until)
-	a.gone = true
+	a.leave()
 }

@@ -387,7 +387,7 @@ func (c *clusterLife) opens(path string, data []byte) {
 func (c *clusterLife) dawdle(p *process) {
 	a := c.s.newActor(p.name+" at its disk", p.host)
 	a.sleep("writes", 100*time.Microsecond)
-	a.gone = true
+	a.leave()
 }
 
 // end has all processes come to their ends.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/libra-ina/libra/link"
@@ -28,12 +29,12 @@ type simLink struct {
 
 	inbox   []link.Packet
 	lent    []link.Packet
-	woken   bool
+	woken   atomic.Bool
 	waits   bool // for room
 	early   bool // the current Wait ends for no reason
 	arrived func() bool
 	crashed bool
-	closed  bool
+	closed  atomic.Bool
 	stats   link.Stats
 }
 
@@ -66,7 +67,7 @@ func (s *sim) open(h *host) *simLink {
 		l.free = append(l.free, link.Buf(i))
 	}
 	l.arrived = func() bool {
-		return len(l.inbox) > 0 || l.woken || l.early || l.closed || l.crashed || l.waits && len(l.queue) < queueLen/2
+		return len(l.inbox) > 0 || l.woken.Load() || l.early || l.closed.Load() || l.crashed || l.waits && len(l.queue) < queueLen/2
 	}
 	l.act = s.newActor(h.name, h)
 	h.link = l
@@ -115,7 +116,7 @@ func (l *simLink) broken() error {
 	switch {
 	case l.crashed || l.s.over:
 		return errGone
-	case l.closed:
+	case l.closed.Load():
 		return net.ErrClosed
 	}
 	return nil
@@ -232,7 +233,7 @@ func (l *simLink) Wait(limit time.Duration) error {
 		l.s.result.Short++
 	}
 	l.act.park("wait", l.arrived, until)
-	l.woken = false
+	l.woken.Store(false)
 	l.waits = l.waits && len(l.queue) >= queueLen/2
 	return l.broken()
 }
@@ -241,8 +242,8 @@ func (l *simLink) Wait(limit time.Duration) error {
 // before they go on. Who calls it in another's turn, because that one has ended its wait,
 // has nothing to do with the turn's outcome and does not park.
 func (l *simLink) Wake() {
-	l.woken = true
-	if a := l.s.current; a != nil && a != l.act && a.caller && !a.hasty {
+	l.woken.Store(true)
+	if a := l.s.current.Load(); a != nil && a != l.act && a.caller && !a.hasty {
 		a.yield("wake")
 	}
 }
@@ -256,13 +257,14 @@ func (l *simLink) Enter() {
 	a := l.s.newActor(l.act.name+" "+above("transport."), l.host)
 	a.hasty = true
 	a.yield("enters")
-	a.gone = true
+	a.leave()
 }
 
 func (l *simLink) Stats() link.Stats { return l.stats }
 
 func (l *simLink) Close() error {
-	l.closed, l.act.gone = true, true
+	l.closed.Store(true)
+	l.act.leave()
 	return nil
 }
 

@@ -150,7 +150,7 @@ func damage(src, dst wire.Endpoint, payload []byte, bit int) []byte {
 // arrive puts a payload into the queue of the process that runs at its destination.
 func (n *network) arrive(from, to *host, payload []byte) {
 	l := to.link
-	if l == nil || l.crashed || l.closed || len(l.inbox) >= n.s.plan.inbox {
+	if l == nil || l.crashed || l.closed.Load() || len(l.inbox) >= n.s.plan.inbox {
 		n.count.Overrun++
 		n.s.log("overrun", from, to, payload)
 		return

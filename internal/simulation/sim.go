@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -40,7 +41,7 @@ type sim struct {
 	began   time.Time
 	step    int64
 	actors  []*actor
-	current *actor // whom the scheduler has woken
+	current atomic.Pointer[actor] // whom the scheduler has woken
 	events  events
 	order   int
 	choice  []*actor
@@ -115,7 +116,7 @@ func (s *sim) run(ended func() bool) {
 		// Time stands still while anything runs, so after this nothing does.
 		time.Sleep(time.Microsecond)
 		synctest.Wait()
-		s.current = nil
+		s.current.Store(nil)
 		s.cluster.collect()
 		now := time.Now()
 		if s.step == maxSteps || s.healed && now.Sub(s.healedAt) > s.bound() {
@@ -193,7 +194,8 @@ func (s *sim) choose(now time.Time) *actor {
 // wake has an actor go on until it parks or waits.
 func (s *sim) wake(a *actor) {
 	s.trace("%9d %s %s\n", time.Since(s.began).Microseconds(), a.name, a.where)
-	s.current, a.parked = a, false
+	s.current.Store(a)
+	a.parked = false
 	a.resume <- struct{}{}
 	synctest.Wait()
 	if s.failure == nil && s.ledger != nil && (a.host == nil || a.host == s.server || a.host == s.switched) {
@@ -228,7 +230,8 @@ func (s *sim) end() {
 		for _, a := range actors {
 			if a.parked {
 				any = true
-				s.current, a.parked = a, false
+				s.current.Store(a)
+				a.parked = false
 				a.resume <- struct{}{}
 				synctest.Wait()
 			}
