@@ -289,8 +289,8 @@ func TestRemovalWaitsForTheSwitch(t *testing.T) {
 	b.create(7) // would exist in the data plane
 }
 
-// A daemon whose switch is another's, or has forgotten its jobs, ends and says what to
-// do.
+// A daemon that has lost its switch to another controller, or whose switch has lost its
+// jobs, ends with an error that names the remedy.
 func TestDaemonLosesItsSwitch(t *testing.T) {
 	for name, test := range map[string]struct {
 		lose func(*p4Bed)

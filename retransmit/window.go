@@ -15,8 +15,8 @@ type Entry struct {
 	Len    uint32 // length of the frame in bytes
 	Owner  uint32 // what the frame belongs to, e.g. the index of a push
 
-	// Own says that only an answer to this very frame will do, because the answer
-	// carries something: no cover acknowledges it, see [Window.Cover].
+	// Own marks a frame whose answer carries data, such as rows or sums. Only its own
+	// answer acknowledges it, never a cover; see [Window.Cover].
 	Own bool
 
 	// Repeated is set by the window in what Ack and Refuse return: the frame was

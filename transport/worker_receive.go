@@ -106,7 +106,7 @@ func (w *Worker) answered(o *operation, e retransmit.Entry) {
 	w.link.Free(cookieBuf(e.Cookie))
 	o.outstanding--
 	if o.pull && o.failure != nil {
-		w.abandon(o) // the rest of it is of no use to anybody
+		w.abandon(o) // the rest of it is of no use
 	}
 	w.settle(o)
 }

@@ -20,8 +20,8 @@ func (w *Worker) room(f *flow) (link.Buf, bool) {
 	return w.link.Alloc()
 }
 
-// askEvery is how often a frame asks for an answer while more follow: every so many
-// numbers of its flow. An ACK covers twice as many before it, so one may be lost.
+// askEvery is the number of frames of a flow for each that asks for an answer while
+// more follow. An ACK covers 32 frames before its own, so one of two may be lost.
 const askEvery = 16
 
 // askForAnswers has the newest quiet frame of each flow that is about to be sent ask for an
