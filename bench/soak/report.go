@@ -278,8 +278,20 @@ func takeMemory() (m Memory, err error) {
 	return Memory{
 		Heap: stats.HeapAlloc, Objects: stats.HeapObjects, Mallocs: stats.Mallocs,
 		Descriptors: len(files) - 1, // without that of the directory
-		Goroutines:  runtime.NumGoroutine(),
+		Goroutines:  goroutines(),
 	}, nil
+}
+
+// leaving is the time for goroutines to leave that have announced their end.
+const leaving = 20 * time.Millisecond
+
+// goroutines returns how many goroutines stay.
+func goroutines() int {
+	fewest := runtime.NumGoroutine()
+	for began := time.Now(); time.Since(began) < leaving; time.Sleep(time.Millisecond) {
+		fewest = min(fewest, runtime.NumGoroutine())
+	}
+	return fewest
 }
 
 // memoryWatch compares what a process holds after its warm-up with what it holds

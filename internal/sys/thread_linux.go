@@ -15,16 +15,28 @@ import (
 // namespaces and its user as those of the process.
 func OwnThread(fn func() error) (err error) {
 	done := make(chan struct{})
-	go func() {
+	go onOtherThread(func() {
 		defer close(done)
-		runtime.LockOSThread()
-		if unix.Gettid() != os.Getpid() {
-			err = fn()
-			return
-		}
-		err = OwnThread(fn) // while this goroutine keeps the first thread
-		runtime.UnlockOSThread()
-	}()
+		err = fn()
+	})
 	<-done
 	return err
+}
+
+// onOtherThread calls fn on a thread that is not the process's first one, and ends
+// with it. It needs a goroutine of its own.
+func onOtherThread(fn func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != os.Getpid() {
+		fn()
+		return
+	}
+	// The first thread is kept until another is found.
+	found := make(chan struct{})
+	go onOtherThread(func() {
+		close(found)
+		fn()
+	})
+	<-found
+	runtime.UnlockOSThread()
 }

@@ -289,6 +289,32 @@ func TestPinProcess(t *testing.T) {
 	}
 }
 
+// TestOwnThreadTakesOneGoroutine takes more threads at once than the process has, so
+// that its first one is among those found. The goroutine that found it must not stay:
+// a process that counts its goroutines would see one more whenever that happens.
+func TestOwnThreadTakesOneGoroutine(t *testing.T) {
+	const threads = 100
+	before := runtime.NumGoroutine()
+	var there, ended sync.WaitGroup
+	there.Add(threads)
+	leave := make(chan struct{})
+	for range threads {
+		ended.Go(func() {
+			_ = OwnThread(func() error { there.Done(); <-leave; return nil })
+		})
+	}
+	there.Wait()
+	want := before + 2*threads // a caller and its thread's goroutine
+	for deadline := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > want; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("%d goroutines, want %d", runtime.NumGoroutine(), want)
+			break
+		}
+	}
+	close(leave)
+	ended.Wait()
+}
+
 func TestMissingCapabilities(t *testing.T) {
 	needRoot(t)
 	want := []Capability{CapBPF, CapNetAdmin, CapPerfmon, CapSysAdmin}
