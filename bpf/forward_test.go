@@ -257,6 +257,7 @@ func TestMovedHostIsSeenByTheBridge(t *testing.T) {
 		if err := a.AddRoute(conformance.Host(1).MAC, "port2"); err != nil {
 			t.Fatal(err)
 		}
+		waitTarget(t, a, "port1", false) // no route leads there any more
 		sendAll(t, a, taps[0], taps[2], there, true)
 	})
 }

@@ -232,6 +232,56 @@ func TestTapUDP(t *testing.T) {
 	}
 }
 
+// A frame that the tap shows has the bytes and the addresses of its payload,
+// whichever peer the one before it went to; and to be shown changes no payload.
+func TestTapUDPTellsPeersApart(t *testing.T) {
+	a := openTestUDP(t, "127.0.0.1:0")
+	peers := []Link{openTestUDP(t, "127.0.0.1:0"), openTestUDP(t, "127.0.0.1:0")}
+	sent := listen(t, a, 1<<20)
+	taps := []*Listener{listen(t, peers[0], 1<<20), listen(t, peers[1], 1<<20)}
+	const frames = 4
+	var want [frames][]byte
+	for i := range want {
+		path, err := a.Path(t.Context(), peers[i%2].Local())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, ok := a.Alloc()
+		if !ok {
+			t.Fatal("no buffer")
+		}
+		want[i] = bytes.Repeat([]byte{byte('a' + i)}, 40+i)
+		copy(a.Payload(b), want[i])
+		if n, err := a.Send([]Frame{{Buf: b, Len: len(want[i]), To: path}}); n != 1 || err != nil {
+			t.Fatalf("sent %d, %v", n, err)
+		}
+		a.Free(b)
+	}
+	check := func(what string, i int, f TappedFrame) {
+		p, err := wire.ParseFrame(f.Data, peers[i%2].Local().Port)
+		if err != nil || p.Src != a.Local() || p.Dst != peers[i%2].Local() || !bytes.Equal(p.Payload, want[i]) {
+			t.Errorf("%s %d: %v -> %v, %q, %v", what, i, p.Src, p.Dst, p.Payload, err)
+		}
+	}
+	out := readAll(sent)
+	if len(out) != frames {
+		t.Fatalf("%d frames of %d are shown", len(out), frames)
+	}
+	for i, f := range out {
+		check("sent", i, f)
+	}
+	for k, peer := range peers {
+		for j, p := range receiveAll(t, peer, frames/2) {
+			if i := 2*j + k; !bytes.Equal(p.Payload, want[i]) {
+				t.Errorf("payload %d is received as %q", i, p.Payload)
+			}
+		}
+		for j, f := range readAll(taps[k]) {
+			check("received", 2*j+k, f)
+		}
+	}
+}
+
 // TestTapUnsendable has the kernel refuse every frame: none was on the wire.
 func TestTapUnsendable(t *testing.T) {
 	link := openTestUDP(t, "127.0.0.1:0")

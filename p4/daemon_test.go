@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +27,25 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
+// said collects what a daemon logs.
+type said struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text = append(s.text, b...)
+	return len(b), nil
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.text)
+}
+
 // p4Bed is a daemon beside a P4 switch, and a client of it.
 type p4Bed struct {
 	*testing.T
@@ -33,6 +53,7 @@ type p4Bed struct {
 	sw     *p4.Switch
 	stop   func() // the switch's P4Runtime server
 	ended  chan error
+	said   said
 	client pb.AggregatorClient
 }
 
@@ -84,7 +105,7 @@ func startP4With(t *testing.T, change func(*cluster.Config)) *p4Bed {
 	ready, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
-		b.ended <- node.RunSwitch(ctx, node.Env{Config: b.config, Log: quiet, Ready: func() { close(ready) }})
+		b.ended <- node.RunSwitch(ctx, node.Env{Config: b.config, Log: slog.New(slog.NewTextHandler(&b.said, nil)), Ready: func() { close(ready) }})
 	}()
 	t.Cleanup(func() { cancel(); <-over })
 	select {
@@ -360,11 +381,15 @@ func TestDaemonRefusesAtItsStart(t *testing.T) {
 }
 
 // A compiled program from files serves as the built-in one, and hosts have their ports.
+// The log tells which program runs where.
 func TestDaemonReadsProgramAndHosts(t *testing.T) {
 	b := startP4With(t, func(c *cluster.Config) {
 		c.Switch.P4.Info, c.Switch.P4.Config = "compiled/libra_v1model.p4info.txtpb", "compiled/libra_v1model.json"
 		c.Switch.P4.Hosts = map[string]uint32{"02:00:00:00:00:05": 2}
 	})
+	if want := `data_plane="p4, the program in compiled/libra_v1model.json, at ` + b.config.Switch.P4.Runtime + `"`; !strings.Contains(b.said.String(), want) {
+		t.Errorf("the log has no %s:\n%s", want, b.said.String())
+	}
 	b.create(1)
 	frame := append([]byte{2, 0, 0, 0, 0, 5, 2, 0, 0, 0, 0, 6, 0x88, 0xb5}, make([]byte, 46)...)
 	if out := b.sw.Process(1, frame); len(out) != 1 || out[0].Port != 2 {

@@ -20,11 +20,18 @@ func TestHarvestsInUnits(t *testing.T) {
 		want []int64
 	}{
 		{aggregator.JobConfig{Exp: -46}, []int64{4, -6}},
+		{aggregator.JobConfig{Exp: -44}, []int64{16, -24}},
 		{aggregator.JobConfig{Arithmetic: aggregator.Fixed, Exp: -44}, []int64{16, -24}},
 	} {
 		h := &control.Harvest{Ranks: []uint32{9, 11}, Sums: []int64{4, -6}}
 		if err := toUnits(h, c.job, -46); err != nil || !slices.Equal(h.Sums, c.want) {
-			t.Errorf("%v: %v, %v, want %v", c.job.Arithmetic, h.Sums, err, c.want)
+			t.Errorf("%v of 2^%d: %v, %v, want %v", c.job.Arithmetic, c.job.Exp, h.Sums, err, c.want)
+		}
+	}
+	for _, exp := range []int{0, -46} { // no exponent of floats, which have their own
+		h := &control.Harvest{Ranks: []uint32{9}, Sums: []int64{int64(math.Float32bits(1.5))}}
+		if err := toUnits(h, aggregator.JobConfig{Arithmetic: aggregator.LUT, Exp: exp}, -46); err != nil || h.Sums[0] != 3<<45 {
+			t.Errorf("1.5 is %d units of 2^-46, %v", h.Sums[0], err)
 		}
 	}
 	h := &control.Harvest{Ranks: []uint32{9, 11}, Sums: []int64{0, int64(math.Float32bits(math.MaxFloat32))}}

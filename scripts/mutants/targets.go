@@ -46,6 +46,7 @@ var targets = []target{
 		{dir: "internal/node", skip: longNode},
 		{dir: "internal/node", run: longNode},
 		{dir: "cmd/libra", run: "^(TestCluster|TestSynthetic)"},
+		{dir: "p4", run: "^TestDaemon"},
 	}},
 	own("internal/fault"),
 	own("internal/sys"),
