@@ -27,28 +27,8 @@ var (
 	ErrMismatch = errors.New("ps: checkpoint does not fit the configuration")
 )
 
-// A checkpoint is the state as of a commit, little-endian:
-//
-//	offset  length
-//	     0       8  magic "libra-ps"
-//	     8       4  version, 2
-//	    12       4  Dim, the number of floats in a row
-//	    16       4  Exp, the exponent of the fixed-point format, signed
-//	    20       4  optimiser: 0 SGD, 1 Adagrad
-//	    24       4  Init.Scale, the bits of a float32
-//	    28       8  Init.Seed
-//	    36       8  instance of the last harvest that is part of the weights
-//	    44       8  its number
-//	    52       8  R, the number of rows
-//	    60       8  A, the length of the attachment
-//	    68       4  CRC-32C of bytes 0 to 67
-//	    72       A  the attachment
-//	  72+A     R×L  the rows
-//	72+A+R×L     4  CRC-32C of all bytes before
-//
-// A row has L = 8 + 4 Dim bytes, under Adagrad 8 + 8 Dim: its key, the bits of its
-// weights, and under Adagrad those of its sums of squares. Rows come in the order
-// of their first update; no key comes twice. Nothing follows.
+// A checkpoint is the state as of a commit; docs/checkpoint.md has its format, byte by
+// byte.
 const (
 	checkpointMagic   = "libra-ps"
 	checkpointVersion = 2
@@ -77,6 +57,24 @@ func Restore(path string, cfg Config) (*Store, []byte, error) {
 	return s, attachment, nil
 }
 
+// CheckpointConfig reads the head of a checkpoint file and returns the configuration
+// with which [Restore] reads the rest: what gives stored numbers their meaning, and
+// the defaults otherwise. It serves to look at weights whose job is not known. Errors
+// are those of Restore.
+func CheckpointConfig(path string) (Config, error) {
+	f, err := regular.Open(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("ps: opening checkpoint: %w", err)
+	}
+	defer f.Close()
+	c := &checkpointReader{in: bufio.NewReader(f)}
+	h := c.head()
+	if c.err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, c.err)
+	}
+	return h.config(), nil
+}
+
 // ReadCheckpoint is [Restore] from r, which must end where the checkpoint does.
 func ReadCheckpoint(r io.Reader, cfg Config) (*Store, []byte, error) {
 	s, err := New(cfg)
@@ -84,9 +82,11 @@ func ReadCheckpoint(r io.Reader, cfg Config) (*Store, []byte, error) {
 		return nil, nil, err
 	}
 	c := &checkpointReader{in: bufio.NewReaderSize(r, turnBytes)}
-	rows, attached := c.head(s)
-	attachment := c.bytes(attached)
-	c.rows(s, rows)
+	h := c.head()
+	c.fail(h.compare(s.cfg))
+	s.harvest, s.committed = h.harvest, h.harvest
+	attachment := c.bytes(h.attached)
+	c.rows(s, h.rows)
 	c.checksum("contents")
 	if c.err == nil {
 		if _, err := c.in.ReadByte(); err != io.EOF {
@@ -146,9 +146,17 @@ func (c *checkpointReader) checksum(of string) {
 	}
 }
 
-// head reads up to the first checksum and compares it with the store's
-// configuration.
-func (c *checkpointReader) head(s *Store) (rows, attached uint64) {
+// checkpointHead is what a checkpoint has before its attachment.
+type checkpointHead struct {
+	dim, exp       int
+	method         Method
+	init           Init
+	harvest        harvestID
+	rows, attached uint64
+}
+
+// head reads up to the first checksum.
+func (c *checkpointReader) head() (h checkpointHead) {
 	if magic := c.next(len(checkpointMagic)); string(magic) != checkpointMagic && (c.err == nil || errors.Is(c.err, ErrCorrupt)) {
 		// A short file that is not even a magic is no truncated checkpoint.
 		c.err = ErrNotCheckpoint
@@ -156,29 +164,38 @@ func (c *checkpointReader) head(s *Store) (rows, attached uint64) {
 	if v := c.uint32(); v != checkpointVersion {
 		c.fail(fmt.Errorf("%w: %d, this program reads %d", ErrVersion, v, checkpointVersion))
 	}
-	dim, exp := int(c.uint32()), int(int32(c.uint32()))
-	method, scale := Method(min(c.uint32(), math.MaxUint8)), math.Float32frombits(c.uint32())
-	seed := c.uint64()
-	s.harvest = harvestID{c.uint64(), c.uint64()}
-	s.committed = s.harvest
-	rows, attached = c.uint64(), c.uint64()
+	h.dim, h.exp = int(c.uint32()), int(int32(c.uint32()))
+	h.method = Method(min(c.uint32(), math.MaxUint8))
+	h.init = Init{Scale: math.Float32frombits(c.uint32()), Seed: c.uint64()}
+	h.harvest = harvestID{c.uint64(), c.uint64()}
+	h.rows, h.attached = c.uint64(), c.uint64()
 	// Whatever the fields say counts only if they are undamaged.
 	c.checksum("header")
+	return h
+}
+
+func (h checkpointHead) config() Config {
+	return Config{Dim: h.dim, Exp: h.exp, Optimizer: Optimizer{Method: h.method}, Init: h.init}
+}
+
+// compare returns an error that wraps [ErrMismatch] if a store of another
+// configuration was saved.
+func (h checkpointHead) compare(cfg Config) error {
 	for _, f := range []struct {
 		name       string
 		file, want any
 	}{
-		{"row dimension", dim, s.cfg.Dim},
-		{"fixed-point exponent", exp, s.cfg.Exp},
-		{"optimiser", method, s.cfg.Optimizer.Method},
-		{"initial scale", scale, s.cfg.Init.Scale},
-		{"seed", seed, s.cfg.Init.Seed},
+		{"row dimension", h.dim, cfg.Dim},
+		{"fixed-point exponent", h.exp, cfg.Exp},
+		{"optimiser", h.method, cfg.Optimizer.Method},
+		{"initial scale", h.init.Scale, cfg.Init.Scale},
+		{"seed", h.init.Seed, cfg.Init.Seed},
 	} {
 		if f.file != f.want {
-			c.fail(fmt.Errorf("%w: its %s is %v, the job's is %v", ErrMismatch, f.name, f.file, f.want))
+			return fmt.Errorf("%w: its %s is %v, the job's is %v", ErrMismatch, f.name, f.file, f.want)
 		}
 	}
-	return rows, attached
+	return nil
 }
 
 // bytes reads n bytes. It allocates as they arrive, so that a damaged n

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"iter"
 	"math"
 	"slices"
 )
@@ -67,8 +68,7 @@ func (s *Store) Hash() [sha256.Size]byte {
 	h := sha256.New()
 	buf := make([]byte, 8+4*d)
 	initial := make([]float32, d)
-	for _, r := range s.byKey() {
-		key, _, weights, _ := s.rows.row(r)
+	for key, weights := range s.Rows() {
 		s.cfg.Init.fill(key, initial)
 		if slices.EqualFunc(weights, initial, sameBits) {
 			continue
@@ -83,6 +83,19 @@ func (s *Store) Hash() [sha256.Size]byte {
 }
 
 func sameBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
+
+// Rows iterates over the rows that hold memory, in the order of their keys: the key
+// and the Dim weights as of the last commit. The weights are views; the store must not
+// be changed during the iteration.
+func (s *Store) Rows() iter.Seq2[uint64, []float32] {
+	return func(yield func(uint64, []float32) bool) {
+		for _, r := range s.byKey() {
+			if key, _, weights, _ := s.rows.row(r); !yield(key, weights) {
+				return
+			}
+		}
+	}
+}
 
 // byKey returns the row numbers in the order of their keys.
 func (s *Store) byKey() []int {

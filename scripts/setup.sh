@@ -38,6 +38,7 @@ file_in /usr/include/linux/bpf.h linux-libc-dev
 command_in protoc protobuf-compiler
 # tests
 command_in tshark tshark
+command_in python3 python3 # reads exported weights
 command_in shellcheck shellcheck
 command_in spin spin # make spec
 # testbed.sh, and looking at things by hand

@@ -82,6 +82,7 @@ parameters take half of the updates.`,
 	f.Float64Var(&o.Faults.Duplicate, "duplicate", 0, "probability that a frame arrives twice")
 	f.Float64Var(&o.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")
 	f.StringVar(&o.Capture, "capture", "", "`folder` for pcapng files of all frames that workers and server send and receive")
+	f.StringVar(&o.Out, "out", "", "`folder` for what is left: weights.libra (the checkpoint), hot.libra, result.json (default: nothing)")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the model, the order of rows, and faults")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
 	return cmd

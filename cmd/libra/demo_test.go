@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -10,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/internal/demo"
 	"github.com/libra-ina/libra/internal/testdata"
+	"github.com/libra-ina/libra/internal/weights"
+	"github.com/libra-ina/libra/packer"
 )
 
 // needRoot skips a test that makes namespaces where that is not allowed.
@@ -69,9 +73,21 @@ func TestSynthetic(t *testing.T) {
 			if backend == "afxdp" {
 				needRoot(t)
 			}
-			r := runDemo(t, "--backend", backend, "--epochs", "1", "--rows", "40000", "--workers", "2", "--model", "lr", "--sync")
+			dir := filepath.Join(t.TempDir(), "made", "here")
+			r := runDemo(t, "--backend", backend, "--epochs", "1", "--rows", "40000", "--workers", "2", "--model", "lr", "--sync", "--out", dir)
 			if r.AUC < 0.55 || r.AUC != r.ReferenceAUC || r.WeightsSHA256 != r.ReferenceSHA256 || r.Backend != backend {
 				t.Errorf("got %+v", r)
+			}
+			var kept demo.Result
+			text, err := os.ReadFile(filepath.Join(dir, "result.json"))
+			if err != nil || json.Unmarshal(text, &kept) != nil || kept != r {
+				t.Errorf("result.json: %v, %s", err, text)
+			}
+			if w, err := weights.Load(filepath.Join(dir, "weights.libra")); err != nil || w.Kind() != "lr" || w.Len() < 1000 {
+				t.Errorf("weights.libra: %v", err)
+			}
+			if hot, err := packer.LoadHotSet(filepath.Join(dir, "hot.libra")); err != nil || hot.Len() != r.HotRows {
+				t.Errorf("hot.libra: %v", err)
 			}
 		})
 	}

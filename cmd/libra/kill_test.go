@@ -196,8 +196,8 @@ func (b *killBed) reference(t *testing.T) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// weights waits for a server and its workers to end, and returns the weights' hash.
-func weights(t *testing.T, server *child, workers []*child) string {
+// weightsOf waits for a server and its workers to end, and returns the weights' hash.
+func weightsOf(t *testing.T, server *child, workers []*child) string {
 	t.Helper()
 	for i, w := range workers {
 		if err := w.Wait(); err != nil {
@@ -253,7 +253,7 @@ func TestResumedEpochEqualsTwoEpochs(t *testing.T) {
 					t.Fatal(err)
 				}
 				server, workers := bed.train(t)
-				if got, want := weights(t, server, workers), bed.reference(t); got != want {
+				if got, want := weightsOf(t, server, workers), bed.reference(t); got != want {
 					t.Errorf("%d epochs: weights %s, the reference's %s", epochs, got, want)
 				}
 			}
@@ -291,7 +291,7 @@ func TestKilledServerGoesOn(t *testing.T) {
 					for _, w := range append(workers, server) {
 						_ = w.Wait()
 					}
-				} else if got := weights(t, server, workers); got != want {
+				} else if got := weightsOf(t, server, workers); got != want {
 					t.Errorf("weights %s, the reference's %s", got, want)
 				}
 				if _, line, found := strings.Cut(server.err.String(), "continues from a checkpoint"); found {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -32,19 +33,23 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "libra: interrupted again")
 		os.Exit(exitInterrupted)
 	})
-	err := newRoot().ExecuteContext(ctx)
+	return exitCode(os.Stderr, newRoot().ExecuteContext(ctx), ctx.Err() != nil)
+}
+
+// exitCode writes why a command ended, if it failed, and returns its exit code.
+func exitCode(stderr io.Writer, err error, interrupted bool) int {
 	var usage *usageError
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "libra: %v\nRun '%s --help' for usage.\n", err, usage.command)
+		fmt.Fprintf(stderr, "libra: %v\nRun '%s --help' for usage.\n", err, usage.command)
 		return exitUsage
-	case ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "libra: interrupted")
+	case interrupted:
+		fmt.Fprintln(stderr, "libra: interrupted")
 		return exitInterrupted
 	default:
-		fmt.Fprintf(os.Stderr, "libra: %v\n", err)
+		fmt.Fprintf(stderr, "libra: %v\n", err)
 		return exitFailure
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/internal/weights"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
@@ -52,7 +54,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 
 // judge evaluates the trained weights on held-out rows, and trains the
 // reference to compare them with.
-func (o Options) judge(ctx context.Context, c *cluster.Config, rows int, res *Result) error {
+func (o Options) judge(ctx context.Context, c *cluster.Config, rows int, heldOut *workload.Dataset, res *Result) error {
 	cfg, err := node.StoreConfig(c)
 	if err != nil {
 		return err
@@ -61,15 +63,11 @@ func (o Options) judge(ctx context.Context, c *cluster.Config, rows int, res *Re
 	if err != nil {
 		return err
 	}
-	heldOut, err := o.heldOut(c)
-	if err != nil {
-		return err
-	}
 	training, err := node.TrainConfig(c)
 	if err != nil {
 		return err
 	}
-	m, err := workload.Evaluate(ctx, workload.Local{Store: trained}, training.Model, heldOut)
+	m, err := workload.Evaluate(ctx, weights.Of(trained), training.Model, heldOut)
 	if err != nil {
 		return err
 	}
@@ -82,7 +80,7 @@ func (o Options) judge(ctx context.Context, c *cluster.Config, rows int, res *Re
 	if err != nil {
 		return fmt.Errorf("reference training: %w", err)
 	}
-	if m, err = workload.Evaluate(ctx, workload.Local{Store: reference}, training.Model, heldOut); err != nil {
+	if m, err = workload.Evaluate(ctx, weights.Of(reference), training.Model, heldOut); err != nil {
 		return err
 	}
 	res.ReferenceAUC = m.AUC
@@ -111,7 +109,14 @@ func (o Options) heldOut(c *cluster.Config) (*workload.Dataset, error) {
 		return nil, err
 	}
 	defer src.Close()
-	return workload.Load(src)
+	d, err := workload.Load(src)
+	if err != nil {
+		return nil, err
+	}
+	if labels := d.Labels(); !slices.Contains(labels, true) || !slices.Contains(labels, false) {
+		return nil, fmt.Errorf("held-out rows %s: all %d have the same label, so that they have no AUC: give --test a file with both labels", data.Train, len(labels))
+	}
+	return d, nil
 }
 
 // reference trains in this process: with Sync, the same mini-batches in the

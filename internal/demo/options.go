@@ -51,6 +51,8 @@ type Options struct {
 	// Capture, if set, is a folder for what every worker and the server send
 	// and receive.
 	Capture string
+	// Out, if set, is a folder for the hot set, the checkpoint and the result.
+	Out string
 	// Seed of the model, of the order of rows and of the synthetic rows.
 	Seed uint64
 

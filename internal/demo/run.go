@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/libra-ina/libra/internal/atomicfile"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/proc"
@@ -31,6 +33,11 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		return nil, err
 	}
 	o.Epochs = o.recipe().Epochs
+	if o.Out != "" { // not after minutes of training
+		if err := os.MkdirAll(o.Out, 0o777); err != nil {
+			return nil, fmt.Errorf("demo: --out: %w", err)
+		}
+	}
 	files, err := newWorkspace()
 	if err != nil {
 		return nil, err
@@ -42,6 +49,13 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		return nil, err
 	}
 	hot, rows, err := o.prepare(c)
+	if err != nil {
+		return nil, err
+	}
+	if rows < o.Workers {
+		return nil, fmt.Errorf("%d training rows for %d workers: give --workers at most %d, or more rows", rows, o.Workers, rows)
+	}
+	heldOut, err := o.heldOut(c)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +73,39 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		return nil, err
 	}
 	result = run.result(hot)
-	return result, o.judge(ctx, c, rows, result)
+	if err := o.judge(ctx, c, rows, heldOut, result); err != nil {
+		return nil, err
+	}
+	return result, o.keep(c, result)
+}
+
+// resultFile is the result's name in Options.Out.
+const resultFile = "result.json"
+
+// keep copies what is of use after the demo to where the user wants it.
+func (o Options) keep(c *cluster.Config, result *Result) error {
+	if o.Out == "" {
+		return nil
+	}
+	for _, file := range []string{c.Job.HotSet, c.Server.Checkpoint} {
+		err := atomicfile.Replace(filepath.Join(o.Out, filepath.Base(file)), ".tmp", func(w io.Writer) error {
+			in, err := os.Open(file)
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			_, err = io.Copy(w, in)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+	}
+	return atomicfile.Replace(filepath.Join(o.Out, resultFile), ".tmp", func(w io.Writer) error {
+		out := json.NewEncoder(w)
+		out.SetIndent("", "  ")
+		return out.Encode(result)
+	})
 }
 
 // config returns the cluster's configuration without addresses.

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/libra-ina/libra/internal/workload"
@@ -11,7 +10,7 @@ import (
 // HotSetOptions say how to find the hot rows of a training set (the paper's §3.3).
 type HotSetOptions struct {
 	// Rate is the share of the rows to look at; 0 means 0.08, which finds 90 %
-	// of the hot parameters in the paper.
+	// of the hot parameters in the paper, or 1 where that are less than 1,000 rows.
 	Rate float64
 	// Seed selects the rows.
 	Seed uint64
@@ -28,21 +27,43 @@ type HotSetOptions struct {
 
 // BuildHotSet finds the hot rows of a training set. It reads one pass of src.
 func BuildHotSet(src workload.Source, o HotSetOptions) (*packer.HotSet, error) {
-	o.Rate = cmp.Or(o.Rate, 0.08)
+	if o.Rate == 0 {
+		o.Rate = defaultRate
+		hot, sampled, err := sampleHotSet(src, o)
+		if sampled >= enoughRows || err != nil {
+			return hot, err
+		}
+		o.Rate = 1
+	}
+	hot, sampled, err := sampleHotSet(src, o)
+	if err == nil && sampled == 0 {
+		return nil, fmt.Errorf("hot set: none of the %d rows was sampled at rate %g: raise the rate", src.Rows(), o.Rate)
+	}
+	return hot, err
+}
+
+// The defaults of [HotSetOptions.Rate].
+const (
+	defaultRate = 0.08
+	enoughRows  = 1000
+)
+
+// sampleHotSet also returns how many rows it looked at. If these are none at a rate
+// below 1, there is no hot set.
+func sampleHotSet(src workload.Source, o HotSetOptions) (hot *packer.HotSet, sampled uint64, err error) {
 	sampler, err := packer.NewSampler(o.Rate, o.Seed)
 	if err != nil {
-		return nil, err
+		return nil, sampled, err
 	}
 	var counter packer.Counter = &packer.Exact{}
 	if o.Counters != 0 {
 		if counter, err = packer.NewSpaceSaving(o.Counters); err != nil {
-			return nil, err
+			return nil, sampled, err
 		}
 	}
-	var sampled uint64
 	for keys, err := range workload.SampledKeys(src, sampler.Rate(), o.Seed) {
 		if err != nil {
-			return nil, err
+			return nil, sampled, err
 		}
 		sampled++
 		for _, key := range keys {
@@ -50,11 +71,13 @@ func BuildHotSet(src workload.Source, o HotSetOptions) (*packer.HotSet, error) {
 		}
 	}
 	if sampled == 0 {
-		return nil, fmt.Errorf("hot set: none of the %d rows was sampled at rate %g: raise the rate", src.Rows(), o.Rate)
+		return nil, 0, nil
 	}
 	meta := packer.Meta{Rate: o.Rate, Seed: o.Seed, Rows: sampled}
 	if o.Rows > 0 {
-		return counter.Ranking().Top(min(o.Rows, packer.MaxSlots/o.Dim), o.Dim, meta)
+		hot, err = counter.Ranking().Top(min(o.Rows, packer.MaxSlots/o.Dim), o.Dim, meta)
+	} else {
+		hot, err = o.Principle.HotSet(counter.Ranking(), o.Dim, meta)
 	}
-	return o.Principle.HotSet(counter.Ranking(), o.Dim, meta)
+	return hot, sampled, err
 }

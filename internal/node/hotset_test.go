@@ -24,7 +24,7 @@ func openRows(t *testing.T, rows int) workload.Source {
 
 // Options that are left out have the values that their comments give.
 func TestBuildHotSet(t *testing.T) {
-	src := openRows(t, 3000)
+	src := openRows(t, 16000)
 	build := func(o HotSetOptions) *packer.HotSet {
 		t.Helper()
 		hot, err := BuildHotSet(src, o)
@@ -38,7 +38,7 @@ func TestBuildHotSet(t *testing.T) {
 		t.Error("the rate that stands for 0 is not 0.08")
 	}
 	meta := given.Meta()
-	if given.Len() != 50 || given.Dim() != 4 || meta.Rate != 0.08 || meta.Seed != 3 || meta.Rows < 180 || meta.Rows > 300 {
+	if given.Len() != 50 || given.Dim() != 4 || meta.Rate != 0.08 || meta.Seed != 3 || meta.Rows < 1100 || meta.Rows > 1460 {
 		t.Errorf("%d rows of %d scalars, %+v", given.Len(), given.Dim(), meta)
 	}
 	if other := build(HotSetOptions{Seed: 4, Dim: 4, Rows: 50}); other.Fingerprint() == given.Fingerprint() {
@@ -57,6 +57,11 @@ func TestBuildHotSet(t *testing.T) {
 	small := build(HotSetOptions{Seed: 3, Dim: 4, Rows: 50, Counters: 40})
 	if _, ok := small.Rank(workload.BiasKey); small.Len() != 40 || !ok {
 		t.Errorf("a sketch of 40 keys finds %d rows, the bias among them: %v", small.Len(), ok)
+	}
+
+	// Few rows are looked at all.
+	if few, err := BuildHotSet(openRows(t, 10), HotSetOptions{Dim: 4, Rows: 50}); err != nil || few.Meta().Rows != 10 || few.Meta().Rate != 1 {
+		t.Errorf("of 10 rows: %v", err)
 	}
 
 	// A dimension that leaves room for fewer rows than were asked for.

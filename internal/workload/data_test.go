@@ -60,7 +60,7 @@ func TestLoadTakesWindows(t *testing.T) {
 		src.samples = append(src.samples, Sample{true, []uint64{key}, []float32{1}})
 	}
 	for i, want := range [][]uint64{{4, 9}, {2, 7}, {1}} {
-		d, more, err := load(src, 2)
+		d, more, err := LoadPart(src, 2)
 		if err != nil || d.Len() != len(want) || !slices.Equal(d.Keys(), want) || more != (i < 2) {
 			t.Errorf("window %d: %d samples, keys %v, more %v, %v", i, d.Len(), d.Keys(), more, err)
 		}

@@ -20,12 +20,12 @@ type Dataset struct {
 
 // Load reads the rest of a pass of src.
 func Load(src Source) (*Dataset, error) {
-	d, _, err := load(src, math.MaxInt)
+	d, _, err := LoadPart(src, math.MaxInt)
 	return d, err
 }
 
-// load reads at most limit samples; more is false at the end of the pass.
-func load(src Source, limit int) (d *Dataset, more bool, err error) {
+// LoadPart reads at most limit samples; more is false at the end of the pass.
+func LoadPart(src Source, limit int) (d *Dataset, more bool, err error) {
 	d = &Dataset{offsets: []int{0}}
 	ids := make(map[uint64]uint32)
 	var s Sample
@@ -83,6 +83,9 @@ func (d *Dataset) sortKeys() {
 
 // Len returns the number of samples.
 func (d *Dataset) Len() int { return len(d.labels) }
+
+// Labels returns the samples' labels. The slice is the dataset's.
+func (d *Dataset) Labels() []bool { return d.labels }
 
 // Keys returns the row keys that occur, ascending. The slice is the dataset's.
 func (d *Dataset) Keys() []uint64 { return d.keys }

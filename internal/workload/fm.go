@@ -78,11 +78,11 @@ func (m FM) Gradient(b *Batch, weights, grads []float32) (loss float64) {
 	return loss
 }
 
-// Predict implements [Model].
-func (m FM) Predict(b *Batch, weights, dst []float32) {
+// Score implements [Model].
+func (m FM) Score(b *Batch, weights, dst []float32) {
 	var buf [MaxFactors]float32
 	for i := range b.labels {
 		features, values := b.sample(i)
-		dst[i] = float32(sigmoid(float64(m.score(features, values, weights, buf[:m.Factors], len(b.Keys)-1))))
+		dst[i] = m.score(features, values, weights, buf[:m.Factors], len(b.Keys)-1)
 	}
 }

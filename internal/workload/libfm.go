@@ -30,7 +30,8 @@ func (e *SyntaxError) Error() string {
 
 // File is a [Source] that streams a file in the format of libFM and LIBSVM,
 // plain or compressed by gzip: one row a line, a label and any number of
-// index:value pairs, separated by blanks. Labels are -1 and 1, or 0 and 1;
+// index:value pairs, separated by blanks. In the format of LIBFFM they are
+// field:index:value; the field, a non-negative integer, is not used. Labels are -1 and 1, or 0 and 1;
 // indices are non-negative integers other than [BiasKey]; values are finite.
 // Lines may have any length. Rows of other shards are skipped unread.
 type File struct {
@@ -43,6 +44,7 @@ type File struct {
 	line     int  // of the line last read
 	rows     int  // of all shards, so far
 	negative int8 // the label that means "no click" in this file; 1: not yet known
+	colons   int  // in the pairs of this file; 0: not yet known
 }
 
 var _ Source = (*File)(nil)
@@ -164,10 +166,25 @@ func (f *File) parse(line []byte, s *Sample) error {
 			return nil
 		}
 		pair := line[begin:end]
-		colon := bytes.IndexByte(pair, ':')
-		if colon < 0 {
-			return f.malformed(begin, fmt.Sprintf("%.40q is not an index:value pair", pair))
+		colons := bytes.Count(pair, []byte(":"))
+		switch {
+		case colons == 0:
+			return f.malformed(begin, fmt.Sprintf("%.40q is not an index:value pair: rows are in libfm, libsvm or libffm format, a label and the features that are not zero", pair))
+		case f.colons == 0:
+			f.colons = colons
 		}
+		if colons != f.colons || colons > 2 {
+			return f.malformed(begin, fmt.Sprintf("%.40q has %d colons: all pairs of a file are index:value, or all are field:index:value", pair, colons))
+		}
+		if colons == 2 {
+			field, rest, _ := bytes.Cut(pair, []byte(":"))
+			if _, err := strconv.ParseUint(string(field), 10, 64); err != nil {
+				return f.malformed(begin, fmt.Sprintf("field %.40q is not an integer from 0 on", field))
+			}
+			begin += len(field) + 1
+			pair = rest
+		}
+		colon := bytes.IndexByte(pair, ':')
 		key, err := strconv.ParseUint(string(pair[:colon]), 10, 64)
 		if err != nil || key == BiasKey {
 			return f.malformed(begin, fmt.Sprintf("feature index %.40q is not an integer from 0 to 2^64-2", pair[:colon]))
@@ -199,6 +216,8 @@ func (f *File) label(text []byte, s *Sample) (problem string) {
 			return fmt.Sprintf("label %s in a file whose negative label is %d", text, f.negative)
 		}
 		s.Label = false
+	case bytes.ContainsAny(text, ",;"):
+		return fmt.Sprintf("label %.40q: this may be CSV; rows are in libfm, libsvm or libffm format, a label and the features that are not zero, as in 1 3:1 7:0.5", text)
 	default:
 		return fmt.Sprintf("label %.40q is not 1, 0 or -1", text)
 	}

@@ -83,6 +83,7 @@ func TestFileFormats(t *testing.T) {
 		"labels 0 and 1":        zero,
 		"gzip":                  compress(t, minus),
 		"gzip of several parts": compress(t, minus[:10]) + compress(t, minus[10:]),
+		"fields of libffm":      "1 0:3:1 5:18446744073709551614:-0.5\n-1 2:7:1e3\n+1\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := open(t, write(t, data), Shard{})
@@ -116,7 +117,8 @@ func TestMalformedRows(t *testing.T) {
 		{"1 99999999999999999999:1", `2:3: feature index "99999999999999999999" is not an integer from 0 to 2^64-2`},
 		{"1 5:", `2:5: feature value "" is not a finite float32`},
 		{"1 5:x", `2:5: feature value "x" is not a finite float32`},
-		{"1 5:1 60:1:1", `2:10: feature value "1:1" is not a finite float32`},
+		{"1 5:1 60:1:1", `2:7: "60:1:1" has 2 colons: all pairs of a file are index:value, or all are field:index:value`},
+		{"1,0,0.5", `2:1: label "1,0,0.5": this may be CSV; rows are in libfm`},
 		{"1 5:nan", `2:5: feature value "nan" is not a finite float32`},
 		{"1 5:-inf", `2:5: feature value "-inf" is not a finite float32`},
 		{"1 5:1e39", `2:5: feature value "1e39" is not a finite float32`},
@@ -130,7 +132,7 @@ func TestMalformedRows(t *testing.T) {
 		}
 		err := f.Next(&s)
 		var syntax *SyntaxError
-		if !errors.As(err, &syntax) || err.Error() != name+":"+test.want {
+		if !errors.As(err, &syntax) || !strings.HasPrefix(err.Error(), name+":"+test.want) {
 			t.Errorf("%q: %v, want %s", test.row, err, test.want)
 		}
 	}
@@ -263,4 +265,25 @@ func BenchmarkFile(b *testing.B) {
 		n++
 	}
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "rows/s")
+}
+
+// A file of libffm has fields in all pairs, and they are numbers.
+func TestMalformedFields(t *testing.T) {
+	for row, want := range map[string]string{
+		"1 1:5:1 60:1":   `2:9: "60:1" has 1 colons`,
+		"1 x:5:1":        `2:3: field "x" is not an integer from 0 on`,
+		"1 1:x:1":        `2:5: feature index "x" is not an integer`,
+		"1 1:5:x":        `2:7: feature value "x" is not a finite float32`,
+		"1 1:5:1:1":      `2:3: "1:5:1:1" has 3 colons`,
+		"1 -1:5:1 3:4:1": `2:3: field "-1"`,
+	} {
+		f := open(t, write(t, "-1 1:1:1\n"+row+"\n"), Shard{})
+		var s Sample
+		if err := f.Next(&s); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Next(&s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", row, err, want)
+		}
+	}
 }

@@ -3,15 +3,14 @@ package workload
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 )
 
-// Metrics measures how well predictions fit the labels.
+// Metrics measures how well scores fit the labels.
 type Metrics struct {
 	Samples int
 	// AUC is the area under the ROC curve: the probability that a random
-	// click gets a higher prediction than a random non-click. NaN if the data
+	// click gets a higher score than a random non-click. NaN if the data
 	// has only one kind of label.
 	AUC float64
 	// LogLoss is the mean log-loss.
@@ -21,11 +20,21 @@ type Metrics struct {
 // evaluationBatch is the number of samples whose rows are pulled at once.
 const evaluationBatch = 1024
 
-// Evaluate predicts all samples of d with the weights that c has now.
+// Evaluate scores all samples of d with the weights that c has now, and holds the
+// scores against the labels.
 func Evaluate(ctx context.Context, c Puller, m Model, d *Dataset) (Metrics, error) {
+	scores, err := Scores(ctx, c, m, d)
+	if err != nil {
+		return Metrics{}, err
+	}
+	return Metrics{d.Len(), AUC(scores, d.labels), LogLoss(scores, d.labels)}, nil
+}
+
+// Scores returns the scores of all samples of d with the weights that c has now.
+func Scores(ctx context.Context, c Puller, m Model, d *Dataset) ([]float32, error) {
 	var b Batch
 	var weights []float32
-	predictions := make([]float32, d.Len())
+	scores := make([]float32, d.Len())
 	for begin := 0; begin < d.Len(); begin += evaluationBatch {
 		end := min(begin+evaluationBatch, d.Len())
 		samples := make([]int, 0, evaluationBatch)
@@ -35,26 +44,26 @@ func Evaluate(ctx context.Context, c Puller, m Model, d *Dataset) (Metrics, erro
 		b.Build(d, samples)
 		weights = resize(weights, len(b.Keys)*m.Dim())
 		if err := c.Pull(ctx, b.Keys, weights); err != nil {
-			return Metrics{}, err
+			return nil, err
 		}
-		m.Predict(&b, weights, predictions[begin:end])
+		m.Score(&b, weights, scores[begin:end])
 	}
-	return Metrics{d.Len(), AUC(predictions, d.labels), LogLoss(predictions, d.labels)}, nil
+	return scores, nil
 }
 
 // AUC returns the area under the ROC curve, exactly: concordant pairs are counted
 // in integers, and ties count one half (Mann–Whitney statistic).
-func AUC(predictions []float32, labels []bool) float64 {
-	order := make([]int, len(predictions))
+func AUC(scores []float32, labels []bool) float64 {
+	order := make([]int, len(scores))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(predictions[a], predictions[b]) })
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(scores[a], scores[b]) })
 	var twice, below, positives uint64 // twice the concordant pairs
 	for i := 0; i < len(order); {
 		var clicks, others uint64
-		tie := predictions[order[i]]
-		for ; i < len(order) && cmp.Compare(predictions[order[i]], tie) == 0; i++ {
+		tie := scores[order[i]]
+		for ; i < len(order) && cmp.Compare(scores[order[i]], tie) == 0; i++ {
 			if labels[order[i]] {
 				clicks++
 			} else {
@@ -68,18 +77,14 @@ func AUC(predictions []float32, labels []bool) float64 {
 	return float64(twice) / (2 * float64(below) * float64(positives))
 }
 
-// LogLoss returns the mean log-loss. Predictions are kept 1e-7 away from 0 and 1,
-// so that a float32 that was rounded to one of them costs a finite amount.
-func LogLoss(predictions []float32, labels []bool) float64 {
+// LogLoss returns the mean log-loss.
+func LogLoss(scores []float32, labels []bool) float64 {
 	var sum float64
-	for i, p := range predictions {
-		q := min(max(float64(p), 1e-7), 1-1e-7)
-		if !labels[i] {
-			q = 1 - q
-		}
-		sum -= math.Log(q)
+	for i, score := range scores {
+		_, loss := residual(score, labels[i])
+		sum += loss
 	}
-	return sum / float64(len(predictions))
+	return sum / float64(len(scores))
 }
 
 // resize returns a slice of n floats, s if it is large enough.

@@ -75,11 +75,12 @@ func TestAUCIsExact(t *testing.T) {
 }
 
 func TestLogLoss(t *testing.T) {
-	got := LogLoss([]float32{0.5, 0.25, 1}, []bool{true, false, true})
+	logit := func(p float64) float32 { return float32(math.Log(p / (1 - p))) }
+	got := LogLoss([]float32{0, logit(0.25), 100}, []bool{true, false, true})
 	if want := (math.Log(2) + math.Log(4.0/3)) / 3; math.Abs(got-want) > 1e-7 {
 		t.Errorf("log-loss %g, want %g", got, want)
 	}
-	if got, want := LogLoss([]float32{1, 0}, []bool{false, true}), 7*math.Ln10; !(math.Abs(got-want) < 1e-6) {
+	if got := LogLoss([]float32{100, -200}, []bool{false, true}); math.Abs(got-150) > 1e-6 {
 		t.Errorf("log-loss of certain errors: %g", got)
 	}
 }

@@ -18,8 +18,9 @@ type Model interface {
 	// Gradient overwrites grads with the gradient of the batch's mean
 	// log-loss and returns the sum of the samples' log-losses.
 	Gradient(b *Batch, weights, grads []float32) (loss float64)
-	// Predict stores the click probability of each sample in dst.
-	Predict(b *Batch, weights, dst []float32)
+	// Score stores the score of each sample in dst: the log-odds of a click, of
+	// which [Probability] makes the probability.
+	Score(b *Batch, weights, dst []float32)
 }
 
 // NewModel returns the model of a name: "lr" or "fm". Factors is the number of
@@ -89,11 +90,11 @@ func (Logistic) score(features []uint32, values, weights []float32, bias int) fl
 	return z
 }
 
-// Predict implements [Model].
-func (m Logistic) Predict(b *Batch, weights, dst []float32) {
+// Score implements [Model].
+func (m Logistic) Score(b *Batch, weights, dst []float32) {
 	for i := range b.labels {
 		features, values := b.sample(i)
-		dst[i] = float32(sigmoid(float64(m.score(features, values, weights, len(b.Keys)-1))))
+		dst[i] = m.score(features, values, weights, len(b.Keys)-1)
 	}
 }
 
@@ -128,6 +129,9 @@ func residual(score float32, label bool) (derivative float32, loss float64) {
 	}
 	return float32(p), loss + math.Max(z, 0)
 }
+
+// Probability returns the probability of a click, by a sample's score.
+func Probability(score float32) float64 { return sigmoid(float64(score)) }
 
 // sigmoid returns 1 / (1 + e^-z) without overflow.
 func sigmoid(z float64) float64 {

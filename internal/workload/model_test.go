@@ -198,10 +198,10 @@ func TestGradientIsTheDerivative(t *testing.T) {
 				// rounded to float32, and moves a probability by at most a
 				// quarter of its own error.
 				predictions := make([]float32, b.Len())
-				model.Predict(&b, weights, predictions)
+				model.Score(&b, weights, predictions)
 				for i, z := range scores(&b, exact, dim) {
-					if want := 1 / (1 + math.Exp(-z)); math.Abs(float64(predictions[i])-want) > 2e-5 {
-						t.Fatalf("prediction of sample %d is %g, want %g", i, predictions[i], want)
+					if want := 1 / (1 + math.Exp(-z)); math.Abs(Probability(predictions[i])-want) > 2e-5 {
+						t.Fatalf("prediction of sample %d is %g, want %g", i, Probability(predictions[i]), want)
 					}
 				}
 			})

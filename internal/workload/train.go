@@ -244,7 +244,7 @@ func (w *worker) start(epoch int) error {
 }
 
 func (w *worker) load() (err error) {
-	w.data, w.rest, err = load(w.src, w.cfg.Window)
+	w.data, w.rest, err = LoadPart(w.src, w.cfg.Window)
 	if err != nil {
 		return err
 	}

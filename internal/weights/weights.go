@@ -1,0 +1,135 @@
+// Package weights holds the weights of a trained model, away from any server: it
+// takes them from a checkpoint, writes them in formats that other programs read, and
+// reads these again.
+//
+// A feature without weights was never trained. It counts for nothing in a score.
+package weights
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/ps"
+)
+
+// Weights are those of a logistic regression or a factorisation machine.
+type Weights struct {
+	// Factors is the number of latent weights of a feature, 0 for logistic
+	// regression.
+	Factors int
+	Bias    float32
+
+	features []uint64  // ascending
+	rows     []float32 // of each feature: the linear weight, then the latent weights
+}
+
+var _ workload.Puller = (*Weights)(nil)
+
+// Len returns the number of features that have weights.
+func (w *Weights) Len() int { return len(w.features) }
+
+// Kind is the model's name: "lr" or "fm".
+func (w *Weights) Kind() string {
+	if w.Factors == 0 {
+		return "lr"
+	}
+	return "fm"
+}
+
+// Model returns the model whose weights they are.
+func (w *Weights) Model() (workload.Model, error) { return workload.NewModel(w.Kind(), w.Factors, 0) }
+
+func (w *Weights) dim() int { return w.Factors + 1 }
+
+func (w *Weights) row(i int) []float32 { return w.rows[i*w.dim():][:w.dim()] }
+
+// Pull implements [workload.Puller].
+func (w *Weights) Pull(_ context.Context, keys []uint64, dst []float32) error {
+	clear(dst)
+	d, from := w.dim(), 0
+	for i, key := range keys { // which ascend
+		if key == workload.BiasKey {
+			dst[i*d] = w.Bias
+			continue
+		}
+		at, known := slices.BinarySearch(w.features[from:], key)
+		if from += at; known {
+			copy(dst[i*d:], w.row(from))
+		}
+	}
+	return nil
+}
+
+// Known returns how many of the features of d have weights.
+func (w *Weights) Known(d *workload.Dataset) int {
+	n, from := 0, 0
+	for _, key := range d.Keys() { // which ascend
+		at, known := slices.BinarySearch(w.features[from:], key)
+		if from += at; known {
+			n++
+		}
+	}
+	return n
+}
+
+// fromCheckpoint returns the weights of a checkpoint of a training.
+func fromCheckpoint(path string) (*Weights, error) {
+	cfg, err := ps.CheckpointConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	store, attachment, err := ps.Restore(path, cfg)
+	if err != nil {
+		return nil, err
+	}
+	factors, err := factorsOf(attachment)
+	if err != nil {
+		return nil, fmt.Errorf("%s: the checkpoint does not tell its model: %w", path, err)
+	}
+	if cfg.Dim != factors+1 {
+		return nil, fmt.Errorf("%s: the checkpoint is of a model with %d factors, but its rows have %d floats instead of %d: take that of a training that 'libra ps' or 'libra demo' wrote", path, factors, cfg.Dim, factors+1)
+	}
+	return Of(store), nil
+}
+
+// Of returns the weights that a store has as of its last commit. Its rows are those of
+// a logistic regression if they have one float, else of a factorisation machine.
+func Of(store *ps.Store) *Weights {
+	dim := store.Config().Dim
+	w := &Weights{Factors: dim - 1, features: make([]uint64, 0, store.Len()), rows: make([]float32, 0, store.Len()*dim)}
+	for key, row := range store.Rows() {
+		if key == workload.BiasKey {
+			w.Bias = row[0]
+			continue
+		}
+		w.features = append(w.features, key)
+		w.rows = append(w.rows, row...)
+	}
+	return w
+}
+
+// factorsOf returns the number of factors of the model that a checkpoint's attachment
+// names (docs/checkpoint.md).
+func factorsOf(attachment []byte) (int, error) {
+	var saved struct{ Agreed map[string]string }
+	if err := json.Unmarshal(attachment, &saved); err != nil {
+		return 0, errors.New("its attachment is not that of a training")
+	}
+	switch kind := saved.Agreed["model.kind"]; kind {
+	case "lr":
+		return 0, nil
+	case "fm":
+		n, err := strconv.Atoi(saved.Agreed["model.factors"])
+		if err != nil || n < 1 || n > workload.MaxFactors {
+			return 0, fmt.Errorf("model.factors is %q", saved.Agreed["model.factors"])
+		}
+		return n, nil
+	default:
+		return 0, fmt.Errorf("model.kind is %q, and this program knows fm and lr", kind)
+	}
+}
