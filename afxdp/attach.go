@@ -24,16 +24,15 @@ type AttachConfig struct {
 	Mode AttachMode
 
 	// Program is the caller's program; it stays the caller's to close. Nil: a
-	// built-in program that redirects every packet to the socket of the queue
-	// it came in on, and passes packets of queues without a socket to the
+	// built-in program that redirects packets to the socket of the queue they
+	// came in on, and passes packets of queues without a socket to the
 	// kernel's stack. The fields below configure the built-in program and are
 	// not used with the caller's.
 	Program *ebpf.Program
-	// UDPPort restricts the built-in program to UDP packets over IPv4 or IPv6
-	// with this destination port, after at most one VLAN tag; everything else
-	// passes to the kernel. So do IP fragments and packets with IPv4 options or IPv6
-	// extension headers. Default: no restriction.
-	UDPPort uint16
+	// Match tells which packets the built-in program redirects, as MatchUDP(9000)
+	// does; all others pass to the kernel's stack as without it. Required:
+	// [MatchAll] is for every packet, and cuts ARP and SSH off.
+	Match Match
 	// Queues is the size of the built-in program's XSKMAP. Default: 256.
 	Queues int
 	// MultiBuffer accepts packets that span several buffers.
@@ -89,7 +88,10 @@ var attached sync.Map
 func Attach(cfg AttachConfig) (*Attachment, error) {
 	a := &Attachment{cfg: cfg}
 	if cfg.Program == nil {
-		var err error
+		err := cfg.Match.Err()
+		if err != nil {
+			return nil, fmt.Errorf("afxdp: attach to %s: AttachConfig.Match: %w", cfg.Interface, err)
+		}
 		if a.xsks, err = newXSKMap(cfg.Queues); err != nil {
 			return nil, err
 		}

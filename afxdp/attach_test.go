@@ -81,7 +81,7 @@ func TestForeignProgramStays(t *testing.T) {
 				ns := newNet(t, testbed.VethConfig{})
 				put(t, ns)
 				err := ns.Do(func() error {
-					a, err := Attach(AttachConfig{Interface: "b", Mode: mode})
+					a, err := Attach(AttachConfig{Interface: "b", Match: MatchAll(), Mode: mode})
 					if err == nil {
 						a.Close()
 					}
@@ -99,7 +99,7 @@ func TestForeignProgramStays(t *testing.T) {
 func TestDetachLeavesInterfaceAsItWas(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	for _, mode := range []AttachMode{AttachNative, AttachGeneric} {
-		a := attach(t, ns, AttachConfig{Interface: "b", Mode: mode})
+		a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll(), Mode: mode})
 		if a.Mode() != mode {
 			t.Errorf("mode is %v, want %v", a.Mode(), mode)
 		}
@@ -120,7 +120,7 @@ func TestDetachLeavesInterfaceAsItWas(t *testing.T) {
 func TestForgottenAttachmentStays(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	err := ns.Do(func() error {
-		_, err := Attach(AttachConfig{Interface: "b"})
+		_, err := Attach(AttachConfig{Interface: "b", Match: MatchAll()})
 		return err
 	})
 	if err != nil {
@@ -139,7 +139,7 @@ func TestForgottenAttachmentStays(t *testing.T) {
 func TestAttachQueues(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	for queues, want := range map[int]uint32{0: 256, 3: 3} {
-		a := attach(t, ns, AttachConfig{Interface: "b", Queues: queues})
+		a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll(), Queues: queues})
 		if n := a.XSKMap().MaxEntries(); n != want {
 			t.Errorf("%d queues: the map has %d entries, want %d", queues, n, want)
 		}
@@ -155,8 +155,10 @@ func TestAttachErrors(t *testing.T) {
 		cfg  AttachConfig
 		want error
 	}{
-		"absent interface": {AttachConfig{Interface: "nosuch"}, ErrInterfaceGone},
-		"negative queues":  {AttachConfig{Interface: "b", Queues: -1}, ErrConfig},
+		"absent interface": {AttachConfig{Interface: "nosuch", Match: MatchAll()}, ErrInterfaceGone},
+		"no match":         {AttachConfig{Interface: "b"}, ErrConfig},
+		"invalid match":    {AttachConfig{Interface: "b", Match: MatchPortRange(2, 1)}, ErrConfig},
+		"negative queues":  {AttachConfig{Interface: "b", Match: MatchAll(), Queues: -1}, ErrConfig},
 	} {
 		err := ns.Do(func() error {
 			_, err := Attach(c.cfg)
@@ -168,21 +170,21 @@ func TestAttachErrors(t *testing.T) {
 	}
 	jumbo := newNet(t, testbed.VethConfig{MTU: 9000})
 	err := jumbo.Do(func() error {
-		_, err := Attach(AttachConfig{Interface: "b", Mode: AttachNative})
+		_, err := Attach(AttachConfig{Interface: "b", Match: MatchAll(), Mode: AttachNative})
 		return err
 	})
 	if !errors.Is(err, ErrFrameTooSmall) || !strings.Contains(err.Error(), "MultiBuffer") {
 		t.Errorf("MTU 9000 without fragments: %v", err)
 	}
 	// Auto falls back to the generic hook.
-	if a := attach(t, jumbo, AttachConfig{Interface: "b"}); a.Mode() != AttachGeneric {
+	if a := attach(t, jumbo, AttachConfig{Interface: "b", Match: MatchAll()}); a.Mode() != AttachGeneric {
 		t.Errorf("mode %v, want generic", a.Mode())
 	}
 }
 
 func TestRxHints(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
-	a := attach(t, ns, AttachConfig{Interface: "b", Hints: true})
+	a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll(), Hints: true})
 	u := newUMEM(t, UMEMConfig{})
 	s := open(t, ns, newPool(t, u, 2048), Config{Interface: "b", XSKMap: a.XSKMap()})
 	tx := open(t, ns, newPool(t, u, 0), Config{Interface: "a"})
@@ -212,7 +214,7 @@ func TestRxHints(t *testing.T) {
 	// A program that is bound to a device runs in the driver only.
 	ns2 := newNet(t, testbed.VethConfig{})
 	err := ns2.Do(func() error {
-		_, err := Attach(AttachConfig{Interface: "b", Hints: true, Mode: AttachGeneric})
+		_, err := Attach(AttachConfig{Interface: "b", Match: MatchAll(), Hints: true, Mode: AttachGeneric})
 		return err
 	})
 	wantErr(t, err, ErrConfig)
@@ -229,7 +231,7 @@ func TestAttachMeetsErrors(t *testing.T) {
 			return err
 		}
 	}
-	plain := AttachConfig{Interface: "b"}
+	plain := AttachConfig{Interface: "b", Match: MatchAll()}
 	load := func(err unix.Errno) refuse.Call { return bpfCommand(unix.BPF_PROG_LOAD, err) }
 	attach := func(err unix.Errno) refuse.Call { return bpfCommand(unix.BPF_LINK_CREATE, err) }
 	for name, c := range map[string]struct {
@@ -242,14 +244,14 @@ func TestAttachMeetsErrors(t *testing.T) {
 		"map, privilege":  {plain, bpfCommand(unix.BPF_MAP_CREATE, unix.EPERM), ErrPermission, "create XSKMAP needs CAP_BPF and CAP_NET_ADMIN: "},
 		"load":            {plain, load(unix.EDOM), unix.EDOM, "afxdp: load XDP program: "},
 		"load, privilege": {plain, load(unix.EPERM), ErrPermission, "load XDP program needs CAP_BPF"},
-		"fragments":       {AttachConfig{Interface: "b", MultiBuffer: true}, load(unix.EINVAL), errors.ErrUnsupported, "XDP programs for several buffers needs Linux 6.1"},
-		"hints":           {AttachConfig{Interface: "b", Hints: true, Mode: AttachNative}, load(unix.EOPNOTSUPP), errors.ErrUnsupported, "receive hints needs Linux 6.3 or later and a driver with XDP metadata: "},
+		"fragments":       {AttachConfig{Interface: "b", Match: MatchAll(), MultiBuffer: true}, load(unix.EINVAL), errors.ErrUnsupported, "XDP programs for several buffers needs Linux 6.1"},
+		"hints":           {AttachConfig{Interface: "b", Match: MatchAll(), Hints: true, Mode: AttachNative}, load(unix.EOPNOTSUPP), errors.ErrUnsupported, "receive hints needs Linux 6.3 or later and a driver with XDP metadata: "},
 		"privilege":       {plain, attach(unix.EPERM), ErrPermission, "missing privilege: attaching XDP programs needs CAP_NET_ADMIN and CAP_BPF: "},
 		"gone":            {plain, attach(unix.ENODEV), ErrInterfaceGone, ": b: "},
 		"queues":          {plain, attach(unix.ENOSPC), unix.ENOSPC, "afxdp: attach to b: too few receive queues"},
 		"busy":            {plain, attach(unix.EBUSY), ErrProgramAttached, "on b: program id 0;"},
 		"attach":          {plain, attach(unix.EDOM), unix.EDOM, "afxdp: attach to b in auto mode: "},
-		"attach natively": {AttachConfig{Interface: "b", Mode: AttachNative}, attach(unix.EDOM), unix.EDOM, "afxdp: attach to b in native mode: "},
+		"attach natively": {AttachConfig{Interface: "b", Match: MatchAll(), Mode: AttachNative}, attach(unix.EDOM), unix.EDOM, "afxdp: attach to b in native mode: "},
 	} {
 		refused(t, ns, name, c.want, c.words, try(c.cfg), c.call)
 		if id := attachedID(t, ns); id != 0 {

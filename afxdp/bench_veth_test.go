@@ -182,7 +182,7 @@ func benchEcho(b *testing.B, length int, threaded bool) {
 	ns := newNet(b, testbed.VethConfig{})
 	var socks [2]*Socket
 	for i, name := range []string{"a", "b"} {
-		prog := attach(b, ns, AttachConfig{Interface: name})
+		prog := attach(b, ns, AttachConfig{Interface: name, Match: MatchAll()})
 		socks[i] = open(b, ns, newPool(b, newUMEM(b, UMEMConfig{}), 0), Config{Interface: name, XSKMap: prog.XSKMap()})
 		threadNAPI(b, ns, threaded, name)
 	}

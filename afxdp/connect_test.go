@@ -22,7 +22,7 @@ import (
 // descriptor.
 func TestOpenMeetsErrors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
-	at := attach(t, ns, AttachConfig{Interface: "b", Queues: 4})
+	at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll(), Queues: 4})
 	u := newUMEM(t, UMEMConfig{Frames: 64})
 	pool := newPool(t, u, 0)
 	cfg := Config{Interface: "b", XSKMap: at.XSKMap(), BusyPoll: &BusyPoll{}, RxRing: 64, TxRing: 64, FillRing: 32, CompletionRing: 16}
@@ -80,7 +80,7 @@ func TestOpenMeetsErrors(t *testing.T) {
 			return s.Close, err
 		})
 		refuse.Exhaust(t, "afxdp: ", func() (func() error, error) {
-			a, err := Attach(AttachConfig{Interface: "a"})
+			a, err := Attach(AttachConfig{Interface: "a", Match: MatchAll()})
 			return a.Close, err
 		})
 		return nil

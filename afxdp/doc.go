@@ -10,9 +10,9 @@
 //   - A [Pool] hands out frames to one goroutine.
 //   - A [Socket] is bound to one queue of one interface and owns the four
 //     rings through which frames change hands with the kernel.
-//   - [Attach] puts an XDP program on the interface. The program decides which
-//     packets leave the kernel's stack and reach a socket; everything else
-//     continues as without it.
+//   - [Attach] puts an XDP program on the interface. It is made of a [Match], which
+//     tells which packets leave the kernel's stack and reach a socket; everything
+//     else continues as without it.
 //
 // # Who owns a frame
 //

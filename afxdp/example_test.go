@@ -108,7 +108,7 @@ func ExampleSocket_Receive() {
 		sock *afxdp.Socket
 	)
 	do(ns, func() (err error) {
-		if prog, err = afxdp.Attach(afxdp.AttachConfig{Interface: "b"}); err != nil {
+		if prog, err = afxdp.Attach(afxdp.AttachConfig{Interface: "b", Match: afxdp.MatchAll()}); err != nil {
 			return err
 		}
 		sock, err = afxdp.Open(pool, afxdp.Config{Interface: "b", XSKMap: prog.XSKMap()})
@@ -152,7 +152,7 @@ func ExampleSocket_Fill_echo() {
 		sock *afxdp.Socket
 	)
 	do(ns, func() (err error) {
-		if prog, err = afxdp.Attach(afxdp.AttachConfig{Interface: "b"}); err != nil {
+		if prog, err = afxdp.Attach(afxdp.AttachConfig{Interface: "b", Match: afxdp.MatchAll()}); err != nil {
 			return err
 		}
 		sock, err = afxdp.Open(pool, afxdp.Config{Interface: "b", XSKMap: prog.XSKMap()})
@@ -274,7 +274,7 @@ func ExamplePoller() {
 		socks [2]*afxdp.Socket
 	)
 	do(ns, func() (err error) {
-		if prog, err = afxdp.Attach(afxdp.AttachConfig{Interface: "b"}); err != nil {
+		if prog, err = afxdp.Attach(afxdp.AttachConfig{Interface: "b", Match: afxdp.MatchAll()}); err != nil {
 			return err
 		}
 		for q := range socks {
@@ -323,7 +323,7 @@ func ExampleConfig_multiBuffer() {
 		a, b *afxdp.Socket
 	)
 	do(ns, func() (err error) {
-		if prog, err = afxdp.Attach(afxdp.AttachConfig{Interface: "b", MultiBuffer: true}); err != nil {
+		if prog, err = afxdp.Attach(afxdp.AttachConfig{Interface: "b", Match: afxdp.MatchAll(), MultiBuffer: true}); err != nil {
 			return err
 		}
 		if a, err = afxdp.Open(pool, afxdp.Config{Interface: "a", MultiBuffer: true, RxFrames: -1}); err != nil {
@@ -368,7 +368,7 @@ func ExampleNewSocketFD() {
 	// Privileged: attach, create, enter the socket in the map.
 	var prog *afxdp.Attachment
 	do(ns, func() (err error) {
-		prog, err = afxdp.Attach(afxdp.AttachConfig{Interface: "b"})
+		prog, err = afxdp.Attach(afxdp.AttachConfig{Interface: "b", Match: afxdp.MatchAll()})
 		return err
 	})
 	var file *os.File

@@ -55,7 +55,7 @@ func udpPacket(v6, vlan bool, port uint16, mangle func(ip []byte)) []byte {
 // bpf_redirect_map gives PASS, too, so a socket is needed.
 func TestUDPFilter(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
-	a := attach(t, ns, AttachConfig{Interface: "b", UDPPort: 9000})
+	a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchUDP(9000)})
 	open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "b", XSKMap: a.XSKMap()})
 	const redirect = 4
 	for name, c := range map[string]struct {
@@ -149,11 +149,11 @@ func (k kernelTap) next(t *testing.T) []byte {
 // Packets to the port reach the socket of the queue that they came in on, or the
 // kernel if that has none; all others reach the kernel unchanged, and nothing stays
 // on the interface.
-func TestUDPPortSteers(t *testing.T) {
+func TestMatchSteers(t *testing.T) {
 	for _, mode := range []AttachMode{AttachNative, AttachGeneric} {
 		t.Run(mode.String(), func(t *testing.T) {
 			ns := newNet(t, testbed.VethConfig{Queues: 2})
-			a := attach(t, ns, AttachConfig{Interface: "b", UDPPort: 9000, Mode: mode})
+			a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchUDP(9000), Mode: mode})
 			if a.Mode() != mode {
 				t.Errorf("mode %v, want %v", a.Mode(), mode)
 			}
@@ -248,7 +248,7 @@ func TestForeignPacketsReachTheStack(t *testing.T) {
 	}
 	addAddr(ns, "near", "192.0.2.1/24")
 	addAddr(peer, "far", "192.0.2.2/24")
-	a := attach(t, peer, AttachConfig{Interface: "far", UDPPort: 9000})
+	a := attach(t, peer, AttachConfig{Interface: "far", Match: MatchUDP(9000)})
 	s := open(t, peer, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "far", XSKMap: a.XSKMap()})
 
 	var in, out *net.UDPConn
@@ -295,7 +295,7 @@ func TestAttachWithoutDescriptors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	refuse.Exhaust(t, "", func() (undo func() error, err error) {
 		err = ns.Do(func() error {
-			a, err := Attach(AttachConfig{Interface: "b", UDPPort: 9000, Mode: AttachNative})
+			a, err := Attach(AttachConfig{Interface: "b", Match: MatchUDP(9000), Mode: AttachNative})
 			undo = a.Close
 			return err
 		})

@@ -58,7 +58,7 @@ func TestProgramForZeroCopy(t *testing.T) {
 	}
 	use(1)
 	// An Attachment takes its place, and works.
-	at := attach(t, ns, AttachConfig{Interface: "b"})
+	at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	if p := program(); p == 0 || p == pass {
 		t.Errorf("program %d is attached, want another one than %d", p, pass)
 	}
@@ -70,7 +70,7 @@ func TestProgramForZeroCopy(t *testing.T) {
 	}
 	// A second one is refused as ever, and the first may go before the sockets:
 	// from then on packets are the stack's.
-	err := ns.Do(func() error { _, err := Attach(AttachConfig{Interface: "b"}); return err })
+	err := ns.Do(func() error { _, err := Attach(AttachConfig{Interface: "b", Match: MatchAll()}); return err })
 	wantErr(t, err, ErrProgramAttached)
 	if err := at.Close(); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestProgramForZeroCopy(t *testing.T) {
 		}
 	}
 	// With an Attachment there is nothing to add, nor to take off.
-	at = attach(t, ns, AttachConfig{Interface: "b"})
+	at = attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	own := program()
 	use(0)
 	if err := h[0].leave(); err != nil {
@@ -189,7 +189,7 @@ func TestDetachMeetsErrors(t *testing.T) {
 		"update":            {bpfCommand(unix.BPF_LINK_UPDATE, unix.EDOM), unix.EDOM, "afxdp: detach from b: afxdp: put a program that passes packets on in the place of the detached one: "},
 		"interface is gone": {bpfCommand(unix.BPF_LINK_UPDATE, unix.ENOLINK), nil, ""},
 	} {
-		a := attach(t, ns, AttachConfig{Interface: "b"})
+		a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 		h := use()
 		refused(t, ns, name, c.want, c.words, a.Close, c.call)
 		if p := attachedID(t, ns); p != 0 {
@@ -206,7 +206,7 @@ func TestDetachMeetsErrors(t *testing.T) {
 	h := use()
 	passing := attachedID(t, ns)
 	refused(t, ns, "update", unix.EDOM, "afxdp: attach to b in native mode: ", func() error {
-		_, err := Attach(AttachConfig{Interface: "b", Mode: AttachNative})
+		_, err := Attach(AttachConfig{Interface: "b", Match: MatchAll(), Mode: AttachNative})
 		return err
 	}, bpfCommand(unix.BPF_LINK_UPDATE, unix.EDOM))
 	if p := attachedID(t, ns); p != passing {
@@ -216,7 +216,7 @@ func TestDetachMeetsErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Reattach reports what it cannot take off.
-	a := attach(t, ns, AttachConfig{Interface: "b"})
+	a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	h = use()
 	refused(t, ns, "reattach", unix.EDOM, "afxdp: detach from b: ", a.Reattach, bpfCommand(unix.BPF_LINK_UPDATE, unix.EDOM))
 	if err := errors.Join(h.leave(), a.Close()); err != nil {

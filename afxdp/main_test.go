@@ -178,7 +178,7 @@ func newPair(t testing.TB, umem UMEMConfig, cfg Config) pair {
 	t.Helper()
 	p := pair{ns: newNet(t, testbed.VethConfig{})}
 	ua, ub := newUMEM(t, umem), newUMEM(t, umem)
-	p.prog = attach(t, p.ns, AttachConfig{Interface: "b"})
+	p.prog = attach(t, p.ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	cfg.Interface = "a"
 	p.a = open(t, p.ns, newPool(t, ua, 0), cfg)
 	cfg.Interface, cfg.XSKMap = "b", p.prog.XSKMap()

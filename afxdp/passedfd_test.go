@@ -79,8 +79,8 @@ func child(n int) error {
 func TestPassedSocket(t *testing.T) {
 	const nobody, packets = 65534, 50
 	ns := newNet(t, testbed.VethConfig{})
-	prog := attach(t, ns, AttachConfig{Interface: "b"})
-	back := attach(t, ns, AttachConfig{Interface: "a"})
+	prog := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
+	back := attach(t, ns, AttachConfig{Interface: "a", Match: MatchAll()})
 	a := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", XSKMap: back.XSKMap()})
 
 	var file *os.File
@@ -181,7 +181,7 @@ func TestPassedSocketIsConfined(t *testing.T) {
 // A passed socket that could not be bound may be tried again.
 func TestPassedSocketIsTriedAgain(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
-	prog := attach(t, ns, AttachConfig{Interface: "b"})
+	prog := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	a := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
 	holder := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "b"})
 	var file *os.File

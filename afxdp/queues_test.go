@@ -21,7 +21,7 @@ func TestTwoQueuesShareUMEM(t *testing.T) {
 	if rx, tx, err := queueCountsIn(ns, "b"); rx != 2 || tx != 2 || err != nil {
 		t.Fatalf("%d receive and %d transmit queues, %v", rx, tx, err)
 	}
-	prog := attach(t, ns, AttachConfig{Interface: "b"})
+	prog := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	u := newUMEM(t, UMEMConfig{})
 	var senders, receivers [2]*Socket
 	for q := range 2 {
@@ -107,7 +107,7 @@ func queueCountsIn(ns *testbed.Namespace, ifname string) (rx, tx int, err error)
 // to another's fill ring.
 func TestFramesMoveBetweenSockets(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
-	prog := attach(t, ns, AttachConfig{Interface: "b"})
+	prog := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	u := newUMEM(t, UMEMConfig{Frames: 256})
 	a := open(t, ns, newPool(t, u, 128), Config{Interface: "a"})
 	b := open(t, ns, newPool(t, u, 0), Config{Interface: "b", XSKMap: prog.XSKMap()})
@@ -143,7 +143,7 @@ func TestFramesMoveBetweenSockets(t *testing.T) {
 
 func TestJumboPackets(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{MTU: 9000})
-	prog := attach(t, ns, AttachConfig{Interface: "b", MultiBuffer: true})
+	prog := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll(), MultiBuffer: true})
 	if prog.Mode() != AttachNative {
 		t.Errorf("mode %v, want native", prog.Mode())
 	}

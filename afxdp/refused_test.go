@@ -81,7 +81,7 @@ func TestCallsMeetErrors(t *testing.T) {
 	}, refuse.Call{Number: unix.SYS_IOCTL, Err: unix.EOPNOTSUPP})
 
 	// The map that the program redirects by.
-	at := attach(t, ns, AttachConfig{Interface: "b"})
+	at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	b := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "b", XSKMap: at.XSKMap()})
 	refused(t, ns, "leave the map", unix.EDOM, "afxdp: remove queue 0 from the XSKMAP: ", func() error { return b.Reopen(context.Background()) },
 		bpfCommand(unix.BPF_MAP_DELETE_ELEM, unix.EDOM))

@@ -160,7 +160,7 @@ func TestQueueBusy(t *testing.T) {
 
 func TestRebindAtOnce(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
-	prog := attach(t, ns, AttachConfig{Interface: "b"})
+	prog := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	u := newUMEM(t, UMEMConfig{})
 	pool := newPool(t, u, 0)
 	for i := range 10 {
@@ -219,7 +219,7 @@ func TestMTULargerThanFrame(t *testing.T) {
 // What does not fit is a matter of what is received, and known to be.
 func TestSmallPacketsOnAJumboInterface(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{MTU: 9000})
-	prog := attach(t, ns, AttachConfig{Interface: "b"})
+	prog := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	a := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{FrameSize: 4096}), 0), Config{Interface: "a", RxFrames: -1})
 	b := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "b", XSKMap: prog.XSKMap(), MaxPacket: 1518})
 	transmit(t, a, newPackets(t, a, 0, 5, 1518))

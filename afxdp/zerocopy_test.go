@@ -84,7 +84,7 @@ func waitLink(t *testing.T, name string) {
 
 func attachNIC(t *testing.T, name string) *Attachment {
 	t.Helper()
-	at, err := Attach(AttachConfig{Interface: name})
+	at, err := Attach(AttachConfig{Interface: name, Match: MatchAll()})
 	if err != nil {
 		t.Fatal(err)
 	}

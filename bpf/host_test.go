@@ -25,7 +25,7 @@ type host struct {
 // openHost must be called in the interface's namespace.
 func openHost(t *testing.T, iface string, queues int) *host {
 	t.Helper()
-	prog, err := afxdp.Attach(afxdp.AttachConfig{Interface: iface, Mode: afxdp.AttachNative, Queues: queues})
+	prog, err := afxdp.Attach(afxdp.AttachConfig{Interface: iface, Mode: afxdp.AttachNative, Match: afxdp.MatchAll(), Queues: queues})
 	if err != nil {
 		t.Fatal(err)
 	}

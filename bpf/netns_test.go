@@ -55,7 +55,7 @@ func inNetwork(t *testing.T, pairs int, cfg testbed.VethConfig, test func()) {
 // it, a veth also receives what its peer sends by XDP.
 func equipHost(t *testing.T, iface string) *afxdp.Attachment {
 	t.Helper()
-	a, err := afxdp.Attach(afxdp.AttachConfig{Interface: iface, UDPPort: wire.DefaultPort})
+	a, err := afxdp.Attach(afxdp.AttachConfig{Interface: iface, Match: afxdp.MatchUDP(wire.DefaultPort)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	if rx, _, err := afxdp.QueueCounts(cfg.Interface); err == nil {
 		queues = max(queues, rx)
 	}
-	if l.at, err = afxdp.Attach(afxdp.AttachConfig{Interface: cfg.Interface, UDPPort: l.local.Port, Queues: queues}); err != nil {
+	if l.at, err = afxdp.Attach(afxdp.AttachConfig{Interface: cfg.Interface, Match: afxdp.MatchUDP(l.local.Port), Queues: queues}); err != nil {
 		return nil, err
 	}
 	if err := l.openSockets(queues); err != nil {

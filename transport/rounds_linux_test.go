@@ -62,7 +62,7 @@ func kernelLink(t testing.TB, h *testbed.Node) link.Link {
 	t.Helper()
 	// A veth end gets frames that its peer's program sends back only if it
 	// has a program, too: this one lets everything pass.
-	idle, err := afxdp.Attach(afxdp.AttachConfig{Interface: h.Interface, UDPPort: 9})
+	idle, err := afxdp.Attach(afxdp.AttachConfig{Interface: h.Interface, Match: afxdp.MatchUDP(9)})
 	if err != nil {
 		t.Fatal(err)
 	}

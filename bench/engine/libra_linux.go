@@ -40,7 +40,7 @@ func (p *libra) open() (err error) {
 	if p.cfg.Test == Transmit {
 		sock.RxFrames = -1
 	} else {
-		p.attach, err = afxdp.Attach(afxdp.AttachConfig{Interface: p.cfg.Interface, MultiBuffer: p.cfg.jumbo})
+		p.attach, err = afxdp.Attach(afxdp.AttachConfig{Interface: p.cfg.Interface, Match: afxdp.MatchAll(), MultiBuffer: p.cfg.jumbo})
 		if err != nil {
 			return err
 		}

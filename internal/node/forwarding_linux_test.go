@@ -101,7 +101,7 @@ func (f *forwarding) equip(hosts ...int) {
 	f.t.Helper()
 	for _, host := range hosts {
 		f.on(f.bed.Host(host), func() error {
-			s, err := afxdp.Attach(afxdp.AttachConfig{Interface: f.bed.Host(host).Interface, UDPPort: wire.DefaultPort})
+			s, err := afxdp.Attach(afxdp.AttachConfig{Interface: f.bed.Host(host).Interface, Match: afxdp.MatchUDP(wire.DefaultPort)})
 			if err == nil {
 				f.programs[host] = s
 				f.t.Cleanup(func() { s.Close() })
