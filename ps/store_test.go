@@ -193,6 +193,24 @@ func TestRefusalsChangeNothing(t *testing.T) {
 	}
 }
 
+// TestOverflowOfPairs is about rows of one column.
+func TestOverflowOfPairs(t *testing.T) {
+	big := float32(1 << 16)
+	s := newStore(t, Config{Dim: 1, Exp: DefaultExp})
+	if err := s.Push([]uint64{1}, []float32{big}); err != nil {
+		t.Fatal(err)
+	}
+	before := pending(s)
+	err := s.Accumulate(cold([]uint64{9, 8, 1, 7}, []float32{1, 1, big, 1}))
+	var got wire.Refusal
+	if want := (wire.Refusal{Code: wire.CodeOverflow, Index: 2}); !errors.As(err, &got) || got != want {
+		t.Errorf("error %#v, want %#v", err, want)
+	}
+	if diff := cmp.Diff(before, pending(s)); diff != "" || s.Len() != 1 {
+		t.Errorf("%d rows; sums (-before +after): %s", s.Len(), diff)
+	}
+}
+
 func units(values ...int64) []int64 {
 	for i := range values {
 		values[i] <<= -DefaultExp

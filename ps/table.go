@@ -74,13 +74,17 @@ func (t *table) find(key uint64) int {
 // is in one of the two entries that its probe sequence begins with, as nearly all are, else -1.
 // Where it is can hardly be predicted, and a wrong prediction that waits for
 // memory costs more than the rest of a look-up; so this loop does not branch on
-// what it finds, and the processor overlaps the cache misses of many keys. The
+// what it finds, and the processor overlaps the cache misses of many keys: of the more,
+// the shorter the loop, so that the hashes come first. The
 // conditional assignments compile to conditional moves.
 func (t *table) home(rows []int, keys []uint64) {
 	dir, shift, seed := t.dir, t.shift, t.seed
 	rows = rows[:len(keys)]
 	for i, key := range keys {
-		h := mix(key ^ seed)
+		rows[i] = int(mix(key ^ seed))
+	}
+	for i, key := range keys {
+		h := uint64(rows[i])
 		s := dir[h>>(shift&63)]
 		first, second := &s.entries[h%segmentEntries], &s.entries[(h+1)%segmentEntries]
 		row, other := first.row, second.row
