@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -17,7 +19,10 @@ import (
 )
 
 func newDemo() *cobra.Command {
-	var asJSON bool
+	var (
+		asJSON    bool
+		baselines []string
+	)
 	o := demo.Options{
 		Model: "fm", Workers: 4, Backend: cluster.BackendAFXDP, Arithmetic: "exact", Seed: 1,
 	}
@@ -36,6 +41,11 @@ do to the frames.
 With --plane p4 the switch is bmv2, which runs the P4 program at some thousand frames a
 second: give it a small --data file.
 
+It is compared with the same training in one process, and with --baseline
+one-process,server-only also with the same cluster without the switch, whose server gets
+all gradients itself. On one machine, whose CPUs all of them share, one process is the
+fastest: the switch pays where it spares a server of its own (docs/performance.md).
+
 Without --data it trains on a synthetic click log whose hottest 30,000
 parameters take half of the updates.`,
 		Example: `  libra demo
@@ -44,6 +54,12 @@ parameters take half of the updates.`,
   libra demo --backend udp      # needs no privileges`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Baselines = baselines; slices.Equal(baselines, []string{"none"}) {
+				o.Baselines = nil
+			}
+			if err := o.Validate(); err != nil {
+				return usagef(cmd, "%w", err)
+			}
 			o.Stderr, o.Log = cmd.ErrOrStderr(), slog.Default()
 			if verbose, _ := cmd.Flags().GetBool("verbose"); verbose {
 				o.Logs = o.Stderr
@@ -82,6 +98,7 @@ parameters take half of the updates.`,
 	f.Float64Var(&o.Faults.Duplicate, "duplicate", 0, "probability that a frame arrives twice")
 	f.Float64Var(&o.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")
 	f.StringVar(&o.Capture, "capture", "", "`folder` for pcapng files of all frames that workers and server send and receive")
+	f.StringSliceVar(&baselines, "baseline", []string{demo.OneProcess}, "what to compare with: one-process, server-only, or none")
 	f.StringVar(&o.Out, "out", "", "`folder` for what is left: weights.libra (the checkpoint), hot.libra, result.json (default: nothing)")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the model, the order of rows, and faults")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
@@ -90,6 +107,26 @@ parameters take half of the updates.`,
 
 // printDemo prints the outcome as one table, and what it shows in one sentence.
 func printDemo(w io.Writer, r *demo.Result) error {
+	// compared shows a value beside those of the baselines.
+	compared := func(name string, value func(*demo.Outcome) string) []any {
+		var others []string
+		for _, b := range []struct {
+			name string
+			*demo.Outcome
+		}{{"one process", r.OneProcess}, {"without the switch", r.ServerOnly}} {
+			if b.Outcome == nil {
+				continue
+			}
+			if text := value(b.Outcome); text != "" {
+				others = append(others, b.name+": "+text)
+			}
+		}
+		text := value(&r.Outcome)
+		if len(others) > 0 {
+			text += " (" + strings.Join(others, "; ") + ")"
+		}
+		return []any{name, text}
+	}
 	rows := [][]any{
 		{"data", r.Data},
 		{"model", r.Model},
@@ -98,15 +135,29 @@ func printDemo(w io.Writer, r *demo.Result) error {
 		{"arithmetic", r.Arithmetic},
 		{"workers", r.Workers},
 		{"epochs", r.Epochs},
-		{"log-loss, held-out rows", fmt.Sprintf("%.4f", r.LogLoss)},
-		{"AUC, held-out rows", fmt.Sprintf("%.4f (one process: %.4f)", r.AUC, r.ReferenceAUC)},
-		{"training time", (time.Duration(r.Seconds * float64(time.Second))).Round(100 * time.Millisecond)},
-		{"samples/s", humanize.SIWithDigits(r.SamplesPerSecond, 1, "")},
+		compared("log-loss, held-out rows", func(o *demo.Outcome) string { return fmt.Sprintf("%.4f", o.LogLoss) }),
+		compared("AUC, held-out rows", func(o *demo.Outcome) string { return fmt.Sprintf("%.4f", o.AUC) }),
+		compared("training time", func(o *demo.Outcome) string {
+			return time.Duration(o.Seconds * float64(time.Second)).Round(100 * time.Millisecond).String()
+		}),
+		compared("samples/s", func(o *demo.Outcome) string { return humanize.SIWithDigits(o.SamplesPerSecond, 1, "") }),
 		{"pairs/s", humanize.SIWithDigits(r.PairsPerSecond, 2, "")},
 		{"frames/s", humanize.SIWithDigits(r.FramesPerSecond, 1, "")},
 		{"pairs summed in the network", fmt.Sprintf("%.1f %%", 100*r.HotShare)},
 		{"retransmissions", humanize.Comma(int64(r.Retransmissions))},
 		{"frames that the server was spared", humanize.Comma(r.FramesSpared)},
+		compared("frames of gradients at the server", func(o *demo.Outcome) string {
+			if o.GradientFrames == 0 {
+				return "" // one process has no server
+			}
+			return humanize.Comma(int64(o.GradientFrames))
+		}),
+		compared("CPU time of the server", func(o *demo.Outcome) string {
+			if o.ServerCPUSeconds == 0 {
+				return ""
+			}
+			return fmt.Sprintf("%.1f s", o.ServerCPUSeconds)
+		}),
 	}
 	if r.FaultsDropped+r.FaultsDuplicated+r.FaultsReordered > 0 {
 		rows = append(rows, []any{"faults injected", fmt.Sprintf("%s lost, %s doubled, %s overtaken",

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/libra-ina/libra/internal/demo"
 	"github.com/libra-ina/libra/internal/testdata"
 	"github.com/libra-ina/libra/internal/weights"
@@ -74,13 +76,20 @@ func TestSynthetic(t *testing.T) {
 				needRoot(t)
 			}
 			dir := filepath.Join(t.TempDir(), "made", "here")
-			r := runDemo(t, "--backend", backend, "--epochs", "1", "--rows", "40000", "--workers", "2", "--model", "lr", "--sync", "--out", dir)
-			if r.AUC < 0.55 || r.AUC != r.ReferenceAUC || r.WeightsSHA256 != r.ReferenceSHA256 || r.Backend != backend {
+			r := runDemo(t, "--backend", backend, "--epochs", "1", "--rows", "40000", "--workers", "2", "--model", "lr", "--sync", "--out", dir, "--baseline", "one-process,server-only")
+			if r.AUC < 0.55 || r.AUC != r.OneProcess.AUC || r.WeightsSHA256 != r.ReferenceSHA256 || r.Backend != backend {
 				t.Errorf("got %+v", r)
+			}
+			// Where a gradient is added does not matter to exact sums.
+			if o := r.ServerOnly; o == nil || o.AUC != r.AUC || o.LogLoss != r.LogLoss || o.GradientFrames == 0 || !(o.SamplesPerSecond > 0) {
+				t.Errorf("without the switch: %+v", o)
+			}
+			if o := r.OneProcess; !(o.SamplesPerSecond > 0) || !(r.ServerCPUSeconds > 0) || r.GradientFrames == 0 {
+				t.Errorf("%+v; one process %+v", r, o)
 			}
 			var kept demo.Result
 			text, err := os.ReadFile(filepath.Join(dir, "result.json"))
-			if err != nil || json.Unmarshal(text, &kept) != nil || kept != r {
+			if err != nil || json.Unmarshal(text, &kept) != nil || !cmp.Equal(kept, r) {
 				t.Errorf("result.json: %v, %s", err, text)
 			}
 			if w, err := weights.Load(filepath.Join(dir, "weights.libra")); err != nil || w.Kind() != "lr" || w.Len() < 1000 {

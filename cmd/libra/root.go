@@ -41,7 +41,7 @@ network, in an XDP program, and leaves the cold ones to a parameter server.
 	})
 	verbose := root.PersistentFlags().BoolP("verbose", "v", false, "log details to standard error")
 	root.PersistentPreRun = func(*cobra.Command, []string) { setUpLog(*verbose) }
-	root.AddCommand(newDemo(), newSwitch(), newServer(), newWorker(), newStats(), newJob(), newCapture(), newHotset(), newExport(), newPredict(), newEvaluate(), newLut(), newBench(), newVersion())
+	root.AddCommand(newDemo(), newSwitch(), newServer(), newWorker(), newStats(), newJob(), newCapture(), newHotset(), newConfig(), newExport(), newPredict(), newEvaluate(), newLut(), newBench(), newVersion())
 	return root
 }
 

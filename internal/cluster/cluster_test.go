@@ -87,7 +87,7 @@ func TestWriteAndReadAgree(t *testing.T) {
 func TestReadNamesMistakes(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
 		"backend":            {"backend: udp", "backend: rdma", `backend: "rdma" is neither`},
-		"unknown field":      {"job:", "jobs:", "line 3: field jobs not found"},
+		"unknown field":      {"job:", "jobs:", "line 3: jobs: no such field: backend, port,"},
 		"not yaml":           {"backend: udp", "backend: [", "yaml"},
 		"empty":              {valid, "", "it is empty"},
 		"two documents":      {"data: {train: train.libfm}", "data: {train: train.libfm}\n---\nbogus: 1", "a second YAML document"},

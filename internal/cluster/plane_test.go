@@ -44,7 +44,7 @@ func TestPlanes(t *testing.T) {
 		"port of a host":    {`:05": 2`, `:05": 511`, "switch.p4: port 511 is not in 0..509"},
 		"host":              {"02:00:00:00:00:05", "eth0", `switch.p4.hosts: "eth0" is no MAC address`},
 		"stripes":           {"plane: p4", "plane: p4, stripes: 2", "switch.stripes: 2, but a P4 switch takes frames of 1"},
-		"lanes":             {"plane: p4", "plane: p4, lane_aligned: false", `switch.lane_aligned: "false" in line`},
+		"lanes":             {"plane: p4", "plane: p4, lane_aligned: false", `switch.lane_aligned: "false" is no possible value`},
 		"XDP mode":          {"plane: p4", "plane: p4, xdp_mode: native", "switch.interfaces, xdp_mode, threaded_napi: with plane p4"},
 		"interfaces":        {"plane: p4", "plane: p4, interfaces: [eth1]", "switch.interfaces, xdp_mode, threaded_napi: with plane p4"},
 		"threaded receives": {"plane: p4", "plane: p4, threaded_napi: true", "switch.interfaces, xdp_mode, threaded_napi: with plane p4"},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,8 +20,7 @@ import (
 )
 
 // Read reads and checks a configuration file, after changes of what it has. Errors
-// name the file and, where the file is not valid YAML or has an unknown field, the
-// line.
+// name the file, the field and, where the file has it, its line.
 func Read(path string, changes ...func(*Config)) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -33,12 +34,19 @@ func Read(path string, changes ...func(*Config)) (*Config, error) {
 }
 
 func parse(data []byte, changes ...func(*Config)) (*Config, error) {
+	var written yaml.Node
+	if err := yaml.Unmarshal(data, &written); err != nil {
+		return nil, err
+	}
+	if len(written.Content) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	if errs := checkNode(written.Content[0], reflect.TypeFor[Config](), ""); errs != nil {
+		return nil, errors.Join(errs...)
+	}
 	var c Config
 	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	if err := dec.Decode(&c); errors.Is(err, io.EOF) {
-		return nil, errors.New("it is empty")
-	} else if err != nil {
+	if err := dec.Decode(&c); err != nil {
 		return nil, err
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
@@ -47,13 +55,9 @@ func parse(data []byte, changes ...func(*Config)) (*Config, error) {
 	for _, change := range changes {
 		change(&c)
 	}
-	var written yaml.Node
-	if err := yaml.Unmarshal(data, &written); err != nil {
-		return nil, err
-	}
 	zeros := c.writtenZeros(&written)
 	c.SetDefaults()
-	return &c, errors.Join(zeros, c.Validate())
+	return &c, errors.Join(zeros, located(c.Validate(), &written))
 }
 
 // Write writes the configuration to a file that Read accepts.
@@ -153,7 +157,7 @@ func (c *Config) writtenZeros(file *yaml.Node) error {
 	var errs []error
 	for _, d := range c.defaults() {
 		if node := lookup(file, strings.Split(d.field, ".")); node != nil && d.missing() {
-			errs = append(errs, fmt.Errorf("%s: %q in line %d is no possible value: leave the field out for %v, or give another", d.field, node.Value, node.Line, d.value))
+			errs = append(errs, fmt.Errorf("line %d: %s: %q is no possible value: leave the field out for %v, or give another", node.Line, d.field, node.Value, d.value))
 		}
 	}
 	return errors.Join(errs...)
@@ -172,6 +176,11 @@ func lookup(node *yaml.Node, path []string) *yaml.Node {
 		return lookup(node.Alias, path)
 	case len(path) == 0:
 		return node
+	case node.Kind == yaml.SequenceNode:
+		if i, err := strconv.Atoi(path[0]); err == nil && i < len(node.Content) {
+			return lookup(node.Content[i], path[1:])
+		}
+		return nil
 	case node.Kind != yaml.MappingNode:
 		return nil
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
-	"github.com/libra-ina/libra/internal/weights"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
@@ -29,7 +28,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 		Epochs:     o.Epochs,
 		Sync:       o.Sync,
 		HotRows:    hot.Len(),
-		Seconds:    r.elapsed.Seconds(),
+		Outcome:    r.outcome(),
 	}
 	res.Data = cmp.Or(res.Data, "synthetic")
 	for _, w := range r.workers {
@@ -42,7 +41,6 @@ func (r *run) result(hot *packer.HotSet) *Result {
 		res.FaultsDuplicated += w.Duplicated
 		res.FaultsReordered += w.Reordered
 	}
-	res.SamplesPerSecond = float64(res.Samples) / res.Seconds
 	res.PairsPerSecond = float64(res.Pairs) / res.Seconds
 	res.FramesPerSecond = float64(res.Frames) / res.Seconds
 	res.HotShare = float64(res.HotPairs) / float64(res.Pairs)
@@ -52,14 +50,30 @@ func (r *run) result(hot *packer.HotSet) *Result {
 	return res
 }
 
-// judge evaluates the trained weights on held-out rows, and trains the
-// reference to compare them with.
-func (o Options) judge(ctx context.Context, c *cluster.Config, rows int, heldOut *workload.Dataset, res *Result) error {
-	cfg, err := node.StoreConfig(c)
-	if err != nil {
+// judge evaluates the trained weights on held-out rows, and trains the baselines to
+// compare them with.
+func (r *run) judge(ctx context.Context, heldOut *workload.Dataset, res *Result) error {
+	o, c := r.options, r.config
+	if err := res.evaluate(ctx, c, heldOut); err != nil {
 		return err
 	}
-	trained, _, err := ps.Restore(c.Server.Checkpoint, cfg)
+	if o.wants(OneProcess) {
+		if err := r.oneProcess(ctx, heldOut, res); err != nil {
+			return fmt.Errorf("baseline %s: %w", OneProcess, err)
+		}
+	}
+	if !o.wants(ServerOnly) {
+		return nil
+	}
+	var err error
+	res.ServerOnly, err = r.serverOnly(ctx, heldOut)
+	return err
+}
+
+// oneProcess trains the reference.
+func (r *run) oneProcess(ctx context.Context, heldOut *workload.Dataset, res *Result) error {
+	o, c := r.options, r.config
+	cfg, err := node.StoreConfig(c)
 	if err != nil {
 		return err
 	}
@@ -67,28 +81,20 @@ func (o Options) judge(ctx context.Context, c *cluster.Config, rows int, heldOut
 	if err != nil {
 		return err
 	}
-	m, err := workload.Evaluate(ctx, weights.Of(trained), training.Model, heldOut)
-	if err != nil {
-		return err
-	}
-	res.AUC, res.LogLoss = m.AUC, m.LogLoss
-
 	var finish func()
-	training.Progress, finish = o.referenceProgress(rows)
-	reference, err := o.reference(ctx, c, cfg, training)
+	training.Progress, finish = o.referenceProgress(r.rows)
+	reference, trained, err := o.reference(ctx, c, cfg, training)
 	finish()
 	if err != nil {
-		return fmt.Errorf("reference training: %w", err)
-	}
-	if m, err = workload.Evaluate(ctx, weights.Of(reference), training.Model, heldOut); err != nil {
 		return err
 	}
-	res.ReferenceAUC = m.AUC
+	seconds := trained.Elapsed.Seconds()
+	res.OneProcess = &Outcome{Seconds: seconds, SamplesPerSecond: float64(trained.Samples) / seconds}
 	if o.Sync && o.Arithmetic == aggregator.Exact.String() {
 		hash := reference.Hash()
 		res.ReferenceSHA256 = hex.EncodeToString(hash[:])
 	}
-	return nil
+	return res.OneProcess.evaluateStore(ctx, c, reference, heldOut)
 }
 
 // heldOut returns the rows that were not trained: the test file's, or synthetic
@@ -121,10 +127,10 @@ func (o Options) heldOut(c *cluster.Config) (*workload.Dataset, error) {
 
 // reference trains in this process: with Sync, the same mini-batches in the
 // same steps as the workers; without it, what a single worker would train.
-func (o Options) reference(ctx context.Context, c *cluster.Config, cfg ps.Config, training workload.Config) (*ps.Store, error) {
+func (o Options) reference(ctx context.Context, c *cluster.Config, cfg ps.Config, training workload.Config) (*ps.Store, workload.Result, error) {
 	store, err := ps.New(cfg)
 	if err != nil {
-		return nil, err
+		return nil, workload.Result{}, err
 	}
 	shards := 1
 	if o.Sync {
@@ -134,11 +140,11 @@ func (o Options) reference(ctx context.Context, c *cluster.Config, cfg ps.Config
 	for i := range shards {
 		src, err := node.OpenSource(c.Data, workload.Shard{Index: i, Count: shards})
 		if err != nil {
-			return nil, err
+			return nil, workload.Result{}, err
 		}
 		defer src.Close()
 		sources = append(sources, src)
 	}
-	_, err = workload.Reference(ctx, store, sources, training)
-	return store, err
+	result, err := workload.Reference(ctx, store, sources, training)
+	return store, result, err
 }

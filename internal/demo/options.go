@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -51,6 +52,8 @@ type Options struct {
 	// Capture, if set, is a folder for what every worker and the server send
 	// and receive.
 	Capture string
+	// Baselines are what the training is compared with.
+	Baselines []string
 	// Out, if set, is a folder for the hot set, the checkpoint and the result.
 	Out string
 	// Seed of the model, of the order of rows and of the synthetic rows.
@@ -66,7 +69,8 @@ type Options struct {
 // arithmetics are the values of Options.Arithmetic.
 var arithmetics = []string{aggregator.Exact.String(), aggregator.LUT.String(), aggregator.Fixed.String()}
 
-func (o Options) validate() error {
+// Validate reports the first option that cannot be.
+func (o Options) Validate() error {
 	switch {
 	case o.Workers < 1 || o.Workers > maxWorkers:
 		return fmt.Errorf("%d workers: from 1 to %d are possible", o.Workers, maxWorkers)
@@ -82,6 +86,8 @@ func (o Options) validate() error {
 		return fmt.Errorf("%d rows: a positive number, for the synthetic log only", o.Rows)
 	case o.Test != "" && o.Data == "":
 		return fmt.Errorf("a test file without a training file: give --data too")
+	case slices.ContainsFunc(o.Baselines, func(b string) bool { return !slices.Contains(Baselines(), b) }):
+		return fmt.Errorf("baselines %q: each is one of %s", o.Baselines, strings.Join(Baselines(), ", "))
 	case o.Backend != cluster.BackendAFXDP && o.Backend != cluster.BackendUDP:
 		return fmt.Errorf("backend %q is neither %q nor %q", o.Backend, cluster.BackendAFXDP, cluster.BackendUDP)
 	case o.Plane != "" && o.Plane != cluster.PlaneP4:
@@ -142,25 +148,25 @@ type Result struct {
 	Epochs     int    `json:"epochs"`
 	Sync       bool   `json:"sync"`
 
-	LogLoss       float64 `json:"log_loss"` // on held-out rows
-	AUC           float64 `json:"auc"`      // on held-out rows
-	ReferenceAUC  float64 `json:"reference_auc"`
-	WeightsSHA256 string  `json:"weights_sha256"`
-	// ReferenceSHA256 is given with Sync and exact arithmetic only, which makes
-	// both equal.
+	Outcome
+	// OneProcess and ServerOnly are the baselines, if they were asked for.
+	OneProcess *Outcome `json:"one_process,omitempty"`
+	ServerOnly *Outcome `json:"server_only,omitempty"`
+
+	WeightsSHA256 string `json:"weights_sha256"`
+	// ReferenceSHA256, of one process, is given with Sync and exact arithmetic only,
+	// which makes both equal.
 	ReferenceSHA256 string `json:"reference_sha256,omitempty"`
 
-	Seconds          float64 `json:"seconds"` // of training
-	Samples          uint64  `json:"samples"`
-	SamplesPerSecond float64 `json:"samples_per_second"`
-	Pairs            uint64  `json:"pairs"` // pushed gradients
-	PairsPerSecond   float64 `json:"pairs_per_second"`
-	HotPairs         uint64  `json:"hot_pairs"`
-	HotShare         float64 `json:"hot_share"` // of the pairs, summed in the network
-	HotRows          int     `json:"hot_rows"`
-	Frames           uint64  `json:"frames"` // from workers, each counted once
-	FramesPerSecond  float64 `json:"frames_per_second"`
-	Retransmissions  uint64  `json:"retransmissions"`
+	Samples         uint64  `json:"samples"`
+	Pairs           uint64  `json:"pairs"` // pushed gradients
+	PairsPerSecond  float64 `json:"pairs_per_second"`
+	HotPairs        uint64  `json:"hot_pairs"`
+	HotShare        float64 `json:"hot_share"` // of the pairs, summed in the network
+	HotRows         int     `json:"hot_rows"`
+	Frames          uint64  `json:"frames"` // from workers, each counted once
+	FramesPerSecond float64 `json:"frames_per_second"`
+	Retransmissions uint64  `json:"retransmissions"`
 	// FramesSpared is the number of hot frames that the aggregator took from
 	// the server's shoulders, less the messages that brought it the sums.
 	FramesSpared int64  `json:"frames_spared"`

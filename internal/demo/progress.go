@@ -13,7 +13,7 @@ const refresh = 200 * time.Millisecond
 
 // watch shows the workers' progress until the returned function is called.
 func (r *run) watch() (stop func()) {
-	p := report.NewProgress(r.options.Stderr, int64(r.rows*r.options.Epochs), "samples")
+	p := report.NewProgress(r.options.Stderr, int64(r.rows*r.options.Epochs), r.unit)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

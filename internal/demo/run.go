@@ -29,7 +29,7 @@ const hotScalars = 60_000
 // Run runs a demo. It leaves nothing behind: no file, process, interface or
 // namespace, also when ctx ends in the middle.
 func Run(ctx context.Context, o Options) (result *Result, err error) {
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o.Epochs = o.recipe().Epochs
@@ -68,12 +68,12 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err := c.Write(path); err != nil {
 		return nil, err
 	}
-	run := &run{options: o, config: c, path: path, bed: b, rows: rows}
+	run := &run{options: o, config: c, path: path, bed: b, rows: rows, unit: "samples"}
 	if err := run.train(ctx); err != nil {
 		return nil, err
 	}
 	result = run.result(hot)
-	if err := o.judge(ctx, c, rows, heldOut, result); err != nil {
+	if err := run.judge(ctx, heldOut, result); err != nil {
 		return nil, err
 	}
 	return result, o.keep(c, result)
@@ -184,13 +184,16 @@ type run struct {
 	config  *cluster.Config
 	path    string
 	bed     *bed
-	rows    int // of the training data
+	rows    int    // of the training data
+	unit    string // of the progress
 
 	mu       sync.Mutex
 	progress []workload.Progress // by worker, from 0
 	workers  []node.WorkerResult
 	server   node.ServerResult
 	elapsed  time.Duration
+	// serverCPU is the CPU time of the server's process.
+	serverCPU time.Duration
 }
 
 // train starts the processes in the order in which they need each other and
@@ -262,7 +265,11 @@ func (r *run) runAll(ctx context.Context, start starter) error {
 		}
 	}
 	r.elapsed = time.Since(begin)
-	return server.Wait(ctx)
+	if err := server.Wait(ctx); err != nil {
+		return err
+	}
+	r.serverCPU = server.CPUTime()
+	return nil
 }
 
 // ready waits until a process announces that it serves.

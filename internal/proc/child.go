@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Child is one process of a [Group].
@@ -56,6 +57,11 @@ func newChild(g *Group, spec Spec) *Child {
 
 // Pid returns the process id.
 func (c *Child) Pid() int { return c.cmd.Process.Pid }
+
+// CPUTime returns the CPU time that the child has used, once Wait has returned.
+func (c *Child) CPUTime() time.Duration {
+	return c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime()
+}
 
 // Ready waits for the child's ready line and decodes its value into the
 // variable that into points to; nil ignores the value. It fails where the child or the group

@@ -1,0 +1,229 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Field is what the reference has of a field of the cluster file.
+type Field struct {
+	// Path names the field; the items of a list are [].
+	Path string
+	// Kind says what its values are.
+	Kind string
+	// Default is the value of a field that is left out; empty if there is none.
+	Default string
+	// Range is what is possible beyond its kind, and when.
+	Range string
+	// About is what the field is for.
+	About string
+	// Example is a value, in YAML.
+	Example string
+	// Given marks the fields of the example that are not commented out.
+	Given bool
+}
+
+// about is the part of the reference that is written by hand; its order is that of the
+// example.
+var about = []Field{
+	{Path: "backend", Range: "afxdp, udp", About: "How frames travel: AF_XDP sockets and the XDP aggregator, which need root, or UDP sockets and the aggregator in Go", Example: "udp", Given: true},
+	{Path: "port", Range: "1..65535", About: "UDP port of all frames"},
+	{Path: "silence", Range: "above 0", About: "How long a silent peer is waited for before pushes and pulls fail"},
+	{Path: "capture", About: "Folder into which every worker and the server record their frames as pcapng", Example: "captures"},
+
+	{Path: "job.id", Range: "0..255", About: "Number of the job at the switch", Example: "1", Given: true},
+	{Path: "job.hot_set", Range: "required", About: "File that 'libra hotset build' wrote", Example: "hot.libra", Given: true},
+	{Path: "job.sync", About: "All workers take each step together; then weights are reproducible, bit for bit", Example: "true"},
+	{Path: "job.arithmetic", Range: "exact, lut, fixed", About: "How the aggregator adds: 64-bit fixed point, float32 by table lookup, saturating 32-bit fixed point"},
+	{Path: "job.exponent", Range: "-100..60; not with lut", About: "One unit of an exact or fixed sum is 2^exponent. The default is -46 with exact, -20 with fixed", Example: "-46"},
+	{Path: "job.harvest", Range: "1µs..1h; not with sync", About: "Time between two harvests of the sums"},
+	{Path: "job.harvest_frames", Range: "not with sync", About: "Frames after which a harvest is due, too, if that comes first", Example: "5000"},
+
+	{Path: "switch.address", Range: "required, IPv4", About: "Where hot frames go", Example: "127.0.0.1", Given: true},
+	{Path: "switch.control", Range: "required", About: "TCP address of the switch's control service", Example: "127.0.0.1:7700", Given: true},
+	{Path: "switch.plane", Range: "xdp with backend afxdp, model with udp, p4 with afxdp", About: "What aggregates: the XDP program, the Go model or a P4 switch. The default is the backend's"},
+	{Path: "switch.interfaces", Range: "required with plane xdp, only then", About: "Interfaces that the XDP program is attached to", Example: "[eth1, eth2, eth3]"},
+	{Path: "switch.xdp_mode", Range: "auto, native, generic; only with plane xdp", About: "How the XDP program is attached"},
+	{Path: "switch.slots", Range: "1 or more", About: "Slots that all jobs together may have. The default is 1048576", Example: "1048576"},
+	{Path: "switch.threaded_napi", Range: "only with backend afxdp", About: "Receive frames in kernel threads, which share the CPUs with processes", Example: "true"},
+	{Path: "switch.stripes", Range: "1..10; 1 with plane p4", About: "Largest number of stripes in a hot frame; a stripe has 22 gradients"},
+	{Path: "switch.lane_aligned", About: "Send frames whose pairs are in the lanes of their registers, as a P4 switch needs them. The default is true with plane p4", Example: "true"},
+	{Path: "switch.p4.runtime", Range: "host:port or unix:path; switch.p4 only with plane p4", About: "P4Runtime address of the P4 switch", Example: "127.0.0.1:9559"},
+	{Path: "switch.p4.device", About: "Its number at that address", Example: "0"},
+	{Path: "switch.p4.election", About: "Election ID: the controller with the highest is the switch's primary. The default is 1", Example: "1"},
+	{Path: "switch.p4.ports", Range: "0..509", About: "Ports that have hosts behind them", Example: "[1, 2, 3]"},
+	{Path: "switch.p4.hosts", Range: "0..509, by MAC address", About: "Ports of hosts. Frames for others go to all ports", Example: `{"02:00:00:00:00:01": 1}`},
+	{Path: "switch.p4.p4info", Range: "together with config", About: "P4Info file of a compiled program. The default is the one that libra has", Example: "program.p4info.txtpb"},
+	{Path: "switch.p4.config", Range: "together with p4info", About: "Device configuration file of the same program", Example: "program.json"},
+	{Path: "switch.p4.replace", About: "Replace another program that the switch runs", Example: "true"},
+
+	{Path: "server.address", Range: "required, IPv4", About: "Where cold gradients and pulls go", Example: "127.0.0.2", Given: true},
+	{Path: "server.interface", Range: "required with backend afxdp, only then", About: "Interface of the server's AF_XDP socket", Example: "eth0"},
+	{Path: "server.queue", Range: "0 or more; only with backend afxdp", About: "Receive queue of that interface", Example: "0"},
+	{Path: "server.control", Range: "required", About: "TCP address of the server's control service", Example: "127.0.0.2:7700", Given: true},
+	{Path: "server.checkpoint", About: "File that holds the weights and how far training is; without it a server trains for nothing but its result line", Example: "weights.libra", Given: true},
+	{Path: "server.checkpoint_every", Range: "0 or more; only with checkpoint", About: "Time between two checkpoints; 0s for none by time. The default is 1m"},
+	{Path: "server.checkpoint_steps", Range: "only with checkpoint and sync", About: "Steps after which a checkpoint is written, too", Example: "1000"},
+	{Path: "server.rejoin", Range: "above 0; not with sync", About: "How long a lost worker may take to join anew"},
+	{Path: "server.max_rows", Range: "1..2147483647", About: "Rows with which gradients of new rows are refused"},
+
+	{Path: "workers[].id", Range: "1..65534, each once", About: "Number of the worker, which 'libra worker --id' takes", Example: "1", Given: true},
+	{Path: "workers[].address", Range: "required, IPv4", About: "Address of the worker's frames", Example: "127.0.0.3", Given: true},
+	{Path: "workers[].interface", Range: "required with backend afxdp, only then", About: "Interface of its AF_XDP socket", Example: "eth0"},
+	{Path: "workers[].queue", Range: "0 or more; only with backend afxdp", About: "Receive queue of that interface", Example: "0"},
+
+	{Path: "model.kind", Range: "fm, lr", About: "Factorisation machine or logistic regression"},
+	{Path: "model.factors", Range: "1..64; only with fm", About: "Latent weights of a feature. The hot set must be built with the same number"},
+	{Path: "model.optimizer", Range: "adagrad, sgd", About: "Rule by which gradients change weights"},
+	{Path: "model.learning_rate", Range: "above 0", About: "Scale of every change"},
+	{Path: "model.initial_accumulator", Range: "above 0; only with adagrad", About: "What the sums of squared gradients start with"},
+	{Path: "model.init_scale", Range: "above 0; only with fm", About: "Bound of the initial latent weights"},
+	{Path: "model.l2", Range: "0 or more", About: "Weight of the ridge penalty on the rows of a mini-batch", Example: "0.001"},
+	{Path: "model.batch", Range: "1 or more", About: "Rows of the data in a mini-batch"},
+	{Path: "model.epochs", Range: "1 or more", About: "Passes over the data in all, those before a checkpoint included"},
+	{Path: "model.seed", About: "Seed of the initial weights and of the order of rows", Example: "1"},
+
+	{Path: "data.train", Range: "this or data.synthetic", About: "Training rows in libfm, libsvm or libffm format, plain or gzip", Example: "train.libfm.gz", Given: true},
+	{Path: "data.synthetic.rows", Range: "1 or more", About: "Rows of a synthetic click log to train on"},
+	{Path: "data.synthetic.first", Range: "0 or more", About: "Number of the first of them", Example: "0"},
+	{Path: "data.synthetic.seed", About: "Seed of the log", Example: "1"},
+	{Path: "data.synthetic.hot_share", Range: "between 0 and 1", About: "Share of the updates that go to the hot features"},
+	{Path: "data.synthetic.hot", Range: "1 or more", About: "Number of the hot features"},
+
+	{Path: "faults.loss", Range: "from 0, below 1", About: "Probability that a frame of a worker is lost, for tests", Example: "0.01"},
+	{Path: "faults.duplicate", Range: "from 0, below 1", About: "Probability that it arrives twice", Example: "0.01"},
+	{Path: "faults.reorder", Range: "from 0, below 1", About: "Probability that later frames overtake it", Example: "0.01"},
+	{Path: "faults.seed", Range: "only with faults", About: "Seed of the faults", Example: "1"},
+
+	{Path: "tls.ca", Range: "all three or none", About: "Authority of the certificates of control connections, a PEM file", Example: "ca.pem"},
+	{Path: "tls.cert", Range: "all three or none", About: "Certificate of this host", Example: "cert.pem"},
+	{Path: "tls.key", Range: "all three or none", About: "Its key", Example: "key.pem"},
+}
+
+// Reference lists the fields of the cluster file, in its order.
+func Reference() []Field {
+	fallbacks := map[string]string{}
+	// With all that has defaults of its own.
+	for _, f := range (&Config{Backend: BackendAFXDP, Data: Data{Synthetic: &Synthetic{}}}).defaults() {
+		if f.field != "switch.slots" && f.field != "switch.plane" { // their About has it
+			fallbacks[f.field] = text(f.value)
+		}
+	}
+	list := slices.Clone(about)
+	for i := range list {
+		f := &list[i]
+		f.Kind = describe(typeOf(reflect.TypeFor[Config](), f.Path))
+		f.Default = fallbacks[f.Path]
+		switch f.Path {
+		case "server.checkpoint_every":
+			f.Example = text(DefaultCheckpointEvery)
+		case "switch.plane":
+			f.Example = PlaneModel
+		}
+		if f.Example == "" {
+			f.Example = f.Default
+		}
+	}
+	return list
+}
+
+// text writes a value as a file has it.
+func text(value any) string {
+	if d, ok := value.(time.Duration); ok {
+		s := d.String()
+		if strings.HasSuffix(s, "m0s") {
+			s = strings.TrimSuffix(s, "0s")
+		}
+		return s
+	}
+	return fmt.Sprint(value)
+}
+
+// typeOf returns the type of the values of a field.
+func typeOf(t reflect.Type, path string) reflect.Type {
+	for name := range strings.SplitSeq(path, ".") {
+		name, list := strings.CutSuffix(name, "[]")
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		_, types := fieldsOf(t)
+		if t = types[name]; list {
+			t = t.Elem()
+		}
+	}
+	return t
+}
+
+// Example returns a cluster file for one machine with every field: those that it does
+// not need are commented out.
+func Example() []byte {
+	var b bytes.Buffer
+	b.WriteString("# A cluster on one machine, without privileges. Fields that are commented out show\n" +
+		"# their defaults, or an example. 'libra config reference' explains each.\n")
+	var open []string
+	for _, f := range Reference() {
+		path := strings.Split(f.Path, ".")
+		last := len(path) - 1
+		for depth := range path[:last] {
+			if depth < len(open) && open[depth] == path[depth] {
+				continue
+			}
+			open = append(open[:depth:depth], path[depth])
+			if depth == 0 {
+				b.WriteByte('\n')
+			}
+			comment, name := "", path[depth]
+			switch strings.Join(path[:depth+1], ".") {
+			case "switch.p4", "data.synthetic", "faults", "tls":
+				comment = "# "
+			}
+			fmt.Fprintf(&b, "%s%s%s:\n", strings.Repeat("  ", depth), comment, strings.TrimSuffix(name, "[]"))
+		}
+		open = open[:last]
+		indent, about := strings.Repeat("  ", last), f.About
+		if f.Range != "" {
+			about += " (" + f.Range + ")"
+		}
+		switch {
+		case f.Path == "workers[].id":
+			indent = "  - "
+		case strings.HasPrefix(f.Path, "workers[]"):
+			indent = "    "
+		}
+		if !f.Given {
+			indent += "# "
+		}
+		fmt.Fprintf(&b, "%-44s # %s\n", indent+path[last]+": "+f.Example, about)
+	}
+	return b.Bytes()
+}
+
+// Markdown returns docs/config.md.
+func Markdown() []byte {
+	var b bytes.Buffer
+	b.WriteString(`# The cluster file
+
+Every field of the YAML file that all processes of a cluster read. ` + "`libra config reference`" + `
+prints this page, ` + "`libra config example`" + ` a file with all of it, and ` + "`libra config check FILE`" + `
+looks for mistakes. Times have units, as in 20ms, 5s or 1m. A field that is left out, or is
+null, has its default; a zero that is written is a zero, and refused where that is not possible.
+
+| field | value | default | possible | |
+|---|---|---|---|---|
+`)
+	for _, f := range Reference() {
+		fallback := ""
+		if f.Default != "" {
+			fallback = "`" + f.Default + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.Path, f.Kind, fallback, f.Range, f.About)
+	}
+	b.WriteString("\n## Example\n\n```yaml\n")
+	b.Write(Example())
+	b.WriteString("```\n")
+	return b.Bytes()
+}

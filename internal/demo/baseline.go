@@ -1,0 +1,110 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/internal/weights"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+)
+
+// What a demo can be compared with.
+const (
+	OneProcess = "one-process" // the same training in one process
+	ServerOnly = "server-only" // the same cluster, all of whose gradients go to the server
+)
+
+// Baselines lists what a demo can be compared with.
+func Baselines() []string { return []string{OneProcess, ServerOnly} }
+
+// Outcome is what one way to train took and reached.
+type Outcome struct {
+	AUC              float64 `json:"auc"` // on held-out rows
+	LogLoss          float64 `json:"log_loss"`
+	Seconds          float64 `json:"seconds"` // of training
+	SamplesPerSecond float64 `json:"samples_per_second"`
+	// GradientFrames are what the server received of gradients: frames of workers,
+	// and messages with sums of the aggregator.
+	GradientFrames uint64 `json:"gradient_frames,omitempty"`
+	// ServerCPUSeconds is the CPU time of the server's process.
+	ServerCPUSeconds float64 `json:"server_cpu_seconds,omitempty"`
+}
+
+// outcome sums what the processes reported.
+func (r *run) outcome() Outcome {
+	o := Outcome{
+		Seconds:          r.elapsed.Seconds(),
+		GradientFrames:   r.server.ColdFrames + r.server.HarvestMessages,
+		ServerCPUSeconds: r.serverCPU.Seconds(),
+	}
+	var samples uint64
+	for _, w := range r.workers {
+		samples += w.Samples
+	}
+	o.SamplesPerSecond = float64(samples) / o.Seconds
+	return o
+}
+
+// evaluate enters how well the weights in the server's checkpoint predict.
+func (o *Outcome) evaluate(ctx context.Context, c *cluster.Config, heldOut *workload.Dataset) error {
+	cfg, err := node.StoreConfig(c)
+	if err != nil {
+		return err
+	}
+	store, _, err := ps.Restore(c.Server.Checkpoint, cfg)
+	if err != nil {
+		return err
+	}
+	return o.evaluateStore(ctx, c, store, heldOut)
+}
+
+func (o *Outcome) evaluateStore(ctx context.Context, c *cluster.Config, store *ps.Store, heldOut *workload.Dataset) error {
+	model, err := node.Model(c.Model)
+	if err != nil {
+		return err
+	}
+	m, err := workload.Evaluate(ctx, weights.Of(store), model, heldOut)
+	o.AUC, o.LogLoss = m.AUC, m.LogLoss
+	return err
+}
+
+// wants reports whether a baseline was asked for.
+func (o Options) wants(baseline string) bool { return slices.Contains(o.Baselines, baseline) }
+
+// serverOnly trains the same on the same cluster once more, with a hot set of one row
+// that no data has, so that the aggregator has nothing to add.
+func (r *run) serverOnly(ctx context.Context, heldOut *workload.Dataset) (*Outcome, error) {
+	c := *r.config
+	dir := filepath.Dir(r.path)
+	c.Job.HotSet, c.Server.Checkpoint = filepath.Join(dir, "cold.libra"), filepath.Join(dir, "server-only.libra")
+	c.Capture = ""
+	model, err := node.Model(c.Model)
+	if err != nil {
+		return nil, err
+	}
+	const unused = math.MaxUint64 - 1
+	none, err := packer.NewHotSet(model.Dim(), []uint64{unused}, nil, packer.Meta{})
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "server-only.yaml")
+	if err := packer.SaveHotSet(c.Job.HotSet, none); err != nil {
+		return nil, err
+	}
+	if err := c.Write(path); err != nil {
+		return nil, err
+	}
+	again := &run{options: r.options, config: &c, path: path, bed: r.bed, rows: r.rows, unit: "samples without the switch"}
+	if err := again.train(ctx); err != nil {
+		return nil, fmt.Errorf("baseline %s: %w", ServerOnly, err)
+	}
+	o := again.outcome()
+	return &o, o.evaluate(ctx, &c, heldOut)
+}
