@@ -37,7 +37,7 @@ demo-smoke: build
 test: setup ## run all tests under the race detector
 	@for t in p4c-bm2-ss simple_switch_grpc; do command -v $$t >/dev/null || \
 		echo "left out: the tests of packages p4 and cmd/libra that need $$t, which is not on the PATH (docs/p4.md)"; done
-	$(GO) test -race -timeout 30m ./...
+	$(GO) test -race -timeout 60m ./...
 
 simulate: ## live SEEDS lives of workers and CLUSTERS lives of clusters from seed FIRST on (ONLY: kinds of trouble, docs/simulation.md)
 	$(GO) test -count=1 -timeout 0 -run '^Test(Cluster)?Seeds$$' -v ./internal/simulation -first $(FIRST) -seeds $(SEEDS) -clusters $(CLUSTERS) -only '$(ONLY)'
