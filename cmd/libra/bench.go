@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -34,6 +35,25 @@ func (r *results) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.plots, "out", "", "`folder` for SVG plots (default: no plots)")
 }
 
+// prepare makes the folder for plots, not after minutes of measuring.
+func (r *results) prepare() error {
+	if r.plots == "" {
+		return nil
+	}
+	if err := os.MkdirAll(r.plots, 0o755); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	return nil
+}
+
+// misuse makes a usage error of one about a measurement's configuration.
+func misuse(cmd *cobra.Command, err error) error {
+	if errors.Is(err, harness.ErrConfig) {
+		return usagef(cmd, "%w", err)
+	}
+	return err
+}
+
 // write prints a report as tables or as JSON, and draws its charts.
 func (r *results) write(w io.Writer, report harness.Report) error {
 	var plots []string
@@ -61,6 +81,9 @@ func measure[T any, R interface {
 	*T
 	harness.Report
 }](cmd *cobra.Command, out *results, unit string, run func(harness.Progress) (R, error)) error {
+	if err := out.prepare(); err != nil {
+		return err
+	}
 	var bar *report.Progress // from the first step on, which tells how many there are
 	r, err := run(func(done, total int, what string) {
 		if bar == nil {
@@ -71,6 +94,7 @@ func measure[T any, R interface {
 	if bar != nil {
 		bar.Finish()
 	}
+	err = misuse(cmd, err)
 	if r != nil {
 		err = errors.Join(err, out.write(cmd.OutOrStdout(), r))
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,12 +31,20 @@ func TestBadInput(t *testing.T) {
 		want []string
 	}{
 		"unknown flag":       {[]string{"demo", "--wrokers", "3"}, exitUsage, []string{"unknown flag: --wrokers", "libra demo --help"}},
-		"unknown command":    {[]string{"dmeo"}, exitFailure, []string{`unknown command "dmeo"`, "demo"}},
+		"unknown command":    {[]string{"dmeo"}, exitUsage, []string{`unknown command "dmeo"`, "did you mean demo?"}},
+		"unknown subcommand": {[]string{"hotset", "biuld"}, exitUsage, []string{`unknown command "biuld" for "libra hotset"`, "did you mean build?"}},
+		"no epochs":          {[]string{"demo", "--epochs", "0"}, exitUsage, []string{"--epochs 0: it must be above zero"}},
+		"no harvests":        {[]string{"demo", "--harvest", "0s"}, exitUsage, []string{"--harvest 0s"}},
+		"no rounds":          {[]string{"bench", "push", "--rounds", "0"}, exitUsage, []string{"--rounds 0"}},
+		"negative duration":  {[]string{"bench", "engine", "--duration", "-1s"}, exitUsage, []string{"--duration -1s"}},
+		"unknown test":       {[]string{"bench", "engine", "--tests", "ping"}, exitUsage, []string{`"ping"`, "transmit"}},
+		"no study":           {[]string{"hotset", "study", "--rounds", "0"}, exitUsage, []string{"--rounds 0"}},
+		"plots in a file":    {[]string{"lut", "study", "--tests", "numbers", "--out", good}, exitFailure, []string{"--out", "rows.libfm"}},
 		"argument":           {[]string{"demo", "fast"}, exitUsage, []string{`unexpected argument "fast"`}},
-		"no workers":         {[]string{"demo", "--workers", "0"}, exitUsage, []string{"0 workers"}},
+		"no workers":         {[]string{"demo", "--workers", "0"}, exitUsage, []string{"--workers 0"}},
 		"model":              {[]string{"demo", "--backend", "udp", "--model", "mlp", "--data", good}, exitFailure, []string{`"mlp"`, "fm"}},
 		"backend":            {[]string{"demo", "--backend", "rdma"}, exitUsage, []string{`"rdma"`, `"afxdp"`, `"udp"`}},
-		"loss":               {[]string{"demo", "--backend", "udp", "--loss", "1.5", "--data", good}, exitUsage, []string{"faults.loss", "1.5"}},
+		"loss":               {[]string{"demo", "--backend", "udp", "--loss", "1.5", "--data", good}, exitUsage, []string{"--loss", "1.5"}},
 		"missing file":       {[]string{"demo", "--backend", "udp", "--data", "/no/such/file"}, exitFailure, []string{"/no/such/file", "no such file"}},
 		"empty file":         {[]string{"demo", "--backend", "udp", "--data", rows("")}, exitFailure, []string{"rows.libfm", "no rows"}},
 		"bad label":          {[]string{"demo", "--backend", "udp", "--data", rows("1 1:1\n7 1:1\n")}, exitFailure, []string{"rows.libfm:2:1", "label"}},
@@ -74,7 +83,7 @@ func TestBadInput(t *testing.T) {
 func TestHotsetBuildAndShow(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "hot.libra")
 	data := testdata.Path(t, "frappe-train.libfm.gz")
-	if _, stderr, code := output(t, "hotset", "build", "--data", data, "--out", out, "--rows", "100", "--factors", "4"); code != 0 {
+	if _, stderr, code := output(t, "hotset", "build", "--data", data, "--out", out, "--hot-rows", "100", "--factors", "4"); code != 0 {
 		t.Fatal(stderr)
 	}
 	stdout, stderr, code := output(t, "hotset", "show", out, "--top", "3", "--json")
@@ -103,6 +112,33 @@ func TestVersion(t *testing.T) {
 	var v struct{ Version, Platform string }
 	if err := json.Unmarshal([]byte(stdout), &v); err != nil || code != 0 || v.Version != version {
 		t.Errorf("%q, code %d, %v", stdout, code, err)
+	}
+}
+
+// Both ways to ask for the version tell it; groups of commands explain themselves.
+func TestVersionFlag(t *testing.T) {
+	text, _, _ := inProcess(t, "version")
+	flag, stderr, code := inProcess(t, "--version")
+	if name, _, _ := strings.Cut(text, " ("); code != 0 || strings.TrimSpace(flag) != name {
+		t.Errorf("%q and %q, code %d, %s", flag, text, code, stderr)
+	}
+	if out, stderr, code := inProcess(t, "hotset"); code != 0 || !strings.Contains(out, "build") || stderr != "" {
+		t.Errorf("libra hotset: code %d\n%s%s", code, out, stderr)
+	}
+}
+
+// TestExitCodesAreDocumented holds the table of docs/operations.md and the help against
+// the constants.
+func TestExitCodesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help, _, _ := inProcess(t, "--help")
+	for code, meaning := range map[int]string{0: "success", exitFailure: "failure", exitUsage: "wrong usage", exitInterrupted: "interrupted"} {
+		if !strings.Contains(string(page), fmt.Sprintf("| %d | %s", code, meaning)) || !strings.Contains(help, fmt.Sprintf("%d %s", code, meaning)) {
+			t.Errorf("code %d, %s, is not documented", code, meaning)
+		}
 	}
 }
 

@@ -37,7 +37,7 @@ func handMade(t *testing.T) (config string) {
 	}
 	data := writeFile(t, "rows.libfm", rows.String())
 	hot := filepath.Join(dir, "hot.libra")
-	if _, stderr, code := output(t, "hotset", "build", "--data", data, "--out", hot, "--rows", "20", "--factors", "3", "--rate", "0.5"); code != 0 {
+	if _, stderr, code := output(t, "hotset", "build", "--data", data, "--out", hot, "--hot-rows", "20", "--factors", "3", "--rate", "0.5"); code != 0 {
 		t.Fatal(stderr)
 	}
 	return writeFile(t, "cluster.yaml", fmt.Sprintf(`

@@ -35,7 +35,7 @@ func newHotsetBuild() *cobra.Command {
 		Short: "Find the hot parameters of a training set by sampling its rows",
 		Long: `Counts the parameters of a random part of the rows and writes the hottest, in
 rank order, to a file that all processes of a cluster read. How many are hot
-follows the paper's Principle 1 unless --rows says it.`,
+follows the paper's Principle 1 unless --hot-rows says it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if data == "" || out == "" {
@@ -68,7 +68,7 @@ follows the paper's Principle 1 unless --rows says it.`,
 	f.IntVar(&model.Factors, "factors", 0, fmt.Sprintf("factors of the factorisation machine (default %d)", workload.DefaultFactors))
 	f.Float64Var(&o.Rate, "rate", 0, "share of the rows to look at (default 0.08, or 1 where that are less than 1,000 rows)")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
-	f.IntVar(&o.Rows, "rows", 0, "number of hot rows (default: by Principle 1)")
+	f.IntVar(&o.Rows, "hot-rows", 0, "number of hot rows (default: by Principle 1)")
 	f.IntVar(&o.Counters, "counters", 0, "count at most this number of keys, by a sketch (default: all, exactly)")
 	f.Float64Var(&o.Principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must take")
 	f.Float64Var(&o.Principle.MemoryShare, "c", 0, "Principle 1: share of a 20 MiB chip to use (default 0.05)")

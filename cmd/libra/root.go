@@ -32,17 +32,69 @@ network, in an XDP program, and leaves the cold ones to a parameter server.
 
   libra demo       trains a model on this machine, end to end
   libra switch, libra ps, libra worker
-                   the processes of a cluster, for separate hosts`,
+                   the processes of a cluster, for separate hosts
+
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.`,
+		Version:       fullVersion(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetVersionTemplate("libra {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{command: cmd.CommandPath(), err: err}
 	})
 	verbose := root.PersistentFlags().BoolP("verbose", "v", false, "log details to standard error")
-	root.PersistentPreRun = func(*cobra.Command, []string) { setUpLog(*verbose) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		setUpLog(*verbose)
+		return refuseZeros(cmd)
+	}
 	root.AddCommand(newDemo(), newSwitch(), newServer(), newWorker(), newStats(), newJob(), newCapture(), newHotset(), newConfig(), newExport(), newPredict(), newEvaluate(), newLut(), newBench(), newVersion())
+	groups(root)
 	return root
+}
+
+// groups gives commands that only have others below them a behaviour of their own: help,
+// and a usage error for what is none of them.
+func groups(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		groups(sub)
+	}
+	if c.Runnable() {
+		return
+	}
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		hint := ""
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = "; did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return usagef(cmd, "unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
+	}
+	c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	c.SuggestionsMinimumDistance = 2
+}
+
+// positive are the flags with which a number or a time above zero is asked for. What
+// stands for their default is to leave them out.
+var positive = []string{
+	"batch", "bound", "counters", "duration", "epochs", "harvest", "hot-rows", "learning-rate", "pairs", "parameters",
+	"rounds", "rows", "synthetic-rows", "workers",
+}
+
+// refuseZeros refuses flags of the command line that ask for nothing, or for less.
+func refuseZeros(cmd *cobra.Command) error {
+	for _, name := range positive {
+		f := cmd.Flags().Lookup(name)
+		if f == nil || !f.Changed {
+			continue
+		}
+		if v := f.Value.String(); v == "0" || v == "0s" || v[0] == '-' {
+			return usagef(cmd, "--%s %s: it must be above zero", name, v)
+		}
+	}
+	return nil
 }
 
 // setUpLog makes the default logger write plain lines to standard error.

@@ -23,9 +23,12 @@ the paper's skew are always studied.`,
 		Example: "  libra hotset study --data frappe.libfm.gz --text wikitext2.txt.gz --out plots",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.prepare(); err != nil {
+				return err
+			}
 			report, err := hotset.Run(c)
 			if err != nil {
-				return err
+				return misuse(cmd, err)
 			}
 			return out.write(cmd.OutOrStdout(), report)
 		},
@@ -33,7 +36,7 @@ the paper's skew are always studied.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&c.LibFM, "data", nil, "logs in libfm format, plain or gzip: features are the parameters")
 	f.StringSliceVar(&c.Text, "text", nil, "tokenised texts, plain or gzip: words are the parameters, lines the rows")
-	f.IntVar(&c.Samples, "samples", c.Samples, "samples to draw at each rate")
+	f.IntVar(&c.Samples, "rounds", c.Samples, "samples to draw at each rate")
 	f.IntSliceVar(&c.Steps, "steps", c.Steps, "step sizes of the trade-off rule")
 	f.Float64SliceVar(&c.Rates, "rates", c.Rates, "sampling rates")
 	f.IntVar(&c.SyntheticRows, "synthetic-rows", c.SyntheticRows, "rows of a synthetic log")
@@ -83,7 +86,7 @@ minutes; what needs root is left out, with a note, without root.`,
 	f.StringSliceVar(&tests, "tests", arithmetic.Parts(), "what to study")
 	f.StringVar(&c.Data, "data", "", "`file` in libfm format to train on for gradients (default: a synthetic log)")
 	f.IntVar(&c.Pairs, "pairs", c.Pairs, "pairs of each data set")
-	f.IntVar(&c.Trials, "trials", c.Trials, "long sums of each length")
+	f.IntVar(&c.Trials, "rounds", c.Trials, "long sums of each length")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of samples, pairs and random numbers")
 	out.flags(cmd)
 	return cmd

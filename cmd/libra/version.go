@@ -33,12 +33,20 @@ func newVersion() *cobra.Command {
 			if asJSON {
 				return json.NewEncoder(out).Encode(v)
 			}
-			_, err := fmt.Fprintf(out, "libra %s (wire protocol %d, %s, %s)\n", v.Version, v.Protocol, v.Go, v.Platform)
+			_, err := fmt.Fprintf(out, "libra %s (wire protocol %d, %s, %s)\n", fullVersion(), v.Protocol, v.Go, v.Platform)
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
+}
+
+// fullVersion is the version with the commit, if it is known.
+func fullVersion() string {
+	if r := revision(); r != "" {
+		return version + ", commit " + r
+	}
+	return version
 }
 
 // revision returns the commit that the binary was built from, if it is known.

@@ -4,6 +4,7 @@
 package demo
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -73,29 +74,32 @@ var arithmetics = []string{aggregator.Exact.String(), aggregator.LUT.String(), a
 func (o Options) Validate() error {
 	switch {
 	case o.Workers < 1 || o.Workers > maxWorkers:
-		return fmt.Errorf("%d workers: from 1 to %d are possible", o.Workers, maxWorkers)
+		return fmt.Errorf("--workers %d: from 1 to %d are possible", o.Workers, maxWorkers)
 	case o.Epochs < 0:
-		return fmt.Errorf("%d epochs: at least 1 is required", o.Epochs)
+		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
 	case !slices.Contains(arithmetics, o.Arithmetic):
-		return fmt.Errorf("arithmetic %q is none of %v", o.Arithmetic, arithmetics)
+		return fmt.Errorf("--arithmetic %q is none of %v", o.Arithmetic, arithmetics)
 	case o.Harvest < 0:
-		return fmt.Errorf("a harvest every %v: the time must be positive", o.Harvest)
+		return fmt.Errorf("--harvest %v: the time must be positive", o.Harvest)
 	case o.Harvest != 0 && o.Sync:
-		return fmt.Errorf("a harvest every %v: with sync every step is harvested, so leave one of them out", o.Harvest)
+		return fmt.Errorf("--harvest %v: with --sync every step is harvested, so leave one of them out", o.Harvest)
 	case o.Rows < 0 || o.Rows > 0 && o.Data != "":
-		return fmt.Errorf("%d rows: a positive number, for the synthetic log only", o.Rows)
+		return fmt.Errorf("--rows %d: a positive number, for the synthetic log only, so without --data", o.Rows)
 	case o.Test != "" && o.Data == "":
-		return fmt.Errorf("a test file without a training file: give --data too")
+		return fmt.Errorf("--test %s without a training file: give --data too", o.Test)
 	case slices.ContainsFunc(o.Baselines, func(b string) bool { return !slices.Contains(Baselines(), b) }):
-		return fmt.Errorf("baselines %q: each is one of %s", o.Baselines, strings.Join(Baselines(), ", "))
+		return fmt.Errorf("--baseline %q: each is one of %s", o.Baselines, strings.Join(Baselines(), ", "))
 	case o.Backend != cluster.BackendAFXDP && o.Backend != cluster.BackendUDP:
-		return fmt.Errorf("backend %q is neither %q nor %q", o.Backend, cluster.BackendAFXDP, cluster.BackendUDP)
+		return fmt.Errorf("--backend %q is neither %q nor %q", o.Backend, cluster.BackendAFXDP, cluster.BackendUDP)
 	case o.Plane != "" && o.Plane != cluster.PlaneP4:
-		return fmt.Errorf("plane %q is not %q: leave it out for the backend's", o.Plane, cluster.PlaneP4)
+		return fmt.Errorf("--plane %q is not %q: leave it out for the backend's", o.Plane, cluster.PlaneP4)
 	case o.Plane == cluster.PlaneP4 && o.Backend != cluster.BackendAFXDP:
-		return fmt.Errorf("plane %s with backend %s: hosts with the %s backend alone reach a P4 switch", o.Plane, o.Backend, cluster.BackendAFXDP)
+		return fmt.Errorf("--plane %s with --backend %s: hosts with the %s backend alone reach a P4 switch", o.Plane, o.Backend, cluster.BackendAFXDP)
 	}
-	return o.Faults.Validate()
+	if err := o.Faults.Validate(); err != nil { // its fields are called as the flags are
+		return errors.New("--" + strings.TrimPrefix(err.Error(), "faults."))
+	}
+	return nil
 }
 
 // recipe returns the hyper-parameters for what is trained, with the user's in

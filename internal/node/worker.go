@@ -174,7 +174,7 @@ func loadHotSet(c *cluster.Config, dim int) (*packer.HotSet, error) {
 		return nil, fmt.Errorf("hot set %s: its rows have %d scalars, those of the model %d: build it for this model", c.Job.HotSet, hot.Dim(), dim)
 	}
 	if hot.Len() == 0 {
-		return nil, fmt.Errorf("hot set %s is empty: build it with a larger sample, or with --rows", c.Job.HotSet)
+		return nil, fmt.Errorf("hot set %s is empty: build it with a larger sample, or with --hot-rows", c.Job.HotSet)
 	}
 	return hot, nil
 }
