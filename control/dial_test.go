@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,4 +116,51 @@ func TestMismatch(t *testing.T) {
 	if got, certain := on.mismatch(nil); got != nil || certain {
 		t.Errorf("no error: %v", got)
 	}
+}
+
+// counting is a context that counts those contexts that wait for its end.
+type counting struct {
+	context.Context
+	waiting atomic.Int32
+}
+
+// Value hides what is in the context that it wraps, so that package context calls
+// AfterFunc.
+func (c *counting) Value(any) any { return nil }
+
+func (c *counting) AfterFunc(func()) (stop func() bool) {
+	c.waiting.Add(1)
+	var stopped atomic.Bool
+	return func() bool {
+		first := stopped.CompareAndSwap(false, true)
+		if first {
+			c.waiting.Add(-1)
+		}
+		return first
+	}
+}
+
+// A service that answered keeps nothing waiting for the end of its caller, and neither
+// does one that did not, in a process that goes on.
+func TestDialLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, Security{}, func(*grpc.Server) {})
+		silent := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		for i, dialer := range []grpc.DialOption{n.dialer(), silent} {
+			c := &counting{Context: t.Context()}
+			conn, err := Dial(c, TheAggregator(), netip.MustParseAddrPort("192.0.2.1:7700"), Security{}, time.Minute, quiet, dialer)
+			if (err == nil) != (i == 0) {
+				t.Errorf("dialer %d: %v", i, err)
+			}
+			if err == nil {
+				conn.Close()
+			}
+			if n := c.waiting.Load(); n != 0 {
+				t.Errorf("dialer %d: %d contexts still wait for the caller's end", i, n)
+			}
+		}
+	})
 }

@@ -273,6 +273,12 @@ func TestServerStats(t *testing.T) {
 		if err != nil || a.GetSlots() != DefaultSlots || a.GetSenders() != DefaultSenders || st != nil {
 			t.Errorf("of an aggregator: %v, %v, %v", a, st, err)
 		}
+		// Without an answer it is not known which of the two it is.
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := Query(ctx, l.host); !errors.Is(err, context.Canceled) || !contains(err, "control service: statistics") {
+			t.Errorf("without an answer: %v", err)
+		}
 	})
 }
 
