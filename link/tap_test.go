@@ -271,13 +271,57 @@ func TestTapUDPTellsPeersApart(t *testing.T) {
 		check("sent", i, f)
 	}
 	for k, peer := range peers {
-		for j, p := range receiveAll(t, peer, frames/2) {
-			if i := 2*j + k; !bytes.Equal(p.Payload, want[i]) {
-				t.Errorf("payload %d is received as %q", i, p.Payload)
+		pkts := make([]Packet, frames)
+		for got := 0; got < frames/2; {
+			n, err := peer.Receive(pkts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for j := range pkts[:n] {
+				if i := 2*(got+j) + k; !bytes.Equal(pkts[j].Payload, want[i]) {
+					t.Errorf("payload %d is received as %q", i, pkts[j].Payload)
+				}
+				if got+j > 0 { // the first is not answered
+					pkts[j].Reply = wire.HeaderLen
+				}
+			}
+			if err := peer.Reply(pkts[:n]); err != nil {
+				t.Fatal(err)
+			}
+			if got += n; n == 0 {
+				if err := peer.Wait(time.Minute); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-		for j, f := range readAll(taps[k]) {
+		shown := readAll(taps[k])
+		if len(shown) != frames/2+1 {
+			t.Fatalf("%d frames are shown at peer %d, want %d", len(shown), k, frames/2+1)
+		}
+		for j, f := range shown[:frames/2] {
 			check("received", 2*j+k, f)
+		}
+		p, err := wire.ParseFrame(shown[frames/2].Data, a.Local().Port)
+		if err != nil || p.Src != peer.Local() || p.Dst != a.Local() || shown[frames/2].Direction != Outbound {
+			t.Errorf("the answer of peer %d is shown as %v -> %v, %v", k, p.Src, p.Dst, err)
+		}
+	}
+	pkts := make([]Packet, frames)
+	for got := 0; got < len(peers); {
+		n, err := a.Receive(pkts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got += n; n == 0 {
+			if err := a.Wait(time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for k, f := range readAll(sent) {
+		p, err := wire.ParseFrame(f.Data, a.Local().Port)
+		if err != nil || p.Src != peers[k].Local() || p.Dst != a.Local() || f.Direction != Inbound {
+			t.Errorf("the answer of peer %d is received as %v -> %v, %v", k, p.Src, p.Dst, err)
 		}
 	}
 }

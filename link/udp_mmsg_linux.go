@@ -228,7 +228,6 @@ func (s *mmsgSocket) wait(limit time.Duration) error {
 			s.timeout = unix.NsecToTimespec(int64(limit))
 			timeout = &s.timeout
 		}
-		s.fds[0].Revents = 0
 		if _, err := unix.Ppoll(s.fds[:], timeout, nil); err != nil && !errors.Is(err, unix.EINTR) {
 			return os.NewSyscallError("ppoll", err)
 		}
