@@ -11,10 +11,12 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/atomicfile"
 	"github.com/libra-ina/libra/internal/filelock"
 	"github.com/libra-ina/libra/internal/regular"
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/ps"
 )
 
 // Machine is what a process needs of the machine that it runs on. A field that is nil
@@ -29,6 +31,10 @@ type Machine struct {
 	Link func(local netip.AddrPort) (link.Link, error)
 	// Disk has the checkpoint.
 	Disk Disk
+	// Plane and Store stand before the data plane of a switch, and are told of the store of
+	// a server, so that a simulation can count what they hold.
+	Plane func(aggregator.Plane) aggregator.Plane
+	Store func(*ps.Store)
 	// Turn is called by a goroutine that several things may have woken at once.
 	Turn func(what string)
 	// Random is what the control services draw from.

@@ -121,6 +121,9 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	}
 	defer func() { err = errors.Join(err, releaseCheckpoint()) }()
 
+	if env.Machine.Store != nil {
+		env.Machine.Store(s.store)
+	}
 	if err := s.startLoop(cfg.Dim); err != nil {
 		return nil, err
 	}

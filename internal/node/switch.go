@@ -52,6 +52,9 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	if err != nil {
 		return err
 	}
+	if env.Machine.Plane != nil {
+		p.Plane = env.Machine.Plane(p.Plane)
+	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)

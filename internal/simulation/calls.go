@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/peer"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
 // Goroutines that begin calls, or answer them, at the same time would write to their
@@ -19,6 +21,12 @@ func (p *process) clientOptions() []grpc.DialOption {
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return p.c.tcp.dial(ctx, p, addr) }),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
 			p.begins(ctx, method, conn)
+			switch req := req.(type) {
+			case *pb.ReportRequest:
+				p.c.accounts.claims(p, req.Steps)
+			case *pb.BarrierRequest:
+				p.c.accounts.claims(p, req.Step+1)
+			}
 			return invoke(ctx, method, req, reply, conn, o...)
 		}),
 		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -16,19 +16,22 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/ps"
 )
 
 // clusterLife is the life of processes: node.RunSwitch, node.RunServer and node.RunWorker, which
 // train together, die and are started again, as an operator does.
 type clusterLife struct {
-	s    *sim
-	tcp  *tcp
-	disk *disk // of the server's machine
-	cfg  cluster.Config
-	dir  string // of the hot set, a real file
+	s        *sim
+	tcp      *tcp
+	accounts *accounts
+	disk     *disk // of the server's machine
+	cfg      cluster.Config
+	dir      string // of the hot set, a real file
 
 	procs    map[string]*process // that run, by role
 	started  map[string]int
@@ -36,7 +39,9 @@ type clusterLife struct {
 	want     []string        // weights after each phase of the training
 	phase    int
 	epochs   []int
-	troubled bool // something has gone wrong by now
+	serving  int        // servers that were started
+	done     []*process // workers that have finished
+	troubled bool       // something has gone wrong by now
 	result   ClusterResult
 }
 
@@ -95,6 +100,7 @@ type process struct {
 	ended   bool        // its function has returned
 	weights string
 	err     error
+	serving int // servers that were started when it was
 }
 
 // RunCluster lives the life of a cluster that trains in step, in a bubble of
@@ -125,6 +131,7 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 	p := &c.s.plan
 	p.window, p.stripes = 512, 1+rng.IntN(3)
 	p.payload = 600
+	sync := rng.IntN(2) == 0
 	c.troubled = p.burst > 0 // a long one silences a flow for seconds
 	p.inbox = max(p.inbox, 64)
 	p.trouble = time.Duration(float64(10*time.Millisecond) * math.Pow(2000, rng.Float64()))
@@ -132,7 +139,7 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 	every := time.Duration(1+rng.IntN(2000)) * time.Millisecond
 	c.cfg = cluster.Config{
 		Backend: cluster.BackendUDP, Port: framePort,
-		Job:    cluster.Job{ID: job, HotSet: filepath.Join(c.dir, "hot.libra"), Sync: true},
+		Job:    cluster.Job{ID: job, HotSet: filepath.Join(c.dir, "hot.libra"), Sync: sync},
 		Switch: cluster.Switch{Address: address(1), Control: netip.AddrPortFrom(address(1), controlPort), Stripes: p.stripes, LaneAligned: rng.IntN(2) == 0},
 		Server: cluster.Server{
 			Host: cluster.Host{Address: address(2)}, Control: netip.AddrPortFrom(address(2), controlPort),
@@ -144,10 +151,19 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 	for id := range p.workers {
 		c.cfg.Workers = append(c.cfg.Workers, cluster.Worker{ID: uint16(id + 1), Host: cluster.Host{Address: address(byte(id + 3))}})
 	}
+	if !sync {
+		c.cfg.Job.Harvest = time.Duration(200+rng.IntN(30_000)) * time.Microsecond
+		c.cfg.Job.HarvestFrames = uint64(rng.IntN(3) * rng.IntN(30))
+		c.cfg.Server.CheckpointSteps = 0
+	}
 	c.epochs = []int{1, 2}[:1+rng.IntN(2)]
 	c.cfg.Model.Epochs = c.epochs[0]
 	c.cfg.SetDefaults()
-	if err := c.makeHotSet(); err != nil {
+	err := c.makeHotSet()
+	if err != nil {
+		return err
+	}
+	if c.accounts, err = newAccounts(c); err != nil || !sync {
 		return err
 	}
 	for _, epochs := range c.epochs {
@@ -222,6 +238,10 @@ func (c *clusterLife) start(role string) {
 	p := &process{c: c, role: role, name: fmt.Sprintf("%s@%d", role, c.started[role]), host: c.hostOf(c.addressOf(role)), cancel: cancel}
 	p.host.down = false
 	c.procs[role] = p
+	if role == theServer {
+		c.serving++
+	}
+	p.serving = c.serving
 	c.s.tell("%s starts\n", p.name)
 	cfg := c.cfg
 	cfg.Model.Epochs = c.epochs[c.phase]
@@ -271,6 +291,8 @@ func (p *process) machine() node.Machine {
 			p.link.act.name = p.name
 			return p.link, nil
 		},
+		Plane:  func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p} },
+		Store:  func(store *ps.Store) { c.accounts.opens(p, store) },
 		Turn:   func(what string) { p.turn(what, nil, time.Time{}) },
 		Random: &lockedReader{s: c.s, from: seeded(c.s.named("random of " + p.name))},
 	}
@@ -322,18 +344,31 @@ func (c *clusterLife) ends(p *process) {
 		}
 	case p.role != theServer:
 		if p.err == nil && !p.dead.Load() {
+			c.accounts.finished(p)
+			if p.serving < c.serving {
+				again() // the server that it trained with is gone
+				return
+			}
 			c.finished[p.role] = true
+			c.done = append(c.done, p)
 		} else if !p.dead.Load() {
 			again()
 		}
 	case p.dead.Load() || p.err != nil:
+		if !p.dead.Load() {
+			c.accounts.left(p)
+		}
+		c.done = nil
 		clear(c.finished) // the next server continues from its checkpoint, with all workers
 		for _, role := range c.roles() {
 			s.after(time.Duration(10+s.schedule.IntN(1000))*time.Millisecond, func() { c.start(role) })
 		}
-	case p.weights != c.want[c.phase]:
+	case c.cfg.Job.Sync && p.weights != c.want[c.phase]:
 		s.fail("training of %d epochs ends with the weights %s, not %s", c.epochs[c.phase], p.weights, c.want[c.phase])
 	default:
+		c.accounts.completed(p.weights, c.done)
+		c.accounts.left(p)
+		c.done = nil
 		c.complete()
 	}
 }

@@ -20,6 +20,14 @@ func above(pkg string) string {
 	}
 }
 
+// books returns the accounts of a cluster; nil in lives of workers alone.
+func (c *clusterLife) books() *accounts {
+	if c == nil {
+		return nil
+	}
+	return c.accounts
+}
+
 func (s *sim) bound() time.Duration {
 	if s.cluster != nil {
 		return 5 * time.Minute

@@ -104,6 +104,7 @@ func (d machineDisk) Rename(from, to string) error {
 	d.names[to] = f
 	delete(d.names, from)
 	d.whole = append(d.whole, bytes.Clone(f.data))
+	d.of.c.accounts.written(f.data)
 	return nil
 }
 

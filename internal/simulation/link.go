@@ -202,11 +202,13 @@ func (l *simLink) Receive(pkts []link.Packet) (int, error) {
 	l.inbox = append(l.inbox[:0], l.inbox[n:]...)
 	l.stats.Received += uint64(n)
 	l.s.ledger.handed(l.host, pkts[:n])
+	l.s.cluster.books().handed(l.host, pkts[:n])
 	return n, nil
 }
 
 func (l *simLink) Reply(pkts []link.Packet) error {
 	l.s.ledger.answers(l.host, pkts)
+	l.s.cluster.books().answers(l.host, pkts)
 	l.act.yield("reply")
 	if err := l.broken(); err != nil {
 		return err

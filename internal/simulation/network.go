@@ -68,6 +68,7 @@ func (n *network) carry(from *host, to wire.Endpoint, payload []byte) {
 		lost, duplicated, late, corrupted = false, false, false, false
 	}
 	s.ledger.leaves(from, dst, payload, duplicated || late)
+	s.cluster.books().leaves(from, dst, payload)
 	switch {
 	case dst == nil:
 		n.count.Overrun++

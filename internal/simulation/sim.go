@@ -201,6 +201,7 @@ func (s *sim) wake(a *actor) {
 	if s.failure == nil && s.ledger != nil && (a.host == nil || a.host == s.server || a.host == s.switched) {
 		s.ledger.balance()
 	}
+	s.cluster.books().look(a.host)
 }
 
 // next returns when something happens, if nothing is to do now.

@@ -1,0 +1,366 @@
+package simulation
+
+import (
+	"encoding/hex"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/wire"
+)
+
+// accounts is the ledger of a cluster. It follows the frames that receivers are given and
+// what they answer, and knows of each in which bank, harvest or commit it has to be. After
+// each step of a receiver, what that holds is compared.
+type accounts struct {
+	c      *clusterLife
+	cfg    ps.Config
+	hot    *packer.HotSet
+	format fixedpoint.Format
+
+	frames map[frameID]*entry
+	order  []*entry // as they left
+	sent   map[*process][]*entry
+	asked  map[*host][]link.Packet
+	plane  *planeAccount // of the newest job of the switch
+	store  *storeAccount // of the newest server
+	files  []fileAccount // checkpoints that were written
+}
+
+// entry is one frame with gradients.
+type entry struct {
+	id      frameID
+	worker  uint16
+	payload []byte
+	claim   uint64 // steps after which its worker has called it acknowledged; 0: not yet
+	applied bool
+	store   *storeAccount // that has it, from a commit on
+	version int
+}
+
+// storeAccount is what the store of one server has to hold.
+type storeAccount struct {
+	of      *process
+	store   *ps.Store // the product's
+	shadow  *ps.Store // sums that the accounts know of
+	base    *fileAccount
+	number  [2]uint64 // of the last harvest
+	pending []*entry  // in the open step
+	version int       // commits
+	hashes  [][32]byte
+}
+
+func newAccounts(c *clusterLife) (a *accounts, err error) {
+	a = &accounts{c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*host][]link.Packet{}}
+	if a.cfg, err = node.StoreConfig(&c.cfg); err != nil {
+		return nil, err
+	}
+	if a.format, err = fixedpoint.NewFormat(a.cfg.Exp); err != nil {
+		return nil, err
+	}
+	a.hot, err = packer.LoadHotSet(c.cfg.Job.HotSet)
+	return a, err
+}
+
+// leaves notes that a process sends a frame.
+func (a *accounts) leaves(from, to *host, payload []byte) {
+	h, err := wire.ParseHeader(payload)
+	if a == nil || err != nil || from.link == nil || to == nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
+		return
+	}
+	id := frameID{to, h.Sender, h.Epoch, h.Seq}
+	if a.frames[id] != nil {
+		return
+	}
+	for _, p := range a.c.procs {
+		if p.host == from {
+			e := &entry{id: id, worker: h.Sender, payload: slices.Clone(payload)}
+			a.frames[id] = e
+			a.order = append(a.order, e)
+			a.sent[p] = append(a.sent[p], e)
+		}
+	}
+}
+
+// handed notes what a receiver is given.
+func (a *accounts) handed(at *host, pkts []link.Packet) {
+	if a == nil || at.name != theSwitch && at.name != theServer {
+		return
+	}
+	a.asked[at] = append(a.asked[at][:0], pkts...)
+	for i := range a.asked[at] { // the answer overwrites it
+		a.asked[at][i].Payload = slices.Clone(pkts[i].Payload)
+	}
+}
+
+// answers enters the frames that a receiver has applied: those that it acknowledges for the
+// first time. All that the receiver holds is compared with that afterwards.
+func (a *accounts) answers(at *host, pkts []link.Packet) {
+	if a == nil || at.name != theSwitch && at.name != theServer {
+		return
+	}
+	for i, asked := range a.asked[at] {
+		h, err := wire.ParseHeader(asked.Payload)
+		if err != nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
+			continue
+		}
+		e := a.frames[frameID{at, h.Sender, h.Epoch, h.Seq}]
+		if e == nil {
+			continue // of a process that has ended
+		}
+		if pkts[i].Reply > 0 {
+			answer := pkts[i].Payload[:pkts[i].Reply]
+			ack, err := wire.ParseHeader(answer)
+			if err != nil || ack.Type == wire.TypeError {
+				continue
+			}
+			for cover := wire.Cover(answer, ack); cover != 0; cover &= cover - 1 {
+				id := e.id
+				id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
+				if other := a.frames[id]; other != nil && !other.applied && !slices.ContainsFunc(a.asked[at][i:], func(p link.Packet) bool {
+					later, _ := wire.ParseHeader(p.Payload)
+					return later.Seq == id.seq && later.Sender == id.sender && later.Epoch == id.epoch
+				}) {
+					a.c.s.fail("%s acknowledges frame %d of worker %d, which is not applied", at.name, id.seq, id.sender)
+				}
+			}
+		}
+		if !e.applied {
+			e.applied = true
+			a.apply(at, e, h)
+		}
+	}
+}
+
+// apply enters a frame.
+func (a *accounts) apply(at *host, e *entry, h wire.Header) {
+	s := a.c.s
+	units := func(bits uint32) int64 {
+		n, err := a.format.FromBits(bits)
+		if err != nil {
+			s.fail("worker %d sends a gradient that no sum has room for: %v", e.worker, err)
+		}
+		return n
+	}
+	if at.name == theSwitch {
+		if a.plane == nil {
+			s.fail("the switch acknowledges frame %d of worker %d, and has no job", e.id.seq, e.worker)
+			return
+		}
+		a.plane.current = append(a.plane.current, e)
+		err := hotPairs(e.payload, h, func(rank int, bits uint32) { a.plane.held[rank] += units(bits) })
+		if err != nil {
+			s.fail("worker %d sends %v", e.worker, err)
+		}
+		return
+	}
+	rows, err := wire.ParseRows(e.payload, wire.TypeCold)
+	if err != nil || a.store == nil {
+		s.fail("the server acknowledges frame %d of worker %d: %v", e.id.seq, e.worker, err)
+		return
+	}
+	a.store.pending = append(a.store.pending, e)
+	for i := range rows.Count * rows.Dim {
+		a.add(rows.Key(i/rows.Dim), i%rows.Dim, units(rows.Bits(i)))
+	}
+}
+
+func (a *accounts) add(key uint64, col int, units int64) {
+	if err := a.store.shadow.AddSum(key, col, units); err != nil {
+		a.c.s.fail("%v", err)
+	}
+}
+
+// hotPairs calls add for each pair of a HOT frame.
+func hotPairs(payload []byte, h wire.Header, add func(rank int, bits uint32)) error {
+	layout := packer.LaneAligned
+	if h.Flags&wire.FlagDense != 0 {
+		layout = packer.Dense
+	}
+	stripes, err := wire.StripeCount(payload)
+	for i := range stripes {
+		s := wire.StripeAt(payload, i)
+		for mask := s.Mask(); mask != 0; mask &= mask - 1 {
+			lane := bits.TrailingZeros32(mask)
+			add(int(layout.Rank(lane, s.Slot(lane))), s.Bits(lane))
+		}
+	}
+	return err
+}
+
+// claims notes that a worker calls all that it has sent acknowledged after some steps.
+func (a *accounts) claims(p *process, steps uint64) {
+	a.c.s.mu.Lock()
+	defer a.c.s.mu.Unlock()
+	for _, e := range a.sent[p] {
+		if e.claim == 0 {
+			e.claim = steps
+			if !e.applied && !p.dead.Load() {
+				a.c.s.fail("%s calls %d steps acknowledged, but frame %d to %s is not applied", p.name, steps, e.id.seq, e.id.to.name)
+			}
+		}
+	}
+}
+
+// opens is told of the store of a server that is about to serve. Its file is in lock.
+func (a *accounts) opens(p *process, store *ps.Store) {
+	s := a.c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.dead.Load() {
+		return
+	}
+	st := &storeAccount{of: p, store: store}
+	instance, number := store.LastHarvest()
+	st.number = [2]uint64{instance, number}
+	var err error
+	if f := a.c.disk.names[checkpointPath]; f == nil {
+		st.shadow, err = ps.New(a.cfg)
+	} else {
+		st.shadow, _, err = readCheckpoint(f.data, a.cfg)
+		for i := len(a.files) - 1; i >= 0 && st.base == nil; i-- {
+			if slices.Equal(a.files[i].data, f.data) {
+				st.base = &a.files[i]
+			}
+		}
+	}
+	if err != nil {
+		s.fail("the server opens a checkpoint that cannot be read: %v", err)
+		return
+	}
+	if st.shadow.Hash() != store.Hash() {
+		s.fail("%s begins with other weights than its checkpoint has", p.name)
+	}
+	a.store = st
+	st.hashes = append(st.hashes, st.shadow.Hash())
+	// What is not in the checkpoint is lost, and trained again.
+	lost := func(e *entry) bool { return !st.holds(e) }
+	maps.DeleteFunc(a.frames, func(_ frameID, e *entry) bool { return lost(e) })
+	a.order = slices.DeleteFunc(a.order, lost)
+	for p, sent := range a.sent {
+		a.sent[p] = slices.DeleteFunc(sent, lost)
+	}
+}
+
+// holds reports whether a frame's gradients are in the weights of a server's store.
+func (st *storeAccount) holds(e *entry) bool { return st.holdsAt(e, st.version) }
+
+func (st *storeAccount) holdsAt(e *entry, version int) bool {
+	for {
+		switch {
+		case e.store == nil:
+			return false
+		case e.store == st:
+			return e.version <= version
+		case st.base == nil:
+			return false
+		}
+		st, version = st.base.store, st.base.version
+	}
+}
+
+// look compares what a receiver holds with what it has to. All are blocked.
+func (a *accounts) look(at *host) {
+	switch {
+	case a == nil || at == nil || a.c.s.failure != nil || a.c.s.over:
+	case at.name == theSwitch:
+		a.plane.look()
+	case at.name == theServer && a.store != nil && !a.store.of.dead.Load():
+		a.lookAtStore()
+	}
+}
+
+func (a *accounts) lookAtStore() {
+	st, s := a.store, a.c.s
+	instance, number := st.store.LastHarvest()
+	if now := [2]uint64{instance, number}; now != st.number {
+		st.number = now
+		if f := a.plane.harvest(); f != nil {
+			st.pending = append(st.pending, f.entries...)
+			for rank, n := range f.sums {
+				if n != 0 {
+					a.add(a.hot.Key(uint32(rank/a.cfg.Dim)), rank%a.cfg.Dim, n)
+				}
+			}
+		}
+	}
+	held, want := pendingOf(st.store), pendingOf(st.shadow)
+	if maps.EqualFunc(held, want, slices.Equal) {
+		if len(held) == 0 { // a commit changes nothing, and shows not
+			a.commit()
+		}
+		return
+	}
+	if len(held) > 0 {
+		for _, key := range slices.Sorted(maps.Keys(want)) {
+			if !slices.Equal(want[key], held[key]) {
+				s.fail("key %d: the open step of %s holds %d, but the frames and harvests that it was given have %d", key, st.of.name, held[key], want[key])
+				return
+			}
+		}
+		s.fail("the open step of %s holds rows that no frame and no harvest has", st.of.name)
+		return
+	}
+	st.version++
+	a.commit()
+	st.shadow.Commit()
+	row, other := make([]float32, a.cfg.Dim), make([]float32, a.cfg.Dim)
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		st.store.Read(key, row)
+		st.shadow.Read(key, other)
+		if !equal(row, other) {
+			s.fail("key %d: %s holds the weights %v, but a commit of the frames and harvests that it was given gives %v", key, st.of.name, row, other)
+			return
+		}
+	}
+	st.hashes = append(st.hashes, st.shadow.Hash())
+}
+
+// commit has the weights hold the frames of the open step.
+func (a *accounts) commit() {
+	for _, e := range a.store.pending {
+		e.store, e.version = a.store, a.store.version
+	}
+	a.store.pending = nil
+}
+
+func pendingOf(s *ps.Store) map[uint64][]int64 {
+	out := map[uint64][]int64{}
+	for key, sums := range s.Pending() {
+		if slices.ContainsFunc(sums, func(n int64) bool { return n != 0 }) {
+			out[key] = slices.Clone(sums)
+		}
+	}
+	return out
+}
+
+// finished checks the end of a worker that has trained all that it was to.
+func (a *accounts) finished(p *process) {
+	for _, e := range a.sent[p] {
+		if !e.applied {
+			a.c.s.fail("%s has finished, but frame %d to %s is not applied", p.name, e.id.seq, e.id.to.name)
+			return
+		}
+	}
+}
+
+// completed checks the end of a training.
+func (a *accounts) completed(weights string, workers []*process) {
+	s, st := a.c.s, a.store
+	if hash := st.shadow.Hash(); hex.EncodeToString(hash[:]) != weights {
+		s.fail("the training ends with the weights %s, but those of its frames and harvests are %x", weights, hash)
+	}
+	for _, p := range workers {
+		for _, e := range a.sent[p] {
+			if !st.holds(e) {
+				s.fail("the training has ended, but frame %d of %s to %s is not in the weights", e.id.seq, p.name, e.id.to.name)
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package simulation
+
+import (
+	"slices"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// planeAccount is what the banks of one job of the switch have to hold.
+type planeAccount struct {
+	c       *clusterLife
+	of      *process
+	job     uint16
+	banks   [2][]int64 // the product's
+	held    []int64    // what was applied and is in a bank, by rank
+	current []*entry   // since the last swap
+	frozen  *frozen
+}
+
+// frozen is the content of a bank that is harvested.
+type frozen struct {
+	sums    []int64
+	entries []*entry
+	taken   bool // by the server
+}
+
+// harvest returns what a harvest brings to the server that it has not had yet, nil if
+// nothing.
+func (p *planeAccount) harvest() *frozen {
+	if p == nil || p.frozen == nil || p.frozen.taken {
+		return nil
+	}
+	p.frozen.taken = true
+	return p.frozen
+}
+
+// look compares the banks with what was applied.
+func (p *planeAccount) look() {
+	if p == nil || p.of.dead.Load() {
+		return
+	}
+	for rank, n := range p.held {
+		if is := p.banks[0][rank] + p.banks[1][rank]; is != n {
+			p.c.s.fail("rank %d: the banks of the switch hold %d units, but the frames that it has acknowledged have %d", rank, is, n)
+			return
+		}
+	}
+}
+
+// watchedPlane is the data plane of a switch, whose accounts are kept.
+type watchedPlane struct {
+	aggregator.Plane
+	of *process
+}
+
+func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
+	err := w.Plane.AddJob(cfg)
+	if err != nil {
+		return err
+	}
+	p := &planeAccount{c: w.of.c, of: w.of, job: cfg.ID}
+	for i := range p.banks { // the only way to learn where they are
+		bank, err := w.Plane.Swap(cfg.ID)
+		if err != nil {
+			return err
+		}
+		p.banks[i] = bank.Slots
+		if err := w.Plane.Clear(bank); err != nil {
+			return err
+		}
+	}
+	p.held = make([]int64, len(p.banks[0]))
+	w.account(func(a *accounts) { a.plane = p })
+	return nil
+}
+
+// account changes the accounts, unless the process is gone.
+func (w watchedPlane) account(change func(*accounts)) {
+	s := w.of.c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !w.of.dead.Load() {
+		change(w.of.c.accounts)
+	}
+}
+
+func (w watchedPlane) RemoveJob(id uint16) error {
+	err := w.Plane.RemoveJob(id)
+	w.account(func(a *accounts) {
+		if err == nil && a.plane != nil && a.plane.job == id {
+			a.plane.of = &process{}
+			a.plane.of.dead.Store(true) // its banks are not its own any more
+		}
+	})
+	return err
+}
+
+func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
+	bank, err := w.Plane.Swap(id)
+	w.account(func(a *accounts) {
+		if p := a.plane; err == nil && p != nil && p.job == id {
+			p.look()
+			p.frozen = &frozen{sums: slices.Clone(bank.Slots), entries: p.current}
+			p.current = nil
+			if int(bank.Frames) != len(p.frozen.entries) {
+				w.of.c.s.fail("a harvest of %d frames, of %d that were applied", bank.Frames, len(p.frozen.entries))
+			}
+		}
+	})
+	return bank, err
+}
+
+func (w watchedPlane) Clear(bank *aggregator.Bank) error {
+	w.account(func(a *accounts) {
+		p := a.plane
+		if p == nil || p.job != bank.Job || p.frozen == nil {
+			return
+		}
+		p.look()
+		switch {
+		case !p.frozen.taken:
+			w.of.c.s.fail("a bank is cleared although the server has not had its harvest")
+		case !slices.Equal(p.frozen.sums, bank.Slots):
+			w.of.c.s.fail("a bank has changed while it was harvested")
+		}
+		for rank, n := range p.frozen.sums {
+			p.held[rank] -= n
+		}
+		p.frozen = nil
+	})
+	return w.Plane.Clear(bank)
+}
