@@ -41,7 +41,9 @@ type clusterLife struct {
 	epochs   []int
 	serving  int        // servers that were started
 	done     []*process // workers that have finished
-	troubled bool       // something has gone wrong by now
+	planned  [2][]planned
+	moments  [2]int
+	troubled bool // something has gone wrong by now
 	result   ClusterResult
 }
 
@@ -57,6 +59,7 @@ type ClusterResult struct {
 	Resumes     int // of a training, from a checkpoint
 	Connections int // of control
 	Broken      int // of them
+	Stops       int
 	Pauses      int
 	Traffic     Traffic
 }
@@ -73,6 +76,7 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Resumes += o.Resumes
 	r.Connections += o.Connections
 	r.Broken += o.Broken
+	r.Stops += o.Stops
 	r.Pauses += o.Pauses
 	r.Traffic.add(o.Traffic)
 }
@@ -97,6 +101,7 @@ type process struct {
 	cancel  context.CancelFunc
 	ready   bool        // it serves, or trains
 	dead    atomic.Bool // killed
+	stopped bool        // told to end
 	ended   bool        // its function has returned
 	weights string
 	err     error
@@ -339,8 +344,12 @@ func (c *clusterLife) ends(p *process) {
 	}
 	switch {
 	case p.role == theSwitch:
-		if !p.dead.Load() {
+		switch {
+		case p.dead.Load():
+		case !p.stopped || p.err != nil:
 			s.fail("the switch ends: %v", p.err)
+		default:
+			again()
 		}
 	case p.role != theServer:
 		if p.err == nil && !p.dead.Load() {

@@ -24,20 +24,21 @@ func (c *clusterLife) trouble() {
 	for i, role := range roles {
 		hosts[i] = c.hostOf(c.addressOf(role))
 	}
-	for range 1 + rng.IntN(6) {
+	for range 1 + rng.IntN(8) {
 		at := time.Duration(float64(p.trouble) * rng.Float64())
+		clock, moment := rng.IntN(3), rng.IntN(1+rng.IntN(1500))
 		if early := time.Duration(rng.IntN(200)) * time.Millisecond; rng.IntN(3) > 0 {
 			at = min(at, early) // most trainings do not last longer
 		}
 		lasts := time.Duration(float64(time.Millisecond) * math.Pow(15_000, rng.Float64()))
 		x, y := rng.IntN(len(hosts)), rng.IntN(len(hosts))
 		which, how := rng.IntN(64), rng.IntN(3)
-		kind := [...]Kinds{Partition, Pause, Crash, Reset, Power}[rng.IntN(5)]
+		kind := [...]Kinds{Partition, Pause, Crash, Reset, Power, Stop}[rng.IntN(6)]
 		if p.kinds&kind == 0 {
 			continue
 		}
 		a, b := hosts[x], hosts[y]
-		s.after(at, func() {
+		begin := func() {
 			if s.healed {
 				return
 			}
@@ -55,6 +56,12 @@ func (c *clusterLife) trouble() {
 				s.after(lasts, func() { a.paused = false })
 			case Reset:
 				c.tcp.breakOne(which, how)
+			case Stop:
+				if victim := c.procs[roles[x]]; victim != nil {
+					c.result.Stops++
+					victim.stopped = true
+					victim.cancel()
+				}
 			case Crash, Power:
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -69,7 +76,12 @@ func (c *clusterLife) trouble() {
 					c.result.Kills++
 				}
 			}
-		})
+		}
+		if clock == byTime {
+			s.after(at, begin)
+		} else {
+			c.planned[clock] = append(c.planned[clock], planned{moment, begin})
+		}
 	}
 	s.after(p.trouble, func() {
 		s.healed, s.healedAt = true, time.Now()
@@ -78,6 +90,32 @@ func (c *clusterLife) trouble() {
 			h.paused = false
 		}
 	})
+}
+
+// What trouble is planned by: the time, or how many frames and control messages have left
+// until then.
+const (
+	byFrames = iota
+	byMessages
+	byTime
+)
+
+type planned struct {
+	moment int
+	begin  func()
+}
+
+// moment has the trouble begin that is planned for now.
+func (c *clusterLife) moment(clock int) {
+	if c == nil {
+		return
+	}
+	c.moments[clock]++
+	for _, p := range c.planned[clock] {
+		if p.moment == c.moments[clock] {
+			c.s.after(0, p.begin)
+		}
+	}
 }
 
 // makeHotSet writes the hot set of the training.

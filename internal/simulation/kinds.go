@@ -30,12 +30,13 @@ const (
 const (
 	Reset Kinds = 1 << (12 + iota) // a control connection breaks, at both ends or at one
 	Power                          // a machine loses power, with what its disk had not synced
+	Stop                           // a process is told to end, and started again
 
-	ClusterAll = All | Reset | Power
+	ClusterAll = All | Reset | Power | Stop
 )
 
 var kindNames = [...]string{
-	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel", "queue", "silence", "reset", "power",
+	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel", "queue", "silence", "reset", "power", "stop",
 }
 
 // ParseKinds reads a list of names with commas between them. Empty means all.

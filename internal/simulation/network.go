@@ -50,6 +50,7 @@ func (s *sim) newHost(name, at string) *host {
 // carry takes a frame that leaves a host. The payload is the network's.
 func (n *network) carry(from *host, to wire.Endpoint, payload []byte) {
 	n.count.Frames++
+	n.s.cluster.moment(byFrames)
 	dst := n.hosts[to.AddrPort()]
 	s, p, rng := n.s, &n.s.plan, n.s.netRand
 	// Always the same number of draws, so that switching one kind off

@@ -329,6 +329,7 @@ func (n *tcp) deliver(e *end) {
 	if unit >= frameHead {
 		kind = e.out[3]
 	}
+	n.s.cluster.moment(byMessages)
 	n.s.tell("%s brings a frame of type %d, %d bytes\n", e.name, kind, unit)
 	e.peer.in = append(e.peer.in, e.out[:unit]...)
 	e.out = append(e.out[:0], e.out[unit:]...)
