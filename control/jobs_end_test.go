@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -50,6 +51,63 @@ func TestRemovedJobEndsItsStreams(t *testing.T) {
 			t.Error("the data plane still has the job")
 		}
 		l.create(t, spec()) // its slots are free again
+	})
+}
+
+// forgetful loses the answers to some removals.
+type forgetful struct {
+	pb.AggregatorClient
+	lose int
+}
+
+func (f *forgetful) RemoveJob(ctx context.Context, req *pb.RemoveJobRequest, o ...grpc.CallOption) (*pb.RemoveJobResponse, error) {
+	answer, err := f.AggregatorClient.RemoveJob(ctx, req, o...)
+	if f.lose > 0 {
+		f.lose--
+		return nil, status.Error(codes.Unavailable, "error reading from server: EOF")
+	}
+	return answer, err
+}
+
+// An owner whose removal of the job loses its answer with the connection asks again, and
+// the job that has ended meanwhile is no error, nor is the next owner's harmed.
+func TestRemovalIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		for _, taken := range []bool{false, true} {
+			client := &forgetful{l.client, 3}
+			job, err := CreateJob(t.Context(), client, spec(), 0, quiet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error)
+			go func() { ended <- job.Remove(t.Context()) }()
+			synctest.Wait()
+			var next *Owned
+			if taken {
+				if next, err = CreateJob(t.Context(), l.client, spec(), 0, quiet); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := <-ended; err != nil || client.lose != 0 {
+				t.Errorf("next owner %v: the removal ends with %v, and %d answers are still to be lost", taken, err, client.lose)
+			}
+			if next != nil {
+				if err := next.Remove(t.Context()); err != nil {
+					t.Errorf("the next owner's job: %v", err)
+				}
+			}
+		}
+		// The first answer tells the truth: the job is not the owner's.
+		job, err := CreateJob(t.Context(), l.client, spec(), 0, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []bool{true, false} {
+			if err := job.Remove(t.Context()); (err == nil) != want {
+				t.Errorf("removal of a job that is there %v: %v", want, err)
+			}
+		}
 	})
 }
 

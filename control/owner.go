@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -53,8 +54,17 @@ func (o *Owned) Lost(call string, err error) error {
 	return fmt.Errorf("lost job %d: %w", o.ID, CallError("aggregator", call, err))
 }
 
-// Remove ends the job.
+// Remove ends the job. While the connection is broken it tries again, until ctx ends:
+// the job has then ended already if it is another's, or there is none.
 func (o *Owned) Remove(ctx context.Context) error {
-	_, err := o.client.RemoveJob(ctx, &pb.RemoveJobRequest{Job: uint32(o.ID), Key: o.Key, Instance: o.Instance})
+	again := false
+	err := Repeat(ctx, func(ctx context.Context) error {
+		_, err := o.client.RemoveJob(ctx, &pb.RemoveJobRequest{Job: uint32(o.ID), Key: o.Key, Instance: o.Instance})
+		if code := status.Code(err); again && (code == codes.NotFound || code == codes.PermissionDenied) {
+			return nil
+		}
+		again = true
+		return err
+	})
 	return CallError("aggregator", "remove job", err)
 }

@@ -207,11 +207,17 @@ func jobSpec(c *cluster.Config, hot *packer.HotSet) (*pb.JobSpec, error) {
 }
 
 // removeJob frees the job's slots. It has its own time limit, because the run's
-// context may have ended.
+// context may have ended. An aggregator that cannot be reached is no failure of the
+// training: it ends the job with its lease.
 func (s *server) removeJob() error {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
-	return s.job.Remove(ctx)
+	err := s.job.Remove(ctx)
+	if err != nil && ctx.Err() != nil {
+		s.env.Log.Warn("the job was not removed; it ends with its lease", "job", s.job.ID, "lease", time.Duration(s.job.LeaseMs)*time.Millisecond, "error", err)
+		return nil
+	}
+	return err
 }
 
 // apply adds a harvest to the open step. Without barriers a harvest also ends
