@@ -231,6 +231,9 @@ func (s *ParameterServer) admit(m *member) error {
 	// Under the server's context: a worker that hangs up in between must not
 	// leave half an admission.
 	if err := s.cfg.Members.Admit(s.ctx, m.ID, netip.AddrPortFrom(m.IP, m.Port), m.Epoch); err != nil {
+		if s.ctx.Err() != nil {
+			return errStopping
+		}
 		return status.Errorf(codes.Internal, "worker %d: %v", m.ID, err)
 	}
 	if d := s.absent[m.ID]; d != nil && d.stop() {

@@ -225,6 +225,32 @@ func TestWaitIsCutShort(t *testing.T) {
 	})
 }
 
+// endsMeanwhile is an endpoint that still has to admit a worker when its server is told to end.
+type endsMeanwhile struct {
+	*roll
+	entered chan struct{}
+}
+
+func (e *endsMeanwhile) Admit(ctx context.Context, _ uint16, _ netip.AddrPort, _ uint16) error {
+	close(e.entered)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A worker that joins a server that is told to end hears just that.
+func TestServerThatStopsWhileItAdmits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := &endsMeanwhile{&roll{}, make(chan struct{})}
+		s := startServer(t, func(c *ParameterServerConfig) { c.Members = members })
+		w := s.worker(t, 1)
+		ended := make(chan error)
+		go func() { ended <- w.join(t) }()
+		<-members.entered
+		s.stop()
+		wants(t, "joining", <-ended, codes.Aborted, "stopping")
+	})
+}
+
 // A server that stops tells its workers, and touches its endpoint no more.
 func TestStoppingServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -43,7 +43,7 @@ type clusterLife struct {
 	done     []*process // workers that have finished
 	planned  [2][]planned
 	moments  [2]int
-	troubled bool // something has gone wrong by now
+	happened Kinds // that may end a process, so far
 	result   ClusterResult
 }
 
@@ -137,7 +137,9 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 	p.window, p.stripes = 512, 1+rng.IntN(3)
 	p.payload = 600
 	sync := rng.IntN(2) == 0
-	c.troubled = p.burst > 0 // a long one silences a flow for seconds
+	if p.burst > 0 { // a long one silences a flow for seconds
+		c.happened = Loss
+	}
 	p.inbox = max(p.inbox, 64)
 	p.trouble = time.Duration(float64(10*time.Millisecond) * math.Pow(2000, rng.Float64()))
 	address := func(host byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, host}) }
@@ -339,8 +341,8 @@ func (c *clusterLife) ends(p *process) {
 	}
 	if p.dead.Load() {
 		again()
-	} else if p.err != nil && !c.troubled {
-		s.fail("%s ends without a cause that may end it: %v", p.name, p.err)
+	} else if p.err != nil && !c.explained(p) {
+		s.fail("%s ends, which %v does not explain: %v", p.name, c.happened, p.err)
 	}
 	switch {
 	case p.role == theSwitch:

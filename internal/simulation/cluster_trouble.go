@@ -43,7 +43,7 @@ func (c *clusterLife) trouble() {
 				return
 			}
 			if kind != Reset {
-				c.troubled = true
+				c.happened |= kind
 			}
 			s.tell("%v of %s and %s\n", kind, a.name, b.name)
 			switch kind {
@@ -61,6 +61,11 @@ func (c *clusterLife) trouble() {
 					c.result.Stops++
 					victim.stopped = true
 					victim.cancel()
+					s.after(stopLimit, func() {
+						if c.procs[roles[x]] == victim && !victim.dead.Load() && !a.paused {
+							s.fail("%s was told to end %v ago, and does not: %s", victim.name, stopLimit, s.state())
+						}
+					})
 				}
 			case Crash, Power:
 				s.mu.Lock()

@@ -449,7 +449,7 @@ func (n *tcp) breakOne(which, how int) {
 	n.s.cluster.result.Broken++
 	for _, p := range n.s.cluster.procs {
 		if !p.ready { // what it does until then, it does not do again
-			n.s.cluster.troubled = true
+			n.s.cluster.happened |= Reset
 		}
 	}
 	switch how {
@@ -458,7 +458,7 @@ func (n *tcp) breakOne(which, how int) {
 		e.peer.close(errReset)
 	case 1: // half open: the other will find out by itself
 		if e.preface == 0 && strings.HasSuffix(e.name, " back") {
-			n.s.cluster.troubled = true // its client does not, for longer than it may be away
+			n.s.cluster.happened |= Reset // its client does not, for longer than it may be away
 		}
 		e.close(errReset)
 		e.silent = true

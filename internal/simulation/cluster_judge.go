@@ -1,0 +1,45 @@
+package simulation
+
+import (
+	"strings"
+	"time"
+)
+
+// stopLimit is how long a process that was told to end may take: it says farewell to each
+// service and each of its peers, and writes a checkpoint.
+const stopLimit = 30 * time.Second
+
+// ended are the kinds of trouble that end a process, cut those that cut it off from others.
+const (
+	ended = Crash | Power | Stop
+	cut   = Partition | Pause | Loss | Reset
+)
+
+// errorsOf lists what a process may end with, and which trouble explains it. The first
+// that the error has in its text counts.
+var errorsOf = []struct {
+	text string
+	by   Kinds
+}{
+	{"peer silent for", ended | cut&^Reset},
+	{"left before it had finished", ended | cut},
+	{"the service is stopping", ended | cut},
+	{"the connection broke", ended | cut},
+	{"did not answer within", ended | cut},
+	{"refused: unknown job", ended | cut},
+	{"refused: unknown sender", ended | cut},
+	{"was removed", ended | cut},
+	{"no job 7: its parameter server has not created it", ended | cut},
+	{"context canceled", Stop},
+}
+
+// explained reports whether the error that a process has ended with has a cause.
+func (c *clusterLife) explained(p *process) bool {
+	text := p.err.Error()
+	for _, e := range errorsOf {
+		if strings.Contains(text, e.text) {
+			return c.happened&e.by != 0 && (e.by != Stop || p.stopped)
+		}
+	}
+	return false
+}
