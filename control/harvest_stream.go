@@ -79,9 +79,14 @@ func (h *harvestSession) run() error {
 		var err error
 		select {
 		case <-period:
+			ticked(count)
 			err = h.harvest()
 		case <-count:
-			err = h.harvestCounted()
+			if ticked(period) {
+				err = h.harvest()
+			} else {
+				err = h.harvestCounted()
+			}
 		case req := <-requests:
 			err = h.take(req)
 		case err = <-ended:
@@ -93,6 +98,18 @@ func (h *harvestSession) run() error {
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// ticked takes a tick that waits, if there is one. Both kinds may wait when a harvest is
+// acknowledged: that it is time is the reason then, and one harvest answers both. Which
+// of the two select takes first is chance, and by count a new period begins.
+func ticked(c <-chan time.Time) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -48,7 +48,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.`,
 		setUpLog(*verbose)
 		return refuseZeros(cmd)
 	}
-	root.AddCommand(newDemo(), newSwitch(), newServer(), newWorker(), newStats(), newJob(), newCapture(), newHotset(), newConfig(), newExport(), newPredict(), newEvaluate(), newLut(), newBench(), newVersion())
+	root.AddCommand(newDemo(), newSwitch(), newServer(), newWorker(), newStats(), newJob(), newCapture(), newHotset(), newConfig(), newExport(), newPredict(), newEvaluate(), newLut(), newBench(), newSimulate(), newVersion())
 	groups(root)
 	return root
 }

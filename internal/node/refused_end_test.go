@@ -77,11 +77,52 @@ func (r refuser) Done(context.Context, *pb.DoneRequest) (*pb.DoneResponse, error
 	return nil, status.Error(codes.PermissionDenied, "not with this token")
 }
 
+// quitter stops when its worker is about to finish.
+type quitter struct {
+	refuser
+	done chan struct{}
+}
+
+func (q quitter) Join(req *pb.JoinRequest, stream grpc.ServerStreamingServer[pb.Membership]) error {
+	there, err := q.to.Join(stream.Context(), req)
+	if err != nil {
+		return err
+	}
+	m, err := there.Recv()
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(m); err != nil {
+		return err
+	}
+	select {
+	case <-q.done:
+		return status.Error(codes.Aborted, "the service is stopping")
+	case <-stream.Context().Done():
+		return stream.Context().Err()
+	}
+}
+
+func (q quitter) Done(ctx context.Context, _ *pb.DoneRequest) (*pb.DoneResponse, error) {
+	close(q.done)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 // A worker whose server does not take its end for one has not succeeded: the server
 // counts it as lost.
 func TestWorkerThatCannotFinishFails(t *testing.T) {
+	for want, service := range map[string]func(refuser) pb.ParameterServerServer{
+		"parameter server: done: not with this token":                     func(r refuser) pb.ParameterServerServer { return r },
+		"parameter server: withdrew this worker: the service is stopping": func(r refuser) pb.ParameterServerServer { return quitter{r, make(chan struct{})} },
+	} {
+		cannotFinish(t, service, want)
+	}
+}
+
+func cannotFinish(t *testing.T, service func(refuser) pb.ParameterServerServer, want string) {
 	c := newCluster(t, 1)
-	startSwitch(t, c)
+	defer runSwitch(t, c, testLog(t))()
 	conn, err := grpc.NewClient("passthrough:///"+c.Server.Control.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +133,7 @@ func TestWorkerThatCannotFinishFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := grpc.NewServer()
-	pb.RegisterParameterServerServer(s, refuser{to: pb.NewParameterServerClient(conn)})
+	pb.RegisterParameterServerServer(s, service(refuser{to: pb.NewParameterServerClient(conn)}))
 	go func() { _ = s.Serve(l) }()
 	defer s.Stop()
 	ready, ended := make(chan struct{}), make(chan error, 1)
@@ -108,8 +149,8 @@ func TestWorkerThatCannotFinishFails(t *testing.T) {
 	theirs := *c
 	theirs.Server.Control = l.Addr().(*net.TCPAddr).AddrPort()
 	result, err := RunWorker(t.Context(), Env{Config: &theirs, Log: testLog(t).With("process", "worker 1")}, WorkerOptions{ID: 1})
-	if result != nil || err == nil || err.Error() != "parameter server: done: not with this token" {
-		t.Errorf("the worker returns %v, %v", result, err)
+	if result != nil || err == nil || err.Error() != want {
+		t.Errorf("the worker returns %v, %v, want %q", result, err, want)
 	}
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished") {
 		t.Errorf("the server ends with %v", err)

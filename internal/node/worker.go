@@ -129,7 +129,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		return nil, err
 	}
 	if err := members.done(ctx); err != nil {
-		return nil, err
+		return nil, reason(ctx, err)
 	}
 	return workerResult(o.ID, c.Backend, trained, stats, training.Model.Dim()), nil
 }

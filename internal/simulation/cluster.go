@@ -9,10 +9,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
-	"testing"
 	"testing/synctest"
 	"time"
 
@@ -49,6 +49,7 @@ type clusterLife struct {
 
 // ClusterResult is what happened in the life of a cluster.
 type ClusterResult struct {
+	Lives       int
 	Steps       int64
 	Virtual     time.Duration
 	Digest      uint64 // of the trace
@@ -66,6 +67,7 @@ type ClusterResult struct {
 
 // Add adds what happened in another life.
 func (r *ClusterResult) Add(o ClusterResult) {
+	r.Lives += o.Lives
 	r.Steps += o.Steps
 	r.Virtual += o.Virtual
 	r.Digest ^= o.Digest
@@ -110,23 +112,28 @@ type process struct {
 
 // RunCluster lives the life of a cluster that trains in step, in a bubble of
 // testing/synctest, and returns what happened in it. See [Run].
-func RunCluster(t *testing.T, o Options) (r ClusterResult, err error) {
-	c, err := newCluster(t, o)
+func RunCluster(in Bubble, o Options) (r ClusterResult, err error) {
+	dir, err := os.MkdirTemp("", "libra-simulation-")
 	if err != nil {
 		return r, err
 	}
-	synctest.Test(t, func(*testing.T) { r, err = c.live() })
+	defer os.RemoveAll(dir)
+	c, err := newCluster(dir, o)
+	if err != nil {
+		return r, err
+	}
+	in(func() { r, err = c.live() })
 	return r, err
 }
 
-func newCluster(t *testing.T, o Options) (*clusterLife, error) {
+func newCluster(dir string, o Options) (*clusterLife, error) {
 	s := &sim{options: o, out: o.Trace, digest: newDigest()}
 	c := &clusterLife{
-		s: s, dir: t.TempDir(), procs: map[string]*process{}, started: map[string]int{}, finished: map[string]bool{},
+		s: s, dir: dir, procs: map[string]*process{}, started: map[string]int{}, finished: map[string]bool{},
 	}
 	s.cluster = c
 	rng := s.random(streamPlan)
-	s.plan = newPlan(rng, o.Kinds)
+	s.plan = newPlan(rng, o)
 	s.schedule, s.netRand = s.random(streamSchedule), s.random(streamNetwork)
 	return c, c.configure(rng)
 }
@@ -164,6 +171,11 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 		c.cfg.Server.CheckpointSteps = 0
 	}
 	c.epochs = []int{1, 2}[:1+rng.IntN(2)]
+	cut := c.s.options.Cut
+	if cut.Once {
+		c.epochs = c.epochs[:1]
+	}
+	c.cfg.Data.Synthetic.Rows = max(5, c.cfg.Data.Synthetic.Rows>>cut.Halves)
 	c.cfg.Model.Epochs = c.epochs[0]
 	c.cfg.SetDefaults()
 	err := c.makeHotSet()
@@ -201,6 +213,7 @@ func (c *clusterLife) live() (ClusterResult, error) {
 	c.trouble()
 	s.run(func() bool { return c.phase == len(c.epochs) })
 	c.end()
+	c.result.Lives = 1
 	c.result.Steps, c.result.Virtual, c.result.Digest = s.step, time.Since(s.began), s.digest.Sum64()
 	c.result.Traffic = s.net.count
 	return c.result, s.failure

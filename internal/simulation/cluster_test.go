@@ -31,7 +31,7 @@ func TestClusterSeeds(t *testing.T) {
 				if *show {
 					o.Trace = &trace
 				}
-				r, err := RunCluster(t, o)
+				r, err := RunCluster(InTest(t), o)
 				if err != nil {
 					t.Errorf("%v\nits trace: go test ./internal/simulation -run '^TestClusterSeeds$' -v -first %d -clusters 1 -only '%s' -trace", err, o.Seed, *only)
 					ended.Store(*stop)
@@ -58,7 +58,7 @@ func TestSameSeedSameClusterTrace(t *testing.T) {
 				before = runtime.GOMAXPROCS(1)
 			}
 			var err error
-			results[i], err = RunCluster(t, Options{Seed: seed, Kinds: ClusterAll, Trace: &traces[i]})
+			results[i], err = RunCluster(InTest(t), Options{Seed: seed, Kinds: ClusterAll, Trace: &traces[i]})
 			if before > 0 {
 				runtime.GOMAXPROCS(before)
 			}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/internal/cluster"
@@ -24,7 +25,7 @@ func (c *clusterLife) trouble() {
 	for i, role := range roles {
 		hosts[i] = c.hostOf(c.addressOf(role))
 	}
-	for range 1 + rng.IntN(8) {
+	for n := range 1 + rng.IntN(most-1) {
 		at := time.Duration(float64(p.trouble) * rng.Float64())
 		clock, moment := rng.IntN(3), rng.IntN(1+rng.IntN(1500))
 		if early := time.Duration(rng.IntN(200)) * time.Millisecond; rng.IntN(3) > 0 {
@@ -34,7 +35,7 @@ func (c *clusterLife) trouble() {
 		x, y := rng.IntN(len(hosts)), rng.IntN(len(hosts))
 		which, how := rng.IntN(64), rng.IntN(3)
 		kind := [...]Kinds{Partition, Pause, Crash, Reset, Power, Stop}[rng.IntN(6)]
-		if p.kinds&kind == 0 {
+		if p.kinds&kind == 0 || slices.Contains(s.options.Cut.Without, n) {
 			continue
 		}
 		a, b := hosts[x], hosts[y]

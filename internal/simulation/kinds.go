@@ -72,3 +72,6 @@ func (k Kinds) String() string {
 	}
 	return strings.Join(names, ",")
 }
+
+// MarshalText writes what [ParseKinds] reads.
+func (k Kinds) MarshalText() ([]byte, error) { return []byte(k.String()), nil }

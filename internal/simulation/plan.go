@@ -50,7 +50,7 @@ func (s *sim) random(stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(s.options.Seed, stream))
 }
 
-func newPlan(rng *rand.Rand, allowed Kinds) plan {
+func newPlan(rng *rand.Rand, o Options) plan {
 	p := plan{
 		workers: 1 + rng.IntN(3),
 		dim:     1 + rng.IntN(3),
@@ -72,8 +72,12 @@ func newPlan(rng *rand.Rand, allowed Kinds) plan {
 		p.workers, p.window, p.stripes = 1, wire.DefaultWindow, 1
 		p.calls, p.rows, p.tickets, p.hasty = 100, 1000, 60, true
 	}
+	if o.Cut.Workers > 0 {
+		p.workers = min(p.workers, o.Cut.Workers)
+	}
+	p.calls = max(1, p.calls>>o.Cut.Halves)
 	p.payload = max(wire.HotLen(p.stripes), 200) + rng.IntN(300)
-	p.kinds = allowed
+	p.kinds = o.Kinds
 	for k := Kinds(1); k < ClusterAll; k <<= 1 {
 		// Most lives meet some kinds of trouble only: what they hide from each
 		// other shows then.

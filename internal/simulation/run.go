@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"testing"
-	"testing/synctest"
+	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -18,17 +17,20 @@ import (
 // Options chooses a life.
 type Options struct {
 	// Seed decides everything that Kinds allows.
-	Seed uint64
+	Seed uint64 `json:"seed"`
 	// Kinds are the kinds of trouble that the life may meet.
-	Kinds Kinds
+	Kinds Kinds `json:"kinds"`
+	// Cut makes the life smaller than the seed has it.
+	Cut Cut `json:"cut"`
 	// Trace gets a line for each step and each frame. Nil: none.
-	Trace io.Writer
+	Trace io.Writer `json:"-"`
 
 	fault fault
 }
 
 // Result is what happened in a life.
 type Result struct {
+	Lives     int
 	Steps     int64         // turns of goroutines and events
 	Virtual   time.Duration // that the life lasted
 	Digest    uint64        // of the trace
@@ -46,15 +48,15 @@ type Result struct {
 }
 
 // Run lives one life in a bubble of testing/synctest, and returns what happened in it. An
-// error begins with the seed and is about the first thing that is not as it must be.
-func Run(t *testing.T, o Options) (r Result, err error) {
-	synctest.Test(t, func(*testing.T) { r, err = live(o) })
+// error is a [Violation], or one of the simulation's own.
+func Run(in Bubble, o Options) (r Result, err error) {
+	in(func() { r, err = live(o) })
 	return r, err
 }
 
 func live(o Options) (Result, error) {
 	s := &sim{options: o, out: o.Trace, digest: newDigest(), began: time.Now(), kicked: make(chan struct{}, 1)}
-	s.plan = newPlan(s.random(streamPlan), o.Kinds)
+	s.plan = newPlan(s.random(streamPlan), o)
 	s.schedule, s.netRand = s.random(streamSchedule), s.random(streamNetwork)
 	s.trace("seed %d: %+v\n", o.Seed, s.plan)
 	if err := s.setUp(); err != nil {
@@ -66,6 +68,7 @@ func live(o Options) (Result, error) {
 	s.run(func() bool { return harvester.gone && len(s.events) == 0 })
 	s.check()
 	s.end()
+	s.result.Lives = 1
 	s.result.Steps, s.result.Virtual, s.result.Digest = s.step, time.Since(s.began), s.digest.Sum64()
 	s.result.Applied, s.result.Traffic = s.ledger.applied, s.net.count
 	return s.result, s.failure
@@ -133,13 +136,13 @@ func (s *sim) trouble() {
 		hosts = append(hosts, w.host)
 	}
 	span := int64(p.trouble)
-	for range 2 + rng.IntN(8) {
+	for n := range 2 + rng.IntN(most-2) {
 		// As in carry, the number of draws is always the same.
 		at, lasts := time.Duration(rng.Int64N(span)), time.Duration(rng.Int64N(span/4))
 		a, b := hosts[rng.IntN(len(hosts))], hosts[rng.IntN(len(hosts))]
 		w, where := s.workers[rng.IntN(len(s.workers))], rng.IntN(3)
 		kind := [...]Kinds{Partition, Pause, Crash, Evict}[rng.IntN(4)]
-		if p.kinds&kind == 0 {
+		if p.kinds&kind == 0 || slices.Contains(s.options.Cut.Without, n) {
 			continue
 		}
 		s.after(at, func() {
@@ -214,6 +217,7 @@ func (s *sim) check() {
 
 // Add adds what happened in another life.
 func (r *Result) Add(o Result) {
+	r.Lives += o.Lives
 	r.Steps += o.Steps
 	r.Virtual += o.Virtual
 	r.Digest ^= o.Digest

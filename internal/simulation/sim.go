@@ -104,7 +104,7 @@ func (s *sim) calm() bool { return s.ended() && len(s.events) == 0 }
 // fail notes the first thing that is not as it must be.
 func (s *sim) fail(format string, args ...any) {
 	if s.failure == nil {
-		s.failure = fmt.Errorf("seed %d, step %d, %v: %s", s.options.Seed, s.step, time.Since(s.began), fmt.Sprintf(format, args...))
+		s.failure = &Violation{Options: s.options, Step: s.step, At: time.Since(s.began), What: fmt.Sprintf(format, args...)}
 		s.trace("VIOLATION %v\n", s.failure)
 	}
 }

@@ -42,7 +42,7 @@ func TestSeeds(t *testing.T) {
 				if *show {
 					o.Trace = &trace
 				}
-				r, err := Run(t, o)
+				r, err := Run(InTest(t), o)
 				if err != nil {
 					t.Errorf("%v\nits trace: go test ./internal/simulation -run '^TestSeeds$' -v -first %d -seeds 1 -only '%s' -trace", err, seed, *only)
 					ended.Store(*stop)
@@ -69,7 +69,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 				before = runtime.GOMAXPROCS(1)
 			}
 			var err error
-			results[i], err = Run(t, Options{Seed: seed, Kinds: All, Trace: &traces[i]})
+			results[i], err = Run(InTest(t), Options{Seed: seed, Kinds: All, Trace: &traces[i]})
 			if before > 0 {
 				runtime.GOMAXPROCS(before)
 			}
@@ -91,7 +91,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 func TestSeedsDiffer(t *testing.T) {
 	digests := map[uint64]uint64{}
 	for seed := uint64(1); seed <= 20; seed++ {
-		r, err := Run(t, Options{Seed: seed, Kinds: All})
+		r, err := Run(InTest(t), Options{Seed: seed, Kinds: All})
 		if err != nil {
 			t.Error(err)
 		}
@@ -120,7 +120,7 @@ func TestKindsOfTrouble(t *testing.T) {
 	for kind, count := range counts {
 		var with, without Result
 		live := func(seed uint64, kinds Kinds, total *Result) {
-			r, err := Run(t, Options{Seed: seed, Kinds: kinds})
+			r, err := Run(InTest(t), Options{Seed: seed, Kinds: kinds})
 			if err != nil {
 				t.Error(err)
 			}
@@ -167,7 +167,7 @@ func TestFaultsAreFound(t *testing.T) {
 	for _, f := range []fault{appliesTwice, acknowledgesOnly, sameEpoch, harvestsTwice, clearsEarly, spoilsRow} {
 		t.Run(string(f), func(t *testing.T) {
 			for seed := uint64(1); seed <= 1000; seed++ {
-				_, err := Run(t, Options{Seed: seed, Kinds: All, fault: f})
+				_, err := Run(InTest(t), Options{Seed: seed, Kinds: All, fault: f})
 				if err != nil {
 					t.Logf("found: %v", err)
 					return

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/simulation"
+)
+
+// tail is how many lines of a trace are shown unless all are asked for.
+const tail = 30
+
+func newSimulate() *cobra.Command {
+	var (
+		seed            uint64
+		seeds, only     string
+		lives           []string
+		minutes         float64
+		asJSON, whole   bool
+		parallel        = runtime.GOMAXPROCS(0)
+		everyLife       = []simulation.Life{simulation.Workers, simulation.Clusters}
+		unlimited       = time.Duration(math.MaxInt64)
+		shorteningLimit = 2 * time.Minute
+	)
+	cmd := &cobra.Command{
+		Use:   "simulate",
+		Short: "Live lives of workers and of whole clusters on virtual time, and look for a broken promise",
+		Long: `Runs the code of this program in a simulation: workers, parameter server and
+aggregator in one process, on virtual time, on a network that loses, repeats,
+delays, damages and cuts off, with processes that crash and machines that lose
+power. A seed decides everything. After each step, all gradients are counted.
+
+It ends with exit code 1 at the first violation, and prints the smallest life
+that has one: its seed, what its life was cut down to, the end of its trace, and
+a Go test that lives it again. docs/simulation.md says what is checked.`,
+		Example: `  libra simulate --minutes 10
+  libra simulate --seeds 1-1000 --lives clusters --only crash,reset
+  libra simulate --seed 7 --trace`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			kinds, err := simulation.ParseKinds(only)
+			if err != nil {
+				return usagef(cmd, "--only: %w", err)
+			}
+			c := simulation.Campaign{Lives: everyLife, Kinds: kinds, Parallel: parallel}
+			if len(lives) > 0 {
+				c.Lives = nil
+			}
+			for _, life := range lives {
+				if life := simulation.Life(life); life != simulation.Workers && life != simulation.Clusters {
+					return usagef(cmd, "--lives: %q: choose of workers,clusters", life)
+				}
+				c.Lives = append(c.Lives, simulation.Life(life))
+			}
+			given := cmd.Flags().Changed
+			limit := unlimited
+			switch {
+			case given("seed") && given("seeds"):
+				return usagef(cmd, "--seed and --seeds exclude each other")
+			case given("minutes") && (minutes <= 0 || minutes > 1e6 || math.IsNaN(minutes)):
+				return usagef(cmd, "--minutes: %v: a number above zero is needed", minutes)
+			case given("minutes"):
+				limit = time.Duration(minutes * float64(time.Minute))
+			case !given("seed") && !given("seeds"):
+				limit = time.Minute
+			}
+			switch {
+			case given("seed"):
+				c.First, c.Last = seed, seed
+			case given("seeds"):
+				if c.First, c.Last, err = seedRange(seeds); err != nil {
+					return usagef(cmd, "--seeds: %w", err)
+				}
+			default: // others each time
+				c.First, c.Last = rand.Uint64N(1<<40), math.MaxUint64
+			}
+			s := simulating{cmd: cmd, json: asJSON, whole: whole, limit: limit, shortening: shorteningLimit, in: simulation.Bubbles()}
+			return s.run(c)
+		},
+	}
+	f := cmd.Flags()
+	f.Uint64Var(&seed, "seed", 0, "live the lives of one seed")
+	f.StringVar(&seeds, "seeds", "", "live those of the seeds `A-B`; default: from a random one on")
+	f.Float64Var(&minutes, "minutes", 1, "begin no life after this many minutes; without --seed and --seeds")
+	f.StringVar(&only, "only", "", "`kinds` of trouble, with commas between them; default: all")
+	f.StringSliceVar(&lives, "lives", nil, "`kinds` of lives: workers, clusters; default: both")
+	f.BoolVar(&whole, "trace", false, "print the whole trace of a violation, or of the only seed")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// seedRange reads A-B.
+func seedRange(text string) (first, last uint64, err error) {
+	a, b, found := strings.Cut(text, "-")
+	first, err = strconv.ParseUint(a, 10, 64)
+	if last, _ = strconv.ParseUint(b, 10, 64); err != nil || !found || last < first || strconv.FormatUint(last, 10) != b {
+		return 0, 0, fmt.Errorf("%q: two numbers are needed, such as 1-100", text)
+	}
+	return first, last, nil
+}
+
+// simulating is one run of the command.
+type simulating struct {
+	cmd               *cobra.Command
+	json, whole       bool
+	limit, shortening time.Duration
+	in                simulation.Bubble
+}
+
+func (s simulating) run(c simulation.Campaign) error {
+	ctx, cancel := context.WithTimeout(s.cmd.Context(), s.limit)
+	defer cancel()
+	total := int64(min(c.Last-c.First, 1<<40)) + 1
+	unit, done := "seeds", func(r *simulation.Report) int64 { return int64(r.Seeds) }
+	if c.Last == math.MaxUint64 {
+		total, unit = int64(s.limit.Seconds()), "seconds"
+		done = func(r *simulation.Report) int64 { return int64(r.Elapsed.Seconds()) }
+	}
+	progress := report.NewProgress(s.cmd.ErrOrStderr(), total, unit)
+	c.Progress = func(r *simulation.Report) {
+		progress.Update(done(r), fmt.Sprintf("%s lives of workers, %s of clusters from seed %d on",
+			humanize.Comma(int64(r.Workers.Lives)), humanize.Comma(int64(r.Clusters.Lives)), c.First))
+	}
+	r, err := c.Run(ctx, s.in)
+	progress.Finish()
+	if err != nil {
+		return err
+	}
+	var shortest *simulation.Violation
+	if len(r.Violations) > 0 {
+		shorten, cancel := context.WithTimeout(s.cmd.Context(), s.shortening)
+		defer cancel()
+		shortest = r.Violations[0].Shortest(shorten, s.in)
+	}
+	if err := s.print(r, shortest, c); err != nil {
+		return err
+	}
+	if shortest != nil {
+		return fmt.Errorf("a promise is broken: %w", r.Violations[0])
+	}
+	return s.cmd.Context().Err()
+}
+
+func (s simulating) print(r *simulation.Report, v *simulation.Violation, c simulation.Campaign) error {
+	w := s.cmd.OutOrStdout()
+	if s.json {
+		out := struct {
+			*simulation.Report
+			Shortest *simulation.Violation `json:"shortest,omitempty"`
+			Test     string                `json:"test,omitempty"`
+		}{Report: r, Shortest: v}
+		if v != nil {
+			out.Test = v.Test()
+		}
+		return json.NewEncoder(w).Encode(out)
+	}
+	if v == nil && s.whole && c.First == c.Last {
+		for _, life := range c.Lives {
+			if err := s.trace(w, life, simulation.Options{Seed: c.First, Kinds: c.Kinds}, math.MaxInt); err != nil {
+				return err
+			}
+		}
+	}
+	p := report.NewPrinter(w)
+	p.Table(fmt.Sprintf("Lives of the %s seeds from %d on, %s of wall time", humanize.Comma(int64(r.Seeds)), r.First, r.Elapsed.Round(time.Millisecond)),
+		[]string{"", "workers", "clusters"}, [][]any{
+			{"lives", r.Workers.Lives, r.Clusters.Lives},
+			{"steps", r.Workers.Steps, r.Clusters.Steps},
+			{"frames", r.Workers.Traffic.Frames, r.Clusters.Traffic.Frames},
+			{"crashes, losses of power", r.Workers.Crashes, r.Clusters.Kills},
+			{"virtual hours", r.Workers.Virtual.Hours(), r.Clusters.Virtual.Hours()},
+		})
+	if v == nil {
+		return p.Err()
+	}
+	p.Note("VIOLATION in a life of %s: %v", v.Life, r.Violations[0])
+	p.Note("The smallest life that was found to have one: %v", v)
+	if p.Err() != nil {
+		return p.Err()
+	}
+	lines := tail
+	if s.whole {
+		lines = math.MaxInt
+	}
+	if err := s.trace(w, v.Life, v.Options, lines); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s", v.Test())
+	return err
+}
+
+// trace prints the last lines of a life's trace.
+func (s simulating) trace(w io.Writer, life simulation.Life, o simulation.Options, lines int) error {
+	var trace bytes.Buffer
+	o.Trace = &trace
+	var err error
+	if life == simulation.Clusters {
+		_, err = simulation.RunCluster(s.in, o)
+	} else {
+		_, err = simulation.Run(s.in, o)
+	}
+	if v := (*simulation.Violation)(nil); err != nil && !errors.As(err, &v) {
+		return err
+	}
+	all := bytes.SplitAfter(trace.Bytes(), []byte("\n"))
+	for _, line := range all[max(0, len(all)-1-lines):] {
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Campaign is many lives.
+type Campaign struct {
+	First, Last uint64 // seeds, both included
+	Lives       []Life // of each seed
+	Kinds       Kinds
+	Parallel    int // lives at a time
+	// Progress, if set, is called after each life.
+	Progress func(*Report)
+}
+
+// Report is what happened in many lives.
+type Report struct {
+	First      uint64        `json:"first"` // seed
+	Seeds      uint64        `json:"seeds"` // that were lived, all below one that was not
+	Kinds      string        `json:"kinds"`
+	Elapsed    time.Duration `json:"elapsed_ns"`
+	Workers    Result        `json:"workers"`
+	Clusters   ClusterResult `json:"clusters"`
+	Violations []*Violation  `json:"violations"`
+}
+
+// Run lives until the last seed, the end of ctx, or a violation; lives that have begun
+// are lived to their ends.
+func (c Campaign) Run(ctx context.Context, in Bubble) (*Report, error) {
+	total := &Report{First: c.First, Kinds: c.Kinds.String(), Violations: []*Violation{}}
+	var (
+		begin  = time.Now()
+		mu     sync.Mutex
+		next   = c.First
+		ended  bool
+		failed error
+		all    sync.WaitGroup
+	)
+	draw := func() (seed uint64, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ended || ctx.Err() != nil || next > c.Last {
+			return 0, false
+		}
+		next++
+		total.Seeds++
+		return next - 1, true
+	}
+	for range max(c.Parallel, 1) {
+		all.Go(func() {
+			for {
+				seed, ok := draw()
+				if !ok {
+					return
+				}
+				for _, life := range c.Lives {
+					var one Report
+					v, err := life.live(in, Options{Seed: seed, Kinds: c.Kinds}, &one)
+					mu.Lock()
+					total.Workers.Add(one.Workers)
+					total.Clusters.Add(one.Clusters)
+					total.Elapsed = time.Since(begin)
+					if v != nil {
+						total.Violations = append(total.Violations, v)
+					}
+					failed = errors.Join(failed, err)
+					ended = ended || v != nil || err != nil
+					if c.Progress != nil {
+						c.Progress(total)
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	return total, failed
+}

@@ -1,0 +1,136 @@
+package simulation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Violation is the first thing in a life that was not as it has to be.
+type Violation struct {
+	Life    Life          `json:"life"`
+	Options Options       `json:"options"`
+	Step    int64         `json:"step"`
+	At      time.Duration `json:"at_ns"` // virtual time
+	What    string        `json:"what"`
+}
+
+func (v *Violation) Error() string {
+	return fmt.Sprintf("seed %d, step %d, %v: %s", v.Options.Seed, v.Step, v.At, v.What)
+}
+
+// Life is a kind of lives.
+type Life string
+
+// The kinds of lives.
+const (
+	Workers  Life = "workers"
+	Clusters Life = "clusters"
+)
+
+// live lives a life of a kind, and returns its violation, nil if it has none. An error
+// is about the life, not of it.
+func (l Life) live(in Bubble, o Options, r *Report) (*Violation, error) {
+	var err error
+	if l == Clusters {
+		var one ClusterResult
+		one, err = RunCluster(in, o)
+		r.Clusters.Add(one)
+	} else {
+		var one Result
+		one, err = Run(in, o)
+		r.Workers.Add(one)
+	}
+	if v := (*Violation)(nil); errors.As(err, &v) {
+		v.Life = l
+		return v, nil
+	}
+	return nil, err
+}
+
+// Cut makes the life of a seed smaller. Its zero value leaves it as it is.
+type Cut struct {
+	// Without lists what trouble does not begin, by its number in the plan.
+	Without []int `json:"without,omitempty"`
+	// Workers is how many there are at most; 0: as many as the seed has.
+	Workers int `json:"workers,omitempty"`
+	// Halves is how often the work is halved: calls, or rows of data.
+	Halves int `json:"halves,omitempty"`
+	// Once leaves a cluster its first training only.
+	Once bool `json:"once,omitempty"`
+}
+
+// most is how much trouble the plan of a life has at most, beside that of frames.
+const most = 10
+
+// Shortest looks for a smaller life that has a violation, too: with less trouble, fewer
+// workers, less work. It returns the smallest that it has found until ctx ends.
+func (v *Violation) Shortest(ctx context.Context, in Bubble) *Violation {
+	best := v
+	try := func(change func(*Options)) bool {
+		o := best.Options
+		o.Cut.Without = slices.Clone(o.Cut.Without)
+		change(&o)
+		if ctx.Err() != nil {
+			return false
+		}
+		smaller, err := v.Life.live(in, o, &Report{})
+		if err != nil || smaller == nil {
+			return false
+		}
+		best = smaller
+		return true
+	}
+	for before := (*Violation)(nil); before != best; {
+		before = best
+		if !best.Options.Cut.Once {
+			try(func(o *Options) { o.Cut.Once = true })
+		}
+		for n := 1; n < cmp.Or(best.Options.Cut.Workers, 3) && !try(func(o *Options) { o.Cut.Workers = n }); n++ {
+		}
+		for k := Kinds(1); k <= ClusterAll; k <<= 1 {
+			if best.Options.Kinds&k != 0 {
+				try(func(o *Options) { o.Kinds &^= k })
+			}
+		}
+		for n := range most {
+			if !slices.Contains(best.Options.Cut.Without, n) {
+				try(func(o *Options) { o.Cut.Without = append(o.Cut.Without, n) })
+			}
+		}
+		for best.Options.Cut.Halves < 6 && try(func(o *Options) { o.Cut.Halves++ }) {
+		}
+	}
+	return best
+}
+
+// Test returns a Go test that lives the life again.
+func (v *Violation) Test() string {
+	run := "Run"
+	if v.Life == Clusters {
+		run = "RunCluster"
+	}
+	kinds := "0"
+	if v.Options.Kinds != 0 {
+		names := strings.Split(v.Options.Kinds.String(), ",")
+		for i, name := range names {
+			names[i] = "simulation." + strings.ToUpper(name[:1]) + name[1:]
+		}
+		kinds = strings.Join(names, " | ")
+	}
+	cut := ""
+	if c := v.Options.Cut; c.Once || c.Workers+c.Halves+len(c.Without) > 0 {
+		cut = fmt.Sprintf(", Cut: %#v", c)
+	}
+	return fmt.Sprintf(`func TestSeed%d(t *testing.T) {
+	_, err := simulation.%s(simulation.InTest(t), simulation.Options{Seed: %d, Kinds: %s%s})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+`, v.Options.Seed, run, v.Options.Seed, kinds, cut)
+}
