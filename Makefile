@@ -16,8 +16,7 @@ MIN      ?= 95
 JSON     ?=
 ONLY     ?=
 FIRST    ?= 1
-SEEDS    ?= 10000
-CLUSTERS ?= 1000
+SEEDS    ?= 1000
 
 .PHONY: help build figures demo demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench setup clean
 
@@ -39,8 +38,8 @@ test: setup ## run all tests under the race detector
 		echo "left out: the tests of packages p4 and cmd/libra that need $$t, which is not on the PATH (docs/p4.md)"; done
 	$(GO) test -race -timeout 60m ./...
 
-simulate: ## live SEEDS lives of workers and CLUSTERS lives of clusters from seed FIRST on (ONLY: kinds of trouble, docs/simulation.md)
-	$(GO) test -count=1 -timeout 0 -run '^Test(Cluster)?Seeds$$' -v ./internal/simulation -first $(FIRST) -seeds $(SEEDS) -clusters $(CLUSTERS) -only '$(ONLY)'
+simulate: build ## live the lives of SEEDS seeds from FIRST on (ONLY: kinds of trouble, docs/simulation.md)
+	$(BIN)/libra simulate --seeds $(FIRST)-$$(( $(FIRST) + $(SEEDS) - 1 )) --only '$(ONLY)' $(ARGS)
 
 conformance: ## compare the XDP program with the model on a million random frames
 	$(GO) test -count=1 -run '^TestAggregateEqualsModel$$' -v ./bpf -frames 1000000

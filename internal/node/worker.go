@@ -126,7 +126,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	}
 	stats, err := w.Stats(ctx)
 	if err != nil {
-		return nil, err
+		return nil, reason(ctx, err)
 	}
 	if err := members.done(ctx); err != nil {
 		return nil, reason(ctx, err)
