@@ -87,7 +87,7 @@ func (v *Violation) Shortest(ctx context.Context, in Bubble) *Violation {
 	}
 	for before := (*Violation)(nil); before != best; {
 		before = best
-		if !best.Options.Cut.Once {
+		if v.Life == Clusters && !best.Options.Cut.Once {
 			try(func(o *Options) { o.Cut.Once = true })
 		}
 		for n := 1; n < cmp.Or(best.Options.Cut.Workers, 3) && !try(func(o *Options) { o.Cut.Workers = n }); n++ {
