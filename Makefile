@@ -53,7 +53,8 @@ kernel-test: ## run the tests of bpf and afxdp in an emulated Debian kernel of s
 p4: ## compile the switch program (needs p4c)
 	p4test p4/program/libra_v1model.p4
 	$(GO) test -count=1 -timeout 60m -run '^TestCompiledIsCurrent$$' ./p4 -recompile
-	$(GO) test -count=1 -run '^TestCompiledBelongsToSources$$' ./p4 -record
+	$(GO) test -count=1 -run '^(TestCompiledBelongsToSources|TestTablesOfTNABelongToProgram)$$' ./p4 -record
+	$(GO) test -count=1 -run '^TestTNACompiles$$' -v ./p4
 
 spec: ## check the protocol's models in docs/spec, and that their mutants fail (needs spin)
 	scripts/spec.sh

@@ -97,7 +97,7 @@ func (j *job) entry() entry {
 			"mode":       uintNumber(uint64(j.Mode)),
 			"arithmetic": uintNumber(uint64(j.Arithmetic)),
 			"bank":       uintNumber(uint64(j.bank)),
-			"base":       uintNumber(uint64(j.first)),
+			"base":       uintNumber(uint64(j.bank*rowsOfBank + j.first)),
 			"rows":       uintNumber(uint64(j.Slots / wire.Lanes)),
 			"more":       uintNumber(more),
 			"slots":      uintNumber(uint64(j.Slots)),
@@ -158,19 +158,16 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 	if !ok {
 		return fmt.Errorf("job %d: sender %d: %w: the switch has room for %d", id, s.ID, aggregator.ErrTooManySenders, p.senders.size)
 	}
-	a := &admission{index: index}
+	a := &admission{index: index, keys: senderKeys(id, s)}
 	if a.began, err = p.count("counters of a sender", senderEvents(index), senderApplied(index)); err == nil {
 		// No two admissions have the same generation, so what the filter holds of
 		// others counts as empty.
 		p.generations++
 		err = p.client.put("admit", entry{
-			table: tableSenders, keys: senderKeys(id, s.ID), action: actionAdmit,
+			table: tableSenders, keys: a.keys, action: actionAdmit,
 			params: map[string]number{
 				"index":      uintNumber(uint64(index)),
 				"generation": uintNumber(uint64(p.generations)),
-				"mac":        macNumber(s.MAC),
-				"ip":         addrNumber(s.IP),
-				"port":       uintNumber(uint64(s.Port)),
 				"epoch":      uintNumber(uint64(s.Epoch)),
 			},
 		})
@@ -183,8 +180,11 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 	return nil
 }
 
-func senderKeys(job, sender uint16) []number {
-	return []number{uintNumber(uint64(job)), uintNumber(uint64(sender))}
+// senderKeys returns what identifies a sender in each of its frames.
+func senderKeys(job uint16, s aggregator.SenderConfig) []number {
+	return []number{
+		uintNumber(uint64(job)), uintNumber(uint64(s.ID)), macNumber(s.MAC), addrNumber(s.IP), uintNumber(uint64(s.Port)),
+	}
 }
 
 // RemoveSender implements [aggregator.Plane].
@@ -199,10 +199,11 @@ func (p *Plane) RemoveSender(id, sender uint16) error {
 }
 
 func (p *Plane) removeSender(j *job, sender uint16) error {
-	if err := p.client.remove("withdraw", entry{table: tableSenders, keys: senderKeys(j.ID, sender)}); err != nil {
+	a := j.senders[sender]
+	if err := p.client.remove("withdraw", entry{table: tableSenders, keys: a.keys}); err != nil {
 		return fmt.Errorf("job %d: sender %d: %w", j.ID, sender, err)
 	}
-	p.senders.give(j.senders[sender].index)
+	p.senders.give(a.index)
 	delete(j.senders, sender)
 	return nil
 }

@@ -79,10 +79,13 @@ func TestMutantsAreCaught(t *testing.T) {
 			return op, params
 		},
 		"both banks are one": func(op string, params []any) (string, []any) {
-			if op == "assign" && has(params, `"0x00002000"`) {
-				return op, replaced(params, `"0x00002000"`, `"0x00000000"`)
+			if op != "assign" || !has(params[:1], "job_base") && !has(params[:1], "job.base") {
+				return op, params
 			}
-			return op, params
+			inBank := map[string]any{"type": "expression", "value": map[string]any{
+				"op": "&", "left": params[1], "right": map[string]any{"type": "hexstr", "value": "0x1fff"},
+			}}
+			return op, []any{params[0], inBank}
 		},
 		"ranks have no end": func(op string, params []any) (string, []any) {
 			if op == "assign" && has(params[:1], "fault") && has(params[1:], `"0x03"`) {

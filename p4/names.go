@@ -104,13 +104,13 @@ func resolve(info *config.P4Info) (*names, error) {
 
 // check returns an error that names what the program lacks.
 func (n *names) check() error {
-	for name, keys := range map[string]int{tableDestinations: 3, tableJobs: 1, tableSenders: 2, tableHosts: 1, tableHomes: 2} {
+	for name, keys := range map[string]int{tableDestinations: 3, tableJobs: 1, tableSenders: 5, tableHosts: 1, tableHomes: 2} {
 		if t, ok := n.tables[name]; !ok || len(t.keys) != keys {
 			return fmt.Errorf("p4: this is not Libra's program: it has no table %s with %d keys", name, keys)
 		}
 	}
 	for name, params := range map[string]int{
-		actionLocal: 0, actionBetween: 0, actionServe: 9, actionAdmit: 6, actionSend: 1, actionHome: 0,
+		actionLocal: 0, actionBetween: 0, actionServe: 9, actionAdmit: 3, actionSend: 1, actionHome: 0,
 	} {
 		if a, ok := n.actions[name]; !ok || len(a.params) != params {
 			return fmt.Errorf("p4: this is not Libra's program: it has no action %s with %d parameters", name, params)

@@ -78,6 +78,7 @@ type job struct {
 // admission is what the plane knows of an admission.
 type admission struct {
 	index int
+	keys  []number // of its entry
 	began counts
 }
 

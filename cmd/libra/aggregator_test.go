@@ -56,6 +56,27 @@ func TestBenchAggregatorAsJSON(t *testing.T) {
 	}
 }
 
+func TestBenchP4AsJSON(t *testing.T) {
+	stdout, stderr, code := output(t, "bench", "p4", "--json")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	var r struct {
+		Programs []struct {
+			Name           string
+			Stages         int
+			Recirculations int
+		}
+		Stages []struct{ Steps []string }
+	}
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatalf("%q: %v", stdout, err)
+	}
+	if len(r.Programs) != 3 || r.Programs[0].Stages != 9 || r.Programs[2].Stages != len(r.Stages) || r.Programs[2].Recirculations != 0 {
+		t.Errorf("report %+v", r)
+	}
+}
+
 // TestLutStudyAsJSON has the fields of package arithmetic at the top.
 func TestLutStudyAsJSON(t *testing.T) {
 	stdout, stderr, code := output(t, "lut", "study", "--tests", "numbers", "--pairs", "2000", "--trials", "1", "--json")

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/bench/engine"
+	"github.com/libra-ina/libra/bench/fit"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/internal/report"
@@ -20,7 +21,7 @@ func newBench() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure the packet engine, the push path and the aggregator",
 	}
-	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAggregator(), newBenchSoak(), newBenchTenants())
+	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAggregator(), newBenchSoak(), newBenchTenants(), newBenchP4())
 	return cmd
 }
 
@@ -178,4 +179,26 @@ func newChild(run func(args []string) error) *cobra.Command {
 		DisableFlagParsing: true,
 		RunE:               func(_ *cobra.Command, args []string) error { return run(args) },
 	}
+}
+
+func newBenchP4() *cobra.Command {
+	var out results
+	cmd := &cobra.Command{
+		Use:   "p4",
+		Short: "Say what the switch programs take of a Tofino, beside the paper's",
+		Long: `Prints the registers, tables and counters of the switch programs, and what they take
+of a Tofino's pipeline, beside the paper's figures (§5.7). It measures nothing: what the
+programs declare is read from them, and the rest is derived.`,
+		Example: "  libra bench p4 --json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := fit.Run()
+			if err != nil {
+				return err
+			}
+			return out.write(cmd.OutOrStdout(), r)
+		},
+	}
+	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object")
+	return cmd
 }

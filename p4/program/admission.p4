@@ -30,10 +30,11 @@ control Destination(inout headers_t hdr, inout state_t meta) {
     }
 }
 
-// Admission finds the frame's job and its sender, or the code of the refusal.
+// Admission looks up the frame's job, and its sender by all that identifies it.
 control Admission(inout headers_t hdr, inout state_t meta) {
     action serve(bit<8> index, bit<2> mode, bit<2> arithmetic, bit<1> bank, bit<16> base,
                  bit<16> rows, bit<22> more, bit<32> slots, bit<16> bias) {
+        meta.job.found = 1;
         meta.job.index = index;
         meta.job.mode = mode;
         meta.job.arithmetic = arithmetic;
@@ -52,12 +53,10 @@ control Admission(inout headers_t hdr, inout state_t meta) {
         size = JOBS;
     }
 
-    action admit(bit<16> index, bit<32> generation, bit<48> mac, bit<32> ip, bit<16> port, bit<16> epoch) {
+    action admit(bit<16> index, bit<32> generation, bit<16> epoch) {
+        meta.sender.found = 1;
         meta.sender.index = index;
         meta.sender.generation = generation;
-        meta.sender.mac = mac;
-        meta.sender.ip = ip;
-        meta.sender.port = port;
         meta.sender.epoch = epoch;
     }
 
@@ -65,6 +64,9 @@ control Admission(inout headers_t hdr, inout state_t meta) {
         key = {
             hdr.libra.job: exact;
             hdr.libra.sender: exact;
+            hdr.ethernet.src: exact;
+            hdr.ipv4.src: exact;
+            hdr.udp.src: exact;
         }
         actions = { admit; NoAction; }
         const default_action = NoAction();
@@ -72,20 +74,11 @@ control Admission(inout headers_t hdr, inout state_t meta) {
     }
 
     apply {
-        if (!jobs.apply().hit) {
-            meta.code = CODE_UNKNOWN_JOB;
-        } else {
-            meta.job_known = 1;
-            if (!senders.apply().hit || meta.sender.mac != hdr.ethernet.src ||
-                meta.sender.ip != hdr.ipv4.src || meta.sender.port != hdr.udp.src) {
-                meta.code = CODE_UNKNOWN_SENDER;
-            } else {
-                meta.sender_known = 1;
-                if (meta.sender.epoch != hdr.libra.epoch) {
-                    meta.code = CODE_WRONG_EPOCH;
-                    meta.value = (bit<32>)meta.sender.epoch;
-                }
-            }
+        meta.job.found = 0;
+        meta.sender.found = 0;
+        if (hdr.libra.isValid()) {
+            jobs.apply();
+            senders.apply();
         }
     }
 }

@@ -4,9 +4,10 @@
 // The multicast group of all ports that have hosts behind them.
 const bit<16> FLOOD_GROUP = 1;
 
-control Forward(inout headers_t hdr, inout state_t meta, inout standard_metadata_t standard) {
-    action send(bit<9> port) { standard.egress_spec = port; }
-    action flood() { standard.mcast_grp = FLOOD_GROUP; }
+// Forward says where a frame goes that came in by a port.
+control Forward(inout headers_t hdr, inout state_t meta, in bit<9> from) {
+    action send(bit<9> port) { meta.port = port; }
+    action flood() { meta.flood = 1; }
     action home() {}
 
     // Behind which port a host is. Frames for others go to all ports.
@@ -22,7 +23,7 @@ control Forward(inout headers_t hdr, inout state_t meta, inout standard_metadata
     table homes {
         key = {
             hdr.ethernet.src: exact;
-            standard.ingress_port: exact;
+            from: exact @name("ingress_port");
         }
         actions = { home; NoAction; }
         const default_action = NoAction();
@@ -32,10 +33,10 @@ control Forward(inout headers_t hdr, inout state_t meta, inout standard_metadata
     apply {
         meta.event = EVENT_PASSED;
         if (!hdr.ethernet.isValid()) {
-            mark_to_drop(standard);
+            meta.drop = 1;
         } else if (hosts.apply().hit) {
-            if (standard.egress_spec == standard.ingress_port) {
-                mark_to_drop(standard); // it is where it belongs
+            if (meta.port == from) {
+                meta.drop = 1; // it is where it belongs
             } else if (meta.foreign == 0 && !hdr.vlan.isValid()) {
                 if (homes.apply().hit) {
                     meta.event = EVENT_FORWARDED;

@@ -1,7 +1,4 @@
-// What is on the wire (docs/wire.md), and what the pipeline knows of a frame.
-
-// The port that leads to the control plane, over P4Runtime's stream.
-const bit<9> CPU_PORT = 510;
+// What is on the wire (docs/wire.md).
 
 const bit<16> ETHER_VLAN = 0x8100;
 const bit<16> ETHER_IPV4 = 0x0800;
@@ -83,12 +80,6 @@ header stripe_t {
 #undef NUMBER
 #undef SLOT
 
-// A UDP payload of another length: it is read for its checksum only. A frame of 9,000
-// bytes has up to 8,972 of them.
-header body_t {
-    varbit<71776> bytes;
-}
-
 // The body of an ERROR.
 header refusal_t {
     bit<16> code;
@@ -103,49 +94,9 @@ const bit<4> CODE_UNKNOWN_SENDER = 2;
 const bit<4> CODE_SLOT_RANGE = 3;
 const bit<4> CODE_WRONG_EPOCH = 4;
 const bit<4> CODE_WRONG_VERSION = 5;
-const bit<4> CODE_NOT_FINITE = 6;
-const bit<4> CODE_OVERFLOW = 7;
+@noWarn("unused") const bit<4> CODE_NOT_FINITE = 6;
+@noWarn("unused") const bit<4> CODE_OVERFLOW = 7;
 const bit<4> CODE_LENGTH = 8;
 const bit<4> CODE_MODE = 9;
 const bit<4> CODE_LAYOUT = 10;
 const bit<4> CODE_TYPE = 12;
-
-// What the control plane sends into the pipeline: an operation on one row of all
-// lanes' registers. It comes back with the row as it was before.
-// Operations: 0 reads the row, 1 clears it.
-const bit<8> OPERATION_CLEAR = 1;
-
-@controller_header("packet_out")
-header request_t {
-    bit<8> operation;
-    bit<32> number;
-}
-
-@controller_header("packet_in")
-header response_t {
-    bit<8> operation;
-    bit<32> number;
-}
-
-#define VALUE(j) bit<64> value##j;
-
-header row_t {
-    LANE_FIELDS(VALUE)
-}
-
-#undef VALUE
-
-struct headers_t {
-    request_t request;
-    response_t response;
-    row_t row;
-    ethernet_t ethernet;
-    vlan_t vlan;
-    ipv4_t ipv4;
-    ipv6_t ipv6;
-    udp_t udp;
-    libra_t libra;
-    refusal_t refusal;
-    stripe_t stripe;
-    body_t body;
-}

@@ -1,49 +1,53 @@
 // The aggregator for v1model (bmv2's simple_switch).
 //
 //   parser ─ destination ┬ foreign, or to another host ─ forward ─▶ its port
-//                        └ ours ─ checksums ─ header ─ admission ─ body ─ pairs
+//                        └ ours ─ checksums ─ header, admission, body ─ pairs
 //                                 ─ registers ─ answer ─▶ the port it came from
 
 #include <core.p4>
 #include <v1model.p4>
 
+#define COUNTER(size, name) counter(size, CounterType.packets) name
+
 #include "sizes.p4"
 #include "headers.p4"
+#include "v1model/headers.p4"
 #include "state.p4"
-#include "parser.p4"
+#include "checksums.p4"
+#include "v1model/parser.p4"
+#include "v1model/checksums.p4"
 #include "admission.p4"
 #include "checks.p4"
-#include "checksums.p4"
-#include "aggregate.p4"
-#include "float.p4"
+#include "v1model/pairs.p4"
+#include "v1model/aggregate.p4"
+#include "v1model/float.p4"
 #include "answer.p4"
+#include "v1model/answer.p4"
 #include "statistics.p4"
 #include "forward.p4"
 
 control LibraIngress(inout headers_t hdr, inout state_t meta, inout standard_metadata_t standard) {
     Destination() destination;
     BadChecksum() bad_checksum;
-    CheckHeader() check_header;
-    Admission() admission;
-    CheckBody() check_body;
+    Check() check;
     CheckPairs() check_pairs;
     Aggregate() aggregate;
     Answer() answer;
+    Sums() sums;
+    Seal() seal;
     Statistics() statistics;
     Forward() forward;
 
     apply {
         bit<32> size;
-        bit<1> aggregated = 0;
         bit<32> frame = standard.packet_length - 14;
         meta.event = EVENT_REFUSED;
         if (hdr.request.isValid()) {
             hdr.row.setValid();
-            aggregated = 1;
         } else {
             destination.apply(hdr, meta);
             if (meta.local == 0) {
-                forward.apply(hdr, meta, standard);
+                forward.apply(hdr, meta, standard.ingress_port);
             } else {
                 if (hdr.vlan.isValid()) {
                     frame = frame - 4;
@@ -53,29 +57,16 @@ control LibraIngress(inout headers_t hdr, inout state_t meta, inout standard_met
                     meta.event = EVENT_TRUNCATED;
                 } else if (standard.checksum_error == 1 || hdr.udp.checksum == 0) {
                     bad_checksum.apply(hdr, meta);
-                } else if (!hdr.libra.isValid()) {
-                    meta.event = EVENT_SHORT;
-                } else if (hdr.libra.type == TYPE_ACK || hdr.libra.type == TYPE_ERROR) {
-                    // Of any version: two aggregators that answer each other's answers
-                    // would never stop.
-                    meta.event = EVENT_UNEXPECTED;
                 } else {
-                    check_header.apply(hdr, meta);
-                    if (meta.code == CODE_NONE) {
-                        admission.apply(hdr, meta);
-                    }
-                    if (meta.code == CODE_NONE) {
-                        check_body.apply(hdr, meta);
-                    }
-                    if (meta.code == CODE_NONE) {
-                        check_pairs.apply(hdr, meta);
-                        aggregated = 1;
-                    }
+                    check.apply(hdr, meta);
+                }
+                if (meta.intact == 1) {
+                    check_pairs.apply(hdr, meta);
                 }
             }
         }
 
-        if (aggregated == 1) {
+        if (hdr.request.isValid() || meta.intact == 1) {
             aggregate.apply(hdr, meta);
         }
 
@@ -87,11 +78,19 @@ control LibraIngress(inout headers_t hdr, inout state_t meta, inout standard_met
             standard.egress_spec = CPU_PORT;
         } else {
             if (meta.event == EVENT_REFUSED) {
-                answer.apply(hdr, meta, size);
+                answer.apply(hdr, meta);
+                if (hdr.stripe.isValid()) {
+                    sums.apply(hdr, meta);
+                }
+                seal.apply(hdr, size);
                 truncate(size);
                 standard.egress_spec = standard.ingress_port;
-            } else if (meta.local == 1) {
+            } else if (meta.local == 1 || meta.drop == 1) {
                 mark_to_drop(standard);
+            } else if (meta.flood == 1) {
+                standard.mcast_grp = FLOOD_GROUP;
+            } else {
+                standard.egress_spec = meta.port;
             }
             statistics.apply(meta);
         }

@@ -1,20 +1,8 @@
-// The parser takes a frame apart as far as it can be the aggregator's. Where it
-// stops, the headers that it has not reached stay invalid. What is behind the
-// UDP datagram, such as padding, is left alone.
-
-parser LibraParser(packet_in packet, out headers_t hdr, inout state_t meta,
-                   inout standard_metadata_t standard) {
-    state start {
-        transition select(standard.ingress_port) {
-            CPU_PORT: request;
-            default: ethernet;
-        }
-    }
-
-    state request {
-        packet.extract(hdr.request);
-        transition accept;
-    }
+// The states that take a frame apart, as far as it can be the aggregator's: an
+// architecture's parser has them among its own. Where they stop, the headers that they
+// have not reached stay invalid. What is behind the UDP datagram, such as padding, is
+// left alone. An architecture says what it does with checksums here (VERIFY_IPV4,
+// VERIFY_HEADER, VERIFY_HOT), and which state reads a UDP header behind IPv6 (UDP_OF_IPV6).
 
     state ethernet {
         packet.extract(hdr.ethernet);
@@ -38,6 +26,7 @@ parser LibraParser(packet_in packet, out headers_t hdr, inout state_t meta,
     // No options, no fragments.
     state ipv4 {
         packet.extract(hdr.ipv4);
+        VERIFY_IPV4
         transition select(hdr.ipv4.version_ihl, hdr.ipv4.fragment, hdr.ipv4.protocol) {
             (0x45, 0 &&& 0x3fff, PROTOCOL_UDP): udp;
             default: accept;
@@ -47,7 +36,7 @@ parser LibraParser(packet_in packet, out headers_t hdr, inout state_t meta,
     state ipv6 {
         packet.extract(hdr.ipv6);
         transition select(hdr.ipv6.version, hdr.ipv6.next) {
-            (6, PROTOCOL_UDP): udp;
+            (6, PROTOCOL_UDP): UDP_OF_IPV6;
             default: accept;
         }
     }
@@ -69,22 +58,12 @@ parser LibraParser(packet_in packet, out headers_t hdr, inout state_t meta,
     state hot {
         packet.extract(hdr.libra);
         packet.extract(hdr.stripe);
+        VERIFY_HOT
         transition accept;
     }
 
     state header_only {
         packet.extract(hdr.libra);
+        VERIFY_HEADER
         transition accept;
     }
-
-    state odd {
-        packet.extract(hdr.libra);
-        packet.extract(hdr.body, (bit<32>)(hdr.udp.length - 20) << 3);
-        transition accept;
-    }
-
-    state short {
-        packet.extract(hdr.body, (bit<32>)(hdr.udp.length - 8) << 3);
-        transition accept;
-    }
-}

@@ -1,0 +1,136 @@
+package fit
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/p4"
+)
+
+func mustRun(t *testing.T) *Report {
+	t.Helper()
+	r, err := Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// What docs/p4.md says of the program for TNA.
+func TestProgramFitsTofino(t *testing.T) {
+	r := mustRun(t)
+	if len(r.Stages) != stages {
+		t.Errorf("%d stages, want all %d", len(r.Stages), stages)
+	}
+	salus := 0
+	for _, g := range r.Stages {
+		salus += g.SALUs
+		if g.Tables > tablesOfStage || g.SALUs > salusOfStage || g.SRAM > sramOfStage || g.TCAM > tcamOfStage {
+			t.Errorf("stage %d holds more than a stage does: %+v", g.Number, g)
+		}
+	}
+	tna := r.Programs[2]
+	if salus != 23 || tna.SALUs != 23 || tna.Registers != 23 || tna.Recirculations != 0 {
+		t.Errorf("%d stateful ALUs in the stages, %+v: want one for each lane and one for the filter, and no recirculation", salus, tna)
+	}
+	if got, want := tna.RegisterKB, 22*64.0+512; got != want {
+		t.Errorf("registers of %v KB, want %v", got, want)
+	}
+	if r.Left.PHV < 0 || r.Left.SRAM < 0 || r.Left.SALUs != 25 {
+		t.Errorf("left: %+v", r.Left)
+	}
+	if v1 := r.Programs[1]; v1.Registers != 23 || v1.RegisterKB != 22*128+2048 || v1.Cells != 41_504 {
+		t.Errorf("v1model: %+v", v1)
+	}
+}
+
+func TestBlocks(t *testing.T) {
+	exact := func(bits int) []p4.Datum { return []p4.Datum{{Match: "exact", Width: bits}} }
+	for name, c := range map[string]struct {
+		object p4.Object
+		want   memory
+	}{
+		"full block and the spare": {p4.Object{Kind: p4.KindRegister, Size: 4096, Width: 32}, memory{sram: 2}},
+		"one cell more":            {p4.Object{Kind: p4.KindCounter, Size: 2049, Width: 64}, memory{sram: 3}},
+		"four ways":                {p4.Object{Kind: p4.KindTable, Size: 64, Keys: exact(16)}, memory{sram: 4}},
+		"two words wide": {
+			p4.Object{Kind: p4.KindTable, Size: 64, Keys: exact(100), Actions: []p4.Action{{}, {Data: exact(29)}}}, memory{sram: 8},
+		},
+		"eight words deep": {p4.Object{Kind: p4.KindTable, Size: 8192, Keys: exact(16)}, memory{sram: 8}},
+		"TCAM": {
+			p4.Object{Kind: p4.KindConstantTable, Size: 513, Keys: []p4.Datum{{Match: "exact", Width: 44}, {Match: "ternary", Width: 1}}},
+			memory{tcam: 4},
+		},
+	} {
+		if got := blocks(c.object); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// The steps belong to the program: one object more or less is noticed.
+func TestStepsBelongToTheProgram(t *testing.T) {
+	if _, err := place(map[string]memory{}); err == nil || !strings.Contains(err.Error(), "the program has no destinations") {
+		t.Errorf("no objects: %v", err)
+	}
+	all, err := p4.TNAObjects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	memories := map[string]memory{"mirrors": {}}
+	for _, o := range all {
+		memories[o.Name[strings.LastIndex(o.Name, ".")+1:]] = blocks(o)
+	}
+	if _, err := place(memories); err == nil || !strings.Contains(err.Error(), "no step uses mirrors") {
+		t.Errorf("one object too many: %v", err)
+	}
+}
+
+// A step stands behind all that it waits for.
+func TestStepsWait(t *testing.T) {
+	r := mustRun(t)
+	first, last := map[string]int{}, map[string]int{}
+	for _, g := range r.Stages {
+		for _, s := range g.Steps {
+			if first[s] == 0 {
+				first[s] = g.Number
+			}
+			last[s] = g.Number
+		}
+	}
+	for _, s := range steps {
+		for _, earlier := range s.after {
+			if first[s.name] <= last[earlier] {
+				t.Errorf("%q is in stage %d, and waits for %q in stage %d", s.name, first[s.name], earlier, last[earlier])
+			}
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	r := mustRun(t)
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Report
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r, &back); diff != "" {
+		t.Errorf("report changes as JSON: %s", diff)
+	}
+	var out strings.Builder
+	if err := harness.WriteTables(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"656.5", "duplicate filter", "stateful ALUs of 48", "Left for ordinary switching"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("tables do not contain %q:\n%s", want, out.String())
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package p4
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	tnaProgram     = "program/libra_tna.p4"
+	tnaDescription = "program/libra_tna.tables.json"
+)
+
+// What a control plane for Tofino (bfrt) reads is what the program has.
+func TestTablesOfTNABelongToProgram(t *testing.T) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetIndent("", " ")
+	if err := e.Encode(readSource(t, tnaProgram).objects("LibraIngress", "pipe.LibraIngress")); err != nil {
+		t.Fatal(err)
+	}
+	if *record {
+		if err := os.WriteFile(tnaDescription, b.Bytes(), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(tnaDescription)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(b.Bytes(), want) {
+		t.Errorf("%s does not describe %s any more: look at the difference, then run `go test ./p4 -run '^TestTablesOfTNA' -record`", tnaDescription, tnaProgram)
+	}
+}
+
+// The reader of the sources finds what the description must have at least: a reader
+// that finds nothing would agree with an empty file.
+func TestTablesOfTNAAreComplete(t *testing.T) {
+	all, err := TNAObjects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]Object{}
+	kinds := map[string]int{}
+	for _, o := range all {
+		have[o.Name[strings.LastIndex(o.Name, ".")+1:]] = o
+		kinds[o.Kind]++
+	}
+	if kinds[KindRegister] != 23 || kinds[KindCounter] != 6 || kinds[KindTable] != 8 || kinds[KindConstantTable] != 1 {
+		t.Errorf("objects by kind: %v", kinds)
+	}
+	for name, want := range map[string]Object{
+		"jobs":    {Name: "pipe.LibraIngress.check.admission.jobs", Size: 64},
+		"senders": {Name: "pipe.LibraIngress.check.admission.senders", Size: 128},
+		"limits":  {Name: "pipe.LibraIngress.check_pairs.limits", Size: 64},
+		"faults":  {Name: "pipe.LibraIngress.check_pairs.faults", Size: 22},
+		"seen":    {Name: "pipe.LibraIngress.aggregate.seen", Size: 128 * 1024},
+		"slots21": {Name: "pipe.LibraIngress.aggregate.slots21", Size: 2 * rowsOfBank},
+		"applied": {Name: "pipe.LibraIngress.statistics.applied", Size: 64 * 64},
+	} {
+		if got := have[name]; got.Name != want.Name || got.Size != want.Size {
+			t.Errorf("%s: %s with %d entries, want %s with %d", name, got.Name, got.Size, want.Name, want.Size)
+		}
+	}
+	for name, want := range map[string][2]int{"jobs": {1, 9}, "senders": {5, 3}, "limits": {1, 22}, "faults": {22, 1}} {
+		if o := have[name]; len(o.Keys) != want[0] || len(o.Actions) == 0 || len(o.Actions[0].Data) != want[1] {
+			t.Errorf("%s has %d keys and %v, want %d keys and %d parameters", name, len(o.Keys), o.Actions, want[0], want[1])
+		}
+	}
+}
+
+// The control plane in Go and the TNA program call the same things by the same names.
+func TestTNASharesTheControlPlanesTables(t *testing.T) {
+	p, err := DefaultProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := resolve(p.info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := 0
+	for _, o := range readSource(t, tnaProgram).objects("LibraIngress", "") {
+		table, ok := n.tables[o.Name[strings.LastIndex(o.Name, ".")+1:]]
+		if !ok || !strings.HasSuffix(o.Kind, "table") {
+			continue
+		}
+		shared++
+		if len(table.keys) != len(o.Keys) {
+			t.Errorf("%s has %d keys, in v1model %d", o.Name, len(o.Keys), len(table.keys))
+			continue
+		}
+		for i, k := range o.Keys {
+			if got := table.keys[i]; got.name != k.Name || int(got.bits) != k.Width {
+				t.Errorf("%s: key %s of %d bits, in v1model %s of %d", o.Name, k.Name, k.Width, got.name, got.bits)
+			}
+		}
+		for _, a := range o.Actions {
+			got, ok := n.actions[a.Name]
+			if !ok || len(got.params) != len(a.Data) {
+				t.Errorf("%s: action %s has %d parameters, in v1model %d", o.Name, a.Name, len(a.Data), len(got.params))
+				continue
+			}
+			for i, d := range a.Data {
+				if got.params[i].name != d.Name || int(got.params[i].bits) != d.Width {
+					t.Errorf("%s: %s of %d bits, in v1model %s of %d", a.Name, d.Name, d.Width, got.params[i].name, got.params[i].bits)
+				}
+			}
+		}
+	}
+	if shared != 5 {
+		t.Errorf("%d tables are shared, want destinations, jobs, senders, hosts, homes", shared)
+	}
+}
+
+// The TNA top passes the compiler's front end without a warning. TNA_INCLUDE_PATH is
+// the folder of Tofino's tna.p4.
+func TestTNACompiles(t *testing.T) {
+	needP4c(t, "p4test")
+	include := os.Getenv("TNA_INCLUDE_PATH")
+	if _, err := os.Stat(filepath.Join(include, "tna.p4")); include == "" || err != nil {
+		t.Skip("TNA_INCLUDE_PATH names no folder with tna.p4: the TNA program is not compiled in this test (docs/p4.md)")
+	}
+	out, err := exec.Command("p4test", "-D__TARGET_TOFINO__=1", "-I", include, tnaProgram).CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Fatalf("p4test: %v\n%s", err, out)
+	}
+}
