@@ -56,64 +56,72 @@ func replaced(params []any, from, to string) []any {
 	return changed
 }
 
+func has(params []any, what string) bool {
+	text, _ := json.Marshal(params)
+	return strings.Contains(string(text), what)
+}
+
+var mutants = map[string]mutant{
+	"no duplicate is noticed": func(op string, params []any) (string, []any) {
+		if op == "register_write" && has(params, "aggregate.seen") {
+			return "", nil
+		}
+		return op, params
+	},
+	"lane 7 reads the register of lane 8": func(op string, params []any) (string, []any) {
+		if op == "register_read" && has(params, "aggregate.slots7\"") && !has(params, "value7") {
+			return op, replaced(params, "aggregate.slots7\"", "aggregate.slots8\"")
+		}
+		return op, params
+	},
+	"both banks are one": func(op string, params []any) (string, []any) {
+		if op != "assign" || !has(params[:1], "._lane") || !has(params[:1], "_row") {
+			return op, params
+		}
+		inBank := map[string]any{"type": "expression", "value": map[string]any{
+			"op": "&", "left": params[1].(map[string]any)["value"], "right": map[string]any{"type": "hexstr", "value": "0x1fff"},
+		}}
+		return op, []any{params[0], map[string]any{"type": "expression", "value": inBank}}
+	},
+	"ranks have no end": func(op string, params []any) (string, []any) {
+		if op == "assign" && has(params[:1], "fault") && has(params[1:], `"0x03"`) {
+			return "", nil
+		}
+		return op, params
+	},
+	"saturated sums are not cut from below": func(op string, params []any) (string, []any) {
+		if op == "assign" && has(params[:1], "sum") && has(params[1:], "80000000") {
+			return "", nil
+		}
+		return op, params
+	},
+	"answers are not cut": func(op string, params []any) (string, []any) {
+		if op == "truncate" {
+			return "", nil
+		}
+		return op, params
+	},
+	"requests clear nothing": func(op string, params []any) (string, []any) {
+		if op == "register_write" && has(params, "aggregate.slots0\"") && has(params[2:], "hexstr") {
+			return "", nil
+		}
+		return op, params
+	},
+}
+
 // The comparison with the model is worth what it notices.
 func TestMutantsAreCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short")
 	}
-	has := func(params []any, what string) bool {
-		text, _ := json.Marshal(params)
-		return strings.Contains(string(text), what)
-	}
-	for name, change := range map[string]mutant{
-		"no duplicate is noticed": func(op string, params []any) (string, []any) {
-			if op == "register_write" && has(params, "aggregate.seen") {
-				return "", nil
-			}
-			return op, params
-		},
-		"lane 7 reads the register of lane 8": func(op string, params []any) (string, []any) {
-			if op == "register_read" && has(params, "aggregate.slots7\"") && !has(params, "value7") {
-				return op, replaced(params, "aggregate.slots7\"", "aggregate.slots8\"")
-			}
-			return op, params
-		},
-		"both banks are one": func(op string, params []any) (string, []any) {
-			if op != "assign" || !has(params[:1], "job_base") && !has(params[:1], "job.base") {
-				return op, params
-			}
-			inBank := map[string]any{"type": "expression", "value": map[string]any{
-				"op": "&", "left": params[1], "right": map[string]any{"type": "hexstr", "value": "0x1fff"},
-			}}
-			return op, []any{params[0], inBank}
-		},
-		"ranks have no end": func(op string, params []any) (string, []any) {
-			if op == "assign" && has(params[:1], "fault") && has(params[1:], `"0x03"`) {
-				return "", nil
-			}
-			return op, params
-		},
-		"saturated sums are not cut from below": func(op string, params []any) (string, []any) {
-			if op == "assign" && has(params[:1], "sum") && has(params[1:], "80000000") {
-				return "", nil
-			}
-			return op, params
-		},
-		"answers are not cut": func(op string, params []any) (string, []any) {
-			if op == "truncate" {
-				return "", nil
-			}
-			return op, params
-		},
-		"requests clear nothing": func(op string, params []any) (string, []any) {
-			if op == "register_write" && has(params, "aggregate.slots0\"") && has(params[2:], "hexstr") {
-				return "", nil
-			}
-			return op, params
-		},
-	} {
+	catch(t, func(t *testing.T, p *Program) device { return openSimulated(t, p) })
+}
+
+// catch runs all mutants until each differs from the model.
+func catch(t *testing.T, open func(t *testing.T, p *Program) device) {
+	for name, change := range mutants {
 		t.Run(name, func(t *testing.T) {
-			_, err := pair(t, openSimulated(t, mutate(t, change))).Run(1, 4000)
+			_, err := pair(t, open(t, mutate(t, change))).Run(1, 4000)
 			if err == nil {
 				t.Error("4000 frames show no difference from the model")
 			} else {

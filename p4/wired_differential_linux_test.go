@@ -14,3 +14,9 @@ func TestSwitchReplaysVectors(t *testing.T) {
 }
 
 func TestSwitchReadmission(t *testing.T) { conformance.TestReadmission(t, openWired(t, nil)) }
+
+// bmv2 runs the mutants as the interpreter does.
+func TestSwitchMutantsAreCaught(t *testing.T) {
+	needBmv2(t)
+	catch(t, func(t *testing.T, p *Program) device { return openWired(t, p) })
+}
