@@ -1,0 +1,193 @@
+// Package local runs a whole job in one process, without privileges: an aggregator, a
+// parameter server and workers, each with a UDP socket on the loopback interface. It
+// serves to try the packages, and to test programs that use them. Frames, sums and
+// weights are those of a cluster of hosts.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/transport"
+)
+
+// Config describes a job.
+type Config struct {
+	// Dim is the number of floats in a row.
+	Dim int
+	// Hot are the keys of the rows that the aggregator sums, at least one, the
+	// hottest first.
+	Hot []uint64
+	// Workers is their number; 0 means 1.
+	Workers int
+	// Optimizer changes the weights by a step's gradients.
+	Optimizer ps.Optimizer
+	// Init gives the weights of rows that were never updated.
+	Init ps.Init
+}
+
+// What a job of this package is called on the wire.
+const (
+	job   = 1
+	epoch = 1
+)
+
+// Cluster is a job in action.
+type Cluster struct {
+	hot     *packer.HotSet
+	model   *aggregator.Model
+	agg     *transport.AggregatorServer
+	store   *ps.Store
+	server  *transport.Server
+	workers []*transport.Worker
+
+	mu       sync.Mutex // one step ends at a time
+	harvests uint64
+}
+
+// Open starts a job. Close ends it.
+func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
+	c := &Cluster{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("local: %w", err), c.Close())
+		}
+	}()
+	if len(cfg.Hot) == 0 {
+		return nil, errors.New("Config.Hot is empty: name the keys that the aggregator sums")
+	}
+	if c.hot, err = packer.NewHotSet(cfg.Dim, cfg.Hot, nil, packer.Meta{}); err != nil {
+		return nil, err
+	}
+	exp := aggregator.DefaultExp(aggregator.Exact)
+	if c.model, err = aggregator.NewModel(aggregator.Config{}); err != nil {
+		return nil, err
+	}
+	if err := c.model.AddJob(aggregator.JobConfig{ID: job, Epoch: epoch, Exp: exp, Slots: c.hot.Slots()}); err != nil {
+		return nil, err
+	}
+	if c.store, err = ps.New(ps.Config{Dim: cfg.Dim, Exp: exp, Optimizer: cfg.Optimizer, Init: cfg.Init}); err != nil {
+		return nil, err
+	}
+	toAggregator, err := open(func(l link.Link) (err error) {
+		c.agg, err = transport.NewAggregatorServer(l, c.model)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	toServer, err := open(func(l link.Link) (err error) {
+		c.server, err = transport.NewServer(transport.ServerConfig{Link: l, Job: job, Dim: cfg.Dim, Handler: c.store})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range max(cfg.Workers, 1) {
+		id := uint16(i + 1)
+		_, err := open(func(l link.Link) error {
+			at := l.Local()
+			if err := c.model.AddSender(job, aggregator.SenderConfig{ID: id, Epoch: epoch, IP: at.IP, Port: at.Port}); err != nil {
+				return err
+			}
+			if err := c.server.Admit(ctx, id, netip.AddrPortFrom(at.IP, at.Port), epoch); err != nil {
+				return err
+			}
+			w, err := transport.NewWorker(ctx, transport.WorkerConfig{
+				Link: l, Job: job, Sender: id, AggregatorEpoch: epoch, ServerEpoch: epoch, HotSet: c.hot, Dim: cfg.Dim,
+				Layout: packer.Dense, Exp: exp, Aggregator: toAggregator.Local(), Server: toServer.Local(),
+			})
+			if err == nil {
+				c.workers = append(c.workers, w)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// open opens a link for use, which owns it unless it fails.
+func open(use func(link.Link) error) (link.Link, error) {
+	l, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		return nil, err
+	}
+	if err := use(l); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Worker returns the i-th worker, counted from 0.
+func (c *Cluster) Worker(i int) *transport.Worker { return c.workers[i] }
+
+// Commit ends a step: it waits until all that the workers have pushed is acknowledged,
+// adds the aggregator's sums to the server's and lets the optimiser change the weights.
+// While it runs, no worker may push.
+func (c *Cluster) Commit(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.workers {
+		if err := w.Flush(ctx); err != nil {
+			return err
+		}
+	}
+	bank, err := c.model.Swap(job)
+	if err != nil {
+		return fmt.Errorf("local: %w", err)
+	}
+	c.harvests++
+	harvest := ps.Harvest{Number: c.harvests}
+	for rank, sum := range bank.Slots {
+		if sum != 0 {
+			harvest.Ranks, harvest.Sums = append(harvest.Ranks, uint32(rank)), append(harvest.Sums, sum)
+		}
+	}
+	if err := c.model.Clear(bank); err != nil {
+		return fmt.Errorf("local: %w", err)
+	}
+	keys := make([]uint64, c.hot.Len())
+	for r := range keys {
+		keys[r] = c.hot.Key(uint32(r))
+	}
+	var failed error
+	err = c.server.Do(ctx, func() {
+		if _, failed = c.store.ApplyHarvest(harvest, keys); failed == nil {
+			c.store.Commit()
+		}
+	})
+	return errors.Join(err, failed)
+}
+
+// Do calls f with the server's store, while nothing else uses it.
+func (c *Cluster) Do(ctx context.Context, f func(*ps.Store)) error {
+	return c.server.Do(ctx, func() { f(c.store) })
+}
+
+// Close ends the job.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, w := range c.workers {
+		errs = append(errs, w.Close())
+	}
+	if c.server != nil {
+		errs = append(errs, c.server.Close())
+	}
+	if c.agg != nil {
+		errs = append(errs, c.agg.Close())
+	}
+	if c.model != nil {
+		errs = append(errs, c.model.Close())
+	}
+	return errors.Join(errs...)
+}

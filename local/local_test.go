@@ -1,0 +1,113 @@
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/libra-ina/libra/local"
+	"github.com/libra-ina/libra/ps"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Two workers learn that y = 3 + 2 x_7 - x_8: row 1 is the intercept, rows 1 and 7 are
+// summed by the aggregator, row 8 by the parameter server.
+func Example() {
+	ctx := context.Background()
+	c, err := local.Open(ctx, local.Config{
+		Dim: 1, Hot: []uint64{1, 7}, Workers: 2, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: 0.2},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	keys, weights := []uint64{1, 7, 8}, make([]float32, 3)
+	for step := range 200 {
+		for i := range 2 {
+			x := []float32{1, float32((step + i) % 2), float32(step % 3)}
+			if err := c.Worker(i).Pull(ctx, keys, weights); err != nil {
+				log.Fatal(err)
+			}
+			residual := weights[0]*x[0] + weights[1]*x[1] + weights[2]*x[2] - (3 + 2*x[1] - x[2])
+			if _, err := c.Worker(i).Push(ctx, keys, []float32{residual * x[0] / 2, residual * x[1] / 2, residual * x[2] / 2}); err != nil {
+				log.Fatal(err)
+			}
+		}
+		if err := c.Commit(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Printf("%.2f\n", weights)
+	// Output: [3.00 2.00 -1.00]
+}
+
+// The sums are exact, whoever adds them.
+func TestSumsAreExact(t *testing.T) {
+	const workers, pushes = 3, 50
+	c, err := local.Open(t.Context(), local.Config{
+		Dim: 2, Hot: []uint64{5, 6}, Workers: workers, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	want, err := ps.New(ps.Config{Dim: 2, Exp: ps.DefaultExp, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step := range 3 {
+		var group sync.WaitGroup
+		for i := range workers {
+			keys, grads := []uint64{5, 6, 7}, make([]float32, 6)
+			for j := range grads {
+				grads[j] = float32(step+1) / float32(3*i+j+7)
+			}
+			for range pushes {
+				if err := want.Push(keys, grads); err != nil {
+					t.Fatal(err)
+				}
+			}
+			group.Go(func() {
+				for range pushes {
+					if _, err := c.Worker(i).Push(t.Context(), keys, grads); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		group.Wait()
+		if err := c.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want.Commit()
+	}
+	if err := c.Do(t.Context(), func(s *ps.Store) {
+		if s.Len() != 3 || s.Hash() != want.Hash() {
+			t.Error("the weights differ from those of the same gradients in one store")
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// What cannot be is refused, and what was opened before is closed.
+func TestOpenRefuses(t *testing.T) {
+	for want, cfg := range map[string]local.Config{
+		"Config.Hot is empty": {Dim: 1},
+		"duplicate key":       {Dim: 1, Hot: []uint64{3, 3}},
+		"dimension":           {Dim: 0, Hot: []uint64{3}},
+		"learning rate":       {Dim: 1, Hot: []uint64{3}, Optimizer: ps.Optimizer{LearningRate: -1}},
+	} {
+		c, err := local.Open(t.Context(), cfg)
+		if err == nil || !strings.HasPrefix(err.Error(), "local: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, %v, want %q", cfg, c, err, want)
+		}
+	}
+}
