@@ -18,7 +18,7 @@ ONLY     ?=
 FIRST    ?= 1
 SEEDS    ?= 1000
 
-.PHONY: help build figures demo demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench setup clean
+.PHONY: help build figures demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ build: ## build bin/libra
 
 demo: build ## train the demo cluster: four workers, one switch, one parameter server
 	$(BIN)/libra demo $(ARGS)
+
+first-hour: ## do what a new user does in the first hour, in a minute or so
+	scripts/first-hour.sh
 
 demo-smoke: build
 	$(BIN)/libra demo --rows 200000 --json | tail -n 1

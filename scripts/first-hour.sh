@@ -76,24 +76,27 @@ near "$auc" "$(python3 auc.py weights.csv test.libfm)" || fail "Python has anoth
 [ "$("$libra" predict --weights weights.npz --data test.libfm | wc -l)" = 1000 ] || fail "not a prediction for each row"
 
 step "cluster by hand"
-"$libra" config example >cluster.yaml
+"$libra" config example | sed 's/# sync: true/sync: true/' >cluster.yaml
 "$libra" config check cluster.yaml
 "$libra" hotset build --data train.libfm.gz --out hot.libra
 cat >cluster.sh <<'EOF'
 set -eu
 "$1" switch --config cluster.yaml 2>switch.log &
-trap 'kill $!; wait $!' EXIT
+switch=$!
+trap 'kill $switch; wait $switch || true' EXIT
 "$1" ps --config cluster.yaml 2>ps.log &
 "$1" worker --config cluster.yaml --id 1 2>worker.log
 wait $!
 EOF
 # As root in a network namespace, where the ports of the example are free.
 if [ "$(id -u)" = 0 ]; then
+	# shellcheck disable=SC2016 # the inner shell expands it
 	unshare -n sh -c 'ip link set lo up && exec sh cluster.sh "$1"' sh "$libra"
 else
 	sh cluster.sh "$libra"
 fi || { cat ./*.log; fail "the cluster failed"; }
-"$libra" evaluate --weights weights.libra --data test.libfm
+"$libra" evaluate --weights weights.libra --data test.libfm --json >evaluation.json
+python3 -c 'import sys; sys.exit(float(sys.argv[1]) < 0.6)' "$(member evaluation.json auc)" || fail "the cluster has learnt nothing"
 
 step "a Go program in a module of its own"
 mkdir program
