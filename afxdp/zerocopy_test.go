@@ -163,7 +163,7 @@ func TestZeroCopyReclaim(t *testing.T) {
 	defer close(stop)
 
 	const frames, lent = 512, 256
-	u := newUMEM(t, UMEMConfig{Frames: 1024})
+	u := newUMEM(t, UMEMConfig{Frames: frames})
 	pool := newPool(t, u, 0)
 	cfg := Config{Interface: b, XSKMap: at.XSKMap(), RxFrames: lent, BindTimeout: 20 * time.Second}
 	descs := make([]Desc, 64)

@@ -5,11 +5,14 @@
 # emulated by QEMU without help of the processor, so it takes some minutes and
 # its speed says nothing; it needs no root and touches no network of the host.
 #
-# usage: scripts/kernel-test.sh [-k SERIES] [-d igb] [-n FRAMES] [-r REGEXP] [-t SECONDS]
-#   -k SERIES    series of kernels, the newest of which is taken (6.1)
-#   -d igb       run the engine's tests of zero-copy mode instead, on two network
-#                cards of this kind; needs QEMU 8 and a series from 6.14 on
-#   -n FRAMES    random frames that XDP program and model are compared on (10000)
+# usage: scripts/kernel-test.sh [-k SERIES] [-n CARD] [-f FRAMES] [-r REGEXP] [-t SECONDS]
+#   -k SERIES    series of kernels, the newest of which is taken (6.1; with -n the
+#                newest of all). One that apt-get does not know is looked for in
+#                Debian unstable
+#   -n CARD      run the engine's tests of zero-copy mode instead, on two network
+#                cards of this kind: igb (needs QEMU 8 and Linux 6.14) or virtio-net
+#                (needs Linux 6.12)
+#   -f FRAMES    random frames that XDP program and model are compared on (10000)
 #   -r REGEXP    run only the tests that match
 #   -t SECONDS   time limit of the emulation (600)
 # Exit status: 0 if all passed, 1 if a test failed, 2 if nothing could be run,
@@ -21,12 +24,12 @@ packages=(bpf afxdp)
 # Tests of what 6.1 lacks: XDP features and receive hints (6.3), multi-buffer (6.6), TX metadata (6.8).
 newer='^(TestForwardsOnlyToPortsThatTransmit|TestLeavesPortsWithoutXDPToTheBridge|TestJumbo.*|TestTxChecksumAndTimestamp|TestRxHints|ExampleConfig_multiBuffer)$'
 
-series=6.1 frames=10000 only='' limit=600 card=''
-while getopts k:d:n:r:t:h option; do
+series='' frames=10000 only='' limit=600 card=''
+while getopts k:n:f:r:t:h option; do
 	case $option in
 	k) series=$OPTARG ;;
-	d) card=$OPTARG ;;
-	n) frames=$OPTARG ;;
+	n) card=$OPTARG ;;
+	f) frames=$OPTARG ;;
 	r) only=$OPTARG ;;
 	t) limit=$OPTARG ;;
 	h) sed -n '/^# usage/,/^# Exit/{s/^# //;/^Exit/d;p}' "$0" && exit ;;
@@ -43,18 +46,26 @@ die() {
 for number in "$frames" "$limit"; do
 	[[ $number =~ ^[1-9][0-9]*$ ]] || die "'$number' is not a positive number"
 done
-[ "$series" = 6.1 ] || newer='^$'
-modules=(veth llc stp bridge) flavour=cloud-amd64 cpus=2
+modules=(veth llc stp bridge) flavour=cloud-amd64 cpus=2 device=''
+drivers_igb=(dca i2c-algo-bit igb) drivers_virtio=(failover net_failover virtio_net)
+packaged=("${modules[@]}" "${drivers_igb[@]}" "${drivers_virtio[@]}") # for any card, so that one download does
 case $card in
-'') : "${only:=.}" ;;
+'') : "${series:=6.1}" "${only:=.}" ;;
 igb)
-	packages=(afxdp) modules+=(dca i2c-algo-bit igb) flavour=amd64
-	: "${only:=^TestZeroCopy}"
+	modules+=("${drivers_igb[@]}") device=igb
 	# igb of Linux 6 wakes the wrong interrupt if there are two CPUs.
-	[ "${series%%.*}" -gt 6 ] || cpus=6
+	[[ $series != 6.* ]] || cpus=6
 	;;
-*) die "there is no network card '$card' to emulate, only igb" ;;
+virtio-net)
+	modules+=("${drivers_virtio[@]}")
+	# The driver takes no XDP program while it may get merged packets, and has zero-copy
+	# only where it maps memory for the device (VIRTIO_F_ACCESS_PLATFORM).
+	device=virtio-net-pci,mq=on,iommu_platform=on,guest_tso4=off,guest_tso6=off,guest_ufo=off,guest_ecn=off,guest_csum=off,guest_uso4=off,guest_uso6=off
+	;;
+*) die "there is no network card '$card' to emulate, only igb and virtio-net" ;;
 esac
+[ -z "$card" ] || packages=(afxdp) flavour=amd64 only=${only:-^TestZeroCopy}
+[ "$series" = 6.1 ] || newer='^$'
 [ $((OPTIND - 1)) -eq $# ] || die "unexpected argument '${!OPTIND}'; -h shows the usage"
 
 # What runs here.
@@ -92,23 +103,48 @@ fetch() {
 	rm -rf "${cache:?}/$package" # an earlier run wanted less of it
 	say "downloading $package"
 	mkdir "$work/$package"
-	(cd "$work" && apt-get download -q -o APT::Sandbox::User=root "$package") ||
+	(cd "$work" && apt_get download "$package") ||
 		die "cannot download $package; if it is gone from Debian, run apt-get update"
 	dpkg-deb --fsys-tarfile "$work/$package"_*.deb | tar -x -C "$work/$package" --wildcards "$@"
 	mv "$work/$package" "$cache/"
 }
 
+options=(-o APT::Sandbox::User=root)
+apt_get() { apt-get -q "${options[@]}" "$@"; }
+names() { apt-cache "${options[@]}" pkgnames "$1"; }
+
 newest() {
-	{ apt-cache pkgnames "linux-image-$series."; ls "$cache"; } |
-		grep -E "^linux-image-${series//./\\.}\\.[0-9.]*([+-][a-z0-9]+)?-$flavour$" | sort -V | tail -n 1
+	{ names "linux-image-$series"; find "$cache" -maxdepth 1 -name 'linux-*' -printf '%f\n' | sed 's/^linux-modules-/linux-image-/'; } |
+		grep -E "^linux-image-${series:+${series//./\\.}\\.}[0-9.]+([+-][a-z0-9]+)?-$flavour$" | sort -V | tail -n 1
 }
-kernel=$(newest) || {
-	[ "$(id -u)" -ne 0 ] || apt-get update -q
-	kernel=$(newest) || die "apt-get knows no linux-image-$series.*-$flavour; run apt-get update, choose another series with -k, or add Debian's backports"
+# unstable makes apt-get use Debian unstable instead of what this machine uses, and write
+# to the cache only.
+unstable() {
+	local dir=$cache/unstable
+	mkdir -p "$dir"/{state/lists/partial,archives/partial}
+	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian unstable main" >"$dir/sources.list"
+	options+=(
+		-o "Dir::State=$dir/state" -o Dir::State::status=/var/lib/dpkg/status -o "Dir::Cache=$dir"
+		-o "Dir::Etc::sourcelist=$dir/sources.list" -o Dir::Etc::sourceparts=/dev/null
+	)
+	if [ -z "$(find "$dir/updated" -mtime 0 2>/dev/null)" ]; then
+		say "looking at what Debian unstable has"
+		apt_get update && touch "$dir/updated"
+	fi
 }
+kernel=''
+if [ -n "$series" ]; then
+	[ -n "$(names "linux-image-$series")" ] || [ "$(id -u)" -ne 0 ] || apt_get update
+	kernel=$(newest) || true
+fi
+if [ -z "$kernel" ]; then
+	unstable
+	kernel=$(newest) || die "neither this machine's apt-get nor Debian unstable has a linux-image-${series:-*}.*-$flavour; choose another series with -k"
+fi
 version=${kernel#linux-image-}
 files=("${modules[@]/%/.ko*}")
-if [ -n "$(apt-cache pkgnames "linux-modules-$version")" ]; then # packaged apart from 7.0 on
+[ -z "$card" ] || files=("${packaged[@]/%/.ko*}")
+if [ -d "$cache/linux-modules-$version" ] || [ -n "$(names "linux-modules-$version")" ]; then # packaged apart from 7.0 on
 	fetch "linux-binary-$version" '*/vmlinuz'
 	fetch "linux-modules-$version" "${files[@]/#/*/}"
 else
@@ -168,10 +204,13 @@ say "emulating a machine with $kernel, for at most $limit s; it takes some 15 s 
 devices=()
 if [ -n "$card" ]; then
 	for i in 0 1; do
+		wire=dgram,id=wire$i,local.type=unix,local.path=$work/end$i,remote.type=unix,remote.path=$work/end$((1 - i))
+		# QEMU 10 fails an assertion if a virtio queue is reset while the socket is full.
+		[ "$card" != virtio-net ] || wire=hubport,id=wire$i,hubid=0
 		devices+=(
 			-device "pcie-root-port,id=port$i,chassis=$((i + 1))"
-			-netdev "dgram,id=wire$i,local.type=unix,local.path=$work/end$i,remote.type=unix,remote.path=$work/end$((1 - i))"
-			-device "$card,bus=port$i,netdev=wire$i,mac=02:00:00:00:00:0$i"
+			-netdev "$wire"
+			-device "$device,bus=port$i,netdev=wire$i,mac=02:00:00:00:00:0$i"
 		)
 	done
 fi

@@ -52,7 +52,7 @@ func TestKernelTestUsage(t *testing.T) {
 		{"-h", 0, "usage: scripts/kernel-test.sh"},
 		{"-t soon", 2, "'soon' is not a positive number"},
 		{"now", 2, "unexpected argument 'now'"},
-		{"-d ne2000", 2, "no network card 'ne2000'"},
+		{"-n ne2000", 2, "no network card 'ne2000'"},
 		{"-x", 2, "illegal option"},
 	} {
 		code, out := run(t, "./kernel-test.sh", strings.Fields(test.args)...)
