@@ -13,6 +13,9 @@
 //   - [Attach] puts an XDP program on the interface. It is made of a [Match], which
 //     tells which packets leave the kernel's stack and reach a socket; everything
 //     else continues as without it.
+//   - A [Group] is all of this for every queue of an interface: [OpenAll] makes it and
+//     Group.Run runs it. Most programs need no more, and of the rest only [Serve], and
+//     [ParseUDP] if UDP is what they speak.
 //
 // # Who owns a frame
 //

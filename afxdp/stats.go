@@ -58,6 +58,19 @@ func (c *Counters) fields() [10]*uint64 {
 	}
 }
 
+// add adds another's counters.
+func (s *Stats) add(other *Stats) {
+	for i, n := range other.fields() {
+		*s.fields()[i] += *n
+	}
+	s.Kernel.RxDropped += other.Kernel.RxDropped
+	s.Kernel.RxInvalidDescs += other.Kernel.RxInvalidDescs
+	s.Kernel.TxInvalidDescs += other.Kernel.TxInvalidDescs
+	s.Kernel.RxRingFull += other.Kernel.RxRingFull
+	s.Kernel.FillRingEmpty += other.Kernel.FillRingEmpty
+	s.Kernel.TxRingEmpty += other.Kernel.TxRingEmpty
+}
+
 // counted is called after each call that moved packets.
 func (s *Socket) counted() {
 	if s.published.behind++; s.published.behind >= publishEvery {

@@ -1,0 +1,129 @@
+//go:build linux
+
+package afxdp_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/libra-ina/libra/afxdp"
+)
+
+// These programs serve all queues of "host0", of which there are two here, in a
+// network of its own. In a program of your own leave that out, name your interface,
+// and let a signal end ctx (signal.NotifyContext).
+
+// Count what arrives on all queues of an interface. Other packets than those that
+// match, ARP and SSH among them, go on to the kernel.
+func ExampleOpenAll() {
+	bed := twoQueues()
+	defer bed.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := bed.Host(0).Do(func() error {
+		group, err := afxdp.OpenAll("host0", afxdp.GroupConfig{Match: afxdp.MatchUDP(9000, 9001)})
+		if err != nil {
+			return err
+		}
+		defer group.Close()
+		go send(bed, 9000, "one")
+
+		var packets, size atomic.Int64
+		count := func(_ *afxdp.Socket, batch []afxdp.Desc) error {
+			for _, d := range batch {
+				size.Add(int64(d.Len))
+			}
+			if packets.Add(int64(len(batch))) == 40 {
+				cancel()
+			}
+			return nil
+		}
+		err = group.Run(ctx, afxdp.Serve(count))
+		fmt.Println(packets.Load(), "packets,", size.Load(), "bytes")
+		return err
+	})
+	if err != nil {
+		fatal(err)
+	}
+	// Output: 40 packets, 1800 bytes
+}
+
+// Echo UDP packets to port 7 (RFC 862), on all queues, without a copy.
+func ExampleServe() {
+	bed := twoQueues()
+	defer bed.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := bed.Host(0).Do(func() error {
+		group, err := afxdp.OpenAll("host0", afxdp.GroupConfig{Match: afxdp.MatchUDP(7)})
+		if err != nil {
+			return err
+		}
+		defer group.Close()
+		go func() {
+			defer cancel()
+			fmt.Println(ask(bed, 7, "hello"))
+		}()
+
+		return group.Run(ctx, afxdp.Serve(func(s *afxdp.Socket, packets []afxdp.Desc) error {
+			answers := packets[:0]
+			for _, d := range packets {
+				if u, ok := afxdp.ParseUDP(s.UMEM().Packet(d)); ok {
+					if n, err := u.Reply(u.Payload()); err == nil {
+						d.Len = uint32(n)
+						answers = append(answers, d)
+					}
+				}
+			}
+			_, err := s.Send(answers)
+			return err
+		}))
+	})
+	if err != nil {
+		fatal(err)
+	}
+	// Output: 40 answers: hello
+}
+
+// Answer questions over UDP, as a name server does, on all queues.
+func ExampleUDP_Reply() {
+	bed := twoQueues()
+	defer bed.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := bed.Host(0).Do(func() error {
+		group, err := afxdp.OpenAll("host0", afxdp.GroupConfig{Match: afxdp.MatchUDP(5353)})
+		if err != nil {
+			return err
+		}
+		defer group.Close()
+		go func() {
+			defer cancel()
+			fmt.Println(ask(bed, 5353, "b.example"))
+		}()
+
+		addresses := map[string]string{"a.example": "192.0.2.1", "b.example": "192.0.2.2"}
+		return group.Run(ctx, afxdp.Serve(func(s *afxdp.Socket, packets []afxdp.Desc) error {
+			answers := packets[:0]
+			for _, d := range packets {
+				u, ok := afxdp.ParseUDP(s.UMEM().Packet(d))
+				if !ok {
+					continue // dropped
+				}
+				answer := append(u.Payload()[:0], addresses[string(u.Payload())]...)
+				if n, err := u.Reply(answer); err == nil {
+					d.Len = uint32(n)
+					answers = append(answers, d)
+				}
+			}
+			_, err := s.Send(answers)
+			return err
+		}))
+	})
+	if err != nil {
+		fatal(err)
+	}
+	// Output: 40 answers: 192.0.2.2
+}

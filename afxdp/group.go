@@ -1,0 +1,309 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+)
+
+// GroupConfig describes the sockets of an interface. Match is required.
+type GroupConfig struct {
+	// Match tells which packets the sockets receive; all others pass to the
+	// kernel's stack as without them.
+	Match Match
+	// Queues are those to serve. Default: all receive queues that the interface has in
+	// use. Packets of other queues pass to the kernel's stack.
+	Queues []int
+	// Frames is how many frames each queue has, half of which wait for packets.
+	// Default 4096, which are 8 MB.
+	Frames int
+
+	// Attach, Socket and UMEM have the rest. What follows from the fields above and
+	// from the interface is filled in and must be zero: Attach.Interface, Match, Program
+	// and Queues; Socket.Interface, Queue, XSKMap and File; UMEM.Frames. The default of
+	// UMEM.FrameSize is the smallest that packets of the interface's MTU fit.
+	Attach AttachConfig
+	Socket Config
+	UMEM   UMEMConfig
+}
+
+// A Group is a socket on each of several queues of one interface, with one UMEM, a pool
+// for each socket, and the XDP program. Its methods are safe for concurrent use.
+type Group struct {
+	umem    *UMEM
+	sockets []*Socket
+
+	mu       sync.Mutex // guards what follows
+	program  *Attachment
+	attached int // index of the interface that the program is on
+	ran      bool
+	running  bool
+	closed   bool // program and sockets
+	freeing  bool // Run frees the memory
+}
+
+// OpenAll opens a socket on every queue of an interface, or on those of
+// cfg.Queues, attaches the program that brings them packets, and makes the
+// memory for them. If it fails the interface is as it was.
+func OpenAll(ifname string, cfg GroupConfig) (g *Group, err error) {
+	ifi, err := net.InterfaceByName(ifname)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+	}
+	if err := cfg.setDefaults(ifi); err != nil {
+		return nil, err
+	}
+	g = &Group{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.Close())
+			g = nil
+		}
+	}()
+	if g.umem, err = NewUMEM(cfg.UMEM); err != nil {
+		return g, err
+	}
+	if g.program, err = Attach(cfg.Attach); err != nil {
+		return g, err
+	}
+	g.attached = ifi.Index
+	for _, q := range cfg.Queues {
+		pool, err := g.umem.NewPool(cfg.Frames)
+		if err != nil {
+			return g, err
+		}
+		sock := cfg.Socket
+		sock.Queue, sock.XSKMap = q, g.program.XSKMap()
+		s, err := Open(pool, sock)
+		if err != nil {
+			return g, err
+		}
+		g.sockets = append(g.sockets, s)
+	}
+	return g, nil
+}
+
+// setDefaults completes a configuration, and refuses one that says something twice.
+func (c *GroupConfig) setDefaults(ifi *net.Interface) error {
+	for name, given := range map[string]bool{
+		"Attach.Interface": c.Attach.Interface != "", "Attach.Match": c.Attach.Match.op != matchInvalid || c.Attach.Match.err != nil,
+		"Attach.Program": c.Attach.Program != nil, "Attach.Queues": c.Attach.Queues != 0,
+		"Socket.Interface": c.Socket.Interface != "", "Socket.Queue": c.Socket.Queue != 0,
+		"Socket.XSKMap": c.Socket.XSKMap != nil, "Socket.File": c.Socket.File != nil, "UMEM.Frames": c.UMEM.Frames != 0,
+	} {
+		if given {
+			return fmt.Errorf("%w: GroupConfig.%s is filled in by OpenAll", ErrConfig, name)
+		}
+	}
+	rx, err := receiveQueues(ifi)
+	if err != nil {
+		return err
+	}
+	if c.Queues == nil {
+		for q := range rx {
+			c.Queues = append(c.Queues, q)
+		}
+	}
+	c.Queues = slices.Sorted(slices.Values(c.Queues))
+	if n := len(c.Queues); n == 0 || n > len(slices.Compact(slices.Clone(c.Queues))) {
+		return fmt.Errorf("%w: GroupConfig.Queues are %v: none, or one twice", ErrConfig, c.Queues)
+	}
+	if last := c.Queues[len(c.Queues)-1]; c.Queues[0] < 0 || last >= rx {
+		return fmt.Errorf("%w: GroupConfig.Queues are %v, %s has receive queues 0 to %d (see ethtool -l %s)", ErrNoQueue, c.Queues, ifi.Name, rx-1, ifi.Name)
+	}
+	c.Frames = cmp.Or(c.Frames, 4096)
+	if c.Frames < 0 || c.Frames > 1<<24/len(c.Queues) {
+		return fmt.Errorf("%w: GroupConfig.Frames %d, for each of %d queues", ErrConfig, c.Frames, len(c.Queues))
+	}
+	c.UMEM.Frames = c.Frames * len(c.Queues)
+	if c.UMEM.FrameSize == 0 && !c.Socket.MultiBuffer {
+		need := cmp.Or(c.Socket.MaxPacket, ifi.MTU+minPacket+4) + kernelHeadroom + c.UMEM.Headroom
+		for c.UMEM.FrameSize = 2048; c.UMEM.FrameSize < min(need, os.Getpagesize()); c.UMEM.FrameSize *= 2 {
+		}
+	}
+	c.Attach.Interface, c.Attach.Match, c.Attach.Queues = ifi.Name, c.Match, rx
+	c.Attach.MultiBuffer = c.Attach.MultiBuffer || c.Socket.MultiBuffer
+	c.Socket.Interface = ifi.Name
+	return nil
+}
+
+// receiveQueues returns how many receive queues an interface has in use; if its driver
+// does not tell, how many it was made with.
+func receiveQueues(ifi *net.Interface) (int, error) {
+	rx, _, err := QueueCounts(ifi.Name)
+	if err == nil && rx > 0 {
+		return rx, nil
+	}
+	l, err := netlink.LinkByIndex(ifi.Index)
+	if err != nil {
+		return 0, fmt.Errorf("afxdp: queues of %s: %w", ifi.Name, err)
+	}
+	return max(1, l.Attrs().NumRxQueues), nil
+}
+
+// Sockets returns the sockets, in the order of their queues. Each belongs to the
+// goroutine that Run calls for it.
+func (g *Group) Sockets() []*Socket { return slices.Clone(g.sockets) }
+
+// UMEM returns the memory of all sockets.
+func (g *Group) UMEM() *UMEM { return g.umem }
+
+// Snapshot adds up the counters of all sockets, as [Socket.Snapshot] reads them.
+func (g *Group) Snapshot() (Stats, error) {
+	var sum Stats
+	for _, s := range g.sockets {
+		st, err := s.Snapshot()
+		if err != nil {
+			return sum, err
+		}
+		sum.add(&st)
+	}
+	return sum, nil
+}
+
+// Run calls loop once for each socket, in a goroutine of its own that is locked to its
+// thread, and waits for all to return. [Serve] makes a loop of a function that handles
+// packets.
+//
+// When ctx is done, Run closes the sockets: their methods return net.ErrClosed, a Poll that
+// sleeps included. Run then returns nil. It returns nil also after Close, and
+// when all loops return nil.
+//
+// A loop that returns an ErrLinkDown or ErrInterfaceGone is called again when its
+// interface is back, with the program on it ([Socket.Recover]); the frames that it
+// held are lost to the pool unless it has given them back. With any other error Run closes
+// all sockets and returns it. A Group runs once.
+func (g *Group) Run(ctx context.Context, loop func(*Socket) error) error {
+	g.mu.Lock()
+	again := g.ran
+	g.ran, g.running = true, !again
+	g.mu.Unlock()
+	if again {
+		return fmt.Errorf("%w: a Group runs once", ErrInUse)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var loops, closer sync.WaitGroup
+	var closing error
+	closer.Go(func() {
+		<-ctx.Done()
+		closing = g.closeSockets()
+	})
+	errs := make([]error, len(g.sockets))
+	for i, s := range g.sockets {
+		loops.Go(func() {
+			if errs[i] = g.run(ctx, s, loop); errs[i] != nil {
+				cancel(errs[i])
+			}
+		})
+	}
+	loops.Wait()
+	cancel(nil)
+	closer.Wait()
+	return errors.Join(append(errs, closing, g.ranOut())...)
+}
+
+// ranOut frees the memory after a Close that found goroutines at work in it.
+func (g *Group) ranOut() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.running = false; g.freeing {
+		return g.umem.Close()
+	}
+	return nil
+}
+
+// run is one goroutine of Run.
+func (g *Group) run(ctx context.Context, s *Socket, loop func(*Socket) error) error {
+	unpin, err := PinThread(-1)
+	if err != nil {
+		return err
+	}
+	for err == nil {
+		err = loop(s)
+		if !errors.Is(err, ErrLinkDown) && !errors.Is(err, ErrInterfaceGone) {
+			break
+		}
+		err = g.recover(ctx, s)
+	}
+	if s.gate.closing() && errors.Is(err, net.ErrClosed) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = nil // it was to end
+	}
+	return errors.Join(err, unpin())
+}
+
+// recover waits until a socket's interface works again, with the program on it.
+func (g *Group) recover(ctx context.Context, s *Socket) error {
+	for {
+		if err := s.Recover(ctx); err != nil {
+			return err
+		}
+		err := g.reattach(s)
+		if !errors.Is(err, ErrInterfaceGone) {
+			return err
+		}
+		if err := s.pause(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// reattach puts the program on the interface that a socket was bound to, unless
+// another socket's goroutine has done so.
+func (g *Group) reattach(s *Socket) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := s.Info().Ifindex
+	if g.closed || now == g.attached {
+		return nil
+	}
+	if err := s.home.do(g.program.Reattach); err != nil {
+		return err
+	}
+	g.attached = now
+	return nil
+}
+
+// closeSockets takes the program off first: packets that come meanwhile are the kernel's.
+func (g *Group) closeSockets() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	var errs []error
+	if g.program != nil {
+		errs = append(errs, g.program.Close())
+	}
+	for _, s := range g.sockets {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Close takes the program off the interface, closes the sockets, which ends a Run,
+// and frees the memory; if a Run has not returned, it does so at its end. Close may be called
+// more than once.
+func (g *Group) Close() error {
+	err := g.closeSockets()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.running {
+		g.freeing = true
+		return err
+	}
+	if g.umem != nil {
+		err = errors.Join(err, g.umem.Close())
+	}
+	return err
+}

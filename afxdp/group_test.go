@@ -1,0 +1,318 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/internal/testbed"
+)
+
+func openAll(t *testing.T, ns *testbed.Namespace, cfg GroupConfig) *Group {
+	t.Helper()
+	var g *Group
+	err := ns.Do(func() (err error) {
+		g, err = OpenAll("b", cfg)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// runGroup runs a group until the test ends it, and returns what Run returns.
+func runGroup(g *Group, loop func(*Socket) error) (stop func(), done <-chan error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	errs := make(chan error, 1)
+	go func() { errs <- g.Run(ctx, loop) }()
+	return cancel, errs
+}
+
+func waitRun(t *testing.T, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(time.Minute):
+		t.Fatal("Run does not return")
+		return nil
+	}
+}
+
+// until waits for a condition, with packets sent again and again: what comes while a link
+// is not up yet is lost.
+func until(t *testing.T, what string, try func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !try(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never came: ", what)
+		}
+	}
+}
+
+// Interfaces that go down, and that are replaced, come back with their program, on
+// all queues, without the loops' doing.
+func TestGroupRecovers(t *testing.T) {
+	pair := testbed.VethConfig{Queues: 2}
+	ns := newNet(t, pair)
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 256})
+	if n := len(g.Sockets()); n != 2 {
+		t.Fatalf("%d sockets on two queues", n)
+	}
+	var came [2]atomic.Int64
+	stop, done := runGroup(g, Serve(func(s *Socket, packets []Desc) error {
+		came[s.Info().Queue].Add(int64(len(packets)))
+		return nil
+	}))
+	defer stop()
+	u := newUMEM(t, UMEMConfig{})
+	arrive := func(what string) {
+		t.Helper()
+		for q := range came {
+			tx := open(t, ns, newPool(t, u, 64), Config{Interface: "a", Queue: q, RxFrames: -1})
+			before := came[q].Load()
+			until(t, what, func() bool {
+				transmit(t, tx, newPackets(t, tx, 1, 1, 100))
+				_ = tx.pool.Free(tx.lent(nil, stateYours)...)
+				return came[q].Load() > before
+			})
+			if err := tx.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	arrive("packets")
+	down := func(up bool) {
+		t.Helper()
+		if err := ns.SetUp("b", up); err != nil {
+			t.Fatal(err)
+		}
+	}
+	down(false)
+	time.Sleep(2 * linkCheck) // so that the loops notice, as a rule
+	down(true)
+	arrive("packets after the link came back")
+	if err := ns.Delete("b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Veth(pair); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the program", func() bool { return attachedID(t, ns) != 0 })
+	arrive("packets on the new interface")
+	stop()
+	if err := waitRun(t, done); err != nil {
+		t.Error(err)
+	}
+	if id := attachedID(t, ns); id != 0 {
+		t.Errorf("program %d is still there", id)
+	}
+	st, err := g.Snapshot()
+	if want := uint64(came[0].Load() + came[1].Load()); err != nil || st.RxReceived != want {
+		t.Errorf("the snapshot has %d packets, %v, want %d", st.RxReceived, err, want)
+	}
+}
+
+// The first loop that fails ends the others, and Run returns its error.
+func TestGroupEnds(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		end  func(g *Group, stop func())
+		want error
+	}{
+		"by an error": {nil, broken},
+		"by ctx":      {func(_ *Group, stop func()) { stop() }, nil},
+		"by Close": {func(g *Group, _ func()) {
+			if err := g.Close(); err != nil {
+				panic(err)
+			}
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := newNet(t, testbed.VethConfig{Queues: 2})
+			g := openAll(t, ns, GroupConfig{Match: MatchUDP(9), Frames: 64})
+			var ended atomic.Int64
+			stop, done := runGroup(g, func(s *Socket) error {
+				defer ended.Add(1)
+				if s.Info().Queue == 1 && c.end == nil {
+					return broken
+				}
+				return Serve(func(*Socket, []Desc) error { return nil })(s)
+			})
+			defer stop()
+			if c.end != nil {
+				until(t, "the loops", func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.running })
+				c.end(g, stop)
+			}
+			if err := waitRun(t, done); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+				t.Errorf("Run returned %v, want %v", err, c.want)
+			}
+			if n := ended.Load(); n != 2 {
+				t.Errorf("%d loops ended", n)
+			}
+			wantErr(t, g.Run(t.Context(), nil), ErrInUse)
+			if id := attachedID(t, ns); id != 0 {
+				t.Errorf("program %d is still there", id)
+			}
+		})
+	}
+}
+
+// Whatever a handler does with its descriptors, the frames that it does not send are filled
+// again, and those that it sends are, too.
+func TestServeLosesNoFrames(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	const frames, packets = 128, 1000
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: frames})
+	var came, failed int
+	turned := errors.New("turned round")
+	stop, done := runGroup(g, func(s *Socket) error {
+		for {
+			err := Serve(func(s *Socket, packets []Desc) error {
+				came += len(packets)
+				answers := packets[:0]
+				for _, d := range packets {
+					if number, err := packetNumber(s.UMEM().Packet(d)); err != nil {
+						return err
+					} else if number%3 == 0 {
+						answers = append(answers, d)
+					}
+				}
+				own, ok := s.Pool().Alloc()
+				if ok {
+					answers = append(answers, Desc{Frame: own, Off: 256, Len: 60})
+				}
+				n, err := s.Send(answers)
+				if err != nil || ok && n < len(answers) {
+					err = errors.Join(err, s.Pool().Free(own))
+				}
+				if failed++; err == nil && failed%10 == 0 {
+					return turned
+				}
+				return err
+			})(s)
+			if !errors.Is(err, turned) {
+				return err
+			}
+		}
+	})
+	defer stop()
+	s := g.Sockets()[0]
+	tx := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", RxFrames: -1})
+	for i := range uint64(packets) / 10 {
+		if err := tx.Pool().Free(transmit(t, tx, newPackets(t, tx, 10*i, 10, 100))...); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "packets", func() bool {
+			st, err := s.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st.RxReceived+st.Kernel.RxDropped+st.Kernel.RxRingFull >= 10*(i+1)
+		})
+	}
+	stop()
+	if err := waitRun(t, done); err != nil {
+		t.Fatal(err)
+	}
+	if came != packets {
+		t.Errorf("%d of %d packets came", came, packets)
+	}
+	if _, err := s.Reclaim(); err != nil {
+		t.Fatal(err)
+	}
+	yours := 0
+	for _, state := range g.UMEM().state {
+		if state == stateYours {
+			yours++
+		}
+	}
+	// In flight at the end, given back by Reclaim.
+	if free := s.Pool().Available(); free+yours != frames || yours > frames/2 {
+		t.Errorf("%d frames are free and %d yours, of %d", free, yours, frames)
+	}
+}
+
+// What cannot be opened leaves the interface as it was.
+func TestOpenAllErrors(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{Queues: 2})
+	match := MatchUDP(9000)
+	for name, c := range map[string]struct {
+		cfg   GroupConfig
+		want  error
+		words string
+	}{
+		"no match":        {GroupConfig{}, ErrConfig, "MatchAll is for every packet"},
+		"match twice":     {GroupConfig{Match: match, Attach: AttachConfig{Match: MatchUDP()}}, ErrConfig, "GroupConfig.Attach.Match is filled in"},
+		"interface twice": {GroupConfig{Match: match, Socket: Config{Interface: "b"}}, ErrConfig, "GroupConfig.Socket.Interface"},
+		"frames twice":    {GroupConfig{Match: match, UMEM: UMEMConfig{Frames: 1}}, ErrConfig, "GroupConfig.UMEM.Frames"},
+		"queue twice":     {GroupConfig{Match: match, Queues: []int{1, 0, 1}}, ErrConfig, "or one twice"},
+		"no queue":        {GroupConfig{Match: match, Queues: []int{}}, ErrConfig, "none, or one twice"},
+		"queue beyond":    {GroupConfig{Match: match, Queues: []int{0, 2}}, ErrNoQueue, "b has receive queues 0 to 1 (see ethtool -l b)"},
+		"negative queue":  {GroupConfig{Match: match, Queues: []int{-1}}, ErrNoQueue, "receive queues 0 to 1"},
+		"frames":          {GroupConfig{Match: match, Frames: 1 << 24}, ErrConfig, "for each of 2 queues"},
+		"zero-copy":       {GroupConfig{Match: match, Frames: 64, Socket: Config{Mode: BindZeroCopy}}, errors.ErrUnsupported, "zero-copy on b"},
+	} {
+		err := ns.Do(func() error {
+			g, err := OpenAll("b", c.cfg)
+			if g != nil {
+				t.Errorf("%s: opened", name)
+			}
+			return err
+		})
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if id := attachedID(t, ns); id != 0 {
+			t.Errorf("%s: program %d was left", name, id)
+		}
+	}
+	wantErr(t, ns.Do(func() error { _, err := OpenAll("nosuch", GroupConfig{Match: match}); return err }), ErrInterfaceGone)
+	attach(t, ns, AttachConfig{Interface: "b", Program: passProgram(t)})
+	wantErr(t, ns.Do(func() error { _, err := OpenAll("b", GroupConfig{Match: match}); return err }), ErrProgramAttached)
+}
+
+// Frames fit the interface's packets, queues may be chosen.
+func TestOpenAllDefaults(t *testing.T) {
+	for _, c := range []struct {
+		mtu  int
+		cfg  GroupConfig
+		size int
+	}{
+		{1500, GroupConfig{}, 2048},
+		{1774, GroupConfig{}, 2048},
+		{1775, GroupConfig{}, 4096},
+		{3000, GroupConfig{Attach: AttachConfig{Mode: AttachGeneric}}, min(4096, os.Getpagesize())},
+		{3000, GroupConfig{Attach: AttachConfig{Mode: AttachGeneric}, Socket: Config{MaxPacket: 1500}}, 2048},
+	} {
+		ns := newNet(t, testbed.VethConfig{Queues: 2, MTU: c.mtu})
+		c.cfg.Match, c.cfg.Queues, c.cfg.Frames = MatchUDP(9), []int{1}, 32
+		g := openAll(t, ns, c.cfg)
+		if got := g.UMEM().FrameSize(); got != c.size {
+			t.Errorf("MTU %d: frames of %d bytes, want %d", c.mtu, got, c.size)
+		}
+		if s := g.Sockets(); len(s) != 1 || s[0].Info().Queue != 1 {
+			t.Errorf("%d sockets", len(s))
+		}
+	}
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := receiveQueues(lo); n != 1 || err != nil {
+		t.Errorf("lo, whose driver does not tell, has %d queues, %v", n, err)
+	}
+}

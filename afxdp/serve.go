@@ -1,0 +1,99 @@
+//go:build linux
+
+package afxdp
+
+// serveBatch is how many packets a handler gets at most. It is enough for the
+// costs of a call and of a look at the rings to be small beside the packets'.
+const serveBatch = 64
+
+// Serve makes a loop for [Group.Run] of a function that handles packets as they come: it
+// waits, receives, calls handle with what came, sends what handle gave to [Socket.Send],
+// and gives frames back to be filled.
+//
+// The packets are handle's until it returns, their frames are "yours": handle may change
+// the bytes ([UMEM.Packet]), the descriptors and their order, and may Send them. Those that
+// it did not send are dropped, as are those that Send has no room for. It may also send frames of
+// [Socket.Pool]. To keep a received packet for longer, copy it, or write a loop of your
+// own. With an error, which the loop returns, packets that were sent go out nevertheless.
+//
+// The loop returns when a method of the socket fails: with net.ErrClosed after Close.
+func Serve(handle func(s *Socket, packets []Desc) error) func(*Socket) error {
+	return func(s *Socket) error {
+		turn := serveTurn{
+			s: s, handle: handle,
+			packets: make([]Desc, serveBatch), received: make([]Frame, 0, serveBatch), sent: make([]Frame, serveBatch),
+		}
+		for {
+			if err := turn.run(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+type serveTurn struct {
+	s        *Socket
+	handle   func(*Socket, []Desc) error
+	packets  []Desc
+	received []Frame // of packets, which handle may change
+	sent     []Frame
+}
+
+func (t *serveTurn) run() error {
+	want := EventRx
+	if t.s.InFlight() > 0 {
+		// Nothing else would bring their frames back to be filled.
+		want |= EventCompletion
+	}
+	if _, err := t.s.Poll(want, -1); err != nil {
+		return err
+	}
+	if err := t.refill(); err != nil {
+		return err
+	}
+	n, err := t.s.Receive(t.packets)
+	if n == 0 || err != nil {
+		return err
+	}
+	t.received = t.received[:n]
+	for i, d := range t.packets[:n] {
+		t.received[i] = d.Frame
+	}
+	failed := t.handle(t.s, t.packets[:n])
+	if err := t.giveBack(); err != nil {
+		return err
+	}
+	if err := t.s.Kick(); err != nil {
+		return err
+	}
+	return failed
+}
+
+// giveBack gives received frames that handle did not send back to be filled.
+func (t *serveTurn) giveBack() error {
+	rest := t.received[:0]
+	for _, f := range t.received {
+		if t.s.state[f] == stateYours {
+			rest = append(rest, f)
+		}
+	}
+	return t.fill(rest)
+}
+
+// refill gives frames that were sent back to be filled.
+func (t *serveTurn) refill() error {
+	n, err := t.s.Completed(t.sent)
+	if n == 0 || err != nil {
+		return err
+	}
+	return t.fill(t.sent[:n])
+}
+
+// fill gives frames to the fill ring, or to the pool if there is no room.
+func (t *serveTurn) fill(frames []Frame) error {
+	n, err := t.s.Fill(frames)
+	if err != nil {
+		return err
+	}
+	return t.s.pool.Free(frames[n:]...)
+}
