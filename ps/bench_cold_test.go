@@ -16,8 +16,9 @@ import (
 
 // BenchmarkCold adds frames of cold pairs, as full as the MTU allows, to stores of several
 // sizes; the keys are random ones of the store's. 1,024 frames are followed by a commit: a
-// server takes some such number between two harvests. It reports the medians of what both
-// cost, in nanoseconds of CPU a row: of 32 frames, and of a commit.
+// server takes some such number between two harvests. Then as many rows are read, as pulls
+// read them. It reports the medians of what all of these cost, in nanoseconds of CPU a row: of 32
+// frames, of a commit, and of the rows of 32 frames.
 func BenchmarkCold(b *testing.B) {
 	for _, m := range []struct {
 		method Method
@@ -56,7 +57,8 @@ func benchmarkCold(b *testing.B, s *Store, keys int) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var accumulate, commit []float64
+	var accumulate, commit, read []float64
+	pulled, rows := make([]uint64, n), make([]float32, n*dim)
 	for range b.N {
 		for _, f := range frames {
 			for i := range n {
@@ -75,10 +77,21 @@ func benchmarkCold(b *testing.B, s *Store, keys int) {
 		start := cpuTime(b)
 		committed := s.Commit()
 		commit = append(commit, float64(cpuTime(b)-start)/float64(committed))
+		for few := range slices.Chunk(frames, 32) {
+			start := cpuTime(b)
+			for _, f := range few {
+				for i := range pulled {
+					pulled[i] = f.Key(i)
+				}
+				s.Read(pulled, rows)
+			}
+			read = append(read, float64(cpuTime(b)-start)/float64(n*len(few)))
+		}
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(accumulate), "accumulate-ns/row")
 	b.ReportMetric(median(commit), "commit-ns/row")
+	b.ReportMetric(median(read), "read-ns/row")
 }
 
 // cpuTime returns the nanoseconds that this thread has run.

@@ -108,12 +108,10 @@ func BenchmarkRead(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	dst := make([]float32, 1)
+	dst := make([]float32, benchPairs)
 	i := 0
 	for b.Loop() {
-		for _, key := range batches[i%len(batches)] {
-			s.Read(key, dst)
-		}
+		s.Read(batches[i%len(batches)], dst)
 		i++
 	}
 	reportPairs(b)

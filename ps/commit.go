@@ -16,7 +16,10 @@ func (s *Store) Commit() int {
 	if s.snapshot != nil {
 		s.snapshot.keep(s.touched)
 	}
-	for _, r := range s.touched {
+	for i, r := range s.touched {
+		if s.cfg.Dim > 1 && i%commitBatch == 0 {
+			s.approach(s.touched[i:min(i+commitBatch, len(s.touched))])
+		}
 		_, sums, weights, squares := s.rows.row(r)
 		if s.rows.adagrad {
 			s.adagrad(sums, weights, squares)
@@ -29,6 +32,24 @@ func (s *Store) Commit() int {
 	s.touched = s.touched[:0]
 	s.committed = s.harvest
 	return n
+}
+
+// commitBatch is how many rows a commit brings near before it changes them.
+const commitBatch = 64
+
+// approach loads the ends of rows, in a short loop, so that the processor overlaps their cache
+// misses. The optimiser's loop is too long for that, but of rows of one column.
+func (s *Store) approach(rows []int) {
+	d, loaded := s.cfg.Dim, uint64(0)
+	for _, r := range rows {
+		c, j := s.rows.at(r)
+		first, last := j*d, (j+1)*d-1
+		loaded |= uint64(c.sums[first]|c.sums[last]) | uint64(math.Float32bits(c.weights[first])|math.Float32bits(c.weights[last]))
+		if c.squares != nil {
+			loaded |= uint64(math.Float32bits(c.squares[first]) | math.Float32bits(c.squares[last]))
+		}
+	}
+	s.loaded = int64(loaded)
 }
 
 // sgd and adagrad change a row by its sums, and zero these.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -159,9 +160,43 @@ func TestPendingEndsEarly(t *testing.T) {
 // TestReadClearsColumnZero reads a row without updates into a slice that was used.
 func TestReadClearsColumnZero(t *testing.T) {
 	dst := []float32{9, 9}
-	newStore(t, Config{Dim: 2, Exp: DefaultExp}).Read(1, dst)
+	newStore(t, Config{Dim: 2, Exp: DefaultExp}).Read([]uint64{1}, dst)
 	if dst[0] != 0 || dst[1] == 9 {
 		t.Errorf("%g", dst)
+	}
+}
+
+// TestReadOfManyRows reads rows that are there and rows that are not, more than are
+// read at once, and so many that some are not where their probe sequences begin.
+func TestReadOfManyRows(t *testing.T) {
+	for _, d := range []int{1, 3} {
+		s := newStore(t, Config{Dim: d, Exp: DefaultExp, Init: Init{Scale: 1, Seed: 1}, Optimizer: Optimizer{LearningRate: 1}})
+		keys := make([]uint64, 6000)
+		for i := range keys {
+			keys[i] = uint64(i)
+		}
+		grads := make([]float32, d*len(keys)/2)
+		for i := range grads {
+			grads[i] = float32(i + 1)
+		}
+		if err := s.Push(keys[:len(keys)/2], grads); err != nil {
+			t.Fatal(err)
+		}
+		s.Commit()
+		rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+		got, want := make([]float32, d*len(keys)), make([]float32, d)
+		s.Read(keys, got)
+		for i, key := range keys {
+			s.cfg.Init.fill(key, want)
+			for c := range want {
+				if at := int(key)*d + c; at < len(grads) {
+					want[c] -= grads[at]
+				}
+			}
+			if row := got[i*d:][:d]; !slices.Equal(row, want) {
+				t.Fatalf("key %d has %v, not %v", key, row, want)
+			}
+		}
 	}
 }
 

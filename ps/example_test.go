@@ -18,14 +18,14 @@ func Example() {
 		panic(err)
 	}
 	var before, after [2]float32
-	store.Read(1234, before[:])
+	store.Read([]uint64{1234}, before[:])
 	for range 2 {
 		if err := store.Push([]uint64{1234}, []float32{0.25, -1}); err != nil {
 			panic(err)
 		}
 	}
 	fmt.Println("rows of the step:", store.Commit())
-	store.Read(1234, after[:])
+	store.Read([]uint64{1234}, after[:])
 	fmt.Printf("%.2f %.2f\n", after[0]-before[0], after[1]-before[1])
 
 	err = store.AddSum(1234, 0, math.MaxInt64) // once more than that is too much

@@ -63,7 +63,7 @@ func TestRows(t *testing.T) {
 	want := make([]float32, 2)
 	for key, weights := range s.Rows() {
 		keys = append(keys, key)
-		if s.Read(key, want); !slices.Equal(weights, want) {
+		if s.Read([]uint64{key}, want); !slices.Equal(weights, want) {
 			t.Errorf("row %d: %v, Read has %v", key, weights, want)
 		}
 	}

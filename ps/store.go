@@ -67,17 +67,51 @@ func (s *Store) LastHarvest() (instance, number uint64) {
 	return s.harvest.instance, s.harvest.number
 }
 
-// Read copies the weights of a row, as of the last commit, into dst, which must
-// hold at least Dim floats. A row without updates has its initial weights and
-// is not inserted, so reading takes no memory.
-func (s *Store) Read(key uint64, dst []float32) {
+// Read copies the weights of the rows of keys, as of the last commit, into dst, row
+// after row; dst must hold at least len(keys) × Dim floats. A row without updates has its
+// initial weights and is not inserted, so reading takes no memory.
+func (s *Store) Read(keys []uint64, dst []float32) {
+	for len(keys) > 0 {
+		n := min(readBatch, len(keys))
+		s.read(keys[:n], dst[:n*s.cfg.Dim])
+		keys, dst = keys[n:], dst[n*s.cfg.Dim:]
+	}
+}
+
+// readBatch bounds what read touches before it copies, so that it stays in the cache.
+const readBatch = 128
+
+// read is Read of so few keys that the cache holds their rows. Like add, it brings the
+// rows near in a short loop before it copies them; of one column, the copy is as short.
+func (s *Store) read(keys []uint64, dst []float32) {
 	d := s.cfg.Dim
-	if r := s.index.find(key); r >= 0 {
-		c, i := s.rows.at(r)
-		copy(dst[:d], c.weights[i*d:])
+	s.batch(len(keys))
+	rows := s.batchRows
+	s.index.home(rows, keys)
+	var loaded uint32
+	for i, r := range rows {
+		if r < 0 {
+			if r = s.index.find(keys[i]); r < 0 {
+				s.cfg.Init.fill(keys[i], dst[i*d:][:d])
+				continue
+			}
+			rows[i] = r
+		}
+		c, j := s.rows.at(r)
+		first, last := c.weights[j*d], c.weights[(j+1)*d-1]
+		dst[i*d] = first
+		loaded |= math.Float32bits(last)
+	}
+	s.loaded = int64(loaded)
+	if d == 1 {
 		return
 	}
-	s.cfg.Init.fill(key, dst[:d])
+	for i, r := range rows {
+		if r >= 0 {
+			c, j := s.rows.at(r)
+			copy(dst[i*d:][:d], c.weights[j*d:])
+		}
+	}
 }
 
 // fill writes the initial weights of a row.
@@ -214,6 +248,9 @@ func (s *Store) add(rows []int, keys []uint64, units []int64, limit int) (bad in
 		}
 		c, j := s.rows.at(r)
 		loaded |= c.sums[j*d]
+		if d > 1 {
+			loaded |= c.sums[(j+1)*d-1]
+		}
 	}
 	s.loaded = loaded
 	if d == 1 { // the loop below, without its inner loop and slices

@@ -46,7 +46,7 @@ func pending(s *Store) map[uint64][]int64 {
 
 func read(s *Store, key uint64) []float32 {
 	dst := make([]float32, s.Config().Dim)
-	s.Read(key, dst)
+	s.Read([]uint64{key}, dst)
 	return dst
 }
 
@@ -288,7 +288,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}
 	grads := make([]float32, 3*len(keys))
 	frame := cold(keys, grads)
-	dst := make([]float32, 3)
+	dst, read := make([]float32, 6), []uint64{keys[3], 1}
 	step := func() {
 		if err := s.Accumulate(frame); err != nil {
 			t.Fatal(err)
@@ -296,8 +296,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		if err := s.AddSum(keys[5], 1, 3); err != nil {
 			t.Fatal(err)
 		}
-		s.Read(keys[3], dst)
-		s.Read(1, dst)
+		s.Read(read, dst)
 		s.Commit()
 	}
 	step()

@@ -70,10 +70,10 @@ func (l *ledger) Accumulate(rows wire.Rows) error {
 	return nil
 }
 
-// Read gives a row that its key determines.
-func (l *ledger) Read(key uint64, dst []float32) {
-	for c := range dst {
-		dst[c] = weight(key, c)
+// Read gives rows that their keys determine.
+func (l *ledger) Read(keys []uint64, dst []float32) {
+	for i := range dst {
+		dst[i] = weight(keys[i/testDim], i%testDim)
 	}
 }
 

@@ -169,7 +169,7 @@ func FuzzAnswers(f *testing.F) {
 			t.Fatalf("%d + %d + %d frames of %+v", o.acked, o.refused, o.outstanding, o.sent)
 		}
 		s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}},
-			senders: map[uint16]*admitted{1: {from: w.link.Local().AddrPort(), epoch: testServerEpoch}}, keys: make([]uint64, 121), row: make([]float32, testDim)}
+			senders: map[uint16]*admitted{1: {from: w.link.Local().AddrPort(), epoch: testServerEpoch}}, keys: make([]uint64, 121), rows: make([]float32, 121*testDim)}
 		s.init(w.link)
 		request := link.Packet{Packet: wire.Packet{Src: w.link.Local(), Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}
 		if err := s.handle([]link.Packet{request}); err != nil {
@@ -182,7 +182,7 @@ func FuzzAnswers(f *testing.F) {
 type discard struct{}
 
 func (discard) Accumulate(wire.Rows) error { return nil }
-func (discard) Read(uint64, []float32)     {}
+func (discard) Read([]uint64, []float32)   {}
 
 // idleWorker is a worker whose goroutine does not run, so that a test can be it.
 func idleWorker(t testing.TB) *Worker {

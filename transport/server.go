@@ -18,8 +18,9 @@ type Handler interface {
 	// [wire.Refusal] that the sender will get. Any other error ends the server.
 	// The rows are valid until Accumulate returns.
 	Accumulate(rows wire.Rows) error
-	// Read copies the row of a key into dst, which holds Dim floats.
-	Read(key uint64, dst []float32)
+	// Read copies the rows of keys into dst, which holds len(keys) × Dim floats, row after
+	// row. Both slices are valid until Read returns.
+	Read(keys []uint64, dst []float32)
 }
 
 // ServerConfig describes a parameter server's endpoint.
@@ -42,7 +43,7 @@ type Server struct {
 	cfg     ServerConfig
 	senders map[uint16]*admitted
 	keys    []uint64
-	row     []float32
+	rows    []float32 // of keys
 	stats   ServerStats
 }
 
@@ -97,8 +98,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		cfg:     cfg,
 		senders: map[uint16]*admitted{},
 		keys:    make([]uint64, wire.PullCap(cfg.Link.Limits().MaxPayload, cfg.Dim)),
-		row:     make([]float32, cfg.Dim),
 	}
+	s.rows = make([]float32, len(s.keys)*cfg.Dim)
 	s.init(cfg.Link)
 	s.start(func() error { return s.serve(s.handle) }, func(error) { s.stats.Link = s.link.Stats() })
 	return s, nil
@@ -242,9 +243,9 @@ func (s *Server) pull(p *link.Packet, h wire.Header, asked wire.Rows, from *admi
 	}
 	payload := p.Payload[:wire.RowsLen(len(keys), s.cfg.Dim)]
 	rows := wire.PutRows(payload, wire.TypeRows, len(keys), s.cfg.Dim)
-	for i, key := range keys {
-		s.cfg.Handler.Read(key, s.row)
-		rows.SetRow(i, s.row)
+	s.cfg.Handler.Read(keys, s.rows[:len(keys)*s.cfg.Dim])
+	for i := range keys {
+		rows.SetRow(i, s.rows[i*s.cfg.Dim:])
 	}
 	h.Type, h.Flags = wire.TypeRows, 0
 	h.Put(payload)

@@ -159,7 +159,7 @@ func TestPullsKeepTheFilterYoung(t *testing.T) {
 	s.link = network.open("10.0.0.1:19522")
 	a := &admitted{from: from.local.AddrPort(), epoch: testServerEpoch}
 	s.senders[5] = a
-	s.keys, s.row = make([]uint64, 121), make([]float32, testDim)
+	s.keys, s.rows = make([]uint64, 121), make([]float32, 121*testDim)
 	h := wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}
 	answer := func(payload []byte) wire.Type {
 		p := link.Packet{Packet: wire.Packet{Src: from.local, Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}

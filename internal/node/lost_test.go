@@ -131,8 +131,8 @@ func changedHot(t *testing.T, c *cluster.Config, trained *ps.Store) (changed int
 	}
 	before, after := make([]float32, dim), make([]float32, dim)
 	for r := range uint32(hot.Len()) {
-		fresh.Read(hot.Key(r), before)
-		trained.Read(hot.Key(r), after)
+		fresh.Read([]uint64{hot.Key(r)}, before)
+		trained.Read([]uint64{hot.Key(r)}, after)
 		if !slices.Equal(before, after) {
 			changed++
 		}

@@ -87,7 +87,7 @@ func TestFixedExponentZero(t *testing.T) {
 	changed := 0
 	w := make([]float32, 1)
 	for r := range uint32(hot.Len()) {
-		trained.Read(hot.Key(r), w)
+		trained.Read([]uint64{hot.Key(r)}, w)
 		n := float64(w[0]) / 0.0625
 		// Two workers, each at most 1 a step.
 		if n != math.Trunc(n) || math.Abs(n) > 2*float64(out.server.Steps) {

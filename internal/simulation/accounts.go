@@ -311,8 +311,8 @@ func (a *accounts) lookAtStore() {
 	st.shadow.Commit()
 	row, other := make([]float32, a.cfg.Dim), make([]float32, a.cfg.Dim)
 	for _, key := range slices.Sorted(maps.Keys(want)) {
-		st.store.Read(key, row)
-		st.shadow.Read(key, other)
+		st.store.Read([]uint64{key}, row)
+		st.shadow.Read([]uint64{key}, other)
 		if !equal(row, other) {
 			s.fail("key %d: %s holds the weights %v, but a commit of the frames and harvests that it was given gives %v", key, st.of.name, row, other)
 			return

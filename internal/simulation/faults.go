@@ -39,8 +39,8 @@ func (f *faulty) Accumulate(rows wire.Rows) error {
 	return err
 }
 
-func (f *faulty) Read(key uint64, dst []float32) {
-	f.Store.Read(key, dst)
+func (f *faulty) Read(keys []uint64, dst []float32) {
+	f.Store.Read(keys, dst)
 	if f.now(spoilsRow) {
 		dst[len(dst)-1]++
 	}

@@ -93,7 +93,7 @@ func (s *sim) apply(a *actor, bank *aggregator.Bank, h ps.Harvest, before bool) 
 		s.ledger.commit(pending)
 		row := make([]float32, s.plan.dim)
 		for at := range pending {
-			s.store.Read(s.ledger.keys[at], row)
+			s.store.Read(s.ledger.keys[at:][:1], row)
 			if want := s.ledger.weights[at*s.plan.dim:][:s.plan.dim]; !equal(row, want) {
 				s.fail("key %d has the weights %v, not %v", s.ledger.keys[at], row, want)
 			}

@@ -88,7 +88,7 @@ func (s *sim) setUp() (err error) {
 	}
 	for i, key := range s.ledger.keys {
 		row := make([]float32, p.dim)
-		s.store.Read(key, row)
+		s.store.Read([]uint64{key}, row)
 		copy(s.ledger.weights[i*p.dim:], row)
 		s.ledger.history[i] = []version{{-1, row}}
 	}

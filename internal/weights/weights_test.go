@@ -251,18 +251,16 @@ func TestLoadCheckpoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		five, twelve, bias := make([]float32, 3), make([]float32, 3), make([]float32, 3)
-		store.Read(5, five)
-		store.Read(12, twelve)
-		store.Read(workload.BiasKey, bias)
-		if diff := cmp.Diff(&Weights{Factors: 2, Bias: bias[0], features: []uint64{5, 12}, rows: slices.Concat(five, twelve)}, w, comparable); diff != "" {
+		rows := make([]float32, 9)
+		store.Read([]uint64{5, 12, workload.BiasKey}, rows)
+		if diff := cmp.Diff(&Weights{Factors: 2, Bias: rows[6], features: []uint64{5, 12}, rows: rows[:6]}, w, comparable); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		got := make([]float32, 12)
 		if err := w.Pull(t.Context(), []uint64{4, 5, 13, workload.BiasKey}, got); err != nil {
 			t.Fatal(err)
 		}
-		if want := slices.Concat([]float32{0, 0, 0}, five, []float32{0, 0, 0}, []float32{bias[0], 0, 0}); !slices.Equal(got, want) {
+		if want := slices.Concat([]float32{0, 0, 0}, rows[:3], []float32{0, 0, 0}, []float32{rows[6], 0, 0}); !slices.Equal(got, want) {
 			t.Errorf("pulled %v, want %v", got, want)
 		}
 		if w.Kind() != "fm" || w.Len() != 2 {

@@ -15,10 +15,7 @@ var _ Client = Local{}
 
 // Pull implements [Puller].
 func (l Local) Pull(_ context.Context, keys []uint64, dst []float32) error {
-	d := l.Store.Config().Dim
-	for i, key := range keys {
-		l.Store.Read(key, dst[i*d:][:d])
-	}
+	l.Store.Read(keys, dst)
 	return nil
 }
 
