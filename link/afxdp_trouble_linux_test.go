@@ -15,7 +15,7 @@ import (
 // afxdpPair opens links between two hosts of a bed.
 func afxdpPair(t *testing.T) (bed *testbed.Bed, links [2]Link, path Path) {
 	t.Helper()
-	bed = newBed(t, testbed.Config{Hosts: 2})
+	bed = newBed(t, testbed.Config{Hosts: 2, Queues: 2})
 	for i := range links {
 		h := bed.Host(i)
 		if err := h.Do(func() (err error) {
@@ -87,6 +87,22 @@ func TestAFXDPLinkDown(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("nothing arrives after the interface is up again")
 		}
+	}
+}
+
+// A Send of more frames than go into a ring at once takes all of them.
+func TestAFXDPSendsSeveralBatches(t *testing.T) {
+	_, links, path := afxdpPair(t)
+	frames := make([]Frame, 2*batchSize+1)
+	for i := range frames {
+		b, ok := links[0].Alloc()
+		if !ok {
+			t.Fatal("no buffer")
+		}
+		frames[i] = Frame{Buf: b, Len: 100, To: path}
+	}
+	if n, err := links[0].Send(frames); n != len(frames) || err != nil || links[0].Stats().Sent != uint64(n) {
+		t.Errorf("%d frames of %d are taken, %v; %+v", n, len(frames), err, links[0].Stats())
 	}
 }
 
