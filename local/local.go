@@ -2,6 +2,11 @@
 // parameter server and workers, each with a UDP socket on the loopback interface. It
 // serves to try the packages, and to test programs that use them. Frames, sums and
 // weights are those of a cluster of hosts.
+//
+// A [Cluster] owns its sockets, its store and its workers, which Close ends. Its workers
+// may be used by several goroutines, Commit by one at a time while none of them pushes.
+// Sums are exact, in units of 2^-46. Errors are those of the packages below, such as a
+// wire.Refusal; those of Open name what is wrong with the Config.
 package local
 
 import (
