@@ -6,8 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/libra-ina/libra/wire"
 )
 
 const (
@@ -128,5 +133,55 @@ func TestTNACompiles(t *testing.T) {
 	out, err := exec.Command("p4test", "-D__TARGET_TOFINO__=1", "-I", include, tnaProgram).CombinedOutput()
 	if err != nil || len(out) > 0 {
 		t.Fatalf("p4test: %v\n%s", err, out)
+	}
+}
+
+// Entry k of table faults is that of lane k: it is the first one that matches if lane k is
+// the first with nothing left.
+func TestFaultsOfTNANameTheirLane(t *testing.T) {
+	text, err := os.ReadFile("program/tna/pairs.p4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := regexp.MustCompile(`(?m)^ +\(([0_, ]+)\): fault\((\d+)\);$`).FindAllStringSubmatch(string(text), -1)
+	if len(entries) != wire.Lanes {
+		t.Fatalf("%d entries, want one for each lane", len(entries))
+	}
+	for k, e := range entries {
+		keys := slices.Repeat([]string{"_"}, wire.Lanes)
+		keys[k] = "0"
+		if e[1] != strings.Join(keys, ", ") || e[2] != strconv.Itoa(k) {
+			t.Errorf("entry %d is %s", k, e[0])
+		}
+	}
+}
+
+// What is written for lane j names no other lane, and nothing is written for a lane by
+// its number: a lane that is off by one shows here, where no switch runs the program.
+func TestLanesOfTNAAreMacros(t *testing.T) {
+	number := regexp.MustCompile(`\b(?:lane|number|slot|slots|add|read)(\d+)\b`)
+	for _, path := range []string{"program/tna/pairs.p4", "program/tna/aggregate.p4", "program/tna/parser.p4", tnaProgram} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := commentPattern.ReplaceAllString(string(text), "")
+		named := number.FindAllStringSubmatch(code, -1)
+		want := 0
+		if path == "program/tna/pairs.p4" { // the parameters of action bound
+			want = wire.Lanes
+		}
+		if len(named) != want {
+			t.Errorf("%s names %d lanes by number, want %d: %v", path, len(named), want, named)
+			continue
+		}
+		for j, m := range named {
+			if m[0] != "slots"+strconv.Itoa(j) {
+				t.Errorf("%s: parameter %d is %s", path, j, m[0])
+			}
+		}
+		if strings.Contains(code, "j + 1") || strings.Contains(code, "j - 1") {
+			t.Errorf("%s: a lane reaches for its neighbour", path)
+		}
 	}
 }
