@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -134,6 +135,10 @@ var wrappings = []string{
 	"error reading server preface: ", "error reading from server: ",
 }
 
+// bare are reasons that a call which begins on a broken connection gets without any of
+// these words.
+var bare = []string{"keepalive ping failed to receive ACK within timeout", "transport is closing"}
+
 // brokenBy finds in the message of an error why a connection broke, or reports that
 // the message is a service's. The text of the error is all that gRPC gives.
 func brokenBy(message string) (reason string, ok bool) {
@@ -144,6 +149,7 @@ func brokenBy(message string) (reason string, ok bool) {
 		}
 	}
 	reason, _, _ = strings.Cut(reason, `"`)
+	ok = ok || slices.Contains(bare, reason)
 	if reason == io.EOF.Error() {
 		reason = "the other side closed it"
 	}

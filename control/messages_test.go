@@ -294,6 +294,8 @@ func TestCallErrors(t *testing.T) {
 		`closing transport due to: connection error: desc = "error reading from server: read tcp: i/o timeout", received prior goaway: code: NO_ERROR`: "read tcp: i/o timeout",
 		`connection error: desc = "transport is closing"`:                                "transport is closing",
 		`connection error: desc = "keepalive ping failed to receive ACK within timeout"`: "keepalive ping failed to receive ACK within timeout",
+		"keepalive ping failed to receive ACK within timeout":                            "keepalive ping failed to receive ACK within timeout",
+		"transport is closing": "transport is closing",
 	} {
 		want := "aggregator: join: the connection broke (" + reason + "): is the aggregator running, and can this host reach it?"
 		if got := CallError("aggregator", "join", status.Error(codes.Unavailable, message)); got.Error() != want {

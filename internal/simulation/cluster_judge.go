@@ -27,7 +27,7 @@ var errorsOf = []struct {
 	{"the connection broke", ended | cut},
 	{"did not answer within", ended | cut},
 	{"refused: unknown job", ended | cut},
-	{"refused: unknown sender", ended | cut},
+	{"refused: sender not admitted to the job", ended | cut},
 	{"was removed", ended | cut},
 	{"no job 7: its parameter server has not created it", ended | cut},
 	{"context canceled", Stop},
