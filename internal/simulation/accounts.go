@@ -110,6 +110,12 @@ func (a *accounts) answers(at *host, pkts []link.Packet) {
 			continue
 		}
 		e := a.frames[frameID{at, h.Sender, h.Epoch, h.Seq}]
+		if asked.Src.Port == strange {
+			if answer, err := wire.ParseHeader(pkts[i].Payload[:pkts[i].Reply]); err != nil || answer.Type != wire.TypeError {
+				a.c.s.fail("%s does not refuse frame %d that a stranger sends for worker %d", at.name, h.Seq, h.Sender)
+			}
+			continue
+		}
 		if e == nil {
 			continue // of a process that has ended
 		}
@@ -124,7 +130,7 @@ func (a *accounts) answers(at *host, pkts []link.Packet) {
 				id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
 				if other := a.frames[id]; other != nil && !other.applied && !slices.ContainsFunc(a.asked[at][i:], func(p link.Packet) bool {
 					later, _ := wire.ParseHeader(p.Payload)
-					return later.Seq == id.seq && later.Sender == id.sender && later.Epoch == id.epoch
+					return p.Src.Port != strange && later.Seq == id.seq && later.Sender == id.sender && later.Epoch == id.epoch
 				}) {
 					a.c.s.fail("%s acknowledges frame %d of worker %d, which is not applied", at.name, id.seq, id.sender)
 				}

@@ -43,7 +43,8 @@ type clusterLife struct {
 	done     []*process // workers that have finished
 	planned  [2][]planned
 	moments  [2]int
-	happened Kinds // that may end a process, so far
+	paused   []*host // ever
+	happened Kinds   // that may end a process, so far
 	result   ClusterResult
 }
 

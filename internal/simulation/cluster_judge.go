@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -15,13 +16,15 @@ const (
 	cut   = Partition | Pause | Loss | Reset
 )
 
+const silentPeer = "peer silent for"
+
 // errorsOf lists what a process may end with, and which trouble explains it. The first
 // that the error has in its text counts.
 var errorsOf = []struct {
 	text string
 	by   Kinds
 }{
-	{"peer silent for", ended | cut&^Reset},
+	{silentPeer, ended | cut&^Reset},
 	{"left before it had finished", ended | cut},
 	{"the service is stopping", ended | cut},
 	{"the connection broke", ended | cut},
@@ -35,10 +38,13 @@ var errorsOf = []struct {
 
 // explained reports whether the error that a process has ended with has a cause.
 func (c *clusterLife) explained(p *process) bool {
-	text := p.err.Error()
+	text, happened := p.err.Error(), c.happened
+	if strings.Contains(text, silentPeer) && !slices.ContainsFunc(c.paused, func(h *host) bool { return h != p.host }) {
+		happened &^= Pause // in its own, a peer is not silent
+	}
 	for _, e := range errorsOf {
 		if strings.Contains(text, e.text) {
-			return c.happened&e.by != 0 && (e.by != Stop || p.stopped)
+			return happened&e.by != 0 && (e.by != Stop || p.stopped)
 		}
 	}
 	return false

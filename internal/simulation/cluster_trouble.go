@@ -54,6 +54,7 @@ func (c *clusterLife) trouble() {
 			case Pause:
 				c.result.Pauses++
 				a.paused = true
+				c.paused = append(c.paused, a)
 				s.after(lasts, func() { a.paused = false })
 			case Reset:
 				c.tcp.breakOne(which, how)

@@ -6,7 +6,7 @@ import (
 )
 
 // Kinds is a set of kinds of trouble.
-type Kinds uint16
+type Kinds uint32
 
 // What a life can meet.
 const (
@@ -28,15 +28,16 @@ const (
 
 // What only the life of a cluster can meet.
 const (
-	Reset Kinds = 1 << (12 + iota) // a control connection breaks, at both ends or at one
-	Power                          // a machine loses power, with what its disk had not synced
-	Stop                           // a process is told to end, and started again
+	Reset   Kinds = 1 << (12 + iota) // a control connection breaks, at both ends or at one
+	Power                            // a machine loses power, with what its disk had not synced
+	Stop                             // a process is told to end, and started again
+	Hostile                          // a stranger on a host of the job sends frames and answers
 
-	ClusterAll = All | Reset | Power | Stop
+	ClusterAll = All | Reset | Power | Stop | Hostile
 )
 
 var kindNames = [...]string{
-	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel", "queue", "silence", "reset", "power", "stop",
+	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel", "queue", "silence", "reset", "power", "stop", "hostile",
 }
 
 // ParseKinds reads a list of names with commas between them. Empty means all.

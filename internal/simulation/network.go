@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"bytes"
 	"net/netip"
 	"time"
 
@@ -37,6 +38,7 @@ type Traffic struct {
 	Late       uint64
 	Corrupted  uint64
 	Cut        uint64 // lost to partitions
+	Forged     uint64 // frames and answers of a stranger
 	Overrun    uint64 // found the queue of their receiver full, or none
 }
 
@@ -65,7 +67,9 @@ func (n *network) carry(from *host, to wire.Endpoint, payload []byte) {
 	first, second := n.delay(), n.delay()
 	far := time.Millisecond<<rng.IntN(11) + time.Duration(rng.IntN(1000_000))
 	bit := rng.IntN(8 * (len(payload) + wire.EnvelopeLen))
+	hostile, ahead := rng.Float64() < p.hostile, uint32(rng.IntN(8))
 	if s.healed {
+		hostile = false
 		lost, duplicated, late, corrupted = false, false, false, false
 	}
 	s.ledger.leaves(from, dst, payload, duplicated || late)
@@ -84,6 +88,9 @@ func (n *network) carry(from *host, to wire.Endpoint, payload []byte) {
 		return
 	}
 	whole := payload
+	if hostile {
+		n.forge(from, dst, payload, ahead)
+	}
 	if corrupted {
 		n.count.Corrupted++
 		payload = damage(from.at, dst.at, payload, bit)
@@ -149,8 +156,32 @@ func damage(src, dst wire.Endpoint, payload []byte, bit int) []byte {
 	return p.Payload
 }
 
+// strange is the port of a program that is not of the job, on a host that is.
+const strange = 6666
+
+// forge has strangers see a frame that leaves, know the numbers that its sender uses, and send
+// its receiver another one before it arrives, and its sender an answer.
+func (n *network) forge(from, to *host, payload []byte, ahead uint32) {
+	h, err := wire.ParseHeader(payload)
+	if err != nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold && h.Type != wire.TypePull {
+		return
+	}
+	n.count.Forged += 2
+	answer := make([]byte, wire.HeaderLen)
+	ack := h
+	ack.Type, ack.Flags = wire.TypeAck, 0
+	ack.Put(answer)
+	n.s.after(1, func() { n.arriveFrom(wire.Endpoint{IP: to.at.IP, Port: strange}, to, from, answer) })
+	frame := bytes.Clone(payload)
+	h.Seq += ahead
+	h.Put(frame)
+	n.s.after(2, func() { n.arriveFrom(wire.Endpoint{IP: from.at.IP, Port: strange}, from, to, frame) })
+}
+
 // arrive puts a payload into the queue of the process that runs at its destination.
-func (n *network) arrive(from, to *host, payload []byte) {
+func (n *network) arrive(from, to *host, payload []byte) { n.arriveFrom(from.at, from, to, payload) }
+
+func (n *network) arriveFrom(src wire.Endpoint, from, to *host, payload []byte) {
 	l := to.link
 	if l == nil || l.crashed || l.closed.Load() || len(l.inbox) >= n.s.plan.inbox {
 		n.count.Overrun++
@@ -160,7 +191,7 @@ func (n *network) arrive(from, to *host, payload []byte) {
 	n.s.log("arrives", from, to, payload)
 	mem := make([]byte, len(payload), n.s.plan.payload)
 	copy(mem, payload)
-	l.inbox = append(l.inbox, link.Packet{Packet: wire.Packet{Src: from.at, Dst: to.at, Payload: mem}})
+	l.inbox = append(l.inbox, link.Packet{Packet: wire.Packet{Src: src, Dst: to.at, Payload: mem}})
 }
 
 func (t *Traffic) add(o Traffic) {
@@ -171,5 +202,6 @@ func (t *Traffic) add(o Traffic) {
 	t.Late += o.Late
 	t.Corrupted += o.Corrupted
 	t.Cut += o.Cut
+	t.Forged += o.Forged
 	t.Overrun += o.Overrun
 }

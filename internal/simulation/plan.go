@@ -28,7 +28,7 @@ type plan struct {
 	hasty   bool          // callers seldom wait
 	trouble time.Duration // how long the faults last
 
-	loss, burst, duplicate, reorder, late, corrupt float64
+	loss, burst, duplicate, reorder, late, corrupt, hostile float64
 
 	delay   time.Duration // that reordering adds at most
 	inbox   int           // frames that wait for a process
@@ -94,6 +94,7 @@ func newPlan(rng *rand.Rand, o Options) plan {
 	}
 	p.loss, p.duplicate, p.reorder = draw(Loss, 0.2), draw(Duplicate, 0.2), draw(Reorder, 0.3)
 	p.late, p.corrupt, p.broken = draw(Late, 0.05), draw(Corrupt, 0.1), draw(Loss, 0.5)
+	p.hostile = draw(Hostile, 0.2)
 	p.burst = draw(Loss, 0.01)
 	if rng.IntN(2) == 0 {
 		p.loss = 0 // and bursts only

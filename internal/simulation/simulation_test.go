@@ -115,6 +115,7 @@ func TestKindsOfTrouble(t *testing.T) {
 		Crash:     func(r Result) uint64 { return uint64(r.Crashes) },
 		Evict:     func(r Result) uint64 { return uint64(r.Evictions) },
 		Cancel:    func(r Result) uint64 { return uint64(r.Cancelled) },
+		Hostile:   func(r Result) uint64 { return r.Traffic.Forged },
 		Queue:     func(r Result) uint64 { return uint64(r.Short) },
 	}
 	for kind, count := range counts {
@@ -126,8 +127,8 @@ func TestKindsOfTrouble(t *testing.T) {
 			}
 			total.Add(r)
 		}
-		live(1, All&^kind, &without)
-		live(2, All&^kind, &without)
+		live(1, ClusterAll&^kind, &without)
+		live(2, ClusterAll&^kind, &without)
 		for seed := uint64(1); seed <= 100 && count(with) == 0; seed++ {
 			live(seed, kind, &with)
 		}
