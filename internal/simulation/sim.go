@@ -99,7 +99,9 @@ func (s *sim) ended() bool {
 }
 
 // calm reports whether all workers have ended, and nothing is under way.
-func (s *sim) calm() bool { return s.ended() && len(s.events) == 0 }
+func (s *sim) calm() bool {
+	return s.ended() && len(s.events) == 0 && len(s.server.link.inbox)+len(s.switched.link.inbox) == 0
+}
 
 // fail notes the first thing that is not as it must be.
 func (s *sim) fail(format string, args ...any) {
