@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -214,6 +215,18 @@ func TestResultBeforeFrame(t *testing.T) {
 	r.answer(wire.PutError(make([]byte, wire.ErrorLen), wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: 2}, wire.Refusal{Code: wire.CodeMode}))
 	if r.stats.Stray != 3 || r.rounds.finished != 0 || r.rounds.broken != nil {
 		t.Errorf("%+v", r.stats)
+	}
+}
+
+// A refused exponent belongs to no key, whatever the place that the refusal names.
+func TestRefusedScaleNamesNoKey(t *testing.T) {
+	for _, code := range []wire.Code{wire.CodeMode, wire.CodeOverflow} {
+		r := newRoundsTester(t, true)
+		r.answer(wire.PutError(make([]byte, wire.ErrorLen), wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: 1}, wire.Refusal{Code: code}))
+		var peer *PeerError
+		if err := r.rounds.broken; !errors.As(err, &peer) || peer.KeyKnown || !errors.Is(err, wire.Refusal{Code: code}) {
+			t.Errorf("code %v: %v", code, err)
+		}
 	}
 }
 

@@ -138,3 +138,49 @@ func TestAggregatorServerServesWholeBatches(t *testing.T) {
 		}
 	}
 }
+
+// The last contribution to a round is answered to all workers: the first gets the sums
+// without having to ask again.
+func TestResultsGoToAllWorkers(t *testing.T) {
+	model, err := aggregator.NewModel(aggregator.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := model.AddJob(aggregator.JobConfig{ID: testJob, Mode: aggregator.Sync, Workers: 2, Slots: 1, MaxStripes: 1}); err != nil {
+		t.Fatal(err)
+	}
+	network := newMemNet()
+	a := &AggregatorServer{model: model, reply: make([]byte, aggregator.MaxReplyPayload)}
+	a.init(network.open("10.0.0.9:19522"))
+	var workers []*memLink
+	var pkts []link.Packet
+	for i, addr := range []string{"10.0.0.2:1000", "10.0.0.3:1000"} {
+		l := network.open(addr)
+		workers = append(workers, l)
+		if err := model.AddSender(testJob, aggregator.SenderConfig{ID: uint16(i), IP: l.local.IP, Port: l.local.Port}); err != nil {
+			t.Fatal(err)
+		}
+		hot := make([]byte, wire.HotLen(1))
+		wire.Header{Type: wire.TypeHot, Job: testJob, Sender: uint16(i), Seq: 1}.Put(hot)
+		s := wire.StripeAt(hot, 0)
+		s.SetMask(1)
+		s.SetBits(0, 0x3f800000)
+		pkts = append(pkts, packet(l.local, hot))
+	}
+	if err := a.handle(pkts); err != nil {
+		t.Fatal(err)
+	}
+	if pkts[1].Reply != 0 {
+		t.Errorf("the last worker gets an answer of %d bytes of its own", pkts[1].Reply)
+	}
+	for i, l := range workers {
+		got := make([]link.Packet, 4)
+		n, err := l.Receive(got)
+		if n != 1 || err != nil {
+			t.Fatalf("worker %d gets %d frames, %v", i, n, err)
+		}
+		if h, err := wire.ParseHeader(got[0].Payload); err != nil || h.Type != wire.TypeAck || h.Flags&wire.FlagAll == 0 {
+			t.Errorf("worker %d gets %+v, %v", i, h, err)
+		}
+	}
+}
