@@ -2,9 +2,12 @@ package fit
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/dustin/go-humanize"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/bench/harness"
@@ -45,6 +48,31 @@ func TestProgramFitsTofino(t *testing.T) {
 	}
 	if v1 := r.Programs[1]; v1.Registers != 23 || v1.RegisterKB != 22*128+2048 || v1.Cells != 41_504 {
 		t.Errorf("v1model: %+v", v1)
+	}
+}
+
+// docs/p4.md has the report's figures.
+func TestPageHasTheFigures(t *testing.T) {
+	text, err := os.ReadFile("../../docs/p4.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := strings.Join(strings.Fields(string(text)), " ")
+	r := mustRun(t)
+	tna := r.Programs[2]
+	for _, want := range []string{
+		fmt.Sprintf("| stages | 9 | %d | %d |", tna.Stages, stages),
+		fmt.Sprintf("| stateful ALUs | – | %d | %d |", tna.SALUs, stages*salusOfStage),
+		fmt.Sprintf("| on-chip memory | 656.5 KB | %s KB | %s KB |", humanize.Comma(int64(tna.MemoryKB)), humanize.Comma(stages*sramOfStage*blockBits/8/kilobyte)),
+		fmt.Sprintf("| VLIW instructions | 37 | %d | %d |", tna.VLIW, stages*vliwOfStage),
+		fmt.Sprintf("| TCAM blocks | – | %d | %d |", tna.TCAM, stages*tcamOfStage),
+		fmt.Sprintf("| header vector | – | %s bits | %s bits |", humanize.Comma(int64(tna.PHV)), humanize.Comma(phvBits)),
+		fmt.Sprintf("%d of %d SRAM blocks, %d TCAM blocks and %d of %d logical tables",
+			r.Left.SRAM, stages*sramOfStage, r.Left.TCAM, r.Left.Tables, stages*tablesOfStage),
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("docs/p4.md has no %q", want)
+		}
 	}
 }
 
