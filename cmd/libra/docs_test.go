@@ -9,6 +9,41 @@ import (
 	"testing"
 )
 
+// TestUnitsCallCommands parses what the systemd units start, and holds their capabilities
+// against docs/operations.md.
+func TestUnitsCallCommands(t *testing.T) {
+	units, err := filepath.Glob("../../packaging/systemd/*.service")
+	if err != nil || len(units) != 2 {
+		t.Fatalf("%d units, %v", len(units), err)
+	}
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := regexp.MustCompile(`(?m)^ExecStart=/usr/bin/libra (.+)$`).FindSubmatch(text)
+		if start == nil {
+			t.Fatalf("%s starts nothing", unit)
+		}
+		c, rest, err := newRoot().Find(strings.Fields(string(start[1])))
+		if err != nil || !c.HasParent() {
+			t.Fatalf("%s: %s: %v", unit, start[1], err)
+		}
+		if err := c.ParseFlags(rest); err != nil {
+			t.Errorf("%s: %s: %v", unit, start[1], err)
+		}
+		for _, set := range regexp.MustCompile(`(?m)^(?:Ambient|CapabilityBounding)\w+=(.+)$`).FindAllSubmatch(text, -1) {
+			if caps := strings.Fields(string(set[1])); len(caps) != 4 || slices.ContainsFunc(caps, func(c string) bool { return !strings.Contains(string(page), c) }) {
+				t.Errorf("%s: capabilities %s are not those of docs/operations.md", unit, set[1])
+			}
+		}
+	}
+}
+
 // TestCommandsInPagesExist parses each libra command that the documents show: the
 // command and its flags exist, and values and arguments are of the right kind. A value
 // may be left out ("--data …", "--harvest …"), and brackets surround what is optional.
