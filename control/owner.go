@@ -57,14 +57,16 @@ func (o *Owned) Lost(call string, err error) error {
 // Remove ends the job. While the connection is broken it tries again, until ctx ends:
 // the job has then ended already if it is another's, or there is none.
 func (o *Owned) Remove(ctx context.Context) error {
-	again := false
-	err := Repeat(ctx, func(ctx context.Context) error {
+	var delay pause
+	for again := false; ; again = true {
 		_, err := o.client.RemoveJob(ctx, &pb.RemoveJobRequest{Job: uint32(o.ID), Key: o.Key, Instance: o.Instance})
-		if code := status.Code(err); again && (code == codes.NotFound || code == codes.PermissionDenied) {
+		answer := status.Convert(err)
+		if again && (answer.Code() == codes.NotFound || answer.Code() == codes.PermissionDenied) {
 			return nil
 		}
-		again = true
-		return err
-	})
-	return CallError("aggregator", "remove job", err)
+		_, broken := brokenBy(answer.Message())
+		if answer.Code() != codes.Unavailable || !broken || delay.wait(ctx) != nil {
+			return CallError("aggregator", "remove job", err)
+		}
+	}
 }
