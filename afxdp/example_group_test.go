@@ -4,7 +4,9 @@ package afxdp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -126,4 +128,41 @@ func ExampleUDP_Reply() {
 		fatal(err)
 	}
 	// Output: 40 answers: 192.0.2.2
+}
+
+// Send at a rate, from each of two queues.
+func ExamplePace() {
+	bed := twoQueues()
+	defer bed.Close()
+	err := bed.Host(0).Do(func() error {
+		// Sockets that only send take no packets from the kernel.
+		group, err := afxdp.OpenAll("host0", afxdp.GroupConfig{Socket: afxdp.Config{RxFrames: -1}})
+		if err != nil {
+			return err
+		}
+		defer group.Close()
+
+		err = group.Run(context.Background(), func(s *afxdp.Socket) error {
+			left := 50
+			return afxdp.Pace(1000, func(s *afxdp.Socket, packets []afxdp.Desc) (int, error) {
+				n := min(left, len(packets))
+				for i := range packets[:n] {
+					b := s.UMEM().Packet(packets[i])
+					copy(b, "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb5paced")
+					packets[i].Len = 60
+				}
+				if left -= n; left == 0 {
+					return n, io.EOF
+				}
+				return n, nil
+			})(s)
+		})
+		stats, statsErr := group.Snapshot()
+		fmt.Println("sent", stats.TxCompleted)
+		return errors.Join(err, statsErr)
+	})
+	if err != nil {
+		fatal(err)
+	}
+	// Output: sent 100
 }

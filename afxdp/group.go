@@ -12,13 +12,16 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 )
 
-// GroupConfig describes the sockets of an interface. Match is required.
+// GroupConfig describes the sockets of an interface. Match is required, unless
+// Socket.RxFrames is negative.
 type GroupConfig struct {
 	// Match tells which packets the sockets receive; all others pass to the
-	// kernel's stack as without them.
+	// kernel's stack as without them. With a negative Socket.RxFrames the sockets
+	// only send: then there is no Match, and no program is attached.
 	Match Match
 	// Queues are those to serve. Default: all receive queues that the interface has in
 	// use. Packets of other queues pass to the kernel's stack.
@@ -42,9 +45,9 @@ type Group struct {
 	umem    *UMEM
 	sockets []*Socket
 
-	mu       sync.Mutex // guards what follows
-	program  *Attachment
-	attached int // index of the interface that the program is on
+	mu       sync.Mutex  // guards what follows
+	program  *Attachment // nil if the sockets only send
+	attached int         // index of the interface that the program is on
 	ran      bool
 	running  bool
 	closed   bool // program and sockets
@@ -72,17 +75,20 @@ func OpenAll(ifname string, cfg GroupConfig) (g *Group, err error) {
 	if g.umem, err = NewUMEM(cfg.UMEM); err != nil {
 		return g, err
 	}
-	if g.program, err = Attach(cfg.Attach); err != nil {
-		return g, err
+	var sockets *ebpf.Map
+	if cfg.Socket.RxFrames >= 0 {
+		if g.program, err = Attach(cfg.Attach); err != nil {
+			return g, err
+		}
+		g.attached, sockets = ifi.Index, g.program.XSKMap()
 	}
-	g.attached = ifi.Index
 	for _, q := range cfg.Queues {
 		pool, err := g.umem.NewPool(cfg.Frames)
 		if err != nil {
 			return g, err
 		}
 		sock := cfg.Socket
-		sock.Queue, sock.XSKMap = q, g.program.XSKMap()
+		sock.Queue, sock.XSKMap = q, sockets
 		s, err := Open(pool, sock)
 		if err != nil {
 			return g, err
@@ -103,6 +109,9 @@ func (c *GroupConfig) setDefaults(ifi *net.Interface) error {
 		if given {
 			return fmt.Errorf("%w: GroupConfig.%s is filled in by OpenAll", ErrConfig, name)
 		}
+	}
+	if c.Socket.RxFrames < 0 && (c.Match.op != matchInvalid || c.Match.err != nil) {
+		return fmt.Errorf("%w: GroupConfig.Match with Socket.RxFrames %d: sockets that only send match nothing", ErrConfig, c.Socket.RxFrames)
 	}
 	rx, err := receiveQueues(ifi)
 	if err != nil {
@@ -263,7 +272,7 @@ func (g *Group) reattach(s *Socket) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := s.Info().Ifindex
-	if g.closed || now == g.attached {
+	if g.closed || g.program == nil || now == g.attached {
 		return nil
 	}
 	if err := s.home.do(g.program.Reattach); err != nil {

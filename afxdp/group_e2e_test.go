@@ -220,7 +220,7 @@ func TestExamplesAreShort(t *testing.T) {
 			t.Errorf("%s has %d lines", f.Name, lines)
 		}
 	}
-	if found < 3 {
+	if found < 4 {
 		t.Errorf("%d examples", found)
 	}
 }

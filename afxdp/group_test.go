@@ -255,16 +255,17 @@ func TestOpenAllErrors(t *testing.T) {
 		want  error
 		words string
 	}{
-		"no match":        {GroupConfig{}, ErrConfig, "MatchAll is for every packet"},
-		"match twice":     {GroupConfig{Match: match, Attach: AttachConfig{Match: MatchUDP()}}, ErrConfig, "GroupConfig.Attach.Match is filled in"},
-		"interface twice": {GroupConfig{Match: match, Socket: Config{Interface: "b"}}, ErrConfig, "GroupConfig.Socket.Interface"},
-		"frames twice":    {GroupConfig{Match: match, UMEM: UMEMConfig{Frames: 1}}, ErrConfig, "GroupConfig.UMEM.Frames"},
-		"queue twice":     {GroupConfig{Match: match, Queues: []int{1, 0, 1}}, ErrConfig, "or one twice"},
-		"no queue":        {GroupConfig{Match: match, Queues: []int{}}, ErrConfig, "none, or one twice"},
-		"queue beyond":    {GroupConfig{Match: match, Queues: []int{0, 2}}, ErrNoQueue, "b has receive queues 0 to 1 (see ethtool -l b)"},
-		"negative queue":  {GroupConfig{Match: match, Queues: []int{-1}}, ErrNoQueue, "receive queues 0 to 1"},
-		"frames":          {GroupConfig{Match: match, Frames: 1 << 24}, ErrConfig, "for each of 2 queues"},
-		"zero-copy":       {GroupConfig{Match: match, Frames: 64, Socket: Config{Mode: BindZeroCopy}}, errors.ErrUnsupported, "zero-copy on b"},
+		"no match":         {GroupConfig{}, ErrConfig, "MatchAll is for every packet"},
+		"match of senders": {GroupConfig{Match: match, Socket: Config{RxFrames: -1}}, ErrConfig, "match nothing"},
+		"match twice":      {GroupConfig{Match: match, Attach: AttachConfig{Match: MatchUDP()}}, ErrConfig, "GroupConfig.Attach.Match is filled in"},
+		"interface twice":  {GroupConfig{Match: match, Socket: Config{Interface: "b"}}, ErrConfig, "GroupConfig.Socket.Interface"},
+		"frames twice":     {GroupConfig{Match: match, UMEM: UMEMConfig{Frames: 1}}, ErrConfig, "GroupConfig.UMEM.Frames"},
+		"queue twice":      {GroupConfig{Match: match, Queues: []int{1, 0, 1}}, ErrConfig, "or one twice"},
+		"no queue":         {GroupConfig{Match: match, Queues: []int{}}, ErrConfig, "none, or one twice"},
+		"queue beyond":     {GroupConfig{Match: match, Queues: []int{0, 2}}, ErrNoQueue, "b has receive queues 0 to 1 (see ethtool -l b)"},
+		"negative queue":   {GroupConfig{Match: match, Queues: []int{-1}}, ErrNoQueue, "receive queues 0 to 1"},
+		"frames":           {GroupConfig{Match: match, Frames: 1 << 24}, ErrConfig, "for each of 2 queues"},
+		"zero-copy":        {GroupConfig{Match: match, Frames: 64, Socket: Config{Mode: BindZeroCopy}}, errors.ErrUnsupported, "zero-copy on b"},
 	} {
 		err := ns.Do(func() error {
 			g, err := OpenAll("b", c.cfg)

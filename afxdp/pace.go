@@ -1,0 +1,141 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+)
+
+// paceBehind is how much a paced loop catches up with at most, after it was kept from
+// running: more at once would be the burst that pacing is to avoid.
+const paceBehind = 10 * time.Millisecond
+
+// Pace makes a loop for [Group.Run] that sends packets at a rate, in packets a second
+// from each socket. write is called when packets are due: it writes their bytes
+// into the frames ([UMEM.Packet], where Desc.Len is all the room that there is), sets each
+// Desc.Len, and returns how many it wrote, the first ones. With io.EOF the loop sends what it
+// wrote, waits until that is transmitted, and returns nil; with another error it returns that.
+//
+// No packet is sent before its time. How late it is depends on the system's timers,
+// some 50 µs and more on a busy machine, and what became due meanwhile is sent at once, up to
+// 64 packets a call: so the rate is kept, not the distance. A loop that is more than 10 ms late
+// does not catch up with what came before that.
+//
+// It is for sockets that do not receive: see GroupConfig.Match.
+func Pace(rate float64, write func(s *Socket, packets []Desc) (int, error)) func(*Socket) error {
+	return func(s *Socket) error {
+		if !(rate > 0) || math.IsInf(rate, 1) {
+			return fmt.Errorf("%w: Pace of %v packets a second", ErrConfig, rate)
+		}
+		p := pacing{s: s, start: time.Now(), rate: rate, packets: make([]Desc, 0, serveBatch), frames: make([]Frame, serveBatch)}
+		for {
+			due, err := p.await()
+			if err != nil {
+				return err
+			}
+			if err := p.send(due, write); errors.Is(err, io.EOF) {
+				return p.finish()
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+type pacing struct {
+	s       *Socket
+	rate    float64
+	start   time.Time // when packet 0 was due
+	sent    float64
+	packets []Desc
+	frames  []Frame
+}
+
+// await waits until packets are due and there are frames for them, and returns how many.
+func (p *pacing) await() (int, error) {
+	for {
+		if err := p.free(); err != nil {
+			return 0, err
+		}
+		elapsed := time.Since(p.start)
+		late := elapsed - time.Duration(p.sent/p.rate*float64(time.Second))
+		if late > paceBehind {
+			p.start = p.start.Add(late - paceBehind)
+			elapsed, late = elapsed-(late-paceBehind), paceBehind
+		}
+		due := min(int(elapsed.Seconds()*p.rate-p.sent)+1, serveBatch)
+		switch {
+		case late < 0:
+			if _, err := p.s.Poll(0, -late); err != nil {
+				return 0, err
+			}
+		case p.s.pool.Available() == 0:
+			if _, err := p.s.Poll(EventCompletion, -1); err != nil {
+				return 0, err
+			}
+		default:
+			return min(due, p.s.pool.Available()), nil
+		}
+	}
+}
+
+// send has packets written and sends them.
+func (p *pacing) send(due int, write func(*Socket, []Desc) (int, error)) error {
+	n := p.s.pool.AllocBatch(p.frames[:due])
+	p.packets = p.packets[:n]
+	for i, f := range p.frames[:n] {
+		p.packets[i] = Desc{Frame: f, Off: uint16(p.s.umem.RxOffset()), Len: uint32(p.s.umem.RxRoom())}
+	}
+	wrote, ended := write(p.s, p.packets)
+	if wrote < 0 || wrote > n {
+		return fmt.Errorf("%w: Pace: %d of %d packets were written", ErrConfig, wrote, n)
+	}
+	p.sent += float64(wrote)
+	for _, d := range p.packets[wrote:] {
+		if err := p.s.pool.Free(d.Frame); err != nil {
+			return err
+		}
+	}
+	for rest := p.packets[:wrote]; len(rest) > 0; {
+		n, err := p.s.Send(rest)
+		if err = errors.Join(err, p.s.Kick()); err != nil {
+			return err
+		}
+		if rest = rest[n:]; len(rest) > 0 {
+			if _, err := p.s.Poll(EventCompletion, -1); err != nil {
+				return err
+			}
+			if err := p.free(); err != nil {
+				return err
+			}
+		}
+	}
+	return ended
+}
+
+// free gives frames that were transmitted to the pool.
+func (p *pacing) free() error {
+	var done [serveBatch]Frame
+	n, err := p.s.Completed(done[:])
+	if err != nil {
+		return err
+	}
+	return p.s.pool.Free(done[:n]...)
+}
+
+// finish waits until everything is transmitted.
+func (p *pacing) finish() error {
+	for p.s.InFlight() > 0 {
+		if _, err := p.s.Poll(EventCompletion, -1); err != nil {
+			return err
+		}
+		if err := p.free(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

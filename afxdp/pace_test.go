@@ -1,0 +1,86 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"io"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/internal/testbed"
+)
+
+// No packet is sent before its time, none is lost, and frames come back, with fewer frames
+// than packets.
+func TestPaceIsNeverEarly(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	const rate, packets, frames = 2000, 100, 8
+	g := openAll(t, ns, GroupConfig{Frames: frames, Socket: Config{RxFrames: -1}})
+	if id := attachedID(t, ns); id != 0 {
+		t.Errorf("program %d is there for sockets that only send", id)
+	}
+	start, wrote := time.Now(), 0
+	err := g.Run(t.Context(), Pace(rate, func(s *Socket, due []Desc) (int, error) {
+		n := min(len(due), packets-wrote)
+		for i := range due[:n] {
+			if room := len(s.UMEM().Packet(due[i])); room != s.UMEM().RxRoom() {
+				t.Errorf("room for %d bytes", room)
+			}
+			due[i].Len = 100
+			fillPacket(s.UMEM().Packet(due[i]), uint64(wrote+i))
+		}
+		wrote += n
+		// The first is due at the start, which was after ours.
+		if early := time.Duration(wrote-1)*time.Second/rate - time.Since(start); early > 0 {
+			t.Errorf("packet %d is early by %v", wrote-1, early)
+		}
+		if wrote == packets {
+			return n, io.EOF
+		}
+		return n, nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := g.Snapshot()
+	if err != nil || st.TxSubmitted != packets || st.TxCompleted != packets {
+		t.Errorf("%d sent, %d transmitted, %v", st.TxSubmitted, st.TxCompleted, err)
+	}
+	if free := g.Sockets()[0].Pool().Available(); free != frames {
+		t.Errorf("%d of %d frames are free", free, frames)
+	}
+}
+
+// A loop that was kept from running catches up with little.
+func TestPaceForgetsDelays(t *testing.T) {
+	s, _ := newSim(t, simConfig{frames: 512, ring: 64})
+	p := pacing{s: s, rate: 1000, start: time.Now().Add(-time.Hour), frames: make([]Frame, serveBatch), packets: make([]Desc, 0, serveBatch)}
+	due, err := p.await()
+	if err != nil || due < 10 || due > serveBatch {
+		t.Errorf("%d packets are due, %v", due, err)
+	}
+	if late := time.Since(p.start); late > time.Minute {
+		t.Errorf("still late by %v", late)
+	}
+}
+
+func TestPaceErrors(t *testing.T) {
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		rate  float64
+		wrote int
+		err   error
+		want  error
+	}{
+		{0, 0, nil, ErrConfig}, {-1, 0, nil, ErrConfig}, {math.NaN(), 0, nil, ErrConfig}, {math.Inf(1), 0, nil, ErrConfig},
+		{1e6, -1, nil, ErrConfig}, {1e6, 1000, nil, ErrConfig}, {1e6, 0, broken, broken},
+	} {
+		s, _ := newSim(t, simConfig{frames: 512, ring: 64})
+		err := Pace(c.rate, func(*Socket, []Desc) (int, error) { return c.wrote, c.err })(s)
+		if !errors.Is(err, c.want) {
+			t.Errorf("rate %v, %d written, %v: %v", c.rate, c.wrote, c.err, err)
+		}
+	}
+}
