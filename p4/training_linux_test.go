@@ -190,7 +190,7 @@ func TestTrainingOnASimulatedSwitch(t *testing.T) {
 	}
 	r, err := demo.Run(t.Context(), demo.Options{
 		Plane: cluster.PlaneP4, Backend: cluster.BackendAFXDP, Data: data, Model: "lr", Workers: 2, Epochs: 1, Batch: 16,
-		Sync: true, Arithmetic: "exact", Seed: 1, Stderr: io.Discard, Log: quiet,
+		Sync: true, Arithmetic: "exact", Seed: 1, Baselines: []string{demo.OneProcess}, Stderr: io.Discard, Log: quiet,
 	})
 	if err != nil {
 		t.Fatal(err)
