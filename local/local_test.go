@@ -3,7 +3,6 @@ package local_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +23,7 @@ func Example() {
 		Dim: 1, Hot: []uint64{1, 7}, Workers: 2, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: 0.2},
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer c.Close()
 	keys, weights := []uint64{1, 7, 8}, make([]float32, 3)
@@ -32,15 +31,15 @@ func Example() {
 		for i := range 2 {
 			x := []float32{1, float32((step + i) % 2), float32(step % 3)}
 			if err := c.Worker(i).Pull(ctx, keys, weights); err != nil {
-				log.Fatal(err)
+				panic(err)
 			}
 			residual := weights[0]*x[0] + weights[1]*x[1] + weights[2]*x[2] - (3 + 2*x[1] - x[2])
 			if _, err := c.Worker(i).Push(ctx, keys, []float32{residual * x[0] / 2, residual * x[1] / 2, residual * x[2] / 2}); err != nil {
-				log.Fatal(err)
+				panic(err)
 			}
 		}
 		if err := c.Commit(ctx); err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 	}
 	fmt.Printf("%.2f\n", weights)
