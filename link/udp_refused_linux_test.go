@@ -13,7 +13,7 @@ import (
 )
 
 // TestUDPFullSocket has the kernel say that the socket's buffer is full. Nothing of the
-// batch is taken, answers are lost and counted, and Wait ends when there is room.
+// batch is taken or shown, answers are lost and counted, and Wait ends when there is room.
 func TestUDPFullSocket(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EAGAIN, unix.ENOBUFS} {
 		l := openTestUDP(t, "127.0.0.1:0")
@@ -26,6 +26,7 @@ func TestUDPFullSocket(t *testing.T) {
 		}
 		b, _ := l.Alloc()
 		frames := []Frame{{Buf: b, Len: 20, To: path}, {Buf: b, Len: 20, To: path}}
+		shown := listen(t, l, 1<<20)
 		err = refuse.Run(func() error {
 			if n, err := l.Send(frames); n != 0 || err != nil {
 				return fmt.Errorf("Send: %d, %w", n, err)
@@ -37,6 +38,9 @@ func TestUDPFullSocket(t *testing.T) {
 		}
 		if s := l.Stats(); s.NoRoom != 2 || s.Sent != 2 || s.SendError != 0 || s.LastError != nil {
 			t.Errorf("%v: %+v, want two answers without room", errno, s)
+		}
+		if all := readAll(shown); len(all) != 0 {
+			t.Errorf("%v: the tap shows %d frames, and none has left", errno, len(all))
 		}
 		start := time.Now()
 		limit := 20 * time.Second
