@@ -55,7 +55,7 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	// The envelope's length depends on the address family only.
 	self, err := wire.NewEnvelope(at, at)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("headers of frames from %v: %w", at, err)
 	}
 	port, err := reservePort(cfg.Local, ifi.Index)
 	if err != nil {
