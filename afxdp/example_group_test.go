@@ -106,7 +106,7 @@ func ExampleUDP_Reply() {
 			fmt.Println(ask(bed, 5353, "b.example"))
 		}()
 
-		addresses := map[string]string{"a.example": "192.0.2.1", "b.example": "192.0.2.2"}
+		addresses := map[string][]byte{"a.example": []byte("192.0.2.1"), "b.example": []byte("192.0.2.2")}
 		return group.Run(ctx, afxdp.Serve(func(s *afxdp.Socket, packets []afxdp.Desc) error {
 			answers := packets[:0]
 			for _, d := range packets {
@@ -114,7 +114,7 @@ func ExampleUDP_Reply() {
 				if !ok {
 					continue // dropped
 				}
-				answer := append(u.Payload()[:0], addresses[string(u.Payload())]...)
+				answer := addresses[string(u.Payload())]
 				if n, err := u.Reply(answer); err == nil {
 					d.Len = uint32(n)
 					answers = append(answers, d)

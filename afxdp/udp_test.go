@@ -72,7 +72,7 @@ func TestUDPReply(t *testing.T) {
 		if vlan {
 			headers += 4
 		}
-		padded := append(packet, make([]byte, r.IntN(9))...)
+		padded := packet[:len(packet)+r.IntN(9)]
 		u, ok := ParseUDP(padded)
 		if !ok {
 			t.Fatalf("no UDP packet: %x", padded)
