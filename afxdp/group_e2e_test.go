@@ -6,13 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -199,28 +195,5 @@ func TestKernelAnswersMeanwhile(t *testing.T) {
 	}
 	if err := ping(bed); err != nil {
 		t.Error("ping afterwards:", err)
-	}
-}
-
-// What a new user has to write is short.
-func TestExamplesAreShort(t *testing.T) {
-	set := token.NewFileSet()
-	file, err := parser.ParseFile(set, "example_group_test.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := 0
-	for _, d := range file.Decls {
-		f, ok := d.(*ast.FuncDecl)
-		if !ok || !strings.HasPrefix(f.Name.Name, "Example") {
-			continue
-		}
-		found++
-		if lines := set.Position(f.End()).Line - set.Position(f.Pos()).Line + 1; lines > 40 {
-			t.Errorf("%s has %d lines", f.Name, lines)
-		}
-	}
-	if found < 4 {
-		t.Errorf("%d examples", found)
 	}
 }
