@@ -14,7 +14,7 @@ func TestBenchAggregatorUsage(t *testing.T) {
 		code int
 		want []string
 	}{
-		"test":       {[]string{"bench", "aggregator", "--tests", "speed"}, exitFailure, []string{`"speed"`, "cost"}},
+		"test":       {[]string{"bench", "aggregator", "--tests", "speed"}, exitUsage, []string{`"speed"`, "cost"}},
 		"arithmetic": {[]string{"bench", "aggregator", "--arithmetics", "float"}, exitUsage, []string{"--arithmetics", `"float"`, "lut"}},
 		"mode":       {[]string{"bench", "aggregator", "--modes", "async"}, exitUsage, []string{"--modes", `"async"`, "combine"}},
 		"backend":    {[]string{"bench", "aggregator", "--backends", "rdma"}, exitUsage, []string{"--backends", `"rdma"`, "udp"}},
@@ -79,7 +79,7 @@ func TestBenchP4AsJSON(t *testing.T) {
 
 // TestLutStudyAsJSON has the fields of package arithmetic at the top.
 func TestLutStudyAsJSON(t *testing.T) {
-	stdout, stderr, code := output(t, "lut", "study", "--tests", "numbers", "--pairs", "2000", "--trials", "1", "--json")
+	stdout, stderr, code := output(t, "lut", "study", "--tests", "numbers", "--pairs", "2000", "--rounds", "1", "--json")
 	if code != 0 {
 		t.Fatal(stderr)
 	}

@@ -276,7 +276,7 @@ func TestCaptureErrors(t *testing.T) {
 		"no process named":  {nil, exitUsage, "--pid is required"},
 		"no such process":   {[]string{"--pid", "1073741824"}, exitFailure, "no such process"},
 		"not ours":          {[]string{"--pid", strconv.Itoa(os.Getpid())}, exitFailure, "not a running 'libra worker'"},
-		"negative duration": {[]string{"--pid", "1", "--duration", "-1s"}, exitUsage, "negative"},
+		"negative duration": {[]string{"--pid", "1", "--duration", "-1s"}, exitUsage, "--duration -1s"},
 		"list and pid":      {[]string{"--pid", "1", "--list"}, exitUsage, "exclude"},
 		"json without list": {[]string{"--pid", "1", "--json"}, exitUsage, "--json goes with --list"},
 	} {
