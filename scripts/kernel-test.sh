@@ -11,7 +11,7 @@
 #                Debian unstable
 #   -n CARD      run the engine's tests of zero-copy mode instead, on two network
 #                cards of this kind: igb (needs QEMU 8 and Linux 6.14) or virtio-net
-#                (needs Linux 6.12)
+#                (Linux 7.2 has zero-copy for it, 6.12 has not)
 #   -f FRAMES    random frames that XDP program and model are compared on (10000)
 #   -r REGEXP    run only the tests that match
 #   -t SECONDS   time limit of the emulation (600)
