@@ -53,7 +53,7 @@ func TestCountersAreOfAllCPUs(t *testing.T) {
 func TestMemoryOfAJob(t *testing.T) {
 	d := open(t)
 	if want := 2 * uint64(d.inner.bank.ValueSize); JobMemory != want {
-		t.Errorf("a job takes %d bytes, its banks %d", uint64(JobMemory), want)
+		t.Errorf("a job takes %d bytes, its banks %d", JobMemory, want)
 	}
 	const group = 3 * wire.Lanes
 	for id, slots := range []int{1, group - 1, group, group + 1, 2 * group, 2*group + 1} {
