@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -305,6 +306,9 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 		return nil, err
 	}
 	if err := s.barrier.wait(ctx, m.ID, req.Step); err != nil {
+		if s.ctx.Err() != nil && errors.Is(err, context.Canceled) { // a commit that was given up
+			return nil, errStopping
+		}
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return &pb.BarrierResponse{}, nil

@@ -251,6 +251,25 @@ func TestServerThatStopsWhileItAdmits(t *testing.T) {
 	})
 }
 
+// A worker that waits for the end of a step hears the same.
+func TestServerThatStopsWhileItCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, func(c *ParameterServerConfig) {
+			c.Commit = func(ctx context.Context, _ uint64) error { <-ctx.Done(); return ctx.Err() }
+		})
+		one, two := s.joined(t)
+		ended := make(chan error)
+		for _, w := range []*worker{one, two} {
+			go func() { ended <- w.barrier(t, 0) }()
+		}
+		synctest.Wait()
+		s.stop()
+		for range 2 {
+			wants(t, "the barrier", <-ended, codes.Aborted, "stopping")
+		}
+	})
+}
+
 // A server that stops tells its workers, and touches its endpoint no more.
 func TestStoppingServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
