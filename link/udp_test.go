@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -235,6 +236,16 @@ func TestZones(t *testing.T) {
 		if p, err := l.Path(t.Context(), to); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("path to %v: %v, error %v; want one about %q", to, p, err, says)
 		}
+	}
+}
+
+// TestUDPPathToAnotherFamily has no way to go, and both ends are named as they are.
+func TestUDPPathToAnotherFamily(t *testing.T) {
+	l := openTestUDP(t, "[::1]:0")
+	to := wire.Endpoint{IP: netip.MustParseAddr("127.0.0.1"), Port: 7}
+	says := fmt.Sprintf("from udp address %v to 127.0.0.1:7", l.Local())
+	if p, err := l.Path(t.Context(), to); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), says) {
+		t.Errorf("path %v, error %v; want one about %q", p, err, says)
 	}
 }
 
