@@ -72,13 +72,15 @@ func openEnd(ctx context.Context, ifname string, queues int, stamps bool) (_ *en
 	if e.umem, err = afxdp.NewUMEM(afxdp.UMEMConfig{Frames: queues * framesEach}); err != nil {
 		return nil, err
 	}
+	attachment := afxdp.AttachConfig{Interface: ifname, Match: afxdp.MatchEtherType(etherType)}
 	if stamps {
 		if e.stamping, e.sockets, err = loadStamping(queues); err != nil {
 			return nil, err
 		}
+		attachment = afxdp.AttachConfig{Interface: ifname, Program: e.stamping}
 	}
 	for deadline := time.Now().Add(patience); ; {
-		e.program, err = afxdp.Attach(afxdp.AttachConfig{Interface: ifname, Program: e.stamping})
+		e.program, err = afxdp.Attach(attachment)
 		if err == nil {
 			break
 		}
