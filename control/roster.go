@@ -108,7 +108,7 @@ func (r *roster) member(sender uint32, token []byte) (*member, error) {
 func (r *roster) find(id uint16, token []byte) (*member, error) {
 	m := r.members[id]
 	if m == nil || !m.token.is(token) {
-		return nil, status.Errorf(codes.PermissionDenied, "sender %d has not joined, or not with this token", id)
+		return nil, status.Errorf(codes.PermissionDenied, "sender %d has not joined with this token, or its admission is over: it was not connected for %v, or was started anew", id, r.grace)
 	}
 	return m, nil
 }
