@@ -66,7 +66,7 @@ follows the paper's Principle 1 unless --hot-rows says it.`,
 	f.StringVar(&out, "out", "", "hot-set `file` to write")
 	f.StringVar(&model.Kind, "model", model.Kind, "model whose parameters they are: fm or lr")
 	f.IntVar(&model.Factors, "factors", 0, fmt.Sprintf("factors of the factorisation machine (default %d)", workload.DefaultFactors))
-	f.Float64Var(&o.Rate, "rate", 0, "share of the rows to look at (default 0.08, or 1 where that are less than 20 rows)")
+	f.Float64Var(&o.Rate, "rate", 0, "share of the rows to look at (default 0.08, or 1 where that is fewer than 20 rows)")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
 	f.IntVar(&o.Rows, "hot-rows", 0, "number of hot rows (default: by Principle 1)")
 	f.IntVar(&o.Counters, "counters", 0, "count at most this number of keys, by a sketch (default: all, exactly)")

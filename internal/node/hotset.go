@@ -10,7 +10,7 @@ import (
 // HotSetOptions say how to find the hot rows of a training set (the paper's §3.3).
 type HotSetOptions struct {
 	// Rate is the share of the rows to look at; 0 means 0.08, which finds 90 %
-	// of the hot parameters in the paper, or 1 where that are less than 20 rows.
+	// of the hot parameters in the paper, or 1 where that is fewer than 20 rows.
 	Rate float64
 	// Seed selects the rows.
 	Seed uint64
