@@ -25,7 +25,8 @@ type HotSetOptions struct {
 	Principle packer.Principle
 }
 
-// BuildHotSet finds the hot rows of a training set. It reads one pass of src.
+// BuildHotSet finds the hot rows of a training set. It reads src once, or once more
+// where a sample of it would be next to nothing.
 func BuildHotSet(src workload.Source, o HotSetOptions) (*packer.HotSet, error) {
 	if o.Rate == 0 {
 		o.Rate = defaultRate
