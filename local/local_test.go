@@ -46,7 +46,7 @@ func Example() {
 	// Output: [3.00 2.00 -1.00]
 }
 
-// The sums are exact, whoever adds them.
+// The sums are exact, whichever part adds them.
 func TestSumsAreExact(t *testing.T) {
 	const workers, pushes = 3, 50
 	c, err := local.Open(t.Context(), local.Config{
