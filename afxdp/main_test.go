@@ -46,8 +46,8 @@ func TestMain(m *testing.M) {
 }
 
 // newNet returns a fresh namespace with a veth pair, "a" and "b", and checks at
-// the end that the test left no descriptor behind. It is the one place that
-// skips: without root there is no namespace.
+// the end that the test left no descriptor behind. Without root there is no
+// namespace, and it skips the test.
 func newNet(t testing.TB, cfg testbed.VethConfig) *testbed.Namespace {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -167,7 +167,7 @@ func TestReadClearsColumnZero(t *testing.T) {
 }
 
 // TestReadOfManyRows reads rows that are there and rows that are not, more than are
-// read at once, and so many that some are not where their probe sequences begin.
+// read at once, and enough for some not to be where their probe sequences begin.
 func TestReadOfManyRows(t *testing.T) {
 	for _, d := range []int{1, 3} {
 		s := newStore(t, Config{Dim: d, Exp: DefaultExp, Init: Init{Scale: 1, Seed: 1}, Optimizer: Optimizer{LearningRate: 1}})

@@ -120,9 +120,12 @@ newest() {
 # unstable makes apt-get use Debian unstable instead of what this machine uses, and write
 # to the cache only.
 unstable() {
-	local dir=$cache/unstable
+	local dir=$cache/unstable mirror
+	# shellcheck disable=SC2016 # apt-get's variable, not the shell's
+	mirror=$(apt_get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Component: main' | awk '!/security/ && !n++')
+	[ -n "$mirror" ] || die "apt-get has no mirror of Debian to take kernels from: add one to its sources"
 	mkdir -p "$dir"/{state/lists/partial,archives/partial}
-	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian unstable main" >"$dir/sources.list"
+	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror unstable main" >"$dir/sources.list"
 	options+=(
 		-o "Dir::State=$dir/state" -o Dir::State::status=/var/lib/dpkg/status -o "Dir::Cache=$dir"
 		-o "Dir::Etc::sourcelist=$dir/sources.list" -o Dir::Etc::sourceparts=/dev/null

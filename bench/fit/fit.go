@@ -1,4 +1,4 @@
-// Package fit says what the switch programs would take of a Tofino, beside the paper's
+// Package fit estimates what the switch programs would take of a Tofino, beside the paper's
 // figures (§5.7). Sizes come from the compiled program's P4Info and from the description
 // of the program for TNA; stages, blocks of memory and the header vector are derived
 // from them by the rules that are written here, because no compiler for Tofino has seen

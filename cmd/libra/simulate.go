@@ -46,7 +46,7 @@ power. A seed decides everything. After each step, all gradients are counted.
 
 It ends with exit code 1 at the first violation, and prints the smallest life
 that has one: its seed, what its life was cut down to, the end of its trace, and
-a Go test that lives it again. docs/simulation.md says what is checked.`,
+a Go test that lives it again. docs/simulation.md lists what is checked.`,
 		Example: `  libra simulate --minutes 10
   libra simulate --seeds 1-1000 --lives clusters --only crash,reset
   libra simulate --seed 7 --trace`,

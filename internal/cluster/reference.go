@@ -13,7 +13,7 @@ import (
 type Field struct {
 	// Path names the field; the items of a list are [].
 	Path string
-	// Kind says what its values are.
+	// Kind is the form of its values, for people.
 	Kind string
 	// Default is the value of a field that is left out; empty if there is none.
 	Default string

@@ -112,7 +112,7 @@ type planned struct {
 	begin  func()
 }
 
-// moment has the trouble begin that is planned for now.
+// moment counts an event, and begins the trouble that is planned for it.
 func (c *clusterLife) moment(clock int) {
 	if c == nil {
 		return
