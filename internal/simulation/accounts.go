@@ -30,6 +30,8 @@ type accounts struct {
 	plane  *planeAccount // of the newest job of the switch
 	store  *storeAccount // of the newest server
 	files  []fileAccount // checkpoints that were written
+
+	held, want map[uint64][]int64 // of the last look
 }
 
 // entry is one frame with gradients.
@@ -56,7 +58,8 @@ type storeAccount struct {
 }
 
 func newAccounts(c *clusterLife) (a *accounts, err error) {
-	a = &accounts{c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*host][]link.Packet{}}
+	a = &accounts{c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*host][]link.Packet{},
+		held: map[uint64][]int64{}, want: map[uint64][]int64{}}
 	if a.cfg, err = node.StoreConfig(&c.cfg); err != nil {
 		return nil, err
 	}
@@ -295,7 +298,7 @@ func (a *accounts) lookAtStore() {
 			}
 		}
 	}
-	held, want := pendingOf(st.store), pendingOf(st.shadow)
+	held, want := pendingOf(st.store, a.held), pendingOf(st.shadow, a.want)
 	if maps.EqualFunc(held, want, slices.Equal) {
 		if len(held) == 0 { // a commit changes nothing, and shows not
 			a.commit()
@@ -335,11 +338,13 @@ func (a *accounts) commit() {
 	a.store.pending = nil
 }
 
-func pendingOf(s *ps.Store) map[uint64][]int64 {
-	out := map[uint64][]int64{}
+// pendingOf fills out with the open step of a store: its own memory, which the next addition
+// or commit writes.
+func pendingOf(s *ps.Store, out map[uint64][]int64) map[uint64][]int64 {
+	clear(out)
 	for key, sums := range s.Pending() {
 		if slices.ContainsFunc(sums, func(n int64) bool { return n != 0 }) {
-			out[key] = slices.Clone(sums)
+			out[key] = sums
 		}
 	}
 	return out

@@ -96,7 +96,7 @@ const (
 func newLedger(s *sim) *ledger {
 	p := &s.plan
 	l := &ledger{
-		s: s, dim: p.dim, grads: make([]gradient, 1), frames: map[frameID]*frame{}, index: map[uint64]int{},
+		s: s, dim: p.dim, grads: make([]gradient, 1, 1<<15), frames: map[frameID]*frame{}, index: map[uint64]int{},
 		members: map[*host]map[uint16]admission{}, asked: map[*host][]expectation{},
 	}
 	for i := range p.hot {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"sort"
+	"sync"
 
 	"gonum.org/v1/gonum/floats"
 )
@@ -74,6 +75,31 @@ func (z zipfMandelbrot) cumulative() []float64 {
 	floats.CumSum(c, c)
 	floats.Scale(1/c[z.n-1], c)
 	return c
+}
+
+// lastSkew is the distribution that was asked for last: a process that opens several
+// sources opens them of one training, and a fit takes milliseconds.
+var lastSkew fittedSkew
+
+type fittedSkew struct {
+	mu         sync.Mutex
+	n, hot     int
+	q, share   float64
+	cumulative []float64 // never written again
+}
+
+// fit returns the distribution function of what [fitSkew] finds.
+func (f *fittedSkew) fit(n, hot int, q, share float64) ([]float64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cumulative == nil || f.n != n || f.hot != hot || f.q != q || f.share != share {
+		z, err := fitSkew(n, hot, q, share)
+		if err != nil {
+			return nil, err
+		}
+		f.n, f.hot, f.q, f.share, f.cumulative = n, hot, q, share, z.cumulative()
+	}
+	return f.cumulative, nil
 }
 
 // draw maps u, uniform in [0, 1), to a rank counted from 0.

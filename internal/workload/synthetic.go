@@ -99,11 +99,9 @@ func NewSynthetic(cfg SyntheticConfig, shard Shard) (*Synthetic, error) {
 	}
 	cfg.HotShare = cmp.Or(cfg.HotShare, DefaultHotShare)
 	s := &Synthetic{cfg: cfg, shard: shard, perField: cfg.Features / cfg.Fields}
-	skew, err := fitSkew(s.perField, cfg.Hot/cfg.Fields, skewOffset, cfg.HotShare)
-	if err != nil {
+	if s.cumulative, err = lastSkew.fit(s.perField, cfg.Hot/cfg.Fields, skewOffset, cfg.HotShare); err != nil {
 		return nil, err
 	}
-	s.cumulative = skew.cumulative()
 	return s, s.Rewind()
 }
 
