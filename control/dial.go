@@ -26,12 +26,16 @@ const (
 	// machine has died, which TCP alone would not for hours.
 	pingEvery   = 5 * time.Second
 	pingTimeout = 5 * time.Second
+	// handshakeLimit is how long a caller may take until its connection stands: a service
+	// that ends waits for those that begin one.
+	handshakeLimit = 5 * time.Second
 )
 
 // NewServer returns a gRPC server with the settings that both services use, and more.
 func NewServer(sec Security, more ...grpc.ServerOption) *grpc.Server {
 	return grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(sec.server()),
+		grpc.ConnectionTimeout(handshakeLimit),
 		grpc.WaitForHandlers(true), // they use the data plane, which is closed after it
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),

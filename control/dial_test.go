@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -68,6 +69,17 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
+		taken := grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, theirs) }()
+			return socket{ours}, nil
+		})
+		_, err := Dial(t.Context(), TheAggregator(), aggregatorAt, Security{}, 7*time.Second, quiet, taken)
+		if err == nil || errors.Is(err, ErrTLS) || !contains(err, "aggregator at 192.0.2.1:7700 did not answer within 7s") {
+			t.Errorf("taken, and not answered: %v", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t, with, func(*grpc.Server) {})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("interrupted")
@@ -76,6 +88,30 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 		if !errors.Is(err, why) || errors.Is(err, ErrTLS) {
 			t.Errorf("interrupted: %v", err)
 		}
+	})
+}
+
+// A caller that connects and then is silent delays the end of a service for seconds, not
+// for the two minutes that gRPC would give it.
+func TestSilentCallerDelaysNoEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{address: net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:7700")), accepted: make(chan net.Conn), closed: make(chan struct{})}
+		s := NewServer(Security{})
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			_ = s.Serve(n)
+		}()
+		ours, theirs := net.Pipe()
+		n.accepted <- end{theirs, n.address, n.address}
+		synctest.Wait()
+		begin := time.Now()
+		s.Stop()
+		<-served
+		if took := time.Since(begin); took > handshakeLimit {
+			t.Errorf("it ends after %v", took)
+		}
+		ours.Close()
 	})
 }
 
@@ -99,6 +135,8 @@ func TestMismatch(t *testing.T) {
 		{Security{}, "read: connection reset by peer", "this side uses plain TCP", false},
 		{on, "write: broken pipe", "does not accept this side's certificate", false},
 		{Security{}, "write: broken pipe", "this side uses plain TCP", false},
+		{on, "error reading server preface: use of closed network connection", "", false},
+		{Security{}, "error reading server preface: use of closed network connection", "", false},
 		{on, "connection refused", "", false},
 		{Security{}, "connection refused", "", false},
 	} {

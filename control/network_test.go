@@ -155,6 +155,14 @@ func newNetwork(t *testing.T, sec Security, register func(*grpc.Server)) *networ
 // socket is a client's end of a connection that breaks with the errors of TCP.
 type socket struct{ net.Conn }
 
+func (s socket) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if errors.Is(err, io.ErrClosedPipe) { // by this side: the other's end is io.EOF
+		err = &net.OpError{Op: "read", Net: "tcp", Err: net.ErrClosed}
+	}
+	return n, err
+}
+
 func (s socket) Write(b []byte) (int, error) {
 	n, err := s.Conn.Write(b)
 	if errors.Is(err, io.ErrClosedPipe) {

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -79,6 +80,9 @@ func (s Security) mismatch(err error) (_ error, certain bool) {
 	for _, text := range []string{"server preface", "connection reset by peer", "broken pipe"} {
 		ended = ended || strings.Contains(reason, text)
 	}
+	// A peer that takes a connection and is silent, as a server does that waits for its
+	// aggregator, is given up by this side.
+	ended = ended && !strings.Contains(reason, net.ErrClosed.Error())
 	switch {
 	case s.on() && strings.Contains(reason, "first record does not look like a TLS handshake"):
 		return fmt.Errorf("%w: this side uses TLS and the other plain TCP: give both the same tls section, or neither", ErrTLS), true
