@@ -7,14 +7,14 @@ import "math"
 type Bound struct {
 	// SameSigns is for two numbers of one sign. A true sum less than this
 	// below 2^128 may already be an infinity.
-	SameSigns float64
+	SameSigns float64 `json:"same_signs"`
 	// OppositeSigns is for numbers of opposite signs whose exponents differ
 	// by two or more, which is to say, whose ratio is below 1/2.
-	OppositeSigns float64
+	OppositeSigns float64 `json:"opposite_signs"`
 	// Cancelling is for numbers of opposite signs whose exponents differ by
 	// at most one, whose ratio may come as near to 1 as it likes. It does
 	// not depend on the tables. Below 2^-126 the sum is 0.
-	Cancelling float64
+	Cancelling float64 `json:"cancelling"`
 }
 
 // Bound returns the bound that follows from the widths of the tables.

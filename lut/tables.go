@@ -116,8 +116,8 @@ type Budget struct {
 	Tables []TableBytes `json:"tables"`
 	// Paper is what the tables take that the paper has too; the paper needs
 	// PaperBytes for them.
-	Paper int `json:"paper_tables"`
-	Total int `json:"total"`
+	Paper int `json:"paper_bytes"`
+	Total int `json:"total_bytes"`
 }
 
 // TableBytes is the size of one table.

@@ -98,9 +98,9 @@ func (r *Report) delayChart() harness.Chart {
 		negotiated := func(d Delay) bool { return d.Backend == b && d.Negotiate.Median > 0 }
 		c.Series = append(c.Series,
 			harness.Series{Name: b + ", median", Colour: i, Points: harness.Points(r.Negotiations, negotiated,
-				func(d Delay) (x, y float64) { return float64(d.Workers), d.Negotiate.Median / 1e3 })},
+				func(d Delay) (x, y float64) { return float64(d.Workers), d.Negotiate.Median / 1e6 })},
 			harness.Series{Name: b + ", 99th percentile", Colour: i, Variant: 1, Points: harness.Points(r.Negotiations, negotiated,
-				func(d Delay) (x, y float64) { return float64(d.Workers), d.Slowest / 1e3 })})
+				func(d Delay) (x, y float64) { return float64(d.Workers), d.Slowest / 1e6 })})
 	}
 	if len(c.Series) == 0 {
 		return c

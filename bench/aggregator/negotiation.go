@@ -209,7 +209,7 @@ func (c *cluster) close() error {
 	return errors.Join(append(errs, c.site.plane.RemoveJob(jobID))...)
 }
 
-// times are those of iterations of all workers, in microseconds.
+// times are those of iterations of all workers, in nanoseconds.
 type times struct{ negotiate, reduce, total []float64 }
 
 // iterate lets all workers reduce their vectors n times. The scale is negotiated
@@ -237,7 +237,7 @@ func (c *cluster) iterate(ctx context.Context, n int) (all times, err error) {
 }
 
 func (c *cluster) iterateOne(ctx context.Context, w *transport.Worker, grads []float32, n int) (own times, err error) {
-	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+	nanos := func(d time.Duration) float64 { return float64(d) }
 	sums := make([]float32, len(grads))
 	for range n {
 		start := time.Now()
@@ -252,10 +252,10 @@ func (c *cluster) iterateOne(ctx context.Context, w *transport.Worker, grads []f
 		}
 		end := time.Now()
 		if c.negotiates {
-			own.negotiate = append(own.negotiate, micros(agreed.Sub(start)))
+			own.negotiate = append(own.negotiate, nanos(agreed.Sub(start)))
 		}
-		own.reduce = append(own.reduce, micros(end.Sub(agreed)))
-		own.total = append(own.total, micros(end.Sub(start)))
+		own.reduce = append(own.reduce, nanos(end.Sub(agreed)))
+		own.total = append(own.total, nanos(end.Sub(start)))
 	}
 	return own, nil
 }

@@ -40,8 +40,8 @@ type Result struct {
 	// Medians over the rounds. Min and Max are of NsPerPair.
 	NsPerFrame float64 `json:"ns_per_frame"`
 	NsPerPair  float64 `json:"ns_per_pair"`
-	Min        float64 `json:"min"`
-	Max        float64 `json:"max"`
+	Min        float64 `json:"min_ns_per_pair"`
+	Max        float64 `json:"max_ns_per_pair"`
 
 	Samples []float64 `json:"samples_ns_per_frame"`
 }
@@ -52,7 +52,7 @@ type Rate struct {
 	Distribution string         `json:"distribution"` // of ranks
 	Arithmetic   string         `json:"arithmetic"`
 	Hot          int            `json:"hot"`
-	Pairs        harness.Spread `json:"pairs_per_second"`
+	Pairs        harness.Spread `json:"pairs_per_s"`
 }
 
 // System is aggregator and parameter server together, if each has a CPU.
@@ -62,16 +62,16 @@ type System struct {
 	// HotShare is the share of the pairs whose key is hot.
 	HotShare float64 `json:"hot_share"`
 	// Server is the server's rate on the pairs that are not hot, in pairs a second.
-	Server harness.Spread `json:"server_pairs_per_second"`
+	Server harness.Spread `json:"server_pairs_per_s"`
 	// Bound is min(A/h, S/(1-h)), in pairs a second, with exact arithmetic.
-	Bound float64 `json:"bound_pairs_per_second"`
+	Bound float64 `json:"bound_pairs_per_s"`
 	// Speedup is Bound divided by that of the server alone; Relative, by that
 	// with 30,000 hot parameters, as in the paper's figures; 0 without that. Both
 	// are medians of the ratios within each round.
 	Speedup  float64 `json:"speedup"`
 	Relative float64 `json:"relative"`
 
-	Samples []float64 `json:"samples_bound"`
+	Samples []float64 `json:"samples_bound_pairs_per_s"`
 }
 
 // Delay is what an iteration takes that reduces a vector.
@@ -82,13 +82,13 @@ type Delay struct {
 	Parameters int    `json:"parameters"`
 	Iterations int    `json:"iterations"` // in all rounds
 
-	// In microseconds: medians of a round's iterations of all workers, and their
+	// In nanoseconds: medians of a round's iterations of all workers, and their
 	// spread over the rounds. Negotiate is 0 where there is nothing to negotiate.
-	Negotiate harness.Spread `json:"negotiate_us"`
-	Reduce    harness.Spread `json:"reduce_us"`
-	Total     harness.Spread `json:"total_us"`
+	Negotiate harness.Spread `json:"negotiate_ns"`
+	Reduce    harness.Spread `json:"reduce_ns"`
+	Total     harness.Spread `json:"total_ns"`
 	// Slowest is the 99th percentile of the negotiations of all rounds.
-	Slowest float64 `json:"negotiate_p99_us"`
+	Slowest float64 `json:"negotiate_p99_ns"`
 }
 
 func newReport(rounds int) *Report {
@@ -286,7 +286,7 @@ func (s System) row() []any {
 func (d Delay) row() []any {
 	negotiation, slowest := "", ""
 	if d.Negotiate.Median > 0 {
-		negotiation, slowest = micros(d.Negotiate), fmt.Sprintf("%.0f", d.Slowest)
+		negotiation, slowest = micros(d.Negotiate), fmt.Sprintf("%.0f", d.Slowest/1e3)
 	}
 	return []any{d.Backend, d.Workers, d.Arithmetic, d.Iterations, negotiation, slowest, micros(d.Reduce), micros(d.Total)}
 }
@@ -295,4 +295,6 @@ func millions(s harness.Spread) string {
 	return fmt.Sprintf("%.0f (%.0f-%.0f)", s.Median/1e6, s.Min/1e6, s.Max/1e6)
 }
 
-func micros(s harness.Spread) string { return fmt.Sprintf("%.0f (%.0f-%.0f)", s.Median, s.Min, s.Max) }
+func micros(s harness.Spread) string {
+	return fmt.Sprintf("%.0f (%.0f-%.0f)", s.Median/1e3, s.Min/1e3, s.Max/1e3)
+}

@@ -58,8 +58,8 @@ func measured() *Report {
 		{Distribution: "Zipf 1", Hot: paperHot, HotShare: 0.75, Server: harness.Spread{Median: 25e6}, Samples: []float64{100e6, 60e6, 84e6}},
 	}
 	r.Negotiations = []Delay{
-		{Backend: "udp", Workers: 2, Arithmetic: "exact", Iterations: 10, Reduce: harness.Spread{Median: 100, Min: 90, Max: 110}, Total: harness.Spread{Median: 100, Min: 90, Max: 110}},
-		{Backend: "udp", Workers: 2, Arithmetic: "fixed", Iterations: 10, Negotiate: harness.Spread{Median: 30, Min: 20, Max: 40}, Slowest: 77, Reduce: harness.Spread{Median: 100, Min: 90, Max: 110}, Total: harness.Spread{Median: 130, Min: 110, Max: 150}},
+		{Backend: "udp", Workers: 2, Arithmetic: "exact", Iterations: 10, Reduce: harness.Spread{Median: 100e3, Min: 90e3, Max: 110e3}, Total: harness.Spread{Median: 100e3, Min: 90e3, Max: 110e3}},
+		{Backend: "udp", Workers: 2, Arithmetic: "fixed", Iterations: 10, Negotiate: harness.Spread{Median: 30e3, Min: 20e3, Max: 40e3}, Slowest: 77e3, Reduce: harness.Spread{Median: 100e3, Min: 90e3, Max: 110e3}, Total: harness.Spread{Median: 130e3, Min: 110e3, Max: 150e3}},
 	}
 	r.finish()
 	return r
@@ -107,7 +107,7 @@ func TestReportAsJSON(t *testing.T) {
 	first := back["results"].([]any)[0].(map[string]any)
 	for field, want := range map[string]any{
 		"arithmetic": "exact", "mode": "combine", "stripes": 1.0, "hot": 1000.0, "ns_per_frame": 198.0, "ns_per_pair": 9.0,
-		"min": 150.0 / 22, "max": 260.0 / 22,
+		"min_ns_per_pair": 150.0 / 22, "max_ns_per_pair": 260.0 / 22,
 	} {
 		if first[field] != want {
 			t.Errorf("results[0].%s is %v, want %v", field, first[field], want)

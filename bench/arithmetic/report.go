@@ -24,7 +24,7 @@ type Report struct {
 	// iteration of the training.
 	Foreign  Precision  `json:"precision_of_foreign_scale"`
 	LongSums []LongSum  `json:"long_sums"`
-	Trials   int        `json:"trials"` // long sums of each length
+	Trials   int        `json:"rounds"` // long sums of each length
 	Memory   []Memory   `json:"memory"`
 	Senders  int        `json:"senders"`
 	Tables   lut.Budget `json:"tables"`
@@ -279,11 +279,11 @@ type Memory struct {
 	Name string `json:"name"`
 	// Slots is one bank of sums. Tables are those of table lookup. Control is
 	// the rest: duplicate filter, admission and counters.
-	Slots   int `json:"slots"`
-	Tables  int `json:"tables"`
-	Control int `json:"control"`
+	Slots   int `json:"slots_bytes"`
+	Tables  int `json:"tables_bytes"`
+	Control int `json:"control_bytes"`
 	// Spare is the second bank, which is harvested while the first one fills.
-	Spare int `json:"spare_bank"`
+	Spare int `json:"spare_bank_bytes"`
 }
 
 // Total returns the sum of all.

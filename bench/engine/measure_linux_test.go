@@ -14,10 +14,10 @@ func TestRoundTripTimes(t *testing.T) {
 	now := reading{at: time.Unix(1, 0), lost: map[string]uint64{}}
 	later := reading{at: time.Unix(2, 0), frames: 200, lost: map[string]uint64{}}
 	s := newSample(now, later, notes{roundTrip: nanos})
-	if *s.P50us != 100 || *s.P99us != 198 || s.PPS != 200 {
-		t.Errorf("%v µs, %v µs, %v frames a second", *s.P50us, *s.P99us, s.PPS)
+	if *s.P50ns != 100e3 || *s.P99ns != 198e3 || s.PPS != 200 {
+		t.Errorf("%v ns, %v ns, %v frames a second", *s.P50ns, *s.P99ns, s.PPS)
 	}
-	if s := newSample(now, later, notes{}); s.P50us != nil || s.P99us != nil {
+	if s := newSample(now, later, notes{}); s.P50ns != nil || s.P99ns != nil {
 		t.Error("there are percentiles of nothing")
 	}
 }

@@ -38,17 +38,17 @@ type Machine struct {
 // medians over the rounds.
 type Result struct {
 	Test     Test   `json:"test"`
-	Size     int    `json:"size"` // bytes of a frame
+	Size     int    `json:"frame_bytes"` // bytes of a frame
 	Baseline string `json:"peer"`
 
-	PPS    float64 `json:"pps"` // frames per second; in request-response, exchanges
-	PPSMin float64 `json:"pps_min"`
-	PPSMax float64 `json:"pps_max"`
+	PPS    float64 `json:"frames_per_s"` // frames per second; in request-response, exchanges
+	PPSMin float64 `json:"min_frames_per_s"`
+	PPSMax float64 `json:"max_frames_per_s"`
 	Cost
 
-	// Round-trip times in microseconds; null in tests that have none.
-	P50us *float64 `json:"p50_us"`
-	P99us *float64 `json:"p99_us"`
+	// Round-trip times in nanoseconds; absent from tests that have none.
+	P50ns *float64 `json:"p50_ns,omitempty"`
+	P99ns *float64 `json:"p99_ns,omitempty"`
 
 	// Drops are frames that were lost, by cause, over all rounds: counters of the
 	// tested program's own, of its sockets, and of both ends of the cable.
@@ -60,17 +60,17 @@ type Result struct {
 // Cost is CPU time per frame in nanoseconds: of the tested program in user space,
 // in the kernel for its end of the cable, and for the opposite end.
 type Cost struct {
-	NsUser     float64 `json:"ns_user"`
-	NsKernel   float64 `json:"ns_kernel"`
-	NsOpposite float64 `json:"ns_opposite"`
+	NsUser     float64 `json:"user_ns_per_frame"`
+	NsKernel   float64 `json:"kernel_ns_per_frame"`
+	NsOpposite float64 `json:"opposite_ns_per_frame"`
 }
 
 // Sample is one measurement.
 type Sample struct {
-	PPS float64 `json:"pps"`
+	PPS float64 `json:"frames_per_s"`
 	Cost
-	P50us *float64 `json:"p50_us,omitempty"`
-	P99us *float64 `json:"p99_us,omitempty"`
+	P50ns *float64 `json:"p50_ns,omitempty"`
+	P99ns *float64 `json:"p99_ns,omitempty"`
 	drops map[string]uint64
 }
 
@@ -78,26 +78,26 @@ type Sample struct {
 // baseline's: above 1 is better in PPS, below 1 in latency.
 type Ratio struct {
 	Test     Test   `json:"test"`
-	Size     int    `json:"size"`
+	Size     int    `json:"frame_bytes"`
 	Baseline string `json:"peer"`
 	// OfMedians is the ratio of the medians of the rates. Paired is the median of
 	// the ratios within each round, with the smallest and the largest of them.
-	OfMedians float64 `json:"pps_of_medians"`
-	Paired    float64 `json:"pps_paired"`
-	PairedMin float64 `json:"pps_paired_min"`
-	PairedMax float64 `json:"pps_paired_max"`
-	// Ratios of the medians of the latencies; null in tests that have none.
-	P50 *float64 `json:"p50"`
-	P99 *float64 `json:"p99"`
+	OfMedians float64 `json:"ratio_of_medians"`
+	Paired    float64 `json:"paired_ratio"`
+	PairedMin float64 `json:"min_paired_ratio"`
+	PairedMax float64 `json:"max_paired_ratio"`
+	// Ratios of the medians of the latencies; absent from tests that have none.
+	P50 *float64 `json:"p50_ratio,omitempty"`
+	P99 *float64 `json:"p99_ratio,omitempty"`
 }
 
 // Target is a ratio that Libra has to reach: of the rates, at least, or of the
 // latencies, at most, each of medians.
 type Target struct {
 	Test     Test   `json:"test"`
-	Size     int    `json:"size"`
+	Size     int    `json:"frame_bytes"`
 	Baseline string `json:"peer"`
-	Figure   string `json:"figure"` // "pps", "p50" or "p99"
+	Figure   string `json:"figure"` // "rate", "p50" or "p99"
 	harness.Verdict
 }
 
@@ -113,10 +113,10 @@ func newResult(test Test, size int, baseline string, samples []Sample) Result {
 			NsOpposite: median(func(s Sample) float64 { return s.NsOpposite }),
 		},
 	}
-	if slices.ContainsFunc(samples, func(s Sample) bool { return s.P50us != nil }) {
-		timed := slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return s.P50us == nil })
-		r.P50us = new(harness.Over(timed, func(s Sample) float64 { return *s.P50us }).Median)
-		r.P99us = new(harness.Over(timed, func(s Sample) float64 { return *s.P99us }).Median)
+	if slices.ContainsFunc(samples, func(s Sample) bool { return s.P50ns != nil }) {
+		timed := slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return s.P50ns == nil })
+		r.P50ns = new(harness.Over(timed, func(s Sample) float64 { return *s.P50ns }).Median)
+		r.P99ns = new(harness.Over(timed, func(s Sample) float64 { return *s.P99ns }).Median)
 	}
 	for _, s := range samples {
 		harness.Add(&r.Drops, s.drops)
@@ -142,8 +142,8 @@ func (r *Report) add(results []Result) {
 			Test: b.Test, Size: b.Size, Baseline: b.Baseline, OfMedians: harness.Quotient(ours.PPS, b.PPS),
 			Paired: paired.Median, PairedMin: paired.Min, PairedMax: paired.Max,
 		}
-		if ours.P50us != nil && b.P50us != nil {
-			ratio.P50, ratio.P99 = new(harness.Quotient(*ours.P50us, *b.P50us)), new(harness.Quotient(*ours.P99us, *b.P99us))
+		if ours.P50ns != nil && b.P50ns != nil {
+			ratio.P50, ratio.P99 = new(harness.Quotient(*ours.P50ns, *b.P50ns)), new(harness.Quotient(*ours.P99ns, *b.P99ns))
 		}
 		r.Ratios = append(r.Ratios, ratio)
 	}
@@ -188,7 +188,7 @@ func (r *Report) judge() {
 				r.Targets = append(r.Targets, Target{Test: q.Test, Size: q.Size, Baseline: q.Baseline, Figure: figure, Verdict: v})
 			}
 			if t.pps > 0 {
-				add("pps", harness.AtLeast(t.pps, q.OfMedians))
+				add("rate", harness.AtLeast(t.pps, q.OfMedians))
 			}
 			if t.latency > 0 && q.P50 != nil {
 				add("p50", harness.AtMost(t.latency, *q.P50))
@@ -215,7 +215,7 @@ func (r *Report) Print(out *report.Printer) {
 		rows = append(rows, []any{
 			res.Test, res.Size, res.Baseline, mpps(res.PPS), mpps(res.PPSMin), mpps(res.PPSMax), ratio,
 			fmt.Sprintf("%.0f", res.NsUser), fmt.Sprintf("%.0f", res.NsKernel), fmt.Sprintf("%.0f", res.NsOpposite),
-			optional(res.P50us, "%.1f"), optional(res.P99us, "%.1f"), p50, p99, res.mainLoss(),
+			micros(res.P50ns), micros(res.P99ns), p50, p99, res.mainLoss(),
 		})
 	}
 	out.Table(
@@ -234,6 +234,14 @@ func (r *Report) Print(out *report.Printer) {
 }
 
 func mpps(pps float64) string { return fmt.Sprintf("%.3f", pps/1e6) }
+
+// micros writes nanoseconds as microseconds.
+func micros(ns *float64) string {
+	if ns == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", *ns/1e3)
+}
 
 func optional(v *float64, format string) string {
 	if v == nil {
@@ -287,7 +295,7 @@ func (r *Report) Charts() (charts []harness.Chart) {
 		if test == RequestResponse {
 			chart("latency", "median (dark) and 99th percentile (light) of the round-trip time", "µs",
 				func(res Result) (dark, light harness.Part) {
-					return harness.Part{Height: *res.P50us}, harness.Part{Height: *res.P99us - *res.P50us}
+					return harness.Part{Height: *res.P50ns / 1e3}, harness.Part{Height: (*res.P99ns - *res.P50ns) / 1e3}
 				})
 			continue
 		}

@@ -26,11 +26,11 @@ func TestSummary(t *testing.T) {
 	samples := samplesOf(300, 100, 200)
 	for i := range samples {
 		v := float64(i)
-		samples[i].P50us, samples[i].P99us = &v, &v
+		samples[i].P50ns, samples[i].P99ns = &v, &v
 		samples[i].drops = map[string]uint64{"ring full": 2, "never": 0}
 	}
 	r := newResult(Echo, 190, UDP, samples)
-	if r.PPS != 200 || r.PPSMin != 100 || r.PPSMax != 300 || r.NsUser != 20 || *r.P50us != 1 {
+	if r.PPS != 200 || r.PPSMin != 100 || r.PPSMax != 300 || r.NsUser != 20 || *r.P50ns != 1 {
 		t.Errorf("summary %+v", r)
 	}
 	if diff := cmp.Diff(map[string]uint64{"ring full": 6}, r.Drops); diff != "" {
@@ -70,8 +70,8 @@ func TestTargets(t *testing.T) {
 	}}
 	r.judge()
 	want := []Target{
-		{Transmit, 1414, Libxdp, "pps", harness.AtLeast(0.97, 0.9)},
-		{Echo, 190, UDP, "pps", harness.AtLeast(5, 5.5)},
+		{Transmit, 1414, Libxdp, "rate", harness.AtLeast(0.97, 0.9)},
+		{Echo, 190, UDP, "rate", harness.AtLeast(5, 5.5)},
 		{RequestResponse, 64, UDP, "p50", harness.AtMost(0.7, 0.6)},
 		{RequestResponse, 64, UDP, "p99", harness.AtMost(0.7, 0.8)},
 	}
@@ -118,8 +118,8 @@ func sampleReport() *Report {
 			for i, baseline := range []string{Libra, UDP} {
 				s := Sample{PPS: 1e6 / float64(i+1), Cost: Cost{NsUser: 10, NsKernel: 300}}
 				if test == RequestResponse {
-					us := 10 * float64(i+1)
-					s.P50us, s.P99us = &us, &us
+					ns := 10e3 * float64(i+1)
+					s.P50ns, s.P99ns = &ns, &ns
 				}
 				pair = append(pair, newResult(test, size, baseline, []Sample{s}))
 			}
@@ -145,13 +145,13 @@ func TestReportIsOneJSONObject(t *testing.T) {
 		t.Fatalf("%d results", len(decoded.Results))
 	}
 	for _, r := range decoded.Results {
-		for _, key := range []string{"test", "size", "peer", "pps", "ns_user", "ns_kernel", "p50_us", "p99_us"} {
+		for _, key := range []string{"test", "frame_bytes", "peer", "frames_per_s", "user_ns_per_frame", "kernel_ns_per_frame", "samples"} {
 			if _, ok := r[key]; !ok {
 				t.Errorf("result %v has no %s", r, key)
 			}
 		}
-		if timed := r["p50_us"] != nil; timed != (r["test"] == string(RequestResponse)) {
-			t.Errorf("round-trip time of %v is %v", r["test"], r["p50_us"])
+		if timed := r["p50_ns"] != nil; timed != (r["test"] == string(RequestResponse)) {
+			t.Errorf("round-trip time of %v is %v", r["test"], r["p50_ns"])
 		}
 	}
 }

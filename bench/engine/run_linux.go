@@ -285,15 +285,15 @@ func newSample(before, after reading, n notes) Sample {
 	s := Sample{
 		PPS: frames / after.at.Sub(before.at).Seconds(),
 		Cost: Cost{
-			NsUser:     float64(n.cpu.User) / frames,
-			NsKernel:   (float64(n.cpu.Kernel) + tested) / frames,
-			NsOpposite: opposite / frames,
+			NsUser:     harness.Quotient(float64(n.cpu.User), frames),
+			NsKernel:   harness.Quotient(float64(n.cpu.Kernel)+tested, frames),
+			NsOpposite: harness.Quotient(opposite, frames),
 		},
 		drops: harness.Difference(before.lost, after.lost),
 	}
 	harness.Add(&s.drops, n.drops)
 	if len(n.roundTrip) > 0 {
-		s.P50us, s.P99us = new(float64(harness.Quantile(n.roundTrip, 0.5))/1e3), new(float64(harness.Quantile(n.roundTrip, 0.99))/1e3)
+		s.P50ns, s.P99ns = new(float64(harness.Quantile(n.roundTrip, 0.5))), new(float64(harness.Quantile(n.roundTrip, 0.99)))
 	}
 	return s
 }

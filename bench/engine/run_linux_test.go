@@ -108,8 +108,8 @@ func checkResult(t *testing.T, r Result) {
 	if r.PPS <= 0 || r.PPSMin > r.PPS || r.PPS > r.PPSMax || len(r.Samples) != 1 {
 		t.Errorf("%s of %s at %d bytes: rate %v in [%v, %v] of %d rounds", r.Test, r.Baseline, r.Size, r.PPS, r.PPSMin, r.PPSMax, len(r.Samples))
 	}
-	if timed := r.P50us != nil && r.P99us != nil && *r.P50us > 0 && *r.P50us <= *r.P99us; timed != (r.Test == RequestResponse) {
-		t.Errorf("%s of %s at %d bytes: round-trip times %v and %v", r.Test, r.Baseline, r.Size, r.P50us, r.P99us)
+	if timed := r.P50ns != nil && r.P99ns != nil && *r.P50ns > 0 && *r.P50ns <= *r.P99ns; timed != (r.Test == RequestResponse) {
+		t.Errorf("%s of %s at %d bytes: round-trip times %v and %v", r.Test, r.Baseline, r.Size, r.P50ns, r.P99ns)
 	}
 }
 

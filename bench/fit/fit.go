@@ -25,12 +25,12 @@ type Report struct {
 type Program struct {
 	Name           string  `json:"name"`
 	Registers      int     `json:"registers"`
-	RegisterKB     float64 `json:"register_kb"` // kilobytes of 1,024 bytes
+	RegisterBytes  float64 `json:"register_bytes"`
 	Entries        int     `json:"table_entries"`
 	Constant       int     `json:"constant_table_room"`
 	Cells          int     `json:"counter_cells"`
-	CounterKB      float64 `json:"counter_kb"`
-	MemoryKB       float64 `json:"memory_kb"` // the paper's; ours: SRAM blocks
+	CounterBytes   float64 `json:"counter_bytes"`
+	MemoryBytes    float64 `json:"memory_bytes"` // the paper's; ours: SRAM blocks
 	Stages         int     `json:"stages"`
 	SALUs          int     `json:"stateful_alus"`
 	VLIW           int     `json:"vliw_instructions"`
@@ -51,7 +51,7 @@ type Left struct {
 }
 
 // paper is §5.7, for 30,000 hot parameters: at most one recirculation (§4).
-var paper = Program{Name: "paper (Tofino, measured)", MemoryKB: 656.5, Stages: 9, VLIW: 37, Hash: 16, Recirculations: 1}
+var paper = Program{Name: "paper (Tofino, measured)", MemoryBytes: 656.5 * kilobyte, Stages: 9, VLIW: 37, Hash: 16, Recirculations: 1}
 
 // Bits of the header vector that the program for TNA needs. An IPv6 header is read, and
 // nothing of it is used.
@@ -98,7 +98,7 @@ func Run() (*Report, error) {
 		r.Left.Tables -= g.Tables
 	}
 	tna.Stages = len(placed)
-	tna.MemoryKB = float64(sram) * blockBits / 8 / kilobyte
+	tna.MemoryBytes = float64(sram) * blockBits / 8
 	tna.Hash = tna.Registers + 6 // each register's and each counter's index
 	tna.PHV = headerBits + laneBits + stateBits
 	r.Left.SALUs -= tna.SALUs
@@ -113,7 +113,7 @@ func Run() (*Report, error) {
 func sizes(name string, objects []p4.Object) Program {
 	p := Program{Name: name}
 	for _, o := range objects {
-		kb := float64(o.Size) * float64(o.Width) / 8 / kilobyte
+		bytes := float64(o.Size) * float64(o.Width) / 8
 		switch o.Kind {
 		case p4.KindTable:
 			p.Entries += o.Size
@@ -121,10 +121,10 @@ func sizes(name string, objects []p4.Object) Program {
 			p.Constant += o.Size
 		case p4.KindRegister:
 			p.Registers++
-			p.RegisterKB += kb
+			p.RegisterBytes += bytes
 		case p4.KindCounter:
 			p.Cells += o.Size
-			p.CounterKB += kb
+			p.CounterBytes += bytes
 		}
 	}
 	return p
@@ -166,15 +166,15 @@ func (*Report) Charts() []harness.Chart { return nil }
 func (r *Report) Print(out *report.Printer) {
 	some := func(n int) any {
 		if n == 0 {
-			return "-"
+			return "–"
 		}
 		return n
 	}
-	kb := func(n float64) any {
-		if n == 0 {
+	kb := func(bytes float64) any {
+		if bytes == 0 {
 			return "-"
 		}
-		return fmt.Sprintf("%.1f", n)
+		return fmt.Sprintf("%.1f", bytes/kilobyte)
 	}
 	row := func(name, source string, value func(p Program) any) []any {
 		cells := []any{name}
@@ -189,12 +189,12 @@ func (r *Report) Print(out *report.Printer) {
 	}
 	out.Table("What the switch programs take", append(header, "ours is"), [][]any{
 		row("registers", "declared", func(p Program) any { return some(p.Registers) }),
-		row("memory of registers, KB", "declared", func(p Program) any { return kb(p.RegisterKB) }),
+		row("memory of registers, KB", "declared", func(p Program) any { return kb(p.RegisterBytes) }),
 		row("table entries", "declared", func(p Program) any { return some(p.Entries) }),
 		row("room in tables with constant entries", "declared", func(p Program) any { return some(p.Constant) }),
 		row("counter cells", "declared", func(p Program) any { return some(p.Cells) }),
-		row("memory of counters, KB", "declared", func(p Program) any { return kb(p.CounterKB) }),
-		row("on-chip memory, KB", "derived", func(p Program) any { return kb(p.MemoryKB) }),
+		row("memory of counters, KB", "declared", func(p Program) any { return kb(p.CounterBytes) }),
+		row("on-chip memory, KB", "derived", func(p Program) any { return kb(p.MemoryBytes) }),
 		row(fmt.Sprintf("stages of %d", stages), "derived", func(p Program) any { return some(p.Stages) }),
 		row(fmt.Sprintf("stateful ALUs of %d", stages*salusOfStage), "derived", func(p Program) any { return some(p.SALUs) }),
 		row(fmt.Sprintf("VLIW instructions of %d", stages*vliwOfStage), "derived", func(p Program) any { return some(p.VLIW) }),

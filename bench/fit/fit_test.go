@@ -40,13 +40,13 @@ func TestProgramFitsTofino(t *testing.T) {
 	if salus != 23 || tna.SALUs != 23 || tna.Registers != 23 || tna.Recirculations != 0 {
 		t.Errorf("%d stateful ALUs in the stages, %+v: want one for each lane and one for the filter, and no recirculation", salus, tna)
 	}
-	if got, want := tna.RegisterKB, 22*64.0+512; got != want {
-		t.Errorf("registers of %v KB, want %v", got, want)
+	if got, want := tna.RegisterBytes, (22*64.0+512)*kilobyte; got != want {
+		t.Errorf("registers of %v bytes, want %v", got, want)
 	}
 	if r.Left.PHV < 0 || r.Left.SRAM < 0 || r.Left.SALUs != 25 {
 		t.Errorf("left: %+v", r.Left)
 	}
-	if v1 := r.Programs[1]; v1.Registers != 23 || v1.RegisterKB != 22*128+2048 || v1.Cells != 41_504 {
+	if v1 := r.Programs[1]; v1.Registers != 23 || v1.RegisterBytes != (22*128+2048)*kilobyte || v1.Cells != 41_504 {
 		t.Errorf("v1model: %+v", v1)
 	}
 }
@@ -63,7 +63,7 @@ func TestPageHasTheFigures(t *testing.T) {
 	for _, want := range []string{
 		fmt.Sprintf("| stages | 9 | %d | %d |", tna.Stages, stages),
 		fmt.Sprintf("| stateful ALUs | – | %d | %d |", tna.SALUs, stages*salusOfStage),
-		fmt.Sprintf("| on-chip memory | 656.5 KB | %s KB | %s KB |", humanize.Comma(int64(tna.MemoryKB)), humanize.Comma(stages*sramOfStage*blockBits/8/kilobyte)),
+		fmt.Sprintf("| on-chip memory | 656.5 KB | %s KB | %s KB |", humanize.Comma(int64(tna.MemoryBytes/kilobyte)), humanize.Comma(stages*sramOfStage*blockBits/8/kilobyte)),
 		fmt.Sprintf("| VLIW instructions | 37 | %d | %d |", tna.VLIW, stages*vliwOfStage),
 		fmt.Sprintf("| TCAM blocks | – | %d | %d |", tna.TCAM, stages*tcamOfStage),
 		fmt.Sprintf("| header vector | – | %s bits | %s bits |", humanize.Comma(int64(tna.PHV)), humanize.Comma(phvBits)),

@@ -72,8 +72,8 @@ func PrintTargets(out *report.Printer, targets []Target) {
 type Unavailable struct {
 	What     string `json:"what,omitempty"`
 	Baseline string `json:"peer,omitempty"`
-	Test     string `json:"test,omitempty"` // empty: in no test
-	Size     int    `json:"size,omitempty"` // of frames, in bytes; 0: at no size
+	Test     string `json:"test,omitempty"`        // empty: in no test
+	Size     int    `json:"frame_bytes,omitempty"` // of frames, in bytes; 0: at no size
 	Reason   string `json:"reason"`
 	Install  string `json:"install,omitempty"` // what makes it available, if anything does
 }

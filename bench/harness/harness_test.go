@@ -219,7 +219,7 @@ func TestReport(t *testing.T) {
 	}
 	encoded, err := json.Marshal(e)
 	want := `{"targets":[{"what":"rate","want":4,"got":3.5,"met":false},{"what":"time","want":0.7,"got":0.7,"met":true}],` +
-		`"unavailable":[{"what":"cost","reason":"no root"},{"peer":"dpdk","test":"echo","size":190,"reason":"no testpmd","install":"build it"}]}`
+		`"unavailable":[{"what":"cost","reason":"no root"},{"peer":"dpdk","test":"echo","frame_bytes":190,"reason":"no testpmd","install":"build it"}]}`
 	if err != nil || string(encoded) != want {
 		t.Errorf("JSON %s, %v, want %s", encoded, err, want)
 	}

@@ -17,7 +17,7 @@ type Report struct {
 	Packets   []Packets   `json:"packets"`
 	Lanes     []Lanes     `json:"lanes"`
 	// Samples, MinGain and BatchRows are those of the Config.
-	Samples   int     `json:"samples"`
+	Samples   int     `json:"rounds"`
 	MinGain   float64 `json:"min_gain"`
 	BatchRows int     `json:"batch_rows"`
 }

@@ -39,12 +39,12 @@ type Result struct {
 	// HotShare is the share of the pairs whose keys are among the HotKeys hottest.
 	HotShare float64 `json:"hot_share"`
 
-	PairsPerSecond float64 `json:"pairs_per_second"` // of all workers together
-	Min            float64 `json:"pairs_per_second_min"`
-	Max            float64 `json:"pairs_per_second_max"`
+	PairsPerSecond float64 `json:"pairs_per_s"` // of all workers together
+	Min            float64 `json:"min_pairs_per_s"`
+	Max            float64 `json:"max_pairs_per_s"`
 	Cost
 	// NsTotal is the median of their sum.
-	NsTotal float64 `json:"ns_total"`
+	NsTotal float64 `json:"total_ns_per_pair"`
 
 	// Ratio is Libra's rate divided by this one, of the medians; 0 if Libra was
 	// not measured.
@@ -56,17 +56,17 @@ type Result struct {
 // Cost is CPU time in nanoseconds per pair, in parts without overlap; see
 // docs/benchmarks.md.
 type Cost struct {
-	NsWorker     float64 `json:"ns_worker"`
-	NsKernel     float64 `json:"ns_kernel"`
-	NsAggregator float64 `json:"ns_aggregator"`
-	NsServer     float64 `json:"ns_ps"`
+	NsWorker     float64 `json:"worker_ns_per_pair"`
+	NsKernel     float64 `json:"kernel_ns_per_pair"`
+	NsAggregator float64 `json:"aggregator_ns_per_pair"`
+	NsServer     float64 `json:"server_ns_per_pair"`
 }
 
 func (c Cost) total() float64 { return c.NsWorker + c.NsKernel + c.NsAggregator + c.NsServer }
 
 // Sample is one measurement.
 type Sample struct {
-	PairsPerSecond float64 `json:"pairs_per_second"`
+	PairsPerSecond float64 `json:"pairs_per_s"`
 	Cost
 }
 

@@ -71,7 +71,7 @@ type LinkReport struct {
 	Corrupt     uint64 `json:"corrupt"` // or answered twice; has to be 0
 
 	// Rate is in packets per second of undisturbed time.
-	Rate float64 `json:"rate_pps"`
+	Rate float64 `json:"frames_per_s"`
 	// RoundTrip is of undisturbed time.
 	RoundTrip Times `json:"round_trip"`
 	// LostWakeups are packets of undisturbed time that lay waiting while their

@@ -26,7 +26,7 @@ type Phase struct {
 	// what the aggregator had counted when the tenants had pushed, for Seconds
 	// each.
 	FloodFrames  uint64  `json:"flood_frames"`
-	FloodSeconds float64 `json:"flood_seconds"`
+	FloodSeconds float64 `json:"flood_s"`
 	Dropped      uint64  `json:"dropped"`
 	Refused      uint64  `json:"refused"`
 	Throttled    uint64  `json:"throttled"`
@@ -34,9 +34,9 @@ type Phase struct {
 	// that were created and removed, in ChurnSeconds.
 	Joins        uint64  `json:"joins"`
 	Jobs         uint64  `json:"jobs"`
-	ChurnSeconds float64 `json:"churn_seconds"`
+	ChurnSeconds float64 `json:"churn_s"`
 
-	Seconds float64 `json:"seconds"`
+	Seconds float64 `json:"duration_s"`
 	Tenants []Job   `json:"tenants"`
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -56,18 +55,18 @@ func misuse(cmd *cobra.Command, err error) error {
 }
 
 // write prints a report as tables or as JSON, and draws its charts.
-func (r *results) write(w io.Writer, report harness.Report) error {
+func (r *results) write(w io.Writer, measured harness.Report) error {
 	var plots []string
 	if r.plots != "" {
 		var err error
-		if plots, err = harness.WriteCharts(r.plots, report.Charts()); err != nil {
+		if plots, err = harness.WriteCharts(r.plots, measured.Charts()); err != nil {
 			return err
 		}
 	}
 	if r.json {
-		return json.NewEncoder(w).Encode(report)
+		return report.WriteJSON(w, measured)
 	}
-	if err := harness.WriteTables(w, report); err != nil {
+	if err := harness.WriteTables(w, measured); err != nil {
 		return err
 	}
 	for _, p := range plots {

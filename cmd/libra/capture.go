@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -68,7 +67,7 @@ the same time. The file's comment tells how to decode it with wire/libra.lua.`,
 	f.Uint64VarP(&o.count, "count", "c", 0, "frames after which to stop (default: no limit)")
 	f.DurationVar(&o.duration, "duration", 0, "time after which to stop (default: no limit)")
 	f.BoolVar(&list, "list", false, "show the processes that can be captured")
-	f.BoolVar(&asJSON, "json", false, "with --list: print one JSON array")
+	f.BoolVar(&asJSON, "json", false, "with --list: print one JSON object")
 	return cmd
 }
 
@@ -108,16 +107,18 @@ func runCapture(ctx context.Context, stdout io.Writer, o captureOptions) (err er
 	return err
 }
 
+// CaptureList is the JSON object of 'libra capture --list'.
+type CaptureList struct {
+	Processes []capture.Source `json:"processes"`
+}
+
 func listCaptures(w io.Writer, asJSON bool) error {
 	all, err := capture.List()
 	if err != nil {
 		return err
 	}
 	if asJSON {
-		if all == nil {
-			all = []capture.Source{}
-		}
-		return json.NewEncoder(w).Encode(all)
+		return report.WriteJSON(w, CaptureList{all})
 	}
 	if len(all) == 0 {
 		hint := ""

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/capture"
 	"github.com/libra-ina/libra/internal/testdata"
 )
 
@@ -246,12 +245,12 @@ func capturable(t *testing.T, demo int) map[string]int {
 		if code != 0 {
 			t.Fatal(stderr)
 		}
-		var all []capture.Source
+		var all CaptureList
 		if err := json.Unmarshal([]byte(stdout), &all); err != nil {
 			t.Fatal(err)
 		}
 		pids := map[string]int{}
-		for _, s := range all {
+		for _, s := range all.Processes {
 			// Other demos may run on this machine.
 			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID))
 			if err == nil && strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", demo)) {

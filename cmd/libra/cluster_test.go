@@ -63,7 +63,7 @@ func TestClusterByHand(t *testing.T) {
 	var swLog bytes.Buffer
 	sw.Stderr = &swLog
 	var group errgroup.Group
-	outputs := make([]bytes.Buffer, 3)
+	printed := make([]bytes.Buffer, 3)
 	for i, args := range [][]string{
 		{"worker", "--config", config, "--id", "4", "--json"}, // no service answers yet
 		{"worker", "--config", config, "--id", "1", "--json"},
@@ -71,7 +71,7 @@ func TestClusterByHand(t *testing.T) {
 	} {
 		cmd := libra(t.Context(), args...)
 		stderr := &waitBuffer{want: "waiting for the ", found: make(chan struct{})}
-		cmd.Stdout, cmd.Stderr = &outputs[i], stderr
+		cmd.Stdout, cmd.Stderr = &printed[i], stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -102,13 +102,15 @@ func TestClusterByHand(t *testing.T) {
 	if t.Failed() {
 		return
 	}
+	conforms(t, "libra worker", printed[0].String()+printed[1].String())
+	conforms(t, "libra ps", printed[2].String())
 	var worker struct {
 		Result struct {
 			Samples  int
 			HotPairs int `json:"hot_pairs"`
 		}
 	}
-	decodeLast(t, outputs[0].String(), &worker)
+	decodeLast(t, printed[0].String(), &worker)
 	if worker.Result.Samples != 400 || worker.Result.HotPairs == 0 {
 		t.Errorf("worker: %+v", worker)
 	}
@@ -118,7 +120,7 @@ func TestClusterByHand(t *testing.T) {
 			Rows    int
 		}
 	}
-	decodeLast(t, outputs[2].String(), &server)
+	decodeLast(t, printed[2].String(), &server)
 	if len(server.Result.Weights) != 64 || server.Result.Rows == 0 {
 		t.Errorf("server: %+v", server)
 	}
@@ -161,13 +163,14 @@ func TestClusterFailures(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, "of 1,048,576") {
 		t.Errorf("stats: code %d: %s%s", code, stdout, stderr)
 	}
-	var stats struct{ Slots string }
-	stdout, stderr, code = output(t, "stats", address, "--json", "--config", config)
-	if code != 0 {
-		t.Errorf("stats: code %d: %s", code, stderr)
-	}
-	if decodeLast(t, stdout, &stats); stats.Slots != "1048576" {
-		t.Errorf("stats: %s", stdout)
+	// The configuration names both processes, of which the server does not run.
+	var stats Statistics
+	stdout, stderr, code = output(t, "stats", "--json", "--config", config)
+	conforms(t, "libra stats", stdout)
+	conforms(t, "libra switch", ready.text.String())
+	if decodeLast(t, stdout, &stats); code != exitFailure || len(stats.Processes) != 2 || stats.Processes[0].Switch == nil ||
+		stats.Processes[0].Switch.Slots != 1<<20 || !strings.Contains(stderr, stats.Processes[1].Error) || stats.Processes[1].Error == "" {
+		t.Errorf("stats: code %d: %s%s", code, stdout, stderr)
 	}
 	_, stderr, code = output(t, "switch", "--config", config)
 	if code != exitFailure || !strings.Contains(stderr, "address already in use") || !strings.Contains(stderr, "switch.control") {

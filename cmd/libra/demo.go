@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -69,7 +68,7 @@ parameters take half of the updates.`,
 				return err
 			}
 			if asJSON {
-				err = json.NewEncoder(cmd.OutOrStdout()).Encode(result)
+				err = report.WriteJSON(cmd.OutOrStdout(), result)
 			} else {
 				err = printDemo(cmd.OutOrStdout(), result)
 			}

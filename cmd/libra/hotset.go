@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -98,30 +97,33 @@ func newHotsetShow() *cobra.Command {
 	return cmd
 }
 
-// hotRow is one row of a hot set, as 'libra hotset show' lists it.
-type hotRow struct {
+// HotRow is one row of a hot set, as 'libra hotset show' lists it.
+type HotRow struct {
 	Rank    uint32 `json:"rank"`
 	Key     uint64 `json:"key"`
 	Updates uint64 `json:"updates"`
 }
 
+// HotSet is the JSON object of 'libra hotset build' and 'libra hotset show'.
+type HotSet struct {
+	Rows        int      `json:"rows"`
+	Dimension   int      `json:"dimension"` // scalars of a row
+	Slots       int      `json:"slots"`
+	Share       float64  `json:"share"` // of the updates in the sample
+	Rate        float64  `json:"rate"`  // share of the rows in the sample
+	Fingerprint string   `json:"fingerprint"`
+	Top         []HotRow `json:"top,omitempty"` // the first rows, hottest first
+}
+
 // printHotset describes a hot set and lists its first rows.
 func printHotset(w io.Writer, hot *packer.HotSet, top int, asJSON bool) error {
 	meta := hot.Meta()
-	var rows []hotRow
+	var rows []HotRow
 	for r := range uint32(min(top, hot.Len())) {
-		rows = append(rows, hotRow{r, hot.Key(r), hot.Count(r)})
+		rows = append(rows, HotRow{r, hot.Key(r), hot.Count(r)})
 	}
 	if asJSON {
-		return json.NewEncoder(w).Encode(struct {
-			Rows        int      `json:"rows"`
-			Dimension   int      `json:"dimension"`
-			Slots       int      `json:"slots"`
-			Share       float64  `json:"share"`
-			Rate        float64  `json:"rate"`
-			Fingerprint string   `json:"fingerprint"`
-			Top         []hotRow `json:"top,omitempty"`
-		}{hot.Len(), hot.Dim(), hot.Slots(), meta.Share(), meta.Rate, hot.Fingerprint().String(), rows})
+		return report.WriteJSON(w, HotSet{hot.Len(), hot.Dim(), hot.Slots(), meta.Share(), meta.Rate, hot.Fingerprint().String(), rows})
 	}
 	fmt.Fprintf(w, "%d hot rows of %d scalars (%d slots) take %.1f %% of the updates in a sample of %.3g %% of the rows\nfingerprint %v\n",
 		hot.Len(), hot.Dim(), hot.Slots(), 100*meta.Share(), 100*meta.Rate, hot.Fingerprint())

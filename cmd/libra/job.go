@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -92,10 +91,11 @@ jobs only.`,
 			if err != nil {
 				return control.CallError("aggregator", "list jobs", err)
 			}
+			jobs := newJobStatistics(stats.Jobs)
 			if asJSON {
-				return printMessage(cmd.OutOrStdout(), &pb.AggregatorStats{Jobs: stats.Jobs})
+				return report.WriteJSON(cmd.OutOrStdout(), JobList{jobs})
 			}
-			return printJobs(cmd.OutOrStdout(), stats.Jobs)
+			return printJobs(cmd.OutOrStdout(), jobs)
 		},
 	}
 	access.flags(cmd)
@@ -103,11 +103,11 @@ jobs only.`,
 	return cmd
 }
 
-func printJobs(w io.Writer, jobs []*pb.JobStats) error {
+func printJobs(w io.Writer, jobs []JobStatistics) error {
 	var rows [][]any
 	for _, j := range jobs {
 		rows = append(rows, []any{
-			j.Job, j.Instance, j.Owner, yesNo(j.Held), lease(j), lower(j.Mode, "MODE_"),
+			j.Job, j.Instance, j.Owner, yesNo(j.Held), j.lease(), j.Mode,
 			fmt.Sprintf("%d of %d", j.Senders, j.SendersReserved), count(uint64(j.Slots)), count(j.Harvests),
 		})
 	}
@@ -119,11 +119,6 @@ func yesNo(b bool) string {
 		return "yes"
 	}
 	return "no"
-}
-
-// lease returns how long a job outlives its owner.
-func lease(j *pb.JobStats) time.Duration {
-	return (time.Duration(j.LeaseMs) * time.Millisecond).Round(100 * time.Millisecond)
 }
 
 func newJobRemove() *cobra.Command {

@@ -218,9 +218,10 @@ func TestJobCommands(t *testing.T) {
 	server.stdout.awaitReady(t)
 
 	type job struct {
-		Job, Senders, Lease_ms, Senders_reserved int
-		Instance, Owner                          string
-		Held                                     bool
+		Job, Senders, Senders_reserved int
+		Lease_s                        float64
+		Instance, Owner                string
+		Held                           bool
 	}
 	list := func(args ...string) []job {
 		t.Helper()
@@ -232,7 +233,7 @@ func TestJobCommands(t *testing.T) {
 		return answer.Jobs
 	}
 	jobs := list("--config", config)
-	if len(jobs) != 1 || jobs[0].Job != 9 || !jobs[0].Held || jobs[0].Senders_reserved != 2 || jobs[0].Lease_ms != 5000 || !strings.HasPrefix(jobs[0].Owner, "127.") {
+	if len(jobs) != 1 || jobs[0].Job != 9 || !jobs[0].Held || jobs[0].Senders_reserved != 2 || jobs[0].Lease_s != 5 || !strings.HasPrefix(jobs[0].Owner, "127.") {
 		t.Fatalf("jobs %+v", jobs)
 	}
 	for _, command := range [][]string{{"job", "list", "--control", address}, {"stats", address}} {
@@ -242,6 +243,9 @@ func TestJobCommands(t *testing.T) {
 				t.Errorf("libra %v: code %d, no %q: %s%s", command, code, part, stdout, stderr)
 			}
 		}
+	}
+	if _, stderr, code := output(t, "stats", "--config", config, "--json"); code != 0 {
+		t.Errorf("statistics of both: code %d, %s", code, stderr)
 	}
 	for name, c := range map[string]struct {
 		args []string

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +36,8 @@ func libra(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output runs the program and returns what it wrote and its exit code.
+// output runs the program and returns what it wrote and its exit code. JSON that it prints
+// has to conform to the command's schema.
 func output(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := libra(t.Context(), args...)
@@ -46,11 +48,12 @@ func output(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	code = cmd.ProcessState.ExitCode()
+	checkJSON(t, args, out.String(), code)
+	return out.String(), errs.String(), code
 }
 
-// inProcess runs a command in the test's process, which is cheaper, and returns what
-// the command wrote and its exit code.
+// inProcess is output in the test's process, which is cheaper.
 func inProcess(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -59,7 +62,21 @@ func inProcess(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	root.SetOut(&out)
 	root.SetErr(&errs)
 	code = exitCode(&errs, root.ExecuteContext(t.Context()), t.Context().Err() != nil)
+	checkJSON(t, args, out.String(), code)
 	return out.String(), errs.String(), code
+}
+
+// checkJSON checks what a command that succeeded printed, if that is JSON.
+func checkJSON(t *testing.T, args []string, stdout string, code int) {
+	t.Helper()
+	if code != 0 || !slices.Contains(args, "--json") {
+		return
+	}
+	c, _, err := newRoot().Find(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conforms(t, c.CommandPath(), stdout)
 }
 
 // runDemo runs 'libra demo --json' and decodes the last line.

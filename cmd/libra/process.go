@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,7 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
-	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/workload"
 )
 
@@ -57,18 +56,34 @@ func (p *process) ready() {
 	if !p.json {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := proc.AnnounceReady(p.out, os.Getpid()); err != nil {
+	if err := p.line(SwitchLine{Ready: new(os.Getpid())}); err != nil { // as package proc reads it
 		slog.Warn("cannot announce readiness", "error", err)
 	}
 }
 
-// line prints one JSON object with a single member.
-func (p *process) line(kind string, value any) error {
+// WorkerLine is a line of 'libra worker --json', with one of its members.
+type WorkerLine struct {
+	Ready    *int               `json:"ready,omitempty"`    // process ID, once it has joined
+	Progress *workload.Progress `json:"progress,omitempty"` // from time to time
+	Result   *node.WorkerResult `json:"result,omitempty"`   // at the end
+}
+
+// ServerLine is a line of 'libra ps --json', with one of its members.
+type ServerLine struct {
+	Ready  *int               `json:"ready,omitempty"`  // process ID, once it serves
+	Result *node.ServerResult `json:"result,omitempty"` // at the end
+}
+
+// SwitchLine is the line of 'libra switch --json', and the first one of the others.
+type SwitchLine struct {
+	Ready *int `json:"ready,omitempty"` // process ID, once it serves
+}
+
+// line prints one JSON object.
+func (p *process) line(value any) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return json.NewEncoder(p.out).Encode(map[string]any{kind: value})
+	return report.WriteJSON(p.out, value)
 }
 
 func newSwitch() *cobra.Command {
@@ -155,7 +170,7 @@ aggregator's sums, answers pulls, and ends when all workers have finished.` + co
 				return err
 			}
 			if p.json {
-				return p.line("result", result)
+				return p.line(ServerLine{Result: result})
 			}
 			fmt.Fprintf(p.out, "%d rows after %d steps; weights %s\n", result.Rows, result.Steps, result.WeightsSHA256)
 			return nil
@@ -188,7 +203,7 @@ func newWorker() *cobra.Command {
 				return err
 			}
 			if p.json {
-				return p.line("result", result)
+				return p.line(WorkerLine{Result: result})
 			}
 			fmt.Fprintf(p.out, "%d samples in %v, log-loss %.4f; %d hot and %d cold pairs in %d frames, %d retransmissions\n",
 				result.Samples, result.Elapsed.Round(time.Millisecond), result.LogLoss, result.HotPairs, result.ColdPairs, result.Frames, result.Retransmissions)
@@ -218,7 +233,7 @@ func (p *process) progress() func(workload.Progress) {
 			slog.Info("training", "epoch", w.Epoch+1, "samples", w.Samples, "log_loss", w.LogLoss)
 			return
 		}
-		if err := p.line("progress", w); err != nil {
+		if err := p.line(WorkerLine{Progress: &w}); err != nil {
 			slog.Warn("cannot report progress", "error", err)
 		}
 	}

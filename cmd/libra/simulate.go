@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -115,6 +114,13 @@ func seedRange(text string) (first, last uint64, err error) {
 	return first, last, nil
 }
 
+// Simulated is the JSON object of 'libra simulate'.
+type Simulated struct {
+	*simulation.Report
+	Shortest *simulation.Violation `json:"shortest,omitempty"` // the smallest life that has the violation
+	Test     string                `json:"test,omitempty"`     // a Go test that lives it again
+}
+
 // simulating is one run of the command.
 type simulating struct {
 	cmd               *cobra.Command
@@ -160,15 +166,11 @@ func (s simulating) run(c simulation.Campaign) error {
 func (s simulating) print(r *simulation.Report, v *simulation.Violation, c simulation.Campaign) error {
 	w := s.cmd.OutOrStdout()
 	if s.json {
-		out := struct {
-			*simulation.Report
-			Shortest *simulation.Violation `json:"shortest,omitempty"`
-			Test     string                `json:"test,omitempty"`
-		}{Report: r, Shortest: v}
+		out := Simulated{Report: r, Shortest: v}
 		if v != nil {
 			out.Test = v.Test()
 		}
-		return json.NewEncoder(w).Encode(out)
+		return report.WriteJSON(w, out)
 	}
 	if v == nil && s.whole && c.First == c.Last {
 		for _, life := range c.Lives {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,11 +13,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/control"
-	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/report"
 )
@@ -30,20 +28,30 @@ func newStats() *cobra.Command {
 		asJSON bool
 	)
 	cmd := &cobra.Command{
-		Use:   "stats ADDRESS",
-		Short: "Show the statistics of a running switch or parameter server",
-		Long: `Asks the control service at ADDRESS (IP:port, as in the cluster configuration's
-control fields) for its counters, jobs, slots and harvests. --config gives the
-certificates, where control connections use mutual TLS.`,
-		Example: `  libra stats 10.0.0.1:7700
+		Use:   "stats [ADDRESS] [--config FILE]",
+		Short: "Show the statistics of running switches and parameter servers",
+		Long: `Asks control services for their counters, jobs, slots and harvests: the switch and
+the parameter server of a cluster file, or the one at ADDRESS (IP:port, as in the file's
+control fields). Workers have no such service; they print their counters at their end.
+With --config, connections use the file's certificates, if it has any. The exit code is 1
+if a process does not answer; the others are shown all the same.`,
+		Example: `  libra stats --config cluster.yaml
+  libra stats 10.0.0.1:7700
   libra stats 10.0.0.2:7700 --config cluster.yaml --json`,
-		Args: oneArg("ADDRESS"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			addr, err := netip.ParseAddrPort(args[0])
-			if err != nil {
-				return usagef(cmd, "%q is not an IP:port", args[0])
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef(cmd, "one ADDRESS at most, %d are given", len(args))
 			}
-			var security control.Security
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var (
+				security  control.Security
+				addresses []netip.AddrPort
+			)
+			if config == "" && len(args) == 0 {
+				return usagef(cmd, "--config or an ADDRESS is required: which processes?")
+			}
 			if config != "" {
 				c, err := cluster.Read(config)
 				if err != nil {
@@ -52,75 +60,103 @@ certificates, where control connections use mutual TLS.`,
 				if security, err = control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
 					return err
 				}
+				addresses = []netip.AddrPort{c.Switch.Control, c.Server.Control}
 			}
-			conn, err := control.Dial(cmd.Context(), control.EitherService(), addr, security, answerLimit, slog.Default())
-			if err != nil {
-				return err
+			if len(args) > 0 {
+				addr, err := netip.ParseAddrPort(args[0])
+				if err != nil {
+					return usagef(cmd, "%q is not an IP:port", args[0])
+				}
+				addresses = []netip.AddrPort{addr}
 			}
-			defer conn.Close()
-			aggregator, server, err := control.Query(cmd.Context(), conn)
-			switch {
-			case err != nil:
-				return err
-			case asJSON && server != nil:
-				return printMessage(cmd.OutOrStdout(), server)
-			case asJSON:
-				return printMessage(cmd.OutOrStdout(), aggregator)
-			case server != nil:
-				return printServer(cmd.OutOrStdout(), server)
+			var (
+				s    Statistics
+				errs []error
+			)
+			for _, addr := range addresses {
+				p, err := askProcess(cmd, addr, security)
+				errs = append(errs, err)
+				s.Processes = append(s.Processes, p)
 			}
-			return printAggregator(cmd.OutOrStdout(), aggregator)
+			if asJSON {
+				errs = append(errs, report.WriteJSON(cmd.OutOrStdout(), s))
+			} else {
+				errs = append(errs, s.print(cmd.OutOrStdout()))
+			}
+			return errors.Join(errs...)
 		},
 	}
-	cmd.Flags().StringVar(&config, "config", "", "cluster configuration `file`, for its tls section")
+	cmd.Flags().StringVar(&config, "config", "", "cluster configuration `file`: for its processes, and its tls section")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
-// printMessage prints a message with the names of control.proto.
-func printMessage(w io.Writer, m proto.Message) error {
-	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(m)
+// askProcess asks one control service. What it returns tells of the error, too.
+func askProcess(cmd *cobra.Command, addr netip.AddrPort, security control.Security) (p ProcessStatistics, err error) {
+	p.Address = addr.String()
+	defer func() {
+		if err != nil {
+			p.Error = err.Error()
+		}
+	}()
+	conn, err := control.Dial(cmd.Context(), control.EitherService(), addr, security, answerLimit, slog.Default())
 	if err != nil {
-		return err
+		return p, err
 	}
-	_, err = fmt.Fprintf(w, "%s\n", text)
-	return err
+	defer conn.Close()
+	aggregator, server, err := control.Query(cmd.Context(), conn)
+	switch {
+	case err != nil:
+		return p, err
+	case server != nil:
+		p.Server = newServerStatistics(server)
+	default:
+		p.Switch = newSwitchStatistics(aggregator)
+	}
+	return p, nil
 }
 
-func printServer(w io.Writer, s *pb.ServerStats) error {
+func (s *Statistics) print(w io.Writer) error {
+	out := report.NewPrinter(w)
+	for _, p := range s.Processes {
+		switch {
+		case p.Server != nil:
+			p.Server.print(out, p.Address)
+		case p.Switch != nil:
+			p.Switch.print(out, p.Address)
+		}
+	}
+	return out.Err()
+}
+
+func (s *ServerStatistics) print(out *report.Printer, address string) {
 	rows := [][]any{
 		{"rows", count(s.Rows)}, {"steps", count(s.Steps)}, {"harvests", count(s.Harvests)},
 	}
-	return report.Table(w, []string{"parameter server", ""}, append(rows, counterRows(s.Counters)...))
+	out.Table("Parameter server at "+address, []string{"", ""}, append(rows, counterRows(s.Counters)...))
 }
 
-func printAggregator(w io.Writer, s *pb.AggregatorStats) error {
+func (s *SwitchStatistics) print(out *report.Printer, address string) {
 	rows := [][]any{
 		{"jobs", len(s.Jobs)},
 		{"senders reserved", fmt.Sprintf("%s of %s", count(s.SendersUsed), count(s.Senders))},
 		{"slots in use", fmt.Sprintf("%s of %s", count(s.SlotsUsed), count(s.Slots))},
 		{"memory of banks", humanize.IBytes(s.MemoryBytes)},
 	}
-	if err := report.Table(w, []string{"aggregator", ""}, append(rows, counterRows(s.Counters)...)); err != nil {
-		return err
-	}
+	out.Table("Aggregator at "+address, []string{"", ""}, append(rows, counterRows(s.Counters)...))
 	for _, j := range s.Jobs {
-		fmt.Fprintln(w)
-		if err := report.Table(w, []string{fmt.Sprintf("job %d", j.Job), ""}, jobRows(j)); err != nil {
-			return err
-		}
+		out.Table(fmt.Sprintf("Job %d", j.Job), []string{"", ""}, j.rows())
 	}
-	return nil
 }
 
-func jobRows(j *pb.JobStats) [][]any {
-	kind := lower(j.Mode, "MODE_") + ", " + lower(j.Arithmetic, "ARITHMETIC_")
+func (j *JobStatistics) rows() [][]any {
+	kind := j.Mode + ", " + j.Arithmetic
 	if j.Exponent != 0 {
 		kind += fmt.Sprintf(" (unit 2^%d)", j.Exponent)
 	}
-	owner := fmt.Sprintf("%s, connected; lease %v", j.Owner, lease(j))
+	owner := fmt.Sprintf("%s, connected; lease %v", j.Owner, j.lease())
 	if !j.Held {
-		owner = fmt.Sprintf("%s, not connected; lease ends in %v", j.Owner, lease(j))
+		owner = fmt.Sprintf("%s, not connected; lease ends in %v", j.Owner, j.lease())
 	}
 	rows := [][]any{
 		{"mode, arithmetic", kind},
@@ -131,22 +167,27 @@ func jobRows(j *pb.JobStats) [][]any {
 		{"slots", count(uint64(j.Slots))},
 		{"memory of banks", humanize.IBytes(j.MemoryBytes)},
 	}
-	if j.Mode != pb.Mode_MODE_SYNC {
+	if j.Mode != "sync" {
 		rows = append(rows,
 			[]any{"harvests", count(j.Harvests)},
-			[]any{"harvest due", harvestDue(j)},
-			[]any{"harvest interval", timing(j.HarvestInterval)},
-			[]any{"server holds a harvest", timing(j.HarvestHeld)},
+			[]any{"harvest due", j.harvestDue()},
+			[]any{"harvest interval", j.HarvestInterval},
+			[]any{"server holds a harvest", j.HarvestHeld},
 		)
 	}
 	return append(rows, counterRows(j.Counters)...)
 }
 
-// harvestDue says when a job asks for its harvests.
-func harvestDue(j *pb.JobStats) string {
+// lease returns how long a job outlives its owner.
+func (j *JobStatistics) lease() time.Duration {
+	return time.Duration(j.LeaseS * float64(time.Second)).Round(100 * time.Millisecond)
+}
+
+// harvestDue tells when a job asks for its harvests.
+func (j *JobStatistics) harvestDue() string {
 	var due []string
-	if j.HarvestPeriodUs > 0 {
-		due = append(due, fmt.Sprintf("every %v", time.Duration(j.HarvestPeriodUs)*time.Microsecond))
+	if j.HarvestPeriod > 0 {
+		due = append(due, fmt.Sprintf("every %v", j.HarvestPeriod))
 	}
 	if j.HarvestFrames > 0 {
 		due = append(due, fmt.Sprintf("after %s frames", count(j.HarvestFrames)))
@@ -155,14 +196,6 @@ func harvestDue(j *pb.JobStats) string {
 		return "when asked"
 	}
 	return strings.Join(due, ", or ")
-}
-
-func timing(t *pb.Timing) string {
-	if t.GetCount() == 0 {
-		return "–"
-	}
-	round := func(ns uint64) time.Duration { return time.Duration(ns).Round(10 * time.Microsecond) }
-	return fmt.Sprintf("last %v, mean %v, max %v", round(t.LastNs), round(t.MeanNs), round(t.MaxNs))
 }
 
 func counterRows(counters map[string]uint64) [][]any {
@@ -174,8 +207,3 @@ func counterRows(counters map[string]uint64) [][]any {
 }
 
 func count(n uint64) string { return humanize.Comma(int64(n)) }
-
-// lower returns an enum value's name without its prefix.
-func lower(v fmt.Stringer, prefix string) string {
-	return strings.ToLower(strings.TrimPrefix(v.String(), prefix))
-}

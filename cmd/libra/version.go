@@ -1,19 +1,28 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
+	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/wire"
 )
 
 // version is the release that this source belongs to; CHANGELOG.md has the
 // same number.
 const version = "0.1.0"
+
+// VersionInfo is the JSON object of 'libra version'.
+type VersionInfo struct {
+	Version  string `json:"version"`
+	Protocol int    `json:"protocol"`           // of frames
+	Go       string `json:"go"`                 // that built the program
+	Platform string `json:"platform"`           // operating system and architecture
+	Revision string `json:"revision,omitempty"` // the commit, if it is known
+}
 
 func newVersion() *cobra.Command {
 	var asJSON bool
@@ -22,16 +31,10 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := struct {
-				Version  string `json:"version"`
-				Protocol int    `json:"protocol"`
-				Go       string `json:"go"`
-				Platform string `json:"platform"`
-				Revision string `json:"revision,omitempty"`
-			}{version, wire.Version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, revision()}
+			v := VersionInfo{version, wire.Version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, revision()}
 			out := cmd.OutOrStdout()
 			if asJSON {
-				return json.NewEncoder(out).Encode(v)
+				return report.WriteJSON(out, v)
 			}
 			_, err := fmt.Fprintf(out, "libra %s (wire protocol %d, %s, %s)\n", fullVersion(), v.Protocol, v.Go, v.Platform)
 			return err

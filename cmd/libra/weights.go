@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -106,10 +105,10 @@ at, but must be there. A feature that was never trained counts for nothing.`,
 	return cmd
 }
 
-// evaluation is the JSON object of 'libra evaluate'.
-type evaluation struct {
+// Evaluation is the JSON object of 'libra evaluate'.
+type Evaluation struct {
 	Rows    int      `json:"rows"`
-	AUC     *float64 `json:"auc"` // null if all rows have the same label
+	AUC     *float64 `json:"auc,omitempty"` // absent if all rows have the same label
 	LogLoss float64  `json:"log_loss"`
 }
 
@@ -139,13 +138,13 @@ func newEvaluate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			e := evaluation{Rows: len(scores), LogLoss: workload.LogLoss(scores, labels)}
+			e := Evaluation{Rows: len(scores), LogLoss: workload.LogLoss(scores, labels)}
 			area := "undefined: all rows have the same label"
 			if auc := workload.AUC(scores, labels); !math.IsNaN(auc) {
 				e.AUC, area = &auc, fmt.Sprintf("%.6f", auc)
 			}
 			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(e)
+				return report.WriteJSON(cmd.OutOrStdout(), e)
 			}
 			return report.Table(cmd.OutOrStdout(), []string{"", ""}, [][]any{
 				{"rows", humanize.Comma(int64(e.Rows))}, {"AUC", area}, {"log-loss", fmt.Sprintf("%.6f", e.LogLoss)},

@@ -95,7 +95,7 @@ func TestWeightsAreTheSameEverywhere(t *testing.T) {
 			auc := func(from string) float64 {
 				t.Helper()
 				stdout, stderr, code := inProcess(t, "evaluate", "--weights", path(from), "--data", path("test.libfm"), "--json")
-				var e evaluation
+				var e Evaluation
 				if err := json.Unmarshal([]byte(stdout), &e); code != 0 || err != nil || e.AUC == nil || e.Rows != 1000 || !(e.LogLoss < 0.69) {
 					t.Fatalf("%s: code %d, %v\n%s%s", from, code, err, stdout, stderr)
 				}
@@ -178,7 +178,7 @@ func TestWeightsOfAnotherKind(t *testing.T) {
 		t.Errorf("code %d\n%s%s", code, stdout, stderr)
 	}
 	stdout, _, _ = inProcess(t, "evaluate", "--weights", checkpoint, "--json", "--data", rows("1 0:3:1 1:100:0.5\n"))
-	if !strings.Contains(stdout, `"auc":null`) {
+	if strings.Contains(stdout, `"auc"`) || !strings.Contains(stdout, `"log_loss"`) {
 		t.Error(stdout)
 	}
 }

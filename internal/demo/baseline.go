@@ -28,13 +28,13 @@ func Baselines() []string { return []string{OneProcess, ServerOnly} }
 type Outcome struct {
 	AUC              float64 `json:"auc"` // on held-out rows
 	LogLoss          float64 `json:"log_loss"`
-	Seconds          float64 `json:"seconds"` // of training
-	SamplesPerSecond float64 `json:"samples_per_second"`
+	Seconds          float64 `json:"training_s"` // of training
+	SamplesPerSecond float64 `json:"samples_per_s"`
 	// GradientFrames are what the server received of gradients: frames of workers,
 	// and messages with sums of the aggregator.
 	GradientFrames uint64 `json:"gradient_frames,omitempty"`
 	// ServerCPUSeconds is the CPU time of the server's process.
-	ServerCPUSeconds float64 `json:"server_cpu_seconds,omitempty"`
+	ServerCPUSeconds float64 `json:"server_cpu_s,omitempty"`
 }
 
 // outcome sums what the processes reported.

@@ -164,12 +164,12 @@ type Result struct {
 
 	Samples         uint64  `json:"samples"`
 	Pairs           uint64  `json:"pairs"` // pushed gradients
-	PairsPerSecond  float64 `json:"pairs_per_second"`
+	PairsPerSecond  float64 `json:"pairs_per_s"`
 	HotPairs        uint64  `json:"hot_pairs"`
 	HotShare        float64 `json:"hot_share"` // of the pairs, summed in the network
 	HotRows         int     `json:"hot_rows"`
 	Frames          uint64  `json:"frames"` // from workers, each counted once
-	FramesPerSecond float64 `json:"frames_per_second"`
+	FramesPerSecond float64 `json:"frames_per_s"`
 	Retransmissions uint64  `json:"retransmissions"`
 	// FramesSpared is the number of hot frames that the aggregator took from
 	// the server's shoulders, less the messages that brought it the sums.

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -18,6 +19,7 @@ import (
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 )
@@ -102,9 +104,16 @@ func (o Options) keep(c *cluster.Config, result *Result) error {
 		}
 	}
 	return atomicfile.Replace(filepath.Join(o.Out, resultFile), ".tmp", func(w io.Writer) error {
-		out := json.NewEncoder(w)
-		out.SetIndent("", "  ")
-		return out.Encode(result)
+		line, err := report.MarshalJSON(result)
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		if err := json.Indent(&text, append(line, '\n'), "", "  "); err != nil {
+			return err
+		}
+		_, err = text.WriteTo(w)
+		return err
 	})
 }
 

@@ -50,20 +50,20 @@ type clusterLife struct {
 
 // ClusterResult is what happened in the life of a cluster.
 type ClusterResult struct {
-	Lives       int
-	Steps       int64
-	Virtual     time.Duration
-	Digest      uint64 // of the trace
-	Trainings   int    // that were completed
-	Starts      int    // of processes
-	Kills       int
-	PowerLosses int
-	Resumes     int // of a training, from a checkpoint
-	Connections int // of control
-	Broken      int // of them
-	Stops       int
-	Pauses      int
-	Traffic     Traffic
+	Lives       int           `json:"lives"`
+	Steps       int64         `json:"steps"`
+	Virtual     time.Duration `json:"virtual_ns"`
+	Digest      uint64        `json:"digest,string"` // of the trace
+	Trainings   int           `json:"trainings"`     // that were completed
+	Starts      int           `json:"starts"`        // of processes
+	Kills       int           `json:"kills"`
+	PowerLosses int           `json:"power_losses"`
+	Resumes     int           `json:"resumes"`     // of a training, from a checkpoint
+	Connections int           `json:"connections"` // of control
+	Broken      int           `json:"broken"`      // of them
+	Stops       int           `json:"stops"`
+	Pauses      int           `json:"pauses"`
+	Traffic     Traffic       `json:"traffic"`
 }
 
 // Add adds what happened in another life.

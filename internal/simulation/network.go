@@ -31,15 +31,15 @@ type network struct {
 
 // Traffic counts frames, retransmissions and answers among them.
 type Traffic struct {
-	Frames     uint64 // that left a link
-	Lost       uint64
-	Duplicated uint64
-	Reordered  uint64
-	Late       uint64
-	Corrupted  uint64
-	Cut        uint64 // lost to partitions
-	Forged     uint64 // frames and answers of a stranger
-	Overrun    uint64 // found the queue of their receiver full, or none
+	Frames     uint64 `json:"frames"` // that left a link
+	Lost       uint64 `json:"lost"`
+	Duplicated uint64 `json:"duplicated"`
+	Reordered  uint64 `json:"reordered"`
+	Late       uint64 `json:"late"`
+	Corrupted  uint64 `json:"corrupted"`
+	Cut        uint64 `json:"cut"`     // lost to partitions
+	Forged     uint64 `json:"forged"`  // frames and answers of a stranger
+	Overrun    uint64 `json:"overrun"` // found the queue of their receiver full, or none
 }
 
 func (s *sim) newHost(name, at string) *host {

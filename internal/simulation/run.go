@@ -30,21 +30,21 @@ type Options struct {
 
 // Result is what happened in a life.
 type Result struct {
-	Lives     int
-	Steps     int64         // turns of goroutines and events
-	Virtual   time.Duration // that the life lasted
-	Digest    uint64        // of the trace
-	Workers   int           // lives of workers
-	Crashes   int           // of them
-	Evictions int
-	Pauses    int
-	Cancelled int // calls that callers gave up
-	Short     int // calls of links that did less than they could
-	Calls     int
-	Pushes    int
-	Applied   int // frames, once each
-	Harvests  int
-	Traffic   Traffic
+	Lives     int           `json:"lives"`
+	Steps     int64         `json:"steps"`         // turns of goroutines and events
+	Virtual   time.Duration `json:"virtual_ns"`    // that the life lasted
+	Digest    uint64        `json:"digest,string"` // of the trace
+	Workers   int           `json:"workers"`       // lives of workers
+	Crashes   int           `json:"crashes"`       // of them
+	Evictions int           `json:"evictions"`
+	Pauses    int           `json:"pauses"`
+	Cancelled int           `json:"cancelled"` // calls that callers gave up
+	Short     int           `json:"short"`     // calls of links that did less than they could
+	Calls     int           `json:"calls"`
+	Pushes    int           `json:"pushes"`
+	Applied   int           `json:"applied"` // frames, once each
+	Harvests  int           `json:"harvests"`
+	Traffic   Traffic       `json:"traffic"`
 }
 
 // Run lives one life in a bubble of testing/synctest, and returns what happened in it. An

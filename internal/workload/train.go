@@ -72,10 +72,10 @@ type Config struct {
 
 // Progress is how far a training is.
 type Progress struct {
-	Epoch   int     // from 0
-	Steps   uint64  // mini-batches that this run has trained
-	Samples uint64  // samples that this run has trained
-	LogLoss float64 // mean over those of this epoch, each before its update
+	Epoch   int     `json:"epoch"`    // from 0
+	Steps   uint64  `json:"steps"`    // mini-batches that this run has trained
+	Samples uint64  `json:"samples"`  // samples that this run has trained
+	LogLoss float64 `json:"log_loss"` // mean over those of this epoch, each before its update
 }
 
 // Result is the outcome of a training.

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestMeasurementsConform runs each benchmark for a moment. What they measure on a busy
+// machine, and whether a soak is content with it, does not matter here.
+func TestMeasurementsConform(t *testing.T) {
+	needRoot(t)
+	for path, args := range map[string][]string{
+		"libra bench engine":  {"--tests", "echo,request-response", "--sizes", "190", "--peers", "libra,udp,dpdk-af_xdp", "--rounds", "1", "--duration", "50ms"},
+		"libra bench push":    {"--workers", "1", "--batches", "32", "--peers", "libra,zeromq-hash", "--rounds", "1", "--duration", "50ms"},
+		"libra bench tenants": {"--duration", "300ms"},
+		"libra bench soak":    {"--duration", "2s"},
+	} {
+		t.Run(path, func(t *testing.T) {
+			stdout, stderr, _ := output(t, append(append(strings.Fields(path)[1:], args...), "--json")...)
+			if stdout == "" {
+				t.Fatal(stderr)
+			}
+			conforms(t, path, stdout)
+		})
+	}
+}
