@@ -1,0 +1,166 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/internal/filelock"
+)
+
+// Agent serves the clients of a host.
+type Agent struct {
+	cfg      Config
+	listener *net.UnixListener
+	unlock   func() error
+	instance uint64
+	jobs     map[string]*job
+
+	clients atomic.Uint32 // numbers given so far
+	refused tally         // by code
+
+	mu       sync.Mutex
+	greeting map[*net.UnixConn]uint32 // connections without a session, by user
+	closed   bool
+	ended    sync.WaitGroup // handshakes
+}
+
+// Listen opens the agent's socket and starts its jobs. Clients are taken by [Agent.Serve].
+func Listen(cfg Config) (_ *Agent, err error) {
+	if err := cfg.complete(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		return nil, errors.New("agent: this host is big-endian: agents run on little-endian hosts only")
+	}
+	a := &Agent{cfg: cfg, jobs: map[string]*job{}, greeting: map[*net.UnixConn]uint32{}}
+	var random [8]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	a.instance = binary.NativeEndian.Uint64(random[:])
+	if err := a.listen(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	for _, j := range cfg.Jobs {
+		a.jobs[j.Name] = newJob(j, cfg.Log.With("job", j.Name))
+	}
+	return a, nil
+}
+
+// listen opens the socket. The lock makes sure that a socket which is in the way
+// was left behind.
+func (a *Agent) listen() (err error) {
+	path := a.cfg.Socket
+	if a.unlock, err = filelock.Lock(path, ".lock"); err != nil {
+		if errors.Is(err, filelock.ErrLocked) {
+			return fmt.Errorf("socket %s: another agent serves it: stop that one, or configure another socket", path)
+		}
+		return fmt.Errorf("socket %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.unlock())
+		}
+	}()
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode().Type() != fs.ModeSocket {
+			return fmt.Errorf("socket %s: a file that is no socket is there: remove it, or configure another socket", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("socket %s, left behind: %w", path, err)
+		}
+	}
+	a.listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: path})
+	if err != nil {
+		return fmt.Errorf("socket %s: %w", path, err)
+	}
+	if err := os.Chmod(path, a.cfg.Mode); err != nil {
+		return errors.Join(fmt.Errorf("socket %s: %w", path, err), a.listener.Close())
+	}
+	return nil
+}
+
+// Serve takes clients until ctx ends, all jobs have ended, or the socket fails. Its error is nil if
+// ctx has ended.
+func (a *Agent) Serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		for _, j := range a.jobs {
+			select {
+			case <-j.cfg.Worker.Done():
+			case <-ctx.Done():
+				return
+			}
+		}
+		cancel(errJobsEnded)
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = a.listener.Close() })
+	defer stop()
+	for {
+		conn, err := a.listener.AcceptUnix()
+		switch {
+		case errors.Is(context.Cause(ctx), errJobsEnded):
+			return a.jobsEnded()
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ECONNABORTED):
+			a.cfg.Log.Warn("a client could not be taken", "error", err)
+			time.Sleep(acceptPause)
+			continue
+		case err != nil:
+			return fmt.Errorf("agent: socket %s: %w", a.cfg.Socket, err)
+		}
+		a.ended.Go(func() { a.greet(conn) })
+	}
+}
+
+// acceptPause is how long no client is taken when descriptors have run out.
+const acceptPause = 10 * time.Millisecond
+
+var errJobsEnded = errors.New("all jobs have ended")
+
+func (a *Agent) jobsEnded() error {
+	errs := []error{errors.New("agent: all jobs have ended")}
+	for name, j := range a.jobs {
+		errs = append(errs, fmt.Errorf("job %s: %w", name, j.cfg.Worker.Err()))
+	}
+	return errors.Join(errs...)
+}
+
+// Close ends all sessions with [agentproto.AgentClosed] and removes the socket. It returns when all that clients
+// have pushed is acknowledged, or the workers have ended.
+func (a *Agent) Close() error {
+	a.mu.Lock()
+	again := a.closed
+	a.closed = true
+	for conn := range a.greeting {
+		_ = conn.Close()
+	}
+	a.mu.Unlock()
+	if again {
+		return nil
+	}
+	err := a.listener.Close()
+	if errors.Is(err, net.ErrClosed) { // by Serve
+		err = nil
+	}
+	a.ended.Wait()
+	for _, j := range a.jobs {
+		j.close(agentproto.AgentClosed)
+	}
+	return errors.Join(err, a.unlock())
+}

@@ -1,0 +1,109 @@
+//go:build linux
+
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// barrier is where the parties among a job's clients meet at the end of a step, before
+// the host meets the others.
+type barrier struct {
+	job *job
+
+	mu      sync.Mutex
+	parties uint32
+	members []*session // parties that have come
+	gone    bool       // a party has ended: no barrier can be complete
+	waiting []*work    // of parties at the step that is due
+	due     uint64
+}
+
+// join takes a session in, if it is a party, and returns the step that is due.
+func (b *barrier) join(s *session) (due uint64, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s.parties == 0 {
+		return b.due, nil
+	}
+	switch n := len(b.members); {
+	case b.gone:
+		return 0, fmt.Errorf("%w: one of %d is gone, %d are still there", agentproto.Parties, b.parties, n)
+	case n > 0 && s.parties != b.parties:
+		return 0, fmt.Errorf("%w: it gave %d, the others gave %d", agentproto.Parties, s.parties, b.parties)
+	case uint32(n) == b.parties && n > 0:
+		return 0, fmt.Errorf("%w: all %d are there", agentproto.Parties, n)
+	}
+	b.parties = s.parties
+	b.members = append(b.members, s)
+	return b.due, nil
+}
+
+// arrive is called when all that a party pushed before its BARRIER is settled.
+func (b *barrier) arrive(w *work) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	twice := slices.ContainsFunc(b.waiting, func(other *work) bool { return other.s == w.s })
+	switch {
+	case b.gone || !slices.Contains(b.members, w.s):
+		w.c.Status = agentproto.PartyGone
+	case w.step != b.due || twice:
+		w.c.Status, w.c.Detail = agentproto.BadStep, b.due
+	default:
+		b.waiting = append(b.waiting, w)
+		if uint32(len(b.waiting)) == b.parties {
+			all := b.waiting
+			b.waiting = nil
+			b.job.others.Go(func() { b.meet(all) })
+		}
+		return
+	}
+	w.answer()
+}
+
+// meet has the host meet the other workers of the job, and answers all parties.
+func (b *barrier) meet(all []*work) {
+	var err error
+	if b.job.cfg.Barrier != nil {
+		err = b.job.cfg.Barrier(b.job.ctx, all[0].step)
+	}
+	b.mu.Lock()
+	if err == nil {
+		b.due++
+	}
+	b.mu.Unlock()
+	if err != nil {
+		b.job.log.Warn("barrier failed", "step", all[0].step, "error", err)
+	}
+	for _, w := range all {
+		switch {
+		case err == nil:
+		case b.job.ctx.Err() != nil:
+			w.c.Status = agentproto.JobEnded
+		default:
+			w.c.Status, w.c.Peer = agentproto.Refused, agentproto.Server
+		}
+		w.answer()
+	}
+}
+
+// leave takes a session out that has ended. If it was a party, those that wait fail.
+func (b *barrier) leave(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.members, s)
+	if i < 0 {
+		return
+	}
+	b.members = slices.Delete(b.members, i, i+1)
+	b.gone = len(b.members) > 0
+	for _, w := range b.waiting {
+		w.c.Status = agentproto.PartyGone
+		w.answer()
+	}
+	b.waiting = nil
+}

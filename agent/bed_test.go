@@ -1,0 +1,180 @@
+//go:build linux
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/internal/agentclient"
+	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/local"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+)
+
+const (
+	dim     = 2
+	hotRows = 50
+	jobName = "clicks"
+)
+
+func TestMain(m *testing.M) {
+	if run := children[os.Getenv("LIBRA_AGENT_CHILD")]; run != nil {
+		os.Exit(run())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var sgd = ps.Optimizer{Method: ps.SGD, LearningRate: 1}
+
+// bed is an agent with a whole job behind it, over UDP sockets.
+type bed struct {
+	t       testing.TB
+	cluster *local.Cluster
+	agent   *agent.Agent
+	socket  string
+	hot     *packer.HotSet
+	want    *ps.Store // what the server should have
+}
+
+// hotKeys are the keys of the hot rows, 0 to hotRows-1.
+func hotKeys() (keys []uint64) {
+	for key := range uint64(hotRows) {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// newBed opens a bed after changes to the agent's configuration.
+func newBed(t testing.TB, changes ...func(*agent.Config)) *bed {
+	t.Helper()
+	b := &bed{t: t}
+	var err error
+	if b.cluster, err = local.Open(t.Context(), local.Config{Dim: dim, Hot: hotKeys(), Optimizer: sgd}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.cluster.Close() })
+	if b.hot, err = packer.NewHotSet(dim, hotKeys(), nil, packer.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	if b.want, err = ps.New(ps.Config{Dim: dim, Exp: ps.DefaultExp, Optimizer: sgd}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := agent.Config{
+		Socket: filepath.Join(shortDir(t), "agent.sock"),
+		Jobs:   []agent.Job{{Name: jobName, Worker: b.cluster.Worker(0), Number: 1, HotSet: b.hot, Exp: ps.DefaultExp}},
+		Log:    slog.New(slog.DiscardHandler),
+	}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	b.socket = cfg.Socket
+	b.agent = serve(t, cfg)
+	return b
+}
+
+// shortDir is a directory that everybody can reach, whose path leaves room for that of a socket.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "libra-agent-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// serve runs an agent until the test ends.
+func serve(t testing.TB, cfg agent.Config) *agent.Agent {
+	t.Helper()
+	a, err := agent.Listen(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-served, a.Close()); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(cfg.Socket); err == nil {
+			t.Error("the socket is still there")
+		}
+	})
+	return a
+}
+
+// within bounds calls that would otherwise hang in a test that fails.
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// dial opens a session, which the test may close itself.
+func (b *bed) dial(change ...func(*agentproto.Hello)) *agentclient.Client {
+	b.t.Helper()
+	hello := agentproto.Hello{Job: jobName, Entries: 16, BufferBytes: 64 << 10}
+	for _, c := range change {
+		c(&hello)
+	}
+	c, err := agentclient.Dial(within(b.t), b.socket, hello)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = c.Conn().Close() })
+	return c
+}
+
+// expect adds a push, n times, to what the server should have.
+func (b *bed) expect(n int, keys []uint64, grads []float32) {
+	b.t.Helper()
+	for range n {
+		if err := b.want.Push(keys, grads); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// check ends a step and compares the server's weights with what they should be, bit for bit.
+func (b *bed) check() {
+	b.t.Helper()
+	if err := b.cluster.Commit(within(b.t)); err != nil {
+		b.t.Fatal(err)
+	}
+	b.want.Commit()
+	if err := b.cluster.Do(b.t.Context(), func(s *ps.Store) {
+		if s.Len() != b.want.Len() || s.Hash() != b.want.Hash() {
+			b.t.Errorf("the weights of %d rows differ from those of the same gradients in one store, which has %d", s.Len(), b.want.Len())
+		}
+	}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// idle waits until the agent holds no memory and has n sessions less than it ever had.
+func (b *bed) idle(wantMemory int64) {
+	b.t.Helper()
+	ctx := within(b.t)
+	for b.agent.Stats().Jobs[0].Memory != wantMemory {
+		if ctx.Err() != nil {
+			b.t.Fatalf("%d bytes of memory are held, want %d", b.agent.Stats().Jobs[0].Memory, wantMemory)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,118 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/transport"
+)
+
+// Config describes an agent.
+type Config struct {
+	// Socket is the path of the Unix socket; "" means /run/libra/agent.sock. A socket that
+	// an agent has left behind there is replaced.
+	Socket string
+	// Mode of the socket; 0 means 0666: who may use a job is decided by the job.
+	Mode fs.FileMode
+	Jobs []Job
+	Log  *slog.Logger // nil means slog.Default
+}
+
+// Job is what a host takes part in.
+type Job struct {
+	// Name is what clients ask for.
+	Name string
+	// Worker sends for all clients of the job.
+	Worker *transport.Worker
+	// What the worker was admitted to, as in its transport.WorkerConfig.
+	Number     uint16
+	HotSet     *packer.HotSet // nil if there is none
+	Dim        int
+	Mode       aggregator.Mode
+	Arithmetic aggregator.Arithmetic
+	Exp        int
+
+	// Barrier meets the job's other workers at the end of a step. nil means that the host is
+	// alone: then its clients meet each other.
+	Barrier  func(ctx context.Context, step uint64) error
+	NextStep uint64 // of the first barrier
+
+	// Users and Groups may use the job, and so may the agent's own user.
+	Users, Groups []uint32
+	Limits        Limits
+}
+
+// Limits are what one client of a job may have. Zeros mean the defaults.
+type Limits struct {
+	// Clients is the number of clients at a time, by default 64.
+	Clients int
+	// Memory is the size of a client's shared memory, by default 64 MiB. The agent holds
+	// that much again for pushes on their way.
+	Memory uint64
+	// Prepared bounds what a client's prepared batches are charged, by default 64 MiB.
+	Prepared uint64
+}
+
+// Defaults of Limits.
+const (
+	DefaultClients  = 64
+	DefaultMemory   = 64 << 20
+	DefaultPrepared = 64 << 20
+)
+
+// complete fills in what was left out, and checks the rest.
+func (c *Config) complete() error {
+	if c.Socket == "" {
+		c.Socket = agentproto.DefaultSocket
+	}
+	if c.Mode == 0 {
+		c.Mode = 0o666
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if len(c.Jobs) == 0 {
+		return errors.New("there is no job to serve")
+	}
+	names := map[string]bool{}
+	for i := range c.Jobs {
+		j := &c.Jobs[i]
+		switch {
+		case j.Name == "" || len(j.Name) > 63:
+			return fmt.Errorf("jobs[%d]: the name %q has %d bytes: 1 to 63 are possible", i, j.Name, len(j.Name))
+		case names[j.Name]:
+			return fmt.Errorf("jobs[%d]: another job has the name %q", i, j.Name)
+		case j.Worker == nil:
+			return fmt.Errorf("job %s: it has no worker", j.Name)
+		}
+		names[j.Name] = true
+		if j.Dim == 0 && j.HotSet != nil {
+			j.Dim = j.HotSet.Dim()
+		}
+		if j.Dim < 1 {
+			return fmt.Errorf("job %s: rows of dimension %d", j.Name, j.Dim)
+		}
+		l := &j.Limits
+		if l.Clients == 0 {
+			l.Clients = DefaultClients
+		}
+		if l.Memory == 0 {
+			l.Memory = DefaultMemory
+		}
+		if l.Prepared == 0 {
+			l.Prepared = DefaultPrepared
+		}
+		if least := agentproto.LayoutOf(agentproto.MinEntries, 1).Total; l.Memory < least {
+			return fmt.Errorf("job %s: %d bytes of memory for each client: at least %d are needed", j.Name, l.Memory, least)
+		}
+	}
+	return nil
+}

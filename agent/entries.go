@@ -1,0 +1,187 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// entryCharge is what an entry on its way is charged beside the bytes that were read.
+const entryCharge = 4096
+
+// waits reports whether the client has submitted something that was not read.
+func (s *session) waits() bool {
+	return !s.over.Load() && !s.held.Load() && s.mem.SQTail.Load() != s.head
+}
+
+// take has some of the client's entries begun, and reports whether there were any.
+func (s *session) take() bool {
+	for n := range turnEntries {
+		if s.over.Load() || !s.held.Load() && !s.read() {
+			return n > 0
+		}
+		if !s.begin() {
+			return n > 0
+		}
+	}
+	return true
+}
+
+// read reads the next entry, if there is one. A client that breaks the rules is ended.
+func (s *session) read() bool {
+	entries := s.layout.Entries
+	tail := s.mem.SQTail.Load()
+	if tail == s.head {
+		return false
+	}
+	seen := s.mem.CQHead.Load() // after the tail: it was at least this when that was stored
+	if n := s.written() - seen; n > entries {
+		return s.hostile(fmt.Errorf("%w: cq_head is %d after %d completions", agentproto.BadIndex, seen, s.written()))
+	}
+	if tail-s.head > entries || tail-seen > entries {
+		return s.hostile(fmt.Errorf("%w: sq_tail is %d, sq_head %d, cq_head %d in rings of %d", agentproto.BadIndex, tail, s.head, seen, entries))
+	}
+	copy(s.raw[:], s.mem.Entry(s.head)[:]) // once
+	var err error
+	if s.entry, err = agentproto.ParseEntry(&s.raw, s.layout.BufferBytes); err != nil {
+		return s.hostile(err)
+	}
+	return true
+}
+
+func (s *session) hostile(why error) bool {
+	s.job.log.Warn("client breaks the protocol", "client", s.number, "name", s.name, "user", s.who.Uid, "process", s.who.Pid, "reason", why)
+	s.end(why)
+	return false
+}
+
+// begin starts what the newest entry asks for. If the client has too much on its way, it
+// returns false, and the entry waits.
+func (s *session) begin() bool {
+	e := &s.entry
+	charge := chargeOf(e)
+	if inFlight := s.charge.Load(); inFlight > 0 && inFlight+charge > int64(s.layout.BufferBytes) {
+		s.held.Store(true)
+		if s.charge.Load() > 0 { // what is settled after this sees that an entry waits
+			return false
+		}
+	}
+	s.held.Store(false)
+	s.charge.Add(charge)
+	s.hold()
+	w := newWork(s, e, charge)
+	switch {
+	case w.c.Status != agentproto.OK:
+		w.refuse()
+	case e.Op == agentproto.Push || e.Op == agentproto.PushSums:
+		s.push(w, e)
+		s.job.settle.put(w)
+	default:
+		s.start(w, e)
+	}
+	s.taken.Add(1)
+	s.head++
+	s.mem.SQHead.Store(s.head)
+	return true
+}
+
+// chargeOf is what an entry counts for while it is on its way.
+func chargeOf(e *agentproto.Entry) int64 {
+	charge := int64(entryCharge)
+	if e.Batch == 0 {
+		charge += 8 * int64(e.N)
+	}
+	if e.Op == agentproto.Push || e.Op == agentproto.PushSums {
+		charge += 4 * int64(e.N) * int64(e.Dim)
+	}
+	return charge
+}
+
+// newWork describes an entry. Its completion has a status already if the entry cannot be begun.
+func newWork(s *session, e *agentproto.Entry, charge int64) *work {
+	w := works.Get().(*work)
+	*w = work{s: s, keys: w.keys[:0], values: w.values[:0], charge: charge, step: e.Step}
+	w.c = agentproto.Completion{Tag: e.Tag, Op: e.Op, Ticket: s.taken.Load()}
+	switch {
+	case e.Dim != 0 && int(e.Dim) != s.job.cfg.Dim, e.Dim == 0 && e.Op.HasRows():
+		w.c.Status = agentproto.Dimension
+	case e.Op == agentproto.PushSums && s.job.cfg.Mode != aggregator.FetchAdd:
+		w.c.Status = agentproto.BadMode
+	case e.Op == agentproto.Barrier && s.parties == 0:
+		w.c.Status = agentproto.NoParty
+	case e.Batch != 0 && e.Op != agentproto.Release:
+		if w.batch = s.batch(e.Batch, e.N); w.batch == nil {
+			w.c.Status = agentproto.NoBatch
+		}
+	}
+	return w
+}
+
+// copyKeys takes the keys of an entry without a prepared batch.
+func (w *work) copyKeys(e *agentproto.Entry) []uint64 {
+	if w.batch != nil {
+		return w.batch.keys
+	}
+	w.s.counters.bytesRead.Add(8 * uint64(e.N))
+	w.keys = append(w.keys, w.s.mem.Keys(e.Keys, int(e.N))...)
+	return w.keys
+}
+
+// push hands a copy of a push over to the job's worker.
+func (s *session) push(w *work, e *agentproto.Entry) {
+	j := s.job
+	s.counters.pushes.Add(1)
+	s.counters.keysPushed.Add(uint64(e.N))
+	scalars := int(e.N) * int(e.Dim)
+	s.counters.bytesRead.Add(4 * uint64(scalars))
+	keys := w.copyKeys(e)
+	w.values = append(w.values, s.mem.Floats(e.Values, scalars)...)
+	if at := j.numbers.Check(w.values); at >= 0 {
+		w.badGradient(at, keys[at/j.cfg.Dim])
+		return
+	}
+	// An accepted push is sent whole, whatever becomes of its client.
+	ctx := context.Background()
+	switch {
+	case e.Op == agentproto.PushSums:
+		sums := s.mem.Floats(e.Sums, scalars)
+		done := make(chan error, 1)
+		w.done = done
+		j.others.Go(func() { done <- j.cfg.Worker.PushSum(ctx, keys, w.values, sums) })
+	case w.batch != nil:
+		w.ticket, w.err = w.batch.places.PushLater(ctx, w.values)
+	default:
+		w.ticket, w.err = j.cfg.Worker.PushLater(ctx, keys, w.values)
+	}
+	if w.ticket != nil {
+		j.newest = w.ticket
+	}
+}
+
+// start begins what is no push.
+func (s *session) start(w *work, e *agentproto.Entry) {
+	worker := s.job.cfg.Worker
+	switch e.Op {
+	case agentproto.Flush, agentproto.Barrier:
+		s.job.settle.put(w)
+	case agentproto.Pull:
+		s.counters.pulls.Add(1)
+		s.counters.keysPulled.Add(uint64(e.N))
+		keys := w.copyKeys(e)
+		rows := s.mem.Floats(e.Values, int(e.N)*int(e.Dim))
+		w.run(func(ctx context.Context) error { return worker.Pull(ctx, keys, rows) })
+	case agentproto.Prepare:
+		w.copyKeys(e)
+		w.run(func(context.Context) error { return s.prepare(w) })
+	case agentproto.Release:
+		w.c.Status = s.forget(e.Batch)
+		w.answer()
+	case agentproto.Stats:
+		at := e.Values
+		w.run(func(ctx context.Context) error { return s.tell(ctx, at) })
+	}
+}

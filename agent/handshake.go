@@ -1,0 +1,135 @@
+//go:build linux
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+const (
+	// helloLimit is how long a client may take to send HELLO.
+	helloLimit = 10 * time.Second
+	// greetings is how many connections of one user may be without a session at a time.
+	greetings = 64
+)
+
+// greet makes a session of a connection, or refuses it.
+func (a *Agent) greet(conn *net.UnixConn) {
+	who, err := agentproto.Credentials(conn)
+	if err != nil || !a.enter(conn, who.Uid) {
+		_ = conn.Close()
+		return
+	}
+	defer a.leave(conn)
+	err = a.admit(conn, who)
+	if err == nil {
+		return
+	}
+	code := agentproto.BadHello
+	_ = errors.As(err, &code)
+	a.refused.add(code)
+	a.cfg.Log.Info("refused a client", "user", who.Uid, "process", who.Pid, "reason", err)
+	answer := agentproto.RefusedError{Code: code, Oldest: agentproto.Version, Newest: agentproto.Version, Text: err.Error()}
+	_ = conn.SetWriteDeadline(time.Now().Add(helloLimit))
+	_, _ = conn.Write(answer.Marshal()) // it may be gone
+	_ = conn.Close()
+}
+
+// enter notes a connection without a session, unless its user has too many of them.
+func (a *Agent) enter(conn *net.UnixConn, user uint32) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 0
+	for _, u := range a.greeting {
+		if u == user {
+			n++
+		}
+	}
+	if a.closed || n >= greetings {
+		return false
+	}
+	a.greeting[conn] = user
+	return true
+}
+
+func (a *Agent) leave(conn *net.UnixConn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.greeting, conn)
+}
+
+// admit reads HELLO and starts a session. Its error is what the client is told.
+func (a *Agent) admit(conn *net.UnixConn, who *unix.Ucred) error {
+	_ = conn.SetReadDeadline(time.Now().Add(helloLimit))
+	var b [agentproto.HelloLen + 1]byte
+	n, err := conn.Read(b[:])
+	if err != nil {
+		return fmt.Errorf("%w: %w", agentproto.BadHello, err)
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	hello, err := agentproto.ParseHello(b[:n])
+	if err != nil {
+		return err
+	}
+	j := a.jobs[hello.Job]
+	if j == nil {
+		return fmt.Errorf("%w: %q; it serves %s", agentproto.NoJob, hello.Job, strings.Join(a.names(), ", "))
+	}
+	if !j.cfg.allows(who) {
+		return fmt.Errorf("%w: user %s, job %s", agentproto.NotAllowed, userName(who.Uid), hello.Job)
+	}
+	s, memory, err := j.newSession(conn, who, hello, a.clients.Add(1))
+	if err != nil {
+		return err
+	}
+	defer memory.Close()
+	return j.attach(s, func(nextStep uint64) error {
+		return agentproto.SendWelcome(conn, a.welcome(s, nextStep), memory)
+	})
+}
+
+func (a *Agent) names() (names []string) {
+	for name := range a.jobs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// check holds what a client asks for against the job.
+func (j *job) check(h agentproto.Hello) error {
+	if h.Dim != 0 && int(h.Dim) != j.cfg.Dim {
+		return fmt.Errorf("%w: rows of job %s have %d, the client expects %d", agentproto.Dimension, j.cfg.Name, j.cfg.Dim, h.Dim)
+	}
+	if h.HotSet != [32]byte{} && h.HotSet != j.hotSet {
+		return fmt.Errorf("%w: its fingerprint is %x, the client expects %x", agentproto.HotSet, j.hotSet, h.HotSet)
+	}
+	limit := j.cfg.Limits.Memory
+	if h.BufferBytes > limit || agentproto.LayoutOf(h.Entries, h.BufferBytes).Total > limit {
+		return fmt.Errorf("%w: %d bytes of buffers and two rings of %d entries in %d bytes", agentproto.NoMemory, h.BufferBytes, h.Entries, limit)
+	}
+	return nil
+}
+
+func (a *Agent) welcome(s *session, nextStep uint64) *agentproto.Welcome {
+	c := &s.job.cfg
+	w := &agentproto.Welcome{
+		Version: agentproto.Version, Job: c.Number, Mode: uint8(c.Mode), Arithmetic: uint8(c.Arithmetic),
+		Dim: uint32(c.Dim), Exponent: int32(c.Exp), Client: s.number, PID: uint32(os.Getpid()), Instance: a.instance,
+		NextStep: nextStep, Layout: s.layout, PreparedBytes: c.Limits.Prepared, HotSet: s.job.hotSet,
+	}
+	if c.HotSet != nil {
+		w.HotRows = uint32(c.HotSet.Len())
+	}
+	return w
+}

@@ -1,0 +1,69 @@
+//go:build linux
+
+package agent
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/transport"
+)
+
+// prepared is a batch of keys that a client has prepared.
+type prepared struct {
+	keys   []uint64
+	places *transport.Prepared
+	charge uint64
+}
+
+// prepare looks keys up and answers with a handle.
+func (s *session) prepare(w *work) error {
+	n, dim := uint64(len(w.keys)), uint64(s.job.cfg.Dim)
+	b := &prepared{charge: 16*n + 8*n*dim}
+	s.mu.Lock()
+	room := s.charged+b.charge <= s.job.cfg.Limits.Prepared
+	if room {
+		s.charged += b.charge
+	}
+	s.mu.Unlock()
+	if !room {
+		return fmt.Errorf("%w: prepared batches", agentproto.NoMemory)
+	}
+	places, err := s.job.cfg.Worker.Prepare(w.keys)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.charged -= b.charge
+		return err
+	}
+	b.keys, b.places = slices.Clone(w.keys), places
+	s.handles++
+	s.prepared[s.handles] = b
+	w.c.Detail = s.handles
+	return nil
+}
+
+// batch returns a prepared batch of n keys, nil if there is none.
+func (s *session) batch(handle uint64, n uint32) *prepared {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.prepared[handle]
+	if b == nil || len(b.keys) != int(n) {
+		return nil
+	}
+	return b
+}
+
+// forget releases a prepared batch.
+func (s *session) forget(handle uint64) agentproto.Code {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.prepared[handle]
+	if b == nil {
+		return agentproto.NoBatch
+	}
+	delete(s.prepared, handle)
+	s.charged -= b.charge
+	return agentproto.OK
+}

@@ -1,0 +1,187 @@
+//go:build linux
+
+package agent_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/internal/agentclient"
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// batch returns n keys, hot ones and cold ones, and their gradients.
+func batch(seed, n int) (keys []uint64, grads []float32) {
+	for i := range n {
+		keys = append(keys, uint64((seed*31+i*7)%(2*hotRows)))
+		for j := range dim {
+			grads = append(grads, float32(seed+i+1)/float32(3*i+j+7))
+		}
+	}
+	return keys, grads
+}
+
+// The pushes of several clients, small and large, prepared or not, make the same sums as in one store.
+func TestSumsOfSeveralClients(t *testing.T) {
+	const clients, pushes = 4, 60
+	b := newBed(t)
+	var group sync.WaitGroup
+	for i := range clients {
+		small, smallGrads := batch(i, 5+i)
+		large, largeGrads := batch(i+10, 2000)
+		b.expect(pushes, small, smallGrads)
+		b.expect(pushes, small, smallGrads)
+		b.expect(pushes/10, large, largeGrads)
+		c := b.dial()
+		group.Go(func() {
+			ctx := within(t)
+			handle, err := c.Prepare(ctx, small)
+			for n := range pushes {
+				if err == nil {
+					_, err = c.Push(ctx, small, smallGrads)
+				}
+				if err == nil {
+					_, err = c.PushPrepared(ctx, handle, len(small), smallGrads)
+				}
+				if err == nil && n%10 == 0 {
+					_, err = c.Push(ctx, large, largeGrads)
+				}
+			}
+			if err == nil {
+				err = c.Release(ctx, handle)
+			}
+			if err == nil {
+				err = c.Flush(ctx)
+			}
+			if err != nil {
+				t.Errorf("client %d: %v", i, err)
+			}
+		})
+	}
+	group.Wait()
+	b.check()
+
+	keys, _ := batch(3, 100)
+	got, want := make([]float32, dim*len(keys)), make([]float32, dim*len(keys))
+	c := b.dial()
+	if err := c.Pull(within(t), keys, got); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.cluster.Worker(0).Pull(within(t), keys, want); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) || slices.Max(got) == 0 && slices.Min(got) == 0 {
+		t.Errorf("pulled %v, want %v", got, want)
+	}
+	stats, err := c.Stats(within(t))
+	if err != nil || stats[4] != 1 || stats[5] != 100 || stats[10] == 0 {
+		t.Errorf("statistics %v, %v", stats, err)
+	}
+}
+
+// failed is the completion of an entry that is expected to fail.
+func failed(t *testing.T, c *agentclient.Client, e agentproto.Entry, want agentproto.Code) agentproto.Completion {
+	t.Helper()
+	ticket, err := c.Submit(within(t), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Wait(within(t), ticket)
+	if err != nil || got.Status != want || got.Tag != e.Tag || got.Op != e.Op || got.Ticket != ticket {
+		t.Errorf("entry %+v: completion %+v, %v, want status %d", e, got, err, want)
+	}
+	return got
+}
+
+// What a correct client may get wrong is answered, nothing of it is sent, and the session goes on.
+func TestEntriesFail(t *testing.T) {
+	b := newBed(t)
+	c := b.dial()
+	copy(c.Memory().Keys(0, 2), []uint64{3, 1000})
+	values := c.Memory().Floats(16, 4)
+	push := agentproto.Entry{Op: agentproto.Push, Tag: 77, Dim: dim, Values: 16, N: 2}
+
+	copy(values, []float32{1, 2, 3, float32(math.NaN())})
+	if got := failed(t, c, push, agentproto.NotFinite); got.Detail != 3 || got.Key != 1000 || !got.KeyKnown {
+		t.Errorf("NaN at 3, key 1000: %+v", got)
+	}
+	copy(values, []float32{1, -1 << 18, 3, 4})
+	if got := failed(t, c, push, agentproto.OutOfRange); got.Detail != 1 || got.Key != 3 || !got.KeyKnown {
+		t.Errorf("out of range at 1, key 3: %+v", got)
+	}
+	copy(values, []float32{1, 2, 3, 4})
+	other := push
+	other.Dim = dim + 1
+	failed(t, c, other, agentproto.Dimension)
+	other = push
+	other.Dim = 0
+	failed(t, c, other, agentproto.Dimension)
+	other = push
+	other.Batch = 9
+	failed(t, c, other, agentproto.NoBatch)
+	other = push
+	other.Op, other.Sums = agentproto.PushSums, 32
+	failed(t, c, other, agentproto.BadMode)
+	failed(t, c, agentproto.Entry{Op: agentproto.Release, Tag: 5, Batch: 9}, agentproto.NoBatch)
+	failed(t, c, agentproto.Entry{Op: agentproto.Barrier, Tag: 6}, agentproto.NoParty)
+	// The first failure since the last FLUSH, once.
+	failed(t, c, agentproto.Entry{Op: agentproto.Flush, Tag: 8}, agentproto.NotFinite)
+	failed(t, c, agentproto.Entry{Op: agentproto.Flush, Tag: 9}, agentproto.OK)
+
+	handle, err := c.Prepare(within(t), []uint64{1, 2, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.PushPrepared(within(t), handle, 2, []float32{1, 2, 3, 4}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Flush(within(t)); !errors.Is(err, agentproto.NoBatch) {
+		t.Errorf("a handle with another number of keys: %v", err)
+	}
+	copy(c.Memory().Keys(0, 2), []uint64{3, 1000}) // Prepare and the push have used the place
+	copy(values, []float32{1, 2, 3, 4})
+	failed(t, c, push, agentproto.OK)
+	b.expect(1, []uint64{3, 1000}, []float32{1, 2, 3, 4})
+	b.check()
+}
+
+// Batches that are prepared are charged until they are released.
+func TestPreparedIsCharged(t *testing.T) {
+	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Prepared = 3 * (16 + 8*dim) })
+	c := b.dial()
+	two, err := c.Prepare(within(t), []uint64{1, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Prepare(within(t), []uint64{1, 2}); !errors.Is(err, agentproto.NoMemory) {
+		t.Errorf("four keys where three are granted: %v", err)
+	}
+	if err := c.Release(within(t), two); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Prepare(within(t), []uint64{1, 2, 3}); err != nil {
+		t.Errorf("after the release: %v", err)
+	}
+}
+
+// An entry needs more than the agent would hold of a client at a time: it waits its turn.
+func TestPushesWaitForMemory(t *testing.T) {
+	const pushes = 200
+	b := newBed(t)
+	c := b.dial(func(h *agentproto.Hello) { h.BufferBytes = 4096 })
+	keys, grads := batch(1, 200)
+	for range pushes {
+		if _, err := c.Push(within(t), keys, grads); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	b.expect(pushes, keys, grads)
+	b.check()
+}

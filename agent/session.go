@@ -1,0 +1,145 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// wakeAllowance is how many more wake-ups than entries a client may have sent.
+const wakeAllowance = 1024
+
+// session is one client.
+type session struct {
+	job     *job
+	number  uint32
+	name    string
+	who     *unix.Ucred
+	conn    *net.UnixConn
+	mem     *agentproto.Memory
+	layout  agentproto.Layout
+	parties uint32 // in barriers, this one included; 0 if it takes no part
+
+	ctx    context.Context // ends with the session
+	cancel context.CancelFunc
+
+	// refs keeps the memory mapped: one for the session and one for each entry on its way.
+	refs atomic.Int32
+
+	// What the job's goroutine knows of the rings. Nothing of it is read from the memory again.
+	over   atomic.Bool               // it has ended: nothing is read any more
+	head   uint32                    // entries read
+	taken  atomic.Uint64             // the same without wrapping
+	raw    [agentproto.EntryLen]byte // the newest entry, as it was read
+	entry  agentproto.Entry          // the same
+	held   atomic.Bool               // it waits for memory
+	charge atomic.Int64              // bytes of entries on their way
+
+	mu        sync.Mutex // of what follows
+	completed uint32     // completions written
+	ended     error      // why
+	handles   uint64     // given to prepared batches so far
+	prepared  map[uint64]*prepared
+	charged   uint64 // for them
+
+	failed   agentproto.Code // first since the last FLUSH; of the goroutine that settles
+	counters counters
+}
+
+// newSession makes a session's memory, which job.attach makes known.
+func (j *job) newSession(conn *net.UnixConn, who *unix.Ucred, hello agentproto.Hello, number uint32) (*session, *os.File, error) {
+	if err := j.check(hello); err != nil {
+		return nil, nil, err
+	}
+	layout := agentproto.LayoutOf(hello.Entries, hello.BufferBytes)
+	mem, file, err := agentproto.NewMemory(layout)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &session{
+		job: j, number: number, name: hello.Client, who: who, conn: conn, mem: mem, layout: layout, parties: hello.Parties,
+		prepared: map[uint64]*prepared{},
+	}
+	s.ctx, s.cancel = context.WithCancel(j.ctx)
+	s.refs.Store(1)
+	return s, file, nil
+}
+
+// hold keeps the memory mapped until release.
+func (s *session) hold() { s.refs.Add(1) }
+
+func (s *session) release() {
+	if s.refs.Add(-1) > 0 {
+		return
+	}
+	if err := s.mem.Close(); err != nil {
+		s.job.log.Error("a client's memory is not returned", "client", s.number, "error", err)
+	}
+	s.job.memory.Add(-int64(s.layout.Total))
+}
+
+// listen counts the client's wake-ups until its socket ends.
+func (s *session) listen() {
+	defer s.job.post(func() { s.job.detach(s) })
+	var b [8]byte
+	for {
+		if _, err := s.conn.Read(b[:]); err != nil {
+			return
+		}
+		if n := s.counters.wakesReceived.Add(1); n > s.taken.Load()+wakeAllowance {
+			s.end(agentproto.WakeFlood)
+			return
+		}
+		s.job.poke()
+	}
+}
+
+// end ends the session, which its listener then notices, and returns the reason. The first
+// one counts.
+func (s *session) end(why error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return s.ended
+	}
+	s.ended = why
+	s.over.Store(true)
+	code := agentproto.OK
+	if errors.As(why, &code) {
+		s.mem.End(code, why.Error())
+	}
+	s.cancel()
+	_ = s.conn.Close()
+	return why
+}
+
+// complete writes the completion of an entry and wakes the client if it sleeps. The
+// caller holds the memory. There is room: sq_tail - cq_head was at most the size of the ring
+// when the entry was read, and of a cq_head that went back only its writer has the damage.
+func (s *session) complete(c *agentproto.Completion) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.Put(s.mem.Completion(s.completed))
+	s.completed++
+	s.mem.CQTail.Store(s.completed)
+	if s.mem.ClientSleeps.Load() == 1 && s.mem.ClientSleeps.CompareAndSwap(1, 0) {
+		s.counters.wakesSent.Add(1)
+		agentproto.Wake(s.conn)
+	}
+}
+
+// written returns how many completions were written.
+func (s *session) written() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.completed
+}

@@ -1,0 +1,126 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// counters are those of one client.
+type counters struct {
+	pushes, acknowledged, failed, keysPushed atomic.Uint64
+	pulls, keysPulled                        atomic.Uint64
+	bytesRead                                atomic.Uint64
+	wakesReceived, wakesSent                 atomic.Uint64
+}
+
+// tally counts by code.
+type tally struct {
+	mu    sync.Mutex
+	count map[agentproto.Code]uint64
+}
+
+func (t *tally) add(code agentproto.Code) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.count == nil {
+		t.count = map[agentproto.Code]uint64{}
+	}
+	t.count[code]++
+}
+
+func (t *tally) snapshot() map[agentproto.Code]uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.count)
+}
+
+// Stats is what an agent has done.
+type Stats struct {
+	Refused map[agentproto.Code]uint64 `json:"refused"` // clients that were not admitted
+	Jobs    []JobStats                 `json:"jobs"`
+}
+
+// JobStats are those of one job.
+type JobStats struct {
+	Name    string                     `json:"name"`
+	Memory  int64                      `json:"memory_bytes"` // of sessions, those included that have ended and have pushes on their way
+	Ended   map[agentproto.Code]uint64 `json:"ended"`        // sessions; OK counts those whose client closed its socket or died
+	Clients []ClientStats              `json:"clients"`
+}
+
+// ClientStats are those of one client.
+type ClientStats struct {
+	Client       uint32 `json:"client"`
+	Name         string `json:"name"`
+	User         uint32 `json:"user"`
+	Process      int32  `json:"process"`
+	Memory       uint64 `json:"memory_bytes"`
+	InFlight     int64  `json:"in_flight_bytes"`
+	Prepared     uint64 `json:"prepared_bytes"`
+	Pushes       uint64 `json:"pushes"`
+	Acknowledged uint64 `json:"acknowledged"`
+	Failed       uint64 `json:"failed"`
+	KeysPushed   uint64 `json:"keys_pushed"`
+	Pulls        uint64 `json:"pulls"`
+	KeysPulled   uint64 `json:"keys_pulled"`
+}
+
+// Stats returns the counters.
+func (a *Agent) Stats() Stats {
+	s := Stats{Refused: a.refused.snapshot()}
+	for _, name := range slices.Sorted(maps.Keys(a.jobs)) {
+		s.Jobs = append(s.Jobs, a.jobs[name].stats())
+	}
+	return s
+}
+
+func (j *job) stats() JobStats {
+	out := make(chan []ClientStats, 1)
+	var clients []ClientStats
+	if j.post(func() { out <- j.clients() }) {
+		clients = <-out
+	}
+	return JobStats{Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients}
+}
+
+// clients runs in the job's goroutine.
+func (j *job) clients() (all []ClientStats) {
+	for _, s := range j.sessions {
+		c := &s.counters
+		s.mu.Lock()
+		charged := s.charged
+		s.mu.Unlock()
+		all = append(all, ClientStats{
+			Client: s.number, Name: s.name, User: s.who.Uid, Process: s.who.Pid,
+			Memory: s.layout.Total, InFlight: s.charge.Load(), Prepared: charged,
+			Pushes: c.pushes.Load(), Acknowledged: c.acknowledged.Load(), Failed: c.failed.Load(), KeysPushed: c.keysPushed.Load(),
+			Pulls: c.pulls.Load(), KeysPulled: c.keysPulled.Load(),
+		})
+	}
+	return all
+}
+
+// tell answers STATS.
+func (s *session) tell(ctx context.Context, at uint64) error {
+	job, err := s.job.cfg.Worker.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	c := &s.counters
+	s.mu.Lock()
+	charged := s.charged
+	s.mu.Unlock()
+	copy(s.mem.Words(at, agentproto.StatsLen/8), []uint64{
+		c.pushes.Load(), c.acknowledged.Load(), c.failed.Load(), c.keysPushed.Load(), c.pulls.Load(), c.keysPulled.Load(),
+		c.bytesRead.Load(), charged, c.wakesReceived.Load(), c.wakesSent.Load(),
+		job.Hot.Sent + job.Cold.Sent, job.Hot.Retransmitted + job.Cold.Retransmitted, uint64(job.Hot.SRTT), uint64(job.Cold.SRTT), 0, 0,
+	})
+	return nil
+}

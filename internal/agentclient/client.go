@@ -1,0 +1,330 @@
+//go:build linux
+
+// Package agentclient is a client of the host agent in Go, for tests and benchmarks. Programs
+// in Go that may own the link use package transport instead.
+package agentclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"time"
+
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// Client is a session with an agent. It belongs to one goroutine.
+type Client struct {
+	conn    *net.UnixConn
+	socket  string
+	welcome *agentproto.Welcome
+	mem     *agentproto.Memory
+	tail    uint32                           // entries submitted
+	head    uint32                           // completions read
+	tickets uint64                           // the same as tail, without wrapping
+	done    map[uint64]agentproto.Completion // read and not waited for, by ticket
+	regions []region                         // of the buffer area, in use, the oldest first
+	next    uint64                           // where the next one may begin
+}
+
+// region is a part of the buffer area that an entry uses.
+type region struct {
+	from, to uint64
+	ticket   uint64
+	answered bool // it is free after the completion, not before
+}
+
+// Dial opens a session. Versions that hello leaves zero are those of this package.
+func Dial(ctx context.Context, socket string, hello agentproto.Hello) (_ *Client, err error) {
+	if hello.Oldest == 0 && hello.Newest == 0 {
+		hello.Oldest, hello.Newest = agentproto.Version, agentproto.Version
+	}
+	message, err := hello.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unixpacket", socket)
+	if err != nil {
+		return nil, fmt.Errorf("agent at %s: %w: is 'libra agent' running?", socket, err)
+	}
+	c := &Client{conn: conn.(*net.UnixConn), socket: socket, done: map[uint64]agentproto.Completion{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.conn.Close())
+		}
+	}()
+	defer c.bound(ctx)()
+	if _, err := c.conn.Write(message); err != nil {
+		return nil, fmt.Errorf("agent at %s: %w", socket, err)
+	}
+	welcome, memory, err := agentproto.ReceiveAnswer(c.conn)
+	if err != nil {
+		return nil, err
+	}
+	defer memory.Close()
+	c.welcome = welcome
+	c.mem, err = agentproto.OpenMemory(int(memory.Fd()), welcome.Layout)
+	return c, err
+}
+
+// bound ends reads of the socket with the context, until the returned function is called.
+func (c *Client) bound(ctx context.Context) (stop func()) {
+	ended := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
+	return func() {
+		if !ended() {
+			_ = c.conn.SetReadDeadline(time.Time{})
+		}
+	}
+}
+
+// Welcome is what the agent has answered.
+func (c *Client) Welcome() agentproto.Welcome { return *c.welcome }
+
+// Memory is the shared memory.
+func (c *Client) Memory() *agentproto.Memory { return c.mem }
+
+// Conn is the session's socket.
+func (c *Client) Conn() *net.UnixConn { return c.conn }
+
+// Close ends the session.
+func (c *Client) Close() error { return errors.Join(c.conn.Close(), c.mem.Close()) }
+
+// Submit puts an entry into the ring, when there is room, and returns its ticket.
+func (c *Client) Submit(ctx context.Context, e agentproto.Entry) (ticket uint64, err error) {
+	for c.tail-c.head >= c.welcome.Layout.Entries {
+		if err := c.read(ctx); err != nil {
+			return 0, err
+		}
+	}
+	e.Put(c.mem.Entry(c.tail))
+	c.tail++
+	c.mem.SQTail.Store(c.tail)
+	if c.mem.AgentSleeps.Load() == 1 && c.mem.AgentSleeps.CompareAndSwap(1, 0) {
+		agentproto.Wake(c.conn)
+	}
+	c.tickets++
+	return c.tickets - 1, nil
+}
+
+// Wait returns the completion of a ticket. Its error is why there is none; that of the entry is
+// in the completion.
+func (c *Client) Wait(ctx context.Context, ticket uint64) (agentproto.Completion, error) {
+	for {
+		if got, ok := c.done[ticket]; ok {
+			delete(c.done, ticket)
+			return got, nil
+		}
+		if err := c.read(ctx); err != nil {
+			return agentproto.Completion{}, err
+		}
+	}
+}
+
+// read reads the completions that there are, and waits for some if there are none.
+func (c *Client) read(ctx context.Context) error {
+	for !c.collect() {
+		if err := c.mem.Ended(); err != nil {
+			return err
+		}
+		c.mem.ClientSleeps.Store(1)
+		if c.mem.CQTail.Load() == c.head && c.mem.EndCode.Load() == 0 {
+			stop := c.bound(ctx)
+			_, err := c.conn.Read(make([]byte, 8))
+			stop()
+			if ctx.Err() != nil {
+				c.mem.ClientSleeps.Store(0)
+				return context.Cause(ctx)
+			}
+			if err != nil && !c.collect() {
+				return c.gone(err)
+			}
+		}
+		c.mem.ClientSleeps.Store(0)
+	}
+	return nil
+}
+
+// gone is why the agent's end of the socket is closed.
+func (c *Client) gone(err error) error {
+	if why := c.mem.Ended(); why != nil {
+		return why
+	}
+	return fmt.Errorf("agent: the agent at %s (process %d) has gone: %w", c.socket, c.welcome.PID, err)
+}
+
+// collect reads completions, and reports whether there were any.
+func (c *Client) collect() bool {
+	tail := c.mem.CQTail.Load()
+	if tail == c.head {
+		return false
+	}
+	for ; c.head != tail; c.head++ {
+		got := agentproto.ParseCompletion(c.mem.Completion(c.head))
+		c.done[got.Ticket] = got
+		for i := range c.regions {
+			if c.regions[i].ticket == got.Ticket {
+				c.regions[i].answered = false
+			}
+		}
+	}
+	c.mem.CQHead.Store(c.head)
+	return true
+}
+
+// place finds room in the buffer area for the next entry, and waits for it.
+func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uint64, err error) {
+	size := c.welcome.Layout.BufferBytes
+	bytes = (bytes + 63) &^ 63
+	if bytes > size {
+		return 0, fmt.Errorf("agent: %d bytes do not fit the buffer area of %d", bytes, size)
+	}
+	for {
+		c.recycle()
+		at = c.next
+		if at+bytes > size {
+			at = 0
+		}
+		free := true
+		for _, r := range c.regions {
+			free = free && (at+bytes <= r.from || r.to <= at)
+		}
+		if free {
+			c.next = at + bytes
+			c.regions = append(c.regions, region{from: at, to: at + bytes, ticket: c.tickets, answered: answered})
+			return at, nil
+		}
+		if c.tail-c.head > 0 {
+			err = c.read(ctx)
+		} else {
+			runtime.Gosched()
+			err = c.mem.Ended()
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// recycle forgets the oldest regions that are free again.
+func (c *Client) recycle() {
+	read := c.tickets - uint64(c.tail-c.mem.SQHead.Load())
+	for len(c.regions) > 0 && !c.regions[0].answered && c.regions[0].ticket < read {
+		c.regions = c.regions[1:]
+	}
+}
+
+// Push copies a batch into shared memory and submits it.
+func (c *Client) Push(ctx context.Context, keys []uint64, grads []float32) (ticket uint64, err error) {
+	at, err := c.place(ctx, uint64(8*len(keys)+4*len(grads)), false)
+	if err != nil {
+		return 0, err
+	}
+	copy(c.mem.Keys(at, len(keys)), keys)
+	values := at + uint64(8*len(keys))
+	copy(c.mem.Floats(values, len(grads)), grads)
+	return c.Submit(ctx, agentproto.Entry{Op: agentproto.Push, Dim: c.welcome.Dim, Keys: at, Values: values, N: uint32(len(keys))})
+}
+
+// PushPrepared is Push of a prepared batch of n keys.
+func (c *Client) PushPrepared(ctx context.Context, handle uint64, n int, grads []float32) (ticket uint64, err error) {
+	at, err := c.place(ctx, uint64(4*len(grads)), false)
+	if err != nil {
+		return 0, err
+	}
+	copy(c.mem.Floats(at, len(grads)), grads)
+	return c.Submit(ctx, agentproto.Entry{Op: agentproto.Push, Dim: c.welcome.Dim, Batch: handle, Values: at, N: uint32(n)})
+}
+
+// Pull reads rows.
+func (c *Client) Pull(ctx context.Context, keys []uint64, rows []float32) error {
+	at, err := c.place(ctx, uint64(8*len(keys)+4*len(rows)), true)
+	if err != nil {
+		return err
+	}
+	copy(c.mem.Keys(at, len(keys)), keys)
+	values := at + uint64(8*len(keys))
+	_, err = c.call(ctx, agentproto.Entry{Op: agentproto.Pull, Dim: c.welcome.Dim, Keys: at, Values: values, N: uint32(len(keys))})
+	if err == nil {
+		copy(rows, c.mem.Floats(values, len(rows)))
+	}
+	return err
+}
+
+// PushSums pushes, and reads the sums of hot rows.
+func (c *Client) PushSums(ctx context.Context, keys []uint64, grads []float32) error {
+	at, err := c.place(ctx, uint64(8*len(keys)+4*len(grads)), true)
+	if err != nil {
+		return err
+	}
+	copy(c.mem.Keys(at, len(keys)), keys)
+	values := at + uint64(8*len(keys))
+	copy(c.mem.Floats(values, len(grads)), grads)
+	e := agentproto.Entry{Op: agentproto.PushSums, Dim: c.welcome.Dim, Keys: at, Values: values, Sums: values, N: uint32(len(keys))}
+	_, err = c.call(ctx, e)
+	if err == nil {
+		copy(grads, c.mem.Floats(values, len(grads)))
+	}
+	return err
+}
+
+// Prepare returns the handle of a prepared batch.
+func (c *Client) Prepare(ctx context.Context, keys []uint64) (handle uint64, err error) {
+	at, err := c.place(ctx, uint64(8*len(keys)), false)
+	if err != nil {
+		return 0, err
+	}
+	copy(c.mem.Keys(at, len(keys)), keys)
+	got, err := c.call(ctx, agentproto.Entry{Op: agentproto.Prepare, Keys: at, N: uint32(len(keys))})
+	return got.Detail, err
+}
+
+// Release forgets a prepared batch.
+func (c *Client) Release(ctx context.Context, handle uint64) error {
+	_, err := c.call(ctx, agentproto.Entry{Op: agentproto.Release, Batch: handle})
+	return err
+}
+
+// Flush waits until all that was pushed is acknowledged.
+func (c *Client) Flush(ctx context.Context) error {
+	_, err := c.call(ctx, agentproto.Entry{Op: agentproto.Flush})
+	return err
+}
+
+// Barrier meets the other parties at the end of a step.
+func (c *Client) Barrier(ctx context.Context, step uint64) error {
+	_, err := c.call(ctx, agentproto.Entry{Op: agentproto.Barrier, Step: step})
+	return err
+}
+
+// Stats returns the 16 numbers of the page.
+func (c *Client) Stats(ctx context.Context) (stats [agentproto.StatsLen / 8]uint64, err error) {
+	at, err := c.place(ctx, agentproto.StatsLen, true)
+	if err != nil {
+		return stats, err
+	}
+	_, err = c.call(ctx, agentproto.Entry{Op: agentproto.Stats, Values: at})
+	copy(stats[:], c.mem.Words(at, len(stats)))
+	return stats, err
+}
+
+// call submits an entry and waits for its completion. The error is a [*Failed] if the entry
+// has failed.
+func (c *Client) call(ctx context.Context, e agentproto.Entry) (agentproto.Completion, error) {
+	ticket, err := c.Submit(ctx, e)
+	if err != nil {
+		return agentproto.Completion{}, err
+	}
+	got, err := c.Wait(ctx, ticket)
+	if err == nil && got.Status != agentproto.OK {
+		err = &Failed{got}
+	}
+	return got, err
+}
+
+// Failed is the completion of an entry that has failed.
+type Failed struct{ agentproto.Completion }
+
+func (f *Failed) Error() string { return fmt.Sprintf("agent: operation %d: %v", f.Op, f.Status) }
+func (f *Failed) Unwrap() error { return f.Status }

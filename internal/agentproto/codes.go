@@ -1,0 +1,73 @@
+package agentproto
+
+import "fmt"
+
+// Code is why something was refused, failed or ended. It is an error.
+type Code uint32
+
+// The codes of docs/agent.md.
+const (
+	OK         Code = 0
+	BadHello   Code = 1
+	BadVersion Code = 2
+	Features   Code = 3
+	NoJob      Code = 4
+	NotAllowed Code = 5
+	Dimension  Code = 6
+	HotSet     Code = 7
+	NoMemory   Code = 8
+	Clients    Code = 9
+	Parties    Code = 10
+	JobEnded   Code = 11
+
+	NotFinite  Code = 32
+	OutOfRange Code = 33
+	NoBatch    Code = 34
+	BadMode    Code = 35
+	Refused    Code = 36
+	BadAnswer  Code = 37
+	PartyGone  Code = 38
+	BadStep    Code = 39
+	NoParty    Code = 40
+
+	AgentClosed Code = 64
+	BadEntry    Code = 65
+	BadIndex    Code = 66
+	WakeFlood   Code = 67
+)
+
+// Codes are the texts by code.
+var codes = map[Code]string{
+	OK:          "no error",
+	BadHello:    "the first message is no HELLO",
+	BadVersion:  "client and agent have no version of the protocol in common: update the older one",
+	Features:    "the agent lacks a feature that the client needs: update the agent",
+	NoJob:       "the agent serves no job of this name: see its configuration",
+	NotAllowed:  "this user may not use the job: add the user or a group of it to the job in the agent's configuration",
+	Dimension:   "the rows of the job have another number of gradients",
+	HotSet:      "the job has another hot set: use the job's file",
+	NoMemory:    "more memory than the configuration grants: ask for less, or raise the limit",
+	Clients:     "the job has as many clients as the configuration allows",
+	Parties:     "the other clients of the job gave another number of parties, or all parties are there, or one is gone: start all of them anew",
+	JobEnded:    "the agent's part in the job has ended",
+	NotFinite:   "a gradient is NaN or infinite",
+	OutOfRange:  "a gradient is out of the range of the job's arithmetic",
+	NoBatch:     "no prepared batch has this handle and number of keys",
+	BadMode:     "the job's mode has no such operation",
+	Refused:     "the aggregator or the parameter server refused a frame",
+	BadAnswer:   "the aggregator or the parameter server gave an answer that does not fit",
+	PartyGone:   "another client of this host that took part in the barrier has ended",
+	BadStep:     "the barrier's step is not the one that is due",
+	NoParty:     "a client that takes no part in barriers submitted one",
+	AgentClosed: "the agent was stopped",
+	BadEntry:    "an entry breaks the rules of docs/agent.md",
+	BadIndex:    "an index of a ring jumped",
+	WakeFlood:   "far more wake-ups were sent than entries submitted",
+}
+
+func (c Code) Error() string {
+	if text, ok := codes[c]; ok {
+		return text
+	}
+	return fmt.Sprintf("code %d", uint32(c))
+}

@@ -1,0 +1,169 @@
+package agentproto
+
+import "fmt"
+
+// Op is what an entry asks for.
+type Op uint8
+
+// The operations.
+const (
+	Push     Op = 1
+	Pull     Op = 2
+	PushSums Op = 3
+	Flush    Op = 4
+	Barrier  Op = 5
+	Prepare  Op = 6
+	Release  Op = 7
+	Stats    Op = 8
+)
+
+// HasRows reports whether entries of an operation have a dimension.
+func (o Op) HasRows() bool { return uses[o].rows }
+
+// Entry is a request. Offsets count from the beginning of the buffer area.
+type Entry struct {
+	Op     Op
+	Dim    uint32
+	Tag    uint64
+	Batch  uint64
+	Keys   uint64
+	Values uint64
+	Sums   uint64
+	N      uint32
+	Step   uint64
+}
+
+// Put writes the entry.
+func (e *Entry) Put(b *[EntryLen]byte) {
+	*b = [EntryLen]byte{0: byte(e.Op)}
+	order.PutUint32(b[4:], e.Dim)
+	order.PutUint64(b[8:], e.Tag)
+	order.PutUint64(b[16:], e.Batch)
+	order.PutUint64(b[24:], e.Keys)
+	order.PutUint64(b[32:], e.Values)
+	order.PutUint64(b[40:], e.Sums)
+	order.PutUint32(b[48:], e.N)
+	order.PutUint64(b[56:], e.Step)
+}
+
+// fields are those that an operation uses.
+type fields struct{ rows, batch, keys, sums, step, stats bool }
+
+var uses = map[Op]fields{
+	Push:     {rows: true, batch: true, keys: true},
+	Pull:     {rows: true, batch: true, keys: true},
+	PushSums: {rows: true, batch: true, keys: true, sums: true},
+	Flush:    {},
+	Barrier:  {step: true},
+	Prepare:  {keys: true},
+	Release:  {batch: true},
+	Stats:    {stats: true},
+}
+
+// ParseEntry reads an entry and checks it against the page and the size of the buffer
+// area, as far as a correct client can know them. The error wraps [BadEntry] and names the field.
+func ParseEntry(b *[EntryLen]byte, bufferBytes uint64) (e Entry, err error) {
+	e = Entry{
+		Op: Op(b[0]), Dim: order.Uint32(b[4:]), Tag: order.Uint64(b[8:]), Batch: order.Uint64(b[16:]), Keys: order.Uint64(b[24:]),
+		Values: order.Uint64(b[32:]), Sums: order.Uint64(b[40:]), N: order.Uint32(b[48:]), Step: order.Uint64(b[56:]),
+	}
+	use, known := uses[e.Op]
+	bad := func(field string, value uint64) error {
+		return fmt.Errorf("%w: operation %d, %s %d", BadEntry, e.Op, field, value)
+	}
+	switch {
+	case !known:
+		return e, fmt.Errorf("%w: there is no operation %d", BadEntry, e.Op)
+	case !zero(b[1:4]) || !zero(b[52:56]):
+		return e, fmt.Errorf("%w: operation %d, reserved bytes are not zero", BadEntry, e.Op)
+	case !use.batch && e.Batch != 0:
+		return e, bad("batch", e.Batch)
+	case (!use.keys || e.Batch != 0) && e.Keys != 0:
+		return e, bad("keys", e.Keys)
+	case !use.rows && !use.stats && e.Values != 0:
+		return e, bad("values", e.Values)
+	case !use.sums && e.Sums != 0:
+		return e, bad("sums", e.Sums)
+	case !use.keys && e.N != 0:
+		return e, bad("n", uint64(e.N))
+	case !use.rows && e.Dim != 0:
+		return e, bad("dim", uint64(e.Dim))
+	case !use.step && e.Step != 0:
+		return e, bad("step", e.Step)
+	}
+	keyBytes := uint64(e.N) * 8
+	valueBytes := uint64(e.N) * uint64(e.Dim) // scalars: below 2^64
+	if valueBytes > bufferBytes/4 {
+		return e, bad("n", uint64(e.N))
+	}
+	valueBytes *= 4
+	if use.stats {
+		valueBytes = StatsLen
+	}
+	switch {
+	case use.keys && e.Batch == 0 && !inside(e.Keys, keyBytes, bufferBytes):
+		return e, bad("keys", e.Keys)
+	case (use.rows || use.stats) && !inside(e.Values, valueBytes, bufferBytes):
+		return e, bad("values", e.Values)
+	case use.sums && !inside(e.Sums, valueBytes, bufferBytes):
+		return e, bad("sums", e.Sums)
+	}
+	return e, nil
+}
+
+// inside reports whether a place is aligned and in the buffer area.
+func inside(at, length, size uint64) bool {
+	return at%8 == 0 && at <= size && length <= size-at
+}
+
+// Completion is the answer to an entry.
+type Completion struct {
+	Tag      uint64
+	Status   Code
+	Op       Op
+	Peer     Peer
+	Refusal  uint16
+	Ticket   uint64
+	Detail   uint64
+	Key      uint64
+	KeyKnown bool
+
+	// Frames of a failed push.
+	Acknowledged, Refused, Unknown uint32
+}
+
+// Peer is whom a failure is about.
+type Peer uint8
+
+// The peers.
+const (
+	NoPeer Peer = iota
+	Aggregator
+	Server
+)
+
+// Put writes the completion.
+func (c *Completion) Put(b *[CompletionLen]byte) {
+	*b = [CompletionLen]byte{12: byte(c.Op), 13: byte(c.Peer)}
+	order.PutUint64(b[0:], c.Tag)
+	order.PutUint32(b[8:], uint32(c.Status))
+	order.PutUint16(b[14:], c.Refusal)
+	order.PutUint64(b[16:], c.Ticket)
+	order.PutUint64(b[24:], c.Detail)
+	order.PutUint64(b[32:], c.Key)
+	if c.KeyKnown {
+		b[40] = 1
+	}
+	order.PutUint32(b[48:], c.Acknowledged)
+	order.PutUint32(b[52:], c.Refused)
+	order.PutUint32(b[56:], c.Unknown)
+}
+
+// ParseCompletion reads a completion.
+func ParseCompletion(b *[CompletionLen]byte) Completion {
+	return Completion{
+		Tag: order.Uint64(b[0:]), Status: Code(order.Uint32(b[8:])), Op: Op(b[12]), Peer: Peer(b[13]), Refusal: order.Uint16(b[14:]),
+		Ticket: order.Uint64(b[16:]), Detail: order.Uint64(b[24:]), Key: order.Uint64(b[32:]), KeyKnown: b[40] != 0,
+		Acknowledged: order.Uint32(b[48:]), Refused: order.Uint32(b[52:]), Unknown: order.Uint32(b[56:]),
+	}
+}

@@ -1,0 +1,82 @@
+package agentproto
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Wake sends a wake-up without waiting. If the socket takes no more, or its other end is closed,
+// there is nothing to be done about it here.
+func Wake(conn *net.UnixConn) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.Sendto(int(fd), []byte{1}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+	})
+}
+
+// Credentials returns user, group and process of the other end, as they were when it connected.
+func Credentials(conn *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil, err
+	}
+	return cred, os.NewSyscallError("getsockopt SO_PEERCRED", failed)
+}
+
+// SendWelcome sends a message with the descriptor of the shared memory.
+func SendWelcome(conn *net.UnixConn, w *Welcome, memory *os.File) error {
+	_, _, err := conn.WriteMsgUnix(w.Marshal(), unix.UnixRights(int(memory.Fd())), nil)
+	return err
+}
+
+// ReceiveAnswer reads the answer to HELLO, and the descriptor that comes with a WELCOME.
+func ReceiveAnswer(conn *net.UnixConn) (*Welcome, *os.File, error) {
+	var b [RefusedLen + 1]byte
+	control := make([]byte, unix.CmsgSpace(4))
+	n, c, _, _, err := conn.ReadMsgUnix(b[:], control)
+	if err != nil {
+		return nil, nil, fmt.Errorf("agent: no answer to HELLO: %w", err)
+	}
+	files, err := received(control[:c])
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := ParseAnswer(b[:n])
+	switch {
+	case err == nil && files == nil:
+		err = errors.New("agent: WELCOME came without shared memory")
+	case err != nil && files != nil:
+		err = errors.Join(err, files.Close())
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return w, files, nil
+}
+
+// received returns the descriptor of a control message, nil if there is none.
+func received(control []byte) (*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil || len(messages) == 0 {
+		return nil, err
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) == 0 {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "libra-agent"), nil
+}
