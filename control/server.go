@@ -55,8 +55,9 @@ type ParameterServerConfig struct {
 	// ones are in the store already; nil means 0. Barriers begin at that of
 	// the first worker.
 	FirstStep func(sender uint16) uint64
-	// Report, if not nil, is told how many steps a worker has taken.
-	Report func(sender uint16, steps uint64)
+	// Report, if not nil, is told how many steps a worker has taken. It must return
+	// when everything that was acknowledged to the worker is applied.
+	Report func(ctx context.Context, sender uint16, steps uint64) error
 	// Lost, if not nil, is called beside everything else when a worker is lost
 	// before it has finished, whether or not it joins anew later.
 	Lost func(sender uint16)
@@ -306,12 +307,17 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 		return nil, err
 	}
 	if err := s.barrier.wait(ctx, m.ID, req.Step); err != nil {
-		if s.ctx.Err() != nil && errors.Is(err, context.Canceled) { // a commit that was given up
-			return nil, errStopping
-		}
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
+		return nil, s.uncommitted(err)
 	}
 	return &pb.BarrierResponse{}, nil
+}
+
+// uncommitted is the answer to a worker whose gradients could not be applied.
+func (s *ParameterServer) uncommitted(err error) error {
+	if s.ctx.Err() != nil && errors.Is(err, context.Canceled) { // a commit that was given up
+		return errStopping
+	}
+	return status.Error(codes.FailedPrecondition, err.Error())
 }
 
 // Report implements the service.
@@ -321,7 +327,9 @@ func (s *ParameterServer) Report(ctx context.Context, req *pb.ReportRequest) (*p
 		return nil, err
 	}
 	if s.cfg.Report != nil {
-		s.cfg.Report(m.ID, req.Steps)
+		if err := s.cfg.Report(ctx, m.ID, req.Steps); err != nil {
+			return nil, s.uncommitted(err)
+		}
 	}
 	return &pb.ReportResponse{}, nil
 }

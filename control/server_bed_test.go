@@ -83,10 +83,11 @@ func startServer(t *testing.T, change ...func(*ParameterServerConfig)) *paramete
 			s.commits = append(s.commits, step)
 			return nil
 		},
-		Report: func(sender uint16, steps uint64) {
+		Report: func(_ context.Context, sender uint16, steps uint64) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.reports = append(s.reports, fmt.Sprint(sender, ":", steps))
+			return nil
 		},
 		Lost: func(sender uint16) {
 			s.mu.Lock()

@@ -193,6 +193,44 @@ func TestWorkersCallsAreTheirs(t *testing.T) {
 	})
 }
 
+// A report is answered when what it tells of is applied; that it cannot be is no fault of
+// the worker's.
+func TestReportWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		applied := make(chan error)
+		s := startServer(t, func(c *ParameterServerConfig) {
+			c.Report = func(context.Context, uint16, uint64) error { return <-applied }
+		})
+		one, _ := s.joined(t)
+		report := func() <-chan error {
+			answer := make(chan error, 1)
+			go func() {
+				_, err := one.Report(t.Context(), &pb.ReportRequest{Job: 5, Sender: 1, Token: one.member.Token, Steps: 1})
+				answer <- err
+			}()
+			synctest.Wait()
+			return answer
+		}
+		answer := report()
+		select {
+		case err := <-answer:
+			t.Fatalf("answered before, with %v", err)
+		default:
+		}
+		applied <- nil
+		if err := <-answer; err != nil {
+			t.Error(err)
+		}
+		answer = report()
+		applied <- errors.New("no sum fits")
+		wants(t, "not applied", <-answer, codes.FailedPrecondition, "no sum fits")
+		answer = report()
+		s.stop()
+		applied <- context.Canceled
+		wants(t, "the server ends", <-answer, codes.Aborted)
+	})
+}
+
 // A worker that the endpoint cannot admit has not joined, and is no loss.
 func TestFailedAdmissionIsNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

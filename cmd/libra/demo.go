@@ -88,6 +88,7 @@ parameters take half of the updates.`,
 	f.BoolVar(&o.Sync, "sync", false, "wait for all workers after each mini-batch")
 	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, "how the aggregator adds: exact, lut (float32 by table lookup) or fixed (int32)")
 	f.DurationVar(&o.Harvest, "harvest", 0, fmt.Sprintf("time between two harvests without --sync (default %v)", cluster.DefaultHarvest))
+	f.IntVar(&o.Staleness, "staleness", 0, fmt.Sprintf("mini-batches of a worker that the weights it reads may lack, without --sync (default %d)", cluster.DefaultStaleness))
 	f.StringVar(&o.Backend, "backend", o.Backend, "afxdp (needs root) or udp")
 	f.StringVar(&o.Plane, "plane", "", "p4 for a P4 switch, bmv2's simple_switch_grpc (default: the backend's own data plane)")
 	f.BoolVar(&o.LaneAligned, "lane-aligned", false, "send the frames that a P4 switch takes: one stripe, each pair in its register's lane")

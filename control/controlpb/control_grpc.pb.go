@@ -420,7 +420,8 @@ type ParameterServerClient interface {
 	// that they pushed before is applied. Repeating it is harmless.
 	Barrier(ctx context.Context, in *BarrierRequest, opts ...grpc.CallOption) (*BarrierResponse, error)
 	// Report tells how far a worker of an asynchronous job has come: all that it
-	// pushed in these steps is acknowledged.
+	// pushed in these steps is acknowledged. It is answered when that is part of the
+	// weights.
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
 	// Done tells that a worker has finished its last epoch.
 	Done(ctx context.Context, in *DoneRequest, opts ...grpc.CallOption) (*DoneResponse, error)
@@ -519,7 +520,8 @@ type ParameterServerServer interface {
 	// that they pushed before is applied. Repeating it is harmless.
 	Barrier(context.Context, *BarrierRequest) (*BarrierResponse, error)
 	// Report tells how far a worker of an asynchronous job has come: all that it
-	// pushed in these steps is acknowledged.
+	// pushed in these steps is acknowledged. It is answered when that is part of the
+	// weights.
 	Report(context.Context, *ReportRequest) (*ReportResponse, error)
 	// Done tells that a worker has finished its last epoch.
 	Done(context.Context, *DoneRequest) (*DoneResponse, error)

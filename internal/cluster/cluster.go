@@ -33,6 +33,9 @@ const (
 const (
 	// DefaultHarvest is the time between two harvests.
 	DefaultHarvest = 20 * time.Millisecond
+	// DefaultStaleness is how many of its own mini-batches a worker may be ahead of
+	// the weights.
+	DefaultStaleness = 8
 	// DefaultRejoin is how long a lost worker may take to join anew.
 	DefaultRejoin = 30 * time.Second
 
@@ -83,6 +86,9 @@ type Job struct {
 	// HarvestFrames, if not 0, makes a harvest due after this number of frames, too,
 	// if that comes first.
 	HarvestFrames uint64 `yaml:"harvest_frames,omitempty"`
+	// Staleness is workload.Config.Staleness of a worker without Sync; 0 means
+	// DefaultStaleness.
+	Staleness int `yaml:"staleness,omitempty"`
 }
 
 // Switch is the machine whose data plane aggregates.

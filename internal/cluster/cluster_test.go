@@ -46,7 +46,7 @@ func TestReadFillsInDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Job.Harvest != 20*time.Millisecond || c.Port == 0 || c.Silence == 0 || c.Switch.Stripes == 0 || c.Job.Config().Exp != -46 || c.Job.Arithmetic != "exact" {
+	if c.Job.Harvest != 20*time.Millisecond || c.Job.Staleness != 8 || c.Port == 0 || c.Silence == 0 || c.Switch.Stripes == 0 || c.Job.Config().Exp != -46 || c.Job.Arithmetic != "exact" {
 		t.Errorf("got %+v", c)
 	}
 	w, err := c.Worker(7)
@@ -101,6 +101,8 @@ func TestReadNamesMistakes(t *testing.T) {
 		"harvest":            {"20ms", "-1ms", "job.harvest: -1ms is not in"},
 		"sync harvest":       {"harvest: 20ms", "harvest: 20ms, sync: true", "job.harvest: 20ms, but with job.sync"},
 		"sync frames":        {"harvest: 20ms", "harvest_frames: 2, sync: true", "job.harvest_frames: 2, but with job.sync"},
+		"sync staleness":     {"harvest: 20ms", "staleness: 2, sync: true", "job.staleness: 2, but with job.sync"},
+		"staleness":          {"harvest: 20ms", "staleness: -1", "job.staleness: -1 is less than 1"},
 		"arithmetic":         {"id: 3", "id: 3, arithmetic: float", `job.arithmetic: "float" is none of`},
 		"lut exponent":       {"id: 3", "id: 3, arithmetic: lut, exponent: -20", "job.exponent: -20, but lut"},
 		"lut exponent 0":     {"id: 3", "id: 3, arithmetic: lut, exponent: 0", "job.exponent: 0, but lut"},
@@ -263,6 +265,7 @@ func TestWrittenZeroIsNoDefault(t *testing.T) {
 		"silence":                   {"backend: udp", "backend: udp\nsilence: 0s"},
 		"job.arithmetic":            {"id: 3", `id: 3, arithmetic: ""`},
 		"job.harvest":               {"20ms", "0s"},
+		"job.staleness":             {"20ms", "20ms, staleness: 0"},
 		"switch.xdp_mode":           {udpSwitch, afxdpSwitch + `xdp_mode: "", `},
 		"switch.slots":              {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, slots: 0"},
 		"switch.stripes":            {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, stripes: 0"},

@@ -132,6 +132,7 @@ func (c *Config) defaults() []fallback {
 	if !c.Job.Sync {
 		list = append(list,
 			defaultOf("job.harvest", &c.Job.Harvest, DefaultHarvest),
+			defaultOf("job.staleness", &c.Job.Staleness, DefaultStaleness),
 			defaultOf("server.rejoin", &c.Server.Rejoin, DefaultRejoin))
 	}
 	if c.Model.Kind == "" || c.Model.Kind == "fm" {

@@ -145,6 +145,10 @@ func (c *Config) checkJob(v *mistakes) {
 		v.add("job.harvest: %v, but with job.sync every step is harvested: leave it out", j.Harvest)
 	case j.Sync && j.HarvestFrames != 0:
 		v.add("job.harvest_frames: %d, but with job.sync every step is harvested: leave it out", j.HarvestFrames)
+	case j.Sync && j.Staleness != 0:
+		v.add("job.staleness: %d, but with job.sync no worker is ahead of the weights: leave it out", j.Staleness)
+	case !j.Sync && j.Staleness < 1:
+		v.add("job.staleness: %d is less than 1", j.Staleness)
 	case !j.Sync && (j.Harvest < time.Microsecond || j.Harvest > time.Hour): // microseconds in 32 bits
 		v.add("job.harvest: %v is not in %v..%v", j.Harvest, time.Microsecond, time.Hour)
 	}

@@ -36,6 +36,9 @@ type Options struct {
 	Arithmetic string
 	// Harvest is the time between two harvests; 0 means the default.
 	Harvest time.Duration
+	// Staleness is how many of its own mini-batches a worker may be ahead of the
+	// weights; 0 means the default.
+	Staleness int
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
 	Backend string
 	// Plane is the aggregator's: empty for the backend's, or cluster.PlaneP4 for
@@ -83,6 +86,10 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--harvest %v: the time must be positive", o.Harvest)
 	case o.Harvest != 0 && o.Sync:
 		return fmt.Errorf("--harvest %v: with --sync every step is harvested, so leave one of them out", o.Harvest)
+	case o.Staleness < 0:
+		return fmt.Errorf("--staleness %d: at least 1 is required", o.Staleness)
+	case o.Staleness != 0 && o.Sync:
+		return fmt.Errorf("--staleness %d: with --sync no worker is ahead of the weights, so leave one of them out", o.Staleness)
 	case o.Rows < 0 || o.Rows > 0 && o.Data != "":
 		return fmt.Errorf("--rows %d: a positive number, for the synthetic log only, so without --data", o.Rows)
 	case o.Test != "" && o.Data == "":

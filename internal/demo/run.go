@@ -125,7 +125,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	}
 	c := &cluster.Config{
 		Backend: o.Backend,
-		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync, Arithmetic: o.Arithmetic, Harvest: o.Harvest},
+		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync, Arithmetic: o.Arithmetic, Harvest: o.Harvest, Staleness: o.Staleness},
 		Switch:  cluster.Switch{Plane: o.Plane, LaneAligned: o.LaneAligned},
 		Server:  cluster.Server{Checkpoint: filepath.Join(dir, "weights.libra")},
 		Model: cluster.Model{

@@ -35,6 +35,8 @@ type Machine struct {
 	// a server, so that a simulation can count what they hold.
 	Plane func(aggregator.Plane) aggregator.Plane
 	Store func(*ps.Store)
+	// Flushed is told that all that a worker has sent is acknowledged.
+	Flushed func()
 	// Turn is called by a goroutine that several things may have woken at once.
 	Turn func(what string)
 	// Random is what the control services draw from.

@@ -171,7 +171,8 @@ func (m *membership) barrier(ctx context.Context, step uint64) error {
 }
 
 // report tells the server how many steps the worker has taken, over all runs of
-// the job: all that it pushed in them is acknowledged.
+// the job: all that it pushed in them is acknowledged. It returns when that is part of
+// the weights.
 func (m *membership) report(ctx context.Context, steps uint64) error {
 	return m.call(ctx, "report", func(ctx context.Context) error {
 		_, err := m.server.Report(ctx, &pb.ReportRequest{Job: m.job, Sender: m.id, Token: m.token, Steps: steps})

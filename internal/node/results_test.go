@@ -104,6 +104,19 @@ func TestLastHarvestOfAsynchronousTraining(t *testing.T) {
 	}
 }
 
+// A worker that is as far ahead of the weights as it may be is waited for by no period: its
+// report is what is harvested for.
+func TestReportsAreHarvested(t *testing.T) {
+	c := newCluster(t, 2)
+	c.Job.Sync, c.Job.Harvest, c.Job.HarvestFrames, c.Job.Staleness = false, time.Hour, 0, 1
+	startSwitch(t, c)
+	out := mustTrain(t, c)
+	// A mini-batch and the one after the next are in different harvests.
+	if s, a := out.server, out.workers[0]; s.Harvests < a.Steps/2 || a.Steps < 10 {
+		t.Errorf("%d harvests; worker 1 took %d steps", s.Harvests, a.Steps)
+	}
+}
+
 // The specification of the job says when to harvest, and how much room there is.
 func TestJobOfAsynchronousTraining(t *testing.T) {
 	c := newCluster(t, 2)

@@ -142,7 +142,11 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	fingerprint := s.hot.Fingerprint()
 	service := control.NewParameterServer(ctx, control.ParameterServerConfig{
 		Job: c.Job.ID, Instance: s.job.Instance, Sync: c.Job.Sync, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
-		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first, Report: s.progress.report,
+		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first,
+		Report: func(ctx context.Context, sender uint16, steps uint64) error {
+			s.progress.report(sender, steps)
+			return harvester.Now(ctx)
+		},
 		Rejoin: c.Server.Rejoin,
 		Lost: func(uint16) {
 			if !c.Job.Sync { // what the worker was acknowledged belongs into the checkpoint

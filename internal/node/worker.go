@@ -41,7 +41,7 @@ type WorkerResult struct {
 	Reordered       uint64        `json:"faults_reordered"`
 }
 
-// reportEvery is the time between two reports of an asynchronous worker. Each
+// reportEvery is the longest time between two reports of an asynchronous worker. Each
 // waits until all that it pushed is acknowledged.
 const reportEvery = time.Second
 
@@ -118,9 +118,9 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.arithmetic, "layout", members.layout, "stripes", members.stripes)
 	env.ready()
 	training.First = members.firstStep
-	training.Report = func(steps uint64) error { return members.report(ctx, steps) }
-	training.ReportEvery = reportEvery
-	trained, err := workload.Train(ctx, client{w, members}, src, training)
+	training.Report = members.report
+	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
+	trained, err := workload.Train(ctx, client{w, members, env.Machine.Flushed}, src, training)
 	if err != nil {
 		return nil, reason(ctx, err)
 	}
@@ -183,12 +183,21 @@ func loadHotSet(c *cluster.Config, dim int) (*packer.HotSet, error) {
 type client struct {
 	*transport.Worker
 	members *membership
+	flushed func() // may be nil
 }
 
 var _ workload.Client = client{}
 
 func (c client) Push(ctx context.Context, keys []uint64, grads []float32) error {
 	_, err := c.Worker.Push(ctx, keys, grads) // Flush reports what is refused later
+	return err
+}
+
+func (c client) Flush(ctx context.Context) error {
+	err := c.Worker.Flush(ctx)
+	if err == nil && c.flushed != nil {
+		c.flushed()
+	}
 	return err
 }
 

@@ -39,7 +39,8 @@ type entry struct {
 	id      frameID
 	worker  uint16
 	payload []byte
-	claim   uint64 // steps after which its worker has called it acknowledged; 0: not yet
+	flushed bool   // its worker has called it acknowledged
+	claim   uint64 // after how many steps that was, as its server knows; 0: not yet
 	applied bool
 	store   *storeAccount // that has it, from a commit on
 	version int
@@ -202,16 +203,25 @@ func hotPairs(payload []byte, h wire.Header, add func(rank int, bits uint32)) er
 	return err
 }
 
-// claims notes that a worker calls all that it has sent acknowledged after some steps.
+// flushes notes that all that a worker has sent is called acknowledged.
+func (a *accounts) flushes(p *process) {
+	a.c.s.mu.Lock()
+	defer a.c.s.mu.Unlock()
+	for _, e := range a.sent[p] {
+		if !e.flushed && !e.applied && !p.dead.Load() {
+			a.c.s.fail("%s calls all that it has sent acknowledged, but frame %d to %s is not applied", p.name, e.id.seq, e.id.to.name)
+		}
+		e.flushed = true
+	}
+}
+
+// claims notes after how many steps a worker has flushed what it has.
 func (a *accounts) claims(p *process, steps uint64) {
 	a.c.s.mu.Lock()
 	defer a.c.s.mu.Unlock()
 	for _, e := range a.sent[p] {
-		if e.claim == 0 {
+		if e.flushed && e.claim == 0 {
 			e.claim = steps
-			if !e.applied && !p.dead.Load() {
-				a.c.s.fail("%s calls %d steps acknowledged, but frame %d to %s is not applied", p.name, steps, e.id.seq, e.id.to.name)
-			}
 		}
 	}
 }

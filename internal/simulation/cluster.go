@@ -169,6 +169,7 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 	if !sync {
 		c.cfg.Job.Harvest = time.Duration(200+rng.IntN(30_000)) * time.Microsecond
 		c.cfg.Job.HarvestFrames = uint64(rng.IntN(3) * rng.IntN(30))
+		c.cfg.Job.Staleness = 1 + int(c.cfg.Job.Harvest/time.Microsecond)%8
 		c.cfg.Server.CheckpointSteps = 0
 	}
 	c.epochs = []int{1, 2}[:1+rng.IntN(2)]
@@ -312,10 +313,11 @@ func (p *process) machine() node.Machine {
 			p.link.act.name = p.name
 			return p.link, nil
 		},
-		Plane:  func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p} },
-		Store:  func(store *ps.Store) { c.accounts.opens(p, store) },
-		Turn:   func(what string) { p.turn(what, nil, time.Time{}) },
-		Random: &lockedReader{s: c.s, from: seeded(c.s.named("random of " + p.name))},
+		Plane:   func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p} },
+		Store:   func(store *ps.Store) { c.accounts.opens(p, store) },
+		Flushed: func() { c.accounts.flushes(p) },
+		Turn:    func(what string) { p.turn(what, nil, time.Time{}) },
+		Random:  &lockedReader{s: c.s, from: seeded(c.s.named("random of " + p.name))},
 	}
 	if p.role == theServer {
 		m.Disk = machineDisk{c.disk, p}

@@ -131,13 +131,18 @@ func TestEmptyShardEndsEpochs(t *testing.T) {
 // A report begins the pause until the next.
 func TestReportsPause(t *testing.T) {
 	var reports []uint64
-	w := &worker{reported: time.Now().Add(-2 * time.Hour), cfg: Config{
-		Report: func(steps uint64) error { reports = append(reports, steps); return nil }, ReportEvery: time.Hour,
-	}}
+	cfg := Config{
+		Staleness: math.MaxInt, ReportEvery: time.Hour,
+		Report: func(_ context.Context, steps uint64) error { reports = append(reports, steps); return nil },
+	}
+	w := &worker{cfg: cfg, reports: reporter{cfg: &cfg, at: time.Now().Add(-2 * time.Hour)}}
 	for range 3 {
 		if err := w.endStep(t.Context(), &deaf{}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := w.reports.wait(); err != nil {
+		t.Fatal(err)
 	}
 	if !slices.Equal(reports, []uint64{1}) {
 		t.Errorf("reports %v, want one, of the first step", reports)

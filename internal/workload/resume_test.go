@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,7 +62,7 @@ func TestResumedTrainingMatchesReference(t *testing.T) {
 					for i, src := range sources() {
 						cfg := cfg
 						cfg.First = first
-						cfg.Report = func(uint64) error { return errors.New("a report in synchronous training") }
+						cfg.Report = func(context.Context, uint64) error { return errors.New("a report in synchronous training") }
 						group.Go(func() (err error) {
 							results[i], err = Train(t.Context(), client, src, cfg)
 							return err
@@ -121,7 +122,7 @@ func TestResumedWorkerGoesOn(t *testing.T) {
 		r := &recorder{Local: Local{newStore(t, Logistic{}, 0)}}
 		_, err := Train(t.Context(), r, log, Config{
 			Model: Logistic{}, Epochs: 3, Batch: 10, Seed: 1, First: first,
-			Report: func(steps uint64) error {
+			Report: func(_ context.Context, steps uint64) error {
 				if int(steps-first) != len(r.pushed) || r.flushes == 0 {
 					t.Errorf("from %d: %d steps are reported, %d taken, %d flushes", first, steps, len(r.pushed), r.flushes)
 				}
@@ -158,14 +159,25 @@ func TestResumedWorkerGoesOn(t *testing.T) {
 	}
 }
 
+// flushing knows how many mini-batches it has flushed.
+type flushing struct {
+	recorder
+	flushed atomic.Uint64
+}
+
+func (f *flushing) Flush(ctx context.Context) error {
+	f.flushed.Store(uint64(len(f.pushed)))
+	return f.recorder.Flush(ctx)
+}
+
 // Without a pause between reports, every mini-batch is reported, acknowledged.
 func TestReportsFollowFlushes(t *testing.T) {
 	log := synthetic(t, SyntheticConfig{Rows: 20, Fields: 2, Features: 100, Hot: 10}, Shard{})
-	r := &recorder{Local: Local{newStore(t, Logistic{}, 0)}}
+	r := &flushing{recorder: recorder{Local: Local{newStore(t, Logistic{}, 0)}}}
 	var reports []uint64
-	cfg := Config{Model: Logistic{}, Epochs: 1, Batch: 5, Report: func(steps uint64) error {
-		if r.flushes < len(r.pushed) {
-			t.Errorf("%d flushes after %d pushes", r.flushes, len(r.pushed))
+	cfg := Config{Model: Logistic{}, Epochs: 1, Batch: 5, Report: func(_ context.Context, steps uint64) error {
+		if n := r.flushed.Load(); n < steps {
+			t.Errorf("%d steps are reported, %d flushed", steps, n)
 		}
 		reports = append(reports, steps)
 		return nil
@@ -175,7 +187,7 @@ func TestReportsFollowFlushes(t *testing.T) {
 	}
 	for n := range len(reports) {
 		calls := 0
-		cfg.Report = func(uint64) error {
+		cfg.Report = func(context.Context, uint64) error {
 			if calls++; calls > n {
 				return errStop
 			}

@@ -54,12 +54,17 @@ type Config struct {
 	// over them without training. A step is a barrier in synchronous training,
 	// else a mini-batch of this worker.
 	First uint64
-	// Report, if set, is called in asynchronous training about every
-	// ReportEvery, and at the end of each epoch, with the number of steps,
+	// Report, if set, is called in asynchronous training with the number of steps,
 	// those of earlier runs included, all of whose gradients have been
-	// acknowledged. An error ends the training.
-	Report      func(steps uint64) error
+	// acknowledged: at the end of each epoch, about every ReportEvery, and as often
+	// as Staleness needs. It returns when they are part of the weights. Training
+	// goes on meanwhile. An error ends the training.
+	Report      func(ctx context.Context, steps uint64) error
 	ReportEvery time.Duration
+	// Staleness, if not 0, bounds how many of its own mini-batches may be missing
+	// in the weights that a worker computes a mini-batch with, in asynchronous
+	// training with Report (stale synchronous parallel, Ho et al. 2013).
+	Staleness int
 	// Window is the number of the shard's samples to hold in memory, and to
 	// shuffle among each other; 0 means all, which reads the source only once.
 	Window int
@@ -96,6 +101,7 @@ func (c Config) normal() (Config, error) {
 		{"epochs", &c.Epochs, DefaultEpochs},
 		{"samples a batch", &c.Batch, DefaultBatch},
 		{"samples in memory", &c.Window, math.MaxInt},
+		{"mini-batches of staleness", &c.Staleness, math.MaxInt},
 	} {
 		*f.value = cmp.Or(*f.value, f.fallback)
 		if *f.value < 0 {
@@ -114,8 +120,13 @@ func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error
 	if err != nil {
 		return Result{}, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	begin := time.Now()
-	w := &worker{src: src, cfg: cfg, reported: begin}
+	w := &worker{src: src, cfg: cfg, reports: reporter{cfg: &cfg, at: begin, last: cfg.First}}
+	defer func() {
+		cancel()
+		_ = w.reports.wait() // after an error, for one that is under way
+	}()
 	for epoch := range cfg.Epochs {
 		if err := w.start(epoch); err != nil {
 			return Result{}, err
@@ -126,10 +137,10 @@ func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error
 		if cfg.First > 0 && w.step <= cfg.First { // an earlier run had this epoch
 			continue
 		}
-		if err := c.Flush(ctx); err != nil {
+		if err := w.report(ctx, c); err != nil {
 			return Result{}, err
 		}
-		if err := w.report(); err != nil {
+		if err := w.reports.wait(); err != nil {
 			return Result{}, err
 		}
 		if cfg.EpochDone != nil {
@@ -182,26 +193,28 @@ func (w *worker) epoch(ctx context.Context, c Client) error {
 func (w *worker) endStep(ctx context.Context, c Client) error {
 	step := w.step
 	w.step++
-	due := !w.cfg.Sync && w.cfg.Report != nil && time.Since(w.reported) >= w.cfg.ReportEvery
-	if !w.cfg.Sync && !due {
+	if w.reports.due(w.step) {
+		return w.report(ctx, c)
+	}
+	if !w.cfg.Sync {
 		return nil
 	}
 	if err := c.Flush(ctx); err != nil {
 		return err
 	}
-	if due {
-		return w.report()
-	}
 	return c.Barrier(ctx, step)
 }
 
-// report passes on how many steps are acknowledged: all that were taken.
-func (w *worker) report() error {
-	if w.cfg.Sync || w.cfg.Report == nil {
-		return nil
+// report begins a report of all that was pushed, when the one before has ended.
+func (w *worker) report(ctx context.Context, c Client) error {
+	if err := w.reports.wait(); err != nil {
+		return err
 	}
-	w.reported = time.Now()
-	return w.cfg.Report(w.step)
+	if err := c.Flush(ctx); err != nil {
+		return err
+	}
+	w.reports.begin(ctx, w.step)
+	return nil
 }
 
 // worker turns a source into mini-batches and runs them.
@@ -209,8 +222,8 @@ type worker struct {
 	src Source
 	cfg Config
 
-	step     uint64 // number of the next one, in all epochs and runs
-	reported time.Time
+	step    uint64 // number of the next one, in all epochs and runs
+	reports reporter
 
 	data  *Dataset
 	rest  bool  // src has samples after data

@@ -1,0 +1,43 @@
+package workload
+
+import (
+	"context"
+	"time"
+)
+
+// reporter makes a worker's calls of Config.Report, one at a time beside the training.
+type reporter struct {
+	cfg     *Config
+	at      time.Time  // of the last one
+	last    uint64     // its steps
+	pending chan error // of one that is under way, else nil
+}
+
+// due reports whether it is time for a report after a number of steps. The one before
+// ends before it, so that those that two reports cover may be missing in the weights.
+func (r *reporter) due(steps uint64) bool {
+	if r.cfg.Sync || r.cfg.Report == nil {
+		return false
+	}
+	return steps-r.last >= uint64((r.cfg.Staleness-1)/2+1) || time.Since(r.at) >= r.cfg.ReportEvery
+}
+
+// begin starts a report; none is under way.
+func (r *reporter) begin(ctx context.Context, steps uint64) {
+	if r.cfg.Sync || r.cfg.Report == nil {
+		return
+	}
+	r.at, r.last = time.Now(), steps
+	pending := make(chan error, 1)
+	r.pending = pending
+	go func() { pending <- r.cfg.Report(ctx, steps) }()
+}
+
+// wait returns when no report is under way, and the error of the last one.
+func (r *reporter) wait() (err error) {
+	if r.pending != nil {
+		err = <-r.pending
+		r.pending = nil
+	}
+	return err
+}
