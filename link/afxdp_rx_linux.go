@@ -74,9 +74,7 @@ func (l *afxdpLink) release(s *afxdp.Socket, q *rxQueue) error {
 	if q.owed == 0 {
 		return nil
 	}
-	if l.pool.Available() < linkBuffers/2 {
-		l.reap()
-	}
+	l.reap()
 	n, err := s.Refill(q.owed)
 	q.owed -= n
 	return err
@@ -86,7 +84,6 @@ func (l *afxdpLink) Reply(pkts []Packet) error {
 	if l.closed {
 		return net.ErrClosed
 	}
-	l.reap()
 	l.descs, l.index = l.descs[:0], l.index[:0]
 	for i := range pkts {
 		p := &pkts[i]

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/libra-ina/libra/internal/sys"
 )
 
@@ -36,5 +38,36 @@ func TestUDPBufferBeyondTheLimit(t *testing.T) {
 	defer s.close()
 	if got != 2*want {
 		t.Errorf("a buffer of %d bytes, want twice %d", got, want)
+	}
+}
+
+// Both kinds of socket ask for room in both directions: with far less than the default
+// they have less, and the kernel counts twice what it gives.
+func TestUDPBuffersOfBothDirections(t *testing.T) {
+	const ask = 1 << 16
+	local := netip.MustParseAddrPort("127.0.0.1:0")
+	check := func(name string, fd int) {
+		for option, direction := range map[int]string{unix.SO_RCVBUF: "receive", unix.SO_SNDBUF: "send"} {
+			if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option); got != 2*ask || err != nil {
+				t.Errorf("%s: a %s buffer of %d bytes, %v; want twice %d", name, direction, got, err, ask)
+			}
+		}
+	}
+	s, _, err := openUDPSocket(local, 0, ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	check("mmsg", s.(*mmsgSocket).fd)
+	if s, _, err = openNetSocket(local, 0, ask); err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	raw, err := s.(*netSocket).conn.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { check("net", int(fd)) })
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }

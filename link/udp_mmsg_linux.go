@@ -221,7 +221,7 @@ func (s *mmsgSocket) wait(limit time.Duration) error {
 	if !s.wake.Pending() {
 		s.fds[0].Events = unix.POLLIN
 		if s.full {
-			s.fds[0].Events |= unix.POLLOUT
+			s.fds[0].Events = unix.POLLIN | unix.POLLOUT
 		}
 		var timeout *unix.Timespec
 		if limit >= 0 {

@@ -99,11 +99,17 @@ func (s *netSocket) read(buf []byte) (p Packet, err error) {
 }
 
 func (s *netSocket) write(data []byte, to netip.AddrPort) error {
-	if s.zone != "" && to.Addr().IsLinkLocalUnicast() {
-		to = netip.AddrPortFrom(to.Addr().WithZone(s.zone), to.Port())
-	}
-	_, err := s.conn.WriteToUDPAddrPort(data, to)
+	_, err := s.conn.WriteToUDPAddrPort(data, inZone(to, s.zone))
 	return err
+}
+
+// inZone gives a link-local address the zone of the socket. Linux takes the zone from
+// the address that the socket is bound to; other systems do not.
+func inZone(to netip.AddrPort, zone string) netip.AddrPort {
+	if to.Addr().IsLinkLocalUnicast() {
+		return netip.AddrPortFrom(to.Addr().WithZone(zone), to.Port())
+	}
+	return to
 }
 
 func (s *netSocket) send(frames []Frame, payloads [][]byte) udpSent {

@@ -26,3 +26,20 @@ func TestUDPWaitsForRoomOnce(t *testing.T) {
 	}
 	t.Error("the link waits for room that there is, and so does not wait")
 }
+
+// A Wake that came while the link slept ends one Wait. The next ones sleep.
+func TestUDPWakeEndsOneWait(t *testing.T) {
+	l := openTestUDP(t, "127.0.0.1:0")
+	l.(*udpLink).sock.(*mmsgSocket).wake.Interrupt() // as Wake does if the link sleeps
+	const limit = 10 * time.Millisecond
+	for range 100 { // a signal ends a wait, too
+		start := time.Now()
+		if err := l.Wait(limit); err != nil {
+			t.Fatal(err)
+		}
+		if time.Since(start) >= limit {
+			return
+		}
+	}
+	t.Error("no wait lasts until its limit")
+}

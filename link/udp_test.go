@@ -233,8 +233,22 @@ func TestZones(t *testing.T) {
 	l := openTestUDP(t, "[::1]:0")
 	for zone, says := range map[string]string{"nope": `zone "nope"`, "lo": "the link is not on"} {
 		to := wire.Endpoint{IP: netip.MustParseAddr("fe80::1").WithZone(zone), Port: 1}
-		if p, err := l.Path(t.Context(), to); err == nil || !strings.Contains(err.Error(), says) {
+		p, err := l.Path(t.Context(), to)
+		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("path to %v: %v, error %v; want one about %q", to, p, err, says)
+		} else if both := fmt.Sprintf("from udp address %v to ", l.Local()); !strings.Contains(err.Error(), both) {
+			t.Errorf("error %v, want one with %q", err, both)
+		}
+	}
+}
+
+// A socket of package net names the zone to the system for link-local peers alone.
+func TestUDPZoneOfPeers(t *testing.T) {
+	for to, want := range map[string]string{
+		"[fe80::1]:7": "[fe80::1%here]:7", "[2001:db8::1]:7": "[2001:db8::1]:7", "169.254.1.1:7": "169.254.1.1:7",
+	} {
+		if got := inZone(netip.MustParseAddrPort(to), "here"); got.String() != want {
+			t.Errorf("%s becomes %v, want %s", to, got, want)
 		}
 	}
 }

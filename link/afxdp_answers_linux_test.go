@@ -1,0 +1,148 @@
+package link
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/wire"
+)
+
+// linkWithFrames opens a link in whose RX ring frames from the other end of the cable
+// wait. Each asks for an answer to the other end.
+func linkWithFrames(t *testing.T, frames int) (*testbed.Node, *afxdpLink) {
+	t.Helper()
+	bed := newBed(t, testbed.Config{Hosts: 1})
+	h, sw := bed.Host(0), bed.Switch()
+	var l *afxdpLink
+	if err := h.Do(func() error {
+		opened, err := OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
+		if err == nil {
+			l = opened.(*afxdpLink)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	envelope, err := wire.NewEnvelope(wire.Endpoint{MAC: [6]byte(sw.MAC), IP: sw.IP, Port: 7}, l.Local())
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := make([]byte, envelope.Len()+100)
+	wire.Header{Type: wire.TypeHot}.Put(frame[envelope.Len():])
+	envelope.Seal(frame)
+	end := time.Now().Add(time.Minute)
+	for arrived := 0; arrived < frames; {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d frames have arrived", arrived, frames)
+		}
+		more := slices.Repeat([][]byte{frame}, min(batchSize, frames-arrived))
+		if err := sw.Do(func() error { return sendFrom(h.PortName, 0, more) }); err != nil {
+			t.Fatal(err)
+		}
+		for want := arrived + len(more); arrived < want && !time.Now().After(end); {
+			c, err := l.tx.Rings()
+			if err != nil {
+				t.Fatal(err)
+			}
+			arrived = c.Rx
+		}
+	}
+	return h, l
+}
+
+// answerAll receives frames and answers each.
+func answerAll(t *testing.T, l Link, frames int) {
+	t.Helper()
+	pkts := make([]Packet, batchSize)
+	for answered := 0; answered < frames; {
+		n, err := l.Receive(pkts)
+		if n == 0 || err != nil {
+			t.Fatalf("%d, %v, after %d frames of %d", n, err, answered, frames)
+		}
+		for i := range pkts[:n] {
+			pkts[i].Reply = wire.HeaderLen
+		}
+		if err := l.Reply(pkts[:n]); err != nil {
+			t.Fatal(err)
+		}
+		answered += n
+	}
+}
+
+// The kernel gets the frames of answers back once they have left, also from a link that
+// only receives and has no frame to spare.
+func TestAFXDPAnsweredFramesReturn(t *testing.T) {
+	_, l := linkWithFrames(t, batchSize)
+	for _, ok := l.Alloc(); ok; _, ok = l.Alloc() {
+	}
+	answerAll(t, l, batchSize)
+	filling := 0
+	for end := time.Now().Add(30 * time.Second); filling < rxFrames; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the kernel has %d frames to fill of %d", filling, rxFrames)
+		}
+		if n, err := l.Receive(make([]Packet, 1)); n != 0 || err != nil {
+			t.Fatal(n, err)
+		}
+		filling = l.umem.Census().Filling
+	}
+}
+
+// While the interface is down, answers and frames fill the TX ring. Send takes what
+// there is room for, and the rest when the interface is up again.
+func TestAFXDPFullRing(t *testing.T) {
+	const (
+		answers = 1100
+		ring    = 2048 // entries
+	)
+	h, l := linkWithFrames(t, answers)
+	set := func(change func(netlink.Link) error) {
+		t.Helper()
+		if err := h.Do(func() error {
+			ifi, err := netlink.LinkByName(h.Interface)
+			if err != nil {
+				return err
+			}
+			return change(ifi)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, err := l.Path(t.Context(), wire.Endpoint{MAC: [6]byte{2, 0, 0, 0, 0, 1}, IP: h.IP.Next(), Port: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(netlink.LinkSetDown)
+	answerAll(t, l, answers)
+	var frames []Frame
+	for b, ok := l.Alloc(); ok; b, ok = l.Alloc() {
+		frames = append(frames, Frame{Buf: b, Len: 100, To: path})
+	}
+	n, err := l.Send(frames)
+	if n != ring-answers || n >= len(frames) || err != nil {
+		t.Fatalf("%d of %d frames are taken, %v; want %d", n, len(frames), err, ring-answers)
+	}
+	if again, err := l.Send(frames[n:]); again != 0 || err != nil {
+		t.Errorf("%d frames are taken where there is no room, %v", again, err)
+	}
+	set(netlink.LinkSetUp)
+	for end := time.Now().Add(30 * time.Second); n < len(frames); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d frames are taken after the interface is up again", n, len(frames))
+		}
+		more, err := l.Send(frames[n:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += more
+	}
+	if s := l.Stats(); s.Sent != uint64(answers+len(frames)) || s.NoRoom != 0 {
+		t.Errorf("%+v, want %d frames sent", s, answers+len(frames))
+	}
+}
