@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"runtime"
 	"testing"
 
@@ -39,5 +40,24 @@ func TestDoOfALoopsLastFunction(t *testing.T) {
 		if err := l.Do(t.Context(), func() { ran = true; l.closing.Store(true) }); err != nil || !ran {
 			t.Fatalf("%v, ran %v", err, ran)
 		}
+	}
+}
+
+// Who closes an endpoint gets no error of what broke meanwhile, and neither do calls
+// that end with it.
+func TestCloseIsTheReason(t *testing.T) {
+	var l loop
+	l.init(deadBefore{loop: &l})
+	l.start(func() error {
+		for !l.closing.Load() {
+			runtime.Gosched()
+		}
+		return errors.New("the device is gone")
+	}, func(error) {})
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := l.Err(); err != ErrClosed { //nolint:errorlint // nothing is wrapped
+		t.Errorf("the endpoint ended with %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"math"
 	"runtime"
 	"time"
 )
@@ -113,26 +114,27 @@ func (w *Worker) repeat(drained bool) error {
 	return nil
 }
 
-// patience returns how long the worker may sleep.
+// patience returns how long the worker may sleep: until the first deadline, or, without
+// one, without a limit.
 func (w *Worker) patience() time.Duration {
-	limit := time.Duration(-1)
+	const forever = time.Duration(math.MaxInt64)
+	limit := forever
 	for _, f := range w.flows {
 		if f == nil {
 			continue
 		}
 		if t, ok := f.window.NextDeadline(); ok {
-			if d := max(0, t.Sub(w.now)); limit < 0 || d < limit {
-				limit = d
-			}
+			limit = min(limit, max(0, t.Sub(w.now)))
 		}
 	}
 	if t, ok := w.rounds.deadline(); ok {
-		if d := max(0, t.Sub(w.now)); limit < 0 || d < limit {
-			limit = d
-		}
+		limit = min(limit, max(0, t.Sub(w.now)))
 	}
-	if len(w.out) > 0 && (limit < 0 || limit > sendRetry) {
-		limit = sendRetry
+	if len(w.out) > 0 {
+		limit = min(limit, sendRetry)
+	}
+	if limit == forever {
+		return -1
 	}
 	return limit
 }
