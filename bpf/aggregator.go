@@ -178,8 +178,7 @@ func (a *Aggregator) Attach(iface string, mode afxdp.AttachMode) error {
 	a.ports[iface] = &port{at, index}
 	a.failures.start(a.objects.Aggregate)
 	if err := errors.Join(a.failures.attached(&a.home, index), a.updateAllPorts()); err != nil {
-		delete(a.ports, iface)
-		return errors.Join(err, a.updateAllPorts(), a.failures.detached(&a.home, index), at.Close())
+		return errors.Join(err, a.detach(iface))
 	}
 	return nil
 }
@@ -201,10 +200,15 @@ func (a *Aggregator) Mode(iface string) (afxdp.AttachMode, bool) {
 func (a *Aggregator) Detach(iface string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	at := a.ports[iface]
-	if at == nil {
+	if a.ports[iface] == nil {
 		return nil
 	}
+	return a.detach(iface)
+}
+
+// detach takes the program off a port. The caller holds the lock.
+func (a *Aggregator) detach(iface string) error {
+	at := a.ports[iface]
 	delete(a.ports, iface)
 	return errors.Join(a.updateAllPorts(), at.Close(), a.failures.detached(&a.home, at.index))
 }
