@@ -110,7 +110,7 @@ func TestParameterServerRefuses(t *testing.T) {
 			"16 bits":    {func(r *pb.JoinRequest) { r.Sender = 1 + 1<<16 }, codes.InvalidArgument, []string{"65537"}},
 			"address":    {func(r *pb.JoinRequest) { r.Ip = []byte{1, 2} }, codes.InvalidArgument, []string{"2 bytes"}},
 			"hot set":    {func(r *pb.JoinRequest) { r.HotSet = []byte("x") }, codes.FailedPrecondition, []string{"hot set"}},
-			"two fields": {func(r *pb.JoinRequest) { r.Agree = map[string]string{"job.sync": "false", "model.epochs": "3"} }, codes.FailedPrecondition, []string{"worker 1", "job.sync: false here, true at the server", "model.epochs: 3 here, 2 at the server", "to all hosts"}},
+			"two fields": {func(r *pb.JoinRequest) { r.Agree = map[string]string{"job.sync": "false", "model.epochs": "3"} }, codes.FailedPrecondition, []string{"worker 1", "job.sync: false here, true at the server", "model.epochs: 3 here, 2 at the server; copy one cluster file", "to all hosts"}},
 		} {
 			wants(t, what, w.join(t, c.change), c.code, c.parts...)
 		}
