@@ -93,8 +93,8 @@ func (a *Agent) listen() (err error) {
 	return nil
 }
 
-// Serve takes clients until ctx ends, all jobs have ended, or the socket fails. Its error is nil if
-// ctx has ended.
+// Serve takes clients until ctx ends, the agent is closed, all jobs have ended, or the socket fails.
+// Only of the last two it returns an error.
 func (a *Agent) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -115,7 +115,7 @@ func (a *Agent) Serve(ctx context.Context) error {
 		switch {
 		case errors.Is(context.Cause(ctx), errJobsEnded):
 			return a.jobsEnded()
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
 			return nil
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ECONNABORTED):
 			a.cfg.Log.Warn("a client could not be taken", "error", err)

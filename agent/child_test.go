@@ -2,5 +2,316 @@
 
 package agent_test
 
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/internal/agentclient"
+	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/local"
+	"github.com/libra-ina/libra/ps"
+)
+
 // children are what the test binary does instead of testing, by the value of LIBRA_AGENT_CHILD.
-var children = map[string]func() int{}
+var children = map[string]func() int{"push": pushUntilKilled, "nobody": pushUnprivileged, "agent": serveUntilKilled}
+
+// child is the command that has the test binary be one of children.
+func child(t *testing.T, what, socket string, arg int) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), "LIBRA_AGENT_CHILD="+what, "LIBRA_AGENT_SOCKET="+socket, "LIBRA_AGENT_ARG="+strconv.Itoa(arg))
+	proc.DieWithParent(cmd)
+	return cmd
+}
+
+func fail(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// ownBatch is what a child pushes: ones to the hot rows, to cold rows, and to a row of its own.
+func ownBatch(own int) (keys []uint64, grads []float32) {
+	keys = append(hotKeys(), 500, 501, 502, 503, 10_000+uint64(own))
+	for range len(keys) * dim {
+		grads = append(grads, 1)
+	}
+	return keys, grads
+}
+
+// pushUntilKilled pushes, with several on their way, and prints a byte for each push
+// that is acknowledged.
+func pushUntilKilled() int {
+	ctx := context.Background()
+	c, err := agentclient.Dial(ctx, os.Getenv("LIBRA_AGENT_SOCKET"), agentproto.Hello{Job: jobName, Entries: 16, BufferBytes: 64 << 10})
+	if err != nil {
+		return fail(err)
+	}
+	own, _ := strconv.Atoi(os.Getenv("LIBRA_AGENT_ARG"))
+	keys, grads := ownBatch(own)
+	var waiting []uint64
+	for {
+		ticket, err := c.Push(ctx, keys, grads)
+		if err != nil {
+			return fail(err)
+		}
+		if waiting = append(waiting, ticket); len(waiting) < 8 {
+			continue
+		}
+		got, err := c.Wait(ctx, waiting[0])
+		if err == nil && got.Status != agentproto.OK {
+			err = got.Status
+		}
+		if err != nil {
+			return fail(err)
+		}
+		waiting = waiting[1:]
+		if _, err := os.Stdout.Write([]byte{'.'}); err != nil {
+			return fail(err)
+		}
+	}
+}
+
+// Clients are killed while they push, one after the other, beside one that goes on. Each
+// push of the dead is whole or absent, those that were acknowledged are there, the memory is returned, and
+// the sums of the other are exact.
+func TestClientsAreKilled(t *testing.T) {
+	kills := 100
+	if testing.Short() {
+		kills = 10
+	}
+	b := newBed(t)
+	other := b.dial()
+	keys, grads := batch(1, 40)
+	for i := range keys { // rows of its own, a hot one among them
+		keys[i] = 20_000 + uint64(i)
+	}
+	otherPushes := 0
+	acknowledged := make([]int, kills)
+	for i := range kills {
+		cmd := child(t, "push", b.socket, i)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.ReadFull(out, make([]byte, 1+i%30)); err != nil {
+			t.Fatalf("client %d ended after %d acknowledgements: %v\n%s", i, n, err, &stderr)
+		}
+		if _, err := other.Push(within(t), keys, grads); err != nil {
+			t.Fatal(err)
+		}
+		otherPushes++
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		acknowledged[i] = 1 + i%30 + len(rest)
+		_ = cmd.Wait()
+	}
+	if err := other.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	b.idle(int64(agentproto.LayoutOf(16, 64<<10).Total))
+
+	// What the rows of their own say was pushed by each is pushed to all rows.
+	before := make([]float32, dim*kills)
+	own := make([]uint64, kills)
+	for i := range own {
+		own[i] = 10_000 + uint64(i)
+	}
+	after := make([]float32, dim*kills)
+	if err := b.cluster.Worker(0).Pull(within(t), own, before); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.cluster.Commit(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.cluster.Worker(0).Pull(within(t), own, after); err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for i := range kills {
+		n := int(before[dim*i] - after[dim*i] + 0.5)
+		if n < acknowledged[i] {
+			t.Errorf("client %d: %d pushes are in the sums, %d were acknowledged", i, n, acknowledged[i])
+		}
+		total += n
+		all, ones := ownBatch(i)
+		b.expect(n, all, ones)
+	}
+	b.expect(otherPushes, keys, grads)
+	b.check()
+	t.Logf("%d pushes of %d clients", total, kills)
+}
+
+// pushUnprivileged pushes once.
+func pushUnprivileged() int {
+	ctx := context.Background()
+	missing, err := sys.MissingCapabilities(sys.CapNetAdmin, sys.CapSysAdmin, sys.CapPerfmon, sys.CapBPF)
+	if err != nil || len(missing) != 4 {
+		return fail(fmt.Errorf("it has capabilities: only %v are missing: %w", missing, err))
+	}
+	c, err := agentclient.Dial(ctx, os.Getenv("LIBRA_AGENT_SOCKET"), agentproto.Hello{Job: jobName})
+	if err != nil {
+		return fail(err)
+	}
+	keys, grads := ownBatch(0)
+	if _, err := c.Push(ctx, keys, grads); err != nil {
+		return fail(err)
+	}
+	if err := errors.Join(c.Flush(ctx), c.Close()); err != nil {
+		return fail(err)
+	}
+	return 0
+}
+
+// A user without capabilities, in a network namespace without anything, pushes exactly, if the
+// job is for that user or one of its groups, and is refused otherwise.
+func TestUnprivilegedClient(t *testing.T) {
+	const nobody, elsewhere = 65534, 54321
+	if os.Geteuid() != 0 {
+		t.Skip("becoming another user needs root")
+	}
+	for _, c := range []struct {
+		name    string
+		change  func(*agent.Job)
+		allowed bool
+	}{
+		{"as a user", func(j *agent.Job) { j.Users = []uint32{elsewhere, nobody} }, true},
+		{"in a group", func(j *agent.Job) { j.Groups = []uint32{elsewhere, nobody} }, true},
+		{"otherwise", func(j *agent.Job) { j.Users, j.Groups = []uint32{elsewhere}, []uint32{elsewhere} }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBed(t, func(cfg *agent.Config) { c.change(&cfg.Jobs[0]) })
+			program := filepath.Join(shortDir(t), "client") // others cannot reach the directories that go test makes
+			text, err := os.ReadFile(os.Args[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(program, text, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			cmd := child(t, "nobody", b.socket, 0)
+			cmd.Path, cmd.Args[0], cmd.Dir = program, program, "/"
+			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+			cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
+			out, err := cmd.CombinedOutput()
+			if !c.allowed {
+				if err == nil || !strings.Contains(string(out), "add the user or a group of it to the job in the agent's configuration: user nobody (65534), job clicks") {
+					t.Errorf("%v\n%s", err, out)
+				}
+				if n := b.agent.Stats().Refused[agentproto.NotAllowed]; n != 1 {
+					t.Errorf("%d clients are counted as not allowed", n)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			keys, grads := ownBatch(0)
+			b.expect(1, keys, grads)
+			b.check()
+		})
+	}
+}
+
+// serveUntilKilled is an agent with its job.
+func serveUntilKilled() int {
+	ctx := context.Background()
+	cluster, err := local.Open(ctx, local.Config{Dim: dim, Hot: hotKeys(), Optimizer: sgd})
+	if err != nil {
+		return fail(err)
+	}
+	a, err := agent.Listen(agent.Config{
+		Socket: os.Getenv("LIBRA_AGENT_SOCKET"),
+		Jobs:   []agent.Job{{Name: jobName, Worker: cluster.Worker(0), Dim: dim, Exp: ps.DefaultExp}},
+		Log:    slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return fail(err)
+	}
+	fmt.Println("ready")
+	return fail(a.Serve(ctx))
+}
+
+// The agent is killed. The call that waits and all later ones fail, with an error that
+// names it; another agent takes over the socket.
+func TestAgentIsKilled(t *testing.T) {
+	socket := filepath.Join(shortDir(t), "agent.sock")
+	cmd := child(t, "agent", socket, 0)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the agent says %q, %v", line, err)
+	}
+	c, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: jobName, Parties: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	keys, grads := ownBatch(0)
+	if _, err := c.Push(within(t), keys, grads); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	ticket, err := c.Submit(within(t), agentproto.Entry{Op: agentproto.Barrier}) // waits for another party
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() {
+		_, err := c.Wait(within(t), ticket)
+		waited <- err
+	}()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	named := fmt.Sprintf("the agent at %s (process %d) has gone", socket, cmd.Process.Pid)
+	names := func(call string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), named) {
+			t.Errorf("%s: %v, want one with %q", call, err, named)
+		}
+	}
+	names("the call that waits", <-waited)
+	names("flush", c.Flush(within(t)))
+	names("pull", c.Pull(within(t), keys, grads))
+	_, err = c.Prepare(within(t), keys)
+	names("prepare", err)
+
+	b := newBed(t, func(cfg *agent.Config) { cfg.Socket = socket })
+	if err := b.dial().Flush(within(t)); err != nil {
+		t.Errorf("at the next agent: %v", err)
+	}
+}

@@ -22,7 +22,7 @@ const (
 	MinEntries         = 8
 	MaxEntries         = 65536
 	DefaultBufferBytes = 8 << 20
-	page               = 4096
+	pageSize           = 4096
 )
 
 const (

@@ -15,7 +15,7 @@ func LayoutOf(entries uint32, bufferBytes uint64) Layout {
 	return l
 }
 
-func pages(n uint64) uint64 { return (n + page - 1) &^ (page - 1) }
+func pages(n uint64) uint64 { return (n + pageSize - 1) &^ (pageSize - 1) }
 
 // EndedError is why an agent has ended a session.
 type EndedError struct {

@@ -1,0 +1,141 @@
+//go:build linux
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/internal/agentclient"
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+func party(n uint32) func(*agentproto.Hello) {
+	return func(h *agentproto.Hello) { h.Parties = n }
+}
+
+// The host meets the other workers once a step, when all of its parties have come and all that they
+// pushed is acknowledged.
+func TestBarriers(t *testing.T) {
+	const parties, steps, first = 3, 5, 7
+	keys, grads := batch(1, 20)
+	var b *bed
+	var mu sync.Mutex // the detector of races does not see what shared memory orders
+	var met []uint64
+	b = newBed(t, func(c *agent.Config) {
+		c.Jobs[0].NextStep = first
+		c.Jobs[0].Barrier = func(ctx context.Context, step uint64) error {
+			mu.Lock()
+			defer mu.Unlock()
+			met = append(met, step)
+			b.expect(parties, keys, grads)
+			b.check()
+			return ctx.Err()
+		}
+	})
+	b.dial() // takes no part
+	var group sync.WaitGroup
+	for range parties {
+		c := b.dial(party(parties))
+		if c.Welcome().NextStep != first {
+			t.Errorf("the next step is %d", c.Welcome().NextStep)
+		}
+		group.Go(func() {
+			for step := range uint64(steps) {
+				if _, err := c.Push(within(t), keys, grads); err != nil {
+					t.Error(err)
+				}
+				if err := c.Barrier(within(t), first+step); err != nil {
+					t.Errorf("step %d: %v", first+step, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(met, []uint64{7, 8, 9, 10, 11}) {
+		t.Errorf("the host met the others at steps %v", met)
+	}
+}
+
+// Parties that do not fit are refused; a step that is not due, and a barrier that cannot be complete,
+// fail.
+func TestBarriersFail(t *testing.T) {
+	refusal := errors.New("the job is at another step")
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Barrier = func(_ context.Context, step uint64) error {
+			if step == 1 {
+				return refusal
+			}
+			return nil
+		}
+	})
+	refuse := func(n uint32) {
+		t.Helper()
+		c, err := agentclient.Dial(within(t), b.socket, agentproto.Hello{Job: jobName, Parties: n})
+		if err == nil {
+			_ = c.Close()
+		}
+		if !errors.Is(err, agentproto.Parties) {
+			t.Errorf("a party of %d: %v", n, err)
+		}
+	}
+	both := []*agentclient.Client{b.dial(party(2))}
+	refuse(3)
+	both = append(both, b.dial(party(2)))
+	refuse(2)
+	barrier := func(step uint64) (err error) {
+		errs := make([]error, 2)
+		var group sync.WaitGroup
+		for i, c := range both {
+			group.Go(func() { errs[i] = c.Barrier(within(t), step) })
+		}
+		group.Wait()
+		if (errs[0] == nil) != (errs[1] == nil) {
+			t.Errorf("step %d: the parties are told %v", step, errs)
+		}
+		return errs[1]
+	}
+	var failed *agentclient.Failed
+	if err := barrier(3); !errors.As(err, &failed) || failed.Status != agentproto.BadStep || failed.Detail != 0 {
+		t.Errorf("a step that is not due: %v", err)
+	}
+	if err := barrier(0); err != nil {
+		t.Error(err)
+	}
+	if err := barrier(1); !errors.As(err, &failed) || failed.Status != agentproto.Refused || failed.Peer != agentproto.Server {
+		t.Errorf("the server refuses: %v", err)
+	}
+
+	// One party waits, the other dies.
+	ticket, err := both[0].Submit(within(t), agentproto.Entry{Op: agentproto.Barrier, Step: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := both[0].Flush(within(t)); err != nil { // the barrier's turn has come
+		t.Fatal(err)
+	}
+	if err := both[1].Conn().Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := both[0].Wait(within(t), ticket); err != nil || got.Status != agentproto.PartyGone {
+		t.Errorf("the party that waited: %+v, %v", got, err)
+	}
+	if err := both[0].Barrier(within(t), 1); !errors.Is(err, agentproto.PartyGone) {
+		t.Errorf("the next barrier: %v", err)
+	}
+	refuse(2)
+	if err := both[0].Conn().Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.idle(0)
+	// All are gone: new ones may form.
+	if err := b.dial(party(1)).Barrier(within(t), 2); !errors.Is(err, agentproto.BadStep) {
+		t.Errorf("step 1 is due still: %v", err)
+	}
+}

@@ -1,0 +1,111 @@
+//go:build linux
+
+package agent_test
+
+import (
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/internal/agentclient"
+	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/local"
+)
+
+// An agent that is closed tells its clients, and what they have pushed is acknowledged
+// before Close returns.
+func TestCloseKeepsWhatWasPushed(t *testing.T) {
+	const pushes = 10
+	b := newBed(t)
+	c := b.dial()
+	keys, grads := batch(2, 300)
+	for range pushes {
+		if _, err := c.Push(within(t), keys, grads); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for m := c.Memory(); m.SQHead.Load() != m.SQTail.Load(); { // accepted
+		runtime.Gosched()
+	}
+	if err := b.agent.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if held := b.agent.Stats().Jobs[0].Memory; held != 0 {
+		t.Errorf("%d bytes of memory are held", held)
+	}
+	// Completions that came before the end are read, then the error comes.
+	if _, err := c.Wait(within(t), pushes+1); !errors.Is(err, agentproto.AgentClosed) {
+		t.Errorf("a call ends with %v", err)
+	}
+	b.expect(pushes, keys, grads)
+	b.check()
+}
+
+// A job whose worker has ended takes its clients with it, with the reason. The other job goes on.
+func TestJobEnds(t *testing.T) {
+	b := newBed(t)
+	ends, err := local.Open(t.Context(), local.Config{Dim: dim, Hot: hotKeys(), Optimizer: sgd})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ends.Close()
+	socket := filepath.Join(shortDir(t), "both")
+	serve(t, agent.Config{Socket: socket, Log: slog.New(slog.DiscardHandler), Jobs: []agent.Job{
+		{Name: "stays", Worker: b.cluster.Worker(0), Dim: dim},
+		{Name: "ends", Worker: ends.Worker(0), Dim: dim},
+	}})
+	stays, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: "stays"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stays.Close()
+	c, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: "ends"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := ends.Worker(0).Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Wait(within(t), 0)
+	if !errors.Is(err, agentproto.JobEnded) || !strings.Contains(err.Error(), "endpoint is closed") {
+		t.Errorf("the client is told %v", err)
+	}
+	for refused := false; !refused; { // the agent may still be about to notice
+		late, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: "ends"})
+		if refused = err != nil; refused && !errors.Is(err, agentproto.JobEnded) {
+			t.Errorf("a client that comes later is told %v", err)
+		}
+		if !refused {
+			_ = late.Close()
+		}
+	}
+	if err := stays.Flush(within(t)); err != nil {
+		t.Errorf("the client of the other job: %v", err)
+	}
+}
+
+// An agent none of whose jobs is left says so.
+func TestAllJobsEnd(t *testing.T) {
+	b := newBed(t)
+	a, err := agent.Listen(agent.Config{Socket: filepath.Join(shortDir(t), "sock"), Jobs: []agent.Job{{Name: "one", Worker: b.cluster.Worker(0), Dim: dim}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.agent.Close(); err != nil { // it has the same worker
+		t.Fatal(err)
+	}
+	if err := b.cluster.Worker(0).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Serve(within(t)); err == nil || !strings.Contains(err.Error(), "all jobs have ended") || !strings.Contains(err.Error(), "job one: transport: endpoint is closed") {
+		t.Errorf("Serve returns %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}

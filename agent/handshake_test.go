@@ -1,0 +1,140 @@
+//go:build linux
+
+package agent_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/internal/agentclient"
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// Each client that cannot be admitted is told why and what to do, and is counted.
+func TestHandshakeRefuses(t *testing.T) {
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Limits = agent.Limits{Clients: 2, Memory: 1 << 20}
+	})
+	refused := map[agentproto.Code]uint64{}
+	refuse := func(want agentproto.Code, text string, change func(*agentproto.Hello)) {
+		t.Helper()
+		hello := agentproto.Hello{Oldest: 1, Newest: 1, Job: jobName, Entries: 16, BufferBytes: 4096}
+		change(&hello)
+		c, err := agentclient.Dial(within(t), b.socket, hello)
+		if c != nil && err == nil {
+			_ = c.Close()
+		}
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), want.Error()) || !strings.Contains(err.Error(), text) {
+			t.Errorf("got %v, want %q with %q", err, want, text)
+		}
+		refused[want]++
+	}
+	refuse(agentproto.BadVersion, "versions 2 to 7, the agent version 1", func(h *agentproto.Hello) { h.Oldest, h.Newest = 2, 7 })
+	refuse(agentproto.Features, "bits 0x10", func(h *agentproto.Hello) { h.Features = 16 })
+	refuse(agentproto.NoJob, `"ads"; it serves clicks`, func(h *agentproto.Hello) { h.Job = "ads" })
+	refuse(agentproto.Dimension, "rows of job clicks have 2, the client expects 3", func(h *agentproto.Hello) { h.Dim = 3 })
+	refuse(agentproto.HotSet, "", func(h *agentproto.Hello) { h.HotSet[5] = 1 })
+	refuse(agentproto.NoMemory, "in 1048576 bytes", func(h *agentproto.Hello) { h.BufferBytes = 1 << 20 })
+	refuse(agentproto.NoMemory, "in 1048576 bytes", func(h *agentproto.Hello) { h.BufferBytes = 1<<64 - 1 })
+	refuse(agentproto.BadHello, "5 entries", func(h *agentproto.Hello) { h.Entries = 5 })
+	refuse(agentproto.BadHello, "131072 entries", func(h *agentproto.Hello) { h.Entries = 1 << 17 })
+
+	small := func(h *agentproto.Hello) { h.BufferBytes, h.HotSet = 4096, b.hot.Fingerprint() }
+	c := b.dial(small)
+	if w := c.Welcome(); w.Dim != dim || w.HotRows != hotRows || w.HotSet != b.hot.Fingerprint() || w.Exponent != -46 || int(w.PID) != os.Getpid() {
+		t.Errorf("welcome %+v", w)
+	}
+	b.dial(small)
+	refuse(agentproto.Clients, "2", small)
+
+	// What is no HELLO at all.
+	for _, message := range []string{"", "x", strings.Repeat("x", agentproto.HelloLen), strings.Repeat("x", 1000)} {
+		conn, err := net.Dial("unixpacket", b.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte(message)); err != nil {
+			t.Fatal(err)
+		}
+		answer := make([]byte, 1000)
+		n, _ := conn.Read(answer)
+		if _, err := agentproto.ParseAnswer(answer[:n]); !errors.Is(err, agentproto.BadHello) {
+			t.Errorf("%d bytes are answered by %v", len(message), err)
+		}
+		refused[agentproto.BadHello]++
+		_ = conn.Close()
+	}
+	for code, n := range refused {
+		if got := b.agent.Stats().Refused[code]; got != n {
+			t.Errorf("%d clients are counted as refused for %q, want %d", got, code, n)
+		}
+	}
+	if err := c.Flush(within(t)); err != nil {
+		t.Error("the client that was admitted notices: ", err)
+	}
+}
+
+// A socket that an agent left behind is replaced; one that is in use, or a file, is not.
+func TestSocketInTheWay(t *testing.T) {
+	b := newBed(t)
+	cfg := agent.Config{Socket: b.socket, Jobs: []agent.Job{{Name: "other", Worker: b.cluster.Worker(0), Dim: 1}}}
+	if _, err := agent.Listen(cfg); err == nil || !strings.Contains(err.Error(), "another agent serves it") {
+		t.Errorf("a second agent: %v", err)
+	}
+	b.dial()
+	dir := shortDir(t)
+	cfg.Socket = dir + "/left"
+	left, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: cfg.Socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	_ = left.Close()
+	a, err := agent.Listen(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(cfg.Socket, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agent.Listen(cfg); err == nil || !strings.Contains(err.Error(), "no socket is there") {
+		t.Errorf("a file: %v", err)
+	}
+	if text, err := os.ReadFile(cfg.Socket); string(text) != "mine" {
+		t.Error("the file is gone: ", err)
+	}
+}
+
+// A job that nobody could use, or two of one name, are refused at once.
+func TestConfigIsChecked(t *testing.T) {
+	b := newBed(t)
+	w := b.cluster.Worker(0)
+	for want, cfg := range map[string]agent.Config{
+		"no job":           {},
+		"has no worker":    {Jobs: []agent.Job{{Name: "a"}}},
+		"0 bytes":          {Jobs: []agent.Job{{Worker: w}}},
+		"dimension 0":      {Jobs: []agent.Job{{Name: "a", Worker: w}}},
+		"another job":      {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}, {Name: "a", Worker: w, Dim: 1}}},
+		"at least":         {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1, Limits: agent.Limits{Memory: 4096}}}},
+		"no such file":     {Socket: "/nowhere/at/all", Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}}},
+		"invalid argument": {Socket: shortDir(t) + strings.Repeat("/x", 60), Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}}},
+	} {
+		if want == "invalid argument" {
+			_ = os.MkdirAll(cfg.Socket[:strings.LastIndex(cfg.Socket, "/")], 0o755)
+		}
+		a, err := agent.Listen(cfg)
+		if err == nil {
+			_ = a.Close()
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), "agent: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
