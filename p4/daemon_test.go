@@ -266,7 +266,7 @@ func TestDaemonRefuses(t *testing.T) {
 	b.create(8)
 	b.sw.Fail(codes.Unavailable)
 	_, err = b.client.CreateJob(t.Context(), b.spec(9))
-	refused("a job while the switch is away", err, codes.Unavailable, "the switch does not answer", "--p4runtime")
+	refused("a job while the switch is away", err, codes.Unavailable, "the switch does not answer", "--p4-runtime")
 	b.create(9)
 
 	spec := b.spec(10)
@@ -350,8 +350,8 @@ func TestDaemonRefusesAtItsStart(t *testing.T) {
 		want   []string
 	}{
 		"nothing there": {func(c *cluster.Config, _ *p4.Switch) { c.Switch.P4.Runtime += ".absent" },
-			[]string{"the switch does not answer at unix:", "check that it runs and that --p4runtime"}},
-		"no address": {func(c *cluster.Config, _ *p4.Switch) { c.Switch.P4.Runtime = "" }, []string{"--p4runtime", "switch.p4.runtime"}},
+			[]string{"the switch does not answer at unix:", "check that it runs and that --p4-runtime"}},
+		"no address": {func(c *cluster.Config, _ *p4.Switch) { c.Switch.P4.Runtime = "" }, []string{"--p4-runtime", "switch.p4.runtime"}},
 		"no ports":   {func(c *cluster.Config, _ *p4.Switch) { c.Switch.P4.Ports = nil }, []string{"--p4-ports"}},
 		"another program": {func(_ *cluster.Config, s *p4.Switch) {
 			s.Load(&rt.ForwardingPipelineConfig{

@@ -44,7 +44,7 @@ func (c *client) explain(what string, err error) error {
 	case codes.OK:
 		return nil
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-		return fmt.Errorf("p4: %s: %w at %s: check that it runs and that --p4runtime (switch.p4.runtime) names its P4Runtime address: %w",
+		return fmt.Errorf("p4: %s: %w at %s: check that it runs and that --p4-runtime (switch.p4.runtime) names its P4Runtime address: %w",
 			what, ErrUnreachable, c.target, err)
 	case codes.PermissionDenied:
 		return fmt.Errorf("p4: %s: %w at %s: stop the other controller, or take a higher election ID than %d (--p4-election): %w",

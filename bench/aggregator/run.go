@@ -184,15 +184,15 @@ const leastHot = wire.Lanes * wire.MaxStripes
 
 func (c *Config) check() error {
 	return harness.Check("aggregator benchmark",
-		harness.Known("test", Tests(), c.Tests...),
-		harness.Known("backend", Backends(), c.Backends...),
-		harness.InRange("as a Zipf exponent", 0, 4, c.Exponents...),
-		harness.InRange("stripes a frame", 1, wire.MaxStripes, c.Stripes...),
-		harness.InRange("hot parameters", leastHot, plane.MaxSlots, c.Hot...),
-		harness.InRange("hot parameters", leastHot, plane.MaxSlots, c.Sweep...),
+		harness.Known("tests", Tests(), c.Tests...),
+		harness.Known("backends", Backends(), c.Backends...),
+		harness.InRange("exponents", 0, 4, c.Exponents...),
+		harness.InRange("stripes", 1, wire.MaxStripes, c.Stripes...),
+		harness.InRange("hot", leastHot, plane.MaxSlots, c.Hot...),
+		harness.InRange("sweep", leastHot, plane.MaxSlots, c.Sweep...),
 		harness.InRange("workers", 1, plane.MaxWorkers, c.Workers...),
 		harness.InRange("parameters", 1, plane.MaxSlots, c.Parameters),
 		harness.InRange("rounds", 1, 1000, c.Rounds),
-		harness.InRange("for one measurement", 0, time.Minute, c.Duration),
+		harness.InRange("duration", 0, time.Minute, c.Duration),
 	)
 }

@@ -111,7 +111,7 @@ func (c *Config) check() error {
 	return harness.Check("arithmetic study", order,
 		harness.InRange("batches", 0, math.MaxInt, c.Batches),
 		harness.InRange("pairs", 1, math.MaxInt, c.Pairs),
-		harness.InRange("trials", 1, math.MaxInt, c.Trials),
+		harness.InRange("rounds", 1, math.MaxInt, c.Trials),
 		harness.InRange("senders", 0, math.MaxInt, c.Senders),
 		harness.InRange("additions", 1, math.MaxInt, c.Additions...),
 	)
@@ -138,7 +138,7 @@ type Study struct {
 // is left out, with a note. When ctx is done, RunStudy returns what it has and the
 // cause.
 func RunStudy(ctx context.Context, c Config, parts []string, progress harness.Progress) (*Study, error) {
-	if err := harness.Known("test", Parts(), parts...); err != nil {
+	if err := harness.Known("tests", Parts(), parts...); err != nil {
 		return nil, err
 	}
 	measured := aggregator.Defaults()

@@ -87,13 +87,13 @@ func Defaults() Config {
 
 func (c *Config) check() error {
 	return harness.Check("engine",
-		harness.Known("test", Tests(), c.Tests...),
-		harness.InRange("bytes in a frame", minSize, jumboSize, c.Sizes...),
-		harness.Known("baseline", Baselines(), c.Baselines...),
+		harness.Known("tests", Tests(), c.Tests...),
+		harness.InRange("sizes", minSize, jumboSize, c.Sizes...),
+		harness.Known("peers", Baselines(), c.Baselines...),
 		harness.InRange("rounds", 1, 1000, c.Rounds),
-		harness.InRange("for one measurement", 10*time.Millisecond, time.Minute, c.Duration),
-		harness.InRange("of warm-up", 0, time.Minute, c.WarmUp),
-		harness.InRange("as the number of a CPU", 0, runtime.NumCPU()-1, c.CPUs[:]...),
+		harness.InRange("duration", 10*time.Millisecond, time.Minute, c.Duration),
+		harness.InRange("warm-up", 0, time.Minute, c.WarmUp),
+		harness.InRange("CPU", 0, runtime.NumCPU()-1, c.CPUs[:]...),
 	)
 }
 

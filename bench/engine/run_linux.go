@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -49,6 +50,9 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	}
 	err = r.measureAll(ctx)
 	r.report.judge()
+	if errors.Is(err, fs.ErrPermission) && len(r.report.Results) == 0 {
+		return nil, err
+	}
 	return r.report, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/libra-ina/libra/internal/report"
 )
@@ -25,6 +26,14 @@ func WriteTables(w io.Writer, reports ...Report) error {
 		r.Print(out)
 	}
 	return out.Err()
+}
+
+// A Judged report tells what an experiment has to reach, which is of interest to those
+// who change Libra.
+type Judged interface {
+	Report
+	// Unjudged forgets what was to be reached.
+	Unjudged()
 }
 
 // Verdict compares a figure with what is wanted of it.
@@ -99,6 +108,15 @@ func PrintUnavailable(out *report.Printer, all []Unavailable) {
 // ErrConfig is wrapped by errors about an experiment's configuration.
 var ErrConfig = errors.New("invalid configuration")
 
+// ConfigError is one about a field of a configuration, which is called as the flag for it
+// is. It wraps [ErrConfig].
+type ConfigError struct{ Field, Problem string }
+
+func (e *ConfigError) Error() string { return ErrConfig.Error() + ": " + e.Field + ": " + e.Problem }
+
+// Unwrap returns [ErrConfig].
+func (e *ConfigError) Unwrap() error { return ErrConfig }
+
 // ErrUnsupported is the error of experiments that need Linux where there is none.
 var ErrUnsupported = fmt.Errorf("network namespaces and XDP exist on Linux only: %w", errors.ErrUnsupported)
 
@@ -110,23 +128,21 @@ func Check(experiment string, errs ...error) error {
 	return nil
 }
 
-// InRange returns an error that wraps [ErrConfig] unless all values are within
-// limits. name is a plural noun, such as "rounds".
-func InRange[T cmp.Ordered](name string, least, most T, values ...T) error {
+// InRange returns a [ConfigError] unless all values of a field are within limits.
+func InRange[T cmp.Ordered](field string, least, most T, values ...T) error {
 	for _, v := range values {
 		if !(v >= least && v <= most) { // NaN is not
-			return fmt.Errorf("%w: %v %s, want %v to %v", ErrConfig, v, name, least, most)
+			return &ConfigError{field, fmt.Sprintf("%v is not from %v to %v", v, least, most)}
 		}
 	}
 	return nil
 }
 
-// Known returns an error that wraps [ErrConfig] unless all values are among the
-// known ones. name is a singular noun, such as "test".
-func Known[T comparable](name string, known []T, values ...T) error {
+// Known returns a [ConfigError] unless all values of a field are among the known ones.
+func Known[T comparable](field string, known []T, values ...T) error {
 	for _, v := range values {
 		if !slices.Contains(known, v) {
-			return fmt.Errorf("%w: no %s %q; there are %v", ErrConfig, name, fmt.Sprint(v), known)
+			return &ConfigError{field, fmt.Sprintf("%q is none of %s", fmt.Sprint(v), strings.Trim(fmt.Sprint(known), "[]"))}
 		}
 	}
 	return nil

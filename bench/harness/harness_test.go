@@ -184,11 +184,11 @@ func TestConfigurationErrorsNameWhatIsWrong(t *testing.T) {
 		t.Error(err)
 	}
 	for want, err := range map[string]error{
-		"12 rounds, want 1 to 9":         InRange("rounds", 1, 9, 3, 12),
-		"0 rounds, want 1 to 9":          InRange("rounds", 1, 9, 0),
-		"NaN exponents":                  InRange("exponents", 0, 4, math.NaN()),
-		"no test \"c\"; there are [a b]": Known("test", []string{"a", "b"}, "a", "c"),
-		"1m0s durations, want 1ms to 1s": InRange("durations", time.Millisecond, time.Second, time.Minute),
+		"rounds: 12 is not from 1 to 9":        InRange("rounds", 1, 9, 3, 12),
+		"rounds: 0 is not from 1 to 9":         InRange("rounds", 1, 9, 0),
+		"exponents: NaN":                       InRange("exponents", 0, 4, math.NaN()),
+		"tests: \"c\" is none of a b":          Known("tests", []string{"a", "b"}, "a", "c"),
+		"duration: 1m0s is not from 1ms to 1s": InRange("duration", time.Millisecond, time.Second, time.Minute),
 	} {
 		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want ErrConfig and %q", err, want)

@@ -110,10 +110,10 @@ func (c *Config) check() error {
 		none = fmt.Errorf("%w: no log to study", harness.ErrConfig)
 	}
 	return harness.Check("hotset study", none,
-		harness.InRange("synthetic rows", 1, math.MaxInt, c.SyntheticRows),
-		harness.InRange("as a sampling rate", math.SmallestNonzeroFloat64, 1, c.Rates...),
-		harness.InRange("samples", 1, math.MaxInt, c.Samples),
-		harness.InRange("parameters a step", 1, math.MaxInt, c.Steps...),
+		harness.InRange("rows", 1, math.MaxInt, c.SyntheticRows),
+		harness.InRange("rates", math.SmallestNonzeroFloat64, 1, c.Rates...),
+		harness.InRange("rounds", 1, math.MaxInt, c.Samples),
+		harness.InRange("steps", 1, math.MaxInt, c.Steps...),
 		harness.InRange("rows of a batch", 1, math.MaxInt, c.BatchRows),
 		harness.InRange("pairs of a batch", 1, math.MaxInt, c.BatchSizes...),
 	)

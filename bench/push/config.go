@@ -73,12 +73,12 @@ func Defaults() Config {
 func (c *Config) check() error {
 	return harness.Check("push",
 		harness.InRange("workers", 1, 64, c.Workers...),
-		harness.InRange("pairs in a batch", 1, 16384, c.Batches...),
-		harness.Known("baseline", Baselines(), c.Baselines...),
+		harness.InRange("batches", 1, 16384, c.Batches...),
+		harness.Known("peers", Baselines(), c.Baselines...),
 		harness.InRange("rounds", 1, 1000, c.Rounds),
-		harness.InRange("for one measurement", 10*time.Millisecond, time.Minute, c.Duration),
-		harness.InRange("of warm-up", 0, time.Minute, c.WarmUp),
-		harness.InRange("between two harvests", time.Millisecond, time.Minute, c.Harvest),
+		harness.InRange("duration", 10*time.Millisecond, time.Minute, c.Duration),
+		harness.InRange("warm-up", 0, time.Minute, c.WarmUp),
+		harness.InRange("harvest", time.Millisecond, time.Minute, c.Harvest),
 	)
 }
 

@@ -44,10 +44,10 @@ func newLink(name string, queues int, stamps bool) (l *link, err error) {
 		}
 	}()
 	if l.near, err = testbed.NewNamespace(); err != nil {
-		return nil, err
+		return l, err
 	}
 	if l.far, err = testbed.NewNamespace(); err != nil {
-		return nil, err
+		return l, err
 	}
 	return l, l.plug()
 }

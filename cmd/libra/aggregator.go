@@ -30,17 +30,11 @@ Everything takes about two minutes.`,
   libra bench aggregator --tests cost --arithmetics exact,fixed --modes combine --stripes 10 --rounds 15
   libra bench aggregator --tests negotiation --backends udp --json`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Tests = named[aggregator.Test](tests)
-			if c.Arithmetics, err = choose(arithmetics, aggregator.Arithmetics()); err != nil {
-				return usagef(cmd, "--arithmetics: %w", err)
-			}
-			if c.Modes, err = choose(modes, aggregator.Modes()); err != nil {
-				return usagef(cmd, "--modes: %w", err)
-			}
-			if c.Backends, err = choose(backends, aggregator.Backends()); err != nil {
-				return usagef(cmd, "--backends: %w", err)
-			}
+			c.Arithmetics = choose(arithmetics, aggregator.Arithmetics())
+			c.Modes = choose(modes, aggregator.Modes())
+			c.Backends = choose(backends, aggregator.Backends())
 			return measure(cmd, &out, "measurements", func(p harness.Progress) (*aggregator.Report, error) {
 				c.Progress = p
 				return aggregator.Run(cmd.Context(), c)
@@ -60,20 +54,21 @@ Everything takes about two minutes.`,
 	f.IntVar(&c.Parameters, "parameters", c.Parameters, "length of the vector that is reduced after a negotiation")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.DurationVar(&c.Duration, "duration", 0, fmt.Sprintf("time of one measurement (default %v; of negotiations %v)", aggregator.RunTime, aggregator.IterationTime))
+	choices(cmd, "tests", names(aggregator.Tests())...)
+	choices(cmd, "arithmetics", names(aggregator.Arithmetics())...)
+	choices(cmd, "modes", names(aggregator.Modes())...)
+	choices(cmd, "backends", names(aggregator.Backends())...)
 	out.flags(cmd)
+	out.targetFlag(cmd)
 	return cmd
 }
 
-// choose returns those of all values that a flag names.
-func choose[T any](names []string, all []T) (chosen []T, err error) {
+// choose returns those of all values that a flag with [choices] names.
+func choose[T any](names []string, all []T) (chosen []T) {
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(v T) bool { return fmt.Sprint(v) == name })
-		if i < 0 {
-			return nil, fmt.Errorf("%q is none of %v", name, all)
-		}
-		chosen = append(chosen, all[i])
+		chosen = append(chosen, all[slices.IndexFunc(all, func(v T) bool { return fmt.Sprint(v) == name })])
 	}
-	return chosen, nil
+	return chosen
 }
 
 // names returns how flags name values.

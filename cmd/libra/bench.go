@@ -26,13 +26,19 @@ func newBench() *cobra.Command {
 
 // results holds the flags for where a measurement's results go.
 type results struct {
-	json  bool
-	plots string
+	json    bool
+	plots   string
+	targets bool
 }
 
 func (r *results) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.json, "json", false, "print one JSON object")
 	cmd.Flags().StringVar(&r.plots, "out", "", "`folder` for SVG plots (default: no plots)")
+}
+
+// targetFlag adds the flag for what an experiment has to reach.
+func (r *results) targetFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&r.targets, "targets", false, "also tell which of the project's own targets are met")
 }
 
 // prepare makes the folder for plots, not after minutes of measuring.
@@ -46,8 +52,12 @@ func (r *results) prepare() error {
 	return nil
 }
 
-// misuse makes a usage error of one about a measurement's configuration.
+// misuse makes a usage error of one about a measurement's configuration. It names the
+// flag that gave the value.
 func misuse(cmd *cobra.Command, err error) error {
+	if field := (*harness.ConfigError)(nil); errors.As(err, &field) && cmd.Flags().Lookup(field.Field) != nil {
+		return usagef(cmd, "--%s: %s", field.Field, field.Problem)
+	}
 	if errors.Is(err, harness.ErrConfig) {
 		return usagef(cmd, "%w", err)
 	}
@@ -56,6 +66,9 @@ func misuse(cmd *cobra.Command, err error) error {
 
 // write prints a report as tables or as JSON, and draws its charts.
 func (r *results) write(w io.Writer, measured harness.Report) error {
+	if judged, ok := measured.(harness.Judged); ok && !r.targets {
+		judged.Unjudged()
+	}
 	var plots []string
 	if r.plots != "" {
 		var err error
@@ -132,7 +145,10 @@ not installed are named with what to install. Everything takes some ten minutes;
 	f.StringSliceVar(&c.Baselines, "peers", c.Baselines, "what to compare")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
+	choices(cmd, "tests", names(engine.Tests())...)
+	choices(cmd, "peers", engine.Baselines()...)
 	out.flags(cmd)
+	out.targetFlag(cmd)
 	cmd.AddCommand(newChild(engine.RunChild))
 	return cmd
 }
@@ -164,7 +180,9 @@ compiled when libzmq's headers are there (Debian: libzmq3-dev).`,
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
 	f.DurationVar(&c.Harvest, "harvest", c.Harvest, "time between two harvests")
+	choices(cmd, "peers", push.Baselines()...)
 	out.flags(cmd)
+	out.targetFlag(cmd)
 	cmd.AddCommand(newChild(push.RunChild))
 	return cmd
 }

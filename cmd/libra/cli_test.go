@@ -30,38 +30,57 @@ func TestBadInput(t *testing.T) {
 		code int
 		want []string
 	}{
-		"unknown flag":       {[]string{"demo", "--wrokers", "3"}, exitUsage, []string{"unknown flag: --wrokers", "libra demo --help"}},
-		"unknown command":    {[]string{"dmeo"}, exitUsage, []string{`unknown command "dmeo"`, "did you mean demo?"}},
-		"unknown subcommand": {[]string{"hotset", "biuld"}, exitUsage, []string{`unknown command "biuld" for "libra hotset"`, "did you mean build?"}},
-		"no epochs":          {[]string{"demo", "--epochs", "0"}, exitUsage, []string{"--epochs 0: it must be above zero"}},
-		"no harvests":        {[]string{"demo", "--harvest", "0s"}, exitUsage, []string{"--harvest 0s"}},
-		"no rounds":          {[]string{"bench", "push", "--rounds", "0"}, exitUsage, []string{"--rounds 0"}},
-		"negative duration":  {[]string{"bench", "engine", "--duration", "-1s"}, exitUsage, []string{"--duration -1s"}},
-		"unknown test":       {[]string{"bench", "engine", "--tests", "ping"}, exitUsage, []string{`"ping"`, "transmit"}},
-		"no study":           {[]string{"hotset", "study", "--rounds", "0"}, exitUsage, []string{"--rounds 0"}},
-		"plots in a file":    {[]string{"lut", "study", "--tests", "numbers", "--out", good}, exitFailure, []string{"--out", "rows.libfm"}},
-		"argument":           {[]string{"demo", "fast"}, exitUsage, []string{`unexpected argument "fast"`}},
-		"no workers":         {[]string{"demo", "--workers", "0"}, exitUsage, []string{"--workers 0"}},
-		"model":              {[]string{"demo", "--backend", "udp", "--model", "mlp", "--data", good}, exitFailure, []string{`"mlp"`, "fm"}},
-		"backend":            {[]string{"demo", "--backend", "rdma"}, exitUsage, []string{`"rdma"`, `"afxdp"`, `"udp"`}},
-		"loss":               {[]string{"demo", "--backend", "udp", "--loss", "1.5", "--data", good}, exitUsage, []string{"--loss", "1.5"}},
-		"missing file":       {[]string{"demo", "--backend", "udp", "--data", "/no/such/file"}, exitFailure, []string{"/no/such/file", "no such file"}},
-		"empty file":         {[]string{"demo", "--backend", "udp", "--data", rows("")}, exitFailure, []string{"rows.libfm", "no rows"}},
-		"bad label":          {[]string{"demo", "--backend", "udp", "--data", rows("1 1:1\n7 1:1\n")}, exitFailure, []string{"rows.libfm:2:1", "label"}},
-		"empty test file":    {[]string{"demo", "--backend", "udp", "--workers", "1", "--data", good, "--test", rows("")}, exitFailure, []string{"rows.libfm", "no rows"}},
-		"one label":          {[]string{"demo", "--backend", "udp", "--workers", "1", "--data", good, "--test", rows("1 1:1\n")}, exitFailure, []string{"rows.libfm", "same label", "--test"}},
-		"fewer rows":         {[]string{"demo", "--backend", "udp", "--data", good}, exitFailure, []string{"2 training rows for 4 workers", "--workers at most 2"}},
-		"no folder":          {[]string{"demo", "--backend", "udp", "--data", good, "--out", good}, exitFailure, []string{"--out", "rows.libfm"}},
-		"baseline":           {[]string{"demo", "--backend", "udp", "--data", good, "--baseline", "two"}, exitUsage, []string{`"two"`, "one-process, server-only"}},
-		"bad value":          {[]string{"demo", "--backend", "udp", "--data", rows("1 1:1\n-1 2:x\n")}, exitFailure, []string{"rows.libfm:2:6"}},
-		"no config":          {[]string{"worker", "--id", "1"}, exitUsage, []string{"--config is required"}},
-		"no id":              {[]string{"worker", "--config", "c.yaml"}, exitUsage, []string{"--id is required"}},
-		"config":             {[]string{"ps", "--config", "/no/such.yaml"}, exitFailure, []string{"/no/such.yaml"}},
-		"config field":       {[]string{"switch", "--config", writeFile(t, "c.yaml", "bakcend: udp\n")}, exitFailure, []string{"c.yaml", "bakcend", "line 1"}},
-		"no hot set":         {[]string{"hotset", "show", "/no/such.libra"}, exitFailure, []string{"/no/such.libra"}},
-		"not a hot set":      {[]string{"hotset", "show", good}, exitFailure, []string{"rows.libfm"}},
-		"hot set arguments":  {[]string{"hotset", "show"}, exitUsage, []string{"one hot-set file"}},
-		"build without data": {[]string{"hotset", "build"}, exitUsage, []string{"--data and --out are required"}},
+		"unknown flag":          {[]string{"demo", "--wrokers", "3"}, exitUsage, []string{"unknown flag: --wrokers", "libra demo --help"}},
+		"unknown command":       {[]string{"dmeo"}, exitUsage, []string{`unknown command "dmeo"`, "did you mean demo?"}},
+		"unknown subcommand":    {[]string{"hotset", "biuld"}, exitUsage, []string{`unknown command "biuld" for "libra hotset"`, "did you mean build?"}},
+		"no folder to write to": {[]string{"hotset", "build", "--data", good, "--out", "/no/such/hot.libra"}, exitFailure, []string{"--out", "/no/such"}},
+		"no such topic":         {[]string{"help", "dmeo"}, exitUsage, []string{`"dmeo" is no command of "libra"`}},
+		"no such shell":         {[]string{"completion", "sh"}, exitUsage, []string{`"sh" is none of bash, fish, powershell, zsh`}},
+		"not a number":          {[]string{"worker", "--id", "70000"}, exitUsage, []string{"--id 70000: a whole number from 0 to 65535 is required"}},
+		"not a time":            {[]string{"demo", "--harvest", "20"}, exitUsage, []string{"--harvest 20: a time such as 500ms"}},
+		"no rate":               {[]string{"demo", "--learning-rate", "NaN"}, exitUsage, []string{"--learning-rate NaN: it must be above zero"}},
+		"a large share":         {[]string{"hotset", "build", "--rate", "2"}, exitUsage, []string{"--rate 2: it is a share"}},
+		"factors":               {[]string{"hotset", "build", "--factors", "-1"}, exitUsage, []string{"--factors -1"}},
+		"a model's name":        {[]string{"hotset", "build", "--model", "mlp"}, exitUsage, []string{"--model mlp", "fm, lr"}},
+		"a plane":               {[]string{"switch", "--plane", "rmt", "--config", good}, exitUsage, []string{"--plane rmt", "xdp, model, p4"}},
+		"frame sizes":           {[]string{"bench", "engine", "--sizes", "190,10"}, exitUsage, []string{"--sizes: 10 is not from 64 to 9014"}},
+		"batches":               {[]string{"bench", "push", "--batches", "0"}, exitUsage, []string{"--batches: 0"}},
+		"a peer":                {[]string{"bench", "push", "--peers", "nccl"}, exitUsage, []string{`--peers nccl: "nccl" is none of libra, zeromq-hash`}},
+		"hot parameters":        {[]string{"bench", "aggregator", "--sweep", "7"}, exitUsage, []string{"--sweep: 7 is not from"}},
+		"a short soak":          {[]string{"bench", "soak", "--duration", "1ms"}, exitUsage, []string{"--duration: 1ms is not from 1s"}},
+		"harvests":              {[]string{"bench", "tenants", "--harvest", "1ns"}, exitUsage, []string{"--harvest: 1ns for 3s"}},
+		"sampling rates":        {[]string{"hotset", "study", "--rates", "2"}, exitUsage, []string{"--rates: 2 is not"}},
+		"a study of nothing":    {[]string{"lut", "study", "--tests", ""}, exitUsage, []string{"--tests", "numbers, throughput, negotiation"}},
+		"no processes":          {[]string{"stats"}, exitUsage, []string{"--config or an ADDRESS is required"}},
+		"no epochs":             {[]string{"demo", "--epochs", "0"}, exitUsage, []string{"--epochs 0: it must be above zero"}},
+		"no harvests":           {[]string{"demo", "--harvest", "0s"}, exitUsage, []string{"--harvest 0s"}},
+		"no rounds":             {[]string{"bench", "push", "--rounds", "0"}, exitUsage, []string{"--rounds 0"}},
+		"negative duration":     {[]string{"bench", "engine", "--duration", "-1s"}, exitUsage, []string{"--duration -1s"}},
+		"unknown test":          {[]string{"bench", "engine", "--tests", "ping"}, exitUsage, []string{`"ping"`, "transmit"}},
+		"no study":              {[]string{"hotset", "study", "--rounds", "0"}, exitUsage, []string{"--rounds 0"}},
+		"plots in a file":       {[]string{"lut", "study", "--tests", "numbers", "--out", good}, exitFailure, []string{"--out", "rows.libfm"}},
+		"argument":              {[]string{"demo", "fast"}, exitUsage, []string{`unexpected argument "fast"`}},
+		"no workers":            {[]string{"demo", "--workers", "0"}, exitUsage, []string{"--workers 0"}},
+		"model":                 {[]string{"demo", "--backend", "udp", "--model", "mlp", "--data", good}, exitUsage, []string{"--model mlp", "fm, lr"}},
+		"backend":               {[]string{"demo", "--backend", "rdma"}, exitUsage, []string{"--backend rdma", "afxdp, udp"}},
+		"loss":                  {[]string{"demo", "--backend", "udp", "--loss", "1.5", "--data", good}, exitUsage, []string{"--loss", "1.5"}},
+		"missing file":          {[]string{"demo", "--backend", "udp", "--data", "/no/such/file"}, exitFailure, []string{"/no/such/file", "no such file"}},
+		"empty file":            {[]string{"demo", "--backend", "udp", "--data", rows("")}, exitFailure, []string{"rows.libfm", "no rows"}},
+		"bad label":             {[]string{"demo", "--backend", "udp", "--data", rows("1 1:1\n7 1:1\n")}, exitFailure, []string{"rows.libfm:2:1", "label"}},
+		"empty test file":       {[]string{"demo", "--backend", "udp", "--workers", "1", "--data", good, "--test", rows("")}, exitFailure, []string{"rows.libfm", "no rows"}},
+		"one label":             {[]string{"demo", "--backend", "udp", "--workers", "1", "--data", good, "--test", rows("1 1:1\n")}, exitFailure, []string{"rows.libfm", "same label", "--test"}},
+		"fewer rows":            {[]string{"demo", "--backend", "udp", "--data", good}, exitFailure, []string{"2 training rows for 4 workers", "--workers at most 2"}},
+		"no folder":             {[]string{"demo", "--backend", "udp", "--data", good, "--out", good}, exitFailure, []string{"--out", "rows.libfm"}},
+		"baseline":              {[]string{"demo", "--backend", "udp", "--data", good, "--baseline", "two"}, exitUsage, []string{`"two"`, "one-process, server-only"}},
+		"bad value":             {[]string{"demo", "--backend", "udp", "--data", rows("1 1:1\n-1 2:x\n")}, exitFailure, []string{"rows.libfm:2:6"}},
+		"no config":             {[]string{"worker", "--id", "1"}, exitUsage, []string{"--config is required"}},
+		"no id":                 {[]string{"worker", "--config", "c.yaml"}, exitUsage, []string{"--id is required"}},
+		"config":                {[]string{"ps", "--config", "/no/such.yaml"}, exitFailure, []string{"/no/such.yaml"}},
+		"config field":          {[]string{"switch", "--config", writeFile(t, "c.yaml", "bakcend: udp\n")}, exitFailure, []string{"c.yaml", "bakcend", "line 1"}},
+		"no hot set":            {[]string{"hotset", "show", "/no/such.libra"}, exitFailure, []string{"/no/such.libra"}},
+		"not a hot set":         {[]string{"hotset", "show", good}, exitFailure, []string{"rows.libfm"}},
+		"hot set arguments":     {[]string{"hotset", "show"}, exitUsage, []string{"one hot-set file"}},
+		"build without data":    {[]string{"hotset", "build"}, exitUsage, []string{"--data and --out are required"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, code := inProcess(t, c.args...)
@@ -146,6 +165,16 @@ func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if stdout, _, code := inProcess(t, "completion", shell); code != 0 || !strings.Contains(stdout, "libra") {
 			t.Errorf("%s: code %d, %d bytes", shell, code, len(stdout))
+		}
+	}
+	// Words of flags are completed, after a comma too; folders and numbers are not words.
+	for _, c := range []struct{ typed, want string }{
+		{"demo --model ", "fm lr :4"}, {"switch --plane ", "xdp model p4 :4"}, {"bench engine --tests echo,t", "echo,transmit :4"},
+		{"demo --out ", ":16"}, {"demo --epochs ", ":4"}, {"demo --data ", ":0"}, {"hotset show ", ":0"}, {"demo ", ":4"}, {"completion z", "zsh :4"},
+	} {
+		stdout, _, code := inProcess(t, append([]string{"__complete"}, strings.Split(c.typed, " ")...)...)
+		if got := strings.Join(strings.Fields(stdout), " "); code != 0 || !strings.HasSuffix(got, c.want) {
+			t.Errorf("libra %s: %q, want %q", c.typed, got, c.want)
 		}
 	}
 }

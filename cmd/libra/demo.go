@@ -102,6 +102,11 @@ parameters take half of the updates.`,
 	f.StringVar(&o.Out, "out", "", "`folder` for what is left: weights.libra (the checkpoint), hot.libra, result.json (default: nothing)")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the model, the order of rows, and faults")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
+	choices(cmd, "model", "fm", "lr")
+	choices(cmd, "arithmetic", demo.Arithmetics()...)
+	choices(cmd, "backend", cluster.BackendAFXDP, cluster.BackendUDP)
+	choices(cmd, "plane", cluster.PlaneP4)
+	choices(cmd, "baseline", append(demo.Baselines(), "none")...)
 	return cmd
 }
 

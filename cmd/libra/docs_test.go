@@ -71,7 +71,6 @@ func TestCommandsInPagesExist(t *testing.T) {
 		for _, command := range commands {
 			words := strings.Fields(strings.NewReplacer("[", " ", "]", " ").Replace(command[1]))[1:]
 			root := newRoot()
-			root.InitDefaultCompletionCmd()
 			c, rest, err := root.Find(words)
 			if err != nil || !c.HasParent() {
 				t.Errorf("%s: %q: no such command, %v", page, command[1], err)

@@ -24,7 +24,6 @@ func commands() map[string]*cobra.Command {
 	}
 	root := newRoot()
 	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
 	walk(root)
 	return found
 }
@@ -59,7 +58,7 @@ func TestReadmeNamesEveryCommand(t *testing.T) {
 	_, table, _ := strings.Cut(string(text), "| command | does |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	for path, c := range commands() {
-		if !c.HasParent() || c.Name() == "help" || strings.HasPrefix(path, "libra completion ") || c.HasAvailableSubCommands() {
+		if !c.HasParent() || c.Name() == "help" || c.HasAvailableSubCommands() {
 			continue
 		}
 		words := strings.Fields(path)[1:]

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -40,6 +42,9 @@ follows the paper's Principle 1 unless --hot-rows says it.`,
 			if data == "" || out == "" {
 				return usagef(cmd, "--data and --out are required")
 			}
+			if _, err := os.Stat(filepath.Dir(out)); err != nil {
+				return fmt.Errorf("--out: %w", err) // now, and not when all rows are counted
+			}
 			m, err := node.Model(model)
 			if err != nil {
 				return err
@@ -65,6 +70,7 @@ follows the paper's Principle 1 unless --hot-rows says it.`,
 	f.StringVar(&out, "out", "", "hot-set `file` to write")
 	f.StringVar(&model.Kind, "model", model.Kind, "model whose parameters they are: fm or lr")
 	f.IntVar(&model.Factors, "factors", 0, fmt.Sprintf("factors of the factorisation machine (default %d)", workload.DefaultFactors))
+	choices(cmd, "model", "fm", "lr")
 	f.Float64Var(&o.Rate, "rate", 0, "share of the rows to look at (default 0.08, or 1 where that is fewer than 20 rows)")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
 	f.IntVar(&o.Rows, "hot-rows", 0, "number of hot rows (default: by Principle 1)")

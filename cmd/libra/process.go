@@ -98,7 +98,7 @@ takes its jobs out of a P4 switch, which goes on forwarding.
 
 The flags from --plane on take the place of what the file has under switch.` + configHelp,
 		Example: `  libra switch --config cluster.yaml
-  libra switch --config cluster.yaml --plane p4 --p4runtime 127.0.0.1:9559 --p4-ports 1,2,3`,
+  libra switch --config cluster.yaml --plane p4 --p4-runtime 127.0.0.1:9559 --p4-ports 1,2,3`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			env, err := p.env(cmd)
@@ -118,12 +118,13 @@ func (p *process) planeFlags(cmd *cobra.Command) {
 	var s cluster.Switch
 	f := cmd.Flags()
 	f.StringVar(&s.Plane, "plane", "", "data plane: xdp, model or p4 (default the backend's: xdp or model)")
-	f.StringVar(&s.P4.Runtime, "p4runtime", "", "P4Runtime `address` of the P4 switch: host:port, or unix:path")
-	f.StringVar(&s.P4.Info, "p4info", "", "P4Info `file` of a compiled program (default: the program that libra has)")
-	f.StringVar(&s.P4.Config, "p4config", "", "device configuration `file` of the same program")
-	f.Uint64Var(&s.P4.Device, "device-id", 0, "number of the P4 switch at its address")
+	f.StringVar(&s.P4.Runtime, "p4-runtime", "", "P4Runtime `address` of the P4 switch: host:port, or unix:path")
+	f.StringVar(&s.P4.Info, "p4-info", "", "P4Info `file` of a compiled program (default: the program that libra has)")
+	f.StringVar(&s.P4.Config, "p4-config", "", "device configuration `file` of the same program")
+	f.Uint64Var(&s.P4.Device, "p4-device", 0, "number of the P4 switch at its address")
 	f.Uint64Var(&s.P4.Election, "p4-election", 0, "election ID: the controller with the highest is the switch's primary (default 1)")
 	f.BoolVar(&s.P4.Replace, "p4-replace", false, "replace another program that the P4 switch runs")
+	choices(cmd, "plane", cluster.PlaneXDP, cluster.PlaneModel, cluster.PlaneP4)
 	ports := f.UintSlice("p4-ports", nil, "`ports` of the P4 switch that have hosts behind them")
 	set := func(flag string, apply func(c *cluster.Switch)) {
 		p.changes = append(p.changes, func(c *cluster.Config) {
@@ -138,10 +139,10 @@ func (p *process) planeFlags(cmd *cobra.Command) {
 		}
 		c.Plane = s.Plane
 	})
-	set("p4runtime", func(c *cluster.Switch) { c.P4.Runtime = s.P4.Runtime })
-	set("p4info", func(c *cluster.Switch) { c.P4.Info = s.P4.Info })
-	set("p4config", func(c *cluster.Switch) { c.P4.Config = s.P4.Config })
-	set("device-id", func(c *cluster.Switch) { c.P4.Device = s.P4.Device })
+	set("p4-runtime", func(c *cluster.Switch) { c.P4.Runtime = s.P4.Runtime })
+	set("p4-info", func(c *cluster.Switch) { c.P4.Info = s.P4.Info })
+	set("p4-config", func(c *cluster.Switch) { c.P4.Config = s.P4.Config })
+	set("p4-device", func(c *cluster.Switch) { c.P4.Device = s.P4.Device })
 	set("p4-election", func(c *cluster.Switch) { c.P4.Election = s.P4.Election })
 	set("p4-replace", func(c *cluster.Switch) { c.P4.Replace = s.P4.Replace })
 	set("p4-ports", func(c *cluster.Switch) {

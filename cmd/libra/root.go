@@ -40,16 +40,17 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.`,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("libra {{.Version}}\n")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{command: cmd.CommandPath(), err: err}
-	})
+	root.SetFlagErrorFunc(flagError)
 	verbose := root.PersistentFlags().BoolP("verbose", "v", false, "log details to standard error")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		setUpLog(*verbose)
-		return refuseZeros(cmd)
+		return checkFlags(cmd)
 	}
-	root.AddCommand(newDemo(), newSwitch(), newServer(), newWorker(), newStats(), newJob(), newCapture(), newHotset(), newConfig(), newExport(), newPredict(), newEvaluate(), newLut(), newBench(), newSimulate(), newVersion())
+	root.AddCommand(newDemo(), newSwitch(), newServer(), newWorker(), newStats(), newJob(), newCapture(), newHotset(), newConfig(), newExport(), newPredict(), newEvaluate(), newLut(), newBench(), newSimulate(), newCompletion(), newVersion())
+	root.CompletionOptions.DisableDefaultCmd = true // it takes any word for a shell
+	root.InitDefaultHelpCmd()
 	groups(root)
+	completeFlags(root)
 	return root
 }
 
@@ -58,6 +59,14 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.`,
 func groups(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		groups(sub)
+		if sub.Name() == "help" { // which takes any word for a command
+			sub.Args = func(cmd *cobra.Command, args []string) error {
+				if found, rest, err := cmd.Root().Find(args); err != nil || len(rest) > 0 {
+					return usagef(cmd, "%q is no command of %q", strings.Join(args, " "), found.CommandPath())
+				}
+				return nil
+			}
+		}
 	}
 	if c.Runnable() {
 		return
@@ -74,27 +83,6 @@ func groups(c *cobra.Command) {
 	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	c.SuggestionsMinimumDistance = 2
-}
-
-// positive are the flags with which a number or a time above zero is asked for. What
-// stands for their default is to leave them out.
-var positive = []string{
-	"batch", "bound", "counters", "duration", "epochs", "harvest", "hot-rows", "learning-rate", "pairs", "parameters",
-	"rounds", "rows", "synthetic-rows", "workers",
-}
-
-// refuseZeros refuses flags of the command line that ask for nothing, or for less.
-func refuseZeros(cmd *cobra.Command) error {
-	for _, name := range positive {
-		f := cmd.Flags().Lookup(name)
-		if f == nil || !f.Changed {
-			continue
-		}
-		if v := f.Value.String(); v == "0" || v == "0s" || v[0] == '-' {
-			return usagef(cmd, "--%s %s: it must be above zero", name, v)
-		}
-	}
-	return nil
 }
 
 // setUpLog makes the default logger write plain lines to standard error.

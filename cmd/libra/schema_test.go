@@ -232,7 +232,7 @@ func closeObjects(schema map[string]any) {
 
 // TestStudyConforms runs the one study that no other test has print JSON.
 func TestStudyConforms(t *testing.T) {
-	if _, stderr, code := inProcess(t, "hotset", "study", "--rounds", "1", "--synthetic-rows", "500", "--json"); code != 0 {
+	if _, stderr, code := inProcess(t, "hotset", "study", "--rounds", "1", "--rows", "500", "--json"); code != 0 {
 		t.Error(stderr)
 	}
 }

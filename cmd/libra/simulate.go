@@ -27,9 +27,9 @@ const tail = 30
 func newSimulate() *cobra.Command {
 	var (
 		seed            uint64
-		seeds, only     string
-		lives           []string
-		minutes         float64
+		seeds           string
+		lives, only     []string
+		duration        time.Duration
 		asJSON, whole   bool
 		parallel        = runtime.GOMAXPROCS(0)
 		everyLife       = []simulation.Life{simulation.Workers, simulation.Clusters}
@@ -47,12 +47,12 @@ power. A seed decides everything. After each step, all gradients are counted.
 It ends with exit code 1 at the first violation, and prints the smallest life
 that has one: its seed, what its life was cut down to, the end of its trace, and
 a Go test that lives it again. docs/simulation.md lists what is checked.`,
-		Example: `  libra simulate --minutes 10
+		Example: `  libra simulate --duration 10m
   libra simulate --seeds 1-1000 --lives clusters --only crash,reset
   libra simulate --seed 7 --trace`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kinds, err := simulation.ParseKinds(only)
+			kinds, err := simulation.ParseKinds(strings.Join(only, ","))
 			if err != nil {
 				return usagef(cmd, "--only: %w", err)
 			}
@@ -61,9 +61,6 @@ a Go test that lives it again. docs/simulation.md lists what is checked.`,
 				c.Lives = nil
 			}
 			for _, life := range lives {
-				if life := simulation.Life(life); life != simulation.Workers && life != simulation.Clusters {
-					return usagef(cmd, "--lives: %q: choose of workers,clusters", life)
-				}
 				c.Lives = append(c.Lives, simulation.Life(life))
 			}
 			given := cmd.Flags().Changed
@@ -71,12 +68,10 @@ a Go test that lives it again. docs/simulation.md lists what is checked.`,
 			switch {
 			case given("seed") && given("seeds"):
 				return usagef(cmd, "--seed and --seeds exclude each other")
-			case given("minutes") && (minutes <= 0 || minutes > 1e6 || math.IsNaN(minutes)):
-				return usagef(cmd, "--minutes: %v: a number above zero is needed", minutes)
-			case given("minutes"):
-				limit = time.Duration(minutes * float64(time.Minute))
+			case given("duration"):
+				limit = duration
 			case !given("seed") && !given("seeds"):
-				limit = time.Minute
+				limit = duration
 			}
 			switch {
 			case given("seed"):
@@ -95,10 +90,12 @@ a Go test that lives it again. docs/simulation.md lists what is checked.`,
 	}
 	f := cmd.Flags()
 	f.Uint64Var(&seed, "seed", 0, "live the lives of one seed")
-	f.StringVar(&seeds, "seeds", "", "live those of the seeds `A-B`; default: from a random one on")
-	f.Float64Var(&minutes, "minutes", 1, "begin no life after this many minutes; without --seed and --seeds")
-	f.StringVar(&only, "only", "", "`kinds` of trouble, with commas between them; default: all")
-	f.StringSliceVar(&lives, "lives", nil, "`kinds` of lives: workers, clusters; default: both")
+	f.StringVar(&seeds, "seeds", "", "live those of the seeds `A-B` (default: from a random one on)")
+	f.DurationVar(&duration, "duration", time.Minute, "begin no life after this time (with --seed and --seeds only if it is given)")
+	f.StringSliceVar(&only, "only", nil, "kinds of trouble (default: all)")
+	f.StringSliceVar(&lives, "lives", nil, "kinds of lives (default: both)")
+	choices(cmd, "only", simulation.KindNames()...)
+	choices(cmd, "lives", string(simulation.Workers), string(simulation.Clusters))
 	f.BoolVar(&whole, "trace", false, "print the whole trace of a violation, or of the only seed")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd

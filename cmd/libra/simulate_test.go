@@ -32,14 +32,14 @@ func TestSimulate(t *testing.T) {
 
 func TestSimulateRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"--seed 1 --seeds 1-2":    "--seed and --seeds exclude each other",
-		"--seeds 5":               `--seeds: "5": two numbers are needed, such as 1-100`,
-		"--seeds 5-4":             `--seeds: "5-4"`,
-		"--seeds 1-2x":            `--seeds: "1-2x"`,
-		"--seeds 1-2 --minutes 0": "--minutes: 0: a number above zero is needed",
-		"--only rain":             `--only: unknown kind of trouble "rain"`,
-		"--lives cats":            `--lives: "cats": choose of workers,clusters`,
-		"--seed 1 more":           `unexpected argument "more"`,
+		"--seed 1 --seeds 1-2":      "--seed and --seeds exclude each other",
+		"--seeds 5":                 `--seeds: "5": two numbers are needed, such as 1-100`,
+		"--seeds 5-4":               `--seeds: "5-4"`,
+		"--seeds 1-2x":              `--seeds: "1-2x"`,
+		"--seeds 1-2 --duration 0s": "--duration 0s: it must be above zero",
+		"--only rain":               `--only rain: "rain" is none of none, loss, duplicate`,
+		"--lives cats":              `--lives cats: "cats" is none of workers, clusters`,
+		"--seed 1 more":             `unexpected argument "more"`,
 	} {
 		stdout, stderr, code := output(t, append([]string{"simulate"}, strings.Fields(args)...)...)
 		if code != exitUsage || stdout != "" || !strings.Contains(stderr, want) {

@@ -36,10 +36,10 @@ the paper's skew are always studied.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&c.LibFM, "data", nil, "logs in libfm format, plain or gzip: features are the parameters")
 	f.StringSliceVar(&c.Text, "text", nil, "tokenised texts, plain or gzip: words are the parameters, lines the rows")
-	f.IntVar(&c.Samples, "rounds", c.Samples, "samples to draw at each rate")
+	f.IntVar(&c.Samples, "rounds", c.Samples, "samples that are drawn at each rate")
 	f.IntSliceVar(&c.Steps, "steps", c.Steps, "step sizes of the trade-off rule")
 	f.Float64SliceVar(&c.Rates, "rates", c.Rates, "sampling rates")
-	f.IntVar(&c.SyntheticRows, "synthetic-rows", c.SyntheticRows, "rows of a synthetic log")
+	f.IntVar(&c.SyntheticRows, "rows", c.SyntheticRows, "rows of a synthetic log")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of samples, synthetic logs and the random placement")
 	out.flags(cmd)
 	return cmd
@@ -74,9 +74,6 @@ minutes; what needs root is left out, with a note, without root.`,
   libra lut study --tests numbers --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := harness.Known("test", arithmetic.Parts(), tests...); err != nil {
-				return usagef(cmd, "--tests: %w", err)
-			}
 			return measure(cmd, &out, "measurements", func(p harness.Progress) (*arithmetic.Study, error) {
 				return arithmetic.RunStudy(cmd.Context(), c, tests, p)
 			})
@@ -84,9 +81,10 @@ minutes; what needs root is left out, with a note, without root.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&tests, "tests", arithmetic.Parts(), "what to study")
+	choices(cmd, "tests", arithmetic.Parts()...)
 	f.StringVar(&c.Data, "data", "", "`file` in libfm format to train on for gradients (default: a synthetic log)")
 	f.IntVar(&c.Pairs, "pairs", c.Pairs, "pairs of each data set")
-	f.IntVar(&c.Trials, "rounds", c.Trials, "long sums of each length")
+	f.IntVar(&c.Trials, "rounds", c.Trials, "long sums that are made of each length")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of samples, pairs and random numbers")
 	out.flags(cmd)
 	return cmd

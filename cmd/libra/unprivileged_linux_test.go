@@ -4,20 +4,63 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/libra-ina/libra/internal/demo"
 )
 
+// nobody is the unprivileged user and group.
+const nobody = 65534
+
 // TestUDPNeedsNoPrivileges trains over UDP as a user who may do nothing special,
 // from a directory of that user's.
 func TestUDPNeedsNoPrivileges(t *testing.T) {
-	const nobody = 65534
 	if os.Geteuid() != 0 {
 		t.Skip("already without privileges; the other tests show it")
 	}
+	cmd := asNobody(t)("demo", "--backend", "udp", "--sync", "--epochs", "1", "--rows", "4000", "--workers", "2", "--model", "lr", "--json")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	var r demo.Result
+	decodeLast(t, string(out), &r)
+	if len(r.WeightsSHA256) != 64 || r.WeightsSHA256 != r.ReferenceSHA256 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// What needs root says so, and names another backend only where the command has one.
+func TestPrivilegesAreAskedFor(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can start a process as another user")
+	}
+	run := asNobody(t)
+	for line, hint := range map[string]bool{
+		"bench engine": false, "bench push": false, "bench aggregator --tests cost": false, "bench tenants": false, "bench soak": false,
+		"demo --rows 1000": true, "demo --rows 1000 --plane p4": false,
+	} {
+		var stdout, stderr bytes.Buffer
+		cmd := run(strings.Fields(line)...)
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		_ = cmd.Run() // its exit code tells
+		text := stderr.String()
+		if cmd.ProcessState.ExitCode() != exitFailure || stdout.String() != "" && !strings.Contains(stdout.String(), "Not measured") || strings.Contains(stdout.String(), "baseline") ||
+			!strings.Contains(text, "root") || strings.Contains(text, "udp") != hint {
+			t.Errorf("libra %s: code %d\n%s%s", line, cmd.ProcessState.ExitCode(), stdout.String(), text)
+		}
+	}
+}
+
+// asNobody returns a function that makes commands of an unprivileged user.
+func asNobody(t *testing.T) func(args ...string) *exec.Cmd {
+	t.Helper()
 	// Other users cannot reach the directories that go test makes.
 	dir, err := os.MkdirTemp("", "libra-unprivileged-*")
 	if err != nil {
@@ -29,20 +72,12 @@ func TestUDPNeedsNoPrivileges(t *testing.T) {
 	if err := os.Chown(dir, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	cmd := libra(t.Context(), "demo", "--backend", "udp", "--sync", "--epochs", "1", "--rows", "4000", "--workers", "2", "--model", "lr", "--json")
-	cmd.Path, cmd.Args[0], cmd.Dir = program, program, dir
-	cmd.Env = append(cmd.Env, "TMPDIR="+dir, "HOME="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, stderr.String())
-	}
-	var r demo.Result
-	decodeLast(t, string(out), &r)
-	if len(r.WeightsSHA256) != 64 || r.WeightsSHA256 != r.ReferenceSHA256 {
-		t.Errorf("got %+v", r)
+	return func(args ...string) *exec.Cmd {
+		cmd := libra(t.Context(), args...)
+		cmd.Path, cmd.Args[0], cmd.Dir = program, program, dir
+		cmd.Env = append(cmd.Env, "TMPDIR="+dir, "HOME="+dir)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		return cmd
 	}
 }
 

@@ -40,13 +40,10 @@ xLearn. docs/weights.md describes the formats, and has a program that reads one.
 			if from == "" || out == "" {
 				return usagef(cmd, "--weights and --out are required")
 			}
-			names := strings.Join(weights.Formats(), ", ")
 			if format == "" {
 				if format = weights.FormatOf(out); format == "" {
-					return usagef(cmd, "--out %s: its name ends with no format: give --format: %s", out, names)
+					return usagef(cmd, "--out %s: its name ends with no format: give --format: %s", out, strings.Join(weights.Formats(), ", "))
 				}
-			} else if weights.FormatOf("."+format) == "" {
-				return usagef(cmd, "--format %q is none of %s", format, names)
 			}
 			w, err := weights.Load(from)
 			if err != nil {
@@ -63,6 +60,7 @@ xLearn. docs/weights.md describes the formats, and has a program that reads one.
 	f.StringVar(&from, "weights", "", weightsUsage)
 	f.StringVar(&out, "out", "", "`file` to write (required)")
 	f.StringVar(&format, "format", "", "csv, npz, libfm or xlearn (default: what the name of --out ends with)")
+	choices(cmd, "format", weights.Formats()...)
 	return cmd
 }
 

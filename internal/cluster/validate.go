@@ -106,7 +106,7 @@ const maxP4Port = 510
 func (c *Config) checkP4(v *mistakes) {
 	s := c.Switch
 	if (s.P4.Info == "") != (s.P4.Config == "") {
-		v.add("switch.p4.p4info, config: they belong together (--p4info, --p4config): give both files of a compiled program, or none")
+		v.add("switch.p4.p4info, config: they belong together (--p4-info, --p4-config): give both files of a compiled program, or none")
 	}
 	ports := slices.Concat(s.P4.Ports, slices.Collect(maps.Values(s.P4.Hosts)))
 	if i := slices.IndexFunc(ports, func(p uint32) bool { return p >= maxP4Port }); i >= 0 {

@@ -2,7 +2,9 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -25,8 +27,11 @@ func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) 
 		return &bed{}, loopback(c, workers)
 	}
 	b, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1, Unbridged: c.Switch.Plane == cluster.PlaneP4})
+	if errors.Is(err, fs.ErrPermission) && c.Switch.Plane != cluster.PlaneP4 {
+		err = fmt.Errorf("%w\n(--backend udp needs no privileges)", err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%w\n(--backend udp needs no privileges)", err)
+		return nil, err
 	}
 	sw := b.Switch()
 	c.Switch.Address = sw.IP

@@ -70,8 +70,10 @@ type Options struct {
 	Log  *slog.Logger
 }
 
-// arithmetics are the values of Options.Arithmetic.
-var arithmetics = []string{aggregator.Exact.String(), aggregator.LUT.String(), aggregator.Fixed.String()}
+// Arithmetics are the values of Options.Arithmetic.
+func Arithmetics() []string {
+	return []string{aggregator.Exact.String(), aggregator.LUT.String(), aggregator.Fixed.String()}
+}
 
 // Validate reports the first option that cannot be.
 func (o Options) Validate() error {
@@ -80,8 +82,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--workers %d: from 1 to %d are possible", o.Workers, maxWorkers)
 	case o.Epochs < 0:
 		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
-	case !slices.Contains(arithmetics, o.Arithmetic):
-		return fmt.Errorf("--arithmetic %q is none of %v", o.Arithmetic, arithmetics)
+	case !slices.Contains(Arithmetics(), o.Arithmetic):
+		return fmt.Errorf("--arithmetic %q is none of %v", o.Arithmetic, Arithmetics())
 	case o.Harvest < 0:
 		return fmt.Errorf("--harvest %v: the time must be positive", o.Harvest)
 	case o.Harvest != 0 && o.Sync:

@@ -14,7 +14,7 @@ import (
 func openP4Plane(c *cluster.Config) (plane, error) {
 	s := c.Switch.P4
 	if s.Runtime == "" || len(s.Ports) == 0 {
-		return plane{}, errors.New("plane p4 needs the P4Runtime address of the switch (--p4runtime, or switch.p4.runtime) and its ports that have hosts behind them (--p4-ports, or switch.p4.ports)")
+		return plane{}, errors.New("plane p4 needs the P4Runtime address of the switch (--p4-runtime, or switch.p4.runtime) and its ports that have hosts behind them (--p4-ports, or switch.p4.ports)")
 	}
 	o := p4.Options{
 		Target: s.Runtime, Device: s.Device, Election: s.Election, Replace: s.Replace,

@@ -40,6 +40,9 @@ var kindNames = [...]string{
 	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel", "queue", "silence", "reset", "power", "stop", "hostile",
 }
 
+// KindNames lists what [ParseKinds] takes.
+func KindNames() []string { return append([]string{"none"}, kindNames[:]...) }
+
 // ParseKinds reads a list of names with commas between them. Empty means all.
 func ParseKinds(list string) (Kinds, error) {
 	if list == "" {
@@ -55,7 +58,7 @@ next:
 			}
 		}
 		if name != "none" {
-			return 0, fmt.Errorf("unknown kind of trouble %q: choose of none,%s", name, strings.Join(kindNames[:], ","))
+			return 0, fmt.Errorf("unknown kind of trouble %q: choose of %s", name, strings.Join(KindNames(), ", "))
 		}
 	}
 	return k, nil

@@ -21,7 +21,7 @@ type CapabilityError struct {
 // Error names the missing capabilities and the way out.
 func (e *CapabilityError) Error() string {
 	return "testbed: making network namespaces and interfaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN; missing here: " +
-		strings.Join(e.Missing, ", ") + "; run as root, or use the udp backend, which needs no privileges"
+		strings.Join(e.Missing, ", ") + "; run as root"
 }
 
 // Unwrap returns fs.ErrPermission.
