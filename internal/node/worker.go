@@ -9,9 +9,7 @@ import (
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
-	"github.com/libra-ina/libra/wire"
 )
 
 // WorkerOptions are what a worker is told beside the configuration.
@@ -63,64 +61,21 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		return nil, err
 	}
 	defer src.Close()
-	hot, err := loadHotSet(c, training.Model.Dim())
-	if err != nil {
-		return nil, err
-	}
-
-	// The link comes before the admission: a worker that cannot open it must
-	// not count as one that joined and left.
-	link, err := openLink(env, self.Host, true)
-	if err != nil {
-		return nil, err
-	}
-	var w *transport.Worker
-	defer func() {
-		if w == nil { // the link has no owner yet
-			err = errors.Join(err, link.Close())
-		}
-	}()
-	endCapture, err := offerCapture(env, link, fmt.Sprintf("worker %d", o.ID), self.Host)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, endCapture()) }()
-
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	members, err := join(ctx, cancel, env, self, hot)
-	if err != nil {
-		return nil, reason(ctx, err)
-	}
-	defer members.leave()
-	w, err = transport.NewWorker(ctx, transport.WorkerConfig{
-		Link:            link,
-		Job:             c.Job.ID,
-		Sender:          o.ID,
-		AggregatorEpoch: members.epoch, ServerEpoch: members.serverEpoch,
-		HotSet:     hot,
-		Dim:        training.Model.Dim(),
-		Layout:     members.layout,
-		Stripes:    members.stripes,
-		Mode:       members.mode,
-		Arithmetic: members.arithmetic,
-		Exp:        members.exp,
-		Workers:    members.workers,
-		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
-		Server:     wire.Endpoint{IP: c.Server.Address, Port: c.Port},
-		Flow:       retransmit.Config{Silence: c.Silence},
-	})
+	w, err := openEndpoint(ctx, cancel, env, self, training.Model.Dim())
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, w.Close()) }()
+	defer func() { err = errors.Join(err, w.close()) }()
+	members := w.members
 
 	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.arithmetic, "layout", members.layout, "stripes", members.stripes)
 	env.ready()
 	training.First = members.firstStep
 	training.Report = members.report
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
-	trained, err := workload.Train(ctx, client{w, members, env.Machine.Flushed}, src, training)
+	trained, err := workload.Train(ctx, client{w.Worker, members, env.Machine.Flushed}, src, training)
 	if err != nil {
 		return nil, reason(ctx, err)
 	}

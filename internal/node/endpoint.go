@@ -1,0 +1,85 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// endpoint is a worker's part in a job: its admission, and what sends for it.
+type endpoint struct {
+	*transport.Worker
+	members *membership
+	hot     *packer.HotSet
+
+	link       link.Link
+	endCapture func() error
+}
+
+// openEndpoint joins a job as one of its workers. If the admission ends before the endpoint is
+// closed, cancel is called with the reason.
+func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker, dim int) (_ *endpoint, err error) {
+	c := env.Config
+	e := &endpoint{}
+	if e.hot, err = loadHotSet(c, dim); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.close())
+		}
+	}()
+	// The link comes before the admission: a worker that cannot open it must
+	// not count as one that joined and left.
+	if e.link, err = openLink(env, self.Host, true); err != nil {
+		return nil, err
+	}
+	if e.endCapture, err = offerCapture(env, e.link, fmt.Sprintf("worker %d", self.ID), self.Host); err != nil {
+		return nil, err
+	}
+	if e.members, err = join(ctx, cancel, env, self, e.hot); err != nil {
+		return nil, reason(ctx, err)
+	}
+	e.Worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
+		Link:            e.link,
+		Job:             c.Job.ID,
+		Sender:          self.ID,
+		AggregatorEpoch: e.members.epoch, ServerEpoch: e.members.serverEpoch,
+		HotSet:     e.hot,
+		Dim:        dim,
+		Layout:     e.members.layout,
+		Stripes:    e.members.stripes,
+		Mode:       e.members.mode,
+		Arithmetic: e.members.arithmetic,
+		Exp:        e.members.exp,
+		Workers:    e.members.workers,
+		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
+		Server:     wire.Endpoint{IP: c.Server.Address, Port: c.Port},
+		Flow:       retransmit.Config{Silence: c.Silence},
+	})
+	return e, err
+}
+
+// close ends the admission, the sending and the link, as far as they were begun.
+func (e *endpoint) close() (err error) {
+	switch {
+	case e.Worker != nil:
+		err = e.Worker.Close()
+	case e.link != nil: // it has no owner yet
+		err = e.link.Close()
+	}
+	if e.members != nil {
+		e.members.leave()
+	}
+	if e.endCapture != nil {
+		err = errors.Join(err, e.endCapture())
+	}
+	return err
+}
