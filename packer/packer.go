@@ -84,6 +84,8 @@ type Packer struct {
 	numbers Numbers
 	scratch scratch
 	merged  []uint64 // keys of several prepared batches
+	// mergedRows are the numbers of their cold rows.
+	mergedRows RowNumbers
 	batch
 }
 
@@ -92,6 +94,7 @@ type batch struct {
 	places
 	keys  []uint64
 	grads []float32
+	rows  *RowNumbers // of the cold rows, or nil: they are named by keys
 	sent  Sent
 }
 
@@ -171,13 +174,16 @@ func (p *Packer) checkShape(keys, grads uint64) error {
 }
 
 // Next returns the type of the frame that Fill writes next: [wire.TypeHot] while
-// there are hot pairs, then [wire.TypeCold], and 0 when the whole batch is in
-// frames.
+// there are hot pairs, then [wire.TypeCold] or [wire.TypeColdAt], and 0 when the whole
+// batch is in frames.
 func (p *Packer) Next() wire.Type {
 	switch {
 	case p.sent.HotStripes < len(p.masks):
 		return wire.TypeHot
 	case p.sent.ColdRows < len(p.cold):
+		if p.rows != nil {
+			return wire.TypeColdAt
+		}
 		return wire.TypeCold
 	}
 	return 0
@@ -203,8 +209,11 @@ func (p *Packer) Fill(payload []byte) ([]byte, error) {
 			return nil, fmt.Errorf("packer: hot frame %d of the batch: %w: %d bytes for %d stripes", p.sent.HotFrames, ErrBuffer, len(payload), p.stripes)
 		}
 		return p.fillHot(payload), nil
-	case wire.TypeCold:
+	case wire.TypeCold, wire.TypeColdAt:
 		n := wire.ColdCap(len(payload), p.dim)
+		if p.rows != nil {
+			n = wire.ColdAtCap(len(payload), p.dim)
+		}
 		if n < 1 {
 			return nil, fmt.Errorf("packer: cold frame %d of the batch: %w: %d bytes cannot hold a row of dimension %d", p.sent.ColdFrames, ErrBuffer, len(payload), p.dim)
 		}

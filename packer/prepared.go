@@ -3,18 +3,52 @@ package packer
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 )
 
 // Prepared is a list of keys for which [Packer.Prepare] has found out where each gradient
 // goes. Batches of these keys then cost no look-up: [Packer.BeginPrepared]. It is
-// immutable.
+// immutable, but for the row numbers.
 type Prepared struct {
 	places
 	keys   []uint64
 	hotSet *HotSet
 	dim    int
 	layout Layout
+	rows   atomic.Pointer[RowNumbers]
 }
+
+// RowNumbers are the numbers under which a parameter server keeps the cold rows of a
+// batch. They are immutable.
+type RowNumbers struct {
+	// Numbering tells the server's numbers from those of others.
+	Numbering uint32
+	// Numbers has one for each of [Prepared.ColdKeys].
+	Numbers []uint32
+}
+
+// ColdKeys returns the keys of the cold rows, in the order in which they are sent.
+func (b *Prepared) ColdKeys() []uint64 {
+	keys := make([]uint64, len(b.cold))
+	for i, at := range b.cold {
+		keys[i] = b.keys[at]
+	}
+	return keys
+}
+
+// ColdRows returns the number of cold rows.
+func (b *Prepared) ColdRows() int { return len(b.cold) }
+
+// RowNumbers returns what [Prepared.SetRowNumbers] has set, or nil.
+func (b *Prepared) RowNumbers() *RowNumbers { return b.rows.Load() }
+
+// SetRowNumbers has batches that begin from now on name their cold rows by numbers, or by
+// keys again if it is nil.
+func (b *Prepared) SetRowNumbers(rows *RowNumbers) { b.rows.Store(rows) }
+
+// ForgetRowNumbers names cold rows by keys again, unless others than these numbers have
+// been set meanwhile.
+func (b *Prepared) ForgetRowNumbers(rows *RowNumbers) { b.rows.CompareAndSwap(rows, nil) }
 
 // Prepare looks the keys of batches up that will come: see [Packer.BeginPrepared].
 // Keys are kept, and must not be changed any more. Beside them the result takes some 6
@@ -37,7 +71,8 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 }
 
 // BeginPrepared is [Packer.Begin] of the keys of prepared batches, one after the other,
-// and makes the same frames. It returns the same errors, and [ErrConfig] if one of them was
+// and makes the same frames, but that cold rows are named by their numbers if all of the
+// batches have some of the same numbering. It returns the same errors, and [ErrConfig] if one of them was
 // prepared for another hot set, dimension or layout: prepare its keys again.
 func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	p.batch = batch{}
@@ -51,7 +86,7 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 		if err := p.check(b.keys, grads); err != nil {
 			return err
 		}
-		return p.start(b.places, b.keys, grads)
+		return p.startAt(b.rows.Load(), b.places, b.keys, grads)
 	}
 	p.merged = p.merged[:0]
 	for _, b := range prepared {
@@ -66,5 +101,32 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 		p.merge(&p.scratch, &b.places, first)
 		first += len(b.keys)
 	}
-	return p.start(p.placed(&p.scratch), p.merged, grads)
+	return p.startAt(p.mergeNumbers(prepared), p.placed(&p.scratch), p.merged, grads)
+}
+
+// startAt is start of a batch whose cold rows have numbers, or none if rows is nil.
+func (p *Packer) startAt(rows *RowNumbers, where places, keys []uint64, grads []float32) error {
+	if err := p.start(where, keys, grads); err != nil {
+		return err
+	}
+	p.rows = rows
+	return nil
+}
+
+// mergeNumbers returns the numbers of the cold rows of several batches, or nil if they have
+// not all got some of the same numbering.
+func (p *Packer) mergeNumbers(prepared []*Prepared) *RowNumbers {
+	m := &p.mergedRows
+	m.Numbers = m.Numbers[:0]
+	for _, b := range prepared {
+		if len(b.cold) == 0 {
+			continue
+		}
+		rows := b.rows.Load()
+		if rows == nil || len(m.Numbers) > 0 && rows.Numbering != m.Numbering {
+			return nil
+		}
+		m.Numbering, m.Numbers = rows.Numbering, append(m.Numbers, rows.Numbers...)
+	}
+	return m
 }

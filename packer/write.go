@@ -48,13 +48,20 @@ func (p *Packer) writeStripe(s *wire.Stripe, k int) {
 
 // fillCold writes the next up to n rows that are not in the hot set, in batch order.
 func (p *Packer) fillCold(payload []byte, n int) []byte {
-	keys, grads, dim := p.keys, p.grads, p.dim
-	rows := p.cold[p.sent.ColdRows:]
+	first := p.sent.ColdRows
+	rows := p.cold[first:]
 	rows = rows[:min(n, len(rows))]
-	payload = payload[:wire.ColdLen(len(rows), dim)]
-	body := wire.PutRows(payload, wire.TypeCold, len(rows), dim)
-	body.GatherKeys(keys, rows)
-	body.GatherRows(grads, rows)
+	var body wire.Rows
+	if p.rows != nil {
+		payload = payload[:wire.ColdAtLen(len(rows), p.dim)]
+		body = wire.PutNumbered(payload, wire.TypeColdAt, len(rows), p.dim, p.rows.Numbering)
+		body.SetNumbers(p.rows.Numbers[first:][:len(rows)])
+	} else {
+		payload = payload[:wire.ColdLen(len(rows), p.dim)]
+		body = wire.PutRows(payload, wire.TypeCold, len(rows), p.dim)
+		body.GatherKeys(p.keys, rows)
+	}
+	body.GatherRows(p.grads, rows)
 	p.sent.ColdRows += len(rows)
 	p.sent.ColdFrames++
 	return payload

@@ -57,8 +57,8 @@ func benchmarkCold(b *testing.B, s *Store, keys int) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var accumulate, commit, read []float64
-	pulled, rows := make([]uint64, n), make([]float32, n*dim)
+	var accumulate, at, commit, read []float64
+	pulled, numbers, rows := make([]uint64, n), make([]uint32, n), make([]float32, n*dim)
 	for range b.N {
 		for _, f := range frames {
 			for i := range n {
@@ -73,6 +73,28 @@ func benchmarkCold(b *testing.B, s *Store, keys int) {
 				}
 			}
 			accumulate = append(accumulate, float64(cpuTime(b)-start)/float64(n*len(few)))
+		}
+		numbered := make([]wire.Rows, len(frames))
+		for k, f := range frames {
+			for i := range pulled {
+				pulled[i] = f.Key(i)
+			}
+			numbering := s.Find(pulled, numbers)
+			payload := make([]byte, wire.ColdAtLen(n, dim))
+			numbered[k] = wire.PutNumbered(payload, wire.TypeColdAt, n, dim, numbering)
+			for i, number := range numbers {
+				numbered[k].SetNumber(i, number)
+				numbered[k].SetRow(i, grads[i*dim:])
+			}
+		}
+		for few := range slices.Chunk(numbered, 32) {
+			start := cpuTime(b)
+			for _, f := range few {
+				if err := s.AccumulateAt(f); err != nil {
+					b.Fatal(err)
+				}
+			}
+			at = append(at, float64(cpuTime(b)-start)/float64(n*len(few)))
 		}
 		start := cpuTime(b)
 		committed := s.Commit()
@@ -90,6 +112,7 @@ func benchmarkCold(b *testing.B, s *Store, keys int) {
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(accumulate), "accumulate-ns/row")
+	b.ReportMetric(median(at), "accumulate-at-ns/row")
 	b.ReportMetric(median(commit), "commit-ns/row")
 	b.ReportMetric(median(read), "read-ns/row")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/libra-ina/libra/internal/fixedpoint"
@@ -20,6 +21,8 @@ type Store struct {
 	cfg    Config
 	format fixedpoint.Format
 	unit   float32 // 2^Exp
+
+	numbering uint32 // tells this store's row numbers from those of others
 
 	index   table
 	rows    rows
@@ -49,6 +52,8 @@ func New(cfg Config) (*Store, error) {
 		unit:   float32(math.Ldexp(1, cfg.Exp)),
 		index:  newTable(cfg.Capacity),
 		rows:   newRows(cfg.Dim, cfg.Optimizer.Method == Adagrad),
+
+		numbering: rand.Uint32(),
 	}
 	s.rows.reserve(cfg.Capacity)
 	return s, nil
@@ -143,18 +148,69 @@ func (s *Store) Accumulate(rows wire.Rows) error {
 	for i := range keys {
 		keys[i] = rows.Key(i)
 	}
-	for i := range units {
-		n, err := s.format.FromBits(rows.Bits(i))
-		if err != nil {
-			return refusal(err, i)
-		}
-		units[i] = n
+	if err := s.units(rows); err != nil {
+		return err
 	}
 	switch bad, err := s.apply(keys, units, s.cfg.MaxRows); {
 	case errors.Is(err, ErrFull):
 		return wire.Refusal{Code: wire.CodeRowsFull, Index: uint16(bad / d), Value: uint32(s.cfg.MaxRows)}
 	case err != nil:
 		return wire.Refusal{Code: wire.CodeOverflow, Index: uint16(bad)}
+	}
+	return nil
+}
+
+// AccumulateAt is [Store.Accumulate] of a COLD_AT body, whose numbers [Store.Find] has
+// given. It adds nothing, with CodeNumbering, if they are of another store, also of
+// one that was written to the checkpoint of this one; and with CodeRowNumber if
+// one of them belongs to no row.
+func (s *Store) AccumulateAt(rows wire.Rows) error {
+	switch {
+	case rows.Dim != s.cfg.Dim:
+		return wire.Refusal{Code: wire.CodeDimension, Value: uint32(s.cfg.Dim)}
+	case rows.Numbering != s.numbering:
+		return wire.Refusal{Code: wire.CodeNumbering, Value: s.numbering}
+	}
+	_, units := s.batch(rows.Count)
+	for i := range s.batchRows {
+		r := int(rows.Number(i)) - 1
+		if uint(r) >= uint(s.rows.n) {
+			return wire.Refusal{Code: wire.CodeRowNumber, Index: uint16(i), Value: uint32(s.rows.n)}
+		}
+		s.batchRows[i] = r
+	}
+	if err := s.units(rows); err != nil {
+		return err
+	}
+	if bad, err := s.add(s.batchRows, nil, units, s.cfg.MaxRows); err != nil {
+		return wire.Refusal{Code: wire.CodeOverflow, Index: uint16(bad)}
+	}
+	return nil
+}
+
+// Find gives the numbers of the rows of keys, from 1 on, and 0 for keys without a row. A
+// row keeps its number as long as the store lives. The numbering tells the numbers
+// of one store from those of another.
+func (s *Store) Find(keys []uint64, numbers []uint32) (numbering uint32) {
+	s.batch(len(keys))
+	s.index.home(s.batchRows, keys)
+	for i, r := range s.batchRows {
+		if r < 0 {
+			r = s.index.find(keys[i])
+		}
+		numbers[i] = uint32(r + 1)
+	}
+	return s.numbering
+}
+
+// units fills the batch with the floats of a body, in units.
+func (s *Store) units(rows wire.Rows) error {
+	for i := range s.batchUnits {
+		n, err := s.format.FromBits(rows.Bits(i))
+		if err != nil {
+			return refusal(err, i)
+		}
+		s.batchUnits[i] = n
 	}
 	return nil
 }

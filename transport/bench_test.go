@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// ackLink is a link whose peer acknowledges every frame at once: what is left is
-// the worker's own cost.
+// ackLink is a link whose peer acknowledges every frame at once, and numbers the rows that it
+// is asked for: what is left is the worker's own cost.
 type ackLink struct {
 	memLink
 	acks [][]byte
@@ -23,7 +23,7 @@ type ackLink struct {
 }
 
 func newAckLink() *ackLink {
-	l := &ackLink{acks: slab(linkBuffers, wire.HeaderLen), src: make([]wire.Endpoint, linkBuffers)}
+	l := &ackLink{acks: slab(linkBuffers, wire.MaxPayload), src: make([]wire.Endpoint, linkBuffers)}
 	l.memLink = *newMemNet().open("10.0.0.3:19522")
 	return l
 }
@@ -34,11 +34,32 @@ func (l *ackLink) Send(frames []link.Frame) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		wire.PutAck(l.acks[l.n], h)
+		l.acks[l.n] = wire.PutAck(l.acks[l.n], h)
+		if h.Type == wire.TypeFind {
+			if l.acks[l.n], err = numbered(l.acks[l.n], h, l.bufs[f.Buf][:f.Len]); err != nil {
+				return 0, err
+			}
+		}
 		l.src[l.n] = f.To.To()
 		l.n++
 	}
 	return len(frames), nil
+}
+
+// numbered answers a FIND with numbers from 1 on.
+func numbered(answer []byte, h wire.Header, find []byte) ([]byte, error) {
+	asked, err := wire.ParseRows(find, wire.TypeFind)
+	if err != nil {
+		return nil, err
+	}
+	h.Type = wire.TypeFound
+	answer = answer[:wire.FoundLen(asked.Count)]
+	h.Put(answer)
+	found := wire.PutNumbered(answer, h.Type, asked.Count, asked.Dim, 1)
+	for i := range asked.Count {
+		found.SetNumber(i, uint32(i+1))
+	}
+	return answer, nil
 }
 
 func (l *ackLink) Receive(pkts []link.Packet) (int, error) {

@@ -31,10 +31,14 @@ type ledger struct {
 	dim    int
 	sums   map[uint64][]int64
 	refuse func(wire.Rows) error
+
+	keys      []uint64 // of the rows that have numbers, by number - 1
+	numbers   map[uint64]uint32
+	numbering uint32
 }
 
 func newLedger() *ledger {
-	return &ledger{format: fixedpoint.Format{Exp: fixedpoint.DefaultExp}, dim: testDim, sums: map[uint64][]int64{}}
+	return &ledger{format: fixedpoint.Format{Exp: fixedpoint.DefaultExp}, dim: testDim, sums: map[uint64][]int64{}, numbers: map[uint64]uint32{}}
 }
 
 func (l *ledger) add(key uint64, col int, units int64) {
@@ -68,6 +72,43 @@ func (l *ledger) Accumulate(rows wire.Rows) error {
 		l.addBatch([]uint64{rows.Key(i)}, row)
 	}
 	return nil
+}
+
+// Find numbers rows when they are asked for first.
+func (l *ledger) Find(keys []uint64, numbers []uint32) uint32 {
+	for i, key := range keys {
+		n, known := l.numbers[key]
+		if !known && l.sums[key] != nil {
+			l.keys = append(l.keys, key)
+			n = uint32(len(l.keys))
+			l.numbers[key] = n
+		}
+		numbers[i] = n
+	}
+	return l.numbering
+}
+
+func (l *ledger) AccumulateAt(rows wire.Rows) error {
+	if rows.Numbering != l.numbering {
+		return wire.Refusal{Code: wire.CodeNumbering, Value: l.numbering}
+	}
+	row := make([]float32, rows.Dim)
+	for i := range rows.Count {
+		if n := int(rows.Number(i)); n == 0 || n > len(l.keys) {
+			return wire.Refusal{Code: wire.CodeRowNumber, Index: uint16(i), Value: uint32(len(l.keys))}
+		}
+	}
+	for i := range rows.Count {
+		rows.Row(i, row)
+		l.addBatch([]uint64{l.keys[rows.Number(i)-1]}, row)
+	}
+	return nil
+}
+
+// renumber forgets the numbers of all rows, and gives others to the rows that are asked for.
+func (l *ledger) renumber() {
+	l.keys, l.numbers = nil, map[uint64]uint32{}
+	l.numbering++
 }
 
 // Read gives rows that their keys determine.

@@ -49,7 +49,8 @@ func (w *Worker) endFlushes() {
 		if fl.last != nil && fl.last.sealed {
 			w.mark(fl)
 		}
-		ended := fl.last == nil
+		// What is sent again has other numbers than it had when the flush was marked.
+		ended := fl.last == nil && w.again == 0
 		for i, f := range w.flows {
 			ended = ended && (f == nil || int32(f.window.Base()-fl.marks[i]) >= 0)
 		}

@@ -109,7 +109,9 @@ func TestUnfittingAnswers(t *testing.T) {
 		{"ACK to a pull", true, wire.PutAck(make([]byte, wire.HeaderLen), header), "ACK to a pull"},
 		{"too few rows", true, rows(1, testDim), fmt.Sprintf("1 rows of dimension %d to a pull of 2 of dimension %d", testDim, testDim)},
 		{"rows of another dimension", true, rows(2, testDim+1), fmt.Sprintf("2 rows of dimension %d to a pull of 2 of dimension %d", testDim+1, testDim)},
-		{"rows to a push", false, rows(2, testDim), "rows to a push"},
+		{"rows to a push", false, rows(2, testDim), "rows, which no pull has asked for"},
+		{"row numbers to a push", false, found(header, 1, 1, 2), "row numbers that were not asked for"},
+		{"row numbers to a pull", true, found(header, 1, 1, 2), "row numbers that were not asked for"},
 	} {
 		w, server := mute(t, retransmit.Config{Silence: time.Hour})
 		result := make(chan error, 1)
@@ -148,6 +150,9 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(wire.PutError(make([]byte, 64), header, wire.Refusal{Code: wire.CodeOverflow, Index: 21}))
 	f.Add(cold(header, testDim, 1))
 	f.Add(pullOf(header, 3))
+	f.Add(findOf(header, 1, 2, 3))
+	f.Add(found(header, 9, 1, 2, 3))
+	f.Add(coldAt(header, 9, 1, 2, 3))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		if len(payload) > wire.MaxPayload {
 			return
@@ -169,7 +174,7 @@ func FuzzAnswers(f *testing.F) {
 			t.Fatalf("%d + %d + %d frames of %+v", o.acked, o.refused, o.outstanding, o.sent)
 		}
 		s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}},
-			senders: map[uint16]*admitted{1: {from: w.link.Local().AddrPort(), epoch: testServerEpoch}}, keys: make([]uint64, 121), rows: make([]float32, 121*testDim)}
+			senders: map[uint16]*admitted{1: {from: w.link.Local().AddrPort(), epoch: testServerEpoch}}, keys: make([]uint64, 121), rows: make([]float32, 121*testDim), numbers: make([]uint32, 121)}
 		s.init(w.link)
 		request := link.Packet{Packet: wire.Packet{Src: w.link.Local(), Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}
 		if err := s.handle([]link.Packet{request}); err != nil {
@@ -182,7 +187,12 @@ func FuzzAnswers(f *testing.F) {
 type discard struct{}
 
 func (discard) Accumulate(wire.Rows) error { return nil }
-func (discard) Read([]uint64, []float32)   {}
+
+func (discard) AccumulateAt(wire.Rows) error { return nil }
+
+func (discard) Find([]uint64, []uint32) uint32 { return 0 }
+
+func (discard) Read([]uint64, []float32) {}
 
 // idleWorker is a worker whose goroutine does not run, so that a test can be it.
 func idleWorker(t testing.TB) *Worker {

@@ -14,7 +14,10 @@ type operation struct {
 	values []float32 // gradients of a push, destination of a pull
 	sums   []float32 // PushSum's destination
 
-	prepared *packer.Prepared // of a push: the keys as the packer knows them, or nil
+	prepared *packer.Prepared   // of a push: the keys as the packer knows them, or nil
+	rows     *packer.RowNumbers // of its cold rows when it began, or nil
+	find     *finding           // of a pull: what it asks for is row numbers
+	parent   *operation         // of a push: a frame of that one is sent again by it
 
 	queued  bool         // came through PushLater
 	alone   bool         // must not share frames
@@ -150,4 +153,5 @@ func (w *Worker) settle(o *operation) {
 	w.ops[o.id] = nil
 	w.settled = true
 	o.finish()
+	w.follow(o)
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/libra-ina/libra/packer"
@@ -10,6 +11,9 @@ import (
 // Prepared is a list of keys that a worker has looked up, for pushes and pulls of the same
 // keys again and again. It is immutable: any number of goroutines may use it, and
 // any number of its pushes may be on their way.
+//
+// When a push of it is acknowledged, the worker asks the server for the numbers of the cold
+// rows; pushes that begin from then on name them by these instead of keys.
 type Prepared struct {
 	worker *Worker
 	keys   []uint64
@@ -17,13 +21,14 @@ type Prepared struct {
 }
 
 // Prepare looks keys up before their gradients are there, and copies them. Pushes of the
-// result need no look-up and make the same frames as those of the keys.
+// result need no look-up, and its cold rows take less room in frames once the server has
+// told their numbers.
 //
 // The result is of use as long as the worker lives: it depends on the hot set and the
 // layout of the worker's admission. After another admission, prepare the keys for the
 // new worker; that costs about as much as a push of them. It holds 8 bytes for
 // each key, some 6 for each hot gradient in dense frames (in lane-aligned
-// ones 136 for each stripe), and 4 for each cold row. Prepare does not
+// ones 136 for each stripe), and 4 for each cold row, 8 with its number. Prepare does not
 // wait for the worker's goroutine.
 //
 // The error is [packer.ErrShape] if there would be more than 2^32-1 gradients, or why the
@@ -40,6 +45,20 @@ func (w *Worker) Prepare(keys []uint64) (*Prepared, error) {
 		return nil, err
 	}
 	return &Prepared{worker: w, keys: keys, places: places}, nil
+}
+
+// Locate asks the server for the numbers of the cold rows and waits for them. It saves the
+// first push its keys, if others have pushed all of the rows before: a row that was never pushed
+// has no number, and then Locate changes nothing. The error is ctx's, why the worker has
+// ended, or a refusal; pushes go on by key.
+func (p *Prepared) Locate(ctx context.Context) error {
+	if p.places.ColdRows() == 0 {
+		return nil
+	}
+	if err := p.worker.submit(ctx, search(p.places)); !errors.Is(err, errNoNumbers) {
+		return err
+	}
+	return nil
 }
 
 // Push is [Worker.Push] of the prepared keys.

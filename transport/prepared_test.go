@@ -143,7 +143,7 @@ func TestPreparedBatchesShareFrames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return after.Hot.Sent + after.Cold.Sent - before.Hot.Sent - before.Cold.Sent
+			return after.Hot.Sent + after.Cold.Sent - after.Finds - (before.Hot.Sent + before.Cold.Sent - before.Finds)
 		}
 		want := frames(func() (*Ticket, error) { return w.PushLater(ctx, keys, grads) })
 		got := frames(func() (*Ticket, error) { return p.PushLater(ctx, grads) })

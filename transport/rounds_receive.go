@@ -182,7 +182,7 @@ func (r *rounds) refused(i int, payload []byte) verdict {
 	c := &r.contributions[i]
 	if i < r.groups {
 		n := wire.HotLen(packer.VectorStripes(min(r.groupLen, r.slots-i*r.groupLen)))
-		refusal.Key, refusal.KeyKnown = w.refusedKey(r.flow, w.link.Payload(c.buf)[:n], why)
+		refusal.Key, refusal.KeyKnown = w.refusedKey(r.flow, nil, w.link.Payload(c.buf)[:n], why)
 	}
 	r.fail(refusal) // counts the contribution as outstanding, and frees those that wait
 	if c.state == sent {

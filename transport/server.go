@@ -18,6 +18,14 @@ type Handler interface {
 	// [wire.Refusal] that the sender will get. Any other error ends the server.
 	// The rows are valid until Accumulate returns.
 	Accumulate(rows wire.Rows) error
+	// AccumulateAt is Accumulate for the rows of a COLD_AT frame, which have numbers
+	// instead of keys. Numbers that Find has not given, of this numbering, are
+	// refused.
+	AccumulateAt(rows wire.Rows) error
+	// Find gives the numbers of the rows of keys, from 1 on, and 0 for those that have no
+	// row. A number stays that of its row as long as the numbering is the same. Both
+	// slices are as long, and valid until Find returns.
+	Find(keys []uint64, numbers []uint32) (numbering uint32)
 	// Read copies the rows of keys into dst, which holds len(keys) × Dim floats, row after
 	// row. Both slices are valid until Read returns.
 	Read(keys []uint64, dst []float32)
@@ -44,6 +52,7 @@ type Server struct {
 	senders map[uint16]*admitted
 	keys    []uint64
 	rows    []float32 // of keys
+	numbers []uint32  // of keys
 	stats   ServerStats
 }
 
@@ -70,16 +79,18 @@ func (a *admitted) reaches(seq uint32) bool {
 
 // ServerStats counts what a server did.
 type ServerStats struct {
-	Applied    uint64 // COLD frames
+	Applied    uint64 // COLD and COLD_AT frames
 	Rows       uint64 // rows in them
-	Duplicates uint64 // COLD frames acknowledged again without being applied
+	RowsAt     uint64 // those of them in COLD_AT frames
+	Duplicates uint64 // COLD and COLD_AT frames acknowledged again without being applied
 	Pulls      uint64 // PULL frames answered
 	KeysPulled uint64
+	Finds      uint64 // FIND frames answered
 
 	Refusals Refusals
 
 	Malformed  uint64 // payloads without a whole header, not answered
-	Unexpected uint64 // ACK, ERROR and ROWS frames, not answered
+	Unexpected uint64 // ACK, ERROR, ROWS and FOUND frames, not answered
 
 	Link link.Stats
 }
@@ -99,7 +110,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		senders: map[uint16]*admitted{},
 		keys:    make([]uint64, wire.PullCap(cfg.Link.Limits().MaxPayload, cfg.Dim)),
 	}
-	s.rows = make([]float32, len(s.keys)*cfg.Dim)
+	s.rows, s.numbers = make([]float32, len(s.keys)*cfg.Dim), make([]uint32, len(s.keys))
 	s.init(cfg.Link)
 	s.start(func() error { return s.serve(s.handle) }, func(error) { s.stats.Link = s.link.Stats() })
 	return s, nil
@@ -157,7 +168,7 @@ func (s *Server) handle(pkts []link.Packet) error {
 		case errors.Is(err, wire.ErrTruncated):
 			s.stats.Malformed++
 			continue
-		case h.Type == wire.TypeAck || h.Type == wire.TypeError || h.Type == wire.TypeRows:
+		case h.Type == wire.TypeAck || h.Type == wire.TypeError || h.Type == wire.TypeRows || h.Type == wire.TypeFound:
 			// Answering answers could go on for ever.
 			s.stats.Unexpected++
 			continue
@@ -181,7 +192,7 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	switch {
 	case version != nil:
 		return 0, wire.Refusal{Code: wire.CodeWrongVersion, Value: wire.Version}, nil
-	case h.Type != wire.TypeCold && h.Type != wire.TypePull:
+	case h.Type != wire.TypeCold && h.Type != wire.TypeColdAt && h.Type != wire.TypePull && h.Type != wire.TypeFind:
 		return 0, wire.Refusal{Code: wire.CodeType}, nil
 	case h.Job != s.cfg.Job:
 		return 0, wire.Refusal{Code: wire.CodeUnknownJob}, nil
@@ -202,13 +213,13 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 		return 0, wire.Refusal{Code: wire.CodeLength, Value: uint32(s.link.Limits().MaxPayload)}, nil
 	case rows.Dim != s.cfg.Dim:
 		return 0, wire.Refusal{Code: wire.CodeDimension, Value: uint32(s.cfg.Dim)}, nil
-	case h.Type == wire.TypePull:
+	case h.Type == wire.TypePull || h.Type == wire.TypeFind:
 		return s.pull(p, h, rows, from)
 	}
 	fresh := from.seen.Fresh(h.Seq)
 	if !fresh {
 		s.stats.Duplicates++
-	} else if err := s.cfg.Handler.Accumulate(rows); err != nil {
+	} else if err := s.accumulate(h.Type, rows); err != nil {
 		var r wire.Refusal
 		if errors.As(err, &r) {
 			return 0, r, nil
@@ -228,8 +239,20 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	return len(wire.PutCover(p.Payload, h, from.seen.Cover(h.Seq))), wire.Refusal{}, nil
 }
 
-// pull writes the rows that a PULL asks for over it. Repeated pulls are
-// answered like new ones: they change nothing.
+// accumulate has the handler add the rows of a frame.
+func (s *Server) accumulate(t wire.Type, rows wire.Rows) error {
+	if t == wire.TypeCold {
+		return s.cfg.Handler.Accumulate(rows)
+	}
+	err := s.cfg.Handler.AccumulateAt(rows)
+	if err == nil {
+		s.stats.RowsAt += uint64(rows.Count)
+	}
+	return err
+}
+
+// pull writes the rows that a PULL asks for, or the numbers that a FIND asks for, over
+// it. Repeated ones are answered like new ones: they change nothing.
 func (s *Server) pull(p *link.Packet, h wire.Header, asked wire.Rows, from *admitted) (int, wire.Refusal, error) {
 	if asked.Count > len(s.keys) {
 		return 0, wire.Refusal{Code: wire.CodeLength, Value: uint32(wire.PullLen(len(s.keys)))}, nil
@@ -240,6 +263,9 @@ func (s *Server) pull(p *link.Packet, h wire.Header, asked wire.Rows, from *admi
 	keys := s.keys[:asked.Count] // the rows go where the keys are
 	for i := range keys {
 		keys[i] = asked.Key(i)
+	}
+	if h.Type == wire.TypeFind {
+		return s.find(p, h, keys), wire.Refusal{}, nil
 	}
 	payload := p.Payload[:wire.RowsLen(len(keys), s.cfg.Dim)]
 	rows := wire.PutRows(payload, wire.TypeRows, len(keys), s.cfg.Dim)
@@ -252,4 +278,16 @@ func (s *Server) pull(p *link.Packet, h wire.Header, asked wire.Rows, from *admi
 	s.stats.Pulls++
 	s.stats.KeysPulled += uint64(len(keys))
 	return len(payload), wire.Refusal{}, nil
+}
+
+// find writes the numbers of the rows of keys over a FIND, which is as long at least.
+func (s *Server) find(p *link.Packet, h wire.Header, keys []uint64) int {
+	numbers := s.numbers[:len(keys)]
+	numbering := s.cfg.Handler.Find(keys, numbers)
+	payload := p.Payload[:wire.FoundLen(len(keys))]
+	wire.PutNumbered(payload, wire.TypeFound, len(keys), s.cfg.Dim, numbering).SetNumbers(numbers)
+	h.Type, h.Flags = wire.TypeFound, 0
+	h.Put(payload)
+	s.stats.Finds++
+	return len(payload)
 }

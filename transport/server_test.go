@@ -86,6 +86,38 @@ func pullOf(h wire.Header, keys int) []byte {
 	return b
 }
 
+func findOf(h wire.Header, keys ...uint64) []byte {
+	b := make([]byte, wire.PullLen(len(keys)))
+	h.Type = wire.TypeFind
+	h.Put(b)
+	rows := wire.PutRows(b, h.Type, len(keys), testDim)
+	for i, key := range keys {
+		rows.SetKey(i, key)
+	}
+	return b
+}
+
+func found(h wire.Header, numbering uint32, numbers ...uint32) []byte {
+	b := make([]byte, wire.FoundLen(len(numbers)))
+	h.Type = wire.TypeFound
+	h.Put(b)
+	wire.PutNumbered(b, h.Type, len(numbers), testDim, numbering).SetNumbers(numbers)
+	return b
+}
+
+// coldAt makes the payload of a COLD_AT frame with ones.
+func coldAt(h wire.Header, numbering uint32, numbers ...uint32) []byte {
+	b := make([]byte, wire.ColdAtLen(len(numbers), testDim))
+	h.Type = wire.TypeColdAt
+	h.Put(b)
+	rows := wire.PutNumbered(b, h.Type, len(numbers), testDim, numbering)
+	rows.SetNumbers(numbers)
+	for i := range numbers {
+		rows.SetRow(i, []float32{1, 1, 1})
+	}
+	return b
+}
+
 func newTestServer(t *testing.T, network *memNet) (*Server, *ledger) {
 	t.Helper()
 	l := newLedger()
@@ -110,6 +142,7 @@ func TestServerAnswers(t *testing.T) {
 	}
 	good := wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}
 	with := func(change func(*wire.Header)) wire.Header { h := good; change(&h); return h }
+	third := with(func(h *wire.Header) { h.Seq = 3 })
 	huge := float32(1 << 30)
 	l.refuse = func(r wire.Rows) error {
 		row := make([]float32, r.Dim)
@@ -136,6 +169,7 @@ func TestServerAnswers(t *testing.T) {
 			with(func(h *wire.Header) { h.Type = wire.TypeRows }).Put(b)
 			return b
 		}(), silent: true},
+		{name: "FOUND", from: c, payload: found(good, 0, 1), silent: true},
 		{name: "version", from: c, payload: otherVersion, want: wire.Refusal{Code: wire.CodeWrongVersion, Value: 1}},
 		{name: "type", from: c, payload: func() []byte {
 			b := cold(good, 1, huge)
@@ -155,6 +189,15 @@ func TestServerAnswers(t *testing.T) {
 		{name: "corrected retry", from: c, payload: cold(with(func(h *wire.Header) { h.Seq = 2 }), testDim, 1)},
 		{name: "repeated", from: c, payload: cold(with(func(h *wire.Header) { h.Seq = 2; h.Flags = wire.FlagRetx }), testDim, 1)},
 		{name: "repeated pull", from: c, payload: pullOf(good, 1)},
+		{name: "length of a find", from: c, payload: findOf(good, 42)[:20], want: wire.Refusal{Code: wire.CodeLength, Value: wire.MaxPayload}},
+		{name: "find of too many keys", from: c, payload: findOf(good, make([]uint64, 122)...), want: wire.Refusal{Code: wire.CodeLength, Value: uint32(wire.PullLen(121))}},
+		{name: "find", from: c, payload: findOf(good, 43, 42)},
+		{name: "length by number", from: c, payload: coldAt(third, 1, 1)[:35], want: wire.Refusal{Code: wire.CodeLength, Value: wire.MaxPayload}},
+		{name: "numbering", from: c, payload: coldAt(third, 1, 2), want: wire.Refusal{Code: wire.CodeNumbering}},
+		{name: "no number", from: c, payload: coldAt(third, 0, 0), want: wire.Refusal{Code: wire.CodeRowNumber, Value: 1}},
+		{name: "number", from: c, payload: coldAt(third, 0, 1, 2), want: wire.Refusal{Code: wire.CodeRowNumber, Index: 1, Value: 1}},
+		{name: "corrected by number", from: c, payload: coldAt(third, 0, 1)},
+		{name: "repeated by number", from: c, payload: coldAt(third, 99, 99)},
 	} {
 		got := c.from.ask(c.payload)
 		if c.silent {
@@ -181,13 +224,18 @@ func TestServerAnswers(t *testing.T) {
 			}
 		case asked.Type == wire.TypePull:
 			wantType = wire.TypeRows
+		case asked.Type == wire.TypeFind:
+			wantType = wire.TypeFound
+			if want := found(asked, 0, 0, 1); !bytes.Equal(got, want) {
+				t.Errorf("%s: answered with % x, want % x", c.name, got, want)
+			}
 		}
 		if h.Type != wantType {
 			t.Errorf("%s (%d): answered by %v, want %v", c.name, i, h.Type, wantType)
 		}
 	}
 	want := newLedger()
-	want.addBatch([]uint64{42}, []float32{1, 1, 1})
+	want.addBatch([]uint64{42}, []float32{2, 2, 2})
 	if diff := cmp.Diff(want.sums, l.sums); diff != "" {
 		t.Errorf("store (-want +got):\n%s", diff)
 	}
@@ -195,7 +243,7 @@ func TestServerAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st.Applied != 1 || st.Rows != 1 || st.Duplicates != 1 || st.Pulls != 2 || st.KeysPulled != 122 || st.Malformed != 1 || st.Unexpected != 3 {
+	if st.Applied != 2 || st.Rows != 2 || st.RowsAt != 1 || st.Duplicates != 2 || st.Pulls != 2 || st.KeysPulled != 122 || st.Finds != 1 || st.Malformed != 1 || st.Unexpected != 4 {
 		t.Errorf("%+v", st)
 	}
 	if st.Refusals[wire.CodeUnknownSender] != 3 {

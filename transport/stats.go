@@ -10,12 +10,18 @@ import (
 type WorkerStats struct {
 	// Hot and Cold are the flows to the aggregator and to the server: frames
 	// sent, acknowledged, refused and repeated, and the round-trip time. Pulls
-	// are in Cold; their answers count as acknowledgements.
+	// and FIND frames are in Cold; their answers count as acknowledgements.
 	Hot, Cold retransmit.Stats
 
 	PairsHot   uint64 // scalars sent to the aggregator
 	RowsCold   uint64 // rows sent to the server
+	RowsAt     uint64 // those of them that were named by their numbers
 	KeysPulled uint64
+	Finds      uint64 // FIND frames, which ask for row numbers
+
+	// Renamed are rows that were sent again, by their keys, because their numbers were
+	// those of another numbering.
+	Renamed uint64
 
 	// Waits are contributions to rounds that were acknowledged and wait for
 	// other workers: the time until their results takes the place of the
@@ -33,7 +39,7 @@ type WorkerStats struct {
 
 // Refusals counts ERROR frames by code; the last entry holds the codes that
 // this version does not know.
-type Refusals [wire.CodeRowsFull + 2]uint64
+type Refusals [wire.CodeRowNumber + 2]uint64
 
 // Total returns the sum over all codes.
 func (r *Refusals) Total() uint64 {

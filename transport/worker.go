@@ -35,6 +35,10 @@ type Worker struct {
 	flushes []*flush
 	refusal error // first since the last Flush
 
+	finding  map[*packer.Prepared]bool // whose row numbers are asked for
+	keysOnly bool                      // the server gives no row numbers
+	again    int                       // pushes of what is sent again
+
 	settled bool // since the last turn: a caller that waited may go on
 
 	// The queue of PushLater, and what of it is packed together.
@@ -131,6 +135,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		outFlow:  make([]uint8, 0, rxBatch),
 		retx:     make([]link.Frame, 0, rxBatch),
 		arrivals: make(chan *operation, queueCap),
+		finding:  map[*packer.Prepared]bool{},
 	}
 	w.init(cfg.Link)
 	if err := w.addFlow(ctx, flowCold, "parameter server", cfg.Server, cfg.ServerEpoch); err != nil {

@@ -58,6 +58,8 @@ func (w *Worker) take(p *link.Packet) verdict {
 		return w.receiveError(f, h, p.Payload)
 	case wire.TypeRows:
 		return w.receiveRows(f, h, p.Payload)
+	case wire.TypeFound:
+		return w.receiveFound(f, h, p.Payload)
 	}
 	return stray
 }
@@ -151,9 +153,13 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 		return taken
 	}
 	w.stats.Refusals[min(int(r.Code), len(w.stats.Refusals)-1)]++
-	o := w.ops[e.Owner]
+	o, payload := w.ops[e.Owner], w.link.Payload(cookieBuf(e.Cookie))[:e.Len]
+	if r.Code == wire.CodeNumbering && w.sendAgain(o, payload) {
+		w.link.Free(cookieBuf(e.Cookie)) // the frame stays outstanding in its push
+		return taken
+	}
 	refusal := w.peerError(f, r)
-	refusal.Key, refusal.KeyKnown = w.refusedKey(f, w.link.Payload(cookieBuf(e.Cookie))[:e.Len], r)
+	refusal.Key, refusal.KeyKnown = w.refusedKey(f, o, payload, r)
 	refusal.Unknown = e.Repeated && !r.Code.Final() && !o.pull
 	if w.refusal == nil && !o.pull && (o.sums == nil || !o.open) {
 		w.refusal = refusal // of a push whose caller may not be waiting
@@ -169,9 +175,9 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 }
 
 // refusedKey finds the row that a refusal is about in the refused frame.
-func (w *Worker) refusedKey(f *flow, payload []byte, r wire.Refusal) (key uint64, ok bool) {
+func (w *Worker) refusedKey(f *flow, o *operation, payload []byte, r wire.Refusal) (key uint64, ok bool) {
 	switch r.Code {
-	case wire.CodeSlotRange, wire.CodeNotFinite, wire.CodeOverflow:
+	case wire.CodeSlotRange, wire.CodeNotFinite, wire.CodeOverflow, wire.CodeRowNumber:
 	default:
 		return 0, false
 	}
@@ -186,10 +192,18 @@ func (w *Worker) refusedKey(f *flow, payload []byte, r wire.Refusal) (key uint64
 		}
 		return w.cfg.HotSet.Key(rank), true
 	}
-	rows, err := wire.ParseRows(payload, wire.TypeCold)
-	row := int(r.Index) / w.cfg.Dim
+	h, _ := wire.ParseHeader(payload) // of a frame of one's own
+	rows, err := wire.ParseRows(payload, h.Type)
+	row := int(r.Index)
+	if r.Code != wire.CodeRowNumber {
+		row /= w.cfg.Dim
+	}
 	if err != nil || row >= rows.Count {
 		return 0, false
+	}
+	if h.Type == wire.TypeColdAt {
+		key, ok = o.keysByNumber()[rows.Number(row)]
+		return key, ok
 	}
 	return rows.Key(row), true
 }
@@ -207,8 +221,8 @@ func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) verdict {
 	first := cookieFirst(e.Cookie)
 	d := w.cfg.Dim
 	switch n := min(len(o.keys)-first, w.pullCap()); {
-	case !o.pull:
-		o.fail(w.peerError(f, fmt.Errorf("%w: rows to a push", ErrAnswer)))
+	case !o.pull || o.find != nil:
+		o.fail(w.peerError(f, fmt.Errorf("%w: rows, which no pull has asked for", ErrAnswer)))
 	case rows.Count != n || rows.Dim != d:
 		o.fail(w.peerError(f, fmt.Errorf("%w: %d rows of dimension %d to a pull of %d of dimension %d", ErrAnswer, rows.Count, rows.Dim, n, d)))
 	case o.open:

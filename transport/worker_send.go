@@ -94,8 +94,9 @@ func (w *Worker) begin(o *operation) bool {
 		return false
 	}
 	if o.released == nil {
-		w.register(o) // came through the queue, or is a group
+		w.register(o) // came through the queue, is a group, or is sent again
 	}
+	o.noteNumbers()
 	o.begun = true
 	if err == nil {
 		return true
@@ -114,9 +115,9 @@ func (w *Worker) begin(o *operation) bool {
 // fill puts the next frame of a push where transmit finds it, and returns false
 // if there is no room.
 func (w *Worker) fill(o *operation) bool {
-	f, h := w.flows[flowCold], wire.Header{Type: wire.TypeCold, Flags: wire.FlagQuiet}
-	if w.packer.Next() == wire.TypeHot {
-		f, h.Type = w.flows[flowHot], wire.TypeHot
+	f, h := w.flows[flowCold], wire.Header{Type: w.packer.Next(), Flags: wire.FlagQuiet}
+	if h.Type == wire.TypeHot {
+		f = w.flows[flowHot]
 		if w.cfg.Layout == packer.Dense {
 			h.Flags |= wire.FlagDense
 		}
@@ -134,7 +135,11 @@ func (w *Worker) fill(o *operation) bool {
 	}
 	sent := w.packer.Sent()
 	w.stats.PairsHot += uint64(sent.HotPairs - o.sent.HotPairs)
-	w.stats.RowsCold += uint64(sent.ColdRows - o.sent.ColdRows)
+	cold := uint64(sent.ColdRows - o.sent.ColdRows)
+	w.stats.RowsCold += cold
+	if h.Type == wire.TypeColdAt {
+		w.stats.RowsAt += cold
+	}
 	o.sent = sent
 	w.enqueue(f, h, payload, o, cookie(b, 0))
 	return true
@@ -166,12 +171,18 @@ func (w *Worker) ask() (any bool) {
 			}
 			n := min(len(rest), w.pullCap())
 			payload := w.link.Payload(b)[:wire.PullLen(n)]
-			rows := wire.PutRows(payload, wire.TypePull, n, w.cfg.Dim)
+			kind := wire.TypePull
+			if o.find != nil {
+				kind = wire.TypeFind
+				w.stats.Finds++
+			} else {
+				w.stats.KeysPulled += uint64(n)
+			}
+			rows := wire.PutRows(payload, kind, n, w.cfg.Dim)
 			for i, key := range rest[:n] {
 				rows.SetKey(i, key)
 			}
-			w.enqueue(f, wire.Header{Type: wire.TypePull}, payload, o, cookie(b, o.asked))
-			w.stats.KeysPulled += uint64(n)
+			w.enqueue(f, wire.Header{Type: kind}, payload, o, cookie(b, o.asked))
 			o.asked += n
 			any = true
 		}

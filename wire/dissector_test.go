@@ -52,7 +52,7 @@ var dissectorFields = []string{
 	"_ws.expert", "_ws.expert.message", "libra.version", "libra.type", "libra.flags", "libra.job", "libra.sender", "libra.epoch", "libra.seq",
 	"libra.stripe.mask", "libra.pair.lane", "libra.pair.slot", "libra.pair.rank", "libra.pair.value", "libra.pair.integer",
 	"libra.scale.iteration", "libra.scale.exponent", "libra.cover",
-	"libra.count", "libra.dim", "libra.key", "libra.row.value",
+	"libra.count", "libra.dim", "libra.key", "libra.numbering", "libra.number", "libra.row.value",
 	"libra.error.code", "libra.error.index", "libra.error.value",
 }
 
@@ -167,6 +167,10 @@ func shown(c golden.Case) map[string]string {
 				}
 				values = append(values, shortFloat(math.Float32frombits(uint32(bits))))
 			}
+		}
+		m["libra.numbering"], m["libra.number"] = "", strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Numbers), " ", ";"), "[]")
+		if r.Numbering != "" {
+			m["libra.numbering"] = "0x" + r.Numbering
 		}
 		m["libra.key"], m["libra.row.value"] = strings.Join(keys, ";"), strings.Join(values, ";")
 	}

@@ -50,6 +50,8 @@ const (
 	CodeRound         Code = 13 // Value: the round in progress, to which the sender has contributed or has to
 	CodeWindow        Code = 14 // Value: the largest sequence number that is accepted now
 	CodeRowsFull      Code = 15 // Index: row; Value: the number of rows that the server may hold
+	CodeNumbering     Code = 16 // Value: the server's numbering
+	CodeRowNumber     Code = 17 // Index: row; Value: the number of rows that the server holds
 )
 
 var codeTexts = map[Code]string{
@@ -68,6 +70,8 @@ var codeTexts = map[Code]string{
 	CodeRound:         "round is not the one in progress",
 	CodeWindow:        "sequence number beyond the window",
 	CodeRowsFull:      "no room for another row",
+	CodeNumbering:     "row numbers of another server",
+	CodeRowNumber:     "row number beyond the server's rows",
 }
 
 func (c Code) String() string {
@@ -83,7 +87,7 @@ func (c Code) String() string {
 // answer lost, and one that arrives later may still be applied.
 func (c Code) Final() bool {
 	switch c {
-	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeLength, CodeMode, CodeLayout, CodeDimension, CodeType:
+	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeLength, CodeMode, CodeLayout, CodeDimension, CodeType, CodeNumbering:
 		return true
 	}
 	return false
@@ -112,6 +116,10 @@ func (r Refusal) Error() string {
 		return fmt.Sprintf("%v: receiver accepts numbers up to %d", r.Code, r.Value)
 	case CodeRowsFull:
 		return fmt.Sprintf("%v: row %d, the server may hold %d (server.max_rows)", r.Code, r.Index, r.Value)
+	case CodeNumbering:
+		return fmt.Sprintf("%v: its numbering is %d", r.Code, r.Value)
+	case CodeRowNumber:
+		return fmt.Sprintf("%v: row %d, the server holds %d", r.Code, r.Index, r.Value)
 	case CodeNotFinite, CodeOverflow:
 		return fmt.Sprintf("%v: pair %d", r.Code, r.Index)
 	}

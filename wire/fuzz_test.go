@@ -72,13 +72,22 @@ func FuzzParseRows(f *testing.F) {
 		}
 		again := make([]byte, len(payload))
 		copy(again, payload[:wire.HeaderLen])
-		w := wire.PutRows(again, wire.Type(kind), r.Count, r.Dim)
+		keys, numbers, floats := wire.Type(kind).Body()
+		var w wire.Rows
+		if numbers {
+			w = wire.PutNumbered(again, wire.Type(kind), r.Count, r.Dim, r.Numbering)
+		} else {
+			w = wire.PutRows(again, wire.Type(kind), r.Count, r.Dim)
+		}
 		row := make([]float32, r.Dim)
 		for i := range r.Count {
-			if wire.Type(kind) != wire.TypeRows {
+			if keys {
 				w.SetKey(i, r.Key(i))
 			}
-			if wire.Type(kind) != wire.TypePull {
+			if numbers {
+				w.SetNumber(i, r.Number(i))
+			}
+			if floats {
 				r.Row(i, row)
 				w.SetRow(i, row)
 			}

@@ -87,25 +87,37 @@ func full(n int, dense bool) [][]pair {
 	return stripes
 }
 
-// rows returns the payload of a COLD, PULL or ROWS frame.
+// rows returns the payload of a frame of rows. Of types with numbers, these are the
+// lower bytes of the keys.
 func rows(t wire.Type, dim int, keys ...uint64) []byte {
 	n := map[wire.Type]int{
-		wire.TypeCold: wire.ColdLen(len(keys), dim),
-		wire.TypePull: wire.PullLen(len(keys)),
-		wire.TypeRows: wire.RowsLen(len(keys), dim),
+		wire.TypeCold:   wire.ColdLen(len(keys), dim),
+		wire.TypePull:   wire.PullLen(len(keys)),
+		wire.TypeRows:   wire.RowsLen(len(keys), dim),
+		wire.TypeFind:   wire.PullLen(len(keys)),
+		wire.TypeFound:  wire.FoundLen(len(keys)),
+		wire.TypeColdAt: wire.ColdAtLen(len(keys), dim),
 	}[t]
 	b := make([]byte, n)
 	header(t, 0).Put(b)
-	r := wire.PutRows(b, t, len(keys), dim)
+	named, numbered, valued := t.Body()
+	put := wire.PutRows
+	if numbered {
+		put = func(b []byte, t wire.Type, n, dim int) wire.Rows { return wire.PutNumbered(b, t, n, dim, 0xa1b2c3d4) }
+	}
+	r := put(b, t, len(keys), dim)
 	row := make([]float32, dim)
 	for i, key := range keys {
 		for j := range row {
 			row[j] = float32(i) + float32(j)/16
 		}
-		if t != wire.TypeRows {
+		if named {
 			r.SetKey(i, key)
 		}
-		if t != wire.TypePull {
+		if numbered {
+			r.SetNumber(i, uint32(key))
+		}
+		if valued {
 			r.SetRow(i, row)
 		}
 	}
@@ -160,6 +172,10 @@ func goodFrames() []goldenFrame {
 		{"cold-rows", "COLD, three rows of dimension 4", seal(worker, server, rows(wire.TypeCold, 4, keys...))},
 		{"pull", "PULL of three keys of dimension 4", seal(worker, server, rows(wire.TypePull, 4, keys...))},
 		{"rows", "ROWS that answers pull", seal(server, worker, rows(wire.TypeRows, 4, keys...))},
+		{"find", "FIND of the row numbers of three keys of dimension 4", seal(worker, server, rows(wire.TypeFind, 4, keys...))},
+		{"found", "FOUND that answers find: rows 7 and 4000000000, and no row for the third key", seal(server, worker, rows(wire.TypeFound, 4, 7, 4000000000, 0))},
+		{"cold-at-scalars", "COLD_AT, dimension 1: three (row number, value) pairs", seal(worker, server, rows(wire.TypeColdAt, 1, 7, 4000000000, 1))},
+		{"cold-at-rows", "COLD_AT, two rows of dimension 4", seal(worker, server, rows(wire.TypeColdAt, 4, 7, 4000000000))},
 		{"ack", "ACK of hot-aligned-1, padded to the 60 bytes of the shortest Ethernet frame", append(toWorker(wire.PutAck(ack(), header(wire.TypeHot, 0))), make([]byte, 6)...)},
 		{"ack-cover", "ACK of hot-cover, of the two frames before it and of the third behind it", toWorker(wire.PutCover(ack(), header(wire.TypeHot, 0), 7<<wire.CoverAhead|1<<(wire.CoverAhead-3)))},
 		{"ack-sums-aligned", "ACK of hot-want-sum with the sums", toWorker(hot(header(wire.TypeAck, wire.FlagSum), []pair{{0, 1818, 4.5}, {3, 0, -2}, {21, 2977, 0.125}}))},
@@ -171,7 +187,7 @@ func goodFrames() []goldenFrame {
 		{"ack-scale", "ACK of scale: other workers' reports are missing", toWorker(wire.PutScaleAck(ack(), header(wire.TypeScale, 0)))},
 		{"ack-scale-decided", "ACK of scale, repeated after the decision", toWorker(wire.PutDecision(ack(), header(wire.TypeScale, 0), decided))},
 		{"ack-scale-all", "ACK to all workers with the decision", toAll(wire.ToAll(wire.PutDecision(ack(), header(wire.TypeScale, 0), decided), decided.Iteration))},
-		{"unknown-type", "type 9, which this version of the protocol does not define", toSwitch(hot(header(9, 0), some))},
+		{"unknown-type", "type 15, which this version of the protocol does not define", toSwitch(hot(header(15, 0), some))},
 	}
 	for _, r := range []struct {
 		name string
@@ -192,6 +208,8 @@ func goodFrames() []goldenFrame {
 		{"round", wire.Refusal{Code: wire.CodeRound, Value: 9}},
 		{"window", wire.Refusal{Code: wire.CodeWindow, Value: 0x01020600}},
 		{"rows-full", wire.Refusal{Code: wire.CodeRowsFull, Index: 35, Value: 1 << 26}},
+		{"numbering", wire.Refusal{Code: wire.CodeNumbering, Value: 0xa1b2c3d4}},
+		{"row-number", wire.Refusal{Code: wire.CodeRowNumber, Index: 35, Value: 7}},
 		{"unassigned", wire.Refusal{Code: 999, Index: 1, Value: 2}},
 	} {
 		frames = append(frames, goldenFrame{
@@ -263,6 +281,11 @@ func brokenFrames() []goldenFrame {
 		{"broken-cold-count", "COLD that announces one row more than it holds", seal(worker, server, put16(cold(), body, 3))},
 		{"broken-pull-trailing", "PULL with four bytes more than its keys", seal(worker, server, append(rows(wire.TypePull, 4, 1, 2), 0, 0, 0, 0))},
 		{"broken-rows-dim", "ROWS whose dimension does not fit its length", seal(server, worker, put16(rows(wire.TypeRows, 4, 1, 2), body+2, 5))},
+		{"broken-find-trailing", "FIND with four bytes more than its keys", seal(worker, server, append(rows(wire.TypeFind, 4, 1, 2), 0, 0, 0, 0))},
+		{"broken-found-head", "FOUND that ends before its numbering", seal(server, worker, rows(wire.TypeFound, 4, 1)[:body+4])},
+		{"broken-found-count", "FOUND that announces one number more than it holds", seal(server, worker, put16(rows(wire.TypeFound, 4, 1, 2), body, 3))},
+		{"broken-cold-at-count", "COLD_AT that announces one row more than it holds", seal(worker, server, put16(rows(wire.TypeColdAt, 4, 1, 2), body, 3))},
+		{"broken-cold-at-dim-0", "COLD_AT with dimension 0", seal(worker, server, put16(rows(wire.TypeColdAt, 4, 1, 2), body+2, 0))},
 		{"broken-ack-trailing", "ACK without SUM that has a body", back(hot(header(wire.TypeAck, 0), []pair{{0, 1, 1}}))},
 		{"broken-ack-no-cover", "ACK with COVER that has no body", back(wire.PutCover(make([]byte, wire.CoverLen), header(wire.TypeHot, 0), 0)[:wire.HeaderLen])},
 		{"broken-ack-no-sums", "ACK with SUM that has no body", back(hot(header(wire.TypeAck, wire.FlagSum)))},

@@ -150,7 +150,7 @@ func describeBody(c *golden.Case, payload []byte, h wire.Header) error {
 		}
 	case wire.TypeScale:
 		c.Scale, err = describeScale(payload)
-	case wire.TypeCold, wire.TypePull, wire.TypeRows:
+	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
 		var r wire.Rows
 		if r, err = wire.ParseRows(payload, h.Type); err == nil {
 			c.Rows = describeRows(r, h.Type)
@@ -185,11 +185,18 @@ func describeScale(payload []byte) (*golden.Scale, error) {
 func describeRows(r wire.Rows, t wire.Type) *golden.Rows {
 	d := &golden.Rows{Count: r.Count, Dim: r.Dim}
 	row := make([]float32, r.Dim)
+	keys, numbers, floats := t.Body()
+	if numbers {
+		d.Numbering = fmt.Sprintf("%08x", r.Numbering)
+	}
 	for i := range r.Count {
-		if t != wire.TypeRows {
+		if keys {
 			d.Keys = append(d.Keys, fmt.Sprintf("%016x", r.Key(i)))
 		}
-		if t != wire.TypePull {
+		if numbers {
+			d.Numbers = append(d.Numbers, r.Number(i))
+		}
+		if floats {
 			r.Row(i, row)
 			d.Rows = append(d.Rows, hexFloats(row))
 		}
@@ -248,10 +255,18 @@ func annotateBody(t wire.Type, flags wire.Flags, left func() int, take func(int,
 			take(4*wire.Lanes, "values")
 			take(2*wire.Lanes, "slots")
 		}
-	case wire.TypeCold, wire.TypePull, wire.TypeRows:
+	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
 		head := take(4, "count, dimension")
-		if len(head) == 4 && t != wire.TypeRows {
-			take(8*(int(head[0])<<8|int(head[1])), "keys")
+		if len(head) == 4 {
+			count := int(head[0])<<8 | int(head[1])
+			keys, numbers, _ := t.Body()
+			if keys {
+				take(8*count, "keys")
+			}
+			if numbers {
+				take(4, "numbering")
+				take(4*count, "row numbers")
+			}
 		}
 		take(left(), "values")
 	case wire.TypeError:
@@ -324,7 +339,7 @@ func TestGoldenFramesCoverTheFormat(t *testing.T) {
 		}
 	}
 	want := []string{"VLAN", "IPv6", "padding", "UDP checksum of 0"}
-	for kind := wire.TypeHot; kind <= wire.TypeScale; kind++ {
+	for kind := wire.TypeHot; kind <= wire.TypeColdAt; kind++ {
 		want = append(want, kind.String())
 	}
 	for bit := range 6 {

@@ -39,11 +39,16 @@ const (
 	TypeAck   Type = 5 // receiver to sender: frame Seq is applied
 	TypeError Type = 6 // receiver to sender: frame Seq is refused
 	TypeScale Type = 7 // worker to aggregator: exponent of an iteration's largest gradient
+
+	TypeFind   Type = 8  // worker to parameter server: keys whose row numbers are wanted
+	TypeFound  Type = 9  // parameter server to worker: the row numbers that a find asked for
+	TypeColdAt Type = 10 // worker to parameter server: rows of cold gradients, by row number
 )
 
 var typeNames = [16]string{
 	TypeHot: "HOT", TypeCold: "COLD", TypePull: "PULL", TypeRows: "ROWS",
 	TypeAck: "ACK", TypeError: "ERROR", TypeScale: "SCALE",
+	TypeFind: "FIND", TypeFound: "FOUND", TypeColdAt: "COLD_AT",
 }
 
 func (t Type) String() string {
@@ -76,10 +81,10 @@ const (
 	// FlagScale on an ACK: it answers a SCALE frame; with FlagSum the body is a
 	// [ScaleReport] with the largest exponent of all workers.
 	FlagScale
-	// FlagQuiet on a HOT or COLD frame: its sender needs no answer to it, as long as
+	// FlagQuiet on a HOT, COLD or COLD_AT frame: its sender needs no answer to it, as long as
 	// it is applied and so is the frame before it. A later frame asks for both.
 	FlagQuiet
-	// FlagCover on a HOT or COLD frame asks that the ACK tell which of the frames
+	// FlagCover on a HOT, COLD or COLD_AT frame asks that the ACK tell which of the frames
 	// around it are applied, and on an ACK that it does: see [PutCover].
 	FlagCover
 )
@@ -109,7 +114,7 @@ func (f Flags) String() string {
 //	bytes 6-7  epoch
 //	bytes 8-11 sequence number
 //
-// In ACK, ERROR and ROWS frames job, sender, epoch and sequence number are
+// In ACK, ERROR, ROWS and FOUND frames job, sender, epoch and sequence number are
 // those of the frame that is answered; but see [FlagAll].
 type Header struct {
 	Type   Type

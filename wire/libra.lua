@@ -11,10 +11,18 @@ local HEADER, LANES, STRIPE, MAX_STRIPES, ERROR_BODY = 12, 22, 136, 10, 8
 local SCALE_BODY, COVER_BODY, ALL_SENDERS = 8, 8, 0xffff
 
 local HOT, COLD, PULL, ROWS, ACK, ERROR, SCALE = 1, 2, 3, 4, 5, 6, 7
+local FIND, FOUND, COLD_AT = 8, 9, 10
 
 local TYPES = {
 	[HOT] = "HOT", [COLD] = "COLD", [PULL] = "PULL",
 	[ROWS] = "ROWS", [ACK] = "ACK", [ERROR] = "ERROR", [SCALE] = "SCALE",
+	[FIND] = "FIND", [FOUND] = "FOUND", [COLD_AT] = "COLD_AT",
+}
+
+-- Bytes of a key, of a row number and of a float, where a row has them.
+local ROW = {
+	[COLD] = { 8, 0, 4 }, [PULL] = { 8, 0, 0 }, [ROWS] = { 0, 0, 4 },
+	[FIND] = { 8, 0, 0 }, [FOUND] = { 0, 4, 0 }, [COLD_AT] = { 0, 4, 4 },
 }
 
 local CODES = {
@@ -33,6 +41,8 @@ local CODES = {
 	[13] = "round is not the one in progress",
 	[14] = "sequence number beyond the window",
 	[15] = "no room for another row",
+	[16] = "row numbers of another server",
+	[17] = "row number beyond the server's rows",
 }
 
 local libra = Proto("libra", "Libra gradient aggregation")
@@ -66,6 +76,8 @@ local f = {
 	count = ProtoField.uint16("libra.count", "Count"),
 	dim = ProtoField.uint16("libra.dim", "Dimension"),
 	key = ProtoField.uint64("libra.key", "Key", base.HEX),
+	numbering = ProtoField.uint32("libra.numbering", "Numbering", base.HEX),
+	number = ProtoField.uint32("libra.number", "Row number"),
 	row = ProtoField.bytes("libra.row", "Row"),
 	float = ProtoField.float("libra.row.value", "Value"),
 	code = ProtoField.uint16("libra.error.code", "Code", base.DEC, CODES),
@@ -139,17 +151,23 @@ local function dissect_rows(body, tree, kind)
 	local count, dim = body:range(0, 2):uint(), body:range(2, 2):uint()
 	tree:add(f.count, body:range(0, 2))
 	tree:add(f.dim, body:range(2, 2))
-	local keys = kind == ROWS and 0 or 8
-	local floats = kind == PULL and 0 or 4 * dim
-	if count == 0 or dim == 0 or body:len() ~= 4 + count * (keys + floats) then
+	local key, number, floats = ROW[kind][1], ROW[kind][2], ROW[kind][3] * dim
+	local at = number > 0 and 8 or 4
+	if count == 0 or dim == 0 or body:len() ~= at + count * (key + number + floats) then
 		return nil, string.format("body of %d bytes does not hold %s of dimension %d", body:len(), counted(count, "row"), dim)
 	end
+	if number > 0 then
+		tree:add(f.numbering, body:range(4, 4))
+	end
 	for i = 0, count - 1 do
-		if keys > 0 then
-			tree:add(f.key, body:range(4 + i * keys, keys))
+		if key > 0 then
+			tree:add(f.key, body:range(at + i * key, key))
+		end
+		if number > 0 then
+			tree:add(f.number, body:range(at + i * number, number))
 		end
 		if floats > 0 then
-			local row = body:range(4 + count * keys + i * floats, floats)
+			local row = body:range(at + count * (key + number) + i * floats, floats)
 			local sub = tree:add(f.row, row)
 			sub:set_text(string.format("Row %d", i))
 			for j = 0, dim - 1 do
@@ -193,7 +211,7 @@ end
 local function dissect_body(kind, flags, body, tree)
 	if kind == HOT then
 		return dissect_stripes(body, tree, flags.dense)
-	elseif kind == COLD or kind == PULL or kind == ROWS then
+	elseif ROW[kind] then
 		return dissect_rows(body, tree, kind)
 	elseif kind == ERROR then
 		return dissect_error(body, tree)

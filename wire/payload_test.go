@@ -55,7 +55,10 @@ func TestNames(t *testing.T) {
 		wire.Type(15).String():                      "Type(15)",
 		wire.Type(16).String():                      "Type(16)",
 		(wire.FlagAll | wire.FlagScale).String():    "ALL|SCALE",
-		wire.Type(9).String():                       "Type(9)",
+		wire.TypeFind.String():                      "FIND",
+		wire.TypeFound.String():                     "FOUND",
+		wire.TypeColdAt.String():                    "COLD_AT",
+		wire.Type(11).String():                      "Type(11)",
 		wire.Type(200).String():                     "Type(200)",
 		(wire.FlagRetx | wire.FlagSum).String():     "RETX|SUM",
 		(wire.FlagQuiet | wire.FlagCover).String():  "QUIET|COVER",
@@ -168,36 +171,62 @@ func TestStripesAreViews(t *testing.T) {
 	}
 }
 
+var typesOfRows = []wire.Type{wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt}
+
+func lengthOfRows(kind wire.Type, count, dim int) int {
+	return map[wire.Type]int{
+		wire.TypeCold: wire.ColdLen(count, dim), wire.TypePull: wire.PullLen(count), wire.TypeRows: wire.RowsLen(count, dim),
+		wire.TypeFind: wire.PullLen(count), wire.TypeFound: wire.FoundLen(count), wire.TypeColdAt: wire.ColdAtLen(count, dim),
+	}[kind]
+}
+
 func TestRowsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		kind := rapid.SampledFrom([]wire.Type{wire.TypeCold, wire.TypePull, wire.TypeRows}).Draw(t, "type")
+		kind := rapid.SampledFrom(typesOfRows).Draw(t, "type")
 		count := rapid.IntRange(1, 30).Draw(t, "count")
 		dim := rapid.IntRange(1, 20).Draw(t, "dim")
-		n := map[wire.Type]int{
-			wire.TypeCold: wire.ColdLen(count, dim), wire.TypePull: wire.PullLen(count), wire.TypeRows: wire.RowsLen(count, dim),
-		}[kind]
+		n := lengthOfRows(kind, count, dim)
 		payload := make([]byte, n)
-		w := wire.PutRows(payload, kind, count, dim)
+		var numbering uint32
+		var w wire.Rows
+		named, numbered, valued := kind.Body()
+		if numbered {
+			numbering = rapid.Uint32().Draw(t, "numbering")
+			w = wire.PutNumbered(payload, kind, count, dim, numbering)
+		} else {
+			w = wire.PutRows(payload, kind, count, dim)
+		}
 		var keys []uint64
+		var numbers []uint32
 		var values []float32
 		for i := range count {
-			if kind != wire.TypeRows {
+			if named {
 				keys = append(keys, rapid.Uint64().Draw(t, "key"))
 				w.SetKey(i, keys[i])
 			}
-			if kind != wire.TypePull {
+			if numbered {
+				numbers = append(numbers, rapid.Uint32().Draw(t, "number"))
+			}
+			if valued {
 				values = append(values, rapid.SliceOfN(rapid.Float32(), dim, dim).Draw(t, "row")...)
 				w.SetRow(i, values[i*dim:])
 			}
 		}
+		if numbered {
+			w.SetNumbers(numbers)
+			w.SetNumber(count-1, numbers[count-1])
+		}
 		r, err := wire.ParseRows(payload, kind)
-		if err != nil || r.Count != count || r.Dim != dim {
-			t.Fatalf("%d × %d, %v; want %d × %d", r.Count, r.Dim, err, count, dim)
+		if err != nil || r.Count != count || r.Dim != dim || r.Numbering != numbering {
+			t.Fatalf("%d × %d of numbering %d, %v; want %d × %d of %d", r.Count, r.Dim, r.Numbering, err, count, dim, numbering)
 		}
 		row := make([]float32, dim+1)
 		for i := range count {
 			if keys != nil && r.Key(i) != keys[i] {
 				t.Fatalf("key %d is %d, want %d", i, r.Key(i), keys[i])
+			}
+			if numbers != nil && r.Number(i) != numbers[i] {
+				t.Fatalf("number %d is %d, want %d", i, r.Number(i), numbers[i])
 			}
 			if values != nil {
 				r.Row(i, row)
@@ -225,7 +254,7 @@ func TestRowsCannotOverflow(t *testing.T) {
 	for _, c := range []struct{ count, dim uint16 }{{1 << 15, 1 << 15}, {1 << 14, 1 << 14}, {65535, 65535}} {
 		payload := binary.BigEndian.AppendUint16(make([]byte, wire.HeaderLen), c.count)
 		payload = binary.BigEndian.AppendUint16(payload, c.dim)
-		for _, kind := range []wire.Type{wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeHot} {
+		for _, kind := range append([]wire.Type{wire.TypeHot}, typesOfRows...) {
 			if r, err := wire.ParseRows(payload, kind); err == nil {
 				t.Errorf("%v of %d × %d in an empty body is accepted: %+v", kind, c.count, c.dim, r)
 			}
@@ -236,14 +265,11 @@ func TestRowsCannotOverflow(t *testing.T) {
 // TestRowsMustBeThere announces other counts and dimensions than a body has: none
 // at all, and whole rows too few or too many.
 func TestRowsMustBeThere(t *testing.T) {
-	for _, kind := range []wire.Type{wire.TypeCold, wire.TypePull, wire.TypeRows} {
+	for _, kind := range typesOfRows {
 		for rows := range 5 {
 			for dim := range 4 {
 				for count := range 6 {
-					n := map[wire.Type]int{
-						wire.TypeCold: wire.ColdLen(rows, dim), wire.TypePull: wire.PullLen(rows), wire.TypeRows: wire.RowsLen(rows, dim),
-					}[kind]
-					payload := make([]byte, n)
+					payload := make([]byte, lengthOfRows(kind, rows, dim))
 					binary.BigEndian.PutUint16(payload[wire.HeaderLen:], uint16(count))
 					binary.BigEndian.PutUint16(payload[wire.HeaderLen+2:], uint16(dim))
 					r, err := wire.ParseRows(payload, kind)
@@ -274,7 +300,12 @@ func TestViewsEndWithTheirRows(t *testing.T) {
 	}
 	payload := make([]byte, wire.ColdLen(2, 3)+100)
 	r := wire.PutRows(payload, wire.TypeCold, 2, 3)
+	numbered := wire.PutNumbered(make([]byte, wire.ColdAtLen(2, 3)+100), wire.TypeColdAt, 2, 3, 1)
 	for name, f := range map[string]func(){
+		"number":       func() { numbered.Number(2) },
+		"set number":   func() { numbered.SetNumber(2, 1) },
+		"set numbers":  func() { numbered.SetNumbers(make([]uint32, 3)) },
+		"set row at":   func() { numbered.SetRow(2, make([]float32, 3)) },
 		"key":          func() { r.Key(2) },
 		"set key":      func() { r.SetKey(2, 1) },
 		"row":          func() { r.Row(2, make([]float32, 3)) },
@@ -304,6 +335,9 @@ func TestCapsFillTheLimit(t *testing.T) {
 		limit := rapid.IntRange(0, 9000).Draw(t, "limit")
 		dim := rapid.IntRange(1, 600).Draw(t, "dim")
 		n := wire.ColdCap(limit, dim)
+		if n := wire.ColdAtCap(limit, dim); n > 0 && wire.ColdAtLen(n, dim) > limit || wire.ColdAtLen(n+1, dim) <= limit {
+			t.Fatalf("%d rows of dimension %d by number are said to fit %d bytes", n, dim, limit)
+		}
 		if n > 0 && wire.ColdLen(n, dim) > limit || wire.ColdLen(n+1, dim) <= limit {
 			t.Fatalf("ColdCap(%d, %d) = %d", limit, dim, n)
 		}
@@ -346,6 +380,8 @@ func TestRefusal(t *testing.T) {
 		{Code: wire.CodeType}:                                "frame type not served here",
 		{Code: wire.CodeRound, Value: 77}:                    "round is not the one in progress: receiver expects 77",
 		{Code: wire.CodeRowsFull, Index: 3, Value: 8}:        "no room for another row: row 3, the server may hold 8 (server.max_rows)",
+		{Code: wire.CodeNumbering, Value: 8}:                 "row numbers of another server: its numbering is 8",
+		{Code: wire.CodeRowNumber, Index: 3, Value: 8}:       "row number beyond the server's rows: row 3, the server holds 8",
 		{Code: wire.CodeWindow, Value: 513}:                  "sequence number beyond the window: receiver accepts numbers up to 513",
 	} {
 		if r.Error() != want {
@@ -359,7 +395,7 @@ func TestRefusal(t *testing.T) {
 func TestFinalRefusals(t *testing.T) {
 	final := map[wire.Code]bool{
 		wire.CodeSlotRange: true, wire.CodeWrongVersion: true, wire.CodeNotFinite: true, wire.CodeLength: true,
-		wire.CodeMode: true, wire.CodeLayout: true, wire.CodeDimension: true, wire.CodeType: true,
+		wire.CodeMode: true, wire.CodeLayout: true, wire.CodeDimension: true, wire.CodeType: true, wire.CodeNumbering: true,
 	}
 	for code := range wire.Code(100) {
 		if code.Final() != final[code] {

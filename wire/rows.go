@@ -5,15 +5,19 @@ import (
 	"math"
 )
 
-// COLD, PULL and ROWS bodies start with a count and a dimension, two uint16.
+// Bodies of rows start with a count and a dimension, two uint16.
 // COLD: count keys (uint64), then count × dim float32, row after row.
-// PULL: count keys. ROWS: count × dim float32, in the order of the pull's keys.
+// PULL and FIND: count keys. ROWS: count × dim float32, in the order of the pull's keys.
+// FOUND and COLD_AT go on with a numbering (uint32) and count row numbers (uint32);
+// in COLD_AT floats follow, as in COLD.
 // A body holds exactly what count and dim say; a dimension of 1 makes the
 // (key, float) pairs of an ordinary parameter server.
 const (
-	rowsHeadLen = 4
-	keyLen      = 8
-	floatLen    = 4
+	rowsHeadLen  = 4
+	numberingLen = 4
+	keyLen       = 8
+	numberLen    = 4
+	floatLen     = 4
 
 	// MaxPayload is the largest UDP payload that fits a 1500-byte MTU over
 	// IPv4.
@@ -23,11 +27,21 @@ const (
 // ColdLen returns the length of a COLD payload of n rows.
 func ColdLen(n, dim int) int { return HeaderLen + rowsHeadLen + n*(keyLen+dim*floatLen) }
 
-// PullLen returns the length of a PULL payload of n keys.
+// PullLen returns the length of a PULL or FIND payload of n keys.
 func PullLen(n int) int { return HeaderLen + rowsHeadLen + n*keyLen }
 
 // RowsLen returns the length of a ROWS payload of n rows.
 func RowsLen(n, dim int) int { return HeaderLen + rowsHeadLen + n*dim*floatLen }
+
+// FoundLen returns the length of a FOUND payload of n row numbers.
+func FoundLen(n int) int { return HeaderLen + rowsHeadLen + numberingLen + n*numberLen }
+
+// ColdAtLen returns the length of a COLD_AT payload of n rows.
+func ColdAtLen(n, dim int) int { return FoundLen(n) + n*dim*floatLen }
+
+// ColdAtCap returns how many rows of a dimension fit a COLD_AT payload of at most
+// limit bytes.
+func ColdAtCap(limit, dim int) int { return max(0, limit-FoundLen(0)) / (numberLen + dim*floatLen) }
 
 // ColdCap returns how many rows of a dimension fit a COLD payload of at most
 // limit bytes.
@@ -41,15 +55,51 @@ func PullCap(limit, dim int) int {
 	return max(0, limit-HeaderLen-rowsHeadLen) / max(keyLen, dim*floatLen)
 }
 
-// Rows is a view of a COLD, PULL or ROWS body. Keys is empty in a ROWS body
-// and Values is empty in a PULL body.
+// Rows is a view of a body of rows. What its type does not have is empty: see
+// [Type.Body].
 type Rows struct {
 	Count, Dim int
-	keys, vals []byte
+	// Numbering tells whose numbers a FOUND or COLD_AT body has.
+	Numbering           uint32
+	keys, numbers, vals []byte
 }
 
-// PutRows writes count and dim into a COLD, PULL or ROWS payload of type t and
-// returns the view to fill. The payload must have the length that [ColdLen],
+// Body reports what rows of a type consist of: nothing at all if frames of the type
+// have no rows.
+func (t Type) Body() (keys, numbers, floats bool) {
+	switch t {
+	case TypeCold:
+		return true, false, true
+	case TypePull, TypeFind:
+		return true, false, false
+	case TypeRows:
+		return false, false, true
+	case TypeFound:
+		return false, true, false
+	case TypeColdAt:
+		return false, true, true
+	}
+	return false, false, false
+}
+
+// lengths returns how long the head of a body of a type is, and a row of it; 0 and 0 if
+// there are none.
+func (t Type) lengths(dim int) (head, row int) {
+	keys, numbers, floats := t.Body()
+	if keys {
+		row += keyLen
+	}
+	if numbers {
+		head, row = numberingLen, row+numberLen
+	}
+	if floats {
+		row += dim * floatLen
+	}
+	return head + rowsHeadLen, row
+}
+
+// PutRows writes count and dim into the payload of a type that has rows and no
+// numbers, and returns the view to fill. The payload must have the length that [ColdLen],
 // [PullLen] or [RowsLen] gives.
 func PutRows(payload []byte, t Type, count, dim int) Rows {
 	b := payload[HeaderLen:]
@@ -58,7 +108,14 @@ func PutRows(payload []byte, t Type, count, dim int) Rows {
 	return splitRows(b[rowsHeadLen:], t, count, dim)
 }
 
-// ParseRows checks a COLD, PULL or ROWS payload and returns a view of its
+// PutNumbered is [PutRows] for FOUND and COLD_AT, whose length [FoundLen] and
+// [ColdAtLen] give.
+func PutNumbered(payload []byte, t Type, count, dim int, numbering uint32) Rows {
+	binary.BigEndian.PutUint32(payload[HeaderLen+rowsHeadLen:], numbering)
+	return PutRows(payload, t, count, dim)
+}
+
+// ParseRows checks the payload of a type that has rows and returns a view of its
 // body. It returns [ErrLength] if count or dim is zero or the body is not
 // exactly as long as they say.
 func ParseRows(payload []byte, t Type) (Rows, error) {
@@ -69,17 +126,9 @@ func ParseRows(payload []byte, t Type) (Rows, error) {
 	count := int(binary.BigEndian.Uint16(b))
 	dim := int(binary.BigEndian.Uint16(b[2:]))
 	// Compared row by row, because count × dim × 4 can exceed a 32-bit int.
-	row := 0
-	switch t {
-	case TypeCold:
-		row = keyLen + dim*floatLen
-	case TypePull:
-		row = keyLen
-	case TypeRows:
-		row = dim * floatLen
-	}
-	body := len(payload) - HeaderLen - rowsHeadLen
-	if count == 0 || dim == 0 || row == 0 || body%row != 0 || body/row != count {
+	head, row := t.lengths(dim)
+	body := len(b) - head
+	if count == 0 || dim == 0 || row == 0 || body < 0 || body%row != 0 || body/row != count {
 		return Rows{}, ErrLength
 	}
 	return splitRows(b[rowsHeadLen:], t, count, dim), nil
@@ -87,10 +136,15 @@ func ParseRows(payload []byte, t Type) (Rows, error) {
 
 func splitRows(b []byte, t Type, count, dim int) Rows {
 	r := Rows{Count: count, Dim: dim}
-	if t != TypeRows {
+	keys, numbers, floats := t.Body()
+	if keys {
 		r.keys, b = b[:count*keyLen], b[count*keyLen:]
 	}
-	if t != TypePull {
+	if numbers {
+		r.Numbering, b = binary.BigEndian.Uint32(b), b[numberingLen:]
+		r.numbers, b = b[:count*numberLen], b[count*numberLen:]
+	}
+	if floats {
 		r.vals = b[:count*dim*floatLen]
 	}
 	return r
@@ -101,6 +155,22 @@ func (r Rows) Key(i int) uint64 { return binary.BigEndian.Uint64(r.keys[i*keyLen
 
 // SetKey sets key i.
 func (r Rows) SetKey(i int, key uint64) { binary.BigEndian.PutUint64(r.keys[i*keyLen:], key) }
+
+// Number returns the number of row i: from 1 on, or 0 if there is none.
+func (r Rows) Number(i int) uint32 { return binary.BigEndian.Uint32(r.numbers[i*numberLen:]) }
+
+// SetNumber sets the number of row i.
+func (r Rows) SetNumber(i int, number uint32) {
+	binary.BigEndian.PutUint32(r.numbers[i*numberLen:], number)
+}
+
+// SetNumbers sets the numbers of all rows. numbers must have Count elements.
+func (r Rows) SetNumbers(numbers []uint32) {
+	dst := r.numbers[: len(numbers)*numberLen : len(r.numbers)]
+	for i, number := range numbers {
+		binary.BigEndian.PutUint32(dst[i*numberLen:], number)
+	}
+}
 
 // Row decodes row i into dst, which must hold at least Dim floats.
 func (r Rows) Row(i int, dst []float32) {

@@ -260,7 +260,7 @@ func (c *childConfig) work(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, worker.Close()) }()
 	if !c.Worker.Unprepared {
-		if err := load.prepare(worker); err != nil {
+		if err := load.prepare(ctx, worker); err != nil {
 			return err
 		}
 	}
@@ -300,12 +300,16 @@ type batches struct {
 	prepared []*transport.Prepared // nil: they are not
 }
 
-// prepare looks the keys of all batches up.
-func (b *batches) prepare(w *transport.Worker) error {
+// prepare looks the keys of all batches up, and has the server tell the numbers of their rows, as
+// it has done when batches are pushed again and again.
+func (b *batches) prepare(ctx context.Context, w *transport.Worker) error {
 	b.prepared = make([]*transport.Prepared, batchesEach)
 	for n := range b.prepared {
 		var err error
 		if b.prepared[n], err = w.Prepare(b.keysOf(n)); err != nil {
+			return err
+		}
+		if err := b.prepared[n].Locate(ctx); err != nil {
 			return err
 		}
 	}

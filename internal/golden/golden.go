@@ -38,7 +38,7 @@ type Case struct {
 	Stripes []Stripe `json:"stripes,omitempty"` // HOT, and ACK with sums
 	Scale   *Scale   `json:"scale,omitempty"`   // SCALE, and ACK with a decision
 	Cover   string   `json:"cover,omitempty"`   // ACK with a cover: hexadecimal
-	Rows    *Rows    `json:"rows,omitempty"`    // COLD, PULL and ROWS
+	Rows    *Rows    `json:"rows,omitempty"`    // COLD, PULL, ROWS, FIND, FOUND and COLD_AT
 	Refusal *Refusal `json:"refusal,omitempty"` // ERROR
 
 	Bytes []byte `json:"-"` // the frame itself, without frame check sequence
@@ -68,12 +68,15 @@ type Stripe struct {
 	Pairs []string `json:"pairs"`
 }
 
-// Rows is the body of a COLD, PULL or ROWS frame.
+// Rows is the body of a frame of rows.
 type Rows struct {
 	Count int      `json:"count"`
 	Dim   int      `json:"dim"`
-	Keys  []string `json:"keys,omitempty"`   // hexadecimal
-	Rows  []string `json:"values,omitempty"` // per row: float32 bits in hexadecimal, with spaces between
+	Keys  []string `json:"keys,omitempty"` // hexadecimal
+	// Numbering, in hexadecimal, and Numbers are those of FOUND and COLD_AT.
+	Numbering string   `json:"numbering,omitempty"`
+	Numbers   []uint32 `json:"numbers,omitempty"`
+	Rows      []string `json:"values,omitempty"` // per row: float32 bits in hexadecimal, with spaces between
 }
 
 // Scale is the body of a SCALE frame and of the ACK that answers it with a

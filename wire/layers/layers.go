@@ -46,9 +46,11 @@ type Libra struct {
 
 	Stripes []wire.Stripe // HOT, and ACK with [wire.FlagSum]
 
-	Dim    int       // COLD, PULL, ROWS
-	Keys   []uint64  // COLD, PULL
-	Values []float32 // COLD, ROWS: row after row, Dim floats each
+	Dim       int       // COLD, PULL, ROWS, FIND, FOUND, COLD_AT
+	Keys      []uint64  // COLD, PULL, FIND
+	Numbering uint32    // FOUND, COLD_AT
+	Numbers   []uint32  // FOUND, COLD_AT: of rows
+	Values    []float32 // COLD, ROWS, COLD_AT: row after row, Dim floats each
 
 	Scale wire.ScaleReport // SCALE, and ACK with [wire.FlagScale] and [wire.FlagSum]
 
@@ -91,7 +93,7 @@ func decode(data []byte, p gopacket.PacketBuilder) error {
 func (l *Libra) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	*l = Libra{
 		BaseLayer: layers.BaseLayer{Contents: data},
-		Stripes:   l.Stripes[:0], Keys: l.Keys[:0], Values: l.Values[:0],
+		Stripes:   l.Stripes[:0], Keys: l.Keys[:0], Numbers: l.Numbers[:0], Values: l.Values[:0],
 	}
 	var err error
 	if l.Header, err = wire.ParseHeader(data); err != nil {
@@ -121,7 +123,7 @@ func (l *Libra) decodeBody(data []byte) (err error) {
 		if stripes, err = wire.ParseAck(data, l.Header); err == nil {
 			l.Cover = wire.Cover(data, l.Header)
 		}
-	case wire.TypeCold, wire.TypePull, wire.TypeRows:
+	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
 		err = l.decodeRows(data)
 	case wire.TypeError:
 		l.Refusal, err = wire.ParseRefusal(data)
@@ -149,13 +151,17 @@ func (l *Libra) decodeRows(data []byte) error {
 	if err != nil {
 		return err
 	}
-	l.Dim = r.Dim
+	l.Dim, l.Numbering = r.Dim, r.Numbering
+	keys, numbers, floats := l.Header.Type.Body()
 	row := make([]float32, r.Dim)
 	for i := range r.Count {
-		if l.Header.Type != wire.TypeRows {
+		if keys {
 			l.Keys = append(l.Keys, r.Key(i))
 		}
-		if l.Header.Type != wire.TypePull {
+		if numbers {
+			l.Numbers = append(l.Numbers, r.Number(i))
+		}
+		if floats {
 			r.Row(i, row)
 			l.Values = append(l.Values, row...)
 		}
@@ -191,22 +197,34 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 	switch l.Header.Type {
 	case wire.TypeError:
 		l.Refusal.Put(data)
-	case wire.TypeCold, wire.TypePull, wire.TypeRows:
-		r := wire.PutRows(data, l.Header.Type, count, l.Dim)
-		for i := range count {
-			if l.Header.Type != wire.TypeRows {
-				r.SetKey(i, l.Keys[i])
-			}
-			if l.Header.Type != wire.TypePull {
-				r.SetRow(i, l.Values[i*l.Dim:])
-			}
-		}
+	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
+		l.putRows(data, count)
 	default:
 		for i := range l.Stripes {
 			*wire.StripeAt(data, i) = l.Stripes[i]
 		}
 	}
 	return nil
+}
+
+// putRows writes a body of rows.
+func (l *Libra) putRows(data []byte, count int) {
+	keys, numbers, floats := l.Header.Type.Body()
+	var r wire.Rows
+	if numbers {
+		r = wire.PutNumbered(data, l.Header.Type, count, l.Dim, l.Numbering)
+		r.SetNumbers(l.Numbers)
+	} else {
+		r = wire.PutRows(data, l.Header.Type, count, l.Dim)
+	}
+	for i := range count {
+		if keys {
+			r.SetKey(i, l.Keys[i])
+		}
+		if floats {
+			r.SetRow(i, l.Values[i*l.Dim:])
+		}
+	}
 }
 
 // size returns the number of rows and the length of the encoded layer.
@@ -222,30 +240,39 @@ func (l *Libra) size() (count, n int, err error) {
 		return 0, wire.HotLen(len(l.Stripes)), nil
 	case wire.TypeError:
 		return 0, wire.ErrorLen, nil
-	case wire.TypeCold, wire.TypePull, wire.TypeRows:
+	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
 	default:
 		return 0, 0, fmt.Errorf("libra: no body is defined for %v", l.Header.Type)
 	}
 	if l.Dim < 1 || l.Dim > maxUint16 {
 		return 0, 0, fmt.Errorf("libra: %v of dimension %d, not in 1..%d", l.Header.Type, l.Dim, maxUint16)
 	}
-	count = len(l.Keys)
-	if l.Header.Type == wire.TypeRows {
+	keys, numbers, floats := l.Header.Type.Body()
+	switch {
+	case keys:
+		count = len(l.Keys)
+	case numbers:
+		count = len(l.Numbers)
+	default:
 		count = len(l.Values) / l.Dim
 	}
 	if count < 1 || count > maxUint16 {
 		return 0, 0, fmt.Errorf("libra: %v of %d rows, not 1..%d", l.Header.Type, count, maxUint16)
 	}
-	if l.Header.Type != wire.TypePull && len(l.Values) != count*l.Dim {
+	if floats && len(l.Values) != count*l.Dim {
 		return 0, 0, fmt.Errorf("libra: %v of %d rows of dimension %d has %d values", l.Header.Type, count, l.Dim, len(l.Values))
 	}
 	switch l.Header.Type {
 	case wire.TypeCold:
 		n = wire.ColdLen(count, l.Dim)
-	case wire.TypePull:
+	case wire.TypePull, wire.TypeFind:
 		n = wire.PullLen(count)
 	case wire.TypeRows:
 		n = wire.RowsLen(count, l.Dim)
+	case wire.TypeFound:
+		n = wire.FoundLen(count)
+	case wire.TypeColdAt:
+		n = wire.ColdAtLen(count, l.Dim)
 	}
 	return count, n, nil
 }

@@ -1,0 +1,100 @@
+package packer
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// TestRowNumbers writes prepared batches, alone and together, whose cold rows have numbers in
+// all of them, in some, and of several numberings.
+func TestRowNumbers(t *testing.T) {
+	hot, err := NewHotSet(2, []uint64{1000, 1001}, nil, Meta{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(Config{HotSet: hot, Layout: Dense})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepare := func(keys ...uint64) *Prepared {
+		b, err := p.Prepare(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	a, b, onlyHot := prepare(7, 1000, 8, 9), prepare(1001, 9), prepare(1000)
+	// frames returns what the cold frames of a push name: numbers or keys.
+	payload := make([]byte, wire.ColdLen(3, 2)) // three rows by key, or by number
+	frames := func(batches ...*Prepared) (kind wire.Type, names []uint64) {
+		rows := 0
+		for _, b := range batches {
+			rows += len(b.keys)
+		}
+		grads := make([]float32, 2*rows)
+		for i := range grads {
+			grads[i] = float32(i)
+		}
+		if err := p.BeginPrepared(grads, batches...); err != nil {
+			t.Fatal(err)
+		}
+		for p.Next() != 0 {
+			kind = p.Next()
+			buf := make([]byte, wire.HotLen(1))
+			if kind != wire.TypeHot {
+				buf = payload
+			}
+			f, err := p.Fill(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kind == wire.TypeHot {
+				continue
+			}
+			body, err := wire.ParseRows(f, kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			row := make([]float32, 2)
+			for i := range body.Count {
+				if kind == wire.TypeColdAt {
+					names = append(names, uint64(body.Numbering)<<32|uint64(body.Number(i)))
+				} else {
+					names = append(names, body.Key(i))
+				}
+				if body.Row(i, row); row[1] != row[0]+1 {
+					t.Errorf("row %v", row)
+				}
+			}
+		}
+		return kind, names
+	}
+	check := func(what string, want wire.Type, names []uint64, batches ...*Prepared) {
+		t.Helper()
+		if kind, got := frames(batches...); kind != want || !slices.Equal(got, names) {
+			t.Errorf("%s: %v of %x, want %v of %x", what, kind, got, want, names)
+		}
+	}
+	if got := a.ColdKeys(); !slices.Equal(got, []uint64{7, 8, 9}) || a.ColdRows() != 3 || onlyHot.ColdRows() != 0 {
+		t.Errorf("cold keys %v", got)
+	}
+	const first, second = 5 << 32, 6 << 32
+	ofA, ofB := &RowNumbers{5, []uint32{70, 80, 90}}, &RowNumbers{5, []uint32{90}}
+	check("without numbers", wire.TypeCold, []uint64{7, 8, 9, 9}, a, b)
+	a.SetRowNumbers(ofA)
+	check("with numbers", wire.TypeColdAt, []uint64{first | 70, first | 80, first | 90}, a)
+	check("one of two", wire.TypeCold, []uint64{7, 8, 9, 9}, a, b)
+	check("beside one that needs none", wire.TypeColdAt, []uint64{first | 70, first | 80, first | 90}, onlyHot, a)
+	b.SetRowNumbers(ofB)
+	check("both", wire.TypeColdAt, []uint64{first | 70, first | 80, first | 90, first | 90}, a, b)
+	check("the other way", wire.TypeColdAt, []uint64{first | 90, first | 70, first | 80, first | 90}, b, a)
+	b.SetRowNumbers(&RowNumbers{6, []uint32{91}})
+	check("of two numberings", wire.TypeCold, []uint64{7, 8, 9, 9}, a, b)
+	b.ForgetRowNumbers(ofB) // which it has no longer
+	check("another numbering", wire.TypeColdAt, []uint64{second | 91}, b)
+	a.ForgetRowNumbers(ofA)
+	check("forgotten", wire.TypeCold, []uint64{7, 8, 9}, a)
+	check("hot ones only", wire.TypeHot, nil, onlyHot)
+}

@@ -1,0 +1,183 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Prepared batches name their cold rows by keys until a push of theirs is
+// acknowledged: all rows exist then. The worker asks for their numbers, and names
+// the rows by them from then on.
+
+// finding is the part of an operation that asks for row numbers.
+type finding struct {
+	of   *packer.Prepared
+	rows packer.RowNumbers
+}
+
+// follow does what the end of an operation makes due.
+func (w *Worker) follow(o *operation) {
+	switch {
+	case o.find != nil:
+		w.found(o)
+	case o.parent != nil:
+		w.sentAgain(o)
+	case !o.pull && o.failure == nil:
+		w.find(o.prepared)
+		for _, m := range o.members {
+			w.find(m.prepared)
+		}
+	}
+}
+
+// find asks for the row numbers of a prepared batch that has none.
+func (w *Worker) find(b *packer.Prepared) {
+	if b == nil || w.keysOnly || b.ColdRows() == 0 || b.RowNumbers() != nil || w.finding[b] {
+		return
+	}
+	w.finding[b] = true
+	w.accept(search(b))
+}
+
+// search returns the operation that asks for the row numbers of a batch.
+func search(b *packer.Prepared) *operation {
+	return &operation{pull: true, keys: b.ColdKeys(), find: &finding{of: b, rows: packer.RowNumbers{Numbers: make([]uint32, b.ColdRows())}}}
+}
+
+// receiveFound takes row numbers in.
+func (w *Worker) receiveFound(f *flow, h wire.Header, payload []byte) verdict {
+	rows, err := wire.ParseRows(payload, wire.TypeFound)
+	if err != nil {
+		return malformed
+	}
+	e, ok := f.window.Ack(w.now, h.Seq)
+	if !ok {
+		return taken
+	}
+	o := w.ops[e.Owner]
+	if o.find == nil {
+		o.fail(w.peerError(f, fmt.Errorf("%w: row numbers that were not asked for", ErrAnswer)))
+	} else if err := o.takeNumbers(rows, cookieFirst(e.Cookie), w.pullCap()); err != nil {
+		o.fail(w.peerError(f, err))
+	}
+	w.acknowledged(o, e)
+	return taken
+}
+
+// takeNumbers notes the numbers of the rows of the keys from the one at first on, of which
+// a frame holds up to limit.
+func (o *operation) takeNumbers(rows wire.Rows, first, limit int) error {
+	into := &o.find.rows
+	if n := min(len(o.keys)-first, limit); rows.Count != n {
+		return fmt.Errorf("%w: %d row numbers for %d keys", ErrAnswer, rows.Count, n)
+	}
+	if o.acked == 0 {
+		into.Numbering = rows.Numbering
+	}
+	if rows.Numbering != into.Numbering {
+		return errNoNumbers // the server's rows have been numbered anew meanwhile
+	}
+	for i := range rows.Count {
+		if into.Numbers[first+i] = rows.Number(i); into.Numbers[first+i] == 0 {
+			return errNoNumbers
+		}
+	}
+	return nil
+}
+
+// errNoNumbers means that rows have no numbers of one numbering. The next push by key
+// gives them some.
+var errNoNumbers = fmt.Errorf("%w: rows without numbers", ErrAnswer)
+
+// found ends the search for row numbers. A server that refuses it, or answers with something
+// else, is not asked again.
+func (w *Worker) found(o *operation) {
+	delete(w.finding, o.find.of)
+	switch {
+	case o.failure == nil:
+		o.find.of.SetRowNumbers(&o.find.rows)
+	case !errors.Is(o.failure, errNoNumbers):
+		w.keysOnly = true
+	}
+}
+
+// noteNumbers notes the row numbers that a push begins with.
+func (o *operation) noteNumbers() {
+	if o.prepared != nil {
+		o.rows = o.prepared.RowNumbers()
+	}
+	for _, m := range o.members {
+		m.noteNumbers()
+	}
+}
+
+// keysByNumber returns the keys of the cold rows of a push by the numbers that it began
+// with.
+func (o *operation) keysByNumber() map[uint32]uint64 {
+	keys := map[uint32]uint64{}
+	note := func(o *operation) {
+		if o.rows != nil {
+			for i, key := range o.prepared.ColdKeys() {
+				keys[o.rows.Numbers[i]] = key
+			}
+		}
+	}
+	note(o)
+	for _, m := range o.members {
+		note(m)
+	}
+	return keys
+}
+
+// sendAgain pushes what a COLD_AT frame holds by key, because the server has refused its
+// numbering. That holds for every copy of the frame, so none was applied and none
+// will be. It returns false if the frame is another one.
+func (w *Worker) sendAgain(o *operation, payload []byte) bool {
+	rows, err := wire.ParseRows(payload, wire.TypeColdAt)
+	if h, _ := wire.ParseHeader(payload); h.Type != wire.TypeColdAt || err != nil {
+		return false
+	}
+	known := o.keysByNumber()
+	again := &operation{keys: make([]uint64, rows.Count), values: make([]float32, rows.Count*rows.Dim), parent: o}
+	for i := range again.keys {
+		again.keys[i] = known[rows.Number(i)]
+		rows.Row(i, again.values[i*rows.Dim:])
+	}
+	o.forgetNumbers()
+	w.again++
+	w.stats.Renamed += uint64(rows.Count)
+	w.pushes = append(w.pushes, again)
+	return true
+}
+
+// forgetNumbers has the batches of a push named by keys again.
+func (o *operation) forgetNumbers() {
+	if o.rows != nil {
+		o.prepared.ForgetRowNumbers(o.rows)
+	}
+	for _, m := range o.members {
+		m.forgetNumbers()
+	}
+}
+
+// sentAgain enters what became of a frame that was sent again, as that of the frame itself.
+func (w *Worker) sentAgain(o *operation) {
+	w.again--
+	p := o.parent
+	p.outstanding--
+	switch {
+	case o.failure == nil:
+		p.acked++
+	case o.acked+o.unknown == 0:
+		p.refused++
+	default:
+		p.unknown++ // a part of it is applied
+	}
+	if o.failure != nil {
+		p.fail(o.failure)
+	}
+	w.settle(p)
+}

@@ -1,0 +1,320 @@
+package transport
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/wire"
+)
+
+// TestRowNumbers pushes prepared batches while the server numbers its rows anew again and
+// again, over faulty links: each gradient is added once, by key or by number.
+func TestRowNumbers(t *testing.T) {
+	for name, f := range map[string]link.Faults{"no faults": {}, "faults": harsh} {
+		t.Run(name, func(t *testing.T) {
+			ctx := deadline(t)
+			o := clusterOptions{workers: 1, flow: hasty, faults: f}
+			c := newCluster(t, memFabric(t, o), o)
+			w, want := c.workers[0], newLedger()
+			rng := rand.New(rand.NewPCG(5, 5))
+			var prepared []*Prepared
+			var keysOf [][]uint64
+			for i := range 6 {
+				keys := make([]uint64, 20+rng.IntN(20)+200*(i/3)) // some of them share frames
+				for k := range keys {
+					keys[k] = rng.Uint64N(500)
+				}
+				p, err := w.Prepare(keys)
+				if err != nil {
+					t.Fatal(err)
+				}
+				prepared, keysOf = append(prepared, p), append(keysOf, keys)
+			}
+			for n := range 300 {
+				i := rng.IntN(6)
+				grads := make([]float32, len(keysOf[i])*testDim)
+				for k := range grads {
+					grads[k] = float32(rng.NormFloat64())
+				}
+				want.addBatch(keysOf[i], grads)
+				push := prepared[i].PushLater
+				if rng.IntN(2) == 0 {
+					push = prepared[i].Push
+				}
+				if _, err := push(ctx, grads); err != nil {
+					t.Fatal(err)
+				}
+				if n%20 == 19 {
+					if err := c.server.Do(ctx, c.ledger.renumber); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if n%50 == 49 { // what is sent again is acknowledged before it returns
+					if err := w.Flush(ctx); err != nil {
+						t.Fatal(err)
+					}
+					var got map[uint64][]int64
+					if err := c.server.Do(ctx, func() { got = c.ledger.total(c.hot) }); err != nil {
+						t.Fatal(err)
+					}
+					if diff := cmp.Diff(withoutZeros(want.sums), got); diff != "" {
+						t.Fatalf("after push %d: %s", n, diff)
+					}
+				}
+			}
+			s, err := w.Stats(ctx)
+			if err != nil || s.RowsAt == 0 || s.Renamed == 0 || s.Refusals[wire.CodeNumbering] == 0 || s.Refusals.Total() != s.Refusals[wire.CodeNumbering] {
+				t.Errorf("%d rows by number, %d by key after that, refusals %v, %v", s.RowsAt, s.Renamed, s.Refusals, err)
+			}
+		})
+	}
+}
+
+// TestRowNumbersOfAnotherServer has a server take the place of one that has ended, at its address
+// and with its epochs, whose rows have come in another order. What a worker sends it by the
+// numbers of the first, it sends again by key.
+func TestRowNumbersOfAnotherServer(t *testing.T) {
+	ctx := deadline(t)
+	first, stop := storeServer(t, "127.0.0.1:0", nil)
+	l := openTestUDP(t, "127.0.0.1:0")
+	w, err := NewWorker(ctx, WorkerConfig{Link: l, Job: testJob, Sender: 1, ServerEpoch: testServerEpoch, Dim: testDim, Server: first.link.Local()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := first.Admit(ctx, 1, l.Local().AddrPort(), testServerEpoch); err != nil {
+		t.Fatal(err)
+	}
+	keys := make([]uint64, 300)
+	grads := make([]float32, len(keys)*testDim)
+	for i := range keys {
+		keys[i] = uint64(i)
+		grads[i*testDim] = float32(i)
+	}
+	p, err := w.Prepare(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pushed := func() (s WorkerStats) {
+		ticket, err := p.Push(ctx, grads)
+		if err == nil {
+			err = ticket.Wait(ctx)
+		}
+		if err == nil { // the numbers are there after a call or two
+			err = w.Pull(ctx, keys, make([]float32, len(grads)))
+		}
+		if err == nil {
+			s, err = w.Stats(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	pushed()
+	if s := pushed(); s.RowsAt != 300 {
+		t.Fatalf("%d rows by number", s.RowsAt)
+	}
+	stop()
+	backwards := make([]uint64, 300)
+	for i := range keys {
+		backwards[i] = uint64(299 - i)
+	}
+	second, _ := storeServer(t, first.link.Local().AddrPort().String(), backwards)
+	if err := second.Admit(ctx, 1, l.Local().AddrPort(), testServerEpoch); err != nil {
+		t.Fatal(err)
+	}
+	// The window check of the new server sees a worker that is not ahead by more than a window.
+	if s := pushed(); s.RowsAt != 600 || s.Renamed != 300 || s.Refusals[wire.CodeNumbering] == 0 {
+		t.Errorf("%d rows by number, %d by key after that, refusals %v", s.RowsAt, s.Renamed, s.Refusals)
+	}
+	if s := pushed(); s.RowsAt != 900 || s.Renamed != 300 {
+		t.Errorf("%d rows by number, %d by key after that", s.RowsAt, s.Renamed)
+	}
+	sums := map[uint64]int64{}
+	err = second.Do(ctx, func() {
+		for key, row := range second.cfg.Handler.(*ps.Store).Pending() {
+			sums[key] = row[0] >> -ps.DefaultExp
+		}
+	})
+	for key := range keys {
+		if err != nil || sums[uint64(key)] != 2*int64(key) {
+			t.Fatalf("key %d has the sum %d: two pushes of %d, %v", key, sums[uint64(key)], key, err)
+		}
+	}
+}
+
+// storeServer starts a server whose store has rows for some keys.
+func storeServer(t *testing.T, addr string, keys []uint64) (s *Server, stop func()) {
+	t.Helper()
+	store, err := ps.New(ps.Config{Dim: testDim, Exp: ps.DefaultExp})
+	if err == nil {
+		err = store.Push(keys, make([]float32, len(keys)*testDim))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := link.OpenUDP(netip.MustParseAddrPort(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err = NewServer(ServerConfig{Link: l, Job: testJob, Dim: testDim, Handler: store}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s, func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestRowNumberBeyondTheTable pushes by numbers that the server has never given: the push
+// fails, and the error names the key.
+func TestRowNumberBeyondTheTable(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1}
+	c := newCluster(t, udpFabric(t, o), o)
+	w := c.workers[0]
+	p, err := w.Prepare([]uint64{5, 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	grads := make([]float32, 2*testDim)
+	push := func() error {
+		ticket, err := p.Push(ctx, grads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ticket.Wait(ctx)
+	}
+	if err := push(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Pull(ctx, []uint64{1}, make([]float32, testDim)); err != nil { // the numbers have come before
+		t.Fatal(err)
+	}
+	if err := c.server.Do(ctx, func() { c.ledger.keys = c.ledger.keys[:1] }); err != nil {
+		t.Fatal(err)
+	}
+	err = push()
+	var peer *PeerError
+	var failed *PushError
+	if !errors.Is(err, wire.Refusal{Code: wire.CodeRowNumber}) || !errors.As(err, &peer) || !peer.KeyKnown || peer.Key != 6 || !errors.As(err, &failed) || failed.Refused != 1 {
+		t.Errorf("error %v of key %d", err, peer.Key)
+	}
+}
+
+// TestNoRowNumbers has the server refuse to give numbers, or give none: pushes go on by key.
+func TestNoRowNumbers(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(h wire.Header) []byte
+		finds  uint64 // in three pushes
+	}{
+		"refused": {func(h wire.Header) []byte {
+			return wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: wire.CodeType})
+		}, 1},
+		"acknowledged": {func(h wire.Header) []byte { return wire.PutAck(make([]byte, wire.HeaderLen), h) }, 1},
+		"too few":      {func(h wire.Header) []byte { return found(h, 1, 1) }, 1},
+		"no row":       {func(h wire.Header) []byte { return found(h, 1, 1, 0) }, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := idleWorker(t)
+			server := w.flows[flowCold].to
+			answer := func(b []byte) {
+				w.receive(&link.Packet{Packet: wire.Packet{Src: server, Payload: b}})
+			}
+			p, err := w.Prepare([]uint64{5, 6})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				o := &operation{keys: p.keys, values: make([]float32, 2*testDim), prepared: p.places, ticket: &Ticket{done: make(chan struct{})}}
+				w.pushes = append(w.pushes, o)
+				for w.ask() || w.pack() {
+					if _, err := w.transmit(); err != nil {
+						t.Fatal(err)
+					}
+					h := wire.Header{Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: w.flows[flowCold].window.NextSeq() - 1}
+					if len(w.finding) > 0 {
+						answer(c.answer(h))
+					} else {
+						answer(wire.PutAck(make([]byte, wire.HeaderLen), h))
+					}
+				}
+				if err := o.ticket.err; err != nil {
+					t.Error(err)
+				}
+			}
+			if s := w.snapshot(); s.Finds != c.finds || s.RowsCold != 6 || s.RowsAt != 0 || len(w.finding) != 0 {
+				t.Errorf("%d FIND frames, %d rows, %d of them by number", s.Finds, s.RowsCold, s.RowsAt)
+			}
+		})
+	}
+}
+
+// TestLocate asks for row numbers that the server has, has in part, and does not give.
+func TestLocate(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1}
+	c := newCluster(t, memFabric(t, o), o)
+	w := c.workers[0]
+	locate := func(keys ...uint64) *Prepared {
+		p, err := w.Prepare(keys)
+		if err == nil {
+			err = p.Locate(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	ticket, err := w.Push(ctx, []uint64{1, 2, 3}, make([]float32, 3*testDim))
+	if err == nil {
+		err = ticket.Wait(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		keys      []uint64
+		sent, all uint64 // by number, and all
+	}{
+		{[]uint64{3, 1}, 2, 2},
+		{[]uint64{3, 4}, 0, 2}, // key 4 has no row
+		{[]uint64{1000}, 0, 0}, // is hot
+		{[]uint64{1000, 1, 1}, 2, 2},
+	} {
+		before, _ := w.Stats(ctx)
+		ticket, err := locate(c.keys...).Push(ctx, make([]float32, len(c.keys)*testDim))
+		if err == nil {
+			err = ticket.Wait(ctx)
+		}
+		after, failed := w.Stats(ctx)
+		if err != nil || failed != nil || after.RowsAt-before.RowsAt != c.sent || after.RowsCold-before.RowsCold != c.all {
+			t.Errorf("keys %v: %d rows, %d by number, %v, %v", c.keys, after.RowsCold-before.RowsCold, after.RowsAt-before.RowsAt, err, failed)
+		}
+	}
+	p, err := w.Prepare([]uint64{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.server.Remove(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Locate(ctx); !errors.Is(err, wire.Refusal{Code: wire.CodeUnknownSender}) {
+		t.Errorf("refused: %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Locate(ctx); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
