@@ -326,6 +326,7 @@ func (a *accounts) lookAtStore() {
 		return
 	}
 	st.version++
+	a.due()
 	a.commit()
 	st.shadow.Commit()
 	row, other := make([]float32, a.cfg.Dim), make([]float32, a.cfg.Dim)

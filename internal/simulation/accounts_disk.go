@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/libra-ina/libra/ps"
 )
@@ -72,6 +73,11 @@ func (a *accounts) left(p *process) {
 	if st == nil || st.of != p || st.version == 0 || s.failure != nil {
 		return
 	}
+	for name := range a.c.disk.names {
+		if name != checkpointPath {
+			s.fail("%s ends and leaves %s", p.name, name)
+		}
+	}
 	f := a.c.disk.names[checkpointPath]
 	if f == nil {
 		s.fail("%s ends and leaves no checkpoint", p.name)
@@ -80,4 +86,39 @@ func (a *accounts) left(p *process) {
 	if store, _, err := readCheckpoint(f.data, a.cfg); err != nil || store.Hash() != st.hashes[st.version] {
 		s.fail("%s ends and leaves a checkpoint that is older than its last commit: %v", p.name, err)
 	}
+}
+
+// saving is how long a checkpoint may take that is due: its writes, and the turns of others.
+const saving = 200 * time.Millisecond
+
+// due notes a commit of the open step, and looks later whether a checkpoint has it: by time, one is begun
+// in each period, and by steps one after every so many.
+func (a *accounts) due() {
+	server := &a.c.cfg.Server
+	within := 2*(*server.CheckpointEvery) + saving
+	var steps uint64
+	for _, e := range a.store.pending {
+		steps = max(steps, e.claim)
+	}
+	if n := server.CheckpointSteps; n > 0 && steps > 0 && steps%n == 0 {
+		within = saving
+	}
+	a.lookFor(a.store, a.store.version, within)
+}
+
+func (a *accounts) lookFor(st *storeAccount, version int, within time.Duration) {
+	c, since := a.c, time.Now()
+	c.s.after(within, func() {
+		at := st.of.host
+		switch {
+		case c.procs[theServer] != st.of || st.of.dead.Load() || c.tcp.listeners[c.cfg.Server.Control] == nil:
+			return // one that ends writes another
+		case slices.ContainsFunc(a.files, func(f fileAccount) bool { return f.store == st && f.version >= version }):
+			return
+		case at.paused || at.resumed.After(since):
+			a.lookFor(st, version, within)
+			return
+		}
+		c.s.fail("%s has committed %d times, and %v later no checkpoint has that", st.of.name, version, within)
+	})
 }

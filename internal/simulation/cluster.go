@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -46,6 +47,12 @@ type clusterLife struct {
 	paused   []*host // ever
 	happened Kinds   // that may end a process, so far
 	result   ClusterResult
+
+	outside    []*process        // strangers
+	wrong      map[string]string // fields of the configuration that first starts have otherwise
+	guest      uint16            // a worker with a program of its own; 0: none
+	guestSteps uint64            // that it takes
+	guestRest  time.Duration     // until it finishes
 }
 
 // ClusterResult is what happened in the life of a cluster.
@@ -63,6 +70,9 @@ type ClusterResult struct {
 	Broken      int           `json:"broken"`      // of them
 	Stops       int           `json:"stops"`
 	Pauses      int           `json:"pauses"`
+	Strangers   int           `json:"strangers"` // programs that call services of a job that is not theirs
+	Wrong       int           `json:"wrong"`     // processes with another configuration
+	Guests      int           `json:"guests"`    // workers with a program of their own
 	Traffic     Traffic       `json:"traffic"`
 }
 
@@ -81,6 +91,9 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Broken += o.Broken
 	r.Stops += o.Stops
 	r.Pauses += o.Pauses
+	r.Strangers += o.Strangers
+	r.Wrong += o.Wrong
+	r.Guests += o.Guests
 	r.Traffic.add(o.Traffic)
 }
 
@@ -106,6 +119,7 @@ type process struct {
 	dead    atomic.Bool // killed
 	stopped bool        // told to end
 	ended   bool        // its function has returned
+	wrong   string      // field of its configuration that is not as the others have it
 	weights string
 	err     error
 	serving int // servers that were started when it was
@@ -130,7 +144,7 @@ func RunCluster(in Bubble, o Options) (r ClusterResult, err error) {
 func newCluster(dir string, o Options) (*clusterLife, error) {
 	s := &sim{options: o, out: o.Trace, digest: newDigest()}
 	c := &clusterLife{
-		s: s, dir: dir, procs: map[string]*process{}, started: map[string]int{}, finished: map[string]bool{},
+		s: s, dir: dir, procs: map[string]*process{}, started: map[string]int{}, finished: map[string]bool{}, wrong: map[string]string{},
 	}
 	s.cluster = c
 	rng := s.random(streamPlan)
@@ -179,6 +193,7 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 	}
 	c.cfg.Data.Synthetic.Rows = max(5, c.cfg.Data.Synthetic.Rows>>cut.Halves)
 	c.cfg.Model.Epochs = c.epochs[0]
+	c.extras()
 	c.cfg.SetDefaults()
 	err := c.makeHotSet()
 	if err != nil {
@@ -190,7 +205,7 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 	for _, epochs := range c.epochs {
 		cfg := c.cfg
 		cfg.Model.Epochs = epochs
-		want, err := reference(&cfg)
+		want, err := reference(&cfg, c.guest)
 		if err != nil {
 			return err
 		}
@@ -267,6 +282,11 @@ func (c *clusterLife) start(role string) {
 	c.s.tell("%s starts\n", p.name)
 	cfg := c.cfg
 	cfg.Model.Epochs = c.epochs[c.phase]
+	if c.started[role] == 1 && c.wrong[role] != "" {
+		p.wrong = c.wrong[role]
+		c.result.Wrong++
+		mistakes[p.wrong](&cfg)
+	}
 	env := node.Env{Config: &cfg, Log: slog.New(slog.DiscardHandler), Machine: p.machine(), Ready: func() { p.ready = true }}
 	if c.s.out != nil {
 		env.Log = slog.New(slog.NewTextHandler(logWriter{p}, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: noTime}))
@@ -294,6 +314,9 @@ func (p *process) run(ctx context.Context, env node.Env, weights *string) error 
 		return err
 	}
 	id := env.Config.Workers[slices.IndexFunc(env.Config.Workers, func(w cluster.Worker) bool { return workerName(w.ID) == p.role })].ID
+	if id == p.c.guest {
+		return p.guest(ctx, env)
+	}
 	_, err := node.RunWorker(ctx, env, node.WorkerOptions{ID: id})
 	return err
 }
@@ -334,9 +357,18 @@ func (c *clusterLife) collect() {
 	defer c.s.mu.Unlock()
 	c.tcp.collect()
 	for _, role := range c.roles() {
-		if p := c.procs[role]; p != nil && p.ended {
+		p := c.procs[role]
+		if p != nil && p.wrong != "" && p.ready && !p.dead.Load() {
+			c.s.fail("%s trains, although its %s is not that of the others", p.name, p.wrong)
+		}
+		if p != nil && p.ended {
 			delete(c.procs, role)
 			c.ends(p)
+		}
+	}
+	for _, p := range c.outside {
+		if p.ended && p.err != nil && !c.s.over {
+			c.s.fail("%v", p.err)
 		}
 	}
 }
@@ -424,7 +456,7 @@ func (c *clusterLife) kill(p *process, silence bool) {
 	}
 	p.dead.Store(true)
 	c.tcp.kill(p, silence)
-	p.host.paused = false
+	p.host.resume()
 	if p.link != nil {
 		p.link.crashed = true
 		p.link.inbox, p.link.queue = nil, nil
@@ -462,6 +494,9 @@ func (c *clusterLife) end() {
 			c.kill(p, false)
 		}
 	}
+	for _, p := range c.outside {
+		c.kill(p, false)
+	}
 	s.mu.Unlock()
 	clear(s.net.cut)
 	for range 10_000 {
@@ -469,7 +504,7 @@ func (c *clusterLife) end() {
 		s.mu.Lock()
 		c.tcp.collect()
 		running := 0
-		for _, p := range c.procs {
+		for _, p := range slices.AppendSeq(slices.Clone(c.outside), maps.Values(c.procs)) {
 			if !p.ended {
 				running++
 			}

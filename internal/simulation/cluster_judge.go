@@ -40,8 +40,16 @@ var errorsOf = []struct {
 // explained reports whether the error that a process has ended with has a cause.
 func (c *clusterLife) explained(p *process) bool {
 	text, happened := p.err.Error(), c.happened
+	if p.wrong != "" && strings.Contains(text, "another configuration: "+p.wrong+": ") {
+		return true
+	}
 	if strings.Contains(text, silentPeer) && !slices.ContainsFunc(c.paused, func(h *host) bool { return h != p.host }) {
 		happened &^= Pause // in its own, a peer is not silent
+	}
+	if p.link != nil {
+		if why := p.link.silent(p.err); why != nil {
+			c.s.fail("%s: %v", p.name, why)
+		}
 	}
 	for _, e := range errorsOf {
 		if strings.Contains(text, e.text) {

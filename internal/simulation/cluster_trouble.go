@@ -53,9 +53,9 @@ func (c *clusterLife) trouble() {
 				s.after(lasts, func() { s.net.cut[[2]*host{a, b}]-- })
 			case Pause:
 				c.result.Pauses++
-				a.paused = true
+				a.pause()
 				c.paused = append(c.paused, a)
-				s.after(lasts, func() { a.paused = false })
+				s.after(lasts, a.resume)
 			case Reset:
 				c.tcp.breakOne(which, how)
 			case Stop:
@@ -90,11 +90,12 @@ func (c *clusterLife) trouble() {
 			c.planned[clock] = append(c.planned[clock], planned{moment, begin})
 		}
 	}
+	c.strangers(hosts)
 	s.after(p.trouble, func() {
 		s.healed, s.healedAt = true, time.Now()
 		clear(s.net.cut)
 		for _, h := range hosts {
-			h.paused = false
+			h.resume()
 		}
 	})
 }
@@ -148,7 +149,7 @@ func (c *clusterLife) makeHotSet() error {
 }
 
 // reference returns the weights that the training has to end with.
-func reference(c *cluster.Config) (string, error) {
+func reference(c *cluster.Config, guest uint16) (string, error) {
 	cfg, err := node.StoreConfig(c)
 	if err != nil {
 		return "", err
@@ -163,6 +164,9 @@ func reference(c *cluster.Config) (string, error) {
 	}
 	var sources []workload.Source
 	for _, w := range c.Workers {
+		if w.ID == guest {
+			continue // it pushes nothing
+		}
 		src, err := node.OpenSource(c.Data, c.Shard(w.ID))
 		if err != nil {
 			return "", err

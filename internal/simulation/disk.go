@@ -29,6 +29,7 @@ type disk struct {
 
 type file struct {
 	data, synced []byte
+	mode         fs.FileMode
 }
 
 func newDisk(rng *rand.Rand) *disk {
@@ -84,14 +85,14 @@ func (d machineDisk) step() error {
 
 func (d machineDisk) Resolve(path string) string { return path }
 
-func (d machineDisk) Create(path string, _ fs.FileMode) (atomicfile.File, error) {
+func (d machineDisk) Create(path string, mode fs.FileMode) (atomicfile.File, error) {
 	if err := d.step(); err != nil {
 		return nil, err
 	}
 	if d.names[path] != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrExist}
 	}
-	f := &file{}
+	f := &file{mode: mode}
 	d.names[path] = f
 	return &handle{d, f, 0}, nil
 }
@@ -100,6 +101,12 @@ func (d machineDisk) Rename(from, to string) error {
 	f := d.names[from]
 	if err := d.step(); err != nil || f == nil {
 		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+	}
+	switch before := d.names[to]; {
+	case before == nil:
+		f.mode = chosen // by the operator, who sees the file
+	case before.mode != f.mode:
+		d.of.c.s.fail("%s replaces %s, of mode %v, by a file of mode %v", d.of.name, to, before.mode, f.mode)
 	}
 	d.names[to] = f
 	delete(d.names, from)
@@ -209,8 +216,15 @@ func (h *handle) Sync() error {
 	return nil
 }
 
-func (h *handle) Chmod(fs.FileMode) error { return h.d.step() }
-func (h *handle) Close() error            { return h.d.step() }
+func (h *handle) Chmod(mode fs.FileMode) error {
+	h.f.mode = mode
+	return h.d.step()
+}
+
+func (h *handle) Close() error { return h.d.step() }
+
+// chosen is the mode that a checkpoint has to keep.
+const chosen = 0o640
 
 type fileInfo struct {
 	f    *file
@@ -228,7 +242,7 @@ func (i fileInfo) Mode() fs.FileMode {
 	if i.f == nil {
 		return fs.ModeDir | 0o755
 	}
-	return 0o644
+	return i.f.mode
 }
 func (i fileInfo) ModTime() time.Time { return time.Time{} }
 func (i fileInfo) IsDir() bool        { return i.f == nil }

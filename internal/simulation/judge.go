@@ -77,6 +77,9 @@ func (l *life) excused(what string, err error) bool {
 		}
 		return false
 	case isSilent(err):
+		if why := l.link.silent(err); why != nil {
+			l.of.s.fail("worker %d: %v", l.of.sender, why)
+		}
 		if l.of.s.healed && time.Since(l.of.s.healedAt) > l.of.s.patience() {
 			l.of.s.fail("%s of worker %d ends long after the trouble: %v", what, l.of.sender, err)
 		}

@@ -36,6 +36,7 @@ type simLink struct {
 	crashed bool
 	closed  atomic.Bool
 	stats   link.Stats
+	hearing *hearing // nil: a receiver's
 }
 
 type buffer struct {
@@ -68,6 +69,9 @@ func (s *sim) open(h *host) *simLink {
 	}
 	l.arrived = func() bool {
 		return len(l.inbox) > 0 || l.woken.Load() || l.early || l.closed.Load() || l.crashed || l.waits && len(l.queue) < queueLen/2
+	}
+	if h != s.server && h.name != theServer && h != s.switched && h.name != theSwitch {
+		l.hearing = &hearing{peers: map[wire.Endpoint]*heard{}}
 	}
 	l.act = s.newActor(h.name, h)
 	h.link = l
@@ -145,6 +149,7 @@ func (l *simLink) Send(frames []link.Frame) (int, error) {
 			wire.MarkRetx(b.mem[:f.Len])
 		}
 		b.queued = true
+		l.asks(f.To.To(), b.mem[:f.Len])
 		l.enqueue(queued{buf: int(f.Buf), len: f.Len, to: f.To.To()})
 	}
 	return room, nil
@@ -197,6 +202,7 @@ func (l *simLink) Receive(pkts []link.Packet) (int, error) {
 	if n > 1 {
 		n = 1 + l.s.schedule.IntN(n)
 	}
+	l.hears(n, len(pkts))
 	copy(pkts, l.inbox[:n])
 	l.lent = append(l.lent, pkts[:n]...)
 	l.inbox = append(l.inbox[:0], l.inbox[n:]...)
@@ -265,6 +271,7 @@ func (l *simLink) Enter() {
 func (l *simLink) Stats() link.Stats { return l.stats }
 
 func (l *simLink) Close() error {
+	l.listens()
 	l.closed.Store(true)
 	l.act.leave()
 	return nil

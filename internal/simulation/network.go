@@ -11,11 +11,15 @@ import (
 
 // host is a place in the network, where one process after another runs.
 type host struct {
-	name   string
-	at     wire.Endpoint
-	link   *simLink // of the process
-	paused bool
-	down   bool // its machine has no power
+	name    string
+	at      wire.Endpoint
+	link    *simLink // of the process
+	paused  bool
+	since   time.Time // the pause began
+	resumed time.Time // after a pause
+	slept   time.Duration
+	pauses  int
+	down    bool // its machine has no power
 }
 
 func (h *host) gone() bool { return h.link != nil && h.link.crashed }

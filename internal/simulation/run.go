@@ -156,8 +156,8 @@ func (s *sim) trouble() {
 				s.after(lasts, func() { s.net.cut[[2]*host{a, b}]-- })
 			case Pause:
 				s.result.Pauses++
-				a.paused = true
-				s.after(lasts, func() { a.paused = false })
+				a.pause()
+				s.after(lasts, a.resume)
 			case Crash:
 				s.crash(w)
 			case Evict:
@@ -169,7 +169,7 @@ func (s *sim) trouble() {
 		s.healed, s.healedAt = true, time.Now()
 		clear(s.net.cut)
 		for _, h := range hosts {
-			h.paused = false
+			h.resume()
 		}
 	})
 }

@@ -197,6 +197,7 @@ func (s *sim) crash(w *worker) {
 		return
 	}
 	s.result.Crashes++
-	l.crashed, l.link.crashed, w.host.paused = true, true, false
+	l.crashed, l.link.crashed = true, true
+	w.host.resume()
 	l.link.inbox, l.link.queue = nil, nil
 }

@@ -1,0 +1,139 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// hearing is what a worker's process has heard, to tell whether a peer that it gives up was
+// silent: not one whose answer waits in its queue, nor one that it has not listened to.
+type hearing struct {
+	peers   map[wire.Endpoint]*heard
+	ended   time.Time
+	partial bool // the last Receive has left some of what there was
+}
+
+// heard is what there is of one peer.
+type heard struct {
+	epoch    uint16 // of what it is asked
+	answered map[uint32]bool
+	at       time.Time     // of the last answer to a frame that had none
+	slept    time.Duration // until then
+	pauses   int           // until then
+	waiting  []uint32      // numbers of frames whose answers are in the queue at the end
+}
+
+// asks notes that a frame leaves for a peer.
+func (l *simLink) asks(to wire.Endpoint, payload []byte) {
+	if l.hearing == nil {
+		return
+	}
+	if h, err := wire.ParseHeader(payload); err == nil && l.hearing.peers[to] == nil {
+		l.hearing.peers[to] = &heard{epoch: h.Epoch, answered: map[uint32]bool{}}
+	}
+}
+
+// answers calls f for each frame that a payload answers and that had no answer.
+func (h *hearing) answers(p *link.Packet, f func(of *heard, seq uint32)) {
+	of := h.peers[wire.Endpoint{IP: p.Src.IP, Port: p.Src.Port}]
+	head, err := wire.ParseHeader(p.Payload)
+	if err != nil || of == nil || head.Epoch != of.epoch || head.Type != wire.TypeAck && head.Type != wire.TypeError && head.Type != wire.TypeRows {
+		return
+	}
+	news := func(seq uint32) {
+		if !of.answered[seq] {
+			f(of, seq)
+		}
+	}
+	news(head.Seq)
+	if head.Type != wire.TypeAck {
+		return
+	}
+	for cover := wire.Cover(p.Payload, head); cover != 0; cover &= cover - 1 {
+		news(head.Seq + wire.CoverAhead - uint32(bits.TrailingZeros64(cover)))
+	}
+}
+
+// hears notes what a process is given of n payloads.
+func (l *simLink) hears(given, asked int) {
+	if l.hearing == nil {
+		return
+	}
+	for i := range l.inbox[:given] {
+		l.hearing.answers(&l.inbox[i], func(of *heard, seq uint32) {
+			of.answered[seq] = true
+			of.at, of.slept, of.pauses = time.Now(), l.host.rested(), l.host.pauses
+		})
+	}
+	l.hearing.partial = given < min(asked, len(l.inbox))
+}
+
+// listens notes what is in the queue of a process that closes its link.
+func (l *simLink) listens() {
+	if l.hearing == nil || !l.hearing.ended.IsZero() {
+		return
+	}
+	l.hearing.ended = time.Now()
+	if l.hearing.partial {
+		return // it could not know
+	}
+	for i := range l.inbox {
+		l.hearing.answers(&l.inbox[i], func(of *heard, seq uint32) { of.waiting = append(of.waiting, seq) })
+	}
+}
+
+// silent returns why an error that gives a peer up for its silence is none of it.
+func (l *simLink) silent(err error) error {
+	var of *transport.PeerError
+	var silent *retransmit.SilentPeerError
+	h := l.hearing
+	if h == nil || h.ended.IsZero() || !errors.As(err, &of) || !errors.As(err, &silent) {
+		return nil
+	}
+	peer := h.peers[wire.Endpoint{IP: of.Addr.Addr(), Port: of.Addr.Port()}]
+	if peer == nil {
+		return nil
+	}
+	for _, seq := range peer.waiting {
+		if seq-silent.FirstSeq <= silent.LastSeq-silent.FirstSeq {
+			return fmt.Errorf("it gives up a peer whose answer to frame %d is in its queue", seq)
+		}
+	}
+	// Of a pause of its own, one timeout counts: a quarter of the limit.
+	slept, pauses := l.host.rested()-peer.slept, l.host.pauses-peer.pauses
+	if listened := h.ended.Sub(peer.at) - slept; pauses == 1 && !peer.at.IsZero() && listened < silent.Silent/2 {
+		return fmt.Errorf("it gives up a peer after %v, of which it has listened for %v", silent.Silent, listened)
+	}
+	return nil
+}
+
+// pause has a host's process stand still.
+func (h *host) pause() {
+	if !h.paused {
+		h.paused, h.since = true, time.Now()
+		h.pauses++
+	}
+}
+
+// resume ends a pause.
+func (h *host) resume() {
+	if h.paused {
+		h.paused, h.resumed = false, time.Now()
+		h.slept += time.Since(h.since)
+	}
+}
+
+// rested returns for how long a host has stood still.
+func (h *host) rested() time.Duration {
+	if h.paused {
+		return h.slept + time.Since(h.since)
+	}
+	return h.slept
+}
