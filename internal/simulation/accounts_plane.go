@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -50,7 +51,8 @@ func (p *planeAccount) look() {
 // watchedPlane is the data plane of a switch, whose accounts are kept.
 type watchedPlane struct {
 	aggregator.Plane
-	of *process
+	of    *process
+	calls map[string]int // by what they ask for
 }
 
 func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
@@ -84,7 +86,30 @@ func (w watchedPlane) account(change func(*accounts)) {
 	}
 }
 
+// busy has a call fail now and then, before it does anything.
+func (w watchedPlane) busy(call string) bool {
+	s := w.of.c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.calls[call]++
+	if s.plan.kinds&Queue == 0 || s.healed || s.over || s.named(fmt.Sprintf("%s %s %d", w.of.name, call, w.calls[call])).IntN(16) > 0 {
+		return false
+	}
+	w.of.c.result.Busy++
+	return true
+}
+
+func (w watchedPlane) RemoveSender(id, sender uint16) error {
+	if w.busy(fmt.Sprintf("RemoveSender %d", sender)) {
+		return aggregator.ErrBusy
+	}
+	return w.Plane.RemoveSender(id, sender)
+}
+
 func (w watchedPlane) RemoveJob(id uint16) error {
+	if w.busy("RemoveJob") {
+		return aggregator.ErrBusy
+	}
 	err := w.Plane.RemoveJob(id)
 	w.account(func(a *accounts) {
 		if err == nil && a.plane != nil && a.plane.job == id {
@@ -96,6 +121,9 @@ func (w watchedPlane) RemoveJob(id uint16) error {
 }
 
 func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
+	if w.busy("Swap") {
+		return nil, aggregator.ErrBusy
+	}
 	bank, err := w.Plane.Swap(id)
 	w.account(func(a *accounts) {
 		if p := a.plane; err == nil && p != nil && p.job == id {
@@ -111,6 +139,9 @@ func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
 }
 
 func (w watchedPlane) Clear(bank *aggregator.Bank) error {
+	if w.busy("Clear") {
+		return aggregator.ErrBusy
+	}
 	w.account(func(a *accounts) {
 		p := a.plane
 		if p == nil || p.job != bank.Job || p.frozen == nil {
