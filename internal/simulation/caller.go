@@ -219,7 +219,7 @@ func (c *caller) tryFlush() (ended, ok bool) {
 	if err != nil {
 		return false, c.life.excused("a flush", err)
 	}
-	if !c.life.evicted {
+	if !c.life.refused {
 		for _, p := range accepted {
 			c.life.whole(p, "a flush has ended")
 		}

@@ -75,6 +75,7 @@ func (l *life) excused(what string, err error) bool {
 		if !l.evicted || refusal.Code != wire.CodeUnknownSender {
 			l.of.s.fail("%s of worker %d was refused: %v", what, l.of.sender, err)
 		}
+		l.refused = true
 		return false
 	case isSilent(err):
 		if why := l.link.silent(err); why != nil {

@@ -33,6 +33,7 @@ type life struct {
 	pushes  []*push
 	crashed bool
 	evicted bool
+	refused bool // and a call has been told
 }
 
 // over reports whether the callers of a life are to end.
