@@ -18,7 +18,7 @@ ONLY     ?=
 FIRST    ?= 1
 SEEDS    ?= 1000
 
-.PHONY: help build figures demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench setup clean
+.PHONY: help build figures demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench man setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -91,6 +91,9 @@ bench: ## run the Go benchmarks
 
 figures: build ## measure again, half an hour or so, and write the tables of README.md and docs/performance.md (ONLY: engine, push, aggregator, tenants, soak)
 	$(GO) run ./scripts/figures -libra $(BIN)/libra -out out/figures -only '$(ONLY)'
+
+man: build ## write a manual page for each command to out/man
+	$(BIN)/libra reference man --out out/man
 
 setup: ## install what tests and code generation need (Debian; root)
 	scripts/setup.sh

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
 	"github.com/libra-ina/libra/internal/testdata"
 )
@@ -146,18 +150,51 @@ func TestVersionFlag(t *testing.T) {
 	}
 }
 
-// TestExitCodesAreDocumented holds the table of docs/operations.md and the help against
-// the constants.
-func TestExitCodesAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operations.md")
+// TestReferenceIsCurrent compares docs/cli.md, with its flags, defaults, choices and exit
+// codes, with the program, and the codes with its help.
+func TestReferenceIsCurrent(t *testing.T) {
+	page, err := os.ReadFile("../../docs/cli.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	got, stderr, code := inProcess(t, "reference", "markdown")
+	if diff := cmp.Diff(string(page), got); diff != "" || code != 0 {
+		t.Errorf("docs/cli.md is not what 'make generate' makes: code %d, %s\n%s", code, stderr, diff)
+	}
 	help, _, _ := inProcess(t, "--help")
-	for code, meaning := range map[int]string{0: "success", exitFailure: "failure", exitUsage: "wrong usage", exitInterrupted: "interrupted"} {
-		if !strings.Contains(string(page), fmt.Sprintf("| %d | %s", code, meaning)) || !strings.Contains(help, fmt.Sprintf("%d %s", code, meaning)) {
-			t.Errorf("code %d, %s, is not documented", code, meaning)
+	for _, e := range exitCodes {
+		meaning, _, _ := strings.Cut(e.meaning, ":")
+		if !strings.Contains(help, fmt.Sprintf("%d %s", e.code, strings.Fields(meaning)[0])) {
+			t.Errorf("help does not tell of exit code %d, %s", e.code, meaning)
 		}
+	}
+	for path, c := range commands() {
+		if c.HasParent() && !c.HasAvailableSubCommands() && c.Name() != "help" && !strings.Contains(got, "\n## "+path+"\n") {
+			t.Errorf("no section for %s", path)
+		}
+	}
+}
+
+// TestManualPages has one for each command, with its flags.
+func TestManualPages(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "folder")
+	if _, stderr, code := inProcess(t, "reference", "man", "--out", dir); code != 0 {
+		t.Fatal(stderr)
+	}
+	for path, c := range commands() {
+		if c.Name() == "help" {
+			continue
+		}
+		file := strings.ReplaceAll(path, " ", "-") + ".1"
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Error(err)
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" && !bytes.Contains(bytes.ReplaceAll(text, []byte(`\-`), []byte("-")), []byte("--"+f.Name)) {
+				t.Errorf("%s does not tell of --%s", file, f.Name)
+			}
+		})
 	}
 }
 

@@ -21,6 +21,17 @@ const (
 	exitInterrupted = 130 // SIGINT or SIGTERM ended the run
 )
 
+// exitCodes are all of them with their meanings, for help and documents.
+var exitCodes = []struct {
+	code    int
+	meaning string
+}{
+	{0, "success"},
+	{exitFailure, "failure: what was asked for could not be done, and standard error tells why"},
+	{exitUsage, "wrong usage: the command line is wrong, and nothing was done"},
+	{exitInterrupted, "interrupted by Ctrl-C or SIGTERM"},
+}
+
 func main() { os.Exit(run()) }
 
 func run() int {
