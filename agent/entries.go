@@ -74,18 +74,28 @@ func (s *session) begin() bool {
 	s.charge.Add(charge)
 	s.hold()
 	w := newWork(s, e, charge)
+	possible := w.c.Status == agentproto.OK
+	pushes := e.Op == agentproto.Push || e.Op == agentproto.PushSums
+	var keys []uint64
 	switch {
-	case w.c.Status != agentproto.OK:
-		w.refuse()
-	case e.Op == agentproto.Push || e.Op == agentproto.PushSums:
+	case !possible:
+	case pushes:
 		s.push(w, e)
-		s.job.settle.put(w)
-	default:
-		s.start(w, e)
+	case e.Op == agentproto.Pull || e.Op == agentproto.Prepare:
+		keys = w.copyKeys(e)
 	}
+	// Before what follows may answer: a client takes an entry with a completion for one that was read.
 	s.taken.Add(1)
 	s.head++
 	s.mem.SQHead.Store(s.head)
+	switch {
+	case !possible:
+		w.refuse()
+	case pushes:
+		s.job.settle.put(w)
+	default:
+		s.start(w, e, keys)
+	}
 	return true
 }
 
@@ -162,8 +172,8 @@ func (s *session) push(w *work, e *agentproto.Entry) {
 	}
 }
 
-// start begins what is no push.
-func (s *session) start(w *work, e *agentproto.Entry) {
+// start begins what is no push, with a copy of its keys.
+func (s *session) start(w *work, e *agentproto.Entry, keys []uint64) {
 	worker := s.job.cfg.Worker
 	switch e.Op {
 	case agentproto.Flush, agentproto.Barrier:
@@ -171,11 +181,9 @@ func (s *session) start(w *work, e *agentproto.Entry) {
 	case agentproto.Pull:
 		s.counters.pulls.Add(1)
 		s.counters.keysPulled.Add(uint64(e.N))
-		keys := w.copyKeys(e)
 		rows := s.mem.Floats(e.Values, int(e.N)*int(e.Dim))
 		w.run(func(ctx context.Context) error { return worker.Pull(ctx, keys, rows) })
 	case agentproto.Prepare:
-		w.copyKeys(e)
 		w.run(func(context.Context) error { return s.prepare(w) })
 	case agentproto.Release:
 		w.c.Status = s.forget(e.Batch)

@@ -51,7 +51,7 @@ type session struct {
 	prepared  map[uint64]*prepared
 	charged   uint64 // for them
 
-	failed   agentproto.Code // first since the last FLUSH; of the goroutine that settles
+	failed   agentproto.Completion // of the first push that failed since the last FLUSH; of the goroutine that settles
 	counters counters
 }
 

@@ -183,7 +183,10 @@ func (w *work) settle() {
 	s := w.s
 	switch w.c.Op {
 	case agentproto.Flush:
-		w.c.Status, s.failed = s.failed, agentproto.OK
+		first := s.failed
+		s.failed = agentproto.Completion{}
+		first.Tag, first.Op, first.Ticket = w.c.Tag, w.c.Op, w.c.Ticket
+		w.c = first
 	case agentproto.Barrier:
 		s.job.barrier.arrive(w)
 		return
@@ -200,8 +203,8 @@ func (w *work) settle() {
 			break
 		}
 		s.counters.failed.Add(1)
-		if s.failed == agentproto.OK {
-			s.failed = w.c.Status
+		if s.failed.Status == agentproto.OK {
+			s.failed = w.c
 		}
 	}
 	w.answer()
