@@ -39,7 +39,7 @@ demo-smoke: build
 test: setup ## run all tests under the race detector
 	@for t in p4c-bm2-ss simple_switch_grpc; do command -v $$t >/dev/null || \
 		echo "left out: the tests of packages p4 and cmd/libra that need $$t, which is not on the PATH (docs/p4.md)"; done
-	$(GO) test -race -timeout 60m ./...
+	LIBRA_CLIENTS_REQUIRED=1 $(GO) test -race -timeout 60m ./...
 
 simulate: build ## live the lives of SEEDS seeds from FIRST on (ONLY: kinds of trouble, docs/simulation.md)
 	$(BIN)/libra simulate --seeds $(FIRST)-$$(( $(FIRST) + $(SEEDS) - 1 )) --only '$(ONLY)' $(ARGS)

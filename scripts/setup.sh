@@ -41,6 +41,9 @@ command_in tshark tshark
 command_in python3 python3 # reads exported weights
 command_in shellcheck shellcheck
 command_in spin spin # make spec
+command_in pkg-config pkg-config
+# A Debian package is of Debian's python3, whatever other one is on the PATH.
+file_in /usr/lib/python3/dist-packages/numpy python3-numpy
 # testbed.sh, and looking at things by hand
 file_in /usr/include/xdp/xsk.h libxdp-dev # the C peers of the benchmarks
 file_in /usr/include/gelf.h libelf-dev

@@ -1,0 +1,128 @@
+//go:build linux
+
+// Package clients_test builds the C library and the Python package of clients/, and runs programs that use
+// them: against an agent that misbehaves, and against agent.Agent with a whole job behind it.
+package clients_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// limit bounds a process of a test, which would otherwise hang if it fails.
+const limit = 3 * time.Minute
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(agentSocket); path != "" {
+		agentMain(path)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if built != "" {
+			_ = os.RemoveAll(built)
+		}
+		os.Exit(code)
+	}))
+}
+
+// required is set by `make test`, which installs what these tests need: there, none is left out.
+const required = "LIBRA_CLIENTS_REQUIRED"
+
+// leaveOut skips a test for the want of a program, or fails it where that has to be there.
+func leaveOut(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv(required) != "" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// variant is how C programs are compiled.
+type variant struct{ name, flags string }
+
+var (
+	plain   = variant{"plain", "-O2"}
+	address = variant{"address", "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"}
+	thread  = variant{"thread", "-O1 -g -fsanitize=thread -Wno-tsan"}
+)
+
+var (
+	mu    sync.Mutex
+	built string // a folder that all users can read
+	done  = map[string]error{}
+)
+
+// build makes the library and the programs of c/test and c/example.c once, and returns their folder.
+func build(t testing.TB, v variant) string {
+	t.Helper()
+	for _, tool := range []string{"cc", "make"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			leaveOut(t, tool+" is not on the PATH: the C library is not tested")
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if built == "" {
+		dir, err := os.MkdirTemp("", "libra-clients-*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		built = dir
+	}
+	dir := filepath.Join(built, v.name)
+	err, tried := done[v.name]
+	if !tried {
+		out, failed := command(t, "make", "-j2", "-C", "c", "programs", "O="+dir, "CFLAGS=-Werror "+v.flags).CombinedOutput()
+		if failed != nil {
+			err = fmt.Errorf("%w\n%s", failed, out)
+		}
+		done[v.name] = err
+	}
+	if err != nil {
+		t.Fatalf("the C programs, %s: %v", v.name, err)
+	}
+	return dir
+}
+
+// program returns the command that runs a program of a build.
+func program(t testing.TB, v variant, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	args = append([]string{filepath.Join(build(t, v), name)}, args...)
+	// Addresses that are chosen at random may be those that ThreadSanitizer needs.
+	if v == thread && exec.Command("setarch", "-R", "true").Run() == nil {
+		args = append([]string{"setarch", "-R"}, args...)
+	}
+	return command(t, args[0], args[1:]...)
+}
+
+// command returns a command that is killed after the limit.
+func command(t testing.TB, name string, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
+// run runs a command to its end, and returns what it has printed.
+func run(t testing.TB, cmd *exec.Cmd) string {
+	t.Helper()
+	var errors strings.Builder
+	cmd.Stderr = &errors
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s%s", cmd.Args, err, out, errors.String())
+	}
+	return string(out)
+}

@@ -1,0 +1,123 @@
+/*
+ * What the files of the library share.
+ *
+ * handshake.c opens a session, session.c ends it, ring.c submits and waits, requests.c has one function a
+ * request, buffers.c divides the buffer area, error.c keeps the texts.
+ */
+#ifndef LIBRA_INTERNAL_H
+#define LIBRA_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "libra.h"
+#include "protocol.h"
+
+/* A stretch of the buffer area. */
+struct extent {
+	uint64_t offset, bytes;
+};
+
+/* buffers.c: the parts of an area, used and free, without a word inside of it. */
+struct buffers {
+	uint64_t bytes;
+	struct extent *free; /* by offset, no two of them adjacent */
+	size_t frees, free_room;
+	struct extent *lent; /* by libra_alloc */
+	size_t lents, lent_room;
+	size_t taken; /* extents, lent ones included */
+};
+
+enum state { VACANT, RESERVED, ON_THE_WAY, DONE, TAKEN };
+
+/* A request, from its submission until its ticket is waited for. Its tag and ticket are
+ * generation << 32 | index. */
+struct request {
+	uint32_t generation;
+	uint32_t entry; /* number of its entry, modulo 2^32 */
+	uint8_t state;
+	uint8_t op;
+	bool kept;            /* the program holds its ticket */
+	bool hold;            /* its extent is needed until it is waited for */
+	struct extent extent; /* of copies */
+	void *result;         /* of the caller */
+	uint64_t result_at, result_bytes;
+	uint64_t n;
+	struct completion answer;
+	uint32_t next; /* in the list of vacant requests */
+};
+
+struct libra_session {
+	struct libra_info info; /* first: libra_info is for every state */
+	volatile uint32_t *guard; /* a page that the kernel clears in a forked child, or NULL */
+	int pid;                  /* without such a page */
+
+	pthread_mutex_t lock; /* for everything below that changes */
+	pthread_cond_t changed;
+
+	struct header *header;
+	struct entry *sq;
+	struct completion *cq;
+	uint8_t *area;
+	size_t memory_bytes;
+	int socket;
+	int epoll, own_event; /* once libra_fd was called, else -1; own_event wakes its poller */
+	struct buffers buffers;
+
+	uint32_t sq_tail, cq_head; /* our own copies: those in memory are the agent's to read only */
+	uint32_t read;             /* entries whose extents have been dealt with, follows sq_head */
+	uint32_t on_the_way;       /* submitted, completion not read */
+	uint32_t *requests_of;     /* place in the ring -> index of its request */
+	struct request *requests;
+	uint32_t requests_room, vacant; /* vacant: first of the list, or NONE */
+	uint64_t next_step;
+
+	bool sleeping; /* a thread polls for all */
+	int ended;     /* 0, or why the session is over */
+	char ended_text[600];
+	int64_t looked; /* when the socket was last looked at, in ns of CLOCK_MONOTONIC_COARSE */
+
+	uint32_t spin_us;
+	int32_t room_ms;
+	char job[64];
+	char path[108];
+	struct libra_session *next, **link; /* list of the process's sessions */
+};
+
+#define NONE UINT32_MAX
+
+/* error.c */
+struct libra_error *error_new(int code);
+__attribute__((format(printf, 2, 3))) int error_set(int code, const char *format, ...);
+void clean_text(char *to, size_t room, const char *from, size_t length);
+
+/* buffers.c */
+bool buffers_init(struct buffers *b, uint64_t bytes);
+void buffers_destroy(struct buffers *b);
+bool buffers_take(struct buffers *b, uint64_t bytes, struct extent *e);
+void buffers_give(struct buffers *b, struct extent e);
+bool buffers_lend(struct buffers *b, struct extent e);
+bool buffers_return(struct buffers *b, uint64_t offset);
+
+/* session.c */
+int session_check(const struct libra_session *s, const char *what);
+int session_enlist(struct libra_session *s);
+void session_end(struct libra_session *s, int code, const char *text);
+void session_free(struct libra_session *s);
+int64_t now_ns(int clock);
+
+/* ring.c: all of them with the lock held, during which alone pointers to requests are valid */
+int ring_reserve(struct libra_session *s, const char *what, uint64_t bytes, uint32_t *index);
+int ring_submit(struct libra_session *s, const char *what, uint32_t index, struct entry *e);
+void ring_look(struct libra_session *s);
+void ring_look_at_socket(struct libra_session *s);
+bool ring_sleep(struct libra_session *s, int64_t deadline);
+void ring_arm(struct libra_session *s);
+int ring_ended(const struct libra_session *s, const char *what);
+struct request *ring_find(struct libra_session *s, libra_ticket ticket);
+void ring_vacate(struct libra_session *s, struct request *r);
+
+#define NEVER INT64_MAX      /* a deadline */
+#define LOOK_EVERY 100000000 /* ns between two looks at the socket by calls that do not wait */
+
+#endif

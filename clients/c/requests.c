@@ -1,0 +1,204 @@
+/* One function a request. */
+#include <stdio.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* An array of the caller, and where the agent finds it. */
+struct part {
+	const void *from;
+	uint64_t bytes;
+	uint64_t at; /* in the area, or in the request's extent */
+	bool copied;
+};
+
+/* place finds out whether an array lies in the area; if not, it asks for room. */
+static void place(const struct libra_session *s, struct part *p, uint64_t *room)
+{
+	uint64_t at = (uint64_t)((uintptr_t)p->from - (uintptr_t)s->area);
+
+	p->copied = p->bytes && (at > s->info.buffer_bytes || s->info.buffer_bytes - at < p->bytes || at % 8);
+	if (!p->bytes)
+		p->at = 0;
+	else if (!p->copied)
+		p->at = at;
+	else {
+		p->at = *room;
+		*room += (p->bytes + 7) & ~(uint64_t)7;
+	}
+}
+
+struct want {
+	const char *what; /* name of the function */
+	enum op op;
+	bool asynchronous; /* without a ticket too */
+	const struct libra_batch *batch;
+	const uint64_t *keys;
+	const float *gradients;
+	void *result;
+	uint64_t n;
+	uint64_t result_bytes; /* where these are not the rows' */
+};
+
+static int check(struct libra_session *s, const struct want *w, uint64_t *row_bytes)
+{
+	bool rows = w->op == PUSH || w->op == PUSH_SUMS || w->op == PULL;
+	int code = session_check(s, w->what);
+
+	if (code)
+		return code;
+	if (w->n && w->op != RELEASE && !w->batch && !w->keys && (rows || w->op == PREPARE))
+		return error_set(LIBRA_USAGE, "%s: keys is NULL", w->what);
+	if (w->n && (w->op == PUSH || w->op == PUSH_SUMS) && !w->gradients)
+		return error_set(LIBRA_USAGE, "%s: gradients is NULL", w->what);
+	if ((w->op == PREPARE || w->op == STATS || (w->n && (w->op == PULL || w->op == PUSH_SUMS))) && !w->result)
+		return error_set(LIBRA_USAGE, "%s: the place for the result is NULL", w->what);
+	if (w->n > UINT32_MAX || (rows && __builtin_mul_overflow(w->n * 4, (uint64_t)s->info.dim, row_bytes)) ||
+	    *row_bytes > s->info.buffer_bytes)
+		return error_set(LIBRA_TOO_LARGE, "%s: %llu rows of %u floats do not fit the session's buffers of %llu "
+				 "bytes: ask for more buffer_bytes, or send fewer at a time", w->what,
+				 (unsigned long long)w->n, s->info.dim, (unsigned long long)s->info.buffer_bytes);
+	return LIBRA_OK;
+}
+
+static int request(struct libra_session *s, const struct want *w, libra_ticket *ticket)
+{
+	uint64_t row_bytes = 0, room = 0;
+	uint32_t index;
+	int code = check(s, w, &row_bytes);
+
+	if (code)
+		return code;
+
+	/* Sums of cold rows are left as they are: so what is there goes along and comes back. */
+	bool in_place = w->op == PUSH_SUMS && w->result == (const void *)w->gradients;
+	struct part keys = {.from = w->keys, .bytes = w->keys ? w->n * 8 : 0};
+	struct part gradients = {.from = w->gradients, .bytes = w->gradients ? row_bytes : 0};
+	struct part result = {.from = w->result, .bytes = w->op == PREPARE ? 0 : row_bytes ? row_bytes : w->result_bytes};
+	if (!w->result || in_place)
+		result.bytes = 0;
+	place(s, &keys, &room);
+	place(s, &gradients, &room);
+	place(s, &result, &room);
+
+	pthread_mutex_lock(&s->lock);
+	code = ring_reserve(s, w->what, room, &index);
+	if (code) {
+		pthread_mutex_unlock(&s->lock);
+		return code;
+	}
+	uint64_t extent = s->requests[index].extent.offset;
+	pthread_mutex_unlock(&s->lock);
+
+	struct part *parts[] = {&keys, &gradients, &result};
+	for (size_t i = 0; i < 3; i++) {
+		if (!parts[i]->copied)
+			continue;
+		parts[i]->at += extent;
+		if (parts[i] != &result || w->op == PUSH_SUMS)
+			memcpy(s->area + parts[i]->at, parts[i]->from, parts[i]->bytes);
+	}
+	if (in_place)
+		result = gradients;
+
+	struct entry e = {
+		.dim = w->op == PUSH || w->op == PUSH_SUMS || w->op == PULL ? s->info.dim : 0,
+		.batch = w->batch ? w->batch->handle : 0,
+		.keys = keys.at,
+		.values = w->op == PULL || w->op == STATS ? result.at : gradients.at,
+		.sums = w->op == PUSH_SUMS ? result.at : 0,
+		.n = w->op == RELEASE ? 0 : (uint32_t)w->n,
+	};
+
+	pthread_mutex_lock(&s->lock);
+	struct request *r = s->requests + index;
+	r->op = (uint8_t)w->op;
+	r->n = w->n;
+	r->kept = ticket || !w->asynchronous;
+	r->result = w->op == PREPARE || result.copied ? w->result : NULL;
+	r->result_at = result.at;
+	r->result_bytes = result.bytes;
+	r->hold = result.copied;
+	libra_ticket t = (uint64_t)r->generation << 32 | index;
+	code = ring_submit(s, w->what, index, &e);
+	pthread_mutex_unlock(&s->lock);
+	if (code)
+		return code;
+	if (ticket)
+		*ticket = t;
+	else if (!w->asynchronous)
+		return libra_wait(s, t, -1);
+	return LIBRA_OK;
+}
+
+int libra_push(struct libra_session *s, const uint64_t *keys, const float *gradients, size_t n, libra_ticket *ticket)
+{
+	return request(s, &(struct want){__func__, PUSH, true, NULL, keys, gradients, NULL, n, 0}, ticket);
+}
+
+int libra_push_sums(struct libra_session *s, const uint64_t *keys, const float *gradients, float *sums, size_t n,
+		    libra_ticket *ticket)
+{
+	return request(s, &(struct want){__func__, PUSH_SUMS, false, NULL, keys, gradients, sums, n, 0}, ticket);
+}
+
+int libra_pull(struct libra_session *s, const uint64_t *keys, float *rows, size_t n, libra_ticket *ticket)
+{
+	return request(s, &(struct want){__func__, PULL, false, NULL, keys, NULL, rows, n, 0}, ticket);
+}
+
+int libra_prepare(struct libra_session *s, const uint64_t *keys, size_t n, struct libra_batch *batch,
+		  libra_ticket *ticket)
+{
+	return request(s, &(struct want){__func__, PREPARE, false, NULL, keys, NULL, batch, n, 0}, ticket);
+}
+
+/* with_batch makes a request that names a prepared batch. */
+static int with_batch(struct libra_session *s, struct want w, const struct libra_batch *batch, libra_ticket *ticket)
+{
+	if (!batch || !batch->handle)
+		return error_set(LIBRA_USAGE, "%s: the batch is NULL, or libra_prepare has not made it", w.what);
+	w.batch = batch;
+	w.n = batch->n;
+	return request(s, &w, ticket);
+}
+
+int libra_release(struct libra_session *s, const struct libra_batch *batch, libra_ticket *ticket)
+{
+	return with_batch(s, (struct want){.what = __func__, .op = RELEASE, .asynchronous = true}, batch, ticket);
+}
+
+int libra_push_batch(struct libra_session *s, const struct libra_batch *batch, const float *gradients,
+		     libra_ticket *ticket)
+{
+	return with_batch(s, (struct want){.what = __func__, .op = PUSH, .asynchronous = true, .gradients = gradients},
+			  batch, ticket);
+}
+
+int libra_push_sums_batch(struct libra_session *s, const struct libra_batch *batch, const float *gradients,
+			  float *sums, libra_ticket *ticket)
+{
+	return with_batch(s, (struct want){.what = __func__, .op = PUSH_SUMS, .gradients = gradients, .result = sums},
+			  batch, ticket);
+}
+
+int libra_pull_batch(struct libra_session *s, const struct libra_batch *batch, float *rows, libra_ticket *ticket)
+{
+	return with_batch(s, (struct want){.what = __func__, .op = PULL, .result = rows}, batch, ticket);
+}
+
+int libra_flush(struct libra_session *s, libra_ticket *ticket)
+{
+	return request(s, &(struct want){.what = __func__, .op = FLUSH}, ticket);
+}
+
+int libra_barrier(struct libra_session *s, libra_ticket *ticket)
+{
+	return request(s, &(struct want){.what = __func__, .op = BARRIER}, ticket);
+}
+
+int libra_statistics(struct libra_session *s, struct libra_statistics *statistics, libra_ticket *ticket)
+{
+	return request(s, &(struct want){.what = __func__, .op = STATS, .result = statistics,
+					 .result_bytes = sizeof *statistics}, ticket);
+}

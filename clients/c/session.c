@@ -1,0 +1,232 @@
+/* The life of a session after its handshake: fork, end, close. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+int64_t now_ns(int clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
+}
+
+/*
+ * Sessions of this process. A child of fork(2) closes their descriptors: while it held the socket open, the
+ * agent could not see the death of the parent, and would keep the memory of the session.
+ */
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct libra_session *list;
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&list_lock);
+}
+
+static void in_parent(void)
+{
+	pthread_mutex_unlock(&list_lock);
+}
+
+static void close_all(struct libra_session *s)
+{
+	int fds[] = {s->socket, s->epoll, s->own_event};
+
+	for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	s->socket = s->epoll = s->own_event = -1;
+}
+
+static void in_child(void)
+{
+	struct libra_session *next;
+
+	for (struct libra_session *s = list; s; s = next) {
+		next = s->next;
+		close_all(s);
+		s->next = NULL;
+		s->link = NULL;
+	}
+	list = NULL;
+	pthread_mutex_unlock(&list_lock);
+}
+
+static int once_result;
+
+static void once(void)
+{
+	once_result = pthread_atfork(before_fork, in_parent, in_child);
+}
+
+/* session_enlist makes a session one of this process. */
+int session_enlist(struct libra_session *s)
+{
+	static pthread_once_t done = PTHREAD_ONCE_INIT;
+
+	pthread_once(&done, once);
+	if (once_result)
+		return error_set(LIBRA_NO_MEMORY, "libra_open: pthread_atfork: %s", strerror(once_result));
+	s->pid = getpid();
+	/* The kernel clears this page in a child, also in one that does not come from libc's fork. */
+	void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page == MAP_FAILED)
+		return error_set(LIBRA_NO_MEMORY, "libra_open: mmap of a page: %m");
+	if (madvise(page, PAGE, MADV_WIPEONFORK) == 0) {
+		s->guard = page;
+		*s->guard = 1;
+	} else { /* Linux before 4.14: each call asks for its process */
+		munmap(page, PAGE);
+	}
+	pthread_mutex_lock(&list_lock);
+	s->next = list;
+	s->link = &list;
+	if (list)
+		list->link = &s->next;
+	list = s;
+	pthread_mutex_unlock(&list_lock);
+	return LIBRA_OK;
+}
+
+static bool forked(const struct libra_session *s)
+{
+	return s->guard ? *s->guard == 0 : s->pid != getpid();
+}
+
+/* session_check tells whether this process may use the session. */
+int session_check(const struct libra_session *s, const char *what)
+{
+	if (!s)
+		return error_set(LIBRA_USAGE, "%s: the session is NULL", what);
+	if (forked(s))
+		return error_set(LIBRA_FORKED, "%s: %s", what, libra_code_text(LIBRA_FORKED));
+	return LIBRA_OK;
+}
+
+/* session_end fails everything that is on its way, and all that comes. The lock is held. */
+void session_end(struct libra_session *s, int code, const char *text)
+{
+	if (s->ended)
+		return;
+	s->ended = code;
+	snprintf(s->ended_text, sizeof s->ended_text, "%s", text);
+	for (uint32_t i = 0; i < s->requests_room; i++) {
+		struct request *r = s->requests + i;
+		if (r->state != ON_THE_WAY)
+			continue;
+		s->on_the_way--;
+		r->state = DONE;
+		r->answer = (struct completion){.status = (uint32_t)code};
+		if (!r->kept)
+			ring_vacate(s, r);
+	}
+	pthread_cond_broadcast(&s->changed);
+	if (s->own_event >= 0 && write(s->own_event, &(uint64_t){1}, 8) < 0) {
+		/* Full: then it is readable. */
+	}
+}
+
+/* session_free gives back what this process has of a session, or of the attempt at one. */
+void session_free(struct libra_session *s)
+{
+	bool child = s->pid && forked(s);
+
+	if (s->link) {
+		pthread_mutex_lock(&list_lock);
+		*s->link = s->next;
+		if (s->next)
+			s->next->link = s->link;
+		pthread_mutex_unlock(&list_lock);
+	}
+	if (!child) {
+		close_all(s);
+		if (s->header)
+			munmap(s->header, s->memory_bytes);
+		pthread_mutex_destroy(&s->lock);
+		pthread_cond_destroy(&s->changed);
+	}
+	if (s->guard)
+		munmap((void *)s->guard, PAGE);
+	buffers_destroy(&s->buffers);
+	free(s->requests_of);
+	free(s->requests);
+	free(s);
+}
+
+int libra_shutdown(struct libra_session *s)
+{
+	int code = session_check(s, __func__);
+
+	if (code)
+		return code;
+	pthread_mutex_lock(&s->lock);
+	session_end(s, LIBRA_CLOSED, libra_code_text(LIBRA_CLOSED));
+	shutdown(s->socket, SHUT_RDWR); /* also wakes the thread that polls */
+	pthread_mutex_unlock(&s->lock);
+	return LIBRA_OK;
+}
+
+int libra_close(struct libra_session *s)
+{
+	if (!s)
+		return LIBRA_OK;
+	if (forked(s)) {
+		session_free(s);
+		return LIBRA_OK;
+	}
+
+	int code = libra_flush(s, NULL);
+	if (code == LIBRA_CLOSED) /* as the program wished */
+		code = LIBRA_OK;
+	session_free(s);
+	return code;
+}
+
+const struct libra_info *libra_info(const struct libra_session *s)
+{
+	return s ? &s->info : NULL;
+}
+
+void *libra_alloc(struct libra_session *s, size_t bytes)
+{
+	struct extent e;
+	void *array = NULL;
+
+	if (session_check(s, __func__))
+		return NULL;
+	pthread_mutex_lock(&s->lock);
+	if (bytes == 0)
+		bytes = 1;
+	ring_look(s); /* the agent may have read what is in the way */
+	if (!buffers_take(&s->buffers, bytes, &e)) {
+		error_set(LIBRA_TOO_LARGE,
+			  "%s: the session's buffers of %llu bytes have no room for %zu more: ask for more buffer_bytes",
+			  __func__, (unsigned long long)s->info.buffer_bytes, bytes);
+	} else if (!buffers_lend(&s->buffers, e)) {
+		buffers_give(&s->buffers, e);
+		error_set(LIBRA_NO_MEMORY, "%s: %s", __func__, libra_code_text(LIBRA_NO_MEMORY));
+	} else {
+		array = s->area + e.offset;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return array;
+}
+
+void libra_free(struct libra_session *s, void *array)
+{
+	if (!array || session_check(s, __func__))
+		return;
+	pthread_mutex_lock(&s->lock);
+	if (!buffers_return(&s->buffers, (uint64_t)((uintptr_t)array - (uintptr_t)s->area)))
+		error_set(LIBRA_USAGE, "%s: %p is not from libra_alloc of this session", __func__, array);
+	else
+		pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}

@@ -1,0 +1,270 @@
+/* Room, fork, shutdown, signals, barriers. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fake.h"
+
+static const uint64_t keys[2000];
+static const float gradients[2000 * DIM];
+
+static int pipes[2]; /* the test tells its agent to go on */
+
+static void go_on(void)
+{
+	CHECK(write(pipes[1], "", 1) == 1);
+}
+
+static void pause_here(void)
+{
+	char byte;
+
+	CHECK(read(pipes[0], &byte, 1) == 1);
+}
+
+static void serves(struct fake *f)
+{
+	fake_welcome(f);
+	fake_serve(f);
+}
+
+static void serves_later(struct fake *f)
+{
+	fake_welcome(f);
+	pause_here();
+	fake_serve(f);
+}
+
+static void room(void)
+{
+	struct fake f;
+	struct libra_session *s;
+	libra_ticket t;
+	int n = 0, code;
+
+	/* Entries. */
+	fake_start(&f, serves_later, NULL);
+	struct libra_options o = options_for(&f);
+	o.room_ms = 1;
+	CHECK(libra_open(&s, &o) == LIBRA_OK);
+	CHECK(libra_push(s, keys, gradients, 1, &t) == LIBRA_OK && !libra_accepted(s, t));
+	CHECK(libra_wait(s, t, 1) == LIBRA_TIMEOUT && libra_wait(s, t, 0) == LIBRA_TIMEOUT);
+	for (n = 1; (code = libra_push(s, keys, gradients, 1, NULL)) == LIBRA_OK; n++)
+		;
+	CHECK(n == ENTRIES && code == LIBRA_TIMEOUT && strstr(libra_last_error()->text, "no room within 1 ms"));
+	go_on();
+	CHECK(libra_wait(s, t, -1) == LIBRA_OK);
+	while ((code = libra_flush(s, NULL)) == LIBRA_TIMEOUT)
+		;
+	CHECK(code == LIBRA_OK && libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+
+	/* Bytes, and without a limit. */
+	fake_start(&f, serves_later, NULL);
+	o.room_ms = 0;
+	CHECK(libra_open(&s, &o) == LIBRA_OK);
+	for (n = 0; n < 3; n++) /* of 20 bytes a key, which is 40,000 of 65,536 */
+		if (libra_push(s, keys, gradients, n == 0 ? 2000 : 500, NULL) != LIBRA_OK)
+			break;
+	go_on();
+	for (n = 0; n < 50; n++)
+		CHECK(libra_push(s, keys, gradients, 2000, NULL) == LIBRA_OK);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
+/* A child has its own error from each function; the parent goes on, and its end is seen though the child lives. */
+static void forks(void)
+{
+	struct fake f;
+	float row[DIM];
+	int status, before, in_parent[2];
+	struct libra_batch batch = {1, 1};
+	struct libra_statistics statistics;
+	libra_ticket t;
+
+	CHECK(pipe(in_parent) == 0);
+	fake_start(&f, serves, NULL);
+	before = descriptors() + 1; /* the agent's end of the connection */
+	struct libra_session *s = open_fake(&f);
+	CHECK(libra_fd(s) >= 0);
+	CHECK(libra_pull(s, keys, row, 1, &t) == LIBRA_OK);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		char byte;
+		/* Other descriptors of the test are the agent's memory and its copy of the socket. */
+		CHECK(descriptors() <= before + 1);
+		CHECK(libra_push(s, keys, gradients, 1, NULL) == LIBRA_FORKED);
+		CHECK(strstr(libra_last_error()->text, "libra_push: the session belongs to the parent process"));
+		CHECK(libra_pull(s, keys, row, 1, NULL) == LIBRA_FORKED);
+		CHECK(libra_push_batch(s, &batch, gradients, NULL) == LIBRA_FORKED);
+		CHECK(libra_statistics(s, &statistics, NULL) == LIBRA_FORKED);
+		CHECK(libra_flush(s, NULL) == LIBRA_FORKED && libra_barrier(s, NULL) == LIBRA_FORKED);
+		CHECK(libra_wait(s, t, -1) == LIBRA_FORKED && libra_accepted(s, t) == 1);
+		CHECK(libra_fd(s) == -1 && libra_process(s) == LIBRA_FORKED && libra_shutdown(s) == LIBRA_FORKED);
+		CHECK(!libra_alloc(s, 8) && libra_info(s)->dim == DIM);
+		libra_free(s, row);
+		CHECK(libra_close(s) == LIBRA_OK);
+		close(f.conn);
+		close(in_parent[1]);
+		_exit(read(in_parent[0], &byte, 1) == 0 ? 7 : 8); /* lives on until the parent has closed */
+	}
+	CHECK(libra_wait(s, t, -1) == LIBRA_OK);
+	CHECK(libra_push(s, keys, gradients, 1, NULL) == LIBRA_OK && libra_close(s) == LIBRA_OK);
+	fake_stop(&f); /* the agent has seen the end */
+	close(in_parent[1]);
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+	close(in_parent[0]);
+}
+
+static void *waits(void *session)
+{
+	CHECK(libra_flush(session, NULL) == LIBRA_CLOSED);
+	CHECK(strstr(libra_last_error()->text, "shut down by this program"));
+	return NULL;
+}
+
+static void reads_nothing(struct fake *f)
+{
+	char byte;
+
+	fake_welcome(f);
+	while (recv(f->conn, &byte, 1, 0) > 0)
+		;
+}
+
+static void shuts_down(void)
+{
+	struct fake f;
+	pthread_t t[3];
+
+	fake_start(&f, reads_nothing, NULL);
+	struct libra_session *s = open_fake(&f);
+	float *array = libra_alloc(s, sizeof *array);
+	for (int i = 0; i < 3; i++)
+		CHECK(pthread_create(t + i, NULL, waits, s) == 0);
+	usleep(1000); /* most often they wait by now */
+	CHECK(libra_shutdown(s) == LIBRA_OK && libra_shutdown(s) == LIBRA_OK);
+	for (int i = 0; i < 3; i++)
+		CHECK(pthread_join(t[i], NULL) == 0);
+	*array = 1; /* is there until the end */
+	CHECK(libra_push(s, keys, gradients, 1, NULL) == LIBRA_CLOSED);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
+static volatile sig_atomic_t alarms;
+
+static void on_alarm(int signal)
+{
+	(void)signal;
+	alarms++;
+}
+
+/* Signals, whose handlers do not restart system calls, neither end a wait nor lose a request. */
+static void signals(void)
+{
+	struct fake f;
+	struct sigaction a = {.sa_handler = on_alarm}, old;
+	struct itimerval every = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
+	libra_ticket t;
+
+	fake_start(&f, serves_later, NULL);
+	struct libra_session *s = open_fake(&f);
+	CHECK(libra_push(s, keys, gradients, 1, &t) == LIBRA_OK);
+	CHECK(sigaction(SIGALRM, &a, &old) == 0 && setitimer(ITIMER_REAL, &every, NULL) == 0);
+	while (alarms < 5)
+		CHECK(libra_wait(s, t, 2) == LIBRA_TIMEOUT);
+	go_on();
+	CHECK(libra_wait(s, t, -1) == LIBRA_OK);
+	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0 && sigaction(SIGALRM, &old, NULL) == 0);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
+static void barriers_of(struct fake *f)
+{
+	static const struct {
+		uint32_t status;
+		uint64_t step, detail;
+	} want[] = {{0, 20, 0}, {LIBRA_PARTY_GONE, 21, 0}, {0, 21, 0}, {LIBRA_BAD_STEP, 22, 90}, {0, 90, 0}, {0, 91, 0}};
+	struct entry e;
+
+	fake_welcome(f);
+	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+		CHECK(fake_next(f, &e) && e.op == BARRIER && e.step == want[i].step);
+		fake_read(f);
+		struct completion c = fake_answer(&e, want[i].status);
+		c.detail = want[i].detail;
+		fake_complete(f, c);
+	}
+	fake_serve(f);
+}
+
+/* The library counts the steps, and a step that did not happen is due again. */
+static void barriers(void)
+{
+	struct fake f;
+
+	fake_start(&f, barriers_of, NULL);
+	struct libra_session *s = open_fake(&f);
+	CHECK(libra_barrier(s, NULL) == LIBRA_OK);
+	CHECK(libra_barrier(s, NULL) == LIBRA_PARTY_GONE);
+	CHECK(libra_barrier(s, NULL) == LIBRA_OK);
+	CHECK(libra_barrier(s, NULL) == LIBRA_BAD_STEP && strstr(libra_last_error()->text, "due, which is 90"));
+	CHECK(libra_barrier(s, NULL) == LIBRA_OK && libra_barrier(s, NULL) == LIBRA_OK);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
+static void refuses(struct fake *f)
+{
+	struct entry e;
+
+	fake_welcome(f);
+	CHECK(fake_next(f, &e));
+	fake_read(f);
+	struct completion c = fake_answer(&e, LIBRA_REFUSED);
+	c.peer = LIBRA_PEER_SERVER;
+	c.refusal = 12;
+	c.acknowledged = 1;
+	c.refused = 2;
+	c.unknown = 3;
+	fake_complete(f, c);
+	CHECK(fake_next(f, &e) && e.op == FLUSH);
+	fake_read(f);
+	fake_complete(f, fake_answer(&e, LIBRA_REFUSED));
+}
+
+static void refusals(void)
+{
+	struct fake f;
+	libra_ticket t;
+
+	fake_start(&f, refuses, NULL);
+	struct libra_session *s = open_fake(&f);
+	CHECK(libra_push(s, keys, gradients, 3, &t) == LIBRA_OK && libra_wait(s, t, -1) == LIBRA_REFUSED);
+	const struct libra_error *e = libra_last_error();
+	CHECK(e->peer == LIBRA_PEER_SERVER && e->refusal == 12);
+	CHECK(e->acknowledged == 1 && e->refused == 2 && e->unknown == 3);
+	CHECK(strstr(e->text, "code 12 by the parameter server; of its frames 1 were applied, 2 were not, 3 may have been"));
+	CHECK(libra_close(s) == LIBRA_REFUSED);
+	fake_stop(&f);
+}
+
+void test_life(void)
+{
+	CHECK(pipe(pipes) == 0);
+	room();
+	forks();
+	shuts_down();
+	signals();
+	barriers();
+	refusals();
+}

@@ -1,0 +1,203 @@
+/* Handshakes that fail, and one that does not. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fake.h"
+
+static void agent_refuses(struct fake *f)
+{
+	fake_accept(f);
+	CHECK(send(f->conn, f->argument, sizeof(struct refused), MSG_NOSIGNAL) == sizeof(struct refused));
+}
+
+static void refused(uint32_t code, const char *text, int want, const char *want_text)
+{
+	struct refused r = {.magic = MAGIC, .code = code, .oldest = 1, .newest = 1};
+	struct fake f;
+	struct libra_session *s = (struct libra_session *)&f;
+
+	memcpy(r.text, text, strlen(text) < sizeof r.text ? strlen(text) : sizeof r.text);
+	fake_start(&f, agent_refuses, &r);
+	struct libra_options o = options_for(&f);
+	CHECK(libra_open(&s, &o) == want);
+	CHECK(!s && libra_last_error()->code == want && strstr(libra_last_error()->text, want_text));
+	fake_stop(&f);
+}
+
+static void agent_welcomes_badly(struct fake *f)
+{
+	fake_accept(f);
+	if (((const struct options_of_fake *)f->argument)->length)
+		fake_welcome_with(f, *(const struct options_of_fake *)f->argument);
+}
+
+static void badly(struct options_of_fake w, int want)
+{
+	struct fake f;
+	struct libra_session *s;
+	uint8_t hot_set[32] = {0};
+	int before = descriptors();
+
+	fake_start(&f, agent_welcomes_badly, &w);
+	struct libra_options o = options_for(&f);
+	o.dim = DIM;
+	o.hot_set = hot_set;
+	CHECK(libra_open(&s, &o) == want);
+	fake_stop(&f);
+	CHECK(descriptors() == before);
+}
+
+#define BADLY(change)                                   \
+	do {                                            \
+		struct options_of_fake w = fake_defaults(); \
+		change;                                 \
+		badly(w, LIBRA_PROTOCOL);               \
+	} while (0)
+
+static void agent_says_nothing(struct fake *f)
+{
+	char byte;
+
+	fake_accept(f);
+	CHECK(recv(f->conn, &byte, 1, 0) == 0); /* until the client gives up */
+}
+
+static void usage(struct libra_options o, int want, const char *text)
+{
+	struct libra_session *s;
+
+	CHECK(libra_open(&s, &o) == want && !s && strstr(libra_last_error()->text, text));
+}
+
+static void options(void)
+{
+	struct {
+		struct libra_options o;
+		int newer;
+	} newer = {.o = LIBRA_OPTIONS};
+	struct libra_options o = LIBRA_OPTIONS;
+	struct libra_session *s;
+
+	CHECK(libra_open(NULL, &o) == LIBRA_USAGE);
+	CHECK(libra_open(&s, NULL) == LIBRA_USAGE);
+	usage(o, LIBRA_USAGE, "options.job is missing");
+	o.job = "123456789012345678901234567890123456789012345678901234567890abcd";
+	usage(o, LIBRA_USAGE, "options.job has 64 bytes, more than 63");
+	o.job = JOB;
+	o.client = "123456789012345678901234567890ab";
+	usage(o, LIBRA_USAGE, "options.client has 32 bytes");
+	o.client = NULL;
+	o.entries = 12;
+	usage(o, LIBRA_USAGE, "options.entries is 12");
+	o.entries = 0;
+	o.room_ms = -1;
+	usage(o, LIBRA_USAGE, "negative");
+	o.room_ms = 0;
+	o.socket = "/nowhere/agent.sock";
+	usage(o, LIBRA_NO_AGENT, "there is no /nowhere/agent.sock: start libra agent");
+	o.socket = NULL;
+	CHECK(setenv("LIBRA_AGENT", "/nowhere/else", 1) == 0);
+	usage(o, LIBRA_NO_AGENT, "there is no /nowhere/else");
+	CHECK(unsetenv("LIBRA_AGENT") == 0);
+
+	newer.o.size = sizeof newer;
+	newer.o.job = JOB;
+	newer.o.socket = "/nowhere";
+	CHECK(libra_open(&s, &newer.o) == LIBRA_NO_AGENT);
+	newer.newer = 1;
+	CHECK(libra_open(&s, &newer.o) == LIBRA_USAGE && strstr(libra_last_error()->text, "update the library"));
+}
+
+static void agent_compares_hello(struct fake *f)
+{
+	fake_accept(f);
+	CHECK(strcmp(f->hello.job, JOB) == 0 && strcmp(f->hello.client, "me") == 0);
+	CHECK(f->hello.entries == 64 && f->hello.dim == DIM && f->hello.buffer_bytes == 1234 && f->hello.parties == 2);
+	CHECK(f->hello.hot_set[31] == 9);
+	struct options_of_fake o = fake_defaults();
+	memcpy(o.welcome.hot_set, f->hello.hot_set, 32);
+	fake_welcome_with(f, o);
+	fake_serve(f);
+}
+
+static void opens(void)
+{
+	struct fake f;
+	struct libra_session *s;
+	uint8_t hot_set[32] = {[31] = 9};
+	int before = descriptors();
+
+	fake_start(&f, agent_compares_hello, NULL);
+	struct libra_options o = options_for(&f);
+	o.client = "me";
+	o.entries = 64;
+	o.dim = DIM;
+	o.buffer_bytes = 1234;
+	o.parties = 2;
+	o.hot_set = hot_set;
+	CHECK(libra_open(&s, &o) == LIBRA_OK);
+	const struct libra_info *i = libra_info(s);
+	CHECK(i->dim == DIM && i->mode == LIBRA_FETCHADD && i->arithmetic == LIBRA_EXACT && i->exponent == -46);
+	CHECK(i->hot_rows == 9 && i->job == 7 && i->client == 4 && i->agent_pid == 77 && i->entries == ENTRIES);
+	CHECK(i->buffer_bytes == BUFFERS && i->prepared_bytes == 1000 && i->instance == 5 && i->hot_set[31] == 9);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+	CHECK(descriptors() == before);
+
+	/* The socket is there, but nobody listens. */
+	fake_start(&f, agent_says_nothing, NULL);
+	o = options_for(&f);
+	o.open_ms = 1;
+	CHECK(libra_open(&s, &o) == LIBRA_TIMEOUT && strstr(libra_last_error()->text, "does not answer within 1 ms"));
+	shutdown(f.listener, SHUT_RDWR);
+	CHECK(libra_open(&s, &o) == LIBRA_NO_AGENT && strstr(libra_last_error()->text, "no agent listens"));
+	fake_stop(&f);
+}
+
+void test_open(void)
+{
+	struct options_of_fake none = {.length = 0};
+	char endless[496];
+
+	refused(LIBRA_NO_JOB, "there are ads and clicks", LIBRA_NO_JOB, "refuses job clicks: there are ads and clicks");
+	refused(LIBRA_NOT_ALLOWED, "", LIBRA_NOT_ALLOWED, "add the user or a group of it to the job");
+	refused(LIBRA_CLIENTS, "a\x1b[2Jb", LIBRA_CLIENTS, "a?[2Jb");
+	refused(99, "unheard of", 99, "unheard of");
+	refused(LIBRA_FORKED, "x", LIBRA_PROTOCOL, "not one of an agent's");
+	memset(endless, 'x', sizeof endless);
+	endless[sizeof endless - 1] = 'x';
+	char text[sizeof endless + 1];
+	snprintf(text, sizeof text, "%.496s", endless);
+	refused(LIBRA_NO_JOB, text, LIBRA_NO_JOB, "xxx");
+
+	BADLY(w.welcome.version = 2);
+	BADLY(w.welcome.magic = 1);
+	BADLY(w.welcome.code = 4);
+	BADLY(w.welcome.dim = DIM + 1);
+	BADLY(w.welcome.hot_set[3] = 1);
+	BADLY(w.welcome.entries = 7);
+	BADLY(w.welcome.entries = 24);
+	BADLY(w.welcome.entries = 1 << 17);
+	BADLY(w.welcome.memory_bytes *= 2);
+	BADLY(w.welcome.memory_bytes = UINT64_MAX);
+	BADLY(w.welcome.sq_offset = 0);
+	BADLY(w.welcome.sq_offset += 8);
+	BADLY(w.welcome.cq_offset = w.welcome.sq_offset);
+	BADLY(w.welcome.cq_offset = UINT64_MAX & ~0xfffull);
+	BADLY(w.welcome.buffer_offset = 0x2000);
+	BADLY(w.welcome.buffer_bytes++);
+	BADLY(w.welcome.buffer_bytes = UINT64_MAX - 100);
+	BADLY(w.magic++);
+	BADLY(w.seals = F_SEAL_GROW);
+	BADLY(w.bytes = 100);
+	BADLY(w.fds = 0);
+	BADLY(w.fds = 2);
+	BADLY(w.length--);
+	badly(none, LIBRA_AGENT_DIED); /* closed without an answer */
+
+	options();
+	opens();
+}

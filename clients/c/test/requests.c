@@ -1,0 +1,208 @@
+/* Requests to an agent that behaves. */
+#define _GNU_SOURCE
+#include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "fake.h"
+
+static void agent_serves(struct fake *f)
+{
+	fake_welcome(f);
+	fake_serve(f);
+}
+
+static void each_request(struct libra_session *s)
+{
+	uint64_t keys[] = {10, 20, 30, 40};
+	float gradients[4 * DIM], rows[4 * DIM], sums[4 * DIM];
+	struct libra_statistics statistics;
+	struct libra_batch batch;
+	libra_ticket t[3];
+
+	for (int i = 0; i < 4 * DIM; i++) {
+		gradients[i] = (float)i;
+		sums[i] = -1;
+	}
+	CHECK(libra_push(s, keys, gradients, 4, NULL) == LIBRA_OK);
+	CHECK(libra_push(s, keys, gradients, 4, &t[0]) == LIBRA_OK);
+	CHECK(libra_wait(s, t[0], -1) == LIBRA_OK);
+	CHECK(libra_wait(s, t[0], -1) == LIBRA_USAGE); /* void */
+	CHECK(libra_push(s, NULL, NULL, 0, &t[0]) == LIBRA_OK && libra_wait(s, t[0], -1) == LIBRA_OK);
+
+	CHECK(libra_pull(s, keys, rows, 4, NULL) == LIBRA_OK);
+	for (int i = 0; i < 4 * DIM; i++)
+		CHECK(rows[i] == (float)(keys[i / DIM] + (uint64_t)(i % DIM)));
+
+	CHECK(libra_push_sums(s, keys, gradients, sums, 4, NULL) == LIBRA_OK);
+	for (int i = 0; i < 4 * DIM; i++)
+		CHECK(sums[i] == (i % DIM == 0 ? 2 * gradients[i] : -1)); /* cold ones as they were */
+	memcpy(sums, gradients, sizeof sums);
+	CHECK(libra_push_sums(s, keys, sums, sums, 4, NULL) == LIBRA_OK);
+	for (int i = 0; i < 4 * DIM; i++)
+		CHECK(sums[i] == (i % DIM == 0 ? 2 : 1) * gradients[i]);
+
+	CHECK(libra_prepare(s, keys, 4, &batch, NULL) == LIBRA_OK && batch.n == 4 && batch.handle == 4);
+	CHECK(libra_push_batch(s, &batch, gradients, NULL) == LIBRA_OK);
+	CHECK(libra_push_sums_batch(s, &batch, gradients, sums, NULL) == LIBRA_OK && sums[DIM] == 2 * DIM);
+	CHECK(libra_pull_batch(s, &batch, rows, NULL) == LIBRA_OK && rows[3 * DIM + 1] == 4);
+	CHECK(libra_release(s, &batch, NULL) == LIBRA_OK);
+	CHECK(libra_release(s, &batch, &t[0]) == LIBRA_OK && libra_wait(s, t[0], -1) == LIBRA_OK);
+
+	CHECK(libra_barrier(s, NULL) == LIBRA_OK);
+	CHECK(libra_statistics(s, &statistics, NULL) == LIBRA_OK);
+	CHECK(statistics.pushes_accepted == 0 && statistics.job_server_rtt_ns == 13 && statistics.wakes_of_agent == 8);
+
+	/* Results are the program's when it takes them, in any order. */
+	float many[3][DIM];
+	for (int i = 0; i < 3; i++)
+		CHECK(libra_pull(s, keys + i, many[i], 1, &t[i]) == LIBRA_OK);
+	for (int i = 2; i >= 0; i--)
+		CHECK(libra_wait(s, t[i], 60000) == LIBRA_OK && many[i][0] == (float)keys[i]);
+	CHECK(libra_accepted(s, t[0]) == 1);
+	CHECK(libra_flush(s, NULL) == LIBRA_OK);
+}
+
+static void failures(struct libra_session *s)
+{
+	uint64_t keys[] = {10, 20};
+	float gradients[] = {1, 2, 3, 4, NAN, 6};
+	libra_ticket t;
+
+	CHECK(libra_push(s, keys, gradients, 2, &t) == LIBRA_OK);
+	CHECK(libra_wait(s, t, -1) == LIBRA_NOT_FINITE);
+	const struct libra_error *e = libra_last_error();
+	CHECK(e->code == LIBRA_NOT_FINITE && e->index == 4 && e->key_known && e->key == 20);
+	CHECK(strcmp(e->text, "push of 2 keys, job clicks: a gradient is NaN or infinite: number 4, key 20") == 0);
+
+	CHECK(libra_push(s, NULL, gradients, 1, NULL) == LIBRA_USAGE && strstr(e->text, "libra_push: keys is NULL"));
+	CHECK(libra_push(s, keys, NULL, 1, NULL) == LIBRA_USAGE && strstr(e->text, "gradients is NULL"));
+	CHECK(libra_pull(s, keys, NULL, 1, NULL) == LIBRA_USAGE);
+	CHECK(libra_prepare(s, keys, 2, NULL, NULL) == LIBRA_USAGE);
+	CHECK(libra_push_batch(s, NULL, gradients, NULL) == LIBRA_USAGE);
+	CHECK(libra_push_batch(s, &(struct libra_batch){0, 3}, gradients, NULL) == LIBRA_USAGE);
+	CHECK(libra_push(NULL, keys, gradients, 1, NULL) == LIBRA_USAGE);
+	CHECK(libra_wait(s, 12345, 0) == LIBRA_USAGE && strstr(e->text, "no request has this ticket"));
+	CHECK(libra_push(s, keys, gradients, SIZE_MAX / 2, NULL) == LIBRA_TOO_LARGE);
+	CHECK(libra_push(s, keys, gradients, BUFFERS / 20 + 1, NULL) == LIBRA_TOO_LARGE && strstr(e->text, "buffer_bytes"));
+	CHECK(libra_close(NULL) == LIBRA_OK);
+}
+
+/* Arrays of libra_alloc are not copied, and what they take is missing elsewhere. */
+static void buffers(struct libra_session *s)
+{
+	uint64_t *keys = libra_alloc(s, 8 * sizeof *keys);
+	float *gradients = libra_alloc(s, 8 * DIM * sizeof *gradients), *rows = libra_alloc(s, 8 * DIM * sizeof *rows);
+	uint64_t other[8] = {0};
+
+	CHECK(keys && gradients && rows && (uintptr_t)rows % 64 == 0);
+	for (uint64_t i = 0; i < 8; i++)
+		keys[i] = i * 100;
+	memset(gradients, 0, 8 * DIM * sizeof *gradients);
+	CHECK(libra_push(s, keys, gradients, 8, NULL) == LIBRA_OK);
+	CHECK(libra_pull(s, keys, rows, 8, NULL) == LIBRA_OK && rows[7 * DIM] == 700);
+	CHECK(libra_pull(s, keys + 1, rows + 1, 1, NULL) == LIBRA_OK && rows[1] == 100); /* not a multiple of 8 */
+	CHECK(libra_push(s, other, gradients, 8, NULL) == LIBRA_OK);
+
+	CHECK(libra_flush(s, NULL) == LIBRA_OK);
+	void *all = libra_alloc(s, BUFFERS - 64 - 128 - 128);
+	CHECK(all);
+	CHECK(!libra_alloc(s, 1) && libra_last_error()->code == LIBRA_TOO_LARGE);
+	CHECK(libra_push(s, keys, gradients, 8, NULL) == LIBRA_OK);
+	CHECK(libra_flush(s, NULL) == LIBRA_OK);
+	CHECK(libra_push(s, other, gradients, 8, NULL) == LIBRA_TOO_LARGE);
+	CHECK(strstr(libra_last_error()->text, "arrays of libra_alloc"));
+	libra_free(s, all);
+	libra_free(s, NULL);
+	CHECK(libra_push(s, other, gradients, 8, NULL) == LIBRA_OK);
+	libra_free(s, keys);
+	libra_free(s, keys);
+	CHECK(strstr(libra_last_error()->text, "is not from libra_alloc"));
+}
+
+static void *pushes_and_pulls(void *session)
+{
+	struct libra_session *s = session;
+	uint64_t keys[50];
+	float gradients[50 * DIM] = {0}, rows[50 * DIM];
+	libra_ticket t;
+
+	for (uint64_t i = 0; i < 200; i++) {
+		for (uint64_t k = 0; k < 50; k++)
+			keys[k] = i * 50 + k;
+		CHECK(libra_push(s, keys, gradients, i % 50, i % 3 ? NULL : &t) == LIBRA_OK);
+		if (i % 3 == 0)
+			CHECK(libra_wait(s, t, -1) == LIBRA_OK);
+		CHECK(libra_pull(s, keys, rows, 50, &t) == LIBRA_OK);
+		while (libra_wait(s, t, i % 2 ? -1 : 1) == LIBRA_TIMEOUT)
+			;
+		for (uint64_t k = 0; k < 50 * DIM; k++)
+			CHECK(rows[k] == (float)(keys[k / DIM] + k % DIM));
+	}
+	return NULL;
+}
+
+static void threads(struct libra_session *s)
+{
+	pthread_t t[4];
+
+	for (int i = 0; i < 4; i++)
+		CHECK(pthread_create(t + i, NULL, pushes_and_pulls, s) == 0);
+	for (int i = 0; i < 4; i++)
+		CHECK(pthread_join(t[i], NULL) == 0);
+	CHECK(libra_flush(s, NULL) == LIBRA_OK);
+}
+
+/* An event loop, alone and beside threads that wait by themselves. */
+static void polls(struct libra_session *s)
+{
+	uint64_t key = 5;
+	float row[DIM];
+	libra_ticket t;
+	pthread_t other;
+	struct pollfd p = {.fd = libra_fd(s), .events = POLLIN};
+
+	CHECK(p.fd >= 0 && libra_fd(s) == p.fd);
+	for (int i = 0; i < 400; i++) {
+		if (i == 200)
+			CHECK(pthread_create(&other, NULL, pushes_and_pulls, s) == 0);
+		memset(row, 0, sizeof row);
+		CHECK(libra_pull(s, &key, row, 1, &t) == LIBRA_OK);
+		for (;;) {
+			int code = libra_wait(s, t, 0);
+			if (code == LIBRA_OK)
+				break;
+			CHECK(code == LIBRA_TIMEOUT && poll(&p, 1, 60000) == 1 && libra_process(s) == LIBRA_OK);
+		}
+		CHECK(row[0] == 5);
+	}
+	CHECK(pthread_join(other, NULL) == 0);
+}
+
+void test_requests(void)
+{
+	struct fake f;
+	struct libra_session *s;
+
+	CHECK(strcmp(libra_version(), LIBRA_VERSION) == 0);
+	CHECK(strcmp(libra_code_name(LIBRA_NO_JOB), "NO_JOB") == 0 && strcmp(libra_code_name(12345), "UNKNOWN") == 0);
+	CHECK(strstr(libra_code_text(LIBRA_FORKED), "after fork") && libra_code_text(12345));
+	fake_start(&f, agent_serves, NULL);
+	s = open_fake(&f);
+	each_request(s);
+	failures(s);
+	buffers(s);
+	threads(s);
+	polls(s);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+
+	fake_start(&f, agent_serves, NULL);
+	struct libra_options o = options_for(&f);
+	o.spin_us = 50;
+	CHECK(libra_open(&s, &o) == LIBRA_OK);
+	threads(s);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}

@@ -1,0 +1,201 @@
+/* Waiting for requests, by a call or by a descriptor. */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+/* failure makes the error of a request that the agent has answered. */
+static int failure(const struct libra_session *s, const struct request *r)
+{
+	static const char *const names[] = {"request", "push", "pull", "push with sums", "flush",
+					    "barrier", "prepare", "release", "statistics"};
+	static const char *const peers[] = {"", " by the aggregator", " by the parameter server"};
+	const struct completion *c = &r->answer;
+	bool gradient = c->status == LIBRA_NOT_FINITE || c->status == LIBRA_OUT_OF_RANGE;
+	struct libra_error *e = error_new((int)c->status);
+	size_t room = sizeof e->text, n;
+
+	e->peer = c->peer;
+	e->refusal = c->refusal;
+	e->key_known = c->key_known == 1;
+	e->key = c->key;
+	e->index = gradient ? c->detail : 0;
+	e->acknowledged = c->acknowledged;
+	e->refused = c->refused;
+	e->unknown = c->unknown;
+
+	n = (size_t)snprintf(e->text, room, "%s", names[r->op]);
+	if (r->n)
+		n += (size_t)snprintf(e->text + n, room - n, " of %" PRIu64 " keys", r->n);
+	n += (size_t)snprintf(e->text + n, room - n, ", job %s: %s", s->job, s->ended == e->code ? s->ended_text :
+			      libra_code_text(e->code));
+	if (gradient && n < room)
+		n += (size_t)snprintf(e->text + n, room - n, ": number %" PRIu64, c->detail);
+	if (e->key_known && n < room)
+		n += (size_t)snprintf(e->text + n, room - n, ", key %" PRIu64, c->key);
+	if (c->status == LIBRA_BAD_STEP && n < room)
+		n += (size_t)snprintf(e->text + n, room - n, ", which is %" PRIu64, c->detail);
+	if (c->status == LIBRA_REFUSED && n < room)
+		n += (size_t)snprintf(e->text + n, room - n, ": code %u%s", c->refusal, peers[c->peer <= 2 ? c->peer : 0]);
+	if (c->acknowledged + c->refused + c->unknown && n < room)
+		snprintf(e->text + n, room - n, "; of its frames %u were applied, %u were not, %u may have been",
+			 c->acknowledged, c->refused, c->unknown);
+	return e->code;
+}
+
+/* spin looks for a change without sleeping, for as long as the options allow. */
+static void spin(struct libra_session *s)
+{
+	uint32_t seen = s->cq_head;
+
+	pthread_mutex_unlock(&s->lock);
+	int64_t until = now_ns(CLOCK_MONOTONIC) + s->spin_us * (int64_t)1000;
+	do {
+		for (int i = 0; i < 64; i++) {
+			if (atomic_load_explicit(&s->header->cq_tail, memory_order_relaxed) != seen)
+				goto out;
+#if defined(__x86_64__) || defined(__i386__)
+			__builtin_ia32_pause();
+#endif
+		}
+	} while (now_ns(CLOCK_MONOTONIC) < until);
+out:
+	pthread_mutex_lock(&s->lock);
+	ring_look(s);
+}
+
+int libra_wait(struct libra_session *s, libra_ticket ticket, int timeout_ms)
+{
+	int code = session_check(s, __func__);
+
+	if (code)
+		return code;
+
+	int64_t deadline = NEVER;
+	bool spun = s->spin_us == 0 || timeout_ms == 0;
+	struct request *r;
+
+	pthread_mutex_lock(&s->lock);
+	ring_look(s);
+	for (;;) {
+		r = ring_find(s, ticket);
+		if (!r || (r->state != ON_THE_WAY && r->state != DONE) || !r->kept) {
+			pthread_mutex_unlock(&s->lock);
+			return error_set(LIBRA_USAGE, "%s: no request has this ticket: it was waited for before, or never given",
+					 __func__);
+		}
+		if (r->state == DONE)
+			break;
+		if (!spun) {
+			spun = true;
+			spin(s);
+			continue;
+		}
+		if (deadline == NEVER && timeout_ms > 0)
+			deadline = now_ns(CLOCK_MONOTONIC) + timeout_ms * (int64_t)1000000;
+		if (timeout_ms == 0 || !ring_sleep(s, deadline)) {
+			if (timeout_ms == 0) {
+				int64_t now = now_ns(CLOCK_MONOTONIC_COARSE);
+				if (now - s->looked > LOOK_EVERY) {
+					s->looked = now;
+					ring_look_at_socket(s);
+					continue;
+				}
+			}
+			pthread_mutex_unlock(&s->lock);
+			return error_set(LIBRA_TIMEOUT, "%s: the request is not complete after %d ms", __func__, timeout_ms);
+		}
+	}
+
+	if (r->answer.status) {
+		code = failure(s, r);
+	} else if (r->op == PREPARE) {
+		*(struct libra_batch *)r->result = (struct libra_batch){r->answer.detail, r->n};
+	} else if (r->result) {
+		void *to = r->result;
+		uint64_t at = r->result_at, bytes = r->result_bytes;
+		r->state = TAKEN; /* the ticket is void already */
+		pthread_mutex_unlock(&s->lock);
+		memcpy(to, s->area + at, bytes);
+		pthread_mutex_lock(&s->lock);
+		r = s->requests + (uint32_t)ticket;
+	}
+	ring_vacate(s, r);
+	pthread_cond_broadcast(&s->changed); /* there may be room now */
+	pthread_mutex_unlock(&s->lock);
+	return code;
+}
+
+int libra_accepted(struct libra_session *s, libra_ticket ticket)
+{
+	if (session_check(s, __func__))
+		return 1;
+	pthread_mutex_lock(&s->lock);
+	ring_look(s);
+	struct request *r = ring_find(s, ticket);
+	bool accepted = !r || r->state != ON_THE_WAY || (int32_t)(s->read - r->entry) > 0;
+	pthread_mutex_unlock(&s->lock);
+	return accepted;
+}
+
+int libra_fd(struct libra_session *s)
+{
+	if (session_check(s, __func__))
+		return -1;
+	pthread_mutex_lock(&s->lock);
+	if (s->epoll < 0) {
+		int epoll = epoll_create1(EPOLL_CLOEXEC), own = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		int fds[] = {s->socket, own};
+		bool ok = epoll >= 0 && own >= 0;
+		for (size_t i = 0; ok && i < 2; i++)
+			ok = epoll_ctl(epoll, EPOLL_CTL_ADD, fds[i], &(struct epoll_event){.events = EPOLLIN}) == 0;
+		if (ok) {
+			s->own_event = own;
+			s->epoll = epoll;
+			ring_arm(s);
+			/* What is there now shall be seen. */
+			if (write(own, &(uint64_t){1}, 8) < 0)
+				ok = false;
+		}
+		if (!ok) {
+			error_set(LIBRA_SYSTEM, "%s: epoll and eventfd: %m", __func__);
+			s->epoll = s->own_event = -1;
+			if (epoll >= 0)
+				close(epoll);
+			if (own >= 0)
+				close(own);
+		}
+	}
+	int fd = s->epoll;
+	pthread_mutex_unlock(&s->lock);
+	return fd;
+}
+
+int libra_process(struct libra_session *s)
+{
+	int code = session_check(s, __func__);
+	uint64_t count;
+
+	if (code)
+		return code;
+	pthread_mutex_lock(&s->lock);
+	/* First the wake-ups, then the ring: what comes in between is seen twice, not never. */
+	ring_look_at_socket(s);
+	ring_look(s);
+	if (s->epoll >= 0) {
+		ring_arm(s);
+		if (read(s->own_event, &count, sizeof count) < 0) {
+			/* Empty. */
+		}
+	}
+	if (s->ended)
+		code = ring_ended(s, __func__);
+	pthread_mutex_unlock(&s->lock);
+	return code;
+}

@@ -1,0 +1,108 @@
+//go:build linux
+
+package clients_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestLibraryAgainstFakeAgent runs the tests in C: requests, handshakes that fail, agents that break the
+// protocol or die, fork, signals, threads.
+func TestLibraryAgainstFakeAgent(t *testing.T) {
+	for _, v := range []variant{plain, address, thread} {
+		t.Run(v.name, func(t *testing.T) { run(t, program(t, v, "fake")) })
+	}
+}
+
+// TestHeaderStandsAlone compiles the header by itself, as C11 and as C++17.
+func TestHeaderStandsAlone(t *testing.T) {
+	build(t, plain)
+	for _, c := range [][]string{
+		{"cc", "-std=c11", "-x", "c"},
+		{"c++", "-std=c++17", "-x", "c++", "-Wold-style-cast"},
+	} {
+		if _, err := exec.LookPath(c[0]); err != nil {
+			leaveOut(t, c[0]+" is not on the PATH: libra.h is not compiled with it")
+		}
+		cmd := command(t, c[0], append(c[1:], "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Ic", "-fsyntax-only", "-")...)
+		cmd.Stdin = strings.NewReader(`#include <libra.h>
+#include <libra.h>
+int main(void) { struct libra_options o = LIBRA_OPTIONS; struct libra_session *s; return libra_open(&s, &o); }
+`)
+		run(t, cmd)
+	}
+}
+
+// TestLibraryTakesNoThreadAndNoSignal looks at what the shared library asks of libc. test/real.c looks
+// at the process.
+func TestLibraryTakesNoThreadAndNoSignal(t *testing.T) {
+	dir := build(t, plain)
+	symbols := run(t, command(t, "nm", "-D", filepath.Join(dir, "libra.so.1")))
+	if bad := regexp.MustCompile(` U (pthread_create|thrd_create|clone|fork|vfork|signal|sigaction|sigprocmask|pthread_sigmask|signalfd|atexit|exit|abort|system|printf|puts)@`).
+		FindStringSubmatch(symbols); bad != nil {
+		t.Errorf("the library calls %s", bad[1])
+	}
+	for line := range strings.Lines(symbols) {
+		if f := strings.Fields(line); len(f) == 3 && f[1] == "T" && !strings.HasPrefix(f[2], "libra_") {
+			t.Errorf("the library exports %s", f[2])
+		}
+	}
+	dynamic := run(t, command(t, "readelf", "-d", filepath.Join(dir, "libra.so.1")))
+	for _, needed := range regexp.MustCompile(`\(NEEDED\).*\[(.*)\]`).FindAllStringSubmatch(dynamic, -1) {
+		// The dynamic linker, which is libc's, has the storage of threads.
+		if !strings.HasPrefix(needed[1], "libc.so.") && !strings.HasPrefix(needed[1], "ld-linux") {
+			t.Errorf("the library needs %s, want libc alone", needed[1])
+		}
+	}
+}
+
+// TestInstalled builds the example with what `make install` and pkg-config give, shared and static.
+func TestInstalled(t *testing.T) {
+	if _, err := exec.LookPath("pkg-config"); err != nil {
+		leaveOut(t, "pkg-config is not on the PATH: the installed library is not tested")
+	}
+	objects, stage := build(t, plain), t.TempDir()
+	// The objects are there already.
+	run(t, command(t, "make", "-C", "c", "install", "O="+objects, "CFLAGS=-Werror "+plain.flags, "PREFIX=/opt/libra", "DESTDIR="+stage))
+	root := filepath.Join(stage, "opt/libra")
+	if to, err := os.Readlink(filepath.Join(root, "lib/libra.so.1")); err != nil || !strings.HasPrefix(to, "libra.so.1.") {
+		t.Errorf("libra.so.1 is a link to %q, %v", to, err)
+	}
+	config := func(args ...string) []string {
+		cmd := command(t, "pkg-config", append([]string{"--define-variable=prefix=" + root}, args...)...)
+		cmd.Args = append(cmd.Args, "--define-variable=libdir="+root+"/lib", "--define-variable=includedir="+root+"/include", "libra")
+		cmd.Env = append(os.Environ(), "PKG_CONFIG_PATH="+filepath.Join(root, "lib/pkgconfig"))
+		return strings.Fields(run(t, cmd))
+	}
+	if got := config("--modversion"); len(got) != 1 || !strings.HasPrefix(got[0], "1.") {
+		t.Errorf("version %q", got)
+	}
+	for _, link := range [][]string{{}, {"-static"}} {
+		example := filepath.Join(stage, "example")
+		args := append([]string{"-std=c11", "-o", example, "c/example.c"}, link...)
+		args = append(args, config(append([]string{"--cflags", "--libs"}, link2config(link)...)...)...)
+		run(t, command(t, "cc", args...))
+		cmd := command(t, example, "ads")
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+root+"/lib", "LIBRA_AGENT="+stage+"/none")
+		out, err := cmd.CombinedOutput()
+		if want := "example: open: libra_open: there is no " + stage + "/none: start libra agent"; err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v: %v, %s", link, err, out)
+		}
+	}
+	run(t, command(t, "make", "-C", "c", "uninstall", "O="+objects, "PREFIX=/opt/libra", "DESTDIR="+stage))
+	if left, _ := filepath.Glob(filepath.Join(root, "*/*libra*")); left != nil {
+		t.Errorf("make uninstall left %q", left)
+	}
+}
+
+func link2config(link []string) []string {
+	if len(link) > 0 {
+		return []string{"--static"}
+	}
+	return nil
+}
