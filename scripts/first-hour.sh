@@ -100,7 +100,7 @@ python3 -c 'import sys; sys.exit(float(sys.argv[1]) < 0.6)' "$(member evaluation
 
 step "a Go program in a module of its own"
 mkdir program
-block README.md go >program/main.go
+block docs/library.md go >program/main.go
 cp "$checkout/go.sum" program
 (
 	cd program

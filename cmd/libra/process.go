@@ -21,7 +21,7 @@ import (
 const progressPeriod = 200 * time.Millisecond
 
 const configHelp = `
-All processes of a cluster read the same YAML file; README.md shows one.`
+All processes of a cluster read the same YAML file; 'libra config example' prints one.`
 
 // process is what the commands switch, ps and worker have in common: they read
 // a cluster's configuration, say when they are ready, and print a result.

@@ -72,19 +72,27 @@ object has a member ` + "`schema_version`" + `, which grows when a key goes or c
 time. Units are at the ends of names: ` + "`_s`, `_ns`, `_bytes`, `_per_s`" + `. What does not apply is absent. Logs and progress go to
 standard error. [schema](schema) has a JSON Schema for each command, with every key.
 `)
-	var walk func(*cobra.Command)
-	walk = func(c *cobra.Command) {
-		if c.HasParent() && !c.HasAvailableSubCommands() {
-			describe(&b, c)
-		}
-		for _, sub := range c.Commands() {
-			if sub.IsAvailableCommand() {
-				walk(sub)
-			}
+	b.WriteString("\n## All commands\n\n| command | does |\n|---|---|\n")
+	for _, c := range leaves(root) {
+		fmt.Fprintf(&b, "| [%s](#%s) | %s |\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
+	}
+	for _, c := range leaves(root) {
+		describe(&b, c)
+	}
+	return b.String()
+}
+
+// leaves returns the commands that do something themselves, and are not hidden.
+func leaves(c *cobra.Command) (all []*cobra.Command) {
+	if c.HasParent() && !c.HasAvailableSubCommands() {
+		all = append(all, c)
+	}
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			all = append(all, leaves(sub)...)
 		}
 	}
-	walk(root)
-	return b.String()
+	return all
 }
 
 // describe writes the section of a command.

@@ -459,16 +459,16 @@ func TestReadWithoutFile(t *testing.T) {
 	}
 }
 
-// The cluster file that README shows is one.
-func TestREADMEShowsAClusterFile(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+// The cluster file that docs/operations.md shows is one.
+func TestPageShowsAClusterFile(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, found := strings.Cut(string(readme), "```yaml\n")
+	_, text, found := strings.Cut(string(page), "```yaml\n")
 	text, _, ended := strings.Cut(text, "```")
 	if !found || !ended {
-		t.Fatal("README shows no YAML")
+		t.Fatal("docs/operations.md shows no YAML")
 	}
 	c, err := Read(write(t, text))
 	if err != nil {

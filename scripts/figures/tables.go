@@ -80,6 +80,14 @@ var tables = map[string]*table{
 		{"4, 32, ZeroMQ, hash map", "push", costs(4, 32, push.ZeroMQHash)},
 		{"4, 32, ZeroMQ, our table", "push", costs(4, 32, push.ZeroMQTable)},
 	}},
+	"readme": {header: []string{"what", "figure", "command"}, rows: []row{
+		byHand("training, 4 workers, synthetic log"),
+		byHand("frappe, 4 workers, 2 epochs, asynchronous"),
+		short("engine against libxdp in C: transmit, receive, echo", "engine", "%s, %s, %s of its rate",
+			rates(engine.Transmit, engine.Libxdp), rates(engine.Receive, engine.Libxdp), rates(engine.Echo, engine.Libxdp)),
+		short("pushes of 4 workers against ZeroMQ with a hash map, with our table", "push", "%s times their rate", pushes(4096)),
+		short("XDP program, frame of 10 stripes: `exact`, `fixed`, `lut`", "aggregator", "%s", program),
+	}},
 	"measured": {header: []string{"what", "figure", "command"}, rows: []row{
 		named("engine against libxdp in C, 190 / 1414 bytes: transmit, receive, echo", "engine", "%s, %s, %s of its rate",
 			rates(engine.Transmit, engine.Libxdp), rates(engine.Receive, engine.Libxdp), rates(engine.Echo, engine.Libxdp)),
@@ -97,6 +105,25 @@ var tables = map[string]*table{
 		named("a flood of expensive frames, senders and jobs that come and go", "tenants", "%s", flood),
 		named("10 minutes of echo in trouble", "soak", "%s", trouble),
 	}},
+}
+
+// byHand is a row that is not measured here, and stays as it is.
+func byHand(label string) row {
+	return row{label: label, cells: func(results) []string { return nil }}
+}
+
+// short is a row that names how it is measured again, and not the whole command.
+func short(label, source, format string, figures ...func(results) []string) row {
+	r := named(label, source, format, figures...)
+	cells := r.cells
+	r.cells = func(measured results) []string {
+		c := cells(measured)
+		if c != nil {
+			c[len(c)-1] = "`make figures ONLY=" + source + "`"
+		}
+		return c
+	}
+	return r
 }
 
 // named is a row of the table that names each row's command.
