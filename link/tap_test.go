@@ -368,3 +368,17 @@ func BenchmarkTap(b *testing.B) {
 		})
 	}
 }
+
+// A listener is not woken by a Receive that finds nothing.
+func TestTapIsQuietWithoutFrames(t *testing.T) {
+	l := openTestUDP(t, "127.0.0.1:0")
+	seen := listen(t, l, 1<<20)
+	if n, err := l.Receive(make([]Packet, 1)); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	select {
+	case <-seen.More():
+		t.Error("the listener is told to look, and nothing has come")
+	default:
+	}
+}

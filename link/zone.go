@@ -33,9 +33,9 @@ func zoneIndex(zone string) (uint32, error) {
 	if ifi, err := net.InterfaceByName(zone); err == nil {
 		return uint32(ifi.Index), nil
 	}
-	if n, err := strconv.ParseUint(zone, 10, 31); err == nil {
-		if _, err := net.InterfaceByIndex(int(n)); err == nil {
-			return uint32(n), nil
+	if n, err := strconv.Atoi(zone); err == nil {
+		if ifi, err := net.InterfaceByIndex(n); err == nil {
+			return uint32(ifi.Index), nil
 		}
 	}
 	return 0, fmt.Errorf("zone %q is no interface of this host", zone)
