@@ -52,7 +52,7 @@ func main() {
 	flag.StringVar(&o.json, "json", "", "file for the results as JSON")
 	flag.BoolVar(&o.list, "list", false, "list the mutants, in the file of -json too, and do not run them")
 	flag.StringVar(&o.only, "only", "", "only mutants whose line in the report contains this, for example wire/rows.go:61:")
-	flag.DurationVar(&o.slack, "slack", 20*time.Second, "a mutant's tests may take five times as long as without it, and this")
+	flag.DurationVar(&o.slack, "slack", 20*time.Second, "a mutant's tests, and each of them, may take five times as long as without it, and this")
 	flag.Parse()
 	if flag.NArg() > 0 || o.jobs < 1 || o.jobs > 2 || o.sample < 0 {
 		flag.Usage()

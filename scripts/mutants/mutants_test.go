@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"slices"
@@ -137,6 +138,26 @@ func TestRunnerTellsResultsApart(t *testing.T) {
 	}
 	if c := results.Packages[0]; c.Killed != 6 || c.TimedOut != 1 || c.Equivalent != 1 || c.Mistaken != 1 || c.Broken != 1 || c.Survived != 0 {
 		t.Errorf("counts %+v", c)
+	}
+}
+
+// Tests that print nothing for too long are ended, however much time they have.
+func TestSilenceIsBounded(t *testing.T) {
+	root, _ := sampleMutants(t)
+	r := runner{root: root}
+	script := t.TempDir() + "/tests"
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho begun\nsleep 3600\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o, err := r.test(t.Context(), stage{dir: sampleDir}, change{binary: script}, bound{time.Hour, 5 * time.Second})
+	if !errors.Is(err, context.DeadlineExceeded) || string(o.text) != "begun\n" {
+		t.Errorf("%v, after %q", err, o.text)
+	}
+}
+
+func TestReportOfNothing(t *testing.T) {
+	if text := (counts{Package: "wire"}).String(); !strings.Contains(text, "no mutant was tried") || strings.Contains(text, "%") {
+		t.Errorf("the report is %q", text)
 	}
 }
 

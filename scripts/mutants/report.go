@@ -57,6 +57,9 @@ func (c counts) percent() float64 {
 }
 
 func (c counts) String() string {
+	if c.Killed+c.Survived+c.Equivalent+c.Mistaken+c.Broken == 0 {
+		return fmt.Sprintf("%-20s no mutant was tried", c.Package)
+	}
 	return fmt.Sprintf("%-20s %6d killed (%d by time) %5d survived %5d equivalent %6.1f %%",
 		c.Package, c.Killed, c.TimedOut, c.Survived, c.Equivalent, c.percent())
 }

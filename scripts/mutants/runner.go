@@ -27,8 +27,8 @@ type runner struct {
 	target     target
 	jobs       int
 	slack      time.Duration
-	limits     []time.Duration // one a stage
-	binaries   []string        // one a stage: the tests without a mutant
+	bounds     []bound  // one a stage
+	binaries   []string // one a stage: the tests without a mutant
 }
 
 // try runs the tests against each mutant and stores the results in them. It
@@ -91,10 +91,11 @@ func (r *runner) baseline(ctx context.Context) error {
 		}
 		r.binaries = append(r.binaries, out)
 		start := time.Now()
-		if text, err := r.test(ctx, s, change{binary: out}, 10*time.Minute); err != nil {
-			return fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", s.dir, err, text)
+		o, err := r.test(ctx, s, change{binary: out}, bound{10 * time.Minute, 10 * time.Minute})
+		if err != nil {
+			return fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", s.dir, err, o.text)
 		}
-		r.limits = append(r.limits, 5*time.Since(start)+r.slack)
+		r.bounds = append(r.bounds, bound{5*time.Since(start) + r.slack, 5*o.silence + r.slack})
 	}
 	return nil
 }
@@ -119,14 +120,14 @@ func (r *runner) one(ctx context.Context, m *mutant) error {
 		case err != nil:
 			return err
 		}
-		text, err := r.test(ctx, s, c, r.limits[n])
+		o, err := r.test(ctx, s, c, r.bounds[n])
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err == nil {
 			continue
 		}
-		m.Result, m.By = killed, failedTest(text)
+		m.Result, m.By = killed, failedTest(o.text)
 		if errors.Is(err, context.DeadlineExceeded) {
 			m.Result = timedOut
 		}
@@ -155,6 +156,10 @@ func (r *runner) one(ctx context.Context, m *mutant) error {
 	}
 	return nil
 }
+
+// A bound is how long a stage's tests may take, and how long they may print nothing. The
+// second is met much earlier by one that hangs.
+type bound struct{ total, silence time.Duration }
 
 // A change is what a stage's tests run with: a binary, and for Go commands that
 // they start themselves the overlay with which it was compiled; or the binary
@@ -219,13 +224,15 @@ func (r *runner) build(ctx context.Context, s stage, overlay, out string) error 
 }
 
 // test runs the tests of a stage in their package's directory, as go test does.
-// Past the limit it kills them and their children and returns
+// Past a bound it kills them and their children and returns
 // context.DeadlineExceeded.
-func (r *runner) test(ctx context.Context, s stage, c change, limit time.Duration) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+func (r *runner) test(ctx context.Context, s stage, c change, b bound) (*output, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.total)
 	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	args := []string{"-c", fmt.Sprintf("ulimit -d %d; exec \"$@\"", memoryLimit), "sh", c.binary,
-		"-test.failfast", "-test.paniconexit0", "-test.timeout=" + (limit + time.Minute).String()}
+		"-test.v", "-test.failfast", "-test.paniconexit0", "-test.timeout=" + (b.total + time.Minute).String()}
 	args = append(args, r.flags(s)...)
 	args = append(args, s.flags...)
 	if c.object != "" {
@@ -245,13 +252,14 @@ func (r *runner) test(ctx context.Context, s stage, c change, limit time.Duratio
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
-	var out tail
-	cmd.Stdout, cmd.Stderr = &out, &out
+	out := &output{last: time.Now(), limit: b.silence, watch: time.AfterFunc(b.silence, func() { end(context.DeadlineExceeded) })}
+	defer out.watch.Stop()
+	cmd.Stdout, cmd.Stderr = out, out
 	err := cmd.Run()
 	if ctx.Err() != nil {
-		return out.text, ctx.Err()
+		return out, context.Cause(ctx)
 	}
-	return out.text, err
+	return out, err
 }
 
 // flags are those that keep a stage's tests from writing into the work tree.
@@ -267,11 +275,21 @@ func (r *runner) flags(s stage) []string {
 	return nil
 }
 
-// tail keeps the first mebibyte of a test's output.
-type tail struct{ text []byte }
+// An output keeps the first mebibyte of what tests print, which is a line or more for
+// each test, and the longest time between two lines.
+type output struct {
+	text    []byte
+	last    time.Time
+	silence time.Duration
+	limit   time.Duration // of the silence
+	watch   *time.Timer   // ends a longer one
+}
 
-func (t *tail) Write(b []byte) (int, error) {
-	t.text = append(t.text, b[:min(len(b), 1<<20-len(t.text))]...)
+func (o *output) Write(b []byte) (int, error) {
+	o.watch.Reset(o.limit)
+	now := time.Now()
+	o.silence, o.last = max(o.silence, now.Sub(o.last)), now
+	o.text = append(o.text, b[:min(len(b), 1<<20-len(o.text))]...)
 	return len(b), nil
 }
 
