@@ -1,13 +1,17 @@
 package link
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -120,6 +124,9 @@ func TestAFXDPFullRing(t *testing.T) {
 	}
 	set(netlink.LinkSetDown)
 	answerAll(t, l, answers)
+	if err := l.Stats().LastError; !errors.Is(err, afxdp.ErrLinkDown) {
+		t.Errorf("the last error is %v, want that of the answers", err)
+	}
 	var frames []Frame
 	for b, ok := l.Alloc(); ok; b, ok = l.Alloc() {
 		frames = append(frames, Frame{Buf: b, Len: 100, To: path})
@@ -144,5 +151,76 @@ func TestAFXDPFullRing(t *testing.T) {
 	}
 	if s := l.Stats(); s.Sent != uint64(answers+len(frames)) || s.NoRoom != 0 {
 		t.Errorf("%+v, want %d frames sent", s, answers+len(frames))
+	}
+}
+
+// A frame that is on its way already leaves once. Those behind it leave, too.
+func TestAFXDPSendsABufferOnce(t *testing.T) {
+	_, links, path := afxdpPair(t)
+	var frames []Frame
+	for i := range 2 {
+		b, _ := links[0].Alloc()
+		wire.Header{Type: wire.TypeHot, Seq: uint32(i)}.Put(links[0].Payload(b))
+		frames = append(frames, Frame{Buf: b, Len: wire.HeaderLen, To: path})
+	}
+	twice := []Frame{frames[0], frames[0], frames[1]}
+	if n, err := links[0].Send(twice); n != len(twice) || err != nil {
+		t.Fatalf("%d, %v; want all taken", n, err)
+	}
+	if s := links[0].Stats(); s.Sent != 2 {
+		t.Errorf("%+v, want 2 frames sent", s)
+	}
+	seen := map[uint32]bool{}
+	for _, p := range receiveAll(t, links[1], 2) {
+		h, err := wire.ParseHeader(p.Payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[h.Seq] = true
+	}
+	if len(seen) != 2 {
+		t.Errorf("received %v, want both frames", seen)
+	}
+}
+
+// What a driver refuses after it has taken it is counted, on whichever queue.
+func TestAFXDPDriverRefuses(t *testing.T) {
+	_, links, path := afxdpPair(t)
+	b, _ := links[0].Alloc()
+	for range 2 {
+		if err := refuse.Run(func() error {
+			_, err := links[0].Send([]Frame{{Buf: b, Len: wire.HeaderLen, To: path}})
+			return err
+		}, refuse.Call{Number: unix.SYS_SENDTO, Err: unix.EBUSY}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := links[0].Stats(); s.SendError != 2 {
+		t.Errorf("%+v, want 2 errors", s)
+	}
+	if err := links[0].Close(); err != nil {
+		t.Error(err)
+	}
+	if s := links[0].Stats(); s.SendError != 2 {
+		t.Errorf("after Close: %+v, want 2 errors", s)
+	}
+}
+
+// A link without a time to spin takes the default, and one that has a time takes that.
+func TestAFXDPSpin(t *testing.T) {
+	h := newBed(t, testbed.Config{Hosts: 1}).Host(0)
+	for ask, want := range map[time.Duration]time.Duration{0: 20 * time.Microsecond, time.Millisecond: time.Millisecond, -1: -1} {
+		if err := h.Do(func() error {
+			l, err := OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort), Spin: ask})
+			if err != nil {
+				return err
+			}
+			if got := l.(*afxdpLink).cfg.Spin; got != want {
+				t.Errorf("asked for %v, the link spins for %v, want %v", ask, got, want)
+			}
+			return l.Close()
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -140,8 +140,8 @@ func (l *afxdpLink) giveBack(f afxdp.Frame) {
 func (l *afxdpLink) reap() {
 	for {
 		n, err := l.tx.Completed(l.done)
-		if err != nil {
-			return // Receive reports it
+		if n == 0 || err != nil {
+			return // Receive reports the error
 		}
 		for _, f := range l.done[:n] {
 			l.flying[f] = false
@@ -149,9 +149,6 @@ func (l *afxdpLink) reap() {
 				l.dropped[f] = false
 				l.giveBack(f)
 			}
-		}
-		if n < len(l.done) {
-			return
 		}
 	}
 }
@@ -226,17 +223,12 @@ func (l *afxdpLink) Wait(limit time.Duration) error {
 func (l *afxdpLink) Wake() { l.tx.Wake() }
 
 func (l *afxdpLink) Stats() Stats {
-	if l.closed {
-		return l.stats
-	}
 	s := l.stats
 	for _, sock := range l.socks {
-		k, err := sock.Stats()
-		if err != nil {
-			continue // being closed: the counters of the link itself remain
+		if k, err := sock.Stats(); err == nil { // else it is closed, and its counters are in l.stats
+			s.SendError += k.TxDropped
+			s.Overrun += k.Kernel.RxDropped + k.Kernel.RxRingFull
 		}
-		s.SendError += k.TxDropped
-		s.Overrun += k.Kernel.RxDropped + k.Kernel.RxRingFull
 	}
 	return s
 }

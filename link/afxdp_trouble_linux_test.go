@@ -129,6 +129,9 @@ func TestAFXDPOverrun(t *testing.T) {
 		}
 	}
 	before := links[1].Stats()
+	if before.Overrun > frames {
+		t.Errorf("%d frames lost of %d", before.Overrun, frames)
+	}
 	if err := links[1].Close(); err != nil {
 		t.Error(err)
 	}

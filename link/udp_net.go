@@ -68,9 +68,7 @@ func (s *netSocket) receive(pkts []Packet, room [][]byte) (int, error) {
 	}
 	for ; n < min(len(pkts), len(room)); n++ {
 		// A deadline that has passed would fail before it looks.
-		if err := s.conn.SetReadDeadline(time.Now().Add(glance)); err != nil {
-			return n, err
-		}
+		s.until(time.Now().Add(glance))
 		p, err := s.read(room[n])
 		if err != nil {
 			return n, err
@@ -153,11 +151,9 @@ func (s *netSocket) wait(limit time.Duration) (err error) {
 		return nil
 	}
 	s.waiting = true
-	err = s.conn.SetReadDeadline(deadline)
+	s.until(deadline)
 	s.mu.Unlock()
-	if err == nil {
-		s.first, err = s.read(s.firstData)
-	}
+	s.first, err = s.read(s.firstData)
 	s.mu.Lock()
 	s.waiting, s.pending = false, false
 	s.mu.Unlock()
@@ -169,9 +165,13 @@ func (s *netSocket) wakeUp() {
 	defer s.mu.Unlock()
 	s.pending = true
 	if s.waiting {
-		_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed socket
+		s.until(time.Now())
 	}
 }
+
+// until bounds the current read and those that follow. It fails only on a closed
+// socket, where they fail too.
+func (s *netSocket) until(t time.Time) { _ = s.conn.SetReadDeadline(t) }
 
 func (s *netSocket) close() error {
 	err := s.conn.Close()
