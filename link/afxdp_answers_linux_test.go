@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -65,7 +66,7 @@ func answerAll(t *testing.T, l Link, frames int) {
 	t.Helper()
 	pkts := make([]Packet, batchSize)
 	for answered := 0; answered < frames; {
-		n, err := l.Receive(pkts)
+		n, err := l.Receive(pkts[:min(batchSize, frames-answered)])
 		if n == 0 || err != nil {
 			t.Fatalf("%d, %v, after %d frames of %d", n, err, answered, frames)
 		}
@@ -86,6 +87,7 @@ func TestAFXDPAnsweredFramesReturn(t *testing.T) {
 	for _, ok := l.Alloc(); ok; _, ok = l.Alloc() {
 	}
 	answerAll(t, l, batchSize)
+	seen := listen(t, l, 1<<20)
 	filling := 0
 	for end := time.Now().Add(30 * time.Second); filling < rxFrames; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -96,16 +98,38 @@ func TestAFXDPAnsweredFramesReturn(t *testing.T) {
 		}
 		filling = l.umem.Census().Filling
 	}
+	select {
+	case <-seen.More():
+		t.Error("a listener is told to look, and nothing has come")
+	default:
+	}
+}
+
+// A packet cannot be answered after the link's end.
+func TestAFXDPAnswersAfterClose(t *testing.T) {
+	_, l := linkWithFrames(t, 1)
+	pkts := make([]Packet, 1)
+	if n, err := l.Receive(pkts); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	pkts[0].Reply = wire.HeaderLen
+	if err := l.Reply(pkts); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Reply: %v", err)
+	}
 }
 
 // While the interface is down, answers and frames fill the TX ring. Send takes what
-// there is room for, and the rest when the interface is up again.
+// there is room for, and the rest when the interface is up again; answers are lost.
 func TestAFXDPFullRing(t *testing.T) {
 	const (
 		answers = 1100
+		late    = 5    // more of them
 		ring    = 2048 // entries
 	)
-	h, l := linkWithFrames(t, answers)
+	h, l := linkWithFrames(t, answers+2*late)
 	set := func(change func(netlink.Link) error) {
 		t.Helper()
 		if err := h.Do(func() error {
@@ -138,6 +162,8 @@ func TestAFXDPFullRing(t *testing.T) {
 	if again, err := l.Send(frames[n:]); again != 0 || err != nil {
 		t.Errorf("%d frames are taken where there is no room, %v", again, err)
 	}
+	answerAll(t, l, late)
+	answerAll(t, l, late)
 	set(netlink.LinkSetUp)
 	for end := time.Now().Add(30 * time.Second); n < len(frames); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -149,8 +175,8 @@ func TestAFXDPFullRing(t *testing.T) {
 		}
 		n += more
 	}
-	if s := l.Stats(); s.Sent != uint64(answers+len(frames)) || s.NoRoom != 0 {
-		t.Errorf("%+v, want %d frames sent", s, answers+len(frames))
+	if s := l.Stats(); s.Sent != uint64(answers+len(frames)) || s.NoRoom != 2*late {
+		t.Errorf("%+v, want %d frames sent, and %d answers without room", s, answers+len(frames), 2*late)
 	}
 }
 

@@ -2,7 +2,6 @@ package link
 
 import (
 	"fmt"
-	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -24,19 +23,15 @@ func (l *afxdpLink) Join(job uint16) error {
 	if l.joined.IsValid() {
 		return fmt.Errorf("%w: a link takes part in one job, it has joined %v already", ErrConfig, l.joined)
 	}
-	ifi, err := net.InterfaceByName(l.cfg.Interface)
-	if err != nil {
-		return fmt.Errorf("link: afxdp: %w", err)
-	}
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("link: afxdp on %s: %w", ifi.Name, os.NewSyscallError("socket", err))
+		return fmt.Errorf("link: afxdp on %s: %w", l.cfg.Interface, os.NewSyscallError("socket", err))
 	}
-	request := unix.PacketMreq{Ifindex: int32(ifi.Index), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group.MAC))}
+	request := unix.PacketMreq{Ifindex: int32(l.zone), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group.MAC))}
 	copy(request.Address[:], group.MAC[:])
 	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &request); err != nil {
 		unix.Close(fd)
-		return fmt.Errorf("link: afxdp on %s: joining %v: %w", ifi.Name, group.IP, os.NewSyscallError("setsockopt", err))
+		return fmt.Errorf("link: afxdp on %s: joining %v: %w", l.cfg.Interface, group.IP, os.NewSyscallError("setsockopt", err))
 	}
 	l.member, l.joined = fd, group.IP
 	return nil

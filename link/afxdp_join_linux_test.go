@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -85,5 +86,33 @@ func TestJoin(t *testing.T) {
 	}
 	if member() {
 		t.Error("the interface is still in the group")
+	}
+}
+
+// The kernel refuses a membership: the error names the interface and the group, and
+// nothing stays open.
+func TestJoinRefused(t *testing.T) {
+	h := newBed(t, testbed.Config{Hosts: 1}).Host(0)
+	if err := h.Do(func() error {
+		l, err := OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
+		if err != nil {
+			return err
+		}
+		before := refuse.CountDescriptors(t)
+		for call, says := range map[uintptr]string{
+			unix.SYS_SOCKET:     "link: afxdp on " + h.Interface + ": socket: ",
+			unix.SYS_SETSOCKOPT: "link: afxdp on " + h.Interface + ": joining 239.",
+		} {
+			err := refuse.Run(func() error { return Join(l, 1) }, refuse.Call{Number: call, Err: unix.ENOBUFS})
+			if !errors.Is(err, unix.ENOBUFS) || !strings.HasPrefix(err.Error(), says) {
+				t.Errorf("error %v, want one that begins with %q", err, says)
+			}
+		}
+		if after := refuse.CountDescriptors(t); after != before {
+			t.Errorf("%d descriptors are open, %d before", after, before)
+		}
+		return l.Close()
+	}); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -95,9 +95,6 @@ func (l *afxdpLink) Reply(pkts []Packet) error {
 		l.descs = append(l.descs, d)
 		l.index = append(l.index, i)
 	}
-	if len(l.descs) == 0 {
-		return nil
-	}
 	n, err := l.tx.Send(l.descs)
 	if err != nil {
 		return err
