@@ -74,7 +74,7 @@ type ServerLine struct {
 	Result *node.ServerResult `json:"result,omitempty"` // at the end
 }
 
-// SwitchLine is the line of 'libra switch --json', and the first one of the others.
+// SwitchLine is the line of 'libra switch --json' and 'libra agent --json', and the first one of the others.
 type SwitchLine struct {
 	Ready *int `json:"ready,omitempty"` // process ID, once it serves
 }

@@ -37,6 +37,7 @@ var update = flag.Bool("update", false, "rewrite the schemas in docs/schema")
 
 // outputs are what the commands print with --json.
 var outputs = map[string]any{
+	"libra agent":            SwitchLine{},
 	"libra bench aggregator": aggregator.Report{},
 	"libra bench engine":     engine.Report{},
 	"libra bench p4":         fit.Report{},

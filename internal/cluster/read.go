@@ -34,6 +34,22 @@ func Read(path string, changes ...func(*Config)) (*Config, error) {
 }
 
 func parse(data []byte, changes ...func(*Config)) (*Config, error) {
+	var c Config
+	written, err := decode(data, &c, "a cluster")
+	if err != nil {
+		return nil, err
+	}
+	for _, change := range changes {
+		change(&c)
+	}
+	zeros := c.writtenZeros(written)
+	c.SetDefaults()
+	return &c, errors.Join(zeros, located(c.Validate(), written))
+}
+
+// decode reads a file that describes something, strictly: what has no such field, or is no value of
+// it, is named with its line. It also returns the file as it is written.
+func decode(data []byte, into any, something string) (*yaml.Node, error) {
 	var written yaml.Node
 	if err := yaml.Unmarshal(data, &written); err != nil {
 		return nil, err
@@ -41,23 +57,17 @@ func parse(data []byte, changes ...func(*Config)) (*Config, error) {
 	if len(written.Content) == 0 {
 		return nil, errors.New("it is empty")
 	}
-	if errs := checkNode(written.Content[0], reflect.TypeFor[Config](), ""); errs != nil {
+	if errs := checkNode(written.Content[0], reflect.TypeOf(into).Elem(), ""); errs != nil {
 		return nil, errors.Join(errs...)
 	}
-	var c Config
 	dec := yaml.NewDecoder(bytes.NewReader(data))
-	if err := dec.Decode(&c); err != nil {
+	if err := dec.Decode(into); err != nil {
 		return nil, err
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, errors.New("a second YAML document follows: a cluster is described by one, so remove what comes after the line ---")
+		return nil, fmt.Errorf("a second YAML document follows: %s is described by one, so remove what comes after the line ---", something)
 	}
-	for _, change := range changes {
-		change(&c)
-	}
-	zeros := c.writtenZeros(&written)
-	c.SetDefaults()
-	return &c, errors.Join(zeros, located(c.Validate(), &written))
+	return &written, nil
 }
 
 // Write writes the configuration to a file that Read accepts.

@@ -1,7 +1,11 @@
 package sys
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,4 +41,20 @@ func MissingCapabilities(want ...Capability) (missing []string, err error) {
 		}
 	}
 	return missing, nil
+}
+
+// DropCapabilities takes all capabilities from all threads of the process, for good. A
+// program that uses cgo has threads that Go does not know: then the error wraps
+// [errors.ErrUnsupported], and nothing has changed.
+func DropCapabilities() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
+	if errno == syscall.ENOTSUP {
+		return fmt.Errorf("drop capabilities: a program with cgo cannot: %w", errors.ErrUnsupported)
+	}
+	if errno != 0 {
+		return fmt.Errorf("drop capabilities: %w", os.NewSyscallError("capset", errno))
+	}
+	return nil
 }

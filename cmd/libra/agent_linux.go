@@ -1,0 +1,51 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/node"
+)
+
+func newAgent() *cobra.Command {
+	var p process
+	cmd := &cobra.Command{
+		Use:   "agent --config FILE",
+		Short: "Own a host's link, and push and pull for its unprivileged processes",
+		Long: `Joins jobs as the workers that a YAML file names, and lets processes of this host push
+gradients and pull weights through them, over a Unix socket and shared memory, in any
+language (docs/agent.md has the protocol). The file:
+
+  socket: /run/libra/agent.sock   # the default
+  jobs:
+    - name: clicks                # what processes ask for
+      cluster: cluster.yaml       # the job's cluster file
+      worker: 1                   # this host in it
+      users: [alice]              # who may use the job, by name or number,
+      groups: [ml]                # beside the agent's own user
+      clients: 64                 # at a time
+      memory_mib: 64              # shared with each of them at most
+      prepared_mib: 64            # of prepared batches of each at most
+
+When all jobs are joined, the agent gives up its capabilities. It serves until it is
+interrupted; then the host has finished its part in the jobs.`,
+		Example: `  libra agent --config agent.yaml`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if p.config == "" {
+				return usagef(cmd, "--config is required")
+			}
+			c, err := cluster.ReadAgent(p.config)
+			if err != nil {
+				return err
+			}
+			p.out = cmd.OutOrStdout()
+			return node.RunAgent(cmd.Context(), c, slog.Default(), p.ready)
+		},
+	}
+	cmd.Flags().StringVar(&p.config, "config", "", "agent configuration `file` (required)")
+	cmd.Flags().BoolVar(&p.json, "json", false, "print a JSON line when ready")
+	return cmd
+}

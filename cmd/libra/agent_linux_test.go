@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/libra-ina/libra/internal/agentclient"
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// Two hosts take part in a job by their agents: their clients push, meet at barriers, and read the
+// same weights. Agents that are interrupted have finished, so that the server ends well.
+func TestAgents(t *testing.T) {
+	const steps = 3
+	config := handMade(t)
+	dir, err := os.MkdirTemp("", "libra-agents-*") // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	start := func(stdout *waitBuffer, args ...string) (*exec.Cmd, *bytes.Buffer) {
+		t.Helper()
+		cmd := libra(t.Context(), args...)
+		stderr := new(bytes.Buffer)
+		cmd.Stderr = stderr
+		if stdout != nil {
+			cmd.Stdout = stdout
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd, stderr
+	}
+	ready := func() *waitBuffer { return &waitBuffer{want: `"ready"`, found: make(chan struct{})} }
+	sw, _ := start(nil, "switch", "--config", config)
+	ended := &waitBuffer{want: `"result"`, found: make(chan struct{})}
+	ps, psLog := start(ended, "ps", "--config", config, "--json")
+
+	var group errgroup.Group
+	var agents []*exec.Cmd
+	rows := make([][]float32, 2)
+	for i, worker := range []int{1, 4} {
+		socket := filepath.Join(dir, fmt.Sprint(worker))
+		file := writeFile(t, "agent.yaml", fmt.Sprintf("socket: %s\njobs: [{name: rows, cluster: %s, worker: %d, users: [nobody], groups: [12345], clients: 3, memory_mib: 16}]\n", socket, config, worker))
+		stdout := ready()
+		agent, log := start(stdout, "agent", "--config", file, "--json")
+		agents = append(agents, agent)
+		select {
+		case <-stdout.found:
+		case <-time.After(2 * time.Minute):
+			t.Fatalf("agent %d is not ready\n%s", worker, log)
+		}
+		conforms(t, "libra agent", stdout.text.String())
+		group.Go(func() (err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			c, err := agentclient.Dial(ctx, socket, agentproto.Hello{Job: "rows", Dim: 4, Parties: 1})
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, c.Close()) }()
+			keys := []uint64{0, 1, 2, 10, 11, 10_000 + uint64(worker)}
+			rows[i] = make([]float32, 4*len(keys[:5]))
+			grads := make([]float32, 4*len(keys))
+			for step := range uint64(steps) {
+				for j := range grads {
+					grads[j] = float32(worker) / float32(j+3)
+				}
+				if _, err := c.Push(ctx, keys, grads); err != nil {
+					return err
+				}
+				if err := c.Barrier(ctx, step); err != nil {
+					return fmt.Errorf("step %d: %w", step, err)
+				}
+			}
+			return c.Pull(ctx, keys[:5], rows[i])
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(rows[0], rows[1]) || slices.Max(rows[0]) == slices.Min(rows[0]) {
+		t.Errorf("the hosts read %v and %v", rows[0], rows[1])
+	}
+	for _, cmd := range agents {
+		if err := cmd.Cancel(); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("an interrupted agent: %v\n%s", err, cmd.Stderr)
+		}
+	}
+	if err := ps.Wait(); err != nil {
+		t.Errorf("libra ps: %v\n%s", err, psLog)
+	}
+	var server ServerLine
+	if decodeLast(t, ended.text.String(), &server); server.Result == nil || server.Result.Steps != steps || server.Result.HotPairs == 0 {
+		t.Errorf("the server ends with %s", ended.text.String())
+	}
+	if left, err := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("sockets are left: %v, %v", left, err)
+	}
+	if err := errors.Join(sw.Cancel(), sw.Wait()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that is wrong is refused with the line and what is possible.
+func TestAgentFileIsChecked(t *testing.T) {
+	config := handMade(t)
+	for text, want := range map[string]string{
+		"jobs: []":   "line 1: jobs: at least one job is required",
+		"sockets: x": "line 1: sockets: no such field: socket, jobs are possible",
+		"jobs: [{name: a, cluster: x, worker: many}]":                                             "jobs[0].worker: \"many\" is not an integer from 0 to 65535",
+		"jobs: [{name: a, cluster: x, worker: 1, users: [no-such-user]}]":                         "jobs[0].users: user: unknown user no-such-user",
+		"jobs: [{name: a, cluster: x, worker: 1, groups: [no-such-group]}]":                       "jobs[0].groups: group: unknown group no-such-group",
+		"jobs: [{cluster: x, worker: 1, memory_mib: -1}]":                                         "jobs[0].memory_mib: -1 is not from 0 to",
+		"jobs: [{name: a, worker: 1}]":                                                            "jobs[0].cluster: the path of the job's cluster file is required",
+		"jobs: [{name: a, cluster: x}]":                                                           "jobs[0].worker: the number of the host's worker in the cluster file is required",
+		"jobs: [{name: a, cluster: x, worker: 1}, {name: a, cluster: x, worker: 2}]":              "another job has the cluster file x",
+		"jobs: [{name: a, cluster: /nowhere, worker: 1}]":                                         "job a: cluster configuration: open /nowhere",
+		"jobs: [{name: a, cluster: " + config + ", worker: 3}]":                                   "job a: no worker 3 in the cluster configuration",
+		"jobs: [{name: a, cluster: x, worker: 1}]\n---\njobs: [{name: a, cluster: x, worker: 1}]": "an agent is described by one",
+		"": "it is empty",
+	} {
+		_, stderr, code := inProcess(t, "agent", "--config", writeFile(t, "agent.yaml", text))
+		if code != exitFailure || !strings.Contains(stderr, want) {
+			t.Errorf("%s: code %d: %s, want %q", text, code, stderr, want)
+		}
+	}
+	if _, stderr, code := inProcess(t, "agent"); code != exitUsage || !strings.Contains(stderr, "--config is required") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+}

@@ -1,0 +1,132 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+)
+
+// Agent is the file that a host's agent is started with.
+type Agent struct {
+	// Socket is the path at which clients find the agent; "" means /run/libra/agent.sock.
+	Socket string     `yaml:"socket,omitempty"`
+	Jobs   []AgentJob `yaml:"jobs"`
+}
+
+// AgentJob is a job that an agent's host takes part in.
+type AgentJob struct {
+	// Name is what clients ask for.
+	Name string `yaml:"name"`
+	// Cluster is the job's cluster file, in which the host is Worker.
+	Cluster string `yaml:"cluster"`
+	Worker  uint16 `yaml:"worker"`
+	// Users and Groups may use the job: names or numbers. The agent's own user may always.
+	Users  []string `yaml:"users,omitempty,flow"`
+	Groups []string `yaml:"groups,omitempty,flow"`
+	// Limits of the job and of each of its clients; 0 means package agent's defaults.
+	Clients     int `yaml:"clients,omitempty"`
+	MemoryMiB   int `yaml:"memory_mib,omitempty"`
+	PreparedMiB int `yaml:"prepared_mib,omitempty"`
+}
+
+// ReadAgent reads and checks an agent's file. Errors name the file, the field and its line.
+func ReadAgent(path string) (*Agent, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("agent configuration: %w", err)
+	}
+	var a Agent
+	written, err := decode(data, &a, "an agent")
+	if err == nil {
+		err = located(a.validate(), written)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("agent configuration %s: %w", path, err)
+	}
+	return &a, nil
+}
+
+func (a *Agent) validate() error {
+	var v mistakes
+	if len(a.Jobs) == 0 {
+		v.add("jobs: at least one job is required")
+	}
+	names, files := map[string]bool{}, map[string]bool{}
+	for i, j := range a.Jobs {
+		at := fmt.Sprintf("jobs[%d].", i)
+		switch {
+		case j.Name == "" || len(j.Name) > 63:
+			v.add("%sname: %q has %d bytes: 1 to 63 are possible", at, j.Name, len(j.Name))
+		case names[j.Name]:
+			v.add("%sname: another job has the name %q", at, j.Name)
+		}
+		names[j.Name] = true
+		switch {
+		case j.Cluster == "":
+			v.add("%scluster: the path of the job's cluster file is required", at)
+		case files[j.Cluster]:
+			v.add("%scluster: another job has the cluster file %s: a host takes part in a job once", at, j.Cluster)
+		}
+		files[j.Cluster] = true
+		if j.Worker == 0 {
+			v.add("%sworker: the number of the host's worker in the cluster file is required", at)
+		}
+		for _, limit := range []struct {
+			field string
+			value int
+		}{{"clients", j.Clients}, {"memory_mib", j.MemoryMiB}, {"prepared_mib", j.PreparedMiB}} {
+			if limit.value < 0 || limit.value > 1<<20 {
+				v.add("%s%s: %d is not from 0 to %d", at, limit.field, limit.value, 1<<20)
+			}
+		}
+		if _, err := j.UserIDs(); err != nil {
+			v.add("%susers: %w", at, err)
+		}
+		if _, err := j.GroupIDs(); err != nil {
+			v.add("%sgroups: %w", at, err)
+		}
+	}
+	return errors.Join(v.errs...)
+}
+
+// UserIDs are the numbers of the users.
+func (j *AgentJob) UserIDs() ([]uint32, error) {
+	return numbers(j.Users, func(name string) (string, error) {
+		u, err := user.Lookup(name)
+		if err != nil {
+			return "", err
+		}
+		return u.Uid, nil
+	})
+}
+
+// GroupIDs are the numbers of the groups.
+func (j *AgentJob) GroupIDs() ([]uint32, error) {
+	return numbers(j.Groups, func(name string) (string, error) {
+		g, err := user.LookupGroup(name)
+		if err != nil {
+			return "", err
+		}
+		return g.Gid, nil
+	})
+}
+
+// numbers returns those that stand for themselves, and those of names.
+func numbers(texts []string, lookUp func(name string) (string, error)) (ids []uint32, err error) {
+	for _, text := range texts {
+		id, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			found, unknown := lookUp(text)
+			if unknown != nil {
+				return nil, unknown
+			}
+			if id, err = strconv.ParseUint(found, 10, 32); err != nil {
+				return nil, err
+			}
+		}
+		ids = append(ids, uint32(id))
+	}
+	return ids, nil
+}

@@ -1,0 +1,126 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/sys"
+)
+
+// RunAgent joins the jobs of an agent's file, each as the worker that the file names, and
+// serves clients until ctx ends or all jobs have. In a job that still goes on, the host has
+// then finished. ready is called when clients can come.
+func RunAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func()) (err error) {
+	served := agent.Config{Socket: cfg.Socket, Log: log}
+	var joined []*joinedJob
+	defer func() {
+		for _, j := range joined {
+			err = errors.Join(err, j.end(err == nil))
+		}
+	}()
+	for i := range cfg.Jobs {
+		j, err := joinJob(ctx, &cfg.Jobs[i], log)
+		if err != nil {
+			return fmt.Errorf("job %s: %w", cfg.Jobs[i].Name, err)
+		}
+		joined = append(joined, j)
+		served.Jobs = append(served.Jobs, j.Job)
+	}
+	a, err := agent.Listen(served)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.Close()) }()
+	if err := sys.DropCapabilities(); err != nil {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
+		log.Warn("the agent keeps its capabilities: build libra with CGO_ENABLED=0", "error", err)
+	}
+	socket := cfg.Socket
+	if socket == "" {
+		socket = agentproto.DefaultSocket
+	}
+	for _, j := range joined {
+		log.Info("agent serves", "socket", socket, "job", j.Name, "worker", j.self.ID, "backend", j.env.Config.Backend, "dimension", j.Dim,
+			"hot rows", j.HotSet.Len(), "users", strings.Join(j.from.Users, ","), "groups", strings.Join(j.from.Groups, ","))
+	}
+	ready()
+	return a.Serve(ctx)
+}
+
+// joinedJob is a job that the host takes part in.
+type joinedJob struct {
+	agent.Job
+	env      Env
+	from     *cluster.AgentJob
+	self     cluster.Worker
+	endpoint *endpoint
+	lost     context.Context // ends with the admission
+	cancel   context.CancelCauseFunc
+	unwatch  func() bool
+}
+
+// joinJob joins a job as one of its workers.
+func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*joinedJob, error) {
+	c, err := cluster.Read(from.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	j := &joinedJob{env: Env{Config: c, Log: log.With("job", from.Name)}, from: from}
+	if j.self, err = c.Worker(from.Worker); err != nil {
+		return nil, err
+	}
+	model, err := Model(c.Model)
+	if err != nil {
+		return nil, err
+	}
+	// ctx ends joining only: what clients have pushed is to be acknowledged after it.
+	j.lost, j.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })
+	j.endpoint, err = openEndpoint(j.lost, j.cancel, j.env, j.self, model.Dim())
+	if !stop() && err == nil {
+		err = errors.Join(context.Cause(ctx), j.endpoint.close())
+	}
+	if err != nil {
+		j.cancel(nil)
+		return nil, err
+	}
+	// An admission that ends takes the worker with it, and that the job's clients.
+	j.unwatch = context.AfterFunc(j.lost, func() {
+		log.Error("the job has ended", "job", from.Name, "reason", context.Cause(j.lost))
+		_ = j.endpoint.Worker.Close()
+	})
+	users, err1 := from.UserIDs()
+	groups, err2 := from.GroupIDs()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, errors.Join(err, j.end(false))
+	}
+	m := j.endpoint.members
+	j.Job = agent.Job{
+		Name: from.Name, Worker: j.endpoint.Worker, Number: c.Job.ID, HotSet: j.endpoint.hot, Dim: model.Dim(),
+		Mode: m.mode, Arithmetic: m.arithmetic, Exp: m.exp, Barrier: m.barrier, NextStep: m.firstStep,
+		Users: users, Groups: groups,
+		Limits: agent.Limits{Clients: from.Clients, Memory: uint64(from.MemoryMiB) << 20, Prepared: uint64(from.PreparedMiB) << 20},
+	}
+	return j, nil
+}
+
+// end leaves the job; if the host has done its part, the server is told so before.
+func (j *joinedJob) end(done bool) (err error) {
+	j.unwatch()
+	if done && j.lost.Err() == nil && j.endpoint.Worker.Err() == nil {
+		ctx, cancel := context.WithTimeout(j.lost, leaveLimit)
+		err = j.endpoint.members.done(ctx)
+		cancel()
+	}
+	err = errors.Join(err, j.endpoint.close())
+	j.cancel(nil)
+	return err
+}
