@@ -97,15 +97,15 @@ type Prefix struct {
 	Length int
 }
 
-// normBits is the width of normTable's key.
-const normBits = fractionBits + 2
+// NormBits is the width of the key of [NormTable], in bits.
+const NormBits = fractionBits + 2
 
 // NormTable returns the prefixes by which a switch normalises the difference of
 // two significands. d = 0 matches none.
 func NormTable() []Prefix {
-	t := make([]Prefix, normBits)
+	t := make([]Prefix, NormBits)
 	for i := range t {
-		t[i] = Prefix{Key: 1 << i, Bits: normBits - i, Length: i + 1}
+		t[i] = Prefix{Key: 1 << i, Bits: NormBits - i, Length: i + 1}
 	}
 	return t
 }

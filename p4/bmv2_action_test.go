@@ -71,6 +71,16 @@ func (p *simpleSwitch) primitive(op string, params []value) (func(f *frame), err
 	case "truncate":
 		e, err := p.expression(&params[0])
 		return func(f *frame) { f.limit = int(e(f).Int64()) }, err
+	case "resubmit":
+		n, err := hexNumber(params[0].Value)
+		if err != nil {
+			return nil, err
+		}
+		list := int(n.Int64())
+		if p.kept[list] == nil {
+			return nil, fmt.Errorf("no field list %d", list)
+		}
+		return func(f *frame) { f.again = list }, nil
 	case "register_read":
 		return p.registerRead(params)
 	case "register_write":
@@ -148,13 +158,19 @@ func (p *simpleSwitch) registerWrite(params []value) (func(f *frame), error) {
 	}, err
 }
 
-// accessed returns how often the register that was accessed most was read, and how often
-// one was written, since the last call.
-func (p *simpleSwitch) accessed() (reads, writes int) {
+// passed ends a pass.
+func (p *simpleSwitch) passed() {
 	for _, r := range p.registers {
-		reads, writes = max(reads, r.reads), max(writes, r.writes)
+		p.reads, p.writes = max(p.reads, r.reads), max(p.writes, r.writes)
 		r.reads, r.writes = 0, 0
 	}
+}
+
+// accessed returns how often any register was read, and how often written, in one pass
+// of a frame at most, since the last call.
+func (p *simpleSwitch) accessed() (reads, writes int) {
+	reads, writes = p.reads, p.writes
+	p.reads, p.writes = 0, 0
 	return reads, writes
 }
 

@@ -52,6 +52,10 @@ type configuration struct {
 		Verify      bool
 		Condition   *value `json:"if_cond"`
 	}
+	FieldLists []struct {
+		ID       int
+		Elements []value
+	} `json:"field_lists"`
 	Actions []struct {
 		Name       string
 		ID         int

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"slices"
+	"strconv"
 )
 
 // pipeline is a graph of tables and conditions.
@@ -42,8 +42,7 @@ type switchTable struct {
 	keys     []expression
 	exact    bool
 	actions  map[string]*switchAction
-	entries  []*tableEntry
-	lookup   map[string]*tableEntry // of exact keys
+	entries  map[string]*tableEntry // by identity
 	fallback *tableEntry            // nil for none
 	next     func(hit bool, action string) string
 }
@@ -68,7 +67,7 @@ func (p *simpleSwitch) loadPipelines(c *configuration) error {
 			}
 		}
 		for _, j := range pl.Tables {
-			t := &switchTable{exact: true, actions: make(map[string]*switchAction), lookup: make(map[string]*tableEntry)}
+			t := &switchTable{exact: true, actions: make(map[string]*switchAction), entries: make(map[string]*tableEntry)}
 			for _, k := range j.Key {
 				at, _, err := p.field(k.Target)
 				if err != nil {
@@ -114,12 +113,12 @@ func (p *simpleSwitch) loadPipelines(c *configuration) error {
 						return fmt.Errorf("table %s: %w", j.Name, err)
 					}
 					key := matchKey{Value: v}
-					if k.Match == "lpm" { // of 64 bits: the only one that is used
-						key.Mask = new(big.Int).Lsh(mask(k.Prefix), uint(64-k.Prefix))
+					if k.Match == "lpm" { // of 64 bits: the only one with entries in the program
+						key.Mask = prefixMask(k.Prefix, 64)
 					}
 					e.Keys = append(e.Keys, key)
 				}
-				t.entries = append(t.entries, e)
+				t.entries[e.identity()] = e
 			}
 			p.tables[j.Name] = t
 			compiled.nodes[j.Name] = t.apply
@@ -153,13 +152,25 @@ func (p *simpleSwitch) entry(id int, data []string) (*tableEntry, error) {
 	return e, nil
 }
 
-// text is a key as it is found in lookup.
-func text(keys []matchKey) string {
-	s := ""
-	for _, k := range keys {
-		s += k.Value.Text(16) + " "
+// prefixMask is the mask of a prefix of a key.
+func prefixMask(prefix, bits int) *big.Int {
+	return new(big.Int).Lsh(mask(prefix), uint(bits-prefix))
+}
+
+// identity is the same for two entries if they have the same key. That of an entry with
+// exact keys is the text of what it matches.
+func (e *tableEntry) identity() string {
+	var s []byte
+	for _, k := range e.Keys {
+		s = append(k.Value.Append(s, 36), ' ')
+		if k.Mask != nil {
+			s = append(k.Mask.Append(append(s, '&'), 36), ' ')
+		}
 	}
-	return s
+	if e.Priority != 0 {
+		s = strconv.AppendInt(append(s, '@'), int64(e.Priority), 10)
+	}
+	return string(s)
 }
 
 // apply looks a frame up and does what the entry says.
@@ -185,7 +196,7 @@ func (t *switchTable) apply(f *frame) string {
 
 func (t *switchTable) match(values []matchKey) (best *tableEntry) {
 	if t.exact && len(t.keys) > 0 {
-		return t.lookup[text(values)]
+		return t.entries[(&tableEntry{Keys: values}).identity()]
 	}
 	for _, e := range t.entries {
 		fits := true
@@ -201,11 +212,4 @@ func (t *switchTable) match(values []matchKey) (best *tableEntry) {
 		}
 	}
 	return best
-}
-
-// same reports whether two entries have the same key.
-func same(a, b *tableEntry) bool {
-	return a.Priority == b.Priority && slices.EqualFunc(a.Keys, b.Keys, func(x, y matchKey) bool {
-		return x.Value.Cmp(y.Value) == 0 && (x.Mask == nil) == (y.Mask == nil) && (x.Mask == nil || x.Mask.Cmp(y.Mask) == 0)
-	})
 }

@@ -23,11 +23,14 @@ type simpleSwitch struct {
 	registers map[string]*register
 	counters  map[string][]uint64
 	sums      map[string]func(f *frame) []byte
+	kept      map[int][]place // field lists
 	actions   map[int]*switchAction
 	checks    []func(f *frame) bool // of checksums: whether they are right
 	pipelines map[string]*pipeline
 	tables    map[string]*switchTable
 	groups    map[uint16][]copyTo
+
+	reads, writes int // of one register in one pass, since the last call of accessed
 
 	parserError, checksumError, packetLength, ingressPort, egressSpec, egressPort, egressRid, group place
 }
@@ -49,7 +52,7 @@ type register struct {
 	cells []*big.Int
 	bits  int
 
-	reads, writes int // since the last call of accessed
+	reads, writes int // in this pass
 }
 
 // loadSwitch compiles a device configuration.
@@ -61,10 +64,11 @@ func loadSwitch(device []byte) (*simpleSwitch, error) {
 	p := &simpleSwitch{
 		headers: make(map[string]int), errors: make(map[string]*big.Int), states: make(map[string]*parseState),
 		registers: make(map[string]*register), counters: make(map[string][]uint64), sums: make(map[string]func(*frame) []byte),
+		kept:    make(map[int][]place),
 		actions: make(map[int]*switchAction), tables: make(map[string]*switchTable), pipelines: make(map[string]*pipeline), groups: make(map[uint16][]copyTo),
 	}
 	for _, load := range []func(*configuration) error{
-		p.loadHeaders, p.loadState, p.loadCalculations, p.loadChecksums, p.loadParser, p.loadActions, p.loadPipelines,
+		p.loadHeaders, p.loadState, p.loadCalculations, p.loadChecksums, p.loadParser, p.loadFieldLists, p.loadActions, p.loadPipelines,
 	} {
 		if err := load(&c); err != nil {
 			return nil, fmt.Errorf("bmv2: %w", err)
@@ -180,6 +184,20 @@ func (p *simpleSwitch) loadState(c *configuration) error {
 	}
 	for _, n := range c.Counters {
 		p.counters[n.Name] = make([]uint64, n.Size)
+	}
+	return nil
+}
+
+// loadFieldLists finds what is preserved when a frame is resubmitted.
+func (p *simpleSwitch) loadFieldLists(c *configuration) error {
+	for _, l := range c.FieldLists {
+		for _, e := range l.Elements {
+			at, _, err := p.field(e.Value)
+			if err != nil {
+				return fmt.Errorf("field list %d: %w", l.ID, err)
+			}
+			p.kept[l.ID] = append(p.kept[l.ID], at)
+		}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ type frame struct {
 	headers []header // by index in the program
 	payload []byte   // what the parser has left
 	limit   int      // of the length, negative for none
+	again   int      // the field list with which the frame is resubmitted, or 0
 	data    []*big.Int
 }
 

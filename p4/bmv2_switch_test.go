@@ -15,18 +15,19 @@ type output struct {
 	Data []byte
 }
 
-// process passes a frame, or a packet of the control plane, through the program.
+// mostPasses is how often a frame may be resubmitted: bmv2 would go on for ever.
+const mostPasses = 100
+
+// process passes a frame, or a packet of the control plane, through the program. As in
+// bmv2, a frame that is resubmitted comes before all others.
 func (p *simpleSwitch) process(port uint16, data []byte) []output {
-	f := p.newFrame()
-	f.set(p.ingressPort, big.NewInt(int64(port)), 9)
-	f.set(p.packetLength, big.NewInt(int64(len(data))), 32)
-	p.parse(f, data)
-	for _, right := range p.checks {
-		if !right(f) {
-			f.set(p.checksumError, one, 1)
+	f := p.ingress(port, data, nil)
+	for passes := 1; f.again != 0; passes++ {
+		if passes == mostPasses {
+			return nil
 		}
+		f = p.ingress(port, data, f)
 	}
-	p.run("ingress", f)
 	if group := uint16(f.get(p.group).Uint64()); group != 0 {
 		var out []output
 		for _, r := range p.groups[group] {
@@ -39,6 +40,28 @@ func (p *simpleSwitch) process(port uint16, data []byte) []output {
 		return nil
 	}
 	return p.egress(f, to, 0)
+}
+
+// ingress passes a frame through the ingress pipeline, again if there was an earlier pass.
+func (p *simpleSwitch) ingress(port uint16, data []byte, earlier *frame) *frame {
+	f := p.newFrame()
+	if earlier != nil {
+		for _, at := range p.kept[earlier.again] {
+			f.headers[at.header].fields[at.field] = earlier.get(at)
+		}
+	} else {
+		f.set(p.ingressPort, big.NewInt(int64(port)), 9) // which bmv2 does not keep
+	}
+	f.set(p.packetLength, big.NewInt(int64(len(data))), 32)
+	p.parse(f, data)
+	for _, right := range p.checks {
+		if !right(f) {
+			f.set(p.checksumError, one, 1)
+		}
+	}
+	p.run("ingress", f)
+	p.passed()
+	return f
 }
 
 var garbage = new(big.Int).SetBytes([]byte("undefined undefined undefined"))
@@ -97,13 +120,12 @@ func (p *simpleSwitch) insert(name string, size int, e *tableEntry) error {
 		return err
 	}
 	switch {
-	case t.find(e) >= 0:
+	case t.entries[e.identity()] != nil:
 		return errExists
 	case len(t.entries) >= size:
 		return errTableFull
 	}
-	t.entries = append(t.entries, e)
-	t.index()
+	t.entries[e.identity()] = e
 	return nil
 }
 
@@ -113,12 +135,10 @@ func (p *simpleSwitch) modify(name string, e *tableEntry) error {
 	if err != nil {
 		return err
 	}
-	i := t.find(e)
-	if i < 0 {
+	if t.entries[e.identity()] == nil {
 		return errNoEntry
 	}
-	t.entries[i] = e
-	t.index()
+	t.entries[e.identity()] = e
 	return nil
 }
 
@@ -128,12 +148,10 @@ func (p *simpleSwitch) delete(name string, e *tableEntry) error {
 	if !ok {
 		return fmt.Errorf("no table %q", name)
 	}
-	i := t.find(e)
-	if i < 0 {
+	if t.entries[e.identity()] == nil {
 		return errNoEntry
 	}
-	t.entries = slices.Delete(t.entries, i, i+1)
-	t.index()
+	delete(t.entries, e.identity())
 	return nil
 }
 
@@ -147,21 +165,6 @@ func (p *simpleSwitch) table(name string, e *tableEntry) (*switchTable, error) {
 		return nil, fmt.Errorf("table %s has no action %q", name, e.Action)
 	}
 	return t, nil
-}
-
-func (t *switchTable) find(e *tableEntry) int {
-	return slices.IndexFunc(t.entries, func(other *tableEntry) bool { return same(e, other) })
-}
-
-// index makes exact keys quick to find.
-func (t *switchTable) index() {
-	if !t.exact {
-		return
-	}
-	clear(t.lookup)
-	for _, e := range t.entries {
-		t.lookup[text(e.Keys)] = e
-	}
 }
 
 // setGroup makes a multicast group.

@@ -196,22 +196,44 @@ func (c *client) ready() error {
 
 // write makes changes, one after the other.
 func (c *client) write(what string, updates ...*rt.Update) error {
+	return c.change(what, patience, codes.OK, updates)
+}
+
+// insertAll inserts entries that nothing changes: those that are there already are the
+// same.
+func (c *client) insertAll(what string, updates []*rt.Update) error {
+	return c.change(what, 6*patience, codes.AlreadyExists, updates)
+}
+
+// change sends changes in one message, which the switch has some time for. An update may
+// fail in the way that is expected.
+func (c *client) change(what string, limit time.Duration, expected codes.Code, updates []*rt.Update) error {
 	if err := c.ready(); err != nil {
 		return fmt.Errorf("p4: %s: %w", what, err)
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	ctx, cancel := context.WithTimeout(c.ctx, limit)
 	defer cancel()
 	_, err := c.rpc.Write(ctx, &rt.WriteRequest{DeviceId: c.device, ElectionId: c.electionID(), Updates: updates})
-	return c.explain(what, cause(err))
+	return c.explain(what, cause(err, expected))
 }
 
-// cause returns what is wrong with the first update of a batch that failed; the
-// error of the whole batch says only that there is one (P4Runtime 1.4, §12.3).
-func cause(err error) error {
+// cause returns what is wrong with the first update of a batch that failed, unless it is
+// what the caller expects; the error of the whole batch tells only that there is one
+// (P4Runtime 1.4, §12.3).
+func cause(err error, expected codes.Code) error {
+	updates := 0
 	for _, d := range status.Convert(err).Details() {
-		if e, ok := d.(*rt.Error); ok && codes.Code(e.CanonicalCode) != codes.OK {
-			return status.Error(codes.Code(e.CanonicalCode), e.Message)
+		e, ok := d.(*rt.Error)
+		if !ok {
+			continue
 		}
+		updates++
+		if code := codes.Code(e.CanonicalCode); code != codes.OK && code != expected {
+			return status.Error(code, e.Message)
+		}
+	}
+	if updates > 0 && expected != codes.OK {
+		return nil
 	}
 	return err
 }

@@ -61,14 +61,14 @@ func TestSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, size := range map[string]int64{tableJobs: aggregator.MaxJobs, tableSenders: 256, tableHosts: 1024, tableHomes: 1024} {
+	for name, size := range map[string]int64{tableJobs: aggregator.MaxJobs, tableSenders: 256, tableHosts: 1024, tableHomes: 1024, tableParticipants: 256} {
 		if got := n.tables[name].size; got != size {
 			t.Errorf("table %s has room for %d entries, want %d", name, got, size)
 		}
 	}
 	for name, size := range map[string]int64{
 		counterEvents: 32, counterJobEvents: aggregator.MaxJobs * jobStride, counterApplied: aggregator.MaxJobs * 2 * bankStride,
-		counterSaturated: aggregator.MaxJobs * pairStride, counterSenderEvents: 256 * senderStride, counterSenderApplied: 256 * pairStride,
+		counterSaturated: aggregator.MaxJobs * pairStride, counterSenderEvents: 256 * senderStride, counterSenderApplied: 256 * pairStride, counterCompleted: aggregator.MaxJobs * 2,
 	} {
 		if got := n.counters[name].size; got != size {
 			t.Errorf("counter %s has %d cells, want %d", name, got, size)
@@ -78,15 +78,20 @@ func TestSizes(t *testing.T) {
 	for _, c := range n.counters {
 		cells += c.size
 	}
-	if cells != 41_504 {
+	if cells != 42_016 {
 		t.Errorf("the counters have %d cells", cells)
 	}
 	slots := 0
 	for _, r := range p.info.Registers {
 		want := int32(2 * rowsOfBank)
-		if r.Preamble.Alias == "seen" {
+		switch r.Preamble.Alias {
+		case "seen":
 			want = 256 * 1024
-		} else {
+		case "rounds":
+			want = rowsOfBank
+		case "scales":
+			want = aggregator.MaxJobs
+		default:
 			slots++
 		}
 		if r.Size != want {

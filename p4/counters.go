@@ -152,12 +152,14 @@ func (p *Plane) JobCounters(id uint16) (aggregator.JobCounters, error) {
 		n = n[wire.Lanes+1:]
 	}
 	_, c.Saturated = n.frames()
+	n = n[wire.Lanes+1:]
+	c.Rounds, c.Scales = n[0], n[1]
 	return c, nil
 }
 
 // jobCells are all counters of a job.
 func jobCells(id uint16) []cells {
-	return []cells{jobEvents(id), bankApplied(id, 0), bankApplied(id, 1), jobSaturated(id)}
+	return []cells{jobEvents(id), bankApplied(id, 0), bankApplied(id, 1), jobSaturated(id), {counterCompleted, 2 * int(id), 2}}
 }
 
 // SenderCounters implements [aggregator.Plane].

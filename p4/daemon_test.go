@@ -270,10 +270,6 @@ func TestDaemonRefuses(t *testing.T) {
 	b.create(9)
 
 	spec := b.spec(10)
-	spec.Mode, spec.Workers = pb.Mode_MODE_SYNC, 1
-	_, err = b.client.CreateJob(t.Context(), spec)
-	refused("rounds", err, codes.Unimplemented, "rounds")
-	spec = b.spec(10)
 	spec.Stripes = 2
 	_, err = b.client.CreateJob(t.Context(), spec)
 	refused("two stripes", err, codes.InvalidArgument, "at most 1 in a frame")
@@ -308,6 +304,24 @@ func TestRemovalWaitsForTheSwitch(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.create(7) // would exist in the data plane
+}
+
+// A job of lut arithmetic waits for its tables, and the log tells how far they are.
+func TestDaemonLoadsTables(t *testing.T) {
+	b := startP4(t)
+	b.create(7)
+	const progress = `msg="loading the tables of lut arithmetic into the switch"`
+	if strings.Contains(b.said.String(), progress) {
+		t.Error("tables of lut arithmetic are loaded for a job of exact arithmetic")
+	}
+	spec := b.spec(8)
+	spec.Arithmetic = pb.Arithmetic_ARITHMETIC_LUT
+	if _, err := b.client.CreateJob(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	if said := b.said.String(); strings.Count(said, progress) != 10 || !strings.Contains(said, progress+" entries=344601 of=344601") {
+		t.Errorf("the log does not tell each tenth of the entries:\n%s", said)
+	}
 }
 
 // A daemon that has lost its switch to another controller, or whose switch has lost its

@@ -37,6 +37,7 @@ type entry struct {
 	table    string
 	keys     []number // in the order of the table's keys
 	priority int32    // where keys are ternary
+	prefix   int32    // of a key that is matched by its leading bits
 	action   string
 	params   map[string]number
 }
@@ -52,6 +53,10 @@ func (n *names) tableEntry(e entry) (*rt.TableEntry, error) {
 		case config.MatchField_EXACT:
 			m.Match = append(m.Match, &rt.FieldMatch{FieldId: f.id, FieldMatchType: &rt.FieldMatch_Exact_{
 				Exact: &rt.FieldMatch_Exact{Value: key.canonical()},
+			}})
+		case config.MatchField_LPM:
+			m.Match = append(m.Match, &rt.FieldMatch{FieldId: f.id, FieldMatchType: &rt.FieldMatch_Lpm{
+				Lpm: &rt.FieldMatch_LPM{Value: key.canonical(), PrefixLen: e.prefix},
 			}})
 		case config.MatchField_TERNARY:
 			if key == nil {

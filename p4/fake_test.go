@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
 )
 
 // fake is a P4Runtime server that checks what it is told against the P4Info that it
@@ -29,9 +30,11 @@ type fake struct {
 	program *simpleSwitch
 	primary *rt.Uint128
 	streams map[rt.P4Runtime_StreamChannelServer]*rt.Uint128
-	loads   int        // programs that were loaded
-	writes  int        // calls of Write
-	lose    int        // number of packets of the control plane that are lost
+	loads   int // programs that were loaded
+	writes  int // calls of Write
+	lose    int // number of packets of the control plane that are lost
+	behind  int // how many of them wait for those that come after them
+	queue   []*rt.PacketOut
 	fail    codes.Code // of the next write
 }
 
@@ -138,6 +141,16 @@ func (f *fake) packet(stream rt.P4Runtime_StreamChannelServer, p *rt.PacketOut) 
 		f.lose--
 		return nil
 	}
+	for f.queue = append(f.queue, p); len(f.queue) > f.behind; f.queue = f.queue[1:] {
+		if err := f.inject(stream, f.queue[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inject passes a packet through the program. The caller holds the lock.
+func (f *fake) inject(stream rt.P4Runtime_StreamChannelServer, p *rt.PacketOut) error {
 	var data []byte
 	for _, field := range packetFields(f.config.P4Info, "packet_out") {
 		for _, m := range p.Metadata {
@@ -217,20 +230,34 @@ func (f *fake) Write(_ context.Context, r *rt.WriteRequest) (*rt.WriteResponse, 
 	if f.fail != codes.OK {
 		code := f.fail
 		f.fail = codes.OK
-		return nil, refusal(code, "as the test wants")
+		return nil, refusals([]error{refusal(code, "as the test wants")})
 	}
-	for _, u := range r.Updates {
-		if err := f.update(u); err != nil {
-			return nil, err
-		}
+	// One update that fails does not keep the others from being made.
+	results, failed := make([]error, len(r.Updates)), false
+	for i, u := range r.Updates {
+		results[i] = f.update(u)
+		failed = failed || results[i] != nil
+	}
+	if failed {
+		return nil, refusals(results)
 	}
 	return &rt.WriteResponse{}, nil
 }
 
-// refusal is how P4Runtime reports what is wrong with an update of a batch.
+// refusal is what is wrong with an update of a batch.
 func refusal(code codes.Code, format string, args ...any) error {
-	s, err := grpcstatus.New(codes.Unknown, "a batch of updates failed").WithDetails(
-		&rt.Error{CanonicalCode: int32(code), Message: fmt.Sprintf(format, args...)})
+	return grpcstatus.Errorf(code, format, args...)
+}
+
+// refusals is how P4Runtime reports what became of the updates of a batch: one error for
+// each, those that were made among them (P4Runtime 1.4, §12.3).
+func refusals(results []error) error {
+	var all []protoadapt.MessageV1
+	for _, err := range results {
+		s := grpcstatus.Convert(err)
+		all = append(all, &rt.Error{CanonicalCode: int32(s.Code()), Message: s.Message()})
+	}
+	s, err := grpcstatus.New(codes.Unknown, "a batch of updates failed").WithDetails(all...)
 	if err != nil {
 		return err
 	}
@@ -277,13 +304,17 @@ func (f *fake) entry(t *config.Table, m *rt.TableEntry) *tableEntry {
 	e := &tableEntry{Priority: int(m.Priority)}
 	for _, k := range t.MatchFields {
 		key := matchKey{Value: new(big.Int).SetBytes(match(m, k.Id))}
-		if k.GetMatchType() == config.MatchField_TERNARY {
+		switch k.GetMatchType() {
+		case config.MatchField_TERNARY:
 			key.Mask = new(big.Int)
 			for _, f := range m.Match {
 				if f.FieldId == k.Id {
 					key.Mask.SetBytes(f.GetTernary().Mask)
 				}
 			}
+		case config.MatchField_LPM:
+			prefix := int(m.Match[0].GetLpm().GetPrefixLen())
+			key.Mask, e.Priority = prefixMask(prefix, int(k.Bitwidth)), prefix
 		}
 		e.Keys = append(e.Keys, key)
 	}
@@ -332,8 +363,11 @@ func (f *fake) check(e *rt.TableEntry, u rt.Update_Type) (*config.Table, error) 
 func match(e *rt.TableEntry, id uint32) []byte {
 	for _, m := range e.Match {
 		if m.FieldId == id {
-			if t := m.GetTernary(); t != nil {
-				return t.Value
+			switch t := m.FieldMatchType.(type) {
+			case *rt.FieldMatch_Ternary_:
+				return t.Ternary.Value
+			case *rt.FieldMatch_Lpm:
+				return t.Lpm.Value
 			}
 			return m.GetExact().GetValue()
 		}

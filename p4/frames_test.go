@@ -15,7 +15,7 @@ import (
 // Numbers of all exponents, and sums of all magnitudes, at the ends and in the middle
 // of the possible units.
 func TestConversionsEqualModel(t *testing.T) {
-	p := pair(t, openSimulated(t, nil))
+	p := pair(t, openSimulated(t, nil), jobs)
 	rng := rand.New(rand.NewPCG(12, 13))
 	e, err := wire.NewEnvelope(conformance.Host(0), conformance.Aggregator)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestConversionsEqualModel(t *testing.T) {
 }
 
 func TestGoldenFramesEqualModel(t *testing.T) {
-	p := pair(t, openSimulated(t, nil))
+	p := pair(t, openSimulated(t, nil), jobs)
 	cases, err := golden.Load("../wire/testdata")
 	if err != nil {
 		t.Fatal(err)
@@ -80,4 +80,22 @@ func TestGoldenFramesEqualModel(t *testing.T) {
 	if err := p.CompareCounters(); err != nil {
 		t.Error(err)
 	}
+}
+
+// onesFrame returns a frame of sender 0 that adds 1 to each lane of row 0.
+func onesFrame(tb testing.TB, job aggregator.JobConfig, seq uint32) []byte {
+	tb.Helper()
+	e, err := wire.NewEnvelope(conformance.Host(0), conformance.Aggregator)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	frame := make([]byte, e.Len()+wire.HotLen(1))
+	wire.Header{Type: wire.TypeHot, Job: job.ID, Sender: conformance.Sender(0).ID, Epoch: job.Epoch, Seq: seq}.Put(frame[e.Len():])
+	s := wire.StripeAt(frame[e.Len():], 0)
+	s.SetMask(wire.LaneMask)
+	for lane := range wire.Lanes {
+		s.SetValue(lane, 1)
+	}
+	e.Seal(frame)
+	return frame
 }

@@ -22,13 +22,18 @@ func (p *Plane) AddJob(cfg aggregator.JobConfig) error {
 	if err != nil {
 		return err
 	}
+	if err := p.vacant(cfg.ID); err != nil {
+		return err
+	}
+	if cfg.Arithmetic == aggregator.LUT {
+		if err := p.loadLUT(); err != nil {
+			return fmt.Errorf("job %d: %w", cfg.ID, err)
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return aggregator.ErrClosed
-	}
-	if p.jobs[cfg.ID] != nil {
-		return fmt.Errorf("job %d: %w", cfg.ID, aggregator.ErrJobExists)
+	if err := p.noJob(cfg.ID); err != nil {
+		return err
 	}
 	j := &job{JobConfig: cfg, rows: (cfg.Slots + wire.Lanes - 1) / wire.Lanes, senders: make(map[uint16]*admission)}
 	first, ok := p.rowPool.take(j.rows)
@@ -45,6 +50,24 @@ func (p *Plane) AddJob(cfg aggregator.JobConfig) error {
 	return nil
 }
 
+// vacant is noJob for those who do not hold the lock.
+func (p *Plane) vacant(id uint16) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.noJob(id)
+}
+
+// noJob returns an error unless a job can get this id. The caller holds the lock.
+func (p *Plane) noJob(id uint16) error {
+	switch {
+	case p.closed:
+		return aggregator.ErrClosed
+	case p.jobs[id] != nil:
+		return fmt.Errorf("job %d: %w", id, aggregator.ErrJobExists)
+	}
+	return nil
+}
+
 // complete fills in the defaults of this data plane and checks a job.
 func complete(cfg aggregator.JobConfig) (aggregator.JobConfig, error) {
 	cfg.MaxStripes = cmp.Or(cfg.MaxStripes, 1)
@@ -55,12 +78,6 @@ func complete(cfg aggregator.JobConfig) (aggregator.JobConfig, error) {
 	}
 	why := ""
 	switch {
-	case cfg.Mode == aggregator.Sync:
-		why = "rounds"
-	case cfg.Workers != 0:
-		why = "negotiated scales"
-	case cfg.Arithmetic == aggregator.LUT:
-		why = "lut arithmetic"
 	case cfg.MaxStripes != 1:
 		why = fmt.Sprintf("%d stripes in a frame: it takes 1 (switch.stripes)", cfg.MaxStripes)
 	case cfg.Layouts != aggregator.Aligned:
@@ -71,13 +88,19 @@ func complete(cfg aggregator.JobConfig) (aggregator.JobConfig, error) {
 	return cfg, fmt.Errorf("job %d: %w: the switch program has no %s", cfg.ID, aggregator.ErrUnsupported, why)
 }
 
-// startJob zeroes a job's rows, which another job may have had, and admits it.
+// startJob zeroes what another job may have left: rows, with their rounds, and the scale.
+// Then it admits the job.
 func (p *Plane) startJob(j *job) (err error) {
 	for bank := range 2 {
 		if err := p.clear(j, bank); err != nil {
 			return err
 		}
 		if j.cleared[bank], err = p.count("counters of a bank", bankApplied(j.ID, bank)); err != nil {
+			return err
+		}
+	}
+	if j.Workers != 0 {
+		if err := p.rows(operationForget, int(j.ID), 1, func(int, *row) {}); err != nil {
 			return err
 		}
 	}
@@ -149,6 +172,8 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 		return fmt.Errorf("job %d: %w: sender %d: the switch program aggregates over IPv4, and %v is none", id, aggregator.ErrUnsupported, s.ID, s.IP)
 	case j.senders[s.ID] != nil:
 		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, aggregator.ErrSenderExists)
+	case j.Workers != 0 && j.places == j.Workers:
+		return fmt.Errorf("job %d: %w: sender %d: all %d workers have been admitted", id, aggregator.ErrTooManySenders, s.ID, j.Workers)
 	}
 	if err := j.CheckSender(s); err != nil {
 		return err
@@ -159,7 +184,11 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 		return fmt.Errorf("job %d: sender %d: %w: the switch has room for %d", id, s.ID, aggregator.ErrTooManySenders, p.senders.size)
 	}
 	a := &admission{index: index, keys: senderKeys(id, s)}
-	if a.began, err = p.count("counters of a sender", senderEvents(index), senderApplied(index)); err == nil {
+	a.began, err = p.count("counters of a sender", senderEvents(index), senderApplied(index))
+	if err == nil && j.Workers != 0 {
+		err = p.client.put("admit", j.participant(s.ID))
+	}
+	if err == nil {
 		// No two admissions have the same generation, so what the filter holds of
 		// others counts as empty.
 		p.generations++
@@ -177,7 +206,21 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, err)
 	}
 	j.senders[s.ID] = a
+	if j.Workers != 0 {
+		j.places++
+	}
 	return nil
+}
+
+// participant returns the entry of the next sender in table participants.
+func (j *job) participant(sender uint16) entry {
+	return entry{
+		table: tableParticipants, keys: []number{uintNumber(uint64(j.ID)), uintNumber(uint64(sender))}, action: actionTakePart,
+		params: map[string]number{
+			"place":    uintNumber(1 << j.places),
+			"everyone": uintNumber(1<<j.Workers - 1),
+		},
+	}
 }
 
 // senderKeys returns what identifies a sender in each of its frames.
@@ -202,6 +245,11 @@ func (p *Plane) removeSender(j *job, sender uint16) error {
 	a := j.senders[sender]
 	if err := p.client.remove("withdraw", entry{table: tableSenders, keys: a.keys}); err != nil {
 		return fmt.Errorf("job %d: sender %d: %w", j.ID, sender, err)
+	}
+	if j.Workers != 0 {
+		if err := p.client.remove("withdraw", entry{table: tableParticipants, keys: j.participant(sender).keys}); err != nil {
+			return fmt.Errorf("job %d: sender %d: %w", j.ID, sender, err)
+		}
 	}
 	p.senders.give(a.index)
 	delete(j.senders, sender)

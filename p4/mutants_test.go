@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/libra-ina/libra/aggregator"
 )
 
 // mutant changes every primitive of the program's actions: it returns what is to be
@@ -61,52 +63,80 @@ func has(params []any, what string) bool {
 	return strings.Contains(string(text), what)
 }
 
-var mutants = map[string]mutant{
-	"no duplicate is noticed": func(op string, params []any) (string, []any) {
+// mutants are changes of the program, with the jobs whose frames show them.
+var mutants = map[string]struct {
+	jobs   []aggregator.JobConfig
+	change mutant
+}{
+	"no duplicate is noticed": {jobs, func(op string, params []any) (string, []any) {
 		if op == "register_write" && has(params, "aggregate.seen") {
 			return "", nil
 		}
 		return op, params
-	},
-	"lane 7 reads the register of lane 8": func(op string, params []any) (string, []any) {
+	}},
+	"lane 7 reads the register of lane 8": {jobs, func(op string, params []any) (string, []any) {
 		if op == "register_read" && has(params, "aggregate.slots7\"") && !has(params, "value7") {
 			return op, replaced(params, "aggregate.slots7\"", "aggregate.slots8\"")
 		}
 		return op, params
-	},
-	"both banks are one": func(op string, params []any) (string, []any) {
-		if op != "assign" || !has(params[:1], "._lane") || !has(params[:1], "_row") {
+	}},
+	"both banks are one": {jobs, func(op string, params []any) (string, []any) {
+		if op != "assign" || !has(params[:1], "_job_base") || !has(params[1:], "runtime_data") {
 			return op, params
 		}
 		inBank := map[string]any{"type": "expression", "value": map[string]any{
-			"op": "&", "left": params[1].(map[string]any)["value"], "right": map[string]any{"type": "hexstr", "value": "0x1fff"},
+			"op": "&", "left": params[1], "right": map[string]any{"type": "hexstr", "value": "0x1fff"},
 		}}
 		return op, []any{params[0], map[string]any{"type": "expression", "value": inBank}}
-	},
-	"ranks have no end": func(op string, params []any) (string, []any) {
+	}},
+	"ranks have no end": {jobs, func(op string, params []any) (string, []any) {
 		if op == "assign" && has(params[:1], "fault") && has(params[1:], `"0x03"`) {
 			return "", nil
 		}
 		return op, params
-	},
-	"saturated sums are not cut from below": func(op string, params []any) (string, []any) {
+	}},
+	"saturated sums are not cut from below": {jobs, func(op string, params []any) (string, []any) {
 		if op == "assign" && has(params[:1], "sum") && has(params[1:], "80000000") {
 			return "", nil
 		}
 		return op, params
-	},
-	"answers are not cut": func(op string, params []any) (string, []any) {
+	}},
+	"answers are not cut": {jobs, func(op string, params []any) (string, []any) {
 		if op == "truncate" {
 			return "", nil
 		}
 		return op, params
-	},
-	"requests clear nothing": func(op string, params []any) (string, []any) {
-		if op == "register_write" && has(params, "aggregate.slots0\"") && has(params[2:], "hexstr") {
+	}},
+	"requests clear nothing": {jobs, func(op string, params []any) (string, []any) {
+		if op == "register_write" && has(params, "aggregate.slots0\"") && has(params, `"request"`) {
 			return "", nil
 		}
 		return op, params
-	},
+	}},
+	"the row of the next round is not cleared": {jobs, func(op string, params []any) (string, []any) {
+		if op == "register_write" && has(params, "aggregate.slots") && has(params[2:], "hexstr") && !has(params, `"request"`) {
+			return "", nil
+		}
+		return op, params
+	}},
+	"a round forgets who has contributed": {jobs, func(op string, params []any) (string, []any) {
+		if op == "register_write" && has(params, "aggregate.rounds") && !has(params, `"request"`) {
+			return "", nil
+		}
+		return op, params
+	}},
+	"reports of a scale are not kept": {jobs, func(op string, params []any) (string, []any) {
+		if op == "register_write" && has(params, "participation.scales") {
+			return "", nil
+		}
+		return op, params
+	}},
+	"lane 3 keeps what it held before lut added": {lutJobs, func(op string, params []any) (string, []any) {
+		if op == "register_write" && has(params, "aggregate.slots3\"") && has(params[1:2], "_row") {
+			return "", nil
+		}
+		return op, params
+	}},
 }
 
 // The comparison with the model is worth what it notices.
@@ -119,9 +149,9 @@ func TestMutantsAreCaught(t *testing.T) {
 
 // catch runs all mutants until each differs from the model.
 func catch(t *testing.T, open func(t *testing.T, p *Program) device) {
-	for name, change := range mutants {
+	for name, m := range mutants {
 		t.Run(name, func(t *testing.T) {
-			_, err := pair(t, open(t, mutate(t, change))).Run(1, 4000)
+			_, err := pair(t, open(t, mutate(t, m.change)), m.jobs).Run(1, 4000)
 			if err == nil {
 				t.Error("4000 frames show no difference from the model")
 			} else {

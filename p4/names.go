@@ -49,13 +49,15 @@ const (
 	tableSenders      = "senders"
 	tableHosts        = "hosts"
 	tableHomes        = "homes"
+	tableParticipants = "participants"
 
-	actionLocal   = "local"
-	actionBetween = "between_hosts"
-	actionServe   = "serve"
-	actionAdmit   = "admit"
-	actionSend    = "send"
-	actionHome    = "home"
+	actionLocal    = "local"
+	actionBetween  = "between_hosts"
+	actionServe    = "serve"
+	actionAdmit    = "admit"
+	actionSend     = "send"
+	actionHome     = "home"
+	actionTakePart = "take_part"
 
 	counterEvents        = "events"
 	counterJobEvents     = "job_events"
@@ -63,6 +65,7 @@ const (
 	counterSaturated     = "saturated"
 	counterSenderEvents  = "sender_events"
 	counterSenderApplied = "sender_applied"
+	counterCompleted     = "completed"
 )
 
 // resolve finds the parts of the program in its P4Info.
@@ -104,20 +107,25 @@ func resolve(info *config.P4Info) (*names, error) {
 
 // check returns an error that names what the program lacks.
 func (n *names) check() error {
-	for name, keys := range map[string]int{tableDestinations: 3, tableJobs: 1, tableSenders: 5, tableHosts: 1, tableHomes: 2} {
+	tables := map[string]int{tableDestinations: 3, tableJobs: 1, tableSenders: 5, tableHosts: 1, tableHomes: 2, tableParticipants: 2}
+	actions := map[string]int{actionLocal: 0, actionBetween: 0, actionServe: 9, actionAdmit: 3, actionSend: 1, actionHome: 0, actionTakePart: 2}
+	for _, all := range lutTables {
+		for _, t := range all {
+			tables[t.table], actions[t.action] = 1, 1
+		}
+	}
+	for name, keys := range tables {
 		if t, ok := n.tables[name]; !ok || len(t.keys) != keys {
 			return fmt.Errorf("p4: this is not Libra's program: it has no table %s with %d keys", name, keys)
 		}
 	}
-	for name, params := range map[string]int{
-		actionLocal: 0, actionBetween: 0, actionServe: 9, actionAdmit: 3, actionSend: 1, actionHome: 0,
-	} {
+	for name, params := range actions {
 		if a, ok := n.actions[name]; !ok || len(a.params) != params {
 			return fmt.Errorf("p4: this is not Libra's program: it has no action %s with %d parameters", name, params)
 		}
 	}
 	for _, name := range []string{
-		counterEvents, counterJobEvents, counterApplied, counterSaturated, counterSenderEvents, counterSenderApplied,
+		counterEvents, counterJobEvents, counterApplied, counterSaturated, counterSenderEvents, counterSenderApplied, counterCompleted,
 	} {
 		if _, ok := n.counters[name]; !ok {
 			return fmt.Errorf("p4: this is not Libra's program: it has no counter %s", name)

@@ -26,6 +26,9 @@ type Options struct {
 	Program *Program
 	// Replace allows to replace another program.
 	Replace bool
+	// Progress is called now and then while the first job of [aggregator.LUT] waits
+	// for its tables, with how many of their entries the switch has. It may be nil.
+	Progress func(done, total int)
 
 	// Address and Port (0: [wire.DefaultPort]) are the aggregator's.
 	Address netip.Addr
@@ -35,10 +38,12 @@ type Options struct {
 	Ports []uint32
 }
 
-// Plane is a switch that runs the program. It is an [aggregator.Plane] for jobs in
-// the modes [aggregator.Combine] and [aggregator.FetchAdd], with the arithmetics
-// [aggregator.Exact] and [aggregator.Fixed], and with lane-aligned frames of one
-// stripe; it refuses others with [aggregator.ErrUnsupported].
+// Plane is a switch that runs the program. It is an [aggregator.Plane] for jobs in all
+// modes and arithmetics with lane-aligned frames of one stripe; it refuses others with
+// [aggregator.ErrUnsupported]. What goes to all senders of a job goes out of all Ports.
+//
+// The first job of [aggregator.LUT] makes the plane load some 340,000 table entries,
+// which takes bmv2 seconds; other calls go on meanwhile.
 //
 // The plane remembers what it has told the switch. When the connection breaks it
 // opens another; a call in the meantime fails with [ErrUnreachable] and may be
@@ -48,6 +53,7 @@ type Plane struct {
 	names     *names
 	client    *client
 	responses responses
+	lut       lutLoader
 	port      uint16
 	failed    chan error
 
@@ -58,6 +64,7 @@ type Plane struct {
 	senders     indexPool
 	routes      map[[6]byte]uint32
 	generations uint32
+	unsettled   bool // requests that change rows may be under way: see rows
 }
 
 var _ aggregator.Plane = (*Plane)(nil)
@@ -68,6 +75,7 @@ type job struct {
 	first   int // row
 	rows    int // of the lanes that have most
 	senders map[uint16]*admission
+	places  int  // of rounds that were given to senders
 	bank    int  // that frames add to
 	swapped bool // the other bank is frozen
 	frozen  *aggregator.Bank
@@ -100,7 +108,7 @@ func Open(o Options) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{
-		names: n, responses: responses{in: n.in}, port: o.Port, failed: make(chan error, 1),
+		names: n, responses: responses{in: n.in}, lut: lutLoader{progress: o.Progress}, port: o.Port, failed: make(chan error, 1),
 		jobs: make(map[uint16]*job), rowPool: rowPool{size: rowsOfBank},
 		senders: indexPool{size: int(n.tables[tableSenders].size)}, routes: make(map[[6]byte]uint32),
 	}
@@ -135,22 +143,29 @@ func (p *Plane) start(o Options) error {
 	if len(o.Ports) == 0 {
 		return nil
 	}
-	group := &rt.MulticastGroupEntry{MulticastGroupId: floodGroup}
-	for _, port := range o.Ports {
-		group.Replicas = append(group.Replicas, replica(port))
-	}
-	return p.client.write("ports", &rt.Update{Type: rt.Update_INSERT, Entity: &rt.Entity{Entity: &rt.Entity_PacketReplicationEngineEntry{
-		PacketReplicationEngineEntry: &rt.PacketReplicationEngineEntry{
-			Type: &rt.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: group},
-		},
-	}}})
+	return p.client.write("ports", group(floodGroup, o.Ports), group(allGroup, o.Ports))
 }
 
-// floodGroup is the multicast group of all ports: see program/forward.p4.
-const floodGroup = 1
+// The multicast groups of all ports: see program/forward.p4.
+const (
+	floodGroup = 1 // of frames
+	allGroup   = 2 // of answers to all senders
+)
 
-func replica(port uint32) *rt.Replica {
-	return &rt.Replica{PortKind: &rt.Replica_Port{Port: uintNumber(uint64(port)).canonical()}, Instance: 1}
+// group returns the update that makes a multicast group. The copies that it makes of a
+// frame have its number, which the program looks at.
+func group(number uint32, ports []uint32) *rt.Update {
+	g := &rt.MulticastGroupEntry{MulticastGroupId: number}
+	for _, port := range ports {
+		g.Replicas = append(g.Replicas, &rt.Replica{
+			PortKind: &rt.Replica_Port{Port: uintNumber(uint64(port)).canonical()}, Instance: number,
+		})
+	}
+	return &rt.Update{Type: rt.Update_INSERT, Entity: &rt.Entity{Entity: &rt.Entity_PacketReplicationEngineEntry{
+		PacketReplicationEngineEntry: &rt.PacketReplicationEngineEntry{
+			Type: &rt.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: g},
+		},
+	}}}
 }
 
 // Slots returns how many slots all jobs together may have.

@@ -17,8 +17,9 @@ import (
 // so a row that is read after a swap misses none of the frames of its bank. Both
 // operations may be repeated, so a request without a response is sent again.
 const (
-	operationRead  = 0
-	operationClear = 1
+	operationRead   = 0
+	operationClear  = 1
+	operationForget = 2 // the scale of a job, whose number is in the place of the row's
 
 	// outstanding is the number of requests without a response.
 	outstanding = 64

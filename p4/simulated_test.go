@@ -51,6 +51,9 @@ func (d *simulated) ProcessFrom(port int, frame, reply []byte) (v aggregator.Ver
 	if len(out) > 1 {
 		return v, 0, fmt.Errorf("frame %x: %d frames come out", frame, len(out))
 	}
+	if len(out) == 1 && toAll(out[0].Data) && !toAll(frame) {
+		return aggregator.Verdict{Action: aggregator.Broadcast}, copy(reply, out[0].Data), nil
+	}
 	if len(out) == 1 && out[0].Port == in {
 		return aggregator.Verdict{Action: aggregator.Reply}, copy(reply, out[0].Data), nil
 	}
@@ -71,3 +74,6 @@ func (d *simulated) ProcessFrom(port int, frame, reply []byte) (v aggregator.Ver
 	}
 	return aggregator.Verdict{Action: aggregator.Drop}, 0, nil
 }
+
+// toAll reports whether a frame goes to all senders of a job.
+func toAll(frame []byte) bool { return bytes.HasPrefix(frame, []byte{0x01, 0x00, 0x5e, 76}) }

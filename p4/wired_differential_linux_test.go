@@ -6,7 +6,7 @@ import (
 	"github.com/libra-ina/libra/internal/conformance"
 )
 
-func TestSwitchEqualsModel(t *testing.T) { compare(t, openWired(t, nil), *frames) }
+func TestSwitchEqualsModel(t *testing.T) { compare(t, openWired(t, nil), jobs, *frames, verdicts...) }
 
 func TestSwitchReplaysVectors(t *testing.T) {
 	needBmv2(t)
@@ -20,3 +20,5 @@ func TestSwitchMutantsAreCaught(t *testing.T) {
 	needBmv2(t)
 	catch(t, func(t *testing.T, p *Program) device { return openWired(t, p) })
 }
+
+func TestSwitchLUTEqualsModel(t *testing.T) { testLUT(t, openWired(t, nil)) }

@@ -177,6 +177,9 @@ func (d *wired) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict
 	if err != nil {
 		return v, 0, err
 	}
+	if len(got) == 1 && toAll(got[0]) && !toAll(frame) {
+		return aggregator.Verdict{Action: aggregator.Broadcast}, copy(reply, got[0]), nil
+	}
 	if len(got) == 1 && !bytes.Equal(got[0], frame) {
 		return aggregator.Verdict{Action: aggregator.Reply}, copy(reply, got[0]), nil
 	}
@@ -191,6 +194,9 @@ func (d *wired) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict
 		got, err := d.collect(port, other)
 		if err != nil {
 			return v, 0, err
+		}
+		if len(got) == 1 && toAll(got[0]) && !toAll(frame) {
+			return aggregator.Verdict{Action: aggregator.Broadcast}, copy(reply, got[0]), nil
 		}
 		if len(got) > 1 || out != 0 && len(got) > 0 || len(got) == 1 && !bytes.Equal(got[0], frame) {
 			return v, 0, fmt.Errorf("frame %x: out of port %d come %x", frame, other, got)

@@ -12,6 +12,7 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/p4"
+	"github.com/libra-ina/libra/wire"
 )
 
 // Report is what the programs take. It marshals to one JSON object.
@@ -19,6 +20,7 @@ type Report struct {
 	Programs []Program `json:"programs"` // the paper's first
 	Stages   []Stage   `json:"stages"`   // of the program for TNA
 	Left     Left      `json:"left"`
+	LUT      LUT       `json:"lut"` // what lut arithmetic would take beside that
 }
 
 // Program is one program's sizes. 0 means that there is no such figure.
@@ -81,11 +83,15 @@ func Run() (*Report, error) {
 	for _, o := range narrow {
 		memories[o.Name[strings.LastIndex(o.Name, ".")+1:]] = blocks(o)
 	}
-	placed, err := place(memories)
+	placed, err := place(steps, memories)
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Stages: placed, Left: Left{
+	tables, err := lut(wide)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Stages: placed, LUT: tables, Left: Left{
 		Stages: max(stages-len(placed), 0), Tables: stages * tablesOfStage, SALUs: stages * salusOfStage,
 		SRAM: stages * sramOfStage, TCAM: stages * tcamOfStage, PHV: phvBits,
 	}}
@@ -210,6 +216,9 @@ func (r *Report) Print(out *report.Printer) {
 		}))
 	out.Note("Left for ordinary switching: %d untouched stages; in the others %d logical tables, %d stateful ALUs, %d SRAM blocks, "+
 		"%d TCAM blocks; %d bits of the header vector.", r.Left.Stages, r.Left.Tables, r.Left.SALUs, r.Left.SRAM, r.Left.TCAM, r.Left.PHV)
+	out.Note("Lut arithmetic on TNA would take %d tables with %d entries (%d if each lane had its own), %d SRAM and %d TCAM blocks, %d stages for an addition, "+
+		"which makes %d passes for a lane, and %d recirculations of a frame with %d pairs. Derived; the entries are declared (v1model).",
+		r.LUT.Tables, r.LUT.Entries, r.LUT.Copies, r.LUT.SRAM, r.LUT.TCAM, r.LUT.Stages, r.LUT.Passes, r.LUT.Recirculations, wire.Lanes)
 	out.Note("Declared: read from the compiled program's P4Info (v1model) and from the description of the program (TNA). Derived: a stage for each step " +
 		"that waits for another, within a stage's limits, and blocks of memory by the rules of package bench/fit; no compiler for Tofino has seen the program. " +
 		"A software switch has no stages. The paper's on-chip memory is that of its tables and registers for 30,000 parameters and lut arithmetic; " +

@@ -46,7 +46,7 @@ func TestProgramFitsTofino(t *testing.T) {
 	if r.Left.PHV < 0 || r.Left.SRAM < 0 || r.Left.SALUs != 25 {
 		t.Errorf("left: %+v", r.Left)
 	}
-	if v1 := r.Programs[1]; v1.Registers != 23 || v1.RegisterBytes != (22*128+2048)*kilobyte || v1.Cells != 41_504 {
+	if v1 := r.Programs[1]; v1.Registers != 25 || v1.RegisterBytes != (22*128+2048+96)*kilobyte+3584 || v1.Cells != 42_016 {
 		t.Errorf("v1model: %+v", v1)
 	}
 }
@@ -69,6 +69,11 @@ func TestPageHasTheFigures(t *testing.T) {
 		fmt.Sprintf("| header vector | – | %s bits | %s bits |", humanize.Comma(int64(tna.PHV)), humanize.Comma(phvBits)),
 		fmt.Sprintf("%d of %d SRAM blocks, %d TCAM blocks and %d of %d logical tables",
 			r.Left.SRAM, stages*sramOfStage, r.Left.TCAM, r.Left.Tables, stages*tablesOfStage),
+		fmt.Sprintf("%d tables with %s entries, as on bmv2: %d SRAM blocks, of %d that are left, and %d TCAM block.",
+			r.LUT.Tables, humanize.Comma(int64(r.LUT.Entries)), r.LUT.SRAM, r.Left.SRAM, r.LUT.TCAM),
+		fmt.Sprintf("An addition has %d stages, so a lane takes %d passes, and a frame of 22 pairs %d recirculations.",
+			r.LUT.Stages, r.LUT.Passes, r.LUT.Recirculations),
+		fmt.Sprintf("makes %s entries", humanize.Comma(int64(r.LUT.Copies))),
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("docs/p4.md has no %q", want)
@@ -102,7 +107,7 @@ func TestBlocks(t *testing.T) {
 
 // The steps belong to the program: one object more or less is noticed.
 func TestStepsBelongToTheProgram(t *testing.T) {
-	if _, err := place(map[string]memory{}); err == nil || !strings.Contains(err.Error(), "the program has no destinations") {
+	if _, err := place(steps, map[string]memory{}); err == nil || !strings.Contains(err.Error(), "the program has no destinations") {
 		t.Errorf("no objects: %v", err)
 	}
 	all, err := p4.TNAObjects()
@@ -113,7 +118,7 @@ func TestStepsBelongToTheProgram(t *testing.T) {
 	for _, o := range all {
 		memories[o.Name[strings.LastIndex(o.Name, ".")+1:]] = blocks(o)
 	}
-	if _, err := place(memories); err == nil || !strings.Contains(err.Error(), "no step uses mirrors") {
+	if _, err := place(steps, memories); err == nil || !strings.Contains(err.Error(), "no step uses mirrors") {
 		t.Errorf("one object too many: %v", err)
 	}
 }
@@ -156,7 +161,7 @@ func TestReport(t *testing.T) {
 	if err := harness.WriteTables(&out, r); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"656.5", "duplicate filter", "stateful ALUs of 48", "Left for ordinary switching"} {
+	for _, want := range []string{"656.5", "duplicate filter", "stateful ALUs of 48", "Left for ordinary switching", "Lut arithmetic on TNA"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("tables do not contain %q:\n%s", want, out.String())
 		}

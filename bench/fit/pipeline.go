@@ -75,7 +75,7 @@ type memory struct{ sram, tcam int }
 
 // place gives each step the first stages that are behind those that it waits for and
 // have room. It takes the objects of the steps out of memories.
-func place(memories map[string]memory) ([]Stage, error) {
+func place(steps []step, memories map[string]memory) ([]Stage, error) {
 	var all []Stage
 	last := make(map[string]int) // stage of a step's last unit, from 1 on
 	for _, s := range steps {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"compress/gzip"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,6 +44,21 @@ func TestTrainingOnBmv2(t *testing.T) {
 	}
 	if r.Plane != "p4" || r.HotPairs == 0 || r.FramesSpared <= 0 {
 		t.Errorf("the switch did not aggregate: %+v", r)
+	}
+}
+
+// The first job of lut arithmetic waits for its tables.
+func TestTrainingOnBmv2WithLUT(t *testing.T) {
+	if _, err := exec.LookPath("simple_switch_grpc"); err != nil {
+		t.Skip("simple_switch_grpc is not on the PATH: no training on bmv2 in this test (docs/p4.md says how to get it)")
+	}
+	needRoot(t)
+	r := runDemo(t, "--plane", "p4", "--data", frappeRows(t, 1000), "--sync", "--epochs", "1", "--workers", "2", "--arithmetic", "lut", "--baseline", "one-process")
+	if r.Plane != "p4" || r.Arithmetic != "lut" || r.HotPairs == 0 || r.FramesSpared <= 0 {
+		t.Errorf("the switch did not aggregate: %+v", r)
+	}
+	if r.OneProcess == nil || math.Abs(r.AUC-r.OneProcess.AUC) > 0.01 {
+		t.Errorf("AUC %v, of one process %+v", r.AUC, r.OneProcess)
 	}
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 
 	"github.com/libra-ina/libra/internal/cluster"
@@ -11,14 +12,14 @@ import (
 )
 
 // openP4Plane loads the program into a P4 switch.
-func openP4Plane(c *cluster.Config) (plane, error) {
+func openP4Plane(c *cluster.Config, log *slog.Logger) (plane, error) {
 	s := c.Switch.P4
 	if s.Runtime == "" || len(s.Ports) == 0 {
 		return plane{}, errors.New("plane p4 needs the P4Runtime address of the switch (--p4-runtime, or switch.p4.runtime) and its ports that have hosts behind them (--p4-ports, or switch.p4.ports)")
 	}
 	o := p4.Options{
 		Target: s.Runtime, Device: s.Device, Election: s.Election, Replace: s.Replace,
-		Address: c.Switch.Address, Port: c.Port, Ports: s.Ports,
+		Address: c.Switch.Address, Port: c.Port, Ports: s.Ports, Progress: tenths(log),
 	}
 	what := "p4, the built-in program"
 	if s.Info != "" {
@@ -48,4 +49,15 @@ func openP4Plane(c *cluster.Config) (plane, error) {
 			return 2 * 8 * wire.Lanes * uint64((n+wire.Lanes-1)/wire.Lanes)
 		},
 	}, nil
+}
+
+// tenths logs each tenth of the table entries that a switch gets.
+func tenths(log *slog.Logger) func(done, total int) {
+	tenth := 0
+	return func(done, total int) {
+		if now := 10 * done / total; now != tenth {
+			tenth = now
+			log.Info("loading the tables of lut arithmetic into the switch", "entries", done, "of", total)
+		}
+	}
 }

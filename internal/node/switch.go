@@ -96,7 +96,7 @@ func openPlane(env Env) (plane, error) {
 	case cluster.PlaneModel:
 		return openModelPlane(env)
 	case cluster.PlaneP4:
-		return openP4Plane(env.Config)
+		return openP4Plane(env.Config, env.Log)
 	}
 	return openXDPPlane(env.Config, env.Log)
 }

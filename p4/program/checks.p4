@@ -1,8 +1,8 @@
 // The checks of a frame before its pairs are looked at, in the order of docs/wire.md.
 
 // Check looks up who sends, and judges header, admission and body in one chain of
-// conditions: on a pipeline, none of them waits for another. A job of this data plane
-// negotiates no scale.
+// conditions: on a pipeline, none of them waits for another. A report of a scale is
+// refused, unless the architecture takes it.
 control Check(inout headers_t hdr, inout state_t meta) {
     Admission() admission;
 
@@ -39,6 +39,7 @@ control Check(inout headers_t hdr, inout state_t meta) {
                         meta.value = 8;
                     } else {
                         meta.code = CODE_MODE;
+                        meta.scale = 1;
                     }
                 } else if (!hdr.stripe.isValid()) {
                     meta.code = CODE_LENGTH;

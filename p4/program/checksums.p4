@@ -10,5 +10,6 @@
     hdr.udp.src, hdr.udp.dst, hdr.udp.length, \
     hdr.libra.version, hdr.libra.type, hdr.libra.flags, hdr.libra.job, hdr.libra.sender, \
     hdr.libra.epoch, hdr.libra.seq
+#define SCALE_FIELDS hdr.scale.iteration, hdr.scale.exponent, hdr.scale.zero
 #define REFUSAL_FIELDS hdr.refusal.code, hdr.refusal.index, hdr.refusal.value
 #define STRIPE_FIELDS hdr.stripe.beyond, hdr.stripe.mask LANE_FIELDS(NUMBER) LANE_FIELDS(SLOT)

@@ -1,8 +1,10 @@
 // What becomes of the frames that are not the aggregator's: a switch without
 // anything else of a switch. Who has one puts it here.
 
-// The multicast group of all ports that have hosts behind them.
+// The multicast groups of all ports that have hosts behind them: for frames, which do
+// not go back to where they came from, and for answers to all senders of a job.
 const bit<16> FLOOD_GROUP = 1;
+@noWarn("unused") const bit<16> ALL_GROUP = 2;
 
 // Forward says where a frame goes that came in by a port.
 control Forward(inout headers_t hdr, inout state_t meta, in bit<9> from) {

@@ -56,6 +56,10 @@ const bit<4> TYPE_SCALE = 7;
 const bit<8> FLAG_WANT_SUM = 0x02;
 const bit<8> FLAG_DENSE = 0x04;
 const bit<8> FLAG_SUM = 0x08;
+@noWarn("unused") const bit<8> FLAG_ALL = 0x10;
+@noWarn("unused") const bit<8> FLAG_SCALE = 0x20;
+
+@noWarn("unused") const bit<16> ALL_SENDERS = 0xffff;
 
 header libra_t {
     bit<4> version;
@@ -80,6 +84,13 @@ header stripe_t {
 #undef NUMBER
 #undef SLOT
 
+// The body of a SCALE, and of the ACK that has what was decided.
+header scale_t {
+    bit<32> iteration;
+    bit<8> exponent;
+    bit<24> zero;
+}
+
 // The body of an ERROR.
 header refusal_t {
     bit<16> code;
@@ -100,3 +111,4 @@ const bit<4> CODE_LENGTH = 8;
 const bit<4> CODE_MODE = 9;
 const bit<4> CODE_LAYOUT = 10;
 const bit<4> CODE_TYPE = 12;
+@noWarn("unused") const bit<4> CODE_ROUND = 13;

@@ -2,7 +2,8 @@
 // architecture's parser has them among its own. Where they stop, the headers that they
 // have not reached stay invalid. What is behind the UDP datagram, such as padding, is
 // left alone. An architecture says what it does with checksums here (VERIFY_IPV4,
-// VERIFY_HEADER, VERIFY_HOT), and which state reads a UDP header behind IPv6 (UDP_OF_IPV6).
+// VERIFY_HEADER, VERIFY_HOT), which state reads a UDP header behind IPv6 (UDP_OF_IPV6), and
+// which one the 8 bytes of a report of a scale (SCALE_BODY).
 
     state ethernet {
         packet.extract(hdr.ethernet);
@@ -50,6 +51,7 @@
             0 .. 8: accept;
             9 .. 19: short;
             20: header_only;
+            28: SCALE_BODY;
             21 .. 8980: odd;
             default: accept;
         }

@@ -1,10 +1,19 @@
-// What the pipeline knows of a frame beside its headers.
+// What the pipeline knows of a frame beside its headers. KEPT is the architecture's
+// word for what stays from one pass of a frame to the next, MORE what only it knows.
 
 // An architecture may lack some of these.
 @noWarn("unused") const bit<2> ARITHMETIC_EXACT = 0;
+@noWarn("unused") const bit<2> ARITHMETIC_LUT = 1;
 @noWarn("unused") const bit<2> ARITHMETIC_FIXED = 2;
 
-const bit<2> MODE_FETCHADD = 1; // the other is combine
+// What a pass of a frame does.
+@noWarn("unused") const bit<2> STEP_CHECK = 0;  // everything that needs one pass
+@noWarn("unused") const bit<2> STEP_ADD = 1;    // adds one lane
+@noWarn("unused") const bit<2> STEP_CLEAR = 2;  // clears the row of the next round
+@noWarn("unused") const bit<2> STEP_ANSWER = 3; // reads the sums, and answers
+
+const bit<2> MODE_FETCHADD = 1; // 0 is combine
+@noWarn("unused") const bit<2> MODE_SYNC = 2;
 
 // Events that concern no job. From 16 on: ERROR replies by code.
 const bit<32> EVENT_PASSED = 0;
@@ -23,21 +32,21 @@ const bit<32> EVENT_SENDER_REFUSED = 1;
 // A job, as its entry in table jobs has it.
 struct job_t {
     bit<1> found;
-    bit<8> index;       // of its counters
+    KEPT bit<8> index;  // of its counters
     bit<2> mode;
-    bit<2> arithmetic;
-    bit<1> bank;        // that frames add to
-    bit<16> base;       // its first row in that bank
+    KEPT bit<2> arithmetic;
+    KEPT bit<1> bank;   // that frames add to
+    KEPT bit<16> base;  // its first row in that bank
     bit<16> rows;       // rows that are the job's in all lanes
     bit<22> more;       // lanes that have one row more
     bit<32> slots;      // of all lanes, for error replies
-    bit<16> bias;       // 189 + exponent of the unit of exact arithmetic
+    KEPT bit<16> bias;  // 189 + exponent of the unit of exact arithmetic
 }
 
 // A sender's admission, as its entry in table senders has it.
 struct sender_t {
     bit<1> found;
-    bit<16> index;      // of its duplicate filter and counters
+    KEPT bit<16> index; // of its duplicate filter and counters
     bit<32> generation; // of the admission: no two have the same
     bit<16> epoch;
 }
@@ -51,14 +60,15 @@ struct state_t {
     bit<1> answered;    // an answer takes the frame's place
     bit<1> foreign;     // not a frame of Libra's port
     bit<1> local;       // addressed to the aggregator
-    bit<1> job_known;
+    KEPT bit<1> job_known;
     bit<1> sender_known;
     bit<1> intact;      // what is left to check are its pairs
+    bit<1> scale;       // it reports a scale
     job_t job;
     sender_t sender;
     bit<32> entry;      // of the duplicate filter
-    bit<1> fresh;
-    bit<1> want_sum;
+    KEPT bit<1> fresh;
+    KEPT bit<1> want_sum;
     bit<32> event;      // what is counted of the frame
     bit<9> port;        // that it is sent on to
     bit<1> flood;       // to all of them
@@ -71,8 +81,12 @@ struct state_t {
     bit<5> rank_lane;
     bit<4> pair_fault;  // the first lane with any fault
     bit<5> pair_lane;
-    bit<5> pairs;
-    bit<5> cut;         // sums that saturated
+    KEPT bit<5> pairs;
+    KEPT bit<5> cut;    // sums that saturated
+    KEPT bit<2> step;
+    KEPT bit<22> todo;  // lanes that are not added yet
+    bit<1> again;       // another pass follows
+    MORE
     EACH_LANE(LANE)
 }
 

@@ -1,4 +1,7 @@
-// What TNA has beside the headers on the wire.
+// What TNA has beside the headers on the wire. A frame takes one pass.
+
+#define KEPT
+#define MORE
 
 // One lane of a frame on its way to its register.
 struct lane_t {

@@ -11,6 +11,7 @@
         udp_sum.add({ PSEUDO_FIELDS, UDP_FIELDS, STRIPE_FIELDS, hdr.udp.checksum }); \
         meta.udp_damaged = (bit<1>)!udp_sum.verify();
 #define UDP_OF_IPV6 ports_only
+#define SCALE_BODY odd
 
 parser LibraParser(packet_in packet, out headers_t hdr, out state_t meta,
                    out ingress_intrinsic_metadata_t from) {

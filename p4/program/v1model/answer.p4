@@ -19,13 +19,16 @@ control Sums(inout headers_t hdr, inout state_t meta) {
     }
 }
 
-// Seal computes the checksums of an answer. size is the length of its frame; what is
-// behind it must be cut off.
-control Seal(inout headers_t hdr, out bit<32> size) {
+// Seal computes the checksums of an answer, and the length of its frame: what is behind
+// it must be cut off.
+control Seal(inout headers_t hdr, inout state_t meta) {
     apply {
         if (hdr.refusal.isValid()) {
             hash(hdr.udp.checksum, HashAlgorithm.csum16, 16w0,
                 { PSEUDO_FIELDS, UDP_FIELDS, REFUSAL_FIELDS }, 17w0x10000);
+        } else if (hdr.scale.isValid()) {
+            hash(hdr.udp.checksum, HashAlgorithm.csum16, 16w0,
+                { PSEUDO_FIELDS, UDP_FIELDS, SCALE_FIELDS }, 17w0x10000);
         } else if (hdr.stripe.isValid()) {
             hash(hdr.udp.checksum, HashAlgorithm.csum16, 16w0,
                 { PSEUDO_FIELDS, UDP_FIELDS, STRIPE_FIELDS }, 17w0x10000);
@@ -37,9 +40,9 @@ control Seal(inout headers_t hdr, out bit<32> size) {
         }
         hash(hdr.ipv4.checksum, HashAlgorithm.csum16, 16w0, { IPV4_FIELDS }, 17w0x10000);
         hdr.body.setInvalid();
-        size = 14 + (bit<32>)hdr.ipv4.length;
+        meta.size = 14 + (bit<32>)hdr.ipv4.length;
         if (hdr.vlan.isValid()) {
-            size = size + 4;
+            meta.size = meta.size + 4;
         }
     }
 }

@@ -8,7 +8,7 @@ control LibraVerify(inout headers_t hdr, inout state_t meta) {
     apply {
         verify_checksum(hdr.ipv4.isValid(), { IPV4_FIELDS, hdr.ipv4.checksum }, meta.zero, HashAlgorithm.csum16);
         verify_checksum(hdr.ipv4.isValid() && hdr.udp.isValid(),
-            { PSEUDO_FIELDS, UDP_FIELDS, STRIPE_FIELDS, hdr.udp.checksum, hdr.body.bytes },
+            { PSEUDO_FIELDS, UDP_FIELDS, SCALE_FIELDS, STRIPE_FIELDS, hdr.udp.checksum, hdr.body.bytes },
             meta.zero, HashAlgorithm.csum16);
     }
 }

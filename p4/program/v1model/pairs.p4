@@ -1,6 +1,6 @@
-// CheckPairs is check 13, of all lanes at once: it turns each pair into a number and
-// a row, or says what is wrong with it. In exact arithmetic that is: not finite; then
-// the rank; then the value. The lowest lane decides.
+// CheckPairs is check 13, of all lanes at once: it turns each pair into the number to
+// add, or says what is wrong with it. Where numbers are float32, that is: not finite; then
+// the rank; then, in exact arithmetic, the value. The lowest lane decides.
 control CheckPairs(inout headers_t hdr, inout state_t meta) {
     int<16> shift;
     bit<64> n;
@@ -11,14 +11,13 @@ control CheckPairs(inout headers_t hdr, inout state_t meta) {
 #define PAIR(j) \
         if (hdr.stripe.mask[j:j] == 1) { \
             meta.pairs = meta.pairs + 1; \
-            meta.lane##j.row = (bit<32>)meta.job.base + (bit<32>)hdr.stripe.slot##j; \
             meta.lane##j.fault = CODE_NONE; \
-            if (meta.job.arithmetic == ARITHMETIC_EXACT) { \
+            if (meta.job.arithmetic != ARITHMETIC_FIXED && hdr.stripe.number##j[30:23] == 0xff) { \
+                meta.lane##j.fault = CODE_NOT_FINITE; \
+            } else if (meta.job.arithmetic == ARITHMETIC_EXACT) { \
                 shift = (int<16>)meta.job.bias - (int<16>)(bit<16>)hdr.stripe.number##j[30:23]; \
                 n = 0; \
-                if (hdr.stripe.number##j[30:23] == 0xff) { \
-                    meta.lane##j.fault = CODE_NOT_FINITE; \
-                } else if (hdr.stripe.number##j[30:23] != 0) { \
+                if (hdr.stripe.number##j[30:23] != 0) { \
                     if (shift < 0) { \
                         meta.lane##j.fault = CODE_OVERFLOW; \
                     } else if (shift <= 63) { \

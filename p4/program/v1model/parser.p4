@@ -4,6 +4,7 @@
 #define VERIFY_HEADER
 #define VERIFY_HOT
 #define UDP_OF_IPV6 udp
+#define SCALE_BODY scale
 
 parser LibraParser(packet_in packet, out headers_t hdr, inout state_t meta,
                    inout standard_metadata_t standard) {
@@ -20,6 +21,12 @@ parser LibraParser(packet_in packet, out headers_t hdr, inout state_t meta,
     }
 
 #include "../parser.p4"
+
+    state scale {
+        packet.extract(hdr.libra);
+        packet.extract(hdr.scale);
+        transition accept;
+    }
 
     state odd {
         packet.extract(hdr.libra);

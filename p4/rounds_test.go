@@ -1,0 +1,79 @@
+package p4
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/wire"
+)
+
+// A result goes out of all ports that have hosts behind them, also of the one that the
+// last contribution came in by, and what was behind that frame does not.
+func TestResultsGoToAllPorts(t *testing.T) {
+	f, target, _ := startFake(t)
+	p, err := Open(Options{Target: target, Address: conformance.Aggregator.IP, Ports: []uint32{1, 2, 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	job := aggregator.JobConfig{ID: 5, Epoch: 2, Mode: aggregator.Sync, Workers: 1, Slots: 22}
+	if err := p.AddJob(job); err != nil {
+		t.Fatal(err)
+	}
+	s := conformance.Sender(0)
+	s.Epoch = job.Epoch
+	if err := p.AddSender(job.ID, s); err != nil {
+		t.Fatal(err)
+	}
+	frame := onesFrame(t, job, wire.FirstSeq)
+	out := f.Process(2, append(bytes.Clone(frame), "padding"...))
+	ports := make(map[uint16]bool)
+	for _, o := range out {
+		ports[o.Port] = true
+		if !toAll(o.Data) || len(o.Data) != len(frame) {
+			t.Errorf("port %d: %x", o.Port, o.Data)
+		}
+	}
+	if len(out) != 3 || len(ports) != 3 {
+		t.Errorf("the result goes to %v", out)
+	}
+	if c, err := p.JobCounters(job.ID); err != nil || c.Rounds != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// Jobs with rounds have no harvest, and admit as many senders as they have places.
+func TestRoundsHaveNoHarvest(t *testing.T) {
+	d := openSimulated(t, nil)
+	if err := d.AddJob(aggregator.JobConfig{ID: 5, Mode: aggregator.Sync, Workers: aggregator.MaxWorkers, Slots: 22}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Swap(5); !errors.Is(err, aggregator.ErrMode) {
+		t.Errorf("swap: %v", err)
+	}
+	if err := d.Clear(&aggregator.Bank{Job: 5}); !errors.Is(err, aggregator.ErrMode) {
+		t.Errorf("clear: %v", err)
+	}
+	for i := range aggregator.MaxWorkers + 1 {
+		s := conformance.Sender(0)
+		s.ID = uint16(i)
+		err := d.AddSender(5, s)
+		if i < aggregator.MaxWorkers && err != nil {
+			t.Fatal(err)
+		}
+		if i == aggregator.MaxWorkers && !errors.Is(err, aggregator.ErrTooManySenders) {
+			t.Errorf("one sender too many: %v", err)
+		}
+	}
+	if err := d.RemoveSender(5, 0); err != nil {
+		t.Fatal(err)
+	}
+	s := conformance.Sender(0)
+	s.ID = 0
+	if err := d.AddSender(5, s); !errors.Is(err, aggregator.ErrTooManySenders) {
+		t.Errorf("in the place of a sender that has left: %v", err)
+	}
+}
