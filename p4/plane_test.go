@@ -1,6 +1,7 @@
 package p4
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -19,9 +20,6 @@ func TestManagement(t *testing.T) { conformance.TestManagement(t, openSimulated(
 func TestRefusesWhatTheProgramLacks(t *testing.T) {
 	d := openSimulated(t, nil)
 	for name, cfg := range map[string]aggregator.JobConfig{
-		"rounds":         {Mode: aggregator.Sync, Workers: 2},
-		"scales":         {Arithmetic: aggregator.Fixed, Workers: 2},
-		"lut arithmetic": {Arithmetic: aggregator.LUT},
 		"switch.stripes": {MaxStripes: 2},
 		"lane-aligned":   {MaxStripes: 1, Layouts: aggregator.Aligned | aggregator.Dense},
 	} {
@@ -117,7 +115,7 @@ func TestFailedCallsChangeNothing(t *testing.T) {
 // A harvest misses no slot although requests and responses are lost.
 func TestHarvestRepeatsLostRequests(t *testing.T) {
 	d := openSimulated(t, nil)
-	p := pair(t, d)
+	p := pair(t, d, jobs)
 	g := conformance.NewGenerator(1, jobs...)
 	for range 200 {
 		for sender := range conformance.Senders {
@@ -166,5 +164,54 @@ func eventually(t *testing.T, what string, is func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within half a minute", what)
 		}
+	}
+}
+
+// setBehind makes packets of the control plane wait for those behind them.
+func (f *fake) setBehind(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.behind = n
+}
+
+// A request that was repeated, because the response came late, may be before the program
+// when its call is over. It must not clear what is added then.
+func TestRepeatedRequestsClearNothingNew(t *testing.T) {
+	d := openSimulated(t, nil)
+	job := aggregator.JobConfig{ID: 1, Epoch: 1, Slots: wire.Lanes}
+	if err := conformance.StartJob(d, job); err != nil {
+		t.Fatal(err)
+	}
+	harvest := func() uint64 {
+		b, err := d.Swap(job.ID)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		for rank, sum := range b.Slots {
+			if sum != int64(b.Frames) {
+				t.Errorf("rank %d has %d of %d frames", rank, sum, b.Frames)
+			}
+		}
+		if err := d.Clear(b); err != nil {
+			t.Error(err)
+		}
+		return b.Frames
+	}
+	d.fake.setBehind(1)
+	harvest() // bank 0
+	d.fake.setBehind(1000)
+	harvested := make(chan uint64)
+	go func() { harvested <- harvest() }() // bank 1, while frames add to bank 0
+	eventually(t, "the rows of bank 1 are asked for", func() bool {
+		d.fake.mu.Lock()
+		defer d.fake.mu.Unlock()
+		last := len(d.fake.queue) - 1
+		return last >= 0 && bytes.Equal(d.fake.queue[last].Metadata[1].Value, uintNumber(rowsOfBank).canonical())
+	})
+	d.fake.Process(1, onesFrame(t, job, wire.FirstSeq))
+	d.fake.setBehind(0)
+	if n := <-harvested + harvest(); n != 1 {
+		t.Errorf("%d frames are harvested, want 1", n)
 	}
 }

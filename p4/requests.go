@@ -14,8 +14,10 @@ import (
 // The control plane reads and clears slots with packets into the pipeline: a request
 // names an operation and a row of the registers, and the response carries the row as
 // it was before. Requests pass the pipeline behind all frames that came before them,
-// so a row that is read after a swap misses none of the frames of its bank. Both
-// operations may be repeated, so a request without a response is sent again.
+// so a row that is read after a swap misses none of the frames of its bank. All
+// operations may be repeated, so a request without a response is sent again. What the
+// switch has of it when its response has come would clear what is added later: the
+// call waits for it.
 const (
 	operationRead   = 0
 	operationClear  = 1
@@ -71,7 +73,27 @@ func (r *responses) take(p *rt.PacketIn) {
 
 // rows does an operation on n rows from the first on and calls use with each of
 // them, once. The caller sees to it that there is one call at a time.
+//
+// When it returns, no request that changes a row is under way: requests are answered in
+// their order, so behind the answer to a row that is read there are none that were sent
+// before, and no earlier answer to the same question comes behind those that were awaited.
 func (p *Plane) rows(operation uint64, first, n int, use func(i int, r *row)) error {
+	if operation == operationRead {
+		return p.askRows(operation, first, n, use)
+	}
+	if err := p.askRows(operation, first, n, use); err != nil {
+		p.unsettled = true
+		return err
+	}
+	if !p.unsettled {
+		return nil
+	}
+	err := p.askRows(operationRead, first, 1, func(int, *row) {})
+	p.unsettled = err != nil
+	return err
+}
+
+func (p *Plane) askRows(operation uint64, first, n int, use func(i int, r *row)) error {
 	waiting := make(chan response, 4*outstanding)
 	p.responses.set(waiting)
 	defer p.responses.set(nil)
@@ -108,6 +130,7 @@ func (p *Plane) rows(operation uint64, first, n int, use func(i int, r *row)) er
 			if time.Since(at) < impatience {
 				continue
 			}
+			p.unsettled = p.unsettled || operation != operationRead
 			if err := p.request(operation, first+i); err != nil {
 				return err
 			}
