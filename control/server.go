@@ -55,9 +55,9 @@ type ParameterServerConfig struct {
 	// ones are in the store already; nil means 0. Barriers begin at that of
 	// the first worker.
 	FirstStep func(sender uint16) uint64
-	// Report, if not nil, is told how many steps a worker has taken. It must return
-	// when everything that was acknowledged to the worker is applied.
-	Report func(ctx context.Context, sender uint16, steps uint64) error
+	// Report, if not nil, is told how far a worker is. It must return when everything
+	// that was acknowledged to the worker is applied.
+	Report func(ctx context.Context, sender uint16, r *pb.ReportRequest) error
 	// Lost, if not nil, is called beside everything else when a worker is lost
 	// before it has finished, whether or not it joins anew later.
 	Lost func(sender uint16)
@@ -327,7 +327,7 @@ func (s *ParameterServer) Report(ctx context.Context, req *pb.ReportRequest) (*p
 		return nil, err
 	}
 	if s.cfg.Report != nil {
-		if err := s.cfg.Report(ctx, m.ID, req.Steps); err != nil {
+		if err := s.cfg.Report(ctx, m.ID, req); err != nil {
 			return nil, s.uncommitted(err)
 		}
 	}

@@ -83,10 +83,10 @@ func startServer(t *testing.T, change ...func(*ParameterServerConfig)) *paramete
 			s.commits = append(s.commits, step)
 			return nil
 		},
-		Report: func(_ context.Context, sender uint16, steps uint64) error {
+		Report: func(_ context.Context, sender uint16, r *pb.ReportRequest) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.reports = append(s.reports, fmt.Sprint(sender, ":", steps))
+			s.reports = append(s.reports, fmt.Sprint(sender, ":", r.Steps, ":", r.Epochs, ":", r.Ends))
 			return nil
 		},
 		Lost: func(sender uint16) {

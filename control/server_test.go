@@ -187,7 +187,7 @@ func TestWorkersCallsAreTheirs(t *testing.T) {
 		if len(s.commits)+len(s.reports)+len(s.lost) != 0 || len(s.service.barrier.unfinished()) != 2 || len(s.members) != 2 {
 			t.Errorf("strangers had %v committed, %v reported; %v are lost", s.commits, s.reports, s.lost)
 		}
-		if _, err := two.Report(t.Context(), &pb.ReportRequest{Job: 5, Sender: 2, Token: two.member.Token, Steps: 41}); err != nil || !slices.Equal(s.reports, []string{"2:41"}) {
+		if _, err := two.Report(t.Context(), &pb.ReportRequest{Job: 5, Sender: 2, Token: two.member.Token, Steps: 41, Epochs: 3, Ends: true}); err != nil || !slices.Equal(s.reports, []string{"2:41:3:true"}) {
 			t.Errorf("reports %v, %v", s.reports, err)
 		}
 	})
@@ -199,7 +199,7 @@ func TestReportWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		applied := make(chan error)
 		s := startServer(t, func(c *ParameterServerConfig) {
-			c.Report = func(context.Context, uint16, uint64) error { return <-applied }
+			c.Report = func(context.Context, uint16, *pb.ReportRequest) error { return <-applied }
 		})
 		one, _ := s.joined(t)
 		report := func() <-chan error {

@@ -12,9 +12,13 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/ps"
 )
 
 func newDemo() *cobra.Command {
@@ -23,7 +27,7 @@ func newDemo() *cobra.Command {
 		baselines []string
 	)
 	o := demo.Options{
-		Model: "fm", Workers: 4, Backend: cluster.BackendAFXDP, Arithmetic: "exact", Seed: 1,
+		Model: "fm", Workers: 4, Backend: cluster.BackendAFXDP, Arithmetic: "exact", Optimizer: ps.Adagrad.String(), Seed: 1,
 	}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -67,6 +71,11 @@ parameters take half of the updates.`,
 			if err != nil {
 				return err
 			}
+			if o.Out != "" {
+				if _, err := harness.WriteCharts(o.Out, learningCurves(result)); err != nil {
+					return err
+				}
+			}
 			if asJSON {
 				err = report.WriteJSON(cmd.OutOrStdout(), result)
 			} else {
@@ -93,13 +102,16 @@ parameters take half of the updates.`,
 	f.StringVar(&o.Plane, "plane", "", "p4 for a P4 switch, bmv2's simple_switch_grpc (default: the backend's own data plane)")
 	f.BoolVar(&o.LaneAligned, "lane-aligned", false, "send the frames that a P4 switch takes: one stripe, each pair in its register's lane")
 	f.IntVar(&o.Batch, "batch", 0, "rows of a mini-batch (default 64 with --data, 256 without)")
-	f.Float64Var(&o.LearningRate, "learning-rate", 0, "learning rate of Adagrad (default 0.05)")
+	f.IntVar(&o.Factors, "factors", 0, fmt.Sprintf("latent factors of fm (default %d with --data, 8 without)", workload.DefaultFactors))
+	f.IntVar(&o.HotRows, "hot-rows", 0, "number of hot rows (default: 60000 scalars')")
+	f.StringVar(&o.Optimizer, "optimizer", o.Optimizer, "adagrad or sgd")
+	f.Float64Var(&o.LearningRate, "learning-rate", 0, "learning rate of the optimiser (default 0.05)")
 	f.Float64Var(&o.Faults.Loss, "loss", 0, "probability that a frame is lost")
 	f.Float64Var(&o.Faults.Duplicate, "duplicate", 0, "probability that a frame arrives twice")
 	f.Float64Var(&o.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")
 	f.StringVar(&o.Capture, "capture", "", "`folder` for pcapng files of all frames that workers and server send and receive")
 	f.StringSliceVar(&baselines, "baseline", []string{demo.OneProcess}, "what to compare with: one-process, server-only, or none")
-	f.StringVar(&o.Out, "out", "", "`folder` for what is left: weights.libra (the checkpoint), hot.libra, result.json (default: nothing)")
+	f.StringVar(&o.Out, "out", "", "`folder` for what is left: weights.libra (the checkpoint), hot.libra, result.json, and learning curves as SVG (default: nothing)")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the model, the order of rows, and faults")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
 	choices(cmd, "model", "fm", "lr")
@@ -108,6 +120,44 @@ parameters take half of the updates.`,
 	choices(cmd, "plane", cluster.PlaneP4)
 	choices(cmd, "baseline", append(demo.Baselines(), "none")...)
 	return cmd
+}
+
+// learningCurves shows how well the weights predict held-out rows after each epoch.
+func learningCurves(r *demo.Result) []harness.Chart {
+	charts := []harness.Chart{
+		{Name: "auc", Title: "AUC of held-out rows", Legend: harness.BottomRight},
+		{Name: "log-loss", Title: "Log-loss of held-out rows", Legend: harness.TopRight},
+	}
+	for i, of := range []func(node.Evaluation) float64{
+		func(e node.Evaluation) float64 { return e.AUC }, func(e node.Evaluation) float64 { return e.LogLoss },
+	} {
+		c := &charts[i]
+		c.X, c.Y.Label = harness.Axis{Label: "epoch"}, c.Title
+		var all []float64
+		add := func(name string, colour int, evaluations []node.Evaluation) {
+			if len(evaluations) == 0 {
+				return
+			}
+			s := harness.Series{Name: name, Colour: colour}
+			for _, e := range evaluations {
+				s.Points = append(s.Points, harness.Point{X: float64(e.Epoch), Y: of(e)})
+				all = append(all, of(e))
+			}
+			c.Series = append(c.Series, s)
+		}
+		add(fmt.Sprintf("%d workers", r.Workers), 0, r.Evaluations)
+		if r.OneProcess != nil {
+			add("one process", 1, r.OneProcess.Evaluations)
+		}
+		if r.ServerOnly != nil {
+			add("without the switch", 2, r.ServerOnly.Evaluations)
+		}
+		if len(all) > 0 {
+			room := max(0.1*(slices.Max(all)-slices.Min(all)), 1e-4)
+			c.Y.Min, c.Y.Max = slices.Min(all)-room, slices.Max(all)+room
+		}
+	}
+	return charts
 }
 
 // printDemo prints the outcome as one table, and what it shows in one sentence.

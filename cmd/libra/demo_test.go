@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/testdata"
 	"github.com/libra-ina/libra/internal/weights"
 	"github.com/libra-ina/libra/packer"
@@ -91,6 +92,20 @@ func TestSynthetic(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join(dir, "result.json"))
 			if err != nil || json.Unmarshal(text, &kept) != nil || !cmp.Equal(kept, r) {
 				t.Errorf("result.json: %v, %s", err, text)
+			}
+			last := node.Evaluation{Epoch: 1, AUC: r.AUC, LogLoss: r.LogLoss}
+			for _, e := range [][]node.Evaluation{r.Evaluations, r.OneProcess.Evaluations, r.ServerOnly.Evaluations} {
+				if len(e) != 1 || e[0] != last {
+					t.Errorf("evaluations %+v, want %+v", e, last)
+				}
+			}
+			for _, chart := range []string{"auc.svg", "log-loss.svg"} {
+				text, err := os.ReadFile(filepath.Join(dir, chart))
+				for _, curve := range []string{"2 workers", "one process", "without the switch"} {
+					if err != nil || !strings.Contains(string(text), ">"+curve+"<") {
+						t.Errorf("%s has no curve %q, %v", chart, curve, err)
+					}
+				}
 			}
 			if w, err := weights.Load(filepath.Join(dir, "weights.libra")); err != nil || w.Kind() != "lr" || w.Len() < 1000 {
 				t.Errorf("weights.libra: %v", err)

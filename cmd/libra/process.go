@@ -70,8 +70,9 @@ type WorkerLine struct {
 
 // ServerLine is a line of 'libra ps --json', with one of its members.
 type ServerLine struct {
-	Ready  *int               `json:"ready,omitempty"`  // process ID, once it serves
-	Result *node.ServerResult `json:"result,omitempty"` // at the end
+	Ready      *int               `json:"ready,omitempty"`      // process ID, once it serves
+	Evaluation *node.Evaluation   `json:"evaluation,omitempty"` // after each epoch, with data.test
+	Result     *node.ServerResult `json:"result,omitempty"`     // at the end
 }
 
 // SwitchLine is the line of 'libra switch --json' and 'libra agent --json', and the first one of the others.
@@ -159,12 +160,20 @@ func newServer() *cobra.Command {
 		Use:   "ps --config FILE",
 		Short: "Run the parameter server of a job",
 		Long: `Creates the job at the aggregator, takes the workers' cold gradients and the
-aggregator's sums, answers pulls, and ends when all workers have finished.` + configHelp,
+aggregator's sums, answers pulls, and ends when all workers have finished. With data.test
+it evaluates the weights after each epoch: AUC and log-loss are in the log, and in the result.` + configHelp,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			env, err := p.env(cmd)
 			if err != nil {
 				return err
+			}
+			if p.json {
+				env.Evaluated = func(e node.Evaluation) {
+					if err := p.line(ServerLine{Evaluation: &e}); err != nil {
+						slog.Warn("cannot report an evaluation", "error", err)
+					}
+				}
 			}
 			result, err := node.RunServer(cmd.Context(), env)
 			if err != nil {

@@ -1296,7 +1296,9 @@ type ReportRequest struct {
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
 	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
 	Token         []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
-	Steps         uint64                 `protobuf:"varint,4,opt,name=steps,proto3" json:"steps,omitempty"` // taken since the job's beginning, over all its runs
+	Steps         uint64                 `protobuf:"varint,4,opt,name=steps,proto3" json:"steps,omitempty"`   // taken since the job's beginning, over all its runs
+	Epochs        uint32                 `protobuf:"varint,5,opt,name=epochs,proto3" json:"epochs,omitempty"` // complete ones, over all its runs
+	Ends          bool                   `protobuf:"varint,6,opt,name=ends,proto3" json:"ends,omitempty"`     // the last of the steps ends an epoch
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1357,6 +1359,20 @@ func (x *ReportRequest) GetSteps() uint64 {
 		return x.Steps
 	}
 	return 0
+}
+
+func (x *ReportRequest) GetEpochs() uint32 {
+	if x != nil {
+		return x.Epochs
+	}
+	return 0
+}
+
+func (x *ReportRequest) GetEnds() bool {
+	if x != nil {
+		return x.Ends
+	}
+	return false
 }
 
 type ReportResponse struct {
@@ -2054,12 +2070,14 @@ const file_control_proto_rawDesc = "" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x14\n" +
 	"\x05token\x18\x04 \x01(\fR\x05token\"\x11\n" +
-	"\x0fBarrierResponse\"e\n" +
+	"\x0fBarrierResponse\"\x91\x01\n" +
 	"\rReportRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\fR\x05token\x12\x14\n" +
-	"\x05steps\x18\x04 \x01(\x04R\x05steps\"\x10\n" +
+	"\x05steps\x18\x04 \x01(\x04R\x05steps\x12\x16\n" +
+	"\x06epochs\x18\x05 \x01(\rR\x06epochs\x12\x12\n" +
+	"\x04ends\x18\x06 \x01(\bR\x04ends\"\x10\n" +
 	"\x0eReportResponse\"M\n" +
 	"\vDoneRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +

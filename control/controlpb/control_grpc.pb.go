@@ -419,7 +419,7 @@ type ParameterServerClient interface {
 	// Barrier returns when every worker of the job has reached the step and all
 	// that they pushed before is applied. Repeating it is harmless.
 	Barrier(ctx context.Context, in *BarrierRequest, opts ...grpc.CallOption) (*BarrierResponse, error)
-	// Report tells how far a worker of an asynchronous job has come: all that it
+	// Report tells how far a worker has come: all that it
 	// pushed in these steps is acknowledged. It is answered when that is part of the
 	// weights.
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
@@ -519,7 +519,7 @@ type ParameterServerServer interface {
 	// Barrier returns when every worker of the job has reached the step and all
 	// that they pushed before is applied. Repeating it is harmless.
 	Barrier(context.Context, *BarrierRequest) (*BarrierResponse, error)
-	// Report tells how far a worker of an asynchronous job has come: all that it
+	// Report tells how far a worker has come: all that it
 	// pushed in these steps is acknowledged. It is answered when that is part of the
 	// weights.
 	Report(context.Context, *ReportRequest) (*ReportResponse, error)

@@ -209,9 +209,15 @@ type Model struct {
 // Data is where the training rows come from: a libfm or libsvm file, plain
 // or gzip, or a synthetic click log.
 type Data struct {
-	Train     string     `yaml:"train,omitempty"`
+	Train string `yaml:"train,omitempty"`
+	// Test, if set, is a file of held-out rows on the server's host, with which the
+	// server evaluates the weights after each epoch.
+	Test      string     `yaml:"test,omitempty"`
 	Synthetic *Synthetic `yaml:"synthetic,omitempty"`
 }
+
+// HasTest reports whether there are held-out rows.
+func (d Data) HasTest() bool { return d.Test != "" || d.Synthetic != nil && d.Synthetic.Test > 0 }
 
 // Synthetic is the click log for a machine that has no data.
 type Synthetic struct {
@@ -222,6 +228,8 @@ type Synthetic struct {
 	// HotShare is the share of updates that go to the Hot hottest features.
 	HotShare float64 `yaml:"hot_share"`
 	Hot      int     `yaml:"hot"`
+	// Test is the number of held-out rows, which follow those of training.
+	Test int `yaml:"test,omitempty"`
 }
 
 // Faults are injected at every worker, in both directions: probabilities of a

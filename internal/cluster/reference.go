@@ -89,11 +89,13 @@ var about = []Field{
 	{Path: "model.seed", About: "Seed of the initial weights and of the order of rows", Example: "1"},
 
 	{Path: "data.train", Range: "this or data.synthetic", About: "Training rows in libfm, libsvm or libffm format, plain or gzip", Example: "train.libfm.gz", Given: true},
+	{Path: "data.test", Range: "not with data.synthetic", About: "Held-out rows in the same formats, on the server's host, which evaluates the weights after each epoch", Example: "test.libfm.gz"},
 	{Path: "data.synthetic.rows", Range: "1 or more", About: "Rows of a synthetic click log to train on"},
 	{Path: "data.synthetic.first", Range: "0 or more", About: "Number of the first of them", Example: "0"},
 	{Path: "data.synthetic.seed", About: "Seed of the log", Example: "1"},
 	{Path: "data.synthetic.hot_share", Range: "between 0 and 1", About: "Share of the updates that go to the hot features"},
 	{Path: "data.synthetic.hot", Range: "1 or more", About: "Number of the hot features"},
+	{Path: "data.synthetic.test", Range: "0 or more", About: "Number of held-out rows, which follow those", Example: "50000"},
 
 	{Path: "faults.loss", Range: "from 0, below 1", About: "Probability that a frame of a worker is lost, for tests", Example: "0.01"},
 	{Path: "faults.duplicate", Range: "from 0, below 1", About: "Probability that it arrives twice", Example: "0.01"},

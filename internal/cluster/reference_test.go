@@ -204,6 +204,8 @@ func TestReferenceHasRanges(t *testing.T) {
 		"model.batch":               {"0", "-1"},
 		"model.epochs":              {"0", "-1"},
 		"data.train":                {`""`, "a; data.synthetic.rows: 10"},
+		"data.test":                 {`a; data.train: ""; data.synthetic.rows: 10`},
+		"data.synthetic.test":       {`-1; data.train: ""`},
 		"data.synthetic.rows":       {`-1; data.train: ""`, `0; data.train: ""`},
 		"data.synthetic.first":      {`-1; data.train: ""`},
 		"data.synthetic.hot_share":  {`1; data.train: ""`, `0; data.train: ""`},

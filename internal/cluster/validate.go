@@ -312,7 +312,11 @@ func (c *Config) checkData(v *mistakes) {
 		v.add("data: either train (a file) or synthetic is required")
 	case c.Data.Train != "" && s != nil:
 		v.add("data: train and synthetic exclude each other: leave one of them out")
+	case s != nil && c.Data.Test != "":
+		v.add("data.test: %s, but with data.synthetic data.synthetic.test is the number of held-out rows: leave one of them out", c.Data.Test)
 	case s == nil:
+	case s.Test < 0:
+		v.add("data.synthetic.test: %d is negative", s.Test)
 	case s.Rows < 1:
 		v.add("data.synthetic.rows: %d is less than 1", s.Rows)
 	case s.First < 0:

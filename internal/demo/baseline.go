@@ -35,6 +35,8 @@ type Outcome struct {
 	GradientFrames uint64 `json:"gradient_frames,omitempty"`
 	// ServerCPUSeconds is the CPU time of the server's process.
 	ServerCPUSeconds float64 `json:"server_cpu_s,omitempty"`
+	// Evaluations, with --out, are those after each epoch.
+	Evaluations []node.Evaluation `json:"evaluations,omitempty"`
 }
 
 // outcome sums what the processes reported.
@@ -43,6 +45,7 @@ func (r *run) outcome() Outcome {
 		Seconds:          r.elapsed.Seconds(),
 		GradientFrames:   r.server.ColdFrames + r.server.HarvestMessages,
 		ServerCPUSeconds: r.serverCPU.Seconds(),
+		Evaluations:      r.server.Evaluations,
 	}
 	var samples uint64
 	for _, w := range r.workers {

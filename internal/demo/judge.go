@@ -5,7 +5,8 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"slices"
+	"path/filepath"
+	"time"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/cluster"
@@ -83,13 +84,28 @@ func (r *run) oneProcess(ctx context.Context, heldOut *workload.Dataset, res *Re
 	}
 	var finish func()
 	training.Progress, finish = o.referenceProgress(r.rows)
-	reference, trained, err := o.reference(ctx, c, cfg, training)
+	reference, err := ps.New(cfg)
+	if err != nil {
+		return err
+	}
+	res.OneProcess = &Outcome{}
+	var evaluating time.Duration
+	if o.Out != "" {
+		training.EpochDone = func(epoch int) error {
+			begin := time.Now()
+			m, err := workload.Evaluate(ctx, workload.Local{Store: reference}, training.Model, heldOut)
+			res.OneProcess.Evaluations = append(res.OneProcess.Evaluations, node.Evaluation{Epoch: epoch + 1, AUC: m.AUC, LogLoss: m.LogLoss})
+			evaluating += time.Since(begin)
+			return err
+		}
+	}
+	trained, err := o.reference(ctx, c, reference, training)
 	finish()
 	if err != nil {
 		return err
 	}
-	seconds := trained.Elapsed.Seconds()
-	res.OneProcess = &Outcome{Seconds: seconds, SamplesPerSecond: float64(trained.Samples) / seconds}
+	res.OneProcess.Seconds = (trained.Elapsed - evaluating).Seconds()
+	res.OneProcess.SamplesPerSecond = float64(trained.Samples) / res.OneProcess.Seconds
 	if o.Sync && o.Arithmetic == aggregator.Exact.String() {
 		hash := reference.Hash()
 		res.ReferenceSHA256 = hex.EncodeToString(hash[:])
@@ -97,41 +113,26 @@ func (r *run) oneProcess(ctx context.Context, heldOut *workload.Dataset, res *Re
 	return res.OneProcess.evaluateStore(ctx, c, reference, heldOut)
 }
 
-// heldOut returns the rows that were not trained: the test file's, or synthetic
+// heldOut describes the rows that were not trained: the test file's, or synthetic
 // rows beyond those of the training.
-func (o Options) heldOut(c *cluster.Config) (*workload.Dataset, error) {
-	data := cluster.Data{Train: o.Test}
-	switch {
-	case o.Test != "":
-	case o.Data != "":
-		data.Train = o.Data
-	default:
-		beyond := *c.Data.Synthetic
-		beyond.First, beyond.Rows = beyond.Rows, heldOutRows
+func (o Options) heldOut(c *cluster.Config) (cluster.Data, error) {
+	data := c.Data
+	if data.Synthetic != nil {
+		beyond := *data.Synthetic
+		beyond.Test = heldOutRows
 		data.Synthetic = &beyond
+		return data, nil
 	}
-	src, err := node.OpenSource(data, workload.Shard{})
-	if err != nil {
-		return nil, err
+	var err error
+	if data.Test, err = filepath.Abs(cmp.Or(o.Test, o.Data)); err != nil {
+		return data, fmt.Errorf("demo: %w", err)
 	}
-	defer src.Close()
-	d, err := workload.Load(src)
-	if err != nil {
-		return nil, err
-	}
-	if labels := d.Labels(); !slices.Contains(labels, true) || !slices.Contains(labels, false) {
-		return nil, fmt.Errorf("held-out rows %s: all %d have the same label, so that they have no AUC: give --test a file with both labels", data.Train, len(labels))
-	}
-	return d, nil
+	return data, nil
 }
 
 // reference trains in this process: with Sync, the same mini-batches in the
 // same steps as the workers; without it, what a single worker would train.
-func (o Options) reference(ctx context.Context, c *cluster.Config, cfg ps.Config, training workload.Config) (*ps.Store, workload.Result, error) {
-	store, err := ps.New(cfg)
-	if err != nil {
-		return nil, workload.Result{}, err
-	}
+func (o Options) reference(ctx context.Context, c *cluster.Config, store *ps.Store, training workload.Config) (workload.Result, error) {
 	shards := 1
 	if o.Sync {
 		shards = o.Workers
@@ -140,11 +141,10 @@ func (o Options) reference(ctx context.Context, c *cluster.Config, cfg ps.Config
 	for i := range shards {
 		src, err := node.OpenSource(c.Data, workload.Shard{Index: i, Count: shards})
 		if err != nil {
-			return nil, workload.Result{}, err
+			return workload.Result{}, err
 		}
 		defer src.Close()
 		sources = append(sources, src)
 	}
-	result, err := workload.Reference(ctx, store, sources, training)
-	return store, result, err
+	return workload.Reference(ctx, store, sources, training)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/ps"
 )
 
 // Options are what to train and on what.
@@ -49,6 +50,13 @@ type Options struct {
 	LaneAligned bool
 	// Batch is the number of rows of a mini-batch; 0 means the recipe's.
 	Batch int
+	// Factors of a factorisation machine; 0 means the recipe's.
+	Factors int
+	// HotRows is the number of hot rows; 0 means as many as the paper's largest
+	// hot set has scalars for.
+	HotRows int
+	// Optimizer is "adagrad" or "sgd".
+	Optimizer string
 	// LearningRate of the optimiser; 0 means the recipe's.
 	LearningRate float64
 	// Faults are injected at the workers.
@@ -58,7 +66,8 @@ type Options struct {
 	Capture string
 	// Baselines are what the training is compared with.
 	Baselines []string
-	// Out, if set, is a folder for the hot set, the checkpoint and the result.
+	// Out, if set, is a folder for the hot set, the checkpoint and the result, which then
+	// has evaluations after each epoch.
 	Out string
 	// Seed of the model, of the order of rows and of the synthetic rows.
 	Seed uint64
@@ -88,6 +97,14 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--harvest %v: the time must be positive", o.Harvest)
 	case o.Harvest != 0 && o.Sync:
 		return fmt.Errorf("--harvest %v: with --sync every step is harvested, so leave one of them out", o.Harvest)
+	case o.Model == "lr" && o.Factors != 0:
+		return fmt.Errorf("--factors %d: model lr has none, so leave it out", o.Factors)
+	case o.Factors < 0 || o.Factors > workload.MaxFactors:
+		return fmt.Errorf("--factors %d: from 1 to %d are possible", o.Factors, workload.MaxFactors)
+	case o.HotRows < 0:
+		return fmt.Errorf("--hot-rows %d: at least 1 is required", o.HotRows)
+	case o.Optimizer != ps.Adagrad.String() && o.Optimizer != ps.SGD.String():
+		return fmt.Errorf("--optimizer %q is neither adagrad nor sgd", o.Optimizer)
 	case o.Staleness < 0:
 		return fmt.Errorf("--staleness %d: at least 1 is required", o.Staleness)
 	case o.Staleness != 0 && o.Sync:
@@ -117,6 +134,9 @@ func (o Options) recipe() recipe {
 	r := recipe{Recipe: workload.SmallData}
 	if o.Data == "" {
 		r = recipe{Recipe: workload.ClickLog, factors: syntheticFactors}
+	}
+	if o.Factors != 0 {
+		r.factors = o.Factors
 	}
 	if o.Epochs != 0 {
 		r.Epochs = o.Epochs

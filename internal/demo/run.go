@@ -22,6 +22,7 @@ import (
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
 )
 
 // hotScalars is the number of hot parameters that the demo asks for: the largest
@@ -57,9 +58,16 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if rows < o.Workers {
 		return nil, fmt.Errorf("%d training rows for %d workers: give --workers at most %d, or more rows", rows, o.Workers, rows)
 	}
-	heldOut, err := o.heldOut(c)
+	data, err := o.heldOut(c)
 	if err != nil {
 		return nil, err
+	}
+	heldOut, err := node.LoadTest(data)
+	if err != nil {
+		return nil, err
+	}
+	if o.Out != "" { // learning curves, which cost some time of training
+		c.Data = data
 	}
 	b, err := openBed(ctx, c, o.Workers)
 	if err != nil {
@@ -120,6 +128,9 @@ func (o Options) keep(c *cluster.Config, result *Result) error {
 // config returns the cluster's configuration without addresses.
 func (o Options) config(dir string) (*cluster.Config, error) {
 	r := o.recipe()
+	if o.Optimizer == ps.SGD.String() {
+		r.Optimizer = ps.Optimizer{Method: ps.SGD, LearningRate: r.Optimizer.LearningRate}
+	}
 	if o.Model == "lr" { // whose weights begin with zeros
 		r.factors, r.Scale = 0, 0
 	}
@@ -179,7 +190,7 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 		return nil, 0, err
 	}
 	defer src.Close()
-	hot, err = node.BuildHotSet(src, node.HotSetOptions{Seed: o.Seed, Dim: model.Dim(), Rows: hotScalars / model.Dim()})
+	hot, err = node.BuildHotSet(src, node.HotSetOptions{Seed: o.Seed, Dim: model.Dim(), Rows: cmp.Or(o.HotRows, hotScalars/model.Dim())})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -122,7 +123,7 @@ func TestHarvestThatDoesNotFit(t *testing.T) {
 	if err := s.apply(t.Context(), &control.Harvest{Number: 1, Ranks: []uint32{1}, Sums: []int64{huge}, Frames: 1, Chunks: 1}); !errors.Is(err, ps.ErrOverflow) {
 		t.Errorf("a sum out of range: %v", err)
 	}
-	if s.result != (ServerResult{}) || s.version != 0 || s.store.Len() != 0 {
+	if !reflect.DeepEqual(s.result, ServerResult{}) || s.version != 0 || s.store.Len() != 0 {
 		t.Errorf("%+v, %d commits, %d rows", s.result, s.version, s.store.Len())
 	}
 	s.loop.Close()

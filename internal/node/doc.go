@@ -20,6 +20,8 @@ type Env struct {
 	// Ready, if set, is called once when the process can serve or has begun
 	// its work.
 	Ready func()
+	// Evaluated, if set, is called with each evaluation of a server's weights.
+	Evaluated func(Evaluation)
 	// Machine is what the process runs on; the zero value is this one.
 	Machine Machine
 }

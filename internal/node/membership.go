@@ -15,6 +15,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/wire"
 )
@@ -170,12 +171,11 @@ func (m *membership) barrier(ctx context.Context, step uint64) error {
 	})
 }
 
-// report tells the server how many steps the worker has taken, over all runs of
-// the job: all that it pushed in them is acknowledged. It returns when that is part of
-// the weights.
-func (m *membership) report(ctx context.Context, steps uint64) error {
+// report tells the server how far the worker is: all that it pushed until then is
+// acknowledged. It returns when that is part of the weights.
+func (m *membership) report(ctx context.Context, r workload.Reached) error {
 	return m.call(ctx, "report", func(ctx context.Context) error {
-		_, err := m.server.Report(ctx, &pb.ReportRequest{Job: m.job, Sender: m.id, Token: m.token, Steps: steps})
+		_, err := m.server.Report(ctx, &pb.ReportRequest{Job: m.job, Sender: m.id, Token: m.token, Steps: r.Steps, Epochs: uint32(r.Epochs), Ends: r.Ends})
 		return err
 	})
 }

@@ -17,8 +17,7 @@ type progress struct {
 	sync bool
 	// agreed returns what server and workers have agreed on, by field.
 	agreed func() map[string]string
-
-	mu sync.Mutex
+	mu     sync.Mutex
 	// step is the number of steps that are committed, in synchronous training.
 	step uint64
 	// reported is the number of steps that each worker has had acknowledged, in
@@ -26,7 +25,8 @@ type progress struct {
 	// part of the weights when that is applied; one may be under way when the
 	// report comes, so that it takes two to be sure.
 	reported, waiting, settled map[uint16]uint64
-	complete                   int // epochs; 0 until all workers have finished
+	complete                   int          // epochs; 0 until all workers have finished
+	evaluations                []Evaluation // by epoch
 }
 
 // savedProgress is the attachment of a checkpoint, as JSON.
@@ -41,6 +41,8 @@ type savedProgress struct {
 	// Complete is the number of epochs that were asked for, if all workers
 	// have finished them.
 	Complete int `json:"complete_epochs,omitempty"`
+	// Evaluations are those of the held-out rows so far.
+	Evaluations []Evaluation `json:"evaluations,omitempty"`
 }
 
 func newProgress(sync bool) *progress {
@@ -82,6 +84,24 @@ func (p *progress) finish(epochs int) {
 	maps.Copy(p.settled, p.reported)
 }
 
+// evaluated notes an evaluation, which takes the place of one of the same epoch.
+func (p *progress) evaluated(e Evaluation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, found := slices.BinarySearchFunc(p.evaluations, e.Epoch, func(e Evaluation, epoch int) int { return e.Epoch - epoch })
+	if found {
+		p.evaluations = slices.Delete(p.evaluations, at, at+1)
+	}
+	p.evaluations = slices.Insert(p.evaluations, at, e)
+}
+
+// allEvaluations returns the evaluations of all runs.
+func (p *progress) allEvaluations() []Evaluation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.evaluations)
+}
+
 // first returns the step that a worker begins with.
 func (p *progress) first(worker uint16) uint64 {
 	p.mu.Lock()
@@ -96,7 +116,7 @@ func (p *progress) first(worker uint16) uint64 {
 func (p *progress) encode() ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	saved := savedProgress{Agreed: p.agreed(), Complete: p.complete}
+	saved := savedProgress{Agreed: p.agreed(), Complete: p.complete, Evaluations: p.evaluations}
 	if p.sync {
 		saved.Step = p.step
 	} else {
@@ -138,7 +158,7 @@ func (p *progress) resume(attachment []byte, agreement map[string]string, epochs
 	case epochs < saved.Complete:
 		return nil, fmt.Errorf("it has been trained for %d epochs, and model.epochs, the total, is %d: raise that, or remove the checkpoint to begin anew", saved.Complete, epochs)
 	}
-	p.step = saved.Step
+	p.step, p.evaluations = saved.Step, saved.Evaluations
 	for _, steps := range []map[uint16]uint64{p.reported, p.waiting, p.settled} {
 		maps.Copy(steps, saved.Steps)
 	}

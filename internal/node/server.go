@@ -38,6 +38,8 @@ type ServerResult struct {
 	// Their senders repeat them.
 	Overrun     uint64 `json:"overrun"`
 	LostAnswers uint64 `json:"lost_answers"`
+	// Evaluations are those of data.test after each epoch.
+	Evaluations []Evaluation `json:"evaluations,omitempty"`
 }
 
 // server is the state of RunServer.
@@ -54,6 +56,7 @@ type server struct {
 	// agreement is what workers must agree on with this server.
 	agreement map[string]string
 	progress  *progress
+	evaluator *evaluator
 	restored  fs.FileInfo   // the checkpoint that was read, nil if there was none
 	due       chan struct{} // holds a token when a checkpoint is due, but not by time
 	saved     uint64        // version of the last checkpoint
@@ -78,6 +81,9 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	}
 	for r := range uint32(s.hot.Len()) {
 		s.keys = append(s.keys, s.hot.Key(r))
+	}
+	if s.evaluator, err = newEvaluator(env); err != nil {
+		return nil, err
 	}
 	if err := s.open(cfg); err != nil {
 		return nil, err
@@ -127,6 +133,8 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if err := s.startLoop(cfg.Dim); err != nil {
 		return nil, err
 	}
+	s.evaluator.start(s)
+	defer s.evaluator.busy.Wait()
 	var saving sync.WaitGroup
 	defer func() {
 		cancel(nil)
@@ -143,9 +151,14 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	service := control.NewParameterServer(ctx, control.ParameterServerConfig{
 		Job: c.Job.ID, Instance: s.job.Instance, Sync: c.Job.Sync, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
 		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first,
-		Report: func(ctx context.Context, sender uint16, steps uint64) error {
-			s.progress.report(sender, steps)
-			return harvester.Now(ctx)
+		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
+			if !c.Job.Sync { // where a barrier has come before
+				s.progress.report(sender, r.Steps)
+				if err := harvester.Now(ctx); err != nil {
+					return err
+				}
+			}
+			return s.evaluator.reached(ctx, sender, int(r.Epochs), r.Ends)
 		},
 		Rejoin: c.Server.Rejoin,
 		Lost: func(uint16) {
@@ -315,6 +328,8 @@ func (s *server) finish(ctx context.Context, harvester *control.Harvester) (*Ser
 		return nil, err
 	}
 	s.result.ColdFrames = stats.Applied
+	s.evaluator.busy.Wait()
+	s.result.Evaluations = s.progress.allEvaluations()
 	s.result.Overrun, s.result.LostAnswers = stats.Link.Overrun, stats.Link.NoRoom
 	return &s.result, nil
 }

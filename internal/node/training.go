@@ -1,6 +1,9 @@
 package node
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
@@ -57,6 +60,29 @@ func OpenSource(d cluster.Data, shard workload.Shard) (workload.Source, error) {
 	return workload.NewSynthetic(workload.SyntheticConfig{
 		First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare, Hot: d.Synthetic.Hot,
 	}, shard)
+}
+
+// LoadTest reads the held-out rows, which must have both labels.
+func LoadTest(data cluster.Data) (*workload.Dataset, error) {
+	held, name := cluster.Data{Train: data.Test}, data.Test
+	if held.Train == "" {
+		beyond := *data.Synthetic
+		beyond.First, beyond.Rows = beyond.First+beyond.Rows, beyond.Test
+		held.Synthetic, name = &beyond, "of the synthetic log"
+	}
+	src, err := OpenSource(held, workload.Shard{})
+	if err != nil {
+		return nil, fmt.Errorf("held-out rows (data.test): %w", err)
+	}
+	defer src.Close()
+	d, err := workload.Load(src)
+	if err != nil {
+		return nil, fmt.Errorf("held-out rows (data.test): %w", err)
+	}
+	if labels := d.Labels(); !slices.Contains(labels, true) || !slices.Contains(labels, false) {
+		return nil, fmt.Errorf("held-out rows %s (data.test): all %d have the same label, so that they have no AUC: take rows with both labels", name, len(labels))
+	}
+	return d, nil
 }
 
 // agreement returns what a worker must have in common with the others, its

@@ -73,7 +73,9 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.arithmetic, "layout", members.layout, "stripes", members.stripes)
 	env.ready()
 	training.First = members.firstStep
-	training.Report = members.report
+	if !c.Job.Sync || c.Data.HasTest() { // a synchronous server knows the steps by itself
+		training.Report = members.report
+	}
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
 	trained, err := workload.Train(ctx, client{w.Worker, members, env.Machine.Flushed}, src, training)
 	if err != nil {

@@ -133,7 +133,7 @@ func TestReportsPause(t *testing.T) {
 	var reports []uint64
 	cfg := Config{
 		Staleness: math.MaxInt, ReportEvery: time.Hour,
-		Report: func(_ context.Context, steps uint64) error { reports = append(reports, steps); return nil },
+		Report: func(_ context.Context, at Reached) error { reports = append(reports, at.Steps); return nil },
 	}
 	w := &worker{cfg: cfg, reports: reporter{cfg: &cfg, at: time.Now().Add(-2 * time.Hour)}}
 	for range 3 {

@@ -23,14 +23,14 @@ func (r *reporter) due(steps uint64) bool {
 }
 
 // begin starts a report; none is under way.
-func (r *reporter) begin(ctx context.Context, steps uint64) {
-	if r.cfg.Sync || r.cfg.Report == nil {
+func (r *reporter) begin(ctx context.Context, reached Reached) {
+	if r.cfg.Report == nil {
 		return
 	}
-	r.at, r.last = time.Now(), steps
+	r.at, r.last = time.Now(), reached.Steps
 	pending := make(chan error, 1)
 	r.pending = pending
-	go func() { pending <- r.cfg.Report(ctx, steps) }()
+	go func() { pending <- r.cfg.Report(ctx, reached) }()
 }
 
 // wait returns when no report is under way, and the error of the last one.

@@ -17,7 +17,7 @@ func TestStalenessIsBounded(t *testing.T) {
 			asked, answer := make(chan uint64), make(chan error)
 			cfg := Config{
 				Model: Logistic{}, Epochs: 2, Batch: 1, Staleness: staleness, ReportEvery: math.MaxInt64,
-				Report: func(_ context.Context, steps uint64) error { asked <- steps; return <-answer },
+				Report: func(_ context.Context, at Reached) error { asked <- at.Steps; return <-answer },
 			}
 			done := make(chan error, 1)
 			go func() { _, err := Train(t.Context(), r, numbered(20, Shard{0, 1}), cfg); done <- err }()
@@ -54,12 +54,12 @@ func TestStalenessIsBounded(t *testing.T) {
 func TestReportsEndWithTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // which fails if a goroutine stays
 		cfg := Config{Model: Logistic{}, Epochs: 1, Batch: 1, Staleness: 4, ReportEvery: math.MaxInt64}
-		cfg.Report = func(context.Context, uint64) error { return errStop }
+		cfg.Report = func(context.Context, Reached) error { return errStop }
 		r := &recorder{Local: Local{newStore(t, Logistic{}, 0)}}
 		if _, err := Train(t.Context(), r, numbered(20, Shard{0, 1}), cfg); !errors.Is(err, errStop) || len(r.pushed) != 4 {
 			t.Errorf("%d mini-batches, %v", len(r.pushed), err)
 		}
-		cfg.Report = func(ctx context.Context, _ uint64) error { <-ctx.Done(); return ctx.Err() }
+		cfg.Report = func(ctx context.Context, _ Reached) error { <-ctx.Done(); return ctx.Err() }
 		if _, err := Train(t.Context(), &failing{calls: 7}, numbered(20, Shard{0, 1}), cfg); !errors.Is(err, errFailing) {
 			t.Errorf("a call fails: %v", err)
 		}

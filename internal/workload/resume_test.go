@@ -62,7 +62,12 @@ func TestResumedTrainingMatchesReference(t *testing.T) {
 					for i, src := range sources() {
 						cfg := cfg
 						cfg.First = first
-						cfg.Report = func(context.Context, uint64) error { return errors.New("a report in synchronous training") }
+						cfg.Report = func(_ context.Context, r Reached) error {
+							if !r.Ends || r.Steps == 0 {
+								return fmt.Errorf("%+v is reported in synchronous training", r)
+							}
+							return nil
+						}
 						group.Go(func() (err error) {
 							results[i], err = Train(t.Context(), client, src, cfg)
 							return err
@@ -122,11 +127,11 @@ func TestResumedWorkerGoesOn(t *testing.T) {
 		r := &recorder{Local: Local{newStore(t, Logistic{}, 0)}}
 		_, err := Train(t.Context(), r, log, Config{
 			Model: Logistic{}, Epochs: 3, Batch: 10, Seed: 1, First: first,
-			Report: func(_ context.Context, steps uint64) error {
-				if int(steps-first) != len(r.pushed) || r.flushes == 0 {
-					t.Errorf("from %d: %d steps are reported, %d taken, %d flushes", first, steps, len(r.pushed), r.flushes)
+			Report: func(_ context.Context, at Reached) error {
+				if int(at.Steps-first) != len(r.pushed) || r.flushes == 0 {
+					t.Errorf("from %d: %d steps are reported, %d taken, %d flushes", first, at.Steps, len(r.pushed), r.flushes)
 				}
-				reports = append(reports, steps)
+				reports = append(reports, at.Steps)
 				return nil
 			},
 			ReportEvery: time.Hour,
@@ -175,11 +180,11 @@ func TestReportsFollowFlushes(t *testing.T) {
 	log := synthetic(t, SyntheticConfig{Rows: 20, Fields: 2, Features: 100, Hot: 10}, Shard{})
 	r := &flushing{recorder: recorder{Local: Local{newStore(t, Logistic{}, 0)}}}
 	var reports []uint64
-	cfg := Config{Model: Logistic{}, Epochs: 1, Batch: 5, Report: func(_ context.Context, steps uint64) error {
-		if n := r.flushed.Load(); n < steps {
-			t.Errorf("%d steps are reported, %d flushed", steps, n)
+	cfg := Config{Model: Logistic{}, Epochs: 1, Batch: 5, Report: func(_ context.Context, at Reached) error {
+		if n := r.flushed.Load(); n < at.Steps {
+			t.Errorf("%d steps are reported, %d flushed", at.Steps, n)
 		}
-		reports = append(reports, steps)
+		reports = append(reports, at.Steps)
 		return nil
 	}}
 	if _, err := Train(t.Context(), r, log, cfg); err != nil || !slices.Equal(reports, []uint64{1, 2, 3, 4, 4}) {
@@ -187,7 +192,7 @@ func TestReportsFollowFlushes(t *testing.T) {
 	}
 	for n := range len(reports) {
 		calls := 0
-		cfg.Report = func(context.Context, uint64) error {
+		cfg.Report = func(context.Context, Reached) error {
 			if calls++; calls > n {
 				return errStop
 			}

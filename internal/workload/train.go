@@ -54,12 +54,12 @@ type Config struct {
 	// over them without training. A step is a barrier in synchronous training,
 	// else a mini-batch of this worker.
 	First uint64
-	// Report, if set, is called in asynchronous training with the number of steps,
-	// those of earlier runs included, all of whose gradients have been
-	// acknowledged: at the end of each epoch, about every ReportEvery, and as often
-	// as Staleness needs. It returns when they are part of the weights. Training
-	// goes on meanwhile. An error ends the training.
-	Report      func(ctx context.Context, steps uint64) error
+	// Report, if set, is told how far the training is, when the gradients of that have
+	// been acknowledged: at the end of each epoch, and in asynchronous training about
+	// every ReportEvery, and as often as Staleness needs. It returns when they are part
+	// of the weights. Within an epoch training goes on meanwhile. An error ends the
+	// training.
+	Report      func(ctx context.Context, r Reached) error
 	ReportEvery time.Duration
 	// Staleness, if not 0, bounds how many of its own mini-batches may be missing
 	// in the weights that a worker computes a mini-batch with, in asynchronous
@@ -81,6 +81,13 @@ type Progress struct {
 	Steps   uint64  `json:"steps"`    // mini-batches that this run has trained
 	Samples uint64  `json:"samples"`  // samples that this run has trained
 	LogLoss float64 `json:"log_loss"` // mean over those of this epoch, each before its update
+}
+
+// Reached is how far a worker is, over all its runs.
+type Reached struct {
+	Steps  uint64
+	Epochs int  // complete ones
+	Ends   bool // the last of these steps ends an epoch
 }
 
 // Result is the outcome of a training.
@@ -137,7 +144,7 @@ func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error
 		if cfg.First > 0 && w.step <= cfg.First { // an earlier run had this epoch
 			continue
 		}
-		if err := w.report(ctx, c); err != nil {
+		if err := w.report(ctx, c, Reached{w.step, epoch + 1, true}); err != nil {
 			return Result{}, err
 		}
 		if err := w.reports.wait(); err != nil {
@@ -194,7 +201,7 @@ func (w *worker) endStep(ctx context.Context, c Client) error {
 	step := w.step
 	w.step++
 	if w.reports.due(w.step) {
-		return w.report(ctx, c)
+		return w.report(ctx, c, Reached{w.step, w.progress.Epoch, false})
 	}
 	if !w.cfg.Sync {
 		return nil
@@ -206,14 +213,14 @@ func (w *worker) endStep(ctx context.Context, c Client) error {
 }
 
 // report begins a report of all that was pushed, when the one before has ended.
-func (w *worker) report(ctx context.Context, c Client) error {
+func (w *worker) report(ctx context.Context, c Client, r Reached) error {
 	if err := w.reports.wait(); err != nil {
 		return err
 	}
 	if err := c.Flush(ctx); err != nil {
 		return err
 	}
-	w.reports.begin(ctx, w.step)
+	w.reports.begin(ctx, r)
 	return nil
 }
 

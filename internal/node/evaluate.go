@@ -1,0 +1,135 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/ps"
+)
+
+// Evaluation is how well the weights predict held-out rows after an epoch of all
+// workers: asynchronous ones may be in the next one.
+type Evaluation struct {
+	Epoch   int     `json:"epoch"` // from 1
+	AUC     float64 `json:"auc"`
+	LogLoss float64 `json:"log_loss"`
+}
+
+// evaluator evaluates a server's weights after each epoch. What it copies of them is those
+// rows alone that the held-out data have, and training waits for no more.
+type evaluator struct {
+	model   workload.Model
+	test    *workload.Dataset // nil: there are none
+	workers []uint16
+	// progress keeps the evaluations.
+	progress *progress
+	store    *ps.Store
+	// turn runs a function in the goroutine that owns the store.
+	turn func(context.Context, func()) error
+	// done, if not nil, is told of each evaluation.
+	done func(Evaluation)
+	log  *slog.Logger
+
+	mu     sync.Mutex     // held while weights are copied, too
+	epochs map[uint16]int // that each worker is known to have completed
+	last   int            // epoch whose weights were copied
+
+	busy sync.WaitGroup
+}
+
+// start begins with what the server trains.
+func (e *evaluator) start(s *server) {
+	e.progress, e.store, e.turn = s.progress, s.store, s.loop.Do
+	for _, earlier := range s.progress.allEvaluations() {
+		e.last = max(e.last, earlier.Epoch)
+	}
+}
+
+// newEvaluator reads the held-out rows, if there are any.
+func newEvaluator(env Env) (e *evaluator, err error) {
+	c := env.Config
+	e = &evaluator{workers: c.WorkerIDs(), done: env.Evaluated, log: env.Log, epochs: map[uint16]int{}}
+	if !c.Data.HasTest() {
+		return e, nil
+	}
+	if e.model, err = Model(c.Model); err == nil {
+		e.test, err = LoadTest(c.Data)
+	}
+	return e, err
+}
+
+// reached notes how far a worker is. If it is the last to complete an epoch, the weights
+// are copied, and evaluated when it has gone on. The reports of a worker that goes on in the
+// middle of an epoch tell which one it is in.
+func (e *evaluator) reached(ctx context.Context, worker uint16, epochs int, ends bool) error {
+	if e.test == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.epochs[worker] = max(e.epochs[worker], epochs)
+	if !ends || epochs <= e.last || slices.ContainsFunc(e.workers, func(w uint16) bool { return e.epochs[w] < epochs }) {
+		return nil
+	}
+	w, err := e.copy(ctx)
+	if err != nil {
+		return err
+	}
+	e.last = epochs
+	e.busy.Go(func() { e.evaluate(w, epochs) })
+	return nil
+}
+
+// copyRows is how many rows are copied in a turn of the store's goroutine.
+const copyRows = 4096
+
+// copy returns the weights that the held-out rows need.
+func (e *evaluator) copy(ctx context.Context) (copiedRows, error) {
+	dim := e.model.Dim()
+	w := copiedRows{keys: append(slices.Clone(e.test.Keys()), workload.BiasKey), dim: dim}
+	w.rows = make([]float32, len(w.keys)*dim)
+	for first := 0; first < len(w.keys); first += copyRows {
+		end := min(first+copyRows, len(w.keys))
+		if err := e.turn(ctx, func() { e.store.Read(w.keys[first:end], w.rows[first*dim:end*dim]) }); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// evaluate evaluates copied weights.
+func (e *evaluator) evaluate(w copiedRows, epoch int) {
+	begin := time.Now()
+	m, err := workload.Evaluate(context.Background(), w, e.model, e.test)
+	if err != nil || math.IsNaN(m.LogLoss) || math.IsInf(m.LogLoss, 0) {
+		e.log.Error("the weights predict no numbers: training diverged; a lower model.learning_rate may help", "epoch", epoch)
+		return
+	}
+	r := Evaluation{epoch, m.AUC, m.LogLoss}
+	e.log.Info("evaluated", "epoch", epoch, "auc", m.AUC, "log_loss", m.LogLoss, "rows", m.Samples, "took", time.Since(begin).Round(time.Millisecond))
+	e.progress.evaluated(r)
+	if e.done != nil {
+		e.done(r)
+	}
+}
+
+// copiedRows are rows as they were; keys ascend.
+type copiedRows struct {
+	keys []uint64
+	rows []float32
+	dim  int
+}
+
+// Pull implements [workload.Puller] for keys that were copied.
+func (w copiedRows) Pull(_ context.Context, keys []uint64, dst []float32) error {
+	for i, key := range keys {
+		at, _ := slices.BinarySearch(w.keys, key)
+		copy(dst[i*w.dim:][:w.dim], w.rows[at*w.dim:])
+	}
+	return nil
+}
