@@ -18,6 +18,8 @@ type caller struct {
 	act     *actor
 	rng     *rand.Rand
 	tickets []*push // that wait
+
+	prepared []*preparedBatch
 }
 
 // push is a batch that a caller has handed over.
@@ -117,17 +119,32 @@ func (c *caller) batch(most int) (p *push, keys []uint64, grads []float32) {
 			break
 		}
 		keys = append(keys, l.keys[at])
-		for col := range l.dim {
-			grads = append(grads, l.gradientOf(p, at*l.dim+col, c.rng.IntN(2) == 0))
-		}
+		grads = c.gradients(p, grads, at)
 	}
-	p.to = len(l.grads)
-	c.life.pushes = append(c.life.pushes, p)
-	c.s.result.Pushes++
+	c.drawn(p)
 	return p, keys, grads
 }
 
+// gradients appends new gradients of a row.
+func (c *caller) gradients(p *push, grads []float32, at int) []float32 {
+	l := c.s.ledger
+	for col := range l.dim {
+		grads = append(grads, l.gradientOf(p, at*l.dim+col, c.rng.IntN(2) == 0))
+	}
+	return grads
+}
+
+// drawn notes a push that has all of its gradients.
+func (c *caller) drawn(p *push) {
+	p.to = len(c.s.ledger.grads)
+	c.life.pushes = append(c.life.pushes, p)
+	c.s.result.Pushes++
+}
+
 func (c *caller) push() bool {
+	if c.rng.IntN(2) == 0 {
+		return c.pushPrepared()
+	}
 	p, keys, grads := c.batch(c.s.plan.rows)
 	ctx := c.begin("Push")
 	ticket, err := c.life.w.Push(ctx, keys, grads)

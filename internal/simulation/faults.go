@@ -1,9 +1,6 @@
 package simulation
 
-import (
-	"github.com/libra-ina/libra/ps"
-	"github.com/libra-ina/libra/wire"
-)
+import "github.com/libra-ina/libra/wire"
 
 // fault is something wrong that a test has a life do, to see that it is found.
 type fault string
@@ -15,33 +12,49 @@ const (
 	sameEpoch        fault = "all admissions have the same epoch"
 	harvestsTwice    fault = "a harvest that comes again has another number"
 	clearsEarly      fault = "a bank is cleared although its harvest was lost"
+	staleNumbers     fault = "rows have other numbers, but the numbering is the same"
 )
 
-// faulty is a store that does something wrong to one frame in sixteen.
-type faulty struct {
-	*ps.Store
-	s *sim
-}
+// handler is the store that the life has at the time, which may do something wrong to one
+// frame in sixteen.
+type handler struct{ s *sim }
 
 // now reports whether it is time for a fault.
-func (f *faulty) now(which fault) bool {
-	return f.s.options.fault == which && f.s.ledger.applied%16 == 15
+func (h *handler) now(which fault) bool {
+	return h.s.options.fault == which && h.s.ledger.applied%16 == 15
 }
 
-func (f *faulty) Accumulate(rows wire.Rows) error {
-	if f.now(acknowledgesOnly) {
+func (h *handler) Accumulate(rows wire.Rows) error { return h.add(rows, h.s.store.Accumulate) }
+
+func (h *handler) AccumulateAt(rows wire.Rows) error {
+	if h.s.options.fault == staleNumbers {
+		rows.Numbering = h.s.store.Find(nil, nil)
+	}
+	return h.add(rows, h.s.store.AccumulateAt)
+}
+
+func (h *handler) add(rows wire.Rows, add func(wire.Rows) error) error {
+	if h.now(acknowledgesOnly) {
 		return nil
 	}
-	err := f.Store.Accumulate(rows)
-	if f.now(appliesTwice) && err == nil {
-		err = f.Store.Accumulate(rows)
+	err := add(rows)
+	if h.now(appliesTwice) && err == nil {
+		err = add(rows)
 	}
 	return err
 }
 
-func (f *faulty) Read(keys []uint64, dst []float32) {
-	f.Store.Read(keys, dst)
-	if f.now(spoilsRow) {
+func (h *handler) Read(keys []uint64, dst []float32) {
+	h.s.store.Read(keys, dst)
+	if h.now(spoilsRow) {
 		dst[len(dst)-1]++
 	}
+}
+
+func (h *handler) Find(keys []uint64, numbers []uint32) uint32 {
+	numbering := h.s.store.Find(keys, numbers)
+	if h.s.options.fault == staleNumbers {
+		return 1
+	}
+	return numbering
 }

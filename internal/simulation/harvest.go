@@ -47,7 +47,7 @@ func (s *sim) harvests(a *actor) {
 			if s.options.fault == harvestsTwice {
 				h.Number++
 			}
-			if applied, err = s.apply(a, bank, h, applied); err != nil {
+			if applied, err = s.apply(a, bank, h, applied, rng.IntN(8) == 0); err != nil {
 				if !s.over {
 					s.fail("harvest %d: %v", number, err)
 				}
@@ -73,8 +73,9 @@ func (s *sim) harvests(a *actor) {
 	}
 }
 
-// apply adds a harvest to the open step, once, and ends the step.
-func (s *sim) apply(a *actor, bank *aggregator.Bank, h ps.Harvest, before bool) (applied bool, err error) {
+// apply adds a harvest to the open step, once, and ends the step. The store may be replaced by one
+// that has its checkpoint.
+func (s *sim) apply(a *actor, bank *aggregator.Bank, h ps.Harvest, before, resume bool) (applied bool, err error) {
 	a.doing = "Server.Do"
 	called := s.ps.Do(context.Background(), func() {
 		var fresh bool
@@ -97,6 +98,9 @@ func (s *sim) apply(a *actor, bank *aggregator.Bank, h ps.Harvest, before bool) 
 			if want := s.ledger.weights[at*s.plan.dim:][:s.plan.dim]; !equal(row, want) {
 				s.fail("key %d has the weights %v, not %v", s.ledger.keys[at], row, want)
 			}
+		}
+		if resume {
+			s.resume()
 		}
 	})
 	a.yield("applied")

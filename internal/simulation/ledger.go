@@ -28,6 +28,7 @@ type ledger struct {
 	keys    []uint64 // hot ones first, by rank
 	dim     int
 	members map[*host]map[uint16]admission // by sender
+	numbers map[rowNumber]int              // rows, by the numbers that the server has told
 	asked   map[*host][]expectation        // of what was handed over last
 	applied int                            // frames
 
@@ -47,6 +48,7 @@ type gradient struct {
 	param   int // key × dim + column
 	units   int64
 	applied int
+	again   bool // the frame that had it was refused for its numbering
 }
 
 // frameID names a frame of one life of a worker.
@@ -67,6 +69,11 @@ type frame struct {
 	applied bool
 	sent    int  // by its sender
 	copied  bool // by the network
+
+	// What a frame by number holds is sent again by key, if the numbers are not valid any more.
+	numbering uint32
+	refused   bool // for its numbering, and so are all copies
+	again     bool // has what another one had
 }
 
 type admission struct {
@@ -79,6 +86,7 @@ type expectation struct {
 	frame   *frame
 	refused bool // it must be
 	quiet   bool // it may be left without an answer
+	late    bool // it may be taken for one that was applied
 }
 
 // version is a row's weights from one moment on.
@@ -97,7 +105,7 @@ func newLedger(s *sim) *ledger {
 	p := &s.plan
 	l := &ledger{
 		s: s, dim: p.dim, grads: make([]gradient, 1, 1<<15), frames: map[frameID]*frame{}, index: map[uint64]int{},
-		members: map[*host]map[uint16]admission{}, asked: map[*host][]expectation{},
+		members: map[*host]map[uint16]admission{}, numbers: map[rowNumber]int{}, asked: map[*host][]expectation{},
 	}
 	for i := range p.hot {
 		l.keys = append(l.keys, 1000+uint64(i))
@@ -139,9 +147,7 @@ func (l *ledger) leaves(from, to *host, payload []byte, copied bool) {
 		l.s.fail("%s sends a payload without a header: %v", from.name, err)
 		return
 	}
-	switch h.Type {
-	case wire.TypeHot, wire.TypeCold, wire.TypePull:
-	default:
+	if !counted(h.Type) {
 		return
 	}
 	id := frameID{to, h.Sender, h.Epoch, h.Seq}
@@ -172,6 +178,7 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 		}
 		f.grads = append(f.grads, n)
 		f.push = l.grads[n].push
+		f.again = f.again || l.grads[n].again
 		if last := len(f.push.frames) - 1; last < 0 || f.push.frames[last] != f {
 			f.push.frames = append(f.push.frames, f)
 		}
@@ -194,8 +201,8 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 				add(int(layout.Rank(lane, s.Slot(lane))), math.Float32frombits(s.Bits(lane)))
 			}
 		}
-	case wire.TypeCold:
-		rows, err := wire.ParseRows(f.payload, wire.TypeCold)
+	case wire.TypeCold, wire.TypeColdAt:
+		rows, err := wire.ParseRows(f.payload, h.Type)
 		if err != nil || rows.Dim != l.dim {
 			l.s.fail("frame %d of sender %d, of dimension %d: %v", f.id.seq, f.id.sender, rows.Dim, err)
 			return
@@ -203,7 +210,7 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 		row := make([]float32, l.dim)
 		for i := range rows.Count {
 			rows.Row(i, row)
-			at, ok := l.index[rows.Key(i)]
+			at, ok := l.rowOf(f, h.Type, rows, i)
 			for c, g := range row {
 				if ok {
 					add(at*l.dim+c, g)
@@ -241,14 +248,21 @@ func (l *ledger) handed(at *host, pkts []link.Packet) {
 		}
 		a, known := l.members[at][h.Sender]
 		e := expectation{frame: f, refused: !known || a.epoch != h.Epoch || a.from.AddrPort() != p.Src.AddrPort()}
+		if !e.refused && !f.applied && f.kind == wire.TypeColdAt && f.numbering != l.s.handler.Find(nil, nil) {
+			e.refused, e.late = true, l.outlived(f)
+			l.rename(f)
+		}
 		before := l.frames[frameID{at, h.Sender, h.Epoch, h.Seq - 1}]
 		e.quiet = h.Flags&wire.FlagQuiet != 0 && !e.refused && !f.applied &&
-			(h.Seq == wire.FirstSeq || before != nil && (before.applied || before.kind == wire.TypePull))
+			(h.Seq == wire.FirstSeq || before != nil && (before.applied || pulls(before.kind)))
 		l.asked[at] = append(l.asked[at], e)
-		if e.refused || f.applied || f.kind == wire.TypePull {
+		if e.refused || f.applied || pulls(f.kind) {
 			continue
 		}
 		f.applied = true
+		if f.kind == wire.TypeColdAt {
+			l.s.result.ByNumber++
+		}
 		l.applied++
 		for _, n := range f.grads {
 			g := &l.grads[n]
@@ -283,16 +297,24 @@ func (l *ledger) answers(at *host, pkts []link.Packet) {
 			want = wire.TypeError
 		case f.kind == wire.TypePull:
 			want = wire.TypeRows
+		case f.kind == wire.TypeFind:
+			want = wire.TypeFound
+		}
+		if e.late && h.Type == wire.TypeAck {
+			want = wire.TypeAck
 		}
 		if err != nil || h.Type != want || h.Sender != f.id.sender || h.Epoch != f.id.epoch || h.Seq != f.id.seq {
 			l.s.fail("%s answers frame %d of sender %d, epoch %d, with %v (sender %d, epoch %d, number %d), not with %v",
 				at.name, f.id.seq, f.id.sender, f.id.epoch, h.Type, h.Sender, h.Epoch, h.Seq, want)
 			return
 		}
+		if h.Type == wire.TypeFound {
+			l.found(f, pkts[i].Payload[:pkts[i].Reply])
+		}
 		for cover := wire.Cover(pkts[i].Payload, h); cover != 0; cover &= cover - 1 {
 			id := f.id
 			id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
-			if other := l.frames[id]; other != nil && other.kind != wire.TypePull && !other.applied {
+			if other := l.frames[id]; other != nil && !pulls(other.kind) && !other.applied && !l.outlived(other) {
 				l.s.fail("%s acknowledges frame %d of sender %d, epoch %d, which is not applied, with frame %d", at.name, id.seq, id.sender, id.epoch, f.id.seq)
 			}
 		}

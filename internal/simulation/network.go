@@ -167,7 +167,7 @@ const strange = 6666
 // its receiver another one before it arrives, and its sender an answer.
 func (n *network) forge(from, to *host, payload []byte, ahead uint32) {
 	h, err := wire.ParseHeader(payload)
-	if err != nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold && h.Type != wire.TypePull {
+	if err != nil || !counted(h.Type) {
 		return
 	}
 	n.count.Forged += 2

@@ -44,6 +44,8 @@ type Result struct {
 	Pushes    int           `json:"pushes"`
 	Applied   int           `json:"applied"` // frames, once each
 	Harvests  int           `json:"harvests"`
+	Renumbers int           `json:"renumbers"` // of the store's rows
+	ByNumber  int           `json:"by_number"` // frames whose rows had numbers, once each
 	Traffic   Traffic       `json:"traffic"`
 }
 
@@ -111,11 +113,8 @@ func (s *sim) setUp() (err error) {
 	if s.plane, err = transport.NewAggregatorServer(s.open(s.switched), s.model); err != nil {
 		return err
 	}
-	var handler transport.Handler = s.store
-	if s.options.fault != "" {
-		handler = &faulty{s.store, s}
-	}
-	if s.ps, err = transport.NewServer(transport.ServerConfig{Link: s.open(s.server), Job: job, Dim: p.dim, Handler: handler}); err != nil {
+	s.handler = &handler{s}
+	if s.ps, err = transport.NewServer(transport.ServerConfig{Link: s.open(s.server), Job: job, Dim: p.dim, Handler: s.handler}); err != nil {
 		return err
 	}
 	for i := range p.workers {
@@ -206,7 +205,7 @@ func (s *sim) check() {
 		if f.push != nil {
 			f.push.life.measure(f.push) // what was given up is not sent later on either
 		}
-		if f.push != nil && f.push.accepted && !f.push.failed && !f.applied && !f.push.life.crashed {
+		if f.push != nil && f.push.accepted && !f.push.failed && !f.applied && !f.renamed() && !f.push.life.crashed {
 			s.fail("frame %d of sender %d was accepted, and is neither applied nor reported", f.id.seq, f.id.sender)
 		}
 	}
@@ -231,5 +230,7 @@ func (r *Result) Add(o Result) {
 	r.Pushes += o.Pushes
 	r.Applied += o.Applied
 	r.Harvests += o.Harvests
+	r.Renumbers += o.Renumbers
+	r.ByNumber += o.ByNumber
 	r.Traffic.add(o.Traffic)
 }

@@ -54,6 +54,7 @@ type sim struct {
 	plane    *transport.AggregatorServer
 	ps       *transport.Server
 	store    *ps.Store
+	handler  *handler
 	hot      *packer.HotSet
 	workers  []*worker
 	epochs   uint16

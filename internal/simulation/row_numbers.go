@@ -1,0 +1,167 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"hash/crc32"
+	"slices"
+
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// counted reports whether frames of a type are those of workers, which the ledger follows.
+func counted(t wire.Type) bool {
+	return t == wire.TypeHot || t == wire.TypeCold || t == wire.TypeColdAt || pulls(t)
+}
+
+// pulls reports whether frames of a type ask for something and change nothing.
+func pulls(t wire.Type) bool { return t == wire.TypePull || t == wire.TypeFind }
+
+// preparedBatch is a batch whose keys a caller pushes again and again.
+type preparedBatch struct {
+	*transport.Prepared
+	keys []uint64
+}
+
+// pushPrepared pushes a prepared batch, of which it may make one more, or asks for the row
+// numbers of one.
+func (c *caller) pushPrepared() bool {
+	l := c.s.ledger
+	if c.rng.IntN(4) >= len(c.prepared) {
+		b := &preparedBatch{}
+		for range 1 + c.rng.IntN(c.s.plan.rows) {
+			b.keys = append(b.keys, l.keys[c.rng.IntN(len(l.keys))])
+		}
+		c.begin("Prepare")
+		var err error
+		b.Prepared, err = c.life.w.Prepare(b.keys)
+		if !c.returned() {
+			return false
+		}
+		if err != nil {
+			return c.life.excused("a preparation", err)
+		}
+		c.prepared = append(c.prepared, b)
+	}
+	b := c.prepared[c.rng.IntN(len(c.prepared))]
+	if c.rng.IntN(8) == 0 {
+		err := b.Locate(c.begin("Locate"))
+		if !c.returned() {
+			return false
+		}
+		return err == nil || c.life.excused("a search for row numbers", err)
+	}
+	if len(l.grads)+len(b.keys)*l.dim >= maxGrads {
+		return true
+	}
+	p := &push{life: c.life, from: len(l.grads), most: -1, queued: c.rng.IntN(3) == 0}
+	var grads []float32
+	for _, key := range b.keys {
+		grads = c.gradients(p, grads, l.index[key])
+	}
+	c.drawn(p)
+	var ticket *transport.Ticket
+	var err error
+	if p.queued {
+		c.begin("Prepared.PushLater")
+		ticket, err = b.PushLater(context.Background(), grads)
+	} else {
+		ticket, err = b.Push(c.begin("Prepared.Push"), grads)
+	}
+	if !c.returned() {
+		return false
+	}
+	if err != nil {
+		return c.life.judge(p, err)
+	}
+	p.ticket, p.accepted = ticket, true
+	c.tickets = append(c.tickets, p)
+	return true
+}
+
+// rowNumber is a number of a numbering.
+type rowNumber struct{ numbering, number uint32 }
+
+// found notes the row numbers that the server tells.
+func (l *ledger) found(f *frame, answer []byte) {
+	asked, err := wire.ParseRows(f.payload, wire.TypeFind)
+	told, failed := wire.ParseRows(answer, wire.TypeFound)
+	if err != nil || failed != nil || asked.Count != told.Count {
+		l.s.fail("row numbers answer frame %d of sender %d, which asks for others: %v, %v", f.id.seq, f.id.sender, err, failed)
+		return
+	}
+	for i := range told.Count {
+		at, n := l.index[asked.Key(i)], rowNumber{told.Numbering, told.Number(i)}
+		if n.number == 0 {
+			continue
+		}
+		if other, ok := l.numbers[n]; ok && other != at {
+			l.s.fail("keys %d and %d have the same row number %d", l.keys[other], l.keys[at], n.number)
+		}
+		l.numbers[n] = at
+	}
+}
+
+// rowOf returns the row of a COLD or COLD_AT frame.
+func (l *ledger) rowOf(f *frame, t wire.Type, rows wire.Rows, i int) (at int, ok bool) {
+	if t == wire.TypeCold {
+		at, ok = l.index[rows.Key(i)]
+		return at, ok
+	}
+	f.numbering = rows.Numbering
+	if at, ok = l.numbers[rowNumber{rows.Numbering, rows.Number(i)}]; !ok {
+		l.s.fail("frame %d of sender %d names row %d, of which the server has told nothing", f.id.seq, f.id.sender, rows.Number(i))
+	}
+	return at, ok
+}
+
+// rename notes that a frame is refused because of its numbering: what it holds comes again.
+func (l *ledger) rename(f *frame) {
+	f.refused = true
+	for _, n := range f.grads {
+		l.grads[n].again = true
+	}
+}
+
+// outlived reports whether a frame that was refused for its numbering has been followed by the one
+// that takes its place in the receiver's filter: it has long been answered, and covers
+// tell of it all the same.
+func (l *ledger) outlived(f *frame) bool {
+	id := f.id
+	id.seq += 2 * wire.DefaultWindow
+	return f.refused && l.frames[id] != nil
+}
+
+// renamed reports whether what a frame held was applied by others, because it was refused for
+// its numbering.
+func (f *frame) renamed() bool {
+	return f.refused && !slices.ContainsFunc(f.grads, func(n int) bool { return f.push.life.of.s.ledger.grads[n].applied == 0 })
+}
+
+// resume replaces the store by one that begins with its checkpoint, as a server does that is
+// started again. Its rows come in another order. The open step is empty.
+func (s *sim) resume() {
+	var file bytes.Buffer
+	err := s.store.WriteCheckpoint(&file, nil)
+	if err == nil {
+		s.store, _, err = ps.ReadCheckpoint(bytes.NewReader(backwards(file.Bytes(), s.plan.dim)), s.store.Config())
+	}
+	if err != nil {
+		s.fail("a checkpoint of the store: %v", err)
+	}
+	s.result.Renumbers++
+}
+
+// backwards turns the rows of a checkpoint around: see docs/checkpoint.md.
+func backwards(file []byte, dim int) []byte {
+	const head = 72
+	n := 8 + 4*dim
+	out := slices.Clone(file[:head])
+	for at := len(file) - 4 - n; at >= head; at -= n {
+		out = append(out, file[at:][:n]...)
+	}
+	return binary.LittleEndian.AppendUint32(out, crc32.Checksum(out, crc32.MakeTable(crc32.Castagnoli)))
+}
