@@ -18,13 +18,14 @@ ONLY     ?=
 FIRST    ?= 1
 SEEDS    ?= 1000
 
-.PHONY: help build figures demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench man setup clean
+.PHONY: help build figures demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench man deb setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 build: ## build bin/libra
 	$(GO) build -o $(BIN)/libra ./cmd/libra
+	@if [ -n "$$SUDO_UID" ]; then chown "$$SUDO_UID:$$SUDO_GID" $(BIN) $(BIN)/libra; fi # sudo make demo leaves nothing of root's
 
 demo: build ## train the demo cluster: four workers, one switch, one parameter server
 	$(BIN)/libra demo $(ARGS)
@@ -94,6 +95,9 @@ figures: build ## measure again, half an hour or so, and write the tables of REA
 
 man: build ## write a manual page for each command to out/man
 	$(BIN)/libra reference man --out out/man
+
+deb: ## make a Debian package in out
+	scripts/deb.sh out
 
 setup: ## install what tests and code generation need (Debian; root)
 	scripts/setup.sh

@@ -138,6 +138,17 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+func TestVersionIsTheTag(t *testing.T) {
+	for module, want := range map[string]string{
+		"v1.2.3": "1.2.3", "v1.2.3-rc1": "1.2.3-rc1", "(devel)": version, "": version,
+		"v0.1.1-0.20261122160506-41c3a8fabcde": version, "v1.2.3+dirty": version,
+	} {
+		if got := releaseOf(module); got != want {
+			t.Errorf("%q: %s, want %s", module, got, want)
+		}
+	}
+}
+
 // Both ways to ask for the version tell it; groups of commands explain themselves.
 func TestVersionFlag(t *testing.T) {
 	text, _, _ := inProcess(t, "version")

@@ -36,7 +36,7 @@ func newReference() *cobra.Command {
 			}
 			root := newRoot()
 			root.DisableAutoGenTag = true // which has the day
-			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Libra " + version, Manual: "Libra"}, folder)
+			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Libra " + release(), Manual: "Libra"}, folder)
 		},
 	}
 	man.Flags().StringVar(&folder, "out", "", "`folder` for the pages")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 
@@ -14,6 +15,25 @@ import (
 // version is the release that this source belongs to; CHANGELOG.md has the
 // same number.
 const version = "0.1.0"
+
+// release returns the version that the program was built from: that of the tag, if Go
+// noted one (in a clone at a tag, and with 'go install ...@v1.2.3'), and version otherwise.
+func release() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return releaseOf(info.Main.Version)
+	}
+	return version
+}
+
+// tagged is the form of versions that are tags, and no other commits.
+var tagged = regexp.MustCompile(`^v(\d+\.\d+\.\d+(-rc\.?\d+)?)$`)
+
+func releaseOf(module string) string {
+	if tag := tagged.FindStringSubmatch(module); tag != nil {
+		return tag[1]
+	}
+	return version
+}
 
 // VersionInfo is the JSON object of 'libra version'.
 type VersionInfo struct {
@@ -31,7 +51,7 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := VersionInfo{version, wire.Version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, revision()}
+			v := VersionInfo{release(), wire.Version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, revision()}
 			out := cmd.OutOrStdout()
 			if asJSON {
 				return report.WriteJSON(out, v)
@@ -47,9 +67,9 @@ func newVersion() *cobra.Command {
 // fullVersion is the version with the commit, if it is known.
 func fullVersion() string {
 	if r := revision(); r != "" {
-		return version + ", commit " + r
+		return release() + ", commit " + r
 	}
-	return version
+	return release()
 }
 
 // revision returns the commit that the binary was built from, if it is known.
