@@ -31,6 +31,7 @@ type simpleSwitch struct {
 	groups    map[uint16][]copyTo
 
 	reads, writes int // of one register in one pass, since the last call of accessed
+	passes        int // of the last frame
 
 	parserError, checksumError, packetLength, ingressPort, egressSpec, egressPort, egressRid, group place
 }

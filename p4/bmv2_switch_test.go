@@ -22,8 +22,8 @@ const mostPasses = 100
 // bmv2, a frame that is resubmitted comes before all others.
 func (p *simpleSwitch) process(port uint16, data []byte) []output {
 	f := p.ingress(port, data, nil)
-	for passes := 1; f.again != 0; passes++ {
-		if passes == mostPasses {
+	for p.passes = 1; f.again != 0; p.passes++ {
+		if p.passes == mostPasses {
 			return nil
 		}
 		f = p.ingress(port, data, f)

@@ -79,6 +79,14 @@ func strip(t *testing.T, device []byte) []byte {
 	return b.Bytes()
 }
 
+// The v1model top passes the compiler's front end without a warning.
+func TestV1modelCompiles(t *testing.T) {
+	needP4c(t, "p4test")
+	if out, err := exec.Command("p4test", "program/libra_v1model.p4").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Fatalf("p4test: %v\n%s", err, out)
+	}
+}
+
 // What is compiled is what comes out of the compiler.
 func TestCompiledIsCurrent(t *testing.T) {
 	needP4c(t, "p4c-bm2-ss")

@@ -35,7 +35,8 @@ type fake struct {
 	lose    int // number of packets of the control plane that are lost
 	behind  int // how many of them wait for those that come after them
 	queue   []*rt.PacketOut
-	fail    codes.Code // of the next write
+	fail    codes.Code // of a write
+	spared  int        // writes before the one that fails
 }
 
 // startFake serves a fake on a Unix socket.
@@ -227,7 +228,9 @@ func (f *fake) Write(_ context.Context, r *rt.WriteRequest) (*rt.WriteResponse, 
 		return nil, err
 	}
 	f.writes++
-	if f.fail != codes.OK {
+	if f.spared > 0 {
+		f.spared--
+	} else if f.fail != codes.OK {
 		code := f.fail
 		f.fail = codes.OK
 		return nil, refusals([]error{refusal(code, "as the test wants")})

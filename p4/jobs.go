@@ -35,7 +35,7 @@ func (p *Plane) AddJob(cfg aggregator.JobConfig) error {
 	if err := p.noJob(cfg.ID); err != nil {
 		return err
 	}
-	j := &job{JobConfig: cfg, rows: (cfg.Slots + wire.Lanes - 1) / wire.Lanes, senders: make(map[uint16]*admission)}
+	j := &job{JobConfig: cfg, rows: (cfg.Slots + wire.Lanes - 1) / wire.Lanes, senders: make(map[uint16]*admission), participants: make(map[uint16]bool)}
 	first, ok := p.rowPool.take(j.rows)
 	if !ok {
 		return fmt.Errorf("job %d: %w: %d slots take %d rows of the switch's registers, %d of %d are free, not all in one piece perhaps",
@@ -151,6 +151,11 @@ func (p *Plane) removeJob(id uint16) error {
 			return err
 		}
 	}
+	for sender := range j.participants { // whose admission has failed
+		if err := p.removeParticipant(j, sender); err != nil {
+			return err
+		}
+	}
 	p.rowPool.give(j.first)
 	delete(p.jobs, id)
 	return nil
@@ -186,6 +191,7 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 	a := &admission{index: index, keys: senderKeys(id, s)}
 	a.began, err = p.count("counters of a sender", senderEvents(index), senderApplied(index))
 	if err == nil && j.Workers != 0 {
+		j.participants[s.ID] = true // if this fails, the entry may be there
 		err = p.client.put("admit", j.participant(s.ID))
 	}
 	if err == nil {
@@ -246,13 +252,23 @@ func (p *Plane) removeSender(j *job, sender uint16) error {
 	if err := p.client.remove("withdraw", entry{table: tableSenders, keys: a.keys}); err != nil {
 		return fmt.Errorf("job %d: sender %d: %w", j.ID, sender, err)
 	}
-	if j.Workers != 0 {
-		if err := p.client.remove("withdraw", entry{table: tableParticipants, keys: j.participant(sender).keys}); err != nil {
-			return fmt.Errorf("job %d: sender %d: %w", j.ID, sender, err)
-		}
+	if err := p.removeParticipant(j, sender); err != nil {
+		return err
 	}
 	p.senders.give(a.index)
 	delete(j.senders, sender)
+	return nil
+}
+
+// removeParticipant takes a sender's place in the rounds out of the switch, if it has one.
+func (p *Plane) removeParticipant(j *job, sender uint16) error {
+	if !j.participants[sender] {
+		return nil
+	}
+	if err := p.client.remove("withdraw", entry{table: tableParticipants, keys: j.participant(sender).keys}); err != nil {
+		return fmt.Errorf("job %d: sender %d: %w", j.ID, sender, err)
+	}
+	delete(j.participants, sender)
 	return nil
 }
 

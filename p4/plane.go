@@ -72,15 +72,16 @@ var _ aggregator.Plane = (*Plane)(nil)
 // job is what the plane knows of a job.
 type job struct {
 	aggregator.JobConfig
-	first   int // row
-	rows    int // of the lanes that have most
-	senders map[uint16]*admission
-	places  int  // of rounds that were given to senders
-	bank    int  // that frames add to
-	swapped bool // the other bank is frozen
-	frozen  *aggregator.Bank
-	began   counts    // of jobCells, at AddJob
-	cleared [2]counts // of the banks, when they were cleared last
+	first        int // row
+	rows         int // of the lanes that have most
+	senders      map[uint16]*admission
+	places       int             // in the rounds that were given to senders
+	participants map[uint16]bool // senders with an entry in table participants
+	bank         int             // that frames add to
+	swapped      bool            // the other bank is frozen
+	frozen       *aggregator.Bank
+	began        counts    // of jobCells, at AddJob
+	cleared      [2]counts // of the banks, when they were cleared last
 }
 
 // admission is what the plane knows of an admission.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/conformance"
 	"github.com/libra-ina/libra/wire"
@@ -75,5 +77,34 @@ func TestRoundsHaveNoHarvest(t *testing.T) {
 	s.ID = 0
 	if err := d.AddSender(5, s); !errors.Is(err, aggregator.ErrTooManySenders) {
 		t.Errorf("in the place of a sender that has left: %v", err)
+	}
+}
+
+// A sender whose admission has failed half-way leaves nothing in the switch behind its job.
+func TestFailedAdmissionLeavesNoPlace(t *testing.T) {
+	d := openSimulated(t, nil)
+	job := aggregator.JobConfig{ID: 5, Mode: aggregator.Sync, Workers: 2, Slots: 22}
+	if err := d.AddJob(job); err != nil {
+		t.Fatal(err)
+	}
+	d.fake.mu.Lock()
+	d.fake.fail, d.fake.spared = codes.Unavailable, 1 // the entry in table participants
+	d.fake.mu.Unlock()
+	if err := d.AddSender(job.ID, conformance.Sender(0)); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("error %v", err)
+	}
+	if err := d.AddSender(job.ID, conformance.Sender(1)); err != nil {
+		t.Error(err)
+	}
+	if err := d.RemoveJob(job.ID); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"LibraIngress.participation.participants", "LibraIngress.check.admission.senders"} {
+		d.fake.mu.Lock()
+		table := d.fake.program.tables[name]
+		d.fake.mu.Unlock()
+		if table == nil || len(table.entries) != 0 {
+			t.Errorf("table %s: %v", name, table)
+		}
 	}
 }

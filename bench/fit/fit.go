@@ -78,6 +78,9 @@ func Run() (*Report, error) {
 		return nil, err
 	}
 	v1model, tna := sizes("v1model (bmv2)", wide), sizes("TNA (Tofino 1)", narrow)
+	// A frame of lut arithmetic is resubmitted for each lane, to clear the row of the next
+	// round, and for the answer.
+	v1model.Recirculations = wire.Lanes + 2
 
 	memories := make(map[string]memory)
 	for _, o := range narrow {
@@ -207,7 +210,7 @@ func (r *Report) Print(out *report.Printer) {
 		row("hash units (the paper's: of 32)", "derived", func(p Program) any { return some(p.Hash) }),
 		row(fmt.Sprintf("TCAM blocks of %d", stages*tcamOfStage), "derived", func(p Program) any { return some(p.TCAM) }),
 		row(fmt.Sprintf("header vector, bits of %d", phvBits), "derived", func(p Program) any { return some(p.PHV) }),
-		row("recirculations, at most", "by construction", func(p Program) any { return p.Recirculations }),
+		row("recirculations or resubmissions, at most", "by construction", func(p Program) any { return p.Recirculations }),
 	})
 	out.Table("Stages of the program for TNA, by dependency",
 		[]string{"stage", "steps", "logical tables of 16", "stateful ALUs of 4", "SRAM blocks of 80", "TCAM blocks of 24"},

@@ -46,7 +46,7 @@ func TestProgramFitsTofino(t *testing.T) {
 	if r.Left.PHV < 0 || r.Left.SRAM < 0 || r.Left.SALUs != 25 {
 		t.Errorf("left: %+v", r.Left)
 	}
-	if v1 := r.Programs[1]; v1.Registers != 25 || v1.RegisterBytes != (22*128+2048+96)*kilobyte+3584 || v1.Cells != 42_016 {
+	if v1 := r.Programs[1]; v1.Registers != 25 || v1.RegisterBytes != (22*128+2048+96)*kilobyte+3584 || v1.Cells != 42_016 || v1.Recirculations != 24 {
 		t.Errorf("v1model: %+v", v1)
 	}
 }

@@ -1,5 +1,5 @@
 // What the pipeline knows of a frame beside its headers. KEPT is the architecture's
-// word for what stays from one pass of a frame to the next, MORE what only it knows.
+// word for what stays from one pass of a frame to the next, PRIVATE what only it knows.
 
 // An architecture may lack some of these.
 @noWarn("unused") const bit<2> ARITHMETIC_EXACT = 0;
@@ -86,7 +86,7 @@ struct state_t {
     KEPT bit<2> step;
     KEPT bit<22> todo;  // lanes that are not added yet
     bit<1> again;       // another pass follows
-    MORE
+    PRIVATE
     EACH_LANE(LANE)
 }
 

@@ -1,7 +1,7 @@
 // What TNA has beside the headers on the wire. A frame takes one pass.
 
 #define KEPT
-#define MORE
+#define PRIVATE
 
 // One lane of a frame on its way to its register.
 struct lane_t {

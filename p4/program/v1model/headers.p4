@@ -56,7 +56,7 @@ struct headers_t {
 }
 
 // What is known of a frame beside state_t.
-#define MORE \
+#define PRIVATE \
     KEPT bit<9> from;   /* port: bmv2 has none for a frame that is resubmitted */ \
     bit<32> size;       /* of the frame of the answer */ \
     bit<64> place;      /* of the sender, one bit */ \

@@ -1,7 +1,7 @@
 // What workers do together: the rounds of sync mode, and the scale that they agree on
-// (docs/wire.md, Rounds and Scale). A round takes three passes: the first adds the last
-// contribution, the second clears the row of the bank of the next round, and the third
-// begins that round, and answers all. So no frame is added to a row that is cleared later.
+// (docs/wire.md, Rounds and Scale). The frame that completes a round takes two more passes
+// when it is added: one clears the row of the bank of the next round, and one begins that
+// round, and answers all. So no frame is added to a row that is cleared later.
 
 // Participation judges what frames of such jobs have to be beside all others, and takes
 // reports of scales.
