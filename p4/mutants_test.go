@@ -84,8 +84,9 @@ var mutants = map[string]struct {
 		if op != "assign" || !has(params[:1], "_job_base") || !has(params[1:], "runtime_data") {
 			return op, params
 		}
+		base := map[string]any{"type": "local", "value": params[1].(map[string]any)["value"]} // a parameter, in an expression
 		inBank := map[string]any{"type": "expression", "value": map[string]any{
-			"op": "&", "left": params[1], "right": map[string]any{"type": "hexstr", "value": "0x1fff"},
+			"op": "&", "left": base, "right": map[string]any{"type": "hexstr", "value": "0x1fff"},
 		}}
 		return op, []any{params[0], map[string]any{"type": "expression", "value": inBank}}
 	}},
