@@ -210,5 +210,6 @@ type Result struct {
 	FaultsReordered  uint64 `json:"faults_reordered"`
 }
 
-// startLimit is how long a process may take to become ready.
-const startLimit = 60 * time.Second
+// startLimit is how long a process may take to become ready. A server of a job with lut
+// arithmetic on a P4 switch waits until the switch has its tables.
+const startLimit = 3 * time.Minute
