@@ -181,8 +181,13 @@ func round(weights []float32) []float32 {
 	return weights
 }
 
-// TestKilledAgent kills an agent while every call of two clients is under way. Each call fails and names it.
+// TestKilledAgent kills an agent while every call of a client is under way. Each call fails and names it.
 func TestKilledAgent(t *testing.T) {
+	outlive(t, func(b *bed) *exec.Cmd { return b.real(t, address, "outlive") })
+}
+
+// outlive kills the agent of a client that is under way.
+func outlive(t *testing.T, client func(*bed) *exec.Cmd) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -198,14 +203,14 @@ func TestKilledAgent(t *testing.T) {
 	begin(t, agent, "ready")
 
 	b := &bed{socket: socket}
-	client := b.real(t, address, "outlive")
-	rest := begin(t, client, "under way")
+	cmd := client(b)
+	rest := begin(t, cmd, "under way")
 	_ = agent.Process.Kill()
 	_ = agent.Wait()
 	if !rest.Scan() || rest.Text() != "told" {
 		t.Errorf("the client has printed %q", rest.Text())
 	}
-	if err := client.Wait(); err != nil {
+	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,5 +1,7 @@
 /* The life of a session after its handshake: fork, end, close. */
 #define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +11,8 @@
 #include <unistd.h>
 
 #include "internal.h"
+
+#define PART_MS 10000 /* for which libra_close waits for an agent that does not run */
 
 int64_t now_ns(int clock)
 {
@@ -168,9 +172,27 @@ int libra_shutdown(struct libra_session *s)
 		return code;
 	pthread_mutex_lock(&s->lock);
 	session_end(s, LIBRA_CLOSED, libra_code_text(LIBRA_CLOSED));
-	shutdown(s->socket, SHUT_RDWR); /* also wakes the thread that polls */
+	/* Nothing comes any more, which wakes the thread that polls. Without one, libra_close can still see the agent's end. */
+	shutdown(s->socket, s->sleeping ? SHUT_RDWR : SHUT_WR);
 	pthread_mutex_unlock(&s->lock);
 	return LIBRA_OK;
+}
+
+/*
+ * part waits until the agent has noticed the end of the session. Then it has room for another one, which matters
+ * where the number of clients or parties is limited.
+ */
+static void part(struct libra_session *s)
+{
+	int64_t end = now_ns(CLOCK_MONOTONIC) + PART_MS * (int64_t)1000000, left;
+	char byte;
+
+	shutdown(s->socket, SHUT_WR);
+	while ((left = end - now_ns(CLOCK_MONOTONIC)) > 0) {
+		struct pollfd p = {.fd = s->socket, .events = POLLIN};
+		if (poll(&p, 1, (int)(left / 1000000)) > 0 && recv(s->socket, &byte, 1, MSG_DONTWAIT) <= 0 && errno != EINTR)
+			return;
+	}
 }
 
 int libra_close(struct libra_session *s)
@@ -185,6 +207,7 @@ int libra_close(struct libra_session *s)
 	int code = libra_flush(s, NULL);
 	if (code == LIBRA_CLOSED) /* as the program wished */
 		code = LIBRA_OK;
+	part(s);
 	session_free(s);
 	return code;
 }

@@ -1,0 +1,55 @@
+"""Push gradients to Libra, and pull rows, from Python.
+
+A host runs one Libra agent. A :class:`Session` reaches it through shared memory::
+
+    import libra
+
+    with libra.Session("clicks") as session:
+        rows = session.pull(keys)               # float32[n, dim]
+        session.push(keys, gradients)           # returns when the arrays are free again
+        session.flush()                         # all pushes are acknowledged
+
+Everything that fails raises :class:`Error` or a class of it, with the text of the C library. The
+package needs NumPy and ``libra.so.1``; nothing is compiled.
+"""
+
+from ._errors import (
+    AgentClosed,
+    AgentDied,
+    AgentNotFound,
+    Error,
+    Forked,
+    JobEnded,
+    NotAllowed,
+    NotFinite,
+    OutOfRange,
+    PartyGone,
+    Refused,
+    SessionClosed,
+    TooLarge,
+)
+from ._library import LibraryNotFound, version
+from ._session import Batch, Info, Session, Statistics, Ticket
+
+__all__ = [
+    "AgentClosed",
+    "AgentDied",
+    "AgentNotFound",
+    "Batch",
+    "Error",
+    "Forked",
+    "Info",
+    "JobEnded",
+    "LibraryNotFound",
+    "NotAllowed",
+    "NotFinite",
+    "OutOfRange",
+    "PartyGone",
+    "Refused",
+    "Session",
+    "SessionClosed",
+    "Statistics",
+    "Ticket",
+    "TooLarge",
+    "version",
+]

@@ -1,0 +1,119 @@
+"""Exceptions, made of the library's codes and texts."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from ._library import library
+
+
+class Error(Exception):
+    """A call of Libra has failed. ``str()`` tells what was wrong, where, and what to do."""
+
+    #: Number of the code, as in libra.h.
+    code: int = 0
+    #: Its name, such as ``"NO_JOB"``.
+    name: str = ""
+    #: Index of the gradient that is not finite or out of range, counted from 0 over all rows.
+    index: Optional[int] = None
+    #: The key that the failure is about, if that is known.
+    key: Optional[int] = None
+    #: Who refused: ``"aggregator"``, ``"server"`` or None.
+    peer: Optional[str] = None
+    #: The wire's code of the refusal.
+    refusal: int = 0
+    #: Frames of a failed push that were applied, that were not, and of which it is unknown.
+    acknowledged: int = 0
+    refused: int = 0
+    unknown: int = 0
+
+
+class AgentNotFound(Error, ConnectionError):
+    """No agent listens at the socket, or it may not be opened."""
+
+
+class AgentDied(Error, ConnectionError):
+    """The agent's process has ended without a word."""
+
+
+class AgentClosed(Error, ConnectionError):
+    """The agent was stopped."""
+
+
+class JobEnded(Error, ConnectionError):
+    """The agent's part in the job has ended."""
+
+
+class NotAllowed(Error, PermissionError):
+    """This user may not use the job."""
+
+
+class Forked(Error, RuntimeError):
+    """The session belongs to the parent of this process: open another one after the fork."""
+
+
+class SessionClosed(Error, ValueError):
+    """The session was closed."""
+
+
+class NotFinite(Error, ValueError):
+    """A gradient is NaN or infinite: ``index`` and ``key`` tell which."""
+
+
+class OutOfRange(Error, ValueError):
+    """A gradient is out of the range of the job's arithmetic: ``index`` and ``key`` tell which."""
+
+
+class TooLarge(Error, ValueError):
+    """A request cannot fit the session's buffers."""
+
+
+class Refused(Error):
+    """The aggregator or the parameter server refused a frame."""
+
+
+class PartyGone(Error):
+    """Another party of the barrier has ended."""
+
+
+_classes = {
+    5: NotAllowed,
+    11: JobEnded,
+    32: NotFinite,
+    33: OutOfRange,
+    36: Refused,
+    38: PartyGone,
+    64: AgentClosed,
+    256: AgentNotFound,
+    257: AgentDied,
+    258: Forked,
+    262: TooLarge,
+    265: SessionClosed,
+}
+
+
+def error(code: int) -> Error:
+    """The exception for the last failure of this thread."""
+    c = library().last_error().contents  # type: ignore[attr-defined]
+    e = _classes.get(code, Error)(c.text.decode("utf-8", "replace"))
+    e.code = code
+    e.name = library().code_name(code).decode()  # type: ignore[attr-defined]
+    if code in (32, 33):
+        e.index = c.index
+    if c.key_known:
+        e.key = c.key
+    e.peer = {1: "aggregator", 2: "server"}.get(c.peer)
+    e.refusal, e.acknowledged, e.refused, e.unknown = c.refusal, c.acknowledged, c.refused, c.unknown
+    return e
+
+
+def check(code: int) -> None:
+    """Raises what a code stands for, unless it is 0."""
+    if code:
+        raise error(code)
+
+
+def closed() -> SessionClosed:
+    e = SessionClosed("the session is closed")
+    e.code, e.name = 265, "CLOSED"
+    return e

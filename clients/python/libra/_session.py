@@ -1,0 +1,500 @@
+"""Sessions, tickets and prepared batches."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import time
+import warnings
+import weakref
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from ._errors import AgentClosed, AgentDied, Error, SessionClosed, TooLarge, check, closed, error
+from ._library import STATISTICS, TIMEOUT, CBatch, COptions, CStatistics, library
+
+Keys = Union[npt.ArrayLike, "Batch"]
+
+# How long one call into C waits, in milliseconds. Between two of them Python handles signals, so that
+# Ctrl-C interrupts.
+_SLICE = 100
+
+_MODES = ("combine", "fetchadd", "sync")
+_ARITHMETICS = ("exact", "lut", "fixed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Info:
+    """The job, and what the agent granted the session."""
+
+    dim: int  #: floats of a row
+    mode: str  #: "combine", "fetchadd" or "sync"
+    arithmetic: str  #: "exact", "lut" or "fixed"
+    exponent: int  #: one unit of an exact or fixed sum is 2**exponent
+    hot_rows: int  #: rows in the hot set
+    hot_set: bytes  #: its SHA-256
+    job: int  #: number of the job on the wire
+    client: int  #: number of this client in the agent's logs
+    agent_pid: int  #: in the agent's own PID namespace
+    entries: int  #: requests that may be on their way
+    buffer_bytes: int  #: for requests on their way and :meth:`Session.empty`
+    prepared_bytes: int  #: that prepared batches may be charged together
+    instance: int  #: random number of this run of the agent
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """Counters of a session; those that begin with ``job_`` are of the job on this host."""
+
+    pushes_accepted: int
+    pushes_acknowledged: int
+    pushes_failed: int
+    keys_pushed: int
+    pulls: int
+    keys_pulled: int
+    bytes_read: int
+    prepared_bytes: int
+    wakes_of_agent: int
+    wakes_of_client: int
+    job_frames_sent: int
+    job_frames_repeated: int
+    job_aggregator_rtt_ns: int
+    job_server_rtt_ns: int
+
+
+class _Handle:
+    """A session of the C library. Arrays in its memory hold it, so the memory outlives them."""
+
+    def __init__(self, options: COptions) -> None:
+        self.lib: Any = library()
+        self.pointer = ctypes.c_void_p()
+        check(self.lib.open(ctypes.byref(self.pointer), ctypes.byref(options)))
+        self.low, self.high = 1 << 64, 0  # addresses of arrays in the session's memory
+        self.open = True
+
+    def alloc(self, nbytes: int) -> int:
+        address = self.lib.alloc(self.pointer, nbytes)
+        if not address:
+            raise error(self.lib.last_error().contents.code)
+        self.low, self.high = min(self.low, address), max(self.high, address + nbytes)
+        return int(address)
+
+    def free(self, address: int) -> None:
+        self.lib.free(self.pointer, address)
+
+    def __del__(self) -> None:
+        if getattr(self, "pointer", None):
+            self.lib.shutdown(self.pointer)
+            self.lib.close(self.pointer)
+
+
+class Ticket:
+    """A request on its way. :meth:`wait` returns its result. Used by one thread at a time."""
+
+    def __init__(self, session: Session, number: int, kept: Tuple[Any, ...], result: Callable[[], Any]) -> None:
+        self._session: Optional[Session] = session
+        self._number = number
+        self._kept = kept  # arrays that the agent may use
+        self._result = result
+        self._outcome: Tuple[Any, Optional[Error]] = (None, None)
+
+    def wait(self, timeout: Optional[float] = None) -> Any:
+        """Returns the result: the rows of a pull, the sums of a push with sums, else None.
+
+        Raises the failure of the request, or TimeoutError after ``timeout`` seconds, after which it can be
+        called again. The result can be asked for more than once.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while self._session is not None:
+            left = _SLICE if end is None else min(_SLICE, max(0, int((end - time.monotonic()) * 1000)))
+            if not self._look(left) and end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"the request is not complete after {timeout} s")
+        result, failure = self._outcome
+        if failure is not None:
+            raise failure
+        return result
+
+    def done(self) -> bool:
+        """True if the request is complete. Does not wait."""
+        return self._session is None or self._look(0)
+
+    def accepted(self) -> bool:
+        """True if the agent has read keys and gradients, so that arrays of :meth:`Session.empty` may change."""
+        return self._session is None or bool(self._session._c("accepted", self._number))
+
+    def _look(self, timeout_ms: int) -> bool:
+        session = self._session
+        assert session is not None
+        try:
+            code = session._c("wait", self._number, timeout_ms)
+        except SessionClosed as e:
+            self._finish(None, e)
+            return True
+        if code == TIMEOUT:
+            return False
+        if code:
+            self._finish(None, error(code))
+        else:
+            self._finish(self._result(), None)
+        return True
+
+    def _finish(self, result: Any, failure: Optional[Error]) -> None:
+        self._outcome = (result, failure)
+        self._session, self._kept, self._result = None, (), lambda: None
+
+    def __del__(self) -> None:
+        # The agent may still use its arrays: the session waits for it in place of the program.
+        session = getattr(self, "_session", None)
+        if session is not None and session._handle is not None:
+            session._abandoned.append((self._number, self._kept))
+
+
+class Batch:
+    """Keys that the agent has looked up and kept. Use it in place of keys; leave its ``with`` to release it."""
+
+    def __init__(self, session: Session, c: CBatch) -> None:
+        self._session: Optional[Session] = session
+        self._c = c
+
+    def __len__(self) -> int:
+        return int(self._c.n)
+
+    def release(self) -> None:
+        """Has the agent forget the keys. Requests on their way go on."""
+        session, self._session = self._session, None
+        if session is not None and session._handle is not None:
+            session._submit("release", ctypes.byref(self._c), None)
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, kind: Any, failure: Any, trace: Any) -> None:
+        try:
+            self.release()
+        except Error:
+            if failure is None:
+                raise
+
+
+class Session:
+    """A session with the agent of this host, for one job.
+
+    ``job`` is the name of the job in the agent's configuration, ``socket`` the path of the agent's socket (by default
+    ``$LIBRA_AGENT`` or ``/run/libra/agent.sock``), ``client`` the name of this program in the agent's
+    statistics. ``dim`` and ``hot_set`` (a SHA-256, 32 bytes) are refused unless they are the job's. ``parties`` is the number
+    of this host's sessions that meet at :meth:`barrier`. ``entries`` and ``buffer_bytes`` bound the requests on
+    their way (256, 8 MiB). ``spin_us`` is how long a wait looks for the answer before it sleeps.
+
+    Any number of threads may use a session. After a fork it belongs to the parent alone: in the child its methods raise
+    :class:`Forked`, and arrays of :meth:`empty` must not be touched.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        *,
+        socket: Union[str, "os.PathLike[str]", None] = None,
+        client: str = "",
+        dim: int = 0,
+        parties: int = 0,
+        hot_set: Optional[bytes] = None,
+        entries: int = 0,
+        buffer_bytes: int = 0,
+        spin_us: int = 0,
+    ) -> None:
+        self._handle: Optional[_Handle] = None
+        self._abandoned: List[Tuple[int, Tuple[Any, ...]]] = []
+        if hot_set is not None and len(hot_set) != 32:
+            raise ValueError(f"hot_set has {len(hot_set)} bytes, a SHA-256 has 32")
+        for name, value in (("dim", dim), ("parties", parties), ("entries", entries), ("buffer_bytes", buffer_bytes), ("spin_us", spin_us)):
+            if not 0 <= value < 1 << (64 if name == "buffer_bytes" else 32):
+                raise ValueError(f"{name} is {value}")
+        options = COptions(
+            size=ctypes.sizeof(COptions),
+            socket=None if socket is None else os.fsencode(socket),
+            job=job.encode(),
+            client=client.encode(),
+            hot_set=hot_set,
+            buffer_bytes=buffer_bytes,
+            entries=entries,
+            dim=dim,
+            parties=parties,
+            spin_us=spin_us,
+            room_ms=_SLICE,
+        )
+        self._handle = _Handle(options)
+        c = self._c("info").contents
+        self._info = Info(
+            dim=c.dim,
+            mode=_MODES[c.mode] if c.mode < len(_MODES) else str(c.mode),
+            arithmetic=_ARITHMETICS[c.arithmetic] if c.arithmetic < len(_ARITHMETICS) else str(c.arithmetic),
+            exponent=c.exponent,
+            hot_rows=c.hot_rows,
+            hot_set=bytes(c.hot_set),
+            job=c.job,
+            client=c.client,
+            agent_pid=c.agent_pid,
+            entries=c.entries,
+            buffer_bytes=c.buffer_bytes,
+            prepared_bytes=c.prepared_bytes,
+            instance=c.instance,
+        )
+
+    @property
+    def info(self) -> Info:
+        """The job, and what the agent granted."""
+        return self._info
+
+    @property
+    def dim(self) -> int:
+        """Floats of a row."""
+        return self._info.dim
+
+    # Requests
+
+    def push(self, keys: Keys, gradients: npt.ArrayLike) -> None:
+        """Adds gradients, float32[n, dim], to the rows of keys.
+
+        Returns when the gradients are in the session's memory: the arrays are free again, unless they are from
+        :meth:`empty`. :meth:`flush` waits for the acknowledgements and raises what has failed.
+        """
+        keys, n = self._keys(keys)
+        values = self._rows(gradients, n, "gradients")
+        if self._shared(keys) or self._shared(values):
+            self._push(keys, values, n)  # dropped: the session keeps the arrays until the agent has answered
+        else:
+            self._call("push", keys, values, n=n)
+
+    def push_later(self, keys: Keys, gradients: npt.ArrayLike) -> Ticket:
+        """Like :meth:`push`, and returns a ticket, whose ``wait`` waits for the acknowledgement of this push."""
+        keys, n = self._keys(keys)
+        return self._push(keys, self._rows(gradients, n, "gradients"), n)
+
+    def _push(self, keys: Any, values: np.ndarray, n: int) -> Ticket:
+        return self._ticket("push", (keys, values), n)
+
+    def push_sums(self, keys: Keys, gradients: npt.ArrayLike, out: Optional[np.ndarray] = None) -> np.ndarray:
+        """Pushes in a job in mode fetchadd, and returns the sums of hot rows after the addition.
+
+        Rows of cold keys are zeros, or what ``out`` held before.
+        """
+        keys, n = self._keys(keys)
+        values = self._rows(gradients, n, "gradients")
+        sums = np.zeros((n, self.dim), np.float32) if out is None else self._out(out, n)
+        return self._ticket("push_sums", (keys, values, sums), n, lambda: sums).wait()
+
+    def pull(self, keys: Keys, out: Optional[np.ndarray] = None) -> np.ndarray:
+        """Returns the rows of keys, float32[n, dim], in ``out`` if that is given.
+
+        Sees the pushes that a :meth:`flush` or :meth:`barrier` of before has waited for.
+        """
+        return self.pull_later(keys, out).wait()
+
+    def pull_later(self, keys: Keys, out: Optional[np.ndarray] = None) -> Ticket:
+        """Begins a pull, whose ticket's ``wait`` returns the rows."""
+        keys, n = self._keys(keys)
+        rows = np.empty((n, self.dim), np.float32) if out is None else self._out(out, n)
+        return self._ticket("pull", (keys, rows), n, lambda: rows)
+
+    def prepare(self, keys: npt.ArrayLike) -> Batch:
+        """Has the agent look up keys once, for many pushes and pulls that name the batch in their place."""
+        array, n = self._keys(keys)
+        if isinstance(array, Batch):
+            raise TypeError("keys is a Batch already")
+        c = CBatch()
+        number = ctypes.c_uint64()
+        self._submit("prepare", array.ctypes.data, n, ctypes.byref(c), ctypes.byref(number))
+        return Ticket(self, number.value, (array, c), lambda: Batch(self, c)).wait()
+
+    def flush(self) -> None:
+        """Waits until all pushes of before are acknowledged. Raises the failure of the first that failed since the last flush."""
+        self._ticket("flush", ()).wait()
+
+    def barrier(self) -> None:
+        """Ends a step: waits for the other parties of this host, for all pushes of all of them, and for the job's other hosts."""
+        self._ticket("barrier", ()).wait()
+
+    def statistics(self) -> Statistics:
+        """Counters of the session and of the job on this host."""
+        c = CStatistics()
+        number = ctypes.c_uint64()
+        self._submit("statistics", ctypes.byref(c), ctypes.byref(number))
+        return Ticket(self, number.value, (c,), lambda: Statistics(*(getattr(c, name) for name in STATISTICS))).wait()
+
+    # Memory
+
+    def empty(self, shape: Union[int, Sequence[int]], dtype: npt.DTypeLike = np.float32) -> np.ndarray:
+        """An array in the session's memory, which requests use without a copy. What it holds is arbitrary.
+
+        Its room is taken from the session's ``buffer_bytes``, and comes back when the last array that views
+        it is gone.
+        """
+        dtype = np.dtype(dtype)
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        count = 1
+        for n in shape:
+            count *= n
+        handle = self._open()
+        self._reap()
+        nbytes = max(1, count * dtype.itemsize)
+        while True:
+            try:
+                address = handle.alloc(nbytes)
+                break
+            except TooLarge:
+                if not self._await_abandoned():
+                    raise
+        memory = (ctypes.c_char * nbytes).from_address(address)
+        weakref.finalize(memory, handle.free, address)
+        return np.frombuffer(memory, dtype, count).reshape(shape)
+
+    # Event loops
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when requests may be complete: then call :meth:`process`, and ask tickets."""
+        fd = self._c("fd")
+        if fd < 0:
+            raise error(library().last_error().contents.code)
+        return int(fd)
+
+    def process(self) -> None:
+        """Takes what the agent has answered, without waiting. Raises why the session has ended, if it has."""
+        check(self._c("process"))
+
+    # The end
+
+    def close(self) -> None:
+        """Waits until all pushes are acknowledged, and ends the session. Raises like :meth:`flush`."""
+        if self._handle is None:
+            return
+        try:
+            self.flush()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Ends the session at once. Pushes that the agent has not read yet are lost."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            # Arrays that are still there hold the handle, and with it the memory.
+            handle.lib.shutdown(handle.pointer)
+            self._abandoned.clear()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: Any, failure: Any, trace: Any) -> None:
+        if failure is None:
+            self.close()
+            return
+        if not isinstance(failure, Exception):  # Ctrl-C does not wait
+            self.abandon()
+            return
+        try:  # what was pushed before the exception counts
+            self.close()
+        except Error as e:
+            if not isinstance(e, (AgentDied, AgentClosed)):
+                warnings.warn(f"libra: {e}", stacklevel=2)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            warnings.warn(f"{self!r} was not closed: pushes may be lost", ResourceWarning, source=self)
+            self.abandon()
+
+    def __repr__(self) -> str:
+        if getattr(self, "_handle", None) is None:
+            return "<libra.Session, closed>"
+        return f"<libra.Session, job {self._info.job}, dim {self.dim}, client {self._info.client}>"
+
+    # Common parts
+
+    def _open(self) -> _Handle:
+        if self._handle is None:
+            raise closed()
+        return self._handle
+
+    def _c(self, function: str, *arguments: Any) -> Any:
+        handle = self._open()  # held, so that another thread's close does not free it during the call
+        return getattr(handle.lib, function)(handle.pointer, *arguments)
+
+    def _shared(self, array: Any) -> bool:
+        handle = self._open()
+        return isinstance(array, np.ndarray) and handle.low <= array.ctypes.data < handle.high
+
+    def _keys(self, keys: Keys) -> Tuple[Any, int]:
+        if isinstance(keys, Batch):
+            if keys._session is not self:
+                raise ValueError("the batch was released, or belongs to another session")
+            return keys, len(keys)
+        array = np.asarray(keys)
+        if array.ndim != 1:
+            raise ValueError(f"keys has shape {array.shape}, one dimension is wanted")
+        if array.dtype.kind == "i":
+            if array.size and array.min() < 0:
+                raise ValueError(f"keys has {array.min()}: keys are 0 to 2**64 - 1")
+        elif array.dtype.kind != "u" and array.size:
+            raise TypeError(f"keys has type {array.dtype}, integers are wanted")
+        return np.ascontiguousarray(array, np.uint64), array.size
+
+    def _rows(self, values: npt.ArrayLike, n: int, name: str) -> np.ndarray:
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiu":
+            raise TypeError(f"{name} has type {array.dtype}, float32 is wanted")
+        if array.shape != (n, self.dim) and not (self.dim == 1 and array.shape == (n,)):
+            raise ValueError(f"{name} has shape {array.shape}, ({n}, {self.dim}) is wanted")
+        with np.errstate(over="ignore"):  # an infinity is refused with its key
+            return np.ascontiguousarray(array, np.float32)
+
+    def _out(self, out: np.ndarray, n: int) -> np.ndarray:
+        if self._rows(out, n, "out") is not out or not out.flags.writeable:
+            raise ValueError("out is not a contiguous, writeable array of float32")
+        return out
+
+    def _reap(self) -> None:
+        """Takes abandoned tickets that are complete. Failures of pushes are told at the next flush."""
+        for _ in range(len(self._abandoned)):
+            try:
+                number, kept = self._abandoned.pop(0)
+            except IndexError:  # another thread's
+                return
+            if self._c("wait", number, 0) == TIMEOUT:
+                self._abandoned.append((number, kept))
+
+    def _await_abandoned(self) -> bool:
+        """Waits for the oldest abandoned ticket, whose arrays then give their room back. False if there is none."""
+        try:
+            number, _kept = self._abandoned.pop(0)
+        except IndexError:
+            return False
+        while self._c("wait", number, _SLICE) == TIMEOUT:
+            pass
+        return True
+
+    def _submit(self, function: str, *arguments: Any) -> None:
+        """Submits a request, and waits for room as long as it takes, or until a signal's handler raises."""
+        if self._abandoned:
+            self._reap()
+        while True:
+            code = self._c(function, *arguments)
+            if code != TIMEOUT:
+                break
+        check(code)
+
+    def _call(self, name: str, keys: Any, *arrays: np.ndarray, n: int, number: Optional[ctypes.c_uint64] = None) -> None:
+        ticket = None if number is None else ctypes.byref(number)
+        pointers = [a.ctypes.data for a in arrays]
+        if isinstance(keys, Batch):
+            self._submit(name + "_batch", ctypes.byref(keys._c), *pointers, ticket)
+        else:
+            self._submit(name, keys.ctypes.data, *pointers, n, ticket)
+
+    def _ticket(self, name: str, kept: Tuple[Any, ...], n: int = 0, result: Callable[[], Any] = lambda: None) -> Ticket:
+        number = ctypes.c_uint64()
+        if kept:
+            self._call(name, kept[0], *kept[1:], n=n, number=number)
+        else:
+            self._submit(name, ctypes.byref(number))
+        return Ticket(self, number.value, kept, result)
