@@ -105,12 +105,19 @@ func TestAFXDPAnsweredFramesReturn(t *testing.T) {
 	}
 }
 
-// A packet cannot be answered after the link's end.
+// A listener is told to look when something has come. A packet cannot be answered after
+// the link's end.
 func TestAFXDPAnswersAfterClose(t *testing.T) {
 	_, l := linkWithFrames(t, 1)
+	seen := listen(t, l, 1<<20)
 	pkts := make([]Packet, 1)
 	if n, err := l.Receive(pkts); n != 1 || err != nil {
 		t.Fatal(n, err)
+	}
+	select {
+	case <-seen.More():
+	default:
+		t.Error("the listener is not told to look")
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

@@ -93,10 +93,7 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 
 // checkLocal makes sure that the kernel answers ARP for our address.
 func checkLocal(ifi *net.Interface, ip netip.Addr) error {
-	addrs, err := ifi.Addrs()
-	if err != nil {
-		return err
-	}
+	addrs, err := ifi.Addrs() // none with an error
 	var have []netip.Addr
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok {
@@ -106,7 +103,7 @@ func checkLocal(ifi *net.Interface, ip netip.Addr) error {
 		}
 	}
 	if !slices.Contains(have, ip) {
-		return fmt.Errorf("%w: AFXDPConfig.Local: %v is not an address of %s, which has %v", ErrConfig, ip, ifi.Name, have)
+		return errors.Join(err, fmt.Errorf("%w: AFXDPConfig.Local: %v is not an address of %s, which has %v", ErrConfig, ip, ifi.Name, have))
 	}
 	return nil
 }
