@@ -59,6 +59,26 @@ func TestBuildHotSet(t *testing.T) {
 		t.Errorf("a sketch of 40 keys finds %d rows, the bias among them: %v", small.Len(), ok)
 	}
 
+	// Twenty rows are enough of a sample, nineteen are not.
+	for rows, seen := 250, map[uint64]bool{}; !seen[enoughRows]; rows++ {
+		few := openRows(t, rows)
+		hot, sampled, err := sampleHotSet(few, HotSetOptions{Rate: defaultRate, Dim: 4, Rows: 50})
+		if err != nil || sampled > enoughRows {
+			t.Fatalf("%d of %d rows, %v", sampled, rows, err)
+		}
+		if sampled < enoughRows-1 || seen[sampled] {
+			continue
+		}
+		seen[sampled] = true
+		rate := 1.0
+		if sampled == 20 {
+			rate = hot.Meta().Rate
+		}
+		if hot, err := BuildHotSet(few, HotSetOptions{Dim: 4, Rows: 50}); err != nil || hot.Meta().Rate != rate {
+			t.Errorf("of %d rows, of which %d are in a sample: %+v, %v; want rate %g", rows, sampled, hot.Meta(), err, rate)
+		}
+	}
+
 	// Few rows are looked at all.
 	if few, err := BuildHotSet(openRows(t, 10), HotSetOptions{Dim: 4, Rows: 50}); err != nil || few.Meta().Rows != 10 || few.Meta().Rate != 1 {
 		t.Errorf("of 10 rows: %v", err)

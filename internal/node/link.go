@@ -17,16 +17,20 @@ func openLink(env Env, h cluster.Host, faulty bool) (link.Link, error) {
 	if err != nil || !faulty || !c.Faults.Any() {
 		return l, err
 	}
-	f := link.Faults{Drop: c.Faults.Loss, Duplicate: c.Faults.Duplicate, Reorder: c.Faults.Reorder, Seed: c.Faults.Seed}
-	// Every worker has its own faults, and the same ones in every run.
-	for _, b := range h.Address.AsSlice() {
-		f.Seed = f.Seed*31 + uint64(b)
-	}
+	f := link.Faults{Drop: c.Faults.Loss, Duplicate: c.Faults.Duplicate, Reorder: c.Faults.Reorder, Seed: faultSeed(c.Faults.Seed, h.Address)}
 	wrapped, err := link.WithFaults(l, f)
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return wrapped, nil
+}
+
+// faultSeed gives every worker faults of its own, the same ones in every run.
+func faultSeed(seed uint64, worker netip.Addr) uint64 {
+	for _, b := range worker.AsSlice() {
+		seed = seed*31 + uint64(b)
+	}
+	return seed
 }
 
 func openBackend(env Env, h cluster.Host) (link.Link, error) {

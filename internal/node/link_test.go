@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -76,6 +77,16 @@ func TestFaultsOfWorkers(t *testing.T) {
 	for range 2 { // the first leaves no socket open
 		if _, err := openLink(Env{Config: c}, first, true); err == nil || strings.Contains(err.Error(), "in use") {
 			t.Errorf("a probability of 2: %v", err)
+		}
+	}
+}
+
+// The faults of an earlier run can be had again: their seed is made of the configured one
+// and of the address as it always was.
+func TestFaultSeed(t *testing.T) {
+	for worker, want := range map[string]uint64{"10.0.0.1": 3_068_474, "10.0.0.2": 3_068_475, "10.1.0.1": 3_069_435} {
+		if got := faultSeed(3, netip.MustParseAddr(worker)); got != want {
+			t.Errorf("%s has seed %d, want %d", worker, got, want)
 		}
 	}
 }

@@ -47,7 +47,10 @@ func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 		if err != nil {
 			return plane{}, errors.Join(err, a.Close())
 		}
-		closeAll = func() error { return errors.Join(restore(), a.Close()) }
+		closeAll = func() error {
+			err := restore()
+			return errors.Join(err, a.Close())
+		}
 		what += ", threaded NAPI"
 	}
 	follower, err := followBridge(c.Switch.Interfaces, a, log)

@@ -26,7 +26,8 @@ func openModelPlane(env Env) (plane, error) {
 	}
 	server, err := transport.NewAggregatorServer(l, model)
 	if err != nil {
-		return plane{}, errors.Join(err, l.Close(), model.Close())
+		err = errors.Join(err, l.Close())
+		return plane{}, errors.Join(err, model.Close())
 	}
 	failed := make(chan error, 1)
 	go func() {
@@ -38,5 +39,6 @@ func openModelPlane(env Env) (plane, error) {
 
 // Close stops the socket before the model, which its goroutine uses.
 func (p *modelPlane) Close() error {
-	return errors.Join(p.server.Close(), p.Model.Close())
+	err := p.server.Close()
+	return errors.Join(err, p.Model.Close())
 }

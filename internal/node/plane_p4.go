@@ -45,9 +45,7 @@ func openP4Plane(c *cluster.Config, log *slog.Logger) (plane, error) {
 	return plane{
 		Plane: a, failed: a.Failed(), what: fmt.Sprintf("%s, at %s", what, s.Runtime),
 		slots: a.Slots(), senders: a.Senders(),
-		jobMemory: func(n int) uint64 { // whole rows
-			return 2 * 8 * wire.Lanes * uint64((n+wire.Lanes-1)/wire.Lanes)
-		},
+		jobMemory: p4JobMemory,
 	}, nil
 }
 
@@ -60,4 +58,9 @@ func tenths(log *slog.Logger) func(done, total int) {
 			log.Info("loading the tables of lut arithmetic into the switch", "entries", done, "of", total)
 		}
 	}
+}
+
+// p4JobMemory is what two banks of a job take, in bytes: whole rows of lanes.
+func p4JobMemory(slots int) uint64 {
+	return 2 * 8 * wire.Lanes * uint64((slots+wire.Lanes-1)/wire.Lanes)
 }

@@ -138,7 +138,8 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	var saving sync.WaitGroup
 	defer func() {
 		cancel(nil)
-		err = errors.Join(err, s.loop.Close(), s.endCapture())
+		err = errors.Join(err, s.loop.Close())
+		err = errors.Join(err, s.endCapture())
 		saving.Wait()
 		err = errors.Join(err, s.saveAtEnd())
 	}()
@@ -368,7 +369,8 @@ func (s *server) startLoop(dim int) error {
 		Link: link, Job: c.Job.ID, Dim: dim, Handler: s.store,
 	})
 	if err != nil {
-		return errors.Join(err, link.Close(), s.endCapture())
+		err = errors.Join(err, link.Close())
+		return errors.Join(err, s.endCapture())
 	}
 	return nil
 }

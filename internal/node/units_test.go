@@ -40,3 +40,12 @@ func TestHarvestsInUnits(t *testing.T) {
 		t.Errorf("a sum beyond the store's range: %v", err)
 	}
 }
+
+// A job's memory on a P4 switch is that of whole rows of 22 sums, twice.
+func TestP4JobMemory(t *testing.T) {
+	for slots, want := range map[int]uint64{1: 352, 22: 352, 23: 704, 44: 704, 1000: 46 * 352} {
+		if got := p4JobMemory(slots); got != want {
+			t.Errorf("%d slots take %d bytes, want %d", slots, got, want)
+		}
+	}
+}
