@@ -63,3 +63,28 @@ func TestAFXDPReservesItsPort(t *testing.T) {
 		}
 	})
 }
+
+// The reservation is of the address's family.
+func TestReservesIPv6Port(t *testing.T) {
+	var at netip.AddrPort
+	fd := -1
+	for range 20 { // another process may take the port in between
+		free, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback})
+		if err != nil {
+			t.Skip(err)
+		}
+		at = free.LocalAddr().(*net.UDPAddr).AddrPort()
+		if err := free.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if fd, err = reservePort(at, 1); err == nil {
+			break
+		} else if !errors.Is(err, ErrConfig) {
+			t.Fatal(err)
+		}
+	}
+	defer syscall.Close(fd)
+	if c, err := net.ListenUDP("udp6", net.UDPAddrFromAddrPort(at)); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("binding %v beside its reservation: %v, %v", at, c, err)
+	}
+}
