@@ -31,7 +31,7 @@ import (
 var children = map[string]func() int{"push": pushUntilKilled, "nobody": pushUnprivileged, "agent": serveUntilKilled}
 
 // child is the command that has the test binary be one of children.
-func child(t *testing.T, what, socket string, arg int) *exec.Cmd {
+func child(t testing.TB, what, socket string, arg int) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "LIBRA_AGENT_CHILD="+what, "LIBRA_AGENT_SOCKET="+socket, "LIBRA_AGENT_ARG="+strconv.Itoa(arg))
@@ -256,10 +256,9 @@ func serveUntilKilled() int {
 	return fail(a.Serve(ctx))
 }
 
-// The agent is killed. The call that waits and all later ones fail, with an error that
-// names it; another agent takes over the socket.
-func TestAgentIsKilled(t *testing.T) {
-	socket := filepath.Join(shortDir(t), "agent.sock")
+// startAgent starts a process with an agent and its job.
+func startAgent(t testing.TB, socket string) *exec.Cmd {
+	t.Helper()
 	cmd := child(t, "agent", socket, 0)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -272,6 +271,14 @@ func TestAgentIsKilled(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("the agent says %q, %v", line, err)
 	}
+	return cmd
+}
+
+// The agent is killed. The call that waits and all later ones fail, with an error that
+// names it; another agent takes over the socket.
+func TestAgentIsKilled(t *testing.T) {
+	socket := filepath.Join(shortDir(t), "agent.sock")
+	cmd := startAgent(t, socket)
 	c, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: jobName, Parties: 2})
 	if err != nil {
 		t.Fatal(err)
