@@ -90,6 +90,7 @@ parameters take half of the updates.`,
 	f := cmd.Flags()
 	f.StringVar(&o.Data, "data", "", "training `file` in libfm or libsvm format, plain or gzip (default: synthetic rows)")
 	f.StringVar(&o.Test, "test", "", "`file` of held-out rows (default with --data: the training rows)")
+	f.IntVar(&o.Window, "window", 0, "rows that a worker holds in memory, for data that is larger than that (default: all of its rows)")
 	f.IntVar(&o.Rows, "rows", 0, "rows of the synthetic log (default 1800000: one to two minutes of training)")
 	f.StringVar(&o.Model, "model", o.Model, "fm (factorisation machine) or lr (logistic regression)")
 	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers")

@@ -33,6 +33,7 @@ func (c *Config) Agreement() map[string]string {
 		"model.batch":               strconv.Itoa(m.Batch),
 		"model.epochs":              strconv.Itoa(m.Epochs),
 		"model.seed":                strconv.FormatUint(m.Seed, 10),
+		"data.window":               strconv.Itoa(c.Data.Window), // the order of rows depends on it
 	}
 	if s := c.Data.Synthetic; s != nil {
 		a[DataField] = s.fingerprint()

@@ -214,6 +214,8 @@ type Data struct {
 	// server evaluates the weights after each epoch.
 	Test      string     `yaml:"test,omitempty"`
 	Synthetic *Synthetic `yaml:"synthetic,omitempty"`
+	// Window is workload.Config.Window of each worker; 0 means all its rows.
+	Window int `yaml:"window,omitempty"`
 }
 
 // HasTest reports whether there are held-out rows.

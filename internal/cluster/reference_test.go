@@ -205,6 +205,7 @@ func TestReferenceHasRanges(t *testing.T) {
 		"model.epochs":              {"0", "-1"},
 		"data.train":                {`""`, "a; data.synthetic.rows: 10"},
 		"data.test":                 {`a; data.train: ""; data.synthetic.rows: 10`},
+		"data.window":               {"-1"},
 		"data.synthetic.test":       {`-1; data.train: ""`},
 		"data.synthetic.rows":       {`-1; data.train: ""`, `0; data.train: ""`},
 		"data.synthetic.first":      {`-1; data.train: ""`},

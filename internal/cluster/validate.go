@@ -307,6 +307,9 @@ func positive(v *mistakes, field string, x float64) {
 
 func (c *Config) checkData(v *mistakes) {
 	s := c.Data.Synthetic
+	if c.Data.Window < 0 {
+		v.add("data.window: %d is negative; 0 holds all rows in memory", c.Data.Window)
+	}
 	switch {
 	case c.Data.Train == "" && s == nil:
 		v.add("data: either train (a file) or synthetic is required")

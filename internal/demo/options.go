@@ -23,6 +23,8 @@ type Options struct {
 	// Data and Test are libfm or libsvm files; without Data the click log is
 	// synthetic. Data without Test is judged by its own rows.
 	Data, Test string
+	// Window is the number of rows that a worker holds in memory; 0 means all.
+	Window int
 	// Rows of the synthetic log; 0 means as many as train for a minute or two.
 	Rows int
 	// Model is "fm" or "lr".
@@ -101,6 +103,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--factors %d: model lr has none, so leave it out", o.Factors)
 	case o.Factors < 0 || o.Factors > workload.MaxFactors:
 		return fmt.Errorf("--factors %d: from 1 to %d are possible", o.Factors, workload.MaxFactors)
+	case o.Window < 0:
+		return fmt.Errorf("--window %d: at least 1 is required", o.Window)
 	case o.HotRows < 0:
 		return fmt.Errorf("--hot-rows %d: at least 1 is required", o.HotRows)
 	case o.Optimizer != ps.Adagrad.String() && o.Optimizer != ps.SGD.String():

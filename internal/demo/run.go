@@ -146,7 +146,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 			InitialAccumulator: float64(r.Optimizer.InitialAccumulator),
 			InitScale:          float64(r.Scale),
 		},
-		Data:   cluster.Data{Train: o.Data},
+		Data:   cluster.Data{Train: o.Data, Window: o.Window},
 		Faults: o.Faults,
 	}
 	if o.Faults.Any() {

@@ -78,6 +78,32 @@ func TestResumedEpochEqualsTwoEpochs(t *testing.T) {
 	}
 }
 
+// Workers that hold a window of their rows in memory train what the reference does, bit for
+// bit, also from the middle on.
+func TestWindowsOfRows(t *testing.T) {
+	c := newCluster(t, 2)
+	all := hash(reference(t, c))
+	c.Data.Window, c.Model.Epochs = 70, 2
+	want := hash(reference(t, c))
+	startSwitch(t, c)
+	out := train(t.Context(), t, c, hooks{step: func(id uint16, p workload.Progress, _, endServer func()) {
+		if id == 1 && p.Steps == 15 {
+			endServer()
+		}
+	}})
+	if out.serverErr == nil {
+		t.Fatal("the server was not interrupted")
+	}
+	other := *c
+	other.Data.Window = 60
+	if _, err := RunServer(t.Context(), Env{Config: &other, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "data.window was 70 and is 60") {
+		t.Errorf("another window: %v", err)
+	}
+	if got := mustTrain(t, c).server.WeightsSHA256; got != want || got == all {
+		t.Errorf("weights %s, the reference's %s", got, want)
+	}
+}
+
 // However a synchronous run ends in the middle, the next one goes on from the last
 // step that was committed, with the weights of a run that never ended.
 func TestInterruptedRunGoesOn(t *testing.T) {

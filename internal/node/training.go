@@ -49,6 +49,7 @@ func TrainConfig(c *cluster.Config) (workload.Config, error) {
 		Batch:  c.Model.Batch,
 		Sync:   c.Job.Sync,
 		Seed:   c.Model.Seed,
+		Window: c.Data.Window,
 	}, nil
 }
 

@@ -114,7 +114,7 @@ func (f *File) Next(s *Sample) error {
 		line, err := f.readLine()
 		if errors.Is(err, io.EOF) {
 			if f.rows == 0 {
-				return fmt.Errorf("%w: %s", ErrEmpty, f.name)
+				return fmt.Errorf("%w: %s: give one with a row a line, as in 1 3:1 7:0.5", ErrEmpty, f.name)
 			}
 			return io.EOF
 		}
