@@ -362,7 +362,7 @@ func (c *clusterLife) ends(p *process) {
 	case p.role != theServer:
 		if p.err == nil && !p.dead.Load() {
 			c.accounts.finished(p)
-			if p.serving < c.serving {
+			if p.serving < c.serving || c.procs[theServer] == nil {
 				again() // the server that it trained with is gone
 				return
 			}

@@ -56,6 +56,9 @@ func (h *hearing) answers(p *link.Packet, f func(of *heard, seq uint32)) {
 	if head.Type != wire.TypeAck {
 		return
 	}
+	if _, err := wire.ParseAck(p.Payload, head); err != nil {
+		return
+	}
 	for cover := wire.Cover(p.Payload, head); cover != 0; cover &= cover - 1 {
 		news(head.Seq + wire.CoverAhead - uint32(bits.TrailingZeros64(cover)))
 	}
