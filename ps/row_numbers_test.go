@@ -120,7 +120,8 @@ func TestNumbersThatAreNone(t *testing.T) {
 		"range":      {with(func(r wire.Rows) { r.SetRow(1, []float32{1 << 20, 1}) }, 1, 2), wire.Refusal{Code: wire.CodeOverflow, Index: 2}},
 		"sum":        {with(func(r wire.Rows) { r.SetRow(0, []float32{130000, 1}); r.SetRow(1, []float32{130000, 1}) }, 2, 2), wire.Refusal{Code: wire.CodeOverflow, Index: 2}},
 	} {
-		if err := s.AccumulateAt(c.rows); err != c.want {
+		var got wire.Refusal
+		if err := s.AccumulateAt(c.rows); !errors.As(err, &got) || got != c.want {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 		if diff := cmp.Diff(before, pending(s)); diff != "" {

@@ -23,7 +23,7 @@ type ackLink struct {
 }
 
 func newAckLink() *ackLink {
-	l := &ackLink{acks: slab(linkBuffers, wire.MaxPayload), src: make([]wire.Endpoint, linkBuffers)}
+	l := &ackLink{acks: slab(linkBuffers), src: make([]wire.Endpoint, linkBuffers)}
 	l.memLink = *newMemNet().open("10.0.0.3:19522")
 	return l
 }

@@ -16,8 +16,9 @@ import (
 // worker's two flows, the batch that is being packed, and as much again.
 const linkBuffers = 4 * wire.DefaultWindow
 
-// slab returns n slices of the same size on one piece of memory.
-func slab(n, size int) [][]byte {
+// slab returns n payloads on one piece of memory.
+func slab(n int) [][]byte {
+	const size = wire.MaxPayload
 	mem := make([]byte, n*size)
 	s := make([][]byte, n)
 	for i := range s {
@@ -61,7 +62,7 @@ func (n *memNet) open(addr string) *memLink {
 	at := netip.MustParseAddrPort(addr)
 	l := &memLink{
 		net: n, local: wire.Endpoint{IP: at.Addr(), Port: at.Port()},
-		bufs: slab(linkBuffers, wire.MaxPayload), wake: make(chan struct{}, 1),
+		bufs: slab(linkBuffers), wake: make(chan struct{}, 1),
 		taken: make([]bool, linkBuffers),
 	}
 	for i := range l.bufs {
@@ -139,7 +140,7 @@ func (l *memLink) deliver(payload []byte, to wire.Endpoint) {
 		return
 	}
 	if len(n.free) == 0 {
-		n.free = slab(rxBatch, wire.MaxPayload)
+		n.free = slab(rxBatch)
 	}
 	mem := n.free[len(n.free)-1]
 	n.free = n.free[:len(n.free)-1]

@@ -22,7 +22,7 @@ type roundLink struct {
 }
 
 func newRoundLink() *roundLink {
-	return &roundLink{ackLink: *newAckLink(), results: slab(rxBatch, wire.MaxPayload), rounds: map[uint16]uint32{}}
+	return &roundLink{ackLink: *newAckLink(), results: slab(rxBatch), rounds: map[uint16]uint32{}}
 }
 
 func (l *roundLink) Send(frames []link.Frame) (int, error) {
