@@ -296,7 +296,7 @@ func (r *Report) Charts() (charts []harness.Chart) {
 				return harness.Part{Height: res.NsUser}, harness.Part{Height: res.NsKernel}
 			})
 		if test == RequestResponse {
-			chart("latency", "median (dark) and 99th percentile (light) of the round-trip time", "µs",
+			chart("latency", "round-trip time, median (dark) and 99th percentile (light)", "µs",
 				func(res Result) (dark, light harness.Part) {
 					return harness.Part{Height: *res.P50ns / 1e3}, harness.Part{Height: (*res.P99ns - *res.P50ns) / 1e3}
 				})

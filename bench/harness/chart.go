@@ -1,23 +1,29 @@
 package harness
 
 import (
+	"bytes"
 	"fmt"
 	"image/color"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/dustin/go-humanize"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // Dimensions of a chart.
 const (
 	chartWidth  = 20 * vg.Centimeter
 	chartHeight = 12 * vg.Centimeter
+	chartMargin = 0.3 * vg.Centimeter
 )
 
 // Chart is a picture of results. Its series share one pair of axes.
@@ -161,11 +167,7 @@ func WriteCharts(dir string, charts []Chart) (paths []string, err error) {
 			continue
 		}
 		path := filepath.Join(dir, c.Name+".svg")
-		p, err := c.draw()
-		if err == nil {
-			err = p.Save(chartWidth, chartHeight, path)
-		}
-		if err != nil {
+		if err := c.write(path); err != nil {
 			return paths, fmt.Errorf("draw %s: %w", path, err)
 		}
 		paths = append(paths, path)
@@ -173,14 +175,53 @@ func WriteCharts(dir string, charts []Chart) (paths []string, err error) {
 	return paths, nil
 }
 
+// fonts are what a viewer may take. It seldom has the font that texts are measured in; the
+// next two have the same widths.
+const fonts = "font-family:Liberation Sans,Arial,Helvetica,sans-serif;"
+
+// wider is how much wider than measured a text may be in another font.
+const wider = 1.3
+
+// write draws a chart into a file.
+func (c *Chart) write(path string) error {
+	p, err := c.draw()
+	if err != nil {
+		return err
+	}
+	picture := vgsvg.New(chartWidth, chartHeight)
+	canvas := draw.Crop(draw.New(picture), chartMargin, -chartMargin, chartMargin, -chartMargin)
+	if c.Legend == TopRight || c.Legend == BottomRight {
+		area := p.DataCanvas(canvas)
+		p.Legend.XOffs = max(0, area.Max.X-area.Min.X-c.legendWidth(p))
+	}
+	p.Draw(canvas)
+	var svg bytes.Buffer
+	if _, err := picture.WriteTo(&svg); err != nil {
+		return err
+	}
+	return os.WriteFile(path, bytes.ReplaceAll(svg.Bytes(), []byte("font-family:Liberation Sans;"), []byte(fonts)), 0o644)
+}
+
+// legendWidth returns the room that a legend takes in any font.
+func (c *Chart) legendWidth(p *plot.Plot) vg.Length {
+	var width vg.Length
+	for _, s := range c.Series {
+		width = max(width, p.Legend.TextStyle.Width(s.Name))
+	}
+	return p.Legend.ThumbnailWidth + wider*width + vg.Points(4)
+}
+
 func (c *Chart) draw() (*plot.Plot, error) {
 	p := plot.New()
+	for _, style := range []*text.Style{&p.Title.TextStyle, &p.Legend.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
+		style.Font.Variant = "Sans"
+	}
 	p.BackgroundColor = color.White
 	p.Title.Text = c.Title
 	p.Legend.TextStyle.Font.Size = vg.Points(9)
 	p.Legend.Padding = vg.Points(1)
 	p.Legend.Top = c.Legend == TopLeft || c.Legend == TopRight
-	p.Legend.Left = c.Legend == TopLeft || c.Legend == BottomLeft
+	p.Legend.Left = true // names after their marks, where they have room; see write
 	if !c.Y.Log {
 		p.Y.Min = 0
 	}
@@ -201,8 +242,23 @@ func (c *Chart) draw() (*plot.Plot, error) {
 	return p, nil
 }
 
+// plainTicks are the usual ones, with numbers as people write them.
+type plainTicks struct{ plot.DefaultTicks }
+
+// Ticks implements [plot.Ticker].
+func (t plainTicks) Ticks(least, most float64) []plot.Tick {
+	ticks := t.DefaultTicks.Ticks(least, most)
+	for i := range ticks {
+		if ticks[i].Label != "" {
+			ticks[i].Label = humanize.Commaf(math.Round(ticks[i].Value*1e6) / 1e6)
+		}
+	}
+	return ticks
+}
+
 func (a *Axis) apply(to *plot.Axis) {
 	to.Label.Text = a.Label
+	to.Tick.Marker = plainTicks{}
 	if a.Log {
 		to.Scale, to.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -152,5 +154,51 @@ func TestChartThatCannotBeWritten(t *testing.T) {
 	good := Series{Points: []Point{{X: 1, Y: 1}}}
 	if _, err := WriteCharts(t.TempDir(), []Chart{{Name: "no/such/folder", Series: []Series{good}}}); err == nil {
 		t.Error("a chart in a folder that is not there is written")
+	}
+}
+
+// A viewer has other fonts, in which names are wider: marks of the legend are in front of
+// them, in each corner, and all stay inside.
+func TestLegendHasRoomInAnyFont(t *testing.T) {
+	at := regexp.MustCompile(`<text x="([\d.]+)"[^>]*font-family:Liberation Sans,Arial,Helvetica,sans-serif;[^>]*font-size:(\d+)px">([^<]*)<`)
+	for _, corner := range []Corner{TopLeft, TopRight, BottomLeft, BottomRight} {
+		name := "a name of some length"
+		dir := t.TempDir()
+		points := []Point{{X: 1, Y: 2}, {X: 10, Y: 20}}
+		paths, err := WriteCharts(dir, []Chart{{Name: "chart", Legend: corner, X: Axis{Label: "across"}, Series: []Series{{Name: name, Points: points}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		svg, err := os.ReadFile(paths[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, text := range at.FindAllSubmatch(svg, -1) {
+			if string(text[3]) != name {
+				continue
+			}
+			found = true
+			x, _ := strconv.ParseFloat(string(text[1]), 64)
+			right := corner == TopRight || corner == BottomRight
+			if half := float64(chartWidth) / 2; right != (x > half) || x+0.6*9*float64(len(name)) > float64(chartWidth) {
+				t.Errorf("corner %d: the name begins at %v of %v", corner, x, chartWidth)
+			}
+		}
+		if !found {
+			t.Errorf("corner %d: no name in a font with others in its place", corner)
+		}
+	}
+}
+
+func TestTicksAreNumbersAsPeopleWriteThem(t *testing.T) {
+	for _, most := range []float64{2600, 130000, 1.7} {
+		var labels []string
+		for _, tick := range (plainTicks{}).Ticks(0, most) {
+			labels = append(labels, tick.Label)
+		}
+		if all := strings.Join(labels, "|"); strings.Contains(all, ".00") || !strings.HasPrefix(all, "0|") || strings.Contains(all, "e+") {
+			t.Errorf("up to %v: %s", most, all)
+		}
 	}
 }

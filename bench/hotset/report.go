@@ -129,7 +129,7 @@ func (r *Report) precisionChart() harness.Chart {
 		rates[i] *= 100
 	}
 	c := harness.Chart{
-		Name: "precision", Title: "Hot parameters found in a sample", Legend: harness.BottomRight,
+		Name: "precision", Title: "Hot parameters found in a sample", Legend: harness.TopLeft,
 		X: harness.Axis{Label: "sampled rows (%)", Log: true, Ticks: harness.Ticks("%.3g", rates...), Room: 1.05},
 		Y: harness.Axis{Label: "|Hg ∩ Hs| / |Hg| (%)", Max: 100},
 	}

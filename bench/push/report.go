@@ -183,7 +183,7 @@ func (r *Report) Charts() (charts []harness.Chart) {
 				{Name: "worker", Colour: 0, Height: res.NsWorker},
 				{Name: "kernel", Colour: 1, Height: res.NsKernel},
 				{Name: "aggregator", Colour: 2, Height: res.NsAggregator},
-				{Name: "ps", Colour: 3, Height: res.NsServer},
+				{Name: "server", Colour: 3, Height: res.NsServer},
 			}
 		})
 	}
