@@ -29,6 +29,7 @@ func TestNumbersInRefusals(t *testing.T) {
 	_, wideRow := NewServer(ServerConfig{Link: l, Dim: 100_000, Handler: handler})
 	_, noRow := NewServer(ServerConfig{Link: l, Dim: 0, Handler: handler})
 	_, wideModel := NewWorker(ctx, WorkerConfig{Link: l, Dim: 100_000, Server: wire.Endpoint{IP: network.addr("10.0.0.2"), Port: 1}})
+	_, layout := NewWorker(ctx, WorkerConfig{Link: l, Dim: 1, Layout: 99, Server: wire.Endpoint{IP: network.addr("10.0.0.2"), Port: 1}})
 	tooMany := fmt.Sprintf("reduce of %%d gradients into %%d sums, the hot set has %d slots", testSlots)
 	for want, c := range map[string]struct{ is, err error }{
 		"Reduce needs sync, the mode is combine":                                    {ErrMode, combine.Reduce(ctx, nil, nil)},
@@ -39,11 +40,21 @@ func TestNumbersInRefusals(t *testing.T) {
 		fmt.Sprintf("a row of 100000 floats does not fit a payload of %d", room):    {ErrConfig, wideRow},
 		fmt.Sprintf("a row of 0 floats does not fit a payload of %d", room):         {ErrConfig, noRow},
 		fmt.Sprintf("a row of 100000 gradients does not fit a payload of %d", room): {ErrConfig, wideModel},
+		ErrConfig.Error() + ": packer: ":                                            {ErrConfig, layout},
 		fmt.Sprintf("sender 3 of job %d is admitted already", testJob):              {ErrConfig, again},
 		"sender 3: 10.0.0.2:0 is no address and port that frames can come from":     {ErrConfig, admit("10.0.0.2:0")},
 	} {
 		if c.err == nil || c.is != nil && !errors.Is(c.err, c.is) || !strings.Contains(c.err.Error(), want) {
 			t.Errorf("%v, want %q", c.err, want)
 		}
+	}
+}
+
+// A refusal for the numbering of a frame that has none is an error like others: the
+// frame is not pushed once more.
+func TestOnlyNumberedFramesAreSentAgain(t *testing.T) {
+	var w Worker
+	if w.sendAgain(&operation{}, cold(wire.Header{Job: testJob}, testDim, 1)) || len(w.pushes) > 0 {
+		t.Error("a frame without numbers is pushed again")
 	}
 }

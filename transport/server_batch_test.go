@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -142,32 +143,8 @@ func TestAggregatorServerServesWholeBatches(t *testing.T) {
 // The last contribution to a round is answered to all workers: the first gets the sums
 // without having to ask again.
 func TestResultsGoToAllWorkers(t *testing.T) {
-	model, err := aggregator.NewModel(aggregator.Config{})
+	workers, pkts, err := completeRound(t, func(l *memLink) link.Link { return l })
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := model.AddJob(aggregator.JobConfig{ID: testJob, Mode: aggregator.Sync, Workers: 2, Slots: 1, MaxStripes: 1}); err != nil {
-		t.Fatal(err)
-	}
-	network := newMemNet()
-	a := &AggregatorServer{model: model, reply: make([]byte, aggregator.MaxReplyPayload)}
-	a.init(network.open("10.0.0.9:19522"))
-	var workers []*memLink
-	var pkts []link.Packet
-	for i, addr := range []string{"10.0.0.2:1000", "10.0.0.3:1000"} {
-		l := network.open(addr)
-		workers = append(workers, l)
-		if err := model.AddSender(testJob, aggregator.SenderConfig{ID: uint16(i), IP: l.local.IP, Port: l.local.Port}); err != nil {
-			t.Fatal(err)
-		}
-		hot := make([]byte, wire.HotLen(1))
-		wire.Header{Type: wire.TypeHot, Job: testJob, Sender: uint16(i), Seq: 1}.Put(hot)
-		s := wire.StripeAt(hot, 0)
-		s.SetMask(1)
-		s.SetBits(0, 0x3f800000)
-		pkts = append(pkts, packet(l.local, hot))
-	}
-	if err := a.handle(pkts); err != nil {
 		t.Fatal(err)
 	}
 	if pkts[1].Reply != 0 {
@@ -183,4 +160,45 @@ func TestResultsGoToAllWorkers(t *testing.T) {
 			t.Errorf("worker %d gets %+v, %v", i, h, err)
 		}
 	}
+}
+
+// unsending is a link that cannot send.
+type unsending struct{ *memLink }
+
+func (unsending) Send([]link.Frame) (int, error) { return 0, errLink }
+
+// A link that cannot send the results is the aggregator's end.
+func TestResultsThatCannotBeSent(t *testing.T) {
+	if _, _, err := completeRound(t, func(l *memLink) link.Link { return unsending{l} }); !errors.Is(err, errLink) {
+		t.Errorf("error %v, want %v", err, errLink)
+	}
+}
+
+// completeRound hands an aggregator the frames of two workers, which complete a group.
+func completeRound(t *testing.T, on func(*memLink) link.Link) (workers []*memLink, pkts []link.Packet, err error) {
+	t.Helper()
+	model, err := aggregator.NewModel(aggregator.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := model.AddJob(aggregator.JobConfig{ID: testJob, Mode: aggregator.Sync, Workers: 2, Slots: 1, MaxStripes: 1}); err != nil {
+		t.Fatal(err)
+	}
+	network := newMemNet()
+	a := &AggregatorServer{model: model, reply: make([]byte, aggregator.MaxReplyPayload)}
+	a.init(on(network.open("10.0.0.9:19522")))
+	for i, addr := range []string{"10.0.0.2:1000", "10.0.0.3:1000"} {
+		l := network.open(addr)
+		workers = append(workers, l)
+		if err := model.AddSender(testJob, aggregator.SenderConfig{ID: uint16(i), IP: l.local.IP, Port: l.local.Port}); err != nil {
+			t.Fatal(err)
+		}
+		hot := make([]byte, wire.HotLen(1))
+		wire.Header{Type: wire.TypeHot, Job: testJob, Sender: uint16(i), Seq: 1}.Put(hot)
+		s := wire.StripeAt(hot, 0)
+		s.SetMask(1)
+		s.SetBits(0, 0x3f800000)
+		pkts = append(pkts, packet(l.local, hot))
+	}
+	return workers, pkts, a.handle(pkts)
 }
