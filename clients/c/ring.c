@@ -140,7 +140,6 @@ void ring_look(struct libra_session *s)
 	}
 	if (waiting) {
 		atomic_store_explicit(&s->header->cq_head, tail, memory_order_release);
-		pthread_cond_broadcast(&s->changed);
 		if (s->own_event >= 0 && write(s->own_event, &(uint64_t){1}, 8) < 0) {
 			/* Full: then it is readable. */
 		}

@@ -249,7 +249,5 @@ void libra_free(struct libra_session *s, void *array)
 	pthread_mutex_lock(&s->lock);
 	if (!buffers_return(&s->buffers, (uint64_t)((uintptr_t)array - (uintptr_t)s->area)))
 		error_set(LIBRA_USAGE, "%s: %p is not from libra_alloc of this session", __func__, array);
-	else
-		pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
 }

@@ -127,7 +127,6 @@ int libra_wait(struct libra_session *s, libra_ticket ticket, int timeout_ms)
 		r = s->requests + (uint32_t)ticket;
 	}
 	ring_vacate(s, r);
-	pthread_cond_broadcast(&s->changed); /* there may be room now */
 	pthread_mutex_unlock(&s->lock);
 	return code;
 }

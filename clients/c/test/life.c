@@ -1,9 +1,9 @@
 /* Room, fork, shutdown, signals, barriers. */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -130,13 +130,10 @@ static void *waits(void *session)
 	return NULL;
 }
 
-static void reads_nothing(struct fake *f)
+static void hangs(struct fake *f)
 {
-	char byte;
-
 	fake_welcome(f);
-	while (recv(f->conn, &byte, 1, 0) > 0)
-		;
+	pause_here();
 }
 
 static void shuts_down(void)
@@ -144,7 +141,7 @@ static void shuts_down(void)
 	struct fake f;
 	pthread_t t[3];
 
-	fake_start(&f, reads_nothing, NULL);
+	fake_start(&f, hangs, NULL);
 	struct libra_session *s = open_fake(&f);
 	float *array = libra_alloc(s, sizeof *array);
 	for (int i = 0; i < 3; i++)
@@ -153,8 +150,78 @@ static void shuts_down(void)
 	CHECK(libra_shutdown(s) == LIBRA_OK && libra_shutdown(s) == LIBRA_OK);
 	for (int i = 0; i < 3; i++)
 		CHECK(pthread_join(t[i], NULL) == 0);
+	go_on();
 	*array = 1; /* is there until the end */
 	CHECK(libra_push(s, keys, gradients, 1, NULL) == LIBRA_CLOSED);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
+struct waiter {
+	struct libra_session *s;
+	libra_ticket ticket;
+	int timeout_ms, want;
+	_Atomic bool done;
+};
+
+static void *waits_for(void *argument)
+{
+	struct waiter *w = argument;
+
+	CHECK(libra_wait(w->s, w->ticket, w->timeout_ms) == w->want);
+	w->done = true;
+	return NULL;
+}
+
+/* One thread polls for all. When it has gone, another one does; and what wakes it is its own, beside an event loop. */
+static void takes_turns(void)
+{
+	struct fake f;
+	pthread_t t[2];
+
+	fake_start(&f, serves_later, NULL);
+	struct libra_session *s = open_fake(&f);
+	struct waiter w[2] = {{.s = s, .timeout_ms = 50, .want = LIBRA_TIMEOUT}, {.s = s, .timeout_ms = -1}};
+	for (int i = 0; i < 2; i++) {
+		CHECK(libra_push(s, keys, gradients, 1, &w[i].ticket) == LIBRA_OK);
+		CHECK(pthread_create(t + i, NULL, waits_for, w + i) == 0);
+		usleep(10000); /* most often it sleeps by now */
+	}
+	CHECK(pthread_join(t[0], NULL) == 0);
+	go_on();
+	CHECK(pthread_join(t[1], NULL) == 0);
+	CHECK(libra_wait(s, w[0].ticket, -1) == LIBRA_OK);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+
+	fake_start(&f, serves_later, NULL);
+	s = open_fake(&f);
+	CHECK(libra_fd(s) >= 0);
+	struct waiter beside = {.s = s, .timeout_ms = -1};
+	CHECK(libra_push(s, keys, gradients, 1, &beside.ticket) == LIBRA_OK);
+	CHECK(pthread_create(t, NULL, waits_for, &beside) == 0);
+	usleep(10000);
+	go_on();
+	while (!beside.done)
+		CHECK(libra_process(s) == LIBRA_OK);
+	CHECK(pthread_join(t[0], NULL) == 0);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
+/* The descriptor tells of requests that a call has waited for in vain. */
+static void polls_after_wait(void)
+{
+	struct fake f;
+	libra_ticket t;
+
+	fake_start(&f, serves_later, NULL);
+	struct libra_session *s = open_fake(&f);
+	struct pollfd p = {.fd = libra_fd(s), .events = POLLIN};
+	CHECK(libra_push(s, keys, gradients, 1, &t) == LIBRA_OK && libra_process(s) == LIBRA_OK);
+	CHECK(libra_wait(s, t, 1) == LIBRA_TIMEOUT);
+	go_on();
+	CHECK(poll(&p, 1, 60000) == 1 && libra_process(s) == LIBRA_OK && libra_wait(s, t, 0) == LIBRA_OK);
 	CHECK(libra_close(s) == LIBRA_OK);
 	fake_stop(&f);
 }
@@ -264,6 +331,8 @@ void test_life(void)
 	room();
 	forks();
 	shuts_down();
+	takes_turns();
+	polls_after_wait();
 	signals();
 	barriers();
 	refusals();
