@@ -186,12 +186,12 @@ func (j *job) detach(s *session) {
 			j.sessions = append(j.sessions[:i:i], j.sessions[i+1:]...)
 		}
 	}
-	why := s.end(errGone)
+	s.end(errGone)
 	j.barrier.leave(s)
 	code := agentproto.OK
-	_ = errors.As(why, &code)
+	_ = errors.As(s.ended, &code) // nothing changes it any more
 	j.ends.add(code)
-	j.log.Info("client went", "client", s.number, "name", s.name, "pushes", s.counters.pushes.Load(), "reason", why)
+	j.log.Info("client went", "client", s.number, "name", s.name, "pushes", s.counters.pushes.Load(), "reason", s.ended)
 	s.release()
 }
 

@@ -103,13 +103,12 @@ func (s *session) listen() {
 	}
 }
 
-// end ends the session, which its listener then notices, and returns the reason. The first
-// one counts.
-func (s *session) end(why error) error {
+// end ends the session, which its listener then notices. The first reason counts.
+func (s *session) end(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
-		return s.ended
+		return
 	}
 	s.ended = why
 	s.over.Store(true)
@@ -119,7 +118,6 @@ func (s *session) end(why error) error {
 	}
 	s.cancel()
 	_ = s.conn.Close()
-	return why
 }
 
 // complete writes the completion of an entry and wakes the client if it sleeps. The

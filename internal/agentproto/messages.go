@@ -158,7 +158,7 @@ func ParseAnswer(b []byte) (*Welcome, error) {
 		e.Text, _ = text(b[16:])
 		return nil, e
 	case code != OK || len(b) != WelcomeLen:
-		return nil, fmt.Errorf("agent: an answer with code %d and %d bytes fits no version of the protocol that this program knows", code, len(b))
+		return nil, fmt.Errorf("agent: an answer with code %d and %d bytes fits no version of the protocol that this program knows", uint32(code), len(b))
 	}
 	w := &Welcome{
 		Version: order.Uint16(b[8:]), Job: order.Uint16(b[10:]), Mode: b[12], Arithmetic: b[13], Features: order.Uint64(b[16:]),
