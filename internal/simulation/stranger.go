@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,7 +17,7 @@ import (
 // which know the job's number and its workers', and call its services. None is obeyed.
 func (c *clusterLife) strangers(hosts []*host) {
 	s, rng := c.s, c.s.named("strangers")
-	here := append(hosts, s.newHost("stranger", "10.0.0.99:7000"))
+	here := slices.Concat(hosts, []*host{s.newHost("stranger", "10.0.0.99:7000")})
 	for n := range rng.IntN(4) {
 		moment, at, what := rng.IntN(1+rng.IntN(600)), here[rng.IntN(len(here))], rng.IntN(len(demands))
 		sender := c.cfg.Workers[rng.IntN(len(c.cfg.Workers))].ID
