@@ -24,6 +24,7 @@ import (
 	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/proc"
 	"github.com/libra-ina/libra/p4"
+	"github.com/libra-ina/libra/ps"
 )
 
 // runSwitch makes the test binary behave as simple_switch_grpc.
@@ -190,7 +191,7 @@ func TestTrainingOnASimulatedSwitch(t *testing.T) {
 	}
 	r, err := demo.Run(t.Context(), demo.Options{
 		Plane: cluster.PlaneP4, Backend: cluster.BackendAFXDP, Data: data, Model: "lr", Workers: 2, Epochs: 1, Batch: 16,
-		Sync: true, Arithmetic: "exact", Seed: 1, Baselines: []string{demo.OneProcess}, Stderr: io.Discard, Log: quiet,
+		Sync: true, Arithmetic: "exact", Optimizer: ps.Adagrad.String(), Seed: 1, Baselines: []string{demo.OneProcess}, Stderr: io.Discard, Log: quiet,
 	})
 	if err != nil {
 		t.Fatal(err)
