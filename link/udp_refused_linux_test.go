@@ -3,6 +3,8 @@ package link
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +73,19 @@ func TestUDPReceiveErrors(t *testing.T) {
 		err = refuse.Run(func() error { return l.Wait(time.Millisecond) }, refuse.Call{Number: unix.SYS_PPOLL, Err: errno})
 		if ignored := errno == unix.EINTR; ignored != (err == nil) {
 			t.Errorf("Wait with %v: %v", errno, err)
+		}
+	}
+}
+
+// The kernel refuses to set or to tell the buffers' size: there is no link.
+func TestUDPOpenRefused(t *testing.T) {
+	for call, says := range map[uintptr]string{unix.SYS_SETSOCKOPT: "setsockopt: ", unix.SYS_GETSOCKOPT: "getsockopt SO_RCVBUF: "} {
+		err := refuse.Run(func() error {
+			_, err := OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+			return err
+		}, refuse.Call{Number: call, Err: unix.ENOMEM})
+		if !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), says) {
+			t.Errorf("error %v, want one with %q", err, says)
 		}
 	}
 }
