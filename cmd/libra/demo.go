@@ -119,6 +119,7 @@ parameters take half of the updates.`,
 	choices(cmd, "arithmetic", demo.Arithmetics()...)
 	choices(cmd, "backend", cluster.BackendAFXDP, cluster.BackendUDP)
 	choices(cmd, "plane", cluster.PlaneP4)
+	choices(cmd, "optimizer", "adagrad", "sgd")
 	choices(cmd, "baseline", append(demo.Baselines(), "none")...)
 	return cmd
 }

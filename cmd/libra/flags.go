@@ -46,7 +46,7 @@ func choices(cmd *cobra.Command, flag string, words ...string) {
 // stands for their default is to leave them out.
 var positive = []string{
 	"batch", "bound", "c", "count", "counters", "duration", "epochs", "factors", "harvest", "hot-rows", "learning-rate", "p", "pairs",
-	"parameters", "pid", "rate", "rounds", "rows", "within", "workers",
+	"parameters", "pid", "rate", "rounds", "rows", "staleness", "window", "within", "workers",
 }
 
 // shares are those of them that are at most 1.

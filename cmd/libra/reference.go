@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -137,7 +138,8 @@ func flagRow(f *pflag.Flag) string {
 		name += ", `-" + f.Shorthand + "`"
 	}
 	usage, fallback := cutDefault(usage)
-	if words := f.Annotations[choicesOf]; words != nil {
+	untold := func(word string) bool { return !strings.Contains(usage, word) }
+	if words := f.Annotations[choicesOf]; slices.ContainsFunc(words, untold) {
 		usage += ": `" + strings.Join(words, "`, `") + "`"
 	}
 	if fallback == "" {

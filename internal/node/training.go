@@ -81,7 +81,7 @@ func LoadTest(data cluster.Data) (*workload.Dataset, error) {
 		return nil, fmt.Errorf("held-out rows (data.test): %w", err)
 	}
 	if labels := d.Labels(); !slices.Contains(labels, true) || !slices.Contains(labels, false) {
-		return nil, fmt.Errorf("held-out rows %s (data.test): all %d have the same label, so that they have no AUC: take rows with both labels", name, len(labels))
+		return nil, fmt.Errorf("held-out rows %s (data.test, or --test): all %d have the same label, so that they have no AUC: take rows with both labels", name, len(labels))
 	}
 	return d, nil
 }
