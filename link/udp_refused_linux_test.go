@@ -77,15 +77,13 @@ func TestUDPReceiveErrors(t *testing.T) {
 	}
 }
 
-// The kernel refuses to set or to tell the buffers' size: there is no link.
+// The kernel refuses to set the buffers' size: there is no link.
 func TestUDPOpenRefused(t *testing.T) {
-	for call, says := range map[uintptr]string{unix.SYS_SETSOCKOPT: "setsockopt: ", unix.SYS_GETSOCKOPT: "getsockopt SO_RCVBUF: "} {
-		err := refuse.Run(func() error {
-			_, err := OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
-			return err
-		}, refuse.Call{Number: call, Err: unix.ENOMEM})
-		if !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), says) {
-			t.Errorf("error %v, want one with %q", err, says)
-		}
+	err := refuse.Run(func() error {
+		_, err := OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+		return err
+	}, refuse.Call{Number: unix.SYS_SETSOCKOPT, Err: unix.ENOMEM})
+	if !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "setsockopt: ") {
+		t.Errorf("error %v, want that of setsockopt", err)
 	}
 }
