@@ -80,7 +80,7 @@ type process struct {
 	wrong   string      // field of its configuration that is not as the others have it
 	weights string
 	err     error
-	serving int // servers that were started when it was
+	serving int // servers that were started when it was, or when it was ready
 }
 
 // RunCluster lives the life of a cluster that trains in step, in a bubble of
@@ -245,7 +245,7 @@ func (c *clusterLife) start(role string) {
 		c.result.Wrong++
 		mistakes[p.wrong](&cfg)
 	}
-	env := node.Env{Config: &cfg, Log: slog.New(slog.DiscardHandler), Machine: p.machine(), Ready: func() { p.ready = true }}
+	env := node.Env{Config: &cfg, Log: slog.New(slog.DiscardHandler), Machine: p.machine(), Ready: func() { p.ready, p.serving = true, c.serving }}
 	if c.s.out != nil {
 		env.Log = slog.New(slog.NewTextHandler(logWriter{p}, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: noTime}))
 	}
