@@ -21,6 +21,7 @@ type barrier struct {
 	gone    bool       // a party has ended: no barrier can be complete
 	waiting []*work    // of parties at the step that is due
 	due     uint64
+	meeting bool // the host meets the others; its parties may be gone
 }
 
 // join takes a session in, if it is a party, and returns the step that is due.
@@ -31,6 +32,8 @@ func (b *barrier) join(s *session) (due uint64, err error) {
 		return b.due, nil
 	}
 	switch n := len(b.members); {
+	case b.meeting && n == 0:
+		return 0, fmt.Errorf("%w: those before are gone, but this host still waits for the other hosts at the end of step %d", agentproto.Parties, b.due)
 	case b.gone:
 		return 0, fmt.Errorf("%w: one of %d is gone, %d are still there", agentproto.Parties, b.parties, n)
 	case n > 0 && s.parties != b.parties:
@@ -57,7 +60,7 @@ func (b *barrier) arrive(w *work) {
 		b.waiting = append(b.waiting, w)
 		if uint32(len(b.waiting)) == b.parties {
 			all := b.waiting
-			b.waiting = nil
+			b.waiting, b.meeting = nil, true
 			b.job.others.Go(func() { b.meet(all) })
 		}
 		return
@@ -72,6 +75,7 @@ func (b *barrier) meet(all []*work) {
 		err = b.job.cfg.Barrier(b.job.ctx, all[0].step)
 	}
 	b.mu.Lock()
+	b.meeting = false
 	if err == nil {
 		b.due++
 	}

@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -137,5 +138,43 @@ func TestBarriersFail(t *testing.T) {
 	// All are gone: new ones may form.
 	if err := b.dial(party(1)).Barrier(within(t), 2); !errors.Is(err, agentproto.BadStep) {
 		t.Errorf("step 1 is due still: %v", err)
+	}
+}
+
+// When all parties die while the host meets the others, the next ones come after that step.
+func TestPartiesDieAtTheirBarrier(t *testing.T) {
+	entered, open := make(chan uint64, 2), make(chan struct{})
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Barrier = func(_ context.Context, step uint64) error {
+			entered <- step
+			<-open
+			return nil
+		}
+	})
+	c := b.dial(party(1))
+	if _, err := c.Submit(within(t), agentproto.Entry{Op: agentproto.Barrier}); err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	if err := c.Conn().Close(); err != nil {
+		t.Fatal(err)
+	}
+	for ctx := within(t); len(b.agent.Stats().Jobs[0].Clients) > 0 && ctx.Err() == nil; {
+		runtime.Gosched()
+	}
+	if next, err := agentclient.Dial(within(t), b.socket, agentproto.Hello{Job: jobName, Parties: 1}); !errors.Is(err, agentproto.Parties) {
+		t.Errorf("a party that came meanwhile: %v", err)
+		if err == nil {
+			_ = next.Close()
+		}
+	}
+	close(open)
+	b.idle(0)
+	c = b.dial(party(1))
+	if step := c.Welcome().NextStep; step != 1 {
+		t.Errorf("step %d is due, want 1", step)
+	}
+	if err := c.Barrier(within(t), 1); err != nil {
+		t.Error(err)
 	}
 }

@@ -101,10 +101,8 @@ func (s *session) begin() bool {
 
 // chargeOf is what an entry counts for while it is on its way.
 func chargeOf(e *agentproto.Entry) int64 {
-	charge := int64(entryCharge)
-	if e.Batch == 0 {
-		charge += 8 * int64(e.N)
-	}
+	// Those of a prepared batch count too: an entry on its way keeps them, also if they are released.
+	charge := int64(entryCharge) + 8*int64(e.N)
 	if e.Op == agentproto.Push || e.Op == agentproto.PushSums {
 		charge += 4 * int64(e.N) * int64(e.Dim)
 	}

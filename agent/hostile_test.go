@@ -3,6 +3,7 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
 	"math"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
 )
@@ -139,6 +141,39 @@ func TestHostileClients(t *testing.T) {
 	for code, n := range wanted {
 		if got := b.agent.Stats().Jobs[0].Ended[code]; got != n {
 			t.Errorf("%d sessions are counted as ended by %q, want %d", got, code, n)
+		}
+	}
+}
+
+// A client that follows the page may wake the agent once for each entry, also for those that the agent
+// leaves in the ring because too much is on its way.
+func TestWakesForEntriesThatWait(t *testing.T) {
+	const flushes = 1500
+	open := make(chan struct{})
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Barrier = func(context.Context, uint64) error { <-open; return nil }
+	})
+	c := b.dial(party(1), func(h *agentproto.Hello) { h.Entries, h.BufferBytes = 2048, 4096 })
+	ctx := within(t)
+	tickets := make([]uint64, 0, 1+flushes)
+	for i := range 1 + flushes {
+		for c.Memory().AgentSleeps.Load() == 0 && c.Memory().EndCode.Load() == 0 && ctx.Err() == nil {
+			runtime.Gosched()
+		}
+		e := agentproto.Entry{Op: agentproto.Flush}
+		if i == 0 { // takes all the room until it is done
+			e.Op = agentproto.Barrier
+		}
+		ticket, err := c.Submit(ctx, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tickets = append(tickets, ticket)
+	}
+	close(open)
+	for i, ticket := range tickets {
+		if got, err := c.Wait(ctx, ticket); err != nil || got.Status != agentproto.OK {
+			t.Fatalf("entry %d: %+v, %v", i, got, err)
 		}
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
+// preparedCharge is what a prepared batch is charged beside its keys: none is free.
+const preparedCharge = 512
+
 // prepared is a batch of keys that a client has prepared.
 type prepared struct {
 	keys   []uint64
@@ -20,7 +23,7 @@ type prepared struct {
 // prepare looks keys up and answers with a handle.
 func (s *session) prepare(w *work) error {
 	n, dim := uint64(len(w.keys)), uint64(s.job.cfg.Dim)
-	b := &prepared{charge: 16*n + 8*n*dim}
+	b := &prepared{charge: preparedCharge + 16*n + 8*n*dim}
 	s.mu.Lock()
 	room := s.charged+b.charge <= s.job.cfg.Limits.Prepared
 	if room {

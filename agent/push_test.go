@@ -3,8 +3,10 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -151,7 +153,7 @@ func TestEntriesFail(t *testing.T) {
 
 // Batches that are prepared are charged until they are released.
 func TestPreparedIsCharged(t *testing.T) {
-	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Prepared = 3 * (16 + 8*dim) })
+	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Prepared = 512 + 3*(16+8*dim) })
 	c := b.dial()
 	two, err := c.Prepare(within(t), []uint64{1, 2})
 	if err != nil {
@@ -165,6 +167,41 @@ func TestPreparedIsCharged(t *testing.T) {
 	}
 	if _, err := c.Prepare(within(t), []uint64{1, 2, 3}); err != nil {
 		t.Errorf("after the release: %v", err)
+	}
+	if _, err := c.Prepare(within(t), nil); !errors.Is(err, agentproto.NoMemory) {
+		t.Errorf("a batch without keys, which the agent has to remember as well: %v", err)
+	}
+}
+
+// A pull keeps the keys of its batch, also when that is released: they count for what is on its way.
+func TestPreparedKeysOnTheirWayAreCharged(t *testing.T) {
+	const n = 500
+	open := make(chan struct{})
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Barrier = func(context.Context, uint64) error { <-open; return nil }
+	})
+	c := b.dial(party(1), func(h *agentproto.Hello) { h.BufferBytes = 3 * 4096 })
+	keys, _ := batch(1, n)
+	handle, err := c.Prepare(within(t), keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Submit(within(t), agentproto.Entry{Op: agentproto.Barrier}); err != nil {
+		t.Fatal(err)
+	}
+	push, err := c.Submit(within(t), agentproto.Entry{Op: agentproto.Push, Dim: dim, Batch: handle, N: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ctx := within(t); c.Memory().AgentSleeps.Load() == 0 && ctx.Err() == nil; {
+		runtime.Gosched()
+	}
+	if read := c.Memory().SQHead.Load(); read != 2 { // PREPARE, BARRIER
+		t.Errorf("the agent has read %d entries: the push has no room", read)
+	}
+	close(open)
+	if got, err := c.Wait(within(t), push); err != nil || got.Status != agentproto.OK {
+		t.Errorf("the push: %+v, %v", got, err)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// wakeAllowance is how many more wake-ups than entries a client may have sent.
+// wakeAllowance is how many more wake-ups than entries read, and those of a full ring, a client may have sent.
 const wakeAllowance = 1024
 
 // session is one client.
@@ -95,7 +95,7 @@ func (s *session) listen() {
 		if _, err := s.conn.Read(b[:]); err != nil {
 			return
 		}
-		if n := s.counters.wakesReceived.Add(1); n > s.taken.Load()+wakeAllowance {
+		if n := s.counters.wakesReceived.Add(1); n > s.taken.Load()+uint64(s.layout.Entries)+wakeAllowance {
 			s.end(agentproto.WakeFlood)
 			return
 		}

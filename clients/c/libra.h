@@ -300,7 +300,7 @@ LIBRA_API int libra_pull(struct libra_session *session, const uint64_t *keys, fl
 /*
  * libra_prepare - have the agent look up keys once, for many pushes and pulls
  *
- * *batch is set when the request is complete. It costs 16 * n + 8 * n * dim bytes of info.prepared_bytes,
+ * *batch is set when the request is complete. It costs 512 + 16 * n + 8 * n * dim bytes of info.prepared_bytes,
  * until libra_release. Errors of the request: LIBRA_MEMORY, LIBRA_JOB_ENDED.
  */
 LIBRA_API int libra_prepare(struct libra_session *session, const uint64_t *keys, size_t n,

@@ -159,7 +159,7 @@ void ring_look(struct libra_session *s)
 
 /*
  * ring_look_at_socket receives wake-ups, and finds out whether the agent lives. While a thread polls it leaves them
- * to that one, which would sleep on if its wake-up were gone.
+ * to that one, which would sleep on if its wake-up were gone. For a program that polls the descriptor it arms anew.
  */
 void ring_look_at_socket(struct libra_session *s)
 {
@@ -170,8 +170,11 @@ void ring_look_at_socket(struct libra_session *s)
 		return;
 	for (int i = 0; i < 64 && n > 0; i++) /* an agent that sends more does not keep us here */
 		n = recv(s->socket, &byte, 1, MSG_DONTWAIT);
-	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) {
+		if (s->epoll >= 0)
+			ring_arm(s);
 		return;
+	}
 	ring_look(s); /* its last words */
 	if (s->ended)
 		return;

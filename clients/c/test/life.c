@@ -226,6 +226,35 @@ static void polls_after_wait(void)
 	fake_stop(&f);
 }
 
+static void wakes_in_vain(struct fake *f)
+{
+	fake_welcome(f);
+	pause_here();
+	fake_wake(f);
+	pause_here();
+	fake_serve(f);
+}
+
+/* A look that receives a wake-up which came early, or for nothing, leaves the descriptor ready for the next. */
+static void polls_after_look(void)
+{
+	struct fake f;
+	libra_ticket t;
+
+	fake_start(&f, wakes_in_vain, NULL);
+	struct libra_session *s = open_fake(&f);
+	struct pollfd p = {.fd = libra_fd(s), .events = POLLIN};
+	CHECK(libra_push(s, keys, gradients, 1, &t) == LIBRA_OK && libra_process(s) == LIBRA_OK);
+	go_on();
+	CHECK(poll(&p, 1, 60000) == 1);
+	while (poll(&p, 1, 1) == 1) /* until a look at the socket is due */
+		CHECK(libra_wait(s, t, 0) == LIBRA_TIMEOUT);
+	go_on();
+	CHECK(poll(&p, 1, 60000) == 1 && libra_process(s) == LIBRA_OK && libra_wait(s, t, 0) == LIBRA_OK);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
 static volatile sig_atomic_t alarms;
 
 static void on_alarm(int signal)
@@ -333,6 +362,7 @@ void test_life(void)
 	shuts_down();
 	takes_turns();
 	polls_after_wait();
+	polls_after_look();
 	signals();
 	barriers();
 	refusals();
