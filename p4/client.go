@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	rt "github.com/p4lang/p4runtime/go/p4/v1"
@@ -24,6 +25,7 @@ type client struct {
 	device   uint64
 	election uint64
 	names    *names
+	loaded   atomic.Uint64 // the cookie of the program that load has loaded
 
 	conn *grpc.ClientConn
 	rpc  rt.P4RuntimeClient
@@ -56,6 +58,10 @@ func dial(o Options, n *names, packets func(*rt.PacketIn)) (*client, error) {
 	stream, err := c.arbitrate()
 	if err != nil {
 		c.stop()
+		if status.Code(err) == codes.InvalidArgument { // P4Runtime 1.4, §5.3: an election ID has one controller
+			err = fmt.Errorf("p4: %w at %s, with election ID %d: stop it, or take a higher one (--p4-election): %w",
+				ErrNotPrimary, c.target, c.election, err)
+		}
 		return nil, errors.Join(err, conn.Close())
 	}
 	c.set(stream, nil)
@@ -144,7 +150,14 @@ func (c *client) keep(check func() error) error {
 				return err
 			}
 		}
-		if err := check(); err != nil && !errors.Is(err, ErrUnreachable) {
+		for err = check(); errors.Is(err, ErrUnreachable); err = check() {
+			select {
+			case <-c.ctx.Done():
+				return nil
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		if err != nil {
 			c.set(nil, err)
 			return err
 		}

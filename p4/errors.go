@@ -50,7 +50,7 @@ func (c *client) explain(what string, err error) error {
 		return fmt.Errorf("p4: %s: %w at %s: stop the other controller, or take a higher election ID than %d (--p4-election): %w",
 			what, ErrNotPrimary, c.target, c.election, err)
 	case codes.ResourceExhausted:
-		return fmt.Errorf("p4: %s: %w: remove a job, or compile the program with more room (program/sizes.p4): %w", what, ErrFull, err)
+		return fmt.Errorf("p4: %s: %w: remove a job, or name fewer hosts: %w", what, ErrFull, err)
 	}
 	return fmt.Errorf("p4: %s: %w", what, err)
 }

@@ -37,6 +37,9 @@ type fake struct {
 	queue   []*rt.PacketOut
 	fail    codes.Code // of a write
 	spared  int        // writes before the one that fails
+	unheard bool       // the one that fails is done, and its answer is lost
+	unique  bool       // an election ID has one controller
+	deaf    int        // number of questions for the program that fail
 }
 
 // startFake serves a fake on a Unix socket.
@@ -113,6 +116,11 @@ func higher(a, b *rt.Uint128) bool {
 func (f *fake) arbitrate(stream rt.P4Runtime_StreamChannelServer, a *rt.MasterArbitrationUpdate) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, id := range f.streams {
+		if f.unique && proto.Equal(id, a.ElectionId) {
+			return grpcstatus.Error(codes.InvalidArgument, "Election id already exists")
+		}
+	}
 	f.streams[stream] = a.ElectionId
 	f.primary = nil
 	for _, id := range f.streams {
@@ -191,6 +199,10 @@ func packetFields(info *config.P4Info, name string) []*config.ControllerPacketMe
 func (f *fake) GetForwardingPipelineConfig(context.Context, *rt.GetForwardingPipelineConfigRequest) (*rt.GetForwardingPipelineConfigResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.deaf > 0 {
+		f.deaf--
+		return nil, grpcstatus.Error(codes.DeadlineExceeded, "as the test wants")
+	}
 	if f.config == nil {
 		return nil, grpcstatus.Error(codes.FailedPrecondition, "no forwarding pipeline config set")
 	}
@@ -233,6 +245,11 @@ func (f *fake) Write(_ context.Context, r *rt.WriteRequest) (*rt.WriteResponse, 
 	} else if f.fail != codes.OK {
 		code := f.fail
 		f.fail = codes.OK
+		for _, u := range r.Updates {
+			if f.unheard {
+				_ = f.update(u)
+			}
+		}
 		return nil, refusals([]error{refusal(code, "as the test wants")})
 	}
 	// One update that fails does not keep the others from being made.

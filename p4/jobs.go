@@ -9,7 +9,10 @@ import (
 )
 
 // Sizes of the program: see program/sizes.p4.
-const rowsOfBank = 8192
+const (
+	rowsOfBank      = 8192
+	numbersOfSender = 1024 // in the duplicate filter
+)
 
 // expBias is added to the exponent of a job's unit: the distance that the program
 // shifts a significand by is the sum less the exponent of the number
@@ -35,7 +38,7 @@ func (p *Plane) AddJob(cfg aggregator.JobConfig) error {
 	if err := p.noJob(cfg.ID); err != nil {
 		return err
 	}
-	j := &job{JobConfig: cfg, rows: (cfg.Slots + wire.Lanes - 1) / wire.Lanes, senders: make(map[uint16]*admission), participants: make(map[uint16]bool)}
+	j := &job{JobConfig: cfg, rows: (cfg.Slots + wire.Lanes - 1) / wire.Lanes, senders: make(map[uint16]*admission), doubtful: make(map[uint16]*admission), participants: make(map[uint16]bool)}
 	first, ok := p.rowPool.take(j.rows)
 	if !ok {
 		return fmt.Errorf("job %d: %w: %d slots take %d rows of the switch's registers, %d of %d are free, not all in one piece perhaps",
@@ -151,6 +154,11 @@ func (p *Plane) removeJob(id uint16) error {
 			return err
 		}
 	}
+	for sender := range j.doubtful {
+		if err := p.removeDoubtful(j, sender); err != nil {
+			return err
+		}
+	}
 	for sender := range j.participants { // whose admission has failed
 		if err := p.removeParticipant(j, sender); err != nil {
 			return err
@@ -184,6 +192,9 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 		return err
 	}
 	s.Port = cmp.Or(s.Port, p.port)
+	if err := p.removeDoubtful(j, s.ID); err != nil {
+		return err
+	}
 	index, ok := p.senders.take()
 	if !ok {
 		return fmt.Errorf("job %d: sender %d: %w: the switch has room for %d", id, s.ID, aggregator.ErrTooManySenders, p.senders.size)
@@ -198,6 +209,7 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 		// No two admissions have the same generation, so what the filter holds of
 		// others counts as empty.
 		p.generations++
+		j.doubtful[s.ID] = a // until the switch has answered
 		err = p.client.put("admit", entry{
 			table: tableSenders, keys: a.keys, action: actionAdmit,
 			params: map[string]number{
@@ -208,9 +220,12 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 		})
 	}
 	if err != nil {
-		p.senders.give(index)
+		if j.doubtful[s.ID] == nil {
+			p.senders.give(index)
+		}
 		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, err)
 	}
+	delete(j.doubtful, s.ID)
 	j.senders[s.ID] = a
 	if j.Workers != 0 {
 		j.places++
@@ -257,6 +272,21 @@ func (p *Plane) removeSender(j *job, sender uint16) error {
 	}
 	p.senders.give(a.index)
 	delete(j.senders, sender)
+	return nil
+}
+
+// removeDoubtful takes what a failed admission may have left out of the switch: its entry
+// would serve a sender that is not admitted, with a filter that another one gets.
+func (p *Plane) removeDoubtful(j *job, sender uint16) error {
+	a := j.doubtful[sender]
+	if a == nil {
+		return nil
+	}
+	if err := p.client.remove("withdraw", entry{table: tableSenders, keys: a.keys}); err != nil {
+		return fmt.Errorf("job %d: sender %d: %w", j.ID, sender, err)
+	}
+	p.senders.give(a.index)
+	delete(j.doubtful, sender)
 	return nil
 }
 

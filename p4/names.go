@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	config "github.com/p4lang/p4runtime/go/p4/config/v1"
+
+	"github.com/libra-ina/libra/wire"
 )
 
 // names are the parts of the program that the control plane uses, by the numbers
@@ -102,7 +104,30 @@ func resolve(info *config.P4Info) (*names, error) {
 			n.in = p
 		}
 	}
-	return n, n.check()
+	if err := n.check(); err != nil {
+		return nil, err
+	}
+	return n, n.checkRegisters(info)
+}
+
+// checkRegisters returns an error that names a register of another size than the control
+// plane counts on: rows that are not there would lose what is added to them.
+func (n *names) checkRegisters(info *config.P4Info) error {
+	sizes := make(map[string]int64)
+	for _, r := range info.Registers {
+		sizes[r.Preamble.Alias] = int64(r.Size)
+	}
+	want := map[string]int64{"seen": numbersOfSender * n.tables[tableSenders].size}
+	for lane := range wire.Lanes {
+		want[fmt.Sprintf("slots%d", lane)] = 2 * rowsOfBank
+	}
+	for name, size := range want {
+		if sizes[name] != size {
+			return fmt.Errorf("p4: this is not Libra's program: its register %s has %d entries, not %d: compile it with the sizes of program/sizes.p4",
+				name, sizes[name], size)
+		}
+	}
+	return nil
 }
 
 // check returns an error that names what the program lacks.

@@ -2,12 +2,18 @@ package p4
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 
 	rt "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
+
+// loadMask is the part of a cookie that tells one load of a program from another: the
+// same program without our jobs is not what we have left there.
+const loadMask = 1<<32 - 1
 
 // running returns the cookie of the program that the switch runs, 0 if it runs none.
 // A program that another controller has loaded may have none either.
@@ -35,10 +41,11 @@ func (c *client) load(p *Program, replace bool) error {
 	if err != nil {
 		return err
 	}
-	if loaded && cookie != p.cookie && !replace {
+	if loaded && cookie&^loadMask != p.cookie && !replace {
 		return fmt.Errorf("p4: %w (cookie %#x, ours is %#x) at %s: if it may be replaced, say so (--p4-replace)",
 			ErrOtherProgram, cookie, p.cookie, c.target)
 	}
+	c.loaded.Store(p.cookie | uint64(rand.Uint32()))
 	ctx, cancel := context.WithTimeout(c.ctx, 6*patience)
 	defer cancel()
 	_, err = c.rpc.SetForwardingPipelineConfig(ctx, &rt.SetForwardingPipelineConfigRequest{
@@ -46,10 +53,13 @@ func (c *client) load(p *Program, replace bool) error {
 		Action: rt.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
 		Config: &rt.ForwardingPipelineConfig{
 			P4Info: p.info, P4DeviceConfig: p.device,
-			Cookie: &rt.ForwardingPipelineConfig_Cookie{Cookie: p.cookie},
+			Cookie: &rt.ForwardingPipelineConfig_Cookie{Cookie: c.loaded.Load()},
 		},
 	})
-	return c.explain("load the program", err)
+	if err = c.explain("load the program", err); err != nil && !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrNotPrimary) {
+		err = fmt.Errorf("%w: check that the switch at %s has device %d (--p4-device), and that the program is compiled for it (--p4-config)", err, c.target, c.device)
+	}
+	return err
 }
 
 // unchanged returns an error if the switch does not run the program any more.
@@ -60,7 +70,10 @@ func (c *client) unchanged(p *Program) error {
 		return err
 	case !loaded:
 		return fmt.Errorf("p4: %w at %s: it has started anew; start Libra_s anew, and the jobs' servers with it", ErrStateLost, c.target)
-	case cookie != p.cookie:
+	case cookie&^loadMask == p.cookie && cookie != c.loaded.Load():
+		return fmt.Errorf("p4: %w at %s: another Libra_s has loaded the program since the connection broke: stop that one, and start this one anew, and the jobs' servers with it",
+			ErrStateLost, c.target)
+	case cookie&^loadMask != p.cookie:
 		return fmt.Errorf("p4: %w (cookie %#x) at %s since the connection broke: stop the other controller, and start Libra_s anew",
 			ErrOtherProgram, cookie, c.target)
 	}

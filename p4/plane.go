@@ -75,10 +75,11 @@ type job struct {
 	first        int // row
 	rows         int // of the lanes that have most
 	senders      map[uint16]*admission
-	places       int             // in the rounds that were given to senders
-	participants map[uint16]bool // senders with an entry in table participants
-	bank         int             // that frames add to
-	swapped      bool            // the other bank is frozen
+	doubtful     map[uint16]*admission // that have failed: their entries may be in the switch
+	places       int                   // in the rounds that were given to senders
+	participants map[uint16]bool       // senders with an entry in table participants
+	bank         int                   // that frames add to
+	swapped      bool                  // the other bank is frozen
 	frozen       *aggregator.Bank
 	began        counts    // of jobCells, at AddJob
 	cleared      [2]counts // of the banks, when they were cleared last

@@ -26,7 +26,7 @@ var compiled embed.FS
 type Program struct {
 	info   *config.P4Info
 	device []byte
-	cookie uint64 // names the program in a switch
+	cookie uint64 // names the program in a switch: its upper half, see client.load
 }
 
 // DefaultProgram returns the program of this package for v1model, as bmv2 loads it.
@@ -66,6 +66,6 @@ func newProgram(info, device []byte) (*Program, error) {
 	h.Write(info)
 	h.Write(device)
 	// 0 would mean that there is no cookie.
-	p.cookie = binary.BigEndian.Uint64(h.Sum(nil)) | 1
+	p.cookie = binary.BigEndian.Uint64(h.Sum(nil))&^loadMask | 1<<32
 	return p, nil
 }

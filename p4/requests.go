@@ -123,7 +123,8 @@ func (p *Plane) askRows(operation uint64, first, n int, use func(i int, r *row))
 			deadline = time.Now().Add(patience)
 		case <-timer.C:
 			if time.Now().After(deadline) {
-				return fmt.Errorf("p4: %w: %d of %d rows of slots did not come within %v", ErrUnreachable, n-done, n, patience)
+				return fmt.Errorf("p4: %w at %s: %d of %d rows of slots did not come within %v: check that it has a CPU port (--cpu-port 510 of bmv2)",
+					ErrUnreachable, p.client.target, n-done, n, patience)
 			}
 		}
 		for i, at := range sent {

@@ -21,6 +21,10 @@ func (p *Plane) AddRoute(mac [6]byte, port uint32) error {
 		}
 	}
 	what := fmt.Sprintf("route to %v", net.HardwareAddr(mac[:]))
+	// Not all switches tell that a table is full: bmv2 calls it an unknown error.
+	if _, ok := p.routes[mac]; !ok && len(p.routes) == int(p.names.tables[tableHosts].size) {
+		return fmt.Errorf("p4: %s: %w: it has room for %d hosts: leave some out, frames for them go to all ports", what, ErrFull, len(p.routes))
+	}
 	if err := p.client.put(what, entry{
 		table: tableHosts, keys: []number{macNumber(mac)}, action: actionSend,
 		params: map[string]number{"port": uintNumber(uint64(port))},
