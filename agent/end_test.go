@@ -89,6 +89,40 @@ func TestJobEnds(t *testing.T) {
 	}
 }
 
+// Clients of a job that has ended are told so, also by an agent that is closed for this reason.
+func TestCloseAfterTheJobsEnd(t *testing.T) {
+	ends, err := local.Open(t.Context(), local.Config{Dim: dim, Hot: hotKeys(), Optimizer: sgd})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ends.Close()
+	socket := filepath.Join(shortDir(t), "ends")
+	a, err := agent.Listen(agent.Config{Socket: socket, Log: slog.New(slog.DiscardHandler), Jobs: []agent.Job{{Name: jobName, Worker: ends.Worker(0), Dim: dim}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, ctx := make(chan struct{}), within(t)
+	go func() {
+		defer close(served)
+		_ = a.Serve(ctx) // whichever it sees first
+	}()
+	c, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: jobName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := ends.Worker(0).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-served
+	if _, err := c.Wait(within(t), 0); !errors.Is(err, agentproto.JobEnded) {
+		t.Errorf("the client is told %v", err)
+	}
+}
+
 // An agent none of whose jobs is left says so.
 func TestAllJobsEnd(t *testing.T) {
 	b := newBed(t)

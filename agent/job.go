@@ -63,7 +63,7 @@ func newJob(cfg Job, log *slog.Logger) *job {
 	go func() {
 		select {
 		case <-cfg.Worker.Done():
-			j.close(fmt.Errorf("%w: %w", agentproto.JobEnded, cfg.Worker.Err()))
+			j.close(agentproto.JobEnded)
 		case <-j.done:
 		}
 	}()
@@ -199,8 +199,13 @@ func (j *job) detach(s *session) {
 var errGone = errors.New("its socket is closed")
 
 // close ends all sessions with a reason that wraps a code, refuses further ones, and
-// waits until what they have pushed is settled.
+// waits until what they have pushed is settled. If the worker has ended, that is the reason.
 func (j *job) close(why error) {
+	select {
+	case <-j.cfg.Worker.Done():
+		why = fmt.Errorf("%w: %w", agentproto.JobEnded, j.cfg.Worker.Err())
+	default:
+	}
 	j.post(func() {
 		if j.ended == nil {
 			j.ended = why
