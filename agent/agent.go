@@ -60,6 +60,19 @@ func Listen(cfg Config) (_ *Agent, err error) {
 	return a, nil
 }
 
+// TrySocket returns the error with which [Listen] would fail because of the socket, "" as in [Config]. A host
+// that joined its jobs and had to leave them for it would end those that need every worker.
+func TrySocket(path string) error {
+	if path == "" {
+		path = agentproto.DefaultSocket
+	}
+	a := &Agent{cfg: Config{Socket: path, Mode: 0o600}}
+	if err := a.listen(); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	return errors.Join(a.listener.Close(), a.unlock())
+}
+
 // listen opens the socket. The lock makes sure that a socket which is in the way
 // was left behind.
 func (a *Agent) listen() (err error) {
@@ -67,6 +80,9 @@ func (a *Agent) listen() (err error) {
 	if a.unlock, err = filelock.Lock(path, ".lock"); err != nil {
 		if errors.Is(err, filelock.ErrLocked) {
 			return fmt.Errorf("socket %s: another agent serves it: stop that one, or configure another socket", path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("socket %s: its directory does not exist: make it, or configure another socket", path)
 		}
 		return fmt.Errorf("socket %s: %w", path, err)
 	}

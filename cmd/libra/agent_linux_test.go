@@ -119,18 +119,21 @@ func TestAgents(t *testing.T) {
 // A file that is wrong is refused with the line and what is possible.
 func TestAgentFileIsChecked(t *testing.T) {
 	config := handMade(t)
+	socket := "socket: " + filepath.Join(t.TempDir(), "sock") + "\n"
 	for text, want := range map[string]string{
 		"jobs: []":   "line 1: jobs: at least one job is required",
 		"sockets: x": "line 1: sockets: no such field: socket, jobs are possible",
-		"jobs: [{name: a, cluster: x, worker: many}]":                                             "jobs[0].worker: \"many\" is not an integer from 0 to 65535",
-		"jobs: [{name: a, cluster: x, worker: 1, users: [no-such-user]}]":                         "jobs[0].users: user: unknown user no-such-user",
-		"jobs: [{name: a, cluster: x, worker: 1, groups: [no-such-group]}]":                       "jobs[0].groups: group: unknown group no-such-group",
-		"jobs: [{cluster: x, worker: 1, memory_mib: -1}]":                                         "jobs[0].memory_mib: -1 is not from 0 to",
-		"jobs: [{name: a, worker: 1}]":                                                            "jobs[0].cluster: the path of the job's cluster file is required",
-		"jobs: [{name: a, cluster: x}]":                                                           "jobs[0].worker: the number of the host's worker in the cluster file is required",
-		"jobs: [{name: a, cluster: x, worker: 1}, {name: a, cluster: x, worker: 2}]":              "another job has the cluster file x",
-		"jobs: [{name: a, cluster: /nowhere, worker: 1}]":                                         "job a: cluster configuration: open /nowhere",
-		"jobs: [{name: a, cluster: " + config + ", worker: 3}]":                                   "job a: no worker 3 in the cluster configuration",
+		"jobs: [{name: a, cluster: x, worker: many}]":                                "jobs[0].worker: \"many\" is not an integer from 0 to 65535",
+		"jobs: [{name: a, cluster: x, worker: 1, users: [no-such-user]}]":            "jobs[0].users: user: unknown user no-such-user",
+		"jobs: [{name: a, cluster: x, worker: 1, groups: [no-such-group]}]":          "jobs[0].groups: group: unknown group no-such-group",
+		"jobs: [{cluster: x, worker: 1, memory_mib: -1}]":                            "jobs[0].memory_mib: -1 is not from 0 to",
+		"jobs: [{name: a, worker: 1}]":                                               "jobs[0].cluster: the path of the job's cluster file is required",
+		"jobs: [{name: a, cluster: x}]":                                              "jobs[0].worker: the number of the host's worker in the cluster file is required",
+		"jobs: [{name: a, cluster: x, worker: 1}, {name: a, cluster: x, worker: 2}]": "another job has the cluster file x",
+		socket + "jobs: [{name: a, cluster: /nowhere, worker: 1}]":                   "job a: cluster configuration: open /nowhere",
+		// Before it joins a job: the services of this one do not run.
+		"socket: /nowhere/sock\njobs: [{name: a, cluster: " + config + ", worker: 1}]":            "socket /nowhere/sock: its directory does not exist: make it",
+		socket + "jobs: [{name: a, cluster: " + config + ", worker: 3}]":                          "job a: no worker 3 in the cluster configuration",
 		"jobs: [{name: a, cluster: x, worker: 1}]\n---\njobs: [{name: a, cluster: x, worker: 1}]": "an agent is described by one",
 		"": "it is empty",
 	} {

@@ -17,6 +17,9 @@ import (
 // serves clients until ctx ends or all jobs have. In a job that still goes on, the host has
 // then finished. ready is called when clients can come.
 func RunAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func()) (err error) {
+	if err := agent.TrySocket(cfg.Socket); err != nil {
+		return err
+	}
 	served := agent.Config{Socket: cfg.Socket, Log: log}
 	var joined []*joinedJob
 	defer func() {
