@@ -194,3 +194,21 @@ func TestRegistersHaveTheSizeThatTheControlPlaneCountsOn(t *testing.T) {
 		}
 	}
 }
+
+// A job counts from 0, also if another one had its number.
+func TestCountersBeginWithTheJob(t *testing.T) {
+	d := openSimulated(t, nil)
+	job := aggregator.JobConfig{ID: 1, Epoch: 1, Slots: wire.Lanes}
+	for range 2 {
+		if err := conformance.StartJob(d, job); err != nil {
+			t.Fatal(err)
+		}
+		d.fake.Process(1, onesFrame(t, job, wire.FirstSeq))
+		if c, err := d.JobCounters(job.ID); err != nil || c.Applied != 1 || c.Pairs != wire.Lanes {
+			t.Errorf("after one frame: %+v, %v", c, err)
+		}
+		if err := d.RemoveJob(job.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
