@@ -32,7 +32,7 @@ type Agent struct {
 	refused tally         // by code
 
 	mu       sync.Mutex
-	greeting map[*net.UnixConn]uint32 // connections without a session, by user
+	greeting map[*net.UnixConn]greeting // connections without a session
 	closed   bool
 	ended    sync.WaitGroup // handshakes
 }
@@ -45,7 +45,7 @@ func Listen(cfg Config) (_ *Agent, err error) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		return nil, errors.New("agent: this host is big-endian: agents run on little-endian hosts only")
 	}
-	a := &Agent{cfg: cfg, jobs: map[string]*job{}, greeting: map[*net.UnixConn]uint32{}}
+	a := &Agent{cfg: cfg, jobs: map[string]*job{}, greeting: map[*net.UnixConn]greeting{}}
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
@@ -163,8 +163,10 @@ func (a *Agent) Close() error {
 	a.mu.Lock()
 	again := a.closed
 	a.closed = true
-	for conn := range a.greeting {
-		_ = conn.Close()
+	for conn, g := range a.greeting {
+		if !g.heard { // the others are answered, and a session ends with its job
+			_ = conn.Close()
+		}
 	}
 	a.mu.Unlock()
 	if again {

@@ -23,6 +23,12 @@ const (
 	greetings = 64
 )
 
+// greeting is a connection without a session.
+type greeting struct {
+	user  uint32
+	heard bool // HELLO has come
+}
+
 // greet makes a session of a connection, or refuses it.
 func (a *Agent) greet(conn *net.UnixConn) {
 	who, err := agentproto.Credentials(conn)
@@ -50,16 +56,23 @@ func (a *Agent) enter(conn *net.UnixConn, user uint32) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := 0
-	for _, u := range a.greeting {
-		if u == user {
+	for _, g := range a.greeting {
+		if g.user == user {
 			n++
 		}
 	}
 	if a.closed || n >= greetings {
 		return false
 	}
-	a.greeting[conn] = user
+	a.greeting[conn] = greeting{user: user}
 	return true
+}
+
+// hear notes that HELLO has come.
+func (a *Agent) hear(conn *net.UnixConn, user uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.greeting[conn] = greeting{user: user, heard: true}
 }
 
 func (a *Agent) leave(conn *net.UnixConn) {
@@ -76,6 +89,7 @@ func (a *Agent) admit(conn *net.UnixConn, who *unix.Ucred) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", agentproto.BadHello, err)
 	}
+	a.hear(conn, who.Uid)
 	_ = conn.SetReadDeadline(time.Time{})
 	hello, err := agentproto.ParseHello(b[:n])
 	if err != nil {

@@ -117,14 +117,14 @@ func TestConfigIsChecked(t *testing.T) {
 	b := newBed(t)
 	w := b.cluster.Worker(0)
 	for want, cfg := range map[string]agent.Config{
-		"no job":           {},
-		"has no worker":    {Jobs: []agent.Job{{Name: "a"}}},
-		"0 bytes":          {Jobs: []agent.Job{{Worker: w}}},
-		"dimension 0":      {Jobs: []agent.Job{{Name: "a", Worker: w}}},
-		"another job":      {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}, {Name: "a", Worker: w, Dim: 1}}},
-		"at least":         {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1, Limits: agent.Limits{Memory: 4096}}}},
-		"no such file":     {Socket: "/nowhere/at/all", Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}}},
-		"invalid argument": {Socket: shortDir(t) + strings.Repeat("/x", 60), Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}}},
+		"no job":                       {},
+		"has no worker":                {Jobs: []agent.Job{{Name: "a"}}},
+		"0 bytes":                      {Jobs: []agent.Job{{Worker: w}}},
+		"dimension 0":                  {Jobs: []agent.Job{{Name: "a", Worker: w}}},
+		"another job":                  {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}, {Name: "a", Worker: w, Dim: 1}}},
+		"at least":                     {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1, Limits: agent.Limits{Memory: 4096}}}},
+		"its directory does not exist": {Socket: "/nowhere/at/all", Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}}},
+		"invalid argument":             {Socket: shortDir(t) + strings.Repeat("/x", 60), Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}}},
 	} {
 		if want == "invalid argument" {
 			_ = os.MkdirAll(cfg.Socket[:strings.LastIndex(cfg.Socket, "/")], 0o755)
