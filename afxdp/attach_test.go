@@ -245,7 +245,7 @@ func TestAttachMeetsErrors(t *testing.T) {
 		"load":            {plain, load(unix.EDOM), unix.EDOM, "afxdp: load XDP program: "},
 		"load, privilege": {plain, load(unix.EPERM), ErrPermission, "load XDP program needs CAP_BPF"},
 		"fragments":       {AttachConfig{Interface: "b", Match: MatchAll(), MultiBuffer: true}, load(unix.EINVAL), errors.ErrUnsupported, "XDP programs for several buffers needs Linux 6.1"},
-		"hints":           {AttachConfig{Interface: "b", Match: MatchAll(), Hints: true, Mode: AttachNative}, load(unix.EOPNOTSUPP), errors.ErrUnsupported, "receive hints needs Linux 6.3 or later and a driver with XDP metadata: "},
+		"hints":           {AttachConfig{Interface: "b", Match: MatchAll(), Hints: true, Mode: AttachNative}, load(unix.EOPNOTSUPP), errors.ErrUnsupported, "receive hints needs Linux 6.3 or later and a driver with XDP metadata; leave AttachConfig.Hints out: "},
 		"privilege":       {plain, attach(unix.EPERM), ErrPermission, "missing privilege: attaching XDP programs needs CAP_NET_ADMIN and CAP_BPF: "},
 		"gone":            {plain, attach(unix.ENODEV), ErrInterfaceGone, ": b: "},
 		"queues":          {plain, attach(unix.ENOSPC), unix.ENOSPC, "afxdp: attach to b: too few receive queues"},

@@ -168,7 +168,8 @@ func (s *Socket) explainBind(err error) error {
 		return fmt.Errorf("%w: queue %d of %s was still taken after %v; close the other AF_XDP socket or use another queue: %w",
 			ErrQueueBusy, q, name, s.cfg.BindTimeout, err)
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTSUP):
-		return &FeatureError{Feature: "zero-copy on " + name, Since: oldestKernel, Needs: "a driver with AF_XDP support", Err: err}
+		d, _ := QueryDevice(name) // what is not known is not told
+		return d.zeroCopyError(&s.cfg, err)
 	case errors.Is(err, unix.ENODEV):
 		return fmt.Errorf("%w: %s: %w", ErrInterfaceGone, name, err)
 	case errors.Is(err, unix.ENETDOWN):

@@ -59,6 +59,7 @@ func (s *Socket) connect() (err error) {
 		return os.NewSyscallError("getsockopt XDP_OPTIONS", err)
 	}
 	info.ZeroCopy, info.SharedUMEM = flags&unix.XDP_OPTIONS_ZEROCOPY != 0, s.shared
+	info.describe(ifi)
 	// A passed socket may have other descriptors, and then goes on when ours is
 	// closed.
 	s.direct = info.ZeroCopy || s.cfg.File != nil

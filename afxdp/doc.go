@@ -84,5 +84,6 @@
 // CAP_NET_RAW, attaching a program CAP_NET_ADMIN and CAP_BPF. A process
 // without either can run a socket that a privileged one created; see
 // [NewSocketFD]. Features that the running kernel lacks fail with a
-// [FeatureError] which names the version that has them.
+// [FeatureError] which names the version that has them; so do features that the
+// interface's driver lacks, see [Device].
 package afxdp

@@ -5,6 +5,7 @@ package afxdp
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Errors that a caller may want to tell apart, with [errors.Is]. What they wrap
@@ -106,17 +107,25 @@ const oldestKernel = "6.1"
 // errors.Is(err, [errors.ErrUnsupported]) is true.
 type FeatureError struct {
 	Feature string // what was asked for
-	Since   string // first Linux version that has it, e.g. "6.6"
+	Since   string // first Linux version that has it, e.g. "6.6"; "" if the kernel is not what lacks it
 	Needs   string // what it needs besides, "" for nothing
+	Remedy  string // what to do instead, "" if that is all
 	Err     error  // what the kernel answered
 }
 
 func (e *FeatureError) Error() string {
-	needs := ""
-	if e.Needs != "" {
-		needs = " and " + e.Needs
+	var needs []string
+	if e.Since != "" {
+		needs = append(needs, "Linux "+e.Since+" or later")
 	}
-	return fmt.Sprintf("afxdp: %s needs Linux %s or later%s: %v", e.Feature, e.Since, needs, e.Err)
+	if e.Needs != "" {
+		needs = append(needs, e.Needs)
+	}
+	remedy := ""
+	if e.Remedy != "" {
+		remedy = "; " + e.Remedy
+	}
+	return fmt.Sprintf("afxdp: %s needs %s%s: %v", e.Feature, strings.Join(needs, " and "), remedy, e.Err)
 }
 
 // Unwrap returns errors.ErrUnsupported and the kernel's answer.

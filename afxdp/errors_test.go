@@ -29,6 +29,9 @@ func TestErrorTexts(t *testing.T) {
 		}, {
 			&FeatureError{Feature: "zero-copy on a", Since: "5.1", Needs: "a driver", Err: unix.EOPNOTSUPP},
 			"afxdp: zero-copy on a needs Linux 5.1 or later and a driver: operation not supported",
+		}, {
+			&FeatureError{Feature: "zero-copy on a", Needs: "a driver", Remedy: "use another", Err: unix.EOPNOTSUPP},
+			"afxdp: zero-copy on a needs a driver; use another: operation not supported",
 		},
 	} {
 		if got := c.err.Error(); got != c.want {

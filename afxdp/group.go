@@ -271,7 +271,7 @@ func (g *Group) recover(ctx context.Context, s *Socket) error {
 func (g *Group) reattach(s *Socket) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := s.Info().Ifindex
+	now := s.info.Load().Ifindex
 	if g.closed || g.program == nil || now == g.attached {
 		return nil
 	}

@@ -165,7 +165,7 @@ func loadPass() (*ebpf.Program, error) {
 // lacksProgram reports whether the socket's interface is up and has no program,
 // for which reason a driver may refuse to send in zero-copy mode.
 func (s *Socket) lacksProgram() bool {
-	info := s.Info()
+	info := s.info.Load()
 	if !info.ZeroCopy {
 		return false
 	}

@@ -93,7 +93,7 @@ func (s *Socket) kick() error {
 		}
 		switch errno {
 		case 0:
-			if after > 0 && after == before && !s.Info().ZeroCopy {
+			if after > 0 && after == before && !s.info.Load().ZeroCopy {
 				// What net/xdp/xsk.c does for a queue beyond real_num_tx_queues.
 				return fmt.Errorf("%w: %s has no transmit queue %d", ErrNoQueue, s.cfg.Interface, s.cfg.Queue)
 			}
@@ -140,7 +140,7 @@ func (s *Socket) sendError(errno unix.Errno) error {
 	if err := linkError(errno); err != nil {
 		return fmt.Errorf("%w: %s: %w", err, name, errno)
 	}
-	if (errno == unix.EINVAL || errno == unix.EOPNOTSUPP) && !s.Info().ZeroCopy {
+	if (errno == unix.EINVAL || errno == unix.EOPNOTSUPP) && !s.info.Load().ZeroCopy {
 		return fmt.Errorf("%w: the kernel refuses the packet at the head of the TX ring, Reopen the socket: %w", ErrDescriptor, errno)
 	}
 	return fmt.Errorf("afxdp: send on %s: %w", name, errno)
@@ -149,7 +149,7 @@ func (s *Socket) sendError(errno unix.Errno) error {
 // hidesProgress reports whether the kernel may be one that does not report what it
 // has taken while there is more. Those that can be given a budget report it.
 func (s *Socket) hidesProgress() bool {
-	info := s.Info()
+	info := s.info.Load()
 	return !info.ZeroCopy && info.TxBudget == kernelTxBudget
 }
 

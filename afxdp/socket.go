@@ -71,6 +71,11 @@ type Info struct {
 	TxBudget   int  // frames for each system call in copy mode
 	BusyPoll   bool
 	MTU        int
+	// NAPI is the number of the context in which the driver receives for the
+	// queue, as busy polling and "ss" name it. 0: the kernel (before 6.8) or the
+	// driver does not tell.
+	NAPI   int
+	Device Device // what the driver can do
 }
 
 // Open creates a socket on the pool's UMEM and binds it. Sockets after the

@@ -121,9 +121,11 @@ func (s *Socket) checkDesc(descs []Desc, i, first int) error {
 	case d.Flags&WithTxMeta != 0 && i != first:
 		return refuse("metadata on a fragment that is not the first")
 	case d.Flags&WithTxMeta != 0:
-		if reason := s.umem.TxMeta(d).check(d.Len); reason != "" {
+		m := s.umem.TxMeta(d)
+		if reason := m.check(d.Len); reason != "" {
 			return refuse(reason)
 		}
+		return s.info.Load().lacks(m.flags())
 	}
 	return nil
 }

@@ -18,9 +18,9 @@ const (
 // TxMeta is a view of the TxMetaSize bytes before a packet in its frame: what
 // is asked of the device, and after completion its answer. It needs
 // UMEMConfig.TxMetadata and is looked at for descriptors with WithTxMeta. The
-// device must have the feature (ethtool's tx-checksumming; "xsk-features" of
-// netdev's netlink family); copy mode has checksums and software timestamps
-// everywhere.
+// device must have the feature, see [Device]; copy mode has checksums and software
+// timestamps everywhere. Send refuses a request that the device would ignore with a
+// [FeatureError].
 //
 // See https://docs.kernel.org/networking/xsk-tx-metadata.html.
 type TxMeta []byte

@@ -62,6 +62,9 @@ func openNIC(t *testing.T, cfg Config) *Socket {
 	if !s.Info().ZeroCopy {
 		t.Fatalf("%s is in copy mode", cfg.Interface)
 	}
+	if d := s.Info().Device; !d.Known || !d.ZeroCopy || !d.Native || d.MaxSegments < 1 || d.Driver == "" {
+		t.Errorf("%s is in zero-copy mode, and its driver tells %+v", cfg.Interface, d)
+	}
 	waitLink(t, cfg.Interface)
 	return s
 }

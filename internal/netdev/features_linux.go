@@ -1,6 +1,6 @@
 // Package netdev asks the kernel's generic netlink family netdev about interfaces of
-// the calling thread's network namespace: which can transmit for XDP, and the
-// threads of their NAPI contexts.
+// the calling thread's network namespace: what their drivers have for XDP and AF_XDP,
+// which of them can transmit for XDP, and their NAPI contexts.
 package netdev
 
 import (
@@ -24,9 +24,9 @@ const (
 	group       = "mgmt"
 	version     = 1
 	cmdDevGet   = 1
+	cmdQueueGet = 10
 	cmdNAPIGet  = 11
-	ifindex     = 1 // of both commands
-	devFeatures = 3
+	ifindex     = 1 // of devices and NAPI contexts
 	napiPID     = 4
 	actNDOXmit  = 1 << 2
 )
@@ -46,13 +46,13 @@ func TransmitsXDP(index int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	answers, err := query(family, cmdDevGet, 0, index, devFeatures)
+	answers, err := query(family, cmdDevGet, 0, attribute{ifindex, uint32(index)})
 	if err != nil {
 		return false, fmt.Errorf("XDP features of interface %d: %w", index, err)
 	}
-	for _, value := range answers {
-		if len(value) == 8 {
-			return binary.NativeEndian.Uint64(value)&actNDOXmit != 0, nil
+	for _, a := range answers {
+		if features, ok := a.uint64(devFeatures); ok {
+			return features&actNDOXmit != 0, nil
 		}
 	}
 	return false, fmt.Errorf("XDP features of interface %d: %w", index, ErrUnknown)
@@ -65,39 +65,71 @@ func NAPIThread(index int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("look up netlink family %s: %w", familyName, err)
 	}
-	pids, err := query(family, cmdNAPIGet, unix.NLM_F_DUMP, index, napiPID)
+	contexts, err := query(family, cmdNAPIGet, unix.NLM_F_DUMP, attribute{ifindex, uint32(index)})
 	if err != nil {
 		return 0, fmt.Errorf("list NAPI contexts (needs Linux 6.8): %w", err)
 	}
-	if len(pids) != 1 || len(pids[0]) != 4 {
+	var pids []uint32
+	for _, c := range contexts {
+		if pid, ok := c.uint32(napiPID); ok {
+			pids = append(pids, pid)
+		}
+	}
+	if len(pids) != 1 {
 		return 0, fmt.Errorf("interface has %d NAPI threads, want 1", len(pids))
 	}
-	return int(binary.NativeEndian.Uint32(pids[0])), nil
+	return int(pids[0]), nil
 }
 
-// query sends a command about an interface and returns the values that the answers
-// have of one attribute.
-func query(family *netlink.GenlFamily, command uint8, flags, index int, attribute uint16) (values [][]byte, err error) {
+// attribute is one of a request.
+type attribute struct {
+	kind  int
+	value uint32
+}
+
+// answer has the values of the attributes of an answer by their kinds.
+type answer map[uint16][]byte
+
+func (a answer) uint32(kind uint16) (uint32, bool) {
+	value := a[kind]
+	if len(value) != 4 {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint32(value), true
+}
+
+func (a answer) uint64(kind uint16) (uint64, bool) {
+	value := a[kind]
+	if len(value) != 8 {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint64(value), true
+}
+
+// query sends a command and returns its answers.
+func query(family *netlink.GenlFamily, command uint8, flags int, about ...attribute) (answers []answer, err error) {
 	req := nl.NewNetlinkRequest(int(family.ID), flags)
 	req.AddData(header{command, version})
-	req.AddData(nl.NewRtAttr(ifindex, nl.Uint32Attr(uint32(index))))
-	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	for _, a := range about {
+		req.AddData(nl.NewRtAttr(a.kind, nl.Uint32Attr(a.value)))
+	}
+	messages, err := req.Execute(unix.NETLINK_GENERIC, 0)
 	if err != nil {
 		return nil, err
 	}
-	for _, answer := range answers {
-		if len(answer) < nl.SizeofGenlmsg {
+	for _, m := range messages {
+		if len(m) < nl.SizeofGenlmsg {
 			continue
 		}
-		attributes, err := nl.ParseRouteAttr(answer[nl.SizeofGenlmsg:])
+		attributes, err := nl.ParseRouteAttr(m[nl.SizeofGenlmsg:])
 		if err != nil {
 			return nil, err
 		}
-		for _, a := range attributes {
-			if a.Attr.Type == attribute {
-				values = append(values, a.Value)
-			}
+		a := answer{}
+		for _, at := range attributes {
+			a[at.Attr.Type] = at.Value
 		}
+		answers = append(answers, a)
 	}
-	return values, nil
+	return answers, nil
 }

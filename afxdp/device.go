@@ -1,0 +1,132 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/netdev"
+)
+
+// Device is what an interface and its driver can do, as the kernel tells (generic
+// netlink family netdev, ethtool). What the kernel is too old to tell of is false.
+type Device struct {
+	Driver string // "igb"; "" if the driver does not tell
+	Known  bool   // the kernel tells what follows: Linux 6.3
+
+	Native      bool // AttachNative
+	ZeroCopy    bool // BindZeroCopy
+	MultiBuffer bool // programs that accept packets of several buffers
+	// MaxSegments is how many frames a packet may span in zero-copy mode, in
+	// either direction: 0 without zero-copy, 1 without Config.MultiBuffer there (Linux 6.6).
+	MaxSegments int
+
+	// Hints that it gives, see RxHints (Linux 6.8).
+	RxTimestamp, RxHash, RxVLAN bool
+	// Requests that it fulfils in zero-copy mode, see TxMeta (Linux 6.8; launch
+	// times 6.14). In copy mode the kernel fulfils the first two for every device.
+	TxTimestamp, TxChecksum, TxLaunchTime bool
+	// Clock is the number of the device's own clock, N in /dev/ptpN, which its
+	// timestamps and launch times are of; -1 for none.
+	Clock int
+}
+
+// QueryDevice returns what an interface and its driver can do. Info.Device has the
+// same for an open socket. The calling thread's network namespace must be the
+// interface's. It needs no privilege.
+func QueryDevice(ifname string) (Device, error) {
+	ifi, err := net.InterfaceByName(ifname)
+	if err != nil {
+		return Device{}, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+	}
+	return queryDevice(ifi)
+}
+
+func queryDevice(ifi *net.Interface) (Device, error) {
+	d := Device{Clock: -1}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return d, fmt.Errorf("afxdp: driver of %s: socket: %w", ifi.Name, err)
+	}
+	defer unix.Close(fd)
+	// A driver may have no answer to either.
+	if info, err := unix.IoctlGetEthtoolDrvinfo(fd, ifi.Name); err == nil {
+		d.Driver = unix.ByteSliceToString(info.Driver[:])
+	}
+	if ts, err := unix.IoctlGetEthtoolTsInfo(fd, ifi.Name); err == nil {
+		d.Clock = int(ts.Phc_index)
+	}
+	has, err := netdev.Describe(ifi.Index)
+	if errors.Is(err, netdev.ErrUnknown) {
+		return d, nil
+	}
+	if err != nil {
+		return d, fmt.Errorf("afxdp: %s: %w", ifi.Name, err)
+	}
+	d.Known = true
+	d.Native, d.ZeroCopy, d.MultiBuffer, d.MaxSegments = has.Redirect, has.ZeroCopy, has.MultiBuffer, has.MaxSegments
+	d.RxTimestamp, d.RxHash, d.RxVLAN = has.RxTimestamp, has.RxHash, has.RxVLANTag
+	d.TxTimestamp, d.TxChecksum, d.TxLaunchTime = has.TxTimestamp, has.TxChecksum, has.TxLaunchTime
+	return d, nil
+}
+
+// describe adds what the driver tells of itself. A socket works without knowing.
+func (i *Info) describe(ifi *net.Interface) {
+	i.Device, _ = queryDevice(ifi)
+	napi, _ := netdev.ReceiveNAPI(ifi.Index, i.Queue)
+	i.NAPI = int(napi)
+}
+
+// name is the driver's for an error.
+func (d Device) name() string {
+	if d.Driver == "" {
+		return "the driver"
+	}
+	return "the driver " + d.Driver
+}
+
+// zeroCopyError explains why a bind in zero-copy mode was refused with err.
+func (d Device) zeroCopyError(cfg *Config, err error) error {
+	e := &FeatureError{Feature: "zero-copy on " + cfg.Interface, Err: err}
+	switch {
+	case d.Known && !d.ZeroCopy:
+		e.Needs = "a driver with AF_XDP support, which " + d.name() + " has not"
+		e.Remedy = "use BindAuto or BindCopy, or a network card whose driver has it"
+	case d.Known && cfg.MultiBuffer && d.MaxSegments <= 1:
+		e.Needs = "packets of one frame, since " + d.name() + " takes no others in that mode"
+		e.Remedy = "leave Config.MultiBuffer out, or use BindAuto or BindCopy"
+	case d.Known:
+		e.Needs = "packets and queues that " + d.name() + " takes in that mode"
+		e.Remedy = "lower the interface's MTU to what a frame has room for, look at what the driver logged (dmesg), or use BindAuto or BindCopy"
+	default:
+		e.Since, e.Needs = oldestKernel, "a driver with AF_XDP support"
+		e.Remedy = "use BindAuto or BindCopy"
+	}
+	return e
+}
+
+// lacks explains why a request of a packet's metadata would be ignored by
+// the device; nil if it would not. A packet without its checksum, or ahead of its
+// time, is worse than none.
+func (i *Info) lacks(request uint64) error {
+	d := &i.Device
+	if !d.Known {
+		return nil
+	}
+	e := &FeatureError{Err: unix.EOPNOTSUPP, Needs: "a driver that has it, which " + d.name() + " has not"}
+	switch {
+	case request&txMetaLaunchTime != 0 && !d.TxLaunchTime:
+		e.Feature, e.Since, e.Remedy = "launch time on "+i.Interface, "6.14", "wait in the program, as Pace does"
+	case request&txMetaChecksum != 0 && i.ZeroCopy && !d.TxChecksum:
+		e.Feature, e.Since, e.Remedy = "checksums in zero-copy mode on "+i.Interface, "6.8", "compute them in the program, or use BindCopy"
+	case request&txMetaTimestamp != 0 && i.ZeroCopy && !d.TxTimestamp:
+		e.Feature, e.Since, e.Remedy = "transmit timestamps in zero-copy mode on "+i.Interface, "6.8", "take the time in the program, or use BindCopy"
+	default:
+		return nil
+	}
+	return e
+}
