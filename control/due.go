@@ -14,8 +14,8 @@ type due struct {
 	every           time.Duration
 }
 
-// newDue starts the tickers. A ticker keeps to its grid: a tick that is handled
-// late does not delay the next.
+// newDue starts the tickers. A ticker keeps to its grid until a harvest for another
+// reason begins it anew: a tick that is handled late does not delay the next.
 func newDue(spec *pb.JobSpec) *due {
 	d := &due{every: harvestPeriod(spec)}
 	if d.every > 0 {
@@ -29,8 +29,8 @@ func newDue(spec *pb.JobSpec) *due {
 	return d
 }
 
-// counted begins a new period, because a harvest was due by count.
-func (d *due) counted() {
+// anew begins a new period, because a harvest had another reason than time.
+func (d *due) anew() {
 	if d.periods != nil {
 		d.periods.Reset(d.every)
 	}

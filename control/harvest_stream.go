@@ -68,6 +68,7 @@ func (h *harvestSession) run() error {
 	requests, ended := receive(h.stream)
 	for {
 		if !h.pending && h.asked > h.answered {
+			h.due.anew() // the sums that a period bounds the age of are in this one
 			if err := h.harvest(); err != nil {
 				return err
 			}
@@ -154,7 +155,7 @@ func (h *harvestSession) harvestCounted() error {
 	if err != nil || !enough {
 		return err
 	}
-	h.due.counted()
+	h.due.anew()
 	return h.harvest()
 }
 

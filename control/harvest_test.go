@@ -204,6 +204,38 @@ func TestPeriodicHarvest(t *testing.T) {
 	})
 }
 
+// A harvest that was asked for begins a new period: sums need not be fetched again so soon.
+func TestRequestedHarvestBeginsPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		s := spec()
+		s.HarvestPeriodUs = 10_000
+		job := l.create(t, s)
+		got := newSums()
+		h, stop := harvester(t, job, got.apply)
+		for range 5 {
+			time.Sleep(6 * time.Millisecond)
+			if err := h.Now(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(got.numbers); n != 5 {
+			t.Errorf("%d harvests while one was asked for every 6 ms, want these 5", n)
+		}
+		time.Sleep(9 * time.Millisecond)
+		synctest.Wait()
+		if n := len(got.numbers); n != 5 {
+			t.Errorf("%d harvests 9 ms after the last that was asked for, want 5", n)
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if n := len(got.numbers); n != 6 {
+			t.Errorf("%d harvests 11 ms after the last that was asked for, want 6", n)
+		}
+		_ = stop()
+	})
+}
+
 // The statistics say how long the server held a harvest, and count only the time
 // within a stream as an interval.
 func TestHarvestTimes(t *testing.T) {
