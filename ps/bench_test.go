@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -115,4 +116,38 @@ func BenchmarkRead(b *testing.B) {
 		i++
 	}
 	reportPairs(b)
+}
+
+// BenchmarkHarvest applies and commits harvests of 65,536 sums, of hot rows that a job has
+// pushed in another order before. It reports nanoseconds a sum.
+func BenchmarkHarvest(b *testing.B) {
+	for _, dim := range []int{1, 9} {
+		for _, method := range []Method{SGD, Adagrad} {
+			b.Run(fmt.Sprintf("dim=%d/%v", dim, method), func(b *testing.B) {
+				const sums = 65_536
+				hot := make([]uint64, sums/dim)
+				for r := range hot {
+					hot[r] = mix(uint64(r))
+				}
+				s := newStore(b, Config{Dim: dim, Exp: DefaultExp, Optimizer: Optimizer{Method: method, LearningRate: 0.01}})
+				for _, r := range rand.New(rand.NewPCG(5, 6)).Perm(len(hot)) {
+					if err := s.Push(hot[r:r+1], gradients(dim)); err != nil {
+						b.Fatal(err)
+					}
+				}
+				h := Harvest{}
+				for rank := range uint32(len(hot) * dim) {
+					h.Ranks, h.Sums = append(h.Ranks, rank), append(h.Sums, int64(rank)+1)
+				}
+				for b.Loop() {
+					h.Number++
+					if _, err := s.ApplyHarvest(h, hot); err != nil {
+						b.Fatal(err)
+					}
+					s.Commit()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(h.Sums)), "ns/sum")
+			})
+		}
+	}
 }

@@ -16,8 +16,21 @@ func (s *Store) Commit() int {
 	if s.snapshot != nil {
 		s.snapshot.keep(s.touched)
 	}
+	if s.cfg.Dim == 1 {
+		s.commitScalars()
+	} else {
+		s.commitRows()
+	}
+	n := len(s.touched)
+	s.touched = s.touched[:0]
+	s.committed = s.harvest
+	return n
+}
+
+// commitRows applies the optimiser to the touched rows.
+func (s *Store) commitRows() {
 	for i, r := range s.touched {
-		if s.cfg.Dim > 1 && i%commitBatch == 0 {
+		if i%commitBatch == 0 {
 			s.approach(s.touched[i:min(i+commitBatch, len(s.touched))])
 		}
 		_, sums, weights, squares := s.rows.row(r)
@@ -28,10 +41,21 @@ func (s *Store) Commit() int {
 		}
 		s.rows.unmark(r)
 	}
-	n := len(s.touched)
-	s.touched = s.touched[:0]
-	s.committed = s.harvest
-	return n
+}
+
+// commitScalars is commitRows for rows of one column. Its loop is so short that the processor
+// overlaps their cache misses without help.
+func (s *Store) commitScalars() {
+	for _, r := range s.touched {
+		c, i := s.rows.at(r)
+		sums, weights := c.sums[i:i+1], c.weights[i:i+1]
+		if s.rows.adagrad {
+			s.adagrad(sums, weights, c.squares[i:i+1])
+		} else {
+			s.sgd(sums, weights)
+		}
+		c.marks[i>>6] &^= 1 << (i & 63)
+	}
 }
 
 // commitBatch is how many rows a commit brings near before it changes them.

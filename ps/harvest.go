@@ -42,16 +42,35 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 	if h.Ranks != nil && len(h.Ranks) != len(h.Sums) {
 		return false, fmt.Errorf("ps: harvest %d has %d ranks for %d sums", h.Number, len(h.Ranks), len(h.Sums))
 	}
+	if n := len(hot) - len(s.hotRows); n > 0 {
+		s.hotRows = append(s.hotRows, make([]int, n)...)
+	}
+	gather := s.gatherRows
+	if d == 1 {
+		gather = s.gatherScalars
+	}
+	found, keys, units, err := gather(h, hot)
+	if err != nil {
+		return false, err
+	}
+	// Refusing a row that is summed already would lose gradients that were
+	// acknowledged, and there are no more of them than the hot set has.
+	if bad, err := s.add(found, keys, units, math.MaxInt); err != nil {
+		return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.Number, keys[bad/d], bad%d, err)
+	}
+	s.harvest = harvestID{h.Instance, h.Number}
+	return true, nil
+}
+
+// gatherRows returns the rows that a harvest has sums of, as add takes them.
+func (s *Store) gatherRows(h Harvest, hot []uint64) (found []int, keys []uint64, units []int64, err error) {
+	d := s.cfg.Dim
 	rows := len(h.Sums)
 	if h.Ranks == nil {
 		rows = (rows + d - 1) / d
 	}
-	keys, units := s.batch(rows)
-	keys, units = keys[:0], units[:0]
-	found := s.batchRows[:0]
-	if n := len(hot) - len(s.hotRows); n > 0 {
-		s.hotRows = append(s.hotRows, make([]int, n)...)
-	}
+	keys, units = s.batch(rows)
+	keys, units, found = keys[:0], units[:0], s.batchRows[:0]
 	last, first := -1, 0 // row rank of the row at the end of keys, and the rank of its column 0
 	for i, sum := range h.Sums {
 		rank := i
@@ -65,31 +84,51 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 		// A rank that comes twice starts another row, so that apply adds the
 		// two and sees an overflow.
 		if rank < first || rank >= first+d || last < 0 || units[end-d+rank-first] != 0 {
-			row := rank
-			if d > 1 {
-				row = rank / d
-			}
+			row := rank / d
 			if row >= len(hot) {
-				return false, fmt.Errorf("ps: harvest %d holds a sum of rank %d, the hot set has %d rows of %d", h.Number, rank, len(hot), d)
+				return nil, nil, nil, beyondHotSet(h, rank, len(hot), d)
 			}
 			last, first = row, row*d
 			keys = append(keys, hot[row])
 			found = append(found, s.findHot(row, hot[row]))
 			end += d
 			units = units[:end]
-			if d > 1 {
-				clear(units[end-d:])
-			}
+			clear(units[end-d:])
 		}
 		units[end-d+rank-first] = sum
 	}
-	// Refusing a row that is summed already would lose gradients that were
-	// acknowledged, and there are no more of them than the hot set has.
-	if bad, err := s.add(found, keys, units, math.MaxInt); err != nil {
-		return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.Number, keys[bad/d], bad%d, err)
+	return found, keys, units, nil
+}
+
+// gatherScalars is gatherRows for rows of one column, in short loops: they overlap the cache misses
+// of many rows.
+func (s *Store) gatherScalars(h Harvest, hot []uint64) (found []int, keys []uint64, units []int64, err error) {
+	keys, units = s.batch(len(h.Sums))
+	found = s.batchRows
+	n := 0
+	for i, sum := range h.Sums {
+		rank := i
+		if h.Ranks != nil {
+			rank = int(h.Ranks[i])
+		}
+		if sum == 0 {
+			continue
+		}
+		if rank >= len(hot) {
+			return nil, nil, nil, beyondHotSet(h, rank, len(hot), 1)
+		}
+		keys[n], units[n], found[n] = hot[rank], sum, rank
+		n++
 	}
-	s.harvest = harvestID{h.Instance, h.Number}
-	return true, nil
+	found, keys, units = found[:n], keys[:n], units[:n]
+	for i, rank := range found {
+		found[i] = s.findHot(rank, keys[i])
+	}
+	return found, keys, units, nil
+}
+
+func beyondHotSet(h Harvest, rank, rows, dim int) error {
+	return fmt.Errorf("ps: harvest %d holds a sum of rank %d, the hot set has %d rows of %d", h.Number, rank, rows, dim)
 }
 
 // findHot returns the row of the key with a rank, or -1. Rows do not move, so it looks first
@@ -98,6 +137,12 @@ func (s *Store) findHot(rank int, key uint64) int {
 	if r := s.hotRows[rank]; r < s.rows.n && s.rows.key(r) == key {
 		return r
 	}
+	return s.searchHot(rank, key)
+}
+
+// searchHot is findHot of a row that is elsewhere. It is a function of its own so that the
+// compiler can inline the other.
+func (s *Store) searchHot(rank int, key uint64) int {
 	r := s.index.find(key)
 	s.hotRows[rank] = max(r, 0)
 	return r

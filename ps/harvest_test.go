@@ -39,6 +39,49 @@ func TestHarvestIsAppliedOnce(t *testing.T) {
 	}
 }
 
+// Rows of one column have a loop of their own: harvests of them follow the same rules.
+func TestHarvestOfScalars(t *testing.T) {
+	hot := []uint64{70, 50, 90}
+	for name, h := range map[string]Harvest{
+		"all ranks":  {Sums: []int64{1, 0, 5}},
+		"some ranks": {Ranks: []uint32{2, 1, 0}, Sums: []int64{5, 0, 1}},
+		"rank twice": {Ranks: []uint32{0, 2, 0}, Sums: []int64{7, 5, -6}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t, Config{Dim: 1, Exp: DefaultExp})
+			for n := range int64(3) { // rows are new, then known, then in a step that has begun
+				h.Number++
+				if applied, err := s.ApplyHarvest(h, hot); !applied || err != nil {
+					t.Fatalf("harvest %d: %v, %v", h.Number, applied, err)
+				}
+				times := max(1, n)
+				if diff := cmp.Diff(map[uint64][]int64{70: {times}, 90: {5 * times}}, pending(s)); diff != "" {
+					t.Error(diff)
+				}
+				if n == 0 {
+					s.Commit()
+				}
+			}
+		})
+	}
+	for name, h := range map[string]Harvest{
+		"a rank beyond the hot set": {Ranks: []uint32{0, 3}, Sums: []int64{1, 1}},
+		"a sum beyond the hot set":  {Sums: []int64{1, 0, 0, 1}},
+		"an overflow":               {Ranks: []uint32{2, 0, 0}, Sums: []int64{1, math.MaxInt64, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t, Config{Dim: 1, Exp: DefaultExp})
+			h.Number = 1
+			if applied, err := s.ApplyHarvest(h, hot); applied || err == nil {
+				t.Errorf("applied %v, %v", applied, err)
+			}
+			if len(pending(s)) > 0 || s.Len() > 0 || lastHarvest(s) != 0 {
+				t.Errorf("left behind: %v in %d rows, harvest %d", pending(s), s.Len(), lastHarvest(s))
+			}
+		})
+	}
+}
+
 func lastHarvest(s *Store) uint64 {
 	_, number := s.LastHarvest()
 	return number
