@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
@@ -24,6 +25,10 @@ import (
 // childVariable makes the test binary run as the unprivileged process of
 // TestPassedSocket: its value is the number of packets to echo.
 const childVariable = "AFXDP_TEST_CHILD"
+
+// childMapVariable tells it that descriptor 4 is the program's map, in which it is to
+// enter the socket itself.
+const childMapVariable = "AFXDP_TEST_CHILD_MAP"
 
 // child opens the socket that came as descriptor 3 and sends back n packets.
 func child(n int) error {
@@ -41,7 +46,14 @@ func child(n int) error {
 	if _, err := Open(pool, Config{Interface: "b"}); !errors.Is(err, ErrPermission) {
 		return fmt.Errorf("socket without a passed descriptor: %w, want ErrPermission", err)
 	}
-	s, err := Open(pool, Config{Interface: "b", File: os.NewFile(3, "xsk")})
+	var sockets *ebpf.Map
+	if os.Getenv(childMapVariable) != "" {
+		if sockets, err = ebpf.NewMapFromFD(4); err != nil {
+			return err
+		}
+		defer sockets.Close()
+	}
+	s, err := Open(pool, Config{Interface: "b", File: os.NewFile(3, "xsk"), XSKMap: sockets})
 	if err != nil {
 		return err
 	}
@@ -75,8 +87,15 @@ func child(n int) error {
 }
 
 // A privileged process attaches and creates the socket; one without any
-// privilege maps the rings and moves the packets.
+// privilege maps the rings and moves the packets, and enters the socket in the map
+// if it was passed that, too.
 func TestPassedSocket(t *testing.T) {
+	for name, passMap := range map[string]bool{"socket": false, "socket and map": true} {
+		t.Run(name, func(t *testing.T) { testPassedSocket(t, passMap) })
+	}
+}
+
+func testPassedSocket(t *testing.T, passMap bool) {
 	const nobody, packets = 65534, 50
 	ns := newNet(t, testbed.VethConfig{})
 	prog := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
@@ -92,13 +111,21 @@ func TestPassedSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := prog.XSKMap().Put(uint32(0), uint32(file.Fd())); err != nil {
-		t.Fatal(err)
-	}
 	cmd := exec.Command(readableBinary(t))
 	cmd.Env = append(os.Environ(), fmt.Sprint(childVariable, "=", packets))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{file}
+	if passMap {
+		fd, err := unix.Dup(prog.XSKMap().FD())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sockets := os.NewFile(uintptr(fd), "xskmap")
+		defer sockets.Close()
+		cmd.Env, cmd.ExtraFiles = append(cmd.Env, childMapVariable+"=1"), append(cmd.ExtraFiles, sockets)
+	} else if err := prog.XSKMap().Put(uint32(0), uint32(file.Fd())); err != nil {
+		t.Fatal(err)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	if err := ns.Do(cmd.Start); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,68 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/testbed"
+)
+
+// A program that another one attached, such as a component of libxdp's dispatcher, brings
+// packets by the map that it pinned: without Attach, and beside that program.
+func TestPinnedMap(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	theirs := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
+	path := bpfFS(t) + "/xsks_map" // as libxdp names it
+	if err := theirs.XSKMap().Pin(path); err != nil {
+		t.Fatal(err)
+	}
+	sockets, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sockets.Close()
+	b := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "b", XSKMap: sockets})
+	a := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
+	transmit(t, a, newPackets(t, a, 0, 50, 100))
+	if diff := cmp.Diff(upTo(0, 50), receive(t, b, 50)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := ns.Do(func() error { _, err := Attach(AttachConfig{Interface: "b", Match: MatchAll()}); return err }); err == nil {
+		t.Error("their program was replaced")
+	} else {
+		wantErr(t, err, ErrProgramAttached)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// XSKMAPs cannot be looked into; an entry that is not there cannot be deleted.
+	if err := theirs.XSKMap().Delete(uint32(0)); err == nil {
+		t.Error("Close left the socket in the map")
+	}
+}
+
+// bpfFS returns the path of a BPF file system that is mounted nowhere, and goes with
+// its descriptor.
+func bpfFS(t *testing.T) string {
+	t.Helper()
+	fs, err := unix.Fsopen("bpf", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		t.Fatal("fsopen:", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		t.Fatal("fsconfig:", err)
+	}
+	root, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal("fsmount:", err)
+	}
+	t.Cleanup(func() { unix.Close(root) })
+	return fmt.Sprintf("/proc/self/fd/%d", root)
+}
