@@ -38,10 +38,10 @@ type RingCounts struct {
 // the TX and completion rings Census.InFlight. A frame that is missing there is
 // with the kernel, or lost.
 func (s *Socket) Rings() (RingCounts, error) {
-	if err := s.gate.enter(); err != nil {
+	if err := s.enter(both); err != nil {
 		return RingCounts{}, err
 	}
-	defer s.gate.leave()
+	defer s.leave(both)
 	var c RingCounts
 	for _, r := range []struct {
 		ring *ring

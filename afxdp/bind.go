@@ -16,7 +16,7 @@ func (s *Socket) bind(ifindex int) error {
 	deadline := time.Now().Add(s.cfg.BindTimeout)
 	for wait := nextWait(0); ; wait = nextWait(wait) {
 		err := s.tryBind(ifindex)
-		if errors.Is(err, unix.EBUSY) && time.Now().Before(deadline) && !s.gate.closing() {
+		if errors.Is(err, unix.EBUSY) && time.Now().Before(deadline) && !s.closing() {
 			time.Sleep(wait)
 			continue
 		}

@@ -161,7 +161,7 @@ func TestSiblingsThatCannotBeShared(t *testing.T) {
 		pool := newPool(t, u, 64)
 		var registered bool
 		refused(t, ns, name, c.want, "", func() error {
-			s := &Socket{gate: newGate(), umem: u, pool: pool, state: u.state, fd: -1, cfg: Config{Interface: "a", Queue: 1, Mode: c.mode}}
+			s := &Socket{in: half{gate: newGate()}, out: half{gate: newGate()}, umem: u, pool: pool, state: u.state, fd: -1, cfg: Config{Interface: "a", Queue: 1, Mode: c.mode}}
 			var err error
 			if s.fd, err = newSocket(); err != nil {
 				return err

@@ -49,11 +49,14 @@
 // # Goroutines
 //
 // A Socket and its Pool belong to one goroutine, which should be locked to its
-// thread ([PinThread]). Only [Socket.Close], [Socket.Wake], [Socket.Info], [Socket.FD] and
-// [Socket.Snapshot] may be called from elsewhere. Two goroutines in one socket are detected and refused with
-// [ErrConcurrentUse]. Several queues are served by several sockets, each with
+// thread ([PinThread]); or one goroutine receives, with the Pool, and another one sends, with a
+// Pool of its own, without waiting for each other: [Socket] lists which method is whose.
+// Only [Socket.Close], [Socket.Wake], [Socket.Info], [Socket.FD] and
+// [Socket.Snapshot] may be called from elsewhere. Two goroutines in one half of a socket are
+// detected and refused with [ErrConcurrentUse]. Several queues are served by several sockets, each with
 // its own goroutine and its own Pool, all on one UMEM; or by one goroutine and
-// a [Poller].
+// a [Poller]. A frame that one socket received can be sent by another one of the UMEM,
+// without a copy; it comes back by the Completed of the one that sent it.
 //
 // # Memory ordering
 //

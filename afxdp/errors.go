@@ -21,7 +21,7 @@ var (
 	// ErrShortBatch means that the caller's slice is too short for the
 	// fragments of one packet; give Receive at least [MaxFragments].
 	ErrShortBatch = errors.New("afxdp: batch is shorter than one packet's fragments")
-	// ErrConcurrentUse means that two goroutines are inside one Socket.
+	// ErrConcurrentUse means that two goroutines are inside one half of a Socket: see there.
 	ErrConcurrentUse = errors.New("afxdp: socket used by two goroutines at once")
 	// ErrRingCorrupt means that the other side of a ring published an
 	// impossible position. The socket must be reopened or closed.

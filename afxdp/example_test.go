@@ -292,16 +292,20 @@ func ExamplePoller() {
 	descs := make([]afxdp.Desc, 64)
 	var count [2]int
 	for count[0]+count[1] < 80 {
-		if _, err := poller.Poll(afxdp.EventRx, time.Second); err != nil {
+		ready, err := poller.Poll(afxdp.EventRx, time.Second)
+		if err != nil {
 			fatal(err)
 		}
-		for q, sock := range socks {
-			n, err := sock.Receive(descs)
+		for _, r := range ready {
+			if r.Err != nil {
+				fatal(r.Err) // the others could go on
+			}
+			n, err := r.Socket.Receive(descs)
 			if err != nil {
 				fatal(err)
 			}
-			count[q] += n
-			if err := sock.Release(descs[:n]); err != nil {
+			count[r.Socket.Info().Queue] += n
+			if err := r.Socket.Release(descs[:n]); err != nil {
 				fatal(err)
 			}
 		}

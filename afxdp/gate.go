@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// gate lets one goroutine at a time into a socket and lets Close, called from
+// gate lets one goroutine at a time into a half of a socket and lets Close, called from
 // any goroutine, wait until that one has left. Without it, Close would unmap
 // rings under the feet of a running loop. The cost is two uncontended atomic
 // operations a batch.

@@ -244,7 +244,7 @@ func (g *Group) run(ctx context.Context, s *Socket, loop func(*Socket) error) er
 		}
 		err = g.recover(ctx, s)
 	}
-	if s.gate.closing() && errors.Is(err, net.ErrClosed) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+	if s.closing() && errors.Is(err, net.ErrClosed) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = nil // it was to end
 	}
 	return errors.Join(err, unpin())

@@ -164,8 +164,8 @@ func TestBadEntriesAreCounted(t *testing.T) {
 	if n != 2 || descs[0].Frame != want[0] || descs[1].Frame != want[1] {
 		t.Errorf("received %v, want frames %v", descs[:n], want)
 	}
-	if s.count.BadDescs != 6 {
-		t.Errorf("%d bad entries counted, want 6", s.count.BadDescs)
+	if s.in.count.BadDescs != 6 {
+		t.Errorf("%d bad entries counted, want 6", s.in.count.BadDescs)
 	}
 	// 3 never filled, 2 recovered from bad entries.
 	if got := s.pool.Available(); got != 5 {
@@ -177,8 +177,8 @@ func TestBadEntriesAreCounted(t *testing.T) {
 		k.completion.addrs[i] = addr
 	}
 	k.completion.submit(4)
-	if n, err := s.Completed(done); n != 0 || err != nil || s.count.BadCompletions != 4 {
-		t.Errorf("%d completions, %v, %d bad", n, err, s.count.BadCompletions)
+	if n, err := s.Completed(done); n != 0 || err != nil || s.out.count.BadCompletions != 4 {
+		t.Errorf("%d completions, %v, %d bad", n, err, s.out.count.BadCompletions)
 	}
 	checkFrames(t, s)
 }
@@ -206,8 +206,8 @@ func TestBadEntryAtTheHead(t *testing.T) {
 		k.rx.submit(2)
 		descs := make([]Desc, 4)
 		n, err := s.Receive(descs)
-		if n != 1 || err != nil || descs[0] != (Desc{Frame: 1, Off: 256, Len: 60}) || s.count.BadDescs != 1 {
-			t.Errorf("%s: received %+v, %v, %d bad entries", name, descs[:n], err, s.count.BadDescs)
+		if n != 1 || err != nil || descs[0] != (Desc{Frame: 1, Off: 256, Len: 60}) || s.in.count.BadDescs != 1 {
+			t.Errorf("%s: received %+v, %v, %d bad entries", name, descs[:n], err, s.in.count.BadDescs)
 		}
 		if s.state[free] != stateFree {
 			t.Errorf("%s: frame %d is %s", name, free, stateName(s.state[free]))

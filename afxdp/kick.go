@@ -61,11 +61,11 @@ func linkError(errno unix.Errno) error {
 // It returns ErrLinkDown or ErrInterfaceGone if the interface cannot send;
 // queued packets stay queued.
 func (s *Socket) Kick() error {
-	if err := s.gate.enter(); err != nil {
+	if err := s.out.gate.enter(); err != nil {
 		return err
 	}
 	err := s.kick()
-	s.gate.leave()
+	s.out.gate.leave()
 	return err
 }
 
@@ -85,7 +85,7 @@ func (s *Socket) kick() error {
 	}
 	hidden := uint32(0) // packets that calls may have taken without showing it
 	for s.tx.needWakeup() || s.cfg.BusyPoll != nil {
-		s.count.TxKicks++
+		s.out.count.TxKicks++
 		errno := s.calls.send()
 		after, ok := s.tx.pending()
 		if !ok {
@@ -101,7 +101,7 @@ func (s *Socket) kick() error {
 		case unix.EBUSY:
 			// The driver dropped one packet, whose frame completes, and the
 			// kernel stopped there.
-			s.count.TxDropped++
+			s.out.count.TxDropped++
 			s.holdAbove, s.holdKicks = s.inDriver()/2, maxHold
 			return nil
 		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
@@ -114,7 +114,7 @@ func (s *Socket) kick() error {
 				if errno == unix.EAGAIN && hidden < before && s.hidesProgress() {
 					continue
 				}
-				s.count.TxStalls++
+				s.out.count.TxStalls++
 				return nil
 			}
 			before = after
@@ -181,10 +181,10 @@ func (s *Socket) inDriver() uint32 {
 // after Close, when there is no ring any more, and for a goroutine that comes
 // while another one is inside the socket.
 func (s *Socket) Backlog() int {
-	if s.gate.enter() != nil {
+	if s.out.gate.enter() != nil {
 		return 0
 	}
-	defer s.gate.leave()
+	defer s.out.gate.leave()
 	n, _ := s.tx.pending()
 	return int(n)
 }

@@ -51,8 +51,8 @@ func TestKickStopsWithoutProgress(t *testing.T) {
 	if err := s.Kick(); err != nil {
 		t.Fatal(err)
 	}
-	if s.Backlog() != 100 || k.kicks != 1 || s.count.TxStalls != 1 {
-		t.Errorf("backlog %d, %d calls, %d stalls", s.Backlog(), k.kicks, s.count.TxStalls)
+	if s.Backlog() != 100 || k.kicks != 1 || s.out.count.TxStalls != 1 {
+		t.Errorf("backlog %d, %d calls, %d stalls", s.Backlog(), k.kicks, s.out.count.TxStalls)
 	}
 	// Later it goes on.
 	k.onSend = func() unix.Errno { k.tx.cons += 100; k.tx.consumer.Store(k.tx.cons); return 0 }
@@ -72,8 +72,8 @@ func TestKickStopsWhereProgressEnds(t *testing.T) {
 		}
 		return unix.EAGAIN
 	}
-	if err := s.Kick(); err != nil || s.Backlog() != 90 || k.kicks != 2 || s.count.TxStalls != 1 {
-		t.Errorf("backlog %d after %d calls, %d stalls, want 90 after 2 and 1, %v", s.Backlog(), k.kicks, s.count.TxStalls, err)
+	if err := s.Kick(); err != nil || s.Backlog() != 90 || k.kicks != 2 || s.out.count.TxStalls != 1 {
+		t.Errorf("backlog %d after %d calls, %d stalls, want 90 after 2 and 1, %v", s.Backlog(), k.kicks, s.out.count.TxStalls, err)
 	}
 }
 
@@ -96,8 +96,8 @@ func TestKickContinuesWhileProgressIsHidden(t *testing.T) {
 	// One that takes nothing is not asked for ever.
 	s, k = kickCase(t, 100, unix.EAGAIN, 0)
 	s.info.Store(&Info{TxBudget: kernelTxBudget})
-	if err := s.Kick(); err != nil || s.count.TxStalls != 1 || k.kicks != 4 {
-		t.Errorf("%d calls, %d stalls, want 4 and 1, %v", k.kicks, s.count.TxStalls, err)
+	if err := s.Kick(); err != nil || s.out.count.TxStalls != 1 || k.kicks != 4 {
+		t.Errorf("%d calls, %d stalls, want 4 and 1, %v", k.kicks, s.out.count.TxStalls, err)
 	}
 }
 
@@ -120,8 +120,8 @@ func TestKickSparesAFullDriver(t *testing.T) {
 		}
 	}
 	kick(1) // and the ten are in the driver
-	if s.Backlog() != 90 || s.count.TxDropped != 1 {
-		t.Errorf("backlog %d, %d dropped", s.Backlog(), s.count.TxDropped)
+	if s.Backlog() != 90 || s.out.count.TxDropped != 1 {
+		t.Errorf("backlog %d, %d dropped", s.Backlog(), s.out.count.TxDropped)
 	}
 	kick(1)
 	for _, addr := range taken[:4] {

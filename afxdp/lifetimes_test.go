@@ -116,11 +116,11 @@ func TestDisconnected(t *testing.T) {
 	if rings, err := s.Rings(); rings != (RingCounts{}) || err != nil {
 		t.Errorf("rings %+v, %v", rings, err)
 	}
-	_ = s.gate.enter()
+	_ = s.in.gate.enter()
 	if _, err := s.Rings(); !errors.Is(err, ErrConcurrentUse) || s.Backlog() != 0 {
 		t.Errorf("beside another goroutine: %v", err)
 	}
-	s.gate.leave()
+	s.in.gate.leave()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -148,8 +148,8 @@ func TestOwnership(t *testing.T) {
 				if s.Pool().Available() != free {
 					rt.Fatalf("pool has %d frames, want %d", s.Pool().Available(), free)
 				}
-				if s.count.BadDescs+s.count.BadCompletions != 0 {
-					rt.Fatalf("an honest kernel was accused: %+v", s.count)
+				if s.in.count.BadDescs+s.out.count.BadCompletions != 0 {
+					rt.Fatalf("an honest kernel was accused: %+v", s.in.count)
 				}
 			},
 		})

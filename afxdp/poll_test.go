@@ -23,7 +23,7 @@ func TestCloseWakesPoll(t *testing.T) {
 		_, err := p.b.Poll(EventRx, -1)
 		errs <- err
 	}()
-	for !p.b.wake.Sleeping() {
+	for !p.b.in.wake.Sleeping() {
 		time.Sleep(time.Millisecond)
 	}
 	if err := p.b.Close(); err != nil {
@@ -169,7 +169,7 @@ func TestConcurrentUseIsRefused(t *testing.T) {
 		_, err := p.b.Poll(EventRx, -1)
 		done <- err
 	}()
-	for !p.b.wake.Sleeping() {
+	for !p.b.in.wake.Sleeping() {
 		time.Sleep(time.Millisecond)
 	}
 	_, err := p.b.Receive(make([]Desc, 1))
@@ -261,7 +261,7 @@ func TestSpinThenSleep(t *testing.T) {
 	if ev, err := p.b.Poll(EventRx, time.Millisecond); ev != 0 || err != nil {
 		t.Fatal(ev, err)
 	}
-	if got := p.b.polls.spin; got != 50*time.Microsecond {
+	if got := p.b.in.polls.spin; got != 50*time.Microsecond {
 		t.Errorf("after spinning in vain the next limit is %v, want half of 100µs", got)
 	}
 	transmit(t, p.a, newPackets(t, p.a, 0, 1, 60))
@@ -271,7 +271,7 @@ func TestSpinThenSleep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, want := p.b.polls.spin, 100*time.Microsecond/8; got != want {
+	if got, want := p.b.in.polls.spin, 100*time.Microsecond/8; got != want {
 		t.Errorf("an idle socket spins for %v, want %v", got, want)
 	}
 }
@@ -293,16 +293,16 @@ func TestThreadedNAPI(t *testing.T) {
 // A kernel that forgets to wake the program costs time, not packets, and shows.
 func TestLostWakeupIsCounted(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 16, ring: 8})
-	if err := s.wake.Open(); err != nil { // and nothing but time ends a sleep
+	if err := s.in.wake.Open(); err != nil { // and nothing but time ends a sleep
 		t.Fatal(err)
 	}
-	defer s.wake.Close()
+	defer s.in.wake.Close()
 	if _, err := s.Refill(8); err != nil {
 		t.Fatal(err)
 	}
 	delivered := make(chan bool)
 	go func() {
-		for !s.wake.Sleeping() {
+		for !s.in.wake.Sleeping() {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(10 * time.Millisecond) // into the sleep
@@ -312,8 +312,8 @@ func TestLostWakeupIsCounted(t *testing.T) {
 	if !<-delivered || ev != EventRx || err != nil {
 		t.Fatalf("events %b, %v", ev, err)
 	}
-	if s.count.Overslept != 1 {
-		t.Errorf("%d lost wake-ups counted, want 1", s.count.Overslept)
+	if s.in.count.Overslept != 1 {
+		t.Errorf("%d lost wake-ups counted, want 1", s.in.count.Overslept)
 	}
 }
 
@@ -324,7 +324,7 @@ func TestFillWakeupIsNotLost(t *testing.T) {
 	for name, wait := range map[string]func(*Socket) error{
 		"Receive": func(s *Socket) error { _, err := s.Receive(make([]Desc, 8)); return err },
 		"spinning Poll": func(s *Socket) error {
-			s.polls.spinMax, s.polls.spin = time.Minute, time.Minute
+			s.in.polls.spinMax, s.in.polls.spin = time.Minute, time.Minute
 			_, err := s.Poll(EventRx, time.Second)
 			return err
 		},
@@ -346,8 +346,8 @@ func TestFillWakeupIsNotLost(t *testing.T) {
 			if n, err := s.Receive(make([]Desc, 8)); n != 1 || err != nil {
 				t.Errorf("received %d, %v", n, err)
 			}
-			if s.count.RxWakeups != 1 {
-				t.Errorf("%d wake-ups, want 1", s.count.RxWakeups)
+			if s.in.count.RxWakeups != 1 {
+				t.Errorf("%d wake-ups, want 1", s.in.count.RxWakeups)
 			}
 		})
 	}

@@ -37,8 +37,17 @@ func TestTwoQueuesShareUMEM(t *testing.T) {
 		for q, s := range senders {
 			transmit(t, s, newPackets(t, s, uint64(q)*1000+round*100, 100, 190))
 		}
-		if ev, err := poller.Poll(EventRx, 5*time.Second); ev != EventRx || err != nil {
-			t.Fatal(ev, err)
+		for came := map[*Socket]bool{}; len(came) < 2; {
+			ready, err := poller.Poll(EventRx, 5*time.Second)
+			if err != nil || len(ready) == 0 {
+				t.Fatal(ready, err)
+			}
+			for _, r := range ready {
+				if r.Events != EventRx || r.Err != nil {
+					t.Fatal(ready)
+				}
+				came[r.Socket] = true
+			}
 		}
 		for q, s := range receivers {
 			if diff := cmp.Diff(upTo(uint64(q)*1000+round*100, 100), receive(t, s, 100)); diff != "" {
@@ -46,21 +55,24 @@ func TestTwoQueuesShareUMEM(t *testing.T) {
 			}
 		}
 	}
-	if ev, err := poller.Poll(EventRx, time.Millisecond); ev != 0 || err != nil {
-		t.Errorf("idle poller: %b, %v", ev, err)
+	if ready, err := poller.Poll(EventRx, time.Millisecond); len(ready) != 0 || err != nil {
+		t.Errorf("idle poller: %v, %v", ready, err)
 	}
 	receivers[1].Wake()
-	if ev, err := poller.Poll(EventRx, 10*time.Second); ev != EventWake || err != nil {
-		t.Errorf("Wake of the second socket: %b, %v", ev, err)
+	if ready, err := poller.Poll(EventRx, 10*time.Second); !slices.Equal(ready, []Ready{{receivers[1], EventWake, nil}}) || err != nil {
+		t.Errorf("Wake of the second socket: %v, %v", ready, err)
 	}
 	// Closing the registering socket leaves the one that shares running.
 	if err := receivers[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := poller.Poll(EventRx, 0); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("poller with a closed socket: %v", err)
+	if ready, err := poller.Poll(EventRx, -1); !slices.Equal(ready, []Ready{{receivers[0], 0, net.ErrClosed}}) || err != nil {
+		t.Errorf("poller with a closed socket: %v, %v", ready, err)
 	}
 	transmit(t, senders[1], newPackets(t, senders[1], 5000, 10, 190))
+	if ready, err := poller.Poll(EventRx, 5*time.Second); !slices.Equal(ready, []Ready{{receivers[1], EventRx, nil}}) || err != nil {
+		t.Errorf("the other socket: %v, %v", ready, err)
+	}
 	if diff := cmp.Diff(upTo(5000, 10), receive(t, receivers[1], 10)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -16,10 +16,10 @@ import (
 // are sent at the next Kick. Otherwise Recover reopens it, see Reopen; the XDP
 // program went with the interface, see [Attachment.Reattach].
 func (s *Socket) Recover(ctx context.Context) error {
-	if err := s.gate.enter(); err != nil {
+	if err := s.enter(both); err != nil {
 		return err
 	}
-	defer s.gate.leave()
+	defer s.leave(both)
 	for {
 		err := s.linkState()
 		switch {
@@ -48,10 +48,10 @@ func (s *Socket) Recover(ctx context.Context) error {
 // The thread that calls may be in another network namespace than the
 // interface; then it needs CAP_SYS_ADMIN.
 func (s *Socket) Reopen(ctx context.Context) error {
-	if err := s.gate.enter(); err != nil {
+	if err := s.enter(both); err != nil {
 		return err
 	}
-	defer s.gate.leave()
+	defer s.leave(both)
 	return s.reopen(ctx)
 }
 
@@ -117,7 +117,7 @@ func (s *Socket) replace(ctx context.Context) error {
 
 // pause waits a little for the interface to change. cause is why.
 func (s *Socket) pause(ctx context.Context, cause error) error {
-	if s.gate.closing() {
+	if s.closing() {
 		return net.ErrClosed
 	}
 	select {

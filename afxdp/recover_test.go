@@ -236,7 +236,7 @@ func TestCloseWhileRecovering(t *testing.T) {
 	}
 	errs := make(chan error)
 	go func() { errs <- p.a.Recover(context.Background()) }()
-	for p.a.gate.state.Load()&gateBusy == 0 {
+	for p.a.in.gate.state.Load()&gateBusy == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	if err := p.a.Close(); err != nil {

@@ -89,6 +89,9 @@ func (r *ring) pending() (n uint32, ok bool) {
 	return used, true
 }
 
+// waiting is pending for a goroutine that is not the producer.
+func (r *ring) waiting() uint32 { return r.producer.Load() - r.consumer.Load() }
+
 // available returns how many entries, at most want, the consumer may read from
 // position cons on. ok is false if the producer's position is impossible.
 func (r *ring) available(want uint32) (n uint32, ok bool) {

@@ -13,11 +13,11 @@ package afxdp
 // asks for it, and polls it with Config.BusyPoll; this call may return ErrLinkDown or
 // ErrInterfaceGone.
 func (s *Socket) Receive(dst []Desc) (n int, err error) {
-	if err := s.gate.enter(); err != nil {
+	if err := s.in.gate.enter(); err != nil {
 		return 0, err
 	}
 	n, err = s.receive(dst)
-	s.gate.leave()
+	s.in.gate.leave()
 	return n, err
 }
 
@@ -27,7 +27,7 @@ func (s *Socket) receive(dst []Desc) (int, error) {
 		return 0, ErrRingCorrupt
 	}
 	if avail == 0 {
-		return 0, s.idle()
+		return 0, s.idle(&s.in)
 	}
 	n, used := s.receivePlain(dst[:avail]), avail
 	var err error
@@ -35,8 +35,8 @@ func (s *Socket) receive(dst []Desc) (int, error) {
 		n, used, err = s.receiveChecked(dst, n, avail)
 	}
 	s.rx.release(used)
-	s.count.RxReceived += uint64(n)
-	s.counted()
+	s.in.count.RxReceived += uint64(n)
+	s.in.counted()
 	return n, err
 }
 
@@ -109,7 +109,7 @@ func (s *Socket) receiveChecked(dst []Desc, n int, avail uint32) (whole int, use
 // outside its frame, and drops the whole packet: the fragments already taken
 // and, by setting rxSkip, those to come. It returns the new length of taken.
 func (s *Socket) skipBad(taken []Desc, whole int, e xdpDesc) int {
-	s.count.BadDescs++
+	s.in.count.BadDescs++
 	for _, d := range taken[whole:] {
 		s.pool.push(d.Frame)
 	}
@@ -124,11 +124,11 @@ func (s *Socket) skipBad(taken []Desc, whole int, e xdpDesc) int {
 // the fill ring has no room for go to the pool. It stops at the first frame
 // that is not yours and returns a [FrameError].
 func (s *Socket) Release(descs []Desc) error {
-	if err := s.gate.enter(); err != nil {
+	if err := s.in.gate.enter(); err != nil {
 		return err
 	}
 	err := s.releaseDescs(descs)
-	s.gate.leave()
+	s.in.gate.leave()
 	return err
 }
 
@@ -169,11 +169,11 @@ func (s *Socket) releaseDescs(descs []Desc) error {
 // example those that Completed returned in a program that forwards. It returns
 // how many the fill ring had room for; the others stay yours.
 func (s *Socket) Fill(frames []Frame) (n int, err error) {
-	if err := s.gate.enter(); err != nil {
+	if err := s.in.gate.enter(); err != nil {
 		return 0, err
 	}
 	n, err = s.fillFrames(frames)
-	s.gate.leave()
+	s.in.gate.leave()
 	return n, err
 }
 
@@ -202,11 +202,11 @@ func (s *Socket) fillFrames(frames []Frame) (int, error) {
 // Refill moves up to n free frames from the pool to the fill ring and returns
 // how many it moved.
 func (s *Socket) Refill(n int) (int, error) {
-	if err := s.gate.enter(); err != nil {
+	if err := s.in.gate.enter(); err != nil {
 		return 0, err
 	}
 	n, err := s.refill(n)
-	s.gate.leave()
+	s.in.gate.leave()
 	return n, err
 }
 
@@ -251,25 +251,25 @@ func (s *Socket) wakeFill(err error) error {
 	if err != nil || !s.fill.needWakeup() {
 		return err
 	}
-	return s.wakeDriver()
+	return s.wakeDriver(&s.in)
 }
 
-// idle is called when there is no packet: to wake a driver that found the fill
+// idle is called by the goroutine in a half when there is nothing for it: to wake a driver that found the fill
 // ring empty before frames were put there, and set its flag after that; or, with
 // BusyPoll, to do the driver's work.
-func (s *Socket) idle() error {
-	if s.published.behind > 0 {
-		s.publish()
+func (s *Socket) idle(h *half) error {
+	if h.published.behind > 0 {
+		h.publish()
 	}
 	if s.cfg.BusyPoll == nil && !s.fill.needWakeup() {
 		return nil
 	}
-	return s.wakeDriver()
+	return s.wakeDriver(h)
 }
 
 // wakeDriver makes the kernel look at the fill ring, and poll the driver if the
 // socket asks for that.
-func (s *Socket) wakeDriver() error {
-	s.count.RxWakeups++
+func (s *Socket) wakeDriver(h *half) error {
+	h.count.RxWakeups++
 	return s.linkState()
 }

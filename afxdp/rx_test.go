@@ -33,8 +33,8 @@ func TestPacketsFillTheirFrames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got[:n]); diff != "" || s.count.BadDescs != 0 || s.count.RxReceived != uint64(n) {
-			t.Errorf("multi-buffer %v: %+v (-want +got):\n%s", multi, s.count, diff)
+		if diff := cmp.Diff(want, got[:n]); diff != "" || s.in.count.BadDescs != 0 || s.in.count.RxReceived != uint64(n) {
+			t.Errorf("multi-buffer %v: %+v (-want +got):\n%s", multi, s.in.count, diff)
 		}
 		// The same packets go out again, to the last byte.
 		for i := range got[:n] {
@@ -50,8 +50,8 @@ func TestPacketsFillTheirFrames(t *testing.T) {
 				t.Errorf("multi-buffer %v: entry %+v, want %+v", multi, e, want)
 			}
 		}
-		if s.InFlight() != n || s.count.TxSubmitted != uint64(n) {
-			t.Errorf("%d in flight, %d submitted, want %d", s.InFlight(), s.count.TxSubmitted, n)
+		if s.InFlight() != n || s.out.count.TxSubmitted != uint64(n) {
+			t.Errorf("%d in flight, %d submitted, want %d", s.InFlight(), s.out.count.TxSubmitted, n)
 		}
 	}
 }
@@ -73,8 +73,8 @@ func TestRestOfADroppedPacketIsNone(t *testing.T) {
 	if n, err := s.Receive(descs); n != 1 || err != nil || s.umem.Packet(descs[0])[0] != 2 {
 		t.Errorf("%d packets, %v; want the second alone", n, err)
 	}
-	if s.count.BadDescs != 2 || s.count.RxReceived != 1 {
-		t.Errorf("counted %+v", s.count)
+	if s.in.count.BadDescs != 2 || s.in.count.RxReceived != 1 {
+		t.Errorf("counted %+v", s.in.count)
 	}
 	checkFrames(t, s)
 }

@@ -46,13 +46,13 @@ func TestSocketNumbersAreUsedAgain(t *testing.T) {
 	pool := newPool(t, u, 0)
 	// cycle registers a socket, lends n frames through it and closes it.
 	cycle := func(n int) (*Socket, error) {
-		s := &Socket{gate: newGate(), umem: u, pool: pool, state: u.state, fd: -1, closed: make(chan struct{})}
+		s := &Socket{in: half{gate: newGate()}, out: half{gate: newGate()}, umem: u, pool: pool, state: u.state, fd: -1, closed: make(chan struct{})}
 		s.disconnect()
-		if err := s.wake.Open(); err != nil {
+		if err := s.openWakers(); err != nil {
 			t.Fatal(err)
 		}
 		if err := u.register(s); err != nil {
-			return nil, errors.Join(err, s.wake.Close())
+			return nil, errors.Join(err, s.closeWakers())
 		}
 		s.setStates()
 		for range n {

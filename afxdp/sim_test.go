@@ -73,7 +73,7 @@ func newSim(tb testing.TB, cfg simConfig) (*Socket, *simKernel) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Socket{gate: newGate(), umem: u, pool: pool, state: u.state, fd: -1, maxInFlight: uint32(cfg.ring), id: 1}
+	s := &Socket{in: half{gate: newGate()}, out: half{gate: newGate()}, umem: u, pool: pool, state: u.state, fd: -1, maxInFlight: uint32(cfg.ring), id: 1}
 	s.cfg.MultiBuffer = cfg.multi
 	s.setStates()
 	s.info.Store(&Info{ZeroCopy: true}) // whose kernel may take nothing at a kick
@@ -95,7 +95,8 @@ func newSim(tb testing.TB, cfg simConfig) (*Socket, *simKernel) {
 	}
 	k.fill, k.completion, k.rx, k.tx = s.fill, s.completion, s.rx, s.tx // same memory, own positions
 	s.tx.flags.Store(ringNeedWakeup)
-	s.polls.init(s)
+	s.in.polls.init(s)
+	s.out.polls.init(s)
 	return s, k
 }
 

@@ -9,18 +9,19 @@ import (
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
-
-	"github.com/libra-ina/libra/internal/sys"
 )
 
 // Socket serves one queue of one interface.
 //
-// A Socket is not safe for concurrent use: one goroutine, locked to its thread,
-// calls its methods. Only Close, Wake, Info, FD and Snapshot may be called from
-// others.
+// Its methods belong to one goroutine, or to two: one receives (Receive, Release, Fill,
+// Refill, Poll for EventRx) and has the socket's Pool, the other one sends (Send, Kick,
+// Completed, InFlight, Backlog, Poll for EventCompletion or Wake alone), with frames of
+// another Pool of the UMEM or such that it got from the first. Either is best locked to its
+// thread. Stats, Rings, Recover, Reopen, and Poll for both events need the whole socket.
+// Close, Wake, Info, FD and Snapshot may be called from any goroutine.
 type Socket struct {
-	gate  gate
 	cfg   Config
 	umem  *UMEM
 	pool  *Pool
@@ -30,15 +31,7 @@ type Socket struct {
 	filling     frameState   // of frames in our fill ring
 	flying      frameState   // of frames in our TX or completion ring
 	maxInFlight uint32
-	inFlight    uint32
-	holdAbove   uint32 // see holding
-	holdKicks   uint32
-
-	fill, completion addrRing
-	rx, tx           descRing
-	rxSkip           bool    // the packet being received had a bad fragment
-	reclaimed        []Frame // in flight when the socket was reopened
-	spare            []Frame // filling when it was reopened, and not needed again
+	spare       []Frame // filling when it was reopened, and not needed again
 
 	id         uint16        // 0 after it was given back, see UMEM.unregister
 	closed     chan struct{} // closed when Close has finished
@@ -54,11 +47,24 @@ type Socket struct {
 	registered bool // the UMEM is registered with fd itself
 	info       atomic.Pointer[Info]
 
-	wake      sys.Waker
-	polls     pollSet
-	count     Counters
-	published publishedCounters
-	past      xdpStatistics // of kernel sockets that are closed; guarded by umem.mu
+	past xdpStatistics // of kernel sockets that are closed; guarded by umem.mu
+
+	_ cpu.CacheLinePad
+	// Of the goroutine that receives.
+	in     half
+	fill   addrRing
+	rx     descRing
+	rxSkip bool // the packet being received had a bad fragment
+
+	_ cpu.CacheLinePad
+	// Of the goroutine that sends.
+	out        half
+	completion addrRing
+	tx         descRing
+	reclaimed  []Frame // in flight when the socket was reopened
+	inFlight   uint32
+	holdAbove  uint32 // see holding
+	holdKicks  uint32
 }
 
 // Info is what a socket got, as opposed to what was asked for.
@@ -86,25 +92,39 @@ func Open(pool *Pool, cfg Config) (*Socket, error) {
 		return nil, err
 	}
 	s := &Socket{
-		gate: newGate(), cfg: cfg, umem: pool.umem, pool: pool, state: pool.umem.state, fd: -1,
+		in: half{gate: newGate()}, out: half{gate: newGate()}, cfg: cfg, umem: pool.umem, pool: pool, state: pool.umem.state, fd: -1,
 		maxInFlight: uint32(cfg.CompletionRing), closed: make(chan struct{}),
 	}
 	s.disconnect()
-	if err := s.wake.Open(); err != nil {
+	if err := s.openWakers(); err != nil {
 		return nil, err
 	}
 	if err := s.umem.register(s); err != nil {
-		return nil, errors.Join(err, s.wake.Close())
+		return nil, errors.Join(err, s.closeWakers())
 	}
 	s.setStates()
 	s.home = s.umem.enterNamespace()
 	if err := s.connect(); err != nil {
 		err = errors.Join(err, s.takeBack())
-		return nil, errors.Join(err, s.umem.unregister(s), s.wake.Close())
+		return nil, errors.Join(err, s.umem.unregister(s), s.closeWakers())
 	}
-	s.polls.init(s)
+	s.in.polls.init(s)
+	s.out.polls.init(s)
 	return s, nil
 }
+
+// openWakers makes what ends the sleep of either goroutine.
+func (s *Socket) openWakers() error {
+	if err := s.in.wake.Open(); err != nil {
+		return err
+	}
+	if err := s.out.wake.Open(); err != nil {
+		return errors.Join(err, s.in.wake.Close())
+	}
+	return nil
+}
+
+func (s *Socket) closeWakers() error { return errors.Join(s.in.wake.Close(), s.out.wake.Close()) }
 
 // setStates gives the frames that are lent through the socket its number.
 func (s *Socket) setStates() {
@@ -130,8 +150,8 @@ func (s *Socket) FD() int {
 	return s.fd
 }
 
-// Close wakes a blocked Poll, waits until the goroutine that is inside the
-// socket has left, unmaps the rings and closes the kernel's socket. Methods
+// Close wakes blocked Polls, waits until the goroutines that are inside the
+// socket have left, unmaps the rings and closes the kernel's socket. Methods
 // return net.ErrClosed from then on. It may be called from any goroutine and
 // more than once; every call returns when all of this is done.
 //
@@ -140,11 +160,11 @@ func (s *Socket) FD() int {
 // zero-copy mode the device may go on until the queue is released. Frames that
 // the kernel held stay lent until Reclaim took them back.
 func (s *Socket) Close() error {
-	if !s.gate.close(s.wake.Interrupt) {
+	if !s.shut() {
 		<-s.closed
 		return nil
 	}
-	err := errors.Join(s.removeFromMap(), s.teardown(), s.wake.Close(), s.umem.unregister(s))
+	err := errors.Join(s.removeFromMap(), s.teardown(), s.closeWakers(), s.umem.unregister(s))
 	close(s.closed)
 	return err
 }
@@ -161,7 +181,7 @@ func (s *Socket) Close() error {
 // binds a socket of its own for an instant, which needs CAP_NET_RAW. If time runs
 // out it returns ErrStillLent, all frames stay lent, and it may be called again.
 func (s *Socket) Reclaim() ([]Frame, error) {
-	if !s.gate.closing() {
+	if !s.closing() {
 		return nil, fmt.Errorf("%w: Reclaim before Close", ErrInUse)
 	}
 	<-s.closed
@@ -224,7 +244,8 @@ func (s *Socket) teardown() error {
 	}
 	s.mappings = nil
 	s.disconnect()
-	s.publish()
+	s.in.publish()
+	s.out.publish()
 	s.umem.mu.Lock()
 	s.bound, s.registered = false, false
 	if s.fd >= 0 {

@@ -72,18 +72,18 @@ func (s *Stats) add(other *Stats) {
 }
 
 // counted is called after each call that moved packets.
-func (s *Socket) counted() {
-	if s.published.behind++; s.published.behind >= publishEvery {
-		s.publish()
+func (h *half) counted() {
+	if h.published.behind++; h.published.behind >= publishEvery {
+		h.publish()
 	}
 }
 
 // publish makes the counters visible to Snapshot.
-func (s *Socket) publish() {
-	s.published.behind = 0
-	for i, n := range s.count.fields() {
+func (h *half) publish() {
+	h.published.behind = 0
+	for i, n := range h.count.fields() {
 		// Most have not changed, and a store costs as much as ten loads.
-		if v := &s.published.values[i]; v.Load() != *n {
+		if v := &h.published.values[i]; v.Load() != *n {
 			v.Store(*n)
 		}
 	}
@@ -92,11 +92,12 @@ func (s *Socket) publish() {
 // Stats reads the counters. It makes a system call and belongs, like Receive and
 // Send, to the owner's goroutine; others call Snapshot.
 func (s *Socket) Stats() (Stats, error) {
-	if err := s.gate.enter(); err != nil {
+	if err := s.enter(both); err != nil {
 		return Stats{}, err
 	}
-	defer s.gate.leave()
-	s.publish()
+	defer s.leave(both)
+	s.in.publish()
+	s.out.publish()
 	return s.Snapshot()
 }
 
@@ -108,7 +109,7 @@ func (s *Socket) Stats() (Stats, error) {
 func (s *Socket) Snapshot() (Stats, error) {
 	var st Stats
 	for i, n := range st.fields() {
-		*n = s.published.values[i].Load()
+		*n = s.in.published.values[i].Load() + s.out.published.values[i].Load()
 	}
 	s.umem.mu.Lock()
 	defer s.umem.mu.Unlock()

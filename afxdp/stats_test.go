@@ -144,30 +144,37 @@ func TestKernelStatsAreAddedUp(t *testing.T) {
 func TestCountersArePublished(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	want := Counters{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
-	s.count = want
-	s.publish()
+	s.in.count, s.out.count = want, want
+	s.in.publish()
+	s.out.publish()
+	for _, n := range want.fields() {
+		*n *= 2
+	}
 	st, err := s.Snapshot()
 	if diff := cmp.Diff(want, st.Counters); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	// A method that finds nothing publishes, and only then.
-	for name, call := range map[string]func() error{
-		"Completed": func() error { _, err := s.Completed(make([]Frame, 1)); return err },
-		"Receive":   func() error { _, err := s.Receive(make([]Desc, 1)); return err },
+	for name, c := range map[string]struct {
+		half *half
+		call func() error
+	}{
+		"Completed": {&s.out, func() error { _, err := s.Completed(make([]Frame, 1)); return err }},
+		"Receive":   {&s.in, func() error { _, err := s.Receive(make([]Desc, 1)); return err }},
 	} {
-		s.count.TxKicks++
-		if err := call(); err != nil {
+		c.half.count.TxKicks++
+		if err := c.call(); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.published.values[3].Load(); got == s.count.TxKicks {
+		if got := c.half.published.values[3].Load(); got == c.half.count.TxKicks {
 			t.Errorf("%s publishes what is known", name)
 		}
-		s.published.behind = 1
-		if err := call(); err != nil {
+		c.half.published.behind = 1
+		if err := c.call(); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.published.values[3].Load(); got != s.count.TxKicks || s.published.behind != 0 {
-			t.Errorf("%s: %d published, want %d", name, got, s.count.TxKicks)
+		if got := c.half.published.values[3].Load(); got != c.half.count.TxKicks || c.half.published.behind != 0 {
+			t.Errorf("%s: %d published, want %d", name, got, c.half.count.TxKicks)
 		}
 	}
 }

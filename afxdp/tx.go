@@ -12,11 +12,11 @@ package afxdp
 // The kernel starts on them at the next Kick. The bytes must not change until
 // Completed returned the frame.
 func (s *Socket) Send(descs []Desc) (n int, err error) {
-	if err := s.gate.enter(); err != nil {
+	if err := s.out.gate.enter(); err != nil {
 		return 0, err
 	}
 	n, err = s.send(descs)
-	s.gate.leave()
+	s.out.gate.leave()
 	return n, err
 }
 
@@ -32,8 +32,8 @@ func (s *Socket) send(descs []Desc) (int, error) {
 	}
 	s.tx.submit(uint32(n))
 	s.inFlight += uint32(n)
-	s.count.TxSubmitted += uint64(n)
-	s.counted()
+	s.out.count.TxSubmitted += uint64(n)
+	s.out.counted()
 	return n, err
 }
 
@@ -134,11 +134,11 @@ func (s *Socket) checkDesc(descs []Desc, i, first int) error {
 // their bytes untouched. The end of a transmission does not mean that the
 // packet was received. It returns how many were written to dst.
 func (s *Socket) Completed(dst []Frame) (n int, err error) {
-	if err := s.gate.enter(); err != nil {
+	if err := s.out.gate.enter(); err != nil {
 		return 0, err
 	}
 	n, err = s.completed(dst)
-	s.gate.leave()
+	s.out.gate.leave()
 	return n, err
 }
 
@@ -151,8 +151,8 @@ func (s *Socket) completed(dst []Frame) (int, error) {
 		return 0, ErrRingCorrupt
 	}
 	if avail == 0 {
-		if s.published.behind > 0 {
-			s.publish()
+		if s.out.published.behind > 0 {
+			s.out.publish()
 		}
 		return 0, nil
 	}
@@ -168,7 +168,7 @@ func (s *Socket) completed(dst []Frame) (int, error) {
 	for i := range avail {
 		f := entry[(pos+i)&mask] >> shift
 		if f >= uint64(len(state)) || state[f] != flying {
-			s.count.BadCompletions++
+			s.out.count.BadCompletions++
 			continue
 		}
 		state[f] = stateYours
@@ -177,8 +177,8 @@ func (s *Socket) completed(dst []Frame) (int, error) {
 	}
 	s.completion.release(avail)
 	s.inFlight -= uint32(n)
-	s.count.TxCompleted += uint64(n)
-	s.counted()
+	s.out.count.TxCompleted += uint64(n)
+	s.out.counted()
 	return n, nil
 }
 

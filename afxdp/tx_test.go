@@ -40,8 +40,8 @@ func TestSendIsBounded(t *testing.T) {
 			copy(descs[:], descs[5:])
 		}
 	}
-	if s.count.TxCompleted != 3 || s.count.TxSubmitted != 8 {
-		t.Errorf("counted %+v", s.count)
+	if s.out.count.TxCompleted != 3 || s.out.count.TxSubmitted != 8 {
+		t.Errorf("counted %+v", s.in.count)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestReclaimedFramesAreCompletions(t *testing.T) {
 	if n, err := s.Send(descs[:]); n != 4 || err != nil {
 		t.Fatal(n, err)
 	}
-	if ev := s.ready(EventCompletion); ev != 0 {
+	if ev := s.ready(sending, EventCompletion); ev != 0 {
 		t.Errorf("events %b", ev)
 	}
 	for _, d := range descs[:3] {
@@ -157,7 +157,7 @@ func TestReclaimedFramesAreCompletions(t *testing.T) {
 	k.complete(uint64(descs[3].Frame)<<11 + d.Addr&2047)
 	done := make([]Frame, 2)
 	for _, want := range [][]Frame{{descs[0].Frame, descs[1].Frame}, {descs[2].Frame}, {descs[3].Frame}, {}} {
-		if ev := s.ready(EventCompletion | EventRx); (ev == EventCompletion) != (len(want) > 0) {
+		if ev := s.ready(both, EventCompletion|EventRx); (ev == EventCompletion) != (len(want) > 0) {
 			t.Errorf("events %b before %v", ev, want)
 		}
 		n, err := s.Completed(done)

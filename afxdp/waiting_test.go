@@ -5,6 +5,7 @@ package afxdp
 import (
 	"errors"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,23 +37,29 @@ func TestReady(t *testing.T) {
 	k.deliver(1, 0)
 	poll(EventRx, EventRx)
 	poll(EventCompletion, EventCompletion)
-	if err := s.wake.Open(); err != nil {
+	if err := s.openWakers(); err != nil {
 		t.Fatal(err)
 	}
-	defer s.wake.Close()
+	defer s.closeWakers()
 	s.Wake()
 	poll(EventRx|EventCompletion, EventRx|EventCompletion|EventWake)
 	poll(EventRx|EventCompletion, EventRx|EventCompletion)
-	// Those of several sockets come together.
+	// The goroutine that receives is told, and the one that sends.
+	s.Wake()
+	poll(EventRx, EventRx|EventWake)
+	poll(EventRx, EventRx)
+	poll(0, EventWake)
+	poll(0, 0)
+	// Of several sockets those that have something.
 	other, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	for _, socks := range [][]*Socket{{s, other}, {other, s}} {
-		if ev, err := NewPoller(socks...).Poll(EventRx, 0); ev != EventRx || err != nil {
-			t.Errorf("events %b, %v", ev, err)
+		if ready, err := NewPoller(socks...).Poll(EventRx, 0); !slices.Equal(ready, []Ready{{s, EventRx, nil}}) || err != nil {
+			t.Errorf("%v, %v", ready, err)
 		}
 	}
 }
 
-// A Poller needs all of its sockets, and leaves those alone that it cannot have.
+// A Poller needs all of its sockets that are not closed, and leaves those alone that it cannot have.
 func TestPollerLeavesItsSockets(t *testing.T) {
 	a, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	b, _ := newSim(t, simConfig{frames: 8, ring: 8})
@@ -62,8 +69,8 @@ func TestPollerLeavesItsSockets(t *testing.T) {
 		want  error
 	}{
 		{func() {}, nil},
-		{func() { _ = b.gate.enter() }, ErrConcurrentUse},
-		{func() { b.gate.leave(); b.gate.close(func() {}) }, net.ErrClosed},
+		{func() { _ = b.in.gate.enter() }, ErrConcurrentUse},
+		{func() { b.in.gate.leave(); b.shut() }, nil},
 	} {
 		c.enter()
 		if _, err := p.Poll(EventRx, 0); !errors.Is(err, c.want) {
@@ -73,30 +80,76 @@ func TestPollerLeavesItsSockets(t *testing.T) {
 			t.Errorf("after %v the other socket is %v", c.want, err)
 		}
 	}
+	a.shut()
+	if ready, err := p.Poll(EventRx, -1); !slices.Equal(ready, []Ready{{a, 0, net.ErrClosed}}) || err != nil {
+		t.Errorf("%v, %v", ready, err)
+	}
+	if ready, err := p.Poll(EventRx, -1); len(ready) != 0 || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("of no sockets: %v, %v", ready, err)
+	}
+}
+
+// A socket whose interface is away is told of from time to time, beside what the others have.
+func TestPollerSurvivesADeadSocket(t *testing.T) {
+	a, ka := newSim(t, simConfig{frames: 8, ring: 8})
+	b, kb := newSim(t, simConfig{frames: 8, ring: 8})
+	for _, s := range []*Socket{a, b} {
+		s.info.Store(&Info{})
+		if err := s.openWakers(); err != nil {
+			t.Fatal(err)
+		}
+		defer s.closeWakers()
+	}
+	if _, err := b.Refill(8); err != nil {
+		t.Fatal(err)
+	}
+	p := NewPoller(a, b)
+	ka.onRecv = func() unix.Errno { return unix.ENETDOWN }
+	for range 2 {
+		p.set.checked = time.Now().Add(-linkCheck)
+		ready, err := p.Poll(EventRx, -1)
+		if len(ready) != 1 || ready[0].Socket != a || ready[0].Events != 0 || !errors.Is(ready[0].Err, ErrLinkDown) || err != nil {
+			t.Fatalf("%v, %v", ready, err)
+		}
+		kb.deliver(1, 0)
+		if ready, err := p.Poll(EventRx, -1); !slices.Equal(ready, []Ready{{b, EventRx, nil}}) || err != nil {
+			t.Fatalf("%v, %v", ready, err)
+		}
+		if n, err := b.Receive(make([]Desc, 8)); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	ka.onRecv = nil
+	p.set.checked = time.Now().Add(-linkCheck)
+	if ready, err := p.Poll(EventRx, 2*time.Millisecond); len(ready) != 0 || err != nil {
+		t.Errorf("works again: %v, %v", ready, err)
+	}
 }
 
 // How long Poll sleeps, and what for.
 func TestSleep(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
-	if err := s.wake.Open(); err != nil {
+	if err := s.openWakers(); err != nil {
 		t.Fatal(err)
 	}
-	defer s.wake.Close()
-	p := &s.polls
+	defer s.closeWakers()
 	// sleep returns what was left of an hour when it was woken at once.
 	sleep := func(want Events) time.Duration {
 		t.Helper()
-		if _, err := unix.Write(s.wake.FD(), []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+		h := s.half(sideOf(want))
+		p := &h.polls
+		p.which = sideOf(want)
+		if _, err := unix.Write(h.wake.FD(), []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
 			t.Fatal(err)
 		}
-		if ev, err := p.sleep(want, time.Hour); ev != 0 || err != nil {
-			t.Fatalf("events %b, %v", ev, err)
+		if some, err := p.sleep(want, time.Hour); some || err != nil {
+			t.Fatalf("%+v, %v", p.found, err)
 		}
 		events := map[bool]int16{true: unix.POLLIN}[want&EventRx != 0]
-		if diff := cmp.Diff([]unix.PollFd{{Fd: -1, Events: events}, {Fd: int32(s.wake.FD()), Events: unix.POLLIN, Revents: unix.POLLIN}}, p.fds); diff != "" {
+		if diff := cmp.Diff([]unix.PollFd{{Fd: -1, Events: events}, {Fd: int32(h.wake.FD()), Events: unix.POLLIN, Revents: unix.POLLIN}}, p.fds); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if s.wake.Sleeping() {
+		if h.wake.Sleeping() {
 			t.Error("is still asleep")
 		}
 		return time.Duration(p.ts.Nano())
@@ -123,7 +176,7 @@ func TestSleep(t *testing.T) {
 		t.Errorf("events %b, %v", ev, err)
 	}
 	go func() {
-		for !s.wake.Sleeping() {
+		for !s.out.wake.Sleeping() {
 			time.Sleep(time.Millisecond)
 		}
 		d, _ := k.transmit()
@@ -132,26 +185,26 @@ func TestSleep(t *testing.T) {
 	if ev, err := s.Poll(EventCompletion, -1); ev != EventCompletion || err != nil {
 		t.Errorf("events %b, %v", ev, err)
 	}
-	if s.count.Overslept != 0 {
-		t.Errorf("overslept %d times", s.count.Overslept)
+	if s.in.count.Overslept != 0 {
+		t.Errorf("overslept %d times", s.in.count.Overslept)
 	}
 }
 
 // Without BusyPoll nothing but sleeping wakes the driver, also if it asks for that.
 func TestPollLeavesTheDriverAlone(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
-	if err := s.wake.Open(); err != nil {
+	if err := s.openWakers(); err != nil {
 		t.Fatal(err)
 	}
-	defer s.wake.Close()
+	defer s.closeWakers()
 	s.fill.flags.Store(ringNeedWakeup)
 	k.onRecv = func() unix.Errno { t.Error("is woken"); return 0 }
-	s.polls.checked = time.Now().Add(time.Hour)
+	s.in.polls.checked = time.Now().Add(time.Hour)
 	if ev, err := s.Poll(EventRx, time.Millisecond); ev != 0 || err != nil {
 		t.Errorf("events %b, %v", ev, err)
 	}
-	if s.count.RxWakeups != 0 {
-		t.Errorf("%d wake-ups", s.count.RxWakeups)
+	if s.in.count.RxWakeups != 0 {
+		t.Errorf("%d wake-ups", s.in.count.RxWakeups)
 	}
 }
 
@@ -162,13 +215,13 @@ func TestOversleptIsForReceivers(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.deliver(1, 0)
-	s.polls.countOverslept(EventCompletion)
-	if s.count.Overslept != 0 {
-		t.Errorf("overslept %d times", s.count.Overslept)
+	s.in.polls.countOverslept(EventCompletion)
+	if s.in.count.Overslept != 0 {
+		t.Errorf("overslept %d times", s.in.count.Overslept)
 	}
-	s.polls.countOverslept(EventCompletion | EventRx)
-	if s.count.Overslept != 1 {
-		t.Errorf("overslept %d times", s.count.Overslept)
+	s.in.polls.countOverslept(EventCompletion | EventRx)
+	if s.in.count.Overslept != 1 {
+		t.Errorf("overslept %d times", s.in.count.Overslept)
 	}
 }
 
@@ -179,19 +232,21 @@ func TestLinkIsChecked(t *testing.T) {
 	k.onRecv = func() unix.Errno { calls++; return answer }
 	poll := func(want error, n int) {
 		t.Helper()
-		if err := s.polls.checkLinks(); !errors.Is(err, want) || calls != n {
+		p := &s.in.polls
+		p.found[0].Err = nil
+		if failed, err := p.checkLinks(), p.found[0].Err; !errors.Is(err, want) || failed != (err != nil) || calls != n {
 			t.Errorf("%v, %d calls; want %v, %d", err, calls, want, n)
 		}
 	}
-	s.polls.checked = time.Now().Add(time.Hour)
+	s.in.polls.checked = time.Now().Add(time.Hour)
 	poll(nil, 0)
-	s.polls.checked = time.Now().Add(-linkCheck)
+	s.in.polls.checked = time.Now().Add(-linkCheck)
 	poll(nil, 1)
-	if since := time.Since(s.polls.checked); since > time.Minute {
+	if since := time.Since(s.in.polls.checked); since > time.Minute {
 		t.Errorf("checked %v ago", since)
 	}
 	answer = unix.ENETDOWN
-	s.polls.checked = time.Now().Add(-linkCheck)
+	s.in.polls.checked = time.Now().Add(-linkCheck)
 	s.info.Store(&Info{})
 	poll(ErrLinkDown, 2)
 	poll(ErrLinkDown, 3)
@@ -209,18 +264,18 @@ func TestLinkIsChecked(t *testing.T) {
 	}
 	s.info.Store(&Info{ZeroCopy: true, Ifindex: lo.Index})
 	answer = unix.ENETDOWN
-	s.polls.checked = time.Time{}
+	s.in.polls.checked = time.Time{}
 	poll(ErrNoProgram, 6)
 }
 
 // What a driver answers when it is polled, or looked at while spinning, ends Poll.
 func TestPollReportsErrorsWhileBusy(t *testing.T) {
 	for name, prepare := range map[string]func(*Socket){
-		"polling the driver": func(s *Socket) { s.cfg.BusyPoll = &BusyPoll{Time: time.Hour}; s.polls.init(s) },
+		"polling the driver": func(s *Socket) { s.cfg.BusyPoll = &BusyPoll{Time: time.Hour}; s.in.polls.init(s) },
 		"spinning": func(s *Socket) {
 			s.fill.flags.Store(ringNeedWakeup)
 			s.cfg.Spin = time.Hour
-			s.polls.init(s)
+			s.in.polls.init(s)
 		},
 	} {
 		s, k := newSim(t, simConfig{frames: 8, ring: 8})
@@ -248,14 +303,14 @@ func TestPollReportsErrorsWhileBusy(t *testing.T) {
 		if _, err := s.Receive(make([]Desc, 8)); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.wake.Open(); err != nil {
+		if err := s.openWakers(); err != nil {
 			t.Fatal(err)
 		}
 		closed := make(chan bool)
 		k.onRecv = func() unix.Errno {
-			if !s.gate.closing() {
-				go func() { closed <- s.gate.close(s.wake.Interrupt) }()
-				for !s.gate.closing() {
+			if !s.closing() {
+				go func() { closed <- s.shut() }()
+				for !s.closing() {
 					time.Sleep(time.Microsecond)
 				}
 			}
@@ -264,7 +319,7 @@ func TestPollReportsErrorsWhileBusy(t *testing.T) {
 		if ev, err := s.Poll(EventRx, time.Hour); ev != 0 || !errors.Is(err, net.ErrClosed) || !<-closed {
 			t.Errorf("%s: events %b, %v", name, ev, err)
 		}
-		if err := s.wake.Close(); err != nil {
+		if err := s.closeWakers(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -274,8 +329,9 @@ func TestPollReportsErrorsWhileBusy(t *testing.T) {
 func TestSpinAdapts(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
 	s.cfg.Spin = 800 * time.Microsecond
-	s.polls.init(s)
-	p := &s.polls
+	s.in.polls.init(s)
+	p := &s.in.polls
+	p.which = receiving
 	if p.spin != s.cfg.Spin || p.spinMax != s.cfg.Spin {
 		t.Fatalf("spins %v of %v", p.spin, p.spinMax)
 	}
@@ -283,16 +339,17 @@ func TestSpinAdapts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []time.Duration{400, 200, 100, 100} {
-		if ev, err := p.spinFor(EventRx, time.Now(), -1); ev != 0 || err != nil || p.spin != want*time.Microsecond {
-			t.Errorf("in vain: events %b, %v; spins %v, want %v", ev, err, p.spin, want*time.Microsecond)
+		if some := p.spinFor(EventRx, time.Now(), -1); some || p.spin != want*time.Microsecond {
+			t.Errorf("in vain: %+v; spins %v, want %v", p.found, p.spin, want*time.Microsecond)
 		}
 	}
 	s.fill.flags.Store(ringNeedWakeup)
 	k.onRecv = func() unix.Errno { k.deliver(1, 0); return 0 }
 	for _, want := range []time.Duration{200, 400, 800, 800} {
 		p.spin = max(p.spin, want*time.Microsecond/2) // however slow this machine is
-		if ev, err := p.spinFor(EventRx, time.Now().Add(time.Hour), -1); ev != EventRx || err != nil || p.spin != want*time.Microsecond {
-			t.Errorf("with success: events %b, %v; spins %v, want %v", ev, err, p.spin, want*time.Microsecond)
+		p.found[0].Events = 0
+		if some := p.spinFor(EventRx, time.Now().Add(time.Hour), -1); !some || p.found[0].Events != EventRx || p.spin != want*time.Microsecond {
+			t.Errorf("with success: %+v; spins %v, want %v", p.found, p.spin, want*time.Microsecond)
 		}
 		if n, err := s.Receive(make([]Desc, 8)); n != 1 || err != nil {
 			t.Fatal(n, err)
@@ -301,12 +358,13 @@ func TestSpinAdapts(t *testing.T) {
 	// No longer than the timeout.
 	p.spin = time.Hour
 	k.onRecv = nil
-	if ev, err := p.spinFor(EventRx, time.Now(), time.Microsecond); ev != 0 || err != nil {
-		t.Errorf("events %b, %v", ev, err)
+	p.found[0].Events = 0
+	if p.spinFor(EventRx, time.Now(), time.Microsecond) {
+		t.Errorf("%+v", p.found)
 	}
 	s.cfg.BusyPoll = &BusyPoll{Time: time.Hour}
 	p.init(s)
-	if ev, err := p.pollDrivers(EventRx, time.Now(), time.Microsecond); ev != 0 || err != nil {
-		t.Errorf("events %b, %v", ev, err)
+	if p.pollDrivers(EventRx, time.Now(), time.Microsecond) {
+		t.Errorf("%+v", p.found)
 	}
 }

@@ -212,7 +212,12 @@ func (l *afxdpLink) kick() error {
 }
 
 func (l *afxdpLink) Wait(limit time.Duration) error {
-	_, err := l.poller.Poll(afxdp.EventRx, limit) // net.ErrClosed after Close
+	ready, err := l.poller.Poll(afxdp.EventRx, limit) // net.ErrClosed after Close
+	for _, r := range ready {
+		if err == nil {
+			err = r.Err
+		}
+	}
 	if errors.Is(err, afxdp.ErrLinkDown) {
 		l.stats.LastError = err
 		return nil

@@ -1,0 +1,105 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"time"
+)
+
+// A Poller waits for several sockets that one goroutine serves, or receives from, or sends
+// on. It is not safe for concurrent use; Wake and Close of any of its sockets, from any
+// goroutine, wake it.
+type Poller struct {
+	set   pollSet
+	ready []Ready
+}
+
+// Ready is a socket for which there is something to do.
+type Ready struct {
+	Socket *Socket
+	Events Events // that are there; 0 with an error
+	// Err is what Socket.Poll would return. After an ErrLinkDown or ErrInterfaceGone the
+	// Poller goes on with the socket as soon as it works again, by itself or by
+	// Socket.Recover; until then it tells again, five times a second. After net.ErrClosed
+	// it has left the socket out.
+	Err error
+}
+
+// NewPoller returns a Poller for the sockets.
+func NewPoller(socks ...*Socket) *Poller {
+	p := &Poller{ready: make([]Ready, 0, len(socks))}
+	p.set.init(slices.Clone(socks)...)
+	return p
+}
+
+// Poll waits like [Socket.Poll] until there is something to do for one of the sockets, and
+// returns those for which there is; none after the timeout. The slice
+// is valid until the next call. A socket with an error does not keep the others from
+// being served.
+//
+// The error is net.ErrClosed when all sockets are closed, and ErrConcurrentUse.
+func (p *Poller) Poll(want Events, timeout time.Duration) ([]Ready, error) {
+	which := sideOf(want)
+	p.ready = p.ready[:0]
+	if err := p.enter(which); err != nil {
+		return nil, err
+	}
+	if len(p.ready) > 0 {
+		timeout = 0 // there is something to tell
+	} else if len(p.set.socks) == 0 {
+		return nil, net.ErrClosed
+	}
+	err := p.set.wait(which, want, timeout)
+	p.leave(which, len(p.set.socks))
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(p.set.found); i++ {
+		f := p.set.found[i]
+		if f.Err != nil {
+			f.Events = 0
+		}
+		if f.Events != 0 || f.Err != nil {
+			p.ready = append(p.ready, f)
+		}
+		if errors.Is(f.Err, net.ErrClosed) {
+			p.drop(i)
+			i--
+		}
+	}
+	return p.ready, nil
+}
+
+// enter enters the sockets, all that are not closed, or none.
+func (p *Poller) enter(which side) error {
+	for i := 0; i < len(p.set.socks); i++ {
+		s := p.set.socks[i]
+		switch err := s.enter(which); {
+		case errors.Is(err, net.ErrClosed):
+			p.ready = append(p.ready, Ready{Socket: s, Err: err})
+			p.drop(i)
+			i--
+		case err != nil:
+			p.leave(which, i)
+			return err
+		}
+	}
+	return nil
+}
+
+// leave leaves the first n sockets.
+func (p *Poller) leave(which side, n int) {
+	for _, s := range p.set.socks[:n] {
+		s.leave(which)
+	}
+}
+
+// drop leaves a socket out from now on.
+func (p *Poller) drop(i int) {
+	p.set.socks = slices.Delete(p.set.socks, i, i+1)
+	p.set.found = slices.Delete(p.set.found, i, i+1)
+	p.set.fds = p.set.fds[:2*len(p.set.socks)]
+}

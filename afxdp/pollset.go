@@ -1,0 +1,227 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pollSet is the state of waiting for a set of sockets.
+type pollSet struct {
+	socks []*Socket
+	found []Ready       // of each socket
+	fds   []unix.PollFd // for each socket: itself, its eventfd
+	ts    unix.Timespec // here, not on the stack of wait, where it would escape
+	which side          // that the caller of wait is in
+
+	spinMax, spin time.Duration // longest and current time to spin
+	busy          time.Duration // to poll the drivers, see BusyPoll
+	checked       time.Time     // when the interfaces were looked at last
+}
+
+func (p *pollSet) init(socks ...*Socket) {
+	p.socks = socks
+	p.fds = make([]unix.PollFd, 2*len(socks))
+	p.found = make([]Ready, len(socks))
+	for i, s := range socks {
+		p.found[i].Socket = s
+		p.spinMax = max(p.spinMax, s.cfg.Spin)
+		p.busy = max(p.busy, s.cfg.BusyPoll.duration())
+	}
+	p.spin, p.checked = p.spinMax, time.Now()
+}
+
+// wait leaves what it found in p.found. Its error is that of waiting itself.
+func (p *pollSet) wait(which side, want Events, timeout time.Duration) error {
+	p.which = which
+	for i := range p.found {
+		p.found[i].Events, p.found[i].Err = 0, nil
+	}
+	if p.look(want) || timeout == 0 {
+		return nil
+	}
+	start := time.Now()
+	if p.pollDrivers(want, start, timeout) || p.spinFor(want, start, timeout) {
+		return nil
+	}
+	for nap := completionMin; ; nap = min(2*nap, completionMax) {
+		left := linkCheck
+		if timeout >= 0 {
+			left = min(left, timeout-time.Since(start))
+		}
+		if left <= 0 {
+			return nil
+		}
+		if want&EventCompletion != 0 {
+			left = min(left, nap)
+		}
+		if some, err := p.sleep(want, left); some || err != nil {
+			return err
+		}
+		if p.checkLinks() {
+			return nil
+		}
+	}
+}
+
+// look looks at the rings, and reports whether there is something for the caller.
+func (p *pollSet) look(want Events) bool {
+	some := false
+	for i, s := range p.socks {
+		f := &p.found[i]
+		f.Events |= s.ready(p.which, want)
+		some = some || f.Events != 0 || f.Err != nil
+	}
+	return some
+}
+
+// fail notes a socket's error, and reports whether there is one.
+func (p *pollSet) fail(i int, err error) bool {
+	if err != nil {
+		p.found[i].Err = err
+	}
+	return err != nil
+}
+
+// checkLinks looks at the interfaces unless it did lately, also in a call
+// before: callers may use timeouts that are shorter than linkCheck. It reports
+// whether one does not work.
+func (p *pollSet) checkLinks() bool {
+	now := time.Now()
+	if now.Sub(p.checked) < linkCheck {
+		return false
+	}
+	p.checked = now
+	failed := false
+	for i, s := range p.socks {
+		failed = p.fail(i, s.linkState()) || failed
+	}
+	if failed {
+		p.checked = time.Time{} // the next call must not wait to say so again
+	}
+	return failed
+}
+
+// idle does for all sockets what Receive does that finds nothing, and reports
+// whether one has an error.
+func (p *pollSet) idle() bool {
+	failed := false
+	for i, s := range p.socks {
+		failed = p.fail(i, s.idle(s.half(p.which))) || failed
+	}
+	return failed
+}
+
+// pollDrivers does the drivers' work, at least once, until there is something.
+func (p *pollSet) pollDrivers(want Events, start time.Time, timeout time.Duration) bool {
+	if p.busy == 0 {
+		return false
+	}
+	limit := p.busy
+	if timeout >= 0 {
+		limit = min(limit, timeout)
+	}
+	for {
+		if p.idle() {
+			return true
+		}
+		if some := p.look(want); some || time.Since(start) >= limit || p.closing() {
+			return some
+		}
+	}
+}
+
+// spinFor looks at the rings for a bounded time. If it finds something the
+// bound doubles, up to Config.Spin; if not it halves, down to an eighth: so a
+// busy socket never sleeps and an idle one hardly spins.
+func (p *pollSet) spinFor(want Events, start time.Time, timeout time.Duration) bool {
+	if p.spinMax == 0 {
+		return false
+	}
+	limit := p.spin
+	if timeout >= 0 {
+		limit = min(limit, timeout)
+	}
+	for time.Since(start) < limit {
+		for range 16 {
+			if p.look(want) {
+				p.spin = min(2*p.spin, p.spinMax)
+				return true
+			}
+		}
+		if p.closing() {
+			return false // sleep reports it
+		}
+		if p.idle() {
+			return true
+		}
+	}
+	p.spin = max(p.spin/2, p.spinMax/8)
+	return false
+}
+
+// closing reports whether a socket is being closed.
+func (p *pollSet) closing() bool {
+	closing := false
+	for i, s := range p.socks {
+		if s.half(p.which).gate.closing() {
+			closing = p.fail(i, net.ErrClosed)
+		}
+	}
+	return closing
+}
+
+// countOverslept counts a sleep that the kernel did not end although packets came.
+func (p *pollSet) countOverslept(want Events) {
+	if want&EventRx == 0 {
+		return
+	}
+	for _, s := range p.socks {
+		if n, _ := s.rx.available(1); n > 0 {
+			s.in.count.Overslept++
+		}
+	}
+}
+
+// sleep blocks in ppoll for at most d, and reports whether there is something.
+func (p *pollSet) sleep(want Events, d time.Duration) (bool, error) {
+	events := int16(0)
+	if want&EventRx != 0 {
+		events = unix.POLLIN
+	}
+	for i, s := range p.socks {
+		h := s.half(p.which)
+		h.publish()
+		h.wake.Sleep()
+		p.fds[2*i] = unix.PollFd{Fd: int32(s.fd), Events: events}
+		p.fds[2*i+1] = unix.PollFd{Fd: int32(h.wake.FD()), Events: unix.POLLIN}
+		if s.tx.waiting() > 0 && s.tx.needWakeup() {
+			d = min(d, backlogRetry)
+		}
+	}
+	// After Sleep: see sys.Waker.
+	some := p.look(want)
+	var err error
+	if !some && !p.closing() {
+		var woken int
+		p.ts = unix.NsecToTimespec(int64(d))
+		if woken, err = unix.Ppoll(p.fds, &p.ts, nil); woken == 0 && err == nil {
+			p.countOverslept(want)
+		}
+	}
+	for i, s := range p.socks {
+		s.half(p.which).wake.Awake(p.fds[2*i+1].Revents != 0)
+	}
+	if p.closing() {
+		return true, nil
+	}
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return false, os.NewSyscallError("ppoll", err)
+	}
+	return p.look(want), nil
+}
