@@ -15,7 +15,8 @@
 //     else continues as without it.
 //   - A [Group] is all of this for every queue of an interface: [OpenAll] makes it and
 //     Group.Run runs it. Most programs need no more, and of the rest only [Serve], and
-//     [ParseUDP] if UDP is what they speak.
+//     [ParseUDP] if UDP is what they speak. Those that have a [net.PacketConn] get one of
+//     [ListenUDP].
 //
 // # Who owns a frame
 //

@@ -57,11 +57,13 @@ func (u UDP) Payload() []byte { return u.packet[u.udp+udpHeader:] }
 // VLAN returns the tag's control information, whose low 12 bits are the VLAN's number;
 // ok is false for a packet without a tag.
 func (u UDP) VLAN() (tci uint16, ok bool) {
-	if u.ip < 18 {
+	if !u.tagged() {
 		return 0, false
 	}
 	return binary.BigEndian.Uint16(u.packet[14:]), true
 }
+
+func (u UDP) tagged() bool { return u.ip == 18 }
 
 // Source returns the address and port of the sender.
 func (u UDP) Source() netip.AddrPort { return u.address(0) }
@@ -127,6 +129,12 @@ func (u UDP) Reply(payload []byte) (length int, err error) {
 	from, size := u.addresses()
 	swap(u.packet, from, size)
 	swap(u.packet, u.udp, 2)
+	u.complete()
+	return length, nil
+}
+
+// complete writes the lengths, the hop limit and the checksums.
+func (u UDP) complete() {
 	ip, udp := u.packet[u.ip:], u.packet[u.udp:]
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
 	if u.v4() {
@@ -143,7 +151,6 @@ func (u UDP) Reply(payload []byte) (length int, err error) {
 		check = 0xffff // zero means that there is none
 	}
 	binary.BigEndian.PutUint16(udp[6:], check)
-	return length, nil
 }
 
 const hopLimit = 64 // that RFC 1700 recommends

@@ -1,0 +1,363 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/neigh"
+	"github.com/libra-ina/libra/internal/sys"
+)
+
+// UDPConn is a [net.PacketConn] on AF_XDP sockets, for programs that have one already: it
+// receives on all queues of an interface, without the kernel's stack, and knows where to send
+// by the kernel's routes and neighbours. It copies each payload once, and costs a lock for each;
+// [Serve] does neither.
+//
+// Its methods may be called from any goroutine. Reading and writing do not wait for each
+// other. Errors are [*net.OpError]s.
+type UDPConn struct {
+	group  *Group
+	ifname string
+	mac    [6]byte
+	local  netip.AddrPort
+	room   int // of a payload
+
+	reading sync.Mutex // guards what follows
+	poller  *Poller
+	ready   []Ready // that have not been received from
+	from    *Socket // that batch came from
+	batch   []Desc
+	next    int
+	store   [serveBatch]Desc
+
+	writing sync.Mutex // guards what follows
+	free    *Pool
+	done    [serveBatch]Frame
+
+	readDeadline, writeDeadline atomic.Int64 // in nanoseconds since 1970, 0 for none
+
+	hops      sync.Map        // of netip.Addr to hop
+	asking    sync.RWMutex    // read-locked by those that ask the kernel
+	home      *namespace      // that they ask in
+	closed    context.Context // ends their questions
+	endAsking context.CancelFunc
+}
+
+// hop is what the kernel said of the way to an address.
+type hop struct {
+	neigh.Hop
+	until time.Time
+}
+
+// hopLifetime is how long an answer of the kernel is believed.
+const hopLifetime = 5 * time.Second
+
+var _ net.PacketConn = (*UDPConn)(nil)
+
+// ListenUDP opens sockets on all receive queues of an interface for UDP packets to a local
+// address and port; all others pass to the kernel's stack as before. An unspecified
+// address, 0.0.0.0 or ::, is for all of its family. The kernel does not know that the
+// port is taken, and knows the address only if it is the interface's, which it must be for
+// others to find it. Packets that never left the machine, as those of a veth pair, have no
+// checksum yet if their sender leaves it to the device (ethtool -K veth0 tx off), and are
+// dropped. The calling thread's network namespace must be the interface's. Errors
+// are those of [OpenAll].
+func ListenUDP(ifname string, local netip.AddrPort) (*UDPConn, error) {
+	ifi, err := net.InterfaceByName(ifname)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+	}
+	local = netip.AddrPortFrom(local.Addr().Unmap().WithZone(""), local.Port())
+	if !local.IsValid() || local.Port() == 0 || len(ifi.HardwareAddr) != 6 {
+		return nil, fmt.Errorf("%w: ListenUDP on %s at %v: an address, a port and an Ethernet interface are needed", ErrConfig, ifname, local)
+	}
+	everything := netip.PrefixFrom(local.Addr(), local.Addr().BitLen())
+	if local.Addr().IsUnspecified() {
+		everything = netip.PrefixFrom(local.Addr(), 0)
+	}
+	group, err := OpenAll(ifname, GroupConfig{Match: MatchUDP(local.Port()).And(MatchDestination(everything))})
+	if err != nil {
+		return nil, err
+	}
+	c := &UDPConn{
+		group: group, ifname: ifname, mac: [6]byte(ifi.HardwareAddr), local: local, poller: NewPoller(group.sockets...),
+		free: &Pool{umem: group.umem, free: make([]Frame, 0, group.umem.Frames())},
+		room: min(ifi.MTU-20, group.umem.RxRoom()-14-20) - udpHeader,
+	}
+	if local.Addr().Is6() {
+		c.room -= 40 - 20
+	}
+	// A pool for the goroutines that write, of frames that wait for no packets.
+	var frames [1024]Frame
+	n := c.sender().pool.AllocBatch(frames[:])
+	if err := c.free.Free(frames[:n]...); err != nil {
+		return nil, errors.Join(err, group.Close())
+	}
+	if held, err := sys.ThreadNamespace(); err == nil { // see UMEM.enterNamespace
+		c.home = &namespace{Namespace: held}
+	}
+	c.closed, c.endAsking = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// sender is the socket that sends.
+func (c *UDPConn) sender() *Socket { return c.group.sockets[0] }
+
+// Group returns the sockets, for their counters. They belong to the connection.
+func (c *UDPConn) Group() *Group { return c.group }
+
+// LocalAddr returns the address that was given to ListenUDP, a [*net.UDPAddr].
+func (c *UDPConn) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(c.local) }
+
+// Close ends calls that read and write, takes the program off the interface, and frees
+// the memory.
+func (c *UDPConn) Close() error {
+	c.endAsking()
+	err := c.group.closeSockets()
+	// Those inside leave before what they use goes.
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	c.batch, c.ready = nil, nil
+	if c.home != nil {
+		err = errors.Join(err, c.home.Close())
+		c.home = nil
+	}
+	return errors.Join(err, c.group.Close())
+}
+
+// ReadFrom reads a packet, and returns how many bytes of its payload p had room for and
+// its sender, a [*net.UDPAddr]. Packets with a wrong checksum, and those of VLANs, are
+// dropped.
+func (c *UDPConn) ReadFrom(p []byte) (int, net.Addr, error) {
+	n, from, err := c.ReadFromUDPAddrPort(p)
+	if err != nil {
+		return n, nil, err
+	}
+	return n, net.UDPAddrFromAddrPort(from), nil
+}
+
+// ReadFromUDPAddrPort is ReadFrom without allocating memory.
+func (c *UDPConn) ReadFromUDPAddrPort(p []byte) (n int, from netip.AddrPort, err error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	for {
+		for c.next < len(c.batch) {
+			d := c.batch[c.next]
+			c.next++
+			if u, ok := ParseUDP(c.group.umem.Packet(d)); ok && !u.tagged() && u.ChecksumValid() {
+				return copy(p, u.Payload()), u.Source(), nil
+			}
+		}
+		if err := c.receive(); err != nil {
+			return 0, netip.AddrPort{}, c.opError("read", netip.AddrPort{}, err)
+		}
+	}
+}
+
+// receive gives the packets that were read back and takes others.
+func (c *UDPConn) receive() error {
+	if len(c.batch) > 0 {
+		done := c.batch
+		c.batch, c.next = nil, 0
+		if err := c.from.Release(done); err != nil {
+			return err
+		}
+	}
+	for len(c.ready) > 0 {
+		r := c.ready[0]
+		c.ready = c.ready[1:]
+		if errors.Is(r.Err, ErrLinkDown) {
+			continue // it may come up again
+		}
+		if r.Err != nil {
+			return r.Err
+		}
+		n, err := r.Socket.Receive(c.store[:])
+		if n > 0 || err != nil {
+			c.from, c.batch = r.Socket, c.store[:n]
+			return err
+		}
+	}
+	left, err := remaining(&c.readDeadline)
+	if err == nil {
+		c.ready, err = c.poller.Poll(EventRx, left)
+	}
+	return err
+}
+
+// WriteTo sends a packet to a [*net.UDPAddr]. It asks the kernel for the way there, which waits up to
+// three seconds for a neighbour that does not answer, or until the deadline.
+func (c *UDPConn) WriteTo(p []byte, to net.Addr) (int, error) {
+	a, ok := to.(*net.UDPAddr)
+	if !ok {
+		return 0, c.opError("write", netip.AddrPort{}, fmt.Errorf("%w: address %v is no *net.UDPAddr", ErrConfig, to))
+	}
+	return c.WriteToUDPAddrPort(p, a.AddrPort())
+}
+
+// WriteToUDPAddrPort is WriteTo without allocating memory, once the way is known.
+func (c *UDPConn) WriteToUDPAddrPort(p []byte, to netip.AddrPort) (int, error) {
+	to = netip.AddrPortFrom(to.Addr().Unmap().WithZone(""), to.Port())
+	err := c.write(p, to)
+	if err != nil {
+		return 0, c.opError("write", to, err)
+	}
+	return len(p), nil
+}
+
+func (c *UDPConn) write(p []byte, to netip.AddrPort) error {
+	switch {
+	case len(p) > c.room:
+		return fmt.Errorf("%w: a payload of %d bytes, and %s has room for %d", unix.EMSGSIZE, len(p), c.ifname, c.room)
+	case to.Addr().BitLen() != c.local.Addr().BitLen():
+		return fmt.Errorf("%w: %v has another family than %v", unix.EAFNOSUPPORT, to.Addr(), c.local.Addr())
+	}
+	way, err := c.way(to.Addr())
+	if err != nil {
+		return err
+	}
+	from := c.local
+	if from.Addr().IsUnspecified() {
+		from = netip.AddrPortFrom(way.Source, from.Port())
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	f, err := c.frame()
+	if err != nil {
+		return err
+	}
+	h := UDPHeaders{FromMAC: c.mac, ToMAC: way.MAC, From: from, To: to}
+	d := Desc{Frame: f, Off: uint16(c.group.umem.RxOffset())}
+	length, err := h.Put(c.group.umem.Bytes(f)[d.Off:], p)
+	if err != nil {
+		return errors.Join(err, c.free.Free(f))
+	}
+	d.Len = uint32(length)
+	// The completion ring has room: there are fewer frames than that.
+	if _, err := c.sender().Send([]Desc{d}); err != nil {
+		return errors.Join(err, c.free.Free(f))
+	}
+	return c.sender().Kick()
+}
+
+// frame waits for one that is free.
+func (c *UDPConn) frame() (Frame, error) {
+	for {
+		n, err := c.sender().Completed(c.done[:])
+		if err == nil {
+			err = c.free.Free(c.done[:n]...)
+		}
+		if err != nil {
+			return 0, err
+		}
+		if f, ok := c.free.Alloc(); ok {
+			return f, nil
+		}
+		left, err := remaining(&c.writeDeadline)
+		if err == nil {
+			_, err = c.sender().Poll(EventCompletion, left)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// way returns the next hop to an address.
+func (c *UDPConn) way(to netip.Addr) (hop, error) {
+	known, ok := c.hops.Load(to)
+	if ok && time.Now().Before(known.(hop).until) {
+		return known.(hop), nil
+	}
+	left, err := remaining(&c.writeDeadline)
+	if err != nil {
+		return hop{}, err
+	}
+	ctx, cancel := c.closed, context.CancelFunc(func() {})
+	if left >= 0 {
+		ctx, cancel = context.WithTimeout(ctx, left)
+	}
+	defer cancel()
+	c.asking.RLock()
+	defer c.asking.RUnlock()
+	if c.closed.Err() != nil {
+		return hop{}, net.ErrClosed
+	}
+	way := hop{until: time.Now().Add(hopLifetime)}
+	err = c.home.do(func() (err error) {
+		way.Hop, err = neigh.Resolve(ctx, c.ifname, to)
+		return err
+	})
+	switch {
+	case c.closed.Err() != nil:
+		return hop{}, net.ErrClosed
+	case ctx.Err() != nil:
+		return hop{}, errors.Join(os.ErrDeadlineExceeded, err)
+	case err != nil:
+		return hop{}, err
+	}
+	c.hops.Store(to, way)
+	return way, nil
+}
+
+// SetDeadline is SetReadDeadline and SetWriteDeadline.
+func (c *UDPConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline sets when calls that read, also those that wait already, fail with
+// os.ErrDeadlineExceeded; the zero time is never.
+func (c *UDPConn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.readDeadline, t) }
+
+// SetWriteDeadline is for calls that write what SetReadDeadline is for those that read.
+// One that waits for a neighbour ends at the deadline that it began with.
+func (c *UDPConn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writeDeadline, t) }
+
+func (c *UDPConn) setDeadline(deadline *atomic.Int64, t time.Time) error {
+	if c.sender().closing() {
+		return c.opError("set", netip.AddrPort{}, net.ErrClosed)
+	}
+	if t.IsZero() {
+		deadline.Store(0)
+	} else {
+		deadline.Store(max(1, t.UnixNano()))
+	}
+	c.sender().Wake()
+	return nil
+}
+
+// remaining returns the time that is left, negative for ever.
+func remaining(deadline *atomic.Int64) (time.Duration, error) {
+	at := deadline.Load()
+	if at == 0 {
+		return -1, nil
+	}
+	if left := time.Until(time.Unix(0, at)); left > 0 {
+		return left, nil
+	}
+	return 0, os.ErrDeadlineExceeded
+}
+
+// opError has the form of errors of package net.
+func (c *UDPConn) opError(op string, to netip.AddrPort, err error) error {
+	e := &net.OpError{Op: op, Net: "udp", Source: c.LocalAddr(), Err: err}
+	if to.IsValid() {
+		e.Addr = net.UDPAddrFromAddrPort(to)
+	}
+	return e
+}

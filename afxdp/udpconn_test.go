@@ -1,0 +1,261 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/testbed"
+)
+
+// newConn returns a connection of host0 and the bed that it is in.
+func newConn(t *testing.T, queues int) (*testbed.Bed, *UDPConn) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to create network namespaces")
+	}
+	before := descriptors(t)
+	bed, err := testbed.New(t.Context(), testbed.Config{Hosts: 2, Queues: queues})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := listen(t, bed, netip.AddrPortFrom(bed.Host(0).IP, 7000))
+	t.Cleanup(func() {
+		if err := errors.Join(c.Close(), c.Close(), bed.Close()); err != nil {
+			t.Error(err)
+		}
+		if after := descriptors(t); fmt.Sprint(before) != fmt.Sprint(after) {
+			t.Errorf("descriptors leaked: %v, then %v", before, after)
+		}
+	})
+	return bed, c
+}
+
+func listen(t *testing.T, bed *testbed.Bed, local netip.AddrPort) *UDPConn {
+	t.Helper()
+	var c *UDPConn
+	err := bed.Host(0).Do(func() (err error) {
+		c, err = ListenUDP("host0", local)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// kernelConn is a socket of a machine's kernel.
+func kernelConn(t *testing.T, node *testbed.Node) *net.UDPConn {
+	t.Helper()
+	var c *net.UDPConn
+	err := node.Do(func() (err error) {
+		c, err = net.ListenUDP("udp4", &net.UDPAddr{IP: node.IP.AsSlice()})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Kernel sockets on another machine are spoken to and answered, on all queues, by a program
+// that knows package net only; the way there is the kernel's, ARP included.
+func TestUDPConn(t *testing.T) {
+	const peers = 40 // whose ports differ, so that their packets come in on both queues
+	bed, c := newConn(t, 2)
+	var served sync.WaitGroup
+	served.Go(func() { upperCase(c) })
+	for i := range peers {
+		k := kernelConn(t, bed.Switch())
+		question := fmt.Sprint("question ", i)
+		if _, err := k.WriteTo([]byte(question), c.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 100)
+		n, from, err := k.ReadFrom(buf)
+		if err != nil || string(buf[:n]) != strings.ToUpper(question) || from.String() != c.LocalAddr().String() {
+			t.Fatalf("%q from %v, %v", buf[:n], from, err)
+		}
+	}
+	used := 0
+	for _, s := range c.Group().Sockets() {
+		st, err := s.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.RxReceived > 0 {
+			used++
+		}
+	}
+	if used != 2 {
+		t.Errorf("packets came on %d queues, want 2", used)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	served.Wait()
+}
+
+// upperCase answers each packet, until the connection is closed.
+func upperCase(c net.PacketConn) {
+	buf := make([]byte, 2000)
+	for {
+		n, from, err := c.ReadFrom(buf)
+		if err == nil {
+			_, err = c.WriteTo([]byte(strings.ToUpper(string(buf[:n]))), from)
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+	}
+}
+
+// Many goroutines write while one reads; frames are used again and again.
+func TestUDPConnOfManyWriters(t *testing.T) {
+	const writers, packets = 4, 600
+	bed, c := newConn(t, 1)
+	k := kernelConn(t, bed.Host(1))
+	if err := k.SetReadBuffer(8 << 20); err != nil {
+		t.Fatal(err)
+	}
+	to := k.LocalAddr().(*net.UDPAddr).AddrPort()
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for i := range packets {
+				if n, err := c.WriteToUDPAddrPort(make([]byte, 1+i%1400), to); n != 1+i%1400 || err != nil {
+					t.Error(n, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	buf := make([]byte, 2000)
+	for i := range writers * packets {
+		if _, err := k.Read(buf); err != nil {
+			t.Fatalf("%d packets came: %v", i, err)
+		}
+	}
+}
+
+func TestDeadlinesOfUDPConn(t *testing.T) {
+	bed, c := newConn(t, 1)
+	read := func() error { _, _, err := c.ReadFrom(make([]byte, 10)); return err }
+	if err := c.SetDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, read(), os.ErrDeadlineExceeded)
+	var timeout net.Error
+	_, err := c.WriteTo(nil, &net.UDPAddr{IP: bed.Host(1).IP.AsSlice(), Port: 9})
+	if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("write after the deadline: %v", err)
+	}
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	// One that reads already is told.
+	result := make(chan error)
+	go func() { result <- read() }()
+	for !c.sender().in.wake.Sleeping() {
+		time.Sleep(time.Millisecond)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, <-result, os.ErrDeadlineExceeded)
+	// A neighbour that does not answer.
+	if err := c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	nobody := bed.Host(1).IP.Next().Next()
+	_, err = c.WriteToUDPAddrPort(nil, netip.AddrPortFrom(nobody, 9))
+	wantErr(t, err, os.ErrDeadlineExceeded)
+	// Close ends both, and setting deadlines.
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	go func() { result <- read() }()
+	go func() { _, err := c.WriteToUDPAddrPort(nil, netip.AddrPortFrom(nobody, 9)); result <- err }()
+	time.Sleep(20 * time.Millisecond)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		wantErr(t, <-result, net.ErrClosed)
+	}
+	wantErr(t, read(), net.ErrClosed)
+	wantErr(t, c.SetDeadline(time.Time{}), net.ErrClosed)
+}
+
+func TestUDPConnRefuses(t *testing.T) {
+	bed, c := newConn(t, 1)
+	to := netip.AddrPortFrom(bed.Host(1).IP, 9)
+	for name, c := range map[string]struct {
+		call func() error
+		want error
+	}{
+		"too long":       {func() error { _, err := c.WriteToUDPAddrPort(make([]byte, 1473), to); return err }, unix.EMSGSIZE},
+		"longest":        {func() error { _, err := c.WriteToUDPAddrPort(make([]byte, 1472), to); return err }, nil},
+		"another family": {func() error { _, err := c.WriteToUDPAddrPort(nil, netip.MustParseAddrPort("[fe80::1]:9")); return err }, unix.EAFNOSUPPORT},
+		"no address":     {func() error { _, err := c.WriteTo(nil, &net.TCPAddr{}); return err }, ErrConfig},
+		"no interface":   {func() error { _, err := ListenUDP("nosuch", to); return err }, ErrInterfaceGone},
+		"no port":        {func() error { _, err := ListenUDP("lo", netip.AddrPortFrom(to.Addr(), 0)); return err }, ErrConfig},
+		"no Ethernet":    {func() error { _, err := ListenUDP("lo", to); return err }, ErrConfig},
+		"taken": {func() error {
+			return bed.Host(0).Do(func() error { _, err := ListenUDP("host0", netip.AddrPortFrom(bed.Host(0).IP, 7001)); return err })
+		}, ErrProgramAttached},
+	} {
+		if err := c.call(); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// What UDPHeaders make is what ParseUDP reads.
+func TestUDPHeaders(t *testing.T) {
+	four, six := netip.MustParseAddrPort("192.0.2.1:1000"), netip.MustParseAddrPort("[2001:db8::1]:1000")
+	for _, c := range []struct {
+		from, to netip.AddrPort
+		room     int
+		ok       bool
+	}{
+		{four, netip.MustParseAddrPort("198.51.100.7:53"), 100, true},
+		{six, netip.MustParseAddrPort("[2001:db8::2]:53"), 100, true},
+		{four, netip.MustParseAddrPort("198.51.100.7:53"), 14 + 20 + 8 + 4, false},
+		{four, six, 100, false},
+		{netip.AddrPort{}, four, 100, false},
+	} {
+		frame := make([]byte, c.room)
+		for i := range frame {
+			frame[i] = 0xa5 // of a packet before
+		}
+		h := UDPHeaders{FromMAC: [6]byte{2, 0, 0, 0, 0, 1}, ToMAC: [6]byte{2, 0, 0, 0, 0, 2}, From: c.from, To: c.to}
+		n, err := h.Put(frame, []byte("hello"))
+		if !c.ok {
+			wantErr(t, err, ErrDescriptor)
+			continue
+		}
+		u, ok := ParseUDP(frame[:n])
+		if err != nil || !ok || u.Source() != c.from || u.Destination() != c.to || string(u.Payload()) != "hello" || !u.ChecksumValid() {
+			t.Errorf("%v to %v: % x, %v", c.from, c.to, frame[:n], err)
+		}
+		if frame[5] != 2 || frame[11] != 1 {
+			t.Errorf("MAC addresses % x", frame[:12])
+		}
+	}
+}
