@@ -82,13 +82,14 @@ func TestSwitchFlagsOfAP4Switch(t *testing.T) {
 		args []string
 		want string
 	}{
-		"address":   {[]string{"--plane", "p4", "--p4-ports", "1"}, "--p4-runtime"},
-		"ports":     {[]string{"--plane", "p4", "--p4-runtime", absent}, "--p4-ports"},
-		"a port":    {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "4294967297"}, "switch.p4: port 4294967295 is not in 0..509"},
-		"a program": {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1", "--p4-info", "no/info", "--p4-config", "no/json"}, "P4Info: open no/info"},
-		"half":      {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1", "--p4-info", "no/info"}, "switch.p4.p4info, config: they belong together"},
-		"no switch": {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1,2", "--p4-device", "3", "--p4-election", "5", "--p4-replace"}, "the switch does not answer at " + absent},
-		"no plane":  {[]string{"--p4-runtime", absent}, "switch.p4: only with plane p4, and this one is xdp"},
+		"address":      {[]string{"--plane", "p4", "--p4-ports", "1"}, "--p4-runtime"},
+		"ports":        {[]string{"--plane", "p4", "--p4-runtime", absent}, "--p4-ports"},
+		"a port":       {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "4294967297"}, "switch.p4: port 4294967295 is not in 0..509"},
+		"a port twice": {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1,2,1"}, "switch.p4.ports: 1 is there more than once: name each port once (--p4-ports)"},
+		"a program":    {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1", "--p4-info", "no/info", "--p4-config", "no/json"}, "P4Info: open no/info"},
+		"half":         {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1", "--p4-info", "no/info"}, "switch.p4.p4info, config: they belong together"},
+		"no switch":    {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1,2", "--p4-device", "3", "--p4-election", "5", "--p4-replace"}, "the switch does not answer at " + absent},
+		"no plane":     {[]string{"--p4-runtime", absent}, "switch.p4: only with plane p4, and this one is xdp"},
 	} {
 		_, stderr, code := output(t, append([]string{"switch", "--config", config}, test.args...)...)
 		if code != exitFailure || !strings.Contains(stderr, test.want) {

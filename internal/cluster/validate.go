@@ -112,6 +112,12 @@ func (c *Config) checkP4(v *mistakes) {
 	if i := slices.IndexFunc(ports, func(p uint32) bool { return p >= maxP4Port }); i >= 0 {
 		v.add("switch.p4: port %d is not in 0..%d", ports[i], maxP4Port-1)
 	}
+	for i, port := range s.P4.Ports {
+		if slices.Contains(s.P4.Ports[:i], port) {
+			v.add("switch.p4.ports: %d is there more than once: name each port once (--p4-ports)", port)
+			break
+		}
+	}
 	for mac := range s.P4.Hosts {
 		if a, err := net.ParseMAC(mac); err != nil || len(a) != 6 {
 			v.add("switch.p4.hosts: %q is no MAC address", mac)
