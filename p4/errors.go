@@ -40,9 +40,14 @@ var (
 
 // explain turns the error of an RPC into one that tells what to do.
 func (c *client) explain(what string, err error) error {
-	switch status.Code(err) {
-	case codes.OK:
+	code := status.Code(err)
+	if code == codes.OK {
 		return nil
+	}
+	if c.ctx.Err() != nil { // the plane was closed meanwhile: it is not the switch's fault
+		return fmt.Errorf("p4: %s: %w", what, aggregator.ErrClosed)
+	}
+	switch code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return fmt.Errorf("p4: %s: %w at %s: check that it runs and that --p4-runtime (switch.p4.runtime) names its P4Runtime address: %w",
 			what, ErrUnreachable, c.target, err)
