@@ -96,7 +96,7 @@ func TestProgramEqualsModel(t *testing.T) {
 
 // The vectors define what every data plane must do, without the model's help.
 func TestProgramReplaysVectors(t *testing.T) {
-	replay(t, func(t *testing.T) device { return openSimulated(t, nil) })
+	replay(t, func(t *testing.T) device { return openWithLUT(t, nil) })
 }
 
 // replay plays the files of vectors whose jobs the program takes.

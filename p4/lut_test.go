@@ -18,7 +18,7 @@ import (
 
 var lutFrames = flag.Int("lut-frames", 300, "number of random frames of lut arithmetic that a differential test compares")
 
-func TestLUTEqualsModel(t *testing.T) { testLUT(t, openSimulated(t, nil)) }
+func TestLUTEqualsModel(t *testing.T) { testLUT(t, openWithLUT(t, nil)) }
 
 // testLUT passes the sums that package lut keeps for ports, and random frames.
 func testLUT(t *testing.T, d device) {
@@ -103,7 +103,7 @@ func lutEntriesOf(f *fake) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, t := range f.program.tables {
-		if strings.Contains(name, ".add_lut.") {
+		if strings.Contains(name, lutTablePath) {
 			n += len(t.entries)
 		}
 	}
@@ -166,5 +166,29 @@ func TestLUTTablesAreLoadedOnce(t *testing.T) {
 	}
 	if n := f.writes - before; n > 2 {
 		t.Errorf("the second job of lut arithmetic writes %d times", n)
+	}
+}
+
+// A plane that is closed while it loads the tables has an error of its own, and not one
+// that sends the reader to the switch.
+func TestCloseWhileTablesAreLoaded(t *testing.T) {
+	_, target, _ := startFake(t)
+	var p *Plane
+	closed := make(chan error, 1)
+	progress := func(done, _ int) {
+		if done == lutBatch {
+			closed <- p.Close()
+		}
+	}
+	p, err := Open(Options{Target: target, Address: conformance.Aggregator.IP, Progress: progress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.AddJob(aggregator.JobConfig{ID: 9, Slots: 100, Arithmetic: aggregator.LUT})
+	if !errors.Is(err, aggregator.ErrClosed) || errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "(4096 of 344601 entries are loaded)") {
+		t.Errorf("a job of a plane that is closed: %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
 	}
 }

@@ -145,7 +145,7 @@ func TestMutantsAreCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short")
 	}
-	catch(t, func(t *testing.T, p *Program) device { return openSimulated(t, p) })
+	catch(t, func(t *testing.T, p *Program) device { return openWithLUT(t, p) })
 }
 
 // catch runs all mutants until each differs from the model.

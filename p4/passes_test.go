@@ -10,7 +10,7 @@ import (
 
 // A frame takes as many passes as docs/p4.md has for it.
 func TestPasses(t *testing.T) {
-	d := openSimulated(t, nil)
+	d := openWithLUT(t, nil)
 	for i, c := range []struct {
 		what             string
 		job              aggregator.JobConfig

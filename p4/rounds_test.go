@@ -80,6 +80,77 @@ func TestRoundsHaveNoHarvest(t *testing.T) {
 	}
 }
 
+// A job begins without what another of its number had agreed on, or begun to: neither a
+// report nor a decision is left.
+func TestScalesBeginWithTheJob(t *testing.T) {
+	d := openSimulated(t, nil)
+	job := aggregator.JobConfig{ID: 6, Epoch: 2, Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Workers: conformance.Senders, Slots: wire.Lanes, MaxStripes: 1, Layouts: aggregator.Aligned}
+	p := pair(t, d, []aggregator.JobConfig{job})
+	begin := func() {
+		t.Helper()
+		for _, plane := range []aggregator.Plane{d, p.Model} {
+			if err := plane.RemoveJob(job.ID); err != nil {
+				t.Fatal(err)
+			}
+			if err := conformance.StartJob(plane, job); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	seq := uint32(wire.FirstSeq)
+	// report sends a report and returns what the switch has decided, if it has.
+	report := func(sender int, iteration uint32, exponent uint8) (decided *wire.ScaleReport) {
+		t.Helper()
+		e, err := wire.NewEnvelope(conformance.Host(sender), conformance.Aggregator)
+		if err != nil {
+			t.Fatal(err)
+		}
+		frame, reply := make([]byte, e.Len()+wire.ScaleLen), make([]byte, aggregator.MaxReply)
+		wire.PutScale(frame[e.Len():], wire.Header{Job: job.ID, Sender: conformance.Sender(sender).ID, Epoch: job.Epoch, Seq: seq},
+			wire.ScaleReport{Iteration: iteration, Exponent: exponent})
+		e.Seal(frame)
+		seq++
+		if _, err := p.Process(frame); err != nil { // the model says otherwise
+			t.Error(err)
+		}
+		_, n, err := d.ProcessFrom(0, frame, reply) // once more, for the answer: a repetition gets it too
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := wire.ParseFrame(reply[:n], conformance.Host(sender).Port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := wire.ParseHeader(answer.Payload)
+		if err != nil || h.Type != wire.TypeAck {
+			t.Fatalf("answered with %+v, %v", h, err)
+		}
+		if h.Flags&wire.FlagSum == 0 {
+			return nil
+		}
+		r, err := wire.ParseScale(answer.Payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &r
+	}
+	for _, reported := range []int{0, 1, conformance.Senders} { // by the job before
+		for sender := range reported {
+			report(sender, 0, 100)
+		}
+		begin()
+		seq = wire.FirstSeq
+		for sender := range conformance.Senders {
+			got, last := report(sender, 0, uint8(50+sender)), sender == conformance.Senders-1
+			if (got != nil) != last || last && got.Exponent != 50+conformance.Senders-1 {
+				t.Errorf("behind a job with %d reports: report %d is answered with %+v", reported, sender, got)
+			}
+		}
+		begin()
+		seq = wire.FirstSeq
+	}
+}
+
 // A sender whose admission has failed half-way leaves nothing in the switch behind its job.
 func TestFailedAdmissionLeavesNoPlace(t *testing.T) {
 	d := openSimulated(t, nil)

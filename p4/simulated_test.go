@@ -3,6 +3,8 @@ package p4
 import (
 	"bytes"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -36,6 +38,40 @@ func openSimulated(tb testing.TB, program *Program) *simulated {
 	})
 	return &simulated{Plane: p, fake: f}
 }
+
+// loadedTables are the tables of lut arithmetic of a switch, as a plane has loaded them.
+var loadedTables struct {
+	once   sync.Once
+	tables map[string]map[string]*tableEntry
+}
+
+// openWithLUT is openSimulated with a switch that has the tables of lut arithmetic: the
+// first call loads them, and the others copy them, which is much faster.
+func openWithLUT(tb testing.TB, program *Program) *simulated {
+	tb.Helper()
+	l := &loadedTables
+	l.once.Do(func() {
+		d := openSimulated(tb, nil)
+		if err := d.loadLUT(); err != nil {
+			tb.Fatal(err)
+		}
+		l.tables = make(map[string]map[string]*tableEntry)
+		for name, t := range d.fake.program.tables {
+			if strings.Contains(name, lutTablePath) {
+				l.tables[name] = t.entries
+			}
+		}
+	})
+	d := openSimulated(tb, program)
+	for name, entries := range l.tables {
+		d.fake.program.tables[name].entries = entries // which nothing changes
+		d.lut.done += len(entries)
+	}
+	return d
+}
+
+// lutTablePath is in the names of the tables of lut arithmetic.
+const lutTablePath = ".add_lut."
 
 // ProcessFrom implements [conformance.Device].
 func (d *simulated) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict, n int, err error) {
