@@ -18,7 +18,7 @@ ONLY     ?=
 FIRST    ?= 1
 SEEDS    ?= 1000
 
-.PHONY: help build figures demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench man deb setup clean
+.PHONY: help build clients figures demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench man deb setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ help: ## list the targets
 build: ## build bin/libra
 	$(GO) build -o $(BIN)/libra ./cmd/libra
 	@if [ -n "$$SUDO_UID" ]; then chown "$$SUDO_UID:$$SUDO_GID" $(BIN) $(BIN)/libra; fi # sudo make demo leaves nothing of root's
+
+clients: ## build the C library, clients/c/build/libra.so.1
+	$(MAKE) -C clients/c
 
 demo: build ## train the demo cluster: four workers, one switch, one parameter server
 	$(BIN)/libra demo $(ARGS)

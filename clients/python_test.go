@@ -68,23 +68,58 @@ print("told")
 	})
 }
 
-// TestPythonPage runs the first program of docs/python.md.
+// TestPythonPage does what docs/python.md says: the commands of its first screen, and those
+// of a cluster that is started by hand.
 func TestPythonPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/python.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := regexp.MustCompile("(?s)\n```python\n(.*?)```\n").FindSubmatch(page)
-	if program == nil {
-		t.Fatal("docs/python.md has no program")
+	blocks := map[string][]string{}
+	for _, b := range regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
+		blocks[b[1]] = append(blocks[b[1]], b[2])
 	}
-	before, _, _ := strings.Cut(string(page), string(program[0]))
-	if lines := strings.Count(before+string(program[0]), "\n"); lines > 60 {
-		t.Errorf("the program ends in line %d of docs/python.md, which is not on the first screen", lines)
+	if len(blocks["sh"]) != 2 || len(blocks["yaml"]) != 2 || len(blocks["python"]) == 0 || len(blocks[""]) == 0 {
+		t.Fatalf("docs/python.md has other blocks than this test runs: %d", len(blocks))
 	}
-	b := newBed(t, "clicks", config(1, 0.5))
-	out, err := python(t, b, "-c", string(program[1])).CombinedOutput()
-	if want := regexp.MustCompile("(?s)```\n(accuracy .*?)```").FindSubmatch(page); err != nil || want == nil || string(out) != string(want[1]) {
-		t.Errorf("%v: the program prints\n%s\ndocs/python.md has\n%s", err, out, want)
+	before, _, _ := strings.Cut(string(page), blocks["sh"][0])
+	if lines := strings.Count(before, "\n"); lines > 20 {
+		t.Errorf("the first commands begin in line %d of docs/python.md, which is not on the first screen", lines)
+	}
+	example, err := os.ReadFile("python/examples/clicks.py")
+	if err != nil || string(example) != blocks["python"][0] {
+		t.Errorf("docs/python.md does not have python/examples/clicks.py as it is, %v", err)
+	}
+	want := strings.TrimSpace(blocks[""][0])
+
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(python(t, &bed{}).Path, filepath.Join(bin, "python3")); err != nil {
+		t.Fatal(err)
+	}
+	shell := func(dir, script string) string {
+		cmd := command(t, "bash", "-euc", script)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
+		return run(t, cmd)
+	}
+	if out := shell(root, blocks["sh"][0]); !strings.Contains(out, want+"\n") || !strings.Contains(out, "SHA-256 of the weights") {
+		t.Errorf("the first commands print\n%s\ndocs/python.md has\n%s", out, want)
+	}
+	dir := openDir(t) // the path of a socket is short
+	for i, name := range []string{"cluster.yaml", "agent.yaml"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(blocks["yaml"][i]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "clicks.py"), example, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	exports := `export LIBRA_LIBRARY="` + root + `/clients/c/build/libra.so.1" PYTHONPATH="` + root + `/clients/python"`
+	if out := shell(dir, exports+"\n"+blocks["sh"][1]+"\nkill $(jobs -p); wait\n"); !strings.Contains(out, want) {
+		t.Errorf("by hand it prints\n%s", out)
 	}
 }

@@ -61,7 +61,7 @@ func TestCommandsInPagesExist(t *testing.T) {
 	// A command of prose is in backquotes, one of a block has a line of its own, or
 	// follows the program that runs it, and ends before a comment or a pipe.
 	inProse := regexp.MustCompile("`((?:bin/)?libra [^`]+)`")
-	inBlocks := regexp.MustCompile(`(?m)^(?:.* exec \w+)?\s*((?:bin/)?libra [^#|>\n]+)`)
+	inBlocks := regexp.MustCompile(`(?m)^(?:.* exec \w+)?\s*((?:bin/)?libra [^#|>&\n]+)`)
 	seen := map[string]bool{}
 	for _, page := range pages {
 		text, err := os.ReadFile(page)

@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/libra-ina/libra/internal/demo"
 )
 
 // Exit codes, for scripts.
@@ -50,6 +52,7 @@ func run() int {
 // exitCode writes why a command ended, if it failed, and returns its exit code.
 func exitCode(stderr io.Writer, err error, interrupted bool) int {
 	var usage *usageError
+	var worker *demo.WorkerError
 	switch {
 	case err == nil:
 		return 0
@@ -59,6 +62,9 @@ func exitCode(stderr io.Writer, err error, interrupted bool) int {
 	case interrupted:
 		fmt.Fprintln(stderr, "libra: interrupted")
 		return exitInterrupted
+	case errors.As(err, &worker):
+		fmt.Fprintf(stderr, "libra: %v\n", err)
+		return worker.Code
 	default:
 		fmt.Fprintf(stderr, "libra: %v\n", err)
 		return exitFailure

@@ -54,6 +54,7 @@ var outputs = map[string]any{
 	"libra job list":         JobList{},
 	"libra lut study":        arithmetic.Study{},
 	"libra ps":               ServerLine{},
+	"libra run":              demo.ProgramsResult{},
 	"libra simulate":         Simulated{},
 	"libra stats":            Statistics{},
 	"libra switch":           SwitchLine{},

@@ -45,10 +45,13 @@ func (c *Config) Agreement() map[string]string {
 const DataField = "data"
 
 // Fingerprint identifies training rows: a file by its size and the SHA-256 of its
-// first MiB.
+// first MiB. A job that only clients of agents train has none.
 func (d Data) Fingerprint() (string, error) {
-	if d.Synthetic != nil {
+	switch {
+	case d.Synthetic != nil:
 		return d.Synthetic.fingerprint(), nil
+	case d.Train == "":
+		return "none", nil
 	}
 	f, err := regular.Open(d.Train)
 	if err != nil {

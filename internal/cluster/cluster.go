@@ -206,8 +206,8 @@ type Model struct {
 	Seed uint64 `yaml:"seed,omitempty"`
 }
 
-// Data is where the training rows come from: a libfm or libsvm file, plain
-// or gzip, or a synthetic click log.
+// Data is where the training rows of workers come from: a libfm or libsvm file, plain
+// or gzip, or a synthetic click log. A job whose hosts all take part by agents needs none.
 type Data struct {
 	Train string `yaml:"train,omitempty"`
 	// Test, if set, is a file of held-out rows on the server's host, with which the

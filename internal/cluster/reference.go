@@ -88,7 +88,7 @@ var about = []Field{
 	{Path: "model.epochs", Range: "1 or more", About: "Passes over the data in all, those before a checkpoint included"},
 	{Path: "model.seed", About: "Seed of the initial weights and of the order of rows", Example: "1"},
 
-	{Path: "data.train", Range: "this or data.synthetic", About: "Training rows in libfm, libsvm or libffm format, plain or gzip", Example: "train.libfm.gz", Given: true},
+	{Path: "data.train", Range: "this or data.synthetic; neither where all hosts have agents", About: "Training rows in libfm, libsvm or libffm format, plain or gzip", Example: "train.libfm.gz", Given: true},
 	{Path: "data.test", Range: "not with data.synthetic", About: "Held-out rows in the same formats, on the server's host, which evaluates the weights after each epoch", Example: "test.libfm.gz"},
 	{Path: "data.window", Range: "0 or more", About: "Rows that a worker holds in memory, and shuffles among each other, before it reads on; 0 for all, which reads its file once", Example: "1000000"},
 	{Path: "data.synthetic.rows", Range: "1 or more", About: "Rows of a synthetic click log to train on"},

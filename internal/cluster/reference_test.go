@@ -203,7 +203,7 @@ func TestReferenceHasRanges(t *testing.T) {
 		"model.l2":                  {"-1"},
 		"model.batch":               {"0", "-1"},
 		"model.epochs":              {"0", "-1"},
-		"data.train":                {`""`, "a; data.synthetic.rows: 10"},
+		"data.train":                {"a; data.synthetic.rows: 10"},
 		"data.test":                 {`a; data.train: ""; data.synthetic.rows: 10`},
 		"data.window":               {"-1"},
 		"data.synthetic.test":       {`-1; data.train: ""`},

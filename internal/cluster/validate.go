@@ -317,8 +317,8 @@ func (c *Config) checkData(v *mistakes) {
 		v.add("data.window: %d is negative; 0 holds all rows in memory", c.Data.Window)
 	}
 	switch {
-	case c.Data.Train == "" && s == nil:
-		v.add("data: either train (a file) or synthetic is required")
+	case c.Data.Train == "" && s == nil && c.Data.Test != "":
+		v.add("data.test: %s, but there are no training rows: give data.train", c.Data.Test)
 	case c.Data.Train != "" && s != nil:
 		v.add("data: train and synthetic exclude each other: leave one of them out")
 	case s != nil && c.Data.Test != "":

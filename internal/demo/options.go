@@ -1,6 +1,6 @@
-// Package demo trains a model on a whole cluster on this machine: it makes the
-// network, starts the processes, watches them, and compares the outcome with
-// the same training in one process.
+// Package demo runs a whole cluster on this machine: it makes the network, starts the
+// processes and watches them. [Run] trains a model and compares the outcome with the same
+// training in one process; [RunPrograms] has programs of any language train.
 package demo
 
 import (

@@ -330,11 +330,15 @@ func (r *run) workerLine(i int) func([]byte) {
 }
 
 func (r *run) serverLine(line []byte) {
-	var msg struct{ Result *node.ServerResult }
-	if json.Unmarshal(line, &msg) != nil || msg.Result == nil {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.server = *msg.Result
+	takeServerLine(line, &r.server)
+}
+
+// takeServerLine takes the result from a line of a server, if it is there.
+func takeServerLine(line []byte, result *node.ServerResult) {
+	var msg struct{ Result *node.ServerResult }
+	if json.Unmarshal(line, &msg) == nil && msg.Result != nil {
+		*result = *msg.Result
+	}
 }

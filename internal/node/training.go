@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -55,8 +56,11 @@ func TrainConfig(c *cluster.Config) (workload.Config, error) {
 
 // OpenSource opens a shard of the training rows.
 func OpenSource(d cluster.Data, shard workload.Shard) (workload.Source, error) {
-	if d.Train != "" {
+	switch {
+	case d.Train != "":
 		return workload.OpenFile(d.Train, shard)
+	case d.Synthetic == nil:
+		return nil, errors.New("data: there are no training rows: give data.train (a file) or data.synthetic, or let processes train through 'libra agent'")
 	}
 	return workload.NewSynthetic(workload.SyntheticConfig{
 		First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare, Hot: d.Synthetic.Hot,

@@ -197,7 +197,7 @@ func (c *Child) kill() {
 }
 
 func (c *Child) handleStdout(line []byte) {
-	if value, ok := parseReady(line); ok {
+	if value, ok := parseReady(line); ok && !c.spec.Plain {
 		select {
 		case <-c.ready: // a second ready line is the child's own business
 		default:

@@ -47,6 +47,8 @@ type Spec struct {
 	// Service is true for a child that has to run until the group is stopped:
 	// if it ends before, even with status 0, the group fails.
 	Service bool
+	// Plain is true for a child whose lines are all output: none of them is a ready line.
+	Plain bool
 	// OnLine receives the lines that the child writes to standard output,
 	// without the ready line, one at a time. It may not keep line. Nil: they are dropped.
 	OnLine func(line []byte)

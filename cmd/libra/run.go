@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/ps"
+)
+
+func newRun() *cobra.Command {
+	var asJSON bool
+	p := demo.Programs{
+		Hosts: 1, Workers: 1, Job: "default", Dim: 1, HotRows: 1024, Backend: cluster.BackendAFXDP, Optimizer: ps.Adagrad.String(), Seed: 1,
+	}
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARGUMENTS]",
+		Short: "Run programs of any language as the workers of a cluster on this machine",
+		Long: `Makes a network of namespaces with a switch in the middle, starts aggregator, server and
+an agent on each host, and runs the command once for each worker. When all workers have
+ended, the cluster is taken down. The first worker that fails ends the others.
+
+Workers find the agent of their host and the job's name in LIBRA_AGENT and LIBRA_JOB, and
+what torchrun tells its workers under the same names: RANK, WORLD_SIZE, LOCAL_RANK,
+LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT and so on. What they print is
+printed, with their rank in front if there are several.
+
+With --backend udp there are no namespaces: all hosts are this machine, and no
+privileges are needed.`,
+		Example: `  libra run --backend udp -- python3 train.py
+  libra run --hosts 2 --workers 8 --sync --dim 16 -- python3 train.py`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.Command = args
+			if err := p.Validate(); err != nil {
+				return usagef(cmd, "%w", err)
+			}
+			p.Stdout, p.Stderr, p.Log = cmd.OutOrStdout(), cmd.ErrOrStderr(), slog.Default()
+			if verbose, _ := cmd.Flags().GetBool("verbose"); verbose {
+				p.Logs = p.Stderr
+			}
+			result, err := demo.RunPrograms(cmd.Context(), p)
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return report.WriteJSON(cmd.OutOrStdout(), result)
+			}
+			return printPrograms(cmd.OutOrStdout(), result)
+		},
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false) // the command has flags of its own
+	f.IntVar(&p.Hosts, "hosts", p.Hosts, "number of hosts, each with an agent")
+	f.IntVar(&p.Workers, "workers", p.Workers, "number of workers on all hosts together")
+	f.StringVar(&p.Job, "job", p.Job, "name of the job at the agents")
+	f.IntVar(&p.Dim, "dim", p.Dim, "floats of a row")
+	f.IntVar(&p.HotRows, "hot-rows", p.HotRows, "number of hot rows: those of the keys from 0 on")
+	f.StringVar(&p.HotSet, "hot-set", "", "hot-set `file`, in place of --hot-rows")
+	f.BoolVar(&p.Sync, "sync", false, "take steps together: a barrier of all workers ends one")
+	f.DurationVar(&p.Harvest, "harvest", 0, fmt.Sprintf("time of a step without --sync (default %v)", cluster.DefaultHarvest))
+	f.StringVar(&p.Optimizer, "optimizer", p.Optimizer, "adagrad or sgd")
+	f.Float64Var(&p.LearningRate, "learning-rate", 0, "learning rate of the optimiser (default 0.05)")
+	f.StringVar(&p.Backend, "backend", p.Backend, "afxdp (needs root) or udp")
+	f.Uint64Var(&p.Seed, "seed", p.Seed, "seed of the initial weights; with --dim 1 they are zeros")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
+	choices(cmd, "optimizer", "adagrad", "sgd")
+	choices(cmd, "backend", cluster.BackendAFXDP, cluster.BackendUDP)
+	return cmd
+}
+
+// printPrograms prints the outcome as one table.
+func printPrograms(w io.Writer, r *demo.ProgramsResult) error {
+	count := func(n uint64) string { return humanize.Comma(int64(n)) }
+	var cpu float64
+	for _, worker := range r.Workers {
+		cpu += worker.CPUSeconds
+	}
+	return report.Table(w, []string{"", ""}, [][]any{
+		{"backend", r.Backend},
+		{"hosts", r.Hosts},
+		{"workers", len(r.Workers)},
+		{"time", time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Millisecond).String()},
+		{"CPU time of the workers", fmt.Sprintf("%.1f s", cpu)},
+		{"steps", count(r.Steps)},
+		{"rows at the server", humanize.Comma(int64(r.Rows))},
+		{"pairs summed in the network", count(r.HotPairs)},
+		{"frames to the switch", count(r.HotFrames)},
+		{"frames to the server", count(r.ColdFrames)},
+		{"SHA-256 of the weights", r.WeightsSHA256},
+	})
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/internal/demo"
+)
+
+// Each worker gets torchrun's variables and its agent's socket; what it prints is printed, and the result is the last line.
+func TestRunTellsWorkersWhoTheyAre(t *testing.T) {
+	for _, backend := range []string{"udp", "afxdp"} {
+		t.Run(backend, func(t *testing.T) {
+			if backend == "afxdp" {
+				needRoot(t)
+			}
+			script := `test -S "$LIBRA_AGENT"; echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $LIBRA_JOB ${LIBRA_AGENT##*/}"; echo "$MASTER_ADDR" $((MASTER_PORT > 0)) "$1"`
+			cmd := libra(t.Context(), "run", "--backend", backend, "--hosts", "2", "--workers", "4", "--job", "clicks", "--sync", "--dim", "4", "--json", "sh", "-ec", script, "sh", "--json")
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+			slices.Sort(lines[:len(lines)-1])
+			master := map[string]string{"udp": "127.0.0.1", "afxdp": "10.77.0.3"}[backend] + " 1 --json"
+			want := []string{
+				"rank 0 | 0 4 0 2 0 2 clicks agent-1.sock", "rank 0 | " + master,
+				"rank 1 | 1 4 1 2 0 2 clicks agent-1.sock", "rank 1 | " + master,
+				"rank 2 | " + master, "rank 2 | 2 4 0 2 1 2 clicks agent-2.sock",
+				"rank 3 | " + master, "rank 3 | 3 4 1 2 1 2 clicks agent-2.sock",
+			}
+			slices.Sort(want)
+			if !slices.Equal(lines[:len(lines)-1], want) {
+				t.Errorf("the workers print\n%s", strings.Join(lines, "\n"))
+			}
+			last := lines[len(lines)-1]
+			conforms(t, "libra run", last)
+			var r demo.ProgramsResult
+			if err := json.Unmarshal([]byte(last), &r); err != nil || len(r.Workers) != 4 || r.Workers[3].Host != 2 || r.WeightsSHA256 == "" {
+				t.Errorf("%v: %s", err, last)
+			}
+		})
+	}
+}
+
+// A worker that fails ends the others, and its status is that of the command.
+func TestRunFails(t *testing.T) {
+	before := time.Now()
+	_, stderr, code := output(t, "run", "--backend", "udp", "--workers", "2", "--", "sh", "-c", `test "$RANK" = 0 && exec sleep 60; echo "no such data" >&2; exit 7`)
+	if code != 7 || !strings.Contains(stderr, "libra: rank 1 exited with status 7") || !strings.Contains(stderr, "no such data") || time.Since(before) > 50*time.Second {
+		t.Errorf("code %d after %v: %s", code, time.Since(before), stderr)
+	}
+	_, stderr, code = output(t, "run", "--backend", "udp", "--", "sh", "-c", "kill -9 $$")
+	if code != exitFailure || !strings.Contains(stderr, "rank 0 was ended by a signal (killed)") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	for want, args := range map[string][]string{
+		"there is no command: give it behind --":            {},
+		"--workers 3 on 2 hosts: each host runs as many":    {"--hosts", "2", "--workers", "3", "true"},
+		"--dim 66: from 1 to 65 are possible":               {"--dim", "66", "true"},
+		"--harvest 1s: with --sync every step is harvested": {"--sync", "--harvest", "1s", "true"},
+		"--hosts 65: from 1 to 64 are possible":             {"--hosts", "65", "--workers", "65", "true"},
+		`--job "" has 0 bytes: 1 to 63 are possible`:        {"--job", "", "true"},
+		`--backend tcp: "tcp" is none of afxdp, udp`:        {"--backend", "tcp", "true"},
+		"--workers 130: at most 64 are possible":            {"--workers", "130", "true"},
+		"--learning-rate -1: it must be above zero":         {"--learning-rate", "-1", "true"},
+	} {
+		if _, stderr, code := inProcess(t, append([]string{"run"}, args...)...); code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%v: code %d: %s", args, code, stderr)
+		}
+	}
+	for want, args := range map[string][]string{
+		`command: exec: "no-such-program": executable file not found`: {"no-such-program"},
+		"nothing.libra: no such file":                                 {"--hot-set", "nothing.libra", "true"},
+	} {
+		if _, stderr, code := inProcess(t, append([]string{"run", "--backend", "udp"}, args...)...); code != exitFailure || !strings.Contains(stderr, want) {
+			t.Errorf("%v: code %d: %s", args, code, stderr)
+		}
+	}
+}
+
+// Ctrl-C ends workers, agents, server and switch, and leaves nothing.
+func TestRunLeavesNothingBehind(t *testing.T) {
+	backends := []string{"udp"}
+	if os.Geteuid() == 0 {
+		backends = append(backends, "afxdp")
+	}
+	for _, backend := range backends {
+		mark := filepath.Join(t.TempDir(), "began")
+		cmd := libra(t.Context(), "run", "--backend", backend, "--", "sh", "-c", "echo $LIBRA_AGENT > "+mark+".new; mv "+mark+".new "+mark+"; exec sleep 60")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var socket []byte
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			var err error
+			if socket, err = os.ReadFile(mark); err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the worker does not begin")
+			}
+		}
+		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // its exit code is what counts
+		if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
+			t.Errorf("%s: exit code %d", backend, code)
+		}
+		if _, err := os.Stat(filepath.Dir(strings.TrimSpace(string(socket)))); err == nil {
+			t.Errorf("%s: the folder of %s is still there", backend, socket)
+		}
+	}
+}
