@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -70,22 +71,46 @@ func (b *barrier) arrive(w *work) {
 
 // meet has the host meet the other workers of the job, and answers all parties.
 func (b *barrier) meet(all []*work) {
-	var err error
-	if b.job.cfg.Barrier != nil {
-		err = b.job.cfg.Barrier(b.job.ctx, all[0].step)
+	var (
+		err     error
+		sums    Sums
+		dropped *DroppedError
+		reduces bool
+		refused *DroppedError
+		cfg     = &b.job.cfg
+	)
+	for _, w := range all {
+		reduces = reduces || w.c.Op == agentproto.Reduce
+		if refused == nil {
+			refused = w.refused
+		}
 	}
+	switch {
+	case reduces:
+		sums, err = cfg.Reduce(b.job.ctx, all[0].step, refused)
+	case cfg.Barrier != nil:
+		err = cfg.Barrier(b.job.ctx, all[0].step)
+	}
+	over := err == nil || errors.As(err, &dropped)
 	b.mu.Lock()
 	b.meeting = false
-	if err == nil {
+	if over {
 		b.due++
 	}
 	b.mu.Unlock()
-	if err != nil {
+	if !over {
 		b.job.log.Warn("barrier failed", "step", all[0].step, "error", err)
 	}
 	for _, w := range all {
 		switch {
+		case err == nil && w.c.Op == agentproto.Reduce:
+			w.s.mu.Lock()
+			w.s.sums = &sums
+			w.s.mu.Unlock()
+			w.c.Detail = uint64(len(sums.Keys))
 		case err == nil:
+		case dropped != nil:
+			w.c.Status, w.c.Key, w.c.KeyKnown = agentproto.Dropped, dropped.Key, dropped.KeyKnown
 		case b.job.ctx.Err() != nil:
 			w.c.Status = agentproto.JobEnded
 		default:

@@ -119,7 +119,9 @@ func newWork(s *session, e *agentproto.Entry, charge int64) *work {
 		w.c.Status = agentproto.Dimension
 	case e.Op == agentproto.PushSums && s.job.cfg.Mode != aggregator.FetchAdd:
 		w.c.Status = agentproto.BadMode
-	case e.Op == agentproto.Barrier && s.parties == 0:
+	case e.Op == agentproto.Reduce && s.job.cfg.Reduce == nil:
+		w.c.Status = agentproto.BadMode
+	case (e.Op == agentproto.Barrier || e.Op == agentproto.Reduce) && s.parties == 0:
 		w.c.Status = agentproto.NoParty
 	case e.Batch != 0 && e.Op != agentproto.Release:
 		if w.batch = s.batch(e.Batch, e.N); w.batch == nil {
@@ -174,13 +176,16 @@ func (s *session) push(w *work, e *agentproto.Entry) {
 func (s *session) start(w *work, e *agentproto.Entry, keys []uint64) {
 	worker := s.job.cfg.Worker
 	switch e.Op {
-	case agentproto.Flush, agentproto.Barrier:
+	case agentproto.Flush, agentproto.Barrier, agentproto.Reduce:
 		s.job.settle.put(w)
 	case agentproto.Pull:
 		s.counters.pulls.Add(1)
 		s.counters.keysPulled.Add(uint64(e.N))
 		rows := s.mem.Floats(e.Values, int(e.N)*int(e.Dim))
 		w.run(func(ctx context.Context) error { return worker.Pull(ctx, keys, rows) })
+	case agentproto.Sums:
+		into, rows, first := s.mem.Keys(e.Keys, int(e.N)), s.mem.Floats(e.Values, int(e.N)*int(e.Dim)), e.Step
+		w.run(func(context.Context) error { return s.giveSums(into, rows, first) })
 	case agentproto.Prepare:
 		w.run(func(context.Context) error { return s.prepare(w) })
 	case agentproto.Release:

@@ -51,7 +51,9 @@ type session struct {
 	prepared  map[uint64]*prepared
 	charged   uint64 // for them
 
-	failed   agentproto.Completion // of the first push that failed since the last FLUSH; of the goroutine that settles
+	sums *Sums // of the last REDUCE, shared with the host's other parties
+
+	failed   agentproto.Completion // of the first push that failed since the last FLUSH or REDUCE; of the goroutine that settles
 	counters counters
 }
 

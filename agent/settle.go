@@ -16,11 +16,12 @@ import (
 
 // work is an entry on its way. It holds its session's memory.
 type work struct {
-	s      *session
-	c      agentproto.Completion // as far as it is known
-	charge int64
-	step   uint64
-	batch  *prepared // instead of keys
+	s       *session
+	c       agentproto.Completion // as far as it is known
+	charge  int64
+	step    uint64
+	refused *DroppedError // REDUCE: of the pushes before it
+	batch   *prepared     // instead of keys
 
 	keys   []uint64 // copies
 	values []float32
@@ -187,6 +188,10 @@ func (w *work) settle() {
 		s.failed = agentproto.Completion{}
 		first.Tag, first.Op, first.Ticket = w.c.Tag, w.c.Op, w.c.Ticket
 		w.c = first
+	case agentproto.Reduce:
+		w.refused = s.refusedBefore()
+		s.job.barrier.arrive(w)
+		return
 	case agentproto.Barrier:
 		s.job.barrier.arrive(w)
 		return

@@ -12,6 +12,7 @@ import (
 // workers are still to finish.
 type barrier struct {
 	commit func(step uint64) error
+	reduce func(step uint64, r *round) error // in its place, if a worker reduces
 
 	mu      sync.Mutex
 	running map[uint16]bool // workers that have not finished
@@ -23,11 +24,16 @@ type barrier struct {
 	idle    chan struct{} // closed when no worker is running
 }
 
-// round is one step's meeting: done is closed when it ends, with err set.
+// round is one step's meeting: done is closed when it ends, with err set, or what the step has
+// given.
 type round struct {
 	done    chan struct{}
 	err     error
-	commits bool // all have arrived
+	commits bool // all have arrived; what follows is then the commit's
+
+	reduces bool          // a worker wants the sums
+	dropped *DroppedError // why the step changes nothing, if it is dropped
+	sums    Sums
 }
 
 func newRound() *round { return &round{done: make(chan struct{})} }
@@ -48,26 +54,38 @@ func newBarrier(workers []uint16, step uint64, commit func(step uint64) error) *
 	return b
 }
 
+// wish is what a worker brings to a barrier beside its arrival.
+type wish struct {
+	sums    bool          // it wants them
+	refused *DroppedError // of its gradients
+}
+
 // wait blocks until all running workers have called it for the same step and
 // the commit is done; it returns the commit's error. A worker whose connection
 // broke may call it again.
 func (b *barrier) wait(ctx context.Context, worker uint16, step uint64) error {
+	_, err := b.join(ctx, worker, step, wish{})
+	return err
+}
+
+// join is wait, and returns the round.
+func (b *barrier) join(ctx context.Context, worker uint16, step uint64, w wish) (*round, error) {
 	b.mu.Lock()
-	r, err := b.arrive(worker, step)
+	r, err := b.arrive(worker, step, w)
 	b.mu.Unlock()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	select {
 	case <-r.done:
-		return r.err
+		return r, r.err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 }
 
 // arrive returns the round that a worker waits for. The caller holds the lock.
-func (b *barrier) arrive(worker uint16, step uint64) (*round, error) {
+func (b *barrier) arrive(worker uint16, step uint64, w wish) (*round, error) {
 	switch {
 	case b.lost != nil:
 		return nil, b.lost
@@ -77,6 +95,12 @@ func (b *barrier) arrive(worker uint16, step uint64) (*round, error) {
 		return b.latest, nil // it asks again, since the answer was lost
 	case step != b.step:
 		return nil, fmt.Errorf("worker %d is at step %d, the job at step %d", worker, step, b.step)
+	}
+	if !b.round.commits {
+		b.round.reduces = b.round.reduces || w.sums
+		if b.round.dropped == nil {
+			b.round.dropped = w.refused
+		}
 	}
 	b.arrived[worker] = true
 	b.meet()
@@ -90,7 +114,13 @@ func (b *barrier) meet() {
 		return
 	}
 	b.round.commits = true
-	go func(r *round, step uint64) { b.release(r, b.commit(step)) }(b.round, b.step)
+	go func(r *round, step uint64) {
+		if r.reduces || r.dropped != nil {
+			b.release(r, b.reduce(step, r))
+		} else {
+			b.release(r, b.commit(step))
+		}
+	}(b.round, b.step)
 }
 
 // release ends a round and opens the next.

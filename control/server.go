@@ -64,6 +64,10 @@ type ParameterServerConfig struct {
 	// Commit is called when all workers have arrived at a barrier: it must
 	// return when everything that was acknowledged to them is applied.
 	Commit func(ctx context.Context, step uint64) error
+	// Reduce is Commit, and returns the sums of the step, which it does not change any
+	// more. Drop ends the step without its gradients. Nil refuses calls of Reduce.
+	Reduce func(ctx context.Context, step uint64) (Sums, error)
+	Drop   func(ctx context.Context, step uint64) error
 	// Stats fills in what only the server's store knows.
 	Stats func(ctx context.Context) (*pb.ServerStats, error)
 	// Random is where epochs and tokens come from; nil means crypto/rand.
@@ -111,6 +115,7 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	// A commit belongs to all workers, so it runs under the server's context,
 	// not under that of the worker that happened to arrive last.
 	s.barrier = newBarrier(cfg.Workers, first, func(step uint64) error { return cfg.Commit(ctx, step) })
+	s.barrier.reduce = s.reduce
 	return s
 }
 
@@ -306,8 +311,12 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if err := s.barrier.wait(ctx, m.ID, req.Step); err != nil {
+	r, err := s.barrier.join(ctx, m.ID, req.Step, wish{})
+	switch {
+	case err != nil:
 		return nil, s.uncommitted(err)
+	case r.dropped != nil:
+		return nil, status.Error(codes.Aborted, r.dropped.Error())
 	}
 	return &pb.BarrierResponse{}, nil
 }

@@ -140,6 +140,23 @@ func (c *Cluster) Worker(i int) *transport.Worker { return c.workers[i] }
 // adds the aggregator's sums to the server's and lets the optimiser change the weights.
 // While it runs, no worker may push.
 func (c *Cluster) Commit(ctx context.Context) error {
+	return c.end(ctx, func(s *ps.Store) { s.Commit() })
+}
+
+// Reduce is Commit, and returns what the workers have pushed in the step, as ps.Store.AppendSums does.
+func (c *Cluster) Reduce(ctx context.Context) (keys []uint64, sums []float32, err error) {
+	err = c.end(ctx, func(s *ps.Store) {
+		keys, sums = s.AppendSums(nil, nil)
+		s.Commit()
+	})
+	return keys, sums, err
+}
+
+// Drop is Commit of a step that changes nothing.
+func (c *Cluster) Drop(ctx context.Context) error { return c.end(ctx, (*ps.Store).Drop) }
+
+// end ends a step by a call of the store, which has all gradients of the step.
+func (c *Cluster) end(ctx context.Context, call func(*ps.Store)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, w := range c.workers {
@@ -168,7 +185,7 @@ func (c *Cluster) Commit(ctx context.Context) error {
 	var failed error
 	err = c.server.Do(ctx, func() {
 		if _, failed = c.store.ApplyHarvest(harvest, keys); failed == nil {
-			c.store.Commit()
+			call(c.store)
 		}
 	})
 	return errors.Join(err, failed)

@@ -42,6 +42,8 @@ struct request {
 	struct extent extent; /* of copies */
 	void *result;         /* of the caller */
 	uint64_t result_at, result_bytes;
+	void *keys; /* of the caller, for those of sums */
+	uint64_t keys_at;
 	uint64_t n;
 	struct completion answer;
 	uint32_t next; /* in the list of vacant requests */

@@ -90,6 +90,8 @@ enum libra_code {
 	LIBRA_PARTY_GONE = 38,   /* another party of the barrier has ended */
 	LIBRA_BAD_STEP = 39,     /* the barrier's step is not the one that is due */
 	LIBRA_NO_PARTY = 40,     /* options.parties was 0, so the session has no barriers */
+	LIBRA_DROPPED = 41,      /* gradients of the step were refused, here or elsewhere: `key` */
+	LIBRA_NO_SUMS = 42,      /* no libra_reduce has given sums, or not these rows of them */
 
 	/* the agent has ended the session */
 	LIBRA_AGENT_CLOSED = 64, /* the agent was stopped */
@@ -339,6 +341,27 @@ LIBRA_API int libra_flush(struct libra_session *session, libra_ticket *ticket);
  * LIBRA_JOB_ENDED.
  */
 LIBRA_API int libra_barrier(struct libra_session *session, libra_ticket *ticket);
+
+/*
+ * libra_reduce - end a step like libra_barrier, and get what all workers of the job have pushed in it
+ *
+ * *rows is the number of rows that the step has sums of; libra_sums copies them. They are the same, bit for bit, for
+ * all sessions that reduce, on all hosts: each sum is the float nearest to the exact one, and rows whose sums are all zero
+ * are left out. If gradients of any session that reduces were refused since its last libra_flush or libra_reduce, the
+ * step changes nothing, and all get LIBRA_DROPPED, with the key in `key`; the push itself tells more. The next step
+ * may follow. Needs a job whose workers take steps together (job.sync). Errors: LIBRA_DROPPED, LIBRA_MODE,
+ * LIBRA_REFUSED, and those of libra_barrier.
+ */
+LIBRA_API int libra_reduce(struct libra_session *session, uint64_t *rows, libra_ticket *ticket);
+
+/*
+ * libra_sums - copy rows that the session's last libra_reduce has given
+ *
+ * keys[n] receives the keys of the rows from number `first` on, in ascending order, sums[n * dim] their sums. The rows are
+ * there until the session's next libra_reduce. Errors: LIBRA_NO_SUMS, LIBRA_TOO_LARGE: copy fewer at a time.
+ */
+LIBRA_API int libra_sums(struct libra_session *session, uint64_t first, uint64_t *keys, float *sums, size_t n,
+			 libra_ticket *ticket);
 
 /*
  * libra_statistics - counters of session and job

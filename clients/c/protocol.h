@@ -105,7 +105,7 @@ struct entry {
 };
 static_assert(sizeof(struct entry) == 64 && offsetof(struct entry, step) == 56, "entry");
 
-enum op { PUSH = 1, PULL, PUSH_SUMS, FLUSH, BARRIER, PREPARE, RELEASE, STATS };
+enum op { PUSH = 1, PULL, PUSH_SUMS, FLUSH, BARRIER, PREPARE, RELEASE, STATS, REDUCE, SUMS };
 
 struct completion {
 	uint64_t tag;

@@ -38,20 +38,28 @@ struct want {
 	void *result;
 	uint64_t n;
 	uint64_t result_bytes; /* where these are not the rows' */
+	uint64_t *sum_keys;    /* a place for keys */
+	uint64_t first;        /* row of the sums */
 };
+
+static bool has_rows(enum op op)
+{
+	return op == PUSH || op == PUSH_SUMS || op == PULL || op == SUMS;
+}
 
 static int check(struct libra_session *s, const struct want *w, uint64_t *row_bytes)
 {
-	bool rows = w->op == PUSH || w->op == PUSH_SUMS || w->op == PULL;
+	bool rows = has_rows(w->op);
 	int code = session_check(s, w->what);
 
 	if (code)
 		return code;
-	if (w->n && w->op != RELEASE && !w->batch && !w->keys && (rows || w->op == PREPARE))
+	if (w->n && w->op != RELEASE && !w->batch && !w->keys && !w->sum_keys && (rows || w->op == PREPARE))
 		return error_set(LIBRA_USAGE, "%s: keys is NULL", w->what);
 	if (w->n && (w->op == PUSH || w->op == PUSH_SUMS) && !w->gradients)
 		return error_set(LIBRA_USAGE, "%s: gradients is NULL", w->what);
-	if ((w->op == PREPARE || w->op == STATS || (w->n && (w->op == PULL || w->op == PUSH_SUMS))) && !w->result)
+	if ((w->op == PREPARE || w->op == STATS || w->op == REDUCE ||
+	     (w->n && (w->op == PULL || w->op == PUSH_SUMS || w->op == SUMS))) && !w->result)
 		return error_set(LIBRA_USAGE, "%s: the place for the result is NULL", w->what);
 	if (w->n > UINT32_MAX || (rows && __builtin_mul_overflow(w->n * 4, (uint64_t)s->info.dim, row_bytes)) ||
 	    *row_bytes > s->info.buffer_bytes)
@@ -74,7 +82,10 @@ static int request(struct libra_session *s, const struct want *w, libra_ticket *
 	bool in_place = w->op == PUSH_SUMS && w->result == (const void *)w->gradients;
 	struct part keys = {.from = w->keys, .bytes = w->keys ? w->n * 8 : 0};
 	struct part gradients = {.from = w->gradients, .bytes = w->gradients ? row_bytes : 0};
-	struct part result = {.from = w->result, .bytes = w->op == PREPARE ? 0 : row_bytes ? row_bytes : w->result_bytes};
+	struct part result = {.from = w->result,
+			      .bytes = w->op == PREPARE || w->op == REDUCE ? 0 : row_bytes ? row_bytes : w->result_bytes};
+	if (w->sum_keys)
+		keys = (struct part){.from = w->sum_keys, .bytes = w->n * 8};
 	if (!w->result || in_place)
 		result.bytes = 0;
 	place(s, &keys, &room);
@@ -95,19 +106,20 @@ static int request(struct libra_session *s, const struct want *w, libra_ticket *
 		if (!parts[i]->copied)
 			continue;
 		parts[i]->at += extent;
-		if (parts[i] != &result || w->op == PUSH_SUMS)
+		if ((parts[i] != &result || w->op == PUSH_SUMS) && !(parts[i] == &keys && w->sum_keys))
 			memcpy(s->area + parts[i]->at, parts[i]->from, parts[i]->bytes);
 	}
 	if (in_place)
 		result = gradients;
 
 	struct entry e = {
-		.dim = w->op == PUSH || w->op == PUSH_SUMS || w->op == PULL ? s->info.dim : 0,
+		.dim = has_rows(w->op) ? s->info.dim : 0,
 		.batch = w->batch ? w->batch->handle : 0,
 		.keys = keys.at,
-		.values = w->op == PULL || w->op == STATS ? result.at : gradients.at,
+		.values = w->op == PULL || w->op == STATS || w->op == SUMS ? result.at : gradients.at,
 		.sums = w->op == PUSH_SUMS ? result.at : 0,
 		.n = w->op == RELEASE ? 0 : (uint32_t)w->n,
+		.step = w->first,
 	};
 
 	pthread_mutex_lock(&s->lock);
@@ -115,10 +127,12 @@ static int request(struct libra_session *s, const struct want *w, libra_ticket *
 	r->op = (uint8_t)w->op;
 	r->n = w->n;
 	r->kept = ticket || !w->asynchronous;
-	r->result = w->op == PREPARE || result.copied ? w->result : NULL;
+	r->result = w->op == PREPARE || w->op == REDUCE || result.copied ? w->result : NULL;
+	r->keys = w->sum_keys && keys.copied ? w->sum_keys : NULL;
+	r->keys_at = keys.at;
 	r->result_at = result.at;
 	r->result_bytes = result.bytes;
-	r->hold = result.copied;
+	r->hold = result.copied || r->keys;
 	libra_ticket t = (uint64_t)r->generation << 32 | index;
 	code = ring_submit(s, w->what, index, &e);
 	pthread_mutex_unlock(&s->lock);
@@ -133,24 +147,26 @@ static int request(struct libra_session *s, const struct want *w, libra_ticket *
 
 int libra_push(struct libra_session *s, const uint64_t *keys, const float *gradients, size_t n, libra_ticket *ticket)
 {
-	return request(s, &(struct want){__func__, PUSH, true, NULL, keys, gradients, NULL, n, 0}, ticket);
+	return request(s, &(struct want){.what = __func__, .op = PUSH, .asynchronous = true, .keys = keys,
+					 .gradients = gradients, .n = n}, ticket);
 }
 
 int libra_push_sums(struct libra_session *s, const uint64_t *keys, const float *gradients, float *sums, size_t n,
 		    libra_ticket *ticket)
 {
-	return request(s, &(struct want){__func__, PUSH_SUMS, false, NULL, keys, gradients, sums, n, 0}, ticket);
+	return request(s, &(struct want){.what = __func__, .op = PUSH_SUMS, .keys = keys, .gradients = gradients,
+					 .result = sums, .n = n}, ticket);
 }
 
 int libra_pull(struct libra_session *s, const uint64_t *keys, float *rows, size_t n, libra_ticket *ticket)
 {
-	return request(s, &(struct want){__func__, PULL, false, NULL, keys, NULL, rows, n, 0}, ticket);
+	return request(s, &(struct want){.what = __func__, .op = PULL, .keys = keys, .result = rows, .n = n}, ticket);
 }
 
 int libra_prepare(struct libra_session *s, const uint64_t *keys, size_t n, struct libra_batch *batch,
 		  libra_ticket *ticket)
 {
-	return request(s, &(struct want){__func__, PREPARE, false, NULL, keys, NULL, batch, n, 0}, ticket);
+	return request(s, &(struct want){.what = __func__, .op = PREPARE, .keys = keys, .result = batch, .n = n}, ticket);
 }
 
 /* with_batch makes a request that names a prepared batch. */
@@ -195,6 +211,19 @@ int libra_flush(struct libra_session *s, libra_ticket *ticket)
 int libra_barrier(struct libra_session *s, libra_ticket *ticket)
 {
 	return request(s, &(struct want){.what = __func__, .op = BARRIER}, ticket);
+}
+
+int libra_reduce(struct libra_session *s, uint64_t *rows, libra_ticket *ticket)
+{
+	return request(s, &(struct want){.what = __func__, .op = REDUCE, .result = rows}, ticket);
+}
+
+int libra_sums(struct libra_session *s, uint64_t first, uint64_t *keys, float *sums, size_t n, libra_ticket *ticket)
+{
+	if (n && !keys)
+		return error_set(LIBRA_USAGE, "%s: keys is NULL", __func__);
+	return request(s, &(struct want){.what = __func__, .op = SUMS, .result = sums, .n = n, .sum_keys = keys,
+					 .first = first}, ticket);
 }
 
 int libra_statistics(struct libra_session *s, struct libra_statistics *statistics, libra_ticket *ticket)

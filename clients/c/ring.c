@@ -106,7 +106,8 @@ static bool complete(struct libra_session *s, const struct completion *c)
 	r->answer = *c;
 	r->state = DONE;
 	s->on_the_way--;
-	if (r->op == BARRIER && c->status) /* the step has not happened */
+	/* Unless a step was dropped, one that fails has not happened. */
+	if ((r->op == BARRIER || r->op == REDUCE) && c->status && c->status != LIBRA_DROPPED)
 		s->next_step = c->status == LIBRA_BAD_STEP ? c->detail : s->next_step - 1;
 	if (!r->kept)
 		ring_vacate(s, r);
@@ -307,7 +308,7 @@ int ring_submit(struct libra_session *s, const char *what, uint32_t index, struc
 		ring_vacate(s, r);
 		return ring_ended(s, what);
 	}
-	if (r->op == BARRIER)
+	if (r->op == BARRIER || r->op == REDUCE)
 		e->step = s->next_step++;
 	e->op = r->op;
 	e->tag = (uint64_t)r->generation << 32 | index;

@@ -14,7 +14,7 @@
 static int failure(const struct libra_session *s, const struct request *r)
 {
 	static const char *const names[] = {"request", "push", "pull", "push with sums", "flush",
-					    "barrier", "prepare", "release", "statistics"};
+					    "barrier", "prepare", "release", "statistics", "reduce", "sums"};
 	static const char *const peers[] = {"", " by the aggregator", " by the parameter server"};
 	const struct completion *c = &r->answer;
 	bool gradient = c->status == LIBRA_NOT_FINITE || c->status == LIBRA_OUT_OF_RANGE;
@@ -117,12 +117,16 @@ int libra_wait(struct libra_session *s, libra_ticket ticket, int timeout_ms)
 		code = failure(s, r);
 	} else if (r->op == PREPARE) {
 		*(struct libra_batch *)r->result = (struct libra_batch){r->answer.detail, r->n};
-	} else if (r->result) {
-		void *to = r->result;
-		uint64_t at = r->result_at, bytes = r->result_bytes;
+	} else if (r->op == REDUCE) {
+		*(uint64_t *)r->result = r->answer.detail;
+	} else if (r->result || r->keys) {
+		struct request t = *r;
 		r->state = TAKEN; /* the ticket is void already */
 		pthread_mutex_unlock(&s->lock);
-		memcpy(to, s->area + at, bytes);
+		if (t.result)
+			memcpy(t.result, s->area + t.result_at, t.result_bytes);
+		if (t.keys)
+			memcpy(t.keys, s->area + t.keys_at, t.n * 8);
 		pthread_mutex_lock(&s->lock);
 		r = s->requests + (uint32_t)ticket;
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,7 +50,7 @@ func TestAgents(t *testing.T) {
 
 	var group errgroup.Group
 	var agents []*exec.Cmd
-	rows := make([][]float32, 2)
+	rows, sums := make([][]float32, 2), make([][]float32, 2)
 	for i, worker := range []int{1, 4} {
 		socket := filepath.Join(dir, fmt.Sprint(worker))
 		file := writeFile(t, "agent.yaml", fmt.Sprintf("socket: %s\njobs: [{name: rows, cluster: %s, worker: %d, users: [nobody], groups: [12345], clients: 3, memory_mib: 16}]\n", socket, config, worker))
@@ -84,6 +85,31 @@ func TestAgents(t *testing.T) {
 					return fmt.Errorf("step %d: %w", step, err)
 				}
 			}
+			// And one of which everyone gets the sums, or nobody.
+			if worker == 4 {
+				grads[7] = float32(math.Inf(1))
+			}
+			if _, err := c.Push(ctx, keys, grads); err != nil {
+				return err
+			}
+			var failed *agentclient.Failed
+			if _, _, err := c.Reduce(ctx, steps); !errors.As(err, &failed) || failed.Status != agentproto.Dropped || failed.Key != 1 {
+				return fmt.Errorf("a step with an infinity: %w", err)
+			}
+			for j := range grads {
+				grads[j] = float32(worker) / float32(j+3)
+			}
+			if _, err := c.Push(ctx, keys, grads); err != nil {
+				return err
+			}
+			all, of, err := c.Reduce(ctx, steps+1)
+			if err != nil || !slices.Equal(all, []uint64{0, 1, 2, 10, 11, 10_001, 10_004}) {
+				return fmt.Errorf("reduced keys %v: %w", all, err)
+			}
+			if want := float32(1)/3 + float32(4)/3; math.Abs(float64(of[0]-want)) > 1e-6 || of[5*4] != float32(1)/23 || of[6*4] != float32(4)/23 {
+				return fmt.Errorf("sums %v", of)
+			}
+			sums[i] = of
 			return c.Pull(ctx, keys[:5], rows[i])
 		})
 	}
@@ -92,6 +118,9 @@ func TestAgents(t *testing.T) {
 	}
 	if !slices.Equal(rows[0], rows[1]) || slices.Max(rows[0]) == slices.Min(rows[0]) {
 		t.Errorf("the hosts read %v and %v", rows[0], rows[1])
+	}
+	if !slices.Equal(sums[0], sums[1]) {
+		t.Errorf("the hosts reduce to %v and %v", sums[0], sums[1])
 	}
 	for _, cmd := range agents {
 		if err := cmd.Cancel(); err != nil {
@@ -105,7 +134,7 @@ func TestAgents(t *testing.T) {
 		t.Errorf("libra ps: %v\n%s", err, psLog)
 	}
 	var server ServerLine
-	if decodeLast(t, ended.text.String(), &server); server.Result == nil || server.Result.Steps != steps || server.Result.HotPairs == 0 {
+	if decodeLast(t, ended.text.String(), &server); server.Result == nil || server.Result.Steps != steps+1 || server.Result.HotPairs == 0 {
 		t.Errorf("the server ends with %s", ended.text.String())
 	}
 	if left, err := os.ReadDir(dir); len(left) > 0 {

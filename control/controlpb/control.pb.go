@@ -1291,6 +1291,197 @@ func (*BarrierResponse) Descriptor() ([]byte, []int) {
 	return file_control_proto_rawDescGZIP(), []int{15}
 }
 
+type ReduceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	Token         []byte                 `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
+	Refused       *Dropped               `protobuf:"bytes,5,opt,name=refused,proto3" json:"refused,omitempty"` // gradients of this worker, if any
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReduceRequest) Reset() {
+	*x = ReduceRequest{}
+	mi := &file_control_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReduceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReduceRequest) ProtoMessage() {}
+
+func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReduceRequest.ProtoReflect.Descriptor instead.
+func (*ReduceRequest) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ReduceRequest) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *ReduceRequest) GetSender() uint32 {
+	if x != nil {
+		return x.Sender
+	}
+	return 0
+}
+
+func (x *ReduceRequest) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *ReduceRequest) GetToken() []byte {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *ReduceRequest) GetRefused() *Dropped {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+// Dropped is why a step changes nothing.
+type Dropped struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           *uint64                `protobuf:"varint,1,opt,name=key,proto3,oneof" json:"key,omitempty"` // of the gradient
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dropped) Reset() {
+	*x = Dropped{}
+	mi := &file_control_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dropped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dropped) ProtoMessage() {}
+
+func (x *Dropped) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
+func (*Dropped) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Dropped) GetKey() uint64 {
+	if x != nil && x.Key != nil {
+		return *x.Key
+	}
+	return 0
+}
+
+// ReducedRows is a part of the rows of a step, in the order of their keys. The first
+// message comes even if there are none.
+type ReducedRows struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          uint64                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`      // of all messages
+	Keys          []byte                 `protobuf:"bytes,2,opt,name=keys,proto3" json:"keys,omitempty"`       // uint64, little-endian
+	Sums          []byte                 `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`       // float32, little-endian, row by row
+	Dropped       *Dropped               `protobuf:"bytes,4,opt,name=dropped,proto3" json:"dropped,omitempty"` // instead of rows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReducedRows) Reset() {
+	*x = ReducedRows{}
+	mi := &file_control_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReducedRows) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReducedRows) ProtoMessage() {}
+
+func (x *ReducedRows) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReducedRows.ProtoReflect.Descriptor instead.
+func (*ReducedRows) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ReducedRows) GetRows() uint64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *ReducedRows) GetKeys() []byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *ReducedRows) GetSums() []byte {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+func (x *ReducedRows) GetDropped() *Dropped {
+	if x != nil {
+		return x.Dropped
+	}
+	return nil
+}
+
 type ReportRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1305,7 +1496,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1508,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1521,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{16}
+	return file_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportRequest) GetJob() uint32 {
@@ -1383,7 +1574,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1586,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1599,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{20}
 }
 
 type DoneRequest struct {
@@ -1422,7 +1613,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1625,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1638,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{18}
+	return file_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -1479,7 +1670,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1682,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1695,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{19}
+	return file_control_proto_rawDescGZIP(), []int{22}
 }
 
 type StatsRequest struct {
@@ -1515,7 +1706,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1718,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1731,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{20}
+	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
 type AggregatorStats struct {
@@ -1558,7 +1749,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1761,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1774,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{21}
+	return file_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -1663,7 +1854,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1866,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1879,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{22}
+	return file_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -1844,7 +2035,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2047,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2060,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{23}
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -1912,7 +2103,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2115,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2128,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -2070,7 +2261,21 @@ const file_control_proto_rawDesc = "" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x14\n" +
 	"\x05token\x18\x04 \x01(\fR\x05token\"\x11\n" +
-	"\x0fBarrierResponse\"\x91\x01\n" +
+	"\x0fBarrierResponse\"\x98\x01\n" +
+	"\rReduceRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
+	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\fR\x05token\x123\n" +
+	"\arefused\x18\x05 \x01(\v2\x19.libra.control.v1.DroppedR\arefused\"(\n" +
+	"\aDropped\x12\x15\n" +
+	"\x03key\x18\x01 \x01(\x04H\x00R\x03key\x88\x01\x01B\x06\n" +
+	"\x04_key\"~\n" +
+	"\vReducedRows\x12\x12\n" +
+	"\x04rows\x18\x01 \x01(\x04R\x04rows\x12\x12\n" +
+	"\x04keys\x18\x02 \x01(\fR\x04keys\x12\x12\n" +
+	"\x04sums\x18\x03 \x01(\fR\x04sums\x123\n" +
+	"\adropped\x18\x04 \x01(\v2\x19.libra.control.v1.DroppedR\adropped\"\x91\x01\n" +
 	"\rReportRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
@@ -2156,10 +2361,11 @@ const file_control_proto_rawDesc = "" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission0\x01\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12O\n" +
 	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12J\n" +
-	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xce\x03\n" +
+	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\x9a\x04\n" +
 	"\x0fParameterServer\x12E\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership0\x01\x12N\n" +
-	"\aBarrier\x12 .libra.control.v1.BarrierRequest\x1a!.libra.control.v1.BarrierResponse\x12K\n" +
+	"\aBarrier\x12 .libra.control.v1.BarrierRequest\x1a!.libra.control.v1.BarrierResponse\x12J\n" +
+	"\x06Reduce\x12\x1f.libra.control.v1.ReduceRequest\x1a\x1d.libra.control.v1.ReducedRows0\x01\x12K\n" +
 	"\x06Report\x12\x1f.libra.control.v1.ReportRequest\x1a .libra.control.v1.ReportResponse\x12E\n" +
 	"\x04Done\x12\x1d.libra.control.v1.DoneRequest\x1a\x1e.libra.control.v1.DoneResponse\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12F\n" +
@@ -2178,7 +2384,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -2198,66 +2404,73 @@ var file_control_proto_goTypes = []any{
 	(*HarvestChunk)(nil),      // 15: libra.control.v1.HarvestChunk
 	(*BarrierRequest)(nil),    // 16: libra.control.v1.BarrierRequest
 	(*BarrierResponse)(nil),   // 17: libra.control.v1.BarrierResponse
-	(*ReportRequest)(nil),     // 18: libra.control.v1.ReportRequest
-	(*ReportResponse)(nil),    // 19: libra.control.v1.ReportResponse
-	(*DoneRequest)(nil),       // 20: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 21: libra.control.v1.DoneResponse
-	(*StatsRequest)(nil),      // 22: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 23: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 24: libra.control.v1.JobStats
-	(*Timing)(nil),            // 25: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 26: libra.control.v1.ServerStats
-	nil,                       // 27: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 28: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 29: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 30: libra.control.v1.ServerStats.CountersEntry
+	(*ReduceRequest)(nil),     // 18: libra.control.v1.ReduceRequest
+	(*Dropped)(nil),           // 19: libra.control.v1.Dropped
+	(*ReducedRows)(nil),       // 20: libra.control.v1.ReducedRows
+	(*ReportRequest)(nil),     // 21: libra.control.v1.ReportRequest
+	(*ReportResponse)(nil),    // 22: libra.control.v1.ReportResponse
+	(*DoneRequest)(nil),       // 23: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 24: libra.control.v1.DoneResponse
+	(*StatsRequest)(nil),      // 25: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 26: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 27: libra.control.v1.JobStats
+	(*Timing)(nil),            // 28: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 29: libra.control.v1.ServerStats
+	nil,                       // 30: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 31: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 32: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 33: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	27, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	30, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
 	14, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	28, // 6: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	24, // 7: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	29, // 8: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
-	0,  // 9: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
-	1,  // 10: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	25, // 11: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	25, // 12: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	30, // 13: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	2,  // 14: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 15: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 16: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	8,  // 17: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	11, // 18: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	13, // 19: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	22, // 20: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	8,  // 21: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	16, // 22: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	18, // 23: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	20, // 24: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	11, // 25: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	22, // 26: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 27: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 28: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 29: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	9,  // 30: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	12, // 31: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	15, // 32: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	23, // 33: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	10, // 34: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	17, // 35: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	19, // 36: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	21, // 37: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	12, // 38: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	26, // 39: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	27, // [27:40] is the sub-list for method output_type
-	14, // [14:27] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	19, // 6: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	19, // 7: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	31, // 8: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	27, // 9: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	32, // 10: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	0,  // 11: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
+	1,  // 12: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
+	28, // 13: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	28, // 14: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	33, // 15: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	2,  // 16: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 17: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 18: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	8,  // 19: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	11, // 20: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	13, // 21: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	25, // 22: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	8,  // 23: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	16, // 24: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	18, // 25: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	21, // 26: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	23, // 27: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	11, // 28: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	25, // 29: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 30: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 31: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 32: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	9,  // 33: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	12, // 34: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	15, // 35: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	26, // 36: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	10, // 37: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	17, // 38: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	20, // 39: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	22, // 40: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	24, // 41: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	12, // 42: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	29, // 43: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	30, // [30:44] is the sub-list for method output_type
+	16, // [16:30] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -2271,13 +2484,14 @@ func file_control_proto_init() {
 		(*HarvestRequest_Now)(nil),
 		(*HarvestRequest_Done)(nil),
 	}
+	file_control_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   29,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -401,6 +401,7 @@ var Aggregator_ServiceDesc = grpc.ServiceDesc{
 const (
 	ParameterServer_Join_FullMethodName    = "/libra.control.v1.ParameterServer/Join"
 	ParameterServer_Barrier_FullMethodName = "/libra.control.v1.ParameterServer/Barrier"
+	ParameterServer_Reduce_FullMethodName  = "/libra.control.v1.ParameterServer/Reduce"
 	ParameterServer_Report_FullMethodName  = "/libra.control.v1.ParameterServer/Report"
 	ParameterServer_Done_FullMethodName    = "/libra.control.v1.ParameterServer/Done"
 	ParameterServer_Leave_FullMethodName   = "/libra.control.v1.ParameterServer/Leave"
@@ -419,6 +420,10 @@ type ParameterServerClient interface {
 	// Barrier returns when every worker of the job has reached the step and all
 	// that they pushed before is applied. Repeating it is harmless.
 	Barrier(ctx context.Context, in *BarrierRequest, opts ...grpc.CallOption) (*BarrierResponse, error)
+	// Reduce is Barrier, and then gives the sums of the gradients of the step that has
+	// ended, the same to every worker that asks. A worker of which gradients were refused
+	// says so: then the step is dropped for all. The sums are kept until the next step ends.
+	Reduce(ctx context.Context, in *ReduceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReducedRows], error)
 	// Report tells how far a worker has come: all that it
 	// pushed in these steps is acknowledged. It is answered when that is part of the
 	// weights.
@@ -466,6 +471,25 @@ func (c *parameterServerClient) Barrier(ctx context.Context, in *BarrierRequest,
 	}
 	return out, nil
 }
+
+func (c *parameterServerClient) Reduce(ctx context.Context, in *ReduceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReducedRows], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ParameterServer_ServiceDesc.Streams[1], ParameterServer_Reduce_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReduceRequest, ReducedRows]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ParameterServer_ReduceClient = grpc.ServerStreamingClient[ReducedRows]
 
 func (c *parameterServerClient) Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -519,6 +543,10 @@ type ParameterServerServer interface {
 	// Barrier returns when every worker of the job has reached the step and all
 	// that they pushed before is applied. Repeating it is harmless.
 	Barrier(context.Context, *BarrierRequest) (*BarrierResponse, error)
+	// Reduce is Barrier, and then gives the sums of the gradients of the step that has
+	// ended, the same to every worker that asks. A worker of which gradients were refused
+	// says so: then the step is dropped for all. The sums are kept until the next step ends.
+	Reduce(*ReduceRequest, grpc.ServerStreamingServer[ReducedRows]) error
 	// Report tells how far a worker has come: all that it
 	// pushed in these steps is acknowledged. It is answered when that is part of the
 	// weights.
@@ -543,6 +571,9 @@ func (UnimplementedParameterServerServer) Join(*JoinRequest, grpc.ServerStreamin
 }
 func (UnimplementedParameterServerServer) Barrier(context.Context, *BarrierRequest) (*BarrierResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Barrier not implemented")
+}
+func (UnimplementedParameterServerServer) Reduce(*ReduceRequest, grpc.ServerStreamingServer[ReducedRows]) error {
+	return status.Error(codes.Unimplemented, "method Reduce not implemented")
 }
 func (UnimplementedParameterServerServer) Report(context.Context, *ReportRequest) (*ReportResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
@@ -605,6 +636,17 @@ func _ParameterServer_Barrier_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _ParameterServer_Reduce_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReduceRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ParameterServerServer).Reduce(m, &grpc.GenericServerStream[ReduceRequest, ReducedRows]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ParameterServer_ReduceServer = grpc.ServerStreamingServer[ReducedRows]
 
 func _ParameterServer_Report_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReportRequest)
@@ -710,6 +752,11 @@ var ParameterServer_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Join",
 			Handler:       _ParameterServer_Join_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Reduce",
+			Handler:       _ParameterServer_Reduce_Handler,
 			ServerStreams: true,
 		},
 	},

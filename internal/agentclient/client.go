@@ -298,6 +298,39 @@ func (c *Client) Barrier(ctx context.Context, step uint64) error {
 	return err
 }
 
+// Reduce is Barrier, and returns the sums of the step: keys, and Dim floats for each.
+func (c *Client) Reduce(ctx context.Context, step uint64) (keys []uint64, sums []float32, err error) {
+	got, err := c.call(ctx, agentproto.Entry{Op: agentproto.Reduce, Step: step})
+	if err != nil {
+		return nil, nil, err
+	}
+	row := 8 + 4*uint64(c.welcome.Dim)
+	keys, sums = make([]uint64, got.Detail), make([]float32, got.Detail*uint64(c.welcome.Dim))
+	for first := uint64(0); first < got.Detail; {
+		n := min(got.Detail-first, (c.welcome.Layout.BufferBytes/2-64)/row)
+		if err := c.Sums(ctx, first, keys[first:first+n], sums[first*uint64(c.welcome.Dim):(first+n)*uint64(c.welcome.Dim)]); err != nil {
+			return nil, nil, err
+		}
+		first += n
+	}
+	return keys, sums, nil
+}
+
+// Sums copies rows of the last Reduce, from the first on.
+func (c *Client) Sums(ctx context.Context, first uint64, keys []uint64, sums []float32) error {
+	at, err := c.place(ctx, uint64(8*len(keys)+4*len(sums)), true)
+	if err != nil {
+		return err
+	}
+	values := at + uint64(8*len(keys))
+	_, err = c.call(ctx, agentproto.Entry{Op: agentproto.Sums, Dim: c.welcome.Dim, Keys: at, Values: values, N: uint32(len(keys)), Step: first})
+	if err == nil {
+		copy(keys, c.mem.Keys(at, len(keys)))
+		copy(sums, c.mem.Floats(values, len(sums)))
+	}
+	return err
+}
+
 // Stats returns the 16 numbers of the page.
 func (c *Client) Stats(ctx context.Context) (stats [agentproto.StatsLen / 8]uint64, err error) {
 	at, err := c.place(ctx, agentproto.StatsLen, true)

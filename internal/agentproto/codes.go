@@ -29,6 +29,8 @@ const (
 	PartyGone  Code = 38
 	BadStep    Code = 39
 	NoParty    Code = 40
+	Dropped    Code = 41
+	NoSums     Code = 42
 
 	AgentClosed Code = 64
 	BadEntry    Code = 65
@@ -59,6 +61,8 @@ var codes = map[Code]string{
 	PartyGone:   "another client of this host that took part in the barrier has ended",
 	BadStep:     "the barrier's step is not the one that is due",
 	NoParty:     "a client that takes no part in barriers submitted one",
+	Dropped:     "gradients of the step were refused, of this client or of another, so that the step was dropped for all",
+	NoSums:      "no REDUCE of this client has given sums, or not these rows of them",
 	AgentClosed: "the agent was stopped",
 	BadEntry:    "an entry breaks the rules of docs/agent.md",
 	BadIndex:    "an index of a ring jumped",

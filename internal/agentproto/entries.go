@@ -15,6 +15,8 @@ const (
 	Prepare  Op = 6
 	Release  Op = 7
 	Stats    Op = 8
+	Reduce   Op = 9
+	Sums     Op = 10
 )
 
 // HasRows reports whether entries of an operation have a dimension.
@@ -58,6 +60,8 @@ var uses = map[Op]fields{
 	Prepare:  {keys: true},
 	Release:  {batch: true},
 	Stats:    {stats: true},
+	Reduce:   {step: true},
+	Sums:     {rows: true, keys: true, step: true},
 }
 
 // ParseEntry reads an entry and checks it against the page and the size of the buffer

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/agentproto"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/sys"
@@ -108,11 +109,27 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	m := j.endpoint.members
 	j.Job = agent.Job{
 		Name: from.Name, Worker: j.endpoint.Worker, Number: c.Job.ID, HotSet: j.endpoint.hot, Dim: model.Dim(),
-		Mode: m.mode, Arithmetic: m.arithmetic, Exp: m.exp, Barrier: m.barrier, NextStep: m.firstStep,
+		Mode: m.mode, Arithmetic: m.arithmetic, Exp: m.exp, NextStep: m.firstStep,
 		Users: users, Groups: groups,
 		Limits: agent.Limits{Clients: from.Clients, Memory: uint64(from.MemoryMiB) << 20, Prepared: uint64(from.PreparedMiB) << 20},
 	}
+	j.Barrier = func(ctx context.Context, step uint64) error { return asDropped(m.end(ctx, step)) }
+	if c.Job.Sync {
+		j.Reduce = func(ctx context.Context, step uint64, refused *agent.DroppedError) (agent.Sums, error) {
+			sums, err := m.reduce(ctx, step, model.Dim(), (*control.DroppedError)(refused))
+			return agent.Sums(sums), asDropped(err)
+		}
+	}
 	return j, nil
+}
+
+// asDropped returns the agent's error for a step that was dropped, and other errors as they are.
+func asDropped(err error) error {
+	var why *control.DroppedError
+	if errors.As(err, &why) {
+		return (*agent.DroppedError)(why)
+	}
+	return err
 }
 
 // end leaves the job; if the host has done its part, the server is told so before.

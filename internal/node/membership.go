@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -40,7 +41,7 @@ type membership struct {
 	token  []byte         // of the server
 	leaves []func() error // at the services joined, the newest last
 	conns  []*grpc.ClientConn
-	end    context.CancelFunc
+	stop   context.CancelFunc
 }
 
 // leaveLimit is how long a worker waits at its end for an answer.
@@ -59,7 +60,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		return nil, err
 	}
 	streams, end := context.WithCancel(ctx)
-	m := &membership{job: req.Job, id: req.Sender, end: end}
+	m := &membership{job: req.Job, id: req.Sender, stop: end}
 	defer func() {
 		if err != nil {
 			m.leave()
@@ -171,6 +172,42 @@ func (m *membership) barrier(ctx context.Context, step uint64) error {
 	})
 }
 
+// end is barrier for an agent, which goes on after a step that was dropped.
+func (m *membership) end(ctx context.Context, step uint64) error {
+	var dropped *control.DroppedError
+	err := m.call(ctx, "barrier", func(ctx context.Context) error {
+		_, err := m.server.Barrier(ctx, &pb.BarrierRequest{Job: m.job, Sender: m.id, Token: m.token, Step: step})
+		return control.DroppedOf(err)
+	})
+	if errors.As(err, &dropped) {
+		return dropped
+	}
+	return err
+}
+
+// reduce is barrier, and returns the sums of the step, of rows of dim floats. refused is why gradients of this host are not in
+// them, or nil; the error is a [*control.DroppedError] if there were such gradients on any host.
+func (m *membership) reduce(ctx context.Context, step uint64, dim int, refused *control.DroppedError) (sums control.Sums, err error) {
+	req := &pb.ReduceRequest{Job: m.job, Sender: m.id, Token: m.token, Step: step}
+	if refused != nil {
+		req.Refused = refused.Message()
+	}
+	var dropped *control.DroppedError
+	err = m.call(ctx, "reduce", func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stream, err := m.server.Reduce(ctx, req)
+		if err == nil {
+			sums, err = control.ReceiveSums(stream, dim)
+		}
+		return err
+	})
+	if errors.As(err, &dropped) {
+		return sums, dropped
+	}
+	return sums, err
+}
+
 // report tells the server how far the worker is: all that it pushed until then is
 // acknowledged. It returns when that is part of the weights.
 func (m *membership) report(ctx context.Context, r workload.Reached) error {
@@ -195,7 +232,7 @@ func (m *membership) call(ctx context.Context, name string, f func(context.Conte
 // leave ends the admission, at the aggregator first. A service that has ended
 // cannot be told.
 func (m *membership) leave() {
-	m.end() // the services' answers to leaving are no loss
+	m.stop() // the services' answers to leaving are no loss
 	for _, leave := range slices.Backward(m.leaves) {
 		_ = leave()
 	}

@@ -149,7 +149,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	go func() { cancel(s.job.Lost("harvest", harvester.Run(ctx))) }()
 
 	fingerprint := s.hot.Fingerprint()
-	service := control.NewParameterServer(ctx, control.ParameterServerConfig{
+	services := control.ParameterServerConfig{
 		Job: c.Job.ID, Instance: s.job.Instance, Sync: c.Job.Sync, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
 		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first,
 		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
@@ -177,7 +177,26 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		Stats:  s.stats,
 		Random: env.Machine.Random,
 		Log:    env.Log,
-	})
+	}
+	if c.Job.Sync { // otherwise the harvests end steps
+		services.Reduce = func(ctx context.Context, step uint64) (sums control.Sums, err error) {
+			if err := harvester.Now(ctx); err != nil {
+				return sums, err
+			}
+			err = s.end(ctx, step, func() {
+				sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
+				s.commitStep()
+			})
+			return sums, err
+		}
+		services.Drop = func(ctx context.Context, step uint64) error {
+			if err := harvester.Now(ctx); err != nil { // what the aggregator has of it
+				return err
+			}
+			return s.end(ctx, step, s.store.Drop)
+		}
+	}
+	service := control.NewParameterServer(ctx, services)
 	s.progress.agreed = service.Agreed
 	saving.Go(func() { s.saveRegularly(ctx) })
 	grpcServer := control.NewServer(security, env.Machine.Server...)
@@ -283,8 +302,13 @@ func toUnits(h *control.Harvest, job aggregator.JobConfig, exp int) error {
 
 // commit ends a step of synchronous training.
 func (s *server) commit(ctx context.Context, step uint64) error {
+	return s.end(ctx, step, s.commitStep)
+}
+
+// end ends a step by a call in the store's goroutine.
+func (s *server) end(ctx context.Context, step uint64, call func()) error {
 	err := s.loop.Do(ctx, func() {
-		s.commitStep()
+		call()
 		s.progress.commit(step + 1)
 	})
 	if every := s.env.Config.Server.CheckpointSteps; err == nil && every > 0 && (step+1)%every == 0 {

@@ -174,17 +174,17 @@ void fake_serve(struct fake *f)
 	struct entry e;
 
 	while (fake_next(f, &e)) {
-		bool rows = e.op >= PUSH && e.op <= PUSH_SUMS;
+		bool rows = (e.op >= PUSH && e.op <= PUSH_SUMS) || e.op == SUMS;
 		uint64_t row_bytes = rows ? (uint64_t)e.n * DIM * 4 : e.op == STATS ? 128 : 0;
 		uint64_t key_bytes = e.batch ? 0 : (uint64_t)e.n * 8;
-		CHECK(e.op >= PUSH && e.op <= STATS && !e.zero1[0] && !e.zero1[1] && !e.zero1[2] && !e.zero2);
+		CHECK(e.op >= PUSH && e.op <= SUMS && !e.zero1[0] && !e.zero1[1] && !e.zero1[2] && !e.zero2);
 		CHECK(e.dim == (rows ? DIM : 0));
 		CHECK(e.keys % 8 == 0 && e.keys <= BUFFERS && BUFFERS - e.keys >= key_bytes && (key_bytes || !e.keys));
 		CHECK(e.values % 8 == 0 && e.values <= BUFFERS && BUFFERS - e.values >= row_bytes && (row_bytes || !e.values));
 		CHECK(e.sums % 8 == 0 && e.sums <= BUFFERS && BUFFERS - e.sums >= row_bytes && (e.op == PUSH_SUMS || !e.sums));
-		CHECK(e.op == BARRIER || e.step == 0);
+		CHECK(e.op == BARRIER || e.op == REDUCE || e.op == SUMS || e.step == 0);
 
-		const uint64_t *keys = (const uint64_t *)(f->area + e.keys);
+		uint64_t *keys = (uint64_t *)(f->area + e.keys);
 		float *values = (float *)(f->area + e.values), *sums = (float *)(f->area + e.sums);
 		struct completion c = fake_answer(&e, 0);
 		for (uint32_t i = 0; i < e.n * DIM && rows; i++) {
@@ -199,8 +199,13 @@ void fake_serve(struct fake *f)
 				c.key_known = 1;
 			}
 		}
-		if (e.op == PREPARE)
-			c.detail = e.n;
+		for (uint32_t i = 0; e.op == SUMS && i < e.n; i++)
+			keys[i] = 1000 + e.step + i;
+		if (e.op == SUMS)
+			for (uint32_t i = 0; i < e.n * DIM; i++)
+				values[i] = (float)(e.step * DIM + i);
+		if (e.op == PREPARE || e.op == REDUCE)
+			c.detail = e.op == REDUCE ? 700 : e.n;
 		for (uint64_t i = 0; e.op == STATS && i < 16; i++)
 			((uint64_t *)values)[i] = i;
 		fake_read(f);

@@ -26,6 +26,7 @@ from ._errors import (
     PartyGone,
     Refused,
     SessionClosed,
+    StepDropped,
     TooLarge,
 )
 from ._library import LibraryNotFound, version
@@ -49,6 +50,7 @@ __all__ = [
     "Session",
     "SessionClosed",
     "Statistics",
+    "StepDropped",
     "Ticket",
     "TooLarge",
     "version",

@@ -76,6 +76,10 @@ class PartyGone(Error):
     """Another party of the barrier has ended."""
 
 
+class StepDropped(Error):
+    """Gradients of a step were refused, here or elsewhere, so that it changed nothing: ``key``, if it is known."""
+
+
 _classes = {
     5: NotAllowed,
     11: JobEnded,
@@ -83,6 +87,7 @@ _classes = {
     33: OutOfRange,
     36: Refused,
     38: PartyGone,
+    41: StepDropped,
     64: AgentClosed,
     256: AgentNotFound,
     257: AgentDied,

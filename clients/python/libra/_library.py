@@ -112,6 +112,8 @@ _functions = {
     "pull_batch": (c_int, [_session, POINTER(CBatch), _array, _ticket]),
     "flush": (c_int, [_session, _ticket]),
     "barrier": (c_int, [_session, _ticket]),
+    "reduce": (c_int, [_session, POINTER(c_uint64), _ticket]),
+    "sums": (c_int, [_session, c_uint64, _array, _array, c_size_t, _ticket]),
     "statistics": (c_int, [_session, POINTER(CStatistics), _ticket]),
     "wait": (c_int, [_session, c_uint64, c_int]),
     "accepted": (c_int, [_session, c_uint64]),

@@ -317,6 +317,32 @@ class Session:
         """Ends a step: waits for the other parties of this host, for all pushes of all of them, and for the job's other hosts."""
         self._ticket("barrier", ()).wait()
 
+    def reduce(self, keys: Keys, gradients: npt.ArrayLike) -> Tuple[np.ndarray, np.ndarray]:
+        """Ends a step with a push, and returns what all processes of the job have pushed in it.
+
+        That is an all-reduce of sparse rows: keys, uint64[m], ascending, and their sums, float32[m, dim], the same bits in
+        all processes that reduce. Each sum is the float32 nearest to the exact one; rows whose sums are all zero are left
+        out. If gradients of any process are refused, the step changes nothing: that process gets the failure of its
+        push, such as :class:`NotFinite`, the others :class:`StepDropped`. Needs a job whose workers take steps together.
+        """
+        pushed = self.push_later(keys, gradients)
+        rows = ctypes.c_uint64()
+        number = ctypes.c_uint64()
+        self._submit("reduce", ctypes.byref(rows), ctypes.byref(number))
+        try:
+            Ticket(self, number.value, (rows,), lambda: None).wait()
+        finally:
+            if pushed.done():
+                pushed.wait()  # its failure says more
+        # Copies go through the session's buffers, half of them at a time.
+        n, step = rows.value, max(1, self._info.buffer_bytes // (2 * (8 + 4 * self.dim)))
+        all_keys, sums = np.empty(n, np.uint64), np.empty((n, self.dim), np.float32)
+        for first in range(0, n, step):
+            to = (all_keys[first : first + step], sums[first : first + step])
+            self._submit("sums", first, to[0].ctypes.data, to[1].ctypes.data, len(to[0]), ctypes.byref(number))
+            Ticket(self, number.value, to, lambda: None).wait()
+        return all_keys, sums
+
     def statistics(self) -> Statistics:
         """Counters of the session and of the job on this host."""
         c = CStatistics()

@@ -52,6 +52,30 @@ class Requests(unittest.TestCase):
         rows = np.concatenate([ticket.wait() for ticket in pulls])
         np.testing.assert_array_equal(rows, self.session.pull(np.arange(20)))
 
+    def test_reduce(self):
+        before = self.weights([7, 1000])
+        self.session.push([1000, 7], [[1, 0], [0.5, 2]])
+        keys, sums = self.session.reduce(np.array([7, 2**64 - 1], np.uint64), [[0.25, -2], [3, 4]])
+        np.testing.assert_array_equal(keys, np.array([7, 1000, 2**64 - 1], np.uint64))
+        np.testing.assert_array_equal(sums, np.array([[0.75, 0], [1, 0], [3, 4]], np.float32))
+        np.testing.assert_array_equal(self.session.pull([7, 1000]), before - sums[:2])
+        many = np.arange(10**6, dtype=np.uint64)  # more than the buffers hold
+        for part in np.array_split(many, 5):
+            self.session.push(part, np.ones((len(part), 2)))
+        keys, sums = self.session.reduce([], np.zeros((0, 2)))
+        np.testing.assert_array_equal(keys, many)
+        self.assertTrue((sums == 1).all() and sums.shape == (10**6, 2))
+        with self.assertRaises(libra.NotFinite) as failed:
+            self.session.reduce([4, 90], [[1, 2], [np.nan, 3]])
+        self.assertEqual((failed.exception.index, failed.exception.key), (2, 90))
+        self.session.push([4], [[1e9, 0]])
+        with self.assertRaises(libra.StepDropped) as failed:  # for what was refused before
+            self.session.reduce([3], [[1, 2]])
+        self.assertEqual((failed.exception.key, failed.exception.name), (4, "DROPPED"))
+        keys, sums = self.session.reduce([3], [[5, 6]])  # and the next step goes on
+        np.testing.assert_array_equal((keys[0], *sums[0]), (3, 5, 6))
+        self.session.flush()
+
     def test_prepared(self):
         before = self.weights([1, 60])
         with self.session.prepare([1, 60]) as batch:

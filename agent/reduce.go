@@ -1,0 +1,53 @@
+//go:build linux
+
+package agent
+
+import (
+	"fmt"
+
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// Sums are the rows of a step with what the job's workers have pushed for them: keys in ascending order, and
+// Dim floats for each.
+type Sums struct {
+	Keys []uint64
+	Rows []float32
+}
+
+// DroppedError means that gradients of a step were refused on one of the hosts, so that the step changed nothing.
+type DroppedError struct {
+	Key      uint64 // of the gradient
+	KeyKnown bool
+}
+
+func (e *DroppedError) Error() string {
+	if !e.KeyKnown {
+		return agentproto.Dropped.Error()
+	}
+	return fmt.Sprintf("%v: key %d", agentproto.Dropped, e.Key)
+}
+
+// refusedBefore takes the first push that failed since the last FLUSH or REDUCE. The caller settles.
+func (s *session) refusedBefore() *DroppedError {
+	first := s.failed
+	s.failed = agentproto.Completion{}
+	if first.Status == agentproto.OK {
+		return nil
+	}
+	return &DroppedError{Key: first.Key, KeyKnown: first.KeyKnown}
+}
+
+// giveSums copies rows of the last REDUCE into the client's memory.
+func (s *session) giveSums(keys []uint64, rows []float32, first uint64) error {
+	s.mu.Lock()
+	sums := s.sums
+	s.mu.Unlock()
+	n, dim := uint64(len(keys)), s.job.cfg.Dim
+	if sums == nil || first > uint64(len(sums.Keys)) || n > uint64(len(sums.Keys))-first {
+		return agentproto.NoSums
+	}
+	copy(keys, sums.Keys[first:])
+	copy(rows, sums.Rows[int(first)*dim:])
+	return nil
+}

@@ -1,0 +1,130 @@
+//go:build linux
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/internal/agentclient"
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// All parties get the sums that the host has got, whatever they pushed, also if these do not fit their buffers. A
+// refused gradient drops the step for all of them, and the next one goes on.
+func TestReduce(t *testing.T) {
+	const parties, rows = 3, 10_000 // 160 kB, in buffers of 64 KiB
+	want := agent.Sums{}
+	for i := range rows {
+		want.Keys = append(want.Keys, uint64(3*i))
+		want.Rows = append(want.Rows, float32(i)/3, -float32(i))
+	}
+	type call struct {
+		step    uint64
+		refused *agent.DroppedError
+	}
+	var mu sync.Mutex
+	var calls []call
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Reduce = func(_ context.Context, step uint64, refused *agent.DroppedError) (agent.Sums, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, call{step, refused})
+			if refused != nil {
+				return agent.Sums{}, refused
+			}
+			return want, nil
+		}
+	})
+	clients := make([]*agentclient.Client, parties)
+	for i := range clients {
+		clients[i] = b.dial(party(parties))
+	}
+	all := func(do func(i int, c *agentclient.Client)) {
+		var group sync.WaitGroup
+		for i, c := range clients {
+			group.Go(func() { do(i, c) })
+		}
+		group.Wait()
+	}
+	ctx := within(t)
+	if err := clients[0].Sums(ctx, 0, make([]uint64, 1), make([]float32, dim)); !errors.Is(err, agentproto.NoSums) {
+		t.Errorf("sums before the first reduce: %v", err)
+	}
+	reduce := func(step uint64) {
+		all(func(i int, c *agentclient.Client) {
+			if i == 1 && step == 0 { // it only takes part
+				if err := c.Barrier(ctx, step); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			keys, sums, err := c.Reduce(ctx, step)
+			if err != nil || !slices.Equal(keys, want.Keys) || !slices.Equal(sums, want.Rows) {
+				t.Errorf("party %d, step %d: %d rows, %v", i, step, len(keys), err)
+			}
+		})
+	}
+	reduce(0)
+	all(func(i int, c *agentclient.Client) {
+		grads := []float32{1, 2, 3, 4}
+		if i == 2 {
+			grads[3] = float32(math.NaN())
+		}
+		if _, err := c.Push(ctx, []uint64{5, 90}, grads); err != nil {
+			t.Error(err)
+		}
+		var failed *agentclient.Failed
+		if _, _, err := c.Reduce(ctx, 1); !errors.As(err, &failed) || failed.Status != agentproto.Dropped || !failed.KeyKnown || failed.Key != 90 {
+			t.Errorf("party %d: %v", i, err)
+		}
+		if err := c.Flush(ctx); err != nil {
+			t.Errorf("party %d is told again: %v", i, err)
+		}
+	})
+	reduce(2)
+	if err := clients[0].Sums(ctx, rows-1, make([]uint64, 2), make([]float32, 2*dim)); !errors.Is(err, agentproto.NoSums) {
+		t.Errorf("a row too many: %v", err)
+	}
+	if err := clients[0].Sums(ctx, math.MaxUint64, make([]uint64, 1), make([]float32, dim)); !errors.Is(err, agentproto.NoSums) {
+		t.Errorf("a row beyond all: %v", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(calls) != 3 || calls[0] != (call{0, nil}) || calls[1].step != 1 || *calls[1].refused != (agent.DroppedError{Key: 90, KeyKnown: true}) || calls[2] != (call{2, nil}) {
+		t.Errorf("the host reduced %+v", calls)
+	}
+}
+
+// A job without sums of steps, and a client that is no party, are told so; a server that fails ends no step.
+func TestReduceFails(t *testing.T) {
+	b := newBed(t)
+	if _, _, err := b.dial(party(1)).Reduce(within(t), 0); !errors.Is(err, agentproto.BadMode) {
+		t.Errorf("a job without steps: %v", err)
+	}
+	broken := true
+	b = newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Reduce = func(context.Context, uint64, *agent.DroppedError) (agent.Sums, error) {
+			if broken {
+				broken = false
+				return agent.Sums{}, errors.New("a worker is lost")
+			}
+			return agent.Sums{}, nil
+		}
+	})
+	if _, _, err := b.dial().Reduce(within(t), 0); !errors.Is(err, agentproto.NoParty) {
+		t.Errorf("no party: %v", err)
+	}
+	c := b.dial(party(1))
+	if _, _, err := c.Reduce(within(t), 0); !errors.Is(err, agentproto.Refused) {
+		t.Errorf("the server fails: %v", err)
+	}
+	if keys, _, err := c.Reduce(within(t), 0); err != nil || len(keys) != 0 {
+		t.Errorf("an empty step: %v, %v", keys, err)
+	}
+}

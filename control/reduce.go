@@ -1,0 +1,142 @@
+package control
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// Sums are what a step has summed: keys in ascending order, and as many floats for each of them as a
+// row has.
+type Sums struct {
+	Keys []uint64
+	Rows []float32
+}
+
+// DroppedError means that gradients of a worker were refused, so that the step changed nothing.
+type DroppedError struct {
+	Key      uint64
+	KeyKnown bool
+}
+
+func (e *DroppedError) Error() string {
+	text := "a gradient of one of the workers was refused, so that the step was dropped for all"
+	if e.KeyKnown {
+		text += fmt.Sprintf(": key %d", e.Key)
+	}
+	return text
+}
+
+// Message is what tells the service of the error.
+func (e *DroppedError) Message() *pb.Dropped {
+	m := &pb.Dropped{}
+	if e.KeyKnown {
+		m.Key = &e.Key
+	}
+	return m
+}
+
+func droppedOf(m *pb.Dropped) *DroppedError {
+	if m == nil {
+		return nil
+	}
+	return &DroppedError{Key: m.GetKey(), KeyKnown: m.Key != nil}
+}
+
+// reducedBytes bounds keys and sums of a message.
+const reducedBytes = 1 << 20
+
+// reduce ends a step of which workers want the sums, or one that is dropped.
+func (s *ParameterServer) reduce(step uint64, r *round) (err error) {
+	if r.dropped != nil {
+		return s.cfg.Drop(s.ctx, step)
+	}
+	r.sums, err = s.cfg.Reduce(s.ctx, step)
+	return err
+}
+
+// Reduce implements the service.
+func (s *ParameterServer) Reduce(req *pb.ReduceRequest, stream grpc.ServerStreamingServer[pb.ReducedRows]) error {
+	m, err := s.member(stream.Context(), req.Job, req.Sender, req.Token)
+	if err != nil {
+		return err
+	}
+	if s.cfg.Reduce == nil {
+		return status.Errorf(codes.FailedPrecondition, "job %d does not take steps together, so that there is no sum of one: set job.sync", s.cfg.Job)
+	}
+	r, err := s.barrier.join(stream.Context(), m.ID, req.Step, wish{sums: true, refused: droppedOf(req.Refused)})
+	switch {
+	case err != nil:
+		return s.uncommitted(err)
+	case r.dropped != nil:
+		return stream.Send(&pb.ReducedRows{Dropped: r.dropped.Message()})
+	}
+	return sendSums(r.sums, s.cfg.Dimension, stream.Send)
+}
+
+// sendSums sends rows in messages of a bounded size, at least one.
+func sendSums(sums Sums, dim int, send func(*pb.ReducedRows) error) error {
+	each := max(1, reducedBytes/(8+4*dim))
+	total := uint64(len(sums.Keys))
+	for first := 0; first == 0 || first < len(sums.Keys); first += each {
+		end := min(first+each, len(sums.Keys))
+		m := &pb.ReducedRows{Rows: total, Keys: make([]byte, 8*(end-first)), Sums: make([]byte, 4*dim*(end-first))}
+		for i, key := range sums.Keys[first:end] {
+			binary.LittleEndian.PutUint64(m.Keys[8*i:], key)
+		}
+		for i, x := range sums.Rows[first*dim : end*dim] {
+			binary.LittleEndian.PutUint32(m.Sums[4*i:], math.Float32bits(x))
+		}
+		if err := send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReceiveSums receives what the service sends for a call of Reduce, of rows of dim floats. The error is a
+// [*DroppedError] if the step was dropped.
+func ReceiveSums(stream grpc.ServerStreamingClient[pb.ReducedRows], dim int) (sums Sums, err error) {
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return sums, nil
+		}
+		if err != nil {
+			return Sums{}, err
+		}
+		if m.Dropped != nil {
+			return Sums{}, droppedOf(m.Dropped)
+		}
+		n := len(m.Keys) / 8
+		if len(m.Keys) != 8*n || len(m.Sums) != 4*dim*n || uint64(len(sums.Keys)+n) > m.Rows {
+			return Sums{}, fmt.Errorf("the parameter server sent %d bytes of keys and %d bytes of sums, for rows of %d floats", len(m.Keys), len(m.Sums), dim)
+		}
+		if sums.Keys == nil && n > 0 {
+			sums = Sums{Keys: make([]uint64, 0, n), Rows: make([]float32, 0, n*dim)}
+		}
+		for i := range n {
+			sums.Keys = append(sums.Keys, binary.LittleEndian.Uint64(m.Keys[8*i:]))
+		}
+		for i := range n * dim {
+			sums.Rows = append(sums.Rows, math.Float32frombits(binary.LittleEndian.Uint32(m.Sums[4*i:])))
+		}
+	}
+}
+
+// DroppedOf returns why a step was dropped, if that is what the error of a call of Barrier says, and
+// otherwise the error.
+func DroppedOf(err error) error {
+	if status.Code(err) == codes.Aborted {
+		return &DroppedError{}
+	}
+	return err
+}
