@@ -15,7 +15,7 @@ import (
 // driver then share one core without context switches. Kick makes such a call
 // each time, and so does Receive whenever it finds nothing; Poll repeats it
 // for Time before it sleeps. For it to take effect the interface's interrupts must
-// be deferred, too:
+// be deferred, too, see [Tune]; or, in a shell:
 //
 //	echo 2      > /sys/class/net/eth0/napi_defer_hard_irqs
 //	echo 200000 > /sys/class/net/eth0/gro_flush_timeout

@@ -136,6 +136,12 @@ func getChannels(ifname string) (ethtoolChannels, error) {
 	return ch, sys.Ethtool(ifname, unsafe.Pointer(&ch))
 }
 
+// setChannels sets how many queues are in use.
+func setChannels(ifname string, ch ethtoolChannels) error {
+	ch.Cmd = unix.ETHTOOL_SCHANNELS
+	return sys.Ethtool(ifname, unsafe.Pointer(&ch))
+}
+
 // preferNode asks the kernel to place mem on a NUMA node if it can (mbind with
 // MPOL_PREFERRED). mem must not have been touched yet.
 func preferNode(mem []byte, node int) error {

@@ -1,0 +1,204 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
+)
+
+// Tuning is how an interface is to be set for sockets. What is zero stays as it is.
+type Tuning struct {
+	// Queues is how many receive and how many transmit queues are in use (ethtool -L). With
+	// fewer, packets that would come in on others come in on these. Sockets must
+	// not be open on queues that go.
+	Queues int
+	// DeferIRQs and FlushTimeout keep interrupts off while a program polls: the driver
+	// asks for none after DeferIRQs rounds without packets, each FlushTimeout apart
+	// (napi_defer_hard_irqs, gro_flush_timeout). BusyPoll needs both, 2 and 200 µs for
+	// example; without a program that polls, packets wait for as long as that.
+	DeferIRQs    int
+	FlushTimeout time.Duration
+	// ThreadedNAPI receives packets in kernel threads, which share a CPU with the program,
+	// instead of in interrupts, which come before it.
+	ThreadedNAPI bool
+}
+
+// Tuned is an interface that [Tune] has set. Its methods are not safe for concurrent use.
+type Tuned struct {
+	ifindex int
+	home    *sys.Namespace
+	undo    []func(ifname string) error // in the order in which things were done
+}
+
+// Tune sets an interface, and waits until its link is up again if a setting made the
+// driver reset it, or until ctx is done. If it fails, the interface is as it was. Close
+// undoes it; a process that is killed leaves the interface as it set it.
+//
+// A value that the driver does not have is a [FeatureError], more queues than it has
+// an ErrNoQueue. It needs CAP_NET_ADMIN and CAP_SYS_ADMIN. The calling thread's network namespace must be the
+// interface's.
+func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) {
+	if cfg.Queues < 0 || cfg.DeferIRQs < 0 || cfg.FlushTimeout < 0 {
+		return nil, fmt.Errorf("%w: %+v", ErrConfig, cfg)
+	}
+	l, err := netlink.LinkByName(ifname)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+	}
+	t := &Tuned{ifindex: l.Attrs().Index}
+	if t.home, err = sys.ThreadNamespace(); err != nil {
+		return nil, fmt.Errorf("afxdp: tune %s: %w", ifname, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+		}
+	}()
+	if cfg.Queues > 0 {
+		if err := t.setQueues(ifname, cfg.Queues); err != nil {
+			return nil, err
+		}
+	}
+	for _, a := range []struct {
+		name  string
+		value int64
+	}{
+		{"napi_defer_hard_irqs", int64(cfg.DeferIRQs)},
+		{"gro_flush_timeout", cfg.FlushTimeout.Nanoseconds()},
+		{"threaded", map[bool]int64{true: 1}[cfg.ThreadedNAPI]},
+	} {
+		if a.value == 0 {
+			continue
+		}
+		if err := t.setAttr(ifname, a.name, strconv.FormatInt(a.value, 10)); err != nil {
+			return nil, err
+		}
+	}
+	if l.Attrs().OperState != netlink.OperUp {
+		return t, nil // and was not before
+	}
+	return t, awaitLink(ctx, t.ifindex)
+}
+
+// setQueues sets the channels of the kind that the driver has.
+func (t *Tuned) setQueues(ifname string, n int) error {
+	before, err := getChannels(ifname)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return &FeatureError{Feature: "Tuning.Queues on " + ifname, Needs: "a driver that tells its queues", Remedy: "leave it out", Err: err}
+	}
+	if err != nil {
+		return fmt.Errorf("afxdp: queues of %s: %w", ifname, err)
+	}
+	want, most := before, before.MaxCombined
+	if most > 0 {
+		want.Combined = uint32(n)
+	} else {
+		want.Rx, want.Tx, most = uint32(n), uint32(n), min(before.MaxRx, before.MaxTx)
+	}
+	if uint32(n) > most {
+		return fmt.Errorf("%w: %s has at most %d queues, Tuning.Queues is %d", ErrNoQueue, ifname, most, n)
+	}
+	if want == before {
+		return nil
+	}
+	if err := setChannels(ifname, want); err != nil {
+		return explainTune(ifname, fmt.Sprintf("set %d queues", n), err)
+	}
+	t.undo = append(t.undo, func(ifname string) error {
+		now, err := getChannels(ifname)
+		if err != nil || now != want {
+			return err // another one's choice stays
+		}
+		return setChannels(ifname, before)
+	})
+	return nil
+}
+
+// setAttr sets a file of /sys/class/net.
+func (t *Tuned) setAttr(ifname, attr, value string) error {
+	before, err := sys.ReadAttr(ifname, attr)
+	if errors.Is(err, unix.ENOENT) {
+		return &FeatureError{Feature: attr + " of " + ifname, Since: oldestKernel, Err: err}
+	}
+	if err != nil {
+		return explainTune(ifname, "read "+attr, err)
+	}
+	if before == value {
+		return nil
+	}
+	if err := sys.WriteAttr(ifname, attr, value); err != nil {
+		return explainTune(ifname, "set "+attr+" to "+value, err)
+	}
+	t.undo = append(t.undo, func(ifname string) error {
+		now, err := sys.ReadAttr(ifname, attr)
+		if err != nil || now != value {
+			return err
+		}
+		return sys.WriteAttr(ifname, attr, before)
+	})
+	return nil
+}
+
+func explainTune(ifname, what string, err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%w: to %s of %s needs CAP_NET_ADMIN and CAP_SYS_ADMIN: %w", ErrPermission, what, ifname, err)
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return &FeatureError{Feature: fmt.Sprintf("to %s of %s", what, ifname), Needs: "a driver that has it", Remedy: "leave it out", Err: err}
+	}
+	return fmt.Errorf("afxdp: %s of %s: %w", what, ifname, err)
+}
+
+// awaitLink waits until a link is up.
+func awaitLink(ctx context.Context, ifindex int) error {
+	for {
+		l, err := netlink.LinkByIndex(ifindex)
+		if err != nil {
+			return fmt.Errorf("%w: interface %d: %w", ErrInterfaceGone, ifindex, err)
+		}
+		if l.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s does not come up again: %w", ErrLinkDown, l.Attrs().Name, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Close sets the interface to what it was, but for what another one has changed since.
+// Close sockets on queues that go before. If the interface is gone there is nothing
+// to do. It may be called more than once.
+func (t *Tuned) Close() error {
+	if t.home == nil {
+		return nil
+	}
+	var errs []error
+	err := t.home.Do(func() error {
+		ifi, err := net.InterfaceByIndex(t.ifindex)
+		if err != nil {
+			return nil
+		}
+		for _, undo := range slices.Backward(t.undo) {
+			if err := undo(ifi.Name); err != nil {
+				errs = append(errs, fmt.Errorf("afxdp: undo the tuning of %s: %w", ifi.Name, err))
+			}
+		}
+		return nil
+	})
+	errs = append(errs, err, t.home.Close())
+	t.home, t.undo = nil, nil
+	return errors.Join(errs...)
+}

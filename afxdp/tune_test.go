@@ -1,0 +1,188 @@
+//go:build linux
+
+package afxdp
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/testbed"
+)
+
+// settings are what Tune changes of "a".
+type settings struct {
+	rx, tx                  int
+	defers, flush, threaded string
+}
+
+func readSettings(t *testing.T, ns *testbed.Namespace) (s settings) {
+	t.Helper()
+	err := ns.Do(func() (err error) {
+		s.rx, s.tx, err = QueueCounts("a")
+		for name, value := range map[string]*string{"napi_defer_hard_irqs": &s.defers, "gro_flush_timeout": &s.flush, "threaded": &s.threaded} {
+			v, readErr := sys.ReadAttr("a", name)
+			*value, err = v, errors.Join(err, readErr)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func tune(t *testing.T, ns *testbed.Namespace, cfg Tuning) (tuned *Tuned, err error) {
+	t.Helper()
+	err = ns.Do(func() (err error) {
+		tuned, err = Tune(t.Context(), "a", cfg)
+		return err
+	})
+	return tuned, err
+}
+
+func diffSettings(t *testing.T, ns *testbed.Namespace, want settings) string {
+	t.Helper()
+	return cmp.Diff(want, readSettings(t, ns), cmp.AllowUnexported(settings{}))
+}
+
+func TestTune(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{Queues: 4})
+	before := readSettings(t, ns)
+	for name, c := range map[string]struct {
+		cfg  Tuning
+		want func(s *settings)
+	}{
+		"nothing":  {Tuning{}, func(*settings) {}},
+		"queues":   {Tuning{Queues: 2}, func(s *settings) { s.rx, s.tx = 2, 2 }},
+		"deferral": {Tuning{DeferIRQs: 2, FlushTimeout: 200 * time.Microsecond}, func(s *settings) { s.defers, s.flush = "2", "200000" }},
+		"both": {Tuning{Queues: 3, DeferIRQs: 1, FlushTimeout: time.Microsecond}, func(s *settings) {
+			*s = settings{3, 3, "1", "1000", s.threaded}
+		}},
+	} {
+		tuned, err := tune(t, ns, c.cfg)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		want := before
+		c.want(&want)
+		if diff := diffSettings(t, ns, want); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if err := errors.Join(tuned.Close(), tuned.Close()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := diffSettings(t, ns, before); diff != "" {
+			t.Errorf("%s, after Close (-want +got):\n%s", name, diff)
+		}
+	}
+	// veth has NAPI, and so threads, with a program only.
+	attach(t, ns, AttachConfig{Interface: "a", Match: MatchAll()})
+	tuned, err := tune(t, ns, Tuning{ThreadedNAPI: true, DeferIRQs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := before
+	want.threaded, want.defers = "1", "1"
+	if diff := diffSettings(t, ns, want); diff != "" {
+		t.Errorf("threads (-want +got):\n%s", diff)
+	}
+	if err := tuned.Close(); err != nil {
+		t.Error(err)
+	}
+	if diff := diffSettings(t, ns, before); diff != "" {
+		t.Errorf("threads, after Close (-want +got):\n%s", diff)
+	}
+}
+
+// What fails changes nothing, not even what it had set before that.
+func TestTuneThatFails(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{Queues: 4})
+	before := readSettings(t, ns)
+	for name, c := range map[string]struct {
+		cfg   Tuning
+		want  error
+		words string
+		calls []refuse.Call
+	}{
+		"too many queues": {Tuning{Queues: 5}, ErrNoQueue, "a has at most 4 queues", nil},
+		"negative":        {Tuning{DeferIRQs: -1}, ErrConfig, "", nil},
+		"driver has none": {Tuning{Queues: 1}, errors.ErrUnsupported, "a driver that tells its queues", []refuse.Call{{Number: unix.SYS_IOCTL, Err: unix.EOPNOTSUPP}}},
+		"no NAPI":         {Tuning{Queues: 2, DeferIRQs: 1, ThreadedNAPI: true}, errors.ErrUnsupported, "set threaded to 1 of a needs", nil},
+		"no privilege":    {Tuning{Queues: 2, DeferIRQs: 1}, ErrPermission, "CAP_SYS_ADMIN", []refuse.Call{{Number: unix.SYS_FSOPEN, Err: unix.EPERM}}},
+	} {
+		refused(t, ns, name, c.want, c.words, func() error {
+			_, err := Tune(context.Background(), "a", c.cfg)
+			return err
+		}, c.calls...)
+		if diff := diffSettings(t, ns, before); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	err := ns.Do(func() error { _, err := Tune(t.Context(), "nosuch", Tuning{}); return err })
+	wantErr(t, err, ErrInterfaceGone)
+}
+
+// Close leaves alone what another one has set since, and an interface that is gone.
+func TestTuneOfOthersStays(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{Queues: 4})
+	tuned, err := tune(t, ns, Tuning{Queues: 2, DeferIRQs: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.SetDeviceAttr("a", "napi_defer_hard_irqs", "3"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tuned.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s := readSettings(t, ns); s.defers != "3" || s.rx != 4 {
+		t.Errorf("%+v", s)
+	}
+	if tuned, err = tune(t, ns, Tuning{DeferIRQs: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Delete("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tuned.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A link that does not come up is told of, and what was set is undone.
+func TestTuneAwaitsTheLink(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	if err := ns.SetUp("a", false); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	index := 0
+	err := ns.Do(func() error {
+		tuned, err := Tune(ctx, "a", Tuning{DeferIRQs: 1}) // was down before
+		if err != nil {
+			return err
+		}
+		index = tuned.ifindex
+		return tuned.Close()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, ns.Do(func() error { return awaitLink(ctx, index) }), ErrLinkDown)
+	if err := ns.SetUp("a", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Do(func() error { return awaitLink(t.Context(), index) }); err != nil {
+		t.Error(err)
+	}
+	wantErr(t, ns.Do(func() error { return awaitLink(t.Context(), 1<<20) }), ErrInterfaceGone)
+}
