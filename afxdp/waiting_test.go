@@ -13,6 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// openWakers lets a simulated socket sleep, until the end of the test.
+func openWakers(t *testing.T, s *Socket) {
+	t.Helper()
+	if err := s.openWakers(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.closeWakers(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Poll tells all that is there of what was asked for.
 func TestReady(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
@@ -37,10 +50,7 @@ func TestReady(t *testing.T) {
 	k.deliver(1, 0)
 	poll(EventRx, EventRx)
 	poll(EventCompletion, EventCompletion)
-	if err := s.openWakers(); err != nil {
-		t.Fatal(err)
-	}
-	defer s.closeWakers()
+	openWakers(t, s)
 	s.Wake()
 	poll(EventRx|EventCompletion, EventRx|EventCompletion|EventWake)
 	poll(EventRx|EventCompletion, EventRx|EventCompletion)
@@ -95,10 +105,7 @@ func TestPollerSurvivesADeadSocket(t *testing.T) {
 	b, kb := newSim(t, simConfig{frames: 8, ring: 8})
 	for _, s := range []*Socket{a, b} {
 		s.info.Store(&Info{})
-		if err := s.openWakers(); err != nil {
-			t.Fatal(err)
-		}
-		defer s.closeWakers()
+		openWakers(t, s)
 	}
 	if _, err := b.Refill(8); err != nil {
 		t.Fatal(err)
@@ -129,10 +136,7 @@ func TestPollerSurvivesADeadSocket(t *testing.T) {
 // How long Poll sleeps, and what for.
 func TestSleep(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
-	if err := s.openWakers(); err != nil {
-		t.Fatal(err)
-	}
-	defer s.closeWakers()
+	openWakers(t, s)
 	// sleep returns what was left of an hour when it was woken at once.
 	sleep := func(want Events) time.Duration {
 		t.Helper()
@@ -193,10 +197,7 @@ func TestSleep(t *testing.T) {
 // Without BusyPoll nothing but sleeping wakes the driver, also if it asks for that.
 func TestPollLeavesTheDriverAlone(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
-	if err := s.openWakers(); err != nil {
-		t.Fatal(err)
-	}
-	defer s.closeWakers()
+	openWakers(t, s)
 	s.fill.flags.Store(ringNeedWakeup)
 	k.onRecv = func() unix.Errno { t.Error("is woken"); return 0 }
 	s.in.polls.checked = time.Now().Add(time.Hour)
