@@ -13,7 +13,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import AgentClosed, AgentDied, Error, SessionClosed, TooLarge, check, closed, error
+from ._errors import AgentClosed, AgentDied, Error, SessionClosed, StepDropped, TooLarge, check, closed, error
 from ._library import STATISTICS, TIMEOUT, CBatch, COptions, CStatistics, library
 
 Keys = Union[npt.ArrayLike, "Batch"]
@@ -325,17 +325,28 @@ class Session:
         out. If gradients of any process are refused, the step changes nothing: that process gets the failure of its
         push, such as :class:`NotFinite`, the others :class:`StepDropped`. Needs a job whose workers take steps together.
         """
-        pushed = self.push_later(keys, gradients)
-        rows = ctypes.c_uint64()
-        number = ctypes.c_uint64()
+        # Gradients and copies of the sums go through the session's buffers, half of them at a time.
+        step = max(1, self._info.buffer_bytes // (2 * (8 + 4 * self.dim)))
+        keys, n = self._keys(keys)
+        values = self._rows(gradients, n, "gradients")
+        parts = 1 if isinstance(keys, Batch) else max(1, -(-n // step))
+        pushed = [self._push(keys, values, n)] if parts == 1 else []
+        for i in range(0, n if parts > 1 else 0, step):
+            pushed.append(self._push(keys[i : i + step], values[i : i + step], len(keys[i : i + step])))
+        rows, number = ctypes.c_uint64(), ctypes.c_uint64()
         self._submit("reduce", ctypes.byref(rows), ctypes.byref(number))
         try:
             Ticket(self, number.value, (rows,), lambda: None).wait()
-        finally:
-            if pushed.done():
-                pushed.wait()  # its failure says more
-        # Copies go through the session's buffers, half of them at a time.
-        n, step = rows.value, max(1, self._info.buffer_bytes // (2 * (8 + 4 * self.dim)))
+        except StepDropped as e:
+            for first, ticket in zip(range(0, n, step), pushed):
+                try:
+                    ticket.wait()
+                except Error as own:  # says more
+                    if own.index is not None:
+                        own.index += first * self.dim
+                    raise own from e
+            raise
+        n = rows.value
         all_keys, sums = np.empty(n, np.uint64), np.empty((n, self.dim), np.float32)
         for first in range(0, n, step):
             to = (all_keys[first : first + step], sums[first : first + step])

@@ -60,14 +60,19 @@ class Requests(unittest.TestCase):
         np.testing.assert_array_equal(sums, np.array([[0.75, 0], [1, 0], [3, 4]], np.float32))
         np.testing.assert_array_equal(self.session.pull([7, 1000]), before - sums[:2])
         many = np.arange(10**6, dtype=np.uint64)  # more than the buffers hold
-        for part in np.array_split(many, 5):
-            self.session.push(part, np.ones((len(part), 2)))
-        keys, sums = self.session.reduce([], np.zeros((0, 2)))
+        keys, sums = self.session.reduce(many, np.ones((len(many), 2)))
         np.testing.assert_array_equal(keys, many)
         self.assertTrue((sums == 1).all() and sums.shape == (10**6, 2))
         with self.assertRaises(libra.NotFinite) as failed:
             self.session.reduce([4, 90], [[1, 2], [np.nan, 3]])
         self.assertEqual((failed.exception.index, failed.exception.key), (2, 90))
+        bad = np.ones((len(many), 2))
+        bad[900_000, 1] = np.inf
+        with self.assertRaises(libra.NotFinite) as failed:
+            self.session.reduce(many, bad)
+        self.assertEqual((failed.exception.index, failed.exception.key), (1_800_001, 900_000))
+        with self.session.prepare([3, 4]) as batch:
+            np.testing.assert_array_equal(self.session.reduce(batch, np.ones((2, 2)))[0], [3, 4])
         self.session.push([4], [[1e9, 0]])
         with self.assertRaises(libra.StepDropped) as failed:  # for what was refused before
             self.session.reduce([3], [[1, 2]])
