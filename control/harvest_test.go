@@ -219,17 +219,17 @@ func TestRequestedHarvestBeginsPeriod(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := len(got.numbers); n != 5 {
+		if n, _ := got.count(); n != 5 {
 			t.Errorf("%d harvests while one was asked for every 6 ms, want these 5", n)
 		}
 		time.Sleep(9 * time.Millisecond)
 		synctest.Wait()
-		if n := len(got.numbers); n != 5 {
+		if n, _ := got.count(); n != 5 {
 			t.Errorf("%d harvests 9 ms after the last that was asked for, want 5", n)
 		}
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
-		if n := len(got.numbers); n != 6 {
+		if n, _ := got.count(); n != 6 {
 			t.Errorf("%d harvests 11 ms after the last that was asked for, want 6", n)
 		}
 		_ = stop()
