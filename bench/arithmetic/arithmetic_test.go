@@ -174,7 +174,7 @@ func TestRunRefuses(t *testing.T) {
 }
 
 func TestRecorderPairsWorkers(t *testing.T) {
-	store, err := ps.New(workload.SmallData.Store(workload.Logistic{}, 1))
+	store, err := ps.New(workload.SmallData.Store(workload.Linear{}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}

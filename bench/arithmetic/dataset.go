@@ -106,7 +106,7 @@ func gradients(c Config, rng *rand.Rand) (d dataSet, err error) {
 		return d, err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	model, err := workload.NewModel("fm", 0, 0)
+	model, err := workload.NewModel("fm", workload.Classification, 0, 0)
 	if err != nil {
 		return d, err
 	}
@@ -139,7 +139,7 @@ func gradients(c Config, rng *rand.Rand) (d dataSet, err error) {
 
 func open(c Config) (workload.Source, error) {
 	if c.Data != "" {
-		return workload.OpenFile(c.Data, workload.Shard{})
+		return workload.OpenFile(c.Data, workload.Classification, workload.Shard{})
 	}
 	return workload.NewSynthetic(workload.SyntheticConfig{Seed: c.Seed}, workload.Shard{})
 }

@@ -104,7 +104,7 @@ func load(c Config) ([]*trainingLog, error) {
 }
 
 func readLibFM(path string) (*trainingLog, error) {
-	src, err := workload.OpenFile(path, workload.Shard{})
+	src, err := workload.OpenFile(path, workload.Regression, workload.Shard{})
 	if err != nil {
 		return nil, err
 	}

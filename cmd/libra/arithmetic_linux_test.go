@@ -17,8 +17,8 @@ func TestArithmetics(t *testing.T) {
 				if r.Arithmetic != arithmetic || r.HotShare < 0.5 || r.FramesSpared <= 0 {
 					t.Errorf("got %+v", r)
 				}
-				if math.Abs(r.AUC-r.OneProcess.AUC) > 0.005 || r.AUC < 0.6 {
-					t.Errorf("AUC %.4f, in one process %.4f", r.AUC, r.OneProcess.AUC)
+				if math.Abs(*r.AUC-*r.OneProcess.AUC) > 0.005 || *r.AUC < 0.6 {
+					t.Errorf("AUC %.4f, in one process %.4f", *r.AUC, *r.OneProcess.AUC)
 				}
 				if exact := arithmetic == "exact"; exact != (r.ReferenceSHA256 != "") || exact && r.WeightsSHA256 != r.ReferenceSHA256 {
 					t.Errorf("weights %q, reference %q", r.WeightsSHA256, r.ReferenceSHA256)

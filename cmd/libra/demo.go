@@ -27,7 +27,7 @@ func newDemo() *cobra.Command {
 		baselines []string
 	)
 	o := demo.Options{
-		Model: "fm", Workers: 4, Backend: cluster.BackendAFXDP, Arithmetic: "exact", Optimizer: ps.Adagrad.String(), Seed: 1,
+		Model: "fm", Task: workload.Classification.String(), Workers: 4, Backend: cluster.BackendAFXDP, Arithmetic: "exact", Optimizer: ps.Adagrad.String(), Seed: 1,
 	}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -88,11 +88,12 @@ parameters take half of the updates.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Data, "data", "", "training `file` in libfm or libsvm format, plain or gzip (default: synthetic rows)")
+	f.StringVar(&o.Data, "data", "", "training `file` in libfm, libsvm or libffm format, plain or gzip (default: synthetic rows)")
 	f.StringVar(&o.Test, "test", "", "`file` of held-out rows (default with --data: the training rows)")
 	f.IntVar(&o.Window, "window", 0, "rows that a worker holds in memory, for data that is larger than that (default: all of its rows)")
 	f.IntVar(&o.Rows, "rows", 0, "rows of the synthetic log (default 1800000: one to two minutes of training)")
-	f.StringVar(&o.Model, "model", o.Model, "fm (factorisation machine) or lr (logistic regression)")
+	f.StringVar(&o.Model, "model", o.Model, "fm (factorisation machine) or lr (logistic or, with regression, linear regression)")
+	f.StringVar(&o.Task, "task", o.Task, taskUsage)
 	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers")
 	f.IntVar(&o.Epochs, "epochs", 0, "passes over the data (default 10 with --data, 2 without)")
 	f.BoolVar(&o.Sync, "sync", false, "wait for all workers after each mini-batch")
@@ -116,6 +117,7 @@ parameters take half of the updates.`,
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the model, the order of rows, and faults")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
 	choices(cmd, "model", "fm", "lr")
+	choices(cmd, "task", workload.Tasks()...)
 	choices(cmd, "arithmetic", demo.Arithmetics()...)
 	choices(cmd, "backend", cluster.BackendAFXDP, cluster.BackendUDP)
 	choices(cmd, "plane", cluster.PlaneP4)
@@ -126,14 +128,12 @@ parameters take half of the updates.`,
 
 // learningCurves shows how well the weights predict held-out rows after each epoch.
 func learningCurves(r *demo.Result) []harness.Chart {
-	charts := []harness.Chart{
-		{Name: "auc", Title: "AUC of held-out rows", Legend: harness.BottomRight},
-		{Name: "log-loss", Title: "Log-loss of held-out rows", Legend: harness.TopRight},
-	}
-	for i, of := range []func(node.Evaluation) float64{
-		func(e node.Evaluation) float64 { return e.AUC }, func(e node.Evaluation) float64 { return e.LogLoss },
-	} {
-		c := &charts[i]
+	var charts []harness.Chart
+	for i, metric := range r.All() {
+		c := harness.Chart{Name: strings.ReplaceAll(metric.Key, "_", "-"), Title: strings.ToUpper(metric.Name[:1]) + metric.Name[1:] + " of held-out rows", Legend: harness.TopRight}
+		if metric.Key == "auc" { // which rises
+			c.Legend = harness.BottomRight
+		}
 		c.X, c.Y.Label = harness.Axis{Label: "epoch"}, c.Title
 		var all []float64
 		add := func(name string, colour int, evaluations []node.Evaluation) {
@@ -142,8 +142,9 @@ func learningCurves(r *demo.Result) []harness.Chart {
 			}
 			s := harness.Series{Name: name, Colour: colour}
 			for _, e := range evaluations {
-				s.Points = append(s.Points, harness.Point{X: float64(e.Epoch), Y: of(e)})
-				all = append(all, of(e))
+				value := e.All()[i].Value
+				s.Points = append(s.Points, harness.Point{X: float64(e.Epoch), Y: value})
+				all = append(all, value)
 			}
 			c.Series = append(c.Series, s)
 		}
@@ -158,6 +159,7 @@ func learningCurves(r *demo.Result) []harness.Chart {
 			room := max(0.1*(slices.Max(all)-slices.Min(all)), 1e-4)
 			c.Y.Min, c.Y.Max = slices.Min(all)-room, slices.Max(all)+room
 		}
+		charts = append(charts, c)
 	}
 	return charts
 }
@@ -187,13 +189,17 @@ func printDemo(w io.Writer, r *demo.Result) error {
 	rows := [][]any{
 		{"data", r.Data},
 		{"model", r.Model},
+		{"task", r.Task},
 		{"backend", r.Backend},
 		{"data plane", r.Plane},
 		{"arithmetic", r.Arithmetic},
 		{"workers", r.Workers},
 		{"epochs", r.Epochs},
-		compared("log-loss, held-out rows", func(o *demo.Outcome) string { return fmt.Sprintf("%.4f", o.LogLoss) }),
-		compared("AUC, held-out rows", func(o *demo.Outcome) string { return fmt.Sprintf("%.4f", o.AUC) }),
+	}
+	for i, metric := range r.All() {
+		rows = append(rows, compared(metric.Name+", held-out rows", func(o *demo.Outcome) string { return fmt.Sprintf("%.4f", o.All()[i].Value) }))
+	}
+	rows = append(rows, [][]any{
 		compared("training time", func(o *demo.Outcome) string {
 			return time.Duration(o.Seconds * float64(time.Second)).Round(100 * time.Millisecond).String()
 		}),
@@ -215,7 +221,7 @@ func printDemo(w io.Writer, r *demo.Result) error {
 			}
 			return fmt.Sprintf("%.1f s", o.ServerCPUSeconds)
 		}),
-	}
+	}...)
 	if r.FaultsDropped+r.FaultsDuplicated+r.FaultsReordered > 0 {
 		rows = append(rows, []any{"faults injected", fmt.Sprintf("%s lost, %s doubled, %s overtaken",
 			humanize.Comma(int64(r.FaultsDropped)), humanize.Comma(int64(r.FaultsDuplicated)), humanize.Comma(int64(r.FaultsReordered)))})

@@ -78,11 +78,11 @@ func TestSynthetic(t *testing.T) {
 			}
 			dir := filepath.Join(t.TempDir(), "made", "here")
 			r := runDemo(t, "--backend", backend, "--epochs", "1", "--rows", "40000", "--workers", "2", "--model", "lr", "--sync", "--out", dir, "--baseline", "one-process,server-only")
-			if r.AUC < 0.55 || r.AUC != r.OneProcess.AUC || r.WeightsSHA256 != r.ReferenceSHA256 || r.Backend != backend {
+			if *r.AUC < 0.55 || !cmp.Equal(r.Metrics, r.OneProcess.Metrics) || r.WeightsSHA256 != r.ReferenceSHA256 || r.Backend != backend {
 				t.Errorf("got %+v", r)
 			}
 			// Where a gradient is added does not matter to exact sums.
-			if o := r.ServerOnly; o == nil || o.AUC != r.AUC || o.LogLoss != r.LogLoss || o.GradientFrames == 0 || !(o.SamplesPerSecond > 0) {
+			if o := r.ServerOnly; o == nil || !cmp.Equal(o.Metrics, r.Metrics) || o.GradientFrames == 0 || !(o.SamplesPerSecond > 0) {
 				t.Errorf("without the switch: %+v", o)
 			}
 			if o := r.OneProcess; !(o.SamplesPerSecond > 0) || !(r.ServerCPUSeconds > 0) || r.GradientFrames == 0 {
@@ -93,9 +93,9 @@ func TestSynthetic(t *testing.T) {
 			if err != nil || json.Unmarshal(text, &kept) != nil || !cmp.Equal(kept, r) {
 				t.Errorf("result.json: %v, %s", err, text)
 			}
-			last := node.Evaluation{Epoch: 1, AUC: r.AUC, LogLoss: r.LogLoss}
+			last := node.Evaluation{Epoch: 1, Metrics: r.Metrics}
 			for _, e := range [][]node.Evaluation{r.Evaluations, r.OneProcess.Evaluations, r.ServerOnly.Evaluations} {
-				if len(e) != 1 || e[0] != last {
+				if len(e) != 1 || !cmp.Equal(e[0], last) {
 					t.Errorf("evaluations %+v, want %+v", e, last)
 				}
 			}
@@ -191,7 +191,7 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 		})
 	}
 	// A killed parent cannot remove its temporary directory; the next run does.
-	if r := runDemo(t, append(frappe(t), "--epochs", "1")...); r.AUC < 0.6 {
+	if r := runDemo(t, append(frappe(t), "--epochs", "1")...); *r.AUC < 0.6 {
 		t.Errorf("a run after a killed one: %+v", r)
 	}
 	// The kernel ends children and namespaces of a killed parent in its own time.

@@ -50,7 +50,7 @@ follows the paper's Principle 1 unless --hot-rows says it.`,
 				return err
 			}
 			o.Dim = m.Dim()
-			src, err := workload.OpenFile(data, workload.Shard{})
+			src, err := workload.OpenFile(data, workload.Regression, workload.Shard{}) // with any labels
 			if err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ follows the paper's Principle 1 unless --hot-rows says it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&data, "data", "", "training `file` in libfm or libsvm format, plain or gzip")
+	f.StringVar(&data, "data", "", "training `file` in libfm, libsvm or libffm format, plain or gzip, with any labels")
 	f.StringVar(&out, "out", "", "hot-set `file` to write")
 	f.StringVar(&model.Kind, "model", model.Kind, "model whose parameters they are: fm or lr")
 	f.IntVar(&model.Factors, "factors", 0, fmt.Sprintf("factors of the factorisation machine (default %d)", workload.DefaultFactors))

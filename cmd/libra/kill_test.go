@@ -65,7 +65,7 @@ func newKillBed(t *testing.T, backend string) *killBed {
 	if err := c.Write(bed.path); err != nil {
 		t.Fatal(err)
 	}
-	src, err := node.OpenSource(c.Data, workload.Shard{})
+	src, err := node.OpenSource(c, workload.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func (b *killBed) reference(t *testing.T) string {
 	}
 	var sources []workload.Source
 	for _, w := range b.config.Workers {
-		src, err := node.OpenSource(b.config.Data, b.config.Shard(w.ID))
+		src, err := node.OpenSource(b.config, b.config.Shard(w.ID))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,8 +57,8 @@ func TestTrainingOnBmv2WithLUT(t *testing.T) {
 	if r.Plane != "p4" || r.Arithmetic != "lut" || r.HotPairs == 0 || r.FramesSpared <= 0 {
 		t.Errorf("the switch did not aggregate: %+v", r)
 	}
-	if r.OneProcess == nil || math.Abs(r.AUC-r.OneProcess.AUC) > 0.01 {
-		t.Errorf("AUC %v, of one process %+v", r.AUC, r.OneProcess)
+	if r.OneProcess == nil || math.Abs(*r.AUC-*r.OneProcess.AUC) > 0.01 {
+		t.Errorf("AUC %v, of one process %+v", *r.AUC, r.OneProcess)
 	}
 }
 

@@ -161,7 +161,8 @@ func newServer() *cobra.Command {
 		Short: "Run the parameter server of a job",
 		Long: `Creates the job at the aggregator, takes the workers' cold gradients and the
 aggregator's sums, answers pulls, and ends when all workers have finished. With data.test
-it evaluates the weights after each epoch: AUC and log-loss are in the log, and in the result.` + configHelp,
+it evaluates the weights after each epoch: AUC and log-loss, or RMSE and MAE of regression,
+are in the log, and in the result.` + configHelp,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			env, err := p.env(cmd)
@@ -215,8 +216,12 @@ func newWorker() *cobra.Command {
 			if p.json {
 				return p.line(WorkerLine{Result: result})
 			}
-			fmt.Fprintf(p.out, "%d samples in %v, log-loss %.4f; %d hot and %d cold pairs in %d frames, %d retransmissions\n",
-				result.Samples, result.Elapsed.Round(time.Millisecond), result.LogLoss, result.HotPairs, result.ColdPairs, result.Frames, result.Retransmissions)
+			loss := ""
+			for _, l := range result.All() {
+				loss = fmt.Sprintf(", %s %.4f", l.Name, l.Value)
+			}
+			fmt.Fprintf(p.out, "%d samples in %v%s; %d hot and %d cold pairs in %d frames, %d retransmissions\n",
+				result.Samples, result.Elapsed.Round(time.Millisecond), loss, result.HotPairs, result.ColdPairs, result.Frames, result.Retransmissions)
 			return nil
 		},
 	}
@@ -240,7 +245,11 @@ func (p *process) progress() func(workload.Progress) {
 		}
 		last = now
 		if !p.json {
-			slog.Info("training", "epoch", w.Epoch+1, "samples", w.Samples, "log_loss", w.LogLoss)
+			line := []any{"epoch", w.Epoch + 1, "samples", w.Samples}
+			for _, l := range w.All() {
+				line = append(line, l.Key, l.Value)
+			}
+			slog.Info("training", line...)
 			return
 		}
 		if err := p.line(WorkerLine{Progress: &w}); err != nil {

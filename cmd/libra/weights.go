@@ -2,11 +2,9 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 
@@ -21,6 +19,7 @@ import (
 
 const (
 	weightsUsage = "`file` of weights: a checkpoint, or what 'libra export' wrote (required)"
+	taskUsage    = "classification (labels 1 and 0 or -1) or regression (labels are numbers)"
 	scoredUsage  = "`file` of rows in libfm, libsvm or libffm format, plain or gzip (required)"
 )
 
@@ -52,7 +51,11 @@ xLearn. docs/weights.md describes the formats, and has a program that reads one.
 			if err := w.Save(out, format); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s features of model %s with %d factors\n", humanize.Comma(int64(w.Len())), w.Kind(), w.Factors)
+			what := w.Kind()
+			if w.Task != nil {
+				what += " for " + w.Task.String()
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s features of model %s with %d factors\n", humanize.Comma(int64(w.Len())), what, w.Factors)
 			return err
 		},
 	}
@@ -64,24 +67,94 @@ xLearn. docs/weights.md describes the formats, and has a program that reads one.
 	return cmd
 }
 
+// scored is what is scored with what.
+type scored struct {
+	weights, data, task string
+
+	model workload.Model
+}
+
+func (s *scored) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.weights, "weights", "", weightsUsage)
+	f.StringVar(&s.data, "data", "", scoredUsage)
+	f.StringVar(&s.task, "task", "", "what the weights are for, which only checkpoints tell: "+taskUsage+" (default: what the checkpoint tells, else classification)")
+	choices(cmd, "task", workload.Tasks()...)
+}
+
+// scoredRows is how many rows are in memory at once.
+const scoredRows = 1 << 16
+
+// rows hands on the scores and labels of the rows, part by part. Where labels do not
+// matter, they may be any numbers.
+func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, labels []float32) error) error {
+	if s.weights == "" || s.data == "" {
+		return usagef(cmd, "--weights and --data are required")
+	}
+	task, err := workload.ParseTask(s.task)
+	if err != nil {
+		return err
+	}
+	w, err := weights.Load(s.weights)
+	if err != nil {
+		return err
+	}
+	switch {
+	case w.Task == nil:
+		w.Task = &task
+	case s.task != "" && *w.Task != task:
+		return usagef(cmd, "--task %v: %s was trained for %v: leave --task out", task, s.weights, *w.Task)
+	}
+	if s.model, err = w.Model(); err != nil {
+		return err
+	}
+	labels := *w.Task
+	if !labelled {
+		labels = workload.Regression
+	}
+	src, err := workload.OpenFile(s.data, labels, workload.Shard{})
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	for first, more := true, true; more; first = false {
+		var d *workload.Dataset
+		if d, more, err = workload.LoadPart(src, scoredRows); err != nil {
+			return err
+		}
+		if first && w.Known(d) == 0 {
+			return fmt.Errorf("%s: none of its features has weights in %s, which were trained on other data, or on features with other numbers: take the weights of a training on data like this", s.data, s.weights)
+		}
+		scores, err := workload.Scores(cmd.Context(), w, s.model, d)
+		if err != nil {
+			return err
+		}
+		if err := part(scores, d.Labels()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func newPredict() *cobra.Command {
-	var from, data, out string
+	var (
+		s   scored
+		out string
+	)
 	cmd := &cobra.Command{
 		Use:   "predict --weights FILE --data FILE",
-		Short: "Predict the click probability of each row of a file",
-		Long: `Writes one probability a line, in the order of the rows. Their labels are not looked
-at, but must be there. A feature that was never trained counts for nothing.`,
+		Short: "Predict the click probability, or the number, of each row of a file",
+		Long: `Writes one prediction a line, in the order of the rows: the probability of a click or, with
+weights of regression, the number. Labels are not looked at, but must be there. A
+feature that was never trained counts for nothing.`,
 		Example: `  libra predict --weights weights.libra --data test.libfm.gz --out predictions.txt`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if from == "" || data == "" {
-				return usagef(cmd, "--weights and --data are required")
-			}
 			predict := func(to io.Writer) error {
 				lines := bufio.NewWriter(to)
-				err := score(cmd.Context(), from, data, func(scores []float32, _ []bool) error {
-					for _, s := range scores {
-						line := strconv.AppendFloat(lines.AvailableBuffer(), workload.Probability(s), 'g', 9, 64)
+				err := s.rows(cmd, false, func(scores, _ []float32) error {
+					for _, score := range scores {
+						line := strconv.AppendFloat(lines.AvailableBuffer(), s.model.Task().Prediction(score), 'g', 9, 64)
 						if _, err := lines.Write(append(line, '\n')); err != nil {
 							return err
 						}
@@ -96,99 +169,56 @@ at, but must be there. A feature that was never trained counts for nothing.`,
 			return atomicfile.Replace(out, ".tmp", predict)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&from, "weights", "", weightsUsage)
-	f.StringVar(&data, "data", "", scoredUsage)
-	f.StringVar(&out, "out", "", "`file` for the probabilities (default: standard output)")
+	s.flags(cmd)
+	cmd.Flags().StringVar(&out, "out", "", "`file` for the predictions (default: standard output)")
 	return cmd
 }
 
-// Evaluation is the JSON object of 'libra evaluate'.
+// Evaluation is the JSON object of 'libra evaluate'. AUC is absent if all rows have the same
+// label.
 type Evaluation struct {
-	Rows    int      `json:"rows"`
-	AUC     *float64 `json:"auc,omitempty"` // absent if all rows have the same label
-	LogLoss float64  `json:"log_loss"`
+	Rows int    `json:"rows"`
+	Task string `json:"task"`
+	workload.Metrics
 }
 
 func newEvaluate() *cobra.Command {
 	var (
-		from, data string
-		asJSON     bool
+		s      scored
+		asJSON bool
 	)
 	cmd := &cobra.Command{
-		Use:     "evaluate --weights FILE --data FILE",
-		Short:   "Measure how well weights predict the labels of a file",
-		Long:    `Scores the rows of a file and prints AUC and log-loss.`,
+		Use:   "evaluate --weights FILE --data FILE",
+		Short: "Measure how well weights predict the labels of a file",
+		Long: `Scores the rows of a file and prints AUC and log-loss or, with weights of regression, RMSE
+(root of the mean squared error) and MAE (mean absolute error).`,
 		Example: `  libra evaluate --weights weights.libra --data test.libfm.gz`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if from == "" || data == "" {
-				return usagef(cmd, "--weights and --data are required")
-			}
-			var (
-				scores []float32
-				labels []bool
-			)
-			err := score(cmd.Context(), from, data, func(s []float32, l []bool) error {
-				scores, labels = append(scores, s...), append(labels, l...)
+			var scores, labels []float32
+			err := s.rows(cmd, true, func(sc, l []float32) error {
+				scores, labels = append(scores, sc...), append(labels, l...)
 				return nil
 			})
 			if err != nil {
 				return err
 			}
-			e := Evaluation{Rows: len(scores), LogLoss: workload.LogLoss(scores, labels)}
-			area := "undefined: all rows have the same label"
-			if auc := workload.AUC(scores, labels); !math.IsNaN(auc) {
-				e.AUC, area = &auc, fmt.Sprintf("%.6f", auc)
-			}
+			task := s.model.Task()
+			e := Evaluation{len(scores), task.String(), task.Measure(scores, labels)}
 			if asJSON {
 				return report.WriteJSON(cmd.OutOrStdout(), e)
 			}
-			return report.Table(cmd.OutOrStdout(), []string{"", ""}, [][]any{
-				{"rows", humanize.Comma(int64(e.Rows))}, {"AUC", area}, {"log-loss", fmt.Sprintf("%.6f", e.LogLoss)},
-			})
+			table := [][]any{{"rows", humanize.Comma(int64(e.Rows))}}
+			if task == workload.Classification && e.AUC == nil {
+				table = append(table, []any{"AUC", "undefined: all rows have the same label"})
+			}
+			for _, m := range e.All() {
+				table = append(table, []any{m.Name, fmt.Sprintf("%.6f", m.Value)})
+			}
+			return report.Table(cmd.OutOrStdout(), []string{"", ""}, table)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&from, "weights", "", weightsUsage)
-	f.StringVar(&data, "data", "", scoredUsage)
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	s.flags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
-}
-
-// scoredRows is how many rows are in memory at once.
-const scoredRows = 1 << 16
-
-// score hands on the scores and labels of the rows in a file, part by part.
-func score(ctx context.Context, from, data string, part func(scores []float32, labels []bool) error) error {
-	src, err := workload.OpenFile(data, workload.Shard{})
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	w, err := weights.Load(from)
-	if err != nil {
-		return err
-	}
-	model, err := w.Model()
-	if err != nil {
-		return err
-	}
-	for first, more := true, true; more; first = false {
-		var d *workload.Dataset
-		if d, more, err = workload.LoadPart(src, scoredRows); err != nil {
-			return err
-		}
-		if first && w.Known(d) == 0 {
-			return fmt.Errorf("%s: none of its features has weights in %s, which were trained on other data, or on features with other numbers: take the weights of a training on data like this", data, from)
-		}
-		scores, err := workload.Scores(ctx, w, model, d)
-		if err != nil {
-			return err
-		}
-		if err := part(scores, d.Labels()); err != nil {
-			return err
-		}
-	}
-	return nil
 }

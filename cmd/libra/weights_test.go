@@ -35,16 +35,17 @@ func clicks(rows int, seed uint64) string {
 	return text.String()
 }
 
-// trained trains rows of a click log in this process, and returns the folder with the
+// trained trains rows of a click log for classification in this process, and returns the folder with the
 // checkpoint, weights.libra, and test rows that it has not seen, test.libfm.
 func trained(t *testing.T, model string) string {
 	t.Helper()
+	const task = workload.Classification
 	dir := t.TempDir()
 	train, test := filepath.Join(dir, "train.libfm"), filepath.Join(dir, "test.libfm")
 	if err := errors.Join(os.WriteFile(train, []byte(clicks(3000, 1)), 0o600), os.WriteFile(test, []byte(clicks(1000, 2)), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	m, err := workload.NewModel(model, 4, 0)
+	m, err := workload.NewModel(model, task, 4, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,7 @@ func trained(t *testing.T, model string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := workload.OpenFile(train, workload.Shard{})
+	src, err := workload.OpenFile(train, task, workload.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestWeightsAreTheSameEverywhere(t *testing.T) {
 				t.Helper()
 				stdout, stderr, code := inProcess(t, "evaluate", "--weights", path(from), "--data", path("test.libfm"), "--json")
 				var e Evaluation
-				if err := json.Unmarshal([]byte(stdout), &e); code != 0 || err != nil || e.AUC == nil || e.Rows != 1000 || !(e.LogLoss < 0.69) {
+				if err := json.Unmarshal([]byte(stdout), &e); code != 0 || err != nil || e.AUC == nil || e.Rows != 1000 || !(*e.LogLoss < 0.69) {
 					t.Fatalf("%s: code %d, %v\n%s%s", from, code, err, stdout, stderr)
 				}
 				return *e.AUC
@@ -111,7 +112,7 @@ func TestWeightsAreTheSameEverywhere(t *testing.T) {
 			}
 			for _, format := range weights.Formats() {
 				out := "exported." + format
-				if stdout, stderr, code := inProcess(t, "export", "--weights", path("weights.libra"), "--out", path(out)); code != 0 || !strings.Contains(stdout, "features of model "+model) {
+				if stdout, stderr, code := inProcess(t, "export", "--weights", path("weights.libra"), "--out", path(out)); code != 0 || !strings.Contains(stdout, "features of model "+model+" for classification with") {
 					t.Fatalf("%s: code %d\n%s%s", format, code, stdout, stderr)
 				}
 				if got := auc(out); got != want {

@@ -24,6 +24,7 @@ func (c *Config) Agreement() map[string]string {
 		"job.sync":                  strconv.FormatBool(c.Job.Sync),
 		"workers":                   fmt.Sprint(c.WorkerIDs()), // their order deals the rows out
 		"model.kind":                m.Kind,
+		"model.task":                m.Task,
 		"model.factors":             strconv.Itoa(m.Factors),
 		"model.optimizer":           m.Optimizer,
 		"model.learning_rate":       float(m.LearningRate),

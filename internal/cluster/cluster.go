@@ -180,6 +180,8 @@ type Worker struct {
 type Model struct {
 	// Kind is "fm" or "lr".
 	Kind string `yaml:"kind"`
+	// Task is "classification" or "regression".
+	Task string `yaml:"task,omitempty"`
 	// Factors of a factorisation machine; 0 means workload.DefaultFactors.
 	Factors int `yaml:"factors,omitempty"`
 	// Optimizer is "adagrad" or "sgd".
@@ -207,7 +209,7 @@ type Model struct {
 }
 
 // Data is where the training rows of workers come from: a libfm or libsvm file, plain
-// or gzip, or a synthetic click log. A job whose hosts all take part by agents needs none.
+// or gzip, or a synthetic log. A job whose hosts all take part by agents needs none.
 type Data struct {
 	Train string `yaml:"train,omitempty"`
 	// Test, if set, is a file of held-out rows on the server's host, with which the

@@ -340,7 +340,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Model{Kind: "fm", Factors: 24, Optimizer: "adagrad", LearningRate: 0.05, InitialAccumulator: 1e-4, InitScale: 0.01, Batch: 64, Epochs: 1}
+	want := Model{Kind: "fm", Task: "classification", Factors: 24, Optimizer: "adagrad", LearningRate: 0.05, InitialAccumulator: 1e-4, InitScale: 0.01, Batch: 64, Epochs: 1}
 	if diff := cmp.Diff(want, c.Model); diff != "" {
 		t.Error(diff)
 	}

@@ -124,6 +124,7 @@ func (c *Config) defaults() []fallback {
 		{"switch.slots", "the default", func() bool { return c.Switch.Slots == 0 }, func() {}}, // the daemon's
 		defaultOf("server.max_rows", &c.Server.MaxRows, ps.DefaultMaxRows),
 		defaultOf("model.kind", &c.Model.Kind, "fm"),
+		defaultOf("model.task", &c.Model.Task, workload.Classification.String()),
 		defaultOf("model.optimizer", &c.Model.Optimizer, ps.Adagrad.String()),
 		defaultOf("model.learning_rate", &c.Model.LearningRate, ps.DefaultLearningRate),
 		defaultOf("model.batch", &c.Model.Batch, workload.DefaultBatch),

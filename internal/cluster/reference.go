@@ -77,7 +77,8 @@ var about = []Field{
 	{Path: "workers[].interface", Range: "required with backend afxdp, only then", About: "Interface of its AF_XDP socket", Example: "eth0"},
 	{Path: "workers[].queue", Range: "0 or more; only with backend afxdp", About: "Receive queue of that interface", Example: "0"},
 
-	{Path: "model.kind", Range: "fm, lr", About: "Factorisation machine or logistic regression"},
+	{Path: "model.kind", Range: "fm, lr", About: "Factorisation machine, or logistic (with regression: linear) regression"},
+	{Path: "model.task", Range: "classification, regression", About: "What is predicted: clicks, from labels 1 and 0 or -1, by log-loss; or numbers, from any labels, by squared error"},
 	{Path: "model.factors", Range: "1..64; only with fm", About: "Latent weights of a feature. The hot set must be built with the same number"},
 	{Path: "model.optimizer", Range: "adagrad, sgd", About: "Rule by which gradients change weights"},
 	{Path: "model.learning_rate", Range: "above 0", About: "Scale of every change"},
@@ -91,7 +92,7 @@ var about = []Field{
 	{Path: "data.train", Range: "this or data.synthetic; neither where all hosts have agents", About: "Training rows in libfm, libsvm or libffm format, plain or gzip", Example: "train.libfm.gz", Given: true},
 	{Path: "data.test", Range: "not with data.synthetic", About: "Held-out rows in the same formats, on the server's host, which evaluates the weights after each epoch", Example: "test.libfm.gz"},
 	{Path: "data.window", Range: "0 or more", About: "Rows that a worker holds in memory, and shuffles among each other, before it reads on; 0 for all, which reads its file once", Example: "1000000"},
-	{Path: "data.synthetic.rows", Range: "1 or more", About: "Rows of a synthetic click log to train on"},
+	{Path: "data.synthetic.rows", Range: "1 or more", About: "Rows of a synthetic log to train on"},
 	{Path: "data.synthetic.first", Range: "0 or more", About: "Number of the first of them", Example: "0"},
 	{Path: "data.synthetic.seed", About: "Seed of the log", Example: "1"},
 	{Path: "data.synthetic.hot_share", Range: "between 0 and 1", About: "Share of the updates that go to the hot features"},

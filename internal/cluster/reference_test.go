@@ -195,6 +195,7 @@ func TestReferenceHasRanges(t *testing.T) {
 		"workers[].interface":       {"eth0", `""; backend: afxdp`},
 		"workers[].queue":           {"-1", "1"},
 		"model.kind":                {"ffm"},
+		"model.task":                {"ranking"},
 		"model.factors":             {"0", "65", "8; model.kind: lr"},
 		"model.optimizer":           {"adam"},
 		"model.learning_rate":       {"0", "-1", "fast"},

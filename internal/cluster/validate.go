@@ -281,6 +281,9 @@ func (c *Config) checkModel(v *mistakes) {
 	default:
 		v.add("model.kind: %q is neither \"fm\" nor \"lr\"", m.Kind)
 	}
+	if !slices.Contains(workload.Tasks(), m.Task) {
+		v.add("model.task: %q is neither \"classification\" nor \"regression\"", m.Task)
+	}
 	switch m.Optimizer {
 	case "adagrad":
 		positive(v, "model.initial_accumulator", m.InitialAccumulator)

@@ -26,8 +26,7 @@ func Baselines() []string { return []string{OneProcess, ServerOnly} }
 
 // Outcome is what one way to train took and reached.
 type Outcome struct {
-	AUC              float64 `json:"auc"` // on held-out rows
-	LogLoss          float64 `json:"log_loss"`
+	workload.Metrics         // of held-out rows
 	Seconds          float64 `json:"training_s"` // of training
 	SamplesPerSecond float64 `json:"samples_per_s"`
 	// GradientFrames are what the server received of gradients: frames of workers,
@@ -73,8 +72,7 @@ func (o *Outcome) evaluateStore(ctx context.Context, c *cluster.Config, store *p
 	if err != nil {
 		return err
 	}
-	m, err := workload.Evaluate(ctx, weights.Of(store), model, heldOut)
-	o.AUC, o.LogLoss = m.AUC, m.LogLoss
+	o.Metrics, err = workload.Evaluate(ctx, weights.Of(store), model, heldOut)
 	return err
 }
 

@@ -24,6 +24,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 		Plane:      r.config.Switch.Plane,
 		Data:       o.Data,
 		Model:      o.Model,
+		Task:       o.Task,
 		Arithmetic: o.Arithmetic,
 		Workers:    o.Workers,
 		Epochs:     o.Epochs,
@@ -94,7 +95,7 @@ func (r *run) oneProcess(ctx context.Context, heldOut *workload.Dataset, res *Re
 		training.EpochDone = func(epoch int) error {
 			begin := time.Now()
 			m, err := workload.Evaluate(ctx, workload.Local{Store: reference}, training.Model, heldOut)
-			res.OneProcess.Evaluations = append(res.OneProcess.Evaluations, node.Evaluation{Epoch: epoch + 1, AUC: m.AUC, LogLoss: m.LogLoss})
+			res.OneProcess.Evaluations = append(res.OneProcess.Evaluations, node.Evaluation{Epoch: epoch + 1, Metrics: m})
 			evaluating += time.Since(begin)
 			return err
 		}
@@ -139,7 +140,7 @@ func (o Options) reference(ctx context.Context, c *cluster.Config, store *ps.Sto
 	}
 	var sources []workload.Source
 	for i := range shards {
-		src, err := node.OpenSource(c.Data, workload.Shard{Index: i, Count: shards})
+		src, err := node.OpenSource(c, workload.Shard{Index: i, Count: shards})
 		if err != nil {
 			return workload.Result{}, err
 		}

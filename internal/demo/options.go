@@ -29,6 +29,8 @@ type Options struct {
 	Rows int
 	// Model is "fm" or "lr".
 	Model string
+	// Task is "classification" or "regression".
+	Task string
 	// Workers is the number of workers, each a process of its own.
 	Workers int
 	// Epochs is the number of passes over the data; 0 means the recipe's.
@@ -93,6 +95,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--workers %d: from 1 to %d are possible", o.Workers, maxWorkers)
 	case o.Epochs < 0:
 		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
+	case !slices.Contains(workload.Tasks(), o.Task):
+		return fmt.Errorf("--task %q is none of %v", o.Task, workload.Tasks())
 	case !slices.Contains(Arithmetics(), o.Arithmetic):
 		return fmt.Errorf("--arithmetic %q is none of %v", o.Arithmetic, Arithmetics())
 	case o.Harvest < 0:
@@ -180,6 +184,7 @@ type Result struct {
 	Plane      string `json:"plane"`
 	Data       string `json:"data"`
 	Model      string `json:"model"`
+	Task       string `json:"task"`
 	Arithmetic string `json:"arithmetic"`
 	Workers    int    `json:"workers"`
 	Epochs     int    `json:"epochs"`

@@ -42,18 +42,20 @@ func (r *run) watch() (stop func()) {
 func (r *run) state() (samples int64, fields []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	epoch, loss, known := r.options.Epochs, 0.0, 0
+	var loss workload.Metric
+	epoch, known := r.options.Epochs, 0
 	for _, w := range r.progress {
 		samples += int64(w.Samples)
 		epoch = min(epoch, w.Epoch+1)
-		if w.Samples > 0 {
-			loss += w.LogLoss
+		for _, l := range w.All() { // one at most
+			l.Value += loss.Value
+			loss = l
 			known++
 		}
 	}
 	fields = append(fields, fmt.Sprintf("epoch %d/%d", epoch, r.options.Epochs))
 	if known > 0 {
-		fields = append(fields, fmt.Sprintf("log-loss %.4f", loss/float64(known)))
+		fields = append(fields, fmt.Sprintf("%s %.4f", loss.Name, loss.Value/float64(known)))
 	}
 	return samples, fields
 }
@@ -63,7 +65,13 @@ func (o Options) referenceProgress(rows int) (update func(workload.Progress), fi
 	p := report.NewProgress(o.Stderr, int64(rows*o.Epochs), "samples of the reference")
 	var last time.Time
 	var latest workload.Progress
-	show := func() { p.Update(int64(latest.Samples), fmt.Sprintf("log-loss %.4f", latest.LogLoss)) }
+	show := func() {
+		var fields []string
+		for _, l := range latest.All() {
+			fields = append(fields, fmt.Sprintf("%s %.4f", l.Name, l.Value))
+		}
+		p.Update(int64(latest.Samples), fields...)
+	}
 	update = func(w workload.Progress) {
 		latest = w
 		if now := time.Now(); now.Sub(last) >= refresh {

@@ -62,7 +62,9 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	heldOut, err := node.LoadTest(data)
+	held := *c
+	held.Data = data
+	heldOut, err := node.LoadTest(&held)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +142,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 		Switch:  cluster.Switch{Plane: o.Plane, LaneAligned: o.LaneAligned},
 		Server:  cluster.Server{Checkpoint: filepath.Join(dir, "weights.libra")},
 		Model: cluster.Model{
-			Kind: o.Model, Factors: r.factors, Epochs: r.Epochs, Batch: r.Batch, Seed: o.Seed,
+			Kind: o.Model, Task: o.Task, Factors: r.factors, Epochs: r.Epochs, Batch: r.Batch, Seed: o.Seed,
 			Optimizer:          r.Optimizer.Method.String(),
 			LearningRate:       float64(r.Optimizer.LearningRate),
 			InitialAccumulator: float64(r.Optimizer.InitialAccumulator),
@@ -185,7 +187,7 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 	if err != nil {
 		return nil, 0, err
 	}
-	src, err := node.OpenSource(c.Data, workload.Shard{})
+	src, err := node.OpenSource(c, workload.Shard{})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -324,7 +326,7 @@ func (r *run) workerLine(i int) func([]byte) {
 		}
 		if msg.Result != nil {
 			r.workers[i] = *msg.Result
-			r.progress[i].Samples, r.progress[i].LogLoss = msg.Result.Samples, msg.Result.LogLoss
+			r.progress[i].Samples, r.progress[i].Loss = msg.Result.Samples, msg.Result.Loss
 		}
 	}
 }

@@ -60,7 +60,7 @@ func buildHotSet(t *testing.T, c *cluster.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := OpenSource(c.Data, workload.Shard{})
+	src, err := OpenSource(c, workload.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func reference(t *testing.T, c *cluster.Config) *ps.Store {
 	}
 	var sources []workload.Source
 	for _, w := range c.Workers {
-		src, err := OpenSource(c.Data, c.Shard(w.ID))
+		src, err := OpenSource(c, c.Shard(w.ID))
 		if err != nil {
 			t.Fatal(err)
 		}

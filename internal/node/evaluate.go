@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"log/slog"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -15,9 +14,8 @@ import (
 // Evaluation is how well the weights predict held-out rows after an epoch of all
 // workers: asynchronous ones may be in the next one.
 type Evaluation struct {
-	Epoch   int     `json:"epoch"` // from 1
-	AUC     float64 `json:"auc"`
-	LogLoss float64 `json:"log_loss"`
+	Epoch int `json:"epoch"` // from 1
+	workload.Metrics
 }
 
 // evaluator evaluates a server's weights after each epoch. What it copies of them is those
@@ -58,7 +56,7 @@ func newEvaluator(env Env) (e *evaluator, err error) {
 		return e, nil
 	}
 	if e.model, err = Model(c.Model); err == nil {
-		e.test, err = LoadTest(c.Data)
+		e.test, err = LoadTest(c)
 	}
 	return e, err
 }
@@ -106,12 +104,16 @@ func (e *evaluator) copy(ctx context.Context) (copiedRows, error) {
 func (e *evaluator) evaluate(w copiedRows, epoch int) {
 	begin := time.Now()
 	m, err := workload.Evaluate(context.Background(), w, e.model, e.test)
-	if err != nil || math.IsNaN(m.LogLoss) || math.IsInf(m.LogLoss, 0) {
+	if err != nil || !m.Finite() {
 		e.log.Error("the weights predict no numbers: training diverged; a lower model.learning_rate may help", "epoch", epoch)
 		return
 	}
-	r := Evaluation{epoch, m.AUC, m.LogLoss}
-	e.log.Info("evaluated", "epoch", epoch, "auc", m.AUC, "log_loss", m.LogLoss, "rows", m.Samples, "took", time.Since(begin).Round(time.Millisecond))
+	r := Evaluation{epoch, m}
+	line := []any{"epoch", epoch}
+	for _, metric := range m.All() {
+		line = append(line, metric.Key, metric.Value)
+	}
+	e.log.Info("evaluated", append(line, "rows", e.test.Len(), "took", time.Since(begin).Round(time.Millisecond))...)
 	e.progress.evaluated(r)
 	if e.done != nil {
 		e.done(r)

@@ -21,7 +21,7 @@ import (
 // byEpoch trains a synchronous configuration in this process, and evaluates it.
 func byEpoch(t *testing.T, c *cluster.Config) (all []Evaluation) {
 	t.Helper()
-	test, err := LoadTest(c.Data)
+	test, err := LoadTest(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func byEpoch(t *testing.T, c *cluster.Config) (all []Evaluation) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, Evaluation{epoch, m.AUC, m.LogLoss})
+		all = append(all, Evaluation{epoch, m})
 	}
 	return all
 }
@@ -83,10 +83,10 @@ func TestAsynchronousEvaluations(t *testing.T) {
 	// Nothing changes the weights after the last epoch.
 	store, _ := saved(t, c)
 	model, _ := Model(c.Model)
-	test, _ := LoadTest(c.Data)
+	test, _ := LoadTest(c)
 	m, err := workload.Evaluate(t.Context(), workload.Local{Store: store}, model, test)
-	if e := out.server.Evaluations[2]; err != nil || e != (Evaluation{3, m.AUC, m.LogLoss}) {
-		t.Errorf("%+v, the final weights have %+v, %v", e, m, err)
+	if diff := cmp.Diff(Evaluation{3, m}, out.server.Evaluations[2]); err != nil || diff != "" {
+		t.Errorf("%v; the final weights (-want +got):\n%s", err, diff)
 	}
 }
 
@@ -107,18 +107,18 @@ func TestLastWorkerEndsEpoch(t *testing.T) {
 		"asked again":          {[]string{"11!", "21!", "21!"}, nil, []int{1}},
 		"resumed in an epoch":  {[]string{"11", "21", "12!", "22!"}, nil, []int{2}},
 		"one had ended before": {[]string{"11", "21!", "12!", "22!"}, nil, []int{1, 2}},
-		"evaluated before":     {[]string{"11", "21!", "12!", "22!"}, []Evaluation{{1, 0.5, 0.5}}, []int{1, 2}},
+		"evaluated before":     {[]string{"11", "21!", "12!", "22!"}, []Evaluation{{Epoch: 1}}, []int{1, 2}},
 		"unknown":              {[]string{"21!", "11", "12!", "22!"}, nil, []int{2}},
 		"the first has ended":  {[]string{"12!", "21", "22!"}, nil, []int{2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test, err := LoadTest(cluster.Data{Synthetic: &cluster.Synthetic{Rows: 1, Test: 50, Hot: 1000, HotShare: 0.6}})
+			test, err := LoadTest(&cluster.Config{Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: 1, Test: 50, Hot: 1000, HotShare: 0.6}}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			copies := 0
 			e := &evaluator{
-				model: workload.Logistic{}, test: test, workers: []uint16{1, 2}, epochs: map[uint16]int{},
+				model: workload.Linear{}, test: test, workers: []uint16{1, 2}, epochs: map[uint16]int{},
 				progress: newProgress(false), store: store, log: testLog(t),
 				turn: func(_ context.Context, f func()) error { copies++; f(); return nil },
 			}
@@ -146,11 +146,11 @@ func TestLastWorkerEndsEpoch(t *testing.T) {
 // Weights that are no numbers are no evaluation, and an error tells of them.
 func TestDivergedTrainingIsNotEvaluated(t *testing.T) {
 	var text strings.Builder
-	test, err := LoadTest(cluster.Data{Synthetic: &cluster.Synthetic{Rows: 1, Test: 50, Hot: 1000, HotShare: 0.6}})
+	test, err := LoadTest(&cluster.Config{Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: 1, Test: 50, Hot: 1000, HotShare: 0.6}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &evaluator{model: workload.Logistic{}, test: test, progress: newProgress(false), log: slog.New(slog.NewTextHandler(&text, nil))}
+	e := &evaluator{model: workload.Linear{}, test: test, progress: newProgress(false), log: slog.New(slog.NewTextHandler(&text, nil))}
 	rows := make([]float32, len(test.Keys())+1)
 	rows[len(rows)-1] = float32(math.NaN())
 	e.evaluate(copiedRows{append(test.Keys(), workload.BiasKey), rows, 1}, 1)
@@ -177,7 +177,7 @@ func TestTestFileIsRefused(t *testing.T) {
 		}
 	}
 	failed := errors.New("the loop has ended")
-	e := &evaluator{model: workload.Logistic{}, test: &workload.Dataset{}, workers: []uint16{1}, epochs: map[uint16]int{}, turn: func(context.Context, func()) error { return failed }}
+	e := &evaluator{model: workload.Linear{}, test: &workload.Dataset{}, workers: []uint16{1}, epochs: map[uint16]int{}, turn: func(context.Context, func()) error { return failed }}
 	if err := e.reached(t.Context(), 1, 1, true); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}

@@ -14,7 +14,7 @@ import (
 
 func openRows(t *testing.T, rows int) workload.Source {
 	t.Helper()
-	src, err := OpenSource(cluster.Data{Synthetic: &cluster.Synthetic{Rows: rows, Seed: 9, HotShare: 0.6, Hot: 1000}}, workload.Shard{})
+	src, err := OpenSource(&cluster.Config{Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: rows, Seed: 9, HotShare: 0.6, Hot: 1000}}}, workload.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestHotSetErrors(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("1 5:1\nnonsense\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	broken, err := workload.OpenFile(bad, workload.Shard{})
+	broken, err := workload.OpenFile(bad, workload.Classification, workload.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,10 @@ import (
 
 // Each counter of a worker's links and training has its place in the result.
 func TestWorkerResult(t *testing.T) {
+	half := 0.5
+	loss := workload.Loss{LogLoss: &half}
 	got := workerResult(3, "udp",
-		workload.Result{Progress: workload.Progress{Samples: 1, Steps: 2, LogLoss: 0.5}, Elapsed: 4},
+		workload.Result{Progress: workload.Progress{Samples: 1, Steps: 2, Loss: loss}, Elapsed: 4},
 		transport.WorkerStats{
 			PairsHot: 5, RowsCold: 6,
 			Hot:  retransmit.Stats{Sent: 100, Retransmitted: 7, SRTT: 8},
@@ -28,7 +30,7 @@ func TestWorkerResult(t *testing.T) {
 			Link: link.Stats{Dropped: 10, Duplicated: 11, Reordered: 12},
 		}, 4)
 	want := &WorkerResult{
-		Worker: 3, Backend: "udp", Samples: 1, Steps: 2, LogLoss: 0.5, Elapsed: 4,
+		Worker: 3, Backend: "udp", Samples: 1, Steps: 2, Loss: loss, Elapsed: 4,
 		HotPairs: 5, ColdPairs: 24, Frames: 120, HotFrames: 100, Retransmissions: 37, RTTHot: 8, RTTCold: 9,
 		Dropped: 10, Duplicated: 11, Reordered: 12,
 	}

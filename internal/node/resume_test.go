@@ -313,7 +313,7 @@ func TestCheckpointContinuesInAnotherJob(t *testing.T) {
 	c := newCluster(t, 2)
 	startSwitch(t, c)
 	first := mustTrain(t, c)
-	src, err := OpenSource(c.Data, workload.Shard{})
+	src, err := OpenSource(c, workload.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,11 @@ import (
 
 // Model returns the model that a configuration describes.
 func Model(c cluster.Model) (workload.Model, error) {
-	return workload.NewModel(c.Kind, c.Factors, float32(c.L2))
+	task, err := workload.ParseTask(c.Task)
+	if err != nil {
+		return nil, err
+	}
+	return workload.NewModel(c.Kind, task, c.Factors, float32(c.L2))
 }
 
 // StoreConfig returns the configuration of the parameter server's store.
@@ -55,25 +59,30 @@ func TrainConfig(c *cluster.Config) (workload.Config, error) {
 }
 
 // OpenSource opens a shard of the training rows.
-func OpenSource(d cluster.Data, shard workload.Shard) (workload.Source, error) {
+func OpenSource(c *cluster.Config, shard workload.Shard) (workload.Source, error) {
+	task, err := workload.ParseTask(c.Model.Task)
+	if err != nil {
+		return nil, err
+	}
+	d := c.Data
 	switch {
 	case d.Train != "":
-		return workload.OpenFile(d.Train, shard)
+		return workload.OpenFile(d.Train, task, shard)
 	case d.Synthetic == nil:
 		return nil, errors.New("data: there are no training rows: give data.train (a file) or data.synthetic, or let processes train through 'libra agent'")
 	}
 	return workload.NewSynthetic(workload.SyntheticConfig{
-		First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare, Hot: d.Synthetic.Hot,
+		Task: task, First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare, Hot: d.Synthetic.Hot,
 	}, shard)
 }
 
-// LoadTest reads the held-out rows, which must have both labels.
-func LoadTest(data cluster.Data) (*workload.Dataset, error) {
-	held, name := cluster.Data{Train: data.Test}, data.Test
-	if held.Train == "" {
-		beyond := *data.Synthetic
+// LoadTest reads the held-out rows, which must have both labels of classification.
+func LoadTest(c *cluster.Config) (*workload.Dataset, error) {
+	held, name := &cluster.Config{Model: c.Model, Data: cluster.Data{Train: c.Data.Test}}, c.Data.Test
+	if name == "" {
+		beyond := *c.Data.Synthetic
 		beyond.First, beyond.Rows = beyond.First+beyond.Rows, beyond.Test
-		held.Synthetic, name = &beyond, "of the synthetic log"
+		held.Data.Synthetic, name = &beyond, "of the synthetic log"
 	}
 	src, err := OpenSource(held, workload.Shard{})
 	if err != nil {
@@ -84,7 +93,10 @@ func LoadTest(data cluster.Data) (*workload.Dataset, error) {
 	if err != nil {
 		return nil, fmt.Errorf("held-out rows (data.test): %w", err)
 	}
-	if labels := d.Labels(); !slices.Contains(labels, true) || !slices.Contains(labels, false) {
+	if c.Model.Task == workload.Regression.String() {
+		return d, nil
+	}
+	if labels := d.Labels(); !slices.Contains(labels, 1) || !slices.Contains(labels, 0) {
 		return nil, fmt.Errorf("held-out rows %s (data.test, or --test): all %d have the same label, so that they have no AUC: take rows with both labels", name, len(labels))
 	}
 	return d, nil

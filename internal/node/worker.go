@@ -10,6 +10,7 @@ import (
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
 )
 
 // WorkerOptions are what a worker is told beside the configuration.
@@ -25,7 +26,7 @@ type WorkerResult struct {
 	Backend         string        `json:"backend"`
 	Samples         uint64        `json:"samples"`
 	Steps           uint64        `json:"steps"`
-	LogLoss         float64       `json:"log_loss"` // of the last epoch, each sample before its update
+	workload.Loss                 // of the last epoch, each sample before its update
 	Elapsed         time.Duration `json:"elapsed_ns"`
 	HotPairs        uint64        `json:"hot_pairs"`
 	ColdPairs       uint64        `json:"cold_pairs"`
@@ -56,7 +57,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		return nil, err
 	}
 	training.Progress = o.Progress
-	src, err := OpenSource(c.Data, c.Shard(o.ID))
+	src, err := OpenSource(c, c.Shard(o.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
 	trained, err := workload.Train(ctx, client{w.Worker, members, env.Machine.Flushed}, src, training)
 	if err != nil {
-		return nil, reason(ctx, err)
+		return nil, withRemedy(reason(ctx, err), training.Model.Task())
 	}
 	stats, err := w.Stats(ctx)
 	if err != nil {
@@ -100,13 +101,27 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
+// withRemedy adds what to do about gradients that no arithmetic takes: the user knows of
+// learning rates and labels alone.
+func withRemedy(err error, task workload.Task) error {
+	refusal := wire.Refusal{}
+	switch {
+	case !errors.As(err, &refusal) || refusal.Code != wire.CodeOverflow && refusal.Code != wire.CodeNotFinite:
+		return err
+	case task == workload.Regression:
+		return fmt.Errorf("%w: gradients are too large: divide the labels by a number such as their standard deviation, or lower the learning rate", err)
+	default:
+		return fmt.Errorf("%w: gradients are too large, because training diverges: lower the learning rate", err)
+	}
+}
+
 func workerResult(id uint16, backend string, t workload.Result, s transport.WorkerStats, dim int) *WorkerResult {
 	return &WorkerResult{
 		Worker:          id,
 		Backend:         backend,
 		Samples:         t.Samples,
 		Steps:           t.Steps,
-		LogLoss:         t.LogLoss,
+		Loss:            t.Loss,
 		Elapsed:         t.Elapsed,
 		HotPairs:        s.PairsHot,
 		ColdPairs:       s.RowsCold * uint64(dim),

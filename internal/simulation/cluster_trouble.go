@@ -132,7 +132,7 @@ func (c *clusterLife) makeHotSet() error {
 	if err != nil {
 		return err
 	}
-	src, err := node.OpenSource(c.cfg.Data, workload.Shard{})
+	src, err := node.OpenSource(&c.cfg, workload.Shard{})
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func reference(c *cluster.Config, guest uint16) (string, error) {
 		if w.ID == guest {
 			continue // it pushes nothing
 		}
-		src, err := node.OpenSource(c.Data, c.Shard(w.ID))
+		src, err := node.OpenSource(c, c.Shard(w.ID))
 		if err != nil {
 			return "", err
 		}

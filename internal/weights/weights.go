@@ -12,17 +12,20 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
 )
 
-// Weights are those of a logistic regression or a factorisation machine.
+// Weights are those of a linear model or a factorisation machine.
 type Weights struct {
-	// Factors is the number of latent weights of a feature, 0 for logistic
-	// regression.
+	// Factors is the number of latent weights of a feature, 0 for a linear model.
 	Factors int
 	Bias    float32
+	// Task is what they were trained for; nil if that is not known: exported files do
+	// not tell it.
+	Task *workload.Task
 
 	features []uint64  // ascending
 	rows     []float32 // of each feature: the linear weight, then the latent weights
@@ -41,8 +44,15 @@ func (w *Weights) Kind() string {
 	return "fm"
 }
 
-// Model returns the model whose weights they are.
-func (w *Weights) Model() (workload.Model, error) { return workload.NewModel(w.Kind(), w.Factors, 0) }
+// Model returns the model whose weights they are. Without Task it is one of
+// classification.
+func (w *Weights) Model() (workload.Model, error) {
+	task := workload.Classification
+	if w.Task != nil {
+		task = *w.Task
+	}
+	return workload.NewModel(w.Kind(), task, w.Factors, 0)
+}
 
 func (w *Weights) dim() int { return w.Factors + 1 }
 
@@ -87,18 +97,20 @@ func fromCheckpoint(path string) (*Weights, error) {
 	if err != nil {
 		return nil, err
 	}
-	factors, err := factorsOf(attachment)
+	factors, task, err := modelOf(attachment)
 	if err != nil {
 		return nil, fmt.Errorf("%s: the checkpoint does not tell its model: %w", path, err)
 	}
 	if cfg.Dim != factors+1 {
 		return nil, fmt.Errorf("%s: the checkpoint is of a model with %d factors, but its rows have %d floats instead of %d: take that of a training that 'libra ps' or 'libra demo' wrote", path, factors, cfg.Dim, factors+1)
 	}
-	return Of(store), nil
+	w := Of(store)
+	w.Task = &task
+	return w, nil
 }
 
 // Of returns the weights that a store has as of its last commit. Its rows are those of
-// a logistic regression if they have one float, else of a factorisation machine.
+// a linear model if they have one float, else of a factorisation machine.
 func Of(store *ps.Store) *Weights {
 	dim := store.Config().Dim
 	w := &Weights{Factors: dim - 1, features: make([]uint64, 0, store.Len()), rows: make([]float32, 0, store.Len()*dim)}
@@ -113,23 +125,26 @@ func Of(store *ps.Store) *Weights {
 	return w
 }
 
-// factorsOf returns the number of factors of the model that a checkpoint's attachment
-// names (docs/checkpoint.md).
-func factorsOf(attachment []byte) (int, error) {
+// modelOf returns the number of factors and the task of the model that a checkpoint's
+// attachment names (docs/checkpoint.md).
+func modelOf(attachment []byte) (factors int, task workload.Task, err error) {
 	var saved struct{ Agreed map[string]string }
 	if err := json.Unmarshal(attachment, &saved); err != nil {
-		return 0, errors.New("its attachment is not that of a training")
+		return 0, 0, errors.New("its attachment is not that of a training")
+	}
+	if task, err = workload.ParseTask(saved.Agreed["model.task"]); err != nil {
+		return 0, 0, fmt.Errorf("model.task is %q, and this program knows %s", saved.Agreed["model.task"], strings.Join(workload.Tasks(), " and "))
 	}
 	switch kind := saved.Agreed["model.kind"]; kind {
 	case "lr":
-		return 0, nil
+		return 0, task, nil
 	case "fm":
 		n, err := strconv.Atoi(saved.Agreed["model.factors"])
 		if err != nil || n < 1 || n > workload.MaxFactors {
-			return 0, fmt.Errorf("model.factors is %q", saved.Agreed["model.factors"])
+			return 0, 0, fmt.Errorf("model.factors is %q", saved.Agreed["model.factors"])
 		}
-		return n, nil
+		return n, task, nil
 	default:
-		return 0, fmt.Errorf("model.kind is %q, and this program knows fm and lr", kind)
+		return 0, 0, fmt.Errorf("model.kind is %q, and this program knows fm and lr", kind)
 	}
 }

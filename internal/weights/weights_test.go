@@ -230,13 +230,14 @@ func TestLoadCheckpoint(t *testing.T) {
 	}
 	store.Commit()
 	for attachment, want := range map[string]string{
-		`{"agreed": {"model.kind": "fm", "model.factors": "2"}}`: "",
-		`{"agreed": {"model.kind": "fm", "model.factors": "3"}}`: "its rows have 3 floats instead of 4",
-		`{"agreed": {"model.kind": "lr"}}`:                       "0 factors, but its rows have 3 floats",
-		`{"agreed": {"model.kind": "ffm"}}`:                      `model.kind is "ffm"`,
-		`{"agreed": {"model.kind": "fm"}}`:                       `model.factors is ""`,
-		`{}`:                                                     "does not tell its model",
-		``:                                                       "its attachment is not that of a training",
+		`{"agreed": {"model.kind": "fm", "model.factors": "2"}}`:                          "",
+		`{"agreed": {"model.kind": "fm", "model.factors": "3"}}`:                          "its rows have 3 floats instead of 4",
+		`{"agreed": {"model.kind": "lr"}}`:                                                "0 factors, but its rows have 3 floats",
+		`{"agreed": {"model.kind": "fm", "model.factors": "2", "model.task": "ranking"}}`: `model.task is "ranking", and this program knows classification and regression`,
+		`{"agreed": {"model.kind": "ffm"}}`:                                               `model.kind is "ffm"`,
+		`{"agreed": {"model.kind": "fm"}}`:                                                `model.factors is ""`,
+		`{}`:                                                                              "does not tell its model",
+		``:                                                                                "its attachment is not that of a training",
 	} {
 		if err := store.Checkpoint(path, []byte(attachment)); err != nil {
 			t.Fatal(err)
@@ -253,7 +254,7 @@ func TestLoadCheckpoint(t *testing.T) {
 		}
 		rows := make([]float32, 9)
 		store.Read([]uint64{5, 12, workload.BiasKey}, rows)
-		if diff := cmp.Diff(&Weights{Factors: 2, Bias: rows[6], features: []uint64{5, 12}, rows: rows[:6]}, w, comparable); diff != "" {
+		if diff := cmp.Diff(&Weights{Task: new(workload.Task), Factors: 2, Bias: rows[6], features: []uint64{5, 12}, rows: rows[:6]}, w, comparable); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		got := make([]float32, 12)

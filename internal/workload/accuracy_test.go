@@ -76,7 +76,7 @@ func auc(cfg Config, recipe Recipe, client func(*ps.Store) Client, train Source,
 	var aucs []float64
 	cfg.EpochDone = func(int) error {
 		m, err := Evaluate(context.Background(), Local{store}, cfg.Model, test)
-		aucs = append(aucs, m.AUC)
+		aucs = append(aucs, *m.AUC)
 		return err
 	}
 	_, err = Train(context.Background(), client(store), train, cfg)
@@ -129,7 +129,7 @@ func TestFactorisationMachineLearnsFrappe(t *testing.T) {
 
 func TestLogisticRegressionLearnsFrappe(t *testing.T) {
 	train, test := frappe(t)
-	got, err := auc(Config{Model: Logistic{}, Epochs: 3, Sync: true}, SmallData, local, train(), test)
+	got, err := auc(Config{Model: Linear{}, Epochs: 3, Sync: true}, SmallData, local, train(), test)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func heldOut(tb testing.TB, cfg SyntheticConfig, rows int) *Dataset {
 func TestSyntheticLogCanBeLearned(t *testing.T) {
 	log := SyntheticConfig{Rows: 40_000, Fields: 10, Features: 100_000, Hot: 3000, HotShare: 0.7, Seed: 1}
 	test := heldOut(t, log, 10_000)
-	for name, model := range map[string]Model{"lr": Logistic{}, "fm": FM{Factors: 8}} {
+	for name, model := range map[string]Model{"lr": Linear{}, "fm": FM{Factors: 8}} {
 		cfg := Config{Model: model, Epochs: ClickLog.Epochs, Batch: ClickLog.Batch, Sync: true}
 		got, err := auc(cfg, ClickLog, local, synthetic(t, log, Shard{}), test)
 		if err != nil {
@@ -163,6 +163,39 @@ func TestSyntheticLogCanBeLearned(t *testing.T) {
 		}
 		if got[len(got)-1] < 0.7 {
 			t.Errorf("%s: AUC by epoch %.4f, want 0.7 at the end", name, got)
+		}
+	}
+}
+
+// Regression leaves less than half of the labels' variance; 1 of it is noise.
+func TestRegressionLearnsTheSyntheticLog(t *testing.T) {
+	log := SyntheticConfig{Rows: 40_000, Fields: 10, Features: 100_000, Hot: 3000, HotShare: 0.7, Seed: 1, Task: Regression}
+	test := heldOut(t, log, 10_000)
+	mean := 0.0
+	for _, label := range test.labels {
+		mean += float64(label) / float64(test.Len())
+	}
+	constant := *Regression.Measure(slices.Repeat([]float32{float32(mean)}, test.Len()), test.labels).RMSE
+	for name, model := range map[string]Model{"lr": Linear{For: Regression}, "fm": FM{For: Regression, Factors: 8}} {
+		store, err := ps.New(ClickLog.Store(model, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Config{Model: model, Epochs: 2, Batch: ClickLog.Batch, Sync: true}
+		result, err := Train(t.Context(), Local{store}, synthetic(t, log, Shard{}), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result.LogLoss != nil || result.RMSE == nil {
+			t.Errorf("%s: training tells %v", name, result.All())
+		}
+		m, err := Evaluate(t.Context(), Local{store}, model, test)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: RMSE %.4f, MAE %.4f; of the mean %.4f", name, *m.RMSE, *m.MAE, constant)
+		if *m.RMSE > 1.4 || constant < 1.7 || *m.MAE > *m.RMSE {
+			t.Errorf("%s: RMSE %.4f, MAE %.4f; of the mean %.4f", name, *m.RMSE, *m.MAE, constant)
 		}
 	}
 }
@@ -188,7 +221,7 @@ func BenchmarkTraining(b *testing.B) {
 			return data{func() Source { return synthetic(tb, log, Shard{}) }, heldOut(tb, log, 30_000), ClickLog}
 		}
 	}
-	models := map[string]Model{"lr": Logistic{}, "fm8": FM{Factors: 8}, "fm24": FM{Factors: 24}}
+	models := map[string]Model{"lr": Linear{}, "fm8": FM{Factors: 8}, "fm24": FM{Factors: 24}}
 	for _, log := range slices.Sorted(maps.Keys(logs)) {
 		for _, model := range slices.Sorted(maps.Keys(models)) {
 			b.Run(log+"/"+model, func(b *testing.B) {
@@ -206,7 +239,7 @@ func BenchmarkTraining(b *testing.B) {
 					cfg.EpochDone = func(int) error {
 						elapsed += time.Since(begin)
 						m, err := Evaluate(context.Background(), Local{store}, cfg.Model, d.test)
-						aucs = append(aucs, m.AUC)
+						aucs = append(aucs, *m.AUC)
 						begin = time.Now()
 						return err
 					}

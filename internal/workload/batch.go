@@ -12,7 +12,7 @@ type Batch struct {
 	features []uint32  // position in Keys; all samples, one after the other
 	values   []float32 // one for each feature, or nil if all are 1
 	offsets  []int     // sample i has features[offsets[i]:offsets[i+1]]
-	labels   []bool
+	labels   []float32
 
 	// For the dataset that the batch was last built from:
 	used     []uint64 // one bit a key: it occurs in the batch

@@ -13,7 +13,7 @@ import (
 // A batch goes from one window of a log to the next, whose values may all be 1.
 func TestBatchGoesOnWithOtherData(t *testing.T) {
 	load := func(value float32) *Dataset {
-		d, err := Load(&memory{samples: []Sample{{true, []uint64{5, 3}, []float32{1, value}}}, shard: Shard{0, 1}})
+		d, err := Load(&memory{samples: []Sample{{1, []uint64{5, 3}, []float32{1, value}}}, shard: Shard{0, 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestBatchReusesItsMemory(t *testing.T) {
 func TestLoadTakesWindows(t *testing.T) {
 	src := &memory{shard: Shard{0, 1}}
 	for _, key := range []uint64{9, 4, 7, 2, 1} {
-		src.samples = append(src.samples, Sample{true, []uint64{key}, []float32{1}})
+		src.samples = append(src.samples, Sample{1, []uint64{key}, []float32{1}})
 	}
 	for i, want := range [][]uint64{{4, 9}, {2, 7}, {1}} {
 		d, more, err := LoadPart(src, 2)
@@ -71,7 +71,7 @@ func TestLoadTakesWindows(t *testing.T) {
 func TestSamplesAreReused(t *testing.T) {
 	f := open(t, write(t, "1 3:0.5 4:1\n-1 7:2\n1\n-1 8:1\n"), Shard{})
 	var s Sample
-	for i, want := range []Sample{{true, []uint64{3, 4}, []float32{0.5, 1}}, {false, []uint64{7}, []float32{2}}, {Label: true}, {false, []uint64{8}, []float32{1}}} {
+	for i, want := range []Sample{{1, []uint64{3, 4}, []float32{0.5, 1}}, {0, []uint64{7}, []float32{2}}, {Label: 1}, {0, []uint64{8}, []float32{1}}} {
 		if err := f.Next(&s); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestSamplesAreReused(t *testing.T) {
 
 // A file that cannot be rewound is an error, once, for all who begin a pass.
 func TestClosedFile(t *testing.T) {
-	f, err := OpenFile(write(t, "1 1:1\n"), Shard{})
+	f, err := OpenFile(write(t, "1 1:1\n"), Classification, Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestRefusedFileIsClosed(t *testing.T) {
 		t.Skip(err)
 	}
 	name := write(t, "\x1f\x8bnot gzip")
-	if _, err := OpenFile(name, Shard{}); err == nil {
+	if _, err := OpenFile(name, Classification, Shard{}); err == nil {
 		t.Fatal("it was not refused")
 	}
 	files, err := os.ReadDir(open)
@@ -148,7 +148,7 @@ func TestSyntheticLogStays(t *testing.T) {
 	var labels [2]uint64
 	rows := all(t, synthetic(t, cfg, Shard{}))
 	for i, s := range rows {
-		if s.Label {
+		if s.Label > 0 {
 			labels[i/64] |= 1 << (63 - i%64)
 		}
 	}

@@ -15,7 +15,7 @@ type Dataset struct {
 	features []uint32  // index into keys; all samples, one after the other
 	values   []float32 // one for each feature, or nil if all are 1
 	offsets  []int     // sample i has features[offsets[i]:offsets[i+1]]
-	labels   []bool
+	labels   []float32
 }
 
 // Load reads the rest of a pass of src.
@@ -85,7 +85,7 @@ func (d *Dataset) sortKeys() {
 func (d *Dataset) Len() int { return len(d.labels) }
 
 // Labels returns the samples' labels. The slice is the dataset's.
-func (d *Dataset) Labels() []bool { return d.labels }
+func (d *Dataset) Labels() []float32 { return d.labels }
 
 // Keys returns the row keys that occur, ascending. The slice is the dataset's.
 func (d *Dataset) Keys() []uint64 { return d.keys }

@@ -34,7 +34,7 @@ func oneFeatureEach(n int) *Dataset {
 		d.keys = append(d.keys, uint64(10*i))
 		d.features = append(d.features, uint32(i))
 		d.offsets = append(d.offsets, i+1)
-		d.labels = append(d.labels, i%2 == 1)
+		d.labels = append(d.labels, float32(i%2))
 	}
 	return d
 }
@@ -42,7 +42,7 @@ func oneFeatureEach(n int) *Dataset {
 // TestEvaluatePullsWhatItNeeds: as many pulls as the samples fill batches, and
 // none without keys.
 func TestEvaluatePullsWhatItNeeds(t *testing.T) {
-	m, err := NewModel("lr", 0, 0)
+	m, err := NewModel("lr", Classification, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestEvaluatePullsWhatItNeeds(t *testing.T) {
 		d := oneFeatureEach(n)
 		var p countingPuller
 		got, err := Evaluate(t.Context(), &p, m, d)
-		if err != nil || p.pulls != pulls || got.Samples != n || got.AUC != 0.5 && n > 1 {
+		if err != nil || p.pulls != pulls || (got.AUC != nil) != (n > 1) || n > 1 && *got.AUC != 0.5 {
 			t.Errorf("%d samples: %d pulls, %+v, %v", n, p.pulls, got, err)
 		}
 		if last := p.keys[len(p.keys)-2]; last != uint64(10*(n-1)) { // then comes the bias

@@ -10,6 +10,8 @@ const (
 // linear part plus <v_i, v_j> x_i x_j over all pairs of its features. A row is the
 // feature's linear weight, then its Factors latent weights.
 type FM struct {
+	// For is the task.
+	For Task
 	// Factors is the length of a latent vector, 1 to [MaxFactors].
 	Factors int
 	// L2 is the weight of the ridge penalty on the rows of each batch.
@@ -18,6 +20,9 @@ type FM struct {
 
 // Dim is Factors + 1.
 func (m FM) Dim() int { return m.Factors + 1 }
+
+// Task implements [Model].
+func (m FM) Task() Task { return m.For }
 
 // score returns a sample's score and leaves in sums, for each factor, the sum of
 // v x over the features.
@@ -57,7 +62,7 @@ func (m FM) Gradient(b *Batch, weights, grads []float32) (loss float64) {
 	sums := buf[:m.Factors]
 	for i, label := range b.labels {
 		features, values := b.sample(i)
-		derivative, l := residual(m.score(features, values, weights, sums, bias), label)
+		derivative, l := m.For.loss(m.score(features, values, weights, sums, bias), label)
 		loss += l
 		g := derivative * scale
 		grads[bias*d] += g

@@ -31,11 +31,13 @@ func (e *SyntaxError) Error() string {
 // File is a [Source] that streams a file in the format of libFM and LIBSVM,
 // plain or compressed by gzip: one row a line, a label and any number of
 // index:value pairs, separated by blanks. In the format of LIBFFM they are
-// field:index:value; the field, a non-negative integer, is not used. Labels are -1 and 1, or 0 and 1;
+// field:index:value; the field, a non-negative integer, is not used. Labels of
+// classification are -1 and 1, or 0 and 1, and those of regression finite numbers;
 // indices are non-negative integers other than [BiasKey]; values are finite.
 // Lines may have any length. Rows of other shards are skipped unread.
 type File struct {
 	name  string
+	task  Task
 	shard Shard
 	file  *os.File
 	in    *bufio.Reader
@@ -49,8 +51,9 @@ type File struct {
 
 var _ Source = (*File)(nil)
 
-// OpenFile opens a data file. Next returns a [*SyntaxError] for a malformed row.
-func OpenFile(name string, shard Shard) (*File, error) {
+// OpenFile opens a data file. Next returns a [*SyntaxError] for a malformed row. A caller
+// without use for labels opens it for [Regression], which takes any number.
+func OpenFile(name string, task Task, shard Shard) (*File, error) {
 	shard, err := shard.normal()
 	if err != nil {
 		return nil, err
@@ -59,7 +62,7 @@ func OpenFile(name string, shard Shard) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workload: %w", err)
 	}
-	f := &File{name: name, shard: shard, file: file, negative: 1}
+	f := &File{name: name, task: task, shard: shard, file: file, negative: 1}
 	if err := f.Rewind(); err != nil {
 		file.Close()
 		return nil, err
@@ -206,8 +209,10 @@ func (f *File) parse(line []byte, s *Sample) error {
 func (f *File) label(text []byte, s *Sample) (problem string) {
 	v, err := strconv.ParseFloat(string(text), 32)
 	switch {
+	case err == nil && f.task == Regression && !math.IsNaN(v) && !math.IsInf(v, 0):
+		s.Label = float32(v)
 	case err == nil && v == 1:
-		s.Label = true
+		s.Label = 1
 	case err == nil && (v == 0 || v == -1):
 		if f.negative == 1 {
 			f.negative = int8(v)
@@ -215,9 +220,13 @@ func (f *File) label(text []byte, s *Sample) (problem string) {
 		if f.negative != int8(v) {
 			return fmt.Sprintf("label %s in a file whose negative label is %d", text, f.negative)
 		}
-		s.Label = false
+		s.Label = 0
 	case bytes.ContainsAny(text, ",;"):
 		return fmt.Sprintf("label %.40q: this may be CSV; rows are in libfm, libsvm or libffm format, a label and the features that are not zero, as in 1 3:1 7:0.5", text)
+	case f.task == Regression:
+		return fmt.Sprintf("label %.40q is not a finite float32", text)
+	case err == nil:
+		return fmt.Sprintf("label %.40q is not 1, 0 or -1: to predict numbers and not clicks, choose task regression", text)
 	default:
 		return fmt.Sprintf("label %.40q is not 1, 0 or -1", text)
 	}

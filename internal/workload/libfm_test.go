@@ -41,7 +41,7 @@ func compress(tb testing.TB, data string) string {
 
 func open(tb testing.TB, name string, shard Shard) *File {
 	tb.Helper()
-	f, err := OpenFile(name, shard)
+	f, err := OpenFile(name, Classification, shard)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -72,9 +72,9 @@ func all(tb testing.TB, src Source) []Sample {
 
 func TestFileFormats(t *testing.T) {
 	want := []Sample{
-		{true, []uint64{3, 18446744073709551614}, []float32{1, -0.5}},
-		{false, []uint64{7}, []float32{1000}},
-		{Label: true},
+		{1, []uint64{3, 18446744073709551614}, []float32{1, -0.5}},
+		{0, []uint64{7}, []float32{1000}},
+		{Label: 1},
 	}
 	minus := "1 3:1 18446744073709551614:-0.5\n-1\t7:1e3\r\n\n  \n+1"
 	zero := " 1.0  3:1.0 18446744073709551614:-.5 \n0 7:1000\n1\n"
@@ -104,7 +104,7 @@ func TestFileFormats(t *testing.T) {
 
 func TestMalformedRows(t *testing.T) {
 	for _, test := range []struct{ row, want string }{
-		{"2 1:1", `2:1: label "2" is not 1, 0 or -1`},
+		{"2 1:1", `2:1: label "2" is not 1, 0 or -1: to predict numbers and not clicks, choose task regression`},
 		{"yes 1:1", `2:1: label "yes" is not 1, 0 or -1`},
 		{"1:1 2:1", `2:1: label "1:1" is not 1, 0 or -1`},
 		{"nan 1:1", `2:1: label "nan" is not 1, 0 or -1`},
@@ -138,14 +138,41 @@ func TestMalformedRows(t *testing.T) {
 	}
 }
 
+// Labels of regression are any numbers, those of classification among them.
+func TestLabelsOfRegression(t *testing.T) {
+	f, err := OpenFile(write(t, "3.5 1:1\n-1e-3 1:1\n0 2:1\n-1 2:1\n1\n"), Regression, Shard{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var got []float32
+	for _, s := range all(t, f) {
+		got = append(got, s.Label)
+	}
+	if diff := cmp.Diff([]float32{3.5, -1e-3, 0, -1, 1}, got); diff != "" {
+		t.Error(diff)
+	}
+	for _, row := range []string{"nan 1:1", "inf 1:1", "1e40 1:1", "yes 1:1", "1:1 2:1", "3,5 1:1"} {
+		f, err := OpenFile(write(t, "2 1:1\n"+row+"\n"), Regression, Shard{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		_, err = Load(f)
+		if syntax := (*SyntaxError)(nil); !errors.As(err, &syntax) || syntax.Line != 2 || syntax.Column != 1 || !strings.Contains(syntax.Problem, "label") {
+			t.Errorf("%q: %v", row, err)
+		}
+	}
+}
+
 func TestUnreadableFiles(t *testing.T) {
-	if _, err := OpenFile(filepath.Join(t.TempDir(), "absent"), Shard{}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := OpenFile(filepath.Join(t.TempDir(), "absent"), Classification, Shard{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent file: %v", err)
 	}
-	if _, err := OpenFile(write(t, "1 1:1\n"), Shard{2, 2}); err == nil {
+	if _, err := OpenFile(write(t, "1 1:1\n"), Classification, Shard{2, 2}); err == nil {
 		t.Error("shard 2 of 2 is accepted")
 	}
-	if _, err := OpenFile(write(t, "\x1f\x8bnot gzip"), Shard{}); !errors.Is(err, gzip.ErrHeader) {
+	if _, err := OpenFile(write(t, "\x1f\x8bnot gzip"), Classification, Shard{}); !errors.Is(err, gzip.ErrHeader) {
 		t.Errorf("bad gzip header: %v", err)
 	}
 	for name, data := range map[string]string{"empty": "", "blank": "\n \n", "empty gzip": compress(t, "")} {
@@ -208,7 +235,7 @@ func TestFrappe(t *testing.T) {
 	f := open(t, testdata.Path(t, "frappe-train.libfm.gz"), Shard{})
 	clicks := 0
 	for i, s := range all(t, f) {
-		if s.Label {
+		if s.Label > 0 {
 			clicks++
 		}
 		if len(s.Keys) != 10 {

@@ -3,18 +3,82 @@ package workload
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 )
 
-// Metrics measures how well scores fit the labels.
+// Loss is how far predictions are from the labels; the task decides how that is told.
+type Loss struct {
+	// LogLoss is the mean log-loss, of [Classification].
+	LogLoss *float64 `json:"log_loss,omitempty"`
+	// RMSE is the root of the mean squared error, of [Regression].
+	RMSE *float64 `json:"rmse,omitempty"`
+}
+
+// Metrics measures how well predictions fit the labels. What does not belong to the task
+// is nil.
 type Metrics struct {
-	Samples int
 	// AUC is the area under the ROC curve: the probability that a random
-	// click gets a higher score than a random non-click. NaN if the data
-	// has only one kind of label.
-	AUC float64
-	// LogLoss is the mean log-loss.
-	LogLoss float64
+	// click gets a higher score than a random non-click. It is nil, too, if the data
+	// have only one kind of label.
+	AUC *float64 `json:"auc,omitempty"`
+	Loss
+	// MAE is the mean absolute error, of [Regression].
+	MAE *float64 `json:"mae,omitempty"`
+}
+
+// Metric is one value of a [Loss] or of [Metrics].
+type Metric struct {
+	Name  string // as people read it
+	Key   string // in JSON
+	Value float64
+}
+
+// All lists what is known.
+func (l Loss) All() []Metric {
+	return known(named{"log-loss", "log_loss", l.LogLoss}, named{"RMSE", "rmse", l.RMSE})
+}
+
+// All lists what is known.
+func (m Metrics) All() []Metric {
+	return slices.Concat(known(named{"AUC", "auc", m.AUC}), m.Loss.All(), known(named{"MAE", "mae", m.MAE}))
+}
+
+// Finite reports whether all metrics are numbers; those of weights that diverged are not.
+func (m Metrics) Finite() bool {
+	return !slices.ContainsFunc(m.All(), func(m Metric) bool { return math.IsNaN(m.Value) || math.IsInf(m.Value, 0) })
+}
+
+type named struct {
+	name, key string
+	value     *float64
+}
+
+func known(all ...named) (list []Metric) {
+	for _, m := range all {
+		if m.value != nil {
+			list = append(list, Metric{m.name, m.key, *m.value})
+		}
+	}
+	return list
+}
+
+// Measure holds scores against labels; there is at least one.
+func (t Task) Measure(scores, labels []float32) Metrics {
+	var sum, absolute float64
+	for i, score := range scores {
+		derivative, loss := t.loss(score, labels[i])
+		sum += loss
+		absolute += math.Abs(float64(derivative))
+	}
+	m := Metrics{Loss: t.mean(sum, len(scores))}
+	if t == Regression {
+		absolute /= float64(len(scores))
+		m.MAE = &absolute
+	} else if area := areaUnderROC(scores, labels); !math.IsNaN(area) {
+		m.AUC = &area
+	}
+	return m
 }
 
 // evaluationBatch is the number of samples whose rows are pulled at once.
@@ -27,7 +91,7 @@ func Evaluate(ctx context.Context, c Puller, m Model, d *Dataset) (Metrics, erro
 	if err != nil {
 		return Metrics{}, err
 	}
-	return Metrics{d.Len(), AUC(scores, d.labels), LogLoss(scores, d.labels)}, nil
+	return m.Task().Measure(scores, d.labels), nil
 }
 
 // Scores returns the scores of all samples of d with the weights that c has now.
@@ -51,9 +115,10 @@ func Scores(ctx context.Context, c Puller, m Model, d *Dataset) ([]float32, erro
 	return scores, nil
 }
 
-// AUC returns the area under the ROC curve, exactly: concordant pairs are counted
-// in integers, and ties count one half (Mann–Whitney statistic).
-func AUC(scores []float32, labels []bool) float64 {
+// areaUnderROC returns the area under the ROC curve, exactly: concordant pairs are counted
+// in integers, and ties count one half (Mann–Whitney statistic). It is NaN if all labels
+// are the same.
+func areaUnderROC(scores, labels []float32) float64 {
 	order := make([]int, len(scores))
 	for i := range order {
 		order[i] = i
@@ -64,7 +129,7 @@ func AUC(scores []float32, labels []bool) float64 {
 		var clicks, others uint64
 		tie := scores[order[i]]
 		for ; i < len(order) && cmp.Compare(scores[order[i]], tie) == 0; i++ {
-			if labels[order[i]] {
+			if labels[order[i]] > 0 {
 				clicks++
 			} else {
 				others++
@@ -75,16 +140,6 @@ func AUC(scores []float32, labels []bool) float64 {
 		positives += clicks
 	}
 	return float64(twice) / (2 * float64(below) * float64(positives))
-}
-
-// LogLoss returns the mean log-loss.
-func LogLoss(scores []float32, labels []bool) float64 {
-	var sum float64
-	for i, score := range scores {
-		_, loss := residual(score, labels[i])
-		sum += loss
-	}
-	return sum / float64(len(scores))
 }
 
 // resize returns a slice of n floats, s if it is large enough.

@@ -15,51 +15,58 @@ import (
 type Model interface {
 	// Dim is the number of floats in a row.
 	Dim() int
+	// Task is what the model predicts.
+	Task() Task
 	// Gradient overwrites grads with the gradient of the batch's mean
-	// log-loss and returns the sum of the samples' log-losses.
+	// loss and returns the sum of the samples' losses, which the task decides.
 	Gradient(b *Batch, weights, grads []float32) (loss float64)
-	// Score stores the score of each sample in dst: the log-odds of a click, of
-	// which [Probability] makes the probability.
+	// Score stores the score of each sample in dst, of which [Task.Prediction] makes
+	// what is predicted.
 	Score(b *Batch, weights, dst []float32)
 }
 
-// NewModel returns the model of a name: "lr" or "fm". Factors is the number of
+// NewModel returns the model of a name, "lr" or "fm", for a task. Factors is the number of
 // latent factors of a factorisation machine; 0 means [DefaultFactors]. The weight
 // of the ridge penalty, l2, is not negative.
-func NewModel(name string, factors int, l2 float32) (Model, error) {
+func NewModel(name string, task Task, factors int, l2 float32) (Model, error) {
 	if !(l2 >= 0) || math.IsInf(float64(l2), 0) {
 		return nil, fmt.Errorf("workload: L2 weight %g is not a number from 0 on", l2)
 	}
 	switch name {
 	case "lr":
-		return Logistic{L2: l2}, nil
+		return Linear{For: task, L2: l2}, nil
 	case "fm":
 		factors = cmp.Or(factors, DefaultFactors)
 		if factors < 1 || factors > MaxFactors {
 			return nil, fmt.Errorf("workload: %d factors are not in [1, %d]", factors, MaxFactors)
 		}
-		return FM{Factors: factors, L2: l2}, nil
+		return FM{For: task, Factors: factors, L2: l2}, nil
 	}
 	return nil, fmt.Errorf("workload: unknown model %q; choose lr or fm", name)
 }
 
-// Logistic is logistic regression: a row is one weight.
-type Logistic struct {
+// Linear is logistic or linear regression, as the task is: a row is one weight.
+type Linear struct {
+	// For is the task.
+	For Task
 	// L2 is the weight of the ridge penalty on the rows of each batch.
 	L2 float32
 }
 
 // Dim is 1.
-func (Logistic) Dim() int { return 1 }
+func (Linear) Dim() int { return 1 }
+
+// Task implements [Model].
+func (m Linear) Task() Task { return m.For }
 
 // Gradient implements [Model].
-func (m Logistic) Gradient(b *Batch, weights, grads []float32) (loss float64) {
+func (m Linear) Gradient(b *Batch, weights, grads []float32) (loss float64) {
 	penalty(weights, grads, m.L2, 1)
 	bias := len(b.Keys) - 1
 	scale := 1 / float32(b.Len())
 	for i, label := range b.labels {
 		features, values := b.sample(i)
-		residual, l := residual(m.score(features, values, weights, bias), label)
+		residual, l := m.For.loss(m.score(features, values, weights, bias), label)
 		loss += l
 		g := residual * scale
 		grads[bias] += g
@@ -76,7 +83,7 @@ func (m Logistic) Gradient(b *Batch, weights, grads []float32) (loss float64) {
 	return loss
 }
 
-func (Logistic) score(features []uint32, values, weights []float32, bias int) float32 {
+func (Linear) score(features []uint32, values, weights []float32, bias int) float32 {
 	z := weights[bias]
 	if values == nil {
 		for _, f := range features {
@@ -91,7 +98,7 @@ func (Logistic) score(features []uint32, values, weights []float32, bias int) fl
 }
 
 // Score implements [Model].
-func (m Logistic) Score(b *Batch, weights, dst []float32) {
+func (m Linear) Score(b *Batch, weights, dst []float32) {
 	for i := range b.labels {
 		features, values := b.sample(i)
 		dst[i] = m.score(features, values, weights, len(b.Keys)-1)
@@ -112,9 +119,9 @@ func penalty(weights, grads []float32, l2 float32, dim int) {
 	clear(grads[n:])
 }
 
-// residual returns the derivative of a sample's log-loss by its score, and the
+// logLoss returns the derivative of a sample's log-loss by its score, and the
 // log-loss.
-func residual(score float32, label bool) (derivative float32, loss float64) {
+func logLoss(score float32, label bool) (derivative float32, loss float64) {
 	z := float64(score)
 	// Neither exp nor log sees an argument that it could not take: the
 	// exponential is of -|z|.
@@ -129,9 +136,6 @@ func residual(score float32, label bool) (derivative float32, loss float64) {
 	}
 	return float32(p), loss + math.Max(z, 0)
 }
-
-// Probability returns the probability of a click, by a sample's score.
-func Probability(score float32) float64 { return sigmoid(float64(score)) }
 
 // sigmoid returns 1 / (1 + e^-z) without overflow.
 func sigmoid(z float64) float64 {

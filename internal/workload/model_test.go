@@ -38,7 +38,11 @@ func (m *memory) Rows() int     { return min(m.next, len(m.samples)) }
 func (m *memory) Close() error  { return nil }
 
 // samples draws a click log with few features, some of them twice in a sample.
-func samples(t *rapid.T, ones bool) []Sample {
+func samples(t *rapid.T, ones bool, task Task) []Sample {
+	labels := rapid.Map(rapid.Bool(), label)
+	if task == Regression {
+		labels = rapid.Float32Range(-5, 5)
+	}
 	key := rapid.OneOf(rapid.Uint64Range(0, 12), rapid.Uint64Max(BiasKey-1))
 	value := rapid.Float32Range(-2, 2)
 	if ones {
@@ -47,7 +51,7 @@ func samples(t *rapid.T, ones bool) []Sample {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Sample {
 		keys := rapid.SliceOfN(key, 0, 6).Draw(t, "keys")
 		return Sample{
-			rapid.Bool().Draw(t, "label"), keys,
+			labels.Draw(t, "label"), keys,
 			rapid.SliceOfN(value, len(keys), len(keys)).Draw(t, "values"),
 		}
 	}), 1, 20).Draw(t, "samples")
@@ -64,7 +68,7 @@ func dataset(t *rapid.T, samples []Sample) *Dataset {
 func TestBatchHoldsItsSamples(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ones := rapid.Bool().Draw(t, "ones")
-		log := samples(t, ones)
+		log := samples(t, ones, Classification)
 		d := dataset(t, log)
 		if ones && d.values != nil {
 			t.Fatal("values of 1 take memory")
@@ -129,15 +133,19 @@ func scores(b *Batch, weights []float64, dim int) []float64 {
 	return scores
 }
 
-// meanLoss computes the penalised mean log-loss from the definition, in float64.
-func meanLoss(b *Batch, weights []float64, dim int, l2 float64) float64 {
+// meanLoss computes the penalised mean loss from the definition, in float64.
+func meanLoss(task Task, b *Batch, weights []float64, dim int, l2 float64) float64 {
 	var sum float64
 	bias := len(b.Keys) - 1
 	for i, z := range scores(b, weights, dim) {
-		if !b.labels[i] {
-			z = -z
+		switch label := float64(b.labels[i]); {
+		case task == Regression:
+			sum += (z - label) * (z - label) / 2
+		case label == 1:
+			sum += math.Log1p(math.Exp(-z))
+		default:
+			sum += math.Log1p(math.Exp(z))
 		}
-		sum += math.Log1p(math.Exp(-z))
 	}
 	var squares float64
 	for _, w := range weights[:bias*dim] {
@@ -151,19 +159,21 @@ func meanLoss(b *Batch, weights []float64, dim int, l2 float64) float64 {
 func TestGradientIsTheDerivative(t *testing.T) {
 	const l2, h = 0.125, 1e-4
 	for name, model := range map[string]Model{
-		"lr":             Logistic{L2: l2},
-		"fm":             FM{Factors: 3, L2: l2},
-		"lr without L2":  Logistic{},
-		"fm, one factor": FM{Factors: 1},
+		"lr":                Linear{L2: l2},
+		"fm":                FM{Factors: 3, L2: l2},
+		"lr without L2":     Linear{},
+		"fm, one factor":    FM{Factors: 1},
+		"linear regression": Linear{For: Regression, L2: l2},
+		"fm of regression":  FM{For: Regression, Factors: 3, L2: l2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				dim := model.Dim()
 				penalty := float64(l2)
-				if model == (Logistic{}) || model == (FM{Factors: 1}) {
+				if model == (Linear{}) || model == (FM{Factors: 1}) {
 					penalty = 0
 				}
-				d := dataset(t, samples(t, rapid.Bool().Draw(t, "ones")))
+				d := dataset(t, samples(t, rapid.Bool().Draw(t, "ones"), model.Task()))
 				var b Batch
 				rows := make([]int, d.Len())
 				for i := range rows {
@@ -180,15 +190,15 @@ func TestGradientIsTheDerivative(t *testing.T) {
 				for i, w := range weights {
 					exact[i] = float64(w)
 				}
-				if want := meanLoss(&b, exact, dim, 0); math.Abs(loss/float64(b.Len())-want) > 1e-5*(1+want) {
+				if want := meanLoss(model.Task(), &b, exact, dim, 0); math.Abs(loss/float64(b.Len())-want) > 1e-5*(1+want) {
 					t.Fatalf("mean loss %g, want %g", loss/float64(b.Len()), want)
 				}
 				for i := range exact {
 					w := exact[i]
 					exact[i] = w + h
-					up := meanLoss(&b, exact, dim, penalty)
+					up := meanLoss(model.Task(), &b, exact, dim, penalty)
 					exact[i] = w - h
-					down := meanLoss(&b, exact, dim, penalty)
+					down := meanLoss(model.Task(), &b, exact, dim, penalty)
 					exact[i] = w
 					if want := (up - down) / (2 * h); math.Abs(float64(grads[i])-want) > 2e-4*(1+math.Abs(want)) {
 						t.Fatalf("gradient %d of row %d is %g, want %g", i%dim, i/dim, grads[i], want)
@@ -200,8 +210,12 @@ func TestGradientIsTheDerivative(t *testing.T) {
 				predictions := make([]float32, b.Len())
 				model.Score(&b, weights, predictions)
 				for i, z := range scores(&b, exact, dim) {
-					if want := 1 / (1 + math.Exp(-z)); math.Abs(Probability(predictions[i])-want) > 2e-5 {
-						t.Fatalf("prediction of sample %d is %g, want %g", i, Probability(predictions[i]), want)
+					got, want := model.Task().Prediction(predictions[i]), 1/(1+math.Exp(-z))
+					if model.Task() == Regression {
+						want = z
+					}
+					if math.Abs(got-want) > 2e-5*(1+math.Abs(want)) {
+						t.Fatalf("prediction of sample %d is %g, want %g", i, got, want)
 					}
 				}
 			})
@@ -242,28 +256,28 @@ func TestExtremeScores(t *testing.T) {
 		{-1e30, true, -1, float64(float32(1e30))},
 		{-1e30, false, 0, 0},
 	} {
-		derivative, loss := residual(test.score, test.label)
+		derivative, loss := logLoss(test.score, test.label)
 		if derivative != test.derivative || math.Abs(loss-test.loss) > 1e-15*test.loss {
 			t.Errorf("score %g, label %v: %g, %g; want %g, %g", test.score, test.label, derivative, loss, test.derivative, test.loss)
 		}
 	}
 	// Diverged weights must show, so that a push refuses the gradient.
-	if d, _ := residual(float32(math.NaN()), true); d == d {
+	if d, _ := logLoss(float32(math.NaN()), true); d == d {
 		t.Errorf("derivative %g of a NaN score", d)
 	}
 }
 
 func TestNewModelHasThePenalty(t *testing.T) {
-	for _, want := range []Model{Logistic{L2: 0.5}, FM{Factors: 3, L2: 0.5}} {
+	for _, want := range []Model{Linear{L2: 0.5}, FM{Factors: 3, L2: 0.5}} {
 		name := "lr"
 		if want.Dim() > 1 {
 			name = "fm"
 		}
-		if got, err := NewModel(name, 3, 0.5); err != nil || got != want {
+		if got, err := NewModel(name, Classification, 3, 0.5); err != nil || got != want {
 			t.Errorf("%+v, %v; want %+v", got, err, want)
 		}
 		for _, l2 := range []float64{-1, math.NaN(), math.Inf(1)} {
-			if _, err := NewModel(name, 3, float32(l2)); err == nil {
+			if _, err := NewModel(name, Classification, 3, float32(l2)); err == nil {
 				t.Errorf("%s takes a penalty of %g", name, l2)
 			}
 		}
@@ -276,7 +290,7 @@ func TestNewModel(t *testing.T) {
 		factors int
 		dim     int
 	}{{"lr", 0, 1}, {"fm", 0, DefaultFactors + 1}, {"fm", 1, 2}, {"fm", 64, 65}} {
-		m, err := NewModel(test.name, test.factors, 0)
+		m, err := NewModel(test.name, Classification, test.factors, 0)
 		if err != nil || m.Dim() != test.dim {
 			t.Errorf("%s, %d factors: %v, %v", test.name, test.factors, m, err)
 		}
@@ -285,11 +299,11 @@ func TestNewModel(t *testing.T) {
 		name    string
 		factors int
 	}{{"gbdt", 0}, {"fm", -1}, {"fm", 65}} {
-		if _, err := NewModel(test.name, test.factors, 0); err == nil {
+		if _, err := NewModel(test.name, Classification, test.factors, 0); err == nil {
 			t.Errorf("%s with %d factors is accepted", test.name, test.factors)
 		}
 	}
-	if _, err := NewModel("fm", 65, 0); err == nil || !strings.Contains(err.Error(), "65 factors are not in [1, 64]") {
+	if _, err := NewModel("fm", Classification, 65, 0); err == nil || !strings.Contains(err.Error(), "65 factors are not in [1, 64]") {
 		t.Error(err)
 	}
 }
@@ -319,7 +333,7 @@ func BenchmarkGradient(b *testing.B) {
 	for i := range rows {
 		rows[i] = i
 	}
-	for name, model := range map[string]Model{"lr": Logistic{}, "fm8": FM{Factors: 8}, "fm24": FM{Factors: 24}} {
+	for name, model := range map[string]Model{"lr": Linear{}, "fm8": FM{Factors: 8}, "fm24": FM{Factors: 24}} {
 		b.Run(name, func(b *testing.B) {
 			var batch Batch
 			var weights, grads []float32

@@ -39,7 +39,7 @@ func (l Local) Barrier(context.Context, uint64) error {
 // are theirs bit for bit. One shard makes plain single-process training, to
 // compare asynchronous training with.
 //
-// Of the result, Steps counts the mini-batches of all shards and LogLoss is the
+// Of the result, Steps counts the mini-batches of all shards and Loss is the
 // mean over the last epoch of all shards.
 func Reference(ctx context.Context, store *ps.Store, shards []Source, cfg Config) (Result, error) {
 	cfg, err := cfg.normal()
@@ -103,6 +103,8 @@ func merge(workers []*worker) Progress {
 		loss += w.loss
 		samples += w.samples
 	}
-	p.LogLoss = loss / float64(max(samples, 1))
+	if samples > 0 {
+		p.Loss = workers[0].cfg.Model.Task().mean(loss, samples)
+	}
 	return p
 }

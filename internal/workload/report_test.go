@@ -13,10 +13,10 @@ import (
 func TestStalenessIsBounded(t *testing.T) {
 	for staleness := 1; staleness <= 9; staleness++ {
 		synctest.Test(t, func(t *testing.T) {
-			r := &recorder{Local: Local{newStore(t, Logistic{}, 0)}}
+			r := &recorder{Local: Local{newStore(t, Linear{}, 0)}}
 			asked, answer := make(chan uint64), make(chan error)
 			cfg := Config{
-				Model: Logistic{}, Epochs: 2, Batch: 1, Staleness: staleness, ReportEvery: math.MaxInt64,
+				Model: Linear{}, Epochs: 2, Batch: 1, Staleness: staleness, ReportEvery: math.MaxInt64,
 				Report: func(_ context.Context, at Reached) error { asked <- at.Steps; return <-answer },
 			}
 			done := make(chan error, 1)
@@ -53,9 +53,9 @@ func TestStalenessIsBounded(t *testing.T) {
 // not leave one behind.
 func TestReportsEndWithTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // which fails if a goroutine stays
-		cfg := Config{Model: Logistic{}, Epochs: 1, Batch: 1, Staleness: 4, ReportEvery: math.MaxInt64}
+		cfg := Config{Model: Linear{}, Epochs: 1, Batch: 1, Staleness: 4, ReportEvery: math.MaxInt64}
 		cfg.Report = func(context.Context, Reached) error { return errStop }
-		r := &recorder{Local: Local{newStore(t, Logistic{}, 0)}}
+		r := &recorder{Local: Local{newStore(t, Linear{}, 0)}}
 		if _, err := Train(t.Context(), r, numbered(20, Shard{0, 1}), cfg); !errors.Is(err, errStop) || len(r.pushed) != 4 {
 			t.Errorf("%d mini-batches, %v", len(r.pushed), err)
 		}
@@ -64,7 +64,7 @@ func TestReportsEndWithTraining(t *testing.T) {
 			t.Errorf("a call fails: %v", err)
 		}
 	})
-	if _, err := Train(t.Context(), &deaf{}, numbered(20, Shard{0, 1}), Config{Model: Logistic{}, Staleness: -1}); err == nil {
+	if _, err := Train(t.Context(), &deaf{}, numbered(20, Shard{0, 1}), Config{Model: Linear{}, Staleness: -1}); err == nil {
 		t.Error("negative staleness is taken")
 	}
 }

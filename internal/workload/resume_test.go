@@ -120,13 +120,13 @@ func TestResumedTrainingMatchesReference(t *testing.T) {
 func TestResumedWorkerGoesOn(t *testing.T) {
 	log := &memory{shard: Shard{0, 1}}
 	for i := range uint64(43) {
-		log.samples = append(log.samples, Sample{true, []uint64{i}, []float32{1}})
+		log.samples = append(log.samples, Sample{1, []uint64{i}, []float32{1}})
 	}
 	train := func(first uint64) (pushed [][]uint64, reports []uint64, epochs []int) {
 		log.next = 0
-		r := &recorder{Local: Local{newStore(t, Logistic{}, 0)}}
+		r := &recorder{Local: Local{newStore(t, Linear{}, 0)}}
 		_, err := Train(t.Context(), r, log, Config{
-			Model: Logistic{}, Epochs: 3, Batch: 10, Seed: 1, First: first,
+			Model: Linear{}, Epochs: 3, Batch: 10, Seed: 1, First: first,
 			Report: func(_ context.Context, at Reached) error {
 				if int(at.Steps-first) != len(r.pushed) || r.flushes == 0 {
 					t.Errorf("from %d: %d steps are reported, %d taken, %d flushes", first, at.Steps, len(r.pushed), r.flushes)
@@ -178,9 +178,9 @@ func (f *flushing) Flush(ctx context.Context) error {
 // Without a pause between reports, every mini-batch is reported, acknowledged.
 func TestReportsFollowFlushes(t *testing.T) {
 	log := synthetic(t, SyntheticConfig{Rows: 20, Fields: 2, Features: 100, Hot: 10}, Shard{})
-	r := &flushing{recorder: recorder{Local: Local{newStore(t, Logistic{}, 0)}}}
+	r := &flushing{recorder: recorder{Local: Local{newStore(t, Linear{}, 0)}}}
 	var reports []uint64
-	cfg := Config{Model: Logistic{}, Epochs: 1, Batch: 5, Report: func(_ context.Context, at Reached) error {
+	cfg := Config{Model: Linear{}, Epochs: 1, Batch: 5, Report: func(_ context.Context, at Reached) error {
 		if n := r.flushed.Load(); n < at.Steps {
 			t.Errorf("%d steps are reported, %d flushed", at.Steps, n)
 		}

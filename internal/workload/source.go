@@ -12,10 +12,9 @@ import (
 // BiasKey is the row key of a model's intercept. No feature may have it.
 const BiasKey = math.MaxUint64
 
-// Sample is one row of a click log: which features it has, and whether it was
-// clicked.
+// Sample is one row of a log: which features it has, and its label.
 type Sample struct {
-	Label  bool
+	Label  float32   // of classification, 1 for a click, else 0
 	Keys   []uint64  // a feature's index is its row key
 	Values []float32 // one for each key
 }

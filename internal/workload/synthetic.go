@@ -44,6 +44,9 @@ type SyntheticConfig struct {
 	HotShare float64
 	// Seed selects the log.
 	Seed uint64
+	// Task decides about the labels: clicks drawn by the planted model's probabilities,
+	// or its scores with noise of the standard normal distribution.
+	Task Task
 	// Spread scatters the keys over the whole 64-bit space, as hashing does.
 	// Otherwise they are 0 .. Features-1, field after field, hot ones first.
 	Spread bool
@@ -144,7 +147,15 @@ func (s *Synthetic) Next(dst *Sample) error {
 		dst.Keys = append(dst.Keys, feature)
 		dst.Values = append(dst.Values, 1)
 	}
-	dst.Label = rng.Float64() < sigmoid(truth.score(s.cfg.Fields))
+	score := truth.score(s.cfg.Fields)
+	switch {
+	case s.cfg.Task == Regression:
+		dst.Label = float32(score + rng.NormFloat64())
+	case rng.Float64() < sigmoid(score):
+		dst.Label = 1
+	default:
+		dst.Label = 0
+	}
 	return nil
 }
 

@@ -77,10 +77,10 @@ type Config struct {
 
 // Progress is how far a training is.
 type Progress struct {
-	Epoch   int     `json:"epoch"`    // from 0
-	Steps   uint64  `json:"steps"`    // mini-batches that this run has trained
-	Samples uint64  `json:"samples"`  // samples that this run has trained
-	LogLoss float64 `json:"log_loss"` // mean over those of this epoch, each before its update
+	Epoch   int    `json:"epoch"`   // from 0
+	Steps   uint64 `json:"steps"`   // mini-batches that this run has trained
+	Samples uint64 `json:"samples"` // samples that this run has trained
+	Loss           // mean over those of this epoch, each before its update
 }
 
 // Reached is how far a worker is, over all its runs.
@@ -336,7 +336,7 @@ func (w *worker) run(ctx context.Context, c Client) error {
 	w.samples += w.batch.Len()
 	w.progress.Steps++
 	w.progress.Samples += uint64(w.batch.Len())
-	w.progress.LogLoss = w.loss / float64(w.samples)
+	w.progress.Loss = w.cfg.Model.Task().mean(w.loss, w.samples)
 	if w.cfg.Progress != nil {
 		w.cfg.Progress(w.progress)
 	}

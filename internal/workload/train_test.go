@@ -143,7 +143,7 @@ func TestBatchesCountsTheLoop(t *testing.T) {
 		n := rapid.IntRange(0, 200).Draw(t, "n")
 		window := rapid.OneOf(rapid.IntRange(1, 250), rapid.Just(math.MaxInt)).Draw(t, "window")
 		batch := rapid.OneOf(rapid.IntRange(1, 250), rapid.Just(math.MaxInt)).Draw(t, "batch")
-		cfg, err := Config{Model: Logistic{}, Window: window, Batch: batch}.normal()
+		cfg, err := Config{Model: Linear{}, Window: window, Batch: batch}.normal()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,14 +193,14 @@ func TestEpochsShuffleAllSamples(t *testing.T) {
 	log := &memory{shard: Shard{0, 1}}
 	var want []uint64
 	for i := range uint64(40) {
-		log.samples = append(log.samples, Sample{true, []uint64{i}, []float32{1}})
+		log.samples = append(log.samples, Sample{1, []uint64{i}, []float32{1}})
 		want = append(want, i)
 	}
 	train := func(seed uint64) *recorder {
 		log.next = 0
-		r := &recorder{Local: Local{newStore(t, Logistic{}, 0)}}
+		r := &recorder{Local: Local{newStore(t, Linear{}, 0)}}
 		epochs := 0
-		cfg := Config{Model: Logistic{}, Epochs: 2, Batch: 10, Seed: seed, EpochDone: func(epoch int) error {
+		cfg := Config{Model: Linear{}, Epochs: 2, Batch: 10, Seed: seed, EpochDone: func(epoch int) error {
 			if epoch != epochs || r.flushes != epoch+1 {
 				t.Errorf("epoch %d ends as number %d, after %d flushes", epoch, epochs, r.flushes)
 			}
@@ -262,7 +262,7 @@ func TestTrainingStopsAtErrors(t *testing.T) {
 	log := func() Source {
 		return synthetic(t, SyntheticConfig{Rows: 10, Fields: 2, Features: 100, Hot: 10}, Shard{})
 	}
-	cfg := Config{Model: Logistic{}, Epochs: 1, Batch: 5, Sync: true}
+	cfg := Config{Model: Linear{}, Epochs: 1, Batch: 5, Sync: true}
 	const calls = 2*4 + 1
 	for n := range calls {
 		if _, err := Train(t.Context(), &failing{calls: n}, log(), cfg); !errors.Is(err, errFailing) {
@@ -274,7 +274,7 @@ func TestTrainingStopsAtErrors(t *testing.T) {
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	local := Local{newStore(t, Logistic{}, 0)}
+	local := Local{newStore(t, Linear{}, 0)}
 	if _, err := Train(canceled, local, log(), cfg); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
@@ -283,12 +283,12 @@ func TestTrainingStopsAtErrors(t *testing.T) {
 		t.Errorf("end of the epoch: %v", err)
 	}
 	broken := open(t, write(t, "1 1:1\n1 x\n"), Shard{})
-	if _, err := Train(t.Context(), local, broken, Config{Model: Logistic{}}); err == nil {
+	if _, err := Train(t.Context(), local, broken, Config{Model: Linear{}}); err == nil {
 		t.Error("a malformed row is accepted")
 	}
 	for name, cfg := range map[string]Config{
-		"no model": {}, "epochs": {Model: Logistic{}, Epochs: -1},
-		"batch": {Model: Logistic{}, Batch: -1}, "window": {Model: Logistic{}, Window: -1},
+		"no model": {}, "epochs": {Model: Linear{}, Epochs: -1},
+		"batch": {Model: Linear{}, Batch: -1}, "window": {Model: Linear{}, Window: -1},
 	} {
 		if _, err := Train(t.Context(), local, log(), cfg); err == nil {
 			t.Errorf("%s: no error", name)
