@@ -112,7 +112,7 @@ cp "$checkout/go.sum" program
 
 if [ "$(id -u)" = 0 ]; then
 	step "packet rates"
-	"$libra" bench engine --tests echo --sizes 190 --peers libra,udp --rounds 1 --duration 100ms \
+	"$libra" bench engine --measure echo --sizes 190 --baseline udp --rounds 1 --duration 100ms \
 		--json --out plots >engine.json 2>engine.log || { cat engine.log; fail "the benchmark failed"; }
 	python3 -m json.tool engine.json >/dev/null
 	for plot in plots/*.svg; do

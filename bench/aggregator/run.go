@@ -184,7 +184,7 @@ const leastHot = wire.Lanes * wire.MaxStripes
 
 func (c *Config) check() error {
 	return harness.Check("aggregator benchmark",
-		harness.Known("tests", Tests(), c.Tests...),
+		harness.Known("measure", Tests(), c.Tests...),
 		harness.Known("backends", Backends(), c.Backends...),
 		harness.InRange("exponents", 0, 4, c.Exponents...),
 		harness.InRange("stripes", 1, wire.MaxStripes, c.Stripes...),

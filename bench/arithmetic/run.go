@@ -138,7 +138,7 @@ type Study struct {
 // is left out, with a note. When ctx is done, RunStudy returns what it has and the
 // cause.
 func RunStudy(ctx context.Context, c Config, parts []string, progress harness.Progress) (*Study, error) {
-	if err := harness.Known("tests", Parts(), parts...); err != nil {
+	if err := harness.Known("measure", Parts(), parts...); err != nil {
 		return nil, err
 	}
 	measured := aggregator.Defaults()

@@ -87,9 +87,9 @@ func Defaults() Config {
 
 func (c *Config) check() error {
 	return harness.Check("engine",
-		harness.Known("tests", Tests(), c.Tests...),
+		harness.Known("measure", Tests(), c.Tests...),
 		harness.InRange("sizes", minSize, jumboSize, c.Sizes...),
-		harness.Known("peers", Baselines(), c.Baselines...),
+		harness.Known("baseline", Baselines(), c.Baselines...),
 		harness.InRange("rounds", 1, 1000, c.Rounds),
 		harness.InRange("duration", 10*time.Millisecond, time.Minute, c.Duration),
 		harness.InRange("warm-up", 0, time.Minute, c.WarmUp),

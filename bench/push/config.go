@@ -74,7 +74,7 @@ func (c *Config) check() error {
 	return harness.Check("push",
 		harness.InRange("workers", 1, 64, c.Workers...),
 		harness.InRange("batches", 1, 16384, c.Batches...),
-		harness.Known("peers", Baselines(), c.Baselines...),
+		harness.Known("baseline", Baselines(), c.Baselines...),
 		harness.InRange("rounds", 1, 1000, c.Rounds),
 		harness.InRange("duration", 10*time.Millisecond, time.Minute, c.Duration),
 		harness.InRange("warm-up", 0, time.Minute, c.WarmUp),

@@ -27,8 +27,8 @@ an iteration takes with and without the negotiation of a scale, over UDP and ove
 AF_XDP (negotiation, Figure 17). It needs root, but for negotiations over UDP.
 Everything takes about two minutes.`,
 		Example: `  libra bench aggregator --out plots
-  libra bench aggregator --tests cost --arithmetics exact,fixed --modes combine --stripes 10 --rounds 15
-  libra bench aggregator --tests negotiation --backends udp --json`,
+  libra bench aggregator --measure cost --arithmetics exact,fixed --modes combine --stripes 10 --rounds 15
+  libra bench aggregator --measure negotiation --backends udp --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Tests = named[aggregator.Test](tests)
@@ -42,7 +42,7 @@ Everything takes about two minutes.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&tests, "tests", names(c.Tests), "what to measure")
+	f.StringSliceVar(&tests, "measure", names(c.Tests), "what to measure")
 	f.StringSliceVar(&arithmetics, "arithmetics", names(c.Arithmetics), "arithmetics of the jobs")
 	f.StringSliceVar(&modes, "modes", names(c.Modes), "modes whose cost is measured")
 	f.IntSliceVar(&c.Stripes, "stripes", c.Stripes, "stripes of the frames whose cost is measured")
@@ -54,7 +54,7 @@ Everything takes about two minutes.`,
 	f.IntVar(&c.Parameters, "parameters", c.Parameters, "length of the vector that is reduced after a negotiation")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.DurationVar(&c.Duration, "duration", 0, fmt.Sprintf("time of one measurement (default %v; of negotiations %v)", aggregator.RunTime, aggregator.IterationTime))
-	choices(cmd, "tests", names(aggregator.Tests())...)
+	choices(cmd, "measure", names(aggregator.Tests())...)
 	choices(cmd, "arithmetics", names(aggregator.Arithmetics())...)
 	choices(cmd, "modes", names(aggregator.Modes())...)
 	choices(cmd, "backends", names(aggregator.Backends())...)

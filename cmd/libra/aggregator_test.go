@@ -14,11 +14,11 @@ func TestBenchAggregatorUsage(t *testing.T) {
 		code int
 		want []string
 	}{
-		"test":       {[]string{"bench", "aggregator", "--tests", "speed"}, exitUsage, []string{`"speed"`, "cost"}},
+		"test":       {[]string{"bench", "aggregator", "--measure", "speed"}, exitUsage, []string{`"speed"`, "cost"}},
 		"arithmetic": {[]string{"bench", "aggregator", "--arithmetics", "float"}, exitUsage, []string{"--arithmetics", `"float"`, "lut"}},
 		"mode":       {[]string{"bench", "aggregator", "--modes", "async"}, exitUsage, []string{"--modes", `"async"`, "combine"}},
 		"backend":    {[]string{"bench", "aggregator", "--backends", "rdma"}, exitUsage, []string{"--backends", `"rdma"`, "udp"}},
-		"study":      {[]string{"lut", "study", "--tests", "cost"}, exitUsage, []string{`"cost"`, "numbers"}},
+		"study":      {[]string{"lut", "study", "--measure", "cost"}, exitUsage, []string{`"cost"`, "numbers"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, code := output(t, c.args...)
@@ -36,7 +36,7 @@ func TestBenchAggregatorUsage(t *testing.T) {
 
 func TestBenchAggregatorAsJSON(t *testing.T) {
 	plots := t.TempDir()
-	stdout, stderr, code := output(t, "bench", "aggregator", "--tests", "negotiation", "--backends", "udp", "--arithmetics", "fixed",
+	stdout, stderr, code := output(t, "bench", "aggregator", "--measure", "negotiation", "--backends", "udp", "--arithmetics", "fixed",
 		"--workers", "2", "--parameters", "500", "--rounds", "1", "--duration", "1ms", "--out", plots, "--json")
 	if code != 0 {
 		t.Fatal(stderr)
@@ -79,7 +79,7 @@ func TestBenchP4AsJSON(t *testing.T) {
 
 // TestLutStudyAsJSON has the fields of package arithmetic at the top.
 func TestLutStudyAsJSON(t *testing.T) {
-	stdout, stderr, code := output(t, "lut", "study", "--tests", "numbers", "--pairs", "2000", "--rounds", "1", "--json")
+	stdout, stderr, code := output(t, "lut", "study", "--measure", "numbers", "--pairs", "2000", "--rounds", "1", "--json")
 	if code != 0 {
 		t.Fatal(stderr)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -116,9 +117,10 @@ func measure[T any, R interface {
 
 func newBenchEngine() *cobra.Command {
 	var (
-		c     = engine.Defaults()
-		tests []string
-		out   results
+		c         = engine.Defaults()
+		tests     []string
+		baselines = engine.Baselines()[1:]
+		out       results
 	)
 	cmd := &cobra.Command{
 		Use:   "engine",
@@ -128,11 +130,12 @@ turns, pinned the same way: transmit, receive, echo and request-response. Frames
 count where they are delivered. The test push holds a worker, which pushes to the
 XDP aggregator, against the bare engine at the sizes 190 and 1414. Baselines that are
 not installed are named with what to install. Everything takes some ten minutes;
---tests, --sizes and --peers shorten it.`,
-		Example: "  libra bench engine --tests transmit,echo --sizes 190,1414 --peers libra,libxdp,udp",
+--measure, --sizes and --baseline shorten it.`,
+		Example: "  libra bench engine --measure transmit,echo --sizes 190,1414 --baseline libxdp,udp",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Tests = named[engine.Test](tests)
+			c.Baselines = besides(engine.Libra, baselines)
 			return measure(cmd, &out, "measurements", func(p harness.Progress) (*engine.Report, error) {
 				c.Progress = p
 				return engine.Run(cmd.Context(), c)
@@ -140,13 +143,12 @@ not installed are named with what to install. Everything takes some ten minutes;
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&tests, "tests", names(c.Tests), "what to measure")
+	f.StringSliceVar(&tests, "measure", names(c.Tests), "what to measure")
 	f.IntSliceVar(&c.Sizes, "sizes", c.Sizes, "frame sizes in bytes")
-	f.StringSliceVar(&c.Baselines, "peers", c.Baselines, "what to compare")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
-	choices(cmd, "tests", names(engine.Tests())...)
-	choices(cmd, "peers", engine.Baselines()...)
+	choices(cmd, "measure", names(engine.Tests())...)
+	baselineFlag(cmd, &baselines)
 	out.flags(cmd)
 	out.targetFlag(cmd)
 	cmd.AddCommand(newChild(engine.RunChild))
@@ -155,8 +157,9 @@ not installed are named with what to install. Everything takes some ten minutes;
 
 func newBenchPush() *cobra.Command {
 	var (
-		c   = push.Defaults()
-		out results
+		c         = push.Defaults()
+		baselines = push.Baselines()[1:]
+		out       results
 	)
 	cmd := &cobra.Command{
 		Use:   "push",
@@ -168,7 +171,7 @@ compiled when libzmq's headers are there (Debian: libzmq3-dev).`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return measure(cmd, &out, "measurements", func(p harness.Progress) (*push.Report, error) {
-				c.Progress = p
+				c.Progress, c.Baselines = p, besides(push.Libra, baselines)
 				return push.Run(cmd.Context(), c)
 			})
 		},
@@ -176,15 +179,32 @@ compiled when libzmq's headers are there (Debian: libzmq3-dev).`,
 	f := cmd.Flags()
 	f.IntSliceVar(&c.Workers, "workers", c.Workers, "numbers of workers")
 	f.IntSliceVar(&c.Batches, "batches", c.Batches, "pairs in a push")
-	f.StringSliceVar(&c.Baselines, "peers", c.Baselines, "what to compare")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
 	f.DurationVar(&c.Harvest, "harvest", c.Harvest, "time between two harvests")
-	choices(cmd, "peers", push.Baselines()...)
+	baselineFlag(cmd, &baselines)
 	out.flags(cmd)
 	out.targetFlag(cmd)
 	cmd.AddCommand(newChild(push.RunChild))
 	return cmd
+}
+
+// noBaseline is the word for no baselines at all.
+const noBaseline = "none"
+
+// baselineFlag adds the flag for what to compare with; all are the default.
+func baselineFlag(cmd *cobra.Command, baselines *[]string) {
+	all := append(slices.Clone(*baselines), noBaseline)
+	cmd.Flags().StringSliceVar(baselines, "baseline", *baselines, "what to compare with")
+	choices(cmd, "baseline", all...)
+}
+
+// besides returns what is measured: libra, and what it is compared with.
+func besides(libra string, baselines []string) []string {
+	if slices.Equal(baselines, []string{noBaseline}) {
+		return []string{libra}
+	}
+	return append([]string{libra}, baselines...)
 }
 
 // newChild returns the hidden command with which a benchmark starts its

@@ -49,20 +49,20 @@ func TestBadInput(t *testing.T) {
 		"a plane":               {[]string{"switch", "--plane", "rmt", "--config", good}, exitUsage, []string{"--plane rmt", "xdp, model, p4"}},
 		"frame sizes":           {[]string{"bench", "engine", "--sizes", "190,10"}, exitUsage, []string{"--sizes: 10 is not from 64 to 9014"}},
 		"batches":               {[]string{"bench", "push", "--batches", "0"}, exitUsage, []string{"--batches: 0"}},
-		"a peer":                {[]string{"bench", "push", "--peers", "nccl"}, exitUsage, []string{`--peers nccl: "nccl" is none of libra, zeromq-hash`}},
+		"a baseline of pushes":  {[]string{"bench", "push", "--baseline", "nccl"}, exitUsage, []string{`--baseline nccl: "nccl" is none of zeromq-hash`}},
 		"hot parameters":        {[]string{"bench", "aggregator", "--sweep", "7"}, exitUsage, []string{"--sweep: 7 is not from"}},
 		"a short soak":          {[]string{"bench", "soak", "--duration", "1ms"}, exitUsage, []string{"--duration: 1ms is not from 1s"}},
 		"harvests":              {[]string{"bench", "tenants", "--harvest", "1ns"}, exitUsage, []string{"--harvest: 1ns for 3s"}},
 		"sampling rates":        {[]string{"hotset", "study", "--rates", "2"}, exitUsage, []string{"--rates: 2 is not"}},
-		"a study of nothing":    {[]string{"lut", "study", "--tests", ""}, exitUsage, []string{"--tests", "numbers, throughput, negotiation"}},
+		"a study of nothing":    {[]string{"lut", "study", "--measure", ""}, exitUsage, []string{"--measure", "numbers, throughput, negotiation"}},
 		"no processes":          {[]string{"stats"}, exitUsage, []string{"--config or an ADDRESS is required"}},
 		"no epochs":             {[]string{"demo", "--epochs", "0"}, exitUsage, []string{"--epochs 0: it must be above zero"}},
 		"no harvests":           {[]string{"demo", "--harvest", "0s"}, exitUsage, []string{"--harvest 0s"}},
 		"no rounds":             {[]string{"bench", "push", "--rounds", "0"}, exitUsage, []string{"--rounds 0"}},
 		"negative duration":     {[]string{"bench", "engine", "--duration", "-1s"}, exitUsage, []string{"--duration -1s"}},
-		"unknown test":          {[]string{"bench", "engine", "--tests", "ping"}, exitUsage, []string{`"ping"`, "transmit"}},
+		"unknown test":          {[]string{"bench", "engine", "--measure", "ping"}, exitUsage, []string{`"ping"`, "transmit"}},
 		"no study":              {[]string{"hotset", "study", "--rounds", "0"}, exitUsage, []string{"--rounds 0"}},
-		"plots in a file":       {[]string{"lut", "study", "--tests", "numbers", "--out", good}, exitFailure, []string{"--out", "rows.libfm"}},
+		"plots in a file":       {[]string{"lut", "study", "--measure", "numbers", "--out", good}, exitFailure, []string{"--out", "rows.libfm"}},
 		"argument":              {[]string{"demo", "fast"}, exitUsage, []string{`unexpected argument "fast"`}},
 		"no workers":            {[]string{"demo", "--workers", "0"}, exitUsage, []string{"--workers 0"}},
 		"model":                 {[]string{"demo", "--backend", "udp", "--model", "mlp", "--data", good}, exitUsage, []string{"--model mlp", "fm, lr"}},
@@ -217,7 +217,7 @@ func TestCompletion(t *testing.T) {
 	}
 	// Words of flags are completed, after a comma too; folders and numbers are not words.
 	for _, c := range []struct{ typed, want string }{
-		{"demo --model ", "fm lr :4"}, {"switch --plane ", "xdp model p4 :4"}, {"bench engine --tests echo,t", "echo,transmit :4"},
+		{"demo --model ", "fm lr :4"}, {"switch --plane ", "xdp model p4 :4"}, {"bench engine --measure echo,t", "echo,transmit :4"},
 		{"demo --out ", ":16"}, {"demo --epochs ", ":4"}, {"demo --data ", ":0"}, {"hotset show ", ":0"}, {"demo ", ":4"}, {"completion z", "zsh :4"},
 	} {
 		stdout, _, code := inProcess(t, append([]string{"__complete"}, strings.Split(c.typed, " ")...)...)

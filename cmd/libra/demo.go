@@ -57,7 +57,7 @@ parameters take half of the updates.`,
   libra demo --backend udp      # needs no privileges`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Baselines = baselines; slices.Equal(baselines, []string{"none"}) {
+			if o.Baselines = baselines; slices.Equal(baselines, []string{noBaseline}) {
 				o.Baselines = nil
 			}
 			if err := o.Validate(); err != nil {
@@ -122,7 +122,7 @@ parameters take half of the updates.`,
 	choices(cmd, "backend", cluster.BackendAFXDP, cluster.BackendUDP)
 	choices(cmd, "plane", cluster.PlaneP4)
 	choices(cmd, "optimizer", "adagrad", "sgd")
-	choices(cmd, "baseline", append(demo.Baselines(), "none")...)
+	choices(cmd, "baseline", append(demo.Baselines(), noBaseline)...)
 	return cmd
 }
 

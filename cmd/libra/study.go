@@ -71,7 +71,7 @@ and the delay of a scale's negotiation (Figure 17): negotiation. These are parts
 of 'libra bench aggregator', which has more options for them. They take about two
 minutes; what needs root is left out, with a note, without root.`,
 		Example: `  libra lut study --data frappe.libfm.gz --out plots
-  libra lut study --tests numbers --json`,
+  libra lut study --measure numbers --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return measure(cmd, &out, "measurements", func(p harness.Progress) (*arithmetic.Study, error) {
@@ -80,8 +80,8 @@ minutes; what needs root is left out, with a note, without root.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&tests, "tests", arithmetic.Parts(), "what to study")
-	choices(cmd, "tests", arithmetic.Parts()...)
+	f.StringSliceVar(&tests, "measure", arithmetic.Parts(), "what to study")
+	choices(cmd, "measure", arithmetic.Parts()...)
 	f.StringVar(&c.Data, "data", "", "`file` in libfm format to train on for gradients (default: a synthetic log)")
 	f.IntVar(&c.Pairs, "pairs", c.Pairs, "pairs of each data set")
 	f.IntVar(&c.Trials, "rounds", c.Trials, "long sums that are made of each length")

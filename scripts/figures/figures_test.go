@@ -136,7 +136,7 @@ func TestFigures(t *testing.T) {
 		"engine": {"| request–response, p99: UDP socket | 0.50 | 0.50 | at most 0.7 |"},
 		"push":   {"| 8, 4,096, ZeroMQ, our table | 4096.0 | 1.0 | 2.0 | | 4.0 | 7 |"},
 		"measured": {
-			"transmit, receive, echo | 1.90 / 14.14, 1.90 / 14.14, 1.90 / 14.14 of its rate | `libra bench engine --tests",
+			"transmit, receive, echo | 1.90 / 14.14, 1.90 / 14.14, 1.90 / 14.14 of its rate | `libra bench engine --measure",
 			"32, against the same | 32.0 M pairs/s: 1.0, 2.0 times |", "| 3.0, 3.0, 3 ns a pair, one stripe of `exact` 99 ns |",
 			"| 4,000 frames, 5 senders and 10 jobs a second: two other jobs' sums exact, their mean harvest interval at most 20.00 ms of 20.00, p95 at most 22.00; undisturbed 20.00 and 22.00 |",
 			"| 5 restarts of queues, interfaces, links and processes: 7 M packets, 0 frames leaked in 1,234 accounts,",

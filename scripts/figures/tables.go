@@ -21,10 +21,10 @@ import (
 // commands measure what the tables show. The documents name them beside the
 // tables.
 var commands = map[string]string{
-	"engine": "libra bench engine --tests transmit,receive,echo,request-response,push --sizes 190,1414 " +
-		"--peers libra,libxdp,asavie,udp,dpdk-af_xdp,bare,echo --rounds 11 --duration 300ms",
+	"engine": "libra bench engine --measure transmit,receive,echo,request-response,push --sizes 190,1414 " +
+		"--baseline libxdp,asavie,udp,dpdk-af_xdp,bare,echo --rounds 11 --duration 300ms",
 	"push":       "libra bench push --workers 4,8 --batches 4096,32 --rounds 5 --duration 300ms",
-	"aggregator": "libra bench aggregator --tests cost --modes combine --hot 30000 --stripes 1,10 --rounds 9",
+	"aggregator": "libra bench aggregator --measure cost --modes combine --hot 30000 --stripes 1,10 --rounds 9",
 	"tenants":    "libra bench tenants --duration 8s --within 0.2",
 	"soak":       "libra bench soak --duration 10m",
 }
