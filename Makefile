@@ -15,10 +15,12 @@ SEED     ?= 1
 MIN      ?= 95
 JSON     ?=
 ONLY     ?=
+TRAIN    ?=
+TEST     ?=
 FIRST    ?= 1
 SEEDS    ?= 1000
 
-.PHONY: help build clients figures demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench man deb setup clean
+.PHONY: help build clients figures curves demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench man deb setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -95,6 +97,9 @@ bench: ## run the Go benchmarks
 
 figures: build ## measure again, half an hour or so, and write the tables of README.md and docs/performance.md (ONLY: engine, push, aggregator, tenants, soak)
 	$(GO) run ./scripts/figures -libra $(BIN)/libra -out out/figures -only '$(ONLY)'
+
+curves: build ## draw the curves of docs/tuning.md anew into out/curves, from the files TRAIN and TEST (ten minutes; root)
+	$(GO) run ./scripts/curves -libra $(BIN)/libra -data '$(TRAIN)' -test '$(TEST)' -out out/curves $(ARGS)
 
 man: build ## write a manual page for each command to out/man
 	$(BIN)/libra reference man --out out/man
