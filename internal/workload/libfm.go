@@ -172,7 +172,7 @@ func (f *File) parse(line []byte, s *Sample) error {
 		colons := bytes.Count(pair, []byte(":"))
 		switch {
 		case colons == 0:
-			return f.malformed(begin, fmt.Sprintf("%.40q is not an index:value pair: rows are in libfm, libsvm or libffm format, a label and the features that are not zero", pair))
+			return f.malformed(begin, fmt.Sprintf("%.40q is not an index:value pair; %s", pair, rowFormat))
 		case f.colons == 0:
 			f.colons = colons
 		}
@@ -205,6 +205,9 @@ func (f *File) parse(line []byte, s *Sample) error {
 	}
 }
 
+// rowFormat is the remedy for what is of another format.
+const rowFormat = "rows are in libfm, libsvm or libffm format, a label and the features that are not zero, as in 1 3:1 7:0.5"
+
 // label stores the label in s or returns what is wrong with it.
 func (f *File) label(text []byte, s *Sample) (problem string) {
 	v, err := strconv.ParseFloat(string(text), 32)
@@ -222,13 +225,13 @@ func (f *File) label(text []byte, s *Sample) (problem string) {
 		}
 		s.Label = 0
 	case bytes.ContainsAny(text, ",;"):
-		return fmt.Sprintf("label %.40q: this may be CSV; rows are in libfm, libsvm or libffm format, a label and the features that are not zero, as in 1 3:1 7:0.5", text)
+		return fmt.Sprintf("label %.40q: this may be CSV; %s", text, rowFormat)
 	case f.task == Regression:
-		return fmt.Sprintf("label %.40q is not a finite float32", text)
+		return fmt.Sprintf("label %.40q is not a finite float32; %s", text, rowFormat)
 	case err == nil:
 		return fmt.Sprintf("label %.40q is not 1, 0 or -1: to predict numbers and not clicks, choose task regression", text)
 	default:
-		return fmt.Sprintf("label %.40q is not 1, 0 or -1", text)
+		return fmt.Sprintf("label %.40q is not 1, 0 or -1; %s", text, rowFormat)
 	}
 	return ""
 }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Files that are no data, or too little of it, end each command that reads data with exit code
+// 1, before anything is trained or written, and with what to do.
+func TestBadDataFiles(t *testing.T) {
+	dir := t.TempDir()
+	const format, csv, pairs = "a label and the features that are not zero, as in 1 3:1 7:0.5", ":1:1: label \"click,age\": this may be CSV", "is not an index:value pair"
+	files := map[string]struct {
+		text string
+		want []string
+	}{
+		"empty.libfm":    {"", []string{"holds no rows", "as in 1 3:1 7:0.5"}},
+		"blank.libfm":    {"\n  \n\n", []string{"holds no rows"}},
+		"header.csv":     {"click,age\n1,0.5\n0,1\n", []string{csv, format}},
+		"rows.csv":       {"1,0.5,0\n0,0,2\n", []string{":1:1: label \"1,0.5,0\": this may be CSV", format}},
+		"header.tsv":     {"click\tage\n1\t0.5\n", []string{":1:1: label \"click\"", format}},
+		"dense.txt":      {"1 0.5 0 0 2\n0 1 0 3 0\n", []string{":1:3: \"0.5\" " + pairs, format}},
+		"rows.json":      {"{\"click\": 1}\n", []string{":1:1: label \"{\\\"click\\\":\"", format}},
+		"table.parquet":  {"PAR1\x15\x04\x15\x20", []string{":1:1: label \"PAR1", format}},
+		"mixed.libffm":   {"1 0:3:1 1:4:1\n0 3:1\n", []string{":2:3: \"3:1\" has 1 colons", "all pairs of a file are index:value, or all are field:index:value"}},
+		"unlabelled.txt": {"3:1 4:1\n", []string{":1:1: label \"3:1\"", format}},
+		"cut.libfm.gz":   {"\x1f\x8b\x08\x00\x00\x00\x00\x00", []string{"cut.libfm.gz", "unexpected EOF"}},
+	}
+	good := writeFile(t, "good.libfm", clicks(200, 1))
+	checkpoint := filepath.Join(trained(t, "lr"), "weights.libra")
+	out := filepath.Join(dir, "out")
+	for name, file := range files {
+		path := writeFile(t, name, file.text)
+		for _, args := range [][]string{
+			{"demo", "--backend", "udp", "--data", path, "--workers", "1"},
+			{"demo", "--backend", "udp", "--data", good, "--test", path, "--workers", "1"},
+			{"hotset", "build", "--data", path, "--out", out},
+			{"evaluate", "--weights", checkpoint, "--data", path},
+			{"predict", "--weights", checkpoint, "--data", path, "--out", out},
+		} {
+			t.Run(name+" "+strings.Join(args[:2], " ")+fmt.Sprint(len(args)), func(t *testing.T) {
+				stdout, stderr, code := output(t, args...)
+				if code != exitFailure || stdout != "" {
+					t.Errorf("exit code %d, %q", code, stdout)
+				}
+				for _, want := range append([]string{name}, file.want...) {
+					if !strings.Contains(stderr, want) {
+						t.Errorf("no %q in: %s", want, stderr)
+					}
+				}
+				if _, err := os.Stat(out); err == nil {
+					t.Error("something was written")
+				}
+			})
+		}
+	}
+}
+
+// Weights of another model, of another dimension or of other features are refused where they
+// cannot be right.
+func TestWeightsOfAnotherModel(t *testing.T) {
+	dir := trained(t, "fm")
+	test, checkpoint := filepath.Join(dir, "test.libfm"), filepath.Join(dir, "weights.libra")
+	text, err := os.ReadFile(checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := writeFile(t, "cut.libra", string(text[:len(text)/2]))
+	for name, c := range map[string]struct{ weights, want string }{
+		"other features":    {writeFile(t, "other.csv", "feature,weight\nbias,0\n99999999,1\n"), "none of its features has weights in"},
+		"half a checkpoint": {cut, "cut.libra"},
+		"rows of two sizes": {writeFile(t, "sizes.csv", "feature,weight,factor_1\nbias,0,0\n3,1\n"), "wrong number of fields"},
+		"a hot set":         {writeFile(t, "hot.libra", "LIBRAHOT...."), "it is a hot set, which has no weights"},
+		"data":              {test, "it may be data, which --data takes"},
+		"a folder":          {dir, "not a regular file"},
+	} {
+		for _, command := range []string{"predict", "evaluate"} {
+			stdout, stderr, code := output(t, command, "--weights", c.weights, "--data", test)
+			if code != exitFailure || stdout != "" || !strings.Contains(stderr, c.want) {
+				t.Errorf("%s, %s: exit code %d, no %q in: %s%s", name, command, code, c.want, stdout, stderr)
+			}
+		}
+	}
+}
