@@ -248,13 +248,13 @@ func TestStudyConforms(t *testing.T) {
 
 // TestConformsNoticesMistakes breaks an output in each way.
 func TestConformsNoticesMistakes(t *testing.T) {
-	good := `{"schema_version":1,"rows":1,"auc":0.5,"log_loss":1}`
+	good := `{"schema_version":1,"rows":1,"task":"classification","auc":0.5,"log_loss":1}`
 	conforms(t, "libra evaluate", good)
 	conforms(t, "libra evaluate", good+"\n"+good+"\n")
 	for _, bad := range []string{
-		`{"rows":1,"auc":0.5,"log_loss":1}`, `{"schema_version":2,"rows":1,"auc":0.5,"log_loss":1}`,
-		`{"schema_version":1,"rows":"1","auc":0.5,"log_loss":1}`, `{"schema_version":1,"rows":1,"auc":0.5}`,
-		`{"schema_version":1,"rows":1,"auc":0.5,"log_loss":1,"new":1}`, `[]`, good + "}", "", good + "\n{}",
+		`{"rows":1,"task":"classification","auc":0.5,"log_loss":1}`, `{"schema_version":2,"rows":1,"task":"classification","auc":0.5,"log_loss":1}`,
+		`{"schema_version":1,"rows":"1","task":"classification","auc":0.5,"log_loss":1}`, `{"schema_version":1,"rows":1,"auc":0.5,"log_loss":1}`,
+		`{"schema_version":1,"rows":1,"task":"classification","auc":0.5,"log_loss":1,"new":1}`, `[]`, good + "}", "", good + "\n{}",
 	} {
 		if conformity(readSchema(t, "libra evaluate"), bad) == nil {
 			t.Errorf("%s passes", bad)
