@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/libra-ina/libra/internal/testdata"
 )
@@ -60,6 +61,74 @@ func TestTrainingOnBmv2WithLUT(t *testing.T) {
 	if r.OneProcess == nil || math.Abs(*r.AUC-*r.OneProcess.AUC) > 0.01 {
 		t.Errorf("AUC %v, of one process %+v", *r.AUC, r.OneProcess)
 	}
+}
+
+// A demo that was killed leaves no switch behind, and the next run removes its directory.
+func TestKilledDemoLeavesNoP4Switch(t *testing.T) {
+	if _, err := exec.LookPath("simple_switch_grpc"); err != nil {
+		t.Skip("simple_switch_grpc is not on the PATH: no training on bmv2 in this test (docs/p4.md says how to get it)")
+	}
+	needRoot(t)
+	t.Setenv("TMPDIR", t.TempDir()) // other runs on this machine have other directories
+	data := frappeRows(t, 1000)
+	cmd := libra(t.Context(), "demo", "-v", "--plane", "p4", "--data", data, "--epochs", "1000")
+	stderr := &waitBuffer{want: "worker trains", found: make(chan struct{})}
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-stderr.found:
+	case <-time.After(3 * time.Minute):
+		t.Errorf("training does not begin:\n%s", stderr.text.String())
+	}
+	left := func() (directories []string) {
+		directories, err := filepath.Glob(filepath.Join(os.TempDir(), "libra-demo-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return directories
+	}
+	killed := left()
+	if len(killed) != 1 || !strings.Contains(strings.Join(commandsWith(t, killed[0]), "\n"), "simple_switch_grpc") {
+		_ = cmd.Process.Kill()
+		t.Fatalf("the run has the directories %v, and no switch in them", killed)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		running := commandsWith(t, killed[0])
+		if len(running) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the killed run goes on: %q", running)
+		}
+	}
+	if r := runDemo(t, "--rows", "1000", "--epochs", "1"); r.HotPairs == 0 {
+		t.Errorf("a run after a killed one: %+v", r)
+	}
+	if rest := left(); len(rest) != 0 {
+		t.Errorf("left are %v", rest)
+	}
+}
+
+// commandsWith returns the processes that have a text in their command lines.
+func commandsWith(t *testing.T, text string) (found []string) {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		// A process may end while we look.
+		if line, err := os.ReadFile(path); err == nil && strings.Contains(string(line), text) {
+			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return found
 }
 
 // Without bmv2 the demo names what it lacks.
