@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,13 +80,75 @@ func TestUDPReceiveErrors(t *testing.T) {
 	}
 }
 
-// The kernel refuses to set the buffers' size: there is no link.
+// The kernel refuses what a link needs at its opening: there is none, the error names the call, and
+// no descriptor stays.
 func TestUDPOpenRefused(t *testing.T) {
+	local := netip.MustParseAddrPort("127.0.0.1:0")
+	for name, call := range map[string]refuse.Call{
+		"socket": {Number: unix.SYS_SOCKET}, "bind": {Number: unix.SYS_BIND}, "getsockname": {Number: unix.SYS_GETSOCKNAME},
+		"setsockopt": {Number: unix.SYS_SETSOCKOPT}, "getsockopt SO_RCVBUF": {Number: unix.SYS_GETSOCKOPT, Args: map[int]uint32{2: unix.SO_RCVBUF}},
+		"eventfd": {Number: unix.SYS_EVENTFD2},
+	} {
+		call.Err = unix.ENOMEM
+		var before, after []string
+		err := refuse.Run(func() error {
+			before = sockets(t)
+			s, _, err := openUDPSocket(local, 0, udpBuffer)
+			if err == nil {
+				err = errors.Join(errors.New("it is opened"), s.close())
+			}
+			after = sockets(t)
+			return err
+		}, call)
+		if !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), name+": ") {
+			t.Errorf("error %v, want that of %s", err, name)
+		}
+		if !slices.Equal(before, after) {
+			t.Errorf("%s: the sockets were %v, and are %v", name, before, after)
+		}
+	}
 	err := refuse.Run(func() error {
-		_, err := OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+		_, err := OpenUDP(local)
 		return err
 	}, refuse.Call{Number: unix.SYS_SETSOCKOPT, Err: unix.ENOMEM})
-	if !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "setsockopt: ") {
+	if !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "link: udp: setsockopt: ") {
 		t.Errorf("error %v, want that of setsockopt", err)
+	}
+}
+
+// sockets are those that this process has open.
+func sockets(t *testing.T) (all []string) {
+	t.Helper()
+	names, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, name := range names {
+		if to, err := os.Readlink(name); err == nil && strings.HasPrefix(to, "socket:") {
+			all = append(all, to)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// A sleep that a wake-up has ended leaves nothing that would end the next one.
+func TestUDPWakeUpEndsOneSleep(t *testing.T) {
+	l := openTestUDP(t, "127.0.0.1:0").(*udpLink)
+	s := l.sock.(*mmsgSocket)
+	pending := func() int {
+		t.Helper()
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(s.wake.FD()), Events: unix.POLLIN}}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	s.wake.Interrupt()
+	if pending() != 1 {
+		t.Fatal("an interruption cannot be seen: this test sees nothing")
+	}
+	if err := l.Wait(time.Minute); err != nil || pending() != 0 {
+		t.Errorf("%v; afterwards, %d wake-ups are pending", err, pending())
 	}
 }

@@ -1,8 +1,10 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/libra-ina/libra/link"
@@ -59,5 +61,57 @@ func TestCloseIsTheReason(t *testing.T) {
 	}
 	if err := l.Err(); err != ErrClosed { //nolint:errorlint // nothing is wrapped
 		t.Errorf("the endpoint ended with %v", err)
+	}
+}
+
+// gated is a link of a simulation: it notes how often its gate is passed, and what has been
+// handed in until then.
+type gated struct {
+	link.Link
+	loop   *loop
+	passed int
+	before []int
+	enter  func()
+}
+
+func (g *gated) Wake() {}
+func (g *gated) Enter() {
+	g.passed++
+	g.before = append(g.before, len(g.loop.calls))
+	if g.enter != nil {
+		g.enter()
+	}
+}
+
+// A link's gate is passed before something is handed in and before the end is asked for. Whose
+// context ends in front of it hands in nothing, though there is room.
+func TestGateIsPassedFirst(t *testing.T) {
+	var l loop
+	g := &gated{loop: &l}
+	l.init(g)
+	for range 2 {
+		if err := l.post(t.Context(), func() {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(g.before, []int{0, 1}) || len(l.calls) != 2 {
+		t.Errorf("%d calls are handed in; when the gate was passed there were %v", len(l.calls), g.before)
+	}
+	why := errors.New("given up")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	g.enter = func() { cancel(why) }
+	for range 20 { // a choice between two ways that are open is a matter of chance
+		if err := l.post(ctx, func() {}); err != why || len(l.calls) != 2 { //nolint:errorlint // nothing is wrapped
+			t.Fatalf("error %v, want %v; %d calls are handed in", err, why, len(l.calls))
+		}
+	}
+	g.enter = func() {
+		if l.closing.Load() {
+			t.Error("the end is asked for before the gate is passed")
+		}
+		close(l.dead)
+	}
+	if err := l.Close(); err != nil || !l.closing.Load() {
+		t.Errorf("%v, closing %v", err, l.closing.Load())
 	}
 }

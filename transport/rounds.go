@@ -199,8 +199,6 @@ func (r *rounds) cancel(id uint64, cause error) {
 func (r *rounds) end(err error) {
 	if r.active {
 		r.active = false
-		r.call = roundCall{}
-		r.next = 0
 		r.w.settled = true
 		r.done <- err
 	}

@@ -89,6 +89,47 @@ func TestRoundsKeepRoomForWhatWaits(t *testing.T) {
 	}
 }
 
+// TestGroupsCoverTheVector has vectors that fill their last group, and those that are a slot
+// shorter and longer: each slot is in one group, and none is empty.
+func TestGroupsCoverTheVector(t *testing.T) {
+	const group = 2 * wire.Lanes
+	for _, slots := range []int{1, group - 1, group, group + 1, 2*group - 1, 2 * group, 2*group + 1} {
+		w, err := makeWorker(t.Context(), withSlots(t, roundsConfig(t, newMemNet(), retransmit.Config{}), slots))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, vector, covered := w.rounds, make([]float32, slots), 0
+		if len(r.contributions) != r.groups+1 {
+			t.Errorf("%d slots: %d contributions of %d groups and the scale", slots, len(r.contributions), r.groups)
+		}
+		for i := range r.groups {
+			part := r.part(vector, i)
+			if len(part) == 0 || r.firstSlot(i)*wire.Lanes != covered {
+				t.Errorf("%d slots: group %d has %d from %d on, after %d", slots, i, len(part), r.firstSlot(i)*wire.Lanes, covered)
+			}
+			covered += len(part)
+		}
+		if covered != slots {
+			t.Errorf("%d slots: %d of them are in groups", slots, covered)
+		}
+	}
+}
+
+// withSlots gives a worker a hot set of rows of one gradient, and two stripes a group.
+func withSlots(t *testing.T, cfg WorkerConfig, slots int) WorkerConfig {
+	t.Helper()
+	keys := make([]uint64, slots)
+	for i := range keys {
+		keys[i] = uint64(i)
+	}
+	var err error
+	if cfg.HotSet, err = packer.NewHotSet(1, keys, nil, packer.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Stripes = 2
+	return cfg
+}
+
 // TestRepeatedAcknowledgementIsASignOfLife has the aggregator acknowledge a contribution
 // again that was repeated to ask for its result: it is not silent, so that the error
 // that names the time of its silence counts from there. An acknowledgement of nothing

@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -221,6 +225,56 @@ func TestEquivalentsAreOfTargets(t *testing.T) {
 			t.Errorf("%s is of no package that is mutated", e.File)
 		}
 	}
+}
+
+// Each entry's function and line are still there. Only a run over the package finds its
+// mutants, but it is the code that changes.
+func TestEquivalentsAreCurrent(t *testing.T) {
+	list, err := loadEquivalents("equivalents.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]map[string]string{} // by name: the text of each function
+	for _, e := range list {
+		functions := files[e.File]
+		if functions == nil {
+			functions = functionsOf(t, filepath.Join("../..", filepath.FromSlash(e.File)))
+			files[e.File] = functions
+		}
+		text, ok := functions[e.Func]
+		if e.Func != "" && !ok {
+			t.Errorf("%s has no function %s", e.File, e.Func)
+		}
+		for _, part := range strings.Split(e.Old, " ... ") {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s, %s: there is no %q", e.File, e.Func, part)
+			}
+		}
+	}
+}
+
+// functionsOf returns the text of each function of a file on one line, and of the whole file as "".
+func functionsOf(t *testing.T, name string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := func(from, to token.Pos) string {
+		return strings.Join(strings.Fields(string(text[fset.Position(from).Offset:fset.Position(to).Offset])), " ")
+	}
+	functions := map[string]string{"": line(file.FileStart, file.FileEnd)}
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok {
+			functions[funcName(f)] = line(f.Pos(), f.End())
+		}
+	}
+	return functions
 }
 
 func TestSampleIsDeterministic(t *testing.T) {

@@ -45,7 +45,7 @@ var targets = []target{
 	{"internal/node", []stage{
 		{dir: "internal/node", skip: longNode},
 		{dir: "internal/node", run: longNode},
-		{dir: "cmd/libra", run: "^(TestCluster|TestSynthetic)"},
+		{dir: "cmd/libra", run: "^(TestCluster|TestSynthetic|TestAgent)"},
 		{dir: "p4", run: "^TestDaemon"},
 	}},
 	own("internal/fault"),
@@ -62,6 +62,10 @@ var targets = []target{
 		{dir: "bpf", run: longBPF},
 	}},
 	own("afxdp"),
+	{"internal/agentproto", []stage{{dir: "internal/agentproto"}, {dir: "agent"}}},
+	{"internal/agentclient", []stage{{dir: "agent"}}},
+	own("agent"),
+	own("local"),
 	{xdp, []stage{
 		{dir: "bpf", run: comparisons, flags: []string{"-frames=50000"}},
 		{dir: "bpf", skip: longBPF},
