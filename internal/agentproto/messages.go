@@ -33,18 +33,21 @@ func (h *Hello) Marshal() ([]byte, error) {
 	order.PutUint32(b[20:], h.Dim)
 	order.PutUint64(b[24:], h.BufferBytes)
 	order.PutUint32(b[32:], h.Parties)
-	for text, field := range map[string][]byte{h.Job: b[64:128], h.Client: b[128:160]} {
-		if len(text) >= len(field) {
-			return nil, fmt.Errorf("agent: the name %q has more than %d bytes", text, len(field)-1)
+	for _, name := range []struct {
+		text  string
+		field []byte
+	}{{h.Job, b[64:128]}, {h.Client, b[128:160]}} {
+		if len(name.text) >= len(name.field) {
+			return nil, fmt.Errorf("agent: the name %q has more than %d bytes", name.text, len(name.field)-1)
 		}
-		copy(field, text)
+		copy(name.field, name.text)
 	}
 	copy(b[160:], h.HotSet[:])
 	return b, nil
 }
 
-// ParseHello reads a message. The error is [BadHello] if it is none at all; other
-// contents than version 1 allows are checked by [Hello.Check].
+// ParseHello reads a message, and puts in what it leaves to the agent. The error wraps the
+// code with which it is refused.
 func ParseHello(b []byte) (h Hello, err error) {
 	if len(b) != HelloLen || order.Uint32(b) != messageMagic {
 		return h, BadHello

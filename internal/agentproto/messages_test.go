@@ -17,6 +17,13 @@ func TestMessagesRoundTrip(t *testing.T) {
 	if got, err := ParseHello(b); err != nil || got != hello {
 		t.Errorf("%+v, %v", got, err)
 	}
+	same := Hello{Oldest: 1, Newest: 1, Entries: 8, BufferBytes: 1, Job: "clicks", Client: "clicks"}
+	if b, err = same.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ParseHello(b); err != nil || got != same {
+		t.Errorf("job and client of one name: %+v, %v", got, err)
+	}
 	for _, long := range []Hello{{Job: strings.Repeat("j", 64)}, {Client: strings.Repeat("c", 32)}} {
 		if _, err := long.Marshal(); err == nil || !strings.Contains(err.Error(), "bytes") {
 			t.Errorf("a name that is too long: %v", err)
@@ -37,6 +44,104 @@ func TestMessagesRoundTrip(t *testing.T) {
 	for _, answer := range [][]byte{nil, make([]byte, WelcomeLen), welcome.Marshal()[:200], refused.Marshal()[:256], next.Marshal()} {
 		if w, err := ParseAnswer(answer); err == nil {
 			t.Errorf("%d bytes are read as %+v", len(answer), w)
+		}
+	}
+}
+
+// A HELLO that breaks a rule is refused with its code, and one at the limits is not.
+func TestHelloIsChecked(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(b []byte)
+		want   Code
+		text   string
+	}{
+		"older versions too":         {change: func(b []byte) { b[4] = 0 }},
+		"newer versions too":         {change: func(b []byte) { b[6] = 9 }},
+		"newer versions only":        {func(b []byte) { b[4], b[6] = 2, 2 }, BadVersion, "versions 2 to 2, the agent version 1"},
+		"older versions only":        {func(b []byte) { b[4], b[6] = 0, 0 }, BadVersion, "versions 0 to 0"},
+		"a feature":                  {func(b []byte) { b[15] = 0x80 }, Features, "bits 0x8000000000000000"},
+		"the first reserved byte":    {func(b []byte) { b[36] = 1 }, BadHello, "bytes 36 to 63"},
+		"the last reserved byte":     {func(b []byte) { b[63] = 1 }, BadHello, "bytes 36 to 63"},
+		"another magic number":       {func(b []byte) { b[0]++ }, BadHello, ""},
+		"a job without an end":       {func(b []byte) { fill(b[64:128]) }, BadHello, "a name is no text"},
+		"a client without an end":    {func(b []byte) { fill(b[128:160]) }, BadHello, "a name is no text"},
+		"bytes after the job":        {func(b []byte) { b[127] = 'x' }, BadHello, "a name is no text"},
+		"a client that is no text":   {func(b []byte) { b[128] = 0xff }, BadHello, "a name is no text"},
+		"the fewest entries":         {change: func(b []byte) { order.PutUint32(b[16:], 8) }},
+		"the most entries":           {change: func(b []byte) { order.PutUint32(b[16:], 65536) }},
+		"too few entries":            {func(b []byte) { order.PutUint32(b[16:], 4) }, BadHello, "4 entries: a power of two from 8 to 65536"},
+		"too many entries":           {func(b []byte) { order.PutUint32(b[16:], 131072) }, BadHello, "131072 entries"},
+		"entries of no power of two": {func(b []byte) { order.PutUint32(b[16:], 24) }, BadHello, "24 entries"},
+	} {
+		b, err := (&Hello{Oldest: 1, Newest: 1, Job: "clicks"}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.change(b)
+		h, err := ParseHello(b)
+		if c.want == OK {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		} else if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %+v, %v, want %v with %q", name, h, err, c.want, c.text)
+		}
+	}
+	b, err := (&Hello{Oldest: 1, Newest: 1}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err := ParseHello(b); err != nil || h.Entries != DefaultEntries || h.BufferBytes != DefaultBufferBytes {
+		t.Errorf("what is left to the agent: %+v, %v", h, err)
+	}
+	for _, message := range [][]byte{nil, b[:3], b[:HelloLen-1], append(b, 0)} {
+		if _, err := ParseHello(message); !errors.Is(err, BadHello) {
+			t.Errorf("%d bytes: %v", len(message), err)
+		}
+	}
+}
+
+func fill(b []byte) {
+	for i := range b {
+		b[i] = 'x'
+	}
+}
+
+// Answers that are none are told apart: of another program, and of another version.
+func TestAnswerIsChecked(t *testing.T) {
+	good := (&Welcome{Version: Version}).Marshal()
+	with := func(b []byte, change func(b []byte)) []byte {
+		b = append([]byte(nil), b...)
+		change(b)
+		return b
+	}
+	refused := (&RefusedError{Code: NoJob, Text: "no"}).Marshal()
+	for name, c := range map[string]struct {
+		answer []byte
+		want   string
+	}{
+		"shorter than a code":       {good[:7], "an answer of 7 bytes is no answer of an agent"},
+		"another magic number":      {with(good, func(b []byte) { b[0]++ }), "is another program listening there?"},
+		"a short welcome":           {good[:WelcomeLen-1], "code 0 and 255 bytes fits no version"},
+		"a long welcome":            {append(good, 0), "code 0 and 257 bytes fits no version"},
+		"a short refusal":           {refused[:RefusedLen-1], "code 4 and 511 bytes fits no version"},
+		"a refusal for no reason":   {with(refused, func(b []byte) { b[4] = 0 }), "code 0 and 512 bytes fits no version"},
+		"a refusal like a welcome":  {with(good, func(b []byte) { b[4] = 5 }), "code 5 and 256 bytes fits no version"},
+		"a version that is not 1":   {with(good, func(b []byte) { b[8] = 2 }), "it chose version 2, this program speaks 1"},
+		"nothing more than a magic": {good[:8], "code 0 and 8 bytes fits no version"},
+	} {
+		if w, err := ParseAnswer(c.answer); w != nil || err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %+v, %v, want %q", name, w, err, c.want)
+		}
+	}
+}
+
+// Texts fill their field but for the zero at their end, and are cut between characters.
+func TestTextsAreCut(t *testing.T) {
+	for s, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc", "abä": "ab", "aäb": "aä", "日本": "日", "日x": "日"} {
+		b := []byte("....")
+		if putText(b, s); string(b) != want+strings.Repeat("\x00", 4-len(want)) {
+			t.Errorf("%q is written as %q, want %q", s, b, want)
 		}
 	}
 }

@@ -1,0 +1,120 @@
+package agentproto
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// fieldsOf sets one field of an entry.
+var fieldsOf = map[string]func(e *Entry, to uint64){
+	"batch":  func(e *Entry, to uint64) { e.Batch = to },
+	"keys":   func(e *Entry, to uint64) { e.Keys = to },
+	"values": func(e *Entry, to uint64) { e.Values = to },
+	"sums":   func(e *Entry, to uint64) { e.Sums = to },
+	"n":      func(e *Entry, to uint64) { e.N = uint32(to) },
+	"dim":    func(e *Entry, to uint64) { e.Dim = uint32(to) },
+	"step":   func(e *Entry, to uint64) { e.Step = to },
+}
+
+// parse reads an entry as the agent does, and compares it with what was written.
+func parse(t *testing.T, e Entry, area uint64) error {
+	t.Helper()
+	var b [EntryLen]byte
+	e.Put(&b)
+	got, err := ParseEntry(&b, area)
+	if got != e {
+		t.Errorf("%+v is read as %+v", e, got)
+	}
+	if err != nil && !errors.Is(err, BadEntry) {
+		t.Errorf("%+v: %v has no code", e, err)
+	}
+	return err
+}
+
+// Each operation has its fields; the others, and the reserved bytes, are zero.
+func TestEntriesHaveTheirFields(t *testing.T) {
+	for op, has := range map[Op]string{
+		Push: "dim batch keys values n", Pull: "dim batch keys values n", PushSums: "dim batch keys values sums n",
+		Flush: "", Barrier: "step", Prepare: "keys n", Release: "batch", Stats: "values",
+	} {
+		for field, set := range fieldsOf {
+			e := Entry{Op: op, Tag: 1 << 63}
+			set(&e, 8)
+			err := parse(t, e, 4096)
+			if strings.Contains(" "+has+" ", " "+field+" ") {
+				if err != nil {
+					t.Errorf("operation %d with %s: %v", op, field, err)
+				}
+			} else if want := fmt.Sprintf("operation %d, %s 8", op, field); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("operation %d with %s: %v, want %q", op, field, err, want)
+			}
+		}
+		if err := parse(t, Entry{Op: op, Batch: 7, Keys: 8}, 4096); err == nil {
+			t.Errorf("operation %d with keys and a batch is accepted", op)
+		}
+		for at := range EntryLen {
+			if at == 1 || at == 2 || at == 3 || at >= 52 && at < 56 {
+				var b [EntryLen]byte
+				(&Entry{Op: op}).Put(&b)
+				b[at] = 1
+				if _, err := ParseEntry(&b, 4096); err == nil || !strings.Contains(err.Error(), "reserved bytes are not zero") {
+					t.Errorf("operation %d with byte %d: %v", op, at, err)
+				}
+			}
+		}
+		if rows := strings.Contains(has, "dim"); op.HasRows() != rows {
+			t.Errorf("operation %d has rows: %v", op, op.HasRows())
+		}
+	}
+	for _, op := range []Op{0, 9, 255} {
+		if err := parse(t, Entry{Op: op}, 4096); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("there is no operation %d", op)) {
+			t.Errorf("operation %d: %v", op, err)
+		}
+	}
+}
+
+// What an entry names lies in the buffer area, to the last byte, and at a multiple of 8.
+func TestEntriesStayInTheirArea(t *testing.T) {
+	const area = 4096
+	for _, c := range []struct {
+		e    Entry
+		want string // the field that is refused
+	}{
+		{Entry{Op: Push, N: 64, Keys: area - 512}, ""},
+		{Entry{Op: Push, N: 64, Keys: area - 504}, "keys 3592"},
+		{Entry{Op: Push, N: 64, Keys: 4}, "keys 4"},
+		{Entry{Op: Push, Keys: area}, ""},
+		{Entry{Op: Push, Keys: area + 8}, "keys 4104"},
+		{Entry{Op: Push, N: 513}, "keys 0"},
+		{Entry{Op: Push, N: 1 << 31, Batch: 1}, ""}, // the keys are elsewhere
+		{Entry{Op: Push, N: 16, Dim: 4, Values: area - 256}, ""},
+		{Entry{Op: Push, N: 16, Dim: 4, Values: area - 248}, "values 3848"},
+		{Entry{Op: Push, N: 16, Dim: 4, Values: 12}, "values 12"},
+		{Entry{Op: Push, N: 64, Dim: 16, Batch: 1}, ""},
+		{Entry{Op: Push, N: 64, Dim: 17, Batch: 1}, "n 64"},
+		{Entry{Op: Push, N: 1<<32 - 1, Dim: 1<<32 - 1, Batch: 1}, "n 4294967295"},
+		{Entry{Op: Pull, N: 16, Dim: 4, Values: area - 256}, ""},
+		{Entry{Op: Pull, N: 16, Dim: 4, Values: area - 248}, "values 3848"},
+		{Entry{Op: PushSums, N: 16, Dim: 4, Sums: area - 256}, ""},
+		{Entry{Op: PushSums, N: 16, Dim: 4, Sums: area - 248}, "sums 3848"},
+		{Entry{Op: PushSums, N: 16, Dim: 4, Sums: 4}, "sums 4"},
+		{Entry{Op: Prepare, N: 512}, ""},
+		{Entry{Op: Prepare, N: 513}, "keys 0"},
+		{Entry{Op: Stats, Values: area - StatsLen}, ""},
+		{Entry{Op: Stats, Values: area - StatsLen + 8}, "values 3976"},
+	} {
+		err := parse(t, c.e, area)
+		if (err == nil) != (c.want == "") || err != nil && !strings.HasSuffix(err.Error(), fmt.Sprintf("operation %d, %s", c.e.Op, c.want)) {
+			t.Errorf("%+v: %v, want %q", c.e, err, c.want)
+		}
+	}
+}
+
+// Each code has a text, and a number that is none says so.
+func TestCodesHaveTexts(t *testing.T) {
+	if got := Code(1000).Error(); got != "code 1000" {
+		t.Errorf("an unknown code is %q", got)
+	}
+}
