@@ -50,6 +50,7 @@ func TestAgents(t *testing.T) {
 
 	var group errgroup.Group
 	var agents []*exec.Cmd
+	var privileges []string
 	rows, sums := make([][]float32, 2), make([][]float32, 2)
 	for i, worker := range []int{1, 4} {
 		socket := filepath.Join(dir, fmt.Sprint(worker))
@@ -63,6 +64,7 @@ func TestAgents(t *testing.T) {
 			t.Fatalf("agent %d is not ready\n%s", worker, log)
 		}
 		conforms(t, "libra agent", stdout.text.String())
+		privileges = append(privileges, capabilities(t, agent.Process.Pid))
 		group.Go(func() (err error) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
@@ -122,12 +124,19 @@ func TestAgents(t *testing.T) {
 	if !slices.Equal(sums[0], sums[1]) {
 		t.Errorf("the hosts reduce to %v and %v", sums[0], sums[1])
 	}
-	for _, cmd := range agents {
+	for i, cmd := range agents {
 		if err := cmd.Cancel(); err != nil {
 			t.Error(err)
 		}
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("an interrupted agent: %v\n%s", err, cmd.Stderr)
+		}
+		log := fmt.Sprint(cmd.Stderr)
+		if kept := strings.Contains(log, "the agent keeps its capabilities"); !kept && privileges[i] != "0000000000000000" {
+			t.Errorf("the agent had the capabilities %s without a word\n%s", privileges[i], log)
+		}
+		if !strings.Contains(log, "socket="+filepath.Join(dir, fmt.Sprint([]int{1, 4}[i]))+" ") {
+			t.Errorf("the log does not name the socket\n%s", log)
 		}
 	}
 	if err := ps.Wait(); err != nil {
@@ -143,6 +152,18 @@ func TestAgents(t *testing.T) {
 	if err := errors.Join(sw.Cancel(), sw.Wait()); err != nil {
 		t.Error(err)
 	}
+}
+
+// capabilities are those that a process can use.
+func capabilities(t *testing.T, pid int) string {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "\nCapEff:\t")
+	set, _, _ := strings.Cut(after, "\n")
+	return set
 }
 
 // A file that is wrong is refused with the line and what is possible.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +19,10 @@ import (
 // serves clients until ctx ends or all jobs have. In a job that still goes on, the host has
 // then finished. ready is called when clients can come.
 func RunAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func()) (err error) {
-	if err := agent.TrySocket(cfg.Socket); err != nil {
+	served := agent.Config{Socket: cmp.Or(cfg.Socket, agentproto.DefaultSocket), Log: log}
+	if err := agent.TrySocket(served.Socket); err != nil {
 		return err
 	}
-	served := agent.Config{Socket: cfg.Socket, Log: log}
 	var joined []*joinedJob
 	defer func() {
 		for _, j := range joined {
@@ -47,12 +48,8 @@ func RunAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready f
 		}
 		log.Warn("the agent keeps its capabilities: build libra with CGO_ENABLED=0", "error", err)
 	}
-	socket := cfg.Socket
-	if socket == "" {
-		socket = agentproto.DefaultSocket
-	}
 	for _, j := range joined {
-		log.Info("agent serves", "socket", socket, "job", j.Name, "worker", j.self.ID, "backend", j.env.Config.Backend, "dimension", j.Dim,
+		log.Info("agent serves", "socket", served.Socket, "job", j.Name, "worker", j.self.ID, "backend", j.env.Config.Backend, "dimension", j.Dim,
 			"hot rows", j.HotSet.Len(), "users", strings.Join(j.from.Users, ","), "groups", strings.Join(j.from.Groups, ","))
 	}
 	ready()
@@ -93,7 +90,6 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 		err = errors.Join(context.Cause(ctx), j.endpoint.close())
 	}
 	if err != nil {
-		j.cancel(nil)
 		return nil, err
 	}
 	// An admission that ends takes the worker with it, and that the job's clients.
