@@ -37,7 +37,7 @@ func parse(t *testing.T, e Entry, area uint64) error {
 func TestEntriesHaveTheirFields(t *testing.T) {
 	for op, has := range map[Op]string{
 		Push: "dim batch keys values n", Pull: "dim batch keys values n", PushSums: "dim batch keys values sums n",
-		Flush: "", Barrier: "step", Prepare: "keys n", Release: "batch", Stats: "values",
+		Flush: "", Barrier: "step", Prepare: "keys n", Release: "batch", Stats: "values", Reduce: "step", Sums: "dim keys values n step",
 	} {
 		for field, set := range fieldsOf {
 			e := Entry{Op: op, Tag: 1 << 63}
@@ -68,7 +68,7 @@ func TestEntriesHaveTheirFields(t *testing.T) {
 			t.Errorf("operation %d has rows: %v", op, op.HasRows())
 		}
 	}
-	for _, op := range []Op{0, 9, 255} {
+	for _, op := range []Op{0, 11, 255} {
 		if err := parse(t, Entry{Op: op}, 4096); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("there is no operation %d", op)) {
 			t.Errorf("operation %d: %v", op, err)
 		}
