@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package afxdp is a packet engine on Linux AF_XDP sockets: it moves Ethernet
 // frames between a network interface's queue and memory that the program and
 // the kernel share, without the kernel's protocol stack, without cgo and

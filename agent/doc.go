@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package agent lets unprivileged processes push gradients and pull weights through one
 // process that owns the host's link. Clients reach it over a Unix socket and shared memory, as
 // docs/agent.md describes byte by byte; they may be written in any language.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package aggregator defines what an aggregator does with frames, and contains
 // the golden model of it: [Model], a state machine in plain Go that the XDP and
 // P4 data planes are tested against, bit for bit, and that serves UDP sockets

@@ -1,7 +1,7 @@
 /* Adding a frame to a bank: whole or not at all. The caller holds the job's
  * lock. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "budget.h"
 #include "exact.h"
 #include "fixed.h"

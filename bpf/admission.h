@@ -1,6 +1,6 @@
 /* Who may add to which job. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "maps.h"
 
 /* job_of returns a job, or NULL if there is none with the id. */

@@ -1,5 +1,5 @@
 //go:build ignore
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /* The aggregator as an XDP program. What it does is defined by the Go package
  * aggregator, whose Model it must equal bit for bit; the order of its checks is
  * part of that. */

@@ -1,6 +1,6 @@
 /* Applying a HOT frame under the job's lock. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "add.h"
 #include "filter.h"
 #include "lock.h"

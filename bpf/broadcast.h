@@ -6,7 +6,7 @@
  * senders are, also that on which the frame came in. Other jobs' senders get
  * nothing. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "reply.h"
 
 #define ALL_SENDERS 0xffff

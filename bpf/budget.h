@@ -9,7 +9,7 @@
  * The budget is a leaky bucket, kept as the time until which it is spent (ITU-T
  * I.371, annex A). */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "maps.h"
 
 /* In place of a refusal: the frame cannot be paid for. No refusal has code 0. */

@@ -1,7 +1,7 @@
 /* Internet checksums (RFC 1071). The sums are taken over words as they lie in
  * memory: a one's-complement sum is the same in either byte order. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "stripes.h"
 
 static __always_inline __u16 fold(__u64 sum)

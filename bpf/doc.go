@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bpf holds Libra's XDP programs and loads them.
 //
 // [Aggregator] is the aggregator's data plane on ordinary network interfaces:

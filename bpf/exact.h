@@ -1,7 +1,7 @@
 /* The "exact" arithmetic: slots are int64 fixed point with a unit of 2^exp.
  * Go's internal/fixedpoint is its reference. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "tables.h"
 
 /* A float32 is out of range from this biased exponent on: |value| >= 2^(63+exp)

@@ -1,5 +1,5 @@
 //go:build ignore
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /* What the kernel did not send of the frames that the aggregator's program gave
  * it. XDP_TX and redirects are carried out after the program has returned, in
  * batches, so only tracepoints tell. */

@@ -1,5 +1,5 @@
 //go:build ignore
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /* Gives the aggregator's program a new frame in every iteration of a test run; see
  * feeder.go. */
 

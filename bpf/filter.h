@@ -1,7 +1,7 @@
 /* The duplicate filter. Go's retransmit.Filter is its reference and
  * explains why it is exact. It is read and written under the job's lock. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "maps.h"
 
 /* place_of returns where the sequence number that was last applied in seq's

@@ -1,7 +1,7 @@
 /* The "fixed" arithmetic: pairs and slots are int32, scaled by the workers. Go's
  * internal/scaled is its reference. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "stripes.h"
 
 /* clip returns the int32 that is nearest to a sum of two. */

@@ -2,7 +2,7 @@
  * belong to would send on without a second thought, and leaves all others to the
  * bridge: it floods, learns where a host has moved to, and knows of VLANs. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "maps.h"
 
 /* route_of returns the port behind which the host with an address is, or 0. */

@@ -4,7 +4,7 @@
  * packed struct byte by byte. The frames begin at an even address only, but
  * the kernels of amd64 and arm64 let a program read unaligned words. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "kernel.h"
 
 #define ETHER_IPV4 0x0800

@@ -3,7 +3,7 @@
  * contains every type used, do not depend on the headers of the machine that
  * compiled them. All of it is stable kernel ABI. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 typedef unsigned char __u8;
 typedef unsigned short __u16;
 typedef short __s16;

@@ -10,7 +10,7 @@
  * all that came later saw the new one. A loader that is killed leaves
  * nothing locked. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "stripes.h"
 
 #define LOCKED 1U

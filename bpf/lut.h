@@ -2,7 +2,7 @@
  * its reference and explains the steps. The widths are those of its default
  * configuration. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "tables.h"
 
 #define MANTISSA_BITS 11

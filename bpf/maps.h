@@ -1,7 +1,7 @@
 /* What the program and its loader share. The loader fills in jobs, senders,
  * banks, routes and ports; the program counts. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "frame.h"
 
 #define MAX_JOBS 256

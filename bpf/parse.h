@@ -1,6 +1,6 @@
 /* Whose frame is it? */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "frame.h"
 
 enum class {

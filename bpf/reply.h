@@ -1,6 +1,6 @@
 /* Answers. The frame that came in becomes the frame that goes out. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "checksum.h"
 #include "survey.h"
 

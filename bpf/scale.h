@@ -3,7 +3,7 @@
  * of them. A report changes nothing the second time, so these frames do not pass
  * the duplicate filter. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "apply.h"
 #include "broadcast.h"
 

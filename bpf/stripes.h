@@ -1,6 +1,6 @@
 /* The pairs of a HOT frame, and why one may be refused. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "maps.h"
 
 /* A frame's refusal as one number, so that a function can return it: code,

@@ -1,7 +1,7 @@
 /* What the packet and the job's configuration tell about what is wrong with a
  * frame: all this happens before the frame takes the job's lock. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "exact.h"
 
 /* Two or four numbers of a frame in one word, each in the low bits of a half.

@@ -6,7 +6,7 @@
  * round v has the sums of round v - 1, so when round v is complete they are not
  * needed any more (SwitchML, NSDI 2021). */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "apply.h"
 
 /* other_slots tells whether not all lanes of a whole stripe name a slot. */

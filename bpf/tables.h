@@ -1,6 +1,6 @@
 /* How many bits a number has: BPF has no instruction for it. */
 #pragma once
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "stripes.h"
 
 #define TWO(x) x, x

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Package clients_test builds the C library and the Python package of clients/, and runs programs that use

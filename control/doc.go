@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package control is Libra's control plane: admission of jobs and senders,
 // harvest of the aggregator's sums, barriers between workers.
 //

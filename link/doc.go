@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package link moves payloads for an endpoint: over AF_XDP sockets, over a kernel
 // UDP socket, or over an implementation of your own. Package transport builds workers
 // and servers on it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package link
 
 // Stats counts what a link sent, received and discarded, in frames.

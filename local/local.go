@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package local runs a whole job in one process, without privileges: an aggregator, a
 // parameter server and workers, each with a UDP socket on the loopback interface. It
 // serves to try the packages, and to test programs that use them. Frames, sums and

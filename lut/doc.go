@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lut adds float32 numbers with integer operations and table lookups
 // only, as a data plane without a floating-point unit can: the on-the-fly
 // summation of the paper (Pan et al., "Libra: In-network Gradient Aggregation for

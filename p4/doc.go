@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package p4 is the aggregator as a P4 program, and the data plane that drives it.
 //
 // The program is in folder program, one subject a file. [Plane] loads it into a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package packer decides which parameters are hot, and in which frame each
 // gradient travels.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ps is the embedded parameter server: the store that holds a job's
 // weights and applies its optimiser. It knows nothing of sockets; transport
 // feeds it frames.

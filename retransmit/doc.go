@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package retransmit makes one flow of frames reliable: a [Window] at the
 // sender repeats what is lost, and a [Filter] at the
 // receiver keeps repetitions from being applied twice. Together they apply

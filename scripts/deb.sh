@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes a Debian package: the program, its manual pages and completions, the systemd units,
 # the license and the changes. GOARCH=arm64 makes one for another architecture. LIBRA
 # names a program that runs here and goes into the package; without it, a static one is built.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Builds DPDK's dpdk-testpmd with the AF_XDP driver, which
 # `libra bench engine` compares with, from the source of Debian's dpdk package
 # and installs it in /usr/local/bin. Debian's own package lacks net_af_xdp.

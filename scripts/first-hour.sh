@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The first hour of a new user, in a minute or so: clone, demo, data of one's own,
 # evaluation, export, predictions in plain Python, a cluster by hand, a Go program in its
 # own module, and, as root, packet rates as JSON and SVG. It types what README.md and docs/

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the module's fuzz targets, one after the other, and keeps what they find
 # worth keeping: inputs that reached new code go from Go's build cache to the
 # package's testdata/fuzz, where every later test run and fuzzing starts with

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the tests of the XDP programs and of the engine in another kernel than
 # this machine's: one of Debian's, by default the newest 6.1, which is the oldest
 # that Libra supports. Its verifier refuses what later ones take. The machine is

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package scripts_test runs the scripts as a person would.
 package scripts_test
 

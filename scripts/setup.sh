@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Installs what developing and testing Libra needs on Debian, Ubuntu and their
 # kin: the BPF and protobuf compilers, the packet tools that some tests compare
 # with, and what scripts/testbed.sh uses. Skips what is there, so it is cheap

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks the protocol's models in docs/spec with spin: that the correct ones hold,
 # and that each mutant fails by the property that is there to find it.
 #
@@ -10,7 +11,7 @@ jobs=2
 while getopts j: option; do
 	case $option in
 	j) jobs=$OPTARG ;;
-	*) sed -n '5,6s/^# //p' "$0" >&2; exit 2 ;;
+	*) sed -n '6,7s/^# //p' "$0" >&2; exit 2 ;;
 	esac
 done
 shift $((OPTIND - 1))

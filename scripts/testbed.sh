@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A test bed to play with by hand: a switch and some hosts in named network
 # namespaces, wired like the one that `libra demo` builds for itself (see
 # internal/testbed), but lasting until it is taken down.

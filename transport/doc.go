@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package transport holds the endpoints of Libra's data path: a [Worker] that
 // pushes gradients and pulls weights, a [Server] that takes cold gradients and
 // answers pulls, and an [AggregatorServer] that puts the Go aggregator behind

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wire defines Libra's frames: their layout, and how they are encoded
 // and decoded in place.
 //

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Wireshark dissector for Libra frames. docs/wire.md describes the protocol.
 --
 -- Use it once:          tshark -X lua_script:wire/libra.lua ...

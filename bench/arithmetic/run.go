@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package arithmetic studies the numbers that an aggregator adds: what table
 // lookup, scaled integers, float32 and exact fixed point make of one addition
 // (the paper's §5.5, Table 2) and of a long sum, and the memory that they take

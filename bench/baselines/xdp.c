@@ -1,4 +1,5 @@
 //go:build ignore
+// SPDX-License-Identifier: Apache-2.0
 
 /* The C program of 'libra bench engine': AF_XDP through libxdp, written after
  * xdpsock (xdp-project/bpf-examples), with what makes it fast in copy mode too:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package child runs the processes of a benchmark: it starts them where they
 // belong, hands each its configuration, asks them for what they know, and ends
 // them. A failure carries the process's last lines of standard error.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package engine measures how fast a program can send, receive and return
 // Ethernet frames, and what that costs, for package afxdp and for the other
 // ways there are on Linux. It is what 'libra bench engine' runs; docs/benchmarks.md

@@ -1,5 +1,5 @@
 //go:build ignore
-
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /* The other end of the cable in every test: what meets the frames that the
  * tested program sends, and what makes the frames that it is to receive. It is
  * the same for all baselines, so that their figures differ by what they do. */

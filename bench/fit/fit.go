@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fit estimates what the switch programs would take of a Tofino, beside the paper's
 // figures (§5.7). Sizes come from the compiled program's P4Info and from the description
 // of the program for TNA; stages, blocks of memory and the header vector are derived

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package harness is what all experiments of package bench share: turns that
 // subjects take round by round ([TakeTurns]), the statistics of their samples
 // ([SpreadOf], [Ratios]), verdicts on targets ([Target]), what was not measured

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hotset studies how well hot parameters are found and packed, on real
 // and synthetic training logs: the experiments of the paper's §5.3 and §5.4 with
 // the code that Libra itself uses.

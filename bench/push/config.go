@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package push measures pushes through the whole system, from a worker's slices
 // to the acknowledgement, beside the same pushes as key-value messages over
 // ZeroMQ. It is what 'libra bench push' runs; docs/benchmarks.md describes its workload,

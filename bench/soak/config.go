@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package soak keeps AF_XDP echo traffic flowing while it breaks what the
 // traffic needs, again and again, and holds package afxdp to losing nothing but
 // packets. It is what 'libra bench soak' runs; docs/benchmarks.md describes its links,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tenants measures whether tenants of one aggregator disturb each other.
 // It is what 'libra bench tenants' runs; docs/benchmarks.md describes who they are.
 package tenants

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Codes, their texts, and the last failure of each thread. */
 #include <stdarg.h>
 #include <stdio.h>

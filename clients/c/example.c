@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fits y = w1 * x1 + w2 * x2 to points of a line, with both weights at the parameter server.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libra_open: HELLO, WELCOME or REFUSED, and the shared memory. */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libra.h - push gradients to Libra, and pull rows, from a program in C or C++
  *

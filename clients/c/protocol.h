@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The layouts of docs/agent.md, version 1: handshake, shared memory, entries, completions.
  */

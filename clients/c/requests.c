@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One function a request. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Requests on their way: room, submission, completions, sleep. The session's lock is held in all functions. */
 #define _GNU_SOURCE
 #include <errno.h>

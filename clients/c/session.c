@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a session after its handshake: fork, end, close. */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting for requests, by a call or by a descriptor. */
 #define _GNU_SOURCE
 #include <inttypes.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command libra runs and studies in-network gradient aggregation: the demo, the
 // processes of a cluster, hot sets and benchmarks. 'libra help' lists what
 // there is.

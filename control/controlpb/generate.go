@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package controlpb holds the messages and stubs of Libra's control protocol,
 // generated from control.proto, whose comments are those of the fields here: units,
 // and which of them prove who calls. Package control serves and calls it, has an

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A job, from its workers' gradients to the server's checkpoint, with crashes.
  *
  * Shown, whatever crashes or disconnects when: a gradient is added to the weights

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One flow: a sender's window, the network, a receiver's duplicate filter.
  *
  * Shown: a frame is applied at most once, and an answered one was applied, on a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange of a job's banks beside programs that add to them.
  *
  * Shown: a harvest that begins when all frames are acknowledged holds what no

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Package agentclient is a client of the host agent in Go, for tests and benchmarks. Programs

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package agentproto holds the layouts of docs/agent.md, for the agent and for clients in Go:
 // messages of the handshake, entries, completions, and the shared memory with its indices.
 package agentproto

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package agentproto
 
 // Layout is where the parts of the shared memory are, in bytes from its beginning.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package capture records what a process's link sends and receives, as pcapng.
 //
 // A process that can be captured runs a [Server], which answers on an abstract

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cluster reads the configuration file that every process of a Libra
 // cluster is started with.
 //

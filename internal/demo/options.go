@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package demo runs a whole cluster on this machine: it makes the network, starts the
 // processes and watches them. [Run] trains a model and compares the outcome with the same
 // training in one process; [RunPrograms] has programs of any language train.

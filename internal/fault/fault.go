@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fault decides, reproducibly, which frames a network loses,
 // duplicates or delays past later ones.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fixedpoint converts between float32 and the int64 fixed point of the
 // aggregator's "exact" arithmetic.
 //

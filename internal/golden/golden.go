@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package golden reads the golden frames: complete Ethernet frames with a
 // description of what each must decode to. They are test vectors for any
 // implementation of the protocol, in any language.

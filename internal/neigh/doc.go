@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package neigh finds the Ethernet address that a frame for an IP address must
 // carry: the kernel's routing table names the next hop, its neighbour table
 // the next hop's MAC. A missing entry is resolved by the kernel itself (ARP or

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package netdev asks the kernel's generic netlink family netdev about interfaces of
 // the calling thread's network namespace: what their drivers have for XDP and AF_XDP,
 // which of them can transmit for XDP, and their NAPI contexts.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package node has one function for each process of a cluster: [RunSwitch],
 // [RunServer], [RunWorker]. Each takes the cluster's configuration, runs until
 // its work is done or its context ends, and leaves nothing behind.

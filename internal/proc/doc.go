@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package proc supervises the child processes of a command that runs a whole
 // cluster on one machine: it starts them, waits until each announces that it is
 // ready, forwards their standard error with a prefix, turns the first failure

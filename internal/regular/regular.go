@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package regular opens regular files and refuses all others.
 package regular
 

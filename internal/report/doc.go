@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package report shows a command's user how far it is and what came out.
 //
 // A [Progress] is one status line at the bottom of a terminal, or a line for

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package scaled is the aggregator's "fixed" arithmetic: SwitchML's int32 fixed
 // point with a scale that the workers negotiate for each iteration (Sapio et
 // al., NSDI 2021; the baseline of the paper's §5.5).

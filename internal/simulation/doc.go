@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package simulation lives the lives of whole clusters in one process: the product's
 // own workers, server and aggregator, on virtual time and a network that loses,
 // repeats, delays, damages and cuts off, in an order that one seed decides.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package testbed builds a small network inside one Linux machine: a switch and
 // its hosts, each in a network namespace of its own, joined by veth pairs.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package vectors reads the test vectors of an aggregator: frames with the
 // verdicts and answers that any implementation must give, and the sums and
 // counters that it must have in the end. docs/wire.md describes the files, which

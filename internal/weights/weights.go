@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package weights holds the weights of a trained model, away from any server: it
 // takes them from a checkpoint, writes them in formats that other programs read, and
 // reads these again.

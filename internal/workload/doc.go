@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package workload trains sparse models through a parameter server: it reads or
 // synthesises click logs, turns mini-batches into gradients, and drives a
 // [Client], which is all that it knows of a transport.

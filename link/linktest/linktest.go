@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package linktest tests implementations of [link.Link]. The links of package link
 // pass it; run it on one of your own:
 //

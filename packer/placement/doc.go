@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package placement holds the paper's packaging of hot gradients for a switch
 // whose m registers are accessed once a pass (§3.4; package packer names the
 // paper): [Heat] and [Random] place parameters in registers, [Algorithm1] is

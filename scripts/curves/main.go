@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command curves measures what the numbers of docs/tuning.md do to a training, and draws it:
 //
 //	curves -libra bin/libra -data train.libfm.gz -test test.libfm.gz -out docs/images

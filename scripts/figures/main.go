@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command figures writes measured tables into the documentation. Each stands
 // between two marks, <!-- figures NAME --> and <!-- end figures -->, behind the
 // command that measures it; see tables in tables.go.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command mutants measures the tests: it changes the code of one place at a
 // time, runs the tests that guard it, and lists the changes that no test sees.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package layers teaches gopacket Libra's frames. Importing it registers
 // [LayerTypeLibra] for UDP port [wire.DefaultPort]:
 //

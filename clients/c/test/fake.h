@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A small agent in a thread of the test, for behaviour that the real one does not show. Each test gives the function
  * that the agent's thread runs.

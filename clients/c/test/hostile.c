@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Agents that break the protocol, and such as end or die: no call crashes or hangs, and each tells what happened. */
 #define _GNU_SOURCE
 #include <string.h>

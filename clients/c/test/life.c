@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Room, fork, shutdown, signals, barriers. */
 #define _GNU_SOURCE
 #include <poll.h>

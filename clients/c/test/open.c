@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Handshakes that fail, and one that does not. */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Programs for tests with the real agent: `real WHAT`, with the agent's socket in LIBRA_AGENT. The job is "clicks", with
  * rows of two floats, of which 0 to 49 are hot.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Requests to an agent that behaves. */
 #define _GNU_SOURCE
 #include <math.h>

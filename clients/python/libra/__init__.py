@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Push gradients to Libra, and pull rows, from Python.
 
 A host runs one Libra agent. A :class:`Session` reaches it through shared memory::

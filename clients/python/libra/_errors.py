@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exceptions, made of the library's codes and texts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libra.so.1 through ctypes: its structures and functions, as in libra.h."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sessions, tickets and prepared batches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests with the real agent, at LIBRA_AGENT. The job is "clicks", with rows of two floats, of which 0 to 49 are hot, SGD of rate 1."""
 
 import gc
