@@ -11,7 +11,15 @@ import (
 	"github.com/libra-ina/libra/internal/vectors"
 )
 
-var frames = flag.Int("frames", 5000, "number of random frames that a differential test compares")
+var frames = flag.Int("frames", unlessRace(5000, 2000), "number of random frames that a differential test compares")
+
+// unlessRace returns how many frames a test passes.
+func unlessRace(n, race int) int {
+	if underRace {
+		return race
+	}
+	return n
+}
 
 // jobs are the jobs of the differential tests: modes with arithmetics, few
 // and many slots, whole and partial last rows, coarse and fine units. The program

@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-var lutFrames = flag.Int("lut-frames", 300, "number of random frames of lut arithmetic that a differential test compares")
+var lutFrames = flag.Int("lut-frames", unlessRace(300, 100), "number of random frames of lut arithmetic that a differential test compares")
 
 func TestLUTEqualsModel(t *testing.T) { testLUT(t, openWithLUT(t, nil)) }
 
