@@ -37,6 +37,10 @@ func NewPoller(socks ...*Socket) *Poller {
 	return p
 }
 
+// Watch makes Poll return when a descriptor is readable, also if there is nothing to do for any socket, until another one
+// takes its place; -1 is none. The caller keeps the descriptor open as long. Poll does not look at it while it spins.
+func (p *Poller) Watch(fd int) { p.set.fds[2*len(p.set.socks)].Fd = int32(fd) }
+
 // Poll waits like [Socket.Poll] until there is something to do for one of the sockets, and
 // returns those for which there is; none after the timeout. The slice
 // is valid until the next call. A socket with an error does not keep the others from
@@ -103,5 +107,6 @@ func (p *Poller) leave(which side, n int) {
 func (p *Poller) drop(i int) {
 	p.set.socks = slices.Delete(p.set.socks, i, i+1)
 	p.set.found = slices.Delete(p.set.found, i, i+1)
-	p.set.fds = p.set.fds[:2*len(p.set.socks)]
+	watched := p.set.fds[len(p.set.fds)-1]
+	p.set.fds = append(p.set.fds[:2*len(p.set.socks)], watched)
 }

@@ -17,7 +17,7 @@ import (
 type pollSet struct {
 	socks []*Socket
 	found []Ready       // of each socket
-	fds   []unix.PollFd // for each socket: itself, its eventfd
+	fds   []unix.PollFd // for each socket: itself, its eventfd; at last what is watched
 	ts    unix.Timespec // here, not on the stack of wait, where it would escape
 	which side          // that the caller of wait is in
 
@@ -28,7 +28,8 @@ type pollSet struct {
 
 func (p *pollSet) init(socks ...*Socket) {
 	p.socks = socks
-	p.fds = make([]unix.PollFd, 2*len(socks))
+	p.fds = make([]unix.PollFd, 2*len(socks)+1)
+	p.fds[2*len(socks)] = unix.PollFd{Fd: -1, Events: unix.POLLIN}
 	p.found = make([]Ready, len(socks))
 	for i, s := range socks {
 		p.found[i].Socket = s
@@ -206,6 +207,8 @@ func (p *pollSet) sleep(want Events, d time.Duration) (bool, error) {
 			d = min(d, backlogRetry)
 		}
 	}
+	watched := &p.fds[2*len(p.socks)]
+	watched.Revents = 0
 	// After Sleep: see sys.Waker.
 	some := p.look(want)
 	var err error
@@ -225,5 +228,5 @@ func (p *pollSet) sleep(want Events, d time.Duration) (bool, error) {
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return false, os.NewSyscallError("ppoll", err)
 	}
-	return p.look(want), nil
+	return p.look(want) || watched.Revents != 0, nil
 }

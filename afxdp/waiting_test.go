@@ -152,7 +152,7 @@ func TestSleep(t *testing.T) {
 			t.Fatalf("%+v, %v", p.found, err)
 		}
 		events := map[bool]int16{true: unix.POLLIN}[want&EventRx != 0]
-		if diff := cmp.Diff([]unix.PollFd{{Fd: -1, Events: events}, {Fd: int32(h.wake.FD()), Events: unix.POLLIN, Revents: unix.POLLIN}}, p.fds); diff != "" {
+		if diff := cmp.Diff([]unix.PollFd{{Fd: -1, Events: events}, {Fd: int32(h.wake.FD()), Events: unix.POLLIN, Revents: unix.POLLIN}, {Fd: -1, Events: unix.POLLIN}}, p.fds); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if h.wake.Sleeping() {
@@ -369,5 +369,31 @@ func TestSpinAdapts(t *testing.T) {
 	p.init(s)
 	if p.pollDrivers(EventRx, time.Now(), time.Microsecond) {
 		t.Errorf("%+v", p.found)
+	}
+}
+
+// A watched descriptor ends a sleep while it is readable.
+func TestWatch(t *testing.T) {
+	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
+	if err := s.openWakers(); err != nil {
+		t.Fatal(err)
+	}
+	defer s.closeWakers()
+	fd, err := unix.Eventfd(1, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	p := NewPoller(s)
+	p.Watch(fd)
+	if some, err := p.set.sleep(EventRx, time.Hour); !some || err != nil {
+		t.Errorf("%v, %v", some, err)
+	}
+	if ready, err := p.Poll(EventRx, time.Hour); len(ready) != 0 || err != nil {
+		t.Errorf("%v, %v", ready, err)
+	}
+	p.Watch(-1)
+	if some, err := p.set.sleep(EventRx, time.Millisecond); some || err != nil {
+		t.Errorf("%v, %v without it", some, err)
 	}
 }

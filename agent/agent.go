@@ -44,6 +44,7 @@ func Listen(cfg Config) (_ *Agent, err error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
+	cfg.Log = limitLog(cfg.Log)
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		return nil, errors.New("agent: this host is big-endian: agents run on little-endian hosts only")
 	}
@@ -57,7 +58,10 @@ func Listen(cfg Config) (_ *Agent, err error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	for _, j := range cfg.Jobs {
-		a.jobs[j.Name] = newJob(j, cfg.Log.With("job", j.Name))
+		if a.jobs[j.Name], err = newJob(j, cfg.Log.With("job", j.Name)); err != nil {
+			delete(a.jobs, j.Name)
+			return nil, errors.Join(fmt.Errorf("agent: job %s: %w", j.Name, err), a.Close())
+		}
 	}
 	return a, nil
 }
@@ -180,7 +184,7 @@ func (a *Agent) Close() error {
 	}
 	a.ended.Wait()
 	for _, j := range a.jobs {
-		j.close(agentproto.AgentClosed)
+		err = errors.Join(err, j.close(agentproto.AgentClosed))
 	}
 	return errors.Join(err, a.unlock())
 }

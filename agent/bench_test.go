@@ -73,6 +73,11 @@ func BenchmarkPush(b *testing.B) {
 			if err := w.Flush(ctx); err != nil {
 				b.Fatal(err)
 			}
+			stats, err := w.Stats(ctx)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(stats.Hot.Sent+stats.Cold.Sent)/float64(b.N), "frames/op")
 		})
 	}
 }

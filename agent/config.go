@@ -25,14 +25,15 @@ type Config struct {
 	// Mode of the socket; 0 means 0666: who may use a job is decided by the job.
 	Mode fs.FileMode
 	Jobs []Job
-	Log  *slog.Logger // nil means slog.Default
+	// Log gets what clients cause, less of it where that comes in floods; nil means slog.Default.
+	Log *slog.Logger
 }
 
 // Job is what a host takes part in.
 type Job struct {
 	// Name is what clients ask for.
 	Name string
-	// Worker sends for all clients of the job.
+	// Worker sends for all clients of the job. It has no other feed ([transport.Worker.Attach]).
 	Worker *transport.Worker
 	// What the worker was admitted to, as in its transport.WorkerConfig.
 	Number     uint16
@@ -60,6 +61,8 @@ type Job struct {
 type Limits struct {
 	// Clients is the number of clients at a time, by default 64.
 	Clients int
+	// UserClients is how many of these one user may have, by default all.
+	UserClients int
 	// Memory is the size of a client's shared memory, by default 64 MiB. The agent holds
 	// that much again for pushes on their way.
 	Memory uint64
@@ -88,7 +91,7 @@ func (c *Config) complete() error {
 	if len(c.Jobs) == 0 {
 		return errors.New("there is no job to serve")
 	}
-	names := map[string]bool{}
+	names, workers := map[string]bool{}, map[*transport.Worker]bool{}
 	for i := range c.Jobs {
 		j := &c.Jobs[i]
 		switch {
@@ -98,8 +101,10 @@ func (c *Config) complete() error {
 			return fmt.Errorf("jobs[%d]: another job has the name %q", i, j.Name)
 		case j.Worker == nil:
 			return fmt.Errorf("job %s: it has no worker", j.Name)
+		case workers[j.Worker]:
+			return fmt.Errorf("job %s: another job has the same worker", j.Name)
 		}
-		names[j.Name] = true
+		names[j.Name], workers[j.Worker] = true, true
 		if j.Dim == 0 && j.HotSet != nil {
 			j.Dim = j.HotSet.Dim()
 		}
@@ -109,6 +114,9 @@ func (c *Config) complete() error {
 		l := &j.Limits
 		if l.Clients == 0 {
 			l.Clients = DefaultClients
+		}
+		if l.UserClients == 0 {
+			l.UserClients = l.Clients
 		}
 		if l.Memory == 0 {
 			l.Memory = DefaultMemory

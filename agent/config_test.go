@@ -33,10 +33,10 @@ func TestConfigDefaults(t *testing.T) {
 	if c.Socket != "/run/libra/agent.sock" || c.Mode != 0o666 || c.Log != slog.Default() {
 		t.Errorf("%+v", c)
 	}
-	if j := c.Jobs[0]; j.Dim != 3 || j.Limits != (Limits{Clients: 64, Memory: 64 << 20, Prepared: 64 << 20}) {
+	if j := c.Jobs[0]; j.Dim != 3 || j.Limits != (Limits{Clients: 64, UserClients: 64, Memory: 64 << 20, Prepared: 64 << 20}) {
 		t.Errorf("%+v", j)
 	}
-	if j := c.Jobs[1]; j.Dim != 1 || j.Limits != (Limits{Clients: 1, Memory: least, Prepared: 2}) {
+	if j := c.Jobs[1]; j.Dim != 1 || j.Limits != (Limits{Clients: 1, UserClients: 1, Memory: least, Prepared: 2}) {
 		t.Errorf("%+v", j)
 	}
 	c.Jobs[0].Name += "n"

@@ -27,6 +27,6 @@
 // # Ownership and goroutines
 //
 // A Worker belongs to its owner, who closes it after the agent. Methods may be called from any goroutine.
-// Each job has a goroutine that takes entries out of all rings in turn, and another that
-// waits for acknowledgements in order; each client has one that waits for its wake-ups.
+// The rings are read, and entries answered, by the goroutine of the job's worker, whose feed the job is
+// ([transport.Feed]): a push passes no other goroutine. It sleeps for the network and for all clients' sockets at once.
 package agent

@@ -49,17 +49,15 @@ func TestCloseKeepsWhatWasPushed(t *testing.T) {
 
 // A job whose worker has ended takes its clients with it, with the reason. The other job goes on.
 func TestJobEnds(t *testing.T) {
-	b := newBed(t)
 	ends, err := local.Open(t.Context(), local.Config{Dim: dim, Hot: hotKeys(), Optimizer: sgd})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ends.Close()
-	socket := filepath.Join(shortDir(t), "both")
-	serve(t, agent.Config{Socket: socket, Log: slog.New(slog.DiscardHandler), Jobs: []agent.Job{
-		{Name: "stays", Worker: b.cluster.Worker(0), Dim: dim},
-		{Name: "ends", Worker: ends.Worker(0), Dim: dim},
-	}})
+	socket := newBed(t, func(cfg *agent.Config) {
+		cfg.Jobs[0].Name = "stays"
+		cfg.Jobs = append(cfg.Jobs, agent.Job{Name: "ends", Worker: ends.Worker(0), Dim: dim})
+	}).socket
 	stays, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: "stays"})
 	if err != nil {
 		t.Fatal(err)
@@ -128,11 +126,11 @@ func TestCloseAfterTheJobsEnd(t *testing.T) {
 // An agent none of whose jobs is left says so.
 func TestAllJobsEnd(t *testing.T) {
 	b := newBed(t)
-	a, err := agent.Listen(agent.Config{Socket: filepath.Join(shortDir(t), "sock"), Jobs: []agent.Job{{Name: "one", Worker: b.cluster.Worker(0), Dim: dim}}})
-	if err != nil {
+	if err := b.agent.Close(); err != nil { // it has the same worker
 		t.Fatal(err)
 	}
-	if err := b.agent.Close(); err != nil { // it has the same worker
+	a, err := agent.Listen(agent.Config{Socket: filepath.Join(shortDir(t), "sock"), Jobs: []agent.Job{{Name: "one", Worker: b.cluster.Worker(0), Dim: dim}}})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := b.cluster.Worker(0).Close(); err != nil {

@@ -17,20 +17,21 @@ const entryCharge = 4096
 
 // waits reports whether the client has submitted something that was not read.
 func (s *session) waits() bool {
-	return !s.over.Load() && !s.held.Load() && s.mem.SQTail.Load() != s.head
+	return s.ended == nil && !s.held.Load() && s.mem.SQTail.Load() != s.head
 }
 
 // take has some of the client's entries begun, and reports whether there were any.
-func (s *session) take() bool {
-	for n := range turnEntries {
-		if s.over.Load() || !s.held.Load() && !s.read() {
-			return n > 0
+func (s *session) take() (any bool) {
+	for range turnEntries {
+		if s.ended != nil || !s.held.Load() && !s.read() || !s.begin() {
+			break
 		}
-		if !s.begin() {
-			return n > 0
-		}
+		any = true
 	}
-	return true
+	if any {
+		s.mem.SQHead.Store(s.head)
+	}
+	return any
 }
 
 // read reads the next entry, if there is one. A client that breaks the rules is ended.
@@ -76,34 +77,19 @@ func (s *session) begin() bool {
 	s.charge.Add(charge)
 	s.hold()
 	w := newWork(s, e, charge)
-	possible := w.c.Status == agentproto.OK
-	pushes := e.Op == agentproto.Push || e.Op == agentproto.PushSums
-	var keys []uint64
-	switch {
-	case !possible:
-	case pushes:
-		s.push(w, e)
-	case e.Op == agentproto.Pull || e.Op == agentproto.Prepare:
-		keys = w.copyKeys(e)
-	}
-	// Before what follows may answer: a client takes an entry with a completion for one that was read.
-	s.taken.Add(1)
+	s.taken++
 	s.head++
-	s.mem.SQHead.Store(s.head)
-	switch {
-	case !possible:
+	if w.c.Status == agentproto.OK {
+		s.start(w, e)
+	} else {
 		w.refuse()
-	case pushes:
-		s.job.settle.put(w)
-	default:
-		s.start(w, e, keys)
 	}
 	return true
 }
 
 // chargeOf is what an entry counts for while it is on its way.
 func chargeOf(e *agentproto.Entry) int64 {
-	// Those of a prepared batch count too: an entry on its way keeps them, also if they are released.
+	// Keys of a prepared batch count too: an entry on its way keeps them, also if they are released.
 	charge := int64(entryCharge) + 8*int64(e.N)
 	if e.Op == agentproto.Push || e.Op == agentproto.PushSums {
 		charge += 4 * int64(e.N) * int64(e.Dim)
@@ -115,7 +101,7 @@ func chargeOf(e *agentproto.Entry) int64 {
 func newWork(s *session, e *agentproto.Entry, charge int64) *work {
 	w := works.Get().(*work)
 	*w = work{s: s, keys: w.keys[:0], values: w.values[:0], charge: charge, step: e.Step}
-	w.c = agentproto.Completion{Tag: e.Tag, Op: e.Op, Ticket: s.taken.Load()}
+	w.c = agentproto.Completion{Tag: e.Tag, Op: e.Op, Ticket: s.taken}
 	switch {
 	case e.Dim != 0 && int(e.Dim) != s.job.cfg.Dim, e.Dim == 0 && e.Op.HasRows():
 		w.c.Status = agentproto.Dimension
@@ -143,58 +129,56 @@ func (w *work) copyKeys(e *agentproto.Entry) []uint64 {
 	return w.keys
 }
 
-// push hands a copy of a push over to the job's worker.
-func (s *session) push(w *work, e *agentproto.Entry) {
-	j := s.job
-	s.counters.pushes.Add(1)
-	s.counters.keysPushed.Add(uint64(e.N))
-	scalars := int(e.N) * int(e.Dim)
-	s.counters.bytesRead.Add(4 * uint64(scalars))
-	keys := w.copyKeys(e)
-	w.values = append(w.values, s.mem.Floats(e.Values, scalars)...)
-	if at := j.numbers.Check(w.values); at >= 0 {
-		w.badGradient(at, keys[at/j.cfg.Dim])
-		return
-	}
-	// An accepted push is sent whole, whatever becomes of its client.
-	ctx := context.Background()
-	switch {
-	case e.Op == agentproto.PushSums:
-		sums := s.mem.Floats(e.Sums, scalars)
-		done := make(chan error, 1)
-		w.done = done
-		j.others.Go(func() { done <- j.cfg.Worker.PushSum(ctx, keys, w.values, sums) })
-	case w.batch != nil:
-		w.ticket, w.err = w.batch.places.PushLater(ctx, w.values)
-	default:
-		w.ticket, w.err = j.cfg.Worker.PushLater(ctx, keys, w.values)
-	}
-	if w.ticket != nil {
-		j.newest = w.ticket
-	}
-}
-
-// start begins what is no push, with a copy of its keys.
-func (s *session) start(w *work, e *agentproto.Entry, keys []uint64) {
-	worker := s.job.cfg.Worker
+// start begins an entry.
+func (s *session) start(w *work, e *agentproto.Entry) {
 	switch e.Op {
+	case agentproto.Push, agentproto.PushSums:
+		s.push(w, e)
 	case agentproto.Flush, agentproto.Barrier, agentproto.Reduce:
-		s.job.settle.put(w)
+		w.line()
+		w.Settled(nil)
 	case agentproto.Pull:
 		s.counters.pulls.Add(1)
 		s.counters.keysPulled.Add(uint64(e.N))
-		rows := s.mem.Floats(e.Values, int(e.N)*int(e.Dim))
-		w.run(func(ctx context.Context) error { return worker.Pull(ctx, keys, rows) })
+		w.request.Pull, w.request.Keys, w.request.Values = true, w.copyKeys(e), s.mem.Floats(e.Values, int(e.N)*int(e.Dim))
+		w.hand()
 	case agentproto.Sums:
 		into, rows, first := s.mem.Keys(e.Keys, int(e.N)), s.mem.Floats(e.Values, int(e.N)*int(e.Dim)), e.Step
 		w.run(func(context.Context) error { return s.giveSums(into, rows, first) })
-	case agentproto.Prepare:
-		w.run(func(context.Context) error { return s.prepare(w) })
 	case agentproto.Release:
 		w.c.Status = s.forget(e.Batch)
-		w.answer()
+		w.Settled(nil)
+	case agentproto.Prepare:
+		w.copyKeys(e)
+		w.run(func(context.Context) error { return s.prepare(w) })
 	case agentproto.Stats:
 		at := e.Values
 		w.run(func(ctx context.Context) error { return s.tell(ctx, at) })
 	}
+}
+
+// push hands a copy of a push over to the job's worker. An accepted push is sent whole, whatever becomes of its
+// client.
+func (s *session) push(w *work, e *agentproto.Entry) {
+	s.counters.pushes.Add(1)
+	s.counters.keysPushed.Add(uint64(e.N))
+	w.line()
+	scalars := int(e.N) * int(e.Dim)
+	s.counters.bytesRead.Add(4 * uint64(scalars))
+	keys := w.copyKeys(e)
+	w.values = append(w.values, s.mem.Floats(e.Values, scalars)...)
+	if at := s.job.numbers.Check(w.values); at >= 0 {
+		w.badGradient(at, keys[at/s.job.cfg.Dim])
+		w.Settled(nil)
+		return
+	}
+	r := &w.request
+	r.Keys, r.Values = keys, w.values
+	switch {
+	case e.Op == agentproto.PushSums:
+		r.Sums = s.mem.Floats(e.Sums, scalars)
+	case w.batch != nil:
+		r.Prepared = w.batch.places
+	}
+	w.hand()
 }

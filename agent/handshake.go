@@ -41,6 +41,7 @@ func (a *Agent) greet(conn *net.UnixConn) {
 	defer a.leave(conn)
 	err = a.admit(conn, who)
 	if err == nil {
+		_ = conn.Close() // the session has another descriptor of the socket
 		return
 	}
 	code := agentproto.BadHello
@@ -104,9 +105,13 @@ func (a *Agent) admit(conn *net.UnixConn, who *unix.Ucred) error {
 	if !j.cfg.allows(who) {
 		return fmt.Errorf("%w: user %s, job %s", agentproto.NotAllowed, userName(who.Uid), hello.Job)
 	}
-	s, memory, err := j.newSession(conn, who, hello, a.clients.Add(1))
+	socket, err := agentproto.Dup(conn)
 	if err != nil {
 		return err
+	}
+	s, memory, err := j.newSession(socket, who, hello, a.clients.Add(1))
+	if err != nil {
+		return errors.Join(err, unix.Close(socket))
 	}
 	defer memory.Close()
 	return j.attach(s, func(nextStep uint64) error {

@@ -6,6 +6,7 @@ package agent_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -53,6 +54,13 @@ func TestHandshakeRefuses(t *testing.T) {
 	b.dial(small)
 	refuse(agentproto.Clients, "2", small)
 
+	// One user may be granted fewer than all.
+	one := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits = agent.Limits{Clients: 3, UserClients: 1} })
+	one.dial(small)
+	if _, err := agentclient.Dial(within(t), one.socket, agentproto.Hello{Job: jobName}); !errors.Is(err, agentproto.Clients) || !strings.Contains(err.Error(), fmt.Sprintf("1 of user %d", os.Geteuid())) {
+		t.Errorf("a second client of a user that may have one: %v", err)
+	}
+
 	// What is no HELLO at all.
 	for _, message := range []string{"", "x", strings.Repeat("x", agentproto.HelloLen), strings.Repeat("x", 1000)} {
 		conn, err := net.Dial("unixpacket", b.socket)
@@ -89,6 +97,13 @@ func TestSocketInTheWay(t *testing.T) {
 	}
 	b.dial()
 	dir := shortDir(t)
+	cfg.Socket = dir + "/its"
+	if _, err := agent.Listen(cfg); err == nil || !strings.Contains(err.Error(), "job other: transport: bad configuration: the worker has a feed already") {
+		t.Errorf("a second agent with the same worker: %v", err)
+	}
+	if err := b.agent.Close(); err != nil {
+		t.Fatal(err)
+	}
 	cfg.Socket = dir + "/left"
 	left, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: cfg.Socket})
 	if err != nil {
@@ -124,6 +139,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"0 bytes":                      {Jobs: []agent.Job{{Worker: w}}},
 		"dimension 0":                  {Jobs: []agent.Job{{Name: "a", Worker: w}}},
 		"another job":                  {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}, {Name: "a", Worker: w, Dim: 1}}},
+		"same worker":                  {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}, {Name: "b", Worker: w, Dim: 1}}},
 		"at least":                     {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1, Limits: agent.Limits{Memory: 4096}}}},
 		"its directory does not exist": {Socket: "/nowhere/at/all", Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}}},
 		"invalid argument":             {Socket: shortDir(t) + strings.Repeat("/x", 60), Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}}},

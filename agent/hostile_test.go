@@ -28,7 +28,7 @@ func raw(c *agentclient.Client, change func(entry *[agentproto.EntryLen]byte)) {
 	e.Put(place)
 	change(place)
 	m.SQTail.Add(1)
-	agentproto.Wake(c.Conn())
+	c.Wake()
 }
 
 func entry(e agentproto.Entry) func(*agentclient.Client) {
@@ -70,11 +70,11 @@ func TestHostileClients(t *testing.T) {
 		}},
 		"tail jumps": {agentproto.BadIndex, func(c *agentclient.Client) {
 			c.Memory().SQTail.Add(17)
-			agentproto.Wake(c.Conn())
+			c.Wake()
 		}},
 		"tail goes back": {agentproto.BadIndex, func(c *agentclient.Client) {
 			c.Memory().SQTail.Add(math.MaxUint32)
-			agentproto.Wake(c.Conn())
+			c.Wake()
 		}},
 		"completions read that are not there": {agentproto.BadIndex, func(c *agentclient.Client) {
 			c.Memory().CQHead.Add(1)

@@ -9,8 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/agentproto"
@@ -18,206 +23,263 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// turnEntries is how many entries of a client are taken before it is the next one's turn.
-const turnEntries = 32
+const (
+	// turnEntries is how many entries of a client are taken before it is the next one's turn.
+	turnEntries = 32
+	// lookEvery is how many turns may pass until the sockets are looked at, if the worker does not sleep.
+	lookEvery = 256
+)
 
-// job is the host's part in a job: the clients, and the worker that sends for them.
+// job is the host's part in a job: the clients, and the worker that sends for them. It is the worker's feed:
+// the worker's goroutine reads the rings and answers, so that no entry waits for a change of goroutines.
 type job struct {
 	cfg     Job
 	log     *slog.Logger
 	hotSet  packer.Fingerprint // zeros if there is none
 	numbers packer.Numbers     // that a gradient may be; the packer knows those of fixed arithmetic
 	barrier barrier
-	settle  settler
+	epoll   int // of the clients' sockets
 
 	ctx    context.Context // ends with the sessions
 	cancel context.CancelFunc
 	memory atomic.Int64 // bytes that sessions have mapped
 	others sync.WaitGroup
 
-	calls chan func()   // run by the goroutine
-	wake  chan struct{} // something happened that the goroutine may have to see
-
-	// What follows belongs to the goroutine.
+	// What follows belongs to the worker's goroutine.
 	sessions []*session
-	ended    error // why there are no more, a Code
-	newest   *transport.Ticket
-	done     chan struct{} // closed when it has ended
+	bySocket map[int32]*session
+	events   [64]unix.EpollEvent
+	settled  []*session // whose oldest entry can be answered
+	loose    []*work    // entries that can be answered in any order
+	pending  int        // entries that wait for their turn or for the worker
+	turns    int        // since the sockets were looked at
+	yield    bool       // goroutines were started that may need this thread
+	over     bool       // a session has ended and is to be detached
+	ended    error      // why there are no more sessions, a Code
+	finished bool
+	done     chan struct{} // closed when finished
 
 	ends tally // of sessions, by code
 }
 
-func newJob(cfg Job, log *slog.Logger) *job {
-	j := &job{
-		cfg: cfg, log: log,
-		calls: make(chan func()), wake: make(chan struct{}, 1), done: make(chan struct{}),
-	}
+var _ transport.Feed = (*job)(nil)
+
+// newJob attaches a job to its worker.
+func newJob(cfg Job, log *slog.Logger) (*job, error) {
+	j := &job{cfg: cfg, log: log, bySocket: map[int32]*session{}, done: make(chan struct{})}
 	if cfg.HotSet != nil {
 		j.hotSet = cfg.HotSet.Fingerprint()
 	}
 	if cfg.Arithmetic == aggregator.Exact {
 		j.numbers = packer.FloatsBelow(63 + cfg.Exp)
 	}
+	var err error
+	if j.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 	j.barrier.job, j.barrier.due = j, cfg.NextStep
-	j.settle.start()
-	go j.run()
-	go func() {
-		select {
-		case <-cfg.Worker.Done():
-			j.close(agentproto.JobEnded)
-		case <-j.done:
+	if err := cfg.Worker.Attach(context.Background(), j, j.epoll); err != nil {
+		if errors.Is(err, transport.ErrConfig) {
+			j.cancel()
+			return nil, errors.Join(err, unix.Close(j.epoll))
 		}
-	}()
-	return j
+		j.End(err)
+	}
+	return j, nil
 }
 
-// run is the goroutine that reads the rings.
-func (j *job) run() {
-	defer close(j.done)
-	for j.ended == nil || len(j.sessions) > 0 {
-		if !j.turn() {
-			j.sleep()
-		}
-	}
-}
-
-// turn lets each client have some of its entries taken, and reports whether there were any.
-func (j *job) turn() (any bool) {
-	select {
-	case call := <-j.calls:
-		call()
-		any = true
-	default:
-	}
+// Turn implements [transport.Feed]: it answers what is settled and lets each client have some of its entries taken.
+func (j *job) Turn() (any bool) {
+	j.answer()
 	for _, s := range j.sessions {
 		any = s.take() || any
 	}
-	if j.newest != nil {
-		// What was pushed in this turn travels together, and now.
-		j.newest.Done()
-		j.newest = nil
+	j.answer() // what needs no worker
+	if j.turns++; j.turns >= lookEvery {
+		j.look()
+	}
+	if j.over {
+		j.detach()
+	}
+	if j.ended != nil && j.pending == 0 && !j.finished {
+		j.finished = true
+		close(j.done)
 	}
 	return any
 }
 
-// sleep waits until there may be something to do. Before that it tells the clients
-// to wake it, and looks once more.
-func (j *job) sleep() {
+// Sleep implements [transport.Feed]: it tells the clients to wake the worker, and looks once more.
+func (j *job) Sleep() bool {
+	if j.yield {
+		j.yield = false
+		runtime.Gosched()
+		return false
+	}
 	for _, s := range j.sessions {
 		s.mem.AgentSleeps.Store(1)
 	}
-	awake := false
-	for _, s := range j.sessions {
-		awake = awake || s.waits()
+	if slices.ContainsFunc(j.sessions, (*session).waits) {
+		j.awake()
+		return false
 	}
-	if !awake {
-		select {
-		case call := <-j.calls:
-			call()
-		case <-j.wake:
-		}
+	return true
+}
+
+// Awake implements [transport.Feed].
+func (j *job) Awake() {
+	j.awake()
+	j.look()
+	if j.over {
+		j.detach()
 	}
+}
+
+func (j *job) awake() {
 	for _, s := range j.sessions {
 		s.mem.AgentSleeps.Store(0)
 	}
 }
 
-// poke makes the goroutine look at the rings.
-func (j *job) poke() {
-	select {
-	case j.wake <- struct{}{}:
-	default: // it will
+// look receives wake-ups, and finds sockets that have ended.
+func (j *job) look() {
+	j.turns = 0
+	n, err := unix.EpollWait(j.epoll, j.events[:], 0)
+	if err != nil { // EINTR
+		return
+	}
+	for i := range j.events[:n] {
+		if s := j.bySocket[j.events[i].Fd]; s != nil {
+			s.hear()
+		}
 	}
 }
 
-// post has the goroutine run a function, and waits until it has begun. It reports whether
-// it runs.
-func (j *job) post(call func()) bool {
-	select {
-	case j.calls <- call:
-		return true
-	case <-j.done:
-		return false
+// answer answers what is settled, of each client in one go.
+func (j *job) answer() {
+	for _, w := range j.loose {
+		if w.request.Owner != nil { // a pull
+			j.pending--
+			w.fail(w.err)
+		}
+		w.answer()
 	}
+	clear(j.loose)
+	j.loose = j.loose[:0]
+	for i := 0; i < len(j.settled); i++ { // an answer may settle another's entry
+		j.settled[i].answer()
+		j.settled[i] = nil
+	}
+	j.settled = j.settled[:0]
+}
+
+// do runs a function in the worker's goroutine. It reports whether it ran: not if the worker has ended.
+func (j *job) do(call func()) bool {
+	return j.cfg.Worker.Do(context.Background(), call) == nil
 }
 
 // attach makes a session known, unless the job refuses it.
-func (j *job) attach(s *session, welcome func(nextStep uint64) error) error {
-	answer := make(chan error, 1)
-	ran := j.post(func() {
-		err := j.ended
-		if err == nil && len(j.sessions) >= j.cfg.Limits.Clients {
-			err = fmt.Errorf("%w: %d", agentproto.Clients, len(j.sessions))
-		}
-		var step uint64
-		if err == nil {
-			step, err = j.barrier.join(s)
-		}
-		if err == nil {
-			j.memory.Add(int64(s.layout.Total))
-			if err = welcome(step); err != nil {
-				j.memory.Add(-int64(s.layout.Total))
-				j.barrier.leave(s)
-			}
-		}
-		if err == nil {
-			j.sessions = append(j.sessions, s)
-			j.others.Go(s.listen)
-			j.log.Info("client came", "client", s.number, "name", s.name, "user", s.who.Uid, "process", s.who.Pid, "bytes", s.layout.Total)
-		}
-		answer <- err
-	})
-	err := error(agentproto.JobEnded)
-	if ran {
-		err = <-answer
-	} else if j.ended != nil { // done is closed
-		err = j.ended
+func (j *job) attach(s *session, welcome func(nextStep uint64) error) (err error) {
+	if !j.do(func() { err = j.admit(s, welcome) }) {
+		err = j.ended // written before the worker's end
 	}
 	if err != nil {
 		s.cancel()
-		_ = s.mem.Close()
+		return errors.Join(err, unix.Close(s.socket), s.mem.Close())
 	}
-	return err
+	j.log.Info("client came", "client", s.number, "name", s.name, "user", s.who.Uid, "process", s.who.Pid, "bytes", s.layout.Total)
+	return nil
 }
 
-// detach forgets a session whose socket has ended. What it has pushed goes on.
-func (j *job) detach(s *session) {
-	for i, other := range j.sessions {
-		if other == s {
-			j.sessions = append(j.sessions[:i:i], j.sessions[i+1:]...)
+func (j *job) admit(s *session, welcome func(nextStep uint64) error) error {
+	if j.ended != nil {
+		return j.ended
+	}
+	if len(j.sessions) >= j.cfg.Limits.Clients {
+		return fmt.Errorf("%w: %d", agentproto.Clients, len(j.sessions))
+	}
+	own := 0
+	for _, other := range j.sessions {
+		if other.who.Uid == s.who.Uid {
+			own++
 		}
 	}
-	s.end(errGone)
-	j.barrier.leave(s)
-	code := agentproto.OK
-	_ = errors.As(s.ended, &code) // nothing changes it any more
-	j.ends.add(code)
-	j.log.Info("client went", "client", s.number, "name", s.name, "pushes", s.counters.pushes.Load(), "reason", s.ended)
-	s.release()
+	if own >= j.cfg.Limits.UserClients {
+		return fmt.Errorf("%w: %d of user %d", agentproto.Clients, own, s.who.Uid)
+	}
+	step, err := j.barrier.join(s)
+	if err != nil {
+		return err
+	}
+	err = unix.EpollCtl(j.epoll, unix.EPOLL_CTL_ADD, s.socket, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(s.socket)})
+	if err == nil {
+		err = welcome(step)
+	}
+	if err != nil {
+		j.barrier.leave(s) // with its last descriptor the socket leaves j.epoll
+		return err
+	}
+	j.memory.Add(int64(s.layout.Total))
+	j.sessions = append(j.sessions, s)
+	j.bySocket[int32(s.socket)] = s
+	return nil
+}
+
+// detach forgets the sessions that have ended. What they have pushed goes on.
+func (j *job) detach() {
+	j.over = false
+	rest := j.sessions[:0]
+	for _, s := range j.sessions {
+		if s.ended == nil {
+			rest = append(rest, s)
+			continue
+		}
+		delete(j.bySocket, int32(s.socket))
+		// A descriptor that a forked child holds would stay in the set.
+		_ = unix.EpollCtl(j.epoll, unix.EPOLL_CTL_DEL, s.socket, nil)
+		s.hangUp()
+		j.barrier.leave(s)
+		code := agentproto.OK
+		_ = errors.As(s.ended, &code)
+		j.ends.add(code)
+		j.log.Info("client went", "client", s.number, "name", s.name, "pushes", s.counters.pushes.Load(), "reason", s.ended)
+		s.release()
+	}
+	clear(j.sessions[len(rest):])
+	j.sessions = rest
 }
 
 // errGone ends the sessions of clients that have closed their socket, or died.
 var errGone = errors.New("its socket is closed")
 
-// close ends all sessions with a reason that wraps a code, refuses further ones, and
-// waits until what they have pushed is settled. If the worker has ended, that is the reason.
-func (j *job) close(why error) {
-	select {
-	case <-j.cfg.Worker.Done():
-		why = fmt.Errorf("%w: %w", agentproto.JobEnded, j.cfg.Worker.Err())
-	default:
+// finish ends all sessions with a reason that wraps a code, and refuses further ones.
+func (j *job) finish(why error) {
+	if j.ended == nil {
+		j.ended = why
 	}
-	j.post(func() {
-		if j.ended == nil {
-			j.ended = why
-		}
-		for _, s := range j.sessions {
-			s.end(why)
-		}
-		j.cancel()
-	})
+	for _, s := range j.sessions {
+		s.end(why)
+	}
+	j.detach()
+	j.cancel()
+}
+
+// End implements [transport.Feed]: the sessions end with the worker.
+func (j *job) End(err error) {
+	j.answer()
+	j.finish(fmt.Errorf("%w: %w", agentproto.JobEnded, err))
+	if !j.finished {
+		j.finished = true
+		close(j.done)
+	}
+}
+
+// close ends all sessions with a reason that wraps a code, refuses further ones, and
+// waits until what they have pushed is settled. If the worker has ended, that was the reason.
+func (j *job) close(why error) error {
+	j.do(func() { j.finish(why) })
 	<-j.done
 	j.others.Wait()
-	j.settle.close()
+	_ = j.cfg.Worker.Attach(context.Background(), nil, -1) // if the worker has ended, it has no feed any more
+	return os.NewSyscallError("close", unix.Close(j.epoll))
 }

@@ -7,7 +7,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -26,7 +25,7 @@ type session struct {
 	number  uint32
 	name    string
 	who     *unix.Ucred
-	conn    *net.UnixConn
+	socket  int
 	mem     *agentproto.Memory
 	layout  agentproto.Layout
 	parties uint32 // in barriers, this one included; 0 if it takes no part
@@ -35,32 +34,35 @@ type session struct {
 	cancel context.CancelFunc
 
 	// refs keeps the memory mapped: one for the session and one for each entry on its way.
-	refs atomic.Int32
+	refs   atomic.Int32
+	held   atomic.Bool  // an entry waits for memory
+	charge atomic.Int64 // bytes of entries on their way
 
-	// What the job's goroutine knows of the rings. Nothing of it is read from the memory again.
-	over   atomic.Bool               // it has ended: nothing is read any more
-	head   uint32                    // entries read
-	taken  atomic.Uint64             // the same without wrapping
-	raw    [agentproto.EntryLen]byte // the newest entry, as it was read
-	entry  agentproto.Entry          // the same
-	held   atomic.Bool               // it waits for memory
-	charge atomic.Int64              // bytes of entries on their way
+	// What the worker's goroutine knows of the rings. Nothing of it is read from the memory again.
+	head  uint32                    // entries read
+	taken uint64                    // the same without wrapping
+	raw   [agentproto.EntryLen]byte // the newest entry, as it was read
+	entry agentproto.Entry          // the same
+
+	// More of that goroutine.
+	ended       error                 // why
+	first, last *work                 // entries that are answered in their order
+	listed      bool                  // in job.settled
+	failed      agentproto.Completion // of the first push that failed since the last FLUSH or REDUCE
 
 	mu        sync.Mutex // of what follows
 	completed uint32     // completions written
-	ended     error      // why
 	handles   uint64     // given to prepared batches so far
 	prepared  map[uint64]*prepared
 	charged   uint64 // for them
 
 	sums *Sums // of the last REDUCE, shared with the host's other parties
 
-	failed   agentproto.Completion // of the first push that failed since the last FLUSH or REDUCE; of the goroutine that settles
 	counters counters
 }
 
 // newSession makes a session's memory, which job.attach makes known.
-func (j *job) newSession(conn *net.UnixConn, who *unix.Ucred, hello agentproto.Hello, number uint32) (*session, *os.File, error) {
+func (j *job) newSession(socket int, who *unix.Ucred, hello agentproto.Hello, number uint32) (*session, *os.File, error) {
 	if err := j.check(hello); err != nil {
 		return nil, nil, err
 	}
@@ -70,7 +72,7 @@ func (j *job) newSession(conn *net.UnixConn, who *unix.Ucred, hello agentproto.H
 		return nil, nil, err
 	}
 	s := &session{
-		job: j, number: number, name: hello.Client, who: who, conn: conn, mem: mem, layout: layout, parties: hello.Parties,
+		job: j, number: number, name: hello.Client, who: who, socket: socket, mem: mem, layout: layout, parties: hello.Parties,
 		prepared: map[uint64]*prepared{},
 	}
 	s.ctx, s.cancel = context.WithCancel(j.ctx)
@@ -91,52 +93,60 @@ func (s *session) release() {
 	s.job.memory.Add(-int64(s.layout.Total))
 }
 
-// listen counts the client's wake-ups until its socket ends.
-func (s *session) listen() {
-	defer s.job.post(func() { s.job.detach(s) })
+// hear receives a wake-up, or the end of the socket.
+func (s *session) hear() {
 	var b [8]byte
-	for {
-		if _, err := s.conn.Read(b[:]); err != nil {
-			return
-		}
-		if n := s.counters.wakesReceived.Add(1); n > s.taken.Load()+uint64(s.layout.Entries)+wakeAllowance {
+	n, _, err := unix.Recvfrom(s.socket, b[:], unix.MSG_DONTWAIT)
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+	case err != nil, n == 0:
+		s.end(errGone)
+	default:
+		if n := s.counters.wakesReceived.Add(1); n > s.taken+uint64(s.layout.Entries)+wakeAllowance {
 			s.end(agentproto.WakeFlood)
-			return
 		}
-		s.job.poke()
 	}
 }
 
-// end ends the session, which its listener then notices. The first reason counts.
+// end ends the session, which is detached in this turn. The first reason counts.
 func (s *session) end(why error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.ended != nil {
 		return
 	}
-	s.ended = why
-	s.over.Store(true)
+	s.ended, s.job.over = why, true
 	code := agentproto.OK
 	if errors.As(why, &code) {
 		s.mem.End(code, why.Error())
 	}
 	s.cancel()
-	_ = s.conn.Close()
 }
 
-// complete writes the completion of an entry and wakes the client if it sleeps. The
-// caller holds the memory. There is room: sq_tail - cq_head was at most the size of the ring
-// when the entry was read, and of a cq_head that went back only its writer has the damage.
+// complete writes the completion of an entry. The caller holds the memory. There is room: sq_tail - cq_head was
+// at most the size of the ring when the entry was read, and of a cq_head that went back only its writer has the damage.
 func (s *session) complete(c *agentproto.Completion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.Put(s.mem.Completion(s.completed))
 	s.completed++
+}
+
+// publish shows the client what was completed, and wakes it if it sleeps. The caller holds the memory.
+func (s *session) publish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.mem.CQTail.Store(s.completed)
 	if s.mem.ClientSleeps.Load() == 1 && s.mem.ClientSleeps.CompareAndSwap(1, 0) {
 		s.counters.wakesSent.Add(1)
-		agentproto.Wake(s.conn)
+		agentproto.Wake(s.socket)
 	}
+}
+
+// hangUp closes the socket. Goroutines that answer later wake no one.
+func (s *session) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = unix.Close(s.socket)
+	s.socket = -1
 }
 
 // written returns how many completions were written.

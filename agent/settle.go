@@ -28,9 +28,11 @@ type work struct {
 	keys   []uint64 // copies
 	values []float32
 
-	ticket *transport.Ticket // of a push
-	done   <-chan error      // of a push with sums
-	err    error             // of a push that did not get that far
+	request transport.Request
+	next    *work // of the session, in the order of its answers
+	lined   bool  // it has a place in that order
+	settled bool  // it can be answered when its turn comes
+	err     error // of the worker
 }
 
 // works keeps the copies of entries that are settled.
@@ -39,14 +41,60 @@ var works = sync.Pool{New: func() any { return new(work) }}
 // keep bounds, in bytes, what the pool keeps of one entry.
 const keep = 4 << 20
 
-// answer completes the entry and gives back what it held.
-func (w *work) answer() {
+// line gives an entry its place in the order of its client's answers.
+func (w *work) line() {
+	s := w.s
+	if s.first == nil {
+		s.first = w
+	} else {
+		s.last.next = w
+	}
+	s.last, w.lined = w, true
+	s.job.pending++
+}
+
+// hand gives a request to the job's worker.
+func (w *work) hand() {
+	if !w.lined {
+		w.s.job.pending++
+	}
+	w.request.Owner = w
+	w.s.job.cfg.Worker.Hand(&w.request)
+}
+
+// Settled has the entry answered, in its turn.
+func (w *work) Settled(err error) {
+	s := w.s
+	w.settled, w.err = true, err
+	switch {
+	case !w.lined:
+		s.job.loose = append(s.job.loose, w)
+	case s.first == w && !s.listed:
+		s.listed = true
+		s.job.settled = append(s.job.settled, s)
+	}
+}
+
+// answer answers the oldest entries that are settled, in their order.
+func (s *session) answer() {
+	s.hold()
+	defer s.release()
+	s.listed = false
+	for w := s.first; w != nil && w.settled; w = s.first {
+		if s.first = w.next; s.first == nil {
+			s.last = nil
+		}
+		s.job.pending--
+		w.settle()
+	}
+	s.publish()
+}
+
+// end completes the entry and gives back what it held. The client sees it when it is published.
+func (w *work) end() {
 	s := w.s
 	s.complete(&w.c)
 	s.charge.Add(-w.charge)
-	if s.held.Load() {
-		s.job.poke()
-	}
 	if 8*cap(w.keys)+4*cap(w.values) <= keep {
 		*w = work{keys: w.keys, values: w.values}
 		works.Put(w)
@@ -54,19 +102,31 @@ func (w *work) answer() {
 	s.release()
 }
 
+// answer completes an entry by itself. Any goroutine may do so.
+func (w *work) answer() {
+	s := w.s
+	s.hold()
+	defer s.release()
+	w.end()
+	s.publish()
+	if s.held.Load() {
+		s.job.cfg.Worker.Poke()
+	}
+}
+
 // refuse answers an entry that cannot be begun. A push keeps its place in the order.
 func (w *work) refuse() {
-	switch w.c.Op {
-	case agentproto.Push, agentproto.PushSums:
+	if w.c.Op == agentproto.Push || w.c.Op == agentproto.PushSums {
 		w.s.counters.pushes.Add(1)
-		w.s.job.settle.put(w)
-	default:
-		w.answer()
+		w.line()
 	}
+	w.Settled(nil)
 }
 
 // run does what may take time, and answers. It ends early if the session does.
 func (w *work) run(do func(ctx context.Context) error) {
+	w.s.mem.SQHead.Store(w.s.head) // before the answer: a client takes an entry with a completion for one that was read
+	w.s.job.yield = true
 	w.s.job.others.Go(func() {
 		w.fail(do(w.s.ctx))
 		w.answer()
@@ -128,60 +188,7 @@ func (w *work) fail(err error) {
 	}
 }
 
-// settler waits for the acknowledgements of pushes, in the order in which they were
-// begun, so that a FLUSH is done when its turn comes.
-type settler struct {
-	mu     sync.Mutex
-	more   sync.Cond
-	queue  []*work
-	closed bool
-	done   chan struct{}
-}
-
-func (q *settler) start() {
-	q.more.L = &q.mu
-	q.done = make(chan struct{})
-	go func() {
-		defer close(q.done)
-		var batch []*work
-		for q.take(&batch) {
-			for i, w := range batch {
-				w.settle()
-				batch[i] = nil
-			}
-		}
-	}()
-}
-
-func (q *settler) put(w *work) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.queue = append(q.queue, w)
-	q.more.Signal()
-}
-
-// take exchanges the settled batch for what has come meanwhile. It waits for something, and
-// reports whether there was anything before the end.
-func (q *settler) take(batch *[]*work) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.queue) == 0 && !q.closed {
-		q.more.Wait()
-	}
-	*batch, q.queue = q.queue, (*batch)[:0]
-	return len(*batch) > 0
-}
-
-// close waits until everything is settled.
-func (q *settler) close() {
-	q.mu.Lock()
-	q.closed = true
-	q.more.Signal()
-	q.mu.Unlock()
-	<-q.done
-}
-
-// settle waits for an entry whose turn has come, and answers it.
+// settle ends an entry whose turn has come.
 func (w *work) settle() {
 	s := w.s
 	switch w.c.Op {
@@ -195,15 +202,11 @@ func (w *work) settle() {
 		s.job.barrier.arrive(w)
 		return
 	case agentproto.Barrier:
-		s.job.barrier.arrive(w)
-		return
-	default:
-		switch {
-		case w.ticket != nil:
-			w.err = w.ticket.Wait(context.Background())
-		case w.done != nil:
-			w.err = <-w.done
+		if w.c.Status == agentproto.OK {
+			s.job.barrier.arrive(w)
+			return
 		}
+	default:
 		w.fail(w.err)
 		if w.c.Status == agentproto.OK {
 			s.counters.acknowledged.Add(1)
@@ -214,5 +217,5 @@ func (w *work) settle() {
 			s.failed = w.c
 		}
 	}
-	w.answer()
+	w.end()
 }

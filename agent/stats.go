@@ -84,15 +84,12 @@ func (a *Agent) Stats() Stats {
 }
 
 func (j *job) stats() JobStats {
-	out := make(chan []ClientStats, 1)
 	var clients []ClientStats
-	if j.post(func() { out <- j.clients() }) {
-		clients = <-out
-	}
+	j.do(func() { clients = j.clients() })
 	return JobStats{Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients}
 }
 
-// clients runs in the job's goroutine.
+// clients runs in the worker's goroutine.
 func (j *job) clients() (all []ClientStats) {
 	for _, s := range j.sessions {
 		c := &s.counters

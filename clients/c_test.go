@@ -5,6 +5,7 @@
 package clients_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,6 +61,43 @@ func TestLibraryTakesNoThreadAndNoSignal(t *testing.T) {
 		if !strings.HasPrefix(needed[1], "libc.so.") && !strings.HasPrefix(needed[1], "ld-linux") {
 			t.Errorf("the library needs %s, want libc alone", needed[1])
 		}
+	}
+}
+
+// TestSystemCalls looks at the system calls of a C program that opens a session, pushes, pulls and waits: the library makes
+// no thread and no process, and sets no handler of a signal. The program itself asks for all handlers.
+func TestSystemCalls(t *testing.T) {
+	if out, err := exec.Command("strace", "-qq", "-e", "trace=none", "true").CombinedOutput(); err != nil {
+		leaveOut(t, fmt.Sprintf("strace cannot be used, so system calls are not looked at: %v %s", err, out))
+	}
+	b := newBed(t, jobName, config(dim, 1))
+	cmd := b.real(t, plain, "push")
+	trace := filepath.Join(t.TempDir(), "trace")
+	traced := command(t, "strace", append([]string{"-f", "-qq", "-o", trace, "-e", "trace=process,rt_sigaction,signalfd,signalfd4,recvmsg"}, cmd.Args...)...)
+	traced.Env = cmd.Env
+	run(t, traced)
+	text, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		call := regexp.MustCompile(`^\d+ +(\w+)\((\w+, )?(\w*)`).FindStringSubmatch(line)
+		if call == nil {
+			continue
+		}
+		calls[call[1]]++
+		switch call[1] {
+		case "clone", "clone3", "fork", "vfork", "signalfd", "signalfd4":
+			t.Errorf("the program calls %s", line)
+		case "rt_sigaction":
+			if call[3] != "NULL" {
+				t.Errorf("a handler is set: %s", line)
+			}
+		}
+	}
+	if calls["rt_sigaction"] == 0 || calls["recvmsg"] == 0 {
+		t.Errorf("the trace lacks what the program does: %v", calls)
 	}
 }
 

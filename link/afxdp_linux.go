@@ -227,6 +227,12 @@ func (l *afxdpLink) Wait(limit time.Duration) error {
 	return err
 }
 
+// Watch implements [Watcher].
+func (l *afxdpLink) Watch(fd int) bool {
+	l.poller.Watch(fd)
+	return true
+}
+
 func (l *afxdpLink) Wake() { l.tx.Wake() }
 
 func (l *afxdpLink) Stats() Stats {

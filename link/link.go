@@ -140,6 +140,21 @@ func Join(l Link, job uint16) error {
 	return nil
 }
 
+// Watcher is a [Link] that can wait for a descriptor of its user, too; see [Watch].
+type Watcher interface {
+	// Watch makes Wait end when a descriptor is readable, until another one takes its place; -1 is
+	// none. The caller keeps the descriptor open as long. Only the goroutine that calls Wait
+	// calls it. It reports whether the link can do that.
+	Watch(fd int) bool
+}
+
+// Watch makes Wait of a link also end when a descriptor is readable, and reports whether the link, or
+// one that it wraps, can do that.
+func Watch(l Link, fd int) bool {
+	w, ok := find[Watcher](l)
+	return ok && w.Watch(fd)
+}
+
 // find looks for a facility in a link and in those that it wraps. A link that
 // wraps another one has a method Unwrap() Link.
 func find[T any](l Link) (t T, ok bool) {

@@ -280,6 +280,15 @@ func (l *udpLink) Wait(limit time.Duration) error {
 	return l.sock.wait(limit)
 }
 
+// Watch implements [Watcher].
+func (l *udpLink) Watch(fd int) bool {
+	s, ok := l.sock.(interface{ watch(fd int) })
+	if ok {
+		s.watch(fd)
+	}
+	return ok
+}
+
 func (l *udpLink) Wake() { l.sock.wakeUp() }
 
 func (l *udpLink) Stats() Stats { return l.stats }

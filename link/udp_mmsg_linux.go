@@ -29,7 +29,7 @@ type mmsgSocket struct {
 
 	refused []int // messages of the last batch that the kernel would not send
 
-	fds     [2]unix.PollFd
+	fds     [3]unix.PollFd // the socket, the eventfd, what is watched
 	timeout unix.Timespec
 	wake    sys.Waker
 }
@@ -110,7 +110,7 @@ func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ udpSocket, 
 	if err := s.wake.Open(); err != nil {
 		return nil, 0, err
 	}
-	s.fds = [2]unix.PollFd{{Fd: int32(fd)}, {Fd: int32(s.wake.FD()), Events: unix.POLLIN}}
+	s.fds = [3]unix.PollFd{{Fd: int32(fd)}, {Fd: int32(s.wake.FD()), Events: unix.POLLIN}, {Fd: -1, Events: unix.POLLIN}}
 	return s, got, nil
 }
 
@@ -241,6 +241,9 @@ func (s *mmsgSocket) wait(limit time.Duration) error {
 	s.wake.Take()
 	return nil
 }
+
+// watch has wait end for a descriptor, too.
+func (s *mmsgSocket) watch(fd int) { s.fds[2].Fd = int32(fd) }
 
 func (s *mmsgSocket) wakeUp() { s.wake.Wake() }
 

@@ -41,6 +41,7 @@ command_in protoc protobuf-compiler
 command_in tshark tshark
 command_in python3 python3 # reads exported weights
 command_in shellcheck shellcheck
+command_in strace strace
 command_in spin spin # make spec
 command_in pkg-config pkg-config
 # A Debian package is of Debian's python3, whatever other one is on the PATH.

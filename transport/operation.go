@@ -30,7 +30,8 @@ type operation struct {
 	// slices; err then says whether the call has failed. PushLater does not wait for it.
 	released chan struct{}
 	err      error
-	ticket   *Ticket // of a push
+	ticket   *Ticket  // of a push
+	owner    *Request // of a feed
 
 	cancelled atomic.Bool // the caller no longer waits, because of cause
 	cause     error
@@ -99,6 +100,9 @@ func (o *operation) finish() {
 		o.ticket.err = o.result()
 		close(o.ticket.done)
 	}
+	if o.owner != nil {
+		o.owner.Owner.Settled(o.result())
+	}
 }
 
 // accept takes an operation in.
@@ -153,7 +157,7 @@ func (w *Worker) settle(o *operation) {
 		w.copySums(o)
 	}
 	w.ops[o.id] = nil
-	w.settled = true
+	w.settled = w.settled || !o.fed()
 	o.finish()
 	w.follow(o)
 }

@@ -51,6 +51,9 @@ type Worker struct {
 	groupPrepared []*packer.Prepared
 	groupGrads    []float32
 
+	feed    Feed // or nil
+	watched bool // the link waits for its descriptor
+
 	sums    []float32
 	numbers packer.Numbers // of sums in answers to pushes
 

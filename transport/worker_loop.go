@@ -23,7 +23,7 @@ func (w *Worker) main() error {
 	for {
 		busy, err := w.turn()
 		if err == nil && !busy {
-			err = w.link.Wait(w.patience())
+			err = w.sleep()
 		}
 		if err != nil {
 			return err
@@ -54,6 +54,9 @@ func (w *Worker) turn() (busy bool, err error) {
 	}
 	busy = n > 0
 	busy = w.run() || busy
+	if w.feed != nil {
+		busy = w.feed.Turn() || busy
+	}
 	busy = w.takeQueue() || busy
 	busy = w.ask() || busy
 	busy = w.rounds.send() || busy
@@ -160,4 +163,7 @@ func (w *Worker) finish(err error) {
 	}
 	w.rounds.finish(err)
 	w.stats = w.snapshot()
+	if w.feed != nil {
+		w.feed.End(err)
+	}
 }

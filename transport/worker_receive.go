@@ -163,7 +163,7 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	refusal := w.peerError(f, r)
 	refusal.Key, refusal.KeyKnown = w.refusedKey(f, o, payload, r)
 	refusal.Unknown = e.Repeated && !r.Code.Final() && !o.pull
-	if w.refusal == nil && !o.pull && (o.sums == nil || !o.open) {
+	if w.refusal == nil && !o.pull && !o.fed() && (o.sums == nil || !o.open) {
 		w.refusal = refusal // of a push whose caller may not be waiting
 	}
 	o.fail(refusal)

@@ -106,7 +106,7 @@ func (w *Worker) begin(o *operation) bool {
 	w.pushes = slices.Delete(w.pushes, 0, 1)
 	o.sealed = true
 	o.fail(err)
-	if o.queued && w.refusal == nil {
+	if o.queued && o.owner == nil && w.refusal == nil {
 		w.refusal = err // its ticket may have been thrown away
 	}
 	o.refuse()

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,9 @@ const (
 	opStart = "start" // workers begin to push
 	opMark  = "mark"
 	opStop  = "stop" // a worker waits for what is in flight; a server stores its sums
+
+	// Requests to workers of Libra.
+	opTrips = "trips" // after stop: push one at a time
 )
 
 // mark is the state of a process at a moment.
@@ -41,6 +45,8 @@ type mark struct {
 	Pushes uint64 `json:"pushes"`    // acknowledged so far; 0 of a server
 	User   uint64 `json:"user_ns"`   // CPU time of the process so far
 	Kernel uint64 `json:"kernel_ns"` // CPU time of the process so far, in the kernel
+
+	Trip time.Duration `json:"trip_ns,omitempty"` // answer to opTrips
 }
 
 func ownMark(pushes uint64) (mark, error) {
@@ -63,6 +69,8 @@ type childConfig struct {
 	harness.Place
 	Server *serverConfig `json:",omitempty"`
 	Worker *workerConfig `json:",omitempty"`
+	Agent  *agentConfig  `json:",omitempty"`
+	Client *clientConfig `json:",omitempty"`
 }
 
 type serverConfig struct {
@@ -87,6 +95,10 @@ func RunChild(args []string) error {
 			err = c.serve(ctx)
 		case c.Worker != nil:
 			err = c.work(ctx)
+		case c.Agent != nil:
+			err = c.serveClients(ctx)
+		case c.Client != nil:
+			err = c.pushAsClient(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("push: %w", err)
@@ -95,22 +107,21 @@ func RunChild(args []string) error {
 	})
 }
 
-// answer serves requests until ctx ends or the process is told to end. start and
-// stop do what the requests ask for.
-func answer(ctx context.Context, pushes func() uint64, start func(), stop func(context.Context) error) error {
+// answer serves requests until ctx ends or the process is told to end. others do what the requests
+// ask for; opMark needs nothing.
+func answer(ctx context.Context, pushes func() uint64, others map[string]func(context.Context, *mark) error) error {
 	return child.Serve(ctx, func(ctx context.Context, op string, _ json.RawMessage) (any, error) {
-		switch op {
-		case opStart:
-			start()
-		case opMark:
-		case opStop:
-			if err := stop(ctx); err != nil {
+		var told mark
+		if do := others[op]; do != nil {
+			if err := do(ctx, &told); err != nil {
 				return nil, err
 			}
-		default:
+		} else if op != opMark {
 			return nil, child.Unknown(op)
 		}
-		return ownMark(pushes())
+		now, err := ownMark(pushes())
+		now.Trip = told.Trip
+		return now, err
 	})
 }
 
@@ -189,7 +200,7 @@ func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store 
 	go func() { cancel(harvester.Run(ctx)) }()
 	go func() { <-loop.Done(); cancel(loop.Err()) }()
 
-	return answer(ctx, func() uint64 { return 0 }, func() {}, func(ctx context.Context) error {
+	return answer(ctx, func() uint64 { return 0 }, map[string]func(context.Context, *mark) error{opStop: func(ctx context.Context, _ *mark) error {
 		if err := harvester.Now(ctx); err != nil {
 			return err
 		}
@@ -203,7 +214,7 @@ func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store 
 		}
 		putRows(sums, rows)
 		return nil
-	})
+	}})
 }
 
 // coldEpoch is that of the flows to the server, where each worker joins once.
@@ -240,14 +251,12 @@ func (c *childConfig) work(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	part, err := sys.MapShared(workloadFD, int64(shareOffset(c.Worker.Batch, c.Worker.Number)), shareSize(c.Worker.Batch), unix.PROT_READ)
+	load, err := openShare(c.Worker.Batch, c.Worker.Number)
 	if err != nil {
 		return err
 	}
-	load := batches{size: c.Worker.Batch}
-	load.keys, load.grads = splitShare(part)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil) // ends the admission
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the admission
 	client, hangUp, err := c.Dial(ctx)
 	if err != nil {
 		return err
@@ -261,35 +270,56 @@ func (c *childConfig) work(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, worker.Close()) }()
+	p := &workerPusher{load: load, worker: worker}
 	if !c.Worker.Unprepared {
-		if err := load.prepare(ctx, worker); err != nil {
+		if err := p.prepare(ctx); err != nil {
 			return err
 		}
 	}
+	return drive(ctx, p, 0)
+}
 
+// pusher pushes the batches of one worker.
+type pusher[Ticket any] interface {
+	push(ctx context.Context, n int) (Ticket, error) // the n-th push
+	wait(ctx context.Context, ticket Ticket) error
+}
+
+// drive pushes as the requests ask for, beginning with push number from.
+func drive[T any](ctx context.Context, p pusher[T], from int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var (
 		pushes   atomic.Uint64
 		stopped  atomic.Bool
 		finished = make(chan struct{})
 	)
+	pushes.Store(uint64(from))
 	push := sync.OnceFunc(func() {
 		go func() {
-			if err := pushAll(ctx, worker, load, &pushes, stopped.Load); err != nil {
+			if err := pushAll(ctx, p, &pushes, stopped.Load); err != nil {
 				cancel(err)
 				return
 			}
 			close(finished)
 		}()
 	})
-	return answer(ctx, pushes.Load, push, func(ctx context.Context) error {
-		stopped.Store(true)
-		push() // which has been done before, or ends at once
-		select {
-		case <-finished:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	return answer(ctx, pushes.Load, map[string]func(context.Context, *mark) error{
+		opStart: func(context.Context, *mark) error { push(); return nil },
+		opStop: func(ctx context.Context, _ *mark) error {
+			stopped.Store(true)
+			push() // which has been done before, or ends at once
+			select {
+			case <-finished:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		},
+		opTrips: func(ctx context.Context, told *mark) (err error) {
+			told.Trip, err = measureTrips(ctx, p, &pushes)
+			return err
+		},
 	})
 }
 
@@ -298,66 +328,109 @@ type batches struct {
 	size  int // pairs in a batch
 	keys  []uint64
 	grads []float32
+}
 
+// openShare maps what a worker pushes.
+func openShare(size, worker int) (batches, error) {
+	part, err := sys.MapShared(workloadFD, int64(shareOffset(size, worker)), shareSize(size), unix.PROT_READ)
+	if err != nil {
+		return batches{}, err
+	}
+	b := batches{size: size}
+	b.keys, b.grads = splitShare(part)
+	return b, nil
+}
+
+// workerPusher pushes through a worker of its own.
+type workerPusher struct {
+	load     batches
+	worker   *transport.Worker
 	prepared []*transport.Prepared // nil: they are not
 }
 
 // prepare looks the keys of all batches up, and has the server tell the numbers of their rows, as
 // it has done when batches are pushed again and again.
-func (b *batches) prepare(ctx context.Context, w *transport.Worker) error {
-	b.prepared = make([]*transport.Prepared, batchesEach)
-	for n := range b.prepared {
+func (p *workerPusher) prepare(ctx context.Context) error {
+	p.prepared = make([]*transport.Prepared, batchesEach)
+	for n := range p.prepared {
 		var err error
-		if b.prepared[n], err = w.Prepare(b.keysOf(n)); err != nil {
+		if p.prepared[n], err = p.worker.Prepare(p.load.keysOf(n)); err != nil {
 			return err
 		}
-		if err := b.prepared[n].Locate(ctx); err != nil {
+		if err := p.prepared[n].Locate(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// push queues the n-th push.
-func (b *batches) push(ctx context.Context, w *transport.Worker, n int) (*transport.Ticket, error) {
-	if b.prepared == nil {
-		return w.PushLater(ctx, b.keysOf(n), b.gradsOf(n))
+func (p *workerPusher) push(ctx context.Context, n int) (*transport.Ticket, error) {
+	if p.prepared == nil {
+		return p.worker.PushLater(ctx, p.load.keysOf(n), p.load.gradsOf(n))
 	}
-	return b.prepared[n%batchesEach].PushLater(ctx, b.gradsOf(n))
+	return p.prepared[n%batchesEach].PushLater(ctx, p.load.gradsOf(n))
+}
+
+func (p *workerPusher) wait(ctx context.Context, ticket *transport.Ticket) error {
+	return ticket.Wait(ctx)
 }
 
 // keysOf and gradsOf return the n-th push.
 func (b *batches) keysOf(n int) []uint64   { return b.keys[n%batchesEach*b.size:][:b.size] }
 func (b *batches) gradsOf(n int) []float32 { return b.grads[n%batchesEach*b.size:][:b.size] }
 
-// pushAll pushes the batches of a worker in turn until stop returns true, InFlight of
+// pushAll pushes the batches of a worker in turn, after those that were pushed before, until stop returns true, InFlight of
 // them at a time, and returns when all are acknowledged.
-func pushAll(ctx context.Context, w *transport.Worker, load batches, pushes *atomic.Uint64, stop func() bool) error {
-	var tickets [InFlight]*transport.Ticket
-	wait := func(t *transport.Ticket) error {
-		if t == nil {
-			return nil
-		}
-		if err := t.Wait(ctx); err != nil {
+func pushAll[T any](ctx context.Context, p pusher[T], pushes *atomic.Uint64, stop func() bool) error {
+	var tickets [InFlight]T
+	first := int(pushes.Load())
+	waited, pushed := first, first
+	wait := func() error {
+		if err := p.wait(ctx, tickets[waited%InFlight]); err != nil {
 			return err
 		}
+		waited++
 		pushes.Add(1)
 		return nil
 	}
-	n := 0
-	for ; !stop(); n++ {
-		if err := wait(tickets[n%InFlight]); err != nil {
-			return err
+	for !stop() {
+		if pushed-waited == InFlight {
+			if err := wait(); err != nil {
+				return err
+			}
 		}
 		var err error
-		if tickets[n%InFlight], err = load.push(ctx, w, n); err != nil {
+		if tickets[pushed%InFlight], err = p.push(ctx, pushed); err != nil {
 			return err
 		}
+		pushed++
 	}
-	for i := range InFlight {
-		if err := wait(tickets[(n+i)%InFlight]); err != nil {
+	for waited < pushed {
+		if err := wait(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// roundTrips is how many pushes opTrips makes, one at a time.
+const roundTrips = 200
+
+// measureTrips returns the median time from a push to its acknowledgement, without others on their way.
+func measureTrips[T any](ctx context.Context, p pusher[T], pushes *atomic.Uint64) (time.Duration, error) {
+	times := make([]time.Duration, roundTrips)
+	for i := range times {
+		start := time.Now()
+		ticket, err := p.push(ctx, int(pushes.Load()))
+		if err == nil {
+			err = p.wait(ctx, ticket)
+		}
+		if err != nil {
+			return 0, err
+		}
+		pushes.Add(1)
+		times[i] = time.Since(start)
+	}
+	slices.Sort(times)
+	return times[len(times)/2], nil
 }

@@ -38,6 +38,8 @@ type cluster struct {
 	group   *proc.Group
 	server  *child.Child
 	workers []*child.Child
+	agent   *child.Child // whose clients the workers are, or nil
+	folder  string       // of the agent's socket, or ""
 	sums    *sys.Shared
 }
 
@@ -57,12 +59,17 @@ func (r *run) launch(ctx context.Context, baseline string, workers int) (_ *clus
 	if err != nil {
 		return nil, err
 	}
-	for i := range workers {
-		w, err := child.Start(c.group, r.workerSpec(baseline, workers, i))
-		if err != nil {
-			return nil, err
+	if throughAgent(baseline) {
+		err = r.startClients(ctx, c, baseline, workers)
+	} else {
+		for i := 0; i < workers && err == nil; i++ {
+			var w *child.Child
+			w, err = child.Start(c.group, r.workerSpec(baseline, workers, i))
+			c.workers = append(c.workers, w)
 		}
-		c.workers = append(c.workers, w)
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, w := range c.workers {
 		if err := w.Ready(ctx); err != nil {
@@ -83,7 +90,12 @@ func (r *run) serverSpec(baseline string, workers int, sums *os.File) child.Spec
 	default:
 		s.Command, s.CPU = r.cfg.ChildCommand, new(cpu(0))
 		c := serverConfig{Harvest: r.cfg.Harvest}
-		for i := range workers {
+		hosts := workers
+		if throughAgent(baseline) {
+			hosts = 1
+			workers++ // processes: the agent is one
+		}
+		for i := range hosts {
 			c.Workers = append(c.Workers, netip.AddrPortFrom(r.bed.net.Host(i+1).IP, wire.DefaultPort))
 		}
 		s.Config = childConfig{Place: r.place(0, workers), Server: &c}
@@ -139,30 +151,49 @@ func askAll(ctx context.Context, processes []*child.Child, op string) ([]mark, e
 }
 
 // finish ends the workers, then the server, and returns how often each worker
-// pushed in all.
-func (c *cluster) finish(ctx context.Context) (pushes []uint64, err error) {
-	marks, err := askAll(ctx, c.workers, opStop)
+// pushed in all. If the workers are ours, the first one is asked for its round trip before.
+func (c *cluster) finish(ctx context.Context, ours bool) (pushes []uint64, trip time.Duration, err error) {
+	if _, err := askAll(ctx, c.workers, opStop); err != nil {
+		return nil, 0, err
+	}
+	if ours {
+		told, err := askAll(ctx, c.workers[:1], opTrips)
+		if err != nil {
+			return nil, 0, err
+		}
+		trip = told[0].Trip
+	}
+	marks, err := askAll(ctx, c.workers, opMark)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for i, w := range c.workers {
 		if err := w.Stop(ctx); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		pushes = append(pushes, marks[i].Pushes)
 	}
+	if c.agent != nil {
+		if err := c.agent.Stop(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
 	if _, err := askAll(ctx, []*child.Child{c.server}, opStop); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := c.server.Stop(ctx); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return pushes, c.group.Wait()
+	return pushes, trip, c.group.Wait()
 }
 
 func (c *cluster) kill() error {
 	_ = c.group.Stop() // what failed first has been reported
-	return c.sums.Close()
+	err := c.sums.Close()
+	if c.folder != "" {
+		err = errors.Join(err, os.RemoveAll(c.folder))
+	}
+	return err
 }
 
 // bed is the network that a run takes place in: host 0 is the parameter

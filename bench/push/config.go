@@ -20,6 +20,11 @@ const (
 	Libra = "libra"
 	// Unprepared is Libra with workers that look the keys of each push up.
 	Unprepared = "libra-unprepared"
+	// Agent is Libra with one host agent, through which the workers push prepared batches. Each of them is
+	// a process that reaches the agent through shared memory.
+	Agent = "agent"
+	// AgentUnprepared is Agent with an agent that looks the keys of each push up.
+	AgentUnprepared = "agent-unprepared"
 	// ZeroMQHash is ps-lite's pattern over ZeroMQ, summed in a
 	// std::unordered_map as its default handle does.
 	ZeroMQHash = "zeromq-hash"
@@ -30,10 +35,15 @@ const (
 
 // Baselines returns Libra and what it is compared with, in the order of their
 // turns.
-func Baselines() []string { return []string{Libra, ZeroMQHash, ZeroMQTable, Unprepared} }
+func Baselines() []string {
+	return []string{Libra, ZeroMQHash, ZeroMQTable, Unprepared, Agent, AgentUnprepared}
+}
 
 // ours reports whether a baseline is a form of Libra.
-func ours(baseline string) bool { return baseline == Libra || baseline == Unprepared }
+func ours(baseline string) bool { return baseline != ZeroMQHash && baseline != ZeroMQTable }
+
+// throughAgent reports whether the workers of a baseline are clients of an agent.
+func throughAgent(baseline string) bool { return baseline == Agent || baseline == AgentUnprepared }
 
 // The workload, as docs/benchmarks.md describes it.
 const (

@@ -154,7 +154,7 @@ func TestReport(t *testing.T) {
 	for _, target := range r.Targets {
 		verdicts[target.Want] = target.Met
 	}
-	if len(r.Targets) != 5 || verdicts[4] || !verdicts[1.5] || !verdicts[1] {
+	if len(r.Targets) != 7 || verdicts[4] || verdicts[2] || !verdicts[1.5] || !verdicts[1] {
 		t.Errorf("targets %+v", r.Targets)
 	}
 	var out strings.Builder
@@ -165,6 +165,30 @@ func TestReport(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q:\n%s", want, out.String())
 		}
+	}
+}
+
+// Pushes through an agent are held against the same in process, round by round.
+func TestReportOfAgents(t *testing.T) {
+	r := newReport(&Config{Rounds: 3})
+	for baseline, samples := range map[string][]Sample{
+		Libra:      {{PairsPerSecond: 10, RoundTrip: 10}, {PairsPerSecond: 20, RoundTrip: 10}, {PairsPerSecond: 4, RoundTrip: 10}},
+		Agent:      {{PairsPerSecond: 9.5, RoundTrip: 13}, {PairsPerSecond: 10, RoundTrip: 12}, {PairsPerSecond: 4, RoundTrip: 10}},
+		ZeroMQHash: {{PairsPerSecond: 1}},
+	} {
+		r.add(Result{Workers: 1, Batch: 32, Baseline: baseline, Samples: samples})
+	}
+	r.finish()
+	if got := r.find(1, 32, Agent); got.InProcess != 0.95 || got.InProcessTrip != 1.2 || got.RoundTrip != 12 {
+		t.Errorf("%+v", got)
+	}
+	for _, other := range []string{Libra, ZeroMQHash} {
+		if got := r.find(1, 32, other); got.InProcess != 0 || got.InProcessTrip != 0 {
+			t.Errorf("%+v", got)
+		}
+	}
+	if len(r.Targets) != 2 || !r.Targets[0].Met || r.Targets[1].Met {
+		t.Errorf("targets %+v", r.Targets)
 	}
 }
 

@@ -44,6 +44,8 @@ type Result struct {
 	PairsPerSecond float64 `json:"pairs_per_s"` // of all workers together
 	Min            float64 `json:"min_pairs_per_s"`
 	Max            float64 `json:"max_pairs_per_s"`
+	// RoundTrip is the median time from a worker's push to its acknowledgement, without others on their way; 0 where it was not measured.
+	RoundTrip time.Duration `json:"round_trip_ns"`
 	Cost
 	// NsTotal is the median of their sum.
 	NsTotal float64 `json:"total_ns_per_pair"`
@@ -51,6 +53,10 @@ type Result struct {
 	// Ratio is Libra's rate divided by this one, of the medians; 0 if Libra was
 	// not measured.
 	Ratio float64 `json:"ratio"`
+	// InProcess is, with an agent, the rate divided by that of the same pushes in process, and
+	// InProcessTrip the round trip, as medians of the ratios within rounds; 0 where both were not measured.
+	InProcess     float64 `json:"in_process_ratio"`
+	InProcessTrip float64 `json:"in_process_round_trip_ratio"`
 
 	Samples []Sample `json:"samples"`
 }
@@ -69,6 +75,8 @@ func (c Cost) total() float64 { return c.NsWorker + c.NsKernel + c.NsAggregator 
 // Sample is one measurement.
 type Sample struct {
 	PairsPerSecond float64 `json:"pairs_per_s"`
+	// RoundTrip is the median time from a worker's push to its acknowledgement, without others on their way; 0 where it was not measured.
+	RoundTrip time.Duration `json:"round_trip_ns"`
 	Cost
 }
 
@@ -89,6 +97,7 @@ func (r *Report) add(res Result) {
 		NsAggregator: median(func(s Sample) float64 { return s.NsAggregator }),
 		NsServer:     median(func(s Sample) float64 { return s.NsServer }),
 	}
+	res.RoundTrip = time.Duration(median(func(s Sample) float64 { return float64(s.RoundTrip) }))
 	res.NsTotal = median(func(s Sample) float64 { return s.total() })
 	r.Results = append(r.Results, res)
 }
@@ -99,11 +108,24 @@ func (r *Report) find(workers, batch int, baseline string) *Result {
 	})
 }
 
+// inProcess has the baseline with the same pushes in process for each through an agent.
+var inProcess = map[string]string{Agent: Libra, AgentUnprepared: Unprepared}
+
 func (r *Report) finish() {
 	for i := range r.Results {
 		res := &r.Results[i]
 		if ours := r.find(res.Workers, res.Batch, Libra); ours != nil {
 			res.Ratio = harness.Quotient(ours.PairsPerSecond, res.PairsPerSecond)
+		}
+		if same := r.find(res.Workers, res.Batch, inProcess[res.Baseline]); same != nil {
+			rates, trips := []float64{}, []float64{}
+			for n := range min(len(res.Samples), len(same.Samples)) { // a run that was ended may lack the last
+				through, direct := &res.Samples[n], &same.Samples[n]
+				rates = append(rates, harness.Quotient(through.PairsPerSecond, direct.PairsPerSecond))
+				trips = append(trips, harness.Quotient(float64(through.RoundTrip), float64(direct.RoundTrip)))
+			}
+			itself := func(ratio float64) float64 { return ratio }
+			res.InProcess, res.InProcessTrip = harness.Over(rates, itself).Median, harness.Over(trips, itself).Median
 		}
 	}
 	r.judge()
@@ -130,6 +152,22 @@ func (r *Report) judge() {
 			want(fmt.Sprintf(where, "CPU time per pair, libra's divided into that of"), 1, harness.Quotient(theirs.NsTotal, ours.NsTotal))
 		}
 	}
+	for _, res := range r.Results {
+		if res.Workers == 1 && res.InProcess > 0 && (res.Batch == 4096 || res.Batch == 32) {
+			where := fmt.Sprintf("1 worker, batches of %d: %%s of %s divided by that of %s", res.Batch, res.Baseline, inProcess[res.Baseline])
+			want(fmt.Sprintf(where, "rate"), 0.9, res.InProcess)
+			r.Targets = append(r.Targets, harness.Target{What: fmt.Sprintf(where, "round trip"), Verdict: harness.AtMost(1.1, res.InProcessTrip)})
+		}
+		for _, t := range []struct {
+			baseline string
+			rate     float64
+		}{{ZeroMQHash, 2}, {ZeroMQTable, 1}} {
+			if theirs := r.find(4, res.Batch, t.baseline); theirs != nil && res.Workers == 4 && res.Baseline == Agent {
+				want(fmt.Sprintf("4 workers, batches of %d: rate of agent divided by that of %s", res.Batch, t.baseline), t.rate,
+					harness.Quotient(res.PairsPerSecond, theirs.PairsPerSecond))
+			}
+		}
+	}
 	if four, eight := r.find(4, 4096, Libra), r.find(8, 4096, Libra); four != nil && eight != nil {
 		want("batches of 4096: rate of 8 workers divided by that of 4", 1, harness.Quotient(eight.PairsPerSecond, four.PairsPerSecond))
 	}
@@ -142,15 +180,25 @@ func (r *Report) Unjudged() { r.Targets = nil }
 func (r *Report) Print(out *report.Printer) {
 	mega := func(pairs float64) string { return fmt.Sprintf("%.2f", pairs/1e6) }
 	nanos := func(ns float64) string { return fmt.Sprintf("%.1f", ns) }
+	known := func(is bool, text string) string {
+		if !is {
+			return ""
+		}
+		return text
+	}
+	ratio := func(x float64) string { return known(x > 0, fmt.Sprintf("%.2f", x)) }
+	trip := func(d time.Duration) string { return known(d > 0, fmt.Sprintf("%.0f", float64(d)/1e3)) }
 	rows := harness.Pick(r.Results, func(res Result) []any {
 		return []any{
 			res.Workers, humanize.Comma(int64(res.Batch)), fmt.Sprintf("%.0f", 100*res.HotShare), res.Baseline,
-			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio),
+			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio), ratio(res.InProcess),
+			trip(res.RoundTrip), ratio(res.InProcessTrip),
 			nanos(res.NsWorker), nanos(res.NsKernel), nanos(res.NsAggregator), nanos(res.NsServer), nanos(res.NsTotal),
 		}
 	})
 	out.Table(fmt.Sprintf("Medians of %d rounds of %v; the sums were right in all of them", r.Rounds, r.Duration), []string{
-		"workers", "batch", "hot %", "baseline", "Mpairs/s", "min", "max", "libra/baseline",
+		"workers", "batch", "hot %", "baseline", "Mpairs/s", "min", "max", "libra/baseline", "/ in process",
+		"round trip µs", "/ in process",
 		"worker ns", "kernel ns", "aggregator ns", "ps ns", "all ns",
 	}, rows)
 	harness.PrintTargets(out, r.Targets)

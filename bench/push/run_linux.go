@@ -141,19 +141,21 @@ func (r *run) measure(ctx context.Context, baseline string, workers int) (s Samp
 	if err != nil {
 		return s, err
 	}
-	pushes, err := c.finish(ctx)
+	pushes, trip, err := c.finish(ctx, ours(baseline))
 	if err != nil {
 		return s, err
 	}
 	if err := r.work.check(pushes, heldRows(c.sums.Mem)); err != nil {
 		return s, err
 	}
-	return newSample(baseline, before, after, r.work.batch), nil
+	s = newSample(baseline, before, after, r.work.batch)
+	s.RoundTrip = trip
+	return s, nil
 }
 
 // reading is the state of all counters at a moment.
 type reading struct {
-	marks      []mark        // of the workers and, last, the server
+	marks      []mark        // of the workers, the agent, if there is one, and, last, the server
 	own        mark          // of this process, which holds the aggregator's control service
 	aggregator time.Duration // for which its program ran
 	softirq    uint64        // ns, of the threads that run what interrupts leave over
@@ -169,7 +171,11 @@ func (r *run) read(ctx context.Context, c *cluster) (now reading, err error) {
 	if now.softirq, err = sys.SoftirqTime(); err != nil {
 		return now, err
 	}
-	now.marks, err = askAll(ctx, append(slices.Clone(c.workers), c.server), opMark)
+	processes := slices.Clone(c.workers)
+	if c.agent != nil {
+		processes = append(processes, c.agent)
+	}
+	now.marks, err = askAll(ctx, append(processes, c.server), opMark)
 	return now, err
 }
 

@@ -28,6 +28,7 @@ language (docs/agent.md has the protocol). The file:
       users: [alice]              # who may use the job, by name or number,
       groups: [ml]                # beside the agent's own user
       clients: 64                 # at a time
+      clients_per_user: 64        # of them, of one user
       memory_mib: 64              # shared with each of them at most
       prepared_mib: 64            # of prepared batches of each at most
 

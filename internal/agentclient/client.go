@@ -10,9 +10,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/agentproto"
 )
@@ -20,6 +24,7 @@ import (
 // Client is a session with an agent. It belongs to one goroutine.
 type Client struct {
 	conn    *net.UnixConn
+	raw     syscall.RawConn // the same
 	socket  string
 	welcome *agentproto.Welcome
 	mem     *agentproto.Memory
@@ -57,6 +62,9 @@ func Dial(ctx context.Context, socket string, hello agentproto.Hello) (_ *Client
 			err = errors.Join(err, c.conn.Close())
 		}
 	}()
+	if c.raw, err = c.conn.SyscallConn(); err != nil {
+		return nil, err
+	}
 	defer c.bound(ctx)()
 	if _, err := c.conn.Write(message); err != nil {
 		return nil, fmt.Errorf("agent at %s: %w", socket, err)
@@ -90,6 +98,9 @@ func (c *Client) Memory() *agentproto.Memory { return c.mem }
 // Conn is the session's socket.
 func (c *Client) Conn() *net.UnixConn { return c.conn }
 
+// Wake sends the agent a wake-up.
+func (c *Client) Wake() { _ = c.raw.Control(func(fd uintptr) { agentproto.Wake(int(fd)) }) }
+
 // Close ends the session.
 func (c *Client) Close() error { return errors.Join(c.conn.Close(), c.mem.Close()) }
 
@@ -104,7 +115,7 @@ func (c *Client) Submit(ctx context.Context, e agentproto.Entry) (ticket uint64,
 	c.tail++
 	c.mem.SQTail.Store(c.tail)
 	if c.mem.AgentSleeps.Load() == 1 && c.mem.AgentSleeps.CompareAndSwap(1, 0) {
-		agentproto.Wake(c.conn)
+		c.Wake()
 	}
 	c.tickets++
 	return c.tickets - 1, nil
@@ -130,22 +141,43 @@ func (c *Client) read(ctx context.Context) error {
 		if err := c.mem.Ended(); err != nil {
 			return err
 		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		c.mem.ClientSleeps.Store(1)
+		var err error
 		if c.mem.CQTail.Load() == c.head && c.mem.EndCode.Load() == 0 {
-			stop := c.bound(ctx)
-			_, err := c.conn.Read(make([]byte, 8))
-			stop()
-			if ctx.Err() != nil {
-				c.mem.ClientSleeps.Store(0)
-				return context.Cause(ctx)
-			}
-			if err != nil && !c.collect() {
-				return c.gone(err)
-			}
+			err = c.sleep()
 		}
 		c.mem.ClientSleeps.Store(0)
+		if err != nil && !c.collect() {
+			return c.gone(err)
+		}
 	}
 	return nil
+}
+
+// lookAtContext is how long a sleep lasts at most.
+const lookAtContext = 50 * time.Millisecond
+
+// sleep waits for a wake-up or the end of the socket, in system calls: to have the runtime wait for it takes longer.
+func (c *Client) sleep() error {
+	var failed error
+	err := c.raw.Control(func(fd uintptr) {
+		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if n, _ := unix.Poll(fds[:], int(lookAtContext/time.Millisecond)); n < 1 {
+			return
+		}
+		var b [8]byte
+		switch n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_DONTWAIT); {
+		case err == nil && n == 0:
+			failed = io.EOF
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		default:
+			failed = err
+		}
+	})
+	return errors.Join(err, failed)
 }
 
 // gone is why the agent's end of the socket is closed.

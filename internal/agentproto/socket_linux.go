@@ -13,14 +13,25 @@ import (
 
 // Wake sends a wake-up without waiting. If the socket takes no more, or its other end is closed,
 // there is nothing to be done about it here.
-func Wake(conn *net.UnixConn) {
+func Wake(socket int) {
+	_ = unix.Sendto(socket, wakeUp[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+}
+
+var wakeUp = [1]byte{1}
+
+// Dup returns another descriptor of a socket, which the caller closes. It outlives the connection.
+func Dup(conn *net.UnixConn) (socket int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return
+		return -1, err
 	}
-	_ = raw.Control(func(fd uintptr) {
-		_ = unix.Sendto(int(fd), []byte{1}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
-	})
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		socket, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+	}); err != nil {
+		return -1, err
+	}
+	return socket, os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", failed)
 }
 
 // Credentials returns user, group and process of the other end, as they were when it connected.

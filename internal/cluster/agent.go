@@ -28,9 +28,10 @@ type AgentJob struct {
 	Users  []string `yaml:"users,omitempty,flow"`
 	Groups []string `yaml:"groups,omitempty,flow"`
 	// Limits of the job and of each of its clients; 0 means package agent's defaults.
-	Clients     int `yaml:"clients,omitempty"`
-	MemoryMiB   int `yaml:"memory_mib,omitempty"`
-	PreparedMiB int `yaml:"prepared_mib,omitempty"`
+	Clients        int `yaml:"clients,omitempty"`
+	ClientsPerUser int `yaml:"clients_per_user,omitempty"`
+	MemoryMiB      int `yaml:"memory_mib,omitempty"`
+	PreparedMiB    int `yaml:"prepared_mib,omitempty"`
 }
 
 // ReadAgent reads and checks an agent's file. Errors name the file, the field and its line.
@@ -78,7 +79,7 @@ func (a *Agent) validate() error {
 		for _, limit := range []struct {
 			field string
 			value int
-		}{{"clients", j.Clients}, {"memory_mib", j.MemoryMiB}, {"prepared_mib", j.PreparedMiB}} {
+		}{{"clients", j.Clients}, {"clients_per_user", j.ClientsPerUser}, {"memory_mib", j.MemoryMiB}, {"prepared_mib", j.PreparedMiB}} {
 			if limit.value < 0 || limit.value > 1<<20 {
 				v.add("%s%s: %d is not from 0 to %d", at, limit.field, limit.value, 1<<20)
 			}

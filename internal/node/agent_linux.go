@@ -109,7 +109,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 		Name: from.Name, Worker: j.endpoint.Worker, Number: c.Job.ID, HotSet: j.endpoint.hot, Dim: model.Dim(),
 		Mode: m.mode, Arithmetic: m.arithmetic, Exp: m.exp, NextStep: m.firstStep,
 		Users: users, Groups: groups,
-		Limits: agent.Limits{Clients: from.Clients, Memory: uint64(from.MemoryMiB) << 20, Prepared: uint64(from.PreparedMiB) << 20},
+		Limits: agent.Limits{Clients: from.Clients, UserClients: from.ClientsPerUser, Memory: uint64(from.MemoryMiB) << 20, Prepared: uint64(from.PreparedMiB) << 20},
 	}
 	j.Barrier = func(ctx context.Context, step uint64) error { return asDropped(m.end(ctx, step)) }
 	if c.Job.Sync {
