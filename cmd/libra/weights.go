@@ -207,6 +207,9 @@ func newEvaluate() *cobra.Command {
 			}
 			task := s.model.Task()
 			e := Evaluation{len(scores), task.String(), task.Measure(scores, labels)}
+			if !e.Finite() {
+				return fmt.Errorf("%s: the weights predict no numbers: their training diverged: train again with a lower learning rate", s.weights)
+			}
 			if asJSON {
 				return report.WriteJSON(cmd.OutOrStdout(), e)
 			}

@@ -4,6 +4,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -75,6 +76,9 @@ func (o *Outcome) evaluateStore(ctx context.Context, c *cluster.Config, store *p
 		return err
 	}
 	o.Metrics, err = workload.Evaluate(ctx, weights.Of(store), model, heldOut)
+	if err == nil && !o.Finite() {
+		return errors.New("the weights predict no numbers: training diverged: lower --learning-rate")
+	}
 	return err
 }
 
