@@ -236,18 +236,23 @@ func TestWake(t *testing.T) {
 	if err != nil || int(who.Uid) != os.Getuid() || int(who.Gid) != os.Getgid() || int(who.Pid) != os.Getpid() {
 		t.Errorf("the other end is %+v, %v", who, err)
 	}
-	Wake(agent)
+	socket, err := Dup(agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(socket) }()
+	Wake(socket)
 	b := make([]byte, 8)
 	if n, err := client.Read(b); n != 1 || err != nil {
 		t.Errorf("a wake-up of %d bytes, %v", n, err)
 	}
 	for range 100_000 { // far more than the socket takes
-		Wake(agent)
+		Wake(socket)
 	}
+	_ = agent.Close() // the duplicate outlives it
+	Wake(socket)
 	_ = client.Close()
-	Wake(agent)
-	_ = agent.Close()
-	Wake(agent)
+	Wake(socket)
 	if _, err := Credentials(agent); err == nil {
 		t.Error("a closed connection has another end")
 	}
