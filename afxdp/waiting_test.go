@@ -378,7 +378,7 @@ func TestWatch(t *testing.T) {
 	if err := s.openWakers(); err != nil {
 		t.Fatal(err)
 	}
-	defer s.closeWakers()
+	defer func() { _ = s.closeWakers() }()
 	fd, err := unix.Eventfd(1, unix.EFD_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)

@@ -14,8 +14,11 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
+// reducedDim is the floats of a row.
+const reducedDim = 9
+
 // reduce calls the service as an agent's host does.
-func (w *worker) reduce(t *testing.T, step uint64, dim int, refused *DroppedError) (Sums, error) {
+func (w *worker) reduce(t *testing.T, step uint64, refused *DroppedError) (Sums, error) {
 	t.Helper()
 	req := &pb.ReduceRequest{Job: 5, Sender: w.id, Token: w.member.GetToken(), Step: step}
 	if refused != nil {
@@ -25,18 +28,17 @@ func (w *worker) reduce(t *testing.T, step uint64, dim int, refused *DroppedErro
 	if err != nil {
 		return Sums{}, err
 	}
-	return ReceiveSums(stream, dim)
+	return ReceiveSums(stream, reducedDim)
 }
 
 // All workers that ask for the sums of a step get the same, whatever their number, and again if they ask again. A
 // worker whose gradients were refused has the step dropped for all, also for those at a barrier; the next step goes on.
 func TestReduce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const dim = 9
 		want := Sums{}
 		for i := range 100_000 { // several messages
 			want.Keys = append(want.Keys, uint64(i)<<40)
-			for j := range dim {
+			for j := range reducedDim {
 				want.Rows = append(want.Rows, float32(i)/float32(j+3))
 			}
 		}
@@ -67,7 +69,7 @@ func TestReduce(t *testing.T) {
 		}
 		same := func(w *worker, step uint64) func() error {
 			return func() error {
-				got, err := w.reduce(t, step, dim, nil)
+				got, err := w.reduce(t, step, nil)
 				if err == nil && (!slices.Equal(got.Keys, want.Keys) || !slices.Equal(got.Rows, want.Rows)) {
 					err = errors.New("other sums")
 				}
@@ -84,7 +86,7 @@ func TestReduce(t *testing.T) {
 		}
 		var why *DroppedError
 		err1, err2 = both(func() error { return two.barrier(t, 2) }, func() error {
-			_, err := one.reduce(t, 2, dim, &DroppedError{Key: 90, KeyKnown: true})
+			_, err := one.reduce(t, 2, &DroppedError{Key: 90, KeyKnown: true})
 			return err
 		})
 		if !errors.As(err2, &why) || *why != (DroppedError{Key: 90, KeyKnown: true}) || !slices.Equal(dropped, []uint64{2}) {
@@ -95,7 +97,7 @@ func TestReduce(t *testing.T) {
 			t.Errorf("%v", err1)
 		}
 		err1, err2 = both(func() error {
-			got, err := two.reduce(t, 3, dim, nil)
+			got, err := two.reduce(t, 3, nil)
 			if len(got.Keys) > 0 {
 				t.Errorf("an empty step has %v", got.Keys)
 			}
@@ -121,7 +123,7 @@ func TestReduceIsRefused(t *testing.T) {
 		s := startServer(t)
 		s.waits(t)
 		one, two := s.joined(t)
-		_, err := one.reduce(t, 0, 9, nil)
+		_, err := one.reduce(t, 0, nil)
 		wants(t, "an asynchronous job", err, codes.FailedPrecondition, "set job.sync")
 		for _, w := range []*worker{one, two} {
 			if err := errors.Join(w.done(t), w.leave(t)); err != nil {

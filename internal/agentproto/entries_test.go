@@ -20,8 +20,11 @@ var fieldsOf = map[string]func(e *Entry, to uint64){
 	"step":   func(e *Entry, to uint64) { e.Step = to },
 }
 
+// area is the bytes of the buffers that entries in tests name.
+const area = 4096
+
 // parse reads an entry as the agent does, and compares it with what was written.
-func parse(t *testing.T, e Entry, area uint64) error {
+func parse(t *testing.T, e Entry) error {
 	t.Helper()
 	var b [EntryLen]byte
 	e.Put(&b)
@@ -44,7 +47,7 @@ func TestEntriesHaveTheirFields(t *testing.T) {
 		for field, set := range fieldsOf {
 			e := Entry{Op: op, Tag: 1 << 63}
 			set(&e, 8)
-			err := parse(t, e, 4096)
+			err := parse(t, e)
 			if strings.Contains(" "+has+" ", " "+field+" ") {
 				if err != nil {
 					t.Errorf("operation %d with %s: %v", op, field, err)
@@ -53,7 +56,7 @@ func TestEntriesHaveTheirFields(t *testing.T) {
 				t.Errorf("operation %d with %s: %v, want %q", op, field, err, want)
 			}
 		}
-		if err := parse(t, Entry{Op: op, Batch: 7, Keys: 8}, 4096); err == nil {
+		if err := parse(t, Entry{Op: op, Batch: 7, Keys: 8}); err == nil {
 			t.Errorf("operation %d with keys and a batch is accepted", op)
 		}
 		for at := range EntryLen {
@@ -61,7 +64,7 @@ func TestEntriesHaveTheirFields(t *testing.T) {
 				var b [EntryLen]byte
 				(&Entry{Op: op}).Put(&b)
 				b[at] = 1
-				if _, err := ParseEntry(&b, 4096); err == nil || !strings.Contains(err.Error(), "reserved bytes are not zero") {
+				if _, err := ParseEntry(&b, area); err == nil || !strings.Contains(err.Error(), "reserved bytes are not zero") {
 					t.Errorf("operation %d with byte %d: %v", op, at, err)
 				}
 			}
@@ -71,7 +74,7 @@ func TestEntriesHaveTheirFields(t *testing.T) {
 		}
 	}
 	for _, op := range []Op{0, 11, 255} {
-		if err := parse(t, Entry{Op: op}, 4096); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("there is no operation %d", op)) {
+		if err := parse(t, Entry{Op: op}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("there is no operation %d", op)) {
 			t.Errorf("operation %d: %v", op, err)
 		}
 	}
@@ -79,7 +82,6 @@ func TestEntriesHaveTheirFields(t *testing.T) {
 
 // What an entry names lies in the buffer area, to the last byte, and at a multiple of 8.
 func TestEntriesStayInTheirArea(t *testing.T) {
-	const area = 4096
 	for _, c := range []struct {
 		e    Entry
 		want string // the field that is refused
@@ -107,7 +109,7 @@ func TestEntriesStayInTheirArea(t *testing.T) {
 		{Entry{Op: Stats, Values: area - StatsLen}, ""},
 		{Entry{Op: Stats, Values: area - StatsLen + 8}, "values 3976"},
 	} {
-		err := parse(t, c.e, area)
+		err := parse(t, c.e)
 		if (err == nil) != (c.want == "") || err != nil && !strings.HasSuffix(err.Error(), fmt.Sprintf("operation %d, %s", c.e.Op, c.want)) {
 			t.Errorf("%+v: %v, want %q", c.e, err, c.want)
 		}

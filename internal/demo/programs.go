@@ -191,7 +191,6 @@ type programs struct {
 
 	mu     sync.Mutex
 	done   []ProgramDone
-	ended  int
 	server node.ServerResult
 }
 
