@@ -48,7 +48,8 @@ power. A seed decides everything. After each step, all gradients are counted.
 
 It ends with exit code 1 at the first violation, and prints the smallest life
 that has one: its seed, what its life was cut down to, the end of its trace, and
-a Go test that lives it again. docs/simulation.md lists what is checked.`,
+a Go test that lives it again. If the program itself ends in a panic, the stacks
+that it prints name the life. docs/simulation.md lists what is checked.`,
 		Example: `  libra simulate --duration 10m
   libra simulate --seeds 1-1000 --lives clusters --only crash,reset
   libra simulate --seed 7 --trace`,
@@ -191,6 +192,7 @@ func (s simulating) print(r *simulation.Report, v *simulation.Violation, c simul
 		return p.Err()
 	}
 	p.Note("VIOLATION in a life of %s: %v", v.Life, r.Violations[0])
+	p.Note("Live it again: %s --trace", r.Violations[0].Options.Replay(v.Life))
 	p.Note("The smallest life that was found to have one: %v", v)
 	if p.Err() != nil {
 		return p.Err()

@@ -33,7 +33,8 @@ type accounts struct {
 	store  *storeAccount // of the newest server
 	files  []fileAccount // checkpoints that were written
 
-	held, want map[uint64][]int64 // of the last look
+	want map[uint64][]int64 // what the open step has to hold, as of the last look
+	news bool               // the shadow has changed since
 }
 
 // entry is one frame with gradients.
@@ -61,8 +62,7 @@ type storeAccount struct {
 }
 
 func newAccounts(c *clusterLife) (a *accounts, err error) {
-	a = &accounts{c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*host][]link.Packet{},
-		held: map[uint64][]int64{}, want: map[uint64][]int64{}}
+	a = &accounts{c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*host][]link.Packet{}, want: map[uint64][]int64{}}
 	if a.cfg, err = node.StoreConfig(&c.cfg); err != nil {
 		return nil, err
 	}
@@ -183,6 +183,7 @@ func (a *accounts) apply(at *host, e *entry, h wire.Header) {
 }
 
 func (a *accounts) add(key uint64, col int, units int64) {
+	a.news = true
 	if err := a.store.shadow.AddSum(key, col, units); err != nil {
 		a.c.s.fail("%v", err)
 	}
@@ -257,7 +258,7 @@ func (a *accounts) opens(p *process, store *ps.Store) {
 	if st.shadow.Hash() != store.Hash() {
 		s.fail("%s begins with other weights than its checkpoint has", p.name)
 	}
-	a.store = st
+	a.store, a.news = st, true
 	st.hashes = append(st.hashes, st.shadow.Hash())
 	// What is not in the checkpoint is lost, and trained again.
 	lost := func(e *entry) bool { return !st.holds(e) }
@@ -310,14 +311,26 @@ func (a *accounts) lookAtStore() {
 			}
 		}
 	}
-	held, want := pendingOf(st.store, a.held), pendingOf(st.shadow, a.want)
-	if maps.EqualFunc(held, want, slices.Equal) {
-		if len(held) == 0 { // a commit changes nothing, and shows not
+	if a.news {
+		a.want, a.news = pendingOf(st.shadow, a.want), false
+	}
+	want := a.want
+	same := 0 // rows; compared where they are, as this is done after each step of the server
+	for key, sums := range st.store.Pending() {
+		if row := want[key]; row != nil && slices.Equal(row, sums) {
+			same++
+		} else if !zero(sums) {
+			same = -1
+			break
+		}
+	}
+	if same == len(want) {
+		if same == 0 { // a commit changes nothing, and shows not
 			a.commit()
 		}
 		return
 	}
-	if len(held) > 0 {
+	if held := pendingOf(st.store, map[uint64][]int64{}); len(held) > 0 {
 		for _, key := range slices.Sorted(maps.Keys(want)) {
 			if !slices.Equal(want[key], held[key]) {
 				s.fail("key %d: the open step of %s holds %d, but the frames and harvests that it was given have %d", key, st.of.name, held[key], want[key])
@@ -331,6 +344,7 @@ func (a *accounts) lookAtStore() {
 	a.due()
 	a.commit()
 	st.shadow.Commit()
+	a.news = true
 	row, other := make([]float32, a.cfg.Dim), make([]float32, a.cfg.Dim)
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		st.store.Read([]uint64{key}, row)
@@ -356,11 +370,20 @@ func (a *accounts) commit() {
 func pendingOf(s *ps.Store, out map[uint64][]int64) map[uint64][]int64 {
 	clear(out)
 	for key, sums := range s.Pending() {
-		if slices.ContainsFunc(sums, func(n int64) bool { return n != 0 }) {
+		if !zero(sums) {
 			out[key] = sums
 		}
 	}
 	return out
+}
+
+func zero(sums []int64) bool {
+	for _, n := range sums {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // finished checks the end of a worker that has trained all that it was to.

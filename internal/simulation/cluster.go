@@ -36,6 +36,7 @@ type clusterLife struct {
 	cfg      cluster.Config
 	dir      string // of the hot set, a real file
 
+	roles    []string            // of the cluster's processes
 	procs    map[string]*process // that run, by role
 	started  map[string]int
 	finished map[string]bool // workers
@@ -97,7 +98,7 @@ func RunCluster(in Bubble, o Options) (r ClusterResult, err error) {
 	if err != nil {
 		return r, err
 	}
-	in(func() { r, err = c.live() })
+	Clusters.named(o, func() { in(func() { r, err = c.live() }) })
 	return r, err
 }
 
@@ -154,6 +155,10 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 	c.cfg.Data.Synthetic.Rows = max(5, c.cfg.Data.Synthetic.Rows>>cut.Halves)
 	c.cfg.Model.Epochs = c.epochs[0]
 	c.extras()
+	c.roles = []string{theSwitch, theServer}
+	for _, w := range c.cfg.Workers {
+		c.roles = append(c.roles, workerName(w.ID))
+	}
 	c.cfg.SetDefaults()
 	err := c.makeHotSet()
 	if err != nil {
@@ -181,10 +186,10 @@ func (c *clusterLife) live() (ClusterResult, error) {
 	s.net = &network{s: s, hosts: map[netip.AddrPort]*host{}, cut: map[[2]*host]int{}, bursts: map[[2]*host]int{}}
 	c.tcp = &tcp{s: s, listeners: map[netip.AddrPort]*listener{}, count: map[string]int{}}
 	c.disk = newDisk(s.named("disk"))
-	for _, role := range c.roles() {
+	for _, role := range c.roles {
 		s.newHost(role, netip.AddrPortFrom(c.addressOf(role), framePort).String())
 	}
-	for _, role := range c.roles() {
+	for _, role := range c.roles {
 		s.after(time.Duration(s.schedule.IntN(50))*time.Millisecond, func() { c.start(role) })
 	}
 	c.trouble()
@@ -194,15 +199,6 @@ func (c *clusterLife) live() (ClusterResult, error) {
 	c.result.Steps, c.result.Virtual, c.result.Digest = s.step, time.Since(s.began), s.digest.Sum64()
 	c.result.Traffic = s.net.count
 	return c.result, s.failure
-}
-
-// roles lists the processes of the cluster.
-func (c *clusterLife) roles() []string {
-	roles := []string{theSwitch, theServer}
-	for _, w := range c.cfg.Workers {
-		roles = append(roles, workerName(w.ID))
-	}
-	return roles
 }
 
 func (c *clusterLife) addressOf(role string) netip.Addr {
@@ -316,7 +312,7 @@ func (c *clusterLife) collect() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.tcp.collect()
-	for _, role := range c.roles() {
+	for _, role := range c.roles {
 		p := c.procs[role]
 		if p != nil && p.wrong != "" && p.ready && !p.dead.Load() {
 			c.s.fail("%s trains, although its %s is not that of the others", p.name, p.wrong)
@@ -379,7 +375,7 @@ func (c *clusterLife) ends(p *process) {
 		}
 		c.done = nil
 		clear(c.finished) // the next server continues from its checkpoint, with all workers
-		for _, role := range c.roles() {
+		for _, role := range c.roles {
 			s.after(time.Duration(10+s.schedule.IntN(1000))*time.Millisecond, func() { c.start(role) })
 		}
 	case c.cfg.Job.Sync && p.weights != c.want[c.phase]:
@@ -400,7 +396,7 @@ func (c *clusterLife) complete() {
 		return
 	}
 	clear(c.finished)
-	for _, role := range c.roles()[1:] {
+	for _, role := range c.roles[1:] {
 		if p := c.procs[role]; p != nil {
 			c.kill(p, false) // a worker that did not hear of the end
 		} else {
@@ -449,7 +445,7 @@ func (c *clusterLife) end() {
 	s := c.s
 	s.over = true
 	s.mu.Lock()
-	for _, role := range c.roles() {
+	for _, role := range c.roles {
 		if p := c.procs[role]; p != nil {
 			c.kill(p, false)
 		}

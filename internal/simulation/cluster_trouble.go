@@ -22,7 +22,7 @@ import (
 func (c *clusterLife) trouble() {
 	s := c.s
 	p, rng := &s.plan, s.random(streamTrouble)
-	roles := c.roles()
+	roles := c.roles
 	hosts := make([]*host, len(roles))
 	for i, role := range roles {
 		hosts[i] = c.hostOf(c.addressOf(role))

@@ -2,7 +2,12 @@
 
 package simulation
 
-import "github.com/libra-ina/libra/wire"
+import (
+	"sync"
+	"time"
+
+	"github.com/libra-ina/libra/wire"
+)
 
 // fault is something wrong that a test has a life do, to see that it is found.
 type fault string
@@ -15,6 +20,9 @@ const (
 	harvestsTwice    fault = "a harvest that comes again has another number"
 	clearsEarly      fault = "a bank is cleared although its harvest was lost"
 	staleNumbers     fault = "rows have other numbers, but the numbering is the same"
+	panics           fault = "the server panics"
+	panicsLate       fault = "a timer of the server panics"
+	locksItselfOut   fault = "the server waits for its own lock"
 )
 
 // handler is the store that the life has at the time, which may do something wrong to one
@@ -36,8 +44,17 @@ func (h *handler) AccumulateAt(rows wire.Rows) error {
 }
 
 func (h *handler) add(rows wire.Rows, add func(wire.Rows) error) error {
-	if h.now(acknowledgesOnly) {
+	switch {
+	case h.now(acknowledgesOnly):
 		return nil
+	case h.now(panics):
+		panic(panics)
+	case h.now(panicsLate):
+		time.AfterFunc(time.Microsecond, func() { panic(panicsLate) })
+	case h.now(locksItselfOut):
+		var mu sync.Mutex
+		mu.Lock()
+		mu.Lock()
 	}
 	err := add(rows)
 	if h.now(appliesTwice) && err == nil {

@@ -54,7 +54,7 @@ type Result struct {
 // Run lives one life in a bubble of testing/synctest, and returns what happened in it. An
 // error is a [Violation], or one of the simulation's own.
 func Run(in Bubble, o Options) (r Result, err error) {
-	in(func() { r, err = live(o) })
+	Workers.named(o, func() { in(func() { r, err = live(o) }) })
 	return r, err
 }
 

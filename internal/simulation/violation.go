@@ -51,6 +51,9 @@ func (l Life) live(in Bubble, o Options, r *Report) (*Violation, error) {
 		v.Life = l
 		return v, nil
 	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", o.Replay(l), err)
+	}
 	return nil, err
 }
 
@@ -65,6 +68,8 @@ type Cut struct {
 	// Once leaves a cluster its first training only.
 	Once bool `json:"once,omitempty"`
 }
+
+func (c Cut) none() bool { return !c.Once && c.Workers+c.Halves+len(c.Without) == 0 }
 
 // most is how much trouble the plan of a life has at most, beside that of frames.
 const most = 10
@@ -125,7 +130,7 @@ func (v *Violation) Test() string {
 		kinds = strings.Join(names, " | ")
 	}
 	cut := ""
-	if c := v.Options.Cut; c.Once || c.Workers+c.Halves+len(c.Without) > 0 {
+	if c := v.Options.Cut; !c.none() {
 		cut = fmt.Sprintf(", Cut: %#v", c)
 	}
 	return fmt.Sprintf(`func TestSeed%d(t *testing.T) {
