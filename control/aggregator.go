@@ -255,7 +255,10 @@ func (a *Aggregator) remove(j *job, why string) error {
 func (a *Aggregator) persist(call func() error) error {
 	var delay pause
 	err := call()
-	for errors.Is(err, aggregator.ErrBusy) && delay.wait(a.ctx) == nil {
+	for errors.Is(err, aggregator.ErrBusy) {
+		if delay.wait(a.ctx) != nil {
+			return errStopping // not busy: the caller need not try again, and all jobs end with the service
+		}
 		again := call()
 		if errors.Is(again, aggregator.ErrNoJob) || errors.Is(again, aggregator.ErrNoSender) {
 			return err
@@ -434,6 +437,9 @@ var (
 
 // planeError gives a data plane's refusal the gRPC code of its kind.
 func planeError(err error) error {
+	if errors.Is(err, errStopping) {
+		return err
+	}
 	code := codes.Internal
 	for target, c := range map[error]codes.Code{
 		aggregator.ErrConfig:         codes.InvalidArgument,

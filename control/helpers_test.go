@@ -27,6 +27,7 @@ var (
 // libras is a running aggregator service over the model, with the connection of
 // a parameter server's host.
 type libras struct {
+	end context.CancelFunc // of the service
 	*network
 	model   *aggregator.Model
 	service *Aggregator
@@ -44,7 +45,8 @@ func startAggregator(t *testing.T, change ...func(*AggregatorConfig)) *libras {
 	for _, f := range change {
 		f(&cfg)
 	}
-	l := &libras{model: model, service: NewAggregator(t.Context(), cfg)}
+	ctx, end := context.WithCancel(t.Context())
+	l := &libras{model: model, service: NewAggregator(ctx, cfg), end: end}
 	t.Cleanup(l.service.Close)
 	l.network = newNetwork(t, Security{}, func(s *grpc.Server) { pb.RegisterAggregatorServer(s, l.service) })
 	l.host = l.dial(t, Security{}, "192.0.2.2")

@@ -228,6 +228,32 @@ func TestFailuresOfThePlaneLeaveNothing(t *testing.T) {
 	})
 }
 
+// crowded is a data plane that stays too busy to remove a job.
+type crowded struct{ *aggregator.Model }
+
+func (crowded) RemoveJob(uint16) error { return aggregator.ErrBusy }
+
+// Who waits for a data plane that is too busy to remove a job, and loses the service meanwhile, is
+// told of the service: the job has ended with it, and there is nothing to be tried again.
+func TestServiceEndsDuringARemoval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t, func(c *AggregatorConfig) { c.Plane = crowded{c.Plane.(*aggregator.Model)} })
+		job := l.create(t, spec())
+		removed := make(chan error, 1)
+		go func() { removed <- job.Remove(t.Context()) }()
+		time.Sleep(time.Minute)
+		select {
+		case err := <-removed:
+			t.Fatalf("while the data plane is busy: %v", err)
+		default:
+		}
+		l.end()
+		if err := <-removed; !contains(err, "the service is stopping") {
+			t.Errorf("the service has ended: %v", err)
+		}
+	})
+}
+
 // A parameter server that does not read its harvest delays no other, not even the
 // removal of its own job.
 func TestStuckServerDelaysNoOther(t *testing.T) {

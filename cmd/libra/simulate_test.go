@@ -4,6 +4,11 @@ package main
 
 import (
 	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -30,6 +35,56 @@ func TestSimulate(t *testing.T) {
 	if code != 0 || !strings.HasPrefix(stdout, "seed 3: ") || !strings.Contains(stdout, "Lives of the 1 seeds from 3 on") {
 		t.Errorf("code %d\n%s%s", code, stdout, stderr)
 	}
+}
+
+// A seed has the same trace, byte by byte, in two processes, on one processor and on two, with the
+// race detector and without.
+func TestSameTraceInEveryProcess(t *testing.T) {
+	trace := func(life, seed string, change func(*exec.Cmd)) string {
+		cmd := libra(t.Context(), "simulate", "--seed", seed, "--lives", life, "--trace")
+		change(cmd)
+		out, err := cmd.Output()
+		lines, _, found := strings.Cut(string(out), "\nLives of the ") // what follows has wall time
+		if err != nil || !found || len(lines) < 1000 {
+			t.Fatalf("%v: %v, a trace of %d bytes", cmd, err, len(lines))
+		}
+		return lines
+	}
+	others := map[string]func(*exec.Cmd){
+		"again":            func(*exec.Cmd) {},
+		"on one processor": func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "GOMAXPROCS=1") },
+	}
+	if raceEnabled() {
+		plain := filepath.Join(t.TempDir(), "libra")
+		if out, err := exec.CommandContext(t.Context(), "go", "build", "-race=false", "-o", plain, ".").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		others["without the race detector"] = func(cmd *exec.Cmd) { cmd.Path = plain }
+	} else {
+		t.Log("the tests run without -race: traces with it are not compared")
+	}
+	for _, life := range []string{"workers", "clusters"} {
+		for seed := range 2 {
+			one := strconv.Itoa(seed + 1)
+			want := trace(life, one, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "GOMAXPROCS=2") })
+			for how, change := range others {
+				if got := trace(life, one, change); got != want {
+					a, b := strings.SplitAfter(want, "\n"), strings.SplitAfter(got, "\n")
+					n := 0
+					for n < min(len(a), len(b)) && a[n] == b[n] {
+						n++
+					}
+					t.Errorf("seed %s of %s, %s: another trace from line %d on:\n%v\n%v", one, life, how, n+1, a[n:min(len(a), n+3)], b[n:min(len(b), n+3)])
+				}
+			}
+		}
+	}
+}
+
+// raceEnabled reports whether this program was built with the race detector.
+func raceEnabled() bool {
+	info, _ := debug.ReadBuildInfo()
+	return info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 func TestSimulateRefuses(t *testing.T) {

@@ -76,7 +76,7 @@ func newAccounts(c *clusterLife) (a *accounts, err error) {
 // leaves notes that a process sends a frame.
 func (a *accounts) leaves(from, to *host, payload []byte) {
 	h, err := wire.ParseHeader(payload)
-	if a == nil || err != nil || from.link == nil || to == nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
+	if a == nil || err != nil || h.Job != job || from.link == nil || to == nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
 		return
 	}
 	id := frameID{to, h.Sender, h.Epoch, h.Seq}
@@ -112,7 +112,7 @@ func (a *accounts) answers(at *host, pkts []link.Packet) {
 	}
 	for i, asked := range a.asked[at] {
 		h, err := wire.ParseHeader(asked.Payload)
-		if err != nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
+		if err != nil || h.Job != job || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
 			continue
 		}
 		e := a.frames[frameID{at, h.Sender, h.Epoch, h.Seq}]
@@ -136,7 +136,7 @@ func (a *accounts) answers(at *host, pkts []link.Packet) {
 				id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
 				if other := a.frames[id]; other != nil && !other.applied && !slices.ContainsFunc(a.asked[at][i:], func(p link.Packet) bool {
 					later, _ := wire.ParseHeader(p.Payload)
-					return p.Src.Port != strange && later.Seq == id.seq && later.Sender == id.sender && later.Epoch == id.epoch
+					return p.Src.Port != strange && later.Job == job && later.Seq == id.seq && later.Sender == id.sender && later.Epoch == id.epoch
 				}) {
 					a.c.s.fail("%s acknowledges frame %d of worker %d, which is not applied", at.name, id.seq, id.sender)
 				}

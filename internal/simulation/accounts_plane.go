@@ -59,7 +59,7 @@ type watchedPlane struct {
 
 func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
 	err := w.Plane.AddJob(cfg)
-	if err != nil {
+	if err != nil || cfg.ID != job {
 		return err
 	}
 	p := &planeAccount{c: w.of.c, of: w.of, job: cfg.ID}
@@ -127,7 +127,14 @@ func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
 		return nil, aggregator.ErrBusy
 	}
 	bank, err := w.Plane.Swap(id)
+	fault := w.of.c.s.options.fault
+	if err == nil && id == theirJob && fault == givesTheirs {
+		bank.Slots[0] += 1 << 16
+	}
 	w.account(func(a *accounts) {
+		if p := a.plane; p != nil && id == theirJob && fault == takesTheirs {
+			p.banks[0][0]++
+		}
 		if p := a.plane; err == nil && p != nil && p.job == id {
 			p.look()
 			p.frozen = &frozen{sums: slices.Clone(bank.Slots), entries: p.current}

@@ -53,6 +53,7 @@ type clusterLife struct {
 
 	outside    []*process        // strangers
 	wrong      map[string]string // fields of the configuration that first starts have otherwise
+	neighbour  *neighbour        // nil: the switch has no other job
 	guest      uint16            // a worker with a program of its own; 0: none
 	guestSteps uint64            // that it takes
 	guestRest  time.Duration     // until it finishes
@@ -160,8 +161,11 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 		c.roles = append(c.roles, workerName(w.ID))
 	}
 	c.cfg.SetDefaults()
-	err := c.makeHotSet()
+	err := makeHotSet(&c.cfg)
 	if err != nil {
+		return err
+	}
+	if err := c.besides(); err != nil {
 		return err
 	}
 	if c.accounts, err = newAccounts(c); err != nil || !sync {
@@ -193,6 +197,7 @@ func (c *clusterLife) live() (ClusterResult, error) {
 		s.after(time.Duration(s.schedule.IntN(50))*time.Millisecond, func() { c.start(role) })
 	}
 	c.trouble()
+	c.neighbour.settle()
 	s.run(func() bool { return c.phase == len(c.epochs) })
 	c.end()
 	c.result.Lives = 1
@@ -322,6 +327,7 @@ func (c *clusterLife) collect() {
 			c.ends(p)
 		}
 	}
+	c.neighbour.collect()
 	for _, p := range c.outside {
 		if p.ended && p.err != nil && !c.s.over {
 			c.s.fail("%v", p.err)
@@ -450,7 +456,7 @@ func (c *clusterLife) end() {
 			c.kill(p, false)
 		}
 	}
-	for _, p := range c.outside {
+	for _, p := range slices.Concat(c.outside, c.neighbour.running()) {
 		c.kill(p, false)
 	}
 	s.mu.Unlock()
@@ -460,7 +466,7 @@ func (c *clusterLife) end() {
 		s.mu.Lock()
 		c.tcp.collect()
 		running := 0
-		for _, p := range slices.AppendSeq(slices.Clone(c.outside), maps.Values(c.procs)) {
+		for _, p := range slices.AppendSeq(slices.Concat(c.outside, c.neighbour.running()), maps.Values(c.procs)) {
 			if !p.ended {
 				running++
 			}

@@ -36,7 +36,6 @@ var errorsOf = []struct {
 	{"refused: sender not admitted to the job", ended | cut},
 	{"was removed", ended | cut},
 	{"no job 7: its parameter server has not created it", ended | cut},
-	{"data plane is busy", ended}, // its switch has ended meanwhile
 	{"context canceled", Stop},
 }
 

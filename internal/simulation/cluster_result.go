@@ -19,10 +19,11 @@ type ClusterResult struct {
 	Broken      int           `json:"broken"`      // of them
 	Stops       int           `json:"stops"`
 	Pauses      int           `json:"pauses"`
-	Strangers   int           `json:"strangers"` // programs that call services of a job that is not theirs
-	Wrong       int           `json:"wrong"`     // processes with another configuration
-	Guests      int           `json:"guests"`    // workers with a program of their own
-	Busy        int           `json:"busy"`      // calls that the data plane was too busy for
+	Strangers   int           `json:"strangers"`  // programs that call services of a job that is not theirs
+	Wrong       int           `json:"wrong"`      // processes with another configuration
+	Guests      int           `json:"guests"`     // workers with a program of their own
+	Neighbours  int           `json:"neighbours"` // trainings that another job on the switch has completed
+	Busy        int           `json:"busy"`       // calls that the data plane was too busy for
 	Traffic     Traffic       `json:"traffic"`
 }
 
@@ -44,6 +45,7 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Strangers += o.Strangers
 	r.Wrong += o.Wrong
 	r.Guests += o.Guests
+	r.Neighbours += o.Neighbours
 	r.Busy += o.Busy
 	r.Traffic.add(o.Traffic)
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -74,6 +75,29 @@ func TestSameSeedSameClusterTrace(t *testing.T) {
 		if traces[0].Len() < 1000 {
 			t.Errorf("seed %d: a trace of %d bytes", seed, traces[0].Len())
 		}
+	}
+}
+
+// A job has nothing of another one on its switch, nor that one of it, and it shows if it has.
+func TestNeighboursAreApart(t *testing.T) {
+	for f, want := range map[fault]string{takesTheirs: "the banks of the switch hold", givesTheirs: "the job of a neighbour ends with the weights"} {
+		t.Run(string(f), func(t *testing.T) {
+			from := map[fault]uint64{takesTheirs: 1, givesTheirs: 130}[f] // few lives last until a neighbour's training ends
+			for seed := from; seed < from+200; seed++ {
+				if _, err := RunCluster(InTest(t), Options{Seed: seed, Kinds: Neighbour | Crash, fault: f}); err != nil {
+					t.Logf("found: %v", err)
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("found by something else than %q", want)
+					}
+					return
+				}
+			}
+			t.Error("200 lives have not shown it")
+		})
+	}
+	without, err := RunCluster(InTest(t), Options{Seed: 1, Kinds: ClusterAll &^ Neighbour})
+	if err != nil || without.Neighbours != 0 {
+		t.Errorf("a neighbour although there is none: %d trainings, %v", without.Neighbours, err)
 	}
 }
 

@@ -128,13 +128,13 @@ func (c *clusterLife) moment(clock int) {
 	}
 }
 
-// makeHotSet writes the hot set of the training.
-func (c *clusterLife) makeHotSet() error {
-	model, err := node.Model(c.cfg.Model)
+// makeHotSet writes the hot set of a training.
+func makeHotSet(c *cluster.Config) error {
+	model, err := node.Model(c.Model)
 	if err != nil {
 		return err
 	}
-	src, err := node.OpenSource(&c.cfg, workload.Shard{})
+	src, err := node.OpenSource(c, workload.Shard{})
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (c *clusterLife) makeHotSet() error {
 	if _, err := hot.WriteTo(&b); err != nil {
 		return err
 	}
-	return os.WriteFile(c.cfg.Job.HotSet, b.Bytes(), 0o600)
+	return os.WriteFile(c.Job.HotSet, b.Bytes(), 0o600)
 }
 
 // reference returns the weights that the training has to end with.

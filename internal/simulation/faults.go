@@ -20,6 +20,8 @@ const (
 	harvestsTwice    fault = "a harvest that comes again has another number"
 	clearsEarly      fault = "a bank is cleared although its harvest was lost"
 	staleNumbers     fault = "rows have other numbers, but the numbering is the same"
+	takesTheirs      fault = "a job has units of another job of its switch"
+	givesTheirs      fault = "another job of the switch has units that it did not add"
 	panics           fault = "the server panics"
 	panicsLate       fault = "a timer of the server panics"
 	locksItselfOut   fault = "the server waits for its own lock"

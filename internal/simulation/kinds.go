@@ -30,16 +30,17 @@ const (
 
 // What only the life of a cluster can meet.
 const (
-	Reset   Kinds = 1 << (12 + iota) // a control connection breaks, at both ends or at one
-	Power                            // a machine loses power, with what its disk had not synced
-	Stop                             // a process is told to end, and started again
-	Hostile                          // a stranger on a host of the job sends frames and answers
+	Reset     Kinds = 1 << (12 + iota) // a control connection breaks, at both ends or at one
+	Power                              // a machine loses power, with what its disk had not synced
+	Stop                               // a process is told to end, and started again
+	Hostile                            // a stranger on a host of the job sends frames and answers
+	Neighbour                          // another job on the same switch trains, is killed and begins anew
 
-	ClusterAll = All | Reset | Power | Stop | Hostile
+	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour
 )
 
 var kindNames = [...]string{
-	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel", "queue", "silence", "reset", "power", "stop", "hostile",
+	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel", "queue", "silence", "reset", "power", "stop", "hostile", "neighbour",
 }
 
 // KindNames lists what [ParseKinds] takes.

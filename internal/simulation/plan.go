@@ -80,7 +80,7 @@ func newPlan(rng *rand.Rand, o Options) plan {
 	p.calls = max(1, p.calls>>o.Cut.Halves)
 	p.payload = max(wire.HotLen(p.stripes), 200) + rng.IntN(300)
 	p.kinds = o.Kinds
-	for k := Kinds(1); k < ClusterAll; k <<= 1 {
+	for k := Kinds(1); k <= Hostile; k <<= 1 {
 		// Most lives meet some kinds of trouble only: what they hide from each
 		// other shows then.
 		if rng.IntN(3) == 0 {
