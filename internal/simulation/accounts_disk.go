@@ -88,6 +88,9 @@ func (a *accounts) left(p *process) {
 	if store, _, err := readCheckpoint(f.data, a.cfg); err != nil || store.Hash() != st.hashes[st.version] {
 		s.fail("%s ends and leaves a checkpoint that is older than its last commit: %v", p.name, err)
 	}
+	if a.c.disk.synced[checkpointPath] != f || !bytes.Equal(f.synced, f.data) {
+		s.fail("%s ends and leaves a checkpoint that a loss of power may take back", p.name)
+	}
 }
 
 // saving is how long a checkpoint may take that is due: its writes, and the turns of others.
