@@ -20,7 +20,7 @@ TEST     ?=
 FIRST    ?= 1
 SEEDS    ?= 1000
 
-.PHONY: help build clients figures curves demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench man deb setup clean
+.PHONY: help build clients figures curves demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench man deb image setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -106,6 +106,11 @@ man: build ## write a manual page for each command to out/man
 
 deb: ## make a Debian package in out
 	scripts/deb.sh out
+
+image: ## make a container image, libra, of the static binary (needs podman or buildah)
+	CGO_ENABLED=0 $(GO) build -trimpath -o out/image/libra ./cmd/libra
+	"$$(command -v podman || command -v buildah || { echo 'make image: install podman or buildah' >&2; exit 1; })" \
+		build $(ARGS) -f packaging/Containerfile -t libra out/image
 
 setup: ## install what tests and code generation need (Debian; root)
 	scripts/setup.sh

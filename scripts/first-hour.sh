@@ -115,7 +115,7 @@ if [ "$(id -u)" = 0 ]; then
 	step "packet rates"
 	"$libra" bench engine --measure echo --sizes 190 --baseline udp --rounds 1 --duration 100ms \
 		--json --out plots >engine.json 2>engine.log || { cat engine.log; fail "the benchmark failed"; }
-	python3 -m json.tool engine.json >/dev/null
+	/usr/bin/jsonschema -i engine.json libra/docs/schema/bench-engine.json || fail "the result is not what docs/schema describes"
 	for plot in plots/*.svg; do
 		python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$plot"
 	done

@@ -41,6 +41,8 @@ command_in protoc protobuf-compiler
 command_in tshark tshark
 command_in python3 python3 # reads exported weights
 command_in shellcheck shellcheck
+command_in buildah buildah # make image
+file_in /usr/lib/python3/dist-packages/jsonschema python3-jsonschema
 command_in strace strace
 command_in spin spin # make spec
 command_in pkg-config pkg-config
