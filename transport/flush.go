@@ -44,6 +44,19 @@ func (w *Worker) mark(fl *flush) {
 	}
 }
 
+// passOver has flushes that wait for a push, which is given up, wait for those before it.
+func (w *Worker) passOver(i int) {
+	for _, fl := range w.flushes {
+		switch {
+		case fl.last != w.pushes[i]:
+		case i > 0:
+			fl.last = w.pushes[i-1]
+		default:
+			w.mark(fl)
+		}
+	}
+}
+
 // endFlushes completes flushes whose frames are all answered.
 func (w *Worker) endFlushes() {
 	rest, told := w.flushes[:0], false

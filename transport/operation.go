@@ -141,9 +141,11 @@ func (w *Worker) sweep() {
 func (w *Worker) abandon(o *operation) {
 	if !o.sealed {
 		o.sealed = true
-		is := func(other *operation) bool { return other == o }
-		w.pushes = slices.DeleteFunc(w.pushes, is)
-		w.pulls = slices.DeleteFunc(w.pulls, is)
+		if i := slices.Index(w.pushes, o); i >= 0 {
+			w.passOver(i)
+			w.pushes = slices.Delete(w.pushes, i, i+1)
+		}
+		w.pulls = slices.DeleteFunc(w.pulls, func(other *operation) bool { return other == o })
 	}
 	o.release()
 }

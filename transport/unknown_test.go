@@ -414,3 +414,64 @@ func TestUnknownCodesAreCounted(t *testing.T) {
 		t.Errorf("refusals %v at the worker, %v at the server", w.Refusals, s.Refusals)
 	}
 }
+
+// TestFlushPassesOverAPushThatIsGivenUp waits for the pushes before one that was the last of all
+// when the flush began, although nothing of that is sent any more.
+func TestFlushPassesOverAPushThatIsGivenUp(t *testing.T) {
+	ctx := deadline(t)
+	const window = 4
+	w, server := mute(t, retransmit.Config{Size: window, Silence: time.Hour, InitialRTO: time.Hour, MaxRTO: time.Hour})
+	keys := make([]uint64, 2000) // more frames than the window takes, and all cold
+	for i := range keys {
+		keys[i] = 1<<40 + uint64(i)
+	}
+	pushed, given := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := w.Push(ctx, keys, make([]float32, len(keys)*testDim))
+		pushed <- err
+	}()
+	var frames [window]wire.Header
+	for i := range frames {
+		var err error
+		if frames[i], err = wire.ParseHeader(next(ctx, t, server).Payload); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until := func(what string, ready func() bool) {
+		for seen := false; !seen; {
+			if err := w.Do(ctx, func() { seen = ready() }); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+	}
+	short, giveUp := context.WithCancel(ctx)
+	go func() {
+		_, err := w.Push(short, keys[:1], make([]float32, testDim))
+		given <- err
+	}()
+	until("the second push", func() bool { return len(w.pushes) == 2 })
+	flushed := make(chan error, 1)
+	go func() { flushed <- w.Flush(ctx) }()
+	until("the flush", func() bool { return len(w.flushes) == 1 })
+	giveUp()
+	if err := <-given; !errors.Is(err, context.Canceled) {
+		t.Fatalf("the second push: %v", err)
+	}
+	until("its end", func() bool { return len(w.pushes) == 1 })
+	for _, h := range frames {
+		answer := make([]byte, wire.HeaderLen)
+		h.Type, h.Flags = wire.TypeAck, 0
+		h.Put(answer)
+		server.deliver(answer, w.link.Local())
+	}
+	next(ctx, t, server) // the window has moved on
+	select {
+	case err := <-flushed:
+		t.Errorf("the flush ends with %v while the push before it has frames to send", err)
+	case <-time.After(10 * time.Millisecond):
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	<-pushed
+}
