@@ -5,6 +5,7 @@ package simulation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -217,9 +218,27 @@ func (c *caller) pull() bool {
 	return true
 }
 
+// flush flushes, and once more if it has given up: what the first was not told, the second is.
 func (c *caller) flush() bool {
-	_, ok := c.tryFlush()
+	ended, ok := c.tryFlush()
+	if !ended && ok {
+		_, ok = c.tryFlush()
+	}
 	return ok
+}
+
+// refuseMeanwhile has an admission end while a flush waits, now and then.
+func (c *caller) refuseMeanwhile() {
+	s, w := c.s, c.life.of
+	rng := s.named(fmt.Sprintf("flush of %s at call %d", c.act.name, s.result.Calls))
+	often, where, soon := rng.IntN(8) == 0, rng.IntN(3), time.Duration(rng.IntN(300))*time.Microsecond
+	if often && s.plan.kinds&Evict != 0 {
+		s.after(soon, func() {
+			if !s.healed && c.act.doing == "Flush" {
+				s.evict(w, where)
+			}
+		})
+	}
 }
 
 // tryFlush flushes, and reports whether all is acknowledged and whether the life goes on.
@@ -231,6 +250,7 @@ func (c *caller) tryFlush() (ended, ok bool) {
 			accepted = append(accepted, p)
 		}
 	}
+	c.refuseMeanwhile()
 	err := c.life.w.Flush(c.begin("Flush"))
 	if !c.returned() {
 		return false, false
