@@ -473,5 +473,7 @@ func TestFlushPassesOverAPushThatIsGivenUp(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	<-pushed
+	if err := <-pushed; !errors.Is(err, ErrClosed) {
+		t.Errorf("the first push: %v", err)
+	}
 }
