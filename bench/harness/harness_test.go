@@ -189,7 +189,7 @@ func TestConfigurationErrorsNameWhatIsWrong(t *testing.T) {
 		"rounds: 12 is not from 1 to 9":        InRange("rounds", 1, 9, 3, 12),
 		"rounds: 0 is not from 1 to 9":         InRange("rounds", 1, 9, 0),
 		"exponents: NaN":                       InRange("exponents", 0, 4, math.NaN()),
-		"tests: \"c\" is none of a b":          Known("measure", []string{"a", "b"}, "a", "c"),
+		"measure: \"c\" is none of a b":        Known("measure", []string{"a", "b"}, "a", "c"),
 		"duration: 1m0s is not from 1ms to 1s": InRange("duration", time.Millisecond, time.Second, time.Minute),
 	} {
 		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
