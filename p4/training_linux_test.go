@@ -192,7 +192,7 @@ func TestTrainingOnASimulatedSwitch(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := demo.Run(t.Context(), demo.Options{
-		Plane: cluster.PlaneP4, Backend: cluster.BackendAFXDP, Data: data, Model: "lr", Workers: 2, Epochs: 1, Batch: 16,
+		Plane: cluster.PlaneP4, Backend: cluster.BackendAFXDP, Data: data, Model: "lr", Task: "classification", Workers: 2, Epochs: 1, Batch: 16,
 		Sync: true, Arithmetic: "exact", Optimizer: ps.Adagrad.String(), Seed: 1, Baselines: []string{demo.OneProcess}, Stderr: io.Discard, Log: quiet,
 	})
 	if err != nil {
