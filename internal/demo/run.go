@@ -241,10 +241,8 @@ func (r *run) train(ctx context.Context) (err error) {
 	group := proc.NewGroup(ctx, proc.Config{Stderr: r.options.Logs})
 	start := func(name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error) {
 		args = append(args, "--config", r.path, "--json")
-		cmd := exec.Command(self, args...)
-		cmd.Env = r.environment(host)
 		return group.Start(proc.Spec{
-			Name: name, Cmd: cmd, Start: r.bed.start(host), Service: service, OnLine: onLine,
+			Name: name, Cmd: exec.Command(self, args...), Start: r.bed.start(host), Service: service, OnLine: onLine,
 		})
 	}
 	err = r.runAll(ctx, start)
@@ -255,24 +253,18 @@ func (r *run) train(ctx context.Context) (err error) {
 	return err
 }
 
-// Where children run that are no workers. Worker i, from 1 on, runs on host i.
-const (
-	switchHost = -1
-	serverHost = 0
-)
-
 // starter starts a child; host is as in bed.start.
 type starter func(name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error)
 
 func (r *run) runAll(ctx context.Context, start starter) error {
-	sw, err := start("switch", switchHost, true, nil, "switch")
+	sw, err := start("switch", -1, true, nil, "switch")
 	if err != nil {
 		return err
 	}
 	if err := ready(ctx, "switch", sw); err != nil {
 		return err
 	}
-	server, err := start("ps", serverHost, false, r.serverLine, "ps")
+	server, err := start("ps", 0, false, r.serverLine, "ps")
 	if err != nil {
 		return err
 	}
