@@ -89,7 +89,7 @@ func TestAgents(t *testing.T) {
 					return fmt.Errorf("step %d: %w", step, err)
 				}
 			}
-			// And one of which everyone gets the sums, or nobody.
+			// And one whose sums either all get or none.
 			if worker == 4 {
 				grads[7] = float32(math.Inf(1))
 			}
