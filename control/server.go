@@ -92,6 +92,8 @@ type ParameterServer struct {
 	// Both are guarded by the roster's lock.
 	epoch  uint16               // of the newest admission
 	absent map[uint16]*deadline // by which lost workers are to join anew
+
+	left chan struct{} // holds a token when an admission has ended
 }
 
 // NewParameterServer returns the service for one job; ctx bounds its commits.
@@ -105,6 +107,7 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	s := &ParameterServer{
 		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
 		epoch: uint16(random.uint64()), absent: map[uint16]*deadline{},
+		left: make(chan struct{}, 1),
 	}
 	s.roster = &roster{
 		mu: make(gate, 1), random: random, members: map[uint16]*member{},
@@ -126,7 +129,9 @@ const missingEvery = time.Second
 
 // Wait returns when every worker has finished or is lost for good; the error
 // names the first one that was lost. Workers may come whenever they like; the
-// log has those that are missing.
+// log has those that are missing. Those that have finished get the grace period to
+// leave, because the answer to one's Done may be lost: it asks again, and is not to
+// find the job gone.
 func (s *ParameterServer) Wait(ctx context.Context) error {
 	look := time.NewTicker(missingEvery)
 	defer look.Stop()
@@ -134,7 +139,11 @@ func (s *ParameterServer) Wait(ctx context.Context) error {
 	for {
 		select {
 		case <-s.barrier.idle:
-			return s.barrier.failure()
+			if err := s.barrier.failure(); err != nil {
+				return err
+			}
+			s.waitUntilLeft(ctx)
+			return nil
 		case <-ctx.Done():
 			return fmt.Errorf("workers %v have not finished: %w", s.barrier.unfinished(), context.Cause(ctx))
 		case <-look.C:
@@ -144,6 +153,19 @@ func (s *ParameterServer) Wait(ctx context.Context) error {
 			s.cfg.Log.Info("waiting for workers to join", "workers", missing)
 		}
 		logged = missing
+	}
+}
+
+// waitUntilLeft returns when all admissions have ended, or after the grace period.
+func (s *ParameterServer) waitUntilLeft(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Grace)
+	defer cancel()
+	for s.roster.len() > 0 {
+		select {
+		case <-s.left:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -254,6 +276,12 @@ func (s *ParameterServer) admit(m *member) error {
 // withdraw takes no more frames of a worker. Unless it has finished, it is lost. The
 // caller holds the roster's lock.
 func (s *ParameterServer) withdraw(m *member, how ending) {
+	defer func() {
+		select {
+		case s.left <- struct{}{}:
+		default: // Wait will look anyway
+		}
+	}()
 	if err := s.cfg.Members.Remove(s.ctx, m.ID); err != nil && s.ctx.Err() == nil {
 		s.cfg.Log.Warn("cannot withdraw a worker", "worker", m.ID, "error", err)
 	}

@@ -248,6 +248,48 @@ func TestFailedAdmissionIsNoLoss(t *testing.T) {
 	})
 }
 
+// The answer to a worker's last Done may be lost. So the server does not end before the
+// workers have left, or could have.
+func TestWaitGivesTimeToLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t)
+		one, two := s.joined(t)
+		if err := errors.Join(one.done(t), two.done(t)); err != nil {
+			t.Fatal(err)
+		}
+		ended := s.waits(t)
+		if err := one.leave(t); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(DefaultGrace - time.Millisecond)
+		select {
+		case err := <-ended:
+			t.Fatalf("Wait returns %v although worker 2 is there", err)
+		default:
+		}
+		began := time.Now()
+		if err := errors.Join(two.done(t), two.leave(t), <-ended); err != nil {
+			t.Error(err)
+		}
+		if time.Since(began) != 0 {
+			t.Errorf("Wait returns %v after the last worker has left", time.Since(began))
+		}
+	})
+	t.Run("bound", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := startServer(t)
+			one, two := s.joined(t)
+			began := time.Now()
+			if err := errors.Join(one.done(t), two.done(t), s.service.Wait(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took != DefaultGrace {
+				t.Errorf("Wait waits %v for workers that stay, not %v", took, DefaultGrace)
+			}
+		})
+	})
+}
+
 // Wait names those that have not finished when it is cut short.
 func TestWaitIsCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
