@@ -84,6 +84,26 @@ func TestHotSetFileRoundTrip(t *testing.T) {
 	})
 }
 
+// TestHotSetFileOfManyKeys reads a file in several parts, of which the last is a small one.
+func TestHotSetFileOfManyKeys(t *testing.T) {
+	keys := make([]uint64, 1500)
+	for i := range keys {
+		keys[i] = uint64(7 * i)
+	}
+	h := mustHotSet(t, 2, keys...)
+	file := bytes.NewReader(append(encode(t, h), "and what follows it"...))
+	got, err := ReadHotSet(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(contentsOf(h), contentsOf(got)); diff != "" {
+		t.Errorf("(-written +read)\n%s", diff)
+	}
+	if rest, err := io.ReadAll(file); err != nil || string(rest) != "and what follows it" {
+		t.Errorf("it left %q, %v", rest, err)
+	}
+}
+
 func TestReadHotSetErrors(t *testing.T) {
 	good := encode(t, mustHotSet(t, 3, 100, 200, 300))
 	change := func(at int, v byte) []byte {

@@ -364,6 +364,24 @@ func TestFullRingLeavesFramesDue(t *testing.T) {
 	}
 }
 
+// TestFullRingIsAskedOnce refuses a repair when the timeout has passed too: the oldest frame is
+// not offered a second time, as a probe, which would count the path as slow.
+func TestFullRingIsAskedOnce(t *testing.T) {
+	w, now := settled(t, Config{})
+	add(t, w, now)
+	w.Ack(now+rtt, add(t, w, now))
+	now += 30 * ms // the caller was busy
+	calls := 0
+	w.Resend(now, func(uint32, Entry) bool { calls++; return calls > 1 })
+	if s := w.Stats(); calls != 1 || s.Probes != 0 || s.Backoffs != 0 {
+		t.Errorf("%d frames offered, %+v", calls, s)
+	}
+	expect(t, w, now, 65)
+	if s := w.Stats(); s.Retransmitted != 1 || s.Probes != 0 || s.Backoffs != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestNextDeadlineLeadsToEveryRetransmission sleeps from deadline to deadline.
 func TestNextDeadlineLeadsToEveryRetransmission(t *testing.T) {
 	w := newWindow(t, Config{Silence: time.Hour})

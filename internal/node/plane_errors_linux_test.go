@@ -3,9 +3,12 @@
 package node
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/netdev"
 	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
 )
@@ -113,5 +117,55 @@ func TestUnfitInterfaces(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// heard is a data plane that keeps what a bridge's follower told it of ports.
+type heard map[string]bool
+
+func (heard) AddRoute([6]byte, string) error { return nil }
+func (heard) RemoveRoute([6]byte) error      { return nil }
+
+func (h heard) SetForwarding(port string, on bool) error {
+	h[port] = on
+	return nil
+}
+
+// A kernel that does not tell which ports transmit for XDP has its bridge forward: a port
+// that cannot would lose frames.
+func TestOldKernelForwardsItself(t *testing.T) {
+	bed, err := testbed.New(t.Context(), testbed.Config{Hosts: 2})
+	if errors.Is(err, fs.ErrPermission) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bed.Close()
+	ports := []string{bed.Host(0).PortName, bed.Host(1).PortName}
+	old := func(index int) (bool, error) {
+		return false, fmt.Errorf("XDP features of interface %d: %w", index, netdev.ErrUnknown)
+	}
+	for _, c := range []struct {
+		transmits func(int) (bool, error)
+		want      bool
+	}{{netdev.TransmitsXDP, true}, {old, false}} {
+		told, logged := heard{}, new(bytes.Buffer)
+		err := bed.Switch().Do(func() error {
+			f, err := followBridge(ports, told, c.transmits, slog.New(slog.NewTextHandler(logged, nil)))
+			if err == nil {
+				f.Close()
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := (heard{ports[0]: c.want, ports[1]: c.want}); !maps.Equal(told, want) {
+			t.Errorf("told %v, want %v", told, want)
+		}
+		if warned := strings.Contains(logged.String(), "go through the kernel's bridge"); warned == c.want {
+			t.Errorf("forwards: %v, but it logs %q", c.want, logged)
+		}
 	}
 }

@@ -55,7 +55,7 @@ func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 		}
 		what += ", threaded NAPI"
 	}
-	follower, err := followBridge(c.Switch.Interfaces, a, log)
+	follower, err := followBridge(c.Switch.Interfaces, a, netdev.TransmitsXDP, log)
 	if err != nil {
 		return plane{}, errors.Join(err, closeAll())
 	}
@@ -130,8 +130,9 @@ func interfaceNames() []string {
 	return names
 }
 
-// followBridge makes the program forward between hosts as the ports' bridge does.
-func followBridge(interfaces []string, a *bpf.Aggregator, log *slog.Logger) (*bridge.Follower, error) {
+// followBridge makes the program forward between hosts as the ports' bridge does. transmits
+// is netdev.TransmitsXDP.
+func followBridge(interfaces []string, a bridge.Plane, transmits func(index int) (bool, error), log *slog.Logger) (*bridge.Follower, error) {
 	forwards := true
 	for _, name := range interfaces {
 		ifi, err := net.InterfaceByName(name)
@@ -139,7 +140,7 @@ func followBridge(interfaces []string, a *bpf.Aggregator, log *slog.Logger) (*br
 			return nil, fmt.Errorf("interface %s: %w", name, err)
 		}
 		// A port that cannot transmit loses what is sent out of it.
-		if _, err := netdev.TransmitsXDP(ifi.Index); errors.Is(err, netdev.ErrUnknown) {
+		if _, err := transmits(ifi.Index); errors.Is(err, netdev.ErrUnknown) {
 			log.Warn("frames between hosts go through the kernel's bridge", "error", err)
 			forwards = false
 			break
