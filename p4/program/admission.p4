@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Who may add: the tables that the control plane fills.
 
 // Destination tells the aggregator's frames from those that other hosts exchange,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What leaves the pipeline in the place of a frame (docs/wire.md, Answers).
 
 // Answer turns a frame into the answer to it: an ERROR if the frame has a code,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The checks of a frame before its pairs are looked at, in the order of docs/wire.md.
 
 // Check looks up who sends, and judges header, admission and body in one chain of

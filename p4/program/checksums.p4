@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the checksums of headers and datagrams cover, as lists of fields.
 
 #define NUMBER(j) , hdr.stripe.number##j

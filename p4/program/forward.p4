@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What becomes of the frames that are not the aggregator's: a switch without
 // anything else of a switch. Who has one puts it here.
 

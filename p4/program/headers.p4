@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is on the wire (docs/wire.md).
 
 const bit<16> ETHER_VLAN = 0x8100;

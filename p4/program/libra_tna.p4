@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The aggregator for TNA (Tofino), with fixed arithmetic: what libra_v1model.p4 does,
 // in one pass of the ingress pipeline.
 

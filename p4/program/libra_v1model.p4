@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The aggregator for v1model (bmv2's simple_switch).
 //
 //   parser ─ destination ┬ foreign, or to another host ─ forward ─▶ its port

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The states that take a frame apart, as far as it can be the aggregator's: an
 // architecture's parser has them among its own. Where they stop, the headers that they
 // have not reached stay invalid. What is behind the UDP datagram, such as padding, is

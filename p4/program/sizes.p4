@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How much the program holds. Each architecture's top may set its own sizes
 // before it includes this file.
 

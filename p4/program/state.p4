@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the pipeline knows of a frame beside its headers. KEPT is the architecture's
 // word for what stays from one pass of a frame to the next, PRIVATE what only it knows.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is counted. The control plane reads the counters and knows what they were
 // when a job, a bank or an admission began.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The registers of TNA: 22 of slots, one for each lane, and the duplicate filter. A
 // frame reads and writes each of them at most once, in one step, so nothing can be
 // refused after that step. Fixed arithmetic needs no refusal.

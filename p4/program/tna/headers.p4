@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What TNA has beside the headers on the wire. A frame takes one pass.
 
 #define KEPT

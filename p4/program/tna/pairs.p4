@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The check of the pairs, of all lanes at once, in steps that a pipeline has.
 
 // CheckPairs says for each lane which row it adds to, and which lane is the first

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The parser and the deparser of TNA. A parser sums the bytes that it extracts, so it
 // verifies headers and whole one-stripe frames, and nothing of any other length.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The registers of v1model: one of slots for each lane, the duplicate filter, and the
 // rounds of sync mode. In a pass, a frame reads each of them once and writes it once. All
 // lanes are read before any is written, because a frame of exact arithmetic whose sum

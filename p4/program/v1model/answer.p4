@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What v1model adds to an answer: sums, checksums, and the end of the frame.
 
 // Sums writes what the lanes hold after the frame into its stripe: float32 in exact

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checksums of v1model.
 
 // LibraVerify sums each of the aggregator's datagrams with its checksum, which makes 0

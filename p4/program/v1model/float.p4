@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Float gives the float32 nearest to n units of 2^exponent, ties to even. bias is
 // that of the job: 189 + exponent.
 control Float(in int<64> n, in bit<16> bias, out bit<32> bits) {

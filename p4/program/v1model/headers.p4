@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What v1model has beside the headers on the wire: bodies of any length, the control
 // plane's packets, and lanes of 64 bits.
 

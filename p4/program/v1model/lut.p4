@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The addition of lut arithmetic, of float32 numbers by table lookup: package lut,
 // add.go, step by step. The control plane fills the tables with what that package
 // exports, before it starts the first job that needs them.

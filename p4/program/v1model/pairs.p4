@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CheckPairs is check 13, of all lanes at once: it turns each pair into the number to
 // add, or says what is wrong with it. Where numbers are float32, that is: not finite; then
 // the rank; then, in exact arithmetic, the value. The lowest lane decides.

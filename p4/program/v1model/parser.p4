@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The parser of v1model, which reads bodies of any length for their checksums.
 
 #define VERIFY_IPV4

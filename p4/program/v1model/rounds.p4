@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What workers do together: the rounds of sync mode, and the scale that they agree on
 // (docs/wire.md, Rounds and Scale). The frame that completes a round takes two more passes
 // when it is added: one clears the row of the bank of the next round, and one begins that
