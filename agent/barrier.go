@@ -49,7 +49,7 @@ func (b *barrier) join(s *session) (due uint64, err error) {
 	return b.due, nil
 }
 
-// arrive is called when all that a party pushed before its BARRIER is settled.
+// arrive is called in the worker's goroutine when all that a party pushed before its BARRIER is settled.
 func (b *barrier) arrive(w *work) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +64,9 @@ func (b *barrier) arrive(w *work) {
 		if uint32(len(b.waiting)) == b.parties {
 			all := b.waiting
 			b.waiting, b.meeting = nil, true
-			b.job.others.Go(func() { b.meet(all) })
+			var a Arrival
+			a.HotSent, a.HotAnswered = b.job.cfg.Worker.HotFrames()
+			b.job.others.Go(func() { b.meet(all, a) })
 		}
 		return
 	}
@@ -72,24 +74,23 @@ func (b *barrier) arrive(w *work) {
 }
 
 // meet has the host meet the other workers of the job, and answers all parties.
-func (b *barrier) meet(all []*work) {
+func (b *barrier) meet(all []*work, a Arrival) {
 	var (
 		err     error
 		sums    Sums
 		dropped *DroppedError
 		reduces bool
-		refused *DroppedError
 		cfg     = &b.job.cfg
 	)
 	for _, w := range all {
 		reduces = reduces || w.c.Op == agentproto.Reduce
-		if refused == nil {
-			refused = w.refused
+		if a.Refused == nil {
+			a.Refused = w.refused
 		}
 	}
 	switch {
 	case reduces:
-		sums, err = cfg.Reduce(b.job.ctx, all[0].step, refused)
+		sums, err = cfg.Reduce(b.job.ctx, all[0].step, a)
 	case cfg.Barrier != nil:
 		err = cfg.Barrier(b.job.ctx, all[0].step)
 	}
@@ -110,6 +111,8 @@ func (b *barrier) meet(all []*work) {
 			w.s.sums = &sums
 			w.s.mu.Unlock()
 			w.c.Detail = uint64(len(sums.Keys))
+			n := copy(w.sumKeys, sums.Keys)
+			copy(w.sumRows, sums.Rows[:n*cfg.Dim])
 		case err == nil:
 		case dropped != nil:
 			w.c.Status, w.c.Key, w.c.KeyKnown = agentproto.Dropped, dropped.Key, dropped.KeyKnown

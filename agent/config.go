@@ -46,10 +46,9 @@ type Job struct {
 	// Barrier meets the job's other workers at the end of a step. nil means that the host is
 	// alone: then its clients meet each other.
 	Barrier func(ctx context.Context, step uint64) error
-	// Reduce is Barrier, and returns the sums of the step, the same on all hosts. refused tells that gradients of this
-	// host were refused, so that the step is to be dropped. nil means that the job has no sums of steps.
+	// Reduce is Barrier, and returns the sums of the step, the same on all hosts. nil means that the job has no sums of steps.
 	// The error of either is a *DroppedError if the step was dropped; then the next one is due.
-	Reduce   func(ctx context.Context, step uint64, refused *DroppedError) (Sums, error)
+	Reduce   func(ctx context.Context, step uint64, a Arrival) (Sums, error)
 	NextStep uint64 // of the first barrier
 
 	// Users and Groups may use the job, and so may the agent's own user.

@@ -103,7 +103,7 @@ func newWork(s *session, e *agentproto.Entry, charge int64) *work {
 	*w = work{s: s, keys: w.keys[:0], values: w.values[:0], charge: charge, step: e.Step}
 	w.c = agentproto.Completion{Tag: e.Tag, Op: e.Op, Ticket: s.taken}
 	switch {
-	case e.Dim != 0 && int(e.Dim) != s.job.cfg.Dim, e.Dim == 0 && e.Op.HasRows():
+	case e.Dim != 0 && int(e.Dim) != s.job.cfg.Dim, e.Dim == 0 && e.Op.HasRows() && (e.Op != agentproto.Reduce || e.N > 0):
 		w.c.Status = agentproto.Dimension
 	case e.Op == agentproto.PushSums && s.job.cfg.Mode != aggregator.FetchAdd:
 		w.c.Status = agentproto.BadMode
@@ -135,6 +135,9 @@ func (s *session) start(w *work, e *agentproto.Entry) {
 	case agentproto.Push, agentproto.PushSums:
 		s.push(w, e)
 	case agentproto.Flush, agentproto.Barrier, agentproto.Reduce:
+		if e.N > 0 {
+			w.sumKeys, w.sumRows = s.mem.Keys(e.Keys, int(e.N)), s.mem.Floats(e.Values, int(e.N)*int(e.Dim))
+		}
 		w.line()
 		w.Settled(nil)
 	case agentproto.Pull:

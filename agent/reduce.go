@@ -17,6 +17,15 @@ type Sums struct {
 	Rows []float32
 }
 
+// Arrival is what a host brings to the end of a step.
+type Arrival struct {
+	// Refused tells that gradients of this host were refused, so that the step is to be dropped.
+	Refused *DroppedError
+	// HotSent and HotAnswered are those of [transport.Worker.HotFrames]: a step in which no host has sent the
+	// aggregator anything needs no harvest.
+	HotSent, HotAnswered uint32
+}
+
 // DroppedError means that gradients of a step were refused on one of the hosts, so that the step changed nothing.
 type DroppedError struct {
 	Key      uint64 // of the gradient

@@ -33,7 +33,8 @@ func TestReduce(t *testing.T) {
 	var mu sync.Mutex
 	var calls []call
 	b := newBed(t, func(c *agent.Config) {
-		c.Jobs[0].Reduce = func(_ context.Context, step uint64, refused *agent.DroppedError) (agent.Sums, error) {
+		c.Jobs[0].Reduce = func(_ context.Context, step uint64, a agent.Arrival) (agent.Sums, error) {
+			refused := a.Refused
 			mu.Lock()
 			defer mu.Unlock()
 			calls = append(calls, call{step, refused})
@@ -111,7 +112,7 @@ func TestReduceFails(t *testing.T) {
 	}
 	broken := true
 	b = newBed(t, func(c *agent.Config) {
-		c.Jobs[0].Reduce = func(context.Context, uint64, *agent.DroppedError) (agent.Sums, error) {
+		c.Jobs[0].Reduce = func(context.Context, uint64, agent.Arrival) (agent.Sums, error) {
 			if broken {
 				broken = false
 				return agent.Sums{}, errors.New("a worker is lost")

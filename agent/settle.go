@@ -25,6 +25,9 @@ type work struct {
 	refused *DroppedError // REDUCE: of the pushes before it
 	batch   *prepared     // instead of keys
 
+	sumKeys []uint64 // REDUCE: of the client's memory, where the first rows go
+	sumRows []float32
+
 	keys   []uint64 // copies
 	values []float32
 

@@ -56,9 +56,9 @@ func start(socket, name string, cfg local.Config) (b *bed, err error) {
 		b.agent, err = agent.Listen(agent.Config{Socket: socket, Log: slog.New(slog.DiscardHandler), Jobs: []agent.Job{{
 			Name: name, Worker: b.cluster.Worker(0), Number: 1, HotSet: hot, Exp: ps.DefaultExp, Users: []uint32{nobody},
 			Barrier: func(ctx context.Context, _ uint64) error { return b.cluster.Commit(ctx) },
-			Reduce: func(ctx context.Context, _ uint64, refused *agent.DroppedError) (sums agent.Sums, err error) {
-				if refused != nil {
-					return sums, errors.Join(b.cluster.Drop(ctx), refused)
+			Reduce: func(ctx context.Context, _ uint64, a agent.Arrival) (sums agent.Sums, err error) {
+				if a.Refused != nil {
+					return sums, errors.Join(b.cluster.Drop(ctx), a.Refused)
 				}
 				sums.Keys, sums.Rows, err = b.cluster.Reduce(ctx)
 				return sums, err

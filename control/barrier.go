@@ -33,12 +33,14 @@ type round struct {
 	err     error
 	commits bool // all have arrived; what follows is then the commit's
 
-	reduces bool          // a worker wants the sums
-	dropped *DroppedError // why the step changes nothing, if it is dropped
-	sums    Sums
+	reduces bool                 // a worker wants the sums
+	dropped *DroppedError        // why the step changes nothing, if it is dropped
+	hot     map[string]HotFrames // of the workers that tell it, by token
+	workers int                  // that have arrived, when commits is set
+	sums    roundSums
 }
 
-func newRound() *round { return &round{done: make(chan struct{})} }
+func newRound() *round { return &round{done: make(chan struct{}), hot: map[string]HotFrames{}} }
 
 // newBarrier returns a barrier whose first step is the given one.
 func newBarrier(workers []uint16, step uint64, commit func(step uint64) error) *barrier {
@@ -60,6 +62,8 @@ func newBarrier(workers []uint16, step uint64, commit func(step uint64) error) *
 type wish struct {
 	sums    bool          // it wants them
 	refused *DroppedError // of its gradients
+	token   string
+	hot     *HotFrames // nil if it does not tell
 }
 
 // wait blocks until all running workers have called it for the same step and
@@ -103,6 +107,9 @@ func (b *barrier) arrive(worker uint16, step uint64, w wish) (*round, error) {
 		if b.round.dropped == nil {
 			b.round.dropped = w.refused
 		}
+		if w.hot != nil {
+			b.round.hot[w.token] = *w.hot
+		}
 	}
 	b.arrived[worker] = true
 	b.meet()
@@ -115,7 +122,7 @@ func (b *barrier) meet() {
 	if len(b.arrived) == 0 || len(b.arrived) != len(b.running) || b.round.commits {
 		return
 	}
-	b.round.commits = true
+	b.round.commits, b.round.workers = true, len(b.arrived)
 	go func(r *round, step uint64) {
 		if r.reduces || r.dropped != nil {
 			b.release(r, b.reduce(step, r))

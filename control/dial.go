@@ -38,6 +38,8 @@ func NewServer(sec Security, more ...grpc.ServerOption) *grpc.Server {
 	return grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(sec.server()),
 		grpc.ConnectionTimeout(handshakeLimit),
+		grpc.WriteBufferSize(bufferBytes),
+		grpc.SharedWriteBuffer(true),
 		grpc.WaitForHandlers(true), // they use the data plane, which is closed after it
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
@@ -115,10 +117,22 @@ func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, lim
 	}
 }
 
+// windowBytes is what a service may have sent that its client has not read, and bufferBytes what one system call
+// reads or writes.
+const (
+	windowBytes = 8 << 20
+	bufferBytes = 256 << 10
+)
+
 // dialOptions returns the settings that all control connections use.
 func dialOptions(sec Security, name string, peer Peer) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(sec.client(name, peer)),
+		// A harvest or the sums of a step come in one go, without waiting for the receiver's leave. That the windows are
+		// fixed also saves the pings that measure them.
+		grpc.WithInitialWindowSize(windowBytes),
+		grpc.WithInitialConnWindowSize(windowBytes),
+		grpc.WithReadBufferSize(bufferBytes),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
 		// A cluster starts its processes in any order: retry quickly.
 		grpc.WithConnectParams(grpc.ConnectParams{

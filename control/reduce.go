@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -53,16 +54,36 @@ func droppedOf(m *pb.Dropped) *DroppedError {
 	return &DroppedError{Key: m.GetKey(), KeyKnown: m.Key != nil}
 }
 
-// reducedBytes bounds keys and sums of a message.
-const reducedBytes = 1 << 20
+// HotFrames are the frames of a worker's admission for the aggregator. Both numbers run freely: that of the next one, and
+// that of the first which is not answered.
+type HotFrames struct{ Sent, Answered uint32 }
 
 // reduce ends a step of which workers want the sums, or one that is dropped.
 func (s *ParameterServer) reduce(step uint64, r *round) (err error) {
+	quiet := s.quiet(r)
 	if r.dropped != nil {
-		return s.cfg.Drop(s.ctx, step)
+		err = s.cfg.Drop(s.ctx, step, quiet)
+	} else {
+		r.sums.Sums, err = s.cfg.Reduce(s.ctx, step, quiet)
 	}
-	r.sums, err = s.cfg.Reduce(s.ctx, step)
+	if err == nil && !quiet {
+		s.harvested = r.hot
+	}
 	return err
+}
+
+// quiet reports whether all frames for the aggregator were answered before an earlier harvest. The workers must be the
+// same as then: one that has finished, or is new, may have sent more than it told.
+func (s *ParameterServer) quiet(r *round) bool {
+	if len(r.hot) != r.workers || len(s.harvested) != r.workers {
+		return false
+	}
+	for token, now := range r.hot {
+		if before, ok := s.harvested[token]; !ok || now.Sent != before.Answered {
+			return false
+		}
+	}
+	return true
 }
 
 // Reduce implements the service.
@@ -74,35 +95,70 @@ func (s *ParameterServer) Reduce(req *pb.ReduceRequest, stream grpc.ServerStream
 	if s.cfg.Reduce == nil {
 		return status.Errorf(codes.FailedPrecondition, "job %d does not take steps together, so that there is no sum of one: set job.sync", s.cfg.Job)
 	}
-	r, err := s.barrier.join(stream.Context(), m.ID, req.Step, wish{sums: true, refused: droppedOf(req.Refused)})
+	w := wish{sums: true, refused: droppedOf(req.Refused), token: string(req.Token)}
+	if h := req.Hot; h != nil {
+		w.hot = &HotFrames{Sent: h.Sent, Answered: h.Answered}
+	}
+	r, err := s.barrier.join(stream.Context(), m.ID, req.Step, w)
 	switch {
 	case err != nil:
 		return s.uncommitted(err)
 	case r.dropped != nil:
 		return stream.Send(&pb.ReducedRows{Dropped: r.dropped.Message()})
 	}
-	return sendSums(r.sums, s.cfg.Dimension, stream.Send)
+	return r.sums.send(stream, s.cfg.Dimension)
 }
 
-// sendSums sends rows in messages of a bounded size, at least one.
-func sendSums(sums Sums, dim int, send func(*pb.ReducedRows) error) error {
-	each := max(1, reducedBytes/(8+4*dim))
-	total := uint64(len(sums.Keys))
-	for first := 0; first == 0 || first < len(sums.Keys); first += each {
-		end := min(first+each, len(sums.Keys))
-		m := &pb.ReducedRows{Rows: total, Keys: make([]byte, 8*(end-first)), Sums: make([]byte, 4*dim*(end-first))}
-		for i, key := range sums.Keys[first:end] {
-			binary.LittleEndian.PutUint64(m.Keys[8*i:], key)
-		}
-		for i, x := range sums.Rows[first*dim : end*dim] {
-			binary.LittleEndian.PutUint32(m.Sums[4*i:], math.Float32bits(x))
-		}
-		if err := send(m); err != nil {
+// reducedBytes bounds keys and sums of a message, which with its frame is then below 32 KB, like chunkSums.
+const reducedBytes = 31 << 10
+
+// roundSums are the sums of a round. They are encoded once for all workers.
+type roundSums struct {
+	Sums
+
+	once    sync.Once
+	encoded []*grpc.PreparedMsg
+	err     error
+}
+
+// send sends the rows in messages of a bounded size, at least one. All streams are those of one server, which encodes
+// them alike.
+func (r *roundSums) send(stream grpc.ServerStream, dim int) error {
+	r.once.Do(func() { r.err = r.encode(stream, dim) })
+	if r.err != nil {
+		return r.err
+	}
+	for _, m := range r.encoded {
+		if err := stream.SendMsg(m); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+func (r *roundSums) encode(stream grpc.ServerStream, dim int) error {
+	each := max(1, reducedBytes/(8+4*dim))
+	total := uint64(len(r.Keys))
+	for first := 0; first == 0 || first < len(r.Keys); first += each {
+		end := min(first+each, len(r.Keys))
+		m := &pb.ReducedRows{Rows: total, Keys: make([]byte, 8*(end-first)), Sums: make([]byte, 4*dim*(end-first))}
+		for i, key := range r.Keys[first:end] {
+			binary.LittleEndian.PutUint64(m.Keys[8*i:], key)
+		}
+		for i, x := range r.Rows[first*dim : end*dim] {
+			binary.LittleEndian.PutUint32(m.Sums[4*i:], math.Float32bits(x))
+		}
+		encoded := new(grpc.PreparedMsg)
+		if err := encoded.Encode(stream, m); err != nil {
+			return err
+		}
+		r.encoded = append(r.encoded, encoded)
+	}
+	return nil
+}
+
+// roomAtOnce bounds the floats that ReceiveSums makes room for because of what a message announces.
+const roomAtOnce = 1 << 24
 
 // ReceiveSums receives what the service sends for a call of Reduce, of rows of dim floats. The error is a
 // [*DroppedError] if the step was dropped.
@@ -123,7 +179,8 @@ func ReceiveSums(stream grpc.ServerStreamingClient[pb.ReducedRows], dim int) (su
 			return Sums{}, fmt.Errorf("the parameter server sent %d bytes of keys and %d bytes of sums, for rows of %d floats", len(m.Keys), len(m.Sums), dim)
 		}
 		if sums.Keys == nil && n > 0 {
-			sums = Sums{Keys: make([]uint64, 0, n), Rows: make([]float32, 0, n*dim)}
+			all := min(int(m.Rows), roomAtOnce/dim)
+			sums = Sums{Keys: make([]uint64, 0, all), Rows: make([]float32, 0, all*dim)}
 		}
 		for i := range n {
 			sums.Keys = append(sums.Keys, binary.LittleEndian.Uint64(m.Keys[8*i:]))

@@ -18,11 +18,14 @@ import (
 const reducedDim = 9
 
 // reduce calls the service as an agent's host does.
-func (w *worker) reduce(t *testing.T, step uint64, refused *DroppedError) (Sums, error) {
+func (w *worker) reduce(t *testing.T, step uint64, refused *DroppedError, hot ...HotFrames) (Sums, error) {
 	t.Helper()
 	req := &pb.ReduceRequest{Job: 5, Sender: w.id, Token: w.member.GetToken(), Step: step}
 	if refused != nil {
 		req.Refused = refused.Message()
+	}
+	for _, h := range hot {
+		req.Hot = &pb.HotFrames{Sent: h.Sent, Answered: h.Answered}
 	}
 	stream, err := w.Reduce(t.Context(), req)
 	if err != nil {
@@ -44,13 +47,13 @@ func TestReduce(t *testing.T) {
 		}
 		var dropped []uint64
 		s := startServer(t, sync5, func(c *ParameterServerConfig) {
-			c.Reduce = func(_ context.Context, step uint64) (Sums, error) {
+			c.Reduce = func(_ context.Context, step uint64, _ bool) (Sums, error) {
 				if step == 3 {
 					return Sums{}, nil
 				}
 				return want, nil
 			}
-			c.Drop = func(_ context.Context, step uint64) error {
+			c.Drop = func(_ context.Context, step uint64, _ bool) error {
 				dropped = append(dropped, step)
 				return nil
 			}
@@ -113,6 +116,78 @@ func TestReduce(t *testing.T) {
 			if err := errors.Join(w.done(t), w.leave(t)); err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// A step is harvested unless all workers tell that all of their hot frames were answered before an earlier harvest.
+func TestStepsWithoutHotFramesAreNotHarvested(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var harvests, drops []uint64
+		s := startServer(t, sync5, func(c *ParameterServerConfig) {
+			end := func(step uint64, quiet bool) {
+				if !quiet {
+					harvests = append(harvests, step)
+				}
+			}
+			c.Reduce = func(_ context.Context, step uint64, quiet bool) (Sums, error) {
+				end(step, quiet)
+				return Sums{}, nil
+			}
+			c.Drop = func(_ context.Context, step uint64, quiet bool) error {
+				drops = append(drops, step)
+				end(step, quiet)
+				return nil
+			}
+		})
+		s.waits(t)
+		one, two := s.joined(t)
+		both := func(first, second func() error) {
+			answer := make(chan error, 1)
+			go func() { answer <- first() }()
+			if err := errors.Join(second(), <-answer); err != nil {
+				t.Error(err)
+			}
+		}
+		at := func(w *worker, step uint64, refused *DroppedError, hot ...HotFrames) func() error {
+			return func() error {
+				_, err := w.reduce(t, step, refused, hot...)
+				var dropped *DroppedError
+				if errors.As(err, &dropped) {
+					return nil
+				}
+				return err
+			}
+		}
+		all := func(n uint32) HotFrames { return HotFrames{Sent: n, Answered: n} }
+		both(at(one, 0, nil, all(0)), at(two, 0, nil, all(0))) // the first one
+		both(at(one, 1, nil, all(0)), at(two, 1, nil, all(0)))
+		both(at(one, 2, nil, all(7)), at(two, 2, nil, all(0))) // one has sent
+		both(at(one, 3, nil, all(7)), at(two, 3, nil, all(0)))
+		both(at(one, 4, nil, HotFrames{Sent: 9, Answered: 8}), at(two, 4, nil, all(0))) // one is on its way
+		both(at(one, 5, nil, all(9)), at(two, 5, nil, all(0)))                          // and may have come after the harvest
+		both(at(one, 6, nil, all(9)), at(two, 6, nil))                                  // two does not tell
+		both(at(one, 7, nil, all(9)), at(two, 7, nil, all(0)))
+		both(at(one, 8, nil, all(9)), at(two, 8, nil, all(0)))
+		both(at(one, 9, nil, all(9)), func() error { return two.barrier(t, 9) })
+		both(at(one, 10, nil, all(9)), at(two, 10, nil, all(0)))
+		both(at(one, 11, &DroppedError{}, all(9)), at(two, 11, nil, all(0)))
+		both(at(one, 12, &DroppedError{}, all(10)), at(two, 12, nil, all(0)))
+		both(at(one, 13, nil, all(10)), at(two, 13, nil, all(0)))
+		if err := two.done(t); err != nil { // it may have sent since
+			t.Error(err)
+		}
+		if err := at(one, 14, nil, all(10))(); err != nil {
+			t.Error(err)
+		}
+		if err := at(one, 15, nil, all(10))(); err != nil {
+			t.Error(err)
+		}
+		if want := []uint64{0, 2, 4, 5, 6, 7, 9, 10, 12, 14}; !slices.Equal(harvests, want) || !slices.Equal(drops, []uint64{11, 12}) {
+			t.Errorf("harvests at the ends of steps %v, want %v; dropped %v", harvests, want, drops)
+		}
+		if err := errors.Join(one.done(t), one.leave(t), two.leave(t)); err != nil {
+			t.Error(err)
 		}
 	})
 }

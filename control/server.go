@@ -67,9 +67,11 @@ type ParameterServerConfig struct {
 	// return when everything that was acknowledged to them is applied.
 	Commit func(ctx context.Context, step uint64) error
 	// Reduce is Commit, and returns the sums of the step, which it does not change any
-	// more. Drop ends the step without its gradients. Nil refuses calls of Reduce.
-	Reduce func(ctx context.Context, step uint64) (Sums, error)
-	Drop   func(ctx context.Context, step uint64) error
+	// more. Drop ends the step without its gradients. Nil refuses calls of Reduce. quiet tells that the
+	// aggregator holds nothing that was acknowledged to the workers: all of it was there in an earlier call of
+	// either that was not quiet.
+	Reduce func(ctx context.Context, step uint64, quiet bool) (Sums, error)
+	Drop   func(ctx context.Context, step uint64, quiet bool) error
 	// Stats fills in what only the server's store knows.
 	Stats func(ctx context.Context) (*pb.ServerStats, error)
 	// Random is where epochs and tokens come from; nil means crypto/rand.
@@ -88,6 +90,9 @@ type ParameterServer struct {
 	barrier *barrier
 	agree   *agreement
 	roster  *roster
+	// harvested are the hot frames that no later harvest holds, by token. It belongs to the commits, of which one
+	// runs at a time.
+	harvested map[string]HotFrames
 
 	// Both are guarded by the roster's lock.
 	epoch  uint16               // of the newest admission

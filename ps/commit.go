@@ -71,35 +71,6 @@ func (s *Store) Drop() {
 	s.committed = s.harvest
 }
 
-// AppendSums appends the rows of the open step, in the order of their keys: to keys the keys, to sums the float32 nearest to
-// each of their Dim sums. Rows whose sums are all zero are left out: of those that an aggregator summed, the
-// store does not know whether they were touched.
-func (s *Store) AppendSums(keys []uint64, sums []float32) ([]uint64, []float32) {
-	rows := make([]keyedRow, 0, len(s.touched))
-	for _, r := range s.touched {
-		key, units, _, _ := s.rows.row(r)
-		if slices.ContainsFunc(units, func(n int64) bool { return n != 0 }) {
-			rows = append(rows, keyedRow{key, r})
-		}
-	}
-	slices.SortFunc(rows, func(a, b keyedRow) int { return cmp.Compare(a.key, b.key) })
-	keys, sums = slices.Grow(keys, len(rows)), slices.Grow(sums, len(rows)*s.cfg.Dim)
-	for _, row := range rows {
-		_, units, _, _ := s.rows.row(row.row)
-		keys = append(keys, row.key)
-		for _, n := range units {
-			sums = append(sums, float32(n)*s.unit)
-		}
-	}
-	return keys, sums
-}
-
-// keyedRow is a row with its key beside it.
-type keyedRow struct {
-	key uint64
-	row int
-}
-
 // commitBatch is how many rows a commit brings near before it changes them.
 const commitBatch = 64
 

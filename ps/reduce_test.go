@@ -3,7 +3,9 @@
 package ps
 
 import (
+	"cmp"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -39,5 +41,23 @@ func TestSumsOfAStep(t *testing.T) {
 	}
 	if keys, _ := s.AppendSums(nil, nil); len(keys) != 0 {
 		t.Errorf("the next step has %v", keys)
+	}
+}
+
+// Rows are sorted by their keys, whatever bytes these differ in.
+func TestSortByKey(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, mask := range []uint64{0, 1, 0xff, 0x1ff, 1 << 63, 0xff000000ff, 0xf0f0f0f0f0f0f0f0, math.MaxUint64} {
+		for _, n := range []int{0, 1, 2, 3, 255, 256, 1000} {
+			rows, other := make([]keyedRow, n), make([]keyedRow, n)
+			for i := range rows {
+				rows[i] = keyedRow{key: r.Uint64()&mask | 1<<20&^mask, row: i}
+			}
+			want := slices.Clone(rows)
+			slices.SortStableFunc(want, func(a, b keyedRow) int { return cmp.Compare(a.key, b.key) })
+			if got := sortByKey(rows, other); !slices.Equal(got, want) {
+				t.Errorf("%d keys that differ in %x are not in order", n, mask)
+			}
+		}
 	}
 }

@@ -39,7 +39,8 @@ type Store struct {
 	batchKeys  []uint64
 	batchUnits []int64
 	batchRows  []int
-	loaded     int64 // keeps the compiler from leaving loads out
+	sorting    []keyedRow // of AppendSums
+	loaded     int64      // keeps the compiler from leaving loads out
 }
 
 // New returns an empty store, or an error that names the bad field of cfg.

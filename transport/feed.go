@@ -91,6 +91,16 @@ func (w *Worker) Hand(r *Request) {
 	w.pushes = append(w.pushes, o)
 }
 
+// HotFrames returns, in numbers that run freely, that of the next frame for the aggregator and that of the first one which
+// is not answered; zeros without a hot set. Only the worker's goroutine may call it, as in a call of a [Feed].
+func (w *Worker) HotFrames() (next, unanswered uint32) {
+	f := w.flows[flowHot]
+	if f == nil {
+		return 0, 0
+	}
+	return f.window.NextSeq(), f.window.Base()
+}
+
 // Backlog is the number of pushes that were handed over and are not in frames.
 func (w *Worker) Backlog() int { return len(w.pushes) }
 

@@ -43,7 +43,8 @@ struct request {
 	struct extent extent; /* of copies */
 	void *result;         /* of the caller */
 	uint64_t result_at, result_bytes;
-	void *keys; /* of the caller, for those of sums */
+	void *keys;     /* of the caller, for those of sums */
+	uint64_t *rows; /* of the caller, for the number of rows of a reduce */
 	uint64_t keys_at;
 	uint64_t n;
 	struct completion answer;

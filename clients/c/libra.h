@@ -346,14 +346,16 @@ LIBRA_API int libra_barrier(struct libra_session *session, libra_ticket *ticket)
 /*
  * libra_reduce - end a step like libra_barrier, and get what all workers of the job have pushed in it
  *
- * *rows is the number of rows that the step has sums of; libra_sums copies them. They are the same, bit for bit, for
+ * *rows is the number of rows that the step has sums of. keys[n] and sums[n * dim] receive the first n of them, as
+ * libra_sums does, which has the rest; n may be 0, and the arrays NULL. The rows are the same, bit for bit, for
  * all sessions that reduce, on all hosts: each sum is the float nearest to the exact one, and rows whose sums are all zero
  * are left out. If gradients of any session that reduces were refused since its last libra_flush or libra_reduce, the
  * step changes nothing, and all get LIBRA_DROPPED, with the key in `key`; the push itself tells more. The next step
  * may follow. Needs a job whose workers take steps together (job.sync). Errors: LIBRA_DROPPED, LIBRA_MODE,
- * LIBRA_REFUSED, and those of libra_barrier.
+ * LIBRA_REFUSED, LIBRA_TOO_LARGE, and those of libra_barrier.
  */
-LIBRA_API int libra_reduce(struct libra_session *session, uint64_t *rows, libra_ticket *ticket);
+LIBRA_API int libra_reduce(struct libra_session *session, uint64_t *keys, float *sums, size_t n, uint64_t *rows,
+			   libra_ticket *ticket);
 
 /*
  * libra_sums - copy rows that the session's last libra_reduce has given

@@ -40,12 +40,13 @@ struct want {
 	uint64_t n;
 	uint64_t result_bytes; /* where these are not the rows' */
 	uint64_t *sum_keys;    /* a place for keys */
+	uint64_t *rows;        /* a place for the number of rows of a reduce */
 	uint64_t first;        /* row of the sums */
 };
 
 static bool has_rows(enum op op)
 {
-	return op == PUSH || op == PUSH_SUMS || op == PULL || op == SUMS;
+	return op == PUSH || op == PUSH_SUMS || op == PULL || op == SUMS || op == REDUCE;
 }
 
 static int check(struct libra_session *s, const struct want *w, uint64_t *row_bytes)
@@ -59,8 +60,8 @@ static int check(struct libra_session *s, const struct want *w, uint64_t *row_by
 		return error_set(LIBRA_USAGE, "%s: keys is NULL", w->what);
 	if (w->n && (w->op == PUSH || w->op == PUSH_SUMS) && !w->gradients)
 		return error_set(LIBRA_USAGE, "%s: gradients is NULL", w->what);
-	if ((w->op == PREPARE || w->op == STATS || w->op == REDUCE ||
-	     (w->n && (w->op == PULL || w->op == PUSH_SUMS || w->op == SUMS))) && !w->result)
+	if ((w->op == REDUCE && !w->rows) || ((w->op == PREPARE || w->op == STATS ||
+	     (w->n && (w->op == PULL || w->op == PUSH_SUMS || w->op == SUMS || w->op == REDUCE))) && !w->result))
 		return error_set(LIBRA_USAGE, "%s: the place for the result is NULL", w->what);
 	if (w->n > UINT32_MAX || (rows && __builtin_mul_overflow(w->n * 4, (uint64_t)s->info.dim, row_bytes)) ||
 	    *row_bytes > s->info.buffer_bytes)
@@ -84,7 +85,7 @@ static int request(struct libra_session *s, const struct want *w, libra_ticket *
 	struct part keys = {.from = w->keys, .bytes = w->keys ? w->n * 8 : 0};
 	struct part gradients = {.from = w->gradients, .bytes = w->gradients ? row_bytes : 0};
 	struct part result = {.from = w->result,
-			      .bytes = w->op == PREPARE || w->op == REDUCE ? 0 : row_bytes ? row_bytes : w->result_bytes};
+			      .bytes = w->op == PREPARE ? 0 : row_bytes ? row_bytes : w->result_bytes};
 	if (w->sum_keys)
 		keys = (struct part){.from = w->sum_keys, .bytes = w->n * 8};
 	if (!w->result || in_place)
@@ -117,7 +118,7 @@ static int request(struct libra_session *s, const struct want *w, libra_ticket *
 		.dim = has_rows(w->op) ? s->info.dim : 0,
 		.batch = w->batch ? w->batch->handle : 0,
 		.keys = keys.at,
-		.values = w->op == PULL || w->op == STATS || w->op == SUMS ? result.at : gradients.at,
+		.values = w->op == PULL || w->op == STATS || w->op == SUMS || w->op == REDUCE ? result.at : gradients.at,
 		.sums = w->op == PUSH_SUMS ? result.at : 0,
 		.n = w->op == RELEASE ? 0 : (uint32_t)w->n,
 		.step = w->first,
@@ -128,7 +129,8 @@ static int request(struct libra_session *s, const struct want *w, libra_ticket *
 	r->op = (uint8_t)w->op;
 	r->n = w->n;
 	r->kept = ticket || !w->asynchronous;
-	r->result = w->op == PREPARE || w->op == REDUCE || result.copied ? w->result : NULL;
+	r->rows = w->rows;
+	r->result = w->op == PREPARE || result.copied ? w->result : NULL;
 	r->keys = w->sum_keys && keys.copied ? w->sum_keys : NULL;
 	r->keys_at = keys.at;
 	r->result_at = result.at;
@@ -214,9 +216,12 @@ int libra_barrier(struct libra_session *s, libra_ticket *ticket)
 	return request(s, &(struct want){.what = __func__, .op = BARRIER}, ticket);
 }
 
-int libra_reduce(struct libra_session *s, uint64_t *rows, libra_ticket *ticket)
+int libra_reduce(struct libra_session *s, uint64_t *keys, float *sums, size_t n, uint64_t *rows, libra_ticket *ticket)
 {
-	return request(s, &(struct want){.what = __func__, .op = REDUCE, .result = rows}, ticket);
+	if (n && !keys)
+		return error_set(LIBRA_USAGE, "%s: keys is NULL", __func__);
+	return request(s, &(struct want){.what = __func__, .op = REDUCE, .result = n ? sums : NULL, .n = n,
+					 .sum_keys = n ? keys : NULL, .rows = rows}, ticket);
 }
 
 int libra_sums(struct libra_session *s, uint64_t first, uint64_t *keys, float *sums, size_t n, libra_ticket *ticket)

@@ -32,7 +32,7 @@ static int failure(const struct libra_session *s, const struct request *r)
 	e->unknown = c->unknown;
 
 	n = (size_t)snprintf(e->text, room, "%s", names[r->op]);
-	if (r->n)
+	if (r->n && !r->rows)
 		n += (size_t)snprintf(e->text + n, room - n, " of %" PRIu64 " keys", r->n);
 	n += (size_t)snprintf(e->text + n, room - n, ", job %s: %s", s->job, s->ended == e->code ? s->ended_text :
 			      libra_code_text(e->code));
@@ -118,10 +118,15 @@ int libra_wait(struct libra_session *s, libra_ticket ticket, int timeout_ms)
 		code = failure(s, r);
 	} else if (r->op == PREPARE) {
 		*(struct libra_batch *)r->result = (struct libra_batch){r->answer.detail, r->n};
-	} else if (r->op == REDUCE) {
-		*(uint64_t *)r->result = r->answer.detail;
-	} else if (r->result || r->keys) {
+	} else if (r->result || r->keys || r->rows) {
 		struct request t = *r;
+		if (t.rows) {
+			*t.rows = t.answer.detail;
+			if (t.answer.detail < t.n) { /* the agent has written no more */
+				t.result_bytes = t.result_bytes / t.n * t.answer.detail;
+				t.n = t.answer.detail;
+			}
+		}
 		r->state = TAKEN; /* the ticket is void already */
 		pthread_mutex_unlock(&s->lock);
 		if (t.result)

@@ -4,6 +4,8 @@ package main
 
 import (
 	"log/slog"
+	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -45,6 +47,10 @@ interrupted; then the host has finished its part in the jobs.`,
 				return err
 			}
 			p.out = cmd.OutOrStdout()
+			if os.Getenv("GOGC") == "" {
+				// The sums of a step are as much as all else that an agent holds, so it would collect every few steps.
+				debug.SetGCPercent(400)
+			}
 			return node.RunAgent(cmd.Context(), c, slog.Default(), p.ready)
 		},
 	}

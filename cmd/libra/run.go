@@ -20,7 +20,7 @@ import (
 func newRun() *cobra.Command {
 	var asJSON bool
 	p := demo.Programs{
-		Hosts: 1, Workers: 1, Job: "default", Dim: 1, HotRows: 1024, Backend: cluster.BackendAFXDP, Optimizer: ps.Adagrad.String(), Seed: 1,
+		Hosts: 1, Workers: 1, Job: "default", Dim: 1, Backend: cluster.BackendAFXDP, Optimizer: ps.Adagrad.String(), Seed: 1,
 	}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENTS]",
@@ -64,7 +64,7 @@ privileges are needed.`,
 	f.IntVar(&p.Workers, "workers", p.Workers, "number of workers on all hosts together")
 	f.StringVar(&p.Job, "job", p.Job, "name of the job at the agents")
 	f.IntVar(&p.Dim, "dim", p.Dim, "floats of a row")
-	f.IntVar(&p.HotRows, "hot-rows", p.HotRows, "number of hot rows: those of the keys from 0 on")
+	f.IntVar(&p.HotRows, "hot-rows", 0, "number of hot rows: those of the keys from 0 on (default 1024; with --sync none but that of key 2^64-1)")
 	f.StringVar(&p.HotSet, "hot-set", "", "hot-set `file`, in place of --hot-rows")
 	f.BoolVar(&p.Sync, "sync", false, "take steps together: a barrier of all workers ends one")
 	f.DurationVar(&p.Harvest, "harvest", 0, fmt.Sprintf("time of a step without --sync (default %v)", cluster.DefaultHarvest))

@@ -1298,6 +1298,7 @@ type ReduceRequest struct {
 	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	Token         []byte                 `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
 	Refused       *Dropped               `protobuf:"bytes,5,opt,name=refused,proto3" json:"refused,omitempty"` // gradients of this worker, if any
+	Hot           *HotFrames             `protobuf:"bytes,6,opt,name=hot,proto3" json:"hot,omitempty"`         // when the worker arrived; without it the step is harvested
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1367,6 +1368,66 @@ func (x *ReduceRequest) GetRefused() *Dropped {
 	return nil
 }
 
+func (x *ReduceRequest) GetHot() *HotFrames {
+	if x != nil {
+		return x.Hot
+	}
+	return nil
+}
+
+// HotFrames are the frames of an admission for the aggregator. Both numbers run freely, modulo 2^32.
+type HotFrames struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sent          uint32                 `protobuf:"varint,1,opt,name=sent,proto3" json:"sent,omitempty"`         // number of the next one
+	Answered      uint32                 `protobuf:"varint,2,opt,name=answered,proto3" json:"answered,omitempty"` // number of the first that is not answered
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HotFrames) Reset() {
+	*x = HotFrames{}
+	mi := &file_control_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HotFrames) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HotFrames) ProtoMessage() {}
+
+func (x *HotFrames) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HotFrames.ProtoReflect.Descriptor instead.
+func (*HotFrames) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *HotFrames) GetSent() uint32 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *HotFrames) GetAnswered() uint32 {
+	if x != nil {
+		return x.Answered
+	}
+	return 0
+}
+
 // Dropped is why a step changes nothing.
 type Dropped struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1377,7 +1438,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1450,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1463,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Dropped) GetKey() uint64 {
@@ -1426,7 +1487,7 @@ type ReducedRows struct {
 
 func (x *ReducedRows) Reset() {
 	*x = ReducedRows{}
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1499,7 @@ func (x *ReducedRows) String() string {
 func (*ReducedRows) ProtoMessage() {}
 
 func (x *ReducedRows) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1512,7 @@ func (x *ReducedRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReducedRows.ProtoReflect.Descriptor instead.
 func (*ReducedRows) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{18}
+	return file_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReducedRows) GetRows() uint64 {
@@ -1496,7 +1557,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1508,7 +1569,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1521,7 +1582,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{19}
+	return file_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReportRequest) GetJob() uint32 {
@@ -1574,7 +1635,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1647,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1660,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{20}
+	return file_control_proto_rawDescGZIP(), []int{21}
 }
 
 type DoneRequest struct {
@@ -1613,7 +1674,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1625,7 +1686,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,7 +1699,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{21}
+	return file_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -1670,7 +1731,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1743,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1756,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{22}
+	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
 type StatsRequest struct {
@@ -1706,7 +1767,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1779,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1792,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{23}
+	return file_control_proto_rawDescGZIP(), []int{24}
 }
 
 type AggregatorStats struct {
@@ -1749,7 +1810,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +1822,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1835,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -1854,7 +1915,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +1927,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +1940,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -2035,7 +2096,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2108,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2121,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{26}
+	return file_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -2103,7 +2164,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2176,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2189,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -2261,13 +2322,17 @@ const file_control_proto_rawDesc = "" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x14\n" +
 	"\x05token\x18\x04 \x01(\fR\x05token\"\x11\n" +
-	"\x0fBarrierResponse\"\x98\x01\n" +
+	"\x0fBarrierResponse\"\xc7\x01\n" +
 	"\rReduceRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x14\n" +
 	"\x05token\x18\x04 \x01(\fR\x05token\x123\n" +
-	"\arefused\x18\x05 \x01(\v2\x19.libra.control.v1.DroppedR\arefused\"(\n" +
+	"\arefused\x18\x05 \x01(\v2\x19.libra.control.v1.DroppedR\arefused\x12-\n" +
+	"\x03hot\x18\x06 \x01(\v2\x1b.libra.control.v1.HotFramesR\x03hot\";\n" +
+	"\tHotFrames\x12\x12\n" +
+	"\x04sent\x18\x01 \x01(\rR\x04sent\x12\x1a\n" +
+	"\banswered\x18\x02 \x01(\rR\banswered\"(\n" +
 	"\aDropped\x12\x15\n" +
 	"\x03key\x18\x01 \x01(\x04H\x00R\x03key\x88\x01\x01B\x06\n" +
 	"\x04_key\"~\n" +
@@ -2384,7 +2449,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -2405,72 +2470,74 @@ var file_control_proto_goTypes = []any{
 	(*BarrierRequest)(nil),    // 16: libra.control.v1.BarrierRequest
 	(*BarrierResponse)(nil),   // 17: libra.control.v1.BarrierResponse
 	(*ReduceRequest)(nil),     // 18: libra.control.v1.ReduceRequest
-	(*Dropped)(nil),           // 19: libra.control.v1.Dropped
-	(*ReducedRows)(nil),       // 20: libra.control.v1.ReducedRows
-	(*ReportRequest)(nil),     // 21: libra.control.v1.ReportRequest
-	(*ReportResponse)(nil),    // 22: libra.control.v1.ReportResponse
-	(*DoneRequest)(nil),       // 23: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 24: libra.control.v1.DoneResponse
-	(*StatsRequest)(nil),      // 25: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 26: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 27: libra.control.v1.JobStats
-	(*Timing)(nil),            // 28: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 29: libra.control.v1.ServerStats
-	nil,                       // 30: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 31: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 32: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 33: libra.control.v1.ServerStats.CountersEntry
+	(*HotFrames)(nil),         // 19: libra.control.v1.HotFrames
+	(*Dropped)(nil),           // 20: libra.control.v1.Dropped
+	(*ReducedRows)(nil),       // 21: libra.control.v1.ReducedRows
+	(*ReportRequest)(nil),     // 22: libra.control.v1.ReportRequest
+	(*ReportResponse)(nil),    // 23: libra.control.v1.ReportResponse
+	(*DoneRequest)(nil),       // 24: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 25: libra.control.v1.DoneResponse
+	(*StatsRequest)(nil),      // 26: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 27: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 28: libra.control.v1.JobStats
+	(*Timing)(nil),            // 29: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 30: libra.control.v1.ServerStats
+	nil,                       // 31: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 32: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 33: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 34: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	30, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	31, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
 	14, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	19, // 6: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
-	19, // 7: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	31, // 8: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	27, // 9: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	32, // 10: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
-	0,  // 11: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
-	1,  // 12: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	28, // 13: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	28, // 14: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	33, // 15: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	2,  // 16: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 17: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 18: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	8,  // 19: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	11, // 20: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	13, // 21: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	25, // 22: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	8,  // 23: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	16, // 24: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	18, // 25: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	21, // 26: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	23, // 27: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	11, // 28: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	25, // 29: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 30: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 31: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 32: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	9,  // 33: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	12, // 34: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	15, // 35: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	26, // 36: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	10, // 37: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	17, // 38: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	20, // 39: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	22, // 40: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	24, // 41: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	12, // 42: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	29, // 43: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	30, // [30:44] is the sub-list for method output_type
-	16, // [16:30] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	20, // 6: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	19, // 7: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
+	20, // 8: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	32, // 9: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	28, // 10: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	33, // 11: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	0,  // 12: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
+	1,  // 13: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
+	29, // 14: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	29, // 15: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	34, // 16: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	2,  // 17: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 18: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 19: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	8,  // 20: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	11, // 21: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	13, // 22: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	26, // 23: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	8,  // 24: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	16, // 25: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	18, // 26: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	22, // 27: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	24, // 28: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	11, // 29: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	26, // 30: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 31: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 32: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 33: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	9,  // 34: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	12, // 35: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	15, // 36: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	27, // 37: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	10, // 38: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	17, // 39: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	21, // 40: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	23, // 41: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	25, // 42: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	12, // 43: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	30, // 44: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	31, // [31:45] is the sub-list for method output_type
+	17, // [17:31] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -2484,14 +2551,14 @@ func file_control_proto_init() {
 		(*HarvestRequest_Now)(nil),
 		(*HarvestRequest_Done)(nil),
 	}
-	file_control_proto_msgTypes[17].OneofWrappers = []any{}
+	file_control_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

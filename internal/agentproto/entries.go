@@ -21,7 +21,7 @@ const (
 	Sums     Op = 10
 )
 
-// HasRows reports whether entries of an operation have a dimension.
+// HasRows reports whether entries of an operation have a dimension; those of [Reduce] only with N.
 func (o Op) HasRows() bool { return uses[o].rows }
 
 // Entry is a request. Offsets count from the beginning of the buffer area.
@@ -62,7 +62,7 @@ var uses = map[Op]fields{
 	Prepare:  {keys: true},
 	Release:  {batch: true},
 	Stats:    {stats: true},
-	Reduce:   {step: true},
+	Reduce:   {rows: true, keys: true, step: true},
 	Sums:     {rows: true, keys: true, step: true},
 }
 

@@ -42,7 +42,7 @@ func parse(t *testing.T, e Entry) error {
 func TestEntriesHaveTheirFields(t *testing.T) {
 	for op, has := range map[Op]string{
 		Push: "dim batch keys values n", Pull: "dim batch keys values n", PushSums: "dim batch keys values sums n",
-		Flush: "", Barrier: "step", Prepare: "keys n", Release: "batch", Stats: "values", Reduce: "step", Sums: "dim keys values n step",
+		Flush: "", Barrier: "step", Prepare: "keys n", Release: "batch", Stats: "values", Reduce: "dim keys values n step", Sums: "dim keys values n step",
 	} {
 		for field, set := range fieldsOf {
 			e := Entry{Op: op, Tag: 1 << 63}

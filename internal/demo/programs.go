@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -36,7 +37,8 @@ type Programs struct {
 	Job string
 	// Dim is the number of floats of a row.
 	Dim int
-	// HotRows makes the keys from 0 to HotRows-1 hot; with HotSet, a file, it is not used.
+	// HotRows makes the keys from 0 to HotRows-1 hot; with HotSet, a file, it is not used. 0 means 1024, or with Sync
+	// none: a harvest a step costs more than the network saves on so few hosts.
 	HotRows int
 	HotSet  string
 	// Sync makes a barrier of all workers the end of a step. Otherwise Harvest is the time of one;
@@ -95,8 +97,8 @@ func (p Programs) Validate() error {
 		return fmt.Errorf("--workers %d: at most %d are possible", p.Workers, maxWorkers)
 	case p.Dim < 1 || p.Dim > maxDim:
 		return fmt.Errorf("--dim %d: from 1 to %d are possible", p.Dim, maxDim)
-	case p.HotRows < 1 && p.HotSet == "":
-		return fmt.Errorf("--hot-rows %d: at least 1 is required", p.HotRows)
+	case p.HotRows < 0:
+		return fmt.Errorf("--hot-rows %d: the number must not be negative", p.HotRows)
 	case p.Job == "" || len(p.Job) > 63:
 		return fmt.Errorf("--job %q has %d bytes: 1 to 63 are possible", p.Job, len(p.Job))
 	case p.Harvest < 0:
@@ -106,6 +108,9 @@ func (p Programs) Validate() error {
 	}
 	return nil
 }
+
+// hotRows is the default of HotRows.
+const hotRows = 1024
 
 // maxDim is that of a factorisation machine with the most factors.
 const maxDim = 65
@@ -169,9 +174,16 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 		c.Job.HotSet, _ = filepath.Abs(p.HotSet)
 		return c, err
 	}
-	keys := make([]uint64, p.HotRows)
+	rows := p.HotRows
+	if rows == 0 && !p.Sync {
+		rows = hotRows
+	}
+	keys := make([]uint64, rows)
 	for i := range keys {
 		keys[i] = uint64(i)
+	}
+	if rows == 0 { // a hot set is not empty
+		keys = []uint64{math.MaxUint64}
 	}
 	hot, err := packer.NewHotSet(p.Dim, keys, nil, packer.Meta{})
 	if err != nil {

@@ -113,8 +113,8 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	}
 	j.Barrier = func(ctx context.Context, step uint64) error { return asDropped(m.end(ctx, step)) }
 	if c.Job.Sync {
-		j.Reduce = func(ctx context.Context, step uint64, refused *agent.DroppedError) (agent.Sums, error) {
-			sums, err := m.reduce(ctx, step, model.Dim(), (*control.DroppedError)(refused))
+		j.Reduce = func(ctx context.Context, step uint64, a agent.Arrival) (agent.Sums, error) {
+			sums, err := m.reduce(ctx, step, model.Dim(), (*control.DroppedError)(a.Refused), control.HotFrames{Sent: a.HotSent, Answered: a.HotAnswered})
 			return agent.Sums(sums), asDropped(err)
 		}
 	}

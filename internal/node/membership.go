@@ -187,10 +187,10 @@ func (m *membership) end(ctx context.Context, step uint64) error {
 	return err
 }
 
-// reduce is barrier, and returns the sums of the step, of rows of dim floats. refused is why gradients of this host are not in
-// them, or nil; the error is a [*control.DroppedError] if there were such gradients on any host.
-func (m *membership) reduce(ctx context.Context, step uint64, dim int, refused *control.DroppedError) (sums control.Sums, err error) {
-	req := &pb.ReduceRequest{Job: m.job, Sender: m.id, Token: m.token, Step: step}
+// reduce is barrier, and returns the sums of the step, of rows of dim floats. The error is a [*control.DroppedError] if
+// gradients of any host were refused; refused are those of this one.
+func (m *membership) reduce(ctx context.Context, step uint64, dim int, refused *control.DroppedError, hot control.HotFrames) (sums control.Sums, err error) {
+	req := &pb.ReduceRequest{Job: m.job, Sender: m.id, Token: m.token, Step: step, Hot: &pb.HotFrames{Sent: hot.Sent, Answered: hot.Answered}}
 	if refused != nil {
 		req.Refused = refused.Message()
 	}

@@ -181,8 +181,14 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		Log:    env.Log,
 	}
 	if c.Job.Sync { // otherwise the harvests end steps
-		services.Reduce = func(ctx context.Context, step uint64) (sums control.Sums, err error) {
-			if err := harvester.Now(ctx); err != nil {
+		harvest := func(ctx context.Context, quiet bool) error {
+			if quiet { // a harvest would be empty
+				return nil
+			}
+			return harvester.Now(ctx)
+		}
+		services.Reduce = func(ctx context.Context, step uint64, quiet bool) (sums control.Sums, err error) {
+			if err := harvest(ctx, quiet); err != nil {
 				return sums, err
 			}
 			err = s.end(ctx, step, func() {
@@ -191,8 +197,8 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 			})
 			return sums, err
 		}
-		services.Drop = func(ctx context.Context, step uint64) error {
-			if err := harvester.Now(ctx); err != nil { // what the aggregator has of it
+		services.Drop = func(ctx context.Context, step uint64, quiet bool) error {
+			if err := harvest(ctx, quiet); err != nil { // what the aggregator has of it
 				return err
 			}
 			return s.end(ctx, step, s.store.Drop)

@@ -200,11 +200,13 @@ void fake_serve(struct fake *f)
 				c.key_known = 1;
 			}
 		}
-		for (uint32_t i = 0; e.op == SUMS && i < e.n; i++)
-			keys[i] = 1000 + e.step + i;
-		if (e.op == SUMS)
-			for (uint32_t i = 0; i < e.n * DIM; i++)
-				values[i] = (float)(e.step * DIM + i);
+		uint64_t first = e.op == SUMS ? e.step : 0;
+		uint32_t n = e.op == REDUCE && e.n > 700 ? 700 : e.n;
+		for (uint32_t i = 0; (e.op == SUMS || e.op == REDUCE) && i < n; i++)
+			keys[i] = 1000 + first + i;
+		if (e.op == SUMS || e.op == REDUCE)
+			for (uint32_t i = 0; i < n * DIM; i++)
+				values[i] = (float)(first * DIM + i);
 		if (e.op == PREPARE || e.op == REDUCE)
 			c.detail = e.op == REDUCE ? 700 : e.n;
 		for (uint64_t i = 0; e.op == STATS && i < 16; i++)

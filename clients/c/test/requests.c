@@ -54,12 +54,22 @@ static void each_request(struct libra_session *s)
 	uint64_t sum_keys[3], reduced = 0;
 	float *lent = libra_alloc(s, 3 * DIM * sizeof *lent);
 	CHECK(libra_barrier(s, NULL) == LIBRA_OK);
-	CHECK(libra_reduce(s, &reduced, &t[0]) == LIBRA_OK && libra_wait(s, t[0], -1) == LIBRA_OK && reduced == 700);
+	CHECK(libra_reduce(s, NULL, NULL, 0, &reduced, &t[0]) == LIBRA_OK && libra_wait(s, t[0], -1) == LIBRA_OK && reduced == 700);
+	CHECK(libra_reduce(s, sum_keys, rows, 3, &reduced, NULL) == LIBRA_OK && reduced == 700 && sum_keys[2] == 1002 &&
+	      rows[3 * DIM - 1] == 3 * DIM - 1);
+	uint64_t all_keys[701];
+	float all[701 * DIM];
+	all_keys[700] = 5;
+	all[700 * DIM] = 5; /* the agent has written no more than there are */
+	CHECK(libra_reduce(s, all_keys, all, 701, &reduced, NULL) == LIBRA_OK && all_keys[699] == 1699 && all_keys[700] == 5 &&
+	      all[700 * DIM - 1] == 700 * DIM - 1 && all[700 * DIM] == 5);
+	CHECK(libra_reduce(s, sum_keys, lent, 3, &reduced, NULL) == LIBRA_OK && sum_keys[0] == 1000 && lent[DIM] == DIM);
+	CHECK(libra_reduce(s, NULL, rows, 1, &reduced, NULL) == LIBRA_USAGE && libra_reduce(s, sum_keys, NULL, 1, &reduced, NULL) == LIBRA_USAGE);
 	CHECK(libra_sums(s, 5, sum_keys, rows, 3, NULL) == LIBRA_OK && sum_keys[2] == 1007 && rows[3 * DIM - 1] == 8 * DIM - 1);
 	CHECK(libra_sums(s, 0, sum_keys, lent, 3, NULL) == LIBRA_OK && sum_keys[0] == 1000 && lent[DIM] == DIM);
 	libra_free(s, lent);
 	CHECK(libra_sums(s, 0, NULL, NULL, 0, NULL) == LIBRA_OK);
-	CHECK(libra_reduce(s, NULL, NULL) == LIBRA_USAGE && libra_sums(s, 0, NULL, rows, 1, NULL) == LIBRA_USAGE);
+	CHECK(libra_reduce(s, NULL, NULL, 0, NULL, NULL) == LIBRA_USAGE && libra_sums(s, 0, NULL, rows, 1, NULL) == LIBRA_USAGE);
 	CHECK(libra_sums(s, 0, sum_keys, NULL, 1, NULL) == LIBRA_USAGE && libra_sums(s, 0, sum_keys, rows, BUFFERS, NULL) == LIBRA_TOO_LARGE);
 	CHECK(libra_statistics(s, &statistics, NULL) == LIBRA_OK);
 	CHECK(statistics.pushes_accepted == 0 && statistics.job_server_rtt_ns == 13 && statistics.wakes_of_agent == 8);

@@ -113,7 +113,7 @@ _functions = {
     "pull_batch": (c_int, [_session, POINTER(CBatch), _array, _ticket]),
     "flush": (c_int, [_session, _ticket]),
     "barrier": (c_int, [_session, _ticket]),
-    "reduce": (c_int, [_session, POINTER(c_uint64), _ticket]),
+    "reduce": (c_int, [_session, _array, _array, c_size_t, POINTER(c_uint64), _ticket]),
     "sums": (c_int, [_session, c_uint64, _array, _array, c_size_t, _ticket]),
     "statistics": (c_int, [_session, POINTER(CStatistics), _ticket]),
     "wait": (c_int, [_session, c_uint64, c_int]),

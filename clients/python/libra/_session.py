@@ -208,6 +208,7 @@ class Session:
     ) -> None:
         self._handle: Optional[_Handle] = None
         self._abandoned: List[Tuple[int, Tuple[Any, ...]]] = []
+        self._reduced = 0  # rows of the last reduce
         if hot_set is not None and len(hot_set) != 32:
             raise ValueError(f"hot_set has {len(hot_set)} bytes, a SHA-256 has 32")
         for name, value in (("dim", dim), ("parties", parties), ("entries", entries), ("buffer_bytes", buffer_bytes), ("spin_us", spin_us)):
@@ -335,9 +336,12 @@ class Session:
         for i in range(0, n if parts > 1 else 0, step):
             pushed.append(self._push(keys[i : i + step], values[i : i + step], len(keys[i : i + step])))
         rows, number = ctypes.c_uint64(), ctypes.c_uint64()
-        self._submit("reduce", ctypes.byref(rows), ctypes.byref(number))
+        # As many rows as there will be, probably: those beyond take another request.
+        room = min(step, self._reduced + self._reduced // 8 + 64 if self._reduced else 2 * n)
+        all_keys, sums = np.empty(room, np.uint64), np.empty((room, self.dim), np.float32)
+        self._submit("reduce", all_keys.ctypes.data, sums.ctypes.data, room, ctypes.byref(rows), ctypes.byref(number))
         try:
-            Ticket(self, number.value, (rows,), lambda: None).wait()
+            Ticket(self, number.value, (rows, all_keys, sums), lambda: None).wait()
         except StepDropped as e:
             for first, ticket in zip(range(0, n, step), pushed):
                 try:
@@ -347,9 +351,13 @@ class Session:
                         own.index += first * self.dim
                     raise own from e
             raise
-        n = rows.value
+        self._reduced = n = rows.value
+        if n <= room:
+            return all_keys[:n], sums[:n]
+        some = all_keys, sums
         all_keys, sums = np.empty(n, np.uint64), np.empty((n, self.dim), np.float32)
-        for first in range(0, n, step):
+        all_keys[:room], sums[:room] = some
+        for first in range(room, n, step):
             to = (all_keys[first : first + step], sums[first : first + step])
             self._submit("sums", first, to[0].ctypes.data, to[1].ctypes.data, len(to[0]), ctypes.byref(number))
             Ticket(self, number.value, to, lambda: None).wait()
