@@ -32,6 +32,7 @@ type Agent struct {
 
 	clients atomic.Uint32 // numbers given so far
 	refused tally         // by code
+	logged  *room
 
 	mu       sync.Mutex
 	greeting map[*net.UnixConn]greeting // connections without a session
@@ -44,11 +45,12 @@ func Listen(cfg Config) (_ *Agent, err error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	cfg.Log = limitLog(cfg.Log)
+	log, room := limitLog(cfg.Log)
+	cfg.Log = log
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		return nil, errors.New("agent: this host is big-endian: agents run on little-endian hosts only")
 	}
-	a := &Agent{cfg: cfg, jobs: map[string]*job{}, greeting: map[*net.UnixConn]greeting{}}
+	a := &Agent{cfg: cfg, logged: room, jobs: map[string]*job{}, greeting: map[*net.UnixConn]greeting{}}
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
@@ -164,7 +166,7 @@ func (a *Agent) jobsEnded() error {
 }
 
 // Close ends all sessions with [agentproto.AgentClosed] and removes the socket. It returns when all that clients
-// have pushed is acknowledged, or the workers have ended.
+// have pushed is acknowledged, or the workers have ended, and the log is written.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	again := a.closed
@@ -186,5 +188,6 @@ func (a *Agent) Close() error {
 	for _, j := range a.jobs {
 		err = errors.Join(err, j.close(agentproto.AgentClosed))
 	}
+	a.logged.wait()
 	return errors.Join(err, a.unlock())
 }

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
@@ -305,6 +306,7 @@ func TestAgentIsKilled(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	killed := time.Now()
 	_ = cmd.Wait()
 	named := fmt.Sprintf("the agent at %s (process %d) has gone", socket, cmd.Process.Pid)
 	names := func(call string, err error) {
@@ -314,6 +316,9 @@ func TestAgentIsKilled(t *testing.T) {
 		}
 	}
 	names("the call that waits", <-waited)
+	if after := time.Since(killed); after > 5*time.Second { // a second, and what a loaded machine adds
+		t.Errorf("the call that waits has ended %v after the agent was killed", after)
+	}
 	names("flush", c.Flush(within(t)))
 	names("pull", c.Pull(within(t), keys, grads))
 	_, err = c.Prepare(within(t), keys)

@@ -5,6 +5,7 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -142,4 +143,37 @@ func TestAllJobsEnd(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// stuckHandler takes a record, and no end.
+type stuckHandler struct {
+	slog.Handler
+	open chan struct{}
+}
+
+func (h stuckHandler) Handle(context.Context, slog.Record) error {
+	<-h.open
+	return nil
+}
+
+func (h stuckHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+// A log handler that never returns holds up neither clients that come and go nor those that push.
+func TestLogHandlerIsStuck(t *testing.T) {
+	stuck := stuckHandler{slog.DiscardHandler, make(chan struct{})}
+	b := newBed(t, func(c *agent.Config) { c.Log = slog.New(stuck) })
+	defer close(stuck.open) // before the agent is closed, which waits for the log
+	keys, grads := ownBatch(0)
+	for range 300 { // more than wait for the handler
+		c := b.dial()
+		if _, err := c.Push(within(t), keys, grads); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.Flush(within(t)), c.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.idle(0)
+	b.expect(300, keys, grads)
+	b.check()
 }

@@ -6,7 +6,10 @@ package clients_test
 
 import (
 	"bufio"
+	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -16,6 +19,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/libra-ina/libra/ps"
 )
@@ -109,70 +113,155 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// TestKilledClients kills clients at moments of their own choice. Each push is there wholly or not at
-// all, acknowledged ones are there, and the agent gives their memory back.
-func TestKilledClients(t *testing.T) {
-	for n := range 3 {
-		b := newBed(t, jobName, config(dim, 1))
-		cmd := b.real(t, plain, "killed")
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		acknowledged := -1
-		for lines := bufio.NewScanner(out); acknowledged < 300*n && lines.Scan(); {
-			if acknowledged, err = strconv.Atoi(lines.Text()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		b.idle(t)
-		if err := b.cluster.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+var kills = flag.Int("kills", 5, "how many clients are killed beside three others")
 
-		hot := make([]float32, hotRows)
-		whole := 0
-		for p, missing := 0, 0; missing < 1000; p++ {
-			keys, rows := make([]uint64, 4), make([]float32, 4*dim)
-			for i := range keys {
-				keys[i] = uint64(1000 + 4*p + i)
-			}
-			if err := b.cluster.Do(t.Context(), func(s *ps.Store) { s.Read(keys, rows) }); err != nil {
-				t.Fatal(err)
-			}
-			for _, w := range round(rows) {
-				if w != rows[0] || (w != 0 && w != -1) {
-					t.Fatalf("push %d is there in part, or twice: weights %v", p, rows)
-				}
-			}
-			switch {
-			case rows[0] != 0:
-				whole++
-				hot[p%hotRows]--
-			case p <= acknowledged:
-				t.Errorf("push %d was acknowledged, and is missing", p)
-			default:
-				missing++
+// pusher is a process that pushes until it is killed, or until its standard input ends.
+type pusher struct {
+	cmd          *exec.Cmd
+	first        uint64 // of its keys
+	end          io.Closer
+	out          *bufio.Scanner
+	acknowledged int // number of the last push that is known to be, or -1
+}
+
+func (b *bed) pusher(t *testing.T, number int) *pusher {
+	t.Helper()
+	p := &pusher{cmd: b.real(t, plain, "killed"), first: uint64(1+number) << 24, acknowledged: -1}
+	p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("LIBRA_FIRST=%d", p.first))
+	p.cmd.Stderr = os.Stderr
+	in, err1 := p.cmd.StdinPipe()
+	out, err2 := p.cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, p.cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	p.end, p.out = in, bufio.NewScanner(out)
+	return p
+}
+
+// read takes what the pusher prints until a push is acknowledged, or it ends.
+func (p *pusher) read(t *testing.T, until int) {
+	t.Helper()
+	for p.acknowledged < until && p.out.Scan() {
+		n, err := strconv.Atoi(p.out.Text())
+		if err != nil { // cut off by its death
+			return
+		}
+		p.acknowledged = n
+	}
+}
+
+// pushed returns how many pushes of a pusher are in the weights, each wholly, and adds their hot rows to those
+// of others.
+func (p *pusher) pushed(t *testing.T, b *bed, hot []float32) (whole int) {
+	t.Helper()
+	const beyond = 1000 // more than can be on their way
+	n := p.acknowledged + 1 + beyond
+	keys, rows := make([]uint64, 4*n), make([]float32, 4*n*dim)
+	for i := range keys {
+		keys[i] = p.first + uint64(i)
+	}
+	if err := b.cluster.Do(t.Context(), func(s *ps.Store) { s.Read(keys, rows) }); err != nil {
+		t.Fatal(err)
+	}
+	round(rows)
+	for i := range n {
+		push := rows[4*dim*i:][:4*dim]
+		for _, w := range push {
+			if w != push[0] || w != 0 && w != -1 {
+				t.Fatalf("push %d is there in part, or twice: weights %v", i, push)
 			}
 		}
-		keys, rows := config(dim, 1).Hot, make([]float32, hotRows*dim)
-		if err := b.cluster.Do(t.Context(), func(s *ps.Store) { s.Read(keys, rows) }); err != nil {
-			t.Fatal(err)
-		}
-		for i, w := range round(rows) {
-			if w != hot[i/dim] {
-				t.Errorf("hot row %d has %v, but its pushes' cold rows are there %v times", i/dim, w, -hot[i/dim])
-			}
-		}
-		if whole == 0 || acknowledged < 0 {
-			t.Errorf("%d pushes are there, the last acknowledged is %d", whole, acknowledged)
+		switch {
+		case push[0] != 0:
+			whole++
+			hot[i%hotRows]--
+		case i <= p.acknowledged:
+			t.Errorf("push %d was acknowledged, and is missing", i)
 		}
 	}
+	return whole
+}
+
+// mappings counts the memories of clients in this process.
+func mappings(t *testing.T) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(maps), "memfd:libra")
+}
+
+// TestKilledClients kills one of four clients, again and again, at moments of its own choice (-args -kills 100). Each of
+// its pushes is there wholly or not at all, acknowledged ones are there, those of the three others too, and the
+// agent gives the memory of the dead back.
+func TestKilledClients(t *testing.T) {
+	b := newBed(t, jobName, config(dim, 1))
+	var others, dead []*pusher
+	for i := range 3 {
+		others = append(others, b.pusher(t, i))
+		others[i].read(t, 0)
+	}
+	for i := range *kills {
+		p := b.pusher(t, len(others)+i)
+		p.read(t, i%7*i%300)
+		_ = p.cmd.Process.Kill()
+		p.read(t, math.MaxInt)
+		_ = p.cmd.Wait()
+		dead = append(dead, p)
+		for _, other := range others {
+			other.read(t, other.acknowledged+1) // they go on
+		}
+	}
+	for end := time.Now().Add(limit); len(b.agent.Stats().Jobs[0].Clients) > len(others); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the agent still has clients that were killed")
+		}
+	}
+	for end := time.Now().Add(limit); mappings(t) != len(others); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d memories of clients are mapped, want those of the %d that live", mappings(t), len(others))
+		}
+	}
+	for _, p := range others {
+		go p.end.Close()
+		p.read(t, math.MaxInt)
+		if err := p.cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	b.idle(t)
+	if n := mappings(t); n > 0 {
+		t.Errorf("%d memories of clients are left", n)
+	}
+	if err := b.cluster.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	hot, killed := make([]float32, hotRows), 0
+	for _, p := range dead {
+		n := p.pushed(t, b, hot)
+		killed += n
+		if n == 0 || p.acknowledged < 0 {
+			t.Errorf("%d pushes of a dead client are there, the last acknowledged is %d", n, p.acknowledged)
+		}
+	}
+	for i, p := range others {
+		if n := p.pushed(t, b, hot); n != p.acknowledged+1 {
+			t.Errorf("client %d: %d pushes are there, want %d", i, n, p.acknowledged+1)
+		}
+	}
+	keys, rows := config(dim, 1).Hot, make([]float32, hotRows*dim)
+	if err := b.cluster.Do(t.Context(), func(s *ps.Store) { s.Read(keys, rows) }); err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range round(rows) {
+		if w != hot[i/dim] {
+			t.Errorf("hot row %d has %v, but its pushes' cold rows are there %v times", i/dim, w, -hot[i/dim])
+		}
+	}
+	t.Logf("%d pushes of %d clients that were killed, up to %d of each other", killed, len(dead), others[0].acknowledged+1)
 }
 
 // round rounds weights to integers, in place.
@@ -187,6 +276,9 @@ func round(weights []float32) []float32 {
 func TestKilledAgent(t *testing.T) {
 	outlive(t, func(b *bed) *exec.Cmd { return b.real(t, address, "outlive") })
 }
+
+// toldWithin is how long a call may go on after the agent was killed: a second, and what a loaded machine adds.
+const toldWithin = 5 * time.Second
 
 // outlive kills the agent of a client that is under way.
 func outlive(t *testing.T, client func(*bed) *exec.Cmd) {
@@ -208,10 +300,16 @@ func outlive(t *testing.T, client func(*bed) *exec.Cmd) {
 	cmd := client(b)
 	rest := begin(t, cmd, "under way")
 	_ = agent.Process.Kill()
-	_ = agent.Wait()
+	killed := time.Now()
 	if !rest.Scan() || rest.Text() != "told" {
 		t.Errorf("the client has printed %q", rest.Text())
 	}
+	if after := time.Since(killed); after > toldWithin {
+		t.Errorf("the last of the client's calls has ended %v after the agent was killed", after)
+	} else {
+		t.Logf("all calls have ended %v after the agent was killed", after)
+	}
+	_ = agent.Wait()
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -154,24 +155,34 @@ static void push_all(void)
 		CHECK(libra_close(dial(1)) == LIBRA_OK);
 }
 
-/* Push p has the keys 1000 + 4p to 1003 + 4p and the hot key p mod 50, all with gradients of 1. */
+/*
+ * Push p has the keys F + 4p to F + 4p + 3, with F from LIBRA_FIRST, and the hot key p mod 50, all with gradients of 1.
+ * Prints the numbers of acknowledged pushes. Ends when standard input does, with its last push acknowledged.
+ */
 static void push_until_killed(void)
 {
 	struct libra_session *s = dial(0);
+	struct pollfd end = {.fd = 0, .events = POLLIN};
+	uint64_t first = strtoull(getenv("LIBRA_FIRST"), NULL, 10), p = 0, told = 0;
 	float ones[5 * DIM];
 	libra_ticket t[8] = {0};
 
 	for (int i = 0; i < 5 * DIM; i++)
 		ones[i] = 1;
-	for (uint64_t p = 0;; p++) {
-		uint64_t keys[] = {1000 + 4 * p, 1001 + 4 * p, 1002 + 4 * p, 1003 + 4 * p, p % 50};
+	for (; p % 8 || poll(&end, 1, 0) == 0; p++) {
+		uint64_t key = first + 4 * p, keys[] = {key, key + 1, key + 2, key + 3, p % 50};
 		if (t[p % 8]) {
 			CHECK(libra_wait(s, t[p % 8], -1) == LIBRA_OK);
-			printf("%llu\n", (unsigned long long)p - 8); /* acknowledged */
+			printf("%llu\n", (unsigned long long)told++);
 			fflush(stdout);
 		}
 		CHECK(libra_push(s, keys, ones, 5, &t[p % 8]) == LIBRA_OK);
 	}
+	for (; told < p; told++)
+		CHECK(libra_wait(s, t[told % 8], -1) == LIBRA_OK);
+	if (p)
+		printf("%llu\n", (unsigned long long)p - 1);
+	CHECK(libra_close(s) == LIBRA_OK);
 }
 
 struct role {
