@@ -110,7 +110,12 @@ func program(t testing.TB, v variant, name string, args ...string) *exec.Cmd {
 
 // command returns a command that is killed after the limit.
 func command(t testing.TB, name string, args ...string) *exec.Cmd {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	return within(t, limit, name, args...)
+}
+
+// within returns a command that is killed after a time.
+func within(t testing.TB, most time.Duration, name string, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(context.Background(), most)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = time.Second

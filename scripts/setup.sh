@@ -48,6 +48,7 @@ command_in spin spin # make spec
 command_in pkg-config pkg-config
 # A Debian package is of Debian's python3, whatever other one is on the PATH.
 file_in /usr/lib/python3/dist-packages/numpy python3-numpy
+file_in /usr/lib/python3/dist-packages/torch python3-torch # 142 MB to download, 609 MB on disk
 # testbed.sh, and looking at things by hand
 file_in /usr/include/xdp/xsk.h libxdp-dev # the C peers of the benchmarks
 file_in /usr/include/gelf.h libelf-dev

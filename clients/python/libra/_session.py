@@ -319,13 +319,16 @@ class Session:
         """Ends a step: waits for the other parties of this host, for all pushes of all of them, and for the job's other hosts."""
         self._ticket("barrier", ()).wait()
 
-    def reduce(self, keys: Keys, gradients: npt.ArrayLike) -> Tuple[np.ndarray, np.ndarray]:
+    def reduce(self, keys: Keys, gradients: npt.ArrayLike, timeout: Optional[float] = None) -> Tuple[np.ndarray, np.ndarray]:
         """Ends a step with a push, and returns what all processes of the job have pushed in it.
 
         That is an all-reduce of sparse rows: keys, uint64[m], ascending, and their sums, float32[m, dim], the same bits in
         all processes that reduce. Each sum is the float32 nearest to the exact one; rows whose sums are all zero are left
         out. If gradients of any process are refused, the step changes nothing: that process gets the failure of its
         push, such as :class:`NotFinite`, the others :class:`StepDropped`. Needs a job whose workers take steps together.
+
+        Raises TimeoutError if not all of them have come after ``timeout`` seconds. The step stays under way, so that
+        :meth:`abandon` is all that is left to do; the other parties of this host then get :class:`PartyGone`.
         """
         # Gradients and copies of the sums go through the session's buffers, half of them at a time.
         step = max(1, self._info.buffer_bytes // (2 * (8 + 4 * self.dim)))
@@ -341,7 +344,7 @@ class Session:
         all_keys, sums = np.empty(room, np.uint64), np.empty((room, self.dim), np.float32)
         self._submit("reduce", all_keys.ctypes.data, sums.ctypes.data, room, ctypes.byref(rows), ctypes.byref(number))
         try:
-            Ticket(self, number.value, (rows, all_keys, sums), lambda: None).wait()
+            Ticket(self, number.value, (rows, all_keys, sums), lambda: None).wait(timeout)
         except StepDropped as e:
             for first, ticket in zip(range(0, n, step), pushed):
                 try:

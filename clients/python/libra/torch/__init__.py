@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sparse gradients of PyTorch through Libra.
+
+``import libra.torch`` makes the backend ``"libra"`` known to :mod:`torch.distributed`::
+
+    import torch.distributed as dist
+    import libra.torch
+
+    dist.init_process_group("libra")        # in place of "gloo"
+
+All-reduces of sparse tensors then go through the host's agent, everything else through gloo. With
+another backend, :func:`sparse_hook` does the same for the sparse gradients of a DistributedDataParallel. Rows of
+:class:`Embedding` and :class:`EmbeddingBag` live in the parameter server instead of the processes. Needs PyTorch 1.13 or later.
+"""
+
+from ._compat import register
+from ._embedding import Embedding, EmbeddingBag
+from ._group import Group, create
+from ._hook import sparse_hook
+from ._rows import Mismatch
+
+register("libra", create)
+
+__all__ = ["Embedding", "EmbeddingBag", "Group", "Mismatch", "sparse_hook"]

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What differs between versions of PyTorch: all of it is in this file."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable, List
+
+import torch
+from torch._C._distributed_c10d import _create_work_from_future
+from torch.distributed import Backend, ReduceOp
+
+#: What a group is derived from. Up to 1.13 there is no other class; later ones, which have a class of backends within a group,
+#: still take a whole group from a backend's function.
+ProcessGroup = torch.distributed.ProcessGroup
+
+
+def register(name: str, create: Callable[..., Any]) -> None:
+    """Makes a backend known. ``create(store, rank, size, timeout)`` returns its group."""
+    if hasattr(Backend, name.upper()):  # the module was loaded before
+        return
+    # Since 2.0 a backend tells for which devices it is.
+    devices = "devices" in inspect.signature(Backend.register_backend).parameters
+    Backend.register_backend(name, create, **({"devices": ["cpu", "cuda"]} if devices else {}))
+
+
+def operation(op: Any) -> str:
+    """The name of a ReduceOp, which options have in 1.13 as an object without one."""
+    names = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+    return next((name for name in names if op == getattr(ReduceOp, name)), "another operation")
+
+
+def done(tensors: List[torch.Tensor]) -> Any:
+    """A Work that is complete, with these tensors as its result.
+
+    In 1.13 a Work of Python cannot have a future of its own (``get_future`` is not called), which DistributedDataParallel
+    wants: the Work is made of the future.
+    """
+    return _create_work_from_future(finished(tensors))
+
+
+def finished(result: Any) -> "torch.futures.Future[Any]":
+    """A future that has its result."""
+    future: torch.futures.Future[Any] = torch.futures.Future()
+    future.set_result(result)
+    return future

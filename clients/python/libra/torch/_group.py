@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend "libra" of torch.distributed."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any, Callable, List, Optional
+
+import torch
+from torch.distributed import AllreduceOptions, ProcessGroupGloo
+
+from ._compat import ProcessGroup, done, operation
+from ._rows import Rows, connect
+
+
+class Group(ProcessGroup):  # type: ignore[misc, valid-type]
+    """A process group that adds sparse tensors through Libra, and does everything else through gloo.
+
+    Groups of some of the ranks do everything through gloo.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._gloo = ProcessGroupGloo(store, rank, size, timeout=timeout)
+        self._rows: Optional[Rows] = None
+        if size == int(os.environ.get("WORLD_SIZE", size)):
+            self._rows = connect(self._gloo, timeout.total_seconds())
+
+    def allreduce(self, tensors: List[torch.Tensor], options: Any = None) -> Any:
+        """Adds the ranks' tensors up, in place. Of a sparse tensor the returned Work is complete."""
+        options = options or AllreduceOptions()
+        if self._rows is not None and len(tensors) == 1 and tensors[0].is_sparse:
+            sums = self._rows.all_reduce(tensors[0], operation(options.reduceOp))
+            if sums is not None:
+                tensors[0].copy_(sums)
+                return done(tensors)
+        return self._gloo.allreduce(tensors, options)
+
+    def getBackendName(self) -> str:
+        """For PyTorch."""
+        return "libra"
+
+
+def _by_gloo(name: str) -> Callable[..., Any]:
+    def method(self: Group, *arguments: Any, **named: Any) -> Any:
+        return getattr(self._gloo, name)(*arguments, **named)
+
+    return method
+
+
+# Methods of the class that a group inherits would end in errors: each is gloo's.
+for _name in dir(ProcessGroup):
+    if _name not in vars(Group) and not _name.startswith("__") and callable(getattr(ProcessGroup, _name)) and _name not in ("Options", "BackendType", "rank", "size", "name"):
+        setattr(Group, _name, _by_gloo(_name))
+
+
+def create(store: Any, rank: int, size: int, timeout: timedelta) -> Group:
+    """What :func:`torch.distributed.init_process_group` calls for ``"libra"``."""
+    return Group(store, rank, size, timeout)

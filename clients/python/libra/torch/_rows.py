@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All-reduces of sparse tensors by the steps of a job."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import weakref
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+import torch
+
+from .._errors import Error
+from .._session import Session
+
+
+class Mismatch(ValueError):
+    """The ranks called all_reduce with tensors of different shapes or types. All of them get this error."""
+
+
+# A step's sums tell whether all ranks gave the same kind of tensor. Each rank adds a 1, the digits of a hash of its kind,
+# and their squares. A digit is the same everywhere if and only if the number of ranks times the sum of its squares is the
+# square of its sum (Cauchy and Schwarz). Sums of a job are less than 2^17: digits of 4 bits leave room for so many ranks.
+_DIGITS = 16
+_SEAL = 1 + 2 * _DIGITS
+_MOST_RANKS = (1 << 17) // 15**2
+
+
+def _seal(kind: str) -> np.ndarray:
+    """float32[_SEAL]: what a rank adds, so that the sums tell whether all ranks have this kind."""
+    digest = hashlib.blake2b(kind.encode(), digest_size=_DIGITS // 2).digest()
+    digits = np.array([d for byte in digest for d in (byte >> 4, byte & 15)], np.float32)
+    return np.concatenate([np.ones(1, np.float32), digits, digits**2])
+
+
+def _same(seals: np.ndarray, ranks: int) -> bool:
+    """True if the sums of seals, of so many ranks, are of a single kind."""
+    _, digits, squares = np.split(seals.astype(np.float64), [1, 1 + _DIGITS])
+    return bool((ranks * squares == digits**2).all())
+
+
+class Rows:
+    """Adds the sparse tensors of all ranks up. :func:`connect` makes one; it ends with its last reference."""
+
+    def __init__(self, session: Session, gloo: Any, timeout: float) -> None:
+        self._session, self._gloo, self._timeout = session, gloo, timeout
+        weakref.finalize(self, session.abandon)  # between all-reduces nothing is on its way
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "SUM") -> Optional[torch.Tensor]:
+        """The sum of the ranks' tensors, coalesced and on the CPU; None if it is not for Libra to make.
+
+        It makes sums of float32 whose first dimension alone is sparse. All ranks get the same bits, each float32 the
+        nearest to the exact sum of what the ranks' coalesced tensors hold. Rows whose sums are all zero are left out.
+
+        Raises :class:`Mismatch` on all ranks if their tensors do not fit together; on a rank with a gradient that is NaN or out of range,
+        :class:`libra.NotFinite` or :class:`libra.OutOfRange`, and :class:`libra.StepDropped` on the others: they may go on with the next
+        step. Raises TimeoutError when not all ranks have come in the group's time; no all-reduce is then possible any more.
+        """
+        dim = self._session.dim
+        width = int(np.prod(tensor.shape[1:]))  # floats of a row of the tensor
+        chunks = max(1, -(-width // dim))  # rows of the job that it takes
+        ours = op == "SUM" and tensor.dtype == torch.float32 and tensor.sparse_dim() == 1 and width > 0 and tensor.shape[0] * chunks < 1 << 63
+        keys, values = np.empty(0, np.uint64), np.empty((0, dim), np.float32)
+        if ours:
+            tensor = tensor.detach().cpu().coalesce()
+            keys, values = _split(tensor.indices()[0].numpy(), tensor.values().reshape(-1, width).numpy(), chunks, dim)
+        kind = f"shape {list(tensor.shape)}, {tensor.sparse_dim()} of its dimensions sparse, {tensor.dtype}, {op}"
+        keys, values = self._sums(keys, values, kind)
+        if not ours:
+            return None
+        index, rows = _join(keys, values, chunks, width)
+        sums = torch.sparse_coo_tensor(torch.from_numpy(index)[None], torch.from_numpy(rows).reshape(-1, *tensor.shape[1:]), tensor.shape)
+        return sums._coalesced_(True)
+
+    def _sums(self, keys: np.ndarray, values: np.ndarray, kind: str) -> Tuple[np.ndarray, np.ndarray]:
+        """Keys, ascending, and sums of all ranks' rows, if all ranks have the same kind."""
+        session = self._session
+        seal = np.zeros((-(-_SEAL // session.dim), session.dim), np.float32)
+        seal.flat[:_SEAL] = _seal(kind)
+        above = np.arange(-len(seal), 0).astype(np.uint64)  # the largest keys; those of rows are less than 2^63
+        try:
+            keys, values = session.reduce(np.concatenate([keys, above]), np.concatenate([values, seal]), timeout=self._timeout)
+        except TimeoutError as e:
+            session.abandon()  # the step is still under way
+            raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind} in {self._timeout} s") from e
+        first = int(np.searchsorted(keys, above[0]))
+        seal[:] = 0
+        seal[(keys[first:] - above[0]).astype(np.int64)] = values[first:]
+        ranks, seals = self._gloo.size(), seal.flat[:_SEAL]
+        if seals[0] != ranks:
+            raise Error(f"{seals[0]:.0f} programs took part in a step, and there are {ranks} ranks: the job must be theirs alone")
+        if not _same(seals, ranks):
+            kinds = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gather(self._gloo, kind)))
+            raise Mismatch(f"the ranks' tensors do not fit together: {kinds}")
+        return keys[:first], values[:first]
+
+
+def _split(index: np.ndarray, rows: np.ndarray, chunks: int, dim: int) -> Tuple[np.ndarray, np.ndarray]:
+    """Keys and rows of a job for the rows, float32[n, width], at index: key index * chunks + i has floats i * dim to (i + 1) * dim."""
+    keys = index.astype(np.uint64)[:, None] * np.uint64(chunks) + np.arange(chunks, dtype=np.uint64)
+    if rows.shape[1] != chunks * dim:
+        rows = np.pad(rows, ((0, 0), (0, chunks * dim - rows.shape[1])))
+    return keys.reshape(-1), rows.reshape(-1, dim)
+
+
+def _join(keys: np.ndarray, values: np.ndarray, chunks: int, width: int) -> Tuple[np.ndarray, np.ndarray]:
+    """The inverse of _split: index, int64[n], ascending, and rows, float32[n, width]. A key that is missing has zeros."""
+    owner = keys // np.uint64(chunks)
+    index, row = np.unique(owner, return_inverse=True)
+    rows = np.zeros((len(index), chunks, values.shape[1]), np.float32)
+    rows[row, (keys - owner * np.uint64(chunks)).astype(np.int64)] = values
+    return index.astype(np.int64), np.ascontiguousarray(rows.reshape(len(index), chunks * values.shape[1])[:, :width])
+
+
+# Only one session of a process may take part in the steps of a job, so all groups share it.
+_connected: "weakref.WeakValueDictionary[int, Rows]" = weakref.WeakValueDictionary()
+
+
+def connect(gloo: Any, timeout: float) -> Rows:
+    """The Rows of a group of all ranks, which is ``gloo``. ``timeout`` of an all-reduce is in seconds.
+
+    If a rank cannot open its session, or if they do not fit together, all ranks raise why.
+    """
+    shared = _connected.get(os.getpid())
+    if shared is not None:
+        return shared
+    session, failure = None, None
+    try:
+        session = _open(gloo.rank())
+    except (Error, OSError, ValueError) as e:
+        failure = e
+    members = gather(gloo, json.dumps({"failure": str(failure)} if session is None else _member(session)))
+    if failure is not None:
+        raise failure
+    assert session is not None
+    try:
+        _check([json.loads(member) for member in members])
+        rows = Rows(session, gloo, timeout)
+        rows._sums(np.empty(0, np.uint64), np.empty((0, session.dim), np.float32), "begin")
+    except Exception as e:
+        session.abandon()
+        if isinstance(e, Error) and e.name == "MODE":
+            raise ValueError("the job does not take steps together: set job.sync in its cluster file, or give libra run --sync") from e
+        raise
+    _connected[os.getpid()] = rows
+    return rows
+
+
+def _open(rank: int) -> Session:
+    job, parties = os.environ.get("LIBRA_JOB", ""), os.environ.get("LOCAL_WORLD_SIZE", "")
+    if not job:
+        raise ValueError("LIBRA_JOB is not set: give it the job's name in the configuration of this host's agent, as libra run does")
+    if not parties.isdecimal() or int(parties) < 1:
+        raise ValueError(f"LOCAL_WORLD_SIZE is {parties!r}: give it the number of ranks on this host, as torchrun and libra run do")
+    return Session(job, parties=int(parties), client=f"rank {rank}")
+
+
+def _member(session: Session) -> Dict[str, Any]:
+    """What all ranks learn of each."""
+    info = session.info
+    return {"agent": info.instance, "parties": int(os.environ["LOCAL_WORLD_SIZE"]), "job": info.job, "dim": info.dim, "arithmetic": info.arithmetic}
+
+
+def _check(members: List[Dict[str, Any]]) -> None:
+    """Raises ValueError if all-reduces are not possible. All ranks have the same members, so all raise the same."""
+    if len(members) > _MOST_RANKS:
+        raise ValueError(f"there are {len(members)} ranks: at most {_MOST_RANKS} are possible")
+    for rank, m in enumerate(members):
+        if "failure" in m:
+            raise ValueError(f"rank {rank} has no session: {m['failure']}")
+    for rank, m in enumerate(members):
+        if m["arithmetic"] != "exact":
+            raise ValueError(f"the job adds in arithmetic {m['arithmetic']}: all-reduces need one in arithmetic exact")
+        here = sum(other["agent"] == m["agent"] for other in members)
+        if here != m["parties"]:
+            raise ValueError(f"rank {rank} has LOCAL_WORLD_SIZE {m['parties']}, but {here} ranks use its agent")
+        for what in "job", "dim":
+            if m[what] != members[0][what]:
+                raise ValueError(f"rank {rank} is in a job of {what} {m[what]}, rank 0 in one of {what} {members[0][what]}: give all ranks the same job")
+
+
+def gather(gloo: Any, text: str) -> List[str]:
+    """The texts of all ranks; of each its first 1,000 bytes."""
+    mine = torch.zeros(1000, dtype=torch.uint8)
+    data = text.encode()[: len(mine)]
+    mine[: len(data)] = torch.tensor(list(data), dtype=torch.uint8)
+    all_ = [torch.zeros_like(mine) for _ in range(gloo.size())]
+    gloo.allgather([all_], [mine]).wait()
+    return [bytes(t.tolist()).rstrip(b"\0").decode("utf-8", "replace") for t in all_]

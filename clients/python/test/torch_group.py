@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of all-reduces of libra.torch. Each of the ranks of libra run --sync is one process of them."""
+
+import os
+import sys
+import unittest
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+import libra.torch
+
+dist.init_process_group("libra")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+
+
+def sparse(index, values, shape, dtype=torch.float32):
+    return torch.sparse_coo_tensor([index], torch.tensor(values, dtype=dtype), shape)
+
+
+def everywhere(value):
+    """The values of all ranks."""
+    values = [None] * ranks
+    dist.all_gather_object(values, value)
+    return values
+
+
+class Touching(Dataset):
+    """Its items take part in an all-reduce, which no child of a rank may."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        dist.all_reduce(sparse([index], [[1.0, 1.0]], (8, 2)))
+
+
+class Group(unittest.TestCase):
+    def test_sums(self):
+        """Sums are those of gloo, on tensors that are no multiples of the job's rows, and have the same bits on all ranks."""
+        random = np.random.default_rng(rank)
+        for shape in (100,), (100, 2), (100, 3), (50, 2, 5), (1 << 40, 1):
+            index = random.integers(0, 60 if len(shape) < 2 else 40, 50)  # some of them twice
+            values = torch.from_numpy(random.normal(size=(50, *shape[1:])).astype(np.float32))
+            tensor = torch.sparse_coo_tensor(index[None], values, shape)
+            want = tensor.to(torch.float64)  # goes through gloo
+            dist.all_reduce(want)
+            work = dist.all_reduce(tensor, async_op=True)
+            self.assertTrue(work.wait() and work.is_completed())
+            want, got = want.coalesce(), tensor.coalesce()
+            self.assertTrue(torch.equal(got.indices(), want.indices()))
+            torch.testing.assert_close(got.values(), want.values().to(torch.float32), rtol=1e-5, atol=1e-6)
+            bits = got.values().numpy().tobytes() + got.indices().numpy().tobytes()
+            self.assertEqual(set(everywhere(bits)), {bits})
+
+    def test_exact(self):
+        """Sums do not depend on the order of additions, as sums of float32 do."""
+        value = [65536.0, 2.0**-9, -65536.0, 2.0**-9][rank % 4]
+        tensor = sparse([7], [[value, 0.0]], (8, 2))
+        dist.all_reduce(tensor)
+        want = sum([65536.0, 2.0**-9, -65536.0, 2.0**-9][r % 4] for r in range(ranks))
+        self.assertEqual(tensor.coalesce().values().tolist(), [[want, 0.0]])
+
+    def test_zeros(self):
+        tensor = sparse([1, 2], [[1.0 if rank == 0 else -1.0 if rank == 1 else 0.0, 0.0], [1.0, 1.0]], (8, 2))
+        dist.all_reduce(tensor)
+        self.assertEqual(tensor.coalesce().indices().tolist(), [[2]])
+        tensor = sparse([], np.zeros((0, 2)), (8, 2))
+        dist.all_reduce(tensor)
+        self.assertEqual(tensor._nnz(), 0)
+
+    def test_mismatch(self):
+        odd = rank == ranks - 1
+        for tensor, text in (
+            (sparse([1], [[1.0, 2.0]], (10 + odd, 2)), r"rank 0: shape \[10, 2\], .*rank %d: shape \[11, 2\]" % (ranks - 1)),
+            (sparse([1], [[1.0] * (2 + odd)], (10, 2 + odd)), r"shape \[10, 2\], .*shape \[10, 3\]"),
+            (sparse([1], [[1.0, 2.0]], (10, 2), torch.float64 if odd else torch.float32), r"rank 0: .*torch.float32.*rank %d: .*torch.float64" % (ranks - 1)),
+        ):
+            with self.assertRaisesRegex(libra.torch.Mismatch, text):
+                dist.all_reduce(tensor)
+        self.test_sums()
+
+    def test_refused(self):
+        bad = float("nan") if rank == 1 else 1.0
+        with self.assertRaises(libra.NotFinite if rank == 1 else libra.StepDropped) as failed:
+            dist.all_reduce(sparse([3], [[1.0, bad]], (8, 2)))
+        if rank == 1:
+            self.assertIn("NaN or infinite", str(failed.exception))
+        self.test_exact()
+
+    def test_others(self):
+        """What is not for Libra goes through gloo."""
+        tensor = torch.full((3,), float(rank))
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        self.assertEqual(tensor.tolist(), [ranks - 1.0] * 3)
+        gathered = [torch.zeros(2) for _ in range(ranks)]
+        dist.all_gather(gathered, torch.full((2,), float(rank)))
+        self.assertEqual([t[0].item() for t in gathered], list(range(ranks)))
+        dist.broadcast(tensor.fill_(rank), ranks - 1)
+        self.assertEqual(tensor[0].item(), ranks - 1)
+        dist.reduce(tensor.fill_(1), 0)
+        if rank == 0:
+            self.assertEqual(tensor[0].item(), ranks)
+        if rank == 0:
+            dist.send(tensor.fill_(5), 1)
+        elif rank == 1:
+            dist.recv(tensor, 0)
+            self.assertEqual(tensor[0].item(), 5)
+        dist.barrier()
+        two = dist.new_group([0, 1])
+        if rank < 2:
+            tensor = sparse([rank], [[1.0, 1.0]], (8, 2))
+            dist.all_reduce(tensor, group=two)
+            self.assertEqual(tensor.to_dense().sum().item(), 4)
+        everyone = dist.new_group()
+        dist.all_reduce(tensor := sparse([1], [[1.0, 1.0]], (8, 2)), group=everyone)
+        self.assertEqual(tensor.to_dense().sum().item(), 2 * ranks)
+        with self.assertRaisesRegex(RuntimeError, "(?i)sum"):  # as gloo's own
+            dist.all_reduce(sparse([1], [[1.0, 1.0]], (8, 2)), op=dist.ReduceOp.MAX)
+
+    def test_forked_loader(self):
+        """A loader's child that touches the session gets its own error, and the rank goes on."""
+        with self.assertRaisesRegex(libra.Forked, "fork"):
+            list(DataLoader(Touching(), num_workers=2, multiprocessing_context="fork"))
+        self.test_exact()
+
+    def test_model(self):
+        """A model trains to the same weights on all ranks, and nearly to those of gloo; with the hook it does on gloo, too."""
+        want = train(dist.new_group(backend="gloo"))
+        for group, hook in (None, None), (None, libra.torch.sparse_hook), (dist.new_group(backend="gloo"), libra.torch.sparse_hook):
+            weights = train(group, hook)
+            self.assertEqual(len(set(everywhere(weights.tobytes()))), 1)
+            np.testing.assert_allclose(weights, want, rtol=1e-5, atol=1e-6)
+
+
+def pushes():
+    """What this rank has pushed."""
+    (rows,) = libra.torch._rows._connected.values()
+    return rows._session.statistics().pushes_accepted
+
+
+def train(group, hook=None):
+    """The weights of a model with sparse and dense gradients after five steps."""
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.EmbeddingBag(50, 6, sparse=True), torch.nn.Linear(6, 1))
+    parallel = DistributedDataParallel(model, process_group=group)
+    if hook is not None:
+        parallel.register_comm_hook(group, hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    random = torch.Generator().manual_seed(rank)
+    rows = pushes()
+    for _ in range(5):  # from the second on, buckets have other numbers
+        optimizer.zero_grad()
+        parallel(torch.randint(0, 50, (8, 4), generator=random)).square().mean().backward()
+        optimizer.step()
+    through_libra = hook is not None or isinstance(parallel.process_group, libra.torch.Group)
+    assert (pushes() > rows) == through_libra, (pushes(), rows)
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=0)

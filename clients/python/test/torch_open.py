@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of how the backend "libra" begins, on two ranks of a host of libra run --sync. If one of them cannot, both are told why."""
+
+import datetime
+import os
+import sys
+import unittest
+
+import torch
+import torch.distributed as dist
+
+import libra.torch
+
+rank = int(os.environ["RANK"])
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, rank == 0)
+tensor = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (8, 2))
+
+
+class Open(unittest.TestCase):
+    def begin(self, seconds=60, **environment):
+        """Begins with other variables than libra run has set; a failed group leaves words in its part of the store."""
+        right = dict(os.environ)
+        os.environ.update(environment)
+        try:
+            dist.init_process_group("libra", store=dist.PrefixStore(self.id(), store), rank=rank, world_size=2, timeout=datetime.timedelta(seconds=seconds))
+        finally:
+            os.environ.update(right)
+
+    def test_no_agent(self):
+        if rank == 1:
+            with self.assertRaisesRegex(libra.AgentNotFound, "there is no /nowhere: start libra agent"):
+                self.begin(LIBRA_AGENT="/nowhere")
+        else:
+            with self.assertRaisesRegex(ValueError, "rank 1 has no session: .*there is no /nowhere: start libra agent"):
+                self.begin()
+
+    def test_no_job(self):
+        with self.assertRaisesRegex(libra.Error, "refuses job nothing") as failed:
+            self.begin(LIBRA_JOB="nothing")
+        self.assertEqual(failed.exception.name, "NO_JOB")
+
+    def test_variables(self):
+        with self.assertRaisesRegex(ValueError, "LIBRA_JOB is not set"):
+            self.begin(LIBRA_JOB="")
+
+    def test_parties(self):
+        with self.assertRaisesRegex(ValueError, "LOCAL_WORLD_SIZE is 'two'"):
+            self.begin(LOCAL_WORLD_SIZE="two")
+
+    def test_too_many_parties(self):
+        with self.assertRaisesRegex(ValueError, "rank 0 has LOCAL_WORLD_SIZE 3, but 2 ranks use its agent"):
+            self.begin(LOCAL_WORLD_SIZE="3")
+
+    def test_right(self):
+        """A rank that does not come is missed after the group's time, and then cannot go on either. A new group can."""
+        self.begin(seconds=5)
+        mine = tensor.clone()
+        dist.all_reduce(mine)
+        self.assertEqual(mine.to_dense()[1].tolist(), [2.0, 4.0])
+        if rank == 0:
+            with self.assertRaisesRegex(TimeoutError, r"not all ranks came to the all-reduce of a tensor of shape \[8, 2\].* in 5.0 s"):
+                dist.all_reduce(tensor.clone())
+            store.set("missed", "")
+        else:
+            store.wait(["missed"])
+            with self.assertRaises(libra.PartyGone):
+                dist.all_reduce(tensor.clone())
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=0)

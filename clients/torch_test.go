@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package clients_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/internal/testdata"
+)
+
+// torchLimit bounds a command of a test. Eight processes that load PyTorch take a while on a busy machine.
+const torchLimit = 10 * time.Minute
+
+// buildLibra builds the command once, beside the C library.
+var buildLibra = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(built, "libra")
+	out, err := exec.Command("go", "build", "-o", path, "../cmd/libra").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, err
+})
+
+// torchPython returns a Python that has PyTorch. Debian's belongs to Debian's Python, which may not be the first on the PATH.
+func torchPython(t testing.TB) string {
+	t.Helper()
+	for _, name := range []string{"python3", "/usr/bin/python3"} {
+		path, err := exec.LookPath(name)
+		if err == nil && within(t, torchLimit, path, "-c", "import numpy, torch.distributed as d; assert d.is_gloo_available()").Run() == nil {
+			return path
+		}
+	}
+	leaveOut(t, "no python3 has PyTorch with gloo (Debian: python3-torch): libra.torch is not tested")
+	return ""
+}
+
+// torch returns the command that runs a Python program with PyTorch as the workers of 'libra run', which gets options.
+func torch(t testing.TB, options []string, program ...string) *exec.Cmd {
+	t.Helper()
+	library := filepath.Join(build(t, plain), "libra.so.1")
+	libra, err := buildLibra() // after build, which makes the folder
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := slices.Concat([]string{"run", "--backend", "udp"}, options, []string{"--", torchPython(t)}, program)
+	cmd := within(t, torchLimit, libra, args...)
+	cmd.Env = append(os.Environ(), "LIBRA_LIBRARY="+library, "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1")
+	return cmd
+}
+
+// TestTorch runs the tests of libra.torch, each as the workers of a cluster.
+func TestTorch(t *testing.T) {
+	for program, options := range map[string]string{
+		"group":     "--sync --hosts 2 --workers 4 --dim 2",
+		"open":      "--sync --workers 2 --dim 2",
+		"embedding": "--sync --optimizer sgd --learning-rate 1 --dim 2",
+	} {
+		t.Run(program, func(t *testing.T) {
+			run(t, torch(t, strings.Fields(options), "python/test/torch_"+program+".py"))
+		})
+	}
+	t.Run("no steps", func(t *testing.T) {
+		const begin = "import torch.distributed, libra.torch; torch.distributed.init_process_group('libra')"
+		out, err := torch(t, nil, "-c", begin).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "set job.sync in its cluster file, or give libra run --sync") {
+			t.Errorf("without --sync it ends with %v\n%s", err, out)
+		}
+	})
+}
+
+var (
+	aucLine = regexp.MustCompile(`AUC ([0-9.]+)(?:, weights (\w+))?`)
+	block   = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
+)
+
+// shorter writes the first rows of a file of real data.
+func shorter(t *testing.T, name string, rows int) (path string) {
+	t.Helper()
+	in, err := os.Open(testdata.Path(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	text, err := gzip.NewReader(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w, lines := gzip.NewWriter(&out), bufio.NewScanner(text)
+	for range rows {
+		if lines.Scan() {
+			_, _ = w.Write(append(lines.Bytes(), '\n'))
+		}
+	}
+	if err := errors.Join(lines.Err(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestTorchPage runs the commands of docs/python.md that train on frappe, on a part of it, and looks at what they print: the AUC is that of one process, and
+// weights are those of the run before.
+func TestTorchPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/python.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## PyTorch\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	commands := block.FindAllStringSubmatch(section, -1)
+	if len(commands) != 2 {
+		t.Fatalf("the section PyTorch of docs/python.md has %d blocks of commands", len(commands))
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, variables := t.TempDir(), []string{
+		"TRAIN=" + shorter(t, "frappe-train.libfm.gz", 8192), "TEST=" + shorter(t, "frappe-test.libfm.gz", 8192),
+		"LIBRA_LIBRARY=" + root + "/clients/c/build/libra.so.1", "PYTHONPATH=" + root + "/clients/python", "PYTHONDONTWRITEBYTECODE=1",
+	}
+	python := torchPython(t)
+	if err := os.Symlink(python, filepath.Join(bin, "python3")); err != nil {
+		t.Fatal(err)
+	}
+	type outcome struct {
+		auc     float64
+		weights string
+	}
+	train := func(script string) (trained []outcome) {
+		cmd := within(t, torchLimit, "bash", "-euc", script)
+		cmd.Dir = root
+		cmd.Env = append(append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")), variables...)
+		out := run(t, cmd)
+		for _, m := range aucLine.FindAllStringSubmatch(out, -1) {
+			auc, err := strconv.ParseFloat(m[1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			trained = append(trained, outcome{auc, m[2]})
+		}
+		t.Logf("%s: %v", strings.TrimSpace(script), trained)
+		return trained
+	}
+	run(t, within(t, torchLimit, "make", "-C", root, "build", "clients"))
+
+	lines := strings.Split(strings.TrimSpace(commands[0][1]), "\n")
+	if len(lines) != 2 || strings.Replace(lines[0], " gloo ", " libra ", 1) != lines[1] {
+		t.Fatalf("more than a word differs between\n%s", commands[0][1])
+	}
+	const alone = "python3 clients/python/examples/frappe.py gloo --data $TRAIN --test $TEST --epochs "
+	four, again := train(commands[0][1]), train(lines[1])
+	one := train("bin/libra run --backend udp -- " + alone + "2; bin/libra run --backend udp -- " + alone + "5")
+	server := train(commands[1][1])
+	if len(four) != 2 || len(again) != 1 || len(one) != 2 || len(server) != 1 {
+		t.Fatal("not each of the commands has printed the AUC")
+	}
+	if four[1].weights != again[0].weights {
+		t.Errorf("two runs end with the weights %s and %s", four[1].weights, again[0].weights)
+	}
+	if one[0].auc < 0.7 {
+		t.Errorf("AUC %v: the model has learnt nothing", one[0].auc)
+	}
+	for _, other := range []outcome{four[0], one[0]} {
+		if math.Abs(four[1].auc-other.auc) > 0.005 {
+			t.Errorf("AUC %v; through gloo and in one process %v and %v", four[1].auc, four[0].auc, one[0].auc)
+		}
+	}
+	if server[0].auc < one[1].auc-0.005 { // its smaller steps may well learn more from these few rows
+		t.Errorf("AUC %v with the rows in the server, asynchronously; in one process %v", server[0].auc, one[1].auc)
+	}
+}
