@@ -121,7 +121,7 @@ func TestSpaceSavingFindsTheHotHead(t *testing.T) {
 }
 
 func TestNewSpaceSavingErrors(t *testing.T) {
-	for _, k := range []int{-1, 0, MaxCounters + 1} {
+	for _, k := range []int{-1, 0, maxCounters + 1} {
 		if _, err := NewSpaceSaving(k); !errors.Is(err, ErrConfig) {
 			t.Errorf("%d counters: %v", k, err)
 		}

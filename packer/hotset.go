@@ -13,16 +13,14 @@ import (
 
 // Errors of NewHotSet and of the file reader.
 var (
-	// ErrDuplicateKey means that a key has two ranks.
-	ErrDuplicateKey = errors.New("packer: duplicate key in hot set")
-	// ErrHotSetSize means that a hot set has too many keys or a dimension out
-	// of range, or not one count for each key.
-	ErrHotSetSize = errors.New("packer: hot set size out of range")
+	// ErrHotSet means that a hot set has too many keys, a key twice, a dimension
+	// out of range, or not one count for each key.
+	ErrHotSet = errors.New("packer: bad hot set")
 )
 
 const (
-	// MaxHotKeys is the largest number of keys of a hot set.
-	MaxHotKeys = maxIndexed
+	// maxHotKeys is the largest number of keys of a hot set.
+	maxHotKeys = maxIndexed
 	// maxDim is the largest row dimension of a hot set: the dim field of a
 	// COLD frame is a uint16.
 	maxDim = 1<<16 - 1
@@ -60,16 +58,15 @@ func (m Meta) Share() float64 {
 
 // NewHotSet makes a hot set of distinct row keys in rank order, each of them a
 // row of dim gradients. Counts holds how often each was updated, or is nil if
-// that is unknown. Both are copied. It returns [ErrDuplicateKey] or
-// [ErrHotSetSize].
+// that is unknown. Both are copied. The error is [ErrHotSet].
 func NewHotSet(dim int, keys, counts []uint64, meta Meta) (*HotSet, error) {
 	switch {
 	case dim < 1 || dim > maxDim:
-		return nil, fmt.Errorf("%w: row dimension %d is not in [1, %d]", ErrHotSetSize, dim, maxDim)
-	case len(keys) > MaxHotKeys:
-		return nil, fmt.Errorf("%w: %d keys, at most %d are possible", ErrHotSetSize, len(keys), MaxHotKeys)
+		return nil, fmt.Errorf("%w: row dimension %d is not in [1, %d]", ErrHotSet, dim, maxDim)
+	case len(keys) > maxHotKeys:
+		return nil, fmt.Errorf("%w: %d keys, at most %d are possible", ErrHotSet, len(keys), maxHotKeys)
 	case counts != nil && len(counts) != len(keys):
-		return nil, fmt.Errorf("%w: %d counts for %d keys", ErrHotSetSize, len(counts), len(keys))
+		return nil, fmt.Errorf("%w: %d counts for %d keys", ErrHotSet, len(counts), len(keys))
 	}
 	h := &HotSet{dim: dim, counts: make([]uint64, len(keys)), meta: meta}
 	copy(h.counts, counts)
@@ -78,7 +75,7 @@ func NewHotSet(dim int, keys, counts []uint64, meta Meta) (*HotSet, error) {
 	copy(h.keys, keys)
 	x, first, second := newIndex(padded)
 	if second != 0 {
-		return nil, fmt.Errorf("%w: %d at ranks %d and %d", ErrDuplicateKey, padded[first], first-1, second-1)
+		return nil, fmt.Errorf("%w: key %d has the ranks %d and %d", ErrHotSet, padded[first], first-1, second-1)
 	}
 	h.index = x
 	return h, nil

@@ -31,18 +31,15 @@ const (
 	hotSetHeadLen = 72
 )
 
-// Errors of the hot-set reader, beside [ErrDuplicateKey] and [ErrHotSetSize].
+// Errors of the hot-set reader, beside [ErrHotSet].
 var (
-	// ErrMagic means that the data is not a hot set.
-	ErrMagic = errors.New("packer: not a hot-set file")
+	// ErrNotHotSet means that the data is not a hot set.
+	ErrNotHotSet = errors.New("packer: not a hot-set file")
 	// ErrVersion means that the file has another format version.
 	ErrVersion = errors.New("packer: unsupported hot-set file version")
-	// ErrTruncated means that the file ends early.
-	ErrTruncated = errors.New("packer: hot-set file is truncated")
-	// ErrChecksum means that the contents were changed after they were written.
-	ErrChecksum = errors.New("packer: hot-set file is damaged: checksum mismatch")
-	// ErrTrailing means that bytes follow the checksum.
-	ErrTrailing = errors.New("packer: hot-set file has trailing bytes")
+	// ErrCorrupt means that the file ends early, goes on behind its end, or was changed
+	// after it was written.
+	ErrCorrupt = errors.New("packer: hot-set file is corrupt")
 )
 
 // WriteTo encodes the hot set.
@@ -76,27 +73,26 @@ func (h *HotSet) WriteTo(w io.Writer) (int64, error) {
 }
 
 // ReadHotSet decodes one hot set from r and reads no further. It returns
-// [ErrMagic], [ErrVersion], [ErrHotSetSize], [ErrTruncated], [ErrChecksum],
-// [ErrDuplicateKey] or the error of r.
+// [ErrNotHotSet], [ErrVersion], [ErrHotSet], [ErrCorrupt] or the error of r.
 func ReadHotSet(r io.Reader) (*HotSet, error) {
 	digest := sha256.New()
 	in := &countingReader{r: io.TeeReader(r, digest)}
 	var head [hotSetHeadLen]byte
 	if err := in.full(head[:]); err != nil {
 		if string(head[:min(in.n, len(hotSetMagic))]) != hotSetMagic[:min(in.n, len(hotSetMagic))] {
-			return nil, fmt.Errorf("%w: it begins with %q", ErrMagic, head[:min(in.n, len(hotSetMagic))])
+			return nil, fmt.Errorf("%w: it begins with %q", ErrNotHotSet, head[:min(in.n, len(hotSetMagic))])
 		}
 		return nil, err
 	}
 	if magic := string(head[:8]); magic != hotSetMagic {
-		return nil, fmt.Errorf("%w: it begins with %q", ErrMagic, magic)
+		return nil, fmt.Errorf("%w: it begins with %q", ErrNotHotSet, magic)
 	}
 	if v := binary.BigEndian.Uint32(head[8:]); v != hotSetVersion {
 		return nil, fmt.Errorf("%w: %d; this program reads version %d", ErrVersion, v, hotSetVersion)
 	}
 	dim, n := binary.BigEndian.Uint32(head[12:]), binary.BigEndian.Uint64(head[16:])
-	if n > MaxHotKeys || dim < 1 || dim > maxDim {
-		return nil, fmt.Errorf("%w: the file announces %d keys of dimension %d", ErrHotSetSize, n, dim)
+	if n > maxHotKeys || dim < 1 || dim > maxDim {
+		return nil, fmt.Errorf("%w: the file announces %d keys of dimension %d", ErrHotSet, n, dim)
 	}
 	meta := Meta{
 		Rate:     math.Float64frombits(binary.BigEndian.Uint64(head[24:])),
@@ -116,7 +112,7 @@ func ReadHotSet(r io.Reader) (*HotSet, error) {
 		return nil, err
 	}
 	if got != want {
-		return nil, fmt.Errorf("%w: stored %x, computed %x", ErrChecksum, got[:4], want[:4])
+		return nil, fmt.Errorf("%w: its checksum is %x, stored is %x", ErrCorrupt, want[:4], got[:4])
 	}
 	return NewHotSet(int(dim), rows[:n], rows[n:], meta)
 }
@@ -131,7 +127,7 @@ func (c *countingReader) full(b []byte) error {
 	n, err := io.ReadFull(c.r, b)
 	c.n += n
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return fmt.Errorf("%w: it ends after %d bytes", ErrTruncated, c.n)
+		return fmt.Errorf("%w: it ends after %d bytes", ErrCorrupt, c.n)
 	}
 	if err != nil {
 		return fmt.Errorf("packer: read hot set at byte %d: %w", c.n, err)
@@ -170,8 +166,8 @@ func SaveHotSet(path string, h *HotSet) error {
 	return nil
 }
 
-// LoadHotSet reads a hot-set file. It returns the errors of [ReadHotSet] and
-// [ErrTrailing], with the path.
+// LoadHotSet reads a hot-set file. It returns the errors of [ReadHotSet], with the
+// path.
 func LoadHotSet(path string) (*HotSet, error) {
 	f, err := regular.Open(path)
 	if err != nil {
@@ -184,7 +180,7 @@ func LoadHotSet(path string) (*HotSet, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if _, err := r.ReadByte(); err != io.EOF {
-		return nil, fmt.Errorf("%s: %w", path, ErrTrailing)
+		return nil, fmt.Errorf("%s: %w: bytes follow its end", path, ErrCorrupt)
 	}
 	return h, nil
 }

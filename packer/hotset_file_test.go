@@ -121,32 +121,36 @@ func TestReadHotSetErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		data []byte
 		want error
+		text string
 	}{
-		"empty":            {nil, ErrTruncated},
-		"magic cut":        {good[:5], ErrTruncated},
-		"header cut":       {good[:40], ErrTruncated},
-		"keys cut":         {good[:hotSetHeadLen+9], ErrTruncated},
-		"counts cut":       {good[:hotSetHeadLen+24], ErrTruncated},
-		"checksum cut":     {good[:len(good)-1], ErrTruncated},
-		"other file":       {[]byte("hello, this is some text that is not a hot set, but long enough to be one"), ErrMagic},
-		"short other file": {[]byte("hello"), ErrMagic},
-		"version":          {reseal(change(11, 2)), ErrVersion},
-		"dimension zero":   {reseal(change(15, 0)), ErrHotSetSize},
-		"too many keys":    {header(MaxHotKeys + 1), ErrHotSetSize},
-		"more than there":  {header(MaxHotKeys), ErrTruncated},
-		"meta damaged":     {change(30, 0xff), ErrChecksum},
-		"key damaged":      {change(hotSetHeadLen+7, 1), ErrChecksum},
-		"count damaged":    {change(hotSetHeadLen+24+7, 1), ErrChecksum},
-		"checksum damaged": {change(len(good)-1, good[len(good)-1]^1), ErrChecksum},
-		"duplicate key":    {reseal(twice), ErrDuplicateKey},
+		"empty":            {nil, ErrCorrupt, "it ends after"},
+		"magic cut":        {good[:5], ErrCorrupt, "it ends after"},
+		"header cut":       {good[:40], ErrCorrupt, "it ends after"},
+		"keys cut":         {good[:hotSetHeadLen+9], ErrCorrupt, "it ends after"},
+		"counts cut":       {good[:hotSetHeadLen+24], ErrCorrupt, "it ends after"},
+		"checksum cut":     {good[:len(good)-1], ErrCorrupt, "it ends after"},
+		"other file":       {[]byte("hello, this is some text that is not a hot set, but long enough to be one"), ErrNotHotSet, "it begins with"},
+		"short other file": {[]byte("hello"), ErrNotHotSet, "it begins with"},
+		"version":          {reseal(change(11, 2)), ErrVersion, "version 1"},
+		"dimension zero":   {reseal(change(15, 0)), ErrHotSet, "keys of dimension"},
+		"too many keys":    {header(maxHotKeys + 1), ErrHotSet, "keys of dimension"},
+		"more than there":  {header(maxHotKeys), ErrCorrupt, "it ends after"},
+		"meta damaged":     {change(30, 0xff), ErrCorrupt, "its checksum is"},
+		"key damaged":      {change(hotSetHeadLen+7, 1), ErrCorrupt, "its checksum is"},
+		"count damaged":    {change(hotSetHeadLen+24+7, 1), ErrCorrupt, "its checksum is"},
+		"checksum damaged": {change(len(good)-1, good[len(good)-1]^1), ErrCorrupt, "its checksum is"},
+		"duplicate key":    {reseal(twice), ErrHotSet, "has the ranks"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ReadHotSet(bytes.NewReader(c.data))
 			if !errors.Is(err, c.want) {
 				t.Fatalf("got %v, want %v", err, c.want)
 			}
-			if at := fmt.Sprintf("after %d bytes", len(c.data)); errors.Is(c.want, ErrTruncated) && !strings.Contains(err.Error(), at) {
-				t.Errorf("%v, want %q", err, at)
+			if c.text == "it ends after" {
+				c.text = fmt.Sprintf("it ends after %d bytes", len(c.data))
+			}
+			if !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%v, want %q", err, c.text)
 			}
 		})
 	}
@@ -202,13 +206,13 @@ func TestLoadHotSetErrors(t *testing.T) {
 	if err := os.WriteFile(path, append(encode(t, mustHotSet(t, 1, 7)), 0), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadHotSet(path); !errors.Is(err, ErrTrailing) || !strings.HasPrefix(err.Error(), path+": ") {
+	if _, err := LoadHotSet(path); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "bytes follow") || !strings.HasPrefix(err.Error(), path+": ") {
 		t.Errorf("trailing byte: %v", err)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadHotSet(path); !errors.Is(err, ErrTruncated) || !strings.HasPrefix(err.Error(), path+": ") {
+	if _, err := LoadHotSet(path); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "after 0 bytes") || !strings.HasPrefix(err.Error(), path+": ") {
 		t.Errorf("empty file: %v", err)
 	}
 }

@@ -68,11 +68,11 @@ func TestNewHotSetErrors(t *testing.T) {
 		counts []uint64
 		want   error
 	}{
-		"duplicate":       {1, []uint64{5, 6, 7, 6}, nil, ErrDuplicateKey},
-		"duplicate zero":  {1, []uint64{0, 0}, nil, ErrDuplicateKey},
-		"no dimension":    {0, []uint64{1}, nil, ErrHotSetSize},
-		"huge dimension":  {maxDim + 1, []uint64{1}, nil, ErrHotSetSize},
-		"missing a count": {1, []uint64{1, 2}, []uint64{9}, ErrHotSetSize},
+		"duplicate":       {1, []uint64{5, 6, 7, 6}, nil, ErrHotSet},
+		"duplicate zero":  {1, []uint64{0, 0}, nil, ErrHotSet},
+		"no dimension":    {0, []uint64{1}, nil, ErrHotSet},
+		"huge dimension":  {maxDim + 1, []uint64{1}, nil, ErrHotSet},
+		"missing a count": {1, []uint64{1, 2}, []uint64{9}, ErrHotSet},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewHotSet(c.dim, c.keys, c.counts, Meta{})
@@ -82,7 +82,7 @@ func TestNewHotSetErrors(t *testing.T) {
 		})
 	}
 	_, err := NewHotSet(1, []uint64{5, 6, 7, 6}, nil, Meta{})
-	if want := "packer: duplicate key in hot set: 6 at ranks 1 and 3"; err.Error() != want {
+	if want := "packer: bad hot set: key 6 has the ranks 1 and 3"; err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
 }

@@ -7,15 +7,9 @@ import (
 	"fmt"
 )
 
-// Errors of [Principle].
-var (
-	// ErrBudget means that the share of updates that was demanded needs more
-	// memory or slots than there are.
-	ErrBudget = errors.New("packer: hot set exceeds the budget")
-	// ErrShare means that no number of the counted rows reaches the share of
-	// updates that was demanded.
-	ErrShare = errors.New("packer: share of updates is out of reach")
-)
+// ErrShare means that the share of updates that a [Principle] demands needs more rows
+// than were counted, or more memory or slots than there are.
+var ErrShare = errors.New("packer: share of updates is out of reach")
 
 // Principle decides how many rows are hot: the paper's Principle 1 (§3.3),
 //
@@ -81,7 +75,7 @@ func (p Principle) withDefaults() (Principle, error) {
 }
 
 // Rows returns k, how many rows of dim gradients at the top of a ranking are
-// hot. It returns [ErrConfig], [ErrBudget] or [ErrShare]. Where no step gains
+// hot. It returns [ErrConfig] or [ErrShare]. Where no step gains
 // enough and no share is demanded, k is 0: nothing is worth aggregating in the
 // network.
 func (p Principle) Rows(r Ranking, dim int) (int, error) {
@@ -103,7 +97,7 @@ func (p Principle) Rows(r Ranking, dim int) (int, error) {
 		return 0, fmt.Errorf("%w: p = %v, but all %d counted rows have %.4f", ErrShare, p.Share, len(r.Counts), share)
 	case need > budget:
 		return 0, fmt.Errorf("%w: p = %v takes %d rows of dimension %d, there is room for %d; lower p, raise c or sample more",
-			ErrBudget, p.Share, need, dim, budget)
+			ErrShare, p.Share, need, dim, budget)
 	}
 	return max(k, need), nil
 }

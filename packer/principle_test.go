@@ -44,7 +44,7 @@ func TestPrincipleRows(t *testing.T) {
 		"slot bytes count":          {Principle{ChipBytes: 80_000, MemoryShare: 0.1, SlotBytes: 8}, 1, 1000, nil},
 		"dimension counts":          {Principle{ChipBytes: 80_000, MemoryShare: 0.1}, 16, 125, nil},
 		"slots cap the rule":        {Principle{MaxSlots: 1500}, 1, 1500, nil},
-		"p beyond the memory":       {Principle{Share: 0.95, ChipBytes: 80_000, MemoryShare: 0.1}, 1, 0, ErrBudget},
+		"p beyond the memory":       {Principle{Share: 0.95, ChipBytes: 80_000, MemoryShare: 0.1}, 1, 0, ErrShare},
 		"p takes all the memory":    {Principle{Share: 0.9, ChipBytes: 80_000, MemoryShare: 0.1}, 1, 2000, nil},
 		"all of the chip":           {Principle{MemoryShare: 1, ChipBytes: 8_000}, 1, 2000, nil},
 		"the largest gain":          {Principle{MinGain: 1}, 1, 0, nil},

@@ -35,15 +35,15 @@ type counter struct {
 
 type group struct{ first int32 } // position in order of its first counter
 
-// MaxCounters is the largest number of counters of a SpaceSaving.
-const MaxCounters = 1 << 30
+// maxCounters is the largest number of counters of a SpaceSaving.
+const maxCounters = 1 << 30
 
 // NewSpaceSaving returns a counter with k counters. For a hot set of h rows,
 // several times h are advisable. It returns [ErrConfig] if k is not in
-// [1, [MaxCounters]].
+// [1, 2^30].
 func NewSpaceSaving(k int) (*SpaceSaving, error) {
-	if k < 1 || k > MaxCounters {
-		return nil, fmt.Errorf("%w: %d counters, possible are 1 to %d", ErrConfig, k, MaxCounters)
+	if k < 1 || k > maxCounters {
+		return nil, fmt.Errorf("%w: %d counters, possible are 1 to %d", ErrConfig, k, maxCounters)
 	}
 	return &SpaceSaving{
 		counters: make([]counter, 0, k),

@@ -43,7 +43,7 @@ func precision(l *trainingLog, c Config) ([]Precision, error) {
 	results, trials := make([]Precision, len(c.Steps)), make([]trial, len(c.Steps))
 	for i, step := range c.Steps {
 		// The experiment is about the rule, so no budget may cap it.
-		rule := packer.Principle{Step: step, MinGain: c.MinGain, MemoryShare: 1, ChipBytes: 1 << 30, MaxSlots: packer.MaxHotKeys}
+		rule := packer.Principle{Step: step, MinGain: c.MinGain, MemoryShare: 1, ChipBytes: 1 << 30, MaxSlots: 1 << 30}
 		hot, err := rule.HotSet(l.full, 1, packer.Meta{Rate: 1})
 		if err != nil {
 			return nil, err
