@@ -175,13 +175,17 @@ func (p *libra) refill() error {
 
 func (p *libra) drops() (map[string]uint64, error) {
 	st, err := p.sock.Stats()
+	return socketDrops(st), err
+}
+
+func socketDrops(st afxdp.Stats) map[string]uint64 {
 	return map[string]uint64{
 		"socket: driver refused":  st.TxDropped,
 		"socket: bad descriptor":  st.BadDescs + st.Kernel.TxInvalidDescs + st.Kernel.RxInvalidDescs,
 		"socket: RX dropped":      st.Kernel.RxDropped,
 		"socket: RX ring full":    st.Kernel.RxRingFull,
 		"socket: fill ring empty": st.Kernel.FillRingEmpty,
-	}, err
+	}
 }
 
 func (p *libra) close() error {

@@ -15,9 +15,11 @@ import (
 
 // Report is the outcome of a run. It marshals to one JSON object.
 type Report struct {
-	Machine  Machine       `json:"machine"`
-	Rounds   int           `json:"rounds"`
-	Duration time.Duration `json:"duration_ns"`
+	Machine Machine `json:"machine"`
+	// Interface is what was measured; absent: a veth pair.
+	Interface *Interface    `json:"interface,omitempty"`
+	Rounds    int           `json:"rounds"`
+	Duration  time.Duration `json:"duration_ns"`
 	// Results has one entry for each test, size and baseline that was measured.
 	Results []Result `json:"results"`
 	// Ratios compare Libra with each baseline.
@@ -51,6 +53,9 @@ type Result struct {
 	// Round-trip times in nanoseconds; absent from tests that have none.
 	P50ns *float64 `json:"p50_ns,omitempty"`
 	P99ns *float64 `json:"p99_ns,omitempty"`
+
+	// RoundTrip is the histogram of all round-trip times; only of an interface.
+	RoundTrip []Bucket `json:"round_trip,omitempty"`
 
 	// Drops are frames that were lost, by cause, over all rounds: counters of the
 	// tested program's own, of its sockets, and of both ends of the cable.
@@ -230,12 +235,34 @@ func (r *Report) Print(out *report.Printer) {
 			"test", "size", "baseline", "Mpps", "min", "max", "libra/baseline", "user ns", "kernel ns", "far ns",
 			"p50 µs", "p99 µs", "p50 ratio", "p99 ratio", "dropped",
 		}, rows)
+	r.printInterface(out)
 	var targets []harness.Target
 	for _, t := range r.Targets {
 		targets = append(targets, harness.Target{What: t.String(), Verdict: t.Verdict})
 	}
 	harness.PrintTargets(out, targets)
 	harness.PrintUnavailable(out, r.Unavailable)
+}
+
+// printInterface writes what was measured on, and the histograms.
+func (r *Report) printInterface(out *report.Printer) {
+	if r.Interface == nil {
+		return
+	}
+	mode := "copy mode"
+	if r.Interface.ZeroCopy {
+		mode = "zero-copy mode"
+	}
+	out.Note("%s (driver %s), queues %v, %s", r.Interface.Name, cmp.Or(r.Interface.Driver, "unknown"), r.Interface.Queues, mode)
+	for _, res := range r.Results {
+		var rows [][]any
+		for _, b := range res.RoundTrip {
+			rows = append(rows, []any{fmt.Sprintf("%g", float64(b.UpTo)/1e3), b.Count})
+		}
+		if rows != nil {
+			out.Table(fmt.Sprintf("Round trips, %d bytes", res.Size), []string{"up to µs", "frames"}, rows)
+		}
+	}
 }
 
 func mpps(pps float64) string { return fmt.Sprintf("%.3f", pps/1e6) }
@@ -269,7 +296,7 @@ func (r *Result) mainLoss() string {
 // Charts returns for each test that was measured the CPU time of a frame
 // (cpu-TEST) and the rates (rate-TEST) or round-trip times (latency).
 func (r *Report) Charts() (charts []harness.Chart) {
-	for _, test := range Tests() {
+	for _, test := range append(Tests(), Forward) {
 		results := slices.DeleteFunc(slices.Clone(r.Results), func(res Result) bool { return res.Test != test })
 		slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(a.Size, b.Size) })
 		// A chart has a group of bars for each size, of one part or of a dark and a

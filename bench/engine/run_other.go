@@ -13,5 +13,10 @@ import (
 // Run returns [harness.ErrUnsupported].
 func Run(context.Context, Config) (*Report, error) { return nil, harness.ErrUnsupported }
 
+// RunInterface returns [harness.ErrUnsupported].
+func RunInterface(context.Context, InterfaceConfig) (*Report, error) {
+	return nil, harness.ErrUnsupported
+}
+
 // RunChild returns [harness.ErrUnsupported].
 func RunChild([]string) error { return harness.ErrUnsupported }

@@ -120,6 +120,7 @@ func measure[T any, R interface {
 func newBenchEngine() *cobra.Command {
 	var (
 		c         = engine.Defaults()
+		card      = engine.InterfaceDefaults()
 		tests     []string
 		baselines = engine.Baselines()[1:]
 		out       results
@@ -132,10 +133,38 @@ turns, pinned the same way: transmit, receive, echo and request-response. Frames
 count where they are delivered. The test push holds a worker, which pushes to the
 XDP aggregator, against the bare engine at the sizes 190 and 1414. Baselines that are
 not installed are named with what to install. Everything takes some ten minutes;
---measure, --sizes and --baseline shorten it.`,
-		Example: "  libra bench engine --measure transmit,echo --sizes 190,1414 --baseline libxdp,udp",
-		Args:    noArgs,
+--measure, --sizes and --baseline shorten it.
+
+With --interface it measures the engine on an interface of this machine instead, on all of its
+queues: transmit, which sends to --peer as fast as it can, or at --rate; receive and forward,
+which count, and send back, the UDP packets to port 9119 that another machine sends; and
+request-response, whose frames another machine forwards, with a histogram. All other packets
+go on to the kernel, and the interface is left as it was. It needs the privileges of package
+afxdp; the other machine runs the same command.`,
+		Example: `  libra bench engine --measure transmit,echo --sizes 190,1414 --baseline libxdp,udp
+  libra bench engine --interface eth1 --measure forward --duration 1m
+  libra bench engine --interface eth1 --peer 10.0.0.2 --measure request-response --rate 10000`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			given := cmd.Flags().Changed
+			if given("interface") {
+				if given("baseline") || given("targets") {
+					return usagef(cmd, "--interface measures the engine alone: without --baseline and --targets")
+				}
+				if given("measure") {
+					card.Tests = named[engine.Test](tests)
+				}
+				if given("sizes") {
+					card.Sizes = c.Sizes
+				}
+				card.Rounds, card.Duration = c.Rounds, c.Duration
+				return measureInterface(cmd, card, &out)
+			}
+			for _, name := range []string{"peer", "rate", "queues", "force"} {
+				if given(name) {
+					return usagef(cmd, "--%s is for measurements with --interface", name)
+				}
+			}
 			c.Tests = named[engine.Test](tests)
 			c.Baselines = besides(engine.Libra, baselines)
 			return measure(cmd, &out, "measurements", func(p harness.Progress) (*engine.Report, error) {
@@ -145,16 +174,36 @@ not installed are named with what to install. Everything takes some ten minutes;
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&tests, "measure", names(c.Tests), "what to measure")
-	f.IntSliceVar(&c.Sizes, "sizes", c.Sizes, "frame sizes in bytes")
+	f.StringSliceVar(&tests, "measure", names(c.Tests), "what to measure; with --interface transmit, receive, forward and request-response, and only transmit unless others are named")
+	f.IntSliceVar(&c.Sizes, "sizes", c.Sizes, "frame sizes in bytes; with --interface up to 1514")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
-	choices(cmd, "measure", names(engine.Tests())...)
+	f.StringVar(&card.Interface, "interface", "", "`name` of an interface of this machine to measure on (default: a veth pair that is made for it)")
+	f.StringVar(&card.Peer, "peer", "", "IPv4 or Ethernet `address` that --interface sends to (default: none)")
+	f.Float64Var(&card.Rate, "rate", 0, "frames a second that --interface sends at most on all queues (default: no limit)")
+	f.IntSliceVar(&card.Queues, "queues", nil, "queues of --interface to use (default: all)")
+	f.BoolVar(&card.Force, "force", false, "measure on --interface even if it leads to the default gateway")
+	choices(cmd, "measure", append(names(engine.Tests()), string(engine.Forward))...)
 	baselineFlag(cmd, &baselines)
 	out.flags(cmd)
 	out.targetFlag(cmd)
 	cmd.AddCommand(newChild(engine.RunChild))
 	return cmd
+}
+
+// measureInterface measures on an interface of the user's, and tells before what it does there.
+func measureInterface(cmd *cobra.Command, c engine.InterfaceConfig, out *results) error {
+	if c.Sends() && c.Peer != "" {
+		pace := "as fast as it can"
+		if c.Rate > 0 {
+			pace = fmt.Sprintf("%g a second", c.Rate)
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "libra: sends frames from %s to %s, UDP port 9119, %s; Ctrl-C ends it\n", c.Interface, c.Peer, pace)
+	}
+	return measure(cmd, out, "measurements", func(p harness.Progress) (*engine.Report, error) {
+		c.Progress = p
+		return engine.RunInterface(cmd.Context(), c)
+	})
 }
 
 func newBenchPush() *cobra.Command {
