@@ -5,14 +5,16 @@
 # that Libra supports. Its verifier refuses what later ones take. The machine is
 # emulated by QEMU without help of the processor, so it takes some minutes and
 # its speed says nothing; it needs no root and touches no network of the host.
+# scripts/kernel-matrix.sh runs it for all kernels, architectures and cards.
 #
-# usage: scripts/kernel-test.sh [-k SERIES] [-n CARD] [-f FRAMES] [-r REGEXP] [-t SECONDS]
-#   -k SERIES    series of kernels, the newest of which is taken (6.1; with -n the
-#                newest of all). One that apt-get does not know is looked for in
-#                Debian unstable
-#   -n CARD      run the engine's tests of zero-copy mode instead, on two network
-#                cards of this kind: igb (needs QEMU 8 and Linux 6.14) or virtio-net
-#                (Linux 7.2 has zero-copy for it, 6.12 has not)
+# usage: scripts/kernel-test.sh [-a ARCH] [-k SERIES] [-n CARD] [-f FRAMES] [-r REGEXP] [-t SECONDS]
+#   -a ARCH      architecture of the machine: amd64 or arm64 (amd64)
+#   -k SERIES    series of kernels, the newest of which is taken, or newest, the newest of
+#                all (6.1; newest with -n). One that apt-get does not know is looked for in
+#                other releases of Debian
+#   -n CARD      run the tests of zero-copy mode instead, on two network cards of
+#                this kind: igb (Linux 6.14 has zero-copy for it) or virtio-net
+#                (Linux 7.2 has, 6.12 has not). Needs QEMU 8
 #   -f FRAMES    random frames that XDP program and model are compared on (10000)
 #   -r REGEXP    run only the tests that match
 #   -t SECONDS   time limit of the emulation (600)
@@ -25,9 +27,10 @@ packages=(bpf afxdp)
 # Tests of what 6.1 lacks: XDP features and receive hints (6.3), multi-buffer (6.6), TX metadata (6.8).
 newer='^(TestForwardsOnlyToPortsThatTransmit|TestLeavesPortsWithoutXDPToTheBridge|TestJumbo.*|TestTxChecksumAndTimestamp|TestRxHints|ExampleConfig_multiBuffer)$'
 
-series='' frames=10000 only='' limit=600 card=''
-while getopts k:n:f:r:t:h option; do
+arch=amd64 series='' frames=10000 only='' limit=600 card=''
+while getopts a:k:n:f:r:t:h option; do
 	case $option in
+	a) arch=$OPTARG ;;
 	k) series=$OPTARG ;;
 	n) card=$OPTARG ;;
 	f) frames=$OPTARG ;;
@@ -47,8 +50,20 @@ die() {
 for number in "$frames" "$limit"; do
 	[[ $number =~ ^[1-9][0-9]*$ ]] || die "'$number' is not a positive number"
 done
-modules=(veth llc stp bridge) flavour=cloud-amd64 cpus=2 device=''
-drivers_igb=(dca i2c-algo-bit igb) drivers_virtio=(failover net_failover virtio_net)
+modules=(veth llc stp bridge) flavour=cloud-$arch cpus=2 device='' drivers_igb=(i2c-algo-bit igb)
+case $arch in
+amd64)
+	qemu=qemu-system-x86_64 from=qemu-system-x86 serial=ttyS
+	machine=(-M q35 -accel tcg,thread=multi -cpu max)
+	drivers_igb=(dca "${drivers_igb[@]}")
+	;;
+arm64)
+	qemu=qemu-system-aarch64 from=qemu-system-arm serial=ttyAMA
+	machine=(-M virt -accel tcg,thread=multi -cpu neoverse-n1)
+	;;
+*) die "there is no architecture '$arch' to emulate, only amd64 and arm64" ;;
+esac
+drivers_virtio=(failover net_failover virtio_net)
 packaged=("${modules[@]}" "${drivers_igb[@]}" "${drivers_virtio[@]}") # for any card, so that one download does
 case $card in
 '') : "${series:=6.1}" "${only:=.}" ;;
@@ -65,13 +80,14 @@ virtio-net)
 	;;
 *) die "there is no network card '$card' to emulate, only igb and virtio-net" ;;
 esac
-[ -z "$card" ] || packages=(afxdp) flavour=amd64 only=${only:-^TestZeroCopy}
+[ -z "$card" ] || packages=(afxdp link) flavour=$arch only=${only:-^TestZeroCopy}
 [ "$series" = 6.1 ] || newer='^$'
+[ "$series" != newest ] || series=''
 [ $((OPTIND - 1)) -eq $# ] || die "unexpected argument '${!OPTIND}'; -h shows the usage"
 
 # What runs here.
 missing=()
-command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
+command -v "$qemu" >/dev/null || missing+=("$from")
 command -v cpio >/dev/null || missing+=(cpio)
 command -v apt-get >/dev/null || die "there is no apt-get to get Debian's kernels with"
 if [ ${#missing[@]} -gt 0 ]; then
@@ -80,13 +96,23 @@ if [ ${#missing[@]} -gt 0 ]; then
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
 fi
+# The cards need QEMU 8, the second serial port of arm64's machine QEMU 9.1.
+release=$("$qemu" --version | sed -n 's/.*version \([0-9]*\.[0-9]*\).*/\1/p')
+needs=0
+[ -z "$card" ] || needs=8.0
+[ "$arch" = amd64 ] || needs=9.1
+[ "$(printf '%s\n' "$needs" "$release" | sort -V | head -n 1)" = "$needs" ] || die \
+	"this needs QEMU $needs or later, $qemu is $release; Debian 12 has one in its backports: add" \
+	"'deb http://deb.debian.org/debian bookworm-backports main' to /etc/apt/sources.list.d/backports.list," \
+	"then apt-get update && apt-get install --no-install-recommends -t bookworm-backports $from"
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/libra
+[ "$arch" = amd64 ] || cache+=/$arch
 mkdir -p "$cache"
 work=$(mktemp -d "$cache/kernel-test.XXXXXX")
-machine=
+emulator=
 clean() {
-	[ -z "$machine" ] || kill "$machine" 2>/dev/null || true
+	[ -z "$emulator" ] || kill "$emulator" 2>/dev/null || true
 	rm -rf "$work"
 }
 trap clean EXIT
@@ -118,33 +144,38 @@ newest() {
 	{ names "linux-image-$series"; find "$cache" -maxdepth 1 -name 'linux-*' -printf '%f\n' | sed 's/^linux-modules-/linux-image-/'; } |
 		grep -E "^linux-image-${series:+${series//./\\.}\\.}[0-9.]+([+-][a-z0-9]+)?-$flavour$" | sort -V | tail -n 1
 }
-# unstable makes apt-get use Debian unstable instead of what this machine uses, and write
-# to the cache only.
-unstable() {
-	local dir=$cache/unstable mirror
+# elsewhere makes apt-get use those suites of Debian, for the architecture, instead of
+# what this machine uses, and write to the cache only.
+elsewhere() {
+	local dir=$cache/apt mirror
 	# shellcheck disable=SC2016 # apt-get's variable, not the shell's
 	mirror=$(apt_get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Component: main' | awk '!/security/ && !n++')
 	[ -n "$mirror" ] || die "apt-get has no mirror of Debian to take kernels from: add one to its sources"
 	mkdir -p "$dir"/{state/lists/partial,archives/partial}
-	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror unstable main" >"$dir/sources.list"
+	touch "$dir/status"
+	printf "deb [arch=$arch signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror %s main\n" "$@" >"$dir/sources.list"
 	options+=(
-		-o "Dir::State=$dir/state" -o Dir::State::status=/var/lib/dpkg/status -o "Dir::Cache=$dir"
-		-o "Dir::Etc::sourcelist=$dir/sources.list" -o Dir::Etc::sourceparts=/dev/null
+		-o "APT::Architecture=$arch" -o "APT::Architectures::=$arch" -o "Dir::State=$dir/state" -o "Dir::State::status=$dir/status"
+		-o "Dir::Cache=$dir" -o "Dir::Etc::sourcelist=$dir/sources.list" -o Dir::Etc::sourceparts=/dev/null
 	)
 	if [ -z "$(find "$dir/updated" -mtime 0 2>/dev/null)" ]; then
-		say "looking at what Debian unstable has"
+		say "looking at what Debian has for $arch in $*"
 		apt_get update && touch "$dir/updated"
 	fi
 }
 kernel=''
-if [ -n "$series" ]; then
+if [ "$arch" != "$(dpkg --print-architecture)" ]; then
+	elsewhere bookworm trixie unstable
+	kernel=$(newest) || true
+elif [ -n "$series" ]; then
 	[ -n "$(names "linux-image-$series")" ] || [ "$(id -u)" -ne 0 ] || apt_get update
 	kernel=$(newest) || true
 fi
-if [ -z "$kernel" ]; then
-	unstable
-	kernel=$(newest) || die "neither this machine's apt-get nor Debian unstable has a linux-image-${series:-*}.*-$flavour; choose another series with -k"
+if [ -z "$kernel" ] && [ "$arch" = "$(dpkg --print-architecture)" ]; then
+	elsewhere unstable
+	kernel=$(newest) || true
 fi
+[ -n "$kernel" ] || die "neither this machine's apt-get nor Debian's other releases have a linux-image-${series:-*}.*-$flavour; choose another series with -k"
 version=${kernel#linux-image-}
 files=("${modules[@]/%/.ko*}")
 [ -z "$card" ] || files=("${packaged[@]/%/.ko*}")
@@ -168,7 +199,7 @@ find . -type d -name testdata -prune -print0 | tar -c --null -T - | tar -x -C "$
 for package in "${packages[@]}"; do
 	say "compiling the tests of $package"
 	mkdir -p "$root/src/$package"
-	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go test -c -o "$root/src/$package/test" "./$package"
+	CGO_ENABLED=0 GOOS=linux GOARCH=$arch go test -c -o "$root/src/$package/test" "./$package"
 done
 
 cat >"$root/init" <<EOF
@@ -198,7 +229,7 @@ for package in ${packages[*]}; do
 	cd /src/\$package
 	./test -test.v -test.run ${only@Q} -test.skip ${newer@Q} -test.timeout ${limit}s \$flags || failed="\$failed \$package"
 done
-echo "result\$failed" >/dev/ttyS1
+echo "result\$failed" >/dev/${serial}1
 poweroff -f
 EOF
 chmod +x "$root/init"
@@ -229,15 +260,15 @@ mkfifo "$work/console"
 # Of subtests only failures are of interest.
 sed -u -e 's/\r$//' -e '/^ *--- PASS: .*\//d' -e '/^=== [A-Z]* .*\//d' <"$work/console" &
 reader=$!
-timeout "$limit" qemu-system-x86_64 -M q35 -accel tcg,thread=multi -cpu max -smp "$cpus" -m 2048 \
+timeout "$limit" "$qemu" "${machine[@]}" -smp "$cpus" -m 2048 \
 	-nodefaults -no-user-config -display none -no-reboot "${devices[@]}" \
 	-kernel "$(find "$cache"/linux-*-"$version" -name 'vmlinuz*' | head -n 1)" -initrd "$work/initramfs" \
-	-append "console=ttyS0 quiet panic=-1 default_hugepagesz=1G hugepagesz=2M hugepages=16" \
+	-append "console=${serial}0 quiet panic=-1 default_hugepagesz=1G hugepagesz=2M hugepages=16" \
 	-serial stdio -serial "file:$work/result" </dev/null >"$work/console" &
-machine=$!
+emulator=$!
 status=0
-wait "$machine" || status=$?
-machine=
+wait "$emulator" || status=$?
+emulator=
 wait "$reader"
 
 if [ "$status" -eq 124 ]; then
@@ -246,7 +277,7 @@ if [ "$status" -eq 124 ]; then
 fi
 result=$(tr -d '\r' <"$work/result" 2>/dev/null || true)
 case $result in
-result) say "PASS: ${packages[*]} in $kernel" ;;
-result*) say "FAIL:${result#result} in $kernel" && exit 1 ;;
+result) say "PASS: ${packages[*]} in $kernel${card:+ on $card}" ;;
+result*) say "FAIL:${result#result} in $kernel${card:+ on $card}" && exit 1 ;;
 *) say "FAIL: the machine stopped without a result (QEMU's status $status)" && exit 1 ;;
 esac
