@@ -54,12 +54,12 @@ modules=(veth llc stp bridge) flavour=cloud-$arch cpus=2 device='' drivers_igb=(
 case $arch in
 amd64)
 	qemu=qemu-system-x86_64 from=qemu-system-x86 serial=ttyS
-	machine=(-M q35 -accel tcg,thread=multi -cpu max)
+	machine=(-M q35 -accel "tcg,thread=multi" -cpu max)
 	drivers_igb=(dca "${drivers_igb[@]}")
 	;;
 arm64)
 	qemu=qemu-system-aarch64 from=qemu-system-arm serial=ttyAMA
-	machine=(-M virt -accel tcg,thread=multi -cpu neoverse-n1)
+	machine=(-M virt -accel "tcg,thread=multi" -cpu neoverse-n1)
 	;;
 *) die "there is no architecture '$arch' to emulate, only amd64 and arm64" ;;
 esac
