@@ -62,6 +62,7 @@ func (s *Socket) connect() (err error) {
 	}
 	info.ZeroCopy, info.SharedUMEM = flags&unix.XDP_OPTIONS_ZEROCOPY != 0, s.shared
 	info.describe(ifi)
+	s.useClock(&info)
 	// A passed socket may have other descriptors, and then goes on when ours is
 	// closed.
 	s.direct = info.ZeroCopy || s.cfg.File != nil

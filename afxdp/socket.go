@@ -48,6 +48,7 @@ type Socket struct {
 	shared     bool // bound to the UMEM of a sibling
 	registered bool // the UMEM is registered with fd itself
 	info       atomic.Pointer[Info]
+	clock      atomic.Pointer[deviceClock] // nil if SendAt sleeps
 
 	past xdpStatistics // of kernel sockets that are closed; guarded by umem.mu
 
@@ -84,6 +85,9 @@ type Info struct {
 	// driver does not tell.
 	NAPI   int
 	Device Device // what the driver can do
+	// LaunchTime is whether SendAt leaves it to the device to keep the time. It needs
+	// UMEMConfig.TxMetadata, zero-copy mode, Device.TxLaunchTime and access to /dev/ptpN.
+	LaunchTime bool
 }
 
 // Open creates a socket on the pool's UMEM and binds it. Sockets after the
@@ -258,7 +262,7 @@ func (s *Socket) teardown() error {
 		s.fd = -1
 	}
 	s.umem.mu.Unlock()
-	errs = append(errs, s.hook.leave())
+	errs = append(errs, s.hook.leave(), s.clock.Swap(nil).close())
 	s.hook = nil
 	return errors.Join(errs...)
 }
