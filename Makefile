@@ -8,7 +8,6 @@ TOOL     := $(GO) tool -modfile=tools/go.mod
 BIN      := bin
 FUZZTIME ?= 30s
 FUZZ     ?= .
-KERNEL   ?= 6.1
 PKG      ?=
 SAMPLE   ?= 0
 SEED     ?= 1
@@ -56,8 +55,8 @@ conformance: ## compare the XDP program with the model on a million random frame
 exactly-once: ## deliver ten million frames on two CPUs, with repetitions, and look for lost or doubled updates
 	$(GO) test -count=1 -run '^Test(Rounds)?ExactlyOnce' -v ./bpf -deliveries 10000000
 
-kernel-test: ## run the tests of bpf and afxdp in an emulated Debian kernel of series KERNEL
-	scripts/kernel-test.sh -k $(KERNEL)
+kernel-test: ## run the tests of bpf and afxdp in emulated machines: all kernels, cards and architectures, or the Debian kernel of series KERNEL
+	$(if $(KERNEL),scripts/kernel-test.sh -k $(KERNEL),scripts/kernel-matrix.sh)
 
 p4: ## compile the switch program (needs p4c)
 	p4test p4/program/libra_v1model.p4

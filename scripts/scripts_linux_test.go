@@ -55,11 +55,30 @@ func TestKernelTestUsage(t *testing.T) {
 		{"-t soon", 2, "'soon' is not a positive number"},
 		{"now", 2, "unexpected argument 'now'"},
 		{"-n ne2000", 2, "no network card 'ne2000'"},
+		{"-a riscv64", 2, "no architecture 'riscv64'"},
 		{"-x", 2, "illegal option"},
 	} {
 		code, out := run(t, "./kernel-test.sh", strings.Fields(test.args)...)
 		if code != test.code || !strings.Contains(out, test.want) {
 			t.Errorf("kernel-test.sh %s: status %d, want %d with %q; printed:\n%s", test.args, code, test.code, test.want, out)
+		}
+	}
+}
+
+func TestKernelMatrixUsage(t *testing.T) {
+	for _, test := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"-h", 0, "usage: scripts/kernel-matrix.sh"},
+		{"no-such-line", 2, "no line of the matrix matches 'no-such-line'"},
+		{"arm64 amd64", 2, "unexpected argument 'amd64'"},
+		{"-x", 2, "illegal option"},
+	} {
+		code, out := run(t, "./kernel-matrix.sh", strings.Fields(test.args)...)
+		if code != test.code || !strings.Contains(out, test.want) {
+			t.Errorf("kernel-matrix.sh %s: status %d, want %d with %q; printed:\n%s", test.args, code, test.code, test.want, out)
 		}
 	}
 }

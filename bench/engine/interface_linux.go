@@ -33,7 +33,7 @@ func RunInterface(ctx context.Context, cfg InterfaceConfig) (*Report, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := &interfaceRun{cfg: cfg, steps: harness.Steps{Progress: cfg.Progress}, report: &Report{
-		Machine: machine(), Interface: &Interface{Name: cfg.Interface, Rate: cfg.Rate},
+		Machine: machine(), Interface: &Interface{Name: cfg.Interface, Queues: []int{}, Rate: cfg.Rate},
 		Rounds: cfg.Rounds, Duration: cfg.Duration,
 		Results: []Result{}, Ratios: []Ratio{}, Targets: []Target{}, Unavailable: []harness.Unavailable{},
 	}}
@@ -46,7 +46,11 @@ func RunInterface(ctx context.Context, cfg InterfaceConfig) (*Report, error) {
 	for _, test := range cfg.Tests {
 		for _, size := range r.sizes(test) {
 			if err := r.measure(ctx, test, size); err != nil {
-				return r.report, fmt.Errorf("engine: %s on %s: %w", test, cfg.Interface, err)
+				err = fmt.Errorf("engine: %s on %s: %w", test, cfg.Interface, err)
+				if len(r.report.Results) == 0 {
+					return nil, err
+				}
+				return r.report, err
 			}
 		}
 	}
