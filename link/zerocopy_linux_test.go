@@ -4,6 +4,7 @@ package link_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -75,7 +76,7 @@ func TestZeroCopyPush(t *testing.T) {
 	if !ok {
 		t.Skip("needs two interfaces whose drivers have zero-copy, named in AFXDP_TEST_NICS; make kernel-test emulates such")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // machines that are emulated are slow
 	defer cancel()
 	local, at := netip.MustParseAddr("10.77.0.1"), wire.Endpoint{IP: netip.MustParseAddr("10.77.0.2"), Port: wire.DefaultPort}
 	host, mac := moveNIC(t, a, local.String()+"/24")
@@ -117,7 +118,10 @@ func TestZeroCopyPush(t *testing.T) {
 			Link: l, Job: job.ID, Sender: 1, AggregatorEpoch: 1, HotSet: hot, Exp: job.Exp, Aggregator: at,
 			Server: wire.Endpoint{IP: at.IP, MAC: farMAC, Port: wire.DefaultPort + 1}, // for cold rows, of which there are none
 		})
-		return err
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
