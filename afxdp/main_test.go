@@ -37,6 +37,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(limitedVariable) != "" {
 		run(limited)
 	}
+	if ifname := os.Getenv(soakVariable); ifname != "" {
+		run(func() error { return soakChild(ifname) })
+	}
 	flag.Parse()
 	if os.Geteuid() != 0 {
 		// Examples have no Skip of their own; see newNet.

@@ -7,7 +7,7 @@
 # its speed says nothing; it needs no root and touches no network of the host.
 # scripts/kernel-matrix.sh runs it for all kernels, architectures and cards.
 #
-# usage: scripts/kernel-test.sh [-a ARCH] [-k SERIES] [-n CARD] [-f FRAMES] [-r REGEXP] [-t SECONDS]
+# usage: scripts/kernel-test.sh [-a ARCH] [-k SERIES] [-n CARD] [-f FRAMES] [-r REGEXP] [-s SECONDS] [-t SECONDS]
 #   -a ARCH      architecture of the machine: amd64 or arm64 (amd64)
 #   -k SERIES    series of kernels, the newest of which is taken, or newest, the newest of
 #                all (6.1; newest with -n). One that apt-get does not know is looked for in
@@ -17,6 +17,7 @@
 #                (Linux 7.2 has, 6.12 has not). Needs QEMU 8
 #   -f FRAMES    random frames that XDP program and model are compared on (10000)
 #   -r REGEXP    run only the tests that match
+#   -s SECONDS   how long packets flow in trouble in zero-copy mode (20)
 #   -t SECONDS   time limit of the emulation (600)
 # Exit status: 0 if all passed, 1 if a test failed, 2 if nothing could be run,
 # 124 if time ran out. Kernels are kept in ~/.cache/libra.
@@ -27,14 +28,15 @@ packages=(bpf afxdp)
 # Tests of what 6.1 lacks: XDP features and receive hints (6.3), multi-buffer (6.6), TX metadata (6.8).
 newer='^(TestForwardsOnlyToPortsThatTransmit|TestLeavesPortsWithoutXDPToTheBridge|TestJumbo.*|TestTxChecksumAndTimestamp|TestRxHints|ExampleConfig_multiBuffer)$'
 
-arch=amd64 series='' frames=10000 only='' limit=600 card=''
-while getopts a:k:n:f:r:t:h option; do
+arch=amd64 series='' frames=10000 only='' limit=600 card='' soak=20
+while getopts a:k:n:f:r:s:t:h option; do
 	case $option in
 	a) arch=$OPTARG ;;
 	k) series=$OPTARG ;;
 	n) card=$OPTARG ;;
 	f) frames=$OPTARG ;;
 	r) only=$OPTARG ;;
+	s) soak=$OPTARG ;;
 	t) limit=$OPTARG ;;
 	h) sed -n '/^# usage/,/^# Exit/{s/^# //;/^Exit/d;p}' "$0" && exit ;;
 	*) exit 2 ;;
@@ -47,7 +49,7 @@ die() {
 	echo "kernel-test: $*" >&2
 	exit 2
 }
-for number in "$frames" "$limit"; do
+for number in "$frames" "$soak" "$limit"; do
 	[[ $number =~ ^[1-9][0-9]*$ ]] || die "'$number' is not a positive number"
 done
 modules=(veth llc stp bridge) flavour=cloud-$arch cpus=2 device='' drivers_igb=(i2c-algo-bit igb)
@@ -225,6 +227,7 @@ failed=
 for package in ${packages[*]}; do
 	flags=
 	[ \$package != bpf ] || flags='-frames $frames'
+	[ \$package != afxdp ] || flags='-soak ${soak}s'
 	echo "== \$package"
 	cd /src/\$package
 	./test -test.v -test.run ${only@Q} -test.skip ${newer@Q} -test.timeout ${limit}s \$flags || failed="\$failed \$package"
