@@ -144,6 +144,25 @@ func setChannels(ifname string, ch ethtoolChannels) error {
 	return sys.Ethtool(ifname, unsafe.Pointer(&ch))
 }
 
+// getIndirection asks the driver for the receive queues that packets are spread over, by
+// their hash; none if it has no such table.
+func getIndirection(ifname string) ([]uint32, error) {
+	// struct ethtool_rxfh_indir: command, size, entries.
+	head := [2]uint32{unix.ETHTOOL_GRXFHINDIR}
+	if err := sys.Ethtool(ifname, unsafe.Pointer(&head[0])); err != nil || head[1] == 0 {
+		return nil, err
+	}
+	table := make([]uint32, 2+head[1])
+	table[0], table[1] = unix.ETHTOOL_GRXFHINDIR, head[1]
+	return table[2:], sys.Ethtool(ifname, unsafe.Pointer(&table[0]))
+}
+
+// setIndirection sets the queues; none has the driver choose.
+func setIndirection(ifname string, queues []uint32) error {
+	table := append([]uint32{unix.ETHTOOL_SRXFHINDIR, uint32(len(queues))}, queues...)
+	return sys.Ethtool(ifname, unsafe.Pointer(&table[0]))
+}
+
 // preferNode asks the kernel to place mem on a NUMA node if it can (mbind with
 // MPOL_PREFERRED). mem must not have been touched yet.
 func preferNode(mem []byte, node int) error {

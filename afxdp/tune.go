@@ -25,6 +25,10 @@ type Tuning struct {
 	// fewer, packets that would come in on others come in on these. Sockets must
 	// not be open on queues that go.
 	Queues int
+	// Spread is over how many receive queues, the first ones, the card spreads packets by their
+	// hash (ethtool -X, "equal"): the queues after them are left to what steers packets
+	// there, and those before to sockets that are not on all queues.
+	Spread int
 	// DeferIRQs and FlushTimeout keep interrupts off while a program polls: the driver
 	// asks for none after DeferIRQs rounds without packets, each FlushTimeout apart
 	// (napi_defer_hard_irqs, gro_flush_timeout). BusyPoll needs both, 2 and 200 µs for
@@ -51,7 +55,7 @@ type Tuned struct {
 // an ErrNoQueue. It needs CAP_NET_ADMIN and CAP_SYS_ADMIN. The calling thread's network namespace must be the
 // interface's.
 func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) {
-	if cfg.Queues < 0 || cfg.DeferIRQs < 0 || cfg.FlushTimeout < 0 {
+	if cfg.Queues < 0 || cfg.Spread < 0 || cfg.DeferIRQs < 0 || cfg.FlushTimeout < 0 {
 		return nil, fmt.Errorf("%w: %+v", ErrConfig, cfg)
 	}
 	l, err := netlink.LinkByName(ifname)
@@ -69,6 +73,11 @@ func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) 
 	}()
 	if cfg.Queues > 0 {
 		if err := t.setQueues(ifname, cfg.Queues); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Spread > 0 {
+		if err := t.spreadOver(ifname, cfg.Spread); err != nil {
 			return nil, err
 		}
 	}

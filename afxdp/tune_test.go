@@ -116,6 +116,9 @@ func TestTuneThatFails(t *testing.T) {
 	}{
 		"too many queues": {Tuning{Queues: 5}, ErrNoQueue, "a has at most 4 queues", nil},
 		"negative":        {Tuning{DeferIRQs: -1}, ErrConfig, "", nil},
+		"negative spread": {Tuning{Spread: -1}, ErrConfig, "", nil},
+		"spread too far":  {Tuning{Queues: 2, Spread: 3}, ErrNoQueue, "a has 2 receive queues in use", nil},
+		"no table":        {Tuning{Queues: 3, Spread: 2}, errors.ErrUnsupported, "Tuning.Spread on a needs a card that spreads", nil},
 		"driver has none": {Tuning{Queues: 1}, errors.ErrUnsupported, "a driver that tells its queues", []refuse.Call{{Number: unix.SYS_IOCTL, Err: unix.EOPNOTSUPP}}},
 		"no NAPI":         {Tuning{Queues: 2, DeferIRQs: 1, ThreadedNAPI: true}, errors.ErrUnsupported, "set threaded to 1 of a needs", nil},
 		"no privilege":    {Tuning{Queues: 2, DeferIRQs: 1}, ErrPermission, "CAP_SYS_ADMIN", []refuse.Call{{Number: unix.SYS_FSOPEN, Err: unix.EPERM}}},

@@ -286,6 +286,56 @@ func TestZeroCopyBesideCopyMode(t *testing.T) {
 	}
 }
 
+// A card with several queues is set and set back. Only some have a table to spread
+// packets by: QEMU's igb has, its virtio-net has not.
+func TestZeroCopyCardIsTuned(t *testing.T) {
+	a, _ := zeroCopyNICs(t)
+	read := func() (queues int, table []uint32) {
+		t.Helper()
+		queues, _, err := QueueCounts(a)
+		if err == nil {
+			table, err = getIndirection(a)
+		}
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			t.Fatal(err)
+		}
+		return queues, table
+	}
+	tune := func(cfg Tuning) (queues int, table []uint32) {
+		t.Helper()
+		tuned, err := Tune(t.Context(), a, cfg)
+		if err != nil {
+			t.Fatalf("%+v: %v", cfg, err)
+		}
+		queues, table = read()
+		if err := tuned.Close(); err != nil {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+		waitLink(t, a)
+		return queues, table
+	}
+	waitLink(t, a)
+	queues, table := read()
+	if queues < 2 {
+		t.Skipf("%s has one queue", a)
+	}
+	if got, _ := tune(Tuning{Queues: 1}); got != 1 {
+		t.Errorf("%d queues, want 1", got)
+	}
+	if len(table) == 0 {
+		var missing *FeatureError
+		if _, err := Tune(t.Context(), a, Tuning{Spread: 1}); !errors.As(err, &missing) || missing.Remedy == "" {
+			t.Error(err)
+		}
+	} else if _, got := tune(Tuning{Spread: 1}); !cmp.Equal(got, inTurn(len(table), 1)) {
+		t.Errorf("packets are spread over %v", got)
+	}
+	queuesAfter, after := read()
+	if queuesAfter != queues || !cmp.Equal(table, after) {
+		t.Errorf("%d queues and %v, %d and %v before", queuesAfter, after, queues, table)
+	}
+}
+
 func TestZeroCopyLinkDownAndUp(t *testing.T) {
 	a, _ := zeroCopyNICs(t)
 	s := openNIC(t, Config{Interface: a, RxFrames: -1})
