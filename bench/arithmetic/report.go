@@ -131,7 +131,7 @@ func (r *Report) Charts() []harness.Chart {
 // precisionChart shows what precision lacks, the paper's beside ours.
 func (r *Report) precisionChart() harness.Chart {
 	c := harness.Chart{
-		Name: "precision", Title: "One addition: 1 - precision (Table 2)", Y: errorAxis("average and median; 1e-9 stands for less"),
+		Name: "precision", Title: "One addition: 1 - precision (Table 2)", Y: errorAxis("average and median (1e-9: or less)"),
 		Series: []harness.Series{
 			{Name: "ours, average", Kind: harness.Dots, Colour: 2},
 			{Name: "ours, median", Kind: harness.Dots, Colour: 2, Variant: 1},

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 	"gonum.org/v1/plot"
@@ -177,13 +178,6 @@ func WriteCharts(dir string, charts []Chart) (paths []string, err error) {
 	return paths, nil
 }
 
-// fonts are what a viewer may take. It seldom has the font that texts are measured in; the
-// next two have the same widths.
-const fonts = "font-family:Liberation Sans,Arial,Helvetica,sans-serif;"
-
-// wider is how much wider than measured a text may be in another font.
-const wider = 1.3
-
 // write draws a chart into a file.
 func (c *Chart) write(path string) error {
 	p, err := c.draw()
@@ -201,16 +195,20 @@ func (c *Chart) write(path string) error {
 	if _, err := picture.WriteTo(&svg); err != nil {
 		return err
 	}
-	return os.WriteFile(path, bytes.ReplaceAll(svg.Bytes(), []byte("font-family:Liberation Sans;"), []byte(fonts)), 0o644)
+	outlined, err := outline(svg.Bytes())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, outlined, 0o644)
 }
 
-// legendWidth returns the room that a legend takes in any font.
+// legendWidth returns the room that a legend takes.
 func (c *Chart) legendWidth(p *plot.Plot) vg.Length {
 	var width vg.Length
 	for _, s := range c.Series {
 		width = max(width, p.Legend.TextStyle.Width(s.Name))
 	}
-	return p.Legend.ThumbnailWidth + wider*width + vg.Points(4)
+	return p.Legend.ThumbnailWidth + width + vg.Points(4)
 }
 
 func (c *Chart) draw() (*plot.Plot, error) {
@@ -219,7 +217,7 @@ func (c *Chart) draw() (*plot.Plot, error) {
 		style.Font.Variant = "Sans"
 	}
 	p.BackgroundColor = color.White
-	p.Title.Text = c.Title
+	p.Title.Text = fold(c.Title, p.Title.TextStyle, chartWidth-2*chartMargin)
 	p.Legend.TextStyle.Font.Size = vg.Points(9)
 	p.Legend.Padding = vg.Points(1)
 	p.Legend.Top = c.Legend == TopLeft || c.Legend == TopRight
@@ -242,6 +240,19 @@ func (c *Chart) draw() (*plot.Plot, error) {
 		p.X.Min, p.X.Max = -0.5, float64(n)-0.5
 	}
 	return p, nil
+}
+
+// fold breaks a text between words into lines of at most a width.
+func fold(s string, style text.Style, width vg.Length) string {
+	var lines []string
+	for word := range strings.FieldsSeq(s) {
+		if last := len(lines) - 1; last >= 0 && style.Width(lines[last]+" "+word) <= width {
+			lines[last] += " " + word
+		} else {
+			lines = append(lines, word)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // plainTicks are the usual ones, with numbers as people write them.

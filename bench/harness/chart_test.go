@@ -3,8 +3,11 @@
 package harness
 
 import (
+	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
+	"html"
 	"io"
 	"os"
 	"path/filepath"
@@ -159,15 +162,14 @@ func TestChartThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A viewer has other fonts, in which names are wider: marks of the legend are in front of
-// them, in each corner, and all stay inside.
-func TestLegendHasRoomInAnyFont(t *testing.T) {
-	at := regexp.MustCompile(`<text x="([\d.]+)"[^>]*font-family:Liberation Sans,Arial,Helvetica,sans-serif;[^>]*font-size:(\d+)px">([^<]*)<`)
+// A viewer may have no font at all: names are outlines, behind the marks of the legend in each
+// corner, and end inside the picture.
+func TestNamesAreOutlines(t *testing.T) {
+	at := regexp.MustCompile(`translate\(([\d.]+), [-\d.]+\) scale\(([\d.]+)\)"><title>([^<]*)</title>(?:<use xlink:href="#g\d+" x="([\d.]+)"/>)+`)
 	for _, corner := range []Corner{TopLeft, TopRight, BottomLeft, BottomRight} {
-		name := "a name of some length"
-		dir := t.TempDir()
+		name := "a name < of some length"
 		points := []Point{{X: 1, Y: 2}, {X: 10, Y: 20}}
-		paths, err := WriteCharts(dir, []Chart{{Name: "chart", Legend: corner, X: Axis{Label: "across"}, Series: []Series{{Name: name, Points: points}}}})
+		paths, err := WriteCharts(t.TempDir(), []Chart{{Name: "chart", Legend: corner, X: Axis{Label: "across"}, Series: []Series{{Name: name, Points: points}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,21 +177,53 @@ func TestLegendHasRoomInAnyFont(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if bytes.Contains(svg, []byte("<text")) || bytes.Contains(svg, []byte("font")) {
+			t.Errorf("corner %d: a text needs a font", corner)
+		}
+		for _, used := range regexp.MustCompile(`xlink:href="#(g\d+)"`).FindAllSubmatch(svg, -1) {
+			if n := bytes.Count(svg, fmt.Appendf(nil, "<path id=%q d=\"", used[1])); n != 1 {
+				t.Errorf("corner %d: glyph %s is drawn %d times", corner, used[1], n)
+			}
+		}
 		found := false
 		for _, text := range at.FindAllSubmatch(svg, -1) {
-			if string(text[3]) != name {
+			if html.UnescapeString(string(text[3])) != name {
 				continue
 			}
 			found = true
-			x, _ := strconv.ParseFloat(string(text[1]), 64)
-			right := corner == TopRight || corner == BottomRight
-			if half := float64(chartWidth) / 2; right != (x > half) || x+0.6*9*float64(len(name)) > float64(chartWidth) {
-				t.Errorf("corner %d: the name begins at %v of %v", corner, x, chartWidth)
+			number := func(i int) float64 {
+				x, err := strconv.ParseFloat(string(text[i]), 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return x
+			}
+			begin, end := number(1), number(1)+number(2)*number(4)
+			if half := float64(chartWidth) / 2; (corner == TopRight || corner == BottomRight) != (begin > half) || end <= begin || end > float64(chartWidth) {
+				t.Errorf("corner %d: the name is from %v to %v of %v", corner, begin, end, chartWidth)
 			}
 		}
 		if !found {
-			t.Errorf("corner %d: no name in a font with others in its place", corner)
+			t.Errorf("corner %d: no name", corner)
 		}
+	}
+}
+
+// A long title takes more lines, and each begins and ends inside the picture.
+func TestLongTitleIsFolded(t *testing.T) {
+	title := strings.TrimSpace(strings.Repeat("a word and another ", 12))
+	texts, _ := drawn(t, Chart{Title: title, Series: []Series{{Points: []Point{{X: 1, Y: 2}}}}})
+	var lines []string
+	for line := range strings.SplitSeq(texts, "|") {
+		if strings.Contains(line, "word") {
+			lines = append(lines, line)
+			if len(line) > 110 { // of 12 points, each some 6 wide
+				t.Errorf("%d characters in one line", len(line))
+			}
+		}
+	}
+	if strings.Join(lines, " ") != title || len(lines) < 2 {
+		t.Errorf("lines %q", lines)
 	}
 }
 

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"golang.org/x/image/font"
+	"golang.org/x/image/font/sfnt"
+	"golang.org/x/image/math/fixed"
+	plotfont "gonum.org/v1/plot/font"
+)
+
+// em is the size that glyphs are drawn in; texts scale it to theirs.
+const em = 100
+
+// texts are what vgsvg writes: place, font size and, escaped, the characters.
+var texts = regexp.MustCompile(`<text x="([^"]+)" y="([^"]+)" transform="scale\(1, -1\)"\s+style="[^"]*font-size:([0-9.]+)px[^"]*">([^<]*)</text>`)
+
+// outline replaces the texts of a picture by outlines of the font that they were measured in,
+// so that the picture is the same where that font is missing, or any other. Each text stays as
+// the title of its outlines, for those who search or hear it.
+func outline(svg []byte) ([]byte, error) {
+	face := plotfont.DefaultCache.Lookup(plotfont.Font{Typeface: "Liberation", Variant: "Sans"}, em)
+	o := outliner{font: face.Face, drawn: map[sfnt.GlyphIndex]bool{}}
+	var err error
+	svg = texts.ReplaceAllFunc(svg, func(element []byte) []byte {
+		m := texts.FindSubmatch(element)
+		size, e := strconv.ParseFloat(string(m[3]), 64)
+		var glyphs []byte
+		if e == nil {
+			glyphs, e = o.line(html.UnescapeString(string(m[4])))
+		}
+		if e != nil {
+			err = fmt.Errorf("text %q: %w", m[4], e)
+		}
+		return fmt.Appendf(nil, "<g transform=\"scale(1, -1) translate(%s, %s) scale(%.4g)\"><title>%s</title>%s</g>", m[1], m[2], size/em, m[4], glyphs)
+	})
+	// The glyphs stand behind the opening tag, in front of what uses them.
+	begin := bytes.Index(svg, []byte("<g "))
+	if begin < 0 || err != nil {
+		return svg, err
+	}
+	return slices.Concat(svg[:begin], []byte("<defs>\n"), o.glyphs, []byte("</defs>\n"), svg[begin:]), nil
+}
+
+// outliner draws each glyph once.
+type outliner struct {
+	font   *sfnt.Font
+	buffer sfnt.Buffer
+	drawn  map[sfnt.GlyphIndex]bool
+	glyphs []byte
+}
+
+// line returns what places the glyphs of a text beside each other.
+func (o *outliner) line(text string) (uses []byte, err error) {
+	var x fixed.Int26_6
+	for _, r := range text {
+		glyph, err := o.font.GlyphIndex(&o.buffer, r)
+		if err != nil {
+			return nil, err
+		}
+		if glyph == 0 {
+			return nil, fmt.Errorf("the font has no %q", r)
+		}
+		if !o.drawn[glyph] {
+			if err := o.draw(glyph); err != nil {
+				return nil, err
+			}
+			o.drawn[glyph] = true
+		}
+		uses = fmt.Appendf(uses, `<use xlink:href="#g%d" x="%s"/>`, glyph, decimal(x))
+		advance, err := o.font.GlyphAdvance(&o.buffer, glyph, fixed.I(em), font.HintingNone)
+		if err != nil {
+			return nil, err
+		}
+		x += advance
+	}
+	return uses, nil
+}
+
+// draw adds the outline of a glyph.
+func (o *outliner) draw(glyph sfnt.GlyphIndex) error {
+	segments, err := o.font.LoadGlyph(&o.buffer, glyph, fixed.I(em), nil)
+	if err != nil {
+		return err
+	}
+	o.glyphs = fmt.Appendf(o.glyphs, `<path id="g%d" d="`, glyph)
+	for _, s := range segments {
+		command, points := "M", 1
+		switch s.Op {
+		case sfnt.SegmentOpLineTo:
+			command = "L"
+		case sfnt.SegmentOpQuadTo:
+			command, points = "Q", 2
+		case sfnt.SegmentOpCubeTo:
+			command, points = "C", 3
+		}
+		for i, p := range s.Args[:points] {
+			separator := " "
+			if i == 0 {
+				separator = command
+			}
+			o.glyphs = fmt.Appendf(o.glyphs, "%s%s %s", separator, decimal(p.X), decimal(p.Y))
+		}
+	}
+	o.glyphs = append(o.glyphs, "\"/>\n"...)
+	return nil
+}
+
+func decimal(x fixed.Int26_6) string { return strconv.FormatFloat(float64(x)/64, 'f', 1, 64) }
