@@ -86,7 +86,7 @@ type RangeError struct {
 }
 
 func (e *RangeError) Error() string {
-	return fmt.Sprintf("packer: gradient %d (key %d) is %v, out of the job's range; nothing of the batch was sent", e.Index, e.Key, e.Value)
+	return fmt.Sprintf("packer: gradient %d (key %d) is %v, out of the job's range; nothing of the batch was sent: scale the gradients down, or give the job a larger exponent", e.Index, e.Key, e.Value)
 }
 
 // outOfRange returns the position of the first hot gradient that is out of range,

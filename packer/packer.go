@@ -31,7 +31,7 @@ type NotFiniteError struct {
 }
 
 func (e *NotFiniteError) Error() string {
-	return fmt.Sprintf("packer: gradient %d (key %d) is %v; nothing of the batch was sent", e.Index, e.Key, e.Value)
+	return fmt.Sprintf("packer: gradient %d (key %d) is %v; nothing of the batch was sent: put a finite number there, or leave the row out", e.Index, e.Key, e.Value)
 }
 
 // Config describes the frames that a Packer writes.

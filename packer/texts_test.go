@@ -17,8 +17,8 @@ import (
 // TestErrorTexts: what was wrong, where, and whether anything was sent.
 func TestErrorTexts(t *testing.T) {
 	for err, want := range map[error]string{
-		&NotFiniteError{Index: 3, Key: 70, Value: float32(math.Inf(-1))}: "packer: gradient 3 (key 70) is -Inf; nothing of the batch was sent",
-		&RangeError{Index: 4, Key: 71, Value: 2048}:                      "packer: gradient 4 (key 71) is 2048, out of the job's range; nothing of the batch was sent",
+		&NotFiniteError{Index: 3, Key: 70, Value: float32(math.Inf(-1))}: "packer: gradient 3 (key 70) is -Inf; nothing of the batch was sent: put a finite number there, or leave the row out",
+		&RangeError{Index: 4, Key: 71, Value: 2048}:                      "packer: gradient 4 (key 71) is 2048, out of the job's range; nothing of the batch was sent: scale the gradients down, or give the job a larger exponent",
 	} {
 		if err.Error() != want {
 			t.Errorf("%q, want %q", err, want)

@@ -168,7 +168,7 @@ func ExampleWorker_Push_refused() {
 	var bad *packer.NotFiniteError
 	fmt.Println(errors.As(err, &bad) && bad.Key == 4)
 	// Output:
-	// packer: gradient 1 (key 4) is +Inf; nothing of the batch was sent
+	// packer: gradient 1 (key 4) is +Inf; nothing of the batch was sent: put a finite number there, or leave the row out
 	// true
 }
 

@@ -3,12 +3,71 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
+
+// What is read is never written over, and what cannot be written is said before the work.
+func TestOutputThatCannotBe(t *testing.T) {
+	dir := t.TempDir()
+	data, checkpoint := writeFile(t, "rows.libfm", clicks(200, 1)), filepath.Join(trained(t, "lr"), "weights.libra")
+	for _, c := range []struct {
+		name, out string
+		code      int
+		want      string
+		args      []string
+	}{
+		{"data", data, exitUsage, "this file is read, and would be lost", []string{"hotset", "build", "--data", data}},
+		{"weights", checkpoint, exitUsage, "this file is read, and would be lost", []string{"export", "--format", "csv", "--weights", checkpoint}},
+		{"rows", data, exitUsage, "this file is read, and would be lost", []string{"predict", "--weights", checkpoint, "--data", data}},
+		{"folder", dir, exitFailure, "is a folder: give the name of a file", []string{"hotset", "build", "--data", data}},
+		{"folder", dir, exitFailure, "is a folder: give the name of a file", []string{"export", "--format", "csv", "--weights", checkpoint}},
+		{"no folder", filepath.Join(dir, "no", "file.csv"), exitFailure, "make that folder, or choose another", []string{"export", "--weights", checkpoint}},
+		{"no folder", filepath.Join(dir, "no", "file"), exitFailure, "make that folder, or choose another", []string{"predict", "--weights", checkpoint, "--data", data}},
+	} {
+		before, _ := os.ReadFile(c.out)
+		_, stderr, code := inProcess(t, append(c.args, "--out", c.out)...)
+		if after, _ := os.ReadFile(c.out); code != c.code || !strings.Contains(stderr, "--out") || !strings.Contains(stderr, c.want) || !bytes.Equal(before, after) {
+			t.Errorf("%v to %s: exit code %d, %d bytes after %d\n%s", c.args, c.name, code, len(after), len(before), stderr)
+		}
+	}
+}
+
+// Most users do not know of the folder of temporary files.
+func TestTemporaryFolderThatIsMissing(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	t.Setenv("TMPDIR", missing)
+	_, stderr, code := output(t, "demo", "--backend", "udp", "--rows", "100")
+	if want := "temporary files go to " + missing + ": create that folder, or set TMPDIR"; code != exitFailure || !strings.Contains(stderr, want) {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	if remedy := remedyOfTemporary(&os.PathError{Op: "open", Path: filepath.Join(missing, "rows.libfm"), Err: os.ErrNotExist}); remedy != "" {
+		t.Errorf("a file of the user in that folder: %q", remedy)
+	}
+}
+
+// Numbers that ask for what cannot be are wrong usage.
+func TestNumbersThatCannotBe(t *testing.T) {
+	data := writeFile(t, "rows.libfm", clicks(200, 1))
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"--top -1: it must be above zero", []string{"hotset", "show", data, "--top", "-1"}},
+		{"--hot-rows 2622: a switch has room for 2621 rows of 25 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--hot-rows", "2622"}},
+		{"--hot-rows 65537: a switch has room for 65536 rows of 1 scalars", []string{"demo", "--data", data, "--model", "lr", "--hot-rows", "65537"}},
+		{"--hot-rows 7282: a switch has room for 7281 rows of 9 scalars", []string{"demo", "--hot-rows", "7282"}},
+		{"--factors 4: model lr has none", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--model", "lr", "--factors", "4"}},
+	} {
+		if _, stderr, code := inProcess(t, c.args...); code != exitUsage || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit code %d\n%s", c.args, code, stderr)
+		}
+	}
+}
 
 // Files that are no data, or too little of it, end each command that reads data with exit code
 // 1, before anything is trained or written, and with what to do.
@@ -29,6 +88,7 @@ func TestBadDataFiles(t *testing.T) {
 		"table.parquet":  {"PAR1\x15\x04\x15\x20", []string{":1:1: label \"PAR1", format}},
 		"mixed.libffm":   {"1 0:3:1 1:4:1\n0 3:1\n", []string{":2:3: \"3:1\" has 1 colons", "all pairs of a file are index:value, or all are field:index:value"}},
 		"unlabelled.txt": {"3:1 4:1\n", []string{":1:1: label \"3:1\"", format}},
+		"table.bin":      {"\x80\x04\x95,\x00\x01\n", []string{":1:1: label", "this is no text", format}},
 		"cut.libfm.gz":   {"\x1f\x8b\x08\x00\x00\x00\x00\x00", []string{"cut.libfm.gz", "unexpected EOF"}},
 	}
 	good := writeFile(t, "good.libfm", clicks(200, 1))

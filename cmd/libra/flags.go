@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +50,7 @@ func choices(cmd *cobra.Command, flag string, words ...string) {
 // stands for their default is to leave them out.
 var positive = []string{
 	"batch", "bound", "c", "count", "counters", "dim", "duration", "epochs", "factors", "harvest", "hosts", "hot-rows", "learning-rate", "p", "pairs",
-	"parameters", "pid", "rate", "rounds", "rows", "staleness", "window", "within", "workers",
+	"parameters", "pid", "rate", "rounds", "rows", "staleness", "top", "window", "within", "workers",
 }
 
 // shares are those of them that are at most 1.
@@ -98,6 +100,27 @@ func checkFlag(f *pflag.Flag) (problem string) {
 		return "it is a share, so at most 1"
 	}
 	return ""
+}
+
+// checkOutput refuses a file to write, --out, that is a folder, has none, or would replace one
+// of the files that are read.
+func checkOutput(cmd *cobra.Command, out string, read ...string) error {
+	if _, err := os.Stat(filepath.Dir(out)); err != nil {
+		return fmt.Errorf("--out: %w: make that folder, or choose another", err)
+	}
+	info, err := os.Stat(out)
+	if err != nil {
+		return nil // a new file; what else is wrong, writing tells
+	}
+	if info.IsDir() {
+		return fmt.Errorf("--out: %s is a folder: give the name of a file in it", out)
+	}
+	for _, path := range read {
+		if other, err := os.Stat(path); err == nil && os.SameFile(info, other) {
+			return usagef(cmd, "--out %s: this file is read, and would be lost: choose another", out)
+		}
+	}
+	return nil
 }
 
 // flagError makes a usage error of one of parsing flags, in the words of a user and not

@@ -5,8 +5,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -44,14 +42,20 @@ follows the paper's Principle 1 unless --hot-rows says it.`,
 			if data == "" || out == "" {
 				return usagef(cmd, "--data and --out are required")
 			}
-			if _, err := os.Stat(filepath.Dir(out)); err != nil {
-				return fmt.Errorf("--out: %w", err) // now, and not when all rows are counted
+			if err := checkOutput(cmd, out, data); err != nil { // now, and not when all rows are counted
+				return err
+			}
+			if model.Kind == "lr" && model.Factors != 0 {
+				return usagef(cmd, "--factors %d: model lr has none, so leave it out", model.Factors)
 			}
 			m, err := node.Model(model)
 			if err != nil {
 				return err
 			}
 			o.Dim = m.Dim()
+			if most := packer.MaxSlots / o.Dim; o.Rows > most {
+				return usagef(cmd, "--hot-rows %d: a switch has room for %d rows of %d scalars", o.Rows, most, o.Dim)
+			}
 			src, err := workload.OpenFile(data, workload.Regression, workload.Shard{}) // with any labels
 			if err != nil {
 				return err

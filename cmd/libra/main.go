@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -68,9 +70,20 @@ func exitCode(stderr io.Writer, err error, interrupted bool) int {
 		fmt.Fprintf(stderr, "libra: %v\n", err)
 		return worker.Code
 	default:
-		fmt.Fprintf(stderr, "libra: %v\n", err)
+		fmt.Fprintf(stderr, "libra: %v%s\n", err, remedyOfTemporary(err))
 		return exitFailure
 	}
+}
+
+// remedyOfTemporary returns what to do if the folder of temporary files was missing or refused
+// a folder of ours: most users do not know of it.
+func remedyOfTemporary(err error) string {
+	var failed *fs.PathError
+	temp := os.TempDir()
+	if !errors.As(err, &failed) || failed.Path != temp && (failed.Op != "mkdir" || filepath.Dir(failed.Path) != filepath.Clean(temp)) {
+		return ""
+	}
+	return fmt.Sprintf(": temporary files go to %s: create that folder, or set TMPDIR to one that you can write to", temp)
 }
 
 // sameWish is how far apart two signals may be and still come of one Ctrl-C: the

@@ -204,6 +204,7 @@ func TestTaskMistakes(t *testing.T) {
 		"real labels":         {[]string{"evaluate", "--weights", exported, "--data", real}, exitFailure, "ratings.libfm:1:1: label \"3.5\" is not 1, 0 or -1: to predict numbers and not clicks, choose task regression"},
 		"demo, real labels":   {[]string{"demo", "--backend", "udp", "--data", real, "--workers", "1"}, exitFailure, "choose task regression"},
 		"diverged":            {[]string{"demo", "--backend", "udp", "--data", writeFile(t, "clicks.libfm", clicks(60, 1)), "--workers", "1", "--epochs", "1", "--learning-rate", "1e38", "--json"}, exitFailure, "training diverged: lower --learning-rate"},
+		"gradients diverge":   {[]string{"demo", "--backend", "udp", "--data", writeFile(t, "clicks.libfm", clicks(300, 1)), "--workers", "1", "--epochs", "3", "--optimizer", "sgd", "--learning-rate", "1e30"}, exitFailure, "because training diverges: lower the learning rate"},
 		"large labels":        {[]string{"demo", "--backend", "udp", "--task", "regression", "--data", writeFile(t, "large.libfm", strings.Repeat("1e6 1:1\n9e6 2:1\n", 100)), "--workers", "1"}, exitFailure, "divide the labels by a number"},
 	} {
 		if _, stderr, code := output(t, c.args...); code != c.code || !strings.Contains(stderr, c.want) {

@@ -46,6 +46,9 @@ xLearn. docs/weights.md describes the formats, and has a program that reads one.
 					return usagef(cmd, "--out %s: its name ends with no format: give --format: %s", out, strings.Join(weights.Formats(), ", "))
 				}
 			}
+			if err := checkOutput(cmd, out, from); err != nil {
+				return err
+			}
 			w, err := weights.Load(from)
 			if err != nil {
 				return err
@@ -167,6 +170,9 @@ feature that was never trained counts for nothing.`,
 			}
 			if out == "" {
 				return predict(cmd.OutOrStdout())
+			}
+			if err := checkOutput(cmd, out, s.weights, s.data); err != nil {
+				return err
 			}
 			return atomicfile.Replace(out, ".tmp", predict)
 		},

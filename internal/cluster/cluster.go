@@ -285,7 +285,7 @@ func (c *Config) Worker(id uint16) (Worker, error) {
 			return w, nil
 		}
 	}
-	return Worker{}, fmt.Errorf("no worker %d in the cluster configuration, which has %d workers", id, len(c.Workers))
+	return Worker{}, fmt.Errorf("no worker %d in the cluster configuration; the workers there: %v", id, c.WorkerIDs())
 }
 
 // WorkerIDs lists the workers' sender numbers.

@@ -54,7 +54,11 @@ func parse(data []byte, changes ...func(*Config)) (*Config, error) {
 func decode(data []byte, into any, something string) (*yaml.Node, error) {
 	var written yaml.Node
 	if err := yaml.Unmarshal(data, &written); err != nil {
-		return nil, err
+		problem := strings.TrimPrefix(err.Error(), "yaml: ")
+		if !strings.HasPrefix(problem, "line ") {
+			problem = "line 1: " + problem // which the parser leaves out
+		}
+		return nil, fmt.Errorf("this is not YAML: %s", problem)
 	}
 	if len(written.Content) == 0 {
 		return nil, errors.New("it is empty")

@@ -249,6 +249,8 @@ func TestMistakesSpeakYAML(t *testing.T) {
 	for text, want := range map[string]string{
 		"job:\n  id: x\n":                             `line 2: job.id: "x" is not an integer from 0 to 65535`,
 		"job:\n  id: 70000\n":                         `line 2: job.id: "70000" is not an integer from 0 to 65535`,
+		"a: b: c\n":                                   "line 1: mapping values are not allowed",
+		"job:\n  id: 1\n id: 2\n":                     "this is not YAML: line ",
 		"job: 7\n":                                    "line 1: job: a mapping with fields (id, hot_set, arithmetic,",
 		"- 1\n":                                       "line 1: a mapping with fields (backend, port,",
 		"silence: 5\n":                                `line 1: silence: "5" is not a time such as 20ms, 5s or 1m`,

@@ -6,6 +6,7 @@
 package demo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 )
 
@@ -113,6 +115,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--window %d: at least 1 is required", o.Window)
 	case o.HotRows < 0:
 		return fmt.Errorf("--hot-rows %d: at least 1 is required", o.HotRows)
+	case o.HotRows > packer.MaxSlots/o.dim():
+		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", o.HotRows, packer.MaxSlots/o.dim(), o.dim())
 	case o.Optimizer != ps.Adagrad.String() && o.Optimizer != ps.SGD.String():
 		return fmt.Errorf("--optimizer %q is neither adagrad nor sgd", o.Optimizer)
 	case o.Staleness < 0:
@@ -136,6 +140,14 @@ func (o Options) Validate() error {
 		return errors.New("--" + strings.TrimPrefix(err.Error(), "faults."))
 	}
 	return nil
+}
+
+// dim is the number of scalars of a row.
+func (o Options) dim() int {
+	if o.Model == "lr" {
+		return 1
+	}
+	return 1 + cmp.Or(o.recipe().factors, workload.DefaultFactors)
 }
 
 // recipe returns the hyper-parameters for what is trained, with the user's in

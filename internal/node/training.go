@@ -88,12 +88,12 @@ func LoadTest(c *cluster.Config) (*workload.Dataset, error) {
 	}
 	src, err := OpenSource(held, workload.Shard{})
 	if err != nil {
-		return nil, fmt.Errorf("held-out rows (data.test): %w", err)
+		return nil, fmt.Errorf("held-out rows (data.test, or --test): %w", err)
 	}
 	defer src.Close()
 	d, err := workload.Load(src)
 	if err != nil {
-		return nil, fmt.Errorf("held-out rows (data.test): %w", err)
+		return nil, fmt.Errorf("held-out rows (data.test, or --test): %w", err)
 	}
 	if c.Model.Task == workload.Regression.String() {
 		return d, nil

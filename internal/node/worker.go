@@ -106,10 +106,15 @@ func reason(ctx context.Context, err error) error {
 // withRemedy adds what to do about gradients that no arithmetic takes: the user knows of
 // learning rates and labels alone.
 func withRemedy(err error, task workload.Task) error {
-	refusal := wire.Refusal{}
+	refusal, here := wire.Refusal{}, (*packer.NotFiniteError)(nil)
+	refused := errors.As(err, &refusal) && (refusal.Code == wire.CodeOverflow || refusal.Code == wire.CodeNotFinite)
 	switch {
-	case !errors.As(err, &refusal) || refusal.Code != wire.CodeOverflow && refusal.Code != wire.CodeNotFinite:
+	case errors.As(err, &here): // without the remedy for those who program
+		err = fmt.Errorf("a gradient of feature %d is %v", here.Key, here.Value)
+	case !refused:
 		return err
+	}
+	switch {
 	case task == workload.Regression:
 		return fmt.Errorf("%w: gradients are too large: divide the labels by a number such as their standard deviation, or lower the learning rate", err)
 	default:

@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/libra-ina/libra/internal/regular"
 )
@@ -226,6 +227,8 @@ func (f *File) label(text []byte, s *Sample) (problem string) {
 			return fmt.Sprintf("label %s in a file whose negative label is %d", text, f.negative)
 		}
 		s.Label = 0
+	case bytes.ContainsFunc(text, func(r rune) bool { return r == utf8.RuneError || r < ' ' }):
+		return fmt.Sprintf("label %.40q: this is no text; %s", text, rowFormat)
 	case bytes.ContainsAny(text, ",;"):
 		return fmt.Sprintf("label %.40q: this may be CSV; %s", text, rowFormat)
 	case f.task == Regression:

@@ -124,7 +124,7 @@ func TestMalformedRows(t *testing.T) {
 		{"1 5:nan", `2:5: feature value "nan" is not a finite float32`},
 		{"1 5:-inf", `2:5: feature value "-inf" is not a finite float32`},
 		{"1 5:1e39", `2:5: feature value "1e39" is not a finite float32`},
-		{"\x00\xff", `2:1: label "\x00\xff" is not 1, 0 or -1`},
+		{"\x00\xff", `2:1: label "\x00\xff": this is no text`},
 	} {
 		name := write(t, "-1 1:1\n"+test.row+"\n1 1:1\n")
 		f := open(t, name, Shard{})
