@@ -187,6 +187,9 @@ func pushUnprivileged() int {
 	if err := errors.Join(c.Flush(ctx), c.Close()); err != nil {
 		return fail(err)
 	}
+	if _, err := agent.Ask(ctx, os.Getenv("LIBRA_AGENT_SOCKET")); !errors.Is(err, agentproto.NotAllowed) {
+		return fail(fmt.Errorf("it is told the agent's statistics: %w", err))
+	}
 	return 0
 }
 

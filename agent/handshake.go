@@ -5,6 +5,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -94,6 +95,9 @@ func (a *Agent) admit(conn *net.UnixConn, who *unix.Ucred) error {
 	}
 	a.hear(conn, who.Uid)
 	_ = conn.SetReadDeadline(time.Time{})
+	if n == agentproto.AskLen {
+		return a.tell(conn, who, b[:n])
+	}
 	hello, err := agentproto.ParseHello(b[:n])
 	if err != nil {
 		return err
@@ -117,6 +121,27 @@ func (a *Agent) admit(conn *net.UnixConn, who *unix.Ucred) error {
 	return j.attach(s, func(nextStep uint64) error {
 		return agentproto.SendWelcome(conn, a.welcome(s, nextStep), memory)
 	})
+}
+
+// tell answers an ASK.
+func (a *Agent) tell(conn *net.UnixConn, who *unix.Ucred, message []byte) error {
+	if err := agentproto.ParseAsk(message); err != nil {
+		return err
+	}
+	if who.Uid != 0 && int(who.Uid) != os.Geteuid() {
+		return fmt.Errorf("%w: user %s: the agent tells its statistics to root and to its own user", agentproto.NotAllowed, userName(who.Uid))
+	}
+	text, err := json.Marshal(a.Stats())
+	if err != nil {
+		return err
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(helloLimit))
+	for _, part := range parts(text) {
+		if _, err := conn.Write(part); err != nil {
+			break // it has gone
+		}
+	}
+	return nil
 }
 
 func (a *Agent) names() (names []string) {

@@ -62,7 +62,7 @@ func TestHandshakeRefuses(t *testing.T) {
 	}
 
 	// What is no HELLO at all.
-	for _, message := range []string{"", "x", strings.Repeat("x", agentproto.HelloLen), strings.Repeat("x", 1000)} {
+	for _, message := range []string{"", "x", strings.Repeat("x", agentproto.AskLen), strings.Repeat("x", agentproto.HelloLen), strings.Repeat("x", 1000)} {
 		conn, err := net.Dial("unixpacket", b.socket)
 		if err != nil {
 			t.Fatal(err)

@@ -45,9 +45,10 @@ type session struct {
 	entry agentproto.Entry          // the same
 
 	// More of that goroutine.
-	ended       error                 // why
-	first, last *work                 // entries that are answered in their order
-	listed      bool                  // in job.settled
+	ended       error // why
+	first, last *work // entries that are answered in their order
+	listed      bool  // in job.settled
+	failedBy    map[agentproto.Code]uint64
 	failed      agentproto.Completion // of the first push that failed since the last FLUSH or REDUCE
 
 	mu        sync.Mutex // of what follows

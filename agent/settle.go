@@ -216,6 +216,10 @@ func (w *work) settle() {
 			break
 		}
 		s.counters.failed.Add(1)
+		if s.failedBy == nil {
+			s.failedBy = map[agentproto.Code]uint64{}
+		}
+		s.failedBy[w.c.Status]++
 		if s.failed.Status == agentproto.OK {
 			s.failed = w.c
 		}

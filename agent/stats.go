@@ -43,37 +43,6 @@ func (t *tally) snapshot() map[agentproto.Code]uint64 {
 	return maps.Clone(t.count)
 }
 
-// Stats is what an agent has done.
-type Stats struct {
-	Refused map[agentproto.Code]uint64 `json:"refused"` // clients that were not admitted
-	Jobs    []JobStats                 `json:"jobs"`
-}
-
-// JobStats are those of one job.
-type JobStats struct {
-	Name    string                     `json:"name"`
-	Memory  int64                      `json:"memory_bytes"` // of sessions, those included that have ended and have pushes on their way
-	Ended   map[agentproto.Code]uint64 `json:"ended"`        // sessions; OK counts those whose client closed its socket or died
-	Clients []ClientStats              `json:"clients"`
-}
-
-// ClientStats are those of one client.
-type ClientStats struct {
-	Client       uint32 `json:"client"`
-	Name         string `json:"name"`
-	User         uint32 `json:"user"`
-	Process      int32  `json:"process"`
-	Memory       uint64 `json:"memory_bytes"`
-	InFlight     int64  `json:"in_flight_bytes"`
-	Prepared     uint64 `json:"prepared_bytes"`
-	Pushes       uint64 `json:"pushes"`
-	Acknowledged uint64 `json:"acknowledged"`
-	Failed       uint64 `json:"failed"`
-	KeysPushed   uint64 `json:"keys_pushed"`
-	Pulls        uint64 `json:"pulls"`
-	KeysPulled   uint64 `json:"keys_pulled"`
-}
-
 // Stats returns the counters.
 func (a *Agent) Stats() Stats {
 	s := Stats{Refused: a.refused.snapshot()}
@@ -100,7 +69,8 @@ func (j *job) clients() (all []ClientStats) {
 			Client: s.number, Name: s.name, User: s.who.Uid, Process: s.who.Pid,
 			Memory: s.layout.Total, InFlight: s.charge.Load(), Prepared: charged,
 			Pushes: c.pushes.Load(), Acknowledged: c.acknowledged.Load(), Failed: c.failed.Load(), KeysPushed: c.keysPushed.Load(),
-			Pulls: c.pulls.Load(), KeysPulled: c.keysPulled.Load(),
+			FailedBy: maps.Clone(s.failedBy),
+			Pulls:    c.pulls.Load(), KeysPulled: c.keysPulled.Load(),
 		})
 	}
 	return all

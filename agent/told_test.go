@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
@@ -101,10 +102,14 @@ func TestNumbersOfAClient(t *testing.T) {
 	layout := agentproto.LayoutOf(16, 64<<10)
 	wanted := agent.JobStats{Name: jobName, Memory: int64(layout.Total), Clients: []agent.ClientStats{{
 		Client: 1, Name: "trainer", User: uint32(os.Getuid()), Process: int32(os.Getpid()), Memory: layout.Total, Prepared: charged,
-		Pushes: pushes, Acknowledged: acknowledged, Failed: failed, KeysPushed: keysPushed, Pulls: 1, KeysPulled: 3,
+		Pushes: pushes, Acknowledged: acknowledged, Failed: failed, FailedBy: map[agentproto.Code]uint64{agentproto.NotFinite: 1, agentproto.Dimension: 1}, KeysPushed: keysPushed, Pulls: 1, KeysPulled: 3,
 	}}}
 	if diff := cmp.Diff(wanted, got); diff != "" {
 		t.Errorf("the statistics: %s", diff)
+	}
+	asked, err := agent.Ask(ctx, b.socket)
+	if diff := cmp.Diff(b.agent.Stats(), asked, cmpopts.EquateEmpty()); err != nil || diff != "" {
+		t.Errorf("asked over the socket: %v, %s", err, diff)
 	}
 	if err := c.Release(ctx, handle); err != nil {
 		t.Fatal(err)

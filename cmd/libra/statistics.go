@@ -7,12 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/libra-ina/libra/agent"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
 // Statistics is the JSON object of 'libra stats'.
 type Statistics struct {
 	Processes []ProcessStatistics `json:"processes"`
+	Agent     *AgentStatistics    `json:"agent,omitempty"` // if --agent is given
 }
 
 // ProcessStatistics are those of one process. Of switch, ps and error, one is there.
@@ -21,6 +23,13 @@ type ProcessStatistics struct {
 	Switch  *SwitchStatistics `json:"switch,omitempty"`
 	Server  *ServerStatistics `json:"ps,omitempty"`
 	Error   string            `json:"error,omitempty"` // why it did not answer
+}
+
+// AgentStatistics are those of an agent. Of stats and error, one is there.
+type AgentStatistics struct {
+	Socket string       `json:"socket"`
+	Stats  *agent.Stats `json:"stats,omitempty"`
+	Error  string       `json:"error,omitempty"` // why it did not answer
 }
 
 // SwitchStatistics are those of an aggregator with its control daemon.

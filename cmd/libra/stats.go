@@ -26,20 +26,22 @@ const answerLimit = 5 * time.Second
 
 func newStats() *cobra.Command {
 	var (
-		config string
-		asJSON bool
+		config, socket string
+		asJSON         bool
 	)
 	cmd := &cobra.Command{
-		Use:   "stats [ADDRESS] [--config FILE]",
+		Use:   "stats [ADDRESS] [--config FILE] [--agent SOCKET]",
 		Short: "Show the statistics of running switches and parameter servers",
 		Long: `Asks control services for their counters, jobs, slots and harvests: the switch and
 the parameter server of a cluster file, or the one at ADDRESS (IP:port, as in the file's
 control fields). Workers have no such service; they print their counters at their end.
+With --agent, the agent of this host at SOCKET tells of its clients; it tells root and its own user.
 With --config, connections use the file's certificates, if it has any. The exit code is 1
 if a process does not answer; the others are shown all the same.`,
 		Example: `  libra stats --config cluster.yaml
   libra stats 10.0.0.1:7700
-  libra stats 10.0.0.2:7700 --config cluster.yaml --json`,
+  libra stats 10.0.0.2:7700 --config cluster.yaml --json
+  libra stats --agent /run/libra/agent.sock`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef(cmd, "one ADDRESS at most, %d are given", len(args))
@@ -51,8 +53,8 @@ if a process does not answer; the others are shown all the same.`,
 				security  control.Security
 				addresses []netip.AddrPort
 			)
-			if config == "" && len(args) == 0 {
-				return usagef(cmd, "--config or an ADDRESS is required: which processes?")
+			if config == "" && socket == "" && len(args) == 0 {
+				return usagef(cmd, "--config, --agent or an ADDRESS is required: which processes?")
 			}
 			if config != "" {
 				c, err := cluster.Read(config)
@@ -80,6 +82,11 @@ if a process does not answer; the others are shown all the same.`,
 				errs = append(errs, err)
 				s.Processes = append(s.Processes, p)
 			}
+			if socket != "" {
+				a, err := askAgent(cmd.Context(), socket)
+				errs = append(errs, err)
+				s.Agent = a
+			}
 			if asJSON {
 				errs = append(errs, report.WriteJSON(cmd.OutOrStdout(), s))
 			} else {
@@ -89,6 +96,7 @@ if a process does not answer; the others are shown all the same.`,
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "cluster configuration `file`: for its processes, and its tls section")
+	cmd.Flags().StringVar(&socket, "agent", "", "`socket` of this host's agent")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -127,6 +135,9 @@ func (s *Statistics) print(w io.Writer) error {
 		case p.Switch != nil:
 			p.Switch.print(out, p.Address)
 		}
+	}
+	if s.Agent != nil && s.Agent.Stats != nil {
+		s.Agent.print(out)
 	}
 	return out.Err()
 }
