@@ -6,6 +6,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"math"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
 )
@@ -24,7 +26,9 @@ var hostileTime = flag.Duration("hostile", 2*time.Second, "how long clients at r
 // attacker is a client that writes anything anywhere.
 type attacker struct {
 	*agentclient.Client
-	rng *rand.Rand
+	rng   *rand.Rand
+	step  uint64 // about the one that is due
+	party bool   // mostly it ends steps
 }
 
 // words are random keys that no correct client has, and as pairs of gradients small enough that their sums stay in
@@ -49,10 +53,23 @@ func (a *attacker) number() uint64 {
 
 // entry is an entry that is often a correct one.
 func (a *attacker) entry() agentproto.Entry {
-	e := agentproto.Entry{Op: agentproto.Op(1 + a.rng.IntN(8)), Tag: a.rng.Uint64()}
+	e := agentproto.Entry{Op: agentproto.Op(1 + a.rng.IntN(10)), Tag: a.rng.Uint64()}
+	if a.party && a.rng.IntN(2) == 0 {
+		e.Op = agentproto.Reduce
+	}
 	if e.Op.HasRows() {
 		e.Dim, e.N = dim, a.rng.Uint32N(200)
 		e.Keys, e.Values = 8*a.rng.Uint64N(1000), 8*a.rng.Uint64N(1000)
+	}
+	switch e.Op {
+	case agentproto.Barrier, agentproto.Reduce:
+		e.Step = a.step + a.rng.Uint64N(2)
+		a.step += a.rng.Uint64N(2)
+	case agentproto.Sums:
+		e.Step = a.rng.Uint64N(200)
+	}
+	if e.Op == agentproto.Reduce && a.rng.IntN(2) == 0 {
+		e.Dim, e.N, e.Keys, e.Values = 0, 0, 0, 0
 	}
 	if e.Op == agentproto.Prepare {
 		e.N = a.rng.Uint32N(200)
@@ -80,7 +97,11 @@ func (a *attacker) entry() agentproto.Entry {
 // act does something, right or wrong.
 func (a *attacker) act() {
 	m := a.Memory()
-	switch a.rng.IntN(24) {
+	what := a.rng.IntN(24)
+	if a.party && a.rng.IntN(8) > 0 {
+		what = 24
+	}
+	switch what {
 	case 0:
 		m.SQTail.Add(a.rng.Uint32N(40) - 10)
 	case 1:
@@ -119,7 +140,17 @@ func (a *attacker) act() {
 // nothing and their sums are exact; of the others nothing is left. Run it longer with -args -hostile 5m.
 func TestRandomAttacks(t *testing.T) {
 	const attackers, honest = 3, 2
-	b := newBed(t)
+	var reduced atomic.Uint64
+	sums := agent.Sums{Keys: make([]uint64, 1000), Rows: make([]float32, 1000*dim)}
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Barrier = func(context.Context, uint64) error { return nil }
+		c.Jobs[0].Reduce = func(_ context.Context, step uint64, a agent.Arrival) (agent.Sums, error) {
+			if reduced.Add(1); a.Refused != nil {
+				return agent.Sums{}, a.Refused
+			}
+			return agent.Sums{Keys: sums.Keys[:step%1000], Rows: sums.Rows[:step%1000*dim]}, nil
+		}
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), *hostileTime+2*time.Minute)
 	defer cancel()
 	var stop atomic.Bool
@@ -155,13 +186,20 @@ func TestRandomAttacks(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 15))
 		group.Go(func() {
 			for end := time.Now().Add(*hostileTime); time.Now().Before(end); {
-				c, err := agentclient.Dial(ctx, b.socket, agentproto.Hello{Job: jobName, Entries: 16, BufferBytes: 64 << 10})
+				hello := agentproto.Hello{Job: jobName, Entries: 16, BufferBytes: 64 << 10}
+				if seed == 0 {
+					hello.Parties = 1 // it takes part in steps, alone
+				}
+				c, err := agentclient.Dial(ctx, b.socket, hello)
+				if errors.Is(err, agentproto.Parties) { // the one before it is still at the end of a step
+					continue
+				}
 				if err != nil {
 					t.Errorf("an attacker is not admitted: %v", err)
 					return
 				}
 				sessions.Add(1)
-				a := &attacker{Client: c, rng: rng}
+				a := &attacker{Client: c, rng: rng, step: c.Welcome().NextStep, party: seed == 0}
 				for words := c.Memory().Words(0, 64<<10/8); len(words) > 0; words = words[1:] {
 					words[0] = a.word()
 				}
@@ -202,5 +240,8 @@ func TestRandomAttacks(t *testing.T) {
 			t.Errorf("the rows of correct client %d after %d pushes differ from those of one store", i, pushes[i])
 		}
 	}
-	t.Logf("%d sessions of attackers, %v pushes of the others", sessions.Load(), pushes)
+	if reduced.Load() == 0 {
+		t.Error("no attacker has reduced")
+	}
+	t.Logf("%d sessions of attackers, %d steps, %v pushes of the others", sessions.Load(), reduced.Load(), pushes)
 }

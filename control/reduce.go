@@ -179,7 +179,7 @@ func ReceiveSums(stream grpc.ServerStreamingClient[pb.ReducedRows], dim int) (su
 			return Sums{}, fmt.Errorf("the parameter server sent %d bytes of keys and %d bytes of sums, for rows of %d floats", len(m.Keys), len(m.Sums), dim)
 		}
 		if sums.Keys == nil && n > 0 {
-			all := min(int(m.Rows), roomAtOnce/dim)
+			all := int(min(m.Rows, uint64(max(n, roomAtOnce/dim))))
 			sums = Sums{Keys: make([]uint64, 0, all), Rows: make([]float32, 0, all*dim)}
 		}
 		for i := range n {
