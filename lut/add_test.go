@@ -218,6 +218,15 @@ func TestBoundOfTheDefault(t *testing.T) {
 	}
 }
 
+// TestBoundOfCoarseKeys has tables in which what an addend that is too small to be seen may be
+// outweighs all other errors.
+func TestBoundOfCoarseKeys(t *testing.T) {
+	b := mustNew(Config{MantissaBits: 15, MiKeyBits: 8, SubKeyBits: 8}).Bound()
+	if want := 0x1p-8 + 0x1p-17; b.SameSigns != want || b.OppositeSigns != want {
+		t.Errorf("%g and %g, want %g", b.SameSigns, b.OppositeSigns, want)
+	}
+}
+
 // TestBoundIsTight fails if a bound is so generous that it says nothing.
 func TestBoundIsTight(t *testing.T) {
 	bound := defaultAdder.Bound()

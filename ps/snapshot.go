@@ -155,12 +155,9 @@ func (p *Snapshot) write(w io.Writer, bound int, turn func(func()) error) (err e
 		return err
 	}
 	b := p.head()
-	if err := put(b); err != nil {
-		return err
-	}
-	if err := put(binary.LittleEndian.AppendUint32(b[:0], sum.Sum32())); err != nil {
-		return err
-	}
+	// A bufio.Writer keeps its first error.
+	_ = put(b)
+	_ = put(binary.LittleEndian.AppendUint32(b[:0], sum.Sum32()))
 	if err := put(p.attachment); err != nil {
 		return err
 	}
@@ -181,9 +178,7 @@ func (p *Snapshot) write(w io.Writer, bound int, turn func(func()) error) (err e
 			return err
 		}
 	}
-	if err := put(binary.LittleEndian.AppendUint32(b[:0], sum.Sum32())); err != nil {
-		return err
-	}
+	_ = put(binary.LittleEndian.AppendUint32(b[:0], sum.Sum32()))
 	return out.Flush()
 }
 
