@@ -147,6 +147,9 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 		c.cfg.Job.HarvestFrames = uint64(rng.IntN(3) * rng.IntN(30))
 		c.cfg.Job.Staleness = 1 + int(c.cfg.Job.Harvest/time.Microsecond)%8
 		c.cfg.Server.CheckpointSteps = 0
+		if every%(2*time.Millisecond) == 0 { // many fall between a report and its harvests
+			every = time.Millisecond + every%(10*time.Millisecond)
+		}
 	}
 	c.epochs = []int{1, 2}[:1+rng.IntN(2)]
 	cut := c.s.options.Cut
@@ -161,6 +164,9 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 		c.roles = append(c.roles, workerName(w.ID))
 	}
 	c.cfg.SetDefaults()
+	if err := c.cfg.Validate(); err != nil {
+		return err
+	}
 	err := makeHotSet(&c.cfg)
 	if err != nil {
 		return err

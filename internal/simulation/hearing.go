@@ -132,6 +132,7 @@ func (h *host) resume() {
 	if h.paused {
 		h.paused, h.resumed = false, time.Now()
 		h.slept += time.Since(h.since)
+		h.timeouts += 1 + bits.Len64(uint64(time.Since(h.since)/leastTimeout))
 	}
 }
 

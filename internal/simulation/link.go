@@ -201,7 +201,7 @@ func (l *simLink) Receive(pkts []link.Packet) (int, error) {
 		return 0, err
 	}
 	n := min(len(pkts), len(l.inbox))
-	if n > 1 {
+	if n > 1 && n == len(l.inbox) {
 		n = 1 + l.s.schedule.IntN(n)
 	}
 	l.hears(n, len(pkts))

@@ -21,7 +21,9 @@ type host struct {
 	resumed time.Time // after a pause
 	slept   time.Duration
 	pauses  int
-	down    bool // its machine has no power
+	// timeouts is how many of them that double fit into its pauses.
+	timeouts int
+	down     bool // its machine has no power
 }
 
 func (h *host) gone() bool { return h.link != nil && h.link.crashed }
@@ -33,6 +35,8 @@ type network struct {
 	cut    map[[2]*host]int // one-way partitions that hold
 	bursts map[[2]*host]int // frames that are still to be lost
 	count  Traffic
+
+	repeated int // frames that leave workers again
 }
 
 // Traffic counts frames, retransmissions and answers among them.
@@ -58,6 +62,9 @@ func (s *sim) newHost(name, at string) *host {
 // carry takes a frame that leaves a host. The payload is the network's.
 func (n *network) carry(from *host, to wire.Endpoint, payload []byte) {
 	n.count.Frames++
+	if h, err := wire.ParseHeader(payload); err == nil && h.Flags&wire.FlagRetx != 0 && from != n.s.server && from != n.s.switched {
+		n.repeated++
+	}
 	n.s.cluster.moment(byFrames)
 	dst := n.hosts[to.AddrPort()]
 	s, p, rng := n.s, &n.s.plan, n.s.netRand

@@ -66,6 +66,7 @@ func live(o Options) (Result, error) {
 	if err := s.setUp(); err != nil {
 		return s.result, err
 	}
+	s.stall()
 	s.trouble()
 	harvester := s.newActor("harvester", nil)
 	harvester.start(func() { s.harvests(harvester) })
@@ -198,6 +199,7 @@ func (s *sim) check() {
 		}
 	}
 	s.ledger.balance()
+	s.frugal()
 	for _, h := range []*host{s.server, s.switched} {
 		if n := h.link.held(); n != 0 {
 			s.fail("%s holds %d buffers at its end", h.name, n)

@@ -60,6 +60,22 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// Peers that stand still while nothing is lost have little repeated; that is checked at the end of each
+// such life.
+func TestWorkersRepeatLittle(t *testing.T) {
+	var total Result
+	for seed := uint64(1); seed <= 40; seed++ {
+		r, err := Run(InTest(t), Options{Seed: seed, Kinds: Pause | Duplicate | Late})
+		if err != nil {
+			t.Error(err)
+		}
+		total.Add(r)
+	}
+	if total.Pauses == 0 || total.Traffic.Lost+total.Traffic.Reordered > 0 {
+		t.Errorf("%+v", total)
+	}
+}
+
 // The same seed gives the same life, step by step, on one processor and on several.
 func TestSameSeedSameTrace(t *testing.T) {
 	for seed := uint64(1); seed <= 10; seed++ {

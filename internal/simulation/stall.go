@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"time"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// stall has both peers of the workers stand still while there is much to push, in every other
+// life with pauses: for as long as a process waits for a CPU or, where workers give silent peers
+// up, for nearly as long as they listen. With the kind Hostile, one worker's process stands still
+// at the end of that. Meanwhile a stranger floods it, and the peers answer behind the flood: when the
+// worker goes on, more waits for it than it receives at a time, and the answers are not among the first.
+func (s *sim) stall() {
+	rng, p := s.named("stall"), &s.plan
+	often, w, flood := rng.IntN(2) == 0, s.workers[rng.IntN(len(s.workers))], 64+rng.IntN(128)
+	begin, lasts := time.Duration(rng.IntN(3000))*time.Microsecond, time.Duration(8+rng.IntN(43))*time.Millisecond
+	late, later := 0.5+0.5*rng.Float64(), 1+0.3*rng.Float64()
+	if !often || p.kinds&Pause == 0 {
+		return
+	}
+	end := begin + lasts
+	if limit := float64(p.flow.Silence); limit > 0 {
+		end = begin + time.Duration(late*limit)
+		if p.kinds&Hostile != 0 {
+			awake := begin + time.Duration(later*limit)
+			p.trouble = max(p.trouble, awake+time.Millisecond)
+			s.after(end, func() { s.pause(w.host); s.flood(w, flood) })
+			s.after(awake, w.host.resume)
+		}
+	}
+	for _, peer := range []*host{s.server, s.switched} {
+		s.after(begin, func() { s.pause(peer) })
+		s.after(end, peer.resume)
+	}
+}
+
+func (s *sim) pause(h *host) {
+	s.result.Pauses++
+	h.pause()
+}
+
+// flood has a stranger send a worker answers.
+func (s *sim) flood(to *worker, frames int) {
+	answer := make([]byte, wire.HeaderLen)
+	wire.Header{Type: wire.TypeAck, Job: job, Sender: to.sender}.Put(answer)
+	for range frames {
+		s.net.count.Forged++
+		s.net.arriveFrom(wire.Endpoint{IP: s.server.at.IP, Port: strange}, s.server, to.host, answer)
+	}
+}
