@@ -45,6 +45,11 @@ func newSoakEnd(t *testing.T, cfg Config) *soakEnd {
 	cfg.BindTimeout = 30 * time.Second
 	e := &soakEnd{t: t, umem: newUMEM(t, UMEMConfig{Frames: soakFrames}), cfg: cfg}
 	e.pool = newPool(t, e.umem, 0)
+	t.Cleanup(func() {
+		if e.s != nil {
+			e.must(e.s.Close())
+		}
+	})
 	e.open()
 	return e
 }
