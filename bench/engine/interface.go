@@ -28,8 +28,8 @@ type InterfaceConfig struct {
 	// Sizes of the frames that are sent, in bytes, 64 to 1514. Frames that come in count
 	// as they are.
 	Sizes []int
-	// Rate limits what is sent, in frames a second on all queues together: 0 is no limit.
-	Rate float64
+	// Pace limits what is sent, in frames a second on all queues together: 0 is no limit.
+	Pace float64
 	// Queues to use: nil is all.
 	Queues []int
 	// Force takes an interface that the machine's default route goes through, too.
@@ -39,6 +39,7 @@ type InterfaceConfig struct {
 	Duration time.Duration // of one round
 	WarmUp   time.Duration // before the rounds of a test
 	Progress harness.Progress
+	Sending  func(Interface) // called before the first frame is sent; may be nil
 }
 
 // Interface is what was measured instead of a veth pair.
@@ -51,8 +52,8 @@ type Interface struct {
 	Queues []int `json:"queues"`
 	// ZeroCopy is whether all sockets were in zero-copy mode, as read back from the kernel.
 	ZeroCopy bool `json:"zero_copy"`
-	// Rate is the limit in frames a second; absent if there was none.
-	Rate float64 `json:"rate,omitempty"`
+	// Pace is the limit in frames a second; absent if there was none.
+	Pace float64 `json:"pace,omitempty"`
 }
 
 // Bucket is a bar of a histogram.
@@ -85,7 +86,7 @@ func (c *InterfaceConfig) check() error {
 	err := harness.Check("engine",
 		harness.Known("measure", InterfaceTests(), c.Tests...),
 		harness.InRange("sizes", minSize, maxPlain, c.Sizes...),
-		harness.InRange("rate", 0, 1e9, c.Rate),
+		harness.InRange("pace", 0, 1e9, c.Pace),
 		harness.InRange("rounds", 1, 1000, c.Rounds),
 		harness.InRange("duration", 10*time.Millisecond, time.Hour, c.Duration),
 		harness.InRange("warm-up", 0, time.Minute, c.WarmUp),
@@ -95,7 +96,7 @@ func (c *InterfaceConfig) check() error {
 		return err
 	case c.Interface == "":
 		return &harness.ConfigError{Field: "interface", Problem: "the name is empty"}
-	case c.Sends() && c.Peer == "":
+	case c.sends() && c.Peer == "":
 		return &harness.ConfigError{Field: "peer", Problem: "transmit and request-response send frames: to which address?"}
 	case c.Peer == "":
 		return nil
@@ -113,8 +114,8 @@ func InterfaceDefaults() InterfaceConfig {
 	}
 }
 
-// Sends reports whether tests send frames of their own, rather than answer what comes.
-func (c *InterfaceConfig) Sends() bool {
+// sends reports whether tests send frames of their own, rather than answer what comes.
+func (c *InterfaceConfig) sends() bool {
 	return slices.Contains(c.Tests, Transmit) || slices.Contains(c.Tests, RequestResponse)
 }
 

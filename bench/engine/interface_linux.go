@@ -33,12 +33,15 @@ func RunInterface(ctx context.Context, cfg InterfaceConfig) (*Report, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := &interfaceRun{cfg: cfg, steps: harness.Steps{Progress: cfg.Progress}, report: &Report{
-		Machine: machine(), Interface: &Interface{Name: cfg.Interface, Queues: []int{}, Rate: cfg.Rate},
+		Machine: machine(), Interface: &Interface{Name: cfg.Interface, Queues: []int{}, Pace: cfg.Pace},
 		Rounds: cfg.Rounds, Duration: cfg.Duration,
 		Results: []Result{}, Ratios: []Ratio{}, Targets: []Target{}, Unavailable: []harness.Unavailable{},
 	}}
 	if err := r.look(ctx); err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
+	}
+	if cfg.Sending != nil && cfg.sends() {
+		cfg.Sending(*r.report.Interface)
 	}
 	for _, test := range cfg.Tests {
 		r.steps.Total += len(r.sizes(test)) * cfg.Rounds
@@ -89,7 +92,7 @@ func (r *interfaceRun) look(ctx context.Context) error {
 		return refuse("is not an Ethernet interface")
 	case at.OperState != netlink.OperUp:
 		return refuse("has no link (it is %s): ip link set %s up, and look at the cable", at.OperState, r.cfg.Interface)
-	case r.cfg.Sends() && slices.Max(append(r.cfg.Sizes, 0)) > at.MTU+14:
+	case r.cfg.sends() && slices.Max(append(r.cfg.Sizes, 0)) > at.MTU+14:
 		return &harness.ConfigError{Field: "sizes", Problem: fmt.Sprintf("the MTU of %s is %d, so its frames have at most %d bytes", at.Name, at.MTU, at.MTU+14)}
 	}
 	if !r.cfg.Force {
@@ -108,7 +111,7 @@ func (r *interfaceRun) look(ctx context.Context) error {
 	r.report.Interface.Driver = device.Driver
 	r.local = wire.Endpoint{MAC: [6]byte(at.HardwareAddr), Port: testPort}
 	r.peer.Port = testPort
-	if !r.cfg.Sends() {
+	if !r.cfg.sends() {
 		return nil
 	}
 	return r.findPeer(ctx)
@@ -151,7 +154,7 @@ func (r *interfaceRun) findPeer(ctx context.Context) error {
 
 // measure adds the result of a test at a size.
 func (r *interfaceRun) measure(ctx context.Context, test Test, size int) (err error) {
-	work := &interfaceWork{rate: r.cfg.Rate}
+	work := &interfaceWork{pace: r.cfg.Pace}
 	if size > 0 {
 		if work.frame, err = buildFrame(r.local, r.peer, size); err != nil {
 			return err

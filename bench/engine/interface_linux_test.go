@@ -125,7 +125,7 @@ func TestInterface(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			farConfig, nearConfig := interfaceConfig("far", c.far), interfaceConfig("near", c.near)
-			nearConfig.Peer, nearConfig.Rate = far, c.rate
+			nearConfig.Peer, nearConfig.Pace = far, c.rate
 			farConfig.Duration = 200 * time.Millisecond
 			nearConfig.Rounds, farConfig.Rounds = 3, 1
 			// The far end goes on for as long as the near one measures.
@@ -224,7 +224,7 @@ func TestInterfaceRefusals(t *testing.T) {
 		"peer of IPv6":      {func(c *InterfaceConfig) { c.Peer = "fd00::1" }, "peer", "IPv4"},
 		"test of the bed":   {func(c *InterfaceConfig) { c.Tests = []Test{Push} }, "measure", "none of"},
 		"jumbo":             {func(c *InterfaceConfig) { c.Sizes = []int{1515} }, "sizes", "1514"},
-		"rate":              {func(c *InterfaceConfig) { c.Rate = math.NaN() }, "rate", "NaN"},
+		"rate":              {func(c *InterfaceConfig) { c.Pace = math.NaN() }, "pace", "NaN"},
 		"larger than MTU":   {func(c *InterfaceConfig) { c.Interface = "far"; c.Sizes = []int{1500} }, "sizes", "MTU of far is 1400"},
 		"the default route": {func(c *InterfaceConfig) {}, "interface", "--force"},
 		"through a gateway": {func(c *InterfaceConfig) { c.Force, c.Peer = true, "192.0.2.1" }, "peer", "behind the gateway 10.9.0.2"},

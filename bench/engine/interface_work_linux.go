@@ -18,7 +18,7 @@ import (
 // interfaceWork is what the sockets of a group do in a test.
 type interfaceWork struct {
 	frame []byte // to send
-	rate  float64
+	pace  float64
 
 	frames, bytes atomic.Uint64 // that came in
 
@@ -34,8 +34,8 @@ const answerLimit = 100 * time.Millisecond
 func (w *interfaceWork) run(ctx context.Context, group *afxdp.Group, test Test) error {
 	switch test {
 	case Transmit:
-		if w.rate > 0 {
-			return group.Run(ctx, afxdp.Pace(w.rate/float64(len(group.Sockets())), w.write))
+		if w.pace > 0 {
+			return group.Run(ctx, afxdp.Pace(w.pace/float64(len(group.Sockets())), w.write))
 		}
 		return group.Run(ctx, w.flood)
 	case Receive:
@@ -143,7 +143,7 @@ func (w *interfaceWork) sendBack(s *afxdp.Socket, packets []afxdp.Desc) error {
 	return w.count(s, packets)
 }
 
-// ask sends one frame at a time, at most at the rate, and waits for its return, on
+// ask sends one frame at a time, at most at the pace, and waits for its return, on
 // whichever queue that is.
 func (w *interfaceWork) ask(ctx context.Context, group *afxdp.Group) error {
 	unpin, err := afxdp.PinThread(-1)
@@ -152,8 +152,8 @@ func (w *interfaceWork) ask(ctx context.Context, group *afxdp.Group) error {
 	}
 	a := asking{w: w, socket: group.Sockets()[0], poller: afxdp.NewPoller(group.Sockets()...), descs: make([]afxdp.Desc, batch)}
 	for next := time.Now(); err == nil && ctx.Err() == nil; {
-		if err = a.once(); w.rate > 0 {
-			next = next.Add(time.Duration(float64(time.Second) / w.rate))
+		if err = a.once(); w.pace > 0 {
+			next = next.Add(time.Duration(float64(time.Second) / w.pace))
 			next = later(next, time.Now().Add(-time.Second)) // no more than a second is caught up with
 			time.Sleep(time.Until(next))
 		}

@@ -136,14 +136,14 @@ not installed are named with what to install. Everything takes some ten minutes;
 --measure, --sizes and --baseline shorten it.
 
 With --interface it measures the engine on an interface of this machine instead, on all of its
-queues: transmit, which sends to --peer as fast as it can, or at --rate; receive and forward,
+queues: transmit, which sends to --peer as fast as it can, or at --pace; receive and forward,
 which count, and send back, the UDP packets to port 9119 that another machine sends; and
 request-response, whose frames another machine forwards, with a histogram. All other packets
 go on to the kernel, and the interface is left as it was. It needs the privileges of package
 afxdp; the other machine runs the same command.`,
 		Example: `  libra bench engine --measure transmit,echo --sizes 190,1414 --baseline libxdp,udp
   libra bench engine --interface eth1 --measure forward --duration 1m
-  libra bench engine --interface eth1 --peer 10.0.0.2 --measure request-response --rate 10000`,
+  libra bench engine --interface eth1 --peer 10.0.0.2 --measure request-response --pace 10000`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given := cmd.Flags().Changed
@@ -160,7 +160,7 @@ afxdp; the other machine runs the same command.`,
 				card.Rounds, card.Duration = c.Rounds, c.Duration
 				return measureInterface(cmd, card, &out)
 			}
-			for _, name := range []string{"peer", "rate", "queues", "force"} {
+			for _, name := range []string{"peer", "pace", "queues", "force"} {
 				if given(name) {
 					return usagef(cmd, "--%s is for measurements with --interface", name)
 				}
@@ -180,7 +180,7 @@ afxdp; the other machine runs the same command.`,
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
 	f.StringVar(&card.Interface, "interface", "", "`name` of an interface of this machine to measure on (default: a veth pair that is made for it)")
 	f.StringVar(&card.Peer, "peer", "", "IPv4 or Ethernet `address` that --interface sends to (default: none)")
-	f.Float64Var(&card.Rate, "rate", 0, "frames a second that --interface sends at most on all queues (default: no limit)")
+	f.Float64Var(&card.Pace, "pace", 0, "frames a second that --interface sends at most on all queues (default: no limit)")
 	f.IntSliceVar(&card.Queues, "queues", nil, "queues of --interface to use (default: all)")
 	f.BoolVar(&card.Force, "force", false, "measure on --interface even if it leads to the default gateway")
 	choices(cmd, "measure", append(names(engine.Tests()), string(engine.Forward))...)
@@ -191,14 +191,14 @@ afxdp; the other machine runs the same command.`,
 	return cmd
 }
 
-// measureInterface measures on an interface of the user's, and tells before what it does there.
+// measureInterface measures on an interface of the user's, and tells before what it sends there.
 func measureInterface(cmd *cobra.Command, c engine.InterfaceConfig, out *results) error {
-	if c.Sends() && c.Peer != "" {
+	c.Sending = func(i engine.Interface) {
 		pace := "as fast as it can"
-		if c.Rate > 0 {
-			pace = fmt.Sprintf("%g a second", c.Rate)
+		if i.Pace > 0 {
+			pace = fmt.Sprintf("%g a second", i.Pace)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "libra: sends frames from %s to %s, UDP port 9119, %s; Ctrl-C ends it\n", c.Interface, c.Peer, pace)
+		fmt.Fprintf(cmd.ErrOrStderr(), "libra: sends frames from %s to %s, UDP port 9119, %s; Ctrl-C ends it\n", i.Name, i.Peer, pace)
 	}
 	return measure(cmd, out, "measurements", func(p harness.Progress) (*engine.Report, error) {
 		c.Progress = p
