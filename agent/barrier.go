@@ -125,6 +125,17 @@ func (b *barrier) meet(all []*work, a Arrival) {
 	}
 }
 
+// progress returns how many parties have come to the end of the step that is due, of how many: all of them while the host
+// meets the others.
+func (b *barrier) progress() (arrived, parties uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.meeting {
+		return uint64(b.parties), uint64(b.parties)
+	}
+	return uint64(len(b.waiting)), uint64(b.parties)
+}
+
 // leave takes a session out that has ended. If it was a party, those that wait fail.
 func (b *barrier) leave(s *session) {
 	b.mu.Lock()

@@ -131,3 +131,47 @@ func TestReduceFails(t *testing.T) {
 		t.Errorf("an empty step: %v, %v", keys, err)
 	}
 }
+
+// While the end of a step waits, STATS tells for whom: parties of this host, or other hosts.
+func TestStatisticsTellWhoIsMissing(t *testing.T) {
+	const parties = 2
+	others := make(chan struct{})
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Reduce = func(ctx context.Context, _ uint64, _ agent.Arrival) (agent.Sums, error) {
+			select {
+			case <-others:
+			case <-ctx.Done():
+			}
+			return agent.Sums{}, ctx.Err()
+		}
+	})
+	ctx := within(t)
+	one, two := b.dial(party(parties)), b.dial(party(parties))
+	wait := func(arrived uint64) {
+		t.Helper()
+		for {
+			page, err := one.Stats(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if page[14] == arrived && page[15] == parties {
+				return
+			}
+		}
+	}
+	wait(0)
+	for i, c := range []*agentclient.Client{one, two} {
+		ticket, err := c.Submit(ctx, agentproto.Entry{Op: agentproto.Reduce})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait(uint64(i) + 1)
+		if i == 1 {
+			close(others)
+			if got, err := c.Wait(ctx, ticket); err != nil || got.Status != agentproto.OK {
+				t.Fatal(got, err)
+			}
+		}
+	}
+	wait(0)
+}

@@ -86,10 +86,11 @@ func (s *session) tell(ctx context.Context, at uint64) error {
 	s.mu.Lock()
 	charged := s.charged
 	s.mu.Unlock()
+	arrived, parties := s.job.barrier.progress()
 	copy(s.mem.Words(at, agentproto.StatsLen/8), []uint64{
 		c.pushes.Load(), c.acknowledged.Load(), c.failed.Load(), c.keysPushed.Load(), c.pulls.Load(), c.keysPulled.Load(),
 		c.bytesRead.Load(), charged, c.wakesReceived.Load(), c.wakesSent.Load(),
-		job.Hot.Sent + job.Cold.Sent, job.Hot.Retransmitted + job.Cold.Retransmitted, uint64(job.Hot.SRTT), uint64(job.Cold.SRTT), 0, 0,
+		job.Hot.Sent + job.Cold.Sent, job.Hot.Retransmitted + job.Cold.Retransmitted, uint64(job.Hot.SRTT), uint64(job.Cold.SRTT), arrived, parties,
 	})
 	return nil
 }

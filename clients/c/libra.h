@@ -190,7 +190,8 @@ struct libra_statistics {
 	uint64_t job_frames_repeated;
 	uint64_t job_aggregator_rtt_ns;
 	uint64_t job_server_rtt_ns;
-	uint64_t reserved[2];
+	uint64_t step_arrived; /* parties of this host that have come to the end of the step that is due */
+	uint64_t step_parties; /* of how many; if all have come, the host waits for other hosts */
 };
 
 struct libra_session;

@@ -85,11 +85,13 @@ STATISTICS = [
     "job_frames_repeated",
     "job_aggregator_rtt_ns",
     "job_server_rtt_ns",
+    "step_arrived",
+    "step_parties",
 ]
 
 
 class CStatistics(ctypes.Structure):
-    _fields_ = [(name, c_uint64) for name in STATISTICS] + [("reserved", c_uint64 * 2)]
+    _fields_ = [(name, c_uint64) for name in STATISTICS]
 
 
 _session, _ticket, _array = c_void_p, POINTER(c_uint64), c_void_p

@@ -64,6 +64,8 @@ class Statistics:
     job_frames_repeated: int
     job_aggregator_rtt_ns: int
     job_server_rtt_ns: int
+    step_arrived: int  #: parties of this host that have come to the end of the step that is due
+    step_parties: int  #: of how many; if all have come, the host waits for other hosts
 
 
 class _Handle:
@@ -327,7 +329,8 @@ class Session:
         out. If gradients of any process are refused, the step changes nothing: that process gets the failure of its
         push, such as :class:`NotFinite`, the others :class:`StepDropped`. Needs a job whose workers take steps together.
 
-        Raises TimeoutError if not all of them have come after ``timeout`` seconds. The step stays under way, so that
+        Raises TimeoutError if not all of them have come after ``timeout`` seconds. It tells who is missing: parties of this
+        host, or other hosts. The step stays under way, so that
         :meth:`abandon` is all that is left to do; the other parties of this host then get :class:`PartyGone`.
         """
         # Gradients and copies of the sums go through the session's buffers, half of them at a time.
@@ -345,6 +348,8 @@ class Session:
         self._submit("reduce", all_keys.ctypes.data, sums.ctypes.data, room, ctypes.byref(rows), ctypes.byref(number))
         try:
             Ticket(self, number.value, (rows, all_keys, sums), lambda: None).wait(timeout)
+        except TimeoutError:
+            raise TimeoutError(f"the step has not ended after {timeout} s: {self._missing()}") from None
         except StepDropped as e:
             for first, ticket in zip(range(0, n, step), pushed):
                 try:
@@ -365,6 +370,13 @@ class Session:
             self._submit("sums", first, to[0].ctypes.data, to[1].ctypes.data, len(to[0]), ctypes.byref(number))
             Ticket(self, number.value, to, lambda: None).wait()
         return all_keys, sums
+
+    def _missing(self) -> str:
+        """Tells what the end of a step waits for."""
+        s = self.statistics()
+        if s.step_arrived < s.step_parties:
+            return f"{s.step_arrived} of {s.step_parties} parties of this host have come to its end: is a process missing?"
+        return f"all {s.step_parties} parties of this host have come to its end, other hosts have not: is a process or an agent missing there?"
 
     def statistics(self) -> Statistics:
         """Counters of the session and of the job on this host."""

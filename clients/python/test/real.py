@@ -216,6 +216,12 @@ class Life(unittest.TestCase):
             gc.collect()
         self.assertEqual([w.category for w in told], [ResourceWarning])
 
+    def test_missing_party(self):
+        session = dial(parties=2)  # alone
+        with self.assertRaisesRegex(TimeoutError, r"not ended after 0.2 s: 1 of 2 parties of this host have come"):
+            session.reduce([3], [[1, 2]], timeout=0.2)
+        session.abandon()
+
     def test_fork(self):
         with dial() as session:
             child = os.fork()
