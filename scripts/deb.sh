@@ -50,8 +50,34 @@ gzip -9n "$root"/deb/usr/share/man/man1/*.1
 "$self" completion zsh >"$root/deb/usr/share/zsh/vendor-completions/_libra"
 "$self" config example >"$root/deb/usr/share/doc/libra/cluster.yaml"
 install -m 644 packaging/systemd/*.service "$root/deb/usr/lib/systemd/system"
-install -m 644 LICENSE "$root/deb/usr/share/doc/libra/copyright"
-gzip -9nc CHANGELOG.md >"$root/deb/usr/share/doc/libra/changelog.gz"
+gzip -9n >"$root/deb/usr/share/doc/libra/changelog.gz" <<END
+libra ($version) unstable; urgency=medium
+
+  * CHANGELOG.md.gz has the changes.
+
+ -- The Libra authors <libra@localhost>  $(date -Rd "@$SOURCE_DATE_EPOCH")
+END
+year=$(date -d "@$SOURCE_DATE_EPOCH" +%Y)
+gzip -9nc CHANGELOG.md >"$root/deb/usr/share/doc/libra/CHANGELOG.md.gz"
+cat >"$root/deb/usr/share/doc/libra/copyright" <<END
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: libra
+Source: https://github.com/libra-ina/libra
+
+Files: *
+Copyright: $year the Libra authors
+License: Apache-2.0
+ The text of this license is in /usr/share/common-licenses/Apache-2.0.
+
+Files: bpf/*.c bpf/*.h bench/engine/opposite.c
+Copyright: $year the Libra authors
+License: Apache-2.0 or GPL-2
+ The texts of these licenses, of which you may choose one, are in
+ /usr/share/common-licenses/Apache-2.0 and /usr/share/common-licenses/GPL-2.
+END
+# One file runs on each system of its architecture.
+install -d "$root/deb/usr/share/lintian/overrides"
+echo 'libra: statically-linked-binary' >"$root/deb/usr/share/lintian/overrides/libra"
 chmod -R u=rwX,go=rX "$root/deb"
 
 cat >"$root/deb/DEBIAN/control" <<END
@@ -64,9 +90,9 @@ Priority: optional
 Installed-Size: $(du -sk --exclude=DEBIAN "$root/deb" | cut -f1)
 Homepage: https://github.com/libra-ina/libra
 Description: in-network gradient aggregation for sparse training
- Libra sums the gradients of the hottest parameters of a sparse model inside the
- network, in an XDP program or a P4 switch, and hands the parameter server one sum
- instead of one message from each worker.
+ Libra sums the gradients of the hottest parameters of a sparse model inside
+ the network, in an XDP program or a P4 switch, and hands the parameter server
+ one sum instead of one message from each worker.
 END
 find "$root/deb" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 dpkg-deb --root-owner-group -Zxz -z1 --build "$root/deb" "$out/libra_${version}_$arch.deb"
