@@ -77,7 +77,7 @@ func (w *worker) join(n int) (err error) {
 	hot, cold := s.newEpoch(), s.newEpoch()
 	steps := []func() error{
 		func() error { return s.withdrawHot(w.sender) },
-		func() error { return s.withdrawCold(w.act, w.sender) },
+		func() error { return s.withdrawCold(w.act, w.sender, func() bool { return true }) },
 		func() error { return s.admitHot(w.sender, hot, w.host) },
 		func() error { return s.admitCold(w.act, w.sender, cold, w.host) },
 	}
@@ -145,9 +145,12 @@ func (s *sim) admitHot(sender, epoch uint16, at *host) error {
 
 // withdrawCold and admitCold take turns: what the ledger knows of the server's senders
 // changes when the call returns, and two must not return at once.
-func (s *sim) withdrawCold(a *actor, sender uint16) error {
+func (s *sim) withdrawCold(a *actor, sender uint16, still func() bool) error {
 	s.lock(a)
 	defer s.unlock(a)
+	if !still() {
+		return nil // another life was admitted while this call waited for its turn
+	}
 	err := s.ps.Remove(context.Background(), sender)
 	delete(s.ledger.members[s.server], sender)
 	return err
@@ -180,12 +183,13 @@ func (s *sim) evict(w *worker, where int) {
 	a := s.newActor(fmt.Sprintf("eviction of worker %d", w.sender), nil)
 	a.start(func() {
 		var err error
-		if where != 1 && w.life == l && l.callers > 0 {
+		lives := func() bool { return w.life == l && l.callers > 0 && !s.over }
+		if where != 1 && lives() {
 			err = s.withdrawHot(w.sender)
 		}
 		a.yield("evicting")
-		if where != 0 && w.life == l && l.callers > 0 && !s.over {
-			err = errors.Join(err, s.withdrawCold(a, w.sender))
+		if where != 0 && lives() {
+			err = errors.Join(err, s.withdrawCold(a, w.sender, lives))
 		}
 		if err != nil && !s.over {
 			s.fail("eviction of worker %d: %v", w.sender, err)
