@@ -47,6 +47,7 @@ type entry struct {
 	applied bool
 	store   *storeAccount // that has it, from a commit on
 	version int
+	idle    bool // its step changed nothing: when that was committed does not show
 }
 
 // storeAccount is what the store of one server has to hold.
@@ -326,6 +327,9 @@ func (a *accounts) lookAtStore() {
 	}
 	if same == len(want) {
 		if same == 0 { // a commit changes nothing, and shows not
+			for _, e := range a.store.pending {
+				e.idle = true
+			}
 			a.commit()
 		}
 		return

@@ -62,7 +62,7 @@ func (a *accounts) written(data []byte) {
 			s.fail("a checkpoint counts %d steps of worker %d, but frame %d to %s, of the first %d, is not in its weights", steps, e.worker, e.id.seq, e.id.to.name, e.claim)
 			return
 		}
-		if a.c.cfg.Job.Sync && e.claim > steps && st.holdsAt(e, oldest) {
+		if a.c.cfg.Job.Sync && e.claim > steps && !e.idle && st.holdsAt(e, oldest) {
 			s.fail("a checkpoint counts %d steps, but holds frame %d of worker %d, of step %d", steps, e.id.seq, e.worker, e.claim)
 			return
 		}
