@@ -2,12 +2,14 @@
 """Tests of how the backend "libra" begins, on two ranks of a host of libra run --sync. If one of them cannot, both are told why."""
 
 import datetime
+import gc
 import os
 import sys
 import unittest
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 import libra.torch
 
@@ -50,6 +52,21 @@ class Open(unittest.TestCase):
     def test_too_many_parties(self):
         with self.assertRaisesRegex(ValueError, "rank 0 has LOCAL_WORLD_SIZE 3, but 2 ranks use its agent"):
             self.begin(LOCAL_WORLD_SIZE="3")
+
+    def test_hook(self):
+        """The hook opens a session of its own where the backend has none, which ends with the model's group."""
+        dist.init_process_group("gloo", store=dist.PrefixStore(self.id(), store), rank=rank, world_size=2)
+        model = DistributedDataParallel(torch.nn.Embedding(8, 3, sparse=True))
+        model.register_comm_hook(None, libra.torch.sparse_hook)
+        for _ in range(2):
+            model.zero_grad()
+            model(torch.tensor([rank, 5])).sum().backward()
+            gradient = model.module.weight.grad.to_dense()
+            self.assertEqual(gradient[:, 0].tolist(), [0.5, 0.5, 0, 0, 0, 1, 0, 0])
+        del model
+        dist.destroy_process_group()
+        gc.collect()
+        self.assertEqual(len(libra.torch._rows._connected), 0)
 
     def test_right(self):
         """A rank that does not come is missed after the group's time, and then cannot go on either. A new group can."""

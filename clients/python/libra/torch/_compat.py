@@ -14,6 +14,35 @@ from torch.distributed import Backend, ReduceOp
 #: still take a whole group from a backend's function.
 ProcessGroup = torch.distributed.ProcessGroup
 
+#: What a group has gloo do: all that :mod:`torch.distributed` and DistributedDataParallel call of a group, but for ``allreduce``.
+COLLECTIVES = [
+    name
+    for name in (
+        "_allgather_base",
+        "_get_sequence_number_for_group",
+        "_reduce_scatter_base",
+        "_set_sequence_number_for_group",
+        "allgather",
+        "allgather_coalesced",
+        "allgather_into_tensor_coalesced",
+        "allreduce_coalesced",
+        "alltoall",
+        "alltoall_base",
+        "barrier",
+        "broadcast",
+        "gather",
+        "monitored_barrier",
+        "recv",
+        "recv_anysource",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_tensor_coalesced",
+        "scatter",
+        "send",
+    )
+    if hasattr(ProcessGroup, name)
+]
+
 
 def register(name: str, create: Callable[..., Any]) -> None:
     """Makes a backend known. ``create(store, rank, size, timeout)`` returns its group."""

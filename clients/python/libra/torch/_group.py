@@ -10,7 +10,7 @@ from typing import Any, Callable, List, Optional
 import torch
 from torch.distributed import AllreduceOptions, ProcessGroupGloo
 
-from ._compat import ProcessGroup, done, operation
+from ._compat import COLLECTIVES, ProcessGroup, done, operation
 from ._rows import Rows, connect
 
 
@@ -31,7 +31,7 @@ class Group(ProcessGroup):  # type: ignore[misc, valid-type]
         """Adds the ranks' tensors up, in place. Of a sparse tensor the returned Work is complete."""
         options = options or AllreduceOptions()
         if self._rows is not None and len(tensors) == 1 and tensors[0].is_sparse:
-            sums = self._rows.all_reduce(tensors[0], operation(options.reduceOp))
+            sums = self._rows.all_reduce(self._gloo, tensors[0], operation(options.reduceOp))
             if sums is not None:
                 tensors[0].copy_(sums)
                 return done(tensors)
@@ -49,10 +49,8 @@ def _by_gloo(name: str) -> Callable[..., Any]:
     return method
 
 
-# Methods of the class that a group inherits would end in errors: each is gloo's.
-for _name in dir(ProcessGroup):
-    if _name not in vars(Group) and not _name.startswith("__") and callable(getattr(ProcessGroup, _name)) and _name not in ("Options", "BackendType", "rank", "size", "name"):
-        setattr(Group, _name, _by_gloo(_name))
+for _name in COLLECTIVES:
+    setattr(Group, _name, _by_gloo(_name))
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Group:

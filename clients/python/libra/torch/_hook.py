@@ -3,7 +3,7 @@
 
 # Annotations are no texts here: DistributedDataParallel compares a hook's with its own classes.
 import weakref
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -12,22 +12,26 @@ from ._compat import finished
 from ._group import Group
 from ._rows import Rows, connect
 
-# What groups of other backends have opened, as long as they live.
-_rows: "weakref.WeakKeyDictionary[Any, Rows]" = weakref.WeakKeyDictionary()
+# Of each group that has used the hook: a group of gloo with the same ranks, and their Rows.
+_opened: "weakref.WeakKeyDictionary[Any, Tuple[Any, Rows]]" = weakref.WeakKeyDictionary()
 
 
 def sparse_hook(group: Optional[Any], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A hook of DistributedDataParallel that averages sparse gradients through Libra, and dense ones as the group does it.
 
-    ``model.register_comm_hook(None, sparse_hook)``, or with the group of all ranks in place of None. The group has to
-    gather tensors of the CPU. Raises what an all-reduce of the backend "libra" raises.
+    ``model.register_comm_hook(None, sparse_hook)``; in place of None, another group of all ranks, if the model has one. Raises what an
+    all-reduce of the backend "libra" raises, and what keeps a rank from its agent.
     """
     group = group if group is not None else dist.group.WORLD
     tensor = bucket.buffer().div_(group.size())
     if tensor.is_sparse and not isinstance(group, Group):
-        if group not in _rows:
-            _rows[group] = connect(group, dist.distributed_c10d.default_pg_timeout.total_seconds())
-        sums = _rows[group].all_reduce(tensor)
+        if group not in _opened:
+            if group.size() != dist.get_world_size():
+                raise ValueError(f"the model's group has {group.size()} ranks of {dist.get_world_size()}: sparse_hook needs one of all ranks")
+            gloo = dist.new_group(backend="gloo")
+            _opened[group] = gloo, connect(gloo, dist.distributed_c10d.default_pg_timeout.total_seconds())
+        gloo, rows = _opened[group]
+        sums = rows.all_reduce(gloo, tensor)
         if sums is not None:
             return finished(tensor.copy_(sums))
     return dist.all_reduce(tensor, group=group, async_op=True).get_future().then(lambda future: future.value()[0])

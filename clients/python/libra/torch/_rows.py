@@ -44,12 +44,12 @@ def _same(seals: np.ndarray, ranks: int) -> bool:
 class Rows:
     """Adds the sparse tensors of all ranks up. :func:`connect` makes one; it ends with its last reference."""
 
-    def __init__(self, session: Session, gloo: Any, timeout: float) -> None:
-        self._session, self._gloo, self._timeout = session, gloo, timeout
+    def __init__(self, session: Session, timeout: float) -> None:
+        self._session, self._timeout = session, timeout
         weakref.finalize(self, session.abandon)  # between all-reduces nothing is on its way
 
-    def all_reduce(self, tensor: torch.Tensor, op: str = "SUM") -> Optional[torch.Tensor]:
-        """The sum of the ranks' tensors, coalesced and on the CPU; None if it is not for Libra to make.
+    def all_reduce(self, gloo: Any, tensor: torch.Tensor, op: str = "SUM") -> Optional[torch.Tensor]:
+        """The sum of the ranks' tensors, coalesced and on the CPU; None if it is not for Libra to make. ``gloo`` is a group of all ranks.
 
         It makes sums of float32 whose first dimension alone is sparse. All ranks get the same bits, each float32 the
         nearest to the exact sum of what the ranks' coalesced tensors hold. Rows whose sums are all zero are left out.
@@ -67,14 +67,14 @@ class Rows:
             tensor = tensor.detach().cpu().coalesce()
             keys, values = _split(tensor.indices()[0].numpy(), tensor.values().reshape(-1, width).numpy(), chunks, dim)
         kind = f"shape {list(tensor.shape)}, {tensor.sparse_dim()} of its dimensions sparse, {tensor.dtype}, {op}"
-        keys, values = self._sums(keys, values, kind)
+        keys, values = self._sums(gloo, keys, values, kind)
         if not ours:
             return None
         index, rows = _join(keys, values, chunks, width)
         sums = torch.sparse_coo_tensor(torch.from_numpy(index)[None], torch.from_numpy(rows).reshape(-1, *tensor.shape[1:]), tensor.shape)
         return sums._coalesced_(True)
 
-    def _sums(self, keys: np.ndarray, values: np.ndarray, kind: str) -> Tuple[np.ndarray, np.ndarray]:
+    def _sums(self, gloo: Any, keys: np.ndarray, values: np.ndarray, kind: str) -> Tuple[np.ndarray, np.ndarray]:
         """Keys, ascending, and sums of all ranks' rows, if all ranks have the same kind."""
         session = self._session
         seal = np.zeros((-(-_SEAL // session.dim), session.dim), np.float32)
@@ -88,11 +88,11 @@ class Rows:
         first = int(np.searchsorted(keys, above[0]))
         seal[:] = 0
         seal[(keys[first:] - above[0]).astype(np.int64)] = values[first:]
-        ranks, seals = self._gloo.size(), seal.flat[:_SEAL]
+        ranks, seals = gloo.size(), seal.flat[:_SEAL]
         if seals[0] != ranks:
             raise Error(f"{seals[0]:.0f} programs took part in a step, and there are {ranks} ranks: the job must be theirs alone")
         if not _same(seals, ranks):
-            kinds = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gather(self._gloo, kind)))
+            kinds = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gather(gloo, kind)))
             raise Mismatch(f"the ranks' tensors do not fit together: {kinds}")
         return keys[:first], values[:first]
 
@@ -108,9 +108,11 @@ def _split(index: np.ndarray, rows: np.ndarray, chunks: int, dim: int) -> Tuple[
 def _join(keys: np.ndarray, values: np.ndarray, chunks: int, width: int) -> Tuple[np.ndarray, np.ndarray]:
     """The inverse of _split: index, int64[n], ascending, and rows, float32[n, width]. A key that is missing has zeros."""
     owner = keys // np.uint64(chunks)
-    index, row = np.unique(owner, return_inverse=True)
+    first = np.ones(len(keys), bool)  # of its row
+    first[1:] = owner[1:] != owner[:-1]
+    index = owner[first]
     rows = np.zeros((len(index), chunks, values.shape[1]), np.float32)
-    rows[row, (keys - owner * np.uint64(chunks)).astype(np.int64)] = values
+    rows[np.cumsum(first) - 1, (keys - owner * np.uint64(chunks)).astype(np.int64)] = values
     return index.astype(np.int64), np.ascontiguousarray(rows.reshape(len(index), chunks * values.shape[1])[:, :width])
 
 
@@ -137,8 +139,8 @@ def connect(gloo: Any, timeout: float) -> Rows:
     assert session is not None
     try:
         _check([json.loads(member) for member in members])
-        rows = Rows(session, gloo, timeout)
-        rows._sums(np.empty(0, np.uint64), np.empty((0, session.dim), np.float32), "begin")
+        rows = Rows(session, timeout)
+        rows._sums(gloo, np.empty(0, np.uint64), np.empty((0, session.dim), np.float32), "begin")
     except Exception as e:
         session.abandon()
         if isinstance(e, Error) and e.name == "MODE":
