@@ -24,16 +24,14 @@ func truth(b bool) *big.Int {
 func (p *simpleSwitch) expression(v *value) (expression, error) {
 	switch v.Type {
 	case "expression":
-		// Either one more value, or an operation.
-		var inner value
-		if err := json.Unmarshal(v.Value, &inner); err == nil && inner.Type != "" {
-			return p.expression(&inner)
-		}
-		var o operation
-		if err := json.Unmarshal(v.Value, &o); err != nil {
+		var inner term
+		if err := json.Unmarshal(v.Value, &inner); err != nil {
 			return nil, fmt.Errorf("expression %s: %w", v.Value, err)
 		}
-		return p.operation(&o)
+		if inner.Type != "" {
+			return p.expression(&inner.value)
+		}
+		return p.operation(&inner)
 	case "field":
 		at, _, err := p.field(v.Value)
 		if err != nil {
@@ -87,7 +85,7 @@ func parseHex(text string) (*big.Int, error) {
 
 // operation compiles an operation. Numbers have as many bits as they need: the
 // compiler has marked where they are cut.
-func (p *simpleSwitch) operation(o *operation) (expression, error) {
+func (p *simpleSwitch) operation(o *term) (expression, error) {
 	var parts [3]expression
 	for i, v := range []*value{o.Left, o.Right, o.Cond} {
 		if v == nil {

@@ -112,8 +112,9 @@ type value struct {
 	Width int `json:"bitwidth"`
 }
 
-// operation is an inner node of an expression.
-type operation struct {
+// term is what an expression holds: one more value, or an operation.
+type term struct {
+	value
 	Op    string
 	Left  *value
 	Right *value

@@ -31,6 +31,7 @@ type simpleSwitch struct {
 	pipelines map[string]*pipeline
 	tables    map[string]*switchTable
 	groups    map[uint16][]copyTo
+	fresh     *frame // as it comes to the parser
 
 	reads, writes int // of one register in one pass, since the last call of accessed
 	passes        int // of the last frame
@@ -71,7 +72,7 @@ func loadSwitch(device []byte) (*simpleSwitch, error) {
 		actions: make(map[int]*switchAction), tables: make(map[string]*switchTable), pipelines: make(map[string]*pipeline), groups: make(map[uint16][]copyTo),
 	}
 	for _, load := range []func(*configuration) error{
-		p.loadHeaders, p.loadState, p.loadCalculations, p.loadChecksums, p.loadParser, p.loadFieldLists, p.loadActions, p.loadPipelines,
+		p.loadHeaders, p.loadFresh, p.loadState, p.loadCalculations, p.loadChecksums, p.loadParser, p.loadFieldLists, p.loadActions, p.loadPipelines,
 	} {
 		if err := load(&c); err != nil {
 			return nil, fmt.Errorf("bmv2: %w", err)

@@ -46,7 +46,7 @@ func (p *simpleSwitch) process(port uint16, data []byte) []output {
 
 // ingress passes a frame through the ingress pipeline, again if there was an earlier pass.
 func (p *simpleSwitch) ingress(port uint16, data []byte, earlier *frame) *frame {
-	f := p.newFrame()
+	f := p.fresh.clone()
 	if earlier != nil {
 		for _, at := range p.kept[earlier.again] {
 			f.headers[at.header].fields[at.field] = earlier.get(at)
@@ -68,26 +68,37 @@ func (p *simpleSwitch) ingress(port uint16, data []byte, earlier *frame) *frame 
 
 var garbage = new(big.Int).SetBytes([]byte("undefined undefined undefined"))
 
-func (p *simpleSwitch) newFrame() *frame {
-	f := &frame{headers: make([]header, len(p.types)), limit: -1}
+// loadFresh makes the frame that all others begin as.
+func (p *simpleSwitch) loadFresh(*configuration) error {
+	p.fresh = &frame{headers: make([]header, len(p.types)), limit: -1}
 	for i, t := range p.types {
-		f.headers[i] = header{valid: t.metadata, fields: make([]*big.Int, len(t.fields))}
+		h := &p.fresh.headers[i]
+		*h = header{valid: t.metadata, fields: make([]*big.Int, len(t.fields))}
 		if t.metadata {
 			continue
 		}
 		// What is in a header that is not there is undefined, so it is not 0.
 		for k, ft := range t.fields {
-			f.headers[i].fields[k] = truncated(garbage, max(ft.bits, 0))
+			h.fields[k] = truncated(garbage, max(ft.bits, 0))
 		}
 	}
-	return f
+	return nil
 }
 
+// clone copies a frame. The fields of all headers are one allocation, which the race
+// detector and the garbage collector meet in each pass of each frame.
 func (f *frame) clone() *frame {
 	c := *f
 	c.headers = slices.Clone(f.headers)
+	n := 0
 	for i := range c.headers {
-		c.headers[i].fields = slices.Clone(c.headers[i].fields)
+		n += len(c.headers[i].fields)
+	}
+	fields := make([]*big.Int, 0, n)
+	for i := range c.headers {
+		h := &c.headers[i]
+		fields = append(fields, h.fields...)
+		h.fields = fields[len(fields)-len(h.fields) : len(fields) : len(fields)]
 	}
 	return &c
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	rt "github.com/p4lang/p4runtime/go/p4/v1"
+
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/conformance"
 )
@@ -41,21 +43,32 @@ func openSimulated(tb testing.TB, program *Program) *simulated {
 	return &simulated{Plane: p, fake: f}
 }
 
-// loadedTables are the tables of lut arithmetic of a switch, as a plane has loaded them.
+// loadedTables are the tables of lut arithmetic of a switch, as a plane loads them.
 var loadedTables struct {
 	once   sync.Once
 	tables map[string]map[string]*tableEntry
 }
 
 // openWithLUT is openSimulated with a switch that has the tables of lut arithmetic: the
-// first call loads them, and the others copy them, which is much faster.
+// first call makes them, without the messages that TestLUTTablesAreLoadedOnce sends, and the
+// others share them, which is much faster.
 func openWithLUT(tb testing.TB, program *Program) *simulated {
 	tb.Helper()
 	l := &loadedTables
 	l.once.Do(func() {
 		d := openSimulated(tb, nil)
-		if err := d.loadLUT(); err != nil {
+		all, err := d.names.lutEntries()
+		if err != nil {
 			tb.Fatal(err)
+		}
+		for _, e := range all {
+			m, err := d.names.tableEntry(e)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			if err := d.fake.update(update(rt.Update_INSERT, m)); err != nil {
+				tb.Fatal(err)
+			}
 		}
 		l.tables = make(map[string]map[string]*tableEntry)
 		for name, t := range d.fake.program.tables {
