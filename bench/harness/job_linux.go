@@ -99,16 +99,18 @@ func (p *Place) OpenLink() (link.Link, error) {
 	})
 }
 
-// StartWorker admits a worker for as long as ctx lives and starts it. cfg has what
-// the admission does not tell: job, sender, hot set, server, mode and arithmetic.
+// StartWorker admits a worker for as long as ctx lives and starts it on the place's link, or on cfg.Link, which it
+// owns then. cfg has what the admission does not tell: job, sender, hot set, server, mode and arithmetic.
 func (p *Place) StartWorker(ctx context.Context, client pb.AggregatorClient, cfg transport.WorkerConfig) (*transport.Worker, error) {
 	fingerprint := cfg.HotSet.Fingerprint()
 	admission, err := p.Join(ctx, client, uint32(cfg.Job), uint32(cfg.Sender), fingerprint[:])
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Link, err = p.OpenLink(); err != nil {
-		return nil, err
+	if cfg.Link == nil {
+		if cfg.Link, err = p.OpenLink(); err != nil {
+			return nil, err
+		}
 	}
 	cfg.Aggregator, cfg.AggregatorEpoch = p.Aggregator, uint16(admission.Epoch)
 	cfg.Stripes, cfg.Exp, cfg.Layout = int(admission.Stripes), int(admission.Exponent), packer.LaneAligned

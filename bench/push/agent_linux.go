@@ -74,7 +74,7 @@ func (c *childConfig) serveClients(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
 	go func() { cancel(a.Serve(ctx)) }()
-	return answer(ctx, func() uint64 { return 0 }, nil)
+	return answer(ctx, func() uint64 { return 0 }, map[string]func(context.Context, *mark) error{opMark: frames(worker)})
 }
 
 // pushAsClient is the process of a client.
@@ -90,7 +90,7 @@ func (c *childConfig) pushAsClient(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, session.Close()) }()
 	p := &clientPusher{load: load, session: session}
 	if c.Client.Unprepared {
-		return drive(ctx, p, 0)
+		return drive(ctx, p, 0, nil)
 	}
 	if err := p.prepare(ctx); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (c *childConfig) pushAsClient(ctx context.Context) (err error) {
 	if err := pushAll(ctx, p, &pushes, func() bool { return pushes.Load() >= batchesEach-InFlight }); err != nil {
 		return err
 	}
-	return drive(ctx, p, int(pushes.Load()))
+	return drive(ctx, p, int(pushes.Load()), nil)
 }
 
 // clientPusher pushes through an agent.

@@ -22,6 +22,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/retransmit"
@@ -45,6 +46,9 @@ type mark struct {
 	Pushes uint64 `json:"pushes"`    // acknowledged so far; 0 of a server
 	User   uint64 `json:"user_ns"`   // CPU time of the process so far
 	Kernel uint64 `json:"kernel_ns"` // CPU time of the process so far, in the kernel
+
+	Frames   uint64 `json:"frames,omitempty"`   // that a worker of Libra has sent, repeated ones too
+	Repeated uint64 `json:"repeated,omitempty"` // of them
 
 	Trip time.Duration `json:"trip_ns,omitempty"` // answer to opTrips
 }
@@ -83,7 +87,8 @@ type workerConfig struct {
 	Batch  int // pairs in a push
 	Server wire.Endpoint
 
-	Unprepared bool // the worker looks up the keys of each push
+	Unprepared bool    // the worker looks up the keys of each push
+	Loss       float64 // share of frames that are lost in each direction
 }
 
 // RunChild is a process of Libra, on a host of the test bed. It is of no use by
@@ -108,7 +113,7 @@ func RunChild(args []string) error {
 }
 
 // answer serves requests until ctx ends or the process is told to end. others do what the requests
-// ask for; opMark needs nothing.
+// ask for, and tell what a mark does not have by itself; opMark needs nothing.
 func answer(ctx context.Context, pushes func() uint64, others map[string]func(context.Context, *mark) error) error {
 	return child.Serve(ctx, func(ctx context.Context, op string, _ json.RawMessage) (any, error) {
 		var told mark
@@ -120,7 +125,7 @@ func answer(ctx context.Context, pushes func() uint64, others map[string]func(co
 			return nil, child.Unknown(op)
 		}
 		now, err := ownMark(pushes())
-		now.Trip = told.Trip
+		now.Trip, now.Frames, now.Repeated = told.Trip, told.Frames, told.Repeated
 		return now, err
 	})
 }
@@ -262,9 +267,16 @@ func (c *childConfig) work(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { _ = hangUp() }()
+	path, err := c.OpenLink()
+	if err == nil && c.Worker.Loss > 0 {
+		path, err = lossy(path, c.Worker.Loss, c.Worker.Number)
+	}
+	if err != nil {
+		return err
+	}
 	worker, err := c.StartWorker(ctx, client, transport.WorkerConfig{
 		Job: job, Sender: uint16(c.Worker.Number + 1), ServerEpoch: coldEpoch, HotSet: hot,
-		Server: c.Worker.Server, Flow: retransmit.Config{Size: window},
+		Server: c.Worker.Server, Flow: retransmit.Config{Size: window}, Link: path,
 	})
 	if err != nil {
 		return err
@@ -276,7 +288,26 @@ func (c *childConfig) work(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return drive(ctx, p, 0)
+	return drive(ctx, p, 0, frames(worker))
+}
+
+// lossy loses frames of a worker in both directions.
+func lossy(below link.Link, share float64, worker int) (link.Link, error) {
+	l, err := link.WithFaults(below, link.Faults{Drop: share, Seed: uint64(worker + 1)})
+	if err != nil {
+		return nil, errors.Join(err, below.Close())
+	}
+	return l, nil
+}
+
+// frames returns what tells how many frames a worker has sent.
+func frames(w *transport.Worker) func(context.Context, *mark) error {
+	return func(ctx context.Context, told *mark) error {
+		s, err := w.Stats(ctx)
+		told.Repeated = s.Hot.Retransmitted + s.Cold.Retransmitted
+		told.Frames = s.Hot.Sent + s.Cold.Sent + told.Repeated
+		return err
+	}
 }
 
 // pusher pushes the batches of one worker.
@@ -285,8 +316,9 @@ type pusher[Ticket any] interface {
 	wait(ctx context.Context, ticket Ticket) error
 }
 
-// drive pushes as the requests ask for, beginning with push number from.
-func drive[T any](ctx context.Context, p pusher[T], from int) error {
+// drive pushes as the requests ask for, beginning with push number from. frames tells what a mark has of the
+// frames; nil: they are another process's.
+func drive[T any](ctx context.Context, p pusher[T], from int, frames func(context.Context, *mark) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
@@ -305,6 +337,7 @@ func drive[T any](ctx context.Context, p pusher[T], from int) error {
 		}()
 	})
 	return answer(ctx, pushes.Load, map[string]func(context.Context, *mark) error{
+		opMark:  frames,
 		opStart: func(context.Context, *mark) error { push(); return nil },
 		opStop: func(ctx context.Context, _ *mark) error {
 			stopped.Store(true)

@@ -112,12 +112,11 @@ func (r *run) workerSpec(baseline string, workers, worker int) child.Spec {
 		return s
 	}
 	s.Command, s.CPU, s.Start = r.cfg.ChildCommand, new(cpu(worker+1)), r.bed.net.Host(worker+1).Start
-	s.Config = childConfig{
-		Place: r.place(worker+1, workers),
-		Worker: &workerConfig{
-			Number: worker, Batch: r.work.batch, Unprepared: baseline == Unprepared, Server: harness.PlaceOf(r.bed.net, 0).Self,
-		},
+	w := workerConfig{Number: worker, Batch: r.work.batch, Unprepared: baseline == Unprepared, Server: harness.PlaceOf(r.bed.net, 0).Self}
+	if baseline == Lossy {
+		w.Loss = r.cfg.Loss
 	}
+	s.Config = childConfig{Place: r.place(worker+1, workers), Worker: &w}
 	return s
 }
 

@@ -20,6 +20,9 @@ const (
 	Libra = "libra"
 	// Unprepared is Libra with workers that look the keys of each push up.
 	Unprepared = "libra-unprepared"
+	// Lossy is Libra with workers that lose a share of the frames that they send, and of those
+	// that they receive.
+	Lossy = "libra-lossy"
 	// Agent is Libra with one host agent, through which the workers push prepared batches. Each of them is
 	// a process that reaches the agent through shared memory.
 	Agent = "agent"
@@ -36,7 +39,7 @@ const (
 // Baselines returns Libra and what it is compared with, in the order of their
 // turns.
 func Baselines() []string {
-	return []string{Libra, ZeroMQHash, ZeroMQTable, Unprepared, Agent, AgentUnprepared}
+	return []string{Libra, ZeroMQHash, ZeroMQTable, Unprepared, Lossy, Agent, AgentUnprepared}
 }
 
 // ours reports whether a baseline is a form of Libra.
@@ -70,6 +73,7 @@ type Config struct {
 	Duration     time.Duration    // of one measurement
 	WarmUp       time.Duration    // before each measurement
 	Harvest      time.Duration    // between two harvests of the aggregator's sums
+	Loss         float64          // share of the frames that Lossy loses in each direction
 	ChildCommand []string         // calls [RunChild]; nil: see [child.Command]
 	Progress     harness.Progress // may be nil
 }
@@ -78,7 +82,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Workers: []int{1, 2, 4, 8}, Batches: []int{4096, 256, 32}, Baselines: Baselines(), Rounds: 3,
-		Duration: 250 * time.Millisecond, WarmUp: 100 * time.Millisecond, Harvest: 50 * time.Millisecond,
+		Duration: 250 * time.Millisecond, WarmUp: 100 * time.Millisecond, Harvest: 50 * time.Millisecond, Loss: 0.01,
 	}
 }
 
@@ -91,6 +95,7 @@ func (c *Config) check() error {
 		harness.InRange("duration", 10*time.Millisecond, time.Minute, c.Duration),
 		harness.InRange("warm-up", 0, time.Minute, c.WarmUp),
 		harness.InRange("harvest", time.Millisecond, time.Minute, c.Harvest),
+		harness.InRange("loss", 0, 0.5, c.Loss),
 	)
 }
 

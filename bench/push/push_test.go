@@ -134,6 +134,7 @@ func example() *Report {
 			for k := range 3 {
 				samples = append(samples, Sample{
 					PairsPerSecond: float64(max(1, 8-3*i+k)) * 1e6,
+					Frames:         Frames{Fairness: 0.99, Repeated: 0.01},
 					Cost:           Cost{NsWorker: 10, NsKernel: 20, NsAggregator: 5, NsServer: float64(10 * (i + 1))},
 				})
 			}
@@ -154,7 +155,7 @@ func TestReport(t *testing.T) {
 	for _, target := range r.Targets {
 		verdicts[target.Want] = target.Met
 	}
-	if len(r.Targets) != 7 || verdicts[4] || verdicts[2] || !verdicts[1.5] || !verdicts[1] {
+	if len(r.Targets) != 9 || verdicts[0.7] || !verdicts[0.98] || verdicts[4] || verdicts[2] || !verdicts[1.5] || !verdicts[1] {
 		t.Errorf("targets %+v", r.Targets)
 	}
 	var out strings.Builder
@@ -188,6 +189,26 @@ func TestReportOfAgents(t *testing.T) {
 		}
 	}
 	if len(r.Targets) != 2 || !r.Targets[0].Met || r.Targets[1].Met {
+		t.Errorf("targets %+v", r.Targets)
+	}
+}
+
+// Rates with loss are held against those without, round by round.
+func TestReportOfLoss(t *testing.T) {
+	r := newReport(&Config{Rounds: 3, Loss: 0.01})
+	for baseline, rates := range map[string][]float64{Libra: {10, 20, 4}, Lossy: {8, 14, 4}} {
+		var samples []Sample
+		for i, rate := range rates {
+			samples = append(samples, Sample{PairsPerSecond: rate, Frames: Frames{Fairness: float64(i), Repeated: float64(2 * i)}})
+		}
+		r.add(Result{Workers: 4, Batch: 256, Baseline: baseline, Samples: samples})
+	}
+	r.finish()
+	lossy, whole := r.find(4, 256, Lossy), r.find(4, 256, Libra)
+	if lossy.Lossless != 0.8 || whole.Lossless != 0 || lossy.Frames != (Frames{Fairness: 1, Repeated: 2}) {
+		t.Errorf("%+v, %+v", lossy, whole)
+	}
+	if len(r.Targets) != 1 || !r.Targets[0].Met || !strings.Contains(r.Targets[0].What, "1 % of the frames lost") {
 		t.Errorf("targets %+v", r.Targets)
 	}
 }

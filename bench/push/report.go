@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
@@ -24,6 +25,7 @@ type Report struct {
 	Rounds   int           `json:"rounds"`
 	Duration time.Duration `json:"duration_ns"`
 	Harvest  time.Duration `json:"harvest_ns"`
+	Loss     float64       `json:"loss"` // share of the frames that the lossy workers lost in each direction
 	// Results has one entry for each number of workers, batch size and baseline.
 	Results []Result `json:"results"`
 	// Targets are what Libra has to reach, of what the run measured.
@@ -47,6 +49,7 @@ type Result struct {
 	// RoundTrip is the median time from a worker's push to its acknowledgement, without others on their way; 0 where it was not measured.
 	RoundTrip time.Duration `json:"round_trip_ns"`
 	Cost
+	Frames
 	// NsTotal is the median of their sum.
 	NsTotal float64 `json:"total_ns_per_pair"`
 
@@ -57,6 +60,9 @@ type Result struct {
 	// InProcessTrip the round trip, as medians of the ratios within rounds; 0 where both were not measured.
 	InProcess     float64 `json:"in_process_ratio"`
 	InProcessTrip float64 `json:"in_process_round_trip_ratio"`
+	// Lossless is, of lossy workers, the rate divided by that without loss, as the median of the ratios within
+	// rounds; 0 where both were not measured.
+	Lossless float64 `json:"lossless_ratio"`
 
 	Samples []Sample `json:"samples"`
 }
@@ -70,6 +76,15 @@ type Cost struct {
 	NsServer     float64 `json:"server_ns_per_pair"`
 }
 
+// Frames is how the workers share the way, and how often they send a frame again.
+type Frames struct {
+	// Fairness is Jain's index of the workers' rates: 1 if they are equal, 1/n if one of n has all.
+	// R. Jain, D. Chiu, W. Hawe: A quantitative measure of fairness, DEC-TR-301, 1984.
+	Fairness float64 `json:"fairness"`
+	// Repeated is the share of the workers' frames that were sent again; 0 of ZeroMQ, where TCP does.
+	Repeated float64 `json:"repeated_share"`
+}
+
 func (c Cost) total() float64 { return c.NsWorker + c.NsKernel + c.NsAggregator + c.NsServer }
 
 // Sample is one measurement.
@@ -77,12 +92,13 @@ type Sample struct {
 	PairsPerSecond float64 `json:"pairs_per_s"`
 	// RoundTrip is the median time from a worker's push to its acknowledgement, without others on their way; 0 where it was not measured.
 	RoundTrip time.Duration `json:"round_trip_ns"`
+	Frames
 	Cost
 }
 
 func newReport(cfg *Config) *Report {
 	return &Report{
-		Rounds: cfg.Rounds, Duration: cfg.Duration, Harvest: cfg.Harvest,
+		Rounds: cfg.Rounds, Duration: cfg.Duration, Harvest: cfg.Harvest, Loss: cfg.Loss,
 		Results: []Result{}, Targets: []harness.Target{}, Unavailable: []harness.Unavailable{},
 	}
 }
@@ -98,6 +114,10 @@ func (r *Report) add(res Result) {
 		NsServer:     median(func(s Sample) float64 { return s.NsServer }),
 	}
 	res.RoundTrip = time.Duration(median(func(s Sample) float64 { return float64(s.RoundTrip) }))
+	res.Frames = Frames{
+		Fairness: median(func(s Sample) float64 { return s.Fairness }),
+		Repeated: median(func(s Sample) float64 { return s.Repeated }),
+	}
 	res.NsTotal = median(func(s Sample) float64 { return s.total() })
 	r.Results = append(r.Results, res)
 }
@@ -117,18 +137,25 @@ func (r *Report) finish() {
 		if ours := r.find(res.Workers, res.Batch, Libra); ours != nil {
 			res.Ratio = harness.Quotient(ours.PairsPerSecond, res.PairsPerSecond)
 		}
+		rate := func(s Sample) float64 { return s.PairsPerSecond }
 		if same := r.find(res.Workers, res.Batch, inProcess[res.Baseline]); same != nil {
-			rates, trips := []float64{}, []float64{}
-			for n := range min(len(res.Samples), len(same.Samples)) { // a run that was ended may lack the last
-				through, direct := &res.Samples[n], &same.Samples[n]
-				rates = append(rates, harness.Quotient(through.PairsPerSecond, direct.PairsPerSecond))
-				trips = append(trips, harness.Quotient(float64(through.RoundTrip), float64(direct.RoundTrip)))
-			}
-			itself := func(ratio float64) float64 { return ratio }
-			res.InProcess, res.InProcessTrip = harness.Over(rates, itself).Median, harness.Over(trips, itself).Median
+			res.InProcess = ratio(res, same, rate)
+			res.InProcessTrip = ratio(res, same, func(s Sample) float64 { return float64(s.RoundTrip) })
+		}
+		if whole := r.find(res.Workers, res.Batch, Libra); whole != nil && res.Baseline == Lossy {
+			res.Lossless = ratio(res, whole, rate)
 		}
 	}
 	r.judge()
+}
+
+// ratio returns the median of the ratios within rounds of a figure of two results.
+func ratio(one, other *Result, figure func(Sample) float64) float64 {
+	var ratios []float64
+	for n := range min(len(one.Samples), len(other.Samples)) { // a run that was ended may lack the last
+		ratios = append(ratios, harness.Quotient(figure(one.Samples[n]), figure(other.Samples[n])))
+	}
+	return harness.Over(ratios, func(ratio float64) float64 { return ratio }).Median
 }
 
 // judge compares the results with what Libra has to reach.
@@ -137,22 +164,24 @@ func (r *Report) judge() {
 		r.Targets = append(r.Targets, harness.Target{What: what, Verdict: harness.AtLeast(want, got)})
 	}
 	for _, t := range []struct {
-		batch    int
-		baseline string
-		rate     float64
-	}{{4096, ZeroMQHash, 4}, {4096, ZeroMQTable, 1.5}, {32, ZeroMQHash, 4}} {
-		const workers = 4
-		ours, theirs := r.find(workers, t.batch, Libra), r.find(workers, t.batch, t.baseline)
+		workers, batch int
+		baseline       string
+		rate           float64
+	}{{4, 4096, ZeroMQHash, 4}, {4, 4096, ZeroMQTable, 1.5}, {4, 256, ZeroMQHash, 5}, {4, 32, ZeroMQHash, 2.5}, {1, 4096, ZeroMQTable, 1.5}} {
+		ours, theirs := r.find(t.workers, t.batch, Libra), r.find(t.workers, t.batch, t.baseline)
 		if ours == nil || theirs == nil {
 			continue
 		}
-		where := fmt.Sprintf("%d workers, batches of %d: %%s %s", workers, t.batch, t.baseline)
+		where := fmt.Sprintf("%s, batches of %d: %%s %s", english.Plural(t.workers, "worker", ""), t.batch, t.baseline)
 		want(fmt.Sprintf(where, "rate of libra divided by that of"), t.rate, theirs.Ratio)
-		if t.batch == 4096 {
+		if t.batch == 4096 && t.workers == 4 {
 			want(fmt.Sprintf(where, "CPU time per pair, libra's divided into that of"), 1, harness.Quotient(theirs.NsTotal, ours.NsTotal))
 		}
 	}
 	for _, res := range r.Results {
+		if res.Workers == 4 && res.Lossless > 0 {
+			want(fmt.Sprintf("4 workers, batches of %d: rate with %.3g %% of the frames lost divided by that without", res.Batch, 100*r.Loss), 0.7, res.Lossless)
+		}
 		if res.Workers == 1 && res.InProcess > 0 && (res.Batch == 4096 || res.Batch == 32) {
 			where := fmt.Sprintf("1 worker, batches of %d: %%s of %s divided by that of %s", res.Batch, res.Baseline, inProcess[res.Baseline])
 			want(fmt.Sprintf(where, "rate"), 0.9, res.InProcess)
@@ -170,6 +199,7 @@ func (r *Report) judge() {
 	}
 	if four, eight := r.find(4, 4096, Libra), r.find(8, 4096, Libra); four != nil && eight != nil {
 		want("batches of 4096: rate of 8 workers divided by that of 4", 1, harness.Quotient(eight.PairsPerSecond, four.PairsPerSecond))
+		want("8 workers, batches of 4096: Jain's index of fairness", 0.98, eight.Fairness)
 	}
 }
 
@@ -186,19 +216,19 @@ func (r *Report) Print(out *report.Printer) {
 		}
 		return text
 	}
-	ratio := func(x float64) string { return known(x > 0, fmt.Sprintf("%.2f", x)) }
+	times := func(x float64) string { return known(x > 0, fmt.Sprintf("%.2f", x)) }
 	trip := func(d time.Duration) string { return known(d > 0, fmt.Sprintf("%.0f", float64(d)/1e3)) }
 	rows := harness.Pick(r.Results, func(res Result) []any {
 		return []any{
 			res.Workers, humanize.Comma(int64(res.Batch)), fmt.Sprintf("%.0f", 100*res.HotShare), res.Baseline,
-			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio), ratio(res.InProcess),
-			trip(res.RoundTrip), ratio(res.InProcessTrip),
+			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio), times(res.InProcess),
+			trip(res.RoundTrip), times(res.InProcessTrip), fmt.Sprintf("%.2f", res.Fairness), fmt.Sprintf("%.2f", 100*res.Repeated),
 			nanos(res.NsWorker), nanos(res.NsKernel), nanos(res.NsAggregator), nanos(res.NsServer), nanos(res.NsTotal),
 		}
 	})
 	out.Table(fmt.Sprintf("Medians of %d rounds of %v; the sums were right in all of them", r.Rounds, r.Duration), []string{
 		"workers", "batch", "hot %", "baseline", "Mpairs/s", "min", "max", "libra/baseline", "/ in process",
-		"round trip µs", "/ in process",
+		"round trip µs", "/ in process", "fairness", "repeated %",
 		"worker ns", "kernel ns", "aggregator ns", "ps ns", "all ns",
 	}, rows)
 	harness.PrintTargets(out, r.Targets)

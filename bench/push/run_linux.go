@@ -148,7 +148,7 @@ func (r *run) measure(ctx context.Context, baseline string, workers int) (s Samp
 	if err := r.work.check(pushes, heldRows(c.sums.Mem)); err != nil {
 		return s, err
 	}
-	s = newSample(baseline, before, after, r.work.batch)
+	s = newSample(baseline, before, after, workers, r.work.batch)
 	s.RoundTrip = trip
 	return s, nil
 }
@@ -192,8 +192,12 @@ func (r *reading) pushes() (n uint64) {
 // whichever process sent a frame, or of a ksoftirqd, so its time is taken from
 // the kernel's. The baselines have no aggregator; what this process needs beside
 // them is the measurement's.
-func newSample(baseline string, before, after reading, batch int) Sample {
-	var rate, user, kernel, server float64 // pairs, and CPU ns, per second
+func newSample(baseline string, before, after reading, workers, batch int) Sample {
+	var (
+		rate, user, kernel, server float64 // pairs, and CPU ns, per second
+		squares                    float64 // of the workers' rates
+		frames, repeated           uint64
+	)
 	for i, b := range before.marks {
 		a := after.marks[i]
 		seconds := float64(a.At-b.At) / 1e9
@@ -202,7 +206,11 @@ func newSample(baseline string, before, after reading, batch int) Sample {
 			server = float64(a.User-b.User) / seconds
 			break
 		}
-		rate += float64(a.Pushes-b.Pushes) * float64(batch) / seconds
+		own := float64(a.Pushes-b.Pushes) * float64(batch) / seconds
+		rate += own
+		squares += own * own
+		frames += a.Frames - b.Frames
+		repeated += a.Repeated - b.Repeated
 		user += float64(a.User-b.User) / seconds
 	}
 	seconds := float64(after.own.At-before.own.At) / 1e9
@@ -212,7 +220,8 @@ func newSample(baseline string, before, after reading, batch int) Sample {
 	if !ours(baseline) {
 		program, daemon = 0, 0
 	}
-	return Sample{PairsPerSecond: rate, Cost: Cost{
+	shares := Frames{Fairness: harness.Quotient(rate*rate, float64(workers)*squares), Repeated: harness.Quotient(float64(repeated), float64(frames))}
+	return Sample{PairsPerSecond: rate, Frames: shares, Cost: Cost{
 		NsWorker:     harness.Quotient(user, rate),
 		NsKernel:     harness.Quotient(max(0, kernel-program), rate),
 		NsAggregator: harness.Quotient(program+daemon, rate),

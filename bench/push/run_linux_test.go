@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 func testConfig(mark string) Config {
 	return Config{
 		Workers: []int{2}, Batches: []int{256}, Baselines: Baselines(), Rounds: 1,
-		Duration: 50 * time.Millisecond, WarmUp: 20 * time.Millisecond, Harvest: 10 * time.Millisecond,
+		Duration: 50 * time.Millisecond, WarmUp: 20 * time.Millisecond, Harvest: 10 * time.Millisecond, Loss: 0.1,
 		ChildCommand: []string{os.Args[0], childArgument, mark},
 	}
 }
@@ -63,6 +63,21 @@ func TestEveryBaselineSumsExactly(t *testing.T) {
 		}
 		if r := report.find(2, 256, baseline); r == nil || len(r.Samples) != 1 {
 			t.Errorf("%s: result %+v, want one sample", baseline, r)
+		} else if r.Fairness <= 0 || r.Fairness > 1.000001 || baseline == Lossy && r.Repeated < 0.05 {
+			t.Errorf("%s: %+v", baseline, r.Frames)
+		}
+	}
+}
+
+// Jain's index is 1 of equal rates, and 1/n if one worker has all.
+func TestFairness(t *testing.T) {
+	before := reading{marks: make([]mark, 3)} // two workers and a server
+	for want, pushes := range map[float64][2]uint64{1: {7, 7}, 0.5: {9, 0}, 0.9: {2, 1}} {
+		after := reading{own: mark{At: 1e9}, marks: []mark{
+			{At: 1e9, Pushes: pushes[0], Frames: 30, Repeated: 1}, {At: 1e9, Pushes: pushes[1], Frames: 10, Repeated: 3}, {At: 1e9},
+		}}
+		if s := newSample(Libra, before, after, 2, 256); s.Fairness != want || s.Repeated != 0.1 {
+			t.Errorf("pushes %v: %+v, want a fairness of %v", pushes, s, want)
 		}
 	}
 }

@@ -233,6 +233,7 @@ compiled when libzmq's headers are there (Debian: libzmq3-dev).`,
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
 	f.DurationVar(&c.Harvest, "harvest", c.Harvest, "time between two harvests")
+	f.Float64Var(&c.Loss, "loss", c.Loss, "share of the frames that the workers of libra-lossy lose in each direction")
 	baselineFlag(cmd, &baselines)
 	out.flags(cmd)
 	out.targetFlag(cmd)
