@@ -39,7 +39,6 @@ func NewServer(sec Security, more ...grpc.ServerOption) *grpc.Server {
 		grpc.Creds(sec.server()),
 		grpc.ConnectionTimeout(handshakeLimit),
 		grpc.WriteBufferSize(bufferBytes),
-		grpc.SharedWriteBuffer(true),
 		grpc.WaitForHandlers(true), // they use the data plane, which is closed after it
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),

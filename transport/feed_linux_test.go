@@ -42,7 +42,7 @@ func (f *readingFeed) End(error) {}
 func TestFeedsDescriptorWakesTheWorker(t *testing.T) {
 	ctx := deadline(t)
 	w, err := NewWorker(ctx, WorkerConfig{
-		Link: openTestUDP(t, "127.0.0.1:0"), Dim: 1, Server: wire.Endpoint{IP: netip.MustParseAddr("127.0.0.1"), Port: 1},
+		Link: openTestUDP(t), Dim: 1, Server: wire.Endpoint{IP: netip.MustParseAddr("127.0.0.1"), Port: 1},
 	})
 	if err != nil {
 		t.Fatal(err)

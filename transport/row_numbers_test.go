@@ -84,7 +84,7 @@ func TestRowNumbers(t *testing.T) {
 func TestRowNumbersOfAnotherServer(t *testing.T) {
 	ctx := deadline(t)
 	first, stop := storeServer(t, "127.0.0.1:0", nil)
-	l := openTestUDP(t, "127.0.0.1:0")
+	l := openTestUDP(t)
 	w, err := NewWorker(ctx, WorkerConfig{Link: l, Job: testJob, Sender: 1, ServerEpoch: testServerEpoch, Dim: testDim, Server: first.link.Local()})
 	if err != nil {
 		t.Fatal(err)

@@ -16,9 +16,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-func openTestUDP(t *testing.T, addr string) link.Link {
+func openTestUDP(t *testing.T) link.Link {
 	t.Helper()
-	l, err := link.OpenUDP(netip.MustParseAddrPort(addr))
+	l, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func openTestUDP(t *testing.T, addr string) link.Link {
 // end, and the error about the silent peer tells of it.
 func TestUnsendableFrames(t *testing.T) {
 	ctx := deadline(t)
-	l := openTestUDP(t, "127.0.0.1:0")
+	l := openTestUDP(t)
 	w, err := NewWorker(ctx, WorkerConfig{
 		Link: l, Dim: 1, Flow: retransmit.Config{Silence: 30 * time.Millisecond},
 		// Nothing leaves the host from the loopback interface's address.
@@ -55,7 +55,7 @@ func TestAggregatorServerStats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := openTestUDP(t, "127.0.0.1:0")
+	l := openTestUDP(t)
 	a, err := NewAggregatorServer(l, model)
 	if err != nil {
 		t.Fatal(err)

@@ -155,13 +155,14 @@ func TestInterface(t *testing.T) {
 				}
 				select {
 				case e := <-ends:
-					if c.far == Forward {
+					switch {
+					case c.far == Forward:
 						if !errors.Is(e.err, context.Canceled) {
 							t.Error(e.err)
 						}
-					} else if e.err != nil {
+					case e.err != nil:
 						t.Fatal(e.err)
-					} else {
+					default:
 						checkInterfaceResult(t, e.report, c.far, 1)
 						if size := e.report.Results[0].Size; size != 190 {
 							t.Errorf("frames of %d bytes came, of 190 were sent", size)
