@@ -5,9 +5,9 @@
 //
 // [Aggregator] is the service of Libra_s, the daemon beside a data plane;
 // [ParameterServer] is the service of a parameter server, and [Harvester] the
-// client with which it collects the sums. All of it is gRPC over the kernel's
-// TCP, which the XDP programs let pass. No gradient takes this path except as
-// a harvested sum.
+// client with which it collects the sums. A worker takes part by [Join]. All of it is
+// gRPC over the kernel's TCP, which the XDP programs let pass. No gradient takes this
+// path except as a harvested sum.
 //
 // # Units
 //

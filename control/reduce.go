@@ -191,11 +191,22 @@ func ReceiveSums(stream grpc.ServerStreamingClient[pb.ReducedRows], dim int) (su
 	}
 }
 
-// DroppedOf returns why a step was dropped, if that is what the error of a call of Barrier says, and
+// status is the answer to a call of Barrier. Other answers have the code Aborted too, but not the detail.
+func (e *DroppedError) status() error {
+	s, err := status.New(codes.Aborted, e.Error()).WithDetails(e.Message())
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	return s.Err()
+}
+
+// droppedIn returns why a step was dropped, if that is what the error of a call of Barrier says, and
 // otherwise the error.
-func DroppedOf(err error) error {
-	if status.Code(err) == codes.Aborted {
-		return &DroppedError{}
+func droppedIn(err error) error {
+	for _, detail := range status.Convert(err).Details() {
+		if m, ok := detail.(*pb.Dropped); ok {
+			return droppedOf(m)
+		}
 	}
 	return err
 }

@@ -96,8 +96,11 @@ func TestReduce(t *testing.T) {
 			t.Errorf("the worker whose gradients were refused: %v, dropped %v", err2, dropped)
 		}
 		wants(t, "a barrier of that step", err1, codes.Aborted, "key 90")
-		if !errors.As(DroppedOf(err1), &why) {
+		if why = nil; !errors.As(droppedIn(err1), &why) || *why != (DroppedError{Key: 90, KeyKnown: true}) {
 			t.Errorf("%v", err1)
+		}
+		if why = nil; errors.As(droppedIn(errStopping), &why) {
+			t.Error("a service that ends has dropped a step")
 		}
 		err1, err2 = both(func() error {
 			got, err := two.reduce(t, 3, nil)

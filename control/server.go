@@ -351,7 +351,7 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 	case err != nil:
 		return nil, s.uncommitted(err)
 	case r.dropped != nil:
-		return nil, status.Error(codes.Aborted, r.dropped.Error())
+		return nil, r.dropped.status()
 	}
 	return &pb.BarrierResponse{}, nil
 }

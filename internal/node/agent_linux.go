@@ -107,14 +107,14 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	m := j.endpoint.members
 	j.Job = agent.Job{
 		Name: from.Name, Worker: j.endpoint.Worker, Number: c.Job.ID, HotSet: j.endpoint.hot, Dim: model.Dim(),
-		Mode: m.mode, Arithmetic: m.arithmetic, Exp: m.exp, NextStep: m.firstStep,
+		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, NextStep: m.FirstStep,
 		Users: users, Groups: groups,
 		Limits: agent.Limits{Clients: from.Clients, UserClients: from.ClientsPerUser, Memory: uint64(from.MemoryMiB) << 20, Prepared: uint64(from.PreparedMiB) << 20},
 	}
-	j.Barrier = func(ctx context.Context, step uint64) error { return asDropped(m.end(ctx, step)) }
+	j.Barrier = func(ctx context.Context, step uint64) error { return asDropped(m.Barrier(ctx, step)) }
 	if c.Job.Sync {
 		j.Reduce = func(ctx context.Context, step uint64, a agent.Arrival) (agent.Sums, error) {
-			sums, err := m.reduce(ctx, step, model.Dim(), (*control.DroppedError)(a.Refused), control.HotFrames{Sent: a.HotSent, Answered: a.HotAnswered})
+			sums, err := m.Reduce(ctx, step, model.Dim(), (*control.DroppedError)(a.Refused), control.HotFrames{Sent: a.HotSent, Answered: a.HotAnswered})
 			return agent.Sums(sums), asDropped(err)
 		}
 	}
@@ -135,7 +135,7 @@ func (j *joinedJob) end(done bool) (err error) {
 	j.unwatch()
 	if done && j.lost.Err() == nil && j.endpoint.Worker.Err() == nil {
 		ctx, cancel := context.WithTimeout(j.lost, leaveLimit)
-		err = j.endpoint.members.done(ctx)
+		err = j.endpoint.members.Done(ctx)
 		cancel()
 	}
 	err = errors.Join(err, j.endpoint.close())

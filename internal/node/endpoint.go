@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
@@ -18,7 +19,7 @@ import (
 // endpoint is a worker's part in a job: its admission, and what sends for it.
 type endpoint struct {
 	*transport.Worker
-	members *membership
+	members *control.Membership
 	hot     *packer.HotSet
 
 	link       link.Link
@@ -53,20 +54,28 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		Link:            e.link,
 		Job:             c.Job.ID,
 		Sender:          self.ID,
-		AggregatorEpoch: e.members.epoch, ServerEpoch: e.members.serverEpoch,
+		AggregatorEpoch: e.members.AggregatorEpoch, ServerEpoch: e.members.ServerEpoch,
 		HotSet:     e.hot,
 		Dim:        dim,
-		Layout:     e.members.layout,
-		Stripes:    e.members.stripes,
-		Mode:       e.members.mode,
-		Arithmetic: e.members.arithmetic,
-		Exp:        e.members.exp,
-		Workers:    e.members.workers,
+		Layout:     layout(e.members),
+		Stripes:    e.members.Stripes,
+		Mode:       e.members.Mode,
+		Arithmetic: e.members.Arithmetic,
+		Exp:        e.members.Exp,
+		Workers:    e.members.Workers,
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Server:     wire.Endpoint{IP: c.Server.Address, Port: c.Port},
 		Flow:       retransmit.Config{Silence: c.Silence},
 	})
 	return e, err
+}
+
+// layout is that of the hot frames of an admission.
+func layout(m *control.Membership) packer.Layout {
+	if m.Dense {
+		return packer.Dense
+	}
+	return packer.LaneAligned
 }
 
 // close ends the admission, the sending and the link, as far as they were begun.
@@ -78,7 +87,7 @@ func (e *endpoint) close() (err error) {
 		err = e.link.Close()
 	}
 	if e.members != nil {
-		e.members.leave()
+		e.members.Leave()
 	}
 	if e.endCapture != nil {
 		err = errors.Join(err, e.endCapture())

@@ -6,12 +6,6 @@ import (
 	"maps"
 	"strings"
 	"testing"
-
-	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/control"
-	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/wire"
 )
 
 // What a worker reports is part of a checkpoint when two harvests have been applied
@@ -121,45 +115,6 @@ func TestResume(t *testing.T) {
 		p := newProgress(true)
 		if _, err := p.resume([]byte(`{"agreed":{},"step":9,"complete_epochs":2}`), now, epochs); err != nil || p.complete != complete || p.first(1) != 9 {
 			t.Errorf("%d of 2 epochs: %+v, %v", epochs, p, err)
-		}
-	}
-}
-
-// What the two services answer fits together, and each number has its place.
-func TestAnswersOfBothServices(t *testing.T) {
-	answers := func() (*pb.Membership, *pb.Admission) {
-		return &pb.Membership{Instance: 9, Epoch: 4, FirstStep: 17},
-			&pb.Admission{
-				Instance: 9, Epoch: 5, Window: wire.DefaultWindow, Exponent: -30, Workers: 6, Stripes: 7,
-				Mode: pb.Mode_MODE_SYNC, Arithmetic: control.ArithmeticMessage(aggregator.Fixed),
-			}
-	}
-	joined, admitted := answers()
-	m := &membership{job: 5}
-	if err := m.take(joined, admitted); err != nil {
-		t.Fatal(err)
-	}
-	if m.epoch != 5 || m.serverEpoch != 4 || m.firstStep != 17 || m.exp != -30 || m.workers != 6 || m.stripes != 7 ||
-		m.mode != aggregator.Sync || m.arithmetic != aggregator.Fixed || m.layout == packer.Dense {
-		t.Errorf("%+v", m)
-	}
-	admitted.Dense = true
-	if err := m.take(joined, admitted); err != nil || m.layout != packer.Dense {
-		t.Errorf("%+v, %v", m, err)
-	}
-	for name, c := range map[string]struct {
-		change func(*pb.Membership, *pb.Admission)
-		want   string
-	}{
-		"instance":   {func(m *pb.Membership, _ *pb.Admission) { m.Instance = 8 }, "the parameter server serves instance 8 of job 5, the aggregator instance 9: restart the server"},
-		"window":     {func(_ *pb.Membership, a *pb.Admission) { a.Window = 16 }, "within 16 frames, this worker needs 512"},
-		"mode":       {func(_ *pb.Membership, a *pb.Admission) { a.Mode = 77 }, "runs job 5 in mode 77 with arithmetic ARITHMETIC_FIXED, which this worker does not know"},
-		"arithmetic": {func(_ *pb.Membership, a *pb.Admission) { a.Arithmetic = 77 }, "in mode MODE_SYNC with arithmetic 77, which this worker does not know"},
-	} {
-		joined, admitted := answers()
-		c.change(joined, admitted)
-		if err := (&membership{job: 5}).take(joined, admitted); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, want %q in it", name, err, c.want)
 		}
 	}
 }

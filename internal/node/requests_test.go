@@ -5,6 +5,7 @@ package node
 import (
 	"bytes"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -68,36 +69,36 @@ func TestJobSpec(t *testing.T) {
 
 // What the services are told of a worker is what the configuration says, and the data
 // that it has.
-func TestJoinRequest(t *testing.T) {
+func TestJoinConfig(t *testing.T) {
 	c := newCluster(t, 3)
 	hot, err := loadHotSet(c, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
 	self := c.Workers[1]
-	req, err := joinRequest(c, self, hot)
+	cfg, err := joinConfig(c, self, hot)
 	if err != nil {
 		t.Fatal(err)
 	}
 	print := hot.Fingerprint()
-	if req.Job != 5 || req.Sender != 2 || !bytes.Equal(req.Ip, self.Address.AsSlice()) || len(req.Ip) != 4 || req.Port != uint32(c.Port) ||
-		!bytes.Equal(req.HotSet, print[:]) || req.Mac != nil || req.Token != nil {
-		t.Errorf("%v", req)
+	if cfg.Job != 5 || cfg.Worker != 2 || cfg.From != netip.AddrPortFrom(self.Address, c.Port) || cfg.MAC != nil ||
+		!bytes.Equal(cfg.HotSet, print[:]) || cfg.Server != c.Server.Control || cfg.Aggregator != c.Switch.Control {
+		t.Errorf("%+v", cfg)
 	}
-	if req.Agree["data"] == "" || req.Agree["workers"] != "[1 2 3]" || len(req.Agree) != len(c.Agreement()) {
-		t.Errorf("agreement %v", req.Agree)
+	if cfg.Agree["data"] == "" || cfg.Agree["workers"] != "[1 2 3]" || len(cfg.Agree) != len(c.Agreement()) {
+		t.Errorf("agreement %v", cfg.Agree)
 	}
 	e := ethernet(t)
 	c.Backend, self.Interface = cluster.BackendAFXDP, e.Name
-	if req, err := joinRequest(c, self, hot); err != nil || !bytes.Equal(req.Mac, e.HardwareAddr) {
-		t.Errorf("%v, %v", req, err)
+	if cfg, err := joinConfig(c, self, hot); err != nil || !bytes.Equal(cfg.MAC, e.HardwareAddr) {
+		t.Errorf("%+v, %v", cfg, err)
 	}
 	self.Interface = "lo"
-	if _, err := joinRequest(c, self, hot); err == nil || !strings.Contains(err.Error(), "interface lo has no Ethernet address") {
+	if _, err := joinConfig(c, self, hot); err == nil || !strings.Contains(err.Error(), "interface lo has no Ethernet address") {
 		t.Errorf("lo: %v", err)
 	}
 	c.Data = cluster.Data{Train: "no/such/file"}
-	if _, err := joinRequest(c, self, hot); err == nil || !strings.Contains(err.Error(), "no/such/file") {
+	if _, err := joinConfig(c, self, hot); err == nil || !strings.Contains(err.Error(), "no/such/file") {
 		t.Errorf("no data: %v", err)
 	}
 }

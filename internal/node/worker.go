@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
@@ -73,11 +74,13 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	defer func() { err = errors.Join(err, w.close()) }()
 	members := w.members
 
-	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.arithmetic, "layout", members.layout, "stripes", members.stripes)
+	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.Arithmetic, "layout", layout(members), "stripes", members.Stripes)
 	env.ready()
-	training.First = members.firstStep
+	training.First = members.FirstStep
 	if !c.Job.Sync || c.Data.HasTest() { // a synchronous server knows the steps by itself
-		training.Report = members.report
+		training.Report = func(ctx context.Context, r workload.Reached) error {
+			return members.Report(ctx, r.Steps, r.Epochs, r.Ends)
+		}
 	}
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
 	trained, err := workload.Train(ctx, client{w.Worker, members, env.Machine.Flushed}, src, training)
@@ -88,7 +91,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	if err != nil {
 		return nil, reason(ctx, err)
 	}
-	if err := members.done(ctx); err != nil {
+	if err := members.Done(ctx); err != nil {
 		return nil, reason(ctx, err)
 	}
 	return workerResult(o.ID, c.Backend, trained, stats, training.Model.Dim()), nil
@@ -161,7 +164,7 @@ func loadHotSet(c *cluster.Config, dim int) (*packer.HotSet, error) {
 // client is a worker's access to its cluster, as the training loop sees it.
 type client struct {
 	*transport.Worker
-	members *membership
+	members *control.Membership
 	flushed func() // may be nil
 }
 
@@ -181,5 +184,5 @@ func (c client) Flush(ctx context.Context) error {
 }
 
 func (c client) Barrier(ctx context.Context, step uint64) error {
-	return c.members.barrier(ctx, step)
+	return c.members.Barrier(ctx, step)
 }

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/libra-ina/libra/aggregator"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/wire"
+)
+
+// JoinConfig is which worker joins which job, and where the job's services are.
+// What has no default is required.
+type JoinConfig struct {
+	Job    uint16
+	Worker uint16
+	// From is where the worker's frames come from.
+	From netip.AddrPort
+	// MAC is the Ethernet address of the frames; nil over UDP sockets.
+	MAC []byte
+	// HotSet is the fingerprint of the worker's hot set.
+	HotSet []byte
+	// Agree is what the worker must agree on with the parameter server, field by
+	// field; see [ParameterServerConfig]. It may be nil.
+	Agree map[string]string
+
+	Server, Aggregator netip.AddrPort // control services
+
+	// Security is that of the connections; the zero value is plain TCP.
+	Security Security
+	// Limit bounds the wait for each service, and for a former self of the worker to
+	// be given up; 0 means [DefaultJoinLimit].
+	Limit time.Duration
+	// Dial are settings of the connections beside those of all control connections.
+	Dial []grpc.DialOption
+	// Lost is called, once, with the reason if a service ends the admission, or
+	// cannot be reached for its grace period, before [Membership.Leave].
+	Lost func(error)
+	// Log is told of waiting; nil means [slog.Default].
+	Log *slog.Logger
+}
+
+// DefaultJoinLimit is how long a worker waits for services that are not there yet.
+const DefaultJoinLimit = 30 * time.Second
+
+// leaveLimit is how long a worker waits at its end for an answer.
+const leaveLimit = 2 * time.Second
+
+// Membership is a worker's admission at the aggregator and at the parameter
+// server. It lasts until Leave, or until [JoinConfig].Lost is called. Its calls may
+// be used by several goroutines; when a connection breaks they ask again.
+type Membership struct {
+	// What transport.WorkerConfig needs, of the fields of these names.
+	AggregatorEpoch, ServerEpoch uint16
+	Stripes                      int
+	Mode                         aggregator.Mode
+	Arithmetic                   aggregator.Arithmetic
+	Exp                          int // of two, the unit of a fixed-point slot
+	Workers                      int // in rounds
+
+	Dense     bool   // hot frames are packed densely, otherwise lane-aligned
+	FirstStep uint64 // that the worker trains: the steps before are in the store
+
+	job, worker uint32
+	server      pb.ParameterServerClient
+	token       []byte         // of the server
+	leaves      []func() error // at the services joined, the newest last
+	conns       []*grpc.ClientConn
+	stop        context.CancelFunc
+}
+
+// Join admits a worker to a job, at its parameter server and at the aggregator. The
+// admission outlives neither ctx nor Leave. The error names the service, and what
+// it refused; a TLS mismatch wraps [ErrTLS].
+func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
+	cfg.Limit = cmp.Or(cfg.Limit, DefaultJoinLimit)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	if cfg.Lost == nil {
+		cfg.Lost = func(error) {}
+	}
+	streams, end := context.WithCancel(ctx)
+	m := &Membership{job: uint32(cfg.Job), worker: uint32(cfg.Worker), stop: end}
+	defer func() {
+		if err != nil {
+			m.Leave()
+		}
+	}()
+	dial := func(peer Peer, addr netip.AddrPort) (*grpc.ClientConn, error) {
+		conn, err := Dial(ctx, peer, addr, cfg.Security, cfg.Limit, cfg.Log, cfg.Dial...)
+		if err == nil {
+			m.conns = append(m.conns, conn)
+		}
+		return conn, err
+	}
+
+	// The server comes first: it creates the job at the aggregator. Both are reached
+	// before either is joined: a worker that joins the server and then cannot go on
+	// is one that the job has lost.
+	toServer, err := dial(ServerOf(cfg.Job), cfg.Server)
+	if err != nil {
+		return nil, err
+	}
+	toAggregator, err := dial(TheAggregator(), cfg.Aggregator)
+	if err != nil {
+		return nil, err
+	}
+	m.server = pb.NewParameterServerClient(toServer)
+	joined, err := joinAt(streams, &cfg, m, "parameter server", m.server.Join, m.server.Leave)
+	if err != nil {
+		return nil, err
+	}
+	m.token = joined.Token
+	client := pb.NewAggregatorClient(toAggregator)
+	admitted, err := joinAt(streams, &cfg, m, "aggregator", client.Join, client.Leave)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.take(joined, admitted)
+}
+
+// take reads what the two services have answered.
+func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
+	if joined.Instance != admitted.Instance {
+		return fmt.Errorf("the parameter server serves instance %d of job %d, the aggregator instance %d: restart the server", joined.Instance, m.job, admitted.Instance)
+	}
+	if admitted.Window < wire.DefaultWindow {
+		return fmt.Errorf("the aggregator recognises duplicates within %d frames, this worker needs %d", admitted.Window, wire.DefaultWindow)
+	}
+	var known [2]bool
+	m.Mode, known[0] = ModeOf(admitted.Mode)
+	m.Arithmetic, known[1] = ArithmeticOf(admitted.Arithmetic)
+	if known != [2]bool{true, true} {
+		return fmt.Errorf("the aggregator runs job %d in mode %v with arithmetic %v, which this worker does not know: use the same version of Libra on all hosts", m.job, admitted.Mode, admitted.Arithmetic)
+	}
+	m.FirstStep = joined.FirstStep
+	m.Exp, m.Workers = int(admitted.Exponent), int(admitted.Workers)
+	m.AggregatorEpoch, m.ServerEpoch = uint16(admitted.Epoch), uint16(joined.Epoch)
+	m.Stripes, m.Dense = int(admitted.Stripes), admitted.Dense
+	return nil
+}
+
+// request is what a worker tells the services of itself.
+func (c *JoinConfig) request() *pb.JoinRequest {
+	return &pb.JoinRequest{
+		Job: uint32(c.Job), Sender: uint32(c.Worker), Ip: c.From.Addr().AsSlice(), Port: uint32(c.From.Port()), Mac: c.MAC,
+		HotSet: c.HotSet, Agree: c.Agree,
+	}
+}
+
+// admission is the first message of either service's join stream.
+type admission interface {
+	GetToken() []byte
+	GetGraceMs() uint32
+}
+
+// joinAt joins one service and stays joined. A former self of this worker that
+// was killed may still be in the job for a moment.
+func joinAt[M any, P interface {
+	*M
+	admission
+}](ctx context.Context, cfg *JoinConfig, m *Membership, role string,
+	join func(context.Context, *pb.JoinRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[M], error),
+	leave func(context.Context, *pb.LeaveRequest, ...grpc.CallOption) (*pb.LeaveResponse, error),
+) (*M, error) {
+	req := cfg.request()
+	first, err := WhileTaken(ctx, cfg.Limit, cfg.Log, func(ctx context.Context) (*M, error) {
+		return Stay(ctx,
+			func(ctx context.Context, newest *M) (grpc.ServerStreamingClient[M], error) {
+				again := proto.CloneOf(req)
+				if newest != nil {
+					again.Token = P(newest).GetToken()
+				}
+				return join(ctx, again)
+			},
+			func(newest *M) time.Duration { return time.Duration(P(newest).GetGraceMs()) * time.Millisecond },
+			func(err error) { cfg.Lost(CallError(role, "withdrew this worker", err)) })
+	})
+	if err != nil {
+		return nil, CallError(role, "join", err)
+	}
+	m.leaves = append(m.leaves, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
+		defer cancel()
+		_, err := leave(ctx, &pb.LeaveRequest{Job: req.Job, Sender: req.Sender, Token: P(first).GetToken()})
+		return err
+	})
+	return first, nil
+}
+
+// Barrier waits for the other workers at the end of a step, until all that was
+// acknowledged to them is part of the weights. The error wraps a [*DroppedError]
+// if the step was dropped.
+func (m *Membership) Barrier(ctx context.Context, step uint64) error {
+	return m.call(ctx, "barrier", func(ctx context.Context) error {
+		_, err := m.server.Barrier(ctx, &pb.BarrierRequest{Job: m.job, Sender: m.worker, Token: m.token, Step: step})
+		return droppedIn(err)
+	})
+}
+
+// Reduce is Barrier, and returns the sums of the step, of rows of dim floats. refused is why gradients of this
+// worker are not in them, or nil; hot are its frames for the aggregator.
+func (m *Membership) Reduce(ctx context.Context, step uint64, dim int, refused *DroppedError, hot HotFrames) (sums Sums, err error) {
+	req := &pb.ReduceRequest{Job: m.job, Sender: m.worker, Token: m.token, Step: step, Hot: &pb.HotFrames{Sent: hot.Sent, Answered: hot.Answered}}
+	if refused != nil {
+		req.Refused = refused.Message()
+	}
+	err = m.call(ctx, "reduce", func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stream, err := m.server.Reduce(ctx, req)
+		if err == nil {
+			sums, err = ReceiveSums(stream, dim)
+		}
+		return err
+	})
+	return sums, err
+}
+
+// Report tells the server how many steps and whole epochs the worker has trained, and
+// whether the last step ended an epoch: all that it pushed until then is
+// acknowledged. It returns when that is part of the weights.
+func (m *Membership) Report(ctx context.Context, steps uint64, epochs int, ends bool) error {
+	return m.call(ctx, "report", func(ctx context.Context) error {
+		_, err := m.server.Report(ctx, &pb.ReportRequest{Job: m.job, Sender: m.worker, Token: m.token, Steps: steps, Epochs: uint32(epochs), Ends: ends})
+		return err
+	})
+}
+
+// Done tells the server that the worker has finished. A job ends when all have.
+func (m *Membership) Done(ctx context.Context) error {
+	return m.call(ctx, "done", func(ctx context.Context) error {
+		_, err := m.server.Done(ctx, &pb.DoneRequest{Job: m.job, Sender: m.worker, Token: m.token})
+		return err
+	})
+}
+
+func (m *Membership) call(ctx context.Context, name string, f func(context.Context) error) error {
+	return CallError("parameter server", name, Repeat(ctx, f))
+}
+
+// Leave ends the admission, at the aggregator first. A service that has ended
+// cannot be told.
+func (m *Membership) Leave() {
+	m.stop() // the services' answers to leaving are no loss
+	for _, leave := range slices.Backward(m.leaves) {
+		_ = leave()
+	}
+	for _, c := range m.conns {
+		c.Close()
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/libra-ina/libra/aggregator"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/wire"
+)
+
+// What the two services answer fits together, and each number has its place.
+func TestAnswersOfBothServices(t *testing.T) {
+	answers := func() (*pb.Membership, *pb.Admission) {
+		return &pb.Membership{Instance: 9, Epoch: 4, FirstStep: 17},
+			&pb.Admission{
+				Instance: 9, Epoch: 5, Window: wire.DefaultWindow, Exponent: -30, Workers: 6, Stripes: 7,
+				Mode: pb.Mode_MODE_SYNC, Arithmetic: ArithmeticMessage(aggregator.Fixed),
+			}
+	}
+	joined, admitted := answers()
+	m := &Membership{job: 5}
+	if err := m.take(joined, admitted); err != nil {
+		t.Fatal(err)
+	}
+	if m.AggregatorEpoch != 5 || m.ServerEpoch != 4 || m.FirstStep != 17 || m.Exp != -30 || m.Workers != 6 || m.Stripes != 7 ||
+		m.Mode != aggregator.Sync || m.Arithmetic != aggregator.Fixed || m.Dense {
+		t.Errorf("%+v", m)
+	}
+	admitted.Dense = true
+	if err := m.take(joined, admitted); err != nil || !m.Dense {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for name, c := range map[string]struct {
+		change func(*pb.Membership, *pb.Admission)
+		want   string
+	}{
+		"instance":   {func(m *pb.Membership, _ *pb.Admission) { m.Instance = 8 }, "the parameter server serves instance 8 of job 5, the aggregator instance 9: restart the server"},
+		"window":     {func(_ *pb.Membership, a *pb.Admission) { a.Window = 16 }, "within 16 frames, this worker needs 512"},
+		"mode":       {func(_ *pb.Membership, a *pb.Admission) { a.Mode = 77 }, "runs job 5 in mode 77 with arithmetic ARITHMETIC_FIXED, which this worker does not know"},
+		"arithmetic": {func(_ *pb.Membership, a *pb.Admission) { a.Arithmetic = 77 }, "in mode MODE_SYNC with arithmetic 77, which this worker does not know"},
+	} {
+		joined, admitted := answers()
+		c.change(joined, admitted)
+		if err := (&Membership{job: 5}).take(joined, admitted); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q in it", name, err, c.want)
+		}
+	}
+}
