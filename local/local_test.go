@@ -102,7 +102,7 @@ func TestSumsAreExact(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	for want, cfg := range map[string]local.Config{
 		"Config.Hot is empty": {Dim: 1},
-		"duplicate key":       {Dim: 1, Hot: []uint64{3, 3}},
+		"key 3 has the ranks": {Dim: 1, Hot: []uint64{3, 3}},
 		"dimension":           {Dim: 0, Hot: []uint64{3}},
 		"learning rate":       {Dim: 1, Hot: []uint64{3}, Optimizer: ps.Optimizer{LearningRate: -1}},
 	} {

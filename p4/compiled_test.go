@@ -104,3 +104,12 @@ func TestSizes(t *testing.T) {
 		t.Errorf("%d registers of slots, want one for each of 22 lanes", slots)
 	}
 }
+
+// Files that were swapped are told by name, with what they should be.
+func TestSwappedFiles(t *testing.T) {
+	const device = "compiled/libra_v1model.json"
+	_, err := ReadProgram(device, infoFile)
+	if err == nil || !strings.Contains(err.Error(), device) || !strings.Contains(err.Error(), "--p4runtime-files") {
+		t.Error(err)
+	}
+}
