@@ -26,6 +26,7 @@ func FuzzReduce(f *testing.F) {
 		sums.Rows[i*dim] = 1
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		text = text[:min(len(text), 6*32)] // an input that takes a second counts as hung
 		b := newBed(t, func(c *agent.Config) {
 			c.Jobs[0].Barrier = func(context.Context, uint64) error { return nil }
 			c.Jobs[0].Reduce = func(context.Context, uint64, agent.Arrival) (agent.Sums, error) { return sums, nil }
