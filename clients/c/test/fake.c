@@ -175,7 +175,7 @@ void fake_serve(struct fake *f)
 	struct entry e;
 
 	while (fake_next(f, &e)) {
-		bool rows = (e.op >= PUSH && e.op <= PUSH_SUMS) || e.op == SUMS;
+		bool rows = (e.op >= PUSH && e.op <= PUSH_SUMS) || e.op == SUMS || e.op == REDUCE;
 		uint64_t row_bytes = rows ? (uint64_t)e.n * DIM * 4 : e.op == STATS ? 128 : 0;
 		uint64_t key_bytes = e.batch ? 0 : (uint64_t)e.n * 8;
 		CHECK(e.op >= PUSH && e.op <= SUMS && !e.zero1[0] && !e.zero1[1] && !e.zero1[2] && !e.zero2);
