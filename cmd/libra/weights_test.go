@@ -163,7 +163,7 @@ func TestWeightsOfAnotherKind(t *testing.T) {
 		"other data":        {[]string{"evaluate", "--weights", checkpoint, "--data", rows("1 777777:1\n")}, exitFailure, []string{"none of its features has weights in", "take the weights of a training on data like this"}},
 		"dense data":        {[]string{"evaluate", "--weights", checkpoint, "--data", rows("1,0.5,0,0\n")}, exitFailure, []string{"rows.txt:1:1", "CSV", "libfm"}},
 		"dense blanks":      {[]string{"evaluate", "--weights", checkpoint, "--data", rows("1 0.5 0 0\n")}, exitFailure, []string{"rows.txt:1:3", "index:value"}},
-		"no place to write": {[]string{"export", "--weights", checkpoint, "--out", "/no/such/weights.csv"}, exitFailure, []string{"/no/such/weights.csv"}},
+		"no place to write": {[]string{"export", "--weights", checkpoint, "--out", "/no/such/weights.csv"}, exitFailure, []string{"--out", "/no/such", "make that folder"}},
 	} {
 		stdout, stderr, code := inProcess(t, c.args...)
 		if code != c.code || stdout != "" {
