@@ -6,9 +6,10 @@ import "sync/atomic"
 
 // flush waits for the frames before its marks.
 type flush struct {
-	last  *operation // has to be put into frames before there are marks
-	marks [2]uint32
-	done  chan error
+	last    *operation // has to be put into frames before there are marks
+	marks   [2]uint32
+	refusal error // that another flush was told while this one waited
+	done    chan error
 
 	settled atomic.Bool // by the result in done, or by the caller who has given up
 }
@@ -60,6 +61,7 @@ func (w *Worker) passOver(i int) {
 // endFlushes completes flushes whose frames are all answered.
 func (w *Worker) endFlushes() {
 	rest, told := w.flushes[:0], false
+	first := w.refusal
 	for _, fl := range w.flushes {
 		if fl.last != nil && fl.last.sealed {
 			w.mark(fl)
@@ -70,14 +72,23 @@ func (w *Worker) endFlushes() {
 			ended = ended && (f == nil || int32(f.window.Base()-fl.marks[i]) >= 0)
 		}
 		if ended {
-			told = fl.settle(w.refusal) || told
+			if fl.refusal == nil {
+				fl.refusal = first
+			}
+			told = fl.settle(fl.refusal) || told
 		} else {
 			rest = append(rest, fl)
 		}
 	}
 	clear(w.flushes[len(rest):])
 	w.flushes = rest
-	if told {
-		w.refusal = nil
+	if !told {
+		return
+	}
+	w.refusal = nil
+	for _, fl := range rest { // the refused push may be of a caller that waits here
+		if fl.refusal == nil {
+			fl.refusal = first
+		}
 	}
 }

@@ -299,6 +299,57 @@ func TestFlushesThatEndTogether(t *testing.T) {
 	}
 }
 
+// A refusal is told to all flushes that wait: the refused push may be of the caller whose flush
+// ends last.
+func TestFlushesThatWaitTogether(t *testing.T) {
+	ctx := deadline(t)
+	w, server := mute(t, retransmit.Config{Silence: time.Hour, InitialRTO: time.Hour, MaxRTO: time.Hour})
+	push := func() (h wire.Header) {
+		t.Helper()
+		_, err := w.Push(ctx, []uint64{77}, make([]float32, testDim))
+		if err == nil {
+			h, err = wire.ParseHeader(next(ctx, t, server).Payload)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	flush := func(waiting int) chan error {
+		t.Helper()
+		result := make(chan error, 1)
+		go func() { result <- w.Flush(ctx) }()
+		for there := 0; there < waiting; {
+			if err := w.Do(ctx, func() { there = len(w.flushes) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return result
+	}
+	acknowledge := func(h wire.Header) {
+		answer := make([]byte, wire.HeaderLen)
+		h.Type, h.Flags = wire.TypeAck, 0
+		h.Put(answer)
+		server.deliver(answer, w.link.Local())
+	}
+	one := push()
+	first := flush(1)
+	two, three := push(), push()
+	last := flush(2)
+	server.deliver(wire.PutError(make([]byte, wire.ErrorLen), two, wire.Refusal{Code: wire.CodeOverflow}), w.link.Local())
+	acknowledge(one)
+	if err := <-first; !errors.Is(err, wire.Refusal{Code: wire.CodeOverflow}) {
+		t.Errorf("the flush that ends first: %v", err)
+	}
+	acknowledge(three)
+	if err := <-last; !errors.Is(err, wire.Refusal{Code: wire.CodeOverflow}) {
+		t.Errorf("the flush behind the push that was refused: %v", err)
+	}
+	if err := w.Flush(ctx); err != nil {
+		t.Errorf("the flush after that: %v", err)
+	}
+}
+
 // TestRefusalOfAnAbandonedPushSum is reported by Flush, because its caller has
 // gone.
 func TestRefusalOfAnAbandonedPushSum(t *testing.T) {

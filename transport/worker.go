@@ -276,7 +276,7 @@ func (w *Worker) submit(ctx context.Context, o *operation) error {
 // refused. Its error is the first refusal of a Push that no Flush has returned yet,
 // so a caller that does not keep tickets still learns of it; or why the worker
 // ended. A Flush that returns because ctx ended leaves the refusal to the next one.
-// Flushes that end together return the same refusal.
+// Flushes that wait at the same time return the same refusal.
 func (w *Worker) Flush(ctx context.Context) error {
 	fl := &flush{done: make(chan error, 1)}
 	if err := w.post(ctx, func() { w.addFlush(fl) }); err != nil {
