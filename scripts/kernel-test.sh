@@ -104,9 +104,9 @@ needs=0
 [ -z "$card" ] || needs=8.0
 [ "$arch" = amd64 ] || needs=9.1
 [ "$(printf '%s\n' "$needs" "$release" | sort -V | head -n 1)" = "$needs" ] || die \
-	"this needs QEMU $needs or later, $qemu is $release; Debian 12 has one in its backports: add" \
-	"'deb http://deb.debian.org/debian bookworm-backports main' to /etc/apt/sources.list.d/backports.list," \
-	"then apt-get update && apt-get install --no-install-recommends -t bookworm-backports $from"
+	"this needs QEMU $needs or later, $qemu is $release; Debian 12 has one in its backports: add the suite" \
+	"bookworm-backports of your mirror to apt's sources, then" \
+	"apt-get update && apt-get install --no-install-recommends -t bookworm-backports $from"
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/libra
 [ "$arch" = amd64 ] || cache+=/$arch
