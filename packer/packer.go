@@ -50,6 +50,9 @@ type Config struct {
 	// Numbers is how gradients stand in hot frames. The zero value is
 	// float32.
 	Numbers Numbers
+	// Split of the cold rows among parameter servers: no frame has rows of two of
+	// them. 0 means one server.
+	Split Split
 }
 
 // Sent counts what is in the frames of a batch.
@@ -84,6 +87,7 @@ type Packer struct {
 	layout  Layout
 	stripes int
 	numbers Numbers
+	split   Split
 	scratch scratch
 	merged  []uint64 // keys of several prepared batches
 	// mergedRows are the numbers of their cold rows.
@@ -98,6 +102,8 @@ type batch struct {
 	grads []float32
 	rows  *RowNumbers // of the cold rows, or nil: they are named by keys
 	sent  Sent
+
+	server int // that the next cold frame is for
 }
 
 // New returns a Packer. It returns [ErrConfig] if a field is out of range, or
@@ -118,10 +124,12 @@ func New(c Config) (*Packer, error) {
 		return nil, fmt.Errorf("%w: %d hot rows of dimension %d exceed %d slots", ErrConfig, c.HotSet.Len(), c.Dim, MaxSlots)
 	case c.Layout > Dense:
 		return nil, fmt.Errorf("%w: unknown layout %d", ErrConfig, c.Layout)
+	case c.Split < 0 || c.Split > MaxServers:
+		return nil, fmt.Errorf("%w: %d parameter servers, possible are 1 to %d", ErrConfig, c.Split, MaxServers)
 	case c.Stripes < 1 || c.Stripes > wire.MaxStripes:
 		return nil, fmt.Errorf("%w: %d stripes a frame, possible are 1 to %d", ErrConfig, c.Stripes, wire.MaxStripes)
 	}
-	return &Packer{hotSet: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers}, nil
+	return &Packer{hotSet: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers, split: max(1, c.Split)}, nil
 }
 
 // Begin takes a batch apart: keys[i] is a row key and grads[i*Dim:(i+1)*Dim] its
@@ -139,6 +147,7 @@ func (p *Packer) Begin(keys []uint64, grads []float32) error {
 	}
 	p.scratch.reset()
 	p.place(&p.scratch, keys, 0)
+	p.deal(&p.scratch, keys)
 	return p.start(p.placed(&p.scratch), keys, grads)
 }
 
@@ -161,7 +170,15 @@ func (p *Packer) start(where places, keys []uint64, grads []float32) error {
 		return &RangeError{Index: at, Key: keys[at/p.dim], Value: grads[at]}
 	}
 	p.batch = batch{places: where, keys: keys, grads: grads}
+	p.aim()
 	return nil
+}
+
+// aim finds the server that the next cold frame is for.
+func (b *batch) aim() {
+	for b.server < len(b.ends) && b.sent.ColdRows == b.ends[b.server] {
+		b.server++
+	}
 }
 
 // checkShape compares the numbers of keys and of gradients of a batch.
@@ -190,6 +207,10 @@ func (p *Packer) Next() wire.Type {
 	}
 	return 0
 }
+
+// Server returns the index of the server that the next cold frame is for. Frames for one server follow
+// those for the server before.
+func (p *Packer) Server() int { return p.server }
 
 // Sent returns what is in the frames that Fill has written of the batch.
 func (p *Packer) Sent() Sent { return p.sent }

@@ -17,7 +17,25 @@ type places struct {
 	at    []uint32 // for each lane the position of its gradient in the batch
 	slots []uint16 // for each lane the uint16 of the frame: slot (lane-aligned) or rank (dense)
 	cold  []uint32 // positions of the cold keys
+	ends  []int    // of the positions of each server in cold; nil if there is one server
 	pairs int      // that are hot
+}
+
+// end returns where the cold keys of a server end in cold.
+func (p *places) end(server int) int {
+	if p.ends == nil {
+		return len(p.cold)
+	}
+	return p.ends[server]
+}
+
+// of returns the positions of the cold keys of a server.
+func (p *places) of(server int) []uint32 {
+	first := 0
+	if server > 0 {
+		first = p.end(server - 1)
+	}
+	return p.cold[first:p.end(server)]
 }
 
 // lanesOf returns where the gradients of a stripe are, and its slots.
@@ -45,13 +63,14 @@ type scratch struct {
 	nCold int
 	found []uint32        // for each key its row rank + 1, or 0
 	rows  []uint32        // indices of hot keys
+	dealt []uint32        // cold, by server
 	used  [wire.Lanes]int // LaneAligned: pairs in each lane
 }
 
 // reset begins a batch.
 func (s *scratch) reset() {
 	s.pairs, s.nCold = 0, 0
-	s.masks, s.used = s.masks[:0], [wire.Lanes]int{}
+	s.masks, s.used, s.ends = s.masks[:0], [wire.Lanes]int{}, s.ends[:0]
 }
 
 // grown returns a slice of n elements at least, which begins as s does.
@@ -162,14 +181,51 @@ func (s *scratch) align(lane int, at uint32, slot uint16) {
 	s.at[i], s.slots[i] = at, slot
 }
 
-// merge places what another batch of the same layout has, as its rows number first
-// and so on.
-func (p *Packer) merge(s *scratch, o *places, first int) {
-	s.cold = grown(s.cold, s.nCold+len(o.cold))
-	for i, at := range o.cold {
-		s.cold[s.nCold+i] = uint32(first) + at
+// deal orders the cold keys by the servers that they belong to.
+func (p *Packer) deal(s *scratch, keys []uint64) {
+	if p.split == 1 {
+		return
 	}
-	s.nCold += len(o.cold)
+	cold := s.cold[:s.nCold]
+	var next [MaxServers + 1]int // counts, then where the next key of each server goes
+	for _, at := range cold {
+		next[p.split.Of(keys[at])+1]++
+	}
+	for server := range int(p.split) {
+		next[server+1] += next[server]
+	}
+	s.ends = append(s.ends[:0], next[1:p.split+1]...)
+	s.dealt = grown(s.dealt, len(cold))
+	for _, at := range cold {
+		to := &next[p.split.Of(keys[at])]
+		s.dealt[*to] = at
+		*to++
+	}
+	s.cold, s.dealt = s.dealt, s.cold
+}
+
+// mergeCold places the cold keys of prepared batches, by server.
+func (p *Packer) mergeCold(s *scratch, prepared []*Prepared) {
+	for server := range int(p.split) {
+		first := 0
+		for _, b := range prepared {
+			cold := b.of(server)
+			s.cold = grown(s.cold, s.nCold+len(cold))
+			for i, at := range cold {
+				s.cold[s.nCold+i] = uint32(first) + at
+			}
+			s.nCold += len(cold)
+			first += len(b.keys)
+		}
+		if p.split > 1 {
+			s.ends = append(s.ends, s.nCold)
+		}
+	}
+}
+
+// mergeHot places the hot pairs of another batch of the same layout, as its rows number first
+// and so on.
+func (p *Packer) mergeHot(s *scratch, o *places, first int) {
 	base := uint32(first * p.dim)
 	if p.layout == LaneAligned {
 		o.hot(func(lane int, at uint32, slot uint16) { s.align(lane, base+at, slot) })
@@ -192,7 +248,7 @@ func (p *Packer) placed(s *scratch) places {
 		clear(s.slots[s.pairs : len(s.masks)*wire.Lanes]) // unused lanes are zero
 	}
 	lanes := len(s.masks) * wire.Lanes
-	return places{masks: s.masks, at: s.at[:lanes], slots: s.slots[:lanes], cold: s.cold[:s.nCold], pairs: s.pairs}
+	return places{masks: s.masks, at: s.at[:lanes], slots: s.slots[:lanes], cold: s.cold[:s.nCold], ends: s.ends, pairs: s.pairs}
 }
 
 // notFinite returns the position of the first NaN or infinity, or -1.

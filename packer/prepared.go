@@ -17,14 +17,16 @@ type Prepared struct {
 	hotSet *HotSet
 	dim    int
 	layout Layout
+	split  Split
 	rows   atomic.Pointer[RowNumbers]
 }
 
-// RowNumbers are the numbers under which a parameter server keeps the cold rows of a
+// RowNumbers are the numbers under which parameter servers keep the cold rows of a
 // batch. They are immutable.
 type RowNumbers struct {
-	// Numbering tells the server's numbers from those of others.
-	Numbering uint32
+	// Numberings tell each server's numbers from those of others. Those of servers without
+	// rows in the batch mean nothing.
+	Numberings []uint32
 	// Numbers has one for each of [Prepared.ColdKeys].
 	Numbers []uint32
 }
@@ -37,6 +39,9 @@ func (b *Prepared) ColdKeys() []uint64 {
 	}
 	return keys
 }
+
+// ColdEnds returns where the rows of each server end among the cold rows, or nil if there is one server.
+func (b *Prepared) ColdEnds() []int { return b.ends }
 
 // ColdRows returns the number of cold rows.
 func (b *Prepared) ColdRows() int { return len(b.cold) }
@@ -65,22 +70,23 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 	}
 	var s scratch
 	p.place(&s, keys, 0)
+	p.deal(&s, keys)
 	where := p.placed(&s)
 	// The scratch memory has room for more.
 	where.masks, where.at = slices.Clone(where.masks), slices.Clone(where.at)
 	where.slots, where.cold = slices.Clone(where.slots), slices.Clone(where.cold)
-	return &Prepared{places: where, keys: keys, hotSet: p.hotSet, dim: p.dim, layout: p.layout}, nil
+	return &Prepared{places: where, keys: keys, hotSet: p.hotSet, dim: p.dim, layout: p.layout, split: p.split}, nil
 }
 
 // BeginPrepared is [Packer.Begin] of the keys of prepared batches, one after the other,
 // and makes the same frames, but that cold rows are named by their numbers if all of the
 // batches have some of the same numbering. It returns the same errors, and [ErrConfig] if one of them was
-// prepared for another hot set, dimension or layout: prepare its keys again.
+// prepared for another hot set, dimension, layout or number of servers: prepare its keys again.
 func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	p.batch = batch{}
 	for _, b := range prepared {
-		if b.hotSet != p.hotSet || b.dim != p.dim || b.layout != p.layout {
-			return fmt.Errorf("%w: a batch that was prepared for another hot set, dimension or layout; prepare it again", ErrConfig)
+		if b.hotSet != p.hotSet || b.dim != p.dim || b.layout != p.layout || b.split != p.split {
+			return fmt.Errorf("%w: a batch that was prepared for another hot set, dimension, layout or number of servers; prepare it again", ErrConfig)
 		}
 	}
 	if len(prepared) == 1 {
@@ -100,9 +106,10 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	p.scratch.reset()
 	first := 0
 	for _, b := range prepared {
-		p.merge(&p.scratch, &b.places, first)
+		p.mergeHot(&p.scratch, &b.places, first)
 		first += len(b.keys)
 	}
+	p.mergeCold(&p.scratch, prepared)
 	return p.startAt(p.mergeNumbers(prepared), p.placed(&p.scratch), p.merged, grads)
 }
 
@@ -119,16 +126,21 @@ func (p *Packer) startAt(rows *RowNumbers, where places, keys []uint64, grads []
 // not all got some of the same numbering.
 func (p *Packer) mergeNumbers(prepared []*Prepared) *RowNumbers {
 	m := &p.mergedRows
-	m.Numbers = m.Numbers[:0]
-	for _, b := range prepared {
-		if len(b.cold) == 0 {
-			continue
+	m.Numberings, m.Numbers = m.Numberings[:0], m.Numbers[:0]
+	for server := range int(p.split) {
+		m.Numberings = append(m.Numberings, 0)
+		begin := len(m.Numbers)
+		for _, b := range prepared {
+			n := len(b.of(server))
+			if n == 0 {
+				continue
+			}
+			rows := b.rows.Load()
+			if rows == nil || len(m.Numbers) > begin && rows.Numberings[server] != m.Numberings[server] {
+				return nil
+			}
+			m.Numberings[server], m.Numbers = rows.Numberings[server], append(m.Numbers, rows.Numbers[b.end(server)-n:b.end(server)]...)
 		}
-		rows := b.rows.Load()
-		if rows == nil || len(m.Numbers) > 0 && rows.Numbering != m.Numbering {
-			return nil
-		}
-		m.Numbering, m.Numbers = rows.Numbering, append(m.Numbers, rows.Numbers...)
 	}
 	return m
 }

@@ -83,7 +83,7 @@ func TestRowNumbers(t *testing.T) {
 		t.Errorf("cold keys %v", got)
 	}
 	const first, second = 5 << 32, 6 << 32
-	ofA, ofB := &RowNumbers{5, []uint32{70, 80, 90}}, &RowNumbers{5, []uint32{90}}
+	ofA, ofB := &RowNumbers{[]uint32{5}, []uint32{70, 80, 90}}, &RowNumbers{[]uint32{5}, []uint32{90}}
 	check("without numbers", wire.TypeCold, []uint64{7, 8, 9, 9}, a, b)
 	a.SetRowNumbers(ofA)
 	check("with numbers", wire.TypeColdAt, []uint64{first | 70, first | 80, first | 90}, a)
@@ -92,7 +92,7 @@ func TestRowNumbers(t *testing.T) {
 	b.SetRowNumbers(ofB)
 	check("both", wire.TypeColdAt, []uint64{first | 70, first | 80, first | 90, first | 90}, a, b)
 	check("the other way", wire.TypeColdAt, []uint64{first | 90, first | 70, first | 80, first | 90}, b, a)
-	b.SetRowNumbers(&RowNumbers{6, []uint32{91}})
+	b.SetRowNumbers(&RowNumbers{[]uint32{6}, []uint32{91}})
 	check("of two numberings", wire.TypeCold, []uint64{7, 8, 9, 9}, a, b)
 	b.ForgetRowNumbers(ofB) // which it has no longer
 	check("another numbering", wire.TypeColdAt, []uint64{second | 91}, b)

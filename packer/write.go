@@ -48,15 +48,15 @@ func (p *Packer) writeStripe(s *wire.Stripe, k int) {
 	}
 }
 
-// fillCold writes the next up to n rows that are not in the hot set, in batch order.
+// fillCold writes the next up to n rows that are not in the hot set, in batch order, of one server.
 func (p *Packer) fillCold(payload []byte, n int) []byte {
 	first := p.sent.ColdRows
-	rows := p.cold[first:]
+	rows := p.cold[first:p.end(p.server)]
 	rows = rows[:min(n, len(rows))]
 	var body wire.Rows
 	if p.rows != nil {
 		payload = payload[:wire.ColdAtLen(len(rows), p.dim)]
-		body = wire.PutNumbered(payload, wire.TypeColdAt, len(rows), p.dim, p.rows.Numbering)
+		body = wire.PutNumbered(payload, wire.TypeColdAt, len(rows), p.dim, p.rows.Numberings[p.server])
 		body.SetNumbers(p.rows.Numbers[first:][:len(rows)])
 	} else {
 		payload = payload[:wire.ColdLen(len(rows), p.dim)]
@@ -66,5 +66,6 @@ func (p *Packer) fillCold(payload []byte, n int) []byte {
 	body.GatherRows(p.grads, rows)
 	p.sent.ColdRows += len(rows)
 	p.sent.ColdFrames++
+	p.aim()
 	return payload
 }

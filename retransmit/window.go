@@ -43,6 +43,16 @@ type Stats struct {
 	RTO  time.Duration // retransmission timeout now in force
 }
 
+// Plus returns the sums of the counters of two windows, and the longer ones of their times.
+func (s Stats) Plus(o Stats) Stats {
+	return Stats{
+		Sent: s.Sent + o.Sent, Acked: s.Acked + o.Acked, Covered: s.Covered + o.Covered, Refused: s.Refused + o.Refused,
+		Retransmitted: s.Retransmitted + o.Retransmitted, Probes: s.Probes + o.Probes, Backoffs: s.Backoffs + o.Backoffs,
+		Spurious: s.Spurious + o.Spurious, Repeated: s.Repeated + o.Repeated, Unknown: s.Unknown + o.Unknown,
+		SRTT: max(s.SRTT, o.SRTT), RTO: max(s.RTO, o.RTO),
+	}
+}
+
 // Window is the sender's state of one flow: the frames that are not
 // acknowledged yet, and when each is to be sent again.
 //

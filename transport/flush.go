@@ -7,8 +7,8 @@ import "sync/atomic"
 // flush waits for the frames before its marks.
 type flush struct {
 	last    *operation // has to be put into frames before there are marks
-	marks   [2]uint32
-	refusal error // that another flush was told while this one waited
+	marks   []uint32   // by flow
+	refusal error      // that another flush was told while this one waited
 	done    chan error
 
 	settled atomic.Bool // by the result in done, or by the caller who has given up
@@ -37,7 +37,7 @@ func (w *Worker) addFlush(fl *flush) {
 
 // mark lets a flush wait for what is in frames now.
 func (w *Worker) mark(fl *flush) {
-	fl.last = nil
+	fl.last, fl.marks = nil, make([]uint32, len(w.flows))
 	for i, f := range w.flows {
 		if f != nil {
 			fl.marks[i] = f.window.NextSeq()

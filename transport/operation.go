@@ -37,9 +37,14 @@ type operation struct {
 	cause     error
 
 	// What follows belongs to the goroutine.
-	id          uint32 // place in the table of operations
-	open        bool   // released is not closed
-	asked       int    // pull: keys that are in frames already
+	id   uint32 // place in the table of operations
+	open bool   // released is not closed
+	// Of a pull from several servers: the positions of its keys in the order in which they are asked for, or nil for
+	// their own, and where in it the keys of each server end.
+	order []uint32
+	ends  []int
+	asked int // pull: keys that are in frames already
+
 	sent        packer.Sent
 	complete    bool // everything is in frames
 	sealed      bool // nothing more will be put into frames
@@ -49,6 +54,30 @@ type operation struct {
 	unknown     int   // refused, but perhaps applied
 	failure     error // the first refusal or other reason to fail
 	plain       bool  // nothing was sent: failure is all there is to say
+}
+
+// serverOf returns the server of the key of a pull that is asked for after so many others.
+func (o *operation) serverOf(asked int) (server int) {
+	for server < len(o.ends) && o.ends[server] <= asked {
+		server++
+	}
+	return server
+}
+
+// end returns where the keys of a server end in the order of a pull.
+func (o *operation) end(server int) int {
+	if o.ends == nil {
+		return len(o.keys)
+	}
+	return o.ends[server]
+}
+
+// position returns that of a key in the caller's slices, by its place in the order of a pull.
+func (o *operation) position(place int) int {
+	if o.order == nil {
+		return place
+	}
+	return int(o.order[place])
 }
 
 // fail notes a reason for failure; the first one counts.
@@ -110,6 +139,9 @@ func (w *Worker) accept(o *operation) {
 	o.open = true
 	w.register(o)
 	if o.pull {
+		if servers := len(w.flows) - flowCold; servers > 1 && o.find == nil {
+			o.order, o.ends = packer.Split(servers).Order(w.cfg.HotSet, o.keys, o.order, o.ends)
+		}
 		w.pulls = append(w.pulls, o)
 	} else {
 		w.pushes = append(w.pushes, o)

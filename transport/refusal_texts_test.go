@@ -56,7 +56,7 @@ func TestNumbersInRefusals(t *testing.T) {
 // frame is not pushed once more.
 func TestOnlyNumberedFramesAreSentAgain(t *testing.T) {
 	var w Worker
-	if w.sendAgain(&operation{}, cold(wire.Header{Job: testJob}, testDim, 1)) || len(w.pushes) > 0 {
+	if w.sendAgain(&operation{}, 0, cold(wire.Header{Job: testJob}, testDim, 1)) || len(w.pushes) > 0 {
 		t.Error("a frame without numbers is pushed again")
 	}
 }

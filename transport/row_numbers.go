@@ -16,8 +16,9 @@ import (
 
 // finding is the part of an operation that asks for row numbers.
 type finding struct {
-	of   *packer.Prepared
-	rows packer.RowNumbers
+	of    *packer.Prepared
+	rows  packer.RowNumbers
+	known uint64 // a bit for each server whose numbering is known
 }
 
 // follow does what the end of an operation makes due.
@@ -46,7 +47,10 @@ func (w *Worker) find(b *packer.Prepared) {
 
 // search returns the operation that asks for the row numbers of a batch.
 func search(b *packer.Prepared) *operation {
-	return &operation{pull: true, keys: b.ColdKeys(), find: &finding{of: b, rows: packer.RowNumbers{Numbers: make([]uint32, b.ColdRows())}}}
+	ends := b.ColdEnds()
+	return &operation{pull: true, keys: b.ColdKeys(), ends: ends, find: &finding{of: b, rows: packer.RowNumbers{
+		Numberings: make([]uint32, max(1, len(ends))), Numbers: make([]uint32, b.ColdRows()),
+	}}}
 }
 
 // receiveFound takes row numbers in.
@@ -59,27 +63,27 @@ func (w *Worker) receiveFound(f *flow, h wire.Header, payload []byte) verdict {
 	if !ok {
 		return taken
 	}
-	o := w.ops[e.Owner]
+	o, first := w.ops[e.Owner], cookieFirst(e.Cookie)
 	if o.find == nil {
 		o.fail(w.peerError(f, fmt.Errorf("%w: row numbers that were not asked for", ErrAnswer)))
-	} else if err := o.takeNumbers(rows, cookieFirst(e.Cookie), w.pullCap()); err != nil {
+	} else if err := o.find.take(rows, f.server(), first, w.pulled(o, f.server(), first)); err != nil {
 		o.fail(w.peerError(f, err))
 	}
 	w.acknowledged(o, e)
 	return taken
 }
 
-// takeNumbers notes the numbers of the rows of the keys from the one at first on, of which
-// a frame holds up to limit.
-func (o *operation) takeNumbers(rows wire.Rows, first, limit int) error {
-	into := &o.find.rows
-	if n := min(len(o.keys)-first, limit); rows.Count != n {
+// take notes a server's numbers of the rows of n keys from the one at first on.
+func (s *finding) take(rows wire.Rows, server, first, n int) error {
+	into := &s.rows
+	if rows.Count != n {
 		return fmt.Errorf("%w: %d row numbers for %d keys", ErrAnswer, rows.Count, n)
 	}
-	if o.acked == 0 {
-		into.Numbering = rows.Numbering
+	if s.known>>server&1 == 0 {
+		s.known |= 1 << server
+		into.Numberings[server] = rows.Numbering
 	}
-	if rows.Numbering != into.Numbering {
+	if rows.Numbering != into.Numberings[server] {
 		return errNoNumbers // the server's rows have been numbered anew meanwhile
 	}
 	for i := range rows.Count {
@@ -116,15 +120,23 @@ func (o *operation) noteNumbers() {
 	}
 }
 
-// keysByNumber returns the keys of the cold rows of a push by the numbers that it began
-// with.
-func (o *operation) keysByNumber() map[uint32]uint64 {
+// keysByNumber returns the keys of the cold rows that a push has for a server, by the numbers that
+// it began with.
+func (o *operation) keysByNumber(server int) map[uint32]uint64 {
 	keys := map[uint32]uint64{}
 	note := func(o *operation) {
-		if o.rows != nil {
-			for i, key := range o.prepared.ColdKeys() {
-				keys[o.rows.Numbers[i]] = key
+		if o.rows == nil {
+			return
+		}
+		all := o.prepared.ColdKeys()
+		first, end := 0, len(all)
+		if ends := o.prepared.ColdEnds(); ends != nil {
+			if end = ends[server]; server > 0 {
+				first = ends[server-1]
 			}
+		}
+		for i := first; i < end; i++ {
+			keys[o.rows.Numbers[i]] = all[i]
 		}
 	}
 	note(o)
@@ -134,15 +146,15 @@ func (o *operation) keysByNumber() map[uint32]uint64 {
 	return keys
 }
 
-// sendAgain pushes what a COLD_AT frame holds by key, because the server has refused its
+// sendAgain pushes what a COLD_AT frame holds by key, because its server has refused its
 // numbering. That holds for every copy of the frame, so none was applied and none
 // will be. It returns false if the frame is another one.
-func (w *Worker) sendAgain(o *operation, payload []byte) bool {
+func (w *Worker) sendAgain(o *operation, server int, payload []byte) bool {
 	rows, err := wire.ParseRows(payload, wire.TypeColdAt)
 	if h, _ := wire.ParseHeader(payload); h.Type != wire.TypeColdAt || err != nil {
 		return false
 	}
-	known := o.keysByNumber()
+	known := o.keysByNumber(server)
 	again := &operation{keys: make([]uint64, rows.Count), values: make([]float32, rows.Count*rows.Dim), parent: o}
 	for i := range again.keys {
 		again.keys[i] = known[rows.Number(i)]

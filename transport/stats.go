@@ -10,13 +10,14 @@ import (
 
 // WorkerStats counts what a worker did.
 type WorkerStats struct {
-	// Hot and Cold are the flows to the aggregator and to the server: frames
+	// Hot and Cold are the flows to the aggregator and to the servers: frames
 	// sent, acknowledged, refused and repeated, and the round-trip time. Pulls
-	// and FIND frames are in Cold; their answers count as acknowledgements.
+	// and FIND frames are in Cold; their answers count as acknowledgements. Of several
+	// servers Cold has the sums, and the longest times.
 	Hot, Cold retransmit.Stats
 
 	PairsHot   uint64 // scalars sent to the aggregator
-	RowsCold   uint64 // rows sent to the server
+	RowsCold   uint64 // rows sent to the servers
 	RowsAt     uint64 // those of them that were named by their numbers
 	KeysPulled uint64
 	Finds      uint64 // FIND frames, which ask for row numbers
@@ -57,7 +58,9 @@ func (w *Worker) snapshot() WorkerStats {
 	if f := w.flows[flowHot]; f != nil {
 		s.Hot = f.window.Stats()
 	}
-	s.Cold = w.flows[flowCold].window.Stats()
+	for _, f := range w.flows[flowCold:] {
+		s.Cold = s.Cold.Plus(f.window.Stats())
+	}
 	if w.rounds != nil {
 		s.Waits = w.rounds.waits.Stats()
 	}

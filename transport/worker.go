@@ -5,7 +5,6 @@ package transport
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +27,7 @@ type Worker struct {
 
 	// What follows belongs to the goroutine.
 	now     retransmit.Time
-	flows   [2]*flow // by flowHot and flowCold; the hot one is nil without a hot set
+	flows   []*flow // the hot one, which is nil without a hot set, then those to the servers
 	packer  *packer.Packer
 	rounds  *rounds      // nil if the job has none
 	ops     []*operation // by operation.id; nil entries are free
@@ -38,7 +37,7 @@ type Worker struct {
 	refusal error // first since the last Flush
 
 	finding  map[*packer.Prepared]bool // whose row numbers are asked for
-	keysOnly bool                      // the server gives no row numbers
+	keysOnly bool                      // a server gives no row numbers
 	again    int                       // pushes of what is sent again
 
 	settled bool // since the last turn: a caller that waited may go on
@@ -66,8 +65,8 @@ type Worker struct {
 }
 
 const (
-	flowHot = iota
-	flowCold
+	flowHot  = iota
+	flowCold // to server 0; those to the others follow
 )
 
 // flow is the way to one peer.
@@ -81,6 +80,9 @@ type flow struct {
 	resend  func(seq uint32, e retransmit.Entry) bool
 	covered func(retransmit.Entry) // takes frames that the answer to another one covers
 }
+
+// server returns the index of the server that the flow leads to.
+func (f *flow) server() int { return int(f.index) - flowCold }
 
 // NewWorker starts a worker. ctx bounds the resolution of Ethernet addresses.
 func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
@@ -118,7 +120,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if job.Arithmetic == aggregator.Fixed {
 		numbers = packer.Integers(job.Exp)
 	}
-	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes, Numbers: numbers})
+	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes, Numbers: numbers, Split: packer.Split(1 + len(cfg.MoreServers))})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -128,8 +130,9 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		return nil, fmt.Errorf("%w: a row of %d gradients does not fit a payload of %d bytes", ErrConfig, cfg.Dim, limit)
 	case cfg.HotSet != nil && wire.HotLen(cfg.Stripes) > limit:
 		return nil, fmt.Errorf("%w: %d stripes do not fit a payload of %d bytes", ErrConfig, cfg.Stripes, limit)
-	case cfg.HotSet != nil && netip.AddrPortFrom(cfg.Aggregator.IP, cfg.Aggregator.Port) == netip.AddrPortFrom(cfg.Server.IP, cfg.Server.Port):
-		return nil, fmt.Errorf("%w: aggregator and server have the same address %v", ErrConfig, cfg.Server)
+	}
+	if err := cfg.checkAddresses(); err != nil {
+		return nil, err
 	}
 	w := &Worker{
 		cfg:      cfg,
@@ -143,8 +146,12 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		finding:  map[*packer.Prepared]bool{},
 	}
 	w.init(cfg.Link)
-	if err := w.addFlow(ctx, flowCold, "parameter server", cfg.Server, cfg.ServerEpoch); err != nil {
-		return nil, err
+	servers := cfg.servers()
+	w.flows = make([]*flow, flowCold+len(servers))
+	for i, s := range servers {
+		if err := w.addFlow(ctx, uint8(flowCold+i), serverRole(i, len(servers)), s.At, s.Epoch); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.HotSet != nil {
 		if err := w.addFlow(ctx, flowHot, "aggregator", cfg.Aggregator, cfg.AggregatorEpoch); err != nil {
@@ -230,7 +237,7 @@ func (w *Worker) PushSum(ctx context.Context, keys []uint64, grads, sums []float
 	return w.submit(ctx, &operation{keys: keys, values: grads, sums: sums, ticket: &Ticket{done: make(chan struct{})}})
 }
 
-// Pull reads the rows of keys from the parameter server into dst, which must
+// Pull reads the rows of keys from the parameter servers into dst, which must
 // hold len(keys) × Dim floats.
 func (w *Worker) Pull(ctx context.Context, keys []uint64, dst []float32) error {
 	if len(dst) != len(keys)*w.cfg.Dim {

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -59,10 +60,48 @@ type WorkerConfig struct {
 	// is left zero is resolved where the link needs one. The aggregator is
 	// needed if there is a hot set.
 	Aggregator, Server wire.Endpoint
+	// MoreServers are those beside Server, which has the index 0, in the order of their indices. All workers must have
+	// the same ones and the same hot set: which rows are whose depends on them ([packer.Split]).
+	MoreServers []ServerPeer
 
 	// Flow holds the window, the timeouts and the limit of silence of each of
-	// the two flows. Where Size is 0, it is the link's Window.
+	// the flows. Where Size is 0, it is the link's Window.
 	Flow retransmit.Config
+}
+
+// ServerPeer is a parameter server as a worker knows it: its address and the epoch of the admission there.
+type ServerPeer struct {
+	At    wire.Endpoint
+	Epoch uint16
+}
+
+// servers lists the parameter servers by index.
+func (cfg *WorkerConfig) servers() []ServerPeer {
+	return append([]ServerPeer{{cfg.Server, cfg.ServerEpoch}}, cfg.MoreServers...)
+}
+
+// checkAddresses refuses peers that have the same address, since answers are told apart by it.
+func (cfg *WorkerConfig) checkAddresses() error {
+	owner := map[netip.AddrPort]string{}
+	if cfg.HotSet != nil {
+		owner[cfg.Aggregator.AddrPort()] = "aggregator"
+	}
+	for i, s := range cfg.servers() {
+		role := serverRole(i, 1+len(cfg.MoreServers))
+		if other := owner[s.At.AddrPort()]; other != "" {
+			return fmt.Errorf("%w: %s and %s have the same address %v", ErrConfig, other, role, s.At)
+		}
+		owner[s.At.AddrPort()] = role
+	}
+	return nil
+}
+
+// serverRole is what errors call a server.
+func serverRole(index, servers int) string {
+	if servers == 1 {
+		return "parameter server"
+	}
+	return fmt.Sprintf("parameter server %d of %d (by index, from 0)", index, servers)
 }
 
 // jobOf returns what a worker knows of its job, checked and with defaults

@@ -156,7 +156,7 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	}
 	w.stats.Refusals[min(int(r.Code), len(w.stats.Refusals)-1)]++
 	o, payload := w.ops[e.Owner], w.link.Payload(cookieBuf(e.Cookie))[:e.Len]
-	if r.Code == wire.CodeNumbering && w.sendAgain(o, payload) {
+	if r.Code == wire.CodeNumbering && w.sendAgain(o, f.server(), payload) {
 		w.link.Free(cookieBuf(e.Cookie)) // the frame stays outstanding in its push
 		return taken
 	}
@@ -204,7 +204,7 @@ func (w *Worker) refusedKey(f *flow, o *operation, payload []byte, r wire.Refusa
 		return 0, false
 	}
 	if h.Type == wire.TypeColdAt {
-		key, ok = o.keysByNumber()[rows.Number(row)]
+		key, ok = o.keysByNumber(f.server())[rows.Number(row)]
 		return key, ok
 	}
 	return rows.Key(row), true
@@ -222,14 +222,14 @@ func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) verdict {
 	o := w.ops[e.Owner]
 	first := cookieFirst(e.Cookie)
 	d := w.cfg.Dim
-	switch n := min(len(o.keys)-first, w.pullCap()); {
+	switch n := w.pulled(o, f.server(), first); {
 	case !o.pull || o.find != nil:
 		o.fail(w.peerError(f, fmt.Errorf("%w: rows, which no pull has asked for", ErrAnswer)))
 	case rows.Count != n || rows.Dim != d:
 		o.fail(w.peerError(f, fmt.Errorf("%w: %d rows of dimension %d to a pull of %d of dimension %d", ErrAnswer, rows.Count, rows.Dim, n, d)))
 	case o.open:
 		for i := range n {
-			rows.Row(i, o.values[(first+i)*d:])
+			rows.Row(i, o.values[o.position(first+i)*d:])
 		}
 	}
 	w.acknowledged(o, e)

@@ -29,10 +29,11 @@ const askEvery = 16
 // askForAnswers has the newest quiet frame of each flow that is about to be sent ask for an
 // answer, which covers the others.
 func (w *Worker) askForAnswers() {
-	var asked [len(w.flows)]bool
-	for i := len(w.out) - 1; i >= 0 && !(asked[flowHot] && asked[flowCold]); i-- {
-		if f := w.outFlow[i]; !asked[f] {
-			asked[f] = wire.Ask(w.link.Payload(w.out[i].Buf))
+	var asked uint64 // a bit for each flow
+	all := uint64(1)<<len(w.flows) - 1
+	for i := len(w.out) - 1; i >= 0 && asked != all; i-- {
+		if f := uint64(1) << w.outFlow[i]; asked&f == 0 && wire.Ask(w.link.Payload(w.out[i].Buf)) {
+			asked |= f
 		}
 	}
 }
@@ -117,9 +118,10 @@ func (w *Worker) begin(o *operation) bool {
 // fill puts the next frame of a push where transmit finds it, and returns false
 // if there is no room.
 func (w *Worker) fill(o *operation) bool {
-	f, h := w.flows[flowCold], wire.Header{Type: w.packer.Next(), Flags: wire.FlagQuiet}
-	if h.Type == wire.TypeHot {
-		f = w.flows[flowHot]
+	f, h := w.flows[flowHot], wire.Header{Type: w.packer.Next(), Flags: wire.FlagQuiet}
+	if h.Type != wire.TypeHot {
+		f = w.flows[flowCold+w.packer.Server()]
+	} else {
 		if w.cfg.Layout == packer.Dense {
 			h.Flags |= wire.FlagDense
 		}
@@ -163,15 +165,16 @@ func (w *Worker) seal(o *operation) {
 // ask puts keys of pulls into frames while there is room, and reports whether
 // it did.
 func (w *Worker) ask() (any bool) {
-	f := w.flows[flowCold]
 	for len(w.pulls) > 0 {
 		o := w.pulls[0]
-		if rest := o.keys[o.asked:]; len(rest) > 0 {
+		if o.asked < len(o.keys) {
+			server := o.serverOf(o.asked)
+			f := w.flows[flowCold+server]
 			b, ok := w.room(f)
 			if !ok {
 				return any
 			}
-			n := min(len(rest), w.pullCap())
+			n := w.pulled(o, server, o.asked)
 			payload := w.link.Payload(b)[:wire.PullLen(n)]
 			kind := wire.TypePull
 			if o.find != nil {
@@ -181,8 +184,8 @@ func (w *Worker) ask() (any bool) {
 				w.stats.KeysPulled += uint64(n)
 			}
 			rows := wire.PutRows(payload, kind, n, w.cfg.Dim)
-			for i, key := range rest[:n] {
-				rows.SetKey(i, key)
+			for i := range n {
+				rows.SetKey(i, o.keys[o.position(o.asked+i)])
 			}
 			w.enqueue(f, wire.Header{Type: kind}, payload, o, cookie(b, o.asked))
 			o.asked += n
@@ -195,6 +198,11 @@ func (w *Worker) ask() (any bool) {
 		}
 	}
 	return any
+}
+
+// pulled returns how many keys of a pull the frame has that begins with the first one, of a server.
+func (w *Worker) pulled(o *operation, server, first int) int {
+	return min(o.end(server)-first, w.pullCap())
 }
 
 func (w *Worker) pullCap() int { return wire.PullCap(w.link.Limits().MaxPayload, w.cfg.Dim) }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packer
+
+import "math/bits"
+
+// MaxServers is the largest number of parameter servers of a job.
+const MaxServers = 32
+
+// Split is how the rows of a job are split among its parameter servers: their number. 0
+// stands for 1. Hot rows are those of server 0, whose aggregator's sums they are. The others are dealt out
+// by a hash, so that every server has about as many whatever the keys are.
+//
+// Workers, servers and whoever reads their checkpoints must have the same split and,
+// because of the hot rows, the same hot set.
+type Split int
+
+// Of returns the index of the server that a cold row belongs to: the upper 64 bits of the product
+// of the hashed key and the number of servers. The hash is the output function of splitmix64
+// (Steele, Lea and Flood 2014).
+func (n Split) Of(key uint64) int {
+	key = (key ^ key>>30) * 0xbf58476d1ce4e5b9
+	key = (key ^ key>>27) * 0x94d049bb133111eb
+	server, _ := bits.Mul64(key^key>>31, uint64(n))
+	return int(server)
+}
+
+// Owner returns the index of the server that a row belongs to. hot may be nil.
+func (n Split) Owner(hot *HotSet, key uint64) int {
+	if n <= 1 {
+		return 0
+	}
+	if hot != nil {
+		if _, ok := hot.Rank(key); ok {
+			return 0
+		}
+	}
+	return n.Of(key)
+}
+
+// Order lists the positions of keys by the server that the rows belong to, in their order for each, and where
+// the list of each server ends. It appends to order and ends. It keeps nothing, and may be called by any goroutine.
+func (n Split) Order(hot *HotSet, keys []uint64, order []uint32, ends []int) ([]uint32, []int) {
+	first := len(ends)
+	for range n {
+		ends = append(ends, 0)
+	}
+	counts := ends[first:]
+	for _, key := range keys {
+		counts[n.Owner(hot, key)]++
+	}
+	total := len(order)
+	for server, count := range counts {
+		counts[server] = total // where its list begins, and after the next loop where it ends
+		total += count
+	}
+	order = grown(order, total)[:total]
+	for i, key := range keys {
+		server := n.Owner(hot, key)
+		order[counts[server]] = uint32(i)
+		counts[server]++
+	}
+	return order, ends
+}
