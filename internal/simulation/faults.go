@@ -29,20 +29,20 @@ const (
 
 // handler is the store that the life has at the time, which may do something wrong to one
 // frame in sixteen.
-type handler struct{ s *sim }
+type handler struct{ *server }
 
 // now reports whether it is time for a fault.
 func (h *handler) now(which fault) bool {
 	return h.s.options.fault == which && h.s.ledger.applied%16 == 15
 }
 
-func (h *handler) Accumulate(rows wire.Rows) error { return h.add(rows, h.s.store.Accumulate) }
+func (h *handler) Accumulate(rows wire.Rows) error { return h.add(rows, h.store.Accumulate) }
 
 func (h *handler) AccumulateAt(rows wire.Rows) error {
 	if h.s.options.fault == staleNumbers {
-		rows.Numbering = h.s.store.Find(nil, nil)
+		rows.Numbering = h.store.Find(nil, nil)
 	}
-	return h.add(rows, h.s.store.AccumulateAt)
+	return h.add(rows, h.store.AccumulateAt)
 }
 
 func (h *handler) add(rows wire.Rows, add func(wire.Rows) error) error {
@@ -66,14 +66,14 @@ func (h *handler) add(rows wire.Rows, add func(wire.Rows) error) error {
 }
 
 func (h *handler) Read(keys []uint64, dst []float32) {
-	h.s.store.Read(keys, dst)
+	h.store.Read(keys, dst)
 	if h.now(spoilsRow) {
 		dst[len(dst)-1]++
 	}
 }
 
 func (h *handler) Find(keys []uint64, numbers []uint32) uint32 {
-	numbering := h.s.store.Find(keys, numbers)
+	numbering := h.store.Find(keys, numbers)
 	if h.s.options.fault == staleNumbers {
 		return 1
 	}

@@ -12,11 +12,15 @@ const leastTimeout = 5 * time.Millisecond
 // that are full for a moment count as losses of a few frames.
 func (s *sim) frugal() {
 	const lossy = Loss | Reorder | Corrupt | Partition | Crash | Evict | Queue
-	answers := s.server.link.stats.NoRoom + s.switched.link.stats.NoRoom
+	answers, timeouts := uint64(0), 0
+	for _, h := range s.peers() {
+		answers += h.link.stats.NoRoom
+		timeouts += h.timeouts
+	}
 	if s.plan.kinds&lossy != 0 || answers+s.net.count.Overrun > 0 {
 		return
 	}
-	most := s.ledger.applied/64 + len(s.workers)*(8+s.server.timeouts+s.switched.timeouts)
+	most := s.ledger.applied/64 + len(s.workers)*(4+4*len(s.servers)+timeouts)
 	for _, w := range s.workers {
 		most += 2 * w.host.timeouts
 	}

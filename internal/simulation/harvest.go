@@ -3,8 +3,6 @@
 package simulation
 
 import (
-	"context"
-	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -75,39 +73,27 @@ func (s *sim) harvests(a *actor) {
 	}
 }
 
-// apply adds a harvest to the open step, once, and ends the step. The store may be replaced by one
-// that has its checkpoint.
+// apply adds a harvest to the open step of the first server, once, and ends the step there and at the others. Stores may be
+// replaced by some that have their checkpoints.
 func (s *sim) apply(a *actor, bank *aggregator.Bank, h ps.Harvest, before, resume bool) (applied bool, err error) {
-	a.doing = "Server.Do"
-	called := s.ps.Do(context.Background(), func() {
-		var fresh bool
-		if fresh, err = s.store.ApplyHarvest(h, s.ledger.keys[:s.plan.hot]); err != nil {
-			return
+	err = s.servers[0].commit(a, resume, func() error {
+		fresh, err := s.servers[0].store.ApplyHarvest(h, s.ledger.keys[:s.plan.hot])
+		if err != nil {
+			return err
 		}
 		if fresh == before {
 			s.fail("harvest %d: fresh is %v, it was applied before is %v", h.Number, fresh, before)
 		}
 		s.ledger.spent = bank
-		pending := map[int][]int64{}
-		for key, sums := range s.store.Pending() {
-			pending[s.ledger.index[key]] = slices.Clone(sums)
-		}
-		s.store.Commit()
-		s.ledger.commit(pending)
-		row := make([]float32, s.plan.dim)
-		for at := range pending {
-			s.store.Read(s.ledger.keys[at:][:1], row)
-			if want := s.ledger.weights[at*s.plan.dim:][:s.plan.dim]; !equal(row, want) {
-				s.fail("key %d has the weights %v, not %v", s.ledger.keys[at], row, want)
-			}
-		}
-		if resume {
-			s.resume()
-		}
+		return nil
 	})
-	a.yield("applied")
-	if called != nil {
-		return before, called
+	if err != nil {
+		return before, err
 	}
-	return true, err
+	for i, v := range s.servers[1:] { // each at its own time, one of them from a checkpoint on
+		if err := v.commit(a, resume && h.Number%uint64(len(s.servers)-1) == uint64(i), func() error { return nil }); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
 }

@@ -213,6 +213,9 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 		for i := range rows.Count {
 			rows.Row(i, row)
 			at, ok := l.rowOf(f, h.Type, rows, i)
+			if ok && l.s.servers[l.s.split().Owner(l.s.hot, l.keys[at])].host != f.id.to {
+				l.s.fail("frame %d of sender %d brings %s the row %d, which is another server's", f.id.seq, f.id.sender, f.id.to.name, l.keys[at])
+			}
 			for c, g := range row {
 				if ok {
 					add(at*l.dim+c, g)
@@ -232,7 +235,7 @@ func (l *ledger) admit(at *host, sender, epoch uint16, from wire.Endpoint) {
 
 // handed notes what a receiver is given, and decides what it has to do with it.
 func (l *ledger) handed(at *host, pkts []link.Packet) {
-	if l == nil || at != l.s.server && at != l.s.switched {
+	if l == nil || !l.s.serves(at) {
 		return
 	}
 	l.asked[at] = l.asked[at][:0]
@@ -250,7 +253,7 @@ func (l *ledger) handed(at *host, pkts []link.Packet) {
 		}
 		a, known := l.members[at][h.Sender]
 		e := expectation{frame: f, refused: !known || a.epoch != h.Epoch || a.from.AddrPort() != p.Src.AddrPort()}
-		if !e.refused && !f.applied && f.kind == wire.TypeColdAt && f.numbering != l.s.handler.Find(nil, nil) {
+		if !e.refused && !f.applied && f.kind == wire.TypeColdAt && f.numbering != l.s.serverAt(at).handler.Find(nil, nil) {
 			e.refused, e.late = true, l.outlived(f)
 			l.rename(f)
 		}
@@ -326,14 +329,16 @@ func (l *ledger) answers(at *host, pkts []link.Packet) {
 // balance compares what banks, harvest and store hold with what was applied.
 func (l *ledger) balance() {
 	held := append([]int64(nil), l.committed...)
-	for key, sums := range l.s.store.Pending() {
-		at, ok := l.index[key]
-		if !ok {
-			l.s.fail("the store has a row %d", key)
-			return
-		}
-		for c, n := range sums {
-			held[at*l.dim+c] += n
+	for _, v := range l.s.servers {
+		for key, sums := range v.store.Pending() {
+			at, ok := l.index[key]
+			if !ok {
+				l.s.fail("the store of %s has a row %d", v.host.name, key)
+				return
+			}
+			for c, n := range sums {
+				held[at*l.dim+c] += n
+			}
 		}
 	}
 	for _, bank := range l.banks {

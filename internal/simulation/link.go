@@ -72,7 +72,7 @@ func (s *sim) open(h *host) *simLink {
 	l.arrived = func() bool {
 		return len(l.inbox) > 0 || l.woken.Load() || l.early || l.closed.Load() || l.crashed || l.waits && len(l.queue) < queueLen/2
 	}
-	if h != s.server && h.name != theServer && h != s.switched && h.name != theSwitch {
+	if !s.serves(h) && h.name != theServer && h.name != theSwitch {
 		l.hearing = &hearing{peers: map[wire.Endpoint]*heard{}}
 	}
 	l.act = s.newActor(h.name, h)

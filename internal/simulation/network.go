@@ -62,7 +62,7 @@ func (s *sim) newHost(name, at string) *host {
 // carry takes a frame that leaves a host. The payload is the network's.
 func (n *network) carry(from *host, to wire.Endpoint, payload []byte) {
 	n.count.Frames++
-	if h, err := wire.ParseHeader(payload); err == nil && h.Flags&wire.FlagRetx != 0 && from != n.s.server && from != n.s.switched {
+	if h, err := wire.ParseHeader(payload); err == nil && h.Flags&wire.FlagRetx != 0 && !n.s.serves(from) {
 		n.repeated++
 	}
 	n.s.cluster.moment(byFrames)

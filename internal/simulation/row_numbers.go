@@ -84,8 +84,11 @@ func (c *caller) pushPrepared() bool {
 	return true
 }
 
-// rowNumber is a number of a numbering.
-type rowNumber struct{ numbering, number uint32 }
+// rowNumber is a number of a server's numbering.
+type rowNumber struct {
+	at                *host
+	numbering, number uint32
+}
 
 // found notes the row numbers that the server tells.
 func (l *ledger) found(f *frame, answer []byte) {
@@ -96,7 +99,7 @@ func (l *ledger) found(f *frame, answer []byte) {
 		return
 	}
 	for i := range told.Count {
-		at, n := l.index[asked.Key(i)], rowNumber{told.Numbering, told.Number(i)}
+		at, n := l.index[asked.Key(i)], rowNumber{f.id.to, told.Numbering, told.Number(i)}
 		if n.number == 0 {
 			continue
 		}
@@ -114,7 +117,7 @@ func (l *ledger) rowOf(f *frame, t wire.Type, rows wire.Rows, i int) (at int, ok
 		return at, ok
 	}
 	f.numbering = rows.Numbering
-	if at, ok = l.numbers[rowNumber{rows.Numbering, rows.Number(i)}]; !ok {
+	if at, ok = l.numbers[rowNumber{f.id.to, rows.Numbering, rows.Number(i)}]; !ok {
 		l.s.fail("frame %d of sender %d names row %d, of which the server has told nothing", f.id.seq, f.id.sender, rows.Number(i))
 	}
 	return at, ok
@@ -145,16 +148,16 @@ func (f *frame) renamed() bool {
 
 // resume replaces the store by one that begins with its checkpoint, as a server does that is
 // started again. Its rows come in another order. The open step is empty.
-func (s *sim) resume() {
+func (v *server) resume() {
 	var file bytes.Buffer
-	err := s.store.WriteCheckpoint(&file, nil)
+	err := v.store.WriteCheckpoint(&file, nil)
 	if err == nil {
-		s.store, _, err = ps.ReadCheckpoint(bytes.NewReader(backwards(file.Bytes(), s.plan.dim)), s.store.Config())
+		v.store, _, err = ps.ReadCheckpoint(bytes.NewReader(backwards(file.Bytes(), v.s.plan.dim)), v.store.Config())
 	}
 	if err != nil {
-		s.fail("a checkpoint of the store: %v", err)
+		v.s.fail("a checkpoint of the store: %v", err)
 	}
-	s.result.Renumbers++
+	v.s.result.Renumbers++
 }
 
 // backwards turns the rows of a checkpoint around: see docs/checkpoint.md.

@@ -84,16 +84,16 @@ func (s *sim) setUp() (err error) {
 	p := &s.plan
 	s.net = &network{s: s, hosts: map[netip.AddrPort]*host{}, cut: map[[2]*host]int{}, bursts: map[[2]*host]int{}}
 	s.ledger = newLedger(s)
-	s.server, s.switched = s.newHost("server", "10.0.0.1:7000"), s.newHost("aggregator", "10.0.0.2:7000")
+	s.switched = s.newHost("aggregator", "10.0.0.2:7000")
 	if s.hot, err = packer.NewHotSet(p.dim, s.ledger.keys[:p.hot], nil, packer.Meta{}); err != nil {
 		return err
 	}
-	if s.store, err = ps.New(ps.Config{Dim: p.dim, Exp: ps.DefaultExp, Optimizer: ps.Optimizer{LearningRate: learningRate}}); err != nil {
+	if err = s.startServers(); err != nil {
 		return err
 	}
 	for i, key := range s.ledger.keys {
 		row := make([]float32, p.dim)
-		s.store.Read([]uint64{key}, row)
+		s.servers[0].store.Read([]uint64{key}, row)
 		copy(s.ledger.weights[i*p.dim:], row)
 		s.ledger.history[i] = []version{{-1, row}}
 	}
@@ -116,10 +116,6 @@ func (s *sim) setUp() (err error) {
 	if s.plane, err = transport.NewAggregatorServer(s.open(s.switched), s.model); err != nil {
 		return err
 	}
-	s.handler = &handler{s}
-	if s.ps, err = transport.NewServer(transport.ServerConfig{Link: s.open(s.server), Job: job, Dim: p.dim, Handler: s.handler}); err != nil {
-		return err
-	}
 	for i := range p.workers {
 		w := &worker{s: s, sender: uint16(i + 1), left: p.calls * p.callers, rng: s.random(streamCaller + uint64(i+1)<<32)}
 		w.host = s.newHost(fmt.Sprintf("worker %d", i+1), fmt.Sprintf("10.0.1.%d:7000", i+1))
@@ -133,7 +129,7 @@ func (s *sim) setUp() (err error) {
 // trouble plans what goes wrong, and its end.
 func (s *sim) trouble() {
 	p, rng := &s.plan, s.random(streamTrouble)
-	hosts := []*host{s.server, s.switched}
+	hosts := s.peers()
 	for _, w := range s.workers {
 		hosts = append(hosts, w.host)
 	}
@@ -200,7 +196,7 @@ func (s *sim) check() {
 	}
 	s.ledger.balance()
 	s.frugal()
-	for _, h := range []*host{s.server, s.switched} {
+	for _, h := range s.peers() {
 		if n := h.link.held(); n != 0 {
 			s.fail("%s holds %d buffers at its end", h.name, n)
 		}
@@ -213,8 +209,10 @@ func (s *sim) check() {
 			s.fail("frame %d of sender %d was accepted, and is neither applied nor reported", f.id.seq, f.id.sender)
 		}
 	}
-	if err := errors.Join(s.plane.Err(), s.ps.Err()); err != nil {
-		s.fail("a server has ended: %v", err)
+	for _, v := range s.servers {
+		if err := errors.Join(s.plane.Err(), v.ps.Err()); err != nil {
+			s.fail("a server has ended: %v", err)
+		}
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/transport"
 )
 
@@ -50,13 +49,10 @@ type sim struct {
 
 	net      *network
 	ledger   *ledger
-	server   *host
+	servers  []*server // by index
 	switched *host
 	model    *aggregator.Model
 	plane    *transport.AggregatorServer
-	ps       *transport.Server
-	store    *ps.Store
-	handler  *handler
 	hot      *packer.HotSet
 	workers  []*worker
 	epochs   uint16
@@ -103,7 +99,7 @@ func (s *sim) ended() bool {
 
 // calm reports whether all workers have ended, and nothing is under way.
 func (s *sim) calm() bool {
-	return s.ended() && len(s.events) == 0 && len(s.server.link.inbox)+len(s.switched.link.inbox) == 0
+	return s.ended() && len(s.events) == 0 && s.unread() == 0
 }
 
 // fail notes the first thing that is not as it must be.
@@ -203,7 +199,7 @@ func (s *sim) wake(a *actor) {
 	a.parked = false
 	a.resume <- struct{}{}
 	synctest.Wait()
-	if s.failure == nil && s.ledger != nil && (a.host == nil || a.host == s.server || a.host == s.switched) {
+	if s.failure == nil && s.ledger != nil && (a.host == nil || s.serves(a.host)) {
 		s.ledger.balance()
 	}
 	s.cluster.books().look(a.host)

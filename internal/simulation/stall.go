@@ -31,7 +31,7 @@ func (s *sim) stall() {
 			s.after(awake, w.host.resume)
 		}
 	}
-	for _, peer := range []*host{s.server, s.switched} {
+	for _, peer := range s.peers() {
 		s.after(begin, func() { s.pause(peer) })
 		s.after(end, peer.resume)
 	}
@@ -48,6 +48,6 @@ func (s *sim) flood(to *worker, frames int) {
 	wire.Header{Type: wire.TypeAck, Job: job, Sender: to.sender}.Put(answer)
 	for range frames {
 		s.net.count.Forged++
-		s.net.arriveFrom(wire.Endpoint{IP: s.server.at.IP, Port: strange}, s.server, to.host, answer)
+		s.net.arriveFrom(wire.Endpoint{IP: s.servers[0].host.at.IP, Port: strange}, s.servers[0].host, to.host, answer)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/transport"
 )
 
@@ -103,8 +104,11 @@ func (w *worker) join(n int) (err error) {
 	cfg := transport.WorkerConfig{
 		Link: l.link, Job: job, Sender: w.sender, AggregatorEpoch: hot, ServerEpoch: cold,
 		HotSet: s.hot, Layout: s.plan.layout, Stripes: s.plan.stripes,
-		Mode: aggregator.Combine, Arithmetic: aggregator.Exact, Exp: s.store.Config().Exp,
-		Aggregator: s.switched.at, Server: s.server.at, Flow: s.plan.flow,
+		Mode: aggregator.Combine, Arithmetic: aggregator.Exact, Exp: ps.DefaultExp,
+		Aggregator: s.switched.at, Server: s.servers[0].host.at, Flow: s.plan.flow,
+	}
+	for _, v := range s.servers[1:] {
+		cfg.MoreServers = append(cfg.MoreServers, transport.ServerPeer{At: v.host.at, Epoch: cold})
 	}
 	if l.w, err = transport.NewWorker(context.Background(), cfg); err != nil {
 		return err
@@ -146,21 +150,39 @@ func (s *sim) admitHot(sender, epoch uint16, at *host) error {
 // withdrawCold and admitCold take turns: what the ledger knows of the server's senders
 // changes when the call returns, and two must not return at once.
 func (s *sim) withdrawCold(a *actor, sender uint16, still func() bool) error {
+	for _, v := range s.servers {
+		if err := s.withdrawAt(v, a, sender, still); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sim) withdrawAt(v *server, a *actor, sender uint16, still func() bool) error {
 	s.lock(a)
 	defer s.unlock(a)
 	if !still() {
 		return nil // another life was admitted while this call waited for its turn
 	}
-	err := s.ps.Remove(context.Background(), sender)
-	delete(s.ledger.members[s.server], sender)
+	err := v.ps.Remove(context.Background(), sender)
+	delete(s.ledger.members[v.host], sender)
 	return err
 }
 
 func (s *sim) admitCold(a *actor, sender, epoch uint16, at *host) error {
+	for _, v := range s.servers {
+		if err := s.admitAt(v, a, sender, epoch, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sim) admitAt(v *server, a *actor, sender, epoch uint16, at *host) error {
 	s.lock(a)
 	defer s.unlock(a)
-	err := s.ps.Admit(context.Background(), sender, at.at.AddrPort(), epoch)
-	s.ledger.admit(s.server, sender, epoch, at.at)
+	err := v.ps.Admit(context.Background(), sender, at.at.AddrPort(), epoch)
+	s.ledger.admit(v.host, sender, epoch, at.at)
 	return err
 }
 

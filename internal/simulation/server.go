@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/transport"
+)
+
+// server is a parameter server of a life of workers, which has two or three of them now and then.
+type server struct {
+	s       *sim
+	host    *host
+	ps      *transport.Server
+	store   *ps.Store
+	handler *handler
+}
+
+// startServers starts the parameter servers.
+func (s *sim) startServers() error {
+	for i := range 1 + max(0, s.named("servers").IntN(5)-2) {
+		v := &server{s: s, host: s.serverHost(i)}
+		s.servers = append(s.servers, v)
+		var err error
+		if v.store, err = ps.New(ps.Config{Dim: s.plan.dim, Exp: ps.DefaultExp, Optimizer: ps.Optimizer{LearningRate: learningRate}}); err != nil {
+			return err
+		}
+		v.handler = &handler{v}
+		if v.ps, err = transport.NewServer(transport.ServerConfig{Link: s.open(v.host), Job: job, Dim: s.plan.dim, Handler: v.handler}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sim) serverHost(i int) *host {
+	if i == 0 {
+		return s.newHost("server", "10.0.0.1:7000")
+	}
+	return s.newHost(fmt.Sprintf("server %d", i), fmt.Sprintf("10.0.0.%d:7000", 2+i))
+}
+
+// split is that of the rows among the servers.
+func (s *sim) split() packer.Split { return packer.Split(len(s.servers)) }
+
+// peers are the hosts that workers talk to.
+func (s *sim) peers() (hosts []*host) {
+	for _, v := range s.servers {
+		hosts = append(hosts, v.host)
+	}
+	return slices.Insert(hosts, 1, s.switched)
+}
+
+// serverAt returns the server on a host, or nil.
+func (s *sim) serverAt(h *host) *server {
+	for _, v := range s.servers {
+		if v.host == h {
+			return v
+		}
+	}
+	return nil
+}
+
+// serves reports whether a host is one that workers talk to.
+func (s *sim) serves(h *host) bool { return h == s.switched || s.serverAt(h) != nil }
+
+// unread is the number of frames that wait for the servers and for the aggregator.
+func (s *sim) unread() (n int) {
+	for _, h := range s.peers() {
+		n += len(h.link.inbox)
+	}
+	return n
+}
+
+// commit ends the step of a server and compares the weights. What comes first may add to it.
+func (v *server) commit(a *actor, resume bool, first func() error) (err error) {
+	s := v.s
+	a.doing = "Server.Do"
+	called := v.ps.Do(context.Background(), func() {
+		if err = first(); err != nil {
+			return
+		}
+		pending := map[int][]int64{}
+		for key, sums := range v.store.Pending() {
+			pending[s.ledger.index[key]] = slices.Clone(sums)
+		}
+		v.store.Commit()
+		s.ledger.commit(pending)
+		row := make([]float32, s.plan.dim)
+		for at := range pending {
+			v.store.Read(s.ledger.keys[at:][:1], row)
+			if want := s.ledger.weights[at*s.plan.dim:][:s.plan.dim]; !equal(row, want) {
+				s.fail("key %d has the weights %v, not %v", s.ledger.keys[at], row, want)
+			}
+		}
+		if resume {
+			v.resume()
+		}
+	})
+	a.yield("applied")
+	if called != nil {
+		return called
+	}
+	return err
+}
