@@ -15,6 +15,9 @@ const (
 	// repairs the factor stays (RFC 8985, section 6.2, step 4).
 	maxReordering  = 16
 	reorderingLife = 16
+
+	// lossMemory is for how many transmissions a path counts as one that loses frames.
+	lossMemory = 4096
 )
 
 // detection finds lost frames by the answers to others, as RACK does for TCP (RFC
@@ -32,6 +35,8 @@ type detection struct {
 	reordering int    // factor of the allowance
 	life       int    // repairs until it becomes 1 again
 	until      uint32 // it grows once for all frames before this one
+
+	losing uint64 // the path loses frames, up to this transmission
 }
 
 const never = Time(1<<63 - 1)
@@ -67,6 +72,19 @@ func (p *probing) heard(now Time) {
 // settle notes that a frame that was sent once is answered: not all was lost.
 func (p *probing) settle() { p.burst = 0 }
 
+// timeout returns how long no frame of the window may be answered until the oldest is
+// repeated, and whether that is earlier than the retransmission timeout. Where a path
+// loses frames, it also loses the last ones, which no later answer can tell of; then
+// two round trips are enough (RFC 8985, section 7). Elsewhere it is the peer that has
+// to wait.
+func (w *Window) timeout() (d time.Duration, early bool) {
+	d = w.rtt.rto
+	if w.tail.alive && w.loss.order < w.loss.losing {
+		d = min(d, 2*w.rtt.srtt+minAllowance)
+	}
+	return d, d < w.rtt.rto
+}
+
 // Resend calls resend for every frame that is to be sent again now, with the
 // number and entry that it had at [Window.Add]. If resend returns false, for
 // instance because a transmit ring is full, that frame and the rest stay due.
@@ -78,7 +96,8 @@ func (p *probing) settle() { p.burst = 0 }
 //     same frame;
 //   - when no frame of the window was answered for a timeout: then the oldest one
 //     only, because most often it is the peer that had to wait. See RFC 6298 for
-//     the timeout and its doubling.
+//     the timeout and its doubling. On a path that has lately lost frames the first
+//     such repetition comes after two round trips (RFC 8985, section 7).
 //
 // Take in what has been received before calling it.
 func (w *Window) Resend(now Time, resend func(seq uint32, e Entry) bool) {
@@ -88,8 +107,8 @@ func (w *Window) Resend(now Time, resend func(seq uint32, e Entry) bool) {
 	if (w.loss.changed || now >= w.loss.at) && w.resendLost(now, resend) {
 		return
 	}
-	if now >= w.tail.from.Add(w.rtt.rto) {
-		w.probe(now, resend)
+	if d, early := w.timeout(); now >= w.tail.from.Add(d) {
+		w.probe(now, early, resend)
 	}
 }
 
@@ -124,6 +143,7 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 		i = later
 	}
 	if any {
+		d.losing = d.order + lossMemory
 		if d.life--; d.life == 0 {
 			d.reordering = 1
 		}
@@ -145,7 +165,7 @@ func (w *Window) repeat(now Time, i int32) {
 }
 
 // probe repeats the oldest frames, because the timeout has passed.
-func (w *Window) probe(now Time, resend func(uint32, Entry) bool) {
+func (w *Window) probe(now Time, early bool, resend func(uint32, Entry) bool) {
 	p := &w.tail
 	n := 1
 	if p.alive {
@@ -169,7 +189,7 @@ func (w *Window) probe(now Time, resend func(uint32, Entry) bool) {
 		w.stats.Probes++
 		done++
 	}
-	if !p.alive || p.burst == 0 {
+	if !early && (!p.alive || p.burst == 0) {
 		w.rtt.backoff()
 		w.stats.Backoffs++
 	}
@@ -180,8 +200,12 @@ func (w *Window) probe(now Time, resend func(uint32, Entry) bool) {
 // answered. Then the path reorders frames by more than the allowance.
 func (w *Window) answeredAgain(seq uint32) {
 	f := &w.frames[w.index(seq)]
-	if w.next-seq > w.mask+1 || f.copies != 2 || f.probe {
-		return // another frame has its place, or the loss was no guess
+	if w.next-seq > w.mask+1 || f.copies != 2 {
+		return // another frame has its place, or which copy is late would be a guess
+	}
+	w.loss.losing = 0
+	if f.probe {
+		return // it was no guess from the order of answers
 	}
 	f.copies = maxCopies // one answer more is a copy that the network has made
 	w.stats.Spurious++
@@ -207,5 +231,6 @@ func (w *Window) NextDeadline() (Time, bool) {
 	if w.loss.changed && w.frames[w.first()].order < w.loss.newest {
 		return w.heard.at, true
 	}
-	return min(t, w.loss.at, w.tail.from.Add(w.rtt.rto)), true
+	d, _ := w.timeout()
+	return min(t, w.loss.at, w.tail.from.Add(d)), true
 }
