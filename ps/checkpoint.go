@@ -214,8 +214,17 @@ func (c *checkpointReader) bytes(n uint64) []byte {
 
 // rows reads n rows into an empty store.
 func (c *checkpointReader) rows(s *Store, n uint64) {
+	s.rows.reserve(int(min(n, 1<<s.rows.shift))) // no more, whatever a damaged n is
+	length := 8 + 4*s.cfg.Dim
+	if s.rows.adagrad {
+		length += 4 * s.cfg.Dim
+	}
 	for i := uint64(0); i < n && c.err == nil; i++ {
-		key := c.uint64()
+		b := c.next(length)
+		if c.err != nil {
+			return
+		}
+		key := binary.LittleEndian.Uint64(b)
 		r, inserted := s.index.place(key, s.rows.n)
 		if !inserted {
 			c.fail(fmt.Errorf("%w: key %d comes twice", ErrCorrupt, key))
@@ -223,13 +232,14 @@ func (c *checkpointReader) rows(s *Store, n uint64) {
 		}
 		s.insert(key)
 		_, _, weights, squares := s.rows.row(r)
-		c.floats(weights)
-		c.floats(squares)
+		floats(squares, floats(weights, b[8:]))
 	}
 }
 
-func (c *checkpointReader) floats(dst []float32) {
+// floats reads dst from b, and returns what follows.
+func floats(dst []float32, b []byte) []byte {
 	for i := range dst {
-		dst[i] = math.Float32frombits(c.uint32())
+		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
 	}
+	return b[4*len(dst):]
 }

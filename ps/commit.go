@@ -3,7 +3,6 @@
 package ps
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"iter"
@@ -157,10 +156,13 @@ func (s *Store) Rows() iter.Seq2[uint64, []float32] {
 
 // byKey returns the row numbers in the order of their keys.
 func (s *Store) byKey() []int {
-	rows := make([]int, s.rows.n)
-	for r := range rows {
-		rows[r] = r
+	sorted := make([]keyedRow, s.rows.n)
+	for r := range sorted {
+		sorted[r] = keyedRow{s.rows.key(r), r}
 	}
-	slices.SortFunc(rows, func(a, b int) int { return cmp.Compare(s.rows.key(a), s.rows.key(b)) })
+	rows := make([]int, len(sorted))
+	for i, r := range sortByKey(sorted, make([]keyedRow, len(sorted))) {
+		rows[i] = r.row
+	}
 	return rows
 }

@@ -5,10 +5,11 @@ package ps
 import "math/bits"
 
 // rows holds what a store knows of its rows, in chunks of 2^shift rows, so that
-// growing never moves a row. Rows have numbers in the order of their first
-// update. That order puts the hot rows of a skewed job next to each other.
+// growing moves none but those of the first chunk. Rows have numbers in the order of
+// their first update. That order puts the hot rows of a skewed job next to each other.
 type rows struct {
-	n       int // in use; a chunk may have room for more
+	n       int // in use
+	room    int // for rows, in the chunks
 	shift   uint
 	adagrad bool
 	dim     int
@@ -40,21 +41,43 @@ func (t *rows) at(r int) (c *chunk, i int) {
 	return &t.chunks[r>>(t.shift&63)], r & (1<<(t.shift&63) - 1)
 }
 
-// reserve makes room for n rows in all.
+// reserve makes room for n rows in all. The first chunk begins small and doubles until it
+// has its size, so that a store of few rows takes little memory.
 func (t *rows) reserve(n int) {
-	size := 1 << t.shift
-	for len(t.chunks)<<t.shift < n {
-		c := chunk{
-			keys:    make([]uint64, size),
-			sums:    make([]int64, size*t.dim),
-			weights: make([]float32, size*t.dim),
-			marks:   make([]uint64, size/64),
-		}
-		if t.adagrad {
-			c.squares = make([]float32, size*t.dim)
-		}
-		t.chunks = append(t.chunks, c)
+	if n <= t.room {
+		return
 	}
+	size := 1 << t.shift
+	if t.room < size {
+		var small chunk
+		if t.room > 0 {
+			small = t.chunks[0]
+		}
+		t.room = min(size, 1<<bits.Len(uint(max(n, 64)-1)))
+		t.chunks = []chunk{t.grown(small, t.room)}
+	}
+	for ; t.room < n; t.room += size {
+		t.chunks = append(t.chunks, t.grown(chunk{}, size))
+	}
+}
+
+// grown returns a chunk of size rows, the first of which are those of c.
+func (t *rows) grown(c chunk, size int) chunk {
+	g := chunk{
+		keys:    make([]uint64, size),
+		sums:    make([]int64, size*t.dim),
+		weights: make([]float32, size*t.dim),
+		marks:   make([]uint64, size/64),
+	}
+	copy(g.keys, c.keys)
+	copy(g.sums, c.sums)
+	copy(g.weights, c.weights)
+	copy(g.marks, c.marks)
+	if t.adagrad {
+		g.squares = make([]float32, size*t.dim)
+		copy(g.squares, c.squares)
+	}
+	return g
 }
 
 // row returns the arrays of one row; squares is nil without Adagrad.

@@ -108,6 +108,19 @@ func TestManyChunks(t *testing.T) {
 	}
 }
 
+// A store of few rows takes little memory: the first chunk doubles as they come.
+func TestFewRowsTakeLittle(t *testing.T) {
+	s := newStore(t, Config{Dim: 1, Exp: DefaultExp})
+	for key := range uint64(1000) {
+		if err := s.Push([]uint64{key}, []float32{1}); err != nil {
+			t.Fatal(err)
+		}
+		if room := s.rows.room; room < s.Len() || room > max(64, 2*s.Len()) || len(s.rows.chunks[0].sums) != room {
+			t.Fatalf("%d rows have room for %d", s.Len(), room)
+		}
+	}
+}
+
 // Rows that came by a harvest count for those that gradients may add.
 func TestHarvestedRowsCount(t *testing.T) {
 	s := newStore(t, Config{Dim: 2, Exp: DefaultExp, MaxRows: 3})
