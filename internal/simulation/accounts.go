@@ -80,7 +80,7 @@ func (a *accounts) leaves(from, to *host, payload []byte) {
 	if a == nil || err != nil || h.Job != job || from.link == nil || to == nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
 		return
 	}
-	id := frameID{to, h.Sender, h.Epoch, h.Seq}
+	id := frameID{flowID{to, h.Sender, h.Epoch}, h.Seq}
 	if a.frames[id] != nil {
 		return
 	}
@@ -116,7 +116,7 @@ func (a *accounts) answers(at *host, pkts []link.Packet) {
 		if err != nil || h.Job != job || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
 			continue
 		}
-		e := a.frames[frameID{at, h.Sender, h.Epoch, h.Seq}]
+		e := a.frames[frameID{flowID{at, h.Sender, h.Epoch}, h.Seq}]
 		if asked.Src.Port == strange {
 			if answer, err := wire.ParseHeader(pkts[i].Payload[:pkts[i].Reply]); err != nil || answer.Type != wire.TypeError {
 				a.c.s.fail("%s does not refuse frame %d that a stranger sends for worker %d", at.name, h.Seq, h.Sender)

@@ -115,10 +115,10 @@ func (c *caller) returned() bool {
 // batch draws rows, with a gradient each that is new.
 func (c *caller) batch(most int) (p *push, keys []uint64, grads []float32) {
 	l := c.s.ledger
-	p = &push{life: c.life, from: len(l.grads), most: -1}
+	p = &push{life: c.life, from: l.grads.next, most: -1}
 	for range 1 + c.rng.IntN(most) {
 		at := c.rng.IntN(len(l.keys))
-		if len(l.grads)+l.dim >= maxGrads {
+		if l.grads.next+l.dim >= maxGrads {
 			break
 		}
 		keys = append(keys, l.keys[at])
@@ -139,7 +139,7 @@ func (c *caller) gradients(p *push, grads []float32, at int) []float32 {
 
 // drawn notes a push that has all of its gradients.
 func (c *caller) drawn(p *push) {
-	p.to = len(c.s.ledger.grads)
+	p.to = c.s.ledger.grads.next
 	c.life.pushes = append(c.life.pushes, p)
 	c.s.result.Pushes++
 }

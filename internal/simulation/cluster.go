@@ -482,7 +482,7 @@ func (c *clusterLife) end() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
-		for len(s.events) > 0 && !time.Now().Before(s.events[0].at) {
+		for s.events.due(time.Now()) {
 			s.events.pop()()
 			synctest.Wait()
 		}

@@ -15,7 +15,7 @@ import (
 // whole checks that all gradients of a push were applied.
 func (l *life) whole(p *push, why string) {
 	for n := p.from; n < p.to; n++ {
-		if g := l.of.s.ledger.grads[n]; g.applied != 1 {
+		if g := l.of.s.ledger.grads.at(n); g.applied != 1 {
 			l.of.s.fail("%s, but gradient %d of worker %d, for parameter %d, was applied %d times", why, n, l.of.sender, g.param, g.applied)
 			return
 		}

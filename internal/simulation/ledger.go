@@ -22,13 +22,14 @@ import (
 // that it comes from.
 type ledger struct {
 	s       *sim
-	grads   []gradient // by number, from 1
-	frames  map[frameID]*frame
-	order   []*frame // as they left first
-	sums    []int64  // by parameter: what was applied, wherever it is now
+	grads   gradients
+	frames  frames
+	sums    []int64 // by parameter: what was applied, wherever it is now
 	index   map[uint64]int
 	keys    []uint64 // hot ones first, by rank
 	dim     int
+	row     []float32
+	plain   []byte
 	members map[*host]map[uint16]admission // by sender
 	numbers map[rowNumber]int              // rows, by the numbers that the server has told
 	asked   map[*host][]expectation        // of what was handed over last
@@ -36,6 +37,7 @@ type ledger struct {
 
 	// The store: what was committed, and the weights after each commit.
 	committed []int64
+	held      []int64 // by all, at the last look
 	weights   []float32
 	history   [][]version // by row
 
@@ -44,30 +46,13 @@ type ledger struct {
 	spent *aggregator.Bank // of a harvest that is applied, until it is cleared
 }
 
-// gradient is one number that was pushed.
-type gradient struct {
-	push    *push
-	param   int // key × dim + column
-	units   int64
-	applied int
-	again   bool // the frame that had it was refused for its numbering
-}
-
-// frameID names a frame of one life of a worker.
-type frameID struct {
-	to     *host
-	sender uint16
-	epoch  uint16
-	seq    uint32
-}
-
 // frame is what was seen of a frame on its way.
 type frame struct {
 	id      frameID
 	kind    wire.Type
-	payload []byte // without the flags that a repetition changes
-	grads   []int  // numbers
-	push    *push  // of the first of them
+	payload []byte  // without the flags that a repetition changes
+	grads   []int32 // numbers
+	push    *push   // of the first of them
 	applied bool
 	sent    int  // by its sender
 	copied  bool // by the network
@@ -100,13 +85,14 @@ type version struct {
 const (
 	// gradExp makes the largest gradient 4 and a sum of 2^15 of them fit.
 	gradExp  = -22
+	gradUnit = 1.0 / (1 << -gradExp)
 	maxGrads = 1 << 24
 )
 
 func newLedger(s *sim) *ledger {
 	p := &s.plan
 	l := &ledger{
-		s: s, dim: p.dim, grads: make([]gradient, 1, 1<<15), frames: map[frameID]*frame{}, index: map[uint64]int{},
+		s: s, dim: p.dim, grads: gradients{next: 1}, frames: frames{flows: map[flowID]*flow{}}, index: map[uint64]int{}, row: make([]float32, p.dim),
 		members: map[*host]map[uint16]admission{}, numbers: map[rowNumber]int{}, asked: map[*host][]expectation{},
 	}
 	for i := range p.hot {
@@ -119,25 +105,23 @@ func newLedger(s *sim) *ledger {
 		l.index[key] = i
 	}
 	n := len(l.keys) * p.dim
-	l.sums, l.committed, l.weights = make([]int64, n), make([]int64, n), make([]float32, n)
+	l.sums, l.committed, l.held, l.weights = make([]int64, n), make([]int64, n), make([]int64, n), make([]float32, n)
 	l.history = make([][]version, len(l.keys))
 	return l
 }
 
 // gradientOf makes a gradient for a parameter that no other push has.
 func (l *ledger) gradientOf(p *push, param int, negative bool) float32 {
-	n := len(l.grads)
-	g := float32(math.Ldexp(float64(n), gradExp))
-	units := int64(n) << (gradExp - fixedpoint.DefaultExp)
+	n := l.grads.add(gradient{push: p, param: int32(param), negative: negative})
+	g := float32(n) * gradUnit
 	if negative {
-		g, units = -g, -units
+		return -g
 	}
-	l.grads = append(l.grads, gradient{push: p, param: param, units: units})
 	return g
 }
 
 // number is the inverse of gradientOf.
-func number(g float32) int { return int(math.Ldexp(math.Abs(float64(g)), -gradExp)) }
+func number(g float32) int { return int(math.Abs(float64(g)) / gradUnit) }
 
 // leaves notes that a frame leaves a worker. Answers are of no interest.
 func (l *ledger) leaves(from, to *host, payload []byte, copied bool) {
@@ -152,15 +136,18 @@ func (l *ledger) leaves(from, to *host, payload []byte, copied bool) {
 	if !counted(h.Type) {
 		return
 	}
-	id := frameID{to, h.Sender, h.Epoch, h.Seq}
-	plain := bytes.Clone(payload)
+	id := frameID{flowID{to, h.Sender, h.Epoch}, h.Seq}
+	plain := append(l.plain[:0], payload...)
+	l.plain = plain
 	h.Flags &^= wire.FlagRetx | wire.FlagQuiet | wire.FlagCover
 	h.Put(plain)
-	f := l.frames[id]
+	f := l.frames.at(id)
 	if f == nil {
-		f = &frame{id: id, kind: h.Type, payload: plain}
-		l.frames[id] = f
-		l.order = append(l.order, f)
+		f = &frame{id: id, kind: h.Type, payload: bytes.Clone(plain)}
+		if !l.frames.add(f) {
+			l.s.fail("sender %d, epoch %d, gives a frame the number %d", h.Sender, h.Epoch, h.Seq)
+			return
+		}
 		l.contents(f, h)
 	}
 	f.sent++
@@ -174,13 +161,14 @@ func (l *ledger) leaves(from, to *host, payload []byte, copied bool) {
 func (l *ledger) contents(f *frame, h wire.Header) {
 	add := func(param int, g float32) {
 		n := number(g)
-		if n == 0 || n >= len(l.grads) || l.grads[n].param != param {
+		if n == 0 || n >= l.grads.next || int(l.grads.at(n).param) != param {
 			l.s.fail("frame %d of sender %d holds the gradient %g for parameter %d, which was not pushed", f.id.seq, f.id.sender, g, param)
 			return
 		}
-		f.grads = append(f.grads, n)
-		f.push = l.grads[n].push
-		f.again = f.again || l.grads[n].again
+		f.grads = append(f.grads, int32(n))
+		of := l.grads.at(n)
+		f.push = of.push
+		f.again = f.again || of.again
 		if last := len(f.push.frames) - 1; last < 0 || f.push.frames[last] != f {
 			f.push.frames = append(f.push.frames, f)
 		}
@@ -196,6 +184,7 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 			l.s.fail("frame %d of sender %d: %v", f.id.seq, f.id.sender, err)
 			return
 		}
+		f.grads = make([]int32, 0, stripes*wire.Lanes)
 		for i := range stripes {
 			s := wire.StripeAt(f.payload, i)
 			for mask := s.Mask(); mask != 0; mask &= mask - 1 {
@@ -209,7 +198,8 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 			l.s.fail("frame %d of sender %d, of dimension %d: %v", f.id.seq, f.id.sender, rows.Dim, err)
 			return
 		}
-		row := make([]float32, l.dim)
+		row := l.row
+		f.grads = make([]int32, 0, rows.Count*l.dim)
 		for i := range rows.Count {
 			rows.Row(i, row)
 			at, ok := l.rowOf(f, h.Type, rows, i)
@@ -241,9 +231,10 @@ func (l *ledger) handed(at *host, pkts []link.Packet) {
 	l.asked[at] = l.asked[at][:0]
 	for _, p := range pkts {
 		h, err := wire.ParseHeader(p.Payload)
-		f := l.frames[frameID{at, h.Sender, h.Epoch, h.Seq}]
+		id := frameID{flowID{at, h.Sender, h.Epoch}, h.Seq}
+		f := l.frames.at(id)
 		if p.Src.Port == strange {
-			f = &frame{id: frameID{at, h.Sender, h.Epoch, h.Seq}, kind: h.Type}
+			f = &frame{id: id, kind: h.Type}
 			l.asked[at] = append(l.asked[at], expectation{frame: f, refused: true})
 			continue
 		}
@@ -257,7 +248,8 @@ func (l *ledger) handed(at *host, pkts []link.Packet) {
 			e.refused, e.late = true, l.outlived(f)
 			l.rename(f)
 		}
-		before := l.frames[frameID{at, h.Sender, h.Epoch, h.Seq - 1}]
+		id.seq--
+		before := l.frames.at(id)
 		e.quiet = h.Flags&wire.FlagQuiet != 0 && !e.refused && !f.applied &&
 			(h.Seq == wire.FirstSeq || before != nil && (before.applied || pulls(before.kind)))
 		l.asked[at] = append(l.asked[at], e)
@@ -270,9 +262,9 @@ func (l *ledger) handed(at *host, pkts []link.Packet) {
 		}
 		l.applied++
 		for _, n := range f.grads {
-			g := &l.grads[n]
+			g := l.grads.at(int(n))
 			g.applied++
-			l.sums[g.param] += g.units
+			l.sums[g.param] += g.units(int(n))
 			if g.applied > 1 {
 				l.s.fail("gradient %d comes to %s in two frames", n, at.name)
 			}
@@ -319,7 +311,7 @@ func (l *ledger) answers(at *host, pkts []link.Packet) {
 		for cover := wire.Cover(pkts[i].Payload, h); cover != 0; cover &= cover - 1 {
 			id := f.id
 			id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
-			if other := l.frames[id]; other != nil && !pulls(other.kind) && !other.applied && !l.outlived(other) {
+			if other := l.frames.at(id); other != nil && !pulls(other.kind) && !other.applied && !l.outlived(other) {
 				l.s.fail("%s acknowledges frame %d of sender %d, epoch %d, which is not applied, with frame %d", at.name, id.seq, id.sender, id.epoch, f.id.seq)
 			}
 		}
@@ -328,7 +320,7 @@ func (l *ledger) answers(at *host, pkts []link.Packet) {
 
 // balance compares what banks, harvest and store hold with what was applied.
 func (l *ledger) balance() {
-	held := append([]int64(nil), l.committed...)
+	held := append(l.held[:0], l.committed...)
 	for _, v := range l.s.servers {
 		for key, sums := range v.store.Pending() {
 			at, ok := l.index[key]

@@ -3,6 +3,7 @@
 package simulation
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -12,6 +13,9 @@ import (
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
+
+// spoilt is what a payload becomes when it is no longer the endpoint's.
+var spoilt = bytes.Repeat([]byte{0xdb}, 1<<10)
 
 // queueLen is how many frames wait in a link until its device takes them.
 const queueLen = 96
@@ -64,9 +68,7 @@ func (p path) To() wire.Endpoint { return wire.Endpoint(p) }
 func (s *sim) open(h *host) *simLink {
 	p := &s.plan
 	l := &simLink{s: s, host: h, bufs: make([]buffer, 2*p.window+64)}
-	mem := make([]byte, len(l.bufs)*p.payload)
 	for i := range l.bufs {
-		l.bufs[i].mem = mem[i*p.payload:][:p.payload:p.payload]
 		l.free = append(l.free, link.Buf(i))
 	}
 	l.arrived = func() bool {
@@ -101,6 +103,9 @@ func (l *simLink) Alloc() (link.Buf, bool) {
 		}
 		l.free = append(l.free[:i], l.free[i+1:]...)
 		l.bufs[b].taken = true
+		if l.bufs[b].mem == nil { // most are never used
+			l.bufs[b].mem = make([]byte, l.s.plan.payload)
+		}
 		return b, true
 	}
 	return 0, false
@@ -191,8 +196,8 @@ func (l *simLink) drain() {
 func (l *simLink) Receive(pkts []link.Packet) (int, error) {
 	for _, p := range l.lent {
 		mem := p.Payload[:cap(p.Payload)]
-		for i := range mem {
-			mem[i] = 0xdb
+		for len(mem) > 0 {
+			mem = mem[copy(mem, spoilt):]
 		}
 	}
 	l.lent = l.lent[:0]

@@ -56,10 +56,10 @@ func (c *caller) pushPrepared() bool {
 		}
 		return err == nil || c.life.excused("a search for row numbers", err)
 	}
-	if len(l.grads)+len(b.keys)*l.dim >= maxGrads {
+	if l.grads.next+len(b.keys)*l.dim >= maxGrads {
 		return true
 	}
-	p := &push{life: c.life, from: len(l.grads), most: -1, queued: c.rng.IntN(3) == 0}
+	p := &push{life: c.life, from: l.grads.next, most: -1, queued: c.rng.IntN(3) == 0}
 	var grads []float32
 	for _, key := range b.keys {
 		grads = c.gradients(p, grads, l.index[key])
@@ -127,7 +127,7 @@ func (l *ledger) rowOf(f *frame, t wire.Type, rows wire.Rows, i int) (at int, ok
 func (l *ledger) rename(f *frame) {
 	f.refused = true
 	for _, n := range f.grads {
-		l.grads[n].again = true
+		l.grads.at(int(n)).again = true
 	}
 }
 
@@ -137,13 +137,13 @@ func (l *ledger) rename(f *frame) {
 func (l *ledger) outlived(f *frame) bool {
 	id := f.id
 	id.seq += 2 * wire.DefaultWindow
-	return f.refused && l.frames[id] != nil
+	return f.refused && l.frames.at(id) != nil
 }
 
 // renamed reports whether what a frame held was applied by others, because it was refused for
 // its numbering.
 func (f *frame) renamed() bool {
-	return f.refused && !slices.ContainsFunc(f.grads, func(n int) bool { return f.push.life.of.s.ledger.grads[n].applied == 0 })
+	return f.refused && !slices.ContainsFunc(f.grads, func(n int32) bool { return f.push.life.of.s.ledger.grads.at(int(n)).applied == 0 })
 }
 
 // resume replaces the store by one that begins with its checkpoint, as a server does that is

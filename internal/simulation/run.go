@@ -201,7 +201,7 @@ func (s *sim) check() {
 			s.fail("%s holds %d buffers at its end", h.name, n)
 		}
 	}
-	for _, f := range l.order {
+	for _, f := range l.frames.order {
 		if f.push != nil {
 			f.push.life.measure(f.push) // what was given up is not sent later on either
 		}

@@ -4,13 +4,14 @@ package simulation
 
 import (
 	"cmp"
-	"container/heap"
+	"encoding/hex"
 	"fmt"
 	"hash"
 	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing/synctest"
@@ -66,6 +67,7 @@ type sim struct {
 
 	out    io.Writer
 	digest hash.Hash64
+	line   []byte // of the trace
 
 	tracing sync.Mutex
 	mu      sync.Mutex // of what goroutines do that are no actors
@@ -84,7 +86,7 @@ func (s *sim) kick() {
 // after has the scheduler call fn in a while.
 func (s *sim) after(d time.Duration, fn func()) {
 	s.order++
-	heap.Push(&s.events, event{at: time.Now().Add(d), order: s.order, fn: fn})
+	s.events.push(event{at: time.Now().Add(d).UnixNano(), order: s.order, fn: fn})
 }
 
 // ended reports whether all workers have made all their calls.
@@ -124,7 +126,7 @@ func (s *sim) run(ended func() bool) {
 			s.fail("no end in sight: %s", s.state())
 			return
 		}
-		for len(s.events) > 0 && !now.Before(s.events[0].at) {
+		for s.events.due(now) {
 			s.events.pop()()
 			synctest.Wait()
 			s.cluster.collect()
@@ -194,7 +196,7 @@ func (s *sim) choose(now time.Time) *actor {
 
 // wake has an actor go on until it parks or waits.
 func (s *sim) wake(a *actor) {
-	s.trace("%9d %s %s\n", time.Since(s.began).Microseconds(), a.name, a.where)
+	s.turn(a)
 	s.current.Store(a)
 	a.parked = false
 	a.resume <- struct{}{}
@@ -208,7 +210,7 @@ func (s *sim) wake(a *actor) {
 // next returns when something happens, if nothing is to do now.
 func (s *sim) next() (at time.Time, ok bool) {
 	if len(s.events) > 0 {
-		at, ok = s.events[0].at, true
+		at, ok = time.Unix(0, s.events[0].at), true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,44 +264,44 @@ func (s *sim) state() string {
 func (s *sim) trace(format string, args ...any) {
 	s.tracing.Lock()
 	defer s.tracing.Unlock()
-	fmt.Fprintf(s.digest, format, args...)
-	if s.out != nil {
-		fmt.Fprintf(s.out, format, args...)
-	}
+	s.write(fmt.Appendf(s.line[:0], format, args...))
+}
+
+// turn traces whose turn it is. It and log are called so often that formats would take a
+// tenth of a life.
+func (s *sim) turn(a *actor) {
+	s.tracing.Lock()
+	defer s.tracing.Unlock()
+	b := append(s.stamp(), a.name...)
+	b = append(append(b, ' '), a.where...)
+	s.write(append(b, '\n'))
 }
 
 // log traces what became of a frame.
 func (s *sim) log(what string, from, to *host, payload []byte) {
-	s.trace("%9d %s > %s %s %x\n", time.Since(s.began).Microseconds(), from.name, to.name, what, payload[:min(12, len(payload))])
+	s.tracing.Lock()
+	defer s.tracing.Unlock()
+	b := append(s.stamp(), from.name...)
+	b = append(append(b, " > "...), to.name...)
+	b = append(append(append(b, ' '), what...), ' ')
+	b = hex.AppendEncode(b, payload[:min(12, len(payload))])
+	s.write(append(b, '\n'))
+}
+
+// stamp begins a line with the microseconds of the life, in nine columns.
+func (s *sim) stamp() []byte {
+	var digits [20]byte
+	n := strconv.AppendInt(digits[:0], time.Since(s.began).Microseconds(), 10)
+	b := append(s.line[:0], "         "[min(9, len(n)):]...)
+	return append(append(b, n...), ' ')
+}
+
+func (s *sim) write(line []byte) {
+	s.line = line
+	_, _ = s.digest.Write(line)
+	if s.out != nil {
+		_, _ = s.out.Write(line)
+	}
 }
 
 func newDigest() hash.Hash64 { return fnv.New64a() }
-
-// event is something that happens at a time.
-type event struct {
-	at    time.Time
-	order int
-	fn    func()
-}
-
-// events is a heap, the first on top.
-type events []event
-
-func (e *events) pop() func() { return heap.Pop(e).(event).fn }
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	if !e[i].at.Equal(e[j].at) {
-		return e[i].at.Before(e[j].at)
-	}
-	return e[i].order < e[j].order
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	old := *e
-	last := old[len(old)-1]
-	old[len(old)-1] = event{}
-	*e = old[:len(old)-1]
-	return last
-}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import "time"
+
+// event is something that happens at a time.
+type event struct {
+	at    int64 // nanoseconds of the epoch
+	order int
+	fn    func()
+}
+
+func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.order < o.order }
+
+// events is a heap, the first on top. That of package container/heap would allocate each event
+// twice.
+type events []event
+
+// due reports whether the first has come.
+func (e events) due(now time.Time) bool { return len(e) > 0 && e[0].at <= now.UnixNano() }
+
+func (e *events) push(one event) {
+	*e = append(*e, one)
+	h := *e
+	i := len(h) - 1
+	for ; i > 0 && one.before(&h[(i-1)/2]); i = (i - 1) / 2 {
+		h[i] = h[(i-1)/2]
+	}
+	h[i] = one
+}
+
+// pop takes the first away, and returns what happens.
+func (e *events) pop() func() {
+	h := *e
+	fn, last := h[0].fn, h[len(h)-1]
+	h[len(h)-1] = event{}
+	h = h[:len(h)-1]
+	*e = h
+	i := 0
+	for child := 1; child < len(h); child = 2*i + 1 {
+		if child+1 < len(h) && h[child+1].before(&h[child]) {
+			child++
+		}
+		if !h[child].before(&last) {
+			break
+		}
+		h[i] = h[child]
+		i = child
+	}
+	if len(h) > 0 {
+		h[i] = last
+	}
+	return fn
+}
