@@ -21,7 +21,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// AggregatorConfig configures an [Aggregator].
+// AggregatorConfig configures an [Aggregator]. Plane and Stripes are required.
 type AggregatorConfig struct {
 	Plane aggregator.Plane
 	// Stripes is the largest number of stripes that jobs may send in a frame.
@@ -49,7 +49,7 @@ type AggregatorConfig struct {
 	// Random is where instances, epochs, keys and tokens come from; nil means
 	// crypto/rand.
 	Random io.Reader
-	Log    *slog.Logger
+	Log    *slog.Logger // nil means [slog.Default]
 }
 
 const (
@@ -96,6 +96,7 @@ func NewAggregator(ctx context.Context, cfg AggregatorConfig) *Aggregator {
 	cfg.Senders = cmp.Or(cfg.Senders, DefaultSenders)
 	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.JobMemory == nil {
 		cfg.JobMemory = func(n int) uint64 { return 2 * 8 * uint64(n) }
 	}

@@ -3,6 +3,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,13 +69,16 @@ func EitherService() Peer { return Peer{name: "control service"} }
 
 // Dial connects to a control service and waits until it answers, at most for
 // the given time. While it waits it says so, once. More are settings of the
-// connection beside those that all control connections use.
+// connection beside those that all control connections use. A log of nil is
+// [slog.Default], here and in all of the package.
 func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	role := peer.name
+	log = cmp.Or(log, slog.Default())
 	conn, err := grpc.NewClient("passthrough:///"+addr.String(), append(dialOptions(sec, addr.Addr().String(), peer), more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("%s at %v: %w", role, addr, err)
 	}
+	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	notice := time.AfterFunc(time.Second, func() {
@@ -105,13 +109,16 @@ func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, lim
 		done()
 		if ctx.Err() != nil {
 			conn.Close()
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				if mismatch, _ := sec.mismatch(broken); mismatch != nil {
-					return nil, fmt.Errorf("%s at %v: %w", role, addr, mismatch)
-				}
-				return nil, fmt.Errorf("%s at %v did not answer within %v: is it running, and is the address right?", role, addr, limit)
+			mismatch, _ := sec.mismatch(broken)
+			switch why := context.Cause(ctx); {
+			case !errors.Is(ctx.Err(), context.DeadlineExceeded):
+				return nil, fmt.Errorf("%s at %v: %w", role, addr, why)
+			case mismatch != nil:
+				return nil, fmt.Errorf("%s at %v: %w", role, addr, mismatch)
+			case caller.Err() != nil:
+				return nil, fmt.Errorf("%s at %v did not answer: %w: is it running, and is the address right?", role, addr, why)
 			}
-			return nil, fmt.Errorf("%s at %v: %w", role, addr, context.Cause(ctx))
+			return nil, fmt.Errorf("%s at %v did not answer within %v: is it running, and is the address right?", role, addr, limit)
 		}
 	}
 }
@@ -185,8 +192,11 @@ func CallError(role, call string, err error) error {
 		return fmt.Errorf("%s ended %s", role, call)
 	}
 	if s, ok := status.FromError(err); ok {
-		if s.Code() == codes.Canceled {
+		switch {
+		case s.Code() == codes.Canceled:
 			return fmt.Errorf("%s: %s: %w", role, call, context.Canceled)
+		case s.Code() == codes.Unimplemented && strings.HasPrefix(s.Message(), "unknown service"):
+			return fmt.Errorf("%s: %s: what answers there is another service: is the address right?", role, call)
 		}
 		if reason, broken := brokenBy(s.Message()); broken {
 			return fmt.Errorf("%s: %s: the connection broke (%s): is the %s running, and can this host reach it?", role, call, reason, role)

@@ -91,6 +91,19 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 			t.Errorf("interrupted: %v", err)
 		}
 	})
+	// A time limit of the caller's own is not the one of the argument.
+	synctest.Test(t, func(t *testing.T) {
+		silent := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := Dial(ctx, TheAggregator(), aggregatorAt, Security{}, time.Minute, quiet, silent)
+		if !errors.Is(err, context.DeadlineExceeded) || contains(err, "within 1m0s") || !contains(err, "aggregator at 192.0.2.1:7700 did not answer: ", "is it running, and is the address right?") {
+			t.Errorf("the caller's deadline: %v", err)
+		}
+	})
 }
 
 // A caller that connects and then is silent delays the end of a service for seconds, not

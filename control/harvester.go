@@ -3,6 +3,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -45,7 +46,7 @@ type Harvester struct {
 // one at a time, and once if apply succeeds. The aggregator clears the bank when
 // apply has returned.
 func NewHarvester(job *Owned, apply func(*Harvest) error, log *slog.Logger) *Harvester {
-	return &Harvester{job: job, apply: apply, log: log, progress: make(chan struct{})}
+	return &Harvester{job: job, apply: apply, log: cmp.Or(log, slog.Default()), progress: make(chan struct{})}
 }
 
 // Run receives harvests until ctx is done. It connects again when the connection

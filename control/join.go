@@ -5,13 +5,17 @@ package control
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -24,7 +28,7 @@ import (
 type JoinConfig struct {
 	Job    uint16
 	Worker uint16
-	// From is where the worker's frames come from.
+	// From is where the worker's frames come from: an address of one host, and the port.
 	From netip.AddrPort
 	// MAC is the Ethernet address of the frames; nil over UDP sockets.
 	MAC []byte
@@ -43,8 +47,10 @@ type JoinConfig struct {
 	Limit time.Duration
 	// Dial are settings of the connections beside those of all control connections.
 	Dial []grpc.DialOption
-	// Lost is called, once, with the reason if a service ends the admission, or
-	// cannot be reached for its grace period, before [Membership.Leave].
+	// Lost is called, at most once and not after [Membership.Leave], with the reason if a
+	// service ends the admission, or cannot be reached for its grace period. Calls of the
+	// membership end by themselves, those of a transport.Worker do not: pass the
+	// context.CancelCauseFunc of theirs. It may be nil.
 	Lost func(error)
 	// Log is told of waiting; nil means [slog.Default].
 	Log *slog.Logger
@@ -57,8 +63,10 @@ const DefaultJoinLimit = 30 * time.Second
 const leaveLimit = 2 * time.Second
 
 // Membership is a worker's admission at the aggregator and at the parameter
-// server. It lasts until Leave, or until [JoinConfig].Lost is called. Its calls may
-// be used by several goroutines; when a connection breaks they ask again.
+// server. It lasts until Leave, which releases its connections, and not longer than
+// the context of Join and both services' admissions. Its calls may be used by several
+// goroutines; when a connection breaks they ask again. Once the admission has ended
+// they fail with the reason.
 type Membership struct {
 	// What transport.WorkerConfig needs, of the fields of these names.
 	AggregatorEpoch, ServerEpoch uint16
@@ -76,22 +84,30 @@ type Membership struct {
 	token       []byte         // of the server
 	leaves      []func() error // at the services joined, the newest last
 	conns       []*grpc.ClientConn
-	stop        context.CancelFunc
+
+	ctx   context.Context // ends with the admission, for the reason
+	end   context.CancelCauseFunc
+	ended atomic.Bool // by Leave or by a service, whichever is first
 }
+
+// errLeft is what calls after Leave fail with.
+var errLeft = errors.New("the worker has left the job")
 
 // Join admits a worker to a job, at its parameter server and at the aggregator. The
 // admission outlives neither ctx nor Leave. The error names the service, and what
 // it refused; a TLS mismatch wraps [ErrTLS].
 func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
-	cfg.Limit = cmp.Or(cfg.Limit, DefaultJoinLimit)
-	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	if cfg.Lost == nil {
-		cfg.Lost = func(error) {}
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
-	streams, end := context.WithCancel(ctx)
-	m := &Membership{job: uint32(cfg.Job), worker: uint32(cfg.Worker), stop: end}
+	cfg.Limit = cmp.Or(cfg.Limit, DefaultJoinLimit)
+	m := &Membership{job: uint32(cfg.Job), worker: uint32(cfg.Worker)}
+	m.ctx, m.end = context.WithCancelCause(ctx)
 	defer func() {
 		if err != nil {
+			if m.ended.Load() { // the other service's reason says more
+				err = context.Cause(m.ctx)
+			}
 			m.Leave()
 		}
 	}()
@@ -115,17 +131,55 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		return nil, err
 	}
 	m.server = pb.NewParameterServerClient(toServer)
-	joined, err := joinAt(streams, &cfg, m, "parameter server", m.server.Join, m.server.Leave)
+	joined, err := joinAt(&cfg, m, "parameter server", cfg.Server, m.server.Join, m.server.Leave)
 	if err != nil {
 		return nil, err
 	}
 	m.token = joined.Token
 	client := pb.NewAggregatorClient(toAggregator)
-	admitted, err := joinAt(streams, &cfg, m, "aggregator", client.Join, client.Leave)
+	admitted, err := joinAt(&cfg, m, "aggregator", cfg.Aggregator, client.Join, client.Leave)
 	if err != nil {
 		return nil, err
 	}
-	return m, m.take(joined, admitted)
+	if err := m.take(joined, admitted); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// check refuses what no service could accept, or what would be waited for in vain.
+func (c *JoinConfig) check() error {
+	for _, a := range []struct {
+		field string
+		addr  netip.AddrPort
+	}{{"From", c.From}, {"Server", c.Server}, {"Aggregator", c.Aggregator}} {
+		switch ip := a.addr.Addr(); {
+		case !a.addr.IsValid():
+			return fmt.Errorf("control: JoinConfig.%s is missing: give an address and a port", a.field)
+		case a.addr.Port() == 0:
+			return fmt.Errorf("control: JoinConfig.%s %v has no port", a.field, a.addr)
+		case ip.IsUnspecified() || ip.IsMulticast():
+			return fmt.Errorf("control: JoinConfig.%s %v is no address of one host", a.field, a.addr)
+		}
+	}
+	if len(c.HotSet) == 0 {
+		return errors.New("control: JoinConfig.HotSet is missing: give the fingerprint of the worker's hot set")
+	}
+	if c.Limit < 0 {
+		return fmt.Errorf("control: JoinConfig.Limit %v is negative", c.Limit)
+	}
+	return nil
+}
+
+// lose ends the admission because a service did.
+func (m *Membership) lose(why error, tell func(error)) {
+	if !m.ended.CompareAndSwap(false, true) {
+		return // the other service was first, or the worker has left
+	}
+	m.end(why)
+	if tell != nil {
+		tell(why)
+	}
 }
 
 // take reads what the two services have answered.
@@ -168,12 +222,12 @@ type admission interface {
 func joinAt[M any, P interface {
 	*M
 	admission
-}](ctx context.Context, cfg *JoinConfig, m *Membership, role string,
+}](cfg *JoinConfig, m *Membership, role string, at netip.AddrPort,
 	join func(context.Context, *pb.JoinRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[M], error),
 	leave func(context.Context, *pb.LeaveRequest, ...grpc.CallOption) (*pb.LeaveResponse, error),
 ) (*M, error) {
 	req := cfg.request()
-	first, err := WhileTaken(ctx, cfg.Limit, cfg.Log, func(ctx context.Context) (*M, error) {
+	first, err := WhileTaken(m.ctx, cfg.Limit, cfg.Log, func(ctx context.Context) (*M, error) {
 		return Stay(ctx,
 			func(ctx context.Context, newest *M) (grpc.ServerStreamingClient[M], error) {
 				again := proto.CloneOf(req)
@@ -183,10 +237,10 @@ func joinAt[M any, P interface {
 				return join(ctx, again)
 			},
 			func(newest *M) time.Duration { return time.Duration(P(newest).GetGraceMs()) * time.Millisecond },
-			func(err error) { cfg.Lost(CallError(role, "withdrew this worker", err)) })
+			func(err error) { m.lose(CallError(role, "withdrew this worker", err), cfg.Lost) })
 	})
 	if err != nil {
-		return nil, CallError(role, "join", err)
+		return nil, CallError(fmt.Sprintf("%s at %v", role, at), "join", err)
 	}
 	m.leaves = append(m.leaves, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
@@ -244,14 +298,27 @@ func (m *Membership) Done(ctx context.Context) error {
 	})
 }
 
-func (m *Membership) call(ctx context.Context, name string, f func(context.Context) error) error {
-	return CallError("parameter server", name, Repeat(ctx, f))
+// call asks the server, for as long as the admission lasts.
+func (m *Membership) call(caller context.Context, name string, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(caller)
+	defer cancel(nil)
+	defer context.AfterFunc(m.ctx, func() { cancel(context.Cause(m.ctx)) })()
+	err := Repeat(ctx, f)
+	switch ended := context.Cause(m.ctx); {
+	case ended != nil && (errors.Is(err, ended) || status.Code(err) == codes.Canceled):
+		return fmt.Errorf("%s: %w", name, ended)
+	case err != nil && caller.Err() != nil: // the server knows its deadline, too, and may be first to answer with it
+		return fmt.Errorf("parameter server: %s: %w", name, caller.Err())
+	}
+	return CallError("parameter server", name, err)
 }
 
-// Leave ends the admission, at the aggregator first. A service that has ended
-// cannot be told.
+// Leave ends the admission, at the aggregator first, and closes the connections. A
+// service that does not answer is waited for, 2 seconds at most; one that has ended
+// cannot be told. A second call does nothing.
 func (m *Membership) Leave() {
-	m.stop() // the services' answers to leaving are no loss
+	m.ended.Store(true) // the services' answers to leaving are no loss
+	m.end(errLeft)
 	for _, leave := range slices.Backward(m.leaves) {
 		_ = leave()
 	}

@@ -93,7 +93,7 @@ func (s *ParameterServer) Reduce(req *pb.ReduceRequest, stream grpc.ServerStream
 		return err
 	}
 	if s.cfg.Reduce == nil {
-		return status.Errorf(codes.FailedPrecondition, "job %d does not take steps together, so that there is no sum of one: set job.sync", s.cfg.Job)
+		return s.noSteps()
 	}
 	w := wish{sums: true, refused: droppedOf(req.Refused), token: string(req.Token)}
 	if h := req.Hot; h != nil {

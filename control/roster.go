@@ -73,7 +73,7 @@ func (r *roster) enter(s aggregator.SenderConfig, token []byte) (*member, *conne
 	switch {
 	case m == nil:
 	case m.connected():
-		return nil, nil, status.Errorf(codes.AlreadyExists, "worker %d is in the job already, from %v", s.ID, m.IP)
+		return nil, nil, status.Errorf(codes.AlreadyExists, "worker %d is in the job already, from %v: start each worker once, with an id of its own", s.ID, m.IP)
 	case m.IP != s.IP:
 		return nil, nil, status.Errorf(codes.AlreadyExists, "worker %d was in the job just now, from %v, and may come back until %v from now", s.ID, m.IP, time.Until(m.until).Round(time.Millisecond))
 	default:

@@ -29,7 +29,8 @@ type Members interface {
 	Remove(ctx context.Context, sender uint16) error
 }
 
-// ParameterServerConfig configures a [ParameterServer].
+// ParameterServerConfig configures a [ParameterServer]. What does not say what its
+// zero value means is required.
 type ParameterServerConfig struct {
 	Job       uint16
 	Instance  uint64 // of the job at the aggregator
@@ -64,19 +65,20 @@ type ParameterServerConfig struct {
 	// before it has finished, whether or not it joins anew later.
 	Lost func(sender uint16)
 	// Commit is called when all workers have arrived at a barrier: it must
-	// return when everything that was acknowledged to them is applied.
+	// return when everything that was acknowledged to them is applied. Nil refuses
+	// barriers.
 	Commit func(ctx context.Context, step uint64) error
 	// Reduce is Commit, and returns the sums of the step, which it does not change any
-	// more. Drop ends the step without its gradients. Nil refuses calls of Reduce. quiet tells that the
+	// more. Drop ends the step without its gradients. Both or none: nil refuses calls of Reduce. quiet tells that the
 	// aggregator holds nothing that was acknowledged to the workers: all of it was there in an earlier call of
 	// either that was not quiet.
 	Reduce func(ctx context.Context, step uint64, quiet bool) (Sums, error)
 	Drop   func(ctx context.Context, step uint64, quiet bool) error
-	// Stats fills in what only the server's store knows.
+	// Stats tells what only the server's store knows; nil tells nothing.
 	Stats func(ctx context.Context) (*pb.ServerStats, error)
 	// Random is where epochs and tokens come from; nil means crypto/rand.
 	Random io.Reader
-	Log    *slog.Logger
+	Log    *slog.Logger // nil means [slog.Default]
 }
 
 // DefaultRejoin is how long a lost worker may take to join anew.
@@ -105,6 +107,7 @@ type ParameterServer struct {
 func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *ParameterServer {
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	cfg.Rejoin = cmp.Or(cfg.Rejoin, DefaultRejoin)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.FirstStep == nil {
 		cfg.FirstStep = func(uint16) uint64 { return 0 }
 	}
@@ -346,6 +349,9 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 	if err != nil {
 		return nil, err
 	}
+	if s.cfg.Commit == nil {
+		return nil, s.noSteps()
+	}
 	r, err := s.barrier.join(ctx, m.ID, req.Step, wish{})
 	switch {
 	case err != nil:
@@ -354,6 +360,11 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 		return nil, r.dropped.status()
 	}
 	return &pb.BarrierResponse{}, nil
+}
+
+// noSteps is the answer to a worker that takes a step with others, in a job without such.
+func (s *ParameterServer) noSteps() error {
+	return status.Errorf(codes.FailedPrecondition, "job %d does not take steps together, so that there is no sum of one: set job.sync", s.cfg.Job)
 }
 
 // uncommitted is the answer to a worker whose gradients could not be applied.
@@ -404,6 +415,9 @@ func (s *ParameterServer) Leave(ctx context.Context, req *pb.LeaveRequest) (*pb.
 func (s *ParameterServer) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.ServerStats, error) {
 	if !callerOf(ctx).sees(uint32(s.cfg.Job)) {
 		return nil, status.Errorf(codes.PermissionDenied, "the certificate shown is for another job than %d", s.cfg.Job)
+	}
+	if s.cfg.Stats == nil {
+		return &pb.ServerStats{}, nil
 	}
 	stats, err := s.cfg.Stats(ctx)
 	if err != nil {

@@ -3,6 +3,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -48,7 +49,7 @@ func WhileTaken[T any](ctx context.Context, limit time.Duration, log *slog.Logge
 			return v, err
 		}
 		if first {
-			log.Info("waiting until it is free", "reason", status.Convert(err).Message(), "at_most", limit)
+			cmp.Or(log, slog.Default()).Info("waiting until it is free", "reason", status.Convert(err).Message(), "at_most", limit)
 		}
 		if err := delay.wait(ctx); err != nil {
 			return v, err
