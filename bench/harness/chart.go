@@ -20,6 +20,8 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/libra-ina/libra/internal/sudo"
 )
 
 // Dimensions of a chart.
@@ -162,7 +164,7 @@ func AddBars[T any](c *Chart, all []T, group, name func(T) string, parts func(T)
 // WriteCharts draws charts that have series into SVG files in a directory, which
 // it creates, and returns their paths.
 func WriteCharts(dir string, charts []Chart) (paths []string, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := sudo.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory for charts: %w", err)
 	}
 	for _, c := range charts {
@@ -199,7 +201,10 @@ func (c *Chart) write(path string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, outlined, 0o644)
+	if err := os.WriteFile(path, outlined, 0o644); err != nil {
+		return err
+	}
+	return sudo.Give(path)
 }
 
 // legendWidth returns the room that a legend takes.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -16,6 +15,7 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/sudo"
 )
 
 func newBench() *cobra.Command {
@@ -49,7 +49,7 @@ func (r *results) prepare() error {
 	if r.plots == "" {
 		return nil
 	}
-	if err := os.MkdirAll(r.plots, 0o755); err != nil {
+	if err := sudo.MkdirAll(r.plots, 0o755); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	return nil

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -116,6 +117,32 @@ func TestSynthetic(t *testing.T) {
 				t.Errorf("hot.libra: %v", err)
 			}
 		})
+	}
+}
+
+// What "sudo make demo" leaves belongs to the user who typed it.
+func TestDemoUnderSudo(t *testing.T) {
+	needRoot(t)
+	t.Setenv("SUDO_UID", "12345")
+	t.Setenv("SUDO_GID", "12345")
+	parent := filepath.Join(t.TempDir(), "out")
+	runDemo(t, "--backend", "udp", "--epochs", "1", "--rows", "2000", "--workers", "1", "--out", filepath.Join(parent, "kept"), "--capture", filepath.Join(parent, "frames"))
+	files := 0
+	err := filepath.WalkDir(parent, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if !e.IsDir() {
+			files++
+		}
+		info, err := e.Info()
+		if err == nil && info.Sys().(*syscall.Stat_t).Uid != 12345 {
+			t.Errorf("%s is left to root", path)
+		}
+		return err
+	})
+	if err != nil || files < 7 { // weights, hot set, result, two curves, two captures
+		t.Errorf("%d files, %v", files, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/libra-ina/libra/internal/sudo"
 	"github.com/libra-ina/libra/link"
 )
 
@@ -23,12 +24,15 @@ type Recording struct {
 // Record makes a file, and the folders above it, and writes into it what a link
 // sends and receives from now on. A file of that name is overwritten.
 func Record(path string, tap *link.Tap, src Source) (*Recording, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+	if err := sudo.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
 	file, err := os.Create(path)
 	if err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
+	}
+	if err := sudo.Give(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("capture: %w", err), file.Close())
 	}
 	w, err := NewWriter(file, src)
 	if err != nil {

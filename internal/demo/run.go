@@ -22,6 +22,7 @@ import (
 	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/proc"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/sudo"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
@@ -39,7 +40,7 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	}
 	o.Epochs = o.recipe().Epochs
 	if o.Out != "" { // not after minutes of training
-		if err := os.MkdirAll(o.Out, 0o777); err != nil {
+		if err := sudo.MkdirAll(o.Out, 0o777); err != nil {
 			return nil, fmt.Errorf("demo: --out: %w", err)
 		}
 	}
@@ -101,8 +102,19 @@ func (o Options) keep(c *cluster.Config, result *Result) error {
 	if o.Out == "" {
 		return nil
 	}
+	write := func(name string, f func(io.Writer) error) error {
+		path := filepath.Join(o.Out, name)
+		err := atomicfile.Replace(path, ".tmp", f)
+		if err == nil {
+			err = sudo.Give(path)
+		}
+		if err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+		return nil
+	}
 	for _, file := range []string{c.Job.HotSet, c.Server.Checkpoint} {
-		err := atomicfile.Replace(filepath.Join(o.Out, filepath.Base(file)), ".tmp", func(w io.Writer) error {
+		err := write(filepath.Base(file), func(w io.Writer) error {
 			in, err := os.Open(file)
 			if err != nil {
 				return err
@@ -112,10 +124,10 @@ func (o Options) keep(c *cluster.Config, result *Result) error {
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("demo: %w", err)
+			return err
 		}
 	}
-	return atomicfile.Replace(filepath.Join(o.Out, resultFile), ".tmp", func(w io.Writer) error {
+	return write(resultFile, func(w io.Writer) error {
 		line, err := report.MarshalJSON(result)
 		if err != nil {
 			return err
