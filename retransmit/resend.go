@@ -133,6 +133,7 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 			}
 			w.repeat(now, i)
 			w.tail.restart(now)
+			w.limit.lost++
 			any = true
 		case f.copies > 1: // waits longer than those after it, perhaps
 			d.at = min(d.at, due)

@@ -41,6 +41,8 @@ type Stats struct {
 
 	SRTT time.Duration // smoothed round-trip time, 0 before the first sample
 	RTO  time.Duration // retransmission timeout now in force
+
+	Bound int // frames that may be on their way now; less than the window where the network loses some
 }
 
 // Plus returns the sums of the counters of two windows, and the longer ones of their times.
@@ -68,9 +70,10 @@ type Window struct {
 	next        uint32 // number of the next frame; next-base <= size
 	outstanding int    // added and not answered
 
-	rtt  estimator
-	loss detection
-	tail probing
+	rtt   estimator
+	loss  detection
+	tail  probing
+	limit congestion
 
 	heard  silence
 	silent time.Duration // limit of silence
@@ -110,6 +113,7 @@ func NewWindow(cfg Config) (*Window, error) {
 	head := w.head()
 	w.frames[head].earlier, w.frames[head].later = head, head
 	w.loss.init()
+	w.limit = congestion{bound: float64(cfg.Size), round: w.next}
 	return w, nil
 }
 
@@ -128,22 +132,32 @@ func (w *Window) NextUnsent() uint32 { return w.unsent }
 // Outstanding returns the number of frames that are not answered.
 func (w *Window) Outstanding() int { return w.outstanding }
 
-// Full reports whether no frame may be added. The span of the outstanding
-// numbers counts, not how many there are: one unanswered frame holds up the
-// frame W numbers later.
-func (w *Window) Full() bool { return w.next-w.base > w.mask }
+// Full reports whether the next frame has to wait, for a number or for the network. Of the
+// numbers their span counts, not how many are outstanding: one unanswered frame holds up
+// the frame W numbers later.
+func (w *Window) Full() bool {
+	if w.outstanding >= int(w.limit.bound) {
+		w.limit.reached = true
+		return true
+	}
+	return w.spent()
+}
+
+// spent reports whether there is no number for another frame.
+func (w *Window) spent() bool { return w.next-w.base > w.mask }
 
 // Stats returns the counters so far.
 func (w *Window) Stats() Stats {
 	s := w.stats
-	s.SRTT, s.RTO = w.rtt.srtt, w.rtt.rto
+	s.SRTT, s.RTO, s.Bound = w.rtt.srtt, w.rtt.rto, int(w.limit.bound)
 	return s
 }
 
 // Add puts a frame into the window and returns its sequence number; false, and
-// no change, if the window is full. The frame waits for [Window.Sent].
+// no change, if there is no number for it; see [Window.Full], which is to be asked
+// before. The frame waits for [Window.Sent].
 func (w *Window) Add(now Time, e Entry) (seq uint32, ok bool) {
-	if w.Full() {
+	if w.spent() {
 		return 0, false
 	}
 	if w.outstanding == 0 {
@@ -233,7 +247,7 @@ func (w *Window) Cover(now Time, seq uint32, cover uint64, taken func(Entry)) {
 		}
 		w.stats.Acked++
 		w.stats.Covered++
-		taken(w.leave(now, f))
+		taken(w.leave(now, s, f))
 	}
 }
 
@@ -266,12 +280,13 @@ func (w *Window) answered(now Time, seq uint32) (Entry, bool) {
 		w.loss.answered(f.order, rtt)
 		w.tail.settle()
 	}
-	return w.leave(now, f), true
+	return w.leave(now, seq, f), true
 }
 
 // leave takes a frame out of the window.
-func (w *Window) leave(now Time, f *frame) Entry {
+func (w *Window) leave(now Time, seq uint32, f *frame) Entry {
 	w.tail.heard(now)
+	w.limit.answered(seq, w.next, int(w.mask)+1)
 	f.outstanding = false
 	w.unlink(f)
 	w.outstanding--

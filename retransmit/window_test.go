@@ -104,7 +104,7 @@ func TestWindowReturnsEntryOnce(t *testing.T) {
 	}
 	if diff := cmp.Diff(Stats{
 		Sent: 3, Acked: 1, Refused: 1, Repeated: 2, Unknown: 2,
-		SRTT: time.Millisecond, RTO: 6 * time.Millisecond,
+		SRTT: time.Millisecond, RTO: 6 * time.Millisecond, Bound: 512,
 	}, w.Stats()); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
 	}
@@ -200,8 +200,8 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	var now Time
 	resends := 0
 	if n := testing.AllocsPerRun(100, func() {
-		for !w.Full() {
-			w.Add(now, Entry{})
+		w.Full()
+		for _, ok := w.Add(now, Entry{}); ok; _, ok = w.Add(now, Entry{}) {
 			w.Sent(now, 1)
 		}
 		now = now.Add(time.Second)
