@@ -52,6 +52,7 @@ func (s Stats) Plus(o Stats) Stats {
 		Retransmitted: s.Retransmitted + o.Retransmitted, Probes: s.Probes + o.Probes, Backoffs: s.Backoffs + o.Backoffs,
 		Spurious: s.Spurious + o.Spurious, Repeated: s.Repeated + o.Repeated, Unknown: s.Unknown + o.Unknown,
 		SRTT: max(s.SRTT, o.SRTT), RTO: max(s.RTO, o.RTO),
+		Bound: s.Bound + o.Bound,
 	}
 }
 

@@ -4,6 +4,7 @@ package retransmit
 
 import (
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +108,31 @@ func TestWindowReturnsEntryOnce(t *testing.T) {
 		SRTT: time.Millisecond, RTO: 6 * time.Millisecond, Bound: 512,
 	}, w.Stats()); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+}
+
+// TestStatsPlus adds statistics in which each field has a value of its own: none is forgotten.
+func TestStatsPlus(t *testing.T) {
+	var a, b, want Stats
+	one, other, sum := reflect.ValueOf(&a).Elem(), reflect.ValueOf(&b).Elem(), reflect.ValueOf(&want).Elem()
+	for i := range one.NumField() {
+		x, y := uint64(10+i), uint64(1000-3*i)
+		total := x + y
+		if one.Field(i).Type() == reflect.TypeFor[time.Duration]() {
+			total = y // the longer one
+		}
+		for f, v := range map[reflect.Value]uint64{one.Field(i): x, other.Field(i): y, sum.Field(i): total} {
+			if f.CanUint() {
+				f.SetUint(v)
+			} else {
+				f.SetInt(int64(v))
+			}
+		}
+	}
+	for _, got := range []Stats{a.Plus(b), b.Plus(a)} {
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
 	}
 }
 
