@@ -106,7 +106,7 @@ type Series struct {
 	Points          []Point
 }
 
-// Point is a point, or a bar from Foot to Y.
+// Point is a point, or a bar from Foot to Y. One with a NaN or an infinity, as training that diverges has, is not drawn.
 type Point struct {
 	X, Y, Foot float64
 	// Low and High are the ends of an error bar; both 0: none.
@@ -296,6 +296,11 @@ func (a *Axis) apply(to *plot.Axis) {
 }
 
 func (s *Series) addTo(p *plot.Plot) error {
+	finite := *s
+	s = &finite
+	s.Points = slices.DeleteFunc(slices.Clone(s.Points), func(pt Point) bool {
+		return slices.ContainsFunc([]float64{pt.X, pt.Y, pt.Low, pt.High, pt.Foot}, func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
+	})
 	if len(s.Points) == 0 {
 		return nil
 	}

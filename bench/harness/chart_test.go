@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -210,6 +211,34 @@ func TestNamesAreOutlines(t *testing.T) {
 }
 
 // A long title takes more lines, and each begins and ends inside the picture.
+// Names of logs are names of files, in any script: a picture after minutes of measuring is worth more than a letter.
+func TestCharactersThatTheFontLacks(t *testing.T) {
+	name := "数据 & <x> \"q\" \xff😀\x01"
+	texts, _ := drawn(t, Chart{Title: name, Series: []Series{{Name: name, Points: []Point{{X: 1, Y: 1}}}}})
+	if want := "数据 & <x> \"q\" \ufffd😀\ufffd"; strings.Count(texts, want) != 2 {
+		t.Errorf("texts %q, want %q twice", texts, want)
+	}
+}
+
+// Training that diverges has no number for an epoch: the others are drawn.
+func TestPointsThatAreNoNumbers(t *testing.T) {
+	good := Point{X: 1, Y: 2}
+	for _, kind := range []Kind{Lines, Dots, Bars} {
+		series := func(points ...Point) Chart {
+			return Chart{X: Axis{Min: 0, Max: 3}, Y: Axis{Max: 3}, Series: []Series{{Kind: kind, Width: 0.1, Points: points}}}
+		}
+		_, want := drawn(t, series(good))
+		for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+			for _, p := range []Point{{X: 2, Y: bad}, {X: bad, Y: 1}, {X: 2, Y: 1, Low: bad, High: bad}} {
+				if _, shapes := drawn(t, series(good, p)); shapes != want {
+					t.Errorf("%v, %+v: %d shapes, %d without it", kind, p, shapes, want)
+				}
+				drawn(t, series(p))
+			}
+		}
+	}
+}
+
 func TestLongTitleIsFolded(t *testing.T) {
 	title := strings.TrimSpace(strings.Repeat("a word and another ", 12))
 	texts, _ := drawn(t, Chart{Title: title, Series: []Series{{Points: []Point{{X: 1, Y: 2}}}}})

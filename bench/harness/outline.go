@@ -4,6 +4,7 @@ package harness
 
 import (
 	"bytes"
+	"encoding/xml"
 	"fmt"
 	"html"
 	"regexp"
@@ -31,15 +32,18 @@ func outline(svg []byte) ([]byte, error) {
 	var err error
 	svg = texts.ReplaceAllFunc(svg, func(element []byte) []byte {
 		m := texts.FindSubmatch(element)
+		line := html.UnescapeString(string(m[4]))
 		size, e := strconv.ParseFloat(string(m[3]), 64)
 		var glyphs []byte
 		if e == nil {
-			glyphs, e = o.line(html.UnescapeString(string(m[4])))
+			glyphs, e = o.line(line)
 		}
 		if e != nil {
-			err = fmt.Errorf("text %q: %w", m[4], e)
+			err = fmt.Errorf("text %q: %w", line, e)
 		}
-		return fmt.Appendf(nil, "<g transform=\"scale(1, -1) translate(%s, %s) scale(%.4g)\"><title>%s</title>%s</g>", m[1], m[2], size/em, m[4], glyphs)
+		var title bytes.Buffer
+		_ = xml.EscapeText(&title, []byte(line)) // without bytes that no XML may hold, as names of files can; a buffer takes all
+		return fmt.Appendf(nil, "<g transform=\"scale(1, -1) translate(%s, %s) scale(%.4g)\"><title>%s</title>%s</g>", m[1], m[2], size/em, &title, glyphs)
 	})
 	// The glyphs stand behind the opening tag, in front of what uses them.
 	begin := bytes.Index(svg, []byte("<g "))
@@ -57,16 +61,14 @@ type outliner struct {
 	glyphs []byte
 }
 
-// line returns what places the glyphs of a text beside each other.
+// line returns what places the glyphs of a text beside each other. A character that the font lacks
+// is its glyph 0, a box.
 func (o *outliner) line(text string) (uses []byte, err error) {
 	var x fixed.Int26_6
 	for _, r := range text {
 		glyph, err := o.font.GlyphIndex(&o.buffer, r)
 		if err != nil {
 			return nil, err
-		}
-		if glyph == 0 {
-			return nil, fmt.Errorf("the font has no %q", r)
 		}
 		if !o.drawn[glyph] {
 			if err := o.draw(glyph); err != nil {
