@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -15,6 +16,10 @@ import (
 func TestOutputThatCannotBe(t *testing.T) {
 	dir := t.TempDir()
 	data, checkpoint := writeFile(t, "rows.libfm", clicks(200, 1)), filepath.Join(trained(t, "lr"), "weights.libra")
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name, out string
 		code      int
@@ -28,10 +33,23 @@ func TestOutputThatCannotBe(t *testing.T) {
 		{"folder", dir, exitFailure, "is a folder: give the name of a file", []string{"export", "--format", "csv", "--weights", checkpoint}},
 		{"no folder", filepath.Join(dir, "no", "file.csv"), exitFailure, "make that folder, or choose another", []string{"export", "--weights", checkpoint}},
 		{"no folder", filepath.Join(dir, "no", "file"), exitFailure, "make that folder, or choose another", []string{"predict", "--weights", checkpoint, "--data", data}},
+		{"pipe", pipe, exitFailure, "is a device or a pipe: give the name of a file", []string{"hotset", "build", "--data", data}},
+		{"pipe", pipe, exitFailure, "is a device or a pipe: give the name of a file", []string{"export", "--format", "csv", "--weights", checkpoint}},
+		{"pipe", pipe, exitFailure, "is a device or a pipe: give the name of a file", []string{"predict", "--weights", checkpoint, "--data", data}},
 	} {
-		before, _ := os.ReadFile(c.out)
+		var before []byte
+		if c.out != pipe { // to read one waits for a writer
+			before, _ = os.ReadFile(c.out)
+		}
 		_, stderr, code := inProcess(t, append(c.args, "--out", c.out)...)
-		if after, _ := os.ReadFile(c.out); code != c.code || !strings.Contains(stderr, "--out") || !strings.Contains(stderr, c.want) || !bytes.Equal(before, after) {
+		if info, err := os.Stat(pipe); err != nil || info.Mode().IsRegular() {
+			t.Fatalf("%v: the pipe became a file", c.args)
+		}
+		var after []byte
+		if c.out != pipe {
+			after, _ = os.ReadFile(c.out)
+		}
+		if code != c.code || !strings.Contains(stderr, "--out") || !strings.Contains(stderr, c.want) || !bytes.Equal(before, after) {
 			t.Errorf("%v to %s: exit code %d, %d bytes after %d\n%s", c.args, c.name, code, len(after), len(before), stderr)
 		}
 	}

@@ -102,7 +102,7 @@ func checkFlag(f *pflag.Flag) (problem string) {
 	return ""
 }
 
-// checkOutput refuses a file to write, --out, that is a folder, has none, or would replace one
+// checkOutput refuses a file to write, --out, that is a folder or a device, has no folder, or would replace one
 // of the files that are read.
 func checkOutput(cmd *cobra.Command, out string, read ...string) error {
 	if _, err := os.Stat(filepath.Dir(out)); err != nil {
@@ -114,6 +114,9 @@ func checkOutput(cmd *cobra.Command, out string, read ...string) error {
 	}
 	if info.IsDir() {
 		return fmt.Errorf("--out: %s is a folder: give the name of a file in it", out)
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("--out: %s is a device or a pipe: give the name of a file", out)
 	}
 	for _, path := range read {
 		if other, err := os.Stat(path); err == nil && os.SameFile(info, other) {

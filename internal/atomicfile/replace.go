@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/libra-ina/libra/internal/regular"
 )
 
 // Disk is what replacing a file needs of the operating system. Tests and simulations put
@@ -23,8 +25,8 @@ type Disk interface {
 	Remove(path string) error
 	// SyncDir makes the names in a folder durable.
 	SyncDir(path string) error
-	// Mode returns the permissions of a file, and fs.ErrNotExist if there is
-	// none.
+	// Mode returns the permissions of a file, fs.ErrNotExist if there is none, and
+	// [regular.ErrNot] for what is no regular file.
 	Mode(path string) (fs.FileMode, error)
 }
 
@@ -40,7 +42,8 @@ const newFile = 0o644
 
 // Replace writes a file so that, whenever the process or the machine stops,
 // path is either the old or the new one, whole. The file keeps its permissions; a
-// new one has 0644, less the umask. A symbolic link goes on pointing to it.
+// new one has 0644, less the umask. A symbolic link goes on pointing to it. What is there and
+// no regular file, such as a device, stays; the error wraps [regular.ErrNot].
 //
 // Until it is whole, the new file has path's name with the suffix. That file must
 // not exist: with a constant suffix, two processes cannot write one file at a
@@ -107,9 +110,13 @@ const trial = 4096
 
 // PrepareOn is [Prepare] on a disk.
 func PrepareOn(d Disk, path, suffix string) error {
-	temporary := d.Resolve(path) + suffix
+	path = d.Resolve(path)
+	temporary := path + suffix
 	if err := d.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove what a killed process left: %w", err)
+	}
+	if _, err := d.Mode(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	f, err := d.Create(temporary, newFile)
 	if err != nil {
@@ -172,6 +179,9 @@ func (OS) Mode(path string) (fs.FileMode, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return 0, err
+	}
+	if !info.Mode().IsRegular() { // root can rename a file over /dev/null
+		return 0, &fs.PathError{Op: "replace", Path: path, Err: fmt.Errorf("%w (%v)", regular.ErrNot, info.Mode().Type())}
 	}
 	return info.Mode().Perm(), nil
 }

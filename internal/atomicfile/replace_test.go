@@ -12,7 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/libra-ina/libra/internal/regular"
 )
 
 // powerDisk is a disk in memory that can lose power: what was not made durable is
@@ -324,7 +327,7 @@ func TestPrepareReportsEveryFailure(t *testing.T) {
 		d.fail = fail
 		err := PrepareOn(d, "dir/x", suffix)
 		if len(d.ops) <= fail {
-			if want := "remove create write sync close remove"; err != nil || strings.Join(d.ops, " ") != want {
+			if want := "remove mode create write sync close remove"; err != nil || strings.Join(d.ops, " ") != want {
 				t.Errorf("%v: %v, want %s", d.ops, err, want)
 			}
 			return
@@ -371,5 +374,33 @@ func replaceBehind(t *testing.T, link string) {
 	}
 	if to, err := os.Readlink(path); to != link || err != nil {
 		t.Errorf("the link: %q, %v", to, err)
+	}
+}
+
+// Root may rename a file over a device: /dev/null would be one no more, for all programs of the machine.
+func TestDevicesAndPipesAreNotReplaced(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("pipe", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, link} {
+		if err := Prepare(path, suffix); !errors.Is(err, regular.ErrNot) || !strings.Contains(err.Error(), "pipe") {
+			t.Errorf("prepare %s: %v", path, err)
+		}
+		err := Replace(path, suffix, func(io.Writer) error { t.Error("it is written"); return nil })
+		if !errors.Is(err, regular.ErrNot) {
+			t.Errorf("replace %s: %v", path, err)
+		}
+		if info, err := os.Lstat(pipe); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
+			t.Fatalf("%v, %v: the pipe is gone", info, err)
+		}
+	}
+	if names, err := os.ReadDir(dir); len(names) != 2 || err != nil {
+		t.Errorf("left behind: %v, %v", names, err)
 	}
 }
