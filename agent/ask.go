@@ -26,6 +26,11 @@ type JobStats struct {
 	Memory  int64                      `json:"memory_bytes"`    // of sessions, those included that have ended and have pushes on their way
 	Ended   map[agentproto.Code]uint64 `json:"ended,omitempty"` // sessions by code; 0 counts those whose client closed its socket or died
 	Clients []ClientStats              `json:"clients"`
+
+	// PairsSent are the gradients of hot rows that were sent to the aggregator, sums among them. PairsAdded are those of pushes that
+	// went into sums.
+	PairsSent  uint64 `json:"hot_pairs_sent"`
+	PairsAdded uint64 `json:"hot_pairs_added"`
 }
 
 // ClientStats are those of one client.

@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
@@ -138,35 +140,92 @@ func TestClientsAreKilled(t *testing.T) {
 	}
 	b.idle(int64(agentproto.LayoutOf(16, 64<<10).Total))
 
-	// What the rows of their own say was pushed by each is pushed to all rows.
-	before := make([]float32, dim*kills)
-	own := make([]uint64, kills)
-	for i := range own {
-		own[i] = 10_000 + uint64(i)
-	}
-	after := make([]float32, dim*kills)
-	if err := b.cluster.Worker(0).Pull(within(t), own, before); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.cluster.Commit(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.cluster.Worker(0).Pull(within(t), own, after); err != nil {
-		t.Fatal(err)
-	}
-	total := 0
-	for i := range kills {
-		n := int(before[dim*i] - after[dim*i] + 0.5)
-		if n < acknowledged[i] {
-			t.Errorf("client %d: %d pushes are in the sums, %d were acknowledged", i, n, acknowledged[i])
-		}
-		total += n
-		all, ones := ownBatch(i)
-		b.expect(n, all, ones)
-	}
+	total := b.expectWhole(acknowledged)
 	b.expect(otherPushes, keys, grads)
 	b.check()
 	t.Logf("%d pushes of %d clients", total, kills)
+}
+
+// expectWhole expects, of each child that pushed until it was killed, as many pushes to all of its rows as its own
+// row has got: at least those that were acknowledged. It returns the number of pushes.
+func (b *bed) expectWhole(acknowledged []int) (total int) {
+	b.t.Helper()
+	own := make([]uint64, len(acknowledged))
+	for i := range own {
+		own[i] = 10_000 + uint64(i)
+	}
+	before, after := make([]float32, dim*len(own)), make([]float32, dim*len(own))
+	if err := b.cluster.Worker(0).Pull(within(b.t), own, before); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.cluster.Commit(within(b.t)); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.cluster.Worker(0).Pull(within(b.t), own, after); err != nil {
+		b.t.Fatal(err)
+	}
+	for i := range own {
+		n := int(before[dim*i] - after[dim*i] + 0.5)
+		if n < acknowledged[i] {
+			b.t.Errorf("client %d: %d pushes are in the sums, %d were acknowledged", i, n, acknowledged[i])
+		}
+		total += n
+		keys, ones := ownBatch(i)
+		b.expect(n, keys, ones)
+	}
+	return total
+}
+
+// Eight clients push at the same time, so that what waits is added up, and one after the other is killed. Each push of
+// each is whole or absent, those that were acknowledged are there, and no sum of others has changed.
+func TestClientsWhosePushesAreAddedUpAreKilled(t *testing.T) {
+	const clients, each = 8, 200
+	b := newBed(t)
+	var commands []*exec.Cmd
+	var outs []io.Reader
+	for i := range clients {
+		cmd := child(t, "push", b.socket, i)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		commands, outs = append(commands, cmd), append(outs, out)
+	}
+	// Each is killed after some acknowledgements, while those after it push.
+	acknowledged := make([]int, clients)
+	var group errgroup.Group
+	for i, cmd := range commands {
+		group.Go(func() error {
+			n := each * (i + 1)
+			if _, err := io.ReadFull(outs[i], make([]byte, n)); err != nil {
+				return fmt.Errorf("client %d: %w", i, err)
+			}
+			if err := cmd.Process.Kill(); err != nil {
+				return err
+			}
+			rest, err := io.ReadAll(outs[i])
+			acknowledged[i] = n + len(rest)
+			_ = cmd.Wait()
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	b.idle(0)
+	if err := b.cluster.Worker(0).Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	total := b.expectWhole(acknowledged)
+	b.check()
+	s, err := b.cluster.Worker(0).Stats(within(t))
+	if err != nil || s.PairsAdded == 0 {
+		t.Errorf("%d pairs were added up, %d sent, %v", s.PairsAdded, s.PairsHot, err)
+	}
+	t.Logf("%d pushes; %d pairs were added up, %d sent", total, s.PairsAdded, s.PairsHot)
 }
 
 // pushUnprivileged pushes once.

@@ -55,7 +55,11 @@ func (a *Agent) Stats() Stats {
 func (j *job) stats() JobStats {
 	var clients []ClientStats
 	j.do(func() { clients = j.clients() })
-	return JobStats{Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients}
+	sent, _ := j.cfg.Worker.Stats(context.Background()) // of a worker that has ended, the last
+	return JobStats{
+		Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients,
+		PairsSent: sent.PairsHot, PairsAdded: sent.PairsAdded,
+	}
 }
 
 // clients runs in the worker's goroutine.

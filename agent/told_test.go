@@ -98,12 +98,18 @@ func TestNumbersOfAClient(t *testing.T) {
 	for ctx.Err() == nil && b.agent.Stats().Jobs[0].Clients[0].InFlight > 0 { // an entry is answered a moment before it is settled
 		runtime.Gosched()
 	}
+	hot := uint64(0)
+	for _, key := range keys {
+		if key < hotRows {
+			hot += dim
+		}
+	}
 	got := b.agent.Stats().Jobs[0]
 	layout := agentproto.LayoutOf(16, 64<<10)
 	wanted := agent.JobStats{Name: jobName, Memory: int64(layout.Total), Clients: []agent.ClientStats{{
 		Client: 1, Name: "trainer", User: uint32(os.Getuid()), Process: int32(os.Getpid()), Memory: layout.Total, Prepared: charged,
 		Pushes: pushes, Acknowledged: acknowledged, Failed: failed, FailedBy: map[agentproto.Code]uint64{agentproto.NotFinite: 1, agentproto.Dimension: 1}, KeysPushed: keysPushed, Pulls: 1, KeysPulled: 3,
-	}}}
+	}}, PairsSent: acknowledged * hot}
 	if diff := cmp.Diff(wanted, got); diff != "" {
 		t.Errorf("the statistics: %s", diff)
 	}

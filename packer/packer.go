@@ -90,6 +90,9 @@ type Packer struct {
 	split   Split
 	scratch scratch
 	merged  []uint64 // keys of several prepared batches
+	sums    *sums    // nil before the first BeginSum
+	// prepared are batches of a sum.
+	prepared []*Prepared
 	// mergedRows are the numbers of their cold rows.
 	mergedRows RowNumbers
 	batch

@@ -85,8 +85,8 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	p.batch = batch{}
 	for _, b := range prepared {
-		if b.hotSet != p.hotSet || b.dim != p.dim || b.layout != p.layout || b.split != p.split {
-			return fmt.Errorf("%w: a batch that was prepared for another hot set, dimension, layout or number of servers; prepare it again", ErrConfig)
+		if err := p.suits(b); err != nil {
+			return err
 		}
 	}
 	if len(prepared) == 1 {
@@ -111,6 +111,14 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	}
 	p.mergeCold(&p.scratch, prepared)
 	return p.startAt(p.mergeNumbers(prepared), p.placed(&p.scratch), p.merged, grads)
+}
+
+// suits returns an error if a batch was prepared for other frames.
+func (p *Packer) suits(b *Prepared) error {
+	if b.hotSet != p.hotSet || b.dim != p.dim || b.layout != p.layout || b.split != p.split {
+		return fmt.Errorf("%w: a batch that was prepared for another hot set, dimension, layout or number of servers; prepare it again", ErrConfig)
+	}
+	return nil
 }
 
 // startAt is start of a batch whose cold rows have numbers, or none if rows is nil.

@@ -77,6 +77,10 @@ func (w *Worker) Poke() { w.link.Wake() }
 
 // Hand takes a request of the feed, like [Worker.PushLater], [Worker.PushSum] and [Worker.Pull]. Small pushes
 // that are handed over in one call of Turn share frames, prepared ones and others apart.
+//
+// In a job in combine mode with exact arithmetic, the hot gradients of pushes that wait at the same time, for a window that is
+// full or because they came together, are added up, and their sums are sent ([packer.Packer.BeginSum]); no push waits
+// in order to be added. Such pushes share their fate as those do that share frames.
 func (w *Worker) Hand(r *Request) {
 	o := &r.operation
 	*o = operation{pull: r.Pull, keys: r.Keys, values: r.Values, sums: r.Sums, owner: r}

@@ -11,8 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
 )
 
 // testFeed hands all of its requests over, some in each turn.
@@ -159,5 +162,173 @@ func TestFeedOfAWorkerThatEnds(t *testing.T) {
 	}
 	if err := w.Attach(ctx, f, -1); !errors.Is(err, ErrClosed) {
 		t.Errorf("a worker that has ended takes a feed: %v", err)
+	}
+}
+
+// allAtOnce hands all of its requests over in its first turn, so that they wait together.
+type allAtOnce struct{ testFeed }
+
+func (f *allAtOnce) Turn() bool {
+	for _, p := range f.todo {
+		p.feed, p.Owner = &f.testFeed, p
+		f.w.Hand(&p.Request)
+	}
+	any := len(f.todo) > 0
+	f.todo = nil
+	return any
+}
+
+// settleAll attaches a feed and waits until all of its pushes are settled.
+func settleAll(t *testing.T, w *Worker, pushes []*fedPush) {
+	t.Helper()
+	ctx := deadline(t)
+	f := &allAtOnce{testFeed{w: w, todo: pushes, left: len(pushes), done: make(chan struct{}), end: make(chan error, 1)}}
+	if err := w.Attach(ctx, f, -1); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		t.Fatal("pushes are not settled")
+	}
+	if err := w.Attach(ctx, nil, -1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Pushes of a feed that wait together make the same sums, bit for bit, in fewer frames than those that are sent
+// separately, in both layouts.
+func TestFeedAddsUp(t *testing.T) {
+	for _, layout := range []packer.Layout{packer.Dense, packer.LaneAligned} {
+		t.Run(layout.String(), func(t *testing.T) {
+			var sums [2]any
+			var stats [2]WorkerStats
+			for i, separate := range []bool{false, true} {
+				o := clusterOptions{workers: 1, layout: layout, stripes: 2, tamper: func(c *WorkerConfig) { c.Separate = separate }}
+				c := newCluster(t, memFabric(t, o), o)
+				rng := rand.New(rand.NewPCG(3, 4))
+				var pushes []*fedPush
+				for n := range 40 {
+					p := &fedPush{}
+					p.Keys, p.Values = batch(rng, 300)
+					if n%3 == 0 {
+						var err error
+						if p.Prepared, err = c.workers[0].Prepare(p.Keys); err != nil {
+							t.Fatal(err)
+						}
+						p.Keys = nil
+					}
+					pushes = append(pushes, p)
+				}
+				settleAll(t, c.workers[0], pushes)
+				for n, p := range pushes {
+					if p.settled != 1 || p.err != nil {
+						t.Errorf("push %d is settled %d times, with %v", n, p.settled, p.err)
+					}
+				}
+				var err error
+				if stats[i], err = c.workers[0].Stats(deadline(t)); err != nil {
+					t.Fatal(err)
+				}
+				sums[i] = c.sums()
+			}
+			if diff := cmp.Diff(sums[1], sums[0]); diff != "" {
+				t.Errorf("separately -, added up +:\n%s", diff)
+			}
+			together, separately := stats[0], stats[1]
+			if separately.PairsAdded != 0 || together.PairsAdded != separately.PairsHot || together.PairsHot >= separately.PairsHot || together.Hot.Sent >= separately.Hot.Sent {
+				t.Errorf("added up: %d pairs in place of %d, of %d added, in %d frames instead of %d",
+					together.PairsHot, separately.PairsHot, together.PairsAdded, together.Hot.Sent, separately.Hot.Sent)
+			}
+			if together.RowsCold != separately.RowsCold {
+				t.Errorf("%d cold rows instead of %d", together.RowsCold, separately.RowsCold)
+			}
+		})
+	}
+}
+
+// Pushes of jobs whose sums depend on their order, or whose answers belong to one frame, are not added up.
+func TestFeedDoesNotAddUp(t *testing.T) {
+	for name, o := range map[string]clusterOptions{
+		"fixed": {arithmetic: aggregator.Fixed}, "lut": {arithmetic: aggregator.LUT}, "fetchadd": {mode: aggregator.FetchAdd},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.workers, o.layout = 1, packer.Dense
+			c := newCluster(t, memFabric(t, o), o)
+			rng := rand.New(rand.NewPCG(3, 4))
+			var pushes []*fedPush
+			hot := uint64(0)
+			for range 2 * sumMembers {
+				p := &fedPush{}
+				p.Keys, p.Values = batch(rng, sumLeast/sumMembers)
+				for _, key := range p.Keys {
+					if _, ok := c.hot.Rank(key); ok {
+						hot += testDim
+					}
+				}
+				pushes = append(pushes, p)
+			}
+			settleAll(t, c.workers[0], pushes)
+			for n, p := range pushes {
+				if p.settled != 1 || p.err != nil {
+					t.Errorf("push %d is settled %d times, with %v", n, p.settled, p.err)
+				}
+			}
+			if s, err := c.workers[0].Stats(deadline(t)); err != nil || s.PairsAdded != 0 || s.PairsHot != hot {
+				t.Errorf("%d pairs were added up, %d of %d were sent, %v", s.PairsAdded, s.PairsHot, hot, err)
+			}
+		})
+	}
+}
+
+// A sum that leaves the range is not sent: its pushes go separately, and the aggregator judges each of them. One that it
+// refuses is told to all pushes of the sum, and none of that sum's frame is applied.
+func TestFeedSumsOutOfRange(t *testing.T) {
+	o := clusterOptions{workers: 1, layout: packer.Dense}
+	c := newCluster(t, memFabric(t, o), o)
+	w, key := c.workers[0], c.hot.Key(0)
+	// Of eight times 2^16, all in range, one fits into a slot, whose range ends at 2^17.
+	push := func(value float32) (pushes []*fedPush) {
+		for range sumMembers {
+			keys := []uint64{key}
+			for len(keys)*testDim < sumLeast/sumMembers {
+				keys = append(keys, uint64(1<<40+len(keys))) // cold
+			}
+			values := make([]float32, len(keys)*testDim)
+			values[0] = value
+			pushes = append(pushes, &fedPush{Request: Request{Keys: keys, Values: values}})
+		}
+		return pushes
+	}
+	alone := push(1 << 16)
+	settleAll(t, w, alone)
+	refused := 0
+	for _, p := range alone {
+		var e *PushError
+		if errors.As(p.err, &e) && errors.Is(p.err, wire.Refusal{Code: wire.CodeOverflow}) && e.Refused == 1 && e.Unknown+e.Unacked == 0 {
+			refused++
+		} else if p.err != nil {
+			t.Error(p.err)
+		}
+	}
+	if refused != sumMembers-1 {
+		t.Errorf("%d of %d pushes are refused, want all but one", refused, sumMembers)
+	}
+	// 2^16 is in the slot: a sum of 2^16 is in range itself, but not with it.
+	together := push(1 << 13)
+	settleAll(t, w, together)
+	for n, p := range together {
+		var e *PushError
+		var peer *PeerError
+		if !errors.As(p.err, &e) || !errors.As(p.err, &peer) || e.Refused != 1 || e.Unknown+e.Unacked != 0 || !peer.KeyKnown || peer.Key != key {
+			t.Errorf("push %d: %v", n, p.err)
+		}
+	}
+	s, err := w.Stats(deadline(t))
+	if err != nil || s.PairsAdded != sumMembers*testDim {
+		t.Errorf("%d pairs were added, %v", s.PairsAdded, err)
+	}
+	if got := c.sums()[key][0]; got != 1<<(16-fixedpoint.DefaultExp) {
+		t.Errorf("the sum is %v", got)
 	}
 }

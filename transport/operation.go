@@ -25,6 +25,7 @@ type operation struct {
 	alone   bool         // must not share frames
 	begun   bool         // of a push: the packer has it
 	members []*operation // of a group: pushes that share its frames
+	added   bool         // of a group: the hot gradients of its members are added up
 
 	// released is closed when the goroutine has stopped using the caller's
 	// slices; err then says whether the call has failed. PushLater does not wait for it.

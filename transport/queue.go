@@ -5,6 +5,8 @@ package transport
 import (
 	"context"
 	"slices"
+
+	"github.com/libra-ina/libra/packer"
 )
 
 const (
@@ -20,6 +22,14 @@ const (
 	// groupMember is the largest batch, in gradients, that shares frames with others. Larger
 	// ones fill frames by themselves and are not worth another copy.
 	groupMember = groupPairs / 4
+
+	// sumPairs is how many gradients are added up at most. More would leave the network idle meanwhile.
+	sumPairs = 1 << 16
+
+	// sumMembers and sumLeast are the least numbers of batches and of gradients that are added up: fewer have
+	// less in common than the additions cost (docs/performance.md).
+	sumMembers = 8
+	sumLeast   = 2048
 )
 
 // queued is a push that came through PushLater.
@@ -124,11 +134,15 @@ func (w *Worker) takeQueue() (any bool) {
 
 // group replaces the next pushes, if they are several small ones that came
 // through the queue, by one that has them as members. Either all of them are
-// prepared or none.
+// prepared or none. Those of a feed are added up instead, if there are enough of them.
 func (w *Worker) group() {
+	if n := w.addable(); n > 0 {
+		w.pushes = slices.Replace(w.pushes, 0, n, &operation{members: slices.Clone(w.pushes[:n]), added: true})
+		return
+	}
 	n, pairs := 0, 0
 	for _, o := range w.pushes {
-		if !w.groups(o) || pairs+len(o.values) > groupPairs || (o.prepared == nil) != (w.pushes[0].prepared == nil) {
+		if !w.groups(o) || len(o.values) > groupMember || pairs+len(o.values) > groupPairs || (o.prepared == nil) != (w.pushes[0].prepared == nil) {
 			break
 		}
 		pairs += len(o.values)
@@ -151,9 +165,40 @@ func (w *Worker) group() {
 	w.pushes = slices.Replace(w.pushes, 0, n, g)
 }
 
-// groups reports whether a push may share frames with others.
+// addable returns how many of the next pushes are added up: a feed's, in a job whose sums do not depend on their order.
+func (w *Worker) addable() (n int) {
+	if !w.adds {
+		return 0
+	}
+	pairs := 0
+	for _, o := range w.pushes {
+		if o.owner == nil || !w.groups(o) || pairs+len(o.values) > sumPairs {
+			break
+		}
+		pairs += len(o.values)
+		n++
+	}
+	if n < sumMembers || pairs < sumLeast {
+		return 0
+	}
+	return n
+}
+
+// beginSum hands a group to the packer as one push of the sums of its hot rows.
+func (w *Worker) beginSum(g *operation) error {
+	w.groupParts = w.groupParts[:0]
+	for _, o := range g.members {
+		w.groupParts = append(w.groupParts, packer.Part{Keys: o.keys, Prepared: o.prepared, Grads: o.values})
+	}
+	added, err := w.packer.BeginSum(w.exp, w.groupParts)
+	clear(w.groupParts)
+	w.stats.PairsAdded += uint64(added)
+	return err
+}
+
+// groups reports whether a push may be one with others.
 func (w *Worker) groups(o *operation) bool {
-	return o.queued && !o.alone && len(o.values) <= groupMember && len(o.values) == len(o.keys)*w.cfg.Dim
+	return o.queued && !o.alone && len(o.values) == len(o.keys)*w.cfg.Dim
 }
 
 // dissolve puts the members of a group, the next push, back to be pushed by

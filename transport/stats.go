@@ -17,6 +17,7 @@ type WorkerStats struct {
 	Hot, Cold retransmit.Stats
 
 	PairsHot   uint64 // scalars sent to the aggregator
+	PairsAdded uint64 // scalars of pushes that were added up, of which PairsHot counts the sums only
 	RowsCold   uint64 // rows sent to the servers
 	RowsAt     uint64 // those of them that were named by their numbers
 	KeysPulled uint64

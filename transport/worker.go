@@ -49,6 +49,9 @@ type Worker struct {
 	groupKeys     []uint64     // unprepared
 	groupPrepared []*packer.Prepared
 	groupGrads    []float32
+	groupParts    []packer.Part // of what is added up
+	adds          bool          // hot gradients of a feed's pushes are added up, in units of 2^exp
+	exp           int
 
 	feed    Feed // or nil
 	watched bool // the link waits for its descriptor
@@ -144,6 +147,8 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		retx:     make([]link.Frame, 0, rxBatch),
 		arrivals: make(chan *operation, queueCap),
 		finding:  map[*packer.Prepared]bool{},
+		adds:     !cfg.Separate && cfg.HotSet != nil && job.Mode == aggregator.Combine && job.Arithmetic == aggregator.Exact,
+		exp:      job.Exp,
 	}
 	w.init(cfg.Link)
 	servers := cfg.servers()

@@ -82,6 +82,8 @@ func (w *Worker) pack() (any bool) {
 func (w *Worker) begin(o *operation) bool {
 	var err error
 	switch {
+	case o.added:
+		err = w.beginSum(o)
 	case o.prepared != nil:
 		err = w.packer.BeginPrepared(o.values, o.prepared)
 	case o.members != nil && o.members[0].prepared != nil:

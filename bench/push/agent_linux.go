@@ -27,8 +27,9 @@ const agentJob = "push"
 
 // agentConfig is what the process of the host agent is told.
 type agentConfig struct {
-	Socket string
-	Server wire.Endpoint
+	Socket   string
+	Server   wire.Endpoint
+	Separate bool // what waits is not added up
 }
 
 // clientConfig is what a client of the agent is told.
@@ -57,7 +58,7 @@ func (c *childConfig) serveClients(ctx context.Context) (err error) {
 	}
 	defer func() { _ = hangUp() }()
 	worker, err := c.StartWorker(ctx, client, transport.WorkerConfig{
-		Job: job, Sender: 1, ServerEpoch: coldEpoch, HotSet: hot, Server: c.Agent.Server, Flow: retransmit.Config{Size: window},
+		Job: job, Sender: 1, ServerEpoch: coldEpoch, HotSet: hot, Server: c.Agent.Server, Separate: c.Agent.Separate, Flow: retransmit.Config{Size: window},
 	})
 	if err != nil {
 		return err
@@ -145,7 +146,7 @@ func (r *run) startClients(ctx context.Context, c *cluster, baseline string, cli
 	socket := filepath.Join(c.folder, "agent.sock")
 	c.agent, err = child.Start(c.group, child.Spec{
 		Name: "agent", Command: r.cfg.ChildCommand, CPU: new(cpu(1)), Start: r.bed.net.Host(1).Start, Files: []*os.File{r.load.File},
-		Config: childConfig{Place: r.place(1, clients+1), Agent: &agentConfig{Socket: socket, Server: harness.PlaceOf(r.bed.net, 0).Self}},
+		Config: childConfig{Place: r.place(1, clients+1), Agent: &agentConfig{Socket: socket, Server: harness.PlaceOf(r.bed.net, 0).Self, Separate: baseline == AgentSeparate}},
 	})
 	if err == nil {
 		err = c.agent.Ready(ctx)

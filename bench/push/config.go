@@ -28,6 +28,8 @@ const (
 	Agent = "agent"
 	// AgentUnprepared is Agent with an agent that looks the keys of each push up.
 	AgentUnprepared = "agent-unprepared"
+	// AgentSeparate is Agent with an agent that does not add up what waits.
+	AgentSeparate = "agent-separate"
 	// ZeroMQHash is ps-lite's pattern over ZeroMQ, summed in a
 	// std::unordered_map as its default handle does.
 	ZeroMQHash = "zeromq-hash"
@@ -39,14 +41,16 @@ const (
 // Baselines returns Libra and what it is compared with, in the order of their
 // turns.
 func Baselines() []string {
-	return []string{Libra, ZeroMQHash, ZeroMQTable, Unprepared, Lossy, Agent, AgentUnprepared}
+	return []string{Libra, ZeroMQHash, ZeroMQTable, Unprepared, Lossy, Agent, AgentUnprepared, AgentSeparate}
 }
 
 // ours reports whether a baseline is a form of Libra.
 func ours(baseline string) bool { return baseline != ZeroMQHash && baseline != ZeroMQTable }
 
 // throughAgent reports whether the workers of a baseline are clients of an agent.
-func throughAgent(baseline string) bool { return baseline == Agent || baseline == AgentUnprepared }
+func throughAgent(baseline string) bool {
+	return baseline == Agent || baseline == AgentUnprepared || baseline == AgentSeparate
+}
 
 // The workload, as docs/benchmarks.md describes it.
 const (

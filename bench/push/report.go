@@ -83,6 +83,8 @@ type Frames struct {
 	Fairness float64 `json:"fairness"`
 	// Repeated is the share of the workers' frames that were sent again; 0 of ZeroMQ, where TCP does.
 	Repeated float64 `json:"repeated_share"`
+	// PairsPerFrame is how many pairs were acknowledged for each frame that the workers sent; 0 of ZeroMQ.
+	PairsPerFrame float64 `json:"pairs_per_frame"`
 }
 
 func (c Cost) total() float64 { return c.NsWorker + c.NsKernel + c.NsAggregator + c.NsServer }
@@ -117,6 +119,8 @@ func (r *Report) add(res Result) {
 	res.Frames = Frames{
 		Fairness: median(func(s Sample) float64 { return s.Fairness }),
 		Repeated: median(func(s Sample) float64 { return s.Repeated }),
+
+		PairsPerFrame: median(func(s Sample) float64 { return s.PairsPerFrame }),
 	}
 	res.NsTotal = median(func(s Sample) float64 { return s.total() })
 	r.Results = append(r.Results, res)
@@ -222,13 +226,13 @@ func (r *Report) Print(out *report.Printer) {
 		return []any{
 			res.Workers, humanize.Comma(int64(res.Batch)), fmt.Sprintf("%.0f", 100*res.HotShare), res.Baseline,
 			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio), times(res.InProcess),
-			trip(res.RoundTrip), times(res.InProcessTrip), fmt.Sprintf("%.2f", res.Fairness), fmt.Sprintf("%.2f", 100*res.Repeated),
+			trip(res.RoundTrip), times(res.InProcessTrip), fmt.Sprintf("%.2f", res.Fairness), fmt.Sprintf("%.2f", 100*res.Repeated), known(res.PairsPerFrame > 0, fmt.Sprintf("%.0f", res.PairsPerFrame)),
 			nanos(res.NsWorker), nanos(res.NsKernel), nanos(res.NsAggregator), nanos(res.NsServer), nanos(res.NsTotal),
 		}
 	})
 	out.Table(fmt.Sprintf("Medians of %d rounds of %v; the sums were right in all of them", r.Rounds, r.Duration), []string{
 		"workers", "batch", "hot %", "baseline", "Mpairs/s", "min", "max", "libra/baseline", "/ in process",
-		"round trip µs", "/ in process", "fairness", "repeated %",
+		"round trip µs", "/ in process", "fairness", "repeated %", "pairs/frame",
 		"worker ns", "kernel ns", "aggregator ns", "ps ns", "all ns",
 	}, rows)
 	harness.PrintTargets(out, r.Targets)

@@ -196,7 +196,7 @@ func newSample(baseline string, before, after reading, workers, batch int) Sampl
 	var (
 		rate, user, kernel, server float64 // pairs, and CPU ns, per second
 		squares                    float64 // of the workers' rates
-		frames, repeated           uint64
+		pushes, frames, repeated   uint64
 	)
 	for i, b := range before.marks {
 		a := after.marks[i]
@@ -209,6 +209,7 @@ func newSample(baseline string, before, after reading, workers, batch int) Sampl
 		own := float64(a.Pushes-b.Pushes) * float64(batch) / seconds
 		rate += own
 		squares += own * own
+		pushes += a.Pushes - b.Pushes
 		frames += a.Frames - b.Frames
 		repeated += a.Repeated - b.Repeated
 		user += float64(a.User-b.User) / seconds
@@ -220,7 +221,10 @@ func newSample(baseline string, before, after reading, workers, batch int) Sampl
 	if !ours(baseline) {
 		program, daemon = 0, 0
 	}
-	shares := Frames{Fairness: harness.Quotient(rate*rate, float64(workers)*squares), Repeated: harness.Quotient(float64(repeated), float64(frames))}
+	shares := Frames{
+		Fairness: harness.Quotient(rate*rate, float64(workers)*squares), Repeated: harness.Quotient(float64(repeated), float64(frames)),
+		PairsPerFrame: harness.Quotient(float64(pushes)*float64(batch), float64(frames)),
+	}
 	return Sample{PairsPerSecond: rate, Frames: shares, Cost: Cost{
 		NsWorker:     harness.Quotient(user, rate),
 		NsKernel:     harness.Quotient(max(0, kernel-program), rate),

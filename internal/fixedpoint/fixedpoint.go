@@ -75,6 +75,38 @@ func (f Format) ToFloat32(n int64) float32 {
 	return float32(n) * float32(math.Ldexp(1, f.Exp))
 }
 
+// SplitParts is how many float32 a number is split into at most: of its 63 bits, each has 24.
+const SplitParts = 3
+
+// Split writes float32 into parts that FromFloat32 converts exactly, and that add up to n units exactly, and
+// returns how many: one at least. The first has the highest 24 bits of |n|, and so on, all have the sign of n. So
+// no sum of some of them is farther from 0 than n. It returns false if n is math.MinInt64, which is beyond
+// what FromFloat32 converts.
+func (f Format) Split(n int64, parts *[SplitParts]float32) (int, bool) {
+	sign := n >> 63
+	size := n ^ sign - sign
+	unit := math.Float64frombits(uint64(1023+f.Exp)<<52 | uint64(sign)<<63)
+	// A float64 holds 53 bits. Of a larger number the last 11 wait until the first 24 are gone.
+	last := (1<<53 - 1 - size) >> 63 & (1<<11 - 1)
+	x := float64(size &^ last)
+	high := first24(x)
+	x = x - high + float64(size&last)
+	middle := first24(x)
+	low := x - middle
+	// Without branches: how many parts there are is hard to predict.
+	parts[0], parts[1], parts[2] = float32(high*unit), float32(middle*unit), float32(low*unit)
+	return 1 + notZero(x) + notZero(low), n != math.MinInt64
+}
+
+// first24 returns x without what is below its highest 24 bits.
+func first24(x float64) float64 { return math.Float64frombits(math.Float64bits(x) &^ (1<<29 - 1)) }
+
+// notZero returns 1, and 0 for 0.
+func notZero(x float64) int {
+	n := math.Float64bits(x)
+	return int((n | -n) >> 63)
+}
+
 // Add returns a + b, and false if the sum does not fit an int64.
 func Add(a, b int64) (int64, bool) {
 	s := a + b

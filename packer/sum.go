@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/wire"
+)
+
+// ErrSum means that a sum of batches is out of the range of the job's arithmetic: push them one by one.
+var ErrSum = errors.New("packer: a sum of batches is out of the job's range")
+
+// Part is one of several batches that are added up.
+type Part struct {
+	Keys     []uint64
+	Prepared *Prepared // instead of Keys, or nil
+	Grads    []float32
+}
+
+// sums adds up the hot gradients of several batches. A uint16 needs no check of its bounds.
+type sums struct {
+	slots   [MaxSlots]int64
+	touched [MaxSlots / 64]uint64 // a bit for each slot
+	pairs   int                   // that were added
+
+	keys  []uint64  // cold rows of all parts
+	grads []float32 // their gradients, then the sums
+	nCold int
+}
+
+// BeginSum is [Packer.Begin] of several batches as one, in a job with exact arithmetic whose unit is
+// 2^exp: hot gradients of the same slot are rounded to that unit, as the aggregator does, and added up. A sum stands
+// in frames as up to three float32 of its sign that add up to it exactly, each of them a multiple of the unit. So the
+// aggregator's sums get the same bits, and are in range in between if the end is. A slot whose gradients
+// add up to 0 is sent as well. Cold rows are sent as they are.
+//
+// It returns how many hot gradients were added up. The parts' slices are free again when it returns. The errors are those of
+// Begin and BeginPrepared of one of the parts, and [ErrSum]; nothing is begun then.
+func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
+	p.batch = batch{}
+	if p.sums == nil {
+		p.sums = &sums{}
+	}
+	s := p.sums
+	s.nCold, s.pairs = 0, 0
+	defer func() {
+		if err != nil {
+			s.clear()
+		}
+	}()
+	units := fixedpoint.Format{Exp: exp}
+	prepared := p.prepared[:0]
+	for i := range parts {
+		part := &parts[i]
+		keys, where := part.Keys, places{}
+		if b := part.Prepared; b != nil {
+			if err := p.suits(b); err != nil {
+				return 0, err
+			}
+			prepared = append(prepared, b)
+			keys, where = b.keys, b.places
+		}
+		if err := p.check(keys, part.Grads); err != nil {
+			return 0, err
+		}
+		if part.Prepared == nil {
+			p.scratch.reset()
+			p.place(&p.scratch, keys, 0)
+			where = p.placed(&p.scratch)
+		}
+		if !s.add(units, p.layout, &where, part.Grads) {
+			return 0, fmt.Errorf("%w: 2^%d", ErrSum, 63+exp)
+		}
+		s.take(&where, keys, part.Grads, p.dim)
+		s.pairs += where.pairs
+	}
+	p.prepared = prepared
+	var rows *RowNumbers
+	if len(prepared) == len(parts) {
+		rows = p.mergeNumbers(prepared)
+	}
+	clear(prepared)
+	return s.pairs, p.startSum(units, rows)
+}
+
+// add adds the hot gradients of a part. It returns false if one of them or a sum is out of range.
+func (s *sums) add(units fixedpoint.Format, layout Layout, where *places, grads []float32) bool {
+	var wrong int64 // negative: out of range
+	if layout == Dense {
+		slots := where.slots[:where.pairs]
+		for i, at := range where.at[:where.pairs] {
+			n, err := units.FromBits(math.Float32bits(grads[at]))
+			if err != nil {
+				wrong = -1
+			}
+			wrong |= s.addOne(slots[i], n)
+		}
+		return wrong >= 0
+	}
+	where.hot(func(lane int, at uint32, slot uint16) {
+		n, err := units.FromBits(math.Float32bits(grads[at]))
+		if err != nil {
+			wrong = -1
+		}
+		wrong |= s.addOne(uint16(layout.Rank(lane, slot)), n)
+	})
+	return wrong >= 0
+}
+
+// addOne adds to a slot, and returns a negative number if that overflows.
+func (s *sums) addOne(rank uint16, n int64) int64 {
+	old := s.slots[rank]
+	sum := old + n
+	s.slots[rank] = sum
+	s.touched[rank/64] |= 1 << (rank % 64)
+	return (old ^ sum) & (n ^ sum)
+}
+
+// clear forgets the sums.
+func (s *sums) clear() {
+	clear(s.slots[:])
+	clear(s.touched[:])
+}
+
+// take copies the cold rows of a part.
+func (s *sums) take(where *places, keys []uint64, grads []float32, dim int) {
+	n := s.nCold + len(where.cold)
+	s.keys, s.grads = grown(s.keys, n), grown(s.grads, n*dim)
+	to, rows := s.keys[s.nCold:n], s.grads[s.nCold*dim:n*dim]
+	for i, at := range where.cold {
+		to[i] = keys[at]
+	}
+	if dim == 1 {
+		for i, at := range where.cold {
+			rows[i] = grads[at]
+		}
+	} else {
+		for i, at := range where.cold {
+			copy(rows[i*dim:][:dim], grads[int(at)*dim:])
+		}
+	}
+	s.nCold = n
+}
+
+// startSum makes what was added up the batch in progress, and clears the sums.
+func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
+	s, t := p.sums, &p.scratch
+	t.reset()
+	t.nCold, t.cold = s.nCold, grown(t.cold, s.nCold)
+	for i := range s.nCold {
+		t.cold[i] = uint32(i)
+	}
+	p.deal(t, s.keys) // in the order of mergeNumbers
+	at, most := s.nCold*p.dim, s.pairs*fixedpoint.SplitParts
+	s.grads = grown(s.grads, at+most)
+	if p.layout == Dense {
+		t.growLanes(most)
+	}
+	// In the order of the ranks, which is that of the memory.
+	for word, mask := range s.touched[:p.slotWords()] {
+		s.touched[word] = 0
+		for ; mask != 0; mask &= mask - 1 {
+			rank := uint16(word*64 + bits.TrailingZeros64(mask))
+			n, ok := units.Split(s.slots[rank], (*[fixedpoint.SplitParts]float32)(s.grads[at:]))
+			if !ok {
+				return fmt.Errorf("%w: -2^%d", ErrSum, 63+units.Exp)
+			}
+			s.slots[rank] = 0
+			t.placeSum(p.layout, rank, uint32(at), n)
+			at += n
+		}
+	}
+	p.batch = batch{places: p.placed(t), keys: s.keys[:s.nCold], grads: s.grads[:at], rows: rows}
+	p.aim()
+	return nil
+}
+
+// slotWords is how many words of 64 bits have a bit for each slot.
+func (p *Packer) slotWords() int {
+	if p.hotSet == nil {
+		return 0
+	}
+	return (p.hotSet.Slots() + 63) / 64
+}
+
+// placeSum appends the n gradients from position at on, all for the same slot.
+func (s *scratch) placeSum(layout Layout, rank uint16, at uint32, n int) {
+	if layout == Dense {
+		// All that there may be: what is too much is written over, or not used.
+		where := (*[fixedpoint.SplitParts]uint32)(s.at[s.pairs:])
+		slots := (*[fixedpoint.SplitParts]uint16)(s.slots[s.pairs:])
+		for i := range where {
+			where[i], slots[i] = at+uint32(i), rank
+		}
+		s.pairs += n
+		return
+	}
+	for i := range uint32(n) {
+		s.align(int(rank%wire.Lanes), at+i, rank/wire.Lanes)
+	}
+}
