@@ -65,7 +65,7 @@ func (n Numbers) integers() bool { return n.scale != 0 }
 // integer converts a gradient that is in range. The product is exact, and so is
 // the sum wherever its integer part is not obvious.
 func (n Numbers) integer(g float32) uint32 {
-	x := float64(g) * n.scale
+	x := float64(float64(g) * n.scale)
 	return uint32(int32(x + math.Copysign(0.5, x)))
 }
 

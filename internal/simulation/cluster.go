@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -22,6 +21,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/internal/portable"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/ps"
 )
@@ -125,7 +125,7 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 		c.happened = Loss
 	}
 	p.inbox = max(p.inbox, 64)
-	p.trouble = time.Duration(float64(10*time.Millisecond) * math.Pow(2000, rng.Float64()))
+	p.trouble = time.Duration(float64(10*time.Millisecond) * portable.Pow(2000, rng.Float64()))
 	address := func(host byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, host}) }
 	every := time.Duration(1+rng.IntN(2000)) * time.Millisecond
 	c.cfg = cluster.Config{

@@ -7,13 +7,13 @@ import (
 	"context"
 	"encoding/hex"
 	"log/slog"
-	"math"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/internal/portable"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
 )
@@ -33,7 +33,7 @@ func (c *clusterLife) trouble() {
 		if early := time.Duration(rng.IntN(200)) * time.Millisecond; rng.IntN(3) > 0 {
 			at = min(at, early) // most trainings do not last longer
 		}
-		lasts := time.Duration(float64(time.Millisecond) * math.Pow(15_000, rng.Float64()))
+		lasts := time.Duration(float64(time.Millisecond) * portable.Pow(15_000, rng.Float64()))
 		x, y := rng.IntN(len(hosts)), rng.IntN(len(hosts))
 		which, how := rng.IntN(64), rng.IntN(3)
 		kind := [...]Kinds{Partition, Pause, Crash, Reset, Power, Stop}[rng.IntN(6)]

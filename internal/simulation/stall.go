@@ -17,7 +17,7 @@ func (s *sim) stall() {
 	rng, p := s.named("stall"), &s.plan
 	often, w, flood := rng.IntN(2) == 0, s.workers[rng.IntN(len(s.workers))], 64+rng.IntN(128)
 	begin, lasts := time.Duration(rng.IntN(3000))*time.Microsecond, time.Duration(8+rng.IntN(43))*time.Millisecond
-	late, later := 0.5+0.5*rng.Float64(), 1+0.3*rng.Float64()
+	late, later := 0.5+float64(0.5*rng.Float64()), 1+float64(0.3*rng.Float64())
 	if !often || p.kinds&Pause == 0 {
 		return
 	}

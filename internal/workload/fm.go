@@ -66,7 +66,7 @@ func (m FM) Gradient(b *Batch, weights, grads []float32) (loss float64) {
 		features, values := b.sample(i)
 		derivative, l := m.For.loss(m.score(features, values, weights, sums, bias), label)
 		loss += l
-		g := derivative * scale
+		g := float32(derivative * scale)
 		grads[bias*d] += g
 		for j, f := range features {
 			x := float32(1)

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+
+	"github.com/libra-ina/libra/internal/portable"
 )
 
 // Model turns mini-batches into gradients and predictions. Weights and gradients
@@ -70,7 +72,7 @@ func (m Linear) Gradient(b *Batch, weights, grads []float32) (loss float64) {
 		features, values := b.sample(i)
 		residual, l := m.For.loss(m.score(features, values, weights, bias), label)
 		loss += l
-		g := residual * scale
+		g := float32(residual * scale)
 		grads[bias] += g
 		if values == nil {
 			for _, f := range features {
@@ -116,7 +118,7 @@ func penalty(weights, grads []float32, l2 float32, dim int) {
 	}
 	n := len(grads) - dim
 	for i, w := range weights[:n] {
-		grads[i] = l2 * w
+		grads[i] = float32(l2 * w)
 	}
 	clear(grads[n:])
 }
@@ -127,7 +129,7 @@ func logLoss(score float32, label bool) (derivative float32, loss float64) {
 	z := float64(score)
 	// Neither exp nor log sees an argument that it could not take: the
 	// exponential is of -|z|.
-	e := exp(-math.Abs(z))
+	e := portable.Exp(-math.Abs(z))
 	loss = math.Log1p(e)
 	p := 1 / (1 + e)
 	if z < 0 {
@@ -141,30 +143,9 @@ func logLoss(score float32, label bool) (derivative float32, loss float64) {
 
 // sigmoid returns 1 / (1 + e^-z) without overflow.
 func sigmoid(z float64) float64 {
-	e := exp(-math.Abs(z))
+	e := portable.Exp(-math.Abs(z))
 	if z < 0 {
 		return e / (1 + e)
 	}
 	return 1 / (1 + e)
-}
-
-// exp returns e^x for x <= 0 with a relative error below 1e-15. math.Exp differs
-// in the last bit between architectures, and the weights shall not.
-func exp(x float64) float64 {
-	const ln2Hi, ln2Lo = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-	if !(x > -700) {
-		if math.IsNaN(x) {
-			return x
-		}
-		return 0
-	}
-	// x = k ln 2 + r, |r| <= ln 2 / 2; ln2Hi has 21 trailing zero bits, so that
-	// its product with k is exact (fdlibm e_exp.c).
-	k := math.Floor(float64(x*math.Log2E) + 0.5)
-	r := x - float64(k*ln2Hi) - float64(k*ln2Lo)
-	sum := 1.0
-	for n := 13.0; n >= 1; n-- { // Taylor series, Horner's scheme
-		sum = 1 + float64(float64(r/n)*sum)
-	}
-	return sum * math.Float64frombits(uint64(1023+int64(k))<<52)
 }

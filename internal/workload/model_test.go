@@ -225,25 +225,6 @@ func TestGradientIsTheDerivative(t *testing.T) {
 	}
 }
 
-func TestExp(t *testing.T) {
-	check := func(x float64) {
-		t.Helper()
-		got, want := exp(x), math.Exp(x)
-		if math.Abs(got-want) > 2e-15*want {
-			t.Errorf("exp(%g) = %g, want %g", x, got, want)
-		}
-	}
-	for x := 0.0; x > -700; x -= 0.0371 {
-		check(x)
-	}
-	for _, x := range []float64{0, math.Copysign(0, -1), -1e-300, -math.Ln2 / 2, -math.Ln2, -699.999} {
-		check(x)
-	}
-	if exp(-700) != 0 || exp(-701) != 0 || exp(math.Inf(-1)) != 0 || !math.IsNaN(exp(math.NaN())) {
-		t.Errorf("exp(-701) = %g, exp(-Inf) = %g, exp(NaN) = %g", exp(-701), exp(math.Inf(-1)), exp(math.NaN()))
-	}
-}
-
 func TestExtremeScores(t *testing.T) {
 	for _, test := range []struct {
 		score      float32

@@ -8,7 +8,7 @@ import (
 	"sort"
 	"sync"
 
-	"gonum.org/v1/gonum/floats"
+	"github.com/libra-ina/libra/internal/portable"
 )
 
 // zipfMandelbrot is the distribution of a rank r = 1..n with a probability
@@ -23,7 +23,7 @@ func (z zipfMandelbrot) mass(k int) float64 {
 	// The first ranks one by one, the others by the Euler–Maclaurin formula,
 	// whose error is below the third derivative at rank head.
 	const head = 1000
-	f := func(r float64) float64 { return math.Pow(r+z.q, -z.s) }
+	f := func(r float64) float64 { return portable.Pow(r+z.q, -z.s) }
 	var sum float64
 	for r := 1; r <= min(k, head); r++ {
 		sum += f(float64(r))
@@ -32,12 +32,12 @@ func (z zipfMandelbrot) mass(k int) float64 {
 		return sum
 	}
 	a, b := head+z.q, float64(k)+z.q
-	integral := math.Log(b / a)
+	integral := portable.Log(b / a)
 	if z.s != 1 {
-		integral = (math.Pow(b, 1-z.s) - math.Pow(a, 1-z.s)) / (1 - z.s)
+		integral = (portable.Pow(b, 1-z.s) - portable.Pow(a, 1-z.s)) / (1 - z.s)
 	}
-	slope := -z.s * (math.Pow(b, -z.s-1) - math.Pow(a, -z.s-1))
-	return sum + integral + (f(float64(k))-f(head))/2 + slope/12
+	slope := float64(-z.s * (portable.Pow(b, -z.s-1) - portable.Pow(a, -z.s-1)))
+	return sum + integral + float64((f(float64(k))-f(head))/2) + slope/12
 }
 
 // share returns the probability of the first k ranks.
@@ -71,11 +71,14 @@ func fitSkew(n, hot int, q, share float64) (zipfMandelbrot, error) {
 // cumulative returns the distribution function at ranks 1..n.
 func (z zipfMandelbrot) cumulative() []float64 {
 	c := make([]float64, z.n)
+	var sum float64
 	for i := range c {
-		c[i] = math.Pow(float64(i+1)+z.q, -z.s)
+		sum += portable.Pow(float64(i+1)+z.q, -z.s)
+		c[i] = sum
 	}
-	floats.CumSum(c, c)
-	floats.Scale(1/c[z.n-1], c)
+	for i := range c {
+		c[i] /= sum
+	}
 	return c
 }
 

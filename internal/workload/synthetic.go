@@ -186,11 +186,11 @@ func (s *Synthetic) relevance(rank int) float64 {
 func (t *truth) add(seed, feature uint64, relevance float64) {
 	// A stream of its own, apart from those of the rows.
 	rng := rand.New(rand.NewPCG(^seed, feature))
-	t.linear += relevance * (2*rng.Float64() - 1)
+	t.linear += float64(relevance * (2*float64(rng.Float64()) - 1))
 	for c := range t.sums {
-		v := relevance * (2*rng.Float64() - 1)
+		v := float64(relevance * (2*float64(rng.Float64()) - 1))
 		t.sums[c] += v
-		t.squares[c] += v * v
+		t.squares[c] += float64(v * v)
 	}
 }
 
@@ -199,8 +199,8 @@ func (t *truth) add(seed, feature uint64, relevance float64) {
 func (t *truth) score(fields int) float64 {
 	var pairs float64
 	for c := range t.sums {
-		pairs += (t.sums[c]*t.sums[c] - t.squares[c]) / 2
+		pairs += float64((float64(t.sums[c]*t.sums[c]) - t.squares[c]) / 2)
 	}
 	n := float64(fields)
-	return truthIntercept + truthScale*t.linear/math.Sqrt(n) + truthPairs*pairs/n
+	return truthIntercept + float64(truthScale*t.linear)/math.Sqrt(n) + float64(truthPairs*pairs)/n
 }
