@@ -39,6 +39,8 @@ type JoinConfig struct {
 	Agree map[string]string
 
 	Server, Aggregator netip.AddrPort // control services
+	// MoreServers are those of the job's servers beside Server, which has the index 0, in the order of their indices.
+	MoreServers []netip.AddrPort
 
 	// Security is that of the connections; the zero value is plain TCP.
 	Security Security
@@ -79,9 +81,13 @@ type Membership struct {
 	Dense     bool   // hot frames are packed densely, otherwise lane-aligned
 	FirstStep uint64 // that the worker trains: the steps before are in the store
 
+	// MoreEpochs and MoreFirstSteps are ServerEpoch and FirstStep of the servers from index 1 on. Their checkpoints may
+	// be of other steps.
+	MoreEpochs     []uint16
+	MoreFirstSteps []uint64
+
 	job, worker uint32
-	server      pb.ParameterServerClient
-	token       []byte         // of the server
+	servers     []joinedServer
 	leaves      []func() error // at the services joined, the newest last
 	conns       []*grpc.ClientConn
 
@@ -93,7 +99,14 @@ type Membership struct {
 // errLeft is what calls after Leave fail with.
 var errLeft = errors.New("the worker has left the job")
 
-// Join admits a worker to a job, at its parameter server and at the aggregator. The
+// joinedServer is a parameter server that has admitted the worker.
+type joinedServer struct {
+	pb.ParameterServerClient
+	role  string // what errors call it
+	token []byte
+}
+
+// Join admits a worker to a job, at its parameter servers and at the aggregator. The
 // admission outlives neither ctx nor Leave. The error names the service, and what
 // it refused; a TLS mismatch wraps [ErrTLS].
 func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
@@ -119,29 +132,45 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		return conn, err
 	}
 
-	// The server comes first: it creates the job at the aggregator. Both are reached
-	// before either is joined: a worker that joins the server and then cannot go on
+	// The servers come first: the one with the index 0 creates the job at the aggregator. All are reached
+	// before any is joined: a worker that joins a server and then cannot go on
 	// is one that the job has lost.
-	toServer, err := dial(ServerOf(cfg.Job), cfg.Server)
-	if err != nil {
-		return nil, err
+	addresses := append([]netip.AddrPort{cfg.Server}, cfg.MoreServers...)
+	for i, addr := range addresses {
+		peer := ServerOf(cfg.Job)
+		if len(addresses) > 1 {
+			peer.name = fmt.Sprintf("parameter server %d of %d (by index, from 0)", i, len(addresses))
+		}
+		conn, err := dial(peer, addr)
+		if err != nil {
+			return nil, err
+		}
+		m.servers = append(m.servers, joinedServer{pb.NewParameterServerClient(conn), peer.name, nil})
 	}
 	toAggregator, err := dial(TheAggregator(), cfg.Aggregator)
 	if err != nil {
 		return nil, err
 	}
-	m.server = pb.NewParameterServerClient(toServer)
-	joined, err := joinAt(&cfg, m, "parameter server", cfg.Server, m.server.Join, m.server.Leave)
-	if err != nil {
-		return nil, err
+	var joined []*pb.Membership
+	for i := range m.servers {
+		s := &m.servers[i]
+		answer, err := joinAt(&cfg, m, s.role, addresses[i], s.Join, s.Leave)
+		if err != nil {
+			return nil, err
+		}
+		s.token = answer.Token
+		joined = append(joined, answer)
 	}
-	m.token = joined.Token
 	client := pb.NewAggregatorClient(toAggregator)
 	admitted, err := joinAt(&cfg, m, "aggregator", cfg.Aggregator, client.Join, client.Leave)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.take(joined, admitted); err != nil {
+	for _, more := range joined[1:] {
+		m.MoreEpochs = append(m.MoreEpochs, uint16(more.Epoch))
+		m.MoreFirstSteps = append(m.MoreFirstSteps, more.FirstStep)
+	}
+	if err := m.take(joined[0], admitted); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -149,10 +178,15 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 
 // check refuses what no service could accept, or what would be waited for in vain.
 func (c *JoinConfig) check() error {
-	for _, a := range []struct {
+	type address struct {
 		field string
 		addr  netip.AddrPort
-	}{{"From", c.From}, {"Server", c.Server}, {"Aggregator", c.Aggregator}} {
+	}
+	addresses := []address{{"From", c.From}, {"Server", c.Server}, {"Aggregator", c.Aggregator}}
+	for i, addr := range c.MoreServers {
+		addresses = append(addresses, address{fmt.Sprintf("MoreServers[%d]", i), addr})
+	}
+	for _, a := range addresses {
 		switch ip := a.addr.Addr(); {
 		case !a.addr.IsValid():
 			return fmt.Errorf("control: JoinConfig.%s is missing: give an address and a port", a.field)
@@ -182,7 +216,7 @@ func (m *Membership) lose(why error, tell func(error)) {
 	}
 }
 
-// take reads what the two services have answered.
+// take reads what the aggregator and the server that has created the job there have answered.
 func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	if joined.Instance != admitted.Instance {
 		return fmt.Errorf("the parameter server serves instance %d of job %d, the aggregator instance %d: restart the server", joined.Instance, m.job, admitted.Instance)
@@ -255,23 +289,27 @@ func joinAt[M any, P interface {
 // acknowledged to them is part of the weights. The error wraps a [*DroppedError]
 // if the step was dropped.
 func (m *Membership) Barrier(ctx context.Context, step uint64) error {
-	return m.call(ctx, "barrier", func(ctx context.Context) error {
-		_, err := m.server.Barrier(ctx, &pb.BarrierRequest{Job: m.job, Sender: m.worker, Token: m.token, Step: step})
+	return m.call(ctx, "barrier", func(ctx context.Context, s *joinedServer) error {
+		_, err := s.Barrier(ctx, &pb.BarrierRequest{Job: m.job, Sender: m.worker, Token: s.token, Step: step})
 		return droppedIn(err)
 	})
 }
 
 // Reduce is Barrier, and returns the sums of the step, of rows of dim floats. refused is why gradients of this
-// worker are not in them, or nil; hot are its frames for the aggregator.
+// worker are not in them, or nil; hot are its frames for the aggregator. Jobs with several servers have no sums: each
+// would have a part of them.
 func (m *Membership) Reduce(ctx context.Context, step uint64, dim int, refused *DroppedError, hot HotFrames) (sums Sums, err error) {
-	req := &pb.ReduceRequest{Job: m.job, Sender: m.worker, Token: m.token, Step: step, Hot: &pb.HotFrames{Sent: hot.Sent, Answered: hot.Answered}}
+	if len(m.servers) > 1 {
+		return sums, fmt.Errorf("reduce: the job has %d parameter servers, each with a part of the sums: use a job with one", len(m.servers))
+	}
+	req := &pb.ReduceRequest{Job: m.job, Sender: m.worker, Token: m.servers[0].token, Step: step, Hot: &pb.HotFrames{Sent: hot.Sent, Answered: hot.Answered}}
 	if refused != nil {
 		req.Refused = refused.Message()
 	}
-	err = m.call(ctx, "reduce", func(ctx context.Context) error {
+	err = m.call(ctx, "reduce", func(ctx context.Context, s *joinedServer) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		stream, err := m.server.Reduce(ctx, req)
+		stream, err := s.Reduce(ctx, req)
 		if err == nil {
 			sums, err = ReceiveSums(stream, dim)
 		}
@@ -284,33 +322,61 @@ func (m *Membership) Reduce(ctx context.Context, step uint64, dim int, refused *
 // whether the last step ended an epoch: all that it pushed until then is
 // acknowledged. It returns when that is part of the weights.
 func (m *Membership) Report(ctx context.Context, steps uint64, epochs int, ends bool) error {
-	return m.call(ctx, "report", func(ctx context.Context) error {
-		_, err := m.server.Report(ctx, &pb.ReportRequest{Job: m.job, Sender: m.worker, Token: m.token, Steps: steps, Epochs: uint32(epochs), Ends: ends})
+	return m.call(ctx, "report", func(ctx context.Context, s *joinedServer) error {
+		_, err := s.Report(ctx, &pb.ReportRequest{Job: m.job, Sender: m.worker, Token: s.token, Steps: steps, Epochs: uint32(epochs), Ends: ends})
 		return err
 	})
 }
 
 // Done tells the server that the worker has finished. A job ends when all have.
 func (m *Membership) Done(ctx context.Context) error {
-	return m.call(ctx, "done", func(ctx context.Context) error {
-		_, err := m.server.Done(ctx, &pb.DoneRequest{Job: m.job, Sender: m.worker, Token: m.token})
+	return m.call(ctx, "done", func(ctx context.Context, s *joinedServer) error {
+		_, err := s.Done(ctx, &pb.DoneRequest{Job: m.job, Sender: m.worker, Token: s.token})
 		return err
 	})
 }
 
-// call asks the server, for as long as the admission lasts.
-func (m *Membership) call(caller context.Context, name string, f func(context.Context) error) error {
+// call asks the servers, for as long as the admission lasts.
+func (m *Membership) call(caller context.Context, name string, f func(context.Context, *joinedServer) error) error {
 	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)
 	defer context.AfterFunc(m.ctx, func() { cancel(context.Cause(m.ctx)) })()
-	err := Repeat(ctx, f)
+	role, err := m.ask(ctx, f)
 	switch ended := context.Cause(m.ctx); {
 	case ended != nil && (errors.Is(err, ended) || status.Code(err) == codes.Canceled):
 		return fmt.Errorf("%s: %w", name, ended)
 	case err != nil && caller.Err() != nil: // the server knows its deadline, too, and may be first to answer with it
-		return fmt.Errorf("parameter server: %s: %w", name, caller.Err())
+		return fmt.Errorf("%s: %s: %w", role, name, caller.Err())
 	}
-	return CallError("parameter server", name, err)
+	return CallError(role, name, err)
+}
+
+// ask asks all servers at the same time. The first error ends the others; role is its server's.
+func (m *Membership) ask(ctx context.Context, f func(context.Context, *joinedServer) error) (role string, err error) {
+	if len(m.servers) == 1 {
+		s := &m.servers[0]
+		return s.role, Repeat(ctx, func(ctx context.Context) error { return f(ctx, s) })
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		role string
+		err  error
+	}
+	answers := make(chan answer, len(m.servers))
+	for i := range m.servers {
+		s := &m.servers[i]
+		go func() {
+			answers <- answer{s.role, Repeat(ctx, func(ctx context.Context) error { return f(ctx, s) })}
+		}()
+	}
+	for range m.servers {
+		if a := <-answers; a.err != nil && err == nil {
+			role, err = a.role, a.err
+			cancel()
+		}
+	}
+	return role, err
 }
 
 // Leave ends the admission, at the aggregator first, and closes the connections. A

@@ -55,6 +55,7 @@ Without --data it trains on a synthetic click log whose hottest 30,000
 parameters take half of the updates.`,
 		Example: `  libra demo
   libra demo --data train.libfm.gz --test test.libfm.gz --sync --loss 0.01
+  libra demo --data train.libfm.gz --sync --servers 3
   libra demo --plane p4 --data small.libfm --sync --epochs 1
   libra demo --backend udp      # needs no privileges`,
 		Args: noArgs,
@@ -97,6 +98,7 @@ parameters take half of the updates.`,
 	f.StringVar(&o.Model, "model", o.Model, "fm (factorisation machine) or lr (logistic or, with regression, linear regression)")
 	f.StringVar(&o.Task, "task", o.Task, taskUsage)
 	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers")
+	f.IntVar(&o.Servers, "servers", 1, "number of parameter servers, each with a part of the rows")
 	f.IntVar(&o.Epochs, "epochs", 0, "passes over the data (default 10 with --data, 2 without)")
 	f.BoolVar(&o.Sync, "sync", false, "wait for all workers after each mini-batch")
 	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, "how the aggregator adds: exact, lut (float32 by table lookup) or fixed (int32)")
@@ -115,7 +117,7 @@ parameters take half of the updates.`,
 	f.Float64Var(&o.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")
 	f.StringVar(&o.Capture, "capture", "", "`folder` for pcapng files of all frames that workers and server send and receive")
 	f.StringSliceVar(&baselines, "baseline", []string{demo.OneProcess}, "what to compare with: one-process, server-only, or none")
-	f.StringVar(&o.Out, "out", "", "`folder` for what is left: weights.libra (the checkpoint), hot.libra, result.json, and learning curves as SVG (default: nothing)")
+	f.StringVar(&o.Out, "out", "", "`folder` for what is left: weights.libra (the checkpoint), hot.libra, result.json, and with one server learning curves as SVG (default: nothing)")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the model, the order of rows, and faults")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
 	choices(cmd, "model", "fm", "lr")
@@ -196,6 +198,7 @@ func printDemo(w io.Writer, r *demo.Result) error {
 		{"data plane", r.Plane},
 		{"arithmetic", r.Arithmetic},
 		{"workers", r.Workers},
+		{"servers", r.Servers},
 		{"epochs", r.Epochs},
 	}
 	for i, metric := range r.All() {

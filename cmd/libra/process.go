@@ -157,19 +157,37 @@ func (p *process) planeFlags(cmd *cobra.Command) {
 }
 
 func newServer() *cobra.Command {
-	var p process
+	var (
+		p     process
+		index int
+		step  uint64
+	)
 	cmd := &cobra.Command{
 		Use:   "ps --config FILE",
-		Short: "Run the parameter server of a job",
+		Short: "Run a parameter server of a job",
 		Long: `Creates the job at the aggregator, takes the workers' cold gradients and the
 aggregator's sums, answers pulls, and ends when all workers have finished. With data.test
 it evaluates the weights after each epoch: AUC and log-loss, or RMSE and MAE of regression,
-are in the log, and in the result.` + configHelp,
+are in the log, and in the result.
+
+Of several servers (the list servers in the cluster file) each is started with its --index. The
+first, which has 0, creates the job and takes the sums; each of the others holds its part of the rows. With
+job.sync they write checkpoints of the same steps and keep the last two (FILE and FILE.previous).
+--step has a server begin with the one of that step.` + configHelp,
+		Example: `  libra ps --config cluster.yaml
+  libra ps --config cluster.yaml --index 2`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			env, err := p.env(cmd)
 			if err != nil {
 				return err
+			}
+			if n := len(env.Config.AllServers()); n > 1 && !cmd.Flags().Changed("index") {
+				return usagef(cmd, "--index is required: %s has %d servers, which one is this?", p.config, n)
+			}
+			env.Server = index
+			if cmd.Flags().Changed("step") {
+				env.Step = &step
 			}
 			if p.json {
 				env.Evaluated = func(e node.Evaluation) {
@@ -190,6 +208,8 @@ are in the log, and in the result.` + configHelp,
 		},
 	}
 	p.flags(cmd)
+	cmd.Flags().IntVar(&index, "index", 0, "index of the server in the list servers of the configuration, from 0 (required if there are several)")
+	cmd.Flags().Uint64Var(&step, "step", 0, "`step` of the checkpoint to begin with, one of the last two (default: the last; only several servers with job.sync)")
 	return cmd
 }
 

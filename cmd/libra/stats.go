@@ -33,7 +33,7 @@ func newStats() *cobra.Command {
 		Use:   "stats [ADDRESS] [--config FILE] [--agent SOCKET]",
 		Short: "Show the statistics of running switches and parameter servers",
 		Long: `Asks control services for their counters, jobs, slots and harvests: the switch and
-the parameter server of a cluster file, or the one at ADDRESS (IP:port, as in the file's
+the parameter servers of a cluster file, or the one at ADDRESS (IP:port, as in the file's
 control fields). Workers have no such service; they print their counters at their end.
 With --agent, the agent of this host at SOCKET tells of its clients; it tells root and its own user.
 With --config, connections use the file's certificates, if it has any. The exit code is 1
@@ -64,7 +64,10 @@ if a process does not answer; the others are shown all the same.`,
 				if security, err = control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
 					return err
 				}
-				addresses = []netip.AddrPort{c.Switch.Control, c.Server.Control}
+				addresses = []netip.AddrPort{c.Switch.Control}
+				for _, s := range c.AllServers() {
+					addresses = append(addresses, s.Control)
+				}
 			}
 			if len(args) > 0 {
 				addr, err := netip.ParseAddrPort(args[0])

@@ -20,13 +20,16 @@ import (
 )
 
 const (
-	weightsUsage = "`file` of weights: a checkpoint, or what 'libra export' wrote (required)"
+	weightsUsage = "`file` of weights: a checkpoint, or what 'libra export' wrote; of a job with several servers, the checkpoints of all, separated by commas (required)"
 	taskUsage    = "classification (labels 1 and 0 or -1) or regression (labels are numbers)"
 	scoredUsage  = "`file` of rows in libfm, libsvm or libffm format, plain or gzip (required)"
 )
 
 func newExport() *cobra.Command {
-	var from, out, format string
+	var (
+		from        []string
+		out, format string
+	)
 	cmd := &cobra.Command{
 		Use:   "export --weights FILE --out FILE",
 		Short: "Write the weights of a checkpoint in a format of other programs",
@@ -35,10 +38,11 @@ writes them as csv, as a NumPy archive (npz), or as the text models of libFM and
 xLearn. docs/weights.md describes the formats, and has a program that reads one.`,
 		Example: `  libra export --weights weights.libra --out weights.csv
   libra export --weights weights.libra --out weights.npz
+  libra export --weights weights-0.libra,weights-1.libra --out weights.csv
   libra export --weights weights.libra --out model.txt --format libfm`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if from == "" || out == "" {
+			if len(from) == 0 || out == "" {
 				return usagef(cmd, "--weights and --out are required")
 			}
 			if format == "" {
@@ -46,10 +50,10 @@ xLearn. docs/weights.md describes the formats, and has a program that reads one.
 					return usagef(cmd, "--out %s: its name ends with no format: give --format: %s", out, strings.Join(weights.Formats(), ", "))
 				}
 			}
-			if err := checkOutput(cmd, out, from); err != nil {
+			if err := checkOutput(cmd, out, from...); err != nil {
 				return err
 			}
-			w, err := weights.Load(from)
+			w, err := weights.Load(from...)
 			if err != nil {
 				return err
 			}
@@ -65,7 +69,7 @@ xLearn. docs/weights.md describes the formats, and has a program that reads one.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&from, "weights", "", weightsUsage)
+	f.StringSliceVar(&from, "weights", nil, weightsUsage)
 	f.StringVar(&out, "out", "", "`file` to write (required)")
 	f.StringVar(&format, "format", "", "csv, npz, libfm or xlearn (default: what the name of --out ends with)")
 	choices(cmd, "format", weights.Formats()...)
@@ -74,18 +78,22 @@ xLearn. docs/weights.md describes the formats, and has a program that reads one.
 
 // scored is what is scored with what.
 type scored struct {
-	weights, data, task string
+	weights    []string
+	data, task string
 
 	model workload.Model
 }
 
 func (s *scored) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&s.weights, "weights", "", weightsUsage)
+	f.StringSliceVar(&s.weights, "weights", nil, weightsUsage)
 	f.StringVar(&s.data, "data", "", scoredUsage)
 	f.StringVar(&s.task, "task", "", "what the weights are for, which only checkpoints tell: "+taskUsage+" (default: what the checkpoint tells, else classification)")
 	choices(cmd, "task", workload.Tasks()...)
 }
+
+// files names the weights.
+func (s *scored) files() string { return strings.Join(s.weights, ",") }
 
 // scoredRows is how many rows are in memory at once.
 const scoredRows = 1 << 16
@@ -93,14 +101,14 @@ const scoredRows = 1 << 16
 // rows hands on the scores and labels of the rows, part by part. Where labels do not
 // matter, they may be any numbers.
 func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, labels []float32) error) error {
-	if s.weights == "" || s.data == "" {
+	if len(s.weights) == 0 || s.data == "" {
 		return usagef(cmd, "--weights and --data are required")
 	}
 	task, err := workload.ParseTask(s.task)
 	if err != nil {
 		return err
 	}
-	w, err := weights.Load(s.weights)
+	w, err := weights.Load(s.weights...)
 	if err != nil {
 		return err
 	}
@@ -108,7 +116,7 @@ func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, label
 	case w.Task == nil:
 		w.Task = &task
 	case s.task != "" && *w.Task != task:
-		return usagef(cmd, "--task %v: %s was trained for %v: leave --task out", task, s.weights, *w.Task)
+		return usagef(cmd, "--task %v: %s was trained for %v: leave --task out", task, s.files(), *w.Task)
 	}
 	if s.model, err = w.Model(); err != nil {
 		return err
@@ -128,7 +136,7 @@ func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, label
 			return err
 		}
 		if first && w.Known(d) == 0 {
-			return fmt.Errorf("%s: none of its features has weights in %s, which were trained on other data, or on features with other numbers: take the weights of a training on data like this", s.data, s.weights)
+			return fmt.Errorf("%s: none of its features has weights in %s, which were trained on other data, or on features with other numbers: take the weights of a training on data like this", s.data, s.files())
 		}
 		scores, err := workload.Scores(cmd.Context(), w, s.model, d)
 		if err != nil {
@@ -171,7 +179,7 @@ feature that was never trained counts for nothing.`,
 			if out == "" {
 				return predict(cmd.OutOrStdout())
 			}
-			if err := checkOutput(cmd, out, s.weights, s.data); err != nil {
+			if err := checkOutput(cmd, out, append(s.weights, s.data)...); err != nil {
 				return err
 			}
 			return atomicfile.Replace(out, ".tmp", predict)
@@ -214,7 +222,7 @@ func newEvaluate() *cobra.Command {
 			task := s.model.Task()
 			e := Evaluation{len(scores), task.String(), task.Measure(scores, labels)}
 			if !e.Finite() {
-				return fmt.Errorf("%s: the weights predict no numbers: their training diverged: train again with a lower learning rate", s.weights)
+				return fmt.Errorf("%s: the weights predict no numbers: their training diverged: train again with a lower learning rate", s.files())
 			}
 			if asJSON {
 				return report.WriteJSON(cmd.OutOrStdout(), e)

@@ -25,6 +25,7 @@ func (c *Config) Agreement() map[string]string {
 		"job.exponent":              strconv.Itoa(c.Job.Config().Exp),
 		"job.sync":                  strconv.FormatBool(c.Job.Sync),
 		"workers":                   fmt.Sprint(c.WorkerIDs()), // their order deals the rows out
+		ServersField:                strconv.Itoa(len(c.AllServers())),
 		"model.kind":                m.Kind,
 		"model.task":                m.Task,
 		"model.factors":             strconv.Itoa(m.Factors),
@@ -43,6 +44,9 @@ func (c *Config) Agreement() map[string]string {
 	}
 	return a
 }
+
+// ServersField is the name of the number of servers in an agreement: which rows are whose depends on it.
+const ServersField = "servers"
 
 // DataField is the name of the training data in an agreement.
 const DataField = "data"

@@ -43,6 +43,8 @@ const (
 
 	// DefaultCheckpointEvery is the time between two checkpoints.
 	DefaultCheckpointEvery = time.Minute
+	// DefaultCheckpointSteps is the number of steps between two checkpoints of several servers with job.sync.
+	DefaultCheckpointSteps = 1000
 )
 
 // Config describes a cluster.
@@ -60,7 +62,8 @@ type Config struct {
 
 	Job     Job      `yaml:"job"`
 	Switch  Switch   `yaml:"switch"`
-	Server  Server   `yaml:"server"`
+	Server  Server   `yaml:"server,omitempty"`
+	Servers []Server `yaml:"servers,omitempty"` // several, instead of Server
 	Workers []Worker `yaml:"workers"`
 	Model   Model    `yaml:"model"`
 	Data    Data     `yaml:"data"`
@@ -150,7 +153,7 @@ type Host struct {
 	Queue     int    `yaml:"queue,omitempty"`
 }
 
-// Server is the parameter server.
+// Server is a parameter server.
 type Server struct {
 	Host `yaml:",inline"`
 	// Control is the TCP address of its control service.
@@ -276,6 +279,35 @@ func (j Job) Config() aggregator.JobConfig {
 		c.Exp = *j.Exponent
 	}
 	return c
+}
+
+// AllServers lists the parameter servers by index.
+func (c *Config) AllServers() []Server {
+	if len(c.Servers) == 0 {
+		return []Server{c.Server}
+	}
+	return c.Servers
+}
+
+// ForServer returns the configuration as the server with an index sees it: Server is that one.
+func (c *Config) ForServer(index int) (*Config, error) {
+	all := c.AllServers()
+	if index < 0 || index >= len(all) {
+		return nil, fmt.Errorf("no server %d in the cluster configuration, which has %d: their indices begin with 0", index, len(all))
+	}
+	own := *c
+	own.Server = all[index]
+	return &own, nil
+}
+
+// eachServer calls f with each server and the field that it is.
+func (c *Config) eachServer(f func(field string, s *Server)) {
+	if len(c.Servers) == 0 {
+		f("server", &c.Server)
+	}
+	for i := range c.Servers {
+		f(fmt.Sprintf("servers[%d]", i), &c.Servers[i])
+	}
 }
 
 // Worker returns the worker with the given ID.

@@ -173,7 +173,7 @@ func located(err error, file *yaml.Node) error {
 
 func atLine(err error, file *yaml.Node) error {
 	field, _, _ := strings.Cut(err.Error(), ": ")
-	path := strings.FieldsFunc(field, func(r rune) bool { return r == '.' || r == '[' || r == ']' })
+	path := steps(field)
 	if n := lookup(file, path); n != nil && len(path) > 0 {
 		return fmt.Errorf("line %d: %w", n.Line, err)
 	}

@@ -90,10 +90,18 @@ func (c *Config) SetDefaults() {
 	for _, d := range c.defaults() {
 		d.set()
 	}
-	if c.Server.Checkpoint != "" && c.Server.CheckpointEvery == nil {
-		every := DefaultCheckpointEvery
-		c.Server.CheckpointEvery = &every
-	}
+	c.eachServer(func(_ string, s *Server) {
+		switch {
+		case s.Checkpoint == "":
+		case c.ofSteps():
+			if s.CheckpointSteps == 0 {
+				s.CheckpointSteps = DefaultCheckpointSteps
+			}
+		case s.CheckpointEvery == nil:
+			every := DefaultCheckpointEvery
+			s.CheckpointEvery = &every
+		}
+	})
 }
 
 // A fallback is a field whose zero value stands for a default.
@@ -128,7 +136,6 @@ func (c *Config) defaults() []fallback {
 		defaultOf("job.arithmetic", &c.Job.Arithmetic, aggregator.Exact.String()),
 		defaultOf("switch.plane", &c.Switch.Plane, plane),
 		{"switch.slots", "the default", func() bool { return c.Switch.Slots == 0 }, func() {}}, // the daemon's
-		defaultOf("server.max_rows", &c.Server.MaxRows, ps.DefaultMaxRows),
 		defaultOf("model.kind", &c.Model.Kind, "fm"),
 		defaultOf("model.task", &c.Model.Task, workload.Classification.String()),
 		defaultOf("model.optimizer", &c.Model.Optimizer, ps.Adagrad.String()),
@@ -136,6 +143,9 @@ func (c *Config) defaults() []fallback {
 		defaultOf("model.batch", &c.Model.Batch, workload.DefaultBatch),
 		defaultOf("model.epochs", &c.Model.Epochs, 1),
 	}
+	c.eachServer(func(field string, s *Server) {
+		list = append(list, defaultOf(field+".max_rows", &s.MaxRows, ps.DefaultMaxRows))
+	})
 	if c.Switch.Plane == PlaneP4 {
 		list = append(list,
 			defaultOf("switch.stripes", &c.Switch.Stripes, 1),
@@ -149,8 +159,10 @@ func (c *Config) defaults() []fallback {
 	if !c.Job.Sync {
 		list = append(list,
 			defaultOf("job.harvest", &c.Job.Harvest, DefaultHarvest),
-			defaultOf("job.staleness", &c.Job.Staleness, DefaultStaleness),
-			defaultOf("server.rejoin", &c.Server.Rejoin, DefaultRejoin))
+			defaultOf("job.staleness", &c.Job.Staleness, DefaultStaleness))
+		c.eachServer(func(field string, s *Server) {
+			list = append(list, defaultOf(field+".rejoin", &s.Rejoin, DefaultRejoin))
+		})
 	}
 	if c.Model.Kind == "" || c.Model.Kind == "fm" {
 		list = append(list,
@@ -174,11 +186,16 @@ func (c *Config) defaults() []fallback {
 func (c *Config) writtenZeros(file *yaml.Node) error {
 	var errs []error
 	for _, d := range c.defaults() {
-		if node := lookup(file, strings.Split(d.field, ".")); node != nil && d.missing() {
+		if node := lookup(file, steps(d.field)); node != nil && d.missing() {
 			errs = append(errs, fmt.Errorf("line %d: %s: %q is no possible value: leave the field out for %v, or give another", node.Line, d.field, node.Value, d.value))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// steps splits the path of a field.
+func steps(field string) []string {
+	return strings.FieldsFunc(field, func(r rune) bool { return r == '.' || r == '[' || r == ']' })
 }
 
 // mergeKey is the key of mappings whose fields a mapping takes over where it has none

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 )
@@ -120,19 +119,40 @@ func Reference() []Field {
 			fallbacks[f.field] = text(f.value)
 		}
 	}
-	list := slices.Clone(about)
+	list := withServers(about)
 	for i := range list {
 		f := &list[i]
 		f.Kind = describe(typeOf(reflect.TypeFor[Config](), f.Path))
-		f.Default = fallbacks[f.Path]
+		f.Default = fallbacks[strings.Replace(f.Path, "servers[].", "server.", 1)]
 		switch f.Path {
-		case "server.checkpoint_every":
+		case "server.checkpoint_every", "servers[].checkpoint_every":
 			f.Example = text(DefaultCheckpointEvery)
 		case "switch.plane":
 			f.Example = PlaneModel
 		}
 		if f.Example == "" {
 			f.Example = f.Default
+		}
+	}
+	return list
+}
+
+// withServers puts the fields of several servers behind those of one.
+func withServers(fields []Field) (list []Field) {
+	var servers []Field
+	for i, f := range fields {
+		list = append(list, f)
+		field, ofServer := strings.CutPrefix(f.Path, "server.")
+		if !ofServer {
+			continue
+		}
+		f.Path, f.Given = "servers[]."+field, false
+		if field == "checkpoint_steps" {
+			f.About += fmt.Sprintf(", the same at all servers. The default with sync is %d", DefaultCheckpointSteps)
+		}
+		if servers = append(servers, f); !strings.HasPrefix(fields[i+1].Path, "server.") {
+			servers[0].About = "Several servers instead of server, each with a part of the rows: 1 to 32 items. " + servers[0].About
+			list = append(list, servers...)
 		}
 	}
 	return list
@@ -185,7 +205,7 @@ func Example() []byte {
 			}
 			comment, name := "", path[depth]
 			switch strings.Join(path[:depth+1], ".") {
-			case "switch.p4", "data.synthetic", "faults", "tls":
+			case "switch.p4", "servers[]", "data.synthetic", "faults", "tls":
 				comment = "# "
 			}
 			fmt.Fprintf(&b, "%s%s%s:\n", strings.Repeat("  ", depth), comment, strings.TrimSuffix(name, "[]"))
@@ -198,11 +218,14 @@ func Example() []byte {
 		switch {
 		case f.Path == "workers[].id":
 			indent = "  - "
-		case strings.HasPrefix(f.Path, "workers[]"):
+		case strings.HasPrefix(f.Path, "workers[]"), strings.HasPrefix(f.Path, "servers[]"):
 			indent = "    "
 		}
 		if !f.Given {
 			indent += "# "
+		}
+		if f.Path == "servers[].address" {
+			indent = "  # - "
 		}
 		fmt.Fprintf(&b, "%-44s # %s\n", indent+path[last]+": "+f.Example, about)
 	}

@@ -5,6 +5,7 @@ package cluster
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -221,6 +222,13 @@ func TestReferenceHasRanges(t *testing.T) {
 		"tls.ca":                    {"ca.pem"},
 		"tls.cert":                  {"cert.pem"},
 		"tls.key":                   {"key.pem"},
+	}
+	for path, values := range maps.Clone(refused) {
+		if field, ofServer := strings.CutPrefix(path, "server."); ofServer {
+			for _, value := range values {
+				refused["servers[]."+field] = append(refused["servers[]."+field], strings.ReplaceAll(value, "server.", "servers[]."))
+			}
+		}
 	}
 	for _, f := range Reference() {
 		if f.Range != "" && refused[f.Path] == nil {

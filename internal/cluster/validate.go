@@ -16,6 +16,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/wire"
 )
@@ -26,7 +27,7 @@ func (c *Config) Validate() error {
 	var v mistakes
 	c.checkSwitch(&v)
 	c.checkJob(&v)
-	c.checkServer(&v)
+	c.checkServers(&v)
 	c.checkWorkers(&v)
 	c.checkAddresses(&v)
 	c.checkModel(&v)
@@ -162,27 +163,58 @@ func (c *Config) checkJob(v *mistakes) {
 	}
 }
 
-func (c *Config) checkServer(v *mistakes) {
-	s := c.Server
-	c.checkHost("server", s.Host, v)
+// ofSteps reports whether several servers keep checkpoints of the same steps.
+func (c *Config) ofSteps() bool { return c.Job.Sync && len(c.Servers) > 1 }
+
+func (c *Config) checkServers(v *mistakes) {
+	if len(c.Servers) > 0 && !reflect.ValueOf(c.Server).IsZero() {
+		v.add("servers: the file has server, too: list all servers here, and leave server out")
+	}
+	if n := len(c.Servers); n > packer.MaxServers {
+		v.add("servers: %d, at most %d are possible", n, packer.MaxServers)
+	}
+	c.eachServer(func(field string, s *Server) { c.checkServer(field, *s, v) })
+	for i, s := range c.Servers {
+		first := c.Servers[0]
+		if (s.Checkpoint == "") != (first.Checkpoint == "") {
+			v.add("servers[%d].checkpoint: %q, and that of servers[0] is %q: either all servers keep checkpoints or none does", i, s.Checkpoint, first.Checkpoint)
+		}
+		if s.CheckpointSteps != first.CheckpointSteps && c.ofSteps() {
+			v.add("servers[%d].checkpoint_steps: %d, and those of servers[0] are %d: checkpoints of the same steps belong together, so give all servers the same", i, s.CheckpointSteps, first.CheckpointSteps)
+		}
+	}
+	if len(c.Servers) > 1 && c.Data.HasTest() {
+		field := "data.test"
+		if c.Data.Synthetic != nil {
+			field = "data.synthetic.test"
+		}
+		v.add("%s: a server evaluates its own rows, and with several servers no one has all: leave it out, and use 'libra evaluate' on their checkpoints", field)
+	}
+}
+
+func (c *Config) checkServer(field string, s Server, v *mistakes) {
+	c.checkHost(field, s.Host, v)
+	add := func(format string, args ...any) { v.add(field+format, args...) }
 	switch {
+	case c.ofSteps() && s.CheckpointEvery != nil && *s.CheckpointEvery != 0:
+		add(".checkpoint_every: %v, but several servers with job.sync keep checkpoints of the same steps: use checkpoint_steps", *s.CheckpointEvery)
 	case s.CheckpointEvery != nil && *s.CheckpointEvery < 0:
-		v.add("server.checkpoint_every: %v is negative; 0 writes none by time", *s.CheckpointEvery)
+		add(".checkpoint_every: %v is negative; 0 writes none by time", *s.CheckpointEvery)
 	case s.CheckpointEvery != nil && *s.CheckpointEvery != 0 && s.Checkpoint == "":
-		v.add("server.checkpoint_every: %v, but server.checkpoint names no file", *s.CheckpointEvery)
+		add(".checkpoint_every: %v, but %s.checkpoint names no file", *s.CheckpointEvery, field)
 	case s.CheckpointSteps != 0 && !c.Job.Sync:
-		v.add("server.checkpoint_steps: %d, but only jobs with job.sync have steps in common: use checkpoint_every", s.CheckpointSteps)
+		add(".checkpoint_steps: %d, but only jobs with job.sync have steps in common: use checkpoint_every", s.CheckpointSteps)
 	case s.CheckpointSteps != 0 && s.Checkpoint == "":
-		v.add("server.checkpoint_steps: %d, but server.checkpoint names no file", s.CheckpointSteps)
+		add(".checkpoint_steps: %d, but %s.checkpoint names no file", s.CheckpointSteps, field)
 	}
 	switch {
 	case s.Rejoin < 0:
-		v.add("server.rejoin: %v is negative", s.Rejoin)
+		add(".rejoin: %v is negative", s.Rejoin)
 	case s.Rejoin != 0 && c.Job.Sync:
-		v.add("server.rejoin: %v, but with job.sync the loss of a worker ends the job", s.Rejoin)
+		add(".rejoin: %v, but with job.sync the loss of a worker ends the job", s.Rejoin)
 	}
 	if s.MaxRows < 0 || s.MaxRows > ps.MaxRows {
-		v.add("server.max_rows: %d is not in 1..%d", s.MaxRows, ps.MaxRows)
+		add(".max_rows: %d is not in 1..%d", s.MaxRows, ps.MaxRows)
 	}
 }
 
@@ -240,24 +272,26 @@ func (c *Config) checkAddresses(v *mistakes) {
 		}
 	}
 	frames("switch.address", c.Switch.Address)
-	frames("server.address", c.Server.Address)
+	c.eachServer(func(field string, s *Server) { frames(field+".address", s.Address) })
 	for i, w := range c.Workers {
 		frames(fmt.Sprintf("workers[%d].address", i), w.Address)
 	}
 
+	services := map[netip.AddrPort]string{}
 	control := func(field string, a netip.AddrPort) {
 		switch {
 		case !a.IsValid():
 			v.add("%s: an IP:port is required", field)
 		case a.Port() == 0 || !isHost(a.Addr().Unmap()):
 			v.add("%s: %v cannot be dialled: give the address and the port that the other hosts reach it by", field, a)
+		case services[a] != "":
+			v.add("%s: %v is also %s: give one of them another port", field, a, services[a])
+		default:
+			services[a] = field
 		}
 	}
 	control("switch.control", c.Switch.Control)
-	control("server.control", c.Server.Control)
-	if a := c.Server.Control; a.IsValid() && a == c.Switch.Control {
-		v.add("server.control: %v is also switch.control: give one of them another port", a)
-	}
+	c.eachServer(func(field string, s *Server) { control(field+".control", s.Control) })
 }
 
 // isHost reports whether a packet to an address goes to one host.

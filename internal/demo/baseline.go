@@ -57,13 +57,9 @@ func (r *run) outcome() Outcome {
 	return o
 }
 
-// evaluate enters how well the weights in the server's checkpoint predict.
+// evaluate enters how well the weights in the servers' checkpoints predict.
 func (o *Outcome) evaluate(ctx context.Context, c *cluster.Config, heldOut *workload.Dataset) error {
-	cfg, err := node.StoreConfig(c)
-	if err != nil {
-		return err
-	}
-	store, _, err := ps.Restore(c.Server.Checkpoint, cfg)
+	store, _, err := trained(c)
 	if err != nil {
 		return err
 	}
@@ -90,7 +86,8 @@ func (o Options) wants(baseline string) bool { return slices.Contains(o.Baseline
 func (r *run) serverOnly(ctx context.Context, heldOut *workload.Dataset) (*Outcome, error) {
 	c := *r.config
 	dir := filepath.Dir(r.path)
-	c.Job.HotSet, c.Server.Checkpoint = filepath.Join(dir, "cold.libra"), filepath.Join(dir, "server-only.libra")
+	c.Job.HotSet = filepath.Join(dir, "cold.libra")
+	setCheckpoints(&c, dir, "server-only.libra")
 	c.Capture = ""
 	model, err := node.Model(c.Model)
 	if err != nil {

@@ -28,7 +28,8 @@ func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) 
 	if c.Backend == cluster.BackendUDP {
 		return &bed{}, loopback(c, workers)
 	}
-	b, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1, Unbridged: c.Switch.Plane == cluster.PlaneP4})
+	servers := len(c.AllServers())
+	b, err := testbed.New(ctx, testbed.Config{Hosts: servers + workers, Unbridged: c.Switch.Plane == cluster.PlaneP4})
 	if errors.Is(err, fs.ErrPermission) && c.Switch.Plane != cluster.PlaneP4 {
 		err = fmt.Errorf("%w\n(--backend udp needs no privileges)", err)
 	}
@@ -48,11 +49,16 @@ func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) 
 	} else {
 		c.Switch.Interfaces = ports
 	}
-	server := b.Host(0)
-	c.Server.Host = cluster.Host{Address: server.IP, Interface: server.Interface}
-	c.Server.Control = netip.AddrPortFrom(server.IP, controlPort)
+	for i := range servers {
+		h, server := b.Host(i), &c.Server
+		if len(c.Servers) > 0 {
+			server = &c.Servers[i]
+		}
+		server.Host = cluster.Host{Address: h.IP, Interface: h.Interface}
+		server.Control = netip.AddrPortFrom(h.IP, controlPort)
+	}
 	for i := 1; i <= workers; i++ {
-		h := b.Host(i)
+		h := b.Host(servers - 1 + i)
 		c.Workers = append(c.Workers, cluster.Worker{
 			ID:   uint16(i),
 			Host: cluster.Host{Address: h.IP, Interface: h.Interface},
@@ -68,19 +74,24 @@ const controlPort = 7700
 func loopback(c *cluster.Config, workers int) error {
 	address := func(host int) netip.Addr { return netip.AddrFrom4([4]byte{127, 76, 66, byte(host)}) }
 	c.Switch.Address = address(1)
-	c.Server.Address = address(2)
+	controls := map[netip.Addr]*netip.AddrPort{c.Switch.Address: &c.Switch.Control}
+	servers := []*cluster.Server{&c.Server}
+	for i := range c.Servers {
+		servers = append(servers[:i], &c.Servers[i])
+	}
+	for i, s := range servers {
+		s.Address = address(2 + i)
+		controls[s.Address] = &s.Control
+	}
 	for i := 1; i <= workers; i++ {
-		c.Workers = append(c.Workers, cluster.Worker{ID: uint16(i), Host: cluster.Host{Address: address(2 + i)}})
+		c.Workers = append(c.Workers, cluster.Worker{ID: uint16(i), Host: cluster.Host{Address: address(1 + len(servers) + i)}})
 	}
 	port, err := freePort("udp", c.Switch.Address)
 	if err != nil {
 		return err
 	}
 	c.Port = port
-	for addr, control := range map[netip.Addr]*netip.AddrPort{
-		c.Switch.Address: &c.Switch.Control,
-		c.Server.Address: &c.Server.Control,
-	} {
+	for addr, control := range controls {
 		port, err := freePort("tcp", addr)
 		if err != nil {
 			return err
@@ -109,8 +120,8 @@ func freePort(network string, addr netip.Addr) (uint16, error) {
 	return l.Addr().(*net.TCPAddr).AddrPort().Port(), nil
 }
 
-// start returns the function that starts a process on a host: -1 is the switch,
-// 0 the server, i worker i. It is nil where there is one host only.
+// start returns the function that starts a process on a host: -1 is the switch, from 0 on come
+// the servers and then the workers. It is nil where there is one host only.
 func (b *bed) start(host int) func(*exec.Cmd) error {
 	if b.net == nil {
 		return nil

@@ -29,6 +29,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 		Task:       o.Task,
 		Arithmetic: o.Arithmetic,
 		Workers:    o.Workers,
+		Servers:    len(r.config.AllServers()),
 		Epochs:     o.Epochs,
 		Sync:       o.Sync,
 		HotRows:    hot.Len(),

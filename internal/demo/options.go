@@ -37,6 +37,8 @@ type Options struct {
 	Task string
 	// Workers is the number of workers, each a process of its own.
 	Workers int
+	// Servers is the number of parameter servers, each a process of its own; 0 means 1.
+	Servers int
 	// Epochs is the number of passes over the data; 0 means the recipe's.
 	Epochs int
 	// Sync makes workers wait for each other after each mini-batch.
@@ -75,7 +77,7 @@ type Options struct {
 	// Baselines are what the training is compared with.
 	Baselines []string
 	// Out, if set, is a folder for the hot set, the checkpoint and the result, which then
-	// has evaluations after each epoch.
+	// has evaluations after each epoch, unless there are several servers: their checkpoints become one.
 	Out string
 	// Seed of the model, of the order of rows and of the synthetic rows.
 	Seed uint64
@@ -97,6 +99,8 @@ func (o Options) Validate() error {
 	switch {
 	case o.Workers < 1 || o.Workers > maxWorkers:
 		return fmt.Errorf("--workers %d: from 1 to %d are possible", o.Workers, maxWorkers)
+	case o.Servers < 0 || o.Servers > packer.MaxServers:
+		return fmt.Errorf("--servers %d: from 1 to %d are possible", o.Servers, packer.MaxServers)
 	case o.Epochs < 0:
 		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
 	case !slices.Contains(workload.Tasks(), o.Task):
@@ -201,6 +205,7 @@ type Result struct {
 	Task       string `json:"task"`
 	Arithmetic string `json:"arithmetic"`
 	Workers    int    `json:"workers"`
+	Servers    int    `json:"servers"`
 	Epochs     int    `json:"epochs"`
 	Sync       bool   `json:"sync"`
 

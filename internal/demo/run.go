@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"github.com/libra-ina/libra/internal/proc"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/sudo"
+	"github.com/libra-ina/libra/internal/weights"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
@@ -71,7 +74,7 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Out != "" { // learning curves, which cost some time of training
+	if o.Out != "" && len(c.Servers) == 0 { // learning curves, which cost some time of training
 		c.Data = data
 	}
 	b, err := openBed(ctx, c, o.Workers)
@@ -113,19 +116,24 @@ func (o Options) keep(c *cluster.Config, result *Result) error {
 		}
 		return nil
 	}
-	for _, file := range []string{c.Job.HotSet, c.Server.Checkpoint} {
-		err := write(filepath.Base(file), func(w io.Writer) error {
-			in, err := os.Open(file)
-			if err != nil {
-				return err
-			}
-			defer in.Close()
-			_, err = io.Copy(w, in)
-			return err
-		})
+	err := write(filepath.Base(c.Job.HotSet), func(w io.Writer) error {
+		in, err := os.Open(c.Job.HotSet)
 		if err != nil {
 			return err
 		}
+		defer in.Close()
+		_, err = io.Copy(w, in)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	store, attachment, err := trained(c)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	if err := write(weightsFile, func(w io.Writer) error { return store.WriteCheckpoint(w, attachment) }); err != nil {
+		return err
 	}
 	return write(resultFile, func(w io.Writer) error {
 		line, err := report.MarshalJSON(result)
@@ -141,6 +149,28 @@ func (o Options) keep(c *cluster.Config, result *Result) error {
 	})
 }
 
+// weightsFile is the name of a checkpoint.
+const weightsFile = "weights.libra"
+
+// trained reads the checkpoints of all servers.
+func trained(c *cluster.Config) (*ps.Store, []byte, error) {
+	var paths []string
+	for _, s := range c.AllServers() {
+		paths = append(paths, s.Checkpoint)
+	}
+	return weights.ReadCheckpoints(paths...)
+}
+
+// setCheckpoints gives each server a checkpoint in a folder, by the name of the only one's.
+func setCheckpoints(c *cluster.Config, dir, name string) {
+	c.Server.Checkpoint = filepath.Join(dir, name)
+	c.Servers = slices.Clone(c.Servers)
+	for i := range c.Servers {
+		c.Server.Checkpoint = ""
+		c.Servers[i].Checkpoint = filepath.Join(dir, fmt.Sprintf("%d-%s", i, name))
+	}
+}
+
 // config returns the cluster's configuration without addresses.
 func (o Options) config(dir string) (*cluster.Config, error) {
 	r := o.recipe()
@@ -154,7 +184,6 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 		Backend: o.Backend,
 		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync, Arithmetic: o.Arithmetic, Harvest: o.Harvest, Staleness: o.Staleness},
 		Switch:  cluster.Switch{Plane: o.Plane, LaneAligned: o.LaneAligned},
-		Server:  cluster.Server{Checkpoint: filepath.Join(dir, "weights.libra")},
 		Model: cluster.Model{
 			Kind: o.Model, Task: o.Task, Factors: r.factors, Epochs: r.Epochs, Batch: r.Batch, Seed: o.Seed,
 			Optimizer:          r.Optimizer.Method.String(),
@@ -165,6 +194,10 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 		Data:   cluster.Data{Train: o.Data, Window: o.Window},
 		Faults: o.Faults,
 	}
+	if o.Servers > 1 {
+		c.Servers = make([]cluster.Server, o.Servers)
+	}
+	setCheckpoints(c, dir, weightsFile)
 	if o.Faults.Any() {
 		c.Faults.Seed = o.Seed
 	}
@@ -226,9 +259,10 @@ type run struct {
 	mu       sync.Mutex
 	progress []workload.Progress // by worker, from 0
 	workers  []node.WorkerResult
-	server   node.ServerResult
+	servers  []node.ServerResult
+	server   node.ServerResult // of all
 	elapsed  time.Duration
-	// serverCPU is the CPU time of the server's process.
+	// serverCPU is the CPU time of the servers' processes.
 	serverCPU time.Duration
 }
 
@@ -276,18 +310,15 @@ func (r *run) runAll(ctx context.Context, start starter) error {
 	if err := ready(ctx, "switch", sw); err != nil {
 		return err
 	}
-	server, err := start("ps", 0, false, r.serverLine, "ps")
+	servers, err := r.startServers(ctx, start)
 	if err != nil {
-		return err
-	}
-	if err := ready(ctx, "ps", server); err != nil {
 		return err
 	}
 	begin := time.Now()
 	var workers []*proc.Child
 	for i := range r.options.Workers {
 		id := strconv.Itoa(i + 1)
-		child, err := start("worker "+id, i+1, false, r.workerLine(i), "worker", "--id", id)
+		child, err := start("worker "+id, len(servers)+i, false, r.workerLine(i), "worker", "--id", id)
 		if err != nil {
 			return err
 		}
@@ -301,10 +332,54 @@ func (r *run) runAll(ctx context.Context, start starter) error {
 		}
 	}
 	r.elapsed = time.Since(begin)
-	if err := server.Wait(ctx); err != nil {
+	for _, server := range servers {
+		if err := server.Wait(ctx); err != nil {
+			return err
+		}
+		r.serverCPU += server.CPUTime()
+	}
+	return r.sumServers()
+}
+
+// startServers starts the parameter servers.
+func (r *run) startServers(ctx context.Context, start starter) (servers []*proc.Child, err error) {
+	n := len(r.config.AllServers())
+	r.servers = make([]node.ServerResult, n)
+	for i := range n {
+		name := "ps"
+		if n > 1 {
+			name = fmt.Sprint("ps ", i)
+		}
+		child, err := start(name, i, false, r.serverLine(i), "ps", "--index", strconv.Itoa(i))
+		if err != nil {
+			return nil, err
+		}
+		if err := ready(ctx, name, child); err != nil {
+			return nil, err
+		}
+		servers = append(servers, child)
+	}
+	return servers, nil
+}
+
+// sumServers sums what the servers reported. The weights are those of all together.
+func (r *run) sumServers() error {
+	r.server = r.servers[0]
+	if len(r.servers) == 1 {
+		return nil
+	}
+	for _, s := range r.servers[1:] {
+		r.server.Rows += s.Rows
+		r.server.ColdFrames += s.ColdFrames
+		r.server.Overrun += s.Overrun
+		r.server.LostAnswers += s.LostAnswers
+	}
+	store, _, err := trained(r.config)
+	if err != nil {
 		return err
 	}
-	r.serverCPU = server.CPUTime()
+	hash := store.Hash()
+	r.server.WeightsSHA256 = hex.EncodeToString(hash[:])
 	return nil
 }
 
@@ -337,10 +412,13 @@ func (r *run) workerLine(i int) func([]byte) {
 	}
 }
 
-func (r *run) serverLine(line []byte) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	takeServerLine(line, &r.server)
+// serverLine returns the function that takes a server's JSON lines.
+func (r *run) serverLine(i int) func([]byte) {
+	return func(line []byte) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		takeServerLine(line, &r.servers[i])
+	}
 }
 
 // takeServerLine takes the result from a line of a server, if it is there.

@@ -25,7 +25,7 @@ func newServer(t *testing.T, sync bool) *server {
 		t.Fatal(err)
 	}
 	s := &server{
-		env: Env{Config: c, Log: testLog(t)}, store: store, keys: []uint64{11, 12, 13}, progress: newProgress(sync),
+		env: Env{Config: c, Log: testLog(t)}, store: store, keys: []uint64{11, 12, 13}, progress: newProgress(sync, 0),
 		job: &control.Owned{ID: 5, Job: &pb.Job{Instance: 77}},
 		due: make(chan struct{}, 1),
 	}

@@ -19,36 +19,39 @@ import (
 // open makes the server's store: that of the checkpoint if there is one.
 func (s *server) open(cfg ps.Config) (err error) {
 	c := s.env.Config
-	s.progress = newProgress(c.Job.Sync)
+	s.progress = newProgress(c.Job.Sync, s.env.Server)
 	s.agreement = c.Agreement()
+	if s.several() { // it decides which rows are whose
+		s.agreement[hotSetField] = fmt.Sprintf("%x", s.hot.Fingerprint())
+	}
 	path := c.Server.Checkpoint
 	if path == "" {
 		s.store, err = ps.New(cfg)
 		return err
 	}
 	if _, err := s.disk().Stat(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("server.checkpoint: the folder of the file: %w", err)
+		return fmt.Errorf(s.field()+".checkpoint: the folder of the file: %w", err)
 	}
 	if s.restored, err = s.disk().Stat(path); errors.Is(err, fs.ErrNotExist) {
 		s.store, err = ps.New(cfg)
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("server.checkpoint: %w", err)
+		return fmt.Errorf(s.field()+".checkpoint: %w", err)
 	}
 	store, attachment, err := s.restore(path, cfg)
 	switch {
 	case errors.Is(err, ps.ErrMismatch):
-		return fmt.Errorf("server.checkpoint: %w; restore the configuration that it was trained with, or remove it to begin anew", err)
+		return fmt.Errorf(s.field()+".checkpoint: %w; restore the configuration that it was trained with, or remove it to begin anew", err)
 	case errors.Is(err, ps.ErrCorrupt), errors.Is(err, ps.ErrNotCheckpoint):
-		return fmt.Errorf("server.checkpoint: %w; put a copy of it there that is whole, or remove it to begin anew", err)
+		return fmt.Errorf(s.field()+".checkpoint: %w; put a copy of it there that is whole, or remove it to begin anew", err)
 	case errors.Is(err, ps.ErrVersion):
-		return fmt.Errorf("server.checkpoint: %w; continue with the version of Libra that wrote it, or remove it to begin anew", err)
+		return fmt.Errorf(s.field()+".checkpoint: %w; continue with the version of Libra that wrote it, or remove it to begin anew", err)
 	case err != nil:
-		return fmt.Errorf("server.checkpoint: %w", err)
+		return fmt.Errorf(s.field()+".checkpoint: %w", err)
 	}
 	if s.agreement, err = s.progress.resume(attachment, s.agreement, c.Model.Epochs); err != nil {
-		return fmt.Errorf("checkpoint %s (server.checkpoint): %w", path, err)
+		return fmt.Errorf("checkpoint %s (%s.checkpoint): %w", path, s.field(), err)
 	}
 	s.store = store
 	return nil
@@ -83,12 +86,16 @@ func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
 	release, err = s.disk().Lock(path, ".lock")
 	switch {
 	case errors.Is(err, filelock.ErrLocked):
-		return nil, fmt.Errorf("server.checkpoint: %w: end that server, or give this one a file of its own", err)
+		return nil, fmt.Errorf(s.field()+".checkpoint: %w: end that server, or give this one a file of its own", err)
 	case err != nil:
-		return nil, fmt.Errorf("server.checkpoint: a checkpoint cannot be written: %w", err)
+		return nil, fmt.Errorf(s.field()+".checkpoint: a checkpoint cannot be written: %w", err)
 	}
-	if err = ps.PrepareCheckpointOn(s.disk(), path); err != nil {
-		err = fmt.Errorf("server.checkpoint: %w", err)
+	err = ps.PrepareCheckpointOn(s.disk(), path)
+	if err == nil && s.savesSteps() {
+		err = ps.PrepareCheckpointOn(s.disk(), path+previousSuffix)
+	}
+	if err != nil {
+		err = fmt.Errorf(s.field()+".checkpoint: %w", err)
 	} else {
 		err = s.reopen(cfg)
 	}
@@ -101,10 +108,21 @@ func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
 // reopen reads the checkpoint again if it was replaced, and logs where it begins.
 func (s *server) reopen(cfg ps.Config) error {
 	path := s.env.Config.Server.Checkpoint
-	if now, err := s.disk().Stat(path); err == nil && !sameFile(s.restored, now) {
-		if err := s.open(cfg); err != nil {
-			return err
+	again := func() error {
+		now, err := s.disk().Stat(path)
+		if err != nil || sameFile(s.restored, now) {
+			return nil
 		}
+		return s.open(cfg)
+	}
+	if err := again(); err != nil {
+		return err
+	}
+	if err := s.goBack(cfg); err != nil {
+		return err
+	}
+	if err := again(); err != nil {
+		return err
 	}
 	if s.restored == nil {
 		return nil
@@ -169,12 +187,22 @@ func (s *server) save(turn func(func()) error) error {
 	if path == "" {
 		return nil
 	}
+	s.saving.Lock() // a step may end while the server does
+	defer s.saving.Unlock()
 	var (
 		snapshot *ps.Snapshot
 		version  uint64
 		failed   error
 	)
 	saved := s.saved
+	if s.savesSteps() {
+		if err := turn(func() { version = s.version }); err != nil || version == saved {
+			return err
+		}
+		if err := s.keepPrevious(); err != nil {
+			return err
+		}
+	}
 	err := turn(func() {
 		version = s.version
 		if version == saved {

@@ -19,6 +19,10 @@ const startLimit = 30 * time.Second
 type Env struct {
 	Config *cluster.Config
 	Log    *slog.Logger
+	// Server is the index of the server that RunServer is.
+	Server int
+	// Step, if set, is that of the checkpoint that the server begins with.
+	Step *uint64
 	// Ready, if set, is called once when the process can serve or has begun
 	// its work.
 	Ready func()

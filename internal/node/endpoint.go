@@ -50,6 +50,11 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	if e.members, err = join(ctx, cancel, env, self, e.hot); err != nil {
 		return nil, reason(ctx, err)
 	}
+	servers := c.AllServers()
+	var more []transport.ServerPeer
+	for i, s := range servers[1:] {
+		more = append(more, transport.ServerPeer{At: wire.Endpoint{IP: s.Address, Port: c.Port}, Epoch: e.members.MoreEpochs[i]})
+	}
 	e.Worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
 		Link:            e.link,
 		Job:             c.Job.ID,
@@ -64,8 +69,8 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		Exp:        e.members.Exp,
 		Workers:    e.members.Workers,
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
-		Server:     wire.Endpoint{IP: c.Server.Address, Port: c.Port},
-		Flow:       retransmit.Config{Silence: c.Silence},
+		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
+		Flow: retransmit.Config{Silence: c.Silence},
 	})
 	return e, err
 }

@@ -121,7 +121,7 @@ func TestLastWorkerEndsEpoch(t *testing.T) {
 			copies := 0
 			e := &evaluator{
 				model: workload.Linear{}, test: test, workers: []uint16{1, 2}, epochs: map[uint16]int{},
-				progress: newProgress(false), store: store, log: testLog(t),
+				progress: newProgress(false, 0), store: store, log: testLog(t),
 				turn: func(_ context.Context, f func()) error { copies++; f(); return nil },
 			}
 			for _, r := range c.earlier {
@@ -152,7 +152,7 @@ func TestDivergedTrainingIsNotEvaluated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &evaluator{model: workload.Linear{}, test: test, progress: newProgress(false), log: slog.New(slog.NewTextHandler(&text, nil))}
+	e := &evaluator{model: workload.Linear{}, test: test, progress: newProgress(false, 0), log: slog.New(slog.NewTextHandler(&text, nil))}
 	rows := make([]float32, len(test.Keys())+1)
 	rows[len(rows)-1] = float32(math.NaN())
 	e.evaluate(copiedRows{append(test.Keys(), workload.BiasKey), rows, 1}, 1)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/control"
@@ -29,7 +30,27 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		return nil, err
 	}
 	cfg.Limit, cfg.Dial, cfg.Lost, cfg.Log = startLimit, env.Machine.Client, cancel, env.Log
-	return control.Join(ctx, cfg)
+	m, err := control.Join(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := agreeOnFirstStep(m, c.Job.Sync); err != nil {
+		m.Leave()
+		return nil, err
+	}
+	return m, nil
+}
+
+// agreeOnFirstStep refuses synchronous servers whose checkpoints are of different steps: together they are the weights of
+// no moment. Without barriers there is no such moment, and the worker begins where the server is that has the
+// fewest of its steps.
+func agreeOnFirstStep(m *control.Membership, sync bool) error {
+	steps := append([]uint64{m.FirstStep}, m.MoreFirstSteps...)
+	m.FirstStep = slices.Min(steps)
+	if sync && slices.Max(steps) != m.FirstStep {
+		return fmt.Errorf("the checkpoints of the servers are of different steps: %v, by index. Each server keeps its last two: start all servers with --step %d, and if a server has none of that step, all with one that they have, or without checkpoints", steps, m.FirstStep)
+	}
+	return nil
 }
 
 // joinConfig returns what the services are told of a worker, and where they are.
@@ -37,7 +58,12 @@ func joinConfig(c *cluster.Config, self cluster.Worker, hot *packer.HotSet) (cfg
 	fingerprint := hot.Fingerprint()
 	cfg = control.JoinConfig{
 		Job: c.Job.ID, Worker: self.ID, From: netip.AddrPortFrom(self.Address, c.Port), HotSet: fingerprint[:],
-		Server: c.Server.Control, Aggregator: c.Switch.Control,
+		Aggregator: c.Switch.Control,
+	}
+	servers := c.AllServers()
+	cfg.Server = servers[0].Control
+	for _, s := range servers[1:] {
+		cfg.MoreServers = append(cfg.MoreServers, s.Control)
 	}
 	if cfg.Agree, err = agreement(c); err != nil {
 		return cfg, err

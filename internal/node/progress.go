@@ -16,7 +16,8 @@ import (
 // progress is how far the training of a job is. The weights in a checkpoint mean
 // little without it, so it is the checkpoint's attachment.
 type progress struct {
-	sync bool
+	sync   bool
+	server int // the index of this one
 	// agreed returns what server and workers have agreed on, by field.
 	agreed func() map[string]string
 	mu     sync.Mutex
@@ -35,6 +36,8 @@ type progress struct {
 type savedProgress struct {
 	// Agreed is the part of the configuration that hosts have in common.
 	Agreed map[string]string `json:"agreed"`
+	// Server is the index of the server, of several.
+	Server int `json:"server,omitempty"`
 	// Step is the number of steps that all workers of a synchronous job have
 	// taken together.
 	Step uint64 `json:"step,omitempty"`
@@ -47,9 +50,9 @@ type savedProgress struct {
 	Evaluations []Evaluation `json:"evaluations,omitempty"`
 }
 
-func newProgress(sync bool) *progress {
+func newProgress(sync bool, server int) *progress {
 	return &progress{
-		sync: sync, agreed: func() map[string]string { return nil },
+		sync: sync, server: server, agreed: func() map[string]string { return nil },
 		reported: map[uint16]uint64{}, waiting: map[uint16]uint64{}, settled: map[uint16]uint64{},
 	}
 }
@@ -118,7 +121,7 @@ func (p *progress) first(worker uint16) uint64 {
 func (p *progress) encode() ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	saved := savedProgress{Agreed: p.agreed(), Complete: p.complete, Evaluations: p.evaluations}
+	saved := savedProgress{Agreed: p.agreed(), Server: p.server, Complete: p.complete, Evaluations: p.evaluations}
 	if p.sync {
 		saved.Step = p.step
 	} else {
@@ -139,8 +142,14 @@ func (p *progress) resume(attachment []byte, agreement map[string]string, epochs
 	if err := json.Unmarshal(attachment, &saved); err != nil || saved.Agreed == nil {
 		return nil, fmt.Errorf("it does not say how far its training was: remove it to begin anew")
 	}
+	if agreement[cluster.ServersField] != "" && saved.Agreed[cluster.ServersField] == "" { // of the times when there was one
+		saved.Agreed[cluster.ServersField] = "1"
+	}
 	agreed = maps.Clone(agreement)
 	var differ []string
+	if saved.Server != p.server {
+		differ = append(differ, fmt.Sprintf("it was that of server %d and is given to server %d", saved.Server, p.server))
+	}
 	for _, field := range slices.Sorted(maps.Keys(saved.Agreed)) {
 		if slices.Contains(mayChange, field) {
 			continue

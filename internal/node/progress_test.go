@@ -11,7 +11,7 @@ import (
 // What a worker reports is part of a checkpoint when two harvests have been applied
 // since: one may have begun before.
 func TestReportsSettleAfterTwoHarvests(t *testing.T) {
-	p := newProgress(false)
+	p := newProgress(false, 0)
 	steps := func(want string) {
 		t.Helper()
 		text, err := p.encode()
@@ -39,7 +39,7 @@ func TestReportsSettleAfterTwoHarvests(t *testing.T) {
 	p.finish(2)
 	steps(`{"agreed":{"port":"1"},"steps":{"3":20,"4":6},"complete_epochs":2}`)
 
-	again := newProgress(false)
+	again := newProgress(false, 0)
 	text, _ := p.encode()
 	if _, err := again.resume(text, map[string]string{"port": "1"}, 3); err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestReportsSettleAfterTwoHarvests(t *testing.T) {
 
 // Of synchronous training the checkpoint has the one step of all.
 func TestProgressOfSynchronousTraining(t *testing.T) {
-	p := newProgress(true)
+	p := newProgress(true, 0)
 	p.commit(7)
 	p.report(1, 99)
 	p.finish(2)
@@ -91,7 +91,7 @@ func TestResume(t *testing.T) {
 		"nothing":        {saved: `{}`, epochs: 2, want: "does not say how far"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newProgress(true)
+			p := newProgress(true, 0)
 			agreement := maps.Clone(now)
 			maps.Copy(agreement, c.change)
 			got, err := p.resume([]byte(c.saved), agreement, c.epochs)
@@ -112,7 +112,7 @@ func TestResume(t *testing.T) {
 		})
 	}
 	for epochs, complete := range map[int]int{2: 2, 3: 0} {
-		p := newProgress(true)
+		p := newProgress(true, 0)
 		if _, err := p.resume([]byte(`{"agreed":{},"step":9,"complete_epochs":2}`), now, epochs); err != nil || p.complete != complete || p.first(1) != 9 {
 			t.Errorf("%d of 2 epochs: %+v, %v", epochs, p, err)
 		}

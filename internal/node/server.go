@@ -53,7 +53,7 @@ type server struct {
 	loop  *transport.Server
 	// endCapture ends what offerCapture began.
 	endCapture func() error
-	job        *control.Owned
+	job        *control.Owned // of server 0, nil at the others
 
 	// agreement is what workers must agree on with this server.
 	agreement map[string]string
@@ -61,6 +61,7 @@ type server struct {
 	evaluator *evaluator
 	restored  fs.FileInfo   // the checkpoint that was read, nil if there was none
 	due       chan struct{} // holds a token when a checkpoint is due, but not by time
+	saving    sync.Mutex    // held while a checkpoint is written
 	saved     uint64        // version of the last checkpoint
 
 	// Written by the loop's goroutine only.
@@ -71,13 +72,22 @@ type server struct {
 // RunServer runs a parameter server until every worker has finished; then it
 // applies what is left and returns. However it ends, it leaves a checkpoint of the
 // last commit.
+//
+// Of several servers the one with index 0 creates the job and harvests; the others only hold their rows.
 func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
-	c := env.Config
+	c, err := env.Config.ForServer(env.Server)
+	if err != nil {
+		return nil, err
+	}
+	env.Config = c
 	cfg, err := StoreConfig(c)
 	if err != nil {
 		return nil, err
 	}
 	s := &server{env: env, due: make(chan struct{}, 1)}
+	if err := s.checkStep(); err != nil {
+		return nil, err
+	}
 	if s.hot, err = loadHotSet(c, cfg.Dim); err != nil {
 		return nil, err
 	}
@@ -94,34 +104,35 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := env.Machine.listen(ctx, "server.control", c.Server.Control)
+	listener, err := env.Machine.listen(ctx, s.field()+".control", c.Server.Control)
 	if err != nil {
 		return nil, err
 	}
 	defer listener.Close()
 
-	conn, err := control.Dial(ctx, control.TheAggregator(), c.Switch.Control, security, startLimit, env.Log, env.Machine.Client...)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	if err := s.createJob(ctx, pb.NewAggregatorClient(conn)); err != nil {
-		return nil, err
-	}
-	defer func() {
-		// After another error the job may be gone already.
-		if failed := s.removeJob(); err == nil {
-			err = failed
-		}
-	}()
-
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Until the last checkpoint is written: the next server waits for that.
-	holding, release := context.WithCancel(context.WithoutCancel(ctx))
-	defer release()
-	if err := s.job.Hold(holding, cancel); err != nil {
-		return nil, err
+	if env.Server == 0 {
+		conn, err := control.Dial(ctx, control.TheAggregator(), c.Switch.Control, security, startLimit, env.Log, env.Machine.Client...)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		if err := s.createJob(ctx, pb.NewAggregatorClient(conn)); err != nil {
+			return nil, err
+		}
+		defer func() {
+			// After another error the job may be gone already.
+			if failed := s.removeJob(); err == nil {
+				err = failed
+			}
+		}()
+		// Until the last checkpoint is written: the next server waits for that.
+		holding, release := context.WithCancel(context.WithoutCancel(ctx))
+		defer release()
+		if err := s.job.Hold(holding, cancel); err != nil {
+			return nil, err
+		}
 	}
 	releaseCheckpoint, err := s.takeOver(cfg)
 	if err != nil {
@@ -147,17 +158,16 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	}()
 
 	go func() { <-s.loop.Done(); cancel(s.loop.Err()) }()
-	harvester := control.NewHarvester(s.job, func(h *control.Harvest) error { return s.apply(ctx, h) }, env.Log.With("control", c.Switch.Control))
-	go func() { cancel(s.job.Lost("harvest", harvester.Run(ctx))) }()
+	harvest := s.startHarvests(ctx, cancel)
 
 	fingerprint := s.hot.Fingerprint()
 	services := control.ParameterServerConfig{
-		Job: c.Job.ID, Instance: s.job.Instance, Sync: c.Job.Sync, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
+		Job: c.Job.ID, Instance: s.instance(), Sync: c.Job.Sync, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
 		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first,
 		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
 			if !c.Job.Sync { // where a barrier has come before
 				s.progress.report(sender, r.Steps)
-				if err := harvester.Now(ctx); err != nil {
+				if err := harvest(ctx); err != nil {
 					return err
 				}
 			}
@@ -166,12 +176,12 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		Rejoin: c.Server.Rejoin,
 		Lost: func(uint16) {
 			if !c.Job.Sync { // what the worker was acknowledged belongs into the checkpoint
-				_ = harvester.Now(ctx) // an error ends the server, which writes one too
+				_ = harvest(ctx) // an error ends the server, which writes one too
 			}
 			s.saveSoon()
 		},
 		Commit: func(ctx context.Context, step uint64) error {
-			if err := harvester.Now(ctx); err != nil {
+			if err := harvest(ctx); err != nil {
 				return err
 			}
 			return s.commit(ctx, step)
@@ -181,14 +191,14 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		Log:    env.Log,
 	}
 	if c.Job.Sync { // otherwise the harvests end steps
-		harvest := func(ctx context.Context, quiet bool) error {
+		harvestUnless := func(ctx context.Context, quiet bool) error {
 			if quiet { // a harvest would be empty
 				return nil
 			}
-			return harvester.Now(ctx)
+			return harvest(ctx)
 		}
 		services.Reduce = func(ctx context.Context, step uint64, quiet bool) (sums control.Sums, err error) {
-			if err := harvest(ctx, quiet); err != nil {
+			if err := harvestUnless(ctx, quiet); err != nil {
 				return sums, err
 			}
 			err = s.end(ctx, step, func() {
@@ -198,7 +208,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 			return sums, err
 		}
 		services.Drop = func(ctx context.Context, step uint64, quiet bool) error {
-			if err := harvest(ctx, quiet); err != nil { // what the aggregator has of it
+			if err := harvestUnless(ctx, quiet); err != nil { // what the aggregator has of it
 				return err
 			}
 			return s.end(ctx, step, s.store.Drop)
@@ -206,19 +216,81 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	}
 	service := control.NewParameterServer(ctx, services)
 	s.progress.agreed = service.Agreed
-	saving.Go(func() { s.saveRegularly(ctx) })
+	if !s.savesSteps() {
+		saving.Go(func() { s.saveRegularly(ctx) })
+	}
 	grpcServer := control.NewServer(security, env.Machine.Server...)
 	pb.RegisterParameterServerServer(grpcServer, service)
 	go func() { cancel(fmt.Errorf("control service: %w", grpcServer.Serve(listener))) }()
 	defer service.Close()
 	defer stopServer(grpcServer, func() { cancel(nil) })
 
-	env.Log.Info("parameter server serves", "backend", c.Backend, "address", c.Server.Address, "port", c.Port, "control", listener.Addr())
+	env.Log.Info(s.name()+" serves", "backend", c.Backend, "address", c.Server.Address, "port", c.Port, "control", listener.Addr())
 	env.ready()
 	if err := service.Wait(ctx); err != nil {
 		return nil, err
 	}
-	return s.finish(ctx, harvester)
+	return s.finish(ctx, harvest)
+}
+
+// several reports whether the job has servers beside this one.
+func (s *server) several() bool { return len(s.env.Config.Servers) > 1 }
+
+// name is what messages call the server.
+func (s *server) name() string {
+	if s.several() {
+		return fmt.Sprintf("parameter server %d", s.env.Server)
+	}
+	return "parameter server"
+}
+
+// field is the server's in the cluster file.
+func (s *server) field() string {
+	if len(s.env.Config.Servers) > 0 {
+		return fmt.Sprintf("servers[%d]", s.env.Server)
+	}
+	return "server"
+}
+
+// instance is the job's, 0 at servers that have not created it.
+func (s *server) instance() uint64 {
+	if s.job == nil {
+		return 0
+	}
+	return s.job.Instance
+}
+
+// startHarvests begins to take harvests. The function that it returns has everything applied that the aggregator has
+// acknowledged. Servers that get no harvests end their steps as often as these would, without barriers.
+func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFunc) (now func(context.Context) error) {
+	c := s.env.Config
+	if s.job != nil {
+		harvester := control.NewHarvester(s.job, func(h *control.Harvest) error { return s.apply(ctx, h) }, s.env.Log.With("control", c.Switch.Control))
+		go func() { cancel(s.job.Lost("harvest", harvester.Run(ctx))) }()
+		return harvester.Now
+	}
+	if c.Job.Sync {
+		return func(context.Context) error { return nil }
+	}
+	now = func(ctx context.Context) error {
+		return s.loop.Do(ctx, func() {
+			s.commitStep()
+			s.progress.settle()
+		})
+	}
+	go func() {
+		for tick := time.Tick(c.Job.Harvest); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick:
+			}
+			if now(ctx) != nil {
+				return // the loop has ended, which cancels ctx
+			}
+		}
+	}()
+	return now
 }
 
 func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) error {
@@ -320,7 +392,11 @@ func (s *server) end(ctx context.Context, step uint64, call func()) error {
 		s.progress.commit(step + 1)
 	})
 	if every := s.env.Config.Server.CheckpointSteps; err == nil && every > 0 && (step+1)%every == 0 {
-		s.saveSoon()
+		if s.savesSteps() {
+			s.saveStep(ctx)
+		} else {
+			s.saveSoon()
+		}
 	}
 	return err
 }
@@ -342,8 +418,8 @@ func (s *server) commitStep() {
 
 // finish applies what is left after the last worker has finished. The checkpoint
 // follows when the endpoint is closed.
-func (s *server) finish(ctx context.Context, harvester *control.Harvester) (*ServerResult, error) {
-	if err := harvester.Now(ctx); err != nil {
+func (s *server) finish(ctx context.Context, harvest func(context.Context) error) (*ServerResult, error) {
+	if err := harvest(ctx); err != nil {
 		return nil, err
 	}
 	err := s.loop.Do(ctx, func() {
@@ -394,7 +470,11 @@ func (s *server) startLoop(dim int) error {
 	if err != nil {
 		return err
 	}
-	if s.endCapture, err = offerCapture(s.env, link, "ps", c.Server.Host); err != nil {
+	process := "ps"
+	if s.several() {
+		process = fmt.Sprint("ps ", s.env.Server)
+	}
+	if s.endCapture, err = offerCapture(s.env, link, process, c.Server.Host); err != nil {
 		return errors.Join(err, link.Close())
 	}
 	s.loop, err = transport.NewServer(transport.ServerConfig{

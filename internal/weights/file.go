@@ -70,9 +70,13 @@ func (w *Weights) Save(path, name string) error {
 }
 
 // Load reads a checkpoint or a file of [Weights.Save]; which it is, its first bytes
-// tell. Errors name the file, and the line where it has lines; they wrap [ErrFormat],
+// tell. Several files are the checkpoints of all servers of a job. Errors name the file, and the line where it has lines; they wrap [ErrFormat],
 // or those of package ps and os.
-func Load(path string) (*Weights, error) {
+func Load(paths ...string) (*Weights, error) {
+	if len(paths) > 1 {
+		return fromCheckpoints(paths...)
+	}
+	path := paths[0]
 	f, err := regular.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("weights: %w", err)
@@ -85,7 +89,7 @@ func Load(path string) (*Weights, error) {
 	}
 	head = head[:n]
 	if bytes.HasPrefix(head, []byte("libra-ps")) {
-		return fromCheckpoint(path)
+		return fromCheckpoints(path)
 	}
 	for _, format := range formats {
 		if !bytes.HasPrefix(head, []byte(format.begin)) {

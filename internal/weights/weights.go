@@ -89,16 +89,13 @@ func (w *Weights) Known(d *workload.Dataset) int {
 	return n
 }
 
-// fromCheckpoint returns the weights of a checkpoint of a training.
-func fromCheckpoint(path string) (*Weights, error) {
-	cfg, err := ps.CheckpointConfig(path)
+// fromCheckpoints returns the weights of the checkpoints of a training.
+func fromCheckpoints(paths ...string) (*Weights, error) {
+	store, attachment, err := ReadCheckpoints(paths...)
 	if err != nil {
 		return nil, err
 	}
-	store, attachment, err := ps.Restore(path, cfg)
-	if err != nil {
-		return nil, err
-	}
+	path, cfg := strings.Join(paths, ","), store.Config()
 	factors, task, err := modelOf(attachment)
 	if err != nil {
 		return nil, fmt.Errorf("%s: the checkpoint does not tell its model: %w", path, err)

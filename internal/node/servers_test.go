@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/ps"
+)
+
+// shard puts several servers in the place of the one of a configuration.
+func shard(t *testing.T, c *cluster.Config, servers int) {
+	t.Helper()
+	dir := filepath.Dir(c.Server.Checkpoint)
+	ip := c.Server.Address.As4()
+	c.Server = cluster.Server{}
+	for i := range servers {
+		ip[3] = byte(100 + i)
+		a := netip.AddrFrom4(ip)
+		c.Servers = append(c.Servers, cluster.Server{
+			Host: cluster.Host{Address: a}, Control: netip.AddrPortFrom(a, freePort(t, a)), Checkpoint: filepath.Join(dir, fmt.Sprintf("weights-%d.libra", i)),
+		})
+	}
+	c.SetDefaults()
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sharded is the outcome of a run with several servers.
+type sharded struct {
+	servers []*ServerResult
+	errs    []error // of the servers, then of the workers
+}
+
+// trainSharded runs all servers and workers of a cluster whose switch runs. ends, if not nil, gets a function for
+// each server that ends it; steps are what the servers are told to begin with.
+func trainSharded(ctx context.Context, t *testing.T, c *cluster.Config, step *uint64, progress func(workload.Progress, []func())) sharded {
+	t.Helper()
+	log, n := testLog(t), len(c.Servers)
+	out := sharded{servers: make([]*ServerResult, n), errs: make([]error, n+len(c.Workers))}
+	var group sync.WaitGroup
+	var ends []func()
+	for i := range n {
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		ends = append(ends, end)
+		group.Go(func() {
+			out.servers[i], out.errs[i] = RunServer(ctx, Env{Config: c, Server: i, Step: step, Log: log.With("process", fmt.Sprint("ps ", i))})
+		})
+	}
+	for i, w := range c.Workers {
+		o := WorkerOptions{ID: w.ID}
+		if progress != nil && i == 0 {
+			o.Progress = func(p workload.Progress) { progress(p, ends) }
+		}
+		group.Go(func() {
+			_, out.errs[n+i] = RunWorker(ctx, Env{Config: c, Log: log.With("process", fmt.Sprint("worker ", w.ID))}, o)
+		})
+	}
+	group.Wait()
+	return out
+}
+
+// merged returns the rows of all servers' checkpoints.
+func merged(t *testing.T, c *cluster.Config) *ps.Store {
+	t.Helper()
+	cfg, err := StoreConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stores []*ps.Store
+	for _, s := range c.Servers {
+		store, _, err := ps.Restore(s.Checkpoint, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores = append(stores, store)
+	}
+	all, err := ps.Merge(stores...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// The weights of synchronous training are those of one process, with one server and with three,
+// with faults and without.
+func TestServersGiveTheSameWeights(t *testing.T) {
+	for _, n := range []int{1, 2, 3} {
+		for name, faults := range map[string]cluster.Faults{"no faults": {}, "faults": {Loss: 0.05, Duplicate: 0.05, Reorder: 0.05, Seed: 3}} {
+			t.Run(fmt.Sprintf("%d servers, %s", n, name), func(t *testing.T) {
+				c := newCluster(t, 2)
+				c.Faults = faults
+				shard(t, c, n)
+				startSwitch(t, c)
+				out := trainSharded(t.Context(), t, c, nil, nil)
+				if err := errors.Join(out.errs...); err != nil {
+					t.Fatal(err)
+				}
+				want, got := reference(t, c), merged(t, c)
+				if hash(got) != hash(want) || got.Len() != want.Len() {
+					t.Errorf("%d rows with weights %s, in one process %d with %s", got.Len(), hash(got), want.Len(), hash(want))
+				}
+				for i, s := range out.servers {
+					if s.Rows == 0 || s.ColdFrames == 0 {
+						t.Errorf("server %d has done nothing: %+v", i, s)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Asynchronous servers end with everything that was pushed, and continue.
+func TestServersWithoutBarriers(t *testing.T) {
+	c := newCluster(t, 2)
+	c.Job.Sync, c.Job.Harvest = false, 5*time.Millisecond
+	shard(t, c, 3)
+	startSwitch(t, c)
+	for epochs := 1; epochs <= 2; epochs++ {
+		c.Model.Epochs = epochs
+		out := trainSharded(t.Context(), t, c, nil, nil)
+		if err := errors.Join(out.errs...); err != nil {
+			t.Fatal(err)
+		}
+		if want := reference(t, c); merged(t, c).Len() != want.Len() {
+			t.Errorf("%d rows, in one process %d", merged(t, c).Len(), want.Len())
+		}
+	}
+}
+
+// Whichever server ends at whichever step, training continues from a step of which all have
+// a checkpoint, and gives the weights that it would have given.
+func TestServersContinue(t *testing.T) {
+	for _, victim := range []int{0, 1, 2} {
+		t.Run(fmt.Sprint("server ", victim), func(t *testing.T) {
+			c := newCluster(t, 2)
+			shard(t, c, 3)
+			for i := range c.Servers {
+				c.Servers[i].CheckpointSteps = 3
+			}
+			startSwitch(t, c)
+			out := trainSharded(t.Context(), t, c, nil, func(p workload.Progress, ends []func()) {
+				if p.Steps == 8 {
+					ends[victim]()
+				}
+			})
+			if errors.Join(out.errs...) == nil {
+				t.Fatal("training has not noticed")
+			}
+			step := commonStep(t, c)
+			if step < 6 {
+				t.Fatalf("the servers have checkpoints of step %d only", step)
+			}
+			out = trainSharded(t.Context(), t, c, &step, nil)
+			if err := errors.Join(out.errs...); err != nil {
+				t.Fatal(err)
+			}
+			if want, got := reference(t, c), merged(t, c); hash(got) != hash(want) {
+				t.Errorf("weights %s, without an interruption %s", hash(got), hash(want))
+			}
+		})
+	}
+}
+
+// steps returns the steps of a server's checkpoints.
+func stepsOf(t *testing.T, c *cluster.Config, server int) (steps []uint64) {
+	t.Helper()
+	cfg, err := StoreConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{c.Servers[server].Checkpoint, c.Servers[server].Checkpoint + previousSuffix} {
+		if _, attachment, err := ps.Restore(path, cfg); err == nil {
+			p := newProgress(true, server)
+			if _, err := p.resume(attachment, map[string]string{}, c.Model.Epochs); err != nil {
+				t.Fatal(err)
+			}
+			steps = append(steps, p.step)
+		}
+	}
+	return steps
+}
+
+// commonStep returns the newest step of which all servers have a checkpoint.
+func commonStep(t *testing.T, c *cluster.Config) uint64 {
+	t.Helper()
+	counts := map[uint64]int{}
+	for i := range c.Servers {
+		for _, step := range stepsOf(t, c, i) {
+			counts[step]++
+		}
+	}
+	maps.DeleteFunc(counts, func(_ uint64, n int) bool { return n < len(c.Servers) })
+	if len(counts) == 0 {
+		t.Fatal("the servers have no step in common")
+	}
+	return slices.Max(slices.Collect(maps.Keys(counts)))
+}
+
+// Checkpoints of different steps, of another server or of another split give an error that says what to do.
+func TestServersThatDoNotBelongTogether(t *testing.T) {
+	c := newCluster(t, 1)
+	shard(t, c, 2)
+	for i := range c.Servers {
+		c.Servers[i].CheckpointSteps = 5
+	}
+	startSwitch(t, c)
+	if err := errors.Join(trainSharded(t.Context(), t, c, nil, nil).errs...); err != nil {
+		t.Fatal(err)
+	}
+	swapped := *c
+	swapped.Servers = slices.Clone(c.Servers)
+	swapped.Servers[0].Checkpoint, swapped.Servers[1].Checkpoint = c.Servers[1].Checkpoint, c.Servers[0].Checkpoint
+	one := *c
+	one.Servers = c.Servers[:1]
+	refuses := func(c *cluster.Config, server int, step *uint64, want string) {
+		t.Helper()
+		_, err := RunServer(t.Context(), Env{Config: c, Server: server, Step: step, Log: testLog(t)})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	refuses(&swapped, 1, nil, "it was that of server 0 and is given to server 1; restore that, or remove the checkpoint to begin anew")
+	refuses(&one, 0, nil, "servers was 2 and is 1; restore that")
+	step := uint64(99)
+	refuses(c, 1, &step, "--step 99: the checkpoint "+c.Servers[1].Checkpoint+" (servers[1].checkpoint) is of step")
+	one.Servers[0].Checkpoint = ""
+	refuses(&one, 0, &step, "--step 99: only several servers of a job with job.sync")
+	refuses(c, 2, nil, "no server 2 in the cluster configuration, which has 2")
+
+	c.Servers[0].Checkpoint = filepath.Join(t.TempDir(), "fresh.libra")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	out := trainSharded(ctx, t, c, nil, nil)
+	steps := stepsOf(t, c, 1)
+	want := fmt.Sprintf("the checkpoints of the servers are of different steps: [0 %d], by index. Each server keeps its last two: start all servers with --step 0", steps[0])
+	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// A server that is not there is named with its index and address.
+func TestServerThatIsMissing(t *testing.T) {
+	c := newCluster(t, 1)
+	shard(t, c, 3)
+	startSwitch(t, c)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
+	defer cancel()
+	_, err := RunWorker(ctx, Env{Config: c, Log: testLog(t)}, WorkerOptions{ID: 1})
+	if want := "parameter server 0 of 3 (by index, from 0) at " + c.Servers[0].Control.String(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}

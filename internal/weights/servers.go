@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package weights
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/libra-ina/libra/ps"
+)
+
+// attachment is what is of interest in a checkpoint's attachment (docs/checkpoint.md).
+type attachment struct {
+	Agreed map[string]string
+	Server int
+	Step   uint64
+}
+
+// servers returns the number of servers of the job.
+func (a *attachment) servers() (int, error) {
+	return strconv.Atoi(cmp.Or(a.Agreed["servers"], "1"))
+}
+
+// ReadCheckpoints reads the checkpoints of all servers of a job, in any order. It returns a store with the rows of all,
+// and the attachment that makes it a checkpoint of one server. Errors name the file, and the files that are missing or do
+// not belong together; those of package ps are wrapped.
+func ReadCheckpoints(paths ...string) (*ps.Store, []byte, error) {
+	stores := make([]*ps.Store, len(paths))
+	named := make([]string, len(paths)) // by index
+	var first []byte
+	var step uint64
+	for i, path := range paths {
+		cfg, err := ps.CheckpointConfig(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		store, attached, err := ps.Restore(path, cfg)
+		if err != nil {
+			return nil, nil, err
+		}
+		var a attachment
+		servers := 1
+		if json.Unmarshal(attached, &a) == nil { // else it is of no training, and of one server
+			if servers, err = a.servers(); err != nil {
+				return nil, nil, fmt.Errorf("%s: it tells of %q servers: %w", path, a.Agreed["servers"], ps.ErrCorrupt)
+			}
+		}
+		switch {
+		case servers != len(paths):
+			return nil, nil, fmt.Errorf("%s: it is of server %d of a job with %d (by index, from 0), and the number of files is %d: give the checkpoints of all its servers, separated by commas", path, a.Server, servers, len(paths))
+		case a.Server < 0 || a.Server >= servers || stores[a.Server] != nil:
+			return nil, nil, fmt.Errorf("%s: it is of server %d, as is %s: give the checkpoint of each server once", path, a.Server, named[min(max(a.Server, 0), servers-1)])
+		case i > 0 && a.Agreed["job.sync"] == "true" && a.Step != step:
+			return nil, nil, fmt.Errorf("%s: it is of step %d, and %s of step %d: give checkpoints of one step (the one before the last is in FILE.previous)", path, a.Step, paths[0], step)
+		}
+		step, stores[a.Server], named[a.Server] = a.Step, store, path
+		if a.Server == 0 {
+			first = attached
+		}
+	}
+	if len(paths) == 1 {
+		return stores[0], first, nil
+	}
+	all, err := ps.Merge(stores...)
+	if err != nil {
+		return nil, nil, err
+	}
+	first, err = ofOneServer(first)
+	return all, first, err
+}
+
+// ofOneServer makes the attachment of the server with index 0 one of the only server.
+func ofOneServer(attached []byte) ([]byte, error) {
+	var fields map[string]any
+	if err := json.Unmarshal(attached, &fields); err != nil {
+		return nil, err
+	}
+	agreed, ok := fields["agreed"].(map[string]any)
+	if !ok {
+		return nil, errors.New("the attachment of the checkpoint of server 0 is not that of a training")
+	}
+	agreed["servers"] = "1"
+	delete(agreed, "job.hot_set")
+	return json.Marshal(fields)
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ps
+
+import "fmt"
+
+// Merge returns a store with the rows of all the stores, which are those of one job's servers: no key is in two of
+// them. It has the configuration of the first, and its harvests; the open steps are left out. The error names the
+// field in which the configuration of another differs, or a key that comes twice; it wraps [ErrMismatch].
+func Merge(stores ...*Store) (*Store, error) {
+	cfg := stores[0].cfg
+	total := 0
+	for _, s := range stores {
+		total += s.rows.n
+	}
+	cfg.Capacity, cfg.MaxRows = 0, max(cfg.MaxRows, total)
+	all, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	all.harvest, all.committed = stores[0].committed, stores[0].committed
+	for i, s := range stores {
+		head := checkpointHead{dim: s.cfg.Dim, exp: s.cfg.Exp, method: s.cfg.Optimizer.Method, init: s.cfg.Init}
+		if err := head.compare(cfg); err != nil {
+			return nil, fmt.Errorf("server %d: %w", i, err)
+		}
+		for r := range s.rows.n {
+			key, _, weights, squares := s.rows.row(r)
+			at, inserted := all.index.place(key, all.rows.n)
+			if !inserted {
+				return nil, fmt.Errorf("%w: key %d is at server %d and at one before it", ErrMismatch, key, i)
+			}
+			all.insert(key)
+			_, _, w, q := all.rows.row(at)
+			copy(w, weights)
+			copy(q, squares)
+		}
+	}
+	return all, nil
+}
