@@ -3,8 +3,13 @@
 package control
 
 import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -47,5 +52,54 @@ func TestAnswersOfBothServices(t *testing.T) {
 		if err := (&Membership{job: 5}).take(joined, admitted); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q in it", name, err, c.want)
 		}
+	}
+}
+
+// With several servers a worker waits for all of them, and an error names the one that does not answer.
+func TestJoinNamesTheServer(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	nobody := silent.Addr().(*net.TCPAddr).AddrPort() // takes connections, and says nothing
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := NewServer(Security{})
+	defer server.Stop()
+	go func() { _ = server.Serve(l) }()
+	answers := l.Addr().(*net.TCPAddr).AddrPort()
+	_, err = Join(t.Context(), JoinConfig{
+		Job: 5, Worker: 1, Server: answers, MoreServers: []netip.AddrPort{answers, nobody}, Aggregator: answers,
+		Limit: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+	})
+	want := "parameter server 2 of 3 (by index, from 0) at " + nobody.String() + " did not answer within 300ms: is it running, and is the address right?"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// A call is made of all servers at once. The first error ends the others, and names its server.
+func TestCallOfServers(t *testing.T) {
+	m := &Membership{servers: []joinedServer{{role: "server 0"}, {role: "server 1"}, {role: "server 2"}}}
+	together := make(chan struct{}, 3)
+	err := m.call(t.Context(), "barrier", func(ctx context.Context, s *joinedServer) error {
+		together <- struct{}{}
+		for len(together) < 3 {
+			time.Sleep(time.Millisecond)
+		}
+		if s.role == "server 1" {
+			return context.DeadlineExceeded
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if want := "server 1: barrier: context deadline exceeded"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if _, err := m.Reduce(t.Context(), 0, 1, nil, HotFrames{}); err == nil || !strings.Contains(err.Error(), "the job has 3 parameter servers") {
+		t.Errorf("sums of several servers: %v", err)
 	}
 }

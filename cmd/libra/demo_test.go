@@ -50,6 +50,10 @@ func TestSynchronousTrainingIsExact(t *testing.T) {
 		"afxdp lane-aligned": {"--backend", "afxdp", "--lane-aligned"},
 		"udp":                {"--backend", "udp"},
 		"udp faults":         append([]string{"--backend", "udp"}, faults...),
+
+		"afxdp, three servers":         {"--backend", "afxdp", "--servers", "3"},
+		"afxdp, three servers, faults": append([]string{"--backend", "afxdp", "--servers", "3"}, faults...),
+		"udp, three servers, faults":   append([]string{"--backend", "udp", "--servers", "3"}, faults...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.HasPrefix(name, "afxdp") {

@@ -57,7 +57,7 @@ type Config struct {
 	// fail.
 	Silence time.Duration `yaml:"silence,omitempty"`
 	// Capture, if set, is a folder into which every worker and the server
-	// record their frames: worker-1.pcapng and so on, and ps.pcapng.
+	// record their frames: worker-1.pcapng and so on, and ps.pcapng, or ps-0.pcapng and so on.
 	Capture string `yaml:"capture,omitempty"`
 
 	Job     Job      `yaml:"job"`

@@ -252,16 +252,3 @@ func TestServersThatDoNotBelongTogether(t *testing.T) {
 		t.Errorf("%v, want %q", err, want)
 	}
 }
-
-// A server that is not there is named with its index and address.
-func TestServerThatIsMissing(t *testing.T) {
-	c := newCluster(t, 1)
-	shard(t, c, 3)
-	startSwitch(t, c)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
-	defer cancel()
-	_, err := RunWorker(ctx, Env{Config: c, Log: testLog(t)}, WorkerOptions{ID: 1})
-	if want := "parameter server 0 of 3 (by index, from 0) at " + c.Servers[0].Control.String(); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want %q", err, want)
-	}
-}

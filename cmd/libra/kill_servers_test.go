@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/weights"
+)
+
+// withServers gives a bed on the loopback interface several servers, which keep checkpoints of
+// every seventh step.
+func (b *killBed) withServers(t *testing.T, n int) {
+	t.Helper()
+	c := b.config
+	dir, ip := filepath.Dir(c.Server.Checkpoint), c.Server.Address.As4()
+	c.Server = cluster.Server{}
+	for i := range n {
+		ip[3] = byte(100 + i)
+		a := netip.AddrFrom4(ip)
+		c.Servers = append(c.Servers, cluster.Server{
+			Host: cluster.Host{Address: a}, Control: netip.AddrPortFrom(a, uint16(freePort(t, a.String()))),
+			Checkpoint: filepath.Join(dir, fmt.Sprintf("weights-%d.libra", i)), CheckpointSteps: 7,
+		})
+	}
+	c.SetDefaults()
+	if err := c.Write(b.path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startAll starts all servers with more arguments, and the workers.
+func (b *killBed) startAll(t *testing.T, more ...string) (servers, workers []*child) {
+	t.Helper()
+	for i := range b.config.Servers {
+		servers = append(servers, b.run(t, theServer, append([]string{"ps", "--index", strconv.Itoa(i)}, more...)...))
+	}
+	for i, w := range b.config.Workers {
+		workers = append(workers, b.run(t, firstWorker+i, "worker", "--id", strconv.Itoa(int(w.ID))))
+	}
+	return servers, workers
+}
+
+// remedy is what a worker says of servers that are not at the same step.
+var remedy = regexp.MustCompile(`checkpoints of the servers are of different steps: .*: start all servers with --step (\d+)`)
+
+// One of three servers is killed at any moment, again and again. Training goes on where it was, or says from which
+// step it can, and ends with the weights that it would have had.
+func TestKilledServersGoOn(t *testing.T) {
+	bed := newKillBed(t, cluster.BackendUDP)
+	bed.withServers(t, 3)
+	want := bed.reference(t)
+	bed.runSwitch(t)
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	wait := func(all ...*child) (failed bool) {
+		for _, c := range all {
+			failed = c.Wait() != nil || failed
+		}
+		return failed
+	}
+	var more []string
+	backs := 0
+	for n := 0; n <= *kills; {
+		servers, workers := bed.startAll(t, more...)
+		more = nil
+		for _, s := range servers {
+			waitTraining(t, s)
+		}
+		if n < *kills {
+			time.Sleep(time.Duration(rng.Int64N(int64(900 * time.Millisecond))))
+			victim := servers[rng.IntN(3)]
+			_ = victim.Process.Kill()
+			for _, w := range workers {
+				_ = w.Process.Signal(os.Interrupt)
+			}
+		}
+		failed := wait(append(workers, servers...)...)
+		for _, w := range workers {
+			if m := remedy.FindStringSubmatch(w.err.String()); m != nil {
+				more = []string{"--step", m[1]}
+			}
+		}
+		switch {
+		case more != nil:
+			backs++
+			t.Logf("run %d goes on with step %s", n+1, more[1])
+			if backs > 2**kills+1 {
+				t.Fatal("the servers never come to the same step")
+			}
+			continue // the kill may have come before or after; it does not count
+		case n == *kills && failed:
+			for _, c := range append(servers, workers...) {
+				t.Errorf("%v:\n%s", c.Args[1:], &c.err)
+			}
+		}
+		n++
+	}
+	store, _, err := weights.ReadCheckpoints(bed.config.Servers[2].Checkpoint, bed.config.Servers[0].Checkpoint, bed.config.Servers[1].Checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := store.Hash(); hex.EncodeToString(got[:]) != want {
+		t.Errorf("weights %x, the reference's %s", got, want)
+	}
+}
+
+// What is to start with several servers says which, and the commands that read weights want all of them.
+func TestServersOnTheCommandLine(t *testing.T) {
+	bed := newKillBed(t, cluster.BackendUDP)
+	bed.withServers(t, 2)
+	bed.runSwitch(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"ps", "--config", bed.path}, "--index is required: " + bed.path + " has 2 servers, which one is this?"},
+		{[]string{"ps", "--config", bed.path, "--index", "2"}, "no server 2 in the cluster configuration, which has 2: their indices begin with 0"},
+		{[]string{"ps", "--config", bed.path, "--index", "-1"}, "no server -1 in the cluster configuration, which has 2"},
+		{[]string{"demo", "--backend", "udp", "--servers", "33"}, "--servers 33: from 1 to 32 are possible"},
+		{[]string{"agent", "--config", agentFile(t, bed.path)}, "has 2 servers, and agents serve jobs of one"},
+	} {
+		if _, stderr, code := output(t, c.args...); code == 0 || !strings.Contains(stderr, c.want) {
+			t.Errorf("libra %v: %d, %s, want %q", c.args, code, stderr, c.want)
+		}
+	}
+	servers, workers := bed.startAll(t)
+	for i, c := range append(workers, servers...) {
+		if err := c.Wait(); err != nil {
+			t.Fatalf("process %d: %v\n%s", i, err, &c.err)
+		}
+	}
+	a, b := bed.config.Servers[0].Checkpoint, bed.config.Servers[1].Checkpoint
+	out := filepath.Join(t.TempDir(), "weights.csv")
+	if _, stderr, code := output(t, "export", "--weights", b+","+a, "--out", out); code != 0 {
+		t.Error(stderr)
+	}
+	w, err := weights.Load(out)
+	whole, failed := weights.Load(a, b)
+	if err != nil || failed != nil || w.Len() != whole.Len() || w.Len() < 1000 {
+		t.Errorf("%v, %v", err, failed)
+	}
+	if _, stderr, code := output(t, "export", "--weights", a, "--out", out); code != 1 || !regexp.MustCompile("it is of server 0 of a job with 2 .*: give the checkpoints of all its servers, separated by commas").MatchString(stderr) {
+		t.Errorf("%d, %s", code, stderr)
+	}
+}
+
+// agentFile writes the file of an agent that takes part in a cluster.
+func agentFile(t *testing.T, config string) string {
+	t.Helper()
+	return writeFile(t, "agent.yaml", fmt.Sprintf("socket: %s\njobs: [{name: a, cluster: %s, worker: 1}]\n", filepath.Join(t.TempDir(), "s"), config))
+}
