@@ -87,7 +87,13 @@ func TestKilledServersGoOn(t *testing.T) {
 				_ = w.Process.Signal(os.Interrupt)
 			}
 		}
-		failed := wait(append(workers, servers...)...)
+		failed := wait(workers...)
+		if failed { // servers that no worker has joined wait for some
+			for _, s := range servers {
+				_ = s.Process.Signal(os.Interrupt)
+			}
+		}
+		failed = wait(servers...) || failed
 		for _, w := range workers {
 			if m := remedy.FindStringSubmatch(w.err.String()); m != nil {
 				more = []string{"--step", m[1]}
