@@ -72,18 +72,22 @@ func TestJoinNamesTheServer(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	answers := l.Addr().(*net.TCPAddr).AddrPort()
 	_, err = Join(t.Context(), JoinConfig{
-		Job: 5, Worker: 1, Server: answers, MoreServers: []netip.AddrPort{answers, nobody}, Aggregator: answers,
+		Job: 5, Worker: 1, From: answers, HotSet: []byte{1}, Server: answers, MoreServers: []netip.AddrPort{answers, nobody}, Aggregator: answers,
 		Limit: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
 	want := "parameter server 2 of 3 (by index, from 0) at " + nobody.String() + " did not answer within 300ms: is it running, and is the address right?"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
+	_, err = Join(t.Context(), JoinConfig{From: answers, HotSet: []byte{1}, Server: answers, MoreServers: []netip.AddrPort{{}}, Aggregator: answers})
+	if want := "control: JoinConfig.MoreServers[0] is missing: give an address and a port"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
+	}
 }
 
 // A call is made of all servers at once. The first error ends the others, and names its server.
 func TestCallOfServers(t *testing.T) {
-	m := &Membership{servers: []joinedServer{{role: "server 0"}, {role: "server 1"}, {role: "server 2"}}}
+	m := &Membership{ctx: t.Context(), servers: []joinedServer{{role: "server 0"}, {role: "server 1"}, {role: "server 2"}}}
 	together := make(chan struct{}, 3)
 	err := m.call(t.Context(), "barrier", func(ctx context.Context, s *joinedServer) error {
 		together <- struct{}{}
