@@ -10,8 +10,10 @@ import (
 	"io"
 	"net"
 	"slices"
+	"syscall"
 
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/packer"
 )
 
 // Stats is what an agent has done. Codes are those of docs/agent.md.
@@ -31,6 +33,9 @@ type JobStats struct {
 	// went into sums.
 	PairsSent  uint64 `json:"hot_pairs_sent"`
 	PairsAdded uint64 `json:"hot_pairs_added"`
+
+	// Learning is how many 'libra hotset learn' have keys counted.
+	Learning int `json:"learning"`
 }
 
 // ClientStats are those of one client.
@@ -55,36 +60,93 @@ type ClientStats struct {
 // Ask asks the agent at a socket for its statistics; "" is the socket of [Config]. An agent tells them to root and to its own
 // user. The error tells what to do.
 func Ask(ctx context.Context, socket string) (s Stats, err error) {
+	err = exchange(ctx, socket, &s, func(conn net.Conn) error {
+		_, err := conn.Write(agentproto.MarshalAsk())
+		return err
+	})
+	return s, err
+}
+
+// Learned is what was learnt of the keys that the clients of a job push.
+type Learned struct {
+	Job      string   `json:"job"`
+	Dim      int      `json:"dim"`
+	Pushes   uint64   `json:"pushes"`    // that came meanwhile
+	Sampled  uint64   `json:"sampled"`   // those of them whose keys were counted
+	Updates  uint64   `json:"updates"`   // keys in them
+	CountErr uint64   `json:"count_err"` // a count is at most this much too high
+	Keys     []uint64 `json:"keys"`      // the most frequent first
+	Counts   []uint64 `json:"counts"`
+}
+
+// Ranking returns the counts as packer.Principle takes them.
+func (l *Learned) Ranking() packer.Ranking {
+	r := packer.Ranking{Updates: l.Updates, Err: l.CountErr}
+	for i, key := range l.Keys {
+		r.Counts = append(r.Counts, packer.Count{Key: key, Updates: l.Counts[i]})
+	}
+	return r
+}
+
+// MaxCounters is the largest number of counters of [Learn].
+const MaxCounters = agentproto.MaxCounters
+
+// Learn has the agent at a socket count the keys that clients of a job push, until a context ends: with a number of counters, 1 to
+// [MaxCounters], in memory that packer.SpaceSaving tells; several times as many as there will be hot rows.
+// job may be "" if the agent has one job. Like Ask, it is for root and the agent's own user. ctx bounds
+// the answer, too.
+func Learn(ctx, until context.Context, socket, job string, counters int) (l Learned, err error) {
+	ask := agentproto.Learn{Counters: uint32(min(counters, MaxCounters+1)), Job: job}
+	message, err := ask.Marshal()
+	if err != nil {
+		return l, err
+	}
+	err = exchange(ctx, socket, &l, func(conn net.Conn) error {
+		if _, err := conn.Write(message); err != nil {
+			return err
+		}
+		context.AfterFunc(until, func() { _, _ = conn.Write(agentproto.MarshalAsk()) }) // what fails is seen when the answer is read
+		return nil
+	})
+	return l, err
+}
+
+// exchange asks the agent at a socket, by a function, and reads the answer into a value.
+func exchange(ctx context.Context, socket string, into any, ask func(net.Conn) error) error {
 	if socket == "" {
 		socket = agentproto.DefaultSocket
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, "unixpacket", socket)
 	if err != nil {
-		return s, fmt.Errorf("agent at %s: %w: is 'libra agent' running, and is the path right?", socket, err)
+		return fmt.Errorf("agent at %s: %w: is 'libra agent' running, and is the path right?", socket, err)
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	text, err := ask(conn)
+	err = ask(conn)
+	var text []byte
+	if err == nil {
+		text, err = answer(conn)
+	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = json.Unmarshal(text, &s)
+		err = json.Unmarshal(text, into)
 	}
 	if err != nil {
-		return s, fmt.Errorf("agent at %s: %w", socket, err)
+		return fmt.Errorf("agent at %s: %w", socket, err)
 	}
-	return s, nil
+	return nil
 }
 
-// ask returns the text of the answer.
-func ask(conn net.Conn) (text []byte, err error) {
-	if _, err := conn.Write(agentproto.MarshalAsk()); err != nil {
-		return nil, err
-	}
+// answer returns the text of the answer.
+func answer(conn net.Conn) (text []byte, err error) {
 	var b [agentproto.AnswerPart]byte
 	n, err := conn.Read(b[:])
+	if errors.Is(err, syscall.ECONNRESET) { // it has closed the connection without reading all; what it wrote before comes after this
+		n, err = conn.Read(b[:])
+	}
 	if errors.Is(err, io.EOF) {
 		err = errors.New("it has closed the connection")
 	}

@@ -249,6 +249,9 @@ func pushUnprivileged() int {
 	if _, err := agent.Ask(ctx, os.Getenv("LIBRA_AGENT_SOCKET")); !errors.Is(err, agentproto.NotAllowed) {
 		return fail(fmt.Errorf("it is told the agent's statistics: %w", err))
 	}
+	if _, err := agent.Learn(ctx, ctx, os.Getenv("LIBRA_AGENT_SOCKET"), jobName, 10); !errors.Is(err, agentproto.NotAllowed) {
+		return fail(fmt.Errorf("it is told what clients push: %w", err))
+	}
 	return 0
 }
 

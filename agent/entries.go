@@ -169,6 +169,9 @@ func (s *session) push(w *work, e *agentproto.Entry) {
 	scalars := int(e.N) * int(e.Dim)
 	s.counters.bytesRead.Add(4 * uint64(scalars))
 	keys := w.copyKeys(e)
+	for _, l := range s.job.learners {
+		l.offer(keys)
+	}
 	w.values = append(w.values, s.mem.Floats(e.Values, scalars)...)
 	if at := s.job.numbers.Check(w.values); at >= 0 {
 		w.badGradient(at, keys[at/s.job.cfg.Dim])

@@ -72,11 +72,14 @@ func (a *Agent) enter(conn *net.UnixConn, user uint32) bool {
 	return true
 }
 
-// hear notes that HELLO has come.
-func (a *Agent) hear(conn *net.UnixConn, user uint32) {
+// hear notes that HELLO has come, or that another message is waited for.
+func (a *Agent) hear(conn *net.UnixConn, user uint32, heard bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.greeting[conn] = greeting{user: user, heard: true}
+	a.greeting[conn] = greeting{user: user, heard: heard}
+	if a.closed && !heard {
+		_ = conn.Close()
+	}
 }
 
 func (a *Agent) leave(conn *net.UnixConn) {
@@ -93,10 +96,16 @@ func (a *Agent) admit(conn *net.UnixConn, who *unix.Ucred) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", agentproto.BadHello, err)
 	}
-	a.hear(conn, who.Uid)
+	a.hear(conn, who.Uid, true)
 	_ = conn.SetReadDeadline(time.Time{})
-	if n == agentproto.AskLen {
-		return a.tell(conn, who, b[:n])
+	if n == agentproto.AskLen || n == agentproto.LearnLen {
+		if who.Uid != 0 && int(who.Uid) != os.Geteuid() {
+			return fmt.Errorf("%w: user %s: the agent tells its statistics and what clients push to root and to its own user", agentproto.NotAllowed, userName(who.Uid))
+		}
+		if n == agentproto.LearnLen {
+			return a.learn(conn, who.Uid, b[:n])
+		}
+		return a.tell(conn, b[:n])
 	}
 	hello, err := agentproto.ParseHello(b[:n])
 	if err != nil {
@@ -124,24 +133,26 @@ func (a *Agent) admit(conn *net.UnixConn, who *unix.Ucred) error {
 }
 
 // tell answers an ASK.
-func (a *Agent) tell(conn *net.UnixConn, who *unix.Ucred, message []byte) error {
+func (a *Agent) tell(conn *net.UnixConn, message []byte) error {
 	if err := agentproto.ParseAsk(message); err != nil {
 		return err
-	}
-	if who.Uid != 0 && int(who.Uid) != os.Geteuid() {
-		return fmt.Errorf("%w: user %s: the agent tells its statistics to root and to its own user", agentproto.NotAllowed, userName(who.Uid))
 	}
 	text, err := json.Marshal(a.Stats())
 	if err != nil {
 		return err
 	}
+	send(conn, text)
+	return nil
+}
+
+// send answers with a text. If the other side has gone, nothing is due.
+func send(conn *net.UnixConn, text []byte) {
 	_ = conn.SetWriteDeadline(time.Now().Add(helloLimit))
 	for _, part := range parts(text) {
 		if _, err := conn.Write(part); err != nil {
-			break // it has gone
+			return
 		}
 	}
-	return nil
 }
 
 func (a *Agent) names() (names []string) {

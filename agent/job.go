@@ -53,6 +53,7 @@ type job struct {
 	loose    []*work    // entries that can be answered in any order
 	pending  int        // entries that wait for their turn or for the worker
 	turns    int        // since the sockets were looked at
+	learners []*learner // who count keys
 	yield    bool       // goroutines were started that may need this thread
 	over     bool       // a session has ended and is to be detached
 	ended    error      // why there are no more sessions, a Code

@@ -54,11 +54,12 @@ func (a *Agent) Stats() Stats {
 
 func (j *job) stats() JobStats {
 	var clients []ClientStats
-	j.do(func() { clients = j.clients() })
+	learning := 0
+	j.do(func() { clients, learning = j.clients(), len(j.learners) })
 	sent, _ := j.cfg.Worker.Stats(context.Background()) // of a worker that has ended, the last
 	return JobStats{
 		Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients,
-		PairsSent: sent.PairsHot, PairsAdded: sent.PairsAdded,
+		PairsSent: sent.PairsHot, PairsAdded: sent.PairsAdded, Learning: learning,
 	}
 }
 

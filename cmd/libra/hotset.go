@@ -20,7 +20,7 @@ func newHotset() *cobra.Command {
 		Use:   "hotset",
 		Short: "Find, show and study hot parameters",
 	}
-	cmd.AddCommand(newHotsetBuild(), newHotsetShow(), newHotsetStudy())
+	cmd.AddCommand(newHotsetBuild(), newHotsetLearn(), newHotsetShow(), newHotsetStudy())
 	return cmd
 }
 

@@ -51,6 +51,7 @@ var outputs = map[string]any{
 	"libra demo":             demo.Result{},
 	"libra evaluate":         Evaluation{},
 	"libra hotset build":     HotSet{},
+	"libra hotset learn":     LearnedHotSet{},
 	"libra hotset show":      HotSet{},
 	"libra hotset study":     hotset.Report{},
 	"libra job list":         JobList{},

@@ -5,6 +5,7 @@ package agentproto
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -215,4 +216,39 @@ func FuzzEntry(f *testing.F) {
 			t.Errorf("%+v is accepted in an area of %d bytes", e, area)
 		}
 	})
+}
+
+// A LEARN is read as it was written; what is no LEARN is refused.
+func TestLearn(t *testing.T) {
+	for _, want := range []Learn{{Counters: 1}, {Counters: MaxCounters, Job: strings.Repeat("j", 63)}} {
+		b, err := want.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ParseLearn(b); err != nil || got != want {
+			t.Errorf("%+v is read as %+v, %v", want, got, err)
+		}
+		for _, at := range []int{0, 8, 63, 127} {
+			bad := slices.Clone(b)
+			bad[at] ^= 0x80
+			if _, err := ParseLearn(bad); !errors.Is(err, BadHello) {
+				t.Errorf("byte %d: %v", at, err)
+			}
+		}
+		if _, err := ParseLearn(b[1:]); !errors.Is(err, BadHello) {
+			t.Errorf("a byte less: %v", err)
+		}
+	}
+	for _, counters := range []uint32{0, MaxCounters + 1} {
+		b, err := (&Learn{Counters: counters}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ParseLearn(b); !errors.Is(err, BadHello) {
+			t.Errorf("%d counters: %v", counters, err)
+		}
+	}
+	if _, err := (&Learn{Job: strings.Repeat("j", 64)}).Marshal(); err == nil {
+		t.Error("a name of 64 bytes is written")
+	}
 }

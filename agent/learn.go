@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/packer"
+)
+
+// learnQueue bounds the keys that wait to be counted; one push of any length may.
+const learnQueue = 1 << 20
+
+// learner counts keys that clients push, in a goroutine of its own. The worker never waits for it: a push
+// that comes when it is behind is not counted.
+type learner struct {
+	queue         chan []uint64
+	waiting       atomic.Int64 // keys
+	seen, sampled uint64       // pushes; of the worker's goroutine
+	counter       *packer.SpaceSaving
+	done          chan struct{} // closed when all is counted
+}
+
+func newLearner(counters int) (*learner, error) {
+	counter, err := packer.NewSpaceSaving(counters)
+	if err != nil {
+		return nil, err
+	}
+	l := &learner{queue: make(chan []uint64, 64), counter: counter, done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		for keys := range l.queue {
+			for _, key := range keys {
+				l.counter.Add(key)
+			}
+			l.waiting.Add(-int64(len(keys)))
+		}
+	}()
+	return l, nil
+}
+
+// offer shows a push to the learner.
+func (l *learner) offer(keys []uint64) {
+	l.seen++
+	if n := l.waiting.Load(); n > 0 && n+int64(len(keys)) > learnQueue || len(l.queue) == cap(l.queue) {
+		return
+	}
+	l.waiting.Add(int64(len(keys)))
+	l.queue <- slices.Clone(keys) // there is room: only this goroutine adds
+	l.sampled++
+}
+
+// learned ends the counting.
+func (l *learner) learned(j *job) *Learned {
+	close(l.queue)
+	<-l.done
+	r := l.counter.Ranking()
+	out := &Learned{Job: j.cfg.Name, Dim: j.cfg.Dim, Pushes: l.seen, Sampled: l.sampled, Updates: r.Updates, CountErr: r.Err, Keys: []uint64{}, Counts: []uint64{}}
+	for _, c := range r.Counts[:min(len(r.Counts), packer.MaxSlots/j.cfg.Dim)] {
+		out.Keys, out.Counts = append(out.Keys, c.Key), append(out.Counts, c.Updates)
+	}
+	return out
+}
+
+// learn answers a LEARN: it counts until the client sends another message. One that goes away without is not answered.
+func (a *Agent) learn(conn *net.UnixConn, user uint32, message []byte) error {
+	ask, err := agentproto.ParseLearn(message)
+	if err != nil {
+		return err
+	}
+	j := a.jobs[ask.Job]
+	if ask.Job == "" && len(a.jobs) == 1 {
+		j = a.jobs[a.names()[0]]
+	}
+	if j == nil {
+		return fmt.Errorf("%w: %q; it serves %s", agentproto.NoJob, ask.Job, strings.Join(a.names(), ", "))
+	}
+	l, err := newLearner(int(ask.Counters))
+	if err != nil {
+		return err
+	}
+	if !j.do(func() { j.learners = append(j.learners, l) }) {
+		close(l.queue)
+		<-l.done
+		return j.ended
+	}
+	a.hear(conn, user, false) // Close may close it
+	stop := context.AfterFunc(j.ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
+	defer stop()
+	var b [agentproto.AskLen]byte
+	n, err := conn.Read(b[:])
+	if !j.do(func() { j.learners = slices.DeleteFunc(j.learners, func(o *learner) bool { return o == l }) }) {
+		<-j.cfg.Worker.Done() // nothing more is offered
+	}
+	learned := l.learned(j)
+	switch {
+	case j.ctx.Err() != nil:
+		return j.ended
+	case err != nil:
+		return nil // it has gone
+	}
+	if err := agentproto.ParseAsk(b[:n]); err != nil {
+		return err
+	}
+	text, err := json.Marshal(learned)
+	if err != nil {
+		return err
+	}
+	send(conn, text)
+	return nil
+}

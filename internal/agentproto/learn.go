@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agentproto
+
+import "fmt"
+
+const (
+	// LearnLen is the length of a LEARN.
+	LearnLen = 128
+	// MaxCounters bounds what a LEARN may ask for: some 32 MB.
+	MaxCounters = 1 << 19
+)
+
+// Learn asks an agent to count the keys that the clients of a job push.
+type Learn struct {
+	Counters uint32 // 1 to MaxCounters
+	Job      string // "" is the only one
+}
+
+// Marshal returns the message. The error names a text that is too long.
+func (l *Learn) Marshal() ([]byte, error) {
+	b := make([]byte, LearnLen)
+	if len(l.Job) >= 64 {
+		return nil, fmt.Errorf("agent: the name %q has more than 63 bytes", l.Job)
+	}
+	order.PutUint32(b, messageMagic)
+	order.PutUint32(b[4:], l.Counters)
+	copy(b[64:], l.Job)
+	return b, nil
+}
+
+// ParseLearn reads a message. The error wraps the code with which it is refused.
+func ParseLearn(b []byte) (l Learn, err error) {
+	if len(b) != LearnLen || order.Uint32(b) != messageMagic || !zero(b[8:64]) {
+		return l, BadHello
+	}
+	var ok bool
+	l.Counters = order.Uint32(b[4:])
+	if l.Job, ok = text(b[64:]); !ok {
+		return l, fmt.Errorf("%w: the name is no text that ends with a zero byte", BadHello)
+	}
+	if l.Counters < 1 || l.Counters > MaxCounters {
+		return l, fmt.Errorf("%w: %d counters, possible are 1 to %d", BadHello, l.Counters, MaxCounters)
+	}
+	return l, nil
+}
