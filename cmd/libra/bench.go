@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -52,7 +53,7 @@ func (r *results) prepare() error {
 	if err := sudo.MkdirAll(r.plots, 0o755); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
-	return nil
+	return writable(filepath.Join(r.plots, "plot"), r.plots)
 }
 
 // misuse makes a usage error of one about a measurement's configuration. It names the

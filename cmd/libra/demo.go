@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/libra-ina/libra/internal/demo"
 	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/sudo"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
 )
@@ -65,6 +67,14 @@ parameters take half of the updates.`,
 			}
 			if err := o.Validate(); err != nil {
 				return usagef(cmd, "%w", err)
+			}
+			if o.Out != "" { // not after minutes of training
+				if err := sudo.MkdirAll(o.Out, 0o777); err != nil {
+					return fmt.Errorf("--out: %w", err)
+				}
+				if err := writable(filepath.Join(o.Out, "result"), o.Out); err != nil {
+					return err
+				}
 			}
 			o.Stderr, o.Log = cmd.ErrOrStderr(), slog.Default()
 			if verbose, _ := cmd.Flags().GetBool("verbose"); verbose {

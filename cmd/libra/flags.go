@@ -3,8 +3,10 @@
 package main
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/libra-ina/libra/internal/atomicfile"
 )
 
 // choicesOf is the annotation of a flag with what its values can be.
@@ -110,7 +114,7 @@ func checkOutput(cmd *cobra.Command, out string, read ...string) error {
 	}
 	info, err := os.Stat(out)
 	if err != nil {
-		return nil // a new file; what else is wrong, writing tells
+		return writable(out, out) // a new file
 	}
 	if info.IsDir() {
 		return fmt.Errorf("--out: %s is a folder: give the name of a file in it", out)
@@ -122,6 +126,19 @@ func checkOutput(cmd *cobra.Command, out string, read ...string) error {
 		if other, err := os.Stat(path); err == nil && os.SameFile(info, other) {
 			return usagef(cmd, "--out %s: this file is read, and would be lost: choose another", out)
 		}
+	}
+	return writable(out, out)
+}
+
+// writable reports why a file cannot be written, before the work for it is done. It is part of, or is,
+// what --out names.
+func writable(path, out string) error {
+	err := atomicfile.Prepare(path, "."+rand.Text()+".tmp")
+	if trial := (*fs.PathError)(nil); errors.As(err, &trial) {
+		err = trial.Err // without its name
+	}
+	if err != nil {
+		return fmt.Errorf("--out: %s cannot be written: %w", out, err)
 	}
 	return nil
 }

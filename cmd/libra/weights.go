@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -174,7 +173,10 @@ feature that was never trained counts for nothing.`,
 					}
 					return nil
 				})
-				return errors.Join(err, lines.Flush())
+				if flushed := lines.Flush(); err == nil {
+					err = flushed
+				}
+				return err
 			}
 			if out == "" {
 				return predict(cmd.OutOrStdout())

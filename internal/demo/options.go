@@ -76,7 +76,7 @@ type Options struct {
 	Capture string
 	// Baselines are what the training is compared with.
 	Baselines []string
-	// Out, if set, is a folder for the hot set, the checkpoint and the result, which then
+	// Out, if set, is a folder, which exists, for the hot set, the checkpoint and the result, which then
 	// has evaluations after each epoch, unless there are several servers: their checkpoints become one.
 	Out string
 	// Seed of the model, of the order of rows and of the synthetic rows.

@@ -42,11 +42,6 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		return nil, err
 	}
 	o.Epochs = o.recipe().Epochs
-	if o.Out != "" { // not after minutes of training
-		if err := sudo.MkdirAll(o.Out, 0o777); err != nil {
-			return nil, fmt.Errorf("demo: --out: %w", err)
-		}
-	}
 	files, err := newWorkspace()
 	if err != nil {
 		return nil, err
