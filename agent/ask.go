@@ -131,6 +131,9 @@ func exchange(ctx context.Context, socket string, into any, ask func(net.Conn) e
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("agent at %s takes connections but does not answer: %w: is it stopped, or is another program there?", socket, err)
+	}
 	if err == nil {
 		err = json.Unmarshal(text, into)
 	}
