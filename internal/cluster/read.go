@@ -63,6 +63,12 @@ func decode(data []byte, into any, something string) (*yaml.Node, error) {
 	if len(written.Content) == 0 {
 		return nil, errors.New("it is empty")
 	}
+	if err := written.Decode(new(any)); err != nil { // before all aliases are followed, of which some lead nowhere
+		if twice := (*yaml.TypeError)(nil); errors.As(err, &twice) {
+			return nil, errors.New(strings.Join(twice.Errors, "\n"))
+		}
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
 	if errs := checkNode(written.Content[0], reflect.TypeOf(into).Elem(), ""); errs != nil {
 		return nil, errors.Join(errs...)
 	}
