@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
@@ -250,5 +251,18 @@ func TestServersThatDoNotBelongTogether(t *testing.T) {
 	want := fmt.Sprintf("the checkpoints of the servers are of different steps: [0 %d], by index. Each server keeps its last two: start all servers with --step 0", steps[0])
 	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// Without barriers workers begin where the server is that has the fewest of their steps.
+func TestFirstStepOfServers(t *testing.T) {
+	m := &control.Membership{FirstStep: 9, MoreFirstSteps: []uint64{12, 7}}
+	if err := agreeOnFirstStep(m, false); err != nil || m.FirstStep != 7 {
+		t.Errorf("step %d, %v", m.FirstStep, err)
+	}
+	for _, equal := range []*control.Membership{{FirstStep: 4}, {FirstStep: 4, MoreFirstSteps: []uint64{4, 4}}} {
+		if err := agreeOnFirstStep(equal, true); err != nil || equal.FirstStep != 4 {
+			t.Errorf("step %d, %v", equal.FirstStep, err)
+		}
 	}
 }
