@@ -336,6 +336,10 @@ func startAgent(t testing.TB, socket string) *exec.Cmd {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("the agent says %q, %v", line, err)
 	}
@@ -381,13 +385,13 @@ func TestAgentIsKilled(t *testing.T) {
 		}
 	}
 	names("the call that waits", <-waited)
-	if after := time.Since(killed); after > 5*time.Second { // a second, and what a loaded machine adds
-		t.Errorf("the call that waits has ended %v after the agent was killed", after)
-	}
 	names("flush", c.Flush(within(t)))
 	names("pull", c.Pull(within(t), keys, grads))
 	_, err = c.Prepare(within(t), keys)
 	names("prepare", err)
+	if after := time.Since(killed); after > time.Second {
+		t.Errorf("the last call has ended %v after the agent was killed", after)
+	}
 
 	b := newBed(t, func(cfg *agent.Config) { cfg.Socket = socket })
 	if err := b.dial().Flush(within(t)); err != nil {
