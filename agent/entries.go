@@ -179,7 +179,7 @@ func (s *session) push(w *work, e *agentproto.Entry) {
 		return
 	}
 	r := &w.request
-	r.Keys, r.Values = keys, w.values
+	r.Keys, r.Values, r.From = keys, w.values, s.number
 	switch {
 	case e.Op == agentproto.PushSums:
 		r.Sums = s.mem.Floats(e.Sums, scalars)

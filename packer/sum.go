@@ -74,7 +74,7 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 			where = p.placed(&p.scratch)
 		}
 		if !s.add(units, p.layout, &where, part.Grads) {
-			return 0, fmt.Errorf("%w: 2^%d", ErrSum, 63+exp)
+			return 0, fmt.Errorf("%w: it ends at 2^%d", ErrSum, 63+exp)
 		}
 		s.take(&where, keys, part.Grads, p.dim)
 		s.pairs += where.pairs
@@ -85,7 +85,10 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 		rows = p.mergeNumbers(prepared)
 	}
 	clear(prepared)
-	return s.pairs, p.startSum(units, rows)
+	if err := p.startSum(units, rows); err != nil {
+		return 0, err
+	}
+	return s.pairs, nil
 }
 
 // add adds the hot gradients of a part. It returns false if one of them or a sum is out of range.
@@ -168,7 +171,7 @@ func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 			rank := uint16(word*64 + bits.TrailingZeros64(mask))
 			n, ok := units.Split(s.slots[rank], (*[fixedpoint.SplitParts]float32)(s.grads[at:]))
 			if !ok {
-				return fmt.Errorf("%w: -2^%d", ErrSum, 63+units.Exp)
+				return fmt.Errorf("%w: it ends at 2^%d", ErrSum, 63+units.Exp)
 			}
 			s.slots[rank] = 0
 			t.placeSum(p.layout, rank, uint32(at), n)

@@ -149,7 +149,7 @@ func checkBeginSum(t *rapid.T) {
 		}
 		pairs, err := p.BeginSum(exp, parts)
 		if !fits {
-			if !errors.Is(err, ErrSum) || p.Next() != 0 {
+			if !errors.Is(err, ErrSum) || pairs != 0 || p.Next() != 0 {
 				t.Fatalf("sums out of range: %v, and a frame of type %v", err, p.Next())
 			}
 			continue
@@ -229,5 +229,28 @@ func TestBeginSumAllocatesNothing(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations a sum", n)
+	}
+}
+
+// TestBeginSumOfTheLeast has a sum of -2^63 units, whose size is that of no float32 in range.
+func TestBeginSumOfTheLeast(t *testing.T) {
+	hot, err := NewHotSet(1, []uint64{7}, nil, Meta{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(Config{HotSet: hot, Layout: Dense})
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := Part{Keys: []uint64{7}, Grads: []float32{-1 << 16}}
+	if pairs, err := p.BeginSum(fixedpoint.DefaultExp, []Part{half, half}); !errors.Is(err, ErrSum) || pairs != 0 || p.Next() != 0 {
+		t.Errorf("%d pairs, %v", pairs, err)
+	}
+	if _, err := p.BeginSum(fixedpoint.DefaultExp, []Part{half}); err != nil {
+		t.Fatal(err)
+	}
+	got := newApplied()
+	if got.add(t, p, fixedpoint.Format{Exp: fixedpoint.DefaultExp}); got.Sums[0] != -1<<62 {
+		t.Errorf("the next sum is %d", got.Sums[0])
 	}
 }

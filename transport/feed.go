@@ -40,6 +40,8 @@ type Request struct {
 	Values []float32
 	// Sums, if not nil, is what [Worker.PushSum] calls so; it needs Keys.
 	Sums []float32
+	// From tells apart those for whom a feed pushes: what one of them has pushed is not added up with nothing but its own.
+	From uint32
 	// Owner learns that the request is settled.
 	Owner interface {
 		// Settled is called once, by the worker's goroutine: between two calls of Turn, or before End.

@@ -165,12 +165,18 @@ func TestFeedOfAWorkerThatEnds(t *testing.T) {
 	}
 }
 
-// allAtOnce hands all of its requests over in its first turn, so that they wait together.
-type allAtOnce struct{ testFeed }
+// allAtOnce hands all of its requests over in its first turn, so that they wait together: those of three, or of one.
+type allAtOnce struct {
+	testFeed
+	one bool
+}
 
 func (f *allAtOnce) Turn() bool {
-	for _, p := range f.todo {
+	for i, p := range f.todo {
 		p.feed, p.Owner = &f.testFeed, p
+		if !f.one {
+			p.From = uint32(i % 3)
+		}
 		f.w.Hand(&p.Request)
 	}
 	any := len(f.todo) > 0
@@ -179,10 +185,10 @@ func (f *allAtOnce) Turn() bool {
 }
 
 // settleAll attaches a feed and waits until all of its pushes are settled.
-func settleAll(t *testing.T, w *Worker, pushes []*fedPush) {
+func settleAll(t *testing.T, w *Worker, pushes []*fedPush, one bool) {
 	t.Helper()
 	ctx := deadline(t)
-	f := &allAtOnce{testFeed{w: w, todo: pushes, left: len(pushes), done: make(chan struct{}), end: make(chan error, 1)}}
+	f := &allAtOnce{testFeed{w: w, todo: pushes, left: len(pushes), done: make(chan struct{}), end: make(chan error, 1)}, one}
 	if err := w.Attach(ctx, f, -1); err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +226,7 @@ func TestFeedAddsUp(t *testing.T) {
 					}
 					pushes = append(pushes, p)
 				}
-				settleAll(t, c.workers[0], pushes)
+				settleAll(t, c.workers[0], pushes, false)
 				for n, p := range pushes {
 					if p.settled != 1 || p.err != nil {
 						t.Errorf("push %d is settled %d times, with %v", n, p.settled, p.err)
@@ -247,10 +253,10 @@ func TestFeedAddsUp(t *testing.T) {
 	}
 }
 
-// Pushes of jobs whose sums depend on their order, or whose answers belong to one frame, are not added up.
+// Pushes of jobs whose sums depend on their order, or whose answers belong to one frame, are not added up, nor are those for one only.
 func TestFeedDoesNotAddUp(t *testing.T) {
 	for name, o := range map[string]clusterOptions{
-		"fixed": {arithmetic: aggregator.Fixed}, "lut": {arithmetic: aggregator.LUT}, "fetchadd": {mode: aggregator.FetchAdd},
+		"fixed": {arithmetic: aggregator.Fixed}, "lut": {arithmetic: aggregator.LUT}, "fetchadd": {mode: aggregator.FetchAdd}, "one": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.workers, o.layout = 1, packer.Dense
@@ -268,7 +274,7 @@ func TestFeedDoesNotAddUp(t *testing.T) {
 				}
 				pushes = append(pushes, p)
 			}
-			settleAll(t, c.workers[0], pushes)
+			settleAll(t, c.workers[0], pushes, name == "one")
 			for n, p := range pushes {
 				if p.settled != 1 || p.err != nil {
 					t.Errorf("push %d is settled %d times, with %v", n, p.settled, p.err)
@@ -301,7 +307,7 @@ func TestFeedSumsOutOfRange(t *testing.T) {
 		return pushes
 	}
 	alone := push(1 << 16)
-	settleAll(t, w, alone)
+	settleAll(t, w, alone, false)
 	refused := 0
 	for _, p := range alone {
 		var e *PushError
@@ -316,7 +322,7 @@ func TestFeedSumsOutOfRange(t *testing.T) {
 	}
 	// 2^16 is in the slot: a sum of 2^16 is in range itself, but not with it.
 	together := push(1 << 13)
-	settleAll(t, w, together)
+	settleAll(t, w, together, false)
 	for n, p := range together {
 		var e *PushError
 		var peer *PeerError

@@ -165,20 +165,22 @@ func (w *Worker) group() {
 	w.pushes = slices.Replace(w.pushes, 0, n, g)
 }
 
-// addable returns how many of the next pushes are added up: a feed's, in a job whose sums do not depend on their order.
+// addable returns how many of the next pushes are added up: a feed's, for several, in a job whose sums do not depend on
+// their order.
 func (w *Worker) addable() (n int) {
 	if !w.adds {
 		return 0
 	}
-	pairs := 0
+	pairs, several := 0, false
 	for _, o := range w.pushes {
 		if o.owner == nil || !w.groups(o) || pairs+len(o.values) > sumPairs {
 			break
 		}
 		pairs += len(o.values)
+		several = several || o.owner.From != w.pushes[0].owner.From
 		n++
 	}
-	if n < sumMembers || pairs < sumLeast {
+	if n < sumMembers || pairs < sumLeast || !several {
 		return 0
 	}
 	return n
