@@ -32,9 +32,7 @@ func (c *congestion) answered(seq, next uint32, size int) {
 	if newer(c.round, seq) {
 		return
 	}
-	if c.lost > 0 {
-		c.bound -= c.bound / 2 * float64(c.lost) / float64(c.lost+c.heard)
-	}
+	c.bound -= c.bound / 2 * float64(c.lost) / float64(c.lost+c.heard)
 	if c.reached {
 		c.bound++
 	}
