@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 
 	plane "github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
@@ -177,7 +178,7 @@ func (r *Report) Unjudged() { r.Targets = nil }
 func (r *Report) Print(out *report.Printer) {
 	if len(r.Results) > 0 {
 		header, rows := r.costTable()
-		out.Table(fmt.Sprintf("Cost of the XDP program, median of %d rounds (smallest-largest)", r.Rounds), header, rows)
+		out.Table(fmt.Sprintf("Cost of the XDP program, median of %s (smallest-largest)", english.Plural(r.Rounds, "round", "")), header, rows)
 		out.Note("The program alone, in the kernel's test run: checksums, duplicate filter, additions and answer, without a driver. " +
 			"Every frame has all lanes full.")
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
 )
@@ -229,8 +231,8 @@ func (r *Report) Print(out *report.Printer) {
 		})
 	}
 	out.Table(
-		fmt.Sprintf("%s, %d CPUs, Linux %s, %s; medians of %d rounds of %v",
-			cmp.Or(r.Machine.CPU, "unknown CPU"), r.Machine.CPUs, r.Machine.Kernel, r.Machine.GoVersion, r.Rounds, r.Duration),
+		fmt.Sprintf("%s, %s, Linux %s, %s; medians of %s of %v",
+			cmp.Or(r.Machine.CPU, "unknown CPU"), english.Plural(r.Machine.CPUs, "CPU", ""), r.Machine.Kernel, r.Machine.GoVersion, english.Plural(r.Rounds, "round", ""), r.Duration),
 		[]string{
 			"test", "size", "baseline", "Mpps", "min", "max", "libra/baseline", "user ns", "kernel ns", "far ns",
 			"p50 µs", "p99 µs", "p50 ratio", "p99 ratio", "dropped",

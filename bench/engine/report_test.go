@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -155,6 +156,15 @@ func TestReportIsOneJSONObject(t *testing.T) {
 		if timed := r["p50_ns"] != nil; timed != (r["test"] == string(RequestResponse)) {
 			t.Errorf("round-trip time of %v is %v", r["test"], r["p50_ns"])
 		}
+	}
+}
+
+// One of something is no plural.
+func TestTableOfOneRound(t *testing.T) {
+	var out strings.Builder
+	r := &Report{Machine: Machine{CPUs: 1}, Rounds: 1, Duration: time.Second, Results: []Result{{Test: Echo, Size: 190}}}
+	if err := harness.WriteTables(&out, r); err != nil || !strings.Contains(out.String(), ", 1 CPU, ") || !strings.Contains(out.String(), "medians of 1 round of 1s") {
+		t.Errorf("%v\n%s", err, &out)
 	}
 }
 

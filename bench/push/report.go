@@ -230,7 +230,7 @@ func (r *Report) Print(out *report.Printer) {
 			nanos(res.NsWorker), nanos(res.NsKernel), nanos(res.NsAggregator), nanos(res.NsServer), nanos(res.NsTotal),
 		}
 	})
-	out.Table(fmt.Sprintf("Medians of %d rounds of %v; the sums were right in all of them", r.Rounds, r.Duration), []string{
+	out.Table(fmt.Sprintf("Medians of %s of %v; the sums were right in all of them", english.Plural(r.Rounds, "round", ""), r.Duration), []string{
 		"workers", "batch", "hot %", "baseline", "Mpairs/s", "min", "max", "libra/baseline", "/ in process",
 		"round trip µs", "/ in process", "fairness", "repeated %", "pairs/frame",
 		"worker ns", "kernel ns", "aggregator ns", "ps ns", "all ns",
