@@ -177,10 +177,17 @@ func (b *bed) expectWhole(acknowledged []int) (total int) {
 }
 
 // Eight clients push at the same time, so that what waits is added up, and one after the other is killed. Each push of
-// each is whole or absent, those that were acknowledged are there, and no sum of others has changed.
+// each is whole or absent, those that were acknowledged are there, and no sum of others has changed. So it is if the job wants them separate,
+// and nothing is added up.
 func TestClientsWhosePushesAreAddedUpAreKilled(t *testing.T) {
+	for _, separate := range []bool{false, true} {
+		t.Run(fmt.Sprintf("separate=%v", separate), func(t *testing.T) { killEight(t, separate) })
+	}
+}
+
+func killEight(t *testing.T, separate bool) {
 	const clients, each = 8, 200
-	b := newBed(t)
+	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Separate = separate })
 	var commands []*exec.Cmd
 	var outs []io.Reader
 	for i := range clients {
@@ -222,7 +229,7 @@ func TestClientsWhosePushesAreAddedUpAreKilled(t *testing.T) {
 	total := b.expectWhole(acknowledged)
 	b.check()
 	s, err := b.cluster.Worker(0).Stats(within(t))
-	if err != nil || s.PairsAdded == 0 {
+	if err != nil || (s.PairsAdded == 0) != separate {
 		t.Errorf("%d pairs were added up, %d sent, %v", s.PairsAdded, s.PairsHot, err)
 	}
 	t.Logf("%d pushes; %d pairs were added up, %d sent", total, s.PairsAdded, s.PairsHot)

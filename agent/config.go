@@ -51,6 +51,9 @@ type Job struct {
 	Reduce   func(ctx context.Context, step uint64, a Arrival) (Sums, error)
 	NextStep uint64 // of the first barrier
 
+	// Separate has no pushes of its clients added up before they are sent (docs/agent.md, sums on the host).
+	Separate bool
+
 	// Users and Groups may use the job, and so may the agent's own user.
 	Users, Groups []uint32
 	Limits        Limits

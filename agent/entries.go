@@ -179,7 +179,10 @@ func (s *session) push(w *work, e *agentproto.Entry) {
 		return
 	}
 	r := &w.request
-	r.Keys, r.Values, r.From = keys, w.values, s.number
+	r.Keys, r.Values = keys, w.values
+	if !s.job.cfg.Separate {
+		r.From = s.number // pushes of the same one are not added up
+	}
 	switch {
 	case e.Op == agentproto.PushSums:
 		r.Sums = s.mem.Floats(e.Sums, scalars)

@@ -202,15 +202,15 @@ func settleAll(t *testing.T, w *Worker, pushes []*fedPush, one bool) {
 	}
 }
 
-// Pushes of a feed that wait together make the same sums, bit for bit, in fewer frames than those that are sent
-// separately, in both layouts.
+// Pushes of a feed for several that wait together make the same sums, bit for bit, in fewer frames than those for one,
+// which are sent separately, in both layouts.
 func TestFeedAddsUp(t *testing.T) {
 	for _, layout := range []packer.Layout{packer.Dense, packer.LaneAligned} {
 		t.Run(layout.String(), func(t *testing.T) {
 			var sums [2]any
 			var stats [2]WorkerStats
 			for i, separate := range []bool{false, true} {
-				o := clusterOptions{workers: 1, layout: layout, stripes: 2, tamper: func(c *WorkerConfig) { c.Separate = separate }}
+				o := clusterOptions{workers: 1, layout: layout, stripes: 2}
 				c := newCluster(t, memFabric(t, o), o)
 				rng := rand.New(rand.NewPCG(3, 4))
 				var pushes []*fedPush
@@ -226,7 +226,7 @@ func TestFeedAddsUp(t *testing.T) {
 					}
 					pushes = append(pushes, p)
 				}
-				settleAll(t, c.workers[0], pushes, false)
+				settleAll(t, c.workers[0], pushes, separate)
 				for n, p := range pushes {
 					if p.settled != 1 || p.err != nil {
 						t.Errorf("push %d is settled %d times, with %v", n, p.settled, p.err)

@@ -147,7 +147,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		retx:     make([]link.Frame, 0, rxBatch),
 		arrivals: make(chan *operation, queueCap),
 		finding:  map[*packer.Prepared]bool{},
-		adds:     !cfg.Separate && cfg.HotSet != nil && job.Mode == aggregator.Combine && job.Arithmetic == aggregator.Exact,
+		adds:     cfg.HotSet != nil && job.Mode == aggregator.Combine && job.Arithmetic == aggregator.Exact,
 		exp:      job.Exp,
 	}
 	w.init(cfg.Link)

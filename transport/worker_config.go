@@ -56,9 +56,6 @@ type WorkerConfig struct {
 	// result for other workers. 0 takes Flow.Silence.
 	RoundLimit time.Duration
 
-	// Separate has no pushes of a [Feed] added up before they are sent; see [Worker.Hand].
-	Separate bool
-
 	// Aggregator and Server are the peers' addresses. An Ethernet address that
 	// is left zero is resolved where the link needs one. The aggregator is
 	// needed if there is a hot set.

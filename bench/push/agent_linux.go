@@ -58,7 +58,7 @@ func (c *childConfig) serveClients(ctx context.Context) (err error) {
 	}
 	defer func() { _ = hangUp() }()
 	worker, err := c.StartWorker(ctx, client, transport.WorkerConfig{
-		Job: job, Sender: 1, ServerEpoch: coldEpoch, HotSet: hot, Server: c.Agent.Server, Separate: c.Agent.Separate, Flow: retransmit.Config{Size: window},
+		Job: job, Sender: 1, ServerEpoch: coldEpoch, HotSet: hot, Server: c.Agent.Server, Flow: retransmit.Config{Size: window},
 	})
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (c *childConfig) serveClients(ctx context.Context) (err error) {
 	a, err := agent.Listen(agent.Config{
 		Socket: c.Agent.Socket, Log: slog.New(slog.DiscardHandler),
 		Jobs: []agent.Job{{
-			Name: agentJob, Worker: worker, Number: job, HotSet: hot, Exp: ps.DefaultExp, Limits: agent.Limits{Prepared: 1 << 30},
+			Name: agentJob, Worker: worker, Number: job, HotSet: hot, Exp: ps.DefaultExp, Separate: c.Agent.Separate, Limits: agent.Limits{Prepared: 1 << 30},
 		}},
 	})
 	if err != nil {

@@ -33,6 +33,7 @@ language (docs/agent.md has the protocol). The file:
       clients_per_user: 64        # of them, of one user
       memory_mib: 64              # shared with each of them at most
       prepared_mib: 64            # of prepared batches of each at most
+      separate: false             # true: pushes of several clients are not added up
 
 When all jobs are joined, the agent gives up its capabilities. It serves until it is
 interrupted; then the host has finished its part in the jobs.`,

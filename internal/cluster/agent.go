@@ -32,6 +32,8 @@ type AgentJob struct {
 	ClientsPerUser int `yaml:"clients_per_user,omitempty"`
 	MemoryMiB      int `yaml:"memory_mib,omitempty"`
 	PreparedMiB    int `yaml:"prepared_mib,omitempty"`
+	// Separate has no pushes of the clients added up before they are sent.
+	Separate bool `yaml:"separate,omitempty"`
 }
 
 // ReadAgent reads and checks an agent's file. Errors name the file, the field and its line.

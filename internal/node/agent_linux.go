@@ -111,7 +111,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	j.Job = agent.Job{
 		Name: from.Name, Worker: j.endpoint.Worker, Number: c.Job.ID, HotSet: j.endpoint.hot, Dim: model.Dim(),
 		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, NextStep: m.FirstStep,
-		Users: users, Groups: groups,
+		Users: users, Groups: groups, Separate: from.Separate,
 		Limits: agent.Limits{Clients: from.Clients, UserClients: from.ClientsPerUser, Memory: uint64(from.MemoryMiB) << 20, Prepared: uint64(from.PreparedMiB) << 20},
 	}
 	j.Barrier = func(ctx context.Context, step uint64) error { return asDropped(m.Barrier(ctx, step)) }

@@ -17,7 +17,7 @@ func agentJob(t *testing.T, log *lines) (from *cluster.AgentJob, served <-chan e
 	t.Helper()
 	c := newCluster(t, 1)
 	startSwitch(t, c)
-	from = &cluster.AgentJob{Name: "rows", Cluster: filepath.Join(t.TempDir(), "cluster.yaml"), Worker: 1, Users: []string{"0", "77"}, Groups: []string{"88"}, Clients: 3, MemoryMiB: 5, PreparedMiB: 7}
+	from = &cluster.AgentJob{Name: "rows", Cluster: filepath.Join(t.TempDir(), "cluster.yaml"), Worker: 1, Users: []string{"0", "77"}, Groups: []string{"88"}, Clients: 3, MemoryMiB: 5, PreparedMiB: 7, Separate: true}
 	if err := c.Write(from.Cluster); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestHostHasFinishedOnlyIfItSaysSo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if l := j.Limits; j.Name != "rows" || j.Number != 5 || l.Clients != 3 || l.Memory != 5<<20 || l.Prepared != 7<<20 || len(j.Users) != 2 || j.Users[1] != 77 || len(j.Groups) != 1 || j.Groups[0] != 88 {
+			if l := j.Limits; j.Name != "rows" || j.Number != 5 || l.Clients != 3 || l.Memory != 5<<20 || l.Prepared != 7<<20 || len(j.Users) != 2 || j.Users[1] != 77 || len(j.Groups) != 1 || j.Groups[0] != 88 || !j.Separate {
 				t.Errorf("the job is %+v", j.Job)
 			}
 			if err := c.end(j); err != nil {
