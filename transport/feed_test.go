@@ -308,10 +308,10 @@ func TestFeedSumsOutOfRange(t *testing.T) {
 	}
 	alone := push(1 << 16)
 	settleAll(t, w, alone, false)
-	refused := 0
+	refused := 0 // or unknown, where a busy machine had the frame repeated
 	for _, p := range alone {
 		var e *PushError
-		if errors.As(p.err, &e) && errors.Is(p.err, wire.Refusal{Code: wire.CodeOverflow}) && e.Refused == 1 && e.Unknown+e.Unacked == 0 {
+		if errors.As(p.err, &e) && errors.Is(p.err, wire.Refusal{Code: wire.CodeOverflow}) && e.Refused+e.Unknown == 1 && e.Unacked == 0 {
 			refused++
 		} else if p.err != nil {
 			t.Error(p.err)
@@ -326,7 +326,7 @@ func TestFeedSumsOutOfRange(t *testing.T) {
 	for n, p := range together {
 		var e *PushError
 		var peer *PeerError
-		if !errors.As(p.err, &e) || !errors.As(p.err, &peer) || e.Refused != 1 || e.Unknown+e.Unacked != 0 || !peer.KeyKnown || peer.Key != key {
+		if !errors.As(p.err, &e) || !errors.As(p.err, &peer) || e.Refused+e.Unknown != 1 || e.Unacked != 0 || !peer.KeyKnown || peer.Key != key {
 			t.Errorf("push %d: %v", n, p.err)
 		}
 	}
