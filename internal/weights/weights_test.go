@@ -271,3 +271,12 @@ func TestLoadCheckpoint(t *testing.T) {
 		}
 	}
 }
+
+// Keys that ascend are looked up one behind the other.
+func TestPullOfSeveralFeatures(t *testing.T) {
+	w := &Weights{Bias: 0.5, features: []uint64{2, 3, 5, 8, 13}, rows: []float32{20, 30, 50, 80, 130}}
+	keys, got := []uint64{1, 2, 5, 6, 8, 13, 21, workload.BiasKey}, make([]float32, 8)
+	if err := w.Pull(t.Context(), keys, got); err != nil || !slices.Equal(got, []float32{0, 20, 50, 0, 80, 130, 0, 0.5}) {
+		t.Errorf("%v: %v, %v", keys, got, err)
+	}
+}
