@@ -15,6 +15,15 @@ import (
 
 // bind retries while the queue is busy and turns errnos into advice.
 func (s *Socket) bind(ifindex int) error {
+	s.mode = s.cfg.Mode
+	if s.mode == BindAuto {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("afxdp: driver of %s: socket: %w", s.cfg.Interface, err)
+		}
+		s.mode = safeMode(driverOf(fd, s.cfg.Interface))
+		unix.Close(fd)
+	}
 	deadline := time.Now().Add(s.cfg.BindTimeout)
 	for wait := nextWait(0); ; wait = nextWait(wait) {
 		err := s.tryBind(ifindex)
@@ -24,6 +33,24 @@ func (s *Socket) bind(ifindex int) error {
 		}
 		return s.explainBind(err)
 	}
+}
+
+// announcesTwice has the drivers that in zero-copy mode may tell the program of frames a second
+// time, which it owns since the first, and lend such to the device.
+//
+// igb does if the fill ring has too few frames for the rest of the driver's ring (Linux
+// 6.14, its first, to 7.2). igb_alloc_rx_buffers_zc then leaves an old length in the
+// descriptor behind the last, which i40e and ixgbe clear and ice does not look at.
+// igb_clean_rx_irq_zc takes it, and those behind it, for packets that have just come. The program cannot
+// prevent it: packets take frames from the fill ring whether it runs or not.
+var announcesTwice = map[string]bool{"igb": true}
+
+// safeMode is what BindAuto means on an interface with a driver.
+func safeMode(driver string) BindMode {
+	if announcesTwice[driver] {
+		return BindCopy
+	}
+	return BindAuto
 }
 
 // nextWait returns the pause after one: the first is a millisecond, and each twice
@@ -55,7 +82,7 @@ func (s *Socket) tryBind(ifindex int) error {
 		if errors.Is(err, unix.EBADF) {
 			continue // that sibling lost its interface
 		}
-		if errors.Is(err, unix.EOPNOTSUPP) && s.cfg.Mode == BindAuto {
+		if errors.Is(err, unix.EOPNOTSUPP) && s.mode == BindAuto {
 			continue // the sibling's interface has zero-copy, this one has not
 		}
 		s.bound, s.shared = err == nil, err == nil
@@ -68,7 +95,7 @@ func (s *Socket) tryBind(ifindex int) error {
 		s.registered = true
 	}
 	addr.Flags, addr.SharedUmemFD = unix.XDP_USE_NEED_WAKEUP, 0
-	switch s.cfg.Mode {
+	switch s.mode {
 	case BindCopy:
 		addr.Flags |= unix.XDP_COPY
 	case BindZeroCopy:
@@ -102,7 +129,7 @@ func (s *Socket) mayShare(sib *Socket) (bool, error) {
 		return false, os.NewSyscallError("getsockopt XDP_OPTIONS", err)
 	}
 	zeroCopy := flags&unix.XDP_OPTIONS_ZEROCOPY != 0
-	switch s.cfg.Mode {
+	switch s.mode {
 	case BindCopy:
 		return !zeroCopy, nil
 	case BindZeroCopy:

@@ -79,7 +79,8 @@ type Config struct {
 type BindMode uint8
 
 const (
-	// BindAuto uses zero-copy where the driver has it, else copy mode.
+	// BindAuto uses zero-copy where the driver has it and keeps to frames that it was
+	// lent, which igb does not (see the README's limits); else copy mode.
 	BindAuto BindMode = iota
 	// BindCopy uses copy mode.
 	BindCopy

@@ -218,3 +218,24 @@ func TestAbsentQueueTellsTheQueues(t *testing.T) {
 		t.Errorf("error %v, want %q", err, words)
 	}
 }
+
+// BindAuto keeps away from zero-copy mode where the driver does not keep to the frames that it was
+// lent; who asks for it by name gets it.
+func TestModeIsSafe(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	for _, c := range []struct {
+		unsafe     bool
+		mode, want BindMode
+	}{{false, BindAuto, BindAuto}, {true, BindAuto, BindCopy}, {true, BindCopy, BindCopy}, {true, BindZeroCopy, BindZeroCopy}} {
+		announcesTwice["veth"] = c.unsafe
+		s := &Socket{umem: newUMEM(t, UMEMConfig{Frames: 64}), fd: -1, cfg: Config{Interface: "a", Mode: c.mode}}
+		err := ns.Do(func() error { return s.bind(1) })
+		delete(announcesTwice, "veth")
+		if err == nil || s.mode != c.want {
+			t.Errorf("unsafe %v, mode %d: bound with mode %d, %v; want %d", c.unsafe, c.mode, s.mode, err, c.want)
+		}
+	}
+	if safeMode("igb") != BindCopy || safeMode("ice") != BindAuto {
+		t.Error("igb is thought to be safe, or ice not to be")
+	}
+}

@@ -55,11 +55,8 @@ func queryDevice(ifi *net.Interface) (Device, error) {
 		return d, fmt.Errorf("afxdp: driver of %s: socket: %w", ifi.Name, err)
 	}
 	defer unix.Close(fd)
-	// A driver may have no answer to either.
-	if info, err := unix.IoctlGetEthtoolDrvinfo(fd, ifi.Name); err == nil {
-		d.Driver = unix.ByteSliceToString(info.Driver[:])
-	}
-	if ts, err := unix.IoctlGetEthtoolTsInfo(fd, ifi.Name); err == nil {
+	d.Driver = driverOf(fd, ifi.Name)
+	if ts, err := unix.IoctlGetEthtoolTsInfo(fd, ifi.Name); err == nil { // a driver may have no answer
 		d.Clock = int(ts.Phc_index)
 	}
 	has, err := netdev.Describe(ifi.Index)
@@ -74,6 +71,16 @@ func queryDevice(ifi *net.Interface) (Device, error) {
 	d.RxTimestamp, d.RxHash, d.RxVLAN = has.RxTimestamp, has.RxHash, has.RxVLANTag
 	d.TxTimestamp, d.TxChecksum, d.TxLaunchTime = has.TxTimestamp, has.TxChecksum, has.TxLaunchTime
 	return d, nil
+}
+
+// driverOf returns the name of an interface's driver, "" if that does not tell. Any
+// socket of the Internet protocols will do.
+func driverOf(fd int, ifname string) string {
+	info, err := unix.IoctlGetEthtoolDrvinfo(fd, ifname)
+	if err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(info.Driver[:])
 }
 
 // describe adds what the driver tells of itself. A socket works without knowing.

@@ -41,6 +41,7 @@ type Socket struct {
 	queue      queueID       // that the kernel's socket is, or was, bound to
 	direct     bool          // others may have access to the frames after our fd is closed
 	hook       *hook         // with the program that the driver needs to send
+	mode       BindMode      // asked for when it was bound last; BindAuto may have become BindCopy
 	left       *departure    // nil if only we have access to our frames
 	fd         int
 	mappings   [][]byte

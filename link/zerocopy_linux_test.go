@@ -111,8 +111,13 @@ func TestZeroCopyPush(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if !link.ZeroCopy(l) {
-			t.Error("the link is in copy mode")
+		d, err := afxdp.QueryDevice(a)
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		// Zero-copy mode is not safe on igb.
+		if got, want := link.ZeroCopy(l), d.Driver != "igb"; got != want {
+			t.Errorf("the link is in zero-copy mode: %v, want %v", got, want)
 		}
 		worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
 			Link: l, Job: job.ID, Sender: 1, AggregatorEpoch: 1, HotSet: hot, Exp: job.Exp, Aggregator: at,
