@@ -24,7 +24,7 @@ var soakTime = flag.Duration("soak", 20*time.Second, "how long TestZeroCopySoak 
 // soakVariable names the interface of the process that is killed.
 const soakVariable = "AFXDP_TEST_SOAK"
 
-const soakFrames, soakLent = 512, 256
+const soakFrames = 1024
 
 var canary = bytes.Repeat([]byte{0xa5}, 2048)
 
@@ -36,6 +36,8 @@ type soakEnd struct {
 	cfg     Config
 	s       *Socket
 	owned   []Frame // the oldest first
+	spoiled []Frame // that were overwritten while the test owned them
+	foreign int     // frames that came without a packet of the test
 	checked int     // canaries
 	moved   int     // packets
 }
@@ -43,6 +45,7 @@ type soakEnd struct {
 func newSoakEnd(t *testing.T, cfg Config) *soakEnd {
 	t.Helper()
 	cfg.BindTimeout = 30 * time.Second
+	cfg.Mode = soakMode(cfg.Interface)
 	e := &soakEnd{t: t, umem: newUMEM(t, UMEMConfig{Frames: soakFrames}), cfg: cfg}
 	e.pool = newPool(t, e.umem, 0)
 	t.Cleanup(func() {
@@ -52,6 +55,14 @@ func newSoakEnd(t *testing.T, cfg Config) *soakEnd {
 	})
 	e.open()
 	return e
+}
+
+// soakMode insists on zero-copy mode, but for veth, which shows that the test itself is right.
+func soakMode(ifname string) BindMode {
+	if d, err := QueryDevice(ifname); err == nil && d.Driver == "veth" {
+		return BindAuto
+	}
+	return BindZeroCopy
 }
 
 func (e *soakEnd) must(err error) {
@@ -72,9 +83,6 @@ func (e *soakEnd) open() {
 	var err error
 	e.s, err = Open(e.pool, e.cfg)
 	e.must(err)
-	if i := e.s.Info(); !i.ZeroCopy && i.Device.Driver != "veth" {
-		e.t.Fatalf("%s is in copy mode", e.cfg.Interface)
-	}
 	for f, ok := e.pool.Alloc(); ok; f, ok = e.pool.Alloc() {
 		e.own(f)
 	}
@@ -99,17 +107,23 @@ func (e *soakEnd) take() Frame {
 func (e *soakEnd) check(f Frame) {
 	e.t.Helper()
 	if e.checked++; !bytes.Equal(e.umem.Bytes(f), canary) {
-		e.t.Errorf("%s: frame %d was overwritten while the test owned it", e.cfg.Interface, f)
+		e.spoiled = append(e.spoiled, f)
 		copy(e.umem.Bytes(f), canary)
 	}
 }
 
-// account checks all canaries, and that each frame is where it ought to be.
+// account checks all canaries, that each frame is where it ought to be, and that the kernel
+// told of none that it did not have.
 func (e *soakEnd) account() {
 	e.t.Helper()
 	for _, f := range e.owned {
 		e.check(f)
 	}
+	if st, err := e.s.Snapshot(); err != nil || len(e.spoiled)+e.foreign > 0 || st.BadDescs > 0 {
+		e.t.Errorf("%s: the frames %d were overwritten while the test owned them, %d came without a packet, and %d that were not lent: %v",
+			e.cfg.Interface, e.spoiled, e.foreign, st.BadDescs, err)
+	}
+	e.spoiled, e.foreign = nil, 0
 	c := e.umem.Census()
 	if c.Yours != len(e.owned) || c.Free != e.pool.Available() || c.Free+c.Yours+c.Filling+c.InFlight != soakFrames {
 		e.t.Errorf("%s: %d frames are owned and %d in the pool of %d, and the states are %+v", e.cfg.Interface, len(e.owned), e.pool.Available(), soakFrames, c)
@@ -160,7 +174,7 @@ func (e *soakEnd) send() {
 	e.own(done[:n]...)
 }
 
-// receive takes what came, checks it, and lends the frames that were owned for longest.
+// receive takes what came and checks it.
 func (e *soakEnd) receive() {
 	e.t.Helper()
 	_, err := e.s.Poll(EventRx, time.Millisecond)
@@ -170,12 +184,17 @@ func (e *soakEnd) receive() {
 	e.must(err)
 	for _, d := range descs[:n] {
 		if _, err := packetNumber(e.umem.Packet(d)); err != nil {
-			e.t.Errorf("%s: %v", e.cfg.Interface, err)
+			e.foreign++
 		}
 		e.own(d.Frame)
 	}
 	e.moved += n
-	for len(e.owned) > soakFrames-soakLent {
+}
+
+// lend gives the frames that were owned for longest to be filled, and keeps some.
+func (e *soakEnd) lend(keep int) {
+	e.t.Helper()
+	for len(e.owned) > keep {
 		f := e.take()
 		if n, err := e.s.Fill([]Frame{f}); n == 0 {
 			e.must(err)
@@ -188,17 +207,37 @@ func (e *soakEnd) receive() {
 // TestZeroCopySoak has packets flow from one card to the other while links go down and
 // up, queues are reset, sockets closed and opened, and a process that holds the
 // queue is killed. The device writes into no frame that the test owns, and no frame is lost.
+//
+// The sender is faster than the receiver, whose fill ring is empty now and then; except with
+// drivers that cannot bear that, see TestZeroCopyStarved.
 func TestZeroCopySoak(t *testing.T) {
 	a, b := zeroCopyNICs(t)
 	at := attachNIC(t, b)
 	from := newSoakEnd(t, Config{Interface: a, RxFrames: -1})
-	to := newSoakEnd(t, Config{Interface: b, XSKMap: at.XSKMap(), RxFrames: soakLent})
+	lent, window := 256, soakFrames
+	if d, err := QueryDevice(b); err != nil {
+		t.Fatal(err)
+	} else if announcesTwice[d.Driver] {
+		lent, window = 768, 64 // igb has rings of 256
+	}
+	to := newSoakEnd(t, Config{Interface: b, XSKMap: at.XSKMap(), RxFrames: lent})
 	flow := func(packets int) {
 		t.Helper()
 		end := time.Now().Add(time.Minute)
+		sent, came, last := from.moved, to.moved, time.Now()
 		for want := to.moved + packets; to.moved < want; {
-			from.send()
+			if time.Since(last) > time.Second { // those that are missing were lost
+				sent, came, last = from.moved, to.moved, time.Now()
+			}
+			if from.moved-sent < to.moved-came+window {
+				from.send()
+			}
+			before := to.moved
 			to.receive()
+			to.lend(soakFrames - lent)
+			if to.moved > before {
+				last = time.Now()
+			}
 			if time.Now().After(end) {
 				there, _ := from.s.Stats()
 				here, _ := to.s.Stats()
@@ -317,7 +356,7 @@ func soakChild(ifname string) error {
 	if err != nil {
 		return err
 	}
-	u, err := NewUMEM(UMEMConfig{Frames: soakFrames})
+	u, err := NewUMEM(UMEMConfig{Frames: 4 * soakFrames})
 	if err != nil {
 		return err
 	}
@@ -325,7 +364,7 @@ func soakChild(ifname string) error {
 	if err != nil {
 		return err
 	}
-	s, err := Open(pool, Config{Interface: ifname, XSKMap: at.XSKMap(), BindTimeout: 30 * time.Second})
+	s, err := Open(pool, Config{Interface: ifname, XSKMap: at.XSKMap(), BindTimeout: 30 * time.Second, Mode: soakMode(ifname)})
 	if err != nil {
 		return err
 	}
