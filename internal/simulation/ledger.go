@@ -137,8 +137,8 @@ func (l *ledger) leaves(from, to *host, payload []byte, copied bool) {
 		return
 	}
 	id := frameID{flowID{to, h.Sender, h.Epoch}, h.Seq}
-	plain := append(l.plain[:0], payload...)
-	l.plain = plain
+	l.plain = append(l.plain[:0], payload...)
+	plain := l.plain
 	h.Flags &^= wire.FlagRetx | wire.FlagQuiet | wire.FlagCover
 	h.Put(plain)
 	f := l.frames.at(id)
@@ -320,7 +320,8 @@ func (l *ledger) answers(at *host, pkts []link.Packet) {
 
 // balance compares what banks, harvest and store hold with what was applied.
 func (l *ledger) balance() {
-	held := append(l.held[:0], l.committed...)
+	l.held = append(l.held[:0], l.committed...)
+	held := l.held
 	for _, v := range l.s.servers {
 		for key, sums := range v.store.Pending() {
 			at, ok := l.index[key]

@@ -292,8 +292,8 @@ func (s *sim) log(what string, from, to *host, payload []byte) {
 func (s *sim) stamp() []byte {
 	var digits [20]byte
 	n := strconv.AppendInt(digits[:0], time.Since(s.began).Microseconds(), 10)
-	b := append(s.line[:0], "         "[min(9, len(n)):]...)
-	return append(append(b, n...), ' ')
+	s.line = append(s.line[:0], "         "[min(9, len(n)):]...)
+	return append(append(s.line, n...), ' ')
 }
 
 func (s *sim) write(line []byte) {

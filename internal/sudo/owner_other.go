@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// Here nobody is root, and there is no sudo.
+// Other systems have neither root nor sudo.
 func ownerOf(fs.FileInfo) (uid, names int, ok bool) { return 0, 0, false }
 
 func openItself(path string) (*os.File, error) { return os.Open(path) }

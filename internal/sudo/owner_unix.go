@@ -19,7 +19,7 @@ func ownerOf(info fs.FileInfo) (uid, names int, ok bool) {
 	return int(s.Uid), int(s.Nlink), true
 }
 
-// openItself opens a file or a folder, but nothing that a symbolic link names, and waits for nobody who writes.
+// openItself opens a file or a folder, but nothing that a symbolic link names, and does not wait for the writer of a pipe.
 func openItself(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 }
