@@ -3,6 +3,7 @@
 package ps
 
 import (
+	"bytes"
 	"cmp"
 	"math"
 	"math/rand/v2"
@@ -41,6 +42,28 @@ func TestSumsOfAStep(t *testing.T) {
 	}
 	if keys, _ := s.AppendSums(nil, nil); len(keys) != 0 {
 		t.Errorf("the next step has %v", keys)
+	}
+}
+
+// A harvest of a step that was dropped is not applied by the store that resumes: its sums are of gradients that
+// never came.
+func TestDroppedHarvestStaysDropped(t *testing.T) {
+	cfg, hot := Config{Dim: 1, Exp: DefaultExp}, []uint64{7}
+	s := newStore(t, cfg)
+	if applied, err := s.ApplyHarvest(Harvest{Instance: 1, Number: 1, Sums: []int64{5}}, hot); !applied || err != nil {
+		t.Fatalf("%v, %v", applied, err)
+	}
+	s.Drop()
+	var file bytes.Buffer
+	if err := s.WriteCheckpoint(&file, nil); err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := ReadCheckpoint(&file, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if applied, err := r.ApplyHarvest(Harvest{Instance: 1, Number: 1, Sums: []int64{5}}, hot); applied || err != nil || lastHarvest(r) != 1 {
+		t.Errorf("the harvest comes again: applied %v, %v; the last is %d", applied, err, lastHarvest(r))
 	}
 }
 
