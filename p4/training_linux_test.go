@@ -52,10 +52,12 @@ func TestMain(m *testing.M) {
 // process is libra switch, libra ps or libra worker, as the demo starts them.
 func process(command string, args []string) error {
 	var id uint
+	var index int
 	var config string
 	f := flag.NewFlagSet(command, flag.ContinueOnError)
 	f.StringVar(&config, "config", "", "")
 	f.UintVar(&id, "id", 0, "")
+	f.IntVar(&index, "index", 0, "")
 	f.Bool("json", true, "")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -66,7 +68,7 @@ func process(command string, args []string) error {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer cancel()
-	env := node.Env{Config: c, Log: slog.Default(), Ready: func() { _ = proc.AnnounceReady(os.Stdout, os.Getpid()) }}
+	env := node.Env{Config: c, Server: index, Log: slog.Default(), Ready: func() { _ = proc.AnnounceReady(os.Stdout, os.Getpid()) }}
 	var result any
 	switch command {
 	case "switch":

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -174,6 +175,47 @@ func TestServersContinue(t *testing.T) {
 				t.Errorf("weights %s, without an interruption %s", hash(got), hash(want))
 			}
 		})
+	}
+}
+
+// A server that is killed before its first checkpoint begins with nothing, and so do the others, which have one: it is the
+// first, so that no server can have one of the step before. A later one is not given up.
+func TestServersBeginAnew(t *testing.T) {
+	c := newCluster(t, 2)
+	shard(t, c, 2)
+	startSwitch(t, c)
+	for _, every := range []uint64{1000, 1} {
+		for i := range c.Servers {
+			c.Servers[i].CheckpointSteps = every
+		}
+		if err := errors.Join(trainSharded(t.Context(), t, c, nil, nil).errs...); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(c.Servers[0].Checkpoint); err != nil { // as if it had none
+			t.Fatal(err)
+		}
+		_ = os.Remove(c.Servers[0].Checkpoint + previousSuffix)
+		if every == 1 {
+			break
+		}
+		step := uint64(0)
+		if err := errors.Join(trainSharded(t.Context(), t, c, &step, nil).errs...); err != nil {
+			t.Fatal(err)
+		}
+		if want, got := reference(t, c), merged(t, c); hash(got) != hash(want) {
+			t.Errorf("weights %s, without an interruption %s", hash(got), hash(want))
+		}
+		for _, s := range c.Servers {
+			if err := os.Remove(s.Checkpoint); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = os.Remove(c.Servers[1].Checkpoint + previousSuffix)
+	step := uint64(0)
+	_, err := RunServer(t.Context(), Env{Config: c, Server: 1, Step: &step, Log: testLog(t)})
+	if err == nil || !strings.Contains(err.Error(), "and there is none before it") || len(stepsOf(t, c, 1)) != 1 {
+		t.Errorf("%v, checkpoints of steps %v", err, stepsOf(t, c, 1))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 
 	"github.com/libra-ina/libra/internal/atomicfile"
 	"github.com/libra-ina/libra/ps"
@@ -68,8 +69,8 @@ func (s *server) checkStep() error {
 	return fmt.Errorf("--step %d: only several servers of a job with job.sync keep checkpoints of the same steps: leave it out", *s.env.Step)
 }
 
-// goBack makes the checkpoint before the last one the server's, if it is the one that the server is to begin with. What came
-// after it is given up.
+// goBack makes the checkpoint before the last one the server's, if it is the one that the server is to begin with. Before the
+// first one the server had nothing. What came after it is given up.
 func (s *server) goBack(cfg ps.Config) error {
 	if s.env.Step == nil || s.progress.step == *s.env.Step {
 		return nil
@@ -78,6 +79,9 @@ func (s *server) goBack(cfg ps.Config) error {
 	has := fmt.Errorf("--step %d: the checkpoint %s (%s.checkpoint) is of step %d", *s.env.Step, path, s.field(), s.progress.step)
 	_, attachment, err := s.restore(path+previousSuffix, cfg)
 	if errors.Is(err, fs.ErrNotExist) {
+		if *s.env.Step == 0 && s.progress.step <= s.env.Config.Server.CheckpointSteps {
+			return s.beginAnew(cfg)
+		}
 		return fmt.Errorf("%w, and there is none before it", has)
 	}
 	if err != nil {
@@ -91,4 +95,13 @@ func (s *server) goBack(cfg ps.Config) error {
 		return fmt.Errorf("%w, and the one before it of step %d: start all servers with a step of which each has a checkpoint", has, earlier.step)
 	}
 	return s.copyCheckpoint(path+previousSuffix, path)
+}
+
+// beginAnew gives the first checkpoint up.
+func (s *server) beginAnew(cfg ps.Config) error {
+	path := s.disk().Resolve(s.env.Config.Server.Checkpoint)
+	if err := errors.Join(s.disk().Remove(path), s.disk().SyncDir(filepath.Dir(path))); err != nil {
+		return fmt.Errorf("--step 0: giving up the checkpoint: %w", err)
+	}
+	return s.open(cfg)
 }
