@@ -62,7 +62,7 @@ func TestJoinNamesTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	nobody := silent.Addr().(*net.TCPAddr).AddrPort() // takes connections, and says nothing
+	mute := silent.Addr().(*net.TCPAddr).AddrPort() // takes connections, and says nothing
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -72,10 +72,10 @@ func TestJoinNamesTheServer(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	answers := l.Addr().(*net.TCPAddr).AddrPort()
 	_, err = Join(t.Context(), JoinConfig{
-		Job: 5, Worker: 1, From: answers, HotSet: []byte{1}, Server: answers, MoreServers: []netip.AddrPort{answers, nobody}, Aggregator: answers,
+		Job: 5, Worker: 1, From: answers, HotSet: []byte{1}, Server: answers, MoreServers: []netip.AddrPort{answers, mute}, Aggregator: answers,
 		Limit: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
-	want := "parameter server 2 of 3 (by index, from 0) at " + nobody.String() + " did not answer within 300ms: is it running, and is the address right?"
+	want := "parameter server 2 of 3 (by index, from 0) at " + mute.String() + " did not answer within 300ms: is it running, and is the address right?"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}

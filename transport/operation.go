@@ -57,7 +57,7 @@ type operation struct {
 	plain       bool  // nothing was sent: failure is all there is to say
 }
 
-// serverOf returns the server of the key of a pull that is asked for after so many others.
+// serverOf returns the server of the key at a position in the order of a pull.
 func (o *operation) serverOf(asked int) (server int) {
 	for server < len(o.ends) && o.ends[server] <= asked {
 		server++

@@ -254,7 +254,7 @@ func commonStep(t *testing.T, c *cluster.Config) uint64 {
 	return slices.Max(slices.Collect(maps.Keys(counts)))
 }
 
-// Checkpoints of different steps, of another server or of another split give an error that says what to do.
+// A server refuses a checkpoint of another step, server or split, with the remedy.
 func TestServersThatDoNotBelongTogether(t *testing.T) {
 	c := newCluster(t, 1)
 	shard(t, c, 2)

@@ -97,7 +97,7 @@ func (a *accounts) left(p *process) {
 const saving = 200 * time.Millisecond
 
 // due notes a commit of the open step, and looks later whether a checkpoint has it: by time, one is begun
-// in each period, and by steps one after every so many.
+// in each period, and by steps one after each checkpoint_steps.
 func (a *accounts) due() {
 	server := &a.c.cfg.Server
 	within := 2*(*server.CheckpointEvery) + saving

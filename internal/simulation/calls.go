@@ -18,8 +18,8 @@ import (
 // Goroutines that begin calls, or answer them, at the same time would write to their
 // connection in an order that chance decides. So they come as actors, one by one.
 
-// readBuffer is what gRPC reads at once. A life makes so many connections that buffers of its
-// default take a tenth of the memory.
+// readBuffer is what gRPC reads at once. A life makes many connections; buffers of gRPC's
+// default size would take a tenth of its memory.
 const readBuffer = 1 << 11
 
 func (p *process) clientOptions() []grpc.DialOption {

@@ -7,7 +7,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// gradient is one number that was pushed. A life has so many that they lie close together.
+// gradient is one number that was pushed. A life has many; they are kept in arrays.
 type gradient struct {
 	push     *push
 	param    int32 // key × dim + column
