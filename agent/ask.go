@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
 )
 
 // Stats is what an agent has done. Codes are those of docs/agent.md.
@@ -79,11 +79,11 @@ type Learned struct {
 	Counts   []uint64 `json:"counts"`
 }
 
-// Ranking returns the counts as packer.Principle takes them.
-func (l *Learned) Ranking() packer.Ranking {
-	r := packer.Ranking{Updates: l.Updates, Err: l.CountErr}
+// Ranking returns the counts as heat.Principle takes them.
+func (l *Learned) Ranking() heat.Ranking {
+	r := heat.Ranking{Updates: l.Updates, Err: l.CountErr}
 	for i, key := range l.Keys {
-		r.Counts = append(r.Counts, packer.Count{Key: key, Updates: l.Counts[i]})
+		r.Counts = append(r.Counts, heat.Count{Key: key, Updates: l.Counts[i]})
 	}
 	return r
 }
@@ -92,7 +92,7 @@ func (l *Learned) Ranking() packer.Ranking {
 const MaxCounters = agentproto.MaxCounters
 
 // Learn has the agent at a socket count the keys that clients of a job push, until a context ends: with a number of counters, 1 to
-// [MaxCounters], in memory that packer.SpaceSaving tells; several times as many as there will be hot rows.
+// [MaxCounters], in memory that heat.SpaceSaving tells; several times as many as there will be hot rows.
 // job may be "" if the agent has one job. Like Ask, it is for root and the agent's own user. ctx bounds
 // the answer, too.
 func Learn(ctx, until context.Context, socket, job string, counters int) (l Learned, err error) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/agentproto"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
 )
 
 // learnQueue bounds the keys that wait to be counted; one push of any length may.
@@ -27,12 +28,12 @@ type learner struct {
 	queue         chan []uint64
 	waiting       atomic.Int64 // keys
 	seen, sampled uint64       // pushes; of the worker's goroutine
-	counter       *packer.SpaceSaving
+	counter       *heat.SpaceSaving
 	done          chan struct{} // closed when all is counted
 }
 
 func newLearner(counters int) (*learner, error) {
-	counter, err := packer.NewSpaceSaving(counters)
+	counter, err := heat.NewSpaceSaving(counters)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 	"github.com/libra-ina/libra/local"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
 	"github.com/libra-ina/libra/transport"
 )
 
@@ -55,7 +56,7 @@ func TestLearn(t *testing.T) {
 	l := b.learn("", 8*top)
 	rng := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(rng, 1.1, 1, keysInAll-1)
-	truth := &packer.Exact{}
+	truth := &heat.Exact{}
 	clients := []interface {
 		Push(ctx context.Context, keys []uint64, grads []float32) (uint64, error)
 		Prepare(ctx context.Context, keys []uint64) (uint64, error)

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packer decides which parameters are hot, and in which frame each
-// gradient travels.
+// Package packer decides in which frame each gradient travels.
 //
-//   - [Exact] and [SpaceSaving] count how often parameters are updated, over a
-//     [Sampler]'s choice of training rows; [Principle] turns the counts into a
-//     [HotSet] (Principle 1 of the paper, §3.3).
+//   - A [HotSet] has the parameters that are hot, in rank order. Package heat finds them.
 //   - [Packer] splits a batch into hot and cold gradients and writes both straight
 //     into frame buffers: [Packer.Begin] once, then [Packer.Fill] for each frame.
 //     Batches whose keys come again need one look-up: [Packer.Prepare].

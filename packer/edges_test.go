@@ -9,17 +9,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSplitmixIsTheReference compares with the first numbers that SplitMix64
-// gives from seed 0: its state goes up by the constant that splitmix adds.
-func TestSplitmixIsTheReference(t *testing.T) {
-	const step uint64 = 0x9e3779b97f4a7c15
-	for i, want := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f, 0xf88bb8a8724c81ec} {
-		if got := splitmix(uint64(i) * step); got != want {
-			t.Errorf("number %d is %#x, want %#x", i, got, want)
-		}
-	}
-}
-
 // TestKeepOrderSpreadsEvenly compares the places of keys with their share of the
 // range, in big arithmetic: the factor is rounded down, which moves a key by one
 // entry at most.

@@ -59,34 +59,17 @@ func TestHotSetFileSizes(t *testing.T) {
 // TestNumbersInErrors holds which number of an error is which.
 func TestNumbersInErrors(t *testing.T) {
 	_, stripes := New(Config{Dim: 1, Stripes: wire.MaxStripes + 1})
-	ranking := Ranking{Counts: []Count{{Updates: 50}, {Updates: 30}, {Updates: 20}}, Updates: 100}
-	_, share := Principle{Share: 0.95}.Rows(Ranking{Counts: []Count{{Updates: 50}, {Updates: 30}}, Updates: 100}, 4)
-	_, budget := Principle{Share: 0.9, MaxSlots: 8}.Rows(ranking, 4)
 	_, dimension := NewHotSet(maxDim+1, nil, nil, Meta{})
 	_, keys := NewHotSet(1, make([]uint64, maxHotKeys+1), nil, Meta{})
 	_, counts := NewHotSet(1, make([]uint64, 2), make([]uint64, 3), Meta{})
 	for want, err := range map[string]error{
 		fmt.Sprintf("row dimension %d is not in [1, %d]", maxDim+1, maxDim): dimension,
 		"16777216 keys, at most 16777215 are possible":                      keys,
-		"3 counts for 2 keys":                                                            counts,
-		"11 stripes a frame, possible are 1 to 10":                                       stripes,
-		"p = 0.95, but all 2 counted rows have 0.8000":                                   share,
-		"p = 0.9 takes 3 rows of dimension 4, there is room for 2; lower p, raise c or ": budget,
+		"3 counts for 2 keys":                      counts,
+		"11 stripes a frame, possible are 1 to 10": stripes,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
-	}
-}
-
-// TestSamplerKeepsItsLimit looks at the row whose hash is the limit.
-func TestSamplerKeepsItsLimit(t *testing.T) {
-	s := Sampler{seed: 5, limit: splitmix(splitmix(5) ^ 77)}
-	if !s.Keep(77) {
-		t.Error("the row at the limit is not kept")
-	}
-	s.limit--
-	if s.Keep(77) {
-		t.Error("a row beyond the limit is kept")
 	}
 }

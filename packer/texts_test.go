@@ -114,10 +114,3 @@ func TestSaveHotSetHere(t *testing.T) {
 		t.Errorf("the file was written over: %d bytes, %v", read.Len(), err)
 	}
 }
-
-func TestSamplerSaysHowItSamples(t *testing.T) {
-	s, err := NewSampler(0.25, 9)
-	if err != nil || s.Rate() != 0.25 || s.seed != 9 {
-		t.Errorf("rate %v, seed %v, %v", s.Rate(), s.seed, err)
-	}
-}

@@ -7,6 +7,7 @@ import (
 	"go/doc"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -61,4 +62,63 @@ func TestPackagesReadAsPages(t *testing.T) {
 	if pages < 16 {
 		t.Errorf("only %d packages were found", pages)
 	}
+}
+
+// TestExportedNamesAreFew counts functions, types, methods, variables and constants of the packages
+// that a user of the whole system reads first: each is to be taken in at one sitting.
+func TestExportedNamesAreFew(t *testing.T) {
+	for _, dir := range []string{"transport", "packer", "link"} {
+		sources, err := filepath.Glob("../" + dir + "/*.go")
+		if err != nil || len(sources) == 0 {
+			t.Fatalf("%s: no files, %v", dir, err)
+		}
+		names := map[string]bool{} // once, though platforms have variants
+		for _, source := range sources {
+			if strings.HasSuffix(source, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), source, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range file.Decls {
+				for _, name := range exported(d) {
+					names[name] = true
+				}
+			}
+		}
+		if n := len(names); n < 10 || n > 80 {
+			t.Errorf("%s exports %d names, want at most 80", dir, n)
+		}
+	}
+}
+
+// exported returns the names that a declaration exports, those of methods with their types.
+func exported(d ast.Decl) (names []string) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		name := d.Name.Name
+		if d.Recv != nil {
+			receiver := d.Recv.List[0].Type
+			if pointer, ok := receiver.(*ast.StarExpr); ok {
+				receiver = pointer.X
+			}
+			name = types.ExprString(receiver) + "." + name
+		}
+		names = append(names, name)
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				names = append(names, spec.Name.Name)
+			case *ast.ValueSpec:
+				for _, id := range spec.Names {
+					names = append(names, id.Name)
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		return slices.ContainsFunc(strings.Split(name, "."), func(part string) bool { return !ast.IsExported(part) })
+	})
 }

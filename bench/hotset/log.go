@@ -11,7 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/regular"
 	"github.com/libra-ina/libra/internal/workload"
-	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
 )
 
 // Log describes a training log.
@@ -29,7 +29,7 @@ type trainingLog struct {
 	name string
 	keys []uint64
 	ends []int // of each row in keys, after a 0
-	full packer.Ranking
+	full heat.Ranking
 }
 
 func (l *trainingLog) append(keys ...uint64) {
@@ -42,8 +42,8 @@ func (l *trainingLog) rows() int { return len(l.ends) - 1 }
 func (l *trainingLog) row(i int) []uint64 { return l.keys[l.ends[i]:l.ends[i+1]] }
 
 // count ranks the parameters of the rows that keep accepts.
-func (l *trainingLog) count(keep func(row uint64) bool) packer.Ranking {
-	var counter packer.Exact
+func (l *trainingLog) count(keep func(row uint64) bool) heat.Ranking {
+	var counter heat.Exact
 	for i := range l.rows() {
 		if keep(uint64(i)) {
 			for _, key := range l.row(i) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
 	"github.com/libra-ina/libra/packer/placement"
 	"github.com/libra-ina/libra/wire"
 )
@@ -64,7 +65,7 @@ func hotSetOf(l *trainingLog, c Config) (*packer.HotSet, error) {
 	if len(l.full.Counts) > topParameters {
 		return l.full.Top(topParameters, 1, packer.Meta{Rate: 1})
 	}
-	return packer.Principle{MinGain: c.MinGain, MemoryShare: 1}.HotSet(l.full, 1, packer.Meta{Rate: 1})
+	return heat.Principle{MinGain: c.MinGain, MemoryShare: 1}.HotSet(l.full, 1, packer.Meta{Rate: 1})
 }
 
 // batches yields the keys of mini-batches of a number of consecutive rows. The

@@ -5,6 +5,7 @@ package hotset
 import (
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
 )
 
 // Precision is |Hg ∩ Hs| / |Hg| (the paper's §5.3) on one log, for one step size
@@ -36,14 +37,14 @@ type RatePrecision struct {
 // precision runs the experiment of the paper's §5.3 on one log.
 func precision(l *trainingLog, c Config) ([]Precision, error) {
 	type trial struct {
-		rule         packer.Principle
+		rule         heat.Principle
 		hot          *packer.HotSet // of the whole log
 		found, sizes []float64      // of the samples at one rate
 	}
 	results, trials := make([]Precision, len(c.Steps)), make([]trial, len(c.Steps))
 	for i, step := range c.Steps {
 		// The experiment is about the rule, so no budget may cap it.
-		rule := packer.Principle{Step: step, MinGain: c.MinGain, MemoryShare: 1, ChipBytes: 1 << 30, MaxSlots: 1 << 30}
+		rule := heat.Principle{Step: step, MinGain: c.MinGain, MemoryShare: 1, ChipBytes: 1 << 30, MaxSlots: 1 << 30}
 		hot, err := rule.HotSet(l.full, 1, packer.Meta{Rate: 1})
 		if err != nil {
 			return nil, err
@@ -56,7 +57,7 @@ func precision(l *trainingLog, c Config) ([]Precision, error) {
 	}
 	for _, rate := range c.Rates {
 		for sample := range c.Samples {
-			s, err := packer.NewSampler(rate, c.Seed+uint64(sample))
+			s, err := heat.NewSampler(rate, c.Seed+uint64(sample))
 			if err != nil {
 				return nil, err
 			}

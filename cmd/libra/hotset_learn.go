@@ -14,6 +14,7 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
 )
 
 // countersOfRow is how many counters there are for each hot row: the paper's sketches need several.
@@ -37,7 +38,7 @@ func newHotsetLearn() *cobra.Command {
 		rows             int
 		length           time.Duration
 		asJSON           bool
-		principle        packer.Principle
+		principle        heat.Principle
 	)
 	cmd := &cobra.Command{
 		Use:   "learn --out FILE [--agent SOCKET] [--job NAME]",

@@ -7,6 +7,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
 )
 
 // HotSetOptions say how to find the hot rows of a training set (the paper's §3.3).
@@ -24,7 +25,7 @@ type HotSetOptions struct {
 	// Rows, if not 0, is the number of hot rows, and Principle is ignored.
 	Rows int
 	// Principle decides how many rows are hot.
-	Principle packer.Principle
+	Principle heat.Principle
 }
 
 // BuildHotSet finds the hot rows of a training set. It reads src once, or once more
@@ -54,13 +55,13 @@ const (
 // sampleHotSet also returns how many rows it looked at. If these are none at a rate
 // below 1, there is no hot set.
 func sampleHotSet(src workload.Source, o HotSetOptions) (hot *packer.HotSet, sampled uint64, err error) {
-	sampler, err := packer.NewSampler(o.Rate, o.Seed)
+	sampler, err := heat.NewSampler(o.Rate, o.Seed)
 	if err != nil {
 		return nil, sampled, err
 	}
-	var counter packer.Counter = &packer.Exact{}
+	var counter heat.Counter = &heat.Exact{}
 	if o.Counters != 0 {
-		if counter, err = packer.NewSpaceSaving(o.Counters); err != nil {
+		if counter, err = heat.NewSpaceSaving(o.Counters); err != nil {
 			return nil, sampled, err
 		}
 	}

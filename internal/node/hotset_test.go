@@ -12,6 +12,7 @@ import (
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
 )
 
 func openRows(t *testing.T, rows int) workload.Source {
@@ -91,7 +92,7 @@ func TestBuildHotSet(t *testing.T) {
 		t.Errorf("%d rows, there is room for 7", few.Len())
 	}
 	// Without a number of rows, the principle decides how many there are.
-	if by := build(HotSetOptions{Seed: 3, Dim: 4, Principle: packer.Principle{Step: 10, MinGain: 1e-6, ChipBytes: 4 * 4 * 30 * 20}}); by.Len() != 30 {
+	if by := build(HotSetOptions{Seed: 3, Dim: 4, Principle: heat.Principle{Step: 10, MinGain: 1e-6, ChipBytes: 4 * 4 * 30 * 20}}); by.Len() != 30 {
 		t.Errorf("%d rows within the budget of 30", by.Len())
 	}
 }
@@ -114,14 +115,14 @@ func TestHotSetErrors(t *testing.T) {
 		"rate":      {openRows(t, 10), HotSetOptions{Rate: 1.5, Dim: 1, Rows: 1}, "1.5"},
 		"sketch":    {openRows(t, 10), HotSetOptions{Rate: 0.5, Dim: 1, Rows: 1, Counters: -1}, "-1"},
 		"no sample": {openRows(t, 10), HotSetOptions{Rate: 1e-9, Dim: 1, Rows: 1}, "none of the 10 rows was sampled at rate 1e-09: raise the rate"},
-		"principle": {openRows(t, 10), HotSetOptions{Rate: 1, Dim: 1, Principle: packer.Principle{Share: 2}}, "p = 2"},
+		"principle": {openRows(t, 10), HotSetOptions{Rate: 1, Dim: 1, Principle: heat.Principle{Share: 2}}, "p = 2"},
 		"rows":      {broken, HotSetOptions{Rate: 1, Dim: 1, Rows: 1}, "bad.libfm:2"},
 	} {
 		if hot, err := BuildHotSet(c.src, c.o); err == nil || !strings.Contains(err.Error(), c.want) || hot != nil {
 			t.Errorf("%s: error %v, want %q in it", name, err, c.want)
 		}
 	}
-	if _, err := BuildHotSet(openRows(t, 10), HotSetOptions{Rate: 1, Dim: 1, Principle: packer.Principle{Share: 2}}); !errors.Is(err, packer.ErrConfig) {
+	if _, err := BuildHotSet(openRows(t, 10), HotSetOptions{Rate: 1, Dim: 1, Principle: heat.Principle{Share: 2}}); !errors.Is(err, packer.ErrConfig) {
 		t.Errorf("the reason is lost: %v", err)
 	}
 }

@@ -37,6 +37,7 @@ var targets = []target{
 	}},
 	own("lut"),
 	own("packer"),
+	own("packer/heat"),
 	own("packer/placement"),
 	own("retransmit"),
 	own("aggregator"),

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package packer
+package heat
 
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/packer"
 )
 
 // steps makes a ranking whose i-th thousand rows have counts[i] updates each.
@@ -48,17 +51,17 @@ func TestPrincipleRows(t *testing.T) {
 		"p takes all the memory":    {Principle{Share: 0.9, ChipBytes: 80_000, MemoryShare: 0.1}, 1, 2000, nil},
 		"all of the chip":           {Principle{MemoryShare: 1, ChipBytes: 8_000}, 1, 2000, nil},
 		"the largest gain":          {Principle{MinGain: 1}, 1, 0, nil},
-		"p out of range":            {Principle{Share: 1}, 1, 0, ErrConfig},
-		"negative p":                {Principle{Share: -0.1}, 1, 0, ErrConfig},
-		"negative c":                {Principle{MemoryShare: -0.1}, 1, 0, ErrConfig},
-		"negative chip":             {Principle{ChipBytes: -1}, 1, 0, ErrConfig},
-		"negative slot":             {Principle{SlotBytes: -1}, 1, 0, ErrConfig},
-		"negative slots":            {Principle{MaxSlots: -1}, 1, 0, ErrConfig},
-		"p not a number":            {Principle{Share: math.NaN()}, 1, 0, ErrConfig},
-		"c out of range":            {Principle{MemoryShare: 1.5}, 1, 0, ErrConfig},
-		"gain out of range":         {Principle{MinGain: -1}, 1, 0, ErrConfig},
-		"negative step":             {Principle{Step: -1}, 1, 0, ErrConfig},
-		"no dimension":              {Principle{}, 0, 0, ErrConfig},
+		"p out of range":            {Principle{Share: 1}, 1, 0, packer.ErrConfig},
+		"negative p":                {Principle{Share: -0.1}, 1, 0, packer.ErrConfig},
+		"negative c":                {Principle{MemoryShare: -0.1}, 1, 0, packer.ErrConfig},
+		"negative chip":             {Principle{ChipBytes: -1}, 1, 0, packer.ErrConfig},
+		"negative slot":             {Principle{SlotBytes: -1}, 1, 0, packer.ErrConfig},
+		"negative slots":            {Principle{MaxSlots: -1}, 1, 0, packer.ErrConfig},
+		"p not a number":            {Principle{Share: math.NaN()}, 1, 0, packer.ErrConfig},
+		"c out of range":            {Principle{MemoryShare: 1.5}, 1, 0, packer.ErrConfig},
+		"gain out of range":         {Principle{MinGain: -1}, 1, 0, packer.ErrConfig},
+		"negative step":             {Principle{Step: -1}, 1, 0, packer.ErrConfig},
+		"no dimension":              {Principle{}, 0, 0, packer.ErrConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := c.p.Rows(r, c.dim)
@@ -101,18 +104,33 @@ func TestPrincipleShareOutOfReach(t *testing.T) {
 func TestPrincipleHotSet(t *testing.T) {
 	r := steps(600, 300, 50, 40, 9, 1)
 	r.Err = 3
-	h, err := Principle{Step: 500, MinGain: 0.15}.HotSet(r, 2, Meta{Rate: 0.08, Seed: 5, Rows: 77})
+	h, err := Principle{Step: 500, MinGain: 0.15}.HotSet(r, 2, packer.Meta{Rate: 0.08, Seed: 5, Rows: 77})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Meta{Rate: 0.08, Seed: 5, Rows: 77, Updates: 1_000_000, Covered: 900_000, CountErr: 3}
+	want := packer.Meta{Rate: 0.08, Seed: 5, Rows: 77, Updates: 1_000_000, Covered: 900_000, CountErr: 3}
 	if diff := cmp.Diff(want, h.Meta()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	if h.Len() != 2000 || h.Dim() != 2 || h.Key(1999) != 1999 || h.Count(1999) != 300 {
 		t.Errorf("len %d, dim %d, last key %d with count %d", h.Len(), h.Dim(), h.Key(1999), h.Count(1999))
 	}
-	if h, err := (Principle{Share: 1}).HotSet(r, 2, Meta{}); h != nil || !errors.Is(err, ErrConfig) {
+	if h, err := (Principle{Share: 1}).HotSet(r, 2, packer.Meta{}); h != nil || !errors.Is(err, packer.ErrConfig) {
 		t.Errorf("p out of range: %v, %v", h, err)
+	}
+}
+
+// TestNumbersInErrors holds which number of an error is which.
+func TestNumbersInErrors(t *testing.T) {
+	ranking := Ranking{Counts: []Count{{Updates: 50}, {Updates: 30}, {Updates: 20}}, Updates: 100}
+	_, share := Principle{Share: 0.95}.Rows(Ranking{Counts: ranking.Counts[:2], Updates: 100}, 4)
+	_, budget := Principle{Share: 0.9, MaxSlots: 8}.Rows(ranking, 4)
+	for want, err := range map[string]error{
+		"p = 0.95, but all 2 counted rows have 0.8000":                                   share,
+		"p = 0.9 takes 3 rows of dimension 4, there is room for 2; lower p, raise c or ": budget,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

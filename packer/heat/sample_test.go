@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package packer
+package heat
 
 import (
 	"errors"
 	"math"
 	"testing"
+
+	"github.com/libra-ina/libra/packer"
 )
 
 func TestSamplerKeepsItsShare(t *testing.T) {
@@ -57,8 +59,38 @@ func TestSamplerSeeds(t *testing.T) {
 
 func TestNewSamplerErrors(t *testing.T) {
 	for _, rate := range []float64{0, -0.1, 1.1, math.NaN(), math.Inf(1)} {
-		if _, err := NewSampler(rate, 0); !errors.Is(err, ErrConfig) {
+		if _, err := NewSampler(rate, 0); !errors.Is(err, packer.ErrConfig) {
 			t.Errorf("rate %v: %v", rate, err)
 		}
+	}
+}
+
+// TestSamplerKeepsItsLimit looks at the row whose hash is the limit.
+func TestSamplerKeepsItsLimit(t *testing.T) {
+	s := Sampler{seed: 5, limit: splitmix(splitmix(5) ^ 77)}
+	if !s.Keep(77) {
+		t.Error("the row at the limit is not kept")
+	}
+	s.limit--
+	if s.Keep(77) {
+		t.Error("a row beyond the limit is kept")
+	}
+}
+
+// TestSplitmixIsTheReference compares with the first numbers that SplitMix64
+// gives from seed 0: its state goes up by the constant that splitmix adds.
+func TestSplitmixIsTheReference(t *testing.T) {
+	const step uint64 = 0x9e3779b97f4a7c15
+	for i, want := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f, 0xf88bb8a8724c81ec} {
+		if got := splitmix(uint64(i) * step); got != want {
+			t.Errorf("number %d is %#x, want %#x", i, got, want)
+		}
+	}
+}
+
+func TestSamplerSaysHowItSamples(t *testing.T) {
+	s, err := NewSampler(0.25, 9)
+	if err != nil || s.Rate() != 0.25 || s.seed != 9 {
+		t.Errorf("rate %v, seed %v, %v", s.Rate(), s.seed, err)
 	}
 }

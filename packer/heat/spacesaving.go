@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package packer
+package heat
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/libra-ina/libra/packer"
+)
 
 // SpaceSaving is a [Counter] with a fixed number of counters, for models of
 // billions of rows: the stream-summary algorithm of Metwally, Agrawal and El
@@ -39,11 +43,11 @@ type group struct{ first int32 } // position in order of its first counter
 const maxCounters = 1 << 30
 
 // NewSpaceSaving returns a counter with k counters. For a hot set of h rows,
-// several times h are advisable. It returns [ErrConfig] if k is not in
+// several times h are advisable. It returns [packer.ErrConfig] if k is not in
 // [1, 2^30].
 func NewSpaceSaving(k int) (*SpaceSaving, error) {
 	if k < 1 || k > maxCounters {
-		return nil, fmt.Errorf("%w: %d counters, possible are 1 to %d", ErrConfig, k, maxCounters)
+		return nil, fmt.Errorf("%w: %d counters, possible are 1 to %d", packer.ErrConfig, k, maxCounters)
 	}
 	return &SpaceSaving{
 		counters: make([]counter, 0, k),

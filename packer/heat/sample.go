@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package packer
+package heat
 
 import (
 	"fmt"
 	"math"
+
+	"github.com/libra-ina/libra/packer"
 )
 
 // Sampler chooses training rows at random, each with the same probability and
@@ -18,10 +20,10 @@ type Sampler struct {
 }
 
 // NewSampler returns a sampler that keeps a share rate of the rows, 0 < rate <=
-// 1. It returns [ErrConfig] for any other rate.
+// 1. It returns [packer.ErrConfig] for any other rate.
 func NewSampler(rate float64, seed uint64) (Sampler, error) {
 	if !(rate > 0 && rate <= 1) {
-		return Sampler{}, fmt.Errorf("%w: sampling rate %v is not in (0, 1]", ErrConfig, rate)
+		return Sampler{}, fmt.Errorf("%w: sampling rate %v is not in (0, 1]", packer.ErrConfig, rate)
 	}
 	limit := uint64(math.MaxUint64)
 	if scaled := rate * (1 << 64); scaled < 1<<64 {

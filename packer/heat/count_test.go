@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package packer
+package heat
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/libra-ina/libra/packer"
 )
 
 func count(c Counter, keys []uint64) Ranking {
@@ -122,14 +124,19 @@ func TestSpaceSavingFindsTheHotHead(t *testing.T) {
 
 func TestNewSpaceSavingErrors(t *testing.T) {
 	for _, k := range []int{-1, 0, maxCounters + 1} {
-		if _, err := NewSpaceSaving(k); !errors.Is(err, ErrConfig) {
+		if _, err := NewSpaceSaving(k); !errors.Is(err, packer.ErrConfig) {
 			t.Errorf("%d counters: %v", k, err)
 		}
 	}
 }
 
 func BenchmarkCounter(b *testing.B) {
-	keys := benchBatches(1, 1<<20, 1, false)[0].keys
+	rng := rand.New(rand.NewPCG(1, 2))
+	zipf := rand.NewZipf(rng, 1.1, 1, 1<<20-1)
+	keys := make([]uint64, 1<<20)
+	for i := range keys {
+		keys[i] = zipf.Uint64() * 0x9e3779b97f4a7c15
+	}
 	for name, c := range map[string]func() Counter{
 		"exact": func() Counter { return &Exact{} },
 		"spacesaving": func() Counter {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package packer
+package heat
 
 import (
 	"errors"
 	"fmt"
+
+	"github.com/libra-ina/libra/packer"
 )
 
 // ErrShare means that the share of updates that a [Principle] demands needs more rows
 // than were counted, or more memory or slots than there are.
-var ErrShare = errors.New("packer: share of updates is out of reach")
+var ErrShare = errors.New("heat: share of updates is out of reach")
 
 // Principle decides how many rows are hot: the paper's Principle 1 (§3.3),
 //
@@ -32,7 +34,7 @@ type Principle struct {
 	// fixed point takes 8.
 	SlotBytes int
 	// MaxSlots is the number of scalars that the aggregator grants a job. 0
-	// means [MaxSlots].
+	// means [packer.MaxSlots].
 	MaxSlots int
 	// Step is the number of rows that the trade-off rule adds at a time. 0
 	// means 1,000.
@@ -53,7 +55,7 @@ func (p Principle) withDefaults() (Principle, error) {
 		p.SlotBytes = 4
 	}
 	if p.MaxSlots == 0 {
-		p.MaxSlots = MaxSlots
+		p.MaxSlots = packer.MaxSlots
 	}
 	if p.Step == 0 {
 		p.Step = 1000
@@ -63,19 +65,19 @@ func (p Principle) withDefaults() (Principle, error) {
 	}
 	switch {
 	case !(p.Share >= 0 && p.Share < 1):
-		return p, fmt.Errorf("%w: share of updates p = %v is not in [0, 1)", ErrConfig, p.Share)
+		return p, fmt.Errorf("%w: share of updates p = %v is not in [0, 1)", packer.ErrConfig, p.Share)
 	case !(p.MemoryShare > 0 && p.MemoryShare <= 1):
-		return p, fmt.Errorf("%w: memory share c = %v is not in (0, 1]", ErrConfig, p.MemoryShare)
+		return p, fmt.Errorf("%w: memory share c = %v is not in (0, 1]", packer.ErrConfig, p.MemoryShare)
 	case !(p.MinGain > 0 && p.MinGain <= 1):
-		return p, fmt.Errorf("%w: smallest gain %v is not in (0, 1]", ErrConfig, p.MinGain)
+		return p, fmt.Errorf("%w: smallest gain %v is not in (0, 1]", packer.ErrConfig, p.MinGain)
 	case min(p.ChipBytes, p.SlotBytes, p.MaxSlots, p.Step) < 0:
-		return p, fmt.Errorf("%w: negative size in %+v", ErrConfig, p)
+		return p, fmt.Errorf("%w: negative size in %+v", packer.ErrConfig, p)
 	}
 	return p, nil
 }
 
 // Rows returns k, how many rows of dim gradients at the top of a ranking are
-// hot. It returns [ErrConfig] or [ErrShare]. Where no step gains
+// hot. It returns [packer.ErrConfig] or [ErrShare]. Where no step gains
 // enough and no share is demanded, k is 0: nothing is worth aggregating in the
 // network.
 func (p Principle) Rows(r Ranking, dim int) (int, error) {
@@ -84,7 +86,7 @@ func (p Principle) Rows(r Ranking, dim int) (int, error) {
 		return 0, err
 	}
 	if dim < 1 {
-		return 0, fmt.Errorf("%w: row dimension %d is not positive", ErrConfig, dim)
+		return 0, fmt.Errorf("%w: row dimension %d is not positive", packer.ErrConfig, dim)
 	}
 	budget := min(int(p.MemoryShare*float64(p.ChipBytes))/p.SlotBytes, p.MaxSlots) / dim
 	k := min(p.tradeOff(r), budget)
@@ -133,7 +135,7 @@ func reach(r Ranking, share float64) (k int, got float64) {
 
 // HotSet makes the hot set of the rows that [Principle.Rows] chooses. Of meta
 // it takes Rate, Seed and Rows; the rest it fills in.
-func (p Principle) HotSet(r Ranking, dim int, meta Meta) (*HotSet, error) {
+func (p Principle) HotSet(r Ranking, dim int, meta packer.Meta) (*packer.HotSet, error) {
 	k, err := p.Rows(r, dim)
 	if err != nil {
 		return nil, err
@@ -143,7 +145,7 @@ func (p Principle) HotSet(r Ranking, dim int, meta Meta) (*HotSet, error) {
 
 // Top makes a hot set of the first k rows of a ranking, or of all if there are
 // fewer. Of meta it takes Rate, Seed and Rows; the rest it fills in.
-func (r Ranking) Top(k, dim int, meta Meta) (*HotSet, error) {
+func (r Ranking) Top(k, dim int, meta packer.Meta) (*packer.HotSet, error) {
 	top := r.Counts[:min(k, len(r.Counts))]
 	keys, counts := make([]uint64, len(top)), make([]uint64, len(top))
 	meta.Updates, meta.CountErr, meta.Covered = r.Updates, r.Err, 0
@@ -151,5 +153,5 @@ func (r Ranking) Top(k, dim int, meta Meta) (*HotSet, error) {
 		keys[i], counts[i] = c.Key, c.Updates
 		meta.Covered += c.Updates
 	}
-	return NewHotSet(dim, keys, counts, meta)
+	return packer.NewHotSet(dim, keys, counts, meta)
 }
