@@ -45,9 +45,19 @@ func (s *Socket) bind(ifindex int) error {
 // prevent it: packets take frames from the fill ring whether it runs or not.
 var announcesTwice = map[string]bool{"igb": true}
 
+// sendsWildHeaders has the drivers that in zero-copy mode may have the device read what comes before
+// a packet from a place in memory that is not theirs.
+//
+// virtio_net does where it is a module, on amd64 (Linux 7.2). The header of all packets, zeros, is a variable
+// of the module, and virtnet_xsk_pool_enable makes a physical address of it as if it were one of the
+// kernel itself. If there is anything but zeros in the page that comes out, the host may drop the packets or
+// change them; they are completed as if they had been sent. On arm64 the kernel refuses such an
+// address, and so zero-copy mode.
+var sendsWildHeaders = map[string]bool{"virtio_net": true}
+
 // safeMode is what BindAuto means on an interface with a driver.
 func safeMode(driver string) BindMode {
-	if announcesTwice[driver] {
+	if announcesTwice[driver] || sendsWildHeaders[driver] {
 		return BindCopy
 	}
 	return BindAuto

@@ -6,6 +6,7 @@ package afxdp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -266,7 +267,8 @@ func TestZeroCopyBesideCopyMode(t *testing.T) {
 	if err := netlink.LinkSetUp(veth); err != nil {
 		t.Fatal(err)
 	}
-	for _, order := range [][2]string{{a, "copy0"}, {"copy0", a}} {
+	open := func(order [2]string, want bool) {
+		t.Helper()
 		u := newUMEM(t, UMEMConfig{})
 		for _, name := range order {
 			s, err := Open(newPool(t, u, 1024), Config{Interface: name, RxFrames: -1, BindTimeout: 20 * time.Second})
@@ -274,7 +276,7 @@ func TestZeroCopyBesideCopyMode(t *testing.T) {
 				t.Fatal(order, name, err)
 			}
 			defer s.Close()
-			if got, want := s.Info().ZeroCopy, name == a && !announcesTwice[s.Info().Device.Driver]; got != want {
+			if got, want := s.Info().ZeroCopy, name == a && want; got != want {
 				t.Errorf("%v: %s is in zero-copy mode: %v, want %v", order, name, got, want)
 			}
 		}
@@ -283,6 +285,58 @@ func TestZeroCopyBesideCopyMode(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+	d, err := QueryDevice(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, order := range [][2]string{{a, "copy0"}, {"copy0", a}} {
+		open(order, safeMode(d.Driver) != BindCopy)
+		// As with a driver that is safe.
+		twice, wild := announcesTwice[d.Driver], sendsWildHeaders[d.Driver]
+		announcesTwice[d.Driver], sendsWildHeaders[d.Driver] = false, false
+		open(order, true)
+		announcesTwice[d.Driver], sendsWildHeaders[d.Driver] = twice, wild
+	}
+}
+
+// All queues of a card, which share one UMEM in zero-copy mode, receive what their Match names, and
+// send it back in the frames that it came in.
+func TestZeroCopyGroup(t *testing.T) {
+	a, b := zeroCopyNICs(t)
+	group, err := OpenAll(b, GroupConfig{Match: MatchEtherType(testEtherType), Socket: Config{Mode: BindZeroCopy, BindTimeout: 20 * time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range group.Sockets() {
+		if !s.Info().ZeroCopy {
+			t.Errorf("queue %d is in copy mode", s.Info().Queue)
+		}
+	}
+	echo := Serve(func(s *Socket, packets []Desc) error {
+		_, err := s.Send(packets)
+		return err
+	})
+	at := attachNIC(t, a)
+	s := openNIC(t, Config{Interface: a, XSKMap: at.XSKMap(), RxFrames: 512})
+	waitLink(t, b)
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- group.Run(ctx, echo) }()
+	for i := range uint64(20) {
+		if err := s.Pool().Free(transmit(t, s, newPackets(t, s, i*16, 16, 190))...); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(upTo(i*16, 16), receive(t, s, 16)); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	}
+	cancel()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	if err := group.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

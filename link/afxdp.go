@@ -25,6 +25,9 @@ type AFXDPConfig struct {
 	Local netip.AddrPort
 	// Queue is the transmit queue. Frames are received from all queues.
 	Queue int
+	// ZeroCopy insists on zero-copy mode. Default: zero-copy mode where the card's driver has it
+	// and is not known to do harm in it, else copy mode.
+	ZeroCopy bool
 	// Spin is the longest time to spin before sleeping. 0 means DefaultSpin,
 	// a negative value not to spin.
 	Spin time.Duration

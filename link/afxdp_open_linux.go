@@ -122,9 +122,13 @@ func (l *afxdpLink) openSockets(queues int) (err error) {
 	}
 	l.flying = make([]bool, l.umem.Frames())
 	l.dropped = make([]bool, l.umem.Frames())
+	mode := afxdp.BindAuto
+	if l.cfg.ZeroCopy {
+		mode = afxdp.BindZeroCopy
+	}
 	for q := range queues {
 		s, err := afxdp.Open(l.pool, afxdp.Config{
-			Interface: l.cfg.Interface, Queue: q, XSKMap: l.at.XSKMap(), RxFrames: perQueue, MaxPacket: maxFrame, Spin: max(0, l.cfg.Spin),
+			Interface: l.cfg.Interface, Queue: q, Mode: mode, XSKMap: l.at.XSKMap(), RxFrames: perQueue, MaxPacket: maxFrame, Spin: max(0, l.cfg.Spin),
 		})
 		if err != nil {
 			return fmt.Errorf("queue %d: %w", q, err)

@@ -107,17 +107,13 @@ func TestZeroCopyPush(t *testing.T) {
 	}
 	var worker *transport.Worker
 	err = host.Do(func() error {
-		l, err := link.OpenAFXDP(link.AFXDPConfig{Interface: a, Local: netip.AddrPortFrom(local, wire.DefaultPort)})
+		// By name, since the drivers of the cards that QEMU has are not safe in that mode.
+		l, err := link.OpenAFXDP(link.AFXDPConfig{Interface: a, Local: netip.AddrPortFrom(local, wire.DefaultPort), ZeroCopy: true})
 		if err != nil {
 			return err
 		}
-		d, err := afxdp.QueryDevice(a)
-		if err != nil {
-			return errors.Join(err, l.Close())
-		}
-		// Zero-copy mode is not safe on igb.
-		if got, want := link.ZeroCopy(l), d.Driver != "igb"; got != want {
-			t.Errorf("the link is in zero-copy mode: %v, want %v", got, want)
+		if !link.ZeroCopy(l) {
+			t.Error("the link is in copy mode")
 		}
 		worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
 			Link: l, Job: job.ID, Sender: 1, AggregatorEpoch: 1, HotSet: hot, Exp: job.Exp, Aggregator: at,

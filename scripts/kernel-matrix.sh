@@ -20,7 +20,7 @@ matrix=(
 	"-k newest -n virtio-net"
 	"-a arm64 -k 6.1 -f 1000 -r $arm64"
 	"-a arm64 -k 6.12 -f 1000 -r $arm64"
-	"-a arm64 -k newest -n igb" # virtio-net has no zero-copy mode there
+	"-a arm64 -k newest -n igb" # the driver of virtio-net has no zero-copy mode there
 )
 
 limit=3600
