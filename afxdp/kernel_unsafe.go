@@ -163,6 +163,46 @@ func setIndirection(ifname string, queues []uint32) error {
 	return sys.Ethtool(ifname, unsafe.Pointer(&table[0]))
 }
 
+// flowSpec is struct ethtool_rx_flow_spec: which packets a rule of the card is for, and
+// the queue that they come in on. Of a value only the bits of its mask count.
+type flowSpec struct {
+	Type     uint32 // says how the headers below are laid out
+	Value    [52]byte
+	ValueExt [20]byte
+	Mask     [52]byte
+	MaskExt  [20]byte
+	Queue    uint64
+	Location uint32
+	_        [4]byte
+}
+
+// flowRules is struct ethtool_rxnfc, with room for as many rules as cards have.
+type flowRules struct {
+	Cmd, Type uint32
+	Data      uint64
+	Spec      flowSpec
+	Count     uint32
+	Locations [8192]uint32
+}
+
+// do asks the driver about its rules, or to change one.
+func (r *flowRules) do(ifname string, command uint32) error {
+	r.Cmd = command
+	return sys.Ethtool(ifname, unsafe.Pointer(r))
+}
+
+// getFlags asks for the features of an interface that have a flag.
+func getFlags(ifname string) (uint32, error) {
+	value := [2]uint32{unix.ETHTOOL_GFLAGS} // struct ethtool_value
+	err := sys.Ethtool(ifname, unsafe.Pointer(&value))
+	return value[1], err
+}
+
+func setFlags(ifname string, flags uint32) error {
+	value := [2]uint32{unix.ETHTOOL_SFLAGS, flags}
+	return sys.Ethtool(ifname, unsafe.Pointer(&value))
+}
+
 // preferNode asks the kernel to place mem on a NUMA node if it can (mbind with
 // MPOL_PREFERRED). mem must not have been touched yet.
 func preferNode(mem []byte, node int) error {

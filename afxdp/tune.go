@@ -29,6 +29,8 @@ type Tuning struct {
 	// hash (ethtool -X, "equal"): the queues after them are left to what steers packets
 	// there, and those before to sockets that are not on all queues.
 	Spread int
+	// Steer is which packets the card puts into which queues, before it spreads the others.
+	Steer []Steering
 	// DeferIRQs and FlushTimeout keep interrupts off while a program polls: the driver
 	// asks for none after DeferIRQs rounds without packets, each FlushTimeout apart
 	// (napi_defer_hard_irqs, gro_flush_timeout). BusyPoll needs both, 2 and 200 µs for
@@ -78,6 +80,11 @@ func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) 
 	}
 	if cfg.Spread > 0 {
 		if err := t.spreadOver(ifname, cfg.Spread); err != nil {
+			return nil, err
+		}
+	}
+	if len(cfg.Steer) > 0 {
+		if err := t.steer(ifname, cfg.Steer); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package afxdp
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"testing"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// The structures are laid out as linux/ethtool.h has them on machines of 64 bits.
+func TestRulesAreLaidOutAsTheKernelsAre(t *testing.T) {
+	var r flowRules
+	got := []uintptr{
+		unsafe.Offsetof(r.Data), unsafe.Offsetof(r.Spec), unsafe.Offsetof(r.Spec.ValueExt), unsafe.Offsetof(r.Spec.Mask), unsafe.Offsetof(r.Spec.MaskExt),
+		unsafe.Offsetof(r.Spec.Queue), unsafe.Offsetof(r.Spec.Location), unsafe.Sizeof(r.Spec), unsafe.Offsetof(r.Count), unsafe.Offsetof(r.Locations),
+	}
+	if diff := cmp.Diff([]uintptr{8, 16, 56, 76, 128, 152, 160, 168, 184, 188}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestRulesOfAMatch(t *testing.T) {
+	net4, host6 := netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:db8::1/128")
+	// rule has values at places; their masks are ones, or the first bits of an address.
+	type value struct {
+		at, bits int
+		bytes    []byte
+	}
+	port := func(at int, p uint16) value { return value{at, 16, binary.BigEndian.AppendUint16(nil, p)} }
+	rule := func(kind uint32, values ...value) flowSpec {
+		r := flowSpec{Type: kind, Queue: 3}
+		for _, v := range values {
+			copy(r.Value[v.at:], v.bytes)
+			for bit := range v.bits {
+				r.Mask[v.at+bit/8] |= 0x80 >> (bit % 8)
+			}
+		}
+		return r
+	}
+	const udp4, udp6, tcp4, tcp6, ether = 2, 6, 1, 5, 0x12
+	for name, c := range map[string]struct {
+		match Match
+		want  []flowSpec
+	}{
+		"EtherType": {MatchEtherType(0x88b5), []flowSpec{rule(ether, port(12, 0x88b5))}},
+		"UDP port":  {MatchUDP(9000), []flowSpec{rule(udp4, port(10, 9000)), rule(udp6, port(34, 9000))}},
+		"UDP ports": {MatchUDP(1, 2), []flowSpec{rule(udp4, port(10, 1)), rule(udp6, port(34, 1)), rule(udp4, port(10, 2)), rule(udp6, port(34, 2))}},
+		"either":    {MatchUDP(1).Or(MatchEtherType(2)), []flowSpec{rule(udp4, port(10, 1)), rule(udp6, port(34, 1)), rule(ether, port(12, 2))}},
+		"any of both protocols": {MatchSourcePort(53), []flowSpec{
+			rule(udp4, port(8, 53)), rule(udp6, port(32, 53)), rule(tcp4, port(8, 53)), rule(tcp6, port(32, 53)),
+		}},
+		"IPv4 only":   {MatchUDP(9000).And(MatchEtherType(0x800)), []flowSpec{rule(udp4, port(10, 9000))}},
+		"all of UDP":  {MatchProtocol(17), []flowSpec{rule(udp4), rule(udp6)}},
+		"from a net":  {MatchTCP(22).And(MatchSource(net4)), []flowSpec{rule(tcp4, port(10, 22), value{0, 16, []byte{10, 1}})}},
+		"to a host":   {MatchUDP(1).And(MatchDestination(host6)), []flowSpec{rule(udp6, port(34, 1), value{16, 128, host6.Addr().AsSlice()})}},
+		"said twice":  {MatchUDP(1).And(MatchPort(1)), []flowSpec{rule(udp4, port(10, 1)), rule(udp6, port(34, 1))}},
+		"parts of it": {MatchProtocol(17).And(MatchSourcePort(5)).And(MatchPort(6)), []flowSpec{rule(udp4, port(8, 5), port(10, 6)), rule(udp6, port(32, 5), port(34, 6))}},
+	} {
+		got, err := Steering{Match: c.match, Queue: 3}.rules()
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(flowSpec{})); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+	many := make([]uint16, 200)
+	for i := range many {
+		many[i] = uint16(i + 1)
+	}
+	for name, m := range map[string]Match{
+		"all":                    MatchAll(),
+		"not":                    MatchUDP(1).Not(),
+		"one of them":            MatchUDP(1).Or(MatchUDP(2).Not()),
+		"range":                  MatchPortRange(1, 2),
+		"port 0":                 MatchUDP(0),
+		"EtherType 0":            MatchEtherType(0),
+		"ICMP":                   MatchProtocol(1),
+		"an address alone":       MatchSource(net4),
+		"two ports of one":       MatchUDP(1).And(MatchPort(2)),
+		"no version of IP":       MatchUDP(1).And(MatchSource(net4), MatchDestination(host6)),
+		"port of another type":   MatchUDP(1).And(MatchEtherType(0x88b5)),
+		"more than a card holds": MatchSourcePort(many[:100]...).And(MatchPort(many[:100]...)),
+	} {
+		if rules, err := (Steering{Match: m}).rules(); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v, %v", name, rules, err)
+		}
+	}
+}
+
+// A card is told its rules, and to forget them. QEMU's igb and virtio-net have none: a refusal
+// leaves them as they were.
+func TestZeroCopyCardSteers(t *testing.T) {
+	a, _ := zeroCopyNICs(t)
+	type state struct {
+		On    bool
+		Rules []flowSpec
+	}
+	read := func() (s state) {
+		t.Helper()
+		flags, err := getFlags(a)
+		var all flowRules
+		if err == nil {
+			err = all.do(a, unix.ETHTOOL_GRXCLSRLCNT)
+		}
+		if err == nil {
+			err = all.do(a, unix.ETHTOOL_GRXCLSRLALL)
+		}
+		for _, at := range all.Locations[:all.Count] {
+			rule, ruleErr := getRule(a, at)
+			s.Rules, err = append(s.Rules, rule), errors.Join(err, ruleErr)
+		}
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			t.Fatal(err)
+		}
+		s.On = flags&steersFlag != 0
+		return s
+	}
+	as := func(when string, want state) {
+		t.Helper()
+		if diff := cmp.Diff(want, read(), cmp.AllowUnexported(flowSpec{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	before := read()
+	steer := func(port uint16) (*Tuned, error) {
+		return Tune(t.Context(), a, Tuning{Steer: []Steering{{Match: MatchUDP(port).And(MatchEtherType(etherIPv4))}}})
+	}
+	first, err := steer(9000)
+	var missing *FeatureError
+	if errors.As(err, &missing) {
+		if missing.Remedy == "" {
+			t.Error(err)
+		}
+		as("after a refusal", before)
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := read()
+	if !with.On || len(with.Rules) != len(before.Rules)+1 {
+		t.Errorf("%+v, and before %+v", with, before)
+	}
+	second, err := steer(9001)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now := read(); len(now.Rules) != len(with.Rules)+1 {
+		t.Errorf("%+v, and with a rule less %+v", now, with)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+	as("after the second is closed", with)
+	if err := errors.Join(first.Close(), first.Close()); err != nil {
+		t.Error(err)
+	}
+	as("in the end", before)
+}
