@@ -7,15 +7,17 @@ package bpf
 import (
 	"net"
 	"net/netip"
-	"os/exec"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -96,17 +98,18 @@ func TestKernelSocketOverVeth(t *testing.T) {
 				}
 			}
 		}
-		offload := func(state string) {
+		offload := func(on uint32) {
 			t.Helper()
-			if out, err := exec.Command("ethtool", "-K", "host0", "tx", state).CombinedOutput(); err != nil {
-				t.Fatalf("ethtool: %v: %s", err, out)
+			value := [2]uint32{unix.ETHTOOL_STXCSUM, on} // struct ethtool_value
+			if err := sys.Ethtool("host0", unsafe.Pointer(&value)); err != nil {
+				t.Fatal(err)
 			}
 		}
-		offload("on")
+		offload(1)
 		push()
 		push()
 		wait(2, 0)
-		offload("off")
+		offload(0)
 		push()
 		wait(2, 1)
 	})
