@@ -60,16 +60,18 @@ func allocate(size int, huge HugePages, numaOf string) ([]byte, PageKind, error)
 }
 
 // mapPages maps memory, chooses its NUMA node and makes every page present. With
-// HugePagesTry it advises transparent huge pages.
+// HugePagesTry it advises transparent huge pages, else against them.
 func mapPages(size, flags int, transparent HugePages, numaOf string) ([]byte, error) {
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|flags)
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
+	advice := unix.MADV_NOHUGEPAGE
 	if transparent == HugePagesTry {
-		// Only advice: it fails on kernels without transparent huge pages.
-		_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
+		advice = unix.MADV_HUGEPAGE
 	}
+	// Only advice: it fails on kernels without transparent huge pages, and on huge pages.
+	_ = unix.Madvise(mem, advice)
 	err = place(mem, numaOf)
 	if err == nil {
 		err = populate(mem)
