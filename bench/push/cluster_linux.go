@@ -43,7 +43,7 @@ type cluster struct {
 	sums    *sys.Shared
 }
 
-func (r *run) launch(ctx context.Context, baseline string, workers int) (_ *cluster, err error) {
+func (r *run) launch(ctx context.Context, baseline string, workers int, harvest time.Duration) (_ *cluster, err error) {
 	c := &cluster{group: proc.NewGroup(ctx, proc.Config{Grace: endLimit})}
 	if c.sums, err = sys.NewShared("libra-bench-sums", sumsSize); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (r *run) launch(ctx context.Context, baseline string, workers int) (_ *clus
 			err = errors.Join(err, c.kill())
 		}
 	}()
-	if c.server, err = child.Start(c.group, r.serverSpec(baseline, workers, c.sums.File)); err == nil {
+	if c.server, err = child.Start(c.group, r.serverSpec(baseline, workers, harvest, c.sums.File)); err == nil {
 		err = c.server.Ready(ctx)
 	}
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *run) launch(ctx context.Context, baseline string, workers int) (_ *clus
 	return c, nil
 }
 
-func (r *run) serverSpec(baseline string, workers int, sums *os.File) child.Spec {
+func (r *run) serverSpec(baseline string, workers int, harvest time.Duration, sums *os.File) child.Spec {
 	at := r.bed.net.Host(0)
 	s := child.Spec{Name: baseline + " server", Start: at.Start, Files: []*os.File{r.load.File, sums}}
 	switch baseline {
@@ -89,7 +89,7 @@ func (r *run) serverSpec(baseline string, workers int, sums *os.File) child.Spec
 		s.Command = r.keyValueCommand("server", 0, "table")
 	default:
 		s.Command, s.CPU = r.cfg.ChildCommand, new(cpu(0))
-		c := serverConfig{Harvest: r.cfg.Harvest}
+		c := serverConfig{Harvest: harvest}
 		hosts := workers
 		if throughAgent(baseline) {
 			hosts = 1
@@ -124,7 +124,7 @@ func (r *run) workerSpec(baseline string, workers, worker int) child.Spec {
 // spin: what it would wait for may well wait for the CPU.
 func (r *run) place(host, workers int) harness.Place {
 	p := harness.PlaceOf(r.bed.net, host)
-	if workers+1 > runtime.NumCPU() {
+	if workers+1 > runtime.NumCPU() || r.cfg.Scale { // where time that is only waited would count as a role's
 		p.Spin = -1
 	}
 	return p
@@ -203,10 +203,13 @@ type bed struct {
 	aggregator *bpf.Aggregator
 	statistics io.Closer
 	endControl func() // the control service; nil before it has begun
+	threads    []threads
 }
 
-func newBed(ctx context.Context, workers int) (_ *bed, err error) {
-	network, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1, StaticARP: true})
+// newBed makes a bed. Where roles are to be told apart, frames are received by threads of each interface, instead of by
+// whoever sends.
+func newBed(ctx context.Context, workers int, apart bool) (_ *bed, err error) {
+	network, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1, StaticARP: true, ThreadedNAPI: apart})
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +227,13 @@ func newBed(ctx context.Context, workers int) (_ *bed, err error) {
 	if b.aggregator, err = harness.OpenSwitch(network); err != nil {
 		return nil, err
 	}
-	return b, network.Switch().Do(b.serve)
+	if apart {
+		if err = b.findThreads(); err != nil {
+			return nil, err
+		}
+	}
+	err = network.Switch().Do(b.serve)
+	return b, err
 }
 
 func (b *bed) serve() error {

@@ -78,6 +78,8 @@ type Config struct {
 	WarmUp       time.Duration    // before each measurement
 	Harvest      time.Duration    // between two harvests of the aggregator's sums
 	Loss         float64          // share of the frames that Lossy loses in each direction
+	Scale        bool             // add the study of scale, see [ScaleDefaults]
+	Line         float64          // Gbit/s of a link in the study of scale
 	ChildCommand []string         // calls [RunChild]; nil: see [child.Command]
 	Progress     harness.Progress // may be nil
 }
@@ -86,20 +88,39 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Workers: []int{1, 2, 4, 8}, Batches: []int{4096, 256, 32}, Baselines: Baselines(), Rounds: 3,
-		Duration: 250 * time.Millisecond, WarmUp: 100 * time.Millisecond, Harvest: 50 * time.Millisecond, Loss: 0.01,
+		Duration: 250 * time.Millisecond, WarmUp: 100 * time.Millisecond, Harvest: 50 * time.Millisecond, Loss: 0.01, Line: 25,
 	}
 }
 
+// ScaleDefaults returns the configuration of the study of scale: one number of workers, from whose costs it derives the
+// rates of others, and baselines of [ScaleBaselines].
+func ScaleDefaults() Config {
+	c := Defaults()
+	c.Scale, c.Workers, c.Baselines = true, []int{2}, ScaleBaselines()
+	return c
+}
+
+// ScaleBaselines returns what the study of scale knows.
+func ScaleBaselines() []string { return []string{Libra, ZeroMQHash, ZeroMQTable} }
+
 func (c *Config) check() error {
+	known, line := Baselines(), 1.0
+	if c.Scale {
+		known, line = ScaleBaselines(), c.Line
+		if len(c.Workers) != 1 {
+			return harness.Check("push", &harness.ConfigError{Field: "workers", Problem: "the study of scale measures one number of workers"})
+		}
+	}
 	return harness.Check("push",
 		harness.InRange("workers", 1, 64, c.Workers...),
 		harness.InRange("batches", 1, 16384, c.Batches...),
-		harness.Known("baseline", Baselines(), c.Baselines...),
+		harness.Known("baseline", known, c.Baselines...),
 		harness.InRange("rounds", 1, 1000, c.Rounds),
 		harness.InRange("duration", 10*time.Millisecond, time.Minute, c.Duration),
 		harness.InRange("warm-up", 0, time.Minute, c.WarmUp),
 		harness.InRange("harvest", time.Millisecond, time.Minute, c.Harvest),
 		harness.InRange("loss", 0, 0.5, c.Loss),
+		harness.InRange("line", 0.001, 10_000, line),
 	)
 }
 

@@ -113,6 +113,9 @@ func TestConfigIsChecked(t *testing.T) {
 		"duration":    func(c *Config) { c.Duration = 1 },
 		"warm-up":     func(c *Config) { c.WarmUp = -1 },
 		"harvest":     func(c *Config) { c.Harvest = 1 },
+		"line":        func(c *Config) { *c = ScaleDefaults(); c.Line = 0 },
+		"scale":       func(c *Config) { *c = ScaleDefaults(); c.Workers = []int{1, 2} },
+		"comparison":  func(c *Config) { *c = ScaleDefaults(); c.Baselines = []string{Libra, Lossy} },
 	} {
 		c := Defaults()
 		spoil(&c)
@@ -120,8 +123,10 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("wrong %s: %v, want ErrConfig", name, err)
 		}
 	}
-	if c := Defaults(); c.check() != nil {
-		t.Errorf("the defaults: %v", c.check())
+	for _, c := range []Config{Defaults(), ScaleDefaults()} {
+		if err := c.check(); err != nil {
+			t.Errorf("the defaults: %v", err)
+		}
 	}
 }
 

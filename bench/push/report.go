@@ -32,6 +32,8 @@ type Report struct {
 	Targets []harness.Target `json:"targets"`
 	// Unavailable is what was not measured, and why.
 	Unavailable []harness.Unavailable `json:"unavailable"`
+	// Scale is there with --scale.
+	Scale *Scale `json:"scale,omitempty"`
 }
 
 // Result is the outcome of one baseline. Its figures are medians over the rounds.
@@ -63,6 +65,8 @@ type Result struct {
 	// Lossless is, of lossy workers, the rate divided by that without loss, as the median of the ratios within
 	// rounds; 0 where both were not measured.
 	Lossless float64 `json:"lossless_ratio"`
+	// Roles is there with --scale.
+	Roles *Roles `json:"roles,omitempty"`
 
 	Samples []Sample `json:"samples"`
 }
@@ -96,6 +100,9 @@ type Sample struct {
 	RoundTrip time.Duration `json:"round_trip_ns"`
 	Frames
 	Cost
+	// Roles and Held are there with --scale, where they were measured.
+	Roles *Roles `json:"roles,omitempty"`
+	Held  *Held  `json:"held,omitempty"`
 }
 
 func newReport(cfg *Config) *Report {
@@ -123,6 +130,7 @@ func (r *Report) add(res Result) {
 		PairsPerFrame: median(func(s Sample) float64 { return s.PairsPerFrame }),
 	}
 	res.NsTotal = median(func(s Sample) float64 { return s.total() })
+	res.Roles = medianRoles(res.Samples)
 	r.Results = append(r.Results, res)
 }
 
@@ -235,6 +243,9 @@ func (r *Report) Print(out *report.Printer) {
 		"round trip µs", "/ in process", "fairness", "repeated %", "pairs/frame",
 		"worker ns", "kernel ns", "aggregator ns", "ps ns", "all ns",
 	}, rows)
+	if r.Scale != nil {
+		r.Scale.print(out, r.Results)
+	}
 	harness.PrintTargets(out, r.Targets)
 	harness.PrintUnavailable(out, r.Unavailable)
 }
@@ -270,6 +281,9 @@ func (r *Report) Charts() (charts []harness.Chart) {
 				{Name: "server", Colour: 3, Height: res.NsServer},
 			}
 		})
+	}
+	if r.Scale != nil {
+		charts = append(charts, r.Scale.charts()...)
 	}
 	return charts
 }

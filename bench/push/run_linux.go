@@ -20,7 +20,8 @@ import (
 // Report.Unavailable and does not end the run; a wrong sum does. When ctx is
 // done, Run returns what it has and the cause.
 //
-// Nothing is left behind, however the process ends.
+// Nothing is left behind, however the process ends, but of a study of scale that SIGKILL ended: its control groups stay,
+// without processes, until the next study removes them.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -34,7 +35,7 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		return nil, err
 	}
 	r.steps.Total = len(cfg.Batches) * len(cfg.Workers) * cfg.Rounds * len(r.baselines)
-	if r.bed, err = newBed(ctx, slices.Max(cfg.Workers)); err != nil {
+	if r.bed, err = newBed(ctx, slices.Max(cfg.Workers), cfg.Scale); err != nil {
 		return nil, err
 	}
 	for _, batch := range cfg.Batches {
@@ -44,6 +45,9 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		}
 	}
 	r.report.finish()
+	if cfg.Scale {
+		r.report.addScale(&cfg)
+	}
 	return r.report, err
 }
 
@@ -108,8 +112,14 @@ func (r *run) measureWorkers(ctx context.Context, workers int, hotShare float64)
 	var subjects []*harness.Subject[Sample]
 	for _, b := range r.baselines {
 		subjects = append(subjects, &harness.Subject[Sample]{
-			What:    fmt.Sprintf("%d workers, batches of %d, %s", workers, r.work.batch, b),
-			Measure: func(ctx context.Context) (Sample, error) { return r.measure(ctx, b, workers) },
+			What: fmt.Sprintf("%d workers, batches of %d, %s", workers, r.work.batch, b),
+			Measure: func(ctx context.Context) (Sample, error) {
+				if r.cfg.Scale {
+					return r.measureScale(ctx, b, workers)
+				}
+				s, _, err := r.observe(ctx, b, workers, observation{harvest: r.cfg.Harvest, lasts: r.cfg.Duration})
+				return s, err
+			},
 		})
 	}
 	err := harness.TakeTurns(ctx, harness.Turns{Rounds: r.cfg.Rounds, Steps: &r.steps}, subjects)
@@ -121,36 +131,58 @@ func (r *run) measureWorkers(ctx context.Context, workers int, hotShare float64)
 	return err
 }
 
-func (r *run) measure(ctx context.Context, baseline string, workers int) (s Sample, err error) {
-	c, err := r.launch(ctx, baseline, workers)
+// observation is how pushes are measured.
+type observation struct {
+	harvest, lasts time.Duration
+	// hold holds the processes until release; nil: they run as they like.
+	hold func(*cluster) (release func() error, err error)
+}
+
+// observe lets a baseline push. In a study of scale it also returns what the roles take.
+func (r *run) observe(ctx context.Context, baseline string, workers int, o observation) (s Sample, roles rolesUsage, err error) {
+	c, err := r.launch(ctx, baseline, workers, o.harvest)
 	if err != nil {
-		return s, err
+		return s, roles, err
 	}
 	defer func() { err = errors.Join(err, c.kill()) }()
-	for _, w := range c.workers {
-		if err := w.Ask(ctx, opStart, nil, nil); err != nil {
-			return s, err
+	release := func() error { return nil }
+	if o.hold != nil {
+		if release, err = o.hold(c); err != nil {
+			return s, roles, err
 		}
 	}
-	if err := harness.Sleep(ctx, r.cfg.WarmUp); err != nil {
-		return s, err
-	}
-	before, after, err := harness.Window(ctx, r.cfg.Duration,
-		func() (reading, error) { return r.read(ctx, c) },
-		func(before, after reading) bool { return after.pushes() > before.pushes() })
-	if err != nil {
-		return s, err
+	before, after, err := r.window(ctx, c, o.lasts)
+	if err := errors.Join(err, release()); err != nil {
+		return s, roles, err
 	}
 	pushes, trip, err := c.finish(ctx, ours(baseline))
-	if err != nil {
-		return s, err
+	if err == nil {
+		err = r.work.check(pushes, heldRows(c.sums.Mem))
 	}
-	if err := r.work.check(pushes, heldRows(c.sums.Mem)); err != nil {
-		return s, err
+	if err != nil {
+		return s, roles, err
+	}
+	if r.cfg.Scale {
+		roles = rolesOf(baseline, before, after)
 	}
 	s = newSample(baseline, before, after, workers, r.work.batch)
 	s.RoundTrip = trip
-	return s, nil
+	return s, roles, nil
+}
+
+// window lets the workers push, and reads the counters after the warm-up and at the end.
+func (r *run) window(ctx context.Context, c *cluster, lasts time.Duration) (before, after reading, err error) {
+	for _, w := range c.workers {
+		if err := w.Ask(ctx, opStart, nil, nil); err != nil {
+			return before, after, err
+		}
+	}
+	if err := harness.Sleep(ctx, r.cfg.WarmUp); err != nil {
+		return before, after, err
+	}
+	return harness.Window(ctx, lasts,
+		func() (reading, error) { return r.read(ctx, c) },
+		func(before, after reading) bool { return after.pushes() > before.pushes() })
 }
 
 // reading is the state of all counters at a moment.
@@ -159,6 +191,7 @@ type reading struct {
 	own        mark          // of this process, which holds the aggregator's control service
 	aggregator time.Duration // for which its program ran
 	softirq    uint64        // ns, of the threads that run what interrupts leave over
+	links      []linkReading // of the hosts, the server's first; only in the study of scale
 }
 
 func (r *run) read(ctx context.Context, c *cluster) (now reading, err error) {
@@ -169,6 +202,9 @@ func (r *run) read(ctx context.Context, c *cluster) (now reading, err error) {
 		return now, err
 	}
 	if now.softirq, err = sys.SoftirqTime(); err != nil {
+		return now, err
+	}
+	if now.links, err = r.bed.readLinks(len(c.workers)); err != nil {
 		return now, err
 	}
 	processes := slices.Clone(c.workers)
@@ -216,6 +252,9 @@ func newSample(baseline string, before, after reading, workers, batch int) Sampl
 	}
 	seconds := float64(after.own.At-before.own.At) / 1e9
 	kernel += float64(after.softirq-before.softirq) / seconds
+	for i, b := range before.links {
+		kernel += float64(after.links[i].host-b.host+after.links[i].port-b.port) / seconds
+	}
 	program := float64(after.aggregator-before.aggregator) / seconds
 	daemon := float64(after.own.User-before.own.User+after.own.Kernel-before.own.Kernel) / seconds
 	if !ours(baseline) {

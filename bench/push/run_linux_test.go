@@ -132,3 +132,35 @@ func processesWith(t *testing.T, mark string) []string {
 	}
 	return found
 }
+
+// The study of scale tells every role's costs, whoever runs beside, and leaves no control group.
+func TestScaleTellsEveryRole(t *testing.T) {
+	cfg := ScaleDefaults()
+	short := testConfig("scale")
+	cfg.Batches, cfg.Baselines = short.Batches, []string{Libra, ZeroMQTable}
+	cfg.Rounds, cfg.Duration, cfg.WarmUp, cfg.ChildCommand = 1, 50*time.Millisecond, 20*time.Millisecond, short.ChildCommand
+	report, err := Run(t.Context(), cfg)
+	skipWithoutPrivileges(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := !slices.ContainsFunc(report.Unavailable, func(u harness.Unavailable) bool { return strings.Contains(u.Reason, "cgroup2") })
+	for _, res := range report.Results {
+		r := res.Roles
+		if r.Worker.NsUser <= 0 || r.Worker.NsKernel <= 0 || r.Server.NsUser <= 0 || r.Server.NsKernel <= 0 || r.WorkerBytes < 4 || r.ServerBytes <= 0 {
+			t.Errorf("%s: %+v", res.Baseline, r)
+		}
+		if (r.Switch.NsKernel > 0) != (res.Baseline == Libra) || (r.ServerBytes < r.WorkerBytes) != (res.Baseline == Libra) {
+			t.Errorf("%s: %+v", res.Baseline, r)
+		}
+		if h := res.Samples[0].Held; held && (h == nil || h.PairsPerSecond <= 0 || h.WorkerCPUs <= 0 || h.ServerCPUs <= 0) {
+			t.Errorf("%s: held %+v", res.Baseline, h)
+		}
+	}
+	if held && len(report.Scale.Checks) != len(report.Results) {
+		t.Errorf("checks %+v", report.Scale.Checks)
+	}
+	if left, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/cpu/libra-bench-%d-*", os.Getpid())); left != nil {
+		t.Errorf("control groups %v are left", left)
+	}
+}

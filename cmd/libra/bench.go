@@ -219,9 +219,25 @@ func newBenchPush() *cobra.Command {
 		Long: `Runs workers, the XDP aggregator and a parameter server on a network of
 namespaces, and the same pushes as key-value messages over ZeroMQ (the pattern of
 ps-lite), in turns. Every run checks that the sums are exact. The baseline is
-compiled when libzmq's headers are there (Debian: libzmq3-dev).`,
+compiled when libzmq's headers are there (Debian: libzmq3-dev).
+
+With --scale it measures what a pair costs each role, and prints the rates of 1 to 64 workers with
+1 to 8 servers that follow where each of them is a machine of its own, with all that is assumed. Then
+control groups hold each role to a share of a CPU, and the rate is compared with the predicted one.`,
+		Example: `  libra bench push --workers 4 --batches 4096 --baseline zeromq-table
+  libra bench push --scale --batches 4096 --duration 1s --out plots`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if given := cmd.Flags().Changed; c.Scale {
+				if !given("workers") {
+					c.Workers = push.ScaleDefaults().Workers
+				}
+				if !given("baseline") {
+					baselines = push.ScaleBaselines()[1:]
+				}
+			} else if given("line") {
+				return usagef(cmd, "--line is for the study of scale: with --scale")
+			}
 			return measure(cmd, &out, "measurements", func(p harness.Progress) (*push.Report, error) {
 				c.Progress, c.Baselines = p, besides(push.Libra, baselines)
 				return push.Run(cmd.Context(), c)
@@ -235,6 +251,8 @@ compiled when libzmq's headers are there (Debian: libzmq3-dev).`,
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
 	f.DurationVar(&c.Harvest, "harvest", c.Harvest, "time between two harvests")
 	f.Float64Var(&c.Loss, "loss", c.Loss, "share of the frames that the workers of libra-lossy lose in each direction")
+	f.BoolVar(&c.Scale, "scale", false, "add the study of scale; measures 2 workers unless --workers has another number")
+	f.Float64Var(&c.Line, "line", c.Line, "Gbit/s of a machine's link in the study of scale")
 	baselineFlag(cmd, &baselines)
 	out.flags(cmd)
 	out.targetFlag(cmd)

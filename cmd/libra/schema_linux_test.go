@@ -13,7 +13,7 @@ func TestMeasurementsConform(t *testing.T) {
 	needRoot(t)
 	for path, args := range map[string][]string{
 		"libra bench engine":  {"--measure", "echo,request-response", "--sizes", "190", "--baseline", "udp,dpdk-af_xdp", "--rounds", "1", "--duration", "50ms"},
-		"libra bench push":    {"--workers", "1", "--batches", "32", "--baseline", "zeromq-hash", "--rounds", "1", "--duration", "50ms"},
+		"libra bench push":    {"--workers", "1", "--batches", "32", "--baseline", "zeromq-hash", "--scale", "--rounds", "1", "--duration", "50ms"},
 		"libra bench tenants": {"--duration", "300ms"},
 		"libra bench soak":    {"--duration", "2s"},
 	} {

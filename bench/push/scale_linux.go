@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/bench/child"
+	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/netdev"
+	"github.com/libra-ina/libra/internal/sys"
+)
+
+// threads are those of the kernel that receive at both ends of a host's cable.
+type threads struct{ host, port int }
+
+// threadNice is the priority of these threads. They stand for softirqs, which come before all processes.
+const threadNice = -20
+
+func (b *bed) findThreads() error {
+	for _, h := range b.net.Hosts() {
+		var t threads
+		err := h.Do(func() (err error) { t.host, err = netdev.NAPIThread(h.Index); return err })
+		if err == nil {
+			err = b.net.Switch().Do(func() (err error) { t.port, err = netdev.NAPIThread(h.PortIndex); return err })
+		}
+		if err == nil {
+			err = errors.Join(unix.Setpriority(unix.PRIO_PROCESS, t.host, threadNice), unix.Setpriority(unix.PRIO_PROCESS, t.port, threadNice))
+		}
+		if err != nil {
+			return fmt.Errorf("push: thread that receives at %s: %w", h.Name, err)
+		}
+		b.threads = append(b.threads, t)
+	}
+	return nil
+}
+
+// linkReading is the state of a host's link at a moment.
+type linkReading struct {
+	host, port uint64  // ns, of the threads that receive at its ends
+	bytes      float64 // in the busier direction, with all that Ethernet adds
+	loopback   float64 // the same of the loopback device, in segments of an Ethernet frame
+}
+
+// What Ethernet adds to a frame besides its header: preamble, check sequence, gap. A full one has what TCP adds, too.
+const (
+	perFrame    = 8 + 4 + 12
+	fullFrame   = 1514 + perFrame
+	fullSegment = 1448
+)
+
+// readLinks reads the links of the server and of the workers, in a study of scale.
+func (b *bed) readLinks(workers int) (links []linkReading, err error) {
+	if b.threads == nil {
+		return nil, nil
+	}
+	for i, h := range b.net.Hosts()[:workers+1] {
+		var now linkReading
+		now.host, err = sys.TaskTime(b.threads[i].host)
+		if err == nil {
+			now.port, err = sys.TaskTime(b.threads[i].port)
+		}
+		if err == nil {
+			err = h.Do(func() error {
+				link, err := netlink.LinkByIndex(h.Index)
+				if err != nil {
+					return err
+				}
+				lo, err := netlink.LinkByName("lo")
+				if err != nil {
+					return err
+				}
+				s := link.Attrs().Statistics
+				now.bytes = float64(max(s.TxBytes+perFrame*s.TxPackets, s.RxBytes+perFrame*s.RxPackets))
+				now.loopback = float64(lo.Attrs().Statistics.TxBytes) * fullFrame / fullSegment
+				return nil
+			})
+		}
+		if err != nil {
+			return nil, fmt.Errorf("push: read the link of %s: %w", h.Name, err)
+		}
+		links = append(links, now)
+	}
+	return links, nil
+}
+
+// measureScale measures what each role costs, with more harvests too, and the rate when each is held to its share.
+func (r *run) measureScale(ctx context.Context, baseline string, workers int) (Sample, error) {
+	o := observation{harvest: r.cfg.Harvest, lasts: r.cfg.Duration}
+	s, costs, err := r.observe(ctx, baseline, workers, o)
+	if err != nil {
+		return s, err
+	}
+	often, more := s, costs
+	if ours(baseline) {
+		o.harvest /= moreHarvests
+		if often, more, err = r.observe(ctx, baseline, workers, o); err != nil {
+			return s, err
+		}
+	}
+	s.Roles = costs.roles(s.PairsPerSecond, more, often.PairsPerSecond)
+
+	share := heldShare(workers, runtime.NumCPU())
+	slow, held, err := r.observe(ctx, baseline, workers, observation{
+		harvest: r.cfg.Harvest, lasts: max(r.cfg.Duration, heldPeriods*sys.GroupPeriod),
+		hold: func(c *cluster) (func() error, error) { return r.hold(c, share) },
+	})
+	if errors.Is(err, sys.ErrNoCPUGroups) {
+		r.notHeld(err)
+		return s, nil
+	}
+	s.Held = &Held{
+		Share: share, PairsPerSecond: slow.PairsPerSecond, WorkerCPUs: held.worker.cpus() / float64(workers), ServerCPUs: held.server.cpus(),
+	}
+	return s, err
+}
+
+// heldPeriods is how many periods of a control group a measurement lasts at least: the share is kept in the mean of many.
+const heldPeriods = 100
+
+// notHeld reports once that roles cannot be held to a share.
+func (r *run) notHeld(err error) {
+	u := harness.Unavailable{What: "roles held to a share of a CPU", Reason: err.Error()}
+	if !slices.Contains(r.report.Unavailable, u) {
+		r.report.Unavailable = append(r.report.Unavailable, u)
+	}
+}
+
+// hold holds the server and each worker, with the threads that receive at their interfaces, to a share of a CPU.
+func (r *run) hold(c *cluster, share float64) (release func() error, err error) {
+	var groups []*sys.CPUGroup
+	release = func() error {
+		var errs []error
+		for _, g := range groups {
+			errs = append(errs, g.Close())
+		}
+		return errors.Join(errs...)
+	}
+	for i, p := range append([]*child.Child{c.server}, c.workers...) {
+		g, err := sys.NewCPUGroup(fmt.Sprintf("role-%d", i), share)
+		if err != nil {
+			return nil, errors.Join(err, release())
+		}
+		groups = append(groups, g)
+		if err := errors.Join(g.Add(p.Pid()), g.Add(r.bed.threads[i].host)); err != nil {
+			return nil, errors.Join(err, release())
+		}
+	}
+	return release, nil
+}
+
+// usage is CPU time in ns a second.
+type usage struct{ user, kernel float64 }
+
+func (u usage) cpus() float64 { return (u.user + u.kernel) / 1e9 }
+
+// rolesUsage is what the roles take, and the bytes a second on the links.
+type rolesUsage struct {
+	worker, server, sw       usage // the workers together
+	workerBytes, serverBytes float64
+}
+
+func rolesOf(baseline string, before, after reading) (u rolesUsage) {
+	seconds := float64(after.own.At-before.own.At) / 1e9
+	last := len(before.marks) - 1 // the server
+	for i, b := range before.marks {
+		a := after.marks[i]
+		own := float64(a.At-b.At) / 1e9
+		role, link, bytes := &u.worker, i+1, &u.workerBytes
+		if i == last {
+			role, link, bytes = &u.server, 0, &u.serverBytes
+		}
+		role.user += float64(a.User-b.User) / own
+		role.kernel += float64(a.Kernel-b.Kernel) / own
+		from, to := before.links[link], after.links[link]
+		*bytes += (to.bytes - from.bytes) / seconds
+		if ours(baseline) {
+			role.kernel += float64(to.host-from.host) / seconds
+			u.sw.kernel += float64(to.port-from.port) / seconds
+		}
+	}
+	if ours(baseline) {
+		u.sw.user = float64(after.own.User-before.own.User+after.own.Kernel-before.own.Kernel) / seconds
+	} else {
+		u.serverBytes = (after.links[0].loopback - before.links[0].loopback) / seconds
+		u.workerBytes = u.serverBytes
+	}
+	return u
+}
+
+// roles divides what the roles took by the rate, and finds out by a measurement with more harvests what those cost.
+func (u *rolesUsage) roles(rate float64, more rolesUsage, moreRate float64) *Roles {
+	cost := func(few, many usage) (c RoleCost) {
+		var user, kernel float64
+		c.NsUser, user = withHarvests(few.user, rate, many.user, moreRate, moreHarvests)
+		c.NsKernel, kernel = withHarvests(few.kernel, rate, many.kernel, moreRate, moreHarvests)
+		c.Harvests = (user + kernel) / 1e9
+		return c
+	}
+	return &Roles{
+		Worker: RoleCost{NsUser: harness.Quotient(u.worker.user, rate), NsKernel: harness.Quotient(u.worker.kernel, rate)},
+		Server: cost(u.server, more.server), Switch: cost(u.sw, more.sw),
+		WorkerBytes: harness.Quotient(u.workerBytes, rate), ServerBytes: harness.Quotient(u.serverBytes, rate),
+	}
+}
