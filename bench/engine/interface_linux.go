@@ -241,7 +241,7 @@ func (r *interfaceRun) awaitLink(ctx context.Context) error {
 
 // rounds measures the rounds of a test, and returns their samples and all round-trip times.
 func (r *interfaceRun) rounds(ctx context.Context, group *afxdp.Group, work *interfaceWork, test Test, size int) (samples []Sample, times []uint32, err error) {
-	read := func() (m interfaceReading, err error) {
+	read := func() (m reading, err error) {
 		if m.lost, m.frames, err = work.read(group, test); err != nil {
 			return m, err
 		}
@@ -261,32 +261,14 @@ func (r *interfaceRun) rounds(ctx context.Context, group *afxdp.Group, work *int
 		}
 		warm = 0
 		work.takeTimes() // of what was before
-		before, after, err := harness.Window(ctx, r.cfg.Duration, read, func(before, after interfaceReading) bool { return after.frames != before.frames })
+		before, after, err := harness.Window(ctx, r.cfg.Duration, read, func(before, after reading) bool { return after.frames != before.frames })
 		if err != nil {
 			return nil, nil, explainSilence(err, test)
 		}
-		frames := float64(after.frames - before.frames)
-		cpu := after.cpu.Since(before.cpu)
-		s := Sample{
-			PPS:   frames / after.at.Sub(before.at).Seconds(),
-			Cost:  Cost{NsUser: harness.Quotient(float64(cpu.User), frames), NsKernel: harness.Quotient(float64(cpu.Kernel), frames)},
-			drops: harness.Difference(before.lost, after.lost),
-		}
-		if round := work.takeTimes(); len(round) > 0 {
-			s.P50ns, s.P99ns = new(float64(harness.Quantile(round, 0.5))), new(float64(harness.Quantile(round, 0.99)))
-			times = append(times, round...)
-		}
-		samples = append(samples, s)
+		round := notes{cpu: after.cpu.Since(before.cpu), roundTrip: work.takeTimes()}
+		samples, times = append(samples, newSample(before, after, round)), append(times, round.roundTrip...)
 	}
 	return samples, times, nil
-}
-
-// interfaceReading is the state of the counters at a moment.
-type interfaceReading struct {
-	at     time.Time
-	frames uint64
-	cpu    sys.Usage
-	lost   map[string]uint64
 }
 
 // explainSilence tells what a test waits for.

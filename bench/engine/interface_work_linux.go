@@ -88,35 +88,16 @@ func (w *interfaceWork) write(s *afxdp.Socket, packets []afxdp.Desc) (int, error
 
 // flood sends as fast as it can. The bytes are written once.
 func (w *interfaceWork) flood(s *afxdp.Socket) error {
-	ready := make([]afxdp.Frame, s.Pool().Available())
-	ready = ready[:s.Pool().AllocBatch(ready)]
-	off := s.UMEM().RxOffset()
-	for _, f := range ready {
-		copy(s.UMEM().Bytes(f)[off:], w.frame)
-	}
-	out, done := make([]afxdp.Desc, batch), make([]afxdp.Frame, ringSize)
+	p := libra{cfg: &programConfig{frame: w.frame}, umem: s.UMEM(), pool: s.Pool(), sock: s}
+	p.prepare()
 	for {
-		n := min(len(ready), batch)
-		rest := len(ready) - n
-		for i, f := range ready[rest:] {
-			out[i] = afxdp.Desc{Frame: f, Off: uint16(off), Len: uint32(len(w.frame))}
+		ready := len(p.ready)
+		sent, err := p.transmit(batch)
+		if err == nil && sent == 0 && len(p.ready) == ready { // nothing was sent or completed
+			_, err = s.Poll(afxdp.EventCompletion, idle)
 		}
-		sent, err := s.Send(out[:n])
 		if err != nil {
 			return err
-		}
-		ready = ready[:rest+copy(ready[rest:], ready[rest+sent:])]
-		if err := s.Kick(); err != nil {
-			return err
-		}
-		completed, err := s.Completed(done)
-		if err != nil {
-			return err
-		}
-		if ready = append(ready, done[:completed]...); sent == 0 && completed == 0 {
-			if _, err := s.Poll(afxdp.EventCompletion, idle); err != nil {
-				return err
-			}
 		}
 	}
 }
@@ -151,24 +132,18 @@ func (w *interfaceWork) ask(ctx context.Context, group *afxdp.Group) error {
 		return err
 	}
 	a := asking{w: w, socket: group.Sockets()[0], poller: afxdp.NewPoller(group.Sockets()...), descs: make([]afxdp.Desc, batch)}
-	for next := time.Now(); err == nil && ctx.Err() == nil; {
+	begin, due := time.Now(), time.Duration(0) // when the next request is due, after the beginning
+	for err == nil && ctx.Err() == nil {
 		if err = a.once(); w.pace > 0 {
-			next = next.Add(time.Duration(float64(time.Second) / w.pace))
-			next = later(next, time.Now().Add(-time.Second)) // no more than a second is caught up with
-			time.Sleep(time.Until(next))
+			due += time.Duration(float64(time.Second) / w.pace)
+			due = max(due, time.Since(begin)-time.Second) // no more than a second is caught up with
+			time.Sleep(due - time.Since(begin))
 		}
 	}
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
 	}
 	return errors.Join(err, unpin())
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 type asking struct {

@@ -262,6 +262,7 @@ func (r *run) measure(ctx context.Context, b *bed, baseline string, test Test, s
 type reading struct {
 	at     time.Time
 	frames uint64
+	cpu    sys.Usage // of this process, if it is what is tested
 	napi   [2]uint64 // ns; of the tested and of the opposite end
 	lost   map[string]uint64
 }
