@@ -164,7 +164,7 @@ func RunStudy(ctx context.Context, c Config, parts []string, progress harness.Pr
 	return &s, err
 }
 
-func (s *Study) reports() (all []harness.Report) {
+func (s *Study) reports() (all []harness.Drawn) {
 	if s.Report != nil {
 		all = append(all, s.Report)
 	}

@@ -170,9 +170,6 @@ func blocks(o p4.Object) memory {
 
 func ceil(n, unit int) int { return (n + unit - 1) / unit }
 
-// Charts implements [harness.Report]: there is nothing to draw.
-func (*Report) Charts() []harness.Chart { return nil }
-
 // Print writes the report for people.
 func (r *Report) Print(out *report.Printer) {
 	some := func(n int) any {

@@ -17,7 +17,11 @@ import (
 type Report interface {
 	// Print writes it for people.
 	Print(*report.Printer)
-	// Charts returns pictures of what was measured.
+}
+
+// A Drawn report has pictures of what was measured.
+type Drawn interface {
+	Report
 	Charts() []Chart
 }
 

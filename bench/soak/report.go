@@ -188,9 +188,6 @@ func (r *Report) err() error {
 	}
 }
 
-// Charts returns none.
-func (r *Report) Charts() []harness.Chart { return nil }
-
 // Print writes the report for people.
 func (r *Report) Print(out *report.Printer) {
 	out.Note("Soaked for %v: %d rounds, %d events, window of %d packets a queue, seed %d.",

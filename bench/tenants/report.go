@@ -9,7 +9,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
 )
 
@@ -74,9 +73,6 @@ func (r *Report) Deviation() float64 {
 	}
 	return worst
 }
-
-// Charts returns none.
-func (r *Report) Charts() []harness.Chart { return nil }
 
 // Print writes the report for people.
 func (r *Report) Print(out *report.Printer) {

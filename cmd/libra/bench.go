@@ -74,9 +74,9 @@ func (r *results) write(w io.Writer, measured harness.Report) error {
 		judged.Unjudged()
 	}
 	var plots []string
-	if r.plots != "" {
+	if drawn, ok := measured.(harness.Drawn); ok && r.plots != "" {
 		var err error
-		if plots, err = harness.WriteCharts(r.plots, measured.Charts()); err != nil {
+		if plots, err = harness.WriteCharts(r.plots, drawn.Charts()); err != nil {
 			return err
 		}
 	}
