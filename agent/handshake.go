@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 const (
@@ -34,7 +35,7 @@ type greeting struct {
 
 // greet makes a session of a connection, or refuses it.
 func (a *Agent) greet(conn *net.UnixConn) {
-	who, err := agentproto.Credentials(conn)
+	who, err := sys.Credentials(conn)
 	if err != nil || !a.enter(conn, who.Uid) {
 		_ = conn.Close()
 		return

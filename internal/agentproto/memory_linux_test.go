@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // shared is the memory of a session as the agent and as the client have it.
@@ -232,7 +233,7 @@ func TestReceiveAnswer(t *testing.T) {
 // A wake-up is one byte, does not wait for room, and is nothing to a connection that has ended.
 func TestWake(t *testing.T) {
 	agent, client := pair(t)
-	who, err := Credentials(client)
+	who, err := sys.Credentials(client)
 	if err != nil || int(who.Uid) != os.Getuid() || int(who.Gid) != os.Getgid() || int(who.Pid) != os.Getpid() {
 		t.Errorf("the other end is %+v, %v", who, err)
 	}
@@ -253,7 +254,7 @@ func TestWake(t *testing.T) {
 	Wake(socket)
 	_ = client.Close()
 	Wake(socket)
-	if _, err := Credentials(agent); err == nil {
+	if _, err := sys.Credentials(agent); err == nil {
 		t.Error("a closed connection has another end")
 	}
 }

@@ -34,22 +34,6 @@ func Dup(conn *net.UnixConn) (socket int, err error) {
 	return socket, os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", failed)
 }
 
-// Credentials returns user, group and process of the other end, as they were when it connected.
-func Credentials(conn *net.UnixConn) (*unix.Ucred, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var cred *unix.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return nil, err
-	}
-	return cred, os.NewSyscallError("getsockopt SO_PEERCRED", failed)
-}
-
 // SendWelcome sends a message with the descriptor of the shared memory.
 func SendWelcome(conn *net.UnixConn, w *Welcome, memory *os.File) error {
 	_, _, err := conn.WriteMsgUnix(w.Marshal(), unix.UnixRights(int(memory.Fd())), nil)

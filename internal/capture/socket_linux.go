@@ -17,8 +17,6 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/libra-ina/libra/internal/sys"
 )
 
@@ -31,22 +29,11 @@ func listen(pid int) (*net.UnixListener, error) {
 	return net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: prefix + strconv.Itoa(pid)})
 }
 
-// peer returns the user and the process at the other end: of a listener, those
-// who began to listen.
+// peer returns the user and the process at the other end.
 func peer(conn *net.UnixConn) (uid, pid int, err error) {
-	raw, err := conn.SyscallConn()
+	cred, err := sys.Credentials(conn)
 	if err != nil {
 		return 0, 0, err
-	}
-	var cred *unix.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return 0, 0, err
-	}
-	if failed != nil {
-		return 0, 0, os.NewSyscallError("getsockopt SO_PEERCRED", failed)
 	}
 	return int(cred.Uid), int(cred.Pid), nil
 }
