@@ -21,9 +21,6 @@ const redraw = 100 * time.Millisecond
 
 // Progress shows how much of a known amount of work is done. Its methods may be
 // called from several goroutines.
-//
-// It is also an io.Writer for log lines, which it keeps apart from the status
-// line. A write has to end with a newline.
 type Progress struct {
 	w     io.Writer
 	total int64
@@ -86,16 +83,6 @@ func (p *Progress) Update(done int64, fields ...string) {
 		p.tenths = tenths
 		p.writeLine()
 	}
-}
-
-// Write writes log lines above the status line.
-func (p *Progress) Write(lines []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.bar != nil && !p.finished {
-		_ = p.bar.Clear()
-	}
-	return p.w.Write(lines)
 }
 
 // Finish replaces the status line by a last line with what was reached, be it

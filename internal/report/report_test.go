@@ -5,7 +5,6 @@ package report
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -67,7 +66,6 @@ func TestPlainProgress(t *testing.T) {
 	p.Update(2_500, "loss 0.6")  // the same tenth
 	p.Update(1_000, "loss 0.6")  // behind
 	p.Update(9_999, "loss 0.5", "hot 67 %")
-	fmt.Fprintln(p, "worker-1 | epoch 1")
 	clock.at = clock.at.Add(2 * time.Second)
 	p.Update(30_000, "loss 0.43") // more than all
 	p.Finish()
@@ -75,7 +73,6 @@ func TestPlainProgress(t *testing.T) {
 	p.Update(20_000)
 	want := " 10 %  2,000 of 20,000 rows, 1,000 rows/s, loss 0.69\n" +
 		" 49 %  9,999 of 20,000 rows, 4,999 rows/s, loss 0.5, hot 67 %\n" +
-		"worker-1 | epoch 1\n" +
 		"100 %  20,000 of 20,000 rows, 5,000 rows/s, loss 0.43\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
