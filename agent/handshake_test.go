@@ -129,7 +129,7 @@ func TestSocketInTheWay(t *testing.T) {
 	}
 }
 
-// A job that nobody could use, or two of one name, are refused at once.
+// A job without users, or two of one name, are refused at once.
 func TestConfigIsChecked(t *testing.T) {
 	b := newBed(t)
 	w := b.cluster.Worker(0)

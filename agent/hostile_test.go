@@ -249,7 +249,7 @@ func TestMemoryChangesAfterSubmission(t *testing.T) {
 	t.Logf("%d accepted, %d refused for a NaN", accepted, refused)
 }
 
-// Of the connections without HELLO one user has only so many at a time; the others are closed.
+// Of the connections without HELLO one user has a limited number at a time; the others are closed.
 func TestConnectionsWithoutHello(t *testing.T) {
 	const connections, kept = 200, 64
 	b := newBed(t)

@@ -13,7 +13,7 @@ const (
 	tapHeader = 32 // bytes before a frame in the ring
 	tapAlign  = 8
 
-	// tapWrap, in place of a length, says that the next record is at the
+	// tapWrap, in place of a length, means that the next record is at the
 	// ring's start.
 	tapWrap = 1<<32 - 1
 

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"reflect"
 	"strings"
@@ -42,7 +43,7 @@ var about = []Field{
 	{Path: "job.arithmetic", Range: "exact, lut, fixed", About: "How the aggregator adds: 64-bit fixed point, float32 by table lookup, saturating 32-bit fixed point"},
 	{Path: "job.exponent", Range: "-100..60; not with lut", About: "One unit of an exact or fixed sum is 2^exponent. The default is -46 with exact, -20 with fixed", Example: "-46"},
 	{Path: "job.harvest", Range: "1µs..1h; not with sync", About: "Time between two harvests of the sums"},
-	{Path: "job.staleness", Range: "1 or more; not with sync", About: "Mini-batches that a worker may be ahead: of those that it pushed, at most so many are missing in the weights that it computes with"},
+	{Path: "job.staleness", Range: "1 or more; not with sync", About: "Mini-batches that a worker may be ahead: the most of those that it pushed that may be missing in the weights that it computes with"},
 	{Path: "job.harvest_frames", Range: "not with sync", About: "Frames after which a harvest is due, too, if that comes first", Example: "5000"},
 
 	{Path: "switch.address", Range: "required, IPv4", About: "Where hot frames go", Example: "127.0.0.1", Given: true},
@@ -130,9 +131,7 @@ func Reference() []Field {
 		case "switch.plane":
 			f.Example = PlaneModel
 		}
-		if f.Example == "" {
-			f.Example = f.Default
-		}
+		f.Example = cmp.Or(f.Example, f.Default)
 	}
 	return list
 }

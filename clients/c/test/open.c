@@ -148,7 +148,7 @@ static void opens(void)
 	fake_stop(&f);
 	CHECK(descriptors() == before);
 
-	/* The socket is there, but nobody listens. */
+	/* The socket is there, but no process listens. */
 	fake_start(&f, agent_says_nothing, NULL);
 	o = options_for(&f);
 	o.open_ms = 1;

@@ -105,7 +105,7 @@ class Requests(unittest.TestCase):
             self.session.empty((1 << 20, 1))[:] = 1  # 4 of 8 MiB, given back each time
         with self.assertRaisesRegex(libra.TooLarge, "ask for more buffer_bytes"):
             self.session.empty(1 << 30)
-        # Arrays that nobody holds any more stay until the agent has read them.
+        # Arrays without a reference stay until the agent has read them.
         before = self.weights([5])
         for _ in range(120):  # 9.6 MB in 8 MiB
             big = self.session.empty((10000, 2))

@@ -22,7 +22,7 @@ class Mismatch(ValueError):
 
 # A step's sums tell whether all ranks gave the same kind of tensor. Each rank adds a 1, the digits of a hash of its kind,
 # and their squares. A digit is the same everywhere if and only if the number of ranks times the sum of its squares is the
-# square of its sum (Cauchy and Schwarz). Sums of a job are less than 2^17: digits of 4 bits leave room for so many ranks.
+# square of its sum (Cauchy and Schwarz). Sums of a job are less than 2^17: digits of 4 bits leave room for them.
 _DIGITS = 16
 _SEAL = 1 + 2 * _DIGITS
 _MOST_RANKS = (1 << 17) // 15**2
@@ -36,7 +36,7 @@ def _seal(kind: str) -> np.ndarray:
 
 
 def _same(seals: np.ndarray, ranks: int) -> bool:
-    """True if the sums of seals, of so many ranks, are of a single kind."""
+    """True if the sums of seals of a number of ranks are of a single kind."""
     _, digits, squares = np.split(seals.astype(np.float64), [1, 1 + _DIGITS])
     return bool((ranks * squares == digits**2).all())
 
