@@ -3,6 +3,7 @@
 package packer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -115,9 +116,7 @@ func New(c Config) (*Packer, error) {
 	if c.HotSet != nil && c.Dim == 0 {
 		c.Dim = c.HotSet.Dim()
 	}
-	if c.Stripes == 0 {
-		c.Stripes = 1
-	}
+	c.Stripes = cmp.Or(c.Stripes, 1)
 	switch {
 	case c.Dim < 1:
 		return nil, fmt.Errorf("%w: row dimension %d is not positive", ErrConfig, c.Dim)

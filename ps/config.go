@@ -3,6 +3,7 @@
 package ps
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -117,9 +118,7 @@ func (c Config) normal() (Config, error) {
 	if c.Optimizer.Method > Adagrad {
 		return c, fmt.Errorf("ps: unknown optimiser %v", c.Optimizer.Method)
 	}
-	if c.MaxRows == 0 {
-		c.MaxRows = DefaultMaxRows
-	}
+	c.MaxRows = cmp.Or(c.MaxRows, DefaultMaxRows)
 	if c.MaxRows < 1 || c.MaxRows > MaxRows {
 		return c, fmt.Errorf("ps: a bound of %d rows is not in [1, %d]", c.MaxRows, MaxRows)
 	}
@@ -136,9 +135,7 @@ func (c Config) normal() (Config, error) {
 		{"initial accumulator", &c.Optimizer.InitialAccumulator, DefaultInitialAccumulator},
 		{"initial scale", &c.Init.Scale, DefaultScale},
 	} {
-		if *f.value == 0 {
-			*f.value = f.fallback
-		}
+		*f.value = cmp.Or(*f.value, f.fallback)
 		if v := float64(*f.value); math.Signbit(v) || math.IsNaN(v) || math.IsInf(v, 0) {
 			return c, fmt.Errorf("ps: %s %g is not a positive number", f.name, *f.value)
 		}

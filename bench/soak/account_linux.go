@@ -3,6 +3,7 @@
 package soak
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -43,9 +44,7 @@ type counts struct {
 func (c *counts) add(d counts) {
 	c.Sent += d.Sent
 	c.Corrupt += d.Corrupt
-	if c.FirstCorrupt == "" {
-		c.FirstCorrupt = d.FirstCorrupt
-	}
+	c.FirstCorrupt = cmp.Or(c.FirstCorrupt, d.FirstCorrupt)
 	c.Late += d.Late
 	c.LostWakeups += d.LostWakeups
 	c.Latest = max(c.Latest, d.Latest)

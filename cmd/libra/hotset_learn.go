@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -65,10 +66,7 @@ ask.`,
 			if err := checkOutput(cmd, out); err != nil {
 				return err
 			}
-			wanted := rows
-			if wanted == 0 {
-				wanted = packer.MaxSlots
-			}
+			wanted := cmp.Or(rows, packer.MaxSlots)
 			start := time.Now()
 			until, stop := context.WithTimeout(cmd.Context(), length)
 			defer stop()

@@ -4,6 +4,7 @@ package agentproto
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -74,12 +75,7 @@ func ParseHello(b []byte) (h Hello, err error) {
 	if ok != [2]bool{true, true} {
 		return h, fmt.Errorf("%w: a name is no text that ends with a zero byte", BadHello)
 	}
-	if h.Entries == 0 {
-		h.Entries = DefaultEntries
-	}
-	if h.BufferBytes == 0 {
-		h.BufferBytes = DefaultBufferBytes
-	}
+	h.Entries, h.BufferBytes = cmp.Or(h.Entries, DefaultEntries), cmp.Or(h.BufferBytes, DefaultBufferBytes)
 	if n := h.Entries; n < MinEntries || n > MaxEntries || n&(n-1) != 0 {
 		return h, fmt.Errorf("%w: %d entries: a power of two from %d to %d is possible", BadHello, n, MinEntries, MaxEntries)
 	}

@@ -34,14 +34,7 @@ type answer struct {
 	Source   Source `json:"source"`
 }
 
-func writeLine(w io.Writer, v any) error {
-	line, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(line, '\n'))
-	return err
-}
+func writeLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
 
 // readLine reads one line of JSON. The reader's buffer has lineLimit bytes.
 func readLine(r *bufio.Reader, v any) error {

@@ -4,6 +4,7 @@ package capture
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -31,12 +32,8 @@ type Writer struct {
 func NewWriter(w io.Writer, src Source) (*Writer, error) {
 	// Large enough that pcapgo makes no buffer of its own, see bufio.NewWriter.
 	buf := bufio.NewWriterSize(w, 1<<16)
-	name := src.Interface
-	if name == "" {
-		name = src.Address.String()
-	}
 	ng, err := pcapgo.NewNgWriterInterface(buf, pcapgo.NgInterface{
-		Name:                name,
+		Name:                cmp.Or(src.Interface, src.Address.String()),
 		Description:         src.String(),
 		OS:                  runtime.GOOS,
 		LinkType:            layers.LinkTypeEthernet,

@@ -161,18 +161,10 @@ func (o Options) recipe() recipe {
 	if o.Data == "" {
 		r = recipe{Recipe: workload.ClickLog, factors: syntheticFactors}
 	}
-	if o.Factors != 0 {
-		r.factors = o.Factors
-	}
-	if o.Epochs != 0 {
-		r.Epochs = o.Epochs
-	}
-	if o.Batch != 0 {
-		r.Batch = o.Batch
-	}
-	if o.LearningRate != 0 {
-		r.Optimizer.LearningRate = float32(o.LearningRate)
-	}
+	r.factors = cmp.Or(o.Factors, r.factors)
+	r.Epochs = cmp.Or(o.Epochs, r.Epochs)
+	r.Batch = cmp.Or(o.Batch, r.Batch)
+	r.Optimizer.LearningRate = cmp.Or(float32(o.LearningRate), r.Optimizer.LearningRate)
 	return r
 }
 

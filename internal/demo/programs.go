@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -250,22 +251,16 @@ func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
 		err = first
 	}
 	var exit *proc.ExitError
-	if errors.As(err, &exit) && exit.Code > 0 && p.isWorker(exit.Name) {
+	if errors.As(err, &exit) && exit.Code > 0 && strings.HasPrefix(exit.Name, workerPrefix) {
 		err = &WorkerError{Code: exit.Code, Err: err}
 	}
 	return result, err
 }
 
-func workerName(rank int) string { return fmt.Sprintf("rank %d", rank) }
+// workerPrefix begins the names of workers, and of no other process.
+const workerPrefix = "rank "
 
-func (p *programs) isWorker(name string) bool {
-	for rank := range p.Workers {
-		if workerName(rank) == name {
-			return true
-		}
-	}
-	return false
-}
+func workerName(rank int) string { return workerPrefix + strconv.Itoa(rank) }
 
 type startIn func(group string, host int, service bool, spec proc.Spec) (*proc.Child, error)
 

@@ -21,18 +21,16 @@ func (r *run) watch() (stop func()) {
 		defer close(ended)
 		tick := time.NewTicker(refresh)
 		defer tick.Stop()
-		for {
+		for training := true; training; {
 			select {
 			case <-tick.C:
 			case <-done:
-				samples, fields := r.state()
-				p.Update(samples, fields...)
-				p.Finish()
-				return
+				training = false
 			}
 			samples, fields := r.state()
 			p.Update(samples, fields...)
 		}
+		p.Finish()
 	}()
 	return func() {
 		close(done)

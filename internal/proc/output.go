@@ -87,11 +87,7 @@ func (w *lockedWriter) writeLine(prefix string, line []byte) {
 // AnnounceReady writes the line that tells the supervising process that the
 // caller is ready, with a value for it. w is the caller's standard output.
 func AnnounceReady(w io.Writer, value any) error {
-	line, err := json.Marshal(map[string]any{"ready": value})
-	if err != nil {
-		return fmt.Errorf("proc: encode the ready line: %w", err)
-	}
-	if _, err := w.Write(append(line, '\n')); err != nil {
+	if err := json.NewEncoder(w).Encode(map[string]any{"ready": value}); err != nil {
 		return fmt.Errorf("proc: write the ready line: %w", err)
 	}
 	return nil

@@ -4,6 +4,7 @@ package testbed
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -90,9 +91,8 @@ const (
 // address returns the address at an offset in the bed's prefix.
 func (c Config) address(offset int) netip.Addr {
 	b := c.Prefix.Addr().As4()
-	n := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
-	n += uint32(offset)
-	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(offset))
+	return netip.AddrFrom4(b)
 }
 
 // Kinds of hardware address: the fourth byte.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -208,11 +209,8 @@ func readLibFM(f *os.File) (*Weights, error) {
 	for j, weight := range linear {
 		all[0] = weight
 		copy(all[1:], latent[j*(b.dim-1):])
-		for _, x := range all {
-			if x != 0 { // else the line only fills the gap between two features
-				b.add(uint64(j), all)
-				break
-			}
+		if slices.ContainsFunc(all, func(x float32) bool { return x != 0 }) { // else the line only fills the gap between two features
+			b.add(uint64(j), all)
 		}
 	}
 	return b.weights(), nil

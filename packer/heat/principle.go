@@ -3,6 +3,7 @@
 package heat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -45,24 +46,12 @@ type Principle struct {
 }
 
 func (p Principle) withDefaults() (Principle, error) {
-	if p.MemoryShare == 0 {
-		p.MemoryShare = 0.05
-	}
-	if p.ChipBytes == 0 {
-		p.ChipBytes = 20 << 20
-	}
-	if p.SlotBytes == 0 {
-		p.SlotBytes = 4
-	}
-	if p.MaxSlots == 0 {
-		p.MaxSlots = packer.MaxSlots
-	}
-	if p.Step == 0 {
-		p.Step = 1000
-	}
-	if p.MinGain == 0 {
-		p.MinGain = 0.01
-	}
+	p.MemoryShare = cmp.Or(p.MemoryShare, 0.05)
+	p.ChipBytes = cmp.Or(p.ChipBytes, 20<<20)
+	p.SlotBytes = cmp.Or(p.SlotBytes, 4)
+	p.MaxSlots = cmp.Or(p.MaxSlots, packer.MaxSlots)
+	p.Step = cmp.Or(p.Step, 1000)
+	p.MinGain = cmp.Or(p.MinGain, 0.01)
 	switch {
 	case !(p.Share >= 0 && p.Share < 1):
 		return p, fmt.Errorf("%w: share of updates p = %v is not in [0, 1)", packer.ErrConfig, p.Share)

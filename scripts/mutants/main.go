@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -101,7 +102,9 @@ func run(ctx context.Context, o options) (bool, error) {
 		}
 		mutants = draw(mutants, o)
 		if o.list {
-			list(mutants)
+			for _, m := range mutants {
+				fmt.Println(m)
+			}
 			results.add(t.dir, mutants)
 			continue
 		}
@@ -157,24 +160,12 @@ func draw(mutants []*mutant, o options) []*mutant {
 	return mutants
 }
 
-func list(mutants []*mutant) {
-	for _, m := range mutants {
-		fmt.Println(m)
-	}
-}
-
 // moduleRoot finds the directory of go.mod above the working directory.
 func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	file := strings.TrimSpace(string(out))
+	if err == nil && (file == "" || file == os.DevNull) {
+		err = errors.New("no go.mod in this folder or above it")
 	}
-	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
-			return d, nil
-		}
-		if d == filepath.Dir(d) {
-			return "", fmt.Errorf("no go.mod in %s or above it", dir)
-		}
-	}
+	return filepath.Dir(file), err
 }

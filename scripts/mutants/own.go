@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"slices"
 	"strings"
 )
 
@@ -235,12 +236,10 @@ func hasOperator(e ast.Expr) bool {
 }
 
 func isBlank(left []ast.Expr) bool {
-	for _, e := range left {
-		if id, ok := e.(*ast.Ident); !ok || id.Name != "_" {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(left, func(e ast.Expr) bool {
+		id, ok := e.(*ast.Ident)
+		return !ok || id.Name != "_"
+	})
 }
 
 // logs reports whether e calls a function or method of log/slog.
@@ -258,10 +257,8 @@ func (p *loaded) logs(e ast.Expr) bool {
 }
 
 func (p *loaded) onlyLogs(list []ast.Stmt) bool {
-	for _, s := range list {
-		if e, ok := s.(*ast.ExprStmt); !ok || !p.logs(e.X) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(list, func(s ast.Stmt) bool {
+		e, ok := s.(*ast.ExprStmt)
+		return !ok || !p.logs(e.X)
+	})
 }
