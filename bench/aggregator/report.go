@@ -94,13 +94,6 @@ type Delay struct {
 	Slowest float64 `json:"negotiate_p99_ns"`
 }
 
-func newReport(rounds int) *Report {
-	return &Report{
-		Rounds: rounds, Results: []Result{}, Targets: []harness.Target{}, Rates: []Rate{}, Systems: []System{},
-		Negotiations: []Delay{}, Unavailable: []harness.Unavailable{},
-	}
-}
-
 func (r *Report) add(res Result) {
 	s := harness.SpreadOf(res.Samples)
 	pairs := float64(res.Pairs)

@@ -15,6 +15,7 @@ import (
 
 	plane "github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report"
 )
 
 // TestDefaultSkew holds the default exponents to the paper's two tasks
@@ -43,7 +44,7 @@ func TestBound(t *testing.T) {
 
 // measured is a report with known figures.
 func measured() *Report {
-	r := newReport(3)
+	r := &Report{Rounds: 3}
 	add := func(a plane.Arithmetic, m plane.Mode, stripes int, samples ...float64) {
 		r.add(Result{Arithmetic: a.String(), Mode: m.String(), Stripes: stripes, Hot: 1000, Pairs: 22 * stripes, Samples: samples})
 	}
@@ -115,7 +116,7 @@ func TestReportAsJSON(t *testing.T) {
 			t.Errorf("results[0].%s is %v, want %v", field, first[field], want)
 		}
 	}
-	empty, err := json.Marshal(newReport(1))
+	empty, err := report.MarshalJSON(&Report{Rounds: 1})
 	if err != nil || strings.Contains(string(empty), "null") {
 		t.Errorf("empty report is %s, %v: lists are to be lists", empty, err)
 	}
@@ -141,7 +142,7 @@ func TestTablesAndCharts(t *testing.T) {
 			t.Errorf("%s does not contain %q, %v", paths[i], label, err)
 		}
 	}
-	if paths, err := harness.WriteCharts(t.TempDir(), newReport(1).Charts()); err != nil || paths != nil {
+	if paths, err := harness.WriteCharts(t.TempDir(), (&Report{Rounds: 1}).Charts()); err != nil || paths != nil {
 		t.Errorf("nothing was measured, but %v is drawn, %v", paths, err)
 	}
 }

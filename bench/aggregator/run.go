@@ -25,7 +25,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	h := &run{cfg: cfg, report: newReport(cfg.Rounds), steps: harness.Steps{Progress: cfg.Progress}}
+	h := &run{cfg: cfg, report: &Report{Rounds: cfg.Rounds}, steps: harness.Steps{Progress: cfg.Progress}}
 	defer h.report.finish()
 	var parts []part
 	for _, t := range cfg.Tests {

@@ -33,9 +33,7 @@ func RunInterface(ctx context.Context, cfg InterfaceConfig) (*Report, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := &interfaceRun{cfg: cfg, steps: harness.Steps{Progress: cfg.Progress}, report: &Report{
-		Machine: machine(), Interface: &Interface{Name: cfg.Interface, Queues: []int{}, Pace: cfg.Pace},
-		Rounds: cfg.Rounds, Duration: cfg.Duration,
-		Results: []Result{}, Ratios: []Ratio{}, Targets: []Target{}, Unavailable: []harness.Unavailable{},
+		Machine: machine(), Interface: &Interface{Name: cfg.Interface, Pace: cfg.Pace}, Rounds: cfg.Rounds, Duration: cfg.Duration,
 	}}
 	if err := r.look(ctx); err != nil {
 		return nil, fmt.Errorf("engine: %w", err)

@@ -42,10 +42,10 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if cfg.ChildCommand, err = child.Command(cfg.ChildCommand, "engine"); err != nil {
 		return nil, err
 	}
-	r := &run{cfg: cfg, steps: harness.Steps{Progress: cfg.Progress}, report: &Report{
-		Machine: machine(), Rounds: cfg.Rounds, Duration: cfg.Duration,
-		Results: []Result{}, Ratios: []Ratio{}, Targets: []Target{}, Unavailable: []harness.Unavailable{},
-	}}
+	r := &run{
+		cfg: cfg, steps: harness.Steps{Progress: cfg.Progress},
+		report: &Report{Machine: machine(), Rounds: cfg.Rounds, Duration: cfg.Duration},
+	}
 	defer func() { err = errors.Join(err, harness.Close(r.xdp)) }()
 	if err := r.findBaselines(ctx); err != nil {
 		return nil, err

@@ -165,11 +165,7 @@ func (r *Report) sumUp(link string) {
 }
 
 func newReport(cfg Config) *Report {
-	return &Report{
-		Seed: cfg.Seed, Window: windowSize, Bound: cfg.Bound,
-		Links: []*LinkReport{}, Events: []Event{}, Recoveries: []Recovery{}, Stalls: []Stall{},
-		Memory: []Growth{}, Failures: []string{},
-	}
+	return &Report{Seed: cfg.Seed, Window: windowSize, Bound: cfg.Bound}
 }
 
 func (r *Report) fail(format string, args ...any) {

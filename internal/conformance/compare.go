@@ -105,41 +105,34 @@ func (p *Pair) jobs() []aggregator.JobConfig {
 // CompareCounters compares all counters of both. All jobs of [Setup] must run.
 func (p *Pair) CompareCounters() error {
 	for _, j := range p.jobs() {
-		got, err := p.Device.JobCounters(j.ID)
-		if err != nil {
+		job := fmt.Sprintf("job %d", j.ID)
+		if err := same(p, job+": ", func(d aggregator.Plane) (aggregator.JobCounters, error) { return d.JobCounters(j.ID) }); err != nil {
 			return err
-		}
-		want, err := p.Model.JobCounters(j.ID)
-		if err != nil {
-			return err
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			return fmt.Errorf("job %d: counters differ (-model +device):\n%s", j.ID, diff)
 		}
 		for i := range Senders {
-			got, err := p.Device.SenderCounters(j.ID, senderID(i))
+			err := same(p, fmt.Sprintf("%s, sender %d: ", job, i), func(d aggregator.Plane) (aggregator.SenderCounters, error) {
+				return d.SenderCounters(j.ID, senderID(i))
+			})
 			if err != nil {
 				return err
-			}
-			want, err := p.Model.SenderCounters(j.ID, senderID(i))
-			if err != nil {
-				return err
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				return fmt.Errorf("job %d, sender %d: counters differ (-model +device):\n%s", j.ID, i, diff)
 			}
 		}
 	}
-	got, err := p.Device.Counters()
+	return same(p, "", aggregator.Plane.Counters)
+}
+
+// same compares counters of both.
+func same[T any](p *Pair, whose string, read func(aggregator.Plane) (T, error)) error {
+	got, err := read(p.Device)
 	if err != nil {
 		return err
 	}
-	want, err := p.Model.Counters()
+	want, err := read(p.Model)
 	if err != nil {
 		return err
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		return fmt.Errorf("counters differ (-model +device):\n%s", diff)
+		return fmt.Errorf("%scounters differ (-model +device):\n%s", whose, diff)
 	}
 	return nil
 }

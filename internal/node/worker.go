@@ -117,12 +117,10 @@ func withRemedy(err error, task workload.Task) error {
 	case !refused:
 		return err
 	}
-	switch {
-	case task == workload.Regression:
+	if task == workload.Regression {
 		return fmt.Errorf("%w: gradients are too large: divide the labels by a number such as their standard deviation, or lower the learning rate", err)
-	default:
-		return fmt.Errorf("%w: gradients are too large, because training diverges: lower the learning rate", err)
 	}
+	return fmt.Errorf("%w: gradients are too large, because training diverges: lower the learning rate", err)
 }
 
 func workerResult(id uint16, backend string, t workload.Result, s transport.WorkerStats, dim int) *WorkerResult {

@@ -90,7 +90,9 @@ func measure(libra, source, out string) error {
 
 // read reads the results that are in a directory.
 func read(dir string) (r results, err error) {
-	for source, into := range r.bySource() {
+	for source, into := range map[string]any{
+		"engine": &r.engine, "push": &r.push, "aggregator": &r.aggregator, "tenants": &r.tenants, "soak": &r.soak,
+	} {
 		path := filepath.Join(dir, source+".json")
 		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {

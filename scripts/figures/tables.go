@@ -43,12 +43,6 @@ type results struct {
 	soak       soak.Report
 }
 
-func (r *results) bySource() map[string]any {
-	return map[string]any{
-		"engine": &r.engine, "push": &r.push, "aggregator": &r.aggregator, "tenants": &r.tenants, "soak": &r.soak,
-	}
-}
-
 // sizes are those of frames with one stripe and with ten, in bytes.
 var sizes = []int{190, 1414}
 
