@@ -131,7 +131,13 @@ func TestUDPConnOfManyWriters(t *testing.T) {
 	const writers, packets = 4, 600
 	bed, c := newConn(t, 1)
 	k := kernelConn(t, bed.Host(1))
-	if err := k.SetReadBuffer(8 << 20); err != nil {
+	raw, err := k.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// All packets wait here: more than net.core.rmem_max lets SetReadBuffer have.
+	controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) })
+	if err := errors.Join(controlErr, err); err != nil {
 		t.Fatal(err)
 	}
 	to := k.LocalAddr().(*net.UDPAddr).AddrPort()
