@@ -57,6 +57,7 @@ type clusterLife struct {
 	guest      uint16            // a worker with a program of its own; 0: none
 	guestSteps uint64            // that it takes
 	guestRest  time.Duration     // until it finishes
+	mistaken   string            // what the reader of configurations did wrong
 }
 
 const (
@@ -110,7 +111,7 @@ func newCluster(dir string, o Options) (*clusterLife, error) {
 	}
 	s.cluster = c
 	rng := s.random(streamPlan)
-	s.plan = newPlan(rng, o)
+	s.plan = s.newPlan(rng)
 	s.schedule, s.netRand = s.random(streamSchedule), s.random(streamNetwork)
 	return c, c.configure(rng)
 }
@@ -167,6 +168,7 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 	if err := c.cfg.Validate(); err != nil {
 		return err
 	}
+	c.mistaken = c.misread()
 	err := makeHotSet(&c.cfg)
 	if err != nil {
 		return err
@@ -193,6 +195,9 @@ func (c *clusterLife) live() (ClusterResult, error) {
 	s := c.s
 	s.began, s.kicked = time.Now(), make(chan struct{}, 1)
 	s.trace("seed %d: %+v\n", s.options.Seed, s.plan)
+	if c.mistaken != "" {
+		s.fail("%s", c.mistaken)
+	}
 	s.net = &network{s: s, hosts: map[netip.AddrPort]*host{}, cut: map[[2]*host]int{}, bursts: map[[2]*host]int{}}
 	c.tcp = &tcp{s: s, listeners: map[netip.AddrPort]*listener{}, count: map[string]int{}}
 	c.disk = newDisk(s.named("disk"))

@@ -164,6 +164,7 @@ func reference(c *cluster.Config, guest uint16) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	training.Model = workload.FM{Factors: c.Model.Factors, L2: float32(c.Model.L2)} // as the file has it, whatever processes make of that
 	var sources []workload.Source
 	for _, w := range c.Workers {
 		if w.ID == guest {

@@ -29,6 +29,9 @@ func (c *clusterLife) extras() {
 	if rng := c.s.named("exponent"); rng.IntN(2) == 0 { // 0 is no default: most gradients are less than a unit
 		cfg.Job.Exponent = new([]int{-40, -30, -20, 0}[rng.IntN(4)])
 	}
+	if c.s.named("penalty").IntN(2) == 0 {
+		cfg.Model.L2 = 0.01
+	}
 	for _, w := range cfg.Workers {
 		if field := fields[rng.IntN(len(fields))]; rng.IntN(6) == 0 && w.ID != c.guest {
 			c.wrong[workerName(w.ID)] = field

@@ -2,25 +2,51 @@
 
 package simulation
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // leastTimeout is that of a flow whose peer answers at once.
 const leastTimeout = 5 * time.Millisecond
 
-// frugal checks that workers repeat little where nothing is lost nor overtaken by much: of a
-// flow whose peer stands still, the oldest frame alone, at timeouts that double. Beyond that, queues
-// that are full for a moment count as losses of a few frames.
-func (s *sim) frugal() {
+// timeouts returns how many that double fit into a time.
+func timeouts(d time.Duration) int { return 1 + bits.Len64(uint64(d/leastTimeout)) }
+
+// lossless reports whether nothing is lost nor overtaken by much. Queues that are full for a moment
+// count as losses of a few frames.
+func (s *sim) lossless() bool {
 	const lossy = Loss | Reorder | Corrupt | Partition | Crash | Evict | Queue
-	answers, timeouts := uint64(0), 0
+	lost := s.net.count.Overrun
 	for _, h := range s.peers() {
-		answers += h.link.stats.NoRoom
-		timeouts += h.timeouts
+		lost += h.link.stats.NoRoom
 	}
-	if s.plan.kinds&lossy != 0 || answers+s.net.count.Overrun > 0 {
+	return s.plan.kinds&lossy == 0 && lost == 0
+}
+
+// patient counts a frame that a worker repeats, and checks that those to a peer that answers nothing are
+// few: the oldest alone, at timeouts that double. What is repeated earlier was overtaken.
+func (s *sim) patient(w *host, peer *heard) {
+	silent := time.Since(peer.since)
+	if silent < leastTimeout {
 		return
 	}
-	most := s.ledger.applied/64 + len(s.workers)*(4+4*len(s.servers)+timeouts)
+	peer.repeated++
+	if s.cluster == nil && s.lossless() && peer.repeated > 2+timeouts(silent) {
+		s.fail("%s has repeated %d frames to a peer that has answered nothing for %v, although none was lost", w.name, peer.repeated, silent)
+	}
+}
+
+// frugal checks at the end that workers have repeated little where nothing was lost. Some frames are overtaken,
+// by answers that a receiver gives later than others.
+func (s *sim) frugal() {
+	if !s.lossless() {
+		return
+	}
+	most := s.ledger.applied/32 + 8*len(s.workers)*(1+len(s.servers))
+	for _, h := range s.peers() {
+		most += len(s.workers) * h.timeouts
+	}
 	for _, w := range s.workers {
 		most += 2 * w.host.timeouts
 	}

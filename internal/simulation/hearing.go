@@ -30,15 +30,23 @@ type heard struct {
 	slept    time.Duration // until then
 	pauses   int           // until then
 	waiting  []uint32      // numbers of frames whose answers are in the queue at the end
+	since    time.Time     // of the last answer, or of the first question
+	repeated int           // frames that timeouts have had sent again since then
 }
 
 // asks notes that a frame leaves for a peer.
 func (l *simLink) asks(to wire.Endpoint, payload []byte) {
-	if l.hearing == nil {
+	h, err := wire.ParseHeader(payload)
+	if l.hearing == nil || err != nil {
 		return
 	}
-	if h, err := wire.ParseHeader(payload); err == nil && l.hearing.peers[to] == nil {
-		l.hearing.peers[to] = &heard{epoch: h.Epoch, answered: map[uint32]bool{}}
+	of := l.hearing.peers[to]
+	if of == nil {
+		of = &heard{epoch: h.Epoch, answered: map[uint32]bool{}, since: time.Now()}
+		l.hearing.peers[to] = of
+	}
+	if h.Flags&wire.FlagRetx != 0 {
+		l.s.patient(l.host, of)
 	}
 }
 
@@ -75,6 +83,7 @@ func (l *simLink) hears(given, asked int) {
 		l.hearing.answers(&l.inbox[i], func(of *heard, seq uint32) {
 			of.answered[seq] = true
 			of.at, of.slept, of.pauses = time.Now(), l.host.rested(), l.host.pauses
+			of.since, of.repeated = of.at, 0
 		})
 	}
 	l.hearing.partial = given < min(asked, len(l.inbox))
@@ -132,7 +141,7 @@ func (h *host) resume() {
 	if h.paused {
 		h.paused, h.resumed = false, time.Now()
 		h.slept += time.Since(h.since)
-		h.timeouts += 1 + bits.Len64(uint64(time.Since(h.since)/leastTimeout))
+		h.timeouts += timeouts(time.Since(h.since))
 	}
 }
 

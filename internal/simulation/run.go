@@ -60,7 +60,7 @@ func Run(in Bubble, o Options) (r Result, err error) {
 
 func live(o Options) (Result, error) {
 	s := &sim{options: o, out: o.Trace, digest: newDigest(), began: time.Now(), kicked: make(chan struct{}, 1)}
-	s.plan = newPlan(s.random(streamPlan), o)
+	s.plan = s.newPlan(s.random(streamPlan))
 	s.schedule, s.netRand = s.random(streamSchedule), s.random(streamNetwork)
 	s.trace("seed %d: %+v\n", o.Seed, s.plan)
 	if err := s.setUp(); err != nil {

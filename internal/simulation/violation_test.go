@@ -15,7 +15,7 @@ import (
 func TestShortest(t *testing.T) {
 	in := InTest(t)
 	var found *Violation
-	for seed := uint64(1); found == nil; seed++ {
+	for seed := uint64(2); found == nil; seed++ { // half of the work of 1 is too little for the fault
 		if seed == 100 {
 			t.Fatal("no life has the fault")
 		}
