@@ -5,6 +5,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -218,5 +219,47 @@ func TestPackingIsNoRoundTrip(t *testing.T) {
 	}
 	if got := p.snapshot().Cold.SRTT; got != 4*time.Millisecond {
 		t.Errorf("a round trip of 4 ms is measured as %v", got)
+	}
+}
+
+// The slice of a caller that has given a pull up is the caller's again: an answer that comes later is not written there.
+func TestLateRowsLeaveTheCallersSliceAlone(t *testing.T) {
+	p := newPausable(t, time.Hour)
+	o := &operation{pull: true, keys: []uint64{1, 2}, values: make([]float32, 2*testDim), released: make(chan struct{})}
+	p.accept(o)
+	if _, err := p.turn(); err != nil || o.outstanding != 1 {
+		t.Fatalf("%d frames are on their way, %v", o.outstanding, err)
+	}
+	o.cause = context.Canceled
+	o.cancelled.Store(true)
+	p.sweep()
+	<-o.released
+
+	pkts := make([]link.Packet, 1)
+	if n, err := p.server.Receive(pkts); n != 1 || err != nil {
+		t.Fatalf("%d frames at the server, %v", n, err)
+	}
+	h, err := wire.ParseHeader(pkts[0].Payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := pkts[0].Payload[:wire.RowsLen(len(o.keys), testDim)]
+	rows := wire.PutRows(payload, wire.TypeRows, len(o.keys), testDim)
+	for i := range o.keys {
+		rows.SetRow(i, slices.Repeat([]float32{1}, testDim))
+	}
+	h.Type, h.Flags = wire.TypeRows, 0
+	h.Put(payload)
+	pkts[0].Reply = len(payload)
+	if err := p.server.Reply(pkts); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.turn(); err != nil || o.outstanding != 0 {
+		t.Fatalf("%d frames are on their way after the answer, %v", o.outstanding, err)
+	}
+	for _, v := range o.values {
+		if v != 0 {
+			t.Fatalf("the answer is written into a slice that is the caller's again: %v", o.values)
+		}
 	}
 }
