@@ -52,7 +52,7 @@ die() {
 for number in "$frames" "$soak" "$limit"; do
 	[[ $number =~ ^[1-9][0-9]*$ ]] || die "'$number' is not a positive number"
 done
-modules=(veth llc stp bridge) flavour=cloud-$arch cpus=2 device='' drivers_igb=(i2c-algo-bit igb)
+modules=(veth udp_tunnel ip6_udp_tunnel vxlan llc stp bridge) flavour=cloud-$arch cpus=2 device='' drivers_igb=(i2c-algo-bit igb)
 case $arch in
 amd64)
 	qemu=qemu-system-x86_64 from=qemu-system-x86 serial=ttyS
