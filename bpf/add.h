@@ -17,11 +17,23 @@ struct judged {
 	__u64 again; /* why it is refused if it was, or 0 */
 };
 
+/* is_surveyed tells whether survey looks at a frame's pairs. For "exact" arithmetic it
+ * does if the sums are asked for, since the answer to a duplicate, to which nothing is
+ * added, has them too; and after a frame whose pairs had to be taken back, so that a
+ * sender that cannot pay for such frames does not have them added first. */
+static __always_inline __u32 is_surveyed(const struct job *job, const struct sender *sender,
+					 __u32 flags)
+{
+	return job->arithmetic != EXACT || flags & FLAG_WANT_SUM || sender->wary;
+}
+
 /* add adds all pairs of a frame to a bank, or returns the refusal of the first
- * that cannot be added, or THROTTLED. diagnose must have found nothing. */
+ * that cannot be added, or THROTTLED: then all sums are as they were. */
 static __always_inline __u64 add(struct xdp_md *ctx, __u32 l3, const struct judged *f,
 				 struct job *job, struct sender *sender, struct bank *bank)
 {
+	__u64 why;
+
 	switch (job->arithmetic) {
 	case FIXED:
 		job->saturated += add_fixed(ctx, l3, bank);
@@ -31,11 +43,15 @@ static __always_inline __u64 add(struct xdp_md *ctx, __u32 l3, const struct judg
 		return 0;
 	}
 	if (f->found & PLAIN) {
-		if (add_exact(ctx, l3, job, bank))
+		sender->wary = add_exact(ctx, l3, job, bank);
+		if (!sender->wary)
 			return 0;
 		take_exact(ctx, l3, job, bank);
 		if (!pay(sender))
 			return THROTTLED;
+		why = survey(ctx, l3, job, 1) & PLAIN ? 0 : diagnose(ctx, l3, job);
+		if (why)
+			return why;
 	}
 	return add_carefully(ctx, l3, job, bank);
 }

@@ -87,7 +87,7 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LENGTH, 0, job->max_stripes));
 	if (f.flags & FLAG_WANT_SUM && job->mode != MODE_FETCHADD)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_MODE, 0, 0));
-	f.found = survey(ctx, l3, job);
+	f.found = survey(ctx, l3, job, is_surveyed(job, sender, f.flags));
 	if (!(job->layouts & (f.flags & FLAG_DENSE ? LAYOUT_DENSE : LAYOUT_ALIGNED)) ||
 	    f.found & BAD_MASK)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LAYOUT, 0, 0));

@@ -76,7 +76,7 @@ type aggregateSender struct {
 	Port       uint16
 	Epoch      uint16
 	Position   uint16
-	Unused     uint32
+	Wary       uint32
 	Spent      uint64
 	Applied    uint64
 	Pairs      uint64

@@ -6,7 +6,7 @@
 
 /* A float32 is out of range from this biased exponent on: |value| >= 2^(63+exp)
  * is 127 + 63 + exp. The largest exp keeps it below 255, so that infinities and
- * NaNs are out of range too. */
+ * NaNs are out of range too. A number below half of that, 2^(62+exp), is plain. */
 #define EXPONENT_LIMIT(exp) (190 + (exp))
 
 static __always_inline __s64 exponent_of(__u32 bits)
@@ -14,40 +14,56 @@ static __always_inline __s64 exponent_of(__u32 bits)
 	return bits >> 23 & 0xff;
 }
 
-/* shift_of returns by how much one less than the distance of a significand at
- * the top of 64 bits is from its place, see to_units. */
-static __always_inline __u64 shift_of(__u32 bits, __s64 exp)
+/* The distance of a plain number tells how much smaller it is than the largest: by
+ * its exponent, from 0 up to FAR for the least that is half a unit or more. It is what
+ * remains of reach_of less the number's bits, doubled to be without the sign, when
+ * the fraction below EXPONENT_SHIFT is shifted out. A number that is too large has a
+ * negative difference. */
+#define EXPONENT_SHIFT 24
+#define FAR 62
+
+static __always_inline __u64 reach_of(__s64 exp)
 {
-	return EXPONENT_LIMIT(exp) - 1 - exponent_of(bits);
+	/* All ones below the exponent, so that no fraction borrows from it. */
+	return ((__u64)(EXPONENT_LIMIT(exp) - 1) << EXPONENT_SHIFT) - 1;
 }
 
-/* vanishes tells whether a value is less than half a unit, which is 0. Zero and
- * subnormals are. */
-static __always_inline int vanishes(__u64 shift)
+/* with_sign returns n, or -n if the number with the bits is negative. */
+static __always_inline __s64 with_sign(__u64 n, __u32 bits)
 {
-	return shift > 63;
+	__u64 negative = bits >> 31;
+
+	FORGET(negative);
+	negative = -negative;
+	FORGET(negative);
+	n ^= negative;
+	FORGET(n);
+	return n - negative;
 }
 
-/* to_units converts float32 bits that are in range and do not vanish, to
- * nearest, ties away from zero: shift the significand from the top of a word,
- * round in the last step, then apply the sign by xor and subtraction. */
-static __always_inline __s64 to_units(__u32 bits, __u64 shift)
+/* magnitude_of converts a plain number to nearest, ties away from zero: shift the
+ * significand from the top of a word, then round in the last step. */
+static __always_inline __u64 magnitude_of(__u32 doubled, __u64 distance)
 {
-	__u64 significand = (__u64)(bits | 0x800000) << 40; /* shifts the rest out */
-	__s64 sign = (__s64)((__u64)bits << 32) >> 63, n;
+	__u64 n = (__u64)(doubled | 1 << EXPONENT_SHIFT) << 39; /* shifts the rest out */
 
 	/* In C, clang would limit a shift that is known to be below 64. */
-	asm volatile("%0 >>= %1" : "+r"(significand) : "r"(shift));
-	n = (significand + 1) >> 1;
-	return (n ^ sign) - sign;
+	asm volatile("%0 >>= %1" : "+r"(n) : "r"(distance));
+	return (n + 2) >> 2;
 }
 
 /* units_of converts float32 bits that are in range. */
 static __always_inline __s64 units_of(__u32 bits, __s64 exp)
 {
-	__u64 shift = shift_of(bits, exp);
+	__u32 doubled = bits << 1;
+	__s64 distance = (__s64)(reach_of(exp) - doubled) >> EXPONENT_SHIFT;
 
-	return vanishes(shift) ? 0 : to_units(bits, shift);
+	if (distance > FAR)
+		return 0;
+	/* The upper half of the range: nothing to round. */
+	if (distance < 0)
+		return with_sign((__u64)(doubled | 1 << EXPONENT_SHIFT) << 39 >> 1, bits);
+	return with_sign(magnitude_of(doubled, distance), bits);
 }
 
 /* to_float converts to the nearest float32, ties to even. It has no branch, for
@@ -129,48 +145,116 @@ __noinline __u64 add_carefully(struct xdp_md *ctx, __u32 l3, const struct job *j
 	return w.result;
 }
 
-/* add_exact_stripe adds the pairs of a stripe. It returns a number whose bit 1 is set
- * if a sum left the lower half of the range, -2^62 to 2^62-1. */
-static __always_inline __u64 add_exact_stripe(const struct stripe *s, __u32 dense, __s64 exp,
-					struct bank *bank)
+/* What all lanes of a frame have in common. */
+struct exact {
+	volatile __u64 reach; /* on the stack, because registers are scarce */
+	__u64 limit;          /* of a slot's place in the bank, in bytes */
+	__u64 half;           /* of the range */
+	__u64 beyond;         /* top bit: a number was not plain, or a sum left the lower half */
+};
+
+/* rank_beyond is what move_exact_stripe returns for a rank that is not the job's. From
+ * a constant, clang would load it before each comparison that may lead here. */
+static __always_inline int rank_beyond(void)
 {
-	__u64 upper = 0;
+	int yes;
 
-#pragma unroll
-	for (__u32 lane = 0; lane < LANES; lane++) {
-		__u32 bits = bpf_ntohl(s->bits[lane]);
-		__s64 *slot, sum;
-		__u64 shift;
-
-		FORGET(bits);
-		shift = shift_of(bits, exp);
-		if (vanishes(shift))
-			continue;
-		FORGET(shift);
-		slot = slot_of(s, lane, dense, bank);
-		sum = (__u64)*slot + to_units(bits, shift);
-		*slot = sum;
-		upper |= (sum >> 62) + 1; /* from -2 to 1, the lower half is -1 and 0 */
-		FORGET(upper);
-	}
-	return upper;
+	asm volatile("%0 = 1" : "=r"(yes));
+	return yes;
 }
 
-/* add_exact adds all pairs to a bank. They must be plain, and unused lanes zero.
- * It tells whether all sums stayed in the lower half of the range: as plain
- * values are in the lower half, too, a sum that overflowed cannot have. */
-__noinline int add_exact(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
+/* move_exact_stripe adds the pairs of a stripe, or takes back what it has added. It
+ * leaves out numbers that are not plain, and ends at a rank that is not the job's; it
+ * tells whether it did. Both depend on the frame alone, so what is taken back is what
+ * was added. The order does not matter: sums that wrapped on the way there wrap on the
+ * way back. */
+static __always_inline int move_exact_stripe(const struct stripe *s, __u32 dense, int take,
+					     const struct job *job, struct exact *e,
+					     struct bank *bank)
 {
-	void *end;
-	struct packet *p = packet_at(ctx, l3, &end);
-	__u64 upper = 0;
+	__u64 beyond = e->beyond, four = 0;
+
+	FORGET(s);
+#pragma unroll
+	for (__u32 lane = 0; lane < LANES; lane++) {
+		__u32 bits, doubled, slots;
+		__u64 at, distance;
+		__s64 *slot, sum;
+
+		/* The slot's place in bytes: eight times the rank. */
+		if (dense) {
+			/* Four in a word, each shifted to its place at once. */
+			if (lane % 4 == 0) {
+				four = lane < LANES / 4 * 4 ?
+					LOAD64(s, offsetof(struct stripe, slots) + 2 * lane) :
+					(__u64)bpf_ntohl(*(__be32 *)&s->slots[lane]) << 32;
+				FORGET(four);
+			}
+			at = lane % 4 == 3 ? four << 3 : four >> (45 - 16 * (lane % 4));
+			FORGET(at);
+			at &= (MAX_SLOTS - 1) << 3;
+			if (__builtin_expect(at >= e->limit, 0))
+				return rank_beyond();
+		} else {
+			/* Loaded anew: from each lane compared, the verifier would
+			 * learn another least number of slots. */
+			slots = *(volatile __u32 *)&job->slots;
+			at = bpf_ntohs(s->slots[lane]) * LANES + lane;
+			if (__builtin_expect(at >= slots, 0))
+				return rank_beyond();
+			FORGET(at);
+			at = (at & (MAX_SLOTS - 1)) << 3;
+		}
+		asm volatile("%0 += %1" : "+r"(at) : "r"(bank));
+		slot = (void *)at;
+
+		bits = bpf_ntohl(s->bits[lane]);
+		FORGET(bits);
+		doubled = bits;
+		asm volatile("%0 += %0" : "+w"(doubled)); /* clang would shift */
+		distance = e->reach - doubled;
+		if (!take)
+			asm volatile("%0 |= %1" : "+r"(beyond) : "r"(distance));
+		distance >>= EXPONENT_SHIFT;
+		if (__builtin_expect(distance > FAR, 0))
+			continue;
+		sum = with_sign(magnitude_of(doubled, distance), take ? ~bits : bits) + *slot;
+		*slot = sum;
+		if (!take) {
+			sum += e->half;
+			asm volatile("%0 |= %1" : "+r"(beyond) : "r"(sum));
+		}
+	}
+	e->beyond = beyond;
+	return 0;
+}
+
+/* move_exact adds all pairs of a frame to a bank, or takes back what it has added.
+ * Adding, it returns 0 if all were plain and all sums stayed in the lower half of the
+ * range, -2^62 to 2^62-1: as plain numbers are in the lower half, too, a sum that
+ * overflowed cannot have. If not, some pairs are added and some are not, and all must
+ * be taken back. Unused lanes must be zero. */
+static __always_inline __u32 move_exact(struct xdp_md *ctx, __u32 l3, const struct job *job,
+					struct bank *bank, int take)
+{
+	struct exact e = { .half = 1ULL << 62 };
+	struct packet *p;
 	struct stripe *s;
 	__u32 n, dense;
-	__s64 exp;
+	void *end;
+	int ended;
 
+	p = packet_at(ctx, l3, &end);
 	if (!p || !job || !bank)
-		return 0;
-	exp = job->exp;
+		return 1;
+	e.reach = reach_of(job->exp);
+	e.limit = (__u64)job->slots << 3;
+	FORGET(e.half);
+	FORGET(e.limit);
+	/* A job has slots. The verifier has to know, or it would learn it from some
+	 * lanes and not from others, and go through the rest of the frame for each. */
+	if (e.limit < 8)
+		return 1;
 	dense = p->header.flags & FLAG_DENSE;
 	n = stripe_count(body_length(p));
 	s = stripes_of(p);
@@ -178,52 +262,23 @@ __noinline int add_exact(struct xdp_md *ctx, __u32 l3, const struct job *job, st
 		if (i >= n || (void *)(s + 1) > end)
 			break;
 		/* Two bodies: a dense pair needs no multiplication. */
-		upper |= dense ? add_exact_stripe(s, 1, exp, bank) : add_exact_stripe(s, 0, exp, bank);
+		ended = dense ? move_exact_stripe(s, 1, take, job, &e, bank) :
+				move_exact_stripe(s, 0, take, job, &e, bank);
+		if (ended)
+			return 1;
 	}
-	return !(upper & 2);
+	/* No comparison, for the verifier's sake: it would follow all values that
+	 * lead to either outcome. */
+	FORGET(e.beyond);
+	return e.beyond >> 63;
 }
 
-/* take_exact_stripe takes back what add_exact_stripe added. */
-static __always_inline void take_exact_stripe(const struct stripe *s, __u32 dense, __s64 exp,
-					      struct bank *bank)
+__noinline __u32 add_exact(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
 {
-#pragma unroll
-	for (__u32 lane = 0; lane < LANES; lane++) {
-		__u32 bits = bpf_ntohl(s->bits[lane]);
-		__u64 shift;
-
-		FORGET(bits);
-		shift = shift_of(bits, exp);
-		if (vanishes(shift))
-			continue;
-		FORGET(shift);
-		*slot_of(s, lane, dense, bank) -= to_units(bits, shift);
-	}
+	return move_exact(ctx, l3, job, bank, 0);
 }
 
-/* take_exact takes back what add_exact added. The order does not matter: sums that
- * wrapped on the way there wrap on the way back. */
-__noinline int take_exact(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
+__noinline __u32 take_exact(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
 {
-	void *end;
-	struct packet *p = packet_at(ctx, l3, &end);
-	struct stripe *s;
-	__u32 n, dense;
-	__s64 exp;
-
-	if (!p || !job || !bank)
-		return 0;
-	exp = job->exp;
-	dense = p->header.flags & FLAG_DENSE;
-	n = stripe_count(body_length(p));
-	s = stripes_of(p);
-	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
-		if (i >= n || (void *)(s + 1) > end)
-			break;
-		if (dense)
-			take_exact_stripe(s, 1, exp, bank);
-		else
-			take_exact_stripe(s, 0, exp, bank);
-	}
-	return 0;
+	return move_exact(ctx, l3, job, bank, 1);
 }

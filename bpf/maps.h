@@ -104,8 +104,8 @@ struct sender {
 	__be16 port;
 	__be16 epoch;   /* of this admission's frames */
 	__u16 position; /* among the workers that take part in rounds */
-	__u32 unused;
-	__u64 spent; /* see budget.h */
+	__u32 wary;     /* set after a frame that was not plain, see add.h */
+	__u64 spent;    /* see budget.h */
 	__u64 applied;
 	__u64 pairs;
 	__u64 duplicates;

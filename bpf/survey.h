@@ -11,28 +11,18 @@
 #define HALVES(x) ((__u64)(x) << 32 | (__u64)(x))
 #define TOP_BITS HALVES(1U << 31)
 
-/* Loads eight bytes from an offset of a stripe in one instruction. In C, clang
- * would take them together from smaller loads, because a stripe is aligned to
- * four bytes only. */
-#define LOAD64(s, offset)                                                          \
-	({                                                                         \
-		__u64 x__;                                                         \
-		asm volatile("%0 = *(u64 *)(%1 + %2)"                              \
-			     : "=r"(x__)                                           \
-			     : "r"(s), "i"(offset)                                 \
-			     : "memory");                                          \
-		bpf_be64_to_cpu(x__);                                              \
-	})
-
 /* What survey finds, beside the number of pairs in the lower bits. */
 #define PAIR_COUNT 0xffff
 #define BAD_MASK (1 << 16) /* a mask has bits beyond the lanes */
 #define PLAIN (1 << 17)
 
 /* survey counts the pairs of a frame and tells whether they are plain: within
- * the job's slots, finite unless they are integers, and for exact arithmetic
- * below half the range, so that adding them to sums below half the range cannot
- * overflow. If not, diagnose has to look.
+ * the job's slots, and finite unless they are integers. If not, diagnose has to
+ * look.
+ *
+ * In "exact" arithmetic, plain is also what is below half the range, so that adding
+ * it to sums below half the range cannot overflow. There add_exact finds what is not
+ * plain as it adds. So survey need not look at the pairs, and takes them for plain.
  *
  * It zeroes unused lanes, so that neither it nor what follows has to look at
  * masks: adding 0 to a slot is adding nothing. (The answer to the frame has no
@@ -41,7 +31,7 @@
  * Like the other functions that go through a frame's stripes it is global: the
  * verifier checks it once, for any number of stripes, instead of once for each
  * number. */
-__noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job)
+__noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job, __u32 pairs)
 {
 	void *end;
 	struct packet *p = packet_at(ctx, l3, &end);
@@ -67,7 +57,9 @@ __noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job)
 			found |= mask & ~LANE_MASK ? BAD_MASK : 0;
 			clear_unused(s, mask);
 		}
-		found += bits_set(mask);
+		found += mask == LANE_MASK ? LANES : bits_set(mask);
+		if (!pairs)
+			continue;
 #pragma unroll
 		for (int k = 0; k < LANES / 2; k++) {
 			__u64 two = LOAD64(s, offsetof(struct stripe, bits[2 * k]));
