@@ -143,6 +143,7 @@ func (s *Socket) setFD(fd int) {
 	s.umem.mu.Lock()
 	defer s.umem.mu.Unlock()
 	s.fd = fd
+	s.opened++
 }
 
 func newSocket() (int, error) {

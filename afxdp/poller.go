@@ -39,7 +39,14 @@ func NewPoller(socks ...*Socket) *Poller {
 
 // Watch makes Poll return when a descriptor is readable, also if there is nothing to do for any socket, until another one
 // takes its place; -1 is none. The caller keeps the descriptor open as long. Poll does not look at it while it spins.
-func (p *Poller) Watch(fd int) { p.set.fds[2*len(p.set.socks)].Fd = int32(fd) }
+func (p *Poller) Watch(fd int) {
+	watched := &p.set.fds[2*len(p.set.socks)].Fd
+	if p.set.watched {
+		_ = p.set.parker.Remove(int(*watched)) // an error means that it was closed too early
+		p.set.watched = false
+	}
+	*watched = int32(fd)
+}
 
 // Poll waits like [Socket.Poll] until there is something to do for one of the sockets, and
 // returns those for which there is; none after the timeout. The slice
@@ -107,6 +114,9 @@ func (p *Poller) leave(which side, n int) {
 func (p *Poller) drop(i int) {
 	p.set.socks = slices.Delete(p.set.socks, i, i+1)
 	p.set.found = slices.Delete(p.set.found, i, i+1)
+	if p.set.parker != nil {
+		p.set.parked = slices.Delete(p.set.parked, i, i+1)
+	}
 	watched := p.set.fds[len(p.set.fds)-1]
 	p.set.fds = append(p.set.fds[:2*len(p.set.socks)], watched)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // pollSet is the state of waiting for a set of sockets.
@@ -24,6 +26,10 @@ type pollSet struct {
 	spinMax, spin time.Duration // longest and current time to spin
 	busy          time.Duration // to poll the drivers, see BusyPoll
 	checked       time.Time     // when the interfaces were looked at last
+
+	parker  *sys.Parker // nil: sleep in ppoll
+	parked  []uint32    // of each socket, which of its descriptors the parker has
+	watched bool        // the parker has what is watched
 }
 
 func (p *pollSet) init(socks ...*Socket) {
@@ -191,21 +197,31 @@ func (p *pollSet) countOverslept(want Events) {
 	}
 }
 
-// sleep blocks in ppoll for at most d, and reports whether there is something.
+// sleep sleeps for at most d, and reports whether there is something.
 func (p *pollSet) sleep(want Events, d time.Duration) (bool, error) {
+	for _, s := range p.socks {
+		s.half(p.which).publish()
+		if s.tx.waiting() > 0 && s.tx.needWakeup() {
+			d = min(d, backlogRetry)
+		}
+	}
+	if p.parker != nil && want == EventRx && d >= sys.MinPark {
+		return p.park(d)
+	}
+	return p.block(want, d)
+}
+
+// block blocks in ppoll for at most d, and reports whether there is something.
+func (p *pollSet) block(want Events, d time.Duration) (bool, error) {
 	events := int16(0)
 	if want&EventRx != 0 {
 		events = unix.POLLIN
 	}
 	for i, s := range p.socks {
 		h := s.half(p.which)
-		h.publish()
 		h.wake.Sleep()
 		p.fds[2*i] = unix.PollFd{Fd: int32(s.fd), Events: events}
 		p.fds[2*i+1] = unix.PollFd{Fd: int32(h.wake.FD()), Events: unix.POLLIN}
-		if s.tx.waiting() > 0 && s.tx.needWakeup() {
-			d = min(d, backlogRetry)
-		}
 	}
 	watched := &p.fds[2*len(p.socks)]
 	watched.Revents = 0

@@ -19,6 +19,12 @@ import (
 // veth delivers what was sent on transmit queue i to receive queue i of the
 // peer, so each queue's packets can be told apart.
 func TestTwoQueuesShareUMEM(t *testing.T) {
+	for name, parked := range map[string]bool{"ppoll": false, "parked": true} {
+		t.Run(name, func(t *testing.T) { testTwoQueues(t, parked) })
+	}
+}
+
+func testTwoQueues(t *testing.T, parked bool) {
 	ns := newNet(t, testbed.VethConfig{Queues: 2})
 	if rx, tx, err := queueCountsIn(ns, "b"); rx != 2 || tx != 2 || err != nil {
 		t.Fatalf("%d receive and %d transmit queues, %v", rx, tx, err)
@@ -34,7 +40,7 @@ func TestTwoQueuesShareUMEM(t *testing.T) {
 	if first, second := senders[0].Info(), senders[1].Info(); first.SharedUMEM || !second.SharedUMEM {
 		t.Errorf("shared: %v, %v; want false, true", first.SharedUMEM, second.SharedUMEM)
 	}
-	poller := NewPoller(receivers[:]...)
+	poller := newPoller(t, parked, receivers[:]...)
 	for round := range uint64(3) {
 		for q, s := range senders {
 			transmit(t, s, newPackets(t, s, uint64(q)*1000+round*100, 100, 190))

@@ -44,6 +44,7 @@ type Socket struct {
 	mode       BindMode      // asked for when it was bound last; BindAuto may have become BindCopy
 	left       *departure    // nil if only we have access to our frames
 	fd         int
+	opened     uint32 // how many descriptors the socket has had
 	mappings   [][]byte
 	bound      bool // guarded by umem.mu; so is fd while siblings may bind to it
 	shared     bool // bound to the UMEM of a sibling

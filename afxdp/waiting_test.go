@@ -374,6 +374,12 @@ func TestSpinAdapts(t *testing.T) {
 
 // A watched descriptor ends a sleep while it is readable.
 func TestWatch(t *testing.T) {
+	for name, parked := range map[string]bool{"ppoll": false, "parked": true} {
+		t.Run(name, func(t *testing.T) { testWatch(t, parked) })
+	}
+}
+
+func testWatch(t *testing.T, parked bool) {
 	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	if err := s.openWakers(); err != nil {
 		t.Fatal(err)
@@ -384,7 +390,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	p := NewPoller(s)
+	p := newPoller(t, parked, s)
 	p.Watch(fd)
 	if some, err := p.set.sleep(EventRx, time.Hour); !some || err != nil {
 		t.Errorf("%v, %v", some, err)
@@ -392,8 +398,15 @@ func TestWatch(t *testing.T) {
 	if ready, err := p.Poll(EventRx, time.Hour); len(ready) != 0 || err != nil {
 		t.Errorf("%v, %v", ready, err)
 	}
+	if _, err := unix.Read(fd, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(5*time.Millisecond, func() { _, _ = unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 1}) })
+	if some, err := p.set.sleep(EventRx, time.Hour); !some || err != nil {
+		t.Errorf("%v, %v when it becomes readable", some, err)
+	}
 	p.Watch(-1)
-	if some, err := p.set.sleep(EventRx, time.Millisecond); some || err != nil {
+	if some, err := p.set.sleep(EventRx, 5*time.Millisecond); some || err != nil {
 		t.Errorf("%v, %v without it", some, err)
 	}
 }

@@ -262,6 +262,9 @@ func (l *afxdpLink) Close() error {
 	for _, s := range l.socks {
 		errs = append(errs, s.Close())
 	}
+	if l.poller != nil {
+		errs = append(errs, l.poller.Close())
+	}
 	if l.umem != nil {
 		errs = append(errs, l.umem.Close())
 	}

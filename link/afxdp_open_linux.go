@@ -138,5 +138,5 @@ func (l *afxdpLink) openSockets(queues int) (err error) {
 	}
 	l.tx = l.socks[l.cfg.Queue]
 	l.poller = afxdp.NewPoller(l.socks...)
-	return nil
+	return l.poller.Park()
 }

@@ -10,19 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waker interrupts a goroutine, its owner, that sleeps in poll(2). The eventfd is
+// Waker interrupts a goroutine, its owner, that sleeps in poll(2) or in a [Parker]. The eventfd is
 // written only while the owner sleeps, so that waking a busy loop costs no system
 // call. The zero Waker has no eventfd: FD is -1, and Close does nothing.
 //
 // The owner calls Sleep, then looks for work once more and at Pending, polls FD
-// if there is neither, and calls Awake. Either Wake sees that the owner sleeps, or the
-// owner sees that Wake was called: both variables are sequentially consistent.
+// if there is neither, and calls Awake; or Park, in whose Parker it then sleeps, and Awake. Either Wake sees that
+// the owner sleeps, or the owner sees that Wake was called: both variables are sequentially consistent.
 type Waker struct {
-	pending, sleeping atomic.Bool
+	pending  atomic.Bool
+	sleeping atomic.Pointer[Parker] // nil while the owner is awake, inPoll while it is not in a Parker
 
 	mu   sync.Mutex // keeps the descriptor open while it is written
 	file int        // the descriptor plus one, so that the zero Waker has none
 }
+
+// inPoll stands for the Parker of an owner that sleeps in poll(2).
+var inPoll = new(Parker)
 
 // Open makes the eventfd.
 func (w *Waker) Open() error {
@@ -38,13 +42,18 @@ func (w *Waker) FD() int { return w.file - 1 }
 // called from any goroutine, also after Close. Calls that Take has not reported yet
 // count as one.
 func (w *Waker) Wake() {
-	if !w.pending.Swap(true) && w.sleeping.Load() {
+	if !w.pending.Swap(true) && w.Sleeping() {
 		w.Interrupt()
 	}
 }
 
 // Interrupt ends a current or the next sleep without being reported by Take.
+// An owner that is to sleep in a Parker next looks for the reason by itself.
 func (w *Waker) Interrupt() {
+	if p := w.sleeping.Load(); p != nil && p != inPoll {
+		p.Interrupt()
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	one := [8]byte{0: 1, 7: 1} // not zero in either byte order
@@ -52,17 +61,20 @@ func (w *Waker) Interrupt() {
 	_, _ = unix.Write(w.FD(), one[:])
 }
 
-// Sleep announces a sleep.
-func (w *Waker) Sleep() { w.sleeping.Store(true) }
+// Sleep announces a sleep in poll(2).
+func (w *Waker) Sleep() { w.sleeping.Store(inPoll) }
 
-// Sleeping reports whether the owner is between Sleep and Awake.
-func (w *Waker) Sleeping() bool { return w.sleeping.Load() }
+// Park announces a sleep in a Parker whose limit is set.
+func (w *Waker) Park(in *Parker) { w.sleeping.Store(in) }
+
+// Sleeping reports whether the owner is between Sleep or Park and Awake.
+func (w *Waker) Sleeping() bool { return w.sleeping.Load() != nil }
 
 // Awake ends a sleep. readable is whether poll found FD readable. A Wake or an
 // Interrupt that saw the owner sleep may be about to write still; then the next
 // sleep ends at once and finds FD readable.
 func (w *Waker) Awake(readable bool) {
-	w.sleeping.Store(false)
+	w.sleeping.Store(nil)
 	if readable {
 		var b [8]byte
 		_, _ = unix.Read(w.FD(), b[:])

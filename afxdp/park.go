@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package afxdp
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
+)
+
+// Park makes Poll for EventRx sleep in Go's network poller from now on, as a goroutine does that waits for a
+// network connection, and no longer in ppoll(2). That is right for a goroutine that is not locked to its
+// thread, in particular if others hand it work: they run on the thread that ppoll would block, and no other
+// thread has to be woken. It is wrong for one that is locked. The last two milliseconds of a timeout are slept in ppoll,
+// which is exact. The Poller then has a descriptor, which Close closes.
+func (p *Poller) Park() error { return p.set.openParker() }
+
+// Close closes what Park opened. The sockets stay open; Poll is not called again.
+func (p *Poller) Close() error {
+	if p.set.parker == nil {
+		return nil
+	}
+	return p.set.parker.Close()
+}
+
+func (p *pollSet) openParker() (err error) {
+	p.parked = make([]uint32, len(p.socks))
+	p.parker, err = sys.NewParker(p.something)
+	return err
+}
+
+// something reports whether there is something to end a sleep for.
+func (p *pollSet) something() bool {
+	return p.look(EventRx) || p.closing() || p.readable()
+}
+
+// readable reports whether what is watched is readable.
+func (p *pollSet) readable() bool {
+	fds := p.fds[2*len(p.socks):]
+	if fds[0].Fd < 0 {
+		return false
+	}
+	n, err := unix.Poll(fds, 0)
+	return n > 0 || err != nil
+}
+
+// addToParker has the parker end for descriptors that are new since the last sleep.
+func (p *pollSet) addToParker() error {
+	for i, s := range p.socks {
+		if p.parked[i] != s.opened {
+			if err := p.parker.Add(s.fd); err != nil {
+				return err
+			}
+			p.parked[i] = s.opened
+		}
+	}
+	if fd := p.fds[2*len(p.socks)].Fd; fd >= 0 && !p.watched {
+		if err := p.parker.Add(int(fd)); err != nil {
+			return err
+		}
+		p.watched = true
+	}
+	return nil
+}
+
+// park sleeps in the parker for at most d, and reports whether there is something.
+func (p *pollSet) park(d time.Duration) (bool, error) {
+	if err := p.addToParker(); err != nil {
+		return false, err
+	}
+	if err := p.parker.Limit(d); err != nil {
+		return false, err
+	}
+	for _, s := range p.socks {
+		s.half(p.which).wake.Park(p.parker)
+	}
+	some, err := p.parker.Park()
+	for _, s := range p.socks {
+		s.half(p.which).wake.Awake(false)
+	}
+	if some || err != nil {
+		return some, err
+	}
+	p.countOverslept(EventRx)
+	return p.something(), nil
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// parkerLag is how much later than asked for the runtime may end a wait: its epoll_wait(2) counts in
+// milliseconds.
+const parkerLag = time.Millisecond
+
+// MinPark is the shortest limit of a [Parker], which is less exact than ppoll(2).
+const MinPark = 2 * parkerLag
+
+// A Parker lets one goroutine, its owner, wait for descriptors in the runtime's network poller, as a
+// goroutine waits for a network connection. One that sleeps in ppoll(2) instead keeps its thread: the
+// scheduler has to wake another one to go on with other goroutines, wants a processor back when the call
+// returns, and keeps its monitor thread from sleeping. A goroutine that is locked to its thread is better
+// off in ppoll: its thread would sleep too, and another one would have to poll.
+//
+// Descriptors are in an epoll set of their own, which the network poller watches for events, not for
+// readiness: the owner has to look for work itself before it sleeps.
+type Parker struct {
+	file  *os.File // the epoll set
+	conn  syscall.RawConn
+	ready func() bool
+	try   func(uintptr) bool // ready, as conn wants it; here, so that Park does not allocate
+}
+
+// NewParker returns a Parker with no descriptors, whose owner looks for work by ready. A Parker that is
+// not closed is closed when it is collected.
+func NewParker(ready func() bool) (*Parker, error) {
+	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := unix.SetNonblock(set, true); err != nil { // else the file would not use the network poller
+		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(set))
+	}
+	p := &Parker{file: os.NewFile(uintptr(set), "epoll"), ready: ready}
+	p.try = func(uintptr) bool { return p.ready() }
+	if p.conn, err = p.file.SyscallConn(); err != nil {
+		return nil, errors.Join(err, p.file.Close())
+	}
+	return p, nil
+}
+
+// Add has Park look for work whenever something comes for a descriptor. Closing the descriptor takes it out.
+func (p *Parker) Add(fd int) error {
+	return p.control(unix.EPOLL_CTL_ADD, fd)
+}
+
+// Remove takes a descriptor out that is still open.
+func (p *Parker) Remove(fd int) error {
+	return p.control(unix.EPOLL_CTL_DEL, fd)
+}
+
+func (p *Parker) control(op, fd int) error {
+	var err error
+	if e := p.conn.Control(func(set uintptr) {
+		err = unix.EpollCtl(int(set), op, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)})
+	}); e != nil {
+		return e
+	}
+	return os.NewSyscallError("epoll_ctl", err)
+}
+
+// Limit sets when the next Park ends at the latest: after limit, which is at least MinPark, or up to two
+// milliseconds earlier. A negative limit is none. It overrides an Interrupt, so the owner calls it before it
+// tells its [Waker].
+func (p *Parker) Limit(limit time.Duration) error {
+	var end time.Time
+	if limit >= 0 {
+		end = time.Now().Add(limit - parkerLag)
+	}
+	return p.file.SetReadDeadline(end)
+}
+
+// Park sleeps until ready, which it calls first and after each event, returns true; then it does so,
+// too. It returns false if it was interrupted, or the limit has passed.
+func (p *Parker) Park() (bool, error) {
+	err := p.conn.Read(p.try)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Interrupt ends the current Park, or that of the current Limit. It may be called from any goroutine, also
+// after Close.
+func (p *Parker) Interrupt() {
+	_ = p.file.SetReadDeadline(time.Unix(1, 0)) // an error means that it is closed, and that Park has ended
+}
+
+// Close ends a current Park, and closes the epoll set.
+func (p *Parker) Close() error { return p.file.Close() }
