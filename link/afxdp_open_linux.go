@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 
 	"github.com/libra-ina/libra/afxdp"
@@ -138,5 +139,10 @@ func (l *afxdpLink) openSockets(queues int) (err error) {
 	}
 	l.tx = l.socks[l.cfg.Queue]
 	l.poller = afxdp.NewPoller(l.socks...)
+	if runtime.GOMAXPROCS(0) > 1 {
+		return nil
+	}
+	// A single processor would be handed from thread to thread around each sleep. With several it is
+	// the other way round: to run a goroutine that has parked the scheduler wakes a thread that looks for it.
 	return l.poller.Park()
 }
