@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/transport"
 )
 
 // barrier is where the parties among a job's clients meet at the end of a step, before
@@ -66,34 +67,56 @@ func (b *barrier) arrive(w *work) {
 			b.waiting, b.meeting = nil, true
 			var a Arrival
 			a.HotSent, a.HotAnswered = b.job.cfg.Worker.HotFrames()
-			b.job.others.Go(func() { b.meet(all, a) })
+			reduces := false
+			for _, w := range all {
+				reduces = reduces || w.c.Op == agentproto.Reduce
+				if a.Refused == nil {
+					a.Refused = w.refused
+				}
+			}
+			if reduces && a.Refused == nil && b.job.cfg.SumsInFrames {
+				b.endStep(all, a)
+				return
+			}
+			b.job.others.Go(func() { b.meet(all, a, reduces) })
 		}
 		return
 	}
 	w.answer()
 }
 
-// meet has the host meet the other workers of the job, and answers all parties.
-func (b *barrier) meet(all []*work, a Arrival) {
-	var (
-		err     error
-		sums    Sums
-		dropped *DroppedError
-		reduces bool
-		cfg     = &b.job.cfg
-	)
-	for _, w := range all {
-		reduces = reduces || w.c.Op == agentproto.Reduce
-		if a.Refused == nil {
-			a.Refused = w.refused
+// endStep has the host meet the other workers of the job by frames. What these do not tell, the job's service does.
+func (b *barrier) endStep(all []*work, a Arrival) {
+	step := &transport.Step{Number: all[0].step}
+	step.Done = func(err error) {
+		if err != nil {
+			b.job.others.Go(func() { b.meet(all, a, true) })
+			return
 		}
+		b.answer(all, Sums{Keys: step.Keys, Rows: step.Sums}, nil)
 	}
+	b.job.cfg.Worker.EndStep(step)
+}
+
+// meet has the host meet the other workers of the job at its service, and answers all parties.
+func (b *barrier) meet(all []*work, a Arrival, reduces bool) {
+	var (
+		err  error
+		sums Sums
+		cfg  = &b.job.cfg
+	)
 	switch {
 	case reduces:
 		sums, err = cfg.Reduce(b.job.ctx, all[0].step, a)
 	case cfg.Barrier != nil:
 		err = cfg.Barrier(b.job.ctx, all[0].step)
 	}
+	b.answer(all, sums, err)
+}
+
+// answer ends the step, and answers all parties.
+func (b *barrier) answer(all []*work, sums Sums, err error) {
+	var dropped *DroppedError
 	over := err == nil || errors.As(err, &dropped)
 	b.mu.Lock()
 	b.meeting = false
@@ -112,7 +135,7 @@ func (b *barrier) meet(all []*work, a Arrival) {
 			w.s.mu.Unlock()
 			w.c.Detail = uint64(len(sums.Keys))
 			n := copy(w.sumKeys, sums.Keys)
-			copy(w.sumRows, sums.Rows[:n*cfg.Dim])
+			copy(w.sumRows, sums.Rows[:n*b.job.cfg.Dim])
 		case err == nil:
 		case dropped != nil:
 			w.c.Status, w.c.Key, w.c.KeyKnown = agentproto.Dropped, dropped.Key, dropped.KeyKnown

@@ -48,8 +48,11 @@ type Job struct {
 	Barrier func(ctx context.Context, step uint64) error
 	// Reduce is Barrier, and returns the sums of the step, the same on all hosts. nil means that the job has no sums of steps.
 	// The error of either is a *DroppedError if the step was dropped; then the next one is due.
-	Reduce   func(ctx context.Context, step uint64, a Arrival) (Sums, error)
-	NextStep uint64 // of the first barrier
+	Reduce func(ctx context.Context, step uint64, a Arrival) (Sums, error)
+	// SumsInFrames has the worker ask the job's server for the sums of a step ([transport.Worker.EndStep]), and Reduce
+	// be called only where frames do not give them.
+	SumsInFrames bool
+	NextStep     uint64 // of the first barrier
 
 	// Separate has no pushes of its clients added up before they are sent (docs/agent.md, sums on the host).
 	Separate bool

@@ -263,6 +263,7 @@ func (j *job) finish(why error) {
 	}
 	j.detach()
 	j.cancel()
+	j.cfg.Worker.LeaveStep()
 }
 
 // End implements [transport.Feed]: the sessions end with the worker.

@@ -33,14 +33,14 @@ type round struct {
 	err     error
 	commits bool // all have arrived; what follows is then the commit's
 
-	reduces bool                 // a worker wants the sums
-	dropped *DroppedError        // why the step changes nothing, if it is dropped
-	hot     map[string]HotFrames // of the workers that tell it, by token
-	workers int                  // that have arrived, when commits is set
+	reduces bool                   // a worker wants the sums
+	dropped *DroppedError          // why the step changes nothing, if it is dropped
+	hot     map[lifetime]HotFrames // of the workers that tell it
+	workers int                    // that have arrived, when commits is set
 	sums    roundSums
 }
 
-func newRound() *round { return &round{done: make(chan struct{}), hot: map[string]HotFrames{}} }
+func newRound() *round { return &round{done: make(chan struct{}), hot: map[lifetime]HotFrames{}} }
 
 // newBarrier returns a barrier whose first step is the given one.
 func newBarrier(workers []uint16, step uint64, commit func(step uint64) error) *barrier {
@@ -62,9 +62,12 @@ func newBarrier(workers []uint16, step uint64, commit func(step uint64) error) *
 type wish struct {
 	sums    bool          // it wants them
 	refused *DroppedError // of its gradients
-	token   string
-	hot     *HotFrames // nil if it does not tell
+	epoch   uint16        // of its admission
+	hot     *HotFrames    // nil if it does not tell
 }
+
+// lifetime tells a worker from those that had its number before.
+type lifetime struct{ worker, epoch uint16 }
 
 // wait blocks until all running workers have called it for the same step and
 // the commit is done; it returns the commit's error. A worker whose connection
@@ -76,11 +79,12 @@ func (b *barrier) wait(ctx context.Context, worker uint16, step uint64) error {
 
 // join is wait, and returns the round.
 func (b *barrier) join(ctx context.Context, worker uint16, step uint64, w wish) (*round, error) {
-	b.mu.Lock()
-	r, err := b.arrive(worker, step, w)
-	b.mu.Unlock()
+	r, commit, err := b.arrive(worker, step, w)
 	if err != nil {
 		return nil, err
+	}
+	if commit {
+		go b.run(r, step)
 	}
 	select {
 	case <-r.done:
@@ -90,17 +94,19 @@ func (b *barrier) join(ctx context.Context, worker uint16, step uint64, w wish) 
 	}
 }
 
-// arrive returns the round that a worker waits for. The caller holds the lock.
-func (b *barrier) arrive(worker uint16, step uint64, w wish) (*round, error) {
+// arrive returns the round that a worker waits for, and whether all have come, so that the caller is to run its commit.
+func (b *barrier) arrive(worker uint16, step uint64, w wish) (r *round, commit bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
 	case b.lost != nil:
-		return nil, b.lost
+		return nil, false, b.lost
 	case !b.running[worker]:
-		return nil, fmt.Errorf("worker %d is not running in this job", worker)
+		return nil, false, fmt.Errorf("worker %d is not running in this job", worker)
 	case b.latest != nil && step == b.step-1 && !b.arrived[worker]:
-		return b.latest, nil // it asks again, since the answer was lost
+		return b.latest, false, nil // it asks again, since the answer was lost
 	case step != b.step:
-		return nil, fmt.Errorf("worker %d is at step %d, the job at step %d", worker, step, b.step)
+		return nil, false, fmt.Errorf("worker %d is at step %d, the job at step %d", worker, step, b.step)
 	}
 	if !b.round.commits {
 		b.round.reduces = b.round.reduces || w.sums
@@ -108,28 +114,30 @@ func (b *barrier) arrive(worker uint16, step uint64, w wish) (*round, error) {
 			b.round.dropped = w.refused
 		}
 		if w.hot != nil {
-			b.round.hot[w.token] = *w.hot
+			b.round.hot[lifetime{worker, w.epoch}] = *w.hot
 		}
 	}
 	b.arrived[worker] = true
-	b.meet()
-	return b.round, nil
+	return b.round, b.meet(), nil
 }
 
-// meet starts the commit if all running workers have arrived. The caller holds
-// the lock.
-func (b *barrier) meet() {
+// meet reports whether all running workers have arrived, once: then the caller runs the commit. The caller
+// holds the lock.
+func (b *barrier) meet() bool {
 	if len(b.arrived) == 0 || len(b.arrived) != len(b.running) || b.round.commits {
-		return
+		return false
 	}
 	b.round.commits, b.round.workers = true, len(b.arrived)
-	go func(r *round, step uint64) {
-		if r.reduces || r.dropped != nil {
-			b.release(r, b.reduce(step, r))
-		} else {
-			b.release(r, b.commit(step))
-		}
-	}(b.round, b.step)
+	return true
+}
+
+// run commits a round, and ends it.
+func (b *barrier) run(r *round, step uint64) {
+	if r.reduces || r.dropped != nil {
+		b.release(r, b.reduce(step, r))
+	} else {
+		b.release(r, b.commit(step))
+	}
 }
 
 // release ends a round and opens the next.
@@ -156,8 +164,8 @@ func (b *barrier) end(err error) {
 func (b *barrier) finish(worker uint16) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.remove(worker) {
-		b.meet()
+	if b.remove(worker) && b.meet() {
+		go b.run(b.round, b.step)
 	}
 }
 

@@ -78,12 +78,40 @@ func (s *ParameterServer) quiet(r *round) bool {
 	if len(r.hot) != r.workers || len(s.harvested) != r.workers {
 		return false
 	}
-	for token, now := range r.hot {
-		if before, ok := s.harvested[token]; !ok || now.Sent != before.Answered {
+	for worker, now := range r.hot {
+		if before, ok := s.harvested[worker]; !ok || now.Sent != before.Answered {
 			return false
 		}
 	}
 	return true
+}
+
+// Arrive takes note that a worker has come to the end of a step whose sums it gets in frames, in place of a call of
+// Reduce; hot are its frames for the aggregator. It reports whether it will get them, or a refusal: otherwise, as after a
+// refusal, the worker calls Reduce, which knows the reason. If it is the last one, and there is nothing to harvest, the step ends
+// in this call, by [ParameterServerConfig.ReduceHere].
+func (s *ParameterServer) Arrive(worker, epoch uint16, step uint64, hot HotFrames) bool {
+	r, commit, err := s.barrier.arrive(worker, step, wish{sums: true, epoch: epoch, hot: &hot})
+	switch {
+	case err != nil || r.ended():
+		return false
+	case commit && r.dropped == nil && s.quiet(r):
+		r.sums.Sums = s.cfg.ReduceHere(step)
+		s.barrier.release(r, nil)
+	case commit:
+		go s.barrier.run(r, step)
+	}
+	return true
+}
+
+// ended reports whether the round has ended.
+func (r *round) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Reduce implements the service.
@@ -95,7 +123,7 @@ func (s *ParameterServer) Reduce(req *pb.ReduceRequest, stream grpc.ServerStream
 	if s.cfg.Reduce == nil {
 		return s.noSteps()
 	}
-	w := wish{sums: true, refused: droppedOf(req.Refused), token: string(req.Token)}
+	w := wish{sums: true, refused: droppedOf(req.Refused), epoch: m.Epoch}
 	if h := req.Hot; h != nil {
 		w.hot = &HotFrames{Sent: h.Sent, Answered: h.Answered}
 	}

@@ -5,6 +5,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -191,6 +192,88 @@ func TestStepsWithoutHotFramesAreNotHarvested(t *testing.T) {
 		}
 		if err := errors.Join(one.done(t), one.leave(t), two.leave(t)); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Workers that come to the end of a step by frames and by calls meet each other. A quiet step of which the last one comes by a frame
+// ends in that call; others are harvested or dropped beside it. Whom the service refuses finds the reason, or the sums, by a call.
+func TestArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ends []string
+		sums := func(step uint64) Sums { return Sums{Keys: []uint64{step}, Rows: make([]float32, reducedDim)} }
+		s := startServer(t, sync5, func(c *ParameterServerConfig) {
+			c.Reduce = func(_ context.Context, step uint64, quiet bool) (Sums, error) {
+				ends = append(ends, fmt.Sprint(step, " beside, quiet ", quiet))
+				return sums(step), nil
+			}
+			c.ReduceHere = func(step uint64) Sums {
+				ends = append(ends, fmt.Sprint(step, " here"))
+				return sums(step)
+			}
+			c.Drop = func(_ context.Context, step uint64, quiet bool) error {
+				ends = append(ends, fmt.Sprint(step, " dropped, quiet ", quiet))
+				return nil
+			}
+		})
+		result := s.waits(t)
+		one, two := s.joined(t)
+		by := func(w *worker, step uint64, hot uint32) bool {
+			taken := s.service.Arrive(uint16(w.id), uint16(w.member.GetEpoch()), step, HotFrames{Sent: hot, Answered: hot})
+			synctest.Wait()
+			return taken
+		}
+		frames := func(step uint64, hot uint32) {
+			t.Helper()
+			if !by(one, step, hot) || !by(one, step, hot) || !by(two, step, 0) {
+				t.Errorf("a step is refused: %d", step)
+			}
+		}
+		frames(0, 0) // the first is always harvested
+		frames(1, 0)
+		frames(2, 5)
+		frames(3, 5)
+		if by(one, 3, 5) || by(two, 5, 0) || s.service.Arrive(9, 0, 4, HotFrames{}) {
+			t.Error("a step that is over, one that is not due or a stranger is noted")
+		}
+		if got, err := one.reduce(t, 3, nil); err != nil || !slices.Equal(got.Keys, []uint64{3}) {
+			t.Errorf("the sums of the step before: %v, %v", got, err)
+		}
+		if !by(one, 4, 5) {
+			t.Error("step 4 is refused")
+		}
+		if got, err := two.reduce(t, 4, nil, HotFrames{}); err != nil || !slices.Equal(got.Keys, []uint64{4}) {
+			t.Errorf("the sums of a step with frames and calls: %v, %v", got, err)
+		}
+		var why *DroppedError
+		if !by(one, 5, 5) {
+			t.Error("step 5 is refused")
+		}
+		for _, w := range []*worker{two, one} {
+			if _, err := w.reduce(t, 5, &DroppedError{}); !errors.As(err, &why) {
+				t.Errorf("a step that was dropped: %v", err)
+			}
+		}
+		if want := []string{"0 beside, quiet false", "1 here", "2 beside, quiet false", "3 here", "4 beside, quiet true", "5 dropped, quiet false"}; !slices.Equal(ends, want) {
+			t.Errorf("steps ended as %q, want %q", ends, want)
+		}
+		if !by(one, 6, 5) {
+			t.Error("step 6 is refused")
+		}
+		if err := two.leave(t); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if by(one, 6, 5) {
+			t.Error("the loss of a worker is not told")
+		}
+		_, err := one.reduce(t, 6, nil)
+		wants(t, "a lost worker", err, codes.FailedPrecondition, "worker 2")
+		if err := one.leave(t); err != nil {
+			t.Error(err)
+		}
+		if err := <-result; err == nil {
+			t.Error("a lost worker fails nothing")
 		}
 	})
 }

@@ -74,6 +74,8 @@ type ParameterServerConfig struct {
 	// either that was not quiet.
 	Reduce func(ctx context.Context, step uint64, quiet bool) (Sums, error)
 	Drop   func(ctx context.Context, step uint64, quiet bool) error
+	// ReduceHere is Reduce of a step that is quiet, in a call of [ParameterServer.Arrive]. It is required if that is called.
+	ReduceHere func(step uint64) Sums
 	// Stats tells what only the server's store knows; nil tells nothing.
 	Stats func(ctx context.Context) (*pb.ServerStats, error)
 	// Random is where epochs and tokens come from; nil means crypto/rand.
@@ -92,9 +94,9 @@ type ParameterServer struct {
 	barrier *barrier
 	agree   *agreement
 	roster  *roster
-	// harvested are the hot frames that no later harvest holds, by token. It belongs to the commits, of which one
+	// harvested are the hot frames that no later harvest holds. It belongs to the commits, of which one
 	// runs at a time.
-	harvested map[string]HotFrames
+	harvested map[lifetime]HotFrames
 
 	// Both are guarded by the roster's lock.
 	epoch  uint16               // of the newest admission

@@ -34,7 +34,7 @@ func NewAggregatorServer(on link.Link, model *aggregator.Model) (*AggregatorServ
 	}
 	a := &AggregatorServer{model: model, reply: make([]byte, aggregator.MaxReplyPayload)}
 	a.init(on)
-	a.start(func() error { return a.serve(a.handle) }, func(error) { a.link = a.loop.link.Stats() })
+	a.start(func() error { return a.serve(a.handle, nil) }, func(error) { a.link = a.loop.link.Stats() })
 	return a, nil
 }
 

@@ -215,6 +215,7 @@ type clusterOptions struct {
 	negotiate  bool
 	limit      time.Duration // of a round
 	flow       retransmit.Config
+	arrive     func(sender, epoch uint16, end wire.StepEnd) bool // the server's
 	tamper     func(*WorkerConfig)
 }
 
@@ -272,7 +273,7 @@ func newCluster(t testing.TB, f fabric, o clusterOptions) *testCluster {
 		t.Fatal(err)
 	}
 	var err error
-	c.server, err = NewServer(ServerConfig{Link: c.open(0, o), Job: testJob, Dim: testDim, Handler: c.ledger})
+	c.server, err = NewServer(ServerConfig{Link: c.open(0, o), Job: testJob, Dim: testDim, Handler: c.ledger, Arrive: o.arrive})
 	if err != nil {
 		t.Fatal(err)
 	}

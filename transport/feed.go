@@ -13,7 +13,7 @@ import (
 // Feed is a source of pushes and pulls that runs in the worker's goroutine: what it hands over passes no
 // queue, and it learns of ends without a channel. For programs that serve others, such
 // as package agent. Its methods are called by the worker's goroutine only. They must not wait, nor
-// call methods of the worker but [Worker.Hand].
+// call methods of the worker but [Worker.Hand], [Worker.EndStep] and [Worker.LeaveStep].
 type Feed interface {
 	// Turn is called in each turn of the worker's loop, after it has taken answers in and before it
 	// fills frames. It reports whether there was anything to do.

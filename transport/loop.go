@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/libra-ina/libra/link"
 )
@@ -133,9 +134,10 @@ func (l *loop) run() bool {
 	}
 }
 
-// serve answers packets until the endpoint is closed, the link fails or handle
-// does: it sets Reply in the packets that have an answer.
-func (l *loop) serve(handle func([]link.Packet) error) error {
+// serve answers packets until the endpoint is closed, the link fails or one of the functions
+// does. handle sets Reply in the packets that have an answer; send, which may be nil, sends what
+// else there is, and reports whether the link did not take all of it.
+func (l *loop) serve(handle func([]link.Packet) error, send func() (left bool, err error)) error {
 	for !l.closing.Load() {
 		n, err := l.link.Receive(l.pkts)
 		if err != nil {
@@ -149,10 +151,20 @@ func (l *loop) serve(handle func([]link.Packet) error) error {
 				return err
 			}
 		}
-		if l.run() || n > 0 {
+		busy, limit := l.run() || n > 0, time.Duration(-1)
+		if send != nil {
+			left, err := send()
+			if err != nil {
+				return err
+			}
+			if left {
+				limit = sendRetry
+			}
+		}
+		if busy {
 			continue
 		}
-		if err := l.link.Wait(-1); err != nil {
+		if err := l.link.Wait(limit); err != nil {
 			return err
 		}
 	}

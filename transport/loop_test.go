@@ -33,7 +33,7 @@ func TestDoOfALoopsLastFunction(t *testing.T) {
 		posted := make(chan struct{})
 		l.start(func() error {
 			<-posted
-			return l.serve(func([]link.Packet) error { return nil })
+			return l.serve(func([]link.Packet) error { return nil }, nil)
 		}, func(error) {})
 		go func() {
 			for len(l.calls) == 0 {

@@ -19,6 +19,7 @@ type operation struct {
 	prepared *packer.Prepared   // of a push: the keys as the packer knows them, or nil
 	rows     *packer.RowNumbers // of its cold rows when it began, or nil
 	find     *finding           // of a pull: what it asks for is row numbers
+	step     *stepOnWay         // it asks for the sums of a step
 	parent   *operation         // of a push: a frame of that one is sent again by it
 
 	queued  bool         // came through PushLater

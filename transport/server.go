@@ -44,6 +44,10 @@ type ServerConfig struct {
 	Dim int
 	// Handler holds the rows.
 	Handler Handler
+	// Arrive is told by the server's goroutine that a sender has come to the end of a step of which the server has no sums
+	// yet, perhaps again. It reports whether there will be a call of [Server.GiveSums] or [Server.RefuseSteps];
+	// otherwise the sender has to ask the control service. It may make that call itself. Nil refuses all.
+	Arrive func(sender, epoch uint16, end wire.StepEnd) bool
 }
 
 // Server takes the cold gradients of one job and answers its pulls. Frames of
@@ -55,6 +59,7 @@ type Server struct {
 	keys    []uint64
 	rows    []float32 // of keys
 	numbers []uint32  // of keys
+	steps   steps
 	stats   ServerStats
 }
 
@@ -88,11 +93,13 @@ type ServerStats struct {
 	Pulls      uint64 // PULL frames answered
 	KeysPulled uint64
 	Finds      uint64 // FIND frames answered
+	Steps      uint64 // STEP frames answered
+	Sums       uint64 // SUMS frames sent
 
 	Refusals Refusals
 
 	Malformed  uint64 // payloads without a whole header, not answered
-	Unexpected uint64 // ACK, ERROR, ROWS and FOUND frames, not answered
+	Unexpected uint64 // ACK, ERROR, ROWS, FOUND and SUMS frames, not answered
 
 	Link link.Stats
 }
@@ -114,7 +121,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	}
 	s.rows, s.numbers = make([]float32, len(s.keys)*cfg.Dim), make([]uint32, len(s.keys))
 	s.init(cfg.Link)
-	s.start(func() error { return s.serve(s.handle) }, func(error) { s.stats.Link = s.link.Stats() })
+	s.steps.init(cfg)
+	s.start(func() error { return s.serve(s.handle, s.sendSums) }, func(error) { s.stats.Link = s.link.Stats() })
 	return s, nil
 }
 
@@ -141,7 +149,10 @@ func (s *Server) Admit(ctx context.Context, sender uint16, from netip.AddrPort, 
 
 // Remove takes no more frames of a sender. What it contributed stays.
 func (s *Server) Remove(ctx context.Context, sender uint16) error {
-	return s.Do(ctx, func() { delete(s.senders, sender) })
+	return s.Do(ctx, func() {
+		delete(s.senders, sender)
+		delete(s.steps.waiting, sender)
+	})
 }
 
 // Stats returns the server's counters; of a server that has ended, the last.
@@ -170,7 +181,7 @@ func (s *Server) handle(pkts []link.Packet) error {
 		case errors.Is(err, wire.ErrTruncated):
 			s.stats.Malformed++
 			continue
-		case h.Type == wire.TypeAck || h.Type == wire.TypeError || h.Type == wire.TypeRows || h.Type == wire.TypeFound:
+		case h.Type == wire.TypeAck || h.Type == wire.TypeError || h.Type == wire.TypeRows || h.Type == wire.TypeFound || h.Type == wire.TypeSums:
 			// Answering answers could go on for ever.
 			s.stats.Unexpected++
 			continue
@@ -194,7 +205,7 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	switch {
 	case version != nil:
 		return 0, wire.Refusal{Code: wire.CodeWrongVersion, Value: wire.Version}, nil
-	case h.Type != wire.TypeCold && h.Type != wire.TypeColdAt && h.Type != wire.TypePull && h.Type != wire.TypeFind:
+	case h.Type != wire.TypeCold && h.Type != wire.TypeColdAt && h.Type != wire.TypePull && h.Type != wire.TypeFind && h.Type != wire.TypeStep:
 		return 0, wire.Refusal{Code: wire.CodeType}, nil
 	case h.Job != s.cfg.Job:
 		return 0, wire.Refusal{Code: wire.CodeUnknownJob}, nil
@@ -208,6 +219,10 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	}
 	if !from.reaches(h.Seq) {
 		return 0, wire.Refusal{Code: wire.CodeWindow, Value: from.last + wire.DefaultWindow}, nil
+	}
+	if h.Type == wire.TypeStep {
+		n, refusal := s.step(p, h, from)
+		return n, refusal, nil
 	}
 	rows, err := wire.ParseRows(p.Payload, h.Type)
 	switch {

@@ -43,7 +43,7 @@ type WorkerStats struct {
 
 // Refusals counts ERROR frames by code; the last entry holds the codes that
 // this version does not know.
-type Refusals [wire.CodeRowNumber + 2]uint64
+type Refusals [wire.CodeStep + 2]uint64
 
 // Total returns the sum over all codes.
 func (r *Refusals) Total() uint64 {

@@ -53,6 +53,8 @@ type Worker struct {
 	adds          bool          // hot gradients of a feed's pushes are added up, in units of 2^exp
 	exp           int
 
+	step *stepOnWay // or nil
+
 	feed    Feed // or nil
 	watched bool // the link waits for its descriptor
 

@@ -59,6 +59,7 @@ func (w *Worker) turn() (busy bool, err error) {
 	}
 	busy = w.takeQueue() || busy
 	busy = w.ask() || busy
+	busy = w.askForSums() || busy
 	busy = w.rounds.send() || busy
 	busy = w.pack() || busy
 	w.endFlushes()
@@ -132,6 +133,9 @@ func (w *Worker) patience() time.Duration {
 			limit = min(limit, max(0, t.Sub(w.now)))
 		}
 	}
+	if s := w.step; s != nil {
+		limit = min(limit, max(0, s.due.Sub(w.now)))
+	}
 	if t, ok := w.rounds.deadline(); ok {
 		limit = min(limit, max(0, t.Sub(w.now)))
 	}
@@ -161,6 +165,7 @@ func (w *Worker) finish(err error) {
 	for _, fl := range w.flushes {
 		fl.settle(err)
 	}
+	w.endStep(err)
 	w.rounds.finish(err)
 	w.stats = w.snapshot()
 	if w.feed != nil {

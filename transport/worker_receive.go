@@ -62,6 +62,8 @@ func (w *Worker) take(p *link.Packet) verdict {
 		return w.receiveRows(f, h, p.Payload)
 	case wire.TypeFound:
 		return w.receiveFound(f, h, p.Payload)
+	case wire.TypeSums:
+		return w.receiveSums(f, h, p.Payload)
 	}
 	return stray
 }
@@ -156,6 +158,13 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	}
 	w.stats.Refusals[min(int(r.Code), len(w.stats.Refusals)-1)]++
 	o, payload := w.ops[e.Owner], w.link.Payload(cookieBuf(e.Cookie))[:e.Len]
+	if o.step != nil {
+		w.acknowledged(o, e)
+		if o.step == w.step {
+			w.endStep(w.peerError(f, r))
+		}
+		return taken
+	}
 	if r.Code == wire.CodeNumbering && w.sendAgain(o, f.server(), payload) {
 		w.link.Free(cookieBuf(e.Cookie)) // the frame stays outstanding in its push
 		return taken

@@ -54,6 +54,7 @@ const (
 	CodeRowsFull      Code = 15 // Index: row; Value: the number of rows that the server may hold
 	CodeNumbering     Code = 16 // Value: the server's numbering
 	CodeRowNumber     Code = 17 // Index: row; Value: the number of rows that the server holds
+	CodeStep          Code = 18 // the step has no sums to give in frames: its control service knows why
 )
 
 var codeTexts = map[Code]string{
@@ -74,6 +75,7 @@ var codeTexts = map[Code]string{
 	CodeRowsFull:      "no room for another row",
 	CodeNumbering:     "row numbers of another server",
 	CodeRowNumber:     "row number beyond the server's rows",
+	CodeStep:          "no sums of this step in frames: ask the control service",
 }
 
 func (c Code) String() string {

@@ -59,6 +59,26 @@ func FuzzParsePayload(f *testing.F) {
 	})
 }
 
+// FuzzParseStep decodes arbitrary STEP payloads, and writes what it read.
+func FuzzParseStep(f *testing.F) {
+	for _, c := range loadGolden(f) {
+		if p, err := wire.ParseFrame(c.Bytes, 0); err == nil && c.Step != nil {
+			f.Add(p.Payload)
+		}
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		s, err := wire.ParseStep(payload)
+		if err != nil {
+			return
+		}
+		again := slices.Clone(payload)
+		clear(again[wire.HeaderLen:])
+		if s.Put(again); !bytes.Equal(again, payload) {
+			t.Fatalf("% x is written as % x", payload, again)
+		}
+	})
+}
+
 // FuzzParseRows decodes arbitrary bodies as every type that has rows, and
 // writes what it read.
 func FuzzParseRows(f *testing.F) {
@@ -76,7 +96,13 @@ func FuzzParseRows(f *testing.F) {
 		copy(again, payload[:wire.HeaderLen])
 		keys, numbers, floats := wire.Type(kind).Body()
 		var w wire.Rows
-		if numbers {
+		if wire.Type(kind) == wire.TypeSums {
+			head, _, err := wire.ParseStepSums(payload)
+			if err != nil && head.First+uint32(r.Count) > head.First && head.First+uint32(r.Count) <= head.Rows {
+				t.Fatalf("rows %+v are refused", head)
+			}
+			w = wire.PutStepSums(again, r.Count, r.Dim, head)
+		} else if numbers {
 			w = wire.PutNumbered(again, wire.Type(kind), r.Count, r.Dim, r.Numbering)
 		} else {
 			w = wire.PutRows(again, wire.Type(kind), r.Count, r.Dim)

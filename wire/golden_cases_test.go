@@ -89,6 +89,14 @@ func full(n int, dense bool) [][]pair {
 	return stripes
 }
 
+// step returns the payload of a STEP frame.
+func step() []byte {
+	b := make([]byte, wire.StepLen)
+	header(wire.TypeStep, 0).Put(b)
+	wire.StepEnd{Step: 1<<40 + 5, HotSent: 71, HotAnswered: 71, First: 238, Room: 512}.Put(b)
+	return b
+}
+
 // rows returns the payload of a frame of rows. Of types with numbers, these are the
 // lower bytes of the keys.
 func rows(t wire.Type, dim int, keys ...uint64) []byte {
@@ -99,6 +107,7 @@ func rows(t wire.Type, dim int, keys ...uint64) []byte {
 		wire.TypeFind:   wire.PullLen(len(keys)),
 		wire.TypeFound:  wire.FoundLen(len(keys)),
 		wire.TypeColdAt: wire.ColdAtLen(len(keys), dim),
+		wire.TypeSums:   wire.SumsLen(len(keys), dim),
 	}[t]
 	b := make([]byte, n)
 	header(t, 0).Put(b)
@@ -106,6 +115,11 @@ func rows(t wire.Type, dim int, keys ...uint64) []byte {
 	put := wire.PutRows
 	if numbered {
 		put = func(b []byte, t wire.Type, n, dim int) wire.Rows { return wire.PutNumbered(b, t, n, dim, 0xa1b2c3d4) }
+	}
+	if t == wire.TypeSums {
+		put = func(b []byte, _ wire.Type, n, dim int) wire.Rows {
+			return wire.PutStepSums(b, n, dim, wire.SumsHead{Step: 1<<40 + 5, Rows: 1000, First: 238})
+		}
 	}
 	r := put(b, t, len(keys), dim)
 	row := make([]float32, dim)
@@ -178,6 +192,8 @@ func goodFrames() []goldenFrame {
 		{"found", "FOUND that answers find: rows 7 and 4000000000, and no row for the third key", seal(server, worker, rows(wire.TypeFound, 4, 7, 4000000000, 0))},
 		{"cold-at-scalars", "COLD_AT, dimension 1: three (row number, value) pairs", seal(worker, server, rows(wire.TypeColdAt, 1, 7, 4000000000, 1))},
 		{"cold-at-rows", "COLD_AT, two rows of dimension 4", seal(worker, server, rows(wire.TypeColdAt, 4, 7, 4000000000))},
+		{"step", "STEP: the end of step 2^40+5, 70 hot frames sent and answered", seal(worker, server, step())},
+		{"sums", "SUMS that answers step: rows 238 and 239 of 1000, dimension 4", seal(server, worker, rows(wire.TypeSums, 4, 7, 1<<40))},
 		{"ack", "ACK of hot-aligned-1, padded to the 60 bytes of the shortest Ethernet frame", append(toWorker(wire.PutAck(ack(), header(wire.TypeHot, 0))), make([]byte, 6)...)},
 		{"ack-cover", "ACK of hot-cover, of the two frames before it and of the third behind it", toWorker(wire.PutCover(ack(), header(wire.TypeHot, 0), 7<<wire.CoverAhead|1<<(wire.CoverAhead-3)))},
 		{"ack-sums-aligned", "ACK of hot-want-sum with the sums", toWorker(hot(header(wire.TypeAck, wire.FlagSum), []pair{{0, 1818, 4.5}, {3, 0, -2}, {21, 2977, 0.125}}))},
@@ -212,6 +228,7 @@ func goodFrames() []goldenFrame {
 		{"rows-full", wire.Refusal{Code: wire.CodeRowsFull, Index: 35, Value: 1 << 26}},
 		{"numbering", wire.Refusal{Code: wire.CodeNumbering, Value: 0xa1b2c3d4}},
 		{"row-number", wire.Refusal{Code: wire.CodeRowNumber, Index: 35, Value: 7}},
+		{"step", wire.Refusal{Code: wire.CodeStep}},
 		{"unassigned", wire.Refusal{Code: 999, Index: 1, Value: 2}},
 	} {
 		frames = append(frames, goldenFrame{
@@ -287,6 +304,10 @@ func brokenFrames() []goldenFrame {
 		{"broken-found-head", "FOUND that ends before its numbering", seal(server, worker, rows(wire.TypeFound, 4, 1)[:body+4])},
 		{"broken-found-count", "FOUND that announces one number more than it holds", seal(server, worker, put16(rows(wire.TypeFound, 4, 1, 2), body, 3))},
 		{"broken-cold-at-count", "COLD_AT that announces one row more than it holds", seal(worker, server, put16(rows(wire.TypeColdAt, 4, 1, 2), body, 3))},
+		{"broken-step-short", "STEP that ends within its room", seal(worker, server, step()[:wire.StepLen-1])},
+		{"broken-sums-head", "SUMS that ends before its step", seal(server, worker, rows(wire.TypeSums, 4, 1)[:body+4])},
+		{"broken-sums-count", "SUMS that announces one row more than it holds", seal(server, worker, put16(rows(wire.TypeSums, 4, 1, 2), body, 3))},
+		{"broken-sums-beyond", "SUMS with a row beyond those of the step", seal(server, worker, put16(rows(wire.TypeSums, 4, 1, 2), body+4+14, 999))},
 		{"broken-cold-at-dim-0", "COLD_AT with dimension 0", seal(worker, server, put16(rows(wire.TypeColdAt, 4, 1, 2), body+2, 0))},
 		{"broken-ack-trailing", "ACK without SUM that has a body", back(hot(header(wire.TypeAck, 0), []pair{{0, 1, 1}}))},
 		{"broken-ack-no-cover", "ACK with COVER that has no body", back(wire.PutCover(make([]byte, wire.CoverLen), header(wire.TypeHot, 0), 0)[:wire.HeaderLen])},

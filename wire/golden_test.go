@@ -157,6 +157,17 @@ func describeBody(c *golden.Case, payload []byte, h wire.Header) error {
 		if r, err = wire.ParseRows(payload, h.Type); err == nil {
 			c.Rows = describeRows(r, h.Type)
 		}
+	case wire.TypeStep:
+		var s wire.StepEnd
+		if s, err = wire.ParseStep(payload); err == nil {
+			c.Step = &golden.Step{Step: s.Step, HotSent: s.HotSent, HotAnswered: s.HotAnswered, First: s.First, Room: s.Room}
+		}
+	case wire.TypeSums:
+		var head wire.SumsHead
+		var r wire.Rows
+		if head, r, err = wire.ParseStepSums(payload); err == nil {
+			c.Rows, c.Sums = describeRows(r, h.Type), &golden.Sums{Step: head.Step, Rows: head.Rows, First: head.First}
+		}
 	case wire.TypeError:
 		var r wire.Refusal
 		if r, err = wire.ParseRefusal(payload); err == nil {
@@ -257,9 +268,16 @@ func annotateBody(t wire.Type, flags wire.Flags, left func() int, take func(int,
 			take(4*wire.Lanes, "values")
 			take(2*wire.Lanes, "slots")
 		}
-	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
+	case wire.TypeStep:
+		take(8, "step")
+		take(8, "hot frames: sent, answered")
+		take(8, "first row, room")
+	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt, wire.TypeSums:
 		head := take(4, "count, dimension")
 		if len(head) == 4 {
+			if t == wire.TypeSums {
+				take(16, "step, rows of the step, first row")
+			}
 			count := int(head[0])<<8 | int(head[1])
 			keys, numbers, _ := t.Body()
 			if keys {
@@ -341,7 +359,7 @@ func TestGoldenFramesCoverTheFormat(t *testing.T) {
 		}
 	}
 	want := []string{"VLAN", "IPv6", "padding", "UDP checksum of 0"}
-	for kind := wire.TypeHot; kind <= wire.TypeColdAt; kind++ {
+	for kind := wire.TypeHot; kind <= wire.TypeSums; kind++ {
 		want = append(want, kind.String())
 	}
 	for bit := range 6 {

@@ -45,12 +45,16 @@ const (
 	TypeFind   Type = 8  // worker to parameter server: keys whose row numbers are wanted
 	TypeFound  Type = 9  // parameter server to worker: the row numbers that a find asked for
 	TypeColdAt Type = 10 // worker to parameter server: rows of cold gradients, by row number
+
+	TypeStep Type = 11 // worker to parameter server: the worker has come to the end of a step
+	TypeSums Type = 12 // parameter server to worker: rows of a step with their sums
 )
 
 var typeNames = [16]string{
 	TypeHot: "HOT", TypeCold: "COLD", TypePull: "PULL", TypeRows: "ROWS",
 	TypeAck: "ACK", TypeError: "ERROR", TypeScale: "SCALE",
 	TypeFind: "FIND", TypeFound: "FOUND", TypeColdAt: "COLD_AT",
+	TypeStep: "STEP", TypeSums: "SUMS",
 }
 
 func (t Type) String() string {
@@ -116,7 +120,7 @@ func (f Flags) String() string {
 //	bytes 6-7  epoch
 //	bytes 8-11 sequence number
 //
-// In ACK, ERROR, ROWS and FOUND frames job, sender, epoch and sequence number are
+// In ACK, ERROR, ROWS, FOUND and SUMS frames job, sender, epoch and sequence number are
 // those of the frame that is answered; but see [FlagAll].
 type Header struct {
 	Type   Type

@@ -9,21 +9,23 @@
 local VERSION = 1
 local DEFAULT_PORT = 19522
 local HEADER, LANES, STRIPE, MAX_STRIPES, ERROR_BODY = 12, 22, 136, 10, 8
-local SCALE_BODY, COVER_BODY, ALL_SENDERS = 8, 8, 0xffff
+local SCALE_BODY, COVER_BODY, STEP_BODY, ALL_SENDERS = 8, 8, 24, 0xffff
 
 local HOT, COLD, PULL, ROWS, ACK, ERROR, SCALE = 1, 2, 3, 4, 5, 6, 7
-local FIND, FOUND, COLD_AT = 8, 9, 10
+local FIND, FOUND, COLD_AT, STEP, SUMS = 8, 9, 10, 11, 12
 
 local TYPES = {
 	[HOT] = "HOT", [COLD] = "COLD", [PULL] = "PULL",
 	[ROWS] = "ROWS", [ACK] = "ACK", [ERROR] = "ERROR", [SCALE] = "SCALE",
 	[FIND] = "FIND", [FOUND] = "FOUND", [COLD_AT] = "COLD_AT",
+	[STEP] = "STEP", [SUMS] = "SUMS",
 }
 
 -- Bytes of a key, of a row number and of a float, where a row has them.
 local ROW = {
 	[COLD] = { 8, 0, 4 }, [PULL] = { 8, 0, 0 }, [ROWS] = { 0, 0, 4 },
 	[FIND] = { 8, 0, 0 }, [FOUND] = { 0, 4, 0 }, [COLD_AT] = { 0, 4, 4 },
+	[SUMS] = { 8, 0, 4 },
 }
 
 local CODES = {
@@ -44,6 +46,7 @@ local CODES = {
 	[15] = "no room for another row",
 	[16] = "row numbers of another server",
 	[17] = "row number beyond the server's rows",
+	[18] = "no sums of this step in frames: ask the control service",
 }
 
 local libra = Proto("libra", "Libra gradient aggregation")
@@ -74,6 +77,12 @@ local f = {
 	covered = ProtoField.uint64("libra.cover", "Frames applied", base.HEX),
 	iteration = ProtoField.uint32("libra.scale.iteration", "Iteration"),
 	exponent = ProtoField.uint8("libra.scale.exponent", "Largest exponent"),
+	step = ProtoField.uint64("libra.step", "Step"),
+	hot_sent = ProtoField.uint32("libra.step.hot_sent", "Next frame for the aggregator"),
+	hot_answered = ProtoField.uint32("libra.step.hot_answered", "First of them not answered"),
+	first = ProtoField.uint32("libra.step.first", "First row"),
+	room = ProtoField.uint32("libra.step.room", "Frames at once"),
+	step_rows = ProtoField.uint32("libra.step.rows", "Rows of the step"),
 	count = ProtoField.uint16("libra.count", "Count"),
 	dim = ProtoField.uint16("libra.dim", "Dimension"),
 	key = ProtoField.uint64("libra.key", "Key", base.HEX),
@@ -153,12 +162,19 @@ local function dissect_rows(body, tree, kind)
 	tree:add(f.count, body:range(0, 2))
 	tree:add(f.dim, body:range(2, 2))
 	local key, number, floats = ROW[kind][1], ROW[kind][2], ROW[kind][3] * dim
-	local at = number > 0 and 8 or 4
+	local at = number > 0 and 8 or kind == SUMS and 20 or 4
 	if count == 0 or dim == 0 or body:len() ~= at + count * (key + number + floats) then
 		return nil, string.format("body of %d bytes does not hold %s of dimension %d", body:len(), counted(count, "row"), dim)
 	end
 	if number > 0 then
 		tree:add(f.numbering, body:range(4, 4))
+	elseif kind == SUMS then
+		if body:range(16, 4):uint() + count > body:range(12, 4):uint() then
+			return nil, "rows beyond those of the step"
+		end
+		tree:add(f.step, body:range(4, 8))
+		tree:add(f.step_rows, body:range(12, 4))
+		tree:add(f.first, body:range(16, 4))
 	end
 	for i = 0, count - 1 do
 		if key > 0 then
@@ -188,6 +204,18 @@ local function dissect_scale(body, tree)
 	return string.format("iteration %d, exponent %d", body:range(0, 4):uint(), body:range(4, 1):uint())
 end
 
+local function dissect_step(body, tree)
+	if body:len() ~= STEP_BODY then
+		return nil, string.format("body of %d bytes is not %d", body:len(), STEP_BODY)
+	end
+	tree:add(f.step, body:range(0, 8))
+	tree:add(f.hot_sent, body:range(8, 4))
+	tree:add(f.hot_answered, body:range(12, 4))
+	tree:add(f.first, body:range(16, 4))
+	tree:add(f.room, body:range(20, 4))
+	return "step " .. tostring(body:range(0, 8):uint64())
+end
+
 local function dissect_cover(body, tree)
 	if body:len() ~= COVER_BODY then
 		return nil, string.format("body of %d bytes is not %d", body:len(), COVER_BODY)
@@ -214,6 +242,8 @@ local function dissect_body(kind, flags, body, tree)
 		return dissect_stripes(body, tree, flags.dense)
 	elseif ROW[kind] then
 		return dissect_rows(body, tree, kind)
+	elseif kind == STEP then
+		return dissect_step(body, tree)
 	elseif kind == ERROR then
 		return dissect_error(body, tree)
 	elseif kind == SCALE or flags.sum and flags.scale then

@@ -60,7 +60,9 @@ func TestNames(t *testing.T) {
 		wire.TypeFind.String():                      "FIND",
 		wire.TypeFound.String():                     "FOUND",
 		wire.TypeColdAt.String():                    "COLD_AT",
-		wire.Type(11).String():                      "Type(11)",
+		wire.TypeStep.String():                      "STEP",
+		wire.TypeSums.String():                      "SUMS",
+		wire.Type(13).String():                      "Type(13)",
 		wire.Type(200).String():                     "Type(200)",
 		(wire.FlagRetx | wire.FlagSum).String():     "RETX|SUM",
 		(wire.FlagQuiet | wire.FlagCover).String():  "QUIET|COVER",
@@ -173,12 +175,13 @@ func TestStripesAreViews(t *testing.T) {
 	}
 }
 
-var typesOfRows = []wire.Type{wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt}
+var typesOfRows = []wire.Type{wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt, wire.TypeSums}
 
 func lengthOfRows(kind wire.Type, count, dim int) int {
 	return map[wire.Type]int{
 		wire.TypeCold: wire.ColdLen(count, dim), wire.TypePull: wire.PullLen(count), wire.TypeRows: wire.RowsLen(count, dim),
 		wire.TypeFind: wire.PullLen(count), wire.TypeFound: wire.FoundLen(count), wire.TypeColdAt: wire.ColdAtLen(count, dim),
+		wire.TypeSums: wire.SumsLen(count, dim),
 	}[kind]
 }
 
@@ -195,6 +198,8 @@ func TestRowsRoundTrip(t *testing.T) {
 		if numbered {
 			numbering = rapid.Uint32().Draw(t, "numbering")
 			w = wire.PutNumbered(payload, kind, count, dim, numbering)
+		} else if kind == wire.TypeSums {
+			w = wire.PutStepSums(payload, count, dim, wire.SumsHead{})
 		} else {
 			w = wire.PutRows(payload, kind, count, dim)
 		}
@@ -383,6 +388,7 @@ func TestRefusal(t *testing.T) {
 		{Code: wire.CodeRound, Value: 77}:                    "round is not the one in progress: receiver expects 77",
 		{Code: wire.CodeRowsFull, Index: 3, Value: 8}:        "no room for another row: row 3, the server may hold 8 (server.max_rows)",
 		{Code: wire.CodeNumbering, Value: 8}:                 "row numbers of another server: its numbering is 8",
+		{Code: wire.CodeStep}:                                "no sums of this step in frames: ask the control service",
 		{Code: wire.CodeRowNumber, Index: 3, Value: 8}:       "row number beyond the server's rows: row 3, the server holds 8",
 		{Code: wire.CodeWindow, Value: 513}:                  "sequence number beyond the window: receiver accepts numbers up to 513",
 	} {

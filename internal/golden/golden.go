@@ -40,7 +40,9 @@ type Case struct {
 	Stripes []Stripe `json:"stripes,omitempty"` // HOT, and ACK with sums
 	Scale   *Scale   `json:"scale,omitempty"`   // SCALE, and ACK with a decision
 	Cover   string   `json:"cover,omitempty"`   // ACK with a cover: hexadecimal
-	Rows    *Rows    `json:"rows,omitempty"`    // COLD, PULL, ROWS, FIND, FOUND and COLD_AT
+	Rows    *Rows    `json:"rows,omitempty"`    // COLD, PULL, ROWS, FIND, FOUND, COLD_AT and SUMS
+	Step    *Step    `json:"step,omitempty"`    // STEP
+	Sums    *Sums    `json:"sums,omitempty"`    // SUMS, beside Rows
 	Refusal *Refusal `json:"refusal,omitempty"` // ERROR
 
 	Bytes []byte `json:"-"` // the frame itself, without frame check sequence
@@ -86,6 +88,22 @@ type Rows struct {
 type Scale struct {
 	Iteration uint32 `json:"iteration"`
 	Exponent  uint8  `json:"exponent"`
+}
+
+// Step is the body of a STEP frame.
+type Step struct {
+	Step        uint64 `json:"step"`
+	HotSent     uint32 `json:"hot_sent"`
+	HotAnswered uint32 `json:"hot_answered"`
+	First       uint32 `json:"first"`
+	Room        uint32 `json:"room"`
+}
+
+// Sums is what a SUMS frame has beside its rows.
+type Sums struct {
+	Step  uint64 `json:"step"`
+	Rows  uint32 `json:"rows"`
+	First uint32 `json:"first"`
 }
 
 // Refusal is the body of an ERROR frame.

@@ -116,6 +116,8 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	}
 	j.Barrier = func(ctx context.Context, step uint64) error { return asDropped(m.Barrier(ctx, step)) }
 	if c.Job.Sync {
+		// Over UDP sockets the system's calls for frames cost more than those of a connection, and its buffers hold fewer of them.
+		j.SumsInFrames = c.Backend == cluster.BackendAFXDP
 		j.Reduce = func(ctx context.Context, step uint64, a agent.Arrival) (agent.Sums, error) {
 			sums, err := m.Reduce(ctx, step, model.Dim(), (*control.DroppedError)(a.Refused), control.HotFrames{Sent: a.HotSent, Answered: a.HotAnswered})
 			return agent.Sums(sums), asDropped(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
 )
 
 // ServerResult is what a parameter server did.
@@ -51,6 +52,9 @@ type server struct {
 	keys  []uint64 // of the hot rows, by rank
 	store *ps.Store
 	loop  *transport.Server
+	// arrive is told by the loop's goroutine of the ends of steps whose sums workers get in frames. It is set before
+	// workers are admitted.
+	arrive func(sender, epoch uint16, end wire.StepEnd) bool
 	// endCapture ends what offerCapture began.
 	endCapture func() error
 	job        *control.Owned // of server 0, nil at the others
@@ -175,8 +179,11 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		},
 		Rejoin: c.Server.Rejoin,
 		Lost: func(uint16) {
-			if !c.Job.Sync { // what the worker was acknowledged belongs into the checkpoint
-				_ = harvest(ctx) // an error ends the server, which writes one too
+			// Errors end the server, which writes a checkpoint too.
+			if c.Job.Sync {
+				_ = s.loop.Do(ctx, s.loop.RefuseSteps) // the service knows who is lost
+			} else { // what the worker was acknowledged belongs into the checkpoint
+				_ = harvest(ctx)
 			}
 			s.saveSoon()
 		},
@@ -201,21 +208,32 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 			if err := harvestUnless(ctx, quiet); err != nil {
 				return sums, err
 			}
-			err = s.end(ctx, step, func() {
-				sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
-				s.commitStep()
-			})
+			err = s.end(ctx, step, func() { sums = s.reduce(step) })
 			return sums, err
+		}
+		services.ReduceHere = func(step uint64) control.Sums {
+			sums := s.reduce(step)
+			s.progress.commit(step + 1)
+			s.saveAfter(step)
+			return sums
 		}
 		services.Drop = func(ctx context.Context, step uint64, quiet bool) error {
 			if err := harvestUnless(ctx, quiet); err != nil { // what the aggregator has of it
 				return err
 			}
-			return s.end(ctx, step, s.store.Drop)
+			return s.end(ctx, step, func() {
+				s.store.Drop()
+				s.loop.RefuseSteps()
+			})
 		}
 	}
 	service := control.NewParameterServer(ctx, services)
 	s.progress.agreed = service.Agreed
+	if c.Job.Sync && !s.several() {
+		s.arrive = func(sender, epoch uint16, end wire.StepEnd) bool {
+			return service.Arrive(sender, epoch, end.Step, control.HotFrames{Sent: end.HotSent, Answered: end.HotAnswered})
+		}
+	}
 	if !s.savesSteps() {
 		saving.Go(func() { s.saveRegularly(ctx) })
 	}
@@ -391,14 +409,35 @@ func (s *server) end(ctx context.Context, step uint64, call func()) error {
 		call()
 		s.progress.commit(step + 1)
 	})
-	if every := s.env.Config.Server.CheckpointSteps; err == nil && every > 0 && (step+1)%every == 0 {
-		if s.savesSteps() {
-			s.saveStep(ctx)
-		} else {
-			s.saveSoon()
-		}
+	switch {
+	case err != nil:
+	case !s.savesSteps():
+		s.saveAfter(step)
+	case s.checkpointAfter(step):
+		s.saveStep(ctx)
 	}
 	return err
+}
+
+// reduce gives the sums of the open step to those that wait for them in frames, and then ends it.
+func (s *server) reduce(step uint64) (sums control.Sums) {
+	sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
+	s.loop.GiveSums(step, sums.Keys, sums.Rows)
+	s.commitStep()
+	return sums
+}
+
+// checkpointAfter reports whether a checkpoint is due after a step.
+func (s *server) checkpointAfter(step uint64) bool {
+	every := s.env.Config.Server.CheckpointSteps
+	return every > 0 && (step+1)%every == 0
+}
+
+// saveAfter makes a checkpoint due if one is after a step.
+func (s *server) saveAfter(step uint64) {
+	if s.checkpointAfter(step) {
+		s.saveSoon()
+	}
 }
 
 // saveSoon makes a checkpoint due.
@@ -479,6 +518,9 @@ func (s *server) startLoop(dim int) error {
 	}
 	s.loop, err = transport.NewServer(transport.ServerConfig{
 		Link: link, Job: c.Job.ID, Dim: dim, Handler: s.store,
+		Arrive: func(sender, epoch uint16, end wire.StepEnd) bool {
+			return s.arrive != nil && s.arrive(sender, epoch, end)
+		},
 	})
 	if err != nil {
 		err = errors.Join(err, link.Close())

@@ -48,11 +48,14 @@ type Libra struct {
 
 	Stripes []wire.Stripe // HOT, and ACK with [wire.FlagSum]
 
-	Dim       int       // COLD, PULL, ROWS, FIND, FOUND, COLD_AT
-	Keys      []uint64  // COLD, PULL, FIND
+	Dim       int       // COLD, PULL, ROWS, FIND, FOUND, COLD_AT, SUMS
+	Keys      []uint64  // COLD, PULL, FIND, SUMS
 	Numbering uint32    // FOUND, COLD_AT
 	Numbers   []uint32  // FOUND, COLD_AT: of rows
-	Values    []float32 // COLD, ROWS, COLD_AT: row after row, Dim floats each
+	Values    []float32 // COLD, ROWS, COLD_AT, SUMS: row after row, Dim floats each
+
+	Step wire.StepEnd  // STEP
+	Sums wire.SumsHead // SUMS
 
 	Scale wire.ScaleReport // SCALE, and ACK with [wire.FlagScale] and [wire.FlagSum]
 
@@ -124,6 +127,12 @@ func (l *Libra) decodeBody(data []byte) (err error) {
 	case wire.TypeAck:
 		if stripes, err = wire.ParseAck(data, l.Header); err == nil {
 			l.Cover = wire.Cover(data, l.Header)
+		}
+	case wire.TypeStep:
+		l.Step, err = wire.ParseStep(data)
+	case wire.TypeSums:
+		if l.Sums, _, err = wire.ParseStepSums(data); err == nil {
+			err = l.decodeRows(data)
 		}
 	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
 		err = l.decodeRows(data)
@@ -199,7 +208,9 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 	switch l.Header.Type {
 	case wire.TypeError:
 		l.Refusal.Put(data)
-	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
+	case wire.TypeStep:
+		l.Step.Put(data)
+	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt, wire.TypeSums:
 		l.putRows(data, count)
 	default:
 		for i := range l.Stripes {
@@ -213,7 +224,9 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 func (l *Libra) putRows(data []byte, count int) {
 	keys, numbers, floats := l.Header.Type.Body()
 	var r wire.Rows
-	if numbers {
+	if l.Header.Type == wire.TypeSums {
+		r = wire.PutStepSums(data, count, l.Dim, l.Sums)
+	} else if numbers {
 		r = wire.PutNumbered(data, l.Header.Type, count, l.Dim, l.Numbering)
 		r.SetNumbers(l.Numbers)
 	} else {
@@ -242,7 +255,9 @@ func (l *Libra) size() (count, n int, err error) {
 		return 0, wire.HotLen(len(l.Stripes)), nil
 	case wire.TypeError:
 		return 0, wire.ErrorLen, nil
-	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
+	case wire.TypeStep:
+		return 0, wire.StepLen, nil
+	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt, wire.TypeSums:
 	default:
 		return 0, 0, fmt.Errorf("libra: no body is defined for %v", l.Header.Type)
 	}
@@ -275,6 +290,8 @@ func (l *Libra) size() (count, n int, err error) {
 		n = wire.FoundLen(count)
 	case wire.TypeColdAt:
 		n = wire.ColdAtLen(count, l.Dim)
+	case wire.TypeSums:
+		n = wire.SumsLen(count, l.Dim)
 	}
 	return count, n, nil
 }

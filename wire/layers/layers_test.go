@@ -71,6 +71,12 @@ func compare(t *testing.T, c golden.Case, l *Libra) {
 	if r := c.Rows; r != nil && (l.Dim != r.Dim || len(l.Keys) != len(r.Keys) || len(l.Values) != len(r.Rows)*r.Dim) {
 		t.Errorf("dimension %d, %d keys, %d values; want %+v", l.Dim, len(l.Keys), len(l.Values), r)
 	}
+	if s := c.Step; s != nil && (l.Step != wire.StepEnd{Step: s.Step, HotSent: s.HotSent, HotAnswered: s.HotAnswered, First: s.First, Room: s.Room}) {
+		t.Errorf("step %+v, want %+v", l.Step, s)
+	}
+	if s := c.Sums; s != nil && (l.Sums != wire.SumsHead{Step: s.Step, Rows: s.Rows, First: s.First}) {
+		t.Errorf("sums %+v, want %+v", l.Sums, s)
+	}
 	if s := c.Scale; s != nil && (l.Scale != wire.ScaleReport{Iteration: s.Iteration, Exponent: s.Exponent}) {
 		t.Errorf("scale %+v, want %+v", l.Scale, s)
 	}

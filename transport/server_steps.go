@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/wire"
+)
+
+// steps is what a server knows of the steps that its senders take together.
+type steps struct {
+	held    bool // there are sums of a step
+	number  uint64
+	keys    []uint64
+	sums    []float32
+	waiting map[uint16]giving // by sender: who has come to the end of a step
+	giving  []giving          // who gets sums, or a refusal, in this order
+	each    int               // rows of a frame
+	out     []link.Frame      // not yet taken by the link
+	failed  error             // of the link, which the loop has not been told
+}
+
+// giving is what a sender gets when a step is over.
+type giving struct {
+	to        link.Path
+	request   wire.Header
+	room      uint32
+	next, end int // rows; none: a refusal
+}
+
+func (s *steps) init(cfg ServerConfig) {
+	s.waiting = map[uint16]giving{}
+	s.each = wire.SumsCap(cfg.Link.Limits().MaxPayload, cfg.Dim)
+	s.out = make([]link.Frame, 0, rxBatch)
+}
+
+// step answers a STEP frame: with rows if the step is over.
+func (s *Server) step(p *link.Packet, h wire.Header, from *admitted) (int, wire.Refusal) {
+	end, err := wire.ParseStep(p.Payload)
+	if err != nil {
+		return 0, wire.Refusal{Code: wire.CodeLength, Value: wire.StepLen}
+	}
+	if from.seen.Fresh(h.Seq) {
+		from.seen.Mark(h.Seq) // see pull
+	}
+	s.stats.Steps++
+	none := wire.Refusal{Code: wire.CodeStep}
+	st := &s.steps
+	if st.held && end.Step == st.number {
+		if uint64(end.First) >= uint64(len(st.keys)) {
+			return 0, none
+		}
+		return st.put(p.Payload[:cap(p.Payload)], h, int(end.First), s.cfg.Dim), wire.Refusal{}
+	}
+	if s.cfg.Arrive == nil || st.each < 1 {
+		return 0, none
+	}
+	to, err := s.link.Path(context.Background(), p.Src)
+	if err != nil {
+		return 0, none
+	}
+	st.waiting[h.Sender] = giving{to: to, request: h, room: end.Room}
+	if !s.cfg.Arrive(h.Sender, h.Epoch, end) {
+		delete(st.waiting, h.Sender)
+		return 0, none
+	}
+	return len(wire.PutAck(p.Payload, h)), wire.Refusal{}
+}
+
+// put writes a SUMS frame with as many rows as it holds from the first on, and returns its length.
+func (st *steps) put(payload []byte, request wire.Header, first, dim int) int {
+	n := min(st.each, len(st.keys)-first)
+	payload = payload[:wire.SumsLen(n, dim)]
+	request.Type, request.Flags = wire.TypeSums, 0
+	request.Put(payload)
+	rows := wire.PutStepSums(payload, n, dim, wire.SumsHead{Step: st.number, Rows: uint32(len(st.keys)), First: uint32(first)})
+	for i := range n {
+		rows.SetKey(i, st.keys[first+i])
+		rows.SetRow(i, st.sums[(first+i)*dim:])
+	}
+	return len(payload)
+}
+
+// GiveSums gives the sums of a step to all senders that have come to its end, and to those that ask until the next call: Dim
+// floats for each key, in the order of keys. The slices must not change any more. What is too much for frames is
+// refused, so that they ask the control service, and so are no rows. Only the server's goroutine calls it, in a call of
+// [ServerConfig.Arrive] or of Do.
+func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
+	st := &s.steps
+	st.giving = st.giving[:0] // of the step before, which is over for all
+	if len(keys) == 0 || len(sums) > maxStepFloats {
+		keys, sums = nil, nil
+	}
+	st.held, st.number, st.keys, st.sums = true, step, keys, sums
+	for sender, g := range st.waiting {
+		g.end = int(min(uint64(len(keys)), uint64(g.room)*uint64(st.each)))
+		st.giving = append(st.giving, g)
+		delete(st.waiting, sender)
+	}
+	_, st.failed = s.sendSums()
+}
+
+// RefuseSteps has all senders that have come to the end of a step ask the control service what became of it. Its caller is that
+// of GiveSums.
+func (s *Server) RefuseSteps() {
+	st := &s.steps
+	for sender, g := range st.waiting {
+		st.giving = append(st.giving, g)
+		delete(st.waiting, sender)
+	}
+}
+
+// sendSums sends what senders have not got yet, one after the other, and reports whether there is more than the link takes now.
+func (s *Server) sendSums() (left bool, err error) {
+	st := &s.steps
+	if st.failed != nil {
+		return false, st.failed
+	}
+	for len(st.giving) > 0 || len(st.out) > 0 {
+		for len(st.giving) > 0 && len(st.out) < cap(st.out) {
+			b, ok := s.link.Alloc()
+			if !ok {
+				break
+			}
+			g := &st.giving[0]
+			payload := s.link.Payload(b)
+			var n int
+			if g.end == 0 {
+				n = len(wire.PutError(payload, g.request, wire.Refusal{Code: wire.CodeStep}))
+			} else {
+				n = st.put(payload, g.request, g.next, s.cfg.Dim)
+				g.next += st.each
+				s.stats.Sums++
+			}
+			st.out = append(st.out, link.Frame{Buf: b, Len: n, To: g.to})
+			if g.next >= g.end {
+				st.giving = st.giving[1:]
+			}
+		}
+		n, err := s.link.Send(st.out)
+		if err != nil {
+			return false, err
+		}
+		for _, f := range st.out[:n] {
+			s.link.Free(f.Buf) // what is lost is asked for
+		}
+		st.out = append(st.out[:0], st.out[n:]...)
+		if n == 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Step is the end of a step of a job whose workers take steps together. It belongs to the worker from
+// [Worker.EndStep] until Done is called.
+type Step struct {
+	Number uint64
+	// Keys, in ascending order, and Sums, a row for each, are what all workers have pushed in the step.
+	Keys []uint64
+	Sums []float32
+	// Done is called once by the worker's goroutine. After an error the control service knows what became of the
+	// step, unless the worker has ended.
+	Done func(error)
+}
+
+// maxStepFloats bounds the sums that travel in frames. More of them take so long that the control service's connection is as
+// good, and room for them would have to be made because of what one frame announces.
+const maxStepFloats = 1 << 20
+
+const (
+	// sumsLag is how long SUMS frames may pause before those that are missing are asked for.
+	sumsLag = 10 * time.Millisecond
+
+	// A worker that waits for others asks again, less and less often, lest all that the server sent is lost.
+	stepPoll    = 50 * time.Millisecond
+	stepPollMax = time.Second
+)
+
+var (
+	errStepTaken = errors.New("transport: the worker waits for the end of a step already")
+	errStepLeft  = errors.New("transport: the worker has given up waiting for the end of the step")
+)
+
+// stepOnWay is a step whose sums are not all there.
+type stepOnWay struct {
+	*Step
+	op    *operation // that the STEP frames belong to
+	since uint32     // number of the first of them
+	end   wire.StepEnd
+	due   retransmit.Time // when to ask again
+	poll  time.Duration   // the next pause
+	wants []uint32        // first rows to ask for
+
+	known bool     // the number of rows is
+	have  []uint64 // a bit for each row
+	left  int      // rows that are missing
+}
+
+// EndStep tells the server that this worker has come to the end of a step, and gets the sums of all of its rows. All that
+// the worker pushed before must be settled. It is for a [Feed], whose worker's goroutine calls it. A worker
+// ends one step at a time.
+func (w *Worker) EndStep(s *Step) {
+	if w.step != nil {
+		s.Done(errStepTaken)
+		return
+	}
+	next, unanswered := w.HotFrames()
+	on := &stepOnWay{
+		Step: s, poll: stepPoll, wants: []uint32{0}, since: w.flows[flowCold].window.NextSeq(),
+		end: wire.StepEnd{Step: s.Number, HotSent: next, HotAnswered: unanswered, Room: uint32(w.link.Limits().Window)},
+	}
+	on.op = &operation{step: on}
+	on.due = w.clock() + retransmit.Time(on.poll)
+	w.register(on.op)
+	w.step = on
+}
+
+// LeaveStep has the worker give up what EndStep began. It is for a [Feed], too.
+func (w *Worker) LeaveStep() { w.endStep(errStepLeft) }
+
+// endStep ends the step, if there is one.
+func (w *Worker) endStep(err error) {
+	s := w.step
+	if s == nil {
+		return
+	}
+	w.step = nil
+	s.op.sealed = true
+	w.settle(s.op) // when the frames that ask are answered
+	s.Done(err)
+}
+
+// askForSums puts STEP frames where transmit finds them, and reports whether it did.
+func (w *Worker) askForSums() (any bool) {
+	s := w.step
+	if s == nil {
+		return false
+	}
+	if w.now >= s.due {
+		w.askAgain(s)
+	}
+	f := w.flows[flowCold]
+	for len(s.wants) > 0 {
+		b, ok := w.room(f)
+		if !ok {
+			break
+		}
+		payload := w.link.Payload(b)[:wire.StepLen]
+		s.end.First = s.wants[0]
+		s.end.Put(payload)
+		w.enqueue(f, wire.Header{Type: wire.TypeStep}, payload, s.op, cookie(b, 0))
+		s.wants = s.wants[1:]
+		any = true
+	}
+	return any
+}
+
+// askAgain asks for what is missing, unless the answer to an earlier frame is.
+func (w *Worker) askAgain(s *stepOnWay) {
+	if s.op.outstanding > 0 || len(s.wants) > 0 {
+		s.due = w.now + retransmit.Time(sumsLag)
+		return
+	}
+	if !s.known {
+		s.wants = []uint32{0}
+		s.poll = min(2*s.poll, stepPollMax)
+		s.due = w.now + retransmit.Time(s.poll)
+		return
+	}
+	s.due = w.now + retransmit.Time(sumsLag)
+	each := max(1, wire.SumsCap(w.link.Limits().MaxPayload, w.cfg.Dim))
+	for i := 0; i < len(s.Keys); i++ {
+		if s.have[i/64]>>(i%64)&1 == 0 {
+			s.wants = append(s.wants, uint32(i))
+			i += each - 1
+		}
+	}
+}
+
+// receiveSums takes rows of the step in. They answer a STEP frame: at once, or when the step is over.
+func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
+	head, rows, err := wire.ParseStepSums(payload)
+	if err != nil {
+		return malformed
+	}
+	if e, ok := f.window.Ack(w.now, h.Seq); ok {
+		o := w.ops[e.Owner]
+		if o.step == nil {
+			o.fail(w.peerError(f, fmt.Errorf("%w: sums of a step, which were not asked for", ErrAnswer)))
+		}
+		w.acknowledged(o, e)
+	}
+	s := w.step
+	if s == nil || head.Step != s.Number || int32(h.Seq-s.since) < 0 {
+		return taken // of a step before
+	}
+	first, total, d := int(head.First), int(head.Rows), w.cfg.Dim
+	switch {
+	case rows.Dim != d || s.known && total != len(s.Keys):
+		return malformed
+	case total > maxStepFloats/d:
+		w.endStep(w.peerError(f, fmt.Errorf("%w: %d rows in frames", ErrAnswer, total)))
+		return taken
+	case !s.known:
+		s.known, s.left = true, total
+		s.Keys, s.Sums, s.have = make([]uint64, total), make([]float32, total*d), make([]uint64, (total+63)/64)
+	}
+	s.left -= mark(s.have, first, rows.Count)
+	for i := range rows.Count {
+		s.Keys[first+i] = rows.Key(i)
+		rows.Row(i, s.Sums[(first+i)*d:])
+	}
+	s.due = w.now + retransmit.Time(sumsLag)
+	switch end := first + rows.Count; {
+	case s.left == 0:
+		w.endStep(nil)
+	case end == total, end == int(s.end.Room)*rows.Count: // the last that comes by itself
+		w.askAgain(s)
+	}
+	return taken
+}
+
+// mark sets n bits from the first on, and returns how many of them were not set.
+func mark(set []uint64, first, n int) (fresh int) {
+	for n > 0 {
+		word, at := first/64, first%64
+		m := min(n, 64-at)
+		mask := (^uint64(0) >> (64 - m)) << at
+		fresh += bits.OnesCount64(mask &^ set[word])
+		set[word] |= mask
+		first, n = first+m, n-m
+	}
+	return fresh
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/wire"
+)
+
+// stepSums makes the sums of a step of n rows.
+func stepSums(step uint64, n int) (keys []uint64, sums []float32) {
+	for i := range n {
+		keys = append(keys, uint64(i)<<30+step)
+		for c := range testDim {
+			sums = append(sums, float32(i)+float32(step)/16+float32(c))
+		}
+	}
+	return keys, sums
+}
+
+// meeting is a control service of workers that take steps together.
+type meeting struct {
+	server  *Server
+	workers int
+	step    uint64
+	arrived map[uint16]wire.StepEnd
+	over    func(step uint64) // in the server's goroutine, when all have come
+}
+
+func (m *meeting) arrive(sender, epoch uint16, end wire.StepEnd) bool {
+	if epoch != testServerEpoch || end.Step != m.step {
+		return false
+	}
+	m.arrived[sender] = end
+	if len(m.arrived) == m.workers {
+		clear(m.arrived)
+		m.step++
+		m.over(end.Step)
+	}
+	return true
+}
+
+// endStep ends a step at a worker, and fails the test if it is told of the end twice.
+func endStep(ctx context.Context, t *testing.T, w *Worker, step uint64) (s *Step, err error) {
+	t.Helper()
+	done := make(chan error, 2)
+	s = &Step{Number: step, Done: func(err error) { done <- err }}
+	if err := w.Do(ctx, func() { w.EndStep(s) }); err != nil {
+		return s, err
+	}
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		t.Error("the step has no end")
+		return s, context.Cause(ctx)
+	}
+	if len(done) > 0 {
+		t.Error("told twice")
+	}
+	return s, err
+}
+
+// All workers get the same sums, every row once, on networks that lose, repeat and reorder frames: of few rows and of more
+// than a window of frames, of servers that end the step at once or later. What does not come in frames is an ERROR.
+func TestSteps(t *testing.T) {
+	const workers = 3
+	each := wire.SumsCap(wire.MaxPayload, testDim)
+	sizes := []int{1, each, each + 1, 40*each - 7, 0, 700 * each, 3, -1, 2*each + 1, maxStepFloats/testDim + 1, 5}
+	for name, on := range map[string]func(testing.TB, clusterOptions) fabric{"memory": memFabric, "udp": udpFabric} {
+		for fault, faults := range map[string]link.Faults{"": {}, " with faults": {Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Seed: 3}} {
+			t.Run(name+fault, func(t *testing.T) {
+				m := &meeting{workers: workers, arrived: map[uint16]wire.StepEnd{}}
+				o := clusterOptions{workers: workers, faults: faults, arrive: m.arrive}
+				c := newCluster(t, on(t, o), o)
+				m.server = c.server
+				ctx := deadline(t)
+				m.over = func(step uint64) {
+					give := func() {
+						if n := sizes[step]; n < 0 {
+							c.server.RefuseSteps()
+						} else {
+							keys, sums := stepSums(step, n)
+							c.server.GiveSums(step, keys, sums)
+						}
+					}
+					if step%2 == 0 {
+						give()
+					} else {
+						go func() { _ = c.server.Do(ctx, give) }()
+					}
+				}
+				var group sync.WaitGroup
+				for _, w := range c.workers {
+					group.Go(func() {
+						for step, n := range sizes {
+							s, err := endStep(ctx, t, w, uint64(step))
+							if n <= 0 || n*testDim > maxStepFloats {
+								if !errors.Is(err, wire.Refusal{Code: wire.CodeStep}) {
+									t.Errorf("step %d: %v", step, err)
+								}
+								continue
+							}
+							keys, sums := stepSums(uint64(step), n)
+							if err != nil || !slices.Equal(s.Keys, keys) || !slices.Equal(s.Sums, sums) {
+								t.Errorf("step %d: %d of %d rows, %v", step, len(s.Keys), n, err)
+							}
+						}
+					})
+				}
+				group.Wait()
+				// What was asked for is answered: later pushes and their flush are as before.
+				want := pushAll(ctx, t, c.workers, 5, 3, 50)
+				for _, w := range c.workers {
+					if err := w.Flush(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+				if got := c.sums(); len(got) != len(want) {
+					t.Errorf("%d rows, want %d", len(got), len(want))
+				}
+			})
+		}
+	}
+}
+
+// A step that is given up, a second one, and one whose worker ends, end once, with the reason.
+func TestStepsThatAreLeft(t *testing.T) {
+	c := newCluster(t, memFabric(t, clusterOptions{}), clusterOptions{workers: 1, arrive: func(uint16, uint16, wire.StepEnd) bool { return true }})
+	ctx, w := deadline(t), c.workers[0]
+	var ends []error
+	begin := func() { w.EndStep(&Step{Number: uint64(len(ends)), Done: func(err error) { ends = append(ends, err) }}) }
+	if err := w.Do(ctx, func() {
+		begin()
+		begin()
+		w.LeaveStep()
+		w.LeaveStep()
+		begin()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if len(ends) != 3 || !errors.Is(ends[0], errStepTaken) || !errors.Is(ends[1], errStepLeft) || !errors.Is(ends[2], ErrClosed) {
+		t.Errorf("%v", ends)
+	}
+	silent := newCluster(t, memFabric(t, clusterOptions{}), clusterOptions{workers: 1})
+	if _, err := endStep(ctx, t, silent.workers[0], 0); !errors.Is(err, wire.Refusal{Code: wire.CodeStep}) {
+		t.Errorf("a server without steps: %v", err)
+	}
+}
+
+// FuzzReceiveStepSums gives a worker that waits for a step arbitrary SUMS frames with the right header.
+func FuzzReceiveStepSums(f *testing.F) {
+	sums := func(count int, head wire.SumsHead) []byte {
+		b := make([]byte, wire.SumsLen(count, testDim))
+		wire.PutStepSums(b, count, testDim, head)
+		return b[wire.HeaderLen:]
+	}
+	f.Add(sums(2, wire.SumsHead{Step: 1, Rows: 3, First: 1}), sums(1, wire.SumsHead{Step: 1, Rows: 3}))
+	f.Add(sums(1, wire.SumsHead{Step: 1, Rows: 1 << 31, First: 1 << 30}), sums(1, wire.SumsHead{Step: 2, Rows: 1}))
+	f.Fuzz(func(t *testing.T, one, two []byte) {
+		network := newMemNet()
+		server := network.open("10.0.0.1:19522")
+		w, err := makeWorker(t.Context(), WorkerConfig{
+			Link: network.open("10.0.0.2:19522"), Job: testJob, Sender: 1, ServerEpoch: testServerEpoch, Dim: testDim, Server: server.Local(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := 0
+		step := &Step{Number: 1, Done: func(error) { ends++ }}
+		w.EndStep(step)
+		if _, err := w.turn(); err != nil {
+			t.Fatal(err)
+		}
+		for _, body := range [][]byte{one, two, one} {
+			if len(body) > wire.MaxPayload-wire.HeaderLen {
+				return
+			}
+			payload := make([]byte, wire.HeaderLen+len(body))
+			wire.Header{Type: wire.TypeSums, Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}.Put(payload)
+			copy(payload[wire.HeaderLen:], body)
+			w.receive(&link.Packet{Packet: wire.Packet{Src: server.Local(), Payload: payload}})
+		}
+		if over := w.step == nil; over != (ends == 1) || ends > 1 {
+			t.Fatalf("%d ends, over %v", ends, over)
+		}
+		if s := w.step; s != nil && s.known && (s.left <= 0 || s.left > len(s.Keys)) {
+			t.Fatalf("%d of %d rows are missing", s.left, len(s.Keys))
+		}
+	})
+}
