@@ -15,6 +15,7 @@ import (
 type barrier struct {
 	commit func(step uint64) error
 	reduce func(step uint64, r *round) error // in its place, if a worker reduces
+	over   func(step uint64, r *round)       // follows both, when the round has ended; nil does nothing
 
 	mu      sync.Mutex
 	running map[uint16]bool // workers that have not finished
@@ -137,6 +138,9 @@ func (b *barrier) run(r *round, step uint64) {
 		b.release(r, b.reduce(step, r))
 	} else {
 		b.release(r, b.commit(step))
+	}
+	if b.over != nil {
+		b.over(step, r)
 	}
 }
 

@@ -96,12 +96,21 @@ func (s *ParameterServer) Arrive(worker, epoch uint16, step uint64, hot HotFrame
 	case err != nil || r.ended():
 		return false
 	case commit && r.dropped == nil && s.quiet(r):
-		r.sums.Sums = s.cfg.ReduceHere(step)
-		s.barrier.release(r, nil)
+		s.cfg.ReduceHere(step, func(sums Sums) {
+			r.sums.Sums = sums
+			s.barrier.release(r, nil)
+		})
 	case commit:
 		go s.barrier.run(r, step)
 	}
 	return true
+}
+
+// give tells those who wait for frames that a round has ended.
+func (s *ParameterServer) give(step uint64, r *round) {
+	if s.cfg.Give != nil && r.reduces {
+		s.cfg.Give(step, r.sums.Sums, r.err == nil && r.dropped == nil)
+	}
 }
 
 // ended reports whether the round has ended.

@@ -201,15 +201,26 @@ func TestStepsWithoutHotFramesAreNotHarvested(t *testing.T) {
 func TestArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ends []string
+		var s *parameterServer
 		sums := func(step uint64) Sums { return Sums{Keys: []uint64{step}, Rows: make([]float32, reducedDim)} }
-		s := startServer(t, sync5, func(c *ParameterServerConfig) {
+		s = startServer(t, sync5, func(c *ParameterServerConfig) {
 			c.Reduce = func(_ context.Context, step uint64, quiet bool) (Sums, error) {
 				ends = append(ends, fmt.Sprint(step, " beside, quiet ", quiet))
 				return sums(step), nil
 			}
-			c.ReduceHere = func(step uint64) Sums {
+			c.ReduceHere = func(step uint64, over func(Sums)) {
 				ends = append(ends, fmt.Sprint(step, " here"))
-				return sums(step)
+				over(sums(step))
+			}
+			c.Give = func(step uint64, got Sums, ok bool) {
+				// Who gets sums may come to the end of the next step at once.
+				b := s.service.barrier
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if b.step != step+1 || ok != (len(got.Keys) == 1 && got.Keys[0] == step) {
+					t.Errorf("step %d is given %v, %v, and %d is due", step, got, ok, b.step)
+				}
+				ends = append(ends, fmt.Sprint(step, " given"))
 			}
 			c.Drop = func(_ context.Context, step uint64, quiet bool) error {
 				ends = append(ends, fmt.Sprint(step, " dropped, quiet ", quiet))
@@ -254,7 +265,10 @@ func TestArrive(t *testing.T) {
 				t.Errorf("a step that was dropped: %v", err)
 			}
 		}
-		if want := []string{"0 beside, quiet false", "1 here", "2 beside, quiet false", "3 here", "4 beside, quiet true", "5 dropped, quiet false"}; !slices.Equal(ends, want) {
+		if want := []string{
+			"0 beside, quiet false", "0 given", "1 here", "2 beside, quiet false", "2 given", "3 here", "4 beside, quiet true", "4 given",
+			"5 dropped, quiet false", "5 given",
+		}; !slices.Equal(ends, want) {
 			t.Errorf("steps ended as %q, want %q", ends, want)
 		}
 		if !by(one, 6, 5) {

@@ -74,8 +74,11 @@ type ParameterServerConfig struct {
 	// either that was not quiet.
 	Reduce func(ctx context.Context, step uint64, quiet bool) (Sums, error)
 	Drop   func(ctx context.Context, step uint64, quiet bool) error
-	// ReduceHere is Reduce of a step that is quiet, in a call of [ParameterServer.Arrive]. It is required if that is called.
-	ReduceHere func(step uint64) Sums
+	// ReduceHere is Reduce of a step that is quiet, in a call of [ParameterServer.Arrive]. It calls over with the sums before
+	// it gives them to anyone: then workers may come to the end of the next step. Give is told of the sums of other steps,
+	// when they are over, or of steps without. Both are required if Arrive is called.
+	ReduceHere func(step uint64, over func(Sums))
+	Give       func(step uint64, sums Sums, ok bool)
 	// Stats tells what only the server's store knows; nil tells nothing.
 	Stats func(ctx context.Context) (*pb.ServerStats, error)
 	// Random is where epochs and tokens come from; nil means crypto/rand.
@@ -130,7 +133,7 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	// A commit belongs to all workers, so it runs under the server's context,
 	// not under that of the worker that happened to arrive last.
 	s.barrier = newBarrier(cfg.Workers, first, func(step uint64) error { return cfg.Commit(ctx, step) })
-	s.barrier.reduce = s.reduce
+	s.barrier.reduce, s.barrier.over = s.reduce, s.give
 	return s
 }
 

@@ -26,6 +26,7 @@ type steps struct {
 type giving struct {
 	to        link.Path
 	request   wire.Header
+	step      uint64
 	room      uint32
 	next, end int // rows; none: a refusal
 }
@@ -61,7 +62,7 @@ func (s *Server) step(p *link.Packet, h wire.Header, from *admitted) (int, wire.
 	if err != nil {
 		return 0, none
 	}
-	st.waiting[h.Sender] = giving{to: to, request: h, room: end.Room}
+	st.waiting[h.Sender] = giving{to: to, request: h, step: end.Step, room: end.Room}
 	if !s.cfg.Arrive(h.Sender, h.Epoch, end) {
 		delete(st.waiting, h.Sender)
 		return 0, none
@@ -89,12 +90,18 @@ func (st *steps) put(payload []byte, request wire.Header, first, dim int) int {
 // [ServerConfig.Arrive] or of Do.
 func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
 	st := &s.steps
-	st.giving = st.giving[:0] // of the step before, which is over for all
+	if st.held && step <= st.number { // this call comes late: who waited has asked elsewhere
+		return
+	}
 	if len(keys) == 0 || len(sums) > maxStepFloats {
 		keys, sums = nil, nil
 	}
 	st.held, st.number, st.keys, st.sums = true, step, keys, sums
+	st.giving = st.giving[:0] // of the step before, which is over for all
 	for sender, g := range st.waiting {
+		if g.step != step {
+			continue
+		}
 		g.end = int(min(uint64(len(keys)), uint64(g.room)*uint64(st.each)))
 		st.giving = append(st.giving, g)
 		delete(st.waiting, sender)

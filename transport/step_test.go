@@ -134,7 +134,9 @@ func TestStepsThatAreLeft(t *testing.T) {
 	c := newCluster(t, memFabric(t, clusterOptions{}), clusterOptions{workers: 1, arrive: func(uint16, uint16, wire.StepEnd) bool { return true }})
 	ctx, w := deadline(t), c.workers[0]
 	var ends []error
-	begin := func() { w.EndStep(&Step{Number: uint64(len(ends)), Done: func(err error) { ends = append(ends, err) }}) }
+	begin := func() {
+		w.EndStep(&Step{Number: uint64(len(ends)), Done: func(err error) { ends = append(ends, err) }})
+	}
 	if err := w.Do(ctx, func() {
 		begin()
 		begin()

@@ -208,23 +208,35 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 			if err := harvestUnless(ctx, quiet); err != nil {
 				return sums, err
 			}
-			err = s.end(ctx, step, func() { sums = s.reduce(step) })
+			err = s.end(ctx, step, func() {
+				sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
+				s.commitStep()
+			})
 			return sums, err
 		}
-		services.ReduceHere = func(step uint64) control.Sums {
-			sums := s.reduce(step)
+		services.ReduceHere = func(step uint64, over func(control.Sums)) {
+			var sums control.Sums
+			sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
+			over(sums)
+			s.loop.GiveSums(step, sums.Keys, sums.Rows) // before the commit, which they need not wait for
+			s.commitStep()
 			s.progress.commit(step + 1)
 			s.saveAfter(step)
-			return sums
+		}
+		services.Give = func(step uint64, sums control.Sums, ok bool) {
+			_ = s.loop.Do(ctx, func() { // or the loop has ended
+				if ok {
+					s.loop.GiveSums(step, sums.Keys, sums.Rows)
+				} else {
+					s.loop.RefuseSteps()
+				}
+			})
 		}
 		services.Drop = func(ctx context.Context, step uint64, quiet bool) error {
 			if err := harvestUnless(ctx, quiet); err != nil { // what the aggregator has of it
 				return err
 			}
-			return s.end(ctx, step, func() {
-				s.store.Drop()
-				s.loop.RefuseSteps()
-			})
+			return s.end(ctx, step, s.store.Drop)
 		}
 	}
 	service := control.NewParameterServer(ctx, services)
@@ -417,14 +429,6 @@ func (s *server) end(ctx context.Context, step uint64, call func()) error {
 		s.saveStep(ctx)
 	}
 	return err
-}
-
-// reduce gives the sums of the open step to those that wait for them in frames, and then ends it.
-func (s *server) reduce(step uint64) (sums control.Sums) {
-	sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
-	s.loop.GiveSums(step, sums.Keys, sums.Rows)
-	s.commitStep()
-	return sums
 }
 
 // checkpointAfter reports whether a checkpoint is due after a step.
