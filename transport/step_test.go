@@ -30,6 +30,7 @@ type meeting struct {
 	workers int
 	step    uint64
 	arrived map[uint16]wire.StepEnd
+	ends    bool              // all have come
 	over    func(step uint64) // in the server's goroutine, when all have come
 }
 
@@ -38,12 +39,17 @@ func (m *meeting) arrive(sender, epoch uint16, end wire.StepEnd) bool {
 		return false
 	}
 	m.arrived[sender] = end
-	if len(m.arrived) == m.workers {
-		clear(m.arrived)
-		m.step++
+	if len(m.arrived) == m.workers && !m.ends {
+		m.ends = true
 		m.over(end.Step)
 	}
 	return true
+}
+
+// next begins the next step.
+func (m *meeting) next() {
+	m.step, m.ends = m.step+1, false
+	clear(m.arrived)
 }
 
 // endStep ends a step at a worker, and fails the test if it is told of the end twice.
@@ -82,6 +88,7 @@ func TestSteps(t *testing.T) {
 				ctx := deadline(t)
 				m.over = func(step uint64) {
 					give := func() {
+						m.next()
 						if n := sizes[step]; n < 0 {
 							c.server.RefuseSteps()
 						} else {
