@@ -236,7 +236,8 @@ func TestArrive(t *testing.T) {
 		}
 		frames := func(step uint64, hot uint32) {
 			t.Helper()
-			if !by(one, step, hot) || !by(one, step, hot) || !by(two, step, 0) {
+			first, again, other := by(one, step, hot), by(one, step, hot), by(two, step, 0)
+			if !first || !again || !other {
 				t.Errorf("a step is refused: %d", step)
 			}
 		}

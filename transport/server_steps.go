@@ -71,15 +71,15 @@ func (s *Server) step(p *link.Packet, h wire.Header, from *admitted) (int, wire.
 }
 
 // put writes a SUMS frame with as many rows as it holds from the first on, and returns its length.
-func (st *steps) put(payload []byte, request wire.Header, first, dim int) int {
-	n := min(st.each, len(st.keys)-first)
+func (s *steps) put(payload []byte, request wire.Header, first, dim int) int {
+	n := min(s.each, len(s.keys)-first)
 	payload = payload[:wire.SumsLen(n, dim)]
 	request.Type, request.Flags = wire.TypeSums, 0
 	request.Put(payload)
-	rows := wire.PutStepSums(payload, n, dim, wire.SumsHead{Step: st.number, Rows: uint32(len(st.keys)), First: uint32(first)})
+	rows := wire.PutStepSums(payload, n, dim, wire.SumsHead{Step: s.number, Rows: uint32(len(s.keys)), First: uint32(first)})
 	for i := range n {
-		rows.SetKey(i, st.keys[first+i])
-		rows.SetRow(i, st.sums[(first+i)*dim:])
+		rows.SetKey(i, s.keys[first+i])
+		rows.SetRow(i, s.sums[(first+i)*dim:])
 	}
 	return len(payload)
 }

@@ -79,8 +79,8 @@ func TestSteps(t *testing.T) {
 	each := wire.SumsCap(wire.MaxPayload, testDim)
 	sizes := []int{1, each, each + 1, 40*each - 7, 0, 700 * each, 3, -1, 2*each + 1, maxStepFloats/testDim + 1, 5}
 	for name, on := range map[string]func(testing.TB, clusterOptions) fabric{"memory": memFabric, "udp": udpFabric} {
-		for fault, faults := range map[string]link.Faults{"": {}, " with faults": {Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Seed: 3}} {
-			t.Run(name+fault, func(t *testing.T) {
+		for fault, faults := range map[string]link.Faults{"": {}, "with faults": {Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Seed: 3}} {
+			t.Run(name+" "+fault, func(t *testing.T) {
 				m := &meeting{workers: workers, arrived: map[uint16]wire.StepEnd{}}
 				o := clusterOptions{workers: workers, faults: faults, arrive: m.arrive}
 				c := newCluster(t, on(t, o), o)

@@ -96,15 +96,16 @@ func FuzzParseRows(f *testing.F) {
 		copy(again, payload[:wire.HeaderLen])
 		keys, numbers, floats := wire.Type(kind).Body()
 		var w wire.Rows
-		if wire.Type(kind) == wire.TypeSums {
+		switch {
+		case wire.Type(kind) == wire.TypeSums:
 			head, _, err := wire.ParseStepSums(payload)
 			if err != nil && head.First+uint32(r.Count) > head.First && head.First+uint32(r.Count) <= head.Rows {
 				t.Fatalf("rows %+v are refused", head)
 			}
 			w = wire.PutStepSums(again, r.Count, r.Dim, head)
-		} else if numbers {
+		case numbers:
 			w = wire.PutNumbered(again, wire.Type(kind), r.Count, r.Dim, r.Numbering)
-		} else {
+		default:
 			w = wire.PutRows(again, wire.Type(kind), r.Count, r.Dim)
 		}
 		row := make([]float32, r.Dim)

@@ -195,12 +195,13 @@ func TestRowsRoundTrip(t *testing.T) {
 		var numbering uint32
 		var w wire.Rows
 		named, numbered, valued := kind.Body()
-		if numbered {
+		switch {
+		case numbered:
 			numbering = rapid.Uint32().Draw(t, "numbering")
 			w = wire.PutNumbered(payload, kind, count, dim, numbering)
-		} else if kind == wire.TypeSums {
+		case kind == wire.TypeSums:
 			w = wire.PutStepSums(payload, count, dim, wire.SumsHead{})
-		} else {
+		default:
 			w = wire.PutRows(payload, kind, count, dim)
 		}
 		var keys []uint64

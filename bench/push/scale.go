@@ -117,13 +117,13 @@ func (r *Roles) limit(workers, servers int, cpus, line float64) (rate float64, b
 }
 
 // withHarvests parts what a role took into time for each pair and time for harvests, which costs the same whatever the
-// rate, from measurements without and with times as many harvests; all in CPU ns a second and pairs a second.
-func withHarvests(cost, rate, more, moreRate, times float64) (perPair, harvests float64) {
+// rate, from measurements without and with moreHarvests times as many; all in CPU ns a second and pairs a second.
+func withHarvests(cost, rate, more, moreRate float64) (perPair, harvests float64) {
 	if rate == 0 || moreRate == 0 {
 		return 0, 0
 	}
-	// cost = perPair*rate + harvests, more = perPair*moreRate + times*harvests
-	harvests = (more - cost*moreRate/rate) / (times - moreRate/rate)
+	// cost = perPair*rate + harvests, more = perPair*moreRate + moreHarvests*harvests
+	harvests = (more - cost*moreRate/rate) / (moreHarvests - moreRate/rate)
 	harvests = min(max(0, harvests), cost) // what noise makes of little
 	return (cost - harvests) / rate, harvests
 }

@@ -199,8 +199,8 @@ func rolesOf(baseline string, before, after reading) (u rolesUsage) {
 func (u *rolesUsage) roles(rate float64, more rolesUsage, moreRate float64) *Roles {
 	cost := func(few, many usage) (c RoleCost) {
 		var user, kernel float64
-		c.NsUser, user = withHarvests(few.user, rate, many.user, moreRate, moreHarvests)
-		c.NsKernel, kernel = withHarvests(few.kernel, rate, many.kernel, moreRate, moreHarvests)
+		c.NsUser, user = withHarvests(few.user, rate, many.user, moreRate)
+		c.NsKernel, kernel = withHarvests(few.kernel, rate, many.kernel, moreRate)
 		c.Harvests = (user + kernel) / 1e9
 		return c
 	}

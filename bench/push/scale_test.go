@@ -49,14 +49,14 @@ func TestLimitIsTheScarcest(t *testing.T) {
 
 // A role that takes 20 ns a pair and 5 % of a CPU for harvests, 20 % for four times as many.
 func TestHarvestsAreNotTimeOfPairs(t *testing.T) {
-	perPair, harvests := withHarvests(20*8e6+0.05e9, 8e6, 20*6e6+0.2e9, 6e6, 4)
+	perPair, harvests := withHarvests(20*8e6+0.05e9, 8e6, 20*6e6+0.2e9, 6e6)
 	if !near(perPair, 20) || !near(harvests, 0.05e9) {
 		t.Errorf("%v ns a pair, %v ns a second", perPair, harvests)
 	}
-	if perPair, harvests = withHarvests(100, 10, 50, 10, 4); perPair != 10 || harvests != 0 {
+	if perPair, harvests = withHarvests(100, 10, 50, 10); perPair != 10 || harvests != 0 {
 		t.Errorf("fewer with more harvests: %v and %v", perPair, harvests)
 	}
-	if perPair, harvests = withHarvests(100, 0, 50, 10, 4); perPair != 0 || harvests != 0 {
+	if perPair, harvests = withHarvests(100, 0, 50, 10); perPair != 0 || harvests != 0 {
 		t.Errorf("without pushes: %v and %v", perPair, harvests)
 	}
 }

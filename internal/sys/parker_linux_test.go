@@ -68,8 +68,10 @@ func TestParkEnds(t *testing.T) {
 		t.Errorf("ends after %v of 20ms", took)
 	}
 	write(t, fd)
-	if !park(t, p, time.Minute) || !park(t, p, time.Minute) {
-		t.Error("sleeps although there is something")
+	for range 2 {
+		if !park(t, p, time.Minute) {
+			t.Error("sleeps although there is something")
+		}
 	}
 	drain := make([]byte, 8)
 	if _, err := unix.Read(fd, drain); err != nil {

@@ -224,12 +224,13 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 func (l *Libra) putRows(data []byte, count int) {
 	keys, numbers, floats := l.Header.Type.Body()
 	var r wire.Rows
-	if l.Header.Type == wire.TypeSums {
+	switch {
+	case l.Header.Type == wire.TypeSums:
 		r = wire.PutStepSums(data, count, l.Dim, l.Sums)
-	} else if numbers {
+	case numbers:
 		r = wire.PutNumbered(data, l.Header.Type, count, l.Dim, l.Numbering)
 		r.SetNumbers(l.Numbers)
-	} else {
+	default:
 		r = wire.PutRows(data, l.Header.Type, count, l.Dim)
 	}
 	for i := range count {
