@@ -26,7 +26,6 @@ func stepSums(step uint64, n int) (keys []uint64, sums []float32) {
 
 // meeting is a control service of workers that take steps together.
 type meeting struct {
-	server  *Server
 	workers int
 	step    uint64
 	arrived map[uint16]wire.StepEnd
@@ -84,9 +83,8 @@ func TestSteps(t *testing.T) {
 				m := &meeting{workers: workers, arrived: map[uint16]wire.StepEnd{}}
 				o := clusterOptions{workers: workers, faults: faults, arrive: m.arrive}
 				c := newCluster(t, on(t, o), o)
-				m.server = c.server
 				ctx := deadline(t)
-				m.over = func(step uint64) {
+				over := func(step uint64) {
 					give := func() {
 						m.next()
 						if n := sizes[step]; n < 0 {
@@ -101,6 +99,9 @@ func TestSteps(t *testing.T) {
 					} else {
 						go func() { _ = c.server.Do(ctx, give) }()
 					}
+				}
+				if err := c.server.Do(ctx, func() { m.over = over }); err != nil {
+					t.Fatal(err)
 				}
 				var group sync.WaitGroup
 				for _, w := range c.workers {
