@@ -189,7 +189,7 @@ func (w *Worker) settle(o *operation) {
 	if !o.sealed || o.outstanding > 0 {
 		return
 	}
-	if o.sums != nil && o.open && o.failure == nil {
+	if o.sums != nil && o.failure == nil {
 		w.copySums(o)
 	}
 	w.ops[o.id] = nil

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -149,6 +150,72 @@ func TestRowNumbersOfAnotherServer(t *testing.T) {
 		if err != nil || sums[uint64(key)] != 2*int64(key) {
 			t.Fatalf("key %d has the sum %d: two pushes of %d, %v", key, sums[uint64(key)], key, err)
 		}
+	}
+}
+
+// TestRefusalOfWhatIsSentAgain has a server refuse a gradient in what it got by the numbers of another server, and gets
+// by key now: the push fails. Its frame is refused if nothing of it is applied, and unknown if a part of it is, which
+// took another frame by key.
+func TestRefusalOfWhatIsSentAgain(t *testing.T) {
+	const rows = 300
+	for name, c := range map[string]struct {
+		key              int
+		refused, unknown int
+	}{
+		"a part is applied":  {0, 0, 1},
+		"nothing is applied": {rows - 1, 1, 0}, // of the last frame, whose rows fit one by key
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := deadline(t)
+			first, stop := storeServer(t, "127.0.0.1:0", nil)
+			l := openTestUDP(t)
+			w, err := NewWorker(ctx, WorkerConfig{Link: l, Job: testJob, Sender: 1, ServerEpoch: testServerEpoch, Dim: testDim, Server: first.link.Local()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			if err := first.Admit(ctx, 1, l.Local().AddrPort(), testServerEpoch); err != nil {
+				t.Fatal(err)
+			}
+			keys, backwards := make([]uint64, rows), make([]uint64, rows)
+			for i := range keys {
+				keys[i], backwards[i] = uint64(i), uint64(rows-1-i)
+			}
+			p, err := w.Prepare(keys)
+			if err != nil {
+				t.Fatal(err)
+			}
+			grads := make([]float32, rows*testDim)
+			push := func() error {
+				ticket, err := p.Push(ctx, grads)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ticket.Wait(ctx)
+			}
+			if err := errors.Join(push(), p.Locate(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			stop()
+			second, _ := storeServer(t, first.link.Local().AddrPort().String(), backwards)
+			if err := second.Admit(ctx, 1, l.Local().AddrPort(), testServerEpoch); err != nil {
+				t.Fatal(err)
+			}
+			grads[c.key*testDim] = math.MaxFloat32
+			var failed *PushError
+			err = push()
+			s, statErr := w.Stats(ctx)
+			if statErr != nil || s.Renamed != rows {
+				t.Fatalf("%d rows were sent again by key, %v", s.Renamed, statErr)
+			}
+			if !errors.As(err, &failed) || failed.Refused != c.refused || failed.Unknown != c.unknown || failed.Unacked != 0 {
+				t.Errorf("%v; want %d refused and %d unknown", err, c.refused, c.unknown)
+			}
+			var peer *PeerError
+			if !errors.As(err, &peer) || !peer.KeyKnown || peer.Key != keys[c.key] {
+				t.Errorf("the error does not name key %d: %v", keys[c.key], err)
+			}
+		})
 	}
 }
 

@@ -452,3 +452,11 @@ func TestRetxMarkChangesNothingElse(t *testing.T) {
 		t.Errorf("%+v, %v", h, err)
 	}
 }
+
+func TestLaneMask(t *testing.T) {
+	for lane := range 32 {
+		if has := wire.LaneMask>>lane&1 == 1; has != (lane < wire.Lanes) {
+			t.Errorf("bit %d: %v", lane, has)
+		}
+	}
+}
