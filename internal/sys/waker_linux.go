@@ -42,16 +42,23 @@ func (w *Waker) FD() int { return w.file - 1 }
 // called from any goroutine, also after Close. Calls that Take has not reported yet
 // count as one.
 func (w *Waker) Wake() {
-	if !w.pending.Swap(true) && w.Sleeping() {
-		w.Interrupt()
+	if w.pending.Swap(true) {
+		return
+	}
+	// Loaded once: an owner that has woken meanwhile must not find its eventfd written.
+	if in := w.sleeping.Load(); in != nil {
+		w.end(in)
 	}
 }
 
 // Interrupt ends a current or the next sleep without being reported by Take.
 // An owner that is to sleep in a Parker next looks for the reason by itself.
-func (w *Waker) Interrupt() {
-	if p := w.sleeping.Load(); p != nil && p != inPoll {
-		p.Interrupt()
+func (w *Waker) Interrupt() { w.end(w.sleeping.Load()) }
+
+// end ends a sleep in a Parker, or in poll(2).
+func (w *Waker) end(in *Parker) {
+	if in != nil && in != inPoll {
+		in.Interrupt()
 		return
 	}
 	w.mu.Lock()
