@@ -5,6 +5,7 @@
 package afxdp
 
 import (
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -85,6 +86,9 @@ func (p *pollSet) park(d time.Duration) (bool, error) {
 	if some || err != nil {
 		return some, err
 	}
-	p.countOverslept(EventRx)
-	return p.something(), nil
+	some = p.something()
+	if !slices.ContainsFunc(p.found, func(f Ready) bool { return f.Events&EventWake != 0 || f.Err != nil }) {
+		p.countOverslept(EventRx)
+	}
+	return some, nil
 }

@@ -109,6 +109,38 @@ func TestParkingEnds(t *testing.T) {
 	}
 }
 
+// A sleep counts as too long if packets came and only its time ended it, and not if Wake did.
+func TestOversleptWhileParked(t *testing.T) {
+	for name, c := range map[string]struct {
+		wake bool
+		want uint64
+	}{"by time": {false, 1}, "by Wake": {true, 0}} {
+		t.Run(name, func(t *testing.T) {
+			s, k := newSim(t, simConfig{frames: 8, ring: 8})
+			openWakers(t, s)
+			if _, err := s.Refill(4); err != nil {
+				t.Fatal(err)
+			}
+			p := newPoller(t, true, s)
+			go func() {
+				for !s.in.wake.Sleeping() {
+					time.Sleep(time.Millisecond)
+				}
+				k.deliver(1, 0) // without a word
+				if c.wake {
+					s.Wake()
+				}
+			}()
+			if ready, err := p.Poll(EventRx, time.Minute); len(ready) != 1 || ready[0].Events&EventRx == 0 || err != nil {
+				t.Errorf("%v, %v", ready, err)
+			}
+			if got := s.in.count.Overslept; got != c.want {
+				t.Errorf("%d sleeps were too long, want %d", got, c.want)
+			}
+		})
+	}
+}
+
 // A Poller that cannot park says so, and leaves no descriptor behind.
 func TestParkingIsRefused(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 8, ring: 8})

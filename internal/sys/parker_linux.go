@@ -27,10 +27,9 @@ const MinPark = 2 * parkerLag
 // Descriptors are in an epoll set of their own, which the network poller watches for events, not for
 // readiness: the owner has to look for work itself before it sleeps.
 type Parker struct {
-	file  *os.File // the epoll set
-	conn  syscall.RawConn
-	ready func() bool
-	try   func(uintptr) bool // ready, as conn wants it; here, so that Park does not allocate
+	file *os.File // the epoll set
+	conn syscall.RawConn
+	try  func(uintptr) bool // looks for work; here, so that Park does not allocate
 }
 
 // NewParker returns a Parker with no descriptors, whose owner looks for work by ready. A Parker that is
@@ -43,8 +42,7 @@ func NewParker(ready func() bool) (*Parker, error) {
 	if err := unix.SetNonblock(set, true); err != nil { // else the file would not use the network poller
 		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(set))
 	}
-	p := &Parker{file: os.NewFile(uintptr(set), "epoll"), ready: ready}
-	p.try = func(uintptr) bool { return p.ready() }
+	p := &Parker{file: os.NewFile(uintptr(set), "epoll"), try: func(uintptr) bool { return ready() }}
 	if p.conn, err = p.file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, p.file.Close())
 	}
@@ -72,14 +70,9 @@ func (p *Parker) control(op, fd int) error {
 }
 
 // Limit sets when the next Park ends at the latest: after limit, which is at least MinPark, or up to two
-// milliseconds earlier. A negative limit is none. It overrides an Interrupt, so the owner calls it before it
-// tells its [Waker].
+// milliseconds earlier. It overrides an Interrupt, so the owner calls it before it tells its [Waker].
 func (p *Parker) Limit(limit time.Duration) error {
-	var end time.Time
-	if limit >= 0 {
-		end = time.Now().Add(limit - parkerLag)
-	}
-	return p.file.SetReadDeadline(end)
+	return p.file.SetReadDeadline(time.Now().Add(limit - parkerLag))
 }
 
 // Park sleeps until ready, which it calls first and after each event, returns true; then it does so,

@@ -105,6 +105,15 @@ func TestWakeOfOneThatIsAwake(t *testing.T) {
 // No call of Wake is lost, whatever the owner does at that moment.
 func TestWakerLosesNothing(t *testing.T) {
 	w := openWaker(t)
+	losesNothing(t, w, func() bool {
+		woken, _ := sleep(t, w, 10*time.Second)
+		return woken
+	})
+}
+
+// losesNothing wakes an owner again and again. nap sleeps for some seconds, and reports whether Wake ended that.
+func losesNothing(t *testing.T, w *Waker, nap func() bool) {
+	t.Helper()
 	const rounds = 20000
 	turn := make(chan struct{})
 	var all sync.WaitGroup
@@ -116,7 +125,7 @@ func TestWakerLosesNothing(t *testing.T) {
 	})
 	for range rounds {
 		for deadline := time.Now().Add(20 * time.Second); ; {
-			if woken, _ := sleep(t, w, 10*time.Second); woken {
+			if nap() {
 				break
 			}
 			if time.Now().After(deadline) {
