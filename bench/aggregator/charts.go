@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -17,27 +18,27 @@ const legendRoom = 1.6
 
 // Charts returns cost, throughput, hot (Figures 13 and 14) and negotiation
 // (Figure 17). Those without a measurement have no series.
-func (r *Report) Charts() []harness.Chart {
-	return []harness.Chart{r.costChart(), r.rateChart(), r.hotChart(), r.delayChart()}
+func (r *Report) Charts() []chart.Chart {
+	return []chart.Chart{r.costChart(), r.rateChart(), r.hotChart(), r.delayChart()}
 }
 
 // costChart has a colour for each arithmetic, and dashes and glyphs for each mode.
-func (r *Report) costChart() harness.Chart {
+func (r *Report) costChart() chart.Chart {
 	hot := paperHot
 	if counts := harness.Distinct(r.Results, func(res Result) int { return res.Hot }); len(counts) > 0 && !slices.Contains(counts, hot) {
 		hot = counts[0]
 	}
-	c := harness.Chart{
+	c := chart.Chart{
 		Name: "cost", Title: fmt.Sprintf("Cost of a pair in the XDP program, %s hot parameters", humanize.Comma(int64(hot))),
-		X: harness.Axis{
+		X: chart.Axis{
 			Label: "stripes in a frame", Min: 0, Max: wire.MaxStripes * 1.05,
-			Ticks: harness.Ticks("%d", harness.Distinct(r.Results, func(res Result) int { return res.Stripes })...),
+			Ticks: chart.Ticks("%d", harness.Distinct(r.Results, func(res Result) int { return res.Stripes })...),
 		},
-		Y: harness.Axis{Label: "ns a pair, median", Room: legendRoom},
+		Y: chart.Axis{Label: "ns a pair, median", Room: legendRoom},
 	}
 	for i, a := range harness.Distinct(r.Results, func(res Result) string { return res.Arithmetic }) {
 		for j, m := range harness.Distinct(r.Results, func(res Result) string { return res.Mode }) {
-			c.Series = append(c.Series, harness.Series{Name: a + ", " + m, Colour: i, Variant: j, Points: harness.Points(r.Results,
+			c.Series = append(c.Series, chart.Series{Name: a + ", " + m, Colour: i, Variant: j, Points: chart.Points(r.Results,
 				func(res Result) bool { return res.Arithmetic == a && res.Mode == m && res.Hot == hot },
 				func(res Result) (x, y float64) { return float64(res.Stripes), res.NsPerPair })})
 		}
@@ -45,20 +46,20 @@ func (r *Report) costChart() harness.Chart {
 	return c
 }
 
-func hotAxis() harness.Axis {
-	return harness.Axis{Label: "hot parameters", Max: 70_000, Ticks: harness.Ticks("%d", 0, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000)}
+func hotAxis() chart.Axis {
+	return chart.Axis{Label: "hot parameters", Max: 70_000, Ticks: chart.Ticks("%d", 0, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000)}
 }
 
 // rateChart has a colour for each arithmetic, and dashes and glyphs for each
 // distribution.
-func (r *Report) rateChart() harness.Chart {
-	c := harness.Chart{
+func (r *Report) rateChart() chart.Chart {
+	c := chart.Chart{
 		Name: "throughput", Title: "Aggregation throughput of the XDP program on one CPU",
-		X: hotAxis(), Y: harness.Axis{Label: "million pairs per second", Room: legendRoom},
+		X: hotAxis(), Y: chart.Axis{Label: "million pairs per second", Room: legendRoom},
 	}
 	for i, a := range harness.Distinct(r.Rates, func(q Rate) string { return q.Arithmetic }) {
 		for j, d := range harness.Distinct(r.Rates, func(q Rate) string { return q.Distribution }) {
-			c.Series = append(c.Series, harness.Series{Name: a + ", " + d, Colour: i, Variant: j, Points: harness.Points(r.Rates,
+			c.Series = append(c.Series, chart.Series{Name: a + ", " + d, Colour: i, Variant: j, Points: chart.Points(r.Rates,
 				func(q Rate) bool { return q.Arithmetic == a && q.Distribution == d },
 				func(q Rate) (x, y float64) { return float64(q.Hot), q.Pairs.Median / 1e6 })})
 		}
@@ -67,13 +68,13 @@ func (r *Report) rateChart() harness.Chart {
 }
 
 // hotChart is Figure 14, with what the text has of Figure 13.
-func (r *Report) hotChart() harness.Chart {
-	c := harness.Chart{
-		Name: "hot", Title: "Aggregator and parameter server together", Legend: harness.BottomRight,
-		X: hotAxis(), Y: harness.Axis{Label: "throughput, by that with 30,000", Room: 1.1},
+func (r *Report) hotChart() chart.Chart {
+	c := chart.Chart{
+		Name: "hot", Title: "Aggregator and parameter server together", Legend: chart.BottomRight,
+		X: hotAxis(), Y: chart.Axis{Label: "throughput, by that with 30,000", Room: 1.1},
 	}
 	for i, d := range harness.Distinct(r.Systems, func(s System) string { return s.Distribution }) {
-		c.Series = append(c.Series, harness.Series{Name: d, Colour: i, Variant: i, Points: harness.Points(r.Systems,
+		c.Series = append(c.Series, chart.Series{Name: d, Colour: i, Variant: i, Points: chart.Points(r.Systems,
 			func(s System) bool { return s.Distribution == d && s.Relative > 0 },
 			func(s System) (x, y float64) { return float64(s.Hot), s.Relative })})
 	}
@@ -81,35 +82,35 @@ func (r *Report) hotChart() harness.Chart {
 		return c
 	}
 	for i, g := range paperGain {
-		c.Series = append(c.Series, harness.Series{
-			Name: fmt.Sprintf("paper, %s: +%.1f %%", g.Task, 100*(g.Gain-1)), Kind: harness.Dots, Colour: harness.Paper, Variant: i,
-			Points: []harness.Point{{X: paperHot, Y: 1}, {X: 2 * paperHot, Y: g.Gain}},
+		c.Series = append(c.Series, chart.Series{
+			Name: fmt.Sprintf("paper, %s: +%.1f %%", g.Task, 100*(g.Gain-1)), Kind: chart.Dots, Colour: chart.Paper, Variant: i,
+			Points: []chart.Point{{X: paperHot, Y: 1}, {X: 2 * paperHot, Y: g.Gain}},
 		})
 	}
 	return c
 }
 
 // delayChart is Figure 17.
-func (r *Report) delayChart() harness.Chart {
-	c := harness.Chart{
+func (r *Report) delayChart() chart.Chart {
+	c := chart.Chart{
 		Name: "negotiation", Title: "Delay of a scale's negotiation",
-		X: harness.Axis{Label: "workers", Log: true, Min: 1, Max: 40, Ticks: harness.Ticks("%d", 1, 2, 4, 8, 16, 32)},
-		Y: harness.Axis{Label: "ms in an iteration", Log: true, Min: 0.01, Max: 1000},
+		X: chart.Axis{Label: "workers", Log: true, Min: 1, Max: 40, Ticks: chart.Ticks("%d", 1, 2, 4, 8, 16, 32)},
+		Y: chart.Axis{Label: "ms in an iteration", Log: true, Min: 0.01, Max: 1000},
 	}
 	for i, b := range harness.Distinct(r.Negotiations, func(d Delay) string { return d.Backend }) {
 		negotiated := func(d Delay) bool { return d.Backend == b && d.Negotiate.Median > 0 }
 		c.Series = append(c.Series,
-			harness.Series{Name: b + ", median", Colour: i, Points: harness.Points(r.Negotiations, negotiated,
+			chart.Series{Name: b + ", median", Colour: i, Points: chart.Points(r.Negotiations, negotiated,
 				func(d Delay) (x, y float64) { return float64(d.Workers), d.Negotiate.Median / 1e6 })},
-			harness.Series{Name: b + ", 99th percentile", Colour: i, Variant: 1, Points: harness.Points(r.Negotiations, negotiated,
+			chart.Series{Name: b + ", 99th percentile", Colour: i, Variant: 1, Points: chart.Points(r.Negotiations, negotiated,
 				func(d Delay) (x, y float64) { return float64(d.Workers), d.Slowest / 1e6 })})
 	}
 	if len(c.Series) == 0 {
 		return c
 	}
-	paper := harness.Series{Name: "paper (SwitchML)", Kind: harness.Dots, Colour: harness.Paper}
+	paper := chart.Series{Name: "paper (SwitchML)", Kind: chart.Dots, Colour: chart.Paper}
 	for _, d := range paperDelay {
-		paper.Points = append(paper.Points, harness.Point{X: float64(d.Workers), Y: d.Delay})
+		paper.Points = append(paper.Points, chart.Point{X: float64(d.Workers), Y: d.Delay})
 	}
 	c.Series = append(c.Series, paper)
 	return c

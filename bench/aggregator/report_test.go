@@ -15,6 +15,7 @@ import (
 
 	plane "github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
 )
 
@@ -133,7 +134,7 @@ func TestTablesAndCharts(t *testing.T) {
 			t.Errorf("tables do not contain %q:\n%s", want, out.String())
 		}
 	}
-	paths, err := harness.WriteCharts(filepath.Join(t.TempDir(), "charts"), r.Charts())
+	paths, err := chart.Write(filepath.Join(t.TempDir(), "charts"), r.Charts())
 	if err != nil || len(paths) != 4 {
 		t.Fatalf("charts %v, %v", paths, err)
 	}
@@ -142,7 +143,7 @@ func TestTablesAndCharts(t *testing.T) {
 			t.Errorf("%s does not contain %q, %v", paths[i], label, err)
 		}
 	}
-	if paths, err := harness.WriteCharts(t.TempDir(), (&Report{Rounds: 1}).Charts()); err != nil || paths != nil {
+	if paths, err := chart.Write(t.TempDir(), (&Report{Rounds: 1}).Charts()); err != nil || paths != nil {
 		t.Errorf("nothing was measured, but %v is drawn, %v", paths, err)
 	}
 }

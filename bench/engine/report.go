@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
 )
 
@@ -297,45 +298,45 @@ func (r *Result) mainLoss() string {
 
 // Charts returns for each test that was measured the CPU time of a frame
 // (cpu-TEST) and the rates (rate-TEST) or round-trip times (latency).
-func (r *Report) Charts() (charts []harness.Chart) {
+func (r *Report) Charts() (charts []chart.Chart) {
 	for _, test := range append(Tests(), Forward) {
 		results := slices.DeleteFunc(slices.Clone(r.Results), func(res Result) bool { return res.Test != test })
 		slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(a.Size, b.Size) })
 		// A chart has a group of bars for each size, of one part or of a dark and a
 		// light one.
-		chart := func(name, title, unit string, parts func(Result) (dark, light harness.Part)) {
-			c := harness.Chart{
-				Name: name, Title: fmt.Sprintf("%s: %s", test, title), Legend: harness.TopRight,
-				X: harness.Axis{Label: "frame size in bytes"}, Y: harness.Axis{Label: unit, Room: 1.35},
+		add := func(name, title, unit string, parts func(Result) (dark, light chart.Part)) {
+			c := chart.Chart{
+				Name: name, Title: fmt.Sprintf("%s: %s", test, title), Legend: chart.TopRight,
+				X: chart.Axis{Label: "frame size in bytes"}, Y: chart.Axis{Label: unit, Room: 1.35},
 			}
-			harness.AddBars(&c, results,
+			chart.AddBars(&c, results,
 				func(res Result) string { return fmt.Sprint(res.Size) }, func(res Result) string { return res.Baseline },
-				func(res Result) []harness.Part {
+				func(res Result) []chart.Part {
 					dark, light := parts(res)
 					// Colours go by the place among all, so that they agree between charts.
 					dark.Name, dark.Colour = res.Baseline, slices.Index(Baselines(), res.Baseline)
 					light.Colour, light.Variant = dark.Colour, 1
 					if light.Height <= 0 {
-						return []harness.Part{dark}
+						return []chart.Part{dark}
 					}
-					return []harness.Part{dark, light}
+					return []chart.Part{dark, light}
 				})
 			charts = append(charts, c)
 		}
-		chart("cpu-"+string(test), "CPU time of the tested end, user (dark) and kernel (light)", "ns per frame",
-			func(res Result) (dark, light harness.Part) {
-				return harness.Part{Height: res.NsUser}, harness.Part{Height: res.NsKernel}
+		add("cpu-"+string(test), "CPU time of the tested end, user (dark) and kernel (light)", "ns per frame",
+			func(res Result) (dark, light chart.Part) {
+				return chart.Part{Height: res.NsUser}, chart.Part{Height: res.NsKernel}
 			})
 		if test == RequestResponse {
-			chart("latency", "round-trip time, median (dark) and 99th percentile (light)", "µs",
-				func(res Result) (dark, light harness.Part) {
-					return harness.Part{Height: *res.P50ns / 1e3}, harness.Part{Height: (*res.P99ns - *res.P50ns) / 1e3}
+			add("latency", "round-trip time, median (dark) and 99th percentile (light)", "µs",
+				func(res Result) (dark, light chart.Part) {
+					return chart.Part{Height: *res.P50ns / 1e3}, chart.Part{Height: (*res.P99ns - *res.P50ns) / 1e3}
 				})
 			continue
 		}
-		chart("rate-"+string(test), "rate, median with smallest and largest round", "million frames per second",
-			func(res Result) (dark, light harness.Part) {
-				return harness.Part{Height: res.PPS / 1e6, Low: res.PPSMin / 1e6, High: res.PPSMax / 1e6}, harness.Part{}
+		add("rate-"+string(test), "rate, median with smallest and largest round", "million frames per second",
+			func(res Result) (dark, light chart.Part) {
+				return chart.Part{Height: res.PPS / 1e6, Low: res.PPSMin / 1e6, High: res.PPSMax / 1e6}, chart.Part{}
 			})
 	}
 	return charts

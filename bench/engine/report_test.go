@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 )
 
 // samplesOf makes samples with the given rates.
@@ -182,7 +183,7 @@ func TestTable(t *testing.T) {
 
 func TestCharts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "charts")
-	paths, err := harness.WriteCharts(dir, sampleReport().Charts())
+	paths, err := chart.Write(dir, sampleReport().Charts())
 	if err != nil {
 		t.Fatal(err)
 	}

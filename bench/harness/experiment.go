@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
 )
 
@@ -22,7 +23,7 @@ type Report interface {
 // A Drawn report has pictures of what was measured.
 type Drawn interface {
 	Report
-	Charts() []Chart
+	Charts() []chart.Chart
 }
 
 // WriteTables writes reports for people.

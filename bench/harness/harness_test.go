@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
 )
 
@@ -209,7 +210,7 @@ func (e *example) Print(out *report.Printer) {
 	PrintUnavailable(out, e.Unavailable)
 }
 
-func (e *example) Charts() []Chart { return nil }
+func (e *example) Charts() []chart.Chart { return nil }
 
 func TestReport(t *testing.T) {
 	e := &example{

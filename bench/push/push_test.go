@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 )
 
 // filled returns a workload for tests.
@@ -219,7 +220,7 @@ func TestReportOfLoss(t *testing.T) {
 }
 
 func TestCharts(t *testing.T) {
-	paths, err := harness.WriteCharts(filepath.Join(t.TempDir(), "charts"), example().Charts())
+	paths, err := chart.Write(filepath.Join(t.TempDir(), "charts"), example().Charts())
 	if err != nil {
 		t.Fatal(err)
 	}

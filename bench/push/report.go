@@ -13,6 +13,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
 )
 
@@ -253,28 +254,28 @@ func (r *Report) Print(out *report.Printer) {
 // Charts returns for each batch size the rates, with the smallest and the largest
 // round (push-rate-BATCH), and the parts of the CPU time of a pair (push-cpu-BATCH).
 // There is a group of bars for each number of workers.
-func (r *Report) Charts() (charts []harness.Chart) {
+func (r *Report) Charts() (charts []chart.Chart) {
 	workers := func(res Result) string { return fmt.Sprint(res.Workers) }
 	baseline := func(res Result) string { return res.Baseline }
 	for _, batch := range harness.Distinct(r.Results, func(res Result) int { return res.Batch }) {
 		results := slices.DeleteFunc(slices.Clone(r.Results), func(res Result) bool { return res.Batch != batch })
 		names := harness.Distinct(results, baseline)
-		chart := func(name, title, unit string, parts func(Result) []harness.Part) {
-			c := harness.Chart{
+		add := func(name, title, unit string, parts func(Result) []chart.Part) {
+			c := chart.Chart{
 				Name: fmt.Sprintf("push-%s-%d", name, batch), Title: fmt.Sprintf("pushes of %d pairs: %s", batch, title),
-				X: harness.Axis{Label: "workers"}, Y: harness.Axis{Label: unit, Room: 1.35},
+				X: chart.Axis{Label: "workers"}, Y: chart.Axis{Label: unit, Room: 1.35},
 			}
-			harness.AddBars(&c, results, workers, baseline, parts)
+			chart.AddBars(&c, results, workers, baseline, parts)
 			charts = append(charts, c)
 		}
-		chart("rate", "rate of all workers together", "million pairs per second", func(res Result) []harness.Part {
-			return []harness.Part{{
+		add("rate", "rate of all workers together", "million pairs per second", func(res Result) []chart.Part {
+			return []chart.Part{{
 				Name: res.Baseline, Colour: slices.Index(names, res.Baseline),
 				Height: res.PairsPerSecond / 1e6, Low: res.Min / 1e6, High: res.Max / 1e6,
 			}}
 		})
-		chart("cpu", "CPU time; from left to right "+strings.Join(names, ", "), "ns per pair", func(res Result) []harness.Part {
-			return []harness.Part{
+		add("cpu", "CPU time; from left to right "+strings.Join(names, ", "), "ns per pair", func(res Result) []chart.Part {
+			return []chart.Part{
 				{Name: "worker", Colour: 0, Height: res.NsWorker},
 				{Name: "kernel", Colour: 1, Height: res.NsKernel},
 				{Name: "aggregator", Colour: 2, Height: res.NsAggregator},

@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
 )
 
@@ -256,18 +257,18 @@ func (s *Scale) print(out *report.Printer, results []Result) {
 }
 
 // charts returns for each batch size the predicted rates against the number of workers (push-scale-BATCH).
-func (s *Scale) charts() (charts []harness.Chart) {
+func (s *Scale) charts() (charts []chart.Chart) {
 	for _, batch := range harness.Distinct(s.Points, func(p ScalePoint) int { return p.Batch }) {
-		c := harness.Chart{
+		c := chart.Chart{
 			Name: fmt.Sprintf("push-scale-%d", batch), Title: fmt.Sprintf("pushes of %d pairs: predicted rate of all workers, on machines of their own", batch),
-			Legend: harness.TopRight, // beside the curves
-			X:      harness.Axis{Label: "workers", Log: true, Ticks: harness.Ticks("%d", scaleWorkers...), Min: 1, Max: 500}, Y: harness.Axis{Label: "million pairs per second", Log: true},
+			Legend: chart.TopRight, // beside the curves
+			X:      chart.Axis{Label: "workers", Log: true, Ticks: chart.Ticks("%d", scaleWorkers...), Min: 1, Max: 500}, Y: chart.Axis{Label: "million pairs per second", Log: true},
 		}
 		for i, baseline := range harness.Distinct(s.Points, func(p ScalePoint) string { return p.Baseline }) {
 			for k, servers := range scaleServers {
-				c.Series = append(c.Series, harness.Series{
+				c.Series = append(c.Series, chart.Series{
 					Name: fmt.Sprintf("%s, %s", baseline, english.Plural(servers, "server", "")), Colour: i, Variant: k,
-					Points: harness.Points(s.Points, func(p ScalePoint) bool {
+					Points: chart.Points(s.Points, func(p ScalePoint) bool {
 						return p.Batch == batch && p.Baseline == baseline && p.Servers == servers && p.PairsPerSecond > 0 // the axis is logarithmic
 					}, func(p ScalePoint) (x, y float64) { return float64(p.Workers), p.PairsPerSecond / 1e6 }),
 				})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 )
 
 // near tells whether two figures are the same but for rounding.
@@ -114,7 +115,7 @@ func TestScale(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}
 	}
-	paths, err := harness.WriteCharts(t.TempDir(), r.Charts())
+	paths, err := chart.Write(t.TempDir(), r.Charts())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,11 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/bench/engine"
-	"github.com/libra-ina/libra/bench/fit"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/push"
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/sudo"
+	"github.com/libra-ina/libra/study/tofino"
 )
 
 func newBench() *cobra.Command {
@@ -76,7 +77,7 @@ func (r *results) write(w io.Writer, measured harness.Report) error {
 	var plots []string
 	if drawn, ok := measured.(harness.Drawn); ok && r.plots != "" {
 		var err error
-		if plots, err = harness.WriteCharts(r.plots, drawn.Charts()); err != nil {
+		if plots, err = chart.Write(r.plots, drawn.Charts()); err != nil {
 			return err
 		}
 	}
@@ -300,7 +301,7 @@ programs declare is read from them, and the rest is derived.`,
 		Example: "  libra bench p4 --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := fit.Run()
+			r, err := tofino.Run()
 			if err != nil {
 				return err
 			}

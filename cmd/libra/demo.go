@@ -15,7 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/demo"
 	"github.com/libra-ina/libra/internal/node"
@@ -85,7 +85,7 @@ parameters take half of the updates.`,
 				return err
 			}
 			if o.Out != "" {
-				if _, err := harness.WriteCharts(o.Out, learningCurves(result)); err != nil {
+				if _, err := chart.Write(o.Out, learningCurves(result)); err != nil {
 					return err
 				}
 			}
@@ -141,23 +141,23 @@ parameters take half of the updates.`,
 }
 
 // learningCurves shows how well the weights predict held-out rows after each epoch.
-func learningCurves(r *demo.Result) []harness.Chart {
-	var charts []harness.Chart
+func learningCurves(r *demo.Result) []chart.Chart {
+	var charts []chart.Chart
 	for i, metric := range r.All() {
-		c := harness.Chart{Name: strings.ReplaceAll(metric.Key, "_", "-"), Title: strings.ToUpper(metric.Name[:1]) + metric.Name[1:] + " of held-out rows", Legend: harness.TopRight}
+		c := chart.Chart{Name: strings.ReplaceAll(metric.Key, "_", "-"), Title: strings.ToUpper(metric.Name[:1]) + metric.Name[1:] + " of held-out rows", Legend: chart.TopRight}
 		if metric.Key == "auc" { // which rises
-			c.Legend = harness.BottomRight
+			c.Legend = chart.BottomRight
 		}
-		c.X, c.Y.Label = harness.Axis{Label: "epoch"}, c.Title
+		c.X, c.Y.Label = chart.Axis{Label: "epoch"}, c.Title
 		var all []float64
 		add := func(name string, colour int, evaluations []node.Evaluation) {
 			if len(evaluations) == 0 {
 				return
 			}
-			s := harness.Series{Name: name, Colour: colour}
+			s := chart.Series{Name: name, Colour: colour}
 			for _, e := range evaluations {
 				value := e.All()[i].Value
-				s.Points = append(s.Points, harness.Point{X: float64(e.Epoch), Y: value})
+				s.Points = append(s.Points, chart.Point{X: float64(e.Epoch), Y: value})
 				all = append(all, value)
 			}
 			c.Series = append(c.Series, s)

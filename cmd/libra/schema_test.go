@@ -23,15 +23,14 @@ import (
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/libra-ina/libra/bench/aggregator"
-	"github.com/libra-ina/libra/bench/arithmetic"
 	"github.com/libra-ina/libra/bench/engine"
-	"github.com/libra-ina/libra/bench/fit"
-	"github.com/libra-ina/libra/bench/hotset"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
 	"github.com/libra-ina/libra/internal/demo"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/study/hotset"
+	"github.com/libra-ina/libra/study/tofino"
 )
 
 //go:generate go test -run ^TestSchemasAreCurrent -update
@@ -43,7 +42,7 @@ var outputs = map[string]any{
 	"libra agent":            SwitchLine{},
 	"libra bench aggregator": aggregator.Report{},
 	"libra bench engine":     engine.Report{},
-	"libra bench p4":         fit.Report{},
+	"libra bench p4":         tofino.Report{},
 	"libra bench push":       push.Report{},
 	"libra bench soak":       soak.Report{},
 	"libra bench tenants":    tenants.Report{},
@@ -55,7 +54,7 @@ var outputs = map[string]any{
 	"libra hotset show":      HotSet{},
 	"libra hotset study":     hotset.Report{},
 	"libra job list":         JobList{},
-	"libra lut study":        arithmetic.Study{},
+	"libra lut study":        LutStudy{},
 	"libra ps":               ServerLine{},
 	"libra run":              demo.ProgramsResult{},
 	"libra simulate":         Simulated{},
@@ -79,7 +78,7 @@ func TestSchemasAreCurrent(t *testing.T) {
 		}
 		return nil
 	}
-	for _, dir := range []string{"bench", "cmd", "internal", "lut", "afxdp"} {
+	for _, dir := range []string{"bench", "cmd", "internal", "lut", "afxdp", "study"} {
 		if err := r.AddGoComments("github.com/libra-ina/libra", "./"+dir); err != nil {
 			t.Fatal(err)
 		}

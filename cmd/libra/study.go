@@ -3,11 +3,16 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/arithmetic"
+	"github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/bench/hotset"
+	"github.com/libra-ina/libra/internal/chart"
+	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/study/arithmetic"
+	"github.com/libra-ina/libra/study/hotset"
 )
 
 func newHotsetStudy() *cobra.Command {
@@ -28,11 +33,11 @@ the paper's skew are always studied.`,
 			if err := out.prepare(); err != nil {
 				return err
 			}
-			report, err := hotset.Run(c)
+			r, err := hotset.Run(c)
 			if err != nil {
 				return misuse(cmd, err)
 			}
-			return out.write(cmd.OutOrStdout(), report)
+			return out.write(cmd.OutOrStdout(), r)
 		},
 	}
 	f := cmd.Flags()
@@ -76,18 +81,85 @@ minutes; what needs root is left out, with a note, without root.`,
   libra lut study --measure numbers --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return measure(cmd, &out, "measurements", func(p harness.Progress) (*arithmetic.Study, error) {
-				return arithmetic.RunStudy(cmd.Context(), c, tests, p)
+			return measure(cmd, &out, "measurements", func(p harness.Progress) (*LutStudy, error) {
+				return runLutStudy(cmd.Context(), c, tests, p)
 			})
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&tests, "measure", arithmetic.Parts(), "what to study")
-	choices(cmd, "measure", arithmetic.Parts()...)
+	f.StringSliceVar(&tests, "measure", lutStudyParts(), "what to study")
+	choices(cmd, "measure", lutStudyParts()...)
 	f.StringVar(&c.Data, "data", "", "`file` in libfm format to train on for gradients (default: a synthetic log)")
 	f.IntVar(&c.Pairs, "pairs", c.Pairs, "pairs of each data set")
 	f.IntVar(&c.Trials, "rounds", c.Trials, "long sums that are made of each length")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of samples, pairs and random numbers")
 	out.flags(cmd)
 	return cmd
+}
+
+// numbers is the part of a [LutStudy] that package study/arithmetic carries out.
+const numbers = "numbers"
+
+// lutStudyParts returns all parts of a [LutStudy]. Those but numbers are tests of package
+// bench/aggregator.
+func lutStudyParts() []string {
+	return []string{numbers, string(aggregator.Throughput), string(aggregator.Negotiation)}
+}
+
+// LutStudy is what 'libra lut study' finds out: the precision and memory of the
+// arithmetics, and their pace. It marshals to one JSON object with the fields of
+// both reports, as far as they were asked for.
+type LutStudy struct {
+	*arithmetic.Report
+	Aggregator *aggregator.Report `json:"aggregator,omitempty"`
+}
+
+// runLutStudy carries out parts of a study. What the process lacks the privileges for
+// is left out, with a note. When ctx is done, it returns what it has and the cause.
+func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progress harness.Progress) (*LutStudy, error) {
+	if err := harness.Known("measure", lutStudyParts(), parts...); err != nil {
+		return nil, err
+	}
+	measured := aggregator.Defaults()
+	measured.Tests, measured.SkipDenied, measured.Progress = nil, true, progress
+	var s LutStudy
+	var err error
+	for _, part := range parts {
+		if part != numbers {
+			measured.Tests = append(measured.Tests, aggregator.Test(part))
+			continue
+		}
+		if s.Report, err = arithmetic.Run(c); err != nil {
+			return nil, err
+		}
+	}
+	if len(measured.Tests) > 0 {
+		s.Aggregator, err = aggregator.Run(ctx, measured)
+	}
+	return &s, err
+}
+
+func (s *LutStudy) reports() (all []harness.Drawn) {
+	if s.Report != nil {
+		all = append(all, s.Report)
+	}
+	if s.Aggregator != nil {
+		all = append(all, s.Aggregator)
+	}
+	return all
+}
+
+// Print writes both reports for people.
+func (s *LutStudy) Print(out *report.Printer) {
+	for _, r := range s.reports() {
+		r.Print(out)
+	}
+}
+
+// Charts returns those of both reports.
+func (s *LutStudy) Charts() (all []chart.Chart) {
+	for _, r := range s.reports() {
+		all = append(all, r.Charts()...)
+	}
+	return all
 }

@@ -19,7 +19,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/demo"
 )
 
@@ -49,12 +49,12 @@ type laboratory struct {
 }
 
 func (l laboratory) draw(out string) error {
-	for _, measure := range []func() (harness.Chart, error){l.memory, l.share, l.harvest, l.learningRate} {
-		chart, err := measure()
+	for _, measure := range []func() (chart.Chart, error){l.memory, l.share, l.harvest, l.learningRate} {
+		curve, err := measure()
 		if err != nil {
 			return err
 		}
-		if _, err := harness.WriteCharts(out, []harness.Chart{chart}); err != nil {
+		if _, err := chart.Write(out, []chart.Chart{curve}); err != nil {
 			return err
 		}
 	}
@@ -86,16 +86,16 @@ func (l laboratory) train(baseline string, args ...string) (r demo.Result, err e
 }
 
 // auc is the mean of several trainings, between the lowest and the highest.
-func (l laboratory) auc(x float64, args ...string) (harness.Point, error) {
+func (l laboratory) auc(x float64, args ...string) (chart.Point, error) {
 	var all []float64
 	for range l.rounds {
 		r, err := l.train("none", args...)
 		if err != nil {
-			return harness.Point{}, err
+			return chart.Point{}, err
 		}
 		all = append(all, *r.AUC)
 	}
-	p := harness.Point{X: x, Low: slices.Min(all), High: slices.Max(all)}
+	p := chart.Point{X: x, Low: slices.Min(all), High: slices.Max(all)}
 	for _, a := range all {
 		p.Y += a / float64(len(all))
 	}
@@ -121,13 +121,13 @@ func (l laboratory) hotSet(args ...string) (rows int, share float64, err error) 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
 // memory shows what a share of the chip's memory spares the server.
-func (l laboratory) memory() (c harness.Chart, err error) {
+func (l laboratory) memory() (c chart.Chart, err error) {
 	shares := []float64{0.0005, 0.001, 0.002, 0.005, 0.0125}
 	alone, err := l.train(demo.ServerOnly)
 	if err != nil {
 		return c, err
 	}
-	series := []harness.Series{{Name: "updates that the hot set covers"}, {Name: "pairs summed in the network", Colour: 1}, {Name: "frames of gradients at the server, of those without the switch", Colour: 2}}
+	series := []chart.Series{{Name: "updates that the hot set covers"}, {Name: "pairs summed in the network", Colour: 1}, {Name: "frames of gradients at the server, of those without the switch", Colour: 2}}
 	for _, share := range shares {
 		rows, covered, err := l.hotSet("--c", number(share))
 		if err != nil {
@@ -138,34 +138,34 @@ func (l laboratory) memory() (c harness.Chart, err error) {
 			return c, err
 		}
 		for i, y := range []float64{covered, r.HotShare, float64(r.GradientFrames) / float64(alone.ServerOnly.GradientFrames)} {
-			series[i].Points = append(series[i].Points, harness.Point{X: 100 * share, Y: 100 * y})
+			series[i].Points = append(series[i].Points, chart.Point{X: 100 * share, Y: 100 * y})
 		}
 	}
 	ticks := make([]float64, len(shares))
 	for i, share := range shares {
 		ticks[i] = 100 * share
 	}
-	return harness.Chart{
-		Name: "tuning-c", Title: "What c spares the server", Legend: harness.TopLeft,
-		X: harness.Axis{Label: "c: memory of the chip (%)", Log: true, Ticks: harness.Ticks("%g", ticks...)}, Y: harness.Axis{Label: "%", Max: 130, Ticks: harness.Ticks("%d", 0, 20, 40, 60, 80, 100)},
+	return chart.Chart{
+		Name: "tuning-c", Title: "What c spares the server", Legend: chart.TopLeft,
+		X: chart.Axis{Label: "c: memory of the chip (%)", Log: true, Ticks: chart.Ticks("%g", ticks...)}, Y: chart.Axis{Label: "%", Max: 130, Ticks: chart.Ticks("%d", 0, 20, 40, 60, 80, 100)},
 		Series: series,
 	}, nil
 }
 
 // share shows how many rows a share of the updates takes.
-func (l laboratory) share() (c harness.Chart, err error) {
-	c = harness.Chart{
-		Name: "tuning-p", Title: "Hot rows that p demands", Legend: harness.TopLeft,
-		X: harness.Axis{Label: "p: share of the updates (%)", Min: 40, Max: 100}, Y: harness.Axis{Label: "hot rows", Room: 1.3},
+func (l laboratory) share() (c chart.Chart, err error) {
+	c = chart.Chart{
+		Name: "tuning-p", Title: "Hot rows that p demands", Legend: chart.TopLeft,
+		X: chart.Axis{Label: "p: share of the updates (%)", Min: 40, Max: 100}, Y: chart.Axis{Label: "hot rows", Room: 1.3},
 	}
 	for i, model := range []string{"fm", "lr"} {
-		s := harness.Series{Name: "--model " + model, Colour: i}
+		s := chart.Series{Name: "--model " + model, Colour: i}
 		for _, p := range []float64{0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.999} {
 			rows, _, err := l.hotSet("--model", model, "--p", number(p))
 			if err != nil {
 				break // there is no room for as many, and stderr tells it
 			}
-			s.Points = append(s.Points, harness.Point{X: 100 * p, Y: float64(rows)})
+			s.Points = append(s.Points, chart.Point{X: 100 * p, Y: float64(rows)})
 		}
 		c.Series = append(c.Series, s)
 	}
@@ -173,13 +173,13 @@ func (l laboratory) share() (c harness.Chart, err error) {
 }
 
 // harvest shows what the period does to the AUC.
-func (l laboratory) harvest() (c harness.Chart, err error) {
+func (l laboratory) harvest() (c chart.Chart, err error) {
 	periods := []float64{5, 20, 100, 500}
 	one, err := l.train(demo.OneProcess)
 	if err != nil {
 		return c, err
 	}
-	series := []harness.Series{{Name: "staleness 8, the default"}, {Name: "staleness 1,000", Colour: 1}, {Name: "one process", Colour: 2}}
+	series := []chart.Series{{Name: "staleness 8, the default"}, {Name: "staleness 1,000", Colour: 1}, {Name: "one process", Colour: 2}}
 	for _, ms := range periods {
 		for i, staleness := range []string{"8", "1000"} {
 			p, err := l.auc(ms, "--harvest", number(ms)+"ms", "--staleness", staleness)
@@ -188,19 +188,19 @@ func (l laboratory) harvest() (c harness.Chart, err error) {
 			}
 			series[i].Points = append(series[i].Points, p)
 		}
-		series[2].Points = append(series[2].Points, harness.Point{X: ms, Y: *one.OneProcess.AUC})
+		series[2].Points = append(series[2].Points, chart.Point{X: ms, Y: *one.OneProcess.AUC})
 	}
-	return harness.Chart{
-		Name: "tuning-harvest", Title: "AUC of held-out rows by the harvest period, 2 epochs", Legend: harness.BottomLeft,
-		X: harness.Axis{Label: "harvest period (ms)", Log: true, Ticks: harness.Ticks("%g", periods...), Room: 1.1}, Y: aucAxis(series),
+	return chart.Chart{
+		Name: "tuning-harvest", Title: "AUC of held-out rows by the harvest period, 2 epochs", Legend: chart.BottomLeft,
+		X: chart.Axis{Label: "harvest period (ms)", Log: true, Ticks: chart.Ticks("%g", periods...), Room: 1.1}, Y: aucAxis(series),
 		Series: series,
 	}, nil
 }
 
 // learningRate shows what the learning rate does to the AUC.
-func (l laboratory) learningRate() (c harness.Chart, err error) {
+func (l laboratory) learningRate() (c chart.Chart, err error) {
 	rates := []float64{0.02, 0.05, 0.1, 0.2, 0.5}
-	series := []harness.Series{{Name: "4 workers"}, {Name: "one process", Colour: 1}}
+	series := []chart.Series{{Name: "4 workers"}, {Name: "one process", Colour: 1}}
 	for _, rate := range rates {
 		p, err := l.auc(rate, "--learning-rate", number(rate))
 		if err != nil {
@@ -211,17 +211,17 @@ func (l laboratory) learningRate() (c harness.Chart, err error) {
 			return c, err
 		}
 		series[0].Points = append(series[0].Points, p)
-		series[1].Points = append(series[1].Points, harness.Point{X: rate, Y: *one.OneProcess.AUC})
+		series[1].Points = append(series[1].Points, chart.Point{X: rate, Y: *one.OneProcess.AUC})
 	}
-	return harness.Chart{
-		Name: "tuning-learning-rate", Title: "AUC of held-out rows by the learning rate, 2 epochs", Legend: harness.BottomRight,
-		X: harness.Axis{Label: "learning rate", Log: true, Ticks: harness.Ticks("%g", rates...), Room: 1.1}, Y: aucAxis(series),
+	return chart.Chart{
+		Name: "tuning-learning-rate", Title: "AUC of held-out rows by the learning rate, 2 epochs", Legend: chart.BottomRight,
+		X: chart.Axis{Label: "learning rate", Log: true, Ticks: chart.Ticks("%g", rates...), Room: 1.1}, Y: aucAxis(series),
 		Series: series,
 	}, nil
 }
 
 // aucAxis takes what the series have, with some room below for the legend.
-func aucAxis(series []harness.Series) harness.Axis {
+func aucAxis(series []chart.Series) chart.Axis {
 	low, high := 1.0, 0.0
 	for _, s := range series {
 		for _, p := range s.Points {
@@ -232,5 +232,5 @@ func aucAxis(series []harness.Series) harness.Axis {
 		}
 	}
 	room := high - low
-	return harness.Axis{Label: "AUC", Min: low - 0.4*room, Max: high + 0.1*room}
+	return chart.Axis{Label: "AUC", Min: low - 0.4*room, Max: high + 0.1*room}
 }

@@ -25,7 +25,7 @@ type stage struct {
 func own(dir string) target { return target{dir, []stage{{dir: dir}}} }
 
 // targets are the packages that the promises rest on. Left out are: cmd/libra,
-// bench and internal/{demo,report,testbed} (they print, measure and build
+// bench, study and internal/{chart,demo,report,testbed} (they print, measure and build
 // networks; their tests run whole clusters), p4 and other generated code, and
 // the packages that serve tests only (internal/conformance, internal/vectors).
 var targets = []target{

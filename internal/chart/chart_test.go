@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package harness
+package chart
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ import (
 func drawn(t *testing.T, c Chart) (texts string, shapes int) {
 	t.Helper()
 	c.Name = "chart"
-	paths, err := WriteCharts(filepath.Join(t.TempDir(), "new"), []Chart{{Name: "empty"}, c})
+	paths, err := Write(filepath.Join(t.TempDir(), "new"), []Chart{{Name: "empty"}, c})
 	if err != nil || len(paths) != 1 || filepath.Base(paths[0]) != "chart.svg" {
 		t.Fatalf("charts %v, %v: want the one with series", paths, err)
 	}
@@ -154,11 +154,11 @@ func TestChartThatCannotBeWritten(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := WriteCharts(file, nil); err == nil || !strings.Contains(err.Error(), file) {
+	if _, err := Write(file, nil); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("error %v does not name %s", err, file)
 	}
 	good := Series{Points: []Point{{X: 1, Y: 1}}}
-	if _, err := WriteCharts(t.TempDir(), []Chart{{Name: "no/such/folder", Series: []Series{good}}}); err == nil {
+	if _, err := Write(t.TempDir(), []Chart{{Name: "no/such/folder", Series: []Series{good}}}); err == nil {
 		t.Error("a chart in a folder that is not there is written")
 	}
 }
@@ -170,7 +170,7 @@ func TestNamesAreOutlines(t *testing.T) {
 	for _, corner := range []Corner{TopLeft, TopRight, BottomLeft, BottomRight} {
 		name := "a name < of some length"
 		points := []Point{{X: 1, Y: 2}, {X: 10, Y: 20}}
-		paths, err := WriteCharts(t.TempDir(), []Chart{{Name: "chart", Legend: corner, X: Axis{Label: "across"}, Series: []Series{{Name: name, Points: points}}}})
+		paths, err := Write(t.TempDir(), []Chart{{Name: "chart", Legend: corner, X: Axis{Label: "across"}, Series: []Series{{Name: name, Points: points}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package harness
+// Package chart draws results into SVG files that look the same on every machine: measurements
+// of package bench, studies and learning curves. The caller says what the series and axes are;
+// colours, dashes and places are chosen here.
+package chart
 
 import (
 	"bytes"
@@ -144,26 +147,38 @@ type Part struct {
 // side, each name at its own place; the parts of a bar lie on top of each other.
 // Groups and names come in order of appearance.
 func AddBars[T any](c *Chart, all []T, group, name func(T) string, parts func(T) []Part) {
-	names := Distinct(all, name)
-	c.X.Names = Distinct(all, group)
+	var names []string
 	for _, v := range all {
-		place, width := beside(slices.Index(names, name(v)), len(names))
-		at := Point{X: float64(slices.Index(c.X.Names, group(v))) + place}
+		indexOf(&names, name(v))
+	}
+	for _, v := range all {
+		place, width := beside(indexOf(&names, name(v)), len(names))
+		at := Point{X: float64(indexOf(&c.X.Names, group(v))) + place}
 		for _, p := range parts(v) {
-			s := Find(c.Series, func(s Series) bool { return s.Name == p.Name && s.Colour == p.Colour && s.Variant == p.Variant })
-			if s == nil {
+			i := slices.IndexFunc(c.Series, func(s Series) bool { return s.Name == p.Name && s.Colour == p.Colour && s.Variant == p.Variant })
+			if i < 0 {
+				i = len(c.Series)
 				c.Series = append(c.Series, Series{Name: p.Name, Kind: Bars, Colour: p.Colour, Variant: p.Variant, Width: width})
-				s = &c.Series[len(c.Series)-1]
 			}
 			at.Foot, at.Y, at.Low, at.High = at.Y, at.Y+p.Height, p.Low, p.High
-			s.Points = append(s.Points, at)
+			c.Series[i].Points = append(c.Series[i].Points, at)
 		}
 	}
 }
 
-// WriteCharts draws charts that have series into SVG files in a directory, which
+// indexOf returns the place of a name in a list, to whose end it adds a new one.
+func indexOf(names *[]string, name string) int {
+	i := slices.Index(*names, name)
+	if i < 0 {
+		i = len(*names)
+		*names = append(*names, name)
+	}
+	return i
+}
+
+// Write draws charts that have series into SVG files in a directory, which
 // it creates, and returns their paths.
-func WriteCharts(dir string, charts []Chart) (paths []string, err error) {
+func Write(dir string, charts []Chart) (paths []string, err error) {
 	if err := sudo.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory for charts: %w", err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fit
+package tofino
 
 import "fmt"
 
@@ -84,7 +84,7 @@ func place(steps []step, memories map[string]memory) ([]Stage, error) {
 		first := 1
 		for _, earlier := range s.after {
 			if last[earlier] == 0 {
-				return nil, fmt.Errorf("fit: step %q waits for %q, which is not before it", s.name, earlier)
+				return nil, fmt.Errorf("tofino: step %q waits for %q, which is not before it", s.name, earlier)
 			}
 			first = max(first, last[earlier]+1)
 		}
@@ -94,7 +94,7 @@ func place(steps []step, memories map[string]memory) ([]Stage, error) {
 			for _, name := range s.unit(unit) {
 				m, ok := memories[name]
 				if !ok {
-					return nil, fmt.Errorf("fit: the program has no %s, which step %q uses", name, s.name)
+					return nil, fmt.Errorf("tofino: the program has no %s, which step %q uses", name, s.name)
 				}
 				delete(memories, name)
 				need.sram += m.sram
@@ -111,7 +111,7 @@ func place(steps []step, memories map[string]memory) ([]Stage, error) {
 		}
 	}
 	for name := range memories {
-		return nil, fmt.Errorf("fit: no step uses %s of the program", name)
+		return nil, fmt.Errorf("tofino: no step uses %s of the program", name)
 	}
 	return all, nil
 }

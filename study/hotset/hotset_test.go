@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/testdata"
 	"github.com/libra-ina/libra/internal/workload"
 )
@@ -198,7 +199,7 @@ func TestStudyOfSyntheticLogs(t *testing.T) {
 		}
 	}
 
-	paths, err := harness.WriteCharts(filepath.Join(t.TempDir(), "new", "directory"), r.Charts())
+	paths, err := chart.Write(filepath.Join(t.TempDir(), "new", "directory"), r.Charts())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fit
+package tofino
 
 import (
 	"fmt"
@@ -64,7 +64,7 @@ func lut(objects []p4.Object) (l LUT, err error) {
 	}
 	placed, err := place(lutSteps, memories)
 	if err != nil {
-		return l, fmt.Errorf("fit: lut: %w", err)
+		return l, fmt.Errorf("tofino: lut: %w", err)
 	}
 	l.Stages = len(placed)
 	l.Passes = ceil(l.Stages, stages)

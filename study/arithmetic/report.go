@@ -13,6 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/lut"
 	"github.com/libra-ina/libra/retransmit"
@@ -115,34 +116,34 @@ func (r *Report) printMemory(out *report.Printer) {
 // place there.
 const least = 1e-9
 
-func errorAxis(label string) harness.Axis {
+func errorAxis(label string) chart.Axis {
 	var powers []float64
 	for e := -9; e <= 0; e++ {
 		powers = append(powers, math.Pow10(e))
 	}
-	return harness.Axis{Label: label, Log: true, Ticks: harness.Ticks("%.0e", powers...), Min: least, Max: 1}
+	return chart.Axis{Label: label, Log: true, Ticks: chart.Ticks("%.0e", powers...), Min: least, Max: 1}
 }
 
 // Charts returns precision (Table 2), longsums and memory (§5.7).
-func (r *Report) Charts() []harness.Chart {
-	return []harness.Chart{r.precisionChart(), r.longSumChart(), r.memoryChart()}
+func (r *Report) Charts() []chart.Chart {
+	return []chart.Chart{r.precisionChart(), r.longSumChart(), r.memoryChart()}
 }
 
 // precisionChart shows what precision lacks, the paper's beside ours.
-func (r *Report) precisionChart() harness.Chart {
-	c := harness.Chart{
+func (r *Report) precisionChart() chart.Chart {
+	c := chart.Chart{
 		Name: "precision", Title: "One addition: 1 - precision (Table 2)", Y: errorAxis("average and median (1e-9: or less)"),
-		Series: []harness.Series{
-			{Name: "ours, average", Kind: harness.Dots, Colour: 2},
-			{Name: "ours, median", Kind: harness.Dots, Colour: 2, Variant: 1},
-			{Name: "paper, average", Kind: harness.Dots, Colour: harness.Paper},
-			{Name: "paper, median", Kind: harness.Dots, Colour: harness.Paper, Variant: 1},
+		Series: []chart.Series{
+			{Name: "ours, average", Kind: chart.Dots, Colour: 2},
+			{Name: "ours, median", Kind: chart.Dots, Colour: 2, Variant: 1},
+			{Name: "paper, average", Kind: chart.Dots, Colour: chart.Paper},
+			{Name: "paper, median", Kind: chart.Dots, Colour: chart.Paper, Variant: 1},
 		},
 	}
 	for i, p := range r.Precision {
 		add := func(series int, precision float64) {
 			s := &c.Series[series]
-			s.Points = append(s.Points, harness.Point{X: float64(i), Y: max(1-precision, least)})
+			s.Points = append(s.Points, chart.Point{X: float64(i), Y: max(1-precision, least)})
 		}
 		add(0, p.Average)
 		add(1, p.Median)
@@ -158,16 +159,16 @@ func (r *Report) precisionChart() harness.Chart {
 
 // longSumChart has a colour for each arithmetic, and dashes and glyphs for each
 // data set.
-func (r *Report) longSumChart() harness.Chart {
-	c := harness.Chart{
+func (r *Report) longSumChart() chart.Chart {
+	c := chart.Chart{
 		Name: "longsums", Title: "Long sums",
-		X: harness.Axis{Label: "additions", Log: true, Room: 2}, Y: errorAxis("relative error, median"),
+		X: chart.Axis{Label: "additions", Log: true, Room: 2}, Y: errorAxis("relative error, median"),
 	}
 	for i, a := range arithmetics {
 		for j, d := range r.DataSets {
-			c.Series = append(c.Series, harness.Series{
+			c.Series = append(c.Series, chart.Series{
 				Name: string(a) + ", " + d.Name, Colour: i, Variant: j,
-				Points: harness.Points(r.LongSums,
+				Points: chart.Points(r.LongSums,
 					func(s LongSum) bool { return s.Arithmetic == a && s.DataSet == d.Name },
 					func(s LongSum) (x, y float64) { return float64(s.Additions), max(s.Median, least) }),
 			})
@@ -176,14 +177,14 @@ func (r *Report) longSumChart() harness.Chart {
 	return c
 }
 
-func (r *Report) memoryChart() harness.Chart {
-	c := harness.Chart{
+func (r *Report) memoryChart() chart.Chart {
+	c := chart.Chart{
 		Name: "memory", Title: "Memory for 30,000 hot parameters (§5.7)",
-		Y: harness.Axis{Label: "KB", Max: 1000}, // room for the legend
+		Y: chart.Axis{Label: "KB", Max: 1000}, // room for the legend
 	}
-	harness.AddBars(&c, r.Memory, func(m Memory) string { return m.Name }, func(Memory) string { return "" },
-		func(m Memory) []harness.Part {
-			return []harness.Part{
+	chart.AddBars(&c, r.Memory, func(m Memory) string { return m.Name }, func(Memory) string { return "" },
+		func(m Memory) []chart.Part {
+			return []chart.Part{
 				{Name: "slots", Colour: 0, Height: float64(m.Slots) / kilobyte},
 				{Name: "tables", Colour: 1, Height: float64(m.Tables) / kilobyte},
 				{Name: "control", Colour: 2, Height: float64(m.Control) / kilobyte},

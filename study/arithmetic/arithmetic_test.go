@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/testdata"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
@@ -129,7 +130,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("tables do not contain %q:\n%s", want, out.String())
 		}
 	}
-	paths, err := harness.WriteCharts(t.TempDir()+"/plots", r.Charts())
+	paths, err := chart.Write(t.TempDir()+"/plots", r.Charts())
 	if err != nil || len(paths) != 3 {
 		t.Fatalf("%v, %v", paths, err)
 	}

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fit estimates what the switch programs would take of a Tofino, beside the paper's
+// Package tofino estimates what the switch programs would take of a Tofino, beside the paper's
 // figures (§5.7). Sizes come from the compiled program's P4Info and from the description
 // of the program for TNA; stages, blocks of memory and the header vector are derived
 // from them by the rules that are written here, because no compiler for Tofino has seen
 // the programs.
-package fit
+package tofino
 
 import (
 	"fmt"
@@ -222,7 +222,7 @@ func (r *Report) Print(out *report.Printer) {
 		"which makes %d passes for a lane, and %d recirculations of a frame with %d pairs. Derived; the entries are declared (v1model).",
 		r.LUT.Tables, r.LUT.Entries, r.LUT.Copies, r.LUT.SRAM, r.LUT.TCAM, r.LUT.Stages, r.LUT.Passes, r.LUT.Recirculations, wire.Lanes)
 	out.Note("Declared: read from the compiled program's P4Info (v1model) and from the description of the program (TNA). Derived: a stage for each step " +
-		"that waits for another, within a stage's limits, and blocks of memory by the rules of package bench/fit; no compiler for Tofino has seen the program. " +
+		"that waits for another, within a stage's limits, and blocks of memory by the rules of package study/tofino; no compiler for Tofino has seen the program. " +
 		"A software switch has no stages. The paper's on-chip memory is that of its tables and registers for 30,000 parameters and lut arithmetic; " +
 		"its figures are measured with Intel's tools (§5.7).")
 }
