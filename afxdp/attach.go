@@ -88,6 +88,12 @@ var attached sync.Map
 // Attach puts an XDP program on an interface. It never replaces a program that
 // is there: it returns ErrProgramAttached instead.
 func Attach(cfg AttachConfig) (*Attachment, error) {
+	if cfg.Mode > AttachGeneric {
+		return nil, fmt.Errorf("%w: AttachConfig.Mode %d", ErrConfig, cfg.Mode)
+	}
+	if p := cfg.Program; p != nil && p.Type() != ebpf.XDP {
+		return nil, fmt.Errorf("%w: AttachConfig.Program is a %v program, not an XDP one", ErrConfig, p.Type())
+	}
 	a := &Attachment{cfg: cfg}
 	if cfg.Program == nil {
 		err := cfg.Match.Err()
@@ -191,6 +197,7 @@ const xdpAttachedSKB = 2
 
 // explainAttach adds to an errno of the attachment what it means and what to do.
 func explainAttach(err error, cfg AttachConfig, ifi *net.Interface) error {
+	d, _ := queryDevice(ifi)
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("%w: on %s: program id %d; detach it with its owner's tool (bpftool net shows it), or pass packets on from it: %w",
@@ -201,6 +208,11 @@ func explainAttach(err error, cfg AttachConfig, ifi *net.Interface) error {
 		return fmt.Errorf("%w: %s: %w", ErrInterfaceGone, ifi.Name, err)
 	case errors.Is(err, unix.ENOSPC):
 		return fmt.Errorf("afxdp: attach to %s: too few receive queues: a veth needs at least as many as its peer has transmit queues, others a free queue for each CPU: %w", ifi.Name, err)
+	case errors.Is(err, unix.EOPNOTSUPP) && !d.Native && (cfg.Mode == AttachNative || cfg.Hints):
+		return &FeatureError{
+			Feature: "native XDP on " + ifi.Name, Needs: "a driver that has it, which " + d.name() + " has not",
+			Remedy: "use AttachAuto or AttachGeneric, without Hints", Err: err,
+		}
 	case ifi.MTU > 3498 && !cfg.MultiBuffer:
 		return fmt.Errorf("%w: attach to %s: MTU %d may need a program for several buffers (AttachConfig.MultiBuffer, BPF_F_XDP_HAS_FRAGS): %w",
 			ErrFrameTooSmall, ifi.Name, ifi.MTU, err)

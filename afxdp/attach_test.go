@@ -152,6 +152,11 @@ func TestAttachQueues(t *testing.T) {
 }
 
 func TestAttachErrors(t *testing.T) {
+	filter, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SocketFilter, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { filter.Close() }) // after the networks' count of descriptors
 	ns := newNet(t, testbed.VethConfig{})
 	for name, c := range map[string]struct {
 		cfg  AttachConfig
@@ -161,17 +166,21 @@ func TestAttachErrors(t *testing.T) {
 		"no match":         {AttachConfig{Interface: "b"}, ErrConfig},
 		"invalid match":    {AttachConfig{Interface: "b", Match: MatchPortRange(2, 1)}, ErrConfig},
 		"negative queues":  {AttachConfig{Interface: "b", Match: MatchAll(), Queues: -1}, ErrConfig},
+		"mode":             {AttachConfig{Interface: "b", Match: MatchAll(), Mode: AttachGeneric + 1}, ErrConfig},
+		"other program":    {AttachConfig{Interface: "b", Program: filter}, ErrConfig},
+		// It has the largest MTU besides, which is not why.
+		"no hook": {AttachConfig{Interface: "lo", Match: MatchAll(), Mode: AttachNative}, errors.ErrUnsupported},
 	} {
 		err := ns.Do(func() error {
 			_, err := Attach(c.cfg)
 			return err
 		})
-		if !errors.Is(err, c.want) {
+		if !errors.Is(err, c.want) || errors.Is(err, ErrFrameTooSmall) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
 	jumbo := newNet(t, testbed.VethConfig{MTU: 9000})
-	err := jumbo.Do(func() error {
+	err = jumbo.Do(func() error {
 		_, err := Attach(AttachConfig{Interface: "b", Match: MatchAll(), Mode: AttachNative})
 		return err
 	})

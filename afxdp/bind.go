@@ -126,7 +126,10 @@ func (s *Socket) tryBind(ifindex int) error {
 func (s *Socket) mayShare(sib *Socket) (bool, error) {
 	sameInterface := sib.queue.ns == s.queue.ns && sib.queue.ifindex == s.queue.ifindex
 	if sameInterface && sib.cfg.Queue == s.cfg.Queue {
-		return false, unix.EBUSY
+		if sib.closing() {
+			return false, unix.EBUSY
+		}
+		return false, fmt.Errorf("%w: queue %d of %s: another socket of the UMEM has it", ErrQueueBusy, s.cfg.Queue, s.cfg.Interface)
 	}
 	if sib.cfg.MultiBuffer != s.cfg.MultiBuffer {
 		return false, fmt.Errorf("%w: sockets of one UMEM must agree on MultiBuffer", ErrConfig)

@@ -40,7 +40,7 @@ type Config struct {
 	// MaxPacket is the size in bytes of the largest packet that is to be
 	// received, from its Ethernet header on. Larger ones than a frame has room
 	// for are dropped and counted. Open refuses frames that are too small
-	// for it. Default: the largest that the interface's MTU allows.
+	// for it. Default, and largest value: what the interface's MTU allows.
 	MaxPacket int
 	// TxBudget is how many frames one system call may send in copy mode; Kick
 	// repeats the call. A garbage collection that stops the world waits for the
@@ -114,6 +114,14 @@ func (c *Config) setDefaults(pool *Pool) error {
 	}
 	if c.Queue < 0 || c.Queue > 1<<16-1 {
 		return fmt.Errorf("%w: Config.Queue %d", ErrConfig, c.Queue)
+	}
+	if c.Mode > BindZeroCopy {
+		return fmt.Errorf("%w: Config.Mode %d", ErrConfig, c.Mode)
+	}
+	// The kernel would take an array for one, and no packet would come.
+	if m := c.XSKMap; m != nil && (m.Type() != ebpf.XSKMap || c.Queue >= int(m.MaxEntries())) {
+		return fmt.Errorf("%w: Config.XSKMap, a %v of %d entries, is no XSKMAP with queue %d; make it larger (AttachConfig.Queues), or pass another map",
+			ErrConfig, m.Type(), m.MaxEntries(), c.Queue)
 	}
 	c.TxBudget = cmp.Or(c.TxBudget, min(c.TxRing, defaultTxBudget))
 	if c.TxBudget < 0 || c.TxBudget > c.TxRing {

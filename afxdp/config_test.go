@@ -6,10 +6,12 @@ package afxdp
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/internal/testbed"
@@ -19,6 +21,20 @@ func TestConfigErrors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	u := newUMEM(t, UMEMConfig{Frames: 128})
 	pool := newPool(t, u, 0)
+	array, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer array.Close()
+	closed := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll(), Queues: 1})
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
 	for name, c := range map[string]struct {
 		cfg  Config
 		want error
@@ -34,6 +50,12 @@ func TestConfigErrors(t *testing.T) {
 		"absent queue":    {Config{Interface: "a", Queue: 1}, ErrNoQueue},
 		"absent device":   {Config{Interface: "nosuch"}, ErrInterfaceGone},
 		"busy poll value": {Config{Interface: "a", BusyPoll: &BusyPoll{Budget: -1}}, ErrConfig},
+		"mode":            {Config{Interface: "a", Mode: BindZeroCopy + 1}, ErrConfig},
+		"other map":       {Config{Interface: "a", XSKMap: array}, ErrConfig},
+		"no map":          {Config{Interface: "a", XSKMap: &ebpf.Map{}}, ErrConfig},
+		"small map":       {Config{Interface: "a", XSKMap: closed.XSKMap(), Queue: 1}, ErrConfig},
+		"closed map":      {Config{Interface: "a", XSKMap: closed.XSKMap()}, ErrConfig},
+		"no socket":       {Config{Interface: "a", File: file}, ErrConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := tryOpen(ns, pool, c.cfg)
@@ -125,12 +147,15 @@ func TestUMEMConfigErrors(t *testing.T) {
 		"headroom":          {Headroom: 2000},
 		"checksum":          {SoftwareChecksum: true},
 		"interface path":    {NUMAOf: "../lo"},
+		"pages":             {HugePages: HugePagesOff + 1},
 	} {
 		_, err := NewUMEM(cfg)
 		if !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: error is %v, want ErrConfig", name, err)
 		}
 	}
+	_, err := NewUMEM(UMEMConfig{NUMAOf: "nosuch"})
+	wantErr(t, err, ErrInterfaceGone)
 	// Refused or granted, depending on what the machine reserves; never a
 	// silent fallback.
 	u, err := NewUMEM(UMEMConfig{Frames: 1, HugePages: HugePagesRequire})

@@ -5,6 +5,7 @@
 package afxdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -73,7 +74,11 @@ func (s *Socket) connect() (err error) {
 		}
 	}
 	if s.cfg.XSKMap != nil {
-		if err := s.cfg.XSKMap.Put(uint32(s.cfg.Queue), uint32(s.fd)); err != nil {
+		err := s.cfg.XSKMap.Put(uint32(s.cfg.Queue), uint32(s.fd))
+		if errors.Is(err, unix.EBADF) {
+			return fmt.Errorf("%w: Config.XSKMap is closed; open sockets while it is not: %w", ErrConfig, err)
+		}
+		if err != nil {
 			return fmt.Errorf("afxdp: enter queue %d in the XSKMAP of %d entries: %w", s.cfg.Queue, s.cfg.XSKMap.MaxEntries(), err)
 		}
 	}
@@ -119,6 +124,9 @@ func QueueCounts(ifname string) (rx, tx int, err error) {
 // createFD creates the kernel's socket or duplicates the passed one.
 func (s *Socket) createFD() error {
 	if s.cfg.File != nil {
+		if family, err := unix.GetsockoptInt(int(s.cfg.File.Fd()), unix.SOL_SOCKET, unix.SO_DOMAIN); family != unix.AF_XDP {
+			return fmt.Errorf("%w: Config.File is no AF_XDP socket, as NewSocketFD makes, or is closed: %w", ErrConfig, cmp.Or(err, error(unix.EAFNOSUPPORT)))
+		}
 		fd, err := unix.FcntlInt(s.cfg.File.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return fmt.Errorf("afxdp: passed socket: %w", os.NewSyscallError("fcntl", err))
@@ -178,7 +186,7 @@ func (s *Socket) setRingSizes() error {
 	for _, r := range sizes {
 		err := unix.SetsockoptInt(s.fd, unix.SOL_XDP, r.opt, r.size)
 		if (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL)) && s.cfg.File != nil {
-			return fmt.Errorf("afxdp: passed socket was used before, pass a fresh one: %s: %w", r.name, err)
+			return fmt.Errorf("%w: it was used before, pass a fresh one: %s: %w", ErrPassedFD, r.name, err)
 		}
 		if err != nil {
 			return fmt.Errorf("afxdp: %s of %d entries: %w", r.name, r.size, err)

@@ -66,8 +66,8 @@ var (
 	ErrNoFrames = errors.New("afxdp: not enough free frames")
 	// ErrNoHugePages means that huge pages were required and there are none.
 	ErrNoHugePages = errors.New("afxdp: no huge pages available")
-	// ErrPassedFD refuses to reopen a socket that came as a passed fd: its
-	// creator has to pass a new one.
+	// ErrPassedFD refuses to reopen a socket that came as a passed fd, and to
+	// open one that was open before: its creator has to pass a new one.
 	ErrPassedFD = errors.New("afxdp: socket came from a passed descriptor")
 )
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -126,6 +127,9 @@ func numaNode(ifname string) (int, error) {
 	}
 	b, err := os.ReadFile("/sys/class/net/" + ifname + "/device/numa_node")
 	if errors.Is(err, os.ErrNotExist) {
+		if _, err := net.InterfaceByName(ifname); err != nil {
+			return 0, fmt.Errorf("%w: UMEMConfig.NUMAOf %q: %w", ErrInterfaceGone, ifname, err)
+		}
 		return -1, nil
 	}
 	if err != nil {

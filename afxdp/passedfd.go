@@ -7,6 +7,7 @@ package afxdp
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -15,9 +16,14 @@ import (
 // NewSocketFD creates an AF_XDP socket that can be bound to no other interface
 // than ifname, for a process without privileges: put it in an XSKMAP, pass it
 // (SCM_RIGHTS, or exec.Cmd.ExtraFiles), and let that process call [Open] with
-// Config.File. Creating it needs CAP_NET_RAW; binding it needs nothing, except
-// that the UMEM must fit the process's RLIMIT_MEMLOCK.
+// Config.File. The calling thread's network namespace must be the interface's.
+// Creating it needs CAP_NET_RAW; binding it needs nothing, except that the UMEM
+// must fit the process's RLIMIT_MEMLOCK.
 func NewSocketFD(ifname string) (*os.File, error) {
+	// The kernel would take no name for any interface, and cut a long one off.
+	if _, err := net.InterfaceByName(ifname); err != nil {
+		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+	}
 	fd, err := newSocket()
 	if err != nil {
 		return nil, err

@@ -280,16 +280,26 @@ func TestPassedSocketMeetsErrors(t *testing.T) {
 		t.Errorf("%d descriptors are open, %d before", now, before)
 	}
 
+	// Without a name the socket would not be confined, and the kernel cuts a long one off.
+	for _, name := range []string{"", "nosuch", "abcdefghijklmnopq"} {
+		f, err := NewSocketFD(name)
+		if err == nil {
+			f.Close()
+		}
+		wantErr(t, err, ErrInterfaceGone)
+	}
+
 	pool := newPool(t, newUMEM(t, UMEMConfig{}), 0)
 	for name, c := range map[string]struct {
 		calls []refuse.Call
 		want  error
 		words string
 	}{
+		"domain":      {[]refuse.Call{{Number: unix.SYS_GETSOCKOPT, Args: map[int]uint32{1: unix.SOL_SOCKET, 2: unix.SO_DOMAIN}, Err: unix.EDOM}}, ErrConfig, "Config.File is no AF_XDP socket"},
 		"duplicate":   {[]refuse.Call{{Number: unix.SYS_FCNTL, Args: map[int]uint32{1: unix.F_DUPFD_CLOEXEC}, Err: unix.EDOM}}, unix.EDOM, "afxdp: passed socket: fcntl: "},
 		"inode":       {[]refuse.Call{{Number: unix.SYS_FSTAT, Err: unix.EDOM}}, unix.EDOM, "fstat: "},
-		"used before": {[]refuse.Call{setsockopt(unix.SOL_XDP, unix.XDP_RX_RING, unix.EBUSY)}, unix.EBUSY, "afxdp: passed socket was used before, pass a fresh one: XDP_RX_RING: "},
-		"bound":       {[]refuse.Call{setsockopt(unix.SOL_XDP, unix.XDP_TX_RING, unix.EINVAL)}, unix.EINVAL, "afxdp: passed socket was used before, pass a fresh one: XDP_TX_RING: "},
+		"used before": {[]refuse.Call{setsockopt(unix.SOL_XDP, unix.XDP_RX_RING, unix.EBUSY)}, ErrPassedFD, "it was used before, pass a fresh one: XDP_RX_RING: "},
+		"bound":       {[]refuse.Call{setsockopt(unix.SOL_XDP, unix.XDP_TX_RING, unix.EINVAL)}, ErrPassedFD, "it was used before, pass a fresh one: XDP_TX_RING: "},
 		"ring":        {[]refuse.Call{setsockopt(unix.SOL_XDP, unix.XDP_TX_RING, unix.EDOM)}, unix.EDOM, "afxdp: XDP_TX_RING of 2048 entries: "},
 	} {
 		refused(t, ns, name, c.want, c.words, func() error {
@@ -308,6 +318,9 @@ func TestPassedSocketMeetsErrors(t *testing.T) {
 	}
 	defer f.Close()
 	s := open(t, ns, pool, Config{Interface: "a", File: f})
+	u := newUMEM(t, UMEMConfig{})
+	_, err := tryOpen(ns, newPool(t, u, 0), Config{Interface: "a", File: f})
+	wantErr(t, err, ErrPassedFD)
 	if err := s.Reopen(t.Context()); !errors.Is(err, ErrPassedFD) || !strings.Contains(err.Error(), "passes anew") {
 		t.Errorf("Reopen: %v, want ErrPassedFD", err)
 	}

@@ -6,6 +6,7 @@ package afxdp
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,8 +152,11 @@ func TestQueueBusy(t *testing.T) {
 		t.Errorf("failed Open kept %d frames", free-p2.Available())
 	}
 	// The same UMEM is no excuse.
-	_, err = tryOpen(ns, newPool(t, u1, 0), Config{Interface: "a", BindTimeout: 30 * time.Millisecond})
+	_, err = tryOpen(ns, newPool(t, u1, 0), Config{Interface: "a", BindTimeout: time.Minute})
 	wantErr(t, err, ErrQueueBusy)
+	if !strings.Contains(err.Error(), "another socket of the UMEM has it") {
+		t.Errorf("error %q says nothing of the UMEM: it was waited for", err)
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

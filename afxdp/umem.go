@@ -92,6 +92,8 @@ func NewUMEM(cfg UMEMConfig) (*UMEM, error) {
 		return nil, fmt.Errorf("%w: UMEMConfig.FrameSize %d is not a power of two in [2048, %d]", ErrConfig, cfg.FrameSize, page)
 	case cfg.Headroom < 0 || cfg.Headroom >= cfg.FrameSize-kernelHeadroom-minPacket:
 		return nil, fmt.Errorf("%w: UMEMConfig.Headroom %d leaves no room for packets in frames of %d", ErrConfig, cfg.Headroom, cfg.FrameSize)
+	case cfg.HugePages > HugePagesOff:
+		return nil, fmt.Errorf("%w: UMEMConfig.HugePages %d", ErrConfig, cfg.HugePages)
 	case cfg.SoftwareChecksum && !cfg.TxMetadata:
 		return nil, fmt.Errorf("%w: UMEMConfig.SoftwareChecksum needs TxMetadata", ErrConfig)
 	}
