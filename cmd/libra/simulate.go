@@ -86,7 +86,7 @@ that it prints name the life. docs/simulation.md lists what is checked.`,
 			default: // others each time
 				c.First, c.Last = rand.Uint64N(1<<40), math.MaxUint64
 			}
-			debug.SetGCPercent(1600) // a life is short and its heap small: collected often, it costs a quarter more
+			debug.SetGCPercent(400) // more collections cost time, fewer cost memory that is new to the caches and to the kernel
 			s := simulating{cmd: cmd, json: asJSON, whole: whole, limit: limit, shortening: shorteningLimit, in: simulation.Bubbles()}
 			return s.run(c)
 		},

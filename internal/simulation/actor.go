@@ -42,8 +42,7 @@ func (s *sim) newActor(name string, h *host) *actor {
 func (a *actor) park(where string, ready func() bool, until time.Time) {
 	a.where, a.ready, a.until = where, ready, until
 	a.parked = true
-	s := a.s
-	s.kick()
+	a.s.kick()
 	<-a.resume
 }
 

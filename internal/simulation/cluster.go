@@ -488,7 +488,7 @@ func (c *clusterLife) end() {
 		}
 		time.Sleep(10 * time.Millisecond)
 		for s.events.due(time.Now()) {
-			s.events.pop()()
+			s.events.pop().fn()
 			synctest.Wait()
 		}
 	}

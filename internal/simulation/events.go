@@ -9,6 +9,7 @@ type event struct {
 	at    int64 // nanoseconds of the epoch
 	order int
 	fn    func()
+	quiet bool // no goroutine goes on because of it
 }
 
 func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.order < o.order }
@@ -30,10 +31,10 @@ func (e *events) push(one event) {
 	h[i] = one
 }
 
-// pop takes the first away, and returns what happens.
-func (e *events) pop() func() {
+// pop takes the first away.
+func (e *events) pop() event {
 	h := *e
-	fn, last := h[0].fn, h[len(h)-1]
+	first, last := h[0], h[len(h)-1]
 	h[len(h)-1] = event{}
 	h = h[:len(h)-1]
 	*e = h
@@ -51,5 +52,5 @@ func (e *events) pop() func() {
 	if len(h) > 0 {
 		h[i] = last
 	}
-	return fn
+	return first
 }

@@ -24,8 +24,8 @@ type hearing struct {
 
 // heard is what there is of one peer.
 type heard struct {
-	epoch    uint16 // of what it is asked
-	answered map[uint32]bool
+	epoch    uint16        // of what it is asked
+	answered []bool        // by number, from wire.FirstSeq
 	at       time.Time     // of the last answer to a frame that had none
 	slept    time.Duration // until then
 	pauses   int           // until then
@@ -42,7 +42,7 @@ func (l *simLink) asks(to wire.Endpoint, payload []byte) {
 	}
 	of := l.hearing.peers[to]
 	if of == nil {
-		of = &heard{epoch: h.Epoch, answered: map[uint32]bool{}, since: time.Now()}
+		of = &heard{epoch: h.Epoch, since: time.Now()}
 		l.hearing.peers[to] = of
 	}
 	if h.Flags&wire.FlagRetx != 0 {
@@ -58,7 +58,7 @@ func (h *hearing) answers(p *link.Packet, f func(of *heard, seq uint32)) {
 		return
 	}
 	news := func(seq uint32) {
-		if !of.answered[seq] {
+		if n := seq - wire.FirstSeq; n < maxFrames && (n >= uint32(len(of.answered)) || !of.answered[n]) {
 			f(of, seq)
 		}
 	}
@@ -81,7 +81,11 @@ func (l *simLink) hears(given, asked int) {
 	}
 	for i := range l.inbox[:given] {
 		l.hearing.answers(&l.inbox[i], func(of *heard, seq uint32) {
-			of.answered[seq] = true
+			n := int(seq - wire.FirstSeq)
+			if more := n + 1 - len(of.answered); more > 0 {
+				of.answered = append(of.answered, make([]bool, more)...)
+			}
+			of.answered[n] = true
 			of.at, of.slept, of.pauses = time.Now(), l.host.rested(), l.host.pauses
 			of.since, of.repeated = of.at, 0
 		})

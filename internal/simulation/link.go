@@ -166,7 +166,7 @@ func (l *simLink) enqueue(q queued) {
 	l.queue = append(l.queue, q)
 	if !l.draw {
 		l.draw = true
-		l.s.after(time.Duration(500+l.s.schedule.IntN(3000)), l.drain)
+		l.s.quietly(time.Duration(500+l.s.schedule.IntN(3000)), l.drain)
 	}
 }
 
@@ -189,7 +189,7 @@ func (l *simLink) drain() {
 	l.queue = append(l.queue[:0], l.queue[n:]...)
 	if len(l.queue) > 0 && !l.draw {
 		l.draw = true
-		l.s.after(time.Duration(500+l.s.schedule.IntN(3000)), l.drain)
+		l.s.quietly(time.Duration(500+l.s.schedule.IntN(3000)), l.drain)
 	}
 }
 

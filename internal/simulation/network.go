@@ -109,15 +109,15 @@ func (n *network) carry(from *host, to wire.Endpoint, payload []byte) {
 		payload = damage(from.at, dst.at, payload, bit)
 	}
 	if payload != nil {
-		s.after(first, func() { n.arrive(from, dst, payload) })
+		s.quietly(first, func() { n.arrive(from, dst, payload) })
 	}
 	if duplicated {
 		n.count.Duplicated++
-		s.after(second, func() { n.arrive(from, dst, whole) })
+		s.quietly(second, func() { n.arrive(from, dst, whole) })
 	}
 	if late {
 		n.count.Late++
-		s.after(far, func() { n.arrive(from, dst, whole) })
+		s.quietly(far, func() { n.arrive(from, dst, whole) })
 	}
 }
 
@@ -184,7 +184,7 @@ func (n *network) forge(from, to *host, payload []byte, ahead uint32) {
 	ack := h
 	ack.Type, ack.Flags = wire.TypeAck, 0
 	ack.Put(answer)
-	n.s.after(1, func() { n.arriveFrom(wire.Endpoint{IP: to.at.IP, Port: strange}, to, from, answer) })
+	n.s.quietly(1, func() { n.arriveFrom(wire.Endpoint{IP: to.at.IP, Port: strange}, to, from, answer) })
 	frame := bytes.Clone(payload)
 	h.Seq += ahead
 	h.Put(frame)
@@ -192,7 +192,7 @@ func (n *network) forge(from, to *host, payload []byte, ahead uint32) {
 	if c := n.s.cluster; c != nil && c.neighbour != nil && h.Seq%2 == 0 {
 		src.IP = c.neighbour.cfg.Workers[0].Address // of another job
 	}
-	n.s.after(2, func() { n.arriveFrom(src, from, to, frame) })
+	n.s.quietly(2, func() { n.arriveFrom(src, from, to, frame) })
 }
 
 // arrive puts a payload into the queue of the process that runs at its destination.

@@ -214,6 +214,9 @@ func (e *end) settle() {
 		fresh = fresh[min(len(fresh), e.preface):]
 	}
 	e.settled = len(e.out)
+	if len(fresh) == 0 {
+		return
+	}
 	var frames [][]byte
 	calls := map[uint32]bool{}
 	for rest := fresh; len(rest) > 0; {
