@@ -185,7 +185,8 @@ func TestRandomAttacks(t *testing.T) {
 	for seed := range uint64(attackers) {
 		rng := rand.New(rand.NewPCG(seed, 15))
 		group.Go(func() {
-			for end := time.Now().Add(*hostileTime); time.Now().Before(end); {
+			// The one that takes part in steps goes on until it has reduced, however slow the machine is.
+			for end := time.Now().Add(*hostileTime); time.Now().Before(end) || seed == 0 && reduced.Load() == 0; {
 				hello := agentproto.Hello{Job: jobName, Entries: 16, BufferBytes: 64 << 10}
 				if seed == 0 {
 					hello.Parties = 1 // it takes part in steps, alone
@@ -239,9 +240,6 @@ func TestRandomAttacks(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("the rows of correct client %d after %d pushes differ from those of one store", i, pushes[i])
 		}
-	}
-	if reduced.Load() == 0 {
-		t.Error("no attacker has reduced")
 	}
 	t.Logf("%d sessions of attackers, %d steps, %v pushes of the others", sessions.Load(), reduced.Load(), pushes)
 }

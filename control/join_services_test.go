@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -167,22 +166,27 @@ func TestCallsEndWithTheAdmission(t *testing.T) {
 
 // Two services may end an admission; its end is told once, and not after Leave.
 func TestLostIsToldOnce(t *testing.T) {
-	var told atomic.Int32
+	told := make(chan error, 10)
 	s := startServices(t)
-	s.join.Lost = func(error) { told.Add(1) }
+	s.join.Lost = func(why error) { told <- why }
 	m, err := Join(t.Context(), s.join)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.endTrain()
 	s.endDaemon()
-	time.Sleep(100 * time.Millisecond)
+	select {
+	case <-told:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the loss of an admission was not told")
+	}
+	time.Sleep(100 * time.Millisecond) // for the other service
+	m.lose(errors.New("should it not have come yet"), s.join.Lost)
 	m.Leave()
-	if n := told.Load(); n != 1 {
-		t.Errorf("the loss of an admission was told %d times", n)
+	if n := len(told); n != 0 {
+		t.Errorf("the loss of an admission was told %d times more", n)
 	}
 
-	told.Store(0)
 	left := startServices(t)
 	left.join.Lost = s.join.Lost
 	if m, err = Join(t.Context(), left.join); err != nil {
@@ -192,7 +196,8 @@ func TestLostIsToldOnce(t *testing.T) {
 	left.endTrain()
 	left.endDaemon()
 	time.Sleep(100 * time.Millisecond)
-	if told.Load() != 0 {
+	m.lose(errors.New("should neither have come yet"), left.join.Lost)
+	if len(told) != 0 {
 		t.Error("the end of a service was told to a worker that had left")
 	}
 }

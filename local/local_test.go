@@ -98,12 +98,71 @@ func TestSumsAreExact(t *testing.T) {
 	}
 }
 
+// Reduce returns the sums of its step alone, of hot and cold rows, and changes the weights by them; a step that is
+// dropped leaves neither weights nor sums.
+func TestReduceAndDrop(t *testing.T) {
+	c, err := local.Open(t.Context(), local.Config{
+		Dim: 1, Hot: []uint64{5}, Workers: 2, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	push := func(hot, cold float32) {
+		t.Helper()
+		for i := range 2 {
+			if _, err := c.Worker(i).Push(t.Context(), []uint64{5, 9}, []float32{hot, cold}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	expect := func(hot, cold float32) {
+		t.Helper()
+		got := make([]float32, 2)
+		if err := c.Worker(0).Pull(t.Context(), []uint64{5, 9}, got); err != nil {
+			t.Fatal(err)
+		}
+		if got[0] != hot || got[1] != cold {
+			t.Errorf("weights %v, want %v and %v", got, hot, cold)
+		}
+	}
+	for step := range 2 {
+		push(0.5, -2)
+		keys, sums, err := c.Reduce(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[uint64]float32{}
+		for i, k := range keys {
+			got[k] = sums[i]
+		}
+		if len(keys) != 2 || len(sums) != 2 || got[5] != 1 || got[9] != -4 {
+			t.Errorf("step %d: sums %v of %v", step, sums, keys)
+		}
+		expect(-1*float32(step+1), 4*float32(step+1))
+	}
+	push(8, 8)
+	if err := c.Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(-2, 8)
+	if keys, sums, err := c.Reduce(t.Context()); err != nil || len(keys)+len(sums) != 0 {
+		t.Errorf("after a step that was dropped: sums %v of %v, %v", sums, keys, err)
+	}
+}
+
 // What cannot be is refused, and what was opened before is closed.
 func TestOpenRefuses(t *testing.T) {
+	many := make([]uint64, 1<<16+1)
+	for i := range many {
+		many[i] = uint64(i)
+	}
 	for want, cfg := range map[string]local.Config{
 		"Config.Hot is empty": {Dim: 1},
+		"slots":               {Dim: 1, Hot: many},
 		"key 3 has the ranks": {Dim: 1, Hot: []uint64{3, 3}},
 		"dimension":           {Dim: 0, Hot: []uint64{3}},
+		"does not fit":        {Dim: 60_000, Hot: []uint64{3}},
 		"learning rate":       {Dim: 1, Hot: []uint64{3}, Optimizer: ps.Optimizer{LearningRate: -1}},
 	} {
 		c, err := local.Open(t.Context(), cfg)
