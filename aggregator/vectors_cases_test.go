@@ -48,6 +48,7 @@ func plainVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
 	if a == aggregator.Exact {
 		half := math.Float32bits(-(1 << 16)) // half of the range
 		s.send("the least sum, -2^63 units", 0, stripes(s.header(0, 5, dense), []bitsPair{{0, 14, half}, {1, 14, half}}))
+		s.send("three quarters of that less: refused, with the pair before it", 1, stripes(s.header(1, 3, dense), []bitsPair{{0, 13, x(1)}, {7, 14, math.Float32bits(-0.75 * (1 << 16))}}))
 		if mode == aggregator.FetchAdd {
 			s.send("the least sum as a float", 0, stripes(s.header(0, 6, dense|wire.FlagWantSum), []bitsPair{{3, 14, 0}}))
 		}

@@ -115,6 +115,21 @@ func TestBudget(t *testing.T) {
 			if processed < budget {
 				t.Errorf("%d frames were processed, want %d at least", processed, budget)
 			}
+			if c.name == "half-range values" {
+				// What was added already costs this sender, too: after its first such frame its frames are
+				// looked at before they are added.
+				for again := 0; ; again++ {
+					seq = 0 // number 1
+					if v := send(0, true); v == aggregator.Drop {
+						dropped++
+						break
+					}
+					if again == 100*budget {
+						t.Fatal("costly frames are processed without end, if they are repeated")
+					}
+				}
+				seq = uint32(processed) + uint32(dropped)
+			}
 			for range 2 * budget {
 				if v := send(0, false); v != aggregator.Reply {
 					t.Fatalf("an ordinary frame of that sender: %v", v)
