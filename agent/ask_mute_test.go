@@ -31,3 +31,22 @@ func TestAskOfAMuteAgent(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// An agent that ends while it is asked says nothing either.
+func TestAskOfAnAgentThatCloses(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "ends.sock")
+	ends, err := net.Listen("unixpacket", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ends.Close()
+	go func() {
+		if conn, err := ends.Accept(); err == nil {
+			_, _ = conn.Read(make([]byte, 1024)) // or the end would be a reset
+			_ = conn.Close()
+		}
+	}()
+	if _, err := agent.Ask(t.Context(), socket); err == nil || err.Error() != "agent at "+socket+": it has closed the connection" {
+		t.Errorf("%v", err)
+	}
+}

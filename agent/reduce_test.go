@@ -104,6 +104,37 @@ func TestReduce(t *testing.T) {
 	}
 }
 
+// REDUCE may name room for sums: the agent copies there what fits, and nothing else.
+func TestReduceWithRoom(t *testing.T) {
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Reduce = func(context.Context, uint64, agent.Arrival) (agent.Sums, error) {
+			return agent.Sums{Keys: []uint64{4, 7, 9}, Rows: []float32{1, 2, 3, 4, 5, 6}}, nil
+		}
+	})
+	c := b.dial(party(1))
+	const room = 4
+	for step, n := range []uint32{2, room} {
+		keys, rows := c.Memory().Keys(0, room), c.Memory().Floats(64, room*dim)
+		for i := range keys {
+			keys[i], rows[2*i], rows[2*i+1] = 99, -1, -1
+		}
+		ticket, err := c.Submit(within(t), agentproto.Entry{Op: agentproto.Reduce, Step: uint64(step), Dim: dim, Keys: 0, Values: 64, N: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Wait(within(t), ticket); err != nil || got.Status != agentproto.OK || got.Detail != 3 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		wantKeys, wantRows := []uint64{4, 7, 99, 99}, []float32{1, 2, 3, 4, -1, -1, -1, -1}
+		if n > 2 {
+			wantKeys[2], wantRows[4], wantRows[5] = 9, 5, 6
+		}
+		if !slices.Equal(keys, wantKeys) || !slices.Equal(rows, wantRows) {
+			t.Errorf("room for %d: keys %v, rows %v", n, keys, rows)
+		}
+	}
+}
+
 // A job without sums of steps, and a client that is no party, are told so; a server that fails ends no step.
 func TestReduceFails(t *testing.T) {
 	b := newBed(t)
