@@ -371,7 +371,7 @@ func ExampleNewSocketFD() {
 	ns := network(testbed.VethConfig{})
 	defer ns.Close()
 
-	// Privileged: attach, create, enter the socket in the map.
+	// Privileged: attach, create the socket.
 	var prog *afxdp.Attachment
 	do(ns, func() (err error) {
 		prog, err = afxdp.Attach(afxdp.AttachConfig{Interface: "b", Match: afxdp.MatchAll()})
@@ -379,10 +379,8 @@ func ExampleNewSocketFD() {
 	})
 	var file *os.File
 	do(ns, func() (err error) {
-		if file, err = afxdp.NewSocketFD("b"); err != nil {
-			return err
-		}
-		return prog.XSKMap().Put(uint32(0), uint32(file.Fd()))
+		file, err = afxdp.NewSocketFD("b")
+		return err
 	})
 
 	// Unprivileged: the descriptor arrives, say, as os.NewFile(3, "xsk"). 256
@@ -393,6 +391,11 @@ func ExampleNewSocketFD() {
 		sock, err = afxdp.Open(pool, afxdp.Config{Interface: "b", File: file})
 		return err
 	})
+
+	// Privileged, when that has told that it is ready: enter the socket in the map.
+	if err := prog.XSKMap().Put(uint32(0), uint32(file.Fd())); err != nil {
+		fatal(err)
+	}
 	generate(ns, 0, 1)
 	ev, err := sock.Poll(afxdp.EventRx, time.Second)
 	fmt.Println("packet came:", ev == afxdp.EventRx)

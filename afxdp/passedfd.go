@@ -14,9 +14,11 @@ import (
 )
 
 // NewSocketFD creates an AF_XDP socket that can be bound to no other interface
-// than ifname, for a process without privileges: put it in an XSKMAP, pass it
-// (SCM_RIGHTS, or exec.Cmd.ExtraFiles), and let that process call [Open] with
-// Config.File. The calling thread's network namespace must be the interface's.
+// than ifname, for a process without privileges: pass it (SCM_RIGHTS, or
+// exec.Cmd.ExtraFiles), let that process call [Open] with Config.File, and put the
+// socket in an XSKMAP, unless the map is passed as well (Config.XSKMap). Linux 7 refuses
+// to put it there before Open, with ENOBUFS: it has no receive ring yet.
+// The calling thread's network namespace must be the interface's.
 // Creating it needs CAP_NET_RAW; binding it needs nothing, except that the UMEM
 // must fit the process's RLIMIT_MEMLOCK.
 func NewSocketFD(ifname string) (*os.File, error) {
