@@ -42,11 +42,7 @@ type clientConfig struct {
 
 // serveClients is the agent's process.
 func (c *childConfig) serveClients(ctx context.Context) (err error) {
-	ranked, err := openKeys()
-	if err != nil {
-		return err
-	}
-	hot, err := hotSet(ranked)
+	_, hot, err := openKeys()
 	if err != nil {
 		return err
 	}

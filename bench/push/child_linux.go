@@ -130,14 +130,15 @@ func answer(ctx context.Context, pushes func() uint64, others map[string]func(co
 	})
 }
 
-// openKeys maps the keys of the workload, the hottest first.
-func openKeys() ([]uint64, error) {
+// openKeys maps the keys of the workload, the hottest first, and makes the hot set of them.
+func openKeys() (ranked []uint64, hot *packer.HotSet, err error) {
 	mem, err := sys.MapShared(workloadFD, 0, 8*Keys, unix.PROT_READ)
-	return view[uint64](mem), err
-}
-
-func hotSet(ranked []uint64) (*packer.HotSet, error) {
-	return packer.NewHotSet(1, ranked[:HotKeys], nil, packer.Meta{})
+	if err != nil {
+		return nil, nil, err
+	}
+	ranked = view[uint64](mem)
+	hot, err = packer.NewHotSet(1, ranked[:HotKeys], nil, packer.Meta{})
+	return ranked, hot, err
 }
 
 // job is the number of the one job.
@@ -157,7 +158,7 @@ func newStore(keys []uint64) (*ps.Store, error) {
 // serve is the parameter server's process. The sums stay in the store's open step,
 // because the baselines do not apply an optimiser either.
 func (c *childConfig) serve(ctx context.Context) error {
-	keys, err := openKeys()
+	keys, hot, err := openKeys()
 	if err != nil {
 		return err
 	}
@@ -166,10 +167,6 @@ func (c *childConfig) serve(ctx context.Context) error {
 		return err
 	}
 	store, err := newStore(keys)
-	if err != nil {
-		return err
-	}
-	hot, err := hotSet(keys)
 	if err != nil {
 		return err
 	}
@@ -248,11 +245,7 @@ func (c *childConfig) startLoop(ctx context.Context, store *ps.Store) (*transpor
 const window = 64
 
 func (c *childConfig) work(ctx context.Context) (err error) {
-	ranked, err := openKeys()
-	if err != nil {
-		return err
-	}
-	hot, err := hotSet(ranked)
+	_, hot, err := openKeys()
 	if err != nil {
 		return err
 	}

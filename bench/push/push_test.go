@@ -16,7 +16,7 @@ import (
 
 // filled returns a workload for tests.
 func filled(batch, workers int) *workload {
-	w := &workload{batch: batch, workers: workers, mem: make([]byte, workloadSize(batch, workers))}
+	w := &workload{batch: batch, workers: workers, mem: make([]byte, shareOffset(batch, workers))}
 	w.fill(1)
 	return w
 }
@@ -133,7 +133,7 @@ func TestConfigIsChecked(t *testing.T) {
 
 // example is a report of made-up samples.
 func example() *Report {
-	r := newReport(&Config{Rounds: 3})
+	r := &Report{Rounds: 3}
 	for i, baseline := range Baselines() {
 		for _, workers := range []int{4, 8} {
 			var samples []Sample
@@ -177,7 +177,7 @@ func TestReport(t *testing.T) {
 
 // Pushes through an agent are held against the same in process, round by round.
 func TestReportOfAgents(t *testing.T) {
-	r := newReport(&Config{Rounds: 3})
+	r := &Report{Rounds: 3}
 	for baseline, samples := range map[string][]Sample{
 		Libra:      {{PairsPerSecond: 10, RoundTrip: 10}, {PairsPerSecond: 20, RoundTrip: 10}, {PairsPerSecond: 4, RoundTrip: 10}},
 		Agent:      {{PairsPerSecond: 9.5, RoundTrip: 13}, {PairsPerSecond: 10, RoundTrip: 12}, {PairsPerSecond: 4, RoundTrip: 10}},
@@ -201,7 +201,7 @@ func TestReportOfAgents(t *testing.T) {
 
 // Rates with loss are held against those without, round by round.
 func TestReportOfLoss(t *testing.T) {
-	r := newReport(&Config{Rounds: 3, Loss: 0.01})
+	r := &Report{Rounds: 3, Loss: 0.01}
 	for baseline, rates := range map[string][]float64{Libra: {10, 20, 4}, Lossy: {8, 14, 4}} {
 		var samples []Sample
 		for i, rate := range rates {

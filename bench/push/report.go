@@ -106,13 +106,6 @@ type Sample struct {
 	Held  *Held  `json:"held,omitempty"`
 }
 
-func newReport(cfg *Config) *Report {
-	return &Report{
-		Rounds: cfg.Rounds, Duration: cfg.Duration, Harvest: cfg.Harvest, Loss: cfg.Loss,
-		Results: []Result{}, Targets: []harness.Target{}, Unavailable: []harness.Unavailable{},
-	}
-}
-
 func (r *Report) add(res Result) {
 	median := func(figure func(Sample) float64) float64 { return harness.Over(res.Samples, figure).Median }
 	rate := harness.Over(res.Samples, func(s Sample) float64 { return s.PairsPerSecond })
@@ -125,9 +118,8 @@ func (r *Report) add(res Result) {
 	}
 	res.RoundTrip = time.Duration(median(func(s Sample) float64 { return float64(s.RoundTrip) }))
 	res.Frames = Frames{
-		Fairness: median(func(s Sample) float64 { return s.Fairness }),
-		Repeated: median(func(s Sample) float64 { return s.Repeated }),
-
+		Fairness:      median(func(s Sample) float64 { return s.Fairness }),
+		Repeated:      median(func(s Sample) float64 { return s.Repeated }),
 		PairsPerFrame: median(func(s Sample) float64 { return s.PairsPerFrame }),
 	}
 	res.NsTotal = median(func(s Sample) float64 { return s.total() })
@@ -164,11 +156,7 @@ func (r *Report) finish() {
 
 // ratio returns the median of the ratios within rounds of a figure of two results.
 func ratio(one, other *Result, figure func(Sample) float64) float64 {
-	var ratios []float64
-	for n := range min(len(one.Samples), len(other.Samples)) { // a run that was ended may lack the last
-		ratios = append(ratios, harness.Quotient(figure(one.Samples[n]), figure(other.Samples[n])))
-	}
-	return harness.Over(ratios, func(ratio float64) float64 { return ratio }).Median
+	return harness.Ratios(harness.Pick(one.Samples, figure), harness.Pick(other.Samples, figure)).Median
 }
 
 // judge compares the results with what Libra has to reach.
@@ -223,19 +211,17 @@ func (r *Report) Unjudged() { r.Targets = nil }
 func (r *Report) Print(out *report.Printer) {
 	mega := func(pairs float64) string { return fmt.Sprintf("%.2f", pairs/1e6) }
 	nanos := func(ns float64) string { return fmt.Sprintf("%.1f", ns) }
-	known := func(is bool, text string) string {
-		if !is {
+	known := func(format string, x float64) string {
+		if x == 0 {
 			return ""
 		}
-		return text
+		return fmt.Sprintf(format, x)
 	}
-	times := func(x float64) string { return known(x > 0, fmt.Sprintf("%.2f", x)) }
-	trip := func(d time.Duration) string { return known(d > 0, fmt.Sprintf("%.0f", float64(d)/1e3)) }
 	rows := harness.Pick(r.Results, func(res Result) []any {
 		return []any{
 			res.Workers, humanize.Comma(int64(res.Batch)), fmt.Sprintf("%.0f", 100*res.HotShare), res.Baseline,
-			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio), times(res.InProcess),
-			trip(res.RoundTrip), times(res.InProcessTrip), fmt.Sprintf("%.2f", res.Fairness), fmt.Sprintf("%.2f", 100*res.Repeated), known(res.PairsPerFrame > 0, fmt.Sprintf("%.0f", res.PairsPerFrame)),
+			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio), known("%.2f", res.InProcess),
+			known("%.0f", float64(res.RoundTrip)/1e3), known("%.2f", res.InProcessTrip), fmt.Sprintf("%.2f", res.Fairness), fmt.Sprintf("%.2f", 100*res.Repeated), known("%.0f", res.PairsPerFrame),
 			nanos(res.NsWorker), nanos(res.NsKernel), nanos(res.NsAggregator), nanos(res.NsServer), nanos(res.NsTotal),
 		}
 	})

@@ -29,7 +29,9 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if cfg.ChildCommand, err = child.Command(cfg.ChildCommand, "push"); err != nil {
 		return nil, err
 	}
-	r := &run{cfg: cfg, report: newReport(&cfg), steps: harness.Steps{Progress: cfg.Progress}}
+	r := &run{cfg: cfg, steps: harness.Steps{Progress: cfg.Progress}, report: &Report{
+		Rounds: cfg.Rounds, Duration: cfg.Duration, Harvest: cfg.Harvest, Loss: cfg.Loss,
+	}}
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err := r.findBaselines(ctx); err != nil {
 		return nil, err
@@ -92,7 +94,7 @@ func (r *run) findBaselines(ctx context.Context) (err error) {
 // measureBatch makes the workload for a batch size and measures everything that uses it.
 func (r *run) measureBatch(ctx context.Context, batch int) (err error) {
 	workers := slices.Max(r.cfg.Workers)
-	if r.load, err = sys.NewShared("libra-bench-pushes", workloadSize(batch, workers)); err != nil {
+	if r.load, err = sys.NewShared("libra-bench-pushes", shareOffset(batch, workers)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.load.Close()) }()

@@ -147,7 +147,8 @@ func TestScaleTellsEveryRole(t *testing.T) {
 	held := !slices.ContainsFunc(report.Unavailable, func(u harness.Unavailable) bool { return strings.Contains(u.Reason, "cgroup2") })
 	for _, res := range report.Results {
 		r := res.Roles
-		if r.Worker.NsUser <= 0 || r.Worker.NsKernel <= 0 || r.Server.NsUser <= 0 || r.Server.NsKernel <= 0 || r.WorkerBytes < 4 || r.ServerBytes <= 0 {
+		// Kernels tell user from kernel time by ticks, of which a process that shares its CPU may see none here.
+		if r.Worker.perPair() <= 0 || r.Server.perPair() <= 0 || r.WorkerBytes < 4 || r.ServerBytes <= 0 {
 			t.Errorf("%s: %+v", res.Baseline, r)
 		}
 		if (r.Switch.NsKernel > 0) != (res.Baseline == Libra) || (r.ServerBytes < r.WorkerBytes) != (res.Baseline == Libra) {

@@ -158,7 +158,7 @@ func medianRoles(samples []Sample) *Roles {
 
 // addScale derives the study of scale from the results.
 func (r *Report) addScale(cfg *Config) {
-	r.Scale = &Scale{Line: cfg.Line, Assumptions: assumptions(cfg), Points: []ScalePoint{}, Checks: []ScaleCheck{}}
+	r.Scale = &Scale{Line: cfg.Line, Assumptions: assumptions(cfg)}
 	for _, res := range r.Results {
 		if res.Roles == nil {
 			continue

@@ -65,7 +65,7 @@ func TestHarvestsAreNotTimeOfPairs(t *testing.T) {
 // studied is a report with a study of made-up samples: Libra's server takes half the time of the baseline's.
 func studied() *Report {
 	cfg := ScaleDefaults()
-	r := newReport(&cfg)
+	r := &Report{}
 	for baseline, ns := range map[string]float64{Libra: 10, ZeroMQTable: 20} {
 		roles := &Roles{Worker: RoleCost{NsUser: 10, NsKernel: 10}, Server: RoleCost{NsUser: ns}, WorkerBytes: 8, ServerBytes: 8}
 		if baseline == Libra {

@@ -62,8 +62,6 @@ type workload struct {
 	mem     []byte
 }
 
-func workloadSize(batch, workers int) int { return shareOffset(batch, workers) }
-
 func shareSize(batch int) int { return batchesEach * batch * (8 + 4) }
 
 // view reinterprets memory that is aligned for T.
@@ -81,7 +79,7 @@ func (w *workload) share(worker int) (keys []uint64, grads []float32) {
 	return splitShare(w.mem[shareOffset(w.batch, worker):][:size])
 }
 
-// shareOffset returns where a worker's part begins.
+// shareOffset returns where a worker's part begins; that of one more than there are is the end of all.
 func shareOffset(batch, worker int) int { return 8*Keys + worker*shareSize(batch) }
 
 // splitShare parts a worker's memory into keys and gradients.
