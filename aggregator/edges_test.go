@@ -84,7 +84,7 @@ func TestErrorsNameJobAndSender(t *testing.T) {
 	for want, err := range map[string]error{
 		"job 5: sender 77: no such sender":                                               noSender,
 		"job 5: sender 21845: sender is admitted already":                                r.AddSender(5, conformance.Sender(1)),
-		"sender 77: epoch 4, but answers to all 3 workers have the job's, 2":             check.CheckSender(aggregator.SenderConfig{ID: 77, Epoch: 4}),
+		"sender 77: epoch 4, but answers to all 3 workers have the job's, 2":             check.CheckSender(aggregator.SenderConfig{ID: 77, Epoch: 4, IP: netip.IPv4Unspecified()}, false, 0),
 		"address fe80::1: not supported by this data plane: aggregators have an IPv4 ad": newModelAt(netip.MustParseAddr("fe80::1")),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

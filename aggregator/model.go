@@ -133,16 +133,7 @@ func (m *Model) AddSender(id uint16, s SenderConfig) error {
 	if err != nil {
 		return err
 	}
-	if !s.IP.IsValid() {
-		return jobError(id, ErrConfig, "sender %d has no IP address", s.ID)
-	}
-	if j.senders[s.ID] != nil {
-		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, ErrSenderExists)
-	}
-	if j.Workers != 0 && j.positions == j.Workers {
-		return jobError(id, ErrTooManySenders, "sender %d: all %d workers have been admitted", s.ID, j.Workers)
-	}
-	if err := j.CheckSender(s); err != nil {
+	if err := j.CheckSender(s, j.senders[s.ID] != nil, j.positions); err != nil {
 		return err
 	}
 	s.IP = s.IP.Unmap()
@@ -172,11 +163,8 @@ func (m *Model) Swap(id uint16) (*Bank, error) {
 	if err != nil {
 		return nil, err
 	}
-	if j.Mode == Sync {
-		return nil, jobError(id, ErrMode, "the sums of %v mode go to the workers", j.Mode)
-	}
-	if j.frozen != nil {
-		return nil, fmt.Errorf("job %d: %w", id, ErrBankNotCleared)
+	if err := j.CheckSwap(j.frozen); err != nil {
+		return nil, err
 	}
 	b := &j.banks[j.current]
 	j.current ^= 1
@@ -192,11 +180,8 @@ func (m *Model) Clear(frozen *Bank) error {
 	if err != nil {
 		return err
 	}
-	if j.Mode == Sync {
-		return jobError(frozen.Job, ErrMode, "%v mode has no banks to clear", j.Mode)
-	}
-	if j.frozen != frozen {
-		return fmt.Errorf("job %d: %w", frozen.Job, ErrBankNotFrozen)
+	if err := j.CheckClear(j.frozen, frozen); err != nil {
+		return err
 	}
 	b := &j.banks[j.current^1]
 	clear(b.slots)

@@ -4,6 +4,7 @@ package aggregator
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 
 	"github.com/libra-ina/libra/internal/fixedpoint"
@@ -211,12 +212,43 @@ func (c JobConfig) Complete() (JobConfig, error) {
 	return c, nil
 }
 
-// CheckSender returns an error if a sender's epoch does not suit the job. Data
-// planes call it in AddSender. c must be complete.
-func (c JobConfig) CheckSender(s SenderConfig) error {
-	if c.Workers != 0 && s.Epoch != c.Epoch {
+// CheckSender returns why a job cannot admit a sender, if so. present tells whether one with its number is
+// admitted, admitted how many ever were. Data planes call it in AddSender. c must be complete.
+func (c JobConfig) CheckSender(s SenderConfig, present bool, admitted int) error {
+	switch {
+	case !s.IP.IsValid():
+		return jobError(c.ID, ErrConfig, "sender %d has no IP address", s.ID)
+	case present:
+		return fmt.Errorf("job %d: sender %d: %w", c.ID, s.ID, ErrSenderExists)
+	case c.Workers != 0 && admitted == c.Workers:
+		return jobError(c.ID, ErrTooManySenders, "sender %d: all %d workers have been admitted", s.ID, c.Workers)
+	case c.Workers != 0 && s.Epoch != c.Epoch:
 		return jobError(c.ID, ErrConfig, "sender %d: epoch %d, but answers to all %d workers have the job's, %d",
 			s.ID, s.Epoch, c.Workers, c.Epoch)
+	}
+	return nil
+}
+
+// CheckSwap returns why a job's banks cannot be swapped, if so. frozen is the bank that the last Swap
+// returned, nil once it is cleared. Data planes call it in Swap.
+func (c JobConfig) CheckSwap(frozen *Bank) error {
+	switch {
+	case c.Mode == Sync:
+		return jobError(c.ID, ErrMode, "the sums of %v mode go to the workers", c.Mode)
+	case frozen != nil:
+		return fmt.Errorf("job %d: %w", c.ID, ErrBankNotCleared)
+	}
+	return nil
+}
+
+// CheckClear returns why a bank cannot be cleared, if so. frozen is as in [JobConfig.CheckSwap]. Data planes
+// call it in Clear.
+func (c JobConfig) CheckClear(frozen, bank *Bank) error {
+	switch {
+	case c.Mode == Sync:
+		return jobError(c.ID, ErrMode, "%v mode has no banks to clear", c.Mode)
+	case frozen != bank:
+		return fmt.Errorf("job %d: %w", c.ID, ErrBankNotFrozen)
 	}
 	return nil
 }

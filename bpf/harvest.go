@@ -32,11 +32,8 @@ func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 	if err != nil {
 		return nil, err
 	}
-	if j.Mode == aggregator.Sync {
-		return nil, fmt.Errorf("job %d: %w: the sums of %v mode go to the workers", id, aggregator.ErrMode, j.Mode)
-	}
-	if j.frozen != nil {
-		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrBankNotCleared)
+	if err := j.CheckSwap(j.frozen); err != nil {
+		return nil, err
 	}
 	if !j.swapping {
 		a.table.turnBanks(id)
@@ -70,11 +67,8 @@ func (a *Aggregator) Clear(frozen *aggregator.Bank) error {
 	if err != nil {
 		return err
 	}
-	if j.Mode == aggregator.Sync {
-		return fmt.Errorf("job %d: %w: %v mode has no banks to clear", j.ID, aggregator.ErrMode, j.Mode)
-	}
-	if j.frozen != frozen {
-		return fmt.Errorf("job %d: %w", frozen.Job, aggregator.ErrBankNotFrozen)
+	if err := j.CheckClear(j.frozen, frozen); err != nil {
+		return err
 	}
 	j.banks[1-j.current].clear(j.Slots)
 	j.frozen = nil

@@ -25,20 +25,14 @@ func (a *Aggregator) AddSender(id uint16, s aggregator.SenderConfig) error {
 	if err != nil {
 		return err
 	}
+	_, present := j.senders[s.ID]
+	if err := j.CheckSender(s, present, j.admitted); err != nil {
+		return err
+	}
 	s.IP = s.IP.Unmap()
 	if !s.IP.Is4() {
 		return fmt.Errorf("job %d: sender %d: address %v: %w: senders have an IPv4 address",
 			id, s.ID, s.IP, aggregator.ErrUnsupported)
-	}
-	if _, ok := j.senders[s.ID]; ok {
-		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, aggregator.ErrSenderExists)
-	}
-	if j.Workers != 0 && j.admitted == j.Workers {
-		return fmt.Errorf("job %d: %w: sender %d: all %d workers have been admitted",
-			id, aggregator.ErrTooManySenders, s.ID, j.Workers)
-	}
-	if err := j.CheckSender(s); err != nil {
-		return err
 	}
 	s.Port = cmp.Or(s.Port, a.port)
 	ip := s.IP.As4()

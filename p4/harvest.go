@@ -19,11 +19,8 @@ func (p *Plane) Swap(id uint16) (*aggregator.Bank, error) {
 	if err != nil {
 		return nil, err
 	}
-	if j.Mode == aggregator.Sync {
-		return nil, fmt.Errorf("job %d: %w: the sums of %v mode go to the workers", id, aggregator.ErrMode, j.Mode)
-	}
-	if j.frozen != nil {
-		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrBankNotCleared)
+	if err := j.CheckSwap(j.frozen); err != nil {
+		return nil, err
 	}
 	if !j.swapped {
 		j.bank ^= 1
@@ -56,11 +53,8 @@ func (p *Plane) Clear(frozen *aggregator.Bank) error {
 	if err != nil {
 		return err
 	}
-	if j.Mode == aggregator.Sync {
-		return fmt.Errorf("job %d: %w: %v mode has no banks to clear", frozen.Job, aggregator.ErrMode, j.Mode)
-	}
-	if j.frozen != frozen {
-		return fmt.Errorf("job %d: %w", frozen.Job, aggregator.ErrBankNotFrozen)
+	if err := j.CheckClear(j.frozen, frozen); err != nil {
+		return err
 	}
 	bank := j.bank ^ 1
 	if err := p.clear(j, bank); err != nil {

@@ -180,18 +180,11 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 		return err
 	}
 	s.IP = s.IP.Unmap()
-	switch {
-	case !s.IP.IsValid():
-		return fmt.Errorf("job %d: %w: sender %d has no IP address", id, aggregator.ErrConfig, s.ID)
-	case !s.IP.Is4():
-		return fmt.Errorf("job %d: %w: sender %d: the switch program aggregates over IPv4, and %v is none", id, aggregator.ErrUnsupported, s.ID, s.IP)
-	case j.senders[s.ID] != nil:
-		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, aggregator.ErrSenderExists)
-	case j.Workers != 0 && j.places == j.Workers:
-		return fmt.Errorf("job %d: %w: sender %d: all %d workers have been admitted", id, aggregator.ErrTooManySenders, s.ID, j.Workers)
-	}
-	if err := j.CheckSender(s); err != nil {
+	if err := j.CheckSender(s, j.senders[s.ID] != nil, j.places); err != nil {
 		return err
+	}
+	if !s.IP.Is4() {
+		return fmt.Errorf("job %d: %w: sender %d: the switch program aggregates over IPv4, and %v is none", id, aggregator.ErrUnsupported, s.ID, s.IP)
 	}
 	s.Port = cmp.Or(s.Port, p.port)
 	if err := p.removeDoubtful(j, s.ID); err != nil {
