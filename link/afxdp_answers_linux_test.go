@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
@@ -23,7 +24,7 @@ import (
 // wait. Each asks for an answer to the other end.
 func linkWithFrames(t *testing.T, frames int) (*testbed.Node, *afxdpLink) {
 	t.Helper()
-	bed := newBed(t, testbed.Config{Hosts: 1})
+	bed := bedtest.New(t, testbed.Config{Hosts: 1})
 	h, sw := bed.Host(0), bed.Switch()
 	var l *afxdpLink
 	if err := h.Do(func() error {
@@ -243,7 +244,7 @@ func TestAFXDPDriverRefuses(t *testing.T) {
 
 // A link without a time to spin takes the default, and one that has a time takes that.
 func TestAFXDPSpin(t *testing.T) {
-	h := newBed(t, testbed.Config{Hosts: 1}).Host(0)
+	h := bedtest.New(t, testbed.Config{Hosts: 1}).Host(0)
 	for ask, want := range map[time.Duration]time.Duration{0: 20 * time.Microsecond, time.Millisecond: time.Millisecond, -1: -1} {
 		if err := h.Do(func() error {
 			l, err := OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort), Spin: ask})

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/link/linktest"
@@ -38,7 +39,7 @@ func TestConformanceAFXDP(t *testing.T) {
 		{"IPv6", 1, [2]opening{openIPv6, openIPv6}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bed := link.NewBed(t, testbed.Config{Hosts: 2, Queues: c.queues})
+			bed := bedtest.New(t, testbed.Config{Hosts: 2, Queues: c.queues})
 			linktest.Suite{Open: func(t *testing.T) (a, b link.Link) {
 				var links [2]link.Link
 				for i := range links {

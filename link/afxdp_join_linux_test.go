@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
@@ -20,7 +21,7 @@ import (
 // that the interface's membership ends with the link.
 func TestJoin(t *testing.T) {
 	const job = 0x0107
-	bed := newBed(t, testbed.Config{Hosts: 2})
+	bed := bedtest.New(t, testbed.Config{Hosts: 2})
 	in := func(host int, fn func()) {
 		if err := bed.Host(host).Do(func() error { fn(); return nil }); err != nil {
 			t.Fatal(err)
@@ -94,7 +95,7 @@ func TestJoin(t *testing.T) {
 // The kernel refuses a membership: the error names the interface and the group, and
 // nothing stays open.
 func TestJoinRefused(t *testing.T) {
-	h := newBed(t, testbed.Config{Hosts: 1}).Host(0)
+	h := bedtest.New(t, testbed.Config{Hosts: 1}).Host(0)
 	if err := h.Do(func() error {
 		l, err := OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
 		if err != nil {

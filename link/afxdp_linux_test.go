@@ -14,28 +14,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/neigh"
 	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
-
-func newBed(t testing.TB, cfg testbed.Config) *testbed.Bed {
-	t.Helper()
-	bed, err := testbed.New(t.Context(), cfg)
-	if missing := (*testbed.CapabilityError)(nil); errors.As(err, &missing) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := bed.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return bed
-}
 
 // receiveOne waits for the first packet that a link receives.
 func receiveOne(ctx context.Context, t *testing.T, l Link) Packet {
@@ -61,7 +45,7 @@ func receiveOne(ctx context.Context, t *testing.T, l Link) Packet {
 // that it counts what comes to its port and is not for it.
 func TestForeignTraffic(t *testing.T) {
 	ctx := deadline(t)
-	bed := newBed(t, testbed.Config{Hosts: 2})
+	bed := bedtest.New(t, testbed.Config{Hosts: 2})
 	var link Link
 	var kernel, client *net.UDPConn
 	at := netip.AddrPortFrom(bed.Host(0).IP, wire.DefaultPort)
@@ -153,7 +137,7 @@ func TestForeignTraffic(t *testing.T) {
 // TestJumboInterface checks that a link works on an interface with an MTU that
 // its frames do not fit, and survives what others send to its port.
 func TestJumboInterface(t *testing.T) {
-	bed := newBed(t, testbed.Config{Hosts: 2, MTU: 9000})
+	bed := bedtest.New(t, testbed.Config{Hosts: 2, MTU: 9000})
 	at := netip.AddrPortFrom(bed.Host(0).IP, wire.DefaultPort)
 	var link Link
 	if err := bed.Host(0).Do(func() (err error) {
@@ -201,7 +185,7 @@ func TestJumboInterface(t *testing.T) {
 
 // TestOpenAFXDPErrors checks what is said where a link cannot be had.
 func TestOpenAFXDPErrors(t *testing.T) {
-	bed := newBed(t, testbed.Config{Hosts: 1})
+	bed := bedtest.New(t, testbed.Config{Hosts: 1})
 	h := bed.Host(0)
 	at := netip.AddrPortFrom(h.IP, wire.DefaultPort)
 	for name, c := range map[string]struct {
@@ -272,7 +256,7 @@ func onThreadOf(t *testing.T, h *testbed.Node, drop []int, fn func()) {
 
 // TestPathErrors asks for ways that do not exist.
 func TestPathErrors(t *testing.T) {
-	bed := newBed(t, testbed.Config{Hosts: 1})
+	bed := bedtest.New(t, testbed.Config{Hosts: 1})
 	h := bed.Host(0)
 	onThreadOf(t, h, nil, func() {
 		l, err := OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
@@ -307,7 +291,7 @@ func TestPathErrors(t *testing.T) {
 // TestLinksLeaveNothing opens and closes links of both kinds and looks for file
 // descriptors that stayed open.
 func TestLinksLeaveNothing(t *testing.T) {
-	bed := newBed(t, testbed.Config{Hosts: 1})
+	bed := bedtest.New(t, testbed.Config{Hosts: 1})
 	h := bed.Host(0)
 	descriptors := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")

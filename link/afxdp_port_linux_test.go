@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -18,7 +19,7 @@ import (
 // a link's port while the link is open, and that a link does not open while one
 // could.
 func TestAFXDPReservesItsPort(t *testing.T) {
-	bed := newBed(t, testbed.Config{Hosts: 1})
+	bed := bedtest.New(t, testbed.Config{Hosts: 1})
 	h := bed.Host(0)
 	at := netip.AddrPortFrom(h.IP, wire.DefaultPort)
 	onThreadOf(t, h, nil, func() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -18,7 +19,7 @@ import (
 // A queue that is never empty does not keep the others from being received: while two
 // have frames, they take turns.
 func TestAFXDPQueuesTakeTurns(t *testing.T) {
-	bed := newBed(t, testbed.Config{Hosts: 1, Queues: 2})
+	bed := bedtest.New(t, testbed.Config{Hosts: 1, Queues: 2})
 	h, sw := bed.Host(0), bed.Switch()
 	var l *afxdpLink
 	if err := h.Do(func() error {

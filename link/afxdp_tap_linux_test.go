@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -16,7 +17,7 @@ import (
 // first transmissions, repetitions and answers alike; and a frame that the
 // receiver discards is shown, too.
 func TestTapAFXDP(t *testing.T) {
-	bed := newBed(t, testbed.Config{Hosts: 2})
+	bed := bedtest.New(t, testbed.Config{Hosts: 2})
 	var links [2]Link
 	var taps [2]*Listener
 	for i := range links {

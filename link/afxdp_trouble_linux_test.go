@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -17,7 +18,7 @@ import (
 // afxdpPair opens links between two hosts of a bed.
 func afxdpPair(t *testing.T) (bed *testbed.Bed, links [2]Link, path Path) {
 	t.Helper()
-	bed = newBed(t, testbed.Config{Hosts: 2, Queues: 2})
+	bed = bedtest.New(t, testbed.Config{Hosts: 2, Queues: 2})
 	for i := range links {
 		h := bed.Host(i)
 		if err := h.Do(func() (err error) {

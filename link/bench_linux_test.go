@@ -6,13 +6,14 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
 
 // BenchmarkAFXDP is BenchmarkUDP between two AF_XDP links.
 func BenchmarkAFXDP(b *testing.B) {
-	bed := newBed(b, testbed.Config{Hosts: 2})
+	bed := bedtest.New(b, testbed.Config{Hosts: 2})
 	var links [2]Link
 	for i := range links {
 		h := bed.Host(i)

@@ -2,9 +2,6 @@
 
 package link
 
-// NewBed is for tests of the exported API.
-var NewBed = newBed
-
 // ZeroCopy reports whether all sockets of an AF_XDP link are in zero-copy mode.
 func ZeroCopy(l Link) bool {
 	for _, s := range l.(*afxdpLink).socks {

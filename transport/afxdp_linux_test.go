@@ -15,6 +15,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bpf"
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
@@ -26,7 +27,7 @@ import (
 // AF_XDP sockets: host 0 is the server's, host i worker i's.
 func xdpFabric(t testing.TB, o clusterOptions, queues int) (fabric, *testbed.Bed) {
 	t.Helper()
-	bed := newBed(t, testbed.Config{Hosts: o.workers + 1, Queues: queues})
+	bed := bedtest.New(t, testbed.Config{Hosts: o.workers + 1, Queues: queues})
 	agg, err := bpf.Open(bpf.Options{Address: bed.Switch().IP})
 	if err != nil {
 		t.Fatal(err)
@@ -63,23 +64,6 @@ func xdpFabric(t testing.TB, o clusterOptions, queues int) (fabric, *testbed.Bed
 		plane:      agg,
 		aggregator: wire.Endpoint{IP: bed.Switch().IP, Port: wire.DefaultPort},
 	}, bed
-}
-
-func newBed(t testing.TB, cfg testbed.Config) *testbed.Bed {
-	t.Helper()
-	bed, err := testbed.New(t.Context(), cfg)
-	if missing := (*testbed.CapabilityError)(nil); errors.As(err, &missing) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := bed.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return bed
 }
 
 // TestExactSumsXDP is TestExactSums with the real data plane.

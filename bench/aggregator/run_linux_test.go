@@ -3,24 +3,13 @@
 package aggregator
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"testing"
 	"time"
 
 	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/bedtest"
 )
-
-func skipWithoutPrivileges(t *testing.T, err error) {
-	t.Helper()
-	if errors.Is(err, fs.ErrPermission) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestCost measures every mode with every arithmetic. Frames that the program
 // refuses, or takes for duplicates, end the run with an error.
@@ -29,7 +18,7 @@ func TestCost(t *testing.T) {
 	c.Tests, c.Stripes, c.Hot = []Test{Cost}, []int{1, 10}, []int{1000}
 	c.Rounds, c.Duration = 1, time.Millisecond
 	r, err := Run(t.Context(), c)
-	skipWithoutPrivileges(t, err)
+	bedtest.Check(t, err)
 	for _, m := range Modes() {
 		for _, a := range Arithmetics() {
 			one, ten := r.find(a, m, 1, 1000), r.find(a, m, 10, 1000)
@@ -52,7 +41,7 @@ func TestThroughput(t *testing.T) {
 	c.Tests, c.Arithmetics, c.Sweep, c.Exponents = []Test{Throughput}, []plane.Arithmetic{plane.Exact}, sweep, []float64{1}
 	c.Rounds, c.Duration = 1, time.Millisecond
 	r, err := Run(t.Context(), c)
-	skipWithoutPrivileges(t, err)
+	bedtest.Check(t, err)
 	if len(r.Rates) != 2*len(sweep) || len(r.Systems) != 1+len(sweep) {
 		t.Fatalf("%d rates, %d systems", len(r.Rates), len(r.Systems))
 	}

@@ -7,15 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/bedtest"
 )
 
 // Arguments that make the test binary another process.
@@ -25,32 +24,20 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 {
-		switch os.Args[1] {
-		case childArgument:
-			exitWith(RunChild(os.Args[3:]))
-		case harnessArgument:
-			cfg := testConfig(os.Args[2])
-			cfg.Duration = time.Minute
-			cfg.Progress = func(int, int, string) { fmt.Println("started") }
-			_, err := Run(context.Background(), cfg)
-			exitWith(err)
-		}
-	}
+	bedtest.RunAs(childArgument, func(args []string) error { return RunChild(args[1:]) })
+	bedtest.RunAs(harnessArgument, func(args []string) error {
+		cfg := testConfig(args[0])
+		cfg.Duration = time.Minute
+		cfg.Progress = func(int, int, string) { fmt.Println("started") }
+		_, err := Run(context.Background(), cfg)
+		return err
+	})
 	// Under the race detector, every child would sleep for a second
 	// before it ends.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
-		exitWith(err)
+		panic(err)
 	}
 	os.Exit(m.Run())
-}
-
-func exitWith(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
 }
 
 // testConfig is a short run whose children carry a mark in their command lines.
@@ -65,12 +52,7 @@ func testConfig(mark string) Config {
 func mustRun(t *testing.T, cfg Config) *Report {
 	t.Helper()
 	report, err := Run(t.Context(), cfg)
-	if errors.Is(err, fs.ErrPermission) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	bedtest.Check(t, err)
 	return report
 }
 
@@ -178,16 +160,14 @@ func TestInterruptedRunLeavesNoChild(t *testing.T) {
 	cfg.Duration = time.Minute
 	cfg.Progress = func(int, int, string) { time.AfterFunc(300*time.Millisecond, cancel) }
 	report, err := Run(ctx, cfg)
-	if errors.Is(err, fs.ErrPermission) {
-		t.Skip(err)
-	}
+	bedtest.SkipDenied(t, err)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted run returned %v", err)
 	}
 	if report == nil {
 		t.Error("an interrupted run reports what it has")
 	}
-	if left := processesWith(t, mark); len(left) > 0 {
+	if left := bedtest.Processes(t, mark); len(left) > 0 {
 		t.Errorf("processes %v are left", left)
 	}
 }
@@ -204,7 +184,7 @@ func TestKilledRunLeavesNoChild(t *testing.T) {
 	}
 	started := make([]byte, 1)
 	_, readErr := out.Read(started)
-	for len(processesWith(t, mark)) < 2 && readErr == nil { // the harness and a child
+	for len(bedtest.Processes(t, mark)) < 2 && readErr == nil { // the harness and a child
 		time.Sleep(5 * time.Millisecond)
 	}
 	if err := harness.Process.Kill(); err != nil {
@@ -214,29 +194,5 @@ func TestKilledRunLeavesNoChild(t *testing.T) {
 	if readErr != nil {
 		t.Skip("the harness needs privileges that are missing")
 	}
-	for deadline := time.Now().Add(20 * time.Second); len(processesWith(t, mark)) > 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("processes %v are left", processesWith(t, mark))
-		}
-	}
-}
-
-// processesWith returns the ids of processes with a mark as an argument, except this one.
-func processesWith(t *testing.T, mark string) []string {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, f := range files {
-		line, err := os.ReadFile(f)
-		if err != nil {
-			continue // it has ended
-		}
-		if slices.ContainsFunc(bytes.Split(line, []byte{0}), func(arg []byte) bool { return string(arg) == mark }) {
-			found = append(found, filepath.Base(filepath.Dir(f)))
-		}
-	}
-	return found
+	bedtest.Ended(t, mark)
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/libra-ina/libra/internal/bedtest"
 )
 
 // clockSlack is how far, in nanoseconds, our reading of the kernel's clock may
@@ -16,10 +18,7 @@ const clockSlack = 100_000
 // pass.
 func TestPrograms(t *testing.T) {
 	reflector, err := loadReflector()
-	skipWithout(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bedtest.Check(t, err)
 	defer reflector.Close()
 	stamping, sockets, err := loadStamping(1)
 	if err != nil {

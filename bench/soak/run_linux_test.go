@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/internal/bedtest"
 )
 
 // Arguments that make the test binary another process. A mark follows, by which
@@ -32,29 +31,17 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 {
-		switch os.Args[1] {
-		case childArgument:
-			exitWith(RunChild(os.Args[3:]))
-		case parentArgument:
-			_, err := Run(context.Background(), testConfig(os.Args[2]))
-			exitWith(err)
-		}
-	}
+	bedtest.RunAs(childArgument, func(args []string) error { return RunChild(args[1:]) })
+	bedtest.RunAs(parentArgument, func(args []string) error {
+		_, err := Run(context.Background(), testConfig(args[0]))
+		return err
+	})
 	// Under the race detector, the server's process would sleep for a second
 	// before it ends.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
-		exitWith(err)
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
-}
-
-func exitWith(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
 }
 
 // testConfig is a run that leaves a busy machine plenty of time.
@@ -65,21 +52,13 @@ func testConfig(mark string) Config {
 	}
 }
 
-// skipWithout skips a test where privileges are missing.
-func skipWithout(t *testing.T, err error) {
-	t.Helper()
-	if errors.Is(err, fs.ErrPermission) {
-		t.Skip(err)
-	}
-}
-
 func TestSoak(t *testing.T) {
 	cfg := testConfig("soak")
 	cfg.Duration = 10 * time.Second
 	var last string
 	cfg.Progress = func(_, _ int, what string) { last = what }
 	report, err := Run(t.Context(), cfg)
-	skipWithout(t, err)
+	bedtest.SkipDenied(t, err)
 	if err != nil {
 		if report != nil {
 			t.Log(strings.Join(report.Failures, "\n"))
@@ -116,7 +95,7 @@ func tampered(t *testing.T, cfg Config, d disturbance) (*Report, error) {
 	if err := h.build(ctx, stop); err != nil {
 		stop(nil)
 		_ = h.close()
-		skipWithout(t, err)
+		bedtest.SkipDenied(t, err)
 		t.Fatal(err)
 	}
 	h.links[0].deck.all = []disturbance{{kind: "nothing", repair: func(context.Context, *link, *rand.Rand) error { return nil }}}
@@ -236,10 +215,7 @@ func TestCorruptionIsFound(t *testing.T) {
 			asm.Return(),
 		},
 	})
-	skipWithout(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bedtest.Check(t, err)
 	defer prog.Close()
 	cfg := testConfig("corruption")
 	cfg.Duration = time.Second
@@ -268,7 +244,7 @@ func TestServerThatFailsEndsTheRun(t *testing.T) {
 	cfg := testConfig("failing")
 	cfg.ChildCommand = []string{"/bin/sh", "-c", "echo not today >&2; exit 7"}
 	_, err := Run(t.Context(), cfg)
-	skipWithout(t, err)
+	bedtest.SkipDenied(t, err)
 	if err == nil || !strings.Contains(err.Error(), "not today") {
 		t.Errorf("error is %v, want the server's last words", err)
 	}
@@ -287,21 +263,14 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 		}
 	}
 	report, err := Run(ctx, cfg)
-	skipWithout(t, err)
+	bedtest.SkipDenied(t, err)
 	if !errors.Is(err, context.Canceled) || report == nil || report.Rounds < 2 {
 		t.Fatalf("an interrupted run returned %v and %+v", err, report)
 	}
 	if len(report.Failures) > 0 {
 		t.Errorf("the interruption counts as failure: %v", report.Failures)
 	}
-	// The kernel ends a killed process in its own time.
-	deadline := time.Now().Add(10 * time.Second)
-	for left := processesWith(t, mark); len(left) > 0; left = processesWith(t, mark) {
-		if time.Now().After(deadline) {
-			t.Fatalf("processes %v are left", left)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	bedtest.Ended(t, mark)
 	if after := descriptors(t); after > before {
 		t.Errorf("%d descriptors became %d", before, after)
 	}
@@ -319,7 +288,7 @@ func TestKilledRunLeavesNoServer(t *testing.T) {
 		waited = parent.Wait()
 		close(ended)
 	}()
-	for len(processesWith(t, mark)) < 2 { // the run and the server
+	for len(bedtest.Processes(t, mark)) < 2 { // the run and the server
 		select {
 		case <-ended:
 			if os.Geteuid() != 0 {
@@ -333,11 +302,7 @@ func TestKilledRunLeavesNoServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ended
-	for deadline := time.Now().Add(20 * time.Second); len(processesWith(t, mark)) > 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("processes %v are left", processesWith(t, mark))
-		}
-	}
+	bedtest.Ended(t, mark)
 }
 
 func descriptors(t *testing.T) int {
@@ -347,25 +312,4 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return m.Descriptors
-}
-
-// processesWith returns the ids of processes with a mark as an argument, except
-// this one.
-func processesWith(t *testing.T, mark string) []string {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, f := range files {
-		line, err := os.ReadFile(f)
-		if err != nil {
-			continue // it has ended
-		}
-		if slices.Contains(strings.Split(string(line), "\x00"), mark) {
-			found = append(found, filepath.Base(filepath.Dir(f)))
-		}
-	}
-	return found
 }

@@ -4,26 +4,19 @@ package tenants
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/bedtest"
 )
 
 // childArgument makes the test binary a process of the measurement.
 const childArgument = "child-process"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == childArgument {
-		if err := RunChild(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	bedtest.RunAs(childArgument, RunChild)
 	os.Exit(m.Run())
 }
 
@@ -35,12 +28,7 @@ func TestFloodLeavesOtherJobsAlone(t *testing.T) {
 	c := Defaults()
 	c.Duration, c.ChildCommand = time.Second, []string{os.Args[0], childArgument}
 	r, err := Run(t.Context(), c)
-	if errors.Is(err, fs.ErrPermission) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	bedtest.Check(t, err)
 	if len(r.Phases) != 2 || !r.Phases[1].Disturbed {
 		t.Fatalf("runs %+v", r.Phases)
 	}

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/testbed"
@@ -97,15 +98,7 @@ func (b *killBed) onLoopback(t *testing.T) {
 func (b *killBed) inNamespaces(t *testing.T) {
 	t.Helper()
 	needRoot(t)
-	bed, err := testbed.New(t.Context(), testbed.Config{Hosts: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := bed.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	bed := bedtest.New(t, testbed.Config{Hosts: 3})
 	b.start = append(b.start, bed.Switch().Start)
 	for _, h := range bed.Hosts() {
 		b.config.Switch.Interfaces = append(b.config.Switch.Interfaces, h.PortName)

@@ -5,7 +5,6 @@ package node
 import (
 	"encoding/binary"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
@@ -37,21 +37,14 @@ const forwardedJob = 4
 
 func newForwarding(t *testing.T, mode string) *forwarding {
 	t.Helper()
-	bed, err := testbed.New(t.Context(), testbed.Config{Hosts: 3, StaticARP: true})
-	if errors.Is(err, fs.ErrPermission) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { bed.Close() })
+	bed := bedtest.New(t, testbed.Config{Hosts: 3, StaticARP: true})
 	f := &forwarding{t: t, bed: bed}
 	c := &cluster.Config{Switch: cluster.Switch{Address: bed.Switch().IP, XDPMode: mode}}
 	for i, h := range bed.Hosts() {
 		c.Switch.Interfaces = append(c.Switch.Interfaces, h.PortName)
 		f.on(h, func() error { return f.openTap(i) })
 	}
-	f.on(bed.Switch(), func() error {
+	f.on(bed.Switch(), func() (err error) {
 		f.plane, err = openXDPPlane(c, slog.New(slog.NewTextHandler(t.Output(), nil)))
 		return err
 	})

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/netdev"
 	"github.com/libra-ina/libra/internal/sys"
@@ -39,15 +39,8 @@ func TestAttachMode(t *testing.T) {
 // An interface that XDP cannot run on is refused with the remedy, and what was begun
 // before is undone.
 func TestUnfitInterfaces(t *testing.T) {
-	bed, err := testbed.New(t.Context(), testbed.Config{Hosts: 1})
-	if errors.Is(err, fs.ErrPermission) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer bed.Close()
-	err = bed.Switch().Do(func() error {
+	bed := bedtest.New(t, testbed.Config{Hosts: 1})
+	err := bed.Switch().Do(func() error {
 		pair := func(name string, rx, tx int) error {
 			a := netlink.NewLinkAttrs()
 			a.Name, a.NumRxQueues, a.NumTxQueues = name, rx, 1
@@ -134,14 +127,7 @@ func (h heard) SetForwarding(port string, on bool) error {
 // A kernel that does not tell which ports transmit for XDP has its bridge forward: a port
 // that cannot would lose frames.
 func TestOldKernelForwardsItself(t *testing.T) {
-	bed, err := testbed.New(t.Context(), testbed.Config{Hosts: 2})
-	if errors.Is(err, fs.ErrPermission) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer bed.Close()
+	bed := bedtest.New(t, testbed.Config{Hosts: 2})
 	ports := []string{bed.Host(0).PortName, bed.Host(1).PortName}
 	old := func(index int) (bool, error) {
 		return false, fmt.Errorf("XDP features of interface %d: %w", index, netdev.ErrUnknown)

@@ -4,7 +4,6 @@ package node
 
 import (
 	"errors"
-	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
 )
@@ -96,14 +96,7 @@ func TestRemovedJobReturnsItsMemory(t *testing.T) {
 }
 
 func TestThreadNAPI(t *testing.T) {
-	bed, err := testbed.New(t.Context(), testbed.Config{Hosts: 2})
-	if errors.Is(err, fs.ErrPermission) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer bed.Close()
+	bed := bedtest.New(t, testbed.Config{Hosts: 2})
 	ports := []string{bed.Host(0).PortName, bed.Host(1).PortName}
 	threaded := func() (values []string) {
 		for _, p := range ports {
@@ -115,7 +108,7 @@ func TestThreadNAPI(t *testing.T) {
 		}
 		return values
 	}
-	err = bed.Switch().Do(func() error {
+	err := bed.Switch().Do(func() error {
 		if err := sys.WriteAttr(ports[1], "threaded", "1"); err != nil { // by another program
 			return err
 		}
