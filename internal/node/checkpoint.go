@@ -234,3 +234,24 @@ func (s *server) saveAtEnd() error {
 	}
 	return err
 }
+
+// checkpointAfter reports whether a checkpoint is due after a step.
+func (s *server) checkpointAfter(step uint64) bool {
+	every := s.env.Config.Server.CheckpointSteps
+	return every > 0 && (step+1)%every == 0
+}
+
+// saveAfter makes a checkpoint due if one is after a step.
+func (s *server) saveAfter(step uint64) {
+	if s.checkpointAfter(step) {
+		s.saveSoon()
+	}
+}
+
+// saveSoon makes a checkpoint due.
+func (s *server) saveSoon() {
+	select {
+	case s.due <- struct{}{}:
+	default: // one is due already
+	}
+}

@@ -9,14 +9,9 @@ import (
 	"fmt"
 	"io/fs"
 	"sync"
-	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/transport"
@@ -164,82 +159,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	go func() { <-s.loop.Done(); cancel(s.loop.Err()) }()
 	harvest := s.startHarvests(ctx, cancel)
 
-	fingerprint := s.hot.Fingerprint()
-	services := control.ParameterServerConfig{
-		Job: c.Job.ID, Instance: s.instance(), Sync: c.Job.Sync, Port: c.Port, Dimension: cfg.Dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
-		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first,
-		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
-			if !c.Job.Sync { // where a barrier has come before
-				s.progress.report(sender, r.Steps)
-				if err := harvest(ctx); err != nil {
-					return err
-				}
-			}
-			return s.evaluator.reached(ctx, sender, int(r.Epochs), r.Ends)
-		},
-		Rejoin: c.Server.Rejoin,
-		Lost: func(uint16) {
-			// Errors end the server, which writes a checkpoint too.
-			if c.Job.Sync {
-				_ = s.loop.Do(ctx, s.loop.RefuseSteps) // the service knows who is lost
-			} else { // what the worker was acknowledged belongs into the checkpoint
-				_ = harvest(ctx)
-			}
-			s.saveSoon()
-		},
-		Commit: func(ctx context.Context, step uint64) error {
-			if err := harvest(ctx); err != nil {
-				return err
-			}
-			return s.commit(ctx, step)
-		},
-		Stats:  s.stats,
-		Random: env.Machine.Random,
-		Log:    env.Log,
-	}
-	if c.Job.Sync { // otherwise the harvests end steps
-		harvestUnless := func(ctx context.Context, quiet bool) error {
-			if quiet { // a harvest would be empty
-				return nil
-			}
-			return harvest(ctx)
-		}
-		services.Reduce = func(ctx context.Context, step uint64, quiet bool) (sums control.Sums, err error) {
-			if err := harvestUnless(ctx, quiet); err != nil {
-				return sums, err
-			}
-			err = s.end(ctx, step, func() {
-				sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
-				s.commitStep()
-			})
-			return sums, err
-		}
-		services.ReduceHere = func(step uint64, over func(control.Sums)) {
-			var sums control.Sums
-			sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
-			over(sums)
-			s.loop.GiveSums(step, sums.Keys, sums.Rows) // before the commit, which they need not wait for
-			s.commitStep()
-			s.progress.commit(step + 1)
-			s.saveAfter(step)
-		}
-		services.Give = func(step uint64, sums control.Sums, ok bool) {
-			_ = s.loop.Do(ctx, func() { // or the loop has ended
-				if ok {
-					s.loop.GiveSums(step, sums.Keys, sums.Rows)
-				} else {
-					s.loop.RefuseSteps()
-				}
-			})
-		}
-		services.Drop = func(ctx context.Context, step uint64, quiet bool) error {
-			if err := harvestUnless(ctx, quiet); err != nil { // what the aggregator has of it
-				return err
-			}
-			return s.end(ctx, step, s.store.Drop)
-		}
-	}
-	service := control.NewParameterServer(ctx, services)
+	service := control.NewParameterServer(ctx, s.services(ctx, cfg.Dim, harvest))
 	s.progress.agreed = service.Agreed
 	if c.Job.Sync && !s.several() {
 		s.arrive = func(sender, epoch uint16, end wire.StepEnd) bool {
@@ -290,175 +210,6 @@ func (s *server) instance() uint64 {
 	return s.job.Instance
 }
 
-// startHarvests begins to take harvests. The function that it returns has everything applied that the aggregator has
-// acknowledged. Servers that get no harvests end their steps as often as these would, without barriers.
-func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFunc) (now func(context.Context) error) {
-	c := s.env.Config
-	if s.job != nil {
-		harvester := control.NewHarvester(s.job, func(h *control.Harvest) error { return s.apply(ctx, h) }, s.env.Log.With("control", c.Switch.Control))
-		go func() { cancel(s.job.Lost("harvest", harvester.Run(ctx))) }()
-		return harvester.Now
-	}
-	if c.Job.Sync {
-		return func(context.Context) error { return nil }
-	}
-	now = func(ctx context.Context) error {
-		return s.loop.Do(ctx, func() {
-			s.commitStep()
-			s.progress.settle()
-		})
-	}
-	go func() {
-		for tick := time.Tick(c.Job.Harvest); ; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick:
-			}
-			if now(ctx) != nil {
-				return // the loop has ended, which cancels ctx
-			}
-		}
-	}()
-	return now
-}
-
-func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) error {
-	spec, err := jobSpec(s.env.Config, s.hot)
-	if err != nil {
-		return err
-	}
-	s.job, err = control.CreateJob(ctx, aggregator, spec, startLimit, s.env.Log)
-	return err
-}
-
-// jobSpec returns what the aggregator is to be told of the job.
-func jobSpec(c *cluster.Config, hot *packer.HotSet) (*pb.JobSpec, error) {
-	fingerprint := hot.Fingerprint()
-	spec := &pb.JobSpec{
-		Job:        uint32(c.Job.ID),
-		Mode:       pb.Mode_MODE_COMBINE,
-		Arithmetic: control.ArithmeticMessage(c.Job.Config().Arithmetic),
-		Exponent:   proto.Int32(int32(c.Job.Config().Exp)), // of lut, 0
-		Slots:      uint32(hot.Slots()),
-		HotSet:     fingerprint[:],
-		Senders:    uint32(len(c.Workers)),
-	}
-	if !c.Job.Sync {
-		spec.HarvestPeriodUs = uint32(c.Job.Harvest / time.Microsecond)
-		spec.HarvestFrames = c.Job.HarvestFrames
-	}
-	mac, err := frameMAC(c, c.Server.Host)
-	spec.ServerMac = mac
-	return spec, err
-}
-
-// removeJob frees the job's slots. It has its own time limit, because the run's
-// context may have ended. An aggregator that cannot be reached is no failure of the
-// training: it ends the job with its lease.
-func (s *server) removeJob() error {
-	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
-	defer cancel()
-	err := s.job.Remove(ctx)
-	if err != nil && ctx.Err() != nil {
-		s.env.Log.Warn("the job was not removed; it ends with its lease", "job", s.job.ID, "lease", time.Duration(s.job.LeaseMs)*time.Millisecond, "error", err)
-		return nil
-	}
-	return err
-}
-
-// apply adds a harvest to the open step. Without barriers a harvest also ends
-// the step.
-func (s *server) apply(ctx context.Context, h *control.Harvest) error {
-	if err := toUnits(h, s.env.Config.Job.Config(), s.store.Config().Exp); err != nil {
-		return err
-	}
-	var failed error
-	err := s.loop.Do(ctx, func() {
-		fresh, err := s.store.ApplyHarvest(ps.Harvest{Instance: s.job.Instance, Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, s.keys)
-		if err != nil {
-			failed = err
-			return
-		}
-		if fresh && h.Frames > 0 {
-			s.result.Harvests++
-			s.result.HarvestMessages += uint64(h.Chunks)
-			s.result.HotFrames += h.Frames
-			s.result.HotPairs += h.Pairs
-		}
-		if !s.env.Config.Job.Sync {
-			s.commitStep()
-			s.progress.settle()
-		}
-	})
-	return errors.Join(err, failed)
-}
-
-// toUnits converts the sums of a harvest from the job's arithmetic into units of
-// 2^exp.
-func toUnits(h *control.Harvest, job aggregator.JobConfig, exp int) error {
-	if job.Arithmetic == aggregator.Exact && job.Exp == exp {
-		return nil
-	}
-	for i, sum := range h.Sums {
-		units, ok := job.Units(sum, exp)
-		if !ok {
-			return fmt.Errorf("sum %g of rank %d: %w", job.Float32(sum), h.Ranks[i], ps.ErrOverflow)
-		}
-		h.Sums[i] = units
-	}
-	return nil
-}
-
-// commit ends a step of synchronous training.
-func (s *server) commit(ctx context.Context, step uint64) error {
-	return s.end(ctx, step, s.commitStep)
-}
-
-// end ends a step by a call in the store's goroutine.
-func (s *server) end(ctx context.Context, step uint64, call func()) error {
-	err := s.loop.Do(ctx, func() {
-		call()
-		s.progress.commit(step + 1)
-	})
-	switch {
-	case err != nil:
-	case !s.savesSteps():
-		s.saveAfter(step)
-	case s.checkpointAfter(step):
-		s.saveStep(ctx)
-	}
-	return err
-}
-
-// checkpointAfter reports whether a checkpoint is due after a step.
-func (s *server) checkpointAfter(step uint64) bool {
-	every := s.env.Config.Server.CheckpointSteps
-	return every > 0 && (step+1)%every == 0
-}
-
-// saveAfter makes a checkpoint due if one is after a step.
-func (s *server) saveAfter(step uint64) {
-	if s.checkpointAfter(step) {
-		s.saveSoon()
-	}
-}
-
-// saveSoon makes a checkpoint due.
-func (s *server) saveSoon() {
-	select {
-	case s.due <- struct{}{}:
-	default: // one is due already
-	}
-}
-
-func (s *server) commitStep() {
-	s.version++
-	if s.store.Commit() > 0 {
-		s.result.Steps++
-	}
-}
-
 // finish applies what is left after the last worker has finished. The checkpoint
 // follows when the endpoint is closed.
 func (s *server) finish(ctx context.Context, harvest func(context.Context) error) (*ServerResult, error) {
@@ -484,26 +235,6 @@ func (s *server) finish(ctx context.Context, harvest func(context.Context) error
 	s.result.Evaluations = s.progress.allEvaluations()
 	s.result.Overrun, s.result.LostAnswers = stats.Link.Overrun, stats.Link.NoRoom
 	return &s.result, nil
-}
-
-func (s *server) stats(ctx context.Context) (*pb.ServerStats, error) {
-	var out pb.ServerStats
-	err := s.loop.Do(ctx, func() {
-		out.Rows, out.Steps, out.Harvests = uint64(s.store.Len()), s.result.Steps, s.result.Harvests
-		out.Counters = map[string]uint64{
-			"hot_frames": s.result.HotFrames, "hot_pairs": s.result.HotPairs, "harvest_messages": s.result.HarvestMessages,
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	stats, err := s.loop.Stats(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out.Counters["cold_frames"] = stats.Applied
-	out.Counters["overrun"], out.Counters["lost_answers"] = stats.Link.Overrun, stats.Link.NoRoom
-	return &out, nil
 }
 
 // startLoop opens the server's link and endpoint.

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// services is what the control service has the server do. harvest has everything applied that the aggregator
+// has acknowledged.
+func (s *server) services(ctx context.Context, dim int, harvest func(context.Context) error) control.ParameterServerConfig {
+	c, fingerprint := s.env.Config, s.hot.Fingerprint()
+	services := control.ParameterServerConfig{
+		Job: c.Job.ID, Instance: s.instance(), Sync: c.Job.Sync, Port: c.Port, Dimension: dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
+		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first,
+		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
+			if !c.Job.Sync { // where a barrier has come before
+				s.progress.report(sender, r.Steps)
+				if err := harvest(ctx); err != nil {
+					return err
+				}
+			}
+			return s.evaluator.reached(ctx, sender, int(r.Epochs), r.Ends)
+		},
+		Rejoin: c.Server.Rejoin,
+		Lost: func(uint16) {
+			// Errors end the server, which writes a checkpoint too.
+			if c.Job.Sync {
+				_ = s.loop.Do(ctx, s.loop.RefuseSteps) // the service knows who is lost
+			} else { // what the worker was acknowledged belongs into the checkpoint
+				_ = harvest(ctx)
+			}
+			s.saveSoon()
+		},
+		Commit: func(ctx context.Context, step uint64) error {
+			if err := harvest(ctx); err != nil {
+				return err
+			}
+			return s.commit(ctx, step)
+		},
+		Stats:  s.stats,
+		Random: s.env.Machine.Random,
+		Log:    s.env.Log,
+	}
+	if c.Job.Sync { // otherwise the harvests end steps
+		s.addSums(ctx, &services, harvest)
+	}
+	return services
+}
+
+// addSums adds what ends steps with their sums, or without.
+func (s *server) addSums(ctx context.Context, services *control.ParameterServerConfig, harvest func(context.Context) error) {
+	harvestUnless := func(ctx context.Context, quiet bool) error {
+		if quiet { // a harvest would be empty
+			return nil
+		}
+		return harvest(ctx)
+	}
+	services.Reduce = func(ctx context.Context, step uint64, quiet bool) (sums control.Sums, err error) {
+		if err := harvestUnless(ctx, quiet); err != nil {
+			return sums, err
+		}
+		err = s.end(ctx, step, func() {
+			sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
+			s.commitStep()
+		})
+		return sums, err
+	}
+	services.ReduceHere = func(step uint64, over func(control.Sums)) {
+		var sums control.Sums
+		sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
+		over(sums)
+		s.loop.GiveSums(step, sums.Keys, sums.Rows) // before the commit, which they need not wait for
+		s.commitStep()
+		s.progress.commit(step + 1)
+		s.saveAfter(step)
+	}
+	services.Give = func(step uint64, sums control.Sums, ok bool) {
+		_ = s.loop.Do(ctx, func() { // or the loop has ended
+			if ok {
+				s.loop.GiveSums(step, sums.Keys, sums.Rows)
+			} else {
+				s.loop.RefuseSteps()
+			}
+		})
+	}
+	services.Drop = func(ctx context.Context, step uint64, quiet bool) error {
+		if err := harvestUnless(ctx, quiet); err != nil { // what the aggregator has of it
+			return err
+		}
+		return s.end(ctx, step, s.store.Drop)
+	}
+}
+
+// commit ends a step of synchronous training.
+func (s *server) commit(ctx context.Context, step uint64) error {
+	return s.end(ctx, step, s.commitStep)
+}
+
+// end ends a step by a call in the store's goroutine.
+func (s *server) end(ctx context.Context, step uint64, call func()) error {
+	err := s.loop.Do(ctx, func() {
+		call()
+		s.progress.commit(step + 1)
+	})
+	switch {
+	case err != nil:
+	case !s.savesSteps():
+		s.saveAfter(step)
+	case s.checkpointAfter(step):
+		s.saveStep(ctx)
+	}
+	return err
+}
+
+func (s *server) commitStep() {
+	s.version++
+	if s.store.Commit() > 0 {
+		s.result.Steps++
+	}
+}
+
+func (s *server) stats(ctx context.Context) (*pb.ServerStats, error) {
+	var out pb.ServerStats
+	err := s.loop.Do(ctx, func() {
+		out.Rows, out.Steps, out.Harvests = uint64(s.store.Len()), s.result.Steps, s.result.Harvests
+		out.Counters = map[string]uint64{
+			"hot_frames": s.result.HotFrames, "hot_pairs": s.result.HotPairs, "harvest_messages": s.result.HarvestMessages,
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	stats, err := s.loop.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out.Counters["cold_frames"] = stats.Applied
+	out.Counters["overrun"], out.Counters["lost_answers"] = stats.Link.Overrun, stats.Link.NoRoom
+	return &out, nil
+}
