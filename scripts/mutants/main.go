@@ -12,8 +12,9 @@
 // is left out, and two arguments of one type that change places. Those, and the
 // negation of conditions without an operator, are found here.
 //
-// A mutant is compiled with go test -c -overlay, so that the work tree stays as
-// it is, and its tests run one after the other, each bounded in time.
+// Mutants are compiled with go test -c -overlay, so that the work tree stays as
+// it is: all at once where that can be. The tests of each run one after the other,
+// each bounded in time.
 package main
 
 import (

@@ -27,6 +27,7 @@ type mutant struct {
 	text       []byte // of the file
 	start, end int    // what is replaced: offsets in it
 	with       string
+	number     int // by which tests that have all mutants choose it, or 0
 }
 
 // The results of a mutant.

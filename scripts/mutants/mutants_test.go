@@ -127,6 +127,11 @@ func TestRunnerTellsResultsApart(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("results %q, want %q", got, want)
 	}
+	for _, m := range mutants {
+		if alone := m == unfit; alone != (m.number == 0) {
+			t.Errorf("number %d: %v", m.number, m)
+		}
+	}
 	if mutants[1].By != "TestSteps" {
 		t.Errorf("killed by %q", mutants[1].By)
 	}
@@ -144,6 +149,65 @@ func TestRunnerTellsResultsApart(t *testing.T) {
 	}
 	if c := results.Packages[0]; c.Killed != 6 || c.TimedOut != 1 || c.Equivalent != 1 || c.Mistaken != 1 || c.Broken != 1 || c.Survived != 0 {
 		t.Errorf("counts %+v", c)
+	}
+}
+
+// What the compiler refuses does not keep the tests of other mutants from being compiled.
+func TestMutantThatSpoilsTheOthers(t *testing.T) {
+	root, mutants := sampleMutants(t)
+	_, p := loadSample(t)
+	at := bytes.Index(p.text["sample.go"], []byte("i--"))
+	mutants = append(mutants[1:2], &mutant{File: mutants[1].File, text: p.text["sample.go"], start: at, end: at + 3, with: "undefined()"})
+	r := runner{root: root, temp: t.TempDir(), target: own(sampleDir), jobs: 1, slack: 20 * time.Second}
+	if _, err := r.try(t.Context(), mutants); err != nil || mutants[0].Result != killed || mutants[1].Result != broken {
+		t.Errorf("%v: %q and %q", err, mutants[0].Result, mutants[1].Result)
+	}
+}
+
+// Functions with labels, and what is outside functions, have no copies.
+func TestCopies(t *testing.T) {
+	const source = `package p
+
+var v = 1 + 1
+
+func plain() int { return 1 + 2 }
+
+func labelled() {
+l:
+	for 1+3 > 0 {
+		continue l
+	}
+}
+
+func after() bool { return plain() == 1 && plain() == 2 }
+`
+	of := func(old, with string) *mutant {
+		at := strings.Index(source, old)
+		return &mutant{text: []byte(source), start: at, end: at + len(old), with: with, number: 1}
+	}
+	list := []*mutant{of("1 + 1", "1 - 1"), of("1 + 2", "1 - 2"), of("1+3", "1-3"), of("&&", "||"), of("== 2", "!= 2")}
+	for i, m := range list {
+		m.number = i + 1
+	}
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "p.go", source, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := withCopies(fset, file, slices.Clone(list))
+	for _, want := range []string{
+		"var v = 1 + 1\n", "for 1+3 > 0 {", "func plain() int {\nswitch mutant__ {\ncase 2:\n{ return 1 - 2 }\ndefault:\n{ return 1 + 2 }\n}\n}\n",
+		"case 4:\n{ return plain() == 1 || plain() == 2 }\ncase 5:\n{ return plain() == 1 && plain() != 2 }\ndefault:\n{ return plain() == 1 && plain() == 2 }",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s\ndoes not contain %q", got, want)
+		}
+	}
+	if list[0].number != 0 || list[1].number != 2 || list[2].number != 0 {
+		t.Errorf("%d, %d and %d are the numbers", list[0].number, list[1].number, list[2].number)
+	}
+	if _, err := parser.ParseFile(fset, "p.go", got, 0); err != nil {
+		t.Error(err)
 	}
 }
 

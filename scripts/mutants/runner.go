@@ -30,13 +30,27 @@ type runner struct {
 	jobs       int
 	slack      time.Duration
 	bounds     []bound  // one a stage
-	binaries   []string // one a stage: the tests without a mutant
+	binaries   []string // one a stage: the tests without a mutant, or with those that have a number
+	overlay    string   // with which they are compiled
 }
 
 // try runs the tests against each mutant and stores the results in them. It
 // returns those that it came to before the context ended.
 func (r *runner) try(ctx context.Context, mutants []*mutant) ([]*mutant, error) {
-	if err := r.baseline(ctx); err != nil {
+	var err error
+	if r.target.dir != xdp {
+		err = r.together(mutants)
+	}
+	if err == nil {
+		err = r.baseline(ctx)
+	}
+	if err != nil && r.overlay != "" && ctx.Err() == nil {
+		// A mutant that the compiler refuses spoils all, and the copies of a function
+		// may allocate where it alone does not.
+		r.alone(mutants)
+		err = r.baseline(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	var (
@@ -84,16 +98,17 @@ func (r *runner) try(ctx context.Context, mutants []*mutant) ([]*mutant, error) 
 // baseline runs the stages without a mutant: they must pass, and their times
 // bound those of the mutants' tests.
 func (r *runner) baseline(ctx context.Context) error {
+	r.bounds, r.binaries = nil, nil
 	for _, s := range r.target.stages {
 		out := filepath.Join(r.temp, strings.ReplaceAll(s.dir, "/", "-")+".test")
 		if !slices.Contains(r.binaries, out) {
-			if err := r.build(ctx, s, "", out); err != nil {
+			if err := r.build(ctx, s, r.overlay, out); err != nil {
 				return fmt.Errorf("tests of %s: %w", s.dir, err)
 			}
 		}
 		r.binaries = append(r.binaries, out)
 		start := time.Now()
-		o, err := r.test(ctx, s, change{binary: out}, bound{10 * time.Minute, 10 * time.Minute})
+		o, err := r.test(ctx, s, change{binary: out, overlay: r.overlay}, bound{10 * time.Minute, 10 * time.Minute})
 		if err != nil {
 			return fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", s.dir, err, o.text)
 		}
@@ -164,9 +179,13 @@ func (r *runner) one(ctx context.Context, m *mutant) error {
 type bound struct{ total, silence time.Duration }
 
 // A change is what a stage's tests run with: a binary, and for Go commands that
-// they start themselves the overlay with which it was compiled; or the binary
-// without a mutant, and the object of the XDP program that it is to load.
-type change struct{ binary, overlay, object string }
+// they start themselves the overlay with which it was compiled, and the number of the
+// mutant among those in it; or the binary without a mutant, and the object of the XDP
+// program that it is to load.
+type change struct {
+	binary, overlay, object string
+	number                  int
+}
 
 // prepare compiles what a stage needs for a mutant, into its directory.
 func (r *runner) prepare(ctx context.Context, dir string, n int, m *mutant) (change, error) {
@@ -182,6 +201,9 @@ func (r *runner) prepare(ctx context.Context, dir string, n int, m *mutant) (cha
 	mapping, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(r.root, filepath.FromSlash(m.File)): changed}})
 	if err := errors.Join(err, os.WriteFile(changed, m.apply(), 0o600), os.WriteFile(c.overlay, mapping, 0o600)); err != nil {
 		return c, err
+	}
+	if m.number > 0 {
+		return change{binary: r.binaries[n], overlay: r.overlay, number: m.number}, nil
 	}
 	return c, r.build(ctx, r.target.stages[n], c.overlay, c.binary)
 }
@@ -249,7 +271,7 @@ func (r *runner) test(ctx context.Context, s stage, c change, b bound) (*output,
 	cmd := exec.CommandContext(ctx, "sh", args...)
 	cmd.Dir = filepath.Join(r.root, filepath.FromSlash(s.dir))
 	if c.overlay != "" {
-		cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+c.overlay))
+		cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+c.overlay), fmt.Sprintf("%s=%d", numberVariable, c.number))
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

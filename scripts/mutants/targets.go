@@ -70,6 +70,7 @@ var targets = []target{
 	own("agent"),
 	own("local"),
 	{xdp, []stage{
+		{dir: "bpf", run: "^TestReplaysVectors$"}, // seconds, and most mutants meet it
 		{dir: "bpf", run: comparisons, flags: []string{"-frames=50000"}},
 		{dir: "bpf", skip: longBPF},
 		{dir: "bpf", run: longBPF},
@@ -79,9 +80,9 @@ var targets = []target{
 // xdp is the target that is no Go package.
 const xdp = "xdp"
 
-// comparisons are the tests that play vectors and random frames on the program
+// comparisons are the tests that play random frames on the program
 // and on the model, and others that many changes meet.
-const comparisons = "^(TestReplaysVectors|TestAggregateEqualsModel|TestReadmission|TestBudget|TestConversionsEqualModel|TestRefusedFramesChangeNothing|TestStaleIndexIsRefused)$"
+const comparisons = "^(TestAggregateEqualsModel|TestReadmission|TestBudget|TestConversionsEqualModel|TestRefusedFramesChangeNothing|TestStaleIndexIsRefused)$"
 
 // longBPF are the tests of bpf that take most of its time.
 const longBPF = "^(TestRoundsExactlyOnce|TestAggregateEqualsModel)$"
