@@ -140,9 +140,9 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 // missingEvery is how often Wait looks for workers that are not there.
 const missingEvery = time.Second
 
-// Wait returns when every worker has finished or is lost for good; the error
+// Wait returns when every worker has finished or is lost for good, or in a job of steps any is; the error
 // names the first one that was lost. Workers may come whenever they like; the
-// log has those that are missing. Those that have finished get the grace period to
+// log has those that are missing. Those that have finished, or cannot any more, get the grace period to
 // leave, because the answer to one's Done may be lost: it asks again, and is not to
 // find the job gone.
 func (s *ParameterServer) Wait(ctx context.Context) error {
@@ -160,6 +160,12 @@ func (s *ParameterServer) Wait(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("workers %v have not finished: %w", s.barrier.unfinished(), context.Cause(ctx))
 		case <-look.C:
+		}
+		if err := s.barrier.failure(); err != nil && s.cfg.Sync {
+			// A worker that comes to a barrier is told, and ends by itself. One that does not, or is an agent, ends with the job.
+			s.waitUntilLeft(ctx)
+			s.roster.close(status.Error(codes.Aborted, err.Error()))
+			return err
 		}
 		missing := s.missing()
 		if len(missing) > 0 && !slices.Equal(missing, logged) {

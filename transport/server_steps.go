@@ -53,6 +53,7 @@ func (s *Server) step(p *link.Packet, h wire.Header, from *admitted) (int, wire.
 		if uint64(end.First) >= uint64(len(st.keys)) {
 			return 0, none
 		}
+		s.stats.Sums++
 		return st.put(p.Payload[:cap(p.Payload)], h, int(end.First), s.cfg.Dim), wire.Refusal{}
 	}
 	if s.cfg.Arrive == nil || st.each < 1 {

@@ -62,7 +62,7 @@ func newKillBed(t *testing.T, backend string) *killBed {
 	if backend == cluster.BackendUDP {
 		bed.onLoopback(t)
 	} else {
-		bed.inNamespaces(t)
+		bed.inNamespaces(t, 2)
 	}
 	c.SetDefaults()
 	if err := c.Write(bed.path); err != nil {
@@ -86,7 +86,7 @@ func newKillBed(t *testing.T, backend string) *killBed {
 func (b *killBed) onLoopback(t *testing.T) {
 	t.Helper()
 	address := func(i int) string { return fmt.Sprintf("127.78.%d.%d", os.Getpid()%250+1, i) }
-	b.place(func(i int) (netip.Addr, string) { return netip.MustParseAddr(address(i + 1)), "" }, func(i int) uint16 {
+	b.place(2, func(i int) (netip.Addr, string) { return netip.MustParseAddr(address(i + 1)), "" }, func(i int) uint16 {
 		return uint16(freePort(t, address(i+1)))
 	})
 	b.config.Port = uint16(freePort(t, address(1)))
@@ -95,31 +95,32 @@ func (b *killBed) onLoopback(t *testing.T) {
 	}
 }
 
-func (b *killBed) inNamespaces(t *testing.T) {
+func (b *killBed) inNamespaces(t *testing.T, workers int) *testbed.Bed {
 	t.Helper()
 	needRoot(t)
-	bed := bedtest.New(t, testbed.Config{Hosts: 3})
+	bed := bedtest.New(t, testbed.Config{Hosts: 1 + workers})
 	b.start = append(b.start, bed.Switch().Start)
 	for _, h := range bed.Hosts() {
 		b.config.Switch.Interfaces = append(b.config.Switch.Interfaces, h.PortName)
 		b.start = append(b.start, h.Start)
 	}
-	b.place(func(i int) (netip.Addr, string) {
+	b.place(workers, func(i int) (netip.Addr, string) {
 		if i == theSwitch {
 			return bed.Switch().IP, ""
 		}
 		return bed.Host(i - 1).IP, bed.Host(i - 1).Interface
 	}, func(int) uint16 { return 7700 })
+	return bed
 }
 
 // place enters the addresses of the processes.
-func (b *killBed) place(host func(int) (netip.Addr, string), port func(int) uint16) {
+func (b *killBed) place(workers int, host func(int) (netip.Addr, string), port func(int) uint16) {
 	c := b.config
 	c.Switch.Address, _ = host(theSwitch)
 	c.Switch.Control = netip.AddrPortFrom(c.Switch.Address, port(theSwitch))
 	c.Server.Address, c.Server.Interface = host(theServer)
 	c.Server.Control = netip.AddrPortFrom(c.Server.Address, port(theServer))
-	for id := range 2 {
+	for id := range workers {
 		w := cluster.Worker{ID: uint16(id + 1)}
 		w.Address, w.Interface = host(firstWorker + id)
 		c.Workers = append(c.Workers, w)
@@ -152,7 +153,13 @@ func (o *shared) String() string {
 
 func (b *killBed) run(t *testing.T, place int, args ...string) *child {
 	t.Helper()
-	c := &child{Cmd: libra(context.Background(), append(args, "--config", b.path, "--json")...)}
+	return b.runWith(t, place, b.path, args...)
+}
+
+// runWith is run with another file.
+func (b *killBed) runWith(t *testing.T, place int, config string, args ...string) *child {
+	t.Helper()
+	c := &child{Cmd: libra(context.Background(), append(args, "--config", config, "--json")...)}
 	c.Stdout, c.Stderr = &c.out, &c.err
 	if err := b.start[place](c.Cmd); err != nil {
 		t.Fatal(err)
@@ -316,7 +323,7 @@ func (b *killBed) waitCheckpoint(t *testing.T, server *child) {
 	t.Fatalf("the server writes no checkpoint:\n%s", &server.err)
 }
 
-// waitTraining waits until a server announces that it serves.
+// waitTraining waits until a server, or an agent, announces that it serves.
 func waitTraining(t *testing.T, server *child) {
 	t.Helper()
 	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -324,5 +331,5 @@ func waitTraining(t *testing.T, server *child) {
 			return
 		}
 	}
-	t.Fatalf("the server does not serve:\n%s", &server.err)
+	t.Fatalf("%v does not serve:\n%s", server.Args[1:], &server.err)
 }

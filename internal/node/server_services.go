@@ -139,6 +139,7 @@ func (s *server) stats(ctx context.Context) (*pb.ServerStats, error) {
 		return nil, err
 	}
 	out.Counters["cold_frames"] = stats.Applied
+	out.Counters["step_frames"], out.Counters["sums_frames"] = stats.Steps, stats.Sums
 	out.Counters["overrun"], out.Counters["lost_answers"] = stats.Link.Overrun, stats.Link.NoRoom
 	return &out, nil
 }

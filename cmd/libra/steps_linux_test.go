@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/agentclient"
+	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+const (
+	stepsDim = 2
+	stepsHot = 20
+	// stepsRows is how many rows a host pushes in a step, of about as many again: the sums take some twenty frames.
+	stepsRows, stepsKeys = 1500, 3000
+)
+
+// stepsBed is a job whose hosts take part by agents over AF_XDP sockets and take steps together. This process is a client of
+// each agent.
+type stepsBed struct {
+	*killBed
+	bed     *testbed.Bed
+	sockets string
+	server  *child
+	agents  []*child
+	clients []*agentclient.Client
+	next    uint64 // step
+}
+
+func newStepsBed(t *testing.T, hosts int, faults cluster.Faults) *stepsBed {
+	t.Helper()
+	needRoot(t)
+	dir := t.TempDir()
+	b := &stepsBed{killBed: &killBed{path: filepath.Join(dir, "cluster.yaml"), config: &cluster.Config{
+		Backend: cluster.BackendAFXDP, Faults: faults,
+		Job:   cluster.Job{ID: 3, HotSet: filepath.Join(dir, "hot.libra"), Sync: true},
+		Model: cluster.Model{Kind: "fm", Factors: stepsDim - 1},
+	}}}
+	b.bed = b.inNamespaces(t, hosts)
+	b.config.SetDefaults()
+	hot := make([]uint64, stepsHot)
+	for i := range hot {
+		hot[i] = uint64(i)
+	}
+	set, err := packer.NewHotSet(stepsDim, hot, nil, packer.Meta{})
+	if err == nil {
+		err = errors.Join(packer.SaveHotSet(b.config.Job.HotSet, set), b.config.Write(b.path))
+	}
+	if err == nil {
+		b.sockets, err = os.MkdirTemp("", "libra-steps-*") // the path of a socket is short
+		t.Cleanup(func() { _ = os.RemoveAll(b.sockets) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.runSwitch(t)
+	b.startServer(t)
+	b.startAgents(t)
+	return b
+}
+
+func (b *stepsBed) startServer(t *testing.T) {
+	t.Helper()
+	b.server = b.run(t, theServer, "ps", "--verbose")
+	b.server.endWith(t)
+}
+
+// endWith kills the process when the test ends, unless it has been waited for.
+func (c *child) endWith(t *testing.T) {
+	t.Cleanup(func() {
+		if c.ProcessState == nil {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	})
+}
+
+// startAgents starts all agents, and opens a session with each of them.
+func (b *stepsBed) startAgents(t *testing.T) {
+	t.Helper()
+	b.agents, b.clients, b.next = nil, nil, 0
+	for i, w := range b.config.Workers {
+		socket := filepath.Join(b.sockets, fmt.Sprint(w.ID))
+		file := writeFile(t, "agent.yaml", fmt.Sprintf("socket: %s\njobs: [{name: rows, cluster: %s, worker: %d}]\n", socket, b.path, w.ID))
+		agent := b.runWith(t, firstWorker+i, file, "agent")
+		agent.endWith(t)
+		b.agents = append(b.agents, agent)
+	}
+	for i, agent := range b.agents {
+		waitTraining(t, agent)
+		c, err := agentclient.Dial(t.Context(), filepath.Join(b.sockets, fmt.Sprint(b.config.Workers[i].ID)), agentproto.Hello{Job: "rows", Dim: stepsDim, Parties: 1, BufferBytes: 1 << 20})
+		if err != nil {
+			t.Fatalf("agent %d: %v\n%s", i+1, err, &agent.err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		b.clients = append(b.clients, c)
+	}
+}
+
+// pushed is what a host pushes in a step: rows whose sums are exact in float64. Every fourth step has hot rows, too, which the
+// aggregator adds.
+func pushed(host int, step uint64) (keys []uint64, gradients []float32) {
+	rng := rand.New(rand.NewPCG(uint64(host), step))
+	for key := range uint64(stepsKeys) {
+		if key < stepsHot && step%4 == 3 || key >= stepsHot && rng.IntN(stepsKeys) < stepsRows {
+			keys = append(keys, key)
+			for range stepsDim {
+				gradients = append(gradients, float32(rng.IntN(1<<16)-1<<15)/1024)
+			}
+		}
+	}
+	return keys, gradients
+}
+
+// judge compares the sums that a host was given for a step with what the first hosts have pushed.
+func judge(hosts int, step uint64, keys []uint64, sums []float32) error {
+	want := map[uint64]*[stepsDim]float64{}
+	for host := range hosts {
+		theirs, gradients := pushed(host, step)
+		for i, key := range theirs {
+			if want[key] == nil {
+				want[key] = new([stepsDim]float64)
+			}
+			for j := range stepsDim {
+				want[key][j] += float64(gradients[i*stepsDim+j])
+			}
+		}
+	}
+	for key, sum := range want {
+		if *sum == [stepsDim]float64{} {
+			delete(want, key)
+		}
+	}
+	if len(keys) != len(want) {
+		return fmt.Errorf("step %d has sums of %d rows, want %d", step, len(keys), len(want))
+	}
+	for i, key := range keys {
+		sum := want[key]
+		if sum == nil || i > 0 && key <= keys[i-1] {
+			return fmt.Errorf("step %d: key %d after %v", step, key, keys[max(0, i-1)])
+		}
+		for j := range stepsDim {
+			if got := sums[i*stepsDim+j]; got != float32(sum[j]) {
+				return fmt.Errorf("step %d: the sum of key %d is %v, want %v", step, key, got, sum[j])
+			}
+		}
+	}
+	return nil
+}
+
+var errWrongSums = errors.New("wrong sums")
+
+// step has a host take a step. Sums that it is given are right: otherwise the error is errWrongSums.
+func (b *stepsBed) step(ctx context.Context, host int, step uint64) error {
+	c := b.clients[host]
+	keys, gradients := pushed(host, step)
+	half := len(keys) / 2
+	if _, err := c.Push(ctx, keys[:half], gradients[:half*stepsDim]); err != nil {
+		return err
+	}
+	if _, err := c.Push(ctx, keys[half:], gradients[half*stepsDim:]); err != nil {
+		return err
+	}
+	keys, sums, err := c.Reduce(ctx, step)
+	if err != nil {
+		return err
+	}
+	if err := judge(len(b.clients), step, keys, sums); err != nil {
+		return fmt.Errorf("%w: %w", errWrongSums, err)
+	}
+	return nil
+}
+
+// steps has all hosts take steps, and fails the test if one of them cannot.
+func (b *stepsBed) steps(t *testing.T, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var group errgroup.Group
+	for host := range b.clients {
+		group.Go(func() error {
+			for i := range n {
+				if err := b.step(ctx, host, b.next+uint64(i)); err != nil {
+					return fmt.Errorf("host %d, step %d: %w", host+1, b.next+uint64(i), err)
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatalf("%v\nserver:\n%s", err, &b.server.err)
+	}
+	b.next += uint64(n)
+}
+
+// counters are the server's.
+func (b *stepsBed) counters(t *testing.T) map[string]uint64 {
+	t.Helper()
+	c := b.run(t, theServer, "stats")
+	if err := c.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, &c.err)
+	}
+	var told struct {
+		Processes []struct{ PS *ServerStatistics }
+	}
+	decodeLast(t, c.out.String(), &told)
+	for _, p := range told.Processes {
+		if p.PS != nil {
+			return p.PS.Counters
+		}
+	}
+	t.Fatalf("no server in %s", &c.out)
+	return nil
+}
+
+// The sums of steps come in frames, to each host all of them, and are exact; also where frames are lost, come twice or overtake
+// each other.
+func TestStepsEndInFrames(t *testing.T) {
+	for name, faults := range map[string]cluster.Faults{
+		"none":   {},
+		"faults": {Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, Seed: 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const hosts, steps = 3, 40
+			b := newStepsBed(t, hosts, faults)
+			b.steps(t, steps)
+			n := b.counters(t)
+			least := uint64(hosts * steps * (stepsKeys / 2 / wire.SumsCap(1472, stepsDim)))
+			t.Logf("%d STEP and %d SUMS frames in %d steps of %d hosts, %d SUMS frames at least", n["step_frames"], n["sums_frames"], steps, hosts, least)
+			if n["step_frames"] < hosts*steps || n["sums_frames"] < least {
+				t.Errorf("not all steps have ended in frames: %v", n)
+			}
+		})
+	}
+}
+
+// gone is within what time of a death all hosts have been told, and how much longer it may take here, where many
+// programs want the CPU.
+const (
+	grace    = 3 * time.Second
+	patience = 5 * time.Second
+)
+
+// A host that is killed in the middle of a step ends the job for the others, when its time for coming back is over. Nobody gets
+// wrong sums.
+func TestStepsOfKilledAgent(t *testing.T) {
+	for name, wait := range map[string]bool{"while it steps": false, "while others wait for it": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const hosts = 3
+			b := newStepsBed(t, hosts, cluster.Faults{})
+			b.steps(t, 8)
+			ends := b.stepUntilError(t, func(host int) int {
+				if wait && host == hosts-1 {
+					return 0
+				}
+				return 1 << 30
+			})
+			time.Sleep(100 * time.Millisecond)
+			killed := time.Now()
+			_ = b.agents[hosts-1].Process.Kill()
+			for range hosts {
+				e := <-ends
+				took := e.at.Sub(killed)
+				t.Logf("host %d: step %d ends %v after the death: %v", e.host+1, e.step, took, e.err)
+				switch {
+				case e.host == hosts-1:
+					if !wait && (took > time.Second || !strings.Contains(fmt.Sprint(e.err), "has gone")) {
+						t.Errorf("the client of the agent that was killed: %v after %v", e.err, took)
+					}
+				case errors.Is(e.err, errWrongSums) || !b.ended(e.err) || took > grace+patience:
+					t.Errorf("host %d: %v after %v", e.host+1, e.err, took)
+				}
+			}
+			for _, c := range append(b.agents[:hosts-1:hosts-1], b.server) {
+				if err := c.Wait(); err == nil || !strings.Contains(c.err.String(), "worker 3 left before it had finished") {
+					t.Errorf("%v ends with %v\n%s", c.Args[1:], err, &c.err)
+				}
+			}
+			if took := time.Since(killed); took > 2*grace+patience {
+				t.Errorf("the job has ended %v after the death", took)
+			}
+		})
+	}
+}
+
+// ended reports whether an error tells that the job is over.
+func (b *stepsBed) ended(err error) bool {
+	var failed *agentclient.Failed
+	return errors.As(err, &failed) && (failed.Status == agentproto.Refused || failed.Status == agentproto.JobEnded) ||
+		errors.Is(err, agentproto.JobEnded)
+}
+
+// stepEnd is the first error of a host.
+type stepEnd struct {
+	host int
+	step uint64
+	err  error
+	at   time.Time
+}
+
+// stepUntilError has all hosts take steps until they get an error, or have taken as many as limit tells.
+func (b *stepsBed) stepUntilError(t *testing.T, limit func(host int) int) <-chan stepEnd {
+	ends := make(chan stepEnd, len(b.clients))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	for host := range b.clients {
+		go func() {
+			e := stepEnd{host: host, step: b.next}
+			for n := 0; n < limit(host) && e.err == nil; n++ {
+				e.err = b.step(ctx, host, e.step)
+				e.step++
+			}
+			e.at = time.Now()
+			ends <- e
+		}()
+	}
+	return ends
+}
+
+// A server that is killed in the middle of steps, and started again at once, ends the job for its hosts. Each call ends, and those
+// that get sums get the right ones. Agents that are started again go on with the new one.
+func TestStepsOfKilledServer(t *testing.T) {
+	const hosts = 2
+	b := newStepsBed(t, hosts, cluster.Faults{})
+	b.steps(t, 8)
+	ends := b.stepUntilError(t, func(int) int { return 1 << 30 })
+	time.Sleep(100 * time.Millisecond)
+	_ = b.server.Process.Kill()
+	killed := time.Now()
+	_ = b.server.Wait()
+	b.startServer(t)
+	for range hosts {
+		e := <-ends
+		took := e.at.Sub(killed)
+		t.Logf("host %d: step %d ends %v after the death: %v", e.host+1, e.step, took, e.err)
+		if errors.Is(e.err, errWrongSums) || !b.ended(e.err) || took > grace+patience {
+			t.Errorf("host %d: %v after %v", e.host+1, e.err, took)
+		}
+	}
+	for i, agent := range b.agents {
+		if err := agent.Wait(); err == nil {
+			t.Errorf("agent %d ends well, without its only job", i+1)
+		}
+	}
+	b.startAgents(t)
+	b.steps(t, 8)
+}
+
+// A host that sends STEP frames of other steps, epochs and hosts, and SUMS frames to other hosts, which only the server may, as
+// fast as it can, changes no sums, not even its own: all steps end, and exactly.
+func TestStepsBesideHostileHost(t *testing.T) {
+	const hosts, steps = 3, 30
+	b := newStepsBed(t, hosts, cluster.Faults{})
+	b.steps(t, 8)
+	hostile, stop := b.flood(t, b.bed.Host(hosts))
+	before := time.Now()
+	b.steps(t, steps)
+	took := time.Since(before)
+	stop()
+	frames, n := hostile.Load(), b.counters(t)
+	t.Logf("%d steps in %v beside %d hostile frames; %v", steps, took, frames, n)
+	if frames < 1000 || n["step_frames"] < frames/12 { // a sixth of them is of the host itself, and refused by its step alone
+		t.Errorf("of %d hostile frames, few have come to the server: %v", frames, n)
+	}
+}
+
+// epochs are those of the hosts at the server, in their order, as its log has them.
+func (b *stepsBed) epochs(t *testing.T) (epochs []uint16) {
+	t.Helper()
+	for _, w := range b.config.Workers {
+		_, after, found := strings.Cut(b.server.err.String(), fmt.Sprintf(`msg="worker connected" worker=%d `, w.ID))
+		_, after, ok := strings.Cut(after, "epoch=")
+		if !found || !ok {
+			t.Fatalf("no epoch of worker %d in\n%s", w.ID, &b.server.err)
+		}
+		epoch, err := strconv.ParseUint(strings.Fields(after)[0], 10, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		epochs = append(epochs, uint16(epoch))
+	}
+	return epochs
+}
+
+// flood sends hostile frames from the last host until stop is called. It knows all numbers.
+func (b *stepsBed) flood(t *testing.T, from *testbed.Node) (sent *atomic.Uint64, stop func()) {
+	t.Helper()
+	epochs := b.epochs(t)
+	at := func(n *testbed.Node) wire.Endpoint {
+		return wire.Endpoint{MAC: [6]byte(n.MAC), IP: n.IP, Port: b.config.Port}
+	}
+	toServer, err1 := wire.NewEnvelope(at(from), at(b.bed.Host(0)))
+	toHost, err2 := wire.NewEnvelope(at(from), at(b.bed.Host(1)))
+	var fd int
+	all := int(binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.ETH_P_ALL & 0xff}))
+	err := errors.Join(err1, err2, from.Do(func() (err error) {
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: uint16(all), Ifindex: from.Index})
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := uint16(len(b.config.Workers))
+	rng := rand.New(rand.NewPCG(3, 4))
+	frame := func(kind int) []byte {
+		h := wire.Header{Type: wire.TypeStep, Job: b.config.Job.ID, Sender: own, Epoch: epochs[own-1], Seq: wire.FirstSeq + rng.Uint32N(8)}
+		end := wire.StepEnd{Step: []uint64{1, 7, 5000, 1<<64 - 1}[rng.IntN(4)], HotSent: rng.Uint32(), HotAnswered: rng.Uint32(), First: rng.Uint32(), Room: 1<<32 - 1}
+		e, length := toServer, wire.StepLen
+		switch kind {
+		case 0: // of another step
+		case 1: // of another epoch
+			h.Epoch += 1 + uint16(rng.Uint32N(1<<16-1))
+		case 2: // of another host
+			h.Sender = 1 + uint16(rng.IntN(int(own)-1))
+			h.Epoch = epochs[h.Sender-1]
+			end.Step = uint64(rng.IntN(100))
+		case 3: // of no host, or job
+			h.Sender, h.Job = uint16(rng.Uint32N(2))*77, uint16(rng.Uint32N(5))
+		case 4: // too short or too long
+			length += 1 - 2*rng.IntN(2)
+		case 5: // to another host
+			e, length = toHost, wire.SumsLen(1, stepsDim)
+			h.Type, h.Sender, h.Epoch = wire.TypeSums, 1, epochs[0]
+			h.Seq += rng.Uint32N(1000)
+		}
+		f := make([]byte, e.Len()+max(length, wire.StepLen))
+		payload := f[e.Len():]
+		h.Put(payload)
+		if kind == 5 {
+			wire.PutStepSums(payload, 1, stepsDim, wire.SumsHead{Step: 8 + uint64(rng.IntN(30)), Rows: 1})
+		} else {
+			end.Put(payload)
+		}
+		f = f[:e.Len()+length]
+		e.Seal(f)
+		return f
+	}
+	sent = new(atomic.Uint64)
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for kind := 0; ; kind = (kind + 1) % 6 {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			if _, err := unix.Write(fd, frame(kind)); err == nil { // or there is no room
+				sent.Add(1)
+			}
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		close(over)
+		<-ended
+		_ = unix.Close(fd)
+	})
+	t.Cleanup(stop)
+	return sent, stop
+}
