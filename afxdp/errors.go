@@ -52,8 +52,11 @@ var (
 	ErrNoProgram = errors.New("afxdp: zero-copy mode needs an XDP program on the interface")
 	// ErrConfig refuses an option's value.
 	ErrConfig = errors.New("afxdp: invalid configuration")
-	// ErrMemlock means that the kernel refused to pin the UMEM.
-	ErrMemlock = errors.New("afxdp: locked-memory limit is too low for the UMEM")
+	// ErrMemlock means that the UMEM is larger than the process may have: by
+	// RLIMIT_MEMLOCK, by its cgroup's limit, or because the system has no more.
+	// A UMEM within the cgroup's limit, but beyond what is left of it, ends the
+	// process, as any memory does.
+	ErrMemlock = errors.New("afxdp: memory limit is too low for the UMEM")
 	// ErrPermission means that a privilege is missing; the error names it.
 	ErrPermission = errors.New("afxdp: missing privilege")
 	// ErrInUse refuses to close a UMEM with open sockets.

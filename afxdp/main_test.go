@@ -37,6 +37,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(limitedVariable) != "" {
 		run(limited)
 	}
+	if procs := os.Getenv(cappedVariable); procs != "" {
+		run(func() error { return capped(procs) })
+	}
 	if ifname := os.Getenv(soakVariable); ifname != "" {
 		run(func() error { return soakChild(ifname) })
 	}

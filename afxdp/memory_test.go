@@ -104,6 +104,8 @@ func TestMemoryMeetsErrors(t *testing.T) {
 	}
 	mmap := refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: 128 << 11}, Err: unix.EDOM}
 	refused(t, ns, "map", unix.EDOM, "afxdp: map 262144 bytes for the UMEM: mmap: ", create(UMEMConfig{Frames: 128, HugePages: HugePagesOff}), mmap)
+	mmap.Err = unix.ENOMEM
+	refused(t, ns, "no memory", ErrMemlock, "262144 bytes, which the system has not", create(UMEMConfig{Frames: 128, HugePages: HugePagesOff}), mmap)
 	populate := refuse.Call{Number: unix.SYS_MADVISE, Args: map[int]uint32{2: unix.MADV_POPULATE_WRITE}, Err: unix.EDOM}
 	refused(t, ns, "populate", unix.EDOM, "madvise MADV_POPULATE_WRITE: ", create(UMEMConfig{Frames: 128, HugePages: HugePagesOff}), populate)
 	huge := refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: 4 << 20}, Err: unix.EDOM}

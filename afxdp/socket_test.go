@@ -220,6 +220,13 @@ func TestMTULargerThanFrame(t *testing.T) {
 	_, err = tryOpen(ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", MaxPacket: 1793})
 	wantErr(t, err, ErrFrameTooSmall)
 	open(t, ns, newPool(t, newUMEM(t, UMEMConfig{FrameSize: 4096}), 0), Config{Interface: "a"})
+
+	// An Ethernet header and a VLAN tag come on top of the MTU: 18 bytes of the 1792 of a frame.
+	ns = newNet(t, testbed.VethConfig{MTU: 1775})
+	_, err = tryOpen(ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
+	wantErr(t, err, ErrFrameTooSmall)
+	ns = newNet(t, testbed.VethConfig{MTU: 1774})
+	open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
 }
 
 // What does not fit is a matter of what is received, and known to be.
