@@ -166,6 +166,12 @@ func TestGroupEnds(t *testing.T) {
 				t.Errorf("%d loops ended", n)
 			}
 			wantErr(t, g.Run(t.Context(), nil), ErrInUse)
+			if closed := name == "by Close"; g.umem.closed != closed {
+				t.Errorf("after Run the memory is freed: %v, want %v: it goes with the later one of Run and Close", g.umem.closed, closed)
+			}
+			if err := g.Close(); err != nil || !g.umem.closed {
+				t.Errorf("after Close the memory is freed: %v, %v", g.umem.closed, err)
+			}
 			if id := attachedID(t, ns); id != 0 {
 				t.Errorf("program %d is still there", id)
 			}

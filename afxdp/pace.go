@@ -69,7 +69,7 @@ func (p *pacing) await() (int, error) {
 			p.start = p.start.Add(late - paceBehind)
 			elapsed, late = elapsed-(late-paceBehind), paceBehind
 		}
-		due := min(int(elapsed.Seconds()*p.rate-p.sent)+1, serveBatch)
+		due := 1 + int(min(elapsed.Seconds()*p.rate-p.sent, serveBatch-1)) // which an int may not hold without min
 		switch {
 		case late < 0:
 			if _, err := p.s.Poll(0, -late); err != nil {

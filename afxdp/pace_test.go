@@ -78,6 +78,7 @@ func TestPaceErrors(t *testing.T) {
 	}{
 		{0, 0, nil, ErrConfig}, {-1, 0, nil, ErrConfig}, {math.NaN(), 0, nil, ErrConfig}, {math.Inf(1), 0, nil, ErrConfig},
 		{1e6, -1, nil, ErrConfig}, {1e6, 1000, nil, ErrConfig}, {1e6, 0, broken, broken},
+		{math.MaxFloat64, 0, broken, broken},
 	} {
 		s, _ := newSim(t, simConfig{frames: 512, ring: 64})
 		err := Pace(c.rate, func(*Socket, []Desc) (int, error) { return c.wrote, c.err })(s)

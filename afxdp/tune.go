@@ -124,7 +124,7 @@ func (t *Tuned) setQueues(ifname string, n int) error {
 	} else {
 		want.Rx, want.Tx, most = uint32(n), uint32(n), min(before.MaxRx, before.MaxTx)
 	}
-	if uint32(n) > most {
+	if n > int(most) {
 		return fmt.Errorf("%w: %s has at most %d queues, Tuning.Queues is %d", ErrNoQueue, ifname, most, n)
 	}
 	if want == before {

@@ -115,6 +115,7 @@ func TestTuneThatFails(t *testing.T) {
 		calls []refuse.Call
 	}{
 		"too many queues": {Tuning{Queues: 5}, ErrNoQueue, "a has at most 4 queues", nil},
+		"far too many":    {Tuning{Queues: 1<<32 + 1}, ErrNoQueue, "a has at most 4 queues", nil},
 		"negative":        {Tuning{DeferIRQs: -1}, ErrConfig, "", nil},
 		"negative spread": {Tuning{Spread: -1}, ErrConfig, "", nil},
 		"spread too far":  {Tuning{Queues: 2, Spread: 3}, ErrNoQueue, "a has 2 receive queues in use", nil},
