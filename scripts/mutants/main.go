@@ -97,11 +97,11 @@ func run(ctx context.Context, o options) (bool, error) {
 
 	results, good := report{Seed: o.seed, Sample: o.sample}, true
 	for _, t := range chosen {
-		mutants, err := mutantsOf(ctx, root, t.dir, known)
+		mutants, compiles, err := mutantsOf(ctx, root, t.dir, known)
 		if err != nil {
 			return false, err
 		}
-		mutants = draw(mutants, o)
+		mutants = draw(mutants, compiles, o)
 		if o.list {
 			for _, m := range mutants {
 				fmt.Println(m)
@@ -130,35 +130,41 @@ func run(ctx context.Context, o options) (bool, error) {
 	return good, nil
 }
 
-// mutantsOf lists the mutants of a target.
-func mutantsOf(ctx context.Context, root, dir string, known equivalents) ([]*mutant, error) {
+// mutantsOf lists the mutants of a target, and what tells whether one compiles.
+func mutantsOf(ctx context.Context, root, dir string, known equivalents) ([]*mutant, func(*mutant) bool, error) {
 	if dir == xdp {
-		return xdpMutants(root)
+		mutants, err := xdpMutants(root)
+		return mutants, func(*mutant) bool { return true }, err
 	}
 	p, err := load(ctx, root, dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	mutants, err := p.find(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return mutants, known.mark(dir, mutants)
+	return mutants, p.compiles, known.mark(dir, mutants)
 }
 
-// draw takes the sample: the same mutants for the same seed and the same code.
-func draw(mutants []*mutant, o options) []*mutant {
+// draw takes the sample of those that compile: the same mutants for the same seed and the
+// same code. To compile all of a large package takes minutes.
+func draw(mutants []*mutant, compiles func(*mutant) bool, o options) []*mutant {
 	if o.only != "" {
 		mutants = slices.DeleteFunc(mutants, func(m *mutant) bool { return !strings.Contains(m.String(), o.only) })
 	}
-	if o.sample == 0 || o.sample >= len(mutants) {
-		return mutants
+	if o.sample == 0 {
+		return slices.DeleteFunc(mutants, func(m *mutant) bool { return !compiles(m) })
 	}
 	random := rand.New(rand.NewPCG(o.seed, 0))
-	random.Shuffle(len(mutants), func(i, j int) { mutants[i], mutants[j] = mutants[j], mutants[i] })
-	mutants = mutants[:o.sample]
-	slices.SortFunc(mutants, byPlace)
-	return mutants
+	var drawn []*mutant
+	for _, i := range random.Perm(len(mutants)) {
+		if len(drawn) < o.sample && compiles(mutants[i]) {
+			drawn = append(drawn, mutants[i])
+		}
+	}
+	slices.SortFunc(drawn, byPlace)
+	return drawn
 }
 
 // moduleRoot finds the directory of go.mod above the working directory.
