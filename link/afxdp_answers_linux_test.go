@@ -20,13 +20,10 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// linkWithFrames opens a link in whose RX ring frames from the other end of the cable
-// wait. Each asks for an answer to the other end.
-func linkWithFrames(t *testing.T, frames int) (*testbed.Node, *afxdpLink) {
+// linkAndFrame opens a link on the first host, and makes a frame for it from the other end of the cable.
+func linkAndFrame(t *testing.T, bed *testbed.Bed) (l *afxdpLink, frame []byte) {
 	t.Helper()
-	bed := bedtest.New(t, testbed.Config{Hosts: 1})
 	h, sw := bed.Host(0), bed.Switch()
-	var l *afxdpLink
 	if err := h.Do(func() error {
 		opened, err := OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
 		if err == nil {
@@ -41,9 +38,19 @@ func linkWithFrames(t *testing.T, frames int) (*testbed.Node, *afxdpLink) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	frame := make([]byte, envelope.Len()+100)
+	frame = make([]byte, envelope.Len()+100)
 	wire.Header{Type: wire.TypeHot}.Put(frame[envelope.Len():])
 	envelope.Seal(frame)
+	return l, frame
+}
+
+// linkWithFrames opens a link in whose RX ring frames from the other end of the cable
+// wait. Each asks for an answer to the other end.
+func linkWithFrames(t *testing.T, frames int) (*testbed.Node, *afxdpLink) {
+	t.Helper()
+	bed := bedtest.New(t, testbed.Config{Hosts: 1})
+	h, sw := bed.Host(0), bed.Switch()
+	l, frame := linkAndFrame(t, bed)
 	end := time.Now().Add(time.Minute)
 	for arrived := 0; arrived < frames; {
 		if time.Now().After(end) {

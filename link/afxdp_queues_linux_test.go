@@ -5,7 +5,6 @@ package link
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/testbed"
-	"github.com/libra-ina/libra/wire"
 )
 
 // A queue that is never empty does not keep the others from being received: while two
@@ -21,25 +19,8 @@ import (
 func TestAFXDPQueuesTakeTurns(t *testing.T) {
 	bed := bedtest.New(t, testbed.Config{Hosts: 1, Queues: 2})
 	h, sw := bed.Host(0), bed.Switch()
-	var l *afxdpLink
-	if err := h.Do(func() error {
-		opened, err := OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
-		if err == nil {
-			l = opened.(*afxdpLink)
-		}
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l, frame := linkAndFrame(t, bed)
 	const frames = 40
-	envelope, err := wire.NewEnvelope(wire.Endpoint{MAC: [6]byte(sw.MAC), IP: sw.IP, Port: 7}, l.Local())
-	if err != nil {
-		t.Fatal(err)
-	}
-	frame := make([]byte, envelope.Len()+100)
-	wire.Header{Type: wire.TypeHot}.Put(frame[envelope.Len():])
-	envelope.Seal(frame)
 	// What one end of the cable sends from a queue arrives in the same one at the other.
 	for queue := range 2 {
 		if err := sw.Do(func() error { return sendFrom(h.PortName, queue, slices.Repeat([][]byte{frame}, frames/2)) }); err != nil {

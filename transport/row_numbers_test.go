@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -79,21 +80,28 @@ func TestRowNumbers(t *testing.T) {
 	}
 }
 
+// workerOf returns a worker of a server and its link.
+func workerOf(ctx context.Context, t *testing.T, server *Server) (link.Link, *Worker) {
+	t.Helper()
+	l := openTestUDP(t)
+	w, err := NewWorker(ctx, WorkerConfig{Link: l, Job: testJob, Sender: 1, ServerEpoch: testServerEpoch, Dim: testDim, Server: server.link.Local()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	if err := server.Admit(ctx, 1, l.Local().AddrPort(), testServerEpoch); err != nil {
+		t.Fatal(err)
+	}
+	return l, w
+}
+
 // TestRowNumbersOfAnotherServer has a server take the place of one that has ended, at its address
 // and with its epochs, whose rows have come in another order. What a worker sends it by the
 // numbers of the first, it sends again by key.
 func TestRowNumbersOfAnotherServer(t *testing.T) {
 	ctx := deadline(t)
 	first, stop := storeServer(t, "127.0.0.1:0", nil)
-	l := openTestUDP(t)
-	w, err := NewWorker(ctx, WorkerConfig{Link: l, Job: testJob, Sender: 1, ServerEpoch: testServerEpoch, Dim: testDim, Server: first.link.Local()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	if err := first.Admit(ctx, 1, l.Local().AddrPort(), testServerEpoch); err != nil {
-		t.Fatal(err)
-	}
+	l, w := workerOf(ctx, t, first)
 	keys := make([]uint64, 300)
 	grads := make([]float32, len(keys)*testDim)
 	for i := range keys {
@@ -168,15 +176,7 @@ func TestRefusalOfWhatIsSentAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := deadline(t)
 			first, stop := storeServer(t, "127.0.0.1:0", nil)
-			l := openTestUDP(t)
-			w, err := NewWorker(ctx, WorkerConfig{Link: l, Job: testJob, Sender: 1, ServerEpoch: testServerEpoch, Dim: testDim, Server: first.link.Local()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer w.Close()
-			if err := first.Admit(ctx, 1, l.Local().AddrPort(), testServerEpoch); err != nil {
-				t.Fatal(err)
-			}
+			l, w := workerOf(ctx, t, first)
 			keys, backwards := make([]uint64, rows), make([]uint64, rows)
 			for i := range keys {
 				keys[i], backwards[i] = uint64(i), uint64(rows-1-i)

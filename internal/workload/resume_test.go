@@ -43,14 +43,7 @@ func TestResumedTrainingMatchesReference(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
 			cfg := Config{Model: FM{Factors: 2}, Epochs: 3, Batch: test.batch, Sync: true, Seed: 11, Window: test.window}
-			sources := func() []Source {
-				var s []Source
-				for i := range test.workers {
-					log := SyntheticConfig{Rows: test.rows, Fields: 5, Features: 500, Hot: 50, Seed: 2}
-					s = append(s, synthetic(t, log, Shard{i, test.workers}))
-				}
-				return s
-			}
+			sources := func() []Source { return shards(t, test.rows, test.workers) }
 			reference := newStore(t, cfg.Model, 1)
 			want, err := Reference(t.Context(), reference, sources(), cfg)
 			if err != nil {

@@ -20,6 +20,16 @@ func synthetic(tb testing.TB, cfg SyntheticConfig, shard Shard) *Synthetic {
 	return s
 }
 
+// shards are those of a small log.
+func shards(tb testing.TB, rows, n int) (all []Source) {
+	tb.Helper()
+	log := SyntheticConfig{Rows: rows, Fields: 5, Features: 500, Hot: 50, Seed: 2}
+	for i := range n {
+		all = append(all, synthetic(tb, log, Shard{i, n}))
+	}
+	return all
+}
+
 func TestMassMatchesTheSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		z := zipfMandelbrot{
