@@ -70,15 +70,9 @@ type wish struct {
 // lifetime tells a worker from those that had its number before.
 type lifetime struct{ worker, epoch uint16 }
 
-// wait blocks until all running workers have called it for the same step and
-// the commit is done; it returns the commit's error. A worker whose connection
-// broke may call it again.
-func (b *barrier) wait(ctx context.Context, worker uint16, step uint64) error {
-	_, err := b.join(ctx, worker, step, wish{})
-	return err
-}
-
-// join is wait, and returns the round.
+// join blocks until all running workers have called it for the same step and
+// the commit is done; it returns the round, or the commit's error. A worker whose
+// connection broke may call it again.
 func (b *barrier) join(ctx context.Context, worker uint16, step uint64, w wish) (*round, error) {
 	r, commit, err := b.arrive(worker, step, w)
 	if err != nil {

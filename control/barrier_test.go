@@ -12,6 +12,12 @@ import (
 	"testing/synctest"
 )
 
+// wait is join without a wish.
+func (b *barrier) wait(ctx context.Context, worker uint16, step uint64) error {
+	_, err := b.join(ctx, worker, step, wish{})
+	return err
+}
+
 func TestBarrierCommitsOnceAStepAfterAllArrived(t *testing.T) {
 	const workers, steps = 4, 50
 	var arrived [steps]atomic.Int32

@@ -36,9 +36,6 @@ type Faults struct {
 	Seed uint64
 }
 
-// Any reports whether any fault can happen.
-func (f Faults) Any() bool { return fault.Config(f).Any() }
-
 // faultyLink loses, duplicates and reorders what passes through it, in both
 // directions. What it holds back it copies, so it is slower than the link
 // below; it is made for tests and demonstrations.

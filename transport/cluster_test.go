@@ -288,7 +288,7 @@ func newCluster(t testing.TB, f fabric, o clusterOptions) *testCluster {
 func (c *testCluster) open(host int, o clusterOptions) (l link.Link) {
 	c.t.Helper()
 	c.in(host, func() { l = c.link(host) })
-	if !o.faults.Any() {
+	if o.faults == (link.Faults{}) {
 		return l
 	}
 	f := o.faults

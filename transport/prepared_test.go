@@ -88,13 +88,7 @@ func testPrepared(t *testing.T, layout packer.Layout, f link.Faults) {
 					<-tickets[n-20].Done()
 				}
 			}
-			for n, ticket := range tickets {
-				err := ticket.Wait(ctx)
-				var notFinite *packer.NotFiniteError
-				if bad[n] != errors.As(err, &notFinite) || !bad[n] && err != nil {
-					t.Errorf("batch %d, not finite: %v, fails with %v", n, bad[n], err)
-				}
-			}
+			wantNotFinite(ctx, t, tickets, bad)
 			for n, keys := range keysOf {
 				rows := make([]float32, len(keys)*testDim)
 				if err := prepared[n].Pull(ctx, rows); err != nil {

@@ -22,6 +22,18 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
+// wantNotFinite waits for pushes, of which the bad ones have to fail for numbers that are not finite, and no others.
+func wantNotFinite(ctx context.Context, t *testing.T, tickets []*Ticket, bad map[int]bool) {
+	t.Helper()
+	for n, ticket := range tickets {
+		err := ticket.Wait(ctx)
+		var notFinite *packer.NotFiniteError
+		if bad[n] != errors.As(err, &notFinite) || !bad[n] && err != nil {
+			t.Errorf("batch %d, not finite: %v, fails with %v", n, bad[n], err)
+		}
+	}
+}
+
 // TestQueue lets workers queue batches of all sizes, some of them not finite, over
 // faulty links, and checks the sums of those that were accepted.
 func TestQueue(t *testing.T) {
@@ -58,13 +70,7 @@ func TestQueue(t *testing.T) {
 							<-tickets[n-20].Done()
 						}
 					}
-					for n, ticket := range tickets {
-						err := ticket.Wait(ctx)
-						var notFinite *packer.NotFiniteError
-						if bad[n] != errors.As(err, &notFinite) || !bad[n] && err != nil {
-							t.Errorf("batch %d, not finite: %v, fails with %v", n, bad[n], err)
-						}
-					}
+					wantNotFinite(ctx, t, tickets, bad)
 				})
 			}
 			wg.Wait()

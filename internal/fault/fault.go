@@ -49,9 +49,6 @@ type Config struct {
 	Seed uint64
 }
 
-// Any reports whether any fault can happen.
-func (c Config) Any() bool { return c.Drop > 0 || c.Duplicate > 0 || c.Reorder > 0 || c.Late > 0 }
-
 // Validate names the first field whose value is not allowed.
 func (c Config) Validate() error {
 	for _, p := range []struct {

@@ -38,19 +38,6 @@ func TestSameSeedSameFaults(t *testing.T) {
 	}
 }
 
-func TestAnyFault(t *testing.T) {
-	for want, configs := range map[bool][]Config{
-		false: {{}, {Seed: 7, Delay: 3, LateDelay: 9}},
-		true:  {{Drop: 0.1}, {Duplicate: 0.1}, {Reorder: 0.1}, {Late: 0.1}},
-	} {
-		for _, c := range configs {
-			if c.Any() != want {
-				t.Errorf("%+v: %v, want %v", c, c.Any(), want)
-			}
-		}
-	}
-}
-
 func TestStatsAdd(t *testing.T) {
 	s := Stats{Frames: 1, Dropped: 2, Duplicated: 3, Reordered: 4}
 	s.Add(Stats{Frames: 10, Dropped: 20, Duplicated: 30, Reordered: 40})

@@ -191,7 +191,3 @@ func (n *Node) Start(cmd *exec.Cmd) error {
 	}
 	return nil
 }
-
-// NetNS returns the descriptor of the node's namespace, for setns(2) and
-// netlink handles. It is valid until Close.
-func (n *Node) NetNS() int { return n.ns.FD() }

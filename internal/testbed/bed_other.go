@@ -43,6 +43,3 @@ func (*Node) Do(func() error) error { return ErrUnsupported }
 
 // Start returns ErrUnsupported.
 func (*Node) Start(*exec.Cmd) error { return ErrUnsupported }
-
-// NetNS returns an invalid descriptor.
-func (*Node) NetNS() int { return -1 }

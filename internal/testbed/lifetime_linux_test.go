@@ -31,7 +31,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Errorf("the bed shows in the machine's own namespace (-before +now):\n%s", diff)
 	}
 	for _, n := range bed.nodes() {
-		watcher.watch(t, n.NetNS())
+		watcher.watch(t, n.ns.FD())
 	}
 	if got := watcher.living(t); got != 4 {
 		t.Fatalf("%d namespaces are numbered, want 4", got)
@@ -133,7 +133,7 @@ func TestStartRunsInTheNamespace(t *testing.T) {
 	bed := newBed(t, Config{})
 	for _, n := range bed.nodes() {
 		var st unix.Stat_t
-		if err := unix.Fstat(n.NetNS(), &st); err != nil {
+		if err := unix.Fstat(n.ns.FD(), &st); err != nil {
 			t.Fatal(err)
 		}
 		cmd := self("sleep")
