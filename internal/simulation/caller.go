@@ -87,22 +87,26 @@ func (c *caller) call() bool {
 func (c *caller) begin(name string) context.Context {
 	c.act.yield("calls " + name)
 	c.act.doing = name
-	ctx := context.Background()
 	if c.s.plan.kinds&Cancel != 0 && !c.s.healed && c.rng.IntN(6) == 0 {
-		end, cancel := context.WithCancelCause(ctx)
-		var try func()
-		try = func() {
-			if c.act.parked && c.act.where == "wake" {
-				// Afterwards it chooses between two reasons to go on, by chance.
-				c.s.after(50*time.Microsecond, try)
-				return
-			}
-			c.s.result.Cancelled++
-			cancel(errCancelled)
-		}
-		c.s.after(time.Duration(c.rng.IntN(5000))*time.Microsecond, try)
-		return end
+		return c.givenUp(time.Duration(c.rng.IntN(5000)) * time.Microsecond)
 	}
+	return context.Background()
+}
+
+// givenUp returns a context that ends in a while.
+func (c *caller) givenUp(soon time.Duration) context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	var try func()
+	try = func() {
+		if c.act.parked && c.act.where == "wake" {
+			// Afterwards it chooses between two reasons to go on, by chance.
+			c.s.after(50*time.Microsecond, try)
+			return
+		}
+		c.s.result.Cancelled++
+		cancel(errCancelled)
+	}
+	c.s.after(soon, try)
 	return ctx
 }
 
@@ -227,18 +231,24 @@ func (c *caller) flush() bool {
 	return ok
 }
 
-// refuseMeanwhile has an admission end while a flush waits, now and then.
-func (c *caller) refuseMeanwhile() {
+// refusedMeanwhile has an admission end while a flush waits, now and then, and its caller give up at about that time.
+func (c *caller) refusedMeanwhile(ctx context.Context) context.Context {
 	s, w := c.s, c.life.of
 	rng := s.named(fmt.Sprintf("flush of %s at call %d", c.act.name, s.result.Calls))
 	often, where, soon := rng.IntN(8) == 0, rng.IntN(3), time.Duration(rng.IntN(300))*time.Microsecond
-	if often && s.plan.kinds&Evict != 0 {
-		s.after(soon, func() {
-			if !s.healed && c.act.doing == "Flush" {
-				s.evict(w, where)
-			}
-		})
+	givesUp, by := rng.IntN(2) == 0, time.Duration(rng.IntN(300))*time.Microsecond
+	if !often || s.plan.kinds&Evict == 0 {
+		return ctx
 	}
+	s.after(soon, func() {
+		if !s.healed && c.act.doing == "Flush" {
+			s.evict(w, where)
+		}
+	})
+	if givesUp && s.plan.kinds&Cancel != 0 && !s.healed {
+		return c.givenUp(by)
+	}
+	return ctx
 }
 
 // tryFlush flushes, and reports whether all is acknowledged and whether the life goes on.
@@ -250,13 +260,16 @@ func (c *caller) tryFlush() (ended, ok bool) {
 			accepted = append(accepted, p)
 		}
 	}
-	c.refuseMeanwhile()
-	err := c.life.w.Flush(c.begin("Flush"))
+	err := c.life.w.Flush(c.refusedMeanwhile(c.begin("Flush")))
 	if !c.returned() {
 		return false, false
 	}
 	if err != nil {
-		return false, c.life.excused("a flush", err)
+		ok = c.life.excused("a flush", err)
+		if ok && c.rng.IntN(2) == 0 { // then what it waited for may be over when the next begins
+			c.act.sleep("has given up", time.Millisecond<<c.rng.IntN(8))
+		}
+		return false, ok
 	}
 	if !c.life.refused {
 		for _, p := range accepted {

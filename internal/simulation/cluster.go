@@ -45,10 +45,12 @@ type clusterLife struct {
 	epochs   []int
 	serving  int        // servers that were started
 	done     []*process // workers that have finished
-	planned  [2][]planned
-	moments  [2]int
-	paused   []*host // ever
-	happened Kinds   // that may end a process, so far
+	planned  [4][]planned
+	moments  [4]int
+	writes   int              // of the server to its disk
+	breaks   map[int]breakage // of connections, by the number of the control message that meets it
+	paused   []*host          // ever
+	happened Kinds            // that may end a process, so far
 	result   ClusterResult
 
 	outside    []*process        // strangers
@@ -107,7 +109,7 @@ func RunCluster(in Bubble, o Options) (r ClusterResult, err error) {
 func newCluster(dir string, o Options) (*clusterLife, error) {
 	s := &sim{options: o, out: o.Trace, digest: newDigest()}
 	c := &clusterLife{
-		s: s, dir: dir, procs: map[string]*process{}, started: map[string]int{}, finished: map[string]bool{}, wrong: map[string]string{},
+		s: s, dir: dir, procs: map[string]*process{}, started: map[string]int{}, finished: map[string]bool{}, wrong: map[string]string{}, breaks: map[int]breakage{},
 	}
 	s.cluster = c
 	rng := s.random(streamPlan)
@@ -328,6 +330,9 @@ func (c *clusterLife) collect() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.tcp.collect()
+	for c.moments[byWrites] < c.writes {
+		c.moment(byWrites)
+	}
 	for _, role := range c.roles {
 		p := c.procs[role]
 		if p != nil && p.wrong != "" && p.ready && !p.dead.Load() {
@@ -452,6 +457,9 @@ func (c *clusterLife) opens(path string, data []byte) {
 
 // dawdle lets time pass in a process's access to its disk.
 func (c *clusterLife) dawdle(p *process) {
+	c.s.mu.Lock()
+	c.writes++
+	c.s.mu.Unlock()
 	a := c.s.newActor(p.name+" at its disk", p.host)
 	a.sleep("writes", 100*time.Microsecond)
 	a.leave()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -35,6 +36,9 @@ func (c *clusterLife) trouble() {
 		}
 		lasts := time.Duration(float64(time.Millisecond) * portable.Pow(15_000, rng.Float64()))
 		x, y := rng.IntN(len(hosts)), rng.IntN(len(hosts))
+		if rng := s.named(fmt.Sprintf("trouble %d", n)); rng.IntN(4) == 0 {
+			clock, moment, x = byWrites, rng.IntN(100), slices.Index(roles, theServer)
+		}
 		which, how := rng.IntN(64), rng.IntN(3)
 		kind := [...]Kinds{Partition, Pause, Crash, Reset, Power, Stop}[rng.IntN(6)]
 		if p.kinds&kind == 0 || slices.Contains(s.options.Cut.Without, n) {
@@ -86,9 +90,12 @@ func (c *clusterLife) trouble() {
 				}
 			}
 		}
-		if clock == byTime {
+		switch {
+		case clock == byTime:
 			s.after(at, begin)
-		} else {
+		case clock == byMessages && kind == Reset:
+			c.breaks[moment] = breakage{which, how}
+		default:
 			c.planned[clock] = append(c.planned[clock], planned{moment, begin})
 		}
 	}
@@ -103,11 +110,12 @@ func (c *clusterLife) trouble() {
 }
 
 // What trouble is planned by: the time, or how many frames and control messages have left
-// until then.
+// until then, or how often the server has written to its disk.
 const (
 	byFrames = iota
 	byMessages
 	byTime
+	byWrites
 )
 
 type planned struct {

@@ -318,6 +318,11 @@ func (n *tcp) deliver(e *end) {
 		return
 	}
 	unit := len(e.out)
+	if unit > 0 {
+		if n.s.cluster.moment(byMessages); n.meets(e) {
+			return
+		}
+	}
 	switch {
 	case unit == 0:
 		n.s.tell("%s ends\n", e.name)
@@ -334,7 +339,6 @@ func (n *tcp) deliver(e *end) {
 	if unit >= frameHead {
 		kind = e.out[3]
 	}
-	n.s.cluster.moment(byMessages)
 	n.s.tell("%s brings a frame of type %d, %d bytes\n", e.name, kind, unit)
 	e.peer.in = append(e.peer.in, e.out[:unit]...)
 	e.out = append(e.out[:0], e.out[unit:]...)
@@ -436,7 +440,10 @@ func (n *tcp) kill(p *process, silence bool) {
 	}
 }
 
-// breakOne breaks a connection: for both ends, or for one that the other hears nothing of.
+// breakage is how a connection breaks: for both ends, or for one that the other hears nothing of.
+type breakage struct{ which, how int }
+
+// breakOne breaks a connection.
 func (n *tcp) breakOne(which, how int) {
 	n.s.mu.Lock()
 	defer n.s.mu.Unlock()
@@ -446,10 +453,28 @@ func (n *tcp) breakOne(which, how int) {
 			open = append(open, e)
 		}
 	}
-	if len(open) == 0 {
-		return
+	if len(open) > 0 {
+		n.breakEnd(open[which%len(open)], how)
 	}
-	e := open[which%len(open)]
+}
+
+// meets reports whether the connection breaks whose next message is about to arrive at the peer of e: it
+// may be lost.
+func (n *tcp) meets(e *end) bool {
+	c := n.s.cluster
+	b, ok := c.breaks[c.moments[byMessages]]
+	if !ok || n.s.healed || e.closed {
+		return false
+	}
+	if b.which%2 == 0 {
+		e = e.peer
+	}
+	n.breakEnd(e, b.how)
+	return true
+}
+
+// breakEnd breaks a connection at one end first. The lock is held.
+func (n *tcp) breakEnd(e *end, how int) {
 	n.s.tell("%s breaks, way %d\n", e.name, how)
 	n.s.cluster.result.Broken++
 	for _, p := range n.s.cluster.procs {
