@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"
@@ -35,14 +37,14 @@ type LearnedHotSet struct {
 
 func newHotsetLearn() *cobra.Command {
 	var (
-		socket, job, out string
-		rows             int
-		length           time.Duration
-		asJSON           bool
-		principle        heat.Principle
+		config, socket, job, out string
+		rows                     int
+		length                   time.Duration
+		asJSON                   bool
+		principle                heat.Principle
 	)
 	cmd := &cobra.Command{
-		Use:   "learn --out FILE [--agent SOCKET] [--job NAME]",
+		Use:   "learn --out FILE [--config FILE | --agent SOCKET] [--job NAME]",
 		Short: "Find the hot parameters of a running job by the keys that a host's clients push",
 		Long: `Has the host agent of a running job count the keys that its clients push, in
 bounded memory, and writes the hottest, in rank order, to a file as 'libra hotset
@@ -52,8 +54,9 @@ many are hot follows the paper's Principle 1 unless --hot-rows says it.
 The job goes on meanwhile, and takes the new hot set when it is started with it.
 Pushes that come faster than they can be counted are left out. Ctrl-C ends the
 counting early and keeps what was learnt. Only root and the agent's own user may
-ask.`,
+ask. --config takes the file of 'libra agent', which names its socket.`,
 		Example: `  libra hotset learn --for 30s --out hot.libra
+  libra hotset learn --config agent.yaml --job clicks --out hot.libra
   libra hotset learn --agent agent.sock --job clicks --hot-rows 30000 --out hot.libra`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,6 +68,20 @@ ask.`,
 			}
 			if err := checkOutput(cmd, out); err != nil {
 				return err
+			}
+			if config != "" {
+				if cmd.Flags().Changed("agent") {
+					return usagef(cmd, "--config and --agent both name the agent's socket: leave one of them out")
+				}
+				c, err := cluster.ReadAgent(config)
+				if err != nil {
+					return err
+				}
+				socket = cmp.Or(c.Socket, agentproto.DefaultSocket)
+				served := func(j cluster.AgentJob) bool { return j.Name == job }
+				if job != "" && !slices.ContainsFunc(c.Jobs, served) {
+					return usagef(cmd, "--job %s: %s has no such job", job, config)
+				}
 			}
 			wanted := cmp.Or(rows, packer.MaxSlots)
 			start := time.Now()
@@ -115,6 +132,7 @@ ask.`,
 		},
 	}
 	f := cmd.Flags()
+	f.StringVar(&config, "config", "", "agent configuration `file`, in place of --agent")
 	f.StringVar(&socket, "agent", agentproto.DefaultSocket, "`socket` of the host agent")
 	f.StringVar(&job, "job", "", "`name` of the job in the agent's file (default: its only job)")
 	f.StringVar(&out, "out", "", "hot-set `file` to write")

@@ -86,7 +86,8 @@ func TestHotsetLearn(t *testing.T) {
 	if hot.Key(0) != 7 || hot.Key(1) != 8 || hot.Fingerprint().String() != told.Fingerprint {
 		t.Errorf("keys %d and %d, fingerprint %v", hot.Key(0), hot.Key(1), hot.Fingerprint())
 	}
-	if stdout, stderr, code = inProcess(t, "hotset", "learn", "--agent", socket, "--job", "clicks", "--for", "1s", "--out", out); code != 0 ||
+	file := writeFile(t, "agent.yaml", "socket: "+socket+"\njobs: [{name: clicks, cluster: cluster.yaml, worker: 1}]\n")
+	if stdout, stderr, code = inProcess(t, "hotset", "learn", "--config", file, "--job", "clicks", "--for", "1s", "--out", out); code != 0 ||
 		!strings.Contains(stdout, " take 100.0 % of the updates that were counted") { // all that it saw: there is room
 		t.Errorf("by Principle 1: code %d: %s%s", code, stdout, stderr)
 	}
@@ -114,6 +115,7 @@ func TestHotsetLearn(t *testing.T) {
 func TestHotsetLearnFails(t *testing.T) {
 	socket, _ := agentAndClient(t)
 	out := filepath.Join(t.TempDir(), "hot.libra")
+	file := writeFile(t, "agent.yaml", "socket: "+socket+"\njobs: [{name: clicks, cluster: cluster.yaml, worker: 1}]\n")
 	for _, c := range []struct {
 		code int
 		want string
@@ -122,6 +124,11 @@ func TestHotsetLearnFails(t *testing.T) {
 		{exitFailure, "no client of job clicks pushed within 10ms", []string{"--agent", socket, "--for", "10ms", "--out", out}},
 		{exitFailure, `no job of this name: see its configuration: "views"; it serves clicks`, []string{"--agent", socket, "--job", "views", "--for", "10ms", "--out", out}},
 		{exitFailure, "is 'libra agent' running", []string{"--agent", socket + "x", "--out", out}},
+		{exitFailure, "no client of job clicks pushed within 10ms", []string{"--config", file, "--for", "10ms", "--out", out}},
+		{exitUsage, "--job views: " + file + " has no such job", []string{"--config", file, "--job", "views", "--out", out}},
+		{exitUsage, "leave one of them out", []string{"--config", file, "--agent", socket, "--out", out}},
+		{exitFailure, "agent configuration: open /no/such", []string{"--config", "/no/such", "--out", out}},
+		{exitFailure, "jobs: at least one job is required", []string{"--config", writeFile(t, "none.yaml", "jobs: []"), "--out", out}},
 		{exitUsage, "--out is required", []string{"--agent", socket}},
 		{exitUsage, "--hot-rows 65537", []string{"--hot-rows", "65537", "--out", out}},
 		{exitUsage, "--for 0s", []string{"--for", "0s", "--out", out}},
