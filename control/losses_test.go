@@ -57,6 +57,29 @@ func TestLossInASyncJob(t *testing.T) {
 	}
 }
 
+// A host that takes part by an agent stays in a sync job that has lost another. It gets the time to leave, and is then told, and the
+// server ends.
+func TestLossEndsThoseThatStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const want = "worker 1 left before it had finished"
+		s := startServer(t, sync5)
+		result := s.waits(t)
+		one, two := s.joined(t)
+		began := time.Now()
+		if err := one.leave(t); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-result; err == nil || err.Error() != want {
+			t.Errorf("Wait returns %v, want %q", err, want)
+		}
+		if took := time.Since(began); took < DefaultGrace || took > DefaultGrace+missingEvery {
+			t.Errorf("Wait returns after %v", took)
+		}
+		_, err := two.stream.Recv()
+		wants(t, "who stays", err, codes.Aborted, want)
+	})
+}
+
 // A sync job whose worker is lost ends although another has not joined yet: that
 // one could not join any more, so waiting for it would never end.
 func TestLossInASyncJobBeforeAllHaveJoined(t *testing.T) {

@@ -164,7 +164,9 @@ func (s *ParameterServer) Wait(ctx context.Context) error {
 		if err := s.barrier.failure(); err != nil && s.cfg.Sync {
 			// A worker that comes to a barrier is told, and ends by itself. One that does not, or is an agent, ends with the job.
 			s.waitUntilLeft(ctx)
-			s.roster.close(status.Error(codes.Aborted, err.Error()))
+			if s.roster.len() > 0 {
+				s.roster.close(status.Error(codes.Aborted, err.Error()))
+			}
 			return err
 		}
 		missing := s.missing()
