@@ -102,14 +102,17 @@ func TestMemoryMeetsErrors(t *testing.T) {
 			return err
 		}
 	}
-	mmap := refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: 128 << 11}, Err: unix.EDOM}
-	refused(t, ns, "map", unix.EDOM, "afxdp: map 262144 bytes for the UMEM: mmap: ", create(UMEMConfig{Frames: 128, HugePages: HugePagesOff}), mmap)
+	// Not a size that Go's runtime maps, as 256 kB is: on this thread it would be refused, too.
+	mmap := refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: 131 << 11}, Err: unix.EDOM}
+	refused(t, ns, "map", unix.EDOM, "afxdp: map 268288 bytes for the UMEM: mmap: ", create(UMEMConfig{Frames: 131, HugePages: HugePagesOff}), mmap)
 	mmap.Err = unix.ENOMEM
-	refused(t, ns, "no memory", ErrMemlock, "262144 bytes, which the system has not", create(UMEMConfig{Frames: 128, HugePages: HugePagesOff}), mmap)
+	refused(t, ns, "no memory", ErrMemlock, "268288 bytes, which the system has not", create(UMEMConfig{Frames: 131, HugePages: HugePagesOff}), mmap)
 	populate := refuse.Call{Number: unix.SYS_MADVISE, Args: map[int]uint32{2: unix.MADV_POPULATE_WRITE}, Err: unix.EDOM}
 	refused(t, ns, "populate", unix.EDOM, "madvise MADV_POPULATE_WRITE: ", create(UMEMConfig{Frames: 128, HugePages: HugePagesOff}), populate)
 	huge := refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: 4 << 20}, Err: unix.EDOM}
 	refused(t, ns, "huge pages", ErrNoHugePages, "2 of 2048 kB each wanted; reserve them in /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", create(UMEMConfig{Frames: 1025, HugePages: HugePagesRequire}), huge)
+	// Of 2 MB by name: the machine's default may be a gigabyte.
+	huge.Args = map[int]uint32{3: unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_HUGETLB | unix.MAP_HUGE_2MB}
 	refused(t, ns, "huge pages", unix.EDOM, "", create(UMEMConfig{Frames: 2048, HugePages: HugePagesRequire}), huge)
 	refused(t, ns, "node", unix.EDOM, "afxdp: NUMA node of lo: ", create(UMEMConfig{Frames: 1, NUMAOf: "lo"}), refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM})
 	// Advice that the kernel does not take is none.

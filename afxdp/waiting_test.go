@@ -101,6 +101,24 @@ func TestPollerLeavesItsSockets(t *testing.T) {
 	}
 }
 
+// A closed socket is left out once, and the one behind it stays in its place.
+func TestPollerGoesOnBehindAClosedSocket(t *testing.T) {
+	a, _ := newSim(t, simConfig{frames: 8, ring: 8})
+	b, _ := newSim(t, simConfig{frames: 8, ring: 8})
+	p := NewPoller(a, b)
+	a.shut()
+	for _, want := range [][]Ready{{{a, 0, net.ErrClosed}}, {}} {
+		ready, err := p.Poll(EventRx, 0)
+		if !slices.Equal(ready, want) || err != nil {
+			t.Errorf("%v, %v, want %v", ready, err, want)
+		}
+		if err := b.enter(both); err != nil {
+			t.Errorf("the open socket is %v", err)
+		}
+		b.leave(both)
+	}
+}
+
 // A socket whose interface is away is told of from time to time, beside what the others have.
 func TestPollerSurvivesADeadSocket(t *testing.T) {
 	a, ka := newSim(t, simConfig{frames: 8, ring: 8})
