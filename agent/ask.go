@@ -16,18 +16,21 @@ import (
 	"github.com/libra-ina/libra/packer/heat"
 )
 
-// Stats is what an agent has done. Codes are those of docs/agent.md.
+// Code is one of the codes of docs/agent.md, as an error.
+type Code = agentproto.Code
+
+// Stats is what an agent has done.
 type Stats struct {
-	Refused map[agentproto.Code]uint64 `json:"refused,omitempty"` // clients that were not admitted, by code
-	Jobs    []JobStats                 `json:"jobs"`
+	Refused map[Code]uint64 `json:"refused,omitempty"` // clients that were not admitted, by code
+	Jobs    []JobStats      `json:"jobs"`
 }
 
 // JobStats are those of one job.
 type JobStats struct {
-	Name    string                     `json:"name"`
-	Memory  int64                      `json:"memory_bytes"`    // of sessions, those included that have ended and have pushes on their way
-	Ended   map[agentproto.Code]uint64 `json:"ended,omitempty"` // sessions by code; 0 counts those whose client closed its socket or died
-	Clients []ClientStats              `json:"clients"`
+	Name    string          `json:"name"`
+	Memory  int64           `json:"memory_bytes"`    // of sessions, those included that have ended and have pushes on their way
+	Ended   map[Code]uint64 `json:"ended,omitempty"` // sessions by code; 0 counts those whose client closed its socket or died
+	Clients []ClientStats   `json:"clients"`
 
 	// PairsSent are the gradients of hot rows that were sent to the aggregator, sums among them. PairsAdded are those of pushes that
 	// went into sums.
@@ -51,10 +54,10 @@ type ClientStats struct {
 	Acknowledged uint64 `json:"acknowledged"`
 	Failed       uint64 `json:"failed"`
 	// FailedBy are the failed pushes by code.
-	FailedBy   map[agentproto.Code]uint64 `json:"failed_by,omitempty"`
-	KeysPushed uint64                     `json:"keys_pushed"`
-	Pulls      uint64                     `json:"pulls"`
-	KeysPulled uint64                     `json:"keys_pulled"`
+	FailedBy   map[Code]uint64 `json:"failed_by,omitempty"`
+	KeysPushed uint64          `json:"keys_pushed"`
+	Pulls      uint64          `json:"pulls"`
+	KeysPulled uint64          `json:"keys_pulled"`
 }
 
 // Ask asks the agent at a socket for its statistics; "" is the socket of [Config]. An agent tells them to root and to its own

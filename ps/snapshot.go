@@ -97,12 +97,7 @@ func appendFloats(b []byte, floats []float32) []byte {
 // when that is done; every one takes some tens of microseconds. An error of turn
 // ends Save.
 func (p *Snapshot) Save(path string, turn func(func()) error) error {
-	return p.SaveOn(atomicfile.OS{}, path, turn)
-}
-
-// SaveOn is [Snapshot.Save] on another disk.
-func (p *Snapshot) SaveOn(d atomicfile.Disk, path string, turn func(func()) error) error {
-	err := atomicfile.ReplaceOn(d, path, temporary, func(w io.Writer) error { return p.Write(w, turn) })
+	err := atomicfile.Replace(path, temporary, func(w io.Writer) error { return p.Write(w, turn) })
 	if err != nil {
 		return fmt.Errorf("ps: writing checkpoint: %w", err)
 	}
@@ -117,12 +112,7 @@ const temporary = ".tmp"
 // Call it before the first checkpoint of a process, and only if no other process
 // writes this checkpoint.
 func PrepareCheckpoint(path string) error {
-	return PrepareCheckpointOn(atomicfile.OS{}, path)
-}
-
-// PrepareCheckpointOn is [PrepareCheckpoint] on another disk.
-func PrepareCheckpointOn(d atomicfile.Disk, path string) error {
-	if err := atomicfile.PrepareOn(d, path, temporary); err != nil {
+	if err := atomicfile.Prepare(path, temporary); err != nil {
 		return fmt.Errorf("ps: a checkpoint cannot be written: %w", err)
 	}
 	return nil

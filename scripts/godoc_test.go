@@ -11,9 +11,16 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
+
+// public reports whether a package is for other programs to import.
+func public(dir string) bool {
+	part := strings.Split(dir, "/")
+	return !slices.Contains(part, "internal") && !slices.Contains([]string{"bench", "clients", "cmd", "scripts", "study"}, part[0])
+}
 
 // TestPackagesReadAsPages looks at the documentation of every package that others can
 // import: it tells units, errors, ownership and which goroutines may call, and it has
@@ -21,8 +28,7 @@ import (
 func TestPackagesReadAsPages(t *testing.T) {
 	pages := 0
 	for dir := range imports(t) {
-		part := strings.Split(dir, "/")
-		if slices.Contains(part, "internal") || slices.Contains([]string{"bench", "clients", "cmd", "scripts", "study"}, part[0]) {
+		if !public(dir) {
 			continue
 		}
 		pages++
@@ -121,4 +127,86 @@ func exported(d ast.Decl) (names []string) {
 	return slices.DeleteFunc(names, func(name string) bool {
 		return slices.ContainsFunc(strings.Split(name, "."), func(part string) bool { return !ast.IsExported(part) })
 	})
+}
+
+// TestSignaturesNameNoInternalTypes looks at what packages that others can import export: an outsider has no
+// value of a type of an internal package.
+func TestSignaturesNameNoInternalTypes(t *testing.T) {
+	for dir := range imports(t) {
+		if !public(dir) {
+			continue
+		}
+		sources, err := filepath.Glob("../" + dir + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range sources {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			fset := token.NewFileSet()
+			file, err := parser.ParseFile(fset, name, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			internal := map[string]bool{} // names of packages
+			for _, i := range file.Imports {
+				path, _ := strconv.Unquote(i.Path.Value)
+				if slices.Contains(strings.Split(path, "/"), "internal") {
+					internal[filepath.Base(path)] = true
+				}
+			}
+			for _, d := range file.Decls {
+				for _, part := range signatures(d) {
+					ast.Inspect(part, func(n ast.Node) bool {
+						if s, ok := n.(*ast.SelectorExpr); ok {
+							if id, ok := s.X.(*ast.Ident); ok && internal[id.Name] {
+								t.Errorf("%v: %s.%s in what the package exports", fset.Position(s.Pos()), id.Name, s.Sel.Name)
+							}
+						}
+						return true
+					})
+				}
+			}
+		}
+	}
+}
+
+// signatures are the parts of an exported declaration that its users see.
+func signatures(d ast.Decl) (parts []ast.Node) {
+	if len(exported(d)) == 0 {
+		return nil
+	}
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		return []ast.Node{d.Type}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				if !spec.Name.IsExported() || spec.Assign.IsValid() {
+					continue // an alias gives a type a name that others can use
+				}
+				fields := &ast.FieldList{}
+				switch of := spec.Type.(type) {
+				case *ast.StructType:
+					fields = of.Fields
+				case *ast.InterfaceType:
+					fields = of.Methods
+				default:
+					parts = append(parts, of)
+				}
+				for _, f := range fields.List {
+					if len(f.Names) == 0 || slices.ContainsFunc(f.Names, (*ast.Ident).IsExported) {
+						parts = append(parts, f.Type)
+					}
+				}
+			case *ast.ValueSpec:
+				if spec.Type != nil {
+					parts = append(parts, spec.Type)
+				}
+			}
+		}
+	}
+	return parts
 }

@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/libra-ina/libra/internal/atomicfile"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/filelock"
 	"github.com/libra-ina/libra/ps"
@@ -59,6 +61,9 @@ func (s *server) open(cfg ps.Config) (err error) {
 
 func (s *server) disk() Disk { return s.env.Machine.disk() }
 
+// temporary is what the name of a checkpoint that is being written ends with.
+const temporary = ".tmp"
+
 // restore is [ps.Restore] on the machine's disk.
 func (s *server) restore(path string, cfg ps.Config) (*ps.Store, []byte, error) {
 	f, err := s.disk().Open(path)
@@ -90,12 +95,12 @@ func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
 	case err != nil:
 		return nil, fmt.Errorf(s.field()+".checkpoint: a checkpoint cannot be written: %w", err)
 	}
-	err = ps.PrepareCheckpointOn(s.disk(), path)
+	err = atomicfile.PrepareOn(s.disk(), path, temporary)
 	if err == nil && s.savesSteps() {
-		err = ps.PrepareCheckpointOn(s.disk(), path+previousSuffix)
+		err = atomicfile.PrepareOn(s.disk(), path+previousSuffix, temporary)
 	}
 	if err != nil {
-		err = fmt.Errorf(s.field()+".checkpoint: %w", err)
+		err = fmt.Errorf(s.field()+".checkpoint: a checkpoint cannot be written: %w", err)
 	} else {
 		err = s.reopen(cfg)
 	}
@@ -217,8 +222,8 @@ func (s *server) save(turn func(func()) error) error {
 		return err
 	}
 	begin := time.Now()
-	if err := snapshot.SaveOn(s.disk(), path, turn); err != nil {
-		return err
+	if err := atomicfile.ReplaceOn(s.disk(), path, temporary, func(w io.Writer) error { return snapshot.Write(w, turn) }); err != nil {
+		return fmt.Errorf("writing checkpoint: %w", err)
 	}
 	s.saved = version
 	s.env.Log.Debug("checkpoint written", "file", path, "took", time.Since(begin))

@@ -47,7 +47,7 @@ func (s *server) keepPrevious() error {
 
 // copyCheckpoint replaces one file by another.
 func (s *server) copyCheckpoint(from, to string) error {
-	return atomicfile.ReplaceOn(s.disk(), to, ".tmp", func(w io.Writer) error {
+	return atomicfile.ReplaceOn(s.disk(), to, temporary, func(w io.Writer) error {
 		f, err := s.disk().Open(from)
 		if err != nil {
 			return err
