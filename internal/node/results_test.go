@@ -88,7 +88,7 @@ func TestResultsAddUp(t *testing.T) {
 	if during.Counters["hot_frames"] >= during.Counters["hot_pairs"] || during.Counters["harvest_messages"] != at-1 {
 		t.Errorf("%v", during.Counters)
 	}
-	if len(during.Counters) != 6 {
+	if len(during.Counters) != 8 {
 		t.Errorf("counters %v", during.Counters)
 	}
 }
