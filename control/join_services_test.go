@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -128,6 +130,19 @@ func TestJoinThatIsNotUsableIsNone(t *testing.T) {
 	m, err := Join(t.Context(), s.join)
 	if m != nil || err == nil || !strings.Contains(err.Error(), "restart the server") {
 		t.Errorf("%v, %v", m, err)
+	}
+}
+
+// What a service answers to leaving may come before the context of a call that waits has ended.
+func TestCallsEndByLeaving(t *testing.T) {
+	m := &Membership{servers: make([]joinedServer, 1)}
+	m.ctx, m.end = context.WithCancelCause(t.Context())
+	err := m.call(t.Context(), "barrier", func(context.Context, *joinedServer) error {
+		m.Leave()
+		return status.Error(codes.FailedPrecondition, "worker 1 left before it had finished")
+	})
+	if !errors.Is(err, errLeft) {
+		t.Errorf("%v, want %q in it", err, errLeft)
 	}
 }
 
