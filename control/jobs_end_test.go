@@ -4,6 +4,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -245,4 +246,53 @@ func TestDialSaysWhoDoesNotAnswer(t *testing.T) {
 	if err == nil || !contains(err, "parameter server", addr.String(), "did not answer") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// contextStream is a harvest stream of which only the context is asked.
+type contextStream struct {
+	harvestStream
+	ctx context.Context
+}
+
+func (s contextStream) Context() context.Context { return s.ctx }
+
+// A stream that comes to a job that has ended is told why, not that their harvests do not fit together.
+func TestEndedJobTellsItsStreamsWhy(t *testing.T) {
+	why := status.Error(codes.Aborted, "the job was removed")
+	j := &job{harvesting: make(chan struct{}, 1), ended: make(chan struct{}), why: why}
+	close(j.ended)
+	if err := j.serveHarvest(contextStream{ctx: t.Context()}, 5); !errors.Is(err, why) {
+		t.Errorf("%v, want %v", err, why)
+	}
+}
+
+// A stream ends when a newer one takes its place, also if its peer is long gone.
+func TestNewerStreamEndsTheOlder(t *testing.T) {
+	j := &job{}
+	older := j.attach()
+	newer := j.attach()
+	select {
+	case <-older.over:
+	default:
+		t.Fatal("the older stream goes on")
+	}
+	if !errors.Is(older.why, errReplaced) {
+		t.Errorf("it ends with %v", older.why)
+	}
+	select {
+	case <-newer.over:
+		t.Error("the newer one has ended, too")
+	default:
+	}
+}
+
+// Nothing is admitted to a roster that is closed.
+func TestClosedRosterAdmitsNone(t *testing.T) {
+	r := &roster{
+		mu: make(gate, 1), members: map[uint16]*member{}, epoch: func() uint16 { return 1 },
+		admit: func(*member) error { return nil }, withdraw: func(*member, ending) {}, random: newRandom(nil),
+	}
+	r.close(errReplaced)
+	_, _, err := r.enter(aggregator.SenderConfig{ID: 1}, nil)
+	wants(t, "an admission", err, codes.Aborted, "the job has ended")
 }
