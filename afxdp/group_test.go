@@ -179,6 +179,18 @@ func TestGroupEnds(t *testing.T) {
 	}
 }
 
+// What the fill ring refuses is told, and stays the program's.
+func TestServeReportsARefusedFill(t *testing.T) {
+	s, k := newSim(t, simConfig{frames: 16, ring: 8})
+	f, _ := s.Pool().Alloc()
+	k.fill.consumer.Store(1)
+	s.fill.prod, s.fill.cons = 0, ^uint32(7) // full, so that it looks
+	wantErr(t, (&serveTurn{s: s}).fill([]Frame{f}), ErrRingCorrupt)
+	if s.state[f] != stateYours {
+		t.Errorf("the frame is %s", stateName(s.state[f]))
+	}
+}
+
 // Whatever a handler does with its descriptors, the frames that it does not send are filled
 // again, and those that it sends are, too.
 func TestServeLosesNoFrames(t *testing.T) {
