@@ -74,6 +74,39 @@ func kernelConn(t *testing.T, node *testbed.Node) *net.UDPConn {
 	return c
 }
 
+// A packet that was changed on its way is not read.
+func TestUDPConnDropsWrongChecksums(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	h := UDPHeaders{From: netip.MustParseAddrPort("10.0.0.2:9"), To: netip.MustParseAddrPort("10.0.0.1:7000")}
+	var c *UDPConn
+	if err := ns.Do(func() (err error) { c, err = ListenUDP("b", h.To); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	a := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", RxFrames: -1})
+	var descs []Desc
+	for _, payload := range []string{"changed", "whole"} {
+		f, _ := a.Pool().Alloc()
+		packet := a.UMEM().Bytes(f)[256:]
+		n, err := h.Put(packet, []byte(payload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if payload == "changed" {
+			packet[n-1]++
+		}
+		descs = append(descs, Desc{Frame: f, Off: 256, Len: uint32(n)})
+	}
+	transmit(t, a, descs)
+	if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 100)
+	if n, from, err := c.ReadFrom(buf); string(buf[:n]) != "whole" || err != nil || from.String() != h.From.String() {
+		t.Errorf("read %q from %v, %v", buf[:n], from, err)
+	}
+}
+
 // Kernel sockets on another machine are spoken to and answered, on all queues, by a program
 // that knows package net only; the way there is the kernel's, ARP included.
 func TestUDPConn(t *testing.T) {
