@@ -89,12 +89,14 @@ func TestSumsAreExact(t *testing.T) {
 		}
 		want.Commit()
 	}
+	called := false
 	if err := c.Do(t.Context(), func(s *ps.Store) {
+		called = true
 		if s.Len() != 3 || s.Hash() != want.Hash() {
 			t.Error("the weights differ from those of the same gradients in one store")
 		}
-	}); err != nil {
-		t.Error(err)
+	}); err != nil || !called {
+		t.Error(called, err)
 	}
 }
 
