@@ -157,6 +157,22 @@ func TestTuneOfOthersStays(t *testing.T) {
 	if s := readSettings(t, ns); s.defers != "3" || s.rx != 4 {
 		t.Errorf("%+v", s)
 	}
+	if tuned, err = tune(t, ns, Tuning{Queues: 2}); err != nil {
+		t.Fatal(err)
+	}
+	other, err := tune(t, ns, Tuning{Queues: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tuned.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s := readSettings(t, ns); s.rx != 3 {
+		t.Errorf("another one's 3 queues became %d", s.rx)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if tuned, err = tune(t, ns, Tuning{DeferIRQs: 7}); err != nil {
 		t.Fatal(err)
 	}

@@ -74,6 +74,53 @@ func kernelConn(t *testing.T, node *testbed.Node) *net.UDPConn {
 	return c
 }
 
+// Packets to another address of the machine pass, unless the connection is for all.
+func TestUDPConnHasItsAddress(t *testing.T) {
+	for local, want := range map[string]string{"10.0.0.1:7000": "10.0.0.1:7000", "0.0.0.0:7000": "10.0.0.3:7000"} {
+		ns := newNet(t, testbed.VethConfig{})
+		var c *UDPConn
+		if err := ns.Do(func() (err error) { c, err = ListenUDP("b", netip.MustParseAddrPort(local)); return err }); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		a := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", RxFrames: -1})
+		var descs []Desc
+		for _, to := range []string{"10.0.0.3:7000", "10.0.0.1:7000"} {
+			f, _ := a.Pool().Alloc()
+			h := UDPHeaders{From: netip.MustParseAddrPort("10.0.0.2:9"), To: netip.MustParseAddrPort(to)}
+			n, err := h.Put(a.UMEM().Bytes(f)[256:], []byte(to))
+			if err != nil {
+				t.Fatal(err)
+			}
+			descs = append(descs, Desc{Frame: f, Off: 256, Len: uint32(n)})
+		}
+		transmit(t, a, descs)
+		if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 100)
+		if n, _, err := c.ReadFrom(buf); string(buf[:n]) != want || err != nil {
+			t.Errorf("at %s: read what was sent to %q first, %v, want %s", local, buf[:n], err, want)
+		}
+	}
+}
+
+// What the kernel told of a neighbour is not believed for ever.
+func TestUDPConnAsksForNeighboursAnew(t *testing.T) {
+	bed, c := newConn(t, 1)
+	k := kernelConn(t, bed.Switch())
+	to := k.LocalAddr().(*net.UDPAddr).AddrPort()
+	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+	c.hops.Store(to.Addr(), hop{until: time.Now().Add(-time.Nanosecond)}) // of no machine
+	if _, err := c.WriteToUDPAddrPort([]byte("hello"), to); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 100)
+	if n, _, err := k.ReadFrom(buf); string(buf[:n]) != "hello" || err != nil {
+		t.Errorf("read %q, %v", buf[:n], err)
+	}
+}
+
 // A packet that was changed on its way is not read.
 func TestUDPConnDropsWrongChecksums(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})

@@ -191,7 +191,10 @@ func TestLostIsToldOnce(t *testing.T) {
 	s.endTrain()
 	s.endDaemon()
 	select {
-	case <-told:
+	case why := <-told:
+		if why == nil {
+			t.Error("the loss of an admission was told without a reason")
+		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("the loss of an admission was not told")
 	}
