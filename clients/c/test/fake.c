@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -17,6 +18,10 @@ static char dir[64];
 
 static void *run(void *f)
 {
+	sigset_t all;
+
+	/* Signals of a test are for the thread that calls the library. */
+	CHECK(sigfillset(&all) == 0 && pthread_sigmask(SIG_BLOCK, &all, NULL) == 0);
 	((struct fake *)f)->run(f);
 	fake_hang_up(f);
 	return NULL;
