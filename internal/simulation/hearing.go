@@ -19,7 +19,9 @@ import (
 type hearing struct {
 	peers   map[wire.Endpoint]*heard
 	ended   time.Time
-	partial bool // the last Receive has left some of what there was
+	slept   time.Duration // until then
+	pauses  int           // until then
+	partial bool          // the last Receive has left some of what there was
 }
 
 // heard is what there is of one peer.
@@ -95,15 +97,16 @@ func (l *simLink) hears(given, asked int) {
 
 // listens notes what is in the queue of a process that closes its link.
 func (l *simLink) listens() {
-	if l.hearing == nil || !l.hearing.ended.IsZero() {
+	h := l.hearing
+	if h == nil || !h.ended.IsZero() {
 		return
 	}
-	l.hearing.ended = time.Now()
-	if l.hearing.partial {
+	h.ended, h.slept, h.pauses = time.Now(), l.host.rested(), l.host.pauses
+	if h.partial {
 		return // it could not know
 	}
 	for i := range l.inbox {
-		l.hearing.answers(&l.inbox[i], func(of *heard, seq uint32) { of.waiting = append(of.waiting, seq) })
+		h.answers(&l.inbox[i], func(of *heard, seq uint32) { of.waiting = append(of.waiting, seq) })
 	}
 }
 
@@ -125,7 +128,7 @@ func (l *simLink) silent(err error) error {
 		}
 	}
 	// Of a pause of its own, one timeout counts: a quarter of the limit.
-	slept, pauses := l.host.rested()-peer.slept, l.host.pauses-peer.pauses
+	slept, pauses := h.slept-peer.slept, h.pauses-peer.pauses // later ones do not count: a call may come long after the end
 	if listened := h.ended.Sub(peer.at) - slept; pauses == 1 && !peer.at.IsZero() && listened < silent.Silent/2 {
 		return fmt.Errorf("it gives up a peer after %v, of which it has listened for %v", silent.Silent, listened)
 	}
