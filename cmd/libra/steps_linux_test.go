@@ -261,7 +261,7 @@ const (
 	patience = 5 * time.Second
 )
 
-// A host that is killed in the middle of a step ends the job for the others, when its time for coming back is over. Nobody gets
+// A host that is killed in the middle of a step ends the job for the others, when its time for coming back is over. No host gets
 // wrong sums.
 func TestStepsOfKilledAgent(t *testing.T) {
 	for name, wait := range map[string]bool{"while it steps": false, "while others wait for it": true} {
