@@ -110,6 +110,15 @@ func (l *simLink) listens() {
 	}
 }
 
+// until returns when the worker's process closed its link, now if it has not: a call may come, and end, long
+// after that.
+func (l *simLink) until() time.Time {
+	if l.hearing.ended.IsZero() {
+		return time.Now()
+	}
+	return l.hearing.ended
+}
+
 // silent returns why an error that gives a peer up for its silence is none of it.
 func (l *simLink) silent(err error) error {
 	var of *transport.PeerError
@@ -128,7 +137,7 @@ func (l *simLink) silent(err error) error {
 		}
 	}
 	// Of a pause of its own, one timeout counts: a quarter of the limit.
-	slept, pauses := h.slept-peer.slept, h.pauses-peer.pauses // later ones do not count: a call may come long after the end
+	slept, pauses := h.slept-peer.slept, h.pauses-peer.pauses // see until
 	if listened := h.ended.Sub(peer.at) - slept; pauses == 1 && !peer.at.IsZero() && listened < silent.Silent/2 {
 		return fmt.Errorf("it gives up a peer after %v, of which it has listened for %v", silent.Silent, listened)
 	}

@@ -5,7 +5,6 @@ package simulation
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
@@ -89,7 +88,7 @@ func (l *life) excused(what string, err error) bool {
 		if why := l.link.silent(err); why != nil {
 			l.of.s.fail("worker %d: %v", l.of.sender, why)
 		}
-		if l.of.s.healed && time.Since(l.of.s.healedAt) > l.of.s.patience() {
+		if ended := l.link.until(); l.of.s.healed && ended.Sub(l.of.s.healedAt) > l.of.s.patience() {
 			l.of.s.fail("%s of worker %d ends long after the trouble: %v", what, l.of.sender, err)
 		}
 		return false
