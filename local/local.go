@@ -16,7 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
+	"slices"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/link"
@@ -48,15 +48,14 @@ const (
 
 // Cluster is a job in action.
 type Cluster struct {
-	hot     *packer.HotSet
 	model   *aggregator.Model
 	agg     *transport.AggregatorServer
 	store   *ps.Store
 	server  *transport.Server
 	workers []*transport.Worker
 
-	mu       sync.Mutex // one step ends at a time
-	harvests uint64
+	keys     []uint64 // of the hot set, by rank
+	harvests uint64   // of the server's goroutine
 }
 
 // Open starts a job. Close ends it.
@@ -70,45 +69,43 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	if len(cfg.Hot) == 0 {
 		return nil, errors.New("Config.Hot is empty: name the keys that the aggregator sums")
 	}
-	if c.hot, err = packer.NewHotSet(cfg.Dim, cfg.Hot, nil, packer.Meta{}); err != nil {
+	hot, err := packer.NewHotSet(cfg.Dim, cfg.Hot, nil, packer.Meta{})
+	if err != nil {
 		return nil, err
 	}
+	c.keys = slices.Clone(cfg.Hot)
 	exp := aggregator.DefaultExp(aggregator.Exact)
 	if c.model, err = aggregator.NewModel(aggregator.Config{}); err != nil {
 		return nil, err
 	}
-	if err := c.model.AddJob(aggregator.JobConfig{ID: job, Epoch: epoch, Exp: exp, Slots: c.hot.Slots()}); err != nil {
+	if err := c.model.AddJob(aggregator.JobConfig{ID: job, Epoch: epoch, Exp: exp, Slots: hot.Slots()}); err != nil {
 		return nil, err
 	}
 	if c.store, err = ps.New(ps.Config{Dim: cfg.Dim, Exp: exp, Optimizer: cfg.Optimizer, Init: cfg.Init}); err != nil {
 		return nil, err
 	}
-	toAggregator, err := open(func(l link.Link) (err error) {
+	toAggregator, errAggregator := open(func(l link.Link) (err error) {
 		c.agg, err = transport.NewAggregatorServer(l, c.model)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	toServer, err := open(func(l link.Link) (err error) {
+	toServer, errServer := open(func(l link.Link) (err error) {
 		c.server, err = transport.NewServer(transport.ServerConfig{Link: l, Job: job, Dim: cfg.Dim, Handler: c.store})
 		return err
 	})
-	if err != nil {
+	if err := errors.Join(errAggregator, errServer); err != nil {
 		return nil, err
 	}
 	for i := range max(cfg.Workers, 1) {
 		id := uint16(i + 1)
 		_, err := open(func(l link.Link) error {
 			at := l.Local()
-			if err := c.model.AddSender(job, aggregator.SenderConfig{ID: id, Epoch: epoch, IP: at.IP, Port: at.Port}); err != nil {
-				return err
-			}
-			if err := c.server.Admit(ctx, id, netip.AddrPortFrom(at.IP, at.Port), epoch); err != nil {
+			err := errors.Join(c.model.AddSender(job, aggregator.SenderConfig{ID: id, Epoch: epoch, IP: at.IP, Port: at.Port}),
+				c.server.Admit(ctx, id, netip.AddrPortFrom(at.IP, at.Port), epoch))
+			if err != nil {
 				return err
 			}
 			w, err := transport.NewWorker(ctx, transport.WorkerConfig{
-				Link: l, Job: job, Sender: id, AggregatorEpoch: epoch, ServerEpoch: epoch, HotSet: c.hot, Dim: cfg.Dim,
+				Link: l, Job: job, Sender: id, AggregatorEpoch: epoch, ServerEpoch: epoch, HotSet: hot, Dim: cfg.Dim,
 				Layout: packer.Dense, Exp: exp, Aggregator: toAggregator.Local(), Server: toServer.Local(),
 			})
 			if err == nil {
@@ -159,38 +156,30 @@ func (c *Cluster) Drop(ctx context.Context) error { return c.end(ctx, (*ps.Store
 
 // end ends a step by a call of the store, which has all gradients of the step.
 func (c *Cluster) end(ctx context.Context, call func(*ps.Store)) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, w := range c.workers {
 		if err := w.Flush(ctx); err != nil {
 			return err
 		}
 	}
+	var failed error
+	// All of it or nothing: sums that were taken from the aggregator before ctx ended would be lost.
+	err := c.server.Do(ctx, func() {
+		if failed = c.harvest(); failed == nil {
+			call(c.store)
+		}
+	})
+	return errors.Join(err, failed)
+}
+
+// harvest adds the aggregator's sums to the store's.
+func (c *Cluster) harvest() error {
 	bank, err := c.model.Swap(job)
 	if err != nil {
 		return fmt.Errorf("local: %w", err)
 	}
 	c.harvests++
-	harvest := ps.Harvest{Number: c.harvests}
-	for rank, sum := range bank.Slots {
-		if sum != 0 {
-			harvest.Ranks, harvest.Sums = append(harvest.Ranks, uint32(rank)), append(harvest.Sums, sum)
-		}
-	}
-	if err := c.model.Clear(bank); err != nil {
-		return fmt.Errorf("local: %w", err)
-	}
-	keys := make([]uint64, c.hot.Len())
-	for r := range keys {
-		keys[r] = c.hot.Key(uint32(r))
-	}
-	var failed error
-	err = c.server.Do(ctx, func() {
-		if _, failed = c.store.ApplyHarvest(harvest, keys); failed == nil {
-			call(c.store)
-		}
-	})
-	return errors.Join(err, failed)
+	_, err = c.store.ApplyHarvest(ps.Harvest{Number: c.harvests, Sums: bank.Slots}, c.keys)
+	return errors.Join(err, c.model.Clear(bank))
 }
 
 // Do calls f with the server's store, while nothing else uses it.
@@ -209,9 +198,6 @@ func (c *Cluster) Close() error {
 	}
 	if c.agg != nil {
 		errs = append(errs, c.agg.Close())
-	}
-	if c.model != nil {
-		errs = append(errs, c.model.Close())
 	}
 	return errors.Join(errs...)
 }
