@@ -32,18 +32,26 @@ func Tests() []Test { return []Test{Transmit, Receive, Echo, RequestResponse, Pu
 
 // What is compared.
 const (
-	Libra      = "libra"       // package afxdp; in push, package transport's worker on it
-	Libxdp     = "libxdp"      // a C program on libxdp
-	Asavie     = "asavie"      // github.com/asavie/xdp
-	UDP        = "udp"         // UDP socket, sendmmsg and recvmmsg
-	DPDK       = "dpdk-af_xdp" // DPDK's testpmd on net_af_xdp
-	Bare       = "bare"        // package afxdp with frames that are ready to send; push only
-	EchoInPush = "echo"        // Libra in the echo test, as a reference within push
+	Libra      = "libra"            // package afxdp; in push, package transport's worker on it, with prepared batches
+	Libxdp     = "libxdp"           // a C program on libxdp
+	Asavie     = "asavie"           // github.com/asavie/xdp
+	UDP        = "udp"              // UDP socket, sendmmsg and recvmmsg
+	DPDK       = "dpdk-af_xdp"      // DPDK's testpmd on net_af_xdp
+	Unprepared = "libra-unprepared" // the same worker, which looks the keys of each push up; push only
+	Bare       = "bare"             // package afxdp with frames that are ready to send; push only
+	EchoInPush = "echo"             // Libra in the echo test, as a reference within push
 )
 
 // Baselines returns Libra and what it is compared with, in the order of their
 // turns.
-func Baselines() []string { return []string{Libra, Libxdp, Asavie, UDP, DPDK, Bare, EchoInPush} }
+func Baselines() []string {
+	return []string{Libra, Libxdp, Asavie, UDP, DPDK, Unprepared, Bare, EchoInPush}
+}
+
+// pushOnly returns whether a baseline is a reference for the test push.
+func pushOnly(baseline string) bool {
+	return baseline == Unprepared || baseline == Bare || baseline == EchoInPush
+}
 
 // Frame sizes in bytes, with the Ethernet header and without the check sequence.
 const (
@@ -102,13 +110,13 @@ func (c *Config) check() error {
 // excluded tells where and why a baseline has no part in a test at a size; empty
 // if it has.
 func excluded(baseline string, test Test, size int) string {
-	pushes := baseline == Libra || baseline == Bare || baseline == EchoInPush
+	pushes := baseline == Libra || pushOnly(baseline)
 	switch {
 	case pushes && test == Push && pushStripes(size) == 0:
 		return fmt.Sprintf("push: frames of other than %d and %d bytes, which have 1 and %d stripes", minHot, maxHot, wire.MaxStripes)
 	case test == Push && !pushes:
 		return "push: it is no worker"
-	case test != Push && (baseline == Bare || baseline == EchoInPush):
+	case test != Push && pushOnly(baseline):
 		return "other tests than push: it is a reference for that"
 	case baseline == Asavie && size > maxPlain:
 		return "jumbo frames: it has no multi-buffer packets"

@@ -221,7 +221,7 @@ type programConfig struct {
 // program returns the program that is told c, nil if that is not written in Go.
 func (c *programConfig) program() program {
 	switch {
-	case c.Baseline == Libra && c.Test == Push:
+	case c.Baseline == Libra && c.Test == Push, c.Baseline == Unprepared:
 		return &pushWorker{cfg: c}
 	case c.Baseline == Libra:
 		return &libra{cfg: c}

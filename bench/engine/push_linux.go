@@ -187,12 +187,13 @@ func (p *bare) sendHot(n int) (int, error) {
 
 // pushWorker is package transport's worker: the whole reliable push path.
 type pushWorker struct {
-	cfg     *programConfig
-	worker  *transport.Worker
-	load    []pushed
-	frames  int // of a push
-	next    int // number of the next push
-	tickets [pushesFlying]*transport.Ticket
+	cfg      *programConfig
+	worker   *transport.Worker
+	load     []pushed
+	prepared []*transport.Prepared // of the load; nil: the worker looks its keys up
+	frames   int                   // of a push
+	next     int                   // number of the next push
+	tickets  [pushesFlying]*transport.Ticket
 }
 
 func (p *pushWorker) open() error {
@@ -223,6 +224,16 @@ func (p *pushWorker) open() error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	if p.cfg.Baseline == Unprepared {
+		return nil
+	}
+	for _, load := range p.load {
+		prepared, err := p.worker.Prepare(load.keys)
+		if err != nil {
+			return errors.Join(err, p.worker.Close())
+		}
+		p.prepared = append(p.prepared, prepared)
+	}
 	return nil
 }
 
@@ -235,9 +246,13 @@ func (p *pushWorker) push() (acked int, err error) {
 		}
 		acked = p.frames
 	}
-	load := p.load[p.next%len(p.load)]
+	n := p.next % len(p.load)
 	p.next++
-	*ticket, err = p.worker.PushLater(context.Background(), load.keys, load.grads)
+	if load := p.load[n]; p.prepared == nil {
+		*ticket, err = p.worker.PushLater(context.Background(), load.keys, load.grads)
+	} else {
+		*ticket, err = p.prepared[n].PushLater(context.Background(), load.grads)
+	}
 	return acked, err
 }
 

@@ -184,7 +184,8 @@ var targets = []struct {
 	{test: Receive, baseline: DPDK, sizes: []int{minHot, maxHot}, pps: 1},
 	{test: Echo, baseline: DPDK, sizes: []int{minHot, maxHot}, pps: 1},
 	{test: RequestResponse, baseline: UDP, latency: 0.7},
-	{test: Push, baseline: Bare, pps: 0.85},
+	{test: Push, baseline: Bare, sizes: []int{minHot}, pps: 0.9},
+	{test: Push, baseline: Bare, sizes: []int{maxHot}, pps: 0.85},
 	{test: Push, baseline: EchoInPush, pps: 0.85},
 }
 

@@ -120,7 +120,7 @@ func TestJumboFrames(t *testing.T) {
 func TestPushesAreAppliedAtTheAggregator(t *testing.T) {
 	cfg := testConfig("push")
 	cfg.Sizes = []int{minHot, 512, maxHot}
-	cfg.Baselines = []string{Libra, Bare, EchoInPush}
+	cfg.Baselines = []string{Libra, Unprepared, Bare, EchoInPush}
 	cfg.Tests = []Test{Push}
 	report := mustRun(t, cfg)
 	checkMoved(t, cfg, report)
