@@ -221,10 +221,8 @@ func (t *Tuned) allowSteering(ifname string) error {
 func (t *Tuned) addRule(ifname string, rule flowSpec) error {
 	var rules flowRules
 	err := rules.do(ifname, unix.ETHTOOL_GRXCLSRLCNT)
-	if err == nil && rules.Data&driverLocates != 0 {
-		rule.Location = anyLocation
-	} else if err == nil {
-		rule.Location, err = rules.free(ifname)
+	if err == nil {
+		rule.Location, err = rules.place(func() error { return rules.do(ifname, unix.ETHTOOL_GRXCLSRLALL) })
 	}
 	if err != nil {
 		return err
@@ -249,12 +247,16 @@ func (t *Tuned) addRule(ifname string, rule flowSpec) error {
 	return err
 }
 
-// free returns a location that no rule has, the last: other programs begin with the first.
-func (r *flowRules) free(ifname string) (uint32, error) {
+// place returns the location of a new rule, as ethtool -N chooses it: the driver's choice, if it has told with
+// their count that it chooses; otherwise, once list has it tell the locations of its rules, the last that none has.
+func (r *flowRules) place(list func() error) (uint32, error) {
+	if r.Data&driverLocates != 0 {
+		return anyLocation, nil
+	}
 	if int(r.Count) > len(r.Locations) {
 		return 0, unix.ENOSPC
 	}
-	if err := r.do(ifname, unix.ETHTOOL_GRXCLSRLALL); err != nil {
+	if err := list(); err != nil {
 		return 0, err
 	}
 	for at := uint32(r.Data); at > 0; at-- {

@@ -93,6 +93,58 @@ func TestRulesOfAMatch(t *testing.T) {
 	}
 }
 
+// Drivers answer in two ways: those that choose the place of a rule set a flag beside the count of their rules, the
+// others tell the size of their table with the places that are taken. ethtool (rxclass.c, rmgr_init and
+// rmgr_find_empty_slot) does the same with the same answers, and asks the former ones no more.
+func TestPlaceOfARule(t *testing.T) {
+	const special, anywhere = 1 << 31, 0xffffffff // RX_CLS_LOC_SPECIAL, RX_CLS_LOC_ANY
+	for name, c := range map[string]struct {
+		count uint32
+		data  uint64 // beside the count
+		size  uint64 // of the table, told with the places
+		taken []uint32
+		want  uint32
+		asked int
+		err   error
+	}{
+		"the driver chooses":          {0, special, 0, nil, anywhere, 0, nil},
+		"and tells a size":            {3, special | 16, 0, nil, anywhere, 0, nil},
+		"and has many":                {9000, special, 0, nil, anywhere, 0, nil},
+		"no rules":                    {0, 0, 24, nil, 23, 1, nil},
+		"a size beside the count":     {0, 24, 24, nil, 23, 1, nil},
+		"others at the front":         {2, 0, 24, []uint32{0, 1}, 23, 1, nil},
+		"others at the end":           {2, 0, 24, []uint32{22, 23}, 21, 1, nil},
+		"a gap":                       {3, 0, 4, []uint32{3, 0, 2}, 1, 1, nil},
+		"the first only":              {2, 0, 3, []uint32{2, 1}, 0, 1, nil},
+		"full":                        {3, 0, 3, []uint32{2, 0, 1}, 0, 1, unix.ENOSPC},
+		"no table":                    {0, 0, 0, nil, 0, 1, unix.ENOSPC},
+		"all that can be told":        {8192, 0, 8193, upToLocation(8192), 8192, 1, nil},
+		"more rules than can be told": {8193, 0, 9000, nil, 0, 0, unix.ENOSPC},
+		"the driver refuses to tell":  {0, 0, 24, nil, 0, 1, unix.EOPNOTSUPP},
+	} {
+		rules, asked := flowRules{Count: c.count, Data: c.data}, 0
+		got, err := rules.place(func() error {
+			asked++
+			rules.Data = c.size
+			copy(rules.Locations[:], c.taken)
+			if c.err == unix.EOPNOTSUPP {
+				return c.err
+			}
+			return nil
+		})
+		if got != c.want || asked != c.asked || !errors.Is(err, c.err) {
+			t.Errorf("%s: %d after %d questions, %v; want %d after %d, %v", name, got, asked, err, c.want, c.asked, c.err)
+		}
+	}
+}
+
+func upToLocation(n uint32) (all []uint32) {
+	for at := range n {
+		all = append(all, at)
+	}
+	return all
+}
+
 // A card is told its rules, and to forget them. QEMU's igb and virtio-net have none: a refusal
 // leaves them as they were.
 func TestZeroCopyCardSteers(t *testing.T) {
