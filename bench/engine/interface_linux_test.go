@@ -265,6 +265,48 @@ func TestInterfaceRefusals(t *testing.T) {
 	}
 }
 
+// An interface without a link is refused at once, whichever end is down, and left as it was.
+func TestInterfaceWithoutALink(t *testing.T) {
+	ns := cable(t)
+	for _, down := range []string{"far", "near"} {
+		if err := ns.SetUp(down, false); err != nil {
+			t.Fatal(err)
+		}
+		before := awaitState(t, ns, "near", func(s state) bool { return !s.up })
+		for _, test := range []Test{Transmit, Receive, Forward} {
+			cfg := interfaceConfig("near", test)
+			cfg.Peer, cfg.Force = "02:00:00:00:00:09", true
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			_, err := runInterface(ctx, ns, cfg)
+			cancel()
+			var wrong *harness.ConfigError
+			if !errors.As(err, &wrong) || wrong.Field != "interface" || !strings.Contains(err.Error(), "near has no link (it is ") || !strings.Contains(err.Error(), "ip link set near up") {
+				t.Errorf("%s down, %s: %v", down, test, err)
+			}
+		}
+		if diff := cmp.Diff(before, stateOf(t, ns, "near"), cmp.AllowUnexported(state{})); diff != "" {
+			t.Errorf("%s down (-before +after):\n%s", down, diff)
+		}
+		if err := ns.SetUp(down, true); err != nil {
+			t.Fatal(err)
+		}
+		awaitState(t, ns, "near", func(s state) bool { return s.up })
+	}
+}
+
+func awaitState(t *testing.T, ns *testbed.Namespace, name string, is func(state) bool) state {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		s := stateOf(t, ns, name)
+		if is(s) {
+			return s
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s is %+v", name, s)
+		}
+	}
+}
+
 // A measurement to which nothing comes tells what it waited for.
 func TestInterfaceOfSilence(t *testing.T) {
 	if testing.Short() {
