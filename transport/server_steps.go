@@ -4,6 +4,7 @@ package transport
 
 import (
 	"context"
+	"slices"
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
@@ -11,13 +12,15 @@ import (
 
 // steps is what a server knows of the steps that its senders take together.
 type steps struct {
+	fit     bool // frames have room for a row of the job, whatever its key
 	held    bool // there are sums of a step
 	number  uint64
-	keys    []uint64
-	sums    []float32
+	rows    int               // of that step
+	each    int               // of them in a frame, but for the last
+	length  int               // of such a frame's payload
+	frames  []byte            // their payloads, one after the other: all senders get the same, but for the header
 	waiting map[uint16]giving // by sender: who has come to the end of a step
 	giving  []giving          // who gets sums, or a refusal, in this order
-	each    int               // rows of a frame
 	out     []link.Frame      // not yet taken by the link
 	failed  error             // of the link, which the loop has not been told
 }
@@ -28,12 +31,12 @@ type giving struct {
 	request   wire.Header
 	step      uint64
 	room      uint32
-	next, end int // rows; none: a refusal
+	next, end int // frames; none: a refusal
 }
 
 func (s *steps) init(cfg ServerConfig) {
 	s.waiting = map[uint16]giving{}
-	s.each = wire.SumsCap(cfg.Link.Limits().MaxPayload, cfg.Dim)
+	s.fit = wire.SumsCap(cfg.Link.Limits().MaxPayload, cfg.Dim, wire.SumsWidthMax) > 0
 	s.out = make([]link.Frame, 0, rxBatch)
 }
 
@@ -50,13 +53,13 @@ func (s *Server) step(p *link.Packet, h wire.Header, from *admitted) (int, wire.
 	none := wire.Refusal{Code: wire.CodeStep}
 	st := &s.steps
 	if st.held && end.Step == st.number {
-		if uint64(end.First) >= uint64(len(st.keys)) {
+		if uint64(end.First) >= uint64(st.rows) {
 			return 0, none
 		}
 		s.stats.Sums++
-		return st.put(p.Payload[:cap(p.Payload)], h, int(end.First), s.cfg.Dim), wire.Refusal{}
+		return st.put(p.Payload[:cap(p.Payload)], h, int(end.First)/st.each), wire.Refusal{}
 	}
-	if s.cfg.Arrive == nil || st.each < 1 {
+	if s.cfg.Arrive == nil || !st.fit {
 		return 0, none
 	}
 	to, err := s.link.Path(context.Background(), p.Src)
@@ -71,22 +74,31 @@ func (s *Server) step(p *link.Packet, h wire.Header, from *admitted) (int, wire.
 	return len(wire.PutAck(p.Payload, h)), wire.Refusal{}
 }
 
-// put writes a SUMS frame with as many rows as it holds from the first on, and returns its length.
-func (s *steps) put(payload []byte, request wire.Header, first, dim int) int {
-	n := min(s.each, len(s.keys)-first)
-	payload = payload[:wire.SumsLen(n, dim)]
+// put writes one of the SUMS frames, and returns its length.
+func (s *steps) put(payload []byte, request wire.Header, frame int) int {
+	n := copy(payload, s.frames[frame*s.length:min((frame+1)*s.length, len(s.frames))])
 	request.Type, request.Flags = wire.TypeSums, 0
 	request.Put(payload)
-	rows := wire.PutStepSums(payload, n, dim, wire.SumsHead{Step: s.number, Rows: uint32(len(s.keys)), First: uint32(first)})
-	for i := range n {
-		rows.SetKey(i, s.keys[first+i])
-		rows.SetRow(i, s.sums[(first+i)*dim:])
+	return n
+}
+
+// encode writes the sums of a step into frames of at most limit bytes.
+func (s *steps) encode(keys []uint64, sums []float32, limit, dim int) {
+	s.rows, s.frames = len(keys), s.frames[:0]
+	head := wire.SumsHead{Step: s.number, Rows: uint32(len(keys)), Width: wire.SumsWidth(keys, limit, dim)}
+	s.each = wire.SumsCap(limit, dim, head.Width)
+	s.length = wire.SumsLen(s.each, dim, head.Width)
+	for ; len(keys) > 0; head.First += uint32(s.each) {
+		n := min(s.each, len(keys))
+		from, length := len(s.frames), wire.SumsLen(n, dim, head.Width)
+		s.frames = slices.Grow(s.frames, length)[:from+length]
+		wire.PutStepSums(s.frames[from:], head, keys[:n], dim, sums)
+		keys, sums = keys[n:], sums[n*dim:]
 	}
-	return len(payload)
 }
 
 // GiveSums gives the sums of a step to all senders that have come to its end, and to those that ask until the next call: Dim
-// floats for each key, in the order of keys. The slices must not change any more. What is too much for frames is
+// floats for each key, in the order of keys. What is too much for frames is
 // refused, so that they ask the control service, and so are no rows. Only the server's goroutine calls it, in a call of
 // [ServerConfig.Arrive] or of Do.
 func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
@@ -94,16 +106,17 @@ func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
 	if st.held && step <= st.number { // this call comes late: who waited has asked elsewhere
 		return
 	}
-	if len(keys) == 0 || len(sums) > maxStepFloats {
+	if !st.fit || len(sums) > maxStepFloats {
 		keys, sums = nil, nil
 	}
-	st.held, st.number, st.keys, st.sums = true, step, keys, sums
+	st.held, st.number = true, step
+	st.encode(keys, sums, s.link.Limits().MaxPayload, s.cfg.Dim)
 	st.giving = st.giving[:0] // of the step before, which is over for all
 	for sender, g := range st.waiting {
 		if g.step != step {
 			continue
 		}
-		g.end = int(min(uint64(len(keys)), uint64(g.room)*uint64(st.each)))
+		g.end = int(min(uint64(g.room), uint64((st.rows+st.each-1)/st.each)))
 		st.giving = append(st.giving, g)
 		delete(st.waiting, sender)
 	}
@@ -138,8 +151,8 @@ func (s *Server) sendSums() (left bool, err error) {
 			if g.end == 0 {
 				n = len(wire.PutError(payload, g.request, wire.Refusal{Code: wire.CodeStep}))
 			} else {
-				n = st.put(payload, g.request, g.next, s.cfg.Dim)
-				g.next += st.each
+				n = st.put(payload, g.request, g.next)
+				g.next++
 				s.stats.Sums++
 			}
 			st.out = append(st.out, link.Frame{Buf: b, Len: n, To: g.to})

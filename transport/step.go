@@ -53,6 +53,7 @@ type stepOnWay struct {
 	wants []uint32        // first rows to ask for
 
 	known bool     // the number of rows is
+	each  int      // rows of a frame
 	have  []uint64 // a bit for each row
 	left  int      // rows that are missing
 }
@@ -129,18 +130,17 @@ func (w *Worker) askAgain(s *stepOnWay) {
 		return
 	}
 	s.due = w.now + retransmit.Time(sumsLag)
-	each := max(1, wire.SumsCap(w.link.Limits().MaxPayload, w.cfg.Dim))
 	for i := 0; i < len(s.Keys); i++ {
 		if s.have[i/64]>>(i%64)&1 == 0 {
 			s.wants = append(s.wants, uint32(i))
-			i += each - 1
+			i += s.each - 1
 		}
 	}
 }
 
 // receiveSums takes rows of the step in. They answer a STEP frame: at once, or when the step is over.
 func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
-	head, rows, err := wire.ParseStepSums(payload)
+	rows, err := wire.ParseStepSums(payload)
 	if err != nil {
 		return malformed
 	}
@@ -152,10 +152,10 @@ func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
 		w.acknowledged(o, e)
 	}
 	s := w.step
-	if s == nil || head.Step != s.Number || int32(h.Seq-s.since) < 0 {
+	if s == nil || rows.Step != s.Number || int32(h.Seq-s.since) < 0 {
 		return taken // of a step before
 	}
-	first, total, d := int(head.First), int(head.Rows), w.cfg.Dim
+	first, total, d := int(rows.First), int(rows.Rows), w.cfg.Dim
 	switch {
 	case rows.Dim != d || s.known && total != len(s.Keys):
 		return malformed
@@ -164,13 +164,11 @@ func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
 		return taken
 	case !s.known:
 		s.known, s.left = true, total
+		s.each = max(1, wire.SumsCap(w.link.Limits().MaxPayload, d, rows.Width))
 		s.Keys, s.Sums, s.have = make([]uint64, total), make([]float32, total*d), make([]uint64, (total+63)/64)
 	}
 	s.left -= mark(s.have, first, rows.Count)
-	for i := range rows.Count {
-		s.Keys[first+i] = rows.Key(i)
-		rows.Row(i, s.Sums[(first+i)*d:])
-	}
+	rows.Copy(s.Keys[first:], s.Sums[first*d:])
 	s.due = w.now + retransmit.Time(sumsLag)
 	switch end := first + rows.Count; {
 	case s.left == 0:

@@ -75,7 +75,7 @@ func endStep(ctx context.Context, t *testing.T, w *Worker, step uint64) (s *Step
 // than a window of frames, of servers that end the step at once or later. What does not come in frames is an ERROR.
 func TestSteps(t *testing.T) {
 	const workers = 3
-	each := wire.SumsCap(wire.MaxPayload, testDim)
+	each := wire.SumsCap(wire.MaxPayload, testDim, 5) // by the width of stepSums
 	sizes := []int{1, each, each + 1, 40*each - 7, 0, 700 * each, 3, -1, 2*each + 1, maxStepFloats/testDim + 1, 5}
 	for name, on := range map[string]func(testing.TB, clusterOptions) fabric{"memory": memFabric, "udp": udpFabric} {
 		for fault, faults := range map[string]link.Faults{"": {}, "with faults": {Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Seed: 3}} {
@@ -167,8 +167,10 @@ func TestStepsThatAreLeft(t *testing.T) {
 // FuzzReceiveStepSums gives a worker that waits for a step arbitrary SUMS frames with the right header.
 func FuzzReceiveStepSums(f *testing.F) {
 	sums := func(count int, head wire.SumsHead) []byte {
-		b := make([]byte, wire.SumsLen(count, testDim))
-		wire.PutStepSums(b, count, testDim, head)
+		keys, sums := stepSums(head.Step, count)
+		head.Width = 4
+		b := make([]byte, wire.SumsLen(count, testDim, head.Width))
+		wire.PutStepSums(b, head, keys, testDim, sums)
 		return b[wire.HeaderLen:]
 	}
 	f.Add(sums(2, wire.SumsHead{Step: 1, Rows: 3, First: 1}), sums(1, wire.SumsHead{Step: 1, Rows: 3}))

@@ -54,7 +54,7 @@ var dissectorFields = []string{
 	"_ws.expert", "_ws.expert.message", "libra.version", "libra.type", "libra.flags", "libra.job", "libra.sender", "libra.epoch", "libra.seq",
 	"libra.stripe.mask", "libra.pair.lane", "libra.pair.slot", "libra.pair.rank", "libra.pair.value", "libra.pair.integer",
 	"libra.scale.iteration", "libra.scale.exponent", "libra.cover",
-	"libra.step", "libra.step.hot_sent", "libra.step.hot_answered", "libra.step.first", "libra.step.room", "libra.step.rows",
+	"libra.step", "libra.step.hot_sent", "libra.step.hot_answered", "libra.step.first", "libra.step.room", "libra.step.rows", "libra.step.width",
 	"libra.count", "libra.dim", "libra.key", "libra.numbering", "libra.number", "libra.row.value",
 	"libra.error.code", "libra.error.index", "libra.error.value",
 }
@@ -152,7 +152,7 @@ func shown(c golden.Case) map[string]string {
 	if s := c.Scale; s != nil {
 		m["libra.scale.iteration"], m["libra.scale.exponent"] = fmt.Sprint(s.Iteration), fmt.Sprint(s.Exponent)
 	}
-	for _, field := range []string{"step", "step.hot_sent", "step.hot_answered", "step.first", "step.room", "step.rows"} {
+	for _, field := range []string{"step", "step.hot_sent", "step.hot_answered", "step.first", "step.room", "step.rows", "step.width"} {
 		m["libra."+field] = ""
 	}
 	if s := c.Step; s != nil {
@@ -161,6 +161,7 @@ func shown(c golden.Case) map[string]string {
 	}
 	if s := c.Sums; s != nil {
 		m["libra.step"], m["libra.step.first"], m["libra.step.rows"] = fmt.Sprint(s.Step), fmt.Sprint(s.First), fmt.Sprint(s.Rows)
+		m["libra.step.width"] = fmt.Sprint(s.Width)
 	}
 	m["libra.cover"] = ""
 	if c.Cover != "" {

@@ -97,6 +97,18 @@ func step() []byte {
 	return b
 }
 
+// sums returns the payload of a SUMS frame.
+func sums(dim, width int, keys ...uint64) []byte {
+	b := make([]byte, wire.SumsLen(len(keys), dim, width))
+	header(wire.TypeSums, 0).Put(b)
+	values := make([]float32, len(keys)*dim)
+	for i := range values {
+		values[i] = float32(i/dim) + float32(i%dim)/16
+	}
+	wire.PutStepSums(b, wire.SumsHead{Step: 1<<40 + 5, Rows: 1000, First: 238, Width: width}, keys, dim, values)
+	return b
+}
+
 // rows returns the payload of a frame of rows. Of types with numbers, these are the
 // lower bytes of the keys.
 func rows(t wire.Type, dim int, keys ...uint64) []byte {
@@ -107,7 +119,6 @@ func rows(t wire.Type, dim int, keys ...uint64) []byte {
 		wire.TypeFind:   wire.PullLen(len(keys)),
 		wire.TypeFound:  wire.FoundLen(len(keys)),
 		wire.TypeColdAt: wire.ColdAtLen(len(keys), dim),
-		wire.TypeSums:   wire.SumsLen(len(keys), dim),
 	}[t]
 	b := make([]byte, n)
 	header(t, 0).Put(b)
@@ -115,11 +126,6 @@ func rows(t wire.Type, dim int, keys ...uint64) []byte {
 	put := wire.PutRows
 	if numbered {
 		put = func(b []byte, t wire.Type, n, dim int) wire.Rows { return wire.PutNumbered(b, t, n, dim, 0xa1b2c3d4) }
-	}
-	if t == wire.TypeSums {
-		put = func(b []byte, _ wire.Type, n, dim int) wire.Rows {
-			return wire.PutStepSums(b, n, dim, wire.SumsHead{Step: 1<<40 + 5, Rows: 1000, First: 238})
-		}
 	}
 	r := put(b, t, len(keys), dim)
 	row := make([]float32, dim)
@@ -137,6 +143,11 @@ func rows(t wire.Type, dim int, keys ...uint64) []byte {
 			r.SetRow(i, row)
 		}
 	}
+	return b
+}
+
+func put8(b []byte, at int, v byte) []byte {
+	b[at] = v
 	return b
 }
 
@@ -193,7 +204,8 @@ func goodFrames() []goldenFrame {
 		{"cold-at-scalars", "COLD_AT, dimension 1: three (row number, value) pairs", seal(worker, server, rows(wire.TypeColdAt, 1, 7, 4000000000, 1))},
 		{"cold-at-rows", "COLD_AT, two rows of dimension 4", seal(worker, server, rows(wire.TypeColdAt, 4, 7, 4000000000))},
 		{"step", "STEP: the end of step 2^40+5, 70 hot frames sent and answered", seal(worker, server, step())},
-		{"sums", "SUMS that answers step: rows 238 and 239 of 1000, dimension 4", seal(server, worker, rows(wire.TypeSums, 4, 7, 1<<40))},
+		{"sums", "SUMS that answers step: rows 238 and 239 of 1000, dimension 4, keys of 6 bytes", seal(server, worker, sums(4, 6, 7, 1<<40))},
+		{"sums-scalars", "SUMS, dimension 1: four (key, sum) pairs, keys of 2 bytes", seal(server, worker, sums(1, 2, 1<<63, 1<<63+1, 1<<63+0x102, 1<<63+0xfffe))},
 		{"ack", "ACK of hot-aligned-1, padded to the 60 bytes of the shortest Ethernet frame", append(toWorker(wire.PutAck(ack(), header(wire.TypeHot, 0))), make([]byte, 6)...)},
 		{"ack-cover", "ACK of hot-cover, of the two frames before it and of the third behind it", toWorker(wire.PutCover(ack(), header(wire.TypeHot, 0), 7<<wire.CoverAhead|1<<(wire.CoverAhead-3)))},
 		{"ack-sums-aligned", "ACK of hot-want-sum with the sums", toWorker(hot(header(wire.TypeAck, wire.FlagSum), []pair{{0, 1818, 4.5}, {3, 0, -2}, {21, 2977, 0.125}}))},
@@ -305,9 +317,11 @@ func brokenFrames() []goldenFrame {
 		{"broken-found-count", "FOUND that announces one number more than it holds", seal(server, worker, put16(rows(wire.TypeFound, 4, 1, 2), body, 3))},
 		{"broken-cold-at-count", "COLD_AT that announces one row more than it holds", seal(worker, server, put16(rows(wire.TypeColdAt, 4, 1, 2), body, 3))},
 		{"broken-step-short", "STEP that ends within its room", seal(worker, server, step()[:wire.StepLen-1])},
-		{"broken-sums-head", "SUMS that ends before its step", seal(server, worker, rows(wire.TypeSums, 4, 1)[:body+4])},
-		{"broken-sums-count", "SUMS that announces one row more than it holds", seal(server, worker, put16(rows(wire.TypeSums, 4, 1, 2), body, 3))},
-		{"broken-sums-beyond", "SUMS with a row beyond those of the step", seal(server, worker, put16(rows(wire.TypeSums, 4, 1, 2), body+4+14, 999))},
+		{"broken-sums-head", "SUMS that ends before its step", seal(server, worker, sums(4, 1, 1)[:body+4])},
+		{"broken-sums-count", "SUMS that announces one row more than it holds", seal(server, worker, put16(sums(4, 1, 1, 2), body, 3))},
+		{"broken-sums-beyond", "SUMS with a row beyond those of the step", seal(server, worker, put16(sums(4, 1, 1, 2), body+4+14, 999))},
+		{"broken-sums-width-0", "SUMS with keys of 0 bytes", seal(server, worker, put8(sums(4, 1, 1, 2), body+28, 0))},
+		{"broken-sums-width-9", "SUMS with keys of 9 bytes", seal(server, worker, put8(append(sums(4, 8, 1, 2), 0, 0), body+28, 9))},
 		{"broken-cold-at-dim-0", "COLD_AT with dimension 0", seal(worker, server, put16(rows(wire.TypeColdAt, 4, 1, 2), body+2, 0))},
 		{"broken-ack-trailing", "ACK without SUM that has a body", back(hot(header(wire.TypeAck, 0), []pair{{0, 1, 1}}))},
 		{"broken-ack-no-cover", "ACK with COVER that has no body", back(wire.PutCover(make([]byte, wire.CoverLen), header(wire.TypeHot, 0), 0)[:wire.HeaderLen])},

@@ -163,10 +163,9 @@ func describeBody(c *golden.Case, payload []byte, h wire.Header) error {
 			c.Step = &golden.Step{Step: s.Step, HotSent: s.HotSent, HotAnswered: s.HotAnswered, First: s.First, Room: s.Room}
 		}
 	case wire.TypeSums:
-		var head wire.SumsHead
-		var r wire.Rows
-		if head, r, err = wire.ParseStepSums(payload); err == nil {
-			c.Rows, c.Sums = describeRows(r, h.Type), &golden.Sums{Step: head.Step, Rows: head.Rows, First: head.First}
+		var s wire.StepSums
+		if s, err = wire.ParseStepSums(payload); err == nil {
+			c.Rows, c.Sums = describeSums(s), &golden.Sums{Step: s.Step, Rows: s.Rows, First: s.First, Width: s.Width}
 		}
 	case wire.TypeError:
 		var r wire.Refusal
@@ -213,6 +212,17 @@ func describeRows(r wire.Rows, t wire.Type) *golden.Rows {
 			r.Row(i, row)
 			d.Rows = append(d.Rows, hexFloats(row))
 		}
+	}
+	return d
+}
+
+func describeSums(s wire.StepSums) *golden.Rows {
+	d := &golden.Rows{Count: s.Count, Dim: s.Dim}
+	keys, sums := make([]uint64, s.Count), make([]float32, s.Count*s.Dim)
+	s.Copy(keys, sums)
+	for i, key := range keys {
+		d.Keys = append(d.Keys, fmt.Sprintf("%016x", key))
+		d.Rows = append(d.Rows, hexFloats(sums[i*s.Dim:][:s.Dim]))
 	}
 	return d
 }
@@ -272,12 +282,17 @@ func annotateBody(t wire.Type, flags wire.Flags, left func() int, take func(int,
 		take(8, "step")
 		take(8, "hot frames: sent, answered")
 		take(8, "first row, room")
-	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt, wire.TypeSums:
+	case wire.TypeSums:
+		count := take(4, "count, dimension")
+		take(16, "step, rows of the step, first row")
+		take(8, "key of the first row")
+		if width := take(1, "bytes of a key"); len(width) == 1 {
+			take(int(count[1])*int(width[0]), "keys: what they are more than the first one")
+		}
+		take(left(), "values")
+	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
 		head := take(4, "count, dimension")
 		if len(head) == 4 {
-			if t == wire.TypeSums {
-				take(16, "step, rows of the step, first row")
-			}
 			count := int(head[0])<<8 | int(head[1])
 			keys, numbers, _ := t.Body()
 			if keys {

@@ -9,7 +9,7 @@
 local VERSION = 1
 local DEFAULT_PORT = 19522
 local HEADER, LANES, STRIPE, MAX_STRIPES, ERROR_BODY = 12, 22, 136, 10, 8
-local SCALE_BODY, COVER_BODY, STEP_BODY, ALL_SENDERS = 8, 8, 24, 0xffff
+local SCALE_BODY, COVER_BODY, STEP_BODY, SUMS_HEAD, ALL_SENDERS = 8, 8, 24, 29, 0xffff
 
 local HOT, COLD, PULL, ROWS, ACK, ERROR, SCALE = 1, 2, 3, 4, 5, 6, 7
 local FIND, FOUND, COLD_AT, STEP, SUMS = 8, 9, 10, 11, 12
@@ -25,7 +25,6 @@ local TYPES = {
 local ROW = {
 	[COLD] = { 8, 0, 4 }, [PULL] = { 8, 0, 0 }, [ROWS] = { 0, 0, 4 },
 	[FIND] = { 8, 0, 0 }, [FOUND] = { 0, 4, 0 }, [COLD_AT] = { 0, 4, 4 },
-	[SUMS] = { 8, 0, 4 },
 }
 
 local CODES = {
@@ -83,6 +82,7 @@ local f = {
 	first = ProtoField.uint32("libra.step.first", "First row"),
 	room = ProtoField.uint32("libra.step.room", "Frames at once"),
 	step_rows = ProtoField.uint32("libra.step.rows", "Rows of the step"),
+	width = ProtoField.uint8("libra.step.width", "Bytes of a key"),
 	count = ProtoField.uint16("libra.count", "Count"),
 	dim = ProtoField.uint16("libra.dim", "Dimension"),
 	key = ProtoField.uint64("libra.key", "Key", base.HEX),
@@ -154,6 +154,14 @@ local function dissect_stripes(body, tree, dense)
 	return counted(n, "stripe") .. ", " .. counted(total, "pair")
 end
 
+local function add_row(tree, i, floats)
+	local sub = tree:add(f.row, floats)
+	sub:set_text(string.format("Row %d", i))
+	for at = 0, floats:len() - 4, 4 do
+		sub:add(f.float, floats:range(at, 4))
+	end
+end
+
 local function dissect_rows(body, tree, kind)
 	if body:len() < 4 then
 		return nil, "body ends before count and dimension"
@@ -162,19 +170,12 @@ local function dissect_rows(body, tree, kind)
 	tree:add(f.count, body:range(0, 2))
 	tree:add(f.dim, body:range(2, 2))
 	local key, number, floats = ROW[kind][1], ROW[kind][2], ROW[kind][3] * dim
-	local at = number > 0 and 8 or kind == SUMS and 20 or 4
+	local at = number > 0 and 8 or 4
 	if count == 0 or dim == 0 or body:len() ~= at + count * (key + number + floats) then
 		return nil, string.format("body of %d bytes does not hold %s of dimension %d", body:len(), counted(count, "row"), dim)
 	end
 	if number > 0 then
 		tree:add(f.numbering, body:range(4, 4))
-	elseif kind == SUMS then
-		if body:range(16, 4):uint() + count > body:range(12, 4):uint() then
-			return nil, "rows beyond those of the step"
-		end
-		tree:add(f.step, body:range(4, 8))
-		tree:add(f.step_rows, body:range(12, 4))
-		tree:add(f.first, body:range(16, 4))
 	end
 	for i = 0, count - 1 do
 		if key > 0 then
@@ -184,13 +185,34 @@ local function dissect_rows(body, tree, kind)
 			tree:add(f.number, body:range(at + i * number, number))
 		end
 		if floats > 0 then
-			local row = body:range(at + count * (key + number) + i * floats, floats)
-			local sub = tree:add(f.row, row)
-			sub:set_text(string.format("Row %d", i))
-			for j = 0, dim - 1 do
-				sub:add(f.float, row:range(4 * j, 4))
-			end
+			add_row(tree, i, body:range(at + count * (key + number) + i * floats, floats))
 		end
+	end
+	return string.format("%s of dimension %d", counted(count, "row"), dim)
+end
+
+-- A key of SUMS is the first one's plus a difference of width bytes.
+local function dissect_sums(body, tree)
+	if body:len() < SUMS_HEAD then
+		return nil, "body ends before its rows"
+	end
+	local count, dim, width = body:range(0, 2):uint(), body:range(2, 2):uint(), body:range(28, 1):uint()
+	tree:add(f.count, body:range(0, 2))
+	tree:add(f.dim, body:range(2, 2))
+	if count == 0 or dim == 0 or width < 1 or width > 8 or body:len() ~= SUMS_HEAD + count * (width + 4 * dim) then
+		return nil, string.format("body of %d bytes does not hold %s of dimension %d with %s of a key",
+			body:len(), counted(count, "row"), dim, counted(width, "byte"))
+	elseif body:range(16, 4):uint() + count > body:range(12, 4):uint() then
+		return nil, "rows beyond those of the step"
+	end
+	tree:add(f.step, body:range(4, 8))
+	tree:add(f.step_rows, body:range(12, 4))
+	tree:add(f.first, body:range(16, 4))
+	tree:add(f.width, body:range(28, 1))
+	for i = 0, count - 1 do
+		local difference = body:range(SUMS_HEAD + i * width, width)
+		tree:add(f.key, difference, body:range(20, 8):uint64() + UInt64.fromhex(tostring(difference:bytes())))
+		add_row(tree, i, body:range(SUMS_HEAD + count * width + 4 * dim * i, 4 * dim))
 	end
 	return string.format("%s of dimension %d", counted(count, "row"), dim)
 end
@@ -242,6 +264,8 @@ local function dissect_body(kind, flags, body, tree)
 		return dissect_stripes(body, tree, flags.dense)
 	elseif ROW[kind] then
 		return dissect_rows(body, tree, kind)
+	elseif kind == SUMS then
+		return dissect_sums(body, tree)
 	elseif kind == STEP then
 		return dissect_step(body, tree)
 	elseif kind == ERROR then

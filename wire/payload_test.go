@@ -175,13 +175,12 @@ func TestStripesAreViews(t *testing.T) {
 	}
 }
 
-var typesOfRows = []wire.Type{wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt, wire.TypeSums}
+var typesOfRows = []wire.Type{wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt}
 
 func lengthOfRows(kind wire.Type, count, dim int) int {
 	return map[wire.Type]int{
 		wire.TypeCold: wire.ColdLen(count, dim), wire.TypePull: wire.PullLen(count), wire.TypeRows: wire.RowsLen(count, dim),
 		wire.TypeFind: wire.PullLen(count), wire.TypeFound: wire.FoundLen(count), wire.TypeColdAt: wire.ColdAtLen(count, dim),
-		wire.TypeSums: wire.SumsLen(count, dim),
 	}[kind]
 }
 
@@ -195,13 +194,10 @@ func TestRowsRoundTrip(t *testing.T) {
 		var numbering uint32
 		var w wire.Rows
 		named, numbered, valued := kind.Body()
-		switch {
-		case numbered:
+		if numbered {
 			numbering = rapid.Uint32().Draw(t, "numbering")
 			w = wire.PutNumbered(payload, kind, count, dim, numbering)
-		case kind == wire.TypeSums:
-			w = wire.PutStepSums(payload, count, dim, wire.SumsHead{})
-		default:
+		} else {
 			w = wire.PutRows(payload, kind, count, dim)
 		}
 		var keys []uint64

@@ -11,7 +11,7 @@ import (
 // COLD: count keys (uint64), then count × dim float32, row after row.
 // PULL and FIND: count keys. ROWS: count × dim float32, in the order of the pull's keys.
 // FOUND and COLD_AT go on with a numbering (uint32) and count row numbers (uint32);
-// in COLD_AT floats follow, as in COLD. SUMS has a [SumsHead] before keys and floats.
+// in COLD_AT floats follow, as in COLD.
 // A body holds exactly what count and dim say; a dimension of 1 makes the
 // (key, float) pairs of an ordinary parameter server.
 const (
@@ -70,7 +70,7 @@ type Rows struct {
 // have no rows.
 func (t Type) Body() (keys, numbers, floats bool) {
 	switch t {
-	case TypeCold, TypeSums:
+	case TypeCold:
 		return true, false, true
 	case TypePull, TypeFind:
 		return true, false, false
@@ -96,9 +96,6 @@ func (t Type) lengths(dim int) (head, row int) {
 	}
 	if floats {
 		row += dim * floatLen
-	}
-	if t == TypeSums {
-		head = sumsHeadLen
 	}
 	return head + rowsHeadLen, row
 }
@@ -142,9 +139,6 @@ func ParseRows(payload []byte, t Type) (Rows, error) {
 func splitRows(b []byte, t Type, count, dim int) Rows {
 	r := Rows{Count: count, Dim: dim}
 	keys, numbers, floats := t.Body()
-	if t == TypeSums {
-		b = b[sumsHeadLen:]
-	}
 	if keys {
 		r.keys, b = b[:count*keyLen], b[count*keyLen:]
 	}

@@ -245,7 +245,7 @@ func TestStepsEndInFrames(t *testing.T) {
 			b := newStepsBed(t, hosts, faults)
 			b.steps(t, steps)
 			n := b.counters(t)
-			least := uint64(hosts * steps * (stepsKeys / 2 / wire.SumsCap(1472, stepsDim)))
+			least := uint64(hosts * steps * (stepsKeys / 2 / wire.SumsCap(1472, stepsDim, 1)))
 			t.Logf("%d STEP and %d SUMS frames in %d steps of %d hosts, %d SUMS frames at least", n["step_frames"], n["sums_frames"], steps, hosts, least)
 			if n["step_frames"] < hosts*steps || n["sums_frames"] < least {
 				t.Errorf("not all steps have ended in frames: %v", n)
@@ -442,7 +442,7 @@ func (b *stepsBed) flood(t *testing.T, from *testbed.Node) (sent *atomic.Uint64,
 		case 4: // too short or too long
 			length += 1 - 2*rng.IntN(2)
 		case 5: // to another host
-			e, length = toHost, wire.SumsLen(1, stepsDim)
+			e, length = toHost, wire.SumsLen(1, stepsDim, 1)
 			h.Type, h.Sender, h.Epoch = wire.TypeSums, 1, epochs[0]
 			h.Seq += rng.Uint32N(1000)
 		}
@@ -450,7 +450,8 @@ func (b *stepsBed) flood(t *testing.T, from *testbed.Node) (sent *atomic.Uint64,
 		payload := f[e.Len():]
 		h.Put(payload)
 		if kind == 5 {
-			wire.PutStepSums(payload, 1, stepsDim, wire.SumsHead{Step: 8 + uint64(rng.IntN(30)), Rows: 1})
+			head := wire.SumsHead{Step: 8 + uint64(rng.IntN(30)), Rows: 1, Width: 1}
+			wire.PutStepSums(payload, head, []uint64{0}, stepsDim, make([]float32, stepsDim))
 		} else {
 			end.Put(payload)
 		}

@@ -104,6 +104,7 @@ type Sums struct {
 	Step  uint64 `json:"step"`
 	Rows  uint32 `json:"rows"`
 	First uint32 `json:"first"`
+	Width int    `json:"width"`
 }
 
 // Refusal is the body of an ERROR frame.

@@ -21,6 +21,7 @@ package layers
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
@@ -55,7 +56,7 @@ type Libra struct {
 	Values    []float32 // COLD, ROWS, COLD_AT, SUMS: row after row, Dim floats each
 
 	Step wire.StepEnd  // STEP
-	Sums wire.SumsHead // SUMS
+	Sums wire.SumsHead // SUMS; Least is that of Keys
 
 	Scale wire.ScaleReport // SCALE, and ACK with [wire.FlagScale] and [wire.FlagSum]
 
@@ -131,9 +132,7 @@ func (l *Libra) decodeBody(data []byte) (err error) {
 	case wire.TypeStep:
 		l.Step, err = wire.ParseStep(data)
 	case wire.TypeSums:
-		if l.Sums, _, err = wire.ParseStepSums(data); err == nil {
-			err = l.decodeRows(data)
-		}
+		err = l.decodeSums(data)
 	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
 		err = l.decodeRows(data)
 	case wire.TypeError:
@@ -180,6 +179,17 @@ func (l *Libra) decodeRows(data []byte) error {
 	return nil
 }
 
+func (l *Libra) decodeSums(data []byte) error {
+	s, err := wire.ParseStepSums(data)
+	if err != nil {
+		return err
+	}
+	l.Dim, l.Sums = s.Dim, s.SumsHead
+	l.Keys, l.Values = make([]uint64, s.Count), make([]float32, s.Count*s.Dim)
+	s.Copy(l.Keys, l.Values)
+	return nil
+}
+
 // SerializeTo writes the header and the fields of the body that the type
 // uses. It returns an error if the fields contradict each other, for instance
 // if there are not Dim values for each key.
@@ -210,7 +220,9 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 		l.Refusal.Put(data)
 	case wire.TypeStep:
 		l.Step.Put(data)
-	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt, wire.TypeSums:
+	case wire.TypeSums:
+		wire.PutStepSums(data, l.Sums, l.Keys, l.Dim, l.Values)
+	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
 		l.putRows(data, count)
 	default:
 		for i := range l.Stripes {
@@ -224,13 +236,10 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 func (l *Libra) putRows(data []byte, count int) {
 	keys, numbers, floats := l.Header.Type.Body()
 	var r wire.Rows
-	switch {
-	case l.Header.Type == wire.TypeSums:
-		r = wire.PutStepSums(data, count, l.Dim, l.Sums)
-	case numbers:
+	if numbers {
 		r = wire.PutNumbered(data, l.Header.Type, count, l.Dim, l.Numbering)
 		r.SetNumbers(l.Numbers)
-	default:
+	} else {
 		r = wire.PutRows(data, l.Header.Type, count, l.Dim)
 	}
 	for i := range count {
@@ -266,6 +275,11 @@ func (l *Libra) size() (count, n int, err error) {
 		return 0, 0, fmt.Errorf("libra: %v of dimension %d, not in 1..%d", l.Header.Type, l.Dim, maxUint16)
 	}
 	keys, numbers, floats := l.Header.Type.Body()
+	if l.Header.Type == wire.TypeSums {
+		if keys, floats = true, true; !l.sumsFit() {
+			return 0, 0, fmt.Errorf("libra: %v whose keys are not in order, or farther from the first one than %d bytes tell", l.Header.Type, l.Sums.Width)
+		}
+	}
 	switch {
 	case keys:
 		count = len(l.Keys)
@@ -292,9 +306,15 @@ func (l *Libra) size() (count, n int, err error) {
 	case wire.TypeColdAt:
 		n = wire.ColdAtLen(count, l.Dim)
 	case wire.TypeSums:
-		n = wire.SumsLen(count, l.Dim)
+		n = wire.SumsLen(count, l.Dim, l.Sums.Width)
 	}
 	return count, n, nil
+}
+
+// sumsFit reports whether the keys can be written with the width of their differences.
+func (l *Libra) sumsFit() bool {
+	w := l.Sums.Width
+	return w >= 1 && w <= wire.SumsWidthMax && slices.IsSorted(l.Keys) && (len(l.Keys) == 0 || (l.Keys[len(l.Keys)-1]-l.Keys[0])>>(8*w) == 0)
 }
 
 const maxUint16 = 1<<16 - 1

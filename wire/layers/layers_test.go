@@ -74,7 +74,7 @@ func compare(t *testing.T, c golden.Case, l *Libra) {
 	if s := c.Step; s != nil && (l.Step != wire.StepEnd{Step: s.Step, HotSent: s.HotSent, HotAnswered: s.HotAnswered, First: s.First, Room: s.Room}) {
 		t.Errorf("step %+v, want %+v", l.Step, s)
 	}
-	if s := c.Sums; s != nil && (l.Sums != wire.SumsHead{Step: s.Step, Rows: s.Rows, First: s.First}) {
+	if s := c.Sums; s != nil && (l.Sums != wire.SumsHead{Step: s.Step, Rows: s.Rows, First: s.First, Least: l.Keys[0], Width: s.Width}) {
 		t.Errorf("sums %+v, want %+v", l.Sums, s)
 	}
 	if s := c.Scale; s != nil && (l.Scale != wire.ScaleReport{Iteration: s.Iteration, Exponent: s.Exponent}) {
