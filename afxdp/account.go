@@ -38,7 +38,8 @@ type RingCounts struct {
 // the states say can be checked against it. With no packet on its way, the
 // fill and RX rings of a UMEM's sockets together hold Census.Filling frames, and
 // the TX and completion rings Census.InFlight. A frame that is missing there is
-// with the kernel, or lost.
+// with the kernel, or lost. Sockets that share a queue have the one fill ring each, and of the
+// completion ring what is theirs.
 func (s *Socket) Rings() (RingCounts, error) {
 	if err := s.enter(both); err != nil {
 		return RingCounts{}, err
@@ -54,6 +55,13 @@ func (s *Socket) Rings() (RingCounts, error) {
 			return c, ErrRingCorrupt
 		}
 		*r.n = int(n)
+	}
+	if s.mates != nil {
+		n, ok := s.ended(s.maxInFlight)
+		if !ok {
+			return c, ErrRingCorrupt
+		}
+		c.Completion = int(n)
 	}
 	return c, nil
 }

@@ -35,7 +35,10 @@ type AttachConfig struct {
 	// does; all others pass to the kernel's stack as without it. Required:
 	// [MatchAll] is for every packet, and cuts ARP and SSH off.
 	Match Match
-	// Queues is the size of the built-in program's XSKMAP. Default: 256.
+	// Others tells of packets that Match leaves: those that Others[i] matches, and none before it, go to the
+	// sockets in OtherXSKMap(i). So sockets that share a queue (Config.ShareQueue) receive each its own.
+	Others []Match
+	// Queues is the size of the built-in program's XSKMAPs. Default: 256.
 	Queues int
 	// MultiBuffer accepts packets that span several buffers.
 	MultiBuffer bool
@@ -77,7 +80,7 @@ type Attachment struct {
 	hook *hook
 	mode AttachMode
 	prog *ebpf.Program // the built-in one, nil for the caller's
-	xsks *ebpf.Map
+	xsks []*ebpf.Map   // for Match and for each of Others
 }
 
 // attached keeps every Attachment reachable until it is closed. Otherwise the
@@ -96,12 +99,15 @@ func Attach(cfg AttachConfig) (*Attachment, error) {
 	}
 	a := &Attachment{cfg: cfg}
 	if cfg.Program == nil {
-		err := cfg.Match.Err()
-		if err != nil {
-			return nil, fmt.Errorf("afxdp: attach to %s: AttachConfig.Match: %w", cfg.Interface, err)
+		if err := cfg.checkMatches(); err != nil {
+			return nil, fmt.Errorf("afxdp: attach to %s: %w", cfg.Interface, err)
 		}
-		if a.xsks, err = newXSKMap(cfg.Queues); err != nil {
-			return nil, err
+		for range cfg.matches() {
+			xsks, err := newXSKMap(cfg.Queues)
+			if err != nil {
+				return nil, errors.Join(err, a.closePrograms())
+			}
+			a.xsks = append(a.xsks, xsks)
 		}
 	}
 	if err := a.attach(); err != nil {
@@ -109,6 +115,25 @@ func Attach(cfg AttachConfig) (*Attachment, error) {
 	}
 	attached.Store(a, nil)
 	return a, nil
+}
+
+// matches returns Match and Others.
+func (c *AttachConfig) matches() []Match { return append([]Match{c.Match}, c.Others...) }
+
+func (c *AttachConfig) checkMatches() error {
+	for i, m := range c.matches() {
+		name := "AttachConfig.Match"
+		if i > 0 {
+			name = fmt.Sprintf("AttachConfig.Others[%d]", i-1)
+		}
+		if err := m.Err(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if m.op == matchAll && i < len(c.Others) {
+			return fmt.Errorf("%w: %s takes every packet, and leaves none to what follows", ErrConfig, name)
+		}
+	}
+	return nil
 }
 
 // Reattach puts the program on the interface again after that was replaced by
@@ -234,7 +259,15 @@ func (a *Attachment) Mode() AttachMode { return a.mode }
 
 // XSKMap returns the built-in program's map for Config.XSKMap; nil with the
 // caller's program. It belongs to the Attachment.
-func (a *Attachment) XSKMap() *ebpf.Map { return a.xsks }
+func (a *Attachment) XSKMap() *ebpf.Map { return a.OtherXSKMap(-1) }
+
+// OtherXSKMap returns the map for the packets of AttachConfig.Others[i].
+func (a *Attachment) OtherXSKMap(i int) *ebpf.Map {
+	if a.xsks == nil {
+		return nil
+	}
+	return a.xsks[1+i]
+}
 
 // Close takes the program off the interface. It may be called more than once.
 func (a *Attachment) Close() error {
@@ -243,6 +276,9 @@ func (a *Attachment) Close() error {
 }
 
 func (a *Attachment) closePrograms() error {
-	// Both accept nil.
-	return errors.Join(a.prog.Close(), a.xsks.Close())
+	errs := []error{a.prog.Close()} // which accepts nil
+	for _, m := range a.xsks {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -76,6 +76,9 @@ func (s *Socket) tryBind(ifindex int) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	addr := &unix.SockaddrXDP{Ifindex: uint32(ifindex), QueueID: uint32(s.cfg.Queue)}
+	if s.hasMates() {
+		return s.bindToMate(addr)
+	}
 	for _, sib := range u.sockets {
 		if sib == s || !sib.bound {
 			continue
@@ -119,6 +122,26 @@ func (s *Socket) tryBind(ifindex int) error {
 	return err
 }
 
+// bindToMate binds to the pool of a socket on the same queue. The caller holds umem.mu.
+func (s *Socket) bindToMate(addr *unix.SockaddrXDP) error {
+	for _, sib := range s.umem.sockets {
+		if sib == s || !sib.bound || sib.mates != s.mates {
+			continue
+		}
+		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(sib.fd)
+		err := unix.Bind(s.fd, addr)
+		if errors.Is(err, unix.EBADF) {
+			// The interface was away for a moment. The next attempt is the first socket of a new queue.
+			s.mates.unbound = true
+			delete(s.umem.queues, s.mates.id)
+			err = unix.ENODEV
+		}
+		s.bound, s.shared = err == nil, err == nil
+		return err
+	}
+	return unix.EBUSY
+}
+
 // mayShare reports whether to use the registration of a bound sibling. A socket
 // that has one of its own cannot, and what was asked for must not silently
 // become the sibling's mode: BindAuto in copy mode is what only a sibling on the
@@ -129,7 +152,7 @@ func (s *Socket) mayShare(sib *Socket) (bool, error) {
 		if sib.closing() {
 			return false, unix.EBUSY
 		}
-		return false, fmt.Errorf("%w: queue %d of %s: another socket of the UMEM has it", ErrQueueBusy, s.cfg.Queue, s.cfg.Interface)
+		return false, fmt.Errorf("%w: queue %d of %s: another socket of the UMEM has it; set Config.ShareQueue of both, or use another queue", ErrQueueBusy, s.cfg.Queue, s.cfg.Interface)
 	}
 	if sib.cfg.MultiBuffer != s.cfg.MultiBuffer {
 		return false, fmt.Errorf("%w: sockets of one UMEM must agree on MultiBuffer", ErrConfig)

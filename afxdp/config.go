@@ -48,6 +48,15 @@ type Config struct {
 	// 256 and 1 ms for 2048, which saves little. At most TxRing. Kernels before 6.18
 	// always use 32; see Info.TxBudget.
 	TxBudget int
+	// ShareQueue lets other sockets of the UMEM be bound to the same queue: each has rings of its own for
+	// packets that came in and that are to be sent, and so its own goroutines. All of them
+	// must set it. They share one fill ring, of the size that the first one asked for: a
+	// frame that one of them lent to the kernel comes back with a packet for any. Which socket a
+	// packet is for, the XDP program tells: see AttachConfig.Others; without an XSKMap a socket only sends.
+	// Sending and filling take a lock then. Frames that a socket has in flight when it is closed come back
+	// with their completion, or when the last socket of the queue is closed; with that one, those in the fill ring.
+	// Copy mode only, without MultiBuffer and File.
+	ShareQueue bool
 	// MultiBuffer lets a packet span several frames, in both directions. The
 	// XDP program must be loaded with BPF_F_XDP_HAS_FRAGS, as the one of
 	// Attach is with AttachConfig.MultiBuffer. Needs Linux 6.6. All sockets of
@@ -118,6 +127,9 @@ func (c *Config) setDefaults(pool *Pool) error {
 	if c.Mode > BindZeroCopy {
 		return fmt.Errorf("%w: Config.Mode %d", ErrConfig, c.Mode)
 	}
+	if err := c.checkShareQueue(); err != nil {
+		return err
+	}
 	// The kernel would take an array for one, and no packet would come.
 	if m := c.XSKMap; m != nil && (m.Type() != ebpf.XSKMap || c.Queue >= int(m.MaxEntries())) {
 		return fmt.Errorf("%w: Config.XSKMap, a %v of %d entries, is no XSKMAP with queue %d; make it larger (AttachConfig.Queues), or pass another map",
@@ -147,5 +159,24 @@ func (c *Config) setDefaults(pool *Pool) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// checkShareQueue refuses what sockets on one queue cannot have. In zero-copy mode xsk_tx_peek_release_fallback of
+// net/xdp/xsk.c (Linux 5.11 to 6.18, at least) takes as many packets of all sockets as the driver has room for, and writes them into an array
+// of the size of one socket's TX ring (xp_alloc_tx_descs): beyond its end, into other memory of the kernel.
+// Of packets in several frames, the kernel may keep a part between calls, which is then mixed up with another socket's.
+func (c *Config) checkShareQueue() error {
+	switch {
+	case !c.ShareQueue:
+		return nil
+	case c.Mode == BindZeroCopy:
+		return fmt.Errorf("%w: Config.ShareQueue in zero-copy mode, where the kernel would overwrite memory of its own; use BindCopy, a socket on each queue, or a goroutine for each half of one socket", ErrConfig)
+	case c.MultiBuffer:
+		return fmt.Errorf("%w: Config.ShareQueue with MultiBuffer; use larger frames, or a socket on each queue", ErrConfig)
+	case c.File != nil:
+		return fmt.Errorf("%w: Config.ShareQueue with a passed socket, which has a queue of its own", ErrConfig)
+	}
+	c.Mode = BindCopy
 	return nil
 }

@@ -22,6 +22,13 @@ func (s *Socket) connect() (err error) {
 	if err != nil {
 		return err
 	}
+	if s.cfg.ShareQueue {
+		if err := s.checkSharing(ifi); err != nil {
+			return err
+		}
+		s.umem.sharing.Lock()
+		defer s.umem.sharing.Unlock()
+	}
 	if err := s.createFD(); err != nil {
 		return err
 	}
@@ -30,7 +37,13 @@ func (s *Socket) connect() (err error) {
 			err = errors.Join(err, s.keepPrepared(), s.teardown())
 		}
 	}()
-	if err := s.setRingSizes(); err != nil {
+	first := true // that the socket has fill and completion rings
+	if s.cfg.ShareQueue {
+		if first, err = s.join(queueID{s.home.id(), ifi.Index, s.cfg.Queue}); err != nil {
+			return err
+		}
+	}
+	if err := s.setRingSizes(first); err != nil {
 		return err
 	}
 	info := Info{Interface: ifi.Name, Ifindex: ifi.Index, Queue: s.cfg.Queue, MTU: ifi.MTU}
@@ -43,16 +56,22 @@ func (s *Socket) connect() (err error) {
 		}
 		info.BusyPoll = true
 	}
-	if err := s.mapRings(); err != nil {
+	if err := s.mapRings(first); err != nil {
 		return err
 	}
 	s.calls = socketCalls{fd: s.fd}
-	// Drivers in zero-copy mode take frames during bind, so stock first.
-	if err := s.stock(s.cfg.RxFrames); err != nil {
-		return err
+	if s.mates != nil && s.mates.inTurn {
+		s.calls = turnCalls{s.calls, &s.mates.sending}
+	}
+	if first {
+		// Drivers in zero-copy mode take frames during bind, so stock first.
+		if err := s.stock(s.cfg.RxFrames); err != nil {
+			return err
+		}
+		s.share = s.cfg.RxFrames
 	}
 	s.setQueue(queueID{s.home.id(), ifi.Index, s.cfg.Queue})
-	s.direct = true // until the kernel tells
+	s.direct = !s.cfg.ShareQueue // until the kernel tells
 	if err := s.bind(ifi.Index); err != nil {
 		return err
 	}
@@ -82,7 +101,25 @@ func (s *Socket) connect() (err error) {
 			return fmt.Errorf("afxdp: enter queue %d in the XSKMAP of %d entries: %w", s.cfg.Queue, s.cfg.XSKMap.MaxEntries(), err)
 		}
 	}
+	if !first {
+		// At last: frames in another socket's fill ring are not this one's to take back.
+		if err := s.stock(s.inherit()); err != nil {
+			return errors.Join(err, s.removeFromMap())
+		}
+	}
 	return nil
+}
+
+// checkSharing refuses what would let two processors take the same frames from a shared fill ring.
+func (s *Socket) checkSharing(ifi *net.Interface) error {
+	mode, err := attachedMode(ifi.Index)
+	if err != nil || mode != AttachGeneric || !kernelBefore(kernelRelease(), 6, 15) {
+		return err
+	}
+	return &FeatureError{
+		Feature: "a shared queue of " + ifi.Name + ", with its program in generic mode,", Since: "6.15",
+		Remedy: "attach the program in native mode, or leave Config.ShareQueue out", Err: unix.EOPNOTSUPP,
+	}
 }
 
 // checkInterface finds problems that the kernel would answer with a bare
@@ -169,7 +206,7 @@ func newSocket() (int, error) {
 
 // setRingSizes creates the rings in the kernel, unless a passed socket has them
 // already.
-func (s *Socket) setRingSizes() error {
+func (s *Socket) setRingSizes(first bool) error {
 	sizes := [...]struct {
 		name string
 		opt  int
@@ -183,7 +220,11 @@ func (s *Socket) setRingSizes() error {
 	if found, err := s.findPrepared(); found || err != nil {
 		return err
 	}
-	for _, r := range sizes {
+	own := sizes[:]
+	if !first {
+		own = sizes[2:] // the kernel refuses to bind one that has its own
+	}
+	for _, r := range own {
 		err := unix.SetsockoptInt(s.fd, unix.SOL_XDP, r.opt, r.size)
 		if (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL)) && s.cfg.File != nil {
 			return fmt.Errorf("%w: it was used before, pass a fresh one: %s: %w", ErrPassedFD, r.name, err)
@@ -225,8 +266,8 @@ func (s *Socket) setTxBudget() (int, error) {
 	return s.cfg.TxBudget, nil
 }
 
-// mapRings maps the four rings.
-func (s *Socket) mapRings() error {
+// mapRings maps the rings: of a shared queue that has its own already, RX and TX.
+func (s *Socket) mapRings(first bool) error {
 	off, err := getMmapOffsets(s.fd)
 	if err != nil {
 		return fmt.Errorf("afxdp: XDP_MMAP_OFFSETS: %w", err)
@@ -254,10 +295,20 @@ func (s *Socket) mapRings() error {
 		}
 		return err
 	}
-	return errors.Join(
-		addrs(&s.fill, unix.XDP_UMEM_PGOFF_FILL_RING, off.Fill, s.cfg.FillRing),
-		addrs(&s.completion, unix.XDP_UMEM_PGOFF_COMPLETION_RING, off.Completion, s.cfg.CompletionRing),
+	err = errors.Join(
 		descs(&s.rx, unix.XDP_PGOFF_RX_RING, off.Rx, s.cfg.RxRing),
 		descs(&s.tx, unix.XDP_PGOFF_TX_RING, off.Tx, s.cfg.TxRing),
 	)
+	if err != nil || !first {
+		return err
+	}
+	err = errors.Join(
+		addrs(&s.fill, unix.XDP_UMEM_PGOFF_FILL_RING, off.Fill, s.cfg.FillRing),
+		addrs(&s.completion, unix.XDP_UMEM_PGOFF_COMPLETION_RING, off.Completion, s.cfg.CompletionRing),
+	)
+	if err == nil && s.mates != nil {
+		s.mates.bring(s, s.mappings[2:])
+		s.mappings = s.mappings[:2]
+	}
+	return err
 }

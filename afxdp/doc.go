@@ -58,7 +58,8 @@
 // [Socket.Snapshot] may be called from elsewhere. Two goroutines in one half of a socket are
 // detected and refused with [ErrConcurrentUse]. Several queues are served by several sockets, each with
 // its own goroutine and its own Pool, all on one UMEM; or by one goroutine and
-// a [Poller], which need not be locked to its thread if it parks ([Poller.Park]). A frame that one socket received can be sent by another one of the UMEM,
+// a [Poller], which need not be locked to its thread if it parks ([Poller.Park]). With Config.ShareQueue several sockets serve one queue.
+// A frame that one socket received can be sent by another one of the UMEM,
 // without a copy; it comes back by the Completed of the one that sent it.
 //
 // # Memory ordering

@@ -95,7 +95,8 @@ func (s *Socket) kick() error {
 		}
 		switch errno {
 		case 0:
-			if after > 0 && after == before && !s.info.Load().ZeroCopy {
+			// Before 6.6 also if other sockets have filled the completion ring.
+			if after > 0 && after == before && !s.info.Load().ZeroCopy && s.mates == nil {
 				// What net/xdp/xsk.c does for a queue beyond real_num_tx_queues.
 				return fmt.Errorf("%w: %s has no transmit queue %d", ErrNoQueue, s.cfg.Interface, s.cfg.Queue)
 			}
@@ -175,7 +176,7 @@ func (s *Socket) holding() bool {
 // inDriver returns how many packets the kernel has taken and not completed.
 func (s *Socket) inDriver() uint32 {
 	queued, _ := s.tx.pending()
-	completed, _ := s.completion.available(s.completion.size)
+	completed, _ := s.ended(s.maxInFlight)
 	return s.inFlight - min(s.inFlight, queued+completed)
 }
 

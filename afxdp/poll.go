@@ -77,7 +77,7 @@ func (s *Socket) ready(which side, want Events) (ev Events) {
 		}
 	}
 	if want&EventCompletion != 0 {
-		if n, ok := s.completion.available(1); n > 0 || !ok || len(s.reclaimed) > 0 {
+		if n, ok := s.ended(1); n > 0 || !ok || len(s.reclaimed) > 0 {
 			ev |= EventCompletion
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -66,7 +67,7 @@ func (p *pollSet) wait(which side, want Events, timeout time.Duration) error {
 		if left <= 0 {
 			return nil
 		}
-		if want&EventCompletion != 0 {
+		if want&EventCompletion != 0 || slices.ContainsFunc(p.socks, (*Socket).sleepsBlind) {
 			left = min(left, nap)
 		}
 		if some, err := p.sleep(want, left); some || err != nil {
@@ -203,6 +204,9 @@ func (p *pollSet) sleep(want Events, d time.Duration) (bool, error) {
 		s.half(p.which).publish()
 		if s.tx.waiting() > 0 && s.tx.needWakeup() {
 			d = min(d, backlogRetry)
+			if s.sleepsBlind() {
+				s.calls.send() // as poll(2) does; Kick tells of errors
+			}
 		}
 	}
 	if p.parker != nil && want == EventRx && d >= sys.MinPark {
@@ -220,7 +224,7 @@ func (p *pollSet) block(want Events, d time.Duration) (bool, error) {
 	for i, s := range p.socks {
 		h := s.half(p.which)
 		h.wake.Sleep()
-		p.fds[2*i] = unix.PollFd{Fd: int32(s.fd), Events: events}
+		p.fds[2*i] = unix.PollFd{Fd: int32(s.pollFD()), Events: events}
 		p.fds[2*i+1] = unix.PollFd{Fd: int32(h.wake.FD()), Events: unix.POLLIN}
 	}
 	watched := &p.fds[2*len(p.socks)]

@@ -41,7 +41,7 @@ func newXSKMap(queues int) (*ebpf.Map, error) {
 
 // loadRedirect builds and loads the built-in program: a few instructions, so
 // they are written here rather than compiled, and the package needs no clang.
-func loadRedirect(cfg AttachConfig, xsks *ebpf.Map, ifindex int) (*ebpf.Program, error) {
+func loadRedirect(cfg AttachConfig, xsks []*ebpf.Map, ifindex int) (*ebpf.Program, error) {
 	spec := &ebpf.ProgramSpec{Name: "afxdp_redirect", Type: ebpf.XDP, License: "Dual BSD/GPL"}
 	if cfg.MultiBuffer {
 		spec.Flags |= unix.BPF_F_XDP_HAS_FRAGS
@@ -62,7 +62,7 @@ func loadRedirect(cfg AttachConfig, xsks *ebpf.Map, ifindex int) (*ebpf.Program,
 		spec.Flags |= unix.BPF_F_XDP_DEV_BOUND_ONLY
 		spec.Ifindex = uint32(ifindex)
 	}
-	spec.Instructions = redirectProgram(xsks.FD(), cfg.Match, hints)
+	spec.Instructions = chain(cfg.matches(), func(i int) asm.Instructions { return redirectProgram(xsks[i].FD(), cfg.matches()[i], hints) })
 	prog, err := ebpf.NewProgram(spec)
 	switch {
 	case err == nil:
@@ -98,4 +98,28 @@ func redirectProgram(xsks int, match Match, hints asm.Instructions) asm.Instruct
 		asm.FnRedirectMap.Call(),
 		asm.Return(),
 	))
+}
+
+// chain makes one program of one for each match: packets that one passes on come to the next.
+func chain(matches []Match, program func(i int) asm.Instructions) asm.Instructions {
+	var all asm.Instructions
+	for i := range matches {
+		insns := program(i)
+		if i < len(matches)-1 {
+			verdict := len(insns) - 2 // the two that pass a packet on, see Match.program
+			insns = append(insns[:verdict], asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(insns[verdict].Symbol()))
+		}
+		label := func(name string) string { return fmt.Sprintf("%d %s", i, name) }
+		for j, ins := range insns {
+			if ref := ins.Reference(); ref != "" {
+				ins = ins.WithReference(label(ref))
+			}
+			if sym := ins.Symbol(); sym != "" {
+				ins = ins.WithSymbol(label(sym))
+			}
+			insns[j] = ins
+		}
+		all = append(all, insns...)
+	}
+	return all
 }

@@ -66,7 +66,7 @@ func (s *Socket) reopen(ctx context.Context) (err error) {
 	program := s.hook
 	s.hook = nil
 	defer func() { err = errors.Join(err, program.leave()) }()
-	if err := errors.Join(s.removeFromMap(), s.teardown()); err != nil {
+	if err := errors.Join(s.removeFromMap(), s.detach()); err != nil {
 		return err
 	}
 	s.holdKicks = 0
@@ -86,7 +86,9 @@ func (s *Socket) reopen(ctx context.Context) (err error) {
 		s.pool.push(f)
 	}
 	s.spare = nil
-	s.reclaimed = s.lent(s.reclaimed[:0], s.flying)
+	if !s.continues {
+		s.reclaimed = s.lent(s.reclaimed[:0], s.flying)
+	}
 	return nil
 }
 
@@ -105,6 +107,13 @@ func (s *Socket) replace(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, s.cfg.BindTimeout)
 		defer cancel()
 		if err := s.awaitDevice(limited); err != nil {
+			return err
+		}
+	}
+	if s.former != nil && s.former.id.ifindex != ifi.Index {
+		limited, cancel := context.WithTimeout(ctx, s.cfg.BindTimeout)
+		defer cancel()
+		if err := s.awaitLanding(limited); err != nil {
 			return err
 		}
 	}

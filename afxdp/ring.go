@@ -45,6 +45,11 @@ type ring struct {
 	cons uint32 // local copy of consumer
 }
 
+// emptyRing is one of no entries, which is empty and full.
+func emptyRing() ring {
+	return ring{producer: new(atomic.Uint32), consumer: new(atomic.Uint32), flags: new(atomic.Uint32)}
+}
+
 // ringNeedWakeup is XDP_RING_NEED_WAKEUP: the kernel side sleeps and takes
 // nothing from the ring until it is woken by a system call.
 const ringNeedWakeup = 1

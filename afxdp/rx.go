@@ -31,6 +31,9 @@ func (s *Socket) receive(dst []Desc) (int, error) {
 	if avail == 0 {
 		return 0, s.idle(&s.in)
 	}
+	if s.mates != nil {
+		s.mates.sync()
+	}
 	n, used := s.receivePlain(dst[:avail]), avail
 	var err error
 	if n < int(avail) {
@@ -129,7 +132,9 @@ func (s *Socket) Release(descs []Desc) error {
 	if err := s.in.gate.enter(); err != nil {
 		return err
 	}
+	s.lockFill()
 	err := s.releaseDescs(descs)
+	s.unlockFill()
 	s.in.gate.leave()
 	return err
 }
@@ -174,7 +179,9 @@ func (s *Socket) Fill(frames []Frame) (n int, err error) {
 	if err := s.in.gate.enter(); err != nil {
 		return 0, err
 	}
+	s.lockFill()
 	n, err = s.fillFrames(frames)
+	s.unlockFill()
 	s.in.gate.leave()
 	return n, err
 }
@@ -207,7 +214,9 @@ func (s *Socket) Refill(n int) (int, error) {
 	if err := s.in.gate.enter(); err != nil {
 		return 0, err
 	}
+	s.lockFill()
 	n, err := s.refill(n)
+	s.unlockFill()
 	s.in.gate.leave()
 	return n, err
 }
@@ -217,13 +226,17 @@ func (s *Socket) Refill(n int) (int, error) {
 // former does no harm: the kernel looks at the new ring only when it has released the queue.
 // Frames that are not needed again become spare.
 func (s *Socket) stock(n int) error {
-	old := s.lent(nil, s.filling)
+	s.lockFill()
+	defer s.unlockFill()
+	own, _ := statesOf(s.id)
+	old := s.lent(nil, own)
 	again, ok := s.fill.reserve(uint32(min(n, len(old))))
 	if !ok {
 		return ErrRingCorrupt
 	}
 	mask := uint32(len(s.fill.addrs)) - 1
 	for i, f := range old[:again] {
+		s.state[f] = s.filling
 		s.fill.addrs[(s.fill.prod+uint32(i))&mask] = uint64(f) << s.umem.shift
 	}
 	s.fill.submit(again)

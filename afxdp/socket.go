@@ -5,6 +5,7 @@
 package afxdp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -33,7 +34,8 @@ type Socket struct {
 	filling     frameState   // of frames in our fill ring
 	flying      frameState   // of frames in our TX or completion ring
 	maxInFlight uint32
-	spare       []Frame // filling when it was reopened, and not needed again
+	mates       *sharedQueue // nil unless others may be bound to the same queue
+	spare       []Frame      // filling when it was reopened, and not needed again
 
 	id         uint16        // 0 after it was given back, see UMEM.unregister
 	closed     chan struct{} // closed when Close has finished
@@ -46,9 +48,12 @@ type Socket struct {
 	fd         int
 	opened     uint32 // how many descriptors the socket has had
 	mappings   [][]byte
-	bound      bool // guarded by umem.mu; so is fd while siblings may bind to it
-	shared     bool // bound to the UMEM of a sibling
-	registered bool // the UMEM is registered with fd itself
+	bound      bool         // guarded by umem.mu; so is fd while siblings may bind to it
+	shared     bool         // bound to the UMEM of a sibling
+	former     *sharedQueue // that it left to others, with frames in flight
+	share      int          // how many frames it has in the fill ring of the shared queue, if it was fair
+	continues  bool         // it is back there, and they complete there
+	registered bool         // the UMEM is registered with fd itself
 	info       atomic.Pointer[Info]
 	clock      atomic.Pointer[deviceClock] // nil if SendAt sleeps
 
@@ -67,6 +72,7 @@ type Socket struct {
 	completion addrRing
 	tx         descRing
 	reclaimed  []Frame // in flight when the socket was reopened
+	landed     []Frame // of a shared queue: completed, see there
 	inFlight   uint32
 	holdAbove  uint32 // see holding
 	holdKicks  uint32
@@ -136,8 +142,13 @@ func (s *Socket) closeWakers() error { return errors.Join(s.in.wake.Close(), s.o
 
 // setStates gives the frames that are lent through the socket its number.
 func (s *Socket) setStates() {
-	number := frameState(s.id) << stateBits
-	s.filling, s.flying = number|stateFilling, number|stateInFlight
+	s.filling, s.flying = statesOf(s.id)
+}
+
+// statesOf returns the states of frames that are lent under a number.
+func statesOf(number uint16) (filling, flying frameState) {
+	n := frameState(number) << stateBits
+	return n | stateFilling, n | stateInFlight
 }
 
 // Info returns what the socket got when it was opened last. It may be called
@@ -172,7 +183,7 @@ func (s *Socket) Close() error {
 		<-s.closed
 		return nil
 	}
-	err := errors.Join(s.removeFromMap(), s.teardown(), s.closeWakers(), s.umem.unregister(s))
+	err := errors.Join(s.removeFromMap(), s.detach(), s.closeWakers(), s.umem.unregister(s))
 	close(s.closed)
 	return err
 }
@@ -193,6 +204,11 @@ func (s *Socket) Reclaim() ([]Frame, error) {
 		return nil, fmt.Errorf("%w: Reclaim before Close", ErrInUse)
 	}
 	<-s.closed
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.BindTimeout)
+	defer cancel()
+	if err := s.awaitLanding(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.takeBack(); err != nil {
 		return nil, err
 	}
@@ -244,6 +260,9 @@ func (s *Socket) removeFromMap() error {
 // reference to the socket, so the queue is free only when both are gone.
 func (s *Socket) teardown() error {
 	var errs []error
+	if s.bound && s.hasMates() {
+		s.settle()
+	}
 	if s.bound && s.direct {
 		s.left = depart(s.queue, s.home, s.umem)
 	}
@@ -264,46 +283,72 @@ func (s *Socket) teardown() error {
 		s.fd = -1
 	}
 	s.umem.mu.Unlock()
+	if s.mates != nil {
+		for _, m := range s.part() {
+			errs = append(errs, unix.Munmap(m))
+		}
+	}
 	errs = append(errs, s.hook.leave(), s.clock.Swap(nil).close())
 	s.hook = nil
 	return errors.Join(errs...)
 }
 
+// detach is teardown for callers that do not hold UMEM.sharing.
+func (s *Socket) detach() error {
+	if s.cfg.ShareQueue {
+		s.umem.sharing.Lock()
+		defer s.umem.sharing.Unlock()
+	}
+	return s.teardown()
+}
+
 // disconnect leaves the socket with rings of no entries, on which every method
 // finds nothing to do.
 func (s *Socket) disconnect() {
-	empty := func() ring {
-		return ring{producer: new(atomic.Uint32), consumer: new(atomic.Uint32), flags: new(atomic.Uint32)}
-	}
-	s.rx, s.tx = descRing{ring: empty()}, descRing{ring: empty()}
-	s.fill, s.completion = addrRing{ring: empty()}, addrRing{ring: empty()}
+	s.rx, s.tx = descRing{ring: emptyRing()}, descRing{ring: emptyRing()}
+	s.fill, s.completion = addrRing{ring: emptyRing()}, addrRing{ring: emptyRing()}
 	s.rxSkip = false
 	s.calls = socketCalls{fd: -1}
 }
 
 // register gives the socket its number on the UMEM.
-func (u *UMEM) register(s *Socket) error {
+func (u *UMEM) register(s *Socket) (err error) {
+	s.id, err = u.takeNumber(s)
+	return err
+}
+
+// takeNumber takes a number, for a socket or, with nil, for what sockets share.
+func (u *UMEM) takeNumber(s *Socket) (uint16, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
-		return fmt.Errorf("%w: UMEM is closed", ErrConfig)
+		return 0, fmt.Errorf("%w: UMEM is closed", ErrConfig)
 	}
 	for id := uint16(1); id <= maxSockets; id++ {
-		if !u.numbers[id] {
-			u.numbers[id], u.sockets[id] = true, s
-			s.id = id
-			return nil
+		if u.numbers[id] {
+			continue
 		}
+		u.numbers[id] = true
+		if s != nil {
+			u.sockets[id] = s
+		}
+		return id, nil
 	}
-	return fmt.Errorf("%w: a UMEM serves at most %d sockets, and closed ones count until Reclaim took their frames back",
+	return 0, fmt.Errorf("%w: a UMEM serves at most %d sockets, and closed ones count until Reclaim took their frames back",
 		ErrConfig, maxSockets)
+}
+
+func (u *UMEM) giveNumber(number uint16) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.numbers[number] = false
 }
 
 // unregister forgets a socket that holds its queue no longer. Its number stays
 // taken while frames bear it: another socket's Reclaim or Reopen would take
 // them for its own.
 func (u *UMEM) unregister(s *Socket) error {
-	holds := len(s.lent(nil, s.filling)) > 0 || len(s.lent(nil, s.flying)) > 0
+	holds := s.former != nil || len(s.lent(nil, s.filling)) > 0 || len(s.lent(nil, s.flying)) > 0
 	u.mu.Lock()
 	delete(u.sockets, s.id)
 	u.mu.Unlock()

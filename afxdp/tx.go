@@ -156,6 +156,9 @@ func (s *Socket) completed(dst []Frame) (int, error) {
 		if s.out.published.behind > 0 {
 			s.out.publish()
 		}
+		if s.mates != nil {
+			return s.completedShared(dst)
+		}
 		return 0, nil
 	}
 	var (

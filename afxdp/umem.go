@@ -70,6 +70,9 @@ type UMEM struct {
 	shift  uint         // log2(FrameSize)
 	txMeta int          // bytes reserved before packets to send
 
+	sharing sync.Mutex // held while a socket joins or leaves a shared queue; taken before mu
+	queues  map[queueID]*sharedQueue
+
 	mu      sync.Mutex // guards what follows; set-up paths only
 	carved  int        // frames already given to pools
 	sockets map[uint16]*Socket

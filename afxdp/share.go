@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package afxdp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A sharedQueue is what the sockets of one queue have in common (Config.ShareQueue). The kernel
+// has one fill and one completion ring for a queue. They belong to its pool of buffers, and so to the socket that was
+// bound first; the others are bound to that pool and bring RX and TX rings only (xsk_bind in net/xdp/xsk.c).
+//
+// The fill ring is everybody's: a frame that one socket put there comes back with a packet on
+// any. A completion may be of any socket, and whoever looks at the ring lands it with its
+// owner. Both rings stay mapped until the last socket leaves: kernels before 6.4 map them through the first one's descriptor alone.
+type sharedQueue struct {
+	id      queueID
+	number  uint16     // of the UMEM, as sockets have
+	filling frameState // of frames in the fill ring, whoever put them there
+	landed  frameState // of frames that are completed and not yet returned by their socket's Completed
+
+	// Guarded by UMEM.sharing.
+	users    int // sockets that are bound, or being bound
+	unbound  bool
+	surplus  int // frames that sockets which left had put into the fill ring
+	mappings [][]byte
+
+	inTurn  bool       // see sendsInTurn
+	sending sync.Mutex // held by who calls the kernel to send, if inTurn
+
+	mu         sync.Mutex // guards what follows, and the sockets' landed
+	fill       addrRing
+	completion addrRing
+	members    []*Socket // whose frames may be in flight here
+	bad        uint64    // completions of frames that were not in flight
+	gone       bool      // the last socket has left
+}
+
+// join makes the socket one of its queue's. first means that it is to bring the rings. The
+// caller holds UMEM.sharing until it is bound.
+func (s *Socket) join(id queueID) (first bool, err error) {
+	u := s.umem
+	q := u.queues[id]
+	if first = q == nil; first {
+		q = &sharedQueue{id: id, inTurn: sendsInTurn(kernelRelease())}
+		if q.number, err = u.takeNumber(nil); err != nil {
+			return false, err
+		}
+		q.filling, q.landed = statesOf(q.number)
+		if u.queues == nil {
+			u.queues = make(map[queueID]*sharedQueue)
+		}
+		u.queues[id] = q
+	}
+	if s.former != nil && s.former != q {
+		s.former.forget(s) // replace has waited for its frames
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.users++
+	if !slices.Contains(q.members, s) {
+		q.members = append(q.members, s)
+		s.landed = make([]Frame, 0, s.maxInFlight)
+	}
+	s.continues = s.former == q
+	s.mates, s.former, s.filling, s.share = q, nil, q.filling, 0
+	return first, nil
+}
+
+// bring makes the rings of the first socket, which it has mapped, the queue's.
+func (q *sharedQueue) bring(s *Socket, mappings [][]byte) {
+	q.mappings = mappings
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.fill, q.completion = s.fill, s.completion
+	s.completion = addrRing{ring: emptyRing()} // Completed then asks the queue
+}
+
+// inherit returns how many frames the socket is to put into the fill ring, beside those that others left to it.
+func (s *Socket) inherit() int {
+	n := min(s.mates.surplus, s.cfg.RxFrames)
+	s.mates.surplus -= n
+	s.share = s.cfg.RxFrames
+	return s.share - n
+}
+
+// hasMates reports whether another socket keeps the queue when s leaves it. s may have none.
+func (s *Socket) hasMates() bool { return s.mates != nil && s.mates.users > 1 }
+
+// settle ends what other sockets would have to end for s, which leaves them: packets that the kernel has not taken go out
+// if they can, as frames that it may or may not have taken would stay lent; frames of packets that s has not received go back to the fill ring.
+func (s *Socket) settle() {
+	q := s.mates
+	if s.calls.recv() == unix.ENXIO {
+		s.takeShare()
+		return
+	}
+	for stop := time.Now().Add(settleTime); time.Now().Before(stop); {
+		before, ok := s.tx.pending()
+		if before == 0 || !ok {
+			break
+		}
+		errno := s.calls.send()
+		if linkError(errno) != nil || errno == unix.EINVAL || errno == unix.EOPNOTSUPP {
+			break
+		}
+		q.mu.Lock()
+		q.sort() // the kernel needs room for completions
+		q.mu.Unlock()
+		if after, _ := s.tx.pending(); after == before {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	// The XSKMAP has the socket no longer, but the kernel may be at a packet for it. The call waits until every
+	// processor has left what it was doing; without it (nohz_full), such a packet's frame is lent until the queue is free.
+	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n, _ := s.rx.available(s.rx.size)
+	own, _ := statesOf(s.id)
+	for i := range n {
+		f := s.rx.descs[(s.rx.cons+i)&(s.rx.size-1)].Addr >> s.umem.shift
+		if f >= uint64(len(s.state)) || s.state[f] != q.filling {
+			continue
+		}
+		if room, _ := q.fill.reserve(1); room == 0 {
+			s.state[f] = own // Reclaim returns it
+			continue
+		}
+		q.fill.addrs[q.fill.prod&(q.fill.size-1)] = f << s.umem.shift
+		q.fill.submit(1)
+	}
+	s.rx.release(n)
+}
+
+// takeShare takes as many frames out of the fill ring as the socket put there, at most. The kernel has
+// unregistered the interface, so it takes none.
+func (s *Socket) takeShare() {
+	q := s.mates
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	own, _ := statesOf(s.id)
+	for n, _ := q.fill.pending(); n > 0 && s.share > 0; n-- {
+		q.fill.prod--
+		f := q.fill.addrs[q.fill.prod&(q.fill.size-1)] >> s.umem.shift
+		if f < uint64(len(s.state)) && s.state[f] == q.filling {
+			s.state[f] = own
+			s.share--
+		}
+	}
+	q.fill.producer.Store(q.fill.prod)
+}
+
+const (
+	settleTime       = 100 * time.Millisecond
+	membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL
+)
+
+// part is called when the socket is closed, with UMEM.sharing held. It returns the rings that nobody needs
+// any more. The last socket takes what is in the fill ring with it, as lent by itself.
+func (s *Socket) part() (mappings [][]byte) {
+	q, u := s.mates, s.umem
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	own, _ := statesOf(s.id)
+	s.mates, s.former, s.filling = nil, q, own
+	if q.users--; q.users == 0 {
+		q.gone = true
+		if u.queues[q.id] == q {
+			delete(u.queues, q.id)
+		}
+		mappings, q.mappings = q.mappings, nil
+		q.fill, q.completion = addrRing{ring: emptyRing()}, addrRing{ring: emptyRing()}
+		u.relabel(q.filling, own)
+		for len(q.members) > 0 {
+			q.dismiss(q.members[0])
+		}
+		u.giveNumber(q.number)
+	} else {
+		q.surplus += s.share
+		if s.landedAll() {
+			q.dismiss(s)
+		}
+	}
+	if !slices.Contains(q.members, s) {
+		s.former = nil
+	}
+	return mappings
+}
+
+// landedAll reports whether no completion is to come for the socket. The caller holds mu.
+func (s *Socket) landedAll() bool { return int(s.inFlight) == len(s.landed)+len(s.reclaimed) }
+
+// dismiss makes the landed frames of a socket look like those in flight of a socket that is alone and closed. The caller holds mu.
+func (q *sharedQueue) dismiss(s *Socket) {
+	for _, f := range s.landed {
+		s.state[f] = s.flying
+	}
+	s.landed = nil
+	q.members = slices.DeleteFunc(q.members, func(m *Socket) bool { return m == s })
+}
+
+func (q *sharedQueue) forget(s *Socket) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.dismiss(s)
+}
+
+// relabel changes the state of all frames that have one. No goroutine uses those; see lent for the race detector.
+//
+//go:norace
+func (u *UMEM) relabel(from, to frameState) {
+	for i := range u.state {
+		if u.state[i] == from {
+			u.state[i] = to
+		}
+	}
+}
+
+// awaitLanding waits until no completion can come any more for frames that the socket sent on
+// a queue which others kept when it left. Before that they must not be sent by another: it would
+// take the completion for its own. They are completed, or the queue's last socket has left it, or it lost its interface.
+func (s *Socket) awaitLanding(ctx context.Context) error {
+	q := s.former
+	if q == nil {
+		return nil
+	}
+	for wait := nextWait(0); !s.hasLanded(q); wait = nextWait(wait) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: packets that were sent on queue %d of interface %d are not completed; close the other sockets of the queue: %w",
+				ErrStillLent, q.id.queue, q.id.ifindex, ctx.Err())
+		case <-time.After(wait):
+		}
+	}
+	q.forget(s)
+	s.former = nil
+	return nil
+}
+
+func (s *Socket) hasLanded(q *sharedQueue) bool {
+	noInterface := false
+	_ = s.home.do(func() error {
+		_, err := net.InterfaceByIndex(q.id.ifindex)
+		noInterface = err != nil
+		return err
+	})
+	s.umem.sharing.Lock()
+	defer s.umem.sharing.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sort()
+	return noInterface || q.unbound || q.gone || s.landedAll()
+}
+
+// sort lands all completions with the sockets that sent the frames. It returns false if the
+// ring is corrupt. The caller holds mu.
+//
+// The race detector must not see the states that are read here. The frames are in flight, so their sockets do not write them; but
+// that they did so before they sent them is known by way of the kernel only.
+//
+//go:norace
+func (q *sharedQueue) sort() (ok bool) {
+	n, ok := q.completion.available(q.completion.size)
+	if n == 0 || !ok {
+		return ok
+	}
+	state, shift := q.members[0].state, q.members[0].umem.shift
+next:
+	for i := range n {
+		f := q.completion.addrs[(q.completion.cons+i)&(q.completion.size-1)] >> shift
+		if f < uint64(len(state)) {
+			for _, s := range q.members {
+				if state[f] == s.flying {
+					state[f] = q.landed
+					s.landed = append(s.landed, Frame(f))
+					continue next
+				}
+			}
+		}
+		q.bad++
+	}
+	q.completion.release(n)
+	return true
+}
+
+// completedShared is completed for a socket that shares its queue.
+func (s *Socket) completedShared(dst []Frame) (int, error) {
+	q := s.mates
+	q.mu.Lock()
+	ok := q.sort()
+	n := copy(dst, s.landed)
+	s.landed = s.landed[:copy(s.landed, s.landed[n:])]
+	s.out.count.BadCompletions += q.bad
+	q.bad = 0
+	q.mu.Unlock()
+	if !ok {
+		return 0, ErrRingCorrupt
+	}
+	for _, f := range dst[:n] {
+		s.state[f] = stateYours
+	}
+	s.inFlight -= uint32(n)
+	s.out.count.TxCompleted += uint64(n)
+	s.out.counted()
+	return n, nil
+}
+
+// ended returns how many frames, at most want, Completed would return.
+func (s *Socket) ended(want uint32) (n uint32, ok bool) {
+	if s.mates == nil {
+		return s.completion.available(want)
+	}
+	s.mates.mu.Lock()
+	defer s.mates.mu.Unlock()
+	ok = s.mates.sort()
+	return min(want, uint32(len(s.landed))), ok
+}
+
+// lockFill makes the fill ring the caller's until unlockFill, if it is shared: its positions are those where the last one left it.
+func (s *Socket) lockFill() {
+	if s.mates != nil {
+		s.mates.takeFill(s)
+	}
+}
+
+func (s *Socket) unlockFill() {
+	if s.mates != nil {
+		s.mates.giveFill(s)
+	}
+}
+
+func (q *sharedQueue) takeFill(s *Socket) {
+	q.mu.Lock()
+	s.fill = q.fill
+}
+
+func (q *sharedQueue) giveFill(s *Socket) {
+	q.fill = s.fill
+	q.mu.Unlock()
+}
+
+// sync waits until who filled the frames of received packets has left the ring. The kernel had to take them from there, so
+// there is nothing to wait for, except for the race detector, which does not see what goes through the kernel.
+func (q *sharedQueue) sync() {
+	q.mu.Lock()
+	q.mu.Unlock() //nolint:staticcheck // the empty section is the purpose
+}
+
+// pollFD is the descriptor that Poll may sleep on, -1 for none.
+func (s *Socket) pollFD() int {
+	if s.sleepsBlind() {
+		return -1
+	}
+	return s.fd
+}
+
+// sleepsBlind reports whether the kernel must not be asked to wake the socket: poll(2) sends what is in its TX ring, and so not in turn.
+func (s *Socket) sleepsBlind() bool { return s.mates != nil && s.mates.inTurn }
+
+// sendsInTurn reports whether only one socket of a queue at a time may have the kernel send, with the name of its
+// release. From 6.6 on (b7f72a30e9ac) it writes a frame's address into the completion ring when it takes the packet, and takes the
+// last one back if it could not send it after all, whoever wrote that. 6.18 writes it when the packet was sent (30f241fcf52a).
+func sendsInTurn(release string) bool {
+	return !kernelBefore(release, 6, 6) && kernelBefore(release, 6, 18)
+}
+
+// kernelBefore reports whether a release, as "6.12.30-1", is before a version. What cannot be read is before all.
+func kernelBefore(release string, major, minor int) bool {
+	var a, b int
+	_, _ = fmt.Sscanf(release, "%d.%d", &a, &b)
+	return a < major || a == major && b < minor
+}
+
+// kernelRelease returns the kernel's; tests replace it.
+var kernelRelease = func() string {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}
+
+// turnCalls are the calls of a socket that must not send while another one of its queue does.
+type turnCalls struct {
+	kernelCalls
+	sending *sync.Mutex
+}
+
+func (c turnCalls) send() unix.Errno {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	return c.kernelCalls.send()
+}

@@ -1,0 +1,731 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package afxdp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/internal/testbed"
+)
+
+// sharedNet is an interface whose packets come back from its peer, and a program that gives those
+// of EtherType testEtherType+i to the sockets in the i-th map.
+type sharedNet struct {
+	ns   *testbed.Namespace
+	umem *UMEM
+	prog *Attachment
+}
+
+func newSharedNet(t *testing.T, frames, mates int) sharedNet {
+	t.Helper()
+	n := sharedNet{ns: newNet(t, testbed.VethConfig{}), umem: newUMEM(t, UMEMConfig{Frames: frames})}
+	reflectPackets(t, n.ns)
+	cfg := AttachConfig{Interface: "a", Match: MatchEtherType(testEtherType)}
+	for i := 1; i < mates; i++ {
+		cfg.Others = append(cfg.Others, MatchEtherType(testEtherType+uint16(i)))
+	}
+	n.prog = attach(t, n.ns, cfg)
+	return n
+}
+
+// config is of the i-th mate.
+func (n *sharedNet) config(i int) Config {
+	return Config{Interface: "a", ShareQueue: true, XSKMap: n.prog.OtherXSKMap(i - 1), RxFrames: 128}
+}
+
+// reflectPackets sends packets of mates 0 to 2 that come to interface b back, until the end of the test.
+func reflectPackets(t *testing.T, ns *testbed.Namespace) {
+	t.Helper()
+	prog := attach(t, ns, AttachConfig{Interface: "b", Match: MatchEtherType(testEtherType, testEtherType+1, testEtherType+2)})
+	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "b", XSKMap: prog.XSKMap(), RxFrames: 1024})
+	loop := Serve(func(s *Socket, packets []Desc) error { _, err := s.Send(packets); return err })
+	ended := make(chan error)
+	go func() {
+		err := loop(s)
+		for errors.Is(err, ErrLinkDown) {
+			if err = s.Recover(context.Background()); err == nil {
+				err = loop(s)
+			}
+		}
+		ended <- err
+	}()
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, net.ErrClosed) && !errors.Is(err, ErrInterfaceGone) {
+			t.Error(err)
+		}
+	})
+}
+
+// A mate is one goroutine's socket: it sends numbered packets of its EtherType, and expects them back.
+type mate struct {
+	s        *Socket
+	pool     *Pool
+	index    int
+	sent     uint64
+	got      uint64
+	lossless bool
+	canaries []Frame // that must not change
+	descs    []Desc
+	frames   []Frame
+}
+
+func newMate(t *testing.T, s *Socket, index int) *mate {
+	m := &mate{s: s, pool: s.Pool(), index: index, descs: make([]Desc, 32), frames: make([]Frame, 32), lossless: true}
+	m.canaries = make([]Frame, 16)
+	if n := m.pool.AllocBatch(m.canaries); n != len(m.canaries) {
+		t.Fatal("too few frames")
+	}
+	for _, f := range m.canaries {
+		m.paint(f)
+	}
+	return m
+}
+
+func (m *mate) paint(f Frame) {
+	b := m.s.UMEM().Bytes(f)
+	for i := 0; i < len(b); i += 8 {
+		binary.NativeEndian.PutUint64(b[i:], uint64(f)<<32|uint64(i)|uint64(m.index)<<16)
+	}
+}
+
+func (m *mate) checkCanaries() error {
+	for _, f := range m.canaries {
+		b := m.s.UMEM().Bytes(f)
+		for i := 0; i < len(b); i += 8 {
+			if got, want := binary.NativeEndian.Uint64(b[i:]), uint64(f)<<32|uint64(i)|uint64(m.index)<<16; got != want {
+				return fmt.Errorf("frame %d at %d: %#x, want %#x", f, i, got, want)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *mate) etherType(p []byte, from, to int) error {
+	if got := int(binary.BigEndian.Uint16(p[12:])); got != testEtherType+from {
+		return fmt.Errorf("mate %d got a packet of type %#x", m.index, got)
+	}
+	binary.BigEndian.PutUint16(p[12:], uint16(testEtherType+to))
+	return nil
+}
+
+// turn sends and receives some. At most window packets are on their way.
+func (m *mate) turn(window uint64) error {
+	if room := int(window) - int(m.sent-m.got); room > 0 {
+		n := m.pool.AllocBatch(m.frames[:min(room, len(m.frames))])
+		for i, f := range m.frames[:n] {
+			m.descs[i] = Desc{Frame: f, Off: 256, Len: 100}
+			p := m.s.UMEM().Packet(m.descs[i])
+			fillPacket(p, m.sent+uint64(i))
+			if err := m.etherType(p, 0, m.index); err != nil {
+				return err
+			}
+		}
+		taken, err := m.s.Send(m.descs[:n])
+		m.sent += uint64(taken)
+		if err := errors.Join(err, m.pool.Free(frameNumbers(m.descs[taken:n])...)); err != nil {
+			return err
+		}
+	}
+	if err := m.s.Kick(); err != nil {
+		return err
+	}
+	if _, err := m.s.Poll(EventRx|EventCompletion, time.Millisecond); err != nil {
+		return err
+	}
+	if err := m.complete(); err != nil {
+		return err
+	}
+	return m.receive()
+}
+
+func (m *mate) complete() error {
+	n, err := m.s.Completed(m.frames)
+	return errors.Join(err, m.pool.Free(m.frames[:n]...))
+}
+
+func (m *mate) receive() error {
+	n, err := m.s.Receive(m.descs)
+	if err != nil {
+		return err
+	}
+	for _, d := range m.descs[:n] {
+		p := m.s.UMEM().Packet(d)
+		if err := m.etherType(p, m.index, 0); err != nil {
+			return err
+		}
+		number, err := packetNumber(p)
+		if err != nil {
+			return err
+		}
+		if number < m.got || m.lossless && number != m.got {
+			return fmt.Errorf("mate %d got packet %d, expected %d", m.index, number, m.got)
+		}
+		m.got = number + 1
+	}
+	return m.s.Release(m.descs[:n])
+}
+
+// finish waits for what is on its way.
+func (m *mate) finish() error {
+	for stop := time.Now().Add(10 * time.Second); m.got < m.sent || m.s.InFlight() > 0; {
+		if err := m.turn(0); err != nil {
+			return err
+		}
+		if time.Now().After(stop) {
+			st, _ := m.s.Stats()
+			return fmt.Errorf("mate %d: %d of %d packets came back, %d in flight, %d queued, %+v", m.index, m.got, m.sent, m.s.InFlight(), m.s.Backlog(), st)
+		}
+	}
+	return nil
+}
+
+// shut closes the socket, and frees what comes back.
+func (m *mate) shut() error {
+	if err := m.s.Close(); err != nil {
+		return err
+	}
+	flying, err := m.s.Reclaim()
+	if err != nil {
+		return err
+	}
+	return m.pool.Free(flying...)
+}
+
+// Two goroutines with a socket each, and one that only sends, on one queue: each gets its
+// packets back, in order and unchanged, and its frames; and nobody's frames are written. On kernels of which sockets must send in
+// turn, too.
+func TestShareQueue(t *testing.T) {
+	for name, release := range map[string]string{"": kernelRelease(), "in turn": "6.12.30"} {
+		t.Run(name, func(t *testing.T) {
+			defer func(old func() string) { kernelRelease = old }(kernelRelease)
+			kernelRelease = func() string { return release }
+			const packets = 3000
+			n := newSharedNet(t, 2048, 2)
+			var mates []*mate
+			for i := range 2 {
+				mates = append(mates, newMate(t, open(t, n.ns, newPool(t, n.umem, 512), n.config(i)), i))
+			}
+			sender := open(t, n.ns, newPool(t, n.umem, 512), Config{Interface: "a", ShareQueue: true, RxFrames: -1})
+			for i, m := range append(mates, &mate{s: sender}) {
+				if info := m.s.Info(); info.ZeroCopy || info.SharedUMEM != (i > 0) {
+					t.Errorf("socket %d: %+v", i, info)
+				}
+			}
+			var wg sync.WaitGroup
+			for _, m := range mates {
+				wg.Go(func() {
+					for stop := time.Now().Add(time.Minute); m.sent < packets && time.Now().Before(stop); {
+						if err := m.turn(48); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+					if err := errors.Join(m.finish(), m.checkCanaries(), m.pool.Free(m.canaries...)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Go(func() {
+				m := &mate{s: sender, pool: sender.Pool(), index: 7, descs: make([]Desc, 8), frames: make([]Frame, 8)}
+				for m.sent < packets/4 {
+					m.got = m.sent - uint64(m.s.InFlight()) // they do not come back
+					if err := m.turn(8); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				for m.s.InFlight() > 0 {
+					if err := errors.Join(m.s.Kick(), m.complete()); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				if m.pool.Available() != 512 {
+					t.Errorf("%d of the sender's 512 frames are free", m.pool.Available())
+				}
+			})
+			wg.Wait()
+			if t.Failed() {
+				return
+			}
+			if diff := cmp.Diff(Census{Free: 2048 - 256, Filling: 256}, n.umem.Census()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			for i, m := range mates {
+				st, err := m.s.Stats()
+				have := Counters{RxReceived: st.RxReceived, TxSubmitted: st.TxSubmitted, TxCompleted: st.TxCompleted, BadDescs: st.BadDescs, BadCompletions: st.BadCompletions}
+				want := Counters{RxReceived: m.sent, TxSubmitted: m.sent, TxCompleted: m.sent}
+				if diff := cmp.Diff(want, have); diff != "" || err != nil {
+					t.Errorf("mate %d: %v (-want +got):\n%s", i, err, diff)
+				}
+				rings, err := m.s.Rings()
+				if diff := cmp.Diff(RingCounts{Fill: 256}, rings); diff != "" || err != nil {
+					t.Errorf("mate %d: %v (-want +got):\n%s", i, err, diff)
+				}
+			}
+			if len(n.umem.queues) != 1 {
+				t.Errorf("%d queues", len(n.umem.queues))
+			}
+		})
+	}
+}
+
+// Whatever the order in which sockets of a queue are closed and reopened under load, the others go on, no
+// frame is written that is not the kernel's, and in the end all are free.
+func TestShareQueueClosesInAnyOrder(t *testing.T) {
+	const mates, rounds = 3, 34
+	n := newSharedNet(t, 4096, mates)
+	var wg sync.WaitGroup
+	// The last socket of the queue gets the fill ring's frames, the others' too.
+	var bank struct {
+		sync.Mutex
+		frames []Frame
+	}
+	balance := func(pool *Pool, most int) error {
+		bank.Lock()
+		defer bank.Unlock()
+		for pool.Available() > most {
+			f, _ := pool.Alloc()
+			bank.frames = append(bank.frames, f)
+		}
+		for len(bank.frames) > 0 && pool.Available() < most {
+			if err := pool.Free(bank.frames[0]); err != nil {
+				return err
+			}
+			bank.frames = bank.frames[1:]
+		}
+		return nil
+	}
+	for i := range mates {
+		pool := newPool(t, n.umem, 1024)
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			s, err := tryOpen(n.ns, pool, n.config(i))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			m := newMate(t, s, i)
+			m.lossless = false
+			fail := func(err error) bool {
+				if err != nil {
+					t.Errorf("mate %d: %v", i, err)
+				}
+				return err != nil
+			}
+			for range rounds {
+				for range 1 + random.IntN(40) {
+					if m.sent-m.got > 512 {
+						m.got = m.sent // they were lost
+					}
+					if fail(m.turn(64)) {
+						return
+					}
+				}
+				if random.IntN(2) == 0 {
+					if fail(m.s.Reopen(context.Background())) {
+						return
+					}
+				} else {
+					if fail(errors.Join(m.shut(), balance(pool, 900))) {
+						return
+					}
+					if m.s, err = tryOpen(n.ns, pool, n.config(i)); fail(err) {
+						return
+					}
+				}
+				m.got = m.sent // of which some are lost
+			}
+			for stop := time.Now().Add(10 * time.Second); m.s.InFlight() > 0 && time.Now().Before(stop); {
+				if fail(errors.Join(m.s.Kick(), m.complete())) {
+					return
+				}
+			}
+			fail(errors.Join(m.checkCanaries(), pool.Free(m.canaries...), m.shut(), balance(pool, 0)))
+		})
+	}
+	wg.Wait()
+	if err := balance(newPool(t, n.umem, 0), 4096); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(Census{Free: 4096}, n.umem.Census()); diff != "" && !t.Failed() {
+		for i, st := range n.umem.state {
+			if st != stateFree {
+				t.Logf("frame %d: %#x", i, st)
+				break
+			}
+		}
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(n.umem.queues) != 0 {
+		t.Errorf("%d queues", len(n.umem.queues))
+	}
+	for number, taken := range n.umem.numbers {
+		if taken {
+			t.Errorf("number %d is taken", number)
+		}
+	}
+}
+
+// A second socket that cannot be opened leaves the first one as it was, and gets its frames back.
+func TestShareQueueFailedOpen(t *testing.T) {
+	n := newSharedNet(t, 1024, 2)
+	m := newMate(t, open(t, n.ns, newPool(t, n.umem, 512), n.config(0)), 0)
+	other := newPool(t, n.umem, 512)
+	closed, err := newXSKMap(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   error
+	}{
+		"closed map":            {func(c *Config) { c.XSKMap = closed }, ErrConfig},
+		"zero-copy":             {func(c *Config) { c.Mode = BindZeroCopy }, ErrConfig},
+		"multi-buffer":          {func(c *Config) { c.MultiBuffer = true }, ErrConfig},
+		"one that does not":     {func(c *Config) { c.ShareQueue = false }, ErrQueueBusy},
+		"interface not there":   {func(c *Config) { c.Interface = "c" }, ErrInterfaceGone},
+		"more frames than free": {func(c *Config) { c.RxFrames = 513 }, ErrNoFrames},
+	} {
+		cfg := n.config(1)
+		c.change(&cfg)
+		if _, err := tryOpen(n.ns, other, cfg); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if other.Available() != 512 || n.umem.queues[m.s.queue] == nil || n.umem.queues[m.s.queue].users != 1 {
+			t.Errorf("%s: %d frames are free, %+v", name, other.Available(), n.umem.queues)
+		}
+	}
+	elsewhere := newPool(t, newUMEM(t, UMEMConfig{}), 0)
+	_, err = tryOpen(n.ns, elsewhere, Config{Interface: "a", ShareQueue: true, BindTimeout: time.Millisecond})
+	wantErr(t, err, ErrQueueBusy)
+	for m.sent < 100 {
+		if err := m.turn(32); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(m.finish(), m.checkCanaries()); err != nil {
+		t.Fatal(err)
+	}
+	rings, err := m.s.Rings()
+	if diff := cmp.Diff(RingCounts{Fill: 128}, rings); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+// One that does not share its queue keeps it to itself.
+func TestShareQueueIsAgreedOn(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	u := newUMEM(t, UMEMConfig{Frames: 64})
+	open(t, ns, newPool(t, u, 32), Config{Interface: "a"})
+	_, err := tryOpen(ns, newPool(t, u, 32), Config{Interface: "a", ShareQueue: true})
+	wantErr(t, err, ErrQueueBusy)
+}
+
+// Frames whose completion may still come on the queue, or that the kernel may have taken, stay lent until the last
+// socket has left it.
+func TestShareQueueKeepsWhatMayComplete(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	u := newUMEM(t, UMEMConfig{Frames: 128})
+	var socks [2]*Socket
+	for i := range socks {
+		socks[i] = open(t, ns, newPool(t, u, 64), Config{Interface: "a", ShareQueue: true, RxFrames: 16, BindTimeout: 50 * time.Millisecond})
+	}
+	sent := newPackets(t, socks[0], 0, 4, 60)
+	if n, err := socks[0].Send(sent); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := ns.SetUp("a", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := socks[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		flying, err := socks[0].Reclaim()
+		wantErr(t, err, ErrStillLent)
+		if diff := cmp.Diff(Census{Free: 92, Filling: 32, InFlight: 4}, u.Census()); diff != "" || len(flying) > 0 {
+			t.Errorf("%v came back (-want +got):\n%s", flying, diff)
+		}
+	}
+	if err := socks[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	flying, err := socks[0].Reclaim()
+	if diff := cmp.Diff(frameNumbers(sent), flying); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if _, err := socks[1].Reclaim(); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(Census{Free: 124, Yours: 4}, u.Census()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if have := [2]int{socks[0].Pool().Available(), socks[1].Pool().Available()}; have != [2]int{44, 80} {
+		t.Errorf("%v frames are free, want those of the fill ring with the last socket", have)
+	}
+}
+
+// Packets that the socket had sent or not yet received when it was closed are not lost to the others.
+func TestShareQueueSettles(t *testing.T) {
+	n := newSharedNet(t, 1024, 2)
+	first := newMate(t, open(t, n.ns, newPool(t, n.umem, 512), n.config(0)), 0)
+	second := newMate(t, open(t, n.ns, newPool(t, n.umem, 512), n.config(1)), 1)
+	for _, m := range []*mate{first, second} {
+		other := second
+		if m == second {
+			other = first
+		}
+		before, err := other.s.Rings()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for m.sent < 30 {
+			n := m.pool.AllocBatch(m.frames[:30])
+			for i, f := range m.frames[:n] {
+				m.descs[i] = Desc{Frame: f, Off: 256, Len: 100}
+				p := m.s.UMEM().Packet(m.descs[i])
+				fillPacket(p, uint64(i))
+				if err := m.etherType(p, 0, m.index); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if taken, err := m.s.Send(m.descs[:n]); taken != 30 || err != nil {
+				t.Fatal(taken, err)
+			}
+			m.sent += 30
+			if err := m.s.Kick(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for stop := time.Now().Add(10 * time.Second); ; {
+			rings, err := m.s.Rings()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rings.Rx == 30 {
+				break
+			}
+			if time.Now().After(stop) {
+				t.Fatalf("%+v", rings)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		// And some that are not even kicked.
+		f, _ := m.pool.Alloc()
+		d := Desc{Frame: f, Off: 256, Len: 100}
+		fillPacket(m.s.UMEM().Packet(d), 0)
+		if taken, err := m.s.Send([]Desc{d}); taken != 1 || err != nil {
+			t.Fatal(taken, err)
+		}
+		if err := m.shut(); err != nil {
+			t.Fatal(err)
+		}
+		if m.pool.Available() != 512-128-len(m.canaries) {
+			t.Errorf("mate %d: %d frames are free", m.index, m.pool.Available())
+		}
+		after, err := other.s.Rings()
+		if err != nil || after.Fill < before.Fill-1 {
+			t.Errorf("mate %d: %d of %d frames are in the fill ring, %v", m.index, after.Fill, before.Fill, err)
+		}
+		if m.s, err = tryOpen(n.ns, m.pool, Config{Interface: "a", ShareQueue: true, RxFrames: -1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(first.shut(), second.shut(), first.checkCanaries(), second.checkCanaries()); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(Census{Free: 1024 - 32, Yours: 32}, n.umem.Census()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The interface is deleted and created again, and goes to another namespace and back: both sockets recover.
+func TestShareQueueInterfaceVanishes(t *testing.T) {
+	n := newSharedNet(t, 1024, 2)
+	var mates [2]*mate
+	for i := range mates {
+		mates[i] = newMate(t, open(t, n.ns, newPool(t, n.umem, 512), n.config(i)), i)
+		mates[i].lossless = false
+	}
+	for range 3 {
+		for _, m := range mates {
+			for range 20 {
+				if err := m.turn(16); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := n.ns.Delete("a"); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mates {
+			var err error
+			for stop := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(stop); {
+				err = m.turn(64)
+			}
+			wantErr(t, err, ErrInterfaceGone)
+		}
+		if err := n.ns.Veth(testbed.VethConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.ns.Do(n.prog.Reattach); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mates { // one goroutine, one after the other
+			if err := m.s.Recover(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			m.got = m.sent
+		}
+		if a, b := mates[0].s.mates, mates[1].s.mates; a != b || a.users != 2 {
+			t.Fatalf("not together: %+v, %+v", a, b)
+		}
+		rings, err := mates[0].s.Rings()
+		if err != nil || rings.Fill != 256 {
+			t.Errorf("%d frames in the fill ring, %v", rings.Fill, err)
+		}
+		for _, m := range mates {
+			for m.s.InFlight() > 0 {
+				if err := m.complete(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			transmitted := newPackets(t, m.s, 0, 8, 60)
+			if err := m.pool.Free(transmit(t, m.s, transmitted)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, m := range mates {
+		if err := errors.Join(m.checkCanaries(), m.pool.Free(m.canaries...), m.shut()); err != nil {
+			t.Error(err)
+		}
+	}
+	if diff := cmp.Diff(Census{Free: 1024}, n.umem.Census()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A completion that is announced twice, or of a frame of nobody's, reaches nobody.
+func TestShareQueueBadCompletions(t *testing.T) {
+	s, k := newSim(t, simConfig{frames: 64, ring: 16})
+	q := &sharedQueue{number: 9, fill: s.fill, completion: s.completion, users: 2}
+	q.filling, q.landed = statesOf(q.number)
+	other := &Socket{umem: s.umem, state: s.state, id: 2}
+	other.setStates()
+	s.completion = addrRing{ring: emptyRing()}
+	s.filling, s.mates, s.landed, other.landed = q.filling, q, make([]Frame, 0, 16), make([]Frame, 0, 16)
+	q.members = []*Socket{s, other}
+	sent := newPackets(t, s, 0, 2, 60)
+	if n, err := s.Send(sent); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	s.state[40] = other.flying
+	for _, f := range []uint64{uint64(sent[1].Frame), 40, uint64(sent[1].Frame), 41, 1 << 20, 40} {
+		k.complete(f << 11)
+	}
+	if ev := s.ready(sending, EventCompletion); ev != EventCompletion {
+		t.Errorf("events %b", ev)
+	}
+	done := make([]Frame, 8)
+	n, err := s.Completed(done)
+	if diff := cmp.Diff([]Frame{sent[1].Frame}, done[:n]); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if s.out.count.BadCompletions != 4 || s.InFlight() != 1 || !cmp.Equal(other.landed, []Frame{40}) {
+		t.Errorf("%d bad completions, %d in flight, %v for the other", s.out.count.BadCompletions, s.InFlight(), other.landed)
+	}
+	k.completion.producer.Store(k.completion.producer.Load() + 1000)
+	if _, err := s.Completed(done); !errors.Is(err, ErrRingCorrupt) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestSendsInTurn(t *testing.T) {
+	for release, want := range map[string]bool{
+		"6.1.0-13-amd64": false, "6.5.9": false, "6.6": true, "6.12.117+deb13": true, "6.17.3": true,
+		"6.18.0": false, "7.2.13": false, "5.10": false, "": false,
+	} {
+		if sendsInTurn(release) != want {
+			t.Errorf("%s: %v", release, !want)
+		}
+	}
+}
+
+// Before 6.15 the kernel does not keep processors apart that run a program in generic mode.
+func TestShareQueueInGenericMode(t *testing.T) {
+	defer func(old func() string) { kernelRelease = old }(kernelRelease)
+	ns := newNet(t, testbed.VethConfig{})
+	attach(t, ns, AttachConfig{Interface: "a", Match: MatchAll(), Mode: AttachGeneric})
+	pool := newPool(t, newUMEM(t, UMEMConfig{}), 0)
+	cfg := Config{Interface: "a", ShareQueue: true}
+	kernelRelease = func() string { return "6.12.30" }
+	_, err := tryOpen(ns, pool, cfg)
+	wantErr(t, err, errors.ErrUnsupported)
+	kernelRelease = func() string { return "6.15.0" }
+	open(t, ns, pool, cfg)
+}
+
+// Each packet reaches the map of the first match that takes it.
+func TestAttachOthers(t *testing.T) {
+	n := sharedNet{ns: newNet(t, testbed.VethConfig{}), umem: newUMEM(t, UMEMConfig{})}
+	n.prog = attach(t, n.ns, AttachConfig{
+		Interface: "a", Queues: 1, Match: MatchUDP(1, 2), Others: []Match{MatchUDP(2, 3), MatchTCP(9), MatchEtherType(testEtherType)},
+	})
+	for i := range 4 {
+		if other := n.prog.OtherXSKMap(i - 1); other == nil || other.MaxEntries() != 1 {
+			t.Fatalf("map %d: %v", i, other)
+		}
+	}
+	packets := [][]byte{
+		udpPacket(false, false, 1, nil), udpPacket(false, false, 2, nil), udpPacket(true, true, 3, nil), udpPacket(false, false, 4, nil),
+		append(make([]byte, 12), testEtherType>>8, testEtherType&0xff, 0, 0), make([]byte, 14),
+	}
+	const redirect = 4
+	for with, want := range [][]uint32{
+		{redirect, redirect, xdpPass, xdpPass, xdpPass, xdpPass},
+		{xdpPass, xdpPass, redirect, xdpPass, xdpPass, xdpPass},
+		{xdpPass, xdpPass, xdpPass, xdpPass, xdpPass, xdpPass},
+		{xdpPass, xdpPass, xdpPass, xdpPass, redirect, xdpPass},
+	} {
+		s := open(t, n.ns, newPool(t, n.umem, 512), Config{Interface: "a", XSKMap: n.prog.OtherXSKMap(with - 1)})
+		for i, p := range packets {
+			verdict, err := n.prog.prog.Run(&ebpf.RunOptions{Data: p, DataOut: make([]byte, 256)})
+			if err != nil || verdict != want[i] {
+				t.Errorf("packet %d with a socket in map %d: verdict %d, want %d, %v", i, with, verdict, want[i], err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, bad := range []AttachConfig{
+		{Interface: "b", Match: MatchAll(), Others: []Match{MatchUDP(1)}},
+		{Interface: "b", Match: MatchUDP(1), Others: []Match{MatchAll(), MatchUDP(2)}},
+		{Interface: "b", Match: MatchUDP(1), Others: []Match{{}}},
+	} {
+		err := n.ns.Do(func() error { _, err := Attach(bad); return err })
+		wantErr(t, err, ErrConfig)
+	}
+	attach(t, n.ns, AttachConfig{Interface: "b", Match: MatchUDP(1), Others: []Match{MatchUDP(2), MatchAll()}})
+}
