@@ -295,20 +295,19 @@ func (s *Socket) mapRings(first bool) error {
 		}
 		return err
 	}
-	err = errors.Join(
-		descs(&s.rx, unix.XDP_PGOFF_RX_RING, off.Rx, s.cfg.RxRing),
-		descs(&s.tx, unix.XDP_PGOFF_TX_RING, off.Tx, s.cfg.TxRing),
-	)
-	if err != nil || !first {
-		return err
+	var errs []error
+	if first {
+		errs = append(errs,
+			addrs(&s.fill, unix.XDP_UMEM_PGOFF_FILL_RING, off.Fill, s.cfg.FillRing),
+			addrs(&s.completion, unix.XDP_UMEM_PGOFF_COMPLETION_RING, off.Completion, s.cfg.CompletionRing))
 	}
-	err = errors.Join(
-		addrs(&s.fill, unix.XDP_UMEM_PGOFF_FILL_RING, off.Fill, s.cfg.FillRing),
-		addrs(&s.completion, unix.XDP_UMEM_PGOFF_COMPLETION_RING, off.Completion, s.cfg.CompletionRing),
-	)
-	if err == nil && s.mates != nil {
-		s.mates.bring(s, s.mappings[2:])
-		s.mappings = s.mappings[:2]
+	errs = append(errs,
+		descs(&s.rx, unix.XDP_PGOFF_RX_RING, off.Rx, s.cfg.RxRing),
+		descs(&s.tx, unix.XDP_PGOFF_TX_RING, off.Tx, s.cfg.TxRing))
+	err = errors.Join(errs...)
+	if err == nil && first && s.mates != nil {
+		s.mates.bring(s, s.mappings[:2])
+		s.mappings = s.mappings[2:]
 	}
 	return err
 }
