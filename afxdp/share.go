@@ -19,13 +19,13 @@ import (
 // has one fill and one completion ring for a queue. They belong to its pool of buffers, and so to the socket that was
 // bound first; the others are bound to that pool and bring RX and TX rings only (xsk_bind in net/xdp/xsk.c).
 //
-// The fill ring is everybody's: a frame that one socket put there comes back with a packet on
-// any. A completion may be of any socket, and whoever looks at the ring lands it with its
-// owner. Both rings stay mapped until the last socket leaves: kernels before 6.4 map them through the first one's descriptor alone.
+// The fill ring is common: a frame that one socket put there comes back with a packet on
+// any. A completion may be of any socket; the one that looks at the ring lands all with their
+// owners. Both rings stay mapped until the last socket leaves: kernels before 6.4 map them through the first one's descriptor alone.
 type sharedQueue struct {
 	id      queueID
 	number  uint16     // of the UMEM, as sockets have
-	filling frameState // of frames in the fill ring, whoever put them there
+	filling frameState // of frames in the fill ring, of any socket
 	landed  frameState // of frames that are completed and not yet returned by their socket's Completed
 
 	// Guarded by UMEM.sharing.
@@ -35,7 +35,7 @@ type sharedQueue struct {
 	mappings [][]byte
 
 	inTurn  bool       // see sendsInTurn
-	sending sync.Mutex // held by who calls the kernel to send, if inTurn
+	sending sync.Mutex // held while the kernel is called to send, if inTurn
 
 	mu         sync.Mutex // guards what follows, and the sockets' landed
 	fill       addrRing
@@ -165,7 +165,7 @@ const (
 	membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL
 )
 
-// part is called when the socket is closed, with UMEM.sharing held. It returns the rings that nobody needs
+// part is called when the socket is closed, with UMEM.sharing held. It returns the rings if they are not needed
 // any more. The last socket takes what is in the fill ring with it, as lent by itself.
 func (s *Socket) part() (mappings [][]byte) {
 	q, u := s.mates, s.umem

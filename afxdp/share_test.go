@@ -208,7 +208,7 @@ func (m *mate) shut() error {
 }
 
 // Two goroutines with a socket each, and one that only sends, on one queue: each gets its
-// packets back, in order and unchanged, and its frames; and nobody's frames are written. On kernels of which sockets must send in
+// packets back, in order and unchanged, and its frames; and no frame of theirs is written. On kernels of which sockets must send in
 // turn, too.
 func TestShareQueue(t *testing.T) {
 	for name, release := range map[string]string{"": kernelRelease(), "in turn": "6.12.30"} {
@@ -626,7 +626,7 @@ func TestShareQueueInterfaceVanishes(t *testing.T) {
 	}
 }
 
-// A completion that is announced twice, or of a frame of nobody's, reaches nobody.
+// A completion that is announced twice, or of a frame that none has sent, reaches none.
 func TestShareQueueBadCompletions(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 64, ring: 16})
 	q := &sharedQueue{number: 9, fill: s.fill, completion: s.completion, users: 2}
