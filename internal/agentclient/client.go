@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -165,9 +164,7 @@ func (c *Client) sleep() error {
 	var failed error
 	err := c.raw.Control(func(fd uintptr) {
 		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if n, _ := unix.Poll(fds[:], int(lookAtContext/time.Millisecond)); n < 1 {
-			return
-		}
+		_, _ = unix.Poll(fds[:], int(lookAtContext/time.Millisecond)) // what it found, the next call tells
 		var b [8]byte
 		switch n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_DONTWAIT); {
 		case err == nil && n == 0:
@@ -229,23 +226,21 @@ func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uin
 			c.regions = append(c.regions, region{from: at, to: at + bytes, ticket: c.tickets, answered: answered})
 			return at, nil
 		}
-		if c.tail-c.head > 0 {
-			err = c.read(ctx)
-		} else {
-			runtime.Gosched()
-			err = c.mem.Ended()
-		}
-		if err != nil {
+		if err := c.read(ctx); err != nil {
 			return 0, err
 		}
 	}
 }
 
-// recycle forgets the oldest regions that are free again.
+// recycle forgets the oldest regions that are free again, and that of an entry which was never submitted, because
+// its context ended.
 func (c *Client) recycle() {
 	read := c.tickets - uint64(c.tail-c.mem.SQHead.Load())
 	for len(c.regions) > 0 && !c.regions[0].answered && c.regions[0].ticket < read {
 		c.regions = c.regions[1:]
+	}
+	if n := len(c.regions); n > 0 && c.regions[n-1].ticket == c.tickets {
+		c.regions = c.regions[:n-1]
 	}
 }
 

@@ -66,7 +66,7 @@ var targets = []target{
 	}},
 	own("afxdp"),
 	{"internal/agentproto", []stage{{dir: "internal/agentproto"}, {dir: "agent"}}},
-	{"internal/agentclient", []stage{{dir: "agent"}}},
+	{"internal/agentclient", []stage{{dir: "internal/agentclient"}, {dir: "agent"}}},
 	own("agent"),
 	own("local"),
 	{xdp, []stage{

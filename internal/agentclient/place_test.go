@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package agentclient
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// An exchange is an entry that the client has submitted, as its agent sees it.
+type exchange struct {
+	from, to uint64
+	answered bool // its region belongs to the agent until the completion, not only until it is taken
+	done     bool // the completion is written
+}
+
+// ring is both ends of a session's memory: a client, and what its agent has done.
+type ring struct {
+	client  *Client
+	memory  *os.File
+	entries []*exchange // all, in their order
+	taken   int         // of entries
+}
+
+func newRing(t rapid.TB, entries uint32, bytes uint64) *ring {
+	layout := agentproto.LayoutOf(entries, bytes)
+	mem, file, err := agentproto.NewMemory(layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &ring{memory: file, client: &Client{
+		mem: mem, welcome: &agentproto.Welcome{Layout: layout}, done: map[uint64]agentproto.Completion{},
+	}}
+}
+
+func (r *ring) close() { _ = errors.Join(r.client.mem.Close(), r.memory.Close()) }
+
+// take has the agent read the next entry: the client may use its region again, unless the agent answers into it.
+func (r *ring) take() {
+	r.taken++
+	r.client.mem.SQHead.Store(uint32(r.taken))
+}
+
+// answer has the agent write the completion of an entry that it has taken.
+func (r *ring) answer(ticket int) {
+	tail := r.client.mem.CQTail.Load()
+	(&agentproto.Completion{Ticket: uint64(ticket)}).Put(r.client.mem.Completion(tail))
+	r.client.mem.CQTail.Store(tail + 1)
+	r.entries[ticket].done = true
+}
+
+// submit has the client put an entry into the ring that uses bytes of the buffer area. It reports whether there was room
+// in the area; the client waits for nothing.
+func (r *ring) submit(t rapid.TB, bytes uint64, answered bool) bool {
+	c, size := r.client, r.client.welcome.Layout.BufferBytes
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	at, err := c.place(ended, bytes, answered)
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	if err != nil || at%64 != 0 || at+bytes > size {
+		t.Fatalf("%d bytes at %d of %d: %v", bytes, at, size, err)
+	}
+	for i, e := range r.entries {
+		if busy := i >= r.taken || e.answered && !e.done; busy && at < e.to && e.from < at+bytes {
+			t.Fatalf("%d bytes at %d: the agent has %d to %d, of entry %d", bytes, at, e.from, e.to, i)
+		}
+	}
+	switch ticket, err := c.Submit(ended, agentproto.Entry{}); {
+	case err != nil && c.tail-c.mem.CQTail.Load() < c.welcome.Layout.Entries:
+		t.Fatalf("the ring has room: %v", err)
+	case err == nil && ticket != uint64(len(r.entries)):
+		t.Fatalf("ticket %d of entry %d", ticket, len(r.entries))
+	case err == nil:
+		r.entries = append(r.entries, &exchange{from: at, to: at + bytes, answered: answered})
+	}
+	return true
+}
+
+// open are the tickets of the entries that the agent has taken and not answered.
+func (r *ring) open() (tickets []int) {
+	for i, e := range r.entries[:r.taken] {
+		if !e.done {
+			tickets = append(tickets, i)
+		}
+	}
+	return tickets
+}
+
+// answerAll has the agent answer what there is.
+func (r *ring) answerAll() {
+	for r.taken < len(r.entries) {
+		r.take()
+	}
+	for _, ticket := range r.open() {
+		r.answer(ticket)
+	}
+}
+
+// A client gives an entry no bytes of the buffer area that its agent may still read or write, and finds room in all of it
+// when the agent has none, also after entries that it could not submit in time.
+func TestPlace(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const size = 4096
+		r := newRing(t, 8, size)
+		defer r.close()
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			switch rapid.IntRange(0, 5).Draw(t, "action") {
+			case 0, 1:
+				r.submit(t, rapid.Uint64Range(0, size/4).Draw(t, "bytes"), rapid.Bool().Draw(t, "answered"))
+			case 2:
+				r.submit(t, size/8*rapid.Uint64Range(1, 8).Draw(t, "eighths"), rapid.Bool().Draw(t, "answered"))
+			case 3, 4:
+				if r.taken < len(r.entries) {
+					r.take()
+				}
+			case 5:
+				if open := r.open(); len(open) > 0 {
+					r.answer(rapid.SampledFrom(open).Draw(t, "ticket"))
+				}
+			}
+		}
+		r.answerAll()
+		if !r.submit(t, size, false) {
+			t.Fatal("no room for the whole area, of which the agent uses nothing")
+		}
+	})
+}
+
+// Nothing of the area is lost between regions, at its end or where it begins again, and no place of the rings.
+func TestPlaceFillsTheArea(t *testing.T) {
+	const size, parts = 4096, 8
+	r := newRing(t, parts, size)
+	defer r.close()
+	for i := range 5 * parts {
+		if i >= parts {
+			r.take()
+			r.answer(i - parts)
+		}
+		if !r.submit(t, size/parts, true) || len(r.entries) != i+1 {
+			t.Fatalf("no room for entry %d beside %d others of an eighth of the area", i, min(i, parts-1))
+		}
+	}
+	if r.submit(t, 1, true) {
+		t.Fatal("room beside eight eighths")
+	}
+	r.answerAll()
+	for i := range r.entries {
+		if got, err := r.client.Wait(t.Context(), uint64(i)); err != nil || got.Ticket != uint64(i) {
+			t.Fatalf("entry %d: %+v, %v", i, got, err)
+		}
+	}
+	if head, tail := r.client.mem.CQHead.Load(), r.client.mem.CQTail.Load(); head != tail {
+		t.Fatalf("the client has read all of %d completions, and told the agent of %d", tail, head)
+	}
+	if _, err := r.client.place(t.Context(), size+1, false); err == nil {
+		t.Fatalf("%d bytes in an area of %d", size+1, size)
+	}
+}
