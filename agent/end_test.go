@@ -177,3 +177,54 @@ func TestLogHandlerIsStuck(t *testing.T) {
 	b.expect(300, keys, grads)
 	b.check()
 }
+
+// A party that waits at a barrier when the job ends is never told that it has passed it: neither in the session's end nor
+// in the completion of its entry, which it may read in place of that.
+func TestJobEndsAtABarrier(t *testing.T) {
+	for name, submit := range map[string]agentproto.Op{"barrier": agentproto.Barrier, "reduce": agentproto.Reduce} {
+		t.Run(name, func(t *testing.T) {
+			ends, err := local.Open(t.Context(), local.Config{Dim: dim, Hot: hotKeys(), Optimizer: sgd})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ends.Close()
+			meeting := make(chan struct{})
+			meet := func(ctx context.Context) error {
+				close(meeting)
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			socket := newBed(t, func(cfg *agent.Config) {
+				cfg.Jobs = append(cfg.Jobs, agent.Job{
+					Name: "ends", Worker: ends.Worker(0), Dim: dim,
+					Barrier: func(ctx context.Context, _ uint64) error { return meet(ctx) },
+					Reduce: func(ctx context.Context, _ uint64, _ agent.Arrival) (agent.Sums, error) {
+						return agent.Sums{}, meet(ctx)
+					},
+				})
+			}).socket
+			c, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: "ends", Parties: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			ticket, err := c.Submit(within(t), agentproto.Entry{Op: submit})
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-meeting
+			if err := ends.Worker(0).Close(); err != nil {
+				t.Fatal(err)
+			}
+			for bound := within(t); c.Memory().CQTail.Load() == 0; { // the completion comes after the session's end
+				if bound.Err() != nil {
+					t.Fatal("the entry has no completion")
+				}
+				runtime.Gosched()
+			}
+			if got, err := c.Wait(within(t), ticket); err != nil || got.Status != agentproto.JobEnded {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+}
