@@ -40,7 +40,8 @@ func TestReduceMissesWorker(t *testing.T) {
 				t.Errorf("worker %d: %+v, %+v", i, *round, *missing)
 			}
 			t.Log(err)
-			if err := w.Reduce(ctx, v, v); !errors.Is(err, ErrOutOfStep) || !errors.As(err, &missing) {
+			if err := w.Reduce(ctx, v, v); !errors.Is(err, ErrOutOfStep) || !errors.As(err, &missing) ||
+				err.Error() != ErrOutOfStep.Error()+": "+round.Error() {
 				t.Errorf("worker %d, next reduce: %v", i, err)
 			}
 			keys, rows := rowsOf(20)

@@ -162,14 +162,12 @@ func (s *Server) Stats(ctx context.Context) (ServerStats, error) {
 		st = s.stats
 		st.Link = s.link.Stats()
 	})
-	if err != nil {
-		select {
-		case <-s.dead:
-			return s.stats, nil
-		default:
-		}
+	select {
+	case <-s.dead:
+		return s.stats, nil
+	default:
+		return st, err
 	}
-	return st, err
 }
 
 // handle answers a batch of requests, each over its own payload.

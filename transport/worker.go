@@ -318,12 +318,10 @@ func (w *Worker) Flush(ctx context.Context) error {
 func (w *Worker) Stats(ctx context.Context) (WorkerStats, error) {
 	var s WorkerStats
 	err := w.Do(ctx, func() { s = w.snapshot() })
-	if err != nil {
-		select {
-		case <-w.dead:
-			return w.stats, nil
-		default:
-		}
+	select {
+	case <-w.dead:
+		return w.stats, nil
+	default:
+		return s, err
 	}
-	return s, err
 }
