@@ -384,6 +384,18 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
+// A worker is not made that cannot reach one of its services, and the error names that service.
+func TestWorkerWithoutPath(t *testing.T) {
+	l := newMemNet().open("10.0.0.1:1")
+	nowhere, there := wire.Endpoint{IP: l.local.IP}, wire.Endpoint{IP: l.local.IP, Port: 2}
+	for role, at := range map[string][2]wire.Endpoint{"aggregator": {nowhere, there}, "parameter server": {there, nowhere}} {
+		cfg := WorkerConfig{Link: l, HotSet: testHotSet(t), Aggregator: at[0], Server: at[1]}
+		if w, err := NewWorker(t.Context(), cfg); w != nil || !errors.Is(err, link.ErrConfig) || !strings.HasPrefix(err.Error(), role+": ") {
+			t.Errorf("%s: %v, %v", role, w, err)
+		}
+	}
+}
+
 // TestServerRestart replaces the server under a worker with frames in flight.
 // The new one starts empty: whatever ticket is acknowledged must be in one of
 // the two stores, once.
