@@ -21,7 +21,7 @@ type mutant struct {
 	Old    string `json:"old"` // the line as it is
 	New    string `json:"new"` // the same line with the change
 	Result string `json:"result,omitempty"`
-	By     string `json:"by,omitempty"`     // the first test that failed
+	By     string `json:"by,omitempty"`     // the first test that failed, or the one that did not end
 	Reason string `json:"reason,omitempty"` // why it is known to be equivalent
 
 	text       []byte // of the file

@@ -132,8 +132,8 @@ func TestRunnerTellsResultsApart(t *testing.T) {
 			t.Errorf("number %d: %v", m.number, m)
 		}
 	}
-	if mutants[1].By != "TestSteps" {
-		t.Errorf("killed by %q", mutants[1].By)
+	if mutants[1].By != "TestSteps" || endless.By != "TestSteps" {
+		t.Errorf("killed by %q, by time by %q", mutants[1].By, endless.By)
 	}
 	if !strings.Contains(vetted.By, "slog.Info") {
 		t.Errorf("refused by go vet with %q", vetted.By)

@@ -146,7 +146,7 @@ func (r *runner) one(ctx context.Context, m *mutant) error {
 		}
 		m.Result, m.By = killed, failedTest(o.text)
 		if errors.Is(err, context.DeadlineExceeded) {
-			m.Result = timedOut
+			m.Result, m.By = timedOut, runningTest(o.text)
 		}
 		break
 	}
@@ -326,4 +326,14 @@ func failedTest(text []byte) string {
 		return ""
 	}
 	return string(bytes.Join(found[1:], nil))
+}
+
+var beginning = regexp.MustCompile(`(?m)^=== (?:RUN|CONT) +(\S+)`)
+
+// runningTest finds which test began last in the output of tests that were ended.
+func runningTest(text []byte) string {
+	if found := beginning.FindAllSubmatch(text, -1); len(found) > 0 {
+		return string(found[len(found)-1][1])
+	}
+	return ""
 }
