@@ -66,6 +66,48 @@ func TestCoverShowsALoss(t *testing.T) {
 	expect(t, w, now+100*us, 67)
 }
 
+// TestRepetitionCoversWhatWasSentOnce has the answer to a repeated frame cover others that were sent once. As those had
+// answers of their own, they show which frame was lost, and that the peer does not want all of them again.
+func TestRepetitionCoversWhatWasSentOnce(t *testing.T) {
+	w, now := settled(t, Config{})
+	for range 40 { // 65 to 104
+		add(t, w, now)
+	}
+	deadline, _ := w.NextDeadline()
+	expect(t, w, deadline, 65)
+	w.Ack(deadline+rtt, 65)
+	deadline, _ = w.NextDeadline()
+	expect(t, w, deadline, 66, 67) // twice as many, until one is answered that was sent once
+	now = deadline + rtt
+	w.Ack(now, 67)
+	w.Ack(now, 66)
+	covered(w, now, 67, bit(67, 68))
+	deadline, _ = w.NextDeadline()
+	expect(t, w, deadline, 69)
+	now = deadline + rtt
+	w.Ack(now, 69)
+	covered(w, now, 69, bit(69, 71)|bit(69, 72))
+	expect(t, w, now)
+	expect(t, w, now+100*us, 70)
+}
+
+// TestLateCoverNamesNoNewFrame covers frames that have left the window long ago: those that have their places now stay.
+func TestLateCoverNamesNoNewFrame(t *testing.T) {
+	w := newWindow(t, Config{Size: 64})
+	for range 64 {
+		add(t, w, 0)
+	}
+	if taken := covered(w, ms, 64-wire.CoverAhead, ^uint64(0)); len(taken) != 64 {
+		t.Fatalf("%d frames are covered, want 1 to 64", len(taken))
+	}
+	for range 64 {
+		add(t, w, ms)
+	}
+	if taken := covered(w, 2*ms, 64-wire.CoverAhead, ^uint64(0)); taken != nil || w.Outstanding() != 64 {
+		t.Errorf("a late copy of the first cover takes %v", taken)
+	}
+}
+
 // TestCoverIsTheFilter compares a cover with what was marked.
 func TestCoverIsTheFilter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
