@@ -23,7 +23,7 @@ import (
 type Tuning struct {
 	// Queues is how many receive and how many transmit queues are in use (ethtool -L). With
 	// fewer, packets that would come in on others come in on these. Sockets must
-	// not be open on queues that go.
+	// not be open on queues that go; Tune waits up to two seconds for the kernel to release those of closed ones.
 	Queues int
 	// Spread is over how many receive queues, the first ones, the card spreads packets by their
 	// hash (ethtool -X, "equal"): the queues after them are left to what steers packets
@@ -130,7 +130,7 @@ func (t *Tuned) setQueues(ifname string, n int) error {
 	if want == before {
 		return nil
 	}
-	if err := setChannels(ifname, want); err != nil {
+	if err := resize(ifname, want); err != nil {
 		return explainTune(ifname, fmt.Sprintf("set %d queues", n), err)
 	}
 	t.undo = append(t.undo, func(ifname string) error {
@@ -138,9 +138,22 @@ func (t *Tuned) setQueues(ifname string, n int) error {
 		if err != nil || now != want {
 			return err // another one's choice stays
 		}
-		return setChannels(ifname, before)
+		return resize(ifname, before)
 	})
 	return nil
+}
+
+// resize sets the channels. The kernel takes no queue away that a socket is on (ethtool_set_channels), and
+// releases that of a closed one some time after Close.
+func resize(ifname string, ch ethtoolChannels) error {
+	deadline := time.Now().Add(2 * time.Second)
+	for wait := nextWait(0); ; wait = nextWait(wait) {
+		err := setChannels(ifname, ch)
+		if !errors.Is(err, unix.EINVAL) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(wait)
+	}
 }
 
 // setAttr sets a file of /sys/class/net.
@@ -197,7 +210,7 @@ func awaitLink(ctx context.Context, ifindex int) error {
 }
 
 // Close sets the interface to what it was, but for what another one has changed since.
-// Close sockets on queues that go before. If the interface is gone there is nothing
+// Close sockets on queues that go before: it waits up to two seconds for the kernel to release these. If the interface is gone there is nothing
 // to do. It may be called more than once.
 func (t *Tuned) Close() error {
 	if t.home == nil {

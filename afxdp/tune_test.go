@@ -184,6 +184,34 @@ func TestTuneOfOthersStays(t *testing.T) {
 	}
 }
 
+// Queues go when the sockets on them have been closed, however long the kernel takes to release them.
+func TestTuneTakesQueuesOfClosedSockets(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{Queues: 4})
+	shut := func(queues int) {
+		t.Helper()
+		s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a", Queue: queues - 1, RxFrames: -1})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shut(4)
+	fewer, err := tune(t, ns, Tuning{Queues: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := tune(t, ns, Tuning{Queues: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shut(3)
+	if err := errors.Join(more.Close(), fewer.Close()); err != nil {
+		t.Error(err)
+	}
+	if got := readSettings(t, ns); got.rx != 4 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A link that does not come up is told of, and what was set is undone.
 func TestTuneAwaitsTheLink(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
