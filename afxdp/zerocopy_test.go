@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // nicsVariable names two interfaces whose drivers have zero-copy, on one wire that
@@ -360,6 +361,10 @@ func TestZeroCopyCardIsTuned(t *testing.T) {
 		tuned, err := Tune(t.Context(), a, cfg)
 		if err != nil {
 			t.Fatalf("%+v: %v", cfg, err)
+		}
+		// The driver of igb resets the card for another number of queues.
+		if l, err := netlink.LinkByName(a); err != nil || l.Attrs().OperState != netlink.OperUp || l.Attrs().RawFlags&unix.IFF_LOWER_UP == 0 {
+			t.Errorf("%+v: the link is not up again: %v, %+v", cfg, err, l)
 		}
 		queues, table = read()
 		if err := tuned.Close(); err != nil {
