@@ -5,6 +5,7 @@
 package afxdp
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -341,6 +342,10 @@ func TestUDPHeaders(t *testing.T) {
 		u, ok := ParseUDP(frame[:n])
 		if err != nil || !ok || u.Source() != c.from || u.Destination() != c.to || string(u.Payload()) != "hello" || !u.ChecksumValid() {
 			t.Errorf("%v to %v: % x, %v", c.from, c.to, frame[:n], err)
+		}
+		clean := make([]byte, c.room)
+		if _, err := h.Put(clean, []byte("hello")); err != nil || !bytes.Equal(clean[:n], frame[:n]) {
+			t.Errorf("%v to %v: something is left of the packet before: % x, want % x, %v", c.from, c.to, frame[:n], clean[:n], err)
 		}
 		if frame[5] != 2 || frame[11] != 1 {
 			t.Errorf("MAC addresses % x", frame[:12])
