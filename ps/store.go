@@ -29,6 +29,7 @@ type Store struct {
 	index   table
 	rows    rows
 	touched []int // numbers of the rows of the open step
+	roomy   int   // rows when MakeRoom was called last
 	hotRows []int // where the rows of the hot set were last, by rank; see findHot
 
 	harvest   harvestID // of the last harvest applied
@@ -358,6 +359,13 @@ func (s *Store) insert(key uint64) {
 	for col := range squares {
 		squares[col] = s.cfg.Optimizer.InitialAccumulator
 	}
+}
+
+// MakeRoom makes room in the index for as many rows as have come since its last call. Servers call it when there is time, so that
+// the next step, which may bring as many, need not.
+func (s *Store) MakeRoom() {
+	s.index.makeRoom(s.rows.n - s.roomy)
+	s.roomy = s.rows.n
 }
 
 // undo takes back what apply did: the additions of units, then the touched rows

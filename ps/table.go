@@ -17,6 +17,8 @@ type table struct {
 	shift uint
 	// seed keeps those who choose keys from choosing ones that collide.
 	seed uint64
+	// spare is a segment that was split, or nil. The next split takes its memory, as new memory costs more than all else of it.
+	spare *segment
 }
 
 // segment holds the keys whose hashes begin with the same depth bits.
@@ -142,7 +144,12 @@ func (t *table) split(h uint64) {
 		t.dir = dir
 		t.shift--
 	}
-	halves := [2]*segment{{depth: old.depth + 1}, {depth: old.depth + 1}}
+	if t.spare == nil {
+		t.spare = new(segment)
+	}
+	halves := [2]*segment{t.spare, new(segment)}
+	*halves[0] = segment{}
+	halves[0].depth, halves[1].depth = old.depth+1, old.depth+1
 	for _, e := range &old.entries {
 		if e.row != 0 {
 			h := t.hash(e.key)
@@ -154,6 +161,25 @@ func (t *table) split(h uint64) {
 	first := int(h>>(t.shift&63)) &^ (n - 1)
 	for i := range n {
 		t.dir[first+i] = halves[2*i/n]
+	}
+	t.spare = old
+}
+
+// makeRoom splits the segments that would be full with n more keys, if these are many beside the segments that it has to look at.
+func (t *table) makeRoom(n int) {
+	if n < len(t.dir) {
+		return
+	}
+	for h := uint64(0); ; {
+		s := t.dir[h>>(t.shift&63)]
+		share := n >> s.depth
+		if more := share + share/4; s.used > segmentEntries/8 && 2*(s.used+more) >= segmentEntries { // hashes are not spread evenly
+			t.split(h)
+			continue
+		}
+		if h += 1 << (64 - s.depth); h == 0 {
+			return
+		}
 	}
 }
 

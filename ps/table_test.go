@@ -104,6 +104,9 @@ func TestTableMatchesMap(t *testing.T) {
 					m.order = m.order[:old]
 				}
 			},
+			"make room": func(t *rapid.T) {
+				m.table.makeRoom(rapid.IntRange(-1, 30_000).Draw(t, "room"))
+			},
 			"": func(t *rapid.T) {
 				m.check(t)
 				k := key.Draw(t, "absent")
@@ -150,6 +153,34 @@ func TestTableGrows(t *testing.T) {
 }
 
 // A full segment that has the key already is not split.
+// A table that has made room for as many keys as it has takes them without a split, and one that would have to look at more segments
+// than keys come is left as it is.
+func TestTableMakesRoom(t *testing.T) {
+	const n = 20_000
+	m := tableModel{table: newTable(0), want: map[uint64]int{}}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range n {
+		m.place(t, rng.Uint64())
+	}
+	before := slices.Clone(m.table.dir)
+	m.table.makeRoom(len(m.table.dir) - 1)
+	if !slices.Equal(m.table.dir, before) {
+		t.Error("split for few keys")
+	}
+	m.table.makeRoom(n)
+	m.check(t)
+	room := slices.Clone(m.table.dir)
+	if len(slices.Compact(slices.Clone(room))) < 2*n/(segmentEntries/2) {
+		t.Errorf("%d segments", len(room))
+	}
+	for range n {
+		m.place(t, rng.Uint64())
+	}
+	if m.check(t); !slices.Equal(m.table.dir, room) {
+		t.Error("split although there was room")
+	}
+}
+
 func TestFullSegmentIsSplitForNewKeysOnly(t *testing.T) {
 	m := tableModel{table: newTable(0), want: map[uint64]int{}}
 	for k := uint64(0); m.table.dir[0].used < segmentEntries/2; k++ {

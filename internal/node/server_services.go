@@ -75,6 +75,7 @@ func (s *server) addSums(ctx context.Context, services *control.ParameterServerC
 		over(sums)
 		s.loop.GiveSums(step, sums.Keys, sums.Rows) // before the commit, which they need not wait for
 		s.commitStep()
+		s.store.MakeRoom()
 		s.progress.commit(step + 1)
 		s.saveAfter(step)
 	}
