@@ -261,7 +261,7 @@ func (a *Attachment) Mode() AttachMode { return a.mode }
 // caller's program. It belongs to the Attachment.
 func (a *Attachment) XSKMap() *ebpf.Map { return a.OtherXSKMap(-1) }
 
-// OtherXSKMap returns the map for the packets of AttachConfig.Others[i].
+// OtherXSKMap returns the map for the packets of AttachConfig.Others[i], and for -1 that of Match.
 func (a *Attachment) OtherXSKMap(i int) *ebpf.Map {
 	if a.xsks == nil {
 		return nil

@@ -53,7 +53,7 @@ type Config struct {
 	// must set it. They share one fill ring, of the size that the first one asked for: a
 	// frame that one of them lent to the kernel comes back with a packet for any. Which socket a
 	// packet is for, the XDP program tells: see AttachConfig.Others; without an XSKMap a socket only sends.
-	// Sending and filling take a lock then. Frames that a socket has in flight when it is closed come back
+	// Release, Fill, Refill and Completed take a lock then. Frames that a socket has in flight when it is closed come back
 	// with their completion, or when the last socket of the queue is closed; with that one, those in the fill ring.
 	// Copy mode only, without MultiBuffer and File.
 	ShareQueue bool

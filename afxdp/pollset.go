@@ -205,7 +205,7 @@ func (p *pollSet) sleep(want Events, d time.Duration) (bool, error) {
 		if s.tx.waiting() > 0 && s.tx.needWakeup() {
 			d = min(d, backlogRetry)
 			if s.sleepsBlind() {
-				s.calls.send() // as poll(2) does; Kick tells of errors
+				_ = s.calls.send() // as poll(2) does; Kick tells of errors
 			}
 		}
 	}

@@ -198,7 +198,8 @@ func (s *Socket) Close() error {
 // at most for Config.BindTimeout. The device has, when a socket of this process
 // was bound to the queue after Close, or when the queue is gone. Otherwise Reclaim
 // binds a socket of its own for an instant, which needs CAP_NET_RAW. If time runs
-// out it returns ErrStillLent, all frames stay lent, and it may be called again.
+// out it returns ErrStillLent, all frames stay lent, and it may be called again. If others
+// share the queue, it waits for the completions of those in flight instead, see Config.ShareQueue.
 func (s *Socket) Reclaim() ([]Frame, error) {
 	if !s.closing() {
 		return nil, fmt.Errorf("%w: Reclaim before Close", ErrInUse)
