@@ -43,9 +43,9 @@ type AggregatorConfig struct {
 	// JobMemory returns the bytes that the banks of a job of n slots take; nil
 	// means two banks of eight bytes a slot.
 	JobMemory func(n int) uint64
-	// Reach, if not nil, is told the MAC address of the server of each job that
-	// is created, so that the data plane can send frames to it on by itself.
-	Reach func(job uint16, mac [6]byte)
+	// Reach, if not nil, is told the MAC addresses of the servers of each job that
+	// is created, so that the data plane can send frames to them on by itself.
+	Reach func(job uint16, servers [][6]byte)
 	// Random is where instances, epochs, keys and tokens come from; nil means
 	// crypto/rand.
 	Random io.Reader
@@ -151,7 +151,7 @@ func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, 
 		return nil, planeError(err)
 	}
 	a.start(j)
-	a.reach(cfg.ID, spec.ServerMac)
+	a.reach(cfg.ID, spec.ServerMacs)
 	a.cfg.Log.Info("job created", "job", cfg.ID, "instance", j.instance, "owner", j.creator, "epoch", cfg.Epoch,
 		"mode", cfg.Mode, "arithmetic", cfg.Arithmetic, "slots", cfg.Slots, "senders", j.places)
 	return &pb.Job{
@@ -422,11 +422,16 @@ func (a *Aggregator) owned(ctx context.Context, id uint32, key []byte) (*job, er
 	return j, nil
 }
 
-// reach passes the MAC address of a job's server on.
-func (a *Aggregator) reach(job uint16, mac []byte) {
-	if a.cfg.Reach != nil && len(mac) == 6 {
-		a.cfg.Reach(job, [6]byte(mac))
+// reach passes the MAC addresses of a job's servers on.
+func (a *Aggregator) reach(job uint16, macs [][]byte) {
+	if a.cfg.Reach == nil || len(macs) == 0 {
+		return
 	}
+	servers := make([][6]byte, len(macs))
+	for i, mac := range macs {
+		servers[i] = [6]byte(mac)
+	}
+	a.cfg.Reach(job, servers)
 }
 
 // Reasons for which a service ends a stream. Unavailable means that the peer

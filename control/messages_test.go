@@ -172,28 +172,28 @@ func TestServerNamesMissingWorkers(t *testing.T) {
 	})
 }
 
-// The server's address is made known to the data plane, a sender's is admitted.
+// The servers' addresses are made known to the data plane, a sender's is admitted.
 func TestReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reached [][6]byte
 		l := startAggregator(t, func(c *AggregatorConfig) {
 			c.JobMemory = func(n int) uint64 { return uint64(n) + 1 }
-			c.Reach = func(job uint16, mac [6]byte) {
-				reached = append(reached, mac)
+			c.Reach = func(job uint16, servers [][6]byte) {
+				reached = append(reached, servers...)
 				if job != 5 {
 					t.Errorf("job %d", job)
 				}
 			}
 		})
 		s := spec()
-		s.ServerMac = []byte{2, 0, 0, 0, 0, 1}
+		s.ServerMacs = [][]byte{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 3}}
 		l.create(t, s)
 		req := joinRequest()
 		req.Mac, req.Ip = []byte{2, 0, 0, 0, 0, 2}, netip.AddrFrom16(workerIP.As16()).AsSlice()
 		if _, _, err := joinAs(t.Context(), l.client, req); err != nil {
 			t.Fatal(err)
 		}
-		if want := [][6]byte{{2, 0, 0, 0, 0, 1}}; !reflect.DeepEqual(reached, want) {
+		if want := [][6]byte{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 3}}; !reflect.DeepEqual(reached, want) {
 			t.Errorf("reached %v, want %v", reached, want)
 		}
 		if m := l.service.jobs[5].roster.members[1]; m.MAC != [6]byte{2, 0, 0, 0, 0, 2} || m.IP != workerIP {

@@ -3,6 +3,7 @@
 package control
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -74,6 +75,10 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 		return refuse("senders: %d, but %d workers take part in rounds", spec.Senders, spec.Workers)
 	case spec.Senders > maxSenders:
 		return refuse("senders: %d, a job has at most %d", spec.Senders, maxSenders)
+	case len(spec.ServerMacs) > wire.MaxServers:
+		return refuse("server_macs: %d, a job has at most %d servers", len(spec.ServerMacs), wire.MaxServers)
+	case slices.ContainsFunc(spec.ServerMacs, func(mac []byte) bool { return len(mac) != len([6]byte{}) }):
+		return refuse("server_macs: one of them is no Ethernet address of 6 bytes")
 	case mode == aggregator.Sync && spec.HarvestPeriodUs != 0:
 		return refuse("harvest_period: %v, but in %v mode the sums go to the workers and there is no harvest", harvestPeriod(spec), mode)
 	case mode == aggregator.Sync && spec.HarvestFrames != 0:

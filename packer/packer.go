@@ -126,8 +126,8 @@ func New(c Config) (*Packer, error) {
 		return nil, fmt.Errorf("%w: %d hot rows of dimension %d exceed %d slots", ErrConfig, c.HotSet.Len(), c.Dim, MaxSlots)
 	case c.Layout > Dense:
 		return nil, fmt.Errorf("%w: unknown layout %d", ErrConfig, c.Layout)
-	case c.Split < 0 || c.Split > MaxServers:
-		return nil, fmt.Errorf("%w: %d parameter servers, possible are 1 to %d", ErrConfig, c.Split, MaxServers)
+	case c.Split < 0 || c.Split > wire.MaxServers:
+		return nil, fmt.Errorf("%w: %d parameter servers, possible are 1 to %d", ErrConfig, c.Split, wire.MaxServers)
 	case c.Stripes < 1 || c.Stripes > wire.MaxStripes:
 		return nil, fmt.Errorf("%w: %d stripes a frame, possible are 1 to %d", ErrConfig, c.Stripes, wire.MaxStripes)
 	}

@@ -187,7 +187,7 @@ func (p *Packer) deal(s *scratch, keys []uint64) {
 		return
 	}
 	cold := s.cold[:s.nCold]
-	var next [MaxServers + 1]int // counts, then where the next key of each server goes
+	var next [wire.MaxServers + 1]int // counts, then where the next key of each server goes
 	for _, at := range cold {
 		next[p.split.Of(keys[at])+1]++
 	}

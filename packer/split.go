@@ -4,9 +4,6 @@ package packer
 
 import "math/bits"
 
-// MaxServers is the largest number of parameter servers of a job.
-const MaxServers = 32
-
 // Split is how the rows of a job are split among its parameter servers: their number. 0
 // stands for 1. Hot rows are those of server 0, whose aggregator's sums they are. The others are dealt out
 // by a hash, so that every server has about as many whatever the keys are.

@@ -31,7 +31,7 @@ func TestSplitIsEven(t *testing.T) {
 		"strided": func(i uint64) uint64 { return i * 4096 },
 		"upper":   func(i uint64) uint64 { return i << 47 },
 	} {
-		for _, servers := range []Split{2, 3, 8, MaxServers} {
+		for _, servers := range []Split{2, 3, 8, wire.MaxServers} {
 			counts := make([]int, servers)
 			for i := range uint64(n) {
 				counts[servers.Of(key(i))]++

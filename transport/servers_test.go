@@ -239,7 +239,7 @@ func TestServerAddresses(t *testing.T) {
 	for want, peers := range map[string][]ServerPeer{
 		"parameter server 0 of 2 (by index, from 0) and parameter server 1 of 2 (by index, from 0) have the same address": {{At: at(2)}},
 		"aggregator and parameter server 2 of 3 (by index, from 0) have the same address":                                 {{At: at(3)}, {At: at(1)}},
-		"33 parameter servers, possible are 1 to 32":                                                                      make([]ServerPeer, packer.MaxServers),
+		"33 parameter servers, possible are 1 to 32":                                                                      make([]ServerPeer, wire.MaxServers),
 	} {
 		cfg := WorkerConfig{Link: newMemNet().open("10.0.0.9:1"), HotSet: testHotSet(t), Aggregator: at(1), Server: at(2), MoreServers: peers}
 		if _, err := NewWorker(t.Context(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {

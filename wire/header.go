@@ -27,6 +27,8 @@ const (
 	// unacknowledged on one flow. Receivers keep 2W entries to recognise
 	// duplicates.
 	DefaultWindow = 512
+	// MaxServers is the largest number of parameter servers of a job.
+	MaxServers = 32
 )
 
 // Type is the kind of a frame's body. It is the low nibble of the first byte.

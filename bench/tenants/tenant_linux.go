@@ -71,7 +71,7 @@ func (c *tenantConfig) serve(ctx context.Context) (err error) {
 	fingerprint := t.hot.Fingerprint()
 	spec := &pb.JobSpec{
 		Job: t.Job, Mode: modes[t.Mode], Arithmetic: control.ArithmeticMessage(t.Arithmetic), Slots: slots,
-		HotSet: fingerprint[:], HarvestPeriodUs: uint32(t.Harvest / time.Microsecond), ServerMac: t.Self.MAC[:],
+		HotSet: fingerprint[:], HarvestPeriodUs: uint32(t.Harvest / time.Microsecond), ServerMacs: [][]byte{t.Self.MAC[:]},
 	}
 	return c.WithJob(ctx, spec, func(ctx context.Context, client pb.AggregatorClient, job *control.Owned) (err error) {
 		ctx, cancel := context.WithCancelCause(ctx)

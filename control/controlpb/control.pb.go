@@ -143,7 +143,7 @@ type JobSpec struct {
 	Slots           uint32                 `protobuf:"varint,5,opt,name=slots,proto3" json:"slots,omitempty"`                                              // scalars of the hot set
 	HotSet          []byte                 `protobuf:"bytes,6,opt,name=hot_set,json=hotSet,proto3" json:"hot_set,omitempty"`                               // fingerprint of the hot set
 	HarvestPeriodUs uint32                 `protobuf:"varint,7,opt,name=harvest_period_us,json=harvestPeriodUs,proto3" json:"harvest_period_us,omitempty"` // 0: only when asked
-	ServerMac       []byte                 `protobuf:"bytes,8,opt,name=server_mac,json=serverMac,proto3" json:"server_mac,omitempty"`                      // where frames for the server leave the switch
+	ServerMacs      [][]byte               `protobuf:"bytes,8,rep,name=server_macs,json=serverMacs,proto3" json:"server_macs,omitempty"`                   // of the hosts of parameter servers, where frames for these leave the switch
 	HarvestFrames   uint64                 `protobuf:"varint,9,opt,name=harvest_frames,json=harvestFrames,proto3" json:"harvest_frames,omitempty"`         // harvest after this number of frames, too; 0: not by count
 	Workers         uint32                 `protobuf:"varint,10,opt,name=workers,proto3" json:"workers,omitempty"`                                         // that take part in rounds: mode sync, or fixed with a negotiated scale
 	Stripes         uint32                 `protobuf:"varint,11,opt,name=stripes,proto3" json:"stripes,omitempty"`                                         // largest number of stripes in a frame; 0: as many as the aggregator takes
@@ -231,9 +231,9 @@ func (x *JobSpec) GetHarvestPeriodUs() uint32 {
 	return 0
 }
 
-func (x *JobSpec) GetServerMac() []byte {
+func (x *JobSpec) GetServerMacs() [][]byte {
 	if x != nil {
-		return x.ServerMac
+		return x.ServerMacs
 	}
 	return nil
 }
@@ -2224,7 +2224,7 @@ var File_control_proto protoreflect.FileDescriptor
 
 const file_control_proto_rawDesc = "" +
 	"\n" +
-	"\rcontrol.proto\x12\x10libra.control.v1\"\xa2\x03\n" +
+	"\rcontrol.proto\x12\x10libra.control.v1\"\xa4\x03\n" +
 	"\aJobSpec\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12*\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x16.libra.control.v1.ModeR\x04mode\x12<\n" +
@@ -2234,9 +2234,9 @@ const file_control_proto_rawDesc = "" +
 	"\bexponent\x18\x04 \x01(\x11H\x00R\bexponent\x88\x01\x01\x12\x14\n" +
 	"\x05slots\x18\x05 \x01(\rR\x05slots\x12\x17\n" +
 	"\ahot_set\x18\x06 \x01(\fR\x06hotSet\x12*\n" +
-	"\x11harvest_period_us\x18\a \x01(\rR\x0fharvestPeriodUs\x12\x1d\n" +
-	"\n" +
-	"server_mac\x18\b \x01(\fR\tserverMac\x12%\n" +
+	"\x11harvest_period_us\x18\a \x01(\rR\x0fharvestPeriodUs\x12\x1f\n" +
+	"\vserver_macs\x18\b \x03(\fR\n" +
+	"serverMacs\x12%\n" +
 	"\x0eharvest_frames\x18\t \x01(\x04R\rharvestFrames\x12\x18\n" +
 	"\aworkers\x18\n" +
 	" \x01(\rR\aworkers\x12\x18\n" +

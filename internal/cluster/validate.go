@@ -16,7 +16,6 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/internal/workload"
-	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/wire"
 )
@@ -170,8 +169,8 @@ func (c *Config) checkServers(v *mistakes) {
 	if len(c.Servers) > 0 && !reflect.ValueOf(c.Server).IsZero() {
 		v.add("servers: the file has server, too: list all servers here, and leave server out")
 	}
-	if n := len(c.Servers); n > packer.MaxServers {
-		v.add("servers: %d, at most %d are possible", n, packer.MaxServers)
+	if n := len(c.Servers); n > wire.MaxServers {
+		v.add("servers: %d, at most %d are possible", n, wire.MaxServers)
 	}
 	c.eachServer(func(field string, s *Server) { c.checkServer(field, *s, v) })
 	for i, s := range c.Servers {

@@ -20,6 +20,7 @@ import (
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/wire"
 )
 
 // Options are what to train and on what.
@@ -99,8 +100,8 @@ func (o Options) Validate() error {
 	switch {
 	case o.Workers < 1 || o.Workers > maxWorkers:
 		return fmt.Errorf("--workers %d: from 1 to %d are possible", o.Workers, maxWorkers)
-	case o.Servers < 0 || o.Servers > packer.MaxServers:
-		return fmt.Errorf("--servers %d: from 1 to %d are possible", o.Servers, packer.MaxServers)
+	case o.Servers < 0 || o.Servers > wire.MaxServers:
+		return fmt.Errorf("--servers %d: from 1 to %d are possible", o.Servers, wire.MaxServers)
 	case o.Epochs < 0:
 		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
 	case !slices.Contains(workload.Tasks(), o.Task):

@@ -3,9 +3,12 @@
 package node
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -278,8 +281,8 @@ func TestRoutesFollowHosts(t *testing.T) {
 	if err := f.plane.AddJob(aggregator.JobConfig{ID: forwardedJob + 1, Slots: 10}); err != nil {
 		t.Fatal(err)
 	}
-	f.plane.reach(forwardedJob+1, f.sender(0).MAC)
-	f.plane.reach(forwardedJob+1, f.sender(1).MAC) // the server has moved to host 1
+	f.plane.reach(forwardedJob+1, [][6]byte{f.sender(0).MAC})
+	f.plane.reach(forwardedJob+1, [][6]byte{f.sender(1).MAC}) // the server has moved to host 1
 	if err := f.plane.AddSender(forwardedJob+1, f.sender(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +296,39 @@ func TestRoutesFollowHosts(t *testing.T) {
 	}
 	f.until(0, 1, false)
 	f.expect(0, 1, 200, 0)
-	f.plane.reach(forwardedJob, f.sender(1).MAC) // of a job that has ended
+	f.plane.reach(forwardedJob, [][6]byte{f.sender(1).MAC}) // of a job that has ended
+}
+
+// Server 0 finds out where the other servers are, so that their frames are forwarded like its own. What it does
+// not find out is left to the bridge.
+func TestFramesOfAllServersAreForwarded(t *testing.T) {
+	f := newForwarding(t, "native")
+	f.equip(0, 1, 2)
+	f.meet()
+	f.expect(0, 2, 200, 0)
+	var log lines
+	c := &cluster.Config{Backend: cluster.BackendAFXDP}
+	for _, ip := range []netip.Addr{f.bed.Host(1).IP, netip.MustParseAddr("203.0.113.1"), f.bed.Host(2).IP} {
+		c.Servers = append(c.Servers, cluster.Server{Host: cluster.Host{Address: ip, Interface: f.bed.Host(1).Interface}})
+	}
+	c.Server = c.Servers[0]
+	s := &server{env: Env{Config: c, Log: log.logger()}}
+	f.on(f.bed.Host(1), func() error {
+		f.plane.reach(forwardedJob, [][6]byte{[6]byte(f.bed.Host(1).MAC)})
+		macs := s.otherServers(t.Context())
+		if len(macs) != 1 || !bytes.Equal(macs[0], f.bed.Host(2).MAC) {
+			t.Fatalf("the other servers are at %x, want %v alone", macs, f.bed.Host(2).MAC)
+		}
+		f.plane.reach(forwardedJob, [][6]byte{[6]byte(f.bed.Host(1).MAC), [6]byte(macs[0])})
+		return nil
+	})
+	f.until(0, 2, true)
+	f.until(2, 0, true)
+	f.expect(0, 2, 200, 200)
+	f.expect(0, 1, 200, 200)
+	if !strings.Contains(log.String(), "index=1") || strings.Contains(log.String(), "index=2") {
+		t.Errorf("the log does not name the server that was not found: %s", log.String())
+	}
 }
 
 // A host that the bridge has forgotten is found again.

@@ -3,6 +3,8 @@
 package node
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -21,7 +23,7 @@ type hosts struct {
 
 // jobHosts has how to release the hosts of a job.
 type jobHosts struct {
-	server  func()
+	servers []func()
 	senders map[uint16]func()
 }
 
@@ -29,13 +31,21 @@ func newHosts(p aggregator.Plane, follow func(mac [6]byte) (release func())) *ho
 	return &hosts{Plane: p, follow: follow, jobs: make(map[uint16]*jobHosts)}
 }
 
-// reach names the host of a job's server.
-func (h *hosts) reach(job uint16, mac [6]byte) {
+// reach names the hosts of a job's servers, in the place of those that were named before.
+func (h *hosts) reach(job uint16, servers [][6]byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if j := h.jobs[job]; j != nil { // otherwise it has ended already
-		j.server()
-		j.server = h.follow(mac)
+	j := h.jobs[job]
+	if j == nil { // it has ended already
+		return
+	}
+	before := j.servers
+	j.servers = nil
+	for _, mac := range servers {
+		j.servers = append(j.servers, h.follow(mac))
+	}
+	for _, release := range before {
+		release()
 	}
 }
 
@@ -46,7 +56,7 @@ func (h *hosts) AddJob(cfg aggregator.JobConfig) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.jobs[cfg.ID] = &jobHosts{server: func() {}, senders: make(map[uint16]func())}
+	h.jobs[cfg.ID] = &jobHosts{senders: make(map[uint16]func())}
 	return nil
 }
 
@@ -55,8 +65,7 @@ func (h *hosts) RemoveJob(id uint16) error {
 	h.mu.Lock()
 	if j := h.jobs[id]; j != nil {
 		delete(h.jobs, id)
-		j.server()
-		for _, release := range j.senders {
+		for _, release := range slices.AppendSeq(j.servers, maps.Values(j.senders)) {
 			release()
 		}
 	}

@@ -57,7 +57,7 @@ func TestJobSpec(t *testing.T) {
 
 	e := ethernet(t)
 	c.Backend, c.Server.Interface = cluster.BackendAFXDP, e.Name
-	want.ServerMac = e.HardwareAddr
+	want.ServerMacs = [][]byte{e.HardwareAddr}
 	check("afxdp")
 	for name, says := range map[string]string{"absent0": "interface absent0: ", "lo": "interface lo has no Ethernet address"} {
 		c.Server.Interface = name

@@ -20,9 +20,9 @@ import (
 // plane is a data plane, and what the daemon does beside managing jobs.
 type plane struct {
 	aggregator.Plane
-	// reach names the host of a job's server to the data plane; nil if it needs
+	// reach names the hosts of a job's servers to the data plane; nil if it needs
 	// not know.
-	reach func(job uint16, mac [6]byte)
+	reach func(job uint16, servers [][6]byte)
 	// jobMemory returns the bytes of the banks of a job of n slots; nil for
 	// the control service's default.
 	jobMemory func(n int) uint64
