@@ -127,7 +127,7 @@ func TestPlaceOfARule(t *testing.T) {
 			asked++
 			rules.Data = c.size
 			copy(rules.Locations[:], c.taken)
-			if c.err == unix.EOPNOTSUPP {
+			if errors.Is(c.err, unix.EOPNOTSUPP) {
 				return c.err
 			}
 			return nil
