@@ -5,6 +5,7 @@ package packer
 import (
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/libra-ina/libra/wire"
 )
@@ -264,10 +265,5 @@ func notFinite(grads []float32) int {
 	if seen>>31 == 0 {
 		return -1
 	}
-	for i, g := range grads {
-		if (math.Float32bits(g)&magnitude+carry)>>31 != 0 {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(grads, func(g float32) bool { return (math.Float32bits(g)&magnitude+carry)>>31 != 0 })
 }
