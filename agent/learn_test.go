@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -169,6 +170,33 @@ func TestLearnFails(t *testing.T) {
 	}
 	if _, err := agent.Learn(within(t), within(t), b.socket+"x", jobName, 10); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "is 'libra agent' running") {
 		t.Errorf("no agent: %v", err)
+	}
+}
+
+// What a client sends while it is counted for must be its wish to have the counts.
+func TestLearnRefusesOtherMessages(t *testing.T) {
+	b := newBed(t)
+	conn, err := net.Dial("unixpacket", b.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	begin, err := (&agentproto.Learn{Job: jobName, Counters: 10}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, message := range [][]byte{begin, []byte("what is that?")} {
+		if _, err := conn.Write(message); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer := make([]byte, 1<<12)
+	n, err := conn.Read(answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agentproto.ParseAnswer(answer[:n]); !errors.Is(err, agentproto.BadHello) {
+		t.Errorf("the answer is %q, %v", answer[:n], err)
 	}
 }
 
