@@ -52,7 +52,8 @@ type Config struct {
 	// packets that came in and that are to be sent, and so its own goroutines. All of them
 	// must set it. They share one fill ring, of the size that the first one asked for: a
 	// frame that one of them lent to the kernel comes back with a packet for any. Which socket a
-	// packet is for, the XDP program tells: see AttachConfig.Others; without an XSKMap a socket only sends.
+	// packet is for, the XDP program tells: see AttachConfig.Others; each has an XSKMap of its own,
+	// and without one a socket only sends.
 	// Release, Fill, Refill and Completed take a lock then. Frames that a socket has in flight when it is closed come back
 	// with their completion, or when the last socket of the queue is closed; with that one, those in the fill ring.
 	// Copy mode only, without MultiBuffer and File.

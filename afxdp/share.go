@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,6 +62,11 @@ func (s *Socket) join(id queueID) (first bool, err error) {
 		}
 		u.queues[id] = q
 	}
+	for _, m := range q.members {
+		if m != s && m.mates == q && sameMap(m.cfg.XSKMap, s.cfg.XSKMap) {
+			return false, fmt.Errorf("%w: another socket has queue %d in Config.XSKMap: pass a map of the socket's own, as Attachment.OtherXSKMap, or none if it only sends", ErrConfig, id.queue)
+		}
+	}
 	if s.former != nil && s.former != q {
 		s.former.forget(s) // replace has waited for its frames
 	}
@@ -74,6 +80,21 @@ func (s *Socket) join(id queueID) (first bool, err error) {
 	s.continues = s.former == q
 	s.mates, s.former, s.filling, s.share = q, nil, q.filling, 0
 	return first, nil
+}
+
+// sameMap reports whether two maps are one of the kernel's.
+func sameMap(a, b *ebpf.Map) bool {
+	if a == nil || b == nil {
+		return false
+	}
+	x, errX := a.Info()
+	y, errY := b.Info()
+	if errX != nil || errY != nil {
+		return false // one is closed, which Open tells
+	}
+	idX, known := x.ID()
+	idY, _ := y.ID()
+	return known && idX == idY
 }
 
 // bring makes the rings of the first socket, which it has mapped, the queue's.

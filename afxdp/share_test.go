@@ -395,10 +395,16 @@ func TestShareQueueFailedOpen(t *testing.T) {
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
+	again, err := m.s.cfg.XSKMap.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
 	for name, c := range map[string]struct {
 		change func(*Config)
 		want   error
 	}{
+		"the other one's map":   {func(c *Config) { c.XSKMap = again }, ErrConfig},
 		"closed map":            {func(c *Config) { c.XSKMap = closed }, ErrConfig},
 		"zero-copy":             {func(c *Config) { c.Mode = BindZeroCopy }, ErrConfig},
 		"multi-buffer":          {func(c *Config) { c.MultiBuffer = true }, ErrConfig},
