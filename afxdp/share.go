@@ -370,7 +370,7 @@ func (q *sharedQueue) giveFill(s *Socket) {
 	q.mu.Unlock()
 }
 
-// sync waits until who filled the frames of received packets has left the ring. The kernel had to take them from there, so
+// sync waits until the goroutine that filled the frames of received packets has left the ring. The kernel had to take them from there, so
 // there is nothing to wait for, except for the race detector, which does not see what goes through the kernel.
 func (q *sharedQueue) sync() {
 	q.mu.Lock()
@@ -390,7 +390,7 @@ func (s *Socket) sleepsBlind() bool { return s.mates != nil && s.mates.inTurn }
 
 // sendsInTurn reports whether only one socket of a queue at a time may have the kernel send, with the name of its
 // release. From 6.6 on (b7f72a30e9ac) it writes a frame's address into the completion ring when it takes the packet, and takes the
-// last one back if it could not send it after all, whoever wrote that. 6.18 writes it when the packet was sent (30f241fcf52a).
+// last one back if it could not send it after all, also if another socket wrote that. 6.18 writes it when the packet was sent (30f241fcf52a).
 func sendsInTurn(release string) bool {
 	return !kernelBefore(release, 6, 6) && kernelBefore(release, 6, 18)
 }
