@@ -15,10 +15,6 @@ import (
 // startLimit is how long a process waits at its start for the others.
 const startLimit = 30 * time.Second
 
-// resolveLimit is how long server 0 waits at its start for the Ethernet address of each other server. A host that is up
-// answers at once.
-const resolveLimit = time.Second
-
 // Env is what every process is given.
 type Env struct {
 	Config *cluster.Config

@@ -5,6 +5,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 
@@ -14,3 +15,6 @@ import (
 func openXDPPlane(*cluster.Config, *slog.Logger) (plane, error) {
 	return plane{}, errors.New("the XDP aggregator needs Linux; use the udp backend")
 }
+
+// otherServers returns none: without AF_XDP, frames are no concern of the switch.
+func (s *server) otherServers(context.Context) [][]byte { return nil }

@@ -14,7 +14,6 @@ import (
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/neigh"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 )
@@ -60,26 +59,6 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) 
 	spec.ServerMacs = append(spec.ServerMacs, s.otherServers(ctx)...)
 	s.job, err = control.CreateJob(ctx, aggregator, spec, startLimit, s.env.Log)
 	return err
-}
-
-// otherServers returns where frames for the servers from index 1 on leave the switch. Those of a host that does not answer go
-// through the switch's bridge.
-func (s *server) otherServers(ctx context.Context) (macs [][]byte) {
-	c := s.env.Config
-	if c.Backend != cluster.BackendAFXDP {
-		return nil
-	}
-	for i, other := range c.AllServers()[1:] {
-		limited, cancel := context.WithTimeout(ctx, resolveLimit)
-		hop, err := neigh.Resolve(limited, c.Server.Interface, other.Address)
-		cancel()
-		if err != nil {
-			s.env.Log.Warn("frames of another server go through the switch's bridge", "index", i+1, "error", err)
-			continue
-		}
-		macs = append(macs, hop.MAC[:])
-	}
-	return macs
 }
 
 // jobSpec returns what the aggregator is to be told of the job.
