@@ -320,6 +320,7 @@ func brokenFrames() []goldenFrame {
 		{"broken-sums-head", "SUMS that ends before its step", seal(server, worker, sums(4, 1, 1)[:body+4])},
 		{"broken-sums-count", "SUMS that announces one row more than it holds", seal(server, worker, put16(sums(4, 1, 1, 2), body, 3))},
 		{"broken-sums-beyond", "SUMS with a row beyond those of the step", seal(server, worker, put16(sums(4, 1, 1, 2), body+4+14, 999))},
+		{"broken-sums-first", "SUMS whose first row has a key that is not the first one", seal(server, worker, put8(sums(4, 1, 1, 2), body+29, 1))},
 		{"broken-sums-width-0", "SUMS with keys of 0 bytes", seal(server, worker, put8(sums(4, 1, 1, 2), body+28, 0))},
 		{"broken-sums-width-9", "SUMS with keys of 9 bytes", seal(server, worker, put8(append(sums(4, 8, 1, 2), 0, 0), body+28, 9))},
 		{"broken-cold-at-dim-0", "COLD_AT with dimension 0", seal(worker, server, put16(rows(wire.TypeColdAt, 4, 1, 2), body+2, 0))},

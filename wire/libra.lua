@@ -204,6 +204,8 @@ local function dissect_sums(body, tree)
 			body:len(), counted(count, "row"), dim, counted(width, "byte"))
 	elseif body:range(16, 4):uint() + count > body:range(12, 4):uint() then
 		return nil, "rows beyond those of the step"
+	elseif tostring(body:range(SUMS_HEAD, width):bytes()) ~= string.rep("00", width) then
+		return nil, "the first row has another key than the first one"
 	end
 	tree:add(f.step, body:range(4, 8))
 	tree:add(f.step_rows, body:range(12, 4))

@@ -106,7 +106,8 @@ type StepSums struct {
 }
 
 // ParseStepSums reads a SUMS payload. It returns [ErrLength] if count, dimension or width is not one that rows can have, the body is
-// not exactly as long as they say, or the step has fewer rows than the frame's place among them needs.
+// not exactly as long as they say, the step has fewer rows than the frame's place among them needs, or the first row's key is not
+// that which the differences are from.
 func ParseStepSums(payload []byte) (StepSums, error) {
 	if len(payload) < sumsHeadLen {
 		return StepSums{}, ErrLength
@@ -123,7 +124,7 @@ func ParseStepSums(payload []byte) (StepSums, error) {
 	row := s.Width + s.Dim*floatLen
 	switch {
 	case s.Count == 0 || s.Dim == 0 || s.Width < 1 || s.Width > SumsWidthMax, len(s.rows)%row != 0 || len(s.rows)/row != s.Count,
-		uint64(s.First)+uint64(s.Count) > uint64(s.Rows):
+		uint64(s.First)+uint64(s.Count) > uint64(s.Rows), bytesAt(s.rows, s.Width) != 0:
 		return StepSums{}, ErrLength
 	}
 	return s, nil
