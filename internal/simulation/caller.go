@@ -188,7 +188,9 @@ func (c *caller) pushLater() bool {
 // wait waits for the oldest ticket.
 func (c *caller) wait() bool {
 	p := c.tickets[0]
-	err := p.ticket.Wait(c.begin("Ticket.Wait"))
+	ctx := c.begin("Ticket.Wait")
+	defer c.mayBeTold()()
+	err := p.ticket.Wait(ctx)
 	if !c.returned() {
 		return false
 	}
@@ -260,7 +262,10 @@ func (c *caller) tryFlush() (ended, ok bool) {
 			accepted = append(accepted, p)
 		}
 	}
-	err := c.life.w.Flush(c.refusedMeanwhile(c.begin("Flush")))
+	ctx := c.refusedMeanwhile(c.begin("Flush"))
+	told := c.mayBeTold()
+	defer told()
+	err := c.life.w.Flush(ctx)
 	if !c.returned() {
 		return false, false
 	}
@@ -271,10 +276,9 @@ func (c *caller) tryFlush() (ended, ok bool) {
 		}
 		return false, ok
 	}
-	if !c.life.refused {
-		for _, p := range accepted {
-			c.life.whole(p, "a flush has ended")
-		}
+	told()
+	for _, p := range accepted {
+		c.life.doubt(p)
 	}
 	return true, true
 }

@@ -5,6 +5,8 @@ package simulation
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
@@ -21,6 +23,64 @@ func (l *life) whole(p *push, why string) {
 	}
 }
 
+// doubt is a push that a flush has passed over, although not all of it was applied. Those who were in calls at that
+// time may have been told why, and not have returned yet.
+type doubt struct {
+	of   *push
+	told []*caller
+}
+
+// doubt checks that of a push that a flush has waited for all is applied, or a call has been told that it is not.
+func (l *life) doubt(p *push) {
+	missing := func(n int) bool { return l.of.s.ledger.grads.at(n).applied != 1 }
+	for n := p.from; n < p.to; n++ {
+		if missing(n) {
+			l.doubts = append(l.doubts, doubt{p, slices.Clone(l.inside)})
+			l.resolve()
+			return
+		}
+	}
+}
+
+// mayBeTold enters a call that may tell of a refusal. The function that it returns leaves it, once.
+func (c *caller) mayBeTold() (told func()) {
+	l := c.life
+	l.inside = append(l.inside, c)
+	return sync.OnceFunc(func() {
+		if l.over() {
+			return
+		}
+		leave := func(all []*caller) []*caller {
+			return slices.DeleteFunc(all, func(o *caller) bool { return o == c })
+		}
+		l.inside = leave(l.inside)
+		for i := range l.doubts {
+			l.doubts[i].told = leave(l.doubts[i].told)
+		}
+		l.resolve()
+	})
+}
+
+// resolve judges the doubts that nothing can explain any more.
+func (l *life) resolve() {
+	l.doubts = slices.DeleteFunc(l.doubts, func(d doubt) bool {
+		if len(d.told) > 0 {
+			return false
+		}
+		if !l.refused && !d.of.failed {
+			l.of.s.fail("a flush has ended, but not all gradients of a push of worker %d, which are %d to %d, were applied once", l.of.sender, d.of.from, d.of.to-1)
+		}
+		return true
+	})
+}
+
+// doubled reports whether the network has copied a frame, or one that had what it held after it was refused for its numbering.
+func (f *frame) doubled() bool {
+	return f.copied || f.refused && slices.ContainsFunc(f.push.frames, func(o *frame) bool {
+		return o.again && o.copied && slices.Contains(f.grads, o.grads[0])
+	})
+}
+
 // judge compares what a push was told with what became of its frames. It returns false
 // if the life has come to its end.
 func (l *life) judge(p *push, err error) bool {
@@ -34,7 +94,7 @@ func (l *life) judge(p *push, err error) bool {
 	for _, f := range p.frames {
 		if f.applied && !f.again || f.renamed() {
 			applied++
-			if f.copied {
+			if f.doubled() {
 				copied++
 			}
 		}

@@ -37,6 +37,9 @@ type life struct {
 	crashed bool
 	evicted bool
 	refused bool // and a call has been told
+
+	inside []*caller // those in a call that may tell of a refusal
+	doubts []doubt
 }
 
 // over reports whether the callers of a life are to end.
