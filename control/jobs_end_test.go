@@ -294,5 +294,5 @@ func TestClosedRosterAdmitsNone(t *testing.T) {
 	}
 	r.close(errReplaced)
 	_, _, err := r.enter(aggregator.SenderConfig{ID: 1}, nil)
-	wants(t, "an admission", err, codes.Aborted, "the job has ended")
+	wants(t, "an admission", err, codes.Aborted, "the job has ended: a newer connection has taken over")
 }

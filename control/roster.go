@@ -38,7 +38,7 @@ type roster struct {
 
 	mu      gate
 	members map[uint16]*member
-	closed  bool
+	closed  error // why the receiver has ended; nil while it has not
 }
 
 // gate is a lock that is held while others are waited for: a channel of one place, so
@@ -60,8 +60,8 @@ type member struct {
 func (r *roster) enter(s aggregator.SenderConfig, token []byte) (*member, *connection, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
-		return nil, nil, status.Error(codes.Aborted, "the job has ended")
+	if r.closed != nil {
+		return nil, nil, status.Errorf(codes.Aborted, "the job has ended: %s", status.Convert(r.closed).Message())
 	}
 	m := r.members[s.ID]
 	if len(token) > 0 {
@@ -141,7 +141,7 @@ func (r *roster) drop(m *member, how ending) {
 func (r *roster) close(why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.closed = true
+	r.closed = why
 	for _, m := range r.members {
 		m.stop(why)
 	}
