@@ -243,6 +243,18 @@ func FuzzRoundAnswers(f *testing.F) {
 	f.Add(wire.PutAck(make([]byte, 64), h), false)
 	f.Add(wire.PutScaleAck(make([]byte, 64), h), true)
 	f.Add(wire.PutError(make([]byte, 64), h, wire.Refusal{Code: wire.CodeOverflow, Index: 21}), false)
+	for _, scale := range []bool{false, true} {
+		rows := make([]byte, wire.RowsLen(1, 1))
+		wire.PutRows(rows, wire.TypeRows, 1, 1)
+		h := wire.Header{Type: wire.TypeRows, Job: testJob, Sender: 1, Epoch: testEpoch, Seq: 1}
+		h.Put(rows)
+		f.Add(rows, scale)
+		found := make([]byte, wire.FoundLen(1))
+		wire.PutNumbered(found, wire.TypeFound, 1, 1, 7)
+		h.Type = wire.TypeFound
+		h.Put(found)
+		f.Add(found, scale)
+	}
 	f.Fuzz(func(t *testing.T, payload []byte, scale bool) {
 		if len(payload) > wire.MaxPayload {
 			return

@@ -16,6 +16,8 @@ func (r *rounds) take(h wire.Header, payload []byte) verdict {
 	case h.Type == wire.TypeAck && (r.groups > 0 || h.Flags&(wire.FlagAll|wire.FlagScale) != 0):
 	case h.Type == wire.TypeError && r.outstanding(h.Seq) >= 0:
 		refused = r.outstanding(h.Seq)
+	case (h.Type == wire.TypeRows || h.Type == wire.TypeFound) && r.outstanding(h.Seq) >= 0:
+		return malformed // an answer to what servers are asked
 	default:
 		return other
 	}

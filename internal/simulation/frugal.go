@@ -25,7 +25,7 @@ func (s *sim) lossless() bool {
 }
 
 // patient counts a frame that a worker repeats, and checks that those to a peer that answers nothing are
-// few: the oldest alone, at timeouts that double. What is repeated earlier was overtaken.
+// few: the oldest alone, at timeouts that double.
 func (s *sim) patient(w *host, peer *heard) {
 	silent := time.Since(peer.since)
 	if silent < leastTimeout {

@@ -47,7 +47,8 @@ func (l *simLink) asks(to wire.Endpoint, payload []byte) {
 		of = &heard{epoch: h.Epoch, since: time.Now()}
 		l.hearing.peers[to] = of
 	}
-	if h.Flags&wire.FlagRetx != 0 {
+	// Before a number that was answered, a frame is taken for lost because others have overtaken it.
+	if h.Flags&wire.FlagRetx != 0 && h.Seq-wire.FirstSeq >= uint32(len(of.answered)) {
 		l.s.patient(l.host, of)
 	}
 }
