@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -49,7 +48,7 @@ func Describe(index int) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
-	answers, err := query(family, cmdDevGet, 0, attribute{ifindex, uint32(index)})
+	answers, err := family.query(cmdDevGet, 0, number(ifindex, index))
 	if err != nil {
 		return Device{}, fmt.Errorf("features of interface %d: %w", index, err)
 	}
@@ -89,12 +88,8 @@ func ReceiveNAPI(index, queue int) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	return receiveNAPI(family, index, queue)
-}
-
-func receiveNAPI(family *netlink.GenlFamily, index, queue int) (uint32, error) {
-	answers, err := query(family, cmdQueueGet, 0, attribute{queueIfindex, uint32(index)},
-		attribute{queueType, queueReceives}, attribute{queueID, uint32(queue)})
+	answers, err := family.query(cmdQueueGet, 0, number(queueIfindex, index),
+		number(queueType, queueReceives), number(queueID, queue))
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP): // the interface is down; the kernel has no such question
 		return 0, nil

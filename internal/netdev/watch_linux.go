@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -17,26 +16,20 @@ type Watch struct{ socket *nl.NetlinkSocket }
 
 // WatchXDP opens a watch. The error wraps [ErrUnknown] if the kernel is too old.
 func WatchXDP() (*Watch, error) {
-	family, err := xdpFamily()
+	id, err := xdpGroup()
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range family.Groups {
-		if g.Name != group {
-			continue
-		}
-		// nl.Subscribe takes the numbers up to 32 only.
-		s, err := nl.Subscribe(unix.NETLINK_GENERIC)
-		if err != nil {
-			return nil, fmt.Errorf("watch XDP features: %w", err)
-		}
-		if err := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, int(g.ID)); err != nil {
-			s.Close()
-			return nil, fmt.Errorf("watch XDP features: %w", err)
-		}
-		return &Watch{s}, nil
+	// nl.Subscribe takes the numbers up to 32 only.
+	s, err := nl.Subscribe(unix.NETLINK_GENERIC)
+	if err != nil {
+		return nil, fmt.Errorf("watch XDP features: %w", err)
 	}
-	return nil, fmt.Errorf("generic netlink family %s has no group %s: %w", familyName, group, ErrUnknown)
+	if err := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, int(id)); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("watch XDP features: %w", err)
+	}
+	return &Watch{s}, nil
 }
 
 // Wait returns when something may have changed, or with the error that the watch
@@ -51,14 +44,3 @@ func (w *Watch) Wait() error {
 
 // Close makes Wait return.
 func (w *Watch) Close() { w.socket.Close() }
-
-func xdpFamily() (*netlink.GenlFamily, error) {
-	family, err := netlink.GenlFamilyGet(familyName)
-	if errors.Is(err, unix.ENOENT) {
-		return nil, ErrUnknown
-	}
-	if err != nil {
-		return nil, fmt.Errorf("generic netlink family %s: %w", familyName, err)
-	}
-	return family, nil
-}

@@ -40,6 +40,7 @@ type accounts struct {
 // entry is one frame with gradients.
 type entry struct {
 	id      frameID
+	from    *process
 	worker  uint16
 	payload []byte
 	flushed bool   // its worker has called it acknowledged
@@ -81,12 +82,10 @@ func (a *accounts) leaves(from, to *host, payload []byte) {
 		return
 	}
 	id := frameID{flowID{to, h.Sender, h.Epoch}, h.Seq}
-	if a.frames[id] != nil {
-		return
-	}
 	for _, p := range a.c.procs {
-		if p.host == from {
-			e := &entry{id: id, worker: h.Sender, payload: slices.Clone(payload)}
+		// A receiver that was started again draws its first epoch, which may be that of a worker's former life.
+		if known := a.frames[id]; p.host == from && (known == nil || known.from != p) {
+			e := &entry{id: id, from: p, worker: h.Sender, payload: slices.Clone(payload)}
 			a.frames[id] = e
 			a.order = append(a.order, e)
 			a.sent[p] = append(a.sent[p], e)
