@@ -280,3 +280,47 @@ func TestAttachMeetsErrors(t *testing.T) {
 		t.Errorf("program %d on no interface", id)
 	}
 }
+
+// Each packet reaches the map of the first match that takes it.
+func TestAttachOthers(t *testing.T) {
+	n := sharedNet{ns: newNet(t, testbed.VethConfig{}), umem: newUMEM(t, UMEMConfig{})}
+	n.prog = attach(t, n.ns, AttachConfig{
+		Interface: "a", Queues: 1, Match: MatchUDP(1, 2), Others: []Match{MatchUDP(2, 3), MatchTCP(9), MatchEtherType(testEtherType)},
+	})
+	for i := range 4 {
+		if other := n.prog.OtherXSKMap(i - 1); other == nil || other.MaxEntries() != 1 {
+			t.Fatalf("map %d: %v", i, other)
+		}
+	}
+	packets := [][]byte{
+		udpPacket(false, false, 1, nil), udpPacket(false, false, 2, nil), udpPacket(true, true, 3, nil), udpPacket(false, false, 4, nil),
+		append(make([]byte, 12), testEtherType>>8, testEtherType&0xff, 0, 0), make([]byte, 14),
+	}
+	const redirect = 4
+	for with, want := range [][]uint32{
+		{redirect, redirect, xdpPass, xdpPass, xdpPass, xdpPass},
+		{xdpPass, xdpPass, redirect, xdpPass, xdpPass, xdpPass},
+		{xdpPass, xdpPass, xdpPass, xdpPass, xdpPass, xdpPass},
+		{xdpPass, xdpPass, xdpPass, xdpPass, redirect, xdpPass},
+	} {
+		s := open(t, n.ns, newPool(t, n.umem, 512), Config{Interface: "a", XSKMap: n.prog.OtherXSKMap(with - 1)})
+		for i, p := range packets {
+			verdict, err := n.prog.prog.Run(&ebpf.RunOptions{Data: p, DataOut: make([]byte, 256)})
+			if err != nil || verdict != want[i] {
+				t.Errorf("packet %d with a socket in map %d: verdict %d, want %d, %v", i, with, verdict, want[i], err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, bad := range []AttachConfig{
+		{Interface: "b", Match: MatchAll(), Others: []Match{MatchUDP(1)}},
+		{Interface: "b", Match: MatchUDP(1), Others: []Match{MatchAll(), MatchUDP(2)}},
+		{Interface: "b", Match: MatchUDP(1), Others: []Match{{}}},
+	} {
+		err := n.ns.Do(func() error { _, err := Attach(bad); return err })
+		wantErr(t, err, ErrConfig)
+	}
+	attach(t, n.ns, AttachConfig{Interface: "b", Match: MatchUDP(1), Others: []Match{MatchUDP(2), MatchAll()}})
+}

@@ -80,7 +80,7 @@ func (s *Socket) tryBind(ifindex int) error {
 		return s.bindToMate(addr)
 	}
 	for _, sib := range u.sockets {
-		if sib == s || !sib.bound {
+		if sib == s || !sib.bound || sib.mates != nil && sib.mates.unbound {
 			continue
 		}
 		if share, err := s.mayShare(sib); err != nil {
