@@ -113,7 +113,7 @@ func testPassedSocket(t *testing.T, passMap bool) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	cmd := exec.Command(readableBinary(t))
+	cmd := exec.CommandContext(t.Context(), readableBinary(t))
 	cmd.Env = append(os.Environ(), fmt.Sprint(childVariable, "=", packets))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{file}
@@ -131,7 +131,11 @@ func testPassedSocket(t *testing.T, passMap bool) {
 		t.Fatal(err)
 	}
 	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
+	go func() { exited <- cmd.Wait(); close(exited) }()
+	t.Cleanup(func() {
+		for range exited { // a child that the end of the context kills
+		}
+	})
 
 	if !passMap { // since Linux 7 the map takes the socket only after the child's Open
 		enter := func() error { return prog.XSKMap().Put(uint32(0), uint32(file.Fd())) }
