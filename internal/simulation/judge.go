@@ -23,8 +23,8 @@ func (l *life) whole(p *push, why string) {
 	}
 }
 
-// doubt is a push that a flush has passed over, although not all of it was applied. Those who were in calls at that
-// time may have been told why, and not have returned yet.
+// doubt is a push that a flush has passed over, although not all of it was applied. Callers whose calls had begun
+// may have been told why, and not have returned yet.
 type doubt struct {
 	of   *push
 	told []*caller
