@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,9 +19,12 @@ import (
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/local"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
 )
 
 const (
@@ -118,6 +122,43 @@ func serve(t testing.TB, cfg agent.Config) *agent.Agent {
 		}
 	})
 	return a
+}
+
+// coldWorker is the only worker of a server, without a hot set. Nil leaves its link as it is.
+func coldWorker(t *testing.T, arrive func(s *transport.Server, end wire.StepEnd) bool, wrap func(link.Link) link.Link) *transport.Worker {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func() link.Link {
+		l, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+		must(err)
+		return l
+	}
+	toServer, own := open(), open()
+	store, err := ps.New(ps.Config{Dim: dim, Exp: ps.DefaultExp, Optimizer: sgd})
+	must(err)
+	var s *transport.Server
+	s, err = transport.NewServer(transport.ServerConfig{
+		Link: toServer, Job: 1, Dim: dim, Handler: store,
+		Arrive: func(_, _ uint16, end wire.StepEnd) bool { return arrive(s, end) },
+	})
+	must(err)
+	t.Cleanup(func() { _ = s.Close() })
+	at := own.Local()
+	must(s.Admit(t.Context(), 1, netip.AddrPortFrom(at.IP, at.Port), 1))
+	if wrap != nil {
+		own = wrap(own)
+	}
+	w, err := transport.NewWorker(t.Context(), transport.WorkerConfig{
+		Link: own, Job: 1, Sender: 1, ServerEpoch: 1, Dim: dim, Server: toServer.Local(),
+	})
+	must(err)
+	t.Cleanup(func() { _ = w.Close() })
+	return w
 }
 
 // within bounds calls that would otherwise hang in a test that fails.

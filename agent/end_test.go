@@ -11,12 +11,15 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/local"
+	"github.com/libra-ina/libra/wire"
 )
 
 // An agent that is closed tells its clients, and what they have pushed is acknowledged
@@ -226,5 +229,46 @@ func TestJobEndsAtABarrier(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})
+	}
+}
+
+// flooded is a link on which there is always a frame that says nothing, so that its worker never sleeps.
+type flooded struct {
+	link.Link
+	turns *atomic.Int64
+}
+
+func (l flooded) Receive(packets []link.Packet) (int, error) {
+	n, err := l.Link.Receive(packets)
+	if n == 0 && err == nil {
+		packets[0] = link.Packet{Packet: wire.Packet{Src: l.Local(), Payload: make([]byte, wire.HeaderLen)}}
+		n = 1
+	}
+	l.turns.Add(1)
+	return n, err
+}
+
+// A worker that never sleeps notices that a client has gone, too.
+func TestClientGoesFromABusyWorker(t *testing.T) {
+	var turns atomic.Int64
+	w := coldWorker(t, nil, func(l link.Link) link.Link { return flooded{l, &turns} })
+	socket := filepath.Join(shortDir(t), "agent.sock")
+	a := serve(t, agent.Config{Socket: socket, Log: slog.New(slog.DiscardHandler), Jobs: []agent.Job{{Name: jobName, Worker: w, Dim: dim}}})
+	c, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: jobName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Flush(within(t)), c.Conn().Close()); err != nil {
+		t.Fatal(err)
+	}
+	const enough = 10_000 // sockets are looked at every some hundred turns
+	for gone := turns.Load(); ; {
+		now := turns.Load()
+		if len(a.Stats().Jobs[0].Clients) == 0 {
+			return
+		}
+		if now > gone+enough {
+			t.Fatalf("the client is there still after %d turns", now-gone)
+		}
 	}
 }
