@@ -24,14 +24,20 @@ func (s *Socket) bind(ifindex int) error {
 		s.mode = safeMode(driverOf(fd, s.cfg.Interface))
 		unix.Close(fd)
 	}
-	deadline := time.Now().Add(s.cfg.BindTimeout)
+	return s.explainBind(persist(s.cfg.BindTimeout, func() error { return s.tryBind(ifindex) }, func(err error) bool {
+		return errors.Is(err, unix.EBUSY) && !s.closing()
+	}))
+}
+
+// persist tries again, with pauses, while the error is one that may pass, until the timeout is over.
+func persist(timeout time.Duration, try func() error, mayPass func(error) bool) error {
+	deadline := time.Now().Add(timeout)
 	for wait := nextWait(0); ; wait = nextWait(wait) {
-		err := s.tryBind(ifindex)
-		if errors.Is(err, unix.EBUSY) && time.Now().Before(deadline) && !s.closing() {
-			time.Sleep(wait)
-			continue
+		err := try()
+		if !mayPass(err) || !time.Now().Before(deadline) {
+			return err
 		}
-		return s.explainBind(err)
+		time.Sleep(wait)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -99,7 +100,7 @@ func TestOpenMeetsErrors(t *testing.T) {
 	}
 }
 
-// Without CAP_NET_ADMIN, and on kernels before 6.18, a socket gets what there is.
+// Without CAP_NET_ADMIN, and on kernels before 6.18, a socket gets what there is. With it, the limit of send buffers is none.
 func TestOpenMakesDo(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	pool := newPool(t, newUMEM(t, UMEMConfig{}), 0)
@@ -123,6 +124,7 @@ func TestOpenMakesDo(t *testing.T) {
 		err    string
 	}{
 		"all":            {nil, raised(64), ""},
+		"privilege":      {[]refuse.Call{setsockopt(unix.SOL_SOCKET, unix.SO_SNDBUF, unix.EDOM)}, raised(64), ""},
 		"old kernel":     {[]refuse.Call{setsockopt(unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, unix.ENOPROTOOPT)}, 32, ""},
 		"no privilege":   {[]refuse.Call{setsockopt(unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, unix.EPERM)}, raised(64), ""},
 		"no send buffer": {[]refuse.Call{setsockopt(unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, unix.EPERM), setsockopt(unix.SOL_SOCKET, unix.SO_SNDBUF, unix.EDOM)}, 0, "setsockopt SO_SNDBUF: "},
@@ -202,15 +204,33 @@ func TestSiblingsThatCannotBeShared(t *testing.T) {
 	}
 }
 
-// While a queue is busy, bind looks less and less often, but 20 times a second at least.
+// What may pass is tried less and less often, but 20 times a second at least, until the time is over. The rest is told at once.
 func TestPausesBetweenTries(t *testing.T) {
-	var got []int
-	for wait, n := time.Duration(0), 0; n < 8; n++ {
-		wait = nextWait(wait)
-		got = append(got, int(wait/time.Millisecond))
-	}
-	if want := []int{1, 2, 4, 8, 16, 32, 50, 50}; !slices.Equal(got, want) {
-		t.Errorf("pauses of %v ms, want %v", got, want)
+	for name, c := range map[string]struct {
+		end  error // of the fourth try
+		want []int // when it is tried, in milliseconds
+	}{
+		"busy":    {unix.EBUSY, []int{0, 1, 3, 7, 15, 31, 63, 113, 163}},
+		"failure": {unix.EDOM, []int{0, 1, 3, 7}},
+		"success": {nil, []int{0, 1, 3, 7}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			var at []int
+			err := persist(150*time.Millisecond, func() error {
+				at = append(at, int(time.Since(start)/time.Millisecond))
+				switch len(at) {
+				case 4:
+					return c.end
+				case 100: // without pauses there would be no end
+					return nil
+				}
+				return unix.EBUSY
+			}, func(err error) bool { return errors.Is(err, unix.EBUSY) })
+			if err != c.end || !slices.Equal(at, c.want) {
+				t.Errorf("%s: %v after tries at %v, want them at %v", name, err, at, c.want)
+			}
+		})
 	}
 }
 

@@ -146,14 +146,9 @@ func (t *Tuned) setQueues(ifname string, n int) error {
 // resize sets the channels. The kernel takes no queue away that a socket is on (ethtool_set_channels), and
 // releases that of a closed one some time after Close.
 func resize(ifname string, ch ethtoolChannels) error {
-	deadline := time.Now().Add(2 * time.Second)
-	for wait := nextWait(0); ; wait = nextWait(wait) {
-		err := setChannels(ifname, ch)
-		if !errors.Is(err, unix.EINVAL) || time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(wait)
-	}
+	return persist(2*time.Second, func() error { return setChannels(ifname, ch) }, func(err error) bool {
+		return errors.Is(err, unix.EINVAL)
+	})
 }
 
 // setAttr sets a file of /sys/class/net.

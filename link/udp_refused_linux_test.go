@@ -118,6 +118,22 @@ func TestUDPOpenRefused(t *testing.T) {
 	}
 }
 
+// A host whose kernel has no IPv6 has links over IPv4.
+func TestUDPWithoutIPv6(t *testing.T) {
+	for local, want := range map[string]error{"127.0.0.1:0": nil, "[::1]:0": unix.EAFNOSUPPORT} {
+		err := refuse.Run(func() error {
+			l, err := OpenUDP(netip.MustParseAddrPort(local))
+			if err == nil {
+				err = l.Close()
+			}
+			return err
+		}, refuse.Call{Number: unix.SYS_SOCKET, Args: map[int]uint32{0: unix.AF_INET6}, Err: unix.EAFNOSUPPORT})
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", local, err, want)
+		}
+	}
+}
+
 // sockets are those that this process has open.
 func sockets(t *testing.T) (all []string) {
 	t.Helper()

@@ -5,6 +5,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -164,40 +165,68 @@ func TestStepsThatAreLeft(t *testing.T) {
 	}
 }
 
+// asksForStep is a worker that has asked for the sums of step 1, and takes the bodies of SUMS frames.
+func asksForStep(t *testing.T, done func(error)) (w *Worker, take func(body []byte)) {
+	t.Helper()
+	network := newMemNet()
+	server := network.open("10.0.0.1:19522")
+	w, err := makeWorker(t.Context(), WorkerConfig{
+		Link: network.open("10.0.0.2:19522"), Job: testJob, Sender: 1, ServerEpoch: testServerEpoch, Dim: testDim, Server: server.Local(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.EndStep(&Step{Number: 1, Done: done})
+	if _, err := w.turn(); err != nil {
+		t.Fatal(err)
+	}
+	return w, func(body []byte) {
+		payload := make([]byte, wire.HeaderLen+len(body))
+		wire.Header{Type: wire.TypeSums, Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}.Put(payload)
+		copy(payload[wire.HeaderLen:], body)
+		w.receive(&link.Packet{Packet: wire.Packet{Src: server.Local(), Payload: payload}})
+	}
+}
+
+// stepSumsBody is the body of a SUMS frame with the first rows of stepSums.
+func stepSumsBody(count int, head wire.SumsHead) []byte {
+	keys, sums := stepSums(head.Step, count)
+	head.Width = 4
+	b := make([]byte, wire.SumsLen(count, testDim, head.Width))
+	wire.PutStepSums(b, head, keys, testDim, sums)
+	return b[wire.HeaderLen:]
+}
+
+// A frame that announces as many rows as there may be has a worker make room for these, and for a bit each.
+func TestRoomForAnnouncedRows(t *testing.T) {
+	const rows = maxStepFloats / testDim
+	w, take := asksForStep(t, func(err error) { t.Error(err) })
+	body := stepSumsBody(1, wire.SumsHead{Step: 1, Rows: rows})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	take(body)
+	runtime.ReadMemStats(&after)
+	if w.step == nil || w.step.left != rows-1 {
+		t.Fatalf("the frame was not taken: %+v", w.step)
+	}
+	const most = rows*(8+4*testDim) + rows/8 + 1<<20
+	if got := after.TotalAlloc - before.TotalAlloc; got > most {
+		t.Errorf("%d bytes for %d rows, want at most %d", got, rows, most)
+	}
+}
+
 // FuzzReceiveStepSums gives a worker that waits for a step arbitrary SUMS frames with the right header.
 func FuzzReceiveStepSums(f *testing.F) {
-	sums := func(count int, head wire.SumsHead) []byte {
-		keys, sums := stepSums(head.Step, count)
-		head.Width = 4
-		b := make([]byte, wire.SumsLen(count, testDim, head.Width))
-		wire.PutStepSums(b, head, keys, testDim, sums)
-		return b[wire.HeaderLen:]
-	}
-	f.Add(sums(2, wire.SumsHead{Step: 1, Rows: 3, First: 1}), sums(1, wire.SumsHead{Step: 1, Rows: 3}))
-	f.Add(sums(1, wire.SumsHead{Step: 1, Rows: 1 << 31, First: 1 << 30}), sums(1, wire.SumsHead{Step: 2, Rows: 1}))
+	f.Add(stepSumsBody(2, wire.SumsHead{Step: 1, Rows: 3, First: 1}), stepSumsBody(1, wire.SumsHead{Step: 1, Rows: 3}))
+	f.Add(stepSumsBody(1, wire.SumsHead{Step: 1, Rows: 1 << 31, First: 1 << 30}), stepSumsBody(1, wire.SumsHead{Step: 2, Rows: 1}))
 	f.Fuzz(func(t *testing.T, one, two []byte) {
-		network := newMemNet()
-		server := network.open("10.0.0.1:19522")
-		w, err := makeWorker(t.Context(), WorkerConfig{
-			Link: network.open("10.0.0.2:19522"), Job: testJob, Sender: 1, ServerEpoch: testServerEpoch, Dim: testDim, Server: server.Local(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		ends := 0
-		step := &Step{Number: 1, Done: func(error) { ends++ }}
-		w.EndStep(step)
-		if _, err := w.turn(); err != nil {
-			t.Fatal(err)
-		}
+		w, take := asksForStep(t, func(error) { ends++ })
 		for _, body := range [][]byte{one, two, one} {
 			if len(body) > wire.MaxPayload-wire.HeaderLen {
 				return
 			}
-			payload := make([]byte, wire.HeaderLen+len(body))
-			wire.Header{Type: wire.TypeSums, Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}.Put(payload)
-			copy(payload[wire.HeaderLen:], body)
-			w.receive(&link.Packet{Packet: wire.Packet{Src: server.Local(), Payload: payload}})
+			take(body)
 		}
 		if over := w.step == nil; over != (ends == 1) || ends > 1 {
 			t.Fatalf("%d ends, over %v", ends, over)
