@@ -219,7 +219,8 @@ func (m *Membership) lose(why error, tell func(error)) {
 // take reads what the aggregator and the server that has created the job there have answered.
 func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	if joined.Instance != admitted.Instance {
-		return fmt.Errorf("the parameter server serves instance %d of job %d, the aggregator instance %d: restart the server", joined.Instance, m.job, admitted.Instance)
+		return fmt.Errorf("the parameter server served instance %d of job %d when this worker joined it, the aggregator has instance %d: "+
+			"start this worker again; if that does not help, restart the server", joined.Instance, m.job, admitted.Instance)
 	}
 	if admitted.Window < wire.DefaultWindow {
 		return fmt.Errorf("the aggregator recognises duplicates within %d frames, this worker needs %d", admitted.Window, wire.DefaultWindow)

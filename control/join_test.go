@@ -42,7 +42,7 @@ func TestAnswersOfBothServices(t *testing.T) {
 		change func(*pb.Membership, *pb.Admission)
 		want   string
 	}{
-		"instance":   {func(m *pb.Membership, _ *pb.Admission) { m.Instance = 8 }, "the parameter server serves instance 8 of job 5, the aggregator instance 9: restart the server"},
+		"instance":   {func(m *pb.Membership, _ *pb.Admission) { m.Instance = 8 }, "the parameter server served instance 8 of job 5 when this worker joined it, the aggregator has instance 9: start this worker again"},
 		"window":     {func(_ *pb.Membership, a *pb.Admission) { a.Window = 16 }, "within 16 frames, this worker needs 512"},
 		"mode":       {func(_ *pb.Membership, a *pb.Admission) { a.Mode = 77 }, "runs job 5 in mode 77 with arithmetic ARITHMETIC_FIXED, which this worker does not know"},
 		"arithmetic": {func(_ *pb.Membership, a *pb.Admission) { a.Arithmetic = 77 }, "in mode MODE_SYNC with arithmetic 77, which this worker does not know"},

@@ -36,6 +36,7 @@ var errorsOf = []struct {
 	{"refused: sender not admitted to the job", ended | cut},
 	{"was removed", ended | cut},
 	{"no job 7: its parameter server has not created it", ended | cut},
+	{"when this worker joined it, the aggregator has instance", ended},
 	{"context canceled", Stop},
 }
 
