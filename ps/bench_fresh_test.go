@@ -7,11 +7,17 @@ import (
 	"testing"
 )
 
-// A step of 16,384 rows of one column, in batches as frames bring them, of which all are new, or none.
+// A step of 16,384 rows of one column, in batches as frames bring them, of which all are new, or none; and without an
+// optimiser, where all are.
 func BenchmarkFreshRows(b *testing.B) {
 	const rows, frame = 1 << 14, 128
-	for _, fresh := range []bool{true, false} {
-		b.Run(map[bool]string{true: "new", false: "known"}[fresh], func(b *testing.B) {
+	adagrad := Optimizer{Method: Adagrad, LearningRate: 0.1, Epsilon: 1e-8}
+	for _, c := range []struct {
+		name      string
+		fresh     bool
+		optimizer Optimizer
+	}{{"new", true, adagrad}, {"known", false, adagrad}, {"no optimiser", true, Optimizer{Method: None}}} {
+		b.Run(c.name, func(b *testing.B) {
 			rng := rand.New(rand.NewPCG(1, 2))
 			grads := make([]float32, frame)
 			for i := range grads {
@@ -23,11 +29,11 @@ func BenchmarkFreshRows(b *testing.B) {
 				b.StopTimer()
 				if n%40 == 0 {
 					var err error
-					if s, err = New(Config{Dim: 1, Exp: -30, Optimizer: Optimizer{Method: Adagrad, LearningRate: 0.1, Epsilon: 1e-8}}); err != nil {
+					if s, err = New(Config{Dim: 1, Exp: -30, Optimizer: c.optimizer}); err != nil {
 						b.Fatal(err)
 					}
 				}
-				if fresh || n == 0 { // known ones are new once in 40 steps
+				if c.fresh || n == 0 { // known ones are new once in 40 steps
 					for i := range keys {
 						keys[i] = rng.Uint64N(1 << 40)
 					}

@@ -214,9 +214,13 @@ func (c *checkpointReader) bytes(n uint64) []byte {
 
 // rows reads n rows into an empty store.
 func (c *checkpointReader) rows(s *Store, n uint64) {
+	if s.rows.method == None && n > 0 {
+		c.fail(fmt.Errorf("%w: it has %d rows, and without an optimiser there are none", ErrCorrupt, n))
+		return
+	}
 	s.rows.reserve(int(min(n, 1<<s.rows.shift))) // no more, whatever a damaged n is
 	length := 8 + 4*s.cfg.Dim
-	if s.rows.adagrad {
+	if s.rows.method == Adagrad {
 		length += 4 * s.cfg.Dim
 	}
 	for i := uint64(0); i < n && c.err == nil; i++ {

@@ -17,15 +17,25 @@ func (s *Store) Commit() int {
 	if s.snapshot != nil {
 		s.snapshot.keep(s.touched)
 	}
-	if s.cfg.Dim == 1 {
+	switch {
+	case s.rows.method == None:
+		s.forget()
+	case s.cfg.Dim == 1:
 		s.commitScalars()
-	} else {
+	default:
 		s.commitRows()
 	}
 	n := len(s.touched)
 	s.touched = s.touched[:0]
 	s.committed = s.harvest
 	return n
+}
+
+// forget has the step leave nothing behind but its memory.
+func (s *Store) forget() {
+	s.index.forget(s.rows.n)
+	s.rows.forget()
+	s.roomy = 0
 }
 
 // commitRows applies the optimiser to the touched rows.
@@ -35,7 +45,7 @@ func (s *Store) commitRows() {
 			s.approach(s.touched[i:min(i+commitBatch, len(s.touched))])
 		}
 		_, sums, weights, squares := s.rows.row(r)
-		if s.rows.adagrad {
+		if s.rows.method == Adagrad {
 			s.adagrad(sums, weights, squares)
 		} else {
 			s.sgd(sums, weights)
@@ -50,7 +60,7 @@ func (s *Store) commitScalars() {
 	for _, r := range s.touched {
 		c, i := s.rows.at(r)
 		sums, weights := c.sums[i:i+1], c.weights[i:i+1]
-		if s.rows.adagrad {
+		if s.rows.method == Adagrad {
 			s.adagrad(sums, weights, c.squares[i:i+1])
 		} else {
 			s.sgd(sums, weights)
@@ -61,10 +71,14 @@ func (s *Store) commitScalars() {
 
 // Drop ends the step without its gradients, as if they had never come.
 func (s *Store) Drop() {
-	for _, r := range s.touched {
-		_, sums, _, _ := s.rows.row(r)
-		clear(sums)
-		s.rows.unmark(r)
+	if s.rows.method == None {
+		s.forget()
+	} else {
+		for _, r := range s.touched {
+			_, sums, _, _ := s.rows.row(r)
+			clear(sums)
+			s.rows.unmark(r)
+		}
 	}
 	s.touched = s.touched[:0]
 	s.committed = s.harvest
@@ -141,7 +155,7 @@ func (s *Store) Hash() [sha256.Size]byte {
 
 func sameBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
 
-// Rows iterates over the rows that hold memory, in the order of their keys: the key
+// Rows iterates over the rows that hold weights, in the order of their keys: the key
 // and the Dim weights as of the last commit. The weights are views; the store must not
 // be changed during the iteration.
 func (s *Store) Rows() iter.Seq2[uint64, []float32] {
@@ -156,7 +170,7 @@ func (s *Store) Rows() iter.Seq2[uint64, []float32] {
 
 // byKey returns the row numbers in the order of their keys.
 func (s *Store) byKey() []int {
-	sorted := make([]keyedRow, s.rows.n)
+	sorted := make([]keyedRow, s.kept())
 	for r := range sorted {
 		sorted[r] = keyedRow{s.rows.key(r), r}
 	}

@@ -23,6 +23,9 @@ const (
 	// and a step never moves a weight by more than LearningRate, however many
 	// workers' gradients were merged in it.
 	Adagrad
+	// None changes no weights: all rows have their initial ones. The store then keeps the rows of the open step alone, for
+	// [Store.AppendSums], and forgets them when the step ends. It takes the memory of the largest step, however many keys there are.
+	None
 )
 
 func (m Method) String() string {
@@ -31,18 +34,20 @@ func (m Method) String() string {
 		return "sgd"
 	case Adagrad:
 		return "adagrad"
+	case None:
+		return "none"
 	}
 	return fmt.Sprintf("Method(%d)", uint8(m))
 }
 
 // ParseMethod is the inverse of [Method.String].
 func ParseMethod(s string) (Method, error) {
-	for _, m := range []Method{SGD, Adagrad} {
+	for _, m := range []Method{SGD, Adagrad, None} {
 		if s == m.String() {
 			return m, nil
 		}
 	}
-	return 0, fmt.Errorf("ps: unknown optimiser %q; choose sgd or adagrad", s)
+	return 0, fmt.Errorf("ps: unknown optimiser %q; choose sgd, adagrad or none", s)
 }
 
 // The defaults of an [Optimizer] and of [Init].
@@ -98,7 +103,8 @@ type Config struct {
 	// Init gives the weights of rows that were never updated.
 	Init Init
 	// MaxRows is the number of rows, 1 to [MaxRows], with which gradients of a
-	// new row are refused; 0 means [DefaultMaxRows]. All rows count. Harvests,
+	// new row are refused; 0 means [DefaultMaxRows]. All rows count; of a store without
+	// an optimiser, those of a step. Harvests,
 	// whose rows are those of the hot set, are taken always, so that the store
 	// may hold that many more.
 	MaxRows int
@@ -115,7 +121,7 @@ func (c Config) normal() (Config, error) {
 	if c.Dim < 1 || c.Dim > math.MaxUint16 {
 		return c, fmt.Errorf("ps: row dimension %d is not in [1, %d]", c.Dim, math.MaxUint16)
 	}
-	if c.Optimizer.Method > Adagrad {
+	if c.Optimizer.Method > None {
 		return c, fmt.Errorf("ps: unknown optimiser %v", c.Optimizer.Method)
 	}
 	c.MaxRows = cmp.Or(c.MaxRows, DefaultMaxRows)

@@ -22,7 +22,7 @@ func TestConfigLimits(t *testing.T) {
 		"least exponent":    {Config{Dim: 1, Exp: -100}, ""},
 		"greatest exponent": {Config{Dim: 1, Exp: 60}, ""},
 		"exponent":          {Config{Dim: 1, Exp: 61}, "exponent 61 is not in [-100, 60]"},
-		"optimiser":         {Config{Dim: 1, Optimizer: Optimizer{Method: Adagrad + 1}}, "ps: unknown optimiser"},
+		"optimiser":         {Config{Dim: 1, Optimizer: Optimizer{Method: None + 1}}, "ps: unknown optimiser"},
 		"rows":              {Config{Dim: 1, MaxRows: 1}, ""},
 		"all rows":          {Config{Dim: 1, MaxRows: MaxRows}, ""},
 		"negative rows":     {Config{Dim: 1, MaxRows: -1}, "ps: a bound of -1 rows is not in [1, "},

@@ -11,7 +11,7 @@ func Merge(stores ...*Store) (*Store, error) {
 	cfg := stores[0].cfg
 	total := 0
 	for _, s := range stores {
-		total += s.rows.n
+		total += s.kept()
 	}
 	cfg.Capacity, cfg.MaxRows = 0, max(cfg.MaxRows, total)
 	all, err := New(cfg)
@@ -24,7 +24,7 @@ func Merge(stores ...*Store) (*Store, error) {
 		if err := head.compare(cfg); err != nil {
 			return nil, fmt.Errorf("server %d: %w", i, err)
 		}
-		for r := range s.rows.n {
+		for r := range s.kept() {
 			key, _, weights, squares := s.rows.row(r)
 			at, inserted := all.index.place(key, all.rows.n)
 			if !inserted {

@@ -8,12 +8,12 @@ import "math/bits"
 // growing moves none but those of the first chunk. Rows have numbers in the order of
 // their first update. That order puts the hot rows of a skewed job next to each other.
 type rows struct {
-	n       int // in use
-	room    int // for rows, in the chunks
-	shift   uint
-	adagrad bool
-	dim     int
-	chunks  []chunk
+	n      int // in use
+	room   int // for rows, in the chunks
+	shift  uint
+	method Method // of the optimiser, which needs weights or not
+	dim    int
+	chunks []chunk
 }
 
 // chunk is a part of the rows. What accumulating needs, what reading needs and
@@ -22,7 +22,7 @@ type rows struct {
 type chunk struct {
 	keys    []uint64
 	sums    []int64   // dim a row: the open step
-	weights []float32 // dim a row
+	weights []float32 // dim a row, nil without an optimiser
 	squares []float32 // dim a row under Adagrad, else nil
 	marks   []uint64  // one bit a row: it is in the open step
 }
@@ -30,10 +30,10 @@ type chunk struct {
 // chunkBytes bounds the sums of a chunk, and so the time to allocate one.
 const chunkBytes = 1 << 19
 
-func newRows(dim int, adagrad bool) rows {
+func newRows(dim int, method Method) rows {
 	// At least the rows of one word of marks.
 	shift := max(6, bits.Len(uint(chunkBytes/8/dim))-1)
-	return rows{dim: dim, adagrad: adagrad, shift: uint(shift)}
+	return rows{dim: dim, method: method, shift: uint(shift)}
 }
 
 // at returns the chunk of a row and the row's number in it.
@@ -64,30 +64,35 @@ func (t *rows) reserve(n int) {
 // grown returns a chunk of size rows, the first of which are those of c.
 func (t *rows) grown(c chunk, size int) chunk {
 	g := chunk{
-		keys:    make([]uint64, size),
-		sums:    make([]int64, size*t.dim),
-		weights: make([]float32, size*t.dim),
-		marks:   make([]uint64, size/64),
+		keys:  make([]uint64, size),
+		sums:  make([]int64, size*t.dim),
+		marks: make([]uint64, size/64),
 	}
 	copy(g.keys, c.keys)
 	copy(g.sums, c.sums)
-	copy(g.weights, c.weights)
 	copy(g.marks, c.marks)
-	if t.adagrad {
+	if t.method != None {
+		g.weights = make([]float32, size*t.dim)
+		copy(g.weights, c.weights)
+	}
+	if t.method == Adagrad {
 		g.squares = make([]float32, size*t.dim)
 		copy(g.squares, c.squares)
 	}
 	return g
 }
 
-// row returns the arrays of one row; squares is nil without Adagrad.
+// row returns the arrays of one row; squares is nil without Adagrad, weights without an optimiser.
 func (t *rows) row(r int) (key uint64, sums []int64, weights, squares []float32) {
 	c, i := t.at(r)
 	from, to := i*t.dim, (i+1)*t.dim
-	if t.adagrad {
+	if t.method == Adagrad {
 		squares = c.squares[from:to:to]
 	}
-	return c.keys[i], c.sums[from:to:to], c.weights[from:to:to], squares
+	if t.method != None {
+		weights = c.weights[from:to:to]
+	}
+	return c.keys[i], c.sums[from:to:to], weights, squares
 }
 
 func (t *rows) key(r int) uint64 {
@@ -103,6 +108,17 @@ func (c *chunk) mark(i int) bool {
 	}
 	*word |= bit
 	return true
+}
+
+// forget takes all rows out, and leaves sums of zero and no marks where they were.
+func (t *rows) forget() {
+	for i, left := 0, t.n; left > 0; i++ {
+		c, n := &t.chunks[i], min(left, 1<<t.shift)
+		clear(c.sums[:n*t.dim])
+		clear(c.marks[:(n+63)/64])
+		left -= n
+	}
+	t.n = 0
 }
 
 func (t *rows) unmark(r int) {

@@ -45,7 +45,7 @@ const turnBytes = 1 << 16
 func (s *Store) Snapshot(attachment []byte) *Snapshot {
 	s.snapshot = &Snapshot{
 		store: s, harvest: s.committed, attachment: attachment,
-		rows: s.rows.n, at: map[int]int{},
+		rows: s.kept(), at: map[int]int{},
 	}
 	return s.snapshot
 }
@@ -70,7 +70,7 @@ func (p *Snapshot) copyRows(b []byte, bound int) (out []byte, more bool) {
 		key, _, weights, squares := rows.row(p.next)
 		if at, kept := p.at[p.next]; kept {
 			weights = p.kept[at:][:rows.dim]
-			if rows.adagrad {
+			if rows.method == Adagrad {
 				squares = p.kept[at+rows.dim:][:rows.dim]
 			}
 		}

@@ -55,7 +55,7 @@ func New(cfg Config) (*Store, error) {
 		format: fixedpoint.Format{Exp: cfg.Exp},
 		unit:   float32(math.Ldexp(1, cfg.Exp)),
 		index:  newTable(cfg.Capacity),
-		rows:   newRows(cfg.Dim, cfg.Optimizer.Method == Adagrad),
+		rows:   newRows(cfg.Dim, cfg.Optimizer.Method),
 
 		numbering: rand.Uint32(),
 	}
@@ -67,8 +67,16 @@ func New(cfg Config) (*Store, error) {
 func (s *Store) Config() Config { return s.cfg }
 
 // Len returns the number of rows that hold memory: those that were ever
-// updated.
+// updated; of a store without an optimiser, those of the open step.
 func (s *Store) Len() int { return s.rows.n }
+
+// kept returns the number of rows that outlast the step.
+func (s *Store) kept() int {
+	if s.cfg.Optimizer.Method == None {
+		return 0
+	}
+	return s.rows.n
+}
 
 // LastHarvest returns the instance and the number of the last harvest that was
 // applied; zeros before the first.
@@ -80,6 +88,12 @@ func (s *Store) LastHarvest() (instance, number uint64) {
 // after row; dst must hold at least len(keys) × Dim floats. A row without updates has its
 // initial weights and is not inserted, so reading takes no memory.
 func (s *Store) Read(keys []uint64, dst []float32) {
+	if s.kept() == 0 {
+		for i, key := range keys {
+			s.cfg.Init.fill(key, dst[i*s.cfg.Dim:][:s.cfg.Dim])
+		}
+		return
+	}
 	for len(keys) > 0 {
 		n := min(readBatch, len(keys))
 		s.read(keys[:n], dst[:n*s.cfg.Dim])
@@ -178,8 +192,8 @@ func (s *Store) AccumulateAt(rows wire.Rows) error {
 	_, units := s.batch(rows.Count)
 	for i := range s.batchRows {
 		r := int(rows.Number(i)) - 1
-		if uint(r) >= uint(s.rows.n) {
-			return wire.Refusal{Code: wire.CodeRowNumber, Index: uint16(i), Value: uint32(s.rows.n)}
+		if uint(r) >= uint(s.kept()) {
+			return wire.Refusal{Code: wire.CodeRowNumber, Index: uint16(i), Value: uint32(s.kept())}
 		}
 		s.batchRows[i] = r
 	}
@@ -193,9 +207,13 @@ func (s *Store) AccumulateAt(rows wire.Rows) error {
 }
 
 // Find gives the numbers of the rows of keys, from 1 on, and 0 for keys without a row. A
-// row keeps its number as long as the store lives. The numbering tells the numbers
+// row keeps its number as long as the store lives; those of a store without an optimiser have none. The numbering tells the numbers
 // of one store from those of another.
 func (s *Store) Find(keys []uint64, numbers []uint32) (numbering uint32) {
+	if s.kept() == 0 {
+		clear(numbers[:len(keys)])
+		return s.numbering
+	}
 	s.batch(len(keys))
 	s.index.home(s.batchRows, keys)
 	for i, r := range s.batchRows {
@@ -284,7 +302,7 @@ func (s *Store) apply(keys []uint64, units []int64, limit int) (bad int, err err
 	return s.add(rows, keys, units, limit)
 }
 
-// add is apply for keys whose rows are known, or -1 where they are not.
+// add is apply for keys whose rows are known, or less than 0 where they are not.
 func (s *Store) add(rows []int, keys []uint64, units []int64, limit int) (bad int, err error) {
 	d := s.cfg.Dim
 	oldRows, oldTouched := s.rows.n, len(s.touched)
@@ -353,7 +371,10 @@ func (s *Store) insert(key uint64) {
 	c, i := s.rows.at(s.rows.n)
 	s.rows.n++
 	c.keys[i] = key
-	// The sums are zeros: those of new memory, or what undo has left.
+	// The sums are zeros: those of new memory, or what undo or forget has left.
+	if s.rows.method == None {
+		return
+	}
 	_, _, weights, squares := s.rows.row(s.rows.n - 1)
 	s.cfg.Init.fill(key, weights)
 	for col := range squares {

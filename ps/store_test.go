@@ -57,7 +57,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"no dimension":         {},
 		"large dimension":      {Dim: 65536},
 		"exponent":             {Dim: 1, Exp: -101},
-		"optimiser":            {Dim: 1, Optimizer: Optimizer{Method: 2}},
+		"optimiser":            {Dim: 1, Optimizer: Optimizer{Method: 3}},
 		"capacity":             {Dim: 1, Capacity: -1},
 		"learning rate":        {Dim: 1, Optimizer: Optimizer{LearningRate: -1}},
 		"NaN epsilon":          {Dim: 1, Optimizer: Optimizer{Epsilon: float32(math.NaN())}},
@@ -71,7 +71,7 @@ func TestConfigIsChecked(t *testing.T) {
 }
 
 func TestMethodNames(t *testing.T) {
-	for _, m := range []Method{SGD, Adagrad} {
+	for _, m := range []Method{SGD, Adagrad, None} {
 		if got, err := ParseMethod(m.String()); err != nil || got != m {
 			t.Errorf("ParseMethod(%q) = %v, %v", m, got, err)
 		}

@@ -17,6 +17,8 @@ type table struct {
 	shift uint
 	// seed keeps those who choose keys from choosing ones that collide.
 	seed uint64
+	// base is what entries hold for row 0. Those that hold less are free: see forget.
+	base uint64
 	// spare is a segment that was split, or nil. The next split takes its memory, as new memory costs more than all else of it.
 	spare *segment
 }
@@ -30,13 +32,13 @@ type segment struct {
 
 const segmentEntries = 1 << 12
 
-// entry holds a key and its row number plus one; 0 marks a free entry, because
-// every uint64 is a valid key.
+// entry holds a key and its row number plus the table's base, which is above 0, because
+// every uint64 is a valid key: new entries are free.
 type entry struct{ key, row uint64 }
 
 // newTable returns a table with room for about capacity keys.
 func newTable(capacity int) table {
-	t := table{shift: 63, seed: rand.Uint64()}
+	t := table{shift: 63, seed: rand.Uint64(), base: 1}
 	// Hashes are not spread evenly: a segment in four of full average would
 	// have to be split at once.
 	for segments := 2; capacity > segments*segmentEntries*3/8; segments *= 2 {
@@ -65,24 +67,24 @@ func (t *table) find(key uint64) int {
 	s := t.dir[h>>(t.shift&63)]
 	for i := h; ; i++ {
 		e := &s.entries[i%segmentEntries]
-		if e.row == 0 {
+		if e.row < t.base {
 			return -1
 		}
 		if e.key == key {
-			return int(e.row - 1)
+			return int(e.row - t.base)
 		}
 	}
 }
 
 // home looks a batch of keys up: rows[i] becomes the row of keys[i] if that key
-// is in one of the two entries that its probe sequence begins with, as nearly all are, else -1.
+// is in one of the two entries that its probe sequence begins with, as nearly all are, else less than 0.
 // Where it is can hardly be predicted, and a wrong prediction that waits for
 // memory costs more than the rest of a look-up; so this loop does not branch on
 // what it finds, and the processor overlaps the cache misses of many keys: of the more,
 // the shorter the loop, so that the hashes come first. The
 // conditional assignments compile to conditional moves.
 func (t *table) home(rows []int, keys []uint64) {
-	dir, shift, seed := t.dir, t.shift, t.seed
+	dir, shift, seed, base := t.dir, t.shift, t.seed, t.base
 	rows = rows[:len(keys)]
 	for i, key := range keys {
 		rows[i] = int(mix(key ^ seed))
@@ -98,7 +100,7 @@ func (t *table) home(rows []int, keys []uint64) {
 		if first.key != key {
 			row = other
 		}
-		rows[i] = int(row) - 1
+		rows[i] = int(row - base)
 	}
 }
 
@@ -113,23 +115,31 @@ func (t *table) place(key uint64, next int) (row int, inserted bool) {
 		t.split(h)
 		s = t.dir[h>>(t.shift&63)]
 	}
-	row, inserted = s.place(h, key, uint64(next)+1)
-	return row, inserted
+	return s.place(h, key, uint64(next), t.base)
 }
 
-// place puts a key with row number row-1 where its probe sequence ends, or returns
+// place puts a key with its row where its probe sequence ends, or returns
 // the row that it has.
-func (s *segment) place(h, key, row uint64) (int, bool) {
+func (s *segment) place(h, key, row, base uint64) (int, bool) {
 	for i := h; ; i++ {
 		e := &s.entries[i%segmentEntries]
-		if e.row == 0 {
-			*e = entry{key, row}
+		if e.row < base {
+			*e = entry{key, base + row}
 			s.used++
-			return int(row - 1), true
+			return int(row), true
 		}
 		if e.key == key {
-			return int(e.row - 1), false
+			return int(e.row - base), false
 		}
+	}
+}
+
+// forget takes all keys out, whose rows were below n: it raises the base above their entries. In 64 bits it
+// never comes to an end.
+func (t *table) forget(n int) {
+	t.base += uint64(n)
+	for _, s := range t.dir {
+		s.used = 0
 	}
 }
 
@@ -151,9 +161,9 @@ func (t *table) split(h uint64) {
 	*halves[0] = segment{}
 	halves[0].depth, halves[1].depth = old.depth+1, old.depth+1
 	for _, e := range &old.entries {
-		if e.row != 0 {
+		if e.row >= t.base {
 			h := t.hash(e.key)
-			halves[h>>(63-old.depth)&1].place(h, e.key, e.row)
+			halves[h>>(63-old.depth)&1].place(h, e.key, e.row-t.base, t.base)
 		}
 	}
 	// The pointers to the old segment are next to each other.
@@ -189,10 +199,10 @@ func (t *table) unplace(key uint64) {
 	h := t.hash(key)
 	s := t.dir[h>>(t.shift&63)]
 	hole := h % segmentEntries
-	for s.entries[hole].key != key || s.entries[hole].row == 0 {
+	for s.entries[hole].key != key || s.entries[hole].row < t.base {
 		hole = (hole + 1) % segmentEntries
 	}
-	for i := (hole + 1) % segmentEntries; s.entries[i].row != 0; i = (i + 1) % segmentEntries {
+	for i := (hole + 1) % segmentEntries; s.entries[i].row >= t.base; i = (i + 1) % segmentEntries {
 		home := t.hash(s.entries[i].key) % segmentEntries
 		// The entry may move if its home is not behind the hole.
 		if (i-home)%segmentEntries >= (i-hole)%segmentEntries {

@@ -39,8 +39,8 @@ func (m *tableModel) check(t interface{ Fatalf(string, ...any) }) {
 	rows := make([]int, len(m.order))
 	m.table.home(rows, m.order)
 	for i, k := range m.order {
-		if rows[i] != -1 && rows[i] != m.want[k] {
-			t.Fatalf("home of %d is %d, want %d or -1", k, rows[i], m.want[k])
+		if rows[i] >= 0 && rows[i] != m.want[k] {
+			t.Fatalf("home of %d is %d, want %d or none", k, rows[i], m.want[k])
 		}
 	}
 	used := 0
@@ -54,7 +54,7 @@ func (m *tableModel) check(t interface{ Fatalf(string, ...any) }) {
 			}
 		}
 		for _, e := range &s.entries {
-			if e.row != 0 && m.table.hash(e.key)>>(64-s.depth) != uint64(i)>>(uint(bits.Len(uint(len(m.table.dir))))-1-s.depth) {
+			if e.row >= m.table.base && m.table.hash(e.key)>>(64-s.depth) != uint64(i)>>(uint(bits.Len(uint(len(m.table.dir))))-1-s.depth) {
 				t.Fatalf("key %d is in the wrong segment", e.key)
 			}
 		}
@@ -103,6 +103,11 @@ func TestTableMatchesMap(t *testing.T) {
 					}
 					m.order = m.order[:old]
 				}
+			},
+			"forget": func(t *rapid.T) {
+				m.table.forget(len(m.order))
+				clear(m.want)
+				m.order = m.order[:0]
 			},
 			"make room": func(t *rapid.T) {
 				m.table.makeRoom(rapid.IntRange(-1, 30_000).Draw(t, "room"))
