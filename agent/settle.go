@@ -177,6 +177,8 @@ func (w *work) fail(err error) {
 		c.Status, c.Detail, c.Key, c.KeyKnown = agentproto.NotFinite, uint64(notFinite.Index), notFinite.Key, true
 	case errors.As(err, &outside):
 		c.Status, c.Detail, c.Key, c.KeyKnown = agentproto.OutOfRange, uint64(outside.Index), outside.Key, true
+	case errors.Is(err, wire.Refusal{Code: wire.CodeNoWeights}):
+		c.Status = agentproto.NoWeights
 	case errors.As(err, &refusal):
 		c.Status, c.Refusal = agentproto.Refused, uint16(refusal.Code)
 	case errors.Is(err, transport.ErrAnswer):

@@ -68,7 +68,7 @@ func torch(t testing.TB, options []string, program ...string) *exec.Cmd {
 // TestTorch runs the tests of libra.torch, each as the workers of a cluster.
 func TestTorch(t *testing.T) {
 	for program, options := range map[string]string{
-		"group":     "--sync --hosts 2 --workers 4 --dim 2",
+		"group":     "--sync --optimizer none --hosts 2 --workers 4 --dim 2",
 		"open":      "--sync --workers 2 --dim 2",
 		"embedding": "--sync --optimizer sgd --learning-rate 1 --dim 2",
 	} {
@@ -76,6 +76,13 @@ func TestTorch(t *testing.T) {
 			run(t, torch(t, strings.Fields(options), "python/test/torch_"+program+".py"))
 		})
 	}
+	t.Run("no weights", func(t *testing.T) {
+		const pull = "import os, libra; libra.Session(os.environ['LIBRA_JOB'], dim=1, parties=1).pull([1])"
+		out, err := torch(t, []string{"--sync", "--optimizer", "none"}, "-c", pull).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "NoWeights") || !strings.Contains(string(out), "the job keeps no weights to pull: give it an optimizer, adagrad or sgd") {
+			t.Errorf("without an optimizer it ends with %v\n%s", err, out)
+		}
+	})
 	t.Run("no steps", func(t *testing.T) {
 		const begin = "import torch.distributed, libra.torch; torch.distributed.init_process_group('libra')"
 		out, err := torch(t, nil, "-c", begin).CombinedOutput()

@@ -11,7 +11,8 @@
 // applies the optimiser once to every row that was touched, with its sum
 // rounded once to float32. Integer addition is associative and rows do not
 // depend on each other, so the weights after a step depend neither on the order
-// of arrival nor on which rows an aggregator summed.
+// of arrival nor on which rows an aggregator summed. A store without an optimiser ([None]) forgets
+// the rows with the step: it is there for the sums, which [Store.AppendSums] gives.
 //
 // # Units
 //

@@ -44,6 +44,9 @@ type ServerConfig struct {
 	Dim int
 	// Handler holds the rows.
 	Handler Handler
+	// NoWeights refuses all that is about rows of earlier steps: pulls and row numbers. The handler keeps
+	// none (ps.None).
+	NoWeights bool
 	// Arrive is told by the server's goroutine that a sender has come to the end of a step of which the server has no sums
 	// yet, perhaps again. It reports whether there will be a call of [Server.GiveSums] or [Server.RefuseSteps];
 	// otherwise the sender has to ask the control service. It may make that call itself. Nil refuses all.
@@ -224,6 +227,8 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	}
 	rows, err := wire.ParseRows(p.Payload, h.Type)
 	switch {
+	case s.cfg.NoWeights && h.Type != wire.TypeCold:
+		return 0, wire.Refusal{Code: wire.CodeNoWeights}, nil
 	case err != nil:
 		return 0, wire.Refusal{Code: wire.CodeLength, Value: uint32(s.link.Limits().MaxPayload)}, nil
 	case rows.Dim != s.cfg.Dim:

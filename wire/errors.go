@@ -55,6 +55,7 @@ const (
 	CodeNumbering     Code = 16 // Value: the server's numbering
 	CodeRowNumber     Code = 17 // Index: row; Value: the number of rows that the server holds
 	CodeStep          Code = 18 // the step has no sums to give in frames: its control service knows why
+	CodeNoWeights     Code = 19 // the job has no optimiser, and so neither weights nor row numbers
 )
 
 var codeTexts = map[Code]string{
@@ -76,6 +77,7 @@ var codeTexts = map[Code]string{
 	CodeNumbering:     "row numbers of another server",
 	CodeRowNumber:     "row number beyond the server's rows",
 	CodeStep:          "no sums of this step in frames: ask the control service",
+	CodeNoWeights:     "the job keeps no weights: give it an optimizer (model.optimizer)",
 }
 
 func (c Code) String() string {
@@ -91,7 +93,7 @@ func (c Code) String() string {
 // answer lost, and one that arrives later may still be applied.
 func (c Code) Final() bool {
 	switch c {
-	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeLength, CodeMode, CodeLayout, CodeDimension, CodeType, CodeNumbering:
+	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeLength, CodeMode, CodeLayout, CodeDimension, CodeType, CodeNumbering, CodeNoWeights:
 		return true
 	}
 	return false

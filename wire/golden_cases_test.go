@@ -241,6 +241,7 @@ func goodFrames() []goldenFrame {
 		{"numbering", wire.Refusal{Code: wire.CodeNumbering, Value: 0xa1b2c3d4}},
 		{"row-number", wire.Refusal{Code: wire.CodeRowNumber, Index: 35, Value: 7}},
 		{"step", wire.Refusal{Code: wire.CodeStep}},
+		{"no-weights", wire.Refusal{Code: wire.CodeNoWeights}},
 		{"unassigned", wire.Refusal{Code: 999, Index: 1, Value: 2}},
 	} {
 		frames = append(frames, goldenFrame{

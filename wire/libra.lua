@@ -46,6 +46,7 @@ local CODES = {
 	[16] = "row numbers of another server",
 	[17] = "row number beyond the server's rows",
 	[18] = "no sums of this step in frames: ask the control service",
+	[19] = "the job keeps no weights: give it an optimizer (model.optimizer)",
 }
 
 local libra = Proto("libra", "Libra gradient aggregation")

@@ -386,6 +386,7 @@ func TestRefusal(t *testing.T) {
 		{Code: wire.CodeRowsFull, Index: 3, Value: 8}:        "no room for another row: row 3, the server may hold 8 (server.max_rows)",
 		{Code: wire.CodeNumbering, Value: 8}:                 "row numbers of another server: its numbering is 8",
 		{Code: wire.CodeStep}:                                "no sums of this step in frames: ask the control service",
+		{Code: wire.CodeNoWeights}:                           "the job keeps no weights: give it an optimizer (model.optimizer)",
 		{Code: wire.CodeRowNumber, Index: 3, Value: 8}:       "row number beyond the server's rows: row 3, the server holds 8",
 		{Code: wire.CodeWindow, Value: 513}:                  "sequence number beyond the window: receiver accepts numbers up to 513",
 	} {
@@ -401,6 +402,7 @@ func TestFinalRefusals(t *testing.T) {
 	final := map[wire.Code]bool{
 		wire.CodeSlotRange: true, wire.CodeWrongVersion: true, wire.CodeNotFinite: true, wire.CodeLength: true,
 		wire.CodeMode: true, wire.CodeLayout: true, wire.CodeDimension: true, wire.CodeType: true, wire.CodeNumbering: true,
+		wire.CodeNoWeights: true,
 	}
 	for code := range wire.Code(100) {
 		if code.Final() != final[code] {

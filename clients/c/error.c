@@ -39,6 +39,9 @@ static const struct {
 	{LIBRA_DROPPED, "DROPPED",
 	 "gradients of the step were refused, of this session or of another, so that the step was dropped for all"},
 	{LIBRA_NO_SUMS, "NO_SUMS", "no libra_reduce of this session has given sums, or not these rows of them"},
+	{LIBRA_NO_WEIGHTS, "NO_WEIGHTS",
+	 "the job keeps no weights to pull: give it an optimizer, adagrad or sgd (model.optimizer of the cluster file, "
+	 "--optimizer of libra run)"},
 	{LIBRA_AGENT_CLOSED, "AGENT_CLOSED", "the agent was stopped"},
 	{LIBRA_BAD_ENTRY, "BAD_ENTRY", "the agent found an entry that breaks the protocol"},
 	{LIBRA_BAD_INDEX, "BAD_INDEX", "the agent found that an index of a ring jumped"},

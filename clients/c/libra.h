@@ -93,6 +93,7 @@ enum libra_code {
 	LIBRA_NO_PARTY = 40,     /* options.parties was 0, so the session has no barriers */
 	LIBRA_DROPPED = 41,      /* gradients of the step were refused, here or elsewhere: `key` */
 	LIBRA_NO_SUMS = 42,      /* no libra_reduce has given sums, or not these rows of them */
+	LIBRA_NO_WEIGHTS = 43,   /* the job has no optimiser: nothing to pull, only sums of steps */
 
 	/* the agent has ended the session */
 	LIBRA_AGENT_CLOSED = 64, /* the agent was stopped */

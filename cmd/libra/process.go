@@ -203,6 +203,10 @@ job.sync they write checkpoints of the same steps and keep the last two (FILE an
 			if p.json {
 				return p.line(ServerLine{Result: result})
 			}
+			if result.WeightsSHA256 == "" {
+				fmt.Fprintf(p.out, "sums of %d steps; no weights, as model.optimizer is none\n", result.Steps)
+				return nil
+			}
 			fmt.Fprintf(p.out, "%d rows after %d steps; weights %s\n", result.Rows, result.Steps, result.WeightsSHA256)
 			return nil
 		},

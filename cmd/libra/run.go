@@ -68,12 +68,12 @@ privileges are needed.`,
 	f.StringVar(&p.HotSet, "hot-set", "", "hot-set `file`, in place of --hot-rows")
 	f.BoolVar(&p.Sync, "sync", false, "take steps together: a barrier of all workers ends one")
 	f.DurationVar(&p.Harvest, "harvest", 0, fmt.Sprintf("time of a step without --sync (default %v)", cluster.DefaultHarvest))
-	f.StringVar(&p.Optimizer, "optimizer", p.Optimizer, "adagrad or sgd")
+	f.StringVar(&p.Optimizer, "optimizer", p.Optimizer, "adagrad, sgd, or none: no weights, only the sums of each step (with --sync)")
 	f.Float64Var(&p.LearningRate, "learning-rate", 0, "learning rate of the optimiser (default 0.05)")
 	f.StringVar(&p.Backend, "backend", p.Backend, "afxdp (needs root) or udp")
 	f.Uint64Var(&p.Seed, "seed", p.Seed, "seed of the initial weights; with --dim 1 they are zeros")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
-	choices(cmd, "optimizer", "adagrad", "sgd")
+	choices(cmd, "optimizer", "adagrad", "sgd", "none")
 	choices(cmd, "backend", cluster.BackendAFXDP, cluster.BackendUDP)
 	return cmd
 }
@@ -85,17 +85,19 @@ func printPrograms(w io.Writer, r *demo.ProgramsResult) error {
 	for _, worker := range r.Workers {
 		cpu += worker.CPUSeconds
 	}
-	return report.Table(w, []string{"", ""}, [][]any{
+	rows := [][]any{
 		{"backend", r.Backend},
 		{"hosts", r.Hosts},
 		{"workers", len(r.Workers)},
 		{"time", time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Millisecond).String()},
 		{"CPU time of the workers", fmt.Sprintf("%.1f s", cpu)},
 		{"steps", count(r.Steps)},
-		{"rows at the server", humanize.Comma(int64(r.Rows))},
 		{"pairs summed in the network", count(r.HotPairs)},
 		{"frames to the switch", count(r.HotFrames)},
 		{"frames to the server", count(r.ColdFrames)},
-		{"SHA-256 of the weights", r.WeightsSHA256},
-	})
+	}
+	if r.WeightsSHA256 != "" {
+		rows = append(rows, []any{"rows at the server", humanize.Comma(int64(r.Rows))}, []any{"SHA-256 of the weights", r.WeightsSHA256})
+	}
+	return report.Table(w, []string{"", ""}, rows)
 }

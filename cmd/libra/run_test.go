@@ -67,6 +67,8 @@ func TestRunFails(t *testing.T) {
 		"--workers 3 on 2 hosts: each host runs as many":    {"--hosts", "2", "--workers", "3", "true"},
 		"--dim 66: from 1 to 65 are possible":               {"--dim", "66", "true"},
 		"--harvest 1s: with --sync every step is harvested": {"--sync", "--harvest", "1s", "true"},
+		"--optimizer none: it keeps no weights, only":       {"--optimizer", "none", "true"},
+		"--learning-rate 1: --optimizer none changes none":  {"--sync", "--optimizer", "none", "--learning-rate", "1", "true"},
 		"--hosts 65: from 1 to 64 are possible":             {"--hosts", "65", "--workers", "65", "true"},
 		`--job "" has 0 bytes: 1 to 63 are possible`:        {"--job", "", "true"},
 		`--backend tcp: "tcp" is none of afxdp, udp`:        {"--backend", "tcp", "true"},

@@ -47,14 +47,14 @@ type stepsBed struct {
 	next    uint64 // step
 }
 
-func newStepsBed(t *testing.T, hosts int, faults cluster.Faults) *stepsBed {
+func newStepsBed(t *testing.T, hosts int, optimizer string, faults cluster.Faults) *stepsBed {
 	t.Helper()
 	needRoot(t)
 	dir := t.TempDir()
 	b := &stepsBed{killBed: &killBed{path: filepath.Join(dir, "cluster.yaml"), config: &cluster.Config{
 		Backend: cluster.BackendAFXDP, Faults: faults,
 		Job:   cluster.Job{ID: 3, HotSet: filepath.Join(dir, "hot.libra"), Sync: true},
-		Model: cluster.Model{Kind: "fm", Factors: stepsDim - 1},
+		Model: cluster.Model{Kind: "fm", Factors: stepsDim - 1, Optimizer: optimizer},
 	}}}
 	b.bed = b.inNamespaces(t, hosts)
 	b.config.SetDefaults()
@@ -236,13 +236,18 @@ func (b *stepsBed) counters(t *testing.T) map[string]uint64 {
 // The sums of steps come in frames, to each host all of them, and are exact; also where frames are lost, come twice or overtake
 // each other.
 func TestStepsEndInFrames(t *testing.T) {
-	for name, faults := range map[string]cluster.Faults{
-		"none":   {},
-		"faults": {Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, Seed: 7},
+	faults := cluster.Faults{Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, Seed: 7}
+	for name, c := range map[string]struct {
+		optimizer string
+		faults    cluster.Faults
+	}{
+		"weights":        {"adagrad", cluster.Faults{}},
+		"weights-faults": {"adagrad", faults},
+		"sums-faults":    {"none", faults},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const hosts, steps = 3, 40
-			b := newStepsBed(t, hosts, faults)
+			b := newStepsBed(t, hosts, c.optimizer, c.faults)
 			b.steps(t, steps)
 			n := b.counters(t)
 			least := uint64(hosts * steps * (stepsKeys / 2 / wire.SumsCap(1472, stepsDim, 1)))
@@ -268,7 +273,7 @@ func TestStepsOfKilledAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const hosts = 3
-			b := newStepsBed(t, hosts, cluster.Faults{})
+			b := newStepsBed(t, hosts, "none", cluster.Faults{})
 			b.steps(t, 8)
 			ends := b.stepUntilError(t, func(host int) int {
 				if wait && host == hosts-1 {
@@ -342,7 +347,7 @@ func (b *stepsBed) stepUntilError(t *testing.T, limit func(host int) int) <-chan
 // that get sums get the right ones. Agents that are started again go on with the new one.
 func TestStepsOfKilledServer(t *testing.T) {
 	const hosts = 2
-	b := newStepsBed(t, hosts, cluster.Faults{})
+	b := newStepsBed(t, hosts, "none", cluster.Faults{})
 	b.steps(t, 8)
 	ends := b.stepUntilError(t, func(int) int { return 1 << 30 })
 	time.Sleep(100 * time.Millisecond)
@@ -371,7 +376,7 @@ func TestStepsOfKilledServer(t *testing.T) {
 // fast as it can, changes no sums, not even its own: all steps end, and exactly.
 func TestStepsBesideHostileHost(t *testing.T) {
 	const hosts, steps = 3, 30
-	b := newStepsBed(t, hosts, cluster.Faults{})
+	b := newStepsBed(t, hosts, "none", cluster.Faults{})
 	b.steps(t, 8)
 	hostile, stop := b.flood(t, b.bed.Host(hosts))
 	before := time.Now()

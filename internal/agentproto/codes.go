@@ -33,6 +33,7 @@ const (
 	NoParty    Code = 40
 	Dropped    Code = 41
 	NoSums     Code = 42
+	NoWeights  Code = 43
 
 	AgentClosed Code = 64
 	BadEntry    Code = 65
@@ -65,6 +66,7 @@ var codes = map[Code]string{
 	NoParty:     "a client that takes no part in barriers submitted one",
 	Dropped:     "gradients of the step were refused, of this client or of another, so that the step was dropped for all",
 	NoSums:      "no REDUCE of this client has given sums, or not these rows of them",
+	NoWeights:   "the job keeps no weights to pull: give it an optimizer, adagrad or sgd (model.optimizer of the cluster file, --optimizer of libra run)",
 	AgentClosed: "the agent was stopped",
 	BadEntry:    "an entry breaks the rules of docs/agent.md",
 	BadIndex:    "an index of a ring jumped",

@@ -189,7 +189,7 @@ type Model struct {
 	Task string `yaml:"task,omitempty"`
 	// Factors of a factorisation machine; 0 means workload.DefaultFactors.
 	Factors int `yaml:"factors,omitempty"`
-	// Optimizer is "adagrad" or "sgd".
+	// Optimizer is "adagrad", "sgd" or "none", which keeps no weights.
 	Optimizer string `yaml:"optimizer,omitempty"`
 	// LearningRate is a float32; 0 means ps.DefaultLearningRate.
 	LearningRate float64 `yaml:"learning_rate,omitempty"`

@@ -152,6 +152,10 @@ func TestReadNamesMistakes(t *testing.T) {
 		"negative scale":     {"kind: lr", "kind: fm, init_scale: -1", "model.init_scale: -1 is not in"},
 		"optimizer":          {"kind: lr", "kind: lr, optimizer: adam", `model.optimizer: "adam" is neither`},
 		"accumulator of sgd": {"kind: lr", "kind: lr, optimizer: sgd, initial_accumulator: 1", "model.initial_accumulator: 1, but sgd has none"},
+		"none, no steps":     {"kind: lr", "kind: lr, optimizer: none", "model.optimizer: none is for jobs whose workers want the sums of the steps that they take together: set job.sync"},
+		"none, data":         {"kind: lr", "kind: lr, optimizer: none", "model.optimizer: none keeps no weights, which training and evaluation read: leave data out"},
+		"none, rate":         {"kind: lr", "kind: lr, optimizer: none, learning_rate: 1", "model.learning_rate: 1, but optimizer none changes no weights"},
+		"none, accumulator":  {"kind: lr", "kind: lr, optimizer: none, initial_accumulator: 1", "model.initial_accumulator: 1, but optimizer none has none"},
 		"tiny accumulator":   {"kind: lr", "kind: lr, initial_accumulator: 1e-50", "model.initial_accumulator: 1e-50 is not in"},
 		"negative rate":      {"kind: lr", "kind: lr, learning_rate: -1", "model.learning_rate: -1 is not in"},
 		"tiny rate":          {"kind: lr", "kind: lr, learning_rate: 1e-60", "model.learning_rate: 1e-60 is not in"},
@@ -356,6 +360,9 @@ func TestDefaults(t *testing.T) {
 			return c.Model.Factors == 0 && c.Model.InitScale == 0 && c.Model.InitialAccumulator == 1e-4
 		},
 		strings.Replace(valid, "kind: lr", "kind: fm, optimizer: sgd", 1): func(c *Config) bool { return c.Model.InitialAccumulator == 0 && c.Model.Factors == 24 },
+		strings.NewReplacer("harvest: 20ms", "sync: true", "kind: lr", "kind: lr, optimizer: none", "data: {train: train.libfm}", "").Replace(valid): func(c *Config) bool {
+			return c.Model.LearningRate == 0 && c.Model.InitialAccumulator == 0
+		},
 	} {
 		c, err := Read(write(t, text))
 		if err != nil {

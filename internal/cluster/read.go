@@ -145,7 +145,6 @@ func (c *Config) defaults() []fallback {
 		defaultOf("model.kind", &c.Model.Kind, "fm"),
 		defaultOf("model.task", &c.Model.Task, workload.Classification.String()),
 		defaultOf("model.optimizer", &c.Model.Optimizer, ps.Adagrad.String()),
-		defaultOf("model.learning_rate", &c.Model.LearningRate, ps.DefaultLearningRate),
 		defaultOf("model.batch", &c.Model.Batch, workload.DefaultBatch),
 		defaultOf("model.epochs", &c.Model.Epochs, 1),
 	}
@@ -174,6 +173,9 @@ func (c *Config) defaults() []fallback {
 		list = append(list,
 			defaultOf("model.factors", &c.Model.Factors, workload.DefaultFactors),
 			defaultOf("model.init_scale", &c.Model.InitScale, ps.DefaultScale))
+	}
+	if c.Model.Optimizer != ps.None.String() {
+		list = append(list, defaultOf("model.learning_rate", &c.Model.LearningRate, ps.DefaultLearningRate))
 	}
 	if c.Model.Optimizer == "" || c.Model.Optimizer == ps.Adagrad.String() {
 		list = append(list, defaultOf("model.initial_accumulator", &c.Model.InitialAccumulator, ps.DefaultInitialAccumulator))

@@ -326,10 +326,14 @@ func (c *Config) checkModel(v *mistakes) {
 		if m.InitialAccumulator != 0 {
 			v.add("model.initial_accumulator: %g, but sgd has none: leave it out, or choose optimizer adagrad", m.InitialAccumulator)
 		}
+	case "none":
+		c.checkNoWeights(v)
 	default:
-		v.add("model.optimizer: %q is neither \"adagrad\" nor \"sgd\"", m.Optimizer)
+		v.add("model.optimizer: %q is neither \"adagrad\" nor \"sgd\" nor \"none\"", m.Optimizer)
 	}
-	positive(v, "model.learning_rate", m.LearningRate)
+	if m.Optimizer != "none" {
+		positive(v, "model.learning_rate", m.LearningRate)
+	}
 	if m.L2 != 0 { // 0 is no penalty
 		positive(v, "model.l2", m.L2)
 	}
@@ -338,6 +342,22 @@ func (c *Config) checkModel(v *mistakes) {
 	}
 	if m.Epochs < 1 {
 		v.add("model.epochs: %d is less than 1", m.Epochs)
+	}
+}
+
+// checkNoWeights refuses what needs weights, in a job that gives the sums of its steps alone.
+func (c *Config) checkNoWeights(v *mistakes) {
+	if !c.Job.Sync {
+		v.add("model.optimizer: none is for jobs whose workers want the sums of the steps that they take together: set job.sync, or choose adagrad or sgd")
+	}
+	if d := c.Data; d.Train != "" || d.Test != "" || d.Synthetic != nil {
+		v.add("model.optimizer: none keeps no weights, which training and evaluation read: leave data out, or choose adagrad or sgd")
+	}
+	if rate := c.Model.LearningRate; rate != 0 {
+		v.add("model.learning_rate: %g, but optimizer none changes no weights: leave it out, or choose adagrad or sgd", rate)
+	}
+	if initial := c.Model.InitialAccumulator; initial != 0 {
+		v.add("model.initial_accumulator: %g, but optimizer none has none: leave it out, or choose adagrad", initial)
 	}
 }
 

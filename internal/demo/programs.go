@@ -26,6 +26,7 @@ import (
 	"github.com/libra-ina/libra/internal/proc"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
 )
 
 // Programs are workers of any language, and the cluster that they train on: a switch, a
@@ -47,7 +48,7 @@ type Programs struct {
 	// 0 means the default.
 	Sync    bool
 	Harvest time.Duration
-	// Optimizer is "adagrad" or "sgd", with its learning rate; 0 means the default.
+	// Optimizer is "adagrad" or "sgd", with its learning rate; 0 means the default. With "none" there are no weights.
 	Optimizer    string
 	LearningRate float64
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
@@ -75,7 +76,7 @@ type ProgramsResult struct {
 	HotPairs  uint64        `json:"hot_pairs"` // summed in the network
 	// ColdFrames were received by the server.
 	ColdFrames    uint64 `json:"cold_frames"`
-	WeightsSHA256 string `json:"weights_sha256"`
+	WeightsSHA256 string `json:"weights_sha256"` // "" with --optimizer none
 }
 
 // ProgramDone is what one worker took.
@@ -107,6 +108,10 @@ func (p Programs) Validate() error {
 		return fmt.Errorf("--harvest %v: the time must be positive", p.Harvest)
 	case p.Harvest != 0 && p.Sync:
 		return fmt.Errorf("--harvest %v: with --sync every step is harvested, so leave one of them out", p.Harvest)
+	case p.Optimizer == ps.None.String() && !p.Sync:
+		return errors.New("--optimizer none: it keeps no weights, only the sums of steps that workers take together: add --sync, or choose adagrad or sgd")
+	case p.Optimizer == ps.None.String() && p.LearningRate != 0:
+		return fmt.Errorf("--learning-rate %g: --optimizer none changes none, so leave one of them out", p.LearningRate)
 	}
 	return nil
 }

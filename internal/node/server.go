@@ -20,7 +20,7 @@ import (
 
 // ServerResult is what a parameter server did.
 type ServerResult struct {
-	WeightsSHA256 string `json:"weights_sha256"`
+	WeightsSHA256 string `json:"weights_sha256"` // "" without an optimiser, and no rows
 	Rows          int    `json:"rows"`
 	Steps         uint64 `json:"steps"`    // commits
 	Harvests      uint64 `json:"harvests"` // that held sums
@@ -186,6 +186,9 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 // several reports whether the job has servers beside this one.
 func (s *server) several() bool { return len(s.env.Config.Servers) > 1 }
 
+// hasWeights reports whether the job is about more than the sums of its steps.
+func (s *server) hasWeights() bool { return s.store.Config().Optimizer.Method != ps.None }
+
 // name is what messages call the server.
 func (s *server) name() string {
 	if s.several() {
@@ -219,8 +222,10 @@ func (s *server) finish(ctx context.Context, harvest func(context.Context) error
 	err := s.loop.Do(ctx, func() {
 		s.commitStep()
 		s.progress.finish(s.env.Config.Model.Epochs)
-		hash := s.store.Hash()
-		s.result.WeightsSHA256 = hex.EncodeToString(hash[:])
+		if s.hasWeights() {
+			hash := s.store.Hash()
+			s.result.WeightsSHA256 = hex.EncodeToString(hash[:])
+		}
 		s.result.Rows = s.store.Len()
 	})
 	if err != nil {
@@ -252,7 +257,7 @@ func (s *server) startLoop(dim int) error {
 		return errors.Join(err, link.Close())
 	}
 	s.loop, err = transport.NewServer(transport.ServerConfig{
-		Link: link, Job: c.Job.ID, Dim: dim, Handler: s.store,
+		Link: link, Job: c.Job.ID, Dim: dim, Handler: s.store, NoWeights: !s.hasWeights(),
 		Arrive: func(sender, epoch uint16, end wire.StepEnd) bool {
 			return s.arrive != nil && s.arrive(sender, epoch, end)
 		},

@@ -41,6 +41,9 @@ func ReadCheckpoints(paths ...string) (*ps.Store, []byte, error) {
 		if err != nil {
 			return nil, nil, err
 		}
+		if cfg.Optimizer.Method == ps.None {
+			return nil, nil, fmt.Errorf("%s: it is of a job without weights, whose model.optimizer is none: give the checkpoint of one with adagrad or sgd", path)
+		}
 		var a attachment
 		servers := 1
 		if json.Unmarshal(attached, &a) == nil { // else it is of no training, and of one server

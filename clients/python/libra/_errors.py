@@ -81,6 +81,10 @@ class StepDropped(Error):
     """Gradients of a step were refused, here or elsewhere, so that it changed nothing: ``key``, if it is known."""
 
 
+class NoWeights(Error):
+    """The job has no optimiser, and so no weights to pull, only the sums of its steps."""
+
+
 _classes = {
     5: NotAllowed,
     11: JobEnded,
@@ -89,6 +93,7 @@ _classes = {
     36: Refused,
     38: PartyGone,
     41: StepDropped,
+    43: NoWeights,
     64: AgentClosed,
     256: AgentNotFound,
     257: AgentDied,
