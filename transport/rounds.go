@@ -44,7 +44,7 @@ type rounds struct {
 	recent        []uint16       // contribution by sequence number mod window
 	waits         *retransmit.Window
 	again         func(uint32, retransmit.Entry) bool
-	op            operation // of all contributions, in the worker's table
+	op            operation // of all contributions, in the worker's table: it has no end, and its answers are not counted
 	unacked       int       // contributions that are sent
 	heard         retransmit.Time
 

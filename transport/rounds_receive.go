@@ -89,7 +89,6 @@ func (r *rounds) acked(h wire.Header, payload []byte) verdict {
 	r.heard = now
 	e, _ := r.flow.window.Ack(now, h.Seq)
 	r.unacked--
-	r.op.outstanding--
 	c := &r.contributions[i]
 	if r.broken != nil {
 		r.free(c)
@@ -152,7 +151,6 @@ func (r *rounds) settle(i int) {
 	if c.state == sent {
 		r.flow.window.Ack(w.now, c.seq)
 		r.unacked--
-		r.op.outstanding--
 	} else {
 		r.waits.Ack(w.now, c.wait)
 	}
@@ -192,7 +190,6 @@ func (r *rounds) refused(i int, payload []byte) verdict {
 	if c.state == sent {
 		r.flow.window.Refuse(w.now, c.seq)
 		r.unacked--
-		r.op.outstanding--
 		r.free(c)
 	}
 	return taken

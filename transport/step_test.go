@@ -123,11 +123,15 @@ func TestSteps(t *testing.T) {
 					})
 				}
 				group.Wait()
-				// What was asked for is answered: later pushes and their flush are as before.
+				// What was asked for is answered and forgotten: later pushes and their flush are as before.
 				want := pushAll(ctx, t, c.workers, 5, 3, 50)
 				for _, w := range c.workers {
 					if err := w.Flush(ctx); err != nil {
 						t.Error(err)
+					}
+					keeps := true
+					if err := w.Do(ctx, func() { keeps = slices.ContainsFunc(w.ops, func(o *operation) bool { return o != nil }) }); err != nil || keeps {
+						t.Errorf("the worker keeps an operation: %v, %v", keeps, err)
 					}
 				}
 				if got := c.sums(); len(got) != len(want) {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -321,6 +322,63 @@ func TestCancel(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// endsLate is a context that has ended only for those who have begun to wait for it.
+type endsLate struct {
+	context.Context
+	awaited bool
+}
+
+func (c *endsLate) Done() <-chan struct{} {
+	c.awaited = true
+	return c.Context.Done()
+}
+
+func (c *endsLate) Err() error {
+	if !c.awaited {
+		return nil
+	}
+	return c.Context.Err()
+}
+
+// A call that a busy worker has no room for ends with its context, and is nothing to the worker afterwards.
+func TestCancelBeforeTheCallIsTaken(t *testing.T) {
+	w, _ := mute(t, retransmit.Config{Size: 16, Silence: time.Hour})
+	begun, busy := make(chan struct{}), make(chan struct{})
+	w.calls <- func() {
+		close(begun)
+		<-busy
+	}
+	w.link.Wake()
+	<-begun
+	for range cap(w.calls) {
+		w.calls <- func() {}
+	}
+	ended := make(chan error)
+	calls := blocked(w)
+	for _, name := range []string{"pull", "pushsum", "flush"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		go func() { ended <- calls[name](&endsLate{Context: ctx}) }()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: error %v, want the context's", name, err)
+			}
+		case <-deadline(t).Done():
+			close(busy)
+			t.Fatalf("%s does not end", name)
+		}
+	}
+	close(busy)
+	if err := w.Do(deadline(t), func() {
+		if slices.ContainsFunc(w.ops, func(o *operation) bool { return o != nil }) || len(w.flushes) > 0 {
+			t.Errorf("the worker has operations %v and %d flushes", w.ops, len(w.flushes))
+		}
+	}); err != nil {
+		t.Error(err)
 	}
 }
 
