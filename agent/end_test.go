@@ -8,15 +8,20 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/local"
 	"github.com/libra-ina/libra/wire"
@@ -160,6 +165,71 @@ func (h stuckHandler) Handle(context.Context, slog.Record) error {
 }
 
 func (h stuckHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+// slowHandler takes a while for its first record.
+type slowHandler struct {
+	slog.Handler
+	records *atomic.Int32
+}
+
+func (h slowHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h slowHandler) Handle(context.Context, slog.Record) error {
+	if h.records.Load() == 0 {
+		time.Sleep(50 * time.Millisecond)
+	}
+	h.records.Add(1)
+	return nil
+}
+
+func (h slowHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+// Close returns when what happened is in the log.
+func TestCloseAwaitsTheLog(t *testing.T) {
+	slow := slowHandler{slog.DiscardHandler, new(atomic.Int32)}
+	b := newBed(t, func(c *agent.Config) { c.Log = slog.New(slow) })
+	if err := errors.Join(b.dial().Flush(within(t)), b.agent.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if n := slow.records.Load(); n != 2 {
+		t.Errorf("%d records are there, want that a client came, and that it went", n)
+	}
+}
+
+// An agent whose descriptors have run out tries again after a while, and then another while.
+func TestPausesWithoutDescriptors(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("refusing system calls needs root")
+	}
+	const pause = 10 * time.Millisecond
+	log := slowHandler{slog.DiscardHandler, new(atomic.Int32)}
+	a, err := agent.Listen(agent.Config{
+		Socket: filepath.Join(shortDir(t), "sock"), Log: slog.New(log), Jobs: []agent.Job{{Name: "other", Worker: coldWorker(t, nil, nil), Dim: dim}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	err = refuse.Run(func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*pause)
+		defer cancel()
+		return a.Serve(ctx)
+	}, refuse.Call{Number: unix.SYS_ACCEPT4, Err: unix.EMFILE})
+	most := int32(time.Since(begun)/pause) + 2
+	if err := errors.Join(err, a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if n := log.records.Load(); n < 2 || n > most {
+		t.Errorf("%d tries, want 2 to %d", n, most)
+	}
+}
+
+// What a host tries before it joins its jobs is the socket that its agent will have.
+func TestTrySocketHasTheDefault(t *testing.T) {
+	if err := agent.TrySocket(""); err != nil && !strings.Contains(err.Error(), "socket /run/libra/agent.sock: ") {
+		t.Error(err)
+	}
+}
 
 // A log handler that never returns holds up neither clients that come and go nor those that push.
 func TestLogHandlerIsStuck(t *testing.T) {

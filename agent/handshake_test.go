@@ -37,6 +37,7 @@ func TestHandshakeRefuses(t *testing.T) {
 		refused[want]++
 	}
 	refuse(agentproto.BadVersion, "versions 2 to 7, the agent version 1", func(h *agentproto.Hello) { h.Oldest, h.Newest = 2, 7 })
+	refuse(agentproto.BadVersion, "versions 2 to 0", func(h *agentproto.Hello) { h.Oldest, h.Newest = 2, 0 })
 	refuse(agentproto.Features, "bits 0x10", func(h *agentproto.Hello) { h.Features = 16 })
 	refuse(agentproto.NoJob, `"ads"; it serves clicks`, func(h *agentproto.Hello) { h.Job = "ads" })
 	refuse(agentproto.Dimension, "rows of job clicks have 2, the client expects 3", func(h *agentproto.Hello) { h.Dim = 3 })
@@ -155,5 +156,25 @@ func TestConfigIsChecked(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), "agent: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "%!") {
 			t.Errorf("%q: %v", want, err)
 		}
+	}
+}
+
+// A client that asks for what no message or no buffer can hold, or whose agent is not there, is told so on its own side.
+func TestClientRefuses(t *testing.T) {
+	b := newBed(t)
+	name := strings.Repeat("n", 64)
+	if _, err := agentclient.Dial(within(t), b.socket, agentproto.Hello{Job: name}); err == nil || !strings.Contains(err.Error(), name) {
+		t.Errorf("a long name: %v", err)
+	}
+	_, err := agentclient.Dial(within(t), b.socket+".absent", agentproto.Hello{Job: jobName})
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "agent at "+b.socket+".absent: ") || !strings.Contains(err.Error(), "is 'libra agent' running?") {
+		t.Errorf("no agent: %v", err)
+	}
+	c := b.dial()
+	if _, err := c.Prepare(within(t), make([]uint64, 1<<16)); err == nil {
+		t.Error("a batch that is larger than the buffer is prepared")
+	}
+	if err := c.Flush(within(t)); err != nil {
+		t.Errorf("afterwards: %v", err)
 	}
 }

@@ -82,8 +82,12 @@ func TestSumsOfSeveralClients(t *testing.T) {
 		t.Errorf("pulled %v, want %v", got, want)
 	}
 	stats, err := c.Stats(within(t))
-	if err != nil || stats[4] != 1 || stats[5] != 100 || stats[10] == 0 {
+	if err != nil || len(stats) != 16 || stats[4] != 1 || stats[5] != 100 {
 		t.Errorf("statistics %v, %v", stats, err)
+	}
+	sent, err := b.cluster.Worker(0).Stats(within(t))
+	if err != nil || sent.Hot.Sent == 0 || sent.Cold.Sent == 0 || stats[10] != sent.Hot.Sent+sent.Cold.Sent {
+		t.Errorf("%d frames were sent, %d of hot and %d of cold gradients, %v", stats[10], sent.Hot.Sent, sent.Cold.Sent, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,6 +234,32 @@ func TestFailuresOfThePlaneLeaveNothing(t *testing.T) {
 type crowded struct{ *aggregator.Model }
 
 func (crowded) RemoveJob(uint16) error { return aggregator.ErrBusy }
+
+// busy is a data plane that is too busy to remove a job, some times.
+type busy struct {
+	*aggregator.Model
+	times atomic.Int32
+}
+
+func (b *busy) RemoveJob(id uint16) error {
+	if b.times.Add(-1) >= 0 {
+		return aggregator.ErrBusy
+	}
+	return b.Model.RemoveJob(id)
+}
+
+// A job is removed when the data plane is no longer too busy for that.
+func TestRemovalWaitsForABusyPlane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plane := &busy{}
+		l := startAggregator(t, func(c *AggregatorConfig) { plane.Model, c.Plane = c.Plane.(*aggregator.Model), plane })
+		job := l.create(t, spec())
+		plane.times.Store(2)
+		if err := job.Remove(t.Context()); err != nil || plane.times.Load() != -1 {
+			t.Errorf("%v after %d tries", err, 2-plane.times.Load())
+		}
+	})
+}
 
 // Who waits for a data plane that is too busy to remove a job, and loses the service meanwhile, is
 // told of the service: the job has ended with it, and there is nothing to be tried again.

@@ -157,7 +157,6 @@ func TestTableGrows(t *testing.T) {
 	}
 }
 
-// A full segment that has the key already is not split.
 // A table that has made room for as many keys as it has takes them without a split, and one that would have to look at more segments
 // than keys come is left as it is.
 func TestTableMakesRoom(t *testing.T) {
@@ -186,6 +185,27 @@ func TestTableMakesRoom(t *testing.T) {
 	}
 }
 
+// Room that is made for few keys beside those that are there is enough, too.
+func TestTableMakesRoomForFew(t *testing.T) {
+	const n = 20_000
+	for more := 1000; more <= n; more += 1000 {
+		m := tableModel{table: newTable(0), want: map[uint64]int{}}
+		rng := rand.New(rand.NewPCG(1, 2))
+		for range n {
+			m.place(t, rng.Uint64())
+		}
+		m.table.makeRoom(more)
+		room := slices.Clone(m.table.dir)
+		for range more {
+			m.place(t, rng.Uint64())
+		}
+		if !slices.Equal(m.table.dir, room) {
+			t.Errorf("%d keys: split although there was room", more)
+		}
+	}
+}
+
+// A full segment that has the key already is not split.
 func TestFullSegmentIsSplitForNewKeysOnly(t *testing.T) {
 	m := tableModel{table: newTable(0), want: map[uint64]int{}}
 	for k := uint64(0); m.table.dir[0].used < segmentEntries/2; k++ {
