@@ -78,7 +78,7 @@ type Config struct {
 	BindTimeout time.Duration
 	// File is an AF_XDP socket that another process created, see
 	// [NewSocketFD]. Open duplicates it, so the caller may close it; as long as
-	// anybody has it open the queue stays taken, and the kernel may write into
+	// any process has it open the queue stays taken, and the kernel may write into
 	// the frames that it was lent: see Socket.Reclaim. After an Open that could not
 	// bind it, another one may try, on the same UMEM and with rings of the same
 	// sizes.

@@ -8,7 +8,7 @@ import "math/bits"
 // stands for 1. Hot rows are those of server 0, whose aggregator's sums they are. The others are dealt out
 // by a hash, so that every server has about as many whatever the keys are.
 //
-// Workers, servers and whoever reads their checkpoints must have the same split and,
+// Workers, servers and readers of their checkpoints must have the same split and,
 // because of the hot rows, the same hot set.
 type Split int
 

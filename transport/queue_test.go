@@ -96,7 +96,7 @@ func TestQueuedBatchesShareFrames(t *testing.T) {
 	}
 	time.Sleep(10 * time.Millisecond) // nothing may go out by itself
 	if s, err := w.Stats(ctx); err != nil || s.Hot.Sent+s.Cold.Sent != 0 {
-		t.Errorf("%d frames were sent before anybody waited, %v", s.Hot.Sent+s.Cold.Sent, err)
+		t.Errorf("%d frames were sent before a caller waited, %v", s.Hot.Sent+s.Cold.Sent, err)
 	}
 	for _, ticket := range tickets {
 		if err := ticket.Wait(ctx); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 )
 
-// Forward is the test of an interface that sends back what comes in, whoever sends it.
+// Forward is the test of an interface that sends back what comes in, from any sender.
 const Forward Test = "forward"
 
 // InterfaceTests returns the tests of [RunInterface].

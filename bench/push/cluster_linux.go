@@ -207,7 +207,7 @@ type bed struct {
 }
 
 // newBed makes a bed. Where roles are to be told apart, frames are received by threads of each interface, instead of by
-// whoever sends.
+// the sender's.
 func newBed(ctx context.Context, workers int, apart bool) (_ *bed, err error) {
 	network, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1, StaticARP: true, ThreadedNAPI: apart})
 	if err != nil {

@@ -103,7 +103,7 @@ func TestFailingChildEndsTheRun(t *testing.T) {
 	}
 }
 
-// The study of scale tells every role's costs, whoever runs beside, and leaves no control group.
+// The study of scale tells every role's costs, whatever runs beside it, and leaves no control group.
 func TestScaleTellsEveryRole(t *testing.T) {
 	cfg := ScaleDefaults()
 	short := testConfig("scale")

@@ -61,7 +61,7 @@ type ScaleCheck struct {
 	Error float64 `json:"error"`
 }
 
-// Roles is what each role costs, whoever it runs beside.
+// Roles is what each role costs, whatever it runs beside.
 type Roles struct {
 	Worker RoleCost `json:"worker"`
 	Server RoleCost `json:"server"`

@@ -264,7 +264,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// FuzzReadRecord reads what anybody might send.
+// FuzzReadRecord reads what any program may send.
 func FuzzReadRecord(f *testing.F) {
 	var b bytes.Buffer
 	if err := writeFrame(&b, link.TappedFrame{Data: make([]byte, 60), Len: 60, Direction: link.Outbound}); err != nil {

@@ -55,7 +55,7 @@ func dial(pid int) (*net.UnixConn, error) {
 	defer ns.Close()
 	conn, err := dialIn(ns, prefix+innerPID(pid))
 	if err == nil {
-		// Anybody may take any abstract name.
+		// Any process may take any abstract name.
 		if _, got, perr := peer(conn); perr == nil && got == pid {
 			return conn, nil
 		}
