@@ -158,6 +158,33 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// Ordinary frames are not paid for, whatever the arithmetic.
+func TestOrdinaryFramesAreFree(t *testing.T) {
+	const budget = 5
+	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.Fixed, aggregator.LUT} {
+		for mode, flags := range map[aggregator.Mode]wire.Flags{aggregator.Combine: 0, aggregator.FetchAdd: wire.FlagWantSum} {
+			d := openWithBudget(t, budget)
+			job := aggregator.JobConfig{ID: 21, Mode: mode, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: 30_000}
+			if err := conformance.StartJob(d, job); err != nil {
+				t.Fatal(err)
+			}
+			for i, frame := range hotFrames(t, job, wire.MaxStripes, job.Slots, flags)[:10*budget] {
+				wire.Header{
+					Type: wire.TypeHot, Flags: flags | wire.FlagDense, Job: job.ID, Sender: conformance.Sender(0).ID, Seq: uint32(i + 1),
+				}.Put(frame[wire.EnvelopeLen:])
+				conformance.Repair(frame)
+				if v, _, err := d.Process(frame, make([]byte, aggregator.MaxReply)); err != nil || v.Action != aggregator.Reply {
+					t.Fatalf("%v, mode %v, frame %d: %v, %v", arithmetic, mode, i, v.Action, err)
+				}
+			}
+			counted, err := d.JobCounters(job.ID)
+			if err != nil || counted.Throttled != 0 || counted.Refused.Total() != 0 {
+				t.Errorf("%v, mode %v: %d throttled, %d refused, %v", arithmetic, mode, counted.Throttled, counted.Refused.Total(), err)
+			}
+		}
+	}
+}
+
 // What costly frames cost, with and without a budget that is used up.
 func BenchmarkCostly(b *testing.B) {
 	for _, c := range costly {
