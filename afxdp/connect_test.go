@@ -227,7 +227,7 @@ func TestPausesBetweenTries(t *testing.T) {
 				}
 				return unix.EBUSY
 			}, func(err error) bool { return errors.Is(err, unix.EBUSY) })
-			if err != c.end || !slices.Equal(at, c.want) {
+			if !errors.Is(err, c.end) || !slices.Equal(at, c.want) {
 				t.Errorf("%s: %v after tries at %v, want them at %v", name, err, at, c.want)
 			}
 		})

@@ -152,8 +152,8 @@ func newLeavingNet(t *testing.T, sockets int, cfg Config) leavingNet {
 	return n
 }
 
-// lands has the i-th socket send packets, which the kernel completes, and the j-th one find that.
-func (n leavingNet) lands(t *testing.T, i, j, packets int) []Frame {
+// lands has the i-th socket send packets, which the kernel completes, and the second one find that.
+func (n leavingNet) lands(t *testing.T, i, packets int) []Frame {
 	t.Helper()
 	s := n.socks[i]
 	sent := newPackets(t, s, 0, packets, 60)
@@ -164,7 +164,7 @@ func (n leavingNet) lands(t *testing.T, i, j, packets int) []Frame {
 		t.Fatal(err)
 	}
 	for stop := time.Now().Add(10 * time.Second); len(s.landed) < packets; time.Sleep(time.Millisecond) {
-		if done, err := n.socks[j].Completed(make([]Frame, 1)); done != 0 || err != nil {
+		if done, err := n.socks[1].Completed(make([]Frame, 1)); done != 0 || err != nil {
 			t.Fatal(done, err)
 		}
 		if time.Now().After(stop) {
@@ -211,7 +211,7 @@ func (n leavingNet) reclaims(t *testing.T, i int, want ...Frame) {
 func TestShareQueueReopened(t *testing.T) {
 	n := newLeavingNet(t, 2, Config{RxFrames: -1})
 	s := n.socks[0]
-	landed, stuck := n.lands(t, 0, 1, 4), n.sticks(t, 0, 1)
+	landed, stuck := n.lands(t, 0, 4), n.sticks(t, 0, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	wantErr(t, s.Reopen(ctx), ErrLinkDown)
@@ -236,7 +236,7 @@ func TestShareQueueReopened(t *testing.T) {
 // A socket that has left gets all its frames, seen to be completed or not, when the last one has left.
 func TestShareQueueLastLeaves(t *testing.T) {
 	n := newLeavingNet(t, 2, Config{RxFrames: -1})
-	frames := n.lands(t, 0, 1, 2)
+	frames := n.lands(t, 0, 2)
 	frames = append(frames, n.sticks(t, 0, 2)...)
 	if err := n.socks[0].Close(); err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func TestShareQueueLastLeaves(t *testing.T) {
 // A socket that leaves with no frames in flight needs no Reclaim.
 func TestShareQueueLeavesNothing(t *testing.T) {
 	n := newLeavingNet(t, 2, Config{RxFrames: -1})
-	done := n.lands(t, 0, 1, 4)
+	done := n.lands(t, 0, 4)
 	if count, err := n.socks[0].Completed(make([]Frame, 4)); count != 4 || err != nil {
 		t.Fatal(count, err)
 	}
@@ -360,6 +360,6 @@ func TestShareQueueInterfaceReturns(t *testing.T) {
 	if n.socks[1].mates != n.socks[2].mates {
 		t.Error("the sockets do not share the queue any more")
 	}
-	n.leave(t, 2, n.lands(t, 2, 1, 4)...)
+	n.leave(t, 2, n.lands(t, 2, 4)...)
 	n.leave(t, 1)
 }

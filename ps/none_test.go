@@ -47,8 +47,8 @@ func TestSumsWithoutOptimizer(t *testing.T) {
 				case "batch":
 					both(t, with.Accumulate(cold(p.keys, p.grads)), without.Accumulate(cold(p.keys, p.grads)))
 				case "refused":
-					twice := append(p.keys, p.keys[0], p.keys[0])
-					grads := append(p.grads, slices.Repeat([]float32{most}, 2*cfg.Dim)...)
+					twice := slices.Concat(p.keys, []uint64{p.keys[0], p.keys[0]})
+					grads := slices.Concat(p.grads, slices.Repeat([]float32{most}, 2*cfg.Dim))
 					a, b := with.Push(twice, grads), without.Push(twice, grads)
 					if !errors.Is(a, ErrOverflow) {
 						t.Fatal(a)
