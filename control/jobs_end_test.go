@@ -57,6 +57,28 @@ func TestRemovedJobEndsItsStreams(t *testing.T) {
 	})
 }
 
+// A sender whose connection was broken when its job was removed does not end the admission that it has to the next job of
+// that number when its grace period is over.
+func TestRemovedJobForgetsItsSenders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job := l.create(t, spec())
+		ctx, hangUp := context.WithCancel(t.Context())
+		if _, _, err := joinAs(ctx, l.client, joinRequest()); err != nil {
+			t.Fatal(err)
+		}
+		hangUp()
+		synctest.Wait()
+		if err := job.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.create(t, spec())
+		epoch := l.join(t)
+		time.Sleep(2 * DefaultGrace)
+		l.push(t, epoch, wire.FirstSeq, 0, 1)
+	})
+}
+
 // forgetful loses the answers to some removals.
 type forgetful struct {
 	pb.AggregatorClient
