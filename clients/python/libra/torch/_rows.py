@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -28,6 +29,7 @@ _SEAL = 1 + 2 * _DIGITS
 _MOST_RANKS = (1 << 17) // 15**2
 
 
+@functools.lru_cache(maxsize=64)
 def _seal(kind: str) -> np.ndarray:
     """float32[_SEAL]: what a rank adds, so that the sums tell whether all ranks have this kind."""
     digest = hashlib.blake2b(kind.encode(), digest_size=_DIGITS // 2).digest()
@@ -61,59 +63,61 @@ class Rows:
         dim = self._session.dim
         width = int(np.prod(tensor.shape[1:]))  # floats of a row of the tensor
         chunks = max(1, -(-width // dim))  # rows of the job that it takes
-        ours = op == "SUM" and tensor.dtype == torch.float32 and tensor.sparse_dim() == 1 and width > 0 and tensor.shape[0] * chunks < 1 << 63
-        keys, values = np.empty(0, np.uint64), np.empty((0, dim), np.float32)
+        ours = op == "SUM" and tensor.dtype == torch.float32 and tensor.sparse_dim() == 1 and width > 0 and tensor.shape[0] * chunks < 1 << 62
+        index, rows = np.empty(0, np.int64), np.empty((0, width), np.float32)
         if ours:
             tensor = tensor.detach().cpu().coalesce()
-            keys, values = _split(tensor.indices()[0].numpy(), tensor.values().reshape(-1, width).numpy(), chunks, dim)
+            index, rows = tensor.indices()[0].numpy(), tensor.values().reshape(-1, width).numpy()
         kind = f"shape {list(tensor.shape)}, {tensor.sparse_dim()} of its dimensions sparse, {tensor.dtype}, {op}"
-        keys, values = self._sums(gloo, keys, values, kind)
+        index, rows = self._sums(gloo, index, rows, chunks, kind)
         if not ours:
             return None
-        index, rows = _join(keys, values, chunks, width)
         sums = torch.sparse_coo_tensor(torch.from_numpy(index)[None], torch.from_numpy(rows).reshape(-1, *tensor.shape[1:]), tensor.shape)
         return sums._coalesced_(True)
 
-    def _sums(self, gloo: Any, keys: np.ndarray, values: np.ndarray, kind: str) -> Tuple[np.ndarray, np.ndarray]:
-        """Keys, ascending, and sums of all ranks' rows, if all ranks have the same kind."""
-        session = self._session
-        seal = np.zeros((-(-_SEAL // session.dim), session.dim), np.float32)
-        seal.flat[:_SEAL] = _seal(kind)
-        above = np.arange(-len(seal), 0).astype(np.uint64)  # the largest keys; those of rows are less than 2^63
+    def _sums(self, gloo: Any, index: np.ndarray, rows: np.ndarray, chunks: int, kind: str) -> Tuple[np.ndarray, np.ndarray]:
+        """Index, ascending, and sums of all ranks' rows, float32[n, width], if all ranks have the same kind."""
+        session, width = self._session, rows.shape[1]
+        n = -(-_SEAL // session.dim)  # rows of the job for the seal, which have the least keys: keys far apart cost more
+        values = np.zeros((n + len(index) * chunks, session.dim), np.float32)
+        values[:n].flat[:_SEAL] = _seal(kind)
+        keys = np.arange(len(values), dtype=np.int64)
+        np.add(_split(index, rows, chunks, values[n:]), n, out=keys[n:])
         try:
-            keys, values = session.reduce(np.concatenate([keys, above]), np.concatenate([values, seal]), timeout=self._timeout)
+            keys, values = session.reduce(keys.view(np.uint64), values, timeout=self._timeout)
         except TimeoutError as e:
             session.abandon()  # the step is still under way
             raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind} in {self._timeout} s") from e
-        first = int(np.searchsorted(keys, above[0]))
-        seal[:] = 0
-        seal[(keys[first:] - above[0]).astype(np.int64)] = values[first:]
+        keys = keys.view(np.int64)
+        first = int(np.searchsorted(keys, n))
+        seal = np.zeros((n, session.dim), np.float32)
+        seal[keys[:first]] = values[:first]
         ranks, seals = gloo.size(), seal.flat[:_SEAL]
         if seals[0] != ranks:
             raise Error(f"{seals[0]:.0f} programs took part in a step, and there are {ranks} ranks: the job must be theirs alone")
         if not _same(seals, ranks):
             kinds = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gather(gloo, kind)))
             raise Mismatch(f"the ranks' tensors do not fit together: {kinds}")
-        return keys[:first], values[:first]
+        return _join(keys[first:] - n, values[first:], chunks, width)
 
 
-def _split(index: np.ndarray, rows: np.ndarray, chunks: int, dim: int) -> Tuple[np.ndarray, np.ndarray]:
-    """Keys and rows of a job for the rows, float32[n, width], at index: key index * chunks + i has floats i * dim to (i + 1) * dim."""
-    keys = index.astype(np.uint64)[:, None] * np.uint64(chunks) + np.arange(chunks, dtype=np.uint64)
-    if rows.shape[1] != chunks * dim:
-        rows = np.pad(rows, ((0, 0), (0, chunks * dim - rows.shape[1])))
-    return keys.reshape(-1), rows.reshape(-1, dim)
+def _split(index: np.ndarray, rows: np.ndarray, chunks: int, into: np.ndarray) -> np.ndarray:
+    """Copies rows, float32[n, width], into rows of a job, float32[n * chunks, dim] of zeros, and returns their keys, int64[n * chunks]:
+    floats i * dim to (i + 1) * dim of the row at index have key index * chunks + i."""
+    into.reshape(len(rows), chunks * into.shape[1])[:, : rows.shape[1]] = rows
+    return index if chunks == 1 else (index[:, None] * chunks + np.arange(chunks)).reshape(-1)
 
 
 def _join(keys: np.ndarray, values: np.ndarray, chunks: int, width: int) -> Tuple[np.ndarray, np.ndarray]:
     """The inverse of _split: index, int64[n], ascending, and rows, float32[n, width]. A key that is missing has zeros."""
-    owner = keys // np.uint64(chunks)
+    if chunks == 1:
+        return keys, np.ascontiguousarray(values[:, :width])
+    owner = keys // chunks
     first = np.ones(len(keys), bool)  # of its row
     first[1:] = owner[1:] != owner[:-1]
-    index = owner[first]
-    rows = np.zeros((len(index), chunks, values.shape[1]), np.float32)
-    rows[np.cumsum(first) - 1, (keys - owner * np.uint64(chunks)).astype(np.int64)] = values
-    return index.astype(np.int64), np.ascontiguousarray(rows.reshape(len(index), chunks * values.shape[1])[:, :width])
+    rows = np.zeros((np.count_nonzero(first), chunks, values.shape[1]), np.float32)
+    rows[np.cumsum(first) - 1, keys - owner * chunks] = values
+    return owner[first], np.ascontiguousarray(rows.reshape(len(rows), chunks * values.shape[1])[:, :width])
 
 
 # Only one session of a process may take part in the steps of a job, so all groups share it.
@@ -140,7 +144,7 @@ def connect(gloo: Any, timeout: float) -> Rows:
     try:
         _check([json.loads(member) for member in members])
         rows = Rows(session, timeout)
-        rows._sums(gloo, np.empty(0, np.uint64), np.empty((0, session.dim), np.float32), "begin")
+        rows._sums(gloo, np.empty(0, np.int64), np.empty((0, session.dim), np.float32), 1, "begin")
     except Exception as e:
         session.abandon()
         if isinstance(e, Error) and e.name == "MODE":
