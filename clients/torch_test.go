@@ -8,6 +8,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -76,6 +77,19 @@ func TestTorch(t *testing.T) {
 			run(t, torch(t, strings.Fields(options), "python/test/torch_"+program+".py"))
 		})
 	}
+	t.Run("in the server alone", func(t *testing.T) { // a hot row would have each step wait for a harvest
+		const reduce = "import torch, torch.distributed as d, libra.torch; d.init_process_group('libra');" +
+			"[d.all_reduce(torch.sparse_coo_tensor([[5, 9]], [1.0, 2.0], (100,))) for _ in range(3)]"
+		out, err := torch(t, []string{"--sync", "--optimizer", "none", "--workers", "2", "--json"}, "-c", reduce).Output()
+		var result struct {
+			Steps     int `json:"steps"`
+			HotFrames int `json:"hot_frames"`
+		}
+		lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
+		if err := errors.Join(err, json.Unmarshal(lines[len(lines)-1], &result)); err != nil || result.Steps < 3 || result.HotFrames > 0 {
+			t.Errorf("%+v, %v\n%s", result, err, out)
+		}
+	})
 	t.Run("no weights", func(t *testing.T) {
 		const pull = "import os, libra; libra.Session(os.environ['LIBRA_JOB'], dim=1, parties=1).pull([1])"
 		out, err := torch(t, []string{"--sync", "--optimizer", "none"}, "-c", pull).CombinedOutput()
