@@ -36,6 +36,9 @@ const segmentEntries = 1 << 12
 // every uint64 is a valid key: new entries are free.
 type entry struct{ key, row uint64 }
 
+// full reports whether a segment would be with more keys: it is split before it takes another one.
+func (s *segment) full(more int) bool { return 2*(s.used+more) >= segmentEntries }
+
 // newTable returns a table with room for about capacity keys.
 func newTable(capacity int) table {
 	t := table{shift: 63, seed: rand.Uint64(), base: 1}
@@ -108,7 +111,7 @@ func (t *table) home(rows []int, keys []uint64) {
 func (t *table) place(key uint64, next int) (row int, inserted bool) {
 	h := t.hash(key)
 	s := t.dir[h>>(t.shift&63)]
-	for 2*s.used >= segmentEntries {
+	for s.full(0) {
 		if row := t.find(key); row >= 0 {
 			return row, false
 		}
@@ -183,7 +186,7 @@ func (t *table) makeRoom(n int) {
 	for h := uint64(0); ; {
 		s := t.dir[h>>(t.shift&63)]
 		share := n >> s.depth
-		if more := share + share/4; s.used > segmentEntries/8 && 2*(s.used+more) >= segmentEntries { // hashes are not spread evenly
+		if more := share + share/4; s.used > segmentEntries/8 && s.full(more) { // hashes are not spread evenly
 			t.split(h)
 			continue
 		}
