@@ -164,6 +164,9 @@ func TestPlaceFillsTheArea(t *testing.T) {
 			t.Fatalf("entry %d: %+v, %v", i, got, err)
 		}
 	}
+	if n := len(r.client.done); n != 0 {
+		t.Fatalf("%d completions are kept for nobody", n)
+	}
 	if head, tail := r.client.mem.CQHead.Load(), r.client.mem.CQTail.Load(); head != tail {
 		t.Fatalf("the client has read all of %d completions, and told the agent of %d", tail, head)
 	}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package agentclient
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// listen takes connections and says nothing.
+func listen(t *testing.T) (l *net.UnixListener, socket string) {
+	socket = filepath.Join(t.TempDir(), "agent.sock")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l, socket
+}
+
+// Dial of an agent that does not answer ends with its context.
+func TestDialOfAMuteAgent(t *testing.T) {
+	mute, socket := listen(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	dialled := make(chan error, 1)
+	go func() {
+		_, err := Dial(ctx, socket, agentproto.Hello{Job: "clicks"})
+		dialled <- err
+	}()
+	conn, err := mute.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Read(make([]byte, 1024)); err != nil { // it waits for the answer
+		t.Fatal(err)
+	}
+	cancel()
+	select {
+	case err := <-dialled:
+		if err == nil {
+			t.Error("connected")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Dial goes on")
+	}
+}
+
+// A client that waits leaves the processor to others until it is woken, and a wake-up ends one sleep.
+func TestSleep(t *testing.T) {
+	agent, socket := listen(t)
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := &Client{conn: conn}
+	if c.raw, err = conn.SyscallConn(); err != nil {
+		t.Fatal(err)
+	}
+	other, err := agent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.sleep(); err != nil {
+		t.Errorf("a wake-up: %v", err)
+	}
+	longest := time.Duration(0)
+	for range 5 { // a signal may end some
+		start := time.Now()
+		if err := c.sleep(); err != nil {
+			t.Errorf("nothing: %v", err)
+		}
+		longest = max(longest, time.Since(start))
+	}
+	if longest < 10*time.Millisecond {
+		t.Errorf("the longest of 5 sleeps took %v", longest)
+	}
+	_ = other.Close()
+	if err := c.sleep(); !errors.Is(err, io.EOF) {
+		t.Errorf("the agent has gone: %v", err)
+	}
+}
+
+// A session leaves no descriptor and no memory behind: not after its end, nor if the agent refuses it or has other memory than it says.
+func TestSessionsLeaveNothing(t *testing.T) {
+	layout := agentproto.LayoutOf(8, 4096)
+	mem, file, err := agentproto.NewMemory(layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(mem.Close(), file.Close()) }()
+	l, socket := listen(t)
+	held := func() int {
+		descriptors, err := os.ReadDir("/proc/self/fd")
+		maps, err2 := os.ReadFile("/proc/self/maps")
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		return len(descriptors) + strings.Count(string(maps), "memfd:libra-agent")
+	}
+	for name, answer := range map[string]func(*net.UnixConn) error{
+		"welcome": func(conn *net.UnixConn) error {
+			return agentproto.SendWelcome(conn, &agentproto.Welcome{Version: agentproto.Version, Layout: layout}, file)
+		},
+		"refused": func(conn *net.UnixConn) error {
+			_, err := conn.Write((&agentproto.RefusedError{Code: agentproto.BadHello}).Marshal())
+			return err
+		},
+		"other memory": func(conn *net.UnixConn) error {
+			return agentproto.SendWelcome(conn, &agentproto.Welcome{Version: agentproto.Version, Layout: agentproto.LayoutOf(8, 8192)}, file)
+		},
+	} {
+		before := held()
+		answered := make(chan error, 1)
+		go func() {
+			conn, err := l.AcceptUnix()
+			if err == nil {
+				_, err = conn.Read(make([]byte, 1024))
+				err = errors.Join(err, answer(conn), conn.Close())
+			}
+			answered <- err
+		}()
+		c, err := Dial(t.Context(), socket, agentproto.Hello{Job: "clicks"})
+		if (err == nil) != (name == "welcome") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c != nil && err == nil {
+			if err := c.Close(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := <-answered; err != nil {
+			t.Errorf("%s: the agent: %v", name, err)
+		}
+		if after := held(); after != before {
+			t.Errorf("%s: %d descriptors and mappings before, %d after", name, before, after)
+		}
+	}
+}
