@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -168,5 +169,41 @@ func TestUDPWakeUpEndsOneSleep(t *testing.T) {
 	}
 	if err := l.Wait(time.Minute); err != nil || pending() != 0 {
 		t.Errorf("%v; afterwards, %d wake-ups are pending", err, pending())
+	}
+}
+
+// The tap shows the answers that have left, and none of those between them that the kernel has refused.
+func TestTapShowsAnswersThatWereSent(t *testing.T) {
+	l := openTestUDP(t, "127.0.0.1:0").(*udpLink)
+	const frames = 6
+	sendAll(t, l, l.Local(), frames, 40)
+	pkts := receiveAll(t, l, frames)
+	var want []int
+	for i := range pkts {
+		switch i {
+		case 0, 3: // not answered
+			continue
+		case 1, 4: // nothing leaves the host from the loopback interface's address
+			name := (*unix.RawSockaddrInet4)(unsafe.Pointer(&l.sock.(*mmsgSocket).rx.names[pkts[i].Handle]))
+			name.Addr = [4]byte{192, 0, 2, 1}
+		default:
+			want = append(want, wire.HeaderLen+i)
+		}
+		pkts[i].Reply = wire.HeaderLen + i
+	}
+	tap := listen(t, l, 1<<20)
+	if err := l.Reply(pkts); err != nil {
+		t.Fatal(err)
+	}
+	var shown []int
+	for _, f := range readAll(tap) {
+		p, err := wire.ParseFrame(f.Data, l.Local().Port)
+		if err != nil || f.Direction != Outbound {
+			t.Errorf("%v, direction %d", err, f.Direction)
+		}
+		shown = append(shown, len(p.Payload))
+	}
+	if s := l.Stats(); !slices.Equal(shown, want) || s.SendError != 2 {
+		t.Errorf("the tap shows answers of %v bytes, and %v were sent: %+v", shown, want, s)
 	}
 }
