@@ -336,7 +336,7 @@ func (c *Client) Reduce(ctx context.Context, step uint64) (keys []uint64, sums [
 	row := 8 + 4*uint64(c.welcome.Dim)
 	keys, sums = make([]uint64, got.Detail), make([]float32, got.Detail*uint64(c.welcome.Dim))
 	for first := uint64(0); first < got.Detail; {
-		n := min(got.Detail-first, (c.welcome.Layout.BufferBytes/2-64)/row)
+		n := min(got.Detail-first, max(1, c.welcome.Layout.BufferBytes/row))
 		if err := c.Sums(ctx, first, keys[first:first+n], sums[first*uint64(c.welcome.Dim):(first+n)*uint64(c.welcome.Dim)]); err != nil {
 			return nil, nil, err
 		}

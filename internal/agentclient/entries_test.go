@@ -7,7 +7,9 @@ package agentclient
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
+	"syscall"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -98,4 +100,90 @@ func TestEntriesStayInTheirRegions(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An entry whose context ends before the ring has a place for it has not taken the answer of another one.
+func TestEntriesWithoutPlaceAreNotAnswered(t *testing.T) {
+	const places = 8
+	r := newRing(t, places, 4096)
+	defer r.close()
+	for i := range places + 1 {
+		if i == places { // the ring is full: the client reads this completion, and nobody waits for it
+			r.take()
+			r.answer(0)
+		}
+		if !r.submit(t, 64, false) || len(r.entries) != i+1 {
+			t.Fatalf("entry %d has no place", i)
+		}
+	}
+	if err := r.client.Flush(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v of an entry that was not submitted", err)
+	}
+}
+
+// Reduce reads all sums of a step, also where they do not fit the buffer area at once.
+func TestReduceReadsAllSums(t *testing.T) {
+	const size = 4096
+	for _, c := range []struct{ dim, rows int }{{1, 0}, {1, 1}, {2, 256}, {2, 257}, {5, 1000}, {1022, 3}} {
+		r := newRing(t, 8, size)
+		r.client.welcome.Dim = uint32(c.dim)
+		socket, err := connect(t, r.client).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		answered := make(chan error, 1)
+		go func() { answered <- r.sums(ctx, socket, uint64(c.rows)) }()
+		keys, sums, err := r.client.Reduce(ctx, 7)
+		cancel()
+		if err := errors.Join(err, <-answered); err != nil {
+			t.Fatal(err)
+		}
+		if len(keys) != c.rows || len(sums) != c.rows*c.dim {
+			t.Fatalf("%d keys and %d sums of %d rows", len(keys), len(sums), c.rows)
+		}
+		for i, key := range keys {
+			if key != uint64(i) || sums[i*c.dim] != float32(i) || sums[(i+1)*c.dim-1] != float32(i) {
+				t.Fatalf("row %d of %+v: key %d, sums %v", i, c, key, sums[i*c.dim:(i+1)*c.dim])
+			}
+		}
+		r.close()
+	}
+}
+
+// sums has the agent answer a Reduce, and calls for its rows until the client has all: row i is key i, and i in all its sums.
+func (r *ring) sums(ctx context.Context, socket syscall.RawConn, rows uint64) error {
+	mem := r.client.mem
+	for head, given := uint32(0), uint64(0); head == 0 || given < rows; head++ {
+		for mem.SQTail.Load() == head {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			runtime.Gosched()
+		}
+		e, err := agentproto.ParseEntry(mem.Entry(head), r.client.welcome.Layout.BufferBytes)
+		if err != nil {
+			mem.End(agentproto.BadEntry, err.Error())
+			return err
+		}
+		got := agentproto.Completion{Ticket: uint64(head), Op: e.Op}
+		if e.Op == agentproto.Reduce {
+			got.Detail = rows
+		}
+		keys, floats := mem.Keys(e.Keys, int(e.N)), mem.Floats(e.Values, int(e.N*e.Dim))
+		for i := range keys {
+			keys[i] = e.Step + uint64(i)
+		}
+		for i := range floats {
+			floats[i] = float32(int(e.Step) + i/int(e.Dim))
+		}
+		given += uint64(e.N)
+		mem.SQHead.Store(head + 1)
+		got.Put(mem.Completion(head))
+		mem.CQTail.Store(head + 1)
+		if mem.ClientSleeps.CompareAndSwap(1, 0) {
+			_ = socket.Control(func(fd uintptr) { agentproto.Wake(int(fd)) })
+		}
+	}
+	return nil
 }

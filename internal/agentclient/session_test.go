@@ -29,6 +29,26 @@ func listen(t *testing.T) (l *net.UnixListener, socket string) {
 	return l, socket
 }
 
+// connect gives a client a socket, and returns its agent's end.
+func connect(t *testing.T, c *Client) *net.UnixConn {
+	l, socket := listen(t)
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	other, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	c.conn = conn
+	if c.raw, err = conn.SyscallConn(); err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
 // Dial of an agent that does not answer ends with its context.
 func TestDialOfAMuteAgent(t *testing.T) {
 	mute, socket := listen(t)
@@ -59,20 +79,8 @@ func TestDialOfAMuteAgent(t *testing.T) {
 
 // A client that waits leaves the processor to others until it is woken, and a wake-up ends one sleep.
 func TestSleep(t *testing.T) {
-	agent, socket := listen(t)
-	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	c := &Client{conn: conn}
-	if c.raw, err = conn.SyscallConn(); err != nil {
-		t.Fatal(err)
-	}
-	other, err := agent.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := &Client{}
+	other := connect(t, c)
 	if _, err := other.Write([]byte{1}); err != nil {
 		t.Fatal(err)
 	}
