@@ -19,10 +19,10 @@ import (
 const numberVariable = "LIBRA_MUTANT"
 
 // together writes an overlay with all mutants, so that each stage's tests are compiled and
-// linked once, not once for each of them: that took most of a run's time. A function has a
-// copy of its body for each of its mutants, and the process's environment chooses among
-// them. Mutants outside functions, in functions with labels, which would be there twice,
-// and those that do not parse have no number: they are compiled alone.
+// linked once, not once for each of them: that took most of a run's time. A function calls
+// the copy of itself that the process's environment chooses, one for each of its mutants, and
+// is otherwise as it was. Mutants outside functions, in functions whose copies would not compile
+// where they are, and those that do not parse have no number: they are compiled alone.
 func (r *runner) together(mutants []*mutant) error {
 	dir := filepath.Join(r.temp, "together")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -81,7 +81,11 @@ func withCopies(fset *token.FileSet, file *ast.File, mutants []*mutant) string {
 	end, left := 0, mutants
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)
-		if !ok || f.Body == nil || hasLabel(f.Body) {
+		if !ok || f.Body == nil {
+			continue
+		}
+		begin, call, ok := literal(fset, original, f)
+		if !ok {
 			continue
 		}
 		from, to := fset.Position(f.Body.Pos()).Offset, fset.Position(f.Body.End()).Offset
@@ -99,10 +103,10 @@ func withCopies(fset *token.FileSet, file *ast.File, mutants []*mutant) string {
 		text.Write(original[end:from])
 		text.WriteString("{\nswitch mutant__ {\n")
 		for _, m := range own {
-			fmt.Fprintf(&text, "case %d:\n%s%s%s\n", m.number, original[from:m.start], m.with, original[m.end:to])
+			fmt.Fprintf(&text, "case %d:\n%s%s%s%s%s\n", m.number, begin, original[from:m.start], m.with, original[m.end:to], call)
 		}
-		fmt.Fprintf(&text, "default:\n%s\n}\n}", original[from:to])
-		end = to
+		text.WriteString("}\n")
+		end = from + 1
 	}
 	text.Write(original[end:])
 	for _, m := range left {
@@ -111,11 +115,52 @@ func withCopies(fset *token.FileSet, file *ast.File, mutants []*mutant) string {
 	return text.String()
 }
 
-func hasLabel(n ast.Node) (found bool) {
-	ast.Inspect(n, func(n ast.Node) bool {
-		_, label := n.(*ast.LabeledStmt)
-		found = found || label
-		return !found
-	})
-	return found
+// literal returns what is to stand before and behind the body of a function's copy inside the function. The copy
+// has parameters and results of its own, by the same names: a := at the top of the body assigns to those,
+// but would make new variables in a block. It reports false if a parameter hides a name that their types need.
+func literal(fset *token.FileSet, original []byte, f *ast.FuncDecl) (begin, call string, ok bool) {
+	of := func(n ast.Node) string {
+		return string(original[fset.Position(n.Pos()).Offset:fset.Position(n.End()).Offset])
+	}
+	fields := f.Type.Params.List
+	if f.Recv != nil {
+		fields = slices.Concat(f.Recv.List, fields)
+	}
+	var parameters, arguments []string
+	hidden := map[string]bool{}
+	for _, field := range fields {
+		for _, name := range field.Names {
+			if name.Name == "_" {
+				continue
+			}
+			hidden[name.Name] = true
+			parameters = append(parameters, name.Name+" "+of(field.Type))
+			if _, variadic := field.Type.(*ast.Ellipsis); variadic {
+				arguments = append(arguments, name.Name+"...")
+			} else {
+				arguments = append(arguments, name.Name)
+			}
+		}
+	}
+	begin, call = "func("+strings.Join(parameters, ", ")+")", "("+strings.Join(arguments, ", ")+")"
+	if results := f.Type.Results; results == nil {
+		call += "\nreturn"
+	} else {
+		begin = "return " + begin + " " + of(results)
+		fields = slices.Concat(fields, results.List)
+		for _, field := range results.List {
+			for _, name := range field.Names {
+				hidden[name.Name] = true
+			}
+		}
+	}
+	ok = true
+	for _, field := range fields {
+		ast.Inspect(field.Type, func(n ast.Node) bool {
+			name, isName := n.(*ast.Ident)
+			ok = ok && !(isName && hidden[name.Name])
+			return ok
+		})
+	}
+	return begin + " ", call, ok
 }

@@ -30,3 +30,10 @@ func Apply(set map[string]int, ok bool) int {
 }
 
 func store(set map[string]int, key, _ string) { set[key] = 1 }
+
+// Twice returns what its deferred function makes of the result.
+func Twice(n int) (twice int) {
+	once, twice := n, n
+	defer func() { twice *= 2 }()
+	return once
+}

@@ -29,3 +29,9 @@ func TestApply(t *testing.T) {
 		t.Errorf("%d keys", got)
 	}
 }
+
+func TestTwice(t *testing.T) {
+	if got := Twice(2); got != 4 {
+		t.Errorf("Twice(2) = %d", got)
+	}
+}
