@@ -66,7 +66,7 @@ func TestEntriesStayInTheirRegions(t *testing.T) {
 				keys := rapid.SliceOfN(rapid.Uint64(), 1, 60).Draw(t, "keys")
 				n := len(keys) * int(c.welcome.Dim)
 				floats := rapid.SliceOfN(rapid.Float32Range(-1, 1), n, n).Draw(t, "floats")
-				if err := entry.submit(c, keys, floats); err != nil && !errors.Is(err, context.Canceled) {
+				if err := entry.submit(c, slices.Clone(keys), slices.Clone(floats)); err != nil && !errors.Is(err, context.Canceled) {
 					t.Fatal(err)
 				}
 				e, err := agentproto.ParseEntry(c.mem.Entry(0), size)
