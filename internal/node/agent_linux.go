@@ -20,7 +20,12 @@ import (
 // RunAgent joins the jobs of an agent's file, each as the worker that the file names, and
 // serves clients until ctx ends or all jobs have. In a job that still goes on, the host has
 // then finished. ready is called when clients can come.
-func RunAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func()) (err error) {
+func RunAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func()) error {
+	return runAgent(ctx, cfg, log, ready, sys.DropCapabilities)
+}
+
+// runAgent is RunAgent; drop is sys.DropCapabilities.
+func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func(), drop func() error) (err error) {
 	served := agent.Config{Socket: cmp.Or(cfg.Socket, agentproto.DefaultSocket), Log: log}
 	if err := agent.TrySocket(served.Socket); err != nil {
 		return err
@@ -44,7 +49,7 @@ func RunAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready f
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
-	if err := sys.DropCapabilities(); err != nil {
+	if err := drop(); err != nil {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			return err
 		}
@@ -79,14 +84,12 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	if n := len(c.AllServers()); n > 1 {
 		return nil, fmt.Errorf("%s has %d servers, and agents serve jobs of one: the sums that they hand to clients would have to come from all; list one server there, or run 'libra worker'", from.Cluster, n)
 	}
-	j := &joinedJob{env: Env{Config: c, Log: log.With("job", from.Name)}, from: from}
-	if j.self, err = c.Worker(from.Worker); err != nil {
+	model, err1 := Model(c.Model)
+	self, err2 := c.Worker(from.Worker)
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	model, err := Model(c.Model)
-	if err != nil {
-		return nil, err
-	}
+	j := &joinedJob{env: Env{Config: c, Log: log.With("job", from.Name)}, from: from, self: self}
 	// ctx ends joining only: what clients have pushed is to be acknowledged after it.
 	j.lost, j.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })

@@ -6,9 +6,14 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/internal/agentclient"
+	"github.com/libra-ina/libra/internal/agentproto"
 	"github.com/libra-ina/libra/internal/cluster"
 )
 
@@ -98,5 +103,77 @@ func TestHostDoesNotJoin(t *testing.T) {
 	}
 	if err := <-served; err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished") {
 		t.Errorf("the server ended with %v", err)
+	}
+}
+
+// An agent that could not drop its capabilities serves nobody; one that was built so that it cannot says so.
+func TestAgentDropsItsCapabilities(t *testing.T) {
+	for name, c := range map[string]struct {
+		dropped error
+		serves  bool
+		says    string
+	}{
+		"refused":     {dropped: syscall.EPERM},
+		"unsupported": {dropped: errors.ErrUnsupported, serves: true, says: "the agent keeps its capabilities"},
+		"dropped":     {serves: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log, hosts lines
+			from, ended := agentJob(t, &log)
+			cfg := &cluster.Agent{Socket: filepath.Join(t.TempDir(), "agent.sock"), Jobs: []cluster.AgentJob{*from}}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			served := false
+			ready := func() { served = true; cancel() }
+			err := runAgent(ctx, cfg, hosts.logger(), ready, func() error { return c.dropped })
+			if served != c.serves || served && err != nil || !served && !errors.Is(err, c.dropped) {
+				t.Errorf("serves: %v, %v", served, err)
+			}
+			if text := hosts.String(); strings.Contains(text, "capabilities") != (c.says != "") || !strings.Contains(text, c.says) {
+				t.Errorf("the agent has logged %q, want %q", text, c.says)
+			}
+			if err := <-ended; (err == nil) != c.serves {
+				t.Errorf("the server ended with %v", err)
+			}
+		})
+	}
+}
+
+// A host that ends a step by frames gets the sums in frames: its server knows whose step it is.
+func TestHostEndsStepsInFrames(t *testing.T) {
+	var log lines
+	from, ended := agentJob(t, &log)
+	j, err := joinJob(t.Context(), from, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := j.Job
+	job.SumsInFrames, job.Users = true, nil
+	job.Reduce = func(context.Context, uint64, agent.Arrival) (agent.Sums, error) {
+		return agent.Sums{}, errors.New("the service was asked")
+	}
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	a, err := agent.Listen(agent.Config{Socket: socket, Jobs: []agent.Job{job}, Log: log.logger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { served <- a.Serve(ctx) }()
+	client, err := agentclient.Dial(ctx, socket, agentproto.Hello{Job: job.Name, Parties: 1, BufferBytes: 1 << 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	const key = 1 << 40
+	if _, err := client.Push(ctx, []uint64{key}, []float32{1, 2, 3, 4}); err != nil {
+		t.Fatal(err)
+	}
+	if keys, sums, err := client.Reduce(ctx, 0); err != nil || !slices.Equal(keys, []uint64{key}) || !slices.Equal(sums, []float32{1, 2, 3, 4}) {
+		t.Errorf("keys %v, sums %v: %v", keys, sums, err)
+	}
+	cancel()
+	if err := errors.Join(<-served, a.Close(), j.end(true), <-ended); err != nil {
+		t.Error(err)
 	}
 }

@@ -113,20 +113,12 @@ func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
 // reopen reads the checkpoint again if it was replaced, and logs where it begins.
 func (s *server) reopen(cfg ps.Config) error {
 	path := s.env.Config.Server.Checkpoint
-	again := func() error {
-		now, err := s.disk().Stat(path)
-		if err != nil || sameFile(s.restored, now) {
-			return nil
+	if now, err := s.disk().Stat(path); err == nil && !sameFile(s.restored, now) {
+		if err := s.open(cfg); err != nil {
+			return err
 		}
-		return s.open(cfg)
-	}
-	if err := again(); err != nil {
-		return err
 	}
 	if err := s.goBack(cfg); err != nil {
-		return err
-	}
-	if err := again(); err != nil {
 		return err
 	}
 	if s.restored == nil {

@@ -266,3 +266,20 @@ func TestCheckpointHasOneServer(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 }
+
+// brokenDisk says nothing of its files.
+type brokenDisk struct {
+	osDisk
+	why error
+}
+
+func (d brokenDisk) Stat(string) (fs.FileInfo, error) { return nil, d.why }
+
+// A machine that has a disk of its own has the checkpoint there.
+func TestCheckpointIsOnTheMachinesDisk(t *testing.T) {
+	why := errors.New("a head has crashed")
+	_, err := RunServer(t.Context(), Env{Config: newCluster(t, 1), Machine: Machine{Disk: brokenDisk{why: why}}, Log: testLog(t)})
+	if !errors.Is(err, why) {
+		t.Errorf("error %v, want that of the disk", err)
+	}
+}

@@ -178,6 +178,30 @@ func TestServersContinue(t *testing.T) {
 	}
 }
 
+// Servers that are told to go back to the checkpoints before their last ones train on from there, to the same weights.
+func TestServersGoBack(t *testing.T) {
+	c := newCluster(t, 2)
+	shard(t, c, 2)
+	for i := range c.Servers {
+		c.Servers[i].CheckpointSteps = 3
+	}
+	startSwitch(t, c)
+	if err := errors.Join(trainSharded(t.Context(), t, c, nil, nil).errs...); err != nil {
+		t.Fatal(err)
+	}
+	want, steps := hash(merged(t, c)), stepsOf(t, c, 0)
+	if len(steps) != 2 || steps[1] >= steps[0] || !slices.Equal(steps, stepsOf(t, c, 1)) {
+		t.Fatalf("checkpoints of steps %v and %v", steps, stepsOf(t, c, 1))
+	}
+	out := trainSharded(t.Context(), t, c, &steps[1], nil)
+	if err := errors.Join(out.errs...); err != nil {
+		t.Fatal(err)
+	}
+	if got, again := hash(merged(t, c)), out.servers[0].Steps; got != want || again != steps[0]-steps[1] {
+		t.Errorf("weights %s after %d steps again, at first %s; the checkpoints were of steps %v", got, again, want, steps)
+	}
+}
+
 // A server that is killed before its first checkpoint begins with nothing, and so do the others, which have one: it is the
 // first, so that no server can have one of the step before. A later one is not given up.
 func TestServersBeginAnew(t *testing.T) {

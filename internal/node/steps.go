@@ -94,7 +94,10 @@ func (s *server) goBack(cfg ps.Config) error {
 	if earlier.step != *s.env.Step {
 		return fmt.Errorf("%w, and the one before it of step %d: start all servers with a step of which each has a checkpoint", has, earlier.step)
 	}
-	return s.copyCheckpoint(path+previousSuffix, path)
+	if err := s.copyCheckpoint(path+previousSuffix, path); err != nil {
+		return err
+	}
+	return s.open(cfg)
 }
 
 // beginAnew gives the first checkpoint up.
