@@ -58,7 +58,7 @@ func TestEntriesStayInTheirRegions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				const size = 8192
-				r := newRing(t, 8, size)
+				r := newRing(t, size)
 				defer r.close()
 				c := r.client
 				c.welcome.Dim = rapid.Uint32Range(1, 4).Draw(t, "dim")
@@ -104,11 +104,10 @@ func TestEntriesStayInTheirRegions(t *testing.T) {
 
 // An entry whose context ends before the ring has a place for it has not taken the answer of another one.
 func TestEntriesWithoutPlaceAreNotAnswered(t *testing.T) {
-	const places = 8
-	r := newRing(t, places, 4096)
+	r := newRing(t, 4096)
 	defer r.close()
-	for i := range places + 1 {
-		if i == places { // the ring is full: the client reads this completion, and nobody waits for it
+	for i := range ringEntries + 1 {
+		if i == ringEntries { // the ring is full: the client reads this completion, and nobody waits for it
 			r.take()
 			r.answer(0)
 		}
@@ -125,7 +124,7 @@ func TestEntriesWithoutPlaceAreNotAnswered(t *testing.T) {
 func TestReduceReadsAllSums(t *testing.T) {
 	const size = 4096
 	for _, c := range []struct{ dim, rows int }{{1, 0}, {1, 1}, {2, 256}, {2, 257}, {5, 1000}, {1022, 3}} {
-		r := newRing(t, 8, size)
+		r := newRing(t, size)
 		r.client.welcome.Dim = uint32(c.dim)
 		socket, err := connect(t, r.client).SyscallConn()
 		if err != nil {

@@ -30,8 +30,11 @@ type ring struct {
 	taken   int         // of entries
 }
 
-func newRing(t rapid.TB, entries uint32, bytes uint64) *ring {
-	layout := agentproto.LayoutOf(entries, bytes)
+// ringEntries is how many entries are on their way at most.
+const ringEntries = 8
+
+func newRing(t rapid.TB, bytes uint64) *ring {
+	layout := agentproto.LayoutOf(ringEntries, bytes)
 	mem, file, err := agentproto.NewMemory(layout)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +119,7 @@ func (r *ring) answerAll() {
 func TestPlace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 4096
-		r := newRing(t, 8, size)
+		r := newRing(t, size)
 		defer r.close()
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			switch rapid.IntRange(0, 5).Draw(t, "action") {
@@ -143,8 +146,8 @@ func TestPlace(t *testing.T) {
 
 // Nothing of the area is lost between regions, at its end or where it begins again, and no place of the rings.
 func TestPlaceFillsTheArea(t *testing.T) {
-	const size, parts = 4096, 8
-	r := newRing(t, parts, size)
+	const size, parts = 4096, ringEntries
+	r := newRing(t, size)
 	defer r.close()
 	for i := range 5 * parts {
 		if i >= parts {

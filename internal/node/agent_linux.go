@@ -84,12 +84,14 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	if n := len(c.AllServers()); n > 1 {
 		return nil, fmt.Errorf("%s has %d servers, and agents serve jobs of one: the sums that they hand to clients would have to come from all; list one server there, or run 'libra worker'", from.Cluster, n)
 	}
-	model, err1 := Model(c.Model)
-	self, err2 := c.Worker(from.Worker)
-	if err := errors.Join(err1, err2); err != nil {
+	j := &joinedJob{env: Env{Config: c, Log: log.With("job", from.Name)}, from: from}
+	if j.self, err = c.Worker(from.Worker); err != nil {
 		return nil, err
 	}
-	j := &joinedJob{env: Env{Config: c, Log: log.With("job", from.Name)}, from: from, self: self}
+	model, err := Model(c.Model)
+	if err != nil {
+		return nil, err
+	}
 	// ctx ends joining only: what clients have pushed is to be acknowledged after it.
 	j.lost, j.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })
