@@ -23,21 +23,9 @@ type barrier struct {
 	parties uint32
 	members []*session // parties that have come
 	gone    bool       // a party has ended: no barrier can be complete
-	coming  []*work    // REDUCEs of parties at the step that is due, perhaps before their turn
-	waiting []*work    // of parties at that step, in their turn
+	waiting []*work    // of parties at the step that is due
 	due     uint64
 	meeting bool // the host meets the others; its parties may be gone
-
-	asks *asking // belongs to the worker's goroutine
-}
-
-// asking is a step whose sums the host asks for by frames. That may be before all that its parties have pushed is settled.
-type asking struct {
-	all   []*work
-	turns int // of those whose turn has come
-	ended bool
-	sums  Sums
-	err   error
 }
 
 // join takes a session in, if it is a party, and returns the step that is due.
@@ -62,132 +50,68 @@ func (b *barrier) join(s *session) (due uint64, err error) {
 	return b.due, nil
 }
 
-// come is called in the worker's goroutine when a party's REDUCE is read. If no push of the parties has failed until now, the
-// end of the step follows what they have pushed, and need not wait for its answers.
-func (b *barrier) come(w *work) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	same := func(other *work) bool { return other.s == w.s }
-	if !b.job.cfg.SumsInFrames || b.meeting || b.gone || w.step != b.due || !slices.Contains(b.members, w.s) || slices.ContainsFunc(b.coming, same) {
-		return // arrive knows what to say
-	}
-	b.coming = append(b.coming, w)
-	failed := func(w *work) bool { return w.s.failing() }
-	if uint32(len(b.coming)) == b.parties && !slices.ContainsFunc(b.coming, failed) {
-		b.ask(b.coming, 0)
-	}
-}
-
-// failing reports whether a push has failed for which the client has got no FLUSH or REDUCE yet.
-func (s *session) failing() bool {
-	failed := s.failed.Status != agentproto.OK
-	for w := s.first; w != nil; w = w.next {
-		failed = failed || w.c.Status != agentproto.OK || w.err != nil
-	}
-	return failed
-}
-
-// arrive is called in the worker's goroutine when all that a party pushed before its BARRIER or REDUCE is settled.
+// arrive is called in the worker's goroutine when all that a party pushed before its BARRIER is settled.
 func (b *barrier) arrive(w *work) {
-	if a := b.asks; a != nil && slices.Contains(a.all, w) {
-		a.turns++
-		b.tell()
-		return
-	}
-	if !b.wait(w) {
-		w.answer()
-	}
-}
-
-// wait has a party wait for the others, if it may. If it is the last one, the host meets the other hosts.
-func (b *barrier) wait(w *work) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	twice := slices.ContainsFunc(b.waiting, func(other *work) bool { return other.s == w.s })
 	switch {
 	case b.gone || !slices.Contains(b.members, w.s):
 		w.c.Status = agentproto.PartyGone
-		return false
-	case w.step != b.due || twice || b.meeting:
+	case w.step != b.due || twice:
 		w.c.Status, w.c.Detail = agentproto.BadStep, b.due
-		return false
-	}
-	b.waiting = append(b.waiting, w)
-	if uint32(len(b.waiting)) < b.parties {
-		return true
-	}
-	all := b.waiting
-	if reduces(all) && refusedOf(all) == nil && b.job.cfg.SumsInFrames {
-		b.ask(all, len(all))
-		return true
-	}
-	b.begin()
-	b.meet(all)
-	return true
-}
-
-// begin notes that the host meets the others. The caller holds the lock.
-func (b *barrier) begin() { b.coming, b.waiting, b.meeting = nil, nil, true }
-
-func reduces(all []*work) bool {
-	return slices.ContainsFunc(all, func(w *work) bool { return w.c.Op == agentproto.Reduce })
-}
-
-func refusedOf(all []*work) *DroppedError {
-	for _, w := range all {
-		if w.refused != nil {
-			return w.refused
+	default:
+		b.waiting = append(b.waiting, w)
+		if uint32(len(b.waiting)) == b.parties {
+			all := b.waiting
+			b.waiting, b.meeting = nil, true
+			var a Arrival
+			a.HotSent, a.HotAnswered = b.job.cfg.Worker.HotFrames()
+			reduces := false
+			for _, w := range all {
+				reduces = reduces || w.c.Op == agentproto.Reduce
+				if a.Refused == nil {
+					a.Refused = w.refused
+				}
+			}
+			if reduces && a.Refused == nil && b.job.cfg.SumsInFrames {
+				b.endStep(all, a)
+				return
+			}
+			b.job.others.Go(func() { b.meet(all, a, reduces) })
 		}
+		return
 	}
-	return nil
+	w.answer()
 }
 
-// ask has the host meet the other workers of the job by frames. The turn of some of its parties has come. The caller holds
-// the lock.
-func (b *barrier) ask(all []*work, turns int) {
-	b.begin()
-	a := &asking{all: all, turns: turns}
-	b.asks = a
+// endStep has the host meet the other workers of the job by frames. What these do not tell, the job's service does.
+func (b *barrier) endStep(all []*work, a Arrival) {
 	step := &transport.Step{Number: all[0].step}
 	step.Done = func(err error) {
-		a.ended, a.err, a.sums = true, err, Sums{Keys: step.Keys, Rows: step.Sums}
-		b.tell()
+		if err != nil {
+			b.job.others.Go(func() { b.meet(all, a, true) })
+			return
+		}
+		b.answer(all, Sums{Keys: step.Keys, Rows: step.Sums}, nil)
 	}
 	b.job.cfg.Worker.EndStep(step)
 }
 
-// tell answers all parties when the sums are there and their turn has come. What frames do not tell, the job's service does.
-func (b *barrier) tell() {
-	a := b.asks
-	if !a.ended || a.turns < len(a.all) {
-		return
+// meet has the host meet the other workers of the job at its service, and answers all parties.
+func (b *barrier) meet(all []*work, a Arrival, reduces bool) {
+	var (
+		err  error
+		sums Sums
+		cfg  = &b.job.cfg
+	)
+	switch {
+	case reduces:
+		sums, err = cfg.Reduce(b.job.ctx, all[0].step, a)
+	case cfg.Barrier != nil:
+		err = cfg.Barrier(b.job.ctx, all[0].step)
 	}
-	b.asks = nil
-	if a.err != nil {
-		b.meet(a.all)
-		return
-	}
-	b.answer(a.all, a.sums, nil)
-}
-
-// meet has the host meet the other workers of the job at its service. It is called in the worker's goroutine.
-func (b *barrier) meet(all []*work) {
-	cfg, step, reduces := &b.job.cfg, all[0].step, reduces(all)
-	a := Arrival{Refused: refusedOf(all)}
-	a.HotSent, a.HotAnswered = cfg.Worker.HotFrames()
-	b.job.others.Go(func() {
-		var (
-			err  error
-			sums Sums
-		)
-		switch {
-		case reduces:
-			sums, err = cfg.Reduce(b.job.ctx, step, a)
-		case cfg.Barrier != nil:
-			err = cfg.Barrier(b.job.ctx, step)
-		}
-		b.answer(all, sums, err)
-	})
+	b.answer(all, sums, err)
 }
 
 // answer ends the step, and answers all parties.
@@ -245,7 +169,6 @@ func (b *barrier) leave(s *session) {
 	}
 	b.members = slices.Delete(b.members, i, i+1)
 	b.gone = len(b.members) > 0
-	b.coming = nil
 	for _, w := range b.waiting {
 		w.c.Status = agentproto.PartyGone
 		w.answer()

@@ -139,9 +139,6 @@ func (s *session) start(w *work, e *agentproto.Entry) {
 			w.sumKeys, w.sumRows = s.mem.Keys(e.Keys, int(e.N)), s.mem.Floats(e.Values, int(e.N)*int(e.Dim))
 		}
 		w.line()
-		if e.Op == agentproto.Reduce {
-			s.job.barrier.come(w)
-		}
 		w.Settled(nil)
 	case agentproto.Pull:
 		s.counters.pulls.Add(1)

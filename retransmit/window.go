@@ -238,30 +238,18 @@ func (w *Window) Cover(now Time, seq uint32, cover uint64, taken func(Entry)) {
 			w.stats.Unknown++
 			continue
 		}
-		w.cover(now, s, taken)
+		f := &w.frames[w.index(s)]
+		if !f.outstanding || f.Own {
+			continue
+		}
+		if f.copies == 1 {
+			w.loss.answered(f.order, now.Sub(f.sent))
+			w.tail.settle()
+		}
+		w.stats.Acked++
+		w.stats.Covered++
+		taken(w.leave(now, s, f))
 	}
-}
-
-// Before is Cover for all frames before seq: an answer tells that the peer has applied them.
-func (w *Window) Before(now Time, seq uint32, taken func(Entry)) {
-	for s := w.base; newer(seq, s) && newer(w.unsent, s); s++ {
-		w.cover(now, s, taken)
-	}
-}
-
-// cover takes frame s, which was sent, out of the window, unless it needs an answer of its own.
-func (w *Window) cover(now Time, s uint32, taken func(Entry)) {
-	f := &w.frames[w.index(s)]
-	if !f.outstanding || f.Own {
-		return
-	}
-	if f.copies == 1 {
-		w.loss.answered(f.order, now.Sub(f.sent))
-		w.tail.settle()
-	}
-	w.stats.Acked++
-	w.stats.Covered++
-	taken(w.leave(now, s, f))
 }
 
 // Refuse takes frame seq, which the peer says it will not apply, out of the

@@ -72,7 +72,6 @@ type admitted struct {
 	epoch uint16
 	last  uint32 // the newest number seen
 	seen  retransmit.Filter
-	step  stepFrames
 }
 
 // reaches takes note of a number, or returns false if the sender cannot have
@@ -142,7 +141,7 @@ func (s *Server) Admit(ctx context.Context, sender uint16, from netip.AddrPort, 
 	exists := false
 	err := s.Do(ctx, func() {
 		if _, exists = s.senders[sender]; !exists {
-			s.senders[sender] = &admitted{from: from, epoch: epoch, last: wire.FirstSeq - 1, step: stepFrames{after: wire.FirstSeq - 1, newest: wire.FirstSeq - 1}}
+			s.senders[sender] = &admitted{from: from, epoch: epoch, last: wire.FirstSeq - 1}
 		}
 	})
 	if err == nil && exists {

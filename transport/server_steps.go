@@ -66,45 +66,12 @@ func (s *Server) step(p *link.Packet, h wire.Header, from *admitted) (int, wire.
 	if err != nil {
 		return 0, none
 	}
-	if !from.whole(end.Step, h.Seq) {
-		return 0, none
-	}
 	st.waiting[h.Sender] = giving{to: to, request: h, step: end.Step, room: end.Room}
 	if !s.cfg.Arrive(h.Sender, h.Epoch, end) {
 		delete(st.waiting, h.Sender)
 		return 0, none
 	}
-	return len(wire.PutCover(p.Payload, h, from.seen.Cover(h.Seq))), wire.Refusal{}
-}
-
-// stepFrames are the STEP frames of a sender, by number.
-type stepFrames struct {
-	number uint64 // of the step of the newest one
-	after  uint32 // the newest one of an earlier step: the frames behind it are those of this one
-	newest uint32
-	whole  bool // all that one of them spoke for is applied
-}
-
-// whole reports whether all frames of a step before a STEP frame are applied, or were before an earlier one of
-// the step. Of frames more than a window before it, which are answered, the sender knows more.
-func (a *admitted) whole(step uint64, seq uint32) bool {
-	s := &a.step
-	if step > s.number {
-		s.number, s.after, s.whole = step, s.newest, false
-	}
-	if int32(seq-s.newest) > 0 {
-		s.newest = seq
-	}
-	if s.whole {
-		return true
-	}
-	for n := seq - 1; int32(n-s.after) > 0 && seq-n <= wire.DefaultWindow; n-- {
-		if a.seen.Fresh(n) {
-			return false
-		}
-	}
-	s.whole = true
-	return true
+	return len(wire.PutAck(p.Payload, h)), wire.Refusal{}
 }
 
 // put writes one of the SUMS frames, and returns its length.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/retransmit"
@@ -46,13 +45,8 @@ var (
 // stepOnWay is a step whose sums are not all there.
 type stepOnWay struct {
 	*Step
-	place *operation // among the pushes, nil when those before it are in frames
-	hot   uint32     // number of the aggregator's next frame then
 	op    *operation // that the STEP frames belong to
-	sent  bool       // a STEP frame has a number
-	since uint32     // that of the first of them
-	again bool       // one was refused
-	until uint32     // its number: all before it are to be answered before the next one
+	since uint32     // number of the first of them
 	end   wire.StepEnd
 	due   retransmit.Time // when to ask again
 	poll  time.Duration   // the next pause
@@ -64,39 +58,23 @@ type stepOnWay struct {
 	left  int      // rows that are missing
 }
 
-// EndStep tells the server that this worker has come to the end of a step, and gets the sums of all of its rows. What the
-// worker was handed before goes before, and need not be settled: if the server has not applied all of it, there are no sums in
-// frames, and Done gets an error. It is for a [Feed], whose worker's goroutine calls it. A worker ends one step at a time.
+// EndStep tells the server that this worker has come to the end of a step, and gets the sums of all of its rows. All that
+// the worker pushed before must be settled. It is for a [Feed], whose worker's goroutine calls it. A worker
+// ends one step at a time.
 func (w *Worker) EndStep(s *Step) {
 	if w.step != nil {
 		s.Done(errStepTaken)
 		return
 	}
-	on := &stepOnWay{Step: s, poll: stepPoll, wants: []uint32{0}, place: &operation{}}
+	next, unanswered := w.HotFrames()
+	on := &stepOnWay{
+		Step: s, poll: stepPoll, wants: []uint32{0}, since: w.flows[flowCold].window.NextSeq(),
+		end: wire.StepEnd{Step: s.Number, HotSent: next, HotAnswered: unanswered, Room: uint32(w.link.Limits().Window)},
+	}
 	on.op = &operation{step: on}
+	on.due = w.clock() + retransmit.Time(on.poll)
 	w.register(on.op)
-	w.pushes = append(w.pushes, on.place)
 	w.step = on
-}
-
-// reachStep takes the end of a step out of the queue of pushes, whose first it is, if it is one. All before it are in frames.
-func (w *Worker) reachStep() bool {
-	s := w.step
-	if s == nil || s.place != w.pushes[0] {
-		return false
-	}
-	w.leaveQueue(s)
-	s.hot, _ = w.HotFrames()
-	return true
-}
-
-// leaveQueue takes the end of a step out of the queue of pushes.
-func (w *Worker) leaveQueue(s *stepOnWay) {
-	if i := slices.Index(w.pushes, s.place); i >= 0 {
-		w.passOver(i)
-		w.pushes = slices.Delete(w.pushes, i, i+1)
-	}
-	s.place = nil
 }
 
 // LeaveStep has the worker give up what EndStep began. It is for a [Feed], too.
@@ -110,23 +88,20 @@ func (w *Worker) endStep(err error) {
 	}
 	w.step = nil
 	s.op.sealed = true
-	w.leaveQueue(s)
 	w.settle(s.op) // when the frames that ask are answered
 	s.Done(err)
 }
 
 // askForSums puts STEP frames where transmit finds them, and reports whether it did.
 func (w *Worker) askForSums() (any bool) {
-	s, f := w.step, w.flows[flowCold]
-	if !w.mayAsk() {
+	s := w.step
+	if s == nil {
 		return false
-	}
-	if !s.sent {
-		w.describe(s)
 	}
 	if w.now >= s.due {
 		w.askAgain(s)
 	}
+	f := w.flows[flowCold]
 	for len(s.wants) > 0 {
 		b, ok := w.room(f)
 		if !ok {
@@ -140,36 +115,6 @@ func (w *Worker) askForSums() (any bool) {
 		any = true
 	}
 	return any
-}
-
-// mayAsk reports whether there is a step whose STEP frames may be sent. Before the first, the aggregator has answered what it
-// got in the step: the server cannot see whether it has that.
-func (w *Worker) mayAsk() bool {
-	s := w.step
-	if s == nil || s.place != nil || s.again && int32(w.flows[flowCold].window.Base()-s.until) < 0 {
-		return false
-	}
-	_, unanswered := w.HotFrames()
-	return s.sent || int32(unanswered-s.hot) >= 0
-}
-
-// describe writes what all STEP frames of a step tell.
-func (w *Worker) describe(s *stepOnWay) {
-	next, unanswered := w.HotFrames()
-	s.end = wire.StepEnd{Step: s.Number, HotSent: next, HotAnswered: unanswered, Room: uint32(w.link.Limits().Window)}
-	s.sent, s.since = true, w.flows[flowCold].window.NextSeq()
-	s.due = w.now + retransmit.Time(s.poll)
-}
-
-// refusedStep takes the refusal of a STEP frame in. Frames before it may have come after it: it is sent again when they are
-// answered, once.
-func (w *Worker) refusedStep(f *flow, seq uint32, r wire.Refusal) {
-	s := w.step
-	if r.Code != wire.CodeStep || s.again {
-		w.endStep(w.peerError(f, r))
-		return
-	}
-	s.again, s.until, s.wants = true, seq, []uint32{0}
 }
 
 // askAgain asks for what is missing, unless the answer to an earlier frame is.
@@ -207,10 +152,9 @@ func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
 		w.acknowledged(o, e)
 	}
 	s := w.step
-	if s == nil || rows.Step != s.Number || !s.sent || int32(h.Seq-s.since) < 0 {
+	if s == nil || rows.Step != s.Number || int32(h.Seq-s.since) < 0 {
 		return taken // of a step before
 	}
-	f.window.Before(w.now, s.since, f.covered) // the server has counted them
 	first, total, d := int(rows.First), int(rows.Rows), w.cfg.Dim
 	switch {
 	case rows.Dim != d || s.known && total != len(s.Keys):

@@ -59,9 +59,9 @@ func (w *Worker) turn() (busy bool, err error) {
 	}
 	busy = w.takeQueue() || busy
 	busy = w.ask() || busy
+	busy = w.askForSums() || busy
 	busy = w.rounds.send() || busy
 	busy = w.pack() || busy
-	busy = w.askForSums() || busy // behind what it speaks for
 	w.endFlushes()
 	drained := n < len(w.pkts)
 	if drained || w.now.Sub(w.expired) > timerLag {
@@ -133,7 +133,7 @@ func (w *Worker) patience() time.Duration {
 			limit = min(limit, max(0, t.Sub(w.now)))
 		}
 	}
-	if s := w.step; w.mayAsk() {
+	if s := w.step; s != nil {
 		limit = min(limit, max(0, s.due.Sub(w.now)))
 	}
 	if t, ok := w.rounds.deadline(); ok {

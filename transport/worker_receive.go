@@ -161,7 +161,7 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	if o.step != nil {
 		w.acknowledged(o, e)
 		if o.step == w.step {
-			w.refusedStep(f, h.Seq, r)
+			w.endStep(w.peerError(f, r))
 		}
 		return taken
 	}
@@ -176,9 +176,6 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 		w.refusal = refusal // of a push whose caller may not be waiting
 	}
 	o.fail(refusal)
-	if !o.pull {
-		w.endStep(refusal) // it may be one of the step's
-	}
 	if refusal.Unknown {
 		o.unknown++
 	} else {

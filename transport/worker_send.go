@@ -59,9 +59,6 @@ func (w *Worker) enqueue(f *flow, h wire.Header, payload []byte, o *operation, c
 // anything.
 func (w *Worker) pack() (any bool) {
 	for len(w.pushes) > 0 {
-		if w.reachStep() {
-			continue
-		}
 		if !w.pushes[0].begun {
 			any = true
 			w.group()
@@ -112,7 +109,6 @@ func (w *Worker) begin(o *operation) bool {
 	w.pushes = slices.Delete(w.pushes, 0, 1)
 	o.sealed = true
 	o.fail(err)
-	w.endStep(err) // this may be a push of the step
 	if o.queued && o.owner == nil && w.refusal == nil {
 		w.refusal = err // its ticket may have been thrown away
 	}
