@@ -107,7 +107,7 @@ func TestEntriesWithoutPlaceAreNotAnswered(t *testing.T) {
 	r := newRing(t, 4096)
 	defer r.close()
 	for i := range ringEntries + 1 {
-		if i == ringEntries { // the ring is full: the client reads this completion, and nobody waits for it
+		if i == ringEntries { // the ring is full: the client reads this completion, which belongs to no call
 			r.take()
 			r.answer(0)
 		}

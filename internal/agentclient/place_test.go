@@ -168,7 +168,7 @@ func TestPlaceFillsTheArea(t *testing.T) {
 		}
 	}
 	if n := len(r.client.done); n != 0 {
-		t.Fatalf("%d completions are kept for nobody", n)
+		t.Fatalf("%d completions are kept after the last call", n)
 	}
 	if head, tail := r.client.mem.CQHead.Load(), r.client.mem.CQTail.Load(); head != tail {
 		t.Fatalf("the client has read all of %d completions, and told the agent of %d", tail, head)

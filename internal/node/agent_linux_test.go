@@ -106,7 +106,7 @@ func TestHostDoesNotJoin(t *testing.T) {
 	}
 }
 
-// An agent that could not drop its capabilities serves nobody; one that was built so that it cannot says so.
+// An agent that fails to drop its capabilities does not serve; one whose build has no way to drop them logs that.
 func TestAgentDropsItsCapabilities(t *testing.T) {
 	for name, c := range map[string]struct {
 		dropped error
