@@ -201,6 +201,9 @@ func CallError(role, call string, err error) error {
 		if reason, broken := brokenBy(s.Message()); broken {
 			return fmt.Errorf("%s: %s: the connection broke (%s): is the %s running, and can this host reach it?", role, call, reason, role)
 		}
+		if s.Code() == codes.DeadlineExceeded { // the service knows the caller's deadline, and may answer before the caller's clock ends the call
+			return fmt.Errorf("%s: %s: %w", role, call, context.DeadlineExceeded)
+		}
 		return fmt.Errorf("%s: %s: %s", role, call, s.Message())
 	}
 	return fmt.Errorf("%s: %s: %w", role, call, err)

@@ -347,7 +347,7 @@ func (m *Membership) call(caller context.Context, name string, f func(context.Co
 	case ended != nil && (errors.Is(err, ended) || status.Code(err) == codes.Canceled),
 		errors.Is(ended, errLeft) && err != nil: // a service may answer to leaving before this call's context ends
 		return fmt.Errorf("%s: %w", name, ended)
-	case err != nil && caller.Err() != nil: // the server knows its deadline, too, and may be first to answer with it
+	case err != nil && caller.Err() != nil:
 		return fmt.Errorf("%s: %s: %w", role, name, caller.Err())
 	}
 	return CallError(role, name, err)

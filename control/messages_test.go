@@ -311,6 +311,9 @@ func TestCallErrors(t *testing.T) {
 	if err := CallError("aggregator", "join", status.Error(codes.Canceled, "")); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v is no cancellation", err)
 	}
+	if err := CallError("aggregator", "join", status.Error(codes.DeadlineExceeded, "context deadline exceeded")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v is not the caller's deadline", err)
+	}
 	if err := CallError("aggregator", "join", net.ErrClosed); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("%v is not what it was", err)
 	}

@@ -139,7 +139,7 @@ func (s *ParameterServer) Reduce(req *pb.ReduceRequest, stream grpc.ServerStream
 	r, err := s.barrier.join(stream.Context(), m.ID, req.Step, w)
 	switch {
 	case err != nil:
-		return s.uncommitted(err)
+		return s.uncommitted(stream.Context(), err)
 	case r.dropped != nil:
 		return stream.Send(&pb.ReducedRows{Dropped: r.dropped.Message()})
 	}

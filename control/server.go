@@ -368,7 +368,7 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 	r, err := s.barrier.join(ctx, m.ID, req.Step, wish{})
 	switch {
 	case err != nil:
-		return nil, s.uncommitted(err)
+		return nil, s.uncommitted(ctx, err)
 	case r.dropped != nil:
 		return nil, r.dropped.status()
 	}
@@ -380,8 +380,12 @@ func (s *ParameterServer) noSteps() error {
 	return status.Errorf(codes.FailedPrecondition, "job %d does not take steps together, so that there is no sum of one: set job.sync", s.cfg.Job)
 }
 
-// uncommitted is the answer to a worker whose gradients could not be applied.
-func (s *ParameterServer) uncommitted(err error) error {
+// uncommitted is the answer to a call of a worker whose gradients could not be applied. A call that has
+// ended, by the deadline that its caller gave it or because the caller went, is answered with that.
+func (s *ParameterServer) uncommitted(call context.Context, err error) error {
+	if ended := call.Err(); ended != nil {
+		return status.FromContextError(ended).Err()
+	}
 	if s.ctx.Err() != nil && errors.Is(err, context.Canceled) { // a commit that was given up
 		return errStopping
 	}
@@ -396,7 +400,7 @@ func (s *ParameterServer) Report(ctx context.Context, req *pb.ReportRequest) (*p
 	}
 	if s.cfg.Report != nil {
 		if err := s.cfg.Report(ctx, m.ID, req); err != nil {
-			return nil, s.uncommitted(err)
+			return nil, s.uncommitted(ctx, err)
 		}
 	}
 	return &pb.ReportResponse{}, nil
