@@ -7,6 +7,7 @@ import os
 import sys
 import unittest
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -52,6 +53,30 @@ class Open(unittest.TestCase):
     def test_too_many_parties(self):
         with self.assertRaisesRegex(ValueError, "rank 0 has LOCAL_WORLD_SIZE 3, but 2 ranks use its agent"):
             self.begin(LOCAL_WORLD_SIZE="3")
+
+    def test_rows_of_a_stranger(self):
+        """A row beyond the tensor is not put into it: PyTorch does not look again."""
+
+        class Session:
+            dim = 2
+
+            def abandon(self):
+                pass
+
+            def reduce(self, keys, values, timeout):
+                seal = len(keys) - 1  # the tensor has one row
+                return np.append(keys, np.uint64(seal + next(rows))), np.append(values, [[1, 1]], 0).astype(np.float32)
+
+        class Alone:
+            def size(self):
+                return 1
+
+        rows = iter([7, 8, 2**63])
+        reduce = libra.torch._rows.Rows(Session(), 1).all_reduce
+        self.assertEqual(reduce(Alone(), tensor).indices().tolist(), [[1, 7]])
+        for _ in range(2):
+            with self.assertRaisesRegex(libra.Error, "a step of 8 rows has one beyond them"):
+                reduce(Alone(), tensor)
 
     def test_hook(self):
         """The hook opens a session of its own where the backend has none, which ends with the model's group."""

@@ -68,6 +68,14 @@ def done(tensors: List[torch.Tensor]) -> Any:
     return _create_work_from_future(finished(tensors))
 
 
+def coalesced(index: torch.Tensor, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """The sparse tensor of rows whose index, int64[1, n], ascends and is within the shape: nothing looks again.
+
+    The public function looks for the smallest and the largest, in more time than everything else here takes.
+    """
+    return torch._sparse_coo_tensor_unsafe(index, rows, shape)._coalesced_(True)
+
+
 def finished(result: Any) -> "torch.futures.Future[Any]":
     """A future that has its result."""
     future: torch.futures.Future[Any] = torch.futures.Future()

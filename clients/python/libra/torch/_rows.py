@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import os
 import weakref
 from typing import Any, Dict, List, Optional, Tuple
@@ -15,6 +16,7 @@ import torch
 
 from .._errors import Error
 from .._session import Session
+from ._compat import coalesced
 
 
 class Mismatch(ValueError):
@@ -39,7 +41,8 @@ def _seal(kind: str) -> np.ndarray:
 
 def _same(seals: np.ndarray, ranks: int) -> bool:
     """True if the sums of seals of a number of ranks are of a single kind."""
-    _, digits, squares = np.split(seals.astype(np.float64), [1, 1 + _DIGITS])
+    exact = seals.astype(np.float64)
+    digits, squares = exact[1 : 1 + _DIGITS], exact[1 + _DIGITS :]
     return bool((ranks * squares == digits**2).all())
 
 
@@ -61,7 +64,7 @@ class Rows:
         step. Raises TimeoutError when not all ranks have come in the group's time; no all-reduce is then possible any more.
         """
         dim = self._session.dim
-        width = int(np.prod(tensor.shape[1:]))  # floats of a row of the tensor
+        width = math.prod(tensor.shape[1:])  # floats of a row of the tensor
         chunks = max(1, -(-width // dim))  # rows of the job that it takes
         ours = op == "SUM" and tensor.dtype == torch.float32 and tensor.sparse_dim() == 1 and width > 0 and tensor.shape[0] * chunks < 1 << 62
         index, rows = np.empty(0, np.int64), np.empty((0, width), np.float32)
@@ -72,8 +75,9 @@ class Rows:
         index, rows = self._sums(gloo, index, rows, chunks, kind)
         if not ours:
             return None
-        sums = torch.sparse_coo_tensor(torch.from_numpy(index)[None], torch.from_numpy(rows).reshape(-1, *tensor.shape[1:]), tensor.shape)
-        return sums._coalesced_(True)
+        if len(index) and int(index.view(np.uint64).max()) >= tensor.shape[0]:  # a negative one is a large one, too
+            raise Error(f"a step of {tensor.shape[0]} rows has one beyond them: the job must be the ranks' alone")
+        return coalesced(torch.from_numpy(index[None]), torch.from_numpy(rows.reshape(-1, *tensor.shape[1:])), tensor.shape)
 
     def _sums(self, gloo: Any, index: np.ndarray, rows: np.ndarray, chunks: int, kind: str) -> Tuple[np.ndarray, np.ndarray]:
         """Index, ascending, and sums of all ranks' rows, float32[n, width], if all ranks have the same kind."""
@@ -98,7 +102,9 @@ class Rows:
         if not _same(seals, ranks):
             kinds = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gather(gloo, kind)))
             raise Mismatch(f"the ranks' tensors do not fit together: {kinds}")
-        return _join(keys[first:] - n, values[first:], chunks, width)
+        keys, values = keys[first:], values[first:]
+        keys -= n
+        return _join(keys, values, chunks, width)
 
 
 def _split(index: np.ndarray, rows: np.ndarray, chunks: int, into: np.ndarray) -> np.ndarray:
