@@ -264,7 +264,9 @@ func (r *interfaceRun) rounds(ctx context.Context, group *afxdp.Group, work *int
 			return nil, nil, explainSilence(err, test)
 		}
 		round := notes{cpu: after.cpu.Since(before.cpu), roundTrip: work.takeTimes()}
-		samples, times = append(samples, newSample(before, after, round)), append(times, round.roundTrip...)
+		var t tally
+		t.add(before, before, after, after)
+		samples, times = append(samples, t.sample(round)), append(times, round.roundTrip...)
 	}
 	return samples, times, nil
 }

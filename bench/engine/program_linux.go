@@ -150,6 +150,8 @@ func (p *programProcess) finish(ctx context.Context) (n notes, err error) {
 	return n, p.shared.Close()
 }
 
+func (p *programProcess) pid() int { return p.child.Pid() }
+
 // kill ends the process at once. Its errors are those of a process that is
 // ended by force.
 func (p *programProcess) kill() {

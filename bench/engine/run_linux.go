@@ -13,15 +13,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/bench/baselines"
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/sys"
 )
 
 // plainMTU and jumboMTU are the MTUs of the two beds.
@@ -140,167 +137,81 @@ func (r *run) measureAll(ctx context.Context) error {
 		}
 	}
 	for _, mtu := range slices.Sorted(maps.Keys(groups)) {
-		if err := r.onBed(ctx, mtu, groups[mtu]); err != nil {
+		if err := r.onBeds(ctx, mtu, groups[mtu]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *run) onBed(ctx context.Context, mtu int, groups []group) (err error) {
-	b, err := newBed(ctx, r.cfg, mtu)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
+// onBeds measures groups, each of whose baselines has a bed of its own.
+func (r *run) onBeds(ctx context.Context, mtu int, groups []group) (err error) {
+	var beds []*bed
+	defer func() {
+		for _, b := range beds {
+			err = errors.Join(err, b.close())
+		}
+	}()
 	for _, g := range groups {
-		if err := r.measureGroup(ctx, b, g); err != nil {
+		for len(beds) < len(g.baselines) {
+			b, err := newBed(ctx, r.cfg, mtu)
+			if err != nil {
+				return err
+			}
+			beds = append(beds, b)
+		}
+		if err := r.measureGroup(ctx, beds, g); err != nil {
 			return fmt.Errorf("engine: %w", err)
 		}
 	}
 	return nil
 }
 
-// measureGroup lets the baselines take turns. One that fails takes no further
+// measureGroup measures the baselines of a group in rounds. One that fails takes no further
 // part; what it had reached does not count.
-func (r *run) measureGroup(ctx context.Context, b *bed, g group) error {
-	var subjects []*harness.Subject[Sample]
-	for _, name := range g.baselines {
-		subjects = append(subjects, &harness.Subject[Sample]{
-			What:    fmt.Sprintf("%s, %d bytes, %s", g.test, g.size, name),
-			Measure: func(ctx context.Context) (Sample, error) { return r.measure(ctx, b, name, g.test, g.size) },
-		})
+func (r *run) measureGroup(ctx context.Context, beds []*bed, g group) error {
+	var all []*runner
+	for i, name := range g.baselines {
+		all = append(all, newRunner(r, beds[i], name, g))
 	}
-	err := harness.TakeTurns(ctx, harness.Turns{Rounds: r.cfg.Rounds, Steps: &r.steps, DropFailed: true}, subjects)
+	err := r.takeTurns(ctx, all, g.sliced())
 	var results []Result
-	for i, s := range subjects {
+	for _, w := range all {
 		switch {
-		case s.Err != nil:
-			r.unavailable(harness.Unavailable{Baseline: g.baselines[i], Test: string(g.test), Size: g.size, Reason: s.Err.Error()})
-		case len(s.Samples) > 0:
-			results = append(results, newResult(g.test, g.size, g.baselines[i], s.Samples))
+		case w.err != nil:
+			r.unavailable(harness.Unavailable{Baseline: w.baseline, Test: string(g.test), Size: g.size, Reason: w.err.Error()})
+		case len(w.samples) > 0:
+			results = append(results, newResult(g.test, g.size, w.baseline, w.samples))
 		}
 	}
 	r.report.add(results)
 	return err
 }
 
-// A process runs the tested program.
-type process interface {
-	// enter is called with phaseMeasure and phaseStop at the limits of the measurement.
-	enter(phase uint32) error
-	// received returns how many frames reached the program's memory.
-	received() (uint64, error)
-	// finish ends the process and returns what it noted.
-	finish(ctx context.Context) (notes, error)
-	// kill ends the process after an error.
-	kill()
-}
-
-// notes are what a program knows about its measurement.
-type notes struct {
-	cpu       sys.Usage
-	roundTrip []uint32 // ns
-	drops     map[string]uint64
-}
-
-func (r *run) measure(ctx context.Context, b *bed, baseline string, test Test, size int) (s Sample, err error) {
-	if baseline == EchoInPush {
-		baseline, test = Libra, Echo
-	}
-	undo, err := b.prepare(test, baseline)
-	if err != nil {
-		return s, err
-	}
-	defer func() { err = errors.Join(err, undo()) }()
-	start := r.startProgram
-	if baseline == DPDK {
-		start = startTestpmd
-	}
-	p, err := start(ctx, b, baseline, test, size)
-	if err != nil {
-		return s, err
-	}
-	defer func() {
-		if err != nil {
-			p.kill()
+// takeTurns runs all rounds. In slices, the programs of a round are alive together; else one
+// begins when the one before has ended.
+func (r *run) takeTurns(ctx context.Context, all []*runner, sliced bool) error {
+	for range r.cfg.Rounds {
+		left := slices.DeleteFunc(slices.Clone(all), func(w *runner) bool { return w.err != nil })
+		size := 1
+		if sliced {
+			size = max(1, len(left))
 		}
-	}()
-	quiet := func() error { return nil }
-	if test == Receive {
-		frame, err := buildFrame(b.opposite, b.tested, size)
-		if err != nil {
-			return s, err
-		}
-		quiet = sync.OnceValue(b.generate(frame).stop)
-		defer func() { err = errors.Join(err, quiet()) }()
-	}
-	if err := harness.Sleep(ctx, r.cfg.WarmUp); err != nil {
-		return s, err
-	}
-	if err := p.enter(phaseMeasure); err != nil {
-		return s, err
-	}
-	before, after, err := harness.Window(ctx, r.cfg.Duration,
-		func() (reading, error) { return b.read(test, p) },
-		func(before, after reading) bool { return after.frames != before.frames })
-	if err != nil {
-		return s, err
-	}
-	// A process cannot release its socket while a flood keeps the kernel busy.
-	if err := errors.Join(p.enter(phaseStop), quiet()); err != nil {
-		return s, err
-	}
-	n, err := p.finish(ctx)
-	if err != nil {
-		return s, err
-	}
-	return newSample(before, after, n), nil
-}
-
-// reading is the state of the counters at a moment.
-type reading struct {
-	at     time.Time
-	frames uint64
-	cpu    sys.Usage // of this process, if it is what is tested
-	napi   [2]uint64 // ns; of the tested and of the opposite end
-	lost   map[string]uint64
-}
-
-func (b *bed) read(test Test, p process) (r reading, err error) {
-	if r.lost, err = b.losses(); err != nil {
-		return r, err
-	}
-	for i, pid := range b.threads {
-		if r.napi[i], err = sys.TaskTime(pid); err != nil {
-			return r, err
+		for together := range slices.Chunk(left, size) {
+			for _, w := range together {
+				if ctx.Err() == nil {
+					r.steps.Next(fmt.Sprintf("%s, %d bytes, %s", w.group.test, w.group.size, w.baseline))
+					w.begin(ctx, sliced)
+				}
+			}
+			r.measureSlices(ctx, together, sliced)
+			for _, w := range together {
+				w.end(ctx)
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("interrupted: %w", context.Cause(ctx))
+			}
 		}
 	}
-	r.at = time.Now()
-	if test == Transmit {
-		r.frames, err = b.arrived()
-	} else {
-		r.frames, err = p.received()
-	}
-	return r, err
-}
-
-func newSample(before, after reading, n notes) Sample {
-	frames := float64(after.frames - before.frames)
-	tested := float64(after.napi[0] - before.napi[0])
-	opposite := float64(after.napi[1] - before.napi[1])
-	s := Sample{
-		PPS: frames / after.at.Sub(before.at).Seconds(),
-		Cost: Cost{
-			NsUser:     harness.Quotient(float64(n.cpu.User), frames),
-			NsKernel:   harness.Quotient(float64(n.cpu.Kernel)+tested, frames),
-			NsOpposite: harness.Quotient(opposite, frames),
-		},
-		drops: harness.Difference(before.lost, after.lost),
-	}
-	harness.Add(&s.drops, n.drops)
-	if len(n.roundTrip) > 0 {
-		s.P50ns, s.P99ns = new(float64(harness.Quantile(n.roundTrip, 0.5))), new(float64(harness.Quantile(n.roundTrip, 0.99)))
-	}
-	return s
+	return nil
 }

@@ -180,5 +180,7 @@ func (t *testpmd) finish(ctx context.Context) (n notes, err error) {
 	return n, t.group.Wait()
 }
 
+func (t *testpmd) pid() int { return t.process.Pid() }
+
 // kill ends the process at once; its errors are those of a process that is ended by force.
 func (t *testpmd) kill() { _ = t.group.Stop() }
