@@ -58,7 +58,7 @@ func (b *barrier) arrive(w *work) {
 	switch {
 	case b.gone || !slices.Contains(b.members, w.s):
 		w.c.Status = agentproto.PartyGone
-	case w.step != b.due || twice:
+	case w.step != b.due || twice || b.meeting: // all parties have come to the step for which the host meets the others
 		w.c.Status, w.c.Detail = agentproto.BadStep, b.due
 	default:
 		b.waiting = append(b.waiting, w)

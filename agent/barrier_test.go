@@ -180,3 +180,77 @@ func TestPartiesDieAtTheirBarrier(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A party comes to the end of a step once: a second BARRIER or REDUCE of it, while the host meets the others, is
+// refused, and has no part in the next step.
+func TestPartyComesTwice(t *testing.T) {
+	for name, op := range map[string]agentproto.Op{"barrier": agentproto.Barrier, "reduce": agentproto.Reduce} {
+		t.Run(name, func(t *testing.T) {
+			for _, parties := range []uint32{1, 2} {
+				var mu sync.Mutex
+				var met []uint64
+				entered, open := make(chan struct{}), make(chan struct{})
+				meet := func(step uint64) error {
+					mu.Lock()
+					met = append(met, step)
+					first := len(met) == 1
+					mu.Unlock()
+					if first {
+						close(entered)
+						<-open
+					}
+					return nil
+				}
+				b := newBed(t, func(c *agent.Config) {
+					c.Jobs[0].Barrier = func(_ context.Context, step uint64) error { return meet(step) }
+					c.Jobs[0].Reduce = func(_ context.Context, step uint64, _ agent.Arrival) (agent.Sums, error) {
+						return agent.Sums{}, meet(step)
+					}
+				})
+				clients := make([]*agentclient.Client, parties)
+				tickets := make([]uint64, parties)
+				for i := range clients {
+					clients[i] = b.dial(party(parties))
+				}
+				submit := func(step uint64) {
+					t.Helper()
+					for i, c := range clients {
+						var err error
+						if tickets[i], err = c.Submit(within(t), agentproto.Entry{Op: op, Step: step}); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				wait := func(step uint64) {
+					t.Helper()
+					for i, c := range clients {
+						if got, err := c.Wait(within(t), tickets[i]); err != nil || got.Status != agentproto.OK {
+							t.Errorf("%d parties, step %d: %+v, %v", parties, step, got, err)
+						}
+					}
+				}
+				submit(0)
+				<-entered
+				again, err := clients[0].Submit(within(t), agentproto.Entry{Op: op})
+				if err == nil {
+					err = clients[0].Flush(within(t)) // the turn of both has come
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				close(open)
+				wait(0)
+				submit(1)
+				wait(1)
+				if got, err := clients[0].Wait(within(t), again); err != nil || got.Status != agentproto.BadStep || got.Detail != 0 {
+					t.Errorf("%d parties, the second one of a step: %+v, %v", parties, got, err)
+				}
+				mu.Lock()
+				if !slices.Equal(met, []uint64{0, 1}) {
+					t.Errorf("%d parties: the host met the others at steps %v", parties, met)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+}
