@@ -124,41 +124,49 @@ func serve(t testing.TB, cfg agent.Config) *agent.Agent {
 	return a
 }
 
-// coldWorker is the only worker of a server, without a hot set. Nil leaves its link as it is.
-func coldWorker(t *testing.T, arrive func(s *transport.Server, end wire.StepEnd) bool, wrap func(link.Link) link.Link) *transport.Worker {
+func must(t testing.TB, err error) {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+	if err != nil {
+		t.Fatal(err)
 	}
-	open := func() link.Link {
-		l, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
-		must(err)
-		return l
-	}
-	toServer, own := open(), open()
+}
+
+func openUDP(t testing.TB) link.Link {
+	t.Helper()
+	l, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+	must(t, err)
+	return l
+}
+
+// An arriveFunc answers the end of a worker's step, with the server that got it.
+type arriveFunc func(s *transport.Server, end wire.StepEnd) bool
+
+// onlyWorker is the only worker of a server that it opens. It needs a link, and what else it is to know but of the server.
+func onlyWorker(t testing.TB, arrive arriveFunc, cfg transport.WorkerConfig) *transport.Worker {
+	t.Helper()
+	toServer := openUDP(t)
 	store, err := ps.New(ps.Config{Dim: dim, Exp: ps.DefaultExp, Optimizer: sgd})
-	must(err)
+	must(t, err)
 	var s *transport.Server
 	s, err = transport.NewServer(transport.ServerConfig{
 		Link: toServer, Job: 1, Dim: dim, Handler: store,
 		Arrive: func(_, _ uint16, end wire.StepEnd) bool { return arrive(s, end) },
 	})
-	must(err)
+	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	at := own.Local()
-	must(s.Admit(t.Context(), 1, netip.AddrPortFrom(at.IP, at.Port), 1))
-	if wrap != nil {
-		own = wrap(own)
-	}
-	w, err := transport.NewWorker(t.Context(), transport.WorkerConfig{
-		Link: own, Job: 1, Sender: 1, ServerEpoch: 1, Dim: dim, Server: toServer.Local(),
-	})
-	must(err)
+	at := cfg.Link.Local()
+	must(t, s.Admit(t.Context(), 1, netip.AddrPortFrom(at.IP, at.Port), 1))
+	cfg.Job, cfg.Sender, cfg.Dim, cfg.Server, cfg.ServerEpoch = 1, 1, dim, toServer.Local(), 1
+	w, err := transport.NewWorker(t.Context(), cfg)
+	must(t, err)
 	t.Cleanup(func() { _ = w.Close() })
 	return w
+}
+
+// coldWorker is the only worker of a server, without a hot set.
+func coldWorker(t testing.TB, arrive arriveFunc) *transport.Worker {
+	t.Helper()
+	return onlyWorker(t, arrive, transport.WorkerConfig{Link: openUDP(t)})
 }
 
 // within bounds calls that would otherwise hang in a test that fails.

@@ -24,6 +24,7 @@ import (
 	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/local"
+	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -204,7 +205,7 @@ func TestPausesWithoutDescriptors(t *testing.T) {
 	const pause = 10 * time.Millisecond
 	log := slowHandler{slog.DiscardHandler, new(atomic.Int32)}
 	a, err := agent.Listen(agent.Config{
-		Socket: filepath.Join(shortDir(t), "sock"), Log: slog.New(log), Jobs: []agent.Job{{Name: "other", Worker: coldWorker(t, nil, nil), Dim: dim}},
+		Socket: filepath.Join(shortDir(t), "sock"), Log: slog.New(log), Jobs: []agent.Job{{Name: "other", Worker: coldWorker(t, nil), Dim: dim}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -321,7 +322,7 @@ func (l flooded) Receive(packets []link.Packet) (int, error) {
 // A worker that never sleeps notices that a client has gone, too.
 func TestClientGoesFromABusyWorker(t *testing.T) {
 	var turns atomic.Int64
-	w := coldWorker(t, nil, func(l link.Link) link.Link { return flooded{l, &turns} })
+	w := onlyWorker(t, nil, transport.WorkerConfig{Link: flooded{openUDP(t), &turns}})
 	socket := filepath.Join(shortDir(t), "agent.sock")
 	a := serve(t, agent.Config{Socket: socket, Log: slog.New(slog.DiscardHandler), Jobs: []agent.Job{{Name: jobName, Worker: w, Dim: dim}}})
 	c, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: jobName})

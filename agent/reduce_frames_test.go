@@ -49,7 +49,7 @@ func TestReduceInFrames(t *testing.T) {
 					s.GiveSums(end.Step, inFrames.Keys, inFrames.Rows)
 				}
 				return c.has
-			}, nil)
+			})
 			socket := filepath.Join(shortDir(t), "agent.sock")
 			serve(t, agent.Config{Socket: socket, Log: slog.New(slog.DiscardHandler), Jobs: []agent.Job{{
 				Name: jobName, Worker: w, Dim: dim, SumsInFrames: c.frames,

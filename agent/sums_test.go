@@ -7,7 +7,6 @@ package agent_test
 import (
 	"errors"
 	"log/slog"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/transport"
@@ -25,42 +23,22 @@ import (
 // fetchAdd is a worker of a job in fetchadd mode, with rows 5 and 6 hot.
 func fetchAdd(t *testing.T) (*transport.Worker, *packer.HotSet) {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	open := func() link.Link {
-		l, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
-		must(err)
-		return l
-	}
 	hot, err := packer.NewHotSet(dim, []uint64{5, 6}, nil, packer.Meta{})
-	must(err)
+	must(t, err)
 	model, err := aggregator.NewModel(aggregator.Config{})
-	must(err)
+	must(t, err)
 	t.Cleanup(func() { _ = model.Close() })
-	must(model.AddJob(aggregator.JobConfig{ID: 1, Epoch: 1, Mode: aggregator.FetchAdd, Exp: ps.DefaultExp, Slots: hot.Slots()}))
-	toAggregator, toServer, own := open(), open(), open()
+	must(t, model.AddJob(aggregator.JobConfig{ID: 1, Epoch: 1, Mode: aggregator.FetchAdd, Exp: ps.DefaultExp, Slots: hot.Slots()}))
+	toAggregator, own := openUDP(t), openUDP(t)
 	a, err := transport.NewAggregatorServer(toAggregator, model)
-	must(err)
+	must(t, err)
 	t.Cleanup(func() { _ = a.Close() })
-	store, err := ps.New(ps.Config{Dim: dim, Exp: ps.DefaultExp, Optimizer: sgd})
-	must(err)
-	s, err := transport.NewServer(transport.ServerConfig{Link: toServer, Job: 1, Dim: dim, Handler: store})
-	must(err)
-	t.Cleanup(func() { _ = s.Close() })
 	at := own.Local()
-	must(model.AddSender(1, aggregator.SenderConfig{ID: 1, Epoch: 1, IP: at.IP, Port: at.Port}))
-	must(s.Admit(t.Context(), 1, netip.AddrPortFrom(at.IP, at.Port), 1))
-	w, err := transport.NewWorker(t.Context(), transport.WorkerConfig{
-		Link: own, Job: 1, Sender: 1, AggregatorEpoch: 1, ServerEpoch: 1, HotSet: hot, Dim: dim, Layout: packer.Dense,
-		Mode: aggregator.FetchAdd, Exp: ps.DefaultExp, Aggregator: toAggregator.Local(), Server: toServer.Local(),
-	})
-	must(err)
-	t.Cleanup(func() { _ = w.Close() })
-	return w, hot
+	must(t, model.AddSender(1, aggregator.SenderConfig{ID: 1, Epoch: 1, IP: at.IP, Port: at.Port}))
+	return onlyWorker(t, nil, transport.WorkerConfig{
+		Link: own, AggregatorEpoch: 1, HotSet: hot, Layout: packer.Dense,
+		Mode: aggregator.FetchAdd, Exp: ps.DefaultExp, Aggregator: toAggregator.Local(),
+	}), hot
 }
 
 // In a job in fetchadd mode a push returns the sums of hot rows, prepared or not. Those of cold rows
