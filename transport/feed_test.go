@@ -226,7 +226,8 @@ func TestFeedAddsUp(t *testing.T) {
 					}
 					pushes = append(pushes, p)
 				}
-				settleAll(t, c.workers[0], pushes, separate)
+				settleAll(t, c.workers[0], pushes[:15], separate)
+				settleAll(t, c.workers[0], pushes[15:], separate) // other sums
 				for n, p := range pushes {
 					if p.settled != 1 || p.err != nil {
 						t.Errorf("push %d is settled %d times, with %v", n, p.settled, p.err)

@@ -151,10 +151,31 @@ func TestWindowWrapsAround(t *testing.T) {
 	}
 }
 
-// TestPullsKeepTheFilterYoung lets a sender only pull, for more numbers than the
-// comparison covers, and push again afterwards: the pushes are no duplicates. The
+// TestPullsAndStepsKeepTheFilterYoung lets a sender only pull, or only ask for the ends of steps, for more
+// numbers than the comparison covers, and push again afterwards: the pushes are no duplicates. The
 // numbers between those of one entry of the filter are skipped.
-func TestPullsKeepTheFilterYoung(t *testing.T) {
+func TestPullsAndStepsKeepTheFilterYoung(t *testing.T) {
+	for name, c := range map[string]struct {
+		frame func(wire.Header) []byte
+		want  wire.Type
+	}{
+		"pulls": {func(h wire.Header) []byte { return pullOf(h, 1) }, wire.TypeRows},
+		"steps": {stepOf, wire.TypeError}, // none is over
+	} {
+		t.Run(name, func(t *testing.T) { keepsTheFilterYoung(t, c.frame, c.want) })
+	}
+}
+
+// stepOf is a STEP frame of step 0.
+func stepOf(h wire.Header) []byte {
+	payload := make([]byte, wire.StepLen)
+	h.Type = wire.TypeStep
+	h.Put(payload)
+	wire.StepEnd{}.Put(payload)
+	return payload
+}
+
+func keepsTheFilterYoung(t *testing.T, frame func(wire.Header) []byte, want wire.Type) {
 	s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}}, senders: map[uint16]*admitted{}}
 	network := newMemNet()
 	from := network.open("10.0.0.2:1000")
@@ -181,8 +202,8 @@ func TestPullsKeepTheFilterYoung(t *testing.T) {
 	for h.Seq < 1<<31+4*step {
 		h.Seq += step
 		a.last = h.Seq - 1
-		if got := answer(pullOf(h, 1)); got != wire.TypeRows {
-			t.Fatalf("pull %d: %v", h.Seq, got)
+		if got := answer(frame(h)); got != want {
+			t.Fatalf("frame %d: %v", h.Seq, got)
 		}
 	}
 	h.Seq += 2 * wire.DefaultWindow

@@ -119,8 +119,8 @@ func (w *Worker) askForSums() (any bool) {
 
 // askAgain asks for what is missing, unless the answer to an earlier frame is.
 func (w *Worker) askAgain(s *stepOnWay) {
+	s.due = w.now + retransmit.Time(sumsLag)
 	if s.op.outstanding > 0 || len(s.wants) > 0 {
-		s.due = w.now + retransmit.Time(sumsLag)
 		return
 	}
 	if !s.known {
@@ -129,7 +129,6 @@ func (w *Worker) askAgain(s *stepOnWay) {
 		s.due = w.now + retransmit.Time(s.poll)
 		return
 	}
-	s.due = w.now + retransmit.Time(sumsLag)
 	for i := 0; i < len(s.Keys); i++ {
 		if s.have[i/64]>>(i%64)&1 == 0 {
 			s.wants = append(s.wants, uint32(i))

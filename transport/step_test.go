@@ -9,8 +9,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -189,6 +191,72 @@ func asksForStep(t *testing.T, done func(error)) (w *Worker, take func(body []by
 		wire.Header{Type: wire.TypeSums, Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}.Put(payload)
 		copy(payload[wire.HeaderLen:], body)
 		w.receive(&link.Packet{Packet: wire.Packet{Src: server.Local(), Payload: payload}})
+	}
+}
+
+// A worker that waits for the end of a step asks again, less and less often, and one that has got a part of the sums asks
+// for the rest as soon as no more come. In between it sleeps, also while what it has asked is not answered.
+func TestAsksForTheEndOfAStep(t *testing.T) {
+	p := newPausable(t, time.Hour)
+	p.EndStep(&Step{Number: 1, Done: func(err error) { t.Error(err) }})
+	// asks turns until a frame has arrived at the server, and returns it, or until the worker would sleep beyond a time.
+	asks := func(until time.Duration) (wire.Header, wire.StepEnd, bool) {
+		t.Helper()
+		pkts := make([]link.Packet, 1)
+		for {
+			busy, err := p.turn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := p.server.Receive(pkts); err != nil || n > 0 {
+				h, _ := wire.ParseHeader(pkts[0].Payload)
+				end, errStep := wire.ParseStep(pkts[0].Payload)
+				if err := errors.Join(err, errStep); err != nil {
+					t.Fatal(err)
+				}
+				return h, end, true
+			}
+			if busy {
+				continue
+			}
+			pause := p.patience()
+			if pause <= 0 {
+				t.Fatalf("after %v the worker does not sleep: %v", time.Duration(p.clock), pause)
+			}
+			if p.clock.Add(pause) > retransmit.Time(until) {
+				return wire.Header{}, wire.StepEnd{}, false
+			}
+			p.clock = p.clock.Add(pause)
+		}
+	}
+	var times []int64
+	var last wire.Header
+	for {
+		h, end, ok := asks(4 * time.Second)
+		if !ok {
+			break
+		}
+		if end.Step != 1 || end.First != 0 || h.Flags&wire.FlagRetx != 0 {
+			t.Fatalf("%+v, %+v", h, end)
+		}
+		last, times = h, append(times, time.Duration(p.clock).Milliseconds())
+		p.server.deliver(wire.PutAck(make([]byte, wire.HeaderLen), h), p.link.Local())
+	}
+	if want := []int64{0, 50, 150, 350, 750, 1550, 2550, 3550}; !slices.Equal(times, want) {
+		t.Errorf("the worker asks after %v ms, want %v", times, want)
+	}
+	last.Type, last.Flags = wire.TypeSums, 0
+	payload := append(make([]byte, wire.HeaderLen), stepSumsBody(1, wire.SumsHead{Step: 1, Rows: 3})...)
+	last.Put(payload)
+	p.server.deliver(payload, p.link.Local())
+	came := time.Duration(p.clock)
+	for again := range 3 { // it gets no answer
+		if h, end, ok := asks(came + time.Minute); !ok || end.Step != 1 || end.First != 1 || (h.Flags&wire.FlagRetx != 0) != (again > 0) {
+			t.Errorf("%v after the first row: %+v, %+v, %v", time.Duration(p.clock)-came, h, end, ok)
+		}
+		if now := time.Duration(p.clock); again == 0 && now != came+sumsLag {
+			t.Errorf("the worker asks for the rest after %v, want %v", now-came, sumsLag)
+		}
 	}
 }
 
