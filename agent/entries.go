@@ -7,6 +7,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/agentproto"
@@ -111,6 +112,8 @@ func newWork(s *session, e *agentproto.Entry, charge int64) *work {
 		w.c.Status = agentproto.BadMode
 	case (e.Op == agentproto.Barrier || e.Op == agentproto.Reduce) && s.parties == 0:
 		w.c.Status = agentproto.NoParty
+	case e.Op == agentproto.Prepare && uint64(e.N)*uint64(s.job.cfg.Dim) > math.MaxUint32:
+		w.c.Status = agentproto.NoMemory // a push of it would be too large for the worker
 	case e.Batch != 0 && e.Op != agentproto.Release:
 		if w.batch = s.batch(e.Batch, e.N); w.batch == nil {
 			w.c.Status = agentproto.NoBatch

@@ -128,6 +128,15 @@ func TestSocketInTheWay(t *testing.T) {
 	if text, err := os.ReadFile(cfg.Socket); string(text) != "mine" {
 		t.Error("the file is gone: ", err)
 	}
+	if err := os.Remove(cfg.Socket); err != nil {
+		t.Fatal(err)
+	}
+	if a, err = agent.Listen(cfg); err != nil {
+		t.Fatal("when the file has been removed: ", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // A job without users, or two of one name, are refused at once.

@@ -130,10 +130,7 @@ func (j *job) Sleep() bool {
 // Awake implements [transport.Feed].
 func (j *job) Awake() {
 	j.awake()
-	j.look()
-	if j.over {
-		j.detach()
-	}
+	j.look() // Turn follows
 }
 
 func (j *job) awake() {

@@ -36,12 +36,11 @@ func (s *session) prepare(w *work) error {
 		return fmt.Errorf("%w: prepared batches", agentproto.NoMemory)
 	}
 	places, err := s.job.cfg.Worker.Prepare(w.keys)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		s.charged -= b.charge
+	if err != nil { // the worker has ended, and the session with it
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	b.keys, b.places = slices.Clone(w.keys), places
 	s.handles++
 	s.prepared[s.handles] = b

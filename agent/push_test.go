@@ -9,6 +9,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -176,6 +177,50 @@ func TestPreparedIsCharged(t *testing.T) {
 	}
 	if _, err := c.Prepare(within(t), nil); !errors.Is(err, agentproto.NoMemory) {
 		t.Errorf("a batch without keys, which the agent has to remember as well: %v", err)
+	}
+}
+
+// A batch of more gradients than a push may have is refused when it is prepared.
+func TestPreparedIsBounded(t *testing.T) {
+	const most = math.MaxUint32 / (1 << 20)
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].HotSet, c.Jobs[0].Dim, c.Jobs[0].Limits.Prepared = nil, 1<<20, 1<<40
+	})
+	c := b.dial()
+	if _, err := c.Prepare(within(t), make([]uint64, most+1)); !errors.Is(err, agentproto.NoMemory) {
+		t.Errorf("2^32 gradients: %v", err)
+	}
+	if _, err := c.Prepare(within(t), make([]uint64, most)); err != nil {
+		t.Error(err)
+	}
+}
+
+// The copies of what clients push are used again, but for those of large pushes, which would stay when these are over.
+func TestCopiesAreUsedAgain(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it takes what waits for its next use
+	b := newBed(t)
+	c := b.dial(func(h *agentproto.Hello) { h.BufferBytes = 8 << 20 })
+	for n, again := range map[int]bool{20_000: true, 4<<20/(8+4*dim) + 1: false} {
+		keys, grads := batch(1, n)
+		grads[0] = float32(math.NaN()) // it is refused when it is copied, and nothing else allocates
+		reused := 0
+		for range 20 { // the detector of races throws some copies away
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			if _, err := c.Push(within(t), keys, grads); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Flush(within(t)); !errors.Is(err, agentproto.NotFinite) {
+				t.Fatal(err)
+			}
+			runtime.ReadMemStats(&after)
+			if after.TotalAlloc-before.TotalAlloc < uint64(n*(8+4*dim)) {
+				reused++
+			}
+		}
+		if (reused > 0) != again {
+			t.Errorf("of 20 pushes of %d keys %d were copied into memory of others", n, reused)
+		}
 	}
 }
 
