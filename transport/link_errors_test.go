@@ -21,8 +21,8 @@ var errLink = errors.New("the link is broken")
 // failingLink fails in one of its methods from some moment on, and counts calls.
 type failingLink struct {
 	link.Link
-	receive, send, resend, wait, close atomic.Bool
-	received, waited                   atomic.Int64
+	receive, reply, send, resend, wait, close atomic.Bool
+	received, waited                          atomic.Int64
 }
 
 func (l *failingLink) Receive(p []link.Packet) (int, error) {
@@ -31,6 +31,13 @@ func (l *failingLink) Receive(p []link.Packet) (int, error) {
 		return 0, errLink
 	}
 	return l.Link.Receive(p)
+}
+
+func (l *failingLink) Reply(p []link.Packet) error {
+	if l.reply.Load() {
+		return errLink
+	}
+	return l.Link.Reply(p)
 }
 
 func (l *failingLink) Send(frames []link.Frame) (int, error) {
@@ -98,6 +105,47 @@ func TestLinkErrorsEndTheWorker(t *testing.T) {
 			}
 			if err := w.Close(); !errors.Is(err, errLink) || !errors.Is(w.Err(), errLink) {
 				t.Errorf("Close: %v, Err: %v; want the link's error", err, w.Err())
+			}
+		})
+	}
+}
+
+// TestLinkErrorsEndTheServer has the link fail in each place where a server uses it: the
+// server ends, and tells the reason.
+func TestLinkErrorsEndTheServer(t *testing.T) {
+	for name, fail := range map[string]func(*failingLink) *atomic.Bool{
+		"receive": func(l *failingLink) *atomic.Bool { return &l.receive },
+		"reply":   func(l *failingLink) *atomic.Bool { return &l.reply },
+		"send":    func(l *failingLink) *atomic.Bool { return &l.send },
+		"wait":    func(l *failingLink) *atomic.Bool { return &l.wait },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, network := deadline(t), newMemNet()
+			l, client := &failingLink{Link: network.open("10.0.0.2:19522")}, network.open("10.0.0.3:19522")
+			var s *Server
+			s, err := NewServer(ServerConfig{
+				Link: l, Job: testJob, Dim: testDim, Handler: discard{},
+				Arrive: func(_, _ uint16, end wire.StepEnd) bool {
+					s.GiveSums(end.Step, []uint64{1}, make([]float32, testDim)) // sends
+					return true
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if err := s.Admit(ctx, 1, client.local.AddrPort(), testServerEpoch); err != nil {
+				t.Fatal(err)
+			}
+			fail(l).Store(true)
+			client.deliver(stepOf(wire.Header{Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}), l.Local())
+			select {
+			case <-s.Done():
+			case <-ctx.Done():
+				t.Fatal("the server goes on")
+			}
+			if err := s.Close(); !errors.Is(err, errLink) || !errors.Is(s.Err(), errLink) {
+				t.Errorf("Close: %v, Err: %v; want the link's error", err, s.Err())
 			}
 		})
 	}

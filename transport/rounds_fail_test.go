@@ -223,6 +223,9 @@ func TestReduceRefused(t *testing.T) {
 			if err := w.Reduce(ctx, v, v); !errors.Is(err, ErrOutOfStep) || !errors.As(err, &r) {
 				t.Errorf("next reduce: %v", err)
 			}
+			if s, err := w.Stats(ctx); err != nil || s.Refusals[c.want.Code] == 0 { // other contributions may have other reasons
+				t.Errorf("refusals %v, %v", s.Refusals, err)
+			}
 		})
 	}
 }

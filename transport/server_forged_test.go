@@ -171,7 +171,7 @@ func stepOf(h wire.Header) []byte {
 	payload := make([]byte, wire.StepLen)
 	h.Type = wire.TypeStep
 	h.Put(payload)
-	wire.StepEnd{}.Put(payload)
+	wire.StepEnd{Room: 1}.Put(payload)
 	return payload
 }
 
