@@ -38,16 +38,19 @@ func newLearner(counters int) (*learner, error) {
 		return nil, err
 	}
 	l := &learner{queue: make(chan []uint64, 64), counter: counter, done: make(chan struct{})}
-	go func() {
-		defer close(l.done)
-		for keys := range l.queue {
-			for _, key := range keys {
-				l.counter.Add(key)
-			}
-			l.waiting.Add(-int64(len(keys)))
-		}
-	}()
+	go l.count()
 	return l, nil
+}
+
+// count counts what is in the queue until that is closed.
+func (l *learner) count() {
+	defer close(l.done)
+	for keys := range l.queue {
+		for _, key := range keys {
+			l.counter.Add(key)
+		}
+		l.waiting.Add(-int64(len(keys)))
+	}
 }
 
 // offer shows a push to the learner.

@@ -122,6 +122,12 @@ func TestEntriesFail(t *testing.T) {
 	if got := failed(t, c, push, agentproto.OutOfRange); got.Detail != 1 || got.Key != 3 || !got.KeyKnown {
 		t.Errorf("out of range at 1, key 3: %+v", got)
 	}
+	copy(c.Memory().Keys(0, 2), []uint64{1000, 3}) // the range is that of cold rows too
+	copy(values, []float32{1 << 18, 2, 3, 4})
+	if got := failed(t, c, push, agentproto.OutOfRange); got.Detail != 0 || got.Key != 1000 || !got.KeyKnown {
+		t.Errorf("out of range at 0, key 1000: %+v", got)
+	}
+	copy(c.Memory().Keys(0, 2), []uint64{3, 1000})
 	copy(values, []float32{1, 2, 3, 4})
 	other := push
 	other.Dim = dim + 1
@@ -192,6 +198,35 @@ func TestPreparedIsBounded(t *testing.T) {
 	}
 	if _, err := c.Prepare(within(t), make([]uint64, most)); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a client has prepared is forgotten when it goes.
+func TestPreparedGoesWithItsClient(t *testing.T) {
+	const keys = 1 << 20
+	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Prepared = 1 << 30 })
+	c := b.dial(func(h *agentproto.Hello) { h.BufferBytes = 8 * keys })
+	held := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := held()
+	if _, err := c.Prepare(within(t), make([]uint64, keys)); err != nil {
+		t.Fatal(err)
+	}
+	if with := held(); with < before+8*keys {
+		t.Fatalf("%d bytes are held with %d keys, %d without", with, keys, before)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.idle(0)
+	for ctx := within(t); held() > before+4*keys; { // goroutines end a moment later
+		if ctx.Err() != nil {
+			t.Fatalf("%d bytes are held when the client has gone, %d before it came", held(), before)
+		}
 	}
 }
 

@@ -135,6 +135,27 @@ func TestNumbersOfAClient(t *testing.T) {
 	}
 }
 
+// The page tells how often the agent has woken the client: once for each sleep, at the completion that ends it.
+func TestPageCountsWakes(t *testing.T) {
+	b := newBed(t)
+	c, ctx := b.dial(), within(t)
+	for n := range uint32(3) {
+		c.Memory().ClientSleeps.Store(1) // before the entry: there is no completion yet
+		if _, err := c.Submit(ctx, agentproto.Entry{Op: agentproto.Flush}); err != nil {
+			t.Fatal(err)
+		}
+		for c.Memory().ClientSleeps.Load() == 1 && ctx.Err() == nil {
+			runtime.Gosched()
+		}
+		if done := c.Memory().CQTail.Load(); done != n+1 {
+			t.Errorf("%d entries are answered when the client is woken, want %d", done, n+1)
+		}
+	}
+	if page, err := c.Stats(ctx); err != nil || page[9] != 3 {
+		t.Errorf("the page has %d wake-ups, %v, want 3", page[9], err)
+	}
+}
+
 // The socket has the mode that is configured, by default that for all; trying it leaves nothing
 // behind, and tells what Listen would.
 func TestSocketIsMade(t *testing.T) {

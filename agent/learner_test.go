@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package agent
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/libra-ina/libra/packer/heat"
+)
+
+// A learner takes pushes while few keys wait, and at least one push; it leaves others out, until it has counted.
+func TestLearnerLeavesOutWhatIsTooMuch(t *testing.T) {
+	for name, c := range map[string]struct {
+		length int // of each push
+		fit    uint64
+	}{
+		"empty": {0, 64}, "small": {1, 64}, "half": {learnQueue / 2, 2}, "just too long": {learnQueue/2 + 1, 1}, "long": {learnQueue + 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				counter, err := heat.NewSpaceSaving(10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l := &learner{queue: make(chan []uint64, 64), counter: counter, done: make(chan struct{})}
+				keys := make([]uint64, c.length)
+				fill := func() {
+					for range 100 {
+						l.offer(keys)
+					}
+				}
+				fill()
+				if l.sampled != c.fit || l.seen != 100 {
+					t.Errorf("%d pushes of %d wait to be counted, want %d", l.sampled, l.seen, c.fit)
+				}
+				go l.count()
+				synctest.Wait()
+				for range c.fit {
+					l.offer(keys)
+					synctest.Wait()
+				}
+				if l.sampled != 2*c.fit {
+					t.Errorf("%d pushes are taken when %d are counted", l.sampled-c.fit, c.fit)
+				}
+				close(l.queue)
+				<-l.done
+				if got := l.counter.Ranking().Updates; got != 2*c.fit*uint64(c.length) {
+					t.Errorf("%d keys are counted, of %d pushes of %d", got, 2*c.fit, c.length)
+				}
+			})
+		})
+	}
+}
