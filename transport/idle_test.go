@@ -10,28 +10,31 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-// waitingLink closes slept when its endpoint sleeps.
+// waitingLink tells for how long its endpoint sleeps the first time.
 type waitingLink struct {
 	link.Link
 	once  sync.Once
-	slept chan struct{}
+	slept chan time.Duration
 }
 
 func (l *waitingLink) Wait(limit time.Duration) error {
-	l.once.Do(func() { close(l.slept) })
+	l.once.Do(func() { l.slept <- limit })
 	return l.Link.Wait(limit)
 }
 
-// TestIdleServerSleeps has a server that nothing comes to: it does not keep a CPU busy.
+// TestIdleServerSleeps has a server that nothing comes to: it does not keep a CPU busy, but sleeps until something comes.
 func TestIdleServerSleeps(t *testing.T) {
 	ctx := deadline(t)
-	l := &waitingLink{Link: newMemNet().open("10.0.0.1:19522"), slept: make(chan struct{})}
+	l := &waitingLink{Link: newMemNet().open("10.0.0.1:19522"), slept: make(chan time.Duration, 1)}
 	s, err := NewServer(ServerConfig{Link: l, Job: testJob, Dim: testDim, Handler: newLedger()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-l.slept:
+	case limit := <-l.slept:
+		if limit >= 0 {
+			t.Errorf("it looks again after %v", limit)
+		}
 	case <-ctx.Done():
 		t.Error("it never waits for frames")
 	}

@@ -65,11 +65,9 @@ func (e *NoResultError) Error() string {
 		e.Waited.Round(time.Millisecond), e.Silent.Round(time.Millisecond))
 }
 
-// noResult translates the silence of waits.
+// noResult translates the silence of waits, the only error of their Check.
 func (r *rounds) noResult(err error) error {
 	var silent *retransmit.SilentPeerError
-	if !errors.As(err, &silent) {
-		return err
-	}
+	_ = errors.As(err, &silent)
 	return &NoResultError{Waited: silent.Silent, Silent: r.w.now.Sub(r.heard)}
 }

@@ -98,6 +98,35 @@ func TestPushSum(t *testing.T) {
 	}
 }
 
+// TestSumsOfNoRows has an answer tell sums of ranks that the hot set does not have: they are left out, and the
+// others taken.
+func TestSumsOfNoRows(t *testing.T) {
+	const ranks = 2*wire.Lanes + 5
+	for flags, ranksOf := range map[wire.Flags]func(slot uint16, lane int) int{
+		wire.FlagDense: func(slot uint16, _ int) int { return int(slot) },
+		0:              func(slot uint16, lane int) int { return int(slot)*wire.Lanes + lane },
+	} {
+		w := &Worker{sums: make([]float32, ranks)}
+		want := make([]float32, ranks)
+		for _, slot := range []uint16{0, 1, 2, 3, ranks - 1, ranks, ranks + 1, math.MaxUint16} {
+			for lane := range wire.Lanes {
+				payload := make([]byte, wire.HotLen(1))
+				s := wire.StripeAt(payload, 0)
+				s.SetMask(1 << lane)
+				s.SetSlot(lane, slot)
+				s.SetValue(lane, float32(slot)+float32(lane)/64)
+				w.takeSums(flags, payload, 1)
+				if rank := ranksOf(slot, lane); rank < ranks {
+					want[rank] = float32(slot) + float32(lane)/64
+				}
+			}
+		}
+		if diff := cmp.Diff(want, w.sums); diff != "" {
+			t.Errorf("flags %v: %s", flags, diff)
+		}
+	}
+}
+
 func TestPushRefusesBadBatches(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1}
