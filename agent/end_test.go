@@ -343,3 +343,37 @@ func TestClientGoesFromABusyWorker(t *testing.T) {
 		}
 	}
 }
+
+// A worker that never sleeps looks at the sockets now and then only: a system call in each turn would slow it down. It
+// receives a wake-up of a client each time.
+func TestBusyWorkerLooksNowAndThen(t *testing.T) {
+	const wakes, atLeast = 200, 200 // turns between two looks
+	var turns atomic.Int64
+	w := onlyWorker(t, nil, transport.WorkerConfig{Link: flooded{openUDP(t), &turns}})
+	socket := filepath.Join(shortDir(t), "agent.sock")
+	serve(t, agent.Config{Socket: socket, Log: slog.New(slog.DiscardHandler), Jobs: []agent.Job{{Name: jobName, Worker: w, Dim: dim}}})
+	ctx := within(t)
+	c, err := agentclient.Dial(ctx, socket, agentproto.Hello{Job: jobName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	before := turns.Load()
+	for range wakes {
+		if _, err := c.Conn().Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for {
+		page, err := c.Stats(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page[8] == wakes {
+			break
+		}
+	}
+	if n := turns.Load() - before; n < (wakes-1)*atLeast {
+		t.Errorf("%d wake-ups are received in %d turns", wakes, n)
+	}
+}

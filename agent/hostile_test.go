@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -96,6 +97,12 @@ func TestHostileClients(t *testing.T) {
 			}
 		}},
 	}
+	says := map[string]string{
+		"tail jumps":                          "sq_tail is 17, sq_head 0, cq_head 0 in rings of 16",
+		"tail goes back":                      "sq_tail is 4294967295, sq_head 0, cq_head 0 in rings of 16",
+		"completions read that are not there": "cq_head is 1 after 0 completions",
+		"more entries than the rings hold":    "sq_tail is 17, sq_head 16, cq_head 0 in rings of 16",
+	}
 	b := newBed(t)
 	var stop atomic.Bool
 	var group sync.WaitGroup
@@ -126,8 +133,8 @@ func TestHostileClients(t *testing.T) {
 		for err == nil { // wake-ups that were on their way
 			_, err = c.Conn().Read(buf)
 		}
-		if ended := c.Memory().Ended(); !errors.Is(ended, attack.want) {
-			t.Errorf("%s: the session ended with %v, %v, want %v", name, ended, err, attack.want)
+		if ended := c.Memory().Ended(); !errors.Is(ended, attack.want) || !strings.Contains(ended.Error(), says[name]) {
+			t.Errorf("%s: the session ended with %v, %v, want %v, saying %q", name, ended, err, attack.want, says[name])
 		}
 		wanted[attack.want]++
 	}

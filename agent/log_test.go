@@ -48,3 +48,38 @@ func TestLogIsLimited(t *testing.T) {
 		t.Errorf("%d records an hour later, want %d", n, logBurst)
 	}
 }
+
+// stoppedHandler tells when it gets a record, and waits.
+type stoppedHandler struct {
+	slog.Handler
+	entered, open chan struct{}
+}
+
+func (h stoppedHandler) Handle(context.Context, slog.Record) error {
+	h.entered <- struct{}{}
+	<-h.open
+	return nil
+}
+
+// While a handler takes its time, as many records wait for it as may come at once.
+func TestRecordsWaitForTheHandler(t *testing.T) {
+	h := stoppedHandler{slog.DiscardHandler, make(chan struct{}, 3*logBurst), make(chan struct{})}
+	log, room := limitLog(slog.New(h))
+	now := time.Now()
+	write := func() {
+		now = now.Add(logPause) // no more at once than there is room for
+		if err := log.Handler().Handle(context.Background(), slog.NewRecord(now, slog.LevelInfo, "client came", 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	<-h.entered
+	for range 2 * logBurst {
+		write()
+	}
+	close(h.open)
+	room.wait()
+	if n := len(h.entered); n != logBurst {
+		t.Errorf("%d records have waited, want %d", n, logBurst)
+	}
+}
