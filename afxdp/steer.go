@@ -235,8 +235,8 @@ func (t *Tuned) addRule(ifname string, rule flowSpec) error {
 	ours, err := getRule(ifname, at) // as the driver tells it
 	t.undo = append(t.undo, func(ifname string) error {
 		now, err := getRule(ifname, at)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || err == nil && now != ours {
-			return nil // another one's choice stays
+		if othersChoice(ours, now, err) {
+			return nil // it stays
 		}
 		if err == nil {
 			rules.Spec.Location = at
@@ -245,6 +245,12 @@ func (t *Tuned) addRule(ifname string, rule flowSpec) error {
 		return err
 	})
 	return err
+}
+
+// othersChoice reports whether another one has removed a rule since, or put one in its place, by the answer to the
+// question for it. Some drivers have no such entry, for others the location is no valid one.
+func othersChoice(ours, now flowSpec, err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || err == nil && now != ours
 }
 
 // place returns the location of a new rule, as ethtool -N chooses it: the driver's choice, if it has told with

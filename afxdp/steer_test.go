@@ -138,6 +138,27 @@ func TestPlaceOfARule(t *testing.T) {
 	}
 }
 
+// A rule that another one has removed, or replaced, stays as it is; one of which the driver does not tell is an error.
+func TestRulesOfOthersStay(t *testing.T) {
+	ours, other := flowSpec{Type: 2, Queue: 3}, flowSpec{Type: 2, Queue: 4}
+	for name, c := range map[string]struct {
+		now  flowSpec
+		err  error
+		want bool
+	}{
+		"as it was":             {ours, nil, false},
+		"another rule":          {other, nil, true},
+		"no entry":              {flowSpec{}, unix.ENOENT, true},
+		"no valid location":     {flowSpec{}, unix.EINVAL, true},
+		"the card is not there": {flowSpec{}, unix.ENODEV, false},
+		"not told":              {ours, unix.EIO, false},
+	} {
+		if got := othersChoice(ours, c.now, c.err); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func upToLocation(n uint32) (all []uint32) {
 	for at := range n {
 		all = append(all, at)

@@ -17,7 +17,7 @@ import (
 func TestLogIsLimited(t *testing.T) {
 	var out bytes.Buffer
 	log, room := limitLog(slog.New(slog.NewTextHandler(&out, nil)))
-	log = log.With("job", "clicks")
+	log = log.With("job", "clicks").WithGroup("now")
 	start := time.Now()
 	write := func(after time.Duration) {
 		r := slog.NewRecord(start.Add(after), slog.LevelInfo, "client came", 0)
@@ -36,7 +36,7 @@ func TestLogIsLimited(t *testing.T) {
 	write(logPause)
 	write(logPause)
 	room.wait()
-	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `job=clicks "records left out"=800`) {
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `job=clicks "now.records left out"=800`) {
 		t.Errorf("a moment later there are\n%s", got)
 	}
 	out.Reset()

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// What a worker's error tells is in the completion. One that no client can know of is in the log.
+func TestErrorsInCompletions(t *testing.T) {
+	peer := func(role string, err error) error {
+		return &transport.PeerError{Role: role, Key: 7, KeyKnown: true, Err: err}
+	}
+	for name, c := range map[string]struct {
+		err    error
+		want   agentproto.Completion
+		logged bool
+	}{
+		"none":         {nil, agentproto.Completion{}, false},
+		"a code":       {fmt.Errorf("%w: prepared batches", agentproto.NoMemory), agentproto.Completion{Status: agentproto.NoMemory}, false},
+		"not finite":   {&packer.NotFiniteError{Index: 3, Key: 5}, agentproto.Completion{Status: agentproto.NotFinite, Detail: 3, Key: 5, KeyKnown: true}, false},
+		"out of range": {&packer.RangeError{Index: 3, Key: 5}, agentproto.Completion{Status: agentproto.OutOfRange, Detail: 3, Key: 5, KeyKnown: true}, false},
+		"no weights": {peer("parameter server", wire.Refusal{Code: wire.CodeNoWeights}),
+			agentproto.Completion{Status: agentproto.NoWeights, Peer: agentproto.Server, Key: 7, KeyKnown: true}, false},
+		"refused": {&transport.PushError{Acked: 1, Refused: 2, Unknown: 3, Unacked: 4, Err: peer("aggregator", wire.Refusal{Code: wire.CodeOverflow})},
+			agentproto.Completion{Status: agentproto.Refused, Peer: agentproto.Aggregator, Refusal: uint16(wire.CodeOverflow), Key: 7, KeyKnown: true, Acknowledged: 1, Refused: 2, Unknown: 7}, false},
+		"a wrong answer": {peer("parameter server", transport.ErrAnswer), agentproto.Completion{Status: agentproto.BadAnswer, Peer: agentproto.Server, Key: 7, KeyKnown: true}, false},
+		"a wrong mode":   {transport.ErrMode, agentproto.Completion{Status: agentproto.BadMode}, false},
+		"the end":        {transport.ErrClosed, agentproto.Completion{Status: agentproto.JobEnded}, false},
+		"silence": {peer("aggregator", &retransmit.SilentPeerError{}),
+			agentproto.Completion{Status: agentproto.JobEnded, Peer: agentproto.Aggregator, Key: 7, KeyKnown: true}, false},
+		"the session's end": {context.Canceled, agentproto.Completion{Status: agentproto.JobEnded}, false},
+		"another":           {errors.New("the link is broken"), agentproto.Completion{Status: agentproto.JobEnded}, true},
+	} {
+		var log bytes.Buffer
+		w := &work{s: &session{number: 9, job: &job{log: slog.New(slog.NewTextHandler(&log, nil))}}}
+		w.fail(c.err)
+		if diff := cmp.Diff(c.want, w.c); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if logged := strings.Contains(log.String(), `client=9`) && strings.Contains(log.String(), `error="the link is broken"`); logged != c.logged || !c.logged && log.Len() > 0 {
+			t.Errorf("%s: the log has %q", name, log.String())
+		}
+	}
+}
+
+// A step that is dropped tells the key, if it is known.
+func TestTextOfADroppedStep(t *testing.T) {
+	for want, e := range map[string]*DroppedError{
+		agentproto.Dropped.Error():             {Key: 4},
+		agentproto.Dropped.Error() + ": key 4": {Key: 4, KeyKnown: true},
+	} {
+		if got := e.Error(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
