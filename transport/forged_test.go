@@ -69,16 +69,18 @@ func TestForgedAnswers(t *testing.T) {
 		{server, with(func(h *wire.Header) { h.Flags = wire.FlagSum })},
 		{server, with(func(h *wire.Header) { h.Type = wire.TypeError })},
 		{server, with(func(h *wire.Header) { h.Type = wire.TypeRows })},
+		{server, with(func(h *wire.Header) { h.Type = wire.TypeFound })},
+		{server, with(func(h *wire.Header) { h.Type = wire.TypeSums })},
 	} {
 		f.from.deliver(f.payload, at)
 	}
-	for s.Link.Received < 19 {
+	for s.Link.Received < 21 {
 		if s, err = w.Stats(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if s.Stray != 12 || s.Malformed != 6 {
-		t.Errorf("%d stray, %d malformed answers counted; want 12 and 6", s.Stray, s.Malformed)
+	if s.Stray != 12 || s.Malformed != 8 {
+		t.Errorf("%d stray, %d malformed answers counted; want 12 and 8", s.Stray, s.Malformed)
 	}
 	select {
 	case <-ticket.Done():
@@ -102,6 +104,13 @@ func TestUnfittingAnswers(t *testing.T) {
 		wire.PutRows(b, wire.TypeRows, count, dim)
 		return b
 	}
+	sums := func(body []byte) []byte {
+		h := header
+		h.Type = wire.TypeSums
+		b := append(make([]byte, wire.HeaderLen), body...)
+		h.Put(b)
+		return b
+	}
 	for _, c := range []struct {
 		name   string
 		pull   bool
@@ -114,6 +123,8 @@ func TestUnfittingAnswers(t *testing.T) {
 		{"rows to a push", false, rows(2, testDim), "rows, which no pull has asked for"},
 		{"row numbers to a push", false, found(header, 1, 1, 2), "row numbers that were not asked for"},
 		{"row numbers to a pull", true, found(header, 1, 1, 2), "row numbers that were not asked for"},
+		{"sums of a step to a push", false, sums(stepSumsBody(1, wire.SumsHead{Rows: 1})), "sums of a step, which were not asked for"},
+		{"sums of a step to a pull", true, sums(stepSumsBody(1, wire.SumsHead{Rows: 1})), "sums of a step, which were not asked for"},
 	} {
 		w, server := mute(t, retransmit.Config{Silence: time.Hour})
 		result := make(chan error, 1)

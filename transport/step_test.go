@@ -287,6 +287,29 @@ func TestRoomForAnnouncedRows(t *testing.T) {
 	}
 }
 
+// Sums of another dimension, and of more rows than the step had at first, are left out; more rows than travel in frames
+// end the step with an error.
+func TestUnfittingSums(t *testing.T) {
+	var ends []error
+	w, take := asksForStep(t, func(err error) { ends = append(ends, err) })
+	body := func(rows uint32) []byte { return stepSumsBody(1, wire.SumsHead{Step: 1, Rows: rows}) }
+	other := make([]byte, wire.SumsLen(1, testDim+1, 4))
+	wire.PutStepSums(other, wire.SumsHead{Step: 1, Rows: 2, Width: 4}, []uint64{1}, testDim+1, make([]float32, testDim+1))
+	malformed := w.stats.Malformed
+	for i, body := range [][]byte{other[wire.HeaderLen:], body(2), body(3)} {
+		take(body)
+		if bad := w.stats.Malformed > malformed; bad != (i != 1) || w.step == nil || len(ends) > 0 {
+			t.Errorf("frame %d: malformed: %v, %v", i, bad, ends)
+		}
+		malformed = w.stats.Malformed
+	}
+	w, take = asksForStep(t, func(err error) { ends = append(ends, err) })
+	take(body(maxStepFloats/testDim + 1))
+	if w.step != nil || len(ends) != 1 || !errors.Is(ends[0], ErrAnswer) {
+		t.Errorf("too many rows: %v", ends)
+	}
+}
+
 // FuzzReceiveStepSums gives a worker that waits for a step arbitrary SUMS frames with the right header.
 func FuzzReceiveStepSums(f *testing.F) {
 	f.Add(stepSumsBody(2, wire.SumsHead{Step: 1, Rows: 3, First: 1}), stepSumsBody(1, wire.SumsHead{Step: 1, Rows: 3}))

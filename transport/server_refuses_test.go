@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"math"
+	"testing"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// TestServerRefusesSteps: STEP frames of another length, for rows that the step has not, of a step that is not over, and
+// of a server that ends none. Those of the step that is over have its rows.
+func TestServerRefusesSteps(t *testing.T) {
+	network := newMemNet()
+	s, _ := newTestServer(t, network)
+	c := client{t, network.open("10.0.0.2:1000"), s.link.Local()}
+	if err := s.Admit(t.Context(), 5, c.at(), testServerEpoch); err != nil {
+		t.Fatal(err)
+	}
+	keys, sums := stepSums(4, 3)
+	if err := s.Do(t.Context(), func() { s.GiveSums(4, keys, sums) }); err != nil {
+		t.Fatal(err)
+	}
+	seq := uint32(0)
+	ask := func(end wire.StepEnd, length int) []byte {
+		seq++
+		payload := make([]byte, wire.StepLen+1)
+		wire.Header{Type: wire.TypeStep, Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: seq}.Put(payload)
+		end.Put(payload[:wire.StepLen])
+		return c.ask(payload[:length])
+	}
+	none := wire.Refusal{Code: wire.CodeStep}
+	for _, r := range []struct {
+		end    wire.StepEnd
+		length int
+		want   wire.Refusal
+	}{
+		{wire.StepEnd{Step: 4}, wire.StepLen - 1, wire.Refusal{Code: wire.CodeLength, Value: wire.StepLen}},
+		{wire.StepEnd{Step: 4}, wire.StepLen + 1, wire.Refusal{Code: wire.CodeLength, Value: wire.StepLen}},
+		{wire.StepEnd{Step: 4, First: 3}, wire.StepLen, none},
+		{wire.StepEnd{Step: 4, First: math.MaxUint32}, wire.StepLen, none},
+		{wire.StepEnd{Step: 3}, wire.StepLen, none},
+		{wire.StepEnd{Step: 5}, wire.StepLen, none},
+	} {
+		if got := refusalOf(t, ask(r.end, r.length)); got != r.want {
+			t.Errorf("%+v in %d bytes: %v, want %v", r.end, r.length, got, r.want)
+		}
+	}
+	rows, err := wire.ParseStepSums(ask(wire.StepEnd{Step: 4, First: 2}, wire.StepLen))
+	if err != nil || rows.Step != 4 || rows.Rows != 3 || rows.Count != 3 {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// TestServerWithoutWeights refuses all that is about rows of steps before, and takes gradients by key.
+func TestServerWithoutWeights(t *testing.T) {
+	network := newMemNet()
+	s, err := NewServer(ServerConfig{Link: network.open("10.0.0.1:19522"), Job: testJob, Dim: testDim, Handler: newLedger(), NoWeights: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c := client{t, network.open("10.0.0.2:1000"), s.link.Local()}
+	if err := s.Admit(t.Context(), 5, c.at(), testServerEpoch); err != nil {
+		t.Fatal(err)
+	}
+	h := wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}
+	for name, payload := range map[string][]byte{"pull": pullOf(h, 1), "find": findOf(h, 42), "by number": coldAt(h, 0, 1), "by key": cold(h, testDim, 1)} {
+		want := wire.Refusal{Code: wire.CodeNoWeights}
+		if name == "by key" {
+			want = wire.Refusal{}
+		}
+		if got := refusalOf(t, c.ask(payload)); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
