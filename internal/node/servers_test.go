@@ -318,6 +318,11 @@ func TestServersThatDoNotBelongTogether(t *testing.T) {
 	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
+	for _, err := range out.errs[:2] { // it has told the servers
+		if err == nil || err.Error() != "worker 1 left before it had finished" {
+			t.Errorf("a server ends with %v", err)
+		}
+	}
 }
 
 // Without barriers workers begin where the server is that has the fewest of their steps.
