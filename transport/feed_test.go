@@ -202,6 +202,34 @@ func settleAll(t *testing.T, w *Worker, pushes []*fedPush, one bool) {
 	}
 }
 
+// A feed pulls as others do, and hears of a pull that the server refuses.
+func TestFeedPulls(t *testing.T) {
+	o := clusterOptions{workers: 1}
+	c := newCluster(t, memFabric(t, o), o)
+	ctx, w := deadline(t), c.workers[0]
+	keys := make([]uint64, 300) // more than a frame has
+	for i := range keys {
+		keys[i] = uint64(i)<<40 + uint64(i)
+	}
+	want, got := make([]float32, len(keys)*testDim), make([]float32, len(keys)*testDim)
+	if err := w.Pull(ctx, keys, want); err != nil {
+		t.Fatal(err)
+	}
+	pull := &fedPush{Request: Request{Pull: true, Keys: keys, Values: got}}
+	settleAll(t, w, []*fedPush{pull}, true)
+	if diff := cmp.Diff(want, got); pull.settled != 1 || pull.err != nil || diff != "" {
+		t.Errorf("settled %d times, %v: %s", pull.settled, pull.err, diff)
+	}
+	if err := c.server.Remove(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	pull = &fedPush{Request: Request{Pull: true, Keys: keys[:1], Values: got[:testDim]}}
+	settleAll(t, w, []*fedPush{pull}, true)
+	if pull.settled != 1 || !errors.Is(pull.err, wire.Refusal{Code: wire.CodeUnknownSender}) {
+		t.Errorf("settled %d times, %v", pull.settled, pull.err)
+	}
+}
+
 // Pushes of a feed for several that wait together make the same sums, bit for bit, in fewer frames than those for one,
 // which are sent separately, in both layouts.
 func TestFeedAddsUp(t *testing.T) {
