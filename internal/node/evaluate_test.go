@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,35 @@ func byEpoch(t *testing.T, c *cluster.Config) (all []Evaluation) {
 		all = append(all, Evaluation{epoch, m})
 	}
 	return all
+}
+
+// A server that is ended while it evaluates weights returns when that is over, too.
+func TestServerAwaitsItsEvaluations(t *testing.T) {
+	c := newCluster(t, 1)
+	c.Data.Synthetic.Test, c.Model.Epochs = 200, 1000
+	startSwitch(t, c)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var begun, over atomic.Int32
+	ended := make(chan error, 1)
+	go func() {
+		_, err := RunServer(ctx, Env{Config: c, Log: testLog(t).With("process", "ps"), Evaluated: func(Evaluation) {
+			begun.Add(1)
+			cancel()
+			time.Sleep(100 * time.Millisecond) // the rest of the server's end takes less
+			over.Add(1)
+		}})
+		ended <- err
+	}()
+	if _, err := RunWorker(ctx, Env{Config: c, Log: testLog(t).With("process", "worker 1")}, WorkerOptions{ID: 1}); err == nil {
+		t.Error("a worker whose server has ended ends well")
+	}
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the server ended with %v", err)
+	}
+	if done, n := over.Load(), begun.Load(); done != n || n == 0 {
+		t.Errorf("%d evaluations are over of %d", done, n)
+	}
 }
 
 // What a synchronous job's server evaluates are the weights at the end of each epoch, bit for
