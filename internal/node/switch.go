@@ -32,10 +32,13 @@ type plane struct {
 	// what describes the plane in the log.
 	what string
 
-	// slots and senders are how many the plane has room for; 0 means what the
-	// configuration says, and the control service's default.
+	// slots and senders are how many the plane has room for; 0 means the control
+	// service's default.
 	slots, senders int
 }
+
+// slotLimit returns how many slots all jobs together may have: what is configured, or else what there is room for.
+func (p *plane) slotLimit(configured int) int { return cmp.Or(configured, p.slots) }
 
 // RunSwitch runs an aggregator: Libra_s and its data plane. It serves until
 // ctx ends.
@@ -66,7 +69,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 		Plane:   p,
 		Stripes: c.Switch.Stripes,
 		Dense:   !c.Switch.LaneAligned,
-		Slots:   cmp.Or(c.Switch.Slots, p.slots),
+		Slots:   p.slotLimit(c.Switch.Slots),
 		Senders: p.senders,
 		Reach:   p.reach,
 

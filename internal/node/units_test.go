@@ -51,3 +51,12 @@ func TestP4JobMemory(t *testing.T) {
 		}
 	}
 }
+
+// The slots that are configured count, also those of a plane with room for more.
+func TestSlotLimit(t *testing.T) {
+	for _, c := range []struct{ configured, room, want int }{{0, 0, 0}, {0, 4096, 4096}, {100, 0, 100}, {100, 4096, 100}} {
+		if got := (&plane{slots: c.room}).slotLimit(c.configured); got != c.want {
+			t.Errorf("%d of %d slots are configured: %d, want %d", c.configured, c.room, got, c.want)
+		}
+	}
+}
