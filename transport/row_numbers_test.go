@@ -387,3 +387,31 @@ func TestLocate(t *testing.T) {
 		t.Errorf("closed: %v", err)
 	}
 }
+
+// A push that fails asks for no row numbers: there may be no such rows.
+func TestFailedPushesAskForNoNumbers(t *testing.T) {
+	o := clusterOptions{workers: 1}
+	c := newCluster(t, memFabric(t, o), o)
+	ctx, w := deadline(t), c.workers[0]
+	b, err := w.Prepare([]uint64{1 << 40, 1 << 41})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.server.Remove(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	unknown := wire.Refusal{Code: wire.CodeUnknownSender}
+	ticket, err := b.Push(ctx, make([]float32, 2*testDim))
+	if err == nil {
+		err = ticket.Wait(ctx)
+	}
+	if !errors.Is(err, unknown) {
+		t.Errorf("the push: %v", err)
+	}
+	if err := w.Pull(ctx, []uint64{1}, make([]float32, testDim)); !errors.Is(err, unknown) { // behind what the push has asked for
+		t.Errorf("the pull: %v", err)
+	}
+	if s, err := w.Stats(ctx); err != nil || s.Finds != 0 {
+		t.Errorf("%d frames ask for row numbers, %v", s.Finds, err)
+	}
+}
