@@ -34,7 +34,7 @@ func BenchmarkSteps(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p, err := packer.New(packer.Config{HotSet: hot, Layout: packer.Dense, Stripes: wire.MaxStripes})
+	p, err := packer.New(packer.Config{HotSet: hot, Layout: packer.Dense, Stripes: wire.DefaultStripes})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -34,9 +34,9 @@ func TestConfigLimits(t *testing.T) {
 		"no slots":          {func(c *config) { c.Slots = 0 }, "0 slots"},
 		"more slots":        {func(c *config) { c.Slots = aggregator.MaxSlots + 1 }, "65537, at most 65536"},
 		"one stripe":        {func(c *config) { c.MaxStripes = 1 }, ""},
-		"ten stripes":       {func(c *config) { c.MaxStripes = wire.MaxStripes }, ""},
-		"eleven stripes":    {func(c *config) { c.MaxStripes = wire.MaxStripes + 1 }, "11 stripes a frame, 1 to 10 are possible"},
-		"negative stripes":  {func(c *config) { c.MaxStripes = -1 }, "-1 stripes a frame, 1 to 10 are possible"},
+		"25 stripes":        {func(c *config) { c.MaxStripes = wire.MaxStripes }, ""},
+		"26 stripes":        {func(c *config) { c.MaxStripes = wire.MaxStripes + 1 }, "26 stripes a frame, 1 to 25 are possible"},
+		"negative stripes":  {func(c *config) { c.MaxStripes = -1 }, "-1 stripes a frame, 1 to 25 are possible"},
 		"one worker":        {func(c *config) { c.Mode, c.Workers = aggregator.Sync, 1 }, ""},
 		"all workers":       {func(c *config) { c.Mode, c.Workers = aggregator.Sync, aggregator.MaxWorkers }, ""},
 		"more workers":      {func(c *config) { c.Mode, c.Workers = aggregator.Sync, aggregator.MaxWorkers+1 }, "65 workers, at most 64 can take part in rounds"},
@@ -62,7 +62,7 @@ func TestConfigLimits(t *testing.T) {
 		}
 	}
 	got, err := good.Complete()
-	if err != nil || got.MaxStripes != wire.MaxStripes || got.Layouts != aggregator.Aligned|aggregator.Dense {
+	if err != nil || got.MaxStripes != wire.DefaultStripes || got.Layouts != aggregator.Aligned|aggregator.Dense {
 		t.Errorf("defaults: %+v, %v", got, err)
 	}
 	rounds, err := config{Slots: 1, Mode: aggregator.Sync, Workers: 2}.Complete()

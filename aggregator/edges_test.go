@@ -165,7 +165,7 @@ func TestCountsFramesAndPairs(t *testing.T) {
 
 // fetchAdd is a job that answers with sums, and a payload of all its pairs.
 func fetchAdd(t *testing.T) (*rig, []byte) {
-	r := newRig(t, aggregator.JobConfig{ID: 1, Mode: aggregator.FetchAdd, Exp: -46, Slots: wire.MaxStripes * wire.Lanes})
+	r := newRig(t, aggregator.JobConfig{ID: 1, Mode: aggregator.FetchAdd, Exp: -46, Slots: wire.MaxStripes * wire.Lanes, MaxStripes: wire.MaxStripes})
 	p := make([]byte, wire.HotLen(wire.MaxStripes))
 	wire.Header{Type: wire.TypeHot, Flags: wire.FlagWantSum, Job: 1, Sender: conformance.Sender(0).ID, Seq: 1}.Put(p)
 	for i := range wire.MaxStripes {

@@ -148,7 +148,7 @@ type JobConfig struct {
 	Slots int
 
 	// MaxStripes is the largest number of stripes that a frame may have.
-	// 0 means [wire.MaxStripes], which is also the upper limit.
+	// 0 means [wire.DefaultStripes]; the upper limit is [wire.MaxStripes].
 	MaxStripes int
 
 	// Layouts are the stripe layouts that the job takes. 0 means all.
@@ -171,7 +171,7 @@ func DefaultExp(a Arithmetic) int {
 // Complete returns c with defaults filled in, or an error that names the
 // field that is out of range. Data planes call it first in AddJob.
 func (c JobConfig) Complete() (JobConfig, error) {
-	c.MaxStripes = cmp.Or(c.MaxStripes, wire.MaxStripes)
+	c.MaxStripes = cmp.Or(c.MaxStripes, wire.DefaultStripes)
 	if c.Layouts == 0 {
 		c.Layouts = Aligned | Dense
 		if c.Mode == Sync {

@@ -5,6 +5,7 @@ package aggregator_test
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/conformance"
@@ -21,7 +22,7 @@ func vectorFiles() []*vectors.File {
 		}
 		files = append(files, syncVectors(a))
 	}
-	return append(files, coverVectors(), roundVectors(), scaleVectors(), epochVectors(), readmissionVectors(), addressVectors(),
+	return append(files, longVectors(), coverVectors(), roundVectors(), scaleVectors(), epochVectors(), readmissionVectors(), addressVectors(),
 		hostileVectors("hostile", aggregator.Dense, 2), hostileVectors("hostile-lanes", aggregator.Aligned, 1))
 }
 
@@ -100,6 +101,48 @@ func laneVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
 	s.send("into the other bank", 1, stripes(s.header(1, 4, 0), row(1e-3)))
 	s.send("sums of the other bank", 0, stripes(s.header(0, 7, wire.FlagWantSum), row(2)))
 	s.harvest()
+	s.harvest()
+	return s.file
+}
+
+// longVectors are frames that an MTU of 1500 does not carry. One of 26 stripes is not among them: an XDP program in native
+// mode never sees it as a whole.
+func longVectors() *vectors.File {
+	s := newScript("long", "frames of more than ten stripes: taken up to what the job takes, which is ten if it does not say")
+	// full has a number in each lane of n stripes, which is that of the frame at first and larger by one in each lane.
+	full := func(seq uint32, flags wire.Flags, n int) []byte {
+		content := make([][]bitsPair, n)
+		for i := range content {
+			for lane := range wire.Lanes {
+				slot := i
+				if flags&wire.FlagDense != 0 {
+					slot = i*wire.Lanes + lane
+				}
+				content[i] = append(content[i], bitsPair{lane, slot, number(aggregator.Exact, float64(int(seq)+i*wire.Lanes+lane))})
+			}
+		}
+		return stripes(s.header(0, seq, flags), content...)
+	}
+	const sums, dense = wire.FlagWantSum, wire.FlagDense
+	s.addJob(1, aggregator.JobConfig{ID: 12, Epoch: 5, Mode: aggregator.FetchAdd, Exp: -46, Slots: 550, MaxStripes: 25})
+	s.send("11 stripes, lane-aligned", 0, full(1, 0, 11))
+	s.send("25 stripes, lane-aligned, and their sums", 0, full(2, sums, 25))
+	s.send("24 stripes, dense", 0, full(3, dense, 24))
+	s.send("25 stripes, dense, and their sums", 0, full(4, sums|dense, 25))
+	tagged := seal(conformance.Host(0), conformance.Aggregator, full(5, sums|dense, 25))
+	s.frame("the longest frame: 25 stripes with a VLAN tag", slices.Concat(tagged[:12], []byte{0x81, 0, 0, 100}, tagged[12:]))
+	s.send("25 stripes again: not added twice", 0, full(4, sums|dense, 25))
+	bad := full(6, dense, 25)
+	wire.StripeAt(bad, 24).SetSlot(21, 550)
+	s.send("the last pair of 25 stripes is out of range", 0, bad)
+	s.harvest()
+	s.addJob(1, aggregator.JobConfig{ID: 13, Epoch: 6, Mode: aggregator.FetchAdd, Exp: -46, Slots: 550, MaxStripes: 24})
+	s.send("25 stripes, but the job takes 24", 0, full(1, dense, 25))
+	s.send("24 stripes", 0, full(1, dense, 24))
+	s.harvest()
+	s.addJob(1, aggregator.JobConfig{ID: 14, Epoch: 7, Mode: aggregator.FetchAdd, Exp: -46, Slots: 550})
+	s.send("11 stripes, but the job does not say how many it takes", 0, full(1, dense, 11))
+	s.send("10 stripes", 0, full(1, dense, 10))
 	s.harvest()
 	return s.file
 }

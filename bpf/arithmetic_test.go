@@ -52,7 +52,7 @@ func TestArithmeticsEqualModel(t *testing.T) {
 	id := uint16(120)
 	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.LUT, aggregator.Fixed} {
 		for _, mode := range []aggregator.Mode{aggregator.Combine, aggregator.FetchAdd} {
-			job := aggregator.JobConfig{ID: id, Mode: mode, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: 300}
+			job := aggregator.JobConfig{ID: id, Mode: mode, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: 300, MaxStripes: wire.MaxStripes}
 			id++
 			t.Run(fmt.Sprintf("%v-%v", arithmetic, mode), func(t *testing.T) {
 				for _, plane := range []aggregator.Plane{p.Device, p.Model} {

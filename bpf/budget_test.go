@@ -75,7 +75,7 @@ func TestBudget(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := openWithBudget(t, budget)
 			job, flags := startCostly(t, d, c.mode)
-			good := hotFrames(t, job, wire.MaxStripes, 29_000, flags)
+			good := hotFrames(t, job, wire.DefaultStripes, 29_000, flags)
 			seq := uint32(0)
 			send := func(from int, bad bool) aggregator.Action {
 				t.Helper()
@@ -164,7 +164,7 @@ func TestOrdinaryFramesAreFree(t *testing.T) {
 	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.Fixed, aggregator.LUT} {
 		for mode, flags := range map[aggregator.Mode]wire.Flags{aggregator.Combine: 0, aggregator.FetchAdd: wire.FlagWantSum} {
 			d := openWithBudget(t, budget)
-			job := aggregator.JobConfig{ID: 21, Mode: mode, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: 30_000}
+			job := aggregator.JobConfig{ID: 21, Mode: mode, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: 30_000, MaxStripes: wire.MaxStripes}
 			if err := conformance.StartJob(d, job); err != nil {
 				t.Fatal(err)
 			}
@@ -192,7 +192,7 @@ func BenchmarkCostly(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/budget=%d", c.name, budget), func(b *testing.B) {
 				d := openWithBudget(b, budget)
 				job, flags := startCostly(b, d, c.mode)
-				frames := hotFrames(b, job, wire.MaxStripes, 29_000, flags)
+				frames := hotFrames(b, job, wire.DefaultStripes, 29_000, flags)
 				for _, f := range frames {
 					c.change(f[wire.EnvelopeLen:])
 					conformance.Repair(f)

@@ -126,7 +126,7 @@ func TestCPUsApplyEachFrameOnce(t *testing.T) {
 func TestSwapsLoseNothing(t *testing.T) {
 	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.Fixed} {
 		t.Run(arithmetic.String(), func(t *testing.T) {
-			swapWhileAdding(t, aggregator.JobConfig{ID: 40, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: 30})
+			swapWhileAdding(t, aggregator.JobConfig{ID: 40, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: 30, MaxStripes: wire.MaxStripes})
 		})
 	}
 }

@@ -45,6 +45,10 @@ type xdpContext struct {
 	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }
 
+// testRunRoom is how many bytes of a frame a program sees in a test run: a page, less the kernel's headroom and
+// struct skb_shared_info. What is beyond is a fragment.
+const testRunRoom = 4096 - 256 - 320
+
 // Values of enum xdp_action.
 const (
 	xdpDrop     = 1

@@ -14,7 +14,7 @@ volatile const __u32 length; /* of all frames */
 volatile const __s32 longer; /* answers are than the frames */
 
 struct stored {
-	__u8 bytes[2044];
+	__u8 bytes[3520]; /* what a test run has room for in one piece */
 	__u32 sum; /* that the checksum complements, without the sequence number */
 };
 

@@ -15,7 +15,7 @@ import (
 
 type feederStored struct {
 	_     structs.HostLayout
-	Bytes [2044]uint8
+	Bytes [3520]uint8
 	Sum   uint32
 }
 

@@ -118,17 +118,17 @@ func TestFeederErrors(t *testing.T) {
 	}
 	longer := slices.Clone(frames)
 	longer[7] = append(slices.Clone(frames[7]), 0)
-	long := slices.Repeat([][]byte{make([]byte, 2045)}, FeederFrames)
+	long := slices.Repeat([][]byte{make([]byte, 3521)}, FeederFrames)
 	for want, frames := range map[string][][]byte{
 		"bpf: feeder: 63 frames, want 64": frames[:63],
-		fmt.Sprintf("bpf: feeder: frame 7 has %d bytes, the first one %d, the limit is 2044", len(frames[7])+1, len(frames[7])): longer,
-		"bpf: feeder: frame 0 has 2045 bytes, the first one 2045, the limit is 2044":                                            long,
+		fmt.Sprintf("bpf: feeder: frame 7 has %d bytes, the first one %d, the limit is 3520", len(frames[7])+1, len(frames[7])): longer,
+		"bpf: feeder: frame 0 has 3521 bytes, the first one 3521, the limit is 3520":                                            long,
 	} {
 		if err := newFeeder(frames); err == nil || err.Error() != want {
 			t.Errorf("error %q, want %q", err, want)
 		}
 	}
-	if err := newFeeder(slices.Repeat([][]byte{make([]byte, 2044)}, FeederFrames)); err != nil {
+	if err := newFeeder(slices.Repeat([][]byte{make([]byte, 3520)}, FeederFrames)); err != nil {
 		t.Errorf("the longest frames: %v", err)
 	}
 	refuse.Exhaust(t, "bpf: feeder: ", func() (func() error, error) {

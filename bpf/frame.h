@@ -21,7 +21,7 @@
 #define WINDOW 512
 #define LANES 22
 #define LANE_MASK ((1U << LANES) - 1)
-#define MAX_STRIPES 10
+#define MAX_STRIPES 25
 
 enum type {
 	TYPE_HOT = 1,

@@ -270,7 +270,7 @@ func BenchmarkRounds(b *testing.B) {
 	needPrivileges(b)
 	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.Fixed, aggregator.LUT} {
 		b.Run(arithmetic.String(), func(b *testing.B) {
-			const ranks = wire.MaxStripes * wire.Lanes
+			const ranks = wire.DefaultStripes * wire.Lanes
 			job := newRoundsJob(b, aggregator.JobConfig{
 				Mode: aggregator.Sync, Arithmetic: arithmetic, Workers: 1, Slots: FeederFrames * ranks,
 			})

@@ -19,7 +19,7 @@ import (
 
 // wholeJob has sums in its last wire.Lanes ranks, one in each lane, that are just
 // within the range.
-var wholeJob = aggregator.JobConfig{Exp: fixedpoint.DefaultExp, Slots: 15 * wire.Lanes}
+var wholeJob = aggregator.JobConfig{Exp: fixedpoint.DefaultExp, Slots: 15 * wire.Lanes, MaxStripes: wire.MaxStripes}
 
 const (
 	fullRank = 14 * wire.Lanes // the first of them
@@ -80,7 +80,7 @@ func (f *wholeFrame) fill(rng *rand.Rand) {
 
 func float(x float64) uint32 { return math.Float32bits(float32(x)) }
 
-// A pair that cannot be added, at any position of a frame of ten stripes, has the frame
+// A pair that cannot be added, at any position of a frame of 25 stripes, has the frame
 // refused and leaves all sums as they were: also where pairs before it, and to the same
 // ranks, were added. Answers and sums are the model's throughout.
 func TestFramesAreAddedWholeOrNotAtAll(t *testing.T) {
@@ -153,7 +153,7 @@ func TestFramesAreAddedWholeOrNotAtAll(t *testing.T) {
 						t.Fatal("the first frame is refused")
 					}
 				}
-				step := 1
+				step := 3 // every lane, in every third stripe
 				if mode == aggregator.FetchAdd {
 					step = 21 // survey looks at these frames before, as at those of other arithmetics
 				}

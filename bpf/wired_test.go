@@ -128,7 +128,7 @@ func broadcastOf(frame []byte) aggregator.Verdict {
 // Three ways lead to the same results: the model, single frames through the
 // program, and this: the program on interfaces.
 func TestAggregateOnInterfacesEqualsModel(t *testing.T) {
-	inNetwork(t, 2, testbed.VethConfig{MTU: 3000}, func() {
+	inNetwork(t, 2, testbed.VethConfig{MTU: 3500}, func() { // the frames of a generator have at most 3514 bytes
 		w := openWired(t, 2, 1, afxdp.AttachNative)
 		m := newModel(t)
 		for _, p := range []aggregator.Plane{w, m} {
@@ -245,8 +245,8 @@ func (p *pusher) take(frame []byte) error {
 // does from the same frames one by one.
 func TestPortsAndQueuesAtOnce(t *testing.T) {
 	const queues, each = 2, 1000
-	job := aggregator.JobConfig{ID: 40, Epoch: 9, Exp: -46, Slots: 300}
-	inNetwork(t, conformance.Senders, testbed.VethConfig{Queues: queues}, func() {
+	job := aggregator.JobConfig{ID: 40, Epoch: 9, Exp: -46, Slots: 300, MaxStripes: wire.MaxStripes}
+	inNetwork(t, conformance.Senders, testbed.VethConfig{Queues: queues, MTU: wire.MaxMTU}, func() {
 		w, m := openWired(t, conformance.Senders, queues, afxdp.AttachNative), newModel(t)
 		for _, p := range []aggregator.Plane{w, m} {
 			if err := conformance.StartJob(p, job); err != nil {

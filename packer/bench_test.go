@@ -88,7 +88,7 @@ func BenchmarkPack(b *testing.B) {
 				b.Run(name, func(b *testing.B) {
 					const size = 4096
 					hot := benchHotSet(b, dim)
-					p, err := New(Config{HotSet: hot, Layout: layout, Stripes: wire.MaxStripes})
+					p, err := New(Config{HotSet: hot, Layout: layout, Stripes: wire.DefaultStripes})
 					if err != nil {
 						b.Fatal(err)
 					}

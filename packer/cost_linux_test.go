@@ -30,7 +30,7 @@ func BenchmarkSteps(b *testing.B) {
 		for _, t := range batches {
 			slices.Sort(t.keys)
 		}
-		p, err := New(Config{HotSet: benchHotSet(b, 1), Layout: Dense, Stripes: wire.MaxStripes})
+		p, err := New(Config{HotSet: benchHotSet(b, 1), Layout: Dense, Stripes: wire.DefaultStripes})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -66,7 +66,7 @@ func TestNumbersInErrors(t *testing.T) {
 		fmt.Sprintf("row dimension %d is not in [1, %d]", maxDim+1, maxDim): dimension,
 		"16777216 keys, at most 16777215 are possible":                      keys,
 		"3 counts for 2 keys":                      counts,
-		"11 stripes a frame, possible are 1 to 10": stripes,
+		"26 stripes a frame, possible are 1 to 25": stripes,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

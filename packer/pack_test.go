@@ -385,7 +385,7 @@ func TestUnfilled(t *testing.T) {
 func TestPackDoesNotAllocate(t *testing.T) {
 	for _, layout := range []Layout{LaneAligned, Dense} {
 		for _, dim := range []int{1, 8} {
-			p, err := New(Config{HotSet: benchHotSet(t, dim), Layout: layout, Stripes: wire.MaxStripes})
+			p, err := New(Config{HotSet: benchHotSet(t, dim), Layout: layout, Stripes: wire.DefaultStripes})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,7 +17,7 @@ func BenchmarkSum(b *testing.B) {
 	for _, n := range []int{2, 4, 8, 16, 64} {
 		for _, added := range []bool{false, true} {
 			b.Run(fmt.Sprintf("batches=%d/added=%v", n, added), func(b *testing.B) {
-				p, err := New(Config{HotSet: hot, Layout: Dense, Stripes: wire.MaxStripes})
+				p, err := New(Config{HotSet: hot, Layout: Dense, Stripes: wire.DefaultStripes})
 				if err != nil {
 					b.Fatal(err)
 				}

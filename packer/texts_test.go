@@ -46,7 +46,7 @@ func TestRefusalTexts(t *testing.T) {
 		"row dimension 3, but the hot set has 2":                                 {HotSet: mustHotSet(t, 2, 1), Dim: 3},
 		"32769 hot rows of dimension 2 exceed 65536 slots":                       {HotSet: mustHotSet(t, 2, rows...)},
 		"unknown layout 2":                                                       {Dim: 1, Layout: 2},
-		fmt.Sprintf("11 stripes a frame, possible are 1 to %d", wire.MaxStripes): {Dim: 1, Stripes: 11},
+		fmt.Sprintf("26 stripes a frame, possible are 1 to %d", wire.MaxStripes): {Dim: 1, Stripes: 26},
 	} {
 		if _, err := New(c); err == nil || err.Error() != "packer: bad configuration: "+want {
 			t.Errorf("%v, want %q", err, want)

@@ -51,7 +51,7 @@ func BenchmarkCold(b *testing.B) {
 func benchmarkCold(b *testing.B, s *Store, keys int) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	dim := s.Config().Dim
-	n := wire.ColdCap(wire.MaxPayload, dim)
+	n := wire.ColdCap(wire.DefaultPayload, dim)
 	grads := gradients(n * dim)
 	frames := make([]wire.Rows, 1024)
 	for i := range frames {

@@ -121,7 +121,7 @@ func BenchmarkPush(b *testing.B) {
 			grads := make([]float32, rows)
 			network := newMemNet()
 			w, err := NewWorker(b.Context(), WorkerConfig{
-				Link: newAckLink(), HotSet: c.hot, Dim: 1, Layout: c.layout, Stripes: wire.MaxStripes,
+				Link: newAckLink(), HotSet: c.hot, Dim: 1, Layout: c.layout, Stripes: wire.DefaultStripes,
 				Aggregator: wire.Endpoint{IP: network.addr("10.0.0.1"), Port: 1}, Server: wire.Endpoint{IP: network.addr("10.0.0.2"), Port: 1},
 			})
 			if err != nil {
@@ -232,7 +232,7 @@ func reduceOptions(b *testing.B, arithmetic aggregator.Arithmetic) clusterOption
 	if err != nil {
 		b.Fatal(err)
 	}
-	return synchronous(clusterOptions{workers: 4, hot: hot, stripes: wire.MaxStripes, arithmetic: arithmetic})
+	return synchronous(clusterOptions{workers: 4, hot: hot, stripes: wire.DefaultStripes, arithmetic: arithmetic})
 }
 
 func benchmarkReduce(b *testing.B, f fabric, o clusterOptions) {

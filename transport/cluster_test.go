@@ -325,7 +325,7 @@ func (c *testCluster) worker(id uint16, o clusterOptions) (w *Worker) {
 		cfg.Workers = o.workers
 	}
 	if cfg.Stripes == 0 {
-		cfg.Stripes = wire.MaxStripes
+		cfg.Stripes = wire.DefaultStripes
 	}
 	if o.tamper != nil {
 		o.tamper(&cfg)

@@ -167,7 +167,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(found(header, 9, 1, 2, 3))
 	f.Add(coldAt(header, 9, 1, 2, 3))
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		if len(payload) > wire.MaxPayload {
+		if len(payload) > wire.DefaultPayload {
 			return
 		}
 		w := idleWorker(t)
@@ -189,7 +189,7 @@ func FuzzAnswers(f *testing.F) {
 		s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}},
 			senders: map[uint16]*admitted{1: {from: w.link.Local().AddrPort(), epoch: testServerEpoch}}, keys: make([]uint64, 121), rows: make([]float32, 121*testDim), numbers: make([]uint32, 121)}
 		s.init(w.link)
-		request := link.Packet{Packet: wire.Packet{Src: w.link.Local(), Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}
+		request := link.Packet{Packet: wire.Packet{Src: w.link.Local(), Payload: append(make([]byte, 0, wire.DefaultPayload), payload...)}}
 		if err := s.handle([]link.Packet{request}); err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +212,7 @@ func idleWorker(t testing.TB) *Worker {
 	t.Helper()
 	network := newMemNet()
 	w, err := makeWorker(t.Context(), WorkerConfig{
-		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch, HotSet: testHotSet(t), Stripes: wire.MaxStripes,
+		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch, HotSet: testHotSet(t), Stripes: wire.DefaultStripes,
 		Aggregator: wire.Endpoint{IP: network.addr("10.0.0.1"), Port: 19522}, Server: wire.Endpoint{IP: network.addr("10.0.0.2"), Port: 19522},
 	})
 	if err != nil {

@@ -20,7 +20,7 @@ const linkBuffers = 4 * wire.DefaultWindow
 
 // slab returns n payloads on one piece of memory.
 func slab(n int) [][]byte {
-	const size = wire.MaxPayload
+	const size = wire.DefaultPayload
 	mem := make([]byte, n*size)
 	s := make([][]byte, n)
 	for i := range s {
@@ -82,7 +82,7 @@ func (n *memNet) open(addr string) *memLink {
 func (l *memLink) Local() wire.Endpoint { return l.local }
 
 func (l *memLink) Limits() link.Limits {
-	return link.Limits{MaxPayload: wire.MaxPayload, Window: wire.DefaultWindow}
+	return link.Limits{MaxPayload: wire.DefaultPayload, Window: wire.DefaultWindow}
 }
 
 func (l *memLink) Path(_ context.Context, to wire.Endpoint) (link.Path, error) {

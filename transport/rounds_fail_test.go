@@ -92,7 +92,7 @@ func muteRounds(t testing.TB, flow retransmit.Config) *Worker {
 
 func roundsConfig(t testing.TB, network *memNet, flow retransmit.Config) WorkerConfig {
 	return WorkerConfig{
-		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch, HotSet: testHotSet(t), Flow: flow, Stripes: wire.MaxStripes,
+		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch, HotSet: testHotSet(t), Flow: flow, Stripes: wire.DefaultStripes,
 		Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Exp: aggregator.DefaultFixedExp, Workers: 2,
 		Aggregator: wire.Endpoint{IP: network.addr("10.0.0.1"), Port: 19522}, Server: wire.Endpoint{IP: network.addr("10.0.0.2"), Port: 19522},
 	}

@@ -83,12 +83,12 @@ func result(all bool, change func(h *wire.Header, payload []byte)) []byte {
 	if all {
 		h.Flags, h.Sender, h.Seq = h.Flags|wire.FlagAll, wire.AllSenders, 5
 	}
-	payload := make([]byte, wire.HotLen(wire.MaxStripes), wire.MaxPayload)
-	sums := make([]float32, wire.MaxStripes*wire.Lanes)
+	payload := make([]byte, wire.HotLen(wire.DefaultStripes), wire.DefaultPayload)
+	sums := make([]float32, wire.DefaultStripes*wire.Lanes)
 	for i := range sums {
 		sums[i] = 7
 	}
-	packer.PutVector(payload, wire.MaxStripes, sums, packer.Integers(0))
+	packer.PutVector(payload, wire.DefaultStripes, sums, packer.Integers(0))
 	change(&h, payload)
 	h.Put(payload)
 	return payload
@@ -134,7 +134,7 @@ func TestForgedResults(t *testing.T) {
 				head(func(h *wire.Header) { h.Seq++ }),
 				head(func(h *wire.Header) { h.Seq += 1 << 31 }),
 				head(func(h *wire.Header) { h.Flags ^= wire.FlagAll }),
-				body(func(p []byte) { packer.PutVector(p, 9*wire.MaxStripes, make([]float32, 220), packer.Numbers{}) }), // no such group
+				body(func(p []byte) { packer.PutVector(p, 9*wire.DefaultStripes, make([]float32, 220), packer.Numbers{}) }), // no such group
 				decision(all, func(*wire.Header, *wire.ScaleReport) {}),
 			} {
 				stray++
@@ -256,7 +256,7 @@ func FuzzRoundAnswers(f *testing.F) {
 		f.Add(found, scale)
 	}
 	f.Fuzz(func(t *testing.T, payload []byte, scale bool) {
-		if len(payload) > wire.MaxPayload {
+		if len(payload) > wire.DefaultPayload {
 			return
 		}
 		r := newRoundsTester(t, scale)

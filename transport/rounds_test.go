@@ -168,7 +168,7 @@ func checkSums(t testing.TB, o clusterOptions, sums [][][]float32) {
 	t.Helper()
 	stripes := o.stripes
 	if stripes == 0 {
-		stripes = wire.MaxStripes
+		stripes = wire.DefaultStripes
 	}
 	for round := range sums[0] {
 		possible := sumsOf(t, o, vectors(len(sums), round))

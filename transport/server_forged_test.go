@@ -185,7 +185,7 @@ func keepsTheFilterYoung(t *testing.T, frame func(wire.Header) []byte, want wire
 	s.keys, s.rows = make([]uint64, 121), make([]float32, 121*testDim)
 	h := wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}
 	answer := func(payload []byte) wire.Type {
-		p := link.Packet{Packet: wire.Packet{Src: from.local, Payload: append(make([]byte, 0, wire.MaxPayload), payload...)}}
+		p := link.Packet{Packet: wire.Packet{Src: from.local, Payload: append(make([]byte, 0, wire.DefaultPayload), payload...)}}
 		if err := s.handle([]link.Packet{p}); err != nil {
 			t.Fatal(err)
 		}

@@ -78,7 +78,7 @@ func endStep(ctx context.Context, t *testing.T, w *Worker, step uint64) (s *Step
 // than a window of frames, of servers that end the step at once or later. What does not come in frames is an ERROR.
 func TestSteps(t *testing.T) {
 	const workers = 3
-	each := wire.SumsCap(wire.MaxPayload, testDim, 5) // by the width of stepSums
+	each := wire.SumsCap(wire.DefaultPayload, testDim, 5) // by the width of stepSums
 	sizes := []int{1, each, each + 1, 40*each - 7, 0, 700 * each, 3, -1, 2*each + 1, maxStepFloats/testDim + 1, 5}
 	for name, on := range map[string]func(testing.TB, clusterOptions) fabric{"memory": memFabric, "udp": udpFabric} {
 		for fault, faults := range map[string]link.Faults{"": {}, "with faults": {Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Seed: 3}} {
@@ -318,7 +318,7 @@ func FuzzReceiveStepSums(f *testing.F) {
 		ends := 0
 		w, take := asksForStep(t, func(error) { ends++ })
 		for _, body := range [][]byte{one, two, one} {
-			if len(body) > wire.MaxPayload-wire.HeaderLen {
+			if len(body) > wire.DefaultPayload-wire.HeaderLen {
 				return
 			}
 			take(body)

@@ -407,7 +407,7 @@ func TestRefusalsOfNowhere(t *testing.T) {
 	for _, key := range []uint64{1003, 77} {
 		w := idleWorker(t)
 		for _, code := range []wire.Code{wire.CodeSlotRange, wire.CodeNotFinite, wire.CodeOverflow, wire.CodeDimension} {
-			for _, index := range []uint16{0, 1, testDim, wire.Lanes, wire.Lanes * wire.MaxStripes, 65535} {
+			for _, index := range []uint16{0, 1, testDim, wire.Lanes, wire.Lanes * wire.DefaultStripes, 65535} {
 				o := &operation{keys: []uint64{key}, values: make([]float32, testDim), ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
 				w.accept(o)
 				w.pack()

@@ -36,7 +36,7 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	e, frame := hotFrame(t, wire.MaxStripes)
 	payload := e.Payload(frame, wire.HotLen(wire.MaxStripes))
 	grads := make([]float32, wire.MaxStripes*wire.Lanes)
-	buf := make([]byte, 2048)
+	buf := make([]byte, 4096)
 	row := make([]float32, 16)
 	damaged := append([]byte(nil), frame...)
 	damaged[100]++
@@ -80,8 +80,8 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkEncodeHot(b *testing.B) {
-	payload := make([]byte, wire.HotLen(wire.MaxStripes))
-	grads := make([]float32, wire.MaxStripes*wire.Lanes)
+	payload := make([]byte, wire.HotLen(wire.DefaultStripes))
+	grads := make([]float32, wire.DefaultStripes*wire.Lanes)
 	b.ReportAllocs()
 	for b.Loop() {
 		encodeHot(payload, grads)
@@ -89,7 +89,7 @@ func BenchmarkEncodeHot(b *testing.B) {
 }
 
 func BenchmarkSeal(b *testing.B) {
-	for name, n := range map[string]int{"190B": 1, "1414B": wire.MaxStripes} {
+	for name, n := range map[string]int{"190B": 1, "1414B": wire.DefaultStripes} {
 		b.Run(name, func(b *testing.B) {
 			e, frame := hotFrame(b, n)
 			b.ReportAllocs()
@@ -101,7 +101,7 @@ func BenchmarkSeal(b *testing.B) {
 }
 
 func BenchmarkMarkRetx(b *testing.B) {
-	e, frame := hotFrame(b, wire.MaxStripes)
+	e, frame := hotFrame(b, wire.DefaultStripes)
 	for b.Loop() {
 		e.MarkRetx(frame)
 	}
@@ -110,7 +110,7 @@ func BenchmarkMarkRetx(b *testing.B) {
 func BenchmarkParseFrame(b *testing.B) {
 	ack := seal(switchHost, worker, wire.PutAck(make([]byte, wire.HeaderLen), header(wire.TypeHot, 0)))
 	_, small := hotFrame(b, 1)
-	_, large := hotFrame(b, wire.MaxStripes)
+	_, large := hotFrame(b, wire.DefaultStripes)
 	for name, frame := range map[string][]byte{"ACK": ack, "190B": small, "1414B": large} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -62,7 +62,7 @@ func TestFold(t *testing.T) {
 }
 
 func BenchmarkChecksum(b *testing.B) {
-	buf := make([]byte, HotLen(MaxStripes))
+	buf := make([]byte, HotLen(DefaultStripes))
 	for i := range buf {
 		buf[i] = byte(i * 7)
 	}

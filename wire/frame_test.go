@@ -205,8 +205,15 @@ func TestEnvelopeLengths(t *testing.T) {
 			t.Errorf("%d bytes before the payload, the constant is %d, want %d", c.frame, c.constant, c.want)
 		}
 	}
-	if wire.MaxPayload != 1472 || wire.HotLen(wire.MaxStripes) > wire.MaxPayload || wire.HotLen(wire.MaxStripes+1) <= wire.MaxPayload {
-		t.Errorf("MaxPayload is %d, MaxStripes %d", wire.MaxPayload, wire.MaxStripes)
+	if n := wire.DefaultPayload; n != 1472 || wire.HotLen(wire.DefaultStripes) > n || wire.HotLen(wire.DefaultStripes+1) <= n {
+		t.Errorf("DefaultPayload is %d, DefaultStripes %d", n, wire.DefaultStripes)
+	}
+	// The buffer of 4096 bytes is also for the kernel's headroom and struct skb_shared_info, and for
+	// Ethernet header and tag.
+	const room = 4096 - 256 - 320 - 18
+	frame := len(seal(worker, switchHost, make([]byte, wire.MaxPayload)))
+	if ip := frame - 14; ip != wire.MaxMTU || wire.MaxMTU != 3440 || wire.HotLen(wire.MaxStripes) != wire.MaxPayload || ip > room || ip+wire.StripeLen <= room {
+		t.Errorf("MaxMTU is %d, MaxPayload %d, MaxStripes %d", wire.MaxMTU, wire.MaxPayload, wire.MaxStripes)
 	}
 }
 

@@ -21,9 +21,18 @@ const (
 	numberLen    = 4
 	floatLen     = 4
 
-	// MaxPayload is the largest UDP payload that fits a 1500-byte MTU over
-	// IPv4.
-	MaxPayload = 1500 - ipv4Len - udpLen
+	// DefaultMTU is what every path carries, [DefaultStripes] among them: the IP packets of
+	// an Ethernet without jumbo frames.
+	DefaultMTU = 1500
+
+	// MaxMTU is the size of the largest IP packets, which are those of [MaxStripes] over IPv4.
+	MaxMTU = MaxPayload + ipv4Len + udpLen
+
+	// DefaultPayload is the largest UDP payload that fits DefaultMTU over IPv4.
+	DefaultPayload = DefaultMTU - ipv4Len - udpLen
+
+	// MaxPayload is the largest UDP payload of all.
+	MaxPayload = HeaderLen + MaxStripes*StripeLen
 )
 
 // ColdLen returns the length of a COLD payload of n rows.

@@ -20,8 +20,15 @@ const (
 	// float32 values, Lanes uint16 slots.
 	StripeLen = 4 + Lanes*4 + Lanes*2
 
-	// MaxStripes is the number of stripes that fit a 1500-byte MTU.
-	MaxStripes = 10
+	// DefaultStripes is the number of stripes that fit an MTU of 1500 bytes. A frame has
+	// no more unless its path is known to carry more.
+	DefaultStripes = 10
+
+	// MaxStripes is the number of stripes that fit the buffer of 4 KB that drivers give
+	// an XDP program for a frame: behind 256 bytes of headroom, before 320 bytes that
+	// the kernel keeps at its end, and with an Ethernet header and a VLAN tag, it
+	// has room for an IP packet of 3500 bytes. With 25 stripes that has 3440, see [MaxMTU].
+	MaxStripes = 25
 
 	stripeValues = 4
 	stripeSlots  = stripeValues + Lanes*4
@@ -38,6 +45,9 @@ type Stripe [StripeLen]byte
 
 // HotLen returns the length of a HOT payload with n stripes, header included.
 func HotLen(n int) int { return HeaderLen + n*StripeLen }
+
+// HotMTU returns the size of an IPv4 packet with a HOT payload of n stripes: the least MTU that carries it.
+func HotMTU(n int) int { return ipv4Len + udpLen + HotLen(n) }
 
 // StripeCount returns how many stripes follow the header of a payload. It
 // returns [ErrLength] if the body is not a whole number of stripes between 1

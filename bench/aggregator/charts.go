@@ -28,11 +28,12 @@ func (r *Report) costChart() chart.Chart {
 	if counts := harness.Distinct(r.Results, func(res Result) int { return res.Hot }); len(counts) > 0 && !slices.Contains(counts, hot) {
 		hot = counts[0]
 	}
+	stripes := harness.Distinct(r.Results, func(res Result) int { return res.Stripes })
 	c := chart.Chart{
 		Name: "cost", Title: fmt.Sprintf("Cost of a pair in the XDP program, %s hot parameters", humanize.Comma(int64(hot))),
 		X: chart.Axis{
-			Label: "stripes in a frame", Min: 0, Max: wire.MaxStripes * 1.05,
-			Ticks: chart.Ticks("%d", harness.Distinct(r.Results, func(res Result) int { return res.Stripes })...),
+			Label: "stripes in a frame", Min: 0, Max: 1.05 * float64(slices.Max(append(stripes, wire.DefaultStripes))),
+			Ticks: chart.Ticks("%d", stripes...),
 		},
 		Y: chart.Axis{Label: "ns a pair, median", Room: legendRoom},
 	}

@@ -145,7 +145,7 @@ type cluster struct {
 func newCluster(ctx context.Context, s *site, n int, a plane.Arithmetic, parameters int) (_ *cluster, err error) {
 	s.epoch++ // frames of an earlier cluster may still be under way
 	job := plane.JobConfig{
-		ID: jobID, Epoch: s.epoch, Mode: plane.Sync, Arithmetic: a, Exp: plane.DefaultExp(a), Workers: n, Slots: parameters, MaxStripes: wire.MaxStripes,
+		ID: jobID, Epoch: s.epoch, Mode: plane.Sync, Arithmetic: a, Exp: plane.DefaultExp(a), Workers: n, Slots: parameters, MaxStripes: wire.DefaultStripes,
 	}
 	if err := s.plane.AddJob(job); err != nil {
 		return nil, err

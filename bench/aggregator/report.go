@@ -147,7 +147,7 @@ func (r *Report) judge() {
 		r.Targets = append(r.Targets, harness.Target{What: what, Verdict: harness.AtMost(want, got)})
 	}
 	for _, hot := range harness.Distinct(r.Results, func(res Result) int { return res.Hot }) {
-		longest := func(a plane.Arithmetic) *Result { return r.find(a, plane.Combine, wire.MaxStripes, hot) }
+		longest := func(a plane.Arithmetic) *Result { return r.find(a, plane.Combine, wire.DefaultStripes, hot) }
 		exact, lut, fixed := longest(plane.Exact), longest(plane.LUT), longest(plane.Fixed)
 		if exact != nil {
 			want(hot, "exact, 10 stripes, ns a pair", exactPair, exact.NsPerPair)

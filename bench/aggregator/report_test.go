@@ -152,7 +152,7 @@ func TestConfigIsChecked(t *testing.T) {
 	for name, spoil := range map[string]func(*Config){
 		"a test":                  func(c *Config) { c.Tests = []Test{"speed"} },
 		"no stripes":              func(c *Config) { c.Stripes = []int{0} },
-		"stripes":                 func(c *Config) { c.Stripes = []int{11} },
+		"stripes":                 func(c *Config) { c.Stripes = []int{26} },
 		"few hot parameters":      func(c *Config) { c.Hot = []int{100} },
 		"hot parameters":          func(c *Config) { c.Hot = []int{70_000} },
 		"few of a sweep":          func(c *Config) { c.Sweep = []int{219} },

@@ -173,7 +173,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Tests: Tests(), Arithmetics: Arithmetics(),
-		Modes: Modes(), Stripes: []int{1, 2, 5, wire.MaxStripes}, Hot: []int{1000, paperHot, plane.MaxSlots},
+		Modes: Modes(), Stripes: []int{1, 2, 5, wire.DefaultStripes}, Hot: []int{1000, paperHot, plane.MaxSlots},
 		Sweep:     []int{1000, 2000, 5000, 10_000, 20_000, paperHot, 40_000, 50_000, 2 * paperHot, plane.MaxSlots},
 		Exponents: []float64{0.83, 0.97},
 		Workers:   []int{2, 4, 8}, Backends: Backends(), Parameters: paperHot,
@@ -181,10 +181,8 @@ func Defaults() Config {
 	}
 }
 
-// leastHot is how many parameters one frame names.
-const leastHot = wire.Lanes * wire.MaxStripes
-
 func (c *Config) check() error {
+	leastHot := wire.Lanes * slices.Max(append(c.Stripes, wire.DefaultStripes)) // what the longest frame names
 	return harness.Check("aggregator benchmark",
 		harness.Known("measure", Tests(), c.Tests...),
 		harness.Known("backends", Backends(), c.Backends...),

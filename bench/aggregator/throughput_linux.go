@@ -55,7 +55,7 @@ func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harn
 	defer func() { err = errors.Join(err, g.close()) }()
 	for _, hot := range h.cfg.Sweep {
 		for _, a := range h.cfg.Arithmetics {
-			if err := g.add(p, a, plane.Combine, wire.MaxStripes, hot, func() int { return d.DrawFrom(rng, 0, hot) }, rng); err != nil {
+			if err := g.add(p, a, plane.Combine, wire.DefaultStripes, hot, func() int { return d.DrawFrom(rng, 0, hot) }, rng); err != nil {
 				return err
 			}
 		}

@@ -60,7 +60,7 @@ const (
 	maxPlain  = 1514 // an MTU of 1500
 
 	minHot = wire.EnvelopeLen + wire.HeaderLen + wire.StripeLen
-	maxHot = wire.EnvelopeLen + wire.HeaderLen + wire.MaxStripes*wire.StripeLen
+	maxHot = wire.EnvelopeLen + wire.HeaderLen + wire.DefaultStripes*wire.StripeLen
 )
 
 // Sizes returns the default frame sizes: the smallest, a Libra frame of one
@@ -113,7 +113,7 @@ func excluded(baseline string, test Test, size int) string {
 	pushes := baseline == Libra || pushOnly(baseline)
 	switch {
 	case pushes && test == Push && pushStripes(size) == 0:
-		return fmt.Sprintf("push: frames of other than %d and %d bytes, which have 1 and %d stripes", minHot, maxHot, wire.MaxStripes)
+		return fmt.Sprintf("push: frames of other than %d and %d bytes, which have 1 and %d stripes", minHot, maxHot, wire.DefaultStripes)
 	case test == Push && !pushes:
 		return "push: it is no worker"
 	case test != Push && pushOnly(baseline):
@@ -135,7 +135,7 @@ func pushStripes(size int) int {
 	case minHot:
 		return 1
 	case maxHot:
-		return wire.MaxStripes
+		return wire.DefaultStripes
 	}
 	return 0
 }

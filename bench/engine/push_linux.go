@@ -275,9 +275,9 @@ func (p *pushWorker) close() error { return harness.Close(p.worker) }
 const (
 	hotKeys      = 30_000
 	zipfExponent = 1.1
-	pushKeys     = 19 * wire.MaxStripes * wire.Lanes // distinct keys of a push: 4180
-	pushBatches  = 256                               // different pushes, used in turn
-	pushesFlying = 16                                // pushes that are not acknowledged
+	pushKeys     = 19 * wire.DefaultStripes * wire.Lanes // distinct keys of a push: 4180
+	pushBatches  = 256                                   // different pushes, used in turn
+	pushesFlying = 16                                    // pushes that are not acknowledged
 	workloadSeed = 1
 )
 

@@ -114,11 +114,11 @@ func unknownSender(h *wire.Header, _ *wire.Stripe) { h.Sender = floodSenders }
 
 // badFrame returns a full frame that adds 1 to different slots and is spoilt.
 func badFrame(e *wire.Envelope, h wire.Header, spoil func(*wire.Header, *wire.Stripe)) []byte {
-	frame := make([]byte, e.Len()+wire.HotLen(wire.MaxStripes))
+	frame := make([]byte, e.Len()+wire.HotLen(wire.DefaultStripes))
 	payload := frame[e.Len():]
 	h.Put(payload)
-	first := int(h.Seq) * wire.MaxStripes * wire.Lanes
-	for i := range wire.MaxStripes {
+	first := int(h.Seq) * wire.DefaultStripes * wire.Lanes
+	for i := range wire.DefaultStripes {
 		s := wire.StripeAt(payload, i)
 		s.SetMask(wire.LaneMask)
 		for lane := range wire.Lanes {
@@ -127,7 +127,7 @@ func badFrame(e *wire.Envelope, h wire.Header, spoil func(*wire.Header, *wire.St
 		}
 	}
 	if spoil != nil {
-		spoil(&h, wire.StripeAt(payload, wire.MaxStripes-1))
+		spoil(&h, wire.StripeAt(payload, wire.DefaultStripes-1))
 		h.Put(payload)
 	}
 	e.Seal(frame)

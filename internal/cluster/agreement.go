@@ -21,6 +21,7 @@ func (c *Config) Agreement() map[string]string {
 	float := func(x float64) string { return strconv.FormatFloat(float64(float32(x)), 'g', -1, 32) }
 	a := map[string]string{
 		"port":                      strconv.Itoa(int(c.Port)),
+		"switch.stripes":            fmt.Sprintf("for an MTU of %d", c.MTU()), // a host gets no longer frames than it can send
 		"job.arithmetic":            c.Job.Arithmetic,
 		"job.exponent":              strconv.Itoa(c.Job.Config().Exp),
 		"job.sync":                  strconv.FormatBool(c.Job.Sync),

@@ -16,6 +16,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/wire"
 )
 
 // Backends that carry frames.
@@ -280,6 +281,10 @@ func (j Job) Config() aggregator.JobConfig {
 	}
 	return c
 }
+
+// MTU is that of the frames of all hosts: what every path carries, or more if hot frames need it. The cluster says it
+// and not the interfaces, whose MTUs may differ, or exceed that of the way between them.
+func (c *Config) MTU() int { return max(wire.DefaultMTU, wire.HotMTU(c.Switch.Stripes)) }
 
 // AllServers lists the parameter servers by index.
 func (c *Config) AllServers() []Server {

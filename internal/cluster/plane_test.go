@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,17 @@ func TestPlanes(t *testing.T) {
 	c, err = Read(write(t, validP4), func(c *Config) { c.Switch.Plane, c.Switch.P4, c.Switch.Interfaces = PlaneXDP, P4{}, []string{"eth1"} })
 	if err != nil || c.Switch.Stripes != 10 || !slices.Equal(c.Switch.Interfaces, []string{"eth1"}) {
 		t.Errorf("another plane: %+v, %v", c, err)
+	}
+	// How long frames are follows from the stripes of hot ones.
+	for stripes, mtu := range map[string]int{"1": 1500, "10": 1500, "11": 1536, "25": 3440} {
+		text := strings.Replace(validP4, "plane: p4", "stripes: "+stripes, 1)
+		c, err := Read(write(t, text), func(c *Config) { c.Switch.Plane, c.Switch.P4, c.Switch.Interfaces = PlaneXDP, P4{}, []string{"eth1"} })
+		if err != nil || c.MTU() != mtu {
+			t.Fatalf("%s stripes: MTU %d, want %d; %v", stripes, c.MTU(), mtu, err)
+		}
+		if got, want := c.Agreement()["switch.stripes"], fmt.Sprintf("for an MTU of %d", mtu); got != want {
+			t.Errorf("hosts must agree on switch.stripes %q, want %q", got, want)
+		}
 	}
 	for name, test := range map[string]struct{ old, new, want string }{
 		"plane":             {"plane: p4", "plane: p5", `switch.plane: "p5" is none of xdp, model, p4`},

@@ -156,7 +156,7 @@ func (c *Config) defaults() []fallback {
 			defaultOf("switch.stripes", &c.Switch.Stripes, 1),
 			defaultOf("switch.lane_aligned", &c.Switch.LaneAligned, true))
 	} else {
-		list = append(list, defaultOf("switch.stripes", &c.Switch.Stripes, wire.MaxStripes))
+		list = append(list, defaultOf("switch.stripes", &c.Switch.Stripes, wire.DefaultStripes))
 	}
 	if c.Backend != BackendUDP && c.Switch.Plane != PlaneP4 {
 		list = append(list, defaultOf("switch.xdp_mode", &c.Switch.XDPMode, "auto"))

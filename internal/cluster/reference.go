@@ -53,7 +53,7 @@ var about = []Field{
 	{Path: "switch.xdp_mode", Range: "auto, native, generic; only with plane xdp", About: "How the XDP program is attached"},
 	{Path: "switch.slots", Range: "1 or more", About: "Slots that all jobs together may have. The default is 1048576", Example: "1048576"},
 	{Path: "switch.threaded_napi", Range: "only with backend afxdp", About: "Receive frames in kernel threads, which share the CPUs with processes", Example: "true"},
-	{Path: "switch.stripes", Range: "1..10; 1 with plane p4", About: "Largest number of stripes in a hot frame; a stripe has 22 gradients"},
+	{Path: "switch.stripes", Range: "1..25; 1..10 with backend udp; 1 with plane p4", About: "Largest number of stripes in a hot frame; a stripe has 22 gradients. More than 10 need jumbo frames: an MTU of 40 bytes and 136 for each, 3440 for 25"},
 	{Path: "switch.lane_aligned", About: "Send frames whose pairs are in the lanes of their registers, as a P4 switch needs them. The default is true with plane p4", Example: "true"},
 	{Path: "switch.p4.runtime", Range: "host:port or unix:path; switch.p4 only with plane p4", About: "P4Runtime address of the P4 switch", Example: "127.0.0.1:9559"},
 	{Path: "switch.p4.device", About: "Its number at that address", Example: "0"},

@@ -76,8 +76,11 @@ func (c *Config) checkSwitch(v *mistakes) {
 	if c.Switch.ThreadedNAPI && c.Backend == BackendUDP {
 		v.add("switch.threaded_napi: true" + ofAFXDP)
 	}
-	if n := c.Switch.Stripes; n < 1 || n > wire.MaxStripes {
+	switch n := c.Switch.Stripes; {
+	case n < 1 || n > wire.MaxStripes:
 		v.add("switch.stripes: %d is not in 1..%d", n, wire.MaxStripes)
+	case n > wire.DefaultStripes && c.Backend == BackendUDP:
+		v.add("switch.stripes: %d, but the frames of the udp backend have at most %d, whatever the MTU", n, wire.DefaultStripes)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestManagement(t *testing.T, p aggregator.Plane) {
 		{func(c *aggregator.JobConfig) { c.Slots = 0 }, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) { c.Slots = -1 }, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) { c.Slots = aggregator.MaxSlots + 1 }, aggregator.ErrTooManySlots},
-		{func(c *aggregator.JobConfig) { c.MaxStripes = 11 }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) { c.MaxStripes = 26 }, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) { c.MaxStripes = -1 }, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) { c.Exp = -101 }, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) { c.Exp = 61 }, aggregator.ErrConfig},

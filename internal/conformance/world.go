@@ -38,7 +38,7 @@ func Host(i int) wire.Endpoint {
 const Senders = 3
 
 // Jobs are the jobs that Setup starts: each mode with each arithmetic, few and
-// many slots, every set of layouts, coarse and fine units, whole and partial last
+// many slots and stripes, every set of layouts, coarse and fine units, whole and partial last
 // groups. No two have the same epoch, so that none takes frames of another.
 var Jobs = []aggregator.JobConfig{
 	{ID: 0, Epoch: 0, Mode: aggregator.Combine, Exp: -46, Slots: 1000},
@@ -53,6 +53,10 @@ var Jobs = []aggregator.JobConfig{
 	{ID: 14, Epoch: 5000, Mode: aggregator.Sync, Exp: -46, Workers: Senders, Slots: 3*220 + 115},
 	{ID: 15, Epoch: 6000, Mode: aggregator.Sync, Arithmetic: aggregator.LUT, Workers: Senders, Slots: 100, MaxStripes: 2},
 	{ID: 200, Epoch: 7000, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: Senders, Slots: 44, MaxStripes: 1},
+	{ID: 240, Epoch: 8000, Mode: aggregator.FetchAdd, Exp: -46, Slots: 2000, MaxStripes: wire.MaxStripes},
+	{ID: 241, Epoch: 9000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.LUT, Slots: 600, MaxStripes: wire.MaxStripes},
+	{ID: 242, Epoch: 10_000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Slots: 560, MaxStripes: 24},
+	{ID: 243, Epoch: 11_000, Mode: aggregator.Sync, Exp: -46, Workers: Senders, Slots: 2*550 + 240, MaxStripes: wire.MaxStripes},
 }
 
 // Setup starts jobs, or if none are given all [Jobs], and admits all senders as a

@@ -100,6 +100,9 @@ func (s *sim) newPlan(rng *rand.Rand) plan {
 		p.workers, p.window, p.stripes = 1, wire.DefaultWindow, 1
 		p.calls, p.rows, p.tickets, p.hasty = 100, 1000, 60, true
 	}
+	if s.named("long").IntN(16) == 0 { // frames beyond an MTU of 1500, which the rows of many calls fill
+		p.stripes, p.rows = wire.MaxStripes, p.rows+400
+	}
 	if o.Cut.Workers > 0 {
 		p.workers = min(p.workers, o.Cut.Workers)
 	}

@@ -100,7 +100,7 @@ func (s *sim) setUp() (err error) {
 	if s.model, err = aggregator.NewModel(aggregator.Config{}); err != nil {
 		return err
 	}
-	if err = s.model.AddJob(aggregator.JobConfig{ID: job, Epoch: s.newEpoch(), Exp: ps.DefaultExp, Slots: s.hot.Slots()}); err != nil {
+	if err = s.model.AddJob(aggregator.JobConfig{ID: job, Epoch: s.newEpoch(), Exp: ps.DefaultExp, Slots: s.hot.Slots(), MaxStripes: s.plan.stripes}); err != nil {
 		return err
 	}
 	for i := range s.ledger.banks { // the only way to learn where they are

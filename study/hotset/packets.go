@@ -190,7 +190,7 @@ func (p packing) measure(batches iter.Seq[[]uint64], hot *packer.HotSet) (r Pack
 
 // pack calls each with the payloads of a batch's hot frames.
 func pack(p *packer.Packer, keys []uint64, grads []float32, each func(payload []byte) error) (packer.Sent, error) {
-	var payload [wire.MaxPayload]byte
+	var payload [wire.DefaultPayload]byte
 	err := p.Begin(keys, grads)
 	for err == nil && p.Next() == wire.TypeHot {
 		var filled []byte
@@ -241,7 +241,7 @@ func lanes(l *trainingLog, hot *packer.HotSet, c Config, combined bool) ([]Lanes
 		var total [2]packer.Sent
 		batches := 0
 		for layout := range total {
-			p, err := packer.New(packer.Config{HotSet: hot, Layout: packer.Layout(layout), Stripes: wire.MaxStripes})
+			p, err := packer.New(packer.Config{HotSet: hot, Layout: packer.Layout(layout), Stripes: wire.DefaultStripes})
 			if err != nil {
 				return nil, err
 			}

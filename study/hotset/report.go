@@ -117,7 +117,7 @@ func (r *Report) printLanes(out *report.Printer) {
 	})
 	out.Table("(C) Unfilled lanes of hot frames by batch size",
 		[]string{"log", "batches", "size", "hot pairs a batch", "lane-aligned", "dense"}, rows)
-	out.Note("Hot frames of up to %d stripes. The size counts all pairs of a batch, hot and cold. No figures: the log has no such batch.", wire.MaxStripes)
+	out.Note("Hot frames of up to %d stripes. The size counts all pairs of a batch, hot and cold. No figures: the log has no such batch.", wire.DefaultStripes)
 }
 
 // Charts returns precision (Figure 15 of the paper), recirculations (Figure 16)
