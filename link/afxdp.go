@@ -23,6 +23,10 @@ type AFXDPConfig struct {
 	// can send from it; it is an error if one has bound it already. A zone
 	// must name the interface.
 	Local netip.AddrPort
+	// MTU bounds the frames of the link, in bytes of an IP packet; so does the MTU of the interface. It is
+	// to be what the whole path carries to all peers, and the same at all of them. 0 means [wire.DefaultMTU];
+	// larger ones than [wire.MaxMTU] count as that.
+	MTU int
 	// Queue is the transmit queue. Frames are received from all queues.
 	Queue int
 	// ZeroCopy insists on zero-copy mode. Default: zero-copy mode where the card's driver has it

@@ -22,12 +22,15 @@ import (
 type opening func(*testing.T, *testbed.Node) (link.Link, error)
 
 // TestConformanceAFXDP runs the tests of package linktest on AF_XDP links: of one
-// queue and of several, and over IPv6.
+// queue and of several, over IPv6, and with the longest frames.
 func TestConformanceAFXDP(t *testing.T) {
 	onQueue := func(queue int) opening {
 		return func(_ *testing.T, h *testbed.Node) (link.Link, error) {
 			return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Queue: queue, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort)})
 		}
+	}
+	jumbo := func(_ *testing.T, h *testbed.Node) (link.Link, error) {
+		return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort), MTU: wire.MaxMTU})
 	}
 	for _, c := range []struct {
 		name   string
@@ -37,6 +40,7 @@ func TestConformanceAFXDP(t *testing.T) {
 		{"one queue", 1, [2]opening{onQueue(0), onQueue(0)}},
 		{"three queues", 3, [2]opening{onQueue(0), onQueue(2)}},
 		{"IPv6", 1, [2]opening{openIPv6, openIPv6}},
+		{"jumbo", 1, [2]opening{jumbo, jumbo}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bed := bedtest.New(t, testbed.Config{Hosts: 2, Queues: c.queues})

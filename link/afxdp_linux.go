@@ -28,10 +28,8 @@ const (
 	rxFrames    = 2048
 	rxFramesMin = 256
 
-	// linkMTU bounds the frames of the link, also where the interface takes
-	// larger ones; maxFrame is their size, with Ethernet header and VLAN tag.
-	linkMTU  = 1500
-	maxFrame = linkMTU + 18
+	// frameHead is what an Ethernet header and a VLAN tag add to an IP packet.
+	frameHead = 18
 )
 
 // afxdpLink is a [Link] on AF_XDP sockets, one for each receive queue. They
@@ -39,6 +37,7 @@ const (
 type afxdpLink struct {
 	cfg   AFXDPConfig
 	local wire.Endpoint
+	mtu   int // bytes of an IP packet
 	limit int // bytes of a payload
 	head  int // bytes before the payload
 

@@ -8,12 +8,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/neigh"
 	"github.com/libra-ina/libra/internal/sys"
@@ -131,6 +133,50 @@ func TestForeignTraffic(t *testing.T) {
 	_ = kernel.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if n, _, err := kernel.ReadFromUDPAddrPort(buf); err != nil || string(buf[:n]) != "again" {
 		t.Errorf("after Close the kernel's socket got %q, %v", buf[:n], err)
+	}
+}
+
+// TestMTU: the frames of a link are as long as its user and the interface allow, but no longer than the
+// longest of the protocol. Only where they need it do its chunks have 4 KB instead of 2. XDP runs in the driver of a veth
+// whose MTU is that of the longest frames.
+func TestMTU(t *testing.T) {
+	bed := bedtest.New(t, testbed.Config{Hosts: 1})
+	h := bed.Host(0)
+	for _, c := range []struct{ iface, wanted, payload, chunk int }{
+		{1500, 0, 1472, 2048},
+		{1500, 9000, 1472, 2048},
+		{1400, 0, 1372, 2048},
+		{3440, 0, 1472, 2048},
+		{3440, 1600, 1572, 2048},
+		{3440, 1772, 1744, 2048},
+		{3440, 1773, 1745, 4096},
+		{3440, 3440, 3412, 4096},
+		{3439, 3440, 3411, 4096},
+		{3500, 3500, 3412, 4096},
+		{9000, 9000, 3412, 4096},
+	} {
+		if err := h.Do(func() error { return sys.WriteAttr(h.Interface, "mtu", strconv.Itoa(c.iface)) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Do(func() error {
+			l, err := openAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort), MTU: c.wanted})
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			if payload, chunk := l.Limits().MaxPayload, l.umem.FrameSize(); payload != c.payload || chunk != c.chunk {
+				t.Errorf("MTU %d of the interface, %d wanted: payloads of %d bytes, chunks of %d; want %d, %d", c.iface, c.wanted, payload, chunk, c.payload, c.chunk)
+			}
+			if mode := l.at.Mode(); mode != afxdp.AttachNative && c.iface <= wire.MaxMTU {
+				t.Errorf("MTU %d of the interface: the program is attached in mode %v", c.iface, mode)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := openAFXDP(AFXDPConfig{Interface: "lo", Local: netip.MustParseAddrPort("127.0.0.1:19522"), MTU: -1}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "AFXDPConfig.MTU is -1") {
+		t.Errorf("a negative MTU: %v", err)
 	}
 }
 

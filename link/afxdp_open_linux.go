@@ -47,6 +47,9 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	if cfg.Queue < 0 {
 		return nil, fmt.Errorf("%w: AFXDPConfig.Queue is %d", ErrConfig, cfg.Queue)
 	}
+	if cfg.MTU < 0 {
+		return nil, fmt.Errorf("%w: AFXDPConfig.MTU is %d", ErrConfig, cfg.MTU)
+	}
 	if err := checkLocal(ifi, cfg.Local.Addr()); err != nil {
 		return nil, err
 	}
@@ -54,6 +57,7 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 		return nil, errors.New("the interface has no Ethernet address")
 	}
 	cfg.Spin = cmp.Or(cfg.Spin, DefaultSpin)
+	mtu := min(ifi.MTU, cmp.Or(cfg.MTU, wire.DefaultMTU), wire.MaxMTU)
 	at := wire.Endpoint{MAC: [6]byte(ifi.HardwareAddr), IP: cfg.Local.Addr(), Port: cfg.Local.Port()}
 	// The envelope's length depends on the address family only.
 	self, err := wire.NewEnvelope(at, at)
@@ -67,7 +71,8 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	l := &afxdpLink{
 		cfg:   cfg,
 		local: at,
-		limit: maxPayload(min(ifi.MTU, linkMTU), cfg.Local.Addr()),
+		mtu:   mtu,
+		limit: maxPayload(mtu, cfg.Local.Addr()),
 		head:  self.Len(),
 		descs: make([]afxdp.Desc, 0, batchSize),
 		index: make([]int, 0, batchSize),
@@ -111,10 +116,21 @@ func checkLocal(ifi *net.Interface, ip netip.Addr) error {
 	return nil
 }
 
+// chunkFor returns the size of the chunks of a link: 2 KB, unless frames of its MTU do not fit them with the 256 bytes that
+// the kernel leaves free before a packet, and payloadAlign. 4 KB have room for those of [wire.MaxMTU], and for the 320
+// bytes of struct skb_shared_info that drivers, veth among them, keep at the end of the buffers that packets come in.
+func chunkFor(mtu int) int {
+	const headroom, small = 256, 2048
+	if headroom+payloadAlign+frameHead+mtu <= small {
+		return small
+	}
+	return 2 * small
+}
+
 func (l *afxdpLink) openSockets(queues int) (err error) {
 	perQueue := max(rxFramesMin, rxFrames/queues)
 	if l.umem, err = afxdp.NewUMEM(afxdp.UMEMConfig{
-		Frames: queues*perQueue + linkBuffers, Headroom: payloadAlign, NUMAOf: l.cfg.Interface,
+		Frames: queues*perQueue + linkBuffers, FrameSize: chunkFor(l.mtu), Headroom: payloadAlign, NUMAOf: l.cfg.Interface,
 	}); err != nil {
 		return err
 	}
@@ -129,7 +145,7 @@ func (l *afxdpLink) openSockets(queues int) (err error) {
 	}
 	for q := range queues {
 		s, err := afxdp.Open(l.pool, afxdp.Config{
-			Interface: l.cfg.Interface, Queue: q, Mode: mode, XSKMap: l.at.XSKMap(), RxFrames: perQueue, MaxPacket: maxFrame, Spin: max(0, l.cfg.Spin),
+			Interface: l.cfg.Interface, Queue: q, Mode: mode, XSKMap: l.at.XSKMap(), RxFrames: perQueue, MaxPacket: l.mtu + frameHead, Spin: max(0, l.cfg.Spin),
 		})
 		if err != nil {
 			return fmt.Errorf("queue %d: %w", q, err)

@@ -23,7 +23,7 @@ const (
 
 // TapSnapLen is how many bytes of a frame a listener gets at most. No frame of
 // ours is longer.
-const TapSnapLen = 2048
+const TapSnapLen = 4096
 
 // TappedFrame is a copy of a whole Ethernet frame, without its check sequence.
 type TappedFrame struct {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// udpRoom is the size of a receive buffer: more than MaxPayload, so that a
+	// udpRoom is the size of a receive buffer: more than a payload of ours, so that a
 	// datagram that is too long is seen as such instead of being cut.
 	udpRoom = 2048
 
@@ -160,8 +160,8 @@ func (l *udpLink) Limits() Limits {
 	return Limits{MaxPayload: l.maxPayload(), Window: l.window}
 }
 
-// maxPayload assumes an MTU of 1500 bytes, like the frame formats.
-func (l *udpLink) maxPayload() int { return maxPayload(1500, l.local.IP) }
+// maxPayload assumes an MTU of 1500 bytes.
+func (l *udpLink) maxPayload() int { return maxPayload(wire.DefaultMTU, l.local.IP) }
 
 // maxPayload returns the largest UDP payload that fits an MTU.
 func maxPayload(mtu int, ip netip.Addr) int {

@@ -38,6 +38,7 @@ type Place struct {
 	Self, Aggregator wire.Endpoint
 	Control          netip.AddrPort // the aggregator's control service
 	Spin             time.Duration  // as in [link.AFXDPConfig]
+	MTU              int            // likewise
 }
 
 // PlaceOf returns the place of a host.
@@ -95,7 +96,7 @@ func (p *Place) Join(ctx context.Context, client pb.AggregatorClient, job, sende
 // OpenLink opens the AF_XDP link of the place.
 func (p *Place) OpenLink() (link.Link, error) {
 	return link.OpenAFXDP(link.AFXDPConfig{
-		Interface: p.Interface, Local: netip.AddrPortFrom(p.Self.IP, p.Self.Port), Spin: p.Spin,
+		Interface: p.Interface, Local: netip.AddrPortFrom(p.Self.IP, p.Self.Port), Spin: p.Spin, MTU: p.MTU,
 	})
 }
 

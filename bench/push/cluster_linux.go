@@ -124,6 +124,7 @@ func (r *run) workerSpec(baseline string, workers, worker int) child.Spec {
 // spin: what it would wait for may well wait for the CPU.
 func (r *run) place(host, workers int) harness.Place {
 	p := harness.PlaceOf(r.bed.net, host)
+	p.MTU = wire.MaxMTU
 	if workers+1 > runtime.NumCPU() || r.cfg.Scale { // where time that is only waited would count as a role's
 		p.Spin = -1
 	}
@@ -209,7 +210,7 @@ type bed struct {
 // newBed makes a bed. Where roles are to be told apart, frames are received by threads of each interface, instead of by
 // the sender's.
 func newBed(ctx context.Context, workers int, apart bool) (_ *bed, err error) {
-	network, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1, StaticARP: true, ThreadedNAPI: apart})
+	network, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1, MTU: wire.MaxMTU, StaticARP: true, ThreadedNAPI: apart})
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/netdev"
 	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/wire"
 )
 
 // threads are those of the kernel that receive at both ends of a host's cable.
@@ -46,14 +47,14 @@ func (b *bed) findThreads() error {
 type linkReading struct {
 	host, port uint64  // ns, of the threads that receive at its ends
 	bytes      float64 // in the busier direction, with all that Ethernet adds
-	loopback   float64 // the same of the loopback device, in segments of an Ethernet frame
+	loopback   float64 // the same of the loopback device, in segments as long as the bed's frames
 }
 
 // What Ethernet adds to a frame besides its header: preamble, check sequence, gap. A full one has what TCP adds, too.
 const (
 	perFrame    = 8 + 4 + 12
-	fullFrame   = 1514 + perFrame
-	fullSegment = 1448
+	fullFrame   = wire.MaxMTU + 14 + perFrame
+	fullSegment = wire.MaxMTU - 52
 )
 
 // readLinks reads the links of the server and of the workers, in a study of scale.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/wire"
 )
 
 // bed is where the processes of a demo run.
@@ -65,6 +66,19 @@ func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) 
 		})
 	}
 	return &bed{net: b, ports: ports}, nil
+}
+
+// stripes is how many stripes the hot frames of a demo have. With many workers' batches on their way, the more the better, and the
+// interfaces of a bed take the longest frames ([testbed.DefaultMTU]). With barriers every step waits for its last frame, and longer ones
+// take a little longer. 0 is the default of cluster files.
+func (o Options) stripes() int {
+	switch {
+	case o.LaneAligned:
+		return 1
+	case o.Backend == cluster.BackendAFXDP && o.Plane == "" && !o.Sync:
+		return wire.MaxStripes
+	}
+	return 0
 }
 
 const controlPort = 7700

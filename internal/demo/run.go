@@ -178,7 +178,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	c := &cluster.Config{
 		Backend: o.Backend,
 		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync, Arithmetic: o.Arithmetic, Harvest: o.Harvest, Staleness: o.Staleness},
-		Switch:  cluster.Switch{Plane: o.Plane, LaneAligned: o.LaneAligned},
+		Switch:  cluster.Switch{Plane: o.Plane, LaneAligned: o.LaneAligned, Stripes: o.stripes()},
 		Model: cluster.Model{
 			Kind: o.Model, Task: o.Task, Factors: r.factors, Epochs: r.Epochs, Batch: r.Batch, Seed: o.Seed,
 			Optimizer:          r.Optimizer.Method.String(),
@@ -195,9 +195,6 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	setCheckpoints(c, dir, weightsFile)
 	if o.Faults.Any() {
 		c.Faults.Seed = o.Seed
-	}
-	if o.LaneAligned {
-		c.Switch.Stripes = 1
 	}
 	model, err := node.Model(c.Model)
 	if err != nil {

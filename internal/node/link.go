@@ -4,10 +4,13 @@ package node
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/wire"
 )
 
 // openLink opens the link of a worker or a server. A worker's carries the
@@ -44,5 +47,23 @@ func openBackend(env Env, h cluster.Host) (link.Link, error) {
 	if c.Backend == cluster.BackendUDP {
 		return link.OpenUDP(local)
 	}
-	return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Queue: h.Queue, Local: local})
+	if c.MTU() > wire.DefaultMTU {
+		if err := checkMTU(h.Interface, c.Switch.Stripes); err != nil {
+			return nil, err
+		}
+	}
+	return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Queue: h.Queue, Local: local, MTU: c.MTU()})
+}
+
+// checkMTU refuses an interface that loses the frames which a cluster's hosts may send each other.
+func checkMTU(name string, stripes int) error {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil // who uses it tells of it
+	}
+	if need := wire.HotMTU(stripes); ifi.MTU < need {
+		return fmt.Errorf("interface %s has an MTU of %d, and frames of %d stripes (switch.stripes) need %d: raise it on all ports and hosts (ip link set dev %s mtu %d), or lower switch.stripes to %d",
+			name, ifi.MTU, stripes, need, name, need, max(1, (ifi.MTU-wire.HotMTU(0))/wire.StripeLen))
+	}
+	return nil
 }

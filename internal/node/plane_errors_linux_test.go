@@ -84,6 +84,35 @@ func TestUnfitInterfaces(t *testing.T) {
 			}
 		}
 
+		// A port that would lose the frames of workers is named, with the remedy.
+		mtu := func(n int) error {
+			link, err := netlink.LinkByName(port)
+			return errors.Join(err, netlink.LinkSetMTU(link, n))
+		}
+		for _, e := range []struct {
+			mtu, stripes int
+			want         string
+		}{
+			{3439, 25, "has an MTU of 3439, and frames of 25 stripes (switch.stripes) need 3440: raise it on all ports and hosts (ip link set dev " + port + " mtu 3440), or lower switch.stripes to 24"},
+			{3440, 25, ""},
+			{1500, 11, "has an MTU of 1500, and frames of 11 stripes (switch.stripes) need 1536: raise it on all ports and hosts (ip link set dev " + port + " mtu 1536), or lower switch.stripes to 10"},
+			{1500, 10, ""},
+		} {
+			if err := mtu(e.mtu); err != nil {
+				return err
+			}
+			c := &cluster.Config{Switch: cluster.Switch{Address: bed.Switch().IP, XDPMode: "auto", Interfaces: []string{port}, Stripes: e.stripes}}
+			p, err := openXDPPlane(c, slog.New(slog.DiscardHandler))
+			if (err == nil) != (e.want == "") || err != nil && !strings.Contains(err.Error(), port+" "+e.want) {
+				t.Errorf("MTU %d, %d stripes: %v, want %q", e.mtu, e.stripes, err, e.want)
+			}
+			if err == nil {
+				if err := p.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+
 		// What an open plane says of itself, and puts back when it ends.
 		c := &cluster.Config{Switch: cluster.Switch{Address: bed.Switch().IP, XDPMode: "generic", Interfaces: []string{port}, ThreadedNAPI: true}}
 		p, err := openXDPPlane(c, slog.New(slog.DiscardHandler))

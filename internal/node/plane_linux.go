@@ -31,7 +31,7 @@ func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 	}
 	what, closeAll := "xdp", a.Close
 	for _, name := range c.Switch.Interfaces {
-		if err := checkQueues(name); err != nil {
+		if err := errors.Join(checkQueues(name), checkMTU(name, c.Switch.Stripes)); err != nil {
 			return plane{}, errors.Join(err, a.Close())
 		}
 		if err := a.Attach(name, mode); err != nil {

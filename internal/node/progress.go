@@ -132,7 +132,7 @@ func (p *progress) encode() ([]byte, error) {
 
 // mayChange are the fields that a resumed run may have otherwise: where frames go,
 // how long it trains, and how fast from now on.
-var mayChange = []string{"port", "model.epochs", "model.learning_rate", "model.initial_accumulator"}
+var mayChange = []string{"port", "switch.stripes", "model.epochs", "model.learning_rate", "model.initial_accumulator"}
 
 // resume continues where an attachment says. The agreement is the configuration's;
 // what only workers know, such as their data, is compared when they join. The

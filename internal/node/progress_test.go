@@ -80,7 +80,7 @@ func TestResume(t *testing.T) {
 		"the same":        {saved: `{"agreed":{"model.batch":"20"},"step":5}`, epochs: 2},
 		"workers' fields": {saved: `{"agreed":{"model.batch":"20","data":"3 bytes"}}`, epochs: 2, agreed: map[string]string{"data": "3 bytes"}},
 		"the same data":   {saved: `{"agreed":{"data":"synthetic"}}`, change: map[string]string{"data": "synthetic"}, epochs: 2, agreed: map[string]string{"data": "synthetic"}},
-		"pace":            {saved: `{"agreed":{"port":"2","model.epochs":"1","model.learning_rate":"1","model.initial_accumulator":"5"}}`, epochs: 2},
+		"pace":            {saved: `{"agreed":{"port":"2","switch.stripes":"for an MTU of 1500","model.epochs":"1","model.learning_rate":"1","model.initial_accumulator":"5"}}`, epochs: 2},
 		"two fields": {
 			saved: `{"agreed":{"model.kind":"lr","model.batch":"10"}}`, epochs: 2,
 			want: "it was trained with another configuration: model.batch was 10 and is 20; model.kind was lr and is fm; restore that",

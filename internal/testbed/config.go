@@ -14,7 +14,7 @@ import (
 const (
 	DefaultHosts  = 2
 	DefaultQueues = 1
-	DefaultMTU    = 1500
+	DefaultMTU    = 3440
 	DefaultPrefix = "10.77.0.0/24"
 )
 

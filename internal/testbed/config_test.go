@@ -18,7 +18,7 @@ func TestConfigDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Config{Hosts: 2, Queues: 1, MTU: 1500, Prefix: netip.MustParsePrefix("10.77.0.0/24")}
+	want := Config{Hosts: 2, Queues: 1, MTU: 3440, Prefix: netip.MustParsePrefix("10.77.0.0/24")}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
