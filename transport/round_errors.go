@@ -65,9 +65,7 @@ func (e *NoResultError) Error() string {
 		e.Waited.Round(time.Millisecond), e.Silent.Round(time.Millisecond))
 }
 
-// noResult translates the silence of waits, the only error of their Check.
-func (r *rounds) noResult(err error) error {
-	var silent *retransmit.SilentPeerError
-	_ = errors.As(err, &silent)
+// noResult translates the silence of waits.
+func (r *rounds) noResult(silent *retransmit.SilentPeerError) error {
 	return &NoResultError{Waited: silent.Silent, Silent: r.w.now.Sub(r.heard)}
 }

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -307,8 +308,9 @@ func (r *rounds) repeat(drained bool) {
 		return
 	}
 	if drained {
-		if err := r.waits.Check(r.w.now); err != nil {
-			r.fail(r.noResult(err))
+		var silent *retransmit.SilentPeerError
+		if errors.As(r.waits.Check(r.w.now), &silent) {
+			r.fail(r.noResult(silent))
 			return
 		}
 	}
