@@ -26,7 +26,7 @@ type GroupConfig struct {
 	// only send: then there is no Match, and no program is attached.
 	Match Match
 	// Queues are those to serve. Default: all receive queues that the interface has in
-	// use. Packets of other queues pass to the kernel's stack.
+	// use; of sockets that only send, all transmit queues. Packets of other queues pass to the kernel's stack.
 	Queues []int
 	// Frames is how many frames each queue has, half of which wait for packets.
 	// Default 4096, which are 8 MB.
@@ -34,7 +34,7 @@ type GroupConfig struct {
 
 	// Attach, Socket and UMEM have the rest. What follows from the fields above and
 	// from the interface is filled in and must be zero: Attach.Interface, Match, Program
-	// and Queues; Socket.Interface, Queue, XSKMap and File; UMEM.Frames. The default of
+	// and Queues, and Others, for which a Group has no sockets; Socket.Interface, Queue, XSKMap and File; UMEM.Frames. The default of
 	// UMEM.FrameSize is the smallest that packets of the interface's MTU fit.
 	Attach AttachConfig
 	Socket Config
@@ -112,15 +112,22 @@ func (c *GroupConfig) setDefaults(ifi *net.Interface) error {
 			return fmt.Errorf("%w: GroupConfig.%s is filled in by OpenAll", ErrConfig, name)
 		}
 	}
+	if len(c.Attach.Others) > 0 {
+		return fmt.Errorf("%w: GroupConfig.Attach.Others: a Group has no sockets for them: use Attach and Open", ErrConfig)
+	}
 	if c.Socket.RxFrames < 0 && (c.Match.op != matchInvalid || c.Match.err != nil) {
 		return fmt.Errorf("%w: GroupConfig.Match with Socket.RxFrames %d: sockets that only send match nothing", ErrConfig, c.Socket.RxFrames)
 	}
-	rx, err := receiveQueues(ifi)
+	send, direction := c.Socket.RxFrames < 0, "receive"
+	if send {
+		direction = "transmit"
+	}
+	queues, err := queuesInUse(ifi, send)
 	if err != nil {
 		return err
 	}
 	if c.Queues == nil {
-		for q := range rx {
+		for q := range queues {
 			c.Queues = append(c.Queues, q)
 		}
 	}
@@ -128,8 +135,8 @@ func (c *GroupConfig) setDefaults(ifi *net.Interface) error {
 	if n := len(c.Queues); n == 0 || n > len(slices.Compact(slices.Clone(c.Queues))) {
 		return fmt.Errorf("%w: GroupConfig.Queues are %v: none, or one twice", ErrConfig, c.Queues)
 	}
-	if last := c.Queues[len(c.Queues)-1]; c.Queues[0] < 0 || last >= rx {
-		return fmt.Errorf("%w: GroupConfig.Queues are %v, %s has receive queues 0 to %d (see ethtool -l %s)", ErrNoQueue, c.Queues, ifi.Name, rx-1, ifi.Name)
+	if last := c.Queues[len(c.Queues)-1]; c.Queues[0] < 0 || last >= queues {
+		return fmt.Errorf("%w: GroupConfig.Queues are %v, %s has %s queues 0 to %d (see ethtool -l %s)", ErrNoQueue, c.Queues, ifi.Name, direction, queues-1, ifi.Name)
 	}
 	c.Frames = cmp.Or(c.Frames, 4096)
 	if c.Frames < 0 || c.Frames > 1<<24/len(c.Queues) {
@@ -141,24 +148,30 @@ func (c *GroupConfig) setDefaults(ifi *net.Interface) error {
 		for c.UMEM.FrameSize = 2048; c.UMEM.FrameSize < min(need, os.Getpagesize()); c.UMEM.FrameSize *= 2 {
 		}
 	}
-	c.Attach.Interface, c.Attach.Match, c.Attach.Queues = ifi.Name, c.Match, rx
+	c.Attach.Interface, c.Attach.Match, c.Attach.Queues = ifi.Name, c.Match, queues
 	c.Attach.MultiBuffer = c.Attach.MultiBuffer || c.Socket.MultiBuffer
 	c.Socket.Interface = ifi.Name
 	return nil
 }
 
-// receiveQueues returns how many receive queues an interface has in use; if its driver
-// does not tell, how many it was made with.
-func receiveQueues(ifi *net.Interface) (int, error) {
-	rx, _, err := QueueCounts(ifi.Name)
-	if err == nil && rx > 0 {
-		return rx, nil
+// queuesInUse returns how many receive queues an interface has in use, or transmit queues for sockets that only
+// send; if its driver does not tell, how many it was made with.
+func queuesInUse(ifi *net.Interface, send bool) (int, error) {
+	choose := func(rx, tx int) int {
+		if send {
+			return tx
+		}
+		return rx
+	}
+	rx, tx, err := QueueCounts(ifi.Name)
+	if n := choose(rx, tx); err == nil && n > 0 {
+		return n, nil
 	}
 	l, err := netlink.LinkByIndex(ifi.Index)
 	if err != nil {
 		return 0, fmt.Errorf("afxdp: queues of %s: %w", ifi.Name, err)
 	}
-	return max(1, l.Attrs().NumRxQueues), nil
+	return max(1, choose(l.Attrs().NumRxQueues, l.Attrs().NumTxQueues)), nil
 }
 
 // Sockets returns the sockets, in the order of their queues. Each belongs to the
@@ -294,10 +307,13 @@ func (g *Group) closeSockets() error {
 	g.closed = true
 	var errs []error
 	if g.program != nil {
-		errs = append(errs, g.program.Close())
+		errs = append(errs, g.program.detach())
 	}
 	for _, s := range g.sockets {
 		errs = append(errs, s.Close())
+	}
+	if g.program != nil { // last: a socket takes itself out of its map, also one that is being closed by its user
+		errs = append(errs, g.program.Close())
 	}
 	return errors.Join(errs...)
 }

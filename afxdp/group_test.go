@@ -7,12 +7,15 @@ package afxdp
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/libra-ina/libra/internal/testbed"
 )
@@ -333,7 +336,82 @@ func TestOpenAllDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := receiveQueues(lo); n != 1 || err != nil {
+	if n, err := queuesInUse(lo, false); n != 1 || err != nil {
 		t.Errorf("lo, whose driver does not tell, has %d queues, %v", n, err)
+	}
+}
+
+// Sockets that only send are on the transmit queues.
+func TestSendersAreOnTransmitQueues(t *testing.T) {
+	for name, queues := range map[string]struct{ rx, tx int }{"fewer": {4, 1}, "more": {1, 4}} {
+		t.Run(name, func(t *testing.T) {
+			ns := newNet(t, testbed.VethConfig{})
+			err := ns.Do(func() error {
+				link := netlink.NewLinkAttrs()
+				link.Name, link.NumRxQueues, link.NumTxQueues = "few", queues.rx, queues.tx
+				err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: link, PeerName: "many", PeerNumRxQueues: 4, PeerNumTxQueues: 1})
+				return errors.Join(err, ns.SetUp("few", true), ns.SetUp("many", true))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var g *Group
+			err = ns.Do(func() (err error) {
+				g, err = OpenAll("few", GroupConfig{Socket: Config{RxFrames: -1}})
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.Close()
+			if n := len(g.Sockets()); n != queues.tx {
+				t.Errorf("%d sockets for %d transmit queues", n, queues.tx)
+			}
+			err = g.Run(context.Background(), Pace(1000, func(_ *Socket, packets []Desc) (int, error) {
+				packets[0].Len = 60
+				return 1, io.EOF
+			}))
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What OpenAll cannot serve it refuses: a group has no sockets for Attach.Others.
+func TestOpenAllRefusesOthers(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	err := ns.Do(func() error {
+		g, err := OpenAll("b", GroupConfig{Match: MatchUDP(1), Attach: AttachConfig{Others: []Match{MatchUDP(2)}}})
+		if err == nil {
+			err = g.Close()
+			t.Error("accepted")
+			return err
+		}
+		wantErr(t, err, ErrConfig)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A socket of a group may be closed beside the group: both may be called from any goroutine. It needs the race detector.
+func TestSocketIsClosedBesideItsGroup(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{Queues: 2})
+	for range 10 {
+		var g *Group
+		err := ns.Do(func() (err error) {
+			g, err = OpenAll("b", GroupConfig{Match: MatchUDP(1), Frames: 64})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error)
+		go func() { closed <- g.Sockets()[0].Close() }()
+		if err := errors.Join(g.Close(), <-closed, g.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -195,7 +195,7 @@ func (c *UDPConn) receive() error {
 			return err
 		}
 	}
-	left, err := remaining(&c.readDeadline)
+	left, err := c.remaining(&c.readDeadline)
 	if err == nil {
 		c.ready, err = c.poller.Poll(EventRx, left)
 	}
@@ -270,7 +270,7 @@ func (c *UDPConn) frame() (Frame, error) {
 		if f, ok := c.free.Alloc(); ok {
 			return f, nil
 		}
-		left, err := remaining(&c.writeDeadline)
+		left, err := c.remaining(&c.writeDeadline)
 		if err == nil {
 			_, err = c.sender().Poll(EventCompletion, left)
 		}
@@ -286,7 +286,7 @@ func (c *UDPConn) way(to netip.Addr) (hop, error) {
 	if ok && time.Now().Before(known.(hop).until) {
 		return known.(hop), nil
 	}
-	left, err := remaining(&c.writeDeadline)
+	left, err := c.remaining(&c.writeDeadline)
 	if err != nil {
 		return hop{}, err
 	}
@@ -343,8 +343,12 @@ func (c *UDPConn) setDeadline(deadline *atomic.Int64, t time.Time) error {
 	return nil
 }
 
-// remaining returns the time that is left, negative for ever.
-func remaining(deadline *atomic.Int64) (time.Duration, error) {
+// remaining returns the time that is left, negative for ever. That the connection is closed comes before a deadline
+// that has passed: a loop that goes on after deadlines has to end.
+func (c *UDPConn) remaining(deadline *atomic.Int64) (time.Duration, error) {
+	if c.closed.Err() != nil {
+		return 0, net.ErrClosed
+	}
 	at := deadline.Load()
 	if at == 0 {
 		return -1, nil

@@ -298,8 +298,8 @@ func TestUDPConnRefuses(t *testing.T) {
 		call func() error
 		want error
 	}{
-		"too long":       {func() error { _, err := c.WriteToUDPAddrPort(make([]byte, 1473), to); return err }, unix.EMSGSIZE},
-		"longest":        {func() error { _, err := c.WriteToUDPAddrPort(make([]byte, 1472), to); return err }, nil},
+		"too long":       {func() error { _, err := c.WriteToUDPAddrPort(make([]byte, testbed.DefaultMTU-27), to); return err }, unix.EMSGSIZE},
+		"longest":        {func() error { _, err := c.WriteToUDPAddrPort(make([]byte, testbed.DefaultMTU-28), to); return err }, nil},
 		"another family": {func() error { _, err := c.WriteToUDPAddrPort(nil, netip.MustParseAddrPort("[fe80::1]:9")); return err }, unix.EAFNOSUPPORT},
 		"no address":     {func() error { _, err := c.WriteTo(nil, &net.TCPAddr{}); return err }, ErrConfig},
 		"no interface":   {func() error { _, err := ListenUDP("nosuch", to); return err }, ErrInterfaceGone},
@@ -350,5 +350,24 @@ func TestUDPHeaders(t *testing.T) {
 		if frame[5] != 2 || frame[11] != 1 {
 			t.Errorf("MAC addresses % x", frame[:12])
 		}
+	}
+}
+
+// Reading and writing after Close fails with net.ErrClosed, also when a deadline has passed:
+// a loop that goes on after a deadline would never end.
+func TestClosedIsToldBeforeADeadline(t *testing.T) {
+	_, c := newConn(t, 1)
+	if err := c.SetDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	to := c.local
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.ReadFrom(make([]byte, 10)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("read: %v", err)
+	}
+	if _, err := c.WriteToUDPAddrPort(nil, to); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("write: %v", err)
 	}
 }

@@ -190,7 +190,7 @@ func TestPartyComesTwice(t *testing.T) {
 				var mu sync.Mutex
 				var met []uint64
 				entered, open := make(chan struct{}), make(chan struct{})
-				meet := func(step uint64) error {
+				meet := func(step uint64) {
 					mu.Lock()
 					met = append(met, step)
 					first := len(met) == 1
@@ -199,12 +199,15 @@ func TestPartyComesTwice(t *testing.T) {
 						close(entered)
 						<-open
 					}
-					return nil
 				}
 				b := newBed(t, func(c *agent.Config) {
-					c.Jobs[0].Barrier = func(_ context.Context, step uint64) error { return meet(step) }
+					c.Jobs[0].Barrier = func(_ context.Context, step uint64) error {
+						meet(step)
+						return nil
+					}
 					c.Jobs[0].Reduce = func(_ context.Context, step uint64, _ agent.Arrival) (agent.Sums, error) {
-						return agent.Sums{}, meet(step)
+						meet(step)
+						return agent.Sums{}, nil
 					}
 				})
 				clients := make([]*agentclient.Client, parties)
