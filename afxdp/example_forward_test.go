@@ -18,7 +18,7 @@ import (
 // one socket goes out on the other one of the same UMEM. A socket that fails does not end
 // the loop.
 func ExamplePoller_forward() {
-	bed, err := testbed.New(context.Background(), testbed.Config{Hosts: 2, Unbridged: true})
+	bed, err := testbed.New(context.Background(), testbed.Config{Hosts: 2, MTU: 1500, Unbridged: true})
 	if err != nil {
 		fatal(err)
 	}

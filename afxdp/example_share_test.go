@@ -19,7 +19,7 @@ import (
 
 // Two services on one queue, each with a socket and a goroutine of its own.
 func ExampleConfig_shareQueue() {
-	bed, err := testbed.New(context.Background(), testbed.Config{Hosts: 1})
+	bed, err := testbed.New(context.Background(), testbed.Config{Hosts: 1, MTU: 1500})
 	if err != nil {
 		fatal(err)
 	}

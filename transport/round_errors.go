@@ -66,6 +66,10 @@ func (e *NoResultError) Error() string {
 }
 
 // noResult translates the silence of waits.
-func (r *rounds) noResult(silent *retransmit.SilentPeerError) error {
+func (r *rounds) noResult(err error) error {
+	var silent *retransmit.SilentPeerError
+	if !errors.As(err, &silent) {
+		return err
+	}
 	return &NoResultError{Waited: silent.Silent, Silent: r.w.now.Sub(r.heard)}
 }

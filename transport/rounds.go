@@ -4,7 +4,6 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -308,9 +307,8 @@ func (r *rounds) repeat(drained bool) {
 		return
 	}
 	if drained {
-		var silent *retransmit.SilentPeerError
-		if errors.As(r.waits.Check(r.w.now), &silent) {
-			r.fail(r.noResult(silent))
+		if err := r.waits.Check(r.w.now); err != nil {
+			r.fail(r.noResult(err))
 			return
 		}
 	}
