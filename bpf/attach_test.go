@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -21,7 +22,7 @@ var bothModes = []afxdp.AttachMode{afxdp.AttachNative, afxdp.AttachGeneric}
 func TestAnswersOnInterface(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {
-			inNamespace(t, 1, func() {
+			inNetwork(t, 1, testbed.VethConfig{MTU: wire.MaxMTU}, func() {
 				p := openPair(t)
 				d := p.Device.(*device)
 				// The program at the host's end also switches on what a veth
