@@ -95,7 +95,7 @@ func (w *runner) flood() (quiet func() error) {
 	return sync.OnceValue(w.bed.generate(frame).stop)
 }
 
-// measureSlices measures the programs in turns, in the other order each second time.
+// measureSlices measures the programs in turns, of which another begins each time.
 func (r *run) measureSlices(ctx context.Context, together []*runner, sliced bool) {
 	n := 1
 	if sliced {
@@ -106,7 +106,7 @@ func (r *run) measureSlices(ctx context.Context, together []*runner, sliced bool
 		for _, w := range order {
 			w.slice(ctx, r.cfg.Duration/time.Duration(n), sliced)
 		}
-		slices.Reverse(order)
+		order = append(order[1:], order[0])
 	}
 }
 
@@ -157,7 +157,7 @@ func (w *runner) end(ctx context.Context) {
 		return
 	}
 	w.try(ctx, func() error {
-		if err := errors.Join(w.signal(true, syscall.SIGCONT), w.process.enter(phaseStop)); err != nil {
+		if err := errors.Join(w.signal(true, syscall.SIGCONT), w.process.enter(phaseStop)); err != nil { // testpmd answers only while it runs
 			return err
 		}
 		n, err := w.process.finish(ctx)
