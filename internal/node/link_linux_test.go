@@ -15,7 +15,7 @@ import (
 )
 
 // The frames of a host are as long as switch.stripes says, whatever its interface allows. If that does not
-// allow them, the host says what to do.
+// allow them, the error names the remedy.
 func TestHostsHaveFramesForTheStripes(t *testing.T) {
 	h := bedtest.New(t, testbed.Config{Hosts: 1}).Host(0)
 	for _, c := range []struct {
