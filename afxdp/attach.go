@@ -232,7 +232,7 @@ func explainAttach(err error, cfg AttachConfig, ifi *net.Interface) error {
 	case errors.Is(err, unix.ENODEV):
 		return fmt.Errorf("%w: %s: %w", ErrInterfaceGone, ifi.Name, err)
 	case errors.Is(err, unix.ENOSPC):
-		return fmt.Errorf("afxdp: attach to %s: too few receive queues: a veth needs at least as many as its peer has transmit queues, others a free queue for each CPU: %w", ifi.Name, err)
+		return fmt.Errorf("%w: attach to %s: a veth needs at least as many receive queues as its peer has transmit queues, others a free transmit queue for each CPU; set them with ethtool -L, or use AttachGeneric without Hints: %w", ErrFewQueues, ifi.Name, err)
 	case errors.Is(err, unix.EOPNOTSUPP) && !d.Native && (cfg.Mode == AttachNative || cfg.Hints):
 		return &FeatureError{
 			Feature: "native XDP on " + ifi.Name, Needs: "a driver that has it, which " + d.name() + " has not",

@@ -46,6 +46,8 @@ func TestConfigErrors(t *testing.T) {
 		"too few frames":  {Config{Interface: "a", RxFrames: 129}, ErrNoFrames},
 		"small rings":     {Config{Interface: "a", RxRing: 16, MultiBuffer: true}, ErrConfig},
 		"largest packet":  {Config{Interface: "a", MaxPacket: -1}, ErrConfig},
+		"negative spin":   {Config{Interface: "a", Spin: -1}, ErrConfig},
+		"negative wait":   {Config{Interface: "a", BindTimeout: -1}, ErrConfig},
 		"negative queue":  {Config{Interface: "a", Queue: -1}, ErrConfig},
 		"absent queue":    {Config{Interface: "a", Queue: 1}, ErrNoQueue},
 		"absent device":   {Config{Interface: "nosuch"}, ErrInterfaceGone},

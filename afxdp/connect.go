@@ -151,6 +151,9 @@ func (s *Socket) checkInterface() (*net.Interface, error) {
 // use. Sockets on all of them see all packets. Drivers that do not tell give an
 // error that is [errors.ErrUnsupported].
 func QueueCounts(ifname string) (rx, tx int, err error) {
+	if _, err := net.InterfaceByName(ifname); err != nil {
+		return 0, 0, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+	}
 	ch, err := getChannels(ifname)
 	if err != nil {
 		return 0, 0, fmt.Errorf("afxdp: queues of %s: %w", ifname, err)

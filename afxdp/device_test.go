@@ -83,6 +83,8 @@ func TestDevice(t *testing.T) {
 // What a device would ignore is refused, by name and with a remedy, and the frame stays
 // the caller's.
 func TestRequestsThatTheDeviceLacks(t *testing.T) {
+	defer func(old func() string) { kernelRelease = old }(kernelRelease)
+	kernelRelease = func() string { return "6.12.30" }
 	all := Device{Driver: "igc", Known: true, ZeroCopy: true, TxTimestamp: true, TxChecksum: true, TxLaunchTime: true}
 	without := func(change func(*Device)) Device { d := all; change(&d); return d }
 	for name, c := range map[string]struct {
@@ -94,7 +96,7 @@ func TestRequestsThatTheDeviceLacks(t *testing.T) {
 		"launch time":          {all, true, func(m TxMeta) { m.RequestLaunchTime(1) }, ""},
 		"no launch time":       {without(func(d *Device) { d.TxLaunchTime = false }), true, func(m TxMeta) { m.RequestLaunchTime(1) }, "launch time on eth7 needs Linux 6.14 or later and a driver that has it, which the driver igc has not; wait"},
 		"no launch time, copy": {without(func(d *Device) { d.TxLaunchTime = false }), false, func(m TxMeta) { m.RequestLaunchTime(1) }, "launch time"},
-		"no timestamp":         {without(func(d *Device) { d.TxTimestamp = false }), true, func(m TxMeta) { m.RequestTimestamp() }, "timestamps in zero-copy mode on eth7"},
+		"no timestamp":         {without(func(d *Device) { d.TxTimestamp = false }), true, func(m TxMeta) { m.RequestTimestamp() }, "timestamps in zero-copy mode on eth7 needs a driver that has it, which the driver igc has not; take"},
 		"timestamp, copy":      {without(func(d *Device) { d.TxTimestamp = false }), false, func(m TxMeta) { m.RequestTimestamp() }, ""},
 		"no checksum":          {without(func(d *Device) { d.TxChecksum, d.Driver = false, "" }), true, func(m TxMeta) { m.RequestChecksum(34, 6) }, "which the driver has not; compute"},
 		"checksum, copy":       {without(func(d *Device) { d.TxChecksum = false }), false, func(m TxMeta) { m.RequestChecksum(34, 6) }, ""},

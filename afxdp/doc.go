@@ -20,6 +20,30 @@
 //     [ParseUDP] if UDP is what they speak. Those that have a [net.PacketConn] get one of
 //     [ListenUDP].
 //
+// # First program
+//
+// It counts UDP packets to port 9000, on all queues of eth0, until Ctrl-C.
+//
+//	func main() {
+//		ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+//		defer cancel()
+//		group, err := afxdp.OpenAll("eth0", afxdp.GroupConfig{Match: afxdp.MatchUDP(9000)})
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		defer group.Close()
+//
+//		var count atomic.Int64
+//		err = group.Run(ctx, afxdp.Serve(func(s *afxdp.Socket, packets []afxdp.Desc) error {
+//			count.Add(int64(len(packets))) // the bytes of one are s.UMEM().Packet(packets[0])
+//			return nil
+//		}))
+//		if err != nil {
+//			log.Print(err)
+//		}
+//		fmt.Println(count.Load(), "packets")
+//	}
+//
 // # Who owns a frame
 //
 // A frame is in one of four states, and only its holder may touch its bytes:
@@ -88,7 +112,8 @@
 // # Requirements
 //
 // Linux 6.1 or later; the package is empty on other systems. Opening a socket needs
-// CAP_NET_RAW, attaching a program CAP_NET_ADMIN and CAP_BPF. A process
+// CAP_NET_RAW, attaching a program CAP_NET_ADMIN and CAP_BPF, and a [UMEM] beyond
+// RLIMIT_MEMLOCK (often 8 MB) CAP_IPC_LOCK. A process
 // without either can run a socket that a privileged one created; see
 // [NewSocketFD]. Features that the running kernel lacks fail with a
 // [FeatureError] which names the version that has them; so do features that the

@@ -32,11 +32,14 @@ var (
 	// ErrLinkDown means that the interface is administratively down. The
 	// socket stays valid: see [Socket.Recover].
 	ErrLinkDown = errors.New("afxdp: interface is down")
-	// ErrInterfaceGone means that the interface vanished, or that the socket
-	// is no longer bound to it. See [Socket.Recover].
-	ErrInterfaceGone = errors.New("afxdp: interface is gone")
+	// ErrInterfaceGone means that no interface has the name, that it vanished, or that
+	// the socket is no longer bound to it. See [Socket.Recover].
+	ErrInterfaceGone = errors.New("afxdp: no such interface")
 	// ErrNoQueue means that the interface has no such queue.
 	ErrNoQueue = errors.New("afxdp: no such queue")
+	// ErrFewQueues means that the interface has, or would be left with, fewer queues
+	// than its driver needs for an XDP program or for the sockets that are open.
+	ErrFewQueues = errors.New("afxdp: too few queues")
 	// ErrQueueBusy means that another AF_XDP socket holds the queue.
 	ErrQueueBusy = errors.New("afxdp: queue is held by another socket")
 	// ErrFrameTooSmall: packets that are to be received do not fit a
@@ -59,8 +62,8 @@ var (
 	ErrMemlock = errors.New("afxdp: memory limit is too low for the UMEM")
 	// ErrPermission means that a privilege is missing; the error names it.
 	ErrPermission = errors.New("afxdp: missing privilege")
-	// ErrInUse refuses to close a UMEM with open sockets.
-	ErrInUse = errors.New("afxdp: UMEM has open sockets")
+	// ErrInUse refuses to close a UMEM with open sockets, and a second Run of a Group.
+	ErrInUse = errors.New("afxdp: still in use")
 	// ErrStillLent: the device may still read and write frames that a
 	// socket in zero-copy mode lent it before it was closed. They stay lent:
 	// see [Socket.Reclaim].
@@ -112,7 +115,7 @@ const oldestKernel = "6.1"
 // errors.Is(err, [errors.ErrUnsupported]) is true.
 type FeatureError struct {
 	Feature string // what was asked for
-	Since   string // first Linux version that has it, e.g. "6.6"; "" if the kernel is not what lacks it
+	Since   string // first Linux version that has it, e.g. "6.6"; "" if the running kernel has it
 	Needs   string // what it needs besides, "" for nothing
 	Remedy  string // what to do instead, "" if that is all
 	Err     error  // what the kernel answered
@@ -131,6 +134,15 @@ func (e *FeatureError) Error() string {
 		remedy = "; " + e.Remedy
 	}
 	return fmt.Sprintf("afxdp: %s needs %s%s: %v", e.Feature, strings.Join(needs, " and "), remedy, e.Err)
+}
+
+// newerThan returns the version of Linux that an error names, "" if the running kernel is not
+// older: then something else lacks the feature.
+func newerThan(major, minor int) string {
+	if !kernelBefore(kernelRelease(), major, minor) {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", major, minor)
 }
 
 // Unwrap returns errors.ErrUnsupported and the kernel's answer.

@@ -212,7 +212,7 @@ func (g *Group) Run(ctx context.Context, loop func(*Socket) error) error {
 	g.ran, g.running = true, !again
 	g.mu.Unlock()
 	if again {
-		return fmt.Errorf("%w: a Group runs once", ErrInUse)
+		return fmt.Errorf("%w: a Group runs once; open another one", ErrInUse)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -56,10 +56,14 @@ const maxConditions = 256
 func MatchAll() Match { return Match{op: matchAll} }
 
 // MatchUDP matches UDP packets over IPv4 and IPv6 to one of the ports.
-func MatchUDP(ports ...uint16) Match { return MatchProtocol(protoUDP).And(MatchPort(ports...)) }
+func MatchUDP(ports ...uint16) Match {
+	return MatchProtocol(protoUDP).And(matchValues(matchPort, "UDP", ports))
+}
 
 // MatchTCP matches TCP packets over IPv4 and IPv6 to one of the ports.
-func MatchTCP(ports ...uint16) Match { return MatchProtocol(protoTCP).And(MatchPort(ports...)) }
+func MatchTCP(ports ...uint16) Match {
+	return MatchProtocol(protoTCP).And(matchValues(matchPort, "TCP", ports))
+}
 
 // MatchEtherType matches packets of one of the types, such as 0x0806 for ARP.
 func MatchEtherType(types ...uint16) Match { return matchValues(matchEtherType, "EtherType", types) }

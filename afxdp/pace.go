@@ -19,7 +19,9 @@ const paceBehind = 10 * time.Millisecond
 // Pace makes a loop for [Group.Run] that sends packets at a rate, in packets a second
 // from each socket. write is called when packets are due: it writes their bytes
 // into the frames ([UMEM.Packet], where Desc.Len is all the room that there is), sets each
-// Desc.Len, and returns how many it wrote, the first ones. With io.EOF the loop sends what it
+// Desc.Len, and returns how many it wrote, the first ones. The others go back to the pool and are
+// still due: write is called again at once, also after 0, which a write that has
+// nothing to send should therefore not return without waiting. With io.EOF the loop sends what it
 // wrote, waits until that is transmitted, and returns nil; with another error it returns that.
 //
 // No packet is sent before its time. How late it is depends on the system's timers,

@@ -68,7 +68,7 @@ func loadRedirect(cfg AttachConfig, xsks []*ebpf.Map, ifindex int) (*ebpf.Progra
 	case err == nil:
 		return prog, nil
 	case cfg.Hints && errors.Is(err, unix.EOPNOTSUPP):
-		err = &FeatureError{Feature: "receive hints", Since: "6.3", Needs: "a driver with XDP metadata", Remedy: "leave AttachConfig.Hints out", Err: err}
+		err = &FeatureError{Feature: "receive hints", Since: newerThan(6, 3), Needs: "a driver with XDP metadata", Remedy: "leave AttachConfig.Hints out", Err: err}
 	case cfg.MultiBuffer && errors.Is(err, unix.EINVAL):
 		err = &FeatureError{Feature: "XDP programs for several buffers", Since: oldestKernel, Err: err}
 	}
@@ -77,7 +77,8 @@ func loadRedirect(cfg AttachConfig, xsks []*ebpf.Map, ifindex int) (*ebpf.Progra
 
 func explainLoad(what string, err error) error {
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w: %s needs CAP_BPF and CAP_NET_ADMIN: %w", ErrPermission, what, err)
+		// The library's own error advises to raise RLIMIT_MEMLOCK, which is no limit here since 5.11.
+		return fmt.Errorf("%w: %s needs CAP_BPF and CAP_NET_ADMIN: %w", ErrPermission, what, unix.EPERM)
 	}
 	return fmt.Errorf("afxdp: %s: %w", what, err)
 }

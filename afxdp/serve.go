@@ -18,7 +18,9 @@ const serveBatch = 64
 // [Socket.Pool]. To keep a received packet for longer, copy it, or write a loop of your
 // own. With an error, which the loop returns, packets that were sent go out nevertheless.
 //
-// The loop returns when a method of the socket fails: with net.ErrClosed after Close.
+// The loop returns when a method of the socket fails: with net.ErrClosed after Close. An error
+// of handle ends all loops of a Group ([Group.Run]), so a packet that it cannot use is no reason
+// for one.
 func Serve(handle func(s *Socket, packets []Desc) error) func(*Socket) error {
 	return func(s *Socket) error {
 		turn := serveTurn{

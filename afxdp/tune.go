@@ -54,13 +54,17 @@ type Tuned struct {
 // undoes it; a process that is killed leaves the interface as it set it.
 //
 // A value that the driver does not have is a [FeatureError], more queues than it has
-// an ErrNoQueue. It needs CAP_NET_ADMIN and CAP_SYS_ADMIN. The calling thread's network namespace must be the
+// an ErrNoQueue, fewer than are needed an ErrFewQueues. It needs CAP_NET_ADMIN and CAP_SYS_ADMIN. The calling thread's network namespace must be the
 // interface's.
 func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) {
 	if cfg.Queues < 0 || cfg.Spread < 0 || cfg.DeferIRQs < 0 || cfg.FlushTimeout < 0 {
 		return nil, fmt.Errorf("%w: %+v", ErrConfig, cfg)
 	}
-	l, err := netlink.LinkByName(ifname)
+	ifi, err := net.InterfaceByName(ifname)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+	}
+	l, err := netlink.LinkByIndex(ifi.Index)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
 	}
@@ -130,7 +134,10 @@ func (t *Tuned) setQueues(ifname string, n int) error {
 	if want == before {
 		return nil
 	}
-	if err := resize(ifname, want); err != nil {
+	if err := resize(ifname, want); errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%w: set %d queues of %s, which has %d to receive and %d to send: a socket is on a queue that would go, or the attached XDP program needs them; close the sockets, or tune before Attach: %w",
+			ErrFewQueues, n, ifname, before.Rx+before.Combined, before.Tx+before.Combined, err)
+	} else if err != nil {
 		return explainTune(ifname, fmt.Sprintf("set %d queues", n), err)
 	}
 	t.undo = append(t.undo, func(ifname string) error {

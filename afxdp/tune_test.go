@@ -7,6 +7,8 @@ package afxdp
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,8 +139,50 @@ func TestTuneThatFails(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	err := ns.Do(func() error { _, err := Tune(t.Context(), "nosuch", Tuning{}); return err })
-	wantErr(t, err, ErrInterfaceGone)
+	for _, name := range []string{"nosuch", "a\x00", ""} {
+		for call, err := range map[string]error{
+			"Tune":        ns.Do(func() error { _, err := Tune(t.Context(), name, Tuning{}); return err }),
+			"QueueCounts": ns.Do(func() error { _, _, err := QueueCounts(name); return err }),
+		} {
+			if !errors.Is(err, ErrInterfaceGone) || !strings.Contains(err.Error(), "no such interface: "+strconv.Quote(name)) {
+				t.Errorf("%s(%q): %v", call, name, err)
+			}
+		}
+	}
+}
+
+// What needs more queues than there are tells so: a program on the interface when queues are taken
+// away, and one that is to be attached.
+func TestTooFewQueues(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{Queues: 4})
+	native := func() (err error) {
+		return ns.Do(func() error {
+			a, err := Attach(AttachConfig{Interface: "a", Mode: AttachNative, Match: MatchUDP(9000)})
+			if err == nil {
+				t.Cleanup(func() { _ = a.Close() })
+			}
+			return err
+		})
+	}
+	tuned, err := tune(t, ns, Tuning{Queues: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, native(), ErrFewQueues)
+	if err := tuned.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := native(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = tune(t, ns, Tuning{Queues: 1})
+	wantErr(t, err, ErrFewQueues)
+	if want := "set 1 queues of a, which has 4 to receive and 4 to send"; !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if s := readSettings(t, ns); s.rx != 4 {
+		t.Errorf("a refused Tune left %d queues", s.rx)
+	}
 }
 
 // Close leaves alone what another one has set since, and an interface that is gone.
