@@ -119,8 +119,8 @@ func TestConfigEdges(t *testing.T) {
 			Config{RxRing: 2, TxRing: 128, FillRing: 4, CompletionRing: 8, RxFrames: 4, TxBudget: 128, BindTimeout: 1},
 		},
 		{
-			Config{RxRing: 2, TxRing: 2, FillRing: 4, CompletionRing: 8, RxFrames: -5, TxBudget: 1, BindTimeout: -1},
-			Config{RxRing: 2, TxRing: 2, FillRing: 4, CompletionRing: 8, RxFrames: 0, TxBudget: 1, BindTimeout: -1},
+			Config{RxRing: 2, TxRing: 2, FillRing: 4, CompletionRing: 8, RxFrames: -5, TxBudget: 1, BindTimeout: 1},
+			Config{RxRing: 2, TxRing: 2, FillRing: 4, CompletionRing: 8, RxFrames: 0, TxBudget: 1, BindTimeout: 1},
 		},
 	} {
 		if err := c.given.setDefaults(pool); err != nil {
