@@ -307,30 +307,23 @@ func (s *Store) add(rows []int, keys []uint64, units []int64, limit int) (bad in
 	d := s.cfg.Dim
 	oldRows, oldTouched := s.rows.n, len(s.touched)
 
-	// Short passes, so that the processor overlaps the cache misses of each:
-	// those of the table came first, now come those of the sums, which the loads
-	// into loaded only bring near.
-	var loaded int64
 	for i, r := range rows {
-		if r < 0 {
-			var inserted bool
-			r, inserted = s.index.place(keys[i], s.rows.n)
-			if inserted {
-				s.insert(keys[i])
-				if s.rows.n > limit {
-					s.undo(rows, nil, oldRows, oldTouched)
-					return i * d, ErrFull
-				}
+		if r >= 0 {
+			continue
+		}
+		r, inserted := s.index.place(keys[i], s.rows.n)
+		if inserted {
+			s.insert(keys[i])
+			if s.rows.n > limit {
+				s.undo(rows, nil, oldRows, oldTouched)
+				return i * d, ErrFull
 			}
-			rows[i] = r
 		}
-		c, j := s.rows.at(r)
-		loaded |= c.sums[j*d]
-		if d > 1 {
-			loaded |= c.sums[(j+1)*d-1]
-		}
+		rows[i] = r
 	}
-	s.loaded = loaded
+	// Short passes, so that the processor overlaps the cache misses of each: those of
+	// the table came first, now come those of the sums.
+	s.loaded = s.rows.load(rows)
 	if d == 1 { // the loop below, without its inner loop and slices
 		for i, r := range rows {
 			c, j := s.rows.at(r)
