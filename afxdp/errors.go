@@ -136,13 +136,14 @@ func (e *FeatureError) Error() string {
 	return fmt.Sprintf("afxdp: %s needs %s%s: %v", e.Feature, strings.Join(needs, " and "), remedy, e.Err)
 }
 
-// newerThan returns the version of Linux that an error names, "" if the running kernel is not
-// older: then something else lacks the feature.
-func newerThan(major, minor int) string {
-	if !kernelBefore(kernelRelease(), major, minor) {
+// newerThan returns a version of Linux, as "6.14", if the running kernel is older; otherwise "",
+// since something else lacks the feature then.
+func newerThan(version string) string {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && !kernelBefore(kernelRelease(), major, minor) {
 		return ""
 	}
-	return fmt.Sprintf("%d.%d", major, minor)
+	return version
 }
 
 // Unwrap returns errors.ErrUnsupported and the kernel's answer.

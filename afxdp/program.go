@@ -68,7 +68,7 @@ func loadRedirect(cfg AttachConfig, xsks []*ebpf.Map, ifindex int) (*ebpf.Progra
 	case err == nil:
 		return prog, nil
 	case cfg.Hints && errors.Is(err, unix.EOPNOTSUPP):
-		err = &FeatureError{Feature: "receive hints", Since: newerThan(6, 3), Needs: "a driver with XDP metadata", Remedy: "leave AttachConfig.Hints out", Err: err}
+		err = &FeatureError{Feature: "receive hints", Since: newerThan("6.3"), Needs: "a driver with XDP metadata", Remedy: "leave AttachConfig.Hints out", Err: err}
 	case cfg.MultiBuffer && errors.Is(err, unix.EINVAL):
 		err = &FeatureError{Feature: "XDP programs for several buffers", Since: oldestKernel, Err: err}
 	}
