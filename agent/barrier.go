@@ -61,6 +61,9 @@ func (b *barrier) arrive(w *work) {
 	case w.step != b.due || twice || b.meeting: // all parties have come to the step for which the host meets the others
 		w.c.Status, w.c.Detail = agentproto.BadStep, b.due
 	default:
+		if w.c.Op == agentproto.Reduce {
+			w.refused = w.s.refusedBefore()
+		}
 		b.waiting = append(b.waiting, w)
 		if uint32(len(b.waiting)) == b.parties {
 			all := b.waiting

@@ -39,7 +39,7 @@ func (e *DroppedError) Error() string {
 	return fmt.Sprintf("%v: key %d", agentproto.Dropped, e.Key)
 }
 
-// refusedBefore takes the first push that failed since the last FLUSH or REDUCE. The caller settles.
+// refusedBefore takes the first push that failed since the last FLUSH, or REDUCE of a step that was due. The caller settles.
 func (s *session) refusedBefore() *DroppedError {
 	first := s.failed
 	s.failed = agentproto.Completion{}

@@ -83,6 +83,10 @@ func TestReduce(t *testing.T) {
 			t.Error(err)
 		}
 		var failed *agentclient.Failed
+		// A step that is not due takes no notice of what was refused.
+		if _, _, err := c.Reduce(ctx, 7); !errors.As(err, &failed) || failed.Status != agentproto.BadStep {
+			t.Errorf("party %d, a step that is not due: %v", i, err)
+		}
 		if _, _, err := c.Reduce(ctx, 1); !errors.As(err, &failed) || failed.Status != agentproto.Dropped || !failed.KeyKnown || failed.Key != 90 {
 			t.Errorf("party %d: %v", i, err)
 		}

@@ -49,7 +49,7 @@ type session struct {
 	first, last *work // entries that are answered in their order
 	listed      bool  // in job.settled
 	failedBy    map[agentproto.Code]uint64
-	failed      agentproto.Completion // of the first push that failed since the last FLUSH or REDUCE
+	failed      agentproto.Completion // of the first push that failed since the last FLUSH, or REDUCE of a step that was due
 
 	mu        sync.Mutex // of what follows
 	completed uint32     // completions written

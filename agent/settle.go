@@ -203,7 +203,6 @@ func (w *work) settle() {
 		first.Tag, first.Op, first.Ticket = w.c.Tag, w.c.Op, w.c.Ticket
 		w.c = first
 	case agentproto.Reduce:
-		w.refused = s.refusedBefore()
 		s.job.barrier.arrive(w)
 		return
 	case agentproto.Barrier:
