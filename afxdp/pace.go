@@ -20,9 +20,9 @@ const paceBehind = 10 * time.Millisecond
 // from each socket. write is called when packets are due: it writes their bytes
 // into the frames ([UMEM.Packet], where Desc.Len is all the room that there is), sets each
 // Desc.Len, and returns how many it wrote, the first ones. The others go back to the pool and are
-// still due: write is called again at once, also after 0, which a write that has
-// nothing to send should therefore not return without waiting. With io.EOF the loop sends what it
-// wrote, waits until that is transmitted, and returns nil; with another error it returns that.
+// still due: write is called again at once, also after 0, so one that has nothing to send
+// should wait before it returns. With io.EOF the loop sends what it wrote, waits until that is
+// transmitted, and returns nil; with another error it returns that.
 //
 // No packet is sent before its time. How late it is depends on the system's timers,
 // some 50 µs and more on a busy machine, and what became due meanwhile is sent at once, up to

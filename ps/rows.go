@@ -44,20 +44,20 @@ func (t *rows) at(r int) (c *chunk, i int) {
 // load brings the sums of rows near; what it returns only keeps the loads from being left out. A
 // dimension of 1 has a loop of its own: the fewer instructions lie between two
 // loads, the more of them are under way at once.
-func (t *rows) load(rows []int) (any int64) {
+func (t *rows) load(rows []int) (loaded int64) {
 	if t.dim == 1 {
 		chunks, shift := t.chunks, t.shift&63
 		last := 1<<shift - 1
 		for _, r := range rows {
-			any |= chunks[r>>shift].sums[r&last]
+			loaded |= chunks[r>>shift].sums[r&last]
 		}
-		return any
+		return loaded
 	}
 	for _, r := range rows {
 		c, i := t.at(r)
-		any |= c.sums[i*t.dim] | c.sums[(i+1)*t.dim-1]
+		loaded |= c.sums[i*t.dim] | c.sums[(i+1)*t.dim-1]
 	}
-	return any
+	return loaded
 }
 
 // reserve makes room for n rows in all. The first chunk begins small and doubles until it
