@@ -179,3 +179,26 @@ func TestRowsAreBounded(t *testing.T) {
 		t.Errorf("push after a restart: %v", err)
 	}
 }
+
+// What is forgotten leaves zeros in every chunk, since its places are given out again.
+func TestForgetClearsAllChunks(t *testing.T) {
+	const dim, n = 1024, 200
+	r := newRows(dim, None)
+	r.reserve(n)
+	if len(r.chunks) < 3 {
+		t.Fatalf("%d rows are in %d chunks", n, len(r.chunks))
+	}
+	r.n = n
+	for i := range n {
+		c, j := r.at(i)
+		c.mark(j)
+		c.sums[j*dim], c.sums[(j+1)*dim-1] = 1, 1
+	}
+	r.forget()
+	for i := range n {
+		c, j := r.at(i)
+		if c.sums[j*dim] != 0 || c.sums[(j+1)*dim-1] != 0 || !c.mark(j) {
+			t.Fatalf("row %d of %d in a chunk is not clear", i, 1<<r.shift)
+		}
+	}
+}
