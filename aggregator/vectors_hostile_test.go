@@ -62,6 +62,10 @@ func hostileVectors(name string, layout aggregator.Layouts, maxStripes int) *vec
 	payload("no stripe", func(p []byte) []byte { return p[:wire.HeaderLen] })
 	payload("one byte too many", func(p []byte) []byte { return append(p, 0) })
 	payload("one stripe too many", func(p []byte) []byte { return append(p, make([]byte, maxStripes*wire.StripeLen)...) })
+	payload("one stripe too many, and WANT_SUM: the length decides", func(p []byte) []byte {
+		p[1] |= byte(wire.FlagWantSum)
+		return append(p, make([]byte, maxStripes*wire.StripeLen)...)
+	})
 	payload("WANT_SUM of a job that combines", func(p []byte) []byte { p[1] |= byte(wire.FlagWantSum); return p })
 	payload("the other layout", func(p []byte) []byte { p[1] = byte(other); return p })
 	payload("mask bit 31", func(p []byte) []byte { p[wire.HeaderLen] |= 0x80; return p })

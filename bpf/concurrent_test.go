@@ -29,6 +29,10 @@ func onEachCPU(t *testing.T, a *Aggregator, work func(cpu int, d *device, barrie
 	if runtime.NumCPU() < 2 {
 		t.Skip("two CPUs at once need two CPUs")
 	}
+	if procs := runtime.GOMAXPROCS(0); procs < 2 { // or Go would let one goroutine run at a time
+		runtime.GOMAXPROCS(2)
+		defer runtime.GOMAXPROCS(procs)
+	}
 	var at [2]atomic.Int64
 	var wg sync.WaitGroup
 	for cpu := range at {

@@ -5,11 +5,13 @@
 package bpf
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/conformance"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -47,6 +49,48 @@ func TestCountersAreOfAllCPUs(t *testing.T) {
 	}
 	if got, err := d.Counters(); err != nil || got != want {
 		t.Errorf("counters %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// A frame that does not get the job's lock is dropped and counted, and changes nothing.
+func TestHeldLockDropsFrames(t *testing.T) {
+	for name, job := range map[string]aggregator.JobConfig{
+		"hot":   {ID: 5, Mode: aggregator.Combine, Slots: 100},
+		"scale": {ID: 6, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: conformance.Senders, Slots: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := open(t)
+			if err := conformance.StartJob(d, job); err != nil {
+				t.Fatal(err)
+			}
+			frame := numbered(nil, hotFrames(t, job, 1, job.Slots, 0)[0], wire.FirstSeq)
+			if name == "scale" {
+				e, err := wire.NewEnvelope(conformance.Host(0), conformance.Aggregator)
+				if err != nil {
+					t.Fatal(err)
+				}
+				frame = make([]byte, e.Len()+wire.ScaleLen)
+				wire.PutScale(frame[e.Len():], wire.Header{Job: job.ID, Sender: conformance.Sender(0).ID}, wire.ScaleReport{Exponent: 130})
+				e.Seal(frame)
+			}
+			entry := &d.table.jobs[job.ID]
+			entry.Lock |= 1
+			before := stateOf(t, d.Aggregator, job.ID)
+			v, _, err := d.Process(frame, make([]byte, aggregator.MaxReply))
+			if err != nil || v.Action != aggregator.Drop {
+				t.Errorf("%v, %v with the lock held, want a drop", v, err)
+			}
+			if !reflect.DeepEqual(stateOf(t, d.Aggregator, job.ID), before) {
+				t.Error("the job has changed")
+			}
+			if c, err := d.JobCounters(job.ID); err != nil || c != (aggregator.JobCounters{Raced: 1}) {
+				t.Errorf("counters %+v, %v, want one race", c, err)
+			}
+			entry.Lock &^= 1
+			if v, _, err := d.Process(frame, make([]byte, aggregator.MaxReply)); err != nil || v.Action != aggregator.Reply {
+				t.Errorf("%v, %v with the lock free, want an answer", v, err)
+			}
+		})
 	}
 }
 
