@@ -12,7 +12,7 @@
 struct judged {
 	__u32 seq;
 	__u32 flags;
-	__u32 found; /* by survey */
+	__u32 found; /* by count and survey */
 	__u64 fresh; /* why it is refused if it was not applied before, or 0 */
 	__u64 again; /* why it is refused if it was, or 0 */
 };
@@ -49,7 +49,7 @@ static __always_inline __u64 add(struct xdp_md *ctx, __u32 l3, const struct judg
 		take_exact(ctx, l3, job, bank);
 		if (!pay(sender))
 			return THROTTLED;
-		why = survey(ctx, l3, job, 1) & PLAIN ? 0 : diagnose(ctx, l3, job);
+		why = survey(ctx, l3, job) ? 0 : diagnose(ctx, l3, job);
 		if (why)
 			return why;
 	}

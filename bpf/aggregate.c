@@ -87,10 +87,11 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LENGTH, 0, job->max_stripes));
 	if (f.flags & FLAG_WANT_SUM && job->mode != MODE_FETCHADD)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_MODE, 0, 0));
-	f.found = survey(ctx, l3, job, is_surveyed(job, sender, f.flags));
+	f.found = count(ctx, l3);
 	if (!(job->layouts & (f.flags & FLAG_DENSE ? LAYOUT_DENSE : LAYOUT_ALIGNED)) ||
 	    f.found & BAD_MASK)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LAYOUT, 0, 0));
+	f.found |= is_surveyed(job, sender, f.flags) ? survey(ctx, l3, job) : PLAIN;
 	if (job->mode == MODE_SYNC) {
 		why = misshapen(ctx, l3, job);
 		if (why)

@@ -4,11 +4,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "stripes.h"
 
+/* fold takes the sum of up to 2^16 words. Its first addition leaves less than
+ * 2^32 + 2^16, the second no more than 0x1fffe, and the third 16 bits. */
 static __always_inline __u16 fold(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return (sum & 0xffff) + (sum >> 16);
 }

@@ -14,56 +14,57 @@ static __always_inline __s64 exponent_of(__u32 bits)
 	return bits >> 23 & 0xff;
 }
 
-/* The distance of a plain number tells how much smaller it is than the largest: by
- * its exponent, from 0 up to FAR for the least that is half a unit or more. It is what
- * remains of reach_of less the number's bits, doubled to be without the sign, when
- * the fraction below EXPONENT_SHIFT is shifted out. A number that is too large has a
- * negative difference. */
+/* The distance of a number tells by how much its significand, at the top of a word, is
+ * shifted to be units, but for the last step, which rounds. It is the difference of
+ * exponents: from 1, for the largest plain numbers, to FAR, for those of half a unit;
+ * 0 or less for what is not plain. */
+#define FAR 63
+
+/* units_of converts float32 bits that are in range to nearest, ties away from zero. */
+static __always_inline __s64 units_of(__u32 bits, __s64 exp)
+{
+	__s64 distance = EXPONENT_LIMIT(exp) - 1 - exponent_of(bits);
+	__u64 negative = -(__u64)(bits >> 31);
+	__u64 n = (__u64)(bits | 1 << 23) << 40; /* shifts the rest out */
+
+	if (distance > FAR)
+		return 0;
+	n = ((n >> distance) + 1) >> 1;
+	return (n ^ negative) - negative;
+}
+
+/* For plain numbers, one subtraction gives distance and sign: that of a number's bits,
+ * doubled, from reach_of. Above the fraction, the difference has the distance, plus
+ * NEARER. A set sign, doubled, is 2^32, which makes the difference negative, and leaves
+ * its lower half as it is. There, numbers that are not plain, or vanish, are less than
+ * plain ones: exp is from -100 to 60, so whatever the exponent, NEARER and the distance
+ * are from 26 to 441, and wrap at 256. */
 #define EXPONENT_SHIFT 24
-#define FAR 62
+#define NEARER (256 - 1 - FAR)
+#define NEAREST ((NEARER + 1U) << EXPONENT_SHIFT) /* the least difference if plain */
 
 static __always_inline __u64 reach_of(__s64 exp)
 {
 	/* All ones below the exponent, so that no fraction borrows from it. */
-	return ((__u64)(EXPONENT_LIMIT(exp) - 1) << EXPONENT_SHIFT) - 1;
+	return ((__u64)(EXPONENT_LIMIT(exp) + NEARER) << EXPONENT_SHIFT) - 1;
 }
 
-/* with_sign returns n, or -n if the number with the bits is negative. */
-static __always_inline __s64 with_sign(__u64 n, __u32 bits)
+/* plain_units is units_of for a plain number, by its doubled bits and their difference. */
+static __always_inline __s64 plain_units(__u64 doubled, __u64 difference)
 {
-	__u64 negative = bits >> 31;
+	__u64 n = doubled | 1 << EXPONENT_SHIFT;
 
-	FORGET(negative);
-	negative = -negative;
-	FORGET(negative);
-	n ^= negative;
-	FORGET(n);
-	return n - negative;
-}
-
-/* magnitude_of converts a plain number to nearest, ties away from zero: shift the
- * significand from the top of a word, then round in the last step. */
-static __always_inline __u64 magnitude_of(__u32 doubled, __u64 distance)
-{
-	__u64 n = (__u64)(doubled | 1 << EXPONENT_SHIFT) << 39; /* shifts the rest out */
-
-	/* In C, clang would limit a shift that is known to be below 64. */
-	asm volatile("%0 >>= %1" : "+r"(n) : "r"(distance));
-	return (n + 2) >> 2;
-}
-
-/* units_of converts float32 bits that are in range. */
-static __always_inline __s64 units_of(__u32 bits, __s64 exp)
-{
-	__u32 doubled = bits << 1;
-	__s64 distance = (__s64)(reach_of(exp) - doubled) >> EXPONENT_SHIFT;
-
-	if (distance > FAR)
-		return 0;
-	/* The upper half of the range: nothing to round. */
-	if (distance < 0)
-		return with_sign((__u64)(doubled | 1 << EXPONENT_SHIFT) << 39 >> 1, bits);
-	return with_sign(magnitude_of(doubled, distance), bits);
+	FORGET(n); /* or clang sets the bit later, from a constant that must be loaded */
+	n <<= 39;
+	/* In assembly, because in C no shift is by more than 63. A shift by a register looks
+	 * at its lowest six bits alone: NEARER is a multiple of 64, and the sign is above. */
+	asm volatile("%0 s>>= %1" : "+r"(difference) : "i"(EXPONENT_SHIFT));
+	asm volatile("%0 >>= %1" : "+r"(n) : "r"(difference));
+	asm volatile("%0 s>>= 63" : "+r"(difference));
+	asm volatile("%0 ^= %1" : "+r"(n) : "r"(difference)); /* clang would copy one */
+	/* A negative number has become -n - 1. So either sign takes 1 before the shift, and
+	 * halves go away from zero. */
+	return (__s64)(n + 1) >> 1;
 }
 
 /* to_float converts to the nearest float32, ties to even. It has no branch, for
@@ -177,9 +178,9 @@ static __always_inline int move_exact_stripe(const struct stripe *s, __u32 dense
 	FORGET(s);
 #pragma unroll
 	for (__u32 lane = 0; lane < LANES; lane++) {
-		__u32 bits, doubled, slots;
-		__u64 at, distance;
-		__s64 *slot, sum;
+		__u64 at, doubled, difference;
+		__s64 *slot, units, sum;
+		__u32 slots;
 
 		/* The slot's place in bytes: eight times the rank. */
 		if (dense) {
@@ -208,17 +209,19 @@ static __always_inline int move_exact_stripe(const struct stripe *s, __u32 dense
 		asm volatile("%0 += %1" : "+r"(at) : "r"(bank));
 		slot = (void *)at;
 
-		bits = bpf_ntohl(s->bits[lane]);
-		FORGET(bits);
-		doubled = bits;
-		asm volatile("%0 += %0" : "+w"(doubled)); /* clang would shift */
-		distance = e->reach - doubled;
-		if (!take)
-			asm volatile("%0 |= %1" : "+r"(beyond) : "r"(distance));
-		distance >>= EXPONENT_SHIFT;
-		if (__builtin_expect(distance > FAR, 0))
+		doubled = bpf_ntohl(s->bits[lane]);
+		FORGET(doubled);
+		asm volatile("%0 += %0" : "+r"(doubled)); /* clang would shift */
+		difference = e->reach - doubled;
+		if (__builtin_expect((__u32)difference < NEAREST, 0)) {
+			if (!take) {
+				difference = e->reach - NEAREST - (__u32)doubled;
+				asm volatile("%0 |= %1" : "+r"(beyond) : "r"(difference));
+			}
 			continue;
-		sum = with_sign(magnitude_of(doubled, distance), take ? ~bits : bits) + *slot;
+		}
+		units = plain_units(doubled, difference);
+		sum = take ? *slot - units : *slot + units;
 		*slot = sum;
 		if (!take) {
 			sum += e->half;

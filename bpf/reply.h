@@ -8,9 +8,11 @@
  * receive buffer has no room behind a frame that is shorter than an ERROR. */
 static __always_inline int resize(struct xdp_md *ctx, __u32 l3, __u32 payload)
 {
-	__u32 want = l3 + ENVELOPE_LEN + payload;
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u64 have = end - data;
 
-	if (bpf_xdp_adjust_tail(ctx, want - (__u32)bpf_xdp_get_buff_len(ctx))) {
+	FORGET(have); /* the verifier does not let pointers be cut to 32 bits first */
+	if (bpf_xdp_adjust_tail(ctx, l3 + ENVELOPE_LEN + payload - have)) {
 		COUNT(unanswered);
 		return -1;
 	}
@@ -18,13 +20,16 @@ static __always_inline int resize(struct xdp_md *ctx, __u32 l3, __u32 payload)
 }
 
 /* seal turns a frame's headers round and returns the verdict. payload is the
- * length of its payload and sum the sum of it. */
+ * length of its payload and sum the sum of it. It adds up what it writes rather than
+ * what is then in memory: a word that was just stored in parts takes long to load. */
 __noinline int seal(struct xdp_md *ctx, __u32 l3, __u32 payload, __u64 sum)
 {
 	struct ethernet *eth = (void *)(long)ctx->data;
 	struct packet *p = (void *)eth + (l3 & 0x1f);
 	__be16 length = bpf_htons(sizeof(struct udp) + payload), from;
+	__be16 total = bpf_htons(ENVELOPE_LEN + payload);
 	void *end = (void *)(long)ctx->data_end;
+	__u64 addresses;
 	__u16 check;
 	__be32 ip;
 
@@ -39,29 +44,32 @@ __noinline int seal(struct xdp_md *ctx, __u32 l3, __u32 payload, __u64 sum)
 		eth->src[i] = eth->dst[i];
 		eth->dst[i] = mac;
 	}
+	addresses = (__u64)ip + p->ip.dst;
 	p->ip.tos = 0;
-	p->ip.total = bpf_htons(ENVELOPE_LEN + payload);
+	p->ip.total = total;
 	p->ip.id = 0;
 	p->ip.fragment = bpf_htons(IPV4_DONT_FRAGMENT);
 	p->ip.ttl = HOP_LIMIT;
-	p->ip.check = 0;
 	p->ip.src = p->ip.dst;
 	p->ip.dst = ip;
-	p->ip.check = ~fold(sum_words(&p->ip, sizeof(p->ip) / 4));
+	p->ip.check = ~fold(addresses + total + bpf_htons(IPV4_PLAIN_HEADER << 8) +
+			    bpf_htons(IPV4_DONT_FRAGMENT) + bpf_htons(HOP_LIMIT << 8 | PROTO_UDP));
+	/* The pseudo header has addresses, protocol and length. */
+	check = ~fold(sum + addresses + bpf_htons(PROTO_UDP) + 2 * (__u64)length + from + p->udp.dst);
 	p->udp.src = p->udp.dst;
 	p->udp.dst = from;
 	p->udp.length = length;
-	p->udp.check = 0;
-	sum += sum_words(&p->ip.src, 2) + bpf_htons(PROTO_UDP) + length; /* pseudo header */
-	check = ~fold(sum + sum_words(&p->udp, 2));
 	p->udp.check = check ? check : 0xffff; /* 0 means no checksum (RFC 768) */
 	return XDP_TX;
 }
 
-static __always_inline void set_type(struct header *h, enum type type, __u8 flags)
+/* set_type returns the sum of the header. */
+static __always_inline __u64 set_type(struct header *h, enum type type, __u8 flags)
 {
 	h->version_type = VERSION << 4 | type;
 	h->flags = flags;
+	return bpf_htons((VERSION << 4 | type) << 8 | flags) + h->job +
+	       sum_words(&h->sender, (HEADER_LEN - offsetof(struct header, sender)) / 4);
 }
 
 /* refuse answers with an ERROR, which is counted already. */
@@ -69,6 +77,7 @@ __noinline int refuse(struct xdp_md *ctx, __u32 l3, __u64 why)
 {
 	struct packet *p;
 	struct refusal *r;
+	__u64 sum;
 	void *end;
 
 	if (resize(ctx, l3, ERROR_LEN))
@@ -79,11 +88,11 @@ __noinline int refuse(struct xdp_md *ctx, __u32 l3, __u64 why)
 	r = (void *)(p + 1);
 	if ((void *)(r + 1) > end)
 		return XDP_DROP;
-	set_type(&p->header, TYPE_ERROR, 0);
+	sum = set_type(&p->header, TYPE_ERROR, 0);
 	r->code = bpf_htons(why >> 48);
 	r->index = bpf_htons(why >> 32 & 0xffff);
 	r->value = bpf_htonl(why);
-	return seal(ctx, l3, ERROR_LEN, sum_words(&p->header, ERROR_LEN / 4));
+	return seal(ctx, l3, ERROR_LEN, sum + sum_words(r, sizeof(*r) / 4));
 }
 
 /* acknowledge answers with an ACK without a body. */
@@ -97,8 +106,7 @@ static __always_inline int acknowledge(struct xdp_md *ctx, __u32 l3, __u8 flags)
 	p = packet_at(ctx, l3, &end);
 	if (!p)
 		return XDP_DROP;
-	set_type(&p->header, TYPE_ACK, flags);
-	return seal(ctx, l3, HEADER_LEN, sum_words(&p->header, HEADER_LEN / 4));
+	return seal(ctx, l3, HEADER_LEN, set_type(&p->header, TYPE_ACK, flags));
 }
 
 /* acknowledge_cover answers with an ACK that tells which frames are applied. */
@@ -106,6 +114,7 @@ static __always_inline int acknowledge_cover(struct xdp_md *ctx, __u32 l3, __u64
 {
 	struct packet *p;
 	struct cover *c;
+	__u64 sum;
 	void *end;
 
 	if (resize(ctx, l3, COVER_LEN))
@@ -116,13 +125,13 @@ static __always_inline int acknowledge_cover(struct xdp_md *ctx, __u32 l3, __u64
 	c = (void *)(p + 1);
 	if ((void *)(c + 1) > end)
 		return XDP_DROP;
-	set_type(&p->header, TYPE_ACK, FLAG_COVER);
+	sum = set_type(&p->header, TYPE_ACK, FLAG_COVER);
 	c->frames = bpf_cpu_to_be64(frames);
-	return seal(ctx, l3, COVER_LEN, sum_words(&p->header, COVER_LEN / 4));
+	return seal(ctx, l3, COVER_LEN, sum + sum_words(c, sizeof(*c) / 4));
 }
 
 /* put_stripe_sums replaces the values of a stripe by the sums in their slots.
- * Unused lanes, which survey has zeroed, stay zero. */
+ * Unused lanes, which count has zeroed, stay zero. */
 static __always_inline void put_stripe_sums(struct stripe *s, struct ranking r, __u32 exact,
 					    __s64 exp, const struct bank *bank)
 {
@@ -191,6 +200,7 @@ __noinline int put_sums(struct xdp_md *ctx, __u32 l3, const struct job *job, str
 static __always_inline int acknowledge_sums(struct xdp_md *ctx, __u32 l3, __u8 flags)
 {
 	struct packet *p;
+	__u64 sum;
 	void *end;
 	__u32 n;
 
@@ -203,7 +213,6 @@ static __always_inline int acknowledge_sums(struct xdp_md *ctx, __u32 l3, __u8 f
 	p = packet_at(ctx, l3, &end);
 	if (!p)
 		return XDP_DROP;
-	set_type(&p->header, TYPE_ACK, flags | FLAG_SUM | (p->header.flags & FLAG_DENSE));
-	return seal(ctx, l3, HEADER_LEN + n * STRIPE_LEN,
-		    sum_words(&p->header, HEADER_LEN / 4) + sum_stripes(ctx, l3, n));
+	sum = set_type(&p->header, TYPE_ACK, flags | FLAG_SUM | (p->header.flags & FLAG_DENSE));
+	return seal(ctx, l3, HEADER_LEN + n * STRIPE_LEN, sum + sum_stripes(ctx, l3, n));
 }

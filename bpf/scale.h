@@ -57,6 +57,7 @@ static __always_inline int acknowledge_scale(struct xdp_md *ctx, __u32 l3, const
 {
 	struct report *r;
 	struct packet *p;
+	__u64 sum;
 	void *end;
 
 	if (resize(ctx, l3, SCALE_LEN))
@@ -67,8 +68,8 @@ static __always_inline int acknowledge_scale(struct xdp_md *ctx, __u32 l3, const
 	r = (void *)(p + 1);
 	if ((void *)(r + 1) > end)
 		return XDP_DROP;
-	set_type(&p->header, TYPE_ACK, FLAG_SUM | FLAG_SCALE | (d->to_all ? FLAG_ALL : 0));
+	sum = set_type(&p->header, TYPE_ACK, FLAG_SUM | FLAG_SCALE | (d->to_all ? FLAG_ALL : 0));
 	r->exponent = d->exponent;
 	__builtin_memset(r->unused, 0, sizeof(r->unused));
-	return seal(ctx, l3, SCALE_LEN, sum_words(&p->header, SCALE_LEN / 4));
+	return seal(ctx, l3, SCALE_LEN, sum + sum_words(r, sizeof(*r) / 4));
 }

@@ -7,6 +7,12 @@
  * index and value of Go's wire.Refusal. 0 is no refusal. */
 #define REFUSAL(code, index, value) ((__u64)(code) << 48 | (__u64)(index) << 32 | (__u32)(value))
 
+/* Makes clang forget how a variable came by its value. Otherwise it turns sign
+ * arithmetic into branches, computes a value twice rather than keep it, or
+ * computes what is the same for a lane in all stripes in advance and spills it
+ * to the stack, of which the whole call chain has 512 bytes. */
+#define FORGET(x) asm volatile("" : "+r"(x))
+
 /* packet_at returns the packet whose IP header is at offset l3 of the frame, or
  * NULL if the frame ends before its Libra header. */
 static __always_inline struct packet *packet_at(struct xdp_md *ctx, __u32 l3, void **end)
@@ -42,7 +48,9 @@ static __always_inline __u32 stripe_count(__u32 length)
 	 * is many times slower than a multiplication. */
 	__u32 n = length * (65536 / STRIPE_LEN + 1) >> 16;
 
-	return n <= MAX_STRIPES && n * STRIPE_LEN == length ? n : 0;
+	n = n <= MAX_STRIPES && n * STRIPE_LEN == length ? n : 0;
+	FORGET(n); /* or clang repeats these comparisons for each stripe */
+	return n;
 }
 
 /* How the 16-bit number of a pair becomes its rank: times m, plus its lane in
@@ -63,12 +71,6 @@ static __always_inline __u32 rank_of(__be16 slot, __u32 lane, struct ranking r)
 {
 	return bpf_ntohs(slot) * r.times + (lane & r.lanes);
 }
-
-/* Makes clang forget how a variable came by its value. Otherwise it turns sign
- * arithmetic into branches, computes a value twice rather than keep it, or
- * computes what is the same for a lane in all stripes in advance and spills it
- * to the stack, of which the whole call chain has 512 bytes. */
-#define FORGET(x) asm volatile("" : "+r"(x))
 
 /* Loads eight bytes from an offset of a stripe in one instruction. In C, clang
  * would take them together from smaller loads, because a stripe is aligned to

@@ -11,34 +11,62 @@
 #define HALVES(x) ((__u64)(x) << 32 | (__u64)(x))
 #define TOP_BITS HALVES(1U << 31)
 
-/* What survey finds, beside the number of pairs in the lower bits. */
+/* What is found about a frame, beside the number of pairs in the lower bits. */
 #define PAIR_COUNT 0xffff
 #define BAD_MASK (1 << 16) /* a mask has bits beyond the lanes */
 #define PLAIN (1 << 17)
 
-/* survey counts the pairs of a frame and tells whether they are plain: within
- * the job's slots, and finite unless they are integers. If not, diagnose has to
- * look.
+/* count counts the pairs of a frame and tells if a mask is bad. Apart from survey, it
+ * is a short loop for frames whose pairs need no look.
  *
- * In "exact" arithmetic, plain is also what is below half the range, so that adding
- * it to sums below half the range cannot overflow. There add_exact finds what is not
- * plain as it adds. So survey need not look at the pairs, and takes them for plain.
- *
- * It zeroes unused lanes, so that neither it nor what follows has to look at
- * masks: adding 0 to a slot is adding nothing. (The answer to the frame has no
- * room for them, or has them zeroed.)
+ * It zeroes unused lanes, so that nothing that follows has to look at masks: adding 0
+ * to a slot is adding nothing. (The answer to the frame has no room for them, or has
+ * them zeroed.)
  *
  * Like the other functions that go through a frame's stripes it is global: the
  * verifier checks it once, for any number of stripes, instead of once for each
  * number. */
-__noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job, __u32 pairs)
+__noinline __u32 count(struct xdp_md *ctx, __u32 l3)
+{
+	void *end;
+	struct packet *p = packet_at(ctx, l3, &end);
+	struct stripe *s;
+	__u32 n, found;
+
+	if (!p)
+		return 0;
+	n = stripe_count(body_length(p));
+	found = n * LANES;
+	s = stripes_of(p);
+	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
+		__u32 mask;
+
+		if (i >= n || (void *)(s + 1) > end)
+			break;
+		mask = bpf_ntohl(s->mask);
+		if (mask == LANE_MASK)
+			continue;
+		found -= LANES - bits_set(mask);
+		found |= mask & ~LANE_MASK ? BAD_MASK : 0;
+		clear_unused(s, mask);
+	}
+	return found;
+}
+
+/* survey returns PLAIN if all pairs of a frame are plain: within the job's slots, and
+ * finite unless they are integers. If not, it returns 0, and diagnose has to look.
+ *
+ * In "exact" arithmetic, plain is also what is below half the range, so that adding
+ * it to sums below half the range cannot overflow. There add_exact finds what is not
+ * plain as it adds, and most frames are taken for plain without a survey. */
+__noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job)
 {
 	void *end;
 	struct packet *p = packet_at(ctx, l3, &end);
 	__u64 below_limit, seen = 0;
 	const __u64 *below_slots;
-	__u32 n, found = 0;
 	struct stripe *s;
+	__u32 n;
 
 	if (!p || !job)
 		return 0;
@@ -47,19 +75,10 @@ __noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job, __u
 	n = stripe_count(body_length(p));
 	s = stripes_of(p);
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
-		__u32 mask;
 		__u64 last;
 
 		if (i >= n || (void *)(s + 1) > end)
 			break;
-		mask = bpf_ntohl(s->mask);
-		if (mask != LANE_MASK) {
-			found |= mask & ~LANE_MASK ? BAD_MASK : 0;
-			clear_unused(s, mask);
-		}
-		found += mask == LANE_MASK ? LANES : bits_set(mask);
-		if (!pairs)
-			continue;
 #pragma unroll
 		for (int k = 0; k < LANES / 2; k++) {
 			__u64 two = LOAD64(s, offsetof(struct stripe, bits[2 * k]));
@@ -78,7 +97,7 @@ __noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job, __u
 		last = bpf_ntohl(*(__be32 *)&s->slots[LANES - 2]);
 		seen |= ((last & 0xffff0000) << 16 | (last & 0xffff)) + below_slots[LANES / 2 - 1];
 	}
-	return found | (seen & TOP_BITS ? 0 : PLAIN);
+	return seen & TOP_BITS ? 0 : PLAIN;
 }
 
 /* diagnose_pair ends the walk at a pair that is not valid. */
