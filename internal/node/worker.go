@@ -77,13 +77,21 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.Arithmetic, "layout", layout(members), "stripes", members.Stripes)
 	env.ready()
 	training.First = members.FirstStep
+	access := workload.Client(client{w.Worker, members, env.Machine.Flushed})
+	reported := func() {}
+	if !c.Job.Sync {
+		kept := newHotWeights(access, w.hot)
+		access, reported = kept, kept.reported
+	}
 	if !c.Job.Sync || c.Data.HasTest() { // a synchronous server knows the steps by itself
 		training.Report = func(ctx context.Context, r workload.Reached) error {
-			return members.Report(ctx, r.Steps, r.Epochs, r.Ends)
+			err := members.Report(ctx, r.Steps, r.Epochs, r.Ends)
+			reported()
+			return err
 		}
 	}
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
-	trained, err := workload.Train(ctx, client{w.Worker, members, env.Machine.Flushed}, src, training)
+	trained, err := workload.Train(ctx, access, src, training)
 	if err != nil {
 		return nil, withRemedy(reason(ctx, err), training.Model.Task())
 	}
