@@ -51,8 +51,23 @@ func (a *attacker) number() uint64 {
 	}
 }
 
-// entry is an entry that is often a correct one.
+// attackedBytes is the size of an attacker's buffer area, whose end only statistics are written to.
+const attackedBytes, statistics = 64 << 10, 63 << 10
+
+// entry is an entry that is often a correct one. Statistics are small numbers, which as keys would be those of correct
+// clients.
 func (a *attacker) entry() agentproto.Entry {
+	e := a.anyEntry()
+	if e.Op == agentproto.Stats && e.Values < attackedBytes {
+		e.Values = statistics
+	}
+	if e.Keys < attackedBytes && e.Keys+8*uint64(e.N) > statistics {
+		e.Keys, e.N = e.Keys%(statistics/2)&^7, e.N%1000
+	}
+	return e
+}
+
+func (a *attacker) anyEntry() agentproto.Entry {
 	e := agentproto.Entry{Op: agentproto.Op(1 + a.rng.IntN(10)), Tag: a.rng.Uint64()}
 	if a.party && a.rng.IntN(2) == 0 {
 		e.Op = agentproto.Reduce
@@ -121,7 +136,7 @@ func (a *attacker) act() {
 			a.Wake()
 		}
 	case 6, 7, 8, 9:
-		words := m.Words(0, 64<<10/8)
+		words := m.Words(0, attackedBytes/8)
 		for range 500 {
 			words[a.rng.IntN(len(words))] = a.word()
 		}
@@ -187,7 +202,7 @@ func TestRandomAttacks(t *testing.T) {
 		group.Go(func() {
 			// The one that takes part in steps goes on until it has reduced, however slow the machine is.
 			for end := time.Now().Add(*hostileTime); time.Now().Before(end) || seed == 0 && reduced.Load() == 0; {
-				hello := agentproto.Hello{Job: jobName, Entries: 16, BufferBytes: 64 << 10}
+				hello := agentproto.Hello{Job: jobName, Entries: 16, BufferBytes: attackedBytes}
 				if seed == 0 {
 					hello.Parties = 1 // it takes part in steps, alone
 				}
@@ -201,7 +216,7 @@ func TestRandomAttacks(t *testing.T) {
 				}
 				sessions.Add(1)
 				a := &attacker{Client: c, rng: rng, step: c.Welcome().NextStep, party: seed == 0}
-				for words := c.Memory().Words(0, 64<<10/8); len(words) > 0; words = words[1:] {
+				for words := c.Memory().Words(0, attackedBytes/8); len(words) > 0; words = words[1:] {
 					words[0] = a.word()
 				}
 				for n := rng.IntN(200); n > 0 && c.Memory().EndCode.Load() == 0; n-- {
@@ -215,7 +230,7 @@ func TestRandomAttacks(t *testing.T) {
 	}
 	time.AfterFunc(*hostileTime, func() { stop.Store(true) })
 	group.Wait()
-	b.idle(honest * int64(agentproto.LayoutOf(16, 64<<10).Total))
+	b.idle(honest * int64(agentproto.LayoutOf(16, attackedBytes).Total))
 	var ended uint64
 	for _, n := range b.agent.Stats().Jobs[0].Ended {
 		ended += n
