@@ -38,7 +38,8 @@ func NewPoller(socks ...*Socket) *Poller {
 }
 
 // Watch makes Poll return when a descriptor is readable, also if there is nothing to do for any socket, until another one
-// takes its place; -1 is none. The caller keeps the descriptor open as long. Poll does not look at it while it spins.
+// takes its place; -1 is none. The caller keeps the descriptor open as long. Poll does not spin
+// meanwhile: what comes first may be what it would not look at.
 func (p *Poller) Watch(fd int) {
 	watched := &p.set.fds[2*len(p.set.socks)].Fd
 	if p.set.watched {

@@ -150,7 +150,7 @@ func (p *pollSet) pollDrivers(want Events, start time.Time, timeout time.Duratio
 // bound doubles, up to Config.Spin; if not it halves, down to an eighth: so a
 // busy socket never sleeps and an idle one hardly spins.
 func (p *pollSet) spinFor(want Events, start time.Time, timeout time.Duration) bool {
-	if p.spinMax == 0 {
+	if p.spinMax == 0 || p.fds[2*len(p.socks)].Fd >= 0 {
 		return false
 	}
 	limit := p.spin

@@ -414,6 +414,7 @@ func testWatch(t *testing.T, parked bool) {
 	if some, err := p.set.sleep(EventRx, time.Hour); !some || err != nil {
 		t.Errorf("%v, %v", some, err)
 	}
+	p.set.spinMax, p.set.spin = time.Hour, time.Hour // for nothing: it is not the descriptor that Poll would look at
 	if ready, err := p.Poll(EventRx, time.Hour); len(ready) != 0 || err != nil {
 		t.Errorf("%v, %v", ready, err)
 	}

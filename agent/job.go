@@ -19,6 +19,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/transport"
 )
@@ -55,6 +56,7 @@ type job struct {
 	turns    int        // since the sockets were looked at
 	learners []*learner // who count keys
 	yield    bool       // goroutines were started that may need this thread
+	idle     sys.Look   // of the worker, before it sleeps
 	over     bool       // a session has ended and is to be detached
 	ended    error      // why there are no more sessions, a Code
 	finished bool
@@ -67,7 +69,7 @@ var _ transport.Feed = (*job)(nil)
 
 // newJob attaches a job to its worker.
 func newJob(cfg Job, log *slog.Logger) (*job, error) {
-	j := &job{cfg: cfg, log: log, bySocket: map[int32]*session{}, done: make(chan struct{})}
+	j := &job{cfg: cfg, log: log, idle: sys.Look{Limit: sys.DefaultLook}, bySocket: map[int32]*session{}, done: make(chan struct{})}
 	if cfg.HotSet != nil {
 		j.hotSet = cfg.HotSet.Fingerprint()
 	}
@@ -92,11 +94,15 @@ func newJob(cfg Job, log *slog.Logger) (*job, error) {
 
 // Turn implements [transport.Feed]: it answers what is settled and lets each client have some of its entries taken.
 func (j *job) Turn() (any bool) {
+	any = len(j.loose) > 0 || len(j.settled) > 0
 	j.answer()
 	for _, s := range j.sessions {
 		any = s.take() || any
 	}
 	j.answer() // what needs no worker
+	if any {
+		j.idle.Found()
+	}
 	if j.turns++; j.turns >= lookEvery {
 		j.look()
 	}
@@ -110,11 +116,15 @@ func (j *job) Turn() (any bool) {
 	return any
 }
 
-// Sleep implements [transport.Feed]: it tells the clients to wake the worker, and looks once more.
+// Sleep implements [transport.Feed]: it lets the worker look at its link and the rings for a while, then tells the clients
+// to wake it, and looks once more.
 func (j *job) Sleep() bool {
 	if j.yield {
 		j.yield = false
 		runtime.Gosched()
+		return false
+	}
+	if j.idle.Again() {
 		return false
 	}
 	for _, s := range j.sessions {

@@ -274,7 +274,7 @@ int libra_open(struct libra_session **session, const struct libra_options *optio
 		return error_set(LIBRA_NO_MEMORY, "%s: %s", __func__, libra_code_text(LIBRA_NO_MEMORY));
 	s->socket = s->epoll = s->own_event = -1;
 	s->vacant = NONE;
-	s->spin_us = o.spin_us;
+	s->look_ns = (o.spin_us ? o.spin_us : LOOK_US) * (int64_t)1000;
 	s->room_ms = o.room_ms;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_condattr_init(&attr);

@@ -47,6 +47,7 @@ struct request {
 	uint64_t *rows; /* of the caller, for the number of rows of a reduce */
 	uint64_t keys_at;
 	uint64_t n;
+	uint64_t floats; /* of its rows */
 	struct completion answer;
 	uint32_t next; /* in the list of vacant requests */
 };
@@ -71,6 +72,7 @@ struct libra_session {
 	uint32_t sq_tail, cq_head; /* our own copies: those in memory are the agent's to read only */
 	uint32_t read;             /* entries whose extents have been dealt with, follows sq_head */
 	uint32_t on_the_way;       /* submitted, completion not read */
+	uint64_t floats;           /* of their rows */
 	uint32_t *requests_of;     /* place in the ring -> index of its request */
 	struct request *requests;
 	uint32_t requests_room, vacant; /* vacant: first of the list, or NONE */
@@ -81,7 +83,9 @@ struct libra_session {
 	char ended_text[600];
 	int64_t looked; /* when the socket was last looked at, in ns of CLOCK_MONOTONIC_COARSE */
 
-	uint32_t spin_us;
+	int64_t look_ns;     /* to look for a completion before a sleep */
+	int64_t look_credit; /* what looks have saved, less what those in vain have taken */
+
 	int32_t room_ms;
 	char job[64];
 	char path[108];
@@ -123,5 +127,11 @@ void ring_vacate(struct libra_session *s, struct request *r);
 
 #define NEVER INT64_MAX      /* a deadline */
 #define LOOK_EVERY 100000000 /* ns between two looks at the socket by calls that do not wait */
+#define LOOK_US 400          /* to look for a completion before a sleep */
+#define LOOK_GAIN 8          /* the part of that which a look saves that pays: a sleep */
+#define LOOK_REST 64         /* how many sleeps make up for the time of a look in vain */
+#define LOOK_CREDIT 25       /* how many looks are remembered */
+/* More on its way keeps agent and server busy for longer than waking a client takes, and then they need its processor. */
+#define LOOK_FLOATS (1 << 14)
 
 #endif

@@ -146,7 +146,7 @@ struct libra_options {
 	uint32_t entries;       /* requests on their way, a power of two from 8 to 65536; 0: 256 */
 	uint32_t dim;           /* floats of a row that are expected; 0: any */
 	uint32_t parties;       /* sessions of this host that meet at barriers; 0: no barriers */
-	uint32_t spin_us;       /* microseconds to look for an answer before sleeping; 0: sleep at once */
+	uint32_t spin_us;       /* microseconds to look for an answer before sleeping, while that pays; 0: 400, 1: next to none */
 	int32_t open_ms;        /* limit for libra_open in milliseconds; 0: 5000 */
 	int32_t room_ms;        /* limit for a request that waits for room; 0: none */
 };

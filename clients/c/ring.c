@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,6 +108,7 @@ static bool complete(struct libra_session *s, const struct completion *c)
 	r->answer = *c;
 	r->state = DONE;
 	s->on_the_way--;
+	s->floats -= r->floats;
 	/* Unless a step was dropped, one that fails has not happened. */
 	if ((r->op == BARRIER || r->op == REDUCE) && c->status && c->status != LIBRA_DROPPED)
 		s->next_step = c->status == LIBRA_BAD_STEP ? c->detail : s->next_step - 1;
@@ -207,6 +209,45 @@ void ring_arm(struct libra_session *s)
 	}
 }
 
+/*
+ * look looks for a change without sleeping, and reports whether there is one. Between two looks the processor is left to
+ * others, who may have to do what is waited for; but a busy one comes back later than a sleeper would have it. So there are
+ * looks only while they save more time than those in vain take.
+ */
+static bool look(struct libra_session *s, int64_t deadline)
+{
+	const int64_t most = s->look_ns * LOOK_CREDIT;
+	uint32_t seen = s->cq_head;
+	bool found;
+
+	if (s->floats > LOOK_FLOATS)
+		return false;
+	if (s->look_credit < 0) {
+		s->look_credit += s->look_ns / LOOK_REST;
+		return false;
+	}
+	int64_t start = now_ns(CLOCK_MONOTONIC), took, limit = s->look_ns;
+	if (limit > deadline - start)
+		limit = deadline - start;
+	s->sleeping = true; /* one thread looks for all */
+	pthread_mutex_unlock(&s->lock);
+	do {
+		sched_yield();
+		found = atomic_load_explicit(&s->header->cq_tail, memory_order_relaxed) != seen ||
+			atomic_load_explicit(&s->header->end_code, memory_order_relaxed);
+		took = now_ns(CLOCK_MONOTONIC) - start;
+	} while (!found && took <= limit);
+	pthread_mutex_lock(&s->lock);
+	s->sleeping = false;
+	/* One that took too long was in vain, also if there is a change now. */
+	s->look_credit += took <= limit ? s->look_ns / LOOK_GAIN : -took;
+	if (s->look_credit > most)
+		s->look_credit = most;
+	if (s->look_credit < -most)
+		s->look_credit = -most;
+	return found;
+}
+
 static struct timespec timespec(int64_t ns)
 {
 	return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
@@ -218,9 +259,7 @@ static struct timespec timespec(int64_t ns)
  */
 bool ring_sleep(struct libra_session *s, int64_t deadline)
 {
-	int64_t left = deadline == NEVER ? NEVER : deadline - now_ns(CLOCK_MONOTONIC);
-
-	if (left <= 0)
+	if (deadline != NEVER && deadline <= now_ns(CLOCK_MONOTONIC))
 		return false;
 	if (s->sleeping) {
 		struct timespec t = timespec(deadline);
@@ -231,10 +270,13 @@ bool ring_sleep(struct libra_session *s, int64_t deadline)
 		return true;
 	}
 	uint32_t before = s->cq_head;
-	ring_arm(s);
-	if (!s->ended && s->cq_head == before) { /* otherwise the caller has something to see */
+	bool found = look(s, deadline);
+	if (!found)
+		ring_arm(s);
+	if (!found && !s->ended && s->cq_head == before) { /* otherwise the caller has something to see */
 		struct pollfd p = {.fd = s->socket, .events = POLLIN};
-		struct timespec t = timespec(left);
+		int64_t left = deadline == NEVER ? 0 : deadline - now_ns(CLOCK_MONOTONIC);
+		struct timespec t = timespec(left > 0 ? left : 0);
 		s->sleeping = true;
 		pthread_mutex_unlock(&s->lock);
 		int n = ppoll(&p, 1, deadline == NEVER ? NULL : &t, NULL);
@@ -317,6 +359,8 @@ int ring_submit(struct libra_session *s, const char *what, uint32_t index, struc
 	s->requests_of[place] = index;
 	r->entry = s->sq_tail++;
 	r->state = ON_THE_WAY;
+	r->floats = (uint64_t)e->n * e->dim;
+	s->floats += r->floats;
 
 	atomic_store_explicit(&h->sq_tail, s->sq_tail, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst);

@@ -50,27 +50,6 @@ static int failure(const struct libra_session *s, const struct request *r)
 	return e->code;
 }
 
-/* spin looks for a change without sleeping, for as long as the options allow. */
-static void spin(struct libra_session *s)
-{
-	uint32_t seen = s->cq_head;
-
-	pthread_mutex_unlock(&s->lock);
-	int64_t until = now_ns(CLOCK_MONOTONIC) + s->spin_us * (int64_t)1000;
-	do {
-		for (int i = 0; i < 64; i++) {
-			if (atomic_load_explicit(&s->header->cq_tail, memory_order_relaxed) != seen)
-				goto out;
-#if defined(__x86_64__) || defined(__i386__)
-			__builtin_ia32_pause();
-#endif
-		}
-	} while (now_ns(CLOCK_MONOTONIC) < until);
-out:
-	pthread_mutex_lock(&s->lock);
-	ring_look(s);
-}
-
 int libra_wait(struct libra_session *s, libra_ticket ticket, int timeout_ms)
 {
 	int code = session_check(s, __func__);
@@ -79,7 +58,6 @@ int libra_wait(struct libra_session *s, libra_ticket ticket, int timeout_ms)
 		return code;
 
 	int64_t deadline = NEVER;
-	bool spun = s->spin_us == 0 || timeout_ms == 0;
 	struct request *r;
 
 	pthread_mutex_lock(&s->lock);
@@ -93,11 +71,6 @@ int libra_wait(struct libra_session *s, libra_ticket ticket, int timeout_ms)
 		}
 		if (r->state == DONE)
 			break;
-		if (!spun) {
-			spun = true;
-			spin(s);
-			continue;
-		}
 		if (deadline == NEVER && timeout_ms > 0)
 			deadline = now_ns(CLOCK_MONOTONIC) + timeout_ms * (int64_t)1000000;
 		if (timeout_ms == 0 || !ring_sleep(s, deadline)) {

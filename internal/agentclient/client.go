@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // Client is a session with an agent. It belongs to one goroutine.
@@ -33,6 +34,9 @@ type Client struct {
 	done    map[uint64]agentproto.Completion // read and not waited for, by ticket
 	regions []region                         // of the buffer area, in use, the oldest first
 	next    uint64                           // where the next one may begin
+	idle    sys.Look                         // before it sleeps
+	floats  []uint32                         // of the rows of an entry, by its place in the ring
+	onWay   uint64                           // the same of all entries that are not answered
 }
 
 // region is a part of the buffer area that an entry uses.
@@ -55,7 +59,7 @@ func Dial(ctx context.Context, socket string, hello agentproto.Hello) (_ *Client
 	if err != nil {
 		return nil, fmt.Errorf("agent at %s: %w: is 'libra agent' running?", socket, err)
 	}
-	c := &Client{conn: conn.(*net.UnixConn), socket: socket, done: map[uint64]agentproto.Completion{}}
+	c := &Client{conn: conn.(*net.UnixConn), socket: socket}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.conn.Close())
@@ -73,9 +77,17 @@ func Dial(ctx context.Context, socket string, hello agentproto.Hello) (_ *Client
 		return nil, err
 	}
 	defer memory.Close()
-	c.welcome = welcome
-	c.mem, err = agentproto.OpenMemory(int(memory.Fd()), welcome.Layout)
+	mem, err := agentproto.OpenMemory(int(memory.Fd()), welcome.Layout)
+	c.begin(welcome, mem)
 	return c, err
+}
+
+// begin begins the session.
+func (c *Client) begin(welcome *agentproto.Welcome, mem *agentproto.Memory) {
+	c.welcome, c.mem = welcome, mem
+	c.done = map[uint64]agentproto.Completion{}
+	c.floats = make([]uint32, welcome.Layout.Entries)
+	c.idle.Limit = sys.DefaultLook
 }
 
 // bound ends reads of the socket with the context, until the returned function is called.
@@ -111,6 +123,9 @@ func (c *Client) Submit(ctx context.Context, e agentproto.Entry) (ticket uint64,
 		}
 	}
 	e.Put(c.mem.Entry(c.tail))
+	floats := &c.floats[c.tickets%uint64(len(c.floats))]
+	*floats = e.N * e.Dim
+	c.onWay += uint64(*floats)
 	c.tail++
 	c.mem.SQTail.Store(c.tail)
 	if c.mem.AgentSleeps.Load() == 1 && c.mem.AgentSleeps.CompareAndSwap(1, 0) {
@@ -134,6 +149,10 @@ func (c *Client) Wait(ctx context.Context, ticket uint64) (agentproto.Completion
 	}
 }
 
+// lookFloats is how much may be on its way when a client looks for completions before it sleeps. More keeps agent and
+// server busy for longer than waking a client takes, and then they need its processor.
+const lookFloats = 1 << 14
+
 // read reads the completions that there are, and waits for some if there are none.
 func (c *Client) read(ctx context.Context) error {
 	for !c.collect() {
@@ -142,6 +161,9 @@ func (c *Client) read(ctx context.Context) error {
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if c.onWay <= lookFloats && c.idle.Again() {
+			continue
 		}
 		c.mem.ClientSleeps.Store(1)
 		var err error
@@ -194,6 +216,7 @@ func (c *Client) collect() bool {
 	for ; c.head != tail; c.head++ {
 		got := agentproto.ParseCompletion(c.mem.Completion(c.head))
 		c.done[got.Ticket] = got
+		c.onWay -= uint64(c.floats[got.Ticket%uint64(len(c.floats))])
 		for i := range c.regions {
 			if c.regions[i].ticket == got.Ticket {
 				c.regions[i].answered = false
@@ -201,6 +224,7 @@ func (c *Client) collect() bool {
 		}
 	}
 	c.mem.CQHead.Store(c.head)
+	c.idle.Found()
 	return true
 }
 

@@ -39,9 +39,9 @@ func newRing(t rapid.TB, bytes uint64) *ring {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &ring{memory: file, client: &Client{
-		mem: mem, welcome: &agentproto.Welcome{Layout: layout}, done: map[uint64]agentproto.Completion{},
-	}}
+	c := &Client{}
+	c.begin(&agentproto.Welcome{Layout: layout}, mem)
+	return &ring{memory: file, client: c}
 }
 
 func (r *ring) close() { _ = errors.Join(r.client.mem.Close(), r.memory.Close()) }

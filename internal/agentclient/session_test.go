@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,46 @@ func TestSleep(t *testing.T) {
 	_ = other.Close()
 	if err := c.sleep(); !errors.Is(err, io.EOF) {
 		t.Errorf("the agent has gone: %v", err)
+	}
+}
+
+// A client looks for completions before it sleeps, unless much is on its way: nobody has to wake it.
+func TestLooksBeforeSleep(t *testing.T) {
+	r := newRing(t, 4096)
+	defer r.close()
+	c := r.client
+	c.idle.Limit = time.Hour
+	for range 3 {
+		if !r.submit(t, 64, false) {
+			t.Fatal("no room")
+		}
+		r.take()
+		ticket := len(r.entries) - 1
+		time.AfterFunc(time.Millisecond, func() {
+			(&agentproto.Completion{Ticket: uint64(ticket)}).Put(c.mem.Completion(uint32(ticket)))
+			c.mem.CQTail.Store(uint32(ticket) + 1)
+		})
+		if _, err := c.Wait(t.Context(), uint64(ticket)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	saved := c.idle
+	c.onWay = lookFloats + 1
+	ctx, cancel := context.WithCancelCause(t.Context())
+	slept := errors.New("it sleeps")
+	other := connect(t, c)
+	go func() {
+		for c.mem.ClientSleeps.Load() == 0 {
+			runtime.Gosched()
+		}
+		cancel(slept)
+		_ = other.Close()
+	}()
+	if err := c.read(ctx); err == nil {
+		t.Error("a completion that there is not")
+	}
+	if c.idle != saved {
+		t.Error("looked while much was on its way")
 	}
 }
 

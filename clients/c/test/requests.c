@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "../internal.h"
 #include "fake.h"
 
 static void agent_serves(struct fake *f)
@@ -220,9 +221,10 @@ void test_requests(void)
 
 	fake_start(&f, agent_serves, NULL);
 	struct libra_options o = options_for(&f);
-	o.spin_us = 50;
+	o.spin_us = 3600000000U;
 	CHECK(libra_open(&s, &o) == LIBRA_OK);
 	threads(s);
+	CHECK(s->look_credit > 0 && s->floats == 0); /* it looked, and all looks paid */
 	CHECK(libra_close(s) == LIBRA_OK);
 	fake_stop(&f);
 }

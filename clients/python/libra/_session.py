@@ -189,7 +189,8 @@ class Session:
     ``$LIBRA_AGENT`` or ``/run/libra/agent.sock``), ``client`` the name of this program in the agent's
     statistics. ``dim`` and ``hot_set`` (a SHA-256, 32 bytes) are refused unless they are the job's. ``parties`` is the number
     of this host's sessions that meet at :meth:`barrier`. ``entries`` and ``buffer_bytes`` bound the requests on
-    their way (256, 8 MiB). ``spin_us`` is how long a wait looks for the answer before it sleeps.
+    their way (256, 8 MiB). ``spin_us`` is for how many microseconds a wait looks for the answer before it sleeps, while
+    that pays (400; 1 is next to none).
 
     Any number of threads may use a session. After a fork it belongs to the parent alone: in the child its methods raise
     :class:`Forked`, and arrays of :meth:`empty` must not be touched.

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// looks has an owner wait for work that comes after so many microseconds each, and returns how often it slept.
+func looks(l *Look, waits ...time.Duration) (slept int) {
+	now := time.Unix(1, 0)
+	for _, wait := range waits {
+		come := now.Add(wait * time.Microsecond)
+		for now.Before(come) && l.again(now) {
+			now = now.Add(min(10*time.Microsecond, come.Sub(now)))
+		}
+		if now.Before(come) {
+			slept++
+			now = come
+		} else if !l.since.IsZero() {
+			l.end(now)
+		}
+	}
+	return slept
+}
+
+func TestLook(t *testing.T) {
+	const limit, soon, late = 64 * time.Microsecond, 60, 100
+	for name, c := range map[string]struct {
+		before time.Duration // credit, in looks
+		waits  []time.Duration
+		slept  int
+	}{
+		"work that comes soon is looked for":             {waits: slices.Repeat([]time.Duration{soon}, 100)},
+		"what takes longer is slept for":                 {waits: []time.Duration{late}, slept: 1},
+		"then others too, until the look is made up for": {waits: append([]time.Duration{late}, slices.Repeat([]time.Duration{soon}, 100)...), slept: 1 + 70},
+		"looks that have paid stand for others":          {before: 3, waits: []time.Duration{late, soon, late, soon}, slept: 2},
+		"work that comes soon is what counts":            {waits: slices.Repeat([]time.Duration{soon, soon, soon, soon, soon, soon, soon, soon, soon, soon, late}, 10), slept: 10},
+	} {
+		if slept := looks(&Look{Limit: limit, credit: c.before * limit}, c.waits...); slept != c.slept {
+			t.Errorf("%s: slept %d times, want %d", name, slept, c.slept)
+		}
+	}
+	if slept := looks(&Look{}, 1, 1); slept != 2 {
+		t.Errorf("without a limit: slept %d times of 2", slept)
+	}
+}
+
+// Whoever waits for what always takes longer looks in one wait of 64, however long it has paid before.
+func TestLookInVain(t *testing.T) {
+	const limit = 64 * time.Microsecond
+	l := &Look{Limit: limit}
+	for range 10_000 {
+		l.since = time.Unix(1, 0)
+		l.end(l.since)
+	}
+	looked, now := 0, time.Unix(1, 0)
+	for range 6400 {
+		for l.again(now) {
+			looked++
+			now = now.Add(limit + 1)
+		}
+	}
+	if looked < 100 || looked > 100+lookCredit+1 {
+		t.Errorf("looked %d times in 6,400 waits", looked)
+	}
+}
+
+// A look during which others keep the processor is in vain, also if there is work after it. What it took is made up for,
+// but no more than a time that is bounded.
+func TestLookThatLosesTheProcessor(t *testing.T) {
+	const limit = 64 * time.Microsecond
+	for _, c := range []struct{ took, want time.Duration }{{10 * limit, -10 * limit}, {time.Hour, -lookCredit * limit}} {
+		l, now := &Look{Limit: limit}, time.Unix(1, 0)
+		if !l.again(now) {
+			t.Fatal("sleeps at once")
+		}
+		l.end(now.Add(c.took))
+		if l.credit != c.want || l.again(now.Add(c.took)) {
+			t.Errorf("%v were lost: %+v", c.took, l)
+		}
+	}
+}
+
+func TestLookLeavesTheProcessor(t *testing.T) {
+	l := &Look{Limit: time.Hour}
+	for range 3 {
+		if !l.Again() {
+			t.Fatal("sleeps")
+		}
+	}
+	l.Found()
+	if l.credit != l.Limit/lookGain || !l.since.IsZero() {
+		t.Errorf("%+v", l)
+	}
+	l.Found() // nothing ends
+	if n := testing.AllocsPerRun(100, func() { l.Again(); l.Found() }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
