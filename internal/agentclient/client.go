@@ -35,8 +35,8 @@ type Client struct {
 	regions []region                         // of the buffer area, in use, the oldest first
 	next    uint64                           // where the next one may begin
 	idle    sys.Look                         // before it sleeps
-	floats  []uint32                         // of the rows of an entry, by its place in the ring
-	onWay   uint64                           // the same of all entries that are not answered
+	floats  map[uint64]uint64                // of the rows of the entries that are not answered, by ticket
+	onWay   uint64                           // their sum
 }
 
 // region is a part of the buffer area that an entry uses.
@@ -86,7 +86,7 @@ func Dial(ctx context.Context, socket string, hello agentproto.Hello) (_ *Client
 func (c *Client) begin(welcome *agentproto.Welcome, mem *agentproto.Memory) {
 	c.welcome, c.mem = welcome, mem
 	c.done = map[uint64]agentproto.Completion{}
-	c.floats = make([]uint32, welcome.Layout.Entries)
+	c.floats = map[uint64]uint64{}
 	c.idle.Limit = sys.DefaultLook
 }
 
@@ -123,9 +123,8 @@ func (c *Client) Submit(ctx context.Context, e agentproto.Entry) (ticket uint64,
 		}
 	}
 	e.Put(c.mem.Entry(c.tail))
-	floats := &c.floats[c.tickets%uint64(len(c.floats))]
-	*floats = e.N * e.Dim
-	c.onWay += uint64(*floats)
+	c.floats[c.tickets] = uint64(e.N) * uint64(e.Dim)
+	c.onWay += c.floats[c.tickets]
 	c.tail++
 	c.mem.SQTail.Store(c.tail)
 	if c.mem.AgentSleeps.Load() == 1 && c.mem.AgentSleeps.CompareAndSwap(1, 0) {
@@ -216,7 +215,8 @@ func (c *Client) collect() bool {
 	for ; c.head != tail; c.head++ {
 		got := agentproto.ParseCompletion(c.mem.Completion(c.head))
 		c.done[got.Ticket] = got
-		c.onWay -= uint64(c.floats[got.Ticket%uint64(len(c.floats))])
+		c.onWay -= c.floats[got.Ticket]
+		delete(c.floats, got.Ticket)
 		for i := range c.regions {
 			if c.regions[i].ticket == got.Ticket {
 				c.regions[i].answered = false

@@ -105,7 +105,7 @@ func TestSleep(t *testing.T) {
 	}
 }
 
-// A client looks for completions before it sleeps, unless much is on its way: nobody has to wake it.
+// A client looks for completions before it sleeps, unless much is on its way: a wake-up costs both sides a system call.
 func TestLooksBeforeSleep(t *testing.T) {
 	r := newRing(t, 4096)
 	defer r.close()
@@ -142,6 +142,41 @@ func TestLooksBeforeSleep(t *testing.T) {
 	}
 	if c.idle != saved {
 		t.Error("looked while much was on its way")
+	}
+}
+
+// What is on its way is counted right, also if the first entry is answered after more others than the ring has places.
+func TestCountsWhatIsOnItsWay(t *testing.T) {
+	r := newRing(t, 4096)
+	defer r.close()
+	c := r.client
+	answered := uint32(0)
+	answer := func(ticket uint64) {
+		(&agentproto.Completion{Ticket: ticket}).Put(c.mem.Completion(answered))
+		answered++
+		c.mem.CQTail.Store(answered)
+		if !c.collect() {
+			t.Fatal("no completion")
+		}
+	}
+	submit := func(n uint32) uint64 {
+		ticket, err := c.Submit(t.Context(), agentproto.Entry{Op: agentproto.Push, N: n, Dim: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ticket
+	}
+	first := submit(100)
+	for range c.welcome.Layout.Entries + 1 {
+		ticket := submit(7)
+		if c.onWay != 2*107 {
+			t.Fatalf("%d floats are counted as on their way, want %d", c.onWay, 2*107)
+		}
+		answer(ticket)
+	}
+	answer(first)
+	if c.onWay != 0 || len(c.floats) != 0 {
+		t.Errorf("%d floats are counted as on their way, and %d entries, when all are answered", c.onWay, len(c.floats))
 	}
 }
 

@@ -19,7 +19,7 @@ type hotWeights struct {
 	workload.Client
 	set *packer.HotSet
 
-	reports atomic.Uint64 // that have come back, and 1
+	reports atomic.Uint64 // one more than have come back
 	since   []uint64      // by row rank: the value of reports when the row was pulled
 	weights []float32     // by scalar rank
 

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// looks has an owner wait for work that comes after so many microseconds each, and returns how often it slept.
+// looks has an owner wait for work that comes after these microseconds each, and returns how often it slept.
 func looks(l *Look, waits ...time.Duration) (slept int) {
 	now := time.Unix(1, 0)
 	for _, wait := range waits {
