@@ -166,9 +166,10 @@ func TestTorchPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin, variables := t.TempDir(), []string{
-		"TRAIN=" + shorter(t, "frappe-train.libfm.gz", 8192), "TEST=" + shorter(t, "frappe-test.libfm.gz", 8192),
-		"LIBRA_LIBRARY=" + root + "/clients/c/build/libra.so.1", "PYTHONPATH=" + root + "/clients/python", "PYTHONDONTWRITEBYTECODE=1",
+	bin := t.TempDir()
+	variables := []string{"LIBRA_LIBRARY=" + root + "/clients/c/build/libra.so.1", "PYTHONPATH=" + root + "/clients/python", "PYTHONDONTWRITEBYTECODE=1"}
+	data := func(rows int) []string {
+		return []string{"TRAIN=" + shorter(t, "frappe-train.libfm.gz", rows), "TEST=" + shorter(t, "frappe-test.libfm.gz", rows)}
 	}
 	python := torchPython(t)
 	if err := os.Symlink(python, filepath.Join(bin, "python3")); err != nil {
@@ -178,10 +179,10 @@ func TestTorchPage(t *testing.T) {
 		auc     float64
 		weights string
 	}
-	train := func(script string) (trained []outcome) {
+	train := func(data []string, script string) (trained []outcome) {
 		cmd := within(t, torchLimit, "bash", "-euc", script)
 		cmd.Dir = root
-		cmd.Env = append(append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")), variables...)
+		cmd.Env = append(append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")), slices.Concat(variables, data)...)
 		out := run(t, cmd)
 		for _, m := range aucLine.FindAllStringSubmatch(out, -1) {
 			auc, err := strconv.ParseFloat(m[1], 64)
@@ -199,11 +200,12 @@ func TestTorchPage(t *testing.T) {
 	if len(lines) != 2 || strings.Replace(lines[0], " gloo ", " libra ", 1) != lines[1] {
 		t.Fatalf("more than a word differs between\n%s", commands[0][1])
 	}
-	const alone = "python3 clients/python/examples/frappe.py gloo --data $TRAIN --test $TEST --epochs "
-	four, again := train(commands[0][1]), train(lines[1])
-	one := train("bin/libra run --backend udp -- " + alone + "2; bin/libra run --backend udp -- " + alone + "5")
-	server := train(commands[1][1])
-	if len(four) != 2 || len(again) != 1 || len(one) != 2 || len(server) != 1 {
+	const alone = "bin/libra run --backend udp -- python3 clients/python/examples/frappe.py gloo --data $TRAIN --test $TEST --epochs "
+	// No two asynchronous runs are equal: their AUC has a standard deviation of 0.004 with 8,192 rows, and of 0.0015 with 32,768.
+	few, more := data(8192), data(32768)
+	four, again, one := train(few, commands[0][1]), train(few, lines[1]), train(few, alone+"2")
+	server, oneOfMore := train(more, commands[1][1]), train(more, alone+"5")
+	if len(four) != 2 || len(again) != 1 || len(one) != 1 || len(server) != 1 || len(oneOfMore) != 1 {
 		t.Fatal("not each of the commands has printed the AUC")
 	}
 	if four[1].weights != again[0].weights {
@@ -217,7 +219,7 @@ func TestTorchPage(t *testing.T) {
 			t.Errorf("AUC %v; through gloo and in one process %v and %v", four[1].auc, four[0].auc, one[0].auc)
 		}
 	}
-	if server[0].auc < one[1].auc-0.005 { // its smaller steps may well learn more from these few rows
-		t.Errorf("AUC %v with the rows in the server, asynchronously; in one process %v", server[0].auc, one[1].auc)
+	if server[0].auc < oneOfMore[0].auc-0.005 { // its smaller steps may well learn more from these few rows
+		t.Errorf("AUC %v with the rows in the server, asynchronously; in one process %v", server[0].auc, oneOfMore[0].auc)
 	}
 }

@@ -229,21 +229,12 @@ func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
 		if g == "workers" {
 			logs = p.Stderr
 		}
-		groups[g] = proc.NewGroup(ctx, proc.Config{Stderr: logs})
+		groups[g] = proc.NewGroup(ctx, proc.Config{Stderr: logs, Failed: cancel}) // what fails in one group ends the others
 		order = append([]*proc.Group{groups[g]}, order...)
 	}
 	start := func(group string, host int, service bool, spec proc.Spec) (*proc.Child, error) {
 		spec.Start, spec.Service = p.bed.start(host), service
-		child, err := groups[group].Start(spec)
-		if err == nil {
-			go func() { // what fails in one group ends the others
-				<-child.Done()
-				if err := child.Wait(ctx); err != nil && !errors.Is(err, proc.ErrStopped) {
-					cancel(err)
-				}
-			}()
-		}
-		return child, err
+		return groups[group].Start(spec)
 	}
 	result, err := p.runAll(ctx, self, start, groups)
 	// The first failure explains the rest.

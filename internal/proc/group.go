@@ -34,6 +34,9 @@ type Config struct {
 	// Grace is the time between the request to stop (SIGTERM) and SIGKILL;
 	// 0 means DefaultGrace.
 	Grace time.Duration
+	// Failed is told the group's first failure of a child, before any other child is asked to end for
+	// it. It may not call the group. Nil: only Wait and Stop tell.
+	Failed func(error)
 }
 
 // Spec describes a child.
@@ -140,10 +143,14 @@ func (g *Group) Stop() error {
 // fail records the group's first error and stops the children.
 func (g *Group) fail(err error) {
 	g.mu.Lock()
-	if g.err == nil {
+	first := g.err == nil
+	if first {
 		g.err = err
 	}
 	g.mu.Unlock()
+	if first && g.cfg.Failed != nil {
+		g.cfg.Failed(err)
+	}
 	g.cancel(err)
 }
 

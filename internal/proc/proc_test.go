@@ -155,7 +155,14 @@ func TestReadyLinesAndSuccess(t *testing.T) {
 
 func TestFailureStopsTheOthersAndNamesTheCause(t *testing.T) {
 	var log syncBuffer
-	g := NewGroup(t.Context(), Config{Stderr: &log, Tail: 3})
+	var told []error
+	g := NewGroup(t.Context(), Config{Stderr: &log, Tail: 3, Failed: func(err error) {
+		told = append(told, err)
+		time.Sleep(20 * time.Millisecond) // a server that was asked to end would say so
+		if strings.Contains(log.String(), "ps | bye\n") {
+			t.Error("the server was asked to end before the failure was told")
+		}
+	}})
 	server := mustStart(t, g, Spec{Name: "ps", Cmd: self("serve"), Service: true})
 	if err := server.Ready(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -163,6 +170,9 @@ func TestFailureStopsTheOthersAndNamesTheCause(t *testing.T) {
 	mustStart(t, g, Spec{Name: "worker-1", Cmd: self("fail")})
 
 	err := g.Wait()
+	if len(told) != 1 || told[0] != err { //nolint:errorlint // the same error
+		t.Errorf("told %v, want once %v", told, err)
+	}
 	var exit *ExitError
 	if !errors.As(err, &exit) {
 		t.Fatalf("got %v, want an ExitError", err)
