@@ -27,6 +27,7 @@ import (
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/wire"
 )
 
 // Programs are workers of any language, and the cluster that they train on: a switch, a
@@ -168,6 +169,9 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 		Backend: p.Backend,
 		Job:     cluster.Job{ID: 1, HotSet: p.HotSet, Sync: p.Sync, Harvest: p.Harvest},
 		Model:   cluster.Model{Kind: "lr", Optimizer: p.Optimizer, LearningRate: p.LearningRate, Seed: p.Seed},
+	}
+	if p.Backend == cluster.BackendAFXDP {
+		c.Switch.Stripes = wire.MaxStripes // interfaces of a bed take such frames, and pulls and sums of steps have as long ones
 	}
 	if p.Dim > 1 {
 		c.Model.Kind, c.Model.Factors = "fm", p.Dim-1

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/wire"
 )
 
 // Agents share the processors, each with one at least; what the environment says of them counts.
@@ -27,6 +30,19 @@ func TestAgentsShareProcessors(t *testing.T) {
 	for hosts, want := range map[int]string{1: "6", 2: "3", 4: "1", 6: "1", 8: "1"} {
 		if got := of(hosts); !slices.Equal(got, []string{"GOMAXPROCS=" + want}) {
 			t.Errorf("%q for %d hosts, want %s", got, hosts, want)
+		}
+	}
+}
+
+// Only a bed's interfaces are known to take the longest frames.
+func TestProgramsTakeTheLongestFrames(t *testing.T) {
+	for backend, want := range map[string]int{cluster.BackendAFXDP: wire.MaxStripes, cluster.BackendUDP: wire.DefaultStripes} {
+		c, err := Programs{Backend: backend, Dim: 1, Sync: true}.config(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Switch.Stripes != want {
+			t.Errorf("%s: frames of %d stripes, want %d", backend, c.Switch.Stripes, want)
 		}
 	}
 }
