@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -99,10 +100,22 @@ func (h *HotSet) Key(rowRank uint32) uint64 { return h.keys[rowRank] }
 // Count returns how often the row of a rank was updated, as far as is known.
 func (h *HotSet) Count(rowRank uint32) uint64 { return h.counts[rowRank] }
 
+// Cold is what [HotSet.Ranks] gives in place of a row rank.
+const Cold = math.MaxUint32
+
 // Rank returns the row rank of a key, and false if the key is cold.
 func (h *HotSet) Rank(key uint64) (rowRank uint32, ok bool) {
 	at := h.index.find(key)
 	return at - 1, at != 0
+}
+
+// Ranks stores the row rank of each key in dst, which is as long as keys, and [Cold] for a key that is cold. For
+// many keys it is faster than Rank.
+func (h *HotSet) Ranks(dst []uint32, keys []uint64) {
+	h.index.findAll(dst, keys)
+	for i := range dst {
+		dst[i]-- // findAll gives one more, and 0 for a cold key
+	}
 }
 
 // Fingerprint identifies a mapping from keys to ranks.

@@ -45,14 +45,14 @@ func TestRankAgreesWithMap(t *testing.T) {
 		}
 		queries := append(keysGen(400).Draw(t, "queries"), keys...)
 		found := make([]uint32, len(queries))
-		h.index.findAll(found, queries)
+		h.Ranks(found, queries)
 		for i, key := range queries {
 			rank, hot := want[key]
 			if got, ok := h.Rank(key); ok != hot || ok && got != rank {
 				t.Fatalf("Rank(%d) = %d, %v; want %d, %v", key, got, ok, rank, hot)
 			}
-			if found[i] != 0 != hot || hot && found[i]-1 != rank {
-				t.Fatalf("findAll gives %d for key %d, want one more than %d, %v", found[i], key, rank, hot)
+			if found[i] != Cold != hot || hot && found[i] != rank {
+				t.Fatalf("Ranks gives %d for key %d, want %d, %v", found[i], key, rank, hot)
 			}
 			if hot && h.Key(rank) != key {
 				t.Fatalf("Key(%d) = %d, want %d", rank, h.Key(rank), key)

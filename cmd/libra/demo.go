@@ -112,8 +112,8 @@ parameters take half of the updates.`,
 	f.IntVar(&o.Epochs, "epochs", 0, "passes over the data (default 10 with --data, 2 without)")
 	f.BoolVar(&o.Sync, "sync", false, "wait for all workers after each mini-batch")
 	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, "how the aggregator adds: exact, lut (float32 by table lookup) or fixed (int32)")
-	f.DurationVar(&o.Harvest, "harvest", 0, fmt.Sprintf("time between two harvests without --sync (default %v)", cluster.DefaultHarvest))
-	f.IntVar(&o.Staleness, "staleness", 0, fmt.Sprintf("mini-batches of a worker that the weights it reads may lack, without --sync (default %d)", cluster.DefaultStaleness))
+	f.DurationVar(&o.Harvest, "harvest", 0, fmt.Sprintf("time between two harvests without --sync (default %v with --data, %v without)", workload.SmallData.Harvest, workload.ClickLog.Harvest))
+	f.IntVar(&o.Staleness, "staleness", 0, fmt.Sprintf("mini-batches of a worker that the weights it reads may lack, without --sync (default %d with --data, %d without)", workload.SmallData.Staleness, workload.ClickLog.Staleness))
 	f.StringVar(&o.Backend, "backend", o.Backend, "afxdp (needs root) or udp")
 	f.StringVar(&o.Plane, "plane", "", "p4 for a P4 switch, bmv2's simple_switch_grpc (default: the backend's own data plane)")
 	f.BoolVar(&o.LaneAligned, "lane-aligned", false, "send the frames that a P4 switch takes: one stripe, each pair in its register's lane")
@@ -221,6 +221,7 @@ func printDemo(w io.Writer, r *demo.Result) error {
 		compared("samples/s", func(o *demo.Outcome) string { return humanize.SIWithDigits(o.SamplesPerSecond, 1, "") }),
 		{"pairs/s", humanize.SIWithDigits(r.PairsPerSecond, 2, "")},
 		{"frames/s", humanize.SIWithDigits(r.FramesPerSecond, 1, "")},
+		{"pairs that workers added up before", fmt.Sprintf("%.1f %%", 100*float64(r.AddedPairs)/float64(r.AddedPairs+r.Pairs))},
 		{"pairs summed in the network", fmt.Sprintf("%.1f %%", 100*r.HotShare)},
 		{"retransmissions", humanize.Comma(int64(r.Retransmissions))},
 		{"frames that the server was spared", humanize.Comma(r.FramesSpared)},

@@ -40,6 +40,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 		res.Samples += w.Samples
 		res.HotPairs += w.HotPairs
 		res.Pairs += w.HotPairs + w.ColdPairs
+		res.AddedPairs += w.AddedPairs
 		res.Frames += w.Frames
 		res.Retransmissions += w.Retransmissions
 		res.FaultsDropped += w.Dropped

@@ -46,10 +46,10 @@ type Options struct {
 	Sync bool
 	// Arithmetic of the aggregator: "exact", "lut" or "fixed".
 	Arithmetic string
-	// Harvest is the time between two harvests; 0 means the default.
+	// Harvest is the time between two harvests; 0 means the recipe's.
 	Harvest time.Duration
 	// Staleness is how many of its own mini-batches a worker may be ahead of the
-	// weights; 0 means the default.
+	// weights; 0 means the recipe's.
 	Staleness int
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
 	Backend string
@@ -165,6 +165,11 @@ func (o Options) recipe() recipe {
 	r.factors = cmp.Or(o.Factors, r.factors)
 	r.Epochs = cmp.Or(o.Epochs, r.Epochs)
 	r.Batch = cmp.Or(o.Batch, r.Batch)
+	r.Staleness = cmp.Or(o.Staleness, r.Staleness)
+	r.Harvest = cmp.Or(o.Harvest, r.Harvest)
+	if o.Sync {
+		r.Staleness, r.Harvest = 0, 0
+	}
 	r.Optimizer.LearningRate = cmp.Or(float32(o.LearningRate), r.Optimizer.LearningRate)
 	return r
 }
@@ -212,11 +217,14 @@ type Result struct {
 	// which makes both equal.
 	ReferenceSHA256 string `json:"reference_sha256,omitempty"`
 
-	Samples         uint64  `json:"samples"`
-	Pairs           uint64  `json:"pairs"` // pushed gradients
-	PairsPerSecond  float64 `json:"pairs_per_s"`
-	HotPairs        uint64  `json:"hot_pairs"`
-	HotShare        float64 `json:"hot_share"` // of the pairs, summed in the network
+	Samples        uint64  `json:"samples"`
+	Pairs          uint64  `json:"pairs"` // pushed gradients
+	PairsPerSecond float64 `json:"pairs_per_s"`
+	HotPairs       uint64  `json:"hot_pairs"`
+	HotShare       float64 `json:"hot_share"` // of the pairs, summed in the network
+	// AddedPairs are gradients of hot rows that workers added to others before they pushed their sums. They
+	// are not among Pairs.
+	AddedPairs      uint64  `json:"added_pairs"`
 	HotRows         int     `json:"hot_rows"`
 	Frames          uint64  `json:"frames"` // from workers, each counted once
 	FramesPerSecond float64 `json:"frames_per_s"`

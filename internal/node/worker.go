@@ -33,7 +33,8 @@ type WorkerResult struct {
 	Elapsed         time.Duration `json:"elapsed_ns"`
 	HotPairs        uint64        `json:"hot_pairs"`
 	ColdPairs       uint64        `json:"cold_pairs"`
-	Frames          uint64        `json:"frames"` // sent once each: pushes and pulls
+	AddedPairs      uint64        `json:"added_pairs"` // to others of hot rows, before those were pushed
+	Frames          uint64        `json:"frames"`      // sent once each: pushes and pulls
 	HotFrames       uint64        `json:"hot_frames"`
 	Retransmissions uint64        `json:"retransmissions"`
 	RTTHot          time.Duration `json:"rtt_hot_ns"`
@@ -78,15 +79,15 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	env.ready()
 	training.First = members.FirstStep
 	access := workload.Client(client{w.Worker, members, env.Machine.Flushed})
-	reported := func() {}
+	kept := &hotRows{}
 	if !c.Job.Sync {
-		kept := newHotWeights(access, w.hot)
-		access, reported = kept, kept.reported
+		kept = newHotRows(access, w.hot)
+		access = kept
 	}
 	if !c.Job.Sync || c.Data.HasTest() { // a synchronous server knows the steps by itself
 		training.Report = func(ctx context.Context, r workload.Reached) error {
 			err := members.Report(ctx, r.Steps, r.Epochs, r.Ends)
-			reported()
+			kept.reported()
 			return err
 		}
 	}
@@ -102,7 +103,9 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	if err := members.Done(ctx); err != nil {
 		return nil, reason(ctx, err)
 	}
-	return workerResult(o.ID, c.Backend, trained, stats, training.Model.Dim()), nil
+	result = workerResult(o.ID, c.Backend, trained, stats, training.Model.Dim())
+	result.AddedPairs = kept.added
+	return result, nil
 }
 
 // reason returns why a peer ended a run, if one did: that says more than what broke

@@ -2,12 +2,19 @@
 
 package workload
 
-import "github.com/libra-ina/libra/ps"
+import (
+	"time"
+
+	"github.com/libra-ina/libra/ps"
+)
 
 // Recipe is a set of hyper-parameters that suits a kind of data.
 type Recipe struct {
 	Epochs, Batch int
-	Optimizer     ps.Optimizer
+	// Staleness and Harvest, the time between two harvests, are for asynchronous training; see [Config].
+	Staleness int
+	Harvest   time.Duration
+	Optimizer ps.Optimizer
 	// Scale bounds the initial latent weights.
 	Scale float32
 }
@@ -26,15 +33,15 @@ var (
 	// often, such as Frappe. Many small steps; factors start large, because a
 	// saddle lies at zero and late gradients leave it slowly.
 	SmallData = Recipe{
-		Epochs: DefaultEpochs, Batch: DefaultBatch,
+		Epochs: DefaultEpochs, Batch: DefaultBatch, Staleness: 8, Harvest: 20 * time.Millisecond,
 		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: 0.05, InitialAccumulator: 1e-5},
 		Scale:     0.2,
 	}
 	// ClickLog suits long logs with many rare features, such as those of
 	// [Synthetic]. Factors overfit to rare features, so that they start small,
-	// and two epochs are enough.
+	// and two epochs are enough. Each mini-batch is a small part of the log: weights may lack more of them.
 	ClickLog = Recipe{
-		Epochs: 2, Batch: 256,
+		Epochs: 2, Batch: 256, Staleness: 24, Harvest: 50 * time.Millisecond,
 		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: 0.05, InitialAccumulator: 1e-4},
 		Scale:     0.02,
 	}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/packer"
+)
+
+// hotRows has an asynchronous worker pull a hot row once between two of its reports, and push it once: most mini-batches have the
+// same ones. It keeps their weights until the next report comes back, and adds up their gradients until Flush, with which
+// a report begins. Weights that it keeps lack no more of the worker's own mini-batches than those that
+// it would pull may lack: until a report comes back, no more of them are known to be part of any weights. So
+// [workload.Config.Staleness] bounds both.
+type hotRows struct {
+	workload.Client
+	set *packer.HotSet
+
+	reports atomic.Uint64 // one more than have come back
+	since   []uint64      // by row rank: the value of reports when the row was pulled
+	weights []float32     // by scalar rank
+
+	order []uint32  // all row ranks, in ascending order of their keys
+	waits []bool    // by row rank: the row has gradients that were not pushed
+	grads []float32 // by scalar rank: their sums
+	added uint64    // gradients that were added to others before they were pushed
+
+	// Of one call: the ranks of its keys; the rows of which the server is told, and where they are in the call.
+	ranks     []uint32
+	keys      []uint64
+	positions []int
+	rows      []float32
+}
+
+func newHotRows(c workload.Client, set *packer.HotSet) *hotRows {
+	h := &hotRows{
+		Client: c, set: set,
+		since: make([]uint64, set.Len()), weights: make([]float32, set.Slots()),
+		order: make([]uint32, set.Len()), waits: make([]bool, set.Len()), grads: make([]float32, set.Slots()),
+	}
+	for i := range h.order {
+		h.order[i] = uint32(i)
+	}
+	slices.SortFunc(h.order, func(a, b uint32) int { return cmp.Compare(set.Key(a), set.Key(b)) })
+	h.reports.Store(1)
+	return h
+}
+
+// reported has the rows pulled anew. It may be called beside a pull.
+func (h *hotRows) reported() { h.reports.Add(1) }
+
+// begin makes ranks those of keys, and leaves out what the call before told the server.
+func (h *hotRows) begin(keys []uint64) {
+	h.ranks = slices.Grow(h.ranks[:0], len(keys))[:len(keys)]
+	h.set.Ranks(h.ranks, keys)
+	h.keys, h.positions, h.rows = h.keys[:0], h.positions[:0], h.rows[:0]
+}
+
+// Pull implements [workload.Puller].
+func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error {
+	// What a report makes part of the weights during the pull may be missing in some of its rows.
+	now, d := h.reports.Load(), h.set.Dim()
+	h.begin(keys)
+	for i, rank := range h.ranks {
+		if rank != packer.Cold && h.since[rank] == now {
+			copy(dst[i*d:][:d], h.weights[int(rank)*d:])
+			continue
+		}
+		h.keys, h.positions = append(h.keys, keys[i]), append(h.positions, i)
+	}
+	n := len(h.keys) * d
+	h.rows = slices.Grow(h.rows, n)[:n]
+	if err := h.Client.Pull(ctx, h.keys, h.rows); err != nil {
+		return err
+	}
+	for i, at := range h.positions {
+		row := h.rows[i*d:][:d]
+		copy(dst[at*d:], row)
+		if rank := h.ranks[at]; rank != packer.Cold {
+			copy(h.weights[int(rank)*d:], row)
+			h.since[rank] = now
+		}
+	}
+	return nil
+}
+
+// Push implements [workload.Client].
+func (h *hotRows) Push(ctx context.Context, keys []uint64, grads []float32) error {
+	d := h.set.Dim()
+	h.begin(keys)
+	for i, rank := range h.ranks {
+		row := grads[i*d:][:d]
+		if rank == packer.Cold {
+			h.keys, h.rows = append(h.keys, keys[i]), append(h.rows, row...)
+			continue
+		}
+		sums := h.grads[int(rank)*d:][:d]
+		for j, g := range row {
+			sums[j] += g
+		}
+		if h.waits[rank] {
+			h.added += uint64(d)
+		}
+		h.waits[rank] = true
+	}
+	return h.Client.Push(ctx, h.keys, h.rows)
+}
+
+// Flush implements [workload.Client].
+func (h *hotRows) Flush(ctx context.Context) error {
+	d := h.set.Dim()
+	h.begin(nil)
+	for _, rank := range h.order {
+		if h.waits[rank] {
+			sums := h.grads[int(rank)*d:][:d]
+			h.keys, h.rows = append(h.keys, h.set.Key(rank)), append(h.rows, sums...)
+			clear(sums)
+			h.waits[rank] = false
+		}
+	}
+	if err := h.Client.Push(ctx, h.keys, h.rows); err != nil {
+		return err
+	}
+	return h.Client.Flush(ctx)
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/packer"
+)
+
+// hotServer is a server whose weights say when they were pulled, each row holds its key and the number of
+// commits, and that records what is pushed.
+type hotServer struct {
+	workload.Client
+	commits float32
+	pulled  []uint64 // by the last call, nil if there was no key
+	during  func()   // called in each pull, if set
+
+	pushed  []uint64
+	grads   []float32
+	flushes int
+}
+
+func (a *hotServer) Pull(_ context.Context, keys []uint64, dst []float32) error {
+	a.pulled = slices.Clone(keys[:len(keys):len(keys)])
+	if a.during != nil {
+		a.during()
+	}
+	for i, key := range keys {
+		dst[2*i], dst[2*i+1] = float32(key), a.commits
+	}
+	return nil
+}
+
+func (a *hotServer) Push(_ context.Context, keys []uint64, grads []float32) error {
+	a.pushed, a.grads = slices.Clone(keys), slices.Clone(grads)
+	return nil
+}
+
+func (a *hotServer) Flush(context.Context) error {
+	a.flushes++
+	return nil
+}
+
+// Hot rows are pulled once between two reports, cold rows each time; and a report that comes back during a pull, which
+// may be missing in the rows of that pull, has them pulled again.
+func TestHotRowsAreKeptBetweenReports(t *testing.T) {
+	set, err := packer.NewHotSet(2, []uint64{30, 10}, nil, packer.Meta{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &hotServer{}
+	h := newHotRows(server, set)
+	pull := func(keys []uint64, commits []float32, pulled []uint64) {
+		t.Helper()
+		dst := make([]float32, 2*len(keys))
+		if err := h.Pull(t.Context(), keys, dst); err != nil {
+			t.Fatal(err)
+		}
+		for i, key := range keys {
+			if got := [2]float32(dst[2*i:]); got != [2]float32{float32(key), commits[i]} {
+				t.Errorf("row %d is %v, want its key and %v commits", key, got, commits[i])
+			}
+		}
+		if !slices.Equal(server.pulled, pulled) {
+			t.Errorf("pulled %v, want %v", server.pulled, pulled)
+		}
+	}
+	pull([]uint64{10, 20}, []float32{0, 0}, []uint64{10, 20})
+	server.commits = 1
+	pull([]uint64{10, 20, 30}, []float32{0, 1, 1}, []uint64{20, 30})
+	h.reported()
+	server.commits, server.during = 2, h.reported
+	pull([]uint64{10, 30}, []float32{2, 2}, []uint64{10, 30})
+	server.commits, server.during = 3, nil
+	pull([]uint64{10, 30}, []float32{3, 3}, []uint64{10, 30})
+	pull([]uint64{10, 30}, []float32{3, 3}, nil)
+}
+
+// Gradients of hot rows are added up until Flush, which pushes them in the order of their keys, once; cold rows are pushed at once.
+func TestHotRowsArePushedAtFlush(t *testing.T) {
+	set, err := packer.NewHotSet(2, []uint64{30, 10, 40}, nil, packer.Meta{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &hotServer{}
+	h := newHotRows(server, set)
+	pushes := func(what string, keys []uint64, grads []float32) {
+		t.Helper()
+		if !slices.Equal(server.pushed, keys) || !slices.Equal(server.grads, grads) {
+			t.Errorf("%s pushes the rows %v, %v, want %v, %v", what, server.pushed, server.grads, keys, grads)
+		}
+	}
+	push := func(keys []uint64, grads ...float32) {
+		t.Helper()
+		if err := h.Push(t.Context(), keys, grads); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush := func() {
+		t.Helper()
+		if err := h.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push([]uint64{10, 20, 30}, 1, 2, 3, 4, 5, 6)
+	pushes("the first mini-batch", []uint64{20}, []float32{3, 4})
+	push([]uint64{30, 35}, 10, 20, 7, 8)
+	pushes("the second", []uint64{35}, []float32{7, 8})
+	if server.flushes != 0 || h.added != 2 {
+		t.Errorf("%d flushes, and %d gradients were added to others, want 0 and 2", server.flushes, h.added)
+	}
+	flush()
+	pushes("Flush", []uint64{10, 30}, []float32{1, 2, 15, 26})
+	flush()
+	pushes("the next", nil, nil)
+	push([]uint64{30}, 1, 1)
+	flush()
+	pushes("Flush", []uint64{30}, []float32{1, 1})
+	if server.flushes != 3 || h.added != 2 {
+		t.Errorf("%d flushes, and %d gradients were added to others, want 3 and 2", server.flushes, h.added)
+	}
+}
