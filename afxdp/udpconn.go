@@ -69,7 +69,8 @@ var _ net.PacketConn = (*UDPConn)(nil)
 
 // ListenUDP opens sockets on all receive queues of an interface for UDP packets to a local
 // address and port; all others pass to the kernel's stack as before. An unspecified
-// address, 0.0.0.0 or ::, is for all of its family. The kernel does not know that the
+// address, 0.0.0.0 or ::, is for all of its family; packets go out from the interface's address
+// then, as with a group's. The kernel does not know that the
 // port is taken, and knows the address only if it is the interface's, which it must be for
 // others to find it. Packets that never left the machine, as those of a veth pair, have no
 // checksum yet if their sender leaves it to the device (ethtool -K veth0 tx off), and are
@@ -234,7 +235,7 @@ func (c *UDPConn) write(p []byte, to netip.AddrPort) error {
 		return err
 	}
 	from := c.local
-	if from.Addr().IsUnspecified() {
+	if a := from.Addr(); a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		from = netip.AddrPortFrom(way.Source, from.Port())
 	}
 	c.writing.Lock()

@@ -106,6 +106,34 @@ func TestUDPConnHasItsAddress(t *testing.T) {
 	}
 }
 
+// An address of several machines is none to send from: nobody could answer.
+func TestUDPConnOfGroupSendsFromItsOwnAddress(t *testing.T) {
+	bed, c := newConn(t, 1)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	k := kernelConn(t, bed.Switch())
+	to := netip.AddrPortFrom(bed.Switch().IP, uint16(k.LocalAddr().(*net.UDPAddr).Port))
+	want := netip.AddrPortFrom(bed.Host(0).IP, 7000)
+	for _, local := range []string{"0.0.0.0:7000", "224.0.0.5:7000", "255.255.255.255:7000"} {
+		c := listen(t, bed, netip.MustParseAddrPort(local))
+		if _, err := c.WriteToUDPAddrPort([]byte(local), to); err != nil {
+			t.Errorf("%s: %v", local, err)
+		}
+		if err := k.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 100)
+		n, from, err := k.ReadFromUDPAddrPort(buf)
+		if from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port()); string(buf[:n]) != local || from != want || err != nil {
+			t.Errorf("at %s: read %q from %v, %v, want it from %v", local, buf[:n], from, err, want)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // What the kernel told of a neighbour is not believed for ever.
 func TestUDPConnAsksForNeighboursAnew(t *testing.T) {
 	bed, c := newConn(t, 1)
