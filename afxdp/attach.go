@@ -36,7 +36,7 @@ type AttachConfig struct {
 	// [MatchAll] is for every packet, and cuts ARP and SSH off.
 	Match Match
 	// Others tells of packets that Match leaves: those that Others[i] matches, and none before it, go to the
-	// sockets in OtherXSKMap(i). So sockets that share a queue (Config.ShareQueue) receive each its own.
+	// sockets in OtherXSKMap(i). So sockets that share a queue (Config.ShareQueue) receive each its own. At most 63.
 	Others []Match
 	// Queues is the size of the built-in program's XSKMAPs. Default: 256.
 	Queues int
@@ -117,10 +117,17 @@ func Attach(cfg AttachConfig) (*Attachment, error) {
 	return a, nil
 }
 
+// maxOthers is as many Others as a program can have: each has a map, as Match has, and the kernel
+// lets a program have 64 (MAX_USED_MAPS).
+const maxOthers = 63
+
 // matches returns Match and Others.
 func (c *AttachConfig) matches() []Match { return append([]Match{c.Match}, c.Others...) }
 
 func (c *AttachConfig) checkMatches() error {
+	if n := len(c.Others); n > maxOthers {
+		return fmt.Errorf("%w: AttachConfig.Others are %d, the kernel lets a program have %d: join some with Or, or attach a program of your own", ErrConfig, n, maxOthers)
+	}
 	for i, m := range c.matches() {
 		name := "AttachConfig.Match"
 		if i > 0 {

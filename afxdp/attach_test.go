@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,6 +169,7 @@ func TestAttachErrors(t *testing.T) {
 		"negative queues":  {AttachConfig{Interface: "b", Match: MatchAll(), Queues: -1}, ErrConfig},
 		"mode":             {AttachConfig{Interface: "b", Match: MatchAll(), Mode: AttachGeneric + 1}, ErrConfig},
 		"other program":    {AttachConfig{Interface: "b", Program: filter}, ErrConfig},
+		"many others":      {AttachConfig{Interface: "b", Match: MatchUDP(1), Others: slices.Repeat([]Match{MatchUDP(2)}, maxOthers+1)}, ErrConfig},
 		// It has the largest MTU besides, which is not why.
 		"no hook": {AttachConfig{Interface: "lo", Match: MatchAll(), Mode: AttachNative}, errors.ErrUnsupported},
 	} {
@@ -187,6 +189,8 @@ func TestAttachErrors(t *testing.T) {
 	if !errors.Is(err, ErrFrameTooSmall) || !strings.Contains(err.Error(), "MultiBuffer") {
 		t.Errorf("MTU 9000 without fragments: %v", err)
 	}
+	// As many as the kernel lets a program have maps for.
+	attach(t, ns, AttachConfig{Interface: "b", Match: MatchUDP(1), Others: slices.Repeat([]Match{MatchUDP(2)}, maxOthers), Hints: true})
 	// Auto falls back to the generic hook.
 	if a := attach(t, jumbo, AttachConfig{Interface: "b", Match: MatchAll()}); a.Mode() != AttachGeneric {
 		t.Errorf("mode %v, want generic", a.Mode())

@@ -95,7 +95,7 @@ func TestOpenMeetsErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = tryOpen(ns, pool, cfg)
-	if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "UMEM is closed") {
+	if !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), "UMEM is closed") {
 		t.Errorf("on a closed UMEM: %v", err)
 	}
 }

@@ -35,7 +35,8 @@ type GroupConfig struct {
 	// Attach, Socket and UMEM have the rest. What follows from the fields above and
 	// from the interface is filled in and must be zero: Attach.Interface, Match, Program
 	// and Queues, and Others, for which a Group has no sockets; Socket.Interface, Queue, XSKMap and File; UMEM.Frames. The default of
-	// UMEM.FrameSize is the smallest that packets of the interface's MTU fit.
+	// UMEM.FrameSize is the smallest that packets of the interface's MTU fit. Socket.MultiBuffer
+	// sets Attach.MultiBuffer, too.
 	Attach AttachConfig
 	Socket Config
 	UMEM   UMEMConfig
@@ -139,8 +140,8 @@ func (c *GroupConfig) setDefaults(ifi *net.Interface) error {
 		return fmt.Errorf("%w: GroupConfig.Queues are %v, %s has %s queues 0 to %d (see ethtool -l %s)", ErrNoQueue, c.Queues, ifi.Name, direction, queues-1, ifi.Name)
 	}
 	c.Frames = cmp.Or(c.Frames, 4096)
-	if c.Frames < 0 || c.Frames > 1<<24/len(c.Queues) {
-		return fmt.Errorf("%w: GroupConfig.Frames %d, for each of %d queues", ErrConfig, c.Frames, len(c.Queues))
+	if most := 1 << 24 / len(c.Queues); c.Frames < 1 || c.Frames > most {
+		return fmt.Errorf("%w: GroupConfig.Frames %d is not in [1, %d] for each of %d queues", ErrConfig, c.Frames, most, len(c.Queues))
 	}
 	c.UMEM.Frames = c.Frames * len(c.Queues)
 	if c.UMEM.FrameSize == 0 && !c.Socket.MultiBuffer {
@@ -205,7 +206,8 @@ func (g *Group) Snapshot() (Stats, error) {
 // A loop that returns an ErrLinkDown or ErrInterfaceGone is called again when its
 // interface is back, with the program on it ([Socket.Recover]); the frames that it
 // held are lost to the pool unless it has given them back. With any other error Run closes
-// all sockets and returns it. A Group runs once.
+// all sockets and returns it; but the net.ErrClosed of a socket that was closed by its own Close
+// ends that socket's loop only. A Group runs once.
 func (g *Group) Run(ctx context.Context, loop func(*Socket) error) error {
 	g.mu.Lock()
 	again := g.ran

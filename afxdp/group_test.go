@@ -287,7 +287,7 @@ func TestOpenAllErrors(t *testing.T) {
 		"no queue":         {GroupConfig{Match: match, Queues: []int{}}, ErrConfig, "none, or one twice"},
 		"queue beyond":     {GroupConfig{Match: match, Queues: []int{0, 2}}, ErrNoQueue, "b has receive queues 0 to 1 (see ethtool -l b)"},
 		"negative queue":   {GroupConfig{Match: match, Queues: []int{-1}}, ErrNoQueue, "receive queues 0 to 1"},
-		"frames":           {GroupConfig{Match: match, Frames: 1 << 24}, ErrConfig, "for each of 2 queues"},
+		"frames":           {GroupConfig{Match: match, Frames: 1 << 24}, ErrConfig, "is not in [1, 8388608] for each of 2 queues"},
 		"zero-copy":        {GroupConfig{Match: match, Frames: 64, Socket: Config{Mode: BindZeroCopy}}, errors.ErrUnsupported, "zero-copy on b"},
 	} {
 		err := ns.Do(func() error {

@@ -6,6 +6,7 @@ package afxdp
 
 import (
 	"errors"
+	"net"
 	"slices"
 	"testing"
 )
@@ -49,6 +50,21 @@ func TestPool(t *testing.T) {
 	}
 	if got, want := u.Census(), (Census{Free: 1, Yours: 7}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A pool of a closed UMEM would hand out frames whose bytes are gone.
+func TestNoPoolOfClosedUMEM(t *testing.T) {
+	u, err := NewUMEM(UMEMConfig{Frames: 8, HugePages: HugePagesOff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := u.NewPool(0)
+	if wantErr(t, err, net.ErrClosed); p != nil {
+		t.Error("a pool besides the error")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"sync/atomic"
 
@@ -323,7 +324,7 @@ func (u *UMEM) takeNumber(s *Socket) (uint16, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
-		return 0, fmt.Errorf("%w: UMEM is closed", ErrConfig)
+		return 0, fmt.Errorf("afxdp: UMEM is closed: %w", net.ErrClosed)
 	}
 	for id := uint16(1); id <= maxSockets; id++ {
 		if u.numbers[id] {

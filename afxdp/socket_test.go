@@ -248,7 +248,11 @@ func TestSmallPacketsOnAJumboInterface(t *testing.T) {
 
 func TestUMEMCloseRefusesOpenSockets(t *testing.T) {
 	p := newPair(t, UMEMConfig{}, Config{})
-	wantErr(t, p.a.UMEM().Close(), ErrInUse)
+	err := p.a.UMEM().Close()
+	wantErr(t, err, ErrInUse)
+	if !strings.Contains(err.Error(), "sockets of the UMEM are open") {
+		t.Error(err)
+	}
 }
 
 func TestPinThread(t *testing.T) {

@@ -57,8 +57,15 @@ type Tuned struct {
 // an ErrNoQueue, fewer than are needed an ErrFewQueues. It needs CAP_NET_ADMIN and CAP_SYS_ADMIN. The calling thread's network namespace must be the
 // interface's.
 func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) {
-	if cfg.Queues < 0 || cfg.Spread < 0 || cfg.DeferIRQs < 0 || cfg.FlushTimeout < 0 {
-		return nil, fmt.Errorf("%w: %+v", ErrConfig, cfg)
+	switch {
+	case cfg.Queues < 0:
+		return nil, fmt.Errorf("%w: Tuning.Queues %d is negative; 0 leaves it as it is", ErrConfig, cfg.Queues)
+	case cfg.Spread < 0:
+		return nil, fmt.Errorf("%w: Tuning.Spread %d is negative; 0 leaves it as it is", ErrConfig, cfg.Spread)
+	case cfg.DeferIRQs < 0:
+		return nil, fmt.Errorf("%w: Tuning.DeferIRQs %d is negative; 0 leaves it as it is", ErrConfig, cfg.DeferIRQs)
+	case cfg.FlushTimeout < 0:
+		return nil, fmt.Errorf("%w: Tuning.FlushTimeout %v is negative; 0 leaves it as it is", ErrConfig, cfg.FlushTimeout)
 	}
 	ifi, err := net.InterfaceByName(ifname)
 	if err != nil {

@@ -118,8 +118,8 @@ func TestTuneThatFails(t *testing.T) {
 	}{
 		"too many queues": {Tuning{Queues: 5}, ErrNoQueue, "a has at most 4 queues", nil},
 		"far too many":    {Tuning{Queues: 1<<32 + 1}, ErrNoQueue, "a has at most 4 queues", nil},
-		"negative":        {Tuning{DeferIRQs: -1}, ErrConfig, "", nil},
-		"negative spread": {Tuning{Spread: -1}, ErrConfig, "", nil},
+		"negative":        {Tuning{DeferIRQs: -1}, ErrConfig, "Tuning.DeferIRQs -1 is negative", nil},
+		"negative spread": {Tuning{Spread: -1}, ErrConfig, "Tuning.Spread -1 is negative", nil},
 		"spread too far":  {Tuning{Queues: 2, Spread: 3}, ErrNoQueue, "a has 2 receive queues in use", nil},
 		"no table":        {Tuning{Queues: 3, Spread: 2}, errors.ErrUnsupported, "Tuning.Spread on a needs a card that spreads", nil},
 		"no rules":        {Tuning{Queues: 3, Steer: []Steering{{MatchUDP(9000), 1}}}, errors.ErrUnsupported, "Tuning.Steer on a needs a card that has such rules", nil},

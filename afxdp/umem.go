@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"net"
 	"os"
 	"sync"
 
@@ -159,6 +160,9 @@ func (u *UMEM) Packet(d Desc) []byte {
 func (u *UMEM) NewPool(n int) (*Pool, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.closed {
+		return nil, fmt.Errorf("afxdp: UMEM is closed: %w", net.ErrClosed)
+	}
 	left := u.cfg.Frames - u.carved
 	if n == 0 {
 		n = left
@@ -186,7 +190,7 @@ func (u *UMEM) Close() error {
 		return nil
 	}
 	if n := len(u.sockets); n > 0 {
-		return fmt.Errorf("%w: %d", ErrInUse, n)
+		return fmt.Errorf("%w: %d sockets of the UMEM are open; close them first", ErrInUse, n)
 	}
 	u.closed = true
 	forgetDepartures(u)
