@@ -107,7 +107,8 @@
 // Errors wrap one of the package's, or are a [FeatureError], and name the interface,
 // queue, frame or number. A full ring is none: [Socket.Send] returns how many
 // descriptors it took. [ErrLinkDown] and [ErrInterfaceGone] leave the socket as it is for
-// [Socket.Recover]. After Close the error is [net.ErrClosed].
+// [Socket.Recover]. After Close the error is [net.ErrClosed]; that and ErrConcurrentUse may
+// come without a name.
 //
 // # Requirements
 //

@@ -58,7 +58,8 @@ var (
 	// ErrMemlock means that the UMEM is larger than the process may have: by
 	// RLIMIT_MEMLOCK, by its cgroup's limit, or because the system has no more.
 	// A UMEM within the cgroup's limit, but beyond what is left of it, ends the
-	// process, as any memory does.
+	// process, as any memory does; so does one beyond the limit where /sys/fs/cgroup is not
+	// visible, as within "ip netns exec", which hides it ("nsenter --net" does not).
 	ErrMemlock = errors.New("afxdp: memory limit is too low for the UMEM")
 	// ErrPermission means that a privilege is missing; the error names it.
 	ErrPermission = errors.New("afxdp: missing privilege")

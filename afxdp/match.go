@@ -106,7 +106,8 @@ func MatchDestination(prefixes ...netip.Prefix) Match {
 	return matchPrefixes(matchDestination, "Destination", prefixes)
 }
 
-// And matches packets that m and all others match.
+// And matches packets that m and all others match. That may be none, as with
+// MatchUDP(53).And(MatchTCP(53)), and is no error.
 func (m Match) And(others ...Match) Match { return combine(matchAnd, m, others) }
 
 // Or matches packets that m or one of the others matches.
