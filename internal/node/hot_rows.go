@@ -30,8 +30,11 @@ type hotRows struct {
 	grads []float32 // by scalar rank: their sums
 	added uint64    // gradients that were added to others before they were pushed
 
-	// Of one call: the ranks of its keys; the rows of which the server is told, and where they are in the call.
-	ranks     []uint32
+	// Of the last mini-batch.
+	batch []uint64 // keys
+	ranks []uint32 // of the keys
+
+	// Of one call: the rows of which the server is told, and where they are in the call.
 	keys      []uint64
 	positions []int
 	rows      []float32
@@ -54,18 +57,22 @@ func newHotRows(c workload.Client, set *packer.HotSet) *hotRows {
 // reported has the rows pulled anew. It may be called beside a pull.
 func (h *hotRows) reported() { h.reports.Add(1) }
 
-// begin makes ranks those of keys, and leaves out what the call before told the server.
-func (h *hotRows) begin(keys []uint64) {
+// find makes ranks those of keys. A push has the keys of the pull before it.
+func (h *hotRows) find(keys []uint64) {
+	if slices.Equal(h.batch, keys) {
+		return
+	}
+	h.batch = append(h.batch[:0], keys...)
 	h.ranks = slices.Grow(h.ranks[:0], len(keys))[:len(keys)]
 	h.set.Ranks(h.ranks, keys)
-	h.keys, h.positions, h.rows = h.keys[:0], h.positions[:0], h.rows[:0]
 }
 
 // Pull implements [workload.Puller].
 func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error {
 	// What a report makes part of the weights during the pull may be missing in some of its rows.
 	now, d := h.reports.Load(), h.set.Dim()
-	h.begin(keys)
+	h.find(keys)
+	h.keys, h.positions = h.keys[:0], h.positions[:0]
 	for i, rank := range h.ranks {
 		if rank != packer.Cold && h.since[rank] == now {
 			copy(dst[i*d:][:d], h.weights[int(rank)*d:])
@@ -74,7 +81,7 @@ func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error 
 		h.keys, h.positions = append(h.keys, keys[i]), append(h.positions, i)
 	}
 	n := len(h.keys) * d
-	h.rows = slices.Grow(h.rows, n)[:n]
+	h.rows = slices.Grow(h.rows[:0], n)[:n]
 	if err := h.Client.Pull(ctx, h.keys, h.rows); err != nil {
 		return err
 	}
@@ -92,7 +99,8 @@ func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error 
 // Push implements [workload.Client].
 func (h *hotRows) Push(ctx context.Context, keys []uint64, grads []float32) error {
 	d := h.set.Dim()
-	h.begin(keys)
+	h.find(keys)
+	h.keys, h.rows = h.keys[:0], h.rows[:0]
 	for i, rank := range h.ranks {
 		row := grads[i*d:][:d]
 		if rank == packer.Cold {
@@ -114,7 +122,7 @@ func (h *hotRows) Push(ctx context.Context, keys []uint64, grads []float32) erro
 // Flush implements [workload.Client].
 func (h *hotRows) Flush(ctx context.Context) error {
 	d := h.set.Dim()
-	h.begin(nil)
+	h.keys, h.rows = h.keys[:0], h.rows[:0]
 	for _, rank := range h.order {
 		if h.waits[rank] {
 			sums := h.grads[int(rank)*d:][:d]

@@ -24,26 +24,27 @@ class Mismatch(ValueError):
 
 
 # A step's sums tell whether all ranks gave the same kind of tensor. Each rank adds a 1, the digits of a hash of its kind,
-# and their squares. A digit is the same everywhere if and only if the number of ranks times the sum of its squares is the
-# square of its sum (Cauchy and Schwarz). Sums of a job are less than 2^17: digits of 4 bits leave room for them.
+# and their squares. If both sums of a digit are those of ranks that all have it, all have it: their mean is the digit, and their variance is zero.
+# Sums of a job are less than 2^17: digits of 4 bits leave room for them.
 _DIGITS = 16
-_SEAL = 1 + 2 * _DIGITS
 _MOST_RANKS = (1 << 17) // 15**2
 
 
 @functools.lru_cache(maxsize=64)
-def _seal(kind: str) -> np.ndarray:
-    """float32[_SEAL]: what a rank adds, so that the sums tell whether all ranks have this kind."""
+def _seal(kind: str, dim: int) -> np.ndarray:
+    """float32[n, dim]: the rows that a rank adds, so that the sums tell whether all ranks have this kind."""
     digest = hashlib.blake2b(kind.encode(), digest_size=_DIGITS // 2).digest()
     digits = np.array([d for byte in digest for d in (byte >> 4, byte & 15)], np.float32)
-    return np.concatenate([np.ones(1, np.float32), digits, digits**2])
+    seal = np.concatenate([np.ones(1, np.float32), digits, digits**2])
+    return np.pad(seal, (0, -len(seal) % dim)).reshape(-1, dim)
 
 
-def _same(seals: np.ndarray, ranks: int) -> bool:
-    """True if the sums of seals of a number of ranks are of a single kind."""
-    exact = seals.astype(np.float64)
-    digits, squares = exact[1 : 1 + _DIGITS], exact[1 + _DIGITS :]
-    return bool((ranks * squares == digits**2).all())
+@functools.lru_cache(maxsize=64)
+def _agreed(kind: str, dim: int, ranks: int) -> Tuple[np.ndarray, np.ndarray]:
+    """The keys and the sums of the seals of ranks that all have this kind; rows of zeros are left out of sums."""
+    sums = _seal(kind, dim) * np.float32(ranks)
+    keys = np.flatnonzero(sums.any(axis=1))
+    return keys, sums[keys]
 
 
 class Rows:
@@ -82,9 +83,10 @@ class Rows:
     def _sums(self, gloo: Any, index: np.ndarray, rows: np.ndarray, chunks: int, kind: str) -> Tuple[np.ndarray, np.ndarray]:
         """Index, ascending, and sums of all ranks' rows, float32[n, width], if all ranks have the same kind."""
         session, width = self._session, rows.shape[1]
-        n = -(-_SEAL // session.dim)  # rows of the job for the seal, which have the least keys: keys far apart cost more
+        seal = _seal(kind, session.dim)
+        n = len(seal)  # its rows have the least keys: keys far apart cost more
         values = np.zeros((n + len(index) * chunks, session.dim), np.float32)
-        values[:n].flat[:_SEAL] = _seal(kind)
+        values[:n] = seal
         keys = np.arange(len(values), dtype=np.int64)
         np.add(_split(index, rows, chunks, values[n:]), n, out=keys[n:])
         try:
@@ -93,13 +95,12 @@ class Rows:
             session.abandon()  # the step is still under way
             raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind} in {self._timeout} s") from e
         keys = keys.view(np.int64)
-        first = int(np.searchsorted(keys, n))
-        seal = np.zeros((n, session.dim), np.float32)
-        seal[keys[:first]] = values[:first]
-        ranks, seals = gloo.size(), seal.flat[:_SEAL]
-        if seals[0] != ranks:
-            raise Error(f"{seals[0]:.0f} programs took part in a step, and there are {ranks} ranks: the job must be theirs alone")
-        if not _same(seals, ranks):
+        first, ranks = int(np.searchsorted(keys, n)), gloo.size()
+        agreed = _agreed(kind, session.dim, ranks)
+        if not (np.array_equal(keys[:first], agreed[0]) and np.array_equal(values[:first], agreed[1])):
+            programs = values[0, 0] if first > 0 and keys[0] == 0 else 0
+            if programs != ranks:
+                raise Error(f"{programs:.0f} programs took part in a step, and there are {ranks} ranks: the job must be theirs alone")
             kinds = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gather(gloo, kind)))
             raise Mismatch(f"the ranks' tensors do not fit together: {kinds}")
         keys, values = keys[first:], values[first:]
