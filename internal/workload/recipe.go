@@ -41,7 +41,7 @@ var (
 	// [Synthetic]. Factors overfit to rare features, so that they start small,
 	// and two epochs are enough. Each mini-batch is a small part of the log: weights may lack more of them.
 	ClickLog = Recipe{
-		Epochs: 2, Batch: 256, Staleness: 24, Harvest: 50 * time.Millisecond,
+		Epochs: 2, Batch: 256, Staleness: 24, Harvest: 20 * time.Millisecond,
 		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: 0.05, InitialAccumulator: 1e-4},
 		Scale:     0.02,
 	}
