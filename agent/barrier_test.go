@@ -9,6 +9,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -78,20 +79,20 @@ func TestBarriersFail(t *testing.T) {
 			return nil
 		}
 	})
-	refuse := func(n uint32) {
+	refuse := func(n uint32, why string) {
 		t.Helper()
 		c, err := agentclient.Dial(within(t), b.socket, agentproto.Hello{Job: jobName, Parties: n})
 		if err == nil {
 			_ = c.Close()
 		}
-		if !errors.Is(err, agentproto.Parties) {
-			t.Errorf("a party of %d: %v", n, err)
+		if !errors.Is(err, agentproto.Parties) || !strings.HasSuffix(err.Error(), why) {
+			t.Errorf("a party of %d: %v, want one that ends with %q", n, err, why)
 		}
 	}
 	both := []*agentclient.Client{b.dial(party(2))}
-	refuse(3)
+	refuse(3, "it gave 3, the others gave 2")
 	both = append(both, b.dial(party(2)))
-	refuse(2)
+	refuse(2, "all 2 are there")
 	barrier := func(step uint64) (err error) {
 		errs := make([]error, 2)
 		var group sync.WaitGroup
@@ -132,7 +133,7 @@ func TestBarriersFail(t *testing.T) {
 	if err := both[0].Barrier(within(t), 1); !errors.Is(err, agentproto.PartyGone) {
 		t.Errorf("the next barrier: %v", err)
 	}
-	refuse(2)
+	refuse(2, "one of 2 is gone, 1 are still there")
 	if err := both[0].Conn().Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +165,8 @@ func TestPartiesDieAtTheirBarrier(t *testing.T) {
 	for ctx := within(t); len(b.agent.Stats().Jobs[0].Clients) > 0 && ctx.Err() == nil; {
 		runtime.Gosched()
 	}
-	if next, err := agentclient.Dial(within(t), b.socket, agentproto.Hello{Job: jobName, Parties: 1}); !errors.Is(err, agentproto.Parties) {
+	if next, err := agentclient.Dial(within(t), b.socket, agentproto.Hello{Job: jobName, Parties: 1}); !errors.Is(err, agentproto.Parties) ||
+		!strings.HasSuffix(err.Error(), "this host still waits for the other hosts at the end of step 0") {
 		t.Errorf("a party that came meanwhile: %v", err)
 		if err == nil {
 			_ = next.Close()

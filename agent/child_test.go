@@ -262,13 +262,36 @@ func pushUnprivileged() int {
 	return 0
 }
 
-// A user without capabilities, in a network namespace without anything, pushes exactly, if the
-// job is for that user or one of its groups, and is refused otherwise.
-func TestUnprivilegedClient(t *testing.T) {
-	const nobody, elsewhere = 65534, 54321
+// nobody is the user and the group of those who own nothing.
+const nobody = 65534
+
+func needsRoot(t testing.TB) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("becoming another user needs root")
 	}
+}
+
+// asNobody has a child run as the user nobody.
+func asNobody(t testing.TB, cmd *exec.Cmd) {
+	t.Helper()
+	program := filepath.Join(shortDir(t), "child") // others cannot reach the directories that go test makes
+	text, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path, cmd.Args[0], cmd.Dir = program, program, "/"
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+}
+
+// A user without capabilities, in a network namespace without anything, pushes exactly, if the
+// job is for that user or one of its groups, and is refused otherwise.
+func TestUnprivilegedClient(t *testing.T) {
+	const elsewhere = 54321
+	needsRoot(t)
 	for _, c := range []struct {
 		name    string
 		change  func(*agent.Job)
@@ -280,17 +303,8 @@ func TestUnprivilegedClient(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBed(t, func(cfg *agent.Config) { c.change(&cfg.Jobs[0]) })
-			program := filepath.Join(shortDir(t), "client") // others cannot reach the directories that go test makes
-			text, err := os.ReadFile(os.Args[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(program, text, 0o755); err != nil {
-				t.Fatal(err)
-			}
 			cmd := child(t, "nobody", b.socket, 0)
-			cmd.Path, cmd.Args[0], cmd.Dir = program, program, "/"
-			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+			asNobody(t, cmd)
 			cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
 			out, err := cmd.CombinedOutput()
 			if !c.allowed {
@@ -327,14 +341,22 @@ func serveUntilKilled() int {
 	if err != nil {
 		return fail(err)
 	}
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(ctx) }()
+	if _, err := agent.Ask(ctx, os.Getenv("LIBRA_AGENT_SOCKET")); err != nil { // its own user may
+		return fail(err)
+	}
 	fmt.Println("ready")
-	return fail(a.Serve(ctx))
+	return fail(<-served)
 }
 
 // startAgent starts a process with an agent and its job.
-func startAgent(t testing.TB, socket string) *exec.Cmd {
+func startAgent(t testing.TB, socket string, changes ...func(*exec.Cmd)) *exec.Cmd {
 	t.Helper()
 	cmd := child(t, "agent", socket, 0)
+	for _, change := range changes {
+		change(cmd)
+	}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

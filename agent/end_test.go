@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -154,13 +155,54 @@ func TestAllJobsEnd(t *testing.T) {
 	}
 }
 
-// stuckHandler takes a record, and no end.
-type stuckHandler struct {
-	slog.Handler
-	open chan struct{}
+// A job whose worker has ended before the agent begins refuses clients, with the reason, and learns nothing.
+func TestWorkerHasEndedBefore(t *testing.T) {
+	ended := coldWorker(t, nil)
+	must(t, ended.Close())
+	b := newBed(t, func(cfg *agent.Config) {
+		cfg.Jobs = append(cfg.Jobs, agent.Job{Name: "ended", Worker: ended, Dim: dim})
+	})
+	_, err := agentclient.Dial(within(t), b.socket, agentproto.Hello{Job: "ended"})
+	if !errors.Is(err, agentproto.JobEnded) || !strings.Contains(err.Error(), "endpoint is closed") {
+		t.Errorf("a client is told %v", err)
+	}
+	if _, err := b.learn("ended", 10).end(); !errors.Is(err, agentproto.JobEnded) || !strings.Contains(err.Error(), "endpoint is closed") {
+		t.Errorf("one that learns is told %v", err)
+	}
+	if n := b.agent.Stats().Refused[agentproto.JobEnded]; n != 2 {
+		t.Errorf("%d are counted as refused because the job has ended, want 2", n)
+	}
+	if err := b.dial().Flush(within(t)); err != nil {
+		t.Errorf("the client of the other job: %v", err)
+	}
 }
 
+// An agent whose socket fails ends, with the path and what the system says.
+func TestSocketFails(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("refusing system calls needs root")
+	}
+	socket := filepath.Join(shortDir(t), "sock")
+	a, err := agent.Listen(agent.Config{Socket: socket, Log: slog.New(slog.DiscardHandler), Jobs: []agent.Job{{Name: jobName, Worker: coldWorker(t, nil), Dim: dim}}})
+	must(t, err)
+	err = refuse.Run(func() error { return a.Serve(within(t)) }, refuse.Call{Number: unix.SYS_ACCEPT4, Err: unix.EPERM})
+	if !errors.Is(err, unix.EPERM) || !strings.HasPrefix(err.Error(), "agent: socket "+socket+": ") {
+		t.Errorf("Serve returns %v", err)
+	}
+	must(t, a.Close())
+}
+
+// stuckHandler takes a record, and no end. It counts those that it is given.
+type stuckHandler struct {
+	slog.Handler
+	open    chan struct{}
+	records *atomic.Int32
+}
+
+func (h stuckHandler) Enabled(context.Context, slog.Level) bool { return true }
+
 func (h stuckHandler) Handle(context.Context, slog.Record) error {
+	h.records.Add(1)
 	<-h.open
 	return nil
 }
@@ -232,13 +274,19 @@ func TestTrySocketHasTheDefault(t *testing.T) {
 	}
 }
 
-// A log handler that never returns holds up neither clients that come and go nor those that push.
+// A log handler that never returns holds up neither clients that come and go, or are refused, nor those that push. Of the
+// records that come meanwhile it gets no more than a limited number.
 func TestLogHandlerIsStuck(t *testing.T) {
-	stuck := stuckHandler{slog.DiscardHandler, make(chan struct{})}
+	const clients = 300 // more than wait for the handler
+	stuck := stuckHandler{slog.DiscardHandler, make(chan struct{}), new(atomic.Int32)}
 	b := newBed(t, func(c *agent.Config) { c.Log = slog.New(stuck) })
-	defer close(stuck.open) // before the agent is closed, which waits for the log
+	open := sync.OnceFunc(func() { close(stuck.open) })
+	defer open() // before the agent is closed, which waits for the log
 	keys, grads := ownBatch(0)
-	for range 300 { // more than wait for the handler
+	for range clients {
+		if c, err := agentclient.Dial(within(t), b.socket, agentproto.Hello{Job: "absent"}); !errors.Is(err, agentproto.NoJob) {
+			t.Fatalf("client %+v, %v", c, err)
+		}
 		c := b.dial()
 		if _, err := c.Push(within(t), keys, grads); err != nil {
 			t.Fatal(err)
@@ -248,8 +296,15 @@ func TestLogHandlerIsStuck(t *testing.T) {
 		}
 	}
 	b.idle(0)
-	b.expect(300, keys, grads)
+	b.expect(clients, keys, grads)
 	b.check()
+	open()
+	if err := b.agent.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := stuck.records.Load(); n == 0 || n > 2*200 {
+		t.Errorf("the handler gets %d records of %d that came while it took the first", n, 3*clients)
+	}
 }
 
 // A party that waits at a barrier when the job ends is never told that it has passed it: neither in the session's end nor

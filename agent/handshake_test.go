@@ -139,6 +139,31 @@ func TestSocketInTheWay(t *testing.T) {
 	}
 }
 
+// The error of a socket that cannot be opened names the path and what the system says, and nothing is left of the attempt.
+func TestSocketErrors(t *testing.T) {
+	dir := shortDir(t)
+	file := dir + "/file"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	long := dir + "/" + strings.Repeat("n", 100) // a lock may have that name, a socket may not
+	for path, want := range map[string]string{
+		file + "/sock":   "not a directory",
+		long:             "invalid argument",
+		dir + "/no/sock": "its directory does not exist: make it, or configure another socket",
+		file:             "a file that is no socket is there: remove it, or configure another socket",
+		dir:              "a file that is no socket is there: remove it, or configure another socket",
+	} {
+		err := agent.TrySocket(path)
+		if err == nil || !strings.HasPrefix(err.Error(), "agent: socket "+path+": ") || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
 // A job without users, or two of one name, are refused at once.
 func TestConfigIsChecked(t *testing.T) {
 	b := newBed(t)

@@ -158,6 +158,10 @@ func TestLearnFails(t *testing.T) {
 			t.Errorf("%d counters: %v", counters, err)
 		}
 	}
+	name := strings.Repeat("n", 64)
+	if _, err := b.learn(name, 10).end(); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "more than 63 bytes") {
+		t.Errorf("a name that no message can hold: %v", err)
+	}
 	ctx, cancel := context.WithCancel(within(t))
 	cancel()
 	if _, err := agent.Learn(ctx, within(t), b.socket, jobName, 10); !errors.Is(err, context.Canceled) {

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package agent_test
+
+import (
+	"errors"
+	"net"
+	"runtime"
+	"testing"
+
+	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/internal/agentclient"
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// A client that goes before it is welcome leaves nothing behind: no session, no memory, and its place among the parties of
+// a barrier is free.
+func TestClientGoesBeforeItIsWelcome(t *testing.T) {
+	const parties = 2
+	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Clients = parties })
+	hello := agentproto.Hello{Oldest: 1, Newest: 1, Job: jobName, Entries: 16, BufferBytes: 64 << 10, Parties: parties}
+	message, err := hello.Marshal()
+	must(t, err)
+	stopped, goOn := make(chan struct{}), make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		done <- b.cluster.Worker(0).Do(within(t), func() {
+			close(stopped)
+			<-goOn
+		})
+	}()
+	<-stopped // the worker, which would welcome them
+	for range parties {
+		conn, err := net.Dial("unixpacket", b.socket)
+		must(t, err)
+		_, err = conn.Write(message)
+		must(t, errors.Join(err, conn.Close()))
+	}
+	close(goOn)
+	must(t, <-done)
+	for ctx := within(t); b.agent.Stats().Refused[agentproto.BadHello] < parties; runtime.Gosched() {
+		if ctx.Err() != nil {
+			t.Fatalf("%v are counted as refused", b.agent.Stats().Refused)
+		}
+	}
+	if s := b.agent.Stats().Jobs[0]; len(s.Clients) != 0 || s.Memory != 0 {
+		t.Errorf("they leave %+v", s)
+	}
+	var both []*agentclient.Client
+	for range parties {
+		both = append(both, b.dial(party(parties)))
+	}
+	tickets := make([]uint64, parties)
+	for i, c := range both {
+		tickets[i], err = c.Submit(within(t), agentproto.Entry{Op: agentproto.Barrier})
+		must(t, err)
+	}
+	for i, c := range both {
+		if got, err := c.Wait(within(t), tickets[i]); err != nil || got.Status != agentproto.OK {
+			t.Errorf("party %d: %+v, %v", i, got, err)
+		}
+	}
+}
