@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -172,6 +173,41 @@ func TestLastWorkerEndsEpoch(t *testing.T) {
 				t.Errorf("%d copies; epochs (-want +got):\n%s", copies, diff)
 			}
 		})
+	}
+}
+
+// Of many rows, too, the weights that are evaluated are those of the store. They are copied in several turns, each
+// of a bounded number of rows.
+func TestManyRowsAreCopied(t *testing.T) {
+	model, err := Model(cluster.Model{Kind: "fm", Factors: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := ps.New(ps.Config{Dim: model.Dim(), Exp: ps.DefaultExp, Init: ps.Init{Seed: 3, Scale: 0.1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	test, err := LoadTest(&cluster.Config{Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: 1, Test: 500, Hot: 1000, HotShare: 0.1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	turns := 0
+	e := &evaluator{model: model, test: test, store: store, turn: func(_ context.Context, f func()) error { turns++; f(); return nil }}
+	got, err := e.copy(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := append(test.Keys(), workload.BiasKey)
+	if want := (len(keys) + copyRows - 1) / copyRows; want < 3 || turns != want {
+		t.Errorf("%d rows are copied in %d turns, want %d, and 3 or more", len(keys), turns, want)
+	}
+	pulled, want := make([]float32, len(keys)*model.Dim()), make([]float32, len(keys)*model.Dim())
+	if err := got.Pull(t.Context(), keys, pulled); err != nil {
+		t.Fatal(err)
+	}
+	store.Read(keys, want)
+	if !slices.Equal(pulled, want) {
+		t.Error("the copied weights differ from the store's")
 	}
 }
 

@@ -3,9 +3,14 @@
 package node
 
 import (
+	"bytes"
 	"maps"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/internal/workload"
 )
 
 // What a worker reports is part of a checkpoint when two harvests have been applied
@@ -80,6 +85,9 @@ func TestResume(t *testing.T) {
 		"the same":        {saved: `{"agreed":{"model.batch":"20"},"step":5}`, epochs: 2},
 		"workers' fields": {saved: `{"agreed":{"model.batch":"20","data":"3 bytes"}}`, epochs: 2, agreed: map[string]string{"data": "3 bytes"}},
 		"the same data":   {saved: `{"agreed":{"data":"synthetic"}}`, change: map[string]string{"data": "synthetic"}, epochs: 2, agreed: map[string]string{"data": "synthetic"}},
+		"one server":      {saved: `{"agreed":{"model.batch":"20"}}`, change: map[string]string{"servers": "2"}, epochs: 2, want: "servers was 1 and is 2"},
+		"the same number": {saved: `{"agreed":{"servers":"2"}}`, change: map[string]string{"servers": "2"}, epochs: 2, agreed: map[string]string{"servers": "2"}},
+		"the other's":     {saved: `{"agreed":{},"server":1}`, epochs: 2, want: "it was that of server 1 and is given to server 0"},
 		"pace":            {saved: `{"agreed":{"port":"2","switch.stripes":"for an MTU of 1500","model.epochs":"1","model.learning_rate":"1","model.initial_accumulator":"5"}}`, epochs: 2},
 		"two fields": {
 			saved: `{"agreed":{"model.kind":"lr","model.batch":"10"}}`, epochs: 2,
@@ -116,5 +124,32 @@ func TestResume(t *testing.T) {
 		if _, err := p.resume([]byte(`{"agreed":{},"step":9,"complete_epochs":2}`), now, epochs); err != nil || p.complete != complete || p.first(1) != 9 {
 			t.Errorf("%d of 2 epochs: %+v, %v", epochs, p, err)
 		}
+	}
+}
+
+// Evaluations are kept by epoch, whatever their order, in the checkpoint too. One that is made again, of a run that went back, takes
+// the place of the earlier one.
+func TestEvaluationsAreKept(t *testing.T) {
+	p := newProgress(true, 0)
+	of := func(epoch int, loss float64) Evaluation {
+		return Evaluation{Epoch: epoch, Metrics: workload.Metrics{Loss: workload.Loss{LogLoss: &loss}}}
+	}
+	for _, e := range []Evaluation{of(2, 0.5), of(1, 0.75), of(3, 0.25), of(2, 0.625)} {
+		p.evaluated(e)
+	}
+	want := []Evaluation{of(1, 0.75), of(2, 0.625), of(3, 0.25)}
+	if diff := cmp.Diff(want, p.allEvaluations()); diff != "" {
+		t.Error(diff)
+	}
+	text, err := p.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := newProgress(true, 0)
+	if _, err := again.resume(bytes.Replace(text, []byte(`"agreed":null`), []byte(`"agreed":{}`), 1), nil, 3); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, again.allEvaluations()); diff != "" {
+		t.Error(diff)
 	}
 }

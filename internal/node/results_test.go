@@ -3,6 +3,8 @@
 package node
 
 import (
+	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -171,6 +173,12 @@ func TestCapturesOfAllProcesses(t *testing.T) {
 	want := []string{c.Capture + "/ps.pcapng", c.Capture + "/worker-1.pcapng", c.Capture + "/worker-2.pcapng"}
 	if diff := cmp.Diff(want, files); diff != "" || err != nil {
 		t.Errorf("%s%v", diff, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(text, []byte("The payloads are those of a UDP socket")) {
+			t.Errorf("%s does not tell that its headers are not those of the network, %v", file, err)
+		}
 	}
 	if n := strings.Count(all.String(), `msg="capture written"`); n != 3 || strings.Contains(all.String(), "frames=0") {
 		t.Errorf("%d captures written:\n%s", n, all.String())

@@ -304,7 +304,28 @@ func TestServersThatDoNotBelongTogether(t *testing.T) {
 	refuses(&swapped, 1, nil, "it was that of server 0 and is given to server 1; restore that, or remove the checkpoint to begin anew")
 	refuses(&one, 0, nil, "servers was 2 and is 1; restore that")
 	step := uint64(99)
-	refuses(c, 1, &step, "--step 99: the checkpoint "+c.Servers[1].Checkpoint+" (servers[1].checkpoint) is of step")
+	kept := stepsOf(t, c, 1)
+	has := fmt.Sprintf("--step 99: the checkpoint %s (servers[1].checkpoint) is of step %d", c.Servers[1].Checkpoint, kept[0])
+	refuses(c, 1, &step, fmt.Sprintf("%s, and the one before it of step %d: start all servers with a step of which each has a checkpoint", has, kept[1]))
+	broken := *c
+	broken.Servers = slices.Clone(c.Servers)
+	broken.Servers[1].Checkpoint = filepath.Join(t.TempDir(), "weights.libra")
+	for to, from := range map[string]string{broken.Servers[1].Checkpoint: c.Servers[1].Checkpoint, broken.Servers[1].Checkpoint + previousSuffix: c.Servers[0].Checkpoint} {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuses(&broken, 1, &step, "checkpoint "+broken.Servers[1].Checkpoint+previousSuffix+": it was trained with another configuration: it was that of server 0")
+	if err := os.WriteFile(broken.Servers[1].Checkpoint+previousSuffix, []byte("no checkpoint"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refuses(&broken, 1, &step, "and the one before it cannot be read: "+broken.Servers[1].Checkpoint+previousSuffix+": ")
+	broken.Servers[1].Checkpoint = ""
+	refuses(&broken, 1, &step, "--step 99: servers[1].checkpoint names no file: leave --step out")
 	one.Servers[0].Checkpoint = ""
 	refuses(&one, 0, &step, "--step 99: only several servers of a job with job.sync")
 	refuses(c, 2, nil, "no server 2 in the cluster configuration, which has 2")

@@ -62,8 +62,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancel(ctx) // stopServer ends it
 	server := control.NewServer(security, env.Machine.Server...)
 	service := control.NewAggregator(ctx, control.AggregatorConfig{
 		Plane:   p,
