@@ -47,7 +47,6 @@ type session struct {
 	// More of that goroutine.
 	ended       error // why
 	first, last *work // entries that are answered in their order
-	listed      bool  // in job.settled
 	failedBy    map[agentproto.Code]uint64
 	failed      agentproto.Completion // of the first push that failed since the last FLUSH, or REDUCE of a step that was due
 

@@ -72,8 +72,7 @@ func (w *work) Settled(err error) {
 	switch {
 	case !w.lined:
 		s.job.loose = append(s.job.loose, w)
-	case s.first == w && !s.listed:
-		s.listed = true
+	case s.first == w: // no other one is the first until this one is answered
 		s.job.settled = append(s.job.settled, s)
 	}
 }
@@ -82,7 +81,6 @@ func (w *work) Settled(err error) {
 func (s *session) answer() {
 	s.hold()
 	defer s.release()
-	s.listed = false
 	for w := s.first; w != nil && w.settled; w = s.first {
 		if s.first = w.next; s.first == nil {
 			s.last = nil
