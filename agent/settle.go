@@ -82,9 +82,7 @@ func (s *session) answer() {
 	s.hold()
 	defer s.release()
 	for w := s.first; w != nil && w.settled; w = s.first {
-		if s.first = w.next; s.first == nil {
-			s.last = nil
-		}
+		s.first = w.next
 		s.job.pending--
 		w.settle()
 	}
