@@ -104,13 +104,15 @@ func Learn(ctx, until context.Context, socket, job string, counters int) (l Lear
 	if err != nil {
 		return l, err
 	}
+	stop := func() bool { return true }
 	err = exchange(ctx, socket, &l, func(conn net.Conn) error {
 		if _, err := conn.Write(message); err != nil {
 			return err
 		}
-		context.AfterFunc(until, func() { _, _ = conn.Write(agentproto.MarshalAsk()) }) // what fails is seen when the answer is read
+		stop = context.AfterFunc(until, func() { _, _ = conn.Write(agentproto.MarshalAsk()) }) // what fails is seen when the answer is read
 		return nil
 	})
+	stop() // until may last longer than an agent that refuses
 	return l, err
 }
 
