@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/ps"
 )
 
 func party(n uint32) func(*agentproto.Hello) {
@@ -71,9 +73,11 @@ func TestBarriers(t *testing.T) {
 // fail.
 func TestBarriersFail(t *testing.T) {
 	refusal := errors.New("the job is at another step")
+	refused := false // the one after it has passed
 	b := newBed(t, func(c *agent.Config) {
 		c.Jobs[0].Barrier = func(_ context.Context, step uint64) error {
-			if step == 1 {
+			if step == 1 && !refused {
+				refused = true
 				return refusal
 			}
 			return nil
@@ -139,9 +143,54 @@ func TestBarriersFail(t *testing.T) {
 	}
 	b.idle(0)
 	// All are gone: new ones may form.
-	if err := b.dial(party(1)).Barrier(within(t), 2); !errors.Is(err, agentproto.BadStep) {
+	one := b.dial(party(1))
+	if err := one.Barrier(within(t), 2); !errors.Is(err, agentproto.BadStep) {
 		t.Errorf("step 1 is due still: %v", err)
 	}
+	if err := one.Barrier(within(t), 1); err != nil {
+		t.Errorf("the new one at step 1: %v", err)
+	}
+}
+
+// The barrier of a party that has gone is none, though it may come later, when what the party pushed before is acknowledged.
+func TestBarrierOfOneThatHasGone(t *testing.T) {
+	var met atomic.Int32
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Barrier = func(context.Context, uint64) error { met.Add(1); return nil }
+	})
+	stopped, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- b.cluster.Do(within(t), func(*ps.Store) {
+			close(stopped)
+			<-goOn
+		})
+	}()
+	<-stopped // the server, which would acknowledge the push
+	c := b.dial(party(1))
+	keys, grads := []uint64{1000}, []float32{1, 2}
+	_, err := c.Push(within(t), keys, grads)
+	must(t, err)
+	_, err = c.Submit(within(t), agentproto.Entry{Op: agentproto.Barrier})
+	must(t, err)
+	ctx := within(t)
+	for c.Memory().SQHead.Load() != 2 && ctx.Err() == nil { // both are read
+		runtime.Gosched()
+	}
+	must(t, c.Conn().Close())
+	for len(b.agent.Stats().Jobs[0].Clients) > 0 && ctx.Err() == nil {
+		runtime.Gosched()
+	}
+	close(goOn)
+	must(t, <-done)
+	b.idle(0)
+	if n := met.Load(); n != 0 {
+		t.Errorf("the host has met the others %d times for one that has gone", n)
+	}
+	if step := b.dial(party(1)).Welcome().NextStep; step != 0 {
+		t.Errorf("step %d is due, want 0", step)
+	}
+	b.expect(1, keys, grads)
+	b.check()
 }
 
 // When all parties die while the host meets the others, the next ones come after that step.

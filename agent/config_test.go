@@ -5,6 +5,7 @@
 package agent
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"os/user"
@@ -46,7 +47,7 @@ func TestConfigDefaults(t *testing.T) {
 		t.Errorf("a long name: %v", err)
 	}
 	c.Jobs[0].Name, c.Jobs[1].Limits.Memory = "a", least-1
-	if err := c.complete(); err == nil || !strings.Contains(err.Error(), "job b: ") {
+	if err := c.complete(); err == nil || err.Error() != fmt.Sprintf("job b: %d bytes of memory for each client: at least %d are needed", least-1, least) {
 		t.Errorf("too little memory: %v", err)
 	}
 }

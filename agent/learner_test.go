@@ -5,9 +5,13 @@
 package agent
 
 import (
+	"runtime"
 	"testing"
 	"testing/synctest"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"
 )
 
@@ -52,5 +56,26 @@ func TestLearnerLeavesOutWhatIsTooMuch(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// No more keys are told than a hot set of the job's dimension may have, the most frequent ones.
+func TestLearnedFitsAHotSet(t *testing.T) {
+	l, err := newLearner(20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range uint64(10) {
+		for range key + 1 {
+			l.offer([]uint64{key})
+			for l.waiting.Load() > 0 {
+				runtime.Gosched()
+			}
+		}
+	}
+	got := l.learned(&job{cfg: Job{Name: "wide", Dim: packer.MaxSlots / 3}})
+	want := &Learned{Job: "wide", Dim: packer.MaxSlots / 3, Pushes: 55, Sampled: 55, Updates: 55, Keys: []uint64{9, 8, 7}, Counts: []uint64{10, 9, 8}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

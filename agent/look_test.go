@@ -31,3 +31,67 @@ func TestLooksBeforeSleep(t *testing.T) {
 		t.Error("does not sleep after the look")
 	}
 }
+
+// ringOfOne is a job with a client whose ring has an entry, FLUSH.
+func ringOfOne(t *testing.T) (*job, *session) {
+	t.Helper()
+	layout := agentproto.LayoutOf(8, 4096)
+	mem, file, err := agentproto.NewMemory(layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = mem.Close(), file.Close() })
+	j := &job{cfg: Job{Dim: 1}}
+	s := &session{job: j, mem: mem, layout: layout}
+	s.refs.Store(1)
+	j.sessions = []*session{s}
+	(&agentproto.Entry{Op: agentproto.Flush, Tag: 7}).Put(mem.Entry(0))
+	mem.SQTail.Store(1)
+	return j, s
+}
+
+// The worker does not sleep while an entry waits in a ring, unless it could not be begun, or its client has ended.
+func TestDoesNotSleepBeforeAnEntry(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*session)
+		sleeps bool
+	}{
+		"an entry":         {func(*session) {}, false},
+		"an empty ring":    {func(s *session) { s.head = 1 }, true},
+		"too much":         {func(s *session) { s.held.Store(true) }, true},
+		"one that is over": {func(s *session) { s.ended = errGone }, true},
+	} {
+		j, s := ringOfOne(t)
+		c.change(s)
+		if got := j.Sleep(); got != c.sleeps {
+			t.Errorf("%s: sleeps %v", name, got)
+		}
+	}
+}
+
+// A turn tells that it did something if it took an entry, or answered one, so that the worker looks for more. What needs no worker is
+// answered in the turn that takes it.
+func TestTurnTellsWhetherItDidSomething(t *testing.T) {
+	j, s := ringOfOne(t)
+	turn := func(what string, want bool, answered uint32) {
+		t.Helper()
+		if got := j.Turn(); got != want || s.mem.CQTail.Load() != answered {
+			t.Errorf("%s: %v, %d entries are answered, want %v, %d", what, got, s.mem.CQTail.Load(), want, answered)
+		}
+	}
+	turn("an entry", true, 1)
+	turn("nothing", false, 1)
+	s.hold()
+	j.loose = append(j.loose, &work{s: s, c: agentproto.Completion{Op: agentproto.Release}})
+	turn("an answer out of order", true, 2)
+	turn("nothing", false, 2)
+	s.hold()
+	w := &work{s: s, c: agentproto.Completion{Op: agentproto.Flush}}
+	w.line()
+	w.Settled(nil)
+	turn("an answer in its turn", true, 3)
+	turn("nothing", false, 3)
+	if j.pending != 0 || s.refs.Load() != 1 {
+		t.Errorf("%d entries wait, %d hold the memory", j.pending, s.refs.Load())
+	}
+}

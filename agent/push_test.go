@@ -188,16 +188,17 @@ func TestPreparedIsCharged(t *testing.T) {
 
 // A batch of more gradients than a push may have is refused when it is prepared.
 func TestPreparedIsBounded(t *testing.T) {
-	const most = math.MaxUint32 / (1 << 20)
-	b := newBed(t, func(c *agent.Config) {
-		c.Jobs[0].HotSet, c.Jobs[0].Dim, c.Jobs[0].Limits.Prepared = nil, 1<<20, 1<<40
-	})
-	c := b.dial()
-	if _, err := c.Prepare(within(t), make([]uint64, most+1)); !errors.Is(err, agentproto.NoMemory) {
-		t.Errorf("2^32 gradients: %v", err)
-	}
-	if _, err := c.Prepare(within(t), make([]uint64, most)); err != nil {
-		t.Error(err)
+	for dim, most := range map[int]int{1 << 20: math.MaxUint32 >> 20, 65537: 65535} { // the latter has the largest number of gradients
+		b := newBed(t, func(c *agent.Config) {
+			c.Jobs[0].HotSet, c.Jobs[0].Dim, c.Jobs[0].Limits.Prepared = nil, dim, 1<<40
+		})
+		c := b.dial(func(h *agentproto.Hello) { h.BufferBytes = 1 << 20 })
+		if _, err := c.Prepare(within(t), make([]uint64, most+1)); !errors.Is(err, agentproto.NoMemory) {
+			t.Errorf("%d rows of %d: %v", most+1, dim, err)
+		}
+		if _, err := c.Prepare(within(t), make([]uint64, most)); err != nil {
+			t.Errorf("%d rows of %d: %v", most, dim, err)
+		}
 	}
 }
 
@@ -259,35 +260,52 @@ func TestCopiesAreUsedAgain(t *testing.T) {
 	}
 }
 
-// A pull keeps the keys of its batch, also when that is released: they count for what is on its way.
-func TestPreparedKeysOnTheirWayAreCharged(t *testing.T) {
-	const n = 500
-	open := make(chan struct{})
-	b := newBed(t, func(c *agent.Config) {
-		c.Jobs[0].Barrier = func(context.Context, uint64) error { <-open; return nil }
-	})
-	c := b.dial(party(1), func(h *agentproto.Hello) { h.BufferBytes = 3 * 4096 })
-	keys, _ := batch(1, n)
-	handle, err := c.Prepare(within(t), keys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Submit(within(t), agentproto.Entry{Op: agentproto.Barrier}); err != nil {
-		t.Fatal(err)
-	}
-	push, err := c.Submit(within(t), agentproto.Entry{Op: agentproto.Push, Dim: dim, Batch: handle, N: n})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ctx := within(t); c.Memory().AgentSleeps.Load() == 0 && ctx.Err() == nil; {
-		runtime.Gosched()
-	}
-	if read := c.Memory().SQHead.Load(); read != 2 { // PREPARE, BARRIER
-		t.Errorf("the agent has read %d entries: the push has no room", read)
-	}
-	close(open)
-	if got, err := c.Wait(within(t), push); err != nil || got.Status != agentproto.OK {
-		t.Errorf("the push: %+v, %v", got, err)
+// What is on its way counts for its keys and gradients, those of a prepared batch too, which a pull or push keeps when it is
+// released. It fills what a client may have to the last byte.
+func TestWhatIsOnItsWayIsCharged(t *testing.T) {
+	const buffer = 3 * 4096 // a barrier counts for 4096, a push for that and for what it has
+	const most = (buffer - 2*4096) / (8 + 4*dim)
+	for name, c := range map[string]struct {
+		n        int
+		prepared bool
+		begun    bool
+	}{
+		"prepared, fits": {most, true, true}, "prepared, too much": {most + 1, true, false},
+		"fits": {most, false, true}, "too much": {most + 1, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := make(chan struct{})
+			b := newBed(t, func(cfg *agent.Config) {
+				cfg.Jobs[0].Barrier = func(context.Context, uint64) error { <-open; return nil }
+			})
+			client := b.dial(party(1), func(h *agentproto.Hello) { h.BufferBytes = buffer })
+			push, before := agentproto.Entry{Op: agentproto.Push, Dim: dim, Values: 8 * uint64(c.n), N: uint32(c.n)}, uint32(1)
+			if c.prepared {
+				handle, err := client.Prepare(within(t), make([]uint64, c.n))
+				must(t, err)
+				push.Batch, before = handle, 2
+			}
+			_, err := client.Submit(within(t), agentproto.Entry{Op: agentproto.Barrier})
+			must(t, err)
+			ticket, err := client.Submit(within(t), push)
+			must(t, err)
+			want := before
+			if c.begun {
+				want++
+			}
+			for ctx := within(t); client.Memory().SQHead.Load() < want || client.Memory().AgentSleeps.Load() == 0; runtime.Gosched() {
+				if ctx.Err() != nil {
+					t.Fatalf("the agent has read %d entries, want %d, and to sleep", client.Memory().SQHead.Load(), want)
+				}
+			}
+			if read := client.Memory().SQHead.Load(); read != want {
+				t.Errorf("the agent has read %d entries, want %d", read, want)
+			}
+			close(open)
+			if got, err := client.Wait(within(t), ticket); err != nil || got.Status != agentproto.OK {
+				t.Errorf("the push: %+v, %v", got, err)
+			}
+		})
 	}
 }
 
@@ -307,4 +325,35 @@ func TestPushesWaitForMemory(t *testing.T) {
 	}
 	b.expect(pushes, keys, grads)
 	b.check()
+}
+
+// A client may fill its ring: as many entries as it has are begun and answered, round after round.
+func TestRingIsFilled(t *testing.T) {
+	const entries, rounds = 16, 3
+	b := newBed(t)
+	c := b.dial(func(h *agentproto.Hello) { h.Entries = entries })
+	m := c.Memory()
+	for round := range uint32(rounds) {
+		stopped, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- b.cluster.Worker(0).Do(within(t), func() {
+				close(stopped)
+				<-goOn
+			})
+		}()
+		<-stopped // the agent, which would read them one by one
+		for i := range uint32(entries) {
+			(&agentproto.Entry{Op: agentproto.Flush}).Put(m.Entry(round*entries + i))
+		}
+		m.SQTail.Add(entries)
+		close(goOn)
+		must(t, <-done)
+		c.Wake()
+		for ctx := within(t); m.CQTail.Load() != (round+1)*entries; runtime.Gosched() {
+			if err := m.Ended(); err != nil || ctx.Err() != nil {
+				t.Fatalf("%d entries are answered, %v", m.CQTail.Load(), err)
+			}
+		}
+		m.CQHead.Add(entries)
+	}
 }

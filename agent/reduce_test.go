@@ -98,6 +98,12 @@ func TestReduce(t *testing.T) {
 	if err := clients[0].Sums(ctx, rows-1, make([]uint64, 2), make([]float32, 2*dim)); !errors.Is(err, agentproto.NoSums) {
 		t.Errorf("a row too many: %v", err)
 	}
+	if err := clients[0].Sums(ctx, rows, nil, nil); err != nil {
+		t.Errorf("none, behind the last one: %v", err)
+	}
+	if err := clients[0].Sums(ctx, rows+1, nil, nil); !errors.Is(err, agentproto.NoSums) {
+		t.Errorf("none, behind that: %v", err)
+	}
 	if err := clients[0].Sums(ctx, math.MaxUint64, make([]uint64, 1), make([]float32, dim)); !errors.Is(err, agentproto.NoSums) {
 		t.Errorf("a row beyond all: %v", err)
 	}
@@ -105,6 +111,30 @@ func TestReduce(t *testing.T) {
 	defer mu.Unlock()
 	if len(calls) != 3 || calls[0] != (call{0, nil}) || calls[1].step != 1 || *calls[1].refused != (agent.DroppedError{Key: 90, KeyKnown: true}) || calls[2] != (call{2, nil}) {
 		t.Errorf("the host reduced %+v", calls)
+	}
+}
+
+// The host tells the others at the end of each step how many frames of hot gradients it has sent so far, and how many were answered.
+func TestArrivalTellsOfHotFrames(t *testing.T) {
+	var arrivals []agent.Arrival
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Reduce = func(_ context.Context, _ uint64, a agent.Arrival) (agent.Sums, error) {
+			arrivals = append(arrivals, a)
+			return agent.Sums{}, nil
+		}
+	})
+	c := b.dial(party(1))
+	for step, keys := range [][]uint64{nil, {1000}, {0}, {1001}} { // the third is hot
+		_, err := c.Push(within(t), keys, make([]float32, dim*len(keys)))
+		must(t, err)
+		_, _, err = c.Reduce(within(t), uint64(step))
+		must(t, err)
+	}
+	must(t, b.agent.Close())
+	first := arrivals[0]
+	more := agent.Arrival{HotSent: first.HotSent + 1, HotAnswered: first.HotAnswered + 1}
+	if want := []agent.Arrival{first, first, more, more}; !slices.Equal(arrivals, want) {
+		t.Errorf("%+v, want %+v", arrivals, want)
 	}
 }
 
