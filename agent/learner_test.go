@@ -79,3 +79,10 @@ func TestLearnedFitsAHotSet(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// Without counters nothing can be counted.
+func TestLearnerNeedsCounters(t *testing.T) {
+	if l, err := newLearner(0); l != nil || err == nil {
+		t.Errorf("%+v, %v", l, err)
+	}
+}

@@ -44,6 +44,14 @@ func TestRemedyOfLargeGradients(t *testing.T) {
 	}
 }
 
+// Rows of an unknown task are not opened.
+func TestRowsOfAnUnknownTask(t *testing.T) {
+	c := &cluster.Config{Model: cluster.Model{Task: "guess"}, Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: 1}}}
+	if src, err := OpenSource(c, workload.Shard{}); src != nil || err == nil || !strings.Contains(err.Error(), "guess") {
+		t.Errorf("%v, %v", src, err)
+	}
+}
+
 // A worker of a job without training rows is told where they could come from.
 func TestNoTrainingRows(t *testing.T) {
 	if _, err := OpenSource(&cluster.Config{Model: cluster.Model{Task: workload.Regression.String()}}, workload.Shard{}); err == nil ||
