@@ -4,6 +4,7 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"log/slog"
@@ -15,9 +16,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
+	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/sys"
@@ -299,6 +304,17 @@ func TestRoutesFollowHosts(t *testing.T) {
 	f.plane.reach(forwardedJob, [][6]byte{f.sender(1).MAC}) // of a job that has ended
 }
 
+// refusingAggregator keeps what it is told of a job.
+type refusingAggregator struct {
+	pb.AggregatorClient
+	spec *pb.JobSpec
+}
+
+func (a *refusingAggregator) CreateJob(_ context.Context, spec *pb.JobSpec, _ ...grpc.CallOption) (*pb.Job, error) {
+	a.spec = spec
+	return nil, status.Error(codes.InvalidArgument, "not here")
+}
+
 // Server 0 finds out where the other servers are, so that their frames are forwarded like its own. What it does
 // not find out is left to the bridge.
 func TestFramesOfAllServersAreForwarded(t *testing.T) {
@@ -312,7 +328,7 @@ func TestFramesOfAllServersAreForwarded(t *testing.T) {
 		c.Servers = append(c.Servers, cluster.Server{Host: cluster.Host{Address: ip, Interface: f.bed.Host(1).Interface}})
 	}
 	c.Server = c.Servers[0]
-	s := &server{env: Env{Config: c, Log: log.logger()}}
+	s := &server{env: Env{Config: c, Log: log.logger()}, hot: smallHotSet(t)}
 	f.on(f.bed.Host(1), func() error {
 		f.plane.reach(forwardedJob, [][6]byte{[6]byte(f.bed.Host(1).MAC)})
 		macs := s.otherServers(t.Context())
@@ -320,6 +336,13 @@ func TestFramesOfAllServersAreForwarded(t *testing.T) {
 			t.Fatalf("the other servers are at %x, want %v alone", macs, f.bed.Host(2).MAC)
 		}
 		f.plane.reach(forwardedJob, [][6]byte{[6]byte(f.bed.Host(1).MAC), [6]byte(macs[0])})
+		asked := &refusingAggregator{}
+		if err := s.createJob(t.Context(), asked); err == nil || !strings.Contains(err.Error(), "not here") {
+			t.Errorf("the job: %v", err)
+		}
+		if got := asked.spec.GetServerMacs(); len(got) != 2 || !bytes.Equal(got[0], f.bed.Host(1).MAC) || !bytes.Equal(got[1], macs[0]) {
+			t.Errorf("the aggregator is told of the servers %x", got)
+		}
 		return nil
 	})
 	f.until(0, 2, true)
