@@ -24,7 +24,7 @@ type Config struct {
 	// left is the peer's scheduling.
 	InitialRTO time.Duration
 
-	// MinRTO is the least timeout beyond the round trip. Default 10 ms: far above
+	// MinRTO is the least timeout beyond the round trip. Default 5 ms: far above
 	// a round trip, but a peer that shares its cores with other processes
 	// answers only when it is scheduled.
 	MinRTO time.Duration
@@ -45,7 +45,7 @@ type Config struct {
 func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Size, wire.DefaultWindow)
 	setDefault(&c.InitialRTO, 20*time.Millisecond)
-	setDefault(&c.MinRTO, 10*time.Millisecond)
+	setDefault(&c.MinRTO, 5*time.Millisecond)
 	setDefault(&c.MaxRTO, time.Second)
 	setDefault(&c.Silence, 10*time.Second)
 	if c.Size < 1 || c.Size > wire.DefaultWindow || c.Size&(c.Size-1) != 0 {

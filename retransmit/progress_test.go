@@ -26,7 +26,7 @@ func TestProgress(t *testing.T) {
 		{"10 % lost", faults{drop: 0.1}, 1500 * time.Millisecond, func(s *sim) int { return s.lost / 10 }},
 		{"1 % lost, reordered", faults{drop: 0.01, delay: 200 * time.Microsecond}, 400 * time.Millisecond, func(s *sim) int { return frames / 5 }},
 		{"1 % doubled", faults{duplicate: 0.01}, 15 * time.Millisecond, func(*sim) int { return 0 }},
-		// Some 40 stalls of 25 ms: a probe after 10 and 20 ms of each, not a window.
+		// Some 40 stalls of 25 ms: a probe after 5, 10 and 20 ms of each, not a window.
 		{"stalls", faults{stall: 0.001, outage: 50 * time.Millisecond}, 3 * time.Second, func(s *sim) int { return 4 * s.outages }},
 		{"dark times", faults{dark: 0.001, outage: 50 * time.Millisecond}, 4 * time.Second, func(s *sim) int { return s.lost }},
 	} {

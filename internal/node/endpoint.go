@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/cluster"
@@ -70,10 +71,14 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		Workers:    e.members.Workers,
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
-		Flow: retransmit.Config{Silence: c.Silence},
+		Flow: retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
 	})
 	return e, err
 }
+
+// minRTO is more than a server's commit takes of the rows of one harvest period. It answers nothing meanwhile, and a frame that is
+// repeated for that is in its queue already.
+const minRTO = 10 * time.Millisecond
 
 // layout is that of the hot frames of an admission.
 func layout(m *control.Membership) packer.Layout {
