@@ -39,6 +39,8 @@ const (
 	// DefaultStaleness is how many of its own mini-batches a worker may be ahead of
 	// the weights.
 	DefaultStaleness = 8
+	// DefaultAccumulate has a worker pull and push the rows of each mini-batch.
+	DefaultAccumulate = 1
 	// DefaultRejoin is how long a lost worker may take to join anew.
 	DefaultRejoin = 30 * time.Second
 
@@ -95,6 +97,9 @@ type Job struct {
 	// Staleness is workload.Config.Staleness of a worker without Sync; 0 means
 	// DefaultStaleness.
 	Staleness int `yaml:"staleness,omitempty"`
+	// Accumulate is the number of mini-batches for which a worker without Sync keeps hot rows: it pulls
+	// their weights once, and pushes their gradients as one sum; 0 means DefaultAccumulate.
+	Accumulate int `yaml:"accumulate,omitempty"`
 }
 
 // Switch is the machine whose data plane aggregates.

@@ -48,7 +48,7 @@ func TestReadFillsInDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Job.Harvest != 20*time.Millisecond || c.Job.Staleness != 8 || c.Port == 0 || c.Silence == 0 || c.Switch.Stripes == 0 || c.Job.Config().Exp != -46 || c.Job.Arithmetic != "exact" {
+	if c.Job.Harvest != 20*time.Millisecond || c.Job.Staleness != 8 || c.Job.Accumulate != 1 || c.Port == 0 || c.Silence == 0 || c.Switch.Stripes == 0 || c.Job.Config().Exp != -46 || c.Job.Arithmetic != "exact" {
 		t.Errorf("got %+v", c)
 	}
 	w, err := c.Worker(7)
@@ -105,6 +105,8 @@ func TestReadNamesMistakes(t *testing.T) {
 		"sync frames":        {"harvest: 20ms", "harvest_frames: 2, sync: true", "job.harvest_frames: 2, but with job.sync"},
 		"sync staleness":     {"harvest: 20ms", "staleness: 2, sync: true", "job.staleness: 2, but with job.sync"},
 		"staleness":          {"harvest: 20ms", "staleness: -1", "job.staleness: -1 is less than 1"},
+		"sync accumulate":    {"harvest: 20ms", "accumulate: 2, sync: true", "job.accumulate: 2, but with job.sync"},
+		"accumulate":         {"harvest: 20ms", "accumulate: -1", "job.accumulate: -1 is less than 1"},
 		"arithmetic":         {"id: 3", "id: 3, arithmetic: float", `job.arithmetic: "float" is none of`},
 		"lut exponent":       {"id: 3", "id: 3, arithmetic: lut, exponent: -20", "job.exponent: -20, but lut"},
 		"lut exponent 0":     {"id: 3", "id: 3, arithmetic: lut, exponent: 0", "job.exponent: 0, but lut"},
@@ -273,6 +275,7 @@ func TestWrittenZeroIsNoDefault(t *testing.T) {
 		"job.arithmetic":            {"id: 3", `id: 3, arithmetic: ""`},
 		"job.harvest":               {"20ms", "0s"},
 		"job.staleness":             {"20ms", "20ms, staleness: 0"},
+		"job.accumulate":            {"20ms", "20ms, accumulate: 0"},
 		"switch.xdp_mode":           {udpSwitch, afxdpSwitch + `xdp_mode: "", `},
 		"switch.slots":              {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, slots: 0"},
 		"switch.stripes":            {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, stripes: 0"},

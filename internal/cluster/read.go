@@ -164,7 +164,8 @@ func (c *Config) defaults() []fallback {
 	if !c.Job.Sync {
 		list = append(list,
 			defaultOf("job.harvest", &c.Job.Harvest, DefaultHarvest),
-			defaultOf("job.staleness", &c.Job.Staleness, DefaultStaleness))
+			defaultOf("job.staleness", &c.Job.Staleness, DefaultStaleness),
+			defaultOf("job.accumulate", &c.Job.Accumulate, DefaultAccumulate))
 		c.eachServer(func(field string, s *Server) {
 			list = append(list, defaultOf(field+".rejoin", &s.Rejoin, DefaultRejoin))
 		})

@@ -44,6 +44,7 @@ var about = []Field{
 	{Path: "job.exponent", Range: "-100..60; not with lut", About: "One unit of an exact or fixed sum is 2^exponent. The default is -46 with exact, -20 with fixed", Example: "-46"},
 	{Path: "job.harvest", Range: "1µs..1h; not with sync", About: "Time between two harvests of the sums"},
 	{Path: "job.staleness", Range: "1 or more; not with sync", About: "Mini-batches that a worker may be ahead: the most of those that it pushed that may be missing in the weights that it computes with"},
+	{Path: "job.accumulate", Range: "1 or more; not with sync", About: "Mini-batches for which a worker keeps hot rows: it pulls their weights once, and pushes their gradients as one sum. What staleness needs comes first"},
 	{Path: "job.harvest_frames", Range: "not with sync", About: "Frames after which a harvest is due, too, if that comes first", Example: "5000"},
 
 	{Path: "switch.address", Range: "required, IPv4", About: "Where hot frames go", Example: "127.0.0.1", Given: true},

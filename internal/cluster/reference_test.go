@@ -171,6 +171,7 @@ func TestReferenceHasRanges(t *testing.T) {
 		"job.exponent":              {"-101", "61", "-46; job.arithmetic: lut"},
 		"job.harvest":               {"999ns", "60m1us", "20ms; job.sync: true", "20"},
 		"job.staleness":             {"0", "-1", "4; job.sync: true"},
+		"job.accumulate":            {"0", "-1", "4; job.sync: true"},
 		"job.harvest_frames":        {"5; job.sync: true"},
 		"switch.address":            {`""`, "host", "::1"},
 		"switch.control":            {`""`, "127.0.0.1"},

@@ -160,6 +160,10 @@ func (c *Config) checkJob(v *mistakes) {
 		v.add("job.staleness: %d, but with job.sync no worker is ahead of the weights: leave it out", j.Staleness)
 	case !j.Sync && j.Staleness < 1:
 		v.add("job.staleness: %d is less than 1", j.Staleness)
+	case j.Sync && j.Accumulate != 0:
+		v.add("job.accumulate: %d, but with job.sync every step has its gradients: leave it out", j.Accumulate)
+	case !j.Sync && j.Accumulate < 1:
+		v.add("job.accumulate: %d is less than 1", j.Accumulate)
 	case !j.Sync && (j.Harvest < time.Microsecond || j.Harvest > time.Hour): // microseconds in 32 bits
 		v.add("job.harvest: %v is not in %v..%v", j.Harvest, time.Microsecond, time.Hour)
 	}

@@ -46,11 +46,13 @@ type Options struct {
 	Sync bool
 	// Arithmetic of the aggregator: "exact", "lut" or "fixed".
 	Arithmetic string
-	// Harvest is the time between two harvests; 0 means the recipe's.
+	// Harvest is the time between two harvests; 0 means the default.
 	Harvest time.Duration
 	// Staleness is how many of its own mini-batches a worker may be ahead of the
 	// weights; 0 means the recipe's.
 	Staleness int
+	// Accumulate is for how many mini-batches a worker keeps hot rows before it pushes and pulls them; 0 means the recipe's.
+	Accumulate int
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
 	Backend string
 	// Plane is the aggregator's: empty for the backend's, or cluster.PlaneP4 for
@@ -124,6 +126,10 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", o.HotRows, packer.MaxSlots/o.dim(), o.dim())
 	case o.Optimizer != ps.Adagrad.String() && o.Optimizer != ps.SGD.String():
 		return fmt.Errorf("--optimizer %q is neither adagrad nor sgd", o.Optimizer)
+	case o.Accumulate < 0:
+		return fmt.Errorf("--accumulate %d: at least 1 is required", o.Accumulate)
+	case o.Accumulate != 0 && o.Sync:
+		return fmt.Errorf("--accumulate %d: with --sync every step has its gradients, so leave one of them out", o.Accumulate)
 	case o.Staleness < 0:
 		return fmt.Errorf("--staleness %d: at least 1 is required", o.Staleness)
 	case o.Staleness != 0 && o.Sync:
@@ -166,9 +172,9 @@ func (o Options) recipe() recipe {
 	r.Epochs = cmp.Or(o.Epochs, r.Epochs)
 	r.Batch = cmp.Or(o.Batch, r.Batch)
 	r.Staleness = cmp.Or(o.Staleness, r.Staleness)
-	r.Harvest = cmp.Or(o.Harvest, r.Harvest)
+	r.Accumulate = cmp.Or(o.Accumulate, r.Accumulate)
 	if o.Sync {
-		r.Staleness, r.Harvest = 0, 0
+		r.Staleness, r.Accumulate = 0, 0
 	}
 	r.Optimizer.LearningRate = cmp.Or(float32(o.LearningRate), r.Optimizer.LearningRate)
 	return r

@@ -177,7 +177,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	}
 	c := &cluster.Config{
 		Backend: o.Backend,
-		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync, Arithmetic: o.Arithmetic, Harvest: r.Harvest, Staleness: r.Staleness},
+		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync, Arithmetic: o.Arithmetic, Harvest: o.Harvest, Staleness: r.Staleness, Accumulate: r.Accumulate},
 		Switch:  cluster.Switch{Plane: o.Plane, LaneAligned: o.LaneAligned, Stripes: o.stripes()},
 		Model: cluster.Model{
 			Kind: o.Model, Task: o.Task, Factors: r.factors, Epochs: r.Epochs, Batch: r.Batch, Seed: o.Seed,

@@ -12,23 +12,25 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// hotRows has an asynchronous worker pull a hot row once between two of its reports, and push it once: most mini-batches have the
-// same ones. It keeps their weights until the next report comes back, and adds up their gradients until Flush, with which
-// a report begins. Weights that it keeps lack no more of the worker's own mini-batches than those that
+// hotRows has an asynchronous worker pull and push a hot row once for several mini-batches, most of which have the same ones. It keeps
+// their weights, and adds up their gradients, for as many mini-batches as it is told; but weights until a report comes back at most, and
+// gradients until Flush, with which a report begins. Weights that it keeps lack no more of the worker's own mini-batches than those that
 // it would pull may lack: until a report comes back, no more of them are known to be part of any weights. So
 // [workload.Config.Staleness] bounds both.
 type hotRows struct {
 	workload.Client
-	set *packer.HotSet
+	set   *packer.HotSet
+	every int // mini-batches
 
-	reports atomic.Uint64 // one more than have come back
-	since   []uint64      // by row rank: the value of reports when the row was pulled
+	periods atomic.Uint64 // of kept weights, from 1
+	since   []uint64      // by row rank: the period in which the row was pulled
 	weights []float32     // by scalar rank
 
-	order []uint32  // all row ranks, in ascending order of their keys
-	waits []bool    // by row rank: the row has gradients that were not pushed
-	grads []float32 // by scalar rank: their sums
-	added uint64    // gradients that were added to others before they were pushed
+	batches int       // whose gradients were added and not pushed
+	order   []uint32  // all row ranks, in ascending order of their keys
+	waits   []bool    // by row rank: the row has gradients that were not pushed
+	grads   []float32 // by scalar rank: their sums
+	added   uint64    // gradients that were added to others before they were pushed
 
 	// Of the last mini-batch.
 	batch []uint64 // keys
@@ -40,9 +42,9 @@ type hotRows struct {
 	rows      []float32
 }
 
-func newHotRows(c workload.Client, set *packer.HotSet) *hotRows {
+func newHotRows(c workload.Client, set *packer.HotSet, every int) *hotRows {
 	h := &hotRows{
-		Client: c, set: set,
+		Client: c, set: set, every: every,
 		since: make([]uint64, set.Len()), weights: make([]float32, set.Slots()),
 		order: make([]uint32, set.Len()), waits: make([]bool, set.Len()), grads: make([]float32, set.Slots()),
 	}
@@ -50,12 +52,12 @@ func newHotRows(c workload.Client, set *packer.HotSet) *hotRows {
 		h.order[i] = uint32(i)
 	}
 	slices.SortFunc(h.order, func(a, b uint32) int { return cmp.Compare(set.Key(a), set.Key(b)) })
-	h.reports.Store(1)
+	h.periods.Store(1)
 	return h
 }
 
 // reported has the rows pulled anew. It may be called beside a pull.
-func (h *hotRows) reported() { h.reports.Add(1) }
+func (h *hotRows) reported() { h.periods.Add(1) }
 
 // find makes ranks those of keys. A push has the keys of the pull before it.
 func (h *hotRows) find(keys []uint64) {
@@ -69,8 +71,11 @@ func (h *hotRows) find(keys []uint64) {
 
 // Pull implements [workload.Puller].
 func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error {
+	if h.every == 1 {
+		return h.Client.Pull(ctx, keys, dst)
+	}
 	// What a report makes part of the weights during the pull may be missing in some of its rows.
-	now, d := h.reports.Load(), h.set.Dim()
+	now, d := h.periods.Load(), h.set.Dim()
 	h.find(keys)
 	h.keys, h.positions = h.keys[:0], h.positions[:0]
 	for i, rank := range h.ranks {
@@ -98,6 +103,9 @@ func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error 
 
 // Push implements [workload.Client].
 func (h *hotRows) Push(ctx context.Context, keys []uint64, grads []float32) error {
+	if h.every == 1 {
+		return h.Client.Push(ctx, keys, grads)
+	}
 	d := h.set.Dim()
 	h.find(keys)
 	h.keys, h.rows = h.keys[:0], h.rows[:0]
@@ -116,11 +124,28 @@ func (h *hotRows) Push(ctx context.Context, keys []uint64, grads []float32) erro
 		}
 		h.waits[rank] = true
 	}
-	return h.Client.Push(ctx, h.keys, h.rows)
+	if err := h.Client.Push(ctx, h.keys, h.rows); err != nil {
+		return err
+	}
+	if h.batches++; h.batches < h.every {
+		return nil
+	}
+	h.periods.Add(1)
+	return h.pushSums(ctx)
 }
 
 // Flush implements [workload.Client].
 func (h *hotRows) Flush(ctx context.Context) error {
+	if h.batches > 0 {
+		if err := h.pushSums(ctx); err != nil {
+			return err
+		}
+	}
+	return h.Client.Flush(ctx)
+}
+
+// pushSums pushes the gradients that were added up.
+func (h *hotRows) pushSums(ctx context.Context) error {
 	d := h.set.Dim()
 	h.keys, h.rows = h.keys[:0], h.rows[:0]
 	for _, rank := range h.order {
@@ -131,8 +156,6 @@ func (h *hotRows) Flush(ctx context.Context) error {
 			h.waits[rank] = false
 		}
 	}
-	if err := h.Client.Push(ctx, h.keys, h.rows); err != nil {
-		return err
-	}
-	return h.Client.Flush(ctx)
+	h.batches = 0
+	return h.Client.Push(ctx, h.keys, h.rows)
 }

@@ -47,7 +47,7 @@ func (a *hotServer) Flush(context.Context) error {
 	return nil
 }
 
-// Hot rows are pulled once between two reports, cold rows each time; and a report that comes back during a pull, which
+// Hot rows are pulled once for three mini-batches or between two reports, cold rows each time; and a report that comes back during a pull, which
 // may be missing in the rows of that pull, has them pulled again.
 func TestHotRowsAreKeptBetweenReports(t *testing.T) {
 	set, err := packer.NewHotSet(2, []uint64{30, 10}, nil, packer.Meta{})
@@ -55,7 +55,7 @@ func TestHotRowsAreKeptBetweenReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := &hotServer{}
-	h := newHotRows(server, set)
+	h := newHotRows(server, set, 3)
 	pull := func(keys []uint64, commits []float32, pulled []uint64) {
 		t.Helper()
 		dst := make([]float32, 2*len(keys))
@@ -80,16 +80,29 @@ func TestHotRowsAreKeptBetweenReports(t *testing.T) {
 	server.commits, server.during = 3, nil
 	pull([]uint64{10, 30}, []float32{3, 3}, []uint64{10, 30})
 	pull([]uint64{10, 30}, []float32{3, 3}, nil)
+	server.commits = 4
+	for range 3 { // mini-batches, for which rows are kept
+		pull([]uint64{10}, []float32{3}, nil)
+		if err := h.Push(t.Context(), []uint64{10}, []float32{1, 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pull([]uint64{10}, []float32{4}, []uint64{10})
+	h = newHotRows(server, set, 1)
+	pull([]uint64{10}, []float32{4}, []uint64{10})
+	server.commits = 5
+	pull([]uint64{10}, []float32{5}, []uint64{10})
 }
 
-// Gradients of hot rows are added up until Flush, which pushes them in the order of their keys, once; cold rows are pushed at once.
-func TestHotRowsArePushedAtFlush(t *testing.T) {
+// Gradients of hot rows are added up over three mini-batches, or until Flush, and pushed in the order of their keys, once; cold rows are
+// pushed at once.
+func TestHotRowsAreAddedUp(t *testing.T) {
 	set, err := packer.NewHotSet(2, []uint64{30, 10, 40}, nil, packer.Meta{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := &hotServer{}
-	h := newHotRows(server, set)
+	h := newHotRows(server, set, 3)
 	pushes := func(what string, keys []uint64, grads []float32) {
 		t.Helper()
 		if !slices.Equal(server.pushed, keys) || !slices.Equal(server.grads, grads) {
@@ -118,13 +131,23 @@ func TestHotRowsArePushedAtFlush(t *testing.T) {
 	flush()
 	pushes("Flush", []uint64{10, 30}, []float32{1, 2, 15, 26})
 	flush()
-	pushes("the next", nil, nil)
+	pushes("the next", []uint64{10, 30}, []float32{1, 2, 15, 26}) // that of before: there is nothing to push
 	push([]uint64{30}, 1, 1)
 	flush()
 	pushes("Flush", []uint64{30}, []float32{1, 1})
-	if server.flushes != 3 || h.added != 2 {
-		t.Errorf("%d flushes, and %d gradients were added to others, want 3 and 2", server.flushes, h.added)
+	for range 3 {
+		push([]uint64{10, 50}, 1, 2, 3, 4)
 	}
+	pushes("the third mini-batch", []uint64{10}, []float32{3, 6})
+	push([]uint64{40}, 1, 1)
+	flush()
+	pushes("Flush after it", []uint64{40}, []float32{1, 1})
+	if server.flushes != 4 || h.added != 6 {
+		t.Errorf("%d flushes, and %d gradients were added to others, want 4 and 6", server.flushes, h.added)
+	}
+	h = newHotRows(server, set, 1)
+	push([]uint64{10, 20}, 1, 2, 3, 4)
+	pushes("a mini-batch that is not added to others", []uint64{10, 20}, []float32{1, 2, 3, 4})
 }
 
 // Without barriers, too, a worker has hot weights that follow its own reports: alone and one mini-batch ahead it learns

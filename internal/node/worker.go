@@ -81,7 +81,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	access := workload.Client(client{w.Worker, members, env.Machine.Flushed})
 	kept := &hotRows{}
 	if !c.Job.Sync {
-		kept = newHotRows(access, w.hot)
+		kept = newHotRows(access, w.hot, c.Job.Accumulate)
 		access = kept
 	}
 	if !c.Job.Sync || c.Data.HasTest() { // a synchronous server knows the steps by itself

@@ -2,19 +2,14 @@
 
 package workload
 
-import (
-	"time"
-
-	"github.com/libra-ina/libra/ps"
-)
+import "github.com/libra-ina/libra/ps"
 
 // Recipe is a set of hyper-parameters that suits a kind of data.
 type Recipe struct {
 	Epochs, Batch int
-	// Staleness and Harvest, the time between two harvests, are for asynchronous training; see [Config].
-	Staleness int
-	Harvest   time.Duration
-	Optimizer ps.Optimizer
+	// Staleness, and the number of mini-batches for which a worker keeps hot rows, are for asynchronous training.
+	Staleness, Accumulate int
+	Optimizer             ps.Optimizer
 	// Scale bounds the initial latent weights.
 	Scale float32
 }
@@ -33,7 +28,7 @@ var (
 	// often, such as Frappe. Many small steps; factors start large, because a
 	// saddle lies at zero and late gradients leave it slowly.
 	SmallData = Recipe{
-		Epochs: DefaultEpochs, Batch: DefaultBatch, Staleness: 8, Harvest: 20 * time.Millisecond,
+		Epochs: DefaultEpochs, Batch: DefaultBatch, Staleness: 8, Accumulate: 1,
 		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: 0.05, InitialAccumulator: 1e-5},
 		Scale:     0.2,
 	}
@@ -41,7 +36,7 @@ var (
 	// [Synthetic]. Factors overfit to rare features, so that they start small,
 	// and two epochs are enough. Each mini-batch is a small part of the log: weights may lack more of them.
 	ClickLog = Recipe{
-		Epochs: 2, Batch: 256, Staleness: 24, Harvest: 20 * time.Millisecond,
+		Epochs: 2, Batch: 256, Staleness: 24, Accumulate: 12,
 		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: 0.05, InitialAccumulator: 1e-4},
 		Scale:     0.02,
 	}
