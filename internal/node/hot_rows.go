@@ -20,7 +20,7 @@ import (
 type hotRows struct {
 	workload.Client
 	set   *packer.HotSet
-	every int // mini-batches
+	every int // mini-batches, of which more than one are worth it
 
 	periods atomic.Uint64 // of kept weights, from 1
 	since   []uint64      // by row rank: the period in which the row was pulled
@@ -71,9 +71,6 @@ func (h *hotRows) find(keys []uint64) {
 
 // Pull implements [workload.Puller].
 func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error {
-	if h.every == 1 {
-		return h.Client.Pull(ctx, keys, dst)
-	}
 	// What a report makes part of the weights during the pull may be missing in some of its rows.
 	now, d := h.periods.Load(), h.set.Dim()
 	h.find(keys)
@@ -103,9 +100,6 @@ func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error 
 
 // Push implements [workload.Client].
 func (h *hotRows) Push(ctx context.Context, keys []uint64, grads []float32) error {
-	if h.every == 1 {
-		return h.Client.Push(ctx, keys, grads)
-	}
 	d := h.set.Dim()
 	h.find(keys)
 	h.keys, h.rows = h.keys[:0], h.rows[:0]

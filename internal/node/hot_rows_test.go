@@ -88,10 +88,6 @@ func TestHotRowsAreKeptBetweenReports(t *testing.T) {
 		}
 	}
 	pull([]uint64{10}, []float32{4}, []uint64{10})
-	h = newHotRows(server, set, 1)
-	pull([]uint64{10}, []float32{4}, []uint64{10})
-	server.commits = 5
-	pull([]uint64{10}, []float32{5}, []uint64{10})
 }
 
 // Gradients of hot rows are added up over three mini-batches, or until Flush, and pushed in the order of their keys, once; cold rows are
@@ -145,9 +141,6 @@ func TestHotRowsAreAddedUp(t *testing.T) {
 	if server.flushes != 4 || h.added != 6 {
 		t.Errorf("%d flushes, and %d gradients were added to others, want 4 and 6", server.flushes, h.added)
 	}
-	h = newHotRows(server, set, 1)
-	push([]uint64{10, 20}, 1, 2, 3, 4)
-	pushes("a mini-batch that is not added to others", []uint64{10, 20}, []float32{1, 2, 3, 4})
 }
 
 // Without barriers, too, a worker has hot weights that follow its own reports: alone and one mini-batch ahead it learns
@@ -160,10 +153,32 @@ func TestHotRowsFollowReports(t *testing.T) {
 	if err := os.Remove(c.Server.Checkpoint); err != nil {
 		t.Fatal(err)
 	}
-	c.Job.Sync, c.Job.Harvest, c.Job.HarvestFrames, c.Job.Staleness = false, time.Hour, 0, 1 // reports are what is harvested for
+	c.Job.Sync, c.Job.Harvest, c.Job.HarvestFrames, c.Job.Staleness, c.Job.Accumulate = false, time.Hour, 0, 1, 4 // reports are what is harvested for
 	if without := *mustTrain(t, c).workers[0].LogLoss; without > 1.5*with {
 		t.Errorf("the loss is %.4f, with barriers %.4f", without, with)
 	} else {
 		t.Logf("the loss is %.4f, with barriers %.4f", without, with)
+	}
+}
+
+// No gradient is lost on the way into sums, and fewer are pushed.
+func TestAccumulatedGradientsArePushed(t *testing.T) {
+	c := newCluster(t, 2)
+	c.Model.Epochs = 2
+	c.Job.Sync, c.Job.Harvest, c.Job.HarvestFrames, c.Job.Staleness = false, 20*time.Millisecond, 0, 9
+	startSwitch(t, c)
+	var pairs, hot, added [2]uint64
+	for i, accumulate := range []int{1, 3} {
+		c.Job.Accumulate = accumulate
+		for _, w := range mustTrain(t, c).workers {
+			hot[i], added[i] = hot[i]+w.HotPairs, added[i]+w.AddedPairs
+			pairs[i] += w.HotPairs + w.ColdPairs + w.AddedPairs
+		}
+		if err := os.Remove(c.Server.Checkpoint); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if pairs[0] != pairs[1] || added[0] != 0 || added[1] == 0 || hot[1] != hot[0]-added[1] {
+		t.Errorf("of %v gradients %v were pushed to hot rows, %v added to others before", pairs, hot, added)
 	}
 }

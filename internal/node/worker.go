@@ -80,7 +80,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	training.First = members.FirstStep
 	access := workload.Client(client{w.Worker, members, env.Machine.Flushed})
 	kept := &hotRows{}
-	if !c.Job.Sync {
+	if c.Job.Accumulate > 1 {
 		kept = newHotRows(access, w.hot, c.Job.Accumulate)
 		access = kept
 	}
