@@ -115,9 +115,13 @@ func TestUnfitInterfaces(t *testing.T) {
 
 		// What an open plane says of itself, and puts back when it ends.
 		c := &cluster.Config{Switch: cluster.Switch{Address: bed.Switch().IP, XDPMode: "generic", Interfaces: []string{port}, ThreadedNAPI: true}}
-		p, err := openXDPPlane(c, slog.New(slog.DiscardHandler))
+		warnings := new(bytes.Buffer)
+		p, err := openXDPPlane(c, slog.New(slog.NewTextHandler(warnings, &slog.HandlerOptions{Level: slog.LevelWarn})))
 		if err != nil {
 			return err
+		}
+		if warnings.Len() > 0 {
+			t.Errorf("it warns: %s", warnings)
 		}
 		if p.what != "xdp generic, threaded NAPI" {
 			t.Errorf("the plane is %q", p.what)
