@@ -161,12 +161,18 @@ func (o Options) dim() int {
 	return 1 + cmp.Or(o.recipe().factors, workload.DefaultFactors)
 }
 
+// LongLog is the number of rows of a synthetic log from which on weights may lack many mini-batches, each a small part of it.
+const LongLog = 500_000
+
 // recipe returns the hyper-parameters for what is trained, with the user's in
 // their place.
 func (o Options) recipe() recipe {
 	r := recipe{Recipe: workload.SmallData}
 	if o.Data == "" {
 		r = recipe{Recipe: workload.ClickLog, factors: syntheticFactors}
+		if cmp.Or(o.Rows, syntheticRows) < LongLog {
+			r.Staleness, r.Accumulate = workload.SmallData.Staleness, workload.SmallData.Accumulate
+		}
 	}
 	r.factors = cmp.Or(o.Factors, r.factors)
 	r.Epochs = cmp.Or(o.Epochs, r.Epochs)
