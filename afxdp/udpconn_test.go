@@ -106,7 +106,7 @@ func TestUDPConnHasItsAddress(t *testing.T) {
 	}
 }
 
-// An address of several machines is none to send from: nobody could answer.
+// The address of a group is no sender of packets: answers to it would reach all of the group.
 func TestUDPConnOfGroupSendsFromItsOwnAddress(t *testing.T) {
 	bed, c := newConn(t, 1)
 	if err := c.Close(); err != nil {

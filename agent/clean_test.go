@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,45 +22,16 @@ import (
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
 )
 
-// counted is a context that knows how much is to be told of its end. Contexts that are derived from it are among that as
-// long as they last.
-type counted struct {
-	context.Context
-	waiting *atomic.Int64
-}
-
-// Value hides that the context is one of package context, which would not ask for AfterFunc.
-func (counted) Value(any) any { return nil }
-
-func (c counted) AfterFunc(f func()) (stop func() bool) {
-	c.waiting.Add(1)
-	remove := context.AfterFunc(c.Context, f)
-	return func() bool {
-		stopped := remove()
-		if stopped {
-			c.waiting.Add(-1)
-		}
-		return stopped
-	}
-}
-
-// newCounted returns a context that does not end before the test.
-func newCounted(t *testing.T) counted {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	return counted{ctx, new(atomic.Int64)}
-}
-
 // Calls that have returned have left nothing at their contexts, which may last much longer.
 func TestCallsLeaveTheirContexts(t *testing.T) {
 	b := newBed(t)
-	asks, learns, until, serves := newCounted(t), newCounted(t), newCounted(t), newCounted(t)
+	asks, learns, until, serves := bedtest.NewContext(t), bedtest.NewContext(t), bedtest.NewContext(t), bedtest.NewContext(t)
 	if _, err := agent.Ask(asks, b.socket); err != nil {
 		t.Error(err)
 	}
@@ -75,8 +45,8 @@ func TestCallsLeaveTheirContexts(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- a.Serve(serves) }()
 	must(t, errors.Join(a.Close(), <-served))
-	for name, ctx := range map[string]counted{"Ask": asks, "Learn": learns, "Learn, until then": until, "Serve": serves} {
-		if n := ctx.waiting.Load(); n != 0 {
+	for name, ctx := range map[string]bedtest.Context{"Ask": asks, "Learn": learns, "Learn, until then": until, "Serve": serves} {
+		if n := ctx.Waiting(); n != 0 {
 			t.Errorf("%s leaves %d that wait for the end of its context", name, n)
 		}
 	}

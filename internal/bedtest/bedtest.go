@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bedtest is what tests on test beds share: a bed that goes with its test,
-// skipping where privileges are missing, and test binaries that are other processes.
+// skipping where privileges are missing, test binaries that are other processes, and contexts that
+// count what waits for their end.
 package bedtest
 
 import (

@@ -3,43 +3,16 @@
 package node
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
+
+	"github.com/libra-ina/libra/internal/bedtest"
 )
-
-// counted is a context that knows how much is to be told of its end. Contexts that are derived from it
-// are among that as long as they last.
-type counted struct {
-	opaque
-	waiting *atomic.Int64
-}
-
-func (c counted) AfterFunc(f func()) (stop func() bool) {
-	c.waiting.Add(1)
-	remove := context.AfterFunc(c.opaque, f)
-	return func() bool {
-		stopped := remove()
-		if stopped {
-			c.waiting.Add(-1)
-		}
-		return stopped
-	}
-}
-
-// newCounted returns a context that does not end before the test.
-func newCounted(t *testing.T) counted {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	return counted{opaque{ctx}, new(atomic.Int64)}
-}
 
 // A process that has ended has left nothing at the context that it was started with, which may last much longer.
 func TestProcessesLeaveTheirContext(t *testing.T) {
 	c := newCluster(t, 1)
 	startSwitch(t, c)
-	server, worker := newCounted(t), newCounted(t)
+	server, worker := bedtest.NewContext(t), bedtest.NewContext(t)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := RunServer(server, Env{Config: c, Log: testLog(t).With("process", "ps")})
@@ -51,8 +24,8 @@ func TestProcessesLeaveTheirContext(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	for name, ctx := range map[string]counted{"server": server, "worker": worker} {
-		if n := ctx.waiting.Load(); n != 0 {
+	for name, ctx := range map[string]bedtest.Context{"server": server, "worker": worker} {
+		if n := ctx.Waiting(); n != 0 {
 			t.Errorf("the %s leaves %d that wait for the end of its context", name, n)
 		}
 	}
@@ -63,7 +36,7 @@ func TestProcessesThatFailLeaveTheirContext(t *testing.T) {
 	c := newCluster(t, 1)
 	c.Server.Checkpoint = "/proc/self/weights.libra"
 	startSwitch(t, c)
-	server, worker, service := newCounted(t), newCounted(t), newCounted(t)
+	server, worker, service := bedtest.NewContext(t), bedtest.NewContext(t), bedtest.NewContext(t)
 	if _, err := RunServer(server, Env{Config: c, Log: testLog(t)}); err == nil {
 		t.Error("a server without a place for its checkpoint has trained")
 	}
@@ -76,8 +49,8 @@ func TestProcessesThatFailLeaveTheirContext(t *testing.T) {
 	if err := RunSwitch(service, Env{Config: other, Machine: Machine{Listen: brokenListen}, Log: testLog(t)}); err == nil {
 		t.Error("a switch without a control service has served")
 	}
-	for name, ctx := range map[string]counted{"server": server, "worker": worker, "switch": service} {
-		if n := ctx.waiting.Load(); n != 0 {
+	for name, ctx := range map[string]bedtest.Context{"server": server, "worker": worker, "switch": service} {
+		if n := ctx.Waiting(); n != 0 {
 			t.Errorf("the %s leaves %d that wait for the end of its context", name, n)
 		}
 	}

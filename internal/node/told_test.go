@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/ps"
 )
@@ -49,7 +50,7 @@ func TestMachineIsTold(t *testing.T) {
 	}()
 	ready := make(chan struct{})
 	service := make(chan error, 1)
-	ctx := newCounted(t)
+	ctx := bedtest.NewContext(t)
 	go func() {
 		service <- RunSwitch(ctx, Env{Config: c, Machine: m, Log: testLog(t), Ready: func() { close(ready) }})
 	}()
