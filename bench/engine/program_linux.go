@@ -136,7 +136,15 @@ func (p *programProcess) enter(phase uint32) error {
 	return nil
 }
 
-func (p *programProcess) received() (uint64, error) { return p.control.received.Load(), nil }
+// received fails with the program's own error if it has ended before it was asked to.
+func (p *programProcess) received() (uint64, error) {
+	select {
+	case <-p.child.Done():
+		return p.control.received.Load(), p.child.Wait(context.Background())
+	default:
+		return p.control.received.Load(), nil
+	}
+}
 
 func (p *programProcess) finish(ctx context.Context) (n notes, err error) {
 	if err := p.child.Stop(ctx); err != nil {
