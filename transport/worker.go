@@ -249,22 +249,55 @@ func (w *Worker) PushSum(ctx context.Context, keys []uint64, grads, sums []float
 // Pull reads the rows of keys from the parameter servers into dst, which must
 // hold len(keys) × Dim floats.
 func (w *Worker) Pull(ctx context.Context, keys []uint64, dst []float32) error {
-	if len(dst) != len(keys)*w.cfg.Dim {
-		return fmt.Errorf("transport: pull of %d keys of dimension %d into %d floats", len(keys), w.cfg.Dim, len(dst))
+	p, err := w.BeginPull(ctx, keys, dst)
+	if err != nil {
+		return err
 	}
-	return w.submit(ctx, &operation{pull: true, keys: keys, values: dst})
+	return p.Wait(ctx)
 }
+
+// Pulling is a pull that has begun.
+type Pulling struct {
+	worker *Worker
+	of     operation
+}
+
+// BeginPull is the beginning of [Worker.Pull]. Keys and dst are the worker's until Wait returns.
+func (w *Worker) BeginPull(ctx context.Context, keys []uint64, dst []float32) (*Pulling, error) {
+	if len(dst) != len(keys)*w.cfg.Dim {
+		return nil, fmt.Errorf("transport: pull of %d keys of dimension %d into %d floats", len(keys), w.cfg.Dim, len(dst))
+	}
+	p := &Pulling{worker: w, of: operation{pull: true, keys: keys, values: dst}}
+	if err := w.start(ctx, &p.of); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Wait returns when the rows are in dst, or the pull has failed. If ctx ends first, the pull is
+// given up. It is called once.
+func (p *Pulling) Wait(ctx context.Context) error { return p.worker.await(ctx, &p.of) }
 
 // submit hands an operation to the goroutine and waits until it releases the
 // slices.
 func (w *Worker) submit(ctx context.Context, o *operation) error {
+	if err := w.start(ctx, o); err != nil {
+		return err
+	}
+	return w.await(ctx, o)
+}
+
+// start hands an operation to the goroutine.
+func (w *Worker) start(ctx context.Context, o *operation) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
 	o.released = make(chan struct{})
-	if err := w.post(ctx, func() { w.accept(o) }); err != nil {
-		return err
-	}
+	return w.post(ctx, func() { w.accept(o) })
+}
+
+// await waits until the goroutine releases an operation's slices.
+func (w *Worker) await(ctx context.Context, o *operation) error {
 	select {
 	case <-o.released:
 		return o.err

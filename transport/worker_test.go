@@ -66,6 +66,51 @@ func TestPull(t *testing.T) {
 	}
 }
 
+// A pull that has begun goes on beside pushes, ends with its worker, and can be given up.
+func TestBeginPull(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1}
+	c := newCluster(t, memFabric(t, o), o)
+	w := c.workers[0]
+	keys, want := rowsOf(500)
+	got := make([]float32, len(want))
+	p, err := w.BeginPull(ctx, keys, got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pushAll(ctx, t, []*Worker{w}, 5, 3, 500)
+	if err := p.Wait(ctx); err != nil || !slices.Equal(got, want) {
+		t.Errorf("the rows are %v, %v, want %v", got, err, want)
+	}
+	if _, err := w.BeginPull(ctx, keys, got[1:]); err == nil {
+		t.Error("a pull into too few floats begins")
+	}
+	ended, end := context.WithCancel(ctx)
+	p, err = w.BeginPull(ended, keys, got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if _, err := w.BeginPull(ended, keys, got); !errors.Is(err, context.Canceled) {
+		t.Errorf("a pull after the end of its context: %v", err)
+	}
+	if err := p.Wait(ended); err != nil && !errors.Is(err, context.Canceled) { // it may be done already
+		t.Errorf("a pull that is given up: %v", err)
+	}
+	if p, err = w.BeginPull(ctx, keys, got); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a pull of a worker that ends: %v", err)
+	}
+	if _, err := w.BeginPull(ctx, keys, got); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a pull of a worker that has ended: %v", err)
+	}
+}
+
 // TestPushSum lets workers add to the same rows and checks that each sees sums
 // that include its own push, and the last one the sums of all.
 func TestPushSum(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // it would pull may lack: until a report comes back, no more of them are known to be part of any weights. So
 // [workload.Config.Staleness] bounds both.
 type hotRows struct {
-	workload.Client
+	earlyClient
 	set   *packer.HotSet
 	every int // mini-batches, of which more than one are worth it
 
@@ -32,19 +32,34 @@ type hotRows struct {
 	grads   []float32 // by scalar rank: their sums
 	added   uint64    // gradients that were added to others before they were pushed
 
-	// Of the last mini-batch.
+	pulls [2]*hotPull // the last one, and the one before
+	keys  []uint64    // of one push: the rows of which the server is told
+	rows  []float32   // and their gradients
+}
+
+// earlyClient is what hotRows is put before.
+type earlyClient interface {
+	workload.Client
+	workload.EarlyPuller
+}
+
+// hotPull is a pull of a mini-batch's rows.
+type hotPull struct {
+	of    *hotRows
 	batch []uint64 // keys
 	ranks []uint32 // of the keys
 
-	// Of one call: the rows of which the server is told, and where they are in the call.
-	keys      []uint64
-	positions []int
+	period    uint64
+	dst       []float32
+	keys      []uint64 // that are not kept
+	positions []int    // of them in the batch
 	rows      []float32
+	pulling   workload.Pulling
 }
 
-func newHotRows(c workload.Client, set *packer.HotSet, every int) *hotRows {
+func newHotRows(c earlyClient, set *packer.HotSet, every int) *hotRows {
 	h := &hotRows{
-		Client: c, set: set, every: every,
+		earlyClient: c, set: set, every: every,
 		since: make([]uint64, set.Len()), weights: make([]float32, set.Slots()),
 		order: make([]uint32, set.Len()), waits: make([]bool, set.Len()), grads: make([]float32, set.Slots()),
 	}
@@ -52,6 +67,7 @@ func newHotRows(c workload.Client, set *packer.HotSet, every int) *hotRows {
 		h.order[i] = uint32(i)
 	}
 	slices.SortFunc(h.order, func(a, b uint32) int { return cmp.Compare(set.Key(a), set.Key(b)) })
+	h.pulls = [2]*hotPull{{of: h}, {of: h}}
 	h.periods.Store(1)
 	return h
 }
@@ -59,40 +75,61 @@ func newHotRows(c workload.Client, set *packer.HotSet, every int) *hotRows {
 // reported has the rows pulled anew. It may be called beside a pull.
 func (h *hotRows) reported() { h.periods.Add(1) }
 
-// find makes ranks those of keys. A push has the keys of the pull before it.
-func (h *hotRows) find(keys []uint64) {
-	if slices.Equal(h.batch, keys) {
-		return
+// find returns the ranks of a mini-batch's keys. A push has the keys of the last pull or of the one before.
+func (h *hotRows) find(keys []uint64) *hotPull {
+	for _, p := range h.pulls {
+		if slices.Equal(p.batch, keys) {
+			return p
+		}
 	}
-	h.batch = append(h.batch[:0], keys...)
-	h.ranks = slices.Grow(h.ranks[:0], len(keys))[:len(keys)]
-	h.set.Ranks(h.ranks, keys)
+	h.pulls[0], h.pulls[1] = h.pulls[1], h.pulls[0]
+	p := h.pulls[0]
+	p.batch = append(p.batch[:0], keys...)
+	p.ranks = slices.Grow(p.ranks[:0], len(keys))[:len(keys)]
+	h.set.Ranks(p.ranks, keys)
+	return p
 }
 
 // Pull implements [workload.Puller].
 func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error {
+	p, err := h.BeginPull(ctx, keys, dst)
+	if err != nil {
+		return err
+	}
+	return p.Wait(ctx)
+}
+
+// BeginPull implements [workload.EarlyPuller], for one pull at a time.
+func (h *hotRows) BeginPull(ctx context.Context, keys []uint64, dst []float32) (_ workload.Pulling, err error) {
+	d, p := h.set.Dim(), h.find(keys)
 	// What a report makes part of the weights during the pull may be missing in some of its rows.
-	now, d := h.periods.Load(), h.set.Dim()
-	h.find(keys)
-	h.keys, h.positions = h.keys[:0], h.positions[:0]
-	for i, rank := range h.ranks {
-		if rank != packer.Cold && h.since[rank] == now {
+	p.period, p.dst = h.periods.Load(), dst
+	p.keys, p.positions = p.keys[:0], p.positions[:0]
+	for i, rank := range p.ranks {
+		if rank != packer.Cold && h.since[rank] == p.period {
 			copy(dst[i*d:][:d], h.weights[int(rank)*d:])
 			continue
 		}
-		h.keys, h.positions = append(h.keys, keys[i]), append(h.positions, i)
+		p.keys, p.positions = append(p.keys, keys[i]), append(p.positions, i)
 	}
-	n := len(h.keys) * d
-	h.rows = slices.Grow(h.rows[:0], n)[:n]
-	if err := h.Client.Pull(ctx, h.keys, h.rows); err != nil {
+	n := len(p.keys) * d
+	p.rows = slices.Grow(p.rows[:0], n)[:n]
+	p.pulling, err = h.earlyClient.BeginPull(ctx, p.keys, p.rows)
+	return p, err
+}
+
+// Wait implements [workload.Pulling].
+func (p *hotPull) Wait(ctx context.Context) error {
+	if err := p.pulling.Wait(ctx); err != nil {
 		return err
 	}
-	for i, at := range h.positions {
-		row := h.rows[i*d:][:d]
-		copy(dst[at*d:], row)
-		if rank := h.ranks[at]; rank != packer.Cold {
+	h, d := p.of, p.of.set.Dim()
+	for i, at := range p.positions {
+		row := p.rows[i*d:][:d]
+		copy(p.dst[at*d:], row)
+		if rank := p.ranks[at]; rank != packer.Cold {
 			copy(h.weights[int(rank)*d:], row)
-			h.since[rank] = now
+			h.since[rank] = p.period
 		}
 	}
 	return nil
@@ -101,9 +138,8 @@ func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error 
 // Push implements [workload.Client].
 func (h *hotRows) Push(ctx context.Context, keys []uint64, grads []float32) error {
 	d := h.set.Dim()
-	h.find(keys)
 	h.keys, h.rows = h.keys[:0], h.rows[:0]
-	for i, rank := range h.ranks {
+	for i, rank := range h.find(keys).ranks {
 		row := grads[i*d:][:d]
 		if rank == packer.Cold {
 			h.keys, h.rows = append(h.keys, keys[i]), append(h.rows, row...)
@@ -118,7 +154,7 @@ func (h *hotRows) Push(ctx context.Context, keys []uint64, grads []float32) erro
 		}
 		h.waits[rank] = true
 	}
-	if err := h.Client.Push(ctx, h.keys, h.rows); err != nil {
+	if err := h.earlyClient.Push(ctx, h.keys, h.rows); err != nil {
 		return err
 	}
 	if h.batches++; h.batches < h.every {
@@ -135,7 +171,7 @@ func (h *hotRows) Flush(ctx context.Context) error {
 			return err
 		}
 	}
-	return h.Client.Flush(ctx)
+	return h.earlyClient.Flush(ctx)
 }
 
 // pushSums pushes the gradients that were added up.
@@ -151,5 +187,5 @@ func (h *hotRows) pushSums(ctx context.Context) error {
 		}
 	}
 	h.batches = 0
-	return h.Client.Push(ctx, h.keys, h.rows)
+	return h.earlyClient.Push(ctx, h.keys, h.rows)
 }

@@ -37,6 +37,19 @@ func (a *hotServer) Pull(_ context.Context, keys []uint64, dst []float32) error 
 	return nil
 }
 
+// BeginPull pulls at once; the rows come with Wait.
+func (a *hotServer) BeginPull(ctx context.Context, keys []uint64, dst []float32) (workload.Pulling, error) {
+	rows := make([]float32, len(dst))
+	return arriving{dst, rows}, a.Pull(ctx, keys, rows)
+}
+
+type arriving struct{ dst, rows []float32 }
+
+func (p arriving) Wait(context.Context) error {
+	copy(p.dst, p.rows)
+	return nil
+}
+
 func (a *hotServer) Push(_ context.Context, keys []uint64, grads []float32) error {
 	a.pushed, a.grads = slices.Clone(keys), slices.Clone(grads)
 	return nil
@@ -88,6 +101,47 @@ func TestHotRowsAreKeptBetweenReports(t *testing.T) {
 		}
 	}
 	pull([]uint64{10}, []float32{4}, []uint64{10})
+}
+
+// A pull may go on while the mini-batch before is pushed; and rows are kept no longer than if they had come when it began.
+func TestHotRowsArePulledEarly(t *testing.T) {
+	set, err := packer.NewHotSet(2, []uint64{30, 10}, nil, packer.Meta{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &hotServer{}
+	h := newHotRows(server, set, 1)
+	dst := make([]float32, 4)
+	begin := func(keys ...uint64) workload.Pulling {
+		t.Helper()
+		p, err := h.BeginPull(t.Context(), keys, dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	wait := func(p workload.Pulling, want ...float32) {
+		t.Helper()
+		if err := p.Wait(t.Context()); err != nil || !slices.Equal(dst, want) {
+			t.Errorf("the rows are %v, %v, want %v", dst, err, want)
+		}
+	}
+	wait(begin(10, 20), 10, 0, 20, 0)
+	p := begin(20, 30)
+	if err := h.Push(t.Context(), []uint64{10, 20}, []float32{1, 2, 3, 4}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(server.pushed, []uint64{10}) || !slices.Equal(server.grads, []float32{1, 2}) {
+		t.Errorf("the rows %v, %v are pushed beside a pull", server.pushed, server.grads)
+	}
+	wait(p, 20, 0, 30, 0)
+	server.commits = 1
+	wait(begin(10, 30), 10, 1, 30, 1) // the push ended the period
+	p = begin(10, 40)                 // of which one is kept
+	h.reported()
+	server.commits = 2
+	wait(p, 10, 1, 40, 1)
+	wait(begin(10, 40), 10, 2, 40, 2)
 }
 
 // Gradients of hot rows are added up over three mini-batches, or until Flush, and pushed in the order of their keys, once; cold rows are

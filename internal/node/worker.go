@@ -78,7 +78,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.Arithmetic, "layout", layout(members), "stripes", members.Stripes)
 	env.ready()
 	training.First = members.FirstStep
-	access := workload.Client(client{w.Worker, members, env.Machine.Flushed})
+	access := earlyClient(client{w.Worker, members, env.Machine.Flushed})
 	kept := &hotRows{}
 	if c.Job.Accumulate > 1 {
 		kept = newHotRows(access, w.hot, c.Job.Accumulate)
@@ -177,7 +177,13 @@ type client struct {
 	flushed func() // may be nil
 }
 
-var _ workload.Client = client{}
+func (c client) BeginPull(ctx context.Context, keys []uint64, dst []float32) (workload.Pulling, error) {
+	p, err := c.Worker.BeginPull(ctx, keys, dst)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
 
 func (c client) Push(ctx context.Context, keys []uint64, grads []float32) error {
 	_, err := c.Worker.Push(ctx, keys, grads) // Flush reports what is refused later

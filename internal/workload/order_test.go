@@ -140,7 +140,7 @@ func TestReportsPause(t *testing.T) {
 		Staleness: math.MaxInt, ReportEvery: time.Hour,
 		Report: func(_ context.Context, at Reached) error { reports = append(reports, at.Steps); return nil },
 	}
-	w := &worker{cfg: cfg, reports: reporter{cfg: &cfg, at: time.Now().Add(-2 * time.Hour)}}
+	w := &worker{cfg: cfg, reports: reporter{cfg: &cfg, interval: math.MaxInt, at: time.Now().Add(-2 * time.Hour)}}
 	for range 3 {
 		if err := w.endStep(t.Context(), &deaf{}); err != nil {
 			t.Fatal(err)

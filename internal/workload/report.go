@@ -9,19 +9,28 @@ import (
 
 // reporter makes a worker's calls of Config.Report, one at a time beside the training.
 type reporter struct {
-	cfg     *Config
-	at      time.Time  // of the last one
-	last    uint64     // its steps
-	pending chan error // of one that is under way, else nil
+	cfg      *Config
+	interval uint64     // most steps between two
+	at       time.Time  // of the last one
+	last     uint64     // its steps
+	pending  chan error // of one that is under way, else nil
 }
 
-// due reports whether it is time for a report after a number of steps. The one before
-// ends before it, so that those that two reports cover may be missing in the weights.
+// interval returns how many steps may be between two reports. The one before a report ends before it, so that the steps that
+// two reports cover may be missing in the weights; but the last of these, unless rows are pulled a step early.
+func interval(staleness int, early bool) uint64 {
+	if early {
+		return uint64(staleness / 2)
+	}
+	return uint64((staleness-1)/2 + 1)
+}
+
+// due reports whether it is time for a report after a number of steps.
 func (r *reporter) due(steps uint64) bool {
 	if r.cfg.Sync || r.cfg.Report == nil {
 		return false
 	}
-	return steps-r.last >= uint64((r.cfg.Staleness-1)/2+1) || time.Since(r.at) >= r.cfg.ReportEvery
+	return steps-r.last >= r.interval || time.Since(r.at) >= r.cfg.ReportEvery
 }
 
 // begin starts a report; none is under way.

@@ -18,6 +18,18 @@ type Puller interface {
 	Pull(ctx context.Context, keys []uint64, dst []float32) error
 }
 
+// EarlyPuller is a [Client] whose pulls can go on while the caller does something else.
+type EarlyPuller interface {
+	// BeginPull is the beginning of Pull. Keys and dst are the client's until Wait returns.
+	BeginPull(ctx context.Context, keys []uint64, dst []float32) (Pulling, error)
+}
+
+// Pulling is a pull that has begun.
+type Pulling interface {
+	// Wait returns when the rows are in dst, or the pull has failed. It is called once.
+	Wait(ctx context.Context) error
+}
+
 // Client is a worker's access to the parameter server. Train uses it from one
 // goroutine.
 type Client interface {
@@ -121,7 +133,8 @@ func (c Config) normal() (Config, error) {
 }
 
 // Train runs one worker: epochs of mini-batches of src, each of which pulls its
-// rows and pushes its gradients. In synchronous training all workers of a job
+// rows and pushes its gradients. An [EarlyPuller] pulls the rows of the next mini-batch while the
+// gradients of one are computed, if the training is asynchronous and Staleness above 1. In synchronous training all workers of a job
 // must have the same Config; a worker whose shard has fewer mini-batches than
 // others' takes part in their barriers with nothing to push.
 func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error) {
@@ -131,7 +144,11 @@ func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	begin := time.Now()
-	w := &worker{src: src, cfg: cfg, reports: reporter{cfg: &cfg, at: begin, last: cfg.First}}
+	w := &worker{src: src, cfg: cfg}
+	if !cfg.Sync && cfg.Staleness > 1 {
+		w.early, _ = c.(EarlyPuller)
+	}
+	w.reports = reporter{cfg: &cfg, at: begin, last: cfg.First, interval: interval(cfg.Staleness, w.early != nil)}
 	defer func() {
 		cancel()
 		_ = w.reports.wait() // after an error, for one that is under way
@@ -167,17 +184,19 @@ func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error
 // epoch takes the steps of one epoch but those of an earlier run.
 func (w *worker) epoch(ctx context.Context, c Client) error {
 	for {
-		if more, err := w.more(); err != nil {
+		if w.coming.pulling != nil {
+			w.batch, w.coming = w.coming, w.batch
+		} else if more, err := w.more(); err != nil {
 			return err
 		} else if !more {
 			break
-		}
-		if w.step < w.cfg.First {
+		} else if w.step < w.cfg.First {
 			w.skip()
 			w.step++
 			continue
+		} else {
+			w.build()
 		}
-		w.build()
 		if err := w.run(ctx, c); err != nil {
 			return err
 		}
@@ -226,10 +245,18 @@ func (w *worker) report(ctx context.Context, c Client, r Reached) error {
 	return nil
 }
 
+// miniBatch is a mini-batch and the weights of its rows.
+type miniBatch struct {
+	Batch
+	weights []float32
+	pulling Pulling // that has begun, or nil
+}
+
 // worker turns a source into mini-batches and runs them.
 type worker struct {
-	src Source
-	cfg Config
+	src   Source
+	cfg   Config
+	early EarlyPuller // nil: rows are pulled when they are needed
 
 	step    uint64 // number of the next one, in all epochs and runs
 	reports reporter
@@ -241,11 +268,11 @@ type worker struct {
 	at    int   // position in order of the next mini-batch
 	count int   // mini-batches of this epoch
 
-	batch          Batch
-	weights, grads []float32
-	progress       Progress
-	loss           float64 // sum over this epoch
-	samples        int     // of this epoch
+	batch, coming miniBatch // the one that is trained, and the one after it if that is pulled already
+	grads         []float32
+	progress      Progress
+	loss          float64 // sum over this epoch
+	samples       int     // of this epoch
 }
 
 // start begins an epoch.
@@ -326,12 +353,14 @@ func (w *worker) run(ctx context.Context, c Client) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	n := len(w.batch.Keys) * w.cfg.Model.Dim()
-	w.weights, w.grads = resize(w.weights, n), resize(w.grads, n)
-	if err := c.Pull(ctx, w.batch.Keys, w.weights); err != nil {
+	if err := w.pull(ctx, c); err != nil {
 		return err
 	}
-	w.loss += w.cfg.Model.Gradient(&w.batch, w.weights, w.grads)
+	if err := w.pullNext(ctx); err != nil {
+		return err
+	}
+	w.grads = resize(w.grads, len(w.batch.weights))
+	w.loss += w.cfg.Model.Gradient(&w.batch.Batch, w.batch.weights, w.grads)
 	if err := c.Push(ctx, w.batch.Keys, w.grads); err != nil {
 		return err
 	}
@@ -343,6 +372,33 @@ func (w *worker) run(ctx context.Context, c Client) error {
 		w.cfg.Progress(w.progress)
 	}
 	return nil
+}
+
+// pull ends the pull of the mini-batch, if that has begun, or does it.
+func (w *worker) pull(ctx context.Context, c Client) error {
+	b := &w.batch
+	if p := b.pulling; p != nil {
+		b.pulling = nil
+		return p.Wait(ctx)
+	}
+	b.weights = resize(b.weights, len(b.Keys)*w.cfg.Model.Dim())
+	return c.Pull(ctx, b.Keys, b.weights)
+}
+
+// pullNext builds the next mini-batch of the epoch, if there is one, and begins to pull its rows.
+func (w *worker) pullNext(ctx context.Context) error {
+	if w.early == nil {
+		return nil
+	}
+	more, err := w.more()
+	if err != nil || !more {
+		return err
+	}
+	b := &w.coming
+	b.Build(w.data, w.skip())
+	b.weights = resize(b.weights, len(b.Keys)*w.cfg.Model.Dim())
+	b.pulling, err = w.early.BeginPull(ctx, b.Keys, b.weights)
+	return err
 }
 
 // padding returns how many mini-batches the largest shard, which is shard 0, has
