@@ -33,7 +33,7 @@ func NewAggregatorServer(on link.Link, model *aggregator.Model) (*AggregatorServ
 		return nil, fmt.Errorf("%w: aggregator server needs a link and a model", ErrConfig)
 	}
 	a := &AggregatorServer{model: model, reply: make([]byte, aggregator.MaxReplyPayload)}
-	a.init(on)
+	a.init(on, 0)
 	a.start(func() error { return a.serve(a.handle, nil) }, func(error) { a.link = a.loop.link.Stats() })
 	return a, nil
 }

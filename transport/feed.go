@@ -115,10 +115,14 @@ func (o *operation) fed() bool {
 	return o.owner != nil || len(o.members) > 0 && o.members[0].owner != nil
 }
 
-// sleep waits for the link, if the feed has nothing to do.
+// sleep waits for the link, if the feed has nothing to do. It may return at once.
 func (w *Worker) sleep() error {
 	if w.feed == nil {
-		return w.link.Wait(w.patience())
+		limit := w.patience()
+		if limit >= 0 && w.look() { // something is to come
+			return nil
+		}
+		return w.link.Wait(limit)
 	}
 	if !w.feed.Sleep() {
 		return nil

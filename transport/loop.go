@@ -3,13 +3,16 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"sync/atomic"
 	"time"
 
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/link"
 )
 
@@ -23,6 +26,7 @@ const rxBatch = 64
 type loop struct {
 	link    link.Link
 	gate    gate // of the link, nil if it has none
+	idle    sys.Look
 	pkts    []link.Packet
 	calls   chan func() // run by the goroutine, in order
 	closing atomic.Bool
@@ -34,9 +38,16 @@ type loop struct {
 // passes it before, so that the simulation decides when.
 type gate interface{ Enter() }
 
-func (l *loop) init(on link.Link) {
+// DefaultLook is the longest time for which an endpoint looks for frames before it sleeps.
+const DefaultLook = sys.DefaultLook
+
+// init prepares an endpoint on a link. A look of 0 is [DefaultLook], a negative one none.
+func (l *loop) init(on link.Link, look time.Duration) {
 	l.link = on
 	l.gate, _ = on.(gate)
+	if l.gate == nil { // time in a simulation does not pass while something runs
+		l.idle.Limit = max(0, cmp.Or(look, DefaultLook))
+	}
 	l.pkts = make([]link.Packet, rxBatch)
 	l.calls = make(chan func(), 64)
 	l.dead = make(chan struct{})
@@ -122,6 +133,16 @@ func (l *loop) Do(ctx context.Context, fn func()) error {
 	}
 }
 
+// look reports whether to look for frames once more before sleeping. To sleep and be woken costs more than most answers
+// take to come.
+func (l *loop) look() bool {
+	if !l.idle.Again() {
+		return false
+	}
+	runtime.Gosched() // others of this process may be what is waited for
+	return true
+}
+
 // run runs what others have handed in, and reports whether there was anything.
 func (l *loop) run() bool {
 	for n := 0; ; n++ {
@@ -162,6 +183,10 @@ func (l *loop) serve(handle func([]link.Packet) error, send func() (left bool, e
 			}
 		}
 		if busy {
+			l.idle.Found()
+			continue
+		}
+		if l.look() {
 			continue
 		}
 		if err := l.link.Wait(limit); err != nil {

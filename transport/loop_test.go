@@ -5,9 +5,11 @@ package transport
 import (
 	"context"
 	"errors"
+	"net"
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/libra-ina/libra/link"
 )
@@ -28,7 +30,7 @@ func (d deadBefore) Wake()                              { <-d.loop.dead }
 func TestDoOfALoopsLastFunction(t *testing.T) {
 	for range 50 { // both are over when Do looks: it must not matter which it sees
 		var l loop
-		l.init(deadBefore{loop: &l})
+		l.init(deadBefore{loop: &l}, 0)
 		ran := false
 		posted := make(chan struct{})
 		l.start(func() error {
@@ -47,11 +49,80 @@ func TestDoOfALoopsLastFunction(t *testing.T) {
 	}
 }
 
+// quiet is a link without traffic that breaks when it has been received from a few times.
+type quiet struct {
+	link.Link
+	receives, waits int
+}
+
+func (q *quiet) Receive([]link.Packet) (int, error) {
+	if q.receives++; q.receives > 5 {
+		return 0, net.ErrClosed
+	}
+	return 0, nil
+}
+
+func (q *quiet) Wait(time.Duration) error {
+	q.waits++
+	return nil
+}
+
+// simulated is quiet, and of a simulation.
+type simulated struct{ *quiet }
+
+func (simulated) Enter() {}
+
+// An endpoint looks for frames before it sleeps, for as long as it is told; not in a simulation, where no time would pass.
+func TestEndpointsLookBeforeTheySleep(t *testing.T) {
+	for name, test := range map[string]struct {
+		look  time.Duration
+		gated bool
+		waits int
+	}{
+		"for an hour":  {time.Hour, false, 0},
+		"not":          {-1, false, 5},
+		"a simulation": {time.Hour, true, 5},
+	} {
+		q := &quiet{}
+		var l loop
+		if test.gated {
+			l.init(simulated{q}, test.look)
+		} else {
+			l.init(q, test.look)
+		}
+		if err := l.serve(nil, nil); !errors.Is(err, net.ErrClosed) || q.waits != test.waits {
+			t.Errorf("%s: %d sleeps, want %d; %v", name, q.waits, test.waits, err)
+		}
+	}
+	var l loop
+	if l.init(&quiet{}, 0); l.idle.Limit != DefaultLook {
+		t.Errorf("by default it looks for %v, want %v", l.idle.Limit, DefaultLook)
+	}
+}
+
+// A worker looks for answers, that is while frames are unanswered, and not for its callers.
+func TestWorkersLookForAnswers(t *testing.T) {
+	q := &quiet{}
+	w := &Worker{clock: clockFrom(time.Now())}
+	w.init(q, time.Hour)
+	if err := w.sleep(); err != nil || q.waits != 1 {
+		t.Errorf("with nothing to come: %d sleeps, %v", q.waits, err)
+	}
+	w.out = make([]link.Frame, 1)
+	if err := w.sleep(); err != nil || q.waits != 1 {
+		t.Errorf("with a frame to send: %d sleeps, %v", q.waits, err)
+	}
+	w.idle.Limit = 0
+	if err := w.sleep(); err != nil || q.waits != 2 {
+		t.Errorf("without a look: %d sleeps, %v", q.waits, err)
+	}
+}
+
 // Who closes an endpoint gets no error of what broke meanwhile, and neither do calls
 // that end with it.
 func TestCloseIsTheReason(t *testing.T) {
 	var l loop
-	l.init(deadBefore{loop: &l})
+	l.init(deadBefore{loop: &l}, 0)
 	l.start(func() error {
 		for !l.closing.Load() {
 			runtime.Gosched()
@@ -90,7 +161,7 @@ func (g *gated) Enter() {
 func TestGateIsPassedFirst(t *testing.T) {
 	var l loop
 	g := &gated{loop: &l}
-	l.init(g)
+	l.init(g, 0)
 	for range 2 {
 		if err := l.post(t.Context(), func() {}); err != nil {
 			t.Fatal(err)

@@ -81,7 +81,7 @@ func TestSendToAll(t *testing.T) {
 	network := newMemNet()
 	out := &lostLink{memLink: network.open("10.0.0.1:1"), lost: netip.MustParseAddr("10.0.0.3")}
 	var a AggregatorServer
-	a.init(out)
+	a.init(out, 0)
 	var hosts []*memLink
 	for i, addr := range []string{"10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1"} {
 		l := network.open(addr)

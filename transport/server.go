@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
@@ -51,6 +52,9 @@ type ServerConfig struct {
 	// yet, perhaps again. It reports whether there will be a call of [Server.GiveSums] or [Server.RefuseSteps];
 	// otherwise the sender has to ask the control service. It may make that call itself. Nil refuses all.
 	Arrive func(sender, epoch uint16, end wire.StepEnd) bool
+	// Look is the longest time to look for frames before sleeping; a look leaves the
+	// processor to others, and there are fewer where they are in vain. 0 means [DefaultLook], a negative value to sleep at once.
+	Look time.Duration
 }
 
 // Server takes the cold gradients of one job and answers its pulls. Frames of
@@ -123,7 +127,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		keys:    make([]uint64, wire.PullCap(cfg.Link.Limits().MaxPayload, cfg.Dim)),
 	}
 	s.rows, s.numbers = make([]float32, len(s.keys)*cfg.Dim), make([]uint32, len(s.keys))
-	s.init(cfg.Link)
+	s.init(cfg.Link, cfg.Look)
 	s.steps.init(cfg)
 	s.start(func() error { return s.serve(s.handle, s.sendSums) }, func(error) { s.stats.Link = s.link.Stats() })
 	return s, nil

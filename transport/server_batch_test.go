@@ -188,7 +188,7 @@ func completeRound(t *testing.T, on func(*memLink) link.Link) (workers []*memLin
 	}
 	network := newMemNet()
 	a := &AggregatorServer{model: model, reply: make([]byte, aggregator.MaxReplyPayload)}
-	a.init(on(network.open("10.0.0.9:19522")))
+	a.init(on(network.open("10.0.0.9:19522")), 0)
 	for i, addr := range []string{"10.0.0.2:1000", "10.0.0.3:1000"} {
 		l := network.open(addr)
 		workers = append(workers, l)

@@ -154,7 +154,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		adds:     cfg.HotSet != nil && job.Mode == aggregator.Combine && job.Arithmetic == aggregator.Exact,
 		exp:      job.Exp,
 	}
-	w.init(cfg.Link)
+	w.init(cfg.Link, cfg.Look)
 	servers := cfg.servers()
 	w.flows = make([]*flow, flowCold+len(servers))
 	for i, s := range servers {

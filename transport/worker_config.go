@@ -67,6 +67,11 @@ type WorkerConfig struct {
 	// Flow holds the window, the timeouts and the limit of silence of each of
 	// the flows. Where Size is 0, it is the link's Window.
 	Flow retransmit.Config
+
+	// Look is the longest time to look for answers before sleeping, while frames are unanswered; a look leaves the
+	// processor to others, and there are fewer where they are in vain. 0 means [DefaultLook], a negative value to sleep at
+	// once. With a [Feed], that decides.
+	Look time.Duration
 }
 
 // ServerPeer is a parameter server as a worker knows it: its address and the epoch of the admission there.

@@ -22,8 +22,12 @@ const (
 func (w *Worker) main() error {
 	for {
 		busy, err := w.turn()
-		if err == nil && !busy {
+		switch {
+		case err != nil:
+		case !busy:
 			err = w.sleep()
+		case w.feed == nil:
+			w.idle.Found()
 		}
 		if err != nil {
 			return err

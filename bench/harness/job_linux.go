@@ -39,6 +39,7 @@ type Place struct {
 	Control          netip.AddrPort // the aggregator's control service
 	Spin             time.Duration  // as in [link.AFXDPConfig]
 	MTU              int            // likewise
+	Look             time.Duration  // as in [transport.WorkerConfig]
 }
 
 // PlaceOf returns the place of a host.
@@ -113,7 +114,7 @@ func (p *Place) StartWorker(ctx context.Context, client pb.AggregatorClient, cfg
 			return nil, err
 		}
 	}
-	cfg.Aggregator, cfg.AggregatorEpoch = p.Aggregator, uint16(admission.Epoch)
+	cfg.Aggregator, cfg.AggregatorEpoch, cfg.Look = p.Aggregator, uint16(admission.Epoch), p.Look
 	cfg.Stripes, cfg.Exp, cfg.Layout = int(admission.Stripes), int(admission.Exponent), packer.LaneAligned
 	if admission.Dense {
 		cfg.Layout = packer.Dense

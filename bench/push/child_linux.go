@@ -227,7 +227,7 @@ func (c *childConfig) startLoop(ctx context.Context, store *ps.Store) (*transpor
 	if err != nil {
 		return nil, err
 	}
-	loop, err := transport.NewServer(transport.ServerConfig{Link: link, Job: job, Dim: 1, Handler: store})
+	loop, err := transport.NewServer(transport.ServerConfig{Link: link, Job: job, Dim: 1, Handler: store, Look: c.Look})
 	if err != nil {
 		return nil, errors.Join(err, link.Close())
 	}

@@ -121,12 +121,16 @@ func (r *run) workerSpec(baseline string, workers, worker int) child.Spec {
 }
 
 // place returns the place of a process. If processes have to share CPUs it does not
-// spin: what it would wait for may well wait for the CPU.
+// spin: what it would wait for may well wait for the CPU. In the study of scale time that is
+// only waited would count as a role's.
 func (r *run) place(host, workers int) harness.Place {
 	p := harness.PlaceOf(r.bed.net, host)
 	p.MTU = wire.MaxMTU
-	if workers+1 > runtime.NumCPU() || r.cfg.Scale { // where time that is only waited would count as a role's
+	if workers+1 > runtime.NumCPU() || r.cfg.Scale {
 		p.Spin = -1
+	}
+	if r.cfg.Scale {
+		p.Look = -1
 	}
 	return p
 }

@@ -2,13 +2,9 @@
 
 package sys
 
-import (
-	"time"
+import "time"
 
-	"golang.org/x/sys/unix"
-)
-
-// DefaultLook is the Limit of a [Look] of a host agent, and of its clients. Several of them that share a processor wait
+// DefaultLook is the Limit of a [Look] of endpoints, of a host agent and of its clients. Several of them that share a processor wait
 // that long for each other where none of them sleeps.
 const DefaultLook = 400 * time.Microsecond
 
@@ -37,8 +33,7 @@ func (l *Look) Again() bool {
 	if !l.again(time.Now()) {
 		return false
 	}
-	// The scheduler of Go need not know, as the call comes back with the processor.
-	_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	yield()
 	return true
 }
 
