@@ -183,19 +183,22 @@ func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error
 
 // epoch takes the steps of one epoch but those of an earlier run.
 func (w *worker) epoch(ctx context.Context, c Client) error {
-	for {
-		if w.coming.pulling != nil {
-			w.batch, w.coming = w.coming, w.batch
-		} else if more, err := w.more(); err != nil {
+	for w.step < w.cfg.First {
+		if more, err := w.more(); err != nil {
 			return err
 		} else if !more {
 			break
-		} else if w.step < w.cfg.First {
-			w.skip()
-			w.step++
-			continue
-		} else {
-			w.build()
+		}
+		w.skip()
+		w.step++
+	}
+	for {
+		more, err := w.next()
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
 		}
 		if err := w.run(ctx, c); err != nil {
 			return err
@@ -339,8 +342,12 @@ func (w *worker) skip() (samples []int) {
 // build makes the next mini-batch.
 func (w *worker) build() { w.batch.Build(w.data, w.skip()) }
 
-// next builds the next mini-batch of the epoch and returns false at its end.
+// next makes batch the next mini-batch of the epoch, and returns false at its end.
 func (w *worker) next() (bool, error) {
+	if w.coming.pulling != nil {
+		w.batch, w.coming = w.coming, w.batch
+		return true, nil
+	}
 	more, err := w.more()
 	if more {
 		w.build()
