@@ -50,6 +50,10 @@ func (d *detection) answered(order uint64, rtt time.Duration) {
 	}
 }
 
+// noticed notes that frames were repeated because they seemed lost. [Window.answeredAgain]
+// takes it back if the copies of one are all answered: then it was the peer that was slow.
+func (d *detection) noticed() { d.losing = d.order + lossMemory }
+
 // probing finds out after a timeout whether frames were lost or the peer was slow. It
 // sends the oldest frame once more and waits. A peer that was slow answers the
 // others too. If instead only repetitions are answered, the number of frames that
@@ -74,9 +78,9 @@ func (p *probing) settle() { p.burst = 0 }
 
 // timeout returns how long no frame of the window may be answered until the oldest is
 // repeated, and whether that is earlier than the retransmission timeout. Where a path
-// loses frames, it also loses the last ones, which no later answer can tell of; then
-// two round trips are enough (RFC 8985, section 7). Elsewhere it is the peer that has
-// to wait.
+// loses frames, it also loses the last ones and those that are alone on their way, which
+// no later answer can tell of; then two round trips are enough (RFC 8985, section 7).
+// Elsewhere it is the peer that has to wait.
 func (w *Window) timeout() (d time.Duration, early bool) {
 	d = w.rtt.rto
 	if w.tail.alive && w.loss.order < w.loss.losing {
@@ -144,7 +148,7 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 		i = later
 	}
 	if any {
-		d.losing = d.order + lossMemory
+		d.noticed()
 		if d.life--; d.life == 0 {
 			d.reordering = 1
 		}
@@ -195,6 +199,7 @@ func (w *Window) probe(now Time, early bool, resend func(uint32, Entry) bool) {
 		w.stats.Backoffs++
 	}
 	p.burst, p.alive, p.from = n, false, now
+	w.loss.noticed()
 }
 
 // answeredAgain looks whether a frame was repeated in vain: each of its copies is

@@ -133,3 +133,29 @@ func TestSlowPathIsNotProbedEarlier(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestTimeoutShowsLoss loses one frame at a time, each the only one on its way, so that no later answer
+// tells of it. The first is repeated at the retransmission timeout, which only one copy's answer
+// confirms, and those after it early. If both copies are answered, the peer was slow.
+func TestTimeoutShowsLoss(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		w, now := settled(t, Config{})
+		seq := add(t, w, now)
+		expect(t, w, now+early)
+		now += Time(w.Stats().RTO)
+		expect(t, w, now, seq)
+		now += rtt
+		w.Ack(now, seq)
+		if slow {
+			w.Ack(now, seq)
+		}
+		seq = add(t, w, now)
+		if slow {
+			expect(t, w, now+early)
+			now += Time(w.Stats().RTO)
+		} else {
+			now += early
+		}
+		expect(t, w, now, seq)
+	}
+}
