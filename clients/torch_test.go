@@ -62,7 +62,7 @@ func torch(t testing.TB, options []string, program ...string) *exec.Cmd {
 	}
 	args := slices.Concat([]string{"run", "--backend", "udp"}, options, []string{"--", torchPython(t)}, program)
 	cmd := within(t, torchLimit, libra, args...)
-	cmd.Env = append(os.Environ(), "LIBRA_LIBRARY="+library, "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), "LIBRA_LIBRARY="+library, "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1", "PYTHONFAULTHANDLER=1")
 	return cmd
 }
 

@@ -44,7 +44,8 @@ class Group(unittest.TestCase):
         random = np.random.default_rng(rank)
         for shape in (100,), (100, 2), (100, 3), (50, 2, 5), (1 << 40, 1):
             index = random.integers(0, 60 if len(shape) < 2 else 40, 50)  # some of them twice
-            values = torch.from_numpy(random.normal(size=(50, *shape[1:])).astype(np.float32))
+            index = np.unique(index) if len(shape) == 2 else index  # they ascend
+            values = torch.from_numpy(random.normal(size=(len(index), *shape[1:])).astype(np.float32))
             tensor = torch.sparse_coo_tensor(index[None], values, shape)
             want = tensor.to(torch.float64)  # goes through gloo
             dist.all_reduce(want)
@@ -63,6 +64,10 @@ class Group(unittest.TestCase):
         dist.all_reduce(tensor)
         want = sum([65536.0, 2.0**-9, -65536.0, 2.0**-9][r % 4] for r in range(ranks))
         self.assertEqual(tensor.coalesce().values().tolist(), [[want, 0.0]])
+        # What a rank gives twice is added before, as float32.
+        tensor = sparse([7, 7], [[65536.0, 1.0], [2.0**-9, 0.0]], (8, 2)) if rank == 0 else sparse([7], [[-65536.0 if rank == 1 else 0.0, 0.0]], (8, 2))
+        dist.all_reduce(tensor)
+        self.assertEqual(tensor.coalesce().values().tolist(), [[0.0, 1.0]])
 
     def test_zeros(self):
         tensor = sparse([1, 2], [[1.0 if rank == 0 else -1.0 if rank == 1 else 0.0, 0.0], [1.0, 1.0]], (8, 2))

@@ -70,8 +70,8 @@ class Rows:
         ours = op == "SUM" and tensor.dtype == torch.float32 and tensor.sparse_dim() == 1 and width > 0 and tensor.shape[0] * chunks < 1 << 62
         index, rows = np.empty(0, np.int64), np.empty((0, width), np.float32)
         if ours:
-            tensor = tensor.detach().cpu().coalesce()
-            index, rows = tensor.indices()[0].numpy(), tensor.values().reshape(-1, width).numpy()
+            tensor = _ordered(tensor.detach().cpu())
+            index, rows = tensor._indices()[0].numpy(), tensor._values().reshape(-1, width).numpy()
         kind = f"shape {list(tensor.shape)}, {tensor.sparse_dim()} of its dimensions sparse, {tensor.dtype}, {op}"
         index, rows = self._sums(gloo, index, rows, chunks, kind)
         if not ours:
@@ -106,6 +106,12 @@ class Rows:
         keys, values = keys[first:], values[first:]
         keys -= n
         return _join(keys, values, chunks, width)
+
+
+def _ordered(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, coalesced unless the rows of its first dimension, which alone is sparse, ascend already: PyTorch sorts them without a look."""
+    index = tensor._indices()[0].numpy()
+    return tensor if bool((index[1:] > index[:-1]).all()) else tensor.coalesce()
 
 
 def _split(index: np.ndarray, rows: np.ndarray, chunks: int, into: np.ndarray) -> np.ndarray:
