@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/libra-ina/libra/internal/sys"
 )
 
@@ -45,7 +43,7 @@ func (p *pollSet) readable() bool {
 	if fds[0].Fd < 0 {
 		return false
 	}
-	n, err := unix.Poll(fds, 0)
+	n, err := sys.PollNow(fds)
 	return n > 0 || err != nil
 }
 

@@ -152,7 +152,7 @@ func (j *job) awake() {
 // look receives wake-ups, and finds sockets that have ended.
 func (j *job) look() {
 	j.turns = 0
-	n, err := unix.EpollWait(j.epoll, j.events[:], 0)
+	n, err := sys.EpollNow(j.epoll, j.events[:])
 	if err != nil { // EINTR
 		return
 	}

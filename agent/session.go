@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // wakeAllowance is how many more wake-ups than entries read, and those of a full ring, a client may have sent.
@@ -96,7 +97,7 @@ func (s *session) release() {
 // hear receives a wake-up, or the end of the socket.
 func (s *session) hear() {
 	var b [8]byte
-	n, _, err := unix.Recvfrom(s.socket, b[:], unix.MSG_DONTWAIT)
+	n, err := sys.ReceiveNow(s.socket, b[:])
 	switch {
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 	case err != nil, n == 0:

@@ -9,12 +9,14 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // Wake sends a wake-up without waiting. If the socket takes no more, or its other end is closed,
 // there is nothing to be done about it here.
 func Wake(socket int) {
-	_ = unix.Sendto(socket, wakeUp[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+	_ = sys.SendNow(socket, wakeUp[:])
 }
 
 var wakeUp = [1]byte{1}

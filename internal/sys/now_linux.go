@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// System calls that do not wait. The runtime is not told of them: when a process comes out of sleep, the first call that it is told
+// of wakes its monitor thread, which then looks every 20 µs, for as long as the process is busy, whether the call has ended.
+
+// PollNow is poll(2) with a timeout of zero. It returns how many descriptors have events.
+func PollNow(fds []unix.PollFd) (int, error) {
+	var none unix.Timespec
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(&none)), 0, 0, 0)
+	return result(n, errno)
+}
+
+// EpollNow is epoll_wait(2) with a timeout of zero. It returns how many of events it filled.
+func EpollNow(epoll int, events []unix.EpollEvent) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
+	return result(n, errno)
+}
+
+// SendNow is send(2) with MSG_DONTWAIT and MSG_NOSIGNAL.
+func SendNow(socket int, b []byte) error {
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(socket), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	_, err := result(0, errno)
+	return err
+}
+
+// ReceiveNow is recv(2) with MSG_DONTWAIT. It returns 0 at the end.
+func ReceiveNow(socket int, b []byte) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(socket), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+	return result(n, errno)
+}
+
+func result(n uintptr, errno unix.Errno) (int, error) {
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
