@@ -17,6 +17,7 @@ func (s *Store) Commit() int {
 	if s.snapshot != nil {
 		s.snapshot.keep(s.touched)
 	}
+	n := s.touchedRows()
 	switch {
 	case s.rows.method == None:
 		s.forget()
@@ -25,17 +26,28 @@ func (s *Store) Commit() int {
 	default:
 		s.commitRows()
 	}
-	n := len(s.touched)
 	s.touched = s.touched[:0]
 	s.committed = s.harvest
 	return n
 }
 
+// touchedRows counts the rows of the open step.
+func (s *Store) touchedRows() int {
+	if u := &s.unsummed; !u.closed && u.summed == len(u.keys) {
+		return u.rows
+	}
+	s.sum()
+	return len(s.touched)
+}
+
 // forget has the step leave nothing behind but its memory.
 func (s *Store) forget() {
-	s.index.forget(s.rows.n)
-	s.rows.forget()
-	s.roomy = 0
+	if s.unsummed.closed {
+		s.index.forget(s.rows.n)
+		s.rows.forget()
+		s.roomy = 0
+	}
+	s.unsummed.begin()
 }
 
 // commitRows applies the optimiser to the touched rows.

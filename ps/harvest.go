@@ -57,8 +57,10 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 	}
 	// Refusing a row that is summed already would lose gradients that were
 	// acknowledged, and there are no more of them than the hot set has.
-	if bad, err := s.add(found, keys, units, math.MaxInt); err != nil {
-		return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.Number, keys[bad/d], bad%d, err)
+	if !s.note(keys, units, math.MaxInt) {
+		if bad, err := s.add(found, keys, units, math.MaxInt); err != nil {
+			return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.Number, keys[bad/d], bad%d, err)
+		}
 	}
 	s.harvest = harvestID{h.Instance, h.Number}
 	return true, nil

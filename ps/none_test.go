@@ -62,8 +62,10 @@ func TestSumsWithoutOptimizer(t *testing.T) {
 					both(t, a, b)
 				}
 			}
-			if diff := cmp.Diff(pending(with), pending(without)); diff != "" {
-				t.Fatal(diff)
+			if rapid.Bool().Draw(t, "look") { // which has the step summed
+				if diff := cmp.Diff(pending(with), pending(without)); diff != "" {
+					t.Fatal(diff)
+				}
 			}
 			keys, sums := with.AppendSums(nil, nil)
 			otherKeys, otherSums := without.AppendSums(nil, nil)

@@ -26,11 +26,12 @@ type Store struct {
 
 	numbering uint32 // tells this store's row numbers from those of others
 
-	index   table
-	rows    rows
-	touched []int // numbers of the rows of the open step
-	roomy   int   // rows when MakeRoom was called last
-	hotRows []int // where the rows of the hot set were last, by rank; see findHot
+	index    table
+	rows     rows
+	touched  []int    // numbers of the rows of the open step
+	unsummed unsummed // its rows that are not in the table yet
+	roomy    int      // rows when MakeRoom was called last
+	hotRows  []int    // where the rows of the hot set were last, by rank; see findHot
 
 	harvest   harvestID // of the last harvest applied
 	committed harvestID // of the last harvest that is part of the weights
@@ -59,6 +60,7 @@ func New(cfg Config) (*Store, error) {
 
 		numbering: rand.Uint32(),
 	}
+	s.unsummed.closed = cfg.Optimizer.Method != None
 	s.rows.reserve(cfg.Capacity)
 	return s, nil
 }
@@ -68,7 +70,10 @@ func (s *Store) Config() Config { return s.cfg }
 
 // Len returns the number of rows that hold memory: those that were ever
 // updated; of a store without an optimiser, those of the open step.
-func (s *Store) Len() int { return s.rows.n }
+func (s *Store) Len() int {
+	s.sum()
+	return s.rows.n
+}
 
 // kept returns the number of rows that outlast the step.
 func (s *Store) kept() int {
@@ -297,6 +302,9 @@ func (s *Store) batch(n int) (keys []uint64, units []int64) {
 // restores the store and returns the position of that unit. The caller has called
 // batch for at least as many rows.
 func (s *Store) apply(keys []uint64, units []int64, limit int) (bad int, err error) {
+	if s.note(keys, units, limit) {
+		return 0, nil
+	}
 	rows := s.batchRows[:len(keys)]
 	s.index.home(rows, keys)
 	return s.add(rows, keys, units, limit)
@@ -404,6 +412,7 @@ func (s *Store) undo(rows []int, units []int64, oldRows, oldTouched int) {
 // sums in fixed-point units. The sums are views; the store must not be changed
 // during the iteration.
 func (s *Store) Pending() iter.Seq2[uint64, []int64] {
+	s.sum()
 	return func(yield func(uint64, []int64) bool) {
 		for _, r := range s.touched {
 			key, sums, _, _ := s.rows.row(r)

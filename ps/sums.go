@@ -8,31 +8,34 @@ import "slices"
 // each of their Dim sums. Rows whose sums are all zero are left out: of those that an aggregator summed, the
 // store does not know whether they were touched.
 func (s *Store) AppendSums(keys []uint64, sums []float32) ([]uint64, []float32) {
-	d := s.cfg.Dim
-	rows := slices.Grow(s.sorting[:0], 2*len(s.touched))
-	for _, r := range s.touched {
-		c, i := s.rows.at(r)
-		var any int64
-		for _, n := range c.sums[i*d:][:d] {
-			any |= n
-		}
-		if any != 0 {
-			rows = append(rows, keyedRow{c.keys[i], r})
-		}
+	if !s.unsummed.closed {
+		return s.appendUnsummed(keys, sums)
 	}
+	d, n := s.cfg.Dim, len(s.touched)
+	rows := slices.Grow(s.sorting[:0], 2*n)[:2*n]
 	s.sorting = rows
-	rows = sortByKey(rows, rows[len(rows):2*len(rows)])
-	first := len(sums)
-	keys, sums = slices.Grow(keys, len(rows)), slices.Grow(sums, len(rows)*d)[:first+len(rows)*d]
-	out := sums[first:]
-	for i, row := range rows {
-		keys = append(keys, row.key)
-		c, j := s.rows.at(row.row)
-		for col, n := range c.sums[j*d:][:d] {
-			out[i*d+col] = float32(n) * s.unit
-		}
+	for i, r := range s.touched {
+		rows[i] = keyedRow{s.rows.key(r), r}
+	}
+	keys, sums = slices.Grow(keys, n), slices.Grow(sums, n*d)
+	for _, row := range sortByKey(rows[:n], rows[n:]) {
+		c, i := s.rows.at(row.row)
+		keys, sums = s.appendRow(keys, sums, row.key, c.sums[i*d:][:d])
 	}
 	return keys, sums
+}
+
+// appendRow appends a row, unless its sums are all zero.
+func (s *Store) appendRow(keys []uint64, sums []float32, key uint64, units []int64) ([]uint64, []float32) {
+	var any int64
+	for _, n := range units {
+		any |= n
+		sums = append(sums, float32(n)*s.unit)
+	}
+	if any == 0 {
+		return keys, sums[:len(sums)-len(units)]
+	}
+	return append(keys, key), sums
 }
 
 // keyedRow is a row with its key beside it.

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ps
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// unsummedStore returns a store of one column without an optimiser, whose unit is 1.
+func unsummedStore(t *testing.T, maxRows int) *Store {
+	return newStore(t, Config{Dim: 1, Exp: -1, Optimizer: none, MaxRows: maxRows})
+}
+
+// noted adds units of rows of one column, and checks whether the step is still unsummed.
+func noted(t *testing.T, s *Store, want bool, keys []uint64, units ...int64) {
+	t.Helper()
+	_, own := s.batch(len(keys))
+	copy(own, units)
+	if _, err := s.apply(keys, own, s.cfg.MaxRows); err != nil {
+		t.Fatal(err)
+	}
+	if s.unsummed.closed == want {
+		t.Errorf("noted: %v, want %v", !want, want)
+	}
+}
+
+// Units that might have an overflow are added at once, after all that came before; whichever way they are added, sums are the same.
+func TestUnsummedUnits(t *testing.T) {
+	const most = 1 << unsummedBits
+	for _, n := range []int64{0, most - 1, -most, most, -most - 1, math.MaxInt64, math.MinInt64 + 8} {
+		s := unsummedStore(t, 0)
+		noted(t, s, true, []uint64{8, 7, 8}, 1, 2, -5)
+		noted(t, s, n >= -most && n < most, []uint64{7, 9}, -3, n)
+		if diff := cmp.Diff(map[uint64][]int64{7: {-1}, 8: {-4}, 9: {n}}, pending(s)); diff != "" {
+			t.Errorf("%d: %s", n, diff)
+		}
+		noted(t, s, false, []uint64{8}, 1) // Pending has had it summed
+		s.Commit()
+		noted(t, s, true, []uint64{8}, 1)
+	}
+}
+
+// A step has at most so many rows that are not summed, whose sum is in range.
+func TestUnsummedRows(t *testing.T) {
+	keys, units := make([]uint64, unsummedRows-1), slices.Repeat([]int64{-1 << unsummedBits}, unsummedRows-1)
+	for _, more := range []int{1, 2} {
+		s := unsummedStore(t, 0)
+		noted(t, s, true, keys, units...)
+		noted(t, s, more == 1, keys[:more], units[:more]...)
+		want := float32(-(unsummedRows - 1 + more)) * (1 << (unsummedBits - 1))
+		if k, sums := s.AppendSums([]uint64{3}, []float32{4}); !slices.Equal(k, []uint64{3, 0}) || !slices.Equal(sums, []float32{4, want}) {
+			t.Errorf("%d more: %v, %v, want %v", more, k, sums, want)
+		}
+	}
+}
+
+// The bound of rows is that of different ones, however often each comes.
+func TestUnsummedRowsAreCountedOnce(t *testing.T) {
+	s := unsummedStore(t, 3)
+	noted(t, s, true, []uint64{5, 5}, 1, 1)
+	noted(t, s, true, []uint64{6}, 1)
+	noted(t, s, false, []uint64{5, 7}, 1, 1)
+	if err := s.Push([]uint64{5, 8}, []float32{1, 1}); !errors.Is(err, ErrFull) {
+		t.Errorf("a fourth row: %v", err)
+	}
+	if keys, sums := s.AppendSums(nil, nil); !slices.Equal(keys, []uint64{5, 6, 7}) || !slices.Equal(sums, []float32{1.5, 0.5, 0.5}) {
+		t.Error(keys, sums)
+	}
+}
+
+// Commit counts rows, also those whose sums are zero, whether they have been summed before or not, or only the first of them; a step
+// that is dropped leaves nothing.
+func TestUnsummedStepsEnd(t *testing.T) {
+	s := unsummedStore(t, 0)
+	for name, between := range map[string]func(){
+		"not summed": func() {},
+		"summed":     func() { s.AppendSums(nil, nil) },
+		"counted":    func() { s.Len() },
+		"more":       func() { s.AppendSums(nil, nil); noted(t, s, true, []uint64{2}, 1) },
+	} {
+		noted(t, s, true, []uint64{2, 3, 2}, 1, 0, 1)
+		between()
+		if n := s.Commit(); n != 2 {
+			t.Errorf("%s: %d rows", name, n)
+		}
+		noted(t, s, true, []uint64{9}, 1)
+		between()
+		s.Drop()
+		if keys, _ := s.AppendSums(nil, nil); len(keys) != 0 || s.Len() != 0 || s.Commit() != 0 {
+			t.Errorf("%s: after a step that was dropped there are %v", name, keys)
+		}
+	}
+}
