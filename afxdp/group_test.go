@@ -7,6 +7,7 @@ package afxdp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -186,6 +187,7 @@ func TestGroupEnds(t *testing.T) {
 func TestServeReportsARefusedFill(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 16, ring: 8})
 	f, _ := s.Pool().Alloc()
+	s.unfilled = 1
 	k.fill.consumer.Store(1)
 	s.fill.prod, s.fill.cons = 0, ^uint32(7) // full, so that it looks
 	wantErr(t, (&serveTurn{s: s}).fill([]Frame{f}), ErrRingCorrupt)
@@ -413,5 +415,59 @@ func TestSocketIsClosedBesideItsGroup(t *testing.T) {
 		if err := errors.Join(g.Close(), <-closed, g.Close()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A handler may answer from frames of the pool for ever, and with those that came, however few there are of either: what it sends
+// comes back to where it was. Meanwhile Snapshot sees what was received and sent, also when nothing comes any more.
+func TestServeGivesFramesBackWhereTheyWere(t *testing.T) {
+	for name, c := range map[string]struct {
+		frames int
+		pool   bool
+	}{"of the pool": {64, true}, "received": {4, false}} {
+		t.Run(name, func(t *testing.T) {
+			ns := newNet(t, testbed.VethConfig{})
+			g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: c.frames})
+			var refused atomic.Int64
+			stop, done := runGroup(g, Serve(func(s *Socket, packets []Desc) error {
+				for i, d := range packets {
+					if c.pool {
+						own, ok := s.Pool().Alloc()
+						if !ok {
+							refused.Add(1)
+							continue
+						}
+						packets[i] = Desc{Frame: own, Off: 256, Len: d.Len}
+						copy(s.UMEM().Packet(packets[i]), s.UMEM().Packet(d))
+					}
+					if n, err := s.Send(packets[i : i+1]); err != nil || n != 1 {
+						return fmt.Errorf("sent %d, %w", n, err)
+					}
+				}
+				return nil
+			}))
+			defer stop()
+			s := g.Sockets()[0]
+			tx := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", RxFrames: -1})
+			for i := range uint64(300) {
+				if err := tx.Pool().Free(transmit(t, tx, newPackets(t, tx, i, 1, 100))...); err != nil {
+					t.Fatal(err)
+				}
+				until(t, "the answer", func() bool {
+					st, err := s.Snapshot()
+					if err != nil {
+						t.Fatal(err)
+					}
+					return st.RxReceived == i+1 && st.TxCompleted+uint64(refused.Load()) == i+1
+				})
+			}
+			if n := refused.Load(); n != 0 {
+				t.Errorf("the pool had no frame %d times", n)
+			}
+			stop()
+			if err := waitRun(t, done); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -181,8 +181,7 @@ func (s *Socket) inDriver() uint32 {
 }
 
 // Backlog returns how many packets Send queued that the kernel has not taken: 0
-// after Close, when there is no ring any more, and for a goroutine that comes
-// while another one is inside the socket.
+// after Close, when there is no ring any more. It is for the goroutine that sends.
 func (s *Socket) Backlog() int {
 	if s.out.gate.enter() != nil {
 		return 0

@@ -17,7 +17,7 @@ import (
 const paceBehind = 10 * time.Millisecond
 
 // Pace makes a loop for [Group.Run] that sends packets at a rate, in packets a second
-// from each socket. write is called when packets are due: it writes their bytes
+// from each socket: a group of sockets that only send has one for each transmit queue, unless GroupConfig.Queues names some. write is called when packets are due: it writes their bytes
 // into the frames ([UMEM.Packet], where Desc.Len is all the room that there is), sets each
 // Desc.Len, and returns how many it wrote, the first ones. The others go back to the pool and are
 // still due: write is called again at once, also after 0, so one that has nothing to send
@@ -99,26 +99,32 @@ func (p *pacing) send(due int, write func(*Socket, []Desc) (int, error)) error {
 		return fmt.Errorf("%w: Pace: %d of %d packets were written", ErrConfig, wrote, n)
 	}
 	p.sent += float64(wrote)
-	for _, d := range p.packets[wrote:] {
+	if err := p.drop(p.packets[wrote:]); err != nil {
+		return err
+	}
+	for rest := p.packets[:wrote]; len(rest) > 0; {
+		n, err := p.s.Send(rest)
+		rest = rest[n:]
+		if err = errors.Join(err, p.s.Kick()); err == nil && len(rest) > 0 {
+			if _, err = p.s.Poll(EventCompletion, -1); err == nil {
+				err = p.free()
+			}
+		}
+		if err != nil {
+			return errors.Join(err, p.drop(rest))
+		}
+	}
+	return ended
+}
+
+// drop gives the frames of packets that are not sent back to the pool.
+func (p *pacing) drop(packets []Desc) error {
+	for _, d := range packets {
 		if err := p.s.pool.Free(d.Frame); err != nil {
 			return err
 		}
 	}
-	for rest := p.packets[:wrote]; len(rest) > 0; {
-		n, err := p.s.Send(rest)
-		if err = errors.Join(err, p.s.Kick()); err != nil {
-			return err
-		}
-		if rest = rest[n:]; len(rest) > 0 {
-			if _, err := p.s.Poll(EventCompletion, -1); err != nil {
-				return err
-			}
-			if err := p.free(); err != nil {
-				return err
-			}
-		}
-	}
-	return ended
+	return nil
 }
 
 // free gives frames that were transmitted to the pool.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
@@ -85,5 +87,22 @@ func TestPaceErrors(t *testing.T) {
 		if !errors.Is(err, c.want) {
 			t.Errorf("rate %v, %d written, %v: %v", c.rate, c.wrote, c.err, err)
 		}
+	}
+}
+
+// Frames of packets that a ring had no room for when the link went down come back to the pool.
+func TestPaceKeepsNoFramesWhenItFails(t *testing.T) {
+	s, k := newSim(t, simConfig{frames: 64, ring: 8})
+	k.onSend = func() unix.Errno { return unix.ENETDOWN }
+	p := pacing{s: s, rate: 1e6, start: time.Now(), frames: make([]Frame, serveBatch), packets: make([]Desc, 0, serveBatch)}
+	err := p.send(20, func(_ *Socket, packets []Desc) (int, error) {
+		for i := range packets {
+			packets[i].Len = 60
+		}
+		return 15, nil
+	})
+	wantErr(t, err, ErrLinkDown)
+	if free, queued := s.pool.Available(), s.InFlight(); free != 64-8 || queued != 8 {
+		t.Errorf("%d frames are free, %d in flight", free, queued)
 	}
 }

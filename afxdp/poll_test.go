@@ -354,3 +354,29 @@ func TestFillWakeupIsNotLost(t *testing.T) {
 		})
 	}
 }
+
+// Whoever wakes a socket before it tells that it sleeps is heard all the same.
+func TestWakeBeforeSleep(t *testing.T) {
+	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
+	openWakers(t, s)
+	s.Wake() // which sees no sleep to end
+	start := time.Now()
+	s.in.polls.which = receiving
+	if some, err := s.in.polls.block(EventRx, time.Minute); !some || err != nil || time.Since(start) > 30*time.Second {
+		t.Errorf("%v, %v after %v", some, err, time.Since(start))
+	}
+}
+
+// A sleep for both halves lets Snapshot see what both have counted.
+func TestSleepShowsCounters(t *testing.T) {
+	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
+	openWakers(t, s)
+	s.in.count.RxReceived, s.out.count.TxSubmitted = 1, 2
+	s.in.polls.which = both
+	if _, err := s.in.polls.sleep(EventRx|EventCompletion, 0); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := s.Snapshot(); st.RxReceived != 1 || st.TxSubmitted != 2 {
+		t.Errorf("%+v, %v", st.Counters, err)
+	}
+}

@@ -201,7 +201,12 @@ func (p *pollSet) countOverslept(want Events) {
 // sleep sleeps for at most d, and reports whether there is something.
 func (p *pollSet) sleep(want Events, d time.Duration) (bool, error) {
 	for _, s := range p.socks {
-		s.half(p.which).publish()
+		if p.which&receiving != 0 {
+			s.in.publish()
+		}
+		if p.which&sending != 0 {
+			s.out.publish()
+		}
 		if s.tx.waiting() > 0 && s.tx.needWakeup() {
 			d = min(d, backlogRetry)
 			if s.sleepsBlind() {

@@ -241,7 +241,8 @@ func (s *Socket) stock(n int) error {
 	}
 	s.fill.submit(again)
 	s.spare = old[again:]
-	_, err := s.refill(n - int(again))
+	more, err := s.refill(n - int(again))
+	s.unfilled = max(0, n-int(again)-more)
 	return err
 }
 

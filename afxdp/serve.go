@@ -14,7 +14,7 @@ const serveBatch = 64
 //
 // The packets are handle's until it returns, their frames are "yours": handle may change
 // the bytes ([UMEM.Packet]), the descriptors and their order, and may Send them. Those that
-// it did not send are dropped, as are those that Send has no room for. It may also send frames of
+// it did not send are dropped, as are those that Send has no room for, which only handle can count. It may also send frames of
 // [Socket.Pool]. To keep a received packet for longer, copy it, or write a loop of your
 // own. With an error, which the loop returns, packets that were sent go out nevertheless.
 //
@@ -59,6 +59,7 @@ func (t *serveTurn) run() error {
 	if n == 0 || err != nil {
 		return err
 	}
+	t.s.unfilled += n
 	t.received = t.received[:n]
 	for i, d := range t.packets[:n] {
 		t.received[i] = d.Frame
@@ -93,9 +94,10 @@ func (t *serveTurn) refill() error {
 	return t.fill(t.sent[:n])
 }
 
-// fill gives frames to the fill ring, or to the pool if there is no room.
+// fill gives as many frames to the fill ring as there were received, and the others to the pool: handle had as many from there.
 func (t *serveTurn) fill(frames []Frame) error {
-	n, err := t.s.Fill(frames)
+	n, err := t.s.Fill(frames[:min(len(frames), t.s.unfilled)])
+	t.s.unfilled -= n
 	if err != nil {
 		return err
 	}

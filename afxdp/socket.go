@@ -66,6 +66,9 @@ type Socket struct {
 	fill   addrRing
 	rx     descRing
 	rxSkip bool // the packet being received had a bad fragment
+	// How many frames Serve may give to be filled: those that it has received, and those that there were not when the socket was
+	// opened. Here, as a loop that begins anew has to go on with it.
+	unfilled int
 
 	_ cpu.CacheLinePad
 	// Of the goroutine that sends.

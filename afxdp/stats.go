@@ -106,8 +106,8 @@ func (s *Socket) Stats() (Stats, error) {
 // Snapshot reads the counters from any goroutine, also after Close, without
 // getting in the owner's way. The kernel's are those of now; it makes a system
 // call. The socket's own are those of the owner's last Stats, last call that found
-// nothing, last sleep in Poll or last 64th call, whatever came last. They may be of
-// different ones of these moments.
+// nothing or the last packet in flight, last sleep in Poll or last 64th call, whatever came last. They may be of
+// different ones of these moments, and a sleep for one half of the socket is one of that half.
 func (s *Socket) Snapshot() (Stats, error) {
 	var st Stats
 	for i, n := range st.fields() {

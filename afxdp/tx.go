@@ -183,7 +183,11 @@ func (s *Socket) completed(dst []Frame) (int, error) {
 	s.completion.release(avail)
 	s.inFlight -= uint32(n)
 	s.out.count.TxCompleted += uint64(n)
-	s.out.counted()
+	if s.inFlight > 0 {
+		s.out.counted()
+	} else {
+		s.out.publish() // perhaps nothing is sent any more
+	}
 	return n, nil
 }
 

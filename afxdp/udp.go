@@ -22,7 +22,7 @@ type UDP struct {
 
 // ParseUDP looks for a UDP packet over IPv4 or IPv6, behind at most one VLAN tag: what
 // [MatchUDP] matches, with lengths that are within the packet. ok is false for any
-// other. It does not look at checksums, see ChecksumValid. What Ethernet added to make the
+// other, whose u has no use: methods of it panic. It does not look at checksums, see ChecksumValid. What Ethernet added to make the
 // packet long enough is left out.
 func ParseUDP(packet []byte) (u UDP, ok bool) {
 	if len(packet) < 14 {

@@ -49,7 +49,8 @@ type UDPConn struct {
 
 	readDeadline, writeDeadline atomic.Int64 // in nanoseconds since 1970, 0 for none
 
-	hops      sync.Map        // of netip.Addr to hop
+	hops      sync.Map // of netip.Addr to hop
+	hopCount  atomic.Int32
 	asking    sync.RWMutex    // read-locked by those that ask the kernel
 	home      *namespace      // that they ask in
 	closed    context.Context // ends their questions
@@ -62,8 +63,12 @@ type hop struct {
 	until time.Time
 }
 
-// hopLifetime is how long an answer of the kernel is believed.
-const hopLifetime = 5 * time.Second
+const (
+	// hopLifetime is how long an answer of the kernel is believed.
+	hopLifetime = 5 * time.Second
+	// maxHops is how many answers are kept. Who answers whoever asks has as many addresses to send to as strangers invent.
+	maxHops = 4096
+)
 
 var _ net.PacketConn = (*UDPConn)(nil)
 
@@ -74,7 +79,8 @@ var _ net.PacketConn = (*UDPConn)(nil)
 // port is taken, and knows the address only if it is the interface's, which it must be for
 // others to find it. Packets that never left the machine, as those of a veth pair, have no
 // checksum yet if their sender leaves it to the device (ethtool -K veth0 tx off), and are
-// dropped. The calling thread's network namespace must be the interface's. Errors
+// dropped. An interface has one UDPConn at most ([ErrProgramAttached]), and an MTU that packets of one frame
+// have room for, up to some 3,800 bytes ([ErrFrameTooSmall]). What the kernel tells of a neighbour is believed for five seconds. The calling thread's network namespace must be the interface's. Errors
 // are those of [OpenAll].
 func ListenUDP(ifname string, local netip.AddrPort) (*UDPConn, error) {
 	ifi, err := net.InterfaceByName(ifname)
@@ -204,7 +210,8 @@ func (c *UDPConn) receive() error {
 }
 
 // WriteTo sends a packet to a [*net.UDPAddr]. It asks the kernel for the way there, which waits up to
-// three seconds for a neighbour that does not answer, or until the deadline.
+// three seconds for a neighbour that does not answer, or until the deadline. While the link is down, the first packet waits until
+// it is up again, and for others there is [ErrLinkDown].
 func (c *UDPConn) WriteTo(p []byte, to net.Addr) (int, error) {
 	a, ok := to.(*net.UDPAddr)
 	if !ok {
@@ -240,6 +247,11 @@ func (c *UDPConn) write(p []byte, to netip.AddrPort) error {
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	if c.sender().Backlog() > 0 {
+		if err := c.sender().Kick(); err != nil {
+			return err
+		}
+	}
 	f, err := c.frame()
 	if err != nil {
 		return err
@@ -255,7 +267,10 @@ func (c *UDPConn) write(p []byte, to netip.AddrPort) error {
 	if _, err := c.sender().Send([]Desc{d}); err != nil {
 		return errors.Join(err, c.free.Free(f))
 	}
-	return c.sender().Kick()
+	if err := c.sender().Kick(); !errors.Is(err, ErrLinkDown) {
+		return err
+	}
+	return nil // it is queued, and an error would have the caller send it again
 }
 
 // frame waits for one that is free.
@@ -314,8 +329,17 @@ func (c *UDPConn) way(to netip.Addr) (hop, error) {
 	case err != nil:
 		return hop{}, err
 	}
-	c.hops.Store(to, way)
+	c.keep(to, way)
 	return way, nil
+}
+
+// keep keeps an answer of the kernel. When there is no room it forgets all others, which would not be believed for long.
+func (c *UDPConn) keep(to netip.Addr, way hop) {
+	if _, known := c.hops.Swap(to, way); known || c.hopCount.Add(1) <= maxHops {
+		return
+	}
+	c.hopCount.Store(0)
+	c.hops.Clear()
 }
 
 // SetDeadline is SetReadDeadline and SetWriteDeadline.

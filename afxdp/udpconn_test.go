@@ -18,6 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
@@ -397,5 +399,91 @@ func TestClosedIsToldBeforeADeadline(t *testing.T) {
 	}
 	if _, err := c.WriteToUDPAddrPort(nil, to); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("write: %v", err)
+	}
+}
+
+// While the link is down one packet waits for it; others are refused, and not sent later. Reading goes on when it is up again.
+func TestUDPConnWhileTheLinkIsDown(t *testing.T) {
+	bed, c := newConn(t, 1)
+	k := kernelConn(t, bed.Switch())
+	to := k.LocalAddr().(*net.UDPAddr).AddrPort()
+	setUp := func(up bool) {
+		t.Helper()
+		err := bed.Host(0).Do(func() error {
+			l, err := netlink.LinkByName("host0")
+			if err != nil {
+				return err
+			}
+			if up {
+				return netlink.LinkSetUp(l)
+			}
+			return netlink.LinkSetDown(l)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for number, want := range []error{nil, nil, ErrLinkDown, ErrLinkDown, nil} {
+		switch number {
+		case 1:
+			setUp(false)
+		case 4:
+			setUp(true)
+			until(t, "the bridge", func() bool { // it forwards when it has noticed
+				up := true
+				err := bed.Switch().Do(func() error {
+					links, err := netlink.LinkList()
+					for _, l := range links {
+						up = up && (l.Attrs().MasterIndex == 0 || l.Attrs().OperState == netlink.OperUp)
+					}
+					return err
+				})
+				return up && err == nil
+			})
+		}
+		n, err := c.WriteToUDPAddrPort([]byte{byte(number)}, netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
+		if !errors.Is(err, want) || (n == 1) != (want == nil) {
+			t.Fatalf("packet %d: %d, %v; want %v", number, n, err, want)
+		}
+	}
+	buf := make([]byte, 100)
+	for _, want := range []byte{0, 1, 4} {
+		if n, _, err := k.ReadFrom(buf); n != 1 || buf[0] != want || err != nil {
+			t.Fatalf("packet % x, %v; want %d", buf[:n], err, want)
+		}
+	}
+	c.ready = []Ready{{Socket: c.sender(), Err: ErrLinkDown}}
+	if _, err := k.WriteTo([]byte("hello"), c.LocalAddr()); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := c.ReadFrom(buf); string(buf[:n]) != "hello" || err != nil {
+		t.Errorf("read %q, %v", buf[:n], err)
+	}
+}
+
+// However many addresses packets are sent to, a bounded number of ways is kept.
+func TestUDPConnForgetsWays(t *testing.T) {
+	var c UDPConn
+	kept := func() (n int) {
+		c.hops.Range(func(any, any) bool { n++; return true })
+		return n
+	}
+	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
+	for i := range maxHops {
+		for range 2 { // an answer in place of one that is no longer believed
+			c.keep(address(i), hop{})
+		}
+	}
+	if n := kept(); n != maxHops {
+		t.Errorf("%d are kept, want %d", n, maxHops)
+	}
+	for i := range 3 * maxHops {
+		c.keep(address(maxHops+i), hop{})
+		if n := int(c.hopCount.Load()); n > maxHops {
+			t.Fatalf("%d are kept", n)
+		}
+	}
+	if n := kept(); n > maxHops || n != int(c.hopCount.Load()) {
+		t.Errorf("%d are kept, and %d counted", n, c.hopCount.Load())
 	}
 }
