@@ -55,7 +55,8 @@ const maxConditions = 256
 // reach this one, and SSH.
 func MatchAll() Match { return Match{op: matchAll} }
 
-// MatchUDP matches UDP packets over IPv4 and IPv6 to one of the ports.
+// MatchUDP matches UDP packets over IPv4 and IPv6 to one of the ports, also those that the kernel would forward:
+// [MatchDestination] leaves these to it.
 func MatchUDP(ports ...uint16) Match {
 	return MatchProtocol(protoUDP).And(matchValues(matchPort, "UDP", ports))
 }
