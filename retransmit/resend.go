@@ -63,6 +63,9 @@ type probing struct {
 	from  Time // when the timer was started
 	burst int  // frames to repeat at the next timeout, 0 and 1 are one
 	alive bool // something was answered since the last timeout
+
+	once  uint32 // the last frame that a timeout had repeated, once
+	asked bool   // and whose second answer would tell that nothing was lost
 }
 
 // restart starts the timer, because something was sent or answered.
@@ -192,6 +195,11 @@ func (w *Window) probe(now Time, early bool, resend func(uint32, Entry) bool) {
 		f.probe = true
 		w.repeat(now, i)
 		w.stats.Probes++
+		if f.copies == 2 {
+			p.once, p.asked = seq, true
+		} else if seq == p.once {
+			p.asked = false
+		}
 		done++
 	}
 	if !early && (!p.alive || p.burst == 0) {
@@ -205,6 +213,9 @@ func (w *Window) probe(now Time, early bool, resend func(uint32, Entry) bool) {
 // answeredAgain looks whether a frame was repeated in vain: each of its copies is
 // answered. Then the path reorders frames by more than the allowance.
 func (w *Window) answeredAgain(seq uint32) {
+	if p := &w.tail; p.asked && seq == p.once { // also when other frames have taken all places
+		w.loss.losing, p.asked = 0, false
+	}
 	f := &w.frames[w.index(seq)]
 	if w.next-seq > w.mask+1 || f.copies != 2 {
 		return // another frame has its place, or which copy is late would be a guess

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Pulls that have begun end in any order, also one of nothing, beside pushes and on a path that loses, doubles and reorders frames.
+func TestSeveralPullsHaveBegun(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1, faults: link.Faults{Drop: 0.03, Duplicate: 0.03, Reorder: 0.05}}
+	c := newCluster(t, memFabric(t, o), o)
+	w := c.workers[0]
+	var pulls []*Pulling
+	var got, want [][]float32
+	for _, n := range []int{0, 500, 1, 5000, 0, 700} {
+		keys, rows := rowsOf(n)
+		dst := make([]float32, len(rows))
+		p, err := w.BeginPull(ctx, keys, dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pulls, got, want = append(pulls, p), append(got, dst), append(want, rows)
+	}
+	pushed := pushAll(ctx, t, []*Worker{w}, 5, 3, 500)
+	for i := len(pulls) - 1; i >= 0; i-- {
+		if err := pulls[i].Wait(ctx); err != nil || !slices.Equal(got[i], want[i]) {
+			t.Errorf("pull %d has wrong rows, %v", i, err)
+		}
+	}
+	if err := w.Flush(ctx); err != nil {
+		t.Error(err)
+	}
+	if len(pushed) == 0 {
+		t.Error("nothing was pushed")
+	}
+	released(ctx, t, w)
+}
+
+// released fails if a worker has operations left or its link lacks buffers.
+func released(ctx context.Context, t *testing.T, w *Worker) {
+	t.Helper()
+	if err := w.Flush(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := w.Do(ctx, func() {
+		for _, o := range w.ops {
+			if o != nil {
+				t.Errorf("an operation is left: %d frames outstanding", o.outstanding)
+			}
+		}
+		if len(w.pulls) > 0 {
+			t.Errorf("%d pulls are left", len(w.pulls))
+		}
+		if l, ok := w.link.(*memLink); ok && len(l.free) != len(l.bufs) {
+			t.Errorf("%d of %d buffers are free", len(l.free), len(l.bufs))
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A pull that is given up, or refused, has no rows written any more, holds up none that comes after it, and leaves nothing behind.
+func TestPullThatIsGivenUpLeavesNothing(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1}
+	c := newCluster(t, memFabric(t, o), o)
+	w := c.workers[0]
+	keys, want := rowsOf(20_000) // more than a window of frames
+	for range 20 {
+		got := make([]float32, len(want))
+		p, err := w.BeginPull(ctx, keys, got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		given, give := context.WithCancelCause(ctx)
+		reason := errors.New("given up")
+		go give(reason)
+		switch err := p.Wait(given); {
+		case err == nil:
+			if !slices.Equal(got, want) {
+				t.Error("wrong rows")
+			}
+		case !errors.Is(err, reason):
+			t.Errorf("the reason is lost: %v", err)
+		}
+		clear(got) // the race detector tells of a row that comes now
+		if err := w.Pull(ctx, keys[:100], got[:100*testDim]); err != nil || !slices.Equal(got[:100*testDim], want[:100*testDim]) {
+			t.Errorf("the next pull: %v", err)
+		}
+		if slices.IndexFunc(got[100*testDim:], func(v float32) bool { return v != 0 }) >= 0 {
+			t.Error("rows are written after the pull is given up")
+		}
+	}
+	released(ctx, t, w)
+}
+
+// The server admits the worker anew, in another epoch, while rows are asked for: the pull is refused, and nothing is left.
+func TestPullOfAnotherEpoch(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1}
+	c := newCluster(t, memFabric(t, o), o)
+	w := c.workers[0]
+	from := w.link.Local()
+	if err := c.server.Remove(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.server.Admit(ctx, 1, from.AddrPort(), testServerEpoch+1); err != nil {
+		t.Fatal(err)
+	}
+	keys, want := rowsOf(20_000)
+	p, err := w.BeginPull(ctx, keys, make([]float32, len(want)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusal := wire.Refusal{}
+	if err := p.Wait(ctx); !errors.As(err, &refusal) || refusal.Code != wire.CodeWrongEpoch {
+		t.Errorf("%v", err)
+	}
+	released(ctx, t, w)
+}
+
+// The server is silent: all pulls that have begun end with the worker, as do those that begin at the same time.
+func TestPullsOfASilentServer(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1, flow: retransmit.Config{Silence: 200 * time.Millisecond}}
+	c := newCluster(t, memFabric(t, o), o)
+	w := c.workers[0]
+	if err := c.server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			keys, want := rowsOf(100 * i)
+			for {
+				p, err := w.BeginPull(ctx, keys, make([]float32, len(want)))
+				if err == nil {
+					err = p.Wait(ctx)
+				}
+				silent := (*retransmit.SilentPeerError)(nil)
+				if err == nil && i == 0 {
+					continue
+				}
+				if !errors.As(err, &silent) {
+					t.Errorf("pull of %d rows: %v", len(keys), err)
+				}
+				return
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// An endpoint that looks for hours is as ready as one that sleeps: it takes what is handed in, repeats in time what is lost, and ends when it
+// is closed.
+func TestLooksThatDoNotEnd(t *testing.T) {
+	ctx := deadline(t)
+	for _, look := range []time.Duration{-1, 0, 1, time.Hour, 1<<63 - 1} {
+		network := newMemNet()
+		server, err := NewServer(ServerConfig{Link: network.open("10.0.0.1:1"), Job: testJob, Dim: testDim, Handler: newLedger(), Look: look})
+		if err != nil {
+			t.Fatal(err)
+		}
+		on := network.open("10.0.0.2:1")
+		w, err := NewWorker(ctx, WorkerConfig{
+			Link: on, Job: testJob, Sender: 1, ServerEpoch: 1, Dim: testDim, Server: server.link.Local(), Look: look,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys, want := rowsOf(10)
+		got := make([]float32, len(want))
+		p, err := w.BeginPull(ctx, keys, got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// It is refused or repeated until the server knows its sender.
+		refusal := wire.Refusal{}
+		if err := p.Wait(ctx); !errors.As(err, &refusal) {
+			t.Fatal(err)
+		}
+		if err := server.Admit(ctx, 1, on.Local().AddrPort(), 1); err != nil {
+			t.Fatal(err)
+		}
+		for range 200 {
+			if err := w.Pull(ctx, keys, got); err != nil || !slices.Equal(got, want) {
+				t.Fatalf("look %v: %v", look, err)
+			}
+			if _, err := server.Stats(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := server.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p, err = w.BeginPull(ctx, keys, got) // which nobody answers
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- p.Wait(ctx) }()
+		for last := time.Now().Add(5 * time.Second); ; {
+			s, err := w.Stats(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Cold.Probes > 0 {
+				break
+			}
+			if time.Now().After(last) {
+				t.Fatalf("look %v: nothing is repeated", look)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("look %v: %v", look, err)
+		}
+	}
+}
+
+// A pull that has begun and is given up ends at once, though its server answers nothing; and what it would be pulled into has the size of its rows.
+func TestPullOfASilentServerIsGivenUp(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1, flow: retransmit.Config{Silence: time.Hour}}
+	c := newCluster(t, memFabric(t, o), o)
+	w := c.workers[0]
+	if err := c.server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	keys, want := rowsOf(20_000)
+	p, err := w.BeginPull(ctx, keys, make([]float32, len(want)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for asked := uint64(0); asked == 0; { // its frames are on their way
+		s, err := w.Stats(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked = s.Cold.Sent
+	}
+	given, give := context.WithCancel(ctx)
+	give()
+	if err := p.Wait(given); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := w.BeginPull(ctx, keys, make([]float32, len(want)+1)); err == nil {
+		t.Error("a pull into too many floats begins")
+	}
+}
