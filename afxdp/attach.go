@@ -172,9 +172,9 @@ func (a *Attachment) detach() error {
 // attach loads the built-in program, unless the caller has one, and links it.
 func (a *Attachment) attach() error {
 	cfg := a.cfg
-	ifi, err := net.InterfaceByName(cfg.Interface)
+	ifi, err := interfaceByName(cfg.Interface)
 	if err != nil {
-		return fmt.Errorf("%w: %q: %w", ErrInterfaceGone, cfg.Interface, err)
+		return err
 	}
 	prog := cfg.Program
 	if prog == nil {
@@ -214,7 +214,7 @@ func (a *Attachment) attach() error {
 
 // attachedMode reads back where the kernel put the program.
 func attachedMode(ifindex int) (AttachMode, error) {
-	l, err := netlink.LinkByIndex(ifindex)
+	l, err := linkByIndex(ifindex)
 	if err != nil {
 		return 0, fmt.Errorf("afxdp: read back XDP mode: %w", err)
 	}

@@ -125,9 +125,9 @@ func (s *Socket) checkSharing(ifi *net.Interface) error {
 // checkInterface finds problems that the kernel would answer with a bare
 // EINVAL, or not at all.
 func (s *Socket) checkInterface() (*net.Interface, error) {
-	ifi, err := net.InterfaceByName(s.cfg.Interface)
+	ifi, err := interfaceByName(s.cfg.Interface)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, s.cfg.Interface, err)
+		return nil, err
 	}
 	// Ethernet header and one VLAN tag come on top of the MTU.
 	need := ifi.MTU + minPacket + 4
@@ -151,8 +151,8 @@ func (s *Socket) checkInterface() (*net.Interface, error) {
 // use. Sockets on all of them see all packets. Drivers that do not tell give an
 // error that is [errors.ErrUnsupported].
 func QueueCounts(ifname string) (rx, tx int, err error) {
-	if _, err := net.InterfaceByName(ifname); err != nil {
-		return 0, 0, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+	if _, err := interfaceByName(ifname); err != nil {
+		return 0, 0, err
 	}
 	ch, err := getChannels(ifname)
 	if err != nil {

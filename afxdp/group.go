@@ -15,7 +15,6 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
 )
 
 // GroupConfig describes the sockets of an interface. Match is required, unless
@@ -61,9 +60,9 @@ type Group struct {
 // cfg.Queues, attaches the program that brings them packets, and makes the
 // memory for them. If it fails the interface is as it was.
 func OpenAll(ifname string, cfg GroupConfig) (g *Group, err error) {
-	ifi, err := net.InterfaceByName(ifname)
+	ifi, err := interfaceByName(ifname)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+		return nil, err
 	}
 	if err := cfg.setDefaults(ifi); err != nil {
 		return nil, err
@@ -168,7 +167,7 @@ func queuesInUse(ifi *net.Interface, send bool) (int, error) {
 	if n := choose(rx, tx); err == nil && n > 0 {
 		return n, nil
 	}
-	l, err := netlink.LinkByIndex(ifi.Index)
+	l, err := linkByIndex(ifi.Index)
 	if err != nil {
 		return 0, fmt.Errorf("afxdp: queues of %s: %w", ifi.Name, err)
 	}

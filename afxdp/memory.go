@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -133,8 +132,8 @@ func numaNode(ifname string) (int, error) {
 	}
 	b, err := os.ReadFile("/sys/class/net/" + ifname + "/device/numa_node")
 	if errors.Is(err, os.ErrNotExist) {
-		if _, err := net.InterfaceByName(ifname); err != nil {
-			return 0, fmt.Errorf("%w: UMEMConfig.NUMAOf %q: %w", ErrInterfaceGone, ifname, err)
+		if _, err := interfaceByName(ifname); err != nil {
+			return 0, fmt.Errorf("afxdp: UMEMConfig.NUMAOf: %w", err)
 		}
 		return -1, nil
 	}
