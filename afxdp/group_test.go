@@ -341,6 +341,17 @@ func TestOpenAllDefaults(t *testing.T) {
 	}
 }
 
+// The least that OpenAll takes works: the one frame of a queue waits for packets.
+func TestGroupWithOneFrame(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 1})
+	tx := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", RxFrames: -1})
+	for i := range uint64(3) {
+		transmit(t, tx, newPackets(t, tx, i, 1, 100))
+		receive(t, g.Sockets()[0], 1)
+	}
+}
+
 // Sockets that only send are on the transmit queues.
 func TestSendersAreOnTransmitQueues(t *testing.T) {
 	for name, queues := range map[string]struct{ rx, tx int }{"fewer": {4, 1}, "more": {1, 4}} {
