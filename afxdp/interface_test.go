@@ -56,6 +56,16 @@ func TestFailedLookupIsNoAbsence(t *testing.T) {
 	}
 }
 
+// Names of VLANs have a dot.
+func TestNUMANodeOfAnyName(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{Names: [2]string{"a.5", "..b"}})
+	for _, name := range []string{"a.5", "..b"} {
+		if err := ns.Do(func() error { _, err := numaNode(name); return err }); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A Close that cannot ask for its interface, or not set it, undoes the rest when it is called again.
 func TestTunedIsClosedAgain(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 4})

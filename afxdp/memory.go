@@ -127,7 +127,7 @@ func populate(mem []byte) error {
 
 // numaNode returns the NUMA node of an interface's device, -1 for none.
 func numaNode(ifname string) (int, error) {
-	if strings.ContainsAny(ifname, "/.") {
+	if strings.ContainsAny(ifname, "/\x00") || ifname == "." || ifname == ".." { // as the kernel has it: dev_valid_name
 		return 0, fmt.Errorf("%w: UMEMConfig.NUMAOf %q is not an interface's name", ErrConfig, ifname)
 	}
 	b, err := os.ReadFile("/sys/class/net/" + ifname + "/device/numa_node")
