@@ -97,6 +97,9 @@ func (s *Socket) connect() (err error) {
 		if errors.Is(err, unix.EBADF) {
 			return fmt.Errorf("%w: Config.XSKMap is closed; open sockets while it is not: %w", ErrConfig, err)
 		}
+		if errors.Is(err, unix.EPERM) {
+			return s.unwritableMap("entered", err)
+		}
 		if err != nil {
 			return fmt.Errorf("afxdp: enter queue %d in the XSKMAP of %d entries: %w", s.cfg.Queue, s.cfg.XSKMap.MaxEntries(), err)
 		}
@@ -108,6 +111,11 @@ func (s *Socket) connect() (err error) {
 		}
 	}
 	return nil
+}
+
+// unwritableMap explains that the kernel lets nobody, or not this process, change the XSKMAP.
+func (s *Socket) unwritableMap(what string, err error) error {
+	return fmt.Errorf("%w: queue %d cannot be %s: Config.XSKMap is frozen, or its descriptor only for reading; pass a map that may be written: %w", ErrConfig, s.cfg.Queue, what, err)
 }
 
 // checkSharing refuses what would let two processors take the same frames from a shared fill ring.

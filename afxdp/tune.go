@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -63,6 +64,8 @@ func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) 
 		return nil, fmt.Errorf("%w: Tuning.Spread %d is negative; 0 leaves it as it is", ErrConfig, cfg.Spread)
 	case cfg.DeferIRQs < 0:
 		return nil, fmt.Errorf("%w: Tuning.DeferIRQs %d is negative; 0 leaves it as it is", ErrConfig, cfg.DeferIRQs)
+	case cfg.DeferIRQs > math.MaxInt32:
+		return nil, fmt.Errorf("%w: Tuning.DeferIRQs %d is more than the kernel takes; the largest value is %d", ErrConfig, cfg.DeferIRQs, math.MaxInt32)
 	case cfg.FlushTimeout < 0:
 		return nil, fmt.Errorf("%w: Tuning.FlushTimeout %v is negative; 0 leaves it as it is", ErrConfig, cfg.FlushTimeout)
 	}
