@@ -156,6 +156,14 @@ func (a *Attachment) Reattach() error {
 	return a.attach()
 }
 
+// on is the index of the interface that the program is on, 0 for none: see hook.on.
+func (a *Attachment) on() (ifindex int, err error) {
+	if a.hook == nil { // a Reattach failed
+		return 0, nil
+	}
+	return a.hook.on()
+}
+
 // detach closes the link, if there is one: a failed Reattach leaves none.
 func (a *Attachment) detach() error {
 	if a.hook == nil {
