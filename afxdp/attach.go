@@ -156,6 +156,14 @@ func (a *Attachment) Reattach() error {
 	return a.attach()
 }
 
+// on is the index of the interface that the program is on, 0 for none: see hook.on.
+func (a *Attachment) on() (ifindex int, err error) {
+	if a.hook == nil { // a Reattach failed
+		return 0, nil
+	}
+	return a.hook.on()
+}
+
 // detach closes the link, if there is one: a failed Reattach leaves none.
 func (a *Attachment) detach() error {
 	if a.hook == nil {
@@ -172,9 +180,9 @@ func (a *Attachment) detach() error {
 // attach loads the built-in program, unless the caller has one, and links it.
 func (a *Attachment) attach() error {
 	cfg := a.cfg
-	ifi, err := net.InterfaceByName(cfg.Interface)
+	ifi, err := interfaceByName(cfg.Interface)
 	if err != nil {
-		return fmt.Errorf("%w: %q: %w", ErrInterfaceGone, cfg.Interface, err)
+		return err
 	}
 	prog := cfg.Program
 	if prog == nil {
@@ -214,7 +222,7 @@ func (a *Attachment) attach() error {
 
 // attachedMode reads back where the kernel put the program.
 func attachedMode(ifindex int) (AttachMode, error) {
-	l, err := netlink.LinkByIndex(ifindex)
+	l, err := linkByIndex(ifindex)
 	if err != nil {
 		return 0, fmt.Errorf("afxdp: read back XDP mode: %w", err)
 	}

@@ -34,7 +34,7 @@ type Config struct {
 	// powers of two. Default 2048.
 	RxRing, TxRing, FillRing, CompletionRing int
 	// RxFrames is how many frames Open moves from the pool to the fill ring.
-	// Default: half the pool, at most FillRing. Negative: none, for sockets
+	// Default: half the pool, rounded up, at most FillRing. Negative: none, for sockets
 	// that only send.
 	RxFrames int
 	// MaxPacket is the size in bytes of the largest packet that is to be
@@ -142,7 +142,7 @@ func (c *Config) setDefaults(pool *Pool) error {
 	}
 	switch {
 	case c.RxFrames == 0:
-		c.RxFrames = min(pool.Available()/2, c.FillRing)
+		c.RxFrames = min((pool.Available()+1)/2, c.FillRing)
 	case c.RxFrames < 0:
 		c.RxFrames = 0
 	case c.RxFrames > c.FillRing:

@@ -97,6 +97,9 @@ func (s *Socket) connect() (err error) {
 		if errors.Is(err, unix.EBADF) {
 			return fmt.Errorf("%w: Config.XSKMap is closed; open sockets while it is not: %w", ErrConfig, err)
 		}
+		if errors.Is(err, unix.EPERM) {
+			return s.unwritableMap("entered", err)
+		}
 		if err != nil {
 			return fmt.Errorf("afxdp: enter queue %d in the XSKMAP of %d entries: %w", s.cfg.Queue, s.cfg.XSKMap.MaxEntries(), err)
 		}
@@ -108,6 +111,11 @@ func (s *Socket) connect() (err error) {
 		}
 	}
 	return nil
+}
+
+// unwritableMap explains that the kernel lets nobody, or not this process, change the XSKMAP.
+func (s *Socket) unwritableMap(what string, err error) error {
+	return fmt.Errorf("%w: queue %d cannot be %s: Config.XSKMap is frozen, or its descriptor only for reading; pass a map that may be written: %w", ErrConfig, s.cfg.Queue, what, err)
 }
 
 // checkSharing refuses what would let two processors take the same frames from a shared fill ring.
@@ -125,9 +133,9 @@ func (s *Socket) checkSharing(ifi *net.Interface) error {
 // checkInterface finds problems that the kernel would answer with a bare
 // EINVAL, or not at all.
 func (s *Socket) checkInterface() (*net.Interface, error) {
-	ifi, err := net.InterfaceByName(s.cfg.Interface)
+	ifi, err := interfaceByName(s.cfg.Interface)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, s.cfg.Interface, err)
+		return nil, err
 	}
 	// Ethernet header and one VLAN tag come on top of the MTU.
 	need := ifi.MTU + minPacket + 4
@@ -151,8 +159,8 @@ func (s *Socket) checkInterface() (*net.Interface, error) {
 // use. Sockets on all of them see all packets. Drivers that do not tell give an
 // error that is [errors.ErrUnsupported].
 func QueueCounts(ifname string) (rx, tx int, err error) {
-	if _, err := net.InterfaceByName(ifname); err != nil {
-		return 0, 0, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+	if _, err := interfaceByName(ifname); err != nil {
+		return 0, 0, err
 	}
 	ch, err := getChannels(ifname)
 	if err != nil {

@@ -41,9 +41,9 @@ type Device struct {
 // same for an open socket. The calling thread's network namespace must be the
 // interface's. It needs no privilege.
 func QueryDevice(ifname string) (Device, error) {
-	ifi, err := net.InterfaceByName(ifname)
+	ifi, err := interfaceByName(ifname)
 	if err != nil {
-		return Device{}, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+		return Device{}, err
 	}
 	return queryDevice(ifi)
 }

@@ -13,9 +13,9 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
 )
 
 // GroupConfig describes the sockets of an interface. Match is required, unless
@@ -47,23 +47,23 @@ type GroupConfig struct {
 type Group struct {
 	umem    *UMEM
 	sockets []*Socket
+	home    *namespace // of the interface, while there are sockets
 
-	mu       sync.Mutex  // guards what follows
-	program  *Attachment // nil if the sockets only send
-	attached int         // index of the interface that the program is on
-	ran      bool
-	running  bool
-	closed   bool // program and sockets
-	freeing  bool // Run frees the memory
+	mu      sync.Mutex  // guards what follows
+	program *Attachment // nil if the sockets only send
+	ran     bool
+	running bool
+	closed  bool // program and sockets
+	freeing bool // Run frees the memory
 }
 
 // OpenAll opens a socket on every queue of an interface, or on those of
 // cfg.Queues, attaches the program that brings them packets, and makes the
 // memory for them. If it fails the interface is as it was.
 func OpenAll(ifname string, cfg GroupConfig) (g *Group, err error) {
-	ifi, err := net.InterfaceByName(ifname)
+	ifi, err := interfaceByName(ifname)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+		return nil, err
 	}
 	if err := cfg.setDefaults(ifi); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func OpenAll(ifname string, cfg GroupConfig) (g *Group, err error) {
 		if g.program, err = Attach(cfg.Attach); err != nil {
 			return g, err
 		}
-		g.attached, sockets = ifi.Index, g.program.XSKMap()
+		sockets = g.program.XSKMap()
 	}
 	for _, q := range cfg.Queues {
 		pool, err := g.umem.NewPool(cfg.Frames)
@@ -98,6 +98,7 @@ func OpenAll(ifname string, cfg GroupConfig) (g *Group, err error) {
 		}
 		g.sockets = append(g.sockets, s)
 	}
+	g.home = g.sockets[0].home
 	return g, nil
 }
 
@@ -168,7 +169,7 @@ func queuesInUse(ifi *net.Interface, send bool) (int, error) {
 	if n := choose(rx, tx); err == nil && n > 0 {
 		return n, nil
 	}
-	l, err := netlink.LinkByIndex(ifi.Index)
+	l, err := linkByIndex(ifi.Index)
 	if err != nil {
 		return 0, fmt.Errorf("afxdp: queues of %s: %w", ifi.Name, err)
 	}
@@ -205,7 +206,8 @@ func (g *Group) Snapshot() (Stats, error) {
 //
 // A loop that returns an ErrLinkDown or ErrInterfaceGone is called again when its
 // interface is back, with the program on it ([Socket.Recover]); the frames that it
-// held are lost to the pool unless it has given them back. With any other error Run closes
+// held are lost to the pool unless it has given them back. A program that another one took off is put on
+// again within a second; if there is another one's then, Run ends with ErrProgramAttached. With any other error Run closes
 // all sockets and returns it; but the net.ErrClosed of a socket that was closed by its own Close
 // ends that socket's loop only. A Group runs once.
 func (g *Group) Run(ctx context.Context, loop func(*Socket) error) error {
@@ -221,8 +223,8 @@ func (g *Group) Run(ctx context.Context, loop func(*Socket) error) error {
 	var loops, closer sync.WaitGroup
 	var closing error
 	closer.Go(func() {
-		<-ctx.Done()
-		closing = g.closeSockets()
+		kept := g.keepProgram(ctx)
+		closing = errors.Join(kept, g.closeSockets())
 	})
 	errs := make([]error, len(g.sockets))
 	for i, s := range g.sockets {
@@ -273,7 +275,7 @@ func (g *Group) recover(ctx context.Context, s *Socket) error {
 		if err := s.Recover(ctx); err != nil {
 			return err
 		}
-		err := g.reattach(s)
+		err := g.reattach(s.info.Load().Ifindex)
 		if !errors.Is(err, ErrInterfaceGone) {
 			return err
 		}
@@ -283,20 +285,35 @@ func (g *Group) recover(ctx context.Context, s *Socket) error {
 	}
 }
 
-// reattach puts the program on the interface that a socket was bound to, unless
-// another socket's goroutine has done so.
-func (g *Group) reattach(s *Socket) error {
+// programCheck is how often keepProgram looks.
+const programCheck = time.Second
+
+// keepProgram puts the program on again when another one has taken it off, which no socket notices, until ctx is done.
+func (g *Group) keepProgram(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(programCheck):
+		}
+		if err := g.reattach(0); err != nil && !errors.Is(err, ErrInterfaceGone) { // that the loops will tell
+			return err
+		}
+	}
+}
+
+// reattach puts the program on the interface unless it is on that with the index, which a socket was bound to; 0 stands for any.
+func (g *Group) reattach(ifindex int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := s.info.Load().Ifindex
-	if g.closed || g.program == nil || now == g.attached {
+	if g.closed || g.program == nil {
 		return nil
 	}
-	if err := s.home.do(g.program.Reattach); err != nil {
+	on, err := g.program.on()
+	if err != nil || on != 0 && (on == ifindex || ifindex == 0) {
 		return err
 	}
-	g.attached = now
-	return nil
+	return g.home.do(g.program.Reattach)
 }
 
 // closeSockets takes the program off first: packets that come meanwhile are the kernel's.

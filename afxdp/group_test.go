@@ -132,6 +132,95 @@ func TestGroupRecovers(t *testing.T) {
 	}
 }
 
+// The program is put on again also where indexes do not tell that it went: on an interface that was created anew with
+// the index of the former one, and when another one has detached the link. It is left alone while it is there.
+func TestGroupAsksTheLink(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
+	var came atomic.Int64
+	stop, done := runGroup(g, Serve(func(_ *Socket, packets []Desc) error { came.Add(int64(len(packets))); return nil }))
+	defer stop()
+	index := g.Sockets()[0].Info().Ifindex
+	arrive := func(what string) (program uint32) {
+		t.Helper()
+		until(t, "the program "+what, func() bool { program = attachedID(t, ns); return program != 0 })
+		tx := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", RxFrames: -1})
+		before := came.Load()
+		until(t, "packets "+what, func() bool {
+			if err := tx.Pool().Free(transmit(t, tx, newPackets(t, tx, 1, 1, 100))...); err != nil {
+				t.Fatal(err)
+			}
+			return came.Load() > before
+		})
+		if err := tx.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return program
+	}
+	first := arrive("at first")
+	for _, ifindex := range []int{0, index} {
+		if err := g.reattach(ifindex); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if now := attachedID(t, ns); now != first {
+		t.Errorf("program %d took the place of %d for nothing", now, first)
+	}
+	if err := ns.Delete("b"); err != nil {
+		t.Fatal(err)
+	}
+	err := ns.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.Index = "b", index
+		return errors.Join(netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "a"}), ns.SetUp("a", true), ns.SetUp("b", true))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := arrive("on an interface of the same index")
+	if now := g.Sockets()[0].Info().Ifindex; now != index {
+		t.Fatalf("the interface has index %d, not %d", now, index)
+	}
+	detach := func(then func()) {
+		t.Helper()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if err := g.program.hook.link.Detach(); err != nil {
+			t.Fatal(err)
+		}
+		then()
+	}
+	detach(func() {})
+	if third := arrive("after it was detached"); third == second {
+		t.Errorf("the link was not detached")
+	}
+	// Another one's program is not replaced, and Run tells so.
+	detach(func() { attach(t, ns, AttachConfig{Interface: "b", Program: passProgram(t)}) })
+	wantErr(t, waitRun(t, done), ErrProgramAttached)
+}
+
+// The program goes before the sockets: what comes while one of them is waited for is the kernel's.
+func TestGroupClosesItsProgramFirst(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	g := openAll(t, ns, GroupConfig{Match: MatchUDP(9), Frames: 64})
+	if err := g.Sockets()[0].enter(both); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() { closed <- g.Close() }()
+	until(t, "the program's end", func() bool { return attachedID(t, ns) == 0 })
+	g.Sockets()[0].leave(both)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+// A net.ErrClosed of something else than the socket is an error as others are.
+func TestGroupTellsWhatElseIsClosed(t *testing.T) {
+	g := openAll(t, newNet(t, testbed.VethConfig{}), GroupConfig{Match: MatchUDP(9), Frames: 64})
+	wantErr(t, g.Run(t.Context(), func(*Socket) error { return net.ErrClosed }), net.ErrClosed)
+}
+
 // The first loop that fails ends the others, and Run returns its error.
 func TestGroupEnds(t *testing.T) {
 	broken := errors.New("broken")
@@ -340,6 +429,17 @@ func TestOpenAllDefaults(t *testing.T) {
 	}
 	if n, err := queuesInUse(lo, false); n != 1 || err != nil {
 		t.Errorf("lo, whose driver does not tell, has %d queues, %v", n, err)
+	}
+}
+
+// The least that OpenAll takes works: the one frame of a queue waits for packets.
+func TestGroupWithOneFrame(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 1})
+	tx := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", RxFrames: -1})
+	for i := range uint64(3) {
+		transmit(t, tx, newPackets(t, tx, i, 1, 100))
+		receive(t, g.Sockets()[0], 1)
 	}
 }
 

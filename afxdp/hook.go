@@ -46,7 +46,7 @@ var hooks struct {
 func takeHook(id hookID, prog *ebpf.Program, flags link.XDPAttachFlags) (*hook, error) {
 	hooks.Lock()
 	defer hooks.Unlock()
-	if h := hooks.of[id]; h != nil && h.pass != nil && flags != link.XDPGenericMode {
+	if h := hooks.of[id]; h.works() && h.pass != nil && flags != link.XDPGenericMode {
 		if err := h.link.Update(prog); err != nil {
 			return nil, err
 		}
@@ -94,6 +94,25 @@ func (h *hook) give() error {
 	return nil
 }
 
+// on returns the index of the interface that the link is on: 0 once that is gone, or the link was detached. One that
+// has the same index since has no link.
+func (h *hook) on() (ifindex int, err error) {
+	info, err := h.link.Info()
+	if err != nil {
+		return 0, fmt.Errorf("afxdp: ask for the interface of the program on %d: %w", h.id.ifindex, err)
+	}
+	return int(info.XDP().Ifindex), nil
+}
+
+// works reports whether there is a hook, and its link does something. What cannot be asked is taken to.
+func (h *hook) works() bool {
+	if h == nil {
+		return false
+	}
+	ifindex, err := h.on()
+	return ifindex != 0 || err != nil
+}
+
 // close empties the hook.
 func (h *hook) close() error {
 	if hooks.of[h.id] == h {
@@ -111,7 +130,7 @@ func useHook(id hookID) (*hook, error) {
 	hooks.Lock()
 	defer hooks.Unlock()
 	h := hooks.of[id]
-	if h == nil {
+	if !h.works() {
 		if attachedProgram(id.ifindex) != 0 {
 			return nil, nil
 		}

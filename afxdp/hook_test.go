@@ -115,6 +115,45 @@ func TestProgramForZeroCopy(t *testing.T) {
 	}
 }
 
+// A hook whose link another one has detached is none for those that come, be it sockets or an Attachment.
+func TestDetachedHookIsReplaced(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	use := func() (h *hook) {
+		t.Helper()
+		err := ns.Do(func() error {
+			ifi, err := net.InterfaceByName("b")
+			if err != nil {
+				return err
+			}
+			id, err := sys.ThreadNamespaceID()
+			if err != nil {
+				return err
+			}
+			h, err = useHook(hookID{id, ifi.Index})
+			return err
+		})
+		if err != nil || attachedID(t, ns) == 0 {
+			t.Fatalf("program %d, %v", attachedID(t, ns), err)
+		}
+		return h
+	}
+	first := use()
+	if err := first.link.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	second := use()
+	if err := errors.Join(first.leave(), second.link.Detach()); err != nil {
+		t.Fatal(err)
+	}
+	at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
+	if err := errors.Join(second.leave(), at.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if id := attachedID(t, ns); id != 0 || len(hooks.of) != 0 {
+		t.Errorf("program %d is still there, and hooks %v", id, hooks.of)
+	}
+}
+
 func TestDetachMeetsErrors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	var id hookID

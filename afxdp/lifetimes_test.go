@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -218,8 +219,8 @@ AnonHugePages:     12288 kB
 			t.Errorf("node %d: %v", node, err)
 		}
 	}
-	for _, name := range []string{"a/b", "a.b", ".."} {
-		if _, err := numaNode(name); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), name) {
+	for _, name := range []string{"a/b", ".", "..", "a\x00"} {
+		if _, err := numaNode(name); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), strconv.Quote(name)) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

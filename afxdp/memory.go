@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -128,13 +127,13 @@ func populate(mem []byte) error {
 
 // numaNode returns the NUMA node of an interface's device, -1 for none.
 func numaNode(ifname string) (int, error) {
-	if strings.ContainsAny(ifname, "/.") {
+	if strings.ContainsAny(ifname, "/\x00") || ifname == "." || ifname == ".." { // as the kernel has it: dev_valid_name
 		return 0, fmt.Errorf("%w: UMEMConfig.NUMAOf %q is not an interface's name", ErrConfig, ifname)
 	}
 	b, err := os.ReadFile("/sys/class/net/" + ifname + "/device/numa_node")
 	if errors.Is(err, os.ErrNotExist) {
-		if _, err := net.InterfaceByName(ifname); err != nil {
-			return 0, fmt.Errorf("%w: UMEMConfig.NUMAOf %q: %w", ErrInterfaceGone, ifname, err)
+		if _, err := interfaceByName(ifname); err != nil {
+			return 0, fmt.Errorf("afxdp: UMEMConfig.NUMAOf: %w", err)
 		}
 		return -1, nil
 	}

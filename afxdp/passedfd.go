@@ -7,7 +7,6 @@ package afxdp
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -23,8 +22,8 @@ import (
 // must fit the process's RLIMIT_MEMLOCK.
 func NewSocketFD(ifname string) (*os.File, error) {
 	// The kernel would take no name for any interface, and cut a long one off.
-	if _, err := net.InterfaceByName(ifname); err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+	if _, err := interfaceByName(ifname); err != nil {
+		return nil, err
 	}
 	fd, err := newSocket()
 	if err != nil {

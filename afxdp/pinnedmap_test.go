@@ -5,8 +5,10 @@
 package afxdp
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -53,6 +55,43 @@ func TestPinnedMap(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A map that cannot be written is told of, when a socket is to enter it and when one is to leave it.
+func TestUnwritableMap(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	pool := newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0)
+	refuses := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, ErrConfig) || !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "queue 0 cannot be "+what) {
+			t.Errorf("%v, want that it cannot be %s", err, what)
+		}
+	}
+	for _, flags := range []uint32{0, unix.BPF_F_RDONLY} {
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 4, Flags: flags})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if flags == 0 {
+			s, err := tryOpen(ns, pool, Config{Interface: "b", XSKMap: m})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Freeze(); err != nil {
+				t.Fatal(err)
+			}
+			refuses("taken out", s.Close())
+			if _, err := s.Reclaim(); err != nil {
+				t.Error(err)
+			}
+		}
+		_, err = tryOpen(ns, pool, Config{Interface: "b", XSKMap: m})
+		refuses("entered", err)
+		if n := pool.Available(); n != 64 {
+			t.Errorf("%d of 64 frames are free", n)
+		}
 	}
 }
 

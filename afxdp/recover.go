@@ -95,10 +95,10 @@ func (s *Socket) reopen(ctx context.Context) (err error) {
 // replace connects a new kernel socket to the interface that has the name now.
 // When it succeeds, no other descriptor gives access to the frames of the one before.
 func (s *Socket) replace(ctx context.Context) error {
-	ifi, err := net.InterfaceByName(s.cfg.Interface)
+	ifi, err := interfaceByName(s.cfg.Interface)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %s: %w", ErrInterfaceGone, s.cfg.Interface, err)
+		return err
 	case ifi.Flags&net.FlagUp == 0:
 		return fmt.Errorf("%w: %s", ErrLinkDown, s.cfg.Interface)
 	}

@@ -6,8 +6,8 @@ package afxdp
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -255,11 +255,15 @@ func (s *Socket) awaitLanding(ctx context.Context) error {
 	if q == nil {
 		return nil
 	}
-	for wait := nextWait(0); !s.hasLanded(q); wait = nextWait(wait) {
+	for wait := nextWait(0); ; wait = nextWait(wait) {
+		landed, err := s.hasLanded(q)
+		if landed {
+			break
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: packets that were sent on queue %d of interface %d are not completed; close the other sockets of the queue: %w",
-				ErrStillLent, q.id.queue, q.id.ifindex, ctx.Err())
+				ErrStillLent, q.id.queue, q.id.ifindex, errors.Join(ctx.Err(), err))
 		case <-time.After(wait):
 		}
 	}
@@ -268,11 +272,10 @@ func (s *Socket) awaitLanding(ctx context.Context) error {
 	return nil
 }
 
-func (s *Socket) hasLanded(q *sharedQueue) bool {
-	noInterface := false
-	_ = s.home.do(func() error {
-		_, err := net.InterfaceByIndex(q.id.ifindex)
-		noInterface = err != nil
+// hasLanded reports whether no completion can come any more. err is why it could not ask whether there is the interface.
+func (s *Socket) hasLanded(q *sharedQueue) (landed bool, err error) {
+	err = s.home.do(func() error {
+		_, err := interfaceByIndex(q.id.ifindex)
 		return err
 	})
 	s.umem.sharing.Lock()
@@ -280,7 +283,7 @@ func (s *Socket) hasLanded(q *sharedQueue) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.sort()
-	return noInterface || q.unbound || q.gone || s.landedAll()
+	return errors.Is(err, ErrInterfaceGone) || q.unbound || q.gone || s.landedAll(), err
 }
 
 // sort lands all completions with the sockets that sent the frames. It returns false if the

@@ -255,6 +255,9 @@ func (s *Socket) removeFromMap() error {
 	if errors.Is(err, ebpf.ErrKeyNotExist) || errors.Is(err, unix.EBADF) {
 		return nil // EBADF: the map was closed, as with an Attachment closed first
 	}
+	if errors.Is(err, unix.EPERM) {
+		return s.unwritableMap("taken out", err)
+	}
 	if err != nil {
 		return fmt.Errorf("afxdp: remove queue %d from the XSKMAP: %w", s.cfg.Queue, err)
 	}

@@ -107,6 +107,7 @@ func (s Steering) rules() ([]flowSpec, error) {
 	flows, ok := s.Match.flows()
 	var rules []flowSpec
 	for _, f := range flows {
+		served := len(rules)
 		if f == (flow{etherType: f.etherType}) {
 			rules = append(rules, f.rule(flowEther, s.Queue))
 			continue
@@ -121,8 +122,9 @@ func (s Steering) rules() ([]flowSpec, error) {
 				rules = append(rules, f.rule(r.kind, s.Queue))
 			}
 		}
+		ok = ok && len(rules) > served // or the others' rules would hide that it has none
 	}
-	if !ok || len(rules) < len(flows) {
+	if !ok {
 		return nil, fmt.Errorf("%w: Tuning.Steer: no card has a rule for the Match for queue %d; use EtherTypes, or ports, UDP, TCP and addresses, without Not and ranges", ErrConfig, s.Queue)
 	}
 	return rules, nil

@@ -82,6 +82,7 @@ func TestRulesOfAMatch(t *testing.T) {
 		"EtherType 0":            MatchEtherType(0),
 		"ICMP":                   MatchProtocol(1),
 		"an address alone":       MatchSource(net4),
+		"and ports of all":       MatchPort(53).Or(MatchSource(net4)),
 		"two ports of one":       MatchUDP(1).And(MatchPort(2)),
 		"no version of IP":       MatchUDP(1).And(MatchSource(net4), MatchDestination(host6)),
 		"port of another type":   MatchUDP(1).And(MatchEtherType(0x88b5)),

@@ -8,7 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -64,16 +64,18 @@ func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) 
 		return nil, fmt.Errorf("%w: Tuning.Spread %d is negative; 0 leaves it as it is", ErrConfig, cfg.Spread)
 	case cfg.DeferIRQs < 0:
 		return nil, fmt.Errorf("%w: Tuning.DeferIRQs %d is negative; 0 leaves it as it is", ErrConfig, cfg.DeferIRQs)
+	case cfg.DeferIRQs > math.MaxInt32:
+		return nil, fmt.Errorf("%w: Tuning.DeferIRQs %d is more than the kernel takes; the largest value is %d", ErrConfig, cfg.DeferIRQs, math.MaxInt32)
 	case cfg.FlushTimeout < 0:
 		return nil, fmt.Errorf("%w: Tuning.FlushTimeout %v is negative; 0 leaves it as it is", ErrConfig, cfg.FlushTimeout)
 	}
-	ifi, err := net.InterfaceByName(ifname)
+	ifi, err := interfaceByName(ifname)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+		return nil, err
 	}
-	l, err := netlink.LinkByIndex(ifi.Index)
+	l, err := linkByIndex(ifi.Index)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+		return nil, err
 	}
 	t := &Tuned{ifindex: l.Attrs().Index}
 	if t.home, err = sys.ThreadNamespace(); err != nil {
@@ -81,7 +83,8 @@ func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, t.Close())
+			err = errors.Join(err, t.home.Do(t.restore), t.home.Close())
+			t.home = nil
 		}
 	}()
 	if cfg.Queues > 0 {
@@ -203,9 +206,9 @@ func explainTune(ifname, what string, err error) error {
 // awaitLink waits until a link is up.
 func awaitLink(ctx context.Context, ifindex int) error {
 	for {
-		l, err := netlink.LinkByIndex(ifindex)
+		l, err := linkByIndex(ifindex)
 		if err != nil {
-			return fmt.Errorf("%w: interface %d: %w", ErrInterfaceGone, ifindex, err)
+			return err
 		}
 		if l.Attrs().OperState == netlink.OperUp {
 			return nil
@@ -220,25 +223,35 @@ func awaitLink(ctx context.Context, ifindex int) error {
 
 // Close sets the interface to what it was, but for what another one has changed since.
 // Close sockets on queues that go before: it waits up to two seconds for the kernel to release these. If the interface is gone there is nothing
-// to do. It may be called more than once.
+// to do. It may be called more than once: again after an error, it does what it could not do.
 func (t *Tuned) Close() error {
 	if t.home == nil {
 		return nil
 	}
-	var errs []error
-	err := t.home.Do(func() error {
-		ifi, err := net.InterfaceByIndex(t.ifindex)
-		if err != nil {
-			return nil
-		}
-		for _, undo := range slices.Backward(t.undo) {
-			if err := undo(ifi.Name); err != nil {
-				errs = append(errs, fmt.Errorf("afxdp: undo the tuning of %s: %w", ifi.Name, err))
-			}
-		}
+	if err := t.home.Do(t.restore); err != nil {
+		return err
+	}
+	home := t.home
+	t.home = nil
+	return home.Close()
+}
+
+// restore undoes, in the interface's namespace, what was done, and forgets what it has undone.
+func (t *Tuned) restore() error {
+	ifi, err := interfaceByIndex(t.ifindex)
+	if errors.Is(err, ErrInterfaceGone) {
 		return nil
-	})
-	errs = append(errs, err, t.home.Close())
-	t.home, t.undo = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := len(t.undo) - 1; i >= 0; i-- {
+		if err := t.undo[i](ifi.Name); err != nil {
+			errs = append(errs, fmt.Errorf("afxdp: undo the tuning of %s: %w", ifi.Name, err))
+		} else {
+			t.undo = slices.Delete(t.undo, i, i+1)
+		}
+	}
 	return errors.Join(errs...)
 }

@@ -66,6 +66,7 @@ func TestTune(t *testing.T) {
 		"nothing":  {Tuning{}, func(*settings) {}},
 		"queues":   {Tuning{Queues: 2}, func(s *settings) { s.rx, s.tx = 2, 2 }},
 		"deferral": {Tuning{DeferIRQs: 2, FlushTimeout: 200 * time.Microsecond}, func(s *settings) { s.defers, s.flush = "2", "200000" }},
+		"largest":  {Tuning{DeferIRQs: 1<<31 - 1, FlushTimeout: 1<<63 - 1}, func(s *settings) { s.defers, s.flush = "2147483647", "9223372036854775807" }},
 		"both": {Tuning{Queues: 3, DeferIRQs: 1, FlushTimeout: time.Microsecond}, func(s *settings) {
 			*s = settings{3, 3, "1", "1000", s.threaded}
 		}},
@@ -119,6 +120,7 @@ func TestTuneThatFails(t *testing.T) {
 		"too many queues": {Tuning{Queues: 5}, ErrNoQueue, "a has at most 4 queues", nil},
 		"far too many":    {Tuning{Queues: 1<<32 + 1}, ErrNoQueue, "a has at most 4 queues", nil},
 		"negative":        {Tuning{DeferIRQs: -1}, ErrConfig, "Tuning.DeferIRQs -1 is negative", nil},
+		"too patient":     {Tuning{Queues: 2, DeferIRQs: 1 << 31}, ErrConfig, "Tuning.DeferIRQs 2147483648 is more than the kernel takes; the largest value is 2147483647", nil},
 		"negative spread": {Tuning{Spread: -1}, ErrConfig, "Tuning.Spread -1 is negative", nil},
 		"spread too far":  {Tuning{Queues: 2, Spread: 3}, ErrNoQueue, "a has 2 receive queues in use", nil},
 		"no table":        {Tuning{Queues: 3, Spread: 2}, errors.ErrUnsupported, "Tuning.Spread on a needs a card that spreads", nil},

@@ -83,9 +83,9 @@ var _ net.PacketConn = (*UDPConn)(nil)
 // have room for, up to some 3,800 bytes ([ErrFrameTooSmall]). What the kernel tells of a neighbour is believed for five seconds. The calling thread's network namespace must be the interface's. Errors
 // are those of [OpenAll].
 func ListenUDP(ifname string, local netip.AddrPort) (*UDPConn, error) {
-	ifi, err := net.InterfaceByName(ifname)
+	ifi, err := interfaceByName(ifname)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrInterfaceGone, ifname, err)
+		return nil, err
 	}
 	local = netip.AddrPortFrom(local.Addr().Unmap().WithZone(""), local.Port())
 	if !local.IsValid() || local.Port() == 0 || len(ifi.HardwareAddr) != 6 {
