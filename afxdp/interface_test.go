@@ -92,7 +92,7 @@ func TestTunedIsClosedAgain(t *testing.T) {
 // Frames stay lent while it is not known whether their interface is gone.
 func TestReclaimThatCannotAskKeepsFramesLent(t *testing.T) {
 	n := newLeavingNet(t, 2, Config{RxFrames: -1})
-	sent := n.sticks(t, 0, 4)
+	sent := n.sticks(t, 4)
 	s := n.socks[0]
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -174,14 +174,14 @@ func (n leavingNet) lands(t *testing.T, i, packets int) []Frame {
 	return frameNumbers(sent)
 }
 
-// sticks has the i-th socket send packets that the kernel does not take: the link goes down.
-func (n leavingNet) sticks(t *testing.T, i, packets int) []Frame {
+// sticks has the first socket send packets that the kernel does not take: the link goes down.
+func (n leavingNet) sticks(t *testing.T, packets int) []Frame {
 	t.Helper()
 	if err := n.ns.SetUp("a", false); err != nil {
 		t.Fatal(err)
 	}
-	sent := newPackets(t, n.socks[i], 0, packets, 60)
-	if taken, err := n.socks[i].Send(sent); taken != packets || err != nil {
+	sent := newPackets(t, n.socks[0], 0, packets, 60)
+	if taken, err := n.socks[0].Send(sent); taken != packets || err != nil {
 		t.Fatal(taken, err)
 	}
 	return frameNumbers(sent)
@@ -211,7 +211,7 @@ func (n leavingNet) reclaims(t *testing.T, i int, want ...Frame) {
 func TestShareQueueReopened(t *testing.T) {
 	n := newLeavingNet(t, 2, Config{RxFrames: -1})
 	s := n.socks[0]
-	landed, stuck := n.lands(t, 0, 4), n.sticks(t, 0, 1)
+	landed, stuck := n.lands(t, 0, 4), n.sticks(t, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	wantErr(t, s.Reopen(ctx), ErrLinkDown)
@@ -237,7 +237,7 @@ func TestShareQueueReopened(t *testing.T) {
 func TestShareQueueLastLeaves(t *testing.T) {
 	n := newLeavingNet(t, 2, Config{RxFrames: -1})
 	frames := n.lands(t, 0, 2)
-	frames = append(frames, n.sticks(t, 0, 2)...)
+	frames = append(frames, n.sticks(t, 2)...)
 	if err := n.socks[0].Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestShareQueueInterfaceReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := newLeavingNet(t, 3, Config{RxFrames: -1})
-	stuck := n.sticks(t, 0, 3)
+	stuck := n.sticks(t, 3)
 	if err := n.socks[0].Close(); err != nil {
 		t.Fatal(err)
 	}
