@@ -113,7 +113,7 @@ func (s *Socket) connect() (err error) {
 	return nil
 }
 
-// unwritableMap explains that the kernel lets nobody, or not this process, change the XSKMAP.
+// unwritableMap explains that the XSKMAP cannot be changed, by any process or by this one.
 func (s *Socket) unwritableMap(what string, err error) error {
 	return fmt.Errorf("%w: queue %d cannot be %s: Config.XSKMap is frozen, or its descriptor only for reading; pass a map that may be written: %w", ErrConfig, s.cfg.Queue, what, err)
 }

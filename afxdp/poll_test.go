@@ -355,7 +355,7 @@ func TestFillWakeupIsNotLost(t *testing.T) {
 	}
 }
 
-// Whoever wakes a socket before it tells that it sleeps is heard all the same.
+// A Wake that comes just before the socket tells that it sleeps ends that sleep.
 func TestWakeBeforeSleep(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	openWakers(t, s)

@@ -66,7 +66,7 @@ type hop struct {
 const (
 	// hopLifetime is how long an answer of the kernel is believed.
 	hopLifetime = 5 * time.Second
-	// maxHops is how many answers are kept. Who answers whoever asks has as many addresses to send to as strangers invent.
+	// maxHops is how many answers are kept. A program that answers all who ask sends to as many addresses as strangers invent.
 	maxHops = 4096
 )
 

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// unsummedBits bounds the units that a store notes without adding them, and unsummedRows how many rows of them: sums of so many
-	// of these are in range, in whatever order they are added.
+	// unsummedBits bounds the units that a store notes without adding them, and unsummedRows the number of their rows. Sums of units and
+	// rows within these bounds are in range, in whatever order they are added.
 	unsummedBits = 42
 	unsummedRows = 1 << 20
 )
@@ -22,7 +22,7 @@ type unsummed struct {
 	keys   []uint64
 	units  []int64 // dim for each key
 
-	summed, rows int // AppendSums has found so many rows in the first keys
+	summed, rows int // AppendSums has looked at the first summed keys, and found that they are of rows rows
 }
 
 // note adds rows to a step that is not summed yet. It returns false, and the step is in the table, if it is there already, or might

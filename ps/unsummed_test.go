@@ -45,7 +45,7 @@ func TestUnsummedUnits(t *testing.T) {
 	}
 }
 
-// A step has at most so many rows that are not summed, whose sum is in range.
+// The number of rows that are not summed is bounded, and the sum of as many is in range.
 func TestUnsummedRows(t *testing.T) {
 	keys, units := make([]uint64, unsummedRows-1), slices.Repeat([]int64{-1 << unsummedBits}, unsummedRows-1)
 	for _, more := range []int{1, 2} {

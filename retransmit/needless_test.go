@@ -7,8 +7,23 @@ import (
 	"time"
 )
 
+// pass has the time pass up to end, and frames repeated when that is due.
+func pass(t *testing.T, w *Window, now, end Time, repeat func(uint32, Entry) bool) Time {
+	t.Helper()
+	for now < end {
+		d, _ := w.NextDeadline()
+		if now = max(now, min(d, end)); now < end {
+			if err := w.Check(now); err != nil {
+				t.Fatal(err)
+			}
+			w.Resend(now, repeat)
+		}
+	}
+	return end
+}
+
 // TestSecondAnswerInAFullWindow has a peer that is late for every fourth window, and loses nothing. The answer to the second copy of
-// the frame that a timeout repeated comes when the frames after it have taken all places; it still says that the peer was slow.
+// the frame that a timeout repeated comes when the frames after it have taken all places; it still tells that the peer was slow.
 func TestSecondAnswerInAFullWindow(t *testing.T) {
 	for _, size := range []int{1, 4, 16, 512} {
 		w, err := NewWindow(Config{Size: size, Silence: time.Hour})
@@ -26,7 +41,6 @@ func TestSecondAnswerInAFullWindow(t *testing.T) {
 		}
 		out := fill()
 		for i := range 400 {
-			begin := now
 			late := rtt
 			switch {
 			case i == 99:
@@ -34,16 +48,7 @@ func TestSecondAnswerInAFullWindow(t *testing.T) {
 			case i > 99 && i%4 == 0:
 				late = 2 * ms
 			}
-			for now < begin+late {
-				d, _ := w.NextDeadline()
-				now = max(now, min(d, begin+late))
-				if now < begin+late {
-					if err := w.Check(now); err != nil {
-						t.Fatal(err)
-					}
-					w.Resend(now, repeat)
-				}
-			}
+			now = pass(t, w, now, now+late, repeat)
 			var next []uint32
 			for _, seq := range out { // in the order in which they were sent
 				w.Ack(now, seq)
@@ -70,21 +75,12 @@ func TestPathThatBecomesSlower(t *testing.T) {
 			if i == 0 {
 				late = 6 * ms
 			}
-			begin, copies := now, 1
+			copies := 1
 			seq := add(t, w, now)
 			if i > 0 && size == 1 { // the second copy of the frame before, if there was one
 				w.Ack(now, seq-1)
 			}
-			for now < begin+late {
-				d, _ := w.NextDeadline()
-				now = max(now, min(d, begin+late))
-				if now < begin+late {
-					if err := w.Check(now); err != nil {
-						t.Fatal(err)
-					}
-					w.Resend(now, func(uint32, Entry) bool { copies++; return true })
-				}
-			}
+			now = pass(t, w, now, now+late, func(uint32, Entry) bool { copies++; return true })
 			w.Ack(now, seq)
 			if copies > 1 && size > 1 {
 				w.Ack(now, seq)

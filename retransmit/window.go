@@ -224,6 +224,16 @@ func (w *Window) Ack(now Time, seq uint32) (Entry, bool) {
 	return e, ok
 }
 
+// AckOneOfMany is Ack of a frame that the peer answers by several: only the first that comes is an answer, and the others tell
+// nothing of the frame's copies.
+func (w *Window) AckOneOfMany(now Time, seq uint32) (Entry, bool) {
+	if newer(w.unsent, seq) && (newer(w.base, seq) || !w.frames[w.index(seq)].outstanding) {
+		w.heard.reset(now)
+		return Entry{}, false
+	}
+	return w.Ack(now, seq)
+}
+
 // Cover takes frames out of the window that the peer says it applied, all that do not
 // need an answer of their own, and calls taken with each: bit i of cover stands for
 // frame seq+[wire.CoverAhead]-i. Nothing is known of the others. Bits of frames that were never

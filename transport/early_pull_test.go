@@ -5,7 +5,6 @@ package transport
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -161,76 +160,6 @@ func TestPullsOfASilentServer(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-// An endpoint that looks for hours is as ready as one that sleeps: it takes what is handed in, repeats in time what is lost, and ends when it
-// is closed.
-func TestLooksThatDoNotEnd(t *testing.T) {
-	ctx := deadline(t)
-	for _, look := range []time.Duration{-1, 0, 1, time.Hour, 1<<63 - 1} {
-		network := newMemNet()
-		server, err := NewServer(ServerConfig{Link: network.open("10.0.0.1:1"), Job: testJob, Dim: testDim, Handler: newLedger(), Look: look})
-		if err != nil {
-			t.Fatal(err)
-		}
-		on := network.open("10.0.0.2:1")
-		w, err := NewWorker(ctx, WorkerConfig{
-			Link: on, Job: testJob, Sender: 1, ServerEpoch: 1, Dim: testDim, Server: server.link.Local(), Look: look,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys, want := rowsOf(10)
-		got := make([]float32, len(want))
-		p, err := w.BeginPull(ctx, keys, got)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// It is refused or repeated until the server knows its sender.
-		refusal := wire.Refusal{}
-		if err := p.Wait(ctx); !errors.As(err, &refusal) {
-			t.Fatal(err)
-		}
-		if err := server.Admit(ctx, 1, on.Local().AddrPort(), 1); err != nil {
-			t.Fatal(err)
-		}
-		for range 200 {
-			if err := w.Pull(ctx, keys, got); err != nil || !slices.Equal(got, want) {
-				t.Fatalf("look %v: %v", look, err)
-			}
-			if _, err := server.Stats(ctx); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := server.Close(); err != nil {
-			t.Fatal(err)
-		}
-		p, err = w.BeginPull(ctx, keys, got) // which nobody answers
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- p.Wait(ctx) }()
-		for last := time.Now().Add(5 * time.Second); ; {
-			s, err := w.Stats(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if s.Cold.Probes > 0 {
-				break
-			}
-			if time.Now().After(last) {
-				t.Fatalf("look %v: nothing is repeated", look)
-			}
-			time.Sleep(time.Millisecond)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-done; !errors.Is(err, net.ErrClosed) {
-			t.Errorf("look %v: %v", look, err)
-		}
-	}
 }
 
 // A pull that has begun and is given up ends at once, though its server answers nothing; and what it would be pulled into has the size of its rows.

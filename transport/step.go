@@ -143,7 +143,7 @@ func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
 	if err != nil {
 		return malformed
 	}
-	if e, ok := f.window.Ack(w.now, h.Seq); ok {
+	if e, ok := f.window.AckOneOfMany(w.now, h.Seq); ok {
 		o := w.ops[e.Owner]
 		if o.step == nil {
 			o.fail(w.peerError(f, fmt.Errorf("%w: sums of a step, which were not asked for", ErrAnswer)))

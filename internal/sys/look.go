@@ -52,7 +52,7 @@ func (l *Look) again(now time.Time) bool {
 		}
 		l.end(now)
 	case l.credit < 0:
-		l.credit += l.Limit / lookRest
+		l.credit += max(1, l.Limit/lookRest)
 	case l.Limit > 0:
 		l.since = now
 		return true
@@ -67,6 +67,7 @@ func (l *Look) end(now time.Time) {
 	} else {
 		l.credit -= took
 	}
-	l.credit = min(max(l.credit, -lookCredit*l.Limit), lookCredit*l.Limit)
+	most := lookCredit * min(l.Limit, time.Hour)
+	l.credit = min(max(l.credit, -most), most)
 	l.since = time.Time{}
 }

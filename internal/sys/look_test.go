@@ -3,6 +3,7 @@
 package sys
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -45,6 +46,15 @@ func TestLook(t *testing.T) {
 	}
 	if slept := looks(&Look{}, 1, 1); slept != 2 {
 		t.Errorf("without a limit: slept %d times of 2", slept)
+	}
+	if slept := looks(&Look{Limit: math.MaxInt64}, slices.Repeat([]time.Duration{soon}, 1000)...); slept != 0 {
+		t.Errorf("the longest look: slept %d times", slept)
+	}
+	l, slept := Look{Limit: 1, credit: -3}, 0
+	for ; slept < 10 && !l.again(time.Unix(1, 0)); slept++ {
+	}
+	if slept != 3 {
+		t.Errorf("the shortest look, of three in vain: slept %d times", slept)
 	}
 }
 

@@ -27,8 +27,10 @@ func EpollNow(epoll int, events []unix.EpollEvent) (int, error) {
 // SendNow is send(2) with MSG_DONTWAIT and MSG_NOSIGNAL.
 func SendNow(socket int, b []byte) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(socket), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
-	_, err := result(0, errno)
-	return err
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // ReceiveNow is recv(2) with MSG_DONTWAIT. It returns 0 at the end.

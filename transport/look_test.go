@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/wire"
+)
+
+// scripted has nothing to receive, then what comes within a look, then nothing after a time that is longer than one, and tells of sleeps.
+type scripted struct {
+	link.Link
+	turns, waits int
+	come         func(pkts []link.Packet) int
+}
+
+func (s *scripted) Receive(pkts []link.Packet) (int, error) {
+	switch s.turns++; s.turns {
+	case 1, 2:
+		return 0, nil
+	case 3:
+		return s.come(pkts), nil
+	case 4:
+		time.Sleep(2 * DefaultLook)
+		return 0, nil
+	case 5:
+		return 0, nil
+	}
+	return 0, net.ErrClosed
+}
+
+func (s *scripted) Reply([]link.Packet) error { return nil }
+
+func (s *scripted) Wait(time.Duration) error {
+	s.waits++
+	return nil
+}
+
+// What comes ends the look of a server, and the next one begins when there is nothing again, however long that took.
+func TestWorkEndsALookOfAServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{come: func([]link.Packet) int { return 1 }}
+		var l loop
+		l.init(s, 0)
+		if err := l.serve(func([]link.Packet) error { return nil }, nil); !errors.Is(err, net.ErrClosed) || s.waits != 0 {
+			t.Errorf("%d sleeps, %v", s.waits, err)
+		}
+	})
+}
+
+// The same of a worker, which a frame that is unanswered has look.
+func TestWorkEndsALookOfAWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPausable(t, time.Hour)
+		p.push(2)
+		s := &scripted{Link: p.link}
+		s.come = func(pkts []link.Packet) int {
+			h, err := wire.ParseHeader(p.server.inbox[0].Payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pkts[0] = link.Packet{Packet: wire.Packet{Src: p.server.local, Payload: wire.PutAck(make([]byte, wire.HeaderLen), h)}}
+			return 1
+		}
+		p.link = s
+		if err := p.main(); !errors.Is(err, net.ErrClosed) || s.waits != 0 || p.flows[flowCold].window.Outstanding() == 0 {
+			t.Errorf("%d sleeps, %v", s.waits, err)
+		}
+	})
+}
+
+// An endpoint that looks for hours is as ready as one that sleeps: it takes what is handed in, repeats in time what is lost, and ends when it
+// is closed.
+func TestLooksThatDoNotEnd(t *testing.T) {
+	ctx := deadline(t)
+	for _, look := range []time.Duration{-1, 0, 1, time.Hour, 1<<63 - 1} {
+		network := newMemNet()
+		server, err := NewServer(ServerConfig{Link: network.open("10.0.0.1:1"), Job: testJob, Dim: testDim, Handler: newLedger(), Look: look})
+		if err != nil {
+			t.Fatal(err)
+		}
+		on := network.open("10.0.0.2:1")
+		w, err := NewWorker(ctx, WorkerConfig{
+			Link: on, Job: testJob, Sender: 1, ServerEpoch: 1, Dim: testDim, Server: server.link.Local(), Look: look,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys, want := rowsOf(10)
+		got := make([]float32, len(want))
+		p, err := w.BeginPull(ctx, keys, got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// It is refused or repeated until the server knows its sender.
+		refusal := wire.Refusal{}
+		if err := p.Wait(ctx); !errors.As(err, &refusal) {
+			t.Fatal(err)
+		}
+		if err := server.Admit(ctx, 1, on.Local().AddrPort(), 1); err != nil {
+			t.Fatal(err)
+		}
+		for range 200 {
+			if err := w.Pull(ctx, keys, got); err != nil || !slices.Equal(got, want) {
+				t.Fatalf("look %v: %v", look, err)
+			}
+			if _, err := server.Stats(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := server.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p, err = w.BeginPull(ctx, keys, got) // which has no answer
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- p.Wait(ctx) }()
+		for last := time.Now().Add(5 * time.Second); ; {
+			s, err := w.Stats(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Cold.Probes > 0 {
+				break
+			}
+			if time.Now().After(last) {
+				t.Fatalf("look %v: nothing is repeated", look)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("look %v: %v", look, err)
+		}
+	}
+}
