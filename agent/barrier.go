@@ -26,6 +26,8 @@ type barrier struct {
 	waiting []*work    // of parties at the step that is due
 	due     uint64
 	meeting bool // the host meets the others; its parties may be gone
+
+	sums [2]*stepSums // of the last steps that ended in frames, or nil; the worker's goroutine alone uses them
 }
 
 // join takes a session in, if it is a party, and returns the step that is due.
@@ -90,35 +92,49 @@ func (b *barrier) arrive(w *work) {
 
 // endStep has the host meet the other workers of the job by frames. What these do not tell, the job's service does.
 func (b *barrier) endStep(all []*work, a Arrival) {
-	step := &transport.Step{Number: all[0].step}
+	sums := b.unused()
+	step := &transport.Step{Number: all[0].step, Keys: sums.Keys, Sums: sums.Rows}
 	step.Done = func(err error) {
 		if err != nil {
 			b.job.others.Go(func() { b.meet(all, a, true) })
 			return
 		}
-		b.answer(all, Sums{Keys: step.Keys, Rows: step.Sums}, nil)
+		sums.Sums = Sums{Keys: step.Keys, Rows: step.Sums}
+		b.answer(all, sums, nil)
 	}
 	b.job.cfg.Worker.EndStep(step)
+}
+
+// unused returns sums without users. Parties that reduce in each step keep those of one step while the next ones come, so that two
+// are enough.
+func (b *barrier) unused() *stepSums {
+	for _, sums := range b.sums {
+		if sums != nil && sums.users.Load() == 0 {
+			return sums
+		}
+	}
+	b.sums[0], b.sums[1] = b.sums[1], new(stepSums)
+	return b.sums[1]
 }
 
 // meet has the host meet the other workers of the job at its service, and answers all parties.
 func (b *barrier) meet(all []*work, a Arrival, reduces bool) {
 	var (
 		err  error
-		sums Sums
+		sums stepSums
 		cfg  = &b.job.cfg
 	)
 	switch {
 	case reduces:
-		sums, err = cfg.Reduce(b.job.ctx, all[0].step, a)
+		sums.Sums, err = cfg.Reduce(b.job.ctx, all[0].step, a)
 	case cfg.Barrier != nil:
 		err = cfg.Barrier(b.job.ctx, all[0].step)
 	}
-	b.answer(all, sums, err)
+	b.answer(all, &sums, err)
 }
 
 // answer ends the step, and answers all parties.
-func (b *barrier) answer(all []*work, sums Sums, err error) {
+func (b *barrier) answer(all []*work, sums *stepSums, err error) {
 	var dropped *DroppedError
 	over := err == nil || errors.As(err, &dropped)
 	b.mu.Lock()
@@ -133,9 +149,7 @@ func (b *barrier) answer(all []*work, sums Sums, err error) {
 	for _, w := range all {
 		switch {
 		case err == nil && w.c.Op == agentproto.Reduce:
-			w.s.mu.Lock()
-			w.s.sums = &sums
-			w.s.mu.Unlock()
+			w.s.keepSums(sums)
 			w.c.Detail = uint64(len(sums.Keys))
 			n := copy(w.sumKeys, sums.Keys)
 			copy(w.sumRows, sums.Rows[:n*b.job.cfg.Dim])

@@ -6,6 +6,7 @@ package agent
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/libra-ina/libra/internal/agentproto"
 )
@@ -49,13 +50,37 @@ func (s *session) refusedBefore() *DroppedError {
 	return &DroppedError{Key: first.Key, KeyKnown: first.KeyKnown}
 }
 
+// stepSums are the sums of a step, whose memory is that of a later step when it has no users.
+type stepSums struct {
+	Sums
+	users atomic.Int32 // sessions whose last REDUCE they are of, and copies that are being made
+}
+
+// keepSums has the session keep the sums of its last REDUCE.
+func (s *session) keepSums(sums *stepSums) {
+	sums.users.Add(1)
+	s.mu.Lock()
+	before := s.sums
+	s.sums = sums
+	s.mu.Unlock()
+	if before != nil {
+		before.users.Add(-1)
+	}
+}
+
 // giveSums copies rows of the last REDUCE into the client's memory.
 func (s *session) giveSums(keys []uint64, rows []float32, first uint64) error {
 	s.mu.Lock()
 	sums := s.sums
+	if sums == nil {
+		s.mu.Unlock()
+		return agentproto.NoSums
+	}
+	sums.users.Add(1)
 	s.mu.Unlock()
+	defer sums.users.Add(-1)
 	n, dim := uint64(len(keys)), s.job.cfg.Dim
-	if sums == nil || first > uint64(len(sums.Keys)) || n > uint64(len(sums.Keys))-first {
+	if first > uint64(len(sums.Keys)) || n > uint64(len(sums.Keys))-first {
 		return agentproto.NoSums
 	}
 	copy(keys, sums.Keys[first:])

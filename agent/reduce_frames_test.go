@@ -9,8 +9,10 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -100,5 +102,72 @@ func TestReduceInFrames(t *testing.T) {
 				t.Errorf("the service was asked for sums %d times, and for barriers %d times", reduces.Load(), barriers.Load())
 			}
 		})
+	}
+}
+
+// A client's sums stay those of its last REDUCE, whatever the steps are that others reduce meanwhile.
+func TestSumsAreKept(t *testing.T) {
+	const parties, steps = 3, 40
+	random := rand.New(rand.NewPCG(1, 2))
+	sumsOf := func(step uint64) (s agent.Sums) {
+		for i := range 1 + (step*7)%11 {
+			s.Keys = append(s.Keys, 3*i+step)
+			s.Rows = append(s.Rows, float32(step), float32(i))
+		}
+		return s
+	}
+	w := coldWorker(t, func(s *transport.Server, end wire.StepEnd) bool {
+		sums := sumsOf(end.Step)
+		s.GiveSums(end.Step, sums.Keys, sums.Rows)
+		return true
+	})
+	socket := filepath.Join(shortDir(t), "agent.sock")
+	serve(t, agent.Config{Socket: socket, Log: slog.New(slog.DiscardHandler), Jobs: []agent.Job{{
+		Name: jobName, Worker: w, Dim: dim, SumsInFrames: true,
+		Barrier: func(context.Context, uint64) error { return nil },
+		Reduce: func(context.Context, uint64, agent.Arrival) (agent.Sums, error) {
+			return agent.Sums{}, errors.New("not in frames")
+		},
+	}}})
+	ctx := within(t)
+	clients, last := make([]*agentclient.Client, parties), make([]*agent.Sums, parties)
+	for i := range clients {
+		c, err := agentclient.Dial(ctx, socket, agentproto.Hello{Job: jobName, Parties: parties})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		clients[i] = c
+	}
+	for step := range uint64(steps) {
+		var group sync.WaitGroup
+		for i, c := range clients {
+			if random.IntN(3) > 0 {
+				sums := sumsOf(step)
+				last[i] = &sums
+				group.Go(func() {
+					if keys, rows, err := c.Reduce(ctx, step); err != nil || !slices.Equal(keys, sums.Keys) || !slices.Equal(rows, sums.Rows) {
+						t.Errorf("step %d, party %d: %v %v, %v", step, i, keys, rows, err)
+					}
+				})
+			} else {
+				group.Go(func() {
+					if err := c.Barrier(ctx, step); err != nil {
+						t.Errorf("step %d, party %d: %v", step, i, err)
+					}
+				})
+			}
+		}
+		group.Wait()
+		for i, c := range clients {
+			if last[i] == nil {
+				continue
+			}
+			n := len(last[i].Keys)
+			keys, rows := make([]uint64, n), make([]float32, n*dim)
+			if err := c.Sums(ctx, 0, keys, rows); err != nil || !slices.Equal(keys, last[i].Keys) || !slices.Equal(rows, last[i].Rows) {
+				t.Errorf("after step %d party %d has %v %v, %v", step, i, keys, rows, err)
+			}
+		}
 	}
 }

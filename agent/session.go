@@ -57,7 +57,7 @@ type session struct {
 	prepared  map[uint64]*prepared
 	charged   uint64 // for them
 
-	sums *Sums // of the last REDUCE, shared with the host's other parties
+	sums *stepSums // of the last REDUCE, shared with the host's other parties
 
 	counters counters
 }

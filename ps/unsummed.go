@@ -4,13 +4,14 @@ package ps
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 )
 
 const (
-	// unsummedBits bounds the units that a store notes without adding them, and unsummedRows the number of their rows. Sums of units and
-	// rows within these bounds are in range, in whatever order they are added.
-	unsummedBits = 42
+	// unsummedMost bounds the sums of what a store notes without adding it, in units: whatever the order of the additions, all are in range.
+	unsummedMost = 1 << 62
+	// unsummedRows bounds the memory of what is noted.
 	unsummedRows = 1 << 20
 )
 
@@ -21,6 +22,7 @@ type unsummed struct {
 	closed bool // the step is in the table
 	keys   []uint64
 	units  []int64 // dim for each key
+	most   uint64  // no sum of a key's units is larger
 
 	summed, rows int // AppendSums has looked at the first summed keys, and found that they are of rows rows
 }
@@ -32,16 +34,34 @@ func (s *Store) note(keys []uint64, units []int64, limit int) bool {
 	if u.closed {
 		return false
 	}
-	var most int64
-	for _, n := range units {
-		most |= n ^ n>>63
-	}
-	if most>>unsummedBits != 0 || len(u.keys)+len(keys) > min(limit, unsummedRows) {
+	over, most := bits.Mul64(largest(units), timesOfKey(keys))
+	most, carry := bits.Add64(u.most, most, 0)
+	if over|carry != 0 || most > unsummedMost || len(u.keys)+len(keys) > min(limit, unsummedRows) {
 		s.sum()
 		return false
 	}
+	u.most = most
 	u.keys, u.units = append(u.keys, keys...), append(u.units, units...)
 	return true
+}
+
+// largest returns at least the largest absolute value of units, and at most 1 more.
+func largest(units []int64) uint64 {
+	var most int64
+	for _, n := range units {
+		most = max(most, n^n>>63)
+	}
+	return uint64(most) + 1
+}
+
+// timesOfKey returns how often a key may be among keys: once if they ascend, as those of most frames do.
+func timesOfKey(keys []uint64) uint64 {
+	for i := 1; i < len(keys); i++ {
+		if keys[i] <= keys[i-1] {
+			return uint64(len(keys))
+		}
+	}
+	return 1
 }
 
 // sum brings the open step into the table.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/retransmit"
@@ -16,7 +17,8 @@ import (
 // [Worker.EndStep] until Done is called.
 type Step struct {
 	Number uint64
-	// Keys, in ascending order, and Sums, a row for each, are what all workers have pushed in the step.
+	// Keys, in ascending order, and Sums, a row for each, are what all workers have pushed in the step. They take the memory of those
+	// that the caller puts there before, as far as it is enough; after an error what they hold is arbitrary.
 	Keys []uint64
 	Sums []float32
 	// Done is called once by the worker's goroutine. After an error the control service knows what became of the
@@ -164,7 +166,8 @@ func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
 	case !s.known:
 		s.known, s.left = true, total
 		s.each = max(1, wire.SumsCap(w.link.Limits().MaxPayload, d, rows.Width))
-		s.Keys, s.Sums, s.have = make([]uint64, total), make([]float32, total*d), make([]uint64, (total+63)/64)
+		s.Keys, s.Sums = slices.Grow(s.Keys[:0], total)[:total], slices.Grow(s.Sums[:0], total*d)[:total*d]
+		s.have = make([]uint64, (total+63)/64)
 	}
 	s.left -= mark(s.have, first, rows.Count)
 	rows.Copy(s.Keys[first:], s.Sums[first*d:])

@@ -55,23 +55,23 @@ func (m *meeting) next() {
 }
 
 // endStep ends a step at a worker, and fails the test if it is told of the end twice.
-func endStep(ctx context.Context, t *testing.T, w *Worker, step uint64) (s *Step, err error) {
+func endStep(ctx context.Context, t *testing.T, w *Worker, s *Step) (err error) {
 	t.Helper()
 	done := make(chan error, 2)
-	s = &Step{Number: step, Done: func(err error) { done <- err }}
+	s.Done = func(err error) { done <- err }
 	if err := w.Do(ctx, func() { w.EndStep(s) }); err != nil {
-		return s, err
+		return err
 	}
 	select {
 	case err = <-done:
 	case <-ctx.Done():
 		t.Error("the step has no end")
-		return s, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	if len(done) > 0 {
 		t.Error("told twice")
 	}
-	return s, err
+	return err
 }
 
 // All workers get the same sums, every row once, on networks that lose, repeat and reorder frames: of few rows and of more
@@ -109,8 +109,10 @@ func TestSteps(t *testing.T) {
 				var group sync.WaitGroup
 				for _, w := range c.workers {
 					group.Go(func() {
+						s := &Step{} // each step takes the memory of the one before
 						for step, n := range sizes {
-							s, err := endStep(ctx, t, w, uint64(step))
+							s.Number = uint64(step)
+							err := endStep(ctx, t, w, s)
 							if n <= 0 || n*testDim > maxStepFloats {
 								if !errors.Is(err, wire.Refusal{Code: wire.CodeStep}) {
 									t.Errorf("step %d: %v", step, err)
@@ -166,7 +168,7 @@ func TestStepsThatAreLeft(t *testing.T) {
 		t.Errorf("%v", ends)
 	}
 	silent := newCluster(t, memFabric(t, clusterOptions{}), clusterOptions{workers: 1})
-	if _, err := endStep(ctx, t, silent.workers[0], 0); !errors.Is(err, wire.Refusal{Code: wire.CodeStep}) {
+	if err := endStep(ctx, t, silent.workers[0], &Step{}); !errors.Is(err, wire.Refusal{Code: wire.CodeStep}) {
 		t.Errorf("a server without steps: %v", err)
 	}
 }

@@ -507,8 +507,10 @@ class Session:
             raise TypeError(f"{name} has type {array.dtype}, float32 is wanted")
         if array.shape != (n, self.dim) and not (self.dim == 1 and array.shape == (n,)):
             raise ValueError(f"{name} has shape {array.shape}, ({n}, {self.dim}) is wanted")
-        with np.errstate(over="ignore"):  # an infinity is refused with its key
-            return np.ascontiguousarray(array, np.float32)
+        if array.dtype != np.float32:
+            with np.errstate(over="ignore"):  # an infinity is refused with its key
+                array = array.astype(np.float32)
+        return np.ascontiguousarray(array)
 
     def _out(self, out: np.ndarray, n: int) -> np.ndarray:
         if self._rows(out, n, "out") is not out or not out.flags.writeable:

@@ -33,7 +33,10 @@ class Group(ProcessGroup):  # type: ignore[misc, valid-type]
         if self._rows is not None and len(tensors) == 1 and tensors[0].is_sparse:
             sums = self._rows.all_reduce(self._gloo, tensors[0], operation(options.reduceOp))
             if sums is not None:
-                tensors[0].copy_(sums)
+                if tensors[0].device == sums.device:
+                    tensors[0].data = sums  # copy_ would copy them
+                else:
+                    tensors[0].copy_(sums)
                 return done(tensors)
         return self._gloo.allreduce(tensors, options)
 

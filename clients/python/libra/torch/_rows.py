@@ -30,21 +30,31 @@ _DIGITS = 16
 _MOST_RANKS = (1 << 17) // 15**2
 
 
-@functools.lru_cache(maxsize=64)
-def _seal(kind: str, dim: int) -> np.ndarray:
-    """float32[n, dim]: the rows that a rank adds, so that the sums tell whether all ranks have this kind."""
-    digest = hashlib.blake2b(kind.encode(), digest_size=_DIGITS // 2).digest()
-    digits = np.array([d for byte in digest for d in (byte >> 4, byte & 15)], np.float32)
-    seal = np.concatenate([np.ones(1, np.float32), digits, digits**2])
-    return np.pad(seal, (0, -len(seal) % dim)).reshape(-1, dim)
+class _Kind:
+    """What all ranks have to give alike: a shape, a type and an operation, in a job of ``dim`` floats a row."""
+
+    def __init__(self, shape: torch.Size, sparse: int, dtype: torch.dtype, op: str, dim: int, ranks: int) -> None:
+        self.text = f"shape {list(shape)}, {sparse} of its dimensions sparse, {dtype}, {op}"
+        self.width = math.prod(shape[1:])  # floats of a row of the tensor
+        self.chunks = max(1, -(-self.width // dim))  # rows of the job that it takes
+        self.ours = op == "SUM" and dtype == torch.float32 and sparse == 1 and self.width > 0 and shape[0] * self.chunks < 1 << 62
+        digest = hashlib.blake2b(self.text.encode(), digest_size=_DIGITS // 2).digest()
+        digits = np.array([d for byte in digest for d in (byte >> 4, byte & 15)], np.float32)
+        seal = np.concatenate([np.ones(1, np.float32), digits, digits**2])
+        self.seal = np.pad(seal, (0, -len(seal) % dim)).reshape(-1, dim)  # its rows have the least keys: keys far apart cost more
+        self.keys = np.arange(len(self.seal), dtype=np.uint64)
+        sums = self.seal * np.float32(ranks)
+        agreed = np.flatnonzero(sums.any(axis=1))  # rows of zeros are left out of sums
+        self.agreed = len(agreed)
+        self._bits = agreed.astype(np.uint64).tobytes(), sums[agreed].tobytes()
+
+    def is_agreed(self, keys: np.ndarray, values: np.ndarray) -> bool:
+        """Whether these sums, of keys that ascend, are of ranks that all have this kind."""
+        n = self.agreed
+        return (keys[:n].tobytes(), values[:n].tobytes()) == self._bits and (len(keys) == n or keys[n] >= len(self.seal))
 
 
-@functools.lru_cache(maxsize=64)
-def _agreed(kind: str, dim: int, ranks: int) -> Tuple[np.ndarray, np.ndarray]:
-    """The keys and the sums of the seals of ranks that all have this kind; rows of zeros are left out of sums."""
-    sums = _seal(kind, dim) * np.float32(ranks)
-    keys = np.flatnonzero(sums.any(axis=1))
-    return keys, sums[keys]
+_kind = functools.lru_cache(maxsize=64)(_Kind)
 
 
 class Rows:
@@ -64,54 +74,51 @@ class Rows:
         :class:`libra.NotFinite` or :class:`libra.OutOfRange`, and :class:`libra.StepDropped` on the others: they may go on with the next
         step. Raises TimeoutError when not all ranks have come in the group's time; no all-reduce is then possible any more.
         """
-        dim = self._session.dim
-        width = math.prod(tensor.shape[1:])  # floats of a row of the tensor
-        chunks = max(1, -(-width // dim))  # rows of the job that it takes
-        ours = op == "SUM" and tensor.dtype == torch.float32 and tensor.sparse_dim() == 1 and width > 0 and tensor.shape[0] * chunks < 1 << 62
-        index, rows = np.empty(0, np.int64), np.empty((0, width), np.float32)
-        if ours:
-            tensor = _ordered(tensor.detach().cpu())
-            index, rows = tensor._indices()[0].numpy(), tensor._values().reshape(-1, width).numpy()
-        kind = f"shape {list(tensor.shape)}, {tensor.sparse_dim()} of its dimensions sparse, {tensor.dtype}, {op}"
-        index, rows = self._sums(gloo, index, rows, chunks, kind)
-        if not ours:
+        kind = _kind(tensor.shape, tensor.sparse_dim(), tensor.dtype, op, self._session.dim, gloo.size())
+        if not kind.ours:
+            self._sums(gloo, kind, np.empty(0, np.int64), np.empty((0, kind.width), np.float32))
             return None
-        if len(index) and int(index.view(np.uint64).max()) >= tensor.shape[0]:  # a negative one is a large one, too
+        index, rows = self._sums(gloo, kind, *_ordered(tensor, kind.width))
+        if len(index) and not 0 <= index[-1] < tensor.shape[0]:  # the largest, which beyond int64 is negative
             raise Error(f"a step of {tensor.shape[0]} rows has one beyond them: the job must be the ranks' alone")
         return coalesced(torch.from_numpy(index[None]), torch.from_numpy(rows.reshape(-1, *tensor.shape[1:])), tensor.shape)
 
-    def _sums(self, gloo: Any, index: np.ndarray, rows: np.ndarray, chunks: int, kind: str) -> Tuple[np.ndarray, np.ndarray]:
-        """Index, ascending, and sums of all ranks' rows, float32[n, width], if all ranks have the same kind."""
-        session, width = self._session, rows.shape[1]
-        seal = _seal(kind, session.dim)
-        n = len(seal)  # its rows have the least keys: keys far apart cost more
-        values = np.zeros((n + len(index) * chunks, session.dim), np.float32)
-        values[:n] = seal
-        keys = np.arange(len(values), dtype=np.int64)
-        np.add(_split(index, rows, chunks, values[n:]), n, out=keys[n:])
+    def begin(self, gloo: Any) -> None:
+        """Takes a step, so that what keeps the ranks from one is known before the first tensor."""
+        self._sums(gloo, _kind(torch.Size([0, 0]), 1, torch.float32, "begin", self._session.dim, gloo.size()), np.empty(0, np.int64), np.empty((0, 0), np.float32))
+
+    def _sums(self, gloo: Any, kind: _Kind, index: np.ndarray, rows: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """Index, int64[n], ascending, and sums, float32[n, width], of all ranks' rows, if all ranks have the same kind."""
+        session, n = self._session, len(kind.seal)
+        keys = np.empty(n + len(index) * kind.chunks, np.uint64)
+        values = (np.zeros if kind.width % session.dim else np.empty)((len(keys), session.dim), np.float32)
+        keys[:n], values[:n] = kind.keys, kind.seal
+        np.add(_split(index, rows, kind.chunks, values[n:]), n, out=keys[n:].view(np.int64))
         try:
-            keys, values = session.reduce(keys.view(np.uint64), values, timeout=self._timeout)
+            keys, values = session.reduce(keys, values, timeout=self._timeout)
         except TimeoutError as e:
             session.abandon()  # the step is still under way
-            raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind} in {self._timeout} s") from e
-        keys = keys.view(np.int64)
-        first, ranks = int(np.searchsorted(keys, n)), gloo.size()
-        agreed = _agreed(kind, session.dim, ranks)
-        if not (np.array_equal(keys[:first], agreed[0]) and np.array_equal(values[:first], agreed[1])):
-            programs = values[0, 0] if first > 0 and keys[0] == 0 else 0
+            raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind.text} in {self._timeout} s") from e
+        if not kind.is_agreed(keys, values):
+            programs, ranks = values[0, 0] if len(keys) and keys[0] == 0 else 0, gloo.size()
             if programs != ranks:
                 raise Error(f"{programs:.0f} programs took part in a step, and there are {ranks} ranks: the job must be theirs alone")
-            kinds = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gather(gloo, kind)))
+            kinds = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gather(gloo, kind.text)))
             raise Mismatch(f"the ranks' tensors do not fit together: {kinds}")
-        keys, values = keys[first:], values[first:]
+        keys, values = keys[kind.agreed :].view(np.int64), values[kind.agreed :]
         keys -= n
-        return _join(keys, values, chunks, width)
+        return _join(keys, values, kind.chunks, kind.width)
 
 
-def _ordered(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, coalesced unless the rows of its first dimension, which alone is sparse, ascend already: PyTorch sorts them without a look."""
-    index = tensor._indices()[0].numpy()
-    return tensor if bool((index[1:] > index[:-1]).all()) else tensor.coalesce()
+def _ordered(tensor: torch.Tensor, width: int) -> Tuple[np.ndarray, np.ndarray]:
+    """Index, int64[n], ascending, and rows, float32[n, width], of the tensor, whose first dimension alone is sparse."""
+    tensor = tensor.detach() if tensor.requires_grad else tensor
+    tensor = tensor.cpu()
+    index = tensor._indices().numpy()[0]
+    if not (index[1:] > index[:-1]).all():  # PyTorch sorts what ascends without a look
+        tensor = tensor.coalesce()
+        index = tensor._indices().numpy()[0]
+    return index, tensor._values().numpy().reshape(-1, width)
 
 
 def _split(index: np.ndarray, rows: np.ndarray, chunks: int, into: np.ndarray) -> np.ndarray:
@@ -157,7 +164,7 @@ def connect(gloo: Any, timeout: float) -> Rows:
     try:
         _check([json.loads(member) for member in members])
         rows = Rows(session, timeout)
-        rows._sums(gloo, np.empty(0, np.int64), np.empty((0, session.dim), np.float32), 1, "begin")
+        rows.begin(gloo)
     except Exception as e:
         session.abandon()
         if isinstance(e, Error) and e.name == "MODE":
