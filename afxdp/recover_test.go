@@ -248,3 +248,50 @@ func TestCloseWhileRecovering(t *testing.T) {
 		t.Error("Recover succeeded on a closed socket")
 	}
 }
+
+// newBusyNet returns a socket that has lost its queue: the interface was down when it was reopened, and another socket has the queue since.
+// Its frames to be filled are 16 of 64. In flight is one.
+func newBusyNet(t *testing.T, cfg Config) (ns *testbed.Namespace, s *Socket) {
+	t.Helper()
+	ns = newNet(t, testbed.VethConfig{})
+	cfg.Interface, cfg.RxFrames = "a", 16
+	s = open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), cfg)
+	if n, err := s.Send(newPackets(t, s, 0, 1, 60)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := ns.SetUp("a", false); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	wantErr(t, s.Reopen(ctx), ErrLinkDown)
+	if err := ns.SetUp("a", true); err != nil {
+		t.Fatal(err)
+	}
+	open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a"})
+	return ns, s
+}
+
+// A Reopen that fails in copy mode leaves no frame in a fill ring that is gone.
+func TestFailedReopenReturnsFrames(t *testing.T) {
+	ns, s := newBusyNet(t, Config{BindTimeout: time.Millisecond})
+	wantErr(t, ns.Do(func() error { return s.Reopen(t.Context()) }), ErrQueueBusy)
+	if diff := cmp.Diff(Census{Free: 63, InFlight: 1}, s.UMEM().Census()); diff != "" || s.Pool().Available() != 63 {
+		t.Errorf("%d frames are free (-want +got):\n%s", s.Pool().Available(), diff)
+	}
+}
+
+// Close ends a Reopen that waits for a busy queue.
+func TestCloseWhileTheQueueIsBusy(t *testing.T) {
+	ns, s := newBusyNet(t, Config{BindTimeout: time.Minute})
+	start, reopened := time.Now(), make(chan error, 1)
+	go func() { reopened <- ns.Do(func() error { return s.Reopen(context.Background()) }) }()
+	until(t, "Reopen", func() bool { return s.in.gate.state.Load()&gateBusy != 0 })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	wantErr(t, <-reopened, ErrQueueBusy)
+	if waited := time.Since(start); waited > 30*time.Second {
+		t.Errorf("Close waited for %v", waited)
+	}
+}
