@@ -571,3 +571,37 @@ func TestServeGivesFramesBackWhereTheyWere(t *testing.T) {
 		})
 	}
 }
+
+// A loop that returns nil leaves its queue to the kernel while others go on: packets come to no socket that nobody reads.
+func TestGroupLeavesQueuesToTheKernel(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{Queues: 2})
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
+	var came atomic.Int64
+	serve := Serve(func(_ *Socket, packets []Desc) error { came.Add(int64(len(packets))); return nil })
+	stop, done := runGroup(g, func(s *Socket) error {
+		if s.Info().Queue == 0 {
+			return nil
+		}
+		return serve(s)
+	})
+	defer stop()
+	until(t, "the end of the first loop", func() bool { return g.Sockets()[0].FD() < 0 })
+	tap := openKernelTap(t, ns, "b")
+	u := newUMEM(t, UMEMConfig{})
+	for q, arrived := range []func() bool{
+		func() bool { _, err := packetNumber(tap.next(t)); return err == nil },
+		func() bool { return came.Load() > 0 },
+	} {
+		tx := open(t, ns, newPool(t, u, 64), Config{Interface: "a", Queue: q, RxFrames: -1})
+		until(t, fmt.Sprint("packets of queue ", q), func() bool {
+			if err := tx.Pool().Free(transmit(t, tx, newPackets(t, tx, 1, 1, 100))...); err != nil {
+				t.Fatal(err)
+			}
+			return arrived()
+		})
+	}
+	stop()
+	if err := waitRun(t, done); err != nil {
+		t.Error(err)
+	}
+}
