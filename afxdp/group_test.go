@@ -605,3 +605,21 @@ func TestGroupLeavesQueuesToTheKernel(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Frames that a handler held when the socket was reopened are filled when they come back: there are too few in the ring until then.
+func TestServeFillsWhatWasMissing(t *testing.T) {
+	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
+	held := make([]Frame, 3)
+	if n := s.Pool().AllocBatch(held); n != 3 {
+		t.Fatal(n)
+	}
+	if err := s.stock(7); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&serveTurn{s: s}).fill(held); err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := s.fill.pending(); n != 7 || !ok || s.Pool().Available() != 1 {
+		t.Errorf("%d frames are to be filled and %d free, want 7 and 1", n, s.Pool().Available())
+	}
+}
