@@ -81,7 +81,18 @@ func TestTunedIsClosedAgain(t *testing.T) {
 	if diff := diffSettings(t, ns, want); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	other, err := tune(t, ns, Tuning{Queues: 2}) // what was undone is another one's to set, to the same value as well
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := errors.Join(tuned.Close(), tuned.Close()); err != nil {
+		t.Error(err)
+	}
+	want.rx, want.tx, want.defers = 2, 2, before.defers
+	if diff := diffSettings(t, ns, want); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := other.Close(); err != nil {
 		t.Error(err)
 	}
 	if diff := diffSettings(t, ns, before); diff != "" {
