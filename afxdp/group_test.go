@@ -623,3 +623,27 @@ func TestServeFillsWhatWasMissing(t *testing.T) {
 		t.Errorf("%d frames are to be filled and %d free, want 7 and 1", n, s.Pool().Available())
 	}
 }
+
+// While there is no interface Run leaves it to the loops to tell; the program comes back with the interface, and not after Close.
+func TestGroupKeepsItsProgram(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	g := openAll(t, ns, GroupConfig{Match: MatchUDP(9), Frames: 64})
+	if err := ns.Delete("b"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	kept := make(chan error, 1)
+	go func() { kept <- g.keepProgram(ctx) }()
+	until(t, "the first look", func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.program.hook == nil })
+	cancel()
+	if err := <-kept; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if err := errors.Join(ns.Veth(testbed.VethConfig{}), g.reattach(0)); err != nil || attachedID(t, ns) == 0 {
+		t.Errorf("no program on the new interface, %v", err)
+	}
+	if err := errors.Join(g.closeSockets(), g.reattach(0)); err != nil || attachedID(t, ns) != 0 {
+		t.Errorf("a program on the interface of a closed group, %v", err)
+	}
+}

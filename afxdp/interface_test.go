@@ -119,3 +119,12 @@ func TestReclaimThatCannotAskKeepsFramesLent(t *testing.T) {
 	}
 	n.reclaims(t, 0, sent...)
 }
+
+// What the kernel takes for no interface's name is told of as such, and never looked for in a path.
+func TestNUMANodeOfNoName(t *testing.T) {
+	for _, name := range []string{".", "..", "a/b", "a\x00b"} {
+		if _, err := numaNode(name); !errors.Is(err, ErrConfig) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
