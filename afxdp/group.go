@@ -202,7 +202,8 @@ func (g *Group) Snapshot() (Stats, error) {
 //
 // When ctx is done, Run closes the sockets: their methods return net.ErrClosed, a Poll that
 // sleeps included. Run then returns nil. It returns nil also after Close, and
-// when all loops return nil.
+// when all loops return nil. The socket of a loop that returns nil is closed at once: what comes for its queue
+// while others go on is the kernel's.
 //
 // A loop that returns an ErrLinkDown or ErrInterfaceGone is called again when its
 // interface is back, with the program on it ([Socket.Recover]); the frames that it
@@ -265,6 +266,9 @@ func (g *Group) run(ctx context.Context, s *Socket, loop func(*Socket) error) er
 	}
 	if s.closing() && errors.Is(err, net.ErrClosed) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = nil // it was to end
+	}
+	if err == nil {
+		err = s.Close() // what comes for its queue now is the kernel's
 	}
 	return errors.Join(err, unpin())
 }

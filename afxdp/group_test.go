@@ -571,3 +571,79 @@ func TestServeGivesFramesBackWhereTheyWere(t *testing.T) {
 		})
 	}
 }
+
+// A loop that returns nil leaves its queue to the kernel while others go on: packets come to no socket that nobody reads.
+func TestGroupLeavesQueuesToTheKernel(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{Queues: 2})
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
+	var came atomic.Int64
+	serve := Serve(func(_ *Socket, packets []Desc) error { came.Add(int64(len(packets))); return nil })
+	stop, done := runGroup(g, func(s *Socket) error {
+		if s.Info().Queue == 0 {
+			return nil
+		}
+		return serve(s)
+	})
+	defer stop()
+	until(t, "the end of the first loop", func() bool { return g.Sockets()[0].FD() < 0 })
+	tap := openKernelTap(t, ns, "b")
+	u := newUMEM(t, UMEMConfig{})
+	for q, arrived := range []func() bool{
+		func() bool { _, err := packetNumber(tap.next(t)); return err == nil },
+		func() bool { return came.Load() > 0 },
+	} {
+		tx := open(t, ns, newPool(t, u, 64), Config{Interface: "a", Queue: q, RxFrames: -1})
+		until(t, fmt.Sprint("packets of queue ", q), func() bool {
+			if err := tx.Pool().Free(transmit(t, tx, newPackets(t, tx, 1, 1, 100))...); err != nil {
+				t.Fatal(err)
+			}
+			return arrived()
+		})
+	}
+	stop()
+	if err := waitRun(t, done); err != nil {
+		t.Error(err)
+	}
+}
+
+// Frames that a handler held when the socket was reopened are filled when they come back: there are too few in the ring until then.
+func TestServeFillsWhatWasMissing(t *testing.T) {
+	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
+	held := make([]Frame, 3)
+	if n := s.Pool().AllocBatch(held); n != 3 {
+		t.Fatal(n)
+	}
+	if err := s.stock(7); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&serveTurn{s: s}).fill(held); err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := s.fill.pending(); n != 7 || !ok || s.Pool().Available() != 1 {
+		t.Errorf("%d frames are to be filled and %d free, want 7 and 1", n, s.Pool().Available())
+	}
+}
+
+// While there is no interface Run leaves it to the loops to tell; the program comes back with the interface, and not after Close.
+func TestGroupKeepsItsProgram(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	g := openAll(t, ns, GroupConfig{Match: MatchUDP(9), Frames: 64})
+	if err := ns.Delete("b"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	kept := make(chan error, 1)
+	go func() { kept <- g.keepProgram(ctx) }()
+	until(t, "the first look", func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.program.hook == nil })
+	cancel()
+	if err := <-kept; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if err := errors.Join(ns.Veth(testbed.VethConfig{}), g.reattach(0)); err != nil || attachedID(t, ns) == 0 {
+		t.Errorf("no program on the new interface, %v", err)
+	}
+	if err := errors.Join(g.closeSockets(), g.reattach(0)); err != nil || attachedID(t, ns) != 0 {
+		t.Errorf("a program on the interface of a closed group, %v", err)
+	}
+}

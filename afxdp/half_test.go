@@ -9,9 +9,11 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/testbed"
 )
@@ -215,4 +217,53 @@ func TestWakeOfBothHalves(t *testing.T) {
 	awaitSleep(s)
 	s.Wake()
 	wg.Wait()
+}
+
+// Close ends the sleep of either goroutine itself, and does not leave that to the next look at the link.
+func TestCloseInterruptsBothHalves(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a"})
+	if err := s.enter(both); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	for _, which := range []side{receiving, sending} {
+		fds := []unix.PollFd{{Fd: int32(s.half(which).wake.FD()), Events: unix.POLLIN}}
+		interrupted := 0
+		for end := time.Now().Add(20 * time.Second); interrupted == 0 && time.Now().Before(end); {
+			interrupted, _ = unix.Poll(fds, 100) // again after a signal
+		}
+		if interrupted != 1 {
+			t.Errorf("half %b would sleep on", which)
+		}
+		s.leave(which)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever calls Close, the socket is closed when it returns, also if another call does the work.
+func TestSecondCloseWaitsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Socket{in: half{gate: newGate()}, out: half{gate: newGate()}, closed: make(chan struct{})}
+		s.shut() // as the first does, which is not done
+		returned := false
+		go func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			returned = true
+		}()
+		synctest.Wait()
+		if returned {
+			t.Error("did not wait")
+		}
+		close(s.closed)
+		synctest.Wait()
+		if !returned {
+			t.Error("waits on")
+		}
+	})
 }

@@ -138,6 +138,13 @@ func TestDetachedHookIsReplaced(t *testing.T) {
 		return h
 	}
 	first := use()
+	refused(t, ns, "share", nil, "", func() error { // what cannot be asked is taken to work
+		h, err := useHook(first.id)
+		if h != first {
+			t.Errorf("hook %p, want that of the first socket, %p", h, first)
+		}
+		return errors.Join(err, h.leave())
+	}, bpfCommand(unix.BPF_OBJ_GET_INFO_BY_FD, unix.EDOM))
 	if err := first.link.Detach(); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +152,7 @@ func TestDetachedHookIsReplaced(t *testing.T) {
 	if err := errors.Join(first.leave(), second.link.Detach()); err != nil {
 		t.Fatal(err)
 	}
-	at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
+	at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll(), Mode: AttachNative})
 	if err := errors.Join(second.leave(), at.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,18 @@ func TestTunedIsClosedAgain(t *testing.T) {
 	if diff := diffSettings(t, ns, want); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	other, err := tune(t, ns, Tuning{Queues: 2}) // what was undone is another one's to set, to the same value as well
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := errors.Join(tuned.Close(), tuned.Close()); err != nil {
+		t.Error(err)
+	}
+	want.rx, want.tx, want.defers = 2, 2, before.defers
+	if diff := diffSettings(t, ns, want); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := other.Close(); err != nil {
 		t.Error(err)
 	}
 	if diff := diffSettings(t, ns, before); diff != "" {
@@ -107,4 +118,13 @@ func TestReclaimThatCannotAskKeepsFramesLent(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.reclaims(t, 0, sent...)
+}
+
+// What the kernel takes for no interface's name is told of as such, and never looked for in a path.
+func TestNUMANodeOfNoName(t *testing.T) {
+	for _, name := range []string{".", "..", "a/b", "a\x00b"} {
+		if _, err := numaNode(name); !errors.Is(err, ErrConfig) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
 }

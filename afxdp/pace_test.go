@@ -106,3 +106,19 @@ func TestPaceKeepsNoFramesWhenItFails(t *testing.T) {
 		t.Errorf("%d frames are free, %d in flight", free, queued)
 	}
 }
+
+// What Send says of a packet is returned, and its frame is free again. What it took is not waited for.
+func TestPaceSends(t *testing.T) {
+	for length, want := range map[uint32]error{60: nil, 4096: ErrDescriptor} {
+		s, k := newSim(t, simConfig{frames: 64, ring: 8})
+		k.onRecv = func() unix.Errno { return unix.ENETDOWN } // ends a wait
+		p := pacing{s: s, rate: 1e6, start: time.Now(), frames: make([]Frame, serveBatch), packets: make([]Desc, 0, serveBatch)}
+		err := p.send(1, func(_ *Socket, packets []Desc) (int, error) {
+			packets[0].Len = length
+			return 1, nil
+		})
+		if !errors.Is(err, want) || s.pool.Available()+s.InFlight() != 64 {
+			t.Errorf("%d bytes: %v, %d frames are free and %d in flight", length, err, s.pool.Available(), s.InFlight())
+		}
+	}
+}

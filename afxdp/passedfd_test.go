@@ -261,6 +261,9 @@ func TestPassedSocketIsTriedAgain(t *testing.T) {
 	if diff := cmp.Diff(upTo(0, 100), receive(t, s, 100)[:100]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	// It is open now, and not one that could not be bound.
+	_, err = tryOpen(ns, pool, cfg)
+	wantErr(t, err, ErrPassedFD)
 	// While the descriptor is open, the kernel has the socket and its frames.
 	s.cfg.BindTimeout = 20 * time.Millisecond
 	if err := s.Close(); err != nil {

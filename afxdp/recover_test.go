@@ -6,11 +6,14 @@ package afxdp
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
@@ -246,5 +249,90 @@ func TestCloseWhileRecovering(t *testing.T) {
 	}
 	if err := <-errs; err == nil {
 		t.Error("Recover succeeded on a closed socket")
+	}
+}
+
+// newBusyNet returns a socket that has lost its queue: the interface was down when it was reopened, and another socket has the queue since.
+// Its frames to be filled are 16 of 64. In flight is one.
+func newBusyNet(t *testing.T, cfg Config) (ns *testbed.Namespace, s *Socket) {
+	t.Helper()
+	ns = newNet(t, testbed.VethConfig{})
+	cfg.Interface, cfg.RxFrames = "a", 16
+	s = open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), cfg)
+	if n, err := s.Send(newPackets(t, s, 0, 1, 60)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := ns.SetUp("a", false); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	wantErr(t, s.Reopen(ctx), ErrLinkDown)
+	if err := ns.SetUp("a", true); err != nil {
+		t.Fatal(err)
+	}
+	open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a"})
+	return ns, s
+}
+
+// A Reopen that fails in copy mode leaves no frame in a fill ring that is gone.
+func TestFailedReopenReturnsFrames(t *testing.T) {
+	ns, s := newBusyNet(t, Config{BindTimeout: time.Millisecond})
+	wantErr(t, ns.Do(func() error { return s.Reopen(t.Context()) }), ErrQueueBusy)
+	if diff := cmp.Diff(Census{Free: 63, InFlight: 1}, s.UMEM().Census()); diff != "" || s.Pool().Available() != 63 {
+		t.Errorf("%d frames are free (-want +got):\n%s", s.Pool().Available(), diff)
+	}
+}
+
+// Close ends a Reopen that waits for a busy queue.
+func TestCloseWhileTheQueueIsBusy(t *testing.T) {
+	ns, s := newBusyNet(t, Config{BindTimeout: time.Minute})
+	start, reopened := time.Now(), make(chan error, 1)
+	go func() { reopened <- ns.Do(func() error { return s.Reopen(context.Background()) }) }()
+	until(t, "Reopen", func() bool { return s.in.gate.state.Load()&gateBusy != 0 })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	wantErr(t, <-reopened, ErrQueueBusy)
+	if waited := time.Since(start); waited > 30*time.Second {
+		t.Errorf("Close waited for %v", waited)
+	}
+}
+
+// A Reopen that fails while the device may still have the frames tells of its failure at once: the frames can wait.
+func TestFailedReopenLeavesFramesToTheDevice(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a", RxFrames: 16})
+	s.direct = true // as in zero-copy mode
+	reopen := func() error {
+		err := s.Reopen(context.Background())
+		if errors.Is(err, ErrStillLent) {
+			t.Errorf("the frames were waited for: %v", err)
+		}
+		return err
+	}
+	refused(t, ns, "bind", unix.EDOM, "afxdp: bind to queue 0 of a: ", reopen, refuse.Call{Number: unix.SYS_BIND, Args: map[int]uint32{2: unix.SizeofSockaddrXDP}, Err: unix.EDOM})
+	if diff := cmp.Diff(Census{Free: 48, Filling: 16}, s.UMEM().Census()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What a driver that was full was spared is forgotten when the socket is reopened: the next packet is offered at once.
+func TestReopenedSocketSends(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a", RxFrames: -1})
+	sent := newPackets(t, s, 0, 3, 60)
+	if n, err := s.Send(sent[:2]); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	s.holdAbove, s.holdKicks = 0, maxHold
+	if err := ns.Do(func() error { return s.Reopen(t.Context()) }); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Send(sent[2:]); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := s.Kick(); err != nil || s.Backlog() != 0 {
+		t.Errorf("backlog %d, %v", s.Backlog(), err)
 	}
 }

@@ -205,6 +205,9 @@ func TestReclaimReturnsFramesInFlight(t *testing.T) {
 	if diff := cmp.Diff(frameNumbers(sent), flying); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	if n := p.a.InFlight(); n != 0 {
+		t.Errorf("%d in flight", n)
+	}
 	if err := p.a.Pool().Free(flying...); err != nil {
 		t.Error(err)
 	}
