@@ -571,3 +571,57 @@ func TestServeGivesFramesBackWhereTheyWere(t *testing.T) {
 		})
 	}
 }
+
+// However a handler gives its frames away, as many wait for packets as before, and those of the pool stay there.
+func TestServeFillsWhatAHandlerGaveAway(t *testing.T) {
+	const frames = 64
+	for name, handle := range map[string]func(*Socket, []Desc) error{
+		"to the pool": func(s *Socket, packets []Desc) error { return s.Pool().Free(frameNumbers(packets)...) },
+		"to be filled, with answers of the pool": func(s *Socket, packets []Desc) error {
+			if err := s.Release(packets); err != nil {
+				return err
+			}
+			for range packets {
+				own, ok := s.Pool().Alloc()
+				if !ok {
+					return ErrNoFrames
+				}
+				if n, err := s.Send([]Desc{{Frame: own, Off: 256, Len: 60}}); n != 1 || err != nil {
+					return fmt.Errorf("sent %d, %w", n, err)
+				}
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := newNet(t, testbed.VethConfig{})
+			g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: frames})
+			stop, done := runGroup(g, Serve(handle))
+			defer stop()
+			s := g.Sockets()[0]
+			tx := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", RxFrames: -1})
+			for i := range uint64(3 * frames) {
+				if err := tx.Pool().Free(transmit(t, tx, newPackets(t, tx, i, 1, 100))...); err != nil {
+					t.Fatal(err)
+				}
+				for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Microsecond) {
+					st, err := s.Snapshot()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if st.RxReceived == i+1 && st.TxCompleted == st.TxSubmitted {
+						break
+					}
+					if time.Now().After(end) {
+						stop()
+						t.Fatalf("packet %d: %+v, Run: %v", i, st, waitRun(t, done))
+					}
+				}
+			}
+			stop()
+			if err := waitRun(t, done); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -59,7 +59,6 @@ func (t *serveTurn) run() error {
 	if n == 0 || err != nil {
 		return err
 	}
-	t.s.unfilled += n
 	t.received = t.received[:n]
 	for i, d := range t.packets[:n] {
 		t.received[i] = d.Frame
@@ -74,7 +73,7 @@ func (t *serveTurn) run() error {
 	return failed
 }
 
-// giveBack gives received frames that handle did not send back to be filled.
+// giveBack gives received frames that handle did not send back to be filled, and others in the place of those that it gave away otherwise.
 func (t *serveTurn) giveBack() error {
 	rest := t.received[:0]
 	for _, f := range t.received {
@@ -82,7 +81,15 @@ func (t *serveTurn) giveBack() error {
 			rest = append(rest, f)
 		}
 	}
-	return t.fill(rest)
+	if err := t.fill(rest); err != nil {
+		return err
+	}
+	lack := t.s.unfilled - t.s.InFlight()
+	if lack <= 0 {
+		return nil
+	}
+	_, err := t.s.Refill(lack)
+	return err
 }
 
 // refill gives frames that were sent back to be filled.
@@ -96,8 +103,7 @@ func (t *serveTurn) refill() error {
 
 // fill gives as many frames to the fill ring as there were received, and the others to the pool: handle had as many from there.
 func (t *serveTurn) fill(frames []Frame) error {
-	n, err := t.s.Fill(frames[:min(len(frames), t.s.unfilled)])
-	t.s.unfilled -= n
+	n, err := t.s.Fill(frames[:min(len(frames), max(0, t.s.unfilled))])
 	if err != nil {
 		return err
 	}
