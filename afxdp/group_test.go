@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/testbed"
 )
@@ -282,6 +284,45 @@ func TestServeReportsARefusedFill(t *testing.T) {
 	wantErr(t, (&serveTurn{s: s}).fill([]Frame{f}), ErrRingCorrupt)
 	if s.state[f] != stateYours {
 		t.Errorf("the frame is %s", stateName(s.state[f]))
+	}
+}
+
+// The frames that are left when the link goes down are the pool's.
+func TestServeKeepsNoFramesWhenItFails(t *testing.T) {
+	s, k := newSim(t, simConfig{frames: 16, ring: 8})
+	k.onRecv = func() unix.Errno { return unix.ENETDOWN }
+	k.fill.flags.Store(ringNeedWakeup)
+	var frames [4]Frame
+	s.Pool().AllocBatch(frames[:])
+	s.unfilled = 2
+	wantErr(t, (&serveTurn{s: s}).fill(frames[:]), ErrLinkDown)
+	if diff := cmp.Diff(Census{Free: 14, Filling: 2}, s.umem.Census()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The error of a handler is returned alone, so that it ends Run, also if the link is down then.
+func TestServeReturnsTheHandlersError(t *testing.T) {
+	own := errors.New("own")
+	for _, flag := range []uint32{0, ringNeedWakeup} {
+		s, k := newSim(t, simConfig{frames: 16, ring: 8})
+		if _, err := s.Refill(4); err != nil {
+			t.Fatal(err)
+		}
+		k.onSend = func() unix.Errno { return unix.ENETDOWN }
+		k.onRecv = k.onSend
+		k.fill.flags.Store(flag)
+		k.deliver(1, 0)
+		k.deliver(2, 0)
+		err := Serve(func(s *Socket, packets []Desc) error {
+			if n, err := s.Send(packets[:1]); n != 1 || err != nil {
+				t.Error(n, err)
+			}
+			return own
+		})(s)
+		if !errors.Is(err, own) || errors.Is(err, ErrLinkDown) {
+			t.Errorf("the loop returns %v, want %v", err, own)
+		}
 	}
 }
 

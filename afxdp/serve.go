@@ -4,6 +4,8 @@
 
 package afxdp
 
+import "errors"
+
 // serveBatch is how many packets a handler gets at most. It is enough for the
 // costs of a call and of a look at the rings to be small beside the packets'.
 const serveBatch = 64
@@ -64,13 +66,13 @@ func (t *serveTurn) run() error {
 		t.received[i] = d.Frame
 	}
 	failed := t.handle(t.s, t.packets[:n])
-	if err := t.giveBack(); err != nil {
-		return err
+	if err = t.giveBack(); err == nil {
+		err = t.s.Kick()
 	}
-	if err := t.s.Kick(); err != nil {
-		return err
+	if failed != nil {
+		return failed // alone: with an ErrLinkDown beside it Run would go on
 	}
-	return failed
+	return err
 }
 
 // giveBack gives received frames that handle did not send back to be filled, and others in the place of those that it gave away otherwise.
@@ -104,8 +106,8 @@ func (t *serveTurn) refill() error {
 // fill gives as many frames to the fill ring as there were received, and the others to the pool: handle had as many from there.
 func (t *serveTurn) fill(frames []Frame) error {
 	n, err := t.s.Fill(frames[:min(len(frames), max(0, t.s.unfilled))])
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrLinkDown) && !errors.Is(err, ErrInterfaceGone) {
 		return err
 	}
-	return t.s.pool.Free(frames[n:]...)
+	return errors.Join(err, t.s.pool.Free(frames[n:]...)) // they would be lost to a loop that begins anew
 }
