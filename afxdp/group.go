@@ -276,7 +276,7 @@ func (g *Group) recover(ctx context.Context, s *Socket) error {
 			return err
 		}
 		err := g.reattach(s.info.Load().Ifindex)
-		if !errors.Is(err, ErrInterfaceGone) {
+		if !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) {
 			return err
 		}
 		if err := s.pause(ctx, err); err != nil {
@@ -288,7 +288,8 @@ func (g *Group) recover(ctx context.Context, s *Socket) error {
 // programCheck is how often keepProgram looks.
 const programCheck = time.Second
 
-// keepProgram puts the program on again when another one has taken it off, which no socket notices, until ctx is done.
+// keepProgram puts the program on again when another one has taken it off, which no socket notices, until ctx is done. An interface
+// that is down may still be set, or be none of ours: then the loops that wait for it do that, when it is up.
 func (g *Group) keepProgram(ctx context.Context) error {
 	for {
 		select {
@@ -296,7 +297,8 @@ func (g *Group) keepProgram(ctx context.Context) error {
 			return nil
 		case <-time.After(programCheck):
 		}
-		if err := g.reattach(0); err != nil && !errors.Is(err, ErrInterfaceGone) { // that the loops will tell
+		// That the interface is gone or down the loops will tell.
+		if err := g.reattach(0); err != nil && !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) {
 			return err
 		}
 	}
@@ -313,7 +315,15 @@ func (g *Group) reattach(ifindex int) error {
 	if err != nil || on != 0 && (on == ifindex || ifindex == 0) {
 		return err
 	}
-	return g.home.do(g.program.Reattach)
+	return g.home.do(func() error {
+		name := g.program.cfg.Interface
+		if ifi, err := interfaceByName(name); err != nil {
+			return err
+		} else if ifi.Flags&net.FlagUp == 0 {
+			return fmt.Errorf("%w: %s", ErrLinkDown, name)
+		}
+		return g.program.Reattach()
+	})
 }
 
 // closeSockets takes the program off first: packets that come meanwhile are the kernel's.

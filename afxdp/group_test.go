@@ -201,6 +201,49 @@ func TestGroupAsksTheLink(t *testing.T) {
 	wantErr(t, waitRun(t, done), ErrProgramAttached)
 }
 
+// A new interface has the program when it is up: before, it may not be what it is to be.
+func TestGroupWaitsForASetInterface(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
+	stop, done := runGroup(g, Serve(func(*Socket, []Desc) error { return nil }))
+	defer stop()
+	err := errors.Join(ns.Delete("b"), ns.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU = "b", 9000 // for which there is no native mode
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "a"})
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(programCheck * 3 / 2)
+	err = ns.Do(func() error {
+		for _, name := range []string{"a", "b"} {
+			l, err := netlink.LinkByName(name)
+			if err == nil {
+				err = netlink.LinkSetMTU(l, 1500)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return errors.Join(ns.SetUp("a", true), ns.SetUp("b", true))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the program", func() bool { return attachedID(t, ns) != 0 })
+	g.mu.Lock()
+	mode := g.program.Mode()
+	g.mu.Unlock()
+	if mode != AttachNative {
+		t.Errorf("the program is in %v mode", mode)
+	}
+	stop()
+	if err := waitRun(t, done); err != nil {
+		t.Error(err)
+	}
+}
+
 // The program goes before the sockets: what comes while one of them is waited for is the kernel's.
 func TestGroupClosesItsProgramFirst(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
