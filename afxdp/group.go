@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // GroupConfig describes the sockets of an interface. Match is required, unless
@@ -207,7 +208,8 @@ func (g *Group) Snapshot() (Stats, error) {
 // A loop that returns an ErrLinkDown or ErrInterfaceGone is called again when its
 // interface is back, with the program on it ([Socket.Recover]); the frames that it
 // held are lost to the pool unless it has given them back. A program that another one took off is put on
-// again within a second; if there is another one's then, Run ends with ErrProgramAttached. With any other error Run closes
+// again within a second; if there is another one's then, Run ends with ErrProgramAttached. For descriptors that this needs and the process
+// has not left it waits. With any other error Run closes
 // all sockets and returns it; but the net.ErrClosed of a socket that was closed by its own Close
 // ends that socket's loop only. A Group runs once.
 func (g *Group) Run(ctx context.Context, loop func(*Socket) error) error {
@@ -272,17 +274,25 @@ func (g *Group) run(ctx context.Context, s *Socket, loop func(*Socket) error) er
 // recover waits until a socket's interface works again, with the program on it.
 func (g *Group) recover(ctx context.Context, s *Socket) error {
 	for {
-		if err := s.Recover(ctx); err != nil {
+		err := s.Recover(ctx)
+		if err != nil && !lacksDescriptors(err) {
 			return err
 		}
-		err := g.reattach(s.info.Load().Ifindex)
-		if !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) {
+		if err == nil {
+			err = g.reattach(s.info.Load().Ifindex)
+		}
+		if !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) && !lacksDescriptors(err) {
 			return err
 		}
 		if err := s.pause(ctx, err); err != nil {
 			return err
 		}
 	}
+}
+
+// lacksDescriptors reports whether something failed for want of descriptors, which others of the process may close soon.
+func lacksDescriptors(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
 // programCheck is how often keepProgram looks.
@@ -298,7 +308,7 @@ func (g *Group) keepProgram(ctx context.Context) error {
 		case <-time.After(programCheck):
 		}
 		// That the interface is gone or down the loops will tell.
-		if err := g.reattach(0); err != nil && !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) {
+		if err := g.reattach(0); err != nil && !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) && !lacksDescriptors(err) {
 			return err
 		}
 	}

@@ -201,6 +201,50 @@ func TestGroupAsksTheLink(t *testing.T) {
 	wantErr(t, waitRun(t, done), ErrProgramAttached)
 }
 
+// A Group that needs descriptors when there are none, because its program was detached or its interface replaced, waits for some.
+func TestGroupWaitsForDescriptors(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
+	stop, done := runGroup(g, Serve(func(*Socket, []Desc) error { return nil }))
+	defer stop()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(n uint64) {
+		t.Helper()
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: old.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer limit(old.Cur)
+	for name, lose := range map[string]func() error{
+		"program": func() error {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.program.hook.link.Detach()
+		},
+		"interface": func() error { return errors.Join(ns.Delete("b"), ns.Veth(testbed.VethConfig{})) },
+	} {
+		if err := lose(); err != nil {
+			t.Fatal(name, err)
+		}
+		limit(3)
+		time.Sleep(programCheck * 3 / 2)
+		limit(old.Cur)
+		until(t, "the program", func() bool { return attachedID(t, ns) != 0 })
+		select {
+		case err := <-done:
+			t.Fatalf("%s: Run ended: %v", name, err)
+		default:
+		}
+	}
+	stop()
+	if err := waitRun(t, done); err != nil {
+		t.Error(err)
+	}
+}
+
 // A new interface has the program when it is up: before, it may not be what it is to be.
 func TestGroupWaitsForASetInterface(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
