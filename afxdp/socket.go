@@ -256,7 +256,7 @@ func (s *Socket) removeFromMap() error {
 		return nil // EBADF: the map was closed, as with an Attachment closed first
 	}
 	if errors.Is(err, unix.EPERM) {
-		return s.unwritableMap("taken out", err)
+		return s.unwritableMap("taken out of", err)
 	}
 	if err != nil {
 		return fmt.Errorf("afxdp: remove queue %d from the XSKMAP: %w", s.cfg.Queue, err)
