@@ -205,7 +205,7 @@ func (g *Group) Snapshot() (Stats, error) {
 // sleeps included. Run then returns nil. It returns nil also after Close, and
 // when all loops return nil.
 //
-// A loop that returns an ErrLinkDown or ErrInterfaceGone is called again when its
+// A loop that returns an ErrLinkDown or ErrInterfaceGone, or an ErrNoProgram if the Group has one, is called again when its
 // interface is back, with the program on it ([Socket.Recover]); the frames that it
 // held are lost to the pool unless it has given them back. A program that another one took off is put on
 // again within a second; if there is another one's then, Run ends with ErrProgramAttached. For descriptors that this needs and the process
@@ -260,7 +260,9 @@ func (g *Group) run(ctx context.Context, s *Socket, loop func(*Socket) error) er
 	}
 	for err == nil {
 		err = loop(s)
-		if !errors.Is(err, ErrLinkDown) && !errors.Is(err, ErrInterfaceGone) {
+		// For want of a program drivers send nothing in zero-copy mode. The Group's is put on again.
+		noProgram := errors.Is(err, ErrNoProgram) && g.program != nil
+		if !errors.Is(err, ErrLinkDown) && !errors.Is(err, ErrInterfaceGone) && !noProgram {
 			break
 		}
 		err = g.recover(ctx, s)

@@ -201,6 +201,25 @@ func TestGroupAsksTheLink(t *testing.T) {
 	wantErr(t, waitRun(t, done), ErrProgramAttached)
 }
 
+// A loop that could not send in zero-copy mode, as another one had detached the program, is called again when that is back.
+func TestGroupRecoversItsProgram(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
+	calls := 0
+	_, done := runGroup(g, func(s *Socket) error {
+		if calls++; calls == 1 {
+			return errors.Join(g.program.hook.link.Detach(), ErrNoProgram)
+		}
+		if attachedID(t, ns) == 0 {
+			t.Error("called again without the program")
+		}
+		return nil
+	})
+	if err := waitRun(t, done); calls != 2 || err != nil {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+}
+
 // A Group that needs descriptors when there are none, because its program was detached or its interface replaced, waits for some.
 func TestGroupWaitsForDescriptors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
