@@ -98,7 +98,7 @@ func (s *Socket) connect() (err error) {
 			return fmt.Errorf("%w: Config.XSKMap is closed; open sockets while it is not: %w", ErrConfig, err)
 		}
 		if errors.Is(err, unix.EPERM) {
-			return s.unwritableMap("entered", err)
+			return s.unwritableMap("entered in", err)
 		}
 		if err != nil {
 			return fmt.Errorf("afxdp: enter queue %d in the XSKMAP of %d entries: %w", s.cfg.Queue, s.cfg.XSKMap.MaxEntries(), err)
@@ -115,7 +115,10 @@ func (s *Socket) connect() (err error) {
 
 // unwritableMap explains that the XSKMAP cannot be changed, by any process or by this one.
 func (s *Socket) unwritableMap(what string, err error) error {
-	return fmt.Errorf("%w: queue %d cannot be %s: Config.XSKMap is frozen, or its descriptor only for reading; pass a map that may be written: %w", ErrConfig, s.cfg.Queue, what, err)
+	if _, asked := s.cfg.XSKMap.Info(); errors.Is(asked, unix.EPERM) { // which any map allows
+		return fmt.Errorf("%w: queue %d cannot be %s Config.XSKMap: the process may not call bpf(2), as under the seccomp profile of a container; allow it, or leave Config.XSKMap out and have the map's owner enter Socket.FD: %w", ErrPermission, s.cfg.Queue, what, err)
+	}
+	return fmt.Errorf("%w: queue %d cannot be %s Config.XSKMap, which is frozen, or its descriptor only for reading; pass a map that may be written: %w", ErrConfig, s.cfg.Queue, what, err)
 }
 
 // checkSharing refuses what would let two processors take the same frames from a shared fill ring.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // GroupConfig describes the sockets of an interface. Match is required, unless
@@ -205,10 +206,11 @@ func (g *Group) Snapshot() (Stats, error) {
 // when all loops return nil. The socket of a loop that returns nil is closed at once: what comes for its queue
 // while others go on is the kernel's.
 //
-// A loop that returns an ErrLinkDown or ErrInterfaceGone is called again when its
+// A loop that returns an ErrLinkDown or ErrInterfaceGone, or an ErrNoProgram if the Group has one, is called again when its
 // interface is back, with the program on it ([Socket.Recover]); the frames that it
 // held are lost to the pool unless it has given them back. A program that another one took off is put on
-// again within a second; if there is another one's then, Run ends with ErrProgramAttached. With any other error Run closes
+// again within a second; if there is another one's then, Run ends with ErrProgramAttached. For descriptors that this needs and the process
+// has not left it waits. With any other error Run closes
 // all sockets and returns it; but the net.ErrClosed of a socket that was closed by its own Close
 // ends that socket's loop only. A Group runs once.
 func (g *Group) Run(ctx context.Context, loop func(*Socket) error) error {
@@ -259,7 +261,9 @@ func (g *Group) run(ctx context.Context, s *Socket, loop func(*Socket) error) er
 	}
 	for err == nil {
 		err = loop(s)
-		if !errors.Is(err, ErrLinkDown) && !errors.Is(err, ErrInterfaceGone) {
+		// For want of a program drivers send nothing in zero-copy mode. The Group's is put on again.
+		noProgram := errors.Is(err, ErrNoProgram) && g.program != nil
+		if !errors.Is(err, ErrLinkDown) && !errors.Is(err, ErrInterfaceGone) && !noProgram {
 			break
 		}
 		err = g.recover(ctx, s)
@@ -276,11 +280,14 @@ func (g *Group) run(ctx context.Context, s *Socket, loop func(*Socket) error) er
 // recover waits until a socket's interface works again, with the program on it.
 func (g *Group) recover(ctx context.Context, s *Socket) error {
 	for {
-		if err := s.Recover(ctx); err != nil {
+		err := s.Recover(ctx)
+		if err != nil && !lacksDescriptors(err) {
 			return err
 		}
-		err := g.reattach(s.info.Load().Ifindex)
-		if !errors.Is(err, ErrInterfaceGone) {
+		if err == nil {
+			err = g.reattach(s.info.Load().Ifindex)
+		}
+		if !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) && !lacksDescriptors(err) {
 			return err
 		}
 		if err := s.pause(ctx, err); err != nil {
@@ -289,10 +296,16 @@ func (g *Group) recover(ctx context.Context, s *Socket) error {
 	}
 }
 
+// lacksDescriptors reports whether something failed for want of descriptors, which others of the process may close soon.
+func lacksDescriptors(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+}
+
 // programCheck is how often keepProgram looks.
 const programCheck = time.Second
 
-// keepProgram puts the program on again when another one has taken it off, which no socket notices, until ctx is done.
+// keepProgram puts the program on again when another one has taken it off, which no socket notices, until ctx is done. An interface
+// that is down may still be set, or be none of ours: then the loops that wait for it do that, when it is up.
 func (g *Group) keepProgram(ctx context.Context) error {
 	for {
 		select {
@@ -300,7 +313,8 @@ func (g *Group) keepProgram(ctx context.Context) error {
 			return nil
 		case <-time.After(programCheck):
 		}
-		if err := g.reattach(0); err != nil && !errors.Is(err, ErrInterfaceGone) { // that the loops will tell
+		// That the interface is gone or down the loops will tell.
+		if err := g.reattach(0); err != nil && !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) && !lacksDescriptors(err) {
 			return err
 		}
 	}
@@ -317,7 +331,15 @@ func (g *Group) reattach(ifindex int) error {
 	if err != nil || on != 0 && (on == ifindex || ifindex == 0) {
 		return err
 	}
-	return g.home.do(g.program.Reattach)
+	return g.home.do(func() error {
+		name := g.program.cfg.Interface
+		if ifi, err := interfaceByName(name); err != nil {
+			return err
+		} else if ifi.Flags&net.FlagUp == 0 {
+			return fmt.Errorf("%w: %s", ErrLinkDown, name)
+		}
+		return g.program.Reattach()
+	})
 }
 
 // closeSockets takes the program off first: packets that come meanwhile are the kernel's.

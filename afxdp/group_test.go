@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/testbed"
 )
@@ -199,6 +201,112 @@ func TestGroupAsksTheLink(t *testing.T) {
 	wantErr(t, waitRun(t, done), ErrProgramAttached)
 }
 
+// A loop that could not send in zero-copy mode, as another one had detached the program, is called again when that is back.
+func TestGroupRecoversItsProgram(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
+	calls := 0
+	_, done := runGroup(g, func(s *Socket) error {
+		if calls++; calls == 1 {
+			return errors.Join(g.program.hook.link.Detach(), ErrNoProgram)
+		}
+		if attachedID(t, ns) == 0 {
+			t.Error("called again without the program")
+		}
+		return nil
+	})
+	if err := waitRun(t, done); calls != 2 || err != nil {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+}
+
+// A Group that needs descriptors when there are none, because its program was detached or its interface replaced, waits for some.
+func TestGroupWaitsForDescriptors(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
+	stop, done := runGroup(g, Serve(func(*Socket, []Desc) error { return nil }))
+	defer stop()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(n uint64) {
+		t.Helper()
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: old.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer limit(old.Cur)
+	for name, lose := range map[string]func() error{
+		"program": func() error {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.program.hook.link.Detach()
+		},
+		"interface": func() error { return errors.Join(ns.Delete("b"), ns.Veth(testbed.VethConfig{})) },
+	} {
+		if err := lose(); err != nil {
+			t.Fatal(name, err)
+		}
+		limit(3)
+		time.Sleep(programCheck * 3 / 2)
+		limit(old.Cur)
+		until(t, "the program", func() bool { return attachedID(t, ns) != 0 })
+		select {
+		case err := <-done:
+			t.Fatalf("%s: Run ended: %v", name, err)
+		default:
+		}
+	}
+	stop()
+	if err := waitRun(t, done); err != nil {
+		t.Error(err)
+	}
+}
+
+// A new interface has the program when it is up: before, it may not be what it is to be.
+func TestGroupWaitsForASetInterface(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
+	stop, done := runGroup(g, Serve(func(*Socket, []Desc) error { return nil }))
+	defer stop()
+	err := errors.Join(ns.Delete("b"), ns.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU = "b", 9000 // for which there is no native mode
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "a"})
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(programCheck * 3 / 2)
+	err = ns.Do(func() error {
+		for _, name := range []string{"a", "b"} {
+			l, err := netlink.LinkByName(name)
+			if err == nil {
+				err = netlink.LinkSetMTU(l, 1500)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return errors.Join(ns.SetUp("a", true), ns.SetUp("b", true))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the program", func() bool { return attachedID(t, ns) != 0 })
+	g.mu.Lock()
+	mode := g.program.Mode()
+	g.mu.Unlock()
+	if mode != AttachNative {
+		t.Errorf("the program is in %v mode", mode)
+	}
+	stop()
+	if err := waitRun(t, done); err != nil {
+		t.Error(err)
+	}
+}
+
 // The program goes before the sockets: what comes while one of them is waited for is the kernel's.
 func TestGroupClosesItsProgramFirst(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
@@ -282,6 +390,45 @@ func TestServeReportsARefusedFill(t *testing.T) {
 	wantErr(t, (&serveTurn{s: s}).fill([]Frame{f}), ErrRingCorrupt)
 	if s.state[f] != stateYours {
 		t.Errorf("the frame is %s", stateName(s.state[f]))
+	}
+}
+
+// The frames that are left when the link goes down are the pool's.
+func TestServeKeepsNoFramesWhenItFails(t *testing.T) {
+	s, k := newSim(t, simConfig{frames: 16, ring: 8})
+	k.onRecv = func() unix.Errno { return unix.ENETDOWN }
+	k.fill.flags.Store(ringNeedWakeup)
+	var frames [4]Frame
+	s.Pool().AllocBatch(frames[:])
+	s.unfilled = 2
+	wantErr(t, (&serveTurn{s: s}).fill(frames[:]), ErrLinkDown)
+	if diff := cmp.Diff(Census{Free: 14, Filling: 2}, s.umem.Census()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The error of a handler is returned alone, so that it ends Run, also if the link is down then.
+func TestServeReturnsTheHandlersError(t *testing.T) {
+	own := errors.New("own")
+	for _, flag := range []uint32{0, ringNeedWakeup} {
+		s, k := newSim(t, simConfig{frames: 16, ring: 8})
+		if _, err := s.Refill(4); err != nil {
+			t.Fatal(err)
+		}
+		k.onSend = func() unix.Errno { return unix.ENETDOWN }
+		k.onRecv = k.onSend
+		k.fill.flags.Store(flag)
+		k.deliver(1, 0)
+		k.deliver(2, 0)
+		err := Serve(func(s *Socket, packets []Desc) error {
+			if n, err := s.Send(packets[:1]); n != 1 || err != nil {
+				t.Error(n, err)
+			}
+			return own
+		})(s)
+		if !errors.Is(err, own) || errors.Is(err, ErrLinkDown) {
+			t.Errorf("the loop returns %v, want %v", err, own)
+		}
 	}
 }
 
@@ -635,15 +782,73 @@ func TestGroupKeepsItsProgram(t *testing.T) {
 	defer cancel()
 	kept := make(chan error, 1)
 	go func() { kept <- g.keepProgram(ctx) }()
-	until(t, "the first look", func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.program.hook == nil })
-	cancel()
-	if err := <-kept; err != nil {
+	select {
+	case err := <-kept:
 		t.Errorf("ended with %v", err)
+	case <-time.After(programCheck * 3 / 2): // after the first look
+		cancel()
+		if err := <-kept; err != nil {
+			t.Errorf("ended with %v", err)
+		}
 	}
 	if err := errors.Join(ns.Veth(testbed.VethConfig{}), g.reattach(0)); err != nil || attachedID(t, ns) == 0 {
 		t.Errorf("no program on the new interface, %v", err)
 	}
 	if err := errors.Join(g.closeSockets(), g.reattach(0)); err != nil || attachedID(t, ns) != 0 {
 		t.Errorf("a program on the interface of a closed group, %v", err)
+	}
+}
+
+// However a handler gives its frames away, as many wait for packets as before, and those of the pool stay there.
+func TestServeFillsWhatAHandlerGaveAway(t *testing.T) {
+	const frames = 64
+	for name, handle := range map[string]func(*Socket, []Desc) error{
+		"to the pool": func(s *Socket, packets []Desc) error { return s.Pool().Free(frameNumbers(packets)...) },
+		"to be filled, with answers of the pool": func(s *Socket, packets []Desc) error {
+			if err := s.Release(packets); err != nil {
+				return err
+			}
+			for range packets {
+				own, ok := s.Pool().Alloc()
+				if !ok {
+					return ErrNoFrames
+				}
+				if n, err := s.Send([]Desc{{Frame: own, Off: 256, Len: 60}}); n != 1 || err != nil {
+					return fmt.Errorf("sent %d, %w", n, err)
+				}
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := newNet(t, testbed.VethConfig{})
+			g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: frames})
+			stop, done := runGroup(g, Serve(handle))
+			defer stop()
+			s := g.Sockets()[0]
+			tx := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", RxFrames: -1})
+			for i := range uint64(3 * frames) {
+				if err := tx.Pool().Free(transmit(t, tx, newPackets(t, tx, i, 1, 100))...); err != nil {
+					t.Fatal(err)
+				}
+				for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Microsecond) {
+					st, err := s.Snapshot()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if st.RxReceived == i+1 && st.TxCompleted == st.TxSubmitted {
+						break
+					}
+					if time.Now().After(end) {
+						stop()
+						t.Fatalf("packet %d: %+v, Run: %v", i, st, waitRun(t, done))
+					}
+				}
+			}
+			stop()
+			if err := waitRun(t, done); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

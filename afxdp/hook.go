@@ -30,6 +30,7 @@ type hook struct {
 	link    link.Link
 	pass    *ebpf.Program // while no Attachment has the link
 	sockets int           // in zero-copy mode
+	idle    bool          // the link was detached and is closed: the next one takes its place
 }
 
 type hookID struct {
@@ -65,7 +66,12 @@ func addHook(id hookID, l link.Link, pass *ebpf.Program) *hook {
 	if hooks.of == nil {
 		hooks.of = make(map[hookID]*hook)
 	}
-	h := &hook{id: id, link: l, pass: pass}
+	h := hooks.of[id]
+	if h != nil && h.idle {
+		h.link, h.pass, h.idle = l, pass, false
+		return h
+	}
+	h = &hook{id: id, link: l, pass: pass}
 	hooks.of[id] = h
 	return h
 }
@@ -82,13 +88,15 @@ func (h *hook) give() error {
 	if err != nil {
 		return errors.Join(err, h.close())
 	}
-	if err := h.link.Update(pass); err != nil {
-		// ENOLINK: the interface is gone, and with it what the sockets needed.
-		errs := []error{pass.Close(), h.close()}
-		if !errors.Is(err, unix.ENOLINK) {
-			errs = append(errs, fmt.Errorf("afxdp: put a program that passes packets on in the place of the detached one: %w", err))
-		}
-		return errors.Join(errs...)
+	err = h.link.Update(pass)
+	if errors.Is(err, unix.ENOLINK) {
+		// The interface is gone, and with it what the sockets needed, or another one has detached the link.
+		h.idle = true
+		return errors.Join(pass.Close(), h.link.Close())
+	}
+	if err != nil {
+		err = fmt.Errorf("afxdp: put a program that passes packets on in the place of the detached one: %w", err)
+		return errors.Join(pass.Close(), h.close(), err)
 	}
 	h.pass = pass
 	return nil
@@ -106,7 +114,7 @@ func (h *hook) on() (ifindex int, err error) {
 
 // works reports whether there is a hook, and its link does something. What cannot be asked is taken to.
 func (h *hook) works() bool {
-	if h == nil {
+	if h == nil || h.idle {
 		return false
 	}
 	ifindex, err := h.on()
@@ -118,7 +126,10 @@ func (h *hook) close() error {
 	if hooks.of[h.id] == h {
 		delete(hooks.of, h.id)
 	}
-	err := errors.Join(h.link.Close(), h.pass.Close()) // Close accepts a nil program
+	err := h.pass.Close() // which accepts nil
+	if !h.idle {
+		err = errors.Join(h.link.Close(), err)
+	}
 	h.pass = nil
 	return err
 }
@@ -163,7 +174,7 @@ func (h *hook) leave() error {
 	hooks.Lock()
 	defer hooks.Unlock()
 	h.sockets--
-	if h.sockets > 0 || h.pass == nil {
+	if h.sockets > 0 || h.pass == nil && !h.idle {
 		return nil
 	}
 	return h.close()

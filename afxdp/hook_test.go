@@ -161,6 +161,31 @@ func TestDetachedHookIsReplaced(t *testing.T) {
 	}
 }
 
+// Sockets that were there before another one detached the link have a program also when an Attachment comes again and goes.
+func TestSocketsKeepAProgramAfterReattach(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
+	var h *hook
+	err := ns.Do(func() (err error) {
+		if h, err = useHook(at.hook.id); err != nil {
+			return err
+		}
+		return errors.Join(at.hook.link.Detach(), at.Reattach(), at.Close())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if attachedID(t, ns) == 0 {
+		t.Error("there is no program for the socket")
+	}
+	if err := h.leave(); err != nil {
+		t.Fatal(err)
+	}
+	if id := attachedID(t, ns); id != 0 || len(hooks.of) != 0 {
+		t.Errorf("program %d is still there, and hooks %v", id, hooks.of)
+	}
+}
+
 func TestDetachMeetsErrors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	var id hookID

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sync"
 	"time"
 )
 
@@ -31,19 +32,31 @@ const paceBehind = 10 * time.Millisecond
 //
 // It is for sockets that do not receive: see GroupConfig.Match.
 func Pace(rate float64, write func(s *Socket, packets []Desc) (int, error)) func(*Socket) error {
+	var ended sync.Map // the sockets for which write has returned io.EOF: it is not called for them again, should the link go down before the end
 	return func(s *Socket) error {
 		if !(rate > 0) || math.IsInf(rate, 1) {
 			return fmt.Errorf("%w: Pace of %v packets a second", ErrConfig, rate)
 		}
 		p := pacing{s: s, start: time.Now(), rate: rate, packets: make([]Desc, 0, serveBatch), frames: make([]Frame, serveBatch)}
 		for {
+			if _, last := ended.Load(s); last {
+				err := p.finish()
+				if err == nil {
+					ended.Delete(s)
+				}
+				return err
+			}
 			due, err := p.await()
 			if err != nil {
 				return err
 			}
-			if err := p.send(due, write); errors.Is(err, io.EOF) {
-				return p.finish()
-			} else if err != nil {
+			stop, err := p.send(due, write)
+			if errors.Is(stop, io.EOF) {
+				ended.Store(s, nil)
+			} else if stop != nil {
+				return stop // alone: with an ErrLinkDown beside it Run would go on
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -87,20 +100,20 @@ func (p *pacing) await() (int, error) {
 	}
 }
 
-// send has packets written and sends them.
-func (p *pacing) send(due int, write func(*Socket, []Desc) (int, error)) error {
+// send has packets written and sends them. stop is what write returned.
+func (p *pacing) send(due int, write func(*Socket, []Desc) (int, error)) (stop, err error) {
 	n := p.s.pool.AllocBatch(p.frames[:due])
 	p.packets = p.packets[:n]
 	for i, f := range p.frames[:n] {
 		p.packets[i] = Desc{Frame: f, Off: uint16(p.s.umem.RxOffset()), Len: uint32(p.s.umem.RxRoom())}
 	}
-	wrote, ended := write(p.s, p.packets)
+	wrote, stop := write(p.s, p.packets)
 	if wrote < 0 || wrote > n {
-		return fmt.Errorf("%w: Pace: %d of %d packets were written", ErrConfig, wrote, n)
+		return nil, fmt.Errorf("%w: Pace: %d of %d packets were written", ErrConfig, wrote, n)
 	}
 	p.sent += float64(wrote)
 	if err := p.drop(p.packets[wrote:]); err != nil {
-		return err
+		return stop, err
 	}
 	for rest := p.packets[:wrote]; len(rest) > 0; {
 		n, err := p.s.Send(rest)
@@ -111,10 +124,10 @@ func (p *pacing) send(due int, write func(*Socket, []Desc) (int, error)) error {
 			}
 		}
 		if err != nil {
-			return errors.Join(err, p.drop(rest))
+			return stop, errors.Join(err, p.drop(rest))
 		}
 	}
-	return ended
+	return stop, nil
 }
 
 // drop gives the frames of packets that are not sent back to the pool.
@@ -140,6 +153,9 @@ func (p *pacing) free() error {
 // finish waits until everything is transmitted.
 func (p *pacing) finish() error {
 	for p.s.InFlight() > 0 {
+		if err := p.s.Kick(); err != nil {
+			return err
+		}
 		if _, err := p.s.Poll(EventCompletion, -1); err != nil {
 			return err
 		}

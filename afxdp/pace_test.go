@@ -95,7 +95,7 @@ func TestPaceKeepsNoFramesWhenItFails(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 64, ring: 8})
 	k.onSend = func() unix.Errno { return unix.ENETDOWN }
 	p := pacing{s: s, rate: 1e6, start: time.Now(), frames: make([]Frame, serveBatch), packets: make([]Desc, 0, serveBatch)}
-	err := p.send(20, func(_ *Socket, packets []Desc) (int, error) {
+	_, err := p.send(20, func(_ *Socket, packets []Desc) (int, error) {
 		for i := range packets {
 			packets[i].Len = 60
 		}
@@ -113,12 +113,54 @@ func TestPaceSends(t *testing.T) {
 		s, k := newSim(t, simConfig{frames: 64, ring: 8})
 		k.onRecv = func() unix.Errno { return unix.ENETDOWN } // ends a wait
 		p := pacing{s: s, rate: 1e6, start: time.Now(), frames: make([]Frame, serveBatch), packets: make([]Desc, 0, serveBatch)}
-		err := p.send(1, func(_ *Socket, packets []Desc) (int, error) {
+		_, err := p.send(1, func(_ *Socket, packets []Desc) (int, error) {
 			packets[0].Len = length
 			return 1, nil
 		})
 		if !errors.Is(err, want) || s.pool.Available()+s.InFlight() != 64 {
 			t.Errorf("%d bytes: %v, %d frames are free and %d in flight", length, err, s.pool.Available(), s.InFlight())
+		}
+	}
+}
+
+// What write returned is not forgotten because the link goes down at that moment: after io.EOF the loop, which Run calls again, only
+// ends, and another error is returned alone, so that Run ends.
+func TestPaceEndsWhenTheLinkIsDown(t *testing.T) {
+	own := errors.New("own")
+	for _, end := range []error{io.EOF, own} {
+		s, k := newSim(t, simConfig{frames: 16, ring: 8})
+		down := true
+		k.onSend = func() unix.Errno {
+			if down {
+				return unix.ENETDOWN
+			}
+			for d, ok := k.transmit(); ok; d, ok = k.transmit() {
+				k.complete(d.Addr)
+			}
+			return 0
+		}
+		wrote := 0
+		loop := Pace(1e6, func(_ *Socket, packets []Desc) (int, error) {
+			wrote++
+			packets[0].Len = 60
+			return 1, end
+		})
+		err := loop(s)
+		if end == own {
+			if !errors.Is(err, own) || errors.Is(err, ErrLinkDown) {
+				t.Errorf("the loop returns %v, want %v", err, own)
+			}
+			continue
+		}
+		wantErr(t, err, ErrLinkDown)
+		down = false
+		for range 2 { // the second one begins anew
+			if err := loop(s); err != nil {
+				t.Error(err)
+			}
+		}
+		if sent := s.out.count.TxCompleted; wrote != 2 || sent != 2 {
+			t.Errorf("write was called %d times, %d packets were sent; want 2", wrote, sent)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
@@ -82,17 +83,32 @@ func TestUnwritableMap(t *testing.T) {
 			if err := m.Freeze(); err != nil {
 				t.Fatal(err)
 			}
-			refuses("taken out", s.Close())
+			refuses("taken out of", s.Close())
 			if _, err := s.Reclaim(); err != nil {
 				t.Error(err)
 			}
 		}
 		_, err = tryOpen(ns, pool, Config{Interface: "b", XSKMap: m})
-		refuses("entered", err)
+		refuses("entered in", err)
 		if n := pool.Available(); n != 64 {
 			t.Errorf("%d of 64 frames are free", n)
 		}
 	}
+}
+
+// A process that may not call bpf(2) at all, as in containers, is told so, and not that the map is to blame.
+func TestBPFIsRefused(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	pool := newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0)
+	refused(t, ns, "bpf", ErrPermission, "the process may not call bpf(2)", func() error {
+		_, err := Open(pool, Config{Interface: "b", XSKMap: m})
+		return err
+	}, refuse.Call{Number: unix.SYS_BPF, Err: unix.EPERM})
 }
 
 // bpfFS returns the path of a BPF file system that is mounted nowhere, and goes with

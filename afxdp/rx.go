@@ -40,6 +40,7 @@ func (s *Socket) receive(dst []Desc) (int, error) {
 		n, used, err = s.receiveChecked(dst, n, avail)
 	}
 	s.rx.release(used)
+	s.unfilled += n
 	s.in.count.RxReceived += uint64(n)
 	s.in.counted()
 	return n, err
@@ -169,6 +170,7 @@ func (s *Socket) releaseDescs(descs []Desc) error {
 		n++
 	}
 	s.fill.submit(n)
+	s.unfilled -= int(n)
 	return s.wakeFill(err)
 }
 
@@ -205,6 +207,7 @@ func (s *Socket) fillFrames(frames []Frame) (int, error) {
 		n++
 	}
 	s.fill.submit(n)
+	s.unfilled -= int(n)
 	return int(n), s.wakeFill(err)
 }
 
@@ -258,6 +261,7 @@ func (s *Socket) refill(n int) (int, error) {
 		s.fill.addrs[(s.fill.prod+i)&mask] = uint64(f) << s.umem.shift
 	}
 	s.fill.submit(room)
+	s.unfilled -= int(room)
 	return int(room), s.wakeFill(nil)
 }
 

@@ -4,6 +4,8 @@
 
 package afxdp
 
+import "errors"
+
 // serveBatch is how many packets a handler gets at most. It is enough for the
 // costs of a call and of a look at the rings to be small beside the packets'.
 const serveBatch = 64
@@ -59,22 +61,21 @@ func (t *serveTurn) run() error {
 	if n == 0 || err != nil {
 		return err
 	}
-	t.s.unfilled += n
 	t.received = t.received[:n]
 	for i, d := range t.packets[:n] {
 		t.received[i] = d.Frame
 	}
 	failed := t.handle(t.s, t.packets[:n])
-	if err := t.giveBack(); err != nil {
-		return err
+	if err = t.giveBack(); err == nil {
+		err = t.s.Kick()
 	}
-	if err := t.s.Kick(); err != nil {
-		return err
+	if failed != nil {
+		return failed // alone: with an ErrLinkDown beside it Run would go on
 	}
-	return failed
+	return err
 }
 
-// giveBack gives received frames that handle did not send back to be filled.
+// giveBack gives received frames that handle did not send back to be filled, and others in the place of those that it gave away otherwise.
 func (t *serveTurn) giveBack() error {
 	rest := t.received[:0]
 	for _, f := range t.received {
@@ -82,7 +83,15 @@ func (t *serveTurn) giveBack() error {
 			rest = append(rest, f)
 		}
 	}
-	return t.fill(rest)
+	if err := t.fill(rest); err != nil {
+		return err
+	}
+	lack := t.s.unfilled - t.s.InFlight()
+	if lack <= 0 {
+		return nil
+	}
+	_, err := t.s.Refill(lack)
+	return err
 }
 
 // refill gives frames that were sent back to be filled.
@@ -96,10 +105,9 @@ func (t *serveTurn) refill() error {
 
 // fill gives as many frames to the fill ring as there were received, and the others to the pool: handle had as many from there.
 func (t *serveTurn) fill(frames []Frame) error {
-	n, err := t.s.Fill(frames[:min(len(frames), t.s.unfilled)])
-	t.s.unfilled -= n
-	if err != nil {
+	n, err := t.s.Fill(frames[:min(len(frames), max(0, t.s.unfilled))])
+	if err != nil && !errors.Is(err, ErrLinkDown) && !errors.Is(err, ErrInterfaceGone) {
 		return err
 	}
-	return t.s.pool.Free(frames[n:]...)
+	return errors.Join(err, t.s.pool.Free(frames[n:]...)) // they would be lost to a loop that begins anew
 }

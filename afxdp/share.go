@@ -333,9 +333,7 @@ func (s *Socket) completedShared(dst []Frame) (int, error) {
 	for _, f := range dst[:n] {
 		s.state[f] = stateYours
 	}
-	s.inFlight -= uint32(n)
-	s.out.count.TxCompleted += uint64(n)
-	s.out.counted()
+	s.countCompleted(n)
 	return n, nil
 }
 

@@ -66,8 +66,8 @@ type Socket struct {
 	fill   addrRing
 	rx     descRing
 	rxSkip bool // the packet being received had a bad fragment
-	// How many frames Serve may give to be filled: those that it has received, and those that there were not when the socket was
-	// opened. Here, as a loop that begins anew has to go on with it.
+	// How many frames more were received than given to be filled since the socket was opened, and those that there were not then: so
+	// many Serve gives. Negative if more were given.
 	unfilled int
 
 	_ cpu.CacheLinePad
@@ -256,7 +256,7 @@ func (s *Socket) removeFromMap() error {
 		return nil // EBADF: the map was closed, as with an Attachment closed first
 	}
 	if errors.Is(err, unix.EPERM) {
-		return s.unwritableMap("taken out", err)
+		return s.unwritableMap("taken out of", err)
 	}
 	if err != nil {
 		return fmt.Errorf("afxdp: remove queue %d from the XSKMAP: %w", s.cfg.Queue, err)

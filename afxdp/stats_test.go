@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 // A goroutine that reads the counters does not get in the owner's way.
@@ -179,4 +181,39 @@ func TestCountersArePublished(t *testing.T) {
 			t.Errorf("%s: %d published, want %d", name, got, c.half.count.TxKicks)
 		}
 	}
+}
+
+// All frames that Completed returns are counted, and seen when none is left in flight: also by sockets that share a queue, and those that
+// come back because the socket was reopened.
+func TestCompletedFramesAreCounted(t *testing.T) {
+	check := func(t *testing.T, s *Socket, want uint64) {
+		t.Helper()
+		if st, err := s.Snapshot(); st.TxSubmitted != want || st.TxCompleted != want || err != nil {
+			t.Errorf("%d sent and %d completed, want %d of both, %v", st.TxSubmitted, st.TxCompleted, want, err)
+		}
+	}
+	t.Run("shared", func(t *testing.T) {
+		n := newSharedNet(t, 1024, 2)
+		s := open(t, n.ns, newPool(t, n.umem, 512), n.config(0))
+		for i := range uint64(3) {
+			if err := s.Pool().Free(transmit(t, s, newPackets(t, s, i, 1, 100))...); err != nil {
+				t.Fatal(err)
+			}
+			check(t, s, i+1)
+		}
+	})
+	t.Run("reopened", func(t *testing.T) {
+		ns := newNet(t, testbed.VethConfig{})
+		s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a"})
+		if n, err := s.Send(newPackets(t, s, 1, 10, 100)); n != 10 || err != nil {
+			t.Fatal(n, err)
+		}
+		if err := ns.Do(func() error { return s.Reopen(t.Context()) }); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := s.Completed(make([]Frame, 64)); n != 10 || err != nil {
+			t.Fatal(n, err)
+		}
+		check(t, s, 10)
+	})
 }

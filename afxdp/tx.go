@@ -181,6 +181,12 @@ func (s *Socket) completed(dst []Frame) (int, error) {
 		n++
 	}
 	s.completion.release(avail)
+	s.countCompleted(n)
+	return n, nil
+}
+
+// countCompleted counts frames that Completed returns.
+func (s *Socket) countCompleted(n int) {
 	s.inFlight -= uint32(n)
 	s.out.count.TxCompleted += uint64(n)
 	if s.inFlight > 0 {
@@ -188,7 +194,6 @@ func (s *Socket) completed(dst []Frame) (int, error) {
 	} else {
 		s.out.publish() // perhaps nothing is sent any more
 	}
-	return n, nil
 }
 
 // completedByReopen hands out frames that were in flight on a socket that
@@ -199,7 +204,7 @@ func (s *Socket) completedByReopen(dst []Frame) int {
 	for _, f := range dst[:n] {
 		s.state[f] = stateYours
 	}
-	s.inFlight -= uint32(n)
+	s.countCompleted(n)
 	return n
 }
 

@@ -164,6 +164,9 @@ func (c *UDPConn) ReadFrom(p []byte) (int, net.Addr, error) {
 func (c *UDPConn) ReadFromUDPAddrPort(p []byte) (n int, from netip.AddrPort, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
+	if _, err := c.remaining(&c.readDeadline); err != nil {
+		return 0, netip.AddrPort{}, c.opError("read", netip.AddrPort{}, err)
+	}
 	for {
 		for c.next < len(c.batch) {
 			d := c.batch[c.next]
@@ -247,6 +250,9 @@ func (c *UDPConn) write(p []byte, to netip.AddrPort) error {
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	if _, err := c.remaining(&c.writeDeadline); err != nil {
+		return err
+	}
 	if c.sender().Backlog() > 0 {
 		if err := c.sender().Kick(); err != nil {
 			return err

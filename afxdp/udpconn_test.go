@@ -482,3 +482,44 @@ func TestUDPConnForgetsWays(t *testing.T) {
 		t.Errorf("%d are kept, and %d counted", n, c.hopCount.Load())
 	}
 }
+
+// After a deadline calls fail, also those that would find a packet or could send theirs at once.
+func TestUDPConnAfterADeadline(t *testing.T) {
+	bed, c := newConn(t, 1)
+	k := kernelConn(t, bed.Switch())
+	to := k.LocalAddr().(*net.UDPAddr).AddrPort()
+	write := func() error {
+		_, err := c.WriteToUDPAddrPort([]byte("known"), netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
+		return err
+	}
+	read := func() error {
+		_, _, err := c.ReadFrom(make([]byte, 100))
+		return err
+	}
+	if err := write(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := k.WriteTo([]byte("hello"), c.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "the packets", func() bool {
+		n, ok := c.sender().rx.available(3)
+		return ok && n == 3
+	})
+	for _, step := range []struct {
+		deadline time.Time
+		want     error
+	}{{time.Time{}, nil}, {time.Unix(1, 0), os.ErrDeadlineExceeded}, {time.Time{}, nil}} {
+		if err := c.SetDeadline(step.deadline); err != nil {
+			t.Fatal(err)
+		}
+		if err := read(); !errors.Is(err, step.want) {
+			t.Errorf("read with deadline %v: %v", step.deadline, err)
+		}
+		if err := write(); !errors.Is(err, step.want) {
+			t.Errorf("write with deadline %v: %v", step.deadline, err)
+		}
+	}
+}

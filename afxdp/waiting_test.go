@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/testbed"
 )
 
 // openWakers lets a simulated socket sleep, until the end of the test.
@@ -428,5 +430,31 @@ func testWatch(t *testing.T, parked bool) {
 	p.Watch(-1)
 	if some, err := p.set.sleep(EventRx, 5*time.Millisecond); some || err != nil {
 		t.Errorf("%v, %v without it", some, err)
+	}
+}
+
+// A Poller tells of a link that is down five times a second, also while it sleeps for less because packets or completions wait.
+func TestPollerTellsFiveTimesASecond(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
+	if err := ns.SetUp("a", false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Send(newPackets(t, s, 1, 1, 100)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []Events{EventRx, EventRx | EventCompletion} {
+		p := newPoller(t, false, s)
+		start, told := time.Now(), 0
+		for time.Since(start) < time.Second {
+			ready, err := p.Poll(want, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told += len(ready)
+		}
+		if most := int(time.Since(start)/linkCheck) + 1; told == 0 || told > most {
+			t.Errorf("for events %d it told %d times, want 1 to %d", want, told, most)
+		}
 	}
 }
