@@ -380,6 +380,23 @@ func TestGroupEnds(t *testing.T) {
 	}
 }
 
+// Frames that a program gave to be filled before Serve wait for packets from then on, too.
+func TestServeKeepsWhatWasFilledBefore(t *testing.T) {
+	const given = 4
+	s, k := newSim(t, simConfig{frames: 16, ring: 8})
+	if _, err := s.Refill(given); err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	loop := Serve(func(*Socket, []Desc) error { return enough })
+	for i := range uint64(3 * given) {
+		if !k.deliver(i, 0) {
+			t.Fatalf("packet %d finds no frame", i)
+		}
+		wantErr(t, loop(s), enough)
+	}
+}
+
 // What the fill ring refuses is told, and stays the program's.
 func TestServeReportsARefusedFill(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 16, ring: 8})

@@ -29,6 +29,8 @@ func Serve(handle func(s *Socket, packets []Desc) error) func(*Socket) error {
 			s: s, handle: handle,
 			packets: make([]Desc, serveBatch), received: make([]Frame, 0, serveBatch), sent: make([]Frame, serveBatch),
 		}
+		// What was filled beyond that, by Fill and Refill, is to wait for packets from now on, too.
+		s.unfilled = max(0, s.unfilled)
 		for {
 			if err := turn.run(); err != nil {
 				return err
