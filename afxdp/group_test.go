@@ -397,6 +397,26 @@ func TestServeKeepsWhatWasFilledBefore(t *testing.T) {
 	}
 }
 
+// Frames that a handler has when the socket is closed are the pool's, which another socket may go on with.
+func TestServeKeepsNoFramesOfAClosedSocket(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	const frames = 64
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: frames})
+	_, done := runGroup(g, Serve(func(s *Socket, _ []Desc) error { return s.Close() }))
+	tx := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", RxFrames: -1})
+	transmit(t, tx, newPackets(t, tx, 1, 4, 100))
+	if err := waitRun(t, done); err != nil {
+		t.Fatal(err)
+	}
+	s := g.Sockets()[0]
+	if _, err := s.Reclaim(); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Pool().Available(); n != frames {
+		t.Errorf("%d of %d frames are in the pool", n, frames)
+	}
+}
+
 // What the fill ring refuses is told, and stays the program's.
 func TestServeReportsARefusedFill(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 16, ring: 8})

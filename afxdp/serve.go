@@ -4,7 +4,10 @@
 
 package afxdp
 
-import "errors"
+import (
+	"errors"
+	"net"
+)
 
 // serveBatch is how many packets a handler gets at most. It is enough for the
 // costs of a call and of a look at the rings to be small beside the packets'.
@@ -108,8 +111,8 @@ func (t *serveTurn) refill() error {
 // fill gives as many frames to the fill ring as there were received, and the others to the pool: handle had as many from there.
 func (t *serveTurn) fill(frames []Frame) error {
 	n, err := t.s.Fill(frames[:min(len(frames), max(0, t.s.unfilled))])
-	if err != nil && !errors.Is(err, ErrLinkDown) && !errors.Is(err, ErrInterfaceGone) {
+	if err != nil && !errors.Is(err, ErrLinkDown) && !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, net.ErrClosed) {
 		return err
 	}
-	return errors.Join(err, t.s.pool.Free(frames[n:]...)) // they would be lost to a loop that begins anew
+	return errors.Join(err, t.s.pool.Free(frames[n:]...)) // they would be lost to a loop that begins anew, or to another socket
 }
