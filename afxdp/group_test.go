@@ -430,17 +430,24 @@ func TestServeReportsARefusedFill(t *testing.T) {
 	}
 }
 
-// The frames that are left when the link goes down are the pool's.
+// The frames that are left when the link goes down, or another one takes the program off, are the pool's: Run calls the loop again.
 func TestServeKeepsNoFramesWhenItFails(t *testing.T) {
-	s, k := newSim(t, simConfig{frames: 16, ring: 8})
-	k.onRecv = func() unix.Errno { return unix.ENETDOWN }
-	k.fill.flags.Store(ringNeedWakeup)
-	var frames [4]Frame
-	s.Pool().AllocBatch(frames[:])
-	s.unfilled = 2
-	wantErr(t, (&serveTurn{s: s}).fill(frames[:]), ErrLinkDown)
-	if diff := cmp.Diff(Census{Free: 14, Filling: 2}, s.umem.Census()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	lo, err := net.InterfaceByName("lo") // which has no program
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []error{ErrLinkDown, ErrNoProgram} {
+		s, k := newSim(t, simConfig{frames: 16, ring: 8})
+		s.info.Store(&Info{ZeroCopy: want == ErrNoProgram, Ifindex: lo.Index})
+		k.onRecv = func() unix.Errno { return unix.ENETDOWN }
+		k.fill.flags.Store(ringNeedWakeup)
+		var frames [4]Frame
+		s.Pool().AllocBatch(frames[:])
+		s.unfilled = 2
+		wantErr(t, (&serveTurn{s: s}).fill(frames[:]), want)
+		if diff := cmp.Diff(Census{Free: 14, Filling: 2}, s.umem.Census()); diff != "" {
+			t.Errorf("%v: (-want +got):\n%s", want, diff)
+		}
 	}
 }
 

@@ -4,10 +4,7 @@
 
 package afxdp
 
-import (
-	"errors"
-	"net"
-)
+import "errors"
 
 // serveBatch is how many packets a handler gets at most. It is enough for the
 // costs of a call and of a look at the rings to be small beside the packets'.
@@ -111,7 +108,7 @@ func (t *serveTurn) refill() error {
 // fill gives as many frames to the fill ring as there were received, and the others to the pool: handle had as many from there.
 func (t *serveTurn) fill(frames []Frame) error {
 	n, err := t.s.Fill(frames[:min(len(frames), max(0, t.s.unfilled))])
-	if err != nil && !errors.Is(err, ErrLinkDown) && !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, net.ErrClosed) {
+	if errors.Is(err, ErrFrameState) || errors.Is(err, ErrRingCorrupt) {
 		return err
 	}
 	return errors.Join(err, t.s.pool.Free(frames[n:]...)) // they would be lost to a loop that begins anew, or to another socket
