@@ -417,6 +417,34 @@ func TestServeKeepsNoFramesOfAClosedSocket(t *testing.T) {
 	}
 }
 
+// In the place of frames that came with nothing in them, or with bytes beyond their end, others wait for packets.
+func TestServeFillsForBadEntries(t *testing.T) {
+	s, k := newSim(t, simConfig{frames: 16, ring: 8, multi: true})
+	if _, err := s.Refill(4); err != nil {
+		t.Fatal(err)
+	}
+	s.unfilled = 0
+	turn := serveTurn{
+		s: s, handle: func(*Socket, []Desc) error { return nil },
+		packets: make([]Desc, serveBatch), received: make([]Frame, 0, serveBatch), sent: make([]Frame, serveBatch),
+	}
+	for i := range uint64(12) {
+		// A packet of two frames, the second of which is bad.
+		for j, options := range []uint32{uint32(More), 0} {
+			if !k.deliver(i, options) {
+				t.Fatalf("frame %d of packet %d finds no room", j, i)
+			}
+		}
+		k.rx.descs[(k.rx.prod-1)&(k.rx.size-1)].Len = 0
+		if err := turn.run(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(Census{Free: 12, Filling: 4}, s.umem.Census()); diff != "" {
+			t.Fatalf("packet %d: (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
 // What the fill ring refuses is told, and stays the program's.
 func TestServeReportsARefusedFill(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 16, ring: 8})

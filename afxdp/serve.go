@@ -60,8 +60,11 @@ func (t *serveTurn) run() error {
 		return err
 	}
 	n, err := t.s.Receive(t.packets)
-	if n == 0 || err != nil {
+	if err != nil {
 		return err
+	}
+	if n == 0 { // there may have been frames that are no packets
+		return t.replace()
 	}
 	t.received = t.received[:n]
 	for i, d := range t.packets[:n] {
@@ -88,6 +91,11 @@ func (t *serveTurn) giveBack() error {
 	if err := t.fill(rest); err != nil {
 		return err
 	}
+	return t.replace()
+}
+
+// replace gives frames of the pool to be filled in the place of those that will not come back by themselves.
+func (t *serveTurn) replace() error {
 	lack := t.s.unfilled - t.s.InFlight()
 	if lack <= 0 {
 		return nil
