@@ -144,21 +144,20 @@ func ExamplePace() {
 		}
 		defer group.Close()
 
-		err = group.Run(context.Background(), func(s *afxdp.Socket) error {
-			left := 50
-			return afxdp.Pace(1000, func(s *afxdp.Socket, packets []afxdp.Desc) (int, error) {
-				n := min(left, len(packets))
-				for i := range packets[:n] {
-					b := s.UMEM().Packet(packets[i])
-					copy(b, "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb5paced")
-					packets[i].Len = 60
-				}
-				if left -= n; left == 0 {
-					return n, io.EOF
-				}
-				return n, nil
-			})(s)
-		})
+		left := [2]int{50, 50} // of each queue; here, as Run calls a loop again after its link was down
+		err = group.Run(context.Background(), afxdp.Pace(1000, func(s *afxdp.Socket, packets []afxdp.Desc) (int, error) {
+			left := &left[s.Info().Queue]
+			n := min(*left, len(packets))
+			for i := range packets[:n] {
+				b := s.UMEM().Packet(packets[i])
+				copy(b, "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb5paced")
+				packets[i].Len = 60
+			}
+			if *left -= n; *left == 0 {
+				return n, io.EOF
+			}
+			return n, nil
+		}))
 		stats, statsErr := group.Snapshot()
 		fmt.Println("sent", stats.TxCompleted)
 		return errors.Join(err, statsErr)

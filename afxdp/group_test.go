@@ -380,6 +380,71 @@ func TestGroupEnds(t *testing.T) {
 	}
 }
 
+// Frames that a program gave to be filled before Serve wait for packets from then on, too.
+func TestServeKeepsWhatWasFilledBefore(t *testing.T) {
+	const given = 4
+	s, k := newSim(t, simConfig{frames: 16, ring: 8})
+	if _, err := s.Refill(given); err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	loop := Serve(func(*Socket, []Desc) error { return enough })
+	for i := range uint64(3 * given) {
+		if !k.deliver(i, 0) {
+			t.Fatalf("packet %d finds no frame", i)
+		}
+		wantErr(t, loop(s), enough)
+	}
+}
+
+// Frames that a handler has when the socket is closed are the pool's, which another socket may go on with.
+func TestServeKeepsNoFramesOfAClosedSocket(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	const frames = 64
+	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: frames})
+	_, done := runGroup(g, Serve(func(s *Socket, _ []Desc) error { return s.Close() }))
+	tx := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a", RxFrames: -1})
+	transmit(t, tx, newPackets(t, tx, 1, 4, 100))
+	if err := waitRun(t, done); err != nil {
+		t.Fatal(err)
+	}
+	s := g.Sockets()[0]
+	if _, err := s.Reclaim(); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Pool().Available(); n != frames {
+		t.Errorf("%d of %d frames are in the pool", n, frames)
+	}
+}
+
+// In the place of frames that came with nothing in them, or with bytes beyond their end, others wait for packets.
+func TestServeFillsForBadEntries(t *testing.T) {
+	s, k := newSim(t, simConfig{frames: 16, ring: 8, multi: true})
+	if _, err := s.Refill(4); err != nil {
+		t.Fatal(err)
+	}
+	s.unfilled = 0
+	turn := serveTurn{
+		s: s, handle: func(*Socket, []Desc) error { return nil },
+		packets: make([]Desc, serveBatch), received: make([]Frame, 0, serveBatch), sent: make([]Frame, serveBatch),
+	}
+	for i := range uint64(12) {
+		// A packet of two frames, the second of which is bad.
+		for j, options := range []uint32{uint32(More), 0} {
+			if !k.deliver(i, options) {
+				t.Fatalf("frame %d of packet %d finds no room", j, i)
+			}
+		}
+		k.rx.descs[(k.rx.prod-1)&(k.rx.size-1)].Len = 0
+		if err := turn.run(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(Census{Free: 12, Filling: 4}, s.umem.Census()); diff != "" {
+			t.Fatalf("packet %d: (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
 // What the fill ring refuses is told, and stays the program's.
 func TestServeReportsARefusedFill(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 16, ring: 8})
@@ -393,17 +458,24 @@ func TestServeReportsARefusedFill(t *testing.T) {
 	}
 }
 
-// The frames that are left when the link goes down are the pool's.
+// The frames that are left when the link goes down, or another one takes the program off, are the pool's: Run calls the loop again.
 func TestServeKeepsNoFramesWhenItFails(t *testing.T) {
-	s, k := newSim(t, simConfig{frames: 16, ring: 8})
-	k.onRecv = func() unix.Errno { return unix.ENETDOWN }
-	k.fill.flags.Store(ringNeedWakeup)
-	var frames [4]Frame
-	s.Pool().AllocBatch(frames[:])
-	s.unfilled = 2
-	wantErr(t, (&serveTurn{s: s}).fill(frames[:]), ErrLinkDown)
-	if diff := cmp.Diff(Census{Free: 14, Filling: 2}, s.umem.Census()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	lo, err := net.InterfaceByName("lo") // which has no program
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []error{ErrLinkDown, ErrNoProgram} {
+		s, k := newSim(t, simConfig{frames: 16, ring: 8})
+		s.info.Store(&Info{ZeroCopy: want == ErrNoProgram, Ifindex: lo.Index})
+		k.onRecv = func() unix.Errno { return unix.ENETDOWN }
+		k.fill.flags.Store(ringNeedWakeup)
+		var frames [4]Frame
+		s.Pool().AllocBatch(frames[:])
+		s.unfilled = 2
+		wantErr(t, (&serveTurn{s: s}).fill(frames[:]), want)
+		if diff := cmp.Diff(Census{Free: 14, Filling: 2}, s.umem.Census()); diff != "" {
+			t.Errorf("%v: (-want +got):\n%s", want, diff)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ type hook struct {
 	link    link.Link
 	pass    *ebpf.Program // while no Attachment has the link
 	sockets int           // in zero-copy mode
-	idle    bool          // the link was detached and is closed: the next one takes its place
+	idle    bool          // the link is closed: the next one takes its place
 }
 
 type hookID struct {
@@ -86,20 +86,24 @@ func (h *hook) give() error {
 	}
 	pass, err := loadPass()
 	if err != nil {
-		return errors.Join(err, h.close())
+		return errors.Join(err, h.rest())
 	}
 	err = h.link.Update(pass)
+	if err == nil {
+		h.pass = pass
+		return nil
+	}
+	err = fmt.Errorf("afxdp: put a program that passes packets on in the place of the detached one: %w", err)
 	if errors.Is(err, unix.ENOLINK) {
-		// The interface is gone, and with it what the sockets needed, or another one has detached the link.
-		h.idle = true
-		return errors.Join(pass.Close(), h.link.Close())
+		err = nil // the interface is gone, and with it what the sockets needed, or another one has detached the link
 	}
-	if err != nil {
-		err = fmt.Errorf("afxdp: put a program that passes packets on in the place of the detached one: %w", err)
-		return errors.Join(pass.Close(), h.close(), err)
-	}
-	h.pass = pass
-	return nil
+	return errors.Join(pass.Close(), h.rest(), err)
+}
+
+// rest empties the hook, and keeps it for sockets that may need the next one.
+func (h *hook) rest() error {
+	h.idle = true
+	return h.link.Close()
 }
 
 // on returns the index of the interface that the link is on: 0 once that is gone, or the link was detached. One that

@@ -186,6 +186,32 @@ func TestSocketsKeepAProgramAfterReattach(t *testing.T) {
 	}
 }
 
+// So they have when the one that was to stay meanwhile could not be loaded, as for want of descriptors, and Reattach was called again.
+func TestSocketsKeepAProgramAfterAFailedReattach(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	for _, command := range []uint32{unix.BPF_PROG_LOAD, unix.BPF_LINK_UPDATE} {
+		at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
+		var h *hook
+		err := ns.Do(func() (err error) { h, err = useHook(at.hook.id); return err })
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused(t, ns, "first Reattach", unix.EMFILE, "afxdp: detach from b: ", at.Reattach, bpfCommand(command, unix.EMFILE))
+		if err := ns.Do(func() error { return errors.Join(at.Reattach(), at.Close()) }); err != nil {
+			t.Fatal(err)
+		}
+		if attachedID(t, ns) == 0 {
+			t.Errorf("command %d: there is no program for the socket", command)
+		}
+		if err := h.leave(); err != nil {
+			t.Fatal(err)
+		}
+		if id := attachedID(t, ns); id != 0 || len(hooks.of) != 0 {
+			t.Errorf("command %d: program %d is still there, and hooks %v", command, id, hooks.of)
+		}
+	}
+}
+
 func TestDetachMeetsErrors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	var id hookID

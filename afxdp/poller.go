@@ -71,9 +71,6 @@ func (p *Poller) Poll(want Events, timeout time.Duration) ([]Ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.set.checked.IsZero() { // it has told of a link, and does so again in linkCheck, however short it sleeps meanwhile
-		p.set.checked = time.Now()
-	}
 	for i := 0; i < len(p.set.found); i++ {
 		f := p.set.found[i]
 		if f.Err != nil {
@@ -85,6 +82,9 @@ func (p *Poller) Poll(want Events, timeout time.Duration) ([]Ready, error) {
 		if errors.Is(f.Err, net.ErrClosed) {
 			p.drop(i)
 			i--
+		} else if f.Err != nil { // it tells again in linkCheck, however short it sleeps meanwhile
+			p.set.told = time.Now()
+			p.set.checked = p.set.told
 		}
 	}
 	return p.ready, nil

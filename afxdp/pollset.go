@@ -27,6 +27,7 @@ type pollSet struct {
 	spinMax, spin time.Duration // longest and current time to spin
 	busy          time.Duration // to poll the drivers, see BusyPoll
 	checked       time.Time     // when the interfaces were looked at last
+	told          time.Time     // when a Poller told of one that does not work last
 
 	parker  *sys.Parker // nil: sleep in ppoll
 	parked  []uint32    // of each socket, which of its descriptors the parker has
@@ -118,11 +119,15 @@ func (p *pollSet) checkLinks() bool {
 }
 
 // idle does for all sockets what Receive does that finds nothing, and reports
-// whether one has an error.
+// whether one has an error, unless a Poller told of one lately.
 func (p *pollSet) idle() bool {
 	failed := false
 	for i, s := range p.socks {
-		failed = p.fail(i, s.idle(s.half(p.which))) || failed
+		err := s.idle(s.half(p.which))
+		if err != nil && time.Since(p.told) < linkCheck {
+			continue
+		}
+		failed = p.fail(i, err) || failed
 	}
 	return failed
 }

@@ -118,9 +118,11 @@ func (s *Socket) skipBad(taken []Desc, whole int, e xdpDesc) int {
 	s.in.count.BadDescs++
 	for _, d := range taken[whole:] {
 		s.pool.push(d.Frame)
+		s.unfilled++
 	}
 	if f := e.Addr >> s.umem.shift; f < uint64(len(s.state)) && s.state[f] == s.filling {
 		s.pool.push(Frame(f)) // a frame of ours, so the kernel is done with it
+		s.unfilled++
 	}
 	s.rxSkip = e.Options&uint32(More) != 0
 	return whole

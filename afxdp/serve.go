@@ -29,6 +29,8 @@ func Serve(handle func(s *Socket, packets []Desc) error) func(*Socket) error {
 			s: s, handle: handle,
 			packets: make([]Desc, serveBatch), received: make([]Frame, 0, serveBatch), sent: make([]Frame, serveBatch),
 		}
+		// What was filled beyond that, by Fill and Refill, is to wait for packets from now on, too.
+		s.unfilled = max(0, s.unfilled)
 		for {
 			if err := turn.run(); err != nil {
 				return err
@@ -58,8 +60,11 @@ func (t *serveTurn) run() error {
 		return err
 	}
 	n, err := t.s.Receive(t.packets)
-	if n == 0 || err != nil {
+	if err != nil {
 		return err
+	}
+	if n == 0 { // there may have been frames that are no packets
+		return t.replace()
 	}
 	t.received = t.received[:n]
 	for i, d := range t.packets[:n] {
@@ -86,6 +91,11 @@ func (t *serveTurn) giveBack() error {
 	if err := t.fill(rest); err != nil {
 		return err
 	}
+	return t.replace()
+}
+
+// replace gives frames of the pool to be filled in the place of those that will not come back by themselves.
+func (t *serveTurn) replace() error {
 	lack := t.s.unfilled - t.s.InFlight()
 	if lack <= 0 {
 		return nil
@@ -106,8 +116,8 @@ func (t *serveTurn) refill() error {
 // fill gives as many frames to the fill ring as there were received, and the others to the pool: handle had as many from there.
 func (t *serveTurn) fill(frames []Frame) error {
 	n, err := t.s.Fill(frames[:min(len(frames), max(0, t.s.unfilled))])
-	if err != nil && !errors.Is(err, ErrLinkDown) && !errors.Is(err, ErrInterfaceGone) {
+	if errors.Is(err, ErrFrameState) || errors.Is(err, ErrRingCorrupt) {
 		return err
 	}
-	return errors.Join(err, t.s.pool.Free(frames[n:]...)) // they would be lost to a loop that begins anew
+	return errors.Join(err, t.s.pool.Free(frames[n:]...)) // they would be lost to a loop that begins anew, or to another socket
 }

@@ -433,10 +433,18 @@ func testWatch(t *testing.T, parked bool) {
 	}
 }
 
-// A Poller tells of a link that is down five times a second, also while it sleeps for less because packets or completions wait.
+// A Poller tells of a link that is down five times a second, also while it sleeps for less because packets or completions wait,
+// and when each of its looks at the driver fails.
 func TestPollerTellsFiveTimesASecond(t *testing.T) {
+	for name, cfg := range map[string]Config{"interrupts": {}, "busy polling": {BusyPoll: &BusyPoll{}}} {
+		t.Run(name, func(t *testing.T) { testPollerTells(t, cfg) })
+	}
+}
+
+func testPollerTells(t *testing.T, cfg Config) {
 	ns := newNet(t, testbed.VethConfig{})
-	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
+	cfg.Interface = "a"
+	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), cfg)
 	if err := ns.SetUp("a", false); err != nil {
 		t.Fatal(err)
 	}
