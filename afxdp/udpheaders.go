@@ -11,7 +11,7 @@ import (
 )
 
 // UDPHeaders are those of a UDP packet that a program makes itself. [UDPConn] finds the
-// MAC addresses by itself.
+// MAC addresses by itself; for others the kernel's table has that of the next hop ("ip neigh", netlink's NeighList).
 type UDPHeaders struct {
 	FromMAC, ToMAC [6]byte        // of the interface, and of the next hop
 	From, To       netip.AddrPort // of one family
