@@ -77,6 +77,25 @@ class Group(unittest.TestCase):
         dist.all_reduce(tensor)
         self.assertEqual(tensor._nnz(), 0)
 
+    def test_autograd(self):
+        """Autograd notices that a tensor changes, and what it may do with one stays the same, as with gloo."""
+        tensor = sparse([1, 2], [[1.0, 1.0], [2.0, 2.0]], (8, 2)).coalesce()
+        factor = sparse([1, 2], [[1.0, 1.0], [1.0, 1.0]], (8, 2)).coalesce().requires_grad_()
+        product = torch.sparse.sum(tensor * factor)  # its gradient is the tensor
+        dist.all_reduce(tensor)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            product.backward()
+        with torch.inference_mode():
+            dist.all_reduce(tensor)
+            inference = sparse([1], [[1.0, 1.0]], (8, 2))
+            dist.all_reduce(inference)
+        self.assertFalse(tensor.is_inference() or tensor.values().is_inference())
+        self.assertTrue(inference.is_inference())
+        for t in tensor, inference:
+            self.assertTrue(torch.equal(t.to_dense()[1], torch.full((2,), float(ranks if t is inference else ranks**2))))
+        with self.assertRaisesRegex(RuntimeError, "leaf Variable"):
+            dist.all_reduce(factor)
+
     def test_mismatch(self):
         odd = rank == ranks - 1
         for tensor, text in (
