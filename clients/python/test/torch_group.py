@@ -109,8 +109,14 @@ class Group(unittest.TestCase):
 
     def test_refused(self):
         bad = float("nan") if rank == 1 else 1.0
-        with self.assertRaises(libra.NotFinite if rank == 1 else libra.StepDropped) as failed:
-            dist.all_reduce(sparse([3], [[1.0, bad]], (8, 2)))
+        for tensor, row, index in (
+            (sparse([3], [[1.0, bad]], (8, 2)), 3, 1),
+            (sparse([4, 0, 6], [[1.0] * 5, [2.0] * 5, [3.0, 3.0, 3.0, bad, 3.0]], (8, 5)), 6, 13),
+        ):
+            with self.assertRaises(libra.NotFinite if rank == 1 else libra.StepDropped) as failed:
+                dist.all_reduce(tensor)
+            self.assertEqual((failed.exception.key, failed.exception.index), (row, index if rank == 1 else None))
+            self.assertRegex(str(failed.exception), f"which is row {row} of the tensor")
         if rank == 1:
             self.assertIn("NaN or infinite", str(failed.exception))
         self.test_exact()

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 import torch
 
-from .._errors import Error
+from .._errors import Error, NotFinite, OutOfRange, StepDropped
 from .._session import Session
 from ._compat import coalesced
 
@@ -72,7 +72,8 @@ class Rows:
 
         Raises :class:`Mismatch` on all ranks if their tensors do not fit together; on a rank with a gradient that is NaN or out of range,
         :class:`libra.NotFinite` or :class:`libra.OutOfRange`, and :class:`libra.StepDropped` on the others: they may go on with the next
-        step. Raises TimeoutError when not all ranks have come in the group's time; no all-reduce is then possible any more.
+        step. ``key`` of these is the row of the tensor, ``index`` the gradient's place in its values. Raises TimeoutError when not all ranks
+        have come in the group's time; no all-reduce is then possible any more.
         """
         kind = _kind(tensor.shape, tensor.sparse_dim(), tensor.dtype, op, self._session.dim, gloo.size())
         if not kind.ours:
@@ -99,6 +100,14 @@ class Rows:
         except TimeoutError as e:
             session.abandon()  # the step is still under way
             raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind.text} in {self._timeout} s") from e
+        except (NotFinite, OutOfRange, StepDropped) as e:
+            if e.key is not None and e.key >= n:  # ranks know rows of their tensor, not keys of the job
+                e.key = (e.key - n) // kind.chunks
+                e.args = (f"{e}, which is row {e.key} of the tensor",)
+            if e.index is not None:
+                row, column = divmod(e.index - n * session.dim, kind.chunks * session.dim)
+                e.index = row * kind.width + column
+            raise
         if not kind.is_agreed(keys, values):
             programs, ranks = values[0, 0] if len(keys) and keys[0] == 0 else 0, gloo.size()
             if programs != ranks:
