@@ -3,6 +3,7 @@
 
 import os
 import sys
+import threading
 import unittest
 
 import numpy as np
@@ -105,7 +106,25 @@ class Group(unittest.TestCase):
         ):
             with self.assertRaisesRegex(libra.torch.Mismatch, text):
                 dist.all_reduce(tensor)
+        with self.assertRaisesRegex(libra.torch.Mismatch, r"rank 0: .*, SUM; .*rank %d: .*, MAX" % (ranks - 1)):
+            dist.all_reduce(sparse([1], [[1.0, 2.0]], (10, 2)), op=dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM)
         self.test_sums()
+
+    def test_threads(self):
+        """Threads take turns, as with gloo."""
+        sums = []
+
+        def add():
+            for _ in range(5):
+                dist.all_reduce(tensor := sparse([1], [[1.0, 1.0]], (8, 2)))
+                sums.append(tensor.to_dense()[1].tolist())
+
+        threads = [threading.Thread(target=add) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sums, [[ranks, ranks]] * 15)
 
     def test_refused(self):
         bad = float("nan") if rank == 1 else 1.0

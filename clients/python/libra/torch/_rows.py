@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import math
 import os
+import threading
 import weakref
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -62,6 +64,7 @@ class Rows:
 
     def __init__(self, session: Session, timeout: float) -> None:
         self._session, self._timeout = session, timeout
+        self._turn, self._process = threading.Lock(), os.getpid()
         weakref.finalize(self, session.abandon)  # between all-reduces nothing is on its way
 
     def all_reduce(self, gloo: Any, tensor: torch.Tensor, op: str = "SUM") -> Optional[torch.Tensor]:
@@ -96,7 +99,7 @@ class Rows:
         keys[:n], values[:n] = kind.keys, kind.seal
         np.add(_split(index, rows, kind.chunks, values[n:]), n, out=keys[n:].view(np.int64))
         try:
-            keys, values = session.reduce(keys, values, timeout=self._timeout)
+            keys, values = self._reduce(keys, values)
         except TimeoutError as e:
             session.abandon()  # the step is still under way
             raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind.text} in {self._timeout} s") from e
@@ -117,6 +120,11 @@ class Rows:
         keys, values = keys[kind.agreed :].view(np.int64), values[kind.agreed :]
         keys -= n
         return _join(keys, values, kind.chunks, kind.width)
+
+    def _reduce(self, keys: np.ndarray, values: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """A step, which is one thread's. In a child of fork the turn may be held for ever, and the session says what is wrong."""
+        with self._turn if os.getpid() == self._process else contextlib.nullcontext():
+            return self._session.reduce(keys, values, timeout=self._timeout)
 
 
 def _ordered(tensor: torch.Tensor, width: int) -> Tuple[np.ndarray, np.ndarray]:
