@@ -4,6 +4,7 @@
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #include "../internal.h"
@@ -81,6 +82,14 @@ static void each_request(struct libra_session *s)
 		CHECK(libra_pull(s, keys + i, many[i], 1, &t[i]) == LIBRA_OK);
 	for (int i = 2; i >= 0; i--)
 		CHECK(libra_wait(s, t[i], 60000) == LIBRA_OK && many[i][0] == (float)keys[i]);
+	for (uint64_t i = 0; i < 3; i++) {
+		CHECK((i == 0 ? libra_reduce(s, sum_keys, many[0], 1, &reduced, &t[0]) :
+				libra_sums(s, i, sum_keys + i, many[i], 1, &t[i])) == LIBRA_OK);
+		while (!libra_accepted(s, t[i])) /* then only what comes back has its place */
+			sched_yield();
+	}
+	for (int i = 2; i >= 0; i--)
+		CHECK(libra_wait(s, t[i], 60000) == LIBRA_OK && sum_keys[i] == 1000 + (uint64_t)i && many[i][0] == (float)(i * DIM));
 	CHECK(libra_accepted(s, t[0]) == 1);
 	CHECK(libra_flush(s, NULL) == LIBRA_OK);
 }

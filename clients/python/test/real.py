@@ -107,12 +107,12 @@ class Requests(unittest.TestCase):
             self.session.empty(1 << 30)
         # Arrays without a reference stay until the agent has read them.
         before = self.weights([5])
-        for _ in range(120):  # 9.6 MB in 8 MiB
+        for i in range(120):  # 9.6 MB in 8 MiB
             big = self.session.empty((10000, 2))
-            big[:] = 1 / 32
+            big[:] = i % 4 / 64
             self.session.push(np.full(10000, 5), big)
             del big
-        np.testing.assert_array_equal(self.weights([5]), before - 37500)
+        np.testing.assert_array_equal(self.weights([5]), before - 10000 * 180 / 64)
 
     def test_failures(self):
         with self.assertRaises(libra.NotFinite) as failed:

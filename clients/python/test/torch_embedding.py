@@ -76,6 +76,9 @@ class Embeddings(unittest.TestCase):
         for index, text in (([20], "index 20 to 20 of 20 rows"), ([-1, 3], "index -1 to 3 of 20 rows")):
             with self.assertRaisesRegex(IndexError, text):
                 remote(torch.tensor(index))
+        for index in [1.5], [True, False]:
+            with self.assertRaisesRegex(TypeError, "index has type torch.(float32|bool), integers are wanted"):
+                remote(torch.tensor(index))
         with self.assertRaisesRegex(ValueError, "at least one is wanted"):
             libra.torch.Embedding(0, session)
         with self.assertRaisesRegex(ValueError, "keys are 0 to"):

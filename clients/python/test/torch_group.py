@@ -3,6 +3,7 @@
 
 import os
 import sys
+import threading
 import unittest
 
 import numpy as np
@@ -77,6 +78,25 @@ class Group(unittest.TestCase):
         dist.all_reduce(tensor)
         self.assertEqual(tensor._nnz(), 0)
 
+    def test_autograd(self):
+        """Autograd notices that a tensor changes, and what it may do with one stays the same, as with gloo."""
+        tensor = sparse([1, 2], [[1.0, 1.0], [2.0, 2.0]], (8, 2)).coalesce()
+        factor = sparse([1, 2], [[1.0, 1.0], [1.0, 1.0]], (8, 2)).coalesce().requires_grad_()
+        product = torch.sparse.sum(tensor * factor)  # its gradient is the tensor
+        dist.all_reduce(tensor)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            product.backward()
+        with torch.inference_mode():
+            dist.all_reduce(tensor)
+            inference = sparse([1], [[1.0, 1.0]], (8, 2))
+            dist.all_reduce(inference)
+        self.assertFalse(tensor.is_inference() or tensor.values().is_inference())
+        self.assertTrue(inference.is_inference())
+        for t in tensor, inference:
+            self.assertTrue(torch.equal(t.to_dense()[1], torch.full((2,), float(ranks if t is inference else ranks**2))))
+        with self.assertRaisesRegex(RuntimeError, "leaf Variable"):
+            dist.all_reduce(factor)
+
     def test_mismatch(self):
         odd = rank == ranks - 1
         for tensor, text in (
@@ -86,12 +106,36 @@ class Group(unittest.TestCase):
         ):
             with self.assertRaisesRegex(libra.torch.Mismatch, text):
                 dist.all_reduce(tensor)
+        with self.assertRaisesRegex(libra.torch.Mismatch, r"rank 0: .*, SUM; .*rank %d: .*, MAX" % (ranks - 1)):
+            dist.all_reduce(sparse([1], [[1.0, 2.0]], (10, 2)), op=dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM)
         self.test_sums()
+
+    def test_threads(self):
+        """Threads take turns, as with gloo."""
+        sums = []
+
+        def add():
+            for _ in range(5):
+                dist.all_reduce(tensor := sparse([1], [[1.0, 1.0]], (8, 2)))
+                sums.append(tensor.to_dense()[1].tolist())
+
+        threads = [threading.Thread(target=add) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sums, [[ranks, ranks]] * 15)
 
     def test_refused(self):
         bad = float("nan") if rank == 1 else 1.0
-        with self.assertRaises(libra.NotFinite if rank == 1 else libra.StepDropped) as failed:
-            dist.all_reduce(sparse([3], [[1.0, bad]], (8, 2)))
+        for tensor, row, index in (
+            (sparse([3], [[1.0, bad]], (8, 2)), 3, 1),
+            (sparse([4, 0, 6], [[1.0] * 5, [2.0] * 5, [3.0, 3.0, 3.0, bad, 3.0]], (8, 5)), 6, 13),
+        ):
+            with self.assertRaises(libra.NotFinite if rank == 1 else libra.StepDropped) as failed:
+                dist.all_reduce(tensor)
+            self.assertEqual((failed.exception.key, failed.exception.index), (row, index if rank == 1 else None))
+            self.assertRegex(str(failed.exception), f"which is row {row} of the tensor")
         if rank == 1:
             self.assertIn("NaN or infinite", str(failed.exception))
         self.test_exact()

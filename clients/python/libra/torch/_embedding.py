@@ -37,6 +37,8 @@ class _Remote(torch.nn.Module):
         return torch.from_numpy(self._session.pull(self._keys(index)))
 
     def _keys(self, index: torch.Tensor) -> np.ndarray:
+        if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:  # would be rounded to other rows
+            raise TypeError(f"index has type {index.dtype}, integers are wanted")
         if index.numel() and (int(index.min()) < 0 or int(index.max()) >= self.num_embeddings):
             raise IndexError(f"index {int(index.min())} to {int(index.max())} of {self.num_embeddings} rows")
         return index.cpu().numpy().astype(np.uint64) + np.uint64(self._first_key)

@@ -31,9 +31,11 @@ class Group(ProcessGroup):  # type: ignore[misc, valid-type]
         """Adds the ranks' tensors up, in place. Of a sparse tensor the returned Work is complete."""
         options = options or AllreduceOptions()
         if self._rows is not None and len(tensors) == 1 and tensors[0].is_sparse:
-            sums = self._rows.all_reduce(self._gloo, tensors[0], operation(options.reduceOp))
+            with torch.inference_mode(tensors[0].is_inference()):  # of sums of another kind, data would change that of the tensor
+                sums = self._rows.all_reduce(self._gloo, tensors[0], operation(options.reduceOp))
             if sums is not None:
                 if tensors[0].device == sums.device:
+                    tensors[0].zero_()  # tells autograd, which data does not, that the tensor changes
                     tensors[0].data = sums  # copy_ would copy them
                 else:
                     tensors[0].copy_(sums)

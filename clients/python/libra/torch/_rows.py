@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import math
 import os
+import threading
 import weakref
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
 
-from .._errors import Error
+from .._errors import Error, NotFinite, OutOfRange, StepDropped
 from .._session import Session
 from ._compat import coalesced
 
@@ -62,6 +64,7 @@ class Rows:
 
     def __init__(self, session: Session, timeout: float) -> None:
         self._session, self._timeout = session, timeout
+        self._turn, self._process = threading.Lock(), os.getpid()
         weakref.finalize(self, session.abandon)  # between all-reduces nothing is on its way
 
     def all_reduce(self, gloo: Any, tensor: torch.Tensor, op: str = "SUM") -> Optional[torch.Tensor]:
@@ -72,7 +75,8 @@ class Rows:
 
         Raises :class:`Mismatch` on all ranks if their tensors do not fit together; on a rank with a gradient that is NaN or out of range,
         :class:`libra.NotFinite` or :class:`libra.OutOfRange`, and :class:`libra.StepDropped` on the others: they may go on with the next
-        step. Raises TimeoutError when not all ranks have come in the group's time; no all-reduce is then possible any more.
+        step. ``key`` of these is the row of the tensor, ``index`` the gradient's place in its values. Raises TimeoutError when not all ranks
+        have come in the group's time; no all-reduce is then possible any more.
         """
         kind = _kind(tensor.shape, tensor.sparse_dim(), tensor.dtype, op, self._session.dim, gloo.size())
         if not kind.ours:
@@ -95,10 +99,18 @@ class Rows:
         keys[:n], values[:n] = kind.keys, kind.seal
         np.add(_split(index, rows, kind.chunks, values[n:]), n, out=keys[n:].view(np.int64))
         try:
-            keys, values = session.reduce(keys, values, timeout=self._timeout)
+            keys, values = self._reduce(keys, values)
         except TimeoutError as e:
             session.abandon()  # the step is still under way
             raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind.text} in {self._timeout} s") from e
+        except (NotFinite, OutOfRange, StepDropped) as e:
+            if e.key is not None and e.key >= n:  # ranks know rows of their tensor, not keys of the job
+                e.key = (e.key - n) // kind.chunks
+                e.args = (f"{e}, which is row {e.key} of the tensor",)
+            if e.index is not None:
+                row, column = divmod(e.index - n * session.dim, kind.chunks * session.dim)
+                e.index = row * kind.width + column
+            raise
         if not kind.is_agreed(keys, values):
             programs, ranks = values[0, 0] if len(keys) and keys[0] == 0 else 0, gloo.size()
             if programs != ranks:
@@ -108,6 +120,11 @@ class Rows:
         keys, values = keys[kind.agreed :].view(np.int64), values[kind.agreed :]
         keys -= n
         return _join(keys, values, kind.chunks, kind.width)
+
+    def _reduce(self, keys: np.ndarray, values: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """A step, which is one thread's. In a child of fork the turn may be held for ever, and the session says what is wrong."""
+        with self._turn if os.getpid() == self._process else contextlib.nullcontext():
+            return self._session.reduce(keys, values, timeout=self._timeout)
 
 
 def _ordered(tensor: torch.Tensor, width: int) -> Tuple[np.ndarray, np.ndarray]:
