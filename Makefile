@@ -25,7 +25,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 build: ## build bin/libra
-	GIT_OPTIONAL_LOCKS=0 $(GO) build -o $(BIN)/libra ./cmd/libra
+	CGO_ENABLED=0 GIT_OPTIONAL_LOCKS=0 $(GO) build -o $(BIN)/libra ./cmd/libra
 	@if [ -n "$$SUDO_UID" ]; then chown "$$SUDO_UID:$$SUDO_GID" $(BIN) $(BIN)/libra; fi # sudo make demo leaves nothing of root's, and go's git no index
 
 clients: ## build the C library, clients/c/build/libra.so.1

@@ -466,7 +466,7 @@ func TestServeKeepsNoFramesWhenItFails(t *testing.T) {
 	}
 	for _, want := range []error{ErrLinkDown, ErrNoProgram} {
 		s, k := newSim(t, simConfig{frames: 16, ring: 8})
-		s.info.Store(&Info{ZeroCopy: want == ErrNoProgram, Ifindex: lo.Index})
+		s.info.Store(&Info{ZeroCopy: errors.Is(want, ErrNoProgram), Ifindex: lo.Index})
 		k.onRecv = func() unix.Errno { return unix.ENETDOWN }
 		k.fill.flags.Store(ringNeedWakeup)
 		var frames [4]Frame

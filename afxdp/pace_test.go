@@ -146,7 +146,7 @@ func TestPaceEndsWhenTheLinkIsDown(t *testing.T) {
 			return 1, end
 		})
 		err := loop(s)
-		if end == own {
+		if errors.Is(end, own) {
 			if !errors.Is(err, own) || errors.Is(err, ErrLinkDown) {
 				t.Errorf("the loop returns %v, want %v", err, own)
 			}
