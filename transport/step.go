@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/retransmit"
@@ -166,7 +165,7 @@ func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
 	case !s.known:
 		s.known, s.left = true, total
 		s.each = max(1, wire.SumsCap(w.link.Limits().MaxPayload, d, rows.Width))
-		s.Keys, s.Sums = slices.Grow(s.Keys[:0], total)[:total], slices.Grow(s.Sums[:0], total*d)[:total*d]
+		s.Keys, s.Sums = sized(s.Keys, total), sized(s.Sums, total*d)
 		s.have = make([]uint64, (total+63)/64)
 	}
 	s.left -= mark(s.have, first, rows.Count)
@@ -179,6 +178,14 @@ func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
 		w.askAgain(s)
 	}
 	return taken
+}
+
+// sized returns n elements, in the memory of s if it is enough.
+func sized[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
 }
 
 // mark sets n bits from the first on, and returns how many of them were not set.
