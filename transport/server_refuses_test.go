@@ -3,9 +3,13 @@
 package transport
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -50,6 +54,67 @@ func TestServerRefusesSteps(t *testing.T) {
 	rows, err := wire.ParseStepSums(ask(wire.StepEnd{Step: 4, First: 2}, wire.StepLen))
 	if err != nil || rows.Step != 4 || rows.Rows != 3 || rows.Count != 3 {
 		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// sendingLink keeps to which sender each SUMS frame goes.
+type sendingLink struct {
+	link.Link
+	to []uint16
+}
+
+func (l *sendingLink) Send(frames []link.Frame) (int, error) {
+	for _, f := range frames {
+		if h, err := wire.ParseHeader(l.Payload(f.Buf)); err == nil && h.Type == wire.TypeSums {
+			l.to = append(l.to, h.Sender)
+		}
+	}
+	return l.Link.Send(frames)
+}
+
+// TestSumsInOrderOfArrival gives sums in the order in which senders have come to the end of the step. Who asks again
+// keeps its place.
+func TestSumsInOrderOfArrival(t *testing.T) {
+	network := newMemNet()
+	l := &sendingLink{Link: network.open("10.0.0.1:19522")}
+	m := &meeting{workers: 20, arrived: map[uint16]wire.StepEnd{}}
+	s, err := NewServer(ServerConfig{Link: l, Job: testJob, Dim: testDim, Handler: discard{}, Arrive: m.arrive})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m.over = func(step uint64) {
+		m.next()
+		s.GiveSums(step, []uint64{1}, make([]float32, testDim))
+	}
+	clients := map[uint16]client{}
+	for sender := uint16(1); int(sender) <= m.workers; sender++ {
+		clients[sender] = client{t, network.open(fmt.Sprintf("10.0.0.2:%d", 1000+sender)), l.Local()}
+		if err := s.Admit(t.Context(), sender, clients[sender].at(), testServerEpoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seq := uint32(0)
+	for step := range uint64(3) {
+		var want []uint16
+		for _, i := range rand.New(rand.NewPCG(step, 1)).Perm(m.workers) {
+			want = append(want, uint16(i+1))
+		}
+		for _, sender := range append(want[:m.workers-1:m.workers-1], want[5], want[0], want[m.workers-1]) {
+			seq++
+			payload := make([]byte, wire.StepLen)
+			wire.Header{Type: wire.TypeStep, Job: testJob, Sender: sender, Epoch: testServerEpoch, Seq: seq}.Put(payload)
+			wire.StepEnd{Step: step, Room: 9}.Put(payload)
+			clients[sender].ask(payload)
+		}
+		if err := s.Do(t.Context(), func() {
+			if !slices.Equal(l.to, want) {
+				t.Errorf("step %d: sums went to %v, want %v", step, l.to, want)
+			}
+			l.to = nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -20,6 +21,7 @@ type steps struct {
 	length  int               // of such a frame's payload
 	frames  []byte            // their payloads, one after the other: all senders get the same, but for the header
 	waiting map[uint16]giving // by sender: who has come to the end of a step
+	came    uint64            // how many have, since ever
 	giving  []giving          // who gets sums, or a refusal, in this order
 	out     []link.Frame      // not yet taken by the link
 	failed  error             // of the link, which the loop has not been told
@@ -31,7 +33,8 @@ type giving struct {
 	request   wire.Header
 	step      uint64
 	room      uint32
-	next, end int // frames; none: a refusal
+	came      uint64 // before others: who has waited for longest goes on first, so that the longest wait becomes shorter
+	next, end int    // frames; none: a refusal
 }
 
 func (s *steps) init(cfg ServerConfig) {
@@ -66,7 +69,12 @@ func (s *Server) step(p *link.Packet, h wire.Header, from *admitted) (int, wire.
 	if err != nil {
 		return 0, none
 	}
-	st.waiting[h.Sender] = giving{to: to, request: h, step: end.Step, room: end.Room}
+	g := giving{to: to, request: h, step: end.Step, room: end.Room, came: st.came}
+	if before, again := st.waiting[h.Sender]; again && before.step == g.step {
+		g.came = before.came
+	}
+	st.came++
+	st.waiting[h.Sender] = g
 	if !s.cfg.Arrive(h.Sender, h.Epoch, end) {
 		delete(st.waiting, h.Sender)
 		return 0, none
@@ -97,7 +105,7 @@ func (s *steps) encode(keys []uint64, sums []float32, limit, dim int) {
 	}
 }
 
-// GiveSums gives the sums of a step to all senders that have come to its end, and to those that ask until the next call: Dim
+// GiveSums gives the sums of a step to all senders that have come to its end, in the order in which they came, and to those that ask until the next call: Dim
 // floats for each key, in the order of keys. What is too much for frames is
 // refused, so that they ask the control service, and so are no rows. Only the server's goroutine calls it, in a call of
 // [ServerConfig.Arrive] or of Do.
@@ -120,6 +128,7 @@ func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
 		st.giving = append(st.giving, g)
 		delete(st.waiting, sender)
 	}
+	slices.SortFunc(st.giving, func(a, b giving) int { return cmp.Compare(a.came, b.came) })
 	_, st.failed = s.sendSums()
 }
 

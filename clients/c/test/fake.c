@@ -256,6 +256,7 @@ int main(void)
 	test_buffers();
 	test_open();
 	test_requests();
+	test_all_reduce();
 	test_hostile();
 	test_life();
 	return 0;
