@@ -381,12 +381,13 @@ struct libra_reduced {
 /*
  * libra_all_reduce - push, and end the step like libra_reduce, if all processes agree what they reduce
  *
- * For programs whose every step is one: all workers of the job call it, and push in no other way. The ticket is complete
- * when all have; *all is set then. The sums are those of libra_reduce. Each process adds some rows to the push, whose
- * sums tell whether all gave the same kind: otherwise all get LIBRA_MISMATCH. libra_wait has the failure of the own push,
- * if there is one, in place of LIBRA_DROPPED. LIBRA_TIMEOUT here: the agent made no room within options.room_ms for all of it. Call
- * it again with the same arguments. One thread of a session at a time may call it. Arrays must exist until it returns, those of the sums until
- * libra_wait does. At most 582 processes take part. Errors of libra_push and libra_reduce, and LIBRA_MISMATCH.
+ * For programs whose steps are all all-reduces: all workers of the job call it, and push in no other way. When all have called,
+ * the ticket is complete and *all is set. The sums are those of libra_reduce. Each process adds a few rows to its push, whose
+ * sums tell whether all gave the same kind: otherwise all get LIBRA_MISMATCH. A process whose gradients were refused gets
+ * the failure of its push from libra_wait, the others LIBRA_DROPPED. LIBRA_TIMEOUT of this function: the agent made
+ * no room for all of it within options.room_ms; call it again with the same arguments. Only one thread of a session at a time may
+ * call it. keys, gradients and kind are free again when it returns LIBRA_OK, sum_keys, sums and *all belong to the library until libra_wait
+ * has returned. At most 582 processes can take part. Errors: those of libra_push and libra_reduce, and LIBRA_MISMATCH.
  */
 LIBRA_API int libra_all_reduce(struct libra_session *session, const struct libra_reduction *mine,
 			       struct libra_reduced *all, libra_ticket *ticket);
