@@ -56,7 +56,6 @@ static const struct {
 	{LIBRA_PROTOCOL, "PROTOCOL", "the agent broke the protocol"},
 	{LIBRA_SYSTEM, "SYSTEM", "a system call failed"},
 	{LIBRA_CLOSED, "CLOSED", "the session was shut down by this program"},
-	{LIBRA_MISMATCH, "MISMATCH", "the processes reduce different things: all have to give the same kind"},
 };
 
 static _Thread_local struct libra_error last;

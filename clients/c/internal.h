@@ -48,9 +48,6 @@ struct request {
 	uint64_t keys_at;
 	uint64_t n;
 	uint64_t floats; /* of its rows */
-	bool reduction;  /* part of libra_all_reduce: its keys are shifted */
-	uint64_t seal;   /* of one, the hash of its kind */
-	uint64_t first;  /* of a push of one, the number of its first gradient among the caller's */
 	struct completion answer;
 	uint32_t next; /* in the list of vacant requests */
 };
@@ -80,10 +77,6 @@ struct libra_session {
 	struct request *requests;
 	uint32_t requests_room, vacant; /* vacant: first of the list, or NONE */
 	uint64_t next_step;
-	uint64_t pushed;        /* rows of the libra_all_reduce that is being submitted */
-	struct request refused; /* the first of its pushes that failed, or zero */
-	bool reduced;           /* the last sums are of libra_all_reduce, */
-	uint64_t sealed;        /* and begin with this number of rows of its seal */
 
 	bool sleeping; /* a thread polls for all */
 	int ended;     /* 0, or why the session is over */
@@ -100,27 +93,6 @@ struct libra_session {
 };
 
 #define NONE UINT32_MAX
-
-/* What a function asks of the agent. */
-struct want {
-	const char *what; /* name of the function */
-	enum op op;
-	bool asynchronous; /* without a ticket too */
-	bool reduction;    /* part of libra_all_reduce */
-	const struct libra_batch *batch;
-	const uint64_t *keys;
-	const float *gradients;
-	void *result;
-	uint64_t n;
-	uint64_t result_bytes; /* where these are not the rows' */
-	uint64_t *sum_keys;    /* a place for keys */
-	uint64_t *rows;        /* a place for the number of rows of a reduce */
-	uint64_t first;        /* row of the sums; of a push of libra_all_reduce the number of its first gradient */
-	/* fill writes the keys and gradients on their way, in place of copies of the caller's. */
-	void (*fill)(const struct want *w, uint64_t *keys, float *gradients);
-	const struct reduction *of; /* for it */
-	uint64_t seal; /* of libra_all_reduce, the hash of the kind */
-};
 
 /* error.c */
 struct libra_error *error_new(int code);
@@ -152,13 +124,6 @@ void ring_arm(struct libra_session *s);
 int ring_ended(const struct libra_session *s, const char *what);
 struct request *ring_find(struct libra_session *s, libra_ticket ticket);
 void ring_vacate(struct libra_session *s, struct request *r);
-
-/* requests.c */
-int request(struct libra_session *s, const struct want *w, libra_ticket *ticket);
-
-/* allreduce.c */
-uint64_t seal_rows(const struct libra_session *s);
-int seal_check(struct libra_session *s, const struct request *r, uint64_t *rows);
 
 #define NEVER INT64_MAX      /* a deadline */
 #define LOOK_EVERY 100000000 /* ns between two looks at the socket by calls that do not wait */

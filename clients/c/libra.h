@@ -111,8 +111,7 @@ enum libra_code {
 	LIBRA_TOO_LARGE = 262,   /* the request cannot fit the session's buffers */
 	LIBRA_PROTOCOL = 263,    /* the agent broke the protocol: report this */
 	LIBRA_SYSTEM = 264,      /* a system call failed */
-	LIBRA_CLOSED = 265,      /* libra_shutdown has ended the session */
-	LIBRA_MISMATCH = 266     /* processes gave libra_all_reduce different kinds */
+	LIBRA_CLOSED = 265       /* libra_shutdown has ended the session */
 };
 
 enum libra_mode { LIBRA_COMBINE = 0, LIBRA_FETCHADD = 1, LIBRA_SYNC = 2 };
@@ -360,40 +359,8 @@ LIBRA_API int libra_barrier(struct libra_session *session, libra_ticket *ticket)
 LIBRA_API int libra_reduce(struct libra_session *session, uint64_t *keys, float *sums, size_t n, uint64_t *rows,
 			   libra_ticket *ticket);
 
-/* struct libra_reduction - what libra_all_reduce adds up, and where the sums go */
-struct libra_reduction {
-	const void *kind; /* what all processes must give alike, such as the name and shape of a tensor */
-	size_t kind_bytes;
-	const uint64_t *keys;   /* keys[n], up to 2^64 - 34 */
-	const float *gradients; /* gradients[n * dim] */
-	size_t n;
-	uint64_t *sum_keys; /* sum_keys[room] and */
-	float *sums;        /* sums[room * dim] receive the first rows of the sums; NULL if room is 0 */
-	size_t room;
-};
-
-/* struct libra_reduced - what an all-reduce has given */
-struct libra_reduced {
-	uint64_t rows;      /* of the sums; libra_sums has those beyond the room */
-	uint64_t processes; /* that took part */
-};
-
 /*
- * libra_all_reduce - push, and end the step like libra_reduce, if all processes agree what they reduce
- *
- * For programs whose steps are all all-reduces: all workers of the job call it, and push in no other way. When all have called,
- * the ticket is complete and *all is set. The sums are those of libra_reduce. Each process adds a few rows to its push, whose
- * sums tell whether all gave the same kind: otherwise all get LIBRA_MISMATCH. A process whose gradients were refused gets
- * the failure of its push from libra_wait, the others LIBRA_DROPPED. LIBRA_TIMEOUT of this function: the agent made
- * no room for all of it within options.room_ms; call it again with the same arguments. Only one thread of a session at a time may
- * call it. keys, gradients and kind are free again when it returns LIBRA_OK, sum_keys, sums and *all belong to the library until libra_wait
- * has returned. At most 582 processes can take part. Errors: those of libra_push and libra_reduce, and LIBRA_MISMATCH.
- */
-LIBRA_API int libra_all_reduce(struct libra_session *session, const struct libra_reduction *mine,
-			       struct libra_reduced *all, libra_ticket *ticket);
-
-/*
- * libra_sums - copy rows that the session's last libra_reduce or libra_all_reduce has given
+ * libra_sums - copy rows that the session's last libra_reduce has given
  *
  * keys[n] receives the keys of the rows from number `first` on, in ascending order, sums[n * dim] their sums. The rows are
  * there until the session's next libra_reduce. Errors: LIBRA_NO_SUMS, LIBRA_TOO_LARGE: copy fewer at a time.

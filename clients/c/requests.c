@@ -13,12 +13,12 @@ struct part {
 	bool copied;
 };
 
-/* place finds out whether an array is in the area as it goes to the agent; if not, it asks for room. */
-static void place(const struct libra_session *s, struct part *p, bool as_it_is, uint64_t *room)
+/* place finds out whether an array lies in the area; if not, it asks for room. */
+static void place(const struct libra_session *s, struct part *p, uint64_t *room)
 {
 	uint64_t at = (uint64_t)((uintptr_t)p->from - (uintptr_t)s->area);
 
-	p->copied = p->bytes && (!as_it_is || at > s->info.buffer_bytes || s->info.buffer_bytes - at < p->bytes || at % 8);
+	p->copied = p->bytes && (at > s->info.buffer_bytes || s->info.buffer_bytes - at < p->bytes || at % 8);
 	if (!p->bytes)
 		p->at = 0;
 	else if (!p->copied)
@@ -28,6 +28,21 @@ static void place(const struct libra_session *s, struct part *p, bool as_it_is, 
 		*room += (p->bytes + 7) & ~(uint64_t)7;
 	}
 }
+
+struct want {
+	const char *what; /* name of the function */
+	enum op op;
+	bool asynchronous; /* without a ticket too */
+	const struct libra_batch *batch;
+	const uint64_t *keys;
+	const float *gradients;
+	void *result;
+	uint64_t n;
+	uint64_t result_bytes; /* where these are not the rows' */
+	uint64_t *sum_keys;    /* a place for keys */
+	uint64_t *rows;        /* a place for the number of rows of a reduce */
+	uint64_t first;        /* row of the sums */
+};
 
 static bool has_rows(enum op op)
 {
@@ -41,9 +56,9 @@ static int check(struct libra_session *s, const struct want *w, uint64_t *row_by
 
 	if (code)
 		return code;
-	if (w->n && w->op != RELEASE && !w->batch && !w->keys && !w->fill && !w->sum_keys && (rows || w->op == PREPARE))
+	if (w->n && w->op != RELEASE && !w->batch && !w->keys && !w->sum_keys && (rows || w->op == PREPARE))
 		return error_set(LIBRA_USAGE, "%s: keys is NULL", w->what);
-	if (w->n && (w->op == PUSH || w->op == PUSH_SUMS) && !w->gradients && !w->fill)
+	if (w->n && (w->op == PUSH || w->op == PUSH_SUMS) && !w->gradients)
 		return error_set(LIBRA_USAGE, "%s: gradients is NULL", w->what);
 	if ((w->op == REDUCE && !w->rows) || ((w->op == PREPARE || w->op == STATS ||
 	     (w->n && (w->op == PULL || w->op == PUSH_SUMS || w->op == SUMS || w->op == REDUCE))) && !w->result))
@@ -56,8 +71,7 @@ static int check(struct libra_session *s, const struct want *w, uint64_t *row_by
 	return LIBRA_OK;
 }
 
-/* request submits a request. Without a ticket it waits for it, unless it is asynchronous. */
-int request(struct libra_session *s, const struct want *w, libra_ticket *ticket)
+static int request(struct libra_session *s, const struct want *w, libra_ticket *ticket)
 {
 	uint64_t row_bytes = 0, room = 0;
 	uint32_t index;
@@ -68,17 +82,17 @@ int request(struct libra_session *s, const struct want *w, libra_ticket *ticket)
 
 	/* Sums of cold rows are left as they are: so what is there goes along and comes back. */
 	bool in_place = w->op == PUSH_SUMS && w->result == (const void *)w->gradients;
-	struct part keys = {.from = w->keys, .bytes = w->keys || w->fill ? w->n * 8 : 0};
-	struct part gradients = {.from = w->gradients, .bytes = w->gradients || w->fill ? row_bytes : 0};
+	struct part keys = {.from = w->keys, .bytes = w->keys ? w->n * 8 : 0};
+	struct part gradients = {.from = w->gradients, .bytes = w->gradients ? row_bytes : 0};
 	struct part result = {.from = w->result,
 			      .bytes = w->op == PREPARE ? 0 : row_bytes ? row_bytes : w->result_bytes};
 	if (w->sum_keys)
 		keys = (struct part){.from = w->sum_keys, .bytes = w->n * 8};
 	if (!w->result || in_place)
 		result.bytes = 0;
-	place(s, &keys, !w->reduction, &room);
-	place(s, &gradients, !w->reduction, &room);
-	place(s, &result, !w->reduction, &room);
+	place(s, &keys, &room);
+	place(s, &gradients, &room);
+	place(s, &result, &room);
 
 	pthread_mutex_lock(&s->lock);
 	code = ring_reserve(s, w->what, room, &index);
@@ -94,11 +108,9 @@ int request(struct libra_session *s, const struct want *w, libra_ticket *ticket)
 		if (!parts[i]->copied)
 			continue;
 		parts[i]->at += extent;
-		if (!w->fill && (parts[i] != &result || w->op == PUSH_SUMS) && !(parts[i] == &keys && w->sum_keys))
+		if ((parts[i] != &result || w->op == PUSH_SUMS) && !(parts[i] == &keys && w->sum_keys))
 			memcpy(s->area + parts[i]->at, parts[i]->from, parts[i]->bytes);
 	}
-	if (w->fill)
-		w->fill(w, (uint64_t *)(s->area + keys.at), (float *)(s->area + gradients.at));
 	if (in_place)
 		result = gradients;
 
@@ -109,7 +121,7 @@ int request(struct libra_session *s, const struct want *w, libra_ticket *ticket)
 		.values = w->op == PULL || w->op == STATS || w->op == SUMS || w->op == REDUCE ? result.at : gradients.at,
 		.sums = w->op == PUSH_SUMS ? result.at : 0,
 		.n = w->op == RELEASE ? 0 : (uint32_t)w->n,
-		.step = w->op == SUMS ? w->first : 0,
+		.step = w->first,
 	};
 
 	pthread_mutex_lock(&s->lock);
@@ -118,9 +130,6 @@ int request(struct libra_session *s, const struct want *w, libra_ticket *ticket)
 	r->n = w->n;
 	r->kept = ticket || !w->asynchronous;
 	r->rows = w->rows;
-	r->reduction = w->reduction;
-	r->seal = w->seal;
-	r->first = w->first;
 	r->result = w->op == PREPARE || result.copied ? w->result : NULL;
 	r->keys = w->sum_keys && keys.copied ? w->sum_keys : NULL;
 	r->keys_at = keys.at;
@@ -217,16 +226,10 @@ int libra_reduce(struct libra_session *s, uint64_t *keys, float *sums, size_t n,
 
 int libra_sums(struct libra_session *s, uint64_t first, uint64_t *keys, float *sums, size_t n, libra_ticket *ticket)
 {
-	int code = session_check(s, __func__);
-	if (code)
-		return code;
 	if (n && !keys)
 		return error_set(LIBRA_USAGE, "%s: keys is NULL", __func__);
-	pthread_mutex_lock(&s->lock);
-	struct want w = {.what = __func__, .op = SUMS, .result = sums, .n = n, .sum_keys = keys,
-			 .reduction = s->reduced, .first = first + (s->reduced ? s->sealed : 0)};
-	pthread_mutex_unlock(&s->lock);
-	return request(s, &w, ticket);
+	return request(s, &(struct want){.what = __func__, .op = SUMS, .result = sums, .n = n, .sum_keys = keys,
+					 .first = first}, ticket);
 }
 
 int libra_statistics(struct libra_session *s, struct libra_statistics *statistics, libra_ticket *ticket)

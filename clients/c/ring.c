@@ -112,8 +112,6 @@ static bool complete(struct libra_session *s, const struct completion *c)
 	/* Unless a step was dropped, one that fails has not happened. */
 	if ((r->op == BARRIER || r->op == REDUCE) && c->status && c->status != LIBRA_DROPPED)
 		s->next_step = c->status == LIBRA_BAD_STEP ? c->detail : s->next_step - 1;
-	if (r->op == PUSH && r->reduction && c->status && s->refused.state == VACANT)
-		s->refused = *r;
 	if (!r->kept)
 		ring_vacate(s, r);
 	return true;

@@ -25,22 +25,21 @@ static int failure(const struct libra_session *s, const struct request *r)
 	e->peer = c->peer;
 	e->refusal = c->refusal;
 	e->key_known = c->key_known == 1;
-	e->key = c->key - (r->reduction ? seal_rows(s) : 0);
-	e->index = gradient ? c->detail + r->first : 0;
+	e->key = c->key;
+	e->index = gradient ? c->detail : 0;
 	e->acknowledged = c->acknowledged;
 	e->refused = c->refused;
 	e->unknown = c->unknown;
 
-	bool all_reduce = r->reduction && r->op != SUMS;
-	n = (size_t)snprintf(e->text, room, "%s", all_reduce ? "all-reduce" : names[r->op]);
-	if (r->n && !r->rows && !all_reduce)
+	n = (size_t)snprintf(e->text, room, "%s", names[r->op]);
+	if (r->n && !r->rows)
 		n += (size_t)snprintf(e->text + n, room - n, " of %" PRIu64 " keys", r->n);
 	n += (size_t)snprintf(e->text + n, room - n, ", job %s: %s", s->job, s->ended == e->code ? s->ended_text :
 			      libra_code_text(e->code));
 	if (gradient && n < room)
-		n += (size_t)snprintf(e->text + n, room - n, ": number %" PRIu64, e->index);
+		n += (size_t)snprintf(e->text + n, room - n, ": number %" PRIu64, c->detail);
 	if (e->key_known && n < room)
-		n += (size_t)snprintf(e->text + n, room - n, ", key %" PRIu64, e->key);
+		n += (size_t)snprintf(e->text + n, room - n, ", key %" PRIu64, c->key);
 	if (c->status == LIBRA_BAD_STEP && n < room)
 		n += (size_t)snprintf(e->text + n, room - n, ", which is %" PRIu64, c->detail);
 	if (c->status == LIBRA_REFUSED && n < room)
@@ -49,35 +48,6 @@ static int failure(const struct libra_session *s, const struct request *r)
 		snprintf(e->text + n, room - n, "; of its frames %u were applied, %u were not, %u may have been",
 			 c->acknowledged, c->refused, c->unknown);
 	return e->code;
-}
-
-/* take copies a result to where the caller wants it. */
-static int take(struct libra_session *s, struct request *r)
-{
-	uint64_t skip = 0, row_bytes = r->n ? r->result_bytes / r->n : 0;
-
-	if (r->op == REDUCE) {
-		if (r->reduction && seal_check(s, r, &skip))
-			return error_set(LIBRA_MISMATCH, "all-reduce, job %s: %s", s->job, libra_code_text(LIBRA_MISMATCH));
-		uint64_t room = r->n - (r->reduction ? seal_rows(s) : 0);
-		*r->rows = r->answer.detail - skip;
-		r->n = *r->rows < room ? *r->rows : room; /* the agent has written no more */
-		r->result_bytes = r->n * row_bytes;
-		pthread_mutex_lock(&s->lock);
-		s->reduced = r->reduction;
-		s->sealed = skip;
-		pthread_mutex_unlock(&s->lock);
-	}
-	if (r->result)
-		memcpy(r->result, s->area + r->result_at + skip * row_bytes, r->result_bytes);
-	if (r->keys && r->reduction) {
-		const uint64_t *keys = (const uint64_t *)(s->area + r->keys_at) + skip, shift = seal_rows(s);
-		for (uint64_t i = 0; i < r->n; i++)
-			((uint64_t *)r->keys)[i] = keys[i] - shift;
-	} else if (r->keys) {
-		memcpy(r->keys, s->area + r->keys_at, r->n * 8);
-	}
-	return LIBRA_OK;
 }
 
 int libra_wait(struct libra_session *s, libra_ticket ticket, int timeout_ms)
@@ -118,15 +88,24 @@ int libra_wait(struct libra_session *s, libra_ticket ticket, int timeout_ms)
 	}
 
 	if (r->answer.status) {
-		bool own = r->op == REDUCE && r->reduction && r->answer.status == LIBRA_DROPPED && s->refused.state == DONE;
-		code = failure(s, own ? &s->refused : r); /* it tells more */
+		code = failure(s, r);
 	} else if (r->op == PREPARE) {
 		*(struct libra_batch *)r->result = (struct libra_batch){r->answer.detail, r->n};
 	} else if (r->result || r->keys || r->rows) {
 		struct request t = *r;
+		if (t.rows) {
+			*t.rows = t.answer.detail;
+			if (t.answer.detail < t.n) { /* the agent has written no more */
+				t.result_bytes = t.result_bytes / t.n * t.answer.detail;
+				t.n = t.answer.detail;
+			}
+		}
 		r->state = TAKEN; /* the ticket is void already */
 		pthread_mutex_unlock(&s->lock);
-		code = take(s, &t);
+		if (t.result)
+			memcpy(t.result, s->area + t.result_at, t.result_bytes);
+		if (t.keys)
+			memcpy(t.keys, s->area + t.keys_at, t.n * 8);
 		pthread_mutex_lock(&s->lock);
 		r = s->requests + (uint32_t)ticket;
 	}

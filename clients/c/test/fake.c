@@ -256,7 +256,6 @@ int main(void)
 	test_buffers();
 	test_open();
 	test_requests();
-	test_all_reduce();
 	test_hostile();
 	test_life();
 	return 0;

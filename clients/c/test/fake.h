@@ -77,7 +77,6 @@ void test_open(void);
 void test_requests(void);
 void test_hostile(void);
 void test_life(void);
-void test_all_reduce(void);
 void test_buffers(void);
 
 #endif

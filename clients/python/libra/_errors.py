@@ -81,10 +81,6 @@ class StepDropped(Error):
     """Gradients of a step were refused, here or elsewhere, so that it changed nothing: ``key``, if it is known."""
 
 
-class Mismatch(Error, ValueError):
-    """The processes of an all-reduce gave different kinds. All of them get this error."""
-
-
 class NoWeights(Error):
     """The job has no optimiser, and so no weights to pull, only the sums of its steps."""
 
@@ -104,7 +100,6 @@ _classes = {
     258: Forked,
     262: TooLarge,
     265: SessionClosed,
-    266: Mismatch,
 }
 
 

@@ -70,23 +70,6 @@ class CBatch(ctypes.Structure):
     _fields_ = [("handle", c_uint64), ("n", c_uint64)]
 
 
-class CReduction(ctypes.Structure):
-    _fields_ = [
-        ("kind", c_char_p),
-        ("kind_bytes", c_size_t),
-        ("keys", c_void_p),
-        ("gradients", c_void_p),
-        ("n", c_size_t),
-        ("sum_keys", c_void_p),
-        ("sums", c_void_p),
-        ("room", c_size_t),
-    ]
-
-
-class CReduced(ctypes.Structure):
-    _fields_ = [("rows", c_uint64), ("processes", c_uint64)]
-
-
 STATISTICS = [
     "pushes_accepted",
     "pushes_acknowledged",
@@ -133,7 +116,6 @@ _functions = {
     "flush": (c_int, [_session, _ticket]),
     "barrier": (c_int, [_session, _ticket]),
     "reduce": (c_int, [_session, _array, _array, c_size_t, POINTER(c_uint64), _ticket]),
-    "all_reduce": (c_int, [_session, POINTER(CReduction), POINTER(CReduced), _ticket]),
     "sums": (c_int, [_session, c_uint64, _array, _array, c_size_t, _ticket]),
     "statistics": (c_int, [_session, POINTER(CStatistics), _ticket]),
     "wait": (c_int, [_session, c_uint64, c_int]),

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._errors import AgentClosed, AgentDied, Error, SessionClosed, StepDropped, TooLarge, check, closed, error
-from ._library import STATISTICS, TIMEOUT, CBatch, COptions, CReduced, CReduction, CStatistics, library
+from ._library import STATISTICS, TIMEOUT, CBatch, COptions, CStatistics, library
 
 Keys = Union[npt.ArrayLike, "Batch"]
 
@@ -247,8 +247,6 @@ class Session:
             prepared_bytes=c.prepared_bytes,
             instance=c.instance,
         )
-        # Gradients and copies of the sums of a step go through the session's buffers, half of them at a time.
-        self._step = max(1, c.buffer_bytes // (2 * (8 + 4 * c.dim)))
 
     @property
     def info(self) -> Info:
@@ -336,7 +334,8 @@ class Session:
         host, or other hosts. The step stays under way, so that
         :meth:`abandon` is all that is left to do; the other parties of this host then get :class:`PartyGone`.
         """
-        step = self._step
+        # Gradients and copies of the sums go through the session's buffers, half of them at a time.
+        step = max(1, self._info.buffer_bytes // (2 * (8 + 4 * self.dim)))
         keys, n = self._keys(keys)
         values = self._rows(gradients, n, "gradients")
         parts = 1 if isinstance(keys, Batch) else max(1, -(-n // step))
@@ -344,10 +343,14 @@ class Session:
         for i in range(0, n if parts > 1 else 0, step):
             pushed.append(self._push(keys[i : i + step], values[i : i + step], len(keys[i : i + step])))
         rows, number = ctypes.c_uint64(), ctypes.c_uint64()
-        all_keys, sums = self._room(2 * n)
-        self._submit("reduce", all_keys.ctypes.data, sums.ctypes.data, len(all_keys), ctypes.byref(rows), ctypes.byref(number))
+        # As many rows as there will be, probably: those beyond take another request.
+        room = min(step, self._reduced + self._reduced // 8 + 64 if self._reduced else 2 * n)
+        all_keys, sums = np.empty(room, np.uint64), np.empty((room, self.dim), np.float32)
+        self._submit("reduce", all_keys.ctypes.data, sums.ctypes.data, room, ctypes.byref(rows), ctypes.byref(number))
         try:
-            self._end_step(Ticket(self, number.value, (rows, all_keys, sums), lambda: None), timeout)
+            Ticket(self, number.value, (rows, all_keys, sums), lambda: None).wait(timeout)
+        except TimeoutError:
+            raise TimeoutError(f"the step has not ended after {timeout} s: {self._missing()}") from None
         except StepDropped as e:
             for first, ticket in zip(range(0, n, step), pushed):
                 try:
@@ -357,57 +360,17 @@ class Session:
                         own.index += first * self.dim
                     raise own from e
             raise
-        return self._all_rows(rows.value, all_keys, sums)
-
-    def all_reduce(self, kind: bytes, keys: npt.ArrayLike, gradients: npt.ArrayLike, timeout: Optional[float] = None) -> Tuple[np.ndarray, np.ndarray, int]:
-        """Like :meth:`reduce`, of processes that have to agree what they reduce. Returns keys, sums, and how many took part.
-
-        ``kind`` is what all give alike, such as the name and shape of a tensor: otherwise all raise :class:`Mismatch`.
-        For programs whose every step is one: all of them call it, and push in no other way. Keys are up to 2**64 - 34.
-        A process whose gradients are refused gets the failure of its push, the others :class:`StepDropped`.
-        """
-        array, n = self._keys(keys)
-        if isinstance(array, Batch):
-            raise TypeError("keys is a Batch")
-        values = self._rows(gradients, n, "gradients")
-        return self._all_reduce(kind, array.ctypes.data, values.ctypes.data, n, (array, values), timeout)
-
-    def _all_reduce(
-        self, kind: bytes, keys: int, gradients: int, n: int, arrays: Any, timeout: Optional[float]
-    ) -> Tuple[np.ndarray, np.ndarray, int]:
-        """All-reduce of arrays at addresses, uint64[n] and float32[n, dim]."""
-        all_keys, sums = self._room(2 * n)
-        mine = CReduction(kind, len(kind), keys, gradients, n, all_keys.ctypes.data, sums.ctypes.data, len(all_keys))
-        reduced, number = CReduced(), ctypes.c_uint64()
-        self._submit("all_reduce", ctypes.byref(mine), ctypes.byref(reduced), ctypes.byref(number))
-        self._end_step(Ticket(self, number.value, (mine, arrays, reduced, all_keys, sums), lambda: None), timeout)
-        return (*self._all_rows(reduced.rows, all_keys, sums), reduced.processes)
-
-    def _room(self, rows: int) -> Tuple[np.ndarray, np.ndarray]:
-        """Arrays for as many sums as there will be, probably: those beyond take another request."""
-        room = min(self._step, self._reduced + self._reduced // 8 + 64 if self._reduced else rows)
-        return np.empty(room, np.uint64), np.empty((room, self.dim), np.float32)
-
-    def _end_step(self, ticket: Ticket, timeout: Optional[float]) -> None:
-        try:
-            ticket.wait(timeout)
-        except TimeoutError:
-            raise TimeoutError(f"the step has not ended after {timeout} s: {self._missing()}") from None
-
-    def _all_rows(self, n: int, keys: np.ndarray, sums: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-        """The n rows of the step that has ended, of which these arrays have the first."""
-        self._reduced, room = n, len(keys)
+        self._reduced = n = rows.value
         if n <= room:
-            return keys[:n], sums[:n]
-        some = keys, sums
-        keys, sums = np.empty(n, np.uint64), np.empty((n, self.dim), np.float32)
-        keys[:room], sums[:room] = some
-        number = ctypes.c_uint64()
-        for first in range(room, n, self._step):
-            to = (keys[first : first + self._step], sums[first : first + self._step])
+            return all_keys[:n], sums[:n]
+        some = all_keys, sums
+        all_keys, sums = np.empty(n, np.uint64), np.empty((n, self.dim), np.float32)
+        all_keys[:room], sums[:room] = some
+        for first in range(room, n, step):
+            to = (all_keys[first : first + step], sums[first : first + step])
             self._submit("sums", first, to[0].ctypes.data, to[1].ctypes.data, len(to[0]), ctypes.byref(number))
             Ticket(self, number.value, to, lambda: None).wait()
-        return keys, sums
+        return all_keys, sums
 
     def _missing(self) -> str:
         """Tells what the end of a step waits for."""

@@ -82,31 +82,6 @@ class Requests(unittest.TestCase):
         np.testing.assert_array_equal((keys[0], *sums[0]), (3, 5, 6))
         self.session.flush()
 
-    def test_all_reduce(self):
-        for keys in [7, 2**64 - 34], range(10**6), []:
-            keys = np.array(keys, np.uint64)
-            gradients = np.arange(2 * len(keys)).reshape(-1, 2) % 999 + 1
-            got, sums, processes = self.session.all_reduce(b"rows", keys, gradients)
-            self.assertEqual(processes, 1)
-            np.testing.assert_array_equal(got, keys)
-            np.testing.assert_array_equal(sums, gradients)
-        with self.assertRaises(libra.Mismatch):  # a program that makes no all-reduce pushes where the kind is
-            self.session.push([0], [[1, 0]])
-            self.session.all_reduce(b"rows", [3], [[1, 2]])
-        bad = np.ones((10**6, 2))
-        bad[900_000, 1] = np.inf
-        with self.assertRaises(libra.NotFinite) as failed:
-            self.session.all_reduce(b"rows", np.arange(10**6), bad)
-        self.assertEqual((failed.exception.index, failed.exception.key), (1_800_001, 900_000))
-        self.assertRegex(str(failed.exception), "^all-reduce, job clicks: .*: number 1800001, key 900000$")
-        self.session.push([4], [[1e9, 0]])
-        with self.assertRaises(libra.StepDropped):
-            self.session.all_reduce(b"rows", [3], [[1, 2]])
-        with self.assertRaisesRegex(libra.Error, r"key 18446744073709551600 is above 2\^64 - 18"):
-            self.session.all_reduce(b"rows", [2**64 - 16], [[1, 2]])
-        self.session.reduce([3], [[5, 6]])
-        self.session.flush()
-
     def test_prepared(self):
         before = self.weights([1, 60])
         with self.session.prepare([1, 60]) as batch:

@@ -63,8 +63,9 @@ class Open(unittest.TestCase):
             def abandon(self):
                 pass
 
-            def _all_reduce(self, kind, keys, gradients, n, arrays, timeout):
-                return np.array([1, next(rows)], np.uint64), np.ones((2, 2), np.float32), 1
+            def reduce(self, keys, values, timeout):
+                seal = len(keys) - 1  # the tensor has one row
+                return np.append(keys, np.uint64(seal + next(rows))), np.append(values, [[1, 1]], 0).astype(np.float32)
 
         class Alone:
             def size(self):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import math
 import os
@@ -15,24 +16,44 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 import torch
 
-from .._errors import Error, Mismatch, NotFinite, OutOfRange, StepDropped
+from .._errors import Error, NotFinite, OutOfRange, StepDropped
 from .._session import Session
 from ._compat import coalesced
 
 
-_MOST_RANKS = 582  # of libra_all_reduce
+class Mismatch(ValueError):
+    """The ranks called all_reduce with tensors of different shapes or types. All of them get this error."""
+
+
+# A step's sums tell whether all ranks gave the same kind of tensor. Each rank adds a 1, the digits of a hash of its kind,
+# and their squares. If both sums of a digit are those of ranks that all have it, all have it: their mean is the digit, and their variance is zero.
+# Sums of a job are less than 2^17: digits of 4 bits leave room for them.
+_DIGITS = 16
+_MOST_RANKS = (1 << 17) // 15**2
 
 
 class _Kind:
     """What all ranks have to give alike: a shape, a type and an operation, in a job of ``dim`` floats a row."""
 
-    def __init__(self, shape: torch.Size, sparse: int, dtype: torch.dtype, op: str, dim: int) -> None:
+    def __init__(self, shape: torch.Size, sparse: int, dtype: torch.dtype, op: str, dim: int, ranks: int) -> None:
         self.text = f"shape {list(shape)}, {sparse} of its dimensions sparse, {dtype}, {op}"
-        self.bytes = self.text.encode()
         self.width = math.prod(shape[1:])  # floats of a row of the tensor
         self.chunks = max(1, -(-self.width // dim))  # rows of the job that it takes
-        self.whole = self.width == dim  # a row of the job is one of the tensor
         self.ours = op == "SUM" and dtype == torch.float32 and sparse == 1 and self.width > 0 and shape[0] * self.chunks < 1 << 62
+        digest = hashlib.blake2b(self.text.encode(), digest_size=_DIGITS // 2).digest()
+        digits = np.array([d for byte in digest for d in (byte >> 4, byte & 15)], np.float32)
+        seal = np.concatenate([np.ones(1, np.float32), digits, digits**2])
+        self.seal = np.pad(seal, (0, -len(seal) % dim)).reshape(-1, dim)  # its rows have the least keys: keys far apart cost more
+        self.keys = np.arange(len(self.seal), dtype=np.uint64)
+        sums = self.seal * np.float32(ranks)
+        agreed = np.flatnonzero(sums.any(axis=1))  # rows of zeros are left out of sums
+        self.agreed = len(agreed)
+        self._bits = agreed.astype(np.uint64).tobytes(), sums[agreed].tobytes()
+
+    def is_agreed(self, keys: np.ndarray, values: np.ndarray) -> bool:
+        """Whether these sums, of keys that ascend, are of ranks that all have this kind."""
+        n = self.agreed
+        return (keys[:n].tobytes(), values[:n].tobytes()) == self._bits and (len(keys) == n or keys[n] >= len(self.seal))
 
 
 _kind = functools.lru_cache(maxsize=64)(_Kind)
@@ -57,72 +78,71 @@ class Rows:
         step. ``key`` of these is the row of the tensor, ``index`` the gradient's place in its values. Raises TimeoutError when not all ranks
         have come in the group's time; no all-reduce is then possible any more.
         """
-        kind = _kind(tensor.shape, tensor.sparse_dim(), tensor.dtype, op, self._session.dim)
+        kind = _kind(tensor.shape, tensor.sparse_dim(), tensor.dtype, op, self._session.dim, gloo.size())
         if not kind.ours:
-            self._sums(gloo, kind, _NONE, _NONE)
+            self._sums(gloo, kind, np.empty(0, np.int64), np.empty((0, kind.width), np.float32))
             return None
-        index, rows = self._sums(gloo, kind, *_ordered(tensor))
+        index, rows = self._sums(gloo, kind, *_ordered(tensor, kind.width))
         if len(index) and not 0 <= index[-1] < tensor.shape[0]:  # the largest, which beyond int64 is negative
             raise Error(f"a step of {tensor.shape[0]} rows has one beyond them: the job must be the ranks' alone")
         return coalesced(torch.from_numpy(index[None]), torch.from_numpy(rows.reshape(-1, *tensor.shape[1:])), tensor.shape)
 
     def begin(self, gloo: Any) -> None:
         """Takes a step, so that what keeps the ranks from one is known before the first tensor."""
-        self._sums(gloo, _kind(torch.Size([0, 0]), 1, torch.float32, "begin", self._session.dim), _NONE, _NONE)
+        self._sums(gloo, _kind(torch.Size([0, 0]), 1, torch.float32, "begin", self._session.dim, gloo.size()), np.empty(0, np.int64), np.empty((0, 0), np.float32))
 
-    def _sums(self, gloo: Any, kind: _Kind, index: torch.Tensor, rows: torch.Tensor) -> Tuple[np.ndarray, np.ndarray]:
+    def _sums(self, gloo: Any, kind: _Kind, index: np.ndarray, rows: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """Index, int64[n], ascending, and sums, float32[n, width], of all ranks' rows, if all ranks have the same kind."""
-        session = self._session
-        keys, values = (index, rows) if kind.whole else _split(index, rows, kind, session.dim)
+        session, n = self._session, len(kind.seal)
+        keys = np.empty(n + len(index) * kind.chunks, np.uint64)
+        values = (np.zeros if kind.width % session.dim else np.empty)((len(keys), session.dim), np.float32)
+        keys[:n], values[:n] = kind.keys, kind.seal
+        np.add(_split(index, rows, kind.chunks, values[n:]), n, out=keys[n:].view(np.int64))
         try:
-            with self._turn if os.getpid() == self._process else contextlib.nullcontext():  # in a child of fork it may be held for ever
-                all_keys, sums, ranks = session._all_reduce(
-                    kind.bytes, keys.data_ptr(), values.data_ptr(), len(keys), (keys, values), self._timeout
-                )
+            keys, values = self._reduce(keys, values)
         except TimeoutError as e:
             session.abandon()  # the step is still under way
             raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind.text} in {self._timeout} s") from e
-        except Mismatch as e:
-            kinds = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gather(gloo, kind.text)))
-            e.args = (f"the ranks' tensors do not fit together: {kinds}",)
-            raise
         except (NotFinite, OutOfRange, StepDropped) as e:
-            if e.key is not None:  # ranks know rows of their tensor, not keys of the job
-                e.key //= kind.chunks
+            if e.key is not None and e.key >= n:  # ranks know rows of their tensor, not keys of the job
+                e.key = (e.key - n) // kind.chunks
                 e.args = (f"{e}, which is row {e.key} of the tensor",)
             if e.index is not None:
-                row, column = divmod(e.index, kind.chunks * session.dim)
+                row, column = divmod(e.index - n * session.dim, kind.chunks * session.dim)
                 e.index = row * kind.width + column
             raise
-        if ranks != gloo.size():
-            raise Error(f"{ranks} programs took part in a step, and there are {gloo.size()} ranks: the job must be theirs alone")
-        index = all_keys.view(np.int64)
-        return (index, sums) if kind.whole else _join(index, sums, kind.chunks, kind.width)
+        if not kind.is_agreed(keys, values):
+            programs, ranks = values[0, 0] if len(keys) and keys[0] == 0 else 0, gloo.size()
+            if programs != ranks:
+                raise Error(f"{programs:.0f} programs took part in a step, and there are {ranks} ranks: the job must be theirs alone")
+            kinds = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gather(gloo, kind.text)))
+            raise Mismatch(f"the ranks' tensors do not fit together: {kinds}")
+        keys, values = keys[kind.agreed :].view(np.int64), values[kind.agreed :]
+        keys -= n
+        return _join(keys, values, kind.chunks, kind.width)
+
+    def _reduce(self, keys: np.ndarray, values: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """A step, which is one thread's. In a child of fork the turn may be held for ever, and the session says what is wrong."""
+        with self._turn if os.getpid() == self._process else contextlib.nullcontext():
+            return self._session.reduce(keys, values, timeout=self._timeout)
 
 
-_NONE = torch.empty(0, dtype=torch.int64)
-
-
-def _ordered(tensor: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Index, int64[n], ascending, and contiguous rows, float32[n, ...], of the tensor, whose first dimension alone is sparse."""
+def _ordered(tensor: torch.Tensor, width: int) -> Tuple[np.ndarray, np.ndarray]:
+    """Index, int64[n], ascending, and rows, float32[n, width], of the tensor, whose first dimension alone is sparse."""
     tensor = tensor.detach() if tensor.requires_grad else tensor
     tensor = tensor.cpu()
-    index = tensor._indices()[0]
-    ascending = index.numpy()
-    if not (ascending[1:] > ascending[:-1]).all():  # PyTorch sorts what ascends without a look
+    index = tensor._indices().numpy()[0]
+    if not (index[1:] > index[:-1]).all():  # PyTorch sorts what ascends without a look
         tensor = tensor.coalesce()
-        index = tensor._indices()[0]
-    return index.contiguous(), tensor._values().contiguous()
+        index = tensor._indices().numpy()[0]
+    return index, tensor._values().numpy().reshape(-1, width)
 
 
-def _split(index: torch.Tensor, rows: torch.Tensor, kind: _Kind, dim: int) -> Tuple[torch.Tensor, torch.Tensor]:
-    """The rows as rows of a job, float32[n * chunks, dim], and their keys, int64[n * chunks]: floats i * dim to
-    (i + 1) * dim of the row at index have key index * chunks + i."""
-    chunked = torch.zeros((len(index), kind.chunks * dim), dtype=torch.float32)
-    if len(index):
-        chunked[:, : kind.width] = rows.reshape(len(index), kind.width)
-    keys = (index[:, None] * kind.chunks + torch.arange(kind.chunks)).reshape(-1)
-    return keys, chunked.reshape(-1, dim)
+def _split(index: np.ndarray, rows: np.ndarray, chunks: int, into: np.ndarray) -> np.ndarray:
+    """Copies rows, float32[n, width], into rows of a job, float32[n * chunks, dim] of zeros, and returns their keys, int64[n * chunks]:
+    floats i * dim to (i + 1) * dim of the row at index have key index * chunks + i."""
+    into.reshape(len(rows), chunks * into.shape[1])[:, : rows.shape[1]] = rows
+    return index if chunks == 1 else (index[:, None] * chunks + np.arange(chunks)).reshape(-1)
 
 
 def _join(keys: np.ndarray, values: np.ndarray, chunks: int, width: int) -> Tuple[np.ndarray, np.ndarray]:
