@@ -26,6 +26,7 @@ type barrier struct {
 	waiting []*work    // of parties at the step that is due
 	due     uint64
 	meeting bool // the host meets the others; its parties may be gone
+	torn    bool // parties that are gone have pushed in the step that is due: no sums of it are right
 
 	sums [2]*stepSums // of the last steps that ended in frames, or nil; the worker's goroutine alone uses them
 }
@@ -66,6 +67,7 @@ func (b *barrier) arrive(w *work) {
 		if w.c.Op == agentproto.Reduce {
 			w.refused = w.s.refusedBefore()
 		}
+		w.s.pushedBefore = w.s.counters.pushes.Load()
 		b.waiting = append(b.waiting, w)
 		if uint32(len(b.waiting)) == b.parties {
 			all := b.waiting
@@ -78,6 +80,9 @@ func (b *barrier) arrive(w *work) {
 				if a.Refused == nil {
 					a.Refused = w.refused
 				}
+			}
+			if a.Refused == nil && b.torn {
+				a.Refused = new(DroppedError)
 			}
 			if reduces && a.Refused == nil && b.job.cfg.SumsInFrames {
 				b.endStep(all, a)
@@ -124,6 +129,12 @@ func (b *barrier) meet(all []*work, a Arrival, reduces bool) {
 		sums stepSums
 		cfg  = &b.job.cfg
 	)
+	b.mu.Lock()
+	torn := b.torn
+	b.mu.Unlock()
+	if torn { // what is still on its way belongs to this step, too
+		_ = cfg.Worker.Flush(b.job.ctx) // what it says of pushes, their clients would have been told
+	}
 	switch {
 	case reduces:
 		sums.Sums, err = cfg.Reduce(b.job.ctx, all[0].step, a)
@@ -141,6 +152,7 @@ func (b *barrier) answer(all []*work, sums *stepSums, err error) {
 	b.meeting = false
 	if over {
 		b.due++
+		b.torn = false
 	}
 	b.mu.Unlock()
 	if !over {
@@ -176,7 +188,8 @@ func (b *barrier) progress() (arrived, parties uint64) {
 	return uint64(len(b.waiting)), uint64(b.parties)
 }
 
-// leave takes a session out that has ended. If it was a party, those that wait fail.
+// leave takes a session out that has ended. If it was a party, those that wait fail, and the step that is due is torn if it
+// has pushes of theirs: the next parties that reduce find it dropped.
 func (b *barrier) leave(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -186,6 +199,7 @@ func (b *barrier) leave(s *session) {
 	}
 	b.members = slices.Delete(b.members, i, i+1)
 	b.gone = len(b.members) > 0
+	b.torn = b.torn || len(b.waiting) > 0 || s.counters.pushes.Load() > s.pushedBefore
 	for _, w := range b.waiting {
 		w.c.Status = agentproto.PartyGone
 		w.answer()

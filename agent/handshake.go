@@ -170,7 +170,7 @@ func (j *job) check(h agentproto.Hello) error {
 		return fmt.Errorf("%w: rows of job %s have %d, the client expects %d", agentproto.Dimension, j.cfg.Name, j.cfg.Dim, h.Dim)
 	}
 	if h.HotSet != [32]byte{} && h.HotSet != j.hotSet {
-		return fmt.Errorf("%w: its fingerprint is %x, the client expects %x", agentproto.HotSet, j.hotSet, h.HotSet)
+		return fmt.Errorf("%w: its fingerprint is %v, the client expects %x", agentproto.HotSet, j.hotSet, h.HotSet)
 	}
 	limit := j.cfg.Limits.Memory
 	if h.BufferBytes > limit || agentproto.LayoutOf(h.Entries, h.BufferBytes).Total > limit {

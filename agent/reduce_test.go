@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -16,6 +17,96 @@ import (
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
 )
+
+// A step in which parties have pushed that are gone is dropped when the next ones reduce: its sums would have rows of the
+// dead in them. Those who pushed nothing, or saw their step end, leave none.
+func TestTornStep(t *testing.T) {
+	var mu sync.Mutex
+	var calls []bool // whether the step was to be dropped
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Reduce = func(_ context.Context, _ uint64, a agent.Arrival) (agent.Sums, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, a.Refused != nil)
+			if a.Refused != nil {
+				return agent.Sums{}, a.Refused
+			}
+			return agent.Sums{}, nil
+		}
+	})
+	ctx, due := within(t), uint64(0)
+	// life has two parties live: they reduce some steps, then those that push do, one waits for the other's end, or all go.
+	life := func(steps int, push [2]bool, waits bool) (failures []error) {
+		var parties [2]*agentclient.Client
+		for i := range parties {
+			parties[i] = b.dial(party(2))
+		}
+		for range steps {
+			var group sync.WaitGroup
+			for i, c := range parties {
+				group.Go(func() {
+					if _, err := c.Push(ctx, []uint64{1}, []float32{1, 2}); err != nil {
+						t.Error(err)
+					}
+					if _, _, err := c.Reduce(ctx, due); i == 0 {
+						failures = append(failures, err)
+					}
+				})
+			}
+			group.Wait()
+			due++
+		}
+		for i, c := range parties {
+			if push[i] {
+				if _, err := c.Push(ctx, []uint64{1}, []float32{1, 2}); err != nil {
+					t.Error(err)
+				}
+				if err := c.Flush(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		gone := make(chan error, 1)
+		if waits {
+			go func() {
+				_, _, err := parties[0].Reduce(ctx, due)
+				gone <- err
+			}()
+			for s, err := parties[1].Stats(ctx); err == nil && s[14] == 0; s, err = parties[1].Stats(ctx) { // one has arrived
+				runtime.Gosched()
+			}
+		}
+		_ = parties[1].Close()
+		if waits {
+			if err := <-gone; !errors.Is(err, agentproto.PartyGone) {
+				t.Errorf("beside a party that is gone: %v", err)
+			}
+		}
+		_ = parties[0].Close()
+		b.idle(0)
+		return failures
+	}
+	for i, l := range []struct {
+		push  [2]bool // before they go
+		waits bool
+		torn  bool
+	}{
+		{push: [2]bool{true, true}, waits: true, torn: true},
+		{push: [2]bool{true, false}, torn: true},
+		{push: [2]bool{false, true}, torn: true},
+		{},
+		{push: [2]bool{true, false}, waits: true, torn: true},
+	} {
+		life(2, l.push, l.waits)
+		failures := life(2, [2]bool{}, false)
+		if dropped := errors.Is(failures[0], agentproto.Dropped); dropped != l.torn || failures[1] != nil {
+			t.Errorf("life %d: the next one had %v", i, failures)
+		}
+	}
+	if want := []bool{false, false, true, false, false, false, true, false, false, false, true, false, false, false, false, false, false, false, true, false}; !slices.Equal(calls, want) {
+		t.Errorf("the host met the others %v, want %v", calls, want)
+	}
+}
 
 // All parties get the sums that the host has got, whatever they pushed, also if these do not fit their buffers. A
 // refused gradient drops the step for all of them, and the next one goes on.

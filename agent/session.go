@@ -59,7 +59,8 @@ type session struct {
 
 	sums *stepSums // of the last REDUCE, shared with the host's other parties
 
-	counters counters
+	counters     counters
+	pushedBefore uint64 // pushes before the last end of a step that it came to; with the barrier's lock
 }
 
 // newSession makes a session's memory, which job.attach makes known.

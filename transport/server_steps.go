@@ -21,7 +21,7 @@ type steps struct {
 	length  int               // of such a frame's payload
 	frames  []byte            // their payloads, one after the other: all senders get the same, but for the header
 	waiting map[uint16]giving // by sender: who has come to the end of a step
-	came    uint64            // how many have, since ever
+	came    uint64            // how many have come so far
 	giving  []giving          // who gets sums, or a refusal, in this order
 	out     []link.Frame      // not yet taken by the link
 	failed  error             // of the link, which the loop has not been told
@@ -33,7 +33,7 @@ type giving struct {
 	request   wire.Header
 	step      uint64
 	room      uint32
-	came      uint64 // before others: who has waited for longest goes on first, so that the longest wait becomes shorter
+	came      uint64 // how many had come before: the first to wait is the first to go on, which makes the longest wait shorter
 	next, end int    // frames; none: a refusal
 }
 
@@ -105,9 +105,9 @@ func (s *steps) encode(keys []uint64, sums []float32, limit, dim int) {
 	}
 }
 
-// GiveSums gives the sums of a step to all senders that have come to its end, in the order in which they came, and to those that ask until the next call: Dim
-// floats for each key, in the order of keys. What is too much for frames is
-// refused, so that they ask the control service, and so are no rows. Only the server's goroutine calls it, in a call of
+// GiveSums gives the sums of a step to all senders that have come to its end, in the order in which they came, and to those
+// that ask until the next call: Dim floats for each key, in the order of keys. What is too much for frames is refused, so
+// that they ask the control service, and so are no rows. Only the server's goroutine calls it, in a call of
 // [ServerConfig.Arrive] or of Do.
 func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
 	st := &s.steps

@@ -23,6 +23,8 @@ Keys = Union[npt.ArrayLike, "Batch"]
 # Ctrl-C interrupts.
 _SLICE = 100
 
+_NO_ANSWER = "the agent of this host does not answer: is it stopped?"
+
 _MODES = ("combine", "fetchadd", "sync")
 _ARITHMETICS = ("exact", "lut", "fixed")
 
@@ -278,8 +280,8 @@ class Session:
         keys, n = self._keys(keys)
         return self._push(keys, self._rows(gradients, n, "gradients"), n)
 
-    def _push(self, keys: Any, values: np.ndarray, n: int) -> Ticket:
-        return self._ticket("push", (keys, values), n)
+    def _push(self, keys: Any, values: np.ndarray, n: int, end: Optional[float] = None) -> Ticket:
+        return self._ticket("push", (keys, values), n, end=end)
 
     def push_sums(self, keys: Keys, gradients: npt.ArrayLike, out: Optional[np.ndarray] = None) -> np.ndarray:
         """Pushes in a job in mode fetchadd, and returns the sums of hot rows after the addition.
@@ -339,18 +341,23 @@ class Session:
         keys, n = self._keys(keys)
         values = self._rows(gradients, n, "gradients")
         parts = 1 if isinstance(keys, Batch) else max(1, -(-n // step))
-        pushed = [self._push(keys, values, n)] if parts == 1 else []
-        for i in range(0, n if parts > 1 else 0, step):
-            pushed.append(self._push(keys[i : i + step], values[i : i + step], len(keys[i : i + step])))
+        end = None if timeout is None else time.monotonic() + timeout
+        late = f"the step has not ended after {timeout} s: "
+        try:
+            pushed = [self._push(keys, values, n, end)] if parts == 1 else []
+            for i in range(0, n if parts > 1 else 0, step):
+                pushed.append(self._push(keys[i : i + step], values[i : i + step], len(keys[i : i + step]), end))
+        except TimeoutError:
+            raise TimeoutError(late + _NO_ANSWER) from None
         rows, number = ctypes.c_uint64(), ctypes.c_uint64()
         # As many rows as there will be, probably: those beyond take another request.
         room = min(step, self._reduced + self._reduced // 8 + 64 if self._reduced else 2 * n)
         all_keys, sums = np.empty(room, np.uint64), np.empty((room, self.dim), np.float32)
-        self._submit("reduce", all_keys.ctypes.data, sums.ctypes.data, room, ctypes.byref(rows), ctypes.byref(number))
         try:
-            Ticket(self, number.value, (rows, all_keys, sums), lambda: None).wait(timeout)
+            self._submit("reduce", all_keys.ctypes.data, sums.ctypes.data, room, ctypes.byref(rows), ctypes.byref(number), end=end)
+            Ticket(self, number.value, (rows, all_keys, sums), lambda: None).wait(end and end - time.monotonic())
         except TimeoutError:
-            raise TimeoutError(f"the step has not ended after {timeout} s: {self._missing()}") from None
+            raise TimeoutError(late + self._missing()) from None
         except StepDropped as e:
             for first, ticket in zip(range(0, n, step), pushed):
                 try:
@@ -374,17 +381,23 @@ class Session:
 
     def _missing(self) -> str:
         """Tells what the end of a step waits for."""
-        s = self.statistics()
+        try:
+            s = self._statistics(1)
+        except TimeoutError:
+            return _NO_ANSWER
         if s.step_arrived < s.step_parties:
             return f"{s.step_arrived} of {s.step_parties} parties of this host have come to its end: is a process missing?"
         return f"all {s.step_parties} parties of this host have come to its end, other hosts have not: is a process or an agent missing there?"
 
     def statistics(self) -> Statistics:
         """Counters of the session and of the job on this host."""
+        return self._statistics(None)
+
+    def _statistics(self, timeout: Optional[float]) -> Statistics:
         c = CStatistics()
         number = ctypes.c_uint64()
-        self._submit("statistics", ctypes.byref(c), ctypes.byref(number))
-        return Ticket(self, number.value, (c,), lambda: Statistics(*(getattr(c, name) for name in STATISTICS))).wait()
+        self._submit("statistics", ctypes.byref(c), ctypes.byref(number), end=None if timeout is None else time.monotonic() + timeout)
+        return Ticket(self, number.value, (c,), lambda: Statistics(*(getattr(c, name) for name in STATISTICS))).wait(timeout)
 
     # Memory
 
@@ -537,28 +550,30 @@ class Session:
             pass
         return True
 
-    def _submit(self, function: str, *arguments: Any) -> None:
-        """Submits a request, and waits for room as long as it takes, or until a signal's handler raises."""
+    def _submit(self, function: str, *arguments: Any, end: Optional[float] = None) -> None:
+        """Submits a request, and waits for room as long as it takes, or until a signal's handler raises, or until ``end``."""
         if self._abandoned:
             self._reap()
         while True:
             code = self._c(function, *arguments)
             if code != TIMEOUT:
                 break
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError("the agent has made no room")
         check(code)
 
-    def _call(self, name: str, keys: Any, *arrays: np.ndarray, n: int, number: Optional[ctypes.c_uint64] = None) -> None:
+    def _call(self, name: str, keys: Any, *arrays: np.ndarray, n: int, number: Optional[ctypes.c_uint64] = None, end: Optional[float] = None) -> None:
         ticket = None if number is None else ctypes.byref(number)
         pointers = [a.ctypes.data for a in arrays]
         if isinstance(keys, Batch):
-            self._submit(name + "_batch", ctypes.byref(keys._c), *pointers, ticket)
+            self._submit(name + "_batch", ctypes.byref(keys._c), *pointers, ticket, end=end)
         else:
-            self._submit(name, keys.ctypes.data, *pointers, n, ticket)
+            self._submit(name, keys.ctypes.data, *pointers, n, ticket, end=end)
 
-    def _ticket(self, name: str, kept: Tuple[Any, ...], n: int = 0, result: Callable[[], Any] = lambda: None) -> Ticket:
+    def _ticket(self, name: str, kept: Tuple[Any, ...], n: int = 0, result: Callable[[], Any] = lambda: None, end: Optional[float] = None) -> Ticket:
         number = ctypes.c_uint64()
         if kept:
-            self._call(name, kept[0], *kept[1:], n=n, number=number)
+            self._call(name, kept[0], *kept[1:], n=n, number=number, end=end)
         else:
             self._submit(name, ctypes.byref(number))
         return Ticket(self, number.value, kept, result)

@@ -4,7 +4,9 @@
 import datetime
 import gc
 import os
+import signal
 import sys
+import threading
 import unittest
 
 import numpy as np
@@ -20,12 +22,12 @@ tensor = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (8, 2))
 
 
 class Open(unittest.TestCase):
-    def begin(self, seconds=60, **environment):
+    def begin(self, seconds=60, part="", **environment):
         """Begins with other variables than libra run has set; a failed group leaves words in its part of the store."""
         right = dict(os.environ)
         os.environ.update(environment)
         try:
-            dist.init_process_group("libra", store=dist.PrefixStore(self.id(), store), rank=rank, world_size=2, timeout=datetime.timedelta(seconds=seconds))
+            dist.init_process_group("libra", store=dist.PrefixStore(self.id() + part, store), rank=rank, world_size=2, timeout=datetime.timedelta(seconds=seconds))
         finally:
             os.environ.update(right)
 
@@ -49,6 +51,31 @@ class Open(unittest.TestCase):
     def test_parties(self):
         with self.assertRaisesRegex(ValueError, "LOCAL_WORLD_SIZE is 'two'"):
             self.begin(LOCAL_WORLD_SIZE="two")
+
+    def test_stopped_agent(self):
+        """An agent that does not run is told after the group's time. What is left of its step is in no later one."""
+        self.begin()
+        dist.all_reduce(tensor.clone())
+        (rows,) = libra.torch._rows._connected.values()
+        rows._timeout = 0.3
+        agent = rows._session.info.agent_pid
+        if rank == 0:
+            os.kill(agent, signal.SIGSTOP)
+            threading.Timer(2, os.kill, (agent, signal.SIGCONT)).start()  # before the server misses it, after 3 s
+            store.set("stopped", "")
+        store.wait(["stopped"])
+        with self.assertRaisesRegex(TimeoutError, "the agent of this host does not answer"):
+            dist.all_reduce(tensor.clone())
+        dist.destroy_process_group()
+        del rows
+        gc.collect()
+        self.begin(part="again")
+        for _ in range(2):
+            mine = tensor.clone()
+            dist.all_reduce(mine)
+            self.assertEqual(mine.to_dense()[1].tolist(), [2.0, 4.0])
+        dist.destroy_process_group()
+        gc.collect()  # later tests want sessions of their own
 
     def test_too_many_parties(self):
         with self.assertRaisesRegex(ValueError, "rank 0 has LOCAL_WORLD_SIZE 3, but 2 ranks use its agent"):
@@ -100,7 +127,7 @@ class Open(unittest.TestCase):
         dist.all_reduce(mine)
         self.assertEqual(mine.to_dense()[1].tolist(), [2.0, 4.0])
         if rank == 0:
-            with self.assertRaisesRegex(TimeoutError, r"not all ranks came to the all-reduce of a tensor of shape \[8, 2\].* in 5.0 s"):
+            with self.assertRaisesRegex(TimeoutError, r"not all ranks came to the all-reduce of a tensor of shape \[8, 2\].* after 5.0 s: 1 of 2 parties of this host"):
                 dist.all_reduce(tensor.clone())
             store.set("missed", "")
         else:

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 import torch
 
-from .._errors import Error, NotFinite, OutOfRange, StepDropped
+from .._errors import Error, NotFinite, OutOfRange, Refused, StepDropped
 from .._session import Session
 from ._compat import coalesced
 
@@ -89,7 +89,11 @@ class Rows:
 
     def begin(self, gloo: Any) -> None:
         """Takes a step, so that what keeps the ranks from one is known before the first tensor."""
-        self._sums(gloo, _kind(torch.Size([0, 0]), 1, torch.float32, "begin", self._session.dim, gloo.size()), np.empty(0, np.int64), np.empty((0, 0), np.float32))
+        nothing = _kind(torch.Size([0, 0]), 1, torch.float32, "begin", self._session.dim, gloo.size()), np.empty(0, np.int64), np.empty((0, 0), np.float32)
+        try:
+            self._sums(gloo, *nothing)
+        except StepDropped:  # for all ranks, with what ranks before these had left in it
+            self._sums(gloo, *nothing)
 
     def _sums(self, gloo: Any, kind: _Kind, index: np.ndarray, rows: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """Index, int64[n], ascending, and sums, float32[n, width], of all ranks' rows, if all ranks have the same kind."""
@@ -102,8 +106,8 @@ class Rows:
             keys, values = self._reduce(keys, values)
         except TimeoutError as e:
             session.abandon()  # the step is still under way
-            raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind.text} in {self._timeout} s") from e
-        except (NotFinite, OutOfRange, StepDropped) as e:
+            raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind.text}: {e}") from e
+        except (NotFinite, OutOfRange, Refused, StepDropped) as e:
             if e.key is not None and e.key >= n:  # ranks know rows of their tensor, not keys of the job
                 e.key = (e.key - n) // kind.chunks
                 e.args = (f"{e}, which is row {e.key} of the tensor",)
