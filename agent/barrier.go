@@ -132,8 +132,8 @@ func (b *barrier) meet(all []*work, a Arrival, reduces bool) {
 	b.mu.Lock()
 	torn := b.torn
 	b.mu.Unlock()
-	if torn { // what is still on its way belongs to this step, too
-		_ = cfg.Worker.Flush(b.job.ctx) // what it says of pushes, their clients would have been told
+	if torn { // what is still on its way belongs to this step, too; the clients that would be told of a failure are gone
+		_ = cfg.Worker.Flush(b.job.ctx)
 	}
 	switch {
 	case reduces:

@@ -18,8 +18,8 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// A step in which parties have pushed that are gone is dropped when the next ones reduce: its sums would have rows of the
-// dead in them. Those who pushed nothing, or saw their step end, leave none.
+// A step in which parties have pushed that are gone is dropped when the next ones reduce: rows of the dead would be in its
+// sums. Parties that have pushed nothing since the end of a step leave none.
 func TestTornStep(t *testing.T) {
 	var mu sync.Mutex
 	var calls []bool // whether the step was to be dropped
@@ -35,7 +35,8 @@ func TestTornStep(t *testing.T) {
 		}
 	})
 	ctx, due := within(t), uint64(0)
-	// life has two parties live: they reduce some steps, then those that push do, one waits for the other's end, or all go.
+	// life opens the sessions of two parties, which reduce some steps, push what they are told to, and go; the first may wait in a
+	// REDUCE until the second has gone. It returns what the first one's steps gave.
 	life := func(steps int, push [2]bool, waits bool) (failures []error) {
 		var parties [2]*agentclient.Client
 		for i := range parties {
