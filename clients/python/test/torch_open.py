@@ -81,6 +81,19 @@ class Open(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "rank 0 has LOCAL_WORLD_SIZE 3, but 2 ranks use its agent"):
             self.begin(LOCAL_WORLD_SIZE="3")
 
+    def test_units(self):
+        """The job has to be able to add what tells whether the ranks agree."""
+
+        def check(exponent, ranks):
+            member = {"agent": 1, "parties": ranks, "job": 1, "dim": 2, "arithmetic": "exact", "exponent": exponent}
+            libra.torch._rows._check([member] * ranks)
+
+        for exponent, ranks in (-46, 582), (0, 582), (-55, 1), (-54, 2):
+            check(exponent, ranks)
+        for exponent, ranks, need in (-46, 583, "-45"), (1, 2, "-54"), (-56, 1, "-55"), (-55, 2, "-54"):
+            with self.assertRaisesRegex(ValueError, rf"units of 2\^{exponent} .* need units of 2\^{need} to 2\^0 \(job.exponent\)"):
+                check(exponent, ranks)
+
     def test_rows_of_a_stranger(self):
         """A row beyond the tensor is not put into it: PyTorch does not look again."""
 

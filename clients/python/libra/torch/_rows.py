@@ -27,9 +27,8 @@ class Mismatch(ValueError):
 
 # A step's sums tell whether all ranks gave the same kind of tensor. Each rank adds a 1, the digits of a hash of its kind,
 # and their squares. If both sums of a digit are those of ranks that all have it, all have it: their mean is the digit, and their variance is zero.
-# Sums of a job are less than 2^17: digits of 4 bits leave room for them.
+# Sums are whole numbers of up to 15^2 a rank, which the job has to be able to add up.
 _DIGITS = 16
-_MOST_RANKS = (1 << 17) // 15**2
 
 
 class _Kind:
@@ -207,19 +206,22 @@ def _open(rank: int) -> Session:
 def _member(session: Session) -> Dict[str, Any]:
     """What all ranks learn of each."""
     info = session.info
-    return {"agent": info.instance, "parties": int(os.environ["LOCAL_WORLD_SIZE"]), "job": info.job, "dim": info.dim, "arithmetic": info.arithmetic}
+    return {"agent": info.instance, "parties": int(os.environ["LOCAL_WORLD_SIZE"]), "job": info.job, "dim": info.dim, "arithmetic": info.arithmetic, "exponent": info.exponent}
 
 
 def _check(members: List[Dict[str, Any]]) -> None:
     """Raises ValueError if all-reduces are not possible. All ranks have the same members, so all raise the same."""
-    if len(members) > _MOST_RANKS:
-        raise ValueError(f"there are {len(members)} ranks: at most {_MOST_RANKS} are possible")
     for rank, m in enumerate(members):
         if "failure" in m:
             raise ValueError(f"rank {rank} has no session: {m['failure']}")
     for rank, m in enumerate(members):
         if m["arithmetic"] != "exact":
             raise ValueError(f"the job adds in arithmetic {m['arithmetic']}: all-reduces need one in arithmetic exact")
+        if m["exponent"] > 0 or len(members) * 15**2 >= 2.0 ** (63 + m["exponent"]):
+            raise ValueError(
+                f"the job adds units of 2^{m['exponent']} to less than 2^{63 + m['exponent']}: all-reduces of {len(members)} ranks need "
+                f"units of 2^{(len(members) * 15**2).bit_length() - 63} to 2^0 (job.exponent)"
+            )
         here = sum(other["agent"] == m["agent"] for other in members)
         if here != m["parties"]:
             raise ValueError(f"rank {rank} has LOCAL_WORLD_SIZE {m['parties']}, but {here} ranks use its agent")
