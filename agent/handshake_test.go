@@ -41,7 +41,7 @@ func TestHandshakeRefuses(t *testing.T) {
 	refuse(agentproto.Features, "bits 0x10", func(h *agentproto.Hello) { h.Features = 16 })
 	refuse(agentproto.NoJob, `"ads"; it serves clicks`, func(h *agentproto.Hello) { h.Job = "ads" })
 	refuse(agentproto.Dimension, "rows of job clicks have 2, the client expects 3", func(h *agentproto.Hello) { h.Dim = 3 })
-	refuse(agentproto.HotSet, "", func(h *agentproto.Hello) { h.HotSet[5] = 1 })
+	refuse(agentproto.HotSet, "fingerprint is "+b.hot.Fingerprint().String()+", the client expects 000000000001", func(h *agentproto.Hello) { h.HotSet[5] = 1 })
 	refuse(agentproto.NoMemory, "in 1048576 bytes", func(h *agentproto.Hello) { h.BufferBytes = 1 << 20 })
 	refuse(agentproto.NoMemory, "in 1048576 bytes", func(h *agentproto.Hello) { h.BufferBytes = 1<<64 - 1 })
 	refuse(agentproto.BadHello, "5 entries", func(h *agentproto.Hello) { h.Entries = 5 })
