@@ -81,14 +81,16 @@ func (b *barrier) arrive(w *work) {
 					a.Refused = w.refused
 				}
 			}
-			if a.Refused == nil && b.torn {
+			torn := b.torn
+			b.torn = false // who leaves from now on tears the next step
+			if a.Refused == nil && torn {
 				a.Refused = new(DroppedError)
 			}
 			if reduces && a.Refused == nil && b.job.cfg.SumsInFrames {
 				b.endStep(all, a)
 				return
 			}
-			b.job.others.Go(func() { b.meet(all, a, reduces) })
+			b.job.others.Go(func() { b.meet(all, a, reduces, torn) })
 		}
 		return
 	}
@@ -101,7 +103,7 @@ func (b *barrier) endStep(all []*work, a Arrival) {
 	step := &transport.Step{Number: all[0].step, Keys: sums.Keys, Sums: sums.Rows}
 	step.Done = func(err error) {
 		if err != nil {
-			b.job.others.Go(func() { b.meet(all, a, true) })
+			b.job.others.Go(func() { b.meet(all, a, true, false) })
 			return
 		}
 		sums.Sums = Sums{Keys: step.Keys, Rows: step.Sums}
@@ -123,15 +125,12 @@ func (b *barrier) unused() *stepSums {
 }
 
 // meet has the host meet the other workers of the job at its service, and answers all parties.
-func (b *barrier) meet(all []*work, a Arrival, reduces bool) {
+func (b *barrier) meet(all []*work, a Arrival, reduces, torn bool) {
 	var (
 		err  error
 		sums stepSums
 		cfg  = &b.job.cfg
 	)
-	b.mu.Lock()
-	torn := b.torn
-	b.mu.Unlock()
 	if torn { // what is still on its way belongs to this step, too; the clients that would be told of a failure are gone
 		_ = cfg.Worker.Flush(b.job.ctx)
 	}
@@ -140,6 +139,11 @@ func (b *barrier) meet(all []*work, a Arrival, reduces bool) {
 		sums.Sums, err = cfg.Reduce(b.job.ctx, all[0].step, a)
 	case cfg.Barrier != nil:
 		err = cfg.Barrier(b.job.ctx, all[0].step)
+	}
+	if dropped := (*DroppedError)(nil); torn && err != nil && !errors.As(err, &dropped) { // the step is still due
+		b.mu.Lock()
+		b.torn = true
+		b.mu.Unlock()
 	}
 	b.answer(all, &sums, err)
 }
@@ -152,7 +156,6 @@ func (b *barrier) answer(all []*work, sums *stepSums, err error) {
 	b.meeting = false
 	if over {
 		b.due++
-		b.torn = false
 	}
 	b.mu.Unlock()
 	if !over {
