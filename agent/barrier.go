@@ -67,7 +67,7 @@ func (b *barrier) arrive(w *work) {
 		if w.c.Op == agentproto.Reduce {
 			w.refused = w.s.refusedBefore()
 		}
-		w.s.pushedBefore = w.s.counters.pushes.Load()
+		w.s.pushedAt = w.s.counters.pushes.Load()
 		b.waiting = append(b.waiting, w)
 		if uint32(len(b.waiting)) == b.parties {
 			all := b.waiting
@@ -157,6 +157,14 @@ func (b *barrier) answer(all []*work, sums *stepSums, err error) {
 	if over {
 		b.due++
 	}
+	for _, w := range all {
+		switch {
+		case over:
+			w.s.pushedBefore = w.s.pushedAt
+		case !slices.Contains(b.members, w.s): // it is gone, and the step still due
+			b.torn = b.torn || w.s.pushedAt > w.s.pushedBefore
+		}
+	}
 	b.mu.Unlock()
 	if !over {
 		b.job.log.Warn("barrier failed", "step", all[0].step, "error", err)
@@ -202,7 +210,11 @@ func (b *barrier) leave(s *session) {
 	}
 	b.members = slices.Delete(b.members, i, i+1)
 	b.gone = len(b.members) > 0
-	b.torn = b.torn || len(b.waiting) > 0 || s.counters.pushes.Load() > s.pushedBefore
+	ended := s.pushedBefore
+	if b.meeting { // what it pushed before is of the step that ends
+		ended = s.pushedAt
+	}
+	b.torn = b.torn || len(b.waiting) > 0 || s.counters.pushes.Load() > ended
 	for _, w := range b.waiting {
 		w.c.Status = agentproto.PartyGone
 		w.answer()

@@ -109,6 +109,97 @@ func TestTornStep(t *testing.T) {
 	}
 }
 
+// What a party has pushed that goes while its host meets the others is of the step that ends, if that ends well; what it pushed
+// after its REDUCE tears the next one. A step that has failed is still due, and torn once a party that pushed in it has gone.
+func TestTornWhileTheHostMeetsTheOthers(t *testing.T) {
+	fails := errors.New("no server")
+	for name, l := range map[string]struct {
+		outcome error // of the meeting
+		more    bool  // a push follows the REDUCE
+		stays   bool  // until the meeting is over
+		retries bool  // and reduces again
+		torn    bool
+	}{
+		"it ends":                      {},
+		"it ends after one more push":  {more: true, torn: true},
+		"it fails":                     {outcome: fails, torn: true},
+		"it fails before the party":    {outcome: fails, stays: true, torn: true},
+		"it fails, and then succeeds":  {outcome: fails, stays: true, retries: true},
+		"it succeeds before the party": {stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entered, outcome := make(chan struct{}), make(chan error)
+			first := true
+			b := newBed(t, func(c *agent.Config) {
+				c.Jobs[0].Reduce = func(_ context.Context, _ uint64, a agent.Arrival) (agent.Sums, error) {
+					if first {
+						first = false
+						close(entered)
+						return agent.Sums{}, <-outcome
+					}
+					if a.Refused != nil {
+						return agent.Sums{}, a.Refused
+					}
+					return agent.Sums{}, nil
+				}
+			})
+			ctx := within(t)
+			push := func(c *agentclient.Client) {
+				t.Helper()
+				if _, err := c.Push(ctx, []uint64{1}, []float32{1, 2}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := b.dial(party(1))
+			push(c)
+			ticket, err := c.Submit(ctx, agentproto.Entry{Op: agentproto.Reduce})
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-entered
+			if l.more {
+				push(c)
+				if err := c.Flush(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if l.stays {
+				outcome <- l.outcome
+				if got, err := c.Wait(ctx, ticket); err != nil || (got.Status == agentproto.OK) != (l.outcome == nil) {
+					t.Fatalf("the meeting gave %+v, %v", got, err)
+				}
+			}
+			if l.retries {
+				if _, _, err := c.Reduce(ctx, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if !l.stays {
+				for len(b.agent.Stats().Jobs[0].Clients) > 0 && ctx.Err() == nil {
+					runtime.Gosched()
+				}
+				outcome <- l.outcome
+			}
+			b.idle(0)
+			for again := range 2 {
+				c = b.dial(party(1))
+				push(c)
+				_, _, err := c.Reduce(ctx, c.Welcome().NextStep)
+				if torn := l.torn && again == 0; err != nil != torn || torn && !errors.Is(err, agentproto.Dropped) {
+					t.Errorf("successor %d had %v", again, err)
+				}
+				if err := c.Close(); err != nil {
+					t.Fatal(err)
+				}
+				b.idle(0)
+			}
+		})
+	}
+}
+
 // All parties get the sums that the host has got, whatever they pushed, also if these do not fit their buffers. A
 // refused gradient drops the step for all of them, and the next one goes on.
 func TestReduce(t *testing.T) {

@@ -59,8 +59,9 @@ type session struct {
 
 	sums *stepSums // of the last REDUCE, shared with the host's other parties
 
-	counters     counters
-	pushedBefore uint64 // pushes before the last end of a step that it came to; with the barrier's lock
+	counters counters
+	// Pushes before the last end of a step that it came to, and before the last step that has ended; with the barrier's lock.
+	pushedAt, pushedBefore uint64
 }
 
 // newSession makes a session's memory, which job.attach makes known.
