@@ -440,7 +440,7 @@ func pushAll[T any](ctx context.Context, p pusher[T], pushes *atomic.Uint64, sto
 }
 
 // roundTrips is how many pushes opTrips makes, one at a time.
-const roundTrips = 200
+const roundTrips = 2000
 
 // measureTrips returns the median time from a push to its acknowledgement, without others on their way.
 func measureTrips[T any](ctx context.Context, p pusher[T], pushes *atomic.Uint64) (time.Duration, error) {

@@ -130,6 +130,7 @@ void ring_vacate(struct libra_session *s, struct request *r);
 #define LOOK_US 400          /* to look for a completion before a sleep */
 #define LOOK_GAIN 8          /* the part of that which a look saves that pays: a sleep */
 #define LOOK_REST 64         /* how many sleeps make up for the time of a look in vain */
+#define LOOK_LOSS 16         /* how many looks one in vain counts at most */
 #define LOOK_CREDIT 25       /* how many looks are remembered */
 /* More on its way keeps agent and server busy for longer than waking a client takes, and then they need its processor. */
 #define LOOK_FLOATS (1 << 14)

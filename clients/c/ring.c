@@ -240,7 +240,10 @@ static bool look(struct libra_session *s, int64_t deadline)
 	pthread_mutex_lock(&s->lock);
 	s->sleeping = false;
 	/* One that took too long was in vain, also if there is a change now. */
-	s->look_credit += took <= limit ? s->look_ns / LOOK_GAIN : -took;
+	if (took <= limit)
+		s->look_credit += s->look_ns / LOOK_GAIN;
+	else
+		s->look_credit -= took < s->look_ns * LOOK_LOSS ? took : s->look_ns * LOOK_LOSS;
 	if (s->look_credit > most)
 		s->look_credit = most;
 	if (s->look_credit < -most)

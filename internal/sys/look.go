@@ -15,6 +15,9 @@ const (
 	lookRest = 64
 	// lookCredit bounds, in looks, what is remembered.
 	lookCredit = 25
+	// lookLoss bounds, in looks, what one in vain counts. One that loses the processor for long, to other work of the owner's
+	// own process for example, tells little of those after it.
+	lookLoss = 16
 )
 
 // A Look decides how long its owner looks for work before it sleeps. To fall asleep and to be woken takes tens of
@@ -62,12 +65,13 @@ func (l *Look) again(now time.Time) bool {
 
 // end ends a look. One that took too long was in vain, also if there is work now.
 func (l *Look) end(now time.Time) {
+	limit := min(l.Limit, time.Hour)
 	if took := now.Sub(l.since); took <= l.Limit {
 		l.credit += l.Limit / lookGain
 	} else {
-		l.credit -= took
+		l.credit -= min(took, lookLoss*limit)
 	}
-	most := lookCredit * min(l.Limit, time.Hour)
+	most := lookCredit * limit
 	l.credit = min(max(l.credit, -most), most)
 	l.since = time.Time{}
 }

@@ -79,10 +79,10 @@ func TestLookInVain(t *testing.T) {
 }
 
 // A look during which others keep the processor is in vain, also if there is work after it. What it took is made up for,
-// but no more than a time that is bounded.
+// but no more than a time that is bounded: one look does not end those of an owner whose looks have paid.
 func TestLookThatLosesTheProcessor(t *testing.T) {
 	const limit = 64 * time.Microsecond
-	for _, c := range []struct{ took, want time.Duration }{{10 * limit, -10 * limit}, {time.Hour, -lookCredit * limit}} {
+	for _, c := range []struct{ took, want time.Duration }{{10 * limit, -10 * limit}, {time.Hour, -lookLoss * limit}} {
 		l, now := &Look{Limit: limit}, time.Unix(1, 0)
 		if !l.again(now) {
 			t.Fatal("sleeps at once")
@@ -91,6 +91,10 @@ func TestLookThatLosesTheProcessor(t *testing.T) {
 		if l.credit != c.want || l.again(now.Add(c.took)) {
 			t.Errorf("%v were lost: %+v", c.took, l)
 		}
+	}
+	l := &Look{Limit: limit, credit: lookCredit * limit, since: time.Unix(1, 0)}
+	if l.end(l.since.Add(time.Hour)); !l.again(time.Unix(1, 0)) {
+		t.Errorf("an hour was lost of one whose looks have paid: %+v", l)
 	}
 }
 
