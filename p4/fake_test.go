@@ -137,7 +137,7 @@ func (f *fake) arbitrate(stream rt.P4Runtime_StreamChannelServer, a *rt.MasterAr
 		}
 		if err := s.Send(&rt.StreamMessageResponse{Update: &rt.StreamMessageResponse_Arbitration{
 			Arbitration: &rt.MasterArbitrationUpdate{ElectionId: f.primary, Status: &status.Status{Code: int32(code)}},
-		}}); err != nil {
+		}}); err != nil && s == stream { // others may have gone
 			return err
 		}
 	}
