@@ -234,6 +234,12 @@ void test_requests(void)
 	CHECK(libra_open(&s, &o) == LIBRA_OK);
 	threads(s);
 	CHECK(s->look_credit > 0 && s->floats == 0); /* it looked, and all looks paid */
+	pthread_mutex_lock(&s->lock);
+	s->look_ns = 1; /* any look takes longer than what it may count */
+	s->look_credit = 0;
+	ring_sleep(s, now_ns(CLOCK_MONOTONIC) + 1000000);
+	CHECK(s->look_credit == -LOOK_LOSS);
+	pthread_mutex_unlock(&s->lock);
 	CHECK(libra_close(s) == LIBRA_OK);
 	fake_stop(&f);
 }
