@@ -205,3 +205,28 @@ func TestUDPWithoutAddress(t *testing.T) {
 		t.Errorf("%v, %v; want an ErrConfig", l, err)
 	}
 }
+
+// mute is a link that takes every frame and has always the same packet.
+type mute struct{ Link }
+
+func (mute) Send(frames []Frame) (int, error)   { return len(frames), nil }
+func (mute) Receive(pkts []Packet) (int, error) { pkts[0] = Packet{}; return 1, nil }
+
+// TestFaultsAllocateNothing for what passes: garbage of the faults would count as the cost of a loss.
+func TestFaultsAllocateNothing(t *testing.T) {
+	l, err := WithFaults(mute{}, Faults{Drop: 0.5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames, pkts := make([]Frame, 8), make([]Packet, 8)
+	if n := testing.AllocsPerRun(100, func() {
+		if n, err := l.Send(frames); n != len(frames) || err != nil {
+			t.Fatal(n, err)
+		}
+		if n, err := l.Receive(pkts); n > 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}); n != 0 {
+		t.Errorf("%g allocations for a batch sent and one received", n)
+	}
+}
