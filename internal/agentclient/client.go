@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -260,9 +261,11 @@ func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uin
 // its context ended.
 func (c *Client) recycle() {
 	read := c.tickets - uint64(c.tail-c.mem.SQHead.Load())
-	for len(c.regions) > 0 && !c.regions[0].answered && c.regions[0].ticket < read {
-		c.regions = c.regions[1:]
+	free := 0
+	for free < len(c.regions) && !c.regions[free].answered && c.regions[free].ticket < read {
+		free++
 	}
+	c.regions = slices.Delete(c.regions, 0, free) // in place: a slice without its front would grow anew for each entry
 	if n := len(c.regions); n > 0 && c.regions[n-1].ticket == c.tickets {
 		c.regions = c.regions[:n-1]
 	}
