@@ -9,6 +9,7 @@ import sys
 import threading
 import unittest
 import warnings
+import weakref
 
 import numpy as np
 
@@ -52,6 +53,16 @@ class Requests(unittest.TestCase):
             self.assertIsNone(ticket.wait())
         rows = np.concatenate([ticket.wait() for ticket in pulls])
         np.testing.assert_array_equal(rows, self.session.pull(np.arange(20)))
+
+    def test_ticket_keeps_arrays(self):
+        """The agent may still read or write them, though the program has dropped them."""
+        keys, gradients = np.array([1, 70], np.uint64), np.zeros((2, 2), np.float32)
+        of = [weakref.ref(keys), weakref.ref(gradients)]
+        ticket = self.session.push_later(keys, gradients)
+        del keys, gradients
+        self.assertTrue(all(array() is not None for array in of))
+        ticket.wait()
+        self.assertTrue(all(array() is None for array in of))
 
     def test_reduce(self):
         before = self.weights([7, 1000])

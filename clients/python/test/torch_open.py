@@ -21,6 +21,28 @@ store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]),
 tensor = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (8, 2))
 
 
+class Alone:
+    """The only rank of a group, with a session whose steps are given."""
+
+    dim, abandoned = 2, False
+
+    def __init__(self, step):
+        self.step = step
+        self.rows = libra.torch._rows.Rows(self, 1)
+
+    def all_reduce(self, tensor):
+        return self.rows.all_reduce(self, tensor)
+
+    def size(self):
+        return 1
+
+    def reduce(self, keys, values, timeout):
+        return self.step(keys, values)
+
+    def abandon(self):
+        self.abandoned = True
+
+
 class Open(unittest.TestCase):
     def begin(self, seconds=60, part="", **environment):
         """Begins with other variables than libra run has set; a failed group leaves words in its part of the store."""
@@ -97,26 +119,32 @@ class Open(unittest.TestCase):
     def test_rows_of_a_stranger(self):
         """A row beyond the tensor is not put into it: PyTorch does not look again."""
 
-        class Session:
-            dim = 2
-
-            def abandon(self):
-                pass
-
-            def reduce(self, keys, values, timeout):
-                seal = len(keys) - 1  # the tensor has one row
-                return np.append(keys, np.uint64(seal + next(rows))), np.append(values, [[1, 1]], 0).astype(np.float32)
-
-        class Alone:
-            def size(self):
-                return 1
+        def reduce(keys, values):
+            seal = len(keys) - 1  # the tensor has one row
+            return np.append(keys, np.uint64(seal + next(rows))), np.append(values, [[1, 1]], 0).astype(np.float32)
 
         rows = iter([7, 8, 2**63])
-        reduce = libra.torch._rows.Rows(Session(), 1).all_reduce
-        self.assertEqual(reduce(Alone(), tensor).indices().tolist(), [[1, 7]])
+        alone = Alone(reduce)
+        self.assertEqual(alone.all_reduce(tensor).indices().tolist(), [[1, 7]])
         for _ in range(2):
             with self.assertRaisesRegex(libra.Error, "a step of 8 rows has one beyond them"):
-                reduce(Alone(), tensor)
+                alone.all_reduce(tensor)
+
+    def test_stranger_in_a_step(self):
+        """Sums that another program has pushed to are no all-reduce, also if it pushes what a rank does."""
+        with self.assertRaisesRegex(libra.Error, "2 programs took part in a step, and there are 1 ranks"):
+            Alone(lambda keys, values: (keys, values * 2)).all_reduce(tensor)
+
+    def test_timeout(self):
+        """After a step that was not in time there is no other: the next tensors would be added to those of this one."""
+
+        def reduce(keys, values):
+            raise TimeoutError("the reason")
+
+        alone = Alone(reduce)
+        with self.assertRaisesRegex(TimeoutError, r"not all ranks came to the all-reduce of a tensor of shape \[8, 2\].*: the reason"):
+            alone.all_reduce(tensor)
+        self.assertTrue(alone.abandoned)
 
     def test_hook(self):
         """The hook opens a session of its own where the backend has none, which ends with the model's group."""
