@@ -135,7 +135,7 @@ class Group(unittest.TestCase):
             with self.assertRaises(libra.NotFinite if rank == 1 else libra.StepDropped) as failed:
                 dist.all_reduce(tensor)
             self.assertEqual((failed.exception.key, failed.exception.index), (row, index if rank == 1 else None))
-            self.assertRegex(str(failed.exception), f"which is row {row} of the tensor")
+            self.assertRegex(str(failed.exception), f"which is row {row} of the tensor" + (f", number {index} of its values$" if rank == 1 else "$"))
         if rank == 1:
             self.assertIn("NaN or infinite", str(failed.exception))
         self.test_exact()

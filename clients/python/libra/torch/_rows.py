@@ -107,12 +107,15 @@ class Rows:
             session.abandon()  # the step is still under way
             raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind.text}: {e}") from e
         except (NotFinite, OutOfRange, Refused, StepDropped) as e:
-            if e.key is not None and e.key >= n:  # ranks know rows of their tensor, not keys of the job
+            where = ""  # ranks know rows and values of their tensor, not keys and numbers of what is pushed
+            if e.key is not None and e.key >= n:
                 e.key = (e.key - n) // kind.chunks
-                e.args = (f"{e}, which is row {e.key} of the tensor",)
+                where = f", which is row {e.key} of the tensor"
             if e.index is not None:
                 row, column = divmod(e.index - n * session.dim, kind.chunks * session.dim)
                 e.index = row * kind.width + column
+                where += f", number {e.index} of its values"
+            e.args = (f"{e}{where}",)
             raise
         if not kind.is_agreed(keys, values):
             programs, ranks = values[0, 0] if len(keys) and keys[0] == 0 else 0, gloo.size()
