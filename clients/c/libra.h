@@ -245,8 +245,9 @@ LIBRA_API const struct libra_info *libra_info(const struct libra_session *sessio
  *
  * Returns the failure of the first push that failed since the last libra_flush, or why the
  * session had ended. The session, its tickets, batches and arrays are gone in any case. No other
- * call may be under way. Another session may be opened at once in its place. NULL is allowed. In a forked child it frees the child's part only, and returns
- * LIBRA_OK.
+ * call may be under way. Another session may be opened at once in its place. For an agent that is
+ * stopped (SIGSTOP) it waits 10 seconds. NULL is allowed. In a forked child it frees the child's part
+ * only, and returns LIBRA_OK.
  */
 LIBRA_API int libra_close(struct libra_session *session);
 
