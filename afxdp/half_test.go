@@ -244,7 +244,7 @@ func TestCloseInterruptsBothHalves(t *testing.T) {
 	}
 }
 
-// Whoever calls Close, the socket is closed when it returns, also if another call does the work.
+// The socket is closed when a call of Close returns, also if another call does the work.
 func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Socket{in: half{gate: newGate()}, out: half{gate: newGate()}, closed: make(chan struct{})}
