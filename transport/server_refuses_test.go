@@ -55,6 +55,9 @@ func TestServerRefusesSteps(t *testing.T) {
 	if err != nil || rows.Step != 4 || rows.Rows != 3 || rows.Count != 3 {
 		t.Errorf("%+v, %v", rows, err)
 	}
+	if st, err := s.Stats(t.Context()); err != nil || st.Steps != 5 || st.Sums != 1 {
+		t.Errorf("%d well-formed STEP frames, %d answers with sums, want 5 and 1; %v", st.Steps, st.Sums, err)
+	}
 }
 
 // sendingLink keeps to which sender each SUMS frame goes.
@@ -70,6 +73,51 @@ func (l *sendingLink) Send(frames []link.Frame) (int, error) {
 		}
 	}
 	return l.Link.Send(frames)
+}
+
+// TestStepsOfWideRows: sums of a step travel in frames if a row of them fits one, and else senders are told to ask elsewhere
+// and the server knows of no step.
+func TestStepsOfWideRows(t *testing.T) {
+	dim := testDim
+	for wire.SumsCap(wire.DefaultPayload, dim+1, wire.SumsWidthMax) > 0 {
+		dim++
+	}
+	for dim, fits := range map[int]bool{dim: true, dim + 1: false} {
+		network := newMemNet()
+		came := 0
+		s, err := NewServer(ServerConfig{Link: network.open("10.0.0.1:19522"), Job: testJob, Dim: dim, Handler: discard{},
+			Arrive: func(uint16, uint16, wire.StepEnd) bool { came++; return true }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		c := client{t, network.open("10.0.0.2:1000"), s.link.Local()}
+		if err := s.Admit(t.Context(), 5, c.at(), testServerEpoch); err != nil {
+			t.Fatal(err)
+		}
+		ask := func(seq uint32, step uint64) wire.Type {
+			payload := make([]byte, wire.StepLen)
+			wire.Header{Type: wire.TypeStep, Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: seq}.Put(payload)
+			wire.StepEnd{Step: step, Room: 9}.Put(payload)
+			h, err := wire.ParseHeader(c.ask(payload))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return h.Type
+		}
+		first := ask(1, 4)
+		if err := s.Do(t.Context(), func() { s.GiveSums(3, []uint64{1}, make([]float32, dim)) }); err != nil {
+			t.Fatal(err)
+		}
+		second := ask(2, 3)
+		got, want := []wire.Type{first, second}, []wire.Type{wire.TypeError, wire.TypeError}
+		if fits {
+			want = []wire.Type{wire.TypeAck, wire.TypeSums}
+		}
+		if !slices.Equal(got, want) || (came > 0) != fits {
+			t.Errorf("rows of %d floats: answers %v, want %v; %d came", dim, got, want, came)
+		}
+	}
 }
 
 // TestSumsInOrderOfArrival gives sums in the order in which senders have come to the end of the step. Who asks again
