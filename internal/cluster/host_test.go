@@ -15,7 +15,7 @@ func TestHostsAreChecked(t *testing.T) {
 		"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, interface: eth0",
 		"address: 127.0.0.4", "address: 127.0.0.4, interface: eth0",
 		"address: 127.0.0.5", "address: 127.0.0.5, interface: eth0").Replace(valid)
-	if _, err := Read(write(t, afxdp)); err != nil {
+	if _, err := Read(write(t, strings.Replace(afxdp, "[eth1]", "[eth1, e23456789012345]", 1))); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ old, new, says string }{
@@ -23,6 +23,12 @@ func TestHostsAreChecked(t *testing.T) {
 		{"7701, interface: eth0", "7701, interface: eth0, queue: -1", "server.queue: -1 is negative"},
 		{"127.0.0.5, interface: eth0", "127.0.0.5", "workers[1].interface: required with the afxdp backend"},
 		{"127.0.0.4, interface: eth0", "127.0.0.4, interface: eth0, queue: -2", "workers[0].queue: -2 is negative"},
+		{"[eth1]", "[eth1, eth2, eth1]", `switch.interfaces[2]: "eth1" is given twice`},
+		{"[eth1]", `[eth1, ""]`, `switch.interfaces[1]: "" is no name of an interface`},
+		{"[eth1]", "[..]", `switch.interfaces[0]: ".." is no name of an interface`},
+		{"7701, interface: eth0", "7701, interface: a234567890123456", `server.interface: "a234567890123456" is no name of an interface: 1 to 15 bytes`},
+		{"127.0.0.5, interface: eth0", "127.0.0.5, interface: a/b", `workers[1].interface: "a/b" is no name of an interface`},
+		{"127.0.0.5, interface: eth0", "127.0.0.5, interface: 'a b'", `workers[1].interface: "a b" is no name of an interface`},
 	} {
 		path := write(t, strings.Replace(afxdp, c.old, c.new, 1))
 		_, err := Read(path)

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -58,6 +59,12 @@ func (c *Config) checkSwitch(v *mistakes) {
 	case c.Backend == BackendAFXDP && c.Switch.Plane == PlaneXDP:
 		if len(interfaces) == 0 {
 			v.add("switch.interfaces: at least one interface is required with the afxdp backend")
+		}
+		for i, name := range interfaces {
+			checkInterface(fmt.Sprintf("switch.interfaces[%d]", i), name, v)
+			if slices.Contains(interfaces[:i], name) {
+				v.add("switch.interfaces[%d]: %q is given twice", i, name)
+			}
 		}
 		if m != "auto" && m != "native" && m != "generic" {
 			v.add("switch.xdp_mode: %q is none of auto, native, generic", m)
@@ -224,10 +231,20 @@ func (c *Config) checkServer(field string, s Server, v *mistakes) {
 	}
 }
 
+// checkInterface refuses what Linux takes for no interface's name (net/core/dev.c, dev_valid_name).
+func checkInterface(field, name string, v *mistakes) {
+	const longest = 15 // IFNAMSIZ with its final zero is 16
+	if name == "" || name == "." || name == ".." || len(name) > longest || strings.ContainsAny(name, "/: \t\n\v\f\r") {
+		v.add("%s: %q is no name of an interface: 1 to %d bytes without a slash, a colon and spaces; \"ip link\" shows those of a host", field, name, longest)
+	}
+}
+
 func (c *Config) checkHost(field string, h Host, v *mistakes) {
 	switch {
 	case c.Backend == BackendAFXDP && h.Interface == "":
 		v.add("%s.interface: required with the afxdp backend", field)
+	case c.Backend == BackendAFXDP:
+		checkInterface(field+".interface", h.Interface, v)
 	case c.Backend == BackendUDP && h.Interface != "":
 		v.add("%s.interface: %q"+ofAFXDP, field, h.Interface)
 	}

@@ -58,7 +58,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// Whoever waits for what always takes longer looks in one wait of 64, however long it has paid before.
+// A caller that waits for what always takes longer looks in one wait of 64, however long looking has paid before.
 func TestLookInVain(t *testing.T) {
 	const limit = 64 * time.Microsecond
 	l := &Look{Limit: limit}
