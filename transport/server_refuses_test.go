@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -63,7 +64,15 @@ func TestServerRefusesSteps(t *testing.T) {
 // sendingLink keeps to which sender each SUMS frame goes.
 type sendingLink struct {
 	link.Link
-	to []uint16
+	pathless bool // it finds a way to none
+	to       []uint16
+}
+
+func (l *sendingLink) Path(ctx context.Context, to wire.Endpoint) (link.Path, error) {
+	if l.pathless {
+		return nil, link.ErrConfig
+	}
+	return l.Link.Path(ctx, to)
 }
 
 func (l *sendingLink) Send(frames []link.Frame) (int, error) {
@@ -95,27 +104,60 @@ func TestStepsOfWideRows(t *testing.T) {
 		if err := s.Admit(t.Context(), 5, c.at(), testServerEpoch); err != nil {
 			t.Fatal(err)
 		}
-		ask := func(seq uint32, step uint64) wire.Type {
+		ask := func(seq uint32, end wire.StepEnd) []byte {
 			payload := make([]byte, wire.StepLen)
 			wire.Header{Type: wire.TypeStep, Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: seq}.Put(payload)
-			wire.StepEnd{Step: step, Room: 9}.Put(payload)
-			h, err := wire.ParseHeader(c.ask(payload))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return h.Type
+			end.Put(payload)
+			return c.ask(payload)
 		}
-		first := ask(1, 4)
-		if err := s.Do(t.Context(), func() { s.GiveSums(3, []uint64{1}, make([]float32, dim)) }); err != nil {
+		h, err := wire.ParseHeader(ask(1, wire.StepEnd{Step: 4, Room: 9}))
+		if err != nil || (h.Type == wire.TypeAck) != fits || (came == 1) != fits {
+			t.Errorf("rows of %d floats: answer %v, %v, %d came", dim, h.Type, err, came)
+		}
+		if err := s.Do(t.Context(), func() { s.GiveSums(3, []uint64{1, 2}, make([]float32, 2*dim)) }); err != nil {
 			t.Fatal(err)
 		}
-		second := ask(2, 3)
-		got, want := []wire.Type{first, second}, []wire.Type{wire.TypeError, wire.TypeError}
-		if fits {
-			want = []wire.Type{wire.TypeAck, wire.TypeSums}
+		answer := ask(2, wire.StepEnd{Step: 3, First: 1, Room: 9})
+		if !fits {
+			if got, want := refusalOf(t, answer), (wire.Refusal{Code: wire.CodeStep}); got != want {
+				t.Errorf("rows of %d floats: %v, want %v", dim, got, want)
+			}
+			continue
 		}
-		if !slices.Equal(got, want) || (came > 0) != fits {
-			t.Errorf("rows of %d floats: answers %v, want %v; %d came", dim, got, want, came)
+		if rows, err := wire.ParseStepSums(answer); err != nil || rows.First != 1 || rows.Count != 1 || rows.Rows != 2 {
+			t.Errorf("rows of %d floats, the second: %+v, %v", dim, rows, err)
+		}
+	}
+}
+
+// TestSendersThatHaveNotCome: who is refused at the end of a step, or has no path, gets no sums of it.
+func TestSendersThatHaveNotCome(t *testing.T) {
+	for name, pathless := range map[string]bool{"refused": false, "without a path": true} {
+		network := newMemNet()
+		l := &sendingLink{Link: network.open("10.0.0.1:19522"), pathless: pathless}
+		s, err := NewServer(ServerConfig{Link: l, Job: testJob, Dim: testDim, Handler: discard{},
+			Arrive: func(uint16, uint16, wire.StepEnd) bool { return pathless }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		c := client{t, network.open("10.0.0.2:1000"), l.Local()}
+		if err := s.Admit(t.Context(), 5, c.at(), testServerEpoch); err != nil {
+			t.Fatal(err)
+		}
+		payload := make([]byte, wire.StepLen)
+		wire.Header{Type: wire.TypeStep, Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}.Put(payload)
+		wire.StepEnd{Step: 4, Room: 9}.Put(payload)
+		if got, want := refusalOf(t, c.ask(payload)), (wire.Refusal{Code: wire.CodeStep}); got != want {
+			t.Errorf("%s: answer %v, want %v", name, got, want)
+		}
+		if err := s.Do(t.Context(), func() {
+			s.GiveSums(4, []uint64{1}, make([]float32, testDim))
+			if len(l.to) > 0 {
+				t.Errorf("%s: sums went to %v", name, l.to)
+			}
+		}); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
