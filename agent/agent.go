@@ -109,6 +109,9 @@ func (a *Agent) listen() (err error) {
 	}
 	a.listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: path})
 	if err != nil {
+		if longest := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > longest {
+			return fmt.Errorf("socket %s: its path has %d bytes, %d are possible: configure a shorter one: %w", path, len(path), longest, err)
+		}
 		return fmt.Errorf("socket %s: %w", path, err)
 	}
 	if err := os.Chmod(path, a.cfg.Mode); err != nil {

@@ -149,7 +149,7 @@ func TestSocketErrors(t *testing.T) {
 	long := dir + "/" + strings.Repeat("n", 100) // a lock may have that name, a socket may not
 	for path, want := range map[string]string{
 		file + "/sock":   "not a directory",
-		long:             "invalid argument",
+		long:             fmt.Sprintf("its path has %d bytes, 107 are possible: configure a shorter one: listen unixpacket %s: bind: invalid argument", len(long), long),
 		dir + "/no/sock": "its directory does not exist: make it, or configure another socket",
 		file:             "a file that is no socket is there: remove it, or configure another socket",
 		dir:              "a file that is no socket is there: remove it, or configure another socket",

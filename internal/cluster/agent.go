@@ -8,6 +8,10 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Agent is the file that a host's agent is started with.
@@ -27,7 +31,7 @@ type AgentJob struct {
 	// Users and Groups may use the job: names or numbers. The agent's own user may always.
 	Users  []string `yaml:"users,omitempty,flow"`
 	Groups []string `yaml:"groups,omitempty,flow"`
-	// Limits of the job and of each of its clients; 0 means package agent's defaults.
+	// Limits of the job and of each of its clients; package agent's defaults where the file has none.
 	Clients        int `yaml:"clients,omitempty"`
 	ClientsPerUser int `yaml:"clients_per_user,omitempty"`
 	MemoryMiB      int `yaml:"memory_mib,omitempty"`
@@ -45,7 +49,7 @@ func ReadAgent(path string) (*Agent, error) {
 	var a Agent
 	written, err := decode(data, &a, "an agent")
 	if err == nil {
-		err = located(a.validate(), written)
+		err = located(a.validate(written), written)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("agent configuration %s: %w", path, err)
@@ -53,7 +57,7 @@ func ReadAgent(path string) (*Agent, error) {
 	return &a, nil
 }
 
-func (a *Agent) validate() error {
+func (a *Agent) validate(written *yaml.Node) error {
 	var v mistakes
 	if len(a.Jobs) == 0 {
 		v.add("jobs: at least one job is required")
@@ -64,6 +68,8 @@ func (a *Agent) validate() error {
 		switch {
 		case j.Name == "" || len(j.Name) > 63:
 			v.add("%sname: %q has %d bytes: 1 to 63 are possible", at, j.Name, len(j.Name))
+		case strings.ContainsFunc(j.Name, func(r rune) bool { return !unicode.IsPrint(r) }):
+			v.add("%sname: %q has characters that cannot be shown: leave them out", at, j.Name)
 		case names[j.Name]:
 			v.add("%sname: another job has the name %q", at, j.Name)
 		}
@@ -82,8 +88,9 @@ func (a *Agent) validate() error {
 			field string
 			value int
 		}{{"clients", j.Clients}, {"clients_per_user", j.ClientsPerUser}, {"memory_mib", j.MemoryMiB}, {"prepared_mib", j.PreparedMiB}} {
-			if limit.value < 0 || limit.value > 1<<20 {
-				v.add("%s%s: %d is not from 0 to %d", at, limit.field, limit.value, 1<<20)
+			const most = 1 << 20
+			if lookup(written, steps(at+limit.field)) != nil && (limit.value < 1 || limit.value > most) {
+				v.add("%s%s: %d is not from 1 to %d: leave the field out for the default, or give another", at, limit.field, limit.value, most)
 			}
 		}
 		if _, err := j.UserIDs(); err != nil {
