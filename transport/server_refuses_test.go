@@ -5,6 +5,7 @@ package transport
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -24,7 +25,11 @@ func TestServerRefusesSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys, sums := stepSums(4, 3)
-	if err := s.Do(t.Context(), func() { s.GiveSums(4, keys, sums) }); err != nil {
+	if err := s.Do(t.Context(), func() {
+		s.GiveSums(4, keys, sums)
+		s.GiveSums(4, keys[:1], sums) // too late, as is the next
+		s.GiveSums(3, keys[:1], sums)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	seq := uint32(0)
@@ -61,10 +66,42 @@ func TestServerRefusesSteps(t *testing.T) {
 	}
 }
 
+// TestMostSums: as many sums as travel in frames do, and one row more does not.
+func TestMostSums(t *testing.T) {
+	const dim = 4 // a divisor of the bound
+	network := newMemNet()
+	s, err := NewServer(ServerConfig{Link: network.open("10.0.0.1:19522"), Job: testJob, Dim: dim, Handler: discard{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c := client{t, network.open("10.0.0.2:1000"), s.link.Local()}
+	if err := s.Admit(t.Context(), 5, c.at(), testServerEpoch); err != nil {
+		t.Fatal(err)
+	}
+	keys := make([]uint64, maxStepFloats/dim+1)
+	for i := range keys {
+		keys[i] = uint64(i)
+	}
+	for step, rows := range []int{maxStepFloats / dim, maxStepFloats/dim + 1} {
+		if err := s.Do(t.Context(), func() { s.GiveSums(uint64(step), keys[:rows], make([]float32, rows*dim)) }); err != nil {
+			t.Fatal(err)
+		}
+		payload := make([]byte, wire.StepLen)
+		wire.Header{Type: wire.TypeStep, Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: uint32(step + 1)}.Put(payload)
+		wire.StepEnd{Step: uint64(step), Room: 1}.Put(payload)
+		h, err := wire.ParseHeader(c.ask(payload))
+		if want := [...]wire.Type{wire.TypeSums, wire.TypeError}[step]; err != nil || h.Type != want {
+			t.Errorf("%d rows: %v, %v, want %v", rows, h.Type, err, want)
+		}
+	}
+}
+
 // sendingLink keeps to which sender each SUMS frame goes.
 type sendingLink struct {
 	link.Link
 	pathless bool // it finds a way to none
+	full     bool // it takes none
 	to       []uint16
 }
 
@@ -76,6 +113,9 @@ func (l *sendingLink) Path(ctx context.Context, to wire.Endpoint) (link.Path, er
 }
 
 func (l *sendingLink) Send(frames []link.Frame) (int, error) {
+	if l.full {
+		return 0, nil
+	}
 	for _, f := range frames {
 		if h, err := wire.ParseHeader(l.Payload(f.Buf)); err == nil && h.Type == wire.TypeSums {
 			l.to = append(l.to, h.Sender)
@@ -205,6 +245,65 @@ func TestSumsInOrderOfArrival(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestSumsOfOtherSteps: who waits for another step gets no sums, and of a step that was over before all of its sums were sent
+// the rest is not.
+func TestSumsOfOtherSteps(t *testing.T) {
+	network := newMemNet()
+	l := &sendingLink{Link: network.open("10.0.0.1:19522")}
+	dim := wire.DefaultPayload / 4 * 3 / 4 // a frame for each row
+	s, err := NewServer(ServerConfig{Link: l, Job: testJob, Dim: dim, Handler: discard{},
+		Arrive: func(uint16, uint16, wire.StepEnd) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const early, rows = 9, 100
+	for sender := uint16(1); sender <= early+1; sender++ {
+		c := client{t, network.open(fmt.Sprintf("10.0.0.2:%d", 1000+sender)), l.Local()}
+		if err := s.Admit(t.Context(), sender, c.at(), testServerEpoch); err != nil {
+			t.Fatal(err)
+		}
+		step := uint64(5)
+		if sender > early {
+			step = 4
+		}
+		payload := make([]byte, wire.StepLen)
+		wire.Header{Type: wire.TypeStep, Job: testJob, Sender: sender, Epoch: testServerEpoch, Seq: 1}.Put(payload)
+		wire.StepEnd{Step: step, Room: 2 * rows}.Put(payload)
+		c.ask(payload)
+	}
+	give := func(step uint64, rows int) map[uint16]int {
+		got := map[uint16]int{}
+		if err := s.Do(t.Context(), func() {
+			l.to = nil
+			keys, sums := stepSums(step, 1)
+			for i := 1; i < rows; i++ {
+				keys = append(keys, keys[0]+uint64(i))
+			}
+			s.GiveSums(step, keys, append(sums, make([]float32, rows*dim)...)[:rows*dim])
+			if _, err := s.sendSums(); err != nil {
+				t.Error(err)
+			}
+			for _, to := range l.to {
+				got[to]++
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	l.full = true
+	give(4, rows)
+	l.full = false
+	want := map[uint16]int{early + 1: rxBatch} // those that waited for the link
+	for sender := uint16(1); sender <= early; sender++ {
+		want[sender] = 2
+	}
+	if got := give(5, 2); !maps.Equal(got, want) {
+		t.Errorf("frames by sender: %v, want %v", got, want)
 	}
 }
 
