@@ -97,12 +97,13 @@ func TestMostSums(t *testing.T) {
 	}
 }
 
-// sendingLink keeps to which sender each SUMS frame goes.
+// sendingLink keeps to which sender each SUMS frame goes, and each refusal that is no answer.
 type sendingLink struct {
 	link.Link
 	pathless bool // it finds a way to none
 	full     bool // it takes none
 	to       []uint16
+	refused  []uint16
 }
 
 func (l *sendingLink) Path(ctx context.Context, to wire.Endpoint) (link.Path, error) {
@@ -117,8 +118,12 @@ func (l *sendingLink) Send(frames []link.Frame) (int, error) {
 		return 0, nil
 	}
 	for _, f := range frames {
-		if h, err := wire.ParseHeader(l.Payload(f.Buf)); err == nil && h.Type == wire.TypeSums {
+		switch h, err := wire.ParseHeader(l.Payload(f.Buf)); {
+		case err != nil:
+		case h.Type == wire.TypeSums:
 			l.to = append(l.to, h.Sender)
+		case h.Type == wire.TypeError:
+			l.refused = append(l.refused, h.Sender)
 		}
 	}
 	return l.Link.Send(frames)
@@ -275,10 +280,10 @@ func TestSumsOfOtherSteps(t *testing.T) {
 		wire.StepEnd{Step: step, Room: 2 * rows}.Put(payload)
 		c.ask(payload)
 	}
-	give := func(step uint64, rows int) map[uint16]int {
+	give := func(step uint64, rows int, full bool) map[uint16]int {
 		got := map[uint16]int{}
 		if err := s.Do(t.Context(), func() {
-			l.to = nil
+			l.to, l.full = nil, full
 			keys, sums := stepSums(step, 1)
 			for i := 1; i < rows; i++ {
 				keys = append(keys, keys[0]+uint64(i))
@@ -295,15 +300,48 @@ func TestSumsOfOtherSteps(t *testing.T) {
 		}
 		return got
 	}
-	l.full = true
-	give(4, rows)
-	l.full = false
+	give(4, rows, true)
 	want := map[uint16]int{early + 1: rxBatch} // those that waited for the link
 	for sender := uint16(1); sender <= early; sender++ {
 		want[sender] = 2
 	}
-	if got := give(5, 2); !maps.Equal(got, want) {
+	if got := give(5, 2, false); !maps.Equal(got, want) {
 		t.Errorf("frames by sender: %v, want %v", got, want)
+	}
+}
+
+// TestRefusedSteps: who waits for the end of a step is told once that it must ask elsewhere, and not if it has got its sums.
+func TestRefusedSteps(t *testing.T) {
+	network := newMemNet()
+	l := &sendingLink{Link: network.open("10.0.0.1:19522")}
+	s, err := NewServer(ServerConfig{Link: l, Job: testJob, Dim: testDim, Handler: discard{},
+		Arrive: func(uint16, uint16, wire.StepEnd) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c := client{t, network.open("10.0.0.2:1000"), l.Local()}
+	if err := s.Admit(t.Context(), 5, c.at(), testServerEpoch); err != nil {
+		t.Fatal(err)
+	}
+	for step, want := range [][]uint16{{5}, nil} {
+		payload := make([]byte, wire.StepLen)
+		wire.Header{Type: wire.TypeStep, Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: uint32(step + 1)}.Put(payload)
+		wire.StepEnd{Step: uint64(step), Room: 9}.Put(payload)
+		c.ask(payload)
+		if err := s.Do(t.Context(), func() {
+			l.refused = nil
+			if want == nil {
+				s.GiveSums(uint64(step), []uint64{1}, make([]float32, testDim))
+			}
+			s.RefuseSteps()
+			s.RefuseSteps()
+			if _, err := s.sendSums(); err != nil || !slices.Equal(l.refused, want) {
+				t.Errorf("step %d: refused %v, want %v; %v", step, l.refused, want, err)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
