@@ -104,6 +104,7 @@ type sendingLink struct {
 	full     bool // it takes none
 	to       []uint16
 	refused  []uint16
+	lent     int // buffers
 }
 
 func (l *sendingLink) Path(ctx context.Context, to wire.Endpoint) (link.Path, error) {
@@ -112,6 +113,16 @@ func (l *sendingLink) Path(ctx context.Context, to wire.Endpoint) (link.Path, er
 	}
 	return l.Link.Path(ctx, to)
 }
+
+func (l *sendingLink) Alloc() (link.Buf, bool) {
+	b, ok := l.Link.Alloc()
+	if ok {
+		l.lent++
+	}
+	return b, ok
+}
+
+func (l *sendingLink) Free(b link.Buf) { l.lent--; l.Link.Free(b) }
 
 func (l *sendingLink) Send(frames []link.Frame) (int, error) {
 	if l.full {
@@ -245,6 +256,9 @@ func TestSumsInOrderOfArrival(t *testing.T) {
 		if err := s.Do(t.Context(), func() {
 			if !slices.Equal(l.to, want) {
 				t.Errorf("step %d: sums went to %v, want %v", step, l.to, want)
+			}
+			if sums := (step + 1) * uint64(m.workers); s.stats.Sums != sums || l.lent != 0 {
+				t.Errorf("step %d: %d SUMS frames, want %d; %d buffers are missing", step, s.stats.Sums, sums, l.lent)
 			}
 			l.to = nil
 		}); err != nil {
