@@ -109,6 +109,65 @@ func TestTornStep(t *testing.T) {
 	}
 }
 
+// A refused push stays with its party over a BARRIER, and the REDUCE after it is dropped with its key; so it is if the step is torn
+// besides. A torn step stays torn if the host cannot meet the others.
+func TestRefusedAndTorn(t *testing.T) {
+	fails := false
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Reduce = func(_ context.Context, _ uint64, a agent.Arrival) (agent.Sums, error) {
+			switch {
+			case fails:
+				fails = false
+				return agent.Sums{}, errors.New("no server")
+			case a.Refused != nil:
+				return agent.Sums{}, a.Refused
+			}
+			return agent.Sums{}, nil
+		}
+	})
+	ctx := within(t)
+	push := func(c *agentclient.Client, grad float32) {
+		t.Helper()
+		if _, err := c.Push(ctx, []uint64{90}, []float32{1, grad}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reduce := func(c *agentclient.Client, step uint64, status agentproto.Code, key uint64) {
+		t.Helper()
+		var failed *agentclient.Failed
+		if _, _, err := c.Reduce(ctx, step); !errors.As(err, &failed) || failed.Status != status || failed.KeyKnown != (key != 0) || failed.Key != key {
+			t.Errorf("step %d: %v, want %v of key %d", step, err, status, key)
+		}
+	}
+	tear := func(c *agentclient.Client) {
+		push(c, 2)
+		_ = c.Flush(ctx) // of what is refused, too
+		_ = c.Close()
+		b.idle(0)
+	}
+
+	c := b.dial(party(1))
+	push(c, float32(math.NaN()))
+	if err := c.Barrier(ctx, 0); err != nil {
+		t.Error(err)
+	}
+	reduce(c, 1, agentproto.Dropped, 90)
+	tear(c)
+
+	c = b.dial(party(1))
+	push(c, float32(math.NaN()))
+	reduce(c, 2, agentproto.Dropped, 90)
+	tear(c)
+
+	c = b.dial(party(1))
+	fails = true
+	reduce(c, 3, agentproto.Refused, 0)
+	reduce(c, 3, agentproto.Dropped, 0)
+	if _, _, err := c.Reduce(ctx, 4); err != nil {
+		t.Error(err)
+	}
+}
+
 // What a party has pushed that goes while its host meets the others is of the step that ends, if that ends well; what it pushed
 // after its REDUCE tears the next one. A step that has failed is still due, and torn once a party that pushed in it has gone.
 func TestTornWhileTheHostMeetsTheOthers(t *testing.T) {
