@@ -200,7 +200,7 @@ func (b *barrier) progress() (arrived, parties uint64) {
 }
 
 // leave takes a session out that has ended. If it was a party, those that wait fail, and the step that is due is torn if it
-// has pushes of theirs: the next parties that reduce find it dropped.
+// pushed in it: the next parties that reduce find it dropped.
 func (b *barrier) leave(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -214,7 +214,7 @@ func (b *barrier) leave(s *session) {
 	if b.meeting { // what it pushed before is of the step that ends
 		ended = s.pushedAt
 	}
-	b.torn = b.torn || len(b.waiting) > 0 || s.counters.pushes.Load() > ended
+	b.torn = b.torn || s.counters.pushes.Load() > ended
 	for _, w := range b.waiting {
 		w.c.Status = agentproto.PartyGone
 		w.answer()
