@@ -136,7 +136,7 @@ func TestWalksGoDown(t *testing.T) {
 		if len(walk) > 15 {
 			t.Errorf("%s: %d steps", title, len(walk))
 		}
-		var callees []string // of all that was named so far
+		var callees []step // package and name of all that was called so far
 		for i, s := range walk {
 			names := called(title, i, s.step)
 			for _, before := range walk[:i] {
@@ -144,13 +144,20 @@ func TestWalksGoDown(t *testing.T) {
 					t.Errorf("%s, step %d: %v calls %v, which comes before it", title, i+1, s.step, before.step)
 				}
 			}
-			for _, other := range s.others {
-				callees = append(callees, called(title, i, other)...)
+			note := func(by step, names []string) {
+				for _, name := range names {
+					callees = append(callees, step{pkg: by.pkg, name: name})
+				}
 			}
-			if i > 0 && !slices.Contains(callees, s.name) {
+			for _, other := range s.others {
+				note(other, called(title, i, other))
+			}
+			if i > 0 && !slices.ContainsFunc(callees, func(c step) bool {
+				return c.name == s.name && (ast.IsExported(s.name) || c.pkg == s.pkg)
+			}) {
 				t.Errorf("%s, step %d: nothing that was named calls %v", title, i+1, s.step)
 			}
-			callees = append(callees, names...)
+			note(s.step, names)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
 )
 
 func newHotset() *cobra.Command {
@@ -77,12 +78,12 @@ follows the paper's Principle 1 unless --hot-rows says it.`,
 	f.StringVar(&model.Kind, "model", model.Kind, "model whose parameters they are: fm or lr")
 	f.IntVar(&model.Factors, "factors", 0, fmt.Sprintf("factors of the factorisation machine (default %d)", workload.DefaultFactors))
 	choices(cmd, "model", "fm", "lr")
-	f.Float64Var(&o.Rate, "rate", 0, "share of the rows to look at (default 0.08, or 1 where that is fewer than 20 rows)")
+	f.Float64Var(&o.Rate, "rate", 0, fmt.Sprintf("share of the rows to look at (default %v, or 1 where that is fewer than %d rows)", node.DefaultRate, node.EnoughRows))
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
 	f.IntVar(&o.Rows, "hot-rows", 0, "number of hot rows (default: by Principle 1)")
 	f.IntVar(&o.Counters, "counters", 0, "count at most this number of keys, by a sketch (default: all, exactly)")
 	f.Float64Var(&o.Principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must take")
-	f.Float64Var(&o.Principle.MemoryShare, "c", 0, "Principle 1: share of a 20 MiB chip to use (default 0.05)")
+	f.Float64Var(&o.Principle.MemoryShare, "c", 0, fmt.Sprintf("Principle 1: share of a %d MiB chip to use (default %v)", heat.DefaultChipBytes>>20, heat.DefaultMemoryShare))
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }

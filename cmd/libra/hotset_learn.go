@@ -139,7 +139,7 @@ ask. --config takes the file of 'libra agent', which names its socket.`,
 	f.DurationVar(&length, "for", 30*time.Second, "time to count for")
 	f.IntVar(&rows, "hot-rows", 0, "number of hot rows (default: by Principle 1)")
 	f.Float64Var(&principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must take")
-	f.Float64Var(&principle.MemoryShare, "c", 0, "Principle 1: share of a 20 MiB chip to use (default 0.05)")
+	f.Float64Var(&principle.MemoryShare, "c", 0, fmt.Sprintf("Principle 1: share of a %d MiB chip to use (default %v)", heat.DefaultChipBytes>>20, heat.DefaultMemoryShare))
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }

@@ -169,8 +169,8 @@ const LongLog = 500_000
 func (o Options) recipe() recipe {
 	r := recipe{Recipe: workload.SmallData}
 	if o.Data == "" {
-		r = recipe{Recipe: workload.ClickLog, factors: syntheticFactors}
-		if cmp.Or(o.Rows, syntheticRows) < LongLog {
+		r = recipe{Recipe: workload.ClickLog, factors: SyntheticFactors}
+		if cmp.Or(o.Rows, SyntheticRows) < LongLog {
 			r.Staleness, r.Accumulate = workload.SmallData.Staleness, workload.SmallData.Accumulate
 		}
 	}
@@ -197,9 +197,9 @@ type recipe struct {
 // the hottest of which take 70 % of the updates. With this many rows the demo
 // takes one to two minutes on two cores.
 const (
-	syntheticRows    = 1_800_000
+	SyntheticRows    = 1_800_000
 	syntheticShare   = 0.7
-	syntheticFactors = 8
+	SyntheticFactors = 8
 	heldOutRows      = 50_000
 )
 

@@ -117,8 +117,8 @@ func (p Programs) Validate() error {
 	return nil
 }
 
-// hotRows is the default of HotRows.
-const hotRows = 1024
+// DefaultHotRows is the default of HotRows.
+const DefaultHotRows = 1024
 
 // maxDim is that of a factorisation machine with the most factors.
 const maxDim = 65
@@ -187,7 +187,7 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 	}
 	rows := p.HotRows
 	if rows == 0 && !p.Sync {
-		rows = hotRows
+		rows = DefaultHotRows
 	}
 	keys := make([]uint64, rows)
 	for i := range keys {

@@ -31,9 +31,9 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// hotScalars is the number of hot parameters that the demo asks for: the largest
+// HotScalars is the number of hot parameters that the demo asks for: the largest
 // that the paper puts on a switch (§5.2).
-const hotScalars = 60_000
+const HotScalars = 60_000
 
 // Run runs a demo. It leaves nothing behind: no file, process, interface or
 // namespace, also when ctx ends in the middle.
@@ -202,7 +202,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	}
 	dim := model.Dim()
 	if o.Data == "" {
-		c.Data.Synthetic = &cluster.Synthetic{Rows: cmp.Or(o.Rows, syntheticRows), Seed: o.Seed, HotShare: syntheticShare, Hot: hotScalars / dim}
+		c.Data.Synthetic = &cluster.Synthetic{Rows: cmp.Or(o.Rows, SyntheticRows), Seed: o.Seed, HotShare: syntheticShare, Hot: HotScalars / dim}
 	} else if abs, err := filepath.Abs(o.Data); err == nil {
 		c.Data.Train = abs
 	}
@@ -231,7 +231,7 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 		return nil, 0, err
 	}
 	defer src.Close()
-	hot, err = node.BuildHotSet(src, node.HotSetOptions{Seed: o.Seed, Dim: model.Dim(), Rows: cmp.Or(o.HotRows, hotScalars/model.Dim())})
+	hot, err = node.BuildHotSet(src, node.HotSetOptions{Seed: o.Seed, Dim: model.Dim(), Rows: cmp.Or(o.HotRows, HotScalars/model.Dim())})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -12,8 +12,8 @@ import (
 
 // HotSetOptions say how to find the hot rows of a training set (the paper's §3.3).
 type HotSetOptions struct {
-	// Rate is the share of the rows to look at; 0 means 0.08, which finds 90 %
-	// of the hot parameters in the paper, or 1 where that is fewer than 20 rows.
+	// Rate is the share of the rows to look at; 0 means DefaultRate, or 1 where that is
+	// fewer than EnoughRows.
 	Rate float64
 	// Seed selects the rows.
 	Seed uint64
@@ -32,9 +32,9 @@ type HotSetOptions struct {
 // where a sample of it would be next to nothing.
 func BuildHotSet(src workload.Source, o HotSetOptions) (*packer.HotSet, error) {
 	if o.Rate == 0 {
-		o.Rate = defaultRate
+		o.Rate = DefaultRate
 		hot, sampled, err := sampleHotSet(src, o)
-		if sampled >= enoughRows || err != nil {
+		if sampled >= EnoughRows || err != nil {
 			return hot, err
 		}
 		o.Rate = 1
@@ -46,10 +46,10 @@ func BuildHotSet(src workload.Source, o HotSetOptions) (*packer.HotSet, error) {
 	return hot, err
 }
 
-// The defaults of [HotSetOptions.Rate].
+// The defaults of [HotSetOptions.Rate]: DefaultRate finds 90 % of the hot parameters in the paper.
 const (
-	defaultRate = 0.08
-	enoughRows  = 20
+	DefaultRate = 0.08
+	EnoughRows  = 20
 )
 
 // sampleHotSet also returns how many rows it looked at. If these are none at a rate

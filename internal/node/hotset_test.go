@@ -63,13 +63,13 @@ func TestBuildHotSet(t *testing.T) {
 	}
 
 	// Twenty rows are enough of a sample, nineteen are not.
-	for rows, seen := 250, map[uint64]bool{}; !seen[enoughRows]; rows++ {
+	for rows, seen := 250, map[uint64]bool{}; !seen[EnoughRows]; rows++ {
 		few := openRows(t, rows)
-		hot, sampled, err := sampleHotSet(few, HotSetOptions{Rate: defaultRate, Dim: 4, Rows: 50})
-		if err != nil || sampled > enoughRows {
+		hot, sampled, err := sampleHotSet(few, HotSetOptions{Rate: DefaultRate, Dim: 4, Rows: 50})
+		if err != nil || sampled > EnoughRows {
 			t.Fatalf("%d of %d rows, %v", sampled, rows, err)
 		}
-		if sampled < enoughRows-1 || seen[sampled] {
+		if sampled < EnoughRows-1 || seen[sampled] {
 			continue
 		}
 		seen[sampled] = true

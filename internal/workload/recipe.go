@@ -29,7 +29,7 @@ var (
 	// saddle lies at zero and late gradients leave it slowly.
 	SmallData = Recipe{
 		Epochs: DefaultEpochs, Batch: DefaultBatch, Staleness: 8, Accumulate: 1,
-		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: 0.05, InitialAccumulator: 1e-5},
+		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: ps.DefaultLearningRate, InitialAccumulator: 1e-5},
 		Scale:     0.2,
 	}
 	// ClickLog suits long logs with many rare features, such as those of
@@ -37,7 +37,7 @@ var (
 	// and two epochs are enough. Each mini-batch is a small part of the log: weights may lack more of them.
 	ClickLog = Recipe{
 		Epochs: 2, Batch: 256, Staleness: 24, Accumulate: 12,
-		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: 0.05, InitialAccumulator: 1e-4},
+		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: ps.DefaultLearningRate, InitialAccumulator: ps.DefaultInitialAccumulator},
 		Scale:     0.02,
 	}
 )

@@ -27,9 +27,9 @@ type Principle struct {
 	// p < 1. 0 demands none.
 	Share float64
 	// MemoryShare is c, the share of the chip's memory that gradients may
-	// take, 0 < c <= 1. 0 means 0.05, which the paper evaluates.
+	// take, 0 < c <= 1. 0 means DefaultMemoryShare.
 	MemoryShare float64
-	// ChipBytes is the chip's memory. 0 means 20 MiB.
+	// ChipBytes is the chip's memory. 0 means DefaultChipBytes.
 	ChipBytes int
 	// SlotBytes is the memory of one scalar. 0 means 4, a float32; exact
 	// fixed point takes 8.
@@ -45,9 +45,15 @@ type Principle struct {
 	MinGain float64
 }
 
+// The defaults of a [Principle], which the paper evaluates.
+const (
+	DefaultMemoryShare = 0.05
+	DefaultChipBytes   = 20 << 20
+)
+
 func (p Principle) withDefaults() (Principle, error) {
-	p.MemoryShare = cmp.Or(p.MemoryShare, 0.05)
-	p.ChipBytes = cmp.Or(p.ChipBytes, 20<<20)
+	p.MemoryShare = cmp.Or(p.MemoryShare, DefaultMemoryShare)
+	p.ChipBytes = cmp.Or(p.ChipBytes, DefaultChipBytes)
 	p.SlotBytes = cmp.Or(p.SlotBytes, 4)
 	p.MaxSlots = cmp.Or(p.MaxSlots, packer.MaxSlots)
 	p.Step = cmp.Or(p.Step, 1000)
