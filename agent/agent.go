@@ -155,6 +155,9 @@ func (a *Agent) Serve(ctx context.Context) error {
 	}
 }
 
+// lastAnswers is how long answers take at most that are being given when the agent ends.
+const lastAnswers = time.Second
+
 // acceptPause is how long no client is taken when descriptors have run out.
 const acceptPause = 10 * time.Millisecond
 
@@ -175,7 +178,9 @@ func (a *Agent) Close() error {
 	again := a.closed
 	a.closed = true
 	for conn, g := range a.greeting {
-		if !g.heard { // the others are answered, and a session ends with its job
+		if g.heard { // it is answered
+			_ = conn.SetWriteDeadline(time.Now().Add(lastAnswers))
+		} else {
 			_ = conn.Close()
 		}
 	}
@@ -187,10 +192,10 @@ func (a *Agent) Close() error {
 	if errors.Is(err, net.ErrClosed) { // by Serve
 		err = nil
 	}
-	a.ended.Wait()
-	for _, j := range a.jobs {
+	for _, j := range a.jobs { // before the last answers, which some may not read
 		err = errors.Join(err, j.close(agentproto.AgentClosed))
 	}
+	a.ended.Wait()
 	a.logged.wait()
 	return errors.Join(err, a.unlock())
 }

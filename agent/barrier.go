@@ -5,6 +5,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,7 +27,10 @@ type barrier struct {
 	waiting []*work    // of parties at the step that is due
 	due     uint64
 	meeting bool // the host meets the others; its parties may be gone
-	torn    bool // parties that are gone have pushed in the step that is due: no sums of it are right
+
+	// drop is not nil if no sums of the step that is due are right: parties that are gone have pushed in it, or it has refused
+	// gradients and the host could not meet the others.
+	drop *DroppedError
 
 	sums [2]*stepSums // of the last steps that ended in frames, or nil; the worker's goroutine alone uses them
 }
@@ -60,14 +64,14 @@ func (b *barrier) arrive(w *work) {
 	twice := slices.ContainsFunc(b.waiting, func(other *work) bool { return other.s == w.s })
 	switch {
 	case b.gone || !slices.Contains(b.members, w.s):
-		w.c.Status = agentproto.PartyGone
+		w.c.Status = b.incomplete()
 	case w.step != b.due || twice || b.meeting: // all parties have come to the step for which the host meets the others
 		w.c.Status, w.c.Detail = agentproto.BadStep, b.due
 	default:
 		if w.c.Op == agentproto.Reduce {
 			w.refused = w.s.refusedBefore()
 		}
-		w.s.pushedAt = w.s.counters.pushes.Load()
+		w.s.pushedAt = w.pushed
 		b.waiting = append(b.waiting, w)
 		if uint32(len(b.waiting)) == b.parties {
 			all := b.waiting
@@ -77,15 +81,11 @@ func (b *barrier) arrive(w *work) {
 			reduces := false
 			for _, w := range all {
 				reduces = reduces || w.c.Op == agentproto.Reduce
-				if a.Refused == nil {
-					a.Refused = w.refused
-				}
+				a.Refused = cmp.Or(a.Refused, w.refused)
 			}
-			torn := b.torn
-			b.torn = false // who leaves from now on tears the next step
-			if a.Refused == nil && torn {
-				a.Refused = new(DroppedError)
-			}
+			torn := b.drop != nil
+			a.Refused = cmp.Or(a.Refused, b.drop)
+			b.drop = nil // who leaves from now on tears the next step
 			if reduces && a.Refused == nil && b.job.cfg.SumsInFrames {
 				b.endStep(all, a)
 				return
@@ -107,7 +107,7 @@ func (b *barrier) endStep(all []*work, a Arrival) {
 			return
 		}
 		sums.Sums = Sums{Keys: step.Keys, Rows: step.Sums}
-		b.answer(all, sums, nil)
+		b.answer(all, a, sums, nil)
 	}
 	b.job.cfg.Worker.EndStep(step)
 }
@@ -133,6 +133,7 @@ func (b *barrier) meet(all []*work, a Arrival, reduces, torn bool) {
 	)
 	if torn { // what is still on its way belongs to this step, too; the clients that would be told of a failure are gone
 		_ = cfg.Worker.Flush(b.job.ctx)
+		_ = cfg.Worker.Do(b.job.ctx, func() { a.HotSent, a.HotAnswered = cfg.Worker.HotFrames() })
 	}
 	switch {
 	case reduces:
@@ -140,29 +141,26 @@ func (b *barrier) meet(all []*work, a Arrival, reduces, torn bool) {
 	case cfg.Barrier != nil:
 		err = cfg.Barrier(b.job.ctx, all[0].step)
 	}
-	if dropped := (*DroppedError)(nil); torn && err != nil && !errors.As(err, &dropped) { // the step is still due
-		b.mu.Lock()
-		b.torn = true
-		b.mu.Unlock()
-	}
-	b.answer(all, &sums, err)
+	b.answer(all, a, &sums, err)
 }
 
-// answer ends the step, and answers all parties.
-func (b *barrier) answer(all []*work, sums *stepSums, err error) {
+// answer ends the step, which is still due if the host could not meet the others, and answers all parties.
+func (b *barrier) answer(all []*work, a Arrival, sums *stepSums, err error) {
 	var dropped *DroppedError
 	over := err == nil || errors.As(err, &dropped)
 	b.mu.Lock()
 	b.meeting = false
 	if over {
 		b.due++
+	} else {
+		b.drop = cmp.Or(a.Refused, b.drop)
 	}
 	for _, w := range all {
 		switch {
 		case over:
 			w.s.pushedBefore = w.s.pushedAt
 		case !slices.Contains(b.members, w.s): // it is gone, and the step still due
-			b.torn = b.torn || w.s.pushedAt > w.s.pushedBefore
+			b.tear(w.s.pushedAt > w.s.pushedBefore)
 		}
 	}
 	b.mu.Unlock()
@@ -180,7 +178,7 @@ func (b *barrier) answer(all []*work, sums *stepSums, err error) {
 		case dropped != nil:
 			w.c.Status, w.c.Key, w.c.KeyKnown = agentproto.Dropped, dropped.Key, dropped.KeyKnown
 		case b.job.ctx.Err() != nil:
-			w.c.Status = agentproto.JobEnded
+			w.c.Status = b.incomplete()
 		default:
 			w.c.Status, w.c.Peer = agentproto.Refused, agentproto.Server
 		}
@@ -214,10 +212,32 @@ func (b *barrier) leave(s *session) {
 	if b.meeting { // what it pushed before is of the step that ends
 		ended = s.pushedAt
 	}
-	b.torn = b.torn || s.counters.pushes.Load() > ended
+	b.tear(s.counters.pushes.Load() > ended)
 	for _, w := range b.waiting {
-		w.c.Status = agentproto.PartyGone
+		w.c.Status = b.incomplete()
 		w.answer()
 	}
 	b.waiting = nil
+}
+
+// tear has the step that is due dropped, if a party that is gone has pushed in it.
+func (b *barrier) tear(pushed bool) {
+	if pushed && b.drop == nil {
+		b.drop = new(DroppedError)
+	}
+}
+
+// incomplete returns why a barrier cannot end: a party is gone, or the job has ended for all. Its caller is the worker's
+// goroutine, or comes after the end of the job's context.
+func (b *barrier) incomplete() agentproto.Code {
+	code := agentproto.PartyGone
+	_ = errors.As(b.job.ended, &code)
+	return code
+}
+
+// unjoin takes a session out that was never welcome. The others go on waiting for all parties.
+func (b *barrier) unjoin(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.members = slices.DeleteFunc(b.members, func(other *session) bool { return other == s })
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/ps"
 )
 
 func party(n uint32) func(*agentproto.Hello) {
@@ -158,14 +157,7 @@ func TestBarrierOfOneThatHasGone(t *testing.T) {
 	b := newBed(t, func(c *agent.Config) {
 		c.Jobs[0].Barrier = func(context.Context, uint64) error { met.Add(1); return nil }
 	})
-	stopped, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	go func() {
-		done <- b.cluster.Do(within(t), func(*ps.Store) {
-			close(stopped)
-			<-goOn
-		})
-	}()
-	<-stopped // the server, which would acknowledge the push
+	goOn := b.stopServer() // the server, which would acknowledge the push
 	c := b.dial(party(1))
 	keys, grads := []uint64{1000}, []float32{1, 2}
 	_, err := c.Push(within(t), keys, grads)
@@ -180,8 +172,7 @@ func TestBarrierOfOneThatHasGone(t *testing.T) {
 	for len(b.agent.Stats().Jobs[0].Clients) > 0 && ctx.Err() == nil {
 		runtime.Gosched()
 	}
-	close(goOn)
-	must(t, <-done)
+	goOn()
 	b.idle(0)
 	if n := met.Load(); n != 0 {
 		t.Errorf("the host has met the others %d times for one that has gone", n)

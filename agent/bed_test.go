@@ -192,6 +192,35 @@ func (b *bed) dial(change ...func(*agentproto.Hello)) *agentclient.Client {
 	return c
 }
 
+// stopServer has the server answer nothing until the function that it returns is called.
+func (b *bed) stopServer() (goOn func()) {
+	b.t.Helper()
+	return b.stop(func(ctx context.Context, wait func()) error { return b.cluster.Do(ctx, func(*ps.Store) { wait() }) })
+}
+
+// stopWorker does the same to the worker, whose goroutine is the agent's, too.
+func (b *bed) stopWorker() (goOn func()) {
+	b.t.Helper()
+	return b.stop(b.cluster.Worker(0).Do)
+}
+
+func (b *bed) stop(do func(context.Context, func()) error) (goOn func()) {
+	b.t.Helper()
+	stopped, on, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- do(within(b.t), func() {
+			close(stopped)
+			<-on
+		})
+	}()
+	<-stopped
+	return func() {
+		b.t.Helper()
+		close(on)
+		must(b.t, <-done)
+	}
+}
+
 // expect adds a push, n times, to what the server should have.
 func (b *bed) expect(n int, keys []uint64, grads []float32) {
 	b.t.Helper()

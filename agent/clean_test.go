@@ -166,7 +166,7 @@ func TestCloseLeavesAStepInFrames(t *testing.T) {
 	if held := a.Stats().Jobs[0].Memory; held != 0 {
 		t.Errorf("%d bytes of memory are held", held)
 	}
-	if got, err := c.Wait(within(t), ticket); err == nil && got.Status != agentproto.JobEnded || err != nil && !errors.Is(err, agentproto.AgentClosed) {
+	if got, err := c.Wait(within(t), ticket); err == nil && got.Status != agentproto.AgentClosed || err != nil && !errors.Is(err, agentproto.AgentClosed) {
 		t.Errorf("the party is told %+v, %v", got, err)
 	}
 }

@@ -64,7 +64,8 @@ type Job struct {
 
 // Limits are what one client of a job may have. Zeros mean the defaults.
 type Limits struct {
-	// Clients is the number of clients at a time, by default 64.
+	// Clients is the number of clients at a time, by default 64. As many more may be gone while what they have pushed is on
+	// its way; further ones are refused until then.
 	Clients int
 	// UserClients is how many of these one user may have, by default all.
 	UserClients int

@@ -141,6 +141,7 @@ func (s *session) start(w *work, e *agentproto.Entry) {
 		if e.N > 0 {
 			w.sumKeys, w.sumRows = s.mem.Keys(e.Keys, int(e.N)), s.mem.Floats(e.Values, int(e.N)*int(e.Dim))
 		}
+		w.pushed = s.counters.pushes.Load()
 		w.line()
 		w.Settled(nil)
 	case agentproto.Pull:

@@ -5,6 +5,7 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"runtime"
@@ -23,23 +24,14 @@ func TestClientGoesBeforeItIsWelcome(t *testing.T) {
 	hello := agentproto.Hello{Oldest: 1, Newest: 1, Job: jobName, Entries: 16, BufferBytes: 64 << 10, Parties: parties}
 	message, err := hello.Marshal()
 	must(t, err)
-	stopped, goOn := make(chan struct{}), make(chan struct{})
-	done := make(chan error, 1)
-	go func() {
-		done <- b.cluster.Worker(0).Do(within(t), func() {
-			close(stopped)
-			<-goOn
-		})
-	}()
-	<-stopped // the worker, which would welcome them
+	goOn := b.stopWorker() // the worker, which would welcome them
 	for range parties {
 		conn, err := net.Dial("unixpacket", b.socket)
 		must(t, err)
 		_, err = conn.Write(message)
 		must(t, errors.Join(err, conn.Close()))
 	}
-	close(goOn)
-	must(t, <-done)
+	goOn()
 	for ctx := within(t); b.agent.Stats().Refused[agentproto.BadHello] < parties; runtime.Gosched() {
 		if ctx.Err() != nil {
 			t.Fatalf("%v are counted as refused", b.agent.Stats().Refused)
@@ -61,5 +53,42 @@ func TestClientGoesBeforeItIsWelcome(t *testing.T) {
 		if got, err := c.Wait(within(t), tickets[i]); err != nil || got.Status != agentproto.OK {
 			t.Errorf("party %d: %+v, %v", i, got, err)
 		}
+	}
+}
+
+// A client that has given up before it is welcome (libra_open timed out, say) takes nothing from those that wait for it, and may
+// come again.
+func TestOthersWaitOnWithoutOneThatIsNotWelcome(t *testing.T) {
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Barrier = func(ctx context.Context, _ uint64) error { return nil }
+	})
+	ctx := within(t)
+	one := b.dial(party(2))
+	ticket, err := one.Submit(ctx, agentproto.Entry{Op: agentproto.Barrier})
+	must(t, err)
+	must(t, one.Flush(ctx))
+	hello := agentproto.Hello{Oldest: 1, Newest: 1, Job: jobName, Entries: 16, BufferBytes: 64 << 10, Parties: 2}
+	message, err := hello.Marshal()
+	must(t, err)
+	goOn := b.stopWorker()
+	conn, err := net.Dial("unixpacket", b.socket)
+	must(t, err)
+	_, err = conn.Write(message)
+	must(t, errors.Join(err, conn.Close()))
+	goOn()
+	for b.agent.Stats().Refused[agentproto.BadHello] < 1 && ctx.Err() == nil {
+		runtime.Gosched()
+	}
+	two, err := agentclient.Dial(ctx, b.socket, hello)
+	if err != nil {
+		t.Errorf("it comes again: %v", err)
+	} else {
+		defer two.Close()
+		if err := two.Barrier(ctx, 0); err != nil {
+			t.Errorf("its barrier: %v", err)
+		}
+	}
+	if got, err := one.Wait(ctx, ticket); err != nil || got.Status != agentproto.OK {
+		t.Errorf("the one that waited: %v %v", got.Status, err)
 	}
 }

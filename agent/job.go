@@ -44,6 +44,7 @@ type job struct {
 	ctx    context.Context // ends with the sessions
 	cancel context.CancelFunc
 	memory atomic.Int64 // bytes that sessions have mapped
+	gone   departed
 	others sync.WaitGroup
 
 	// What follows belongs to the worker's goroutine.
@@ -69,7 +70,7 @@ var _ transport.Feed = (*job)(nil)
 
 // newJob attaches a job to its worker.
 func newJob(cfg Job, log *slog.Logger) (*job, error) {
-	j := &job{cfg: cfg, log: log, idle: sys.Look{Limit: sys.DefaultLook}, bySocket: map[int32]*session{}, done: make(chan struct{})}
+	j := &job{cfg: cfg, log: log, idle: sys.Look{Limit: sys.DefaultLook}, bySocket: map[int32]*session{}, gone: departed{of: map[uint32]int{}}, done: make(chan struct{})}
 	if cfg.HotSet != nil {
 		j.hotSet = cfg.HotSet.Fingerprint()
 	}
@@ -203,17 +204,18 @@ func (j *job) admit(s *session, welcome func(nextStep uint64) error) error {
 	if j.ended != nil {
 		return j.ended
 	}
-	if len(j.sessions) >= j.cfg.Limits.Clients {
-		return fmt.Errorf("%w: %d", agentproto.Clients, len(j.sessions))
-	}
 	own := 0
 	for _, other := range j.sessions {
 		if other.who.Uid == s.who.Uid {
 			own++
 		}
 	}
-	if own >= j.cfg.Limits.UserClients {
-		return fmt.Errorf("%w: %d of user %d", agentproto.Clients, own, s.who.Uid)
+	if err := j.room(s, len(j.sessions), own, ""); err != nil {
+		return err
+	}
+	gone, own := j.gone.count(s.who.Uid)
+	if err := j.room(s, gone, own, ", which are gone, but what they have pushed is still on its way"); err != nil {
+		return err
 	}
 	step, err := j.barrier.join(s)
 	if err != nil {
@@ -224,13 +226,47 @@ func (j *job) admit(s *session, welcome func(nextStep uint64) error) error {
 		err = welcome(step)
 	}
 	if err != nil {
-		j.barrier.leave(s) // with its last descriptor the socket leaves j.epoll
+		j.barrier.unjoin(s) // with its last descriptor the socket leaves j.epoll
 		return err
 	}
 	j.memory.Add(int64(s.layout.Total))
 	j.sessions = append(j.sessions, s)
 	j.bySocket[int32(s.socket)] = s
 	return nil
+}
+
+// room refuses a session if there are as many others as the configuration allows, in all or of its user.
+func (j *job) room(s *session, others, own int, which string) error {
+	switch {
+	case others >= j.cfg.Limits.Clients:
+		return fmt.Errorf("%w: %d%s", agentproto.Clients, others, which)
+	case own >= j.cfg.Limits.UserClients:
+		return fmt.Errorf("%w: %d of user %d%s", agentproto.Clients, own, s.who.Uid, which)
+	}
+	return nil
+}
+
+// departed counts, by user, the sessions that have ended and hold memory for entries on their way.
+type departed struct {
+	mu sync.Mutex
+	of map[uint32]int
+}
+
+func (d *departed) add(user uint32, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.of[user] += n; d.of[user] == 0 {
+		delete(d.of, user)
+	}
+}
+
+func (d *departed) count(user uint32) (all, own int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range d.of {
+		all += n
+	}
+	return all, d.of[user]
 }
 
 // detach forgets the sessions that have ended. What they have pushed goes on.
@@ -251,6 +287,7 @@ func (j *job) detach() {
 		_ = errors.As(s.ended, &code)
 		j.ends.add(code)
 		j.log.Info("client went", "client", s.number, "name", s.name, "pushes", s.counters.pushes.Load(), "reason", s.ended)
+		j.gone.add(s.who.Uid, 1)
 		s.release()
 	}
 	clear(j.sessions[len(rest):])

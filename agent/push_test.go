@@ -334,20 +334,12 @@ func TestRingIsFilled(t *testing.T) {
 	c := b.dial(func(h *agentproto.Hello) { h.Entries = entries })
 	m := c.Memory()
 	for round := range uint32(rounds) {
-		stopped, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-		go func() {
-			done <- b.cluster.Worker(0).Do(within(t), func() {
-				close(stopped)
-				<-goOn
-			})
-		}()
-		<-stopped // the agent, which would read them one by one
+		goOn := b.stopWorker() // the agent, which would read them one by one
 		for i := range uint32(entries) {
 			(&agentproto.Entry{Op: agentproto.Flush}).Put(m.Entry(round*entries + i))
 		}
 		m.SQTail.Add(entries)
-		close(goOn)
-		must(t, <-done)
+		goOn()
 		c.Wake()
 		for ctx := within(t); m.CQTail.Load() != (round+1)*entries; runtime.Gosched() {
 			if err := m.Ended(); err != nil || ctx.Err() != nil {
@@ -355,5 +347,71 @@ func TestRingIsFilled(t *testing.T) {
 			}
 		}
 		m.CQHead.Add(entries)
+	}
+}
+
+// A prepared batch keeps its keys, whatever the client pushes after it: a pull of it reads their rows.
+func TestPreparedKeepsItsKeys(t *testing.T) {
+	const n = 20
+	b, ctx := newBed(t), within(t)
+	c := b.dial()
+	one, other, grads := make([]uint64, n), make([]uint64, n), make([]float32, n*dim)
+	for i := range n {
+		one[i], other[i], grads[2*i], grads[2*i+1] = 1000+uint64(i), 2000+uint64(i), float32(i+1), 7
+	}
+	_, err := c.Push(ctx, one, grads)
+	must(t, err)
+	must(t, c.Flush(ctx))
+	must(t, b.cluster.Commit(ctx))
+	want, got := make([]float32, n*dim), make([]float32, n*dim)
+	must(t, c.Pull(ctx, one, want))
+	for range 20 {
+		handle, err := c.Prepare(ctx, one)
+		must(t, err)
+		for range 20 {
+			_, err := c.Push(ctx, other, make([]float32, n*dim))
+			must(t, err)
+		}
+		must(t, c.Flush(ctx))
+		ticket, err := c.Submit(ctx, agentproto.Entry{Op: agentproto.Pull, Dim: dim, Batch: handle, N: n})
+		must(t, err)
+		if done, err := c.Wait(ctx, ticket); err != nil || done.Status != agentproto.OK {
+			t.Fatalf("%+v, %v", done, err)
+		}
+		copy(got, c.Memory().Floats(0, n*dim))
+		for i := range got {
+			if got[i] != want[i] {
+				t.Fatalf("float %d of the batch's rows is %v, want %v", i, got[i], want[i])
+			}
+		}
+		must(t, c.Release(ctx, handle))
+	}
+}
+
+// An entry that a goroutine of its own answers counts as read when its completion is there, though the agent is still reading others.
+func TestReadBeforeAnswered(t *testing.T) {
+	const n = 20000
+	b := newBed(t)
+	for range 20 {
+		c := b.dial(func(h *agentproto.Hello) { h.Entries, h.BufferBytes = 32, 8<<20 })
+		m := c.Memory()
+		for i := range uint64(n) {
+			m.Keys(64, n)[i] = 1000 + i
+		}
+		e := agentproto.Entry{Op: agentproto.Sums, Dim: dim, Keys: 0, Values: 8, N: 1}
+		e.Put(m.Entry(0))
+		for i := range uint32(20) {
+			e := agentproto.Entry{Op: agentproto.Push, Dim: dim, Keys: 64, Values: 64 + 8*n, N: n}
+			e.Put(m.Entry(1 + i))
+		}
+		m.SQTail.Store(21)
+		c.Wake()
+		for ctx := within(t); m.CQTail.Load() == 0 && ctx.Err() == nil; {
+			runtime.Gosched()
+		}
+		if m.SQHead.Load() == 0 {
+			t.Fatal("a completion of an entry that was not read")
+		}
+		_ = c.Conn().Close()
 	}
 }

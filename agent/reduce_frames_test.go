@@ -171,3 +171,22 @@ func TestSumsAreKept(t *testing.T) {
 		}
 	}
 }
+
+// Where frames give no sums, the service is told of the host's hot frames too.
+func TestHotFramesAfterFrames(t *testing.T) {
+	var sent atomic.Uint32
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].SumsInFrames = true // which this server refuses
+		c.Jobs[0].Reduce = func(_ context.Context, _ uint64, a agent.Arrival) (agent.Sums, error) {
+			sent.Store(a.HotSent)
+			return agent.Sums{}, nil
+		}
+	})
+	c := b.dial(party(1))
+	_, err := c.Push(within(t), []uint64{1}, []float32{1, 1})
+	must(t, err)
+	before := sent.Load()
+	if _, _, err := c.Reduce(within(t), 0); err != nil || sent.Load() == before {
+		t.Errorf("%d hot frames are told, as before: %v", before, err)
+	}
+}

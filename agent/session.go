@@ -94,6 +94,7 @@ func (s *session) release() {
 		s.job.log.Error("a client's memory is not returned", "client", s.number, "error", err)
 	}
 	s.job.memory.Add(-int64(s.layout.Total))
+	s.job.gone.add(s.who.Uid, -1)
 }
 
 // hear receives a wake-up, or the end of the socket.

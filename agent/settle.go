@@ -22,6 +22,7 @@ type work struct {
 	c       agentproto.Completion // as far as it is known
 	charge  int64
 	step    uint64
+	pushed  uint64        // BARRIER, REDUCE: pushes of the client before it
 	refused *DroppedError // REDUCE: of the pushes before it
 	batch   *prepared     // instead of keys
 

@@ -71,3 +71,15 @@ func TestTextOfADroppedStep(t *testing.T) {
 		}
 	}
 }
+
+// The first reason of a session's end counts, and its context ends with it: one that did not would stay in the job's.
+func TestFirstEndCounts(t *testing.T) {
+	s := &session{job: &job{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	first := errors.New("first")
+	s.end(first)
+	s.end(errGone)
+	if !errors.Is(s.ended, first) || s.ctx.Err() == nil {
+		t.Errorf("%v, %v", s.ended, s.ctx.Err())
+	}
+}

@@ -71,3 +71,14 @@ func TestSumsAreGivenWhole(t *testing.T) {
 	close(ended)
 	group.Wait()
 }
+
+// SUMS leaves the users of a step as they were, also where it fails.
+func TestGiveSumsLeaves(t *testing.T) {
+	s, sums := &session{job: &job{cfg: Job{Dim: 1}}}, &stepSums{Sums: Sums{Keys: []uint64{1}, Rows: []float32{2}}}
+	s.keepSums(sums)
+	_ = s.giveSums(make([]uint64, 1), make([]float32, 1), 0)
+	_ = s.giveSums(make([]uint64, 1), make([]float32, 1), 9)
+	if n := sums.users.Load(); n != 1 {
+		t.Errorf("%d users, want 1", n)
+	}
+}

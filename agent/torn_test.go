@@ -310,3 +310,38 @@ func TestTornWhileTheHostMeetsTheOthers(t *testing.T) {
 		})
 	}
 }
+
+// A refused push whose step could not be ended (the meeting failed, the step is still due) must drop that step when it is reduced again.
+func TestRefusalOutlastsAFailedMeeting(t *testing.T) {
+	for _, survives := range []bool{true, false} {
+		fails := true
+		b := newBed(t, func(c *agent.Config) {
+			c.Jobs[0].Reduce = func(_ context.Context, _ uint64, a agent.Arrival) (agent.Sums, error) {
+				if fails {
+					fails = false
+					return agent.Sums{}, errors.New("no server")
+				}
+				if a.Refused != nil {
+					return agent.Sums{}, a.Refused
+				}
+				return agent.Sums{}, nil
+			}
+		})
+		ctx := within(t)
+		c := b.dial(party(1))
+		if _, err := c.Push(ctx, []uint64{90}, []float32{1, float32(math.NaN())}); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.Reduce(ctx, 0); !errors.Is(err, agentproto.Refused) {
+			t.Errorf("the meeting fails: %v", err)
+		}
+		if !survives {
+			_ = c.Close()
+			b.idle(0)
+			c = b.dial(party(1))
+		}
+		if _, _, err := c.Reduce(ctx, 0); !errors.Is(err, agentproto.Dropped) {
+			t.Errorf("party survives %v: the same step again, without the refused gradient: %v, want DROPPED", survives, err)
+		}
+	}
+}

@@ -8,7 +8,9 @@ package clients_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,8 +115,29 @@ func command(t testing.TB, name string, args ...string) *exec.Cmd {
 	return within(t, limit, name, args...)
 }
 
+// sources looks at all files in C and Python, so that go test takes no result from before they changed.
+var sources = sync.OnceValue(func() error {
+	var errs []error
+	for _, dir := range []string{"c", "python"} {
+		errs = append(errs, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() && (e.Name() == "build" || e.Name() == "__pycache__") {
+				return fs.SkipDir
+			}
+			if err == nil {
+				_, err = os.Stat(path)
+			}
+			return err
+		}))
+	}
+	return errors.Join(errs...)
+})
+
 // within returns a command that is killed after a time.
 func within(t testing.TB, most time.Duration, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	if err := sources(); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -125,11 +148,11 @@ func within(t testing.TB, most time.Duration, name string, args ...string) *exec
 // run runs a command to its end, and returns what it has printed.
 func run(t testing.TB, cmd *exec.Cmd) string {
 	t.Helper()
-	var errors strings.Builder
-	cmd.Stderr = &errors
+	var text strings.Builder
+	cmd.Stderr = &text
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%v: %v\n%s%s", cmd.Args, err, out, errors.String())
+		t.Fatalf("%v: %v\n%s%s", cmd.Args, err, out, text.String())
 	}
 	return string(out)
 }

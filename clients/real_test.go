@@ -113,6 +113,13 @@ func TestSums(t *testing.T) {
 	}
 }
 
+// TestClosesAmongSignals ends sessions while a timer interrupts the client.
+func TestClosesAmongSignals(t *testing.T) {
+	b := newBed(t, jobName, config(dim, 1))
+	run(t, b.real(t, plain, "signals"))
+	b.idle(t)
+}
+
 var kills = flag.Int("kills", 5, "how many clients are killed beside three others")
 
 // pusher is a process that pushes until it is killed, or until its standard input ends.

@@ -163,8 +163,8 @@ func TestDependenciesAreJustified(t *testing.T) {
 	}
 }
 
-// ignorance lists for each package what the third column of the table says that it knows nothing of.
-func ignorance(t *testing.T) map[string][]string {
+// unknownTo returns the third column of the table by package: what it must not import.
+func unknownTo(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/architecture.md")
 	if err != nil {
@@ -200,7 +200,7 @@ func TestPackagesKnowNothingOf(t *testing.T) {
 		"–":                    nil,
 	}
 	all := imports(t)
-	for path, words := range ignorance(t) {
+	for path, words := range unknownTo(t) {
 		var unknown []string
 		for _, word := range words {
 			what, defined := means[word]

@@ -167,13 +167,7 @@ func TestPullsAndStepsKeepTheFilterYoung(t *testing.T) {
 }
 
 // stepOf is a STEP frame of step 0.
-func stepOf(h wire.Header) []byte {
-	payload := make([]byte, wire.StepLen)
-	h.Type = wire.TypeStep
-	h.Put(payload)
-	wire.StepEnd{Room: 1}.Put(payload)
-	return payload
-}
+func stepOf(h wire.Header) []byte { return endOf(h.Sender, h.Seq, wire.StepEnd{Room: 1}) }
 
 func keepsTheFilterYoung(t *testing.T, frame func(wire.Header) []byte, want wire.Type) {
 	s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}}, senders: map[uint16]*admitted{}}

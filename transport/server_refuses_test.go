@@ -15,6 +15,14 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
+// endOf is the STEP frame of a sender.
+func endOf(sender uint16, seq uint32, end wire.StepEnd) []byte {
+	payload := make([]byte, wire.StepLen)
+	wire.Header{Type: wire.TypeStep, Job: testJob, Sender: sender, Epoch: testServerEpoch, Seq: seq}.Put(payload)
+	end.Put(payload)
+	return payload
+}
+
 // TestServerRefusesSteps: STEP frames of another length, for rows that the step has not, of a step that is not over, and
 // of a server that ends none. Those of the step that is over have its rows.
 func TestServerRefusesSteps(t *testing.T) {
@@ -35,10 +43,7 @@ func TestServerRefusesSteps(t *testing.T) {
 	seq := uint32(0)
 	ask := func(end wire.StepEnd, length int) []byte {
 		seq++
-		payload := make([]byte, wire.StepLen+1)
-		wire.Header{Type: wire.TypeStep, Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: seq}.Put(payload)
-		end.Put(payload[:wire.StepLen])
-		return c.ask(payload[:length])
+		return c.ask(append(endOf(5, seq, end), 0)[:length])
 	}
 	none := wire.Refusal{Code: wire.CodeStep}
 	for _, r := range []struct {
@@ -87,10 +92,7 @@ func TestMostSums(t *testing.T) {
 		if err := s.Do(t.Context(), func() { s.GiveSums(uint64(step), keys[:rows], make([]float32, rows*dim)) }); err != nil {
 			t.Fatal(err)
 		}
-		payload := make([]byte, wire.StepLen)
-		wire.Header{Type: wire.TypeStep, Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: uint32(step + 1)}.Put(payload)
-		wire.StepEnd{Step: uint64(step), Room: 1}.Put(payload)
-		h, err := wire.ParseHeader(c.ask(payload))
+		h, err := wire.ParseHeader(c.ask(endOf(5, uint32(step+1), wire.StepEnd{Step: uint64(step), Room: 1})))
 		if want := [...]wire.Type{wire.TypeSums, wire.TypeError}[step]; err != nil || h.Type != want {
 			t.Errorf("%d rows: %v, %v, want %v", rows, h.Type, err, want)
 		}
@@ -160,20 +162,14 @@ func TestStepsOfWideRows(t *testing.T) {
 		if err := s.Admit(t.Context(), 5, c.at(), testServerEpoch); err != nil {
 			t.Fatal(err)
 		}
-		ask := func(seq uint32, end wire.StepEnd) []byte {
-			payload := make([]byte, wire.StepLen)
-			wire.Header{Type: wire.TypeStep, Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: seq}.Put(payload)
-			end.Put(payload)
-			return c.ask(payload)
-		}
-		h, err := wire.ParseHeader(ask(1, wire.StepEnd{Step: 4, Room: 9}))
+		h, err := wire.ParseHeader(c.ask(endOf(5, 1, wire.StepEnd{Step: 4, Room: 9})))
 		if err != nil || (h.Type == wire.TypeAck) != fits || (came == 1) != fits {
 			t.Errorf("rows of %d floats: answer %v, %v, %d came", dim, h.Type, err, came)
 		}
 		if err := s.Do(t.Context(), func() { s.GiveSums(3, []uint64{1, 2}, make([]float32, 2*dim)) }); err != nil {
 			t.Fatal(err)
 		}
-		answer := ask(2, wire.StepEnd{Step: 3, First: 1, Room: 9})
+		answer := c.ask(endOf(5, 2, wire.StepEnd{Step: 3, First: 1, Room: 9}))
 		if !fits {
 			if got, want := refusalOf(t, answer), (wire.Refusal{Code: wire.CodeStep}); got != want {
 				t.Errorf("rows of %d floats: %v, want %v", dim, got, want)
@@ -201,10 +197,7 @@ func TestSendersThatHaveNotCome(t *testing.T) {
 		if err := s.Admit(t.Context(), 5, c.at(), testServerEpoch); err != nil {
 			t.Fatal(err)
 		}
-		payload := make([]byte, wire.StepLen)
-		wire.Header{Type: wire.TypeStep, Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}.Put(payload)
-		wire.StepEnd{Step: 4, Room: 9}.Put(payload)
-		if got, want := refusalOf(t, c.ask(payload)), (wire.Refusal{Code: wire.CodeStep}); got != want {
+		if got, want := refusalOf(t, c.ask(endOf(5, 1, wire.StepEnd{Step: 4, Room: 9}))), (wire.Refusal{Code: wire.CodeStep}); got != want {
 			t.Errorf("%s: answer %v, want %v", name, got, want)
 		}
 		if err := s.Do(t.Context(), func() {
@@ -248,10 +241,7 @@ func TestSumsInOrderOfArrival(t *testing.T) {
 		}
 		for _, sender := range append(want[:m.workers-1:m.workers-1], want[5], want[0], want[m.workers-1]) {
 			seq++
-			payload := make([]byte, wire.StepLen)
-			wire.Header{Type: wire.TypeStep, Job: testJob, Sender: sender, Epoch: testServerEpoch, Seq: seq}.Put(payload)
-			wire.StepEnd{Step: step, Room: 9}.Put(payload)
-			clients[sender].ask(payload)
+			clients[sender].ask(endOf(sender, seq, wire.StepEnd{Step: step, Room: 9}))
 		}
 		if err := s.Do(t.Context(), func() {
 			if !slices.Equal(l.to, want) {
@@ -289,10 +279,7 @@ func TestSumsOfOtherSteps(t *testing.T) {
 		if sender > early {
 			step = 4
 		}
-		payload := make([]byte, wire.StepLen)
-		wire.Header{Type: wire.TypeStep, Job: testJob, Sender: sender, Epoch: testServerEpoch, Seq: 1}.Put(payload)
-		wire.StepEnd{Step: step, Room: 2 * rows}.Put(payload)
-		c.ask(payload)
+		c.ask(endOf(sender, 1, wire.StepEnd{Step: step, Room: 2 * rows}))
 	}
 	give := func(step uint64, rows int, full bool) map[uint16]int {
 		got := map[uint16]int{}
@@ -339,10 +326,7 @@ func TestRefusedSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for step, want := range [][]uint16{{5}, nil} {
-		payload := make([]byte, wire.StepLen)
-		wire.Header{Type: wire.TypeStep, Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: uint32(step + 1)}.Put(payload)
-		wire.StepEnd{Step: uint64(step), Room: 9}.Put(payload)
-		c.ask(payload)
+		c.ask(endOf(5, uint32(step+1), wire.StepEnd{Step: uint64(step), Room: 9}))
 		if err := s.Do(t.Context(), func() {
 			l.refused = nil
 			if want == nil {

@@ -77,6 +77,7 @@ struct libra_session {
 	struct request *requests;
 	uint32_t requests_room, vacant; /* vacant: first of the list, or NONE */
 	uint64_t next_step;
+	uint64_t steps; /* barriers and reduces on their way */
 
 	bool sleeping; /* a thread polls for all */
 	int ended;     /* 0, or why the session is over */

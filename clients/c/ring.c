@@ -109,9 +109,12 @@ static bool complete(struct libra_session *s, const struct completion *c)
 	r->state = DONE;
 	s->on_the_way--;
 	s->floats -= r->floats;
-	/* Unless a step was dropped, one that fails has not happened. */
-	if ((r->op == BARRIER || r->op == REDUCE) && c->status && c->status != LIBRA_DROPPED)
-		s->next_step = c->status == LIBRA_BAD_STEP ? c->detail : s->next_step - 1;
+	if (r->op == BARRIER || r->op == REDUCE) {
+		s->steps--;
+		/* Unless a step was dropped, one that fails has not happened. Those on their way are for the step that is due, and on. */
+		if (c->status && c->status != LIBRA_DROPPED)
+			s->next_step = c->status == LIBRA_BAD_STEP ? c->detail + s->steps : s->next_step - 1;
+	}
 	if (!r->kept)
 		ring_vacate(s, r);
 	return true;
@@ -354,8 +357,10 @@ int ring_submit(struct libra_session *s, const char *what, uint32_t index, struc
 		ring_vacate(s, r);
 		return ring_ended(s, what);
 	}
-	if (r->op == BARRIER || r->op == REDUCE)
+	if (r->op == BARRIER || r->op == REDUCE) {
 		e->step = s->next_step++;
+		s->steps++;
+	}
 	e->op = r->op;
 	e->tag = (uint64_t)r->generation << 32 | index;
 	s->sq[place] = *e;

@@ -191,7 +191,10 @@ static void part(struct libra_session *s)
 	shutdown(s->socket, SHUT_WR);
 	while ((left = end - now_ns(CLOCK_MONOTONIC)) > 0) {
 		struct pollfd p = {.fd = s->socket, .events = POLLIN};
-		if (poll(&p, 1, (int)(left / 1000000)) > 0 && recv(s->socket, &byte, 1, MSG_DONTWAIT) <= 0 && errno != EINTR)
+		if (poll(&p, 1, (int)(left / 1000000)) <= 0)
+			continue;
+		ssize_t n = recv(s->socket, &byte, 1, MSG_DONTWAIT);
+		if (n == 0 || (n < 0 && errno != EINTR))
 			return;
 	}
 }

@@ -13,7 +13,6 @@
 
 #include "fake.h"
 
-static pthread_t thread;
 static char dir[64];
 
 static void *run(void *f)
@@ -41,12 +40,12 @@ void fake_start(struct fake *f, void (*function)(struct fake *), const void *arg
 	memcpy(a.sun_path, f->path, sizeof a.sun_path);
 	f->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	CHECK(f->listener >= 0 && bind(f->listener, (struct sockaddr *)&a, sizeof a) == 0 && listen(f->listener, 8) == 0);
-	CHECK(pthread_create(&thread, NULL, run, f) == 0);
+	CHECK(pthread_create(&f->thread, NULL, run, f) == 0);
 }
 
 void fake_stop(struct fake *f)
 {
-	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(pthread_join(f->thread, NULL) == 0);
 	close(f->listener);
 	unlink(f->path);
 	rmdir(dir);

@@ -6,6 +6,7 @@
 #ifndef FAKE_H
 #define FAKE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@
 
 struct fake {
 	char path[108];
+	pthread_t thread;
 	int listener, conn, memfd;
 	uint8_t *memory;
 	struct header *header;

@@ -123,6 +123,7 @@ static void ends(struct fake *f)
 static void ends_without_text(struct fake *f)
 {
 	begin(f);
+	usleep(100000); /* the client sleeps: it sees the end of the socket first */
 	atomic_store(&f->header->end_code, LIBRA_AGENT_CLOSED);
 }
 

@@ -147,7 +147,7 @@ static void shuts_down(void)
 	float *array = libra_alloc(s, sizeof *array);
 	for (int i = 0; i < 3; i++)
 		CHECK(pthread_create(t + i, NULL, waits, s) == 0);
-	usleep(1000); /* most often they wait by now */
+	usleep(200000); /* they wait by now, and one of them polls */
 	CHECK(libra_shutdown(s) == LIBRA_OK && libra_shutdown(s) == LIBRA_OK);
 	for (int i = 0; i < 3; i++)
 		CHECK(pthread_join(t[i], NULL) == 0);
@@ -290,7 +290,7 @@ static void barriers_of(struct fake *f)
 	static const struct {
 		uint32_t status;
 		uint64_t step, detail;
-	} want[] = {{0, 20, 0}, {LIBRA_PARTY_GONE, 21, 0}, {0, 21, 0}, {LIBRA_BAD_STEP, 22, 90}, {0, 90, 0}, {0, 91, 0}};
+	} want[] = {{0, 20, 0}, {LIBRA_PARTY_GONE, 21, 0}, {0, 21, 0}, {LIBRA_BAD_STEP, 22, 90}, {0, 90, 0}, {0, 91, 0}, {LIBRA_DROPPED, 92, 0}, {0, 93, 0}};
 	struct entry e;
 
 	fake_welcome(f);
@@ -316,6 +316,41 @@ static void barriers(void)
 	CHECK(libra_barrier(s, NULL) == LIBRA_OK);
 	CHECK(libra_barrier(s, NULL) == LIBRA_BAD_STEP && strstr(libra_last_error()->text, "due, which is 90"));
 	CHECK(libra_barrier(s, NULL) == LIBRA_OK && libra_barrier(s, NULL) == LIBRA_OK);
+	CHECK(libra_barrier(s, NULL) == LIBRA_DROPPED && libra_barrier(s, NULL) == LIBRA_OK);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
+static void waits_for_others(struct fake *f)
+{
+	struct entry first, e;
+
+	fake_welcome(f);
+	CHECK(fake_next(f, &first) && first.op == BARRIER && first.step == 20);
+	fake_read(f);
+	CHECK(fake_next(f, &e) && e.op == BARRIER && e.step == 21);
+	fake_read(f);
+	struct completion c = fake_answer(&e, LIBRA_BAD_STEP);
+	c.detail = 20;
+	fake_complete(f, c);
+	fake_complete(f, fake_answer(&first, LIBRA_OK));
+	CHECK(fake_next(f, &e) && e.op == BARRIER && e.step == 21);
+	fake_read(f);
+	fake_complete(f, fake_answer(&e, LIBRA_OK));
+	fake_serve(f);
+}
+
+/* A barrier that is given up is still on its way: the one that is called in its place is refused, and the next is for the next step. */
+static void barrier_again(void)
+{
+	struct fake f;
+	libra_ticket t;
+
+	fake_start(&f, waits_for_others, NULL);
+	struct libra_session *s = open_fake(&f);
+	CHECK(libra_barrier(s, &t) == LIBRA_OK && libra_wait(s, t, 10) == LIBRA_TIMEOUT);
+	CHECK(libra_barrier(s, NULL) == LIBRA_BAD_STEP && libra_wait(s, t, -1) == LIBRA_OK);
+	CHECK(libra_barrier(s, NULL) == LIBRA_OK);
 	CHECK(libra_close(s) == LIBRA_OK);
 	fake_stop(&f);
 }
@@ -355,10 +390,54 @@ static void refusals(void)
 	fake_stop(&f);
 }
 
+/* mappings counts those of shared memory of agents. */
+static int mappings(void)
+{
+	char line[512];
+	int n = 0;
+	FILE *maps = fopen("/proc/self/maps", "r");
+
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps))
+		n += strstr(line, "memfd:") != NULL;
+	fclose(maps);
+	return n;
+}
+
+/* Two sessions at once, of which the newer ends first; a child has nothing of the memory that the library has mapped. */
+static void two_sessions(void)
+{
+	struct fake f[2];
+	struct libra_session *s[2];
+	int status, without;
+	pid_t child;
+
+	for (int i = 0; i < 2; i++) {
+		fake_start(f + i, serves, NULL);
+		s[i] = open_fake(f + i);
+	}
+	without = mappings() - 2; /* the fakes' own */
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0)
+		_exit(mappings() == without ? 7 : 8);
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+	for (int i = 2; i-- > 0;) {
+		CHECK(libra_close(s[i]) == LIBRA_OK);
+		fake_stop(f + i);
+	}
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0)
+		_exit(7);
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+}
+
 void test_life(void)
 {
 	CHECK(pipe(pipes) == 0);
 	room();
+	two_sessions();
 	forks();
 	shuts_down();
 	takes_turns();
@@ -366,5 +445,6 @@ void test_life(void)
 	polls_after_look();
 	signals();
 	barriers();
+	barrier_again();
 	refusals();
 }

@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../libra.h"
@@ -151,8 +153,25 @@ static void push_all(void)
 		CHECK(before[i].sa_handler == after[i].sa_handler && before[i].sa_flags == after[i].sa_flags);
 #endif
 	CHECK(libra_close(s) == LIBRA_OK);
-	for (int i = 0; i < 20; i++) /* the place among the parties is free at once */
-		CHECK(libra_close(dial(1)) == LIBRA_OK);
+}
+
+static void tick(int number) { (void)number; }
+
+/* closes_among_signals opens and closes sessions: the place among the parties is free at once, also while a timer interrupts. */
+static void closes_among_signals(void)
+{
+	struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};
+	struct itimerval every = {{0, 200}, {0, 200}};
+	struct timespec begin, end;
+
+	CHECK(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &every, NULL) == 0);
+	for (int i = 0; i < 50; i++) {
+		struct libra_session *s = dial(1);
+		clock_gettime(CLOCK_MONOTONIC, &begin);
+		CHECK(libra_close(s) == LIBRA_OK);
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		CHECK(end.tv_sec - begin.tv_sec < 5);
+	}
 }
 
 /*
@@ -296,7 +315,7 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} programs[] = {{"push", push_all}, {"killed", push_until_killed}, {"outlive", outlive_agent},
+	} programs[] = {{"push", push_all}, {"signals", closes_among_signals}, {"killed", push_until_killed}, {"outlive", outlive_agent},
 			{"fork", fork_once}, {"refusals", refusals}};
 
 	for (size_t i = 0; argc == 2 && i < sizeof programs / sizeof *programs; i++)
@@ -304,6 +323,6 @@ int main(int argc, char **argv)
 			programs[i].run();
 			return 0;
 		}
-	fprintf(stderr, "usage: real push|killed|outlive|fork|refusals\n");
+	fprintf(stderr, "usage: real push|signals|killed|outlive|fork|refusals\n");
 	return 2;
 }

@@ -210,6 +210,73 @@ static void polls(struct libra_session *s)
 	CHECK(pthread_join(other, NULL) == 0);
 }
 
+/* Places, slots and tickets of requests: survivors of mutations. */
+static void slots(struct libra_session *s)
+{
+	static const uint64_t keys[3] = {1, 2, 3};
+	float gradients[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, sums[9] = {0};
+	uint64_t sum_keys[3] = {0}, other[512], rows = 0;
+	libra_ticket t;
+
+	/* the place of the sums after an odd number of gradients */
+	CHECK(libra_push_sums(s, keys, gradients, sums, 3, NULL) == LIBRA_OK && sums[3] == 8);
+	/* keys of sums that wait in the buffers for libra_wait, where the sums themselves are in lent memory */
+	float *lent = libra_alloc(s, 3 * DIM * 4);
+	CHECK(lent && libra_reduce(s, sum_keys, lent, 3, &rows, &t) == LIBRA_OK);
+	memset(other, 0xff, sizeof other);
+	CHECK(libra_flush(s, NULL) == LIBRA_OK); /* the reduce is answered */
+	static float zeros[512 * DIM];
+	CHECK(libra_push(s, other, zeros, 512, NULL) == LIBRA_OK && libra_flush(s, NULL) == LIBRA_OK);
+	CHECK(libra_wait(s, t, -1) == LIBRA_OK && sum_keys[0] == 1000 && sum_keys[2] == 1002);
+	libra_free(s, lent);
+	/* requests without a ticket leave nothing behind */
+	for (int i = 0; i < 40 * ENTRIES; i++)
+		CHECK(libra_push(s, keys, gradients, 3, NULL) == LIBRA_OK);
+	CHECK(libra_flush(s, NULL) == LIBRA_OK && s->requests_room <= 4 * ENTRIES);
+	/* a ticket is never 0 */
+	for (uint32_t i = 0; i < s->requests_room; i++)
+		s->requests[i].generation = UINT32_MAX;
+	CHECK(libra_flush(s, &t) == LIBRA_OK && t >> 32 != 0 && libra_wait(s, t, -1) == LIBRA_OK);
+}
+
+struct same {
+	struct libra_session *s;
+	libra_ticket ticket;
+	pthread_barrier_t begins;
+	int rounds, codes[2];
+};
+
+static void *waits_for_same(void *argument)
+{
+	struct same *w = argument;
+
+	for (int i = 0; i < w->rounds; i++) {
+		pthread_barrier_wait(&w->begins);
+		w->codes[1] = libra_wait(w->s, w->ticket, -1);
+		pthread_barrier_wait(&w->begins);
+	}
+	return NULL;
+}
+
+/* Of two threads that wait for the same ticket one gets the result. */
+static void same_ticket(struct libra_session *s)
+{
+	static uint64_t keys[1500];
+	static float rows[1500 * DIM];
+	struct same w = {.s = s, .rounds = 300};
+	pthread_t other;
+
+	CHECK(pthread_barrier_init(&w.begins, NULL, 2) == 0 && pthread_create(&other, NULL, waits_for_same, &w) == 0);
+	for (int i = 0; i < w.rounds; i++) {
+		CHECK(libra_pull(s, keys, rows, 1500, &w.ticket) == LIBRA_OK);
+		pthread_barrier_wait(&w.begins);
+		w.codes[0] = libra_wait(s, w.ticket, -1);
+		pthread_barrier_wait(&w.begins);
+		CHECK((w.codes[0] == LIBRA_OK && w.codes[1] == LIBRA_USAGE) || (w.codes[0] == LIBRA_USAGE && w.codes[1] == LIBRA_OK));
+	}
+	CHECK(pthread_join(other, NULL) == 0 && pthread_barrier_destroy(&w.begins) == 0);
+}
+
 void test_requests(void)
 {
 	struct fake f;
@@ -225,6 +292,8 @@ void test_requests(void)
 	buffers(s);
 	threads(s);
 	polls(s);
+	slots(s);
+	same_ticket(s);
 	CHECK(libra_close(s) == LIBRA_OK);
 	fake_stop(&f);
 

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/internal/agentclient"
+	"github.com/libra-ina/libra/internal/agentproto"
+)
+
+// A client that waits at a barrier when the agent is closed is told that, not that another client has ended.
+func TestCloseAtABarrier(t *testing.T) {
+	for _, waits := range []int{0, 1} {
+		b := newBed(t, func(c *agent.Config) {
+			c.Jobs[0].Barrier = func(ctx context.Context, _ uint64) error { return nil }
+		})
+		ctx := within(t)
+		both := []*agentclient.Client{b.dial(party(2)), b.dial(party(2))}
+		c := both[waits]
+		result := make(chan error, 1)
+		go func() { result <- c.Barrier(ctx, 0) }()
+		for {
+			s, err := both[1-waits].Stats(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s[14] == 1 {
+				break
+			}
+		}
+		time.Sleep(100 * time.Millisecond) // it sleeps
+		if err := b.agent.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-result; !errors.Is(err, agentproto.AgentClosed) {
+			t.Errorf("party %d waits: %v, want %v", waits, err, agentproto.AgentClosed)
+		}
+	}
+}
+
+// Close returns when the meeting that it has interrupted is over: nothing of the job is called after it.
+func TestCloseAwaitsTheMeeting(t *testing.T) {
+	var over atomic.Bool
+	met := make(chan struct{})
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Barrier = func(ctx context.Context, _ uint64) error {
+			close(met)
+			<-ctx.Done()
+			time.Sleep(100 * time.Millisecond)
+			over.Store(true)
+			return ctx.Err()
+		}
+	})
+	c := b.dial(party(1))
+	_, err := c.Submit(within(t), agentproto.Entry{Op: agentproto.Barrier})
+	must(t, err)
+	<-met
+	must(t, b.agent.Close())
+	if !over.Load() {
+		t.Error("the agent is closed, and its host still meets the others")
+	}
+}
+
+// An agent that is closed while parties take steps: all are told, within a second, and none passes a step that the host
+// has not ended.
+func TestCloseAmongSteps(t *testing.T) {
+	for range 30 {
+		var ended atomic.Int64
+		var b *bed
+		b = newBed(t, func(c *agent.Config) {
+			c.Jobs[0].Reduce = func(ctx context.Context, step uint64, a agent.Arrival) (sums agent.Sums, err error) {
+				select {
+				case <-time.After(time.Duration(rand.IntN(200)) * time.Microsecond):
+				case <-ctx.Done():
+					return sums, ctx.Err()
+				}
+				sums.Keys, sums.Rows, err = b.cluster.Reduce(ctx)
+				if err == nil {
+					ended.Store(int64(step) + 1)
+				}
+				return sums, err
+			}
+		})
+		var group sync.WaitGroup
+		var closed atomic.Int64
+		for i := range 3 {
+			c := b.dial(party(3))
+			group.Go(func() {
+				for step := uint64(0); ; step++ {
+					if _, err := c.Push(within(t), []uint64{uint64(i)}, []float32{1, 1}); err == nil {
+						_, _, err = c.Reduce(within(t), step)
+						if err == nil && ended.Load() < int64(step)+1 {
+							t.Errorf("step %d has passed", step)
+						}
+						if err == nil {
+							continue
+						}
+						if !errors.Is(err, agentproto.AgentClosed) {
+							t.Errorf("party %d: %v", i, err)
+						}
+					}
+					if at := closed.Load(); at != 0 && time.Since(time.Unix(0, at)) > time.Second {
+						t.Errorf("told after %v", time.Since(time.Unix(0, at)))
+					}
+					return
+				}
+			})
+		}
+		time.Sleep(time.Duration(rand.IntN(4000)) * time.Microsecond)
+		closed.Store(time.Now().UnixNano())
+		must(t, b.agent.Close())
+		group.Wait()
+	}
+}
+
+// One that asks for statistics and does not read the answer holds no client up when the agent ends.
+func TestCloseBesideOneThatDoesNotRead(t *testing.T) {
+	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Clients, c.Jobs[0].Limits.UserClients = 3000, 3000 })
+	ctx := within(t)
+	var c *agentclient.Client
+	for range 1500 {
+		c = b.dial(func(h *agentproto.Hello) { h.BufferBytes, h.Client = 4096, "a-client-with-a-rather-long-name"[:31] })
+	}
+	conn, err := net.Dial("unixpacket", b.socket)
+	must(t, err)
+	defer conn.Close()
+	_, err = conn.Write(agentproto.MarshalAsk())
+	must(t, err)
+	time.Sleep(300 * time.Millisecond) // it is answered, as far as the socket takes it
+	begin := time.Now()
+	told := make(chan time.Duration, 1)
+	go func() {
+		for {
+			if err := c.Flush(ctx); err != nil {
+				told <- time.Since(begin)
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	must(t, b.agent.Close())
+	if took := <-told; took > time.Second {
+		t.Errorf("the client is told after %v", took)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("the end took %v", took)
+	}
+}
