@@ -58,6 +58,11 @@ func newCluster(t *testing.T, workers int) *cluster.Config {
 // buildHotSet writes a hot set that fits the configuration's model.
 func buildHotSet(t *testing.T, c *cluster.Config) {
 	t.Helper()
+	buildHotSetOf(t, c, 500)
+}
+
+func buildHotSetOf(t *testing.T, c *cluster.Config, rows int) {
+	t.Helper()
 	model, err := Model(c.Model)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +72,7 @@ func buildHotSet(t *testing.T, c *cluster.Config) {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	hot, err := BuildHotSet(src, HotSetOptions{Rate: 0.5, Dim: model.Dim(), Rows: 500})
+	hot, err := BuildHotSet(src, HotSetOptions{Rate: 0.5, Dim: model.Dim(), Rows: rows})
 	if err != nil {
 		t.Fatal(err)
 	}
