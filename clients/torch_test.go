@@ -99,6 +99,14 @@ func TestTorch(t *testing.T) {
 			t.Errorf("%+v, %v\n%s", result, err, out)
 		}
 	})
+	t.Run("exit", func(t *testing.T) { // of a program that does not destroy its group: gloo's threads end before the interpreter
+		const count = "import atexit, os; atexit.register(lambda: print(len(os.listdir('/proc/self/task')), 'threads'));" +
+			"import torch, torch.distributed as d, libra.torch; d.init_process_group('libra'); d.all_reduce(torch.ones(3))"
+		out := run(t, torch(t, strings.Fields("--sync --optimizer none --workers 2"), "-c", count))
+		if !strings.Contains(out, "rank 1 | 2 threads") { // the other one waits for the store, and has no tensors
+			t.Errorf("printed %s", out)
+		}
+	})
 	t.Run("no weights", func(t *testing.T) {
 		const pull = "import os, libra; libra.Session(os.environ['LIBRA_JOB'], dim=1, parties=1).pull([1])"
 		out, err := torch(t, []string{"--sync", "--optimizer", "none"}, "-c", pull).CombinedOutput()

@@ -73,12 +73,7 @@ def options(description):
     return parser
 
 
-def main():
-    parser = options(__doc__)
-    parser.add_argument("backend", help="gloo or libra")
-    arguments = parser.parse_args()
-
-    dist.init_process_group(arguments.backend)
+def train(arguments):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     data, test = Rows(arguments.data, arguments.rows), Rows(arguments.test, arguments.rows)
     torch.manual_seed(1)
@@ -105,6 +100,15 @@ def main():
     if rank == 0:
         with torch.no_grad():
             print(f"AUC {auc(model(test.features).numpy(), test.labels.numpy()):.4f}, weights {weights[:16]}")
+
+
+def main():
+    parser = options(__doc__)
+    parser.add_argument("backend", help="gloo or libra")
+    arguments = parser.parse_args()
+    dist.init_process_group(arguments.backend)
+    train(arguments)
+    dist.destroy_process_group()  # ends gloo's threads, which may abort a process that exits before them
 
 
 if __name__ == "__main__":

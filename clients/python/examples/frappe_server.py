@@ -38,6 +38,7 @@ def main():
         if rank == 0:
             with torch.no_grad():
                 print(f"AUC {auc(score(rows(test.features)).numpy(), test.labels.numpy()):.4f}")
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

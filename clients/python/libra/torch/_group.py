@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import weakref
 from datetime import timedelta
 from typing import Any, Callable, List, Optional
 
@@ -23,6 +25,7 @@ class Group(ProcessGroup):  # type: ignore[misc, valid-type]
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
         self._gloo = ProcessGroupGloo(store, rank, size, timeout=timeout)
+        _groups.add(self)
         self._rows: Optional[Rows] = None
         if size == int(os.environ.get("WORLD_SIZE", size)):
             self._rows = connect(self._gloo, timeout.total_seconds())
@@ -56,6 +59,17 @@ def _by_gloo(name: str) -> Callable[..., Any]:
 
 for _name in COLLECTIVES:
     setattr(Group, _name, _by_gloo(_name))
+
+
+# Groups that the program has not destroyed.
+_groups: "weakref.WeakSet[Group]" = weakref.WeakSet()
+
+
+@atexit.register
+def _end() -> None:
+    """Ends gloo's threads. One that frees a tensor while the interpreter ends would abort the process (PyTorch's pull request 179291)."""
+    for group in _groups:
+        del group._gloo
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Group:
