@@ -171,7 +171,7 @@ type Server struct {
 	// DefaultCheckpointEvery, 0 none by time.
 	CheckpointEvery *time.Duration `yaml:"checkpoint_every,omitempty"`
 	// CheckpointSteps, if not 0, makes a synchronous job write a checkpoint
-	// after this number of steps, too.
+	// after this number of steps, too. For several servers, 0 means DefaultCheckpointSteps.
 	CheckpointSteps uint64 `yaml:"checkpoint_steps,omitempty"`
 	// Rejoin is how long a lost worker may take to join anew, without job.sync;
 	// 0 means DefaultRejoin.

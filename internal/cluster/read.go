@@ -97,13 +97,7 @@ func (c *Config) SetDefaults() {
 		d.set()
 	}
 	c.eachServer(func(_ string, s *Server) {
-		switch {
-		case s.Checkpoint == "":
-		case c.ofSteps():
-			if s.CheckpointSteps == 0 {
-				s.CheckpointSteps = DefaultCheckpointSteps
-			}
-		case s.CheckpointEvery == nil:
+		if s.Checkpoint != "" && !c.ofSteps() && s.CheckpointEvery == nil {
 			every := DefaultCheckpointEvery
 			s.CheckpointEvery = &every
 		}
@@ -150,6 +144,9 @@ func (c *Config) defaults() []fallback {
 	}
 	c.eachServer(func(field string, s *Server) {
 		list = append(list, defaultOf(field+".max_rows", &s.MaxRows, ps.DefaultMaxRows))
+		if s.Checkpoint != "" && c.ofSteps() { // without such checkpoints the servers might have none of the same step
+			list = append(list, defaultOf(field+".checkpoint_steps", &s.CheckpointSteps, DefaultCheckpointSteps))
+		}
 	})
 	if c.Switch.Plane == PlaneP4 {
 		list = append(list,

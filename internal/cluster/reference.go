@@ -148,6 +148,7 @@ func withServers(fields []Field) (list []Field) {
 		}
 		f.Path, f.Given = "servers[]."+field, false
 		if field == "checkpoint_steps" {
+			f.Range = "1 or more with several servers; " + f.Range
 			f.About += fmt.Sprintf(", the same at all servers. The default with sync is %d", DefaultCheckpointSteps)
 		}
 		if servers = append(servers, f); !strings.HasPrefix(fields[i+1].Path, "server.") {

@@ -68,10 +68,21 @@ func TestCheckpointsOfServers(t *testing.T) {
 	if err != nil || c.Servers[1].CheckpointSteps != 0 || *c.Servers[1].CheckpointEvery != DefaultCheckpointEvery {
 		t.Errorf("%+v, %v", c, err)
 	}
+	// Where the steps of others do not matter, a zero is a zero.
+	for _, text := range []string{
+		sync(several(item(1, ", checkpoint: a, checkpoint_steps: 0"))),
+		sync(several(item(1, ", checkpoint_steps: 0"), item(2, ""))),
+		several(item(1, ", checkpoint: a, checkpoint_steps: 0"), item(2, ", checkpoint: b")),
+	} {
+		if c, err := Read(write(t, text)); err != nil || c.Servers[0].CheckpointSteps != 0 {
+			t.Errorf("%+v, %v", c, err)
+		}
+	}
 	for text, want := range map[string]string{
 		several(item(1, ", checkpoint: a"), item(2, "")):                                                                `servers[1].checkpoint: "", and that of servers[0] is "a"`,
 		sync(several(item(1, ", checkpoint: a, checkpoint_steps: 5"), item(2, ", checkpoint: b, checkpoint_steps: 6"))): "servers[1].checkpoint_steps: 6, and those of servers[0] are 5",
 		sync(several(item(1, ", checkpoint: a, checkpoint_every: 1m"), item(2, ", checkpoint: b"))):                     "servers[0].checkpoint_every: 1m0s, but several servers with job.sync keep checkpoints of the same steps: use checkpoint_steps",
+		sync(several(item(1, ", checkpoint: a"), item(2, ", checkpoint: b, checkpoint_steps: 0"))):                      `line 7: servers[1].checkpoint_steps: "0" is no possible value: leave the field out for 1000, or give another`,
 	} {
 		if _, err := Read(write(t, text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
