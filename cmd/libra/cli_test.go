@@ -58,6 +58,7 @@ func TestBadInput(t *testing.T) {
 		"sampling rates":        {[]string{"hotset", "study", "--rates", "2"}, exitUsage, []string{"--rates: 2 is not"}},
 		"a study of nothing":    {[]string{"lut", "study", "--measure", ""}, exitUsage, []string{"--measure", "numbers, throughput, negotiation"}},
 		"no processes":          {[]string{"stats"}, exitUsage, []string{"--config, --agent or an ADDRESS is required"}},
+		"no election":           {[]string{"switch", "--config", "none.yaml", "--p4-election", "0"}, exitUsage, []string{"--p4-election 0: it must be above zero"}},
 		"no epochs":             {[]string{"demo", "--epochs", "0"}, exitUsage, []string{"--epochs 0: it must be above zero"}},
 		"no harvests":           {[]string{"demo", "--harvest", "0s"}, exitUsage, []string{"--harvest 0s"}},
 		"no rounds":             {[]string{"bench", "push", "--rounds", "0"}, exitUsage, []string{"--rounds 0"}},

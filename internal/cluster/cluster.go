@@ -135,7 +135,7 @@ type P4 struct {
 	Runtime string `yaml:"runtime,omitempty"`
 	// Device is its number there.
 	Device uint64 `yaml:"device,omitempty"`
-	// Election is the daemon's election ID; 0 means 1.
+	// Election is the daemon's election ID; 0 means p4.Options' default.
 	Election uint64 `yaml:"election,omitempty"`
 	// Ports that have hosts behind them.
 	Ports []uint32 `yaml:"ports,omitempty,flow"`

@@ -54,6 +54,7 @@ func TestPlanes(t *testing.T) {
 		"model":             {"plane: p4", "plane: model", "switch.plane: model, but hosts with the afxdp backend do not reach it: choose backend udp"},
 		"xdp":               {"plane: p4", "plane: xdp, interfaces: [eth1]", "switch.p4: only with plane p4, and this one is xdp"},
 		"half a program":    {"device: 2", "p4info: f", "switch.p4.p4info, config: they belong together"},
+		"election":          {"election: 3", "election: 0", `switch.p4.election: "0" is no possible value: leave the field out for the default, or give another`},
 		"port":              {"ports: [1, 2]", "ports: [1, 510]", "switch.p4: port 510 is not in 0..509"},
 		"port of a host":    {`:05": 2`, `:05": 511`, "switch.p4: port 511 is not in 0..509"},
 		"host":              {"02:00:00:00:00:05", "eth0", `switch.p4.hosts: "eth0" is no MAC address`},

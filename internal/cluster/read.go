@@ -150,6 +150,7 @@ func (c *Config) defaults() []fallback {
 	})
 	if c.Switch.Plane == PlaneP4 {
 		list = append(list,
+			fallback{"switch.p4.election", "the default", func() bool { return c.Switch.P4.Election == 0 }, func() {}}, // package p4's
 			defaultOf("switch.stripes", &c.Switch.Stripes, 1),
 			defaultOf("switch.lane_aligned", &c.Switch.LaneAligned, true))
 	} else {

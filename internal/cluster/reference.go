@@ -58,7 +58,7 @@ var about = []Field{
 	{Path: "switch.lane_aligned", About: "Send frames whose pairs are in the lanes of their registers, as a P4 switch needs them. The default is true with plane p4", Example: "true"},
 	{Path: "switch.p4.runtime", Range: "host:port or unix:path; switch.p4 only with plane p4", About: "P4Runtime address of the P4 switch", Example: "127.0.0.1:9559"},
 	{Path: "switch.p4.device", About: "Its number at that address", Example: "0"},
-	{Path: "switch.p4.election", About: "Election ID: the controller with the highest is the switch's primary. The default is 1", Example: "1"},
+	{Path: "switch.p4.election", Range: "1 or more", About: "Election ID: the controller with the highest is the switch's primary. The default is 1", Example: "1"},
 	{Path: "switch.p4.ports", Range: "0..509, each once", About: "Ports that have hosts behind them", Example: "[1, 2, 3]"},
 	{Path: "switch.p4.hosts", Range: "0..509, by MAC address", About: "Ports of hosts. Frames for others go to all ports", Example: `{"02:00:00:00:00:01": 1}`},
 	{Path: "switch.p4.p4info", Range: "together with config", About: "P4Info file of a compiled program. The default is the one that libra has", Example: "program.p4info.txtpb"},

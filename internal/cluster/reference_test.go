@@ -182,6 +182,7 @@ func TestReferenceHasRanges(t *testing.T) {
 		"switch.threaded_napi":      {"true"},
 		"switch.stripes":            {"0", "26" + afxdp, "11", "2; switch.plane: p4"},
 		"switch.p4.runtime":         {"127.0.0.1:9559"},
+		"switch.p4.election":        {"0; switch.plane: p4"},
 		"switch.p4.ports":           {"[510]; switch.plane: p4", "[1, 2, 1]; switch.plane: p4"},
 		"switch.p4.hosts":           {`{"02:00:00:00:00:01": 510}; switch.plane: p4`, "{host: 1}; switch.plane: p4"},
 		"switch.p4.p4info":          {"a; switch.plane: p4"},
