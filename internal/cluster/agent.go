@@ -62,6 +62,9 @@ func (a *Agent) validate(written *yaml.Node) error {
 	if len(a.Jobs) == 0 {
 		v.add("jobs: at least one job is required")
 	}
+	if a.Socket == "" && given(written, "socket") != nil {
+		v.add("socket: %q is no path: leave the field out for the default, or give one", a.Socket)
+	}
 	names, files := map[string]bool{}, map[string]bool{}
 	for i, j := range a.Jobs {
 		at := fmt.Sprintf("jobs[%d].", i)
@@ -89,7 +92,7 @@ func (a *Agent) validate(written *yaml.Node) error {
 			value int
 		}{{"clients", j.Clients}, {"clients_per_user", j.ClientsPerUser}, {"memory_mib", j.MemoryMiB}, {"prepared_mib", j.PreparedMiB}} {
 			const most = 1 << 20
-			if lookup(written, steps(at+limit.field)) != nil && (limit.value < 1 || limit.value > most) {
+			if given(written, at+limit.field) != nil && (limit.value < 1 || limit.value > most) {
 				v.add("%s%s: %d is not from 1 to %d: leave the field out for the default, or give another", at, limit.field, limit.value, most)
 			}
 		}

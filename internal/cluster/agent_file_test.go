@@ -14,14 +14,15 @@ import (
 func TestAgentFileNamesMistakes(t *testing.T) {
 	read := func(jobs string) error {
 		path := filepath.Join(t.TempDir(), "agent.yaml")
-		if err := os.WriteFile(path, []byte("jobs: ["+jobs+"]"), 0o600); err != nil {
+		jobs, more, _ := strings.Cut(jobs, ";")
+		if err := os.WriteFile(path, []byte("jobs: ["+jobs+"]\n"+more), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, err := ReadAgent(path)
 		return err
 	}
 	job := func(name, more string) string { return fmt.Sprintf("{name: %s, cluster: c, worker: 1%s}", name, more) }
-	for _, good := range []string{job(strings.Repeat("n", 63), ""), job("a", ", clients: 1048576, memory_mib: 1")} {
+	for _, good := range []string{job(strings.Repeat("n", 63), ""), job("a", ", clients: null"), job("a", "") + ";socket: ", job("a", ", clients: 1048576, memory_mib: 1")} {
 		if err := read(good); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
@@ -29,6 +30,9 @@ func TestAgentFileNamesMistakes(t *testing.T) {
 	for bad, field := range map[string]string{
 		job(strings.Repeat("n", 64), ""):            "jobs[0].name",
 		job("a", "") + "," + job("b", ""):           "jobs[1].cluster: another job has the cluster file c",
+		job("a", "") + ", null":                     "jobs[1]: it is null: remove it, or give a mapping",
+		job("a", "") + `;socket: ""`:                `line 2: socket: "" is no path`,
+		job("a", ", users: [~]"):                    "jobs[0].users[0]: it is null",
 		"{name: a, cluster: c}":                     "jobs[0].worker",
 		"{name: a, cluster: c, worker: 0}":          "jobs[0].worker",
 		job("a", ", clients: 1048577"):              "jobs[0].clients: 1048577",

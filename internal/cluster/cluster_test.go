@@ -280,7 +280,7 @@ func TestWrittenZeroIsNoDefault(t *testing.T) {
 		"switch.slots":              {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, slots: 0"},
 		"switch.stripes":            {"control: 127.0.0.2:7700", "control: 127.0.0.2:7700, stripes: 0"},
 		"server.max_rows":           {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, max_rows: 0"},
-		"model.kind":                {"kind: lr", "kind: "},
+		"model.kind":                {"kind: lr", `kind: ""`},
 		"model.factors":             {"kind: lr", "kind: fm, factors: 0"},
 		"model.optimizer":           {"kind: lr", `kind: lr, optimizer: ""`},
 		"model.learning_rate":       {"kind: lr", "kind: lr, learning_rate: 0"},

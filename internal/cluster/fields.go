@@ -57,7 +57,7 @@ func checkNode(n *yaml.Node, t reflect.Type, path string) (errs []error) {
 		return checkNode(n.Alias, t, path)
 	case t.Kind() == reflect.Pointer:
 		return checkNode(n, t.Elem(), path)
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
+	case isNull(n):
 		return nil // as if it were left out
 	case isMapping(t):
 		if n.Kind != yaml.MappingNode {
@@ -90,7 +90,7 @@ func checkNode(n *yaml.Node, t reflect.Type, path string) (errs []error) {
 			return errs
 		}
 		for i, item := range n.Content {
-			errs = append(errs, checkNode(item, t.Elem(), fmt.Sprintf("%s[%d]", path, i))...)
+			errs = append(errs, checkItem(item, t.Elem(), fmt.Sprintf("%s[%d]", path, i))...)
 		}
 	case t.Kind() == reflect.Map:
 		if n.Kind != yaml.MappingNode {
@@ -98,7 +98,7 @@ func checkNode(n *yaml.Node, t reflect.Type, path string) (errs []error) {
 			return errs
 		}
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			errs = append(errs, checkNode(n.Content[i+1], t.Elem(), join(path, n.Content[i].Value))...)
+			errs = append(errs, checkItem(n.Content[i+1], t.Elem(), join(path, n.Content[i].Value))...)
 		}
 	case n.Kind != yaml.ScalarNode:
 		wrong("%s is wanted", describe(t))
@@ -110,6 +110,23 @@ func checkNode(n *yaml.Node, t reflect.Type, path string) (errs []error) {
 		}
 	}
 	return errs
+}
+
+// checkItem is checkNode for an item of a list or of a mapping without fields, which has no default: the decoder would
+// drop a null, or take it for a zero.
+func checkItem(n *yaml.Node, t reflect.Type, path string) []error {
+	if isNull(n) {
+		return []error{fmt.Errorf("line %d: %s: it is null: remove it, or give %s", n.Line, path, describe(t))}
+	}
+	return checkNode(n, t, path)
+}
+
+// isNull reports whether a value is null, as one that is left empty.
+func isNull(n *yaml.Node) bool {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n.ShortTag() == "!!null"
 }
 
 func are(n int) string {

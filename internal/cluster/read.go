@@ -193,11 +193,19 @@ func (c *Config) defaults() []fallback {
 func (c *Config) writtenZeros(file *yaml.Node) error {
 	var errs []error
 	for _, d := range c.defaults() {
-		if node := lookup(file, steps(d.field)); node != nil && d.missing() {
+		if node := given(file, d.field); node != nil && d.missing() {
 			errs = append(errs, fmt.Errorf("line %d: %s: %q is no possible value: leave the field out for %v, or give another", node.Line, d.field, node.Value, d.value))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// given finds the value that the file gives to a field, nil if it leaves it out or null.
+func given(file *yaml.Node, field string) *yaml.Node {
+	if n := lookup(file, steps(field)); n != nil && !isNull(n) {
+		return n
+	}
+	return nil
 }
 
 // steps splits the path of a field.

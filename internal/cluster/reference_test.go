@@ -254,6 +254,22 @@ func TestReferenceHasRanges(t *testing.T) {
 	}
 }
 
+// A null stands for the default, as if the field were left out.
+func TestNullIsAsIfLeftOut(t *testing.T) {
+	for path, with := range map[string]string{
+		"port": "", "switch.slots": "", "switch.plane": "", "job.exponent": "", "model.kind": "", "tls": "", "server.max_rows": "", "server.checkpoint_every": "",
+		"data.synthetic.hot": `data.train: ""; data.synthetic.rows: 10; `,
+	} {
+		if _, err := parse(example(t, with+path+": null")); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	_, err := parse(example(t, "server.address: null"))
+	if err == nil || !strings.HasPrefix(err.Error(), "line ") || !strings.HasSuffix(err.Error(), "server.address: an IP address is required") {
+		t.Errorf("what is required: %v", err)
+	}
+}
+
 // Mistakes are told in the words of the file: line, field, and what is possible.
 func TestMistakesSpeakYAML(t *testing.T) {
 	for text, want := range map[string]string{
@@ -278,6 +294,12 @@ func TestMistakesSpeakYAML(t *testing.T) {
 		"model:\n  learning_rate: a\n":                `line 2: model.learning_rate: "a" is not a number`,
 		"job:\n  sync: maybe\n":                       `line 2: job.sync: "maybe" is not true or false`,
 		"job:\n  exponent: 1.5\n":                     `line 2: job.exponent: "1.5" is not an integer`,
+		"workers:\n- {id: 1}\n-\n":                    "line 3: workers[1]: it is null: remove it, or give a mapping with fields (id, address,",
+		"servers: [null]\n":                           "line 1: servers[0]: it is null",
+		"switch:\n  interfaces: [~, eth1]\n":          "line 2: switch.interfaces[0]: it is null: remove it, or give a text",
+		"switch: {p4: {ports: [1, !!null ]}}":         "line 1: switch.p4.ports[1]: it is null: remove it, or give an integer from 0 on",
+		"switch: {p4: {hosts: {a: null}}}":            "line 1: switch.p4.hosts.a: it is null",
+		"capture: &n\nworkers: [*n]\n":                "workers[0]: it is null",
 		"a: &b {id: 1, ip: 2}\nworkers: [{<<: *b}]\n": "line 1: workers[0].ip: no such field",
 	} {
 		_, err := parse([]byte(text))
