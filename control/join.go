@@ -187,7 +187,7 @@ func (c *JoinConfig) check() error {
 		addresses = append(addresses, address{fmt.Sprintf("MoreServers[%d]", i), addr})
 	}
 	for _, a := range addresses {
-		switch ip := a.addr.Addr(); {
+		switch ip := a.addr.Addr().Unmap(); {
 		case !a.addr.IsValid():
 			return fmt.Errorf("control: JoinConfig.%s is missing: give an address and a port", a.field)
 		case a.addr.Port() == 0:

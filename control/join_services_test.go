@@ -93,6 +93,7 @@ func TestJoinNamesMissingFields(t *testing.T) {
 		"JoinConfig.From 127.0.0.1:0 has no port":                   func(c *JoinConfig) { c.From = netip.MustParseAddrPort("127.0.0.1:0") },
 		"JoinConfig.From 0.0.0.0:19522 is no address of one host":   func(c *JoinConfig) { c.From = netip.MustParseAddrPort("0.0.0.0:19522") },
 		"JoinConfig.From 224.0.0.1:19522 is no address of one host": func(c *JoinConfig) { c.From = netip.MustParseAddrPort("224.0.0.1:19522") },
+		"JoinConfig.From [::ffff:0.0.0.0]:19522 is no address of":   func(c *JoinConfig) { c.From = netip.MustParseAddrPort("[::ffff:0.0.0.0]:19522") },
 		"JoinConfig.HotSet is missing":                              func(c *JoinConfig) { c.HotSet = nil },
 		"JoinConfig.Limit -1s is negative":                          func(c *JoinConfig) { c.Limit = -time.Second },
 	} {

@@ -138,7 +138,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 // [wire.FirstSeq]. A sender that restarts must be removed and admitted again, in
 // another epoch: that is what tells its frames from late ones of its former self.
 func (s *Server) Admit(ctx context.Context, sender uint16, from netip.AddrPort, epoch uint16) error {
-	from = netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
+	from = seen(from)
 	if !from.IsValid() || from.Port() == 0 {
 		return fmt.Errorf("%w: sender %d: %v is no address and port that frames can come from", ErrConfig, sender, from)
 	}

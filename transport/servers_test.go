@@ -5,6 +5,7 @@ package transport
 import (
 	"errors"
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -236,7 +237,10 @@ func TestServerAddresses(t *testing.T) {
 	at := func(host byte) wire.Endpoint {
 		return wire.Endpoint{IP: newMemNet().addr("10.0.0." + string('0'+rune(host))), Port: 1}
 	}
+	mapped := at(1)
+	mapped.IP = netip.AddrFrom16(mapped.IP.As16())
 	for want, peers := range map[string][]ServerPeer{
+		"aggregator and parameter server 1 of 2 (by index, from 0) have the same address":                                 {{At: mapped}},
 		"parameter server 0 of 2 (by index, from 0) and parameter server 1 of 2 (by index, from 0) have the same address": {{At: at(2)}},
 		"aggregator and parameter server 2 of 3 (by index, from 0) have the same address":                                 {{At: at(3)}, {At: at(1)}},
 		"33 parameter servers, possible are 1 to 32":                                                                      make([]ServerPeer, wire.MaxServers),

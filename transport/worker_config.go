@@ -89,16 +89,21 @@ func (cfg *WorkerConfig) servers() []ServerPeer {
 func (cfg *WorkerConfig) checkAddresses() error {
 	owner := map[netip.AddrPort]string{}
 	if cfg.HotSet != nil {
-		owner[cfg.Aggregator.AddrPort()] = "aggregator"
+		owner[seen(cfg.Aggregator.AddrPort())] = "aggregator"
 	}
 	for i, s := range cfg.servers() {
-		role := serverRole(i, 1+len(cfg.MoreServers))
-		if other := owner[s.At.AddrPort()]; other != "" {
+		role, at := serverRole(i, 1+len(cfg.MoreServers)), seen(s.At.AddrPort())
+		if other := owner[at]; other != "" {
 			return fmt.Errorf("%w: %s and %s have the same address %v", ErrConfig, other, role, s.At)
 		}
-		owner[s.At.AddrPort()] = role
+		owner[at] = role
 	}
 	return nil
+}
+
+// seen is how frames from an address show it: an IPv4 address as such, and none with a zone.
+func seen(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
 // serverRole is what errors call a server.

@@ -142,6 +142,7 @@ func TestReadNamesMistakes(t *testing.T) {
 		"wildcard control":   {"127.0.0.2:7700", "'0.0.0.0:7700'", "switch.control: 0.0.0.0:7700 cannot be dialled"},
 		"mapped wildcard":    {"127.0.0.3:7701", "'[::ffff:0.0.0.0]:7701'", "server.control: [::ffff:0.0.0.0]:7701 cannot be dialled"},
 		"equal controls":     {"127.0.0.3:7701", "127.0.0.2:7700", "server.control: 127.0.0.2:7700 is also switch.control"},
+		"mapped controls":    {"127.0.0.3:7701", "'[::ffff:127.0.0.2]:7700'", "server.control: [::ffff:127.0.0.2]:7700 is also switch.control"},
 		"twice":              {"id: 7", "id: 1", "workers[1].id: 1 is used twice"},
 		"worker zero":        {"id: 7", "id: 0", "workers[1].id: workers are numbered from 1"},
 		"worker 65535":       {"id: 7", "id: 65535", "workers[1].id: 65535 stands for all workers in frames: number workers from 1 to 65534"},

@@ -302,15 +302,16 @@ func (c *Config) checkAddresses(v *mistakes) {
 
 	services := map[netip.AddrPort]string{}
 	control := func(field string, a netip.AddrPort) {
+		at := netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 		switch {
 		case !a.IsValid():
 			v.add("%s: an IP:port is required", field)
-		case a.Port() == 0 || !isHost(a.Addr().Unmap()):
+		case a.Port() == 0 || !isHost(at.Addr()):
 			v.add("%s: %v cannot be dialled: give the address and the port that the other hosts reach it by", field, a)
-		case services[a] != "":
-			v.add("%s: %v is also %s: give one of them another port", field, a, services[a])
+		case services[at] != "":
+			v.add("%s: %v is also %s: give one of them another port", field, a, services[at])
 		default:
-			services[a] = field
+			services[at] = field
 		}
 	}
 	control("switch.control", c.Switch.Control)
