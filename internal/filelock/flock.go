@@ -7,22 +7,25 @@ package filelock
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 
 	"github.com/libra-ina/libra/internal/atomicfile"
+	"github.com/libra-ina/libra/internal/regular"
 )
 
 // Lock takes path for its holder alone, among all that call Lock with the suffix: the
 // error wraps [ErrLocked] while another one has it. The lock is that of a file with
 // path's name and the suffix, because [atomicfile.Replace] puts another file in the
-// place of path's. Unlock removes that file. A process that ends has no lock any more; one
+// place of path's. Unlock removes that file. Another
+// user may have put a link or a pipe in its place: that stays, and the error wraps [regular.ErrNot]. A process that ends has no lock any more; one
 // that is stopped keeps it.
 func Lock(path, suffix string) (unlock func() error, err error) {
 	path = atomicfile.Resolve(path)
 	name := path + suffix
 	for {
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+		f, err := open(name)
 		if err != nil {
 			return nil, err
 		}
@@ -44,6 +47,23 @@ func Lock(path, suffix string) (unlock func() error, err error) {
 	}
 }
 
+// open opens a lock's file, or makes it.
+func open(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
+	info, unknown := os.Lstat(name)
+	if unknown != nil || info.Mode().IsRegular() {
+		return f, err
+	}
+	if err == nil {
+		f.Close()
+	}
+	what := info.Mode().Type().String()
+	if info.Mode()&fs.ModeSymlink != 0 {
+		what = "a symbolic link"
+	}
+	return nil, &fs.PathError{Op: "lock", Path: name, Err: fmt.Errorf("%w (%s): remove it", regular.ErrNot, what)}
+}
+
 // errRemoved means that the last holder of a lock has removed its file since it was
 // opened.
 var errRemoved = errors.New("the file has another name, or none")
@@ -54,7 +74,7 @@ func isAt(f *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	now, err := os.Stat(name)
+	now, err := os.Lstat(name)
 	if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(own, now) {
 		return errRemoved
 	}

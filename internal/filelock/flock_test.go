@@ -11,7 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+
+	"github.com/libra-ina/libra/internal/regular"
 )
 
 func TestLockHasOneHolder(t *testing.T) {
@@ -44,6 +47,31 @@ func TestLockHasOneHolder(t *testing.T) {
 	}
 	if _, err := Lock(filepath.Join(dir, "none", "file"), ".lock"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no folder: %v", err)
+	}
+}
+
+// What is no file of a lock's own is left as it is: a link to another file, one that leads nowhere, a pipe, a folder.
+func TestLockTakesNoOtherFile(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	err := errors.Join(os.WriteFile(at("other"), []byte("kept"), 0o600), os.Symlink("other", at("link.lock")), os.Symlink("none", at("lost.lock")),
+		syscall.Mkfifo(at("pipe.lock"), 0o600), os.Mkdir(at("folder.lock"), 0o700))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, what := range map[string]string{"link": "a symbolic link", "lost": "a symbolic link", "pipe": "p---------", "folder": "d---------"} {
+		if _, err := Lock(at(name), ".lock"); !errors.Is(err, regular.ErrNot) || err.Error() != "lock "+at(name)+".lock: not a regular file ("+what+"): remove it" {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Lstat(at(name) + ".lock"); err != nil {
+			t.Errorf("it is gone: %v", err)
+		}
+	}
+	if text, err := os.ReadFile(at("other")); string(text) != "kept" || err != nil {
+		t.Errorf("the other file has %q, %v", text, err)
+	}
+	if _, err := os.Lstat(at("none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file that the link leads to: %v", err)
 	}
 }
 
