@@ -5,6 +5,7 @@ package demo
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -25,15 +26,23 @@ func newWorkspace() (*workspace, error) {
 	if err := removeAbandoned(); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", workspacePattern)
-	if err != nil {
-		return nil, fmt.Errorf("demo: %w", err)
+	for {
+		dir, err := os.MkdirTemp("", workspacePattern)
+		if err != nil {
+			return nil, fmt.Errorf("demo: %w", err)
+		}
+		lock, err := lockDir(dir)
+		if err == nil {
+			if _, err = os.Stat(dir); err == nil {
+				return &workspace{dir, lock}, nil
+			}
+			lock.Close()
+		}
+		// Until it is locked, another run that begins takes it for abandoned.
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("demo: lock %s: %w", dir, err), os.RemoveAll(dir))
+		}
 	}
-	lock, err := lockDir(dir)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("demo: lock %s: %w", dir, err), os.RemoveAll(dir))
-	}
-	return &workspace{dir, lock}, nil
 }
 
 // lockDir locks a directory, or fails at once if another process has.
