@@ -27,7 +27,8 @@ func newRun() *cobra.Command {
 		Short: "Run programs of any language as the workers of a cluster on this machine",
 		Long: `Makes a network of namespaces with a switch in the middle, starts aggregator, server and
 an agent on each host, and runs the command once for each worker. When all workers have
-ended, the cluster is taken down. The first worker that fails ends the others.
+ended, the cluster is taken down. The first worker that fails ends the others. What a worker
+has started, and left in its process group, is asked to end with it.
 
 Workers find the agent of their host and the job's name in LIBRA_AGENT and LIBRA_JOB, and
 what torchrun tells its workers under the same names: RANK, WORLD_SIZE, LOCAL_RANK,

@@ -3,8 +3,12 @@
 package proc
 
 import (
+	"errors"
+	"os"
 	"os/exec"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/sys"
 )
@@ -16,6 +20,21 @@ func DieWithParent(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+}
+
+// endRest waits until a child has ended, and asks the rest of its process group to end. The child is not
+// reaped: until then its process id is that of no other group.
+func endRest(p *os.Process) {
+	for {
+		err := unix.Waitid(unix.P_PID, p.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err == nil {
+			terminate(p)
+		}
+		return
+	}
 }
 
 // onOwnThread calls fn on a thread that ends when fn returns.

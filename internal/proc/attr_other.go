@@ -4,9 +4,15 @@
 
 package proc
 
-import "os/exec"
+import (
+	"os"
+	"os/exec"
+)
 
 // DieWithParent does nothing: parent-death signals exist on Linux only.
 func DieWithParent(*exec.Cmd) {}
+
+// endRest does nothing: a process cannot be waited for without reaping it.
+func endRest(*os.Process) {}
 
 func onOwnThread(fn func()) { fn() }

@@ -122,6 +122,7 @@ func (c *Child) Wait(ctx context.Context) error {
 // supervise reads the child's output until its end and judges how it ended.
 func (c *Child) supervise() {
 	defer c.group.running.Done()
+	endRest(c.cmd.Process)
 	// The verdict comes from the process state: the other errors of Wait are
 	// about pipes, which the child's own descendants may keep open.
 	_ = c.cmd.Wait()

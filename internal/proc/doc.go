@@ -16,6 +16,6 @@
 // # Nothing is left behind
 //
 // Each child is the leader of its own process group, so a Ctrl-C at the terminal reaches the parent only, and
-// the parent decides in what order things end. On Linux each child also has a parent-death signal (SIGKILL), so
-// a parent that is killed outright leaves no child.
+// the parent decides in what order things end. On Linux what a child has started and left in its group is asked to end
+// with it, and each child has a parent-death signal (SIGKILL), so a parent that is killed outright leaves no child.
 package proc

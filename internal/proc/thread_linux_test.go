@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -87,6 +88,39 @@ func waitGone(t *testing.T, pidfd int) {
 			t.Fatalf("process still runs (poll: %d, %v)", n, err)
 		}
 		return
+	}
+}
+
+// What a child has started ends with it, however it ends.
+func TestDeadChildLeavesNothing(t *testing.T) {
+	g := NewGroup(t.Context(), Config{})
+	c := mustStart(t, g, Spec{Name: "c", Cmd: self("orphan maker")})
+	if err := c.Ready(t.Context(), nil); err != nil { // of the orphan
+		t.Fatal(err)
+	}
+	var orphans string
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", c.Pid()))
+	for _, thread := range threads {
+		text, e := os.ReadFile(thread)
+		orphans, err = orphans+string(text), errors.Join(err, e)
+	}
+	orphan, e := strconv.Atoi(strings.TrimSpace(orphans))
+	if err := errors.Join(err, e); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(orphan, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	defer func() { _ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) }()
+	if err := unix.Kill(c.Pid(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitGone(t, fd)
+	var exit *ExitError
+	if err := g.Wait(); !errors.As(err, &exit) || exit.Signal != "killed" {
+		t.Errorf("got %v, want an ExitError of a killed child", err)
 	}
 }
 
