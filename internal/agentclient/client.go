@@ -171,7 +171,10 @@ func (c *Client) read(ctx context.Context) error {
 			err = c.sleep()
 		}
 		c.mem.ClientSleeps.Store(0)
-		if err != nil && !c.collect() {
+		if err != nil {
+			if c.collect() { // its last words
+				return nil
+			}
 			return c.gone(err)
 		}
 	}

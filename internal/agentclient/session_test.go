@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -102,6 +103,42 @@ func TestSleep(t *testing.T) {
 	_ = other.Close()
 	if err := c.sleep(); !errors.Is(err, io.EOF) {
 		t.Errorf("the agent has gone: %v", err)
+	}
+}
+
+// lastWords has something happen before the socket is used.
+type lastWords struct {
+	syscall.RawConn
+	say func()
+}
+
+func (l lastWords) Control(use func(uintptr)) error {
+	l.say()
+	return l.RawConn.Control(use)
+}
+
+// What an agent answers before it goes counts, also if the client was just about to sleep.
+func TestLastWords(t *testing.T) {
+	r := newRing(t, 4096)
+	defer r.close()
+	other := connect(t, r.client)
+	for range 2 {
+		if !r.submit(t, 64, false) {
+			t.Fatal("no room")
+		}
+		r.take()
+	}
+	r.client.raw = lastWords{r.client.raw, func() {
+		if !r.entries[0].done {
+			r.answer(0)
+			_ = other.Close()
+		}
+	}}
+	if _, err := r.client.Wait(t.Context(), 0); err != nil {
+		t.Errorf("the entry that was answered: %v", err)
+	}
+	if _, err := r.client.Wait(t.Context(), 1); !errors.Is(err, io.EOF) {
+		t.Errorf("the other one: %v", err)
 	}
 }
 
