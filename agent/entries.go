@@ -63,11 +63,8 @@ func (s *session) hostile(why error) bool {
 	return false
 }
 
-// begin starts what the newest entry asks for. If the client has too much on its way, it
-// returns false, and the entry waits.
-func (s *session) begin() bool {
-	e := &s.entry
-	charge := chargeOf(e)
+// room reports whether an entry can be begun beside what the client has on its way. If not, the entry waits.
+func (s *session) room(charge int64) bool {
 	if inFlight := s.charge.Load(); inFlight > 0 && inFlight+charge > int64(s.layout.BufferBytes) {
 		s.held.Store(true)
 		if s.charge.Load() > 0 { // what is settled after this sees that an entry waits
@@ -75,6 +72,16 @@ func (s *session) begin() bool {
 		}
 	}
 	s.held.Store(false)
+	return true
+}
+
+// begin starts what the newest entry asks for, or returns false.
+func (s *session) begin() bool {
+	e := &s.entry
+	charge := chargeOf(e)
+	if !s.room(charge) {
+		return false
+	}
 	s.charge.Add(charge)
 	s.hold()
 	w := newWork(s, e, charge)

@@ -5,6 +5,8 @@
 package agent
 
 import (
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,5 +95,35 @@ func TestTurnTellsWhetherItDidSomething(t *testing.T) {
 	turn("nothing", false, 3)
 	if j.pending != 0 || s.refs.Load() != 1 {
 		t.Errorf("%d entries wait, %d hold the memory", j.pending, s.refs.Load())
+	}
+}
+
+// When the last entry that is on its way is settled, the one that waits for its room is begun, or seen to wait.
+func TestNoEntryWaitsForRoomThatIsThere(t *testing.T) {
+	const rounds, bytes = 100_000, 4096
+	s := &session{layout: agentproto.LayoutOf(8, bytes)}
+	var round, settled atomic.Int64
+	var seen bool
+	go func() {
+		for i := range int64(rounds) {
+			for round.Load() <= i {
+				runtime.Gosched()
+			}
+			s.charge.Add(-bytes)
+			seen = s.held.Load()
+			settled.Add(1)
+		}
+	}()
+	for i := range int64(rounds) {
+		s.held.Store(false)
+		s.charge.Store(bytes)
+		round.Add(1)
+		begun := s.room(bytes)
+		for settled.Load() <= i {
+			runtime.Gosched()
+		}
+		if !begun && !seen {
+			t.Fatalf("round %d: an entry waits, and what was settled has not seen it", i)
+		}
 	}
 }
