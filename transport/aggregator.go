@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 
@@ -23,18 +22,17 @@ type AggregatorServer struct {
 	peers peers
 
 	copies []link.Frame
-	link   link.Stats
 }
 
-// NewAggregatorServer starts serving. The link, which must be an [link.OpenUDP] one
-// or behave like it, belongs to the server from then on; the model does not.
+// NewAggregatorServer starts serving. The link may be any; the server owns it from then on and closes
+// it. The model stays the caller's.
 func NewAggregatorServer(on link.Link, model *aggregator.Model) (*AggregatorServer, error) {
 	if on == nil || model == nil {
 		return nil, fmt.Errorf("%w: aggregator server needs a link and a model", ErrConfig)
 	}
 	a := &AggregatorServer{model: model, reply: make([]byte, aggregator.MaxReplyPayload)}
 	a.init(on, 0)
-	a.start(func() error { return a.serve(a.handle, nil) }, func(error) { a.link = a.loop.link.Stats() })
+	a.start(func() error { return a.serve(a.handle, nil) }, func(error) {})
 	return a, nil
 }
 
@@ -55,17 +53,4 @@ func (a *AggregatorServer) handle(pkts []link.Packet) error {
 		p.Reply = copy(p.Payload[:n], a.reply)
 	}
 	return nil
-}
-
-// LinkStats returns the counters of the link; what the model counts is the
-// model's.
-func (a *AggregatorServer) LinkStats(ctx context.Context) (link.Stats, error) {
-	var s link.Stats
-	err := a.Do(ctx, func() { s = a.loop.link.Stats() })
-	select {
-	case <-a.dead:
-		return a.link, nil
-	default:
-		return s, err
-	}
 }

@@ -395,3 +395,11 @@ func deadline(t testing.TB) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// refused adds up refusals of all codes.
+func refused(counts []uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}

@@ -107,9 +107,6 @@ func (w *Worker) HotFrames() (next, unanswered uint32) {
 	return f.window.NextSeq(), f.window.Base()
 }
 
-// Backlog is the number of pushes that were handed over and are not in frames.
-func (w *Worker) Backlog() int { return len(w.pushes) }
-
 // fed reports whether an operation, or the first of a group, is a feed's: no other goroutine waits for it.
 func (o *operation) fed() bool {
 	return o.owner != nil || len(o.members) > 0 && o.members[0].owner != nil

@@ -264,7 +264,7 @@ func checkRounds(t *testing.T, c *testCluster, o clusterOptions, rounds int) {
 		if o.negotiate {
 			want += uint64(rounds)
 		}
-		if s.Results != want || s.Refusals.Total() != 0 || s.Malformed != 0 {
+		if s.Results != want || refused(s.Refusals[:]) != 0 || s.Malformed != 0 {
 			t.Errorf("worker %d: %d results of %d, %+v", i, s.Results, want, s)
 		}
 		if testing.Verbose() {

@@ -33,25 +33,13 @@ type WorkerStats struct {
 	Waits   retransmit.Stats
 	Results uint64 // of groups and of negotiations
 
-	Refusals Refusals
+	// Refusals counts ERROR frames by code; the last entry holds the codes that this version does not know.
+	Refusals [wire.CodeStep + 2]uint64
 
 	Malformed uint64 // payloads that are no valid answer
 	Stray     uint64 // answers from elsewhere, or to another job, sender, epoch or time
 
 	Link link.Stats
-}
-
-// Refusals counts ERROR frames by code; the last entry holds the codes that
-// this version does not know.
-type Refusals [wire.CodeStep + 2]uint64
-
-// Total returns the sum over all codes.
-func (r *Refusals) Total() uint64 {
-	var n uint64
-	for _, c := range r {
-		n += c
-	}
-	return n
 }
 
 func (w *Worker) snapshot() WorkerStats {

@@ -49,8 +49,7 @@ func TestUnsendableFrames(t *testing.T) {
 	}
 }
 
-func TestAggregatorServerStats(t *testing.T) {
-	ctx := deadline(t)
+func TestAggregatorServerOverUDP(t *testing.T) {
 	model, err := aggregator.NewModel(aggregator.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -77,10 +76,7 @@ func TestAggregatorServerStats(t *testing.T) {
 	if r, err := wire.ParseRefusal(answer[:n]); err != nil || r.Code != wire.CodeType {
 		t.Errorf("a COLD frame is answered by %v, %v", r, err)
 	}
-	for range 2 { // while it runs and afterwards
-		if s, err := a.LinkStats(ctx); err != nil || s.Received != 1 || s.Sent != 1 {
-			t.Errorf("%+v, %v", s, err)
-		}
+	for range 2 {
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}

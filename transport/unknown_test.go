@@ -258,7 +258,7 @@ func TestAbandonedFlush(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refusals = s.Refusals.Total()
+		refusals = refused(s.Refusals[:])
 	}
 	if err := w.Flush(ctx); !errors.Is(err, wire.Refusal{Code: wire.CodeOverflow}) {
 		t.Errorf("the next Flush: %v; want the refusal that no call has returned", err)
