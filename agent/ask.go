@@ -16,8 +16,11 @@ import (
 	"github.com/libra-ina/libra/packer/heat"
 )
 
-// Code is one of the codes of docs/agent.md, as an error.
-type Code = agentproto.Code
+// Code is one of the codes of docs/agent.md.
+type Code uint32
+
+// String returns the code's text.
+func (c Code) String() string { return agentproto.Code(c).Error() }
 
 // Stats is what an agent has done.
 type Stats struct {

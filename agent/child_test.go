@@ -311,7 +311,7 @@ func TestUnprivilegedClient(t *testing.T) {
 				if err == nil || !strings.Contains(string(out), "add the user or a group of it to the job in the agent's configuration: user nobody (65534), job clicks") {
 					t.Errorf("%v\n%s", err, out)
 				}
-				if n := b.agent.Stats().Refused[agentproto.NotAllowed]; n != 1 {
+				if n := b.agent.Stats().Refused[agent.Code(agentproto.NotAllowed)]; n != 1 {
 					t.Errorf("%d clients are counted as not allowed", n)
 				}
 				return

@@ -169,7 +169,7 @@ func TestWorkerHasEndedBefore(t *testing.T) {
 	if _, err := b.learn("ended", 10).end(); !errors.Is(err, agentproto.JobEnded) || !strings.Contains(err.Error(), "endpoint is closed") {
 		t.Errorf("one that learns is told %v", err)
 	}
-	if n := b.agent.Stats().Refused[agentproto.JobEnded]; n != 2 {
+	if n := b.agent.Stats().Refused[agent.Code(agentproto.JobEnded)]; n != 2 {
 		t.Errorf("%d are counted as refused because the job has ended, want 2", n)
 	}
 	if err := b.dial().Flush(within(t)); err != nil {

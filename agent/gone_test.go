@@ -32,7 +32,7 @@ func TestClientGoesBeforeItIsWelcome(t *testing.T) {
 		must(t, errors.Join(err, conn.Close()))
 	}
 	goOn()
-	for ctx := within(t); b.agent.Stats().Refused[agentproto.BadHello] < parties; runtime.Gosched() {
+	for ctx := within(t); b.agent.Stats().Refused[agent.Code(agentproto.BadHello)] < parties; runtime.Gosched() {
 		if ctx.Err() != nil {
 			t.Fatalf("%v are counted as refused", b.agent.Stats().Refused)
 		}
@@ -76,7 +76,7 @@ func TestOthersWaitOnWithoutOneThatIsNotWelcome(t *testing.T) {
 	_, err = conn.Write(message)
 	must(t, errors.Join(err, conn.Close()))
 	goOn()
-	for b.agent.Stats().Refused[agentproto.BadHello] < 1 && ctx.Err() == nil {
+	for b.agent.Stats().Refused[agent.Code(agentproto.BadHello)] < 1 && ctx.Err() == nil {
 		runtime.Gosched()
 	}
 	two, err := agentclient.Dial(ctx, b.socket, hello)

@@ -22,7 +22,7 @@ func TestHandshakeRefuses(t *testing.T) {
 	b := newBed(t, func(c *agent.Config) {
 		c.Jobs[0].Limits = agent.Limits{Clients: 2, Memory: 1 << 20}
 	})
-	refused := map[agentproto.Code]uint64{}
+	refused := map[agent.Code]uint64{}
 	refuse := func(want agentproto.Code, text string, change func(*agentproto.Hello)) {
 		t.Helper()
 		hello := agentproto.Hello{Oldest: 1, Newest: 1, Job: jobName, Entries: 16, BufferBytes: 4096}
@@ -34,7 +34,7 @@ func TestHandshakeRefuses(t *testing.T) {
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), want.Error()) || !strings.Contains(err.Error(), text) {
 			t.Errorf("got %v, want %q with %q", err, want, text)
 		}
-		refused[want]++
+		refused[agent.Code(want)]++
 	}
 	refuse(agentproto.BadVersion, "versions 2 to 7, the agent version 1", func(h *agentproto.Hello) { h.Oldest, h.Newest = 2, 7 })
 	refuse(agentproto.BadVersion, "versions 2 to 0", func(h *agentproto.Hello) { h.Oldest, h.Newest = 2, 0 })
@@ -76,7 +76,7 @@ func TestHandshakeRefuses(t *testing.T) {
 		if _, err := agentproto.ParseAnswer(answer[:n]); !errors.Is(err, agentproto.BadHello) {
 			t.Errorf("%d bytes are answered by %v", len(message), err)
 		}
-		refused[agentproto.BadHello]++
+		refused[agent.Code(agentproto.BadHello)]++
 		_ = conn.Close()
 	}
 	for code, n := range refused {

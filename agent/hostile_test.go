@@ -123,7 +123,7 @@ func TestHostileClients(t *testing.T) {
 			}
 		})
 	}
-	wanted := map[agentproto.Code]uint64{}
+	wanted := map[agent.Code]uint64{}
 	for name, attack := range attacks {
 		c := b.dial()
 		attack.do(c)
@@ -136,7 +136,7 @@ func TestHostileClients(t *testing.T) {
 		if ended := c.Memory().Ended(); !errors.Is(ended, attack.want) || !strings.Contains(ended.Error(), says[name]) {
 			t.Errorf("%s: the session ended with %v, %v, want %v, saying %q", name, ended, err, attack.want, says[name])
 		}
-		wanted[attack.want]++
+		wanted[agent.Code(attack.want)]++
 	}
 	stop.Store(true)
 	group.Wait()

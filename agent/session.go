@@ -48,7 +48,7 @@ type session struct {
 	// More of that goroutine.
 	ended       error // why
 	first, last *work // entries that are answered in their order; last is good while there is a first
-	failedBy    map[agentproto.Code]uint64
+	failedBy    map[Code]uint64
 	failed      agentproto.Completion // of the first push that failed since the last FLUSH, or REDUCE of a step that was due
 
 	mu        sync.Mutex // of what follows

@@ -215,9 +215,9 @@ func (w *work) settle() {
 		}
 		s.counters.failed.Add(1)
 		if s.failedBy == nil {
-			s.failedBy = map[agentproto.Code]uint64{}
+			s.failedBy = map[Code]uint64{}
 		}
-		s.failedBy[w.c.Status]++
+		s.failedBy[Code(w.c.Status)]++
 		if s.failed.Status == agentproto.OK {
 			s.failed = w.c
 		}

@@ -25,19 +25,19 @@ type counters struct {
 // tally counts by code.
 type tally struct {
 	mu    sync.Mutex
-	count map[agentproto.Code]uint64
+	count map[Code]uint64
 }
 
 func (t *tally) add(code agentproto.Code) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.count == nil {
-		t.count = map[agentproto.Code]uint64{}
+		t.count = map[Code]uint64{}
 	}
-	t.count[code]++
+	t.count[Code(code)]++
 }
 
-func (t *tally) snapshot() map[agentproto.Code]uint64 {
+func (t *tally) snapshot() map[Code]uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.count)

@@ -108,7 +108,7 @@ func TestNumbersOfAClient(t *testing.T) {
 	layout := agentproto.LayoutOf(16, 64<<10)
 	wanted := agent.JobStats{Name: jobName, Memory: int64(layout.Total), Clients: []agent.ClientStats{{
 		Client: 1, Name: "trainer", User: uint32(os.Getuid()), Process: int32(os.Getpid()), Memory: layout.Total, Prepared: charged,
-		Pushes: pushes, Acknowledged: acknowledged, Failed: failed, FailedBy: map[agentproto.Code]uint64{agentproto.NotFinite: 1, agentproto.Dimension: 1}, KeysPushed: keysPushed, Pulls: 1, KeysPulled: 3,
+		Pushes: pushes, Acknowledged: acknowledged, Failed: failed, FailedBy: map[agent.Code]uint64{agent.Code(agentproto.NotFinite): 1, agent.Code(agentproto.Dimension): 1}, KeysPushed: keysPushed, Pulls: 1, KeysPulled: 3,
 	}}, PairsSent: acknowledged * hot}
 	if diff := cmp.Diff(wanted, got); diff != "" {
 		t.Errorf("the statistics: %s", diff)
@@ -130,7 +130,7 @@ func TestNumbersOfAClient(t *testing.T) {
 	for ctx.Err() == nil && len(b.agent.Stats().Jobs[0].Clients) > 0 {
 		runtime.Gosched()
 	}
-	if ended := b.agent.Stats().Jobs[0].Ended[agentproto.OK]; ended != 1 {
+	if ended := b.agent.Stats().Jobs[0].Ended[agent.Code(agentproto.OK)]; ended != 1 {
 		t.Errorf("%d clients are counted that have closed", ended)
 	}
 }

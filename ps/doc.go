@@ -5,9 +5,8 @@
 // feeds it frames.
 //
 // A parameter lives in a row of Dim floats that is named by a uint64 key. Within
-// a step the store only sums: gradients are converted to fixed point (package
-// internal/fixedpoint) and added to one int64 a parameter, and so are the sums
-// that are harvested from an aggregator. [Store.Commit] ends the step: it
+// a step the store only sums: gradients are converted to fixed point and added to one
+// int64 a parameter, and so are the sums that are harvested from an aggregator. [Store.Commit] ends the step: it
 // applies the optimiser once to every row that was touched, with its sum
 // rounded once to float32. Integer addition is associative and rows do not
 // depend on each other, so the weights after a step depend neither on the order

@@ -210,8 +210,8 @@ func signatures(d ast.Decl) (parts []ast.Node) {
 		for _, spec := range d.Specs {
 			switch spec := spec.(type) {
 			case *ast.TypeSpec:
-				if !spec.Name.IsExported() || spec.Assign.IsValid() {
-					continue // an alias gives a type a name that others can use
+				if !spec.Name.IsExported() {
+					continue
 				}
 				fields := &ast.FieldList{}
 				switch of := spec.Type.(type) {

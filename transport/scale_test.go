@@ -5,7 +5,6 @@ package transport
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"testing"
@@ -62,57 +61,6 @@ func TestNegotiateScale(t *testing.T) {
 				t.Errorf("sums (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// negotiationTimes has all workers negotiate the scale of some iterations, each
-// with its own gradients, and returns how long each call took, in the order of
-// workers, then of iterations.
-func negotiationTimes(ctx context.Context, workers []*Worker, grads [][]float32, iterations int) ([]time.Duration, error) {
-	if len(grads) != len(workers) {
-		return nil, fmt.Errorf("transport: gradients of %d workers for %d", len(grads), len(workers))
-	}
-	ctx, cancel := context.WithCancelCause(ctx) // the failure of one ends the wait of the others
-	defer cancel(nil)
-	times := make([]time.Duration, len(workers)*iterations)
-	errs := make([]error, len(workers))
-	var wg sync.WaitGroup
-	for i, w := range workers {
-		wg.Go(func() {
-			for n := range iterations {
-				start := time.Now()
-				_, err := w.NegotiateScale(ctx, grads[i])
-				times[i*iterations+n] = time.Since(start)
-				if err != nil {
-					errs[i] = fmt.Errorf("worker %d, iteration %d: %w", i, n, err)
-					cancel(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return times, nil
-}
-
-func TestNegotiationTimes(t *testing.T) {
-	o := clusterOptions{workers: 2, arithmetic: aggregator.Fixed, rounds: true, stripes: 10}
-	c := newCluster(t, memFabric(t, o), o)
-	times, err := negotiationTimes(deadline(t), c.workers, vectors(2, 0), 10)
-	if err != nil || len(times) != 20 {
-		t.Fatalf("%d times, %v", len(times), err)
-	}
-	for _, d := range times {
-		if d <= 0 {
-			t.Errorf("a negotiation took %v", d)
-		}
-	}
-	c.workers[1].Close()
-	if _, err := negotiationTimes(deadline(t), c.workers, vectors(2, 0), 10); !errors.Is(err, ErrClosed) {
-		t.Errorf("with a closed worker: %v", err)
 	}
 }
 
@@ -221,8 +169,20 @@ func BenchmarkNegotiateScale(b *testing.B) {
 				grads[i] = []float32{1}
 			}
 			b.ResetTimer()
-			if _, err := negotiationTimes(context.Background(), c.workers, grads, b.N); err != nil {
-				b.Fatal(err)
+			errs := make(chan error, o.workers)
+			for i, w := range c.workers {
+				go func() {
+					var err error
+					for n := 0; n < b.N && err == nil; n++ {
+						_, err = w.NegotiateScale(context.Background(), grads[i])
+					}
+					errs <- err
+				}()
+			}
+			for range c.workers {
+				if err := <-errs; err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 	}

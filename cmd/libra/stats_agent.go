@@ -57,12 +57,9 @@ func clientRows(clients []agent.ClientStats) (rows [][]any) {
 }
 
 // codeRows are counts by code, in the words of the codes.
-func codeRows[C interface {
-	~uint32
-	error
-}](prefix string, counts map[C]uint64) (rows [][]any) {
+func codeRows(prefix string, counts map[agent.Code]uint64) (rows [][]any) {
 	for _, code := range slices.Sorted(maps.Keys(counts)) {
-		text := code.Error()
+		text := code.String()
 		if code == 0 {
 			text = "the client closed its socket, or died"
 		}
