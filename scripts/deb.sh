@@ -69,7 +69,7 @@ Copyright: $year the Libra authors
 License: Apache-2.0
  The text of this license is in /usr/share/common-licenses/Apache-2.0.
 
-Files: bpf/*.c bpf/*.h bench/engine/opposite.c
+Files: bpf/*.c bpf/*.h
 Copyright: $year the Libra authors
 License: Apache-2.0 or GPL-2
  The texts of these licenses, of which you may choose one, are in

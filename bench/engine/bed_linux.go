@@ -4,7 +4,6 @@ package engine
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -31,7 +30,7 @@ type bed struct {
 	net        *testbed.Bed
 	tested     wire.Endpoint
 	opposite   wire.Endpoint
-	programs   oppositeObjects
+	programs   opposite
 	attached   link.Link       // of one of programs, to the opposite end; nil while the aggregator is there
 	aggregator *bpf.Aggregator // nil unless in the push test
 	threads    [2]int          // NAPI threads of the tested and of the opposite end
@@ -47,8 +46,8 @@ func newBed(ctx context.Context, cfg Config, mtu int) (*bed, error) {
 	host, sw := network.Host(0), network.Switch()
 	b.tested = wire.Endpoint{MAC: [6]byte(host.MAC), IP: host.IP, Port: testPort}
 	b.opposite = wire.Endpoint{MAC: [6]byte(sw.MAC), IP: sw.IP, Port: testPort}
-	if err = b.load(); err == nil {
-		err = b.pinThreads()
+	if err = b.programs.load(b.tested, b.opposite); err == nil {
+		err = errors.Join(b.attach(), b.pinThreads())
 	}
 	if err != nil {
 		return nil, errors.Join(err, b.close())
@@ -67,30 +66,6 @@ func (b *bed) ends(do func(i int, name string, ifindex int) error) error {
 	)
 }
 
-// load loads the programs of the opposite end and attaches the counting one.
-func (b *bed) load() error {
-	spec, err := loadOpposite()
-	if err != nil {
-		return fmt.Errorf("engine: read the opposite end's programs: %w", err)
-	}
-	// The programs compare with fields as they are in a frame.
-	for name, value := range map[string][]byte{
-		oppositeVarTestPort:    binary.BigEndian.AppendUint16(nil, testPort),
-		oppositeVarTestedMac:   b.tested.MAC[:],
-		oppositeVarOppositeMac: b.opposite.MAC[:],
-		oppositeVarTestedIp:    b.tested.IP.AsSlice(),
-		oppositeVarOppositeIp:  b.opposite.IP.AsSlice(),
-	} {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return fmt.Errorf("engine: set %s of the opposite end's programs: %w", name, err)
-		}
-	}
-	if err := spec.LoadAndAssign(&b.programs, nil); err != nil {
-		return fmt.Errorf("engine: load the opposite end's programs: %w", err)
-	}
-	return b.attach()
-}
-
 // prepare makes the ends ready for a baseline's turn in a test. The function that
 // it returns undoes what must not stay.
 func (b *bed) prepare(test Test, baseline string) (undo func() error, err error) {
@@ -100,18 +75,18 @@ func (b *bed) prepare(test Test, baseline string) (undo func() error, err error)
 	if test == Push {
 		return b.aggregate()
 	}
-	prog := b.programs.CountAndDrop
+	prog := b.programs.countAndDrop
 	if test == Echo || test == RequestResponse {
-		prog = b.programs.Reflect
+		prog = b.programs.reflect
 	}
 	if err := b.attached.Update(prog); err != nil {
 		return nil, fmt.Errorf("engine: change the opposite end's program: %w", err)
 	}
-	if prog != b.programs.Reflect || baseline != UDP {
+	if prog != b.programs.reflect || baseline != UDP {
 		return func() error { return nil }, nil
 	}
 	err = b.host().Do(func() error {
-		l, err := link.AttachXDP(link.XDPOptions{Interface: b.host().Index, Program: b.programs.Pass, Flags: link.XDPDriverMode})
+		l, err := link.AttachXDP(link.XDPOptions{Interface: b.host().Index, Program: b.programs.pass, Flags: link.XDPDriverMode})
 		if err != nil {
 			return fmt.Errorf("engine: attach a program to the tested end: %w", err)
 		}
@@ -143,7 +118,7 @@ func (b *bed) detachLeftover() error {
 // the bed was built.
 func (b *bed) arrived() (uint64, error) {
 	var cpus []uint64
-	if err := b.programs.Arrived.Lookup(uint32(0), &cpus); err != nil {
+	if err := b.programs.arrived.Lookup(uint32(0), &cpus); err != nil {
 		return 0, fmt.Errorf("engine: read the opposite end's counter: %w", err)
 	}
 	var n uint64
@@ -175,13 +150,13 @@ func (b *bed) pinThreads() error {
 }
 
 func (b *bed) close() error {
-	return errors.Join(b.detach(), b.programs.Close(), b.net.Close())
+	return errors.Join(b.detach(), b.programs.close(), b.net.Close())
 }
 
 func (b *bed) attach() error {
 	return b.net.Switch().Do(func() (err error) {
 		b.attached, err = link.AttachXDP(link.XDPOptions{
-			Program: b.programs.CountAndDrop, Interface: b.host().PortIndex, Flags: link.XDPDriverMode,
+			Program: b.programs.countAndDrop, Interface: b.host().PortIndex, Flags: link.XDPDriverMode,
 		})
 		if err != nil {
 			return fmt.Errorf("engine: attach the opposite end's program: %w", err)

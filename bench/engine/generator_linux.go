@@ -45,7 +45,7 @@ func (b *bed) generate(frame []byte) *generator {
 			if len(frame) > maxLive {
 				err = g.sendRaw(b.host().PortIndex, frame)
 			} else {
-				err = g.sendLive(b.host().PortIndex, b.programs.Generate, frame)
+				err = g.sendLive(b.host().PortIndex, b.programs.generate, frame)
 			}
 			return errors.Join(err, unpin())
 		})

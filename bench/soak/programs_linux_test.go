@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/bedtest"
 )
 
@@ -39,11 +40,11 @@ func TestPrograms(t *testing.T) {
 			verdict uint32
 			stamped bool
 		}{
-			{"reflected", reflector, b, xdpTx, false},
-			{"foreign", reflector, foreign, xdpPass, false},
-			{"short", reflector, b[:headerSize+4], xdpPass, false},
-			{"stamped", stamping, b, xdpPass, true},
-			{"foreign, not stamped", stamping, foreign, xdpPass, false},
+			{"reflected", reflector, b, harness.XDPTx, false},
+			{"foreign", reflector, foreign, harness.XDPPass, false},
+			{"short", reflector, b[:headerSize+4], harness.XDPPass, false},
+			{"stamped", stamping, b, harness.XDPPass, true},
+			{"foreign, not stamped", stamping, foreign, harness.XDPPass, false},
 		} {
 			before := now()
 			verdict, out, err := c.prog.Test(c.in)
