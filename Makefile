@@ -81,9 +81,10 @@ $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc: tools/go.mod
 		google.golang.org/protobuf/cmd/protoc-gen-go \
 		google.golang.org/grpc/cmd/protoc-gen-go-grpc
 
-cross: ## build for the other platforms
+cross: ## build for the other platforms, and vet what is of darwin only, tests included
 	GOOS=linux GOARCH=arm64 $(GO) build ./...
 	GOOS=darwin GOARCH=arm64 $(GO) build ./...
+	GOOS=darwin $(GO) vet ./...
 
 fuzz: ## run the fuzz targets that match FUZZ, each for FUZZTIME, and keep new inputs
 	scripts/fuzz.sh $(FUZZTIME) '$(FUZZ)'

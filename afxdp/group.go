@@ -181,9 +181,6 @@ func queuesInUse(ifi *net.Interface, send bool) (int, error) {
 // goroutine that Run calls for it.
 func (g *Group) Sockets() []*Socket { return slices.Clone(g.sockets) }
 
-// UMEM returns the memory of all sockets.
-func (g *Group) UMEM() *UMEM { return g.umem }
-
 // Snapshot adds up the counters of all sockets, as [Socket.Snapshot] reads them.
 func (g *Group) Snapshot() (Stats, error) {
 	var sum Stats

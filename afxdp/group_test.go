@@ -435,7 +435,7 @@ func TestOpenAllDefaults(t *testing.T) {
 		ns := newNet(t, testbed.VethConfig{Queues: 2, MTU: c.mtu})
 		c.cfg.Match, c.cfg.Queues, c.cfg.Frames = MatchUDP(9), []int{1}, 32
 		g := openAll(t, ns, c.cfg)
-		if got := g.UMEM().FrameSize(); got != c.size {
+		if got := g.Sockets()[0].UMEM().FrameSize(); got != c.size {
 			t.Errorf("MTU %d: frames of %d bytes, want %d", c.mtu, got, c.size)
 		}
 		if s := g.Sockets(); len(s) != 1 || s[0].Info().Queue != 1 {

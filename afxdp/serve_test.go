@@ -206,7 +206,7 @@ func TestServeLosesNoFrames(t *testing.T) {
 		t.Fatal(err)
 	}
 	yours := 0
-	for _, state := range g.UMEM().state {
+	for _, state := range g.umem.state {
 		if state == stateYours {
 			yours++
 		}

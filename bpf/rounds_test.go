@@ -174,7 +174,8 @@ func (p *participant) send(group int, again bool, sent []time.Time) error {
 		if err != nil {
 			return err
 		}
-		e.MarkRetx(frame)
+		wire.MarkRetx(frame[e.Len():])
+		e.Seal(frame)
 	}
 	sent[group] = time.Now()
 	return p.host.send(frame)

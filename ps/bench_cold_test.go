@@ -84,8 +84,8 @@ func benchmarkCold(b *testing.B, s *Store, keys int) {
 			numbering := s.Find(pulled, numbers)
 			payload := make([]byte, wire.ColdAtLen(n, dim))
 			numbered[k] = wire.PutNumbered(payload, wire.TypeColdAt, n, dim, numbering)
-			for i, number := range numbers {
-				numbered[k].SetNumber(i, number)
+			numbered[k].SetNumbers(numbers)
+			for i := range numbers {
 				numbered[k].SetRow(i, grads[i*dim:])
 			}
 		}

@@ -22,8 +22,8 @@ func coldAt(s *Store, numbering uint32, numbers ...uint32) wire.Rows {
 	for i := range row {
 		row[i] = 1
 	}
-	for i, number := range numbers {
-		rows.SetNumber(i, number)
+	rows.SetNumbers(numbers)
+	for i := range numbers {
 		rows.SetRow(i, row)
 	}
 	return rows

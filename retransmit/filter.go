@@ -45,17 +45,8 @@ type Filter struct {
 // Fresh reports whether frame seq has not been applied yet.
 func (f *Filter) Fresh(seq uint32) bool { return newer(seq, *f.entry(seq)) }
 
-// Mark records that frame seq, which must be fresh, is applied. It returns the
-// state that [Filter.Restore] needs to take that back.
-func (f *Filter) Mark(seq uint32) (previous uint32) {
-	e := f.entry(seq)
-	previous, *e = *e, seq
-	return previous
-}
-
-// Restore undoes Mark(seq), for a frame that turned out to be refused after
-// all, so that its next copy is judged anew.
-func (f *Filter) Restore(seq, previous uint32) { *f.entry(seq) = previous }
+// Mark records that frame seq, which must be fresh, is applied.
+func (f *Filter) Mark(seq uint32) { *f.entry(seq) = seq }
 
 // Cover returns which frames around seq are applied, as an ACK with
 // [wire.FlagCover] tells it: bit i stands for frame seq+[wire.CoverAhead]-i.

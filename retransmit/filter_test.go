@@ -48,13 +48,7 @@ func (f *table) receiveRetx(retx bool) { f.retx = retx }
 func (f *table) Fresh(seq uint32) bool {
 	return f.naive && !f.retx || f.fresh(seq, f.seen[seq%uint32(len(f.seen))])
 }
-func (f *table) Mark(seq uint32) uint32 {
-	e := &f.seen[seq%uint32(len(f.seen))]
-	previous := *e
-	*e = seq
-	return previous
-}
-func (f *table) Restore(seq, previous uint32) { f.seen[seq%uint32(len(f.seen))] = previous }
+func (f *table) Mark(seq uint32) { f.seen[seq%uint32(len(f.seen))] = seq }
 
 // bloom remembers applied frames by two bits each, and forgets nothing.
 type bloom [4096]bool
@@ -63,12 +57,10 @@ func (f *bloom) bits(seq uint32) (*bool, *bool) {
 	return &f[seq*2654435761>>20], &f[seq*2246822519>>20]
 }
 func (f *bloom) Fresh(seq uint32) bool { a, b := f.bits(seq); return !*a || !*b }
-func (f *bloom) Mark(seq uint32) uint32 {
+func (f *bloom) Mark(seq uint32) {
 	a, b := f.bits(seq)
 	*a, *b = true, true
-	return 0
 }
-func (f *bloom) Restore(uint32, uint32) {}
 
 // TestSimulationCatchesBrokenFilters shows that the simulation above can fail,
 // and that it fails for the filters that the documentation of Filter rejects.
@@ -97,19 +89,6 @@ func TestSimulationCatchesBrokenFilters(t *testing.T) {
 				t.Fatalf("the simulation says %v", err)
 			}
 		})
-	}
-}
-
-func TestFilterRestore(t *testing.T) {
-	var f Filter
-	f.Mark(7)
-	previous := f.Mark(7 + 2*wire.DefaultWindow)
-	f.Restore(7+2*wire.DefaultWindow, previous)
-	if f.Fresh(7) {
-		t.Error("frame 7, applied, is fresh again after its successor was taken back")
-	}
-	if !f.Fresh(7 + 2*wire.DefaultWindow) {
-		t.Error("a frame that was taken back is not judged anew")
 	}
 }
 

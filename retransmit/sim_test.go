@@ -14,8 +14,7 @@ import (
 // filter is what the simulated receiver asks about every frame.
 type filter interface {
 	Fresh(seq uint32) bool
-	Mark(seq uint32) (previous uint32)
-	Restore(seq, previous uint32)
+	Mark(seq uint32)
 }
 
 // faults describes a simulated network; both directions suffer them alike.
@@ -196,18 +195,15 @@ func (s *sim) arrive() error {
 	return nil
 }
 
-// receive is the receiver: it returns its answer. Refusals are found after
-// the filter has been marked, as a sum that overflows is.
+// receive is the receiver: it returns its answer.
 func (s *sim) receive(e event) event {
 	e.answer = true
 	if r, ok := s.filter.(interface{ receiveRetx(bool) }); ok {
 		r.receiveRetx(e.retx)
 	}
 	if s.filter.Fresh(e.seq) {
-		previous := s.filter.Mark(e.seq)
-		if e.refused = s.refuses[e.id]; e.refused {
-			s.filter.Restore(e.seq, previous)
-		} else {
+		if e.refused = s.refuses[e.id]; !e.refused {
+			s.filter.Mark(e.seq)
 			s.applied[e.id]++
 		}
 	}

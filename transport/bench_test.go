@@ -58,9 +58,11 @@ func numbered(answer []byte, h wire.Header, find []byte) ([]byte, error) {
 	answer = answer[:wire.FoundLen(asked.Count)]
 	h.Put(answer)
 	found := wire.PutNumbered(answer, h.Type, asked.Count, asked.Dim, 1)
-	for i := range asked.Count {
-		found.SetNumber(i, uint32(i+1))
+	numbers := make([]uint32, asked.Count)
+	for i := range numbers {
+		numbers[i] = uint32(i + 1)
 	}
+	found.SetNumbers(numbers)
 	return answer, nil
 }
 

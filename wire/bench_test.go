@@ -43,7 +43,6 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		encodeHot(payload, grads)
 		e.Seal(frame)
-		e.MarkRetx(frame)
 		p, err := wire.ParseFrame(frame, wire.DefaultPort)
 		if err != nil {
 			t.Fatal(err)
@@ -97,13 +96,6 @@ func BenchmarkSeal(b *testing.B) {
 				e.Seal(frame)
 			}
 		})
-	}
-}
-
-func BenchmarkMarkRetx(b *testing.B) {
-	e, frame := hotFrame(b, wire.DefaultStripes)
-	for b.Loop() {
-		e.MarkRetx(frame)
 	}
 }
 

@@ -46,16 +46,6 @@ func TestZeroChecksumIsSentAsOnes(t *testing.T) {
 		check("sealed", frame)
 		// Source and destination count alike, so that the answer's sum is the same.
 		check("answered", wire.Reply(append([]byte(nil), frame...), wire.HeaderLen+2))
-		// Without the mark, and marked again.
-		e, err := wire.NewEnvelope(ends[0], ends[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		marked := append([]byte(nil), frame...)
-		marked[offset+1] &^= byte(wire.FlagRetx)
-		e.Seal(marked)
-		e.MarkRetx(marked)
-		check("marked", marked)
 
 		// The very same frame without a checksum: its sum is right, and yet it is
 		// refused, because nothing protects it.

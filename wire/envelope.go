@@ -136,16 +136,3 @@ func (e *Envelope) Seal(frame []byte) {
 	// The length counts twice: in the pseudo header and in the UDP header.
 	binary.BigEndian.PutUint16(udp[6:], udpChecksum(sum(e.pseudo+2*uint64(length), payload)))
 }
-
-// MarkRetx sets [FlagRetx] in a sealed frame and adjusts the UDP checksum by
-// the difference (RFC 1624), without reading the payload again. The frame must
-// not be on its way through a ring while it is changed.
-func (e *Envelope) MarkRetx(frame []byte) {
-	payload := frame[e.n:]
-	before := binary.BigEndian.Uint16(payload)
-	MarkRetx(payload)
-	after := binary.BigEndian.Uint16(payload)
-	c := frame[e.n-2 : e.n]
-	acc := uint64(^binary.BigEndian.Uint16(c)) + uint64(^before) + uint64(after)
-	binary.BigEndian.PutUint16(c, udpChecksum(acc))
-}

@@ -99,30 +99,6 @@ func TestSealMatchesGopacket(t *testing.T) {
 	})
 }
 
-func TestMarkRetxIsLikeSealingAgain(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		v6 := rapid.Bool().Draw(t, "IPv6")
-		e, err := wire.NewEnvelope(drawEndpoint(t, "source", v6), drawEndpoint(t, "destination", v6))
-		if err != nil {
-			t.Fatal(err)
-		}
-		frame := make([]byte, e.Len()+rapid.IntRange(wire.HeaderLen, 40).Draw(t, "length"))
-		for i := range e.Payload(frame, len(frame)-e.Len()) {
-			frame[e.Len()+i] = rapid.Byte().Draw(t, "byte")
-		}
-		e.Seal(frame)
-		want := slices.Clone(frame)
-		wire.MarkRetx(want[e.Len():])
-		e.Seal(want)
-		for range 2 { // a frame may be retransmitted more than once
-			e.MarkRetx(frame)
-			if !bytes.Equal(frame, want) {
-				t.Fatalf("marked  % x\nsealed  % x", frame, want)
-			}
-		}
-	})
-}
-
 func TestReplyIsLikeSealingForTheSender(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		frame, p := drawFrame(t)

@@ -101,19 +101,20 @@ func FuzzParseRows(f *testing.F) {
 		} else {
 			w = wire.PutRows(again, wire.Type(kind), r.Count, r.Dim)
 		}
-		row := make([]float32, r.Dim)
+		row, named := make([]float32, r.Dim), make([]uint32, 0, r.Count)
 		for i := range r.Count {
 			if keys {
 				w.SetKey(i, r.Key(i))
 			}
 			if numbers {
-				w.SetNumber(i, r.Number(i))
+				named = append(named, r.Number(i))
 			}
 			if floats {
 				r.Row(i, row)
 				w.SetRow(i, row)
 			}
 		}
+		w.SetNumbers(named)
 		if !bytes.Equal(again, payload) {
 			t.Fatalf("% x is written as % x", payload, again)
 		}

@@ -128,7 +128,7 @@ func rows(t wire.Type, dim int, keys ...uint64) []byte {
 		put = func(b []byte, t wire.Type, n, dim int) wire.Rows { return wire.PutNumbered(b, t, n, dim, 0xa1b2c3d4) }
 	}
 	r := put(b, t, len(keys), dim)
-	row := make([]float32, dim)
+	row, numbers := make([]float32, dim), make([]uint32, len(keys))
 	for i, key := range keys {
 		for j := range row {
 			row[j] = float32(i) + float32(j)/16
@@ -136,12 +136,13 @@ func rows(t wire.Type, dim int, keys ...uint64) []byte {
 		if named {
 			r.SetKey(i, key)
 		}
-		if numbered {
-			r.SetNumber(i, uint32(key))
-		}
+		numbers[i] = uint32(key)
 		if valued {
 			r.SetRow(i, row)
 		}
+	}
+	if numbered {
+		r.SetNumbers(numbers)
 	}
 	return b
 }

@@ -167,7 +167,7 @@ func ParseHeader(payload []byte) (Header, error) {
 }
 
 // MarkRetx sets [FlagRetx] in an encoded payload. The UDP checksum must be
-// computed again afterwards; see [Envelope.MarkRetx].
+// computed again afterwards.
 //
 // The frame asks for an answer; see [Ask].
 func MarkRetx(payload []byte) {

@@ -218,7 +218,6 @@ func TestRowsRoundTrip(t *testing.T) {
 		}
 		if numbered {
 			w.SetNumbers(numbers)
-			w.SetNumber(count-1, numbers[count-1])
 		}
 		r, err := wire.ParseRows(payload, kind)
 		if err != nil || r.Count != count || r.Dim != dim || r.Numbering != numbering {
@@ -307,7 +306,6 @@ func TestViewsEndWithTheirRows(t *testing.T) {
 	numbered := wire.PutNumbered(make([]byte, wire.ColdAtLen(2, 3)+100), wire.TypeColdAt, 2, 3, 1)
 	for name, f := range map[string]func(){
 		"number":       func() { numbered.Number(2) },
-		"set number":   func() { numbered.SetNumber(2, 1) },
 		"set numbers":  func() { numbered.SetNumbers(make([]uint32, 3)) },
 		"set row at":   func() { numbered.SetRow(2, make([]float32, 3)) },
 		"key":          func() { r.Key(2) },

@@ -170,11 +170,6 @@ func (r Rows) SetKey(i int, key uint64) { binary.BigEndian.PutUint64(r.keys[i*ke
 // Number returns the number of row i: from 1 on, or 0 if there is none.
 func (r Rows) Number(i int) uint32 { return binary.BigEndian.Uint32(r.numbers[i*numberLen:]) }
 
-// SetNumber sets the number of row i.
-func (r Rows) SetNumber(i int, number uint32) {
-	binary.BigEndian.PutUint32(r.numbers[i*numberLen:], number)
-}
-
 // SetNumbers sets the numbers of all rows. numbers must have Count elements.
 func (r Rows) SetNumbers(numbers []uint32) {
 	dst := r.numbers[: len(numbers)*numberLen : len(r.numbers)]
