@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/workload"
+)
+
+// Evaluation is the JSON object of 'libra evaluate'. AUC is absent if all rows have the same
+// label.
+type Evaluation struct {
+	Rows int    `json:"rows"`
+	Task string `json:"task"`
+	workload.Metrics
+}
+
+func newEvaluate() *cobra.Command {
+	var (
+		s      scored
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "evaluate --weights FILE --data FILE",
+		Short: "Measure how well weights predict the labels of a file",
+		Long: `Scores the rows of a file and prints AUC and log-loss or, with weights of regression, RMSE
+(root of the mean squared error) and MAE (mean absolute error).`,
+		Example: `  libra evaluate --weights weights.libra --data test.libfm.gz`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var scores, labels []float32
+			err := s.rows(cmd, true, func(sc, l []float32) error {
+				scores, labels = append(scores, sc...), append(labels, l...)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			task := s.model.Task()
+			e := Evaluation{len(scores), task.String(), task.Measure(scores, labels)}
+			if !e.Finite() {
+				return fmt.Errorf("%s: the weights predict no numbers: their training diverged: train again with a lower learning rate", s.files())
+			}
+			if asJSON {
+				return report.WriteJSON(cmd.OutOrStdout(), e)
+			}
+			table := [][]any{{"rows", humanize.Comma(int64(e.Rows))}}
+			if task == workload.Classification && e.AUC == nil {
+				table = append(table, []any{"AUC", "undefined: all rows have the same label"})
+			}
+			for _, m := range e.All() {
+				table = append(table, []any{m.Name, fmt.Sprintf("%.6f", m.Value)})
+			}
+			return report.Table(cmd.OutOrStdout(), []string{"", ""}, table)
+		},
+	}
+	s.flags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/libra-ina/libra/internal/atomicfile"
+)
+
+func newPredict() *cobra.Command {
+	var (
+		s   scored
+		out string
+	)
+	cmd := &cobra.Command{
+		Use:   "predict --weights FILE --data FILE",
+		Short: "Predict the click probability, or the number, of each row of a file",
+		Long: `Writes one prediction a line, in the order of the rows: the probability of a click or, with
+weights of regression, the number. Labels are not looked at, but must be there. A
+feature that was never trained counts for nothing.`,
+		Example: `  libra predict --weights weights.libra --data test.libfm.gz --out predictions.txt`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			predict := func(to io.Writer) error {
+				lines := bufio.NewWriter(to)
+				err := s.rows(cmd, false, func(scores, _ []float32) error {
+					for _, score := range scores {
+						line := strconv.AppendFloat(lines.AvailableBuffer(), s.model.Task().Prediction(score), 'g', 9, 64)
+						if _, err := lines.Write(append(line, '\n')); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				if flushed := lines.Flush(); err == nil {
+					err = flushed
+				}
+				return err
+			}
+			if out == "" {
+				return predict(cmd.OutOrStdout())
+			}
+			if err := checkOutput(cmd, out, append(s.weights, s.data)...); err != nil {
+				return err
+			}
+			return atomicfile.Replace(out, ".tmp", predict)
+		},
+	}
+	s.flags(cmd)
+	cmd.Flags().StringVar(&out, "out", "", "`file` for the predictions (default: standard output)")
+	return cmd
+}
