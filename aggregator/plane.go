@@ -155,9 +155,8 @@ type JobConfig struct {
 	Layouts Layouts
 }
 
-// DefaultExp returns the exponent that suits most jobs of an arithmetic:
-// fixedpoint.DefaultExp for [Exact], [DefaultFixedExp] for [Fixed], and 0 for
-// [LUT], which has none.
+// DefaultExp returns the exponent that suits most jobs of an arithmetic: -46 for [Exact],
+// [DefaultFixedExp] for [Fixed], and 0 for [LUT], which has none.
 func DefaultExp(a Arithmetic) int {
 	switch a {
 	case Exact:

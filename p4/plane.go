@@ -15,13 +15,16 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
+// DefaultElection is the election ID of controllers that name none.
+const DefaultElection = 1
+
 // Options say which switch to use, and how.
 type Options struct {
 	// Target is the switch's P4Runtime address: host:port, or unix:path.
 	Target string
 	// Device is the switch's number there.
 	Device uint64
-	// Election is the election ID of this controller; 0 means 1. The controller
+	// Election is the election ID of this controller; 0 means [DefaultElection]. The controller
 	// with the highest one is primary.
 	Election uint64
 	// Program is what the switch shall run; nil means [DefaultProgram].
@@ -100,7 +103,7 @@ func Open(o Options) (*Plane, error) {
 	if !o.Address.Is4() {
 		return nil, fmt.Errorf("p4: address %v: %w: aggregators have an IPv4 address", o.Address, aggregator.ErrUnsupported)
 	}
-	o.Port, o.Election = cmp.Or(o.Port, wire.DefaultPort), cmp.Or(o.Election, 1)
+	o.Port, o.Election = cmp.Or(o.Port, wire.DefaultPort), cmp.Or(o.Election, DefaultElection)
 	if o.Program == nil {
 		var err error
 		if o.Program, err = DefaultProgram(); err != nil {

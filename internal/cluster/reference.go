@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/libra-ina/libra/aggregator"
 )
 
 // A Field is what the reference has of a field of the cluster file.
@@ -41,7 +43,8 @@ var about = []Field{
 	{Path: "job.hot_set", Range: "required", About: "File that 'libra hotset build' wrote", Example: "hot.libra", Given: true},
 	{Path: "job.sync", About: "All workers take each step together; then weights are reproducible, bit for bit", Example: "true"},
 	{Path: "job.arithmetic", Range: "exact, lut, fixed", About: "How the aggregator adds: 64-bit fixed point, float32 by table lookup, saturating 32-bit fixed point"},
-	{Path: "job.exponent", Range: "-100..60; not with lut", About: "One unit of an exact or fixed sum is 2^exponent. The default is -46 with exact, -20 with fixed", Example: "-46"},
+	{Path: "job.exponent", Range: "-100..60; not with lut", About: fmt.Sprintf("One unit of an exact or fixed sum is 2^exponent. The default is %d with exact, %d with fixed",
+		aggregator.DefaultExp(aggregator.Exact), aggregator.DefaultFixedExp), Example: text(aggregator.DefaultExp(aggregator.Exact))},
 	{Path: "job.harvest", Range: "1µs..1h; not with sync", About: "Time between two harvests of the sums"},
 	{Path: "job.staleness", Range: "1 or more; not with sync", About: "Mini-batches that a worker may be ahead: the most of those that it pushed that may be missing in the weights that it computes with"},
 	{Path: "job.accumulate", Range: "1 or more; not with sync", About: "Mini-batches for which a worker keeps hot rows: it pulls their weights once, and pushes their gradients as one sum. What staleness needs comes first"},
@@ -70,7 +73,7 @@ var about = []Field{
 	{Path: "server.queue", Range: "0 or more; only with backend afxdp", About: "Receive queue of that interface", Example: "0"},
 	{Path: "server.control", Range: "required", About: "TCP address of the server's control service", Example: "127.0.0.2:7700", Given: true},
 	{Path: "server.checkpoint", About: "File that holds the weights and how far training is; without it a server trains for nothing but its result line", Example: "weights.libra", Given: true},
-	{Path: "server.checkpoint_every", Range: "0 or more; only with checkpoint", About: "Time between two checkpoints; 0s for none by time. The default is 1m"},
+	{Path: "server.checkpoint_every", Range: "0 or more; only with checkpoint", About: "Time between two checkpoints; 0s for none by time. The default is " + text(DefaultCheckpointEvery)},
 	{Path: "server.checkpoint_steps", Range: "only with checkpoint and sync", About: "Steps after which a checkpoint is written, too", Example: "1000"},
 	{Path: "server.rejoin", Range: "above 0; not with sync", About: "How long a lost worker may take to join anew"},
 	{Path: "server.max_rows", Range: "1..2147483647", About: "Rows with which gradients of new rows are refused; with optimizer none, rows of a step"},

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/p4"
 )
 
 // paths lists the fields of a type, those of mappings in it included.
@@ -147,9 +147,8 @@ func TestReferenceHasDefaults(t *testing.T) {
 		}
 	}
 	for field, want := range map[string]any{
-		"server.checkpoint_every": text(DefaultCheckpointEvery),
-		"job.exponent":            fmt.Sprintf("%d with exact, %d with fixed", aggregator.DefaultExp(aggregator.Exact), aggregator.DefaultExp(aggregator.Fixed)),
-		"switch.slots":            control.DefaultSlots,
+		"switch.slots":       control.DefaultSlots,
+		"switch.p4.election": p4.DefaultElection,
 	} {
 		if about := reference[field].About; !strings.HasSuffix(about, fmt.Sprint("The default is ", want)) {
 			t.Errorf("%s: %q, the default is %v", field, about, want)
