@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions, made of the library's codes and texts."""
+"""Exceptions, built from the library's codes and texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ._library import library
 
 
 class Error(Exception):
-    """A call of Libra has failed. ``str()`` tells what was wrong, where, and what to do."""
+    """A call has failed. ``str()`` tells what was wrong, where, and what to do."""
 
     #: Number of the code, as in libra.h.
     code: int = 0
@@ -17,13 +17,13 @@ class Error(Exception):
     name: str = ""
     #: Index of the gradient that is not finite or out of range, counted from 0 over all rows.
     index: Optional[int] = None
-    #: The key that the failure is about, if that is known.
+    #: The key that caused the failure, if known.
     key: Optional[int] = None
     #: Who refused: ``"aggregator"``, ``"server"`` or None.
     peer: Optional[str] = None
-    #: The wire's code of the refusal.
+    #: The code of the refusal on the wire.
     refusal: int = 0
-    #: Frames of a failed push that were applied, that were not, and of which it is unknown.
+    #: Frames of a failed push: applied, not applied, and unknown.
     acknowledged: int = 0
     refused: int = 0
     unknown: int = 0
@@ -34,7 +34,7 @@ class AgentNotFound(Error, ConnectionError):
 
 
 class AgentDied(Error, ConnectionError):
-    """The agent's process has ended without a word."""
+    """The agent's process has died."""
 
 
 class AgentClosed(Error, ConnectionError):
@@ -78,7 +78,7 @@ class PartyGone(Error):
 
 
 class StepDropped(Error):
-    """Gradients of a step were refused, here or elsewhere, so that it changed nothing: ``key``, if it is known."""
+    """Gradients of a step were refused, here or elsewhere, so the step changed nothing: see ``key``, if known."""
 
 
 class NoWeights(Error):
@@ -119,7 +119,7 @@ def error(code: int) -> Error:
 
 
 def check(code: int) -> None:
-    """Raises what a code stands for, unless it is 0."""
+    """Raises the exception for a code, unless it is 0."""
     if code:
         raise error(code)
 

@@ -13,7 +13,7 @@ TIMEOUT = 259
 
 
 class LibraryNotFound(OSError):
-    """libra.so.1 is not on this system, or is of another version."""
+    """libra.so.1 was not found, or has another version."""
 
 
 class CError(ctypes.Structure):

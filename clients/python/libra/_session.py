@@ -42,15 +42,15 @@ class Info:
     job: int  #: number of the job on the wire
     client: int  #: number of this client in the agent's logs
     agent_pid: int  #: in the agent's own PID namespace
-    entries: int  #: requests that may be on their way
-    buffer_bytes: int  #: for requests on their way and :meth:`Session.empty`
-    prepared_bytes: int  #: that prepared batches may be charged together
+    entries: int  #: requests that may be in flight
+    buffer_bytes: int  #: for requests in flight and :meth:`Session.empty`
+    prepared_bytes: int  #: limit of all prepared batches together
     instance: int  #: random number of this run of the agent
 
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Counters of a session; those that begin with ``job_`` are of the job on this host."""
+    """Counters of a session; those with the prefix ``job_`` belong to the job on this host."""
 
     pushes_accepted: int
     pushes_acknowledged: int
@@ -66,8 +66,8 @@ class Statistics:
     job_frames_repeated: int
     job_aggregator_rtt_ns: int
     job_server_rtt_ns: int
-    step_arrived: int  #: parties of this host that have come to the end of the step that is due
-    step_parties: int  #: of how many; if all have come, the host waits for other hosts
+    step_arrived: int  #: parties of this host that have arrived at the end of the current step
+    step_parties: int  #: their total; if all have arrived, the host waits for other hosts
 
 
 class _Handle:
@@ -97,7 +97,7 @@ class _Handle:
 
 
 class Ticket:
-    """A request on its way. :meth:`wait` returns its result. Used by one thread at a time."""
+    """A request in flight. :meth:`wait` returns its result. To be used by one thread at a time."""
 
     def __init__(self, session: Session, number: int, kept: Tuple[Any, ...], result: Callable[[], Any]) -> None:
         self._session: Optional[Session] = session
@@ -158,7 +158,7 @@ class Ticket:
 
 
 class Batch:
-    """Keys that the agent has looked up and kept. Use it in place of keys; leave its ``with`` to release it."""
+    """Keys that the agent has looked up and kept. Use it in place of keys; leaving its ``with`` block releases it."""
 
     def __init__(self, session: Session, c: CBatch) -> None:
         self._session: Optional[Session] = session
@@ -168,7 +168,7 @@ class Batch:
         return int(self._c.n)
 
     def release(self) -> None:
-        """Has the agent forget the keys. Requests on their way go on."""
+        """Releases the keys at the agent. Requests in flight are not affected."""
         session, self._session = self._session, None
         if session is not None and session._handle is not None:
             session._submit("release", ctypes.byref(self._c), None)
@@ -276,7 +276,7 @@ class Session:
             self._call("push", keys, values, n=n)
 
     def push_later(self, keys: Keys, gradients: npt.ArrayLike) -> Ticket:
-        """Like :meth:`push`, and returns a ticket, whose ``wait`` waits for the acknowledgement of this push."""
+        """Like :meth:`push`, but returns a ticket, whose ``wait`` waits for the acknowledgement of this push."""
         keys, n = self._keys(keys)
         return self._push(keys, self._rows(gradients, n, "gradients"), n)
 
@@ -307,7 +307,7 @@ class Session:
         return self._ticket("pull", (keys, rows), n, lambda: rows)
 
     def prepare(self, keys: npt.ArrayLike) -> Batch:
-        """Has the agent look up keys once, for many pushes and pulls that name the batch in their place."""
+        """Looks keys up at the agent once, for pushes and pulls that pass the batch in their place."""
         array, n = self._keys(keys)
         if isinstance(array, Batch):
             raise TypeError("keys is a Batch already")
@@ -317,7 +317,7 @@ class Session:
         return Ticket(self, number.value, (array, c), lambda: Batch(self, c)).wait()
 
     def flush(self) -> None:
-        """Waits until all pushes of before are acknowledged. Raises the failure of the first that failed since the last flush."""
+        """Waits until all earlier pushes are acknowledged. Raises the first failure since the last flush."""
         self._ticket("flush", ()).wait()
 
     def barrier(self) -> None:
@@ -325,7 +325,7 @@ class Session:
         self._ticket("barrier", ()).wait()
 
     def reduce(self, keys: Keys, gradients: npt.ArrayLike, timeout: Optional[float] = None) -> Tuple[np.ndarray, np.ndarray]:
-        """Ends a step with a push, and returns what all processes of the job have pushed in it.
+        """Ends a step with a push, and returns the sums of what all processes of the job have pushed in it.
 
         That is an all-reduce of sparse rows: keys, uint64[m], ascending, and their sums, float32[m, dim], the same bits in
         all processes that reduce. Each sum is the float32 nearest to the exact one; rows whose sums are all zero are left
@@ -350,7 +350,7 @@ class Session:
         except TimeoutError:
             raise TimeoutError(late + _NO_ANSWER) from None
         rows, number = ctypes.c_uint64(), ctypes.c_uint64()
-        # As many rows as there will be, probably: those beyond take another request.
+        # A guess of the number of rows: more take another request.
         room = min(step, self._reduced + self._reduced // 8 + 64 if self._reduced else 2 * n)
         all_keys, sums = np.empty(room, np.uint64), np.empty((room, self.dim), np.float32)
         try:
@@ -380,7 +380,7 @@ class Session:
         return all_keys, sums
 
     def _missing(self) -> str:
-        """Tells what the end of a step waits for."""
+        """Describes what the end of a step is waiting for."""
         try:
             s = self._statistics(1)
         except TimeoutError:
@@ -402,7 +402,7 @@ class Session:
     # Memory
 
     def empty(self, shape: Union[int, Sequence[int]], dtype: npt.DTypeLike = np.float32) -> np.ndarray:
-        """An array in the session's memory, which requests use without a copy. What it holds is arbitrary.
+        """An array in the session's memory, which requests use without a copy. Its contents are arbitrary.
 
         Its room is taken from the session's ``buffer_bytes``, and comes back when the last array that views
         it is gone.
@@ -436,7 +436,7 @@ class Session:
         return int(fd)
 
     def process(self) -> None:
-        """Takes what the agent has answered, without waiting. Raises why the session has ended, if it has."""
+        """Processes the agent's answers without waiting. Raises the reason if the session has ended."""
         check(self._c("process"))
 
     # The end
@@ -468,7 +468,7 @@ class Session:
         if not isinstance(failure, Exception):  # Ctrl-C does not wait
             self.abandon()
             return
-        try:  # what was pushed before the exception counts
+        try:  # pushes before the exception count
             self.close()
         except Error as e:
             if not isinstance(e, (AgentDied, AgentClosed)):
@@ -531,7 +531,7 @@ class Session:
         return out
 
     def _reap(self) -> None:
-        """Takes abandoned tickets that are complete. Failures of pushes are told at the next flush."""
+        """Collects abandoned tickets that are complete. Failures of pushes are reported at the next flush."""
         for _ in range(len(self._abandoned)):
             try:
                 number, kept = self._abandoned.pop(0)
@@ -541,7 +541,7 @@ class Session:
                 self._abandoned.append((number, kept))
 
     def _await_abandoned(self) -> bool:
-        """Waits for the oldest abandoned ticket, whose arrays then give their room back. False if there is none."""
+        """Waits for the oldest abandoned ticket, which frees its arrays. False if there is none."""
         try:
             number, _kept = self._abandoned.pop(0)
         except IndexError:
@@ -551,7 +551,7 @@ class Session:
         return True
 
     def _submit(self, function: str, *arguments: Any, end: Optional[float] = None) -> None:
-        """Submits a request, and waits for room as long as it takes, or until a signal's handler raises, or until ``end``."""
+        """Submits a request, and waits for room without limit, until a signal handler raises, or until ``end``."""
         if self._abandoned:
             self._reap()
         while True:

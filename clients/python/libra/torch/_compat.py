@@ -14,7 +14,7 @@ from torch.distributed import Backend, ReduceOp
 #: still take a whole group from a backend's function.
 ProcessGroup = torch.distributed.ProcessGroup
 
-#: What a group has gloo do: all that :mod:`torch.distributed` and DistributedDataParallel call of a group, but for ``allreduce``.
+#: What a group delegates to gloo: everything that :mod:`torch.distributed` and DistributedDataParallel call on a group, except ``allreduce``.
 COLLECTIVES = [
     name
     for name in (
@@ -45,16 +45,16 @@ COLLECTIVES = [
 
 
 def register(name: str, create: Callable[..., Any]) -> None:
-    """Makes a backend known. ``create(store, rank, size, timeout)`` returns its group."""
+    """Registers a backend. ``create(store, rank, size, timeout)`` returns its group."""
     if hasattr(Backend, name.upper()):  # the module was loaded before
         return
-    # Since 2.0 a backend tells for which devices it is.
+    # Since 2.0 a backend names the devices that it supports.
     devices = "devices" in inspect.signature(Backend.register_backend).parameters
     Backend.register_backend(name, create, **({"devices": ["cpu", "cuda"]} if devices else {}))
 
 
 def operation(op: Any) -> str:
-    """The name of a ReduceOp, which options have in 1.13 as an object without one."""
+    """The name of a ReduceOp; in 1.13, options hold an object without one."""
     names = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
     return next((name for name in names if op == getattr(ReduceOp, name)), "another operation")
 
@@ -69,7 +69,7 @@ def done(tensors: List[torch.Tensor]) -> Any:
 
 
 def coalesced(index: torch.Tensor, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """The sparse tensor of rows whose index, int64[1, n], ascends and is within the shape: nothing looks again.
+    """The sparse tensor of rows whose index, int64[1, n], ascends and is within the shape: this is not checked again.
 
     The public function looks for the smallest and the largest, in more time than everything else here takes.
     """
@@ -77,7 +77,7 @@ def coalesced(index: torch.Tensor, rows: torch.Tensor, shape: torch.Size) -> tor
 
 
 def finished(result: Any) -> "torch.futures.Future[Any]":
-    """A future that has its result."""
+    """A completed future."""
     future: torch.futures.Future[Any] = torch.futures.Future()
     future.set_result(result)
     return future

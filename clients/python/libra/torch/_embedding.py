@@ -15,12 +15,12 @@ from .._session import Session
 class _Remote(torch.nn.Module):
     """A table of rows, float32[num_embeddings, dim of the session's job], in the parameter server.
 
-    ``forward`` pulls the rows of its batch, each once; the backward pass pushes their gradients, with which the server's optimiser changes the rows:
-    they are no parameters of the module, and not in its ``state_dict`` (the server's checkpoint has them). Row i has key ``first_key + i``; tables
-    of a job are kept apart by it. The session has to outlive the module.
+    ``forward`` pulls the rows of its batch, each once; the backward pass pushes their gradients, which the server's optimiser applies to the rows:
+    these are not parameters of the module, nor in its ``state_dict`` (the server's checkpoint has them). Row i has key ``first_key + i``, which
+    keeps the tables of a job apart. The session must outlive the module.
 
-    A backward pass returns when the gradients are in the session's memory. What the agent refuses, such as a NaN, is raised by the session's
-    next ``flush`` or ``barrier``. In a job whose workers take steps together, call the session's ``barrier`` after each step.
+    A backward pass returns when the gradients are in the session's memory. Gradients that the agent refuses, such as a NaN, are reported by the
+    session's next ``flush`` or ``barrier``. In a job whose workers take steps together, call the session's ``barrier`` after each step.
     """
 
     def __init__(self, num_embeddings: int, session: Session, *, first_key: int = 0) -> None:
@@ -78,8 +78,9 @@ class EmbeddingBag(_Remote):
     def forward(self, index: torch.Tensor, offsets: Optional[torch.Tensor] = None, per_sample_weights: Optional[torch.Tensor] = None) -> torch.Tensor:
         """Sums, means or maxima of bags of rows: float32[bags, embedding_dim].
 
-        ``index`` is int64[bags, n], or int64[n] with ``offsets``, int64[bags], of each bag's first index. ``per_sample_weights``, float32 of
-        the shape of index, are factors of the rows, in mode "sum".
+        ``index`` is int64[bags, n], or int64[n] with ``offsets``, int64[bags], the position of each
+        bag's first index. ``per_sample_weights``, float32 with the shape of index, scale the rows,
+        in mode "sum".
         """
         rows, place = self._pull(index)
         return functional.embedding_bag(place, rows, offsets, mode=self.mode, per_sample_weights=per_sample_weights)

@@ -19,7 +19,7 @@ from ._rows import Rows, connect
 class Group(ProcessGroup):  # type: ignore[misc, valid-type]
     """A process group that adds sparse tensors through Libra, and does everything else through gloo.
 
-    Groups of some of the ranks do everything through gloo.
+    Subgroups do everything through gloo.
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
@@ -31,14 +31,14 @@ class Group(ProcessGroup):  # type: ignore[misc, valid-type]
             self._rows = connect(self._gloo, timeout.total_seconds())
 
     def allreduce(self, tensors: List[torch.Tensor], options: Any = None) -> Any:
-        """Adds the ranks' tensors up, in place. Of a sparse tensor the returned Work is complete."""
+        """Sums the ranks' tensors in place. For a sparse tensor the returned Work is already complete."""
         options = options or AllreduceOptions()
         if self._rows is not None and len(tensors) == 1 and tensors[0].is_sparse:
-            with torch.inference_mode(tensors[0].is_inference()):  # of sums of another kind, data would change that of the tensor
+            with torch.inference_mode(tensors[0].is_inference()):  # sums must be inference tensors exactly if the tensor is: assigning data copies that property
                 sums = self._rows.all_reduce(self._gloo, tensors[0], operation(options.reduceOp))
             if sums is not None:
                 if tensors[0].device == sums.device:
-                    tensors[0].zero_()  # tells autograd, which data does not, that the tensor changes
+                    tensors[0].zero_()  # unlike assigning data, this tells autograd that the tensor changes
                     tensors[0].data = sums  # copy_ would copy them
                 else:
                     tensors[0].copy_(sums)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sparse gradients of a DistributedDataParallel through Libra, whatever its backend."""
 
-# Annotations are no texts here: DistributedDataParallel compares a hook's with its own classes.
+# No "from __future__ import annotations" here: DistributedDataParallel compares a hook's annotations with its own classes.
 import weakref
 from typing import Any, Optional, Tuple
 
@@ -12,15 +12,16 @@ from ._compat import finished
 from ._group import Group
 from ._rows import Rows, connect
 
-# Of each group that has used the hook: a group of gloo with the same ranks, and their Rows.
+# For each group that has used the hook: a gloo group with the same ranks, and their Rows.
 _opened: "weakref.WeakKeyDictionary[Any, Tuple[Any, Rows]]" = weakref.WeakKeyDictionary()
 
 
 def sparse_hook(group: Optional[Any], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """A hook of DistributedDataParallel that averages sparse gradients through Libra, and dense ones as the group does it.
+    """A hook of DistributedDataParallel that averages sparse gradients through Libra, and dense ones through the group itself.
 
-    ``model.register_comm_hook(None, sparse_hook)``; in place of None, another group of all ranks, if the model has one. Raises what an
-    all-reduce of the backend "libra" raises, and what keeps a rank from its agent.
+    ``model.register_comm_hook(None, sparse_hook)``; in place of None, another group of all ranks, if
+    the model has one. Raises what an all-reduce of the backend "libra" raises, and the reason if a
+    rank cannot reach its agent.
     """
     group = group if group is not None else dist.group.WORLD
     tensor = bucket.buffer().div_(group.size())

@@ -25,14 +25,14 @@ class Mismatch(ValueError):
     """The ranks called all_reduce with tensors of different shapes or types. All of them get this error."""
 
 
-# A step's sums tell whether all ranks gave the same kind of tensor. Each rank adds a 1, the digits of a hash of its kind,
-# and their squares. If both sums of a digit are those of ranks that all have it, all have it: their mean is the digit, and their variance is zero.
+# A step's sums show whether all ranks passed the same kind of tensor. Each rank adds a 1, the digits of a hash of its kind,
+# and their squares. If both sums of a digit match those of ranks that all have it, all have it: their mean is the digit, and their variance is zero.
 # Sums are whole numbers of up to 15^2 a rank, which the job has to be able to add up.
 _DIGITS = 16
 
 
 class _Kind:
-    """What all ranks have to give alike: a shape, a type and an operation, in a job of ``dim`` floats a row."""
+    """What all ranks must agree on: a shape, a type and an operation, in a job of ``dim`` floats per row."""
 
     def __init__(self, shape: torch.Size, sparse: int, dtype: torch.dtype, op: str, dim: int, ranks: int) -> None:
         self.text = f"shape {list(shape)}, {sparse} of its dimensions sparse, {dtype}, {op}"
@@ -42,7 +42,7 @@ class _Kind:
         digest = hashlib.blake2b(self.text.encode(), digest_size=_DIGITS // 2).digest()
         digits = np.array([d for byte in digest for d in (byte >> 4, byte & 15)], np.float32)
         seal = np.concatenate([np.ones(1, np.float32), digits, digits**2])
-        self.seal = np.pad(seal, (0, -len(seal) % dim)).reshape(-1, dim)  # its rows have the least keys: keys far apart cost more
+        self.seal = np.pad(seal, (0, -len(seal) % dim)).reshape(-1, dim)  # its rows have the smallest keys: keys far apart cost more
         self.keys = np.arange(len(self.seal), dtype=np.uint64)
         sums = self.seal * np.float32(ranks)
         agreed = np.flatnonzero(sums.any(axis=1))  # rows of zeros are left out of sums
@@ -50,7 +50,7 @@ class _Kind:
         self._bits = agreed.astype(np.uint64).tobytes(), sums[agreed].tobytes()
 
     def is_agreed(self, keys: np.ndarray, values: np.ndarray) -> bool:
-        """Whether these sums, of keys that ascend, are of ranks that all have this kind."""
+        """Whether these sums, of ascending keys, come from ranks that all have this kind."""
         n = self.agreed
         return (keys[:n].tobytes(), values[:n].tobytes()) == self._bits and (len(keys) == n or keys[n] >= len(self.seal))
 
@@ -59,43 +59,44 @@ _kind = functools.lru_cache(maxsize=64)(_Kind)
 
 
 class Rows:
-    """Adds the sparse tensors of all ranks up. :func:`connect` makes one; it ends with its last reference."""
+    """Sums the sparse tensors of all ranks. :func:`connect` makes one; it is closed with its last reference."""
 
     def __init__(self, session: Session, timeout: float) -> None:
         self._session, self._timeout = session, timeout
         self._turn, self._process = threading.Lock(), os.getpid()
-        weakref.finalize(self, session.abandon)  # between all-reduces nothing is on its way
+        weakref.finalize(self, session.abandon)  # between all-reduces nothing is in flight
 
     def all_reduce(self, gloo: Any, tensor: torch.Tensor, op: str = "SUM") -> Optional[torch.Tensor]:
-        """The sum of the ranks' tensors, coalesced and on the CPU; None if it is not for Libra to make. ``gloo`` is a group of all ranks.
+        """The sum of the ranks' tensors, coalesced and on the CPU; None if Libra does not support the operation. ``gloo`` is a group of all ranks.
 
-        It makes sums of float32 whose first dimension alone is sparse. All ranks get the same bits, each float32 the
-        nearest to the exact sum of what the ranks' coalesced tensors hold. Rows whose sums are all zero are left out.
+        It sums float32 tensors with a single sparse dimension, the first. All ranks get the same
+        bits: each value is the float32 nearest to the exact sum over the ranks' coalesced tensors. Rows whose sums are all zero are left out.
 
-        Raises :class:`Mismatch` on all ranks if their tensors do not fit together; on a rank with a gradient that is NaN or out of range,
-        :class:`libra.NotFinite` or :class:`libra.OutOfRange`, and :class:`libra.StepDropped` on the others: they may go on with the next
-        step. ``key`` of these is the row of the tensor, ``index`` the gradient's place in its values. Raises TimeoutError when not all ranks
-        have come in the group's time; no all-reduce is then possible any more.
+        Raises :class:`Mismatch` on all ranks if their tensors do not match; on a rank with a gradient that is NaN or out of range,
+        :class:`libra.NotFinite` or :class:`libra.OutOfRange`, and :class:`libra.StepDropped` on the others: these
+        may continue with the next step. ``key`` of these is the row of the tensor, ``index`` the gradient's place in its values. Raises
+        TimeoutError if not all ranks arrive within the group's timeout; afterwards no all-reduce is
+        possible.
         """
         kind = _kind(tensor.shape, tensor.sparse_dim(), tensor.dtype, op, self._session.dim, gloo.size())
         if not kind.ours:
             self._sums(gloo, kind, np.empty(0, np.int64), np.empty((0, kind.width), np.float32))
             return None
         index, rows = self._sums(gloo, kind, *_ordered(tensor, kind.width))
-        if len(index) and not 0 <= index[-1] < tensor.shape[0]:  # the largest, which beyond int64 is negative
-            raise Error(f"a step of {tensor.shape[0]} rows has one beyond them: the job must be the ranks' alone")
+        if len(index) and not 0 <= index[-1] < tensor.shape[0]:  # the largest; beyond int64 it wraps to a negative number
+            raise Error(f"a step of {tensor.shape[0]} rows has one beyond them: no other program may take part in the job")
         return coalesced(torch.from_numpy(index[None]), torch.from_numpy(rows.reshape(-1, *tensor.shape[1:])), tensor.shape)
 
     def begin(self, gloo: Any) -> None:
-        """Takes a step, so that what keeps the ranks from one is known before the first tensor."""
+        """Takes an empty step, so that problems show before the first tensor."""
         nothing = _kind(torch.Size([0, 0]), 1, torch.float32, "begin", self._session.dim, gloo.size()), np.empty(0, np.int64), np.empty((0, 0), np.float32)
         try:
             self._sums(gloo, *nothing)
-        except StepDropped:  # for all ranks, with what ranks before these had left in it
+        except StepDropped:  # on all ranks: the step still held what earlier ranks had pushed
             self._sums(gloo, *nothing)
 
     def _sums(self, gloo: Any, kind: _Kind, index: np.ndarray, rows: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-        """Index, int64[n], ascending, and sums, float32[n, width], of all ranks' rows, if all ranks have the same kind."""
+        """Index, int64[n], ascending, and sums, float32[n, width], of all ranks' rows, if all ranks agree on the kind."""
         session, n = self._session, len(kind.seal)
         keys = np.empty(n + len(index) * kind.chunks, np.uint64)
         values = (np.zeros if kind.width % session.dim else np.empty)((len(keys), session.dim), np.float32)
@@ -120,15 +121,15 @@ class Rows:
         if not kind.is_agreed(keys, values):
             programs, ranks = values[0, 0] if len(keys) and keys[0] == 0 else 0, gloo.size()
             if programs != ranks:
-                raise Error(f"{programs:.0f} programs took part in a step, and there are {ranks} ranks: the job must be theirs alone")
+                raise Error(f"{programs:.0f} programs took part in a step, and there are {ranks} ranks: no other program may take part in the job")
             kinds = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gather(gloo, kind.text)))
-            raise Mismatch(f"the ranks' tensors do not fit together: {kinds}")
+            raise Mismatch(f"the ranks' tensors do not match: {kinds}")
         keys, values = keys[kind.agreed :].view(np.int64), values[kind.agreed :]
         keys -= n
         return _join(keys, values, kind.chunks, kind.width)
 
     def _reduce(self, keys: np.ndarray, values: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-        """A step, which is one thread's. In a child of fork the turn may be held for ever, and the session says what is wrong."""
+        """Takes a step, one thread at a time. In a forked child the lock may be held for ever, so the session reports the error instead."""
         with self._turn if os.getpid() == self._process else contextlib.nullcontext():
             return self._session.reduce(keys, values, timeout=self._timeout)
 
@@ -138,7 +139,7 @@ def _ordered(tensor: torch.Tensor, width: int) -> Tuple[np.ndarray, np.ndarray]:
     tensor = tensor.detach() if tensor.requires_grad else tensor
     tensor = tensor.cpu()
     index = tensor._indices().numpy()[0]
-    if not (index[1:] > index[:-1]).all():  # PyTorch sorts what ascends without a look
+    if not (index[1:] > index[:-1]).all():  # coalesce would sort even an ascending index
         tensor = tensor.coalesce()
         index = tensor._indices().numpy()[0]
     return index, tensor._values().numpy().reshape(-1, width)
@@ -152,7 +153,7 @@ def _split(index: np.ndarray, rows: np.ndarray, chunks: int, into: np.ndarray) -
 
 
 def _join(keys: np.ndarray, values: np.ndarray, chunks: int, width: int) -> Tuple[np.ndarray, np.ndarray]:
-    """The inverse of _split: index, int64[n], ascending, and rows, float32[n, width]. A key that is missing has zeros."""
+    """The inverse of _split: index, int64[n], ascending, and rows, float32[n, width]. Missing keys become zeros."""
     if chunks == 1:
         return keys, np.ascontiguousarray(values[:, :width])
     owner = keys // chunks
@@ -163,14 +164,14 @@ def _join(keys: np.ndarray, values: np.ndarray, chunks: int, width: int) -> Tupl
     return owner[first], np.ascontiguousarray(rows.reshape(len(rows), chunks * values.shape[1])[:, :width])
 
 
-# Only one session of a process may take part in the steps of a job, so all groups share it.
+# Only one session per process may take part in the steps of a job, so all groups share it.
 _connected: "weakref.WeakValueDictionary[int, Rows]" = weakref.WeakValueDictionary()
 
 
 def connect(gloo: Any, timeout: float) -> Rows:
     """The Rows of a group of all ranks, which is ``gloo``. ``timeout`` of an all-reduce is in seconds.
 
-    If a rank cannot open its session, or if they do not fit together, all ranks raise why.
+    If a rank cannot open its session, or if the sessions do not match, all ranks raise the reason.
     """
     shared = _connected.get(os.getpid())
     if shared is not None:
@@ -207,7 +208,7 @@ def _open(rank: int) -> Session:
 
 
 def _member(session: Session) -> Dict[str, Any]:
-    """What all ranks learn of each."""
+    """What each rank tells all others."""
     info = session.info
     return {"agent": info.instance, "parties": int(os.environ["LOCAL_WORLD_SIZE"]), "job": info.job, "dim": info.dim, "arithmetic": info.arithmetic, "exponent": info.exponent}
 
@@ -234,7 +235,7 @@ def _check(members: List[Dict[str, Any]]) -> None:
 
 
 def gather(gloo: Any, text: str) -> List[str]:
-    """The texts of all ranks; of each its first 1,000 bytes."""
+    """The texts of all ranks, each truncated to 1,000 bytes."""
     mine = torch.zeros(1000, dtype=torch.uint8)
     data = text.encode()[: len(mine)]
     mine[: len(data)] = torch.tensor(list(data), dtype=torch.uint8)
