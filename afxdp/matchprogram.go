@@ -317,7 +317,7 @@ func (p *matchProgram) compare(r asm.Register, m Match, want bool, label string)
 	}
 }
 
-// comparePrefix compares an address, word by word, as far as the prefix reaches.
+// comparePrefix compares an address, word by word, up to the length of the prefix.
 func (p *matchProgram) comparePrefix(m Match, want bool, label string) {
 	off := map[bool]int16{true: 12, false: 8}[m.prefix.Addr().Is4()]
 	address := m.prefix.Addr().AsSlice()

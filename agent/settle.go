@@ -19,7 +19,7 @@ import (
 // work is an entry on its way. It holds its session's memory.
 type work struct {
 	s       *session
-	c       agentproto.Completion // as far as it is known
+	c       agentproto.Completion // so far
 	charge  int64
 	step    uint64
 	pushed  uint64        // BARRIER, REDUCE: pushes of the client before it

@@ -217,7 +217,6 @@ func (s *mmsgSocket) mmsg(call uintptr, headers []unix.Mmsghdr) (int, unix.Errno
 	return int(n), errno
 }
 
-// wait sleeps in poll.
 func (s *mmsgSocket) wait(limit time.Duration) error {
 	s.wake.Sleep()
 	if !s.wake.Pending() {

@@ -22,7 +22,6 @@ type places struct {
 	pairs int      // that are hot
 }
 
-// end returns where the cold keys of a server end in cold.
 func (p *places) end(server int) int {
 	if p.ends == nil {
 		return len(p.cold)
@@ -30,7 +29,6 @@ func (p *places) end(server int) int {
 	return p.ends[server]
 }
 
-// of returns the positions of the cold keys of a server.
 func (p *places) of(server int) []uint32 {
 	first := 0
 	if server > 0 {
@@ -45,8 +43,7 @@ func (p *places) lanesOf(stripe int) (at *[wire.Lanes]uint32, slots *[wire.Lanes
 	return (*[wire.Lanes]uint32)(p.at[first:]), (*[wire.Lanes]uint16)(p.slots[first:])
 }
 
-// hot calls yield with the lane, the position and the slot of each hot pair, stripe by
-// stripe.
+// hot calls yield for each hot pair, stripe by stripe.
 func (p *places) hot(yield func(lane int, at uint32, slot uint16)) {
 	for k, mask := range p.masks {
 		at, slots := p.lanesOf(k)
@@ -68,19 +65,18 @@ type scratch struct {
 	used  [wire.Lanes]int // LaneAligned: pairs in each lane
 }
 
-// reset begins a batch.
 func (s *scratch) reset() {
 	s.pairs, s.nCold = 0, 0
 	s.masks, s.used, s.ends = s.masks[:0], [wire.Lanes]int{}, s.ends[:0]
 }
 
-// grown returns a slice of n elements at least, which begins as s does.
+// grown extends s to at least n elements.
 func grown[T any](s []T, n int) []T {
 	return append(s, make([]T, max(0, n-len(s)))...)
 }
 
-// place lists where the gradients of keys go that follow, as keys number first
-// and so on, what has been placed before.
+// place lists where the gradients of keys go. The keys are number first and so on of the batch, behind
+// those placed before.
 func (p *Packer) place(s *scratch, keys []uint64, first int) {
 	s.found = grown(s.found, len(keys))
 	s.cold = grown(s.cold, s.nCold+len(keys))

@@ -11,8 +11,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// peers is where the senders of each job are, as far as an aggregator has learnt
-// it from frames that were accepted. It never holds more than the senders that
+// peers holds the addresses of each job's senders, learnt from accepted frames. It never holds more than the senders that
 // can take part in rounds, of one epoch of each job.
 type peers [aggregator.MaxJobs]jobPeers
 

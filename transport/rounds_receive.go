@@ -7,9 +7,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// take takes in an answer to a contribution, or to all workers, that carries
+// take handles an answer to a contribution, or to all workers, that carries
 // the job and the epoch of the flow. It returns other if the answer is to
-// something else. Whatever does not fit what is awaited changes nothing.
+// something else. An answer that does not match a contribution changes nothing.
 func (r *rounds) take(h wire.Header, payload []byte) verdict {
 	refused := -1
 	switch {
@@ -110,7 +110,6 @@ func (r *rounds) awaited(c *contribution, h wire.Header) bool {
 	return r.left(c) && h.Seq == c.seq
 }
 
-// takeSums takes in the sums of a group.
 func (r *rounds) takeSums(h wire.Header, payload []byte) verdict {
 	if _, err := wire.StripeCount(payload); err != nil {
 		return malformed
@@ -126,7 +125,7 @@ func (r *rounds) takeSums(h wire.Header, payload []byte) verdict {
 	return taken
 }
 
-// takeScale takes in what the workers' exponents decide.
+// takeScale handles the decision on the scale.
 func (r *rounds) takeScale(h wire.Header, payload []byte) verdict {
 	decision, err := wire.ParseScale(payload)
 	c := &r.contributions[r.groups]

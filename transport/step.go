@@ -16,8 +16,8 @@ import (
 // [Worker.EndStep] until Done is called.
 type Step struct {
 	Number uint64
-	// Keys, in ascending order, and Sums, a row for each, are what all workers have pushed in the step. They take the memory of those
-	// that the caller puts there before, as far as it is enough; after an error what they hold is arbitrary.
+	// Keys, in ascending order, and Sums, a row for each, are what all workers have pushed in the step. They reuse the memory
+	// of the slices that the caller puts there, if it is large enough; after an error their contents are arbitrary.
 	Keys []uint64
 	Sums []float32
 	// Done is called once by the worker's goroutine. After an error the control service knows what became of the

@@ -35,7 +35,7 @@ func (w *Worker) main() error {
 	}
 }
 
-// turn does what is due once: it takes in answers, starts what others handed
+// turn is one turn of the event loop: it handles answers, starts what others handed
 // in, fills frames from pulls, rounds and pushes, repeats what is late, and sends.
 // It reports whether there was anything to do. An error is the worker's end.
 func (w *Worker) turn() (busy bool, err error) {

@@ -108,7 +108,7 @@ func lutStudyParts() []string {
 
 // LutStudy is what 'libra lut study' finds out: the precision and memory of the
 // arithmetics, and their pace. It marshals to one JSON object with the fields of
-// both reports, as far as they were asked for.
+// the reports that were asked for.
 type LutStudy struct {
 	*arithmetic.Report
 	Aggregator *aggregator.Report `json:"aggregator,omitempty"`

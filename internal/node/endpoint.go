@@ -88,7 +88,7 @@ func layout(m *control.Membership) packer.Layout {
 	return packer.LaneAligned
 }
 
-// close ends the admission, the sending and the link, as far as they were begun.
+// close ends the admission, the sending and the link, if they were begun.
 func (e *endpoint) close() (err error) {
 	switch {
 	case e.Worker != nil:

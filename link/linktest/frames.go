@@ -186,8 +186,8 @@ func shortBatches(p *pair) {
 	}
 }
 
-// receivedMemory overwrites the memory of each packet of a batch, as far as it goes,
-// and looks at the others.
+// receivedMemory overwrites the whole memory of each packet of a batch, and checks that
+// the others are unchanged.
 func receivedMemory(p *pair) {
 	size := p.b.Limits().MaxPayload
 	all := p.messages(slices.Repeat([]int{90}, 30)...)
