@@ -85,6 +85,8 @@ type Membership struct {
 	// be of other steps.
 	MoreEpochs     []uint16
 	MoreFirstSteps []uint64
+	// Checkpoints are, by index, the steps with which each server could be started.
+	Checkpoints [][]uint64
 
 	job, worker uint32
 	servers     []joinedServer
@@ -165,6 +167,9 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	admitted, err := joinAt(&cfg, m, "aggregator", cfg.Aggregator, client.Join, client.Leave)
 	if err != nil {
 		return nil, err
+	}
+	for _, one := range joined {
+		m.Checkpoints = append(m.Checkpoints, one.Checkpoints)
 	}
 	for _, more := range joined[1:] {
 		m.MoreEpochs = append(m.MoreEpochs, uint16(more.Epoch))

@@ -58,6 +58,9 @@ type ParameterServerConfig struct {
 	// ones are in the store already; nil means 0. Barriers begin at that of
 	// the first worker.
 	FirstStep func(sender uint16) uint64
+	// Checkpoints are the steps with which the server could be started, if there are several servers, which
+	// must begin with the same one.
+	Checkpoints []uint64
 	// Report, if not nil, is told how far a worker is. It must return when everything
 	// that was acknowledged to the worker is applied.
 	Report func(ctx context.Context, sender uint16, r *pb.ReportRequest) error
@@ -224,7 +227,7 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	if err := stream.Send(&pb.Membership{
 		Epoch: uint32(m.Epoch), Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),
 		Instance: s.cfg.Instance, FirstStep: s.cfg.FirstStep(m.ID),
-		Token: m.token[:], GraceMs: uint32(s.cfg.Grace.Milliseconds()),
+		Token: m.token[:], GraceMs: uint32(s.cfg.Grace.Milliseconds()), Checkpoints: s.cfg.Checkpoints,
 	}); err != nil {
 		return err
 	}

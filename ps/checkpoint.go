@@ -101,6 +101,13 @@ func ReadCheckpoint(r io.Reader, cfg Config) (*Store, []byte, error) {
 	return s, attachment, nil
 }
 
+// ReadAttachment reads a checkpoint's attachment alone. It does not see whether the rest is damaged.
+func ReadAttachment(r io.Reader) ([]byte, error) {
+	c := &checkpointReader{in: bufio.NewReader(r)}
+	attachment := c.bytes(c.head().attached)
+	return attachment, c.err
+}
+
 // checkpointReader reads and checksums; after an error it returns zeros.
 type checkpointReader struct {
 	in  *bufio.Reader

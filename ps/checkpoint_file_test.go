@@ -48,6 +48,17 @@ func TestCheckpointFile(t *testing.T) {
 	if string(attachment) != "filter" || lastHarvest(r) != 12 || r.Hash() != s.Hash() {
 		t.Errorf("attachment %q, harvest %d", attachment, lastHarvest(r))
 	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if alone, err := ReadAttachment(bytes.NewReader(whole)); string(alone) != "filter" || err != nil {
+		t.Errorf("the attachment alone: %q, %v", alone, err)
+	}
+	whole[9]++
+	if _, err := ReadAttachment(bytes.NewReader(whole)); !errors.Is(err, ErrVersion) {
+		t.Errorf("the attachment of another version: %v", err)
+	}
 	if !bytes.Equal(encode(t, s, nil), encode(t, r, nil)) {
 		t.Error("a restored store makes another file")
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -12,11 +13,13 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/weights"
+	"github.com/libra-ina/libra/ps"
 )
 
 // withServers gives a bed on the loopback interface several servers, which keep checkpoints of
@@ -120,6 +123,81 @@ func TestKilledServersGoOn(t *testing.T) {
 	}
 	if got := store.Hash(); hex.EncodeToString(got[:]) != want {
 		t.Errorf("weights %x, the reference's %s", got, want)
+	}
+}
+
+// Servers that are told to end may be a step apart, here as if one had ended just before the last step. The workers name a step of
+// which both have a checkpoint, and with it training goes on.
+func TestEndedServersNameAStep(t *testing.T) {
+	bed := newKillBed(t, cluster.BackendUDP)
+	bed.withServers(t, 2)
+	want := bed.reference(t)
+	bed.runSwitch(t)
+	first, second := bed.config.Servers[0].Checkpoint, bed.config.Servers[1].Checkpoint
+	servers, workers := bed.startAll(t)
+	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(second + ".previous"); err == nil {
+			break
+		}
+	}
+	_ = servers[0].Process.Signal(syscall.SIGTERM)
+	for _, c := range append(workers, servers...) {
+		_ = c.Wait()
+	}
+	takeStep(t, second)
+	servers, workers = bed.startAll(t)
+	ended := make(chan error, len(workers))
+	for _, w := range workers {
+		go func() { ended <- w.Wait() }()
+	}
+	<-ended
+	for _, c := range append(workers, servers...) { // who came later waits for who has ended
+		_ = c.Process.Signal(syscall.SIGTERM)
+	}
+	<-ended
+	for _, s := range servers {
+		_ = s.Wait()
+	}
+	named := remedy.FindStringSubmatch(workers[0].err.String() + workers[1].err.String())
+	if named == nil {
+		t.Fatalf("the workers say:\n%s\n%s", &workers[0].err, &workers[1].err)
+	}
+	servers, workers = bed.startAll(t, "--step", named[1])
+	for _, c := range append(workers, servers...) {
+		if err := c.Wait(); err != nil {
+			t.Fatalf("%v: %v\n%s", c.Args[1:], err, &c.err)
+		}
+	}
+	store, _, err := weights.ReadCheckpoints(first, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := store.Hash(); hex.EncodeToString(got[:]) != want {
+		t.Errorf("weights %x, the reference's %s", got, want)
+	}
+}
+
+// takeStep has a checkpoint say that it is of the step before.
+func takeStep(t *testing.T, path string) {
+	t.Helper()
+	cfg, err := ps.CheckpointConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, attachment, err := ps.Restore(path, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var progress map[string]any
+	if err := json.Unmarshal(attachment, &progress); err != nil {
+		t.Fatal(err)
+	}
+	progress["step"] = progress["step"].(float64) - 1
+	if attachment, err = json.Marshal(progress); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Checkpoint(path, attachment); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -753,6 +753,7 @@ type Membership struct {
 	FirstStep     uint64                 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"` // that the worker trains: earlier ones are done
 	Token         []byte                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                           // proves the worker
 	GraceMs       uint32                 `protobuf:"varint,7,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`       // for which the admission outlives its connection
+	Checkpoints   []uint64               `protobuf:"varint,8,rep,packed,name=checkpoints,proto3" json:"checkpoints,omitempty"`       // steps with which the server could be started instead, first_step among them; of several servers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -834,6 +835,13 @@ func (x *Membership) GetGraceMs() uint32 {
 		return x.GraceMs
 	}
 	return 0
+}
+
+func (x *Membership) GetCheckpoints() []uint64 {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return nil
 }
 
 type LeaveRequest struct {
@@ -2284,7 +2292,7 @@ const file_control_proto_rawDesc = "" +
 	"\binstance\x18\t \x01(\x04R\binstance\x12\x14\n" +
 	"\x05token\x18\n" +
 	" \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\xc6\x01\n" +
+	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\xe8\x01\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +
@@ -2294,7 +2302,8 @@ const file_control_proto_rawDesc = "" +
 	"\n" +
 	"first_step\x18\x05 \x01(\x04R\tfirstStep\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\a \x01(\rR\agraceMs\"N\n" +
+	"\bgrace_ms\x18\a \x01(\rR\agraceMs\x12 \n" +
+	"\vcheckpoints\x18\b \x03(\x04R\vcheckpoints\"N\n" +
 	"\fLeaveRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +

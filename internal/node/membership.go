@@ -47,10 +47,25 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 func agreeOnFirstStep(m *control.Membership, sync bool) error {
 	steps := append([]uint64{m.FirstStep}, m.MoreFirstSteps...)
 	m.FirstStep = slices.Min(steps)
-	if sync && slices.Max(steps) != m.FirstStep {
-		return fmt.Errorf("the checkpoints of the servers are of different steps: %v, by index. Each server keeps its last two: start all servers with --step %d, and if a server has none of that step, all with one that they have, or without checkpoints", steps, m.FirstStep)
+	if !sync || slices.Max(steps) == m.FirstStep {
+		return nil
 	}
-	return nil
+	differ := fmt.Sprintf("the checkpoints of the servers are of different steps: %v, by index", steps)
+	if step, ok := newestOfAll(m.Checkpoints); ok {
+		return fmt.Errorf("%s: start all servers with --step %d, the newest of which each has one", differ, step)
+	}
+	return fmt.Errorf("%s, and of no step each has one (%v): put files there that belong together, or remove all to begin anew", differ, m.Checkpoints)
+}
+
+// newestOfAll returns the largest number that is in all lists.
+func newestOfAll(lists [][]uint64) (newest uint64, ok bool) {
+	for _, n := range lists[0] {
+		inAll := !slices.ContainsFunc(lists, func(l []uint64) bool { return !slices.Contains(l, n) })
+		if inAll && (!ok || n > newest) {
+			newest, ok = n, true
+		}
+	}
+	return newest, ok
 }
 
 // joinConfig returns what the services are told of a worker, and where they are.

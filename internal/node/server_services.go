@@ -45,6 +45,9 @@ func (s *server) services(ctx context.Context, dim int, harvest func(context.Con
 		Random: s.env.Machine.Random,
 		Log:    s.env.Log,
 	}
+	if s.savesSteps() && c.Server.Checkpoint != "" {
+		services.Checkpoints = s.startSteps()
+	}
 	if c.Job.Sync { // otherwise the harvests end steps
 		s.addSums(ctx, &services, harvest)
 	}

@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -202,6 +203,71 @@ func TestServersGoBack(t *testing.T) {
 	}
 }
 
+// Servers that end at the same moment may be a step apart, and then have no checkpoint of the earlier step in common. Workers
+// name the newest step of which all have one, and training goes on from there.
+func TestServersEndAStepApart(t *testing.T) {
+	c := newCluster(t, 1)
+	shard(t, c, 2)
+	for i := range c.Servers {
+		c.Servers[i].CheckpointSteps = 3
+	}
+	startSwitch(t, c)
+	if err := errors.Join(trainSharded(t.Context(), t, c, nil, nil).errs...); err != nil {
+		t.Fatal(err)
+	}
+	want, steps := hash(merged(t, c)), stepsOf(t, c, 0)
+	says := func(server0, server1, common uint64) {
+		t.Helper()
+		relabel(t, c, 0, server0)
+		relabel(t, c, 1, server1)
+		err := trainSharded(t.Context(), t, c, nil, nil).errs[2]
+		want := fmt.Sprintf("the checkpoints of the servers are of different steps: [%d %d], by index: start all servers with --step %d, the newest of which each has one", server0, server1, common)
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	says(steps[0], steps[0]-1, steps[1])
+	step := steps[1]
+	if err := errors.Join(trainSharded(t.Context(), t, c, &step, nil).errs...); err != nil {
+		t.Fatal(err)
+	}
+	if got := hash(merged(t, c)); got != want {
+		t.Errorf("weights %s, at first %s", got, want)
+	}
+	says(steps[0]-1, steps[1], steps[1]) // server 1 was killed
+	for _, s := range c.Servers {
+		if err := os.Remove(s.Checkpoint + previousSuffix); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says(2, 1, 0) // their first checkpoints
+}
+
+// relabel makes a server's last checkpoint one of another step.
+func relabel(t *testing.T, c *cluster.Config, server int, step uint64) {
+	t.Helper()
+	cfg, err := StoreConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := c.Servers[server].Checkpoint
+	store, attachment, err := ps.Restore(path, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved savedProgress
+	if err := json.Unmarshal(attachment, &saved); err != nil {
+		t.Fatal(err)
+	}
+	saved.Step, saved.Complete = step, 0
+	if attachment, err = json.Marshal(saved); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Checkpoint(path, attachment); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A server that is killed before its first checkpoint begins with nothing, and so do the others, which have one: it is the
 // first, so that no server can have one of the step before. A later one is not given up.
 func TestServersBeginAnew(t *testing.T) {
@@ -335,7 +401,7 @@ func TestServersThatDoNotBelongTogether(t *testing.T) {
 	defer cancel()
 	out := trainSharded(ctx, t, c, nil, nil)
 	steps := stepsOf(t, c, 1)
-	want := fmt.Sprintf("the checkpoints of the servers are of different steps: [0 %d], by index. Each server keeps its last two: start all servers with --step 0", steps[0])
+	want := fmt.Sprintf("the checkpoints of the servers are of different steps: [0 %d], by index, and of no step each has one ([[0 0] [%[1]d %d]]): put files there that belong together", steps[0], steps[1])
 	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}

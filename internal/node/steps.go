@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -79,7 +80,7 @@ func (s *server) goBack(cfg ps.Config) error {
 	has := fmt.Errorf("--step %d: the checkpoint %s (%s.checkpoint) is of step %d", *s.env.Step, path, s.field(), s.progress.step)
 	_, attachment, err := s.restore(path+previousSuffix, cfg)
 	if errors.Is(err, fs.ErrNotExist) {
-		if *s.env.Step == 0 && s.progress.step <= s.env.Config.Server.CheckpointSteps {
+		if *s.env.Step == 0 && s.isFirst() {
 			return s.beginAnew(cfg)
 		}
 		return fmt.Errorf("%w, and there is none before it", has)
@@ -98,6 +99,28 @@ func (s *server) goBack(cfg ps.Config) error {
 		return err
 	}
 	return s.open(cfg)
+}
+
+// isFirst reports whether the checkpoint may be the first one, before which another server had none.
+func (s *server) isFirst() bool { return s.progress.step <= s.env.Config.Server.CheckpointSteps }
+
+// startSteps returns the steps with which the server could be started: what --step takes.
+func (s *server) startSteps() []uint64 {
+	steps := []uint64{s.progress.step}
+	f, err := s.disk().Open(s.env.Config.Server.Checkpoint + previousSuffix)
+	if errors.Is(err, fs.ErrNotExist) && s.isFirst() {
+		return append(steps, 0)
+	}
+	if err != nil {
+		return steps
+	}
+	defer f.Close()
+	var saved savedProgress
+	attachment, err := ps.ReadAttachment(f)
+	if err == nil && json.Unmarshal(attachment, &saved) == nil {
+		steps = append(steps, saved.Step)
+	}
+	return steps
 }
 
 // beginAnew gives the first checkpoint up.
