@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/workload"
@@ -252,4 +253,12 @@ func reference(t *testing.T, c *cluster.Config) *ps.Store {
 func hash(store *ps.Store) string {
 	sum := store.Hash()
 	return hex.EncodeToString(sum[:])
+}
+
+// soon is the context of what is to be refused: a server or a switch that is not serves, and waits for others.
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
 }

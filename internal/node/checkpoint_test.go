@@ -278,7 +278,7 @@ func (d brokenDisk) Stat(string) (fs.FileInfo, error) { return nil, d.why }
 // A machine that has a disk of its own has the checkpoint there.
 func TestCheckpointIsOnTheMachinesDisk(t *testing.T) {
 	why := errors.New("a head has crashed")
-	_, err := RunServer(t.Context(), Env{Config: newCluster(t, 1), Machine: Machine{Disk: brokenDisk{why: why}}, Log: testLog(t)})
+	_, err := RunServer(soon(t), Env{Config: newCluster(t, 1), Machine: Machine{Disk: brokenDisk{why: why}}, Log: testLog(t)})
 	if !errors.Is(err, why) {
 		t.Errorf("error %v, want that of the disk", err)
 	}

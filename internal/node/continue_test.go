@@ -116,7 +116,7 @@ func TestServerContinuesAsynchronously(t *testing.T) {
 func TestCheckpointNames(t *testing.T) {
 	c := newCluster(t, 1)
 	c.Server.Checkpoint = filepath.Join(t.TempDir(), strings.Repeat("x", 300))
-	if _, err := RunServer(t.Context(), Env{Config: c, Log: testLog(t)}); err == nil || !strings.HasPrefix(err.Error(), "server.checkpoint: stat ") {
+	if _, err := RunServer(soon(t), Env{Config: c, Log: testLog(t)}); err == nil || !strings.HasPrefix(err.Error(), "server.checkpoint: stat ") {
 		t.Errorf("a long name: %v", err)
 	}
 }

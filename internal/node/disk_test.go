@@ -49,7 +49,7 @@ func TestDiskTakesNoCheckpoint(t *testing.T) {
 		several.Servers[0].Checkpoint + temporary:                  {several, "servers[0]"},
 		several.Servers[0].Checkpoint + previousSuffix + temporary: {several, "servers[0]"},
 	} {
-		_, err := RunServer(t.Context(), Env{Config: on.c, Machine: Machine{Disk: &fullDisk{file: file}}, Log: testLog(t)})
+		_, err := RunServer(soon(t), Env{Config: on.c, Machine: Machine{Disk: &fullDisk{file: file}}, Log: testLog(t)})
 		if !errors.Is(err, errFull) || !strings.Contains(err.Error(), on.field+".checkpoint: a checkpoint cannot be written: ") {
 			t.Errorf("%s: %v", file, err)
 		}

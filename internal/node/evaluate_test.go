@@ -239,7 +239,7 @@ func TestTestFileIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := RunServer(t.Context(), Env{Config: c, Log: testLog(t)})
+		_, err := RunServer(soon(t), Env{Config: c, Log: testLog(t)})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "data.test") || !strings.Contains(err.Error(), c.Data.Test) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -133,7 +133,7 @@ func TestSumsWithoutWeights(t *testing.T) {
 
 	with := *c
 	with.Model.Optimizer, with.Model.LearningRate = "sgd", 1
-	if _, err := RunServer(t.Context(), Env{Config: &with, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "optimiser is none, the job's is sgd") {
+	if _, err := RunServer(soon(t), Env{Config: &with, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "optimiser is none, the job's is sgd") {
 		t.Errorf("with an optimiser it begins with the checkpoint of sums alone: %v", err)
 	}
 }

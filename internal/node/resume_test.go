@@ -75,7 +75,7 @@ func TestResumedEpochEqualsTwoEpochs(t *testing.T) {
 	}
 	// And fewer epochs than there were are refused.
 	c.Model.Epochs = 1
-	if _, err := RunServer(t.Context(), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "model.epochs") || !strings.Contains(err.Error(), c.Server.Checkpoint) {
+	if _, err := RunServer(soon(t), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "model.epochs") || !strings.Contains(err.Error(), c.Server.Checkpoint) {
 		t.Errorf("fewer epochs: %v", err)
 	}
 }
@@ -98,7 +98,7 @@ func TestWindowsOfRows(t *testing.T) {
 	}
 	other := *c
 	other.Data.Window = 60
-	if _, err := RunServer(t.Context(), Env{Config: &other, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "data.window was 70 and is 60") {
+	if _, err := RunServer(soon(t), Env{Config: &other, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "data.window was 70 and is 60") {
 		t.Errorf("another window: %v", err)
 	}
 	if got := mustTrain(t, c).server.WeightsSHA256; got != want || got == all {
@@ -221,7 +221,7 @@ func TestCheckpointThatCannotBeWritten(t *testing.T) {
 	startSwitch(t, c)
 	good := c.Server.Checkpoint
 	c.Server.Checkpoint = filepath.Join(t.TempDir(), "absent", "weights.libra")
-	if _, err := RunServer(t.Context(), Env{Config: c, Log: testLog(t)}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "server.checkpoint") {
+	if _, err := RunServer(soon(t), Env{Config: c, Log: testLog(t)}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "server.checkpoint") {
 		t.Errorf("absent folder: %v", err)
 	}
 	c.Server.Checkpoint = good
@@ -288,7 +288,7 @@ func TestResumeComparesConfigurations(t *testing.T) {
 	} {
 		other := *c
 		change(&other)
-		_, err := RunServer(t.Context(), Env{Config: &other, Log: testLog(t)})
+		_, err := RunServer(soon(t), Env{Config: &other, Log: testLog(t)})
 		if err == nil || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "remove the checkpoint") || !strings.Contains(err.Error(), c.Server.Checkpoint) {
 			t.Errorf("error %v, want %q and the remedy", err, field)
 		}
@@ -304,7 +304,7 @@ func TestResumeComparesConfigurations(t *testing.T) {
 	if err := store.Checkpoint(c.Server.Checkpoint, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := RunServer(t.Context(), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "does not say how far") {
+	if _, err := RunServer(soon(t), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "does not say how far") {
 		t.Errorf("no attachment: %v", err)
 	}
 }

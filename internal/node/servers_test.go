@@ -303,7 +303,7 @@ func TestServersBeginAnew(t *testing.T) {
 	}
 	_ = os.Remove(c.Servers[1].Checkpoint + previousSuffix)
 	step := uint64(0)
-	_, err := RunServer(t.Context(), Env{Config: c, Server: 1, Step: &step, Log: testLog(t)})
+	_, err := RunServer(soon(t), Env{Config: c, Server: 1, Step: &step, Log: testLog(t)})
 	if err == nil || !strings.Contains(err.Error(), "and there is none before it") || len(stepsOf(t, c, 1)) != 1 {
 		t.Errorf("%v, checkpoints of steps %v", err, stepsOf(t, c, 1))
 	}
@@ -362,7 +362,7 @@ func TestServersThatDoNotBelongTogether(t *testing.T) {
 	one.Servers = c.Servers[:1]
 	refuses := func(c *cluster.Config, server int, step *uint64, want string) {
 		t.Helper()
-		_, err := RunServer(t.Context(), Env{Config: c, Server: server, Step: step, Log: testLog(t)})
+		_, err := RunServer(soon(t), Env{Config: c, Server: server, Step: step, Log: testLog(t)})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

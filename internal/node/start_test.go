@@ -102,9 +102,9 @@ func TestPortsInUse(t *testing.T) {
 		at  netip.AddrPort
 		run func() error
 	}{
-		"switch.control": {c.Switch.Control, func() error { return RunSwitch(t.Context(), Env{Config: c, Log: testLog(t)}) }},
+		"switch.control": {c.Switch.Control, func() error { return RunSwitch(soon(t), Env{Config: c, Log: testLog(t)}) }},
 		"server.control": {c.Server.Control, func() error {
-			_, err := RunServer(t.Context(), Env{Config: c, Log: testLog(t)})
+			_, err := RunServer(soon(t), Env{Config: c, Log: testLog(t)})
 			return err
 		}},
 	} {
@@ -121,7 +121,7 @@ func TestPortsInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := RunSwitch(t.Context(), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "address already in use") {
+	if err := RunSwitch(soon(t), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("the switch: %v", err)
 	}
 	if err := l.Close(); err != nil {
@@ -132,7 +132,7 @@ func TestPortsInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := RunServer(t.Context(), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "address already in use") {
+	if _, err := RunServer(soon(t), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("the server: %v", err)
 	}
 	if err := l.Close(); err != nil {
@@ -160,7 +160,7 @@ func TestServerNeedsAnEthernetAddress(t *testing.T) {
 	theirs.Backend = cluster.BackendAFXDP
 	for name, want := range map[string]string{"absent0": "interface absent0: ", "lo": "interface lo has no Ethernet address"} {
 		theirs.Server.Interface = name
-		if _, err := RunServer(t.Context(), Env{Config: &theirs, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := RunServer(soon(t), Env{Config: &theirs, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
