@@ -146,9 +146,12 @@ func TestEndedServersNameAStep(t *testing.T) {
 	}
 	takeStep(t, second)
 	servers, workers = bed.startAll(t)
-	ended := make(chan error, len(workers))
+	ended := make(chan struct{}, len(workers))
 	for _, w := range workers {
-		go func() { ended <- w.Wait() }()
+		go func() {
+			_ = w.Wait()
+			ended <- struct{}{}
+		}()
 	}
 	<-ended
 	for _, c := range append(workers, servers...) { // who came later waits for who has ended
