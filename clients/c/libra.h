@@ -86,7 +86,7 @@ enum libra_code {
 	LIBRA_OUT_OF_RANGE = 33, /* a gradient is out of the arithmetic's range: `index`, `key` */
 	LIBRA_NO_BATCH = 34,     /* no prepared batch has this handle */
 	LIBRA_MODE = 35,         /* the job's mode has no such request */
-	LIBRA_REFUSED = 36,      /* `peer` refused a frame, with the wire's code `refusal` */
+	LIBRA_REFUSED = 36,      /* `peer` refused a frame, with the wire's code `refusal`, or the end of a step: 0 */
 	LIBRA_BAD_ANSWER = 37,   /* `peer` gave an answer that does not fit */
 	LIBRA_PARTY_GONE = 38,   /* another party of the barrier has ended */
 	LIBRA_BAD_STEP = 39,     /* the barrier's step is not the one that is due */
@@ -122,7 +122,7 @@ enum libra_peer { LIBRA_PEER_NONE = 0, LIBRA_PEER_AGGREGATOR = 1, LIBRA_PEER_SER
 struct libra_error {
 	int code;            /* enum libra_code */
 	int peer;            /* enum libra_peer: whom the failure is about */
-	int refusal;         /* LIBRA_REFUSED: the code of the ERROR frame */
+	int refusal;         /* LIBRA_REFUSED: the code of the ERROR frame, or 0 */
 	int key_known;       /* 1 if `key` is set */
 	uint64_t key;        /* that the failure is about */
 	uint64_t index;      /* LIBRA_NOT_FINITE, LIBRA_OUT_OF_RANGE: of the gradient, from 0 */
@@ -342,7 +342,7 @@ LIBRA_API int libra_flush(struct libra_session *session, libra_ticket *ticket);
  *
  * Includes that all earlier pushes of all parties are acknowledged, and returns when the server has committed
  * the step. Steps are counted by the library. Errors: LIBRA_PARTY_GONE, LIBRA_BAD_STEP, LIBRA_NO_PARTY,
- * LIBRA_JOB_ENDED.
+ * LIBRA_REFUSED if the other hosts could not be met, LIBRA_JOB_ENDED.
  */
 LIBRA_API int libra_barrier(struct libra_session *session, libra_ticket *ticket);
 

@@ -21,7 +21,11 @@ static int failure(const struct libra_session *s, const struct request *r)
 	bool gradient = c->status == LIBRA_NOT_FINITE || c->status == LIBRA_OUT_OF_RANGE;
 	struct libra_error *e = error_new((int)c->status);
 	size_t room = sizeof e->text, n;
+	const char *text = s->ended == e->code ? s->ended_text : libra_code_text(e->code);
 
+	if (c->status == LIBRA_REFUSED && !c->refusal) /* the end of a step, not a frame */
+		text = "this host could not meet the other workers of the job: a process or an agent may have ended there; the agent's log "
+		       "has the reason";
 	e->peer = c->peer;
 	e->refusal = c->refusal;
 	e->key_known = c->key_known == 1;
@@ -34,15 +38,14 @@ static int failure(const struct libra_session *s, const struct request *r)
 	n = (size_t)snprintf(e->text, room, "%s", names[r->op]);
 	if (r->n && !r->rows)
 		n += (size_t)snprintf(e->text + n, room - n, " of %" PRIu64 " keys", r->n);
-	n += (size_t)snprintf(e->text + n, room - n, ", job %s: %s", s->job, s->ended == e->code ? s->ended_text :
-			      libra_code_text(e->code));
+	n += (size_t)snprintf(e->text + n, room - n, ", job %s: %s", s->job, text);
 	if (gradient && n < room)
 		n += (size_t)snprintf(e->text + n, room - n, ": number %" PRIu64, c->detail);
 	if (e->key_known && n < room)
 		n += (size_t)snprintf(e->text + n, room - n, ", key %" PRIu64, c->key);
 	if (c->status == LIBRA_BAD_STEP && n < room)
 		n += (size_t)snprintf(e->text + n, room - n, ", which is %" PRIu64, c->detail);
-	if (c->status == LIBRA_REFUSED && n < room)
+	if (c->refusal && n < room)
 		n += (size_t)snprintf(e->text + n, room - n, ": code %u%s", c->refusal, peers[c->peer <= 2 ? c->peer : 0]);
 	if (c->acknowledged + c->refused + c->unknown && n < room)
 		snprintf(e->text + n, room - n, "; of its frames %u were applied, %u were not, %u may have been",

@@ -290,7 +290,7 @@ static void barriers_of(struct fake *f)
 	static const struct {
 		uint32_t status;
 		uint64_t step, detail;
-	} want[] = {{0, 20, 0}, {LIBRA_PARTY_GONE, 21, 0}, {0, 21, 0}, {LIBRA_BAD_STEP, 22, 90}, {0, 90, 0}, {0, 91, 0}, {LIBRA_DROPPED, 92, 0}, {0, 93, 0}};
+	} want[] = {{0, 20, 0}, {LIBRA_PARTY_GONE, 21, 0}, {0, 21, 0}, {LIBRA_BAD_STEP, 22, 90}, {0, 90, 0}, {0, 91, 0}, {LIBRA_DROPPED, 92, 0}, {0, 93, 0}, {LIBRA_REFUSED, 94, 0}, {0, 94, 0}};
 	struct entry e;
 
 	fake_welcome(f);
@@ -317,6 +317,9 @@ static void barriers(void)
 	CHECK(libra_barrier(s, NULL) == LIBRA_BAD_STEP && strstr(libra_last_error()->text, "due, which is 90"));
 	CHECK(libra_barrier(s, NULL) == LIBRA_OK && libra_barrier(s, NULL) == LIBRA_OK);
 	CHECK(libra_barrier(s, NULL) == LIBRA_DROPPED && libra_barrier(s, NULL) == LIBRA_OK);
+	CHECK(libra_barrier(s, NULL) == LIBRA_REFUSED && libra_barrier(s, NULL) == LIBRA_OK);
+	CHECK(strstr(libra_last_error()->text, "barrier, job clicks: this host could not meet the other workers of the job"));
+	CHECK(!strstr(libra_last_error()->text, "code 0"));
 	CHECK(libra_close(s) == LIBRA_OK);
 	fake_stop(&f);
 }
