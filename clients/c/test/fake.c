@@ -257,5 +257,6 @@ int main(void)
 	test_requests();
 	test_hostile();
 	test_life();
+	test_waits();
 	return 0;
 }

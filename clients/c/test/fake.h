@@ -79,6 +79,7 @@ void test_open(void);
 void test_requests(void);
 void test_hostile(void);
 void test_life(void);
+void test_waits(void);
 void test_buffers(void);
 
 #endif

@@ -70,7 +70,7 @@ class TooLarge(Error, ValueError):
 
 
 class Refused(Error):
-    """The aggregator or the parameter server refused a frame."""
+    """The aggregator or the parameter server refused a frame, or this host could not meet the others at the end of a step."""
 
 
 class PartyGone(Error):

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What waits for the agent: calls, which look before they sleep or do not, and the poller of the descriptor. */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "../internal.h"
+#include "fake.h"
+
+#define ROWS 1000
+#define MUCH (LOOK_FLOATS / (ROWS * DIM) + 1) /* requests of as many rows are too much to look */
+
+static int pipes[2]; /* the test tells its agent to go on */
+
+/* answers_sleepers answers some requests, and one, when the client sleeps; and one more when the test wants it. */
+static void answers_sleepers(struct fake *f)
+{
+	static const int counts[] = {MUCH, 1, 1};
+	struct entry e[MUCH];
+	char byte;
+
+	fake_welcome(f);
+	for (size_t i = 0; i < 3; i++) {
+		for (int j = 0; j < counts[i]; j++) {
+			CHECK(fake_next(f, e + j));
+			fake_read(f);
+		}
+		if (i == 2)
+			CHECK(read(pipes[0], &byte, 1) == 1);
+		else
+			while (!atomic_load(&f->header->client_sleeps))
+				sched_yield();
+		for (int j = 0; j < counts[i]; j++)
+			fake_complete(f, fake_answer(e + j, 0));
+	}
+	fake_serve(f);
+}
+
+/* A call does not look, however long it may, while much is on its way, or looks have been in vain; and not longer than it may wait. */
+static void sleeps(void)
+{
+	struct fake f;
+	struct libra_session *s;
+	libra_ticket t;
+
+	fake_start(&f, answers_sleepers, NULL);
+	struct libra_options o = options_for(&f);
+	o.spin_us = 3600000000U;
+	CHECK(libra_open(&s, &o) == LIBRA_OK);
+	uint64_t *keys = libra_alloc(s, ROWS * 8);
+	float *gradients = libra_alloc(s, ROWS * DIM * 4);
+	CHECK(keys && gradients);
+	for (int i = 0; i < MUCH; i++)
+		CHECK(libra_push(s, keys, gradients, ROWS, &t) == LIBRA_OK);
+	CHECK(libra_wait(s, t, -1) == LIBRA_OK);
+	s->look_credit = -1;
+	CHECK(libra_push(s, keys, gradients, 1, &t) == LIBRA_OK && libra_wait(s, t, -1) == LIBRA_OK);
+	CHECK(libra_push(s, keys, gradients, 1, &t) == LIBRA_OK && s->look_credit >= 0);
+	CHECK(libra_wait(s, t, 1) == LIBRA_TIMEOUT);
+	CHECK(write(pipes[1], "", 1) == 1 && libra_wait(s, t, -1) == LIBRA_OK);
+	libra_free(s, keys);
+	libra_free(s, gradients);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
+static void serves(struct fake *f)
+{
+	fake_welcome(f);
+	fake_serve(f);
+}
+
+/* What a call takes that waits for another request, its wake-up too, leaves the descriptor readable. */
+static void tells_the_poller(void)
+{
+	const uint64_t key = 1;
+	const float gradients[DIM] = {1};
+	struct fake f;
+	struct libra_session *s;
+	libra_ticket one, other;
+
+	fake_start(&f, serves, NULL);
+	struct libra_options o = options_for(&f);
+	o.spin_us = 1;
+	CHECK(libra_open(&s, &o) == LIBRA_OK);
+	struct pollfd p = {.fd = libra_fd(s), .events = POLLIN};
+	for (int i = 0; i < 200; i++) {
+		CHECK(libra_process(s) == LIBRA_OK);
+		CHECK(libra_push(s, &key, gradients, 1, &one) == LIBRA_OK && libra_push(s, &key, gradients, 1, &other) == LIBRA_OK);
+		CHECK(libra_wait(s, other, -1) == LIBRA_OK);
+		CHECK(poll(&p, 1, 10000) == 1 && libra_wait(s, one, 0) == LIBRA_OK);
+	}
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
+void test_waits(void)
+{
+	CHECK(pipe(pipes) == 0);
+	sleeps();
+	tells_the_poller();
+}
