@@ -58,6 +58,7 @@ static void room(void)
 	for (n = 1; (code = libra_push(s, keys, gradients, 1, NULL)) == LIBRA_OK; n++)
 		;
 	CHECK(n == ENTRIES && code == LIBRA_TIMEOUT && strstr(libra_last_error()->text, "no room within 1 ms"));
+	CHECK(libra_wait(s, t + 1, 0) == LIBRA_USAGE); /* the second push has no ticket */
 	go_on();
 	CHECK(libra_wait(s, t, -1) == LIBRA_OK);
 	while ((code = libra_flush(s, NULL)) == LIBRA_TIMEOUT)
@@ -422,8 +423,11 @@ static void two_sessions(void)
 	without = mappings() - 2; /* the fakes' own */
 	child = fork();
 	CHECK(child >= 0);
-	if (child == 0)
-		_exit(mappings() == without ? 7 : 8);
+	if (child == 0) {
+		int left = mappings();
+		CHECK(libra_close(s[1]) == LIBRA_OK && libra_close(s[0]) == LIBRA_OK);
+		_exit(left == without ? 7 : 8);
+	}
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
 	for (int i = 2; i-- > 0;) {
 		CHECK(libra_close(s[i]) == LIBRA_OK);
