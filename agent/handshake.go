@@ -23,7 +23,8 @@ import (
 const (
 	// helloLimit is how long a client may take to send HELLO.
 	helloLimit = 10 * time.Second
-	// greetings is how many connections of one user may be without a session at a time.
+	// greetings is how many connections of one user may be without a session at a time, or as many as the jobs may have clients:
+	// all of these may come at once.
 	greetings = 64
 )
 
@@ -36,12 +37,14 @@ type greeting struct {
 // greet makes a session of a connection, or refuses it.
 func (a *Agent) greet(conn *net.UnixConn) {
 	who, err := sys.Credentials(conn)
-	if err != nil || !a.enter(conn, who.Uid) {
+	if err != nil {
 		_ = conn.Close()
 		return
 	}
-	defer a.leave(conn)
-	err = a.admit(conn, who)
+	if err = a.enter(conn, who.Uid); err == nil {
+		defer a.leave(conn)
+		err = a.admit(conn, who)
+	}
 	if err == nil {
 		_ = conn.Close() // the session has another descriptor of the socket
 		return
@@ -57,7 +60,12 @@ func (a *Agent) greet(conn *net.UnixConn) {
 }
 
 // enter notes a connection without a session, unless its user has too many of them.
-func (a *Agent) enter(conn *net.UnixConn, user uint32) bool {
+func (a *Agent) enter(conn *net.UnixConn, user uint32) error {
+	limit := 0
+	for _, j := range a.jobs {
+		limit += j.cfg.Limits.Clients
+	}
+	limit = max(limit, greetings)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := 0
@@ -66,11 +74,14 @@ func (a *Agent) enter(conn *net.UnixConn, user uint32) bool {
 			n++
 		}
 	}
-	if a.closed || n >= greetings {
-		return false
+	switch {
+	case a.closed:
+		return agentproto.AgentClosed
+	case n >= limit:
+		return fmt.Errorf("%w: %d connections of user %s have no session yet", agentproto.Clients, n, userName(user))
 	}
 	a.greeting[conn] = greeting{user: user}
-	return true
+	return nil
 }
 
 // hear notes that HELLO has come, or that another message is waited for.

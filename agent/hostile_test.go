@@ -256,10 +256,10 @@ func TestMemoryChangesAfterSubmission(t *testing.T) {
 	t.Logf("%d accepted, %d refused for a NaN", accepted, refused)
 }
 
-// Of the connections without HELLO one user has a limited number at a time; the others are closed.
+// Of the connections without HELLO one user has as many at a time as it may have sessions; the others are refused.
 func TestConnectionsWithoutHello(t *testing.T) {
-	const connections, kept = 200, 64
-	b := newBed(t)
+	const connections, kept = 200, 100
+	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Clients = kept })
 	closed := make(chan struct{}, connections)
 	var group sync.WaitGroup
 	var all []net.Conn
@@ -270,7 +270,10 @@ func TestConnectionsWithoutHello(t *testing.T) {
 		}
 		all = append(all, conn)
 		group.Go(func() {
-			_, _ = conn.Read(make([]byte, agentproto.RefusedLen))
+			b := make([]byte, agentproto.RefusedLen)
+			if n, err := conn.Read(b); err == nil && (n != len(b) || !strings.Contains(string(b), "connections of user")) {
+				t.Errorf("it is told %q", b[:n])
+			}
 			closed <- struct{}{}
 		})
 	}
@@ -285,6 +288,9 @@ func TestConnectionsWithoutHello(t *testing.T) {
 		_ = conn.Close()
 	}
 	group.Wait()
+	if n := b.agent.Stats().Refused[agentproto.Clients]; n != connections-kept {
+		t.Errorf("%d are counted as refused, want %d", n, connections-kept)
+	}
 	ctx := within(t)
 	for {
 		c, err := agentclient.Dial(ctx, b.socket, agentproto.Hello{Job: jobName})

@@ -109,8 +109,10 @@ static int exchange(struct libra_session *s, const struct hello *h, int32_t open
 	struct iovec v = {answer, room};
 	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	int64_t deadline = now_ns(CLOCK_MONOTONIC) + open_ms * (int64_t)1000000;
-	while ((n = recvmsg(s->socket, &m, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR && now_ns(CLOCK_MONOTONIC) < deadline)
-		;
+	bool reset = false; /* which comes before the answer of an agent that has not read HELLO */
+	while ((n = recvmsg(s->socket, &m, MSG_CMSG_CLOEXEC)) < 0 &&
+	       ((errno == EINTR && now_ns(CLOCK_MONOTONIC) < deadline) || (errno == ECONNRESET && !reset)))
+		reset = errno == ECONNRESET;
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return error_set(LIBRA_TIMEOUT, "libra_open: the agent at %s does not answer within %d ms", s->path, open_ms);
 	if (n < 0 && errno != ECONNRESET)

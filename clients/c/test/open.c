@@ -2,6 +2,7 @@
 /* Handshakes that fail, and one that does not. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,6 +26,28 @@ static void refused(uint32_t code, const char *text, int want, const char *want_
 	struct libra_options o = options_for(&f);
 	CHECK(libra_open(&s, &o) == want);
 	CHECK(!s && libra_last_error()->code == want && strstr(libra_last_error()->text, want_text));
+	fake_stop(&f);
+}
+
+static void agent_refuses_unread(struct fake *f)
+{
+	struct refused r = {.magic = MAGIC, .code = LIBRA_CLIENTS, .text = "too many of you"};
+	struct pollfd p = {.events = POLLIN};
+
+	f->conn = accept4(f->listener, NULL, NULL, SOCK_CLOEXEC);
+	p.fd = f->conn;
+	CHECK(poll(&p, 1, -1) == 1 && send(f->conn, &r, sizeof r, MSG_NOSIGNAL) == sizeof r);
+}
+
+/* An agent that does not read HELLO resets the connection behind its answer. */
+static void refused_unread(void)
+{
+	struct fake f;
+	struct libra_session *s;
+
+	fake_start(&f, agent_refuses_unread, NULL);
+	struct libra_options o = options_for(&f);
+	CHECK(libra_open(&s, &o) == LIBRA_CLIENTS && strstr(libra_last_error()->text, "too many of you"));
 	fake_stop(&f);
 }
 
@@ -173,6 +196,8 @@ void test_open(void)
 	char text[sizeof endless + 1];
 	snprintf(text, sizeof text, "%.496s", endless);
 	refused(LIBRA_NO_JOB, text, LIBRA_NO_JOB, "xxx");
+
+	refused_unread();
 
 	BADLY(w.welcome.version = 2);
 	BADLY(w.welcome.magic = 1);
