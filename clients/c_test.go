@@ -94,6 +94,10 @@ func TestSystemCalls(t *testing.T) {
 			if call[3] != "NULL" {
 				t.Errorf("a handler is set: %s", line)
 			}
+		case "recvmsg":
+			if !strings.Contains(line, "MSG_CMSG_CLOEXEC") {
+				t.Errorf("programs that are started inherit the memory: %s", line)
+			}
 		}
 	}
 	if calls["rt_sigaction"] == 0 || calls["recvmsg"] == 0 {

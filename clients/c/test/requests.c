@@ -115,6 +115,7 @@ static void failures(struct libra_session *s)
 	CHECK(libra_push(NULL, keys, gradients, 1, NULL) == LIBRA_USAGE);
 	CHECK(libra_wait(s, 12345, 0) == LIBRA_USAGE && strstr(e->text, "no request has this ticket"));
 	CHECK(libra_push(s, keys, gradients, SIZE_MAX / 2, NULL) == LIBRA_TOO_LARGE);
+	CHECK(libra_prepare(s, keys, SIZE_MAX / 8 + 1, &(struct libra_batch){0, 0}, NULL) == LIBRA_TOO_LARGE); /* of 0 bytes, modulo 2^64 */
 	CHECK(libra_push(s, keys, gradients, BUFFERS / 20 + 1, NULL) == LIBRA_TOO_LARGE && strstr(e->text, "buffer_bytes"));
 	CHECK(libra_close(NULL) == LIBRA_OK);
 }
@@ -146,6 +147,9 @@ static void buffers(struct libra_session *s)
 	libra_free(s, all);
 	libra_free(s, NULL);
 	CHECK(libra_push(s, other, gradients, 8, NULL) == LIBRA_OK);
+	void *empty = libra_alloc(s, 0); /* is not where another array is */
+	CHECK(empty && empty != (void *)keys && empty != (void *)gradients);
+	libra_free(s, empty);
 	libra_free(s, keys);
 	libra_free(s, keys);
 	CHECK(strstr(libra_last_error()->text, "is not from libra_alloc"));

@@ -98,9 +98,41 @@ static void tells_the_poller(void)
 	fake_stop(&f);
 }
 
+static void reads(struct fake *f)
+{
+	struct entry e;
+	char byte;
+
+	fake_welcome(f);
+	CHECK(fake_next(f, &e));
+	fake_read(f);
+	CHECK(write(pipes[1], "", 1) == 1 && !fake_next(f, &e));
+	usleep(10000); /* a client that does not wait is told of by now */
+	CHECK(read(pipes[0], &byte, 1) == 1);
+}
+
+/* Room is free when the agent has read what was there, and libra_close has waited for the agent when it returns, after a shutdown too. */
+static void waits_for_the_agent(void)
+{
+	static const uint64_t keys[2000];
+	static const float gradients[2000 * DIM];
+	struct fake f;
+	struct pollfd p = {.fd = pipes[0], .events = POLLIN};
+	char byte;
+
+	fake_start(&f, reads, NULL);
+	struct libra_session *s = open_fake(&f);
+	CHECK(libra_push(s, keys, gradients, 2000, NULL) == LIBRA_OK && read(pipes[0], &byte, 1) == 1);
+	CHECK(libra_alloc(s, BUFFERS - 64));
+	CHECK(write(pipes[1], "", 1) == 1 && libra_shutdown(s) == LIBRA_OK && libra_close(s) == LIBRA_OK);
+	CHECK(poll(&p, 1, 0) == 0); /* the agent has ended the session */
+	fake_stop(&f);
+}
+
 void test_waits(void)
 {
 	CHECK(pipe(pipes) == 0);
 	sleeps();
 	tells_the_poller();
+	waits_for_the_agent();
 }
