@@ -184,6 +184,18 @@ class Group(unittest.TestCase):
             self.assertEqual(len(set(everywhere(weights.tobytes()))), 1)
             np.testing.assert_allclose(weights, want, rtol=1e-5, atol=1e-6)
 
+    def test_model_refused(self):
+        """A gradient that is refused in a backward pass ends that of all ranks, which go on with another DistributedDataParallel."""
+        model = torch.nn.EmbeddingBag(50, 6, sparse=True)
+        index = torch.tensor([[1, 2]])
+        parallel = DistributedDataParallel(model)
+        with self.assertRaisesRegex(RuntimeError, "(NotFinite|StepDropped): .*row 1 of the tensor"):
+            (parallel(index).sum() * (float("nan") if rank == 1 else 1)).backward()
+        model.zero_grad()
+        parallel = DistributedDataParallel(model)
+        parallel(index).sum().backward()
+        self.assertEqual(model.weight.grad.to_dense()[1].tolist(), [0.5] * 6)
+
 
 def pushes():
     """What this rank has pushed."""
