@@ -35,6 +35,8 @@ type Job struct {
 	Name string
 	// Worker sends for all clients of the job. It has no other feed ([transport.Worker.Attach]).
 	Worker *transport.Worker
+	// Why tells clients why the worker was closed. If it is nil, or returns nil, the worker's own error does.
+	Why func() error
 	// What the worker was admitted to, as in its transport.WorkerConfig.
 	Number     uint16
 	HotSet     *packer.HotSet // nil if there is none

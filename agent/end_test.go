@@ -67,7 +67,7 @@ func TestJobEnds(t *testing.T) {
 	defer ends.Close()
 	socket := newBed(t, func(cfg *agent.Config) {
 		cfg.Jobs[0].Name = "stays"
-		cfg.Jobs = append(cfg.Jobs, agent.Job{Name: "ends", Worker: ends.Worker(0), Dim: dim})
+		cfg.Jobs = append(cfg.Jobs, agent.Job{Name: "ends", Worker: ends.Worker(0), Dim: dim, Why: func() error { return errors.New("the server has gone") }})
 	}).socket
 	stays, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: "stays"})
 	if err != nil {
@@ -83,7 +83,7 @@ func TestJobEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = c.Wait(within(t), 0)
-	if !errors.Is(err, agentproto.JobEnded) || !strings.Contains(err.Error(), "endpoint is closed") {
+	if !errors.Is(err, agentproto.JobEnded) || !strings.Contains(err.Error(), "the server has gone") {
 		t.Errorf("the client is told %v", err)
 	}
 	for refused := false; !refused; { // the agent may still be about to notice

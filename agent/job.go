@@ -313,6 +313,11 @@ func (j *job) finish(why error) {
 // End implements [transport.Feed]: the sessions end with the worker.
 func (j *job) End(err error) {
 	j.answer()
+	if j.cfg.Why != nil {
+		if why := j.cfg.Why(); why != nil {
+			err = why
+		}
+	}
 	j.finish(fmt.Errorf("%w: %w", agentproto.JobEnded, err))
 	if !j.finished {
 		j.finished = true

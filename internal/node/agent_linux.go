@@ -114,7 +114,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	}
 	m := j.endpoint.members
 	j.Job = agent.Job{
-		Name: from.Name, Worker: j.endpoint.Worker, Number: c.Job.ID, HotSet: j.endpoint.hot, Dim: model.Dim(),
+		Name: from.Name, Worker: j.endpoint.Worker, Why: func() error { return context.Cause(j.lost) }, Number: c.Job.ID, HotSet: j.endpoint.hot, Dim: model.Dim(),
 		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, NextStep: m.FirstStep,
 		Users: users, Groups: groups, Separate: from.Separate,
 		Limits: agent.Limits{Clients: from.Clients, UserClients: from.ClientsPerUser, Memory: uint64(from.MemoryMiB) << 20, Prepared: uint64(from.PreparedMiB) << 20},
