@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/bench/program"
 	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/study/arithmetic"
@@ -101,9 +101,9 @@ minutes; what needs root is left out, with a note, without root.`,
 const numbers = "numbers"
 
 // lutStudyParts returns all parts of a [LutStudy]. Those but numbers are tests of package
-// bench/aggregator.
+// bench/program.
 func lutStudyParts() []string {
-	return []string{numbers, string(aggregator.Throughput), string(aggregator.Negotiation)}
+	return []string{numbers, string(program.Throughput), string(program.Negotiation)}
 }
 
 // LutStudy is what 'libra lut study' finds out: the precision and memory of the
@@ -111,7 +111,7 @@ func lutStudyParts() []string {
 // the reports that were asked for.
 type LutStudy struct {
 	*arithmetic.Report
-	Aggregator *aggregator.Report `json:"aggregator,omitempty"`
+	Aggregator *program.Report `json:"aggregator,omitempty"`
 }
 
 // runLutStudy carries out parts of a study. What the process lacks the privileges for
@@ -120,13 +120,13 @@ func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progr
 	if err := harness.Known("measure", lutStudyParts(), parts...); err != nil {
 		return nil, err
 	}
-	measured := aggregator.Defaults()
+	measured := program.Defaults()
 	measured.Tests, measured.SkipDenied, measured.Progress = nil, true, progress
 	var s LutStudy
 	var err error
 	for _, part := range parts {
 		if part != numbers {
-			measured.Tests = append(measured.Tests, aggregator.Test(part))
+			measured.Tests = append(measured.Tests, program.Test(part))
 			continue
 		}
 		if s.Report, err = arithmetic.Run(c); err != nil {
@@ -134,7 +134,7 @@ func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progr
 		}
 	}
 	if len(measured.Tests) > 0 {
-		s.Aggregator, err = aggregator.Run(ctx, measured)
+		s.Aggregator, err = program.Run(ctx, measured)
 	}
 	return &s, err
 }

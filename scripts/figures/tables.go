@@ -11,10 +11,10 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	plane "github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/bench/aggregator"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/bench/program"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
@@ -38,7 +38,7 @@ func sources() []string { return slices.Sorted(maps.Keys(commands)) }
 type results struct {
 	engine     engine.Report
 	push       push.Report
-	aggregator aggregator.Report
+	aggregator program.Report
 	tenants    tenants.Report
 	soak       soak.Report
 }
@@ -83,7 +83,7 @@ var tables = map[string]*table{
 		short("engine against libxdp in C: transmit, receive, echo", "engine", "%s, %s, %s of its rate",
 			rates(engine.Transmit, engine.Libxdp), rates(engine.Receive, engine.Libxdp), rates(engine.Echo, engine.Libxdp)),
 		short("pushes of 4 workers against ZeroMQ with a hash map, with our table", "push", "%s times their rate", pushes(4096)),
-		short("XDP program, frame of 10 stripes: `exact`, `fixed`, `lut`", "aggregator", "%s", program),
+		short("XDP program, frame of 10 stripes: `exact`, `fixed`, `lut`", "aggregator", "%s", pairCosts),
 	}},
 	"measured": {header: []string{"what", "figure", "command"}, rows: []row{
 		named("engine against libxdp in C, 190 / 1414 bytes: transmit, receive, echo", "engine", "%s, %s, %s of its rate",
@@ -98,7 +98,7 @@ var tables = map[string]*table{
 		named("reliable push path against bare frames to the same aggregator", "engine", "%s of their rate", rates(engine.Push, engine.Bare)),
 		named("pushes, 4 workers, batches of 4,096, against ZeroMQ with a hash map, with our table", "push", "%s times their rate", pushes(4096)),
 		named("pushes, 4 workers, batches of 32, against the same", "push", "%s times", pushes(32)),
-		named("XDP program, frame of 10 stripes: `exact`, `fixed`, `lut`", "aggregator", "%s", program),
+		named("XDP program, frame of 10 stripes: `exact`, `fixed`, `lut`", "aggregator", "%s", pairCosts),
 		named("a flood of expensive frames, senders and jobs that come and go", "tenants", "%s", flood),
 		named("10 minutes of echo in trouble", "soak", "%s", trouble),
 	}},
@@ -209,14 +209,14 @@ func pushes(batch int) func(results) []string {
 	}
 }
 
-// program returns the cost of pairs in the XDP program.
-func program(r results) []string {
-	find := func(a plane.Arithmetic, stripes int) *aggregator.Result {
-		return harness.Find(r.aggregator.Results, func(res aggregator.Result) bool {
+// pairCosts returns the cost of pairs in the XDP program.
+func pairCosts(r results) []string {
+	find := func(a aggregator.Arithmetic, stripes int) *program.Result {
+		return harness.Find(r.aggregator.Results, func(res program.Result) bool {
 			return res.Arithmetic == a.String() && res.Stripes == stripes
 		})
 	}
-	exact, fixed, lut, one := find(plane.Exact, 10), find(plane.Fixed, 10), find(plane.LUT, 10), find(plane.Exact, 1)
+	exact, fixed, lut, one := find(aggregator.Exact, 10), find(aggregator.Fixed, 10), find(aggregator.LUT, 10), find(aggregator.Exact, 1)
 	if exact == nil || fixed == nil || lut == nil || one == nil {
 		return nil
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package aggregator
+package program
 
 import (
 	"cmp"
@@ -10,7 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/wire"
@@ -42,7 +42,7 @@ func (h *run) cost(ctx context.Context) (err error) {
 	return nil
 }
 
-func (h *run) costGroup(ctx context.Context, p *bpf.Aggregator, m plane.Mode, hot int) (err error) {
+func (h *run) costGroup(ctx context.Context, p *bpf.Aggregator, m aggregator.Mode, hot int) (err error) {
 	rng := rand.New(rand.NewPCG(1, uint64(hot)))
 	var g group
 	defer func() { err = errors.Join(err, g.close()) }()
@@ -65,7 +65,7 @@ func (h *run) costGroup(ctx context.Context, p *bpf.Aggregator, m plane.Mode, ho
 // group is jobs that take turns.
 type group []*bench
 
-func (g *group) add(p *bpf.Aggregator, a plane.Arithmetic, m plane.Mode, stripes, hot int, draw func() int, rng *rand.Rand) error {
+func (g *group) add(p *bpf.Aggregator, a aggregator.Arithmetic, m aggregator.Mode, stripes, hot int, draw func() int, rng *rand.Rand) error {
 	b, err := newBench(p, uint16(jobID+len(*g)), a, m, stripes, hot, draw, rng)
 	if err != nil {
 		return err
@@ -112,14 +112,14 @@ const syncWorkers = 4
 // aggregatorEnd is the aggregator in test runs.
 var aggregatorEnd = endpoint(254)
 
-func sender(i int) plane.SenderConfig {
+func sender(i int) aggregator.SenderConfig {
 	end := endpoint(i)
-	return plane.SenderConfig{ID: uint16(i), MAC: end.MAC, IP: end.IP}
+	return aggregator.SenderConfig{ID: uint16(i), MAC: end.MAC, IP: end.IP}
 }
 
 // frames makes HOT frames for a job: payloads of a number of stripes from senders.
 type frames struct {
-	job     plane.JobConfig
+	job     aggregator.JobConfig
 	stripes int
 	rng     *rand.Rand
 }
@@ -148,7 +148,7 @@ func (f *frames) build(from int, flags wire.Flags, slot func(stripe int) int) ([
 
 // number returns the bits of a random number, of gradients' usual size.
 func (f *frames) number() uint32 {
-	if f.job.Arithmetic == plane.Fixed {
+	if f.job.Arithmetic == aggregator.Fixed {
 		return uint32(f.rng.IntN(1<<15) - 1<<14) // 2^17 of them of one sign fit
 	}
 	return math.Float32bits(float32(f.rng.NormFloat64()) * 1e-3)
@@ -188,12 +188,12 @@ type bench struct {
 }
 
 // newBench starts a job. draw gives ranks; it is not used in sync mode.
-func newBench(p *bpf.Aggregator, id uint16, a plane.Arithmetic, m plane.Mode, stripes, hot int, draw func() int, rng *rand.Rand) (_ *bench, err error) {
+func newBench(p *bpf.Aggregator, id uint16, a aggregator.Arithmetic, m aggregator.Mode, stripes, hot int, draw func() int, rng *rand.Rand) (_ *bench, err error) {
 	b := &bench{plane: p, job: id, senders: 1, result: Result{
 		Arithmetic: a.String(), Mode: m.String(), Stripes: stripes, Hot: hot, Pairs: stripes * wire.Lanes,
 	}}
-	job := plane.JobConfig{ID: id, Mode: m, Arithmetic: a, Exp: plane.DefaultExp(a), Slots: hot, MaxStripes: stripes}
-	if m == plane.Sync {
+	job := aggregator.JobConfig{ID: id, Mode: m, Arithmetic: a, Exp: aggregator.DefaultExp(a), Slots: hot, MaxStripes: stripes}
+	if m == aggregator.Sync {
 		b.senders = syncWorkers
 		job.Workers = syncWorkers
 		job.Slots -= hot % b.result.Pairs // whole groups
@@ -213,15 +213,15 @@ func newBench(p *bpf.Aggregator, id uint16, a plane.Arithmetic, m plane.Mode, st
 	}
 	f := frames{job: job, stripes: stripes, rng: rng}
 	answer := wire.EnvelopeLen + wire.HeaderLen
-	if m == plane.FetchAdd {
+	if m == aggregator.FetchAdd {
 		answer += stripes * wire.StripeLen
 	}
 	all := make([][]byte, bpf.FeederFrames)
 	for i := range all {
 		switch m {
-		case plane.Sync:
+		case aggregator.Sync:
 			all[i], err = f.group(i)
-		case plane.FetchAdd:
+		case aggregator.FetchAdd:
 			all[i], err = f.dense(wire.FlagWantSum, draw)
 		default:
 			all[i], err = f.dense(0, draw)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package aggregator
+package program
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator"
 )
 
 // quick measures negotiations in a moment.
@@ -29,7 +29,7 @@ func checkDelays(t *testing.T, r *Report, backend string) {
 		if d.Backend != backend || d.Workers != []int{1, 3}[i/3] || d.Arithmetic != Arithmetics()[i%3].String() || d.Iterations < 2*firstIterations {
 			t.Errorf("delay %d is %+v", i, d)
 		}
-		negotiates := d.Arithmetic == plane.Fixed.String()
+		negotiates := d.Arithmetic == aggregator.Fixed.String()
 		if (d.Negotiate.Median > 0) != negotiates || (d.Slowest > 0) != negotiates || d.Slowest < d.Negotiate.Min {
 			t.Errorf("%s: negotiation took %+v, p99 %v", d.Arithmetic, d.Negotiate, d.Slowest)
 		}

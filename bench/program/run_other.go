@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-package aggregator
+package program
 
 import (
 	"context"

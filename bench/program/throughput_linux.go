@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package aggregator
+package program
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/ps"
@@ -31,11 +31,11 @@ func (h *run) throughput(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := h.sweep(ctx, p, uniform, harness.NewZipf(plane.MaxSlots, 0), nil); err != nil {
+	if err := h.sweep(ctx, p, uniform, harness.NewZipf(aggregator.MaxSlots, 0), nil); err != nil {
 		return err
 	}
 	var server *ps.Store
-	if slices.Contains(h.cfg.Arithmetics, plane.Exact) {
+	if slices.Contains(h.cfg.Arithmetics, aggregator.Exact) {
 		if server, err = newServer(); err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harn
 	defer func() { err = errors.Join(err, g.close()) }()
 	for _, hot := range h.cfg.Sweep {
 		for _, a := range h.cfg.Arithmetics {
-			if err := g.add(p, a, plane.Combine, wire.DefaultStripes, hot, func() int { return d.DrawFrom(rng, 0, hot) }, rng); err != nil {
+			if err := g.add(p, a, aggregator.Combine, wire.DefaultStripes, hot, func() int { return d.DrawFrom(rng, 0, hot) }, rng); err != nil {
 				return err
 			}
 		}
@@ -78,7 +78,7 @@ func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harn
 	programs := map[int][]float64{} // with exact arithmetic, by number of hot parameters
 	for _, b := range g {
 		pairs := harness.Pick(b.result.Samples, func(ns float64) float64 { return harness.Quotient(1e9*float64(b.result.Pairs), ns) })
-		if b.result.Arithmetic == plane.Exact.String() {
+		if b.result.Arithmetic == aggregator.Exact.String() {
 			programs[b.result.Hot] = pairs
 		}
 		h.report.Rates = append(h.report.Rates, Rate{

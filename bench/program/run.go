@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package aggregator measures what an aggregator costs and what it brings. It is
+// Package program measures what an aggregator costs and what it brings. It is
 // what 'libra bench aggregator' runs, and part of 'libra lut study'; docs/benchmarks.md
 // describes its tests.
-package aggregator
+package program
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"slices"
 	"time"
 
-	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/wire"
 )
@@ -89,7 +89,7 @@ func (h *run) throughputSteps() int {
 	c := h.cfg
 	programs := (1 + len(c.Exponents)) * len(c.Arithmetics) * len(c.Sweep)
 	servers := 0
-	if slices.Contains(c.Arithmetics, plane.Exact) {
+	if slices.Contains(c.Arithmetics, aggregator.Exact) {
 		servers = len(c.Exponents) * (1 + len(c.Sweep))
 	}
 	return (programs + servers) * c.Rounds
@@ -109,10 +109,14 @@ const (
 func Tests() []Test { return []Test{Cost, Throughput, Negotiation} }
 
 // Arithmetics returns all arithmetics.
-func Arithmetics() []plane.Arithmetic { return []plane.Arithmetic{plane.Exact, plane.LUT, plane.Fixed} }
+func Arithmetics() []aggregator.Arithmetic {
+	return []aggregator.Arithmetic{aggregator.Exact, aggregator.LUT, aggregator.Fixed}
+}
 
 // Modes returns all modes.
-func Modes() []plane.Mode { return []plane.Mode{plane.Combine, plane.FetchAdd, plane.Sync} }
+func Modes() []aggregator.Mode {
+	return []aggregator.Mode{aggregator.Combine, aggregator.FetchAdd, aggregator.Sync}
+}
 
 // What one measurement takes unless Config.Duration is given.
 const (
@@ -135,11 +139,11 @@ func Backends() []Backend { return []Backend{UDP, AFXDP} }
 // Config is what to measure; [Defaults] is everything.
 type Config struct {
 	Tests       []Test
-	Arithmetics []plane.Arithmetic // of the jobs
+	Arithmetics []aggregator.Arithmetic // of the jobs
 
 	// Modes, Stripes and Hot are what Cost combines with each other: modes of the
 	// job, stripes of a frame and numbers of hot parameters.
-	Modes   []plane.Mode
+	Modes   []aggregator.Mode
 	Stripes []int
 	Hot     []int
 
@@ -173,8 +177,8 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Tests: Tests(), Arithmetics: Arithmetics(),
-		Modes: Modes(), Stripes: []int{1, 2, 5, wire.DefaultStripes}, Hot: []int{1000, paperHot, plane.MaxSlots},
-		Sweep:     []int{1000, 2000, 5000, 10_000, 20_000, paperHot, 40_000, 50_000, 2 * paperHot, plane.MaxSlots},
+		Modes: Modes(), Stripes: []int{1, 2, 5, wire.DefaultStripes}, Hot: []int{1000, paperHot, aggregator.MaxSlots},
+		Sweep:     []int{1000, 2000, 5000, 10_000, 20_000, paperHot, 40_000, 50_000, 2 * paperHot, aggregator.MaxSlots},
 		Exponents: []float64{0.83, 0.97},
 		Workers:   []int{2, 4, 8}, Backends: Backends(), Parameters: paperHot,
 		Rounds: 5,
@@ -188,10 +192,10 @@ func (c *Config) check() error {
 		harness.Known("backends", Backends(), c.Backends...),
 		harness.InRange("exponents", 0, 4, c.Exponents...),
 		harness.InRange("stripes", 1, wire.MaxStripes, c.Stripes...),
-		harness.InRange("hot", leastHot, plane.MaxSlots, c.Hot...),
-		harness.InRange("sweep", leastHot, plane.MaxSlots, c.Sweep...),
-		harness.InRange("workers", 1, plane.MaxWorkers, c.Workers...),
-		harness.InRange("parameters", 1, plane.MaxSlots, c.Parameters),
+		harness.InRange("hot", leastHot, aggregator.MaxSlots, c.Hot...),
+		harness.InRange("sweep", leastHot, aggregator.MaxSlots, c.Sweep...),
+		harness.InRange("workers", 1, aggregator.MaxWorkers, c.Workers...),
+		harness.InRange("parameters", 1, aggregator.MaxSlots, c.Parameters),
 		harness.InRange("rounds", 1, 1000, c.Rounds),
 		harness.InRange("duration", 0, time.Minute, c.Duration),
 	)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package aggregator
+package program
 
 import (
 	"encoding/json"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
@@ -46,15 +46,15 @@ func TestBound(t *testing.T) {
 // measured is a report with known figures.
 func measured() *Report {
 	r := &Report{Rounds: 3}
-	add := func(a plane.Arithmetic, m plane.Mode, stripes int, samples ...float64) {
+	add := func(a aggregator.Arithmetic, m aggregator.Mode, stripes int, samples ...float64) {
 		r.add(Result{Arithmetic: a.String(), Mode: m.String(), Stripes: stripes, Hot: 1000, Pairs: 22 * stripes, Samples: samples})
 	}
-	add(plane.Exact, plane.Combine, 1, 198, 150, 260)
-	add(plane.Exact, plane.Combine, 10, 880, 881, 800) // 4.0 at the median
-	add(plane.Fixed, plane.Combine, 10, 880, 890, 100) // beside it: 1, 1.01, 0.125
-	add(plane.LUT, plane.Combine, 10, 5720, 5000, 6000)
-	add(plane.Exact, plane.Sync, 10, 10, 10, 10) // no target
-	for _, a := range []plane.Arithmetic{plane.Exact, plane.LUT} {
+	add(aggregator.Exact, aggregator.Combine, 1, 198, 150, 260)
+	add(aggregator.Exact, aggregator.Combine, 10, 880, 881, 800) // 4.0 at the median
+	add(aggregator.Fixed, aggregator.Combine, 10, 880, 890, 100) // beside it: 1, 1.01, 0.125
+	add(aggregator.LUT, aggregator.Combine, 10, 5720, 5000, 6000)
+	add(aggregator.Exact, aggregator.Sync, 10, 10, 10, 10) // no target
+	for _, a := range []aggregator.Arithmetic{aggregator.Exact, aggregator.LUT} {
 		r.Rates = append(r.Rates, Rate{Distribution: "Zipf 1", Arithmetic: a.String(), Hot: paperHot, Pairs: harness.Spread{Median: 200e6 / float64(a+1)}})
 	}
 	r.Systems = []System{

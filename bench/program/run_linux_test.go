@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package aggregator
+package program
 
 import (
 	"os"
 	"testing"
 	"time"
 
-	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/bedtest"
 )
 
@@ -36,9 +36,9 @@ func TestCost(t *testing.T) {
 }
 
 func TestThroughput(t *testing.T) {
-	sweep := []int{1000, paperHot, plane.MaxSlots}
+	sweep := []int{1000, paperHot, aggregator.MaxSlots}
 	c := Defaults()
-	c.Tests, c.Arithmetics, c.Sweep, c.Exponents = []Test{Throughput}, []plane.Arithmetic{plane.Exact}, sweep, []float64{1}
+	c.Tests, c.Arithmetics, c.Sweep, c.Exponents = []Test{Throughput}, []aggregator.Arithmetic{aggregator.Exact}, sweep, []float64{1}
 	c.Rounds, c.Duration = 1, time.Millisecond
 	r, err := Run(t.Context(), c)
 	bedtest.Check(t, err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package aggregator
+package program
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
-	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/wire"
@@ -101,7 +101,7 @@ func (r *Report) add(res Result) {
 	r.Results = append(r.Results, res)
 }
 
-func (r *Report) find(a plane.Arithmetic, m plane.Mode, stripes, hot int) *Result {
+func (r *Report) find(a aggregator.Arithmetic, m aggregator.Mode, stripes, hot int) *Result {
 	return harness.Find(r.Results, func(res Result) bool {
 		return res.Arithmetic == a.String() && res.Mode == m.String() && res.Stripes == stripes && res.Hot == hot
 	})
@@ -147,12 +147,12 @@ func (r *Report) judge() {
 		r.Targets = append(r.Targets, harness.Target{What: what, Verdict: harness.AtMost(want, got)})
 	}
 	for _, hot := range harness.Distinct(r.Results, func(res Result) int { return res.Hot }) {
-		longest := func(a plane.Arithmetic) *Result { return r.find(a, plane.Combine, wire.DefaultStripes, hot) }
-		exact, lut, fixed := longest(plane.Exact), longest(plane.LUT), longest(plane.Fixed)
+		longest := func(a aggregator.Arithmetic) *Result { return r.find(a, aggregator.Combine, wire.DefaultStripes, hot) }
+		exact, lut, fixed := longest(aggregator.Exact), longest(aggregator.LUT), longest(aggregator.Fixed)
 		if exact != nil {
 			want(hot, "exact, 10 stripes, ns a pair", exactPair, exact.NsPerPair)
 		}
-		if one := r.find(plane.Exact, plane.Combine, 1, hot); one != nil {
+		if one := r.find(aggregator.Exact, aggregator.Combine, 1, hot); one != nil {
 			want(hot, "exact, 1 stripe, ns a frame", exactFrame, one.NsPerFrame)
 		}
 		if exact != nil && fixed != nil {

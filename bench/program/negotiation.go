@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package aggregator
+package program
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	plane "github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
@@ -44,7 +44,7 @@ func endpoint(i int) wire.Endpoint {
 
 // site is where workers run.
 type site struct {
-	plane      plane.Plane
+	plane      aggregator.Plane
 	aggregator wire.Endpoint
 	epoch      uint16 // of the newest job
 	// link opens worker i's link, and at calls fn where that works.
@@ -77,7 +77,7 @@ func (h *run) negotiateOver(ctx context.Context, b Backend) (err error) {
 
 // udpSite is the loopback interface with the Go model.
 func udpSite(context.Context, int) (*site, error) {
-	model, err := plane.NewModel(plane.Config{})
+	model, err := aggregator.NewModel(aggregator.Config{})
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func udpSite(context.Context, int) (*site, error) {
 	}, nil
 }
 
-func (h *run) delay(ctx context.Context, s *site, b Backend, n int, a plane.Arithmetic) (err error) {
+func (h *run) delay(ctx context.Context, s *site, b Backend, n int, a aggregator.Arithmetic) (err error) {
 	c, err := newCluster(ctx, s, n, a, h.cfg.Parameters)
 	if err != nil {
 		return err
@@ -142,15 +142,15 @@ type cluster struct {
 	negotiates bool
 }
 
-func newCluster(ctx context.Context, s *site, n int, a plane.Arithmetic, parameters int) (_ *cluster, err error) {
+func newCluster(ctx context.Context, s *site, n int, a aggregator.Arithmetic, parameters int) (_ *cluster, err error) {
 	s.epoch++ // frames of an earlier cluster may still be under way
-	job := plane.JobConfig{
-		ID: jobID, Epoch: s.epoch, Mode: plane.Sync, Arithmetic: a, Exp: plane.DefaultExp(a), Workers: n, Slots: parameters, MaxStripes: wire.DefaultStripes,
+	job := aggregator.JobConfig{
+		ID: jobID, Epoch: s.epoch, Mode: aggregator.Sync, Arithmetic: a, Exp: aggregator.DefaultExp(a), Workers: n, Slots: parameters, MaxStripes: wire.DefaultStripes,
 	}
 	if err := s.plane.AddJob(job); err != nil {
 		return nil, err
 	}
-	c := &cluster{site: s, negotiates: a == plane.Fixed}
+	c := &cluster{site: s, negotiates: a == aggregator.Fixed}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
@@ -178,7 +178,7 @@ func newCluster(ctx context.Context, s *site, n int, a plane.Arithmetic, paramet
 	return c, nil
 }
 
-func (c *cluster) join(ctx context.Context, i int, job plane.JobConfig, hot *packer.HotSet) error {
+func (c *cluster) join(ctx context.Context, i int, job aggregator.JobConfig, hot *packer.HotSet) error {
 	l, err := c.site.link(i)
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (c *cluster) join(ctx context.Context, i int, job plane.JobConfig, hot *pac
 		// Nothing is cold, so there is no server.
 		Aggregator: c.site.aggregator, Server: wire.Endpoint{MAC: endpoint(0).MAC, IP: local.IP, Port: wire.DefaultPort},
 	}
-	if err := c.site.plane.AddSender(job.ID, plane.SenderConfig{
+	if err := c.site.plane.AddSender(job.ID, aggregator.SenderConfig{
 		ID: cfg.Sender, Epoch: job.Epoch, IP: local.IP, MAC: local.MAC, Port: local.Port,
 	}); err != nil {
 		return errors.Join(err, l.Close())
