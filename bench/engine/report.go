@@ -112,21 +112,12 @@ type Target struct {
 }
 
 func newResult(test Test, size int, baseline string, samples []Sample) Result {
-	median := func(figure func(Sample) float64) float64 { return harness.Over(samples, figure).Median }
 	rate := harness.Over(samples, func(s Sample) float64 { return s.PPS })
+	median := harness.MedianOf(samples)
 	r := Result{
 		Test: test, Size: size, Baseline: baseline, Samples: samples,
 		PPS: rate.Median, PPSMin: rate.Min, PPSMax: rate.Max,
-		Cost: Cost{
-			NsUser:     median(func(s Sample) float64 { return s.NsUser }),
-			NsKernel:   median(func(s Sample) float64 { return s.NsKernel }),
-			NsOpposite: median(func(s Sample) float64 { return s.NsOpposite }),
-		},
-	}
-	if slices.ContainsFunc(samples, func(s Sample) bool { return s.P50ns != nil }) {
-		timed := slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return s.P50ns == nil })
-		r.P50ns = new(harness.Over(timed, func(s Sample) float64 { return *s.P50ns }).Median)
-		r.P99ns = new(harness.Over(timed, func(s Sample) float64 { return *s.P99ns }).Median)
+		Cost: median.Cost, P50ns: median.P50ns, P99ns: median.P99ns,
 	}
 	for _, s := range samples {
 		harness.Add(&r.Drops, s.drops)

@@ -240,3 +240,20 @@ func TestReport(t *testing.T) {
 		}
 	}
 }
+
+func TestMedianOf(t *testing.T) {
+	type Inner struct{ X float64 }
+	type sample struct {
+		Inner
+		Took time.Duration
+		Some *Inner
+		None *float64
+		Name string
+	}
+	got := MedianOf([]sample{
+		{Inner{1}, 30, &Inner{5}, nil, "a"}, {Inner{9}, 10, nil, nil, "b"}, {Inner{4}, 20, &Inner{7}, nil, "c"},
+	})
+	if got.X != 4 || got.Took != 20 || got.Some == nil || got.Some.X != 6 || got.None != nil || got.Name != "" {
+		t.Errorf("the median is %+v", got)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 )
 
@@ -42,6 +43,31 @@ func SpreadOf(values []float64) Spread {
 // Over returns the spread of one figure of all samples.
 func Over[S any](samples []S, figure func(S) float64) Spread {
 	return SpreadOf(Pick(samples, figure))
+}
+
+// MedianOf returns a sample whose numbers are the medians of those of all samples, field by field, down into
+// structs and pointers; a nil pointer is no sample. There must be one sample at least.
+func MedianOf[S any](samples []S) (median S) {
+	setMedian(reflect.ValueOf(&median).Elem(), Pick(samples, func(s S) reflect.Value { return reflect.ValueOf(s) }))
+	return median
+}
+
+func setMedian(median reflect.Value, of []reflect.Value) {
+	switch median.Kind() {
+	case reflect.Float64:
+		median.SetFloat(Median(Pick(of, reflect.Value.Float)))
+	case reflect.Int64:
+		median.SetInt(int64(Median(Pick(of, func(v reflect.Value) float64 { return float64(v.Int()) }))))
+	case reflect.Pointer:
+		if of = slices.DeleteFunc(of, reflect.Value.IsNil); len(of) > 0 {
+			median.Set(reflect.New(median.Type().Elem()))
+			setMedian(median.Elem(), Pick(of, reflect.Value.Elem))
+		}
+	case reflect.Struct:
+		for i := range median.NumField() {
+			setMedian(median.Field(i), Pick(of, func(v reflect.Value) reflect.Value { return v.Field(i) }))
+		}
+	}
 }
 
 // Pick returns one figure, or one row of a table, of each sample.

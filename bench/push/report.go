@@ -107,23 +107,11 @@ type Sample struct {
 }
 
 func (r *Report) add(res Result) {
-	median := func(figure func(Sample) float64) float64 { return harness.Over(res.Samples, figure).Median }
 	rate := harness.Over(res.Samples, func(s Sample) float64 { return s.PairsPerSecond })
 	res.PairsPerSecond, res.Min, res.Max = rate.Median, rate.Min, rate.Max
-	res.Cost = Cost{
-		NsWorker:     median(func(s Sample) float64 { return s.NsWorker }),
-		NsKernel:     median(func(s Sample) float64 { return s.NsKernel }),
-		NsAggregator: median(func(s Sample) float64 { return s.NsAggregator }),
-		NsServer:     median(func(s Sample) float64 { return s.NsServer }),
-	}
-	res.RoundTrip = time.Duration(median(func(s Sample) float64 { return float64(s.RoundTrip) }))
-	res.Frames = Frames{
-		Fairness:      median(func(s Sample) float64 { return s.Fairness }),
-		Repeated:      median(func(s Sample) float64 { return s.Repeated }),
-		PairsPerFrame: median(func(s Sample) float64 { return s.PairsPerFrame }),
-	}
-	res.NsTotal = median(func(s Sample) float64 { return s.total() })
-	res.Roles = medianRoles(res.Samples)
+	median := harness.MedianOf(res.Samples)
+	res.RoundTrip, res.Cost, res.Frames, res.Roles = median.RoundTrip, median.Cost, median.Frames, median.Roles
+	res.NsTotal = harness.Over(res.Samples, func(s Sample) float64 { return s.total() }).Median
 	r.Results = append(r.Results, res)
 }
 

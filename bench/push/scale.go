@@ -133,29 +133,6 @@ func withHarvests(cost, rate, more, moreRate float64) (perPair, harvests float64
 // that would be more than half of all CPUs. The rest is for the switch, and for what else runs.
 func heldShare(workers, cpus int) float64 { return min(0.2, 0.5*float64(cpus)/float64(workers+1)) }
 
-// medianRoles returns the medians of what the samples' roles cost, or nil where they were not measured.
-func medianRoles(samples []Sample) *Roles {
-	samples = slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return s.Roles == nil })
-	if len(samples) == 0 {
-		return nil
-	}
-	median := func(figure func(*Roles) float64) float64 {
-		return harness.Over(samples, func(s Sample) float64 { return figure(s.Roles) }).Median
-	}
-	role := func(of func(*Roles) *RoleCost) RoleCost {
-		return RoleCost{
-			NsUser:   median(func(r *Roles) float64 { return of(r).NsUser }),
-			NsKernel: median(func(r *Roles) float64 { return of(r).NsKernel }),
-			Harvests: median(func(r *Roles) float64 { return of(r).Harvests }),
-		}
-	}
-	return &Roles{
-		Worker: role(func(r *Roles) *RoleCost { return &r.Worker }), Server: role(func(r *Roles) *RoleCost { return &r.Server }),
-		Switch:      role(func(r *Roles) *RoleCost { return &r.Switch }),
-		WorkerBytes: median(func(r *Roles) float64 { return r.WorkerBytes }), ServerBytes: median(func(r *Roles) float64 { return r.ServerBytes }),
-	}
-}
-
 // addScale derives the study of scale from the results.
 func (r *Report) addScale(cfg *Config) {
 	r.Scale = &Scale{Line: cfg.Line, Assumptions: assumptions(cfg)}
@@ -179,12 +156,7 @@ func (r *Report) addScale(cfg *Config) {
 			}
 		}
 		if held := harness.Pick(res.Samples, func(s Sample) *Held { return s.Held }); !slices.Contains(held, nil) {
-			c := ScaleCheck{Batch: res.Batch, Baseline: res.Baseline, Workers: res.Workers, Held: Held{
-				Share:          held[0].Share,
-				PairsPerSecond: harness.Over(held, func(h *Held) float64 { return h.PairsPerSecond }).Median,
-				WorkerCPUs:     harness.Over(held, func(h *Held) float64 { return h.WorkerCPUs }).Median,
-				ServerCPUs:     harness.Over(held, func(h *Held) float64 { return h.ServerCPUs }).Median,
-			}}
+			c := ScaleCheck{Batch: res.Batch, Baseline: res.Baseline, Workers: res.Workers, Held: *harness.MedianOf(held)}
 			c.Predicted, c.Bottleneck = res.Roles.limit(res.Workers, 1, c.Share, 0)
 			c.Error = harness.Quotient(c.PairsPerSecond, c.Predicted) - 1
 			r.Scale.Checks = append(r.Scale.Checks, c)
