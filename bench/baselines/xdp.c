@@ -60,14 +60,14 @@ struct usage {
 	uint64_t user, kernel; /* ns */
 };
 
-/* The layout of type control in bench/engine/process_linux.go. */
+/* The layout of type control in bench/engine/program_linux.go. */
 struct control {
 	_Atomic uint32_t phase;
 	uint32_t frame_len;
 	uint8_t pad0[56];
 
-	_Atomic uint64_t received, reseeded, samples;
-	uint8_t pad1[40];
+	_Atomic uint64_t received, samples;
+	uint8_t pad1[48];
 	struct usage at[2];
 	uint8_t pad2[32];
 
@@ -79,8 +79,7 @@ struct control {
 _Static_assert(offsetof(struct control, phase) == 0, "layout");
 _Static_assert(offsetof(struct control, frame_len) == 4, "layout");
 _Static_assert(offsetof(struct control, received) == 64, "layout");
-_Static_assert(offsetof(struct control, reseeded) == 72, "layout");
-_Static_assert(offsetof(struct control, samples) == 80, "layout");
+_Static_assert(offsetof(struct control, samples) == 72, "layout");
 _Static_assert(offsetof(struct control, at) == 128, "layout");
 _Static_assert(offsetof(struct control, frame) == 192, "layout");
 _Static_assert(offsetof(struct control, round_trip) == 9408, "layout");
@@ -374,7 +373,6 @@ static void step_echo(void)
 
 	if (silent == RESEED) {
 		silent = 0;
-		ctl->reseeded += WINDOW;
 		for (n = WINDOW; n > 0;)
 			n -= transmit(n < BATCH ? n : BATCH);
 	}

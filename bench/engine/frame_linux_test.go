@@ -75,7 +75,7 @@ func TestControlHasTheLayoutOfTheCProgram(t *testing.T) {
 	var c control
 	want := map[string]uintptr{
 		"phase": unsafe.Offsetof(c.phase), "frame_len": unsafe.Offsetof(c.frameLen),
-		"received": unsafe.Offsetof(c.received), "reseeded": unsafe.Offsetof(c.reseeded), "samples": unsafe.Offsetof(c.samples),
+		"received": unsafe.Offsetof(c.received), "samples": unsafe.Offsetof(c.samples),
 		"at": unsafe.Offsetof(c.at), "frame": unsafe.Offsetof(c.frame), "round_trip": unsafe.Offsetof(c.roundTrip),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

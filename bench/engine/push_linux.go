@@ -138,7 +138,6 @@ func (p *bare) push() (acked int, err error) {
 		}
 		if p.silent == reseedAfter {
 			p.silent, p.acked = 0, p.seq-1
-			p.cfg.control.reseeded.Add(pushWindow)
 		}
 	}
 	for p.flying() < pushWindow {
