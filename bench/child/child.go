@@ -152,6 +152,25 @@ func (c *Child) Ready(ctx context.Context) error {
 	return c.Child.Ready(ctx, nil)
 }
 
+// Launch starts a child and waits until it is ready. It returns one that does not become so, too.
+func Launch(ctx context.Context, g *proc.Group, s Spec) (*Child, error) {
+	c, err := Start(g, s)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.Ready(ctx)
+}
+
+// Failed returns why the child ended by itself; nil while it runs.
+func (c *Child) Failed() error {
+	select {
+	case <-c.Done():
+		return c.Wait(context.Background())
+	default:
+		return nil
+	}
+}
+
 func (c *Child) line(line []byte) {
 	var a answer
 	if json.Unmarshal(line, &a) == nil && a.ID != 0 {

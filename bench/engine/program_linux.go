@@ -112,10 +112,7 @@ func (r *run) startProgram(ctx context.Context, b *bed, baseline string, test Te
 			Baseline: baseline, Test: test, Size: size, Interface: b.host().Interface, Local: b.tested.IP, Remote: b.opposite.IP,
 		}
 	}
-	if p.child, err = child.Start(p.group, spec); err == nil {
-		err = p.child.Ready(ctx)
-	}
-	if err != nil {
+	if p.child, err = child.Launch(ctx, p.group, spec); err != nil {
 		p.kill()
 		return nil, err
 	}
@@ -137,12 +134,7 @@ func (p *programProcess) enter(phase uint32) error {
 
 // received fails with the program's own error if it has ended before it was asked to.
 func (p *programProcess) received() (uint64, error) {
-	select {
-	case <-p.child.Done():
-		return p.control.received.Load(), p.child.Wait(context.Background())
-	default:
-		return p.control.received.Load(), nil
-	}
+	return p.control.received.Load(), p.child.Failed()
 }
 
 func (p *programProcess) finish(ctx context.Context) (n notes, err error) {

@@ -140,13 +140,10 @@ func (r *run) startClients(ctx context.Context, c *cluster, baseline string, cli
 		return err
 	}
 	socket := filepath.Join(c.folder, "agent.sock")
-	c.agent, err = child.Start(c.group, child.Spec{
+	c.agent, err = child.Launch(ctx, c.group, child.Spec{
 		Name: "agent", Command: r.cfg.ChildCommand, CPU: new(cpu(1)), Start: r.bed.net.Host(1).Start, Files: []*os.File{r.load.File},
 		Config: childConfig{Place: r.place(1, clients+1), Agent: &agentConfig{Socket: socket, Server: harness.PlaceOf(r.bed.net, 0).Self, Separate: baseline == AgentSeparate}},
 	})
-	if err == nil {
-		err = c.agent.Ready(ctx)
-	}
 	for i := 0; i < clients && err == nil; i++ {
 		var w *child.Child
 		w, err = child.Start(c.group, child.Spec{

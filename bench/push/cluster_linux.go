@@ -53,10 +53,7 @@ func (r *run) launch(ctx context.Context, baseline string, workers int, harvest 
 			err = errors.Join(err, c.kill())
 		}
 	}()
-	if c.server, err = child.Start(c.group, r.serverSpec(baseline, workers, harvest, c.sums.File)); err == nil {
-		err = c.server.Ready(ctx)
-	}
-	if err != nil {
+	if c.server, err = child.Launch(ctx, c.group, r.serverSpec(baseline, workers, harvest, c.sums.File)); err != nil {
 		return nil, err
 	}
 	if throughAgent(baseline) {

@@ -41,16 +41,13 @@ type process struct {
 
 func (p *process) start(ctx context.Context) (err error) {
 	p.group = proc.NewGroup(ctx, proc.Config{})
-	p.server, err = child.Start(p.group, child.Spec{
+	p.server, err = child.Launch(ctx, p.group, child.Spec{
 		Name: "soak server", Command: p.command, Config: serverConfig{Interface: farName, Queues: p.link.queues}, Service: true,
 		Start: func(cmd *exec.Cmd) error {
 			return p.thread.Run(func() error { return p.link.far.Do(cmd.Start) })
 		},
 	})
-	if err != nil {
-		return err
-	}
-	return p.server.Ready(ctx)
+	return err
 }
 
 func (p *process) stop() error {
@@ -83,14 +80,7 @@ func (p *process) status(ctx context.Context) (s string) {
 	return s
 }
 
-func (p *process) failed() error {
-	select {
-	case <-p.server.Done():
-		return p.server.Wait(context.Background())
-	default:
-		return nil
-	}
-}
+func (p *process) failed() error { return p.server.Failed() }
 
 // close ends the process: by SIGTERM, and by SIGKILL if that is ignored. How it
 // ends does not matter any more.

@@ -31,12 +31,6 @@ type floodConfig struct {
 	Duration time.Duration
 }
 
-// floodResult is what the flooder answers.
-type floodResult struct {
-	Frames  uint64
-	Seconds float64
-}
-
 func (c *floodConfig) serve(ctx context.Context) error {
 	spec := &pb.JobSpec{
 		Job: floodJob, Mode: pb.Mode_MODE_FETCHADD, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT, Slots: floodSlots, Senders: floodSenders,
@@ -55,7 +49,7 @@ func (c *floodConfig) serve(ctx context.Context) error {
 		if err := f.open(c, epochs[:]); err != nil {
 			return err
 		}
-		return whenAsked(ctx, func(ctx context.Context) (floodResult, error) { return f.run(ctx, c.Duration+c.Duration/4) })
+		return whenAsked(ctx, func(ctx context.Context) (Flood, error) { return f.run(ctx, c.Duration+c.Duration/4) })
 	})
 }
 
@@ -178,14 +172,14 @@ func (f *flooder) open(c *floodConfig, epochs []uint16) error {
 // run sends bad frames for a little longer than the tenants push. Its cable is
 // full of them, so the flooder is not the one to ask the switch what became of
 // the flood.
-func (f *flooder) run(ctx context.Context, d time.Duration) (floodResult, error) {
+func (f *flooder) run(ctx context.Context, d time.Duration) (Flood, error) {
 	begin := time.Now()
 	for time.Since(begin) < d && ctx.Err() == nil {
 		if err := f.send(); err != nil {
-			return floodResult{}, err
+			return Flood{}, err
 		}
 	}
-	return floodResult{Frames: f.sent, Seconds: time.Since(begin).Seconds()}, context.Cause(ctx)
+	return Flood{FloodFrames: f.sent, FloodSeconds: time.Since(begin).Seconds()}, context.Cause(ctx)
 }
 
 // send queues what it can, wakes the kernel and takes back what it has sent.
@@ -223,20 +217,14 @@ type churnConfig struct {
 	Duration time.Duration
 }
 
-// churnResult is what it answers.
-type churnResult struct {
-	Joins, Jobs uint64 // each with its end
-	Seconds     float64
-}
-
 func (c *churnConfig) serve(ctx context.Context) error {
 	return c.WithJob(ctx, churnSpec(churnJob), func(ctx context.Context, client pb.AggregatorClient, _ *control.Owned) error {
-		return whenAsked(ctx, func(ctx context.Context) (churnResult, error) { return c.run(ctx, client) })
+		return whenAsked(ctx, func(ctx context.Context) (Churn, error) { return c.run(ctx, client) })
 	})
 }
 
 // run churns for a little longer than the tenants push.
-func (c *churnConfig) run(ctx context.Context, client pb.AggregatorClient) (r churnResult, err error) {
+func (c *churnConfig) run(ctx context.Context, client pb.AggregatorClient) (r Churn, err error) {
 	begin := time.Now()
 	end := begin.Add(c.Duration + c.Duration/4)
 	var joins, jobs [churnLoops]uint64
@@ -252,7 +240,7 @@ func (c *churnConfig) run(ctx context.Context, client pb.AggregatorClient) (r ch
 	if err := loops.Wait(); err != nil {
 		return r, err
 	}
-	r.Seconds = time.Since(begin).Seconds()
+	r.ChurnSeconds = time.Since(begin).Seconds()
 	for i := range churnLoops {
 		r.Joins += joins[i]
 		r.Jobs += jobs[i]

@@ -23,22 +23,31 @@ type Report struct {
 // Phase is one of the two runs.
 type Phase struct {
 	Disturbed bool `json:"disturbed"`
+	Flood
+	Dropped   uint64 `json:"dropped"`
+	Refused   uint64 `json:"refused"`
+	Throttled uint64 `json:"throttled"`
+	Churn
+	Seconds float64 `json:"duration_s"`
+	Tenants []Job   `json:"tenants"`
+}
+
+// Flood is what the flooder sent.
+type Flood struct {
 	// FloodFrames were sent in FloodSeconds. Dropped, Refused and Throttled is
 	// what the aggregator had counted when the tenants had pushed, for Seconds
 	// each.
 	FloodFrames  uint64  `json:"flood_frames"`
 	FloodSeconds float64 `json:"flood_s"`
-	Dropped      uint64  `json:"dropped"`
-	Refused      uint64  `json:"refused"`
-	Throttled    uint64  `json:"throttled"`
+}
+
+// Churn is what came and went.
+type Churn struct {
 	// Joins and Jobs are the numbers of senders that came and went, and of jobs
 	// that were created and removed, in ChurnSeconds.
 	Joins        uint64  `json:"joins"`
 	Jobs         uint64  `json:"jobs"`
 	ChurnSeconds float64 `json:"churn_s"`
-
-	Seconds float64 `json:"duration_s"`
-	Tenants []Job   `json:"tenants"`
 }
 
 // Job is a job whose sums were exact.

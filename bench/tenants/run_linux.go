@@ -82,8 +82,7 @@ type measurement struct {
 // what they answer.
 func (m *measurement) run(ctx context.Context, disturbed bool) (*Phase, error) {
 	var (
-		flooded floodResult
-		churned churnResult
+		run     = &Phase{Disturbed: disturbed, Seconds: m.cfg.Duration.Seconds()}
 		results = make([]tenantResult, len(tenants))
 	)
 	working, ctx := errgroup.WithContext(ctx)
@@ -111,10 +110,10 @@ func (m *measurement) run(ctx context.Context, disturbed bool) (*Phase, error) {
 		if disturbed {
 			// The flood fills its own host's cable, so the churn has another.
 			flood, churn := len(tenants), len(tenants)+1
-			if err := work("flooder", flood, childConfig{Flood: &floodConfig{m.place(flood), m.cfg.Duration}}, &flooded); err != nil {
+			if err := work("flooder", flood, childConfig{Flood: &floodConfig{m.place(flood), m.cfg.Duration}}, &run.Flood); err != nil {
 				return err
 			}
-			if err := work("churner", churn, childConfig{Churn: &churnConfig{m.place(churn), m.cfg.Duration}}, &churned); err != nil {
+			if err := work("churner", churn, childConfig{Churn: &churnConfig{m.place(churn), m.cfg.Duration}}, &run.Churn); err != nil {
 				return err
 			}
 		}
@@ -129,11 +128,6 @@ func (m *measurement) run(ctx context.Context, disturbed bool) (*Phase, error) {
 	if err := working.Wait(); err != nil {
 		return nil, err
 	}
-	run := &Phase{
-		Disturbed: disturbed, Seconds: m.cfg.Duration.Seconds(),
-		FloodFrames: flooded.Frames, FloodSeconds: flooded.Seconds,
-		Joins: churned.Joins, Jobs: churned.Jobs, ChurnSeconds: churned.Seconds,
-	}
 	for _, r := range results {
 		run.Tenants = append(run.Tenants, r.Job)
 		run.Dropped, run.Refused = max(run.Dropped, r.Dropped), max(run.Refused, r.Refused)
@@ -143,11 +137,7 @@ func (m *measurement) run(ctx context.Context, disturbed bool) (*Phase, error) {
 }
 
 func (m *measurement) start(ctx context.Context, name string, at *testbed.Node, cfg childConfig, service bool) (*child.Child, error) {
-	c, err := child.Start(m.group, child.Spec{Name: name, Command: m.cfg.ChildCommand, Config: cfg, Start: at.Start, Service: service})
-	if err != nil {
-		return nil, err
-	}
-	return c, c.Ready(ctx)
+	return child.Launch(ctx, m.group, child.Spec{Name: name, Command: m.cfg.ChildCommand, Config: cfg, Start: at.Start, Service: service})
 }
 
 // place returns the place of a host, whose process shares the CPUs with others and

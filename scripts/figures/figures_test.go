@@ -98,7 +98,7 @@ func example() (r results) {
 	}
 	jobs := []tenants.Job{{Mean: 20 * time.Millisecond, P95: 21 * time.Millisecond}, {Mean: 19 * time.Millisecond, P95: 22 * time.Millisecond}}
 	r.tenants = tenants.Report{Harvest: 20 * time.Millisecond, Phases: []tenants.Phase{
-		{Tenants: jobs}, {Tenants: jobs, FloodFrames: 8000, FloodSeconds: 2, Joins: 10, Jobs: 20, ChurnSeconds: 2},
+		{Tenants: jobs}, {Tenants: jobs, Flood: tenants.Flood{FloodFrames: 8000, FloodSeconds: 2}, Churn: tenants.Churn{Joins: 10, Jobs: 20, ChurnSeconds: 2}},
 	}}
 	r.soak = soak.Report{Accounts: 1234, Events: make([]soak.Event, 5), Links: []*soak.LinkReport{{Sent: 3e6}, {Sent: 4e6}}}
 	return r
