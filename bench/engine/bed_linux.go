@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -17,7 +18,6 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bpf"
-	"github.com/libra-ina/libra/internal/netdev"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -57,15 +57,6 @@ func newBed(ctx context.Context, cfg Config, mtu int) (*bed, error) {
 
 func (b *bed) host() *testbed.Node { return b.net.Host(0) }
 
-// ends calls do for the tested and the opposite end of the cable, in the namespace
-// and with the interface of each.
-func (b *bed) ends(do func(i int, name string, ifindex int) error) error {
-	return errors.Join(
-		b.host().Do(func() error { return do(0, "tested end", b.host().Index) }),
-		b.net.Switch().Do(func() error { return do(1, "opposite end", b.host().PortIndex) }),
-	)
-}
-
 // prepare makes the ends ready for a baseline's turn in a test. The function that
 // it returns undoes what must not stay.
 func (b *bed) prepare(test Test, baseline string) (undo func() error, err error) {
@@ -86,12 +77,11 @@ func (b *bed) prepare(test Test, baseline string) (undo func() error, err error)
 		return func() error { return nil }, nil
 	}
 	err = b.host().Do(func() error {
-		l, err := link.AttachXDP(link.XDPOptions{Interface: b.host().Index, Program: b.programs.pass, Flags: link.XDPDriverMode})
-		if err != nil {
-			return fmt.Errorf("engine: attach a program to the tested end: %w", err)
+		l, err := attachXDP(b.host().Index, b.programs.pass)
+		if err == nil {
+			undo = l.Close
 		}
-		undo = l.Close
-		return nil
+		return err
 	})
 	return undo, err
 }
@@ -128,25 +118,16 @@ func (b *bed) arrived() (uint64, error) {
 	return n, nil
 }
 
-// threadNice is the priority of the NAPI threads. They have to come before
-// the generator, which runs on the same CPU and would else fill the ring for a
-// whole time slice before they empty it.
-const threadNice = -20
-
-// pinThreads finds the NAPI threads and moves them to the opposite end's CPU.
-func (b *bed) pinThreads() error {
-	return b.ends(func(i int, name string, ifindex int) (err error) {
-		if b.threads[i], err = netdev.NAPIThread(ifindex); err != nil {
-			return fmt.Errorf("engine: NAPI thread of the %s: %w", name, err)
-		}
-		var set unix.CPUSet
-		set.Set(b.cfg.CPUs[1])
-		err = errors.Join(unix.SchedSetaffinity(b.threads[i], &set), unix.Setpriority(unix.PRIO_PROCESS, b.threads[i], threadNice))
-		if err != nil {
-			return fmt.Errorf("engine: pin the NAPI thread of the %s: %w", name, err)
-		}
-		return nil
-	})
+// pinThreads finds the NAPI threads and moves them to the opposite end's CPU. They come before the generator
+// there, which would else fill the ring for a whole time slice before they empty it.
+func (b *bed) pinThreads() (err error) {
+	if b.threads, err = harness.NAPIThreads(b.net, 0); err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	var set unix.CPUSet
+	set.Set(b.cfg.CPUs[1])
+	err = errors.Join(unix.SchedSetaffinity(b.threads[0], &set), unix.SchedSetaffinity(b.threads[1], &set))
+	return os.NewSyscallError("sched_setaffinity", err)
 }
 
 func (b *bed) close() error {
@@ -155,14 +136,17 @@ func (b *bed) close() error {
 
 func (b *bed) attach() error {
 	return b.net.Switch().Do(func() (err error) {
-		b.attached, err = link.AttachXDP(link.XDPOptions{
-			Program: b.programs.countAndDrop, Interface: b.host().PortIndex, Flags: link.XDPDriverMode,
-		})
-		if err != nil {
-			return fmt.Errorf("engine: attach the opposite end's program: %w", err)
-		}
-		return nil
+		b.attached, err = attachXDP(b.host().PortIndex, b.programs.countAndDrop)
+		return err
 	})
+}
+
+func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
+	l, err := link.AttachXDP(link.XDPOptions{Interface: ifindex, Program: prog, Flags: link.XDPDriverMode})
+	if err != nil {
+		return nil, fmt.Errorf("engine: attach an XDP program: %w", err)
+	}
+	return l, nil
 }
 
 func (b *bed) detach() error {
@@ -207,17 +191,19 @@ func (b *bed) aggregate() (undo func() error, err error) {
 // at both ends of the cable, at UDP sockets of the tested end, and in the aggregator.
 func (b *bed) losses() (map[string]uint64, error) {
 	lost := map[string]uint64{}
-	err := b.ends(func(_ int, name string, ifindex int) error {
-		l, err := netlink.LinkByIndex(ifindex)
-		if err != nil {
-			return fmt.Errorf("engine: read counters of the %s: %w", name, err)
-		}
-		if s := l.Attrs().Statistics; s != nil {
-			lost[name+": RX dropped"], lost[name+": TX dropped"] = s.RxDropped, s.TxDropped
-		}
-		return nil
-	})
-	if err != nil {
+	read := func(end string, at *testbed.Node, ifindex int) error {
+		return at.Do(func() error {
+			l, err := netlink.LinkByIndex(ifindex)
+			if err != nil {
+				return fmt.Errorf("engine: read counters of the %s: %w", end, err)
+			}
+			if s := l.Attrs().Statistics; s != nil {
+				lost[end+": RX dropped"], lost[end+": TX dropped"] = s.RxDropped, s.TxDropped
+			}
+			return nil
+		})
+	}
+	if err := errors.Join(read("tested end", b.host(), b.host().Index), read("opposite end", b.net.Switch(), b.host().PortIndex)); err != nil {
 		return nil, err
 	}
 	if b.aggregator != nil {

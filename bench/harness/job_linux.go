@@ -5,14 +5,19 @@ package harness
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/netdev"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
@@ -124,6 +129,26 @@ func (p *Place) StartWorker(ctx context.Context, client pb.AggregatorClient, cfg
 		return nil, errors.Join(err, cfg.Link.Close())
 	}
 	return worker, nil
+}
+
+// NAPIThreads returns the threads that receive at a host and at its port of the switch, on a bed with threaded NAPI. They stand
+// for softirqs and come before all processes.
+func NAPIThreads(bed *testbed.Bed, host int) (threads [2]int, err error) {
+	h := bed.Host(host)
+	for i, end := range []struct {
+		at      *testbed.Node
+		ifindex int
+	}{{h, h.Index}, {bed.Switch(), h.PortIndex}} {
+		if err := end.at.Do(func() error {
+			if threads[i], err = netdev.NAPIThread(end.ifindex); err != nil {
+				return err
+			}
+			return os.NewSyscallError("setpriority", unix.Setpriority(unix.PRIO_PROCESS, threads[i], -20))
+		}); err != nil {
+			return threads, fmt.Errorf("threads that receive at the ends of %s: %w", h.Name, err)
+		}
+	}
+	return threads, nil
 }
 
 // OpenSwitch puts the XDP aggregator on all ports of a bed's switch and tells it

@@ -204,8 +204,8 @@ type bed struct {
 	net        *testbed.Bed
 	aggregator *bpf.Aggregator
 	statistics io.Closer
-	endControl func() // the control service; nil before it has begun
-	threads    []threads
+	endControl func()   // the control service; nil before it has begun
+	threads    [][2]int // that receive at each host and at its port; nil unless roles are told apart
 }
 
 // newBed makes a bed. Where roles are to be told apart, frames are received by threads of each interface, instead of by
@@ -229,10 +229,12 @@ func newBed(ctx context.Context, workers int, apart bool) (_ *bed, err error) {
 	if b.aggregator, err = harness.OpenSwitch(network); err != nil {
 		return nil, err
 	}
-	if apart {
-		if err = b.findThreads(); err != nil {
-			return nil, err
+	for i := 0; apart && i <= workers; i++ {
+		threads, err := harness.NAPIThreads(network, i)
+		if err != nil {
+			return nil, fmt.Errorf("push: %w", err)
 		}
+		b.threads = append(b.threads, threads)
 	}
 	err = network.Switch().Do(b.serve)
 	return b, err

@@ -10,38 +10,12 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/netdev"
 	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/wire"
 )
-
-// threads are those of the kernel that receive at both ends of a host's cable.
-type threads struct{ host, port int }
-
-// threadNice is the priority of these threads. They stand for softirqs, which come before all processes.
-const threadNice = -20
-
-func (b *bed) findThreads() error {
-	for _, h := range b.net.Hosts() {
-		var t threads
-		err := h.Do(func() (err error) { t.host, err = netdev.NAPIThread(h.Index); return err })
-		if err == nil {
-			err = b.net.Switch().Do(func() (err error) { t.port, err = netdev.NAPIThread(h.PortIndex); return err })
-		}
-		if err == nil {
-			err = errors.Join(unix.Setpriority(unix.PRIO_PROCESS, t.host, threadNice), unix.Setpriority(unix.PRIO_PROCESS, t.port, threadNice))
-		}
-		if err != nil {
-			return fmt.Errorf("push: thread that receives at %s: %w", h.Name, err)
-		}
-		b.threads = append(b.threads, t)
-	}
-	return nil
-}
 
 // linkReading is the state of a host's link at a moment.
 type linkReading struct {
@@ -64,9 +38,9 @@ func (b *bed) readLinks(workers int) (links []linkReading, err error) {
 	}
 	for i, h := range b.net.Hosts()[:workers+1] {
 		var now linkReading
-		now.host, err = sys.TaskTime(b.threads[i].host)
+		now.host, err = sys.TaskTime(b.threads[i][0])
 		if err == nil {
-			now.port, err = sys.TaskTime(b.threads[i].port)
+			now.port, err = sys.TaskTime(b.threads[i][1])
 		}
 		if err == nil {
 			err = h.Do(func() error {
@@ -150,7 +124,7 @@ func (r *run) hold(c *cluster, share float64) (release func() error, err error) 
 			return nil, errors.Join(err, release())
 		}
 		groups = append(groups, g)
-		if err := errors.Join(g.Add(p.Pid()), g.Add(r.bed.threads[i].host)); err != nil {
+		if err := errors.Join(g.Add(p.Pid()), g.Add(r.bed.threads[i][0])); err != nil {
 			return nil, errors.Join(err, release())
 		}
 	}
