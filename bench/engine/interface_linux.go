@@ -150,7 +150,6 @@ func (r *interfaceRun) findPeer(ctx context.Context) error {
 	return nil
 }
 
-// measure adds the result of a test at a size.
 func (r *interfaceRun) measure(ctx context.Context, test Test, size int) (err error) {
 	work := &interfaceWork{pace: r.cfg.Pace}
 	if size > 0 {

@@ -30,7 +30,6 @@ type interfaceWork struct {
 // answerLimit is how long a request waits for its answer before it counts as lost.
 const answerLimit = 100 * time.Millisecond
 
-// run works until ctx is done.
 func (w *interfaceWork) run(ctx context.Context, group *afxdp.Group, test Test) error {
 	switch test {
 	case Transmit:
@@ -154,7 +153,6 @@ type asking struct {
 	number uint64 // of the request, which its payload begins with
 }
 
-// once sends a request and waits for the answer.
 func (a *asking) once() error {
 	f, ok := a.socket.Pool().Alloc()
 	if !ok {

@@ -61,7 +61,6 @@ const (
 
 func controlIn(mem []byte) *control { return (*control)(unsafe.Pointer(&mem[0])) }
 
-// openControl maps the memory in a tested program.
 func openControl() (*control, error) {
 	mem, err := sys.MapShared(controlFD, 0, int(unsafe.Sizeof(control{})), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
@@ -119,7 +118,6 @@ func (r *run) startProgram(ctx context.Context, b *bed, baseline string, test Te
 	return p, nil
 }
 
-// line takes the drops from the program's output.
 func (p *programProcess) line(line []byte) {
 	var d dropsLine
 	if json.Unmarshal(line, &d) == nil && d.Drops != nil {

@@ -90,10 +90,8 @@ func (w *chunkWriter) write(p *packer.Packer, load pushed) error {
 	return nil
 }
 
-// next returns the payload of the frame that is filled next.
 func (w *chunkWriter) next() []byte { return w.frames[0][w.envelope.Len():] }
 
-// seal completes a frame whose payload is filled.
 func (w *chunkWriter) seal(payload []byte) {
 	wire.Header{
 		Type: wire.TypeHot, Flags: wire.FlagDense | wire.FlagQuiet, Job: pushJob, Sender: pushSender, Epoch: pushEpoch,

@@ -262,7 +262,6 @@ func (r *Report) printInterface(out *report.Printer) {
 
 func mpps(pps float64) string { return fmt.Sprintf("%.3f", pps/1e6) }
 
-// micros writes nanoseconds as microseconds.
 func micros(ns *float64) string {
 	if ns == nil {
 		return ""

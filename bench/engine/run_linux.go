@@ -21,7 +21,6 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 )
 
-// plainMTU and jumboMTU are the MTUs of the two beds.
 const (
 	plainMTU = maxPlain - 14
 	jumboMTU = jumboSize - 14

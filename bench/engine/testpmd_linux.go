@@ -35,7 +35,6 @@ type testpmd struct {
 // testpmdModes are the forwarding modes that correspond to the tests.
 var testpmdModes = map[Test]string{Transmit: "txonly", Receive: "rxonly", Echo: "macswap"}
 
-// testpmdCommand is DPDK's test program.
 const testpmdCommand = "dpdk-testpmd"
 
 // installTestpmd tells how to get testpmd with the driver. Debian 12's DPDK comes without.

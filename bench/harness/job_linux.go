@@ -25,7 +25,6 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// controlPort is the TCP port of the control service on a bed's switch.
 const controlPort = 7700
 
 // startLimit bounds the wait for the control service, and for another job with the

@@ -91,7 +91,6 @@ func (r *Report) hotChart() chart.Chart {
 	return c
 }
 
-// delayChart is Figure 17.
 func (r *Report) delayChart() chart.Chart {
 	c := chart.Chart{
 		Name: "negotiation", Title: "Delay of a scale's negotiation",

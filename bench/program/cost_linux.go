@@ -62,7 +62,6 @@ func (h *run) costGroup(ctx context.Context, p *bpf.Aggregator, m aggregator.Mod
 	return nil
 }
 
-// group is jobs that take turns.
 type group []*bench
 
 func (g *group) add(p *bpf.Aggregator, a aggregator.Arithmetic, m aggregator.Mode, stripes, hot int, draw func() int, rng *rand.Rand) error {
@@ -82,7 +81,6 @@ func (g group) close() error {
 	return errors.Join(errs...)
 }
 
-// measure measures jobs in turns, and others with them.
 func (h *run) measure(ctx context.Context, g group, others ...*harness.Subject[float64]) error {
 	var subjects []*harness.Subject[float64]
 	for _, b := range g {
@@ -109,7 +107,6 @@ func (h *run) measure(ctx context.Context, g group, others ...*harness.Subject[f
 // bpf.FeederFrames.
 const syncWorkers = 4
 
-// aggregatorEnd is the aggregator in test runs.
 var aggregatorEnd = endpoint(254)
 
 func sender(i int) aggregator.SenderConfig {

@@ -28,10 +28,8 @@ const (
 	stall = 30 * time.Second
 )
 
-// loopback is where links over UDP are opened.
 var loopback = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
 
-// jobID is the first job's id.
 const jobID = 1
 
 // endpoint returns the end of a worker, from 0 on, or of the aggregator in test
@@ -42,7 +40,6 @@ func endpoint(i int) wire.Endpoint {
 	}
 }
 
-// site is where workers run.
 type site struct {
 	plane      aggregator.Plane
 	aggregator wire.Endpoint
@@ -134,7 +131,6 @@ func (h *run) delay(ctx context.Context, s *site, b Backend, n int, a aggregator
 	return nil
 }
 
-// cluster is the workers of a sync job.
 type cluster struct {
 	site       *site
 	workers    []*transport.Worker

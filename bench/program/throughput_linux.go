@@ -20,7 +20,6 @@ import (
 // allKeys is the number of parameters, hot and cold.
 const allKeys = 1 << 20
 
-// uniform is the name of the distribution without skew.
 const uniform = "uniform"
 
 // throughput measures distribution after distribution. All numbers of hot
@@ -100,7 +99,6 @@ func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harn
 	return nil
 }
 
-// newServer returns a parameter server's store that holds all keys.
 func newServer() (*ps.Store, error) {
 	store, err := ps.New(ps.Config{Dim: 1, Exp: ps.DefaultExp})
 	if err != nil {

@@ -22,7 +22,6 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// agentJob is the job's name in the agent.
 const agentJob = "push"
 
 // agentConfig is what the process of the host agent is told.
@@ -40,7 +39,6 @@ type clientConfig struct {
 	Unprepared bool // the agent looks up the keys of each push
 }
 
-// serveClients is the agent's process.
 func (c *childConfig) serveClients(ctx context.Context) (err error) {
 	_, hot, err := openKeys()
 	if err != nil {
@@ -74,7 +72,6 @@ func (c *childConfig) serveClients(ctx context.Context) (err error) {
 	return answer(ctx, func() uint64 { return 0 }, map[string]func(context.Context, *mark) error{opMark: frames(worker)})
 }
 
-// pushAsClient is the process of a client.
 func (c *childConfig) pushAsClient(ctx context.Context) (err error) {
 	load, err := openShare(c.Client.Batch, c.Client.Number)
 	if err != nil {
@@ -100,14 +97,12 @@ func (c *childConfig) pushAsClient(ctx context.Context) (err error) {
 	return drive(ctx, p, int(pushes.Load()), nil)
 }
 
-// clientPusher pushes through an agent.
 type clientPusher struct {
 	load    batches
 	session *agentclient.Client
 	handles []uint64 // nil: the batches are not prepared
 }
 
-// prepare prepares all batches.
 func (p *clientPusher) prepare(ctx context.Context) error {
 	for n := range batchesEach {
 		handle, err := p.session.Prepare(ctx, p.load.keysOf(n))

@@ -141,7 +141,6 @@ func openKeys() (ranked []uint64, hot *packer.HotSet, err error) {
 	return ranked, hot, err
 }
 
-// job is the number of the one job.
 const job = 1
 
 // newStore returns a store with all keys of the workload in it, as it is after
@@ -284,7 +283,6 @@ func (c *childConfig) work(ctx context.Context) (err error) {
 	return drive(ctx, p, 0, frames(worker))
 }
 
-// lossy loses frames of a worker in both directions.
 func lossy(below link.Link, share float64, worker int) (link.Link, error) {
 	l, err := link.WithFaults(below, link.Faults{Drop: share, Seed: uint64(worker + 1)})
 	if err != nil {
@@ -356,7 +354,6 @@ type batches struct {
 	grads []float32
 }
 
-// openShare maps what a worker pushes.
 func openShare(size, worker int) (batches, error) {
 	part, err := sys.MapShared(workloadFD, int64(shareOffset(size, worker)), shareSize(size), unix.PROT_READ)
 	if err != nil {
@@ -367,7 +364,6 @@ func openShare(size, worker int) (batches, error) {
 	return b, nil
 }
 
-// workerPusher pushes through a worker of its own.
 type workerPusher struct {
 	load     batches
 	worker   *transport.Worker

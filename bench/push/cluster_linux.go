@@ -132,7 +132,6 @@ func (r *run) place(host, workers int) harness.Place {
 	return p
 }
 
-// zmqPort is the TCP port of the ZeroMQ server.
 const zmqPort = 7701
 
 // keyValueCommand returns the command of a process of the C++ program.

@@ -44,10 +44,8 @@ func Baselines() []string {
 	return []string{Libra, ZeroMQHash, ZeroMQTable, Unprepared, Lossy, Agent, AgentUnprepared, AgentSeparate}
 }
 
-// ours reports whether a baseline is a form of Libra.
 func ours(baseline string) bool { return baseline != ZeroMQHash && baseline != ZeroMQTable }
 
-// throughAgent reports whether the workers of a baseline are clients of an agent.
 func throughAgent(baseline string) bool {
 	return baseline == Agent || baseline == AgentUnprepared || baseline == AgentSeparate
 }

@@ -182,7 +182,6 @@ func assumptions(cfg *Config) []string {
 // moreHarvests is how many times as many harvests the measurement has that tells what they cost.
 const moreHarvests = 4
 
-// print writes the study for people.
 func (s *Scale) print(out *report.Printer, results []Result) {
 	nanos := func(ns float64) string { return fmt.Sprintf("%.1f", ns) }
 	var rows [][]any

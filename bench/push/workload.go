@@ -40,7 +40,6 @@ type row struct {
 // their number, which takes the place of the first row.
 const sumsSize = int(unsafe.Sizeof(row{})) * (Keys + 1)
 
-// putRows stores what a server holds.
 func putRows(mem []byte, rows []row) {
 	all := view[row](mem)
 	all[0] = row{key: uint64(len(rows))}
@@ -88,7 +87,6 @@ func splitShare(part []byte) (keys []uint64, grads []float32) {
 	return view[uint64](part[:at]), view[float32](part[at:])
 }
 
-// fill draws the workload.
 func (w *workload) fill(seed uint64) {
 	d := newDrawer(seed, w.batch)
 	ranked := w.ranked()
@@ -100,7 +98,6 @@ func (w *workload) fill(seed uint64) {
 	}
 }
 
-// drawer draws batches.
 type drawer struct {
 	batch   int
 	rng     *rand.Rand

@@ -270,7 +270,6 @@ func (h *runner) judge(l *running, side string, a *account, found counts) {
 	}
 }
 
-// failIf reports a check's error, if it is one.
 func (h *runner) failIf(err error) {
 	if err != nil {
 		h.report.fail("%v", err)
@@ -289,7 +288,6 @@ func (h *runner) explain(l *running, t tally, during string) {
 		t.client.Sent, t.answered, dropped, t.interfaces)
 }
 
-// setCalm tells the clients that undisturbed time begins or has ended.
 func (l *running) setCalm(ctx context.Context, on bool) {
 	for _, c := range l.clients {
 		// It only fails when everything is being stopped.

@@ -98,7 +98,6 @@ func (l *link) start(ctx context.Context, stop context.CancelCauseFunc) error {
 	return nil
 }
 
-// flow starts or pauses the clients.
 func (l *link) flow(on bool) {
 	for _, c := range l.clients {
 		if on {
@@ -202,7 +201,6 @@ type disturbance struct {
 	spoil, repair action
 }
 
-// action is done to a link.
 type action func(ctx context.Context, l *link, r *rand.Rand) error
 
 // run makes it happen and returns when the repair began.

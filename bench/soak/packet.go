@@ -48,7 +48,6 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// noise is what bodies are cut from.
 var noise = func() []byte {
 	b := make([]byte, 4096+largest)
 	r := rand.NewChaCha8([32]byte{})
@@ -56,7 +55,6 @@ var noise = func() []byte {
 	return b
 }()
 
-// packet is the contents of a packet.
 type packet struct {
 	flow          uint16
 	calm          bool // sent in undisturbed time
@@ -85,7 +83,6 @@ func (p *packet) write(b []byte) {
 	binary.BigEndian.PutUint32(b[sumAt:], crc32.Checksum(b[coveredAt:], castagnoli))
 }
 
-// errForeign is the error of a frame that is not of the soak.
 var errForeign = errors.New("soak: a foreign frame")
 
 // read checks a frame and returns its contents.

@@ -54,7 +54,6 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	return h.report, h.run(running, stop)
 }
 
-// runner is a run.
 type runner struct {
 	cfg    Config
 	report *Report
@@ -87,7 +86,6 @@ func (h *runner) run(ctx context.Context, stop context.CancelCauseFunc) error {
 	return err
 }
 
-// running is a link in a run.
 type running struct {
 	*link
 	report  *LinkReport

@@ -25,7 +25,6 @@ const (
 	floodRing    = 2048
 )
 
-// floodConfig is the job that floods.
 type floodConfig struct {
 	harness.Place
 	Duration time.Duration
@@ -78,7 +77,6 @@ var badKinds = []func(h *wire.Header, last *wire.Stripe){
 	overflow, expensiveSums, lastRank, overflow, expensiveSums, lastRank, unknownSender, nil,
 }
 
-// last is the rank of the last pair of a frame.
 const last = floodSlots - 1
 
 // overflow makes the last sum overflow, once two of them were added: all additions
