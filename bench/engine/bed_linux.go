@@ -161,11 +161,8 @@ func (b *bed) detach() error {
 // aggregate makes the opposite end an XDP aggregator with a job, until undo.
 func (b *bed) aggregate() (undo func() error, err error) {
 	undo = func() error {
-		var err error
-		if b.aggregator != nil {
-			err = b.aggregator.Close()
-			b.aggregator = nil
-		}
+		err := harness.Close(b.aggregator)
+		b.aggregator = nil
 		return errors.Join(err, b.attach())
 	}
 	err = b.detach()

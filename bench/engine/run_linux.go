@@ -92,19 +92,12 @@ func (r *run) findBaselines(ctx context.Context) (err error) {
 			_, missing = exec.LookPath(testpmdCommand)
 		}
 		if missing != nil {
-			r.unavailable(harness.Unavailable{Baseline: b, Reason: missing.Error(), Install: install})
+			harness.AddUnavailable(&r.report.Unavailable, harness.Unavailable{Baseline: b, Reason: missing.Error(), Install: install})
 			continue
 		}
 		r.baselines = append(r.baselines, b)
 	}
 	return nil
-}
-
-// unavailable notes once what is not measured.
-func (r *run) unavailable(u harness.Unavailable) {
-	if !slices.Contains(r.report.Unavailable, u) {
-		r.report.Unavailable = append(r.report.Unavailable, u)
-	}
 }
 
 // group is the baselines that take part in a test at a size.
@@ -122,7 +115,7 @@ func (r *run) measureAll(ctx context.Context) error {
 			g := group{test: test, size: size}
 			for _, b := range r.baselines {
 				if reason := excluded(b, test, size); reason != "" {
-					r.unavailable(harness.Unavailable{Baseline: b, Reason: reason})
+					harness.AddUnavailable(&r.report.Unavailable, harness.Unavailable{Baseline: b, Reason: reason})
 					continue
 				}
 				g.baselines = append(g.baselines, b)
@@ -178,7 +171,7 @@ func (r *run) measureGroup(ctx context.Context, beds []*bed, g group) error {
 	for _, w := range all {
 		switch {
 		case w.err != nil:
-			r.unavailable(harness.Unavailable{Baseline: w.baseline, Test: string(g.test), Size: g.size, Reason: w.err.Error()})
+			harness.AddUnavailable(&r.report.Unavailable, harness.Unavailable{Baseline: w.baseline, Test: string(g.test), Size: g.size, Reason: w.err.Error()})
 		case len(w.samples) > 0:
 			results = append(results, newResult(g.test, g.size, w.baseline, w.samples))
 		}

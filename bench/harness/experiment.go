@@ -94,6 +94,13 @@ type Unavailable struct {
 	Install  string `json:"install,omitempty"` // what makes it available, if anything does
 }
 
+// AddUnavailable notes once what was not measured.
+func AddUnavailable(to *[]Unavailable, u Unavailable) {
+	if !slices.Contains(*to, u) {
+		*to = append(*to, u)
+	}
+}
+
 // PrintUnavailable writes a paragraph for each entry.
 func PrintUnavailable(out *report.Printer, all []Unavailable) {
 	for _, u := range all {

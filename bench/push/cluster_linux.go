@@ -30,9 +30,6 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// endLimit bounds the time that an answer or a process's end takes.
-const endLimit = 20 * time.Second
-
 // cluster is a server and its workers, all of one baseline.
 type cluster struct {
 	group   *proc.Group
@@ -44,7 +41,7 @@ type cluster struct {
 }
 
 func (r *run) launch(ctx context.Context, baseline string, workers int, harvest time.Duration) (_ *cluster, err error) {
-	c := &cluster{group: proc.NewGroup(ctx, proc.Config{Grace: endLimit})}
+	c := &cluster{group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})}
 	if c.sums, err = sys.NewShared("libra-bench-sums", sumsSize); err != nil {
 		return nil, err
 	}
@@ -140,7 +137,7 @@ func (r *run) keyValueCommand(role string, process int, args ...string) []string
 }
 
 func askAll(ctx context.Context, processes []*child.Child, op string) ([]mark, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, endLimit, fmt.Errorf("no answer within %v", endLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, child.EndLimit, fmt.Errorf("no answer within %v", child.EndLimit))
 	defer cancel()
 	var asking errgroup.Group
 	marks := make([]mark, len(processes))

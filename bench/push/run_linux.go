@@ -78,8 +78,7 @@ func (r *run) findBaselines(ctx context.Context) (err error) {
 		if !ours(b) && r.keyValue == nil {
 			r.keyValue, err = baselines.KeyValue.Build(ctx)
 			if errors.Is(err, baselines.ErrBuild) {
-				r.report.Unavailable = append(r.report.Unavailable,
-					harness.Unavailable{Baseline: b, Reason: err.Error(), Install: baselines.KeyValue.Install})
+				harness.AddUnavailable(&r.report.Unavailable, harness.Unavailable{Baseline: b, Reason: err.Error(), Install: baselines.KeyValue.Install})
 				continue
 			}
 			if err != nil {

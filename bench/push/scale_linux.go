@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 
@@ -88,7 +87,7 @@ func (r *run) measureScale(ctx context.Context, baseline string, workers int) (S
 		hold: func(c *cluster) (func() error, error) { return r.hold(c, share) },
 	})
 	if errors.Is(err, sys.ErrNoCPUGroups) {
-		r.notHeld(err)
+		harness.AddUnavailable(&r.report.Unavailable, harness.Unavailable{What: "roles held to a share of a CPU", Reason: err.Error()})
 		return s, nil
 	}
 	s.Held = &Held{
@@ -99,14 +98,6 @@ func (r *run) measureScale(ctx context.Context, baseline string, workers int) (S
 
 // heldPeriods is how many periods of a control group a measurement lasts at least: the share is kept in the mean of many.
 const heldPeriods = 100
-
-// notHeld reports once that roles cannot be held to a share.
-func (r *run) notHeld(err error) {
-	u := harness.Unavailable{What: "roles held to a share of a CPU", Reason: err.Error()}
-	if !slices.Contains(r.report.Unavailable, u) {
-		r.report.Unavailable = append(r.report.Unavailable, u)
-	}
-}
 
 // hold holds the server and each worker, with the threads that receive at their interfaces, to a share of a CPU.
 func (r *run) hold(c *cluster, share float64) (release func() error, err error) {
