@@ -28,9 +28,9 @@ type Faults struct {
 	// frames later, when its receiver has forgotten the first.
 	Late float64
 
-	// Delay bounds how many later frames overtake one; 0 means a few.
+	// Delay bounds how many later frames overtake one; 0 means 16.
 	Delay int
-	// LateDelay is the delay of very late copies in frames; 0 means more
+	// LateDelay is the delay of very late copies in frames; 0 means 1500, more
 	// than a duplicate filter remembers.
 	LateDelay int
 	// Seed selects the sequence of decisions.
