@@ -288,7 +288,7 @@ func TestConnectionsWithoutHello(t *testing.T) {
 		_ = conn.Close()
 	}
 	group.Wait()
-	if n := b.agent.Stats().Refused[agentproto.Clients]; n != connections-kept {
+	if n := b.agent.Stats().Refused[agent.Code(agentproto.Clients)]; n != connections-kept {
 		t.Errorf("%d are counted as refused, want %d", n, connections-kept)
 	}
 	ctx := within(t)
