@@ -10,11 +10,10 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-// AggregatorServer answers the frames that reach a link with an
-// [aggregator.Model]: the data plane of the UDP backend. Jobs, senders and
-// banks are managed through the model, which may be used at the same time.
-//
-// What goes to all senders of a job, it sends to each sender by itself.
+// AggregatorServer answers frames from a link with an [aggregator.Model]. It is the
+// data plane of the UDP backend. Jobs, senders and banks are managed through the
+// model, also while the server runs. A broadcast is sent to each sender of the job
+// separately.
 type AggregatorServer struct {
 	loop
 	model *aggregator.Model
@@ -24,8 +23,8 @@ type AggregatorServer struct {
 	copies []link.Frame
 }
 
-// NewAggregatorServer starts serving. The link may be any; the server owns it from then on and closes
-// it. The model stays the caller's.
+// NewAggregatorServer starts serving. The server owns the link and closes it; the
+// caller keeps the model.
 func NewAggregatorServer(on link.Link, model *aggregator.Model) (*AggregatorServer, error) {
 	if on == nil || model == nil {
 		return nil, fmt.Errorf("%w: aggregator server needs a link and a model", ErrConfig)

@@ -13,28 +13,28 @@ import (
 )
 
 var (
-	// ErrConfig is wrapped by errors that name a field which is missing or wrong.
+	// ErrConfig is wrapped by errors that name a missing or invalid field.
 	ErrConfig = errors.New("transport: bad configuration")
-	// ErrAnswer means that a peer answered a frame with something that does not
-	// fit it; the peer is no Libra server or aggregator, or a broken one.
+	// ErrAnswer means that an answer does not fit the frame it answers: the peer is
+	// broken, or is not a Libra server or aggregator.
 	ErrAnswer = errors.New("answer does not fit the question")
 )
 
-// PeerError is what went wrong between a worker and one of its peers. It wraps
+// PeerError is a failure between a worker and one of its peers. It wraps
 // a [wire.Refusal], a [*retransmit.SilentPeerError] or [ErrAnswer].
 type PeerError struct {
 	Role   string         // "aggregator" or "parameter server"
 	Addr   netip.AddrPort // where the frames went
 	Job    uint16
 	Sender uint16
-	// Key is the row that a refusal is about, if KeyKnown.
+	// Key is the row that was refused, if KeyKnown.
 	Key      uint64
 	KeyKnown bool
-	// LinkErr is the last error of sending, where the peer was silent.
+	// LinkErr is the last send error, if the peer was silent.
 	LinkErr error
-	// Unknown means that the refused frame had been sent more than once, and that
-	// the reason for the refusal depends on the peer's state (see [wire.Code.Final]):
-	// another copy may have been applied.
+	// Unknown means that another copy of the refused frame may have been applied: the
+	// frame was sent more than once, and the reason for the refusal depends on the
+	// peer's state (see [wire.Code.Final]).
 	Unknown bool
 	Err     error
 }
@@ -60,30 +60,30 @@ func (e *PeerError) Error() string {
 
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// PushError reports what became of the frames of a push that failed. Frames that
-// were acknowledged are applied. Refused ones are not. Of the others it is unknown:
-// they were refused after a repetition, or have no answer.
+// PushError counts the frames of a failed push. Acknowledged frames are applied,
+// refused ones are not. The fate of the others is unknown: they were refused after
+// a retransmission, or have no answer.
 //
-// Receivers judge each copy of a frame by itself. Where the reason for a refusal
+// Receivers judge each copy of a frame separately. Where the reason for a refusal
 // depends on their state (job, sender or epoch not admitted, a sum out of range
-// until the next harvest), a copy that the network itself has made or delayed may
-// be applied although another one was refused. Admit a sender before it sends.
+// until the next harvest), a copy that the network duplicated or delayed may
+// be applied although another was refused. Admit a sender before it sends.
 type PushError struct {
-	// Sent is what was handed to the network before the push failed. Its
-	// frames are Acked + Refused + Unknown + Unacked.
+	// Sent is what was sent before the push failed. It has
+	// Acked + Refused + Unknown + Unacked frames.
 	Sent  packer.Sent
 	Acked int
 	// Refused frames were sent once, or refused for a reason that holds for every
-	// copy of them ([wire.Code.Final]).
+	// copy ([wire.Code.Final]).
 	Refused int
 	// Unknown frames were sent more than once and then refused for another
-	// reason: an earlier copy may have been applied and its answer lost, and a
-	// copy that is still in the network may yet be applied.
+	// reason: the answer of an applied copy may be lost, or a copy still in the
+	// network may be applied later.
 	Unknown int
-	// Unacked frames had no answer when the push failed. They are still
-	// repeated until they are answered, unless the endpoint has ended.
+	// Unacked frames had no answer when the push failed. They are retransmitted
+	// until they are answered, unless the endpoint has ended.
 	Unacked int
-	// Complete means that the whole batch was handed over.
+	// Complete means that the whole batch was sent.
 	Complete bool
 	Err      error // a [*PeerError], a context's error or [ErrClosed]
 }

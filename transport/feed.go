@@ -10,52 +10,53 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-// Feed is a source of pushes and pulls that runs in the worker's goroutine: what it hands over passes no
-// queue, and it learns of ends without a channel. For programs that serve others, such
-// as package agent. Its methods are called by the worker's goroutine only. They must not wait, nor
-// call methods of the worker but [Worker.Hand], [Worker.EndStep] and [Worker.LeaveStep].
+// Feed is a source of pushes and pulls that runs in the worker's goroutine, without
+// a queue for requests or a channel for completions. It is meant for programs that
+// serve others, such as package agent. Only the worker's goroutine calls its methods.
+// They must not block, nor call methods of the worker other than [Worker.Hand],
+// [Worker.EndStep] and [Worker.LeaveStep].
 type Feed interface {
-	// Turn is called in each turn of the worker's loop, after it has taken answers in and before it
-	// fills frames. It reports whether there was anything to do.
+	// Turn is called in each turn of the worker's loop, after received answers are
+	// processed and before frames are filled. It reports whether there was work.
 	Turn() (any bool)
-	// Sleep is called before the worker sleeps, if Turn had nothing to do. The worker does not sleep if it
-	// returns false.
+	// Sleep is called before the worker sleeps, if Turn had no work. If it returns
+	// false, the worker does not sleep.
 	Sleep() bool
 	// Awake is called after each sleep.
 	Awake()
-	// End is called when the worker has ended, after all requests were settled, with the reason.
+	// End is called with the reason when the worker has ended and all requests are settled.
 	End(err error)
 }
 
-// feedPause is how long a worker sleeps on a link that cannot wait for the feed's descriptor.
+// feedPause is how long a worker sleeps on a link that cannot watch the feed's descriptor.
 const feedPause = time.Millisecond
 
-// Request is a push or a pull of a [Feed]. Its fields and the slices in it belong to the worker from [Worker.Hand]
-// until Settled is called.
+// Request is a push or a pull of a [Feed]. The request and its slices belong to the worker
+// from [Worker.Hand] until Settled is called.
 type Request struct {
 	Pull     bool
 	Keys     []uint64
 	Prepared *Prepared // of a push: instead of Keys
-	// Values are len(Keys) × Dim gradients of a push, or the destination of a pull.
+	// Values holds len(Keys) × Dim gradients of a push, or receives the values of a pull.
 	Values []float32
-	// Sums, if not nil, is what [Worker.PushSum] calls so; it needs Keys.
+	// Sums, if not nil, receives the sums as in [Worker.PushSum]; it needs Keys.
 	Sums []float32
-	// From tells apart those for whom a feed pushes: what one of them has pushed is not added up with nothing but its own.
+	// From identifies the client of a push: pushes are only added up across different clients.
 	From uint32
-	// Owner learns that the request is settled.
+	// Owner is notified when the request is settled.
 	Owner interface {
-		// Settled is called once, by the worker's goroutine: between two calls of Turn, or before End.
-		// The error is that of a [Ticket]. The request may be handed over again from the next Turn on.
+		// Settled is called once, by the worker's goroutine, between two calls of Turn or before End.
+		// The error is that of a [Ticket]. The request may be reused from the next Turn.
 		Settled(err error)
 	}
 
 	operation operation
 }
 
-// Attach has a feed run in the worker's goroutine; nil ends that. If fd is not negative the worker sleeps
-// only while it is not readable, which [Feed.Awake] may change. A worker has at most one feed: another one
-// is an [ErrConfig]. If Attach returns an error, of this kind, ctx's or why the worker has ended, the feed's methods
-// will not be called.
+// Attach runs a feed in the worker's goroutine; nil detaches it. If fd is not negative, the
+// worker wakes when it is readable, and [Feed.Awake] may drain it. A worker has at most one
+// feed: a second one is an [ErrConfig]. If Attach fails, because of this, of ctx or because the
+// worker has ended, the feed's methods are not called.
 func (w *Worker) Attach(ctx context.Context, f Feed, fd int) error {
 	var second bool
 	err := w.Do(ctx, func() {
@@ -74,15 +75,16 @@ func (w *Worker) Attach(ctx context.Context, f Feed, fd int) error {
 	return err
 }
 
-// Poke has the worker call [Feed.Turn], if it sleeps. It may be called from any goroutine.
+// Poke makes a sleeping worker call [Feed.Turn]. It may be called from any goroutine.
 func (w *Worker) Poke() { w.link.Wake() }
 
-// Hand takes a request of the feed, like [Worker.PushLater], [Worker.PushSum] and [Worker.Pull]. Small pushes
-// that are handed over in one call of Turn share frames, prepared ones and others apart.
+// Hand accepts a request of the feed, like [Worker.PushLater], [Worker.PushSum] and [Worker.Pull].
+// Small pushes handed over in one call of Turn share frames; prepared and other pushes do not mix.
 //
-// In a job in combine mode with exact arithmetic, the hot gradients of pushes that wait at the same time, for a window that is
-// full or because they came together, are added up, and their sums are sent ([packer.Packer.BeginSum]); no push waits
-// in order to be added. Such pushes share their fate as those do that share frames.
+// In a job in combine mode with exact arithmetic, the hot gradients of pushes that wait at the same
+// time are added up and their sums are sent ([packer.Packer.BeginSum]). Pushes wait because the
+// window is full or because they arrived together, never in order to be added. Such pushes share
+// one result, as pushes that share frames do.
 func (w *Worker) Hand(r *Request) {
 	o := &r.operation
 	*o = operation{pull: r.Pull, keys: r.Keys, values: r.Values, sums: r.Sums, owner: r}
@@ -97,8 +99,9 @@ func (w *Worker) Hand(r *Request) {
 	w.pushes = append(w.pushes, o)
 }
 
-// HotFrames returns, in numbers that run freely, that of the next frame for the aggregator and that of the first one which
-// is not answered; zeros without a hot set. Only the worker's goroutine may call it, as in a call of a [Feed].
+// HotFrames returns the free-running sequence numbers of the next frame for the aggregator and of
+// the first unanswered one; zeros without a hot set. Only the worker's goroutine may call it, as in
+// a call of a [Feed].
 func (w *Worker) HotFrames() (next, unanswered uint32) {
 	f := w.flows[flowHot]
 	if f == nil {
@@ -107,7 +110,7 @@ func (w *Worker) HotFrames() (next, unanswered uint32) {
 	return f.window.NextSeq(), f.window.Base()
 }
 
-// fed reports whether an operation, or the first of a group, is a feed's: no other goroutine waits for it.
+// fed reports whether an operation, or the first of a group, is a feed's, so that no goroutine waits for it.
 func (o *operation) fed() bool {
 	return o.owner != nil || len(o.members) > 0 && o.members[0].owner != nil
 }
@@ -116,7 +119,7 @@ func (o *operation) fed() bool {
 func (w *Worker) sleep() error {
 	if w.feed == nil {
 		limit := w.patience()
-		if limit >= 0 && w.look() { // something is to come
+		if limit >= 0 && w.look() { // work is expected
 			return nil
 		}
 		return w.link.Wait(limit)

@@ -6,9 +6,9 @@ import "sync/atomic"
 
 // flush waits for the frames before its marks.
 type flush struct {
-	last    *operation // has to be put into frames before there are marks
+	last    *operation // has to be sealed before marks are set
 	marks   []uint32   // by flow
-	refusal error      // that another flush was told while this one waited
+	refusal error      // of a push, already returned to another flush
 	done    chan error
 
 	settled atomic.Bool // by the result in done, or by the caller who has given up
@@ -35,7 +35,7 @@ func (w *Worker) addFlush(fl *flush) {
 	w.flushes = append(w.flushes, fl)
 }
 
-// mark lets a flush wait for what is in frames now.
+// mark makes a flush wait for the frames sealed so far.
 func (w *Worker) mark(fl *flush) {
 	fl.last, fl.marks = nil, make([]uint32, len(w.flows))
 	for i, f := range w.flows {
@@ -45,7 +45,7 @@ func (w *Worker) mark(fl *flush) {
 	}
 }
 
-// passOver has flushes that wait for a push, which is given up, wait for those before it.
+// passOver makes flushes that wait for an abandoned push wait for the push before it.
 func (w *Worker) passOver(i int) {
 	for _, fl := range w.flushes {
 		switch {
@@ -66,7 +66,7 @@ func (w *Worker) endFlushes() {
 		if fl.last != nil && fl.last.sealed {
 			w.mark(fl)
 		}
-		// What is sent again has other numbers than it had when the flush was marked.
+		// Frames that are sent again get numbers above the flush's marks.
 		ended := fl.last == nil && w.again == 0
 		for i, f := range w.flows {
 			ended = ended && (f == nil || int32(f.window.Base()-fl.marks[i]) >= 0)
@@ -86,7 +86,7 @@ func (w *Worker) endFlushes() {
 		return
 	}
 	w.refusal = nil
-	for _, fl := range rest { // the refused push may be of a caller that waits here
+	for _, fl := range rest { // the refused push may belong to one of these callers
 		if fl.refusal == nil {
 			fl.refusal = first
 		}

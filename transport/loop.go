@@ -22,7 +22,7 @@ var ErrClosed = fmt.Errorf("transport: endpoint is closed: %w", net.ErrClosed)
 // rxBatch is how many payloads an endpoint receives at a time.
 const rxBatch = 64
 
-// loop is the goroutine of an endpoint, and the way into it.
+// loop is the goroutine of an endpoint with its queue of calls.
 type loop struct {
 	link    link.Link
 	gate    gate // of the link, nil if it has none
@@ -34,18 +34,18 @@ type loop struct {
 	err     error         // why it ended; written before dead is closed
 }
 
-// gate is what links of a simulation have besides: who hands something to the goroutine
-// passes it before, so that the simulation decides when.
+// gate is implemented by links of a simulation. A goroutine passes it before it calls
+// an endpoint, so that the simulation decides the order.
 type gate interface{ Enter() }
 
-// DefaultLook is the longest time for which an endpoint looks for frames before it sleeps.
+// DefaultLook is the longest time for which an endpoint polls for frames before it sleeps.
 const DefaultLook = sys.DefaultLook
 
-// init prepares an endpoint on a link. A look of 0 is [DefaultLook], a negative one none.
+// init prepares an endpoint on a link. A look of 0 means [DefaultLook], a negative one no polling.
 func (l *loop) init(on link.Link, look time.Duration) {
 	l.link = on
 	l.gate, _ = on.(gate)
-	if l.gate == nil { // time in a simulation does not pass while something runs
+	if l.gate == nil { // in a simulation, time stands still while code runs
 		l.idle.Limit = max(0, cmp.Or(look, DefaultLook))
 	}
 	l.pkts = make([]link.Packet, rxBatch)
@@ -69,8 +69,8 @@ func (l *loop) start(body func() error, finish func(error)) {
 	}()
 }
 
-// post hands a function to the goroutine without waiting for it. An error
-// means that it will not run.
+// post queues a function for the goroutine without waiting for it. On an error
+// it does not run.
 func (l *loop) post(ctx context.Context, fn func()) error {
 	select {
 	case <-l.dead:
@@ -79,7 +79,7 @@ func (l *loop) post(ctx context.Context, fn func()) error {
 	}
 	if l.gate != nil {
 		l.gate.Enter()
-		if ctx.Err() != nil { // else chance decides, below
+		if ctx.Err() != nil { // else the select below picks at random
 			return context.Cause(ctx)
 		}
 	}
@@ -133,17 +133,17 @@ func (l *loop) Do(ctx context.Context, fn func()) error {
 	}
 }
 
-// look reports whether to look for frames once more before sleeping. To sleep and be woken costs more than most answers
-// take to come.
+// look reports whether to poll once more before sleeping. Sleeping and waking up takes longer
+// than most answers.
 func (l *loop) look() bool {
 	if !l.idle.Again() {
 		return false
 	}
-	runtime.Gosched() // others of this process may be what is waited for
+	runtime.Gosched() // the answer may come from this process
 	return true
 }
 
-// run runs what others have handed in, and reports whether there was anything.
+// run runs the queued calls, and reports whether there were any.
 func (l *loop) run() bool {
 	for n := 0; ; n++ {
 		select {
@@ -156,8 +156,8 @@ func (l *loop) run() bool {
 }
 
 // serve answers packets until the endpoint is closed, the link fails or one of the functions
-// does. handle sets Reply in the packets that have an answer; send, which may be nil, sends what
-// else there is, and reports whether the link did not take all of it.
+// does. handle sets Reply in packets that have an answer; send, which may be nil, sends other
+// frames and reports whether some are left over.
 func (l *loop) serve(handle func([]link.Packet) error, send func() (left bool, err error)) error {
 	for !l.closing.Load() {
 		n, err := l.link.Receive(l.pkts)
@@ -211,7 +211,7 @@ func (l *loop) Close() error {
 	return nil
 }
 
-// Done is closed when the endpoint has ended; Err then says why.
+// Done is closed when the endpoint has ended; Err then returns the reason.
 func (l *loop) Done() <-chan struct{} { return l.dead }
 
 // Err returns why the endpoint ended, nil while it runs. It is [ErrClosed]

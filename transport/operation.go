@@ -9,27 +9,27 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// operation is a push or a pull on its way through the worker's goroutine.
+// operation is a push or a pull in the worker's goroutine.
 type operation struct {
 	pull   bool
 	keys   []uint64
 	values []float32 // gradients of a push, destination of a pull
 	sums   []float32 // PushSum's destination
 
-	prepared *packer.Prepared   // of a push: the keys as the packer knows them, or nil
-	rows     *packer.RowNumbers // of its cold rows when it began, or nil
-	find     *finding           // of a pull: what it asks for is row numbers
+	prepared *packer.Prepared   // of a push: keys resolved by the packer, or nil
+	rows     *packer.RowNumbers // of its cold rows at the start, or nil
+	find     *finding           // of a pull: it asks for row numbers
 	step     *stepOnWay         // it asks for the sums of a step
-	parent   *operation         // of a push: a frame of that one is sent again by it
+	parent   *operation         // of a push: the push whose frame this one sends again
 
 	queued  bool         // came through PushLater
 	alone   bool         // must not share frames
-	begun   bool         // of a push: the packer has it
+	begun   bool         // of a push: handed to the packer
 	members []*operation // of a group: pushes that share its frames
 	added   bool         // of a group: the hot gradients of its members are added up
 
-	// released is closed when the goroutine has stopped using the caller's
-	// slices; err then says whether the call has failed. PushLater does not wait for it.
+	// released is closed when the goroutine no longer uses the caller's
+	// slices; err is then the call's error. PushLater does not wait for it.
 	released chan struct{}
 	err      error
 	ticket   *Ticket  // of a push
@@ -38,14 +38,14 @@ type operation struct {
 	cancelled atomic.Bool // the caller no longer waits, because of cause
 	cause     error
 
-	// What follows belongs to the goroutine.
+	// The fields below belong to the goroutine.
 	id   uint32 // place in the table of operations
 	open bool   // released is not closed
-	// Of a pull from several servers: the positions of its keys in the order in which they are asked for, or nil for
-	// their own, and where in it the keys of each server end.
+	// Of a pull from several servers: order holds the positions of its keys in the order of
+	// requests, or is nil for the caller's order; ends holds the end of each server's keys in it.
 	order []uint32
 	ends  []int
-	asked int // pull: keys that are in frames already
+	asked int // pull: keys already requested
 
 	sent        packer.Sent
 	complete    bool // everything is in frames
@@ -55,7 +55,7 @@ type operation struct {
 	refused     int
 	unknown     int   // refused, but perhaps applied
 	failure     error // the first refusal or other reason to fail
-	plain       bool  // nothing was sent: failure is all there is to say
+	plain       bool  // nothing was sent: the result is failure alone
 }
 
 // serverOf returns the server of the key at a position in the order of a pull.
@@ -74,7 +74,7 @@ func (o *operation) end(server int) int {
 	return o.ends[server]
 }
 
-// position returns that of a key in the caller's slices, by its place in the order of a pull.
+// position returns the index in the caller's slices of the key at a place in the order of a pull.
 func (o *operation) position(place int) int {
 	if o.order == nil {
 		return place
@@ -82,14 +82,14 @@ func (o *operation) position(place int) int {
 	return int(o.order[place])
 }
 
-// fail notes a reason for failure; the first one counts.
+// fail records a failure; the first one counts.
 func (o *operation) fail(err error) {
 	if o.failure == nil {
 		o.failure = err
 	}
 }
 
-// result is what the caller is told.
+// result is the error for the caller.
 func (o *operation) result() error {
 	if o.failure == nil || o.pull || o.plain {
 		return o.failure
@@ -100,7 +100,6 @@ func (o *operation) result() error {
 	}
 }
 
-// release unblocks the caller.
 func (o *operation) release() {
 	if o.open {
 		o.open = false
@@ -111,7 +110,7 @@ func (o *operation) release() {
 	}
 }
 
-// refuse unblocks the caller with the plain reason for which nothing was sent.
+// refuse unblocks the caller of an operation of which nothing was sent.
 func (o *operation) refuse() {
 	o.err, o.open, o.plain = o.failure, false, true
 	if o.released != nil {
@@ -119,7 +118,7 @@ func (o *operation) refuse() {
 	}
 }
 
-// finish settles the ticket.
+// finish completes the operation and its members.
 func (o *operation) finish() {
 	o.release()
 	for _, m := range o.members {
@@ -136,7 +135,6 @@ func (o *operation) finish() {
 	}
 }
 
-// accept takes an operation in.
 func (w *Worker) accept(o *operation) {
 	o.open = true
 	w.register(o)
@@ -150,7 +148,6 @@ func (w *Worker) accept(o *operation) {
 	}
 }
 
-// register gives an operation its place in the table.
 func (w *Worker) register(o *operation) {
 	i := slices.Index(w.ops, nil)
 	if i < 0 {

@@ -11,22 +11,22 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// peers holds the addresses of each job's senders, learnt from accepted frames. It never holds more than the senders that
-// can take part in rounds, of one epoch of each job.
+// peers holds the addresses of each job's senders, learnt from accepted frames of one epoch. It
+// holds at most as many senders as can take part in rounds.
 type peers [aggregator.MaxJobs]jobPeers
 
 type jobPeers struct {
 	epoch   uint16
-	senders []peer // in the order in which they were heard first
+	senders []peer // in order of their first frame
 }
 
 type peer struct {
 	sender uint16
 	at     wire.Endpoint
-	path   link.Path // nil until something is sent to all
+	path   link.Path // nil until the first broadcast
 }
 
-// learn notes where a frame came from, if the reply acknowledges it.
+// learn records the source of a frame that the reply acknowledges.
 func (p *peers) learn(request *link.Packet, reply []byte) {
 	h, err := wire.ParseHeader(reply)
 	if err != nil || h.Type != wire.TypeAck {
@@ -34,7 +34,7 @@ func (p *peers) learn(request *link.Packet, reply []byte) {
 	}
 	sender := h.Sender
 	if h.Flags&wire.FlagAll != 0 {
-		asked, _ := wire.ParseHeader(request.Payload) // whole, or it would not be answered
+		asked, _ := wire.ParseHeader(request.Payload) // valid, since it was answered
 		sender = asked.Sender
 	}
 	j := &p[h.Job]
@@ -50,8 +50,8 @@ func (p *peers) learn(request *link.Packet, reply []byte) {
 	}
 }
 
-// sendToAll sends a payload to all known senders of its job. A copy for which
-// there is no room is lost: a sender that misses it asks again.
+// sendToAll sends a payload to all known senders of its job. A copy without a buffer
+// is lost: its sender asks again.
 func (a *AggregatorServer) sendToAll(payload []byte) error {
 	out := a.loop.link
 	h, _ := wire.ParseHeader(payload)

@@ -10,52 +10,49 @@ import (
 )
 
 const (
-	// queueCap bounds the batches that wait in a worker's queue.
+	// queueCap bounds the batches in a worker's queue.
 	queueCap = 256
 
-	// groupPairs is how many gradients are packed together at most, and how
-	// many wait at most before the worker takes them without being asked to: some
-	// twenty frames, over which the cost of a system call and of a change of
-	// threads is spread.
+	// groupPairs is the most gradients that are packed together, and the most that
+	// wait before the worker takes them unasked: about twenty frames, which
+	// share the cost of a system call and a thread switch.
 	groupPairs = 4096
 
 	// groupMember is the largest batch, in gradients, that shares frames with others. Larger
 	// ones fill frames by themselves and are not worth another copy.
 	groupMember = groupPairs / 4
 
-	// sumPairs is how many gradients are added up at most. More would leave the network idle meanwhile.
+	// sumPairs is the most gradients that are added up. With more, the network would idle meanwhile.
 	sumPairs = 1 << 16
 
-	// sumMembers and sumLeast are the least numbers of batches and of gradients that are added up: fewer have
-	// less in common than the additions cost (docs/performance.md).
+	// sumMembers and sumLeast are the fewest batches and gradients that are added up: fewer share too
+	// few keys to pay for the additions (docs/performance.md).
 	sumMembers = 8
 	sumLeast   = 2048
 )
 
-// queued is a push that came through PushLater.
+// queued is a push of PushLater.
 type queued struct {
 	operation
 	ticket Ticket
 }
 
-// PushLater is [Worker.Push] for batches that are smaller than a frame: it leaves a
-// batch in a queue, and batches that wait there share frames. It returns at
-// once unless the queue is full. The slices must not be changed until the ticket
-// is done.
+// PushLater is [Worker.Push] for batches smaller than a frame: it queues the batch,
+// and queued batches share frames. It returns at once unless the queue is full. The
+// slices must not be changed until the ticket is done.
 //
 // The worker takes the queue when a caller waits for the ticket of a batch in it
 // ([Ticket.Wait], [Ticket.Done]) or for [Worker.Flush], or when it holds more than
-// some thousand gradients. Until then a batch may stay where it is. Keep several
+// 4096 gradients. Until then a batch may stay in the queue. Keep several
 // tickets, and wait for the oldest.
 //
-// Batches that share a frame share its fate: if the frame is refused, the
-// tickets of all of them fail, with the same [*PushError]. A batch that
-// the packer refuses as a whole, for a NaN for example, fails alone.
+// Batches that share a frame share its result: if the frame is refused, all their
+// tickets fail with the same [*PushError]. A batch that the packer refuses, for a
+// NaN for example, fails alone.
 func (w *Worker) PushLater(ctx context.Context, keys []uint64, grads []float32) (*Ticket, error) {
 	return w.pushLater(ctx, &queued{operation: operation{keys: keys, values: grads}})
 }
 
-// pushLater leaves a push in the queue.
 func (w *Worker) pushLater(ctx context.Context, q *queued) (*Ticket, error) {
 	size := int64(len(q.values)) + 1
 	q.queued = true
@@ -99,7 +96,7 @@ func (w *Worker) hurry() {
 	}
 }
 
-// failQueued fails what a worker that has ended did not take.
+// failQueued fails the queue of a worker that has ended.
 func (w *Worker) failQueued() {
 	for {
 		select {
@@ -112,8 +109,8 @@ func (w *Worker) failQueued() {
 	}
 }
 
-// takeQueue accepts the queue's batches if that is due, and reports whether
-// there were any.
+// takeQueue accepts the queued batches if that is due, and reports whether there
+// were any.
 func (w *Worker) takeQueue() (any bool) {
 	if !w.urgent.Load() {
 		return false
@@ -132,9 +129,9 @@ func (w *Worker) takeQueue() (any bool) {
 	}
 }
 
-// group replaces the next pushes, if they are several small ones that came
-// through the queue, by one that has them as members. Either all of them are
-// prepared or none. Those of a feed are added up instead, if there are enough of them.
+// group merges the next pushes into one operation with them as members, if there are
+// several small ones from the queue, all prepared or none. A feed's pushes are added up
+// instead, if there are enough.
 func (w *Worker) group() {
 	if n := w.addable(); n > 0 {
 		w.pushes = slices.Replace(w.pushes, 0, n, &operation{members: slices.Clone(w.pushes[:n]), added: true})
@@ -165,8 +162,8 @@ func (w *Worker) group() {
 	w.pushes = slices.Replace(w.pushes, 0, n, g)
 }
 
-// addable returns how many of the next pushes are added up: a feed's, for several, in a job whose sums do not depend on
-// their order.
+// addable returns how many of the next pushes are added up: pushes of a feed, from more than one
+// client, in a job whose sums do not depend on their order.
 func (w *Worker) addable() (n int) {
 	if !w.adds {
 		return 0
@@ -186,7 +183,7 @@ func (w *Worker) addable() (n int) {
 	return n
 }
 
-// beginSum hands a group to the packer as one push of the sums of its hot rows.
+// beginSum passes a group to the packer as one push of the sums of its hot rows.
 func (w *Worker) beginSum(g *operation) error {
 	w.groupParts = w.groupParts[:0]
 	for _, o := range g.members {
@@ -198,13 +195,12 @@ func (w *Worker) beginSum(g *operation) error {
 	return err
 }
 
-// groups reports whether a push may be one with others.
+// groups reports whether a push may be merged with others.
 func (w *Worker) groups(o *operation) bool {
 	return o.queued && !o.alone && len(o.values) == len(o.keys)*w.cfg.Dim
 }
 
-// dissolve puts the members of a group, the next push, back to be pushed by
-// themselves.
+// dissolve puts the members of a group, the next push, back to be pushed separately.
 func (w *Worker) dissolve(g *operation) {
 	for _, o := range g.members {
 		o.alone = true

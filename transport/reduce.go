@@ -13,14 +13,14 @@ import (
 
 // Reduce is the all-reduce of a job in sync mode: it contributes the gradients of
 // the whole hot vector, in rank order, and returns when all workers of the job
-// have contributed theirs and sums holds the sums of all, the same for each worker. Both slices
-// have HotSet.Slots() floats and may be the same one. Calls at the same time take turns.
+// have contributed. sums then holds the total, the same for each worker. Both slices
+// have HotSet.Slots() floats and may be the same slice. Concurrent calls take turns.
 //
-// It waits for the slowest worker, up to WorkerConfig.RoundLimit without any
+// It waits for the slowest worker, at most WorkerConfig.RoundLimit without any
 // result. Gradients that are not finite or out of the job's range are refused
 // with a [*packer.NotFiniteError] or a [*packer.RangeError] before anything is
-// sent. An error after that is a [*RoundError]; sums then holds anything, and the
-// worker is out of step with the others.
+// sent. A later error is a [*RoundError]; the contents of sums are then undefined,
+// and the worker is out of step with the others.
 func (w *Worker) Reduce(ctx context.Context, grads, sums []float32) error {
 	r := w.rounds
 	if w.cfg.Mode != aggregator.Sync {
@@ -47,10 +47,10 @@ func (w *Worker) Reduce(ctx context.Context, grads, sums []float32) error {
 	return r.do(ctx, roundCall{end: r.groups, grads: grads, sums: sums, numbers: numbers})
 }
 
-// badGradient returns the reason why a gradient of the hot vector cannot be sent.
+// badGradient returns the error for a gradient of the hot vector that cannot be sent.
 func (w *Worker) badGradient(at int, g float32) error {
 	var key uint64
-	if row := at / w.cfg.Dim; row < w.cfg.HotSet.Len() { // what NegotiateScale takes may be longer
+	if row := at / w.cfg.Dim; row < w.cfg.HotSet.Len() { // NegotiateScale accepts longer vectors
 		key = w.cfg.HotSet.Key(uint32(row))
 	}
 	if (packer.Numbers{}).Check([]float32{g}) >= 0 {
@@ -61,8 +61,8 @@ func (w *Worker) badGradient(at int, g float32) error {
 
 // NegotiateScale agrees with the other workers of a job with fixed arithmetic on
 // the scale of the next iteration, whose integers count units of 2^exp: the
-// finest at which the sum of all workers' gradients cannot overflow. The workers
-// compare their largest exponents for it (SwitchML, NSDI 2021, §3.7). It returns
+// finest at which the sum of all workers' gradients cannot overflow. To find it, the
+// workers compare their largest exponents (SwitchML, NSDI 2021, §3.7). It returns
 // when all workers have called it. Errors are those of Reduce. With
 // WorkerConfig.Negotiate, Reduce calls it.
 func (w *Worker) NegotiateScale(ctx context.Context, grads []float32) (exp int, err error) {
@@ -77,7 +77,7 @@ func (w *Worker) NegotiateScale(ctx context.Context, grads []float32) (exp int, 
 	return r.negotiate(ctx, grads)
 }
 
-// negotiate is NegotiateScale for a caller who has the turn.
+// negotiate is NegotiateScale for a caller that has the turn.
 func (r *rounds) negotiate(ctx context.Context, grads []float32) (exp int, err error) {
 	if at := (packer.Numbers{}).Check(grads); at >= 0 {
 		return 0, r.w.badGradient(at, grads[at])

@@ -13,15 +13,14 @@ import (
 var (
 	// ErrMode means that the job's mode or arithmetic has no such operation.
 	ErrMode = errors.New("transport: not possible in the job's mode")
-	// ErrOutOfStep means that an earlier call of Reduce or NegotiateScale has
-	// failed, so that this worker is no longer in the same round as the others.
-	// The job needs a new epoch.
+	// ErrOutOfStep means that an earlier call of Reduce or NegotiateScale failed, so
+	// that this worker is in another round than the others. The job needs a new epoch.
 	ErrOutOfStep = errors.New("transport: out of step with the other workers, the job needs a new epoch")
 )
 
-// RoundError reports how far a Reduce or a NegotiateScale came that failed after
-// something was sent. Afterwards the worker is out of step with the others: both
-// methods fail with [ErrOutOfStep].
+// RoundError reports the progress of a Reduce or a NegotiateScale that failed after
+// sending. The worker is then out of step with the others: both methods fail with
+// [ErrOutOfStep].
 type RoundError struct {
 	Scale bool // NegotiateScale, which has one part; or Reduce, whose parts are groups
 
@@ -31,7 +30,7 @@ type RoundError struct {
 	Unacked int // sent, not acknowledged
 	Unsent  int
 
-	// Part is the first that is not done, Round its round or iteration.
+	// Part is the first part that is not done, Round its round or iteration.
 	Part  int
 	Round uint32
 
@@ -52,9 +51,8 @@ func (e *RoundError) Error() string {
 
 func (e *RoundError) Unwrap() error { return e.Err }
 
-// NoResultError means that the aggregator has acknowledged contributions, but no
-// result has come for as long as WorkerConfig.RoundLimit allows: some worker has
-// not contributed.
+// NoResultError means that the aggregator acknowledged contributions, but no result
+// arrived within WorkerConfig.RoundLimit: some worker has not contributed.
 type NoResultError struct {
 	Waited time.Duration // since the last result
 	Silent time.Duration // since the last answer of the aggregator
@@ -65,7 +63,7 @@ func (e *NoResultError) Error() string {
 		e.Waited.Round(time.Millisecond), e.Silent.Round(time.Millisecond))
 }
 
-// noResult translates the silence of waits.
+// noResult turns silence of the waits window into a NoResultError.
 func (r *rounds) noResult(err error) error {
 	var silent *retransmit.SilentPeerError
 	if !errors.As(err, &silent) {

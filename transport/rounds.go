@@ -13,16 +13,15 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// rounds is a worker's part in what all workers of a job do together: the rounds
-// of the groups of the hot vector, and the negotiation of scales.
+// rounds is a worker's part in the collective operations of a job: the rounds of the
+// groups of the hot vector, and the negotiation of scales.
 //
-// A contribution is a frame like any other until it is acknowledged: it is in
-// the flow's window and is repeated when its answer is late. But an
-// acknowledgement without a result only means that the aggregator waits for other
-// workers. Then the contribution moves to a second window, waits, which keeps it
-// until the result. That window measures how long results take, as the first one
-// measures round trips, and asks again, by repeating the frame, when a result is
-// later than usual: the answer to all may have been lost. So a slow worker neither
+// Until it is acknowledged, a contribution is a frame like any other: it is in the
+// flow's window and is retransmitted on timeout. An acknowledgement without a result
+// means that the aggregator waits for other workers. The contribution then moves to a
+// second window, waits, until its result arrives. That window measures how long results
+// take, as the first one measures round trips, and retransmits the frame to ask again
+// when a result is late: the broadcast may have been lost. So a slow worker neither
 // counts as loss nor disturbs the round-trip time.
 type rounds struct {
 	w        *Worker
@@ -34,18 +33,18 @@ type rounds struct {
 
 	// Callers take turns.
 	calling chan struct{} // holds a token while a call is in progress
-	calls   uint64        // so far
+	calls   uint64        // so far; numbers the calls
 	request roundCall
-	begin   func()     // takes the request, in the worker's goroutine
+	begin   func()     // accepts request, in the worker's goroutine
 	done    chan error // the request's end
 
-	// What follows belongs to the worker's goroutine.
-	contributions []contribution // by group; the last one is to the scale
+	// The fields below belong to the worker's goroutine.
+	contributions []contribution // by group; the last one is for the scale
 	recent        []uint16       // contribution by sequence number mod window
 	waits         *retransmit.Window
 	again         func(uint32, retransmit.Entry) bool
-	op            operation // of all contributions, in the worker's table: it has no end, and its answers are not counted
-	unacked       int       // contributions that are sent
+	op            operation // of all contributions, in the worker's table: it never ends, and its answers are not counted
+	unacked       int       // contributions sent and not acknowledged
 	heard         retransmit.Time
 
 	call     roundCall // in progress, if active
@@ -53,7 +52,7 @@ type rounds struct {
 	next     int // contribution to be sent next
 	finished int // results of the call so far
 	decided  uint8
-	broken   error // why the worker is out of step with the others
+	broken   error // why the worker is out of step
 }
 
 // roundCall is a call of Reduce or NegotiateScale: contributions first to end-1.
@@ -65,9 +64,9 @@ type roundCall struct {
 	exponent    uint8 // NegotiateScale
 }
 
-// contribution is the state of the worker's part in one group, or in the scale.
+// contribution is the worker's part in one group, or in the scale.
 type contribution struct {
-	round uint32 // or iteration: the one to contribute to, or contributed to
+	round uint32 // or iteration, of this contribution or the next one
 	state contributionState
 	seq   uint32 // of its frame
 	wait  uint32 // its number in waits
@@ -113,8 +112,8 @@ func newRounds(w *Worker, job aggregator.JobConfig) (*rounds, error) {
 	return r, nil
 }
 
-// numbersOf returns how the gradients of a job's rounds stand in frames. What
-// the aggregator would refuse is refused before anything is sent.
+// numbersOf returns the number format of a job's rounds. The worker checks gradients against
+// it before it sends anything.
 func numbersOf(job aggregator.JobConfig) packer.Numbers {
 	switch job.Arithmetic {
 	case aggregator.Exact:
@@ -125,7 +124,6 @@ func numbersOf(job aggregator.JobConfig) packer.Numbers {
 	return packer.Numbers{}
 }
 
-// acquire waits for the caller's turn.
 func (r *rounds) acquire(ctx context.Context) error {
 	select {
 	case r.calling <- struct{}{}:
@@ -137,10 +135,9 @@ func (r *rounds) acquire(ctx context.Context) error {
 	}
 }
 
-// release ends the caller's turn.
 func (r *rounds) release() { <-r.calling }
 
-// do hands a call to the worker's goroutine and waits for its end. The caller
+// do passes a call to the worker's goroutine and waits for its end. The caller
 // has the turn.
 func (r *rounds) do(ctx context.Context, c roundCall) error {
 	if ctx.Err() != nil {
@@ -157,7 +154,7 @@ func (r *rounds) do(ctx context.Context, c roundCall) error {
 		return err
 	case <-r.w.dead:
 	case <-ctx.Done():
-		// The goroutine may be using the slices, so it has the last word.
+		// The goroutine may be using the slices, so it has to end the call.
 		cause := context.Cause(ctx)
 		if err := r.w.post(context.WithoutCancel(ctx), func() { r.cancel(c.id, cause) }); err == nil {
 			select {
@@ -172,12 +169,11 @@ func (r *rounds) do(ctx context.Context, c roundCall) error {
 	select {
 	case err := <-r.done:
 		return err
-	default: // before it came to the call
+	default: // the goroutine ended before it began the call
 		return r.w.err
 	}
 }
 
-// accept begins the call that was requested.
 func (r *rounds) accept() {
 	r.call, r.active = r.request, true
 	r.next, r.finished = r.call.first, 0
@@ -186,18 +182,17 @@ func (r *rounds) accept() {
 	}
 }
 
-// cancel ends a call that its caller has given up.
+// cancel ends a call whose caller has given up.
 func (r *rounds) cancel(id uint64, cause error) {
 	switch {
 	case !r.active || r.call.id != id:
-	case r.next == r.call.first: // nothing of it has left
+	case r.next == r.call.first: // nothing is sent yet
 		r.end(cause)
 	default:
 		r.fail(cause)
 	}
 }
 
-// end unblocks the caller.
 func (r *rounds) end(err error) {
 	if r.active {
 		r.active = false
@@ -206,8 +201,8 @@ func (r *rounds) end(err error) {
 	}
 }
 
-// fail ends the call in progress and all later ones: other workers may or may not
-// get what this one contributed, so it is out of step with them for good.
+// fail ends the call in progress and all later ones: it is unknown whether other workers
+// get this contribution, so the worker stays out of step with them.
 func (r *rounds) fail(err error) {
 	if r.broken != nil {
 		return
@@ -225,14 +220,14 @@ func (r *rounds) fail(err error) {
 	r.end(err)
 }
 
-// finish ends the call in progress because the worker ends.
+// finish ends the call in progress when the worker ends.
 func (r *rounds) finish(err error) {
 	if r != nil && r.active {
 		r.end(r.report(err))
 	}
 }
 
-// report returns how far the call in progress has come.
+// report returns the progress of the current call.
 func (r *rounds) report(err error) *RoundError {
 	c := r.call
 	e := &RoundError{
@@ -240,7 +235,7 @@ func (r *rounds) report(err error) *RoundError {
 		Waiting: r.waits.Outstanding(), Unacked: r.unacked, Unsent: c.end - r.next, Err: err,
 	}
 	for i := c.first; i < c.end; i++ {
-		// Parts that are done are a round further than the others.
+		// Finished parts are a round ahead of the others.
 		part := &r.contributions[i]
 		if part.state != idle || i >= r.next {
 			e.Part, e.Round = i-c.first, part.round
@@ -250,8 +245,7 @@ func (r *rounds) report(err error) *RoundError {
 	return e
 }
 
-// send puts contributions into frames while there is room, and reports whether
-// it did.
+// send seals contributions while there is room, and reports whether it did.
 func (r *rounds) send() (any bool) {
 	if r == nil || !r.active {
 		return false
@@ -274,12 +268,11 @@ func (r *rounds) send() (any bool) {
 	return any
 }
 
-// room reports whether one more contribution would find a place in waits.
+// room reports whether waits has room for one more contribution.
 func (r *rounds) room() bool {
 	return int(r.waits.NextSeq()-r.waits.Base())+r.unacked < len(r.recent)
 }
 
-// write writes the body of a contribution.
 func (r *rounds) write(i int, buf []byte) (wire.Header, []byte) {
 	if i == r.groups {
 		payload := buf[:wire.ScaleLen]
@@ -298,10 +291,10 @@ func (r *rounds) part(vector []float32, group int) []float32 {
 	return vector[group*r.groupLen : min((group+1)*r.groupLen, r.slots)]
 }
 
-// firstSlot returns the slot that the first stripe of a group names.
+// firstSlot returns the slot in the first stripe of a group.
 func (r *rounds) firstSlot(group int) int { return group * r.groupLen / wire.Lanes }
 
-// repeat asks again for results that are late.
+// repeat asks again for late results.
 func (r *rounds) repeat(drained bool) {
 	if r == nil {
 		return
@@ -315,7 +308,7 @@ func (r *rounds) repeat(drained bool) {
 	r.waits.Resend(r.w.now, r.again)
 }
 
-// deadline returns the time of the next repeat, and false if nothing waits.
+// deadline returns the time of the next repetition, and false if nothing waits.
 func (r *rounds) deadline() (retransmit.Time, bool) {
 	if r == nil {
 		return 0, false

@@ -7,9 +7,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// take handles an answer to a contribution, or to all workers, that carries
-// the job and the epoch of the flow. It returns other if the answer is to
-// something else. An answer that does not match a contribution changes nothing.
+// take handles an answer, to a contribution or to all workers, with the job and the
+// epoch of the flow. It returns other for answers to something else. An answer that
+// does not match a contribution changes nothing.
 func (r *rounds) take(h wire.Header, payload []byte) verdict {
 	refused := -1
 	switch {
@@ -17,7 +17,7 @@ func (r *rounds) take(h wire.Header, payload []byte) verdict {
 	case h.Type == wire.TypeError && r.outstanding(h.Seq) >= 0:
 		refused = r.outstanding(h.Seq)
 	case (h.Type == wire.TypeRows || h.Type == wire.TypeFound) && r.outstanding(h.Seq) >= 0:
-		return malformed // an answer to what servers are asked
+		return malformed // an answer to a request to a server
 	default:
 		return other
 	}
@@ -40,8 +40,8 @@ func (r *rounds) take(h wire.Header, payload []byte) verdict {
 	return malformed
 }
 
-// left reports whether the frame of a contribution has left: before that there is
-// no answer to it.
+// left reports whether the frame of a contribution was sent; before that, no answer
+// to it is valid.
 func (r *rounds) left(c *contribution) bool {
 	return c.state != idle && int32(c.seq-r.flow.window.NextUnsent()) < 0
 }
@@ -59,8 +59,7 @@ func (r *rounds) outstanding(seq uint32) int {
 	return -1
 }
 
-// unackedAt returns the contribution with a sequence number that is sent and not
-// acknowledged, or -1.
+// unackedAt returns the sent, unacknowledged contribution with a sequence number, or -1.
 func (r *rounds) unackedAt(seq uint32) int {
 	i := int(*r.recentAt(seq))
 	if c := &r.contributions[i]; c.seq == seq && c.state == sent && r.left(c) {
@@ -71,14 +70,14 @@ func (r *rounds) unackedAt(seq uint32) int {
 
 func (r *rounds) recentAt(seq uint32) *uint16 { return &r.recent[seq%uint32(len(r.recent))] }
 
-// acked records that the aggregator has a contribution and waits for others.
+// acked records that the aggregator has a contribution and waits for other workers.
 func (r *rounds) acked(h wire.Header, payload []byte) verdict {
 	if len(payload) != wire.HeaderLen {
 		return malformed
 	}
 	i := r.unackedAt(h.Seq)
 	if i < 0 {
-		// To a frame that was repeated to ask for the result, or to another one.
+		// A repeated acknowledgement, for example of a frame that asks for the result again.
 		if r.outstanding(h.Seq) < 0 {
 			return stray
 		}
@@ -95,14 +94,13 @@ func (r *rounds) acked(h wire.Header, payload []byte) verdict {
 		return taken
 	}
 	c.state = waiting
-	c.wait, _ = r.waits.Add(now, e) // room made sure that there is a place
+	c.wait, _ = r.waits.Add(now, e) // never full, see room
 	r.waits.Sent(now, 1)
 	return taken
 }
 
-// awaited reports whether an answer with a result is to a contribution: by its
-// number, or by the round if it is to all workers. Answers of earlier rounds
-// come when the network delays them.
+// awaited reports whether a result belongs to a contribution: by sequence number, or
+// by round if it is for all workers. The network may delay results of earlier rounds.
 func (r *rounds) awaited(c *contribution, h wire.Header) bool {
 	if h.Flags&wire.FlagAll != 0 {
 		return r.left(c) && h.Seq == c.round
@@ -135,14 +133,14 @@ func (r *rounds) takeScale(h wire.Header, payload []byte) verdict {
 	case !r.awaited(c, h) || decision.Iteration != c.round:
 		return stray
 	case decision.Exponent == wire.InfiniteExponent || r.active && decision.Exponent < r.call.exponent:
-		return malformed // the largest of all is not below our own
+		return malformed // the largest of all is at least our own
 	}
 	r.decided = decision.Exponent
 	r.settle(r.groups)
 	return taken
 }
 
-// settle ends a contribution that has its result.
+// settle completes a contribution with its result.
 func (r *rounds) settle(i int) {
 	w := r.w
 	r.heard = w.now
@@ -164,13 +162,12 @@ func (r *rounds) settle(i int) {
 	}
 }
 
-// free gives the frame of a contribution back.
 func (r *rounds) free(c *contribution) {
 	r.w.link.Free(c.buf)
 	c.state = idle
 }
 
-// refused ends the rounds: the others will wait in vain for this worker.
+// refused ends the rounds: the other workers wait for this one in vain.
 func (r *rounds) refused(i int, payload []byte) verdict {
 	w := r.w
 	why, err := wire.ParseRefusal(payload)
@@ -185,7 +182,7 @@ func (r *rounds) refused(i int, payload []byte) verdict {
 		n := wire.HotLen(packer.VectorStripes(min(r.groupLen, r.slots-i*r.groupLen)))
 		refusal.Key, refusal.KeyKnown = w.refusedKey(r.flow, nil, w.link.Payload(c.buf)[:n], why)
 	}
-	r.fail(refusal) // counts the contribution as outstanding, and frees those that wait
+	r.fail(refusal) // reports the contribution as unacknowledged, and frees the waiting ones
 	if c.state == sent {
 		r.flow.window.Refuse(w.now, c.seq)
 		r.unacked--

@@ -10,18 +10,18 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Prepared batches name their cold rows by keys until a push of theirs is
-// acknowledged: all rows exist then. The worker asks for their numbers, and names
-// the rows by them from then on.
+// Prepared batches send cold rows by key until one of their pushes is acknowledged: then
+// all rows exist. The worker asks for their numbers, and sends the rows by number from
+// then on.
 
-// finding is the part of an operation that asks for row numbers.
+// finding is the part of an operation that requests row numbers.
 type finding struct {
 	of    *packer.Prepared
 	rows  packer.RowNumbers
 	known uint64 // a bit for each server whose numbering is known
 }
 
-// follow does what the end of an operation makes due.
+// follow starts what depends on the end of an operation.
 func (w *Worker) follow(o *operation) {
 	switch {
 	case o.find != nil:
@@ -36,7 +36,7 @@ func (w *Worker) follow(o *operation) {
 	}
 }
 
-// find asks for the row numbers of a prepared batch that has none.
+// find requests the row numbers of a prepared batch that has none.
 func (w *Worker) find(b *packer.Prepared) {
 	if b == nil || w.keysOnly || b.ColdRows() == 0 || b.RowNumbers() != nil || w.finding[b] {
 		return
@@ -45,7 +45,7 @@ func (w *Worker) find(b *packer.Prepared) {
 	w.accept(search(b))
 }
 
-// search returns the operation that asks for the row numbers of a batch.
+// search returns the operation that requests the row numbers of a batch.
 func search(b *packer.Prepared) *operation {
 	ends := b.ColdEnds()
 	return &operation{pull: true, keys: b.ColdKeys(), ends: ends, find: &finding{of: b, rows: packer.RowNumbers{
@@ -53,7 +53,6 @@ func search(b *packer.Prepared) *operation {
 	}}}
 }
 
-// receiveFound takes row numbers in.
 func (w *Worker) receiveFound(f *flow, h wire.Header, payload []byte) verdict {
 	rows, err := wire.ParseRows(payload, wire.TypeFound)
 	if err != nil {
@@ -73,7 +72,7 @@ func (w *Worker) receiveFound(f *flow, h wire.Header, payload []byte) verdict {
 	return taken
 }
 
-// take notes a server's numbers of the rows of n keys from the one at first on.
+// take stores a server's row numbers of n keys, from position first on.
 func (s *finding) take(rows wire.Rows, server, first, n int) error {
 	into := &s.rows
 	if rows.Count != n {
@@ -84,7 +83,7 @@ func (s *finding) take(rows wire.Rows, server, first, n int) error {
 		into.Numberings[server] = rows.Numbering
 	}
 	if rows.Numbering != into.Numberings[server] {
-		return errNoNumbers // the server's rows have been numbered anew meanwhile
+		return errNoNumbers // the server has renumbered its rows meanwhile
 	}
 	for i := range rows.Count {
 		if into.Numbers[first+i] = rows.Number(i); into.Numbers[first+i] == 0 {
@@ -94,8 +93,8 @@ func (s *finding) take(rows wire.Rows, server, first, n int) error {
 	return nil
 }
 
-// errNoNumbers means that rows have no numbers of one numbering. The next push by key
-// gives them some.
+// errNoNumbers means that some rows have no numbers, or not of one numbering. The next push
+// by key assigns them.
 var errNoNumbers = fmt.Errorf("%w: rows without numbers", ErrAnswer)
 
 // found ends the search for row numbers. A server that refuses it, or answers with something
@@ -110,7 +109,7 @@ func (w *Worker) found(o *operation) {
 	}
 }
 
-// noteNumbers notes the row numbers that a push begins with.
+// noteNumbers keeps the row numbers that are current when a push begins.
 func (o *operation) noteNumbers() {
 	if o.prepared != nil {
 		o.rows = o.prepared.RowNumbers()
@@ -120,8 +119,7 @@ func (o *operation) noteNumbers() {
 	}
 }
 
-// keysByNumber returns the keys of the cold rows that a push has for a server, by the numbers that
-// it began with.
+// keysByNumber maps the row numbers of a push's cold rows at a server to their keys.
 func (o *operation) keysByNumber(server int) map[uint32]uint64 {
 	keys := map[uint32]uint64{}
 	note := func(o *operation) {
@@ -146,9 +144,9 @@ func (o *operation) keysByNumber(server int) map[uint32]uint64 {
 	return keys
 }
 
-// sendAgain pushes what a COLD_AT frame holds by key, because its server has refused its
-// numbering. That holds for every copy of the frame, so none was applied and none
-// will be. It returns false if the frame is another one.
+// sendAgain pushes the rows of a COLD_AT frame by key, because the server has refused its
+// numbering. The refusal holds for every copy of the frame, so none was applied and none
+// will be. It returns false for other frames.
 func (w *Worker) sendAgain(o *operation, server int, payload []byte) bool {
 	rows, err := wire.ParseRows(payload, wire.TypeColdAt)
 	if h, _ := wire.ParseHeader(payload); h.Type != wire.TypeColdAt || err != nil {
@@ -167,7 +165,7 @@ func (w *Worker) sendAgain(o *operation, server int, payload []byte) bool {
 	return true
 }
 
-// forgetNumbers has the batches of a push named by keys again.
+// forgetNumbers makes the batches of a push use keys again.
 func (o *operation) forgetNumbers() {
 	if o.rows != nil {
 		o.prepared.ForgetRowNumbers(o.rows)
@@ -177,7 +175,7 @@ func (o *operation) forgetNumbers() {
 	}
 }
 
-// sentAgain enters what became of a frame that was sent again, as that of the frame itself.
+// sentAgain records the result of a frame that was sent again as that of the original frame.
 func (w *Worker) sentAgain(o *operation) {
 	w.again--
 	p := o.parent
@@ -188,7 +186,7 @@ func (w *Worker) sentAgain(o *operation) {
 	case o.acked+o.unknown == 0:
 		p.refused++
 	default:
-		p.unknown++ // a part of it is applied
+		p.unknown++ // a part of it may be applied
 	}
 	if o.failure != nil {
 		p.fail(o.failure)

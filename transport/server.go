@@ -14,39 +14,35 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Handler is what a [Server] serves: usually a *ps.Store. The server's
+// Handler stores the rows of a [Server], usually a *ps.Store. The server's
 // goroutine calls it.
 type Handler interface {
-	// Accumulate adds the rows of a COLD frame: all of them, or none and a
-	// [wire.Refusal] that the sender will get. Any other error ends the server.
+	// Accumulate adds the rows of a COLD frame: all of them, or none with a
+	// [wire.Refusal] for the sender. Any other error ends the server.
 	// The rows are valid until Accumulate returns.
 	Accumulate(rows wire.Rows) error
 	// AccumulateAt is Accumulate for the rows of a COLD_AT frame, which have numbers
-	// instead of keys. Numbers that Find has not given, of this numbering, are
-	// refused.
+	// instead of keys. It refuses numbers that Find has not assigned in this numbering.
 	AccumulateAt(rows wire.Rows) error
-	// Find gives the numbers of the rows of keys, from 1 on, and 0 for those that have no
-	// row. A number stays that of its row as long as the numbering is the same. Both
-	// slices are as long, and valid until Find returns.
+	// Find stores the row number of each key in numbers, from 1 on, or 0 for a key without
+	// a row. A row keeps its number as long as the numbering is the same. Both slices
+	// have the same length, and are valid until Find returns.
 	Find(keys []uint64, numbers []uint32) (numbering uint32)
-	// Read copies the rows of keys into dst, which holds len(keys) × Dim floats, row after
-	// row. Both slices are valid until Read returns.
+	// Read copies the rows of keys into dst, len(keys) × Dim floats. Both slices are valid
+	// until Read returns.
 	Read(keys []uint64, dst []float32)
 }
 
 // ServerConfig describes a parameter server's endpoint.
 type ServerConfig struct {
-	// Link carries the frames. A server that NewServer returned owns it and
-	// closes it.
+	// Link carries the frames. The server owns and closes it once NewServer succeeds.
 	Link link.Link
-	// Job is the job whose frames are taken.
-	Job uint16
-	// Dim is the number of floats of a row.
-	Dim int
-	// Handler holds the rows.
+	Job  uint16
+	// Dim is the number of floats in a row.
+	Dim     int
 	Handler Handler
-	// NoWeights refuses all that is about rows of earlier steps: pulls and row numbers. The handler keeps
-	// none (ps.None).
+	// NoWeights refuses pulls and row numbers, because the handler keeps no rows of earlier
+	// steps (ps.None).
 	NoWeights bool
 	// Arrive is told by the server's goroutine that a sender has come to the end of a step of which the server has no sums
 	// yet, perhaps again. It reports whether there will be a call of [Server.GiveSums] or [Server.RefuseSteps];
@@ -57,7 +53,7 @@ type ServerConfig struct {
 	Look time.Duration
 }
 
-// Server takes the cold gradients of one job and answers its pulls. Frames of
+// Server receives the cold gradients of one job and answers its pulls. Frames of
 // senders that were not admitted change nothing.
 type Server struct {
 	loop
@@ -70,16 +66,16 @@ type Server struct {
 	stats   ServerStats
 }
 
-// admitted is a sender whose frames are taken.
+// admitted is the state of an admitted sender.
 type admitted struct {
 	from  netip.AddrPort
 	epoch uint16
-	last  uint32 // the newest number seen
+	last  uint32 // the newest sequence number seen
 	seen  retransmit.Filter
 }
 
-// reaches takes note of a number, or returns false if the sender cannot have
-// come to it: what it has not seen answered, it may send up to a window further.
+// reaches records a sequence number, or returns false if it is more than a window ahead of
+// the newest one seen, where the sender cannot be.
 func (a *admitted) reaches(seq uint32) bool {
 	ahead := int32(seq - a.last)
 	if ahead > wire.DefaultWindow {
@@ -91,7 +87,7 @@ func (a *admitted) reaches(seq uint32) bool {
 	return true
 }
 
-// ServerStats counts what a server did.
+// ServerStats holds the counters of a server.
 type ServerStats struct {
 	Applied    uint64 // COLD and COLD_AT frames
 	Rows       uint64 // rows in them
@@ -105,8 +101,8 @@ type ServerStats struct {
 
 	Refusals [wire.CodeStep + 2]uint64 // as in [WorkerStats]
 
-	Malformed  uint64 // payloads without a whole header, not answered
-	Unexpected uint64 // ACK, ERROR, ROWS, FOUND and SUMS frames, not answered
+	Malformed  uint64 // payloads without a whole header; not answered
+	Unexpected uint64 // ACK, ERROR, ROWS, FOUND and SUMS frames; not answered
 
 	Link link.Stats
 }
@@ -133,10 +129,10 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// Admit takes frames of a sender from now on, if they come from its address and
-// port and carry the epoch of this admission, and expects them to begin with
-// [wire.FirstSeq]. A sender that restarts must be removed and admitted again, in
-// another epoch: that is what tells its frames from late ones of its former self.
+// Admit accepts frames of a sender from now on, if they come from its address and
+// port and carry the epoch of this admission. The first one has the sequence number
+// [wire.FirstSeq]. A sender that restarts must be removed and admitted again in
+// another epoch, which distinguishes its frames from late frames of its predecessor.
 func (s *Server) Admit(ctx context.Context, sender uint16, from netip.AddrPort, epoch uint16) error {
 	from = seen(from)
 	if !from.IsValid() || from.Port() == 0 {
@@ -154,7 +150,7 @@ func (s *Server) Admit(ctx context.Context, sender uint16, from netip.AddrPort, 
 	return err
 }
 
-// Remove takes no more frames of a sender. What it contributed stays.
+// Remove stops accepting frames of a sender. Its contributions stay.
 func (s *Server) Remove(ctx context.Context, sender uint16) error {
 	return s.Do(ctx, func() {
 		delete(s.senders, sender)
@@ -162,7 +158,7 @@ func (s *Server) Remove(ctx context.Context, sender uint16) error {
 	})
 }
 
-// Stats returns the server's counters; of a server that has ended, the last.
+// Stats returns the server's counters, after its end the final ones.
 func (s *Server) Stats(ctx context.Context) (ServerStats, error) {
 	var st ServerStats
 	err := s.Do(ctx, func() {
@@ -177,7 +173,7 @@ func (s *Server) Stats(ctx context.Context) (ServerStats, error) {
 	}
 }
 
-// handle answers a batch of requests, each over its own payload.
+// handle answers a batch of requests, each in place.
 func (s *Server) handle(pkts []link.Packet) error {
 	for i := range pkts {
 		p := &pkts[i]
@@ -187,7 +183,7 @@ func (s *Server) handle(pkts []link.Packet) error {
 			s.stats.Malformed++
 			continue
 		case h.Type == wire.TypeAck || h.Type == wire.TypeError || h.Type == wire.TypeRows || h.Type == wire.TypeFound || h.Type == wire.TypeSums:
-			// Answering answers could go on for ever.
+			// Answering answers could cause an endless exchange.
 			s.stats.Unexpected++
 			continue
 		}
@@ -204,8 +200,8 @@ func (s *Server) handle(pkts []link.Packet) error {
 	return nil
 }
 
-// answer serves one request and returns the length of the answer that it has
-// written over it, 0 for none, or a refusal. An error is the server's end.
+// answer serves one request and returns the length of the answer written over it, 0 for
+// none, or a refusal. An error ends the server.
 func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire.Refusal, error) {
 	switch {
 	case version != nil:
@@ -258,12 +254,11 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	case h.Flags&(wire.FlagQuiet|wire.FlagCover) == 0:
 		return len(wire.PutAck(p.Payload, h)), wire.Refusal{}, nil
 	case fresh && h.Flags&wire.FlagQuiet != 0 && !from.seen.Fresh(h.Seq-1):
-		return 0, wire.Refusal{}, nil // a later frame asks
+		return 0, wire.Refusal{}, nil // a later frame asks for an ACK
 	}
 	return len(wire.PutCover(p.Payload, h, from.seen.Cover(h.Seq))), wire.Refusal{}, nil
 }
 
-// accumulate has the handler add the rows of a frame.
 func (s *Server) accumulate(t wire.Type, rows wire.Rows) error {
 	if t == wire.TypeCold {
 		return s.cfg.Handler.Accumulate(rows)
@@ -275,16 +270,16 @@ func (s *Server) accumulate(t wire.Type, rows wire.Rows) error {
 	return err
 }
 
-// pull writes the rows that a PULL asks for, or the numbers that a FIND asks for, over
-// it. Repeated ones are answered like new ones: they change nothing.
+// pull overwrites a PULL with the rows, or a FIND with the row numbers. Duplicates are
+// answered like new requests: they change nothing.
 func (s *Server) pull(p *link.Packet, h wire.Header, asked wire.Rows, from *admitted) (int, wire.Refusal, error) {
 	if asked.Count > len(s.keys) {
 		return 0, wire.Refusal{Code: wire.CodeLength, Value: uint32(wire.PullLen(len(s.keys)))}, nil
 	}
 	if from.seen.Fresh(h.Seq) {
-		from.seen.Mark(h.Seq) // keeps the entries young, see retransmit.Filter
+		from.seen.Mark(h.Seq) // keeps the filter's entries young, see retransmit.Filter
 	}
-	keys := s.keys[:asked.Count] // the rows go where the keys are
+	keys := s.keys[:asked.Count] // the rows overwrite the keys
 	for i := range keys {
 		keys[i] = asked.Key(i)
 	}
@@ -304,7 +299,7 @@ func (s *Server) pull(p *link.Packet, h wire.Header, asked wire.Rows, from *admi
 	return len(payload), wire.Refusal{}, nil
 }
 
-// find writes the numbers of the rows of keys over a FIND, which is as long at least.
+// find overwrites a FIND, which is at least as long, with the row numbers of keys.
 func (s *Server) find(p *link.Packet, h wire.Header, keys []uint64) int {
 	numbers := s.numbers[:len(keys)]
 	numbering := s.cfg.Handler.Find(keys, numbers)

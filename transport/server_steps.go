@@ -11,29 +11,29 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// steps is what a server knows of the steps that its senders take together.
+// steps is a server's state of the steps that its senders take together.
 type steps struct {
-	fit     bool // frames have room for a row of the job, whatever its key
+	fit     bool // frames have room for a row of the job with any key
 	held    bool // there are sums of a step
 	number  uint64
 	rows    int               // of that step
-	each    int               // of them in a frame, but for the last
+	each    int               // of them in a frame, except the last
 	length  int               // of such a frame's payload
-	frames  []byte            // their payloads, one after the other: all senders get the same, but for the header
-	waiting map[uint16]giving // by sender: who has come to the end of a step
-	came    uint64            // how many have come so far
-	giving  []giving          // who gets sums, or a refusal, in this order
+	frames  []byte            // their concatenated payloads, the same for all senders except for the header
+	waiting map[uint16]giving // by sender: those at the end of a step
+	came    uint64            // arrivals so far
+	giving  []giving          // senders that get sums or a refusal, in this order
 	out     []link.Frame      // not yet taken by the link
-	failed  error             // of the link, which the loop has not been told
+	failed  error             // of the link, not yet returned to the loop
 }
 
-// giving is what a sender gets when a step is over.
+// giving is a sender's share of the sums when a step is over.
 type giving struct {
 	to        link.Path
 	request   wire.Header
 	step      uint64
 	room      uint32
-	came      uint64 // how many had come before: the first to wait is the first to go on, which makes the longest wait shorter
+	came      uint64 // earlier arrivals: the first to wait is served first, which shortens the longest wait
 	next, end int    // frames; none: a refusal
 }
 
@@ -43,7 +43,7 @@ func (s *steps) init(cfg ServerConfig) {
 	s.out = make([]link.Frame, 0, rxBatch)
 }
 
-// step answers a STEP frame: with rows if the step is over.
+// step answers a STEP frame, with rows if the step is over.
 func (s *Server) step(p *link.Packet, h wire.Header, from *admitted) (int, wire.Refusal) {
 	end, err := wire.ParseStep(p.Payload)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *steps) put(payload []byte, request wire.Header, frame int) int {
 	return n
 }
 
-// encode writes the sums of a step into frames of at most limit bytes.
+// encode splits the sums of a step into frames of at most limit bytes.
 func (s *steps) encode(keys []uint64, sums []float32, limit, dim int) {
 	s.rows, s.frames = len(keys), s.frames[:0]
 	head := wire.SumsHead{Step: s.number, Rows: uint32(len(keys)), Width: wire.SumsWidth(keys, limit, dim)}
@@ -105,13 +105,13 @@ func (s *steps) encode(keys []uint64, sums []float32, limit, dim int) {
 	}
 }
 
-// GiveSums gives the sums of a step to all senders that have come to its end, in the order in which they came, and to those
-// that ask until the next call: Dim floats for each key, in the order of keys. What is too much for frames is refused, so
-// that they ask the control service, and so are no rows. Only the server's goroutine calls it, in a call of
-// [ServerConfig.Arrive] or of Do.
+// GiveSums sends the sums of a step, Dim floats for each key in the order of keys, to all senders
+// at its end, in the order of their arrival, and to those that ask until the next call. If there
+// are no rows, or too many for frames, it refuses, and the senders ask the control service. Only
+// the server's goroutine may call it, in a call of [ServerConfig.Arrive] or of Do.
 func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
 	st := &s.steps
-	if st.held && step <= st.number { // this call comes late: who waited has asked elsewhere
+	if st.held && step <= st.number { // late: those that waited have asked elsewhere
 		return
 	}
 	if !st.fit || len(sums) > maxStepFloats {
@@ -119,7 +119,7 @@ func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
 	}
 	st.held, st.number = true, step
 	st.encode(keys, sums, s.link.Limits().MaxPayload, s.cfg.Dim)
-	st.giving = st.giving[:0] // of the step before, which is over for all
+	st.giving = st.giving[:0] // of the previous step, which is over for all
 	for sender, g := range st.waiting {
 		if g.step != step {
 			continue
@@ -132,8 +132,8 @@ func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
 	_, st.failed = s.sendSums()
 }
 
-// RefuseSteps has all senders that have come to the end of a step ask the control service what became of it. Its caller is that
-// of GiveSums.
+// RefuseSteps makes all senders at the end of a step ask the control service for its outcome. It
+// may be called where GiveSums may.
 func (s *Server) RefuseSteps() {
 	st := &s.steps
 	for sender, g := range st.waiting {
@@ -142,7 +142,7 @@ func (s *Server) RefuseSteps() {
 	}
 }
 
-// sendSums sends what senders have not got yet, one after the other, and reports whether there is more than the link takes now.
+// sendSums sends the pending frames of senders in turn, and reports whether the link left some over.
 func (s *Server) sendSums() (left bool, err error) {
 	st := &s.steps
 	if st.failed != nil {
@@ -174,7 +174,7 @@ func (s *Server) sendSums() (left bool, err error) {
 			return false, err
 		}
 		for _, f := range st.out[:n] {
-			s.link.Free(f.Buf) // what is lost is asked for
+			s.link.Free(f.Buf) // lost frames are requested again
 		}
 		st.out = append(st.out[:0], st.out[n:]...)
 		if n == 0 {

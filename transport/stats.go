@@ -8,36 +8,36 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// WorkerStats counts what a worker did.
+// WorkerStats holds the counters of a worker.
 type WorkerStats struct {
 	// Hot and Cold are the flows to the aggregator and to the servers: frames
-	// sent, acknowledged, refused and repeated, and the round-trip time. Pulls
-	// and FIND frames are in Cold; their answers count as acknowledgements. Of several
-	// servers Cold has the sums, and the longest times.
+	// sent, acknowledged, refused and retransmitted, and the round-trip time. Pulls
+	// and FIND frames are in Cold; their answers count as acknowledgements. With several
+	// servers, Cold has the sums and the longest times.
 	Hot, Cold retransmit.Stats
 
 	PairsHot   uint64 // scalars sent to the aggregator
-	PairsAdded uint64 // scalars of pushes that were added up, of which PairsHot counts the sums only
+	PairsAdded uint64 // scalars of pushes that were added up; PairsHot counts their sums only
 	RowsCold   uint64 // rows sent to the servers
-	RowsAt     uint64 // those of them that were named by their numbers
+	RowsAt     uint64 // of these, rows sent by number
 	KeysPulled uint64
 	Finds      uint64 // FIND frames, which ask for row numbers
 
-	// Renamed are rows that were sent again, by their keys, because their numbers were
-	// those of another numbering.
+	// Renamed are rows that were sent again by key because the server refused their
+	// numbering.
 	Renamed uint64
 
-	// Waits are contributions to rounds that were acknowledged and wait for
-	// other workers: the time until their results takes the place of the
-	// round-trip time, and a repetition asks again.
+	// Waits are contributions to rounds that are acknowledged and wait for other
+	// workers. Its round-trip time is the time until the result; a retransmission asks
+	// for the result again.
 	Waits   retransmit.Stats
 	Results uint64 // of groups and of negotiations
 
-	// Refusals counts ERROR frames by code; the last entry holds the codes that this version does not know.
+	// Refusals counts ERROR frames by code; the last entry counts unknown codes.
 	Refusals [wire.CodeStep + 2]uint64
 
-	Malformed uint64 // payloads that are no valid answer
-	Stray     uint64 // answers from elsewhere, or to another job, sender, epoch or time
+	Malformed uint64 // payloads that are not a valid answer
+	Stray     uint64 // answers with a wrong source, job, sender, epoch or sequence number
 
 	Link link.Stats
 }

@@ -12,28 +12,29 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Step is the end of a step of a job whose workers take steps together. It belongs to the worker from
-// [Worker.EndStep] until Done is called.
+// Step is the end of a step in a job whose workers take steps together. It belongs to the worker
+// from [Worker.EndStep] until Done is called.
 type Step struct {
 	Number uint64
-	// Keys, in ascending order, and Sums, a row for each, are what all workers have pushed in the step. They reuse the memory
-	// of the slices that the caller puts there, if it is large enough; after an error their contents are arbitrary.
+	// Keys, in ascending order, and Sums, a row for each, are the total of all workers' pushes in the
+	// step. They reuse the caller's slices if these are large enough; after an error their contents
+	// are undefined.
 	Keys []uint64
 	Sums []float32
-	// Done is called once by the worker's goroutine. After an error the control service knows what became of the
-	// step, unless the worker has ended.
+	// Done is called once by the worker's goroutine. After an error the control service knows the
+	// outcome of the step, unless the worker has ended.
 	Done func(error)
 }
 
-// maxStepFloats bounds the sums that travel in frames. More of them take so long that the control service's connection is as
-// good, and room for them would have to be made because of what one frame announces.
+// maxStepFloats bounds the sums that are sent in frames. More take so long that the control
+// service's connection is as good, and a single frame could make the worker allocate for them.
 const maxStepFloats = 1 << 20
 
 const (
-	// sumsLag is how long SUMS frames may pause before those that are missing are asked for.
+	// sumsLag is the pause in the SUMS frames after which missing ones are requested.
 	sumsLag = 10 * time.Millisecond
 
-	// A worker that waits for others asks again, less and less often, lest all that the server sent is lost.
+	// While it waits for others, a worker asks again at growing intervals, in case all answers are lost.
 	stepPoll    = 50 * time.Millisecond
 	stepPollMax = time.Second
 )
@@ -43,25 +44,25 @@ var (
 	errStepLeft  = errors.New("transport: the worker has given up waiting for the end of the step")
 )
 
-// stepOnWay is a step whose sums are not all there.
+// stepOnWay is a step whose sums are incomplete.
 type stepOnWay struct {
 	*Step
-	op    *operation // that the STEP frames belong to
-	since uint32     // number of the first of them
+	op    *operation // of the STEP frames
+	since uint32     // sequence number of the first of them
 	end   wire.StepEnd
 	due   retransmit.Time // when to ask again
 	poll  time.Duration   // the next pause
-	wants []uint32        // first rows to ask for
+	wants []uint32        // first rows of the frames to request
 
-	known bool     // the number of rows is
+	known bool     // whether the number of rows is known
 	each  int      // rows of a frame
 	have  []uint64 // a bit for each row
 	left  int      // rows that are missing
 }
 
-// EndStep tells the server that this worker has come to the end of a step, and gets the sums of all of its rows. All that
-// the worker pushed before must be settled. It is for a [Feed], whose worker's goroutine calls it. A worker
-// ends one step at a time.
+// EndStep reports to the server that this worker has reached the end of a step, and collects the
+// sums of all its rows. All earlier pushes must be settled. It is for a [Feed]: only the worker's
+// goroutine may call it. A worker ends one step at a time.
 func (w *Worker) EndStep(s *Step) {
 	if w.step != nil {
 		s.Done(errStepTaken)
@@ -78,7 +79,7 @@ func (w *Worker) EndStep(s *Step) {
 	w.step = on
 }
 
-// LeaveStep has the worker give up what EndStep began. It is for a [Feed], too.
+// LeaveStep cancels EndStep. Only a [Feed] may call it.
 func (w *Worker) LeaveStep() { w.endStep(errStepLeft) }
 
 // endStep ends the step, if there is one.
@@ -89,11 +90,11 @@ func (w *Worker) endStep(err error) {
 	}
 	w.step = nil
 	s.op.sealed = true
-	w.settle(s.op) // when the frames that ask are answered
+	w.settle(s.op) // once the STEP frames are answered
 	s.Done(err)
 }
 
-// askForSums puts STEP frames where transmit finds them, and reports whether it did.
+// askForSums queues STEP frames, and reports whether it did.
 func (w *Worker) askForSums() (any bool) {
 	s := w.step
 	if s == nil {
@@ -118,7 +119,7 @@ func (w *Worker) askForSums() (any bool) {
 	return any
 }
 
-// askAgain asks for what is missing, unless the answer to an earlier frame is.
+// askAgain requests the missing rows, unless an earlier request is unanswered.
 func (w *Worker) askAgain(s *stepOnWay) {
 	s.due = w.now + retransmit.Time(sumsLag)
 	if s.op.outstanding > 0 || len(s.wants) > 0 {
@@ -138,7 +139,7 @@ func (w *Worker) askAgain(s *stepOnWay) {
 	}
 }
 
-// receiveSums takes rows of the step in. They answer a STEP frame: at once, or when the step is over.
+// receiveSums handles rows of the step. They answer a STEP frame, at once or when the step is over.
 func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
 	rows, err := wire.ParseStepSums(payload)
 	if err != nil {
@@ -153,7 +154,7 @@ func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
 	}
 	s := w.step
 	if s == nil || rows.Step != s.Number || int32(h.Seq-s.since) < 0 {
-		return taken // of a step before
+		return taken // of an earlier step
 	}
 	first, total, d := int(rows.First), int(rows.Rows), w.cfg.Dim
 	switch {
@@ -174,13 +175,13 @@ func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
 	switch end := first + rows.Count; {
 	case s.left == 0:
 		w.endStep(nil)
-	case end == total, end == int(s.end.Room)*rows.Count: // the last that comes by itself
+	case end == total, end == int(s.end.Room)*rows.Count: // the last of a run
 		w.askAgain(s)
 	}
 	return taken
 }
 
-// sized returns n elements, in the memory of s if it is enough.
+// sized returns n elements, in the memory of s if it is large enough.
 func sized[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
@@ -188,7 +189,7 @@ func sized[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// mark sets n bits from the first on, and returns how many of them were not set.
+// mark sets n bits from first, and returns how many of them were clear.
 func mark(set []uint64, first, n int) (fresh int) {
 	for n > 0 {
 		word, at := first/64, first%64

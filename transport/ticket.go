@@ -4,12 +4,11 @@ package transport
 
 import "context"
 
-// Ticket stands for a push that has been handed over and waits for its
-// acknowledgements.
+// Ticket stands for a push that waits for its acknowledgements.
 type Ticket struct {
 	done   chan struct{}
 	err    error   // written before done is closed
-	worker *Worker // that has the push in its queue, or nil
+	worker *Worker // whose queue holds the push, or nil
 }
 
 // Done is closed when the push is acknowledged or has failed.
@@ -18,7 +17,7 @@ func (t *Ticket) Done() <-chan struct{} {
 	return t.done
 }
 
-// hurry gets the push out of the worker's queue.
+// hurry makes the worker take the push out of its queue.
 func (t *Ticket) hurry() {
 	if t.worker != nil {
 		t.worker.hurry()
@@ -26,7 +25,7 @@ func (t *Ticket) hurry() {
 }
 
 // Wait returns nil when every frame of the push is acknowledged, or a
-// [*PushError]. If ctx ends first, its error is returned and the push goes on.
+// [*PushError]. If ctx ends first, Wait returns its error and the push continues.
 func (t *Ticket) Wait(ctx context.Context) error {
 	select {
 	case <-t.done:

@@ -17,39 +17,39 @@ import (
 
 // Worker pushes gradients and pulls weights. Its methods may be called from
 // several goroutines.
-//
-// A peer that stays silent for longer than Flow.Silence ends the worker: this
+// A peer that stays silent for longer than Flow.Silence ends the worker: pending
+// and later calls fail with a [*PeerError].
 // and every later call fails with a [*PeerError].
 type Worker struct {
 	loop
 	cfg   WorkerConfig
 	clock func() retransmit.Time
 
-	// What follows belongs to the goroutine.
+	// The fields below belong to the goroutine.
 	now     retransmit.Time
-	flows   []*flow // the hot one, which is nil without a hot set, then those to the servers
+	flows   []*flow // the hot one, nil without a hot set, then one for each server
 	packer  *packer.Packer
 	rounds  *rounds      // nil if the job has none
 	ops     []*operation // by operation.id; nil entries are free
-	pushes  []*operation // not all in frames yet; the packer has the first, if it is begun
+	pushes  []*operation // not all in frames yet; the packer has the first if it has begun
 	pulls   []*operation // not all in frames yet
 	flushes []*flush
 	refusal error // first since the last Flush
 
-	finding  map[*packer.Prepared]bool // whose row numbers are asked for
-	keysOnly bool                      // a server gives no row numbers
-	again    int                       // pushes of what is sent again
+	finding  map[*packer.Prepared]bool // whose row numbers are requested
+	keysOnly bool                      // a server assigns no row numbers
+	again    int                       // pushes that send refused frames again
 
-	settled bool // since the last turn: a caller that waited may go on
+	settled bool // since the last turn: a waiting caller may continue
 
-	// The queue of PushLater, and what of it is packed together.
+	// The queue of PushLater, and the group in the packer.
 	arrivals      chan *operation
 	waiting       atomic.Int64 // gradients in it, and one more for each batch
-	urgent        atomic.Bool  // it is to be taken
+	urgent        atomic.Bool  // it has to be taken
 	groupKeys     []uint64     // unprepared
 	groupPrepared []*packer.Prepared
 	groupGrads    []float32
-	groupParts    []packer.Part // of what is added up
+	groupParts    []packer.Part // of a sum
 	adds          bool          // hot gradients of a feed's pushes are added up, in units of 2^exp
 	exp           int
 
@@ -64,7 +64,7 @@ type Worker struct {
 	out     []link.Frame // not yet taken by the link, in order
 	outFlow []uint8
 	retx    []link.Frame
-	expired retransmit.Time // when the timers were looked at last
+	expired retransmit.Time // when the timers were last checked
 
 	stats WorkerStats
 }
@@ -74,7 +74,7 @@ const (
 	flowCold // to server 0; those to the others follow
 )
 
-// flow is the way to one peer.
+// flow is the worker's connection to one peer.
 type flow struct {
 	index   uint8
 	role    string
@@ -83,7 +83,7 @@ type flow struct {
 	epoch   uint16        // of the admission at the peer
 	window  *retransmit.Window
 	resend  func(seq uint32, e retransmit.Entry) bool
-	covered func(retransmit.Entry) // takes frames that the answer to another one covers
+	covered func(retransmit.Entry) // handles frames that another frame's answer covers
 }
 
 // server returns the index of the server that the flow leads to.
@@ -96,14 +96,14 @@ func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		return nil, err
 	}
 	w.loop.start(w.main, w.finish)
-	go func() { // see PushLater, which does the same when it comes later
+	go func() { // see PushLater, which also handles later arrivals
 		<-w.dead
 		w.failQueued()
 	}()
 	return w, nil
 }
 
-// makeWorker returns a worker whose goroutine does not run yet.
+// makeWorker returns a worker whose goroutine is not running.
 func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if cfg.Link == nil {
 		return nil, fmt.Errorf("%w: WorkerConfig.Link is nil", ErrConfig)
@@ -179,7 +179,6 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	return w, nil
 }
 
-// clockFrom returns a clock that runs from a point in time.
 func clockFrom(start time.Time) func() retransmit.Time {
 	return func() retransmit.Time { return retransmit.Time(time.Since(start)) }
 }
@@ -212,21 +211,19 @@ func cookie(b link.Buf, first int) uint64 { return uint64(first)<<32 | uint64(b)
 func cookieBuf(cookie uint64) link.Buf    { return link.Buf(cookie & 0xffffffff) }
 func cookieFirst(cookie uint64) int       { return int(cookie >> 32) }
 
-// Push hands over the gradients of the rows of keys, len(grads) = len(keys) ×
-// Dim. It returns when all of them are in frames, so the slices may be used
-// again; the ticket is done when the frames are acknowledged. To keep frames on
-// their way all the time, push the next batch before waiting for the ticket of
-// the last.
+// Push sends the gradients of the rows of keys, len(grads) = len(keys) × Dim. It
+// returns when all of them are in frames, so that the slices may be reused; the
+// ticket is done when the frames are acknowledged. To keep frames in flight all the
+// time, push the next batch before waiting for the ticket of the last.
 //
 // A batch that contains a NaN or an infinity is refused as a whole
 // ([*packer.NotFiniteError]), before anything is sent. If ctx ends while the
-// batch is put into frames, the error is a [*PushError] with how far it
-// got; what is in frames is still sent.
+// batch is packed, the error is a [*PushError] that reports the progress; frames
+// that are already filled are still sent.
 func (w *Worker) Push(ctx context.Context, keys []uint64, grads []float32) (*Ticket, error) {
 	return w.push(ctx, &operation{keys: keys, values: grads})
 }
 
-// push submits a push.
 func (w *Worker) push(ctx context.Context, o *operation) (*Ticket, error) {
 	o.ticket = &Ticket{done: make(chan struct{})}
 	if err := w.submit(ctx, o); err != nil {
@@ -235,10 +232,10 @@ func (w *Worker) push(ctx context.Context, o *operation) (*Ticket, error) {
 	return o.ticket, nil
 }
 
-// PushSum is Push for a job in fetchadd mode, and waits for the answer: where
+// PushSum is Push for a job in fetchadd mode that waits for the answer: where
 // keys[i] is hot, sums[i*Dim:(i+1)*Dim] becomes the aggregator's latest known
-// sums of that row, in which this push is included. The sums of cold rows are
-// left as they are. len(sums) must be len(grads).
+// sums of that row, which include this push. The sums of cold rows are left
+// unchanged. len(sums) must be len(grads).
 func (w *Worker) PushSum(ctx context.Context, keys []uint64, grads, sums []float32) error {
 	if len(sums) != len(grads) {
 		return fmt.Errorf("transport: %d sums for %d gradients", len(sums), len(grads))
@@ -256,13 +253,13 @@ func (w *Worker) Pull(ctx context.Context, keys []uint64, dst []float32) error {
 	return p.Wait(ctx)
 }
 
-// Pulling is a pull that has begun.
+// Pulling is a pull in progress.
 type Pulling struct {
 	worker *Worker
 	of     operation
 }
 
-// BeginPull is the beginning of [Worker.Pull]. Keys and dst are the worker's until Wait returns.
+// BeginPull starts a [Worker.Pull]. Keys and dst belong to the worker until Wait returns.
 func (w *Worker) BeginPull(ctx context.Context, keys []uint64, dst []float32) (*Pulling, error) {
 	if len(dst) != len(keys)*w.cfg.Dim {
 		return nil, fmt.Errorf("transport: pull of %d keys of dimension %d into %d floats", len(keys), w.cfg.Dim, len(dst))
@@ -275,10 +272,10 @@ func (w *Worker) BeginPull(ctx context.Context, keys []uint64, dst []float32) (*
 }
 
 // Wait returns when the rows are in dst, or the pull has failed. If ctx ends first, the pull is
-// given up. It is called once.
+// cancelled. Call it once.
 func (p *Pulling) Wait(ctx context.Context) error { return p.worker.await(ctx, &p.of) }
 
-// submit hands an operation to the goroutine and waits until it releases the
+// submit passes an operation to the goroutine and waits until it releases the
 // slices.
 func (w *Worker) submit(ctx context.Context, o *operation) error {
 	if err := w.start(ctx, o); err != nil {
@@ -287,7 +284,7 @@ func (w *Worker) submit(ctx context.Context, o *operation) error {
 	return w.await(ctx, o)
 }
 
-// start hands an operation to the goroutine.
+// start passes an operation to the goroutine.
 func (w *Worker) start(ctx context.Context, o *operation) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -303,7 +300,7 @@ func (w *Worker) await(ctx context.Context, o *operation) error {
 		return o.err
 	case <-w.dead:
 	case <-ctx.Done():
-		// The goroutine may be using the slices, so it has the last word.
+		// The goroutine may be using the slices, so it has to release them.
 		o.cause = context.Cause(ctx)
 		o.cancelled.Store(true)
 		_ = w.post(context.WithoutCancel(ctx), w.sweep) // or it is dead
@@ -312,20 +309,19 @@ func (w *Worker) await(ctx context.Context, o *operation) error {
 		case <-w.dead:
 		}
 	}
-	// Where the worker has ended too, the operation's result says more than the reason.
+	// If the worker has ended too, the operation's result is more precise than the reason.
 	select {
 	case <-o.released:
 		return o.err
-	default: // it has ended before it came to the operation
+	default: // the worker ended before it reached the operation
 		return w.err
 	}
 }
 
-// Flush returns when every frame that was sent before is acknowledged or
-// refused. Its error is the first refusal of a Push that no Flush has returned yet,
-// so a caller that does not keep tickets still learns of it; or why the worker
-// ended. A Flush that returns because ctx ended leaves the refusal to the next one.
-// Flushes that wait at the same time return the same refusal.
+// Flush returns when every frame sent before is acknowledged or refused. Its error is
+// the first refusal of a Push that no Flush has returned yet, so that callers without
+// tickets learn of it; or why the worker ended. If ctx ends first, the refusal is left
+// to the next Flush. Concurrent Flushes return the same refusal.
 func (w *Worker) Flush(ctx context.Context) error {
 	fl := &flush{done: make(chan error, 1)}
 	if err := w.post(ctx, func() { w.addFlush(fl) }); err != nil {
@@ -343,13 +339,13 @@ func (w *Worker) Flush(ctx context.Context) error {
 		select {
 		case err := <-fl.done:
 			return err
-		default: // it has ended before it came to the flush
+		default: // the worker ended before it reached the flush
 			return w.err
 		}
 	}
 }
 
-// Stats returns the worker's counters; of a worker that has ended, the last.
+// Stats returns the worker's counters, after its end the final ones.
 func (w *Worker) Stats(ctx context.Context) (WorkerStats, error) {
 	var s WorkerStats
 	err := w.Do(ctx, func() { s = w.snapshot() })

@@ -16,65 +16,63 @@ import (
 
 // WorkerConfig describes a worker's endpoint.
 type WorkerConfig struct {
-	// Link carries the frames. A worker that NewWorker returned owns it and
-	// closes it.
+	// Link carries the frames. The worker owns and closes it once NewWorker succeeds.
 	Link link.Link
 
-	// Job and Sender are what the worker is admitted as, at the aggregator and
-	// at the server.
+	// Job and Sender identify the worker at the aggregator and at the server.
 	Job, Sender uint16
 	// AggregatorEpoch and ServerEpoch are the epochs of the two admissions.
-	// They stand in the frames of the two flows, and only answers that carry
-	// them are taken. A worker that restarts must be admitted anew and gets
-	// other epochs, because its sequence numbers begin anew. The first is needed
-	// if there is a hot set.
+	// They are in the frames of the two flows, and answers of other epochs are
+	// ignored. A worker that restarts must be admitted again, in other epochs,
+	// because its sequence numbers start again. The first is needed if there is
+	// a hot set.
 	AggregatorEpoch, ServerEpoch uint16
 
-	// HotSet has the rows that go to the aggregator. Nil sends every row to the
+	// HotSet holds the rows that go to the aggregator. Nil sends every row to the
 	// server.
 	HotSet *packer.HotSet
-	// Dim is the number of gradients of a row. 0 takes the hot set's.
+	// Dim is the number of gradients in a row. 0 means the hot set's.
 	Dim int
-	// Layout and Stripes describe the hot frames that the aggregator takes, as
-	// learnt at admission. The zero values are lane-aligned frames of one
-	// stripe, which every aggregator takes.
+	// Layout and Stripes describe the hot frames that the aggregator accepts, as
+	// learnt at admission. The zero values mean lane-aligned frames of one
+	// stripe, which every aggregator accepts.
 	Layout  packer.Layout
 	Stripes int
 
 	// Mode, Arithmetic, Exp and Workers are the job's, as learnt at admission;
-	// see aggregator.JobConfig. In [aggregator.Sync] mode Stripes must be what
-	// the job has, because it decides what a group is.
+	// see aggregator.JobConfig. In [aggregator.Sync] mode Stripes must be the
+	// job's, because it determines the groups.
 	Mode       aggregator.Mode
 	Arithmetic aggregator.Arithmetic
 	Exp        int
 	Workers    int
-	// Negotiate makes Reduce negotiate the scale of each iteration. Otherwise
-	// it is the one of Exp. It needs fixed arithmetic and is the same for all
+	// Negotiate makes Reduce negotiate the scale of each iteration instead of
+	// using Exp. It needs fixed arithmetic and must be the same for all
 	// workers of the job.
 	Negotiate bool
 	// RoundLimit is how long Reduce and NegotiateScale wait without any
-	// result for other workers. 0 takes Flow.Silence.
+	// result. 0 means Flow.Silence.
 	RoundLimit time.Duration
 
-	// Aggregator and Server are the peers' addresses. An Ethernet address that
-	// is left zero is resolved where the link needs one. The aggregator is
-	// needed if there is a hot set.
+	// Aggregator and Server are the peers' addresses. A zero Ethernet address
+	// is resolved where the link needs one. The aggregator is needed if there
+	// is a hot set.
 	Aggregator, Server wire.Endpoint
-	// MoreServers are those beside Server, which has the index 0, in the order of their indices. All workers must have
-	// the same ones and the same hot set: which rows are whose depends on them ([packer.Split]).
+	// MoreServers are the servers after Server, which has index 0, in the order of their indices. All
+	// workers must have the same servers and hot set, which decide each row's server ([packer.Split]).
 	MoreServers []ServerPeer
 
-	// Flow holds the window, the timeouts and the limit of silence of each of
-	// the flows. Where Size is 0, it is the link's Window.
+	// Flow holds the window, the timeouts and the limit of silence of each flow. If Size is 0, it
+	// is the link's Window.
 	Flow retransmit.Config
 
-	// Look is the longest time to look for answers before sleeping, while frames are unanswered; a look leaves the
-	// processor to others, and there are fewer where they are in vain. 0 means [DefaultLook], a negative value to sleep at
-	// once. With a [Feed], that decides.
+	// Look is the longest time to poll for answers before sleeping, while frames are unanswered. Polling
+	// yields the processor to others, and is reduced while it finds nothing. 0 means [DefaultLook], a
+	// negative value no polling. With a [Feed], the feed decides.
 	Look time.Duration
 }
 
-// ServerPeer is a parameter server as a worker knows it: its address and the epoch of the admission there.
+// ServerPeer is a parameter server's address and the epoch of the admission there.
 type ServerPeer struct {
 	At    wire.Endpoint
 	Epoch uint16
@@ -85,7 +83,7 @@ func (cfg *WorkerConfig) servers() []ServerPeer {
 	return append([]ServerPeer{{cfg.Server, cfg.ServerEpoch}}, cfg.MoreServers...)
 }
 
-// checkAddresses refuses peers that have the same address, since answers are told apart by it.
+// checkAddresses refuses peers with the same address, since the address identifies the peer of an answer.
 func (cfg *WorkerConfig) checkAddresses() error {
 	owner := map[netip.AddrPort]string{}
 	if cfg.HotSet != nil {
@@ -101,12 +99,12 @@ func (cfg *WorkerConfig) checkAddresses() error {
 	return nil
 }
 
-// seen is how frames from an address show it: an IPv4 address as such, and none with a zone.
+// seen returns an address as the source of received frames shows it: IPv4 unmapped, without a zone.
 func seen(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// serverRole is what errors call a server.
+// serverRole is the name of a server in errors.
 func serverRole(index, servers int) string {
 	if servers == 1 {
 		return "parameter server"
@@ -114,8 +112,7 @@ func serverRole(index, servers int) string {
 	return fmt.Sprintf("parameter server %d of %d (by index, from 0)", index, servers)
 }
 
-// jobOf returns what a worker knows of its job, checked and with defaults
-// filled in.
+// jobOf returns the worker's part of its job's configuration, checked and with defaults.
 func jobOf(cfg WorkerConfig) (aggregator.JobConfig, error) {
 	job := aggregator.JobConfig{
 		Mode: cfg.Mode, Arithmetic: cfg.Arithmetic, Exp: cfg.Exp, Workers: cfg.Workers, MaxStripes: cfg.Stripes, Slots: 1,

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// timerLag is how long the timers may be left alone while every batch of
-	// received frames is full: the answers of the frames that seem late may be
+	// timerLag is how long the timers may be left unchecked while every batch of
+	// received frames is full: the answers to apparently late frames may be
 	// among those not yet received.
 	timerLag = 10 * time.Millisecond
 
-	// sendRetry bounds a sleep while frames wait for room in the link.
+	// sendRetry bounds a sleep while the link has no room for frames.
 	sendRetry = time.Millisecond
 )
 
@@ -35,9 +35,9 @@ func (w *Worker) main() error {
 	}
 }
 
-// turn is one turn of the event loop: it handles answers, starts what others handed
-// in, fills frames from pulls, rounds and pushes, repeats what is late, and sends.
-// It reports whether there was anything to do. An error is the worker's end.
+// turn is one turn of the event loop: it handles answers, starts new operations,
+// fills frames from pulls, rounds and pushes, retransmits late frames, and sends.
+// It reports whether there was anything to do. An error ends the worker.
 func (w *Worker) turn() (busy bool, err error) {
 	if w.closing.Load() {
 		return false, ErrClosed
@@ -51,8 +51,8 @@ func (w *Worker) turn() (busy bool, err error) {
 		w.receive(&w.pkts[i])
 	}
 	if w.settled {
-		// Those whose tickets are done may have more to push. Let them do so now,
-		// on this thread: to wake another one costs more than packing a frame.
+		// Goroutines that waited may push more. Let them do so now, on this thread:
+		// waking another thread costs more than packing a frame.
 		w.settled = false
 		runtime.Gosched()
 	}
@@ -77,11 +77,11 @@ func (w *Worker) turn() (busy bool, err error) {
 	return busy || sent, err
 }
 
-// transmit hands frames to the link, new ones before repeated ones.
+// transmit passes frames to the link, new ones before retransmissions.
 func (w *Worker) transmit() (any bool, err error) {
 	if len(w.out) > 0 {
 		w.askForAnswers()
-		w.now = w.clock() // packing took time, which is no part of a round trip
+		w.now = w.clock() // packing is not part of a round trip
 		n, err := w.link.Send(w.out)
 		if err != nil {
 			return false, err
@@ -94,7 +94,7 @@ func (w *Worker) transmit() (any bool, err error) {
 		any = n > 0
 	}
 	if len(w.retx) > 0 {
-		// What the link does not take now is repeated at its next timeout.
+		// Retransmissions that the link does not accept now are sent at their next timeout.
 		n, err := w.link.Send(w.retx)
 		w.retx = w.retx[:0]
 		return any || n > 0, err
@@ -102,9 +102,9 @@ func (w *Worker) transmit() (any bool, err error) {
 	return any, nil
 }
 
-// repeat collects the frames that are to be sent again. A silent peer is the
-// worker's end, but only if everything that has been received is taken in: after a
-// pause of this process the answers may be waiting there.
+// repeat collects frames for retransmission. A silent peer ends the worker, but only if
+// all received frames are processed: after a pause of this process, answers may be
+// waiting.
 func (w *Worker) repeat(drained bool) error {
 	w.expired = w.now
 	for _, f := range w.flows {
@@ -124,8 +124,8 @@ func (w *Worker) repeat(drained bool) error {
 	return nil
 }
 
-// patience returns how long the worker may sleep: until the first deadline, or, without
-// one, without a limit.
+// patience returns how long the worker may sleep: until the first deadline, or without
+// a limit if there is none.
 func (w *Worker) patience() time.Duration {
 	const forever = time.Duration(math.MaxInt64)
 	limit := forever
@@ -152,7 +152,7 @@ func (w *Worker) patience() time.Duration {
 	return limit
 }
 
-// finish settles everything that is pending, with the reason of the end.
+// finish settles all pending operations with the reason of the end.
 func (w *Worker) finish(err error) {
 	for _, o := range w.ops {
 		if o != nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// verdict is what a payload turns out to be.
+// verdict classifies a received payload.
 type verdict uint8
 
 const (
-	taken     verdict = iota // an answer to what was sent, or a repetition of one
-	malformed                // no valid answer
-	stray                    // from elsewhere, or to another job, sender, epoch or time
-	other                    // of no concern to the rounds
+	taken     verdict = iota // an answer to a sent frame, or a duplicate of one
+	malformed                // not a valid answer
+	stray                    // wrong source, job, sender, epoch or sequence number
+	other                    // does not concern the rounds
 )
 
-// receive takes an answer in. Whatever does not fit what was sent is counted
-// and ignored: it may be a late answer to an earlier incarnation, or forged.
+// receive handles an answer. An answer that matches no sent frame is counted and
+// ignored: it may be a late answer to a predecessor, or forged.
 func (w *Worker) receive(p *link.Packet) {
 	switch w.take(p) {
 	case malformed:
@@ -51,7 +51,7 @@ func (w *Worker) take(p *link.Packet) verdict {
 		return stray
 	}
 	if int32(h.Seq-f.window.NextUnsent()) >= 0 {
-		return stray // an answer to a frame that has not left
+		return stray // an answer to a frame that was not sent yet
 	}
 	switch h.Type {
 	case wire.TypeAck:
@@ -112,12 +112,12 @@ func (w *Worker) answered(o *operation, e retransmit.Entry) {
 	w.link.Free(cookieBuf(e.Cookie))
 	o.outstanding--
 	if o.pull && o.failure != nil {
-		w.abandon(o) // the rest of it is of no use
+		w.abandon(o) // the rest is useless
 	}
 	w.settle(o)
 }
 
-// takeSums notes the sums of an acknowledgement by rank.
+// takeSums stores the sums of an acknowledgement by rank.
 func (w *Worker) takeSums(flags wire.Flags, payload []byte, stripes int) {
 	layout := packer.LaneAligned
 	if flags&wire.FlagDense != 0 {
@@ -173,7 +173,7 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	refusal.Key, refusal.KeyKnown = w.refusedKey(f, o, payload, r)
 	refusal.Unknown = e.Repeated && !r.Code.Final() && !o.pull
 	if w.refusal == nil && !o.pull && !o.fed() && (o.sums == nil || !o.open) {
-		w.refusal = refusal // of a push whose caller may not be waiting
+		w.refusal = refusal // the push's caller may not be waiting
 	}
 	o.fail(refusal)
 	if refusal.Unknown {
@@ -185,7 +185,7 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	return taken
 }
 
-// refusedKey finds the row that a refusal is about in the refused frame.
+// refusedKey finds the refused row in the frame.
 func (w *Worker) refusedKey(f *flow, o *operation, payload []byte, r wire.Refusal) (key uint64, ok bool) {
 	switch r.Code {
 	case wire.CodeSlotRange, wire.CodeNotFinite, wire.CodeOverflow, wire.CodeRowNumber:
@@ -203,7 +203,7 @@ func (w *Worker) refusedKey(f *flow, o *operation, payload []byte, r wire.Refusa
 		}
 		return w.cfg.HotSet.Key(rank), true
 	}
-	h, _ := wire.ParseHeader(payload) // of a frame of one's own
+	h, _ := wire.ParseHeader(payload) // our own frame
 	rows, err := wire.ParseRows(payload, h.Type)
 	row := int(r.Index)
 	if r.Code != wire.CodeRowNumber {

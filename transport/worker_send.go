@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// room takes a buffer for the next frame of a flow: none if the flow's window or
-// the batch of frames that transmit sends is full, or the link has no buffer.
+// room allocates a buffer for the next frame of a flow. There is none if the flow's window
+// or the batch of frames to send is full, or the link has no buffer.
 func (w *Worker) room(f *flow) (link.Buf, bool) {
 	if len(w.out) == cap(w.out) || f.window.Full() {
 		return 0, false
@@ -22,12 +22,12 @@ func (w *Worker) room(f *flow) (link.Buf, bool) {
 	return w.link.Alloc()
 }
 
-// askEvery is the number of frames of a flow for each that asks for an answer while
-// more follow. An ACK covers 32 frames before its own, so one of two may be lost.
+// askEvery is the interval, in frames of a flow, of those that ask for an answer while
+// more follow. An ACK covers the 32 frames before its own, so every other ACK may be lost.
 const askEvery = 16
 
-// askForAnswers has the newest quiet frame of each flow that is about to be sent ask for an
-// answer, which covers the others.
+// askForAnswers makes the newest quiet frame of each flow in the batch ask for an answer,
+// which covers the others.
 func (w *Worker) askForAnswers() {
 	var asked uint64 // a bit for each flow
 	all := uint64(1)<<len(w.flows) - 1
@@ -38,8 +38,8 @@ func (w *Worker) askForAnswers() {
 	}
 }
 
-// enqueue gives a frame its number and puts it where transmit finds it. Its
-// buffer, in the cookie, is one that room gave for the flow.
+// enqueue gives a frame its sequence number and queues it for transmit. Its
+// buffer, in the cookie, comes from room.
 func (w *Worker) enqueue(f *flow, h wire.Header, payload []byte, o *operation, cookie uint64) {
 	h.Job, h.Sender, h.Epoch, h.Seq = w.cfg.Job, w.cfg.Sender, f.epoch, f.window.NextSeq()
 	h.Put(payload)
@@ -55,7 +55,7 @@ func (w *Worker) enqueue(f *flow, h wire.Header, payload []byte, o *operation, c
 	o.outstanding++
 }
 
-// pack puts pushes into frames while there is room, and reports whether it did
+// pack fills frames from pushes while there is room, and reports whether it did
 // anything.
 func (w *Worker) pack() (any bool) {
 	for len(w.pushes) > 0 {
@@ -78,7 +78,7 @@ func (w *Worker) pack() (any bool) {
 	return any
 }
 
-// begin hands a push to the packer, or ends it if it is refused as a whole.
+// begin passes a push to the packer, or ends it if it is refused as a whole.
 func (w *Worker) begin(o *operation) bool {
 	var err error
 	switch {
@@ -95,11 +95,11 @@ func (w *Worker) begin(o *operation) bool {
 		err = fmt.Errorf("%w: a push of hot rows, which Reduce takes", ErrMode)
 	}
 	if err != nil && o.members != nil {
-		w.dissolve(o) // what is wrong may be one member's fault
+		w.dissolve(o) // the error may concern one member only
 		return false
 	}
 	if o.released == nil {
-		w.register(o) // came through the queue, is a group, or is sent again
+		w.register(o) // from the queue, a group, or sent again
 	}
 	o.noteNumbers()
 	o.begun = true
@@ -110,15 +110,14 @@ func (w *Worker) begin(o *operation) bool {
 	o.sealed = true
 	o.fail(err)
 	if o.queued && o.owner == nil && w.refusal == nil {
-		w.refusal = err // its ticket may have been thrown away
+		w.refusal = err // its ticket may be dropped
 	}
 	o.refuse()
 	w.settle(o)
 	return false
 }
 
-// fill puts the next frame of a push where transmit finds it, and returns false
-// if there is no room.
+// fill queues the next frame of a push, and returns false if there is no room.
 func (w *Worker) fill(o *operation) bool {
 	f, h := w.flows[flowHot], wire.Header{Type: w.packer.Next(), Flags: wire.FlagQuiet}
 	if h.Type != wire.TypeHot {
@@ -137,7 +136,7 @@ func (w *Worker) fill(o *operation) bool {
 	}
 	payload, err := w.packer.Fill(w.link.Payload(b))
 	if err != nil {
-		panic(err) // makeWorker has compared the link's payloads with the frames
+		panic(err) // makeWorker has checked that frames fit the link's payloads
 	}
 	sent := w.packer.Sent()
 	w.stats.PairsHot += uint64(sent.HotPairs - o.sent.HotPairs)
@@ -151,7 +150,7 @@ func (w *Worker) fill(o *operation) bool {
 	return true
 }
 
-// seal ends the packing of a push that is all in frames.
+// seal ends the packing of a push.
 func (w *Worker) seal(o *operation) {
 	w.pushes = slices.Delete(w.pushes, 0, 1)
 	o.sealed, o.complete = true, true
@@ -164,8 +163,7 @@ func (w *Worker) seal(o *operation) {
 	w.settle(o)
 }
 
-// ask puts keys of pulls into frames while there is room, and reports whether
-// it did.
+// ask fills frames with keys of pulls while there is room, and reports whether it did.
 func (w *Worker) ask() (any bool) {
 	for len(w.pulls) > 0 {
 		o := w.pulls[0]
@@ -202,7 +200,7 @@ func (w *Worker) ask() (any bool) {
 	return any
 }
 
-// pulled returns how many keys of a pull the frame has that begins with the first one, of a server.
+// pulled returns how many keys of a pull are in the frame that begins with key first, for a server.
 func (w *Worker) pulled(o *operation, server, first int) int {
 	return min(o.end(server)-first, w.pullCap())
 }
