@@ -68,7 +68,7 @@ func (a *AggregatorServer) sendToAll(payload []byte) error {
 		if to.path == nil {
 			var err error
 			if to.path, err = out.Path(context.Background(), to.at); err != nil {
-				continue // no address that frames can be sent to
+				continue // not reachable
 			}
 		}
 		a.copies = append(a.copies, link.Frame{Buf: b, Len: n, To: to.path})

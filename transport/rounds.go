@@ -26,7 +26,7 @@ import (
 type rounds struct {
 	w        *Worker
 	flow     *flow
-	numbers  packer.Numbers // of the job, where no scale is negotiated
+	numbers  packer.Numbers // of the job, unless a scale is negotiated
 	slots    int            // of the hot vector, 0 unless the job is synchronous
 	groupLen int            // slots of every group but the last
 	groups   int

@@ -44,12 +44,13 @@ type ServerConfig struct {
 	// NoWeights refuses pulls and row numbers, because the handler keeps no rows of earlier
 	// steps (ps.None).
 	NoWeights bool
-	// Arrive is told by the server's goroutine that a sender has come to the end of a step of which the server has no sums
-	// yet, perhaps again. It reports whether there will be a call of [Server.GiveSums] or [Server.RefuseSteps];
-	// otherwise the sender has to ask the control service. It may make that call itself. Nil refuses all.
+	// Arrive is called by the server's goroutine when a sender has reached the end of a step whose
+	// sums the server does not have; it may be called again for the same sender. It reports whether
+	// [Server.GiveSums] or [Server.RefuseSteps] will be called, and may call them itself; otherwise
+	// the sender has to ask the control service. Nil refuses all.
 	Arrive func(sender, epoch uint16, end wire.StepEnd) bool
-	// Look is the longest time to look for frames before sleeping; a look leaves the
-	// processor to others, and there are fewer where they are in vain. 0 means [DefaultLook], a negative value to sleep at once.
+	// Look is the longest time to poll for frames before sleeping. Polling yields the processor to
+	// others, and is reduced while it finds nothing. 0 means [DefaultLook], a negative value no polling.
 	Look time.Duration
 }
 
