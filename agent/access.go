@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allows reports whether a user may use the job. The kernel has said who it is.
+// allows reports whether a user, identified by the kernel, may use the job.
 func (j *Job) allows(who *unix.Ucred) bool {
 	if int(who.Uid) == os.Geteuid() || slices.Contains(j.Users, who.Uid) || slices.Contains(j.Groups, who.Gid) {
 		return true
@@ -22,7 +22,7 @@ func (j *Job) allows(who *unix.Ucred) bool {
 	return len(j.Groups) > 0 && slices.ContainsFunc(groupsOf(who.Uid), func(g uint32) bool { return slices.Contains(j.Groups, g) })
 }
 
-// groupsOf are the groups that the system's files name for a user, none if it knows none.
+// groupsOf returns the user's groups in the system's files.
 func groupsOf(uid uint32) (groups []uint32) {
 	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
 	if err != nil {
@@ -37,7 +37,7 @@ func groupsOf(uid uint32) (groups []uint32) {
 	return groups
 }
 
-// userName is how messages call a user.
+// userName is the name of a user in messages.
 func userName(uid uint32) string {
 	id := strconv.FormatUint(uint64(uid), 10)
 	if u, err := user.LookupId(id); err == nil {

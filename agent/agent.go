@@ -30,17 +30,17 @@ type Agent struct {
 	instance uint64
 	jobs     map[string]*job
 
-	clients atomic.Uint32 // numbers given so far
+	clients atomic.Uint32 // numbers assigned so far
 	refused tally         // by code
 	logged  *room
 
 	mu       sync.Mutex
 	greeting map[*net.UnixConn]greeting // connections without a session
 	closed   bool
-	ended    sync.WaitGroup // handshakes
+	ended    sync.WaitGroup // running handshakes
 }
 
-// Listen opens the agent's socket and starts its jobs. Clients are taken by [Agent.Serve].
+// Listen opens the agent's socket and starts its jobs. [Agent.Serve] accepts clients.
 func Listen(cfg Config) (_ *Agent, err error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
@@ -68,8 +68,9 @@ func Listen(cfg Config) (_ *Agent, err error) {
 	return a, nil
 }
 
-// TrySocket returns the error with which [Listen] would fail because of the socket, "" as in [Config]. A host
-// that joined its jobs and had to leave them for it would end those that need every worker.
+// TrySocket returns the socket error with which [Listen] would fail; "" is the default path, as in
+// [Config]. Call it before joining jobs: a host that joins and then fails ends the jobs that need
+// every worker.
 func TrySocket(path string) error {
 	if path == "" {
 		path = agentproto.DefaultSocket
@@ -81,8 +82,8 @@ func TrySocket(path string) error {
 	return errors.Join(a.listener.Close(), a.unlock())
 }
 
-// listen opens the socket. The lock makes sure that a socket which is in the way
-// was left behind.
+// listen opens the socket. With the lock held, an existing socket is left over from an
+// agent that has ended.
 func (a *Agent) listen() (err error) {
 	path := a.cfg.Socket
 	if a.unlock, err = filelock.Lock(path, ".lock"); err != nil {
@@ -120,8 +121,8 @@ func (a *Agent) listen() (err error) {
 	return nil
 }
 
-// Serve takes clients until ctx ends, the agent is closed, all jobs have ended, or the socket fails.
-// Only of the last two it returns an error.
+// Serve accepts clients until ctx ends, the agent is closed, all jobs have ended, or the socket
+// fails. It returns an error only in the last two cases.
 func (a *Agent) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -155,10 +156,10 @@ func (a *Agent) Serve(ctx context.Context) error {
 	}
 }
 
-// lastAnswers is how long answers take at most that are being given when the agent ends.
+// lastAnswers bounds the time for answers that are being sent when the agent closes.
 const lastAnswers = time.Second
 
-// acceptPause is how long no client is taken when descriptors have run out.
+// acceptPause is the pause in accepting clients when descriptors have run out.
 const acceptPause = 10 * time.Millisecond
 
 var errJobsEnded = errors.New("all jobs have ended")
@@ -171,14 +172,14 @@ func (a *Agent) jobsEnded() error {
 	return errors.Join(errs...)
 }
 
-// Close ends all sessions with [agentproto.AgentClosed] and removes the socket. It returns when all that clients
-// have pushed is acknowledged, or the workers have ended, and the log is written.
+// Close ends all sessions with [agentproto.AgentClosed] and removes the socket. It returns when all
+// pushes are acknowledged or the workers have ended, and the log is written.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	again := a.closed
 	a.closed = true
 	for conn, g := range a.greeting {
-		if g.heard { // it is answered
+		if g.heard { // it gets an answer
 			_ = conn.SetWriteDeadline(time.Now().Add(lastAnswers))
 		} else {
 			_ = conn.Close()
@@ -192,7 +193,7 @@ func (a *Agent) Close() error {
 	if errors.Is(err, net.ErrClosed) { // by Serve
 		err = nil
 	}
-	for _, j := range a.jobs { // before the last answers, which some may not read
+	for _, j := range a.jobs { // before waiting for the last answers, which a client may fail to read
 		err = errors.Join(err, j.close(agentproto.AgentClosed))
 	}
 	a.ended.Wait()

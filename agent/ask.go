@@ -19,32 +19,31 @@ import (
 // Code is one of the codes of docs/agent.md.
 type Code uint32
 
-// String returns the code's text.
 func (c Code) String() string { return agentproto.Code(c).Error() }
 
-// Stats is what an agent has done.
+// Stats holds the counters of an agent.
 type Stats struct {
 	Refused map[Code]uint64 `json:"refused,omitempty"` // clients that were not admitted, by code
 	Jobs    []JobStats      `json:"jobs"`
 }
 
-// JobStats are those of one job.
+// JobStats holds the counters of one job.
 type JobStats struct {
 	Name    string          `json:"name"`
-	Memory  int64           `json:"memory_bytes"`    // of sessions, those included that have ended and have pushes on their way
-	Ended   map[Code]uint64 `json:"ended,omitempty"` // sessions by code; 0 counts those whose client closed its socket or died
+	Memory  int64           `json:"memory_bytes"`    // of sessions, including ended ones with pushes in flight
+	Ended   map[Code]uint64 `json:"ended,omitempty"` // sessions by code; 0 counts clients that closed their socket or died
 	Clients []ClientStats   `json:"clients"`
 
-	// PairsSent are the gradients of hot rows that were sent to the aggregator, sums among them. PairsAdded are those of pushes that
-	// went into sums.
+	// PairsSent counts gradients of hot rows sent to the aggregator, including sums. PairsAdded
+	// counts those that were added up into sums.
 	PairsSent  uint64 `json:"hot_pairs_sent"`
 	PairsAdded uint64 `json:"hot_pairs_added"`
 
-	// Learning is how many 'libra hotset learn' have keys counted.
+	// Learning is the number of running 'libra hotset learn'.
 	Learning int `json:"learning"`
 }
 
-// ClientStats are those of one client.
+// ClientStats holds the counters of one client.
 type ClientStats struct {
 	Client       uint32 `json:"client"`
 	Name         string `json:"name"`
@@ -56,15 +55,15 @@ type ClientStats struct {
 	Pushes       uint64 `json:"pushes"`
 	Acknowledged uint64 `json:"acknowledged"`
 	Failed       uint64 `json:"failed"`
-	// FailedBy are the failed pushes by code.
+	// FailedBy counts failed pushes by code.
 	FailedBy   map[Code]uint64 `json:"failed_by,omitempty"`
 	KeysPushed uint64          `json:"keys_pushed"`
 	Pulls      uint64          `json:"pulls"`
 	KeysPulled uint64          `json:"keys_pulled"`
 }
 
-// Ask asks the agent at a socket for its statistics; "" is the socket of [Config]. An agent tells them to root and to its own
-// user. The error tells what to do.
+// Ask asks the agent at a socket for its statistics; "" is the default socket of [Config]. Only
+// root and the agent's user may ask. The error says what to do.
 func Ask(ctx context.Context, socket string) (s Stats, err error) {
 	err = exchange(ctx, socket, &s, func(conn net.Conn) error {
 		_, err := conn.Write(agentproto.MarshalAsk())
@@ -73,19 +72,19 @@ func Ask(ctx context.Context, socket string) (s Stats, err error) {
 	return s, err
 }
 
-// Learned is what was learnt of the keys that the clients of a job push.
+// Learned holds the counts of the keys that the clients of a job push.
 type Learned struct {
 	Job      string   `json:"job"`
 	Dim      int      `json:"dim"`
-	Pushes   uint64   `json:"pushes"`    // that came meanwhile
-	Sampled  uint64   `json:"sampled"`   // those of them whose keys were counted
-	Updates  uint64   `json:"updates"`   // keys in them
-	CountErr uint64   `json:"count_err"` // a count is at most this much too high
-	Keys     []uint64 `json:"keys"`      // the most frequent first
+	Pushes   uint64   `json:"pushes"`    // during the count
+	Sampled  uint64   `json:"sampled"`   // pushes whose keys were counted
+	Updates  uint64   `json:"updates"`   // keys counted
+	CountErr uint64   `json:"count_err"` // a count is too high by at most this
+	Keys     []uint64 `json:"keys"`      // in descending order of counts
 	Counts   []uint64 `json:"counts"`
 }
 
-// Ranking returns the counts as heat.Principle takes them.
+// Ranking returns the counts as input for heat.Principle.
 func (l *Learned) Ranking() heat.Ranking {
 	r := heat.Ranking{Updates: l.Updates, Err: l.CountErr}
 	for i, key := range l.Keys {
@@ -94,13 +93,12 @@ func (l *Learned) Ranking() heat.Ranking {
 	return r
 }
 
-// MaxCounters is the largest number of counters of [Learn].
 const MaxCounters = agentproto.MaxCounters
 
-// Learn has the agent at a socket count the keys that clients of a job push, until a context ends: with a number of counters, 1 to
-// [MaxCounters], in memory that heat.SpaceSaving tells; several times as many as there will be hot rows.
-// job may be "" if the agent has one job. Like Ask, it is for root and the agent's own user. ctx bounds
-// the answer, too.
+// Learn makes the agent at a socket count the keys that clients of a job push, until a context
+// ends. counters is 1 to [MaxCounters], several times the number of hot rows; for its memory see
+// heat.SpaceSaving. job may be "" if the agent has one job. Only root and the agent's user may
+// learn. ctx also bounds the wait for the answer.
 func Learn(ctx, until context.Context, socket, job string, counters int) (l Learned, err error) {
 	ask := agentproto.Learn{Counters: uint32(min(counters, MaxCounters+1)), Job: job}
 	message, err := ask.Marshal()
@@ -112,14 +110,14 @@ func Learn(ctx, until context.Context, socket, job string, counters int) (l Lear
 		if _, err := conn.Write(message); err != nil {
 			return err
 		}
-		stop = context.AfterFunc(until, func() { _, _ = conn.Write(agentproto.MarshalAsk()) }) // what fails is seen when the answer is read
+		stop = context.AfterFunc(until, func() { _, _ = conn.Write(agentproto.MarshalAsk()) }) // an error shows when the answer is read
 		return nil
 	})
-	stop() // until may last longer than an agent that refuses
+	stop() // until may outlast an agent that refuses
 	return l, err
 }
 
-// exchange asks the agent at a socket, by a function, and reads the answer into a value.
+// exchange sends a request to the agent at a socket, and decodes the answer.
 func exchange(ctx context.Context, socket string, into any, ask func(net.Conn) error) error {
 	if socket == "" {
 		socket = agentproto.DefaultSocket
@@ -151,11 +149,10 @@ func exchange(ctx context.Context, socket string, into any, ask func(net.Conn) e
 	return nil
 }
 
-// answer returns the text of the answer.
 func answer(conn net.Conn) (text []byte, err error) {
 	var b [agentproto.AnswerPart]byte
 	n, err := conn.Read(b[:])
-	if errors.Is(err, syscall.ECONNRESET) { // it has closed the connection without reading all; what it wrote before comes after this
+	if errors.Is(err, syscall.ECONNRESET) { // the agent closed the connection with unread data; its earlier answer can still be read
 		n, err = conn.Read(b[:])
 	}
 	if errors.Is(err, io.EOF) {
@@ -172,7 +169,6 @@ func answer(conn net.Conn) (text []byte, err error) {
 	return text, err
 }
 
-// parts are the messages of an answer.
 func parts(text []byte) (messages [][]byte) {
 	return slices.AppendSeq([][]byte{agentproto.MarshalTold(len(text))}, slices.Chunk(text, agentproto.AnswerPart))
 }

@@ -15,27 +15,27 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// barrier is where the parties among a job's clients meet at the end of a step, before
-// the host meets the others.
+// barrier is where a job's parties on this host meet at the end of a step, before the host
+// meets the other hosts.
 type barrier struct {
 	job *job
 
 	mu      sync.Mutex
 	parties uint32
-	members []*session // parties that have come
-	gone    bool       // a party has ended: no barrier can be complete
-	waiting []*work    // of parties at the step that is due
+	members []*session // parties that have joined
+	gone    bool       // a party has left: no barrier can complete
+	waiting []*work    // of parties at the end of the due step
 	due     uint64
-	meeting bool // the host meets the others; its parties may be gone
+	meeting bool // the host meets the others; its parties may have left
 
-	// drop is not nil if no sums of the step that is due are right: parties that are gone have pushed in it, or it has refused
-	// gradients and the host could not meet the others.
+	// drop is not nil if the sums of the due step would be wrong: a party that left has pushed in it,
+	// or gradients of it were refused and the host could not meet the others.
 	drop *DroppedError
 
-	sums [2]*stepSums // of the last steps that ended in frames, or nil; the worker's goroutine alone uses them
+	sums [2]*stepSums // of the last steps that ended in frames, or nil; used only by the worker's goroutine
 }
 
-// join takes a session in, if it is a party, and returns the step that is due.
+// join adds a session if it is a party, and returns the due step.
 func (b *barrier) join(s *session) (due uint64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,7 +57,7 @@ func (b *barrier) join(s *session) (due uint64, err error) {
 	return b.due, nil
 }
 
-// arrive is called in the worker's goroutine when all that a party pushed before its BARRIER is settled.
+// arrive is called in the worker's goroutine when all pushes of a party before its BARRIER are settled.
 func (b *barrier) arrive(w *work) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,7 +65,7 @@ func (b *barrier) arrive(w *work) {
 	switch {
 	case b.gone || !slices.Contains(b.members, w.s):
 		w.c.Status = b.incomplete()
-	case w.step != b.due || twice || b.meeting: // all parties have come to the step for which the host meets the others
+	case w.step != b.due || twice || b.meeting: // all parties are at the step for which the host meets the others
 		w.c.Status, w.c.Detail = agentproto.BadStep, b.due
 	default:
 		if w.c.Op == agentproto.Reduce {
@@ -85,7 +85,7 @@ func (b *barrier) arrive(w *work) {
 			}
 			torn := b.drop != nil
 			a.Refused = cmp.Or(a.Refused, b.drop)
-			b.drop = nil // who leaves from now on tears the next step
+			b.drop = nil // parties that leave from now on tear the next step
 			if reduces && a.Refused == nil && b.job.cfg.SumsInFrames {
 				b.endStep(all, a)
 				return
@@ -97,7 +97,7 @@ func (b *barrier) arrive(w *work) {
 	w.answer()
 }
 
-// endStep has the host meet the other workers of the job by frames. What these do not tell, the job's service does.
+// endStep makes the host meet the job's other workers by frames, and by the control service if that fails.
 func (b *barrier) endStep(all []*work, a Arrival) {
 	sums := b.unused()
 	step := &transport.Step{Number: all[0].step, Keys: sums.Keys, Sums: sums.Rows}
@@ -112,8 +112,8 @@ func (b *barrier) endStep(all []*work, a Arrival) {
 	b.job.cfg.Worker.EndStep(step)
 }
 
-// unused returns sums without users. Parties that reduce in each step keep those of one step while the next ones come, so that two
-// are enough.
+// unused returns sums without users. Two are enough: parties that reduce in each step keep the sums
+// of one step until the next ones arrive.
 func (b *barrier) unused() *stepSums {
 	for _, sums := range b.sums {
 		if sums != nil && sums.users.Load() == 0 {
@@ -124,14 +124,14 @@ func (b *barrier) unused() *stepSums {
 	return b.sums[1]
 }
 
-// meet has the host meet the other workers of the job at its service, and answers all parties.
+// meet makes the host meet the job's other workers at the control service, and answers all parties.
 func (b *barrier) meet(all []*work, a Arrival, reduces, torn bool) {
 	var (
 		err  error
 		sums stepSums
 		cfg  = &b.job.cfg
 	)
-	if torn { // what is still on its way belongs to this step, too; the clients that would be told of a failure are gone
+	if torn { // pushes in flight belong to this step, too; the clients that a failure concerns have left
 		_ = cfg.Worker.Flush(b.job.ctx)
 		_ = cfg.Worker.Do(b.job.ctx, func() { a.HotSent, a.HotAnswered = cfg.Worker.HotFrames() })
 	}
@@ -144,7 +144,7 @@ func (b *barrier) meet(all []*work, a Arrival, reduces, torn bool) {
 	b.answer(all, a, &sums, err)
 }
 
-// answer ends the step, which is still due if the host could not meet the others, and answers all parties.
+// answer ends the step, unless the host could not meet the others, and answers all parties.
 func (b *barrier) answer(all []*work, a Arrival, sums *stepSums, err error) {
 	var dropped *DroppedError
 	over := err == nil || errors.As(err, &dropped)
@@ -159,7 +159,7 @@ func (b *barrier) answer(all []*work, a Arrival, sums *stepSums, err error) {
 		switch {
 		case over:
 			w.s.pushedBefore = w.s.pushedAt
-		case !slices.Contains(b.members, w.s): // it is gone, and the step still due
+		case !slices.Contains(b.members, w.s): // it has left, and the step is still due
 			b.tear(w.s.pushedAt > w.s.pushedBefore)
 		}
 	}
@@ -186,8 +186,8 @@ func (b *barrier) answer(all []*work, a Arrival, sums *stepSums, err error) {
 	}
 }
 
-// progress returns how many parties have come to the end of the step that is due, of how many: all of them while the host
-// meets the others.
+// progress returns how many parties are at the end of the due step, and of how many: all of them
+// while the host meets the others.
 func (b *barrier) progress() (arrived, parties uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,8 +197,8 @@ func (b *barrier) progress() (arrived, parties uint64) {
 	return uint64(len(b.waiting)), uint64(b.parties)
 }
 
-// leave takes a session out that has ended. If it was a party, those that wait fail, and the step that is due is torn if it
-// pushed in it: the next parties that reduce find it dropped.
+// leave removes an ended session. If it was a party, waiting parties fail, and the due step is torn if
+// the session pushed in it: the next parties that reduce get it dropped.
 func (b *barrier) leave(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,7 +209,7 @@ func (b *barrier) leave(s *session) {
 	b.members = slices.Delete(b.members, i, i+1)
 	b.gone = len(b.members) > 0
 	ended := s.pushedBefore
-	if b.meeting { // what it pushed before is of the step that ends
+	if b.meeting { // its earlier pushes belong to the step that ends
 		ended = s.pushedAt
 	}
 	b.tear(s.counters.pushes.Load() > ended)
@@ -220,22 +220,22 @@ func (b *barrier) leave(s *session) {
 	b.waiting = nil
 }
 
-// tear has the step that is due dropped, if a party that is gone has pushed in it.
+// tear marks the due step to be dropped, if a party that left has pushed in it.
 func (b *barrier) tear(pushed bool) {
 	if pushed && b.drop == nil {
 		b.drop = new(DroppedError)
 	}
 }
 
-// incomplete returns why a barrier cannot end: a party is gone, or the job has ended for all. Its caller is the worker's
-// goroutine, or comes after the end of the job's context.
+// incomplete returns why a barrier cannot complete: a party left, or the job has ended. Call it in the
+// worker's goroutine, or after the end of the job's context.
 func (b *barrier) incomplete() agentproto.Code {
 	code := agentproto.PartyGone
 	_ = errors.As(b.job.ended, &code)
 	return code
 }
 
-// unjoin takes a session out that was never welcome. The others go on waiting for all parties.
+// unjoin removes a session that was not welcomed. The others still wait for all parties.
 func (b *barrier) unjoin(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

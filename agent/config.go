@@ -19,25 +19,25 @@ import (
 
 // Config describes an agent.
 type Config struct {
-	// Socket is the path of the Unix socket; "" means /run/libra/agent.sock. A socket that
-	// an agent has left behind there is replaced.
+	// Socket is the path of the Unix socket; "" means /run/libra/agent.sock. A socket left
+	// behind by an agent is replaced.
 	Socket string
-	// Mode of the socket; 0 means 0666: who may use a job is decided by the job.
+	// Mode of the socket; 0 means 0666, since each job checks its users.
 	Mode fs.FileMode
 	Jobs []Job
-	// Log gets what clients cause, less of it where that comes in floods; nil means slog.Default.
+	// Log receives messages about clients, rate-limited; nil means slog.Default.
 	Log *slog.Logger
 }
 
-// Job is what a host takes part in.
+// Job describes a job that the host takes part in.
 type Job struct {
-	// Name is what clients ask for.
+	// Name identifies the job to clients.
 	Name string
-	// Worker sends for all clients of the job. It has no other feed ([transport.Worker.Attach]).
+	// Worker sends for all clients of the job. It must not have another feed ([transport.Worker.Attach]).
 	Worker *transport.Worker
-	// Why tells clients why the worker was closed. If it is nil, or returns nil, the worker's own error does.
+	// Why explains to clients why the worker was closed. If it is nil, or returns nil, the worker's own error does.
 	Why func() error
-	// What the worker was admitted to, as in its transport.WorkerConfig.
+	// The worker's admission, as in its transport.WorkerConfig.
 	Number     uint16
 	HotSet     *packer.HotSet // nil if there is none
 	Dim        int
@@ -45,47 +45,47 @@ type Job struct {
 	Arithmetic aggregator.Arithmetic
 	Exp        int
 
-	// Barrier meets the job's other workers at the end of a step. nil means that the host is
-	// alone: then its clients meet each other.
+	// Barrier meets the job's other workers at the end of a step. Nil means that the host is
+	// the only one: its clients meet only each other.
 	Barrier func(ctx context.Context, step uint64) error
-	// Reduce is Barrier, and returns the sums of the step, the same on all hosts. nil means that the job has no sums of steps.
-	// The error of either is a *DroppedError if the step was dropped; then the next one is due.
+	// Reduce is Barrier, and returns the sums of the step, the same on all hosts. Nil means that the job
+	// has no sums of steps. The error of either is a *DroppedError if the step was dropped; then the next
+	// one is due.
 	Reduce func(ctx context.Context, step uint64, a Arrival) (Sums, error)
-	// SumsInFrames has the worker ask the job's server for the sums of a step ([transport.Worker.EndStep]), and Reduce
-	// be called only where frames do not give them.
+	// SumsInFrames makes the worker ask the job's server for the sums of a step
+	// ([transport.Worker.EndStep]), and calls Reduce only if frames do not deliver them.
 	SumsInFrames bool
 	NextStep     uint64 // of the first barrier
 
-	// Separate has no pushes of its clients added up before they are sent (docs/agent.md, sums on the host).
+	// Separate disables adding up pushes of several clients (docs/agent.md, sums on the host).
 	Separate bool
 
-	// Users and Groups may use the job, and so may the agent's own user.
+	// Users and Groups may use the job, as may the agent's own user.
 	Users, Groups []uint32
 	Limits        Limits
 }
 
-// Limits are what one client of a job may have. Zeros mean the defaults.
+// Limits bound each client of a job. Zeros mean the defaults.
 type Limits struct {
-	// Clients is the number of clients at a time, by default 64. As many more may be gone while what they have pushed is on
-	// its way; further ones are refused until then.
+	// Clients is the number of clients at a time, by default 64. As many more may have left with pushes
+	// in flight; further ones are refused until these are settled.
 	Clients int
-	// UserClients is how many of these one user may have, by default all.
+	// UserClients is the number of clients of one user, by default all.
 	UserClients int
 	// Memory is the size of a client's shared memory, by default 64 MiB. The agent holds
-	// that much again for pushes on their way.
+	// that much again for pushes in flight.
 	Memory uint64
-	// Prepared bounds what a client's prepared batches are charged, by default 64 MiB.
+	// Prepared bounds the memory charged for a client's prepared batches, by default 64 MiB.
 	Prepared uint64
 }
 
-// Defaults of Limits.
 const (
 	DefaultClients  = 64
 	DefaultMemory   = 64 << 20
 	DefaultPrepared = 64 << 20
 )
 
-// complete fills in what was left out, and checks the rest.
+// complete fills in defaults, and checks the rest.
 func (c *Config) complete() error {
 	if c.Socket == "" {
 		c.Socket = agentproto.DefaultSocket

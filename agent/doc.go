@@ -10,23 +10,23 @@
 //
 // # Units
 //
-// Limits of memory are bytes, steps of barriers count from [Job.NextStep].
+// Memory limits are in bytes; steps of barriers count from [Job.NextStep].
 //
 // # Trust
 //
 // A client may write anything into its shared memory at any time. The agent reads an entry,
-// its keys and its gradients once, into memory of its own, and checks and sends that copy. A client
-// that breaks the protocol is ended and counted; others notice nothing. Clients of one job trust
-// each other as workers of a job do: what one pushes is added to the same sums.
+// its keys and its gradients once, into its own memory, and checks and sends that copy. A client
+// that breaks the protocol is ended and counted, without effect on others. Clients of one job trust
+// each other as workers of a job do: their pushes are added to the same sums.
 //
 // # Errors
 //
-// [Listen] names what is wrong with a configuration. What a client does wrong is told to that client,
-// and counted in [Stats]. A worker that ends takes its job's clients with it; the other jobs go on.
+// [Listen] returns configuration errors. A client's errors are reported to that client and
+// counted in [Stats]. When a worker ends, its job's clients end with it; other jobs continue.
 //
 // # Ownership and goroutines
 //
 // A Worker belongs to its owner, who closes it after the agent. Methods may be called from any goroutine.
-// The rings are read, and entries answered, by the goroutine of the job's worker, whose feed the job is
-// ([transport.Feed]): a push passes no other goroutine. It sleeps for the network and for all clients' sockets at once.
+// The job is the feed ([transport.Feed]) of its worker, whose goroutine reads the rings and answers the
+// entries, so that a push passes no other goroutine. It sleeps on the network and all clients' sockets at once.
 package agent

@@ -13,15 +13,15 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// entryCharge is what an entry on its way is charged beside the bytes that were read.
+// entryCharge is the charge for an entry in flight in addition to the bytes that were read.
 const entryCharge = 4096
 
-// waits reports whether the client has submitted something that was not read.
+// waits reports whether the client has unread entries.
 func (s *session) waits() bool {
 	return s.ended == nil && !s.held.Load() && s.mem.SQTail.Load() != s.head
 }
 
-// take has some of the client's entries begun, and reports whether there were any.
+// take begins some of the client's entries, and reports whether there were any.
 func (s *session) take() (any bool) {
 	for range turnEntries {
 		if s.ended != nil || !s.held.Load() && !s.read() || !s.begin() {
@@ -35,21 +35,21 @@ func (s *session) take() (any bool) {
 	return any
 }
 
-// read reads the next entry, if there is one. A client that breaks the rules is ended.
+// read reads the next entry, if there is one. It ends a client that breaks the protocol.
 func (s *session) read() bool {
 	entries := s.layout.Entries
 	tail := s.mem.SQTail.Load()
 	if tail == s.head {
 		return false
 	}
-	seen := s.mem.CQHead.Load() // after the tail: it was at least this when that was stored
+	seen := s.mem.CQHead.Load() // after the tail: cq_head was at least this when the tail was stored
 	if n := s.written() - seen; n > entries {
 		return s.hostile(fmt.Errorf("%w: cq_head is %d after %d completions", agentproto.BadIndex, seen, s.written()))
 	}
 	if tail-s.head > entries || tail-seen > entries {
 		return s.hostile(fmt.Errorf("%w: sq_tail is %d, sq_head %d, cq_head %d in rings of %d", agentproto.BadIndex, tail, s.head, seen, entries))
 	}
-	copy(s.raw[:], s.mem.Entry(s.head)[:]) // once
+	copy(s.raw[:], s.mem.Entry(s.head)[:]) // read only once
 	var err error
 	if s.entry, err = agentproto.ParseEntry(&s.raw, s.layout.BufferBytes); err != nil {
 		return s.hostile(err)
@@ -63,11 +63,11 @@ func (s *session) hostile(why error) bool {
 	return false
 }
 
-// room reports whether an entry can be begun beside what the client has on its way. If not, the entry waits.
+// room reports whether an entry fits the client's memory for entries in flight. If not, the entry waits.
 func (s *session) room(charge int64) bool {
 	if inFlight := s.charge.Load(); inFlight > 0 && inFlight+charge > int64(s.layout.BufferBytes) {
 		s.held.Store(true)
-		if s.charge.Load() > 0 { // what is settled after this sees that an entry waits
+		if s.charge.Load() > 0 { // whatever settles after this sees held
 			return false
 		}
 	}
@@ -75,7 +75,7 @@ func (s *session) room(charge int64) bool {
 	return true
 }
 
-// begin starts what the newest entry asks for, or returns false.
+// begin starts the newest entry, or returns false.
 func (s *session) begin() bool {
 	e := &s.entry
 	charge := chargeOf(e)
@@ -95,9 +95,9 @@ func (s *session) begin() bool {
 	return true
 }
 
-// chargeOf is what an entry counts for while it is on its way.
+// chargeOf returns the bytes charged for an entry in flight.
 func chargeOf(e *agentproto.Entry) int64 {
-	// Keys of a prepared batch count too: an entry on its way keeps them, also if they are released.
+	// Keys of a prepared batch count too: an entry in flight keeps them after their release.
 	charge := int64(entryCharge) + 8*int64(e.N)
 	if e.Op == agentproto.Push || e.Op == agentproto.PushSums {
 		charge += 4 * int64(e.N) * int64(e.Dim)
@@ -105,7 +105,7 @@ func chargeOf(e *agentproto.Entry) int64 {
 	return charge
 }
 
-// newWork describes an entry. Its completion has a status already if the entry cannot be begun.
+// newWork describes an entry. An entry that cannot begin has a status in its completion.
 func newWork(s *session, e *agentproto.Entry, charge int64) *work {
 	w := works.Get().(*work)
 	*w = work{s: s, keys: w.keys[:0], values: w.values[:0], charge: charge, step: e.Step}
@@ -129,7 +129,7 @@ func newWork(s *session, e *agentproto.Entry, charge int64) *work {
 	return w
 }
 
-// copyKeys takes the keys of an entry without a prepared batch.
+// copyKeys returns the keys of an entry, copied unless they are prepared.
 func (w *work) copyKeys(e *agentproto.Entry) []uint64 {
 	if w.batch != nil {
 		return w.batch.keys
@@ -139,7 +139,6 @@ func (w *work) copyKeys(e *agentproto.Entry) []uint64 {
 	return w.keys
 }
 
-// start begins an entry.
 func (s *session) start(w *work, e *agentproto.Entry) {
 	switch e.Op {
 	case agentproto.Push, agentproto.PushSums:
@@ -171,8 +170,8 @@ func (s *session) start(w *work, e *agentproto.Entry) {
 	}
 }
 
-// push hands a copy of a push over to the job's worker. An accepted push is sent whole, whatever becomes of its
-// client.
+// push hands a copy of a push to the job's worker. An accepted push is sent completely, even if its
+// client ends.
 func (s *session) push(w *work, e *agentproto.Entry) {
 	s.counters.pushes.Add(1)
 	s.counters.keysPushed.Add(uint64(e.N))
@@ -192,7 +191,7 @@ func (s *session) push(w *work, e *agentproto.Entry) {
 	r := &w.request
 	r.Keys, r.Values = keys, w.values
 	if !s.job.cfg.Separate {
-		r.From = s.number // pushes of the same one are not added up
+		r.From = s.number // pushes of the same client are not added up
 	}
 	switch {
 	case e.Op == agentproto.PushSums:

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// helloLimit is how long a client may take to send HELLO.
+	// helloLimit is the time for a client to send HELLO.
 	helloLimit = 10 * time.Second
-	// greetings is how many connections of one user may be without a session at a time, or as many as the jobs may have clients:
+	// greetings is the most connections of one user without a session, unless the jobs may have more clients:
 	// all of these may come at once.
 	greetings = 64
 )
@@ -31,10 +31,10 @@ const (
 // greeting is a connection without a session.
 type greeting struct {
 	user  uint32
-	heard bool // HELLO has come
+	heard bool // HELLO has arrived
 }
 
-// greet makes a session of a connection, or refuses it.
+// greet starts a session on a connection, or refuses it.
 func (a *Agent) greet(conn *net.UnixConn) {
 	who, err := sys.Credentials(conn)
 	if err != nil {
@@ -55,11 +55,11 @@ func (a *Agent) greet(conn *net.UnixConn) {
 	a.cfg.Log.Info("refused a client", "user", who.Uid, "process", who.Pid, "reason", err)
 	answer := agentproto.RefusedError{Code: code, Oldest: agentproto.Version, Newest: agentproto.Version, Text: err.Error()}
 	_ = conn.SetWriteDeadline(time.Now().Add(helloLimit))
-	_, _ = conn.Write(answer.Marshal()) // it may be gone
+	_, _ = conn.Write(answer.Marshal()) // the client may have left
 	_ = conn.Close()
 }
 
-// enter notes a connection without a session, unless its user has too many of them.
+// enter registers a connection without a session, unless its user has too many.
 func (a *Agent) enter(conn *net.UnixConn, user uint32) error {
 	limit := 0
 	for _, j := range a.jobs {
@@ -84,7 +84,7 @@ func (a *Agent) enter(conn *net.UnixConn, user uint32) error {
 	return nil
 }
 
-// hear notes that HELLO has come, or that another message is waited for.
+// hear records that HELLO has arrived, or that another message is expected.
 func (a *Agent) hear(conn *net.UnixConn, user uint32, heard bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,7 +100,7 @@ func (a *Agent) leave(conn *net.UnixConn) {
 	delete(a.greeting, conn)
 }
 
-// admit reads HELLO and starts a session. Its error is what the client is told.
+// admit reads HELLO and starts a session. Its error is sent to the client.
 func (a *Agent) admit(conn *net.UnixConn, who *unix.Ucred) error {
 	_ = conn.SetReadDeadline(time.Now().Add(helloLimit))
 	var b [agentproto.HelloLen + 1]byte
@@ -144,7 +144,6 @@ func (a *Agent) admit(conn *net.UnixConn, who *unix.Ucred) error {
 	})
 }
 
-// tell answers an ASK.
 func (a *Agent) tell(conn *net.UnixConn, message []byte) error {
 	if err := agentproto.ParseAsk(message); err != nil {
 		return err
@@ -157,7 +156,7 @@ func (a *Agent) tell(conn *net.UnixConn, message []byte) error {
 	return nil
 }
 
-// send answers with a text. If the other side has gone, nothing is due.
+// send answers with a text, and ignores errors of a closed connection.
 func send(conn *net.UnixConn, text []byte) {
 	_ = conn.SetWriteDeadline(time.Now().Add(helloLimit))
 	for _, part := range parts(text) {
@@ -175,7 +174,7 @@ func (a *Agent) names() (names []string) {
 	return names
 }
 
-// check holds what a client asks for against the job.
+// check compares a HELLO with the job.
 func (j *job) check(h agentproto.Hello) error {
 	if h.Dim != 0 && int(h.Dim) != j.cfg.Dim {
 		return fmt.Errorf("%w: rows of job %s have %d, the client expects %d", agentproto.Dimension, j.cfg.Name, j.cfg.Dim, h.Dim)

@@ -25,19 +25,19 @@ import (
 )
 
 const (
-	// turnEntries is how many entries of a client are taken before it is the next one's turn.
+	// turnEntries is how many entries of a client are taken in one turn.
 	turnEntries = 32
-	// lookEvery is how many turns may pass until the sockets are looked at, if the worker does not sleep.
+	// lookEvery is the number of turns between polls of the sockets while the worker does not sleep.
 	lookEvery = 256
 )
 
-// job is the host's part in a job: the clients, and the worker that sends for them. It is the worker's feed:
-// the worker's goroutine reads the rings and answers, so that no entry waits for a change of goroutines.
+// job is the host's part in a job: its clients, and the worker that sends for them. It is the worker's
+// feed: the worker's goroutine reads the rings and answers, without a switch of goroutines.
 type job struct {
 	cfg     Job
 	log     *slog.Logger
 	hotSet  packer.Fingerprint // zeros if there is none
-	numbers packer.Numbers     // that a gradient may be; the packer knows those of fixed arithmetic
+	numbers packer.Numbers     // accepted gradients; the packer checks those of fixed arithmetic
 	barrier barrier
 	epoll   int // of the clients' sockets
 
@@ -47,18 +47,18 @@ type job struct {
 	gone   departed
 	others sync.WaitGroup
 
-	// What follows belongs to the worker's goroutine.
+	// The fields below belong to the worker's goroutine.
 	sessions []*session
 	bySocket map[int32]*session
 	events   [64]unix.EpollEvent
 	settled  []*session // whose oldest entry can be answered
-	loose    []*work    // entries that can be answered in any order
+	loose    []*work    // entries that may be answered in any order
 	pending  int        // entries that wait for their turn or for the worker
-	turns    int        // since the sockets were looked at
-	learners []*learner // who count keys
+	turns    int        // since the last poll of the sockets
+	learners []*learner // that count keys
 	yield    bool       // goroutines were started that may need this thread
 	idle     sys.Look   // of the worker, before it sleeps
-	over     bool       // a session has ended and is to be detached
+	over     bool       // an ended session has to be detached
 	ended    error      // why there are no more sessions, a Code
 	finished bool
 	done     chan struct{} // closed when finished
@@ -93,14 +93,14 @@ func newJob(cfg Job, log *slog.Logger) (*job, error) {
 	return j, nil
 }
 
-// Turn implements [transport.Feed]: it answers what is settled and lets each client have some of its entries taken.
+// Turn implements [transport.Feed]: it answers settled entries and takes some entries of each client.
 func (j *job) Turn() (any bool) {
 	any = len(j.loose) > 0 || len(j.settled) > 0
 	j.answer()
 	for _, s := range j.sessions {
 		any = s.take() || any
 	}
-	j.answer() // what needs no worker
+	j.answer() // entries that need no worker
 	if any {
 		j.idle.Found()
 	}
@@ -117,8 +117,8 @@ func (j *job) Turn() (any bool) {
 	return any
 }
 
-// Sleep implements [transport.Feed]: it lets the worker look at its link and the rings for a while, then tells the clients
-// to wake it, and looks once more.
+// Sleep implements [transport.Feed]: it lets the worker poll its link and the rings for a while, then
+// asks the clients to wake it, and polls once more.
 func (j *job) Sleep() bool {
 	if j.yield {
 		j.yield = false
@@ -150,7 +150,7 @@ func (j *job) awake() {
 	}
 }
 
-// look receives wake-ups, and finds sockets that have ended.
+// look receives wake-ups, and detects closed sockets.
 func (j *job) look() {
 	j.turns = 0
 	n, err := sys.EpollNow(j.epoll, j.events[:])
@@ -164,7 +164,7 @@ func (j *job) look() {
 	}
 }
 
-// answer answers what is settled, of each client in one go.
+// answer answers settled entries, one client after the other.
 func (j *job) answer() {
 	for _, w := range j.loose {
 		if w.request.Owner != nil { // a pull
@@ -175,19 +175,19 @@ func (j *job) answer() {
 	}
 	clear(j.loose)
 	j.loose = j.loose[:0]
-	for i := 0; i < len(j.settled); i++ { // an answer may settle another's entry
+	for i := 0; i < len(j.settled); i++ { // an answer may settle an entry of another client
 		j.settled[i].answer()
 		j.settled[i] = nil
 	}
 	j.settled = j.settled[:0]
 }
 
-// do runs a function in the worker's goroutine. It reports whether it ran: not if the worker has ended.
+// do runs a function in the worker's goroutine. It returns false if the worker has ended.
 func (j *job) do(call func()) bool {
 	return j.cfg.Worker.Do(context.Background(), call) == nil
 }
 
-// attach makes a session known, unless the job refuses it.
+// attach registers a session, unless the job refuses it.
 func (j *job) attach(s *session, welcome func(nextStep uint64) error) (err error) {
 	if !j.do(func() { err = j.admit(s, welcome) }) {
 		err = j.ended // written before the worker's end
@@ -226,7 +226,7 @@ func (j *job) admit(s *session, welcome func(nextStep uint64) error) error {
 		err = welcome(step)
 	}
 	if err != nil {
-		j.barrier.unjoin(s) // with its last descriptor the socket leaves j.epoll
+		j.barrier.unjoin(s) // closing its last descriptor removes the socket from j.epoll
 		return err
 	}
 	j.memory.Add(int64(s.layout.Total))
@@ -235,7 +235,7 @@ func (j *job) admit(s *session, welcome func(nextStep uint64) error) error {
 	return nil
 }
 
-// room refuses a session if there are as many others as the configuration allows, in all or of its user.
+// room refuses a session if the limits of all clients or of its user are reached.
 func (j *job) room(s *session, others, own int, which string) error {
 	switch {
 	case others >= j.cfg.Limits.Clients:
@@ -246,7 +246,7 @@ func (j *job) room(s *session, others, own int, which string) error {
 	return nil
 }
 
-// departed counts, by user, the sessions that have ended and hold memory for entries on their way.
+// departed counts, by user, the ended sessions that hold memory for entries in flight.
 type departed struct {
 	mu sync.Mutex
 	of map[uint32]int
@@ -269,7 +269,7 @@ func (d *departed) count(user uint32) (all, own int) {
 	return all, d.of[user]
 }
 
-// detach forgets the sessions that have ended. What they have pushed goes on.
+// detach removes ended sessions. Their pushes continue.
 func (j *job) detach() {
 	j.over = false
 	rest := j.sessions[:0]
@@ -279,7 +279,7 @@ func (j *job) detach() {
 			continue
 		}
 		delete(j.bySocket, int32(s.socket))
-		// A descriptor that a forked child holds would stay in the set.
+		// A socket that a forked child still holds would stay in the epoll set.
 		_ = unix.EpollCtl(j.epoll, unix.EPOLL_CTL_DEL, s.socket, nil)
 		s.hangUp()
 		j.barrier.leave(s)
@@ -294,10 +294,9 @@ func (j *job) detach() {
 	j.sessions = rest
 }
 
-// errGone ends the sessions of clients that have closed their socket, or died.
 var errGone = errors.New("its socket is closed")
 
-// finish ends all sessions with a reason that wraps a code, and refuses further ones.
+// finish ends all sessions with a reason that wraps a code, and refuses new ones.
 func (j *job) finish(why error) {
 	if j.ended == nil {
 		j.ended = why
@@ -325,12 +324,12 @@ func (j *job) End(err error) {
 	}
 }
 
-// close ends all sessions with a reason that wraps a code, refuses further ones, and
-// waits until what they have pushed is settled. If the worker has ended, that was the reason.
+// close ends all sessions with a reason that wraps a code, refuses new ones, and waits
+// until their pushes are settled. If the worker has ended, the reason was that.
 func (j *job) close(why error) error {
 	j.do(func() { j.finish(why) })
 	<-j.done
 	j.others.Wait()
-	_ = j.cfg.Worker.Attach(context.Background(), nil, -1) // if the worker has ended, it has no feed any more
+	_ = j.cfg.Worker.Attach(context.Background(), nil, -1) // a worker that has ended has no feed
 	return os.NewSyscallError("close", unix.Close(j.epoll))
 }

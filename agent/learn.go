@@ -19,11 +19,11 @@ import (
 	"github.com/libra-ina/libra/packer/heat"
 )
 
-// learnQueue bounds the keys that wait to be counted; one push of any length may.
+// learnQueue bounds the keys in the queue; a single push may exceed it.
 const learnQueue = 1 << 20
 
-// learner counts keys that clients push, in a goroutine of its own. The worker never waits for it: a push
-// that comes when it is behind is not counted.
+// learner counts keys that clients push, in its own goroutine. The worker never waits for it: if
+// the learner is behind, pushes are not counted.
 type learner struct {
 	queue         chan []uint64
 	waiting       atomic.Int64 // keys
@@ -42,7 +42,6 @@ func newLearner(counters int) (*learner, error) {
 	return l, nil
 }
 
-// count counts what is in the queue until that is closed.
 func (l *learner) count() {
 	defer close(l.done)
 	for keys := range l.queue {
@@ -53,18 +52,17 @@ func (l *learner) count() {
 	}
 }
 
-// offer shows a push to the learner.
+// offer passes a push to the learner.
 func (l *learner) offer(keys []uint64) {
 	l.seen++
 	if n := l.waiting.Load(); n > 0 && n+int64(len(keys)) > learnQueue || len(l.queue) == cap(l.queue) {
 		return
 	}
 	l.waiting.Add(int64(len(keys)))
-	l.queue <- slices.Clone(keys) // there is room: only this goroutine adds
+	l.queue <- slices.Clone(keys) // not full: only this goroutine adds
 	l.sampled++
 }
 
-// learned ends the counting.
 func (l *learner) learned(j *job) *Learned {
 	close(l.queue)
 	<-l.done
@@ -76,7 +74,7 @@ func (l *learner) learned(j *job) *Learned {
 	return out
 }
 
-// learn answers a LEARN: it counts until the client sends another message. One that goes away without is not answered.
+// learn answers a LEARN: it counts until the client sends another message. A client that leaves gets no answer.
 func (a *Agent) learn(conn *net.UnixConn, user uint32, message []byte) error {
 	ask, err := agentproto.ParseLearn(message)
 	if err != nil {
@@ -111,7 +109,7 @@ func (a *Agent) learn(conn *net.UnixConn, user uint32, message []byte) error {
 	case j.ctx.Err() != nil:
 		return j.ended
 	case err != nil:
-		return nil // it has gone
+		return nil // the client has left
 	}
 	if err := agentproto.ParseAsk(b[:n]); err != nil {
 		return err

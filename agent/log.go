@@ -11,31 +11,31 @@ import (
 	"time"
 )
 
-// What clients cause is logged in full up to logBurst records, and then one each logPause: those that come and go, or
-// are refused, again and again fill no disk.
+// Messages about clients are logged in full up to logBurst records, then one each logPause, so that
+// clients that come and go cannot fill the disk.
 const (
 	logBurst = 200
 	logPause = 100 * time.Millisecond
 )
 
-// limited passes records on while there is room, in a goroutine of its own: a handler that takes its time holds no job up. The
-// first record that passes after others did not tells their number.
+// limited passes records on at a limited rate, in its own goroutine, so that a slow handler delays no
+// job. The first record after dropped ones reports their number.
 type limited struct {
 	slog.Handler
 	room *room
 }
 
-// room is that of a handler and of all that were made from it.
+// room is the rate limit of a handler and of all handlers derived from it.
 type room struct {
 	mu      sync.Mutex
-	full    time.Time // when all of it is there again
+	full    time.Time // when the whole burst is available again
 	dropped int
 	queue   []waitingRecord
 	writing bool // a goroutine passes the queue on
 	writers sync.WaitGroup
 }
 
-// waitingRecord is on its way to a handler.
+// waitingRecord is a record in the queue, with its handler.
 type waitingRecord struct {
 	to slog.Handler
 	slog.Record
@@ -46,7 +46,7 @@ func limitLog(log *slog.Logger) (*slog.Logger, *room) {
 	return slog.New(limited{Handler: log.Handler(), room: r}), r
 }
 
-// take takes room for a record of that time. It returns how many found none before.
+// take reserves room for a record of that time. It returns how many were dropped before.
 func (r *room) take(now time.Time) (dropped int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (l limited) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// pass has a record written after those before it.
+// pass queues a record.
 func (r *room) pass(w waitingRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *room) pass(w waitingRecord) {
 	}
 }
 
-// write passes records on until there are none. An error of a handler has no one to go to.
+// write writes the queue until it is empty. Errors of a handler are ignored.
 func (r *room) write() {
 	for {
 		r.mu.Lock()
@@ -104,7 +104,6 @@ func (r *room) write() {
 	}
 }
 
-// wait returns when all records are written.
 func (r *room) wait() { r.writers.Wait() }
 
 func (l limited) WithAttrs(attrs []slog.Attr) slog.Handler {

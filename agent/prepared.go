@@ -12,7 +12,7 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// preparedCharge is what a prepared batch is charged beside its keys: none is free.
+// preparedCharge is the charge for a prepared batch in addition to its keys, so that none is free.
 const preparedCharge = 512
 
 // prepared is a batch of keys that a client has prepared.
@@ -22,7 +22,7 @@ type prepared struct {
 	charge uint64
 }
 
-// prepare looks keys up and answers with a handle.
+// prepare looks up keys and answers with a handle.
 func (s *session) prepare(w *work) error {
 	n, dim := uint64(len(w.keys)), uint64(s.job.cfg.Dim)
 	b := &prepared{charge: preparedCharge + 16*n + 8*n*dim}
@@ -36,7 +36,7 @@ func (s *session) prepare(w *work) error {
 		return fmt.Errorf("%w: prepared batches", agentproto.NoMemory)
 	}
 	places, err := s.job.cfg.Worker.Prepare(w.keys)
-	if err != nil { // the worker has ended, and the session with it
+	if err != nil { // the worker has ended, and with it the session
 		return err
 	}
 	s.mu.Lock()

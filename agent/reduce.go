@@ -11,23 +11,23 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// Sums are the rows of a step with what the job's workers have pushed for them: keys in ascending order, and
-// Dim floats for each.
+// Sums are the total of all workers' pushes in a step: keys in ascending order, and Dim floats
+// for each.
 type Sums struct {
 	Keys []uint64
 	Rows []float32
 }
 
-// Arrival is what a host brings to the end of a step.
+// Arrival is a host's report at the end of a step.
 type Arrival struct {
-	// Refused tells that gradients of this host were refused, so that the step is to be dropped.
+	// Refused means that gradients of this host were refused, so that the step has to be dropped.
 	Refused *DroppedError
-	// HotSent and HotAnswered are those of [transport.Worker.HotFrames]: a step in which no host has sent the
-	// aggregator anything needs no harvest.
+	// HotSent and HotAnswered are from [transport.Worker.HotFrames]: a step in which no host has sent
+	// frames to the aggregator needs no harvest.
 	HotSent, HotAnswered uint32
 }
 
-// DroppedError means that gradients of a step were refused on one of the hosts, so that the step changed nothing.
+// DroppedError means that gradients of a step were refused on a host, so that the step has no effect.
 type DroppedError struct {
 	Key      uint64 // of the gradient
 	KeyKnown bool
@@ -40,7 +40,7 @@ func (e *DroppedError) Error() string {
 	return fmt.Sprintf("%v: key %d", agentproto.Dropped, e.Key)
 }
 
-// refusedBefore takes the first push that failed since the last FLUSH, or REDUCE of a step that was due. The caller settles.
+// refusedBefore returns the first failed push since the last FLUSH, or REDUCE of a due step, and resets it.
 func (s *session) refusedBefore() *DroppedError {
 	first := s.failed
 	s.failed = agentproto.Completion{}
@@ -50,13 +50,12 @@ func (s *session) refusedBefore() *DroppedError {
 	return &DroppedError{Key: first.Key, KeyKnown: first.KeyKnown}
 }
 
-// stepSums are the sums of a step, whose memory is that of a later step when it has no users.
+// stepSums are the sums of a step. Without users, its memory is reused for a later step.
 type stepSums struct {
 	Sums
-	users atomic.Int32 // sessions whose last REDUCE they are of, and copies that are being made
+	users atomic.Int32 // sessions that keep them, and copies in progress
 }
 
-// keepSums has the session keep the sums of its last REDUCE.
 func (s *session) keepSums(sums *stepSums) {
 	sums.users.Add(1)
 	s.mu.Lock()
@@ -68,7 +67,6 @@ func (s *session) keepSums(sums *stepSums) {
 	}
 }
 
-// giveSums copies rows of the last REDUCE into the client's memory.
 func (s *session) giveSums(keys []uint64, rows []float32, first uint64) error {
 	s.mu.Lock()
 	sums := s.sums

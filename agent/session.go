@@ -17,7 +17,7 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// wakeAllowance is how many more wake-ups than entries read, and those of a full ring, a client may have sent.
+// wakeAllowance is how many wake-ups a client may send beyond its read entries and a full ring.
 const wakeAllowance = 1024
 
 // session is one client.
@@ -29,42 +29,42 @@ type session struct {
 	socket  int
 	mem     *agentproto.Memory
 	layout  agentproto.Layout
-	parties uint32 // in barriers, this one included; 0 if it takes no part
+	parties uint32 // in barriers, including this one; 0 if it is not a party
 
 	ctx    context.Context // ends with the session
 	cancel context.CancelFunc
 
-	// refs keeps the memory mapped: one for the session and one for each entry on its way.
+	// refs keeps the memory mapped: one for the session and one for each entry in flight.
 	refs   atomic.Int32
 	held   atomic.Bool  // an entry waits for memory
-	charge atomic.Int64 // bytes of entries on their way
+	charge atomic.Int64 // bytes of entries in flight
 
-	// What the worker's goroutine knows of the rings. Nothing of it is read from the memory again.
+	// The worker's goroutine's view of the rings, which is never read back from the memory.
 	head  uint32                    // entries read
-	taken uint64                    // the same without wrapping
-	raw   [agentproto.EntryLen]byte // the newest entry, as it was read
-	entry agentproto.Entry          // the same
+	taken uint64                    // the same, not wrapped
+	raw   [agentproto.EntryLen]byte // the newest entry, raw
+	entry agentproto.Entry          // the newest entry, parsed
 
-	// More of that goroutine.
-	ended       error // why
-	first, last *work // entries that are answered in their order; last is good while there is a first
+	// Also of that goroutine.
+	ended       error // the reason, nil while the session lasts
+	first, last *work // entries in order of their answers; last is valid while there is a first
 	failedBy    map[Code]uint64
-	failed      agentproto.Completion // of the first push that failed since the last FLUSH, or REDUCE of a step that was due
+	failed      agentproto.Completion // of the first failed push since the last FLUSH, or REDUCE of a due step
 
-	mu        sync.Mutex // of what follows
+	mu        sync.Mutex // guards the fields below
 	completed uint32     // completions written
-	handles   uint64     // given to prepared batches so far
+	handles   uint64     // assigned to prepared batches so far
 	prepared  map[uint64]*prepared
 	charged   uint64 // for them
 
 	sums *stepSums // of the last REDUCE, shared with the host's other parties
 
 	counters counters
-	// Pushes before the last end of a step that it came to, and before the last step that has ended; with the barrier's lock.
+	// Pushes before the last end of a step it reached, and before the last completed step; under the barrier's lock.
 	pushedAt, pushedBefore uint64
 }
 
-// newSession makes a session's memory, which job.attach makes known.
+// newSession makes a session with its memory; job.attach registers it.
 func (j *job) newSession(socket int, who *unix.Ucred, hello agentproto.Hello, number uint32) (*session, *os.File, error) {
 	if err := j.check(hello); err != nil {
 		return nil, nil, err
@@ -112,7 +112,7 @@ func (s *session) hear() {
 	}
 }
 
-// end ends the session, which is detached in this turn. The first reason counts.
+// end ends the session; this turn detaches it. The first reason counts.
 func (s *session) end(why error) {
 	if s.ended != nil {
 		return
@@ -125,8 +125,8 @@ func (s *session) end(why error) {
 	s.cancel()
 }
 
-// complete writes the completion of an entry. The caller holds the memory. There is room: sq_tail - cq_head was
-// at most the size of the ring when the entry was read, and of a cq_head that went back only its writer has the damage.
+// complete writes the completion of an entry. The caller holds the memory. The ring has room: sq_tail - cq_head was
+// at most its size when the entry was read; a client that moves cq_head back harms only itself.
 func (s *session) complete(c *agentproto.Completion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +134,7 @@ func (s *session) complete(c *agentproto.Completion) {
 	s.completed++
 }
 
-// publish shows the client what was completed, and wakes it if it sleeps. The caller holds the memory.
+// publish makes completions visible to the client, and wakes it if it sleeps. The caller holds the memory.
 func (s *session) publish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *session) publish() {
 	}
 }
 
-// hangUp closes the socket. Goroutines that answer later wake no one.
+// hangUp closes the socket. Later answers send no wake-up.
 func (s *session) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,6 @@ func (s *session) hangUp() {
 	s.socket = -1
 }
 
-// written returns how many completions were written.
 func (s *session) written() uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// work is an entry on its way. It holds its session's memory.
+// work is an entry in flight. It holds its session's memory.
 type work struct {
 	s       *session
 	c       agentproto.Completion // so far
@@ -26,26 +26,26 @@ type work struct {
 	refused *DroppedError // REDUCE: of the pushes before it
 	batch   *prepared     // instead of keys
 
-	sumKeys []uint64 // REDUCE: of the client's memory, where the first rows go
+	sumKeys []uint64 // REDUCE: in the client's memory, for the first rows
 	sumRows []float32
 
 	keys   []uint64 // copies
 	values []float32
 
 	request transport.Request
-	next    *work // of the session, in the order of its answers
-	lined   bool  // it has a place in that order
-	settled bool  // it can be answered when its turn comes
+	next    *work // of the session, in answer order
+	lined   bool  // it has a place in answer order
+	settled bool  // it can be answered in its turn
 	err     error // of the worker
 }
 
-// works keeps the copies of entries that are settled.
+// works recycles settled entries with their buffers.
 var works = sync.Pool{New: func() any { return new(work) }}
 
-// keep bounds, in bytes, what the pool keeps of one entry.
+// keep bounds the bytes of buffers that the pool keeps per entry.
 const keep = 4 << 20
 
-// line gives an entry its place in the order of its client's answers.
+// line gives an entry its place in its client's answer order.
 func (w *work) line() {
 	s := w.s
 	if s.first == nil {
@@ -57,7 +57,6 @@ func (w *work) line() {
 	s.job.pending++
 }
 
-// hand gives a request to the job's worker.
 func (w *work) hand() {
 	if !w.lined {
 		w.s.job.pending++
@@ -66,19 +65,19 @@ func (w *work) hand() {
 	w.s.job.cfg.Worker.Hand(&w.request)
 }
 
-// Settled has the entry answered, in its turn.
+// Settled makes the entry be answered in its turn.
 func (w *work) Settled(err error) {
 	s := w.s
 	w.settled, w.err = true, err
 	switch {
 	case !w.lined:
 		s.job.loose = append(s.job.loose, w)
-	case s.first == w: // no other one is the first until this one is answered
+	case s.first == w: // it stays the first until it is answered
 		s.job.settled = append(s.job.settled, s)
 	}
 }
 
-// answer answers the oldest entries that are settled, in their order.
+// answer answers the oldest settled entries in order.
 func (s *session) answer() {
 	s.hold()
 	defer s.release()
@@ -90,7 +89,7 @@ func (s *session) answer() {
 	s.publish()
 }
 
-// end completes the entry and gives back what it held. The client sees it when it is published.
+// end completes the entry and releases its resources. publish makes it visible to the client.
 func (w *work) end() {
 	s := w.s
 	s.complete(&w.c)
@@ -102,7 +101,7 @@ func (w *work) end() {
 	s.release()
 }
 
-// answer completes an entry by itself. Any goroutine may do so.
+// answer completes a single entry. Any goroutine may call it.
 func (w *work) answer() {
 	s := w.s
 	s.hold()
@@ -114,7 +113,7 @@ func (w *work) answer() {
 	}
 }
 
-// refuse answers an entry that cannot be begun. A push keeps its place in the order.
+// refuse answers an entry that cannot begin. A push keeps its place in answer order.
 func (w *work) refuse() {
 	if w.c.Op == agentproto.Push || w.c.Op == agentproto.PushSums {
 		w.s.counters.pushes.Add(1)
@@ -123,9 +122,9 @@ func (w *work) refuse() {
 	w.Settled(nil)
 }
 
-// run does what may take time, and answers. It ends early if the session does.
+// run executes a slow operation in a goroutine, and answers. ctx ends with the session.
 func (w *work) run(do func(ctx context.Context) error) {
-	w.s.mem.SQHead.Store(w.s.head) // before the answer: a client takes an entry with a completion for one that was read
+	w.s.mem.SQHead.Store(w.s.head) // before the answer: to a client, a completed entry is a read one
 	w.s.job.yield = true
 	w.s.job.others.Go(func() {
 		w.fail(do(w.s.ctx))
@@ -133,7 +132,7 @@ func (w *work) run(do func(ctx context.Context) error) {
 	})
 }
 
-// badGradient is the answer to a push with a gradient that the job's arithmetic cannot take.
+// badGradient sets the status of a push with a gradient that the job's arithmetic refuses.
 func (w *work) badGradient(at int, key uint64) {
 	w.c.Status = agentproto.OutOfRange
 	if (packer.Numbers{}).Check(w.values[at:at+1]) >= 0 {
@@ -142,7 +141,7 @@ func (w *work) badGradient(at int, key uint64) {
 	w.c.Detail, w.c.Key, w.c.KeyKnown = uint64(at), key, true
 }
 
-// fail puts an error into the completion.
+// fail records an error in the completion.
 func (w *work) fail(err error) {
 	if err == nil {
 		return
@@ -190,7 +189,7 @@ func (w *work) fail(err error) {
 	}
 }
 
-// settle ends an entry whose turn has come.
+// settle ends an entry in its turn.
 func (w *work) settle() {
 	s := w.s
 	switch w.c.Op {

@@ -14,7 +14,7 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// counters are those of one client.
+// counters are one client's.
 type counters struct {
 	pushes, acknowledged, failed, keysPushed atomic.Uint64
 	pulls, keysPulled                        atomic.Uint64
@@ -56,7 +56,7 @@ func (j *job) stats() JobStats {
 	var clients []ClientStats
 	learning := 0
 	j.do(func() { clients, learning = j.clients(), len(j.learners) })
-	sent, _ := j.cfg.Worker.Stats(context.Background()) // of a worker that has ended, the last
+	sent, _ := j.cfg.Worker.Stats(context.Background()) // final ones, if the worker has ended
 	return JobStats{
 		Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients,
 		PairsSent: sent.PairsHot, PairsAdded: sent.PairsAdded, Learning: learning,
@@ -81,7 +81,6 @@ func (j *job) clients() (all []ClientStats) {
 	return all
 }
 
-// tell answers STATS.
 func (s *session) tell(ctx context.Context, at uint64) error {
 	job, err := s.job.cfg.Worker.Stats(ctx)
 	if err != nil {
