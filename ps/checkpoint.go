@@ -15,12 +15,11 @@ import (
 	"github.com/libra-ina/libra/internal/regular"
 )
 
-// Errors of [Restore] and [ReadCheckpoint]. They are wrapped with what was
-// found.
+// Errors of [Restore] and [ReadCheckpoint], which wrap them with details.
 var (
-	// ErrNotCheckpoint means that a file is something else.
+	// ErrNotCheckpoint means that the file is not a checkpoint.
 	ErrNotCheckpoint = errors.New("ps: not a checkpoint")
-	// ErrVersion means that another version of the format wrote a checkpoint.
+	// ErrVersion means that the checkpoint has another format version.
 	ErrVersion = errors.New("ps: unsupported checkpoint version")
 	// ErrCorrupt means that a checkpoint is truncated or damaged.
 	ErrCorrupt = errors.New("ps: checkpoint is corrupt")
@@ -29,8 +28,7 @@ var (
 	ErrMismatch = errors.New("ps: checkpoint does not fit the configuration")
 )
 
-// A checkpoint is the state as of a commit; docs/checkpoint.md has its format, byte by
-// byte.
+// A checkpoint is the state as of a commit; docs/checkpoint.md specifies its format.
 const (
 	checkpointMagic   = "libra-ps"
 	checkpointVersion = 2
@@ -40,11 +38,11 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Restore reads a checkpoint file into a new store and returns it with its
-// attachment. What gives stored numbers their meaning must be the same in cfg as
-// when the file was written (Dim, Exp, the optimiser's method, Init), else the
-// error wraps [ErrMismatch]; learning rate, epsilon and initial accumulator are
-// cfg's. A checkpoint with more rows than cfg.MaxRows is read whole; the store then
-// takes no new ones. Other errors wrap [ErrNotCheckpoint], [ErrVersion],
+// attachment. The fields of cfg that define the meaning of stored numbers (Dim, Exp,
+// the optimiser's method, Init) must be those of the file, else the error wraps
+// [ErrMismatch]; learning rate, epsilon and initial accumulator are cfg's. A
+// checkpoint with more rows than cfg.MaxRows is read completely; the store then
+// accepts no new rows. Other errors wrap [ErrNotCheckpoint], [ErrVersion],
 // [ErrCorrupt] or those of package os.
 func Restore(path string, cfg Config) (*Store, []byte, error) {
 	f, err := regular.Open(path)
@@ -59,10 +57,9 @@ func Restore(path string, cfg Config) (*Store, []byte, error) {
 	return s, attachment, nil
 }
 
-// CheckpointConfig reads the head of a checkpoint file and returns the configuration
-// with which [Restore] reads the rest: what gives stored numbers their meaning, and
-// the defaults otherwise. It serves to look at weights whose job is not known. Errors
-// are those of Restore.
+// CheckpointConfig reads the head of a checkpoint file and returns a configuration
+// for [Restore]: the fields that define the meaning of stored numbers, and defaults
+// otherwise. It allows reading weights of an unknown job. Errors are those of Restore.
 func CheckpointConfig(path string) (Config, error) {
 	f, err := regular.Open(path)
 	if err != nil {
@@ -77,7 +74,7 @@ func CheckpointConfig(path string) (Config, error) {
 	return h.config(), nil
 }
 
-// ReadCheckpoint is [Restore] from r, which must end where the checkpoint does.
+// ReadCheckpoint is [Restore] from r, which must end with the checkpoint.
 func ReadCheckpoint(r io.Reader, cfg Config) (*Store, []byte, error) {
 	s, err := New(cfg)
 	if err != nil {
@@ -155,7 +152,7 @@ func (c *checkpointReader) checksum(of string) {
 	}
 }
 
-// checkpointHead is what a checkpoint has before its attachment.
+// checkpointHead is the part of a checkpoint before its attachment.
 type checkpointHead struct {
 	dim, exp       int
 	method         Method
@@ -167,7 +164,7 @@ type checkpointHead struct {
 // head reads up to the first checksum.
 func (c *checkpointReader) head() (h checkpointHead) {
 	if magic := c.next(len(checkpointMagic)); string(magic) != checkpointMagic && (c.err == nil || errors.Is(c.err, ErrCorrupt)) {
-		// A short file that is not even a magic is no truncated checkpoint.
+		// A short file without the magic is not a truncated checkpoint.
 		c.err = ErrNotCheckpoint
 	}
 	if v := c.uint32(); v != checkpointVersion {
@@ -178,7 +175,7 @@ func (c *checkpointReader) head() (h checkpointHead) {
 	h.init = Init{Scale: math.Float32frombits(c.uint32()), Seed: c.uint64()}
 	h.harvest = harvestID{c.uint64(), c.uint64()}
 	h.rows, h.attached = c.uint64(), c.uint64()
-	// Whatever the fields say counts only if they are undamaged.
+	// The fields are used only if they are undamaged.
 	c.checksum("header")
 	return h
 }
@@ -187,8 +184,8 @@ func (h checkpointHead) config() Config {
 	return Config{Dim: h.dim, Exp: h.exp, Optimizer: Optimizer{Method: h.method}, Init: h.init}
 }
 
-// compare returns an error that wraps [ErrMismatch] if a store of another
-// configuration was saved.
+// compare returns an error that wraps [ErrMismatch] if the configuration of the
+// saved store differs.
 func (h checkpointHead) compare(cfg Config) error {
 	for _, f := range []struct {
 		name       string
@@ -225,7 +222,7 @@ func (c *checkpointReader) rows(s *Store, n uint64) {
 		c.fail(fmt.Errorf("%w: it has %d rows, and without an optimiser there are none", ErrCorrupt, n))
 		return
 	}
-	s.rows.reserve(int(min(n, 1<<s.rows.shift))) // no more, whatever a damaged n is
+	s.rows.reserve(int(min(n, 1<<s.rows.shift))) // bounded, since n may be damaged
 	length := 8 + 4*s.cfg.Dim
 	if s.rows.method == Adagrad {
 		length += 4 * s.cfg.Dim
@@ -247,7 +244,7 @@ func (c *checkpointReader) rows(s *Store, n uint64) {
 	}
 }
 
-// floats reads dst from b, and returns what follows.
+// floats reads dst from b, and returns the rest.
 func floats(dst []float32, b []byte) []byte {
 	for i := range dst {
 		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))

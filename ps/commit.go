@@ -10,9 +10,9 @@ import (
 	"slices"
 )
 
-// Commit ends the step: it applies the optimiser once to every row that was
-// touched, with the float32 nearest to its sum, and returns the number of those
-// rows. A sum of zero leaves its weight as it is.
+// Commit ends the step: it applies the optimiser once to every touched row, with the
+// float32 nearest to its sum, and returns the number of these rows. A sum of zero
+// leaves its weight unchanged.
 func (s *Store) Commit() int {
 	if s.snapshot != nil {
 		s.snapshot.keep(s.touched)
@@ -40,7 +40,7 @@ func (s *Store) touchedRows() int {
 	return len(s.touched)
 }
 
-// forget has the step leave nothing behind but its memory.
+// forget drops the step's rows and keeps its memory.
 func (s *Store) forget() {
 	if s.unsummed.closed {
 		s.index.forget(s.rows.n)
@@ -50,7 +50,6 @@ func (s *Store) forget() {
 	s.unsummed.begin()
 }
 
-// commitRows applies the optimiser to the touched rows.
 func (s *Store) commitRows() {
 	for i, r := range s.touched {
 		if i%commitBatch == 0 {
@@ -67,7 +66,7 @@ func (s *Store) commitRows() {
 }
 
 // commitScalars is commitRows for rows of one column. Its loop is so short that the processor
-// overlaps their cache misses without help.
+// overlaps the cache misses without help.
 func (s *Store) commitScalars() {
 	for _, r := range s.touched {
 		c, i := s.rows.at(r)
@@ -81,7 +80,7 @@ func (s *Store) commitScalars() {
 	}
 }
 
-// Drop ends the step without its gradients, as if they had never come.
+// Drop ends the step and discards its gradients.
 func (s *Store) Drop() {
 	if s.rows.method == None {
 		s.forget()
@@ -96,11 +95,11 @@ func (s *Store) Drop() {
 	s.committed = s.harvest
 }
 
-// commitBatch is how many rows a commit brings near before it changes them.
+// commitBatch is how many rows a commit prefetches before it changes them.
 const commitBatch = 64
 
-// approach loads the ends of rows, in a short loop, so that the processor overlaps their cache
-// misses. The optimiser's loop is too long for that, but of rows of one column.
+// approach prefetches rows in a short loop, so that the processor overlaps their cache misses.
+// The optimiser's loop is too long for that, except for rows of one column.
 func (s *Store) approach(rows []int) {
 	d, loaded := s.cfg.Dim, uint64(0)
 	for _, r := range rows {
@@ -114,11 +113,11 @@ func (s *Store) approach(rows []int) {
 	s.loaded = int64(loaded)
 }
 
-// sgd and adagrad change a row by its sums, and zero these.
+// sgd and adagrad update a row from its sums, and zero the sums.
 //
-// The conversions in them forbid fused multiply-add (Go
-// specification, "Floating-point operators"), which some architectures have
-// and others have not: the weights shall be the same on all of them.
+// Their conversions prevent fused multiply-add (Go specification, "Floating-point
+// operators"), which only some architectures have: the weights must be the same on
+// all of them.
 
 func (s *Store) sgd(sums []int64, weights []float32) {
 	rate := s.cfg.Optimizer.LearningRate
@@ -134,8 +133,8 @@ func (s *Store) adagrad(sums []int64, weights, squares []float32) {
 	for c, n := range sums {
 		g := float32(n) * s.unit
 		squares[c] += float32(g * g)
-		// The root of a float32, taken in float64 and rounded, is the
-		// correctly rounded one.
+		// The square root of a float32, computed in float64 and rounded, is correctly
+		// rounded.
 		root := float32(math.Sqrt(float64(squares[c])))
 		weights[c] -= float32(o.LearningRate*g) / (root + o.Epsilon)
 		sums[c] = 0
@@ -143,9 +142,9 @@ func (s *Store) adagrad(sums []int64, weights, squares []float32) {
 }
 
 // Hash returns the SHA-256 of the weights as of the last commit: for every row
-// in the order of keys, the key and the bits of its Dim weights, big-endian.
-// Rows whose weights are the initial ones are left out: whether such a row was
-// ever inserted depends on where its gradients, which cancelled, were summed.
+// in key order, the key and the bits of its Dim weights, big-endian. Rows with their
+// initial weights are left out: whether a row whose gradients cancelled was
+// inserted depends on where they were summed.
 func (s *Store) Hash() [sha256.Size]byte {
 	d := s.cfg.Dim
 	h := sha256.New()
@@ -167,9 +166,9 @@ func (s *Store) Hash() [sha256.Size]byte {
 
 func sameBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
 
-// Rows iterates over the rows that hold weights, in the order of their keys: the key
-// and the Dim weights as of the last commit. The weights are views; the store must not
-// be changed during the iteration.
+// Rows iterates over the rows with weights in key order, with the Dim weights as of the
+// last commit. The weights are views; the store must not be changed during the
+// iteration.
 func (s *Store) Rows() iter.Seq2[uint64, []float32] {
 	return func(yield func(uint64, []float32) bool) {
 		for _, r := range s.byKey() {
@@ -180,7 +179,7 @@ func (s *Store) Rows() iter.Seq2[uint64, []float32] {
 	}
 }
 
-// byKey returns the row numbers in the order of their keys.
+// byKey returns the row numbers in key order.
 func (s *Store) byKey() []int {
 	sorted := make([]keyedRow, s.kept())
 	for r := range sorted {

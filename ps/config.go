@@ -19,12 +19,13 @@ const (
 	SGD Method = iota
 	// Adagrad divides the learning rate by the root of the sum of the squared
 	// gradients of all steps so far, for each parameter (Duchi, Hazan and
-	// Singer 2011). Rare features keep a large rate, which suits sparse data;
+	// Singer 2011). Rare features keep a large rate, which suits sparse data,
 	// and a step never moves a weight by more than LearningRate, however many
-	// workers' gradients were merged in it.
+	// workers' gradients are merged in it.
 	Adagrad
-	// None changes no weights: all rows have their initial ones. The store then keeps the rows of the open step alone, for
-	// [Store.AppendSums], and forgets them when the step ends. It takes the memory of the largest step, however many keys there are.
+	// None keeps the initial weights. The store then holds only the rows of the open step, for
+	// [Store.AppendSums], and forgets them at its end. Its memory is that of the largest step,
+	// independent of the number of keys.
 	None
 )
 
@@ -40,7 +41,6 @@ func (m Method) String() string {
 	return fmt.Sprintf("Method(%d)", uint8(m))
 }
 
-// ParseMethod is the inverse of [Method.String].
 func ParseMethod(s string) (Method, error) {
 	for _, m := range []Method{SGD, Adagrad, None} {
 		if s == m.String() {
@@ -58,7 +58,7 @@ const (
 	DefaultScale              = 0.01
 )
 
-// Optimizer is the rule by which a step's gradients change the weights.
+// Optimizer determines how a step's gradients change the weights.
 type Optimizer struct {
 	// Method is the update rule; SGD by default.
 	Method Method
@@ -66,28 +66,27 @@ type Optimizer struct {
 	LearningRate float32
 	// Epsilon is added to Adagrad's root; 0 means [DefaultEpsilon].
 	Epsilon float32
-	// InitialAccumulator is what Adagrad's sum of squares starts with; 0 means
+	// InitialAccumulator is the initial value of Adagrad's sum of squares; 0 means
 	// [DefaultInitialAccumulator]. It damps the first updates of a parameter
 	// whose gradients are smaller than its root.
 	InitialAccumulator float32
 }
 
-// Init is what a row holds before its first update: column 0 is zero and the
-// others are uniform in [-Scale, Scale). They depend on Seed, the key and the
-// column alone, so a row without updates needs no memory.
+// Init determines the weights of a row before its first update: column 0 is zero and
+// the others are uniform in [-Scale, Scale). They depend only on Seed, the key and the
+// column, so a row without updates needs no memory.
 type Init struct {
 	// Scale bounds the initial weights; 0 means [DefaultScale].
 	Scale float32
-	// Seed selects the initial weights.
-	Seed uint64
+	Seed  uint64
 }
 
 const (
-	// DefaultExp is the exponent of a job that names none.
+	// DefaultExp is the default exponent of a job.
 	DefaultExp = fixedpoint.DefaultExp
-	// DefaultMaxRows bounds a store that is given no bound.
+	// DefaultMaxRows is the default of Config.MaxRows.
 	DefaultMaxRows = 1 << 26
-	// MaxRows is the largest bound.
+	// MaxRows is the largest Config.MaxRows.
 	MaxRows = math.MaxInt32
 )
 
@@ -95,25 +94,23 @@ const (
 type Config struct {
 	// Dim is the number of floats in a row, 1 to 65535.
 	Dim int
-	// Exp is the exponent of the job's fixed-point format: one unit is 2^Exp,
-	// literally. [DefaultExp] suits gradients.
+	// Exp is the exponent of the job's fixed-point format: one unit is 2^Exp, even
+	// if Exp is 0. [DefaultExp] suits gradients.
 	Exp int
 	// Optimizer is applied by [Store.Commit].
 	Optimizer Optimizer
-	// Init gives the weights of rows that were never updated.
+	// Init determines the weights of rows without updates.
 	Init Init
-	// MaxRows is the number of rows, 1 to [MaxRows], with which gradients of a
-	// new row are refused; 0 means [DefaultMaxRows]. All rows count; of a store without
-	// an optimiser, those of a step. Harvests,
-	// whose rows are those of the hot set, are taken always, so that the store
-	// may hold that many more.
+	// MaxRows is the number of rows, 1 to [MaxRows], from which on gradients of new
+	// rows are refused; 0 means [DefaultMaxRows]. A store without an optimiser counts
+	// the rows of the step, others all rows. Harvests are always accepted, so the store
+	// may exceed the limit by the rows of the hot set.
 	MaxRows int
-	// Capacity is the number of rows to allocate memory for in advance. The
-	// store grows beyond it.
+	// Capacity is the number of rows to allocate in advance. The store grows beyond it.
 	Capacity int
 }
 
-// normal returns c with its defaults filled in, or an error that names what is wrong.
+// normal returns c with defaults, or an error that names the invalid field.
 func (c Config) normal() (Config, error) {
 	if _, err := fixedpoint.NewFormat(c.Exp); err != nil {
 		return c, fmt.Errorf("ps: %w", err)
@@ -152,6 +149,6 @@ func (c Config) normal() (Config, error) {
 var (
 	// ErrOverflow means that a sum would leave the fixed-point format's range.
 	ErrOverflow = errors.New("ps: sum out of the fixed-point range")
-	// ErrFull means that a store holds as many rows as it may.
+	// ErrFull means that a store has reached its maximum number of rows.
 	ErrFull = errors.New("ps: the store holds as many rows as Config.MaxRows (server.max_rows) allows")
 )

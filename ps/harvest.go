@@ -7,35 +7,32 @@ import (
 	"math"
 )
 
-// Harvest is what was collected from one bank of an aggregator. Its number, ranks
+// Harvest holds the sums collected from one bank of an aggregator. Its number, ranks
 // and sums are those of control.Harvest.
 type Harvest struct {
-	// Instance is the job's: a job that was created anew is another instance,
-	// whose aggregator counts its harvests from 1 again.
+	// Instance is the job's: a recreated job is another instance, whose harvest
+	// numbers start at 1 again.
 	Instance uint64
 	// Number identifies the harvest within its instance. Numbers increase; the
 	// first is at least 1.
 	Number uint64
-	// Ranks are the scalar ranks that Sums belong to. Nil means that Sums
-	// starts at rank 0 and leaves none out.
+	// Ranks are the scalar ranks of Sums. Nil means consecutive ranks from 0.
 	Ranks []uint32
-	// Sums are in units of 2^Config.Exp. aggregator.JobConfig.Units converts what
-	// slots hold.
+	// Sums are in units of 2^Config.Exp. aggregator.JobConfig.Units converts
+	// slots to units.
 	Sums []int64
 }
 
-// harvestID names a harvest among those of all instances of a job.
+// harvestID identifies a harvest across all instances of a job.
 type harvestID struct{ instance, number uint64 }
 
-// ApplyHarvest adds a harvest to the open step, once: it returns false for a
-// harvest of the same instance whose number is not above that of the last one
-// applied, because the sender of a harvest sends it again until it is
-// acknowledged.
+// ApplyHarvest adds a harvest to the open step, once: a sender repeats a harvest until
+// it is acknowledged, so ApplyHarvest returns false if the harvest's number is not above
+// the last one applied of the same instance.
 //
-// hot holds the keys of the hot set that the bank was filled under, in the order
-// of their row ranks: scalar rank r belongs to row hot[r/Dim], column r%Dim.
-// With an error nothing is added: a rank beyond the hot set, lengths that do not
-// match, or a sum out of range (wraps [ErrOverflow]).
+// hot holds the keys of the hot set of the bank in order of row ranks: scalar rank r
+// belongs to row hot[r/Dim], column r%Dim. On an error nothing is added: a rank beyond
+// the hot set, lengths that do not match, or a sum out of range (wraps [ErrOverflow]).
 func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) {
 	d := s.cfg.Dim
 	if h.Instance == s.harvest.instance && h.Number <= s.harvest.number {
@@ -55,8 +52,8 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	// Refusing a row that is summed already would lose gradients that were
-	// acknowledged, and there are no more of them than the hot set has.
+	// Refusing a row would lose acknowledged gradients, and a harvest adds at most
+	// the rows of the hot set.
 	if !s.note(keys, units, math.MaxInt) {
 		if bad, err := s.add(found, keys, units, math.MaxInt); err != nil {
 			return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.Number, keys[bad/d], bad%d, err)
@@ -66,7 +63,7 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 	return true, nil
 }
 
-// gatherRows returns the rows that a harvest has sums of, as add takes them.
+// gatherRows returns the rows with sums in a harvest, as arguments of add.
 func (s *Store) gatherRows(h Harvest, hot []uint64) (found []int, keys []uint64, units []int64, err error) {
 	d := s.cfg.Dim
 	rows := len(h.Sums)
@@ -75,7 +72,7 @@ func (s *Store) gatherRows(h Harvest, hot []uint64) (found []int, keys []uint64,
 	}
 	keys, units = s.batch(rows)
 	keys, units, found = keys[:0], units[:0], s.batchRows[:0]
-	last, first := -1, 0 // row rank of the row at the end of keys, and the rank of its column 0
+	last, first := -1, 0 // row rank of the last row in keys, and the rank of its column 0
 	for i, sum := range h.Sums {
 		rank := i
 		if h.Ranks != nil {
@@ -85,8 +82,8 @@ func (s *Store) gatherRows(h Harvest, hot []uint64) (found []int, keys []uint64,
 			continue
 		}
 		end := len(units)
-		// A rank that comes twice starts another row, so that apply adds the
-		// two and sees an overflow.
+		// A repeated rank starts another row, so that apply adds the two and
+		// detects an overflow.
 		if rank < first || rank >= first+d || last < 0 || units[end-d+rank-first] != 0 {
 			row := rank / d
 			if row >= len(hot) {
@@ -104,8 +101,8 @@ func (s *Store) gatherRows(h Harvest, hot []uint64) (found []int, keys []uint64,
 	return found, keys, units, nil
 }
 
-// gatherScalars is gatherRows for rows of one column, in short loops: they overlap the cache misses
-// of many rows.
+// gatherScalars is gatherRows for rows of one column, in short loops that overlap the cache
+// misses of many rows.
 func (s *Store) gatherScalars(h Harvest, hot []uint64) (found []int, keys []uint64, units []int64, err error) {
 	keys, units = s.batch(len(h.Sums))
 	found = s.batchRows
@@ -135,8 +132,8 @@ func beyondHotSet(h Harvest, rank, rows, dim int) error {
 	return fmt.Errorf("ps: harvest %d holds a sum of rank %d, the hot set has %d rows of %d", h.Number, rank, rows, dim)
 }
 
-// findHot returns the row of the key with a rank, or -1. Rows do not move, so it looks first
-// where that key was last.
+// findHot returns the row of the key with a rank, or -1. Rows do not move, so it tries the
+// last known row first.
 func (s *Store) findHot(rank int, key uint64) int {
 	if r := s.hotRows[rank]; r < s.rows.n && s.rows.key(r) == key {
 		return r
@@ -144,8 +141,8 @@ func (s *Store) findHot(rank int, key uint64) int {
 	return s.searchHot(rank, key)
 }
 
-// searchHot is findHot of a row that is elsewhere. It is a function of its own so that the
-// compiler can inline the other.
+// searchHot is findHot for a row that moved. It is a separate function so that the
+// compiler can inline findHot.
 func (s *Store) searchHot(rank int, key uint64) int {
 	r := s.index.find(key)
 	s.hotRows[rank] = max(r, 0)

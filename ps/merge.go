@@ -4,9 +4,9 @@ package ps
 
 import "fmt"
 
-// Merge returns a store with the rows of all the stores, which are those of one job's servers: no key is in two of
-// them. It has the configuration of the first, and its harvests; the open steps are left out. The error names the
-// field in which the configuration of another differs, or a key that comes twice; it wraps [ErrMismatch].
+// Merge returns a store with the rows of all the stores of one job's servers, which share no key. It has the
+// configuration and the harvests of the first; open steps are left out. The error names the field in which
+// another store's configuration differs, or a key that occurs twice; it wraps [ErrMismatch].
 func Merge(stores ...*Store) (*Store, error) {
 	cfg := stores[0].cfg
 	total := 0

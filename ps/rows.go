@@ -4,21 +4,20 @@ package ps
 
 import "math/bits"
 
-// rows holds what a store knows of its rows, in chunks of 2^shift rows, so that
-// growing moves none but those of the first chunk. Rows have numbers in the order of
-// their first update. That order puts the hot rows of a skewed job next to each other.
+// rows holds the rows of a store in chunks of 2^shift rows, so that growing moves only the
+// first chunk. Rows are numbered in the order of their first update, which places the hot
+// rows of a skewed job next to each other.
 type rows struct {
 	n      int // in use
-	room   int // for rows, in the chunks
+	room   int // rows that the chunks hold
 	shift  uint
-	method Method // of the optimiser, which needs weights or not
+	method Method // of the optimiser, which decides whether there are weights
 	dim    int
 	chunks []chunk
 }
 
-// chunk is a part of the rows. What accumulating needs, what reading needs and
-// what only committing needs are separate arrays, so that neither drags the
-// others through the cache.
+// chunk is a part of the rows. The data for accumulating, for reading and for committing
+// are in separate arrays, so that none pulls the others into the cache.
 type chunk struct {
 	keys    []uint64
 	sums    []int64   // dim a row: the open step
@@ -31,7 +30,7 @@ type chunk struct {
 const chunkBytes = 1 << 19
 
 func newRows(dim int, method Method) rows {
-	// At least the rows of one word of marks.
+	// A chunk has at least the rows of one word of marks.
 	shift := max(6, bits.Len(uint(chunkBytes/8/dim))-1)
 	return rows{dim: dim, method: method, shift: uint(shift)}
 }
@@ -41,9 +40,9 @@ func (t *rows) at(r int) (c *chunk, i int) {
 	return &t.chunks[r>>(t.shift&63)], r & (1<<(t.shift&63) - 1)
 }
 
-// load brings the sums of rows near; what it returns only keeps the loads from being left out. A
-// dimension of 1 has a loop of its own: the fewer instructions lie between two
-// loads, the more of them are under way at once.
+// load prefetches the sums of rows; its result only keeps the compiler from removing the loads. A
+// dimension of 1 has its own loop: the fewer instructions between two loads, the more of them
+// run in parallel.
 func (t *rows) load(rows []int) (loaded int64) {
 	if t.dim == 1 {
 		chunks, shift := t.chunks, t.shift&63
@@ -60,8 +59,8 @@ func (t *rows) load(rows []int) (loaded int64) {
 	return loaded
 }
 
-// reserve makes room for n rows in all. The first chunk begins small and doubles until it
-// has its size, so that a store of few rows takes little memory.
+// reserve makes room for n rows in total. The first chunk starts small and doubles up to its full
+// size, so that a store of few rows takes little memory.
 func (t *rows) reserve(n int) {
 	if n <= t.room {
 		return
@@ -80,7 +79,7 @@ func (t *rows) reserve(n int) {
 	}
 }
 
-// grown returns a chunk of size rows, the first of which are those of c.
+// grown returns a chunk of size rows that starts with those of c.
 func (t *rows) grown(c chunk, size int) chunk {
 	g := chunk{
 		keys:  make([]uint64, size),
@@ -119,7 +118,7 @@ func (t *rows) key(r int) uint64 {
 	return c.keys[i]
 }
 
-// mark enters a row in the open step, and returns false if it is there.
+// mark adds a row to the open step, and returns false if it is in it already.
 func (c *chunk) mark(i int) bool {
 	word, bit := &c.marks[i>>6], uint64(1)<<(i&63)
 	if *word&bit != 0 {
@@ -129,7 +128,7 @@ func (c *chunk) mark(i int) bool {
 	return true
 }
 
-// forget takes all rows out, and leaves sums of zero and no marks where they were.
+// forget removes all rows, and zeroes their sums and marks.
 func (t *rows) forget() {
 	for i, left := 0, t.n; left > 0; i++ {
 		c, n := &t.chunks[i], min(left, 1<<t.shift)

@@ -14,13 +14,13 @@ import (
 	"github.com/libra-ina/libra/internal/atomicfile"
 )
 
-// ErrReplaced means that another snapshot of the store was begun before this one
+// ErrReplaced means that another snapshot of the store began before this one
 // was written.
 var ErrReplaced = errors.New("ps: a newer snapshot has replaced this one")
 
-// Snapshot is a store's state as of its last commit, which is written while the
-// store goes on: its owner copies some rows at a time, and keeps the rows that a
-// commit changes before they are copied.
+// Snapshot is a store's state as of its last commit. It is written while the store
+// stays in use: the owner copies some rows at a time, and saves rows that a commit
+// changes before they are copied.
 //
 // [Store.Snapshot] begins one; [Snapshot.Save] or [Snapshot.Write] ends it.
 type Snapshot struct {
@@ -28,20 +28,18 @@ type Snapshot struct {
 	harvest    harvestID
 	attachment []byte
 	rows       int // that the store had
-	next       int // the first row that is not copied
-	// kept holds rows as they were: their weights and squares, row after row
-	// from the offset in at.
+	next       int // the first row that is not yet copied
+	// kept holds the old weights and squares of changed rows; at maps a row to its offset.
 	at   map[int]int
 	kept []float32
 }
 
-// turnBytes bounds what is copied at a time, so that it takes some tens of
-// microseconds.
+// turnBytes bounds the bytes copied at a time, to take some tens of microseconds.
 const turnBytes = 1 << 16
 
-// Snapshot fixes the state as of the last commit. The attachment is the caller's:
-// what must be as old as the weights are. A store has one snapshot at a time: one
-// that is not written yet fails with [ErrReplaced].
+// Snapshot fixes the state as of the last commit. The attachment is the caller's data
+// that belongs to these weights. A store has one snapshot at a time: an earlier one that
+// is not yet written fails with [ErrReplaced].
 func (s *Store) Snapshot(attachment []byte) *Snapshot {
 	s.snapshot = &Snapshot{
 		store: s, harvest: s.committed, attachment: attachment,
@@ -50,7 +48,7 @@ func (s *Store) Snapshot(attachment []byte) *Snapshot {
 	return s.snapshot
 }
 
-// keep copies rows that a commit is about to change.
+// keep saves rows that a commit is about to change.
 func (p *Snapshot) keep(touched []int) {
 	for _, r := range touched {
 		if _, kept := p.at[r]; kept || r < p.next || r >= p.rows {
@@ -62,8 +60,8 @@ func (p *Snapshot) keep(touched []int) {
 	}
 }
 
-// copyRows appends the next rows, as they were, to b, until it has got bound bytes
-// longer, and returns false with the last. The store's owner calls it.
+// copyRows appends the next rows, as of the snapshot, to b until it has grown by bound bytes,
+// and returns false with the last row. The store's owner calls it.
 func (p *Snapshot) copyRows(b []byte, bound int) (out []byte, more bool) {
 	rows := &p.store.rows
 	for limit := len(b) + bound; p.next < p.rows && len(b) < limit; p.next++ {
@@ -89,13 +87,12 @@ func appendFloats(b []byte, floats []float32) []byte {
 }
 
 // Save writes the snapshot to a file and ends it. The file is replaced atomically:
-// after a crash, of the process or of the machine, it is either the old or the new
-// one, whole. A file that is replaced keeps its permissions.
+// after a crash of the process or of the machine, it is either the complete old or the
+// complete new one. A replaced file keeps its permissions.
 //
-// Save may run beside the store's owner. It touches the store only in functions
-// that it passes to turn, which must have the owner run each of them and return
-// when that is done; every one takes some tens of microseconds. An error of turn
-// ends Save.
+// Save may run concurrently with the store's owner. It accesses the store only in
+// functions that it passes to turn, which must run each of them on the owner and return
+// when it is done; each takes some tens of microseconds. An error of turn ends Save.
 func (p *Snapshot) Save(path string, turn func(func()) error) error {
 	err := atomicfile.Replace(path, temporary, func(w io.Writer) error { return p.Write(w, turn) })
 	if err != nil {
@@ -104,13 +101,12 @@ func (p *Snapshot) Save(path string, turn func(func()) error) error {
 	return nil
 }
 
-// temporary is what the name of a checkpoint that is being written ends with.
+// temporary is the name suffix of an unfinished checkpoint.
 const temporary = ".tmp"
 
-// PrepareCheckpoint removes what a process that was killed while it wrote a
-// checkpoint has left beside it, and fails if no new one can be written there.
-// Call it before the first checkpoint of a process, and only if no other process
-// writes this checkpoint.
+// PrepareCheckpoint removes an unfinished checkpoint of a killed process, and fails if no
+// new one can be written there. Call it before the first checkpoint of a process, and
+// only if no other process writes this checkpoint.
 func PrepareCheckpoint(path string) error {
 	if err := atomicfile.Prepare(path, temporary); err != nil {
 		return fmt.Errorf("ps: a checkpoint cannot be written: %w", err)
@@ -118,19 +114,18 @@ func PrepareCheckpoint(path string) error {
 	return nil
 }
 
-// end spares commits the copying.
+// end stops commits from saving rows.
 func (p *Snapshot) end() {
 	if p.store.snapshot == p {
 		p.store.snapshot = nil
 	}
 }
 
-// Write is [Snapshot.Save] to w.
 func (p *Snapshot) Write(w io.Writer, turn func(func()) error) error {
 	return p.write(w, turnBytes, turn)
 }
 
-// write copies about bound bytes of rows in a turn.
+// write copies about bound bytes of rows per turn.
 func (p *Snapshot) write(w io.Writer, bound int, turn func(func()) error) (err error) {
 	defer func() {
 		if failed := turn(p.end); err == nil {
@@ -189,18 +184,18 @@ func (p *Snapshot) head() []byte {
 	return le.AppendUint64(b, uint64(len(p.attachment)))
 }
 
-// Checkpoint writes the state as of the last commit to a file, in one go: see
+// Checkpoint writes the state as of the last commit to a file at once: see
 // [Store.Snapshot] and [Snapshot.Save].
 func (s *Store) Checkpoint(path string, attachment []byte) error {
 	return s.Snapshot(attachment).Save(path, alone)
 }
 
-// WriteCheckpoint writes what [Store.Checkpoint] does to w.
+// WriteCheckpoint is [Store.Checkpoint] to w.
 func (s *Store) WriteCheckpoint(w io.Writer, attachment []byte) error {
 	return s.Snapshot(attachment).Write(w, alone)
 }
 
-// alone is the turn of a caller who owns the store.
+// alone is the turn of a caller that owns the store.
 func alone(f func()) error {
 	f()
 	return nil

@@ -17,35 +17,34 @@ import (
 // Store holds the rows of one job. It is not safe for concurrent use: one
 // goroutine owns it.
 //
-// Accumulating, reading and committing do not allocate, except when the store
-// grows.
+// Accumulating, reading and committing allocate only when the store grows.
 type Store struct {
 	cfg    Config
 	format fixedpoint.Format
 	unit   float32 // 2^Exp
 
-	numbering uint32 // tells this store's row numbers from those of others
+	numbering uint32 // identifies this store's row numbers
 
 	index    table
 	rows     rows
 	touched  []int    // numbers of the rows of the open step
-	unsummed unsummed // its rows that are not in the table yet
-	roomy    int      // rows when MakeRoom was called last
-	hotRows  []int    // where the rows of the hot set were last, by rank; see findHot
+	unsummed unsummed // rows of the step that are not in the table yet
+	roomy    int      // rows at the last call of MakeRoom
+	hotRows  []int    // last known rows of the hot set, by rank; see findHot
 
 	harvest   harvestID // of the last harvest applied
 	committed harvestID // of the last harvest that is part of the weights
 	snapshot  *Snapshot // in progress, or nil
 
-	// The batch that is being applied, kept for its memory.
+	// The current batch, kept for its memory.
 	batchKeys  []uint64
 	batchUnits []int64
 	batchRows  []int
 	sorting    []keyedRow // of AppendSums
-	loaded     int64      // keeps the compiler from leaving loads out
+	loaded     int64      // keeps the compiler from removing loads
 }
 
-// New returns an empty store, or an error that names the bad field of cfg.
+// New returns an empty store, or an error that names the invalid field of cfg.
 func New(cfg Config) (*Store, error) {
 	cfg, err := cfg.normal()
 	if err != nil {
@@ -65,17 +64,17 @@ func New(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Config returns the store's configuration with its defaults filled in.
+// Config returns the store's configuration with defaults filled in.
 func (s *Store) Config() Config { return s.cfg }
 
-// Len returns the number of rows that hold memory: those that were ever
-// updated; of a store without an optimiser, those of the open step.
+// Len returns the number of rows in memory: those ever updated, or, without an optimiser,
+// those of the open step.
 func (s *Store) Len() int {
 	s.sum()
 	return s.rows.n
 }
 
-// kept returns the number of rows that outlast the step.
+// kept returns the number of rows that outlive the step.
 func (s *Store) kept() int {
 	if s.cfg.Optimizer.Method == None {
 		return 0
@@ -83,15 +82,15 @@ func (s *Store) kept() int {
 	return s.rows.n
 }
 
-// LastHarvest returns the instance and the number of the last harvest that was
-// applied; zeros before the first.
+// LastHarvest returns the instance and the number of the last applied harvest;
+// zeros before the first.
 func (s *Store) LastHarvest() (instance, number uint64) {
 	return s.harvest.instance, s.harvest.number
 }
 
-// Read copies the weights of the rows of keys, as of the last commit, into dst, row
-// after row; dst must hold at least len(keys) × Dim floats. A row without updates has its
-// initial weights and is not inserted, so reading takes no memory.
+// Read copies the weights of the rows of keys, as of the last commit, into dst, which must
+// hold at least len(keys) × Dim floats. A row without updates has its initial weights and
+// is not inserted, so reading takes no memory.
 func (s *Store) Read(keys []uint64, dst []float32) {
 	if s.kept() == 0 {
 		for i, key := range keys {
@@ -106,11 +105,11 @@ func (s *Store) Read(keys []uint64, dst []float32) {
 	}
 }
 
-// readBatch bounds what read touches before it copies, so that it stays in the cache.
+// readBatch bounds the rows that read loads before it copies them, to keep them in the cache.
 const readBatch = 128
 
-// read is Read of so few keys that the cache holds their rows. Like add, it brings the
-// rows near in a short loop before it copies them; of one column, the copy is as short.
+// read is Read of at most readBatch keys. Like add, it prefetches the rows in a short loop before
+// it copies them; for one column, that loop already copies.
 func (s *Store) read(keys []uint64, dst []float32) {
 	d := s.cfg.Dim
 	s.batch(len(keys))
@@ -145,23 +144,22 @@ func (s *Store) read(keys []uint64, dst []float32) {
 // fill writes the initial weights of a row.
 func (i Init) fill(key uint64, dst []float32) {
 	dst[0] = 0
-	// A splitmix64 stream for each row: its state advances by the odd
-	// constant, and column c gets output c.
+	// A splitmix64 stream for each row: the state advances by gamma, and
+	// column c gets output c.
 	const gamma = 0x9e3779b97f4a7c15
 	state := mix(mix(i.Seed+gamma) ^ key)
 	for c := 1; c < len(dst); c++ {
 		state += gamma
-		// 24 bits are what a float32 holds, so every value is exact and the
-		// only rounding is that of the product.
+		// 24 bits fit a float32, so that only the product is rounded.
 		u := int32(mix(state)>>40) - 1<<23
 		dst[c] = float32(u) * (1.0 / (1 << 23)) * i.Scale
 	}
 }
 
-// Accumulate adds the gradients of a COLD body to the open step. It adds all of
-// them or, with an error, none. The errors are of type [wire.Refusal]:
-// CodeDimension, CodeNotFinite, CodeOverflow, where Index is the position of the
-// float in the body, and CodeRowsFull, where it is that of the row.
+// Accumulate adds the gradients of a COLD body to the open step, all of them or, with an
+// error, none. The errors are of type [wire.Refusal]: CodeDimension, CodeNotFinite,
+// CodeOverflow, where Index is the position of the float in the body, and CodeRowsFull,
+// where it is that of the row.
 func (s *Store) Accumulate(rows wire.Rows) error {
 	d := s.cfg.Dim
 	if rows.Dim != d {
@@ -183,10 +181,9 @@ func (s *Store) Accumulate(rows wire.Rows) error {
 	return nil
 }
 
-// AccumulateAt is [Store.Accumulate] of a COLD_AT body, whose numbers [Store.Find] has
-// given. It adds nothing, with CodeNumbering, if they are of another store, also of
-// one that was written to the checkpoint of this one; and with CodeRowNumber if
-// one of them belongs to no row.
+// AccumulateAt is [Store.Accumulate] of a COLD_AT body with row numbers of [Store.Find]. It
+// adds nothing, with CodeNumbering, if the numbers are of another store, even one that this
+// one was restored from; and with CodeRowNumber if a number belongs to no row.
 func (s *Store) AccumulateAt(rows wire.Rows) error {
 	switch {
 	case rows.Dim != s.cfg.Dim:
@@ -211,9 +208,9 @@ func (s *Store) AccumulateAt(rows wire.Rows) error {
 	return nil
 }
 
-// Find gives the numbers of the rows of keys, from 1 on, and 0 for keys without a row. A
-// row keeps its number as long as the store lives; those of a store without an optimiser have none. The numbering tells the numbers
-// of one store from those of another.
+// Find stores the row number of each key in numbers, from 1 on, or 0 for a key without a row. A
+// row keeps its number for the life of the store; without an optimiser, rows have no numbers.
+// The numbering identifies the store.
 func (s *Store) Find(keys []uint64, numbers []uint32) (numbering uint32) {
 	if s.kept() == 0 {
 		clear(numbers[:len(keys)])
@@ -230,7 +227,7 @@ func (s *Store) Find(keys []uint64, numbers []uint32) (numbering uint32) {
 	return s.numbering
 }
 
-// units fills the batch with the floats of a body, in units.
+// units converts the floats of a body into the batch.
 func (s *Store) units(rows wire.Rows) error {
 	for i := range s.batchUnits {
 		n, err := s.format.FromBits(rows.Bits(i))
@@ -250,9 +247,9 @@ func refusal(err error, index int) wire.Refusal {
 	return wire.Refusal{Code: code, Index: uint16(index)}
 }
 
-// Push adds the gradients of len(keys) rows to the open step, as Accumulate
-// does for a frame; len(grads) must be len(keys) × Dim. It adds all of them or,
-// with an error, none.
+// Push adds the gradients of len(keys) rows to the open step, as Accumulate does for
+// a frame; len(grads) must be len(keys) × Dim. It adds all of them or, with an error,
+// none.
 func (s *Store) Push(keys []uint64, grads []float32) error {
 	d := s.cfg.Dim
 	if len(grads) != len(keys)*d {
@@ -272,9 +269,9 @@ func (s *Store) Push(keys []uint64, grads []float32) error {
 	return nil
 }
 
-// AddSum adds a number of fixed-point units to one parameter of the open step.
-// It returns an error that wraps [ErrOverflow] or [ErrFull], and adds nothing, if
-// the sum would leave the range or there is no room for the row.
+// AddSum adds fixed-point units to one parameter of the open step. It adds nothing and
+// returns an error that wraps [ErrOverflow] or [ErrFull] if the sum would be out of
+// range or there is no room for the row.
 func (s *Store) AddSum(key uint64, col int, units int64) error {
 	d := s.cfg.Dim
 	if col < 0 || col >= d {
@@ -298,9 +295,9 @@ func (s *Store) batch(n int) (keys []uint64, units []int64) {
 }
 
 // apply adds len(keys) rows of units to the open step. If a sum overflows
-// ([ErrOverflow]), or a new row would be one more than limit ([ErrFull]), it
-// restores the store and returns the position of that unit. The caller has called
-// batch for at least as many rows.
+// ([ErrOverflow]), or a new row would exceed limit ([ErrFull]), it restores the store
+// and returns the position of the unit. The caller has called batch for at least as
+// many rows.
 func (s *Store) apply(keys []uint64, units []int64, limit int) (bad int, err error) {
 	if s.note(keys, units, limit) {
 		return 0, nil
@@ -310,7 +307,7 @@ func (s *Store) apply(keys []uint64, units []int64, limit int) (bad int, err err
 	return s.add(rows, keys, units, limit)
 }
 
-// add is apply for keys whose rows are known, or less than 0 where they are not.
+// add is apply with known rows; unknown ones are less than 0.
 func (s *Store) add(rows []int, keys []uint64, units []int64, limit int) (bad int, err error) {
 	d := s.cfg.Dim
 	oldRows, oldTouched := s.rows.n, len(s.touched)
@@ -329,8 +326,8 @@ func (s *Store) add(rows []int, keys []uint64, units []int64, limit int) (bad in
 		}
 		rows[i] = r
 	}
-	// Short passes, so that the processor overlaps the cache misses of each: those of
-	// the table came first, now come those of the sums.
+	// Short passes let the processor overlap the cache misses of each: first those of
+	// the table, now those of the sums.
 	s.loaded = s.rows.load(rows)
 	if d == 1 { // the loop below, without its inner loop and slices
 		for i, r := range rows {
@@ -372,7 +369,7 @@ func (s *Store) insert(key uint64) {
 	c, i := s.rows.at(s.rows.n)
 	s.rows.n++
 	c.keys[i] = key
-	// The sums are zeros: those of new memory, or what undo or forget has left.
+	// The sums are zero: in new memory, and after undo or forget.
 	if s.rows.method == None {
 		return
 	}
@@ -383,15 +380,15 @@ func (s *Store) insert(key uint64) {
 	}
 }
 
-// MakeRoom makes room in the index for as many rows as have come since its last call. Servers call it when there is time, so that
-// the next step, which may bring as many, need not.
+// MakeRoom makes room in the index for as many rows as came since its last call. Servers call it
+// when idle, so that the next step, which may bring as many, need not.
 func (s *Store) MakeRoom() {
 	s.index.makeRoom(s.rows.n - s.roomy)
 	s.roomy = s.rows.n
 }
 
-// undo takes back what apply did: the additions of units, then the touched rows
-// and the insertions.
+// undo reverts apply: the additions of units, then the touched rows and the
+// insertions.
 func (s *Store) undo(rows []int, units []int64, oldRows, oldTouched int) {
 	d := s.cfg.Dim
 	for i, n := range units {

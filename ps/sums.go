@@ -4,9 +4,9 @@ package ps
 
 import "slices"
 
-// AppendSums appends the rows of the open step, in the order of their keys: to keys the keys, to sums the float32 nearest to
-// each of their Dim sums. Rows whose sums are all zero are left out: of those that an aggregator summed, the
-// store does not know whether they were touched.
+// AppendSums appends the rows of the open step in key order: their keys to keys, and the float32 nearest
+// to each of their Dim sums to sums. It skips rows whose sums are all zero, since the store does not know
+// whether a row summed by an aggregator was touched.
 func (s *Store) AppendSums(keys []uint64, sums []float32) ([]uint64, []float32) {
 	if !s.unsummed.closed {
 		return s.appendUnsummed(keys, sums)
@@ -38,14 +38,13 @@ func (s *Store) appendRow(keys []uint64, sums []float32, key uint64, units []int
 	return append(keys, key), sums
 }
 
-// keyedRow is a row with its key beside it.
 type keyedRow struct {
 	key uint64
 	row int
 }
 
-// sortByKey sorts rows by a radix sort, the lowest byte first, and returns them in one of the two slices, which are as long
-// as each other. Bytes that all keys have in common cost nothing: a comparison sort, which mispredicts every other
+// sortByKey is a radix sort, lowest byte first, that returns the rows in one of its two slices of equal
+// length. It skips bytes that all keys share. A comparison sort, which mispredicts every other
 // comparison, takes ten times as long.
 func sortByKey(rows, other []keyedRow) []keyedRow {
 	if len(rows) == 0 {
@@ -59,7 +58,7 @@ func sortByKey(rows, other []keyedRow) []keyedRow {
 		if byte(differ>>shift) == 0 {
 			continue
 		}
-		var at [257]int // of the rows with a byte, the place of the first
+		var at [257]int // index of the first row with a byte
 		for _, r := range rows {
 			at[int(byte(r.key>>shift))+1]++
 		}

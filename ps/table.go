@@ -6,20 +6,20 @@ import "math/rand/v2"
 
 // table maps keys to row numbers by extendible hashing (Fagin, Nievergelt,
 // Pippenger and Strong 1979): the upper bits of a key's hash select a segment,
-// and the lower ones an entry of it, from which probing is linear. At most half
+// and the lower ones an entry of it, where linear probing starts. At most half
 // of a segment's entries are used. A full segment is split into two, which takes
-// some ten microseconds however large the table is; only the directory, a
-// pointer a segment, is ever copied as a whole.
+// about ten microseconds for any table size; only the directory, one pointer for
+// each segment, is ever copied as a whole.
 //
-// An entry is 16 bytes, so a probe sequence seldom leaves its cache line.
+// An entry is 16 bytes, so a probe sequence rarely leaves its cache line.
 type table struct {
 	dir   []*segment // 2^(64-shift) of them, by the upper bits of the hash
 	shift uint
-	// seed keeps those who choose keys from choosing ones that collide.
+	// seed keeps clients from choosing keys that collide.
 	seed uint64
-	// base is what entries hold for row 0. Those that hold less are free: see forget.
+	// base is the entry value of row 0. Entries below it are free: see forget.
 	base uint64
-	// spare is a segment that was split, or nil. The next split takes its memory, as new memory costs more than all else of it.
+	// spare is a segment that was split, or nil. The next split reuses its memory: new memory costs more than the rest of a split.
 	spare *segment
 }
 
@@ -32,18 +32,18 @@ type segment struct {
 
 const segmentEntries = 1 << 12
 
-// entry holds a key and its row number plus the table's base, which is above 0, because
-// every uint64 is a valid key: new entries are free.
+// entry holds a key and its row number plus the table's base. The base is above 0, so new entries are free, and
+// every uint64 is a valid key.
 type entry struct{ key, row uint64 }
 
-// full reports whether a segment would be with more keys: it is split before it takes another one.
+// full reports whether a segment would be full with more keys; a full one is split before the next insertion.
 func (s *segment) full(more int) bool { return 2*(s.used+more) >= segmentEntries }
 
 // newTable returns a table with room for about capacity keys.
 func newTable(capacity int) table {
 	t := table{shift: 63, seed: rand.Uint64(), base: 1}
-	// Hashes are not spread evenly: a segment in four of full average would
-	// have to be split at once.
+	// Hashes are uneven: with segments full on average, one in four would be split
+	// at once.
 	for segments := 2; capacity > segments*segmentEntries*3/8; segments *= 2 {
 		t.shift--
 	}
@@ -79,13 +79,13 @@ func (t *table) find(key uint64) int {
 	}
 }
 
-// home looks a batch of keys up: rows[i] becomes the row of keys[i] if that key
-// is in one of the two entries that its probe sequence begins with, as nearly all are, else less than 0.
-// Where it is can hardly be predicted, and a wrong prediction that waits for
-// memory costs more than the rest of a look-up; so this loop does not branch on
-// what it finds, and the processor overlaps the cache misses of many keys: of the more,
-// the shorter the loop, so that the hashes come first. The
-// conditional assignments compile to conditional moves.
+// home looks up a batch of keys: rows[i] becomes the row of keys[i] if that key is in
+// one of the first two entries of its probe sequence, as nearly all are, else less
+// than 0. The branch predictor cannot guess where a key is, and a misprediction that
+// waits for memory costs more than the rest of a look-up. So this loop does not branch on
+// what it finds, and the processor overlaps the cache misses of many keys. A shorter
+// loop overlaps more of them, so the hashes are computed first. The conditional
+// assignments compile to conditional moves.
 func (t *table) home(rows []int, keys []uint64) {
 	dir, shift, seed, base := t.dir, t.shift, t.seed, t.base
 	rows = rows[:len(keys)]
@@ -121,8 +121,8 @@ func (t *table) place(key uint64, next int) (row int, inserted bool) {
 	return s.place(h, key, uint64(next), t.base)
 }
 
-// place puts a key with its row where its probe sequence ends, or returns
-// the row that it has.
+// place inserts a key with its row at the end of its probe sequence, or returns
+// its existing row.
 func (s *segment) place(h, key, row, base uint64) (int, bool) {
 	for i := h; ; i++ {
 		e := &s.entries[i%segmentEntries]
@@ -137,8 +137,8 @@ func (s *segment) place(h, key, row, base uint64) (int, bool) {
 	}
 }
 
-// forget takes all keys out, whose rows were below n: it raises the base above their entries. In 64 bits it
-// never comes to an end.
+// forget removes all keys, whose rows are below n, by raising the base above their entries. The
+// base never overflows 64 bits.
 func (t *table) forget(n int) {
 	t.base += uint64(n)
 	for _, s := range t.dir {
@@ -146,7 +146,7 @@ func (t *table) forget(n int) {
 	}
 }
 
-// split gives half of the segment that holds hash h to a new one.
+// split moves half of the segment of hash h to a new one.
 func (t *table) split(h uint64) {
 	old := t.dir[h>>(t.shift&63)]
 	if old.depth == 64-t.shift { // the directory has one pointer to it
@@ -169,7 +169,7 @@ func (t *table) split(h uint64) {
 			halves[h>>(63-old.depth)&1].place(h, e.key, e.row-t.base, t.base)
 		}
 	}
-	// The pointers to the old segment are next to each other.
+	// The pointers to the old segment are adjacent.
 	n := len(t.dir) >> old.depth
 	first := int(h>>(t.shift&63)) &^ (n - 1)
 	for i := range n {
@@ -178,7 +178,7 @@ func (t *table) split(h uint64) {
 	t.spare = old
 }
 
-// makeRoom splits the segments that would be full with n more keys, if these are many beside the segments that it has to look at.
+// makeRoom splits the segments that would be full with n more keys, if n is large compared with the segments to visit.
 func (t *table) makeRoom(n int) {
 	if n < len(t.dir) {
 		return
@@ -186,7 +186,7 @@ func (t *table) makeRoom(n int) {
 	for h := uint64(0); ; {
 		s := t.dir[h>>(t.shift&63)]
 		share := n >> s.depth
-		if more := share + share/4; s.used > segmentEntries/8 && s.full(more) { // hashes are not spread evenly
+		if more := share + share/4; s.used > segmentEntries/8 && s.full(more) { // hashes are uneven
 			t.split(h)
 			continue
 		}
@@ -196,8 +196,8 @@ func (t *table) makeRoom(n int) {
 	}
 }
 
-// unplace removes a key. Entries behind it move up where their probe sequences
-// led over it (Knuth, The Art of Computer Programming 3, algorithm 6.4R).
+// unplace removes a key. Entries behind it whose probe sequences pass over it move
+// up (Knuth, The Art of Computer Programming 3, algorithm 6.4R).
 func (t *table) unplace(key uint64) {
 	h := t.hash(key)
 	s := t.dir[h>>(t.shift&63)]

@@ -9,26 +9,25 @@ import (
 )
 
 const (
-	// unsummedMost bounds the sums of what a store notes without adding it, in units: whatever the order of the additions, all are in range.
+	// unsummedMost bounds the sums of noted rows, in units: in any order of additions, none leaves the range.
 	unsummedMost = 1 << 62
-	// unsummedRows bounds the memory of what is noted.
 	unsummedRows = 1 << 20
 )
 
-// unsummed is the open step of a store without an optimiser as long as nothing asks what its sums are but
-// [Store.AppendSums]. That sorts rows by their keys anyway, and then equal ones are next to each other: to
-// look each up in the table, as it comes, would take longer than all else. The table is empty meanwhile.
+// unsummed is the open step of a store without an optimiser while only [Store.AppendSums] needs the sums.
+// AppendSums sorts rows by key anyway, which places equal keys next to each other: looking up each row in
+// the table on arrival would take longer than all else. The table is empty meanwhile.
 type unsummed struct {
 	closed bool // the step is in the table
 	keys   []uint64
 	units  []int64 // dim for each key
-	most   uint64  // no sum of a key's units is larger
+	most   uint64  // upper bound of the sum of any key's units
 
-	summed, rows int // AppendSums has looked at the first summed keys, and found that they are of rows rows
+	summed, rows int // AppendSums found rows distinct rows among the first summed keys
 }
 
-// note adds rows to a step that is not summed yet. It returns false, and the step is in the table, if it is there already, or might
-// have an overflow or more than limit rows there.
+// note adds rows to a step that is not in the table. It returns false with the step in the table if the
+// step is there already, or might overflow or exceed limit.
 func (s *Store) note(keys []uint64, units []int64, limit int) bool {
 	u := &s.unsummed
 	if u.closed {
@@ -45,7 +44,7 @@ func (s *Store) note(keys []uint64, units []int64, limit int) bool {
 	return true
 }
 
-// largest returns at least the largest absolute value of units, and at most 1 more.
+// largest returns the largest absolute value of units, or 1 more.
 func largest(units []int64) uint64 {
 	var most int64
 	for _, n := range units {
@@ -54,7 +53,7 @@ func largest(units []int64) uint64 {
 	return uint64(most) + 1
 }
 
-// timesOfKey returns how often a key may be among keys: once if they ascend, as those of most frames do.
+// timesOfKey bounds how often a key occurs in keys: once if they ascend, as in most frames.
 func timesOfKey(keys []uint64) uint64 {
 	for i := 1; i < len(keys); i++ {
 		if keys[i] <= keys[i-1] {
@@ -64,7 +63,7 @@ func timesOfKey(keys []uint64) uint64 {
 	return 1
 }
 
-// sum brings the open step into the table.
+// sum moves the open step into the table.
 func (s *Store) sum() {
 	u := &s.unsummed
 	if u.closed {
@@ -81,7 +80,6 @@ func (s *Store) sum() {
 	u.keys, u.units = u.keys[:0], u.units[:0]
 }
 
-// begin begins the next step of a store without an optimiser.
 func (u *unsummed) begin() { *u = unsummed{keys: u.keys[:0], units: u.units[:0]} }
 
 // appendUnsummed is AppendSums of a step that is not in the table.
