@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packer decides in which frame each gradient travels.
+// Package packer packs gradients into frames.
 //
-//   - A [HotSet] has the parameters that are hot, in rank order. Package heat finds them.
-//   - [Packer] splits a batch into hot and cold gradients and writes both straight
+//   - A [HotSet] lists the hot parameters in rank order. Package heat finds them.
+//   - [Packer] splits a batch into hot and cold gradients and writes both directly
 //     into frame buffers: [Packer.Begin] once, then [Packer.Fill] for each frame.
-//     Batches whose keys come again need one look-up: [Packer.Prepare].
+//     [Packer.Prepare] looks up the keys of repeated batches once.
 //   - [PutVector] and [TakeVector] write and read the whole hot vector, group by
 //     group, for jobs in sync mode.
 //   - Package placement has Algorithm 1 and the other placements of the paper.
@@ -16,25 +16,24 @@
 // # Units
 //
 // A row has a key and Dim gradients. Its row rank is its place in the hot set, 0
-// the hottest; a gradient's scalar rank is row rank × Dim + column. A slot is the
+// for the hottest; a gradient's scalar rank is row rank × Dim + column. A slot is the
 // scalar rank div wire.Lanes, a register or lane the scalar rank mod wire.Lanes.
-// Gradients are finite float32; [Numbers] is how they stand in hot frames.
-// Exponents are powers of two.
+// Gradients are finite float32; [Numbers] is their format in hot frames. Exponents
+// are powers of two.
 //
 // # Errors
 //
-// A batch is refused as a whole before a frame of it is written: with [ErrShape], a
+// A batch is refused as a whole before a frame of it is written, with [ErrShape], a
 // [*NotFiniteError] or a [*RangeError]. Errors of a configuration wrap
-// [ErrConfig], those of a hot-set file name what is wrong with it.
+// [ErrConfig]; those of a hot-set file name the defect.
 //
 // # Ownership and goroutines
 //
 // A Packer reads the caller's batch until all of it is in frames, and writes into
 // payloads that the caller owns; it keeps neither. A Prepared keeps its keys. The
-// scratch memory of a Packer grows to the
-// largest batch, and then nothing on the way of a gradient allocates.
+// scratch memory of a Packer grows to the largest batch; after that, packing does not
+// allocate.
 //
-// The package knows nothing of sockets and clocks. No value of it may be used by
-// two goroutines at once, except a HotSet and a Prepared, which are immutable, and
-// [Packer.Prepare].
+// The package uses no sockets and no clocks. Its values are not safe for concurrent
+// use, except for HotSet and Prepared, which are immutable, and [Packer.Prepare].
 package packer

@@ -14,8 +14,8 @@ import (
 
 // Errors of NewHotSet and of the file reader.
 var (
-	// ErrHotSet means that a hot set has too many keys, a key twice, a dimension
-	// out of range, or not one count for each key.
+	// ErrHotSet means that a hot set has too many keys, a repeated key, a dimension
+	// out of range, or a wrong number of counts.
 	ErrHotSet = errors.New("packer: bad hot set")
 )
 
@@ -38,18 +38,18 @@ type HotSet struct {
 	index  index
 }
 
-// Meta is how a hot set was found. It takes no part in the fingerprint.
+// Meta describes how a hot set was found. It is not part of the fingerprint.
 type Meta struct {
-	Rate     float64 // share of the training rows that were looked at; 0 if unknown
+	Rate     float64 // share of the training rows that were sampled; 0 if unknown
 	Seed     uint64  // seed of the row sampler
-	Rows     uint64  // rows that were looked at
+	Rows     uint64  // rows that were sampled
 	Updates  uint64  // updates that were counted, T_n of Principle 1
 	Covered  uint64  // updates of the hot keys among them, T_k
-	CountErr uint64  // a count is at most this much too high; 0 if counts are exact
+	CountErr uint64  // a count is too high by at most this; 0 if counts are exact
 }
 
-// Share returns T_k/T_n, the share of the counted updates that the hot keys
-// take, or 0 if nothing was counted.
+// Share returns T_k/T_n, the hot keys' share of the counted updates, or 0 if nothing
+// was counted.
 func (m Meta) Share() float64 {
 	if m.Updates == 0 {
 		return 0
@@ -57,9 +57,9 @@ func (m Meta) Share() float64 {
 	return float64(m.Covered) / float64(m.Updates)
 }
 
-// NewHotSet makes a hot set of distinct row keys in rank order, each of them a
-// row of dim gradients. Counts holds how often each was updated, or is nil if
-// that is unknown. Both are copied. The error is [ErrHotSet].
+// NewHotSet makes a hot set of distinct row keys in rank order, with dim gradients
+// in a row. Counts holds the number of updates of each row, or is nil if unknown.
+// Both are copied. The error is [ErrHotSet].
 func NewHotSet(dim int, keys, counts []uint64, meta Meta) (*HotSet, error) {
 	switch {
 	case dim < 1 || dim > maxDim:
@@ -85,22 +85,21 @@ func NewHotSet(dim int, keys, counts []uint64, meta Meta) (*HotSet, error) {
 // Len returns the number of hot rows.
 func (h *HotSet) Len() int { return len(h.keys) }
 
-// Dim returns the number of gradients of a row.
+// Dim returns the number of gradients in a row.
 func (h *HotSet) Dim() int { return h.dim }
 
 // Slots returns the number of scalar ranks, Len × Dim.
 func (h *HotSet) Slots() int { return len(h.keys) * h.dim }
 
-// Meta returns how the set was found.
 func (h *HotSet) Meta() Meta { return h.meta }
 
 // Key returns the key of a row rank, which must be less than Len.
 func (h *HotSet) Key(rowRank uint32) uint64 { return h.keys[rowRank] }
 
-// Count returns how often the row of a rank was updated, as far as is known.
+// Count returns the number of updates of the row of a rank, or 0 if unknown.
 func (h *HotSet) Count(rowRank uint32) uint64 { return h.counts[rowRank] }
 
-// Cold is what [HotSet.Ranks] gives in place of a row rank.
+// Cold is the value that [HotSet.Ranks] stores for a cold key.
 const Cold = math.MaxUint32
 
 // Rank returns the row rank of a key, and false if the key is cold.
@@ -109,12 +108,12 @@ func (h *HotSet) Rank(key uint64) (rowRank uint32, ok bool) {
 	return at - 1, at != 0
 }
 
-// Ranks stores the row rank of each key in dst, which is as long as keys, and [Cold] for a key that is cold. For
-// many keys it is faster than Rank.
+// Ranks stores the row rank of each key, or [Cold] for a cold key, in dst, which is as long as
+// keys. For many keys it is faster than Rank.
 func (h *HotSet) Ranks(dst []uint32, keys []uint64) {
 	h.index.findAll(dst, keys)
 	for i := range dst {
-		dst[i]-- // findAll gives one more, and 0 for a cold key
+		dst[i]-- // findAll stores rank + 1, or 0 for a cold key
 	}
 }
 
@@ -124,7 +123,7 @@ type Fingerprint [sha256.Size]byte
 func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
 
 // Fingerprint returns the SHA-256 of dimension, length and keys in rank order.
-// Two parties may exchange ranks only if their fingerprints agree.
+// Parties may exchange ranks only if their fingerprints are equal.
 func (h *HotSet) Fingerprint() Fingerprint {
 	d := sha256.New()
 	var b []byte

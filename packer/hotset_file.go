@@ -31,14 +31,14 @@ const (
 	hotSetHeadLen = 72
 )
 
-// Errors of the hot-set reader, beside [ErrHotSet].
+// Errors of the hot-set reader, in addition to [ErrHotSet].
 var (
 	// ErrNotHotSet means that the data is not a hot set.
 	ErrNotHotSet = errors.New("packer: not a hot-set file")
 	// ErrVersion means that the file has another format version.
 	ErrVersion = errors.New("packer: unsupported hot-set file version")
-	// ErrCorrupt means that the file ends early, goes on behind its end, or was changed
-	// after it was written.
+	// ErrCorrupt means that the file is truncated or modified, or that data follows its
+	// end.
 	ErrCorrupt = errors.New("packer: hot-set file is corrupt")
 )
 
@@ -54,7 +54,7 @@ func (h *HotSet) WriteTo(w io.Writer) (int64, error) {
 	for _, v := range []uint64{uint64(len(h.keys)), math.Float64bits(m.Rate), m.Seed, m.Rows, m.Updates, m.Covered, m.CountErr} {
 		head = binary.BigEndian.AppendUint64(head, v)
 	}
-	// A bufio.Writer keeps its first error and Flush reports it.
+	// A bufio.Writer keeps its first error, and Flush returns it.
 	_, _ = buffered.Write(head)
 	var b [8]byte
 	for _, list := range [][]uint64{h.keys, h.counts} {
@@ -117,7 +117,7 @@ func ReadHotSet(r io.Reader) (*HotSet, error) {
 	return NewHotSet(int(dim), rows[:n], rows[n:], meta)
 }
 
-// countingReader reads fixed-size parts and knows where the input ended.
+// countingReader reads fixed-size parts and counts bytes.
 type countingReader struct {
 	r io.Reader
 	n int
@@ -152,9 +152,9 @@ func (c *countingReader) uint64s(n int) ([]uint64, error) {
 	return list, nil
 }
 
-// SaveHotSet writes a hot-set file. It replaces the file at once or not at
-// all: a reader, or a machine that loses power, sees the old or the new one. A file
-// that is replaced keeps its permissions; a new one has mode 0644 less the umask.
+// SaveHotSet writes a hot-set file. It replaces the file atomically: a reader, also after
+// a power failure, sees the complete old or new file. A replaced file keeps its
+// permissions; a new one has mode 0644 less the umask.
 func SaveHotSet(path string, h *HotSet) error {
 	err := atomicfile.Replace(path, "."+rand.Text()+".tmp", func(w io.Writer) error {
 		_, err := h.WriteTo(w)

@@ -11,12 +11,12 @@ import (
 // index maps keys to their positions in a key list: a hash table with linear
 // probing that is at most half full, with 4 bytes an entry.
 //
-// An entry holds position + 1 (0 is empty), and a flag: some key
-// had to go past it when the table was built. A lookup ends at the first entry
-// without the flag. So the home entry answers nearly every lookup, of hot and
-// of cold keys alike, without a branch; that matters because whether the next
-// key is hot is the one thing that a branch predictor cannot learn. Keys go in
-// by rank, so that it is the hottest that live at home.
+// An entry holds position + 1 (0 is empty), and a flag that is set if a key was
+// moved past the entry when the table was built. A lookup ends at the first entry
+// without the flag. So the home entry answers nearly every lookup, of hot and cold
+// keys alike, without a branch; a branch predictor cannot learn whether the next
+// key is hot. Keys are inserted by rank, so that the hottest are in their home
+// entries.
 //
 // The key itself is compared in the key list, whose hot end stays in the
 // first-level cache because it is in rank order.
@@ -30,23 +30,22 @@ const (
 	entryPassed = 1 << 31
 	entryAt     = entryPassed - 1
 
-	// maxIndexed is the largest number of keys of an index: a table of
+	// maxIndexed is the largest number of keys in an index, with a table of
 	// 256 MiB.
 	maxIndexed = 1<<24 - 1
 )
 
-// placing computes home entries, in one of two ways by its constants.
+// placing computes home entries in one of two ways, which its constants select.
 //
-// Keys that are spread evenly, as hashed features are, keep their order: a batch
-// of sorted keys, as parameter servers take them, then walks through the table
-// once, and the processor fetches what comes next by itself. Others are
-// scattered: the folded 128-bit product, whose high bits depend on the whole
-// key.
+// Evenly spread keys, such as hashed features, keep their order: a sorted batch
+// of keys, as parameter servers receive them, then walks through the table once,
+// and the hardware prefetches the entries. Other keys are scattered by the folded
+// 128-bit product, whose high bits depend on the whole key.
 type placing struct {
 	base, flip, factor uint64
 	fold               uint64 // all ones to scatter
 	shift              uint
-	last               uint64 // entry; order leads keys beyond the known ones past it
+	last               uint64 // largest entry, for keys beyond the known ones
 }
 
 func scatter(log int) placing {
@@ -60,8 +59,8 @@ func keepOrder(log int, least, greatest uint64) placing {
 	if width >= math.MaxUint64-1 {
 		return placing{factor: entries, last: entries - 1}
 	}
-	// entries/width as a fraction of 2^64. Numbered from 1 on, keys without gaps
-	// get an entry each although it is rounded down.
+	// entries/width as a fraction of 2^64. Numbered from 1, keys without gaps get an
+	// entry each even though it is rounded down.
 	factor, _ := bits.Div64(entries, 0, max(width+2, entries+1))
 	return placing{base: least - 1, factor: factor, last: entries - 1}
 }
@@ -71,8 +70,7 @@ func (p *placing) home(key uint64) uint64 {
 	return min((hi^lo&p.fold)>>(p.shift&63), p.last)
 }
 
-// newIndex indexes keys[1:]. Where a key repeats it returns the positions in
-// keys of the two.
+// newIndex indexes keys[1:]. For a repeated key it returns both positions in keys.
 func newIndex(keys []uint64) (x index, first, second int) {
 	n := len(keys) - 1
 	if n > 1 {
@@ -82,11 +80,11 @@ func newIndex(keys []uint64) (x index, first, second int) {
 			return x, first, second
 		}
 	}
-	// A quarter full: a second probe mispredicts.
+	// The table is at most a quarter full: a second probe mispredicts.
 	return buildIndex(keys, scatter(max(4, bits.Len(uint(n))+2)), math.MaxInt)
 }
 
-// buildIndex gives up, and returns no entries, if keys go past more than patience
+// buildIndex returns no entries if keys have to move past more than patience
 // entries.
 func buildIndex(keys []uint64, p placing, patience int) (x index, first, second int) {
 	x = index{entries: make([]uint32, p.last+1), keys: keys, placing: p}
@@ -108,12 +106,11 @@ func buildIndex(keys []uint64, p placing, patience int) (x index, first, second 
 
 func (x *index) next(entry uint64) uint64 { return (entry + 1) & uint64(len(x.entries)-1) }
 
-// find returns the position + 1 of key, or 0.
 func (x *index) find(key uint64) uint32 {
 	for at := x.home(key); ; at = x.next(at) {
 		entry := x.entries[at]
 		if at := entry & entryAt; x.keys[at] == key {
-			return at // 0 if the padding happens to equal the key
+			return at // 0 if the padding equals the key
 		}
 		if entry < entryPassed {
 			return 0
@@ -121,9 +118,9 @@ func (x *index) find(key uint64) uint32 {
 	}
 }
 
-// findAll is find for a batch; out must be as long as keys. It takes two passes,
-// because a short loop over independent loads is what lets the processor overlap
-// many cache misses. The conditional assignments compile to conditional moves.
+// findAll is find for a batch; out must be as long as keys. It takes two passes:
+// in a short loop over independent loads, the processor overlaps many cache misses.
+// The conditional assignments compile to conditional moves.
 func (x *index) findAll(out []uint32, keys []uint64) {
 	out = out[:len(keys)]
 	entries, known, p := x.entries, x.keys, x.placing

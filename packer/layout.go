@@ -8,21 +8,21 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// MaxSlots is the largest number of slots of one job: what the uint16 of a
-// dense pair can name.
+// MaxSlots is the largest number of slots of one job, limited by the uint16 of a
+// dense pair.
 const MaxSlots = 1 << 16
 
-// Layout is which lane of a stripe a pair may use, and what its uint16 means.
-// An aggregator tells at admission which layouts it takes.
+// Layout determines which lane of a stripe a pair may use, and the meaning of its
+// uint16. An aggregator announces the layouts that it accepts at admission.
 type Layout uint8
 
 const (
 	// LaneAligned means that the pair in lane j of a stripe belongs to
 	// register j (its scalar rank mod wire.Lanes is j) and that the uint16 is
-	// the slot (rank div wire.Lanes). No register is touched twice by a
-	// stripe, so a switch never recirculates.
+	// the slot (rank div wire.Lanes). A stripe accesses no register twice, so
+	// a switch never recirculates.
 	LaneAligned Layout = iota
-	// Dense means any pair in any lane; the uint16 is the scalar rank.
+	// Dense allows any pair in any lane; the uint16 is the scalar rank.
 	Dense
 )
 

@@ -7,29 +7,28 @@ import (
 	"math"
 )
 
-// infinity is the least float32, by its bits without the sign, that is not
-// finite.
+// infinity is the bits of the smallest float32 magnitude that is not finite.
 const infinity = 0x7f800000
 
-// Numbers is how gradients stand in hot frames, and which of them an
-// aggregator takes. The zero value is float32, any finite one. Cold frames hold
-// float32 always.
+// Numbers is the format of gradients in hot frames, and the range that an
+// aggregator accepts. The zero value is float32 with any finite value. Cold frames
+// always hold float32.
 type Numbers struct {
-	scale, unit float64 // float32 to integer and back; 0: no integers
-	limit       uint32  // bits of the least magnitude that is refused; 0: infinity
+	scale, unit float64 // float32 to integer and back; 0 for floats
+	limit       uint32  // bits of the smallest magnitude that is refused; 0 means infinity
 }
 
-// Integers are int32 that count units of 2^exp: the aggregator's "fixed"
-// arithmetic. Gradients are rounded to nearest, ties away from zero;
-// magnitudes of 2^(31+exp) and more are out of range.
+// Integers returns the format of the aggregator's "fixed" arithmetic: int32 in units
+// of 2^exp. Gradients are rounded to nearest, ties away from zero; magnitudes of
+// 2^(31+exp) and more are out of range.
 func Integers(exp int) Numbers {
 	return Numbers{scale: math.Ldexp(1, -exp), unit: math.Ldexp(1, exp), limit: magnitudeOf(31 + exp)}
 }
 
-// FloatsBelow are float32 whose magnitude is below 2^exp.
+// FloatsBelow returns the format of float32 with magnitudes below 2^exp.
 func FloatsBelow(exp int) Numbers { return Numbers{limit: magnitudeOf(exp)} }
 
-// magnitudeOf returns the bits of 2^exp, of infinity if that is no float32.
+// magnitudeOf returns the bits of 2^exp, or infinity if no float32 holds it.
 func magnitudeOf(exp int) uint32 {
 	return min(infinity, math.Float32bits(float32(math.Ldexp(1, exp))))
 }
@@ -56,20 +55,19 @@ func (n Numbers) Check(grads []float32) int {
 	return -1
 }
 
-// magnitude returns the bits of |g|, which are in the order of the magnitudes.
+// magnitude returns the bits of |g|, which sort like the magnitudes.
 func magnitude(g float32) uint32 { return math.Float32bits(g) & math.MaxInt32 }
 
-// integers reports whether frames hold integers.
 func (n Numbers) integers() bool { return n.scale != 0 }
 
-// integer converts a gradient that is in range. The product is exact, and so is
-// the sum wherever its integer part is not obvious.
+// integer converts a gradient in range. The product is exact, as is the sum unless
+// its integer part is obvious.
 func (n Numbers) integer(g float32) uint32 {
 	x := float64(float64(g) * n.scale)
 	return uint32(int32(x + math.Copysign(0.5, x)))
 }
 
-// Float32 converts what stands in a lane of an answer: the bits of a sum.
+// Float32 converts the bits of a sum in an answer.
 func (n Numbers) Float32(bits uint32) float32 {
 	if n.integers() {
 		return float32(float64(int32(bits)) * n.unit)
@@ -77,11 +75,11 @@ func (n Numbers) Float32(bits uint32) float32 {
 	return math.Float32frombits(bits)
 }
 
-// RangeError refuses a batch with a hot gradient beyond the job's range.
+// RangeError refuses a batch with a hot gradient out of the job's range.
 // Nothing of the batch was sent.
 type RangeError struct {
-	Index int     // position of the first offending gradient in the batch
-	Key   uint64  // row that it belongs to
+	Index int     // position in the batch of the first gradient out of range
+	Key   uint64  // of its row
 	Value float32 // finite
 }
 
@@ -89,8 +87,8 @@ func (e *RangeError) Error() string {
 	return fmt.Sprintf("packer: gradient %d (key %d) is %v, out of the job's range; nothing of the batch was sent: scale the gradients down, or give the job a larger exponent", e.Index, e.Key, e.Value)
 }
 
-// outOfRange returns the position of the first hot gradient that is out of range,
-// or -1. The gradients are finite.
+// outOfRange returns the position of the first hot gradient out of range, or -1.
+// The gradients are finite.
 func (p *Packer) outOfRange(where *places, grads []float32) int {
 	if p.numbers.limit == 0 || p.numbers.Check(grads) < 0 {
 		return -1

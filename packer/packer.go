@@ -15,19 +15,19 @@ import (
 var (
 	// ErrConfig means that a Config is out of range.
 	ErrConfig = errors.New("packer: bad configuration")
-	// ErrShape means that a batch has not Dim gradients for each key, or more
-	// than 2^32-1 of them.
+	// ErrShape means that a batch does not have Dim gradients for each key, or has
+	// more than 2^32-1 gradients.
 	ErrShape = errors.New("packer: gradients do not match keys")
 	// ErrBuffer means that a payload is too short for Config.Stripes stripes
 	// or for one row.
 	ErrBuffer = errors.New("packer: payload buffer too short")
 )
 
-// NotFiniteError refuses a batch that holds a NaN or an infinity. Nothing of the
-// batch was sent.
+// NotFiniteError refuses a batch with a NaN or an infinity. Nothing of the batch
+// was sent.
 type NotFiniteError struct {
-	Index int     // position of the first offending gradient in the batch
-	Key   uint64  // row that it belongs to
+	Index int     // position in the batch of the first such gradient
+	Key   uint64  // of its row
 	Value float32 // NaN, +Inf or -Inf
 }
 
@@ -35,28 +35,26 @@ func (e *NotFiniteError) Error() string {
 	return fmt.Sprintf("packer: gradient %d (key %d) is %v; nothing of the batch was sent: put a finite number there, or leave the row out", e.Index, e.Key, e.Value)
 }
 
-// Config describes the frames that a Packer writes.
 type Config struct {
-	// HotSet has the rows that are hot. Nil sends every row cold; Dim is
-	// needed then.
+	// HotSet lists the hot rows. Nil makes every row cold; Dim is then required.
 	HotSet *HotSet
-	// Dim is the number of gradients of a row. 0 takes the hot set's.
+	// Dim is the number of gradients in a row. 0 means the hot set's.
 	Dim int
-	// Layout of the hot frames. The zero value is LaneAligned, which every
-	// aggregator takes.
+	// Layout of the hot frames. Every aggregator accepts the zero value,
+	// LaneAligned.
 	Layout Layout
 	// Stripes is the largest number of stripes in a hot frame, as learnt at
-	// admission. 0 means 1, which every aggregator takes.
+	// admission. 0 means 1, which every aggregator accepts.
 	Stripes int
-	// Numbers is how gradients stand in hot frames. The zero value is
+	// Numbers is the format of gradients in hot frames. The zero value is
 	// float32.
 	Numbers Numbers
-	// Split of the cold rows among parameter servers: no frame has rows of two of
-	// them. 0 means one server.
+	// Split assigns the cold rows to parameter servers; a frame has rows of only
+	// one of them. 0 means one server.
 	Split Split
 }
 
-// Sent counts what is in the frames of a batch.
+// Sent counts the contents of a batch's frames.
 type Sent struct {
 	HotPairs   int // scalar (rank, gradient) pairs in hot frames
 	HotStripes int // stripes that carry them
@@ -65,9 +63,8 @@ type Sent struct {
 	ColdFrames int
 }
 
-// Unfilled returns the share of the lanes in hot frames that carry no pair, 0
-// to 1: the price of lane alignment, largest for small batches. It is 0 if
-// there are no hot frames.
+// Unfilled returns the share of empty lanes in hot frames, 0 to 1: the cost of
+// lane alignment, largest for small batches. It is 0 without hot frames.
 func (s Sent) Unfilled() float64 {
 	if s.HotStripes == 0 {
 		return 0
@@ -76,12 +73,11 @@ func (s Sent) Unfilled() float64 {
 }
 
 // Packer writes batches of gradients into frames, one batch after the other:
-// [Packer.Begin] takes a batch apart, and each [Packer.Fill] writes the next
-// frame of it. Between two frames the caller may do whatever it likes, and may
-// begin another batch instead.
+// [Packer.Begin] starts a batch, and each [Packer.Fill] writes its next frame.
+// Between frames, the caller may begin another batch instead.
 //
-// A Packer keeps scratch memory between batches, which grows to the largest of
-// them; after that it allocates nothing. It is not safe for concurrent use.
+// The scratch memory of a Packer grows to the largest batch; after that it does
+// not allocate. It is not safe for concurrent use.
 type Packer struct {
 	hotSet  *HotSet
 	dim     int
@@ -92,22 +88,22 @@ type Packer struct {
 	scratch scratch
 	merged  []uint64 // keys of several prepared batches
 	sums    *sums    // nil before the first BeginSum
-	// prepared are batches of a sum.
+	// prepared are the prepared batches of a sum.
 	prepared []*Prepared
-	// mergedRows are the numbers of their cold rows.
+	// mergedRows holds the numbers of the cold rows of merged batches.
 	mergedRows RowNumbers
 	batch
 }
 
-// batch is the batch in progress, and how much of it is in frames.
+// batch is the batch in progress, and its progress.
 type batch struct {
 	places
 	keys  []uint64
 	grads []float32
-	rows  *RowNumbers // of the cold rows, or nil: they are named by keys
+	rows  *RowNumbers // of the cold rows, or nil to send keys
 	sent  Sent
 
-	server int // that the next cold frame is for
+	server int // of the next cold frame
 }
 
 // New returns a Packer. It returns [ErrConfig] if a field is out of range, or
@@ -134,10 +130,10 @@ func New(c Config) (*Packer, error) {
 	return &Packer{hotSet: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers, split: max(1, c.Split)}, nil
 }
 
-// Begin takes a batch apart: keys[i] is a row key and grads[i*Dim:(i+1)*Dim] its
-// gradients. Keys may repeat; every occurrence is sent. The slices are the
-// packer's until [Packer.Next] returns 0 or another batch begins. What Fill has
-// not written of the batch before is dropped.
+// Begin starts a batch: keys[i] is a row key and grads[i*Dim:(i+1)*Dim] its
+// gradients. Keys may repeat; every occurrence is sent. The slices belong to the
+// packer until [Packer.Next] returns 0 or another batch begins. The unwritten rest
+// of the batch before is dropped.
 //
 // A batch is refused as a whole, before any frame is written: with [ErrShape] if
 // the lengths do not match, with *[NotFiniteError] for the first NaN or infinity,
@@ -153,8 +149,7 @@ func (p *Packer) Begin(keys []uint64, grads []float32) error {
 	return p.start(p.placed(&p.scratch), keys, grads)
 }
 
-// check compares the numbers of keys and of gradients of a batch, and looks for
-// gradients that are not finite.
+// check checks the shape of a batch, and that its gradients are finite.
 func (p *Packer) check(keys []uint64, grads []float32) error {
 	if err := p.checkShape(uint64(len(keys)), uint64(len(grads))); err != nil {
 		return err
@@ -165,7 +160,7 @@ func (p *Packer) check(keys []uint64, grads []float32) error {
 	return nil
 }
 
-// start makes a checked batch the one in progress, unless hot gradients of it are out
+// start makes a checked batch the current one, unless hot gradients of it are out
 // of range.
 func (p *Packer) start(where places, keys []uint64, grads []float32) error {
 	if at := p.outOfRange(&where, grads); at >= 0 {
@@ -176,27 +171,27 @@ func (p *Packer) start(where places, keys []uint64, grads []float32) error {
 	return nil
 }
 
-// aim finds the server that the next cold frame is for.
+// aim finds the server of the next cold frame.
 func (b *batch) aim() {
 	for b.server < len(b.ends) && b.sent.ColdRows == b.ends[b.server] {
 		b.server++
 	}
 }
 
-// checkShape compares the numbers of keys and of gradients of a batch.
+// checkShape compares the number of gradients with the number of keys.
 func (p *Packer) checkShape(keys, grads uint64) error {
 	if grads != keys*uint64(p.dim) {
 		return fmt.Errorf("%w: %d keys of dimension %d, %d gradients", ErrShape, keys, p.dim, grads)
 	}
-	if grads > math.MaxUint32 { // positions are kept in 32 bits
+	if grads > math.MaxUint32 { // positions are 32 bits
 		return fmt.Errorf("%w: a batch of %d gradients; push at most %d at a time", ErrShape, grads, uint32(math.MaxUint32))
 	}
 	return nil
 }
 
-// Next returns the type of the frame that Fill writes next: [wire.TypeHot] while
-// there are hot pairs, then [wire.TypeCold] or [wire.TypeColdAt], and 0 when the whole
-// batch is in frames.
+// Next returns the type of the next frame: [wire.TypeHot] while there are hot pairs,
+// then [wire.TypeCold] or [wire.TypeColdAt], and 0 when the whole batch is in
+// frames.
 func (p *Packer) Next() wire.Type {
 	switch {
 	case p.sent.HotStripes < len(p.masks):
@@ -210,23 +205,22 @@ func (p *Packer) Next() wire.Type {
 	return 0
 }
 
-// Server returns the index of the server that the next cold frame is for. Frames for one server follow
-// those for the server before.
+// Server returns the index of the server of the next cold frame. Cold frames are ordered by server.
 func (p *Packer) Server() int { return p.server }
 
-// Sent returns what is in the frames that Fill has written of the batch.
+// Sent counts the contents of the frames written so far of the batch.
 func (p *Packer) Sent() Sent { return p.sent }
 
-// Fill writes the body of the next frame into payload and returns the part of
-// payload that the frame takes, the header included; nil if Next is 0. The first
-// wire.HeaderLen bytes are the caller's: Fill never reads or writes them. Of the
-// rest it writes every byte that it returns, so payload need not be zeroed. A
-// gradient is copied once, from the batch into payload.
+// Fill writes the body of the next frame into payload and returns the frame's part of
+// payload, including the header, or nil if Next is 0. Fill does not access the first
+// wire.HeaderLen bytes, which are the caller's. It writes every other byte that it
+// returns, so payload need not be zeroed. A gradient is copied once, from the batch into
+// payload.
 //
 // A hot frame ([wire.FlagDense] if Config.Layout is) needs
-// wire.HotLen(Config.Stripes) bytes. A cold frame takes as many rows as fit, at
-// least one. [ErrBuffer] means that payload is shorter than that; the frame is
-// still the next one then.
+// wire.HotLen(Config.Stripes) bytes. A cold frame holds as many rows as fit, at
+// least one. [ErrBuffer] means that payload is too short; the frame remains the next
+// one.
 func (p *Packer) Fill(payload []byte) ([]byte, error) {
 	switch p.Next() {
 	case wire.TypeHot:

@@ -10,16 +10,16 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// places tells where each gradient of a batch goes, and holds no gradient. What
-// is there for each lane of each stripe lies in the order of the frames, so that
-// writing one reads everything but the gradients in a run.
+// places describes where each gradient of a batch goes, without the gradients. Data
+// for lanes and stripes is in frame order, so that writing a frame reads all of it
+// sequentially, except for the gradients.
 type places struct {
-	masks []uint32 // for each stripe the lanes that are used
-	at    []uint32 // for each lane the position of its gradient in the batch
+	masks []uint32 // for each stripe its used lanes
+	at    []uint32 // for each lane its gradient's position in the batch
 	slots []uint16 // for each lane the uint16 of the frame: slot (lane-aligned) or rank (dense)
 	cold  []uint32 // positions of the cold keys
-	ends  []int    // of the positions of each server in cold; nil if there is one server
-	pairs int      // that are hot
+	ends  []int    // end of each server's keys in cold; nil for one server
+	pairs int      // hot pairs
 }
 
 func (p *places) end(server int) int {
@@ -37,7 +37,7 @@ func (p *places) of(server int) []uint32 {
 	return p.cold[first:p.end(server)]
 }
 
-// lanesOf returns where the gradients of a stripe are, and its slots.
+// lanesOf returns the positions and slots of a stripe's gradients.
 func (p *places) lanesOf(stripe int) (at *[wire.Lanes]uint32, slots *[wire.Lanes]uint16) {
 	first := stripe * wire.Lanes
 	return (*[wire.Lanes]uint32)(p.at[first:]), (*[wire.Lanes]uint16)(p.slots[first:])
@@ -54,8 +54,8 @@ func (p *places) hot(yield func(lane int, at uint32, slot uint16)) {
 	}
 }
 
-// scratch takes batches apart. Its memory grows to the largest batch seen and is
-// then reused: of its slices, more is used the more is placed.
+// scratch is the memory for placing batches. It grows to the largest batch and is
+// reused; its slices may be longer than the part in use.
 type scratch struct {
 	places
 	nCold int
@@ -75,8 +75,8 @@ func grown[T any](s []T, n int) []T {
 	return append(s, make([]T, max(0, n-len(s)))...)
 }
 
-// place lists where the gradients of keys go. The keys are number first and so on of the batch, behind
-// those placed before.
+// place appends the places of the gradients of keys, which are at positions first and following in the
+// batch.
 func (p *Packer) place(s *scratch, keys []uint64, first int) {
 	s.found = grown(s.found, len(keys))
 	s.cold = grown(s.cold, s.nCold+len(keys))
@@ -103,8 +103,8 @@ func (p *Packer) place(s *scratch, keys []uint64, first int) {
 }
 
 // separate lists the cold keys in s.cold and returns the indices of the hot ones.
-// It writes every position to both lists and advances one of them, because a
-// branch would be mispredicted at every other cold key.
+// It writes every position to both lists and advances one of them: a branch would
+// be mispredicted at every other cold key.
 func (s *scratch) separate(found []uint32, first uint32) (hot []uint32) {
 	hot, cold, n := s.rows[:len(found)], s.cold[s.nCold:][:len(found)], 0
 	for i, f := range found {
@@ -140,7 +140,7 @@ func (s *scratch) growLanes(pairs int) {
 	s.at, s.slots = grown(s.at, lanes), grown(s.slots, lanes)
 }
 
-// placeDense appends the gradients of a row, which begin at position at.
+// placeDense appends the gradients of a row, which start at position at.
 func (s *scratch) placeDense(rank, at uint32, dim int) {
 	s.growLanes(s.pairs + dim)
 	for j := range uint32(dim) {
@@ -150,8 +150,8 @@ func (s *scratch) placeDense(rank, at uint32, dim int) {
 	}
 }
 
-// placeAligned puts each gradient of a row into the first stripe that has its
-// lane free.
+// placeAligned puts each gradient of a row into the first stripe with its lane
+// free.
 func (s *scratch) placeAligned(rank, at uint32, dim int) {
 	register, slot := rank%wire.Lanes, rank/wire.Lanes
 	for j := range uint32(dim) {
@@ -162,7 +162,7 @@ func (s *scratch) placeAligned(rank, at uint32, dim int) {
 	}
 }
 
-// align puts a gradient into the first stripe that has its lane free.
+// align puts a gradient into the first stripe with its lane free.
 func (s *scratch) align(lane int, at uint32, slot uint16) {
 	k := s.used[lane]
 	s.used[lane]++
@@ -170,7 +170,7 @@ func (s *scratch) align(lane int, at uint32, slot uint16) {
 		s.masks = append(s.masks, 0)
 		s.growLanes(len(s.masks) * wire.Lanes)
 		_, slots := s.lanesOf(k)
-		clear(slots[:]) // lanes that stay unused are zero
+		clear(slots[:]) // unused lanes are zero
 	}
 	s.masks[k] |= 1 << lane
 	s.pairs++
@@ -178,13 +178,13 @@ func (s *scratch) align(lane int, at uint32, slot uint16) {
 	s.at[i], s.slots[i] = at, slot
 }
 
-// deal orders the cold keys by the servers that they belong to.
+// deal sorts the cold keys by server.
 func (p *Packer) deal(s *scratch, keys []uint64) {
 	if p.split == 1 {
 		return
 	}
 	cold := s.cold[:s.nCold]
-	var next [wire.MaxServers + 1]int // counts, then where the next key of each server goes
+	var next [wire.MaxServers + 1]int // counts, then the place of each server's next key
 	for _, at := range cold {
 		next[p.split.Of(keys[at])+1]++
 	}
@@ -201,7 +201,6 @@ func (p *Packer) deal(s *scratch, keys []uint64) {
 	s.cold, s.dealt = s.dealt, s.cold
 }
 
-// mergeCold places the cold keys of prepared batches, by server.
 func (p *Packer) mergeCold(s *scratch, prepared []*Prepared) {
 	for server := range int(p.split) {
 		first := 0
@@ -220,8 +219,7 @@ func (p *Packer) mergeCold(s *scratch, prepared []*Prepared) {
 	}
 }
 
-// mergeHot places the hot pairs of another batch of the same layout, as its rows number first
-// and so on.
+// mergeHot appends the hot pairs of another batch of the same layout, whose rows start at first.
 func (p *Packer) mergeHot(s *scratch, o *places, first int) {
 	base := uint32(first * p.dim)
 	if p.layout == LaneAligned {
@@ -236,7 +234,7 @@ func (p *Packer) mergeHot(s *scratch, o *places, first int) {
 	s.pairs += o.pairs
 }
 
-// placed returns what has been placed. It stays valid until the next reset.
+// placed returns the places so far. They are valid until the next reset.
 func (p *Packer) placed(s *scratch) places {
 	if p.layout == Dense {
 		for n := s.pairs; n > 0; n -= wire.Lanes {

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// Prepared is a list of keys for which [Packer.Prepare] has found out where each gradient
-// goes. Batches of these keys then cost no look-up: [Packer.BeginPrepared]. It is
-// immutable, but for the row numbers.
+// Prepared is a list of keys whose places [Packer.Prepare] has looked up, so that batches of
+// these keys need no look-up: [Packer.BeginPrepared]. It is immutable except for the row
+// numbers.
 type Prepared struct {
 	places
 	keys   []uint64
@@ -21,17 +21,17 @@ type Prepared struct {
 	rows   atomic.Pointer[RowNumbers]
 }
 
-// RowNumbers are the numbers under which parameter servers keep the cold rows of a
-// batch. They are immutable.
+// RowNumbers are the parameter servers' numbers of the cold rows of a batch. They are
+// immutable.
 type RowNumbers struct {
-	// Numberings tell each server's numbers from those of others. Those of servers without
-	// rows in the batch mean nothing.
+	// Numberings holds each server's numbering. The values of servers without rows in the batch
+	// are meaningless.
 	Numberings []uint32
-	// Numbers has one for each of [Prepared.ColdKeys].
+	// Numbers has a number for each of [Prepared.ColdKeys].
 	Numbers []uint32
 }
 
-// ColdKeys returns the keys of the cold rows, in the order in which they are sent.
+// ColdKeys returns the keys of the cold rows in sending order.
 func (b *Prepared) ColdKeys() []uint64 {
 	keys := make([]uint64, len(b.cold))
 	for i, at := range b.cold {
@@ -40,30 +40,30 @@ func (b *Prepared) ColdKeys() []uint64 {
 	return keys
 }
 
-// ColdEnds returns where the rows of each server end among the cold rows, or nil if there is one server.
+// ColdEnds returns the end of each server's rows among the cold rows, or nil for one server.
 func (b *Prepared) ColdEnds() []int { return b.ends }
 
 // ColdRows returns the number of cold rows.
 func (b *Prepared) ColdRows() int { return len(b.cold) }
 
-// RowNumbers returns what [Prepared.SetRowNumbers] has set, or nil.
+// RowNumbers returns the row numbers of [Prepared.SetRowNumbers], or nil.
 func (b *Prepared) RowNumbers() *RowNumbers { return b.rows.Load() }
 
-// SetRowNumbers has batches that begin from now on name their cold rows by numbers, or by
-// keys again if it is nil.
+// SetRowNumbers makes batches that begin from now on send cold rows by number, or by key if
+// rows is nil.
 func (b *Prepared) SetRowNumbers(rows *RowNumbers) { b.rows.Store(rows) }
 
-// ForgetRowNumbers names cold rows by keys again, unless others than these numbers have
-// been set meanwhile.
+// ForgetRowNumbers makes batches send cold rows by key, unless other numbers have been set
+// meanwhile.
 func (b *Prepared) ForgetRowNumbers(rows *RowNumbers) { b.rows.CompareAndSwap(rows, nil) }
 
-// Prepare looks the keys of batches up that will come: see [Packer.BeginPrepared].
-// Keys are kept, and must not be changed any more. Beside them the result takes some 6
-// bytes for each hot gradient in dense frames, 136 for each stripe in lane-aligned
-// ones, and 4 for each cold row.
+// Prepare looks up the keys of future batches: see [Packer.BeginPrepared]. It keeps keys,
+// which must not be changed. In addition the result takes about 6 bytes for each hot
+// gradient in dense frames, 136 for each stripe in lane-aligned ones, and 4 for each cold
+// row.
 //
-// The error is [ErrShape] if there would be more than 2^32-1 gradients. Unlike the
-// other methods, Prepare may be called by any goroutine at any time.
+// The error is [ErrShape] for more than 2^32-1 gradients. Unlike the other methods,
+// Prepare is safe for concurrent use.
 func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 	if err := p.checkShape(uint64(len(keys)), uint64(len(keys))*uint64(p.dim)); err != nil {
 		return nil, err
@@ -72,16 +72,16 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 	p.place(&s, keys, 0)
 	p.deal(&s, keys)
 	where := p.placed(&s)
-	// The scratch memory has room for more.
+	// The scratch memory may be larger.
 	where.masks, where.at = slices.Clone(where.masks), slices.Clone(where.at)
 	where.slots, where.cold = slices.Clone(where.slots), slices.Clone(where.cold)
 	return &Prepared{places: where, keys: keys, hotSet: p.hotSet, dim: p.dim, layout: p.layout, split: p.split}, nil
 }
 
-// BeginPrepared is [Packer.Begin] of the keys of prepared batches, one after the other,
-// and makes the same frames, but that cold rows are named by their numbers if all of the
-// batches have some of the same numbering. It returns the same errors, and [ErrConfig] if one of them was
-// prepared for another hot set, dimension, layout or number of servers: prepare its keys again.
+// BeginPrepared is [Packer.Begin] of the concatenated keys of prepared batches, with the same
+// frames, except that cold rows are sent by number if all of the batches have numbers of the same
+// numbering. It returns the same errors, and [ErrConfig] if a batch was prepared for another hot
+// set, dimension, layout or number of servers: prepare its keys again.
 func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	p.batch = batch{}
 	for _, b := range prepared {
@@ -113,7 +113,6 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	return p.startAt(p.mergeNumbers(prepared), p.placed(&p.scratch), p.merged, grads)
 }
 
-// suits returns an error if a batch was prepared for other frames.
 func (p *Packer) suits(b *Prepared) error {
 	if b.hotSet != p.hotSet || b.dim != p.dim || b.layout != p.layout || b.split != p.split {
 		return fmt.Errorf("%w: a batch that was prepared for another hot set, dimension, layout or number of servers; prepare it again", ErrConfig)
@@ -121,7 +120,7 @@ func (p *Packer) suits(b *Prepared) error {
 	return nil
 }
 
-// startAt is start of a batch whose cold rows have numbers, or none if rows is nil.
+// startAt is start with row numbers for the cold rows, or keys if rows is nil.
 func (p *Packer) startAt(rows *RowNumbers, where places, keys []uint64, grads []float32) error {
 	if err := p.start(where, keys, grads); err != nil {
 		return err
@@ -130,8 +129,8 @@ func (p *Packer) startAt(rows *RowNumbers, where places, keys []uint64, grads []
 	return nil
 }
 
-// mergeNumbers returns the numbers of the cold rows of several batches, or nil if they have
-// not all got some of the same numbering.
+// mergeNumbers returns the row numbers of several batches, or nil unless all have numbers of
+// the same numbering.
 func (p *Packer) mergeNumbers(prepared []*Prepared) *RowNumbers {
 	m := &p.mergedRows
 	m.Numberings, m.Numbers = m.Numberings[:0], m.Numbers[:0]

@@ -4,16 +4,16 @@ package packer
 
 import "math/bits"
 
-// Split is how the rows of a job are split among its parameter servers: their number. 0
-// stands for 1. Hot rows are those of server 0, whose aggregator's sums they are. The others are dealt out
-// by a hash, so that every server has about as many whatever the keys are.
+// Split is the number of parameter servers among which the rows of a job are split; 0 means 1. Hot rows
+// belong to server 0, which receives the aggregator's sums. A hash distributes the others evenly,
+// whatever the keys are.
 //
 // Workers, servers and readers of their checkpoints must have the same split and,
 // because of the hot rows, the same hot set.
 type Split int
 
-// Of returns the index of the server that a cold row belongs to: the upper 64 bits of the product
-// of the hashed key and the number of servers. The hash is the output function of splitmix64
+// Of returns the index of the server of a cold row: the upper 64 bits of the product of the
+// hashed key and the number of servers. The hash is the output function of splitmix64
 // (Steele, Lea and Flood 2014).
 func (n Split) Of(key uint64) int {
 	key = (key ^ key>>30) * 0xbf58476d1ce4e5b9
@@ -22,7 +22,7 @@ func (n Split) Of(key uint64) int {
 	return int(server)
 }
 
-// Owner returns the index of the server that a row belongs to. hot may be nil.
+// Owner returns the index of the server of a row. hot may be nil.
 func (n Split) Owner(hot *HotSet, key uint64) int {
 	if n <= 1 {
 		return 0
@@ -35,8 +35,8 @@ func (n Split) Owner(hot *HotSet, key uint64) int {
 	return n.Of(key)
 }
 
-// Order lists the positions of keys by the server that the rows belong to, in their order for each, and where
-// the list of each server ends. It appends to order and ends. It keeps nothing, and may be called by any goroutine.
+// Order appends the positions of keys, sorted stably by server, to order, and the end of each server's
+// list to ends. It keeps nothing, and is safe for concurrent use.
 func (n Split) Order(hot *HotSet, keys []uint64, order []uint32, ends []int) ([]uint32, []int) {
 	first := len(ends)
 	for range n {
@@ -48,7 +48,7 @@ func (n Split) Order(hot *HotSet, keys []uint64, order []uint32, ends []int) ([]
 	}
 	total := len(order)
 	for server, count := range counts {
-		counts[server] = total // where its list begins, and after the next loop where it ends
+		counts[server] = total // the start of its list; after the next loop, the end
 		total += count
 	}
 	order = grown(order, total)[:total]

@@ -12,21 +12,21 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// ErrSum means that a sum of batches is out of the range of the job's arithmetic: push them one by one.
+// ErrSum means that a sum of batches is out of the range of the job's arithmetic: push the batches separately.
 var ErrSum = errors.New("packer: a sum of batches is out of the job's range")
 
-// Part is one of several batches that are added up.
+// Part is one of several batches of a sum.
 type Part struct {
 	Keys     []uint64
 	Prepared *Prepared // instead of Keys, or nil
 	Grads    []float32
 }
 
-// sums adds up the hot gradients of several batches. A uint16 needs no check of its bounds.
+// sums adds up the hot gradients of several batches. Indexing slots by a uint16 needs no bounds check.
 type sums struct {
 	slots   [MaxSlots]int64
 	touched [MaxSlots / 64]uint64 // a bit for each slot
-	pairs   int                   // that were added
+	pairs   int                   // gradients added
 
 	keys  []uint64  // cold rows of all parts
 	grads []float32 // their gradients, then the sums
@@ -34,13 +34,14 @@ type sums struct {
 }
 
 // BeginSum is [Packer.Begin] of several batches as one, in a job with exact arithmetic whose unit is
-// 2^exp: hot gradients of the same slot are rounded to that unit, as the aggregator does, and added up. A sum stands
-// in frames as up to three float32 of its sign that add up to it exactly, each of them a multiple of the unit. So the
-// aggregator's sums get the same bits, and are in range in between if the end is. A slot whose gradients
-// add up to 0 is sent as well. Cold rows are sent as they are.
+// 2^exp. Hot gradients of the same slot are rounded to that unit, as in the aggregator, and added up.
+// Frames hold a sum as up to three float32 of its sign that add up to it exactly, each a multiple of
+// the unit. So the aggregator's sums get the same bits, and no intermediate sum is out of range if the
+// final one is not. Slots with a sum of 0 are sent too. Cold rows are sent unchanged.
 //
-// It returns how many hot gradients were added up. The parts' slices are free again when it returns. The errors are those of
-// Begin and BeginPrepared of one of the parts, and [ErrSum]; nothing is begun then.
+// It returns the number of hot gradients added up. The parts' slices are not used after it returns. The
+// errors are [ErrSum] and those of Begin and BeginPrepared for one of the parts; after an error there is
+// no batch.
 func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 	p.batch = batch{}
 	if p.sums == nil {
@@ -91,7 +92,7 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 	return s.pairs, nil
 }
 
-// add adds the hot gradients of a part. It returns false if one of them or a sum is out of range.
+// add adds the hot gradients of a part. It returns false if a gradient or a sum is out of range.
 func (s *sums) add(units fixedpoint.Format, layout Layout, where *places, grads []float32) bool {
 	var wrong int64 // negative: out of range
 	if layout == Dense {
@@ -115,7 +116,7 @@ func (s *sums) add(units fixedpoint.Format, layout Layout, where *places, grads 
 	return wrong >= 0
 }
 
-// addOne adds to a slot, and returns a negative number if that overflows.
+// addOne adds to a slot, and returns a negative number on overflow.
 func (s *sums) addOne(rank uint16, n int64) int64 {
 	old := s.slots[rank]
 	sum := old + n
@@ -124,13 +125,12 @@ func (s *sums) addOne(rank uint16, n int64) int64 {
 	return (old ^ sum) & (n ^ sum)
 }
 
-// clear forgets the sums.
+// clear zeroes the sums.
 func (s *sums) clear() {
 	clear(s.slots[:])
 	clear(s.touched[:])
 }
 
-// take copies the cold rows of a part.
 func (s *sums) take(where *places, keys []uint64, grads []float32, dim int) {
 	n := s.nCold + len(where.cold)
 	s.keys, s.grads = grown(s.keys, n), grown(s.grads, n*dim)
@@ -150,7 +150,7 @@ func (s *sums) take(where *places, keys []uint64, grads []float32, dim int) {
 	s.nCold = n
 }
 
-// startSum makes what was added up the batch in progress, and clears the sums.
+// startSum makes the sums the current batch, and clears them.
 func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 	s, t := p.sums, &p.scratch
 	t.reset()
@@ -164,7 +164,7 @@ func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 	if p.layout == Dense {
 		t.growLanes(most)
 	}
-	// In the order of the ranks, which is that of the memory.
+	// In rank order, which is memory order.
 	for word, mask := range s.touched[:p.slotWords()] {
 		s.touched[word] = 0
 		for ; mask != 0; mask &= mask - 1 {
@@ -183,7 +183,7 @@ func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 	return nil
 }
 
-// slotWords is how many words of 64 bits have a bit for each slot.
+// slotWords is the number of 64-bit words with a bit for each slot.
 func (p *Packer) slotWords() int {
 	if p.hotSet == nil {
 		return 0
@@ -191,10 +191,10 @@ func (p *Packer) slotWords() int {
 	return (p.hotSet.Slots() + 63) / 64
 }
 
-// placeSum appends the n gradients from position at on, all for the same slot.
+// placeSum appends n gradients from position at for the same slot.
 func (s *scratch) placeSum(layout Layout, rank uint16, at uint32, n int) {
 	if layout == Dense {
-		// All that there may be: what is too much is written over, or not used.
+		// Always writes the maximum; excess entries are overwritten or unused.
 		where := (*[fixedpoint.SplitParts]uint32)(s.at[s.pairs:])
 		slots := (*[fixedpoint.SplitParts]uint16)(s.slots[s.pairs:])
 		for i := range where {

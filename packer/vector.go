@@ -6,14 +6,14 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// VectorStripes returns how many lane-aligned stripes a number of consecutive
-// ranks take, the first in lane 0.
+// VectorStripes returns the number of lane-aligned stripes for consecutive ranks, the
+// first in lane 0.
 func VectorStripes(ranks int) int { return (ranks + wire.Lanes - 1) / wire.Lanes }
 
-// PutVector writes the gradients of consecutive ranks into lane-aligned
-// stripes: values[i] belongs to rank slot × wire.Lanes + i. Every lane of the
-// stripes is used, but for the end of the last. It writes the whole body of the
-// payload, which has VectorStripes(len(values)) stripes.
+// PutVector writes the gradients of consecutive ranks into lane-aligned stripes:
+// values[i] belongs to rank slot × wire.Lanes + i. Every lane is used, except at the
+// end of the last stripe. It writes the whole body of the payload, which has
+// VectorStripes(len(values)) stripes.
 func PutVector(payload []byte, slot int, values []float32, n Numbers) {
 	for i := 0; len(values) > 0; i++ {
 		run := values[:min(len(values), wire.Lanes)]
@@ -38,9 +38,9 @@ func PutVector(payload []byte, slot int, values []float32, n Numbers) {
 	}
 }
 
-// TakeVector reads the sums of the ranks that a payload of [PutVector] names,
-// or returns false, and leaves sums alone, if its stripes are not exactly those
-// of len(sums) ranks from this slot on.
+// TakeVector reads sums from a payload of [PutVector]. It returns false and leaves
+// sums unchanged if the stripes are not exactly those of len(sums) ranks from slot
+// on.
 func TakeVector(payload []byte, slot int, sums []float32, n Numbers) bool {
 	if stripes, err := wire.StripeCount(payload); err != nil || stripes != VectorStripes(len(sums)) {
 		return false

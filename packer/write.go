@@ -8,7 +8,6 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// fillHot writes the next hot frame.
 func (p *Packer) fillHot(payload []byte) []byte {
 	first := p.sent.HotStripes
 	n := min(p.stripes, len(p.masks)-first)
@@ -21,8 +20,7 @@ func (p *Packer) fillHot(payload []byte) []byte {
 	return payload
 }
 
-// writeStripe gathers the gradients of a stripe of the batch; the rest of it is
-// there already.
+// writeStripe gathers the gradients of a stripe; its places are prepared.
 func (p *Packer) writeStripe(s *wire.Stripe, k int) {
 	grads, mask := p.grads, p.masks[k]
 	at, slots := p.lanesOf(k)
@@ -48,7 +46,7 @@ func (p *Packer) writeStripe(s *wire.Stripe, k int) {
 	}
 }
 
-// fillCold writes the next up to n rows that are not in the hot set, in batch order, of one server.
+// fillCold writes up to n cold rows of one server, in batch order.
 func (p *Packer) fillCold(payload []byte, n int) []byte {
 	first := p.sent.ColdRows
 	rows := p.cold[first:p.end(p.server)]

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Count is how often a row was updated.
+// Count is a row's number of updates.
 type Count struct {
 	Key     uint64
 	Updates uint64
@@ -18,10 +18,10 @@ type Count struct {
 // the same ranks everywhere.
 type Ranking struct {
 	Counts  []Count
-	Updates uint64 // all updates, T_n of Principle 1, also those of rows not listed
-	// Err bounds the error: a count is at most Err higher than the truth and
-	// never lower, and a row that is not listed was updated at most Err
-	// times. It is 0 for exact counts.
+	Updates uint64 // all updates, T_n of Principle 1, including those of rows not listed
+	// Err bounds the error: a count is too high by at most Err and never too
+	// low, and a row that is not listed has at most Err updates. It is 0 for
+	// exact counts.
 	Err uint64
 }
 
@@ -33,9 +33,8 @@ func rank(counts []Count) {
 
 // Counter counts the updates of rows.
 type Counter interface {
-	// Add counts one update of a row.
 	Add(key uint64)
-	// Ranking returns what was counted until now.
+	// Ranking returns the counts so far.
 	Ranking() Ranking
 }
 
@@ -44,7 +43,7 @@ var (
 	_ Counter = (*SpaceSaving)(nil)
 )
 
-// Exact is a [Counter] with one counter for each row: about 40 bytes for each
+// Exact is a [Counter] with one counter for each row, about 40 bytes for each
 // distinct key. Its zero value is ready for use.
 type Exact struct {
 	counts  map[uint64]uint64

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heat finds out which parameters are hot.
+// Package heat finds the hot parameters.
 //
-//   - [Sampler] chooses the training rows to look at.
-//   - [Exact] and [SpaceSaving] count how often parameters are updated in them; the
+//   - [Sampler] samples training rows.
+//   - [Exact] and [SpaceSaving] count the updates of parameters in the sample; the
 //     result is a [Ranking].
-//   - [Principle] makes the hot set of a ranking (Principle 1 of the paper, §3.3):
-//     a [packer.HotSet].
+//   - [Principle] makes a [packer.HotSet] of a ranking (Principle 1 of the paper,
+//     §3.3).
 //
 // # Units
 //
-// A count is in updates, a share is a part of all updates, from 0 to 1, and memory is in
-// bytes. A row has a key and as many gradients as its dimension, each of which takes a slot.
+// A count is in updates, a share is a fraction of all updates, from 0 to 1, and memory is
+// in bytes. A row has a key and Dim gradients, each of which takes a slot.
 //
 // # Errors
 //
 // Errors of a configuration wrap [packer.ErrConfig]. [ErrShare] means that no hot set can
-// be what a Principle demands.
+// meet the demands of a Principle.
 //
 // # Ownership and goroutines
 //
-// A counter's memory is its own, and a Ranking and a hot set are their caller's. A counter
-// belongs to one goroutine at a time; a Sampler, a Principle and a Ranking may be used by
-// several, as long as none writes.
+// A counter owns its memory; a Ranking and a hot set belong to the caller. A counter is not
+// safe for concurrent use; a Sampler, a Principle and a Ranking may be used by several
+// goroutines as long as none writes.
 package heat

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrShare means that the share of updates that a [Principle] demands needs more rows
-// than were counted, or more memory or slots than there are.
+// than were counted, or more memory or slots than available.
 var ErrShare = errors.New("heat: share of updates is out of reach")
 
 // Principle decides how many rows are hot: the paper's Principle 1 (§3.3),
@@ -19,15 +19,15 @@ var ErrShare = errors.New("heat: share of updates is out of reach")
 //	T_k / T_n >= p    and    slot bytes × k <= c × chip memory
 //
 // with the trade-off rule of §5.3: rows are added Step at a time until a step
-// raises T_k/T_n by less than MinGain. Where that leaves T_k/T_n below p, k
-// grows to the smallest that reaches p. The budget caps the first and refuses
-// the second. The zero value takes the paper's figures.
+// raises T_k/T_n by less than MinGain. If that leaves T_k/T_n below p, k
+// grows to the smallest value that reaches p. The budget caps the first and
+// refuses the second. The zero value has the paper's figures.
 type Principle struct {
-	// Share is p, the share of all updates that the hot rows must take, 0 <=
-	// p < 1. 0 demands none.
+	// Share is p, the minimal share of all updates in the hot rows, 0 <= p < 1.
+	// 0 demands none.
 	Share float64
-	// MemoryShare is c, the share of the chip's memory that gradients may
-	// take, 0 < c <= 1. 0 means DefaultMemoryShare.
+	// MemoryShare is c, the share of the chip's memory for gradients, 0 < c <= 1.
+	// 0 means DefaultMemoryShare.
 	MemoryShare float64
 	// ChipBytes is the chip's memory. 0 means DefaultChipBytes.
 	ChipBytes int
@@ -37,11 +37,11 @@ type Principle struct {
 	// MaxSlots is the number of scalars that the aggregator grants a job. 0
 	// means [packer.MaxSlots].
 	MaxSlots int
-	// Step is the number of rows that the trade-off rule adds at a time. 0
-	// means 1,000.
+	// Step is the number of rows in a step of the trade-off rule. 0 means
+	// 1,000.
 	Step int
-	// MinGain is the smallest gain of T_k/T_n for which the trade-off rule
-	// adds a step. 0 means 0.01.
+	// MinGain is the smallest gain of T_k/T_n for another step of the trade-off
+	// rule. 0 means 0.01.
 	MinGain float64
 }
 
@@ -71,10 +71,9 @@ func (p Principle) withDefaults() (Principle, error) {
 	return p, nil
 }
 
-// Rows returns k, how many rows of dim gradients at the top of a ranking are
-// hot. It returns [packer.ErrConfig] or [ErrShare]. Where no step gains
-// enough and no share is demanded, k is 0: nothing is worth aggregating in the
-// network.
+// Rows returns k, the number of hot rows of dim gradients at the top of a
+// ranking. It returns [packer.ErrConfig] or [ErrShare]. If no step gains enough
+// and no share is demanded, k is 0: aggregation in the network is not worthwhile.
 func (p Principle) Rows(r Ranking, dim int) (int, error) {
 	p, err := p.withDefaults()
 	if err != nil {
@@ -99,8 +98,8 @@ func (p Principle) Rows(r Ranking, dim int) (int, error) {
 	return max(k, need), nil
 }
 
-// tradeOff returns the k of the rule of §5.3. The step whose gain is too small
-// is not added.
+// tradeOff returns the k of the rule of §5.3, without the step whose gain is too
+// small.
 func (p Principle) tradeOff(r Ranking) int {
 	k := 0
 	for k < len(r.Counts) {
@@ -128,8 +127,8 @@ func reach(r Ranking, share float64) (k int, got float64) {
 	return k, got
 }
 
-// HotSet makes the hot set of the rows that [Principle.Rows] chooses. Of meta
-// it takes Rate, Seed and Rows; the rest it fills in.
+// HotSet makes the hot set of the rows that [Principle.Rows] chooses. It uses Rate,
+// Seed and Rows of meta, and fills in the rest.
 func (p Principle) HotSet(r Ranking, dim int, meta packer.Meta) (*packer.HotSet, error) {
 	k, err := p.Rows(r, dim)
 	if err != nil {
@@ -139,7 +138,7 @@ func (p Principle) HotSet(r Ranking, dim int, meta packer.Meta) (*packer.HotSet,
 }
 
 // Top makes a hot set of the first k rows of a ranking, or of all if there are
-// fewer. Of meta it takes Rate, Seed and Rows; the rest it fills in.
+// fewer. It uses Rate, Seed and Rows of meta, and fills in the rest.
 func (r Ranking) Top(k, dim int, meta packer.Meta) (*packer.HotSet, error) {
 	top := r.Counts[:min(k, len(r.Counts))]
 	keys, counts := make([]uint64, len(top)), make([]uint64, len(top))

@@ -9,10 +9,10 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// Sampler chooses training rows at random, each with the same probability and
-// independently of the others (Bernoulli sampling). The choice depends on the
-// seed and the row's number alone, so that it is the same whatever the order
-// in which rows are read and however they are divided among workers.
+// Sampler samples training rows, each with the same probability and independently
+// of the others (Bernoulli sampling). The sample depends only on the seed and the
+// row's number, so it is the same for any order of reading and any division of
+// rows among workers.
 type Sampler struct {
 	rate  float64
 	seed  uint64
@@ -20,7 +20,7 @@ type Sampler struct {
 }
 
 // NewSampler returns a sampler that keeps a share rate of the rows, 0 < rate <=
-// 1. It returns [packer.ErrConfig] for any other rate.
+// 1. It returns [packer.ErrConfig] for other rates.
 func NewSampler(rate float64, seed uint64) (Sampler, error) {
 	if !(rate > 0 && rate <= 1) {
 		return Sampler{}, fmt.Errorf("%w: sampling rate %v is not in (0, 1]", packer.ErrConfig, rate)
@@ -32,7 +32,7 @@ func NewSampler(rate float64, seed uint64) (Sampler, error) {
 	return Sampler{rate: rate, seed: seed, limit: limit}, nil
 }
 
-// Rate returns the share of rows that is kept.
+// Rate returns the sampling rate.
 func (s Sampler) Rate() float64 { return s.rate }
 
 // Keep reports whether the row with this number is in the sample.

@@ -15,21 +15,21 @@ import (
 //
 // A row without a counter takes over the smallest one and inherits its value.
 // So with k counters and n updates, no count is too low, none is too high by
-// more than the smallest counter, that is at most n/k, and every row with more
+// more than the smallest counter, which is at most n/k, and every row with more
 // than n/k updates is listed. Add takes constant time; memory is about 60
-// bytes a counter.
+// bytes for each counter.
 type SpaceSaving struct {
 	counters []counter
 	byKey    map[uint64]int32 // key -> position in counters
-	order    []int32          // positions in counters, counts descending
+	order    []int32          // positions in counters, by descending count
 	groups   []group
 	free     []int32 // unused groups
 	updates  uint64
 }
 
-// counter counts one key. Counters with equal counts form a group, which is a
-// run of order: counting one more means to swap with the first of the run and
-// to move the border behind it.
+// counter counts one key. Counters with equal counts form a group, a run of
+// order: an increment swaps the counter with the first of the run and moves the
+// border behind it.
 type counter struct {
 	key   uint64
 	count uint64
@@ -42,9 +42,8 @@ type group struct{ first int32 } // position in order of its first counter
 // maxCounters is the largest number of counters of a SpaceSaving.
 const maxCounters = 1 << 30
 
-// NewSpaceSaving returns a counter with k counters. For a hot set of h rows,
-// several times h are advisable. It returns [packer.ErrConfig] if k is not in
-// [1, 2^30].
+// NewSpaceSaving returns a counter with k counters; use several times the number of
+// hot rows. It returns [packer.ErrConfig] if k is not in [1, 2^30].
 func NewSpaceSaving(k int) (*SpaceSaving, error) {
 	if k < 1 || k > maxCounters {
 		return nil, fmt.Errorf("%w: %d counters, possible are 1 to %d", packer.ErrConfig, k, maxCounters)
@@ -64,8 +63,8 @@ func (s *SpaceSaving) Add(key uint64) {
 		return
 	}
 	if n := len(s.counters); n < cap(s.counters) {
-		// A counter of 0 in a group of its own behind all others; the
-		// increment puts it where it belongs.
+		// A counter of 0 in its own group at the end; the increment moves it to its
+		// place.
 		s.counters = append(s.counters, counter{key: key, at: int32(n), group: s.newGroup(int32(n))})
 		s.order = append(s.order, int32(n))
 		s.byKey[key] = int32(n)
@@ -118,8 +117,8 @@ func (s *SpaceSaving) newGroup(first int32) int32 {
 	return int32(len(s.groups) - 1)
 }
 
-// Ranking implements [Counter]. Its error is the smallest counter, or 0 as long
-// as there are unused ones.
+// Ranking implements [Counter]. Its error is the smallest counter, or 0 while there
+// are unused ones.
 func (s *SpaceSaving) Ranking() Ranking {
 	r := Ranking{Updates: s.updates, Counts: make([]Count, len(s.counters))}
 	for i, c := range s.order {

@@ -7,13 +7,13 @@ import "slices"
 // Algorithm1 is PARAMETER_ORCHESTRATING of the paper's §3.4 as printed: it
 // distributes a batch of gradients over packets of the given capacity so that,
 // as far as possible, no two gradients of a packet live in the same of m
-// registers. Line numbers are the paper's. It is the reference for
-// [Orchestrator], which does the same fast.
+// registers. Line numbers are the paper's. It is the reference for the fast
+// [Orchestrator].
 //
-// What the paper leaves open: Estimate_packets is the number of full packets
-// that hold the batch; first() is the candidate that was created first; and
-// create_pkt_padding fills as many packets as are needed in the order of G',
-// the last of which the sender pads.
+// The paper leaves some details open: here, Estimate_packets is the number of full
+// packets that hold the batch; first() is the candidate that was created first; and
+// create_pkt_padding fills as many packets as needed in the order of G', the last
+// of which the sender pads.
 func Algorithm1(batch []Gradient, m, capacity int) [][]Gradient {
 	packets := make([][]Gradient, estimatePackets(len(batch), capacity)) // line 1
 	var rest []Gradient                                                  // line 2, G'
@@ -47,11 +47,11 @@ func Algorithm1(batch []Gradient, m, capacity int) [][]Gradient {
 	return packets // line 25
 }
 
-// estimatePackets returns how many packets n gradients take at least.
+// estimatePackets returns the least number of packets for n gradients.
 func estimatePackets(n, capacity int) int { return (n + capacity - 1) / capacity }
 
-// packetsWithRegister is same_reg_pkt_find: the packets that carry a gradient
-// of register k already.
+// packetsWithRegister is same_reg_pkt_find: the packets that already carry a gradient
+// of register k.
 func packetsWithRegister(packets [][]Gradient, k uint32, m int) []int {
 	var same []int
 	for i, packet := range packets {
@@ -63,7 +63,7 @@ func packetsWithRegister(packets [][]Gradient, k uint32, m int) []int {
 }
 
 // createPacketsPadding is create_pkt_padding: new packets for the gradients
-// that fitted none, whatever their registers.
+// that fitted none, regardless of their registers.
 func createPacketsPadding(rest []Gradient, capacity int) [][]Gradient {
 	return slices.Collect(slices.Chunk(rest, capacity))
 }

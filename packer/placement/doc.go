@@ -3,25 +3,24 @@
 // Package placement holds the paper's packaging of hot gradients for a switch
 // whose m registers are accessed once a pass (§3.4; package packer names the
 // paper): [Heat] and [Random] place parameters in registers, [Algorithm1] is
-// PARAMETER_ORCHESTRATING as printed and [Orchestrator] the same, fast, and
-// [Recirculations] counts what a packet costs.
+// PARAMETER_ORCHESTRATING as printed, [Orchestrator] is its fast version, and
+// [Recirculations] counts the cost of a packet.
 //
-// It serves comparisons. What Libra sends is packed by package packer, whose
+// The package serves comparisons. Libra itself uses package packer, whose
 // lane-aligned frames never recirculate.
 //
 // # Units
 //
-// Ranks are scalar ranks, 0 the hottest. Capacities count gradients, and costs
+// Ranks are scalar ranks, 0 the hottest. Capacities count gradients, and costs count
 // the passes after a packet's first.
 //
 // # Errors
 //
-// Constructors return errors that wrap packer.ErrConfig. The rest has none: a rank
-// beyond the n of [NewRandom] panics, as an index out of range does.
+// Constructors return errors that wrap packer.ErrConfig. A rank beyond the n of
+// [NewRandom] panics, as an index out of range does.
 //
 // # Ownership and goroutines
 //
-// [Packets] are views of the orchestrator's memory until its next call. None of the
-// types may be used by two goroutines at once, except Heat and Random, which are
-// immutable.
+// [Packets] are views of the orchestrator's memory until its next call. The types are
+// not safe for concurrent use, except Heat and Random, which are immutable.
 package placement

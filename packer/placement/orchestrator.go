@@ -8,25 +8,25 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// Orchestrator is [Algorithm1], fast: the same packets in the same order with
-// the same contents, in amortised near-constant time a gradient and without
+// Orchestrator is a fast [Algorithm1]: it returns the same packets in the same order
+// with the same contents, in amortised near-constant time for each gradient and without
 // allocation once its scratch memory has grown to the batch size.
 //
-// What makes it fast: P2.first() is the first open packet without register k.
-// Packets only fill up and registers are only added, so for each k that packet
-// never moves back. One cursor for each register replaces the search, and full
-// packets are skipped by a union-find over the packets.
+// P2.first() is the first open packet without register k. Packets only fill up and
+// registers are only added, so for each k that packet never moves back. One cursor for
+// each register replaces the search, and a union-find over the packets skips full
+// ones.
 type Orchestrator struct {
 	m, capacity uint32
 	cursor      []uint32   // for each register: packets before it carry the register or are full
-	open        []uint32   // for each packet: itself while not full, else a later one to look at
+	open        []uint32   // for each packet: itself while not full, else a later one
 	filled      []uint32   // for each packet: its number of gradients
 	slots       []Gradient // capacity for each packet
 	rest        []Gradient // G'
 }
 
 // NewOrchestrator returns an Orchestrator for m registers and packets of the
-// given capacity. It returns [packer.ErrConfig] if one of them is not positive.
+// given capacity. It returns [packer.ErrConfig] if either is not positive or too large.
 func NewOrchestrator(m, capacity int) (*Orchestrator, error) {
 	if m < 1 || m > packer.MaxSlots || capacity < 1 || capacity > packer.MaxSlots {
 		return nil, fmt.Errorf("%w: %d registers and packets of %d gradients, possible are 1 to %d", packer.ErrConfig, m, capacity, packer.MaxSlots)
@@ -62,7 +62,7 @@ func (o *Orchestrator) Package(batch []Gradient) Packets {
 	for _, g := range batch {
 		k := g.Rank % o.m
 		i := o.cursor[k]
-		for open[i] != i { // find, halving the path on the way
+		for open[i] != i { // find with path halving
 			open[i] = open[open[i]]
 			i = open[i]
 		}

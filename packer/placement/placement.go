@@ -9,18 +9,18 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// Placement says where a hot parameter lives in m registers.
+// Placement maps hot parameters to m registers.
 type Placement interface {
-	// Place returns the register, less than Registers, and the slot within it
-	// of the parameter with a scalar rank.
+	// Place returns the register, less than Registers, and the slot in it of the
+	// parameter with a scalar rank.
 	Place(rank uint32) (register, slot uint32)
 	// Registers returns m.
 	Registers() int
 }
 
 // Heat is the heat-based placement of the paper's §3.4, with m = Heat registers:
-// rank r lives in register r mod m, slot r div m. Neighbours in rank, which are
-// likely to travel in the same packet, live in different registers.
+// rank r lives in register r mod m, slot r div m. Parameters of adjacent ranks, which
+// are likely to share a packet, live in different registers.
 type Heat uint32
 
 // Place implements [Placement].
@@ -31,8 +31,8 @@ func (m Heat) Place(rank uint32) (register, slot uint32) {
 // Registers implements [Placement].
 func (m Heat) Registers() int { return int(m) }
 
-// Random is the baseline of the paper's §5.4: parameters are dealt to the
-// registers at random, the same number to each.
+// Random is the baseline of the paper's §5.4: parameters are assigned to the
+// registers at random, equally many to each.
 type Random struct {
 	position []uint32 // of each rank in a random order
 	m        uint32
@@ -68,11 +68,10 @@ type Gradient struct {
 	Value float32
 }
 
-// Recirculations returns how often a switch must send a packet through its
-// pipeline again, because a pass may access each register once: the largest
-// number of the packet's gradients that live in one register, less one. Seen
-// is scratch memory for p.Registers() numbers, all of them zero before and
-// after.
+// Recirculations returns how often a switch must recirculate a packet, because a pass
+// may access each register once: the largest number of the packet's gradients in one
+// register, less one. Seen is scratch memory for p.Registers() numbers, all zero
+// before and after.
 func Recirculations(packet []Gradient, p Placement, seen []uint32) int {
 	var most uint32
 	for _, g := range packet {
