@@ -4,7 +4,7 @@ package lut
 
 import "math/bits"
 
-// This file is what a data plane does for each pair: integer additions, shifts,
+// This file holds the data plane's work for each pair: integer additions, shifts,
 // comparisons and lookups. Names and steps are those of the paper's §3.5.
 
 const (
@@ -21,12 +21,12 @@ type Adder struct {
 	epo     []uint16 // e -> e - 127, in two's complement
 	logM    []uint32 // m -> log2 m
 	logMln2 []uint16 // m -> log2(m ln 2), biased: see build.go
-	logD    []uint16 // Δm -> log2 Δm, biased so that the difference is a key of exp
+	logD    []uint16 // log2 Δm, biased so that the difference to logMln2 is a key of exp
 	exp     []uint16 // log2 Δm - log2(m ln 2) -> Δm / (m ln 2)
-	sigma   [2]sigma // for the same signs, and for opposite ones
+	sigma   [2]sigma // for equal and for opposite signs
 	final   []uint16 // fraction of log2 s -> fraction of s
 
-	// Constants of the configuration; a data plane has them as literals.
+	// Constants of the configuration; literals in a data plane.
 	deltaBits  int // width of Δm
 	logBits    int // fraction bits of a logarithm
 	entryShift int // from an entry of sigma to a logarithm
@@ -45,9 +45,9 @@ type sigma struct {
 // Add returns the bits of the sum of the float32 numbers with bits a and b. It is
 // defined for all bits; see the package's documentation.
 func (t *Adder) Add(a, b uint32) uint32 {
-	// The order of two numbers in training is a coin toss that no branch
-	// predictor guesses, hence masks. x is the larger one: magnitudes are
-	// ordered as their bits are.
+	// The order of two numbers in training is random and cannot be predicted, hence
+	// the masks instead of a branch. x is the larger number: magnitudes sort like
+	// their bits.
 	swap := (a ^ b) & uint32(int32(a&magnitude-b&magnitude)>>31)
 	x, y := a^swap, b^swap
 	ex, ey := x>>fractionBits&0xff, y>>fractionBits&0xff
@@ -60,14 +60,14 @@ func (t *Adder) Add(a, b uint32) uint32 {
 	}
 
 	// Figure 9, left to right. The logarithms are signed, with logBits fraction
-	// bits. theta is -θ, less the octave that subTable does not have; an error
-	// of the logarithms may make it negative. v is the step from log2 x to the
+	// bits. theta is -θ, less the octave that subTable lacks; it may be negative
+	// because of an error of the logarithms. v is the step from log2 x to the
 	// logarithm of the sum.
 	minus := -int32(opposite) // all ones if opposite
 	i, j := t.log(x), t.log(y)
 	theta := uint32(max(i-j-minus&(1<<t.logBits), 0))
 	v := (int32(t.lookup(t.sigma[opposite], theta)) ^ minus) - minus
-	if v == 0 { // y is too small to be seen
+	if v == 0 { // y is below the resolution
 		return x
 	}
 	l := i + v<<t.entryShift
@@ -88,14 +88,14 @@ func (t *Adder) log(p uint32) int32 {
 	return int32(int16(t.epo[e]))<<t.logBits + int32(t.logM[m]) + int32(t.exp[t.logD[d]-t.logMln2[m]])
 }
 
-// lookup returns the entry for u >= 0, with logBits fraction bits. Such a table
-// halves its resolution from each octave k <= u < k+1 to the next, as the slope
-// of its function halves. So the error is the same everywhere, and all octaves
-// together have as many entries as two of the first: the key is what is just
-// below (2 - fraction of u) 2^(width-1-k), which has width-k significant bits.
-// Key 0, whose entry is 0, stands for all that is further away.
+// lookup returns the entry for u >= 0, with logBits fraction bits. The table halves
+// its resolution from each octave k <= u < k+1 to the next, as the slope of its
+// function halves. So the error is uniform, and all octaves together have as many
+// entries as two of the first: the key is the largest integer below
+// (2 - fraction of u) 2^(width-1-k), which has width-k significant bits. Key 0,
+// whose entry is 0, stands for all larger u.
 func (t *Adder) lookup(s sigma, u uint32) uint16 {
-	k := min(u>>t.logBits, 31) // from 24 on nothing is left
+	k := min(u>>t.logBits, 31) // from 24 on the result is 0
 	mirrored := uint32(2)<<t.logBits - 1 - u&(1<<t.logBits-1)
 	return s.table[uint64(mirrored)>>(s.shift+k)]
 }
@@ -109,8 +109,8 @@ func subtractNear(x, y uint32) uint32 {
 	if d == 0 {
 		return 0
 	}
-	// normTable: a switch matches d against 25 prefixes. What a shift to the
-	// right loses is one bit, a tie, for which rounding down is as near as up.
+	// normTable: a switch matches d against 25 prefixes. A shift to the right loses one
+	// bit, a tie, for which rounding down is as good as up.
 	n := bits.Len32(d)
 	e := int32(ey) + int32(n) - (fractionBits + 1)
 	if e <= 0 {
@@ -119,7 +119,7 @@ func subtractNear(x, y uint32) uint32 {
 	return x&signBit | uint32(e)<<fractionBits | d<<(25-n)>>1&fraction
 }
 
-// addSpecial returns the sum where x is not finite or y is zero or subnormal,
+// addSpecial returns the sum if x is not finite or y is zero or subnormal,
 // |x| >= |y|.
 func addSpecial(x, y uint32) uint32 {
 	switch {

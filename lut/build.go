@@ -4,7 +4,7 @@ package lut
 
 import "math/bits"
 
-// New makes the tables. It returns [ErrConfig] for a bad configuration.
+// New builds the tables. It returns [ErrConfig] for a bad configuration.
 func New(c Config) (*Adder, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -39,7 +39,7 @@ func epoTable() []uint16 {
 	return t
 }
 
-// significand returns m = 1.f of a key of the logTables, as 63 fraction bits.
+// significand returns m = 1.f of a key of the logTables, with 63 fraction bits.
 func (c Config) significand(key int) uint64 {
 	return one | uint64(key)<<(63-c.MantissaBits)
 }
@@ -55,7 +55,7 @@ func logMTable(c Config) []uint32 {
 // The keys of expTable are unsigned, so both of its operands are biased by whole
 // octaves. With m in [1, 2), log2(m ln 2) + 1 is in (0.47, 1.48). With Δm = d
 // units, log2 d + 4 is in [4, deltaBits + 4) for d > 0, so that the keys of all
-// d > 0 are in (2.5, deltaBits + 3.6). For d = 0 we enter 2, whose keys are in
+// d > 0 are in (2.5, deltaBits + 3.6). The entry for d = 0 is 2; its keys are in
 // (0.5, 1.6), where expTable is 0.
 const (
 	mln2Bias  = 1 << q
@@ -80,7 +80,7 @@ func logDTable(c Config) []uint16 {
 	return t
 }
 
-// expTable holds Δm/(m ln 2), in units of a logarithm, of the keys that occur.
+// expTable holds Δm/(m ln 2), in units of a logarithm, for the possible keys.
 func expTable(c Config) []uint16 {
 	t := make([]uint16, 1<<c.ExpKeyBits)
 	for key := range (c.deltaBits() + 4) << c.expFraction() {
@@ -94,8 +94,8 @@ func expTable(c Config) []uint16 {
 	return t
 }
 
-// octaves makes a table for Adder.lookup: value gets the middle of the interval
-// of u that each key stands for, with q fraction bits.
+// octaves builds a table for Adder.lookup: value gets the middle of the interval
+// of u that a key represents, with q fraction bits.
 func octaves(width int, value func(u int64) uint16) []uint16 {
 	t := make([]uint16, 1<<width)
 	for key := 1; key < len(t); key++ {
@@ -110,12 +110,12 @@ func miValue(u int64) uint16 {
 	return entry(log2(one + exp2neg(u)))
 }
 
-// subValue takes u without the octave [0, 1), which subtractNear covers.
+// subValue excludes the octave [0, 1) of u, which subtractNear covers.
 func subValue(u int64) uint16 {
 	return entry(oneQ - log2((one-exp2neg(u+oneQ))<<1))
 }
 
-// entry rounds a logarithm in (0, 1] to an entry; 1 itself has none.
+// entry rounds a logarithm in (0, 1] to an entry; 1 becomes the largest one.
 func entry(l int64) uint16 {
 	return uint16(min(round(l, entryBits), 1<<entryBits-1))
 }

@@ -11,17 +11,16 @@ import (
 // ErrConfig means that a field of Config is out of range.
 var ErrConfig = errors.New("lut: bad configuration")
 
-// Config is the width of the tables. The zero value is the paper's shape with
+// Config holds the widths of the tables. The zero value is the paper's shape with
 // logarithms as fine as 32 bits allow. Wider keys are more precise: see
 // [Adder.Bound] and [Adder.Budget].
 type Config struct {
 	// MantissaBits is the number of leading fraction bits of a float32 that
-	// select m in equation 1; the others are Δm. 8 to 15; 0 means 11, the
-	// paper's.
+	// select m in equation 1; the others are Δm. 8 to 15; 0 means the paper's
+	// 11.
 	MantissaBits int
 	// LogBits is the number of fraction bits of a logarithm, 16 to 23; 0 means
-	// 23. Beside the sign and the 8 bits of the integer part, more do not fit
-	// 32 bits.
+	// 23. With the sign and 8 integer bits, more do not fit 32 bits.
 	LogBits int
 	// ExpKeyBits is the width of the keys of expTable, 10 to 16; 0 means 16.
 	ExpKeyBits int

@@ -10,7 +10,7 @@ import (
 	"iter"
 )
 
-// Entry is one table entry, as a P4 control plane loads it.
+// Entry is a table entry for a P4 control plane.
 type Entry struct {
 	// Table is a name of [Table], or "norm".
 	Table string `json:"table"`
@@ -40,7 +40,7 @@ func (t *Adder) Entries() iter.Seq[Entry] {
 	}
 }
 
-// WriteEntries writes the entries as JSON, one object a line.
+// WriteEntries writes the entries as JSON, one object on each line.
 func (t *Adder) WriteEntries(w io.Writer) error {
 	buffered := bufio.NewWriter(w)
 	encoder := json.NewEncoder(buffered)

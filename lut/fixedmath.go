@@ -7,11 +7,11 @@ import (
 	"math/bits"
 )
 
-// Logarithms and powers of two in integers, because those of package math
-// differ in the last bit between architectures and the tables shall not.
-// Significands are uint64 with 63 fraction bits, logarithms int64 with q. Both
-// functions are within 2^-38; an entry that needs 16 or 23 bits is therefore
-// within 2^-14 of its unit of the nearest.
+// Logarithms and powers of two in integers: those of package math differ in the
+// last bit between architectures, but the tables must not. Significands are uint64
+// with 63 fraction bits, logarithms int64 with q. Both functions are accurate to
+// 2^-38; an entry of 16 or 23 bits is therefore within 2^-14 of its unit of the
+// nearest value.
 
 const (
 	q    = 40
@@ -61,13 +61,12 @@ func log2(x uint64) int64 {
 	return l
 }
 
-// log2int returns the logarithm of n >= 1.
 func log2int(n uint32) int64 {
 	b := bits.Len32(n) - 1
 	return int64(b)<<q + log2(uint64(n)<<(63-b))
 }
 
-// exp2neg returns 2^-u for u > 0 that is no integer, with 63 fraction bits.
+// exp2neg returns 2^-u for non-integer u > 0, with 63 fraction bits.
 func exp2neg(u int64) uint64 {
 	whole, f := u>>q, u&(oneQ-1)
 	return exp2(oneQ-f) >> (whole + 1)

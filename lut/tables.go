@@ -11,20 +11,19 @@ import (
 // Table is one lookup table. Its key is the index of an entry.
 type Table struct {
 	// Name is the paper's, if the paper has the table: epo, logM, logMln2,
-	// logDelta, exp, mi, final; and sub.
+	// logDelta, exp, mi, final; or sub.
 	Name string
 	// KeyBits is the width of a key. EntryBytes is the size of an entry, 2 or 4.
 	KeyBits, EntryBytes int
-	// Values are the entries, 2^KeyBits of them. Those of epo are two's
-	// complement numbers.
+	// Values are the 2^KeyBits entries; those of epo are in two's complement.
 	Values []uint32
 }
 
 // Bytes returns the size of the table's entries.
 func (t Table) Bytes() int { return len(t.Values) * t.EntryBytes }
 
-// AppendImage appends the entries to dst, one after the other in the order of
-// their keys: the value of a BPF array map, if order is the machine's.
+// AppendImage appends the entries to dst in key order: the value of a BPF array
+// map, if order is the machine's.
 func (t Table) AppendImage(dst []byte, order binary.AppendByteOrder) []byte {
 	for _, v := range t.Values {
 		if t.EntryBytes == 2 {
@@ -65,7 +64,7 @@ func keyBits(entries int) (n int) {
 	return n
 }
 
-// Image returns all tables in one piece, without gaps. It is the memory of the C
+// Image returns all tables concatenated, without gaps. It is the memory of the C
 // structure
 //
 //	struct lut {
@@ -79,8 +78,8 @@ func keyBits(entries int) (n int) {
 //		__u16 final[1 << FinalKeyBits];
 //	};
 //
-// so that a data plane finds all of them with one map lookup. normTable is not
-// in it: where shifts by a variable are cheap, counting zeros is, too.
+// so that a data plane finds all tables with one map lookup. It excludes normTable:
+// where variable shifts are cheap, so is counting zeros.
 func (t *Adder) Image(order binary.AppendByteOrder) []byte {
 	image := make([]byte, 0, t.Budget().Total)
 	for _, table := range t.Tables() {
@@ -102,7 +101,7 @@ type Prefix struct {
 // NormBits is the width of the key of [NormTable], in bits.
 const NormBits = fractionBits + 2
 
-// NormTable returns the prefixes by which a switch normalises the difference of
+// NormTable returns the prefixes with which a switch normalises the difference of
 // two significands. d = 0 matches none.
 func NormTable() []Prefix {
 	t := make([]Prefix, NormBits)
@@ -112,11 +111,11 @@ func NormTable() []Prefix {
 	return t
 }
 
-// Budget is the memory that tables take, in bytes. As in the paper, it counts
-// entries, not the keys of an exact match.
+// Budget is the memory of the tables in bytes. As in the paper, it counts entries,
+// not the keys of an exact match.
 type Budget struct {
 	Tables []TableBytes `json:"tables"`
-	// Paper is what the tables take that the paper has too; the paper needs
+	// Paper is the size of the tables that the paper has too; the paper needs
 	// PaperBytes for them.
 	Paper int `json:"paper_bytes"`
 	Total int `json:"total_bytes"`
@@ -132,8 +131,8 @@ type TableBytes struct {
 // PaperBytes is the size of the paper's seven tables: 408.5 KB (§3.5).
 const PaperBytes = 256*2 + 3*4096*2 + 3*65536*2
 
-// Budget returns the memory that the tables take. normTable is 25 prefixes, of
-// 2 bytes each on a switch that has it as a table, and not counted.
+// Budget returns the memory of the tables. It excludes normTable: 25 prefixes, 2 bytes
+// each on a switch that has it as a table.
 func (t *Adder) Budget() Budget {
 	var b Budget
 	for _, table := range t.Tables() {
