@@ -10,35 +10,33 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Config parametrises a [Window]. Fields that are zero take their defaults.
+// Config parametrises a [Window]. Zero fields mean their defaults.
 type Config struct {
 	// Size is the number of frames W that may be unacknowledged, and the span
-	// of their sequence numbers: a power of two up to [wire.DefaultWindow],
-	// which is the default. It cannot be larger, because every receiver's
-	// [Filter] is dimensioned for that.
+	// of their sequence numbers: a power of two up to the default,
+	// [wire.DefaultWindow], for which every receiver's [Filter] is
+	// dimensioned.
 	Size int
 
 	// InitialRTO is the retransmission timeout before the first round trip is
-	// measured. Default 20 ms: RFC 6298 says 1 s, for the Internet; a round
-	// trip inside a data centre takes well under a millisecond, and what is
-	// left is the peer's scheduling.
+	// measured. Default 20 ms. RFC 6298's 1 s is for the Internet; a round
+	// trip in a data centre takes well under a millisecond, and the rest is
+	// the peer's scheduling.
 	InitialRTO time.Duration
 
-	// MinRTO is the least timeout beyond the round trip. Default 5 ms: far above
-	// a round trip, but a peer that shares its cores with other processes
+	// MinRTO is the least timeout in addition to the round trip. Default 5 ms,
+	// far above a round trip: a peer that shares its cores with other processes
 	// answers only when it is scheduled.
 	MinRTO time.Duration
 
 	// MaxRTO bounds the exponential backoff. Default 1 s, so that a flow
-	// resumes at most a second after its peer. A quarter of Silence bounds it
-	// as well, if that is not less than MinRTO: a peer is asked several times before
-	// it is given up.
+	// resumes at most a second after its peer. A quarter of Silence is another
+	// bound, if it is not below MinRTO, so that several retransmissions precede
+	// a SilentPeerError.
 	MaxRTO time.Duration
 
-	// Silence is how long the peer may answer nothing while frames are
-	// unacknowledged and the caller listens, before it is given up; see
-	// [Window.Check].
-	// Default 10 s.
+	// Silence is the longest time without an answer while frames are
+	// unacknowledged and the caller listens; see [Window.Check]. Default 10 s.
 	Silence time.Duration
 }
 

@@ -2,31 +2,31 @@
 
 package retransmit
 
-// leastFrames is the least number of frames that congestion leaves a flow: with fewer, no
-// answer to a later frame would tell of a loss.
+// leastFrames is the smallest congestion bound of a flow: with fewer frames, no answer to a later
+// frame would reveal a loss.
 const leastFrames = 4
 
-// congestion bounds the frames of a flow in the network, below the window's size, as long as
-// the network loses some. Each round trip the bound shrinks by half of the share of
-// frames that were lost, and grows by one frame if it was reached. This is DCTCP's law (RFC
-// 8257, section 3.3) with losses in place of marks, which need switches that set them. All flows
-// through one full queue lose the same share s, so all come to 2/s frames.
+// congestion bounds the frames of a flow in the network below the window's size while the network
+// loses frames. Each round trip the bound shrinks by half of the share of lost frames, and grows
+// by one frame if it was reached. This is DCTCP's law (RFC 8257, section 3.3) with losses in place
+// of ECN marks, which need switches that set them. All flows through one full queue lose the same
+// share s, so all converge to 2/s frames.
 //
-// TCP halves its window at each loss instead, because it cannot repair many losses in a round trip;
-// here each lost frame is known and repeated by itself. To halve at the 1 % of loss of a bad
-// cable, which no lower rate mends, would leave some ten frames of 512. This law leaves 200.
+// TCP halves its window at each loss, because it cannot repair many losses in a round trip; here
+// each lost frame is known and retransmitted. Halving at the 1 % loss of a bad cable, which no lower
+// rate repairs, would leave about ten frames of 512. This law leaves 200.
 //
-// Delay is not looked at: on machines that share their cores it tells of the
-// scheduler more than of a queue.
+// Delay is not a signal: on machines that share their cores it reflects the scheduler more than a
+// queue.
 type congestion struct {
 	bound   float64 // frames
 	reached bool    // in this round trip
 	lost    int     // in this round trip
-	heard   int     // frames that were answered in it
+	heard   int     // frames answered in this round trip
 	round   uint32  // the round trip ends with the answer to this frame or a later one
 }
 
-// answered notes the answer to frame seq; next is the number of the next new frame.
+// answered records the answer to frame seq; next is the number of the next new frame.
 func (c *congestion) answered(seq, next uint32, size int) {
 	c.heard++
 	if newer(c.round, seq) {

@@ -4,10 +4,9 @@ package retransmit
 
 import "github.com/libra-ina/libra/wire"
 
-// Filter recognises repeated frames of one flow, exactly: it neither takes a
-// repetition for a new frame nor a new frame for a repetition. Its zero value
-// is the state at admission. It is what the aggregator's data planes keep for
-// every sender, and what a parameter server keeps.
+// Filter detects duplicate frames of one flow, exactly: it neither accepts a
+// duplicate nor refuses a new frame. Its zero value is the state at admission. The
+// aggregator's data planes and the parameter server keep one for every sender.
 //
 // The filter is a direct-mapped table: entry seq mod 2W holds the sequence
 // number that was last applied there. A frame is fresh if its number is newer
@@ -15,18 +14,18 @@ import "github.com/libra-ina/libra/wire"
 //
 // Why that is exact: a sender's unacknowledged frames lie in [base, base+W).
 // Frame s+2W is therefore sent only after s was answered. So when a fresh s
-// arrives, its entry holds s-2W or something older still; when a repetition
-// of an applied s arrives, the entry holds s or something newer.
+// arrives, its entry holds s-2W or an older number; when a duplicate of an
+// applied s arrives, the entry holds s or a newer number.
 //
 // Why "newer" and not "different": a copy of s that is still in the network
-// after s+2W was applied meets the entry s+2W. It is different, but it was
+// after s+2W was applied meets the entry s+2W. It is different, but s was
 // applied before.
 //
 // Why 2W entries: the unacknowledged frames need an entry each, which takes
 // W. The second W makes the previous window's entries outlive the current
 // window, so that a receiver on hardware that can only compare for equality
-// still recognises any copy less than W numbers late; a full table is one
-// layout for all of them.
+// still detects any copy less than W numbers late; all receivers share one
+// layout.
 //
 // Why not a Bloom filter: a false positive is a gradient that is acknowledged
 // but never added. Why not only frames with the RETX flag: an original that
@@ -34,8 +33,8 @@ import "github.com/libra-ina/libra/wire"
 //
 // The comparison covers half of the number space: a copy must not arrive after
 // 2^31 later frames, and an entry must not be older than 2^31 frames when it is
-// used. Receivers therefore also mark the frames that they do not filter, such as
-// PULLs, so that a flow of nothing else keeps the entries young.
+// used. Receivers therefore also mark frames that they do not filter, such as
+// PULLs, so that a flow of only these keeps the entries young.
 //
 // A Filter is not safe for concurrent use.
 type Filter struct {
@@ -48,8 +47,8 @@ func (f *Filter) Fresh(seq uint32) bool { return newer(seq, *f.entry(seq)) }
 // Mark records that frame seq, which must be fresh, is applied.
 func (f *Filter) Mark(seq uint32) { *f.entry(seq) = seq }
 
-// Cover returns which frames around seq are applied, as an ACK with
-// [wire.FlagCover] tells it: bit i stands for frame seq+[wire.CoverAhead]-i.
+// Cover returns which frames around seq are applied, in the format of an ACK with
+// [wire.FlagCover]: bit i stands for frame seq+[wire.CoverAhead]-i.
 func (f *Filter) Cover(seq uint32) (cover uint64) {
 	for i := range uint32(wire.CoverBits) {
 		if !f.Fresh(seq + wire.CoverAhead - i) {
@@ -61,5 +60,5 @@ func (f *Filter) Cover(seq uint32) (cover uint64) {
 
 func (f *Filter) entry(seq uint32) *uint32 { return &f.seen[seq%uint32(len(f.seen))] }
 
-// newer reports whether a comes after b in serial-number arithmetic.
+// newer reports whether a is after b in serial-number arithmetic.
 func newer(a, b uint32) bool { return int32(a-b) > 0 }

@@ -6,84 +6,82 @@ import "time"
 
 const (
 	// minAllowance is the least time for which a frame may be overtaken before it
-	// counts as lost. Queues and cores on the way reorder frames by some tens of
-	// microseconds; to wait that long costs little.
+	// counts as lost. Queues and cores in the path reorder frames by some tens of
+	// microseconds; waiting that long costs little.
 	minAllowance = 100 * time.Microsecond
 
-	// maxReordering bounds the factor by which repetitions that turn out to be
-	// needless stretch the allowance, and reorderingLife is for how many
-	// repairs the factor stays (RFC 8985, section 6.2, step 4).
+	// maxReordering bounds the factor by which spurious retransmissions stretch the
+	// allowance, and reorderingLife is the number of repairs for which the factor
+	// lasts (RFC 8985, section 6.2, step 4).
 	maxReordering  = 16
 	reorderingLife = 16
 
-	// lossMemory is for how many transmissions a path counts as one that loses frames.
+	// lossMemory is the number of transmissions for which a path counts as lossy.
 	lossMemory = 4096
 )
 
-// detection finds lost frames by the answers to others, as RACK does for TCP (RFC
-// 8985): a frame is lost if another one that was sent after it is answered, and
-// the round trip of that one and an allowance for reordering have passed since
-// it was sent. Each frame has an answer of its own here, so no more evidence than
-// that is needed.
+// detection detects lost frames by the answers to others, as RACK does for TCP (RFC
+// 8985): a frame is lost if a frame sent after it is answered, and that frame's round
+// trip and an allowance for reordering have passed since it was sent. Each frame has
+// its own answer here, so no more evidence is needed.
 type detection struct {
 	order   uint64        // of the newest transmission
-	newest  uint64        // of the newest transmission that is answered
+	newest  uint64        // of the newest answered transmission
 	rtt     time.Duration // its round trip
-	changed bool          // newest, since the last look at the list
-	at      Time          // when the first of the frames that were overtaken is due; never, if none is
+	changed bool          // whether newest changed since the last check of the list
+	at      Time          // when the first of the overtaken frames is due; never, if there is none
 
 	reordering int    // factor of the allowance
 	life       int    // repairs until it becomes 1 again
 	until      uint32 // it grows once for all frames before this one
 
-	losing uint64 // the path loses frames, up to this transmission
+	losing uint64 // the path counts as lossy up to this transmission
 }
 
 const never = Time(1<<63 - 1)
 
 func (d *detection) init() { d.at, d.reordering = never, 1 }
 
-// answered notes the answer to a frame that was sent once.
+// answered records the answer to a frame that was sent once.
 func (d *detection) answered(order uint64, rtt time.Duration) {
 	if order > d.newest {
 		d.newest, d.rtt, d.changed = order, rtt, true
 	}
 }
 
-// noticed notes that frames were repeated because they seemed lost. [Window.answeredAgain]
-// takes it back if the copies of one are all answered: then it was the peer that was slow.
+// noticed records that frames were retransmitted as lost. [Window.answeredAgain]
+// reverts it if all copies of a frame are answered: then the peer was slow.
 func (d *detection) noticed() { d.losing = d.order + lossMemory }
 
 // probing finds out after a timeout whether frames were lost or the peer was slow. It
-// sends the oldest frame once more and waits. A peer that was slow answers the
-// others too. If instead only repetitions are answered, the number of frames that
-// are repeated doubles with each timeout, as in TCP's slow start (RFC 5682 gives
-// the reasons for not repeating all of them).
+// retransmits the oldest frame and waits. A slow peer answers the others too. If only
+// retransmissions are answered, the number of retransmitted frames doubles with each
+// timeout, as in TCP's slow start (RFC 5682 explains why not all frames are
+// retransmitted).
 type probing struct {
 	from  Time // when the timer was started
-	burst int  // frames to repeat at the next timeout, 0 and 1 are one
+	burst int  // frames to retransmit at the next timeout; 0 means one
 	alive bool // something was answered since the last timeout
 
-	once  uint32 // the last frame that a timeout had repeated, once
-	asked bool   // and whose second answer would tell that nothing was lost
+	once  uint32 // the last frame that a timeout retransmitted for the first time
+	asked bool   // a second answer to it would show that nothing was lost
 }
 
-// restart starts the timer, because something was sent or answered.
+// restart starts the timer after a transmission or an answer.
 func (p *probing) restart(now Time) { p.from = now }
 
-// heard notes the answer to an outstanding frame (RFC 6298, section 5.3).
+// heard records the answer to an outstanding frame (RFC 6298, section 5.3).
 func (p *probing) heard(now Time) {
 	p.from, p.alive = now, true
 }
 
-// settle notes that a frame that was sent once is answered: not all was lost.
+// settle records the answer to a frame that was sent once: not all was lost.
 func (p *probing) settle() { p.burst = 0 }
 
-// timeout returns how long no frame of the window may be answered until the oldest is
-// repeated, and whether that is earlier than the retransmission timeout. Where a path
-// loses frames, it also loses the last ones and those that are alone on their way, which
-// no later answer can tell of; then two round trips are enough (RFC 8985, section 7).
-// Elsewhere it is the peer that has to wait.
+// timeout returns the time without answers after which the oldest frame is
+// retransmitted, and whether it is shorter than the retransmission timeout. A lossy path
+// also loses last and single frames, which no later answer reveals; two round trips are
+// then enough (RFC 8985, section 7). On other paths, the cause is a waiting peer.
 func (w *Window) timeout() (d time.Duration, early bool) {
 	d = w.rtt.rto
 	if w.tail.alive && w.loss.order < w.loss.losing {
@@ -92,21 +90,21 @@ func (w *Window) timeout() (d time.Duration, early bool) {
 	return d, d < w.rtt.rto
 }
 
-// Resend calls resend for every frame that is to be sent again now, with the
-// number and entry that it had at [Window.Add]. If resend returns false, for
+// Resend calls resend for every frame that is due for retransmission, with its
+// sequence number and its entry of [Window.Add]. If resend returns false, for
 // instance because a transmit ring is full, that frame and the rest stay due.
 // resend must not call methods of w.
 //
-// A frame is sent again
+// A frame is retransmitted
 //   - when a frame that was sent after it has been answered and an allowance for
-//     reordering has passed; the allowance doubles with each repetition of the
-//     same frame;
-//   - when no frame of the window was answered for a timeout: then the oldest one
-//     only, because most often it is the peer that had to wait. See RFC 6298 for
-//     the timeout and its doubling. On a path that has lately lost frames the first
-//     such repetition comes after two round trips (RFC 8985, section 7).
+//     reordering has passed; the allowance doubles with each retransmission of
+//     the frame;
+//   - when no frame of the window was answered for a timeout: then only the oldest
+//     one, because most often the peer had to wait. See RFC 6298 for the timeout
+//     and its doubling. On a path that has lately lost frames the first such
+//     retransmission comes after two round trips (RFC 8985, section 7).
 //
-// Take in what has been received before calling it.
+// Process all received answers before calling it.
 func (w *Window) Resend(now Time, resend func(seq uint32, e Entry) bool) {
 	if w.idle() {
 		return
@@ -119,8 +117,8 @@ func (w *Window) Resend(now Time, resend func(seq uint32, e Entry) bool) {
 	}
 }
 
-// resendLost repeats the frames that are lost, and reports whether there were any.
-// Then there is no need of a probe: the answers to these are yet to come.
+// resendLost retransmits lost frames, and reports whether there were any. If so, no
+// probe is needed: their answers are still to come.
 func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 	d := &w.loss
 	d.changed, d.at = false, never
@@ -128,7 +126,7 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 	for i := w.first(); i != w.head(); {
 		f := &w.frames[i]
 		if f.order >= d.newest {
-			break // not overtaken, nor is any after it
+			break // neither it nor any later one is overtaken
 		}
 		later := f.later
 		due := f.sent.Add(d.rtt + w.allowance(f))
@@ -142,7 +140,7 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 			w.tail.restart(now)
 			w.limit.lost++
 			any = true
-		case f.copies > 1: // waits longer than those after it, perhaps
+		case f.copies > 1: // may be due later than those after it
 			d.at = min(d.at, due)
 		default:
 			d.at = min(d.at, due)
@@ -159,20 +157,20 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 	return any
 }
 
-// allowance returns how long a frame may be overtaken.
+// allowance returns how long a frame may be overtaken before it counts as lost.
 func (w *Window) allowance(f *frame) time.Duration {
 	a := time.Duration(w.loss.reordering) * max(minAllowance, w.rtt.srtt/4)
 	return min(min(a, w.rtt.rto)<<(f.copies-1), w.rtt.rto)
 }
 
-// repeat notes a repetition.
+// repeat records a retransmission.
 func (w *Window) repeat(now Time, i int32) {
 	w.unlink(&w.frames[i])
 	w.transmitted(now, i)
 	w.stats.Retransmitted++
 }
 
-// probe repeats the oldest frames, because the timeout has passed.
+// probe retransmits the oldest frames after a timeout.
 func (w *Window) probe(now Time, early bool, resend func(uint32, Entry) bool) {
 	p := &w.tail
 	n := 1
@@ -210,21 +208,21 @@ func (w *Window) probe(now Time, early bool, resend func(uint32, Entry) bool) {
 	w.loss.noticed()
 }
 
-// answeredAgain looks whether a frame was repeated in vain: each of its copies is
-// answered. Then the path reorders frames by more than the allowance.
+// answeredAgain checks whether a retransmission was spurious: all copies of the frame
+// are answered. Then the path reorders frames by more than the allowance.
 func (w *Window) answeredAgain(seq uint32) {
-	if p := &w.tail; p.asked && seq == p.once { // also when other frames have taken all places
+	if p := &w.tail; p.asked && seq == p.once { // also when another frame has its place
 		w.loss.losing, p.asked = 0, false
 	}
 	f := &w.frames[w.index(seq)]
 	if w.next-seq > w.mask+1 || f.copies != 2 {
-		return // another frame has its place, or which copy is late would be a guess
+		return // another frame has its place, or it is ambiguous which copy is late
 	}
 	w.loss.losing = 0
 	if f.probe {
-		return // it was no guess from the order of answers
+		return // the retransmission was not based on the order of answers
 	}
-	f.copies = maxCopies // one answer more is a copy that the network has made
+	f.copies = maxCopies // a further answer is to a copy made by the network
 	w.stats.Spurious++
 	d := &w.loss
 	d.life = reorderingLife
@@ -234,9 +232,9 @@ func (w *Window) answeredAgain(seq uint32) {
 	}
 }
 
-// NextDeadline returns the time at which to call [Window.Resend] and
-// [Window.Check] again, and false if nothing is outstanding. It may be earlier
-// than there is something to resend.
+// NextDeadline returns the time at which to call [Window.Resend] and [Window.Check]
+// again, and false if nothing is outstanding. There may be nothing to retransmit at
+// that time.
 func (w *Window) NextDeadline() (Time, bool) {
 	if w.outstanding == 0 {
 		return 0, false

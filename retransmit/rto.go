@@ -5,7 +5,7 @@ package retransmit
 import "time"
 
 // estimator derives the retransmission timeout from round-trip times. RFC 6298's
-// gains are meant for one sample a round trip; a window has hundreds, and the
+// gains are meant for one sample per round trip; a window has hundreds, and the
 // variance would follow the last few of them. So the variance is the largest of a
 // round trip, as in Linux (tcp_rtt_estimator in net/ipv4/tcp_input.c): it grows at
 // once, and shrinks by a quarter of the difference each round trip.
@@ -20,14 +20,14 @@ type estimator struct {
 	rto, min, max time.Duration
 }
 
-// sample takes the round-trip time of frame seq, which was sent once; next is the
-// number of the next frame. It also ends a backoff, because the timeout is computed
-// anew (RFC 6298, section 5, last paragraph but one).
+// sample adds the round-trip time of frame seq, which was sent once; next is the
+// number of the next frame. It also ends a backoff, because it recomputes the timeout
+// (RFC 6298, section 5, last paragraph but one).
 //
-// Four times the variance counts as no less than the least timeout. While a peer
-// runs, the samples of a whole window are much alike and the measured variance
-// vanishes; then the peer waits for a core, and all answers are late by a scheduler
-// slice. Linux bounds the variance in the same way.
+// Four times the variance is at least the least timeout. While a peer runs, the
+// samples of a whole window are similar and the measured variance vanishes; then the
+// peer waits for a core, and all answers are late by a scheduler slice. Linux bounds
+// the variance in the same way.
 func (e *estimator) sample(rtt time.Duration, seq, next uint32) {
 	floor := e.min / 4
 	if !e.measured {
@@ -37,8 +37,7 @@ func (e *estimator) sample(rtt time.Duration, seq, next uint32) {
 	} else {
 		late := rtt - e.srtt
 		e.srtt += late / 8
-		// A round trip that becomes shorter is no reason to wait longer: such
-		// deviations count less.
+		// A shorter round trip is no reason to wait longer: such deviations count less.
 		grow := late.Abs() - e.mdev
 		if late < 0 && grow > 0 {
 			grow /= 8
@@ -54,10 +53,9 @@ func (e *estimator) sample(rtt time.Duration, seq, next uint32) {
 	e.rto = e.clamp(e.srtt + 4*e.rttvar)
 }
 
-// backoff doubles the timeout. It stays doubled until the next sample: if the
-// path has become slower than the timeout, every frame is sent twice and none
-// gives a sample (Karn's rule), and only a longer timeout for the frames that
-// follow gets out of that.
+// backoff doubles the timeout until the next sample: if the path has become slower
+// than the timeout, every frame is sent twice and none gives a sample (Karn's rule).
+// Only a longer timeout for later frames ends that.
 func (e *estimator) backoff() { e.rto = e.clamp(2 * e.rto) }
 
 func (e *estimator) clamp(d time.Duration) time.Duration { return min(max(d, e.min), e.max) }

@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// SilentPeerError means that a peer has answered nothing for as long as
-// [Config.Silence] allows although frames were waiting for an answer. Frames
-// that are not acknowledged may have been applied or not: the frame or its
-// acknowledgement may have been lost.
+// SilentPeerError means that a peer has not answered for [Config.Silence] while frames
+// were outstanding. Unacknowledged frames may have been applied or not: the frame or
+// its acknowledgement may have been lost.
 type SilentPeerError struct {
 	Silent   time.Duration // since the last answer, without the caller's own pauses
 	Acked    uint64        // frames of the flow that were acknowledged
-	Unacked  int           // frames that are not
-	FirstSeq uint32        // the oldest of these
-	LastSeq  uint32        // the newest of these
+	Unacked  int           // frames that were not
+	FirstSeq uint32        // the oldest unacknowledged frame
+	LastSeq  uint32        // the newest unacknowledged frame
 }
 
 func (e *SilentPeerError) Error() string {
@@ -24,18 +23,18 @@ func (e *SilentPeerError) Error() string {
 		e.Silent, e.Acked, e.Unacked, e.FirstSeq, e.LastSeq)
 }
 
-// silence measures how long the caller has listened in vain.
+// silence measures how long the caller has listened without an answer.
 type silence struct {
 	at       Time          // when the caller listened last
 	listened time.Duration // since the last answer
 }
 
-// reset begins anew, because of an answer or of the first question.
+// reset restarts the measurement, on an answer or the first outstanding frame.
 func (s *silence) reset(now Time) { s.at, s.listened = now, 0 }
 
-// listen notes that the caller has looked for answers and found none. It was to
-// look again within the limit; what is beyond is a pause of its own, in which it
-// neither asked nor could hear anything.
+// listen records that the caller has listened without an answer. The caller should
+// listen at least once within the limit; any excess is a pause of the caller, in which
+// it could neither send nor receive.
 func (s *silence) listen(now Time, limit time.Duration) {
 	s.listened += min(max(0, now.Sub(s.at)), limit)
 	s.at = now
@@ -46,12 +45,12 @@ func (s *silence) deadline(silent, rto time.Duration) Time {
 	return s.at.Add(max(0, min(silent-s.listened, rto)))
 }
 
-// Check returns a [*SilentPeerError] if the peer has been silent for too long.
-// Call it only when everything that has been received is taken in.
+// Check returns a [*SilentPeerError] if the peer has been silent for too long. Call it
+// only when all received answers are processed.
 //
-// Only the time counts in which the caller listened: if it calls Check later than
-// [Window.NextDeadline] told it to, because its process was stopped, its machine was
-// suspended or a collection of garbage took long, the delay does not count.
+// Only time counts in which the caller listened: if it calls Check later than
+// [Window.NextDeadline], because its process was stopped, its machine was suspended or
+// a garbage collection took long, the delay does not count.
 func (w *Window) Check(now Time) error {
 	if w.outstanding == 0 {
 		return nil

@@ -10,42 +10,40 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Entry is what a [Window] remembers of a frame for its owner. The window does
-// not interpret it.
+// Entry is the owner's data of a frame in a [Window], which does not interpret it.
 type Entry struct {
-	Cookie uint64 // finds the frame's bytes, e.g. a UMEM address
+	Cookie uint64 // locates the frame's bytes, e.g. a UMEM address
 	Len    uint32 // length of the frame in bytes
-	Owner  uint32 // what the frame belongs to, e.g. the index of a push
+	Owner  uint32 // e.g. the index of a push
 
 	// Own marks a frame whose answer carries data, such as rows or sums. Only its own
 	// answer acknowledges it, never a cover; see [Window.Cover].
 	Own bool
 
-	// Repeated is set by the window in what Ack and Refuse return: the frame was
-	// sent more than once, so the answer may be to any of its copies.
+	// Repeated is set in the result of Ack and Refuse: the frame was sent more than
+	// once, so the answer may be to any of its copies.
 	Repeated bool
 }
 
-// Stats counts what happened to the frames of a [Window].
 type Stats struct {
 	Sent          uint64 // frames added
 	Acked         uint64 // frames acknowledged
-	Covered       uint64 // those of them that the answer to another frame acknowledged
+	Covered       uint64 // of these, frames acknowledged by another frame's answer
 	Refused       uint64 // frames refused
 	Retransmitted uint64 // retransmissions; a frame may have several
-	Probes        uint64 // those of them that a timeout caused
-	Backoffs      uint64 // times that the timeout was doubled
-	Spurious      uint64 // frames that were taken for lost and whose every copy was answered
-	Repeated      uint64 // answers to frames that were answered before
+	Probes        uint64 // of these, retransmissions after a timeout
+	Backoffs      uint64 // doublings of the timeout
+	Spurious      uint64 // frames retransmitted although no copy was lost
+	Repeated      uint64 // answers to frames already answered
 	Unknown       uint64 // answers to frames that were never sent
 
 	SRTT time.Duration // smoothed round-trip time, 0 before the first sample
-	RTO  time.Duration // retransmission timeout now in force
+	RTO  time.Duration // current retransmission timeout
 
-	Bound int // frames that may be on their way now; less than the window where the network loses some
+	Bound int // frames that may be in flight now; less than the window if the network loses frames
 }
 
-// Plus returns the sums of the counters of two windows, and the longer ones of their times.
+// Plus adds the counters of two windows, and takes the longer of their times.
 func (s Stats) Plus(o Stats) Stats {
 	return Stats{
 		Sent: s.Sent + o.Sent, Acked: s.Acked + o.Acked, Covered: s.Covered + o.Covered, Refused: s.Refused + o.Refused,
@@ -56,18 +54,18 @@ func (s Stats) Plus(o Stats) Stats {
 	}
 }
 
-// Window is the sender's state of one flow: the frames that are not
-// acknowledged yet, and when each is to be sent again.
+// Window is the sender's state of one flow: its unacknowledged frames, and when to
+// retransmit each.
 //
-// A frame is added when it gets its number, and sent when the network has taken
-// it. It is sent again for one of two reasons; see [Window.Resend].
+// A frame is added when it gets its number, and sent when the network has accepted it.
+// See [Window.Resend] for when it is retransmitted.
 //
 // A Window is not safe for concurrent use.
 type Window struct {
-	frames      []frame // frame seq is at seq mod len; the last one is the head of the list
+	frames      []frame // frame seq is at seq mod the window size; the last element is the head of the list
 	mask        uint32
 	base        uint32 // oldest frame that may be outstanding
-	unsent      uint32 // oldest frame that is added and not sent
+	unsent      uint32 // oldest added frame that is not sent
 	next        uint32 // number of the next frame; next-base <= size
 	outstanding int    // added and not answered
 
@@ -86,10 +84,10 @@ type frame struct {
 	sent   Time   // last transmission
 	order  uint64 // of the last transmission, among all of the window
 	copies uint8  // transmissions, at most maxCopies
-	probe  bool   // one of the repetitions was for a timeout
-	// Frames that are sent and not answered are in a list, in the order of their
-	// last transmissions. Indices instead of pointers keep it in one piece of
-	// memory that the garbage collector does not scan.
+	probe  bool   // a timeout caused a retransmission
+	// Frames that are sent and not answered are in a list, ordered by their last
+	// transmission. Indices instead of pointers keep it in memory that the garbage
+	// collector does not scan.
 	earlier, later int32
 	outstanding    bool
 }
@@ -118,23 +116,23 @@ func NewWindow(cfg Config) (*Window, error) {
 	return w, nil
 }
 
-// Base returns the oldest sequence number that is not answered, or [Window.NextSeq]
-// if all are.
+// Base returns the oldest unanswered sequence number, or [Window.NextSeq] if all are
+// answered.
 func (w *Window) Base() uint32 { return w.base }
 
-// NextSeq returns the sequence number that the next [Window.Add] assigns, so
-// that a frame can be sealed before it is added.
+// NextSeq returns the sequence number that the next [Window.Add] assigns, so that a
+// frame can be sealed before it is added.
 func (w *Window) NextSeq() uint32 { return w.next }
 
 // NextUnsent returns the oldest sequence number that is added and not sent, or
 // [Window.NextSeq] if all are sent.
 func (w *Window) NextUnsent() uint32 { return w.unsent }
 
-// Outstanding returns the number of frames that are not answered.
+// Outstanding returns the number of unanswered frames.
 func (w *Window) Outstanding() int { return w.outstanding }
 
-// Full reports whether the next frame has to wait, for a number or for the network. Of the
-// numbers their span counts, not how many are outstanding: one unanswered frame holds up
+// Full reports whether the next frame has to wait, for a number or for the network. The
+// span of the numbers counts, not the number outstanding: one unanswered frame blocks
 // the frame W numbers later.
 func (w *Window) Full() bool {
 	if w.outstanding >= int(w.limit.bound) {
@@ -144,25 +142,23 @@ func (w *Window) Full() bool {
 	return w.spent()
 }
 
-// spent reports whether there is no number for another frame.
+// spent reports whether no number is available for another frame.
 func (w *Window) spent() bool { return w.next-w.base > w.mask }
 
-// Stats returns the counters so far.
 func (w *Window) Stats() Stats {
 	s := w.stats
 	s.SRTT, s.RTO, s.Bound = w.rtt.srtt, w.rtt.rto, int(w.limit.bound)
 	return s
 }
 
-// Add puts a frame into the window and returns its sequence number; false, and
-// no change, if there is no number for it; see [Window.Full], which is to be asked
-// before. The frame waits for [Window.Sent].
+// Add puts a frame into the window and returns its sequence number, or false if no
+// number is available; check [Window.Full] first. The frame waits for [Window.Sent].
 func (w *Window) Add(now Time, e Entry) (seq uint32, ok bool) {
 	if w.spent() {
 		return 0, false
 	}
 	if w.outstanding == 0 {
-		w.heard.reset(now) // nothing was asked of the peer until now
+		w.heard.reset(now) // nothing was outstanding until now
 	}
 	seq = w.next
 	w.frames[w.index(seq)] = frame{Entry: e, outstanding: true}
@@ -172,9 +168,8 @@ func (w *Window) Add(now Time, e Entry) (seq uint32, ok bool) {
 	return seq, true
 }
 
-// Sent notes that the network takes the next n of the frames that were added.
-// now is when they are handed over, not when they were made: round trips are
-// measured from it.
+// Sent records that the network accepts the next n added frames. now is the time of
+// sending, from which round trips are measured.
 func (w *Window) Sent(now Time, n int) {
 	for ; n > 0 && w.unsent != w.next; n-- {
 		if w.idle() {
@@ -185,7 +180,7 @@ func (w *Window) Sent(now Time, n int) {
 	}
 }
 
-// transmitted puts a frame at the end of the list.
+// transmitted appends a frame to the list.
 func (w *Window) transmitted(now Time, i int32) {
 	f := &w.frames[i]
 	w.loss.order++
@@ -197,7 +192,7 @@ func (w *Window) transmitted(now Time, i int32) {
 	w.frames[last].later, w.frames[head].earlier = i, i
 }
 
-// unlink takes a frame out of the list.
+// unlink removes a frame from the list.
 func (w *Window) unlink(f *frame) {
 	w.frames[f.earlier].later, w.frames[f.later].earlier = f.later, f.earlier
 }
@@ -205,17 +200,17 @@ func (w *Window) unlink(f *frame) {
 // idle reports whether no frame is in the network.
 func (w *Window) idle() bool { return w.first() == w.head() }
 
-// first returns the frame whose last transmission is the oldest, or the head of
-// the list.
+// first returns the frame with the oldest last transmission, or the head of the
+// list.
 func (w *Window) first() int32 { return w.frames[w.head()].later }
 
 func (w *Window) head() int32 { return int32(w.mask) + 1 }
 
-// Ack takes frame seq, which the peer says it applied, out of the window. It
-// returns false if the frame is not outstanding; such answers are counted and
-// otherwise harmless, because retransmitted frames are answered repeatedly.
+// Ack removes frame seq, which the peer has applied, from the window. It returns false
+// if the frame is not outstanding; such answers are counted and harmless, because
+// retransmitted frames are answered repeatedly.
 //
-// Where one answer acknowledges others too, call [Window.Cover] after it.
+// If the answer also acknowledges other frames, call [Window.Cover] afterwards.
 func (w *Window) Ack(now Time, seq uint32) (Entry, bool) {
 	e, ok := w.answered(now, seq)
 	if ok {
@@ -224,8 +219,8 @@ func (w *Window) Ack(now Time, seq uint32) (Entry, bool) {
 	return e, ok
 }
 
-// AckOneOfMany is Ack of a frame that the peer answers by several: only the first that comes is an answer, and the others tell
-// nothing of the frame's copies.
+// AckOneOfMany is Ack of a frame that the peer answers with several frames: only the first one
+// counts as an answer, and the others give no information on the frame's copies.
 func (w *Window) AckOneOfMany(now Time, seq uint32) (Entry, bool) {
 	if newer(w.unsent, seq) && (newer(w.base, seq) || !w.frames[w.index(seq)].outstanding) {
 		w.heard.reset(now)
@@ -234,10 +229,10 @@ func (w *Window) AckOneOfMany(now Time, seq uint32) (Entry, bool) {
 	return w.Ack(now, seq)
 }
 
-// Cover takes frames out of the window that the peer says it applied, all that do not
-// need an answer of their own, and calls taken with each: bit i of cover stands for
-// frame seq+[wire.CoverAhead]-i. Nothing is known of the others. Bits of frames that were never
-// sent are counted and otherwise ignored. taken must not call methods of w.
+// Cover removes the frames that the peer has applied, except those that need their own
+// answer, from the window, and calls taken with each: bit i of cover stands for frame
+// seq+[wire.CoverAhead]-i. A clear bit has no meaning. Bits of frames that were never sent
+// are counted and otherwise ignored. taken must not call methods of w.
 func (w *Window) Cover(now Time, seq uint32, cover uint64, taken func(Entry)) {
 	for ; cover != 0; cover &= cover - 1 {
 		s := seq + wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
@@ -262,8 +257,8 @@ func (w *Window) Cover(now Time, seq uint32, cover uint64, taken func(Entry)) {
 	}
 }
 
-// Refuse takes frame seq, which the peer says it will not apply, out of the
-// window. It returns false if the frame is not outstanding.
+// Refuse removes frame seq, which the peer will not apply, from the window. It returns
+// false if the frame is not outstanding.
 func (w *Window) Refuse(now Time, seq uint32) (Entry, bool) {
 	e, ok := w.answered(now, seq)
 	if ok {
@@ -285,7 +280,7 @@ func (w *Window) answered(now Time, seq uint32) (Entry, bool) {
 		return Entry{}, false
 	}
 	if f.copies == 1 {
-		// Karn's rule: which copy of another frame is answered would be a guess.
+		// Karn's rule: with several copies, it is ambiguous which one is answered.
 		rtt := now.Sub(f.sent)
 		w.rtt.sample(rtt, seq, w.next)
 		w.loss.answered(f.order, rtt)
@@ -294,7 +289,7 @@ func (w *Window) answered(now Time, seq uint32) (Entry, bool) {
 	return w.leave(now, seq, f), true
 }
 
-// leave takes a frame out of the window.
+// leave removes a frame from the window.
 func (w *Window) leave(now Time, seq uint32, f *frame) Entry {
 	w.tail.heard(now)
 	w.limit.answered(seq, w.next, int(w.mask)+1)
@@ -309,7 +304,7 @@ func (w *Window) leave(now Time, seq uint32, f *frame) Entry {
 	return e
 }
 
-// Unacked returns the frames that are not answered, oldest first.
+// Unacked iterates over the unanswered frames, oldest first.
 func (w *Window) Unacked() iter.Seq2[uint32, Entry] {
 	return func(yield func(uint32, Entry) bool) {
 		for seq := w.base; seq != w.next; seq++ {
@@ -322,5 +317,5 @@ func (w *Window) Unacked() iter.Seq2[uint32, Entry] {
 
 func (w *Window) index(seq uint32) uint32 { return seq & w.mask }
 
-// seqAt is the inverse of index for the frames in the window.
+// seqAt is the inverse of index for frames in the window.
 func (w *Window) seqAt(i int32) uint32 { return w.base + (uint32(i)-w.base)&w.mask }
