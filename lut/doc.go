@@ -39,6 +39,6 @@
 //
 // Numbers are passed as the bits of a float32 ([math.Float32bits]); bounds are relative
 // to the true sum. [New] returns an error that wraps [ErrConfig]; [Adder.Add] is defined
-// for all bits and has no errors. An [Adder] is immutable, does not allocate in an
-// addition, and is safe for concurrent use.
+// for all bits and has no errors. An [Adder] owns its tables, is immutable, does not
+// allocate in an addition, and is safe for concurrent use.
 package lut
