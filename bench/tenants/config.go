@@ -15,7 +15,7 @@ import (
 type Config struct {
 	// Duration of each of the two runs: ten harvests at least.
 	Duration time.Duration
-	// Harvest is the time between two harvests that the jobs ask for, 1ms at
+	// Harvest is the time between two harvests of the jobs, 1ms at
 	// least.
 	Harvest time.Duration
 	// ThreadedNAPI is the switch's setting of that name.

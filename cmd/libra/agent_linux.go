@@ -20,23 +20,23 @@ func newAgent() *cobra.Command {
 		Short: "Own a host's link, and push and pull for its unprivileged processes",
 		Long: `Joins jobs as the workers that a YAML file names, and lets processes of this host push
 gradients and pull weights through them, over a Unix socket and shared memory, in any
-language (docs/agent.md has the protocol). The file:
+language (docs/agent.md specifies the protocol). The file:
 
   socket: /run/libra/agent.sock   # the default
   jobs:
-    - name: clicks                # what processes ask for
+    - name: clicks                # the job's name for processes
       cluster: cluster.yaml       # the job's cluster file
       worker: 1                   # this host in it
       users: [alice]              # who may use the job, by name or number,
-      groups: [ml]                # beside the agent's own user
+      groups: [ml]                # besides the agent's own user
       clients: 64                 # at a time
-      clients_per_user: 64        # of them, of one user
-      memory_mib: 64              # shared with each of them at most
-      prepared_mib: 64            # of prepared batches of each at most
+      clients_per_user: 64        # of these, per user
+      memory_mib: 64              # limit of the memory shared with each client
+      prepared_mib: 64            # limit of the prepared batches of each client
       separate: false             # true: pushes of several clients are not added up
 
-When all jobs are joined, the agent gives up its capabilities. It serves until it is
-interrupted; then the host has finished its part in the jobs.`,
+When all jobs are joined, the agent drops its capabilities. It serves until it is
+interrupted; the host's part in the jobs is then finished.`,
 		Example: `  libra agent --config agent.yaml`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -20,13 +20,13 @@ func newBenchAggregator() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "aggregator",
-		Short: "Measure what the XDP aggregator costs, its throughput, and a scale's negotiation",
-		Long: `Measures the XDP program by the kernel's test run, a new frame each time: what
-a frame and a pair cost by arithmetic, mode, stripes and number of hot parameters
-(cost); pairs a second against the number of hot parameters, and aggregator and
-parameter server together (throughput, Figures 13 and 14 of the paper); and what
-an iteration takes with and without the negotiation of a scale, over UDP and over
-AF_XDP (negotiation, Figure 17). It needs root, but for negotiations over UDP.
+		Short: "Measure the cost and throughput of the XDP aggregator, and the negotiation of a scale",
+		Long: `Measures the XDP program in the kernel's test run, with a new frame each time: the cost
+of a frame and a pair by arithmetic, mode, stripes and number of hot parameters (cost);
+pairs per second against the number of hot parameters, and aggregator and parameter
+server together (throughput, Figures 13 and 14 of the paper); and the time of an
+iteration with and without the negotiation of a scale, over UDP and over AF_XDP
+(negotiation, Figure 17). It needs root, except for negotiations over UDP.
 Everything takes about two minutes.`,
 		Example: `  libra bench aggregator --out plots
   libra bench aggregator --measure cost --arithmetics exact,fixed --modes combine --stripes 10 --rounds 15

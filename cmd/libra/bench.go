@@ -43,7 +43,7 @@ func (r *results) flags(cmd *cobra.Command) {
 
 // targetFlag adds the flag for what an experiment has to reach.
 func (r *results) targetFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&r.targets, "targets", false, "also tell which of the project's own targets are met")
+	cmd.Flags().BoolVar(&r.targets, "targets", false, "also report which of the project's own targets are met")
 }
 
 // prepare makes the folder for plots, not after minutes of measuring.
@@ -129,19 +129,19 @@ func newBenchEngine() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "engine",
-		Short: "Measure packet rates, CPU time and latency beside other packet engines",
-		Long: `Makes a veth pair between two namespaces and runs the engine and its baselines in
-turns, pinned the same way: transmit, receive, echo and request-response. Frames
-count where they are delivered. The test push holds a worker, which pushes to the
-XDP aggregator, against the bare engine at the sizes 190 and 1414. Baselines that are
-not installed are named with what to install. Everything takes some ten minutes;
+		Short: "Measure packet rates, CPU time and latency against other packet engines",
+		Long: `Creates a veth pair between two namespaces and alternates between the engine and its
+baselines, pinned the same way: transmit, receive, echo and request-response. Frames
+are counted where they are delivered. The test push compares a worker, which pushes to
+the XDP aggregator, with the bare engine at the sizes 190 and 1414. Missing baselines
+are listed with the packages to install. Everything takes about ten minutes;
 --measure, --sizes and --baseline shorten it.
 
 With --interface it measures the engine on an interface of this machine instead, on all of its
 queues: transmit, which sends to --peer as fast as it can, or at --pace; receive and forward,
-which count, and send back, the UDP packets to port 9119 that another machine sends; and
+which count, and return, the UDP packets to port 9119 that another machine sends; and
 request-response, whose frames another machine forwards, with a histogram. All other packets
-go on to the kernel, and the interface is left as it was. It needs the privileges of package
+reach the kernel as usual, and the interface is restored. It needs the privileges of package
 afxdp; the other machine runs the same command.`,
 		Example: `  libra bench engine --measure transmit,echo --sizes 190,1414 --baseline libxdp,udp
   libra bench engine --interface eth1 --measure forward --duration 1m
@@ -180,9 +180,9 @@ afxdp; the other machine runs the same command.`,
 	f.IntSliceVar(&c.Sizes, "sizes", c.Sizes, "frame sizes in bytes; with --interface up to 1514")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
-	f.StringVar(&card.Interface, "interface", "", "`name` of an interface of this machine to measure on (default: a veth pair that is made for it)")
+	f.StringVar(&card.Interface, "interface", "", "`name` of the interface of this machine to measure on (default: a temporary veth pair)")
 	f.StringVar(&card.Peer, "peer", "", "IPv4 or Ethernet `address` that --interface sends to (default: none)")
-	f.Float64Var(&card.Pace, "pace", 0, "frames a second that --interface sends at most on all queues (default: no limit)")
+	f.Float64Var(&card.Pace, "pace", 0, "most frames per second that --interface sends on all queues together (default: no limit)")
 	f.IntSliceVar(&card.Queues, "queues", nil, "queues of --interface to use (default: all)")
 	f.BoolVar(&card.Force, "force", false, "measure on --interface even if it leads to the default gateway")
 	choices(cmd, "measure", append(names(engine.Tests()), string(engine.Forward))...)
@@ -216,15 +216,15 @@ func newBenchPush() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "push",
-		Short: "Measure pushes through the whole system beside key-value messages over ZeroMQ",
+		Short: "Measure pushes through the whole system against key-value messages over ZeroMQ",
 		Long: `Runs workers, the XDP aggregator and a parameter server on a network of
 namespaces, and the same pushes as key-value messages over ZeroMQ (the pattern of
-ps-lite), in turns. Every run checks that the sums are exact. The baseline is
-compiled when libzmq's headers are there (Debian: libzmq3-dev).
+ps-lite), alternately. Every run checks that the sums are exact. The baseline is
+compiled if libzmq's headers are installed (Debian: libzmq3-dev).
 
-With --scale it measures what a pair costs each role, and prints the rates of 1 to 64 workers with
-1 to 8 servers that follow where each of them is a machine of its own, with all that is assumed. Then
-control groups hold each role to a share of a CPU, and the rate is compared with the predicted one.`,
+With --scale it measures the cost of a pair for each role, and predicts the rates of 1 to 64 workers
+with 1 to 8 servers, each on its own machine, and lists the assumptions. Then control groups limit
+each role to a share of a CPU, and the measured rate is compared with the predicted one.`,
 		Example: `  libra bench push --workers 4 --batches 4096 --baseline zeromq-table
   libra bench push --scale --batches 4096 --duration 1s --out plots`,
 		Args: noArgs,
@@ -294,10 +294,10 @@ func newBenchP4() *cobra.Command {
 	var out results
 	cmd := &cobra.Command{
 		Use:   "p4",
-		Short: "Say what the switch programs take of a Tofino, beside the paper's",
-		Long: `Prints the registers, tables and counters of the switch programs, and what they take
-of a Tofino's pipeline, beside the paper's figures (§5.7). It measures nothing: what the
-programs declare is read from them, and the rest is derived.`,
+		Short: "Print the Tofino resources of the switch programs, next to the paper's",
+		Long: `Prints the registers, tables and counters of the switch programs, and the resources that
+they need in a Tofino's pipeline, next to the paper's figures (§5.7). It measures nothing:
+declarations are read from the programs, and the rest is derived.`,
 		Example: "  libra bench p4 --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

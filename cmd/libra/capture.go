@@ -28,18 +28,18 @@ func newCapture() *cobra.Command {
 		Short: "Record what a running worker or parameter server sends and receives, as pcapng",
 		Long: `Attaches to a running 'libra worker' or 'libra ps' and writes the frames that its
 socket sends and receives until Ctrl-C, --count, --duration or the end of the
-process. The process goes on; AF_XDP sockets are past the kernel's own taps, so
+process. The process keeps running; AF_XDP sockets bypass the kernel's own taps, so
 tcpdump does not see these frames.
 
-The frames are those on the wire: whole, with timestamps and direction, below
-the faults that --loss and its like inject, and with those that the process
-discards. Of the udp backend only payloads can be seen, and headers are built
-around them. When the disk or the reader is too slow, frames are dropped from the
+The frames are those on the wire: complete, with timestamps and direction, below
+the faults that --loss and similar flags inject, and including those that the
+process discards. With the udp backend only payloads are visible, and headers are
+synthesised. If the disk or the reader is too slow, frames are dropped from the
 capture, never delayed; the file counts them.
 
-It takes the same user or root; root to capture a process in another network
-namespace, as the demo's are. Any number up to eight may capture a process at
-the same time. The file's comment tells how to decode it with wire/libra.lua.`,
+It needs the same user or root; root to capture a process in another network
+namespace, as the demo's are. Up to eight captures of a process may run at the same
+time. The file's comment explains how to decode it with wire/libra.lua.`,
 		Example: `  libra capture --list
   libra capture --pid 4711 --out worker.pcapng
   libra capture --pid 4711 --count 1000 | tshark -X lua_script:wire/libra.lua -r -

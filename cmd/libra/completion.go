@@ -17,9 +17,9 @@ func newCompletion() *cobra.Command {
 	}
 	return &cobra.Command{
 		Use:   "completion SHELL",
-		Short: "Print what completes commands, flags and values in bash, fish, powershell or zsh",
+		Short: "Print a completion script for bash, fish, powershell or zsh",
 		Long: `Prints a script for a shell: bash, fish, powershell or zsh. With it the Tab key
-completes commands, flags and those of their values that are words.`,
+completes commands, flags, and values from a fixed list of words.`,
 		Example: `  source <(libra completion bash)
   libra completion fish >~/.config/fish/completions/libra.fish`,
 		ValidArgs: []string{"bash", "fish", "powershell", "zsh"},

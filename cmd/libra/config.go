@@ -21,8 +21,8 @@ func newConfig() *cobra.Command {
 	check := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Look for mistakes in a cluster file",
-		Long: `Reads a cluster file as 'libra switch', 'ps' and 'worker' do, and names every mistake
-with its line, its field and what is possible. Files that it names are not opened.`,
+		Long: `Reads a cluster file as 'libra switch', 'ps' and 'worker' do, and reports every mistake
+with its line, its field and the possible values. Files named in it are not opened.`,
 		Args: oneArg("cluster file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := cluster.Read(args[0])

@@ -36,22 +36,22 @@ func newDemo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Train a sparse model on this machine, with aggregation in the network",
-		Long: `Makes a network of namespaces with a switch in the middle, attaches the XDP
+		Long: `Creates a network of namespaces with a switch in the middle, attaches the XDP
 aggregator to the switch, starts a parameter server and workers on the hosts, and
-trains a model asynchronously. Then it trains the same in one process and
-compares. Everything that it made is gone when it ends.
+trains a model asynchronously. Then it trains the same model in one process and
+compares. It leaves nothing behind when it ends.
 
 With --sync all workers take each step together, and with exact arithmetic the
-weights are the same bit for bit as those of one process, whatever --loss, --duplicate and --reorder
+weights equal those of one process bit for bit, whatever --loss, --duplicate and --reorder
 do to the frames.
 
-With --plane p4 the switch is bmv2, which runs the P4 program at some thousand frames a
-second: give it a small --data file.
+With --plane p4 the switch is bmv2, which runs the P4 program at a few thousand frames
+per second: give it a small --data file.
 
-It is compared with the same training in one process, and with --baseline
-one-process,server-only also with the same cluster without the switch, whose server gets
+The baseline is the same training in one process, and with --baseline
+one-process,server-only also the same cluster without the switch, whose server gets
 all gradients itself. On one machine, whose CPUs all of them share, one process is the
-fastest: the switch pays where it spares a server of its own (docs/performance.md).
+fastest: the switch pays if it relieves a server on its own machine (docs/performance.md).
 
 Without --data it trains on a synthetic click log whose hottest 30,000
 parameters take half of the updates.`,
@@ -103,7 +103,7 @@ parameters take half of the updates.`,
 	f := cmd.Flags()
 	f.StringVar(&o.Data, "data", "", "training `file` in libfm, libsvm or libffm format, plain or gzip (default: synthetic rows)")
 	f.StringVar(&o.Test, "test", "", "`file` of held-out rows (default with --data: the training rows)")
-	f.IntVar(&o.Window, "window", 0, "rows that a worker holds in memory, for data that is larger than that (default: all of its rows)")
+	f.IntVar(&o.Window, "window", 0, "rows that a worker holds in memory, for data larger than memory (default: all of its rows)")
 	f.IntVar(&o.Rows, "rows", 0, fmt.Sprintf("rows of the synthetic log (default %d: one to two minutes of training)", demo.SyntheticRows))
 	f.StringVar(&o.Model, "model", o.Model, "fm (factorisation machine) or lr (logistic or, with regression, linear regression)")
 	f.StringVar(&o.Task, "task", o.Task, taskUsage)
@@ -113,11 +113,11 @@ parameters take half of the updates.`,
 	f.BoolVar(&o.Sync, "sync", false, "wait for all workers after each mini-batch")
 	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, "how the aggregator adds: exact, lut (float32 by table lookup) or fixed (int32)")
 	f.DurationVar(&o.Harvest, "harvest", 0, fmt.Sprintf("time between two harvests without --sync (default %v)", cluster.DefaultHarvest))
-	f.IntVar(&o.Staleness, "staleness", 0, fmt.Sprintf("mini-batches of a worker that the weights it reads may lack, without --sync (default %d; %d for synthetic logs of %d rows or more)", workload.SmallData.Staleness, workload.ClickLog.Staleness, demo.LongLog))
+	f.IntVar(&o.Staleness, "staleness", 0, fmt.Sprintf("mini-batches of its own that may be missing in the weights that a worker reads, without --sync (default %d; %d for synthetic logs of %d rows or more)", workload.SmallData.Staleness, workload.ClickLog.Staleness, demo.LongLog))
 	f.IntVar(&o.Accumulate, "accumulate", 0, fmt.Sprintf("mini-batches for which a worker keeps hot rows, before it pushes and pulls them, without --sync (default %d; %d for synthetic logs of %d rows or more)", workload.SmallData.Accumulate, workload.ClickLog.Accumulate, demo.LongLog))
 	f.StringVar(&o.Backend, "backend", o.Backend, "afxdp (needs root) or udp")
 	f.StringVar(&o.Plane, "plane", "", "p4 for a P4 switch, bmv2's simple_switch_grpc (default: the backend's own data plane)")
-	f.BoolVar(&o.LaneAligned, "lane-aligned", false, "send the frames that a P4 switch takes: one stripe, each pair in its register's lane")
+	f.BoolVar(&o.LaneAligned, "lane-aligned", false, "send frames that a P4 switch accepts: one stripe, each pair in its register's lane")
 	f.IntVar(&o.Batch, "batch", 0, fmt.Sprintf("rows of a mini-batch (default %d with --data, %d without)", workload.SmallData.Batch, workload.ClickLog.Batch))
 	f.IntVar(&o.Factors, "factors", 0, fmt.Sprintf("latent factors of fm (default %d with --data, %d without)", workload.DefaultFactors, demo.SyntheticFactors))
 	f.IntVar(&o.HotRows, "hot-rows", 0, fmt.Sprintf("number of hot rows (default: %d scalars')", demo.HotScalars))
@@ -128,7 +128,7 @@ parameters take half of the updates.`,
 	f.Float64Var(&o.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")
 	f.StringVar(&o.Capture, "capture", "", "`folder` for pcapng files of all frames that workers and server send and receive")
 	f.StringSliceVar(&baselines, "baseline", []string{demo.OneProcess}, "what to compare with: one-process, server-only, or none")
-	f.StringVar(&o.Out, "out", "", "`folder` for what is left: weights.libra (the checkpoint), hot.libra, result.json, and with one server learning curves as SVG (default: nothing)")
+	f.StringVar(&o.Out, "out", "", "`folder` for results: weights.libra (the checkpoint), hot.libra, result.json, and with one server learning curves as SVG (default: nothing)")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the model, the order of rows, and faults")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
 	choices(cmd, "model", "fm", "lr")

@@ -37,7 +37,7 @@ func newHotsetBuild() *cobra.Command {
 		Short: "Find the hot parameters of a training set by sampling its rows",
 		Long: `Counts the parameters of a random part of the rows and writes the hottest, in
 rank order, to a file that all processes of a cluster read. How many are hot
-follows the paper's Principle 1 unless --hot-rows says it.`,
+follows the paper's Principle 1 unless --hot-rows sets it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if data == "" || out == "" {
@@ -75,14 +75,14 @@ follows the paper's Principle 1 unless --hot-rows says it.`,
 	f := cmd.Flags()
 	f.StringVar(&data, "data", "", "training `file` in libfm, libsvm or libffm format, plain or gzip, with any labels")
 	f.StringVar(&out, "out", "", "hot-set `file` to write")
-	f.StringVar(&model.Kind, "model", model.Kind, "model whose parameters they are: fm or lr")
+	f.StringVar(&model.Kind, "model", model.Kind, "model of the parameters: fm or lr")
 	f.IntVar(&model.Factors, "factors", 0, fmt.Sprintf("factors of the factorisation machine (default %d)", workload.DefaultFactors))
 	choices(cmd, "model", "fm", "lr")
-	f.Float64Var(&o.Rate, "rate", 0, fmt.Sprintf("share of the rows to look at (default %v, or 1 where that is fewer than %d rows)", node.DefaultRate, node.EnoughRows))
+	f.Float64Var(&o.Rate, "rate", 0, fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is fewer than %d rows)", node.DefaultRate, node.EnoughRows))
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
 	f.IntVar(&o.Rows, "hot-rows", 0, "number of hot rows (default: by Principle 1)")
 	f.IntVar(&o.Counters, "counters", 0, "count at most this number of keys, by a sketch (default: all, exactly)")
-	f.Float64Var(&o.Principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must take")
+	f.Float64Var(&o.Principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must receive")
 	f.Float64Var(&o.Principle.MemoryShare, "c", 0, fmt.Sprintf("Principle 1: share of a %d MiB chip to use (default %v)", heat.DefaultChipBytes>>20, heat.DefaultMemoryShare))
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd

@@ -45,16 +45,16 @@ func newHotsetLearn() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "learn --out FILE [--config FILE | --agent SOCKET] [--job NAME]",
-		Short: "Find the hot parameters of a running job by the keys that a host's clients push",
+		Short: "Find the hot parameters of a running job from the keys that a host's clients push",
 		Long: `Has the host agent of a running job count the keys that its clients push, in
 bounded memory, and writes the hottest, in rank order, to a file as 'libra hotset
 build' does: for programs whose training data cannot be scanned beforehand. How
-many are hot follows the paper's Principle 1 unless --hot-rows says it.
+many are hot follows the paper's Principle 1 unless --hot-rows sets it.
 
-The job goes on meanwhile, and takes the new hot set when it is started with it.
-Pushes that come faster than they can be counted are left out. Ctrl-C ends the
-counting early and keeps what was learnt. Only root and the agent's own user may
-ask. --config takes the file of 'libra agent', which names its socket.`,
+The job keeps running, and uses the new hot set when it is next started with it.
+Pushes that arrive faster than they can be counted are skipped. Ctrl-C ends the
+counting early and keeps the counts. Only root and the agent's own user may do
+this. --config takes the file of 'libra agent', which names its socket.`,
 		Example: `  libra hotset learn --for 30s --out hot.libra
   libra hotset learn --config agent.yaml --job clicks --out hot.libra
   libra hotset learn --agent agent.sock --job clicks --hot-rows 30000 --out hot.libra`,
@@ -138,7 +138,7 @@ ask. --config takes the file of 'libra agent', which names its socket.`,
 	f.StringVar(&out, "out", "", "hot-set `file` to write")
 	f.DurationVar(&length, "for", 30*time.Second, "time to count for")
 	f.IntVar(&rows, "hot-rows", 0, "number of hot rows (default: by Principle 1)")
-	f.Float64Var(&principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must take")
+	f.Float64Var(&principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must receive")
 	f.Float64Var(&principle.MemoryShare, "c", 0, fmt.Sprintf("Principle 1: share of a %d MiB chip to use (default %v)", heat.DefaultChipBytes>>20, heat.DefaultMemoryShare))
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd

@@ -75,10 +75,10 @@ func newJobList() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Show a switch's jobs and whose they are",
-		Long: `Shows each job with its instance, which is another number for every job that was
-ever created; the address of its owner; whether the owner is connected; and for
-how long the job outlives the owner. With TLS, servers and workers see their own
+		Short: "Show a switch's jobs and their owners",
+		Long: `Shows each job with its instance, a number unique to every job ever created; the
+address of its owner; whether the owner is connected; and how long the job
+outlives its owner. With TLS, servers and workers see their own
 jobs only.`,
 		Example: `  libra job list --config cluster.yaml
   libra job list --control 10.0.0.1:7700 --json`,
@@ -152,6 +152,6 @@ an error. --instance removes the job only if it is still that instance.`,
 		},
 	}
 	access.flags(cmd)
-	cmd.Flags().Uint64Var(&instance, "instance", 0, "remove this `instance` of the job only; 0: whichever there is")
+	cmd.Flags().Uint64Var(&instance, "instance", 0, "remove the job only if it is this `instance`; 0: any instance")
 	return cmd
 }

@@ -33,7 +33,7 @@ var exitCodes = []struct {
 	meaning string
 }{
 	{0, "success"},
-	{exitFailure, "failure: what was asked for could not be done, and standard error tells why"},
+	{exitFailure, "failure: standard error has the reason"},
 	{exitUsage, "wrong usage: the command line is wrong, and nothing was done"},
 	{exitInterrupted, "interrupted by Ctrl-C or SIGTERM"},
 }

@@ -20,9 +20,9 @@ func newPredict() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "predict --weights FILE --data FILE",
 		Short: "Predict the click probability, or the number, of each row of a file",
-		Long: `Writes one prediction a line, in the order of the rows: the probability of a click or, with
-weights of regression, the number. Labels are not looked at, but must be there. A
-feature that was never trained counts for nothing.`,
+		Long: `Writes one prediction per line, in the order of the rows: the probability of a click or, with
+weights of regression, the number. Labels are ignored, but must be present. A feature
+that was never trained has no effect.`,
 		Example: `  libra predict --weights weights.libra --data test.libfm.gz --out predictions.txt`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

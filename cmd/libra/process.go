@@ -97,10 +97,10 @@ func newSwitch() *cobra.Command {
 		Short: "Run the aggregator: its data plane and the control daemon Libra_s",
 		Long: `Attaches the XDP aggregator to the switch's interfaces (backend afxdp), opens
 its UDP socket (backend udp) or loads the P4 program into a switch (plane p4), and
-serves jobs until it is interrupted. On its way out it detaches what it attached, and
-takes its jobs out of a P4 switch, which goes on forwarding.
+serves jobs until it is interrupted. At its end it detaches what it attached, and
+removes its jobs from a P4 switch, which keeps forwarding.
 
-The flags from --plane on take the place of what the file has under switch.` + configHelp,
+The flags --plane and --p4-* override the file's switch section.` + configHelp,
 		Example: `  libra switch --config cluster.yaml
   libra switch --config cluster.yaml --plane p4 --p4-runtime 127.0.0.1:9559 --p4-ports 1,2,3`,
 		Args: noArgs,
@@ -171,10 +171,10 @@ aggregator's sums, answers pulls, and ends when all workers have finished. With 
 it evaluates the weights after each epoch: AUC and log-loss, or RMSE and MAE of regression,
 are in the log, and in the result.
 
-Of several servers (the list servers in the cluster file) each is started with its --index. The
-first, which has 0, creates the job and takes the sums; each of the others holds its part of the rows. With
-job.sync they write checkpoints of the same steps and keep the last two (FILE and FILE.previous).
---step has a server begin with the one of that step.` + configHelp,
+If there are several servers (the list servers in the cluster file), start each with its --index. The
+first, with index 0, creates the job and receives the sums; each of the others holds its part of the
+rows. With job.sync they write checkpoints of the same steps and keep the last two (FILE and
+FILE.previous). --step makes a server resume from the checkpoint of that step.` + configHelp,
 		Example: `  libra ps --config cluster.yaml
   libra ps --config cluster.yaml --index 2`,
 		Args: noArgs,
@@ -214,7 +214,7 @@ job.sync they write checkpoints of the same steps and keep the last two (FILE an
 	}
 	p.flags(cmd)
 	cmd.Flags().IntVar(&index, "index", 0, "index of the server in the list servers of the configuration, from 0 (required if there are several)")
-	cmd.Flags().Uint64Var(&step, "step", 0, "`step` of the checkpoint to begin with, one of the last two (default: the last; only several servers with job.sync)")
+	cmd.Flags().Uint64Var(&step, "step", 0, "`step` of the checkpoint to resume from, one of the last two (default: the last; only several servers with job.sync)")
 	return cmd
 }
 

@@ -55,8 +55,8 @@ func markdownReference(root *cobra.Command) string {
 Every command with its flags, as ` + "`--help`" + ` shows them. This page is generated; a test compares
 it with the program.
 
-- A flag that takes a list has commas between the values: ` + "`--sizes 190,1414`" + `.
-- A time has a unit: ` + "`500ms`, `20s`, `1m30s`" + `.
+- Values of a list are separated by commas: ` + "`--sizes 190,1414`" + `.
+- Times have a unit: ` + "`500ms`, `20s`, `1m30s`" + `.
 - All commands take ` + "`--help`, and `--verbose` (`-v`)" + ` to log details to standard error.
 
 ## Exit codes
@@ -71,11 +71,11 @@ it with the program.
 ## JSON
 
 Commands with ` + "`--json`" + ` print one object, on one line; ` + "`switch`, `ps` and `worker`" + ` print one for each event. Each
-object has a member ` + "`schema_version`" + `, which grows when a key goes or changes its meaning; keys may be added at any
-time. Units are at the ends of names: ` + "`_s`, `_ns`, `_bytes`, `_per_s`" + `. What does not apply is absent. Logs and progress go to
+object has a member ` + "`schema_version`" + `, which increases when a key is removed or changes its meaning; keys may be
+added at any time. Names end with units: ` + "`_s`, `_ns`, `_bytes`, `_per_s`" + `. Keys that do not apply are absent. Logs and progress go to
 standard error. [schema](schema) has a JSON Schema for each command, with every key.
 `)
-	b.WriteString("\n## All commands\n\n| command | does |\n|---|---|\n")
+	b.WriteString("\n## All commands\n\n| command | purpose |\n|---|---|\n")
 	for _, c := range leaves(root) {
 		fmt.Fprintf(&b, "| [%s](#%s) | %s |\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
 	}

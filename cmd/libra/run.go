@@ -25,15 +25,15 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENTS]",
 		Short: "Run programs of any language as the workers of a cluster on this machine",
-		Long: `Makes a network of namespaces with a switch in the middle, starts aggregator, server and
+		Long: `Creates a network of namespaces with a switch in the middle, starts aggregator, server and
 an agent on each host, and runs the command once for each worker. When all workers have
-ended, the cluster is taken down. The first worker that fails ends the others. What a worker
-has started, and left in its process group, is asked to end with it.
+ended, the cluster is removed. The first worker that fails ends the others. When a worker
+ends, the processes left in its process group are asked to terminate.
 
 Workers find the agent of their host and the job's name in LIBRA_AGENT and LIBRA_JOB, and
-what torchrun tells its workers under the same names: RANK, WORLD_SIZE, LOCAL_RANK,
-LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT and so on. What they print is
-printed, with their rank in front if there are several.
+have the variables that torchrun sets for its workers: RANK, WORLD_SIZE, LOCAL_RANK,
+LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT and so on. Their output is
+printed, prefixed with their rank if there are several.
 
 With --backend udp there are no namespaces: all hosts are this machine, and no
 privileges are needed.`,
@@ -67,7 +67,7 @@ privileges are needed.`,
 	f.IntVar(&p.Dim, "dim", p.Dim, "floats of a row")
 	f.IntVar(&p.HotRows, "hot-rows", 0, fmt.Sprintf("number of hot rows: those of the keys from 0 on (default %d; with --sync none but that of key 2^64-1)", demo.DefaultHotRows))
 	f.StringVar(&p.HotSet, "hot-set", "", "hot-set `file`, in place of --hot-rows")
-	f.BoolVar(&p.Sync, "sync", false, "take steps together: a barrier of all workers ends one")
+	f.BoolVar(&p.Sync, "sync", false, "take steps together: a barrier of all workers ends each step")
 	f.DurationVar(&p.Harvest, "harvest", 0, fmt.Sprintf("time of a step without --sync (default %v)", cluster.DefaultHarvest))
 	f.StringVar(&p.Optimizer, "optimizer", p.Optimizer, "adagrad, sgd, or none: no weights, only the sums of each step (with --sync)")
 	f.Float64Var(&p.LearningRate, "learning-rate", 0, fmt.Sprintf("learning rate of the optimiser (default %v)", ps.DefaultLearningRate))

@@ -24,7 +24,7 @@ func (s *scored) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&s.weights, "weights", nil, weightsUsage)
 	f.StringVar(&s.data, "data", "", scoredUsage)
-	f.StringVar(&s.task, "task", "", "what the weights are for, which only checkpoints tell: "+taskUsage+" (default: what the checkpoint tells, else classification)")
+	f.StringVar(&s.task, "task", "", "task of the weights, which only checkpoints record: "+taskUsage+" (default: the checkpoint's, else classification)")
 	choices(cmd, "task", workload.Tasks()...)
 }
 

@@ -40,16 +40,16 @@ func newSimulate() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "Live lives of workers and of whole clusters on virtual time, and look for a broken promise",
+		Short: "Simulate workers and whole clusters in virtual time, and look for violated guarantees",
 		Long: `Runs the code of this program in a simulation: workers, parameter server and
-aggregator in one process, on virtual time, on a network that loses, repeats,
-delays, damages and cuts off, with processes that crash and machines that lose
-power. A seed decides everything. After each step, all gradients are counted.
+aggregator in one process, in virtual time, on a network that loses, duplicates,
+delays, corrupts and partitions, with processes that crash and machines that lose
+power. A seed determines everything. After each step, all gradients are counted.
 
 It ends with exit code 1 at the first violation, and prints the smallest life
-that has one: its seed, what its life was cut down to, the end of its trace, and
-a Go test that lives it again. If the program itself ends in a panic, the stacks
-that it prints name the life. docs/simulation.md lists what is checked.`,
+that has one: its seed, the reduced set of events, the end of its trace, and a
+Go test that repeats it. If the program itself panics, the printed stacks name
+the life. docs/simulation.md lists what is checked.`,
 		Example: `  libra simulate --duration 10m
   libra simulate --seeds 1-1000 --lives clusters --only crash,reset
   libra simulate --seed 7 --trace`,
@@ -92,9 +92,9 @@ that it prints name the life. docs/simulation.md lists what is checked.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Uint64Var(&seed, "seed", 0, "live the lives of one seed")
-	f.StringVar(&seeds, "seeds", "", "live those of the seeds `A-B` (default: from a random one on)")
-	f.DurationVar(&duration, "duration", time.Minute, "begin no life after this time (with --seed and --seeds only if it is given)")
+	f.Uint64Var(&seed, "seed", 0, "run the lives of one seed")
+	f.StringVar(&seeds, "seeds", "", "run the lives of the seeds `A-B` (default: starting at a random one)")
+	f.DurationVar(&duration, "duration", time.Minute, "start no life after this time (with --seed and --seeds only if given)")
 	f.StringSliceVar(&only, "only", nil, "kinds of trouble (default: all)")
 	f.StringSliceVar(&lives, "lives", nil, "kinds of lives (default: both)")
 	choices(cmd, "only", simulation.KindNames()...)

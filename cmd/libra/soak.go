@@ -30,7 +30,7 @@ Every frame, packet and wake-up must be accounted for, and nothing may grow.`,
 	}
 	f := cmd.Flags()
 	f.DurationVar(&c.Duration, "duration", c.Duration, "how long")
-	f.DurationVar(&c.Bound, "bound", c.Bound, "longest silence of a queue while nothing is broken")
+	f.DurationVar(&c.Bound, "bound", c.Bound, "longest silence of a queue in undisturbed time")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of the order of events")
 	f.BoolVar(&out.json, "json", false, "print one JSON object")
 	cmd.AddCommand(newChild(soak.RunChild))

@@ -32,12 +32,12 @@ func newStats() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stats [ADDRESS] [--config FILE] [--agent SOCKET]",
 		Short: "Show the statistics of running switches and parameter servers",
-		Long: `Asks control services for their counters, jobs, slots and harvests: the switch and
+		Long: `Queries control services for their counters, jobs, slots and harvests: the switch and
 the parameter servers of a cluster file, or the one at ADDRESS (IP:port, as in the file's
-control fields). Workers have no such service; they print their counters at their end.
-With --agent, the agent of this host at SOCKET tells of its clients; it tells root and its own user.
+control fields). Workers have no such service; they print their counters when they end.
+With --agent, it shows the clients of this host's agent at SOCKET, to root and the agent's own user.
 With --config, connections use the file's certificates, if it has any. The exit code is 1
-if a process does not answer; the others are shown all the same.`,
+if a process does not answer; the others are still shown.`,
 		Example: `  libra stats --config cluster.yaml
   libra stats 10.0.0.1:7700
   libra stats 10.0.0.2:7700 --config cluster.yaml --json

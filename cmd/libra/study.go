@@ -22,7 +22,7 @@ func newHotsetStudy() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "study",
-		Short: "Measure sampling precision, recirculations and lane fill, beside the paper's figures",
+		Short: "Measure sampling precision, recirculations and lane fill, next to the paper's figures",
 		Long: `Prints how well sampling finds the hot parameters (the paper's §5.3), how many
 packets and recirculations each placement and packing takes (§5.4), and how many
 lanes stay empty. Logs are given by --data and --text; two synthetic ones with
@@ -69,14 +69,14 @@ func newLutStudy() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "study",
-		Short: "Measure the precision of sums, and the memory and the pace of each arithmetic, beside the paper's figures",
+		Short: "Measure the precision of sums, and the memory and speed of each arithmetic, next to the paper's figures",
 		Long: `Prints the precision of pairwise sums on gradients of a real training and on
 uniform numbers (the paper's Table 2), the error of sums of 10 to 1,000,000 terms,
 and the memory that a switch needs (§5.7): numbers. Then it measures aggregation
 throughput against the number of hot parameters (Figures 13 and 14): throughput;
 and the delay of a scale's negotiation (Figure 17): negotiation. These are parts
 of 'libra bench aggregator', which has more options for them. They take about two
-minutes; what needs root is left out, with a note, without root.`,
+minutes; without root, parts that need it are skipped, with a note.`,
 		Example: `  libra lut study --data frappe.libfm.gz --out plots
   libra lut study --measure numbers --json`,
 		Args: noArgs,
@@ -91,7 +91,7 @@ minutes; what needs root is left out, with a note, without root.`,
 	choices(cmd, "measure", lutStudyParts()...)
 	f.StringVar(&c.Data, "data", "", "`file` in libfm format to train on for gradients (default: a synthetic log)")
 	f.IntVar(&c.Pairs, "pairs", c.Pairs, "pairs of each data set")
-	f.IntVar(&c.Trials, "rounds", c.Trials, "long sums that are made of each length")
+	f.IntVar(&c.Trials, "rounds", c.Trials, "number of long sums of each length")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of samples, pairs and random numbers")
 	out.flags(cmd)
 	return cmd

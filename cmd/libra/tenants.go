@@ -21,8 +21,8 @@ func newBenchTenants() *cobra.Command {
 		Use:   "tenants",
 		Short: "Measure whether jobs that misbehave delay the harvests of others",
 		Long: `Runs two jobs on one switch and measures the time between their harvests, alone
-and beside a job that floods the switch with frames that are expensive to refuse,
-while senders join and leave and jobs are created and removed without end. Every
+and next to a job that floods the switch with frames that are expensive to refuse,
+while senders continually join and leave and jobs are created and removed. Every
 run checks that their sums are exact. It needs root.`,
 		Example: `  libra bench tenants --within 0.2 --json`,
 		Args:    noArgs,
@@ -42,8 +42,8 @@ run checks that their sums are exact. It needs root.`,
 	}
 	f := cmd.Flags()
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of each of the two runs")
-	f.DurationVar(&c.Harvest, "harvest", c.Harvest, "time between two harvests that the jobs ask for")
-	f.BoolVar(&c.ThreadedNAPI, "threaded-napi", false, "receive in kernel threads of their own at the switch")
+	f.DurationVar(&c.Harvest, "harvest", c.Harvest, "time between two harvests of the jobs")
+	f.BoolVar(&c.ThreadedNAPI, "threaded-napi", false, "receive in kernel threads at the switch")
 	f.Float64Var(&within, "within", 0, "fail if a mean interval or a 95th percentile is off by more than this `share` (default: do not)")
 	f.BoolVar(&out.json, "json", false, "print one JSON object")
 	cmd.AddCommand(newChild(tenants.RunChild))

@@ -137,7 +137,7 @@ type P4 struct {
 	Device uint64 `yaml:"device,omitempty"`
 	// Election is the daemon's election ID; 0 means p4.Options' default.
 	Election uint64 `yaml:"election,omitempty"`
-	// Ports that have hosts behind them.
+	// Ports with hosts.
 	Ports []uint32 `yaml:"ports,omitempty,flow"`
 	// Hosts are the ports of hosts by their MAC address. Frames for others go to
 	// all Ports.

@@ -34,9 +34,9 @@ type Field struct {
 // about is the part of the reference that is written by hand; its order is that of the
 // example.
 var about = []Field{
-	{Path: "backend", Range: "afxdp, udp", About: "How frames travel: AF_XDP sockets and the XDP aggregator, which need root, or UDP sockets and the aggregator in Go", Example: "udp", Given: true},
+	{Path: "backend", Range: "afxdp, udp", About: "Transport of frames: AF_XDP sockets and the XDP aggregator, which need root, or UDP sockets and the aggregator in Go", Example: "udp", Given: true},
 	{Path: "port", Range: "1..65535", About: "UDP port of all frames"},
-	{Path: "silence", Range: "above 0", About: "How long a silent peer is waited for before pushes and pulls fail"},
+	{Path: "silence", Range: "above 0", About: "How long to wait for a silent peer before pushes and pulls fail"},
 	{Path: "capture", About: "Folder into which every worker and the server record their frames as pcapng", Example: "captures"},
 
 	{Path: "job.id", Range: "0..255", About: "Number of the job at the switch", Example: "1", Given: true},
@@ -46,25 +46,25 @@ var about = []Field{
 	{Path: "job.exponent", Range: "-100..60; not with lut", About: fmt.Sprintf("One unit of an exact or fixed sum is 2^exponent. The default is %d with exact, %d with fixed",
 		aggregator.DefaultExp(aggregator.Exact), aggregator.DefaultFixedExp), Example: text(aggregator.DefaultExp(aggregator.Exact))},
 	{Path: "job.harvest", Range: "1µs..1h; not with sync", About: "Time between two harvests of the sums"},
-	{Path: "job.staleness", Range: "1 or more; not with sync", About: "Mini-batches that a worker may be ahead: the most of those that it pushed that may be missing in the weights that it computes with"},
-	{Path: "job.accumulate", Range: "1 or more; not with sync", About: "Mini-batches for which a worker keeps hot rows: it pulls their weights once, and pushes their gradients as one sum. What staleness needs comes first"},
-	{Path: "job.harvest_frames", Range: "not with sync", About: "Frames after which a harvest is due, too, if that comes first", Example: "5000"},
+	{Path: "job.staleness", Range: "1 or more; not with sync", About: "Largest number of mini-batches that a worker has pushed and that may be missing in the weights that it computes with"},
+	{Path: "job.accumulate", Range: "1 or more; not with sync", About: "Mini-batches for which a worker keeps hot rows: it pulls their weights once, and pushes their gradients as one sum. The limit of staleness takes precedence"},
+	{Path: "job.harvest_frames", Range: "not with sync", About: "Number of frames that also triggers a harvest, if it is reached first", Example: "5000"},
 
 	{Path: "switch.address", Range: "required, IPv4", About: "Where hot frames go", Example: "127.0.0.1", Given: true},
 	{Path: "switch.control", Range: "required", About: "TCP address of the switch's control service", Example: "127.0.0.1:7700", Given: true},
 	{Path: "switch.plane", Range: "xdp with backend afxdp, model with udp, p4 with afxdp", About: "What aggregates: the XDP program, the Go model or a P4 switch. The default is the backend's"},
 	{Path: "switch.interfaces", Range: "required with plane xdp, only then", About: "Interfaces that the XDP program is attached to", Example: "[eth1, eth2, eth3]"},
 	{Path: "switch.xdp_mode", Range: "auto, native, generic; only with plane xdp", About: "How the XDP program is attached"},
-	{Path: "switch.slots", Range: "1 or more", About: "Slots that all jobs together may have. The default is 1048576", Example: "1048576"},
+	{Path: "switch.slots", Range: "1 or more", About: "Slots of all jobs together. The default is 1048576", Example: "1048576"},
 	{Path: "switch.threaded_napi", Range: "only with backend afxdp", About: "Receive frames in kernel threads, which share the CPUs with processes", Example: "true"},
 	{Path: "switch.stripes", Range: "1..25; 1..10 with backend udp; 1 with plane p4", About: "Largest number of stripes in a hot frame; a stripe has 22 gradients. More than 10 need jumbo frames: an MTU of 40 bytes and 136 for each, 3440 for 25"},
 	{Path: "switch.lane_aligned", About: "Send frames whose pairs are in the lanes of their registers, as a P4 switch needs them. The default is true with plane p4", Example: "true"},
 	{Path: "switch.p4.runtime", Range: "host:port or unix:path; switch.p4 only with plane p4", About: "P4Runtime address of the P4 switch", Example: "127.0.0.1:9559"},
 	{Path: "switch.p4.device", About: "Its number at that address", Example: "0"},
 	{Path: "switch.p4.election", Range: "1 or more", About: "Election ID: the controller with the highest is the switch's primary. The default is 1", Example: "1"},
-	{Path: "switch.p4.ports", Range: "0..509, each once", About: "Ports that have hosts behind them", Example: "[1, 2, 3]"},
+	{Path: "switch.p4.ports", Range: "0..509, each once", About: "Ports with hosts", Example: "[1, 2, 3]"},
 	{Path: "switch.p4.hosts", Range: "0..509, by MAC address", About: "Ports of hosts. Frames for others go to all ports", Example: `{"02:00:00:00:00:01": 1}`},
-	{Path: "switch.p4.p4info", Range: "together with config", About: "P4Info file of a compiled program. The default is the one that libra has", Example: "program.p4info.txtpb"},
+	{Path: "switch.p4.p4info", Range: "together with config", About: "P4Info file of a compiled program. The default is the built-in one", Example: "program.p4info.txtpb"},
 	{Path: "switch.p4.config", Range: "together with p4info", About: "Device configuration file of the same program", Example: "program.json"},
 	{Path: "switch.p4.replace", About: "Replace another program that the switch runs", Example: "true"},
 
@@ -72,11 +72,11 @@ var about = []Field{
 	{Path: "server.interface", Range: "required with backend afxdp, only then", About: "Interface of the server's AF_XDP socket", Example: "eth0"},
 	{Path: "server.queue", Range: "0 or more; only with backend afxdp", About: "Receive queue of that interface", Example: "0"},
 	{Path: "server.control", Range: "required", About: "TCP address of the server's control service", Example: "127.0.0.2:7700", Given: true},
-	{Path: "server.checkpoint", About: "File that holds the weights and how far training is; without it a server trains for nothing but its result line", Example: "weights.libra", Given: true},
-	{Path: "server.checkpoint_every", Range: "0 or more; only with checkpoint", About: "Time between two checkpoints; 0s for none by time. The default is " + text(DefaultCheckpointEvery)},
+	{Path: "server.checkpoint", About: "File for the weights and the progress of training; without it a server leaves nothing but its result line", Example: "weights.libra", Given: true},
+	{Path: "server.checkpoint_every", Range: "0 or more; only with checkpoint", About: "Time between two checkpoints; 0s turns periodic ones off. The default is " + text(DefaultCheckpointEvery)},
 	{Path: "server.checkpoint_steps", Range: "only with checkpoint and sync", About: "Steps after which a checkpoint is written, too", Example: "1000"},
-	{Path: "server.rejoin", Range: "above 0; not with sync", About: "How long a lost worker may take to join anew"},
-	{Path: "server.max_rows", Range: "1..2147483647", About: "Rows with which gradients of new rows are refused; with optimizer none, rows of a step"},
+	{Path: "server.rejoin", Range: "above 0; not with sync", About: "How long a lost worker may take to rejoin"},
+	{Path: "server.max_rows", Range: "1..2147483647", About: "Number of rows from which gradients of new rows are refused; with optimizer none, rows of a step"},
 
 	{Path: "workers[].id", Range: "1..65534, each once", About: "Number of the worker, which 'libra worker --id' takes", Example: "1", Given: true},
 	{Path: "workers[].address", Range: "required, IPv4", About: "Address of the worker's frames", Example: "127.0.0.3", Given: true},
@@ -86,24 +86,24 @@ var about = []Field{
 	{Path: "model.kind", Range: "fm, lr", About: "Factorisation machine, or logistic (with regression: linear) regression"},
 	{Path: "model.task", Range: "classification, regression", About: "What is predicted: clicks, from labels 1 and 0 or -1, by log-loss; or numbers, from any labels, by squared error"},
 	{Path: "model.factors", Range: "1..64; only with fm", About: "Latent weights of a feature. The hot set must be built with the same number"},
-	{Path: "model.optimizer", Range: "adagrad, sgd, none; none only with sync and without data", About: "Rule by which gradients change weights; with none there are no weights, and programs get the sums of each step"},
+	{Path: "model.optimizer", Range: "adagrad, sgd, none; none only with sync and without data", About: "Rule by which gradients change weights; with none there are no weights, only the sums of each step"},
 	{Path: "model.learning_rate", Range: "above 0; not with optimizer none", About: "Scale of every change"},
-	{Path: "model.initial_accumulator", Range: "above 0; only with adagrad", About: "What the sums of squared gradients start with"},
+	{Path: "model.initial_accumulator", Range: "above 0; only with adagrad", About: "Initial value of the sums of squared gradients"},
 	{Path: "model.init_scale", Range: "above 0; only with fm", About: "Bound of the initial latent weights"},
 	{Path: "model.l2", Range: "0 or more", About: "Weight of the ridge penalty on the rows of a mini-batch", Example: "0.001"},
 	{Path: "model.batch", Range: "1 or more", About: "Rows of the data in a mini-batch"},
-	{Path: "model.epochs", Range: "1 or more", About: "Passes over the data in all, those before a checkpoint included"},
+	{Path: "model.epochs", Range: "1 or more", About: "Total passes over the data, including those before a checkpoint"},
 	{Path: "model.seed", About: "Seed of the initial weights and of the order of rows", Example: "1"},
 
 	{Path: "data.train", Range: "this or data.synthetic; neither where all hosts have agents", About: "Training rows in libfm, libsvm or libffm format, plain or gzip", Example: "train.libfm.gz", Given: true},
 	{Path: "data.test", Range: "not with data.synthetic", About: "Held-out rows in the same formats, on the server's host, which evaluates the weights after each epoch", Example: "test.libfm.gz"},
-	{Path: "data.window", Range: "0 or more", About: "Rows that a worker holds in memory, and shuffles among each other, before it reads on; 0 for all, which reads its file once", Example: "1000000"},
+	{Path: "data.window", Range: "0 or more", About: "Rows that a worker holds in memory and shuffles at a time; 0 for all, which reads its file once", Example: "1000000"},
 	{Path: "data.synthetic.rows", Range: "1 or more", About: "Rows of a synthetic log to train on"},
 	{Path: "data.synthetic.first", Range: "0 or more", About: "Number of the first of them", Example: "0"},
 	{Path: "data.synthetic.seed", About: "Seed of the log", Example: "1"},
 	{Path: "data.synthetic.hot_share", Range: "between 0 and 1", About: "Share of the updates that go to the hot features"},
 	{Path: "data.synthetic.hot", Range: "1 or more", About: "Number of the hot features"},
-	{Path: "data.synthetic.test", Range: "0 or more", About: "Number of held-out rows, which follow those", Example: "50000"},
+	{Path: "data.synthetic.test", Range: "0 or more", About: "Number of held-out rows, which follow the training rows", Example: "50000"},
 
 	{Path: "faults.loss", Range: "from 0, below 1", About: "Probability that a frame of a worker is lost, for tests", Example: "0.01"},
 	{Path: "faults.duplicate", Range: "from 0, below 1", About: "Probability that it arrives twice", Example: "0.01"},
@@ -243,7 +243,7 @@ func Markdown() []byte {
 
 Every field of the YAML file that all processes of a cluster read. ` + "`libra config reference`" + `
 prints this page, ` + "`libra config example`" + ` a file with all of it, and ` + "`libra config check FILE`" + `
-looks for mistakes. Times have units, as in 20ms, 5s or 1m. A field that is left out, or is
+looks for mistakes. Times have units, as in 20ms, 5s or 1m. A field that is omitted, or is
 null, has its default; a zero that is written is a zero, and refused where that is not possible.
 
 | field | value | default | possible | |

@@ -12,7 +12,7 @@ import (
 
 // HotSetOptions say how to find the hot rows of a training set (the paper's §3.3).
 type HotSetOptions struct {
-	// Rate is the share of the rows to look at; 0 means DefaultRate, or 1 where that is
+	// Rate is the share of the rows to sample; 0 means DefaultRate, or 1 where that is
 	// fewer than EnoughRows.
 	Rate float64
 	// Seed selects the rows.
