@@ -93,7 +93,7 @@ func (s Security) mismatch(err error) (_ error, certain bool) {
 	case s.on() && ended:
 		return fmt.Errorf("%w: it ended the connection after the handshake, so it does not accept this side's certificate: was that signed by the authority that the other side trusts?", ErrTLS), false
 	case ended:
-		return fmt.Errorf("%w: it takes connections but ends them at once, as one that uses TLS does, and this side uses plain TCP: give both the same tls section, or neither, and compare the address", ErrTLS), false
+		return fmt.Errorf("%w: it accepts connections but closes them at once, as a service with TLS does, and this side uses plain TCP: give both the same tls section, or neither, and compare the address", ErrTLS), false
 	}
 	return nil, false
 }

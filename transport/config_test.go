@@ -35,7 +35,7 @@ func TestJobsThatAWorkerCannotServe(t *testing.T) {
 		"scale in combine":    {func(c *WorkerConfig) { c.Arithmetic, c.Workers, c.Negotiate = aggregator.Fixed, 2, true }, "Negotiate with fixed arithmetic in combine mode"},
 		"scale of exact sums": {func(c *WorkerConfig) { c.Mode, c.Workers, c.Negotiate = aggregator.Sync, 2, true }, "Negotiate with exact arithmetic in sync mode"},
 		"ten stripes":         {func(c *WorkerConfig) { c.Stripes = wire.DefaultStripes }, ""},
-		"25 stripes": {func(c *WorkerConfig) { c.Stripes = wire.MaxStripes }, "25 stripes do not fit a payload of 1472 bytes, which is what this link carries: " +
+		"25 stripes": {func(c *WorkerConfig) { c.Stripes = wire.MaxStripes }, "25 stripes do not fit a payload of 1472 bytes, the most that this link carries: " +
 			"give the interface an MTU of 3440 or more, or the aggregator fewer stripes in a frame (switch.stripes: 10)"},
 		"25 stripes, jumbo": {func(c *WorkerConfig) { c.Stripes, c.Link = wire.MaxStripes, shortLink{l, wire.MaxPayload} }, ""},
 		"short link":        {func(c *WorkerConfig) { c.Stripes, c.Link = 10, shortLink{l, wire.HotLen(10) - 1} }, "10 stripes do not fit a payload of 1371 bytes"},

@@ -134,7 +134,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	case wire.ColdCap(limit, cfg.Dim) < 1 || wire.PullCap(limit, cfg.Dim) < 1:
 		return nil, fmt.Errorf("%w: a row of %d gradients does not fit a payload of %d bytes", ErrConfig, cfg.Dim, limit)
 	case cfg.HotSet != nil && wire.HotLen(cfg.Stripes) > limit:
-		return nil, fmt.Errorf("%w: %d stripes do not fit a payload of %d bytes, which is what this link carries: "+
+		return nil, fmt.Errorf("%w: %d stripes do not fit a payload of %d bytes, the most that this link carries: "+
 			"give the interface an MTU of %d or more, or the aggregator fewer stripes in a frame (switch.stripes: %d)",
 			ErrConfig, cfg.Stripes, limit, wire.HotMTU(cfg.Stripes), max(1, (limit-wire.HeaderLen)/wire.StripeLen))
 	}

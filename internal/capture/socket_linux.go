@@ -67,7 +67,7 @@ func dial(pid int) (*net.UnixConn, error) {
 	case err == nil || errors.Is(err, syscall.ECONNREFUSED):
 		return nil, notCapturable(pid)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%w: to enter its network namespace takes CAP_SYS_ADMIN: capture as root", ErrPermission)
+		return nil, fmt.Errorf("%w: entering its network namespace needs CAP_SYS_ADMIN: capture as root", ErrPermission)
 	}
 	return nil, err
 }
@@ -79,7 +79,7 @@ func hiddenNetwork(pid int) error {
 			return fmt.Errorf("%w: it belongs to %s: capture as that user or as root", ErrPermission, userName(int(st.Uid)))
 		}
 	}
-	return fmt.Errorf("%w: to look at its network namespace takes CAP_SYS_PTRACE: capture as root, outside of containers", ErrPermission)
+	return fmt.Errorf("%w: reading its network namespace needs CAP_SYS_PTRACE: capture as root, outside containers", ErrPermission)
 }
 
 // notCapturable describes a process that does not answer.

@@ -92,7 +92,7 @@ type ProgramDone struct {
 func (p Programs) Validate() error {
 	switch {
 	case len(p.Command) == 0:
-		return errors.New("there is no command: give it behind --, as in 'libra run -- python3 train.py'")
+		return errors.New("no command: give it after --, as in 'libra run -- python3 train.py'")
 	case p.Hosts < 1 || p.Hosts > maxWorkers:
 		return fmt.Errorf("--hosts %d: from 1 to %d are possible", p.Hosts, maxWorkers)
 	case p.Workers < p.Hosts || p.Workers%p.Hosts != 0:

@@ -44,11 +44,11 @@ func (s *server) open(cfg ps.Config) (err error) {
 	store, attachment, err := s.restore(path, cfg)
 	switch {
 	case errors.Is(err, ps.ErrMismatch):
-		return fmt.Errorf(s.field()+".checkpoint: %w; restore the configuration that it was trained with, or remove it to begin anew", err)
+		return fmt.Errorf(s.field()+".checkpoint: %w; restore the configuration that it was trained with, or remove it to start over", err)
 	case errors.Is(err, ps.ErrCorrupt), errors.Is(err, ps.ErrNotCheckpoint):
-		return fmt.Errorf(s.field()+".checkpoint: %w; put a copy of it there that is whole, or remove it to begin anew", err)
+		return fmt.Errorf(s.field()+".checkpoint: %w; replace it by an intact copy, or remove it to start over", err)
 	case errors.Is(err, ps.ErrVersion):
-		return fmt.Errorf(s.field()+".checkpoint: %w; continue with the version of Libra that wrote it, or remove it to begin anew", err)
+		return fmt.Errorf(s.field()+".checkpoint: %w; continue with the version of Libra that wrote it, or remove it to start over", err)
 	case err != nil:
 		return fmt.Errorf(s.field()+".checkpoint: %w", err)
 	}

@@ -108,11 +108,11 @@ func TestUnusableCheckpointFailsAtTheStart(t *testing.T) {
 		change   func(*cluster.Config)
 		want     []string
 	}{
-		"truncated":     {good[:len(good)/2], nil, []string{"server.checkpoint", "corrupt", "remove it to begin anew"}},
-		"empty":         {[]byte{}, nil, []string{"server.checkpoint", "not a checkpoint", "remove it to begin anew"}},
-		"damaged":       {damaged, nil, []string{"server.checkpoint", "corrupt", "remove it to begin anew"}},
+		"truncated":     {good[:len(good)/2], nil, []string{"server.checkpoint", "corrupt", "remove it to start over"}},
+		"empty":         {[]byte{}, nil, []string{"server.checkpoint", "not a checkpoint", "remove it to start over"}},
+		"damaged":       {damaged, nil, []string{"server.checkpoint", "corrupt", "remove it to start over"}},
 		"newer":         {newer, nil, []string{"server.checkpoint", "unsupported checkpoint version", "continue with the version of Libra that wrote it"}},
-		"another model": {good, func(c *cluster.Config) { c.Model.Seed++ }, []string{"server.checkpoint", "seed", "remove it to begin anew"}},
+		"another model": {good, func(c *cluster.Config) { c.Model.Seed++ }, []string{"server.checkpoint", "seed", "remove it to start over"}},
 		"a folder":      {nil, func(c *cluster.Config) { c.Server.Checkpoint = t.TempDir() }, []string{"server.checkpoint", "not a regular file"}},
 		"a pipe":        {nil, func(c *cluster.Config) { c.Server.Checkpoint = pipe }, []string{"server.checkpoint", "not a regular file"}},
 		"a device":      {nil, func(c *cluster.Config) { c.Server.Checkpoint = os.DevNull }, []string{"server.checkpoint", "not a regular file"}},

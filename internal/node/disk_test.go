@@ -116,7 +116,7 @@ func TestCheckpointIsReplacedMeanwhile(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	_, err := RunServer(ctx, Env{Config: c, Machine: Machine{Listen: replace}, Log: testLog(t)})
-	if err == nil || !strings.Contains(err.Error(), "server.checkpoint: ") || !strings.Contains(err.Error(), "put a copy of it there that is whole, or remove it to begin anew") {
+	if err == nil || !strings.Contains(err.Error(), "server.checkpoint: ") || !strings.Contains(err.Error(), "replace it by an intact copy, or remove it to start over") {
 		t.Errorf("%v", err)
 	}
 }

@@ -140,7 +140,7 @@ var mayChange = []string{"port", "switch.stripes", "model.epochs", "model.learni
 func (p *progress) resume(attachment []byte, agreement map[string]string, epochs int) (agreed map[string]string, err error) {
 	var saved savedProgress
 	if err := json.Unmarshal(attachment, &saved); err != nil || saved.Agreed == nil {
-		return nil, fmt.Errorf("it does not say how far its training was: remove it to begin anew")
+		return nil, fmt.Errorf("it does not record the progress of training: remove it to start over")
 	}
 	if agreement[cluster.ServersField] != "" && saved.Agreed[cluster.ServersField] == "" { // of the times when there was one
 		saved.Agreed[cluster.ServersField] = "1"
@@ -165,9 +165,9 @@ func (p *progress) resume(attachment []byte, agreement map[string]string, epochs
 	}
 	switch {
 	case differ != nil:
-		return nil, fmt.Errorf("it was trained with another configuration: %s; restore that, or remove the checkpoint to begin anew", strings.Join(differ, "; "))
+		return nil, fmt.Errorf("it was trained with another configuration: %s; restore that, or remove the checkpoint to start over", strings.Join(differ, "; "))
 	case epochs < saved.Complete:
-		return nil, fmt.Errorf("it has been trained for %d epochs, and model.epochs, the total, is %d: raise that, or remove the checkpoint to begin anew", saved.Complete, epochs)
+		return nil, fmt.Errorf("it has been trained for %d epochs, and model.epochs, the total, is %d: raise that, or remove the checkpoint to start over", saved.Complete, epochs)
 	}
 	p.step, p.evaluations = saved.Step, saved.Evaluations
 	for _, steps := range []map[uint16]uint64{p.reported, p.waiting, p.settled} {

@@ -95,8 +95,8 @@ func TestResume(t *testing.T) {
 		},
 		"data of a file": {saved: `{"agreed":{"model.batch":"20"}}`, change: map[string]string{"data": "synthetic"}, epochs: 2, want: "data is now synthetic"},
 		"fewer epochs":   {saved: `{"agreed":{},"complete_epochs":3}`, epochs: 2, want: "it has been trained for 3 epochs, and model.epochs, the total, is 2"},
-		"no JSON":        {saved: `{`, epochs: 2, want: "does not say how far"},
-		"nothing":        {saved: `{}`, epochs: 2, want: "does not say how far"},
+		"no JSON":        {saved: `{`, epochs: 2, want: "does not record the progress"},
+		"nothing":        {saved: `{}`, epochs: 2, want: "does not record the progress"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProgress(true, 0)
@@ -104,7 +104,7 @@ func TestResume(t *testing.T) {
 			maps.Copy(agreement, c.change)
 			got, err := p.resume([]byte(c.saved), agreement, c.epochs)
 			if c.want != "" {
-				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "to begin anew") || p.step != 0 {
+				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "to start over") || p.step != 0 {
 					t.Errorf("error %v, want %q", err, c.want)
 				}
 				return

@@ -304,7 +304,7 @@ func TestResumeComparesConfigurations(t *testing.T) {
 	if err := store.Checkpoint(c.Server.Checkpoint, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := RunServer(soon(t), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "does not say how far") {
+	if _, err := RunServer(soon(t), Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "does not record the progress") {
 		t.Errorf("no attachment: %v", err)
 	}
 }

@@ -367,7 +367,7 @@ func TestServersThatDoNotBelongTogether(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	refuses(&swapped, 1, nil, "it was that of server 0 and is given to server 1; restore that, or remove the checkpoint to begin anew")
+	refuses(&swapped, 1, nil, "it was that of server 0 and is given to server 1; restore that, or remove the checkpoint to start over")
 	refuses(&one, 0, nil, "servers was 2 and is 1; restore that")
 	step := uint64(99)
 	kept := stepsOf(t, c, 1)

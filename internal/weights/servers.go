@@ -48,14 +48,14 @@ func ReadCheckpoints(paths ...string) (*ps.Store, []byte, error) {
 		servers := 1
 		if json.Unmarshal(attached, &a) == nil { // else it is of no training, and of one server
 			if servers, err = a.servers(); err != nil {
-				return nil, nil, fmt.Errorf("%s: it tells of %q servers: %w", path, a.Agreed["servers"], ps.ErrCorrupt)
+				return nil, nil, fmt.Errorf("%s: it names %q servers: %w", path, a.Agreed["servers"], ps.ErrCorrupt)
 			}
 		}
 		switch {
 		case servers != len(paths):
 			return nil, nil, fmt.Errorf("%s: it is of server %d of a job with %d (by index, from 0), and the number of files is %d: give the checkpoints of all its servers, separated by commas", path, a.Server, servers, len(paths))
 		case a.Server < 0 || a.Server >= servers:
-			return nil, nil, fmt.Errorf("%s: it tells of server %d of %d (by index, from 0): %w", path, a.Server, servers, ps.ErrCorrupt)
+			return nil, nil, fmt.Errorf("%s: it names server %d of %d (by index, from 0): %w", path, a.Server, servers, ps.ErrCorrupt)
 		case stores[a.Server] != nil:
 			return nil, nil, fmt.Errorf("%s: it is of server %d, as is %s: give the checkpoint of each server once", path, a.Server, named[a.Server])
 		case i > 0 && a.Agreed["job.sync"] == "true" && a.Step != step:

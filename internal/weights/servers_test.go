@@ -56,8 +56,8 @@ func TestReadCheckpoints(t *testing.T) {
 		a + ": it is of server 0, as is " + a + ": give the checkpoint of each server":                                           {a, a},
 		": it is of step 8, and " + a + " of step 7: give checkpoints of one step (the one before the last is in FILE.previous)": {a, serverFile(t, "later", attachmentOf("2", 1, 8), 6)},
 		"key 5 is at server 1 and at one before it":                                                                              {a, serverFile(t, "same", attachmentOf("2", 1, 7), 5)},
-		`it tells of "x" servers`:   {serverFile(t, "x", attachmentOf("x", 0, 7), 5)},
-		"it tells of server 9 of 2": {a, serverFile(t, "nine", attachmentOf("2", 9, 7), 5)},
+		`it names "x" servers`:   {serverFile(t, "x", attachmentOf("x", 0, 7), 5)},
+		"it names server 9 of 2": {a, serverFile(t, "nine", attachmentOf("2", 9, 7), 5)},
 	} {
 		if _, err := Load(paths...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
