@@ -63,7 +63,7 @@ func TestRunFails(t *testing.T) {
 		t.Errorf("code %d: %s", code, stderr)
 	}
 	for want, args := range map[string][]string{
-		"no command: give it after --":            {},
+		"no command: give it after --":                      {},
 		"--workers 3 on 2 hosts: each host runs as many":    {"--hosts", "2", "--workers", "3", "true"},
 		"--dim 66: from 1 to 65 are possible":               {"--dim", "66", "true"},
 		"--harvest 1s: with --sync every step is harvested": {"--sync", "--harvest", "1s", "true"},
