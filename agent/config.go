@@ -79,6 +79,7 @@ type Limits struct {
 	Prepared uint64
 }
 
+// Defaults of [Limits].
 const (
 	DefaultClients  = 64
 	DefaultMemory   = 64 << 20

@@ -91,6 +91,7 @@ func (h *HotSet) Dim() int { return h.dim }
 // Slots returns the number of scalar ranks, Len × Dim.
 func (h *HotSet) Slots() int { return len(h.keys) * h.dim }
 
+// Meta returns how the set was found.
 func (h *HotSet) Meta() Meta { return h.meta }
 
 // Key returns the key of a row rank, which must be less than Len.

@@ -35,6 +35,7 @@ func (e *NotFiniteError) Error() string {
 	return fmt.Sprintf("packer: gradient %d (key %d) is %v; nothing of the batch was sent: put a finite number there, or leave the row out", e.Index, e.Key, e.Value)
 }
 
+// Config describes the frames that a [Packer] writes.
 type Config struct {
 	// HotSet lists the hot rows. Nil makes every row cold; Dim is then required.
 	HotSet *HotSet

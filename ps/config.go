@@ -41,6 +41,7 @@ func (m Method) String() string {
 	return fmt.Sprintf("Method(%d)", uint8(m))
 }
 
+// ParseMethod is the inverse of [Method.String].
 func ParseMethod(s string) (Method, error) {
 	for _, m := range []Method{SGD, Adagrad, None} {
 		if s == m.String() {

@@ -25,6 +25,7 @@ type Entry struct {
 	Repeated bool
 }
 
+// Stats counts what happened to the frames of a [Window].
 type Stats struct {
 	Sent          uint64 // frames added
 	Acked         uint64 // frames acknowledged
@@ -145,6 +146,7 @@ func (w *Window) Full() bool {
 // spent reports whether no number is available for another frame.
 func (w *Window) spent() bool { return w.next-w.base > w.mask }
 
+// Stats returns the counters so far.
 func (w *Window) Stats() Stats {
 	s := w.stats
 	s.SRTT, s.RTO, s.Bound = w.rtt.srtt, w.rtt.rto, int(w.limit.bound)
