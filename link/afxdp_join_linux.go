@@ -11,12 +11,11 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Join makes the interface receive the frames to the group: network cards leave
-// out multicast addresses that no socket is a member of. The membership is that of a
-// packet socket, which receives nothing itself, so it ends with the link.
+// Join makes the interface receive the frames to the group: network cards filter out multicast
+// addresses without a member socket. The member is a packet socket that receives nothing, so the
+// membership ends with the link.
 //
-// An aggregator sends these frames to its own port, which must therefore be the
-// link's.
+// An aggregator sends these frames to its own port, which must therefore also be the link's.
 func (l *afxdpLink) Join(job uint16) error {
 	group := wire.AllOf(job, l.local.Port)
 	if l.joined == group.IP {
@@ -39,7 +38,6 @@ func (l *afxdpLink) Join(job uint16) error {
 	return nil
 }
 
-// leave ends the membership.
 func (l *afxdpLink) leave() error {
 	if !l.joined.IsValid() {
 		return nil

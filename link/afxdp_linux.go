@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// payloadAlign is the UMEM headroom that puts the first stripe of an IPv4
-	// frame, 14+20+8+12 bytes into the packet, on a multiple of 8.
+	// payloadAlign is the UMEM headroom that aligns the first stripe of an IPv4 frame, 14+20+8+12
+	// bytes into the packet, to a multiple of 8.
 	payloadAlign = 2
 
-	// rxFrames is how many frames wait to be filled, on all queues together;
-	// rxFramesMin on each.
+	// rxFrames is the number of frames for the fill rings of all queues together, rxFramesMin the
+	// least for each.
 	rxFrames    = 2048
 	rxFramesMin = 256
 
-	// frameHead is what an Ethernet header and a VLAN tag add to an IP packet.
+	// frameHead is the size of an Ethernet header and a VLAN tag.
 	frameHead = 18
 )
 
-// afxdpLink is a [Link] on AF_XDP sockets, one for each receive queue. They
-// share a UMEM, in which frames are built and answered in place.
+// afxdpLink is a [Link] on AF_XDP sockets, one for each receive queue. They share a UMEM, in which
+// frames are built and answered in place.
 type afxdpLink struct {
 	cfg   AFXDPConfig
 	local wire.Endpoint
@@ -52,14 +52,14 @@ type afxdpLink struct {
 	dropped []bool // by frame: free once the kernel has sent it
 
 	rx    []rxQueue // by socket
-	first int       // socket that Receive begins with
+	first int       // socket that Receive starts with
 	descs []afxdp.Desc
-	index []int // which of the frames to send descs[i] is
+	index []int // descs[i] belongs to frame index[i] of the batch
 	done  []afxdp.Frame
 
 	joined netip.Addr // group of a job's senders, if any
-	member int        // socket that holds the membership, if there is a group
-	port   int        // socket that keeps others from the port
+	member int        // socket that holds the group membership, if any
+	port   int        // socket that reserves the port
 	zone   uint32     // index of the interface
 
 	stats  Stats
@@ -74,12 +74,11 @@ var (
 
 func (l *afxdpLink) Local() wire.Endpoint { return l.local }
 
-// Limits has the largest window: a receiver's rings hold several of them.
+// Limits returns the largest window: a receiver's rings hold several of them.
 func (l *afxdpLink) Limits() Limits {
 	return Limits{MaxPayload: l.limit, Window: wire.DefaultWindow}
 }
 
-// afxdpPath has the headers of the frames that take it.
 type afxdpPath struct {
 	to       wire.Endpoint
 	envelope *wire.Envelope
@@ -130,14 +129,14 @@ func (l *afxdpLink) Free(b Buf) {
 	l.giveBack(afxdp.Frame(b))
 }
 
-// giveBack makes a frame free that is ours.
+// giveBack frees a frame that the link owns.
 func (l *afxdpLink) giveBack(f afxdp.Frame) {
 	if err := l.pool.Free(f); err != nil {
 		panic(err) // a buffer was freed twice
 	}
 }
 
-// reap takes back the frames that have been sent.
+// reap frees the frames that have been sent.
 func (l *afxdpLink) reap() {
 	for {
 		n, err := l.tx.Completed(l.done)
@@ -201,8 +200,8 @@ func (l *afxdpLink) sendBatch(frames []Frame) (int, error) {
 	return len(frames), nil
 }
 
-// kick starts the transmission. An interface that is down may come up again
-// before the peer is given up, so it is only noted.
+// kick starts the transmission. An interface that is down may come up again before the peer is given
+// up, so it only sets Stats.LastError.
 func (l *afxdpLink) kick() error {
 	err := l.tx.Kick()
 	if errors.Is(err, afxdp.ErrLinkDown) {
@@ -237,7 +236,7 @@ func (l *afxdpLink) Wake() { l.tx.Wake() }
 func (l *afxdpLink) Stats() Stats {
 	s := l.stats
 	for _, sock := range l.socks {
-		if k, err := sock.Stats(); err == nil { // else it is closed, and its counters are in l.stats
+		if k, err := sock.Stats(); err == nil { // else it is closed, and l.stats has its counters
 			s.SendError += k.TxDropped
 			s.Overrun += k.Kernel.RxDropped + k.Kernel.RxRingFull
 		}
@@ -245,8 +244,8 @@ func (l *afxdpLink) Stats() Stats {
 	return s
 }
 
-// Close takes the program off the interface before it closes the sockets, so
-// that frames go to the kernel instead of to sockets that do not answer.
+// Close detaches the program before it closes the sockets, so that frames go to the kernel instead
+// of to sockets that do not answer.
 func (l *afxdpLink) Close() error {
 	if l.closed {
 		return nil

@@ -15,10 +15,10 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// OpenAFXDP puts an XDP program on an interface that redirects the UDP packets to
-// the local port, and returns a link on the AF_XDP sockets behind it, one for each
-// receive queue. It needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and must be called, like Link.Path, by a thread in
-// the interface's network namespace. Closing the link takes the program off.
+// OpenAFXDP attaches an XDP program to an interface that redirects the UDP packets to the local
+// port, and returns a link on AF_XDP sockets that receive them, one for each receive queue. It
+// needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. Like Link.Path, it must be called by a thread in
+// the interface's network namespace. Closing the link detaches the program.
 func OpenAFXDP(cfg AFXDPConfig) (Link, error) {
 	l, err := openAFXDP(cfg)
 	if err != nil {
@@ -59,7 +59,7 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	cfg.Spin = cmp.Or(cfg.Spin, DefaultSpin)
 	mtu := min(ifi.MTU, cmp.Or(cfg.MTU, wire.DefaultMTU), wire.MaxMTU)
 	at := wire.Endpoint{MAC: [6]byte(ifi.HardwareAddr), IP: cfg.Local.Addr(), Port: cfg.Local.Port()}
-	// The envelope's length depends on the address family only.
+	// The envelope's length depends only on the address family.
 	self, err := wire.NewEnvelope(at, at)
 	if err != nil {
 		return nil, fmt.Errorf("headers of frames from %v: %w", at, err)
@@ -99,7 +99,7 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	return l, nil
 }
 
-// checkLocal makes sure that the kernel answers ARP for our address.
+// checkLocal checks that the interface has the address, so that the kernel answers ARP for it.
 func checkLocal(ifi *net.Interface, ip netip.Addr) error {
 	addrs, err := ifi.Addrs() // none with an error
 	var have []netip.Addr
@@ -116,9 +116,10 @@ func checkLocal(ifi *net.Interface, ip netip.Addr) error {
 	return nil
 }
 
-// chunkFor returns the size of the chunks of a link: 2 KB, unless frames of its MTU do not fit them with the 256 bytes that
-// the kernel leaves free before a packet, and payloadAlign. 4 KB have room for those of [wire.MaxMTU], and for the 320
-// bytes of struct skb_shared_info that drivers, veth among them, keep at the end of the buffers that packets come in.
+// chunkFor returns the size of a link's chunks: 2 KB, unless frames of its MTU do not fit with the
+// 256 bytes that the kernel reserves before a packet, and payloadAlign. 4 KB have room for frames
+// of [wire.MaxMTU], and for the 320 bytes of struct skb_shared_info that drivers such as veth keep
+// at the end of receive buffers.
 func chunkFor(mtu int) int {
 	const headroom, small = 256, 2048
 	if headroom+payloadAlign+frameHead+mtu <= small {
@@ -158,7 +159,8 @@ func (l *afxdpLink) openSockets(queues int) (err error) {
 	if runtime.GOMAXPROCS(0) > 1 {
 		return nil
 	}
-	// A single processor would be handed from thread to thread around each sleep. With several it is
-	// the other way round: to run a goroutine that has parked the scheduler wakes a thread that looks for it.
+	// A single processor would move from thread to thread around each sleep. With several, the
+	// opposite holds: to run a goroutine that has parked, the scheduler wakes a thread that looks
+	// for it.
 	return l.poller.Park()
 }

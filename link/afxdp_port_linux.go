@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reservePort binds a kernel socket to a link's address and port, without
-// sharing it, and never uses it. The frames of an AF_XDP link pass the kernel by,
-// so without it every process of the host could bind the port and send from it,
-// and a receiver would take its frames for the link's.
+// reservePort binds a kernel socket to a link's address and port, without sharing it, and never
+// uses it. The frames of an AF_XDP link bypass the kernel; without this socket every process of the
+// host could bind the port and send from it, and a receiver would take its frames for the link's.
 func reservePort(local netip.AddrPort, index int) (fd int, err error) {
 	domain := unix.AF_INET
 	var to unix.Sockaddr = &unix.SockaddrInet4{Addr: as4(local.Addr()), Port: int(local.Port())}
@@ -25,7 +24,7 @@ func reservePort(local netip.AddrPort, index int) (fd int, err error) {
 	if fd, err = unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return 0, os.NewSyscallError("socket", err)
 	}
-	// What reaches it, on another interface, is never read.
+	// Frames that reach it through another interface are never read.
 	err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0))
 	if err == nil {
 		err = os.NewSyscallError("bind", unix.Bind(fd, to))
@@ -41,7 +40,7 @@ func reservePort(local netip.AddrPort, index int) (fd int, err error) {
 	return 0, fmt.Errorf("reserving UDP port %v: %w", local, err)
 }
 
-// linkLocalZone returns the index of the interface if an address needs it.
+// linkLocalZone returns the index of the interface if the address needs it.
 func linkLocalZone(a netip.Addr, index uint32) uint32 {
 	if a.IsLinkLocalUnicast() {
 		return index

@@ -10,11 +10,11 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// rxQueue is what an endpoint holds of one socket's received frames.
+// rxQueue holds the frames that an endpoint has received from one socket.
 type rxQueue struct {
 	descs []afxdp.Desc // of the last Receive
-	kept  []bool       // by desc: sent on as an answer
-	owed  int          // frames that answers have taken out of the fill ring
+	kept  []bool       // by desc: sent as an answer
+	owed  int          // frames that answers removed from the fill ring
 }
 
 func (l *afxdpLink) Receive(pkts []Packet) (n int, err error) {
@@ -44,7 +44,7 @@ func (l *afxdpLink) Receive(pkts []Packet) (n int, err error) {
 	return n, nil
 }
 
-// parse takes a received frame apart and counts it if it is not ours.
+// parse decodes a received frame, and counts a frame that is not for this link.
 func (l *afxdpLink) parse(d afxdp.Desc) (wire.Packet, bool) {
 	p, err := wire.ParseFrame(l.umem.Packet(d), l.local.Port)
 	switch {
@@ -60,8 +60,8 @@ func (l *afxdpLink) parse(d afxdp.Desc) (wire.Packet, bool) {
 	return p, false
 }
 
-// release lends the frames of the last Receive to the kernel again, and others
-// in place of those that answers have taken.
+// release returns the frames of the last Receive to the fill ring, and replaces those that answers
+// used.
 func (l *afxdpLink) release(s *afxdp.Socket, q *rxQueue) error {
 	back := q.descs[:0]
 	for k, d := range q.descs {

@@ -4,9 +4,8 @@ package link
 
 import "github.com/libra-ina/libra/afxdp"
 
-// show gives listeners a batch of frames that are in the UMEM: received ones,
-// or sealed ones that are in the TX ring but whose transmission has not been
-// kicked, so that they are seen before their answers.
+// show copies a batch of frames in the UMEM to the listeners: received frames, or sealed frames in
+// the TX ring before the kick, so that they are seen before their answers.
 func (l *afxdpLink) show(d Direction, descs []afxdp.Desc) {
 	if len(descs) == 0 {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Faults says how often a link made by [WithFaults] misbehaves. Probabilities are
-// in [0, 1); the zero value lets every frame pass.
+// Faults configures the faults of a link made by [WithFaults]. Probabilities are in [0, 1); the
+// zero value causes no faults.
 type Faults struct {
 	// Drop is the probability that a frame is lost.
 	Drop float64
@@ -24,49 +24,47 @@ type Faults struct {
 	// Reorder is the probability that up to Delay later frames overtake a
 	// frame.
 	Reorder float64
-	// Late is the probability that a second copy of a frame follows LateDelay
-	// frames later, when its receiver has forgotten the first.
+	// Late is the probability that a second copy of a frame follows LateDelay frames later, when
+	// its receiver has forgotten the first.
 	Late float64
 
-	// Delay bounds how many later frames overtake one; 0 means 16.
+	// Delay is the largest number of later frames that overtake one; 0 means 16.
 	Delay int
-	// LateDelay is the delay of very late copies in frames; 0 means 1500, more
-	// than a duplicate filter remembers.
+	// LateDelay is the delay of very late copies in frames; 0 means 1500, more than a duplicate
+	// filter remembers.
 	LateDelay int
-	// Seed selects the sequence of decisions.
+	// Seed seeds the random decisions.
 	Seed uint64
 }
 
-// faultyLink loses, duplicates and reorders what passes through it, in both
-// directions. It copies what it holds back and what it answers, and allocates nothing for
-// other frames, so that benchmarks measure what faults cost an endpoint.
+// faultyLink loses, duplicates and reorders frames in both directions. It copies delayed frames and
+// answers, and allocates nothing for other frames, so that benchmarks measure what faults cost an
+// endpoint.
 type faultyLink struct {
-	Link // the link below
+	Link // the wrapped link
 	out  *fault.Line[outgoing]
 	in   *fault.Line[incoming]
 
 	paths map[wire.Endpoint]Path // for answers
-	batch []Frame                // originals that pass
-	below []Packet               // what the link below received
+	batch []Frame                // originals to send
+	below []Packet               // received by the wrapped link
 	ready []incoming             // received and due, but the caller's slice was full
-	lost  uint64                 // copies for which the link below had no buffer or room
+	lost  uint64                 // copies for which the wrapped link had no buffer or room
 	err   error
 }
 
-// outgoing is a frame on its way out: the original in the endpoint's buffer, or
-// a copy of its payload.
+// outgoing is a frame to send: the original in the endpoint's buffer, or a copy of its payload.
 type outgoing struct {
 	frame Frame
 	copy  []byte
 }
 
-// incoming is a received packet; the memory of a copy is its own.
+// incoming is a received packet; a copy has its own memory.
 type incoming struct{ p Packet }
 
-// WithFaults puts a faulty path in front of a link, in both directions, and owns
-// the link from then on. The same configuration gives the same faults for the same
-// frames: decisions depend on the seed and on how many frames have passed, never on
-// a clock. A probability or delay out of range is an [ErrConfig].
+// WithFaults adds faults to a link, in both directions, and owns the link from then on. The same
+// configuration gives the same faults for the same frames: decisions depend on the seed and on the
+// number of frames so far, never on a clock. A probability or delay out of range is an [ErrConfig].
 func WithFaults(link Link, cfg Faults) (Link, error) {
 	l := &faultyLink{Link: link, paths: map[wire.Endpoint]Path{}}
 	var err error
@@ -79,7 +77,7 @@ func WithFaults(link Link, cfg Faults) (Link, error) {
 	return l, nil
 }
 
-// Unwrap returns the link below.
+// Unwrap returns the wrapped link.
 func (l *faultyLink) Unwrap() Link { return l.Link }
 
 func (l *faultyLink) copyOut(o outgoing) outgoing {
@@ -100,7 +98,7 @@ func (l *faultyLink) copyIn(in incoming) incoming {
 	return in
 }
 
-// Send takes all frames: what the link below has no room for is lost.
+// Send accepts all frames: those for which the wrapped link has no room are lost.
 func (l *faultyLink) Send(frames []Frame) (int, error) {
 	l.batch = l.batch[:0]
 	for _, f := range frames {
@@ -114,8 +112,8 @@ func (l *faultyLink) Send(frames []Frame) (int, error) {
 	return len(frames), nil
 }
 
-// deliver passes one frame to the link below; a copy at once, because it may be
-// of a frame that is in the same batch.
+// deliver sends one frame through the wrapped link; a copy at once, because its original may be in
+// the same batch.
 func (l *faultyLink) deliver(o outgoing) {
 	if o.copy == nil {
 		l.batch = append(l.batch, o.frame)
@@ -161,8 +159,8 @@ func (l *faultyLink) Receive(pkts []Packet) (int, error) {
 	return n, nil
 }
 
-// Reply sends answers through the faulty path, too: as copies, because packets
-// that were held back are no longer known to the link below.
+// Reply sends answers with faults too, as copies, because the wrapped link no longer knows packets
+// that were delayed.
 func (l *faultyLink) Reply(pkts []Packet) error {
 	if err := l.Link.Reply(nil); err != nil {
 		return err // closed

@@ -5,9 +5,9 @@ package link
 // Stats counts what a link sent, received and discarded, in frames.
 type Stats struct {
 	Sent      uint64 // payloads sent, answers included
-	SendError uint64 // payloads that the kernel refused to send; the sender repeats them
+	SendError uint64 // payloads that the kernel refused to send; the sender retransmits them
 	NoRoom    uint64 // answers lost because a transmit queue was full
-	Received  uint64 // payloads handed over
+	Received  uint64 // payloads delivered
 
 	// Received frames that were discarded.
 	Foreign     uint64 // not a Libra frame, or not for this address and port
@@ -18,6 +18,6 @@ type Stats struct {
 	// Injected by WithFaults, both directions.
 	Dropped, Duplicated, Reordered uint64
 
-	// LastError is why the kernel refused to send last, if it did.
+	// LastError is the latest reason why the kernel refused to send, if any.
 	LastError error
 }

@@ -10,36 +10,35 @@ import (
 	"time"
 )
 
-// Direction is the way a captured frame went. The values are those of a pcapng
-// packet's flags.
+// Direction is the direction of a captured frame. The values are those of a pcapng packet's flags.
 type Direction uint8
 
 const (
-	// Inbound frames were received, also those that the link then discarded.
+	// Inbound frames were received, including those that the link then discarded.
 	Inbound Direction = 1
-	// Outbound frames were handed to the kernel.
+	// Outbound frames were passed to the kernel.
 	Outbound Direction = 2
 )
 
-// TapSnapLen is how many bytes of a frame a listener gets at most. No frame of
-// ours is longer.
+// TapSnapLen is the largest number of bytes of a frame that a listener gets. No frame of Libra is
+// longer.
 const TapSnapLen = 4096
 
 // TappedFrame is a copy of a whole Ethernet frame, without its check sequence.
 type TappedFrame struct {
-	// Time at which the batch was handed to the kernel or taken from it.
+	// Time at which the batch was passed to the kernel or received from it.
 	Time      time.Time
 	Direction Direction
 	Data      []byte // the first TapSnapLen bytes
 	Len       int    // bytes on the wire
-	// Lost counts the frames that found the queue full since the one before.
+	// Lost is the number of frames since the previous one for which the queue was full.
 	Lost uint64
 }
 
-// Tap gives copies of a link's frames to its listeners. Without any it costs the link
-// one atomic load for each batch; listeners never make it wait.
+// Tap gives copies of a link's frames to its listeners. Without listeners it costs the link one
+// atomic load for each batch; listeners never block it.
 type Tap struct {
-	hearing atomic.Pointer[[]*Listener] // nil: there are none
+	hearing atomic.Pointer[[]*Listener] // nil without listeners
 	done    chan struct{}               // closed with the link
 
 	mu     sync.Mutex // orders Listen, Listener.Close and close
@@ -48,13 +47,13 @@ type Tap struct {
 
 func newTap() *Tap { return &Tap{done: make(chan struct{})} }
 
-// TapOf returns the tap of a link that [OpenAFXDP] or [OpenUDP] made, or that wraps
-// one, as a link of [WithFaults] does: its listeners get what is really sent and
-// received. Other links have none; TapOf returns nil.
+// TapOf returns the tap of a link that [OpenAFXDP] or [OpenUDP] made, or that wraps one, as a link
+// of [WithFaults] does: its listeners get the frames that are really sent and received. For other
+// links it returns nil.
 //
-// The frames of an AF_XDP link are the very bytes in its UMEM. A UDP socket
-// shows payloads only; around them Ethernet (addresses zero, as on a loopback
-// interface), IP and UDP headers are built as an AF_XDP link would build them.
+// The frames of an AF_XDP link are the exact bytes in its UMEM. A UDP socket has only payloads; the
+// tap adds the Ethernet (addresses zero, as on a loopback interface), IP and UDP headers that an
+// AF_XDP link would build.
 func TapOf(link Link) *Tap {
 	if l, ok := find[interface{ tapped() *Tap }](link); ok {
 		return l.tapped()
@@ -62,9 +61,8 @@ func TapOf(link Link) *Tap {
 	return nil
 }
 
-// Listen returns a listener that gets every frame from now on, through a queue
-// of about the given number of bytes. It fails with net.ErrClosed if the link is
-// closed.
+// Listen returns a listener that gets every frame from now on, through a queue of about the given
+// number of bytes. It fails with net.ErrClosed if the link is closed.
 func (t *Tap) Listen(queue int) (*Listener, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,7 +75,7 @@ func (t *Tap) Listen(queue int) (*Listener, error) {
 	return l, nil
 }
 
-// listeners returns a copy of the list, which the link may be reading.
+// listeners returns a copy of the list, because the link may be reading it.
 func (t *Tap) listeners() []*Listener {
 	if p := t.hearing.Load(); p != nil {
 		return slices.Clone(*p)
@@ -96,7 +94,6 @@ func (t *Tap) remove(l *Listener) {
 	t.hearing.Store(&all)
 }
 
-// close ends the tap with its link.
 func (t *Tap) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,8 +103,7 @@ func (t *Tap) close() {
 	}
 }
 
-// tapBatch copies the frames of one batch to the listeners that there were when the
-// batch began.
+// tapBatch copies the frames of one batch to the listeners that existed when the batch began.
 type tapBatch struct {
 	to   []*Listener
 	time time.Time
@@ -132,7 +128,7 @@ func (b *tapBatch) end() {
 	for _, l := range b.to {
 		select {
 		case l.more <- struct{}{}:
-		default: // it has not yet looked since the last time
+		default: // it has not yet read the previous signal
 		}
 	}
 }
@@ -143,7 +139,7 @@ type Listener struct {
 	ring tapRing
 	more chan struct{}
 
-	lost uint64 // since the last frame that was queued; the link's goroutine only
+	lost uint64 // since the last queued frame; used by the link's goroutine only
 
 	queued, dropped atomic.Uint64
 }
@@ -164,17 +160,17 @@ func (l *Listener) put(at time.Time, d Direction, frame []byte) {
 // frame's data is valid until the next call.
 func (l *Listener) Read() (TappedFrame, bool) { return l.ring.get() }
 
-// More receives a value when there may be frames to read again after Read has
-// found none.
+// More receives a value when there may be frames again after Read has found none.
 func (l *Listener) More() <-chan struct{} { return l.more }
 
-// Done is closed when the link is; what is in the queue by then can be read.
+// Done is closed when the link is; frames that are still in the queue can be read.
 func (l *Listener) Done() <-chan struct{} { return l.tap.done }
 
-// Counts returns how many frames were queued and how many found the queue full.
+// Counts returns the numbers of frames that were queued and that were dropped because the queue was
+// full.
 func (l *Listener) Counts() (queued, dropped uint64) {
 	return l.queued.Load(), l.dropped.Load()
 }
 
-// Close ends the listening.
+// Close stops the listener.
 func (l *Listener) Close() { l.tap.remove(l) }

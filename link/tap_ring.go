@@ -13,37 +13,35 @@ const (
 	tapHeader = 32 // bytes before a frame in the ring
 	tapAlign  = 8
 
-	// tapWrap, in place of a length, means that the next record is at the
-	// ring's start.
+	// tapWrap, in place of a length, means that the next record is at the ring's start.
 	tapWrap = 1<<32 - 1
 
-	// tapRingMin holds a few of the longest frames.
+	// tapRingMin is enough for a few of the longest frames.
 	tapRingMin = 1 << 15
 )
 
-// tapRing is a ring of frames of different lengths with one writer, the link's
-// goroutine, and one reader. A record is a header and the frame's bytes, in one
-// piece.
+// tapRing is a ring of frames of different lengths with one writer, the link's goroutine, and one
+// reader. A record is a header and the frame's bytes, contiguous.
 //
-// Each side publishes its position with an atomic store after it has written,
-// or is done with, the bytes before it; the other side's load of that position
-// happens after that. So neither touches bytes that the other may use.
+// Each side publishes its position with an atomic store after it has written or released the bytes
+// before it; the other side loads that position before it touches them. So the sides never access
+// the same bytes at the same time.
 type tapRing struct {
 	mem  []byte
-	held int // bytes of the record that the reader was given; the reader's own
+	held int // bytes of the record that the reader has; used by the reader only
 
 	head atomic.Uint64 // bytes ever written
 	_    [56]byte      // the two sides' positions do not share a cache line
-	tail atomic.Uint64 // bytes ever given back
+	tail atomic.Uint64 // bytes ever released
 }
 
-// newTapRing makes a ring of the next power of two.
+// newTapRing returns a ring whose size is the next power of two.
 func newTapRing(size int) tapRing {
 	size = max(size, tapRingMin)
 	return tapRing{mem: make([]byte, 1<<bits.Len(uint(size-1)))}
 }
 
-// put copies a frame into the ring, unless that is full.
+// put copies a frame into the ring, unless the ring is full.
 func (r *tapRing) put(f *TappedFrame) bool {
 	head := r.head.Load()
 	at := int(head) & (len(r.mem) - 1)
@@ -70,7 +68,7 @@ func (r *tapRing) put(f *TappedFrame) bool {
 	return true
 }
 
-// get gives the last record back and returns the next one.
+// get releases the last record and returns the next one.
 func (r *tapRing) get() (f TappedFrame, ok bool) {
 	tail := r.tail.Load() + uint64(r.held)
 	r.held = 0

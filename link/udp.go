@@ -14,34 +14,33 @@ import (
 )
 
 const (
-	// udpRoom is the size of a receive buffer: more than a payload of ours, so that a
-	// datagram that is too long is seen as such instead of being cut.
+	// udpRoom is the size of a receive buffer: larger than a payload of Libra, so that a datagram
+	// that is too long is detected instead of truncated.
 	udpRoom = 2048
 
-	// udpBuffer is what a socket asks for in each direction: a few peers' full
+	// udpBuffer is the buffer size that a socket requests for each direction: a few peers' full
 	// windows of frames.
 	udpBuffer = 8 << 20
 
-	// udpCharge is what the kernel charges a receive buffer for a datagram of
-	// a full-sized frame: the data and its bookkeeping.
+	// udpCharge is the size that the kernel charges a receive buffer for a datagram of a full-sized
+	// frame: the data and its bookkeeping.
 	udpCharge = 2304
 
-	// udpWindowMax bounds the window of UDP links. More frames on their way only
-	// lengthen the queue before a kernel socket, until timeouts that are shorter
-	// than the queue repeat what is not lost (see BenchmarkUDP).
+	// udpWindowMax bounds the window of UDP links. More frames in flight only lengthen the queue of
+	// a kernel socket, until timeouts shorter than the queueing delay retransmit frames that are
+	// not lost (see BenchmarkUDP).
 	udpWindowMax = 128
 
-	// udpSenders is how many senders are assumed to fill a receive buffer at
-	// the same time.
+	// udpSenders is the assumed number of senders that fill a receive buffer at the same time.
 	udpSenders = 4
 
-	// linkBuffers is the number of transmit buffers: the windows of a worker's
-	// two flows, the batch that is being packed, and as much again.
+	// linkBuffers is the number of transmit buffers: the windows of a worker's two flows, the batch
+	// that is being packed, and the same again.
 	linkBuffers = 4 * wire.DefaultWindow
 )
 
-// udpSocket moves batches of datagrams through a kernel UDP socket. mmsgSocket does
-// so with one system call a batch; netSocket works on every system.
+// udpSocket moves batches of datagrams through a kernel UDP socket. mmsgSocket does so with one
+// system call per batch; netSocket works on every system.
 type udpSocket interface {
 	local() netip.AddrPort
 	// prepare returns the path to an address of the socket's family.
@@ -50,25 +49,24 @@ type udpSocket interface {
 	receive(pkts []Packet, room [][]byte) (int, error)
 	// send sends up to batchSize frames, frame f from payloads[f.Buf].
 	send(frames []Frame, payloads [][]byte) udpSent
-	// reply sends the answers of a batch of packets that receive returned, and
-	// returns how many there were.
+	// reply sends the answers of a batch of packets that receive returned, and returns their
+	// number.
 	reply(pkts []Packet) (answers int, s udpSent)
 	wait(limit time.Duration) error
 	wakeUp()
 	close() error
 }
 
-// udpSent is what became of a batch.
+// udpSent is the result of sending a batch.
 type udpSent struct {
-	taken   int   // datagrams of the batch that the socket took
-	refused []int // which of those the kernel would not send; valid until the next batch
-	why     error // the last reason
+	taken   int   // datagrams that the socket accepted
+	refused []int // those of them that the kernel refused to send; valid until the next batch
+	why     error // the latest reason
 }
 
-// udpPath is a way from a UDP socket.
 type udpPath struct {
 	to       wire.Endpoint
-	sockaddr []byte // as the kernel wants it; mmsgSocket only
+	sockaddr []byte // in the kernel's format; mmsgSocket only
 }
 
 func (p *udpPath) To() wire.Endpoint { return p.to }
@@ -89,21 +87,19 @@ type udpLink struct {
 
 var _ Link = (*udpLink)(nil)
 
-// OpenUDP returns a link on a kernel UDP socket that is bound to an address of
-// this host; port 0 takes a free one. It needs no privileges. The address must
-// not be a wildcard, because peers only take answers from the address that
-// they asked. A link-local address needs its zone. The link needs no [Join]: the
-// aggregator of the UDP backend sends each sender its own copy, and from another one
-// a worker gets results when it asks again.
+// OpenUDP returns a link on a kernel UDP socket that is bound to an address of this host; port 0
+// selects a free one. It needs no privileges. The address must not be a wildcard, because peers
+// accept answers only from the address that they sent to. A link-local address needs its zone. The
+// link needs no [Join]: the aggregator of the UDP backend sends each sender its own copy, and a
+// worker of another aggregator gets results when it retransmits.
 //
-// The socket asks for 8 MB of receive buffer. Where the system grants less
-// (net.core.rmem_max), the link's Window is smaller, so that bursts of frames
-// do not overrun the peer.
+// The socket requests 8 MB of receive buffer. If the system grants less (net.core.rmem_max), the
+// link's Window is smaller, so that bursts of frames do not overrun the peer.
 func OpenUDP(local netip.AddrPort) (Link, error) { return openUDP(local, openUDPSocket) }
 
-// openSocket binds a socket and asks for receive and send buffers of the given size.
-// It returns how much the receive buffer got. The zone is the index of the interface of
-// a link-local address.
+// openSocket binds a socket and requests receive and send buffers of the given size. It returns the
+// size of the receive buffer that it got. The zone is the index of the interface of a link-local
+// address.
 type openSocket func(local netip.AddrPort, zone uint32, buffer int) (_ udpSocket, got int, err error)
 
 func openUDP(local netip.AddrPort, open openSocket) (Link, error) {
@@ -137,14 +133,14 @@ func openUDP(local netip.AddrPort, open openSocket) (Link, error) {
 	return l, nil
 }
 
-// udpWindow returns how many frames each of a few senders may have on their
-// way into a receive buffer: a power of two.
+// udpWindow returns the number of frames, a power of two, that each of a few senders may have in
+// flight to a receive buffer.
 func udpWindow(buffer int) int {
 	n := max(16, buffer/udpCharge/udpSenders)
 	return min(udpWindowMax, 1<<(bits.Len(uint(n))-1))
 }
 
-// slab returns n slices of the same size on one piece of memory.
+// slab returns n slices of the same size from one allocation.
 func slab(n, size int) [][]byte {
 	mem := make([]byte, n*size)
 	s := make([][]byte, n)
@@ -195,7 +191,7 @@ func (l *udpLink) Alloc() (Buf, bool) {
 
 func (l *udpLink) Payload(b Buf) []byte { return l.payloads[b] }
 
-// Free may take the buffer at once: the kernel has copied what it sends.
+// Free can reuse the buffer at once: the kernel has copied the data.
 func (l *udpLink) Free(b Buf) { l.free = append(l.free, b) }
 
 func (l *udpLink) Send(frames []Frame) (int, error) {

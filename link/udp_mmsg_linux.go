@@ -16,25 +16,24 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// mmsgSocket is a non-blocking UDP socket that sends and receives many
-// datagrams with one system call. net.UDPConn would allocate an address for
-// each received datagram of a batch.
+// mmsgSocket is a non-blocking UDP socket that sends and receives many datagrams with one system
+// call. net.UDPConn would allocate an address for each received datagram of a batch.
 type mmsgSocket struct {
 	fd   int
 	addr netip.AddrPort
 	zone uint32 // for link-local addresses
 
 	rx, tx messages
-	full   bool // the last send found the socket's buffer full
+	full   bool // the last send found the socket's send buffer full
 
-	refused []int // messages of the last batch that the kernel would not send
+	refused []int // messages of the last batch that the kernel refused to send
 
-	fds     [3]unix.PollFd // the socket, the eventfd, what is watched
+	fds     [3]unix.PollFd // the socket, the eventfd, the watched descriptor
 	timeout unix.Timespec
 	wake    sys.Waker
 }
 
-// messages is a batch of datagrams as the kernel sees it.
+// messages is a batch of datagrams in the kernel's format.
 type messages struct {
 	headers []unix.Mmsghdr
 	iovecs  []unix.Iovec
@@ -98,7 +97,7 @@ func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ udpSocket, 
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], buffer) == nil {
 			continue
 		}
-		// Without CAP_NET_ADMIN the kernel gives what its limits allow.
+		// Without CAP_NET_ADMIN the kernel applies its limits.
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[1], buffer); err != nil {
 			return nil, 0, os.NewSyscallError("setsockopt", err)
 		}
@@ -129,7 +128,7 @@ func bytesOf[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }
 
-// htons changes a port to network byte order, on hosts of either order.
+// htons converts a port to network byte order, on hosts of either order.
 func htons(port uint16) (net uint16) {
 	b := bytesOf(&net)
 	b[0], b[1] = byte(port>>8), byte(port)
@@ -157,7 +156,7 @@ func (s *mmsgSocket) receive(pkts []Packet, room [][]byte) (int, error) {
 	return n, nil
 }
 
-// source decodes the address that datagram i of the receive batch came from.
+// source decodes the source address of datagram i of the receive batch.
 func (s *mmsgSocket) source(i int) (netip.Addr, uint16) {
 	name := &s.rx.names[i]
 	port := bytesOf(&name.Port)
@@ -188,8 +187,8 @@ func (s *mmsgSocket) reply(pkts []Packet) (answers int, _ udpSent) {
 	return answers, s.transmit(answers)
 }
 
-// transmit sends the first n messages of the transmit batch. A message that the
-// kernel refuses is skipped: for the peer it is a lost one.
+// transmit sends the first n messages of the transmit batch. It skips a message that the kernel
+// refuses, which the peer sees as lost.
 func (s *mmsgSocket) transmit(n int) udpSent {
 	s.full, s.refused = false, s.refused[:0]
 	taken, why := 0, error(nil)
@@ -233,7 +232,7 @@ func (s *mmsgSocket) wait(limit time.Duration) error {
 			return os.NewSyscallError("ppoll", err)
 		}
 		if s.fds[0].Revents&unix.POLLOUT != 0 {
-			s.full = false // there is room from now on: to wait for it again would not wait
+			s.full = false // there is room now; waiting for it again would return at once
 		}
 	}
 	s.wake.Awake(s.fds[1].Revents != 0)
@@ -241,7 +240,7 @@ func (s *mmsgSocket) wait(limit time.Duration) error {
 	return nil
 }
 
-// watch has wait end for a descriptor, too.
+// watch makes wait also end for a descriptor.
 func (s *mmsgSocket) watch(fd int) { s.fds[2].Fd = int32(fd) }
 
 func (s *mmsgSocket) wakeUp() { s.wake.Wake() }

@@ -13,19 +13,19 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// glance is how long a read that should not block waits.
+// glance is the duration of a read that should not block.
 const glance = 20 * time.Microsecond
 
-// netSocket is a UDP socket of the standard library, for systems on which
-// several datagrams cannot be moved by one system call. On Linux only tests use it.
+// netSocket is a UDP socket of the standard library, for systems without a system call for several
+// datagrams. On Linux only tests use it.
 type netSocket struct {
 	conn *net.UDPConn
 	addr netip.AddrPort
 	zone string // for link-local addresses
 
-	refused []int // datagrams of the last batch that the kernel would not send
+	refused []int // datagrams of the last batch that the kernel refused to send
 
-	// first is a datagram that wait has read while it looked for one.
+	// first is a datagram that wait has read.
 	first     Packet
 	firstData []byte
 
@@ -34,8 +34,8 @@ type netSocket struct {
 	waiting bool
 }
 
-// largest sets a buffer of n bytes, or half of that, and so on: as much as the system's
-// limits allow. It returns what was set, or less than 64 KiB, which any system has.
+// largest sets a buffer of n bytes, or half of that, and so on, until the system's limits allow it.
+// It returns the size that was set, or less than 64 KiB, which every system allows.
 func largest(n int, set func(int) error) int {
 	for n >= 1<<16 && set(n) != nil {
 		n /= 2
@@ -69,7 +69,7 @@ func (s *netSocket) receive(pkts []Packet, room [][]byte) (int, error) {
 		n++
 	}
 	for ; n < min(len(pkts), len(room)); n++ {
-		// A deadline that has passed would fail before it looks.
+		// A read with an expired deadline would fail at once.
 		s.until(time.Now().Add(glance))
 		p, err := s.read(room[n])
 		if err != nil {
@@ -83,7 +83,7 @@ func (s *netSocket) receive(pkts []Packet, room [][]byte) (int, error) {
 	return n, nil
 }
 
-// read reads a datagram; the payload is nil if none came before the deadline.
+// read reads a datagram; the payload is nil if none arrived before the deadline.
 func (s *netSocket) read(buf []byte) (p Packet, err error) {
 	n, from, err := s.conn.ReadFromUDPAddrPort(buf)
 	switch {
@@ -92,7 +92,7 @@ func (s *netSocket) read(buf []byte) (p Packet, err error) {
 	case errors.Is(err, net.ErrClosed):
 		return p, err
 	case err != nil:
-		return p, nil // an ICMP answer to something that was sent
+		return p, nil // an ICMP error for an earlier datagram
 	}
 	p.Payload, p.Src.IP, p.Src.Port = buf[:n], from.Addr().Unmap().WithZone(""), from.Port()
 	return p, nil
@@ -103,8 +103,8 @@ func (s *netSocket) write(data []byte, to netip.AddrPort) error {
 	return err
 }
 
-// inZone gives a link-local address the zone of the socket. Linux takes the zone from
-// the address that the socket is bound to; other systems do not.
+// inZone adds the zone of the socket to a link-local address. Linux takes the zone from the address
+// that the socket is bound to; other systems do not.
 func inZone(to netip.AddrPort, zone string) netip.AddrPort {
 	if to.Addr().IsLinkLocalUnicast() {
 		return netip.AddrPortFrom(to.Addr().WithZone(zone), to.Port())
@@ -171,8 +171,8 @@ func (s *netSocket) wakeUp() {
 	}
 }
 
-// until bounds the current read and those that follow. It fails only on a closed
-// socket, where they fail too.
+// until sets the deadline of current and later reads. It fails only on a closed socket, where they
+// fail too.
 func (s *netSocket) until(t time.Time) { _ = s.conn.SetReadDeadline(t) }
 
 func (s *netSocket) close() error {

@@ -8,12 +8,12 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// udpTap shows the payloads of a UDP socket to listeners, as frames.
+// udpTap gives the payloads of a UDP socket to listeners, as frames.
 type udpTap struct {
 	*Tap
 	frame []byte // the frame that is being built
 
-	// The headers of the last frame, which are often those of the next.
+	// The headers of the last frame, which the next one can often reuse.
 	src, dst wire.Endpoint
 	envelope *wire.Envelope
 }
@@ -22,7 +22,7 @@ func newUDPTap() udpTap {
 	return udpTap{Tap: newTap(), frame: make([]byte, wire.MaxEnvelopeLen+udpRoom)}
 }
 
-// show gives a batch a frame around a payload.
+// show adds a frame around a payload to a batch.
 func (t *udpTap) show(b *tapBatch, d Direction, src, dst wire.Endpoint, payload []byte) {
 	if t.envelope == nil || src != t.src || dst != t.dst {
 		e, err := wire.NewEnvelope(src, dst)
@@ -47,7 +47,6 @@ func (l *udpLink) showSent(b *tapBatch, frames []Frame, s *udpSent) {
 	b.end()
 }
 
-// showReplies shows the answers of a batch that were sent.
 func (l *udpLink) showReplies(b *tapBatch, pkts []Packet, s *udpSent) {
 	i := 0 // number of the answer
 	for _, p := range pkts {
@@ -65,7 +64,6 @@ func (l *udpLink) showReplies(b *tapBatch, pkts []Packet, s *udpSent) {
 	b.end()
 }
 
-// showReceived shows what the socket received.
 func (l *udpLink) showReceived(pkts []Packet) {
 	if len(pkts) == 0 {
 		return

@@ -9,13 +9,12 @@ import (
 	"strconv"
 )
 
-// Addresses of frames carry no zone (RFC 4007): a link belongs to one interface,
-// so there is nothing that a zone could tell apart, and endpoints compare the
-// addresses that they configured with those that frames came from. A link takes
-// the zone off its own address and off those of its peers.
+// Addresses of frames carry no zone (RFC 4007): a link belongs to one interface, so a zone
+// distinguishes nothing, and endpoints compare configured addresses with the sources of frames. A
+// link removes the zone from its own address and from those of its peers.
 
-// checkZone returns the index of the interface that the zone of an own address
-// names, 0 for an address that needs none.
+// checkZone returns the index of the interface that the zone of a local address names, 0 for an
+// address that needs none.
 func checkZone(a netip.Addr) (index uint32, err error) {
 	switch {
 	case a.Zone() != "":
@@ -29,8 +28,7 @@ func checkZone(a netip.Addr) (index uint32, err error) {
 	return index, nil
 }
 
-// zoneIndex returns the index of the interface that a zone names, by its name or
-// by its number.
+// zoneIndex returns the index of the interface that a zone gives by name or by number.
 func zoneIndex(zone string) (uint32, error) {
 	if ifi, err := net.InterfaceByName(zone); err == nil {
 		return uint32(ifi.Index), nil
@@ -43,8 +41,8 @@ func zoneIndex(zone string) (uint32, error) {
 	return 0, fmt.Errorf("zone %q is no interface of this host", zone)
 }
 
-// peerZone checks that the zone of a peer's address is that of the link, whose
-// index is given, and returns the address without it.
+// peerZone checks that the zone of a peer's address is that of the link, whose index is given, and
+// returns the address without it.
 func peerZone(peer netip.Addr, index uint32) (netip.Addr, error) {
 	if peer.Zone() == "" {
 		return peer, nil

@@ -44,7 +44,7 @@ func paths(p *pair) {
 			p.Errorf("a path to %v: %v, %v; want an ErrConfig", bad, path, err)
 		}
 	}
-	// It is not the link's end. Two ways to one destination are as good as one.
+	// It does not end the link. Two paths to one destination are equivalent.
 	p.exchange(p.a, p.b, p.path(p.a, p.b), p.messages(50))
 	p.exchange(p.a, p.b, p.ab, p.messages(50))
 }
@@ -59,7 +59,7 @@ func sizes(p *pair) {
 	}
 }
 
-// repetitions checks that exactly those frames are flagged that are marked.
+// repetitions checks that exactly the marked frames are flagged as retransmissions.
 func repetitions(p *pair) {
 	marked := map[uint32]bool{}
 	for _, retx := range []bool{false, true} {
@@ -87,7 +87,7 @@ func windows(p *pair) {
 	p.exchange(p.a, p.b, p.ab, p.messages(slices.Repeat([]int{100}, n)...))
 }
 
-// buffers takes all transmit buffers, twice.
+// buffers allocates all transmit buffers, twice.
 func buffers(p *pair) {
 	size := p.a.Limits().MaxPayload
 	count := 0
@@ -120,8 +120,8 @@ func buffers(p *pair) {
 	}
 }
 
-// freeWhileSending gives buffers back at once and writes into those that Alloc
-// returns, which stay taken until the next batch has been sent.
+// freeWhileSending frees buffers at once and writes into those that Alloc returns, which stay
+// allocated until the next batch has been sent.
 func freeWhileSending(p *pair) {
 	size := p.a.Limits().MaxPayload
 	in := p.inbox(p.b, p.a, p.messages(slices.Repeat([]int{size}, 20*batch)...))
@@ -152,7 +152,7 @@ func freeWhileSending(p *pair) {
 	free(p.a, reused)
 }
 
-// sameBufferTwice has one buffer in a batch, and in a ring, more than once.
+// sameBufferTwice has one buffer more than once in a batch, and in a ring.
 func sameBufferTwice(p *pair) {
 	all := p.messages(200)
 	frames := p.fill(p.a, p.ab, all)
@@ -164,7 +164,7 @@ func sameBufferTwice(p *pair) {
 		in.listen(nil)
 	}
 	free(p.a, frames)
-	p.exchange(p.a, p.b, p.ab, append(all, p.messages(300)...)) // some copies of the first may be on their way
+	p.exchange(p.a, p.b, p.ab, append(all, p.messages(300)...)) // some copies of the first may still be in flight
 }
 
 // shortBatches receives fewer payloads at a time than have arrived.
@@ -186,8 +186,8 @@ func shortBatches(p *pair) {
 	}
 }
 
-// receivedMemory overwrites the whole memory of each packet of a batch, and checks that
-// the others are unchanged.
+// receivedMemory overwrites the whole memory of each packet of a batch, and checks that the others
+// are unchanged.
 func receivedMemory(p *pair) {
 	size := p.b.Limits().MaxPayload
 	all := p.messages(slices.Repeat([]int{90}, 30)...)
@@ -211,12 +211,12 @@ func receivedMemory(p *pair) {
 func replies(p *pair) {
 	requests := p.messages(slices.Repeat([]int{100}, 40)...)
 	frames := p.fill(p.a, p.ab, requests)
-	answers := map[uint32]message{} // by number of the request
+	answers := map[uint32]message{} // by request number
 	var all []message
 	for i, m := range requests[:len(requests)/2] {
 		answer := p.messages([]int{wire.HeaderLen, 99, p.b.Limits().MaxPayload}[i%3])[0]
 		all = append(all, answer)
-		answers[m.seq+uint32(i)] = answer // every second one
+		answers[m.seq+uint32(i)] = answer
 	}
 	heard, answered := p.inbox(p.b, p.a, requests), p.inbox(p.a, p.b, all)
 	for len(heard.missing)+len(answered.missing) > 0 {
@@ -240,8 +240,8 @@ func replies(p *pair) {
 	free(p.a, frames)
 }
 
-// endurance moves more payloads than a link has buffers: at first answered ones, then
-// others. In the end all buffers are there.
+// endurance moves more payloads than a link has buffers: first payloads with answers, then payloads
+// without. In the end all buffers are free.
 func endurance(p *pair) {
 	const rounds = 100
 	before := [2]int{countFree(p.a), countFree(p.b)}
@@ -284,12 +284,11 @@ func endurance(p *pair) {
 			if p.ctx.Err() != nil {
 				p.Fatalf("there were %d transmit buffers, and %d afterwards", before[i], n)
 			}
-			p.receive(l, pkts) // some may still be on their way
+			p.receive(l, pkts) // some may still be in flight
 		}
 	}
 }
 
-// countFree returns how many transmit buffers are free.
 func countFree(l link.Link) int {
 	var all []link.Buf
 	for b, ok := l.Alloc(); ok; b, ok = l.Alloc() {

@@ -25,7 +25,7 @@ func waitForLimit(p *pair) {
 	p.inTime()
 }
 
-// waitForPayload sleeps without a limit until something arrives.
+// waitForPayload waits without a limit until something arrives.
 func waitForPayload(p *pair) {
 	for range 20 {
 		all := p.messages(70)
@@ -62,7 +62,7 @@ func waitForPayload(p *pair) {
 	}
 }
 
-// wakes wakes a link before, while and after it sleeps.
+// wakes wakes a link before, during and after its sleep.
 func wakes(p *pair) {
 	wait := func() {
 		p.Helper()
@@ -88,12 +88,12 @@ func wakes(p *pair) {
 	p.exchange(p.b, p.a, p.ba, p.messages(40))
 }
 
-// bothWays has each link send to the other at the same time.
+// bothWays makes both links send to each other at the same time.
 func bothWays(p *pair) {
 	lengths := slices.Repeat([]int{300}, 200)
 	fromA, fromB := p.messages(lengths...), p.messages(lengths...)
 	atA, atB := p.inbox(p.a, p.b, fromB), p.inbox(p.b, p.a, fromA)
-	var complete atomic.Int32 // links that have got everything
+	var complete atomic.Int32 // links that have received everything
 	run := func(l link.Link, frames []link.Frame, in *inbox) {
 		defer free(l, frames)
 		for got := false; complete.Load() < 2 && p.ctx.Err() == nil && !p.Failed(); {
@@ -152,7 +152,7 @@ func closes(p *pair) {
 	p.a.Wake()
 }
 
-// allocations counts what a round trip of a batch allocates.
+// allocations counts the allocations of a round trip of a batch.
 func allocations(p *pair) {
 	frames := p.fill(p.a, p.ab, p.messages(slices.Repeat([]int{500}, batch)...))
 	pkts := make([]link.Packet, batch)

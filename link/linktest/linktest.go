@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package linktest tests implementations of [link.Link]. The links of package link
-// pass it; run it on one of your own:
+// Package linktest tests implementations of [link.Link]. The links of package link pass it; run it
+// on your own:
 //
 //	func TestLink(t *testing.T) {
 //		linktest.Suite{Open: func(t *testing.T) (a, b link.Link) {
@@ -10,15 +10,14 @@
 //		}}.Run(t)
 //	}
 //
-// The tests repeat what is not answered and ignore what comes twice, as endpoints
-// do, so a link that loses, duplicates and reorders passes as long as it keeps the
-// contract of [link.Link] otherwise.
+// Like endpoints, the tests retransmit unanswered frames and ignore duplicates, so a link that
+// loses, duplicates and reorders passes as long as it otherwise keeps the contract of [link.Link].
 //
 // # Units, errors, ownership, goroutines
 //
-// Times are bounds: a test that lasts half a minute has failed. Errors are failures of the subtests, which are named after the part of the
-// contract that is broken. The suite owns the links that Open returns, and closes
-// them; one goroutine uses a link, and another one wakes it.
+// Times are bounds: a test that lasts half a minute has failed. Errors are failures of the
+// subtests, which are named after the part of the contract that is broken. The suite owns the links
+// that Open returns, and closes them; one goroutine uses a link, and another one wakes it.
 package linktest
 
 import (
@@ -34,11 +33,11 @@ const patience = 30 * time.Second
 
 // Suite tests one kind of link.
 type Suite struct {
-	// Open returns two new links that reach each other. It is called once for
-	// each test, when the links of the one before are closed, and fails the test
-	// itself where it cannot open any. The suite closes the links.
+	// Open returns two new links that reach each other. It is called once for each test, after the
+	// links of the previous test are closed, and fails the test itself if it cannot open them. The
+	// suite closes the links.
 	Open func(t *testing.T) (a, b link.Link)
-	// Allocates is set for a link of which moving payloads may allocate memory.
+	// Allocates is set for a link that may allocate memory when it moves payloads.
 	Allocates bool
 }
 
@@ -78,7 +77,6 @@ func (s Suite) Run(t *testing.T) {
 	}
 }
 
-// open returns a new pair of links with a deadline.
 func (s Suite) open(t *testing.T) *pair {
 	t.Helper()
 	a, b := s.Open(t)

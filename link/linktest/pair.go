@@ -12,17 +12,17 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// batch is how many payloads are moved at a time.
+// batch is the number of payloads moved at a time.
 const batch = 64
 
-// pair is two links and the ways between them.
+// pair is two links and the paths between them.
 type pair struct {
 	*testing.T
 	ctx    context.Context
 	a, b   link.Link
 	ab, ba link.Path
-	sent   uint32 // messages so far, which number them
-	// known are the messages by receiver: copies may come at any time.
+	sent   uint32 // messages so far, which numbers them
+	// known are the messages by receiver: copies may arrive at any time.
 	known map[link.Link]map[uint32]message
 }
 
@@ -35,8 +35,8 @@ func (p *pair) path(from, to link.Link) link.Path {
 	return path
 }
 
-// message is a payload that its number and its length determine, so that a receiver
-// can tell whether it is intact.
+// message is a payload that is determined by its number and its length, so that a receiver can
+// check that it is intact.
 type message struct {
 	seq uint32
 	len int
@@ -51,7 +51,7 @@ func (m message) put(payload []byte) {
 
 func (m message) at(i int) byte { return byte(m.seq*131) ^ byte(i*7+i>>8) }
 
-// check compares a payload with the message that it should be.
+// check compares a payload with the expected message.
 func (m message) check(payload []byte) error {
 	if len(payload) != m.len {
 		return fmt.Errorf("message %d has %d bytes, want %d", m.seq, len(payload), m.len)
@@ -74,7 +74,7 @@ func (p *pair) messages(lengths ...int) []message {
 	return all
 }
 
-// inbox is what has arrived of some messages.
+// inbox holds the messages that have arrived.
 type inbox struct {
 	*pair
 	at, from link.Link
@@ -91,8 +91,8 @@ func (p *pair) inbox(at, from link.Link, all []message) *inbox {
 	return in
 }
 
-// take receives what has arrived and checks it. The packets are those that were
-// received, also for the second time.
+// take receives what has arrived and checks it. It returns the received packets, including
+// duplicates.
 func (in *inbox) take() []link.Packet {
 	in.Helper()
 	n, err := in.at.Receive(in.pkts)
@@ -122,8 +122,8 @@ func (in *inbox) take() []link.Packet {
 	return in.pkts[:n]
 }
 
-// listen receives until nothing has come for a moment or nothing is missing, and
-// gives each batch to handle, which may be nil.
+// listen receives until nothing has arrived for a moment or nothing is missing, and passes each
+// batch to handle, which may be nil.
 func (in *inbox) listen(handle func([]link.Packet)) {
 	in.Helper()
 	for quiet := 0; quiet < 3 && len(in.missing) > 0; {
@@ -142,7 +142,7 @@ func (in *inbox) listen(handle func([]link.Packet)) {
 	}
 }
 
-// listenOnce takes what has arrived, or waits a moment for it.
+// listenOnce receives what has arrived, or waits a moment for it.
 func (in *inbox) listenOnce() {
 	in.Helper()
 	if len(in.take()) == 0 {
@@ -170,7 +170,7 @@ func (p *pair) receive(l link.Link, pkts []link.Packet) int {
 	}
 }
 
-// alloc takes a buffer, and waits for one that is still being sent.
+// alloc returns a buffer, and waits for one that is still being sent if none is free.
 func (p *pair) alloc(l link.Link) link.Buf {
 	p.Helper()
 	for p.ctx.Err() == nil {
@@ -185,7 +185,7 @@ func (p *pair) alloc(l link.Link) link.Buf {
 	return 0
 }
 
-// fill takes a buffer for each message.
+// fill allocates and fills a buffer for each message.
 func (p *pair) fill(l link.Link, to link.Path, all []message) []link.Frame {
 	p.Helper()
 	var frames []link.Frame
@@ -197,7 +197,7 @@ func (p *pair) fill(l link.Link, to link.Path, all []message) []link.Frame {
 	return frames
 }
 
-// send sends frames, however many calls that takes.
+// send sends frames, in as many calls as needed.
 func (p *pair) send(l link.Link, frames []link.Frame) {
 	p.Helper()
 	for len(frames) > 0 {
@@ -214,14 +214,13 @@ func (p *pair) send(l link.Link, frames []link.Frame) {
 	}
 }
 
-// free gives the frames' buffers back.
 func free(l link.Link, frames []link.Frame) {
 	for _, f := range frames {
 		l.Free(f.Buf)
 	}
 }
 
-// inTime ends a test that takes too long.
+// inTime fails a test that has exceeded its deadline.
 func (p *pair) inTime() {
 	p.Helper()
 	if p.ctx.Err() != nil {
@@ -235,8 +234,8 @@ func (p *pair) exchange(from, to link.Link, way link.Path, all []message) {
 	p.deliver(from, p.fill(from, way, all), p.inbox(to, from, all), nil)
 }
 
-// deliver sends frames until all messages of an inbox have arrived, and gives each
-// batch that it receives to handle, which may be nil.
+// deliver sends frames until all messages of an inbox have arrived, and passes each batch that it
+// receives to handle, which may be nil.
 func (p *pair) deliver(from link.Link, frames []link.Frame, in *inbox, handle func([]link.Packet)) {
 	p.Helper()
 	for len(in.missing) > 0 {
